@@ -1,0 +1,118 @@
+/*
+ * libxts: TCP sockets whose protocol work is done by an offload proxy on a SmartNIC or DPU.
+ *
+ * The eighteen calls of the paper (Herbert, "TCP and ULP Offload via AF_XDP Sockets", "Application API") under their
+ * names, with the arguments, results and errno of their BSD counterparts (the man page of the counterpart applies,
+ * section 2), and what programs need beside them. An XTS socket number is not a file descriptor; xts_fileno() gives
+ * one that mirrors its readiness.
+ *
+ * The first socket attaches the process: $XTS_ENDPOINT (default /run/xts/endpoint.sock) names the agent or proxy that
+ * hands out its queue; $XTS_QUEUE names a queue directly, for privileged use ("afxdp:INTERFACE:QUEUE" or
+ * "shm:/path/to/endpoint.sock"). Without an endpoint xts_socket() fails with ENETDOWN.
+ *
+ * All calls are thread-safe; threads may share sockets. A call blocks unless the socket is non-blocking (O_NONBLOCK,
+ * SOCK_NONBLOCK) or MSG_DONTWAIT is given; it is interrupted by signals as in signal(7). After fork() the child has
+ * no XTS sockets (EBADF); its first xts_socket() attaches it anew.
+ */
+#ifndef XTS_H
+#define XTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct pollfd;
+
+/* --- the paper's calls ---------------------------------------------------------------------------------------------- */
+
+/* domain AF_INET or AF_INET6, type SOCK_STREAM with SOCK_NONBLOCK and SOCK_CLOEXEC, protocol 0 or IPPROTO_TCP.
+ * EAFNOSUPPORT, ESOCKTNOSUPPORT, EPROTONOSUPPORT, EMFILE; ENETDOWN: no proxy to be reached. */
+int xts_socket(int domain, int type, int protocol);
+int xts_close(int s);
+int xts_ioctl(int s, unsigned long request, ...);
+int xts_fcntl(int s, int command, ...);
+int xts_getsockopt(int s, int level, int option, void *value, socklen_t *length);
+int xts_setsockopt(int s, int level, int option, const void *value, socklen_t length);
+int xts_bind(int s, const struct sockaddr *address, socklen_t length);
+int xts_connect(int s, const struct sockaddr *address, socklen_t length);
+int xts_listen(int s, int backlog);
+int xts_accept(int s, struct sockaddr *address, socklen_t *length);
+ssize_t xts_send(int s, const void *data, size_t bytes, int flags);
+ssize_t xts_sendto(int s, const void *data, size_t bytes, int flags, const struct sockaddr *address, socklen_t length);
+ssize_t xts_sendmsg(int s, const struct msghdr *message, int flags);
+ssize_t xts_recv(int s, void *data, size_t bytes, int flags);
+ssize_t xts_recvfrom(int s, void *data, size_t bytes, int flags, struct sockaddr *address, socklen_t *length);
+ssize_t xts_recvmsg(int s, struct msghdr *message, int flags);
+int xts_getsockname(int s, struct sockaddr *address, socklen_t *length);
+int xts_getpeername(int s, struct sockaddr *address, socklen_t *length);
+
+/* --- polling (the paper, "Polling") --------------------------------------------------------------------------------- */
+
+void *xts_epoll_ctx_create(void);
+/* op, ev: as epoll_ctl(2): level- and edge-triggered, EPOLLONESHOT. */
+int xts_epoll_ctl(void *ectx, int op, int xts_socket_num, struct epoll_event *ev);
+/* The ready events now; never blocks. */
+int xts_epoll(void *ectx, struct epoll_event *events, int maxevents);
+
+/* The descriptor to put into an epoll set (EPOLLIN): when it is ready, call xts_epoll(). Belongs to the context. */
+int xts_epoll_fd(void *ectx);
+/* As epoll_wait(2) on XTS sockets alone: spins, then sleeps. */
+int xts_epoll_wait(void *ectx, struct epoll_event *events, int maxevents, int timeout_ms);
+void xts_epoll_ctx_destroy(void *ectx);
+
+/* With XTS_EPOLL_BATCH the caller promises to come back to xts_epoll_wait(), xts_epoll() or xts_flush() soon: what it
+ * sends in between leaves then, with one doorbell for all. */
+#define XTS_EPOLL_BATCH 1u
+void *xts_epoll_ctx_create_flags(unsigned flags);
+/* Sends what an XTS_EPOLL_BATCH program has gathered. */
+void xts_flush(void);
+
+/* --- beside the paper ----------------------------------------------------------------------------------------------- */
+
+int xts_shutdown(int s, int how);
+int xts_accept4(int s, struct sockaddr *address, socklen_t *length, int flags);
+/* poll(2) over XTS socket numbers. */
+int xts_poll(struct pollfd *fds, unsigned long nfds, int timeout_ms);
+/* A kernel descriptor that is readable, writable and hung up when the socket is, for select, poll, epoll, asyncio,
+ * io_uring. Made at the first call; belongs to the socket and closes with it. Only for polling: do not read it. */
+int xts_fileno(int s);
+
+/* Settings of this process; call before the first socket (EBUSY after it). Zero or NULL: default, or environment. */
+struct xts_options {
+	size_t size;              /* sizeof(struct xts_options): tells the version */
+	const char *endpoint;     /* XTS_ENDPOINT */
+	uint32_t spin_us;         /* XTS_SPIN_US: longest spin before sleeping; default 50; UINT32_MAX: never spin */
+	uint32_t window_bytes;    /* XTS_WINDOW_BYTES: receive window of a new socket; default 65536 */
+	uint32_t window_bytes_max;/* XTS_WINDOW_BYTES_MAX: to which a busy one grows; default 4 MiB */
+	uint32_t frame_window;    /* XTS_FRAME_WINDOW */
+	const char *pcap;         /* XTS_PCAP: write all frames to this file */
+};
+int xts_configure(const struct xts_options *options);
+
+/* The state of this process's attachment, for diagnosis. Returns 0, or -1 with ENOTCONN when not attached. */
+struct xts_info {
+	size_t size;
+	char queue_kind[16];      /* "afxdp" or "shm" */
+	char interface[16];
+	uint32_t queue_id;
+	uint32_t link_state;      /* 0 opening, 1 up, 2 down */
+	int32_t link_error;
+	uint32_t frame_window, frame_credits, largest_message;
+	uint32_t sockets;
+	uint64_t features, epoch;
+	uint64_t sent_frames, received_frames, sent_acks, received_acks, kicks, sleeps, spins, malformed;
+};
+int xts_get_info(struct xts_info *info);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

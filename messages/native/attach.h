@@ -1,0 +1,89 @@
+/*
+ * Attaching: how a process without privilege gets its queue. It connects to a Unix socket (SOCK_SEQPACKET; XTS_ENDPOINT,
+ * default /run/xts/endpoint.sock), sends one struct xts_attach_request, and receives one struct xts_attach_reply with
+ * descriptors (SCM_RIGHTS). One handshake for both kinds of queue: xts-agent answers with an AF_XDP socket and its UMEM
+ * (kind XTS_QUEUE_AFXDP; descriptors: xsk, umem memfd), the proxy itself with shared memory (kind XTS_QUEUE_SHM;
+ * descriptors: memfd, the eventfd the host sleeps on, the eventfd that wakes the proxy). The last descriptor is always
+ * the status page (status.h). The connection stays open:
+ * its end is how each side learns of the other's death. For shm its end means the proxy has gone; for afxdp only that
+ * the agent has, and the queue goes on.
+ *
+ * Both ends are on one machine: the structs are in host byte order.
+ */
+#ifndef XTS_ATTACH_H
+#define XTS_ATTACH_H
+
+#include <stdint.h>
+
+#include "queue.h"
+#include "status.h"
+
+#define XTS_ATTACH_MAGIC 0x58545341u /* "XTSA" */
+#define XTS_ATTACH_STATUS_MAGIC 0x58545351u /* "XTSQ": not to attach, but to list */
+#define XTS_ATTACH_VERSION 1u
+#define XTS_ENDPOINT_DEFAULT "/run/xts/endpoint.sock"
+
+enum xts_queue_kind { XTS_QUEUE_AFXDP = 1, XTS_QUEUE_SHM = 2 };
+
+struct xts_attach_request {
+	uint32_t magic, version;
+	uint32_t umem_bytes_max;   /* 0: the server's default */
+	uint32_t frame_window_max; /* 0: the server's default */
+	char program[64];          /* name of the process, NUL-terminated; for people only */
+};
+
+struct xts_attach_reply {
+	uint32_t magic, version;
+	int32_t error;             /* 0, or a positive errno: refused, reason says why */
+	uint32_t kind;             /* enum xts_queue_kind */
+	uint64_t epoch;            /* of this attachment: goes into HELLO */
+	uint16_t ethertype;
+	uint16_t frame_window;     /* frames the buffers allow, each way */
+	uint32_t largest_message;  /* bytes */
+	uint32_t queue_id;         /* number of the queue, for people */
+	uint8_t local_mac[6], peer_mac[6];
+	/* afxdp: geometry of the UMEM and its rings. */
+	uint32_t chunk_bytes;      /* 4096 */
+	uint32_t rx_chunks;        /* the first so many chunks are for the fill ring */
+	uint32_t tx_slots;         /* then so many slots of slot_bytes (a multiple of chunk_bytes), contiguous each */
+	uint32_t slot_bytes;
+	uint32_t ring_entries;     /* of each of the four rings */
+	/* shm: see shm.h for the layout of the memory. */
+	uint32_t shm_slots;        /* slots each way */
+	uint32_t reserved[4];
+	char interface[16];        /* afxdp: name of the interface, for people */
+	char reason[160];          /* of a refusal, NUL-terminated */
+};
+
+/*
+ * The answer to a request with XTS_ATTACH_STATUS_MAGIC: one of these per attached process the asker may see (root: all,
+ * others: their own), each with the status page as its descriptor, then end of file.
+ */
+struct xts_attach_listing {
+	uint32_t magic, version;
+	uint32_t kind, queue_id;
+	uint64_t epoch;
+	int32_t pid;
+	uint32_t uid;
+	char program[64];
+};
+
+/* A live attachment. */
+struct xts_attachment {
+	struct xts_queue *queue;
+	int connection;            /* the Unix socket; readable (end of file) when the server has gone */
+	struct xts_status_page *status; /* mapped for writing (MADV_DONTFORK) */
+	struct xts_attach_reply reply;
+};
+
+/*
+ * Connects to the endpoint (NULL: $XTS_ENDPOINT or the default), attaches and opens the queue. Blocks for as long as
+ * the server takes (milliseconds), at most timeout_ms. Returns 0 or -errno: ENOENT or ECONNREFUSED, no server there;
+ * ETIMEDOUT; EPROTO, it does not speak this version; else what the server said. The reason is in out->reply.reason.
+ */
+int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xts_attach_request *request, int timeout_ms);
+
+/* Closes the queue and the connection. */
+void xts_detach(struct xts_attachment *attachment);
+
+#endif

@@ -1,0 +1,28 @@
+"""Writes the C source of `xts_messages._native` (cffi, API mode) to the path given as the only argument."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from cffi import FFI
+
+CDEF = """
+"""
+
+PRELUDE = """
+#include "link.h"
+"""
+
+
+def main(output: str) -> None:
+    """Generates the module's C source; compiling it is CMake's."""
+    ffi = FFI()
+    ffi.cdef(CDEF)
+    ffi.set_source("xts_messages._native", PRELUDE)
+    ffi.emit_c_code(output)
+    assert Path(output).exists()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

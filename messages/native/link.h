@@ -1,0 +1,150 @@
+/*
+ * The link: what makes a pair of queues lossless and checked. Sans-I/O: frames in, frames out, time as an argument.
+ *
+ * Theory of operation
+ *
+ * HELLO opens a link (host) and HELLO_ACK confirms it (proxy) with the version, features, largest message and frame
+ * window in force; until then everything else is dropped and counted. From then on every *sequenced* message (all but
+ * XTS_LINK_*) carries the next 8-bit sequence number and takes one frame credit. The receiver gives the credit back
+ * when it has recycled the frame's buffers: frame_ack is a running count of recycled frames, modulo 256, so the order
+ * of recycling does not matter. With at most 128 frames out, a count of 8 bits is never ambiguous and no run of losses
+ * looks like none. XTS_LINK_* frames take no credit; their number is bounded (an acknowledgement per quarter window,
+ * one ping unanswered), and receivers keep XTS_CONTROL_RESERVE buffers for them. They carry the sequence number the
+ * next sequenced message will have, so that a loss shows early.
+ *
+ * Any violation ends the link, never the process: state XTS_LINK_DOWN, link->error says why, and the caller ends the
+ * sockets of this channel.
+ *
+ * Not thread-safe; the owner of the channel serialises. No allocation, no system call.
+ */
+#ifndef XTS_LINK_H
+#define XTS_LINK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "wire.h"
+
+enum xts_link_role { XTS_LINK_HOST, XTS_LINK_PROXY };
+
+enum xts_link_state {
+	XTS_LINK_OPENING, /* host: HELLO sent, no answer yet; proxy: waiting for a HELLO */
+	XTS_LINK_UP,
+	XTS_LINK_DOWN,    /* ended; link->error says why. The proxy's link opens again with the next HELLO. */
+};
+
+/* What xts_link_receive() made of a frame. */
+enum xts_link_verdict {
+	XTS_LINK_DELIVER,   /* a sequenced message for the caller, who must call xts_link_recycled() once for it */
+	XTS_LINK_CONSUMED,  /* the link's own business */
+	XTS_LINK_OPENED,    /* the link is up. At the proxy: a new epoch; everything of the old one is void */
+	XTS_LINK_CLOSED,    /* the link has just gone down: end the sockets with link->error */
+	XTS_LINK_DROPPED,   /* counted and forgotten */
+};
+
+struct xts_link_config {
+	enum xts_link_role role;
+	uint8_t local_mac[6];
+	uint8_t peer_mac[6];
+	uint16_t ethertype;       /* host order; 0: XTS_ETHERTYPE */
+	uint16_t frame_window;    /* frames, XTS_FRAME_WINDOW_MIN to _MAX */
+	uint32_t largest_message; /* bytes of the largest frame we can receive, XTS_FRAME_BYTES_SINGLE to _MAX */
+	uint64_t features;        /* bits offered (host) or supported (proxy) */
+	uint64_t required;        /* host: bits it cannot do without */
+	uint64_t epoch;           /* host: from the attach reply; proxy: ignored */
+	uint32_t pid;             /* host */
+	uint32_t sockets_max;     /* proxy: told in HELLO_ACK */
+	uint32_t ping_ms;         /* silence after which to ping, while asked to watch (xts_link_watch); 0: never */
+	uint32_t dead_ms;         /* silence after an unanswered ping that ends the link; also the time a HELLO waits */
+};
+
+struct xts_link_stats {
+	uint64_t sent_frames, received_frames; /* sequenced ones */
+	uint64_t sent_acks, received_acks;     /* pure FRAME_ACKs */
+	uint64_t dropped_early;   /* before the link was up */
+	uint64_t dropped_foreign; /* wrong EtherType or source address */
+	uint64_t dropped_stale;   /* GOODBYE or HELLO_ACK of another epoch */
+	uint64_t malformed;       /* too short, unknown type, wrong direction */
+	uint64_t sequence_errors;
+	uint64_t credit_errors;   /* frame_ack for frames never sent, or more frames than the window */
+	uint64_t hellos;
+};
+
+struct xts_link {
+	struct xts_link_config config;
+	enum xts_link_state state;
+	int error;                /* positive errno; why the link is down */
+	/* In force while up. */
+	uint16_t frame_window;
+	uint32_t largest_message;
+	uint64_t features;
+	uint64_t epoch;
+	uint32_t sockets_max;
+	/* Counters modulo 256, compared by difference. */
+	uint8_t sent;             /* sequence number of the next sequenced message */
+	uint8_t acked;            /* frames the peer has recycled */
+	uint8_t received;         /* sequence number expected next */
+	uint8_t recycled;         /* frames we have recycled */
+	uint8_t acked_to_peer;    /* value of recycled last told to the peer */
+	/* Control frames due, and time. */
+	uint8_t due;              /* bits, private to link.c */
+	bool watching;
+	bool traffic;             /* anything sequenced in this epoch */
+	uint64_t ping_token, pong_token;
+	uint64_t heard_ns;        /* last frame received */
+	uint64_t pinged_ns;       /* when the outstanding ping went out, 0 for none */
+	uint64_t hello_ns;        /* when HELLO was last sent */
+	uint64_t opened_ns;       /* when opening began */
+	uint64_t goodbye_epoch;
+	uint16_t goodbye_error;
+	struct xts_link_stats stats;
+};
+
+/* Starts a link. A host has its HELLO due at once. Returns 0 or -EINVAL (window, size or role out of range). */
+int xts_link_init(struct xts_link *link, const struct xts_link_config *config, uint64_t now_ns);
+
+/*
+ * Takes a frame. head points at its first head_bytes bytes (at least min(frame_bytes, 128), from the Ethernet header
+ * on); frame_bytes is the length of the whole frame. On XTS_LINK_DELIVER, *out is the decoded head; the message's own
+ * fields are still to be decoded and checked by the caller.
+ */
+enum xts_link_verdict xts_link_receive(struct xts_link *link, const void *head, size_t head_bytes, size_t frame_bytes,
+				       uint64_t now_ns, struct xts_head *out);
+
+/* The buffers of one delivered message are free again: returns its frame credit (with whatever is sent next, or by a
+ * FRAME_ACK when a quarter of the window has gathered). A frame of an earlier epoch must not be reported: compare
+ * link->epoch with the one in force when it was delivered. */
+void xts_link_recycled(struct xts_link *link);
+
+/* How many sequenced messages may be sent now: 0 while opening, down, or out of frame credits. */
+unsigned xts_link_credits(const struct xts_link *link);
+
+/* Completes an encoded sequenced message for sending: Ethernet header, sequence number, frame_ack. Takes a frame
+ * credit: the caller has checked xts_link_credits() and must now submit the frame. */
+void xts_link_seal(struct xts_link *link, void *frame);
+
+/* Writes the next control frame that is due (HELLO, HELLO_ACK, FRAME_ACK, PING, PONG, GOODBYE) and returns its length,
+ * or 0 when none is. frame has room for at least 128 bytes. Call until 0 after receiving, and at the deadline. */
+size_t xts_link_control(struct xts_link *link, void *frame, uint64_t now_ns);
+
+/* Is a control frame due without regard to time? Cheap test before taking a transmit slot. */
+bool xts_link_control_due(const struct xts_link *link);
+
+/* Passes time: repeats HELLO, pings a silent peer, ends a dead link. Returns XTS_LINK_CLOSED when it just did, else
+ * XTS_LINK_CONSUMED. */
+enum xts_link_verdict xts_link_tick(struct xts_link *link, uint64_t now_ns);
+
+/* When to call xts_link_tick() next, in ns, or UINT64_MAX. */
+uint64_t xts_link_deadline_ns(const struct xts_link *link);
+
+/* Watch the peer's life by pings (true while somebody waits for it), or leave it alone: an idle process is silent. */
+void xts_link_watch(struct xts_link *link, bool watch, uint64_t now_ns);
+
+/* Ends the link from our side with a positive errno (0: orderly); a GOODBYE is then due. */
+void xts_link_goodbye(struct xts_link *link, int error);
+
+/* Ends the link because the caller found a violation in a message's body: like goodbye, with link->error set. */
+void xts_link_fail(struct xts_link *link, int error);
+
+#endif

@@ -1,0 +1,57 @@
+/*
+ * The status page: a sealed memfd that comes with an attachment (its last descriptor). The library writes one entry a
+ * socket; whoever gave it keeps a duplicate, so that `xts status` can show a process's sockets without asking it.
+ * Written by the application's own process, so it is believed by nobody: readers check every field.
+ */
+#ifndef XTS_STATUS_H
+#define XTS_STATUS_H
+
+#include <stdint.h>
+
+#include "wire.h"
+
+#define XTS_STATUS_MAGIC 0x58545350u /* "XTSP" */
+#define XTS_STATUS_VERSION 1u
+#define XTS_STATUS_ENTRIES 16384u /* sockets beyond these are not shown, only counted */
+
+enum xts_socket_state { /* names as ss(8) shows them */
+	XTS_STATE_FREE,
+	XTS_STATE_UNCONNECTED,
+	XTS_STATE_SYN_SENT,
+	XTS_STATE_ESTABLISHED,
+	XTS_STATE_LISTEN,
+	XTS_STATE_CLOSE_WAIT,  /* end of stream received */
+	XTS_STATE_FIN_WAIT,    /* half-closed by us */
+	XTS_STATE_LAST_ACK,    /* both ways closed, socket still open */
+	XTS_STATE_CLOSING,     /* closed, waiting for CLOSED */
+	XTS_STATE_FAILED,      /* reset or lost */
+};
+
+struct xts_status_entry { /* 96 bytes */
+	uint32_t xts_socket, proxy_id;
+	uint8_t state; /* enum xts_socket_state */
+	uint8_t reserved[3];
+	uint32_t recv_queue;         /* bytes received and unread; for a listener, connections waiting */
+	uint32_t send_credits;       /* post credits held: bytes that may be sent now */
+	uint32_t recv_window;        /* bytes granted to the proxy in all */
+	uint32_t recv_unadvertised;
+	int32_t error;
+	uint64_t sent_bytes, received_bytes;
+	struct xts_endpoint local, peer; /* host order */
+};
+_Static_assert(sizeof(struct xts_endpoint) == 24, "endpoint layout");
+_Static_assert(sizeof(struct xts_status_entry) == 96, "entry layout");
+
+struct xts_status_page {
+	uint32_t magic, version;
+	uint32_t entries;      /* XTS_STATUS_ENTRIES */
+	uint32_t used;         /* entries ever used; those after it are zero */
+	uint32_t link_state;   /* enum xts_link_state */
+	uint32_t frame_credits;/* of the queue, last seen */
+	uint32_t sockets;      /* in being */
+	uint32_t reserved;
+	uint64_t sleeps, spins;/* waits that slept, and those a spin ended */
+	struct xts_status_entry entry[];
+};
+
+#endif

@@ -1,0 +1,1 @@
+"""XDP-Transport messages: the wire table, what is generated from it, and the native message core."""

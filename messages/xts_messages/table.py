@@ -1,0 +1,180 @@
+"""The wire table: the one declaration of every XDP-Transport message.
+
+The C header, the Wireshark dissector, the documentation table and the golden vectors are generated from it
+(`python -m xts_messages.generate`) and committed; CI fails when regenerating changes a byte.
+
+Layout of a frame (network byte order throughout)::
+
+    0        6        12      14     15      16          17      18      20     24
+    | dst mac | src mac | 0x855B | type | seqno | frame_ack | flags | error |  id  | body of the type ...
+
+`type` and `seqno` are the paper's `struct xts_msg_hdr`; its `data` begins at byte 16. The five fields after it are
+common to all messages, so that an acknowledgement of frames rides on whatever is sent anyway.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+VERSION = 1
+ETHERTYPE = 0x855B
+ETH_BYTES = 14
+HEAD_BYTES = 24
+#: Shorter Ethernet frames may arrive padded to this; trailing bytes up to here are not an error (IEEE 802.3).
+ETH_MIN_BYTES = 60
+#: 15 transmit chunks of 4096 bytes, which arrive as 16 receive chunks of 3840: below AF_XDP's 17 descriptors.
+FRAME_BYTES_MAX = 61440
+#: What a peer without multi-buffer can receive: one chunk of 4096 less XDP's 256 bytes of headroom.
+FRAME_BYTES_SINGLE = 3840
+#: Below 256 so that no run of lost frames can look like none, and below veth's ring of 256 frames.
+FRAME_WINDOW_MAX = 128
+FRAME_WINDOW_MIN = 4
+#: Frames outside the window (acknowledgements, pings …) that a receiver keeps buffers for.
+CONTROL_RESERVE = 32
+#: Post credits a peer may hold for one connection: 1 GiB, far from wrapping 32 bits.
+CREDITS_MAX = 1 << 30
+
+
+class Kind(Enum):
+    """Width and form of a field; the value is its size in bytes."""
+
+    U8 = "u8"
+    U16 = "u16"
+    U32 = "u32"
+    U64 = "u64"
+    I32 = "i32"
+    ENDPOINT = "endpoint"
+
+    @property
+    def bytes(self) -> int:
+        return {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i32": 4, "endpoint": 24}[self.value]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field: `unit` is what it counts, `limit` its largest legal value (None: any)."""
+
+    name: str
+    kind: Kind
+    meaning: str
+    unit: str = ""
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message type. `payload` names the field that counts the bytes after the fixed part, if there are any."""
+
+    name: str
+    code: int
+    sender: str  # "host", "proxy" or "both"
+    sequenced: bool  # takes a frame credit and a sequence number
+    meaning: str
+    fields: tuple[Field, ...] = ()
+    payload: str | None = None
+    flags: tuple[str, ...] = ()
+    source: str = "ours"
+    id_of: str = field(default="")  # what the common id means here
+
+    @property
+    def stem(self) -> str:
+        """`XTS_CMD_NEWCONN_ACK` -> `newconn_ack`: the name in C functions and structs."""
+        return self.name.removeprefix("XTS_").split("_", 1)[1].lower()
+
+    @property
+    def fixed_bytes(self) -> int:
+        return HEAD_BYTES + sum(f.kind.bytes for f in self.fields)
+
+
+#: The fields of an endpoint: offset, name, kind, meaning.
+ENDPOINT = (
+    Field("port", Kind.U16, "TCP port", "port"),
+    Field("ip_version", Kind.U8, "4, 6, or 0 for none", limit=6),
+    Field("reserved", Kind.U8, "zero"),
+    Field("scope_id", Kind.U32, "IPv6 scope (the device's interface index), else 0"),
+    # address: 16 bytes, IPv4 in the first four
+)
+
+#: Flag bits, by name, of the common `flags` byte. A name is legal in the messages that list it.
+FLAGS: dict[str, tuple[int, str]] = {
+    "FIN": (0x01, "no more data from the host: half-close (shutdown SHUT_WR)"),
+    "CLOSE": (0x02, "the host has closed the socket; the proxy confirms with CLOSED"),
+    "ABORT": (0x04, "with CLOSE: reset the connection, drop what is not sent (SO_LINGER 0, unread data)"),
+    "LINGER": (0x08, "with CLOSE: confirm only when all data is acknowledged by the TCP peer"),
+    "MORE": (0x10, "more data follows at once (MSG_MORE)"),
+    "EOS": (0x20, "end of stream: the TCP peer has sent FIN"),
+    "RESET": (0x40, "the connection has failed; error says how"),
+    "CLOSED": (0x80, "answer to CLOSE: both identifiers are free"),
+}
+
+_XTS = Field("xts_socket", Kind.U32, "the host's identifier of this socket", "id")
+_PROXY = Field("proxy_id", Kind.U32, "the proxy's identifier of this socket", "id")
+_CREDITS = Field("post_credits", Kind.U32, "post credits granted with this message", "bytes", CREDITS_MAX)
+_TOKEN = Field("token", Kind.U32, "repeated in the reply")
+_LENGTH = Field("length", Kind.U32, "bytes of payload", "bytes", FRAME_BYTES_MAX)
+_LOCAL = Field("local", Kind.ENDPOINT, "local address of the TCP socket")
+_PEER = Field("peer", Kind.ENDPOINT, "address of the TCP peer")
+_DOMAIN = Field("domain", Kind.U32, "4 or 6: the family of the socket, should the proxy have to create it", limit=6)
+
+_FIRST = "the proxy's identifier, or 0: create the socket"
+
+MESSAGES: tuple[Message, ...] = (
+    Message("XTS_CMD_CONNECT", 1, "host", True, "start a connection",
+            (_XTS, _CREDITS, _DOMAIN, _PEER), source="paper", id_of=_FIRST),
+    Message("XTS_REPLY_CONNECT_ACK", 2, "proxy", True, "the connection is established, or error says why not",
+            (_PROXY, _CREDITS, _LOCAL, _PEER), source="paper", id_of="XTS socket"),
+    Message("XTS_CMD_LISTEN", 3, "host", True, "start a listener; each post credit is one connection of the backlog",
+            (_XTS, _TOKEN, Field("post_credits", Kind.U32, "connections that may wait for accept", "connections", CREDITS_MAX),
+             _DOMAIN, Field("backlog", Kind.U32, "as in listen(2)", "connections")),
+            source="paper", id_of=_FIRST),
+    Message("XTS_REPLY_LISTEN_ACK", 4, "proxy", True, "the listener has started, or error says why not",
+            (_PROXY, _TOKEN, _LOCAL), source="paper", id_of="XTS socket"),
+    Message("XTS_REPLY_NEWCONN", 5, "proxy", True, "a listener has a new connection; takes one of its post credits",
+            (_PROXY, _CREDITS, _LOCAL, _PEER), source="paper", id_of="XTS socket of the listener"),
+    Message("XTS_CMD_NEWCONN_ACK", 6, "host", True, "the new connection has an XTS socket; an error refuses it (reset)",
+            (_XTS, _CREDITS), source="paper", id_of="proxy's identifier of the new connection"),
+    Message("XTS_CMD_SEND", 7, "host", True, "data, post credits, and the ways of closing; length 0 is a pure credit "
+            "advertisement. On a listener, post_credits returns accepted connections",
+            (_CREDITS, _LENGTH), "length", ("FIN", "CLOSE", "ABORT", "LINGER", "MORE"), "paper", "proxy's identifier"),
+    Message("XTS_REPLY_RECV", 8, "proxy", True, "received data, post credits, end of stream, failure, end of close",
+            (_CREDITS, _LENGTH), "length", ("EOS", "RESET", "CLOSED"), "paper", "XTS socket"),
+
+    Message("XTS_LINK_HELLO", 16, "host", False, "opens the link; resets whatever an earlier epoch left",
+            (Field("version", Kind.U16, "wire version"),
+             Field("frame_window", Kind.U16, "largest window wanted", "frames", FRAME_WINDOW_MAX),
+             Field("largest_message", Kind.U32, "largest frame the host can receive", "bytes", FRAME_BYTES_MAX),
+             Field("features", Kind.U64, "feature bits offered"),
+             Field("required", Kind.U64, "feature bits the host cannot do without"),
+             Field("epoch", Kind.U64, "random number of this attachment"),
+             Field("pid", Kind.U32, "the host process, for the operator's eyes only"))),
+    Message("XTS_LINK_HELLO_ACK", 17, "proxy", False, "the link is up with these values, or error refuses it",
+            (Field("version", Kind.U16, "wire version spoken"),
+             Field("frame_window", Kind.U16, "window in force, each way", "frames", FRAME_WINDOW_MAX),
+             Field("largest_message", Kind.U32, "largest frame in force, each way", "bytes", FRAME_BYTES_MAX),
+             Field("features", Kind.U64, "feature bits in force"),
+             Field("epoch", Kind.U64, "repeats the HELLO's"),
+             Field("sockets_max", Kind.U32, "sockets this host may have", "sockets"))),
+    Message("XTS_LINK_FRAME_ACK", 18, "both", False, "frame_ack, when nothing else is there to carry it"),
+    Message("XTS_LINK_PING", 19, "both", False, "answer me",
+            (Field("token", Kind.U64, "repeated in the answer"),)),
+    Message("XTS_LINK_PONG", 20, "both", False, "answer to a ping",
+            (Field("token", Kind.U64, "the ping's"),)),
+    Message("XTS_LINK_GOODBYE", 21, "both", False, "this epoch has ended; error says why (0: orderly)",
+            (Field("epoch", Kind.U64, "the epoch that ends"),)),
+
+    Message("XTS_CMD_BIND", 32, "host", True, "bind(2)", (_XTS, _TOKEN, _DOMAIN, _LOCAL), id_of=_FIRST),
+    Message("XTS_REPLY_BIND_ACK", 33, "proxy", True, "answer to bind", (_PROXY, _TOKEN, _LOCAL), id_of="XTS socket"),
+    Message("XTS_CMD_SETSOCKOPT", 34, "host", True, "setsockopt(2), against the proxy's allow-list",
+            (_XTS, _TOKEN, _DOMAIN, Field("level", Kind.I32, "as in setsockopt(2)"),
+             Field("option", Kind.I32, "as in setsockopt(2)"), _LENGTH), "length", id_of=_FIRST),
+    Message("XTS_CMD_GETSOCKOPT", 35, "host", True, "getsockopt(2); the payload is the value passed in, for options that read it",
+            (_XTS, _TOKEN, _DOMAIN, Field("level", Kind.I32, "as in getsockopt(2)"),
+             Field("option", Kind.I32, "as in getsockopt(2)"), _LENGTH), "length", id_of=_FIRST),
+    Message("XTS_REPLY_SOCKOPT_ACK", 36, "proxy", True, "answer to either; the payload is the option's value",
+            (_PROXY, _TOKEN, _LENGTH), "length", id_of="XTS socket"),
+    Message("XTS_CMD_IOCTL", 37, "host", True, "ioctl(2); ULP push and end of peek mode later",
+            (_XTS, _TOKEN, _DOMAIN, Field("request", Kind.U32, "as in ioctl(2)"), _LENGTH), "length", id_of=_FIRST),
+    Message("XTS_REPLY_IOCTL_ACK", 38, "proxy", True, "answer to ioctl; the payload is its result",
+            (_PROXY, _TOKEN, _LENGTH), "length", id_of="XTS socket"),
+)
