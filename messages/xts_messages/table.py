@@ -53,13 +53,18 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: `unit` is what it counts, `limit` its largest legal value (None: any)."""
+    """One field: `unit` is what it counts, `limit` its largest legal value (None: any), `values` all legal ones."""
 
     name: str
     kind: Kind
     meaning: str
     unit: str = ""
     limit: int | None = None
+    values: tuple[int, ...] = ()
+
+    def legal(self, value: int) -> bool:
+        """May the field have this value?"""
+        return (self.limit is None or value <= self.limit) and (not self.values or value in self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +92,27 @@ class Message:
         return HEAD_BYTES + sum(f.kind.bytes for f in self.fields)
 
 
-#: The fields of an endpoint: offset, name, kind, meaning.
+#: What every message begins with, after the Ethernet header.
+HEAD = (
+    Field("type", Kind.U8, "the message's type"),
+    Field("seqno", Kind.U8, "sequence number, modulo 256; of a link frame: that of the next sequenced message"),
+    Field("frame_ack", Kind.U8, "frames whose buffers the sender has recycled, modulo 256", "frames"),
+    Field("flags", Kind.U8, "XTS_FLAG_*"),
+    Field("error", Kind.U16, "Linux errno, 0 for none", "errno"),
+    Field("id", Kind.U32, "the target's identifier", "id"),
+)
+assert ETH_BYTES + sum(f.kind.bytes for f in HEAD) == HEAD_BYTES
+
+#: The fields of an endpoint; its address of 16 bytes follows them.
 ENDPOINT = (
     Field("port", Kind.U16, "TCP port", "port"),
-    Field("ip_version", Kind.U8, "4, 6, or 0 for none", limit=6),
+    Field("ip_version", Kind.U8, "4, 6, or 0 for none", values=(0, 4, 6)),
     Field("reserved", Kind.U8, "zero"),
     Field("scope_id", Kind.U32, "IPv6 scope (the device's interface index), else 0"),
-    # address: 16 bytes, IPv4 in the first four
 )
+ENDPOINT_ADDRESS_BYTES = 16
+ENDPOINT_ADDRESS_MEANING = "IPv4 in the first four bytes, or IPv6"
+assert sum(f.kind.bytes for f in ENDPOINT) + ENDPOINT_ADDRESS_BYTES == Kind.ENDPOINT.bytes
 
 #: Flag bits, by name, of the common `flags` byte. A name is legal in the messages that list it.
 FLAGS: dict[str, tuple[int, str]] = {
@@ -115,7 +133,8 @@ _TOKEN = Field("token", Kind.U32, "repeated in the reply")
 _LENGTH = Field("length", Kind.U32, "bytes of payload", "bytes", FRAME_BYTES_MAX)
 _LOCAL = Field("local", Kind.ENDPOINT, "local address of the TCP socket")
 _PEER = Field("peer", Kind.ENDPOINT, "address of the TCP peer")
-_DOMAIN = Field("domain", Kind.U32, "4 or 6: the family of the socket, should the proxy have to create it", limit=6)
+_DOMAIN = Field("domain", Kind.U32, "4 or 6: the family of the socket, should the proxy have to create it",
+                values=(0, 4, 6))
 
 _FIRST = "the proxy's identifier, or 0: create the socket"
 
