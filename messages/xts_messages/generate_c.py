@@ -295,8 +295,12 @@ def _type_tables() -> Iterator[str]:
                        ((m.name, _size(m)) for m in messages), "0")
     yield from _switch("uint8_t xts_type_flags(uint8_t type)", "The flags that are legal with a type.",
                        ((m.name, " | ".join(f"XTS_FLAG_{name}" for name in m.flags)) for m in messages if m.flags), "0")
-    yield from _switch("int xts_type_sequenced(uint8_t type)", "Does the type take a frame credit and a sequence number?",
-                       ((m.name, "1") for m in messages if m.sequenced), "0")
+    yield from _comment("Does the type take a frame credit and a sequence number? Told by its range, so that it holds for later types too.")
+    yield "static inline int xts_type_sequenced(uint8_t type)"
+    yield "{"
+    yield f"\treturn type < {table.LINK_CODES.start}u || type >= {table.LINK_CODES.stop}u;"
+    yield "}"
+    yield ""
     for role, other in (("host", "proxy"), ("proxy", "host")):
         yield from _switch(f"int xts_type_to_{role}(uint8_t type)", f"May the {other} send this type to the {role}?",
                            ((m.name, "1") for m in messages if m.sender in (other, "both")), "0")

@@ -32,6 +32,8 @@ FRAME_WINDOW_MAX = 128
 FRAME_WINDOW_MIN = 4
 #: Frames outside the window (acknowledgements, pings …) that a receiver keeps buffers for.
 CONTROL_RESERVE = 32
+#: Types of the link's own frames, which take no frame credit and no sequence number.
+LINK_CODES = range(16, 32)
 #: Post credits a peer may hold for one connection: 1 GiB, far from wrapping 32 bits.
 CREDITS_MAX = 1 << 30
 
@@ -74,7 +76,7 @@ class Message:
     name: str
     code: int
     sender: str  # "host", "proxy" or "both"
-    sequenced: bool  # takes a frame credit and a sequence number
+    sequenced: bool  # takes a frame credit and a sequence number; so do all whose code is not in LINK_CODES
     meaning: str
     fields: tuple[Field, ...] = ()
     payload: str | None = None
@@ -160,9 +162,10 @@ MESSAGES: tuple[Message, ...] = (
             (_CREDITS, _LENGTH), "length", ("EOS", "RESET", "CLOSED"), "paper", "XTS socket"),
 
     Message("XTS_LINK_HELLO", 16, "host", False, "opens the link; resets whatever an earlier epoch left",
+            # No limits here: a later version may know others, and is to be refused for its version.
             (Field("version", Kind.U16, "wire version"),
-             Field("frame_window", Kind.U16, "largest window wanted", "frames", FRAME_WINDOW_MAX),
-             Field("largest_message", Kind.U32, "largest frame the host can receive", "bytes", FRAME_BYTES_MAX),
+             Field("frame_window", Kind.U16, "largest window wanted", "frames"),
+             Field("largest_message", Kind.U32, "largest frame the host can receive", "bytes"),
              Field("features", Kind.U64, "feature bits offered"),
              Field("required", Kind.U64, "feature bits the host cannot do without"),
              Field("epoch", Kind.U64, "random number of this attachment"),
@@ -197,3 +200,5 @@ MESSAGES: tuple[Message, ...] = (
     Message("XTS_REPLY_IOCTL_ACK", 38, "proxy", True, "answer to ioctl; the payload is its result",
             (_PROXY, _TOKEN, _LENGTH), "length", id_of="XTS socket"),
 )
+
+assert all(m.sequenced == (m.code not in LINK_CODES) for m in MESSAGES)
