@@ -210,7 +210,7 @@ local flag_fields = {
 
 -- The fields of the messages, by filter name.
 local fields = {
-	["xts.xts_socket"] = ProtoField.uint32("xts.xts_socket", "Xts socket", base.HEX, nil, nil, "the host's identifier of this socket"),
+	["xts.xts_socket"] = ProtoField.uint32("xts.xts_socket", "XTS socket", base.HEX, nil, nil, "the host's identifier of this socket"),
 	["xts.post_credits"] = ProtoField.uint32("xts.post_credits", "Post credits", base.UNIT_STRING, { " byte", " bytes" }, nil, "post credits granted with this message"),
 	["xts.domain"] = ProtoField.uint32("xts.domain", "Domain", base.DEC, nil, nil, "4 or 6: the family of the socket, should the proxy have to create it"),
 	["xts.proxy_id"] = ProtoField.uint32("xts.proxy_id", "Proxy id", base.HEX, nil, nil, "the proxy's identifier of this socket"),
@@ -224,7 +224,7 @@ local fields = {
 	["xts.features"] = ProtoField.uint64("xts.features", "Features", base.HEX, nil, nil, "feature bits offered / feature bits in force"),
 	["xts.required"] = ProtoField.uint64("xts.required", "Required", base.HEX, nil, nil, "feature bits the host cannot do without"),
 	["xts.epoch"] = ProtoField.uint64("xts.epoch", "Epoch", base.HEX, nil, nil, "random number of this attachment / repeats the HELLO's / the epoch that ends"),
-	["xts.pid"] = ProtoField.uint32("xts.pid", "Pid", base.DEC, nil, nil, "the host process, for the operator's eyes only"),
+	["xts.pid"] = ProtoField.uint32("xts.pid", "PID", base.DEC, nil, nil, "the host process, for the operator's eyes only"),
 	["xts.sockets_max"] = ProtoField.uint32("xts.sockets_max", "Sockets max", base.UNIT_STRING, { " socket", " sockets" }, nil, "sockets this host may have"),
 	["xts.ping.token"] = ProtoField.uint64("xts.ping.token", "Token", base.HEX, nil, nil, "repeated in the answer"),
 	["xts.pong.token"] = ProtoField.uint64("xts.pong.token", "Token", base.HEX, nil, nil, "the ping's"),
@@ -234,20 +234,20 @@ local fields = {
 }
 
 local endpoints = {
-	peer = {
+	["peer"] = {
 		whole = ProtoField.none("xts.peer", "Peer", "address of the TCP peer"),
 		port = ProtoField.uint16("xts.peer.port", "Port", base.DEC, nil, nil, "TCP port"),
-		ip_version = ProtoField.uint8("xts.peer.ip_version", "Ip version", base.DEC, nil, nil, "4, 6, or 0 for none"),
+		ip_version = ProtoField.uint8("xts.peer.ip_version", "IP version", base.DEC, nil, nil, "4, 6, or 0 for none"),
 		reserved = ProtoField.uint8("xts.peer.reserved", "Reserved", base.DEC, nil, nil, "zero"),
 		scope_id = ProtoField.uint32("xts.peer.scope_id", "Scope id", base.DEC, nil, nil, "IPv6 scope (the device's interface index), else 0"),
 		address4 = ProtoField.ipv4("xts.peer.address4", "IPv4 address", "address of the TCP peer"),
 		address6 = ProtoField.ipv6("xts.peer.address6", "IPv6 address", "address of the TCP peer"),
 		address = ProtoField.bytes("xts.peer.address", "Address", base.NONE, "address of the TCP peer"),
 	},
-	local = {
+	["local"] = {
 		whole = ProtoField.none("xts.local", "Local", "local address of the TCP socket"),
 		port = ProtoField.uint16("xts.local.port", "Port", base.DEC, nil, nil, "TCP port"),
-		ip_version = ProtoField.uint8("xts.local.ip_version", "Ip version", base.DEC, nil, nil, "4, 6, or 0 for none"),
+		ip_version = ProtoField.uint8("xts.local.ip_version", "IP version", base.DEC, nil, nil, "4, 6, or 0 for none"),
 		reserved = ProtoField.uint8("xts.local.reserved", "Reserved", base.DEC, nil, nil, "zero"),
 		scope_id = ProtoField.uint32("xts.local.scope_id", "Scope id", base.DEC, nil, nil, "IPv6 scope (the device's interface index), else 0"),
 		address4 = ProtoField.ipv4("xts.local.address4", "IPv4 address", "local address of the TCP socket"),

@@ -215,7 +215,10 @@ def _quote(text: str) -> str:
 
 
 def _label(name: str) -> str:
-    return name.replace("_", " ").capitalize()
+    text = name.replace("_", " ").capitalize()
+    for word, spelling in (("Xts ", "XTS "), ("Ip ", "IP "), ("Pid", "PID")):
+        text = text.replace(word, spelling)
+    return text
 
 
 def _same(a: Field, b: Field) -> bool:
@@ -321,7 +324,7 @@ def _endpoint_fields() -> Iterator[str]:
     endpoints = {f.name: f for m in table.MESSAGES for f in m.fields if f.kind is Kind.ENDPOINT}
     yield "local endpoints = {"
     for name, f in endpoints.items():
-        yield f"\t{name} = {{"
+        yield f"\t[{_quote(name)}] = {{"
         yield f"\t\twhole = ProtoField.none(\"xts.{name}\", {_quote(_label(name))}, {_quote(f.meaning)}),"
         for part in table.ENDPOINT:
             yield f"\t\t{part.name} = {_proto_field(f'xts.{name}.{part.name}', _label(part.name), part, part.meaning)},"
