@@ -90,7 +90,7 @@ struct xts_link {
 	/* Control frames due, and time. */
 	uint8_t due;              /* bits, private to link.c */
 	bool watching;
-	bool traffic;             /* anything sequenced in this epoch */
+	bool traffic;             /* a sequenced message has arrived in this epoch */
 	uint64_t ping_token, pong_token;
 	uint64_t heard_ns;        /* last frame received */
 	uint64_t pinged_ns;       /* when the outstanding ping went out, 0 for none */
