@@ -1,7 +1,7 @@
 """Writes the C source of `xts_messages._native` (cffi, API mode) to the path given as the only argument.
 
-The declarations are read from the headers themselves, so that nothing is written twice: comments, assertions and the
-bodies of inline functions are cut away, macros that are numbers stay.
+The declarations are read from the headers themselves, so that nothing is written twice: comments, assertions and
+the bodies of inline functions are cut away, macros that are numbers stay.
 """
 
 from __future__ import annotations

@@ -292,8 +292,8 @@ void xts_link_recycled(struct xts_link *link)
 
 unsigned xts_link_credits(const struct xts_link *link)
 {
-	if (link->state != XTS_LINK_UP)
-		return 0;
+	if (link->state != XTS_LINK_UP || (link->due & DUE_HELLO_ACK))
+		return 0; /* nothing may overtake the HELLO_ACK: the peer would drop it */
 	return (unsigned)link->frame_window - in_flight(link);
 }
 

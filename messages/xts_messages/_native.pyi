@@ -1,4 +1,4 @@
-"""The native message core (cffi, API mode): what the headers of messages/native declare, read from them at build time."""
+"""The native message core (cffi, API mode): what the headers of messages/native declare."""
 
 from typing import Any
 

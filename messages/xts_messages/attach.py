@@ -33,7 +33,9 @@ class Attachment:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
         self.close()
 
     def fileno(self) -> int:
@@ -62,7 +64,8 @@ def attach(
 ) -> Attachment:
     """Attaches this process. Blocks for some milliseconds, at most timeout_ms.
 
-    OSError with the server's errno and reason; ENOENT, ECONNREFUSED: no server; ETIMEDOUT; EPROTO: not our protocol.
+    OSError with the server's errno and reason; ENOENT, ECONNREFUSED: no server; ETIMEDOUT; EPROTO: not our
+    protocol.
     """
     out = ffi.new("struct xts_attachment *")
     request = ffi.new("struct xts_attach_request *")

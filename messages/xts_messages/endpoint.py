@@ -1,11 +1,12 @@
 """The server's side of attaching (native/attach.h), for xts-agent and xts-proxy.
 
-Theory of operation. An `Endpoint` is a Unix socket file (SOCK_SEQPACKET) and what has come of its connections. It has
-no thread: its `fileno()` is an epoll descriptor that is readable when `process()` has something to do, so it fits into
-any loop (selectors, asyncio's add_reader). A connection sends one request. For an attach request the owner's
-`allocate` is asked for a grant; if it has none ready (:class:`NotReady`) the connection waits for `retry()`, a second
-at most. The grant's descriptors and the status page are sent, and the connection is then watched, together with a pidfd
-of its process, for its end: a forked child that inherited the connection can hide a death, the pidfd cannot.
+Theory of operation. An `Endpoint` is a Unix socket file (SOCK_SEQPACKET) and what has come of its connections.
+It has no thread: its `fileno()` is an epoll descriptor that is readable when `process()` has something to do, so it
+fits into any loop (selectors, asyncio's add_reader). A connection sends one request. For an attach request the
+owner's `allocate` is asked for a grant; if it has none ready (:class:`NotReady`) the connection waits for
+`retry()`, a second at most. The grant's descriptors and the status page are sent, and the connection is then
+watched, together with a pidfd of its process, for its end: a forked child that inherited the connection can hide a
+death, the pidfd cannot.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What `allocate` gives. `reply` is a `struct xts_attach_reply *` with the geometry; the endpoint fills in the epoch.
-    `descriptors` (two) are sent and then closed here: pass duplicates of what is to be kept."""
+    """What `allocate` gives. `reply` is a `struct xts_attach_reply *` with the geometry; the endpoint fills in the
+    epoch. `descriptors` (two) are sent and then closed here: pass duplicates of what is to be kept."""
 
     reply: Any
     descriptors: tuple[int, ...]
@@ -81,7 +82,7 @@ class Attached:
     connection: socket.socket
 
     def life_fd(self) -> int:
-        """A duplicate of the connection: readable when the process has let go or died. The caller's to close."""
+        """A duplicate of the connection: readable when the process has let go or died. Yours to close."""
         return os.dup(self.connection.fileno())
 
 
@@ -109,7 +110,8 @@ class Endpoint:
         per_uid_max: int = 0,
         grant_wait_s: float = 1.0,
     ) -> None:
-        """allocate(peer, epoch) gives a grant, raises NotReady, or an OSError whose errno and text the process is told.
+        """allocate(peer, epoch) gives a grant, raises NotReady, or an OSError whose errno and text the process is
+        told.
         attached and released are called once each per process, released also when the endpoint closes.
         per_uid_max: attachments of one user at a time, root exempt; 0: any number.
         OSError EADDRINUSE: another server serves path; ENOTSOCK: path is something else.
@@ -130,7 +132,9 @@ class Endpoint:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
         self.close()
 
     def fileno(self) -> int:
@@ -184,7 +188,7 @@ class Endpoint:
             if (found.st_dev, found.st_ino) == self._inode:
                 self.path.unlink()
 
-    # --- a connection's life -----------------------------------------------------------------------------------------
+    # --- a connection's life -------------------------------------------------------------------------------
 
     def _accept(self) -> None:
         try:
@@ -239,7 +243,7 @@ class Endpoint:
                 self._drop(connection)
             return
         if not known or magic != lib.XTS_ATTACH_MAGIC:
-            self._refuse(connection, errno.EPROTONOSUPPORT, f"this endpoint speaks version {lib.XTS_ATTACH_VERSION}")
+            self._refuse(connection, errno.EPROTONOSUPPORT, f"this endpoint speaks {lib.XTS_ATTACH_VERSION}")
             self._drop(connection)
             return
         native = ffi.from_buffer("struct xts_attach_request *", data)
@@ -247,7 +251,9 @@ class Endpoint:
         peer = Peer(pid, uid, gid, program, int(native.frame_window_max), int(native.umem_bytes_max))
         held = Counter(a.peer.uid for a in self.attachments)[uid]
         if uid and self._per_uid_max and held >= self._per_uid_max:
-            self._refuse(connection, errno.EUSERS, f"user {uid} has {held} attachments, the most that are allowed")
+            self._refuse(
+                connection, errno.EUSERS, f"user {uid} has {held} attachments already, the most allowed"
+            )
             self._drop(connection)
             return
         connection.deadline = time.monotonic() + self._grant_wait_s
@@ -268,12 +274,20 @@ class Endpoint:
         grant.reply.epoch = epoch
         status_fd = create_status_page()
         connection.attached = Attached(
-            peer, epoch, int(grant.reply.kind), int(grant.reply.queue_id), grant.tag, status_fd, connection.socket
+            peer,
+            epoch,
+            int(grant.reply.kind),
+            int(grant.reply.queue_id),
+            grant.tag,
+            status_fd,
+            connection.socket,
         )
         try:
             connection.pidfd = _peer_pidfd(connection.socket, peer.pid)
             self._selector.register(connection.pidfd, selectors.EVENT_READ, connection)
-            socket.send_fds(connection.socket, [bytes(ffi.buffer(grant.reply))], [*grant.descriptors, status_fd])
+            socket.send_fds(
+                connection.socket, [bytes(ffi.buffer(grant.reply))], [*grant.descriptors, status_fd]
+            )
         except OSError:  # it died while it was being served
             self._drop(connection)
         else:
@@ -307,7 +321,7 @@ class Endpoint:
             os.close(connection.attached.status_fd)
             self._on_released(connection.attached)
 
-    # --- the list of attached processes ------------------------------------------------------------------------------
+    # --- the list of attached processes --------------------------------------------------------------------
 
     def _listing(self, uid: int) -> Iterator[tuple[bytes, int]]:
         for attached in sorted(self.attachments, key=lambda a: a.queue_id):
@@ -339,15 +353,17 @@ class Endpoint:
 
 
 def listen(path: Path, mode: int) -> socket.socket:
-    """A listening socket at path. A stale file there is replaced in one step; one that is served is left alone."""
+    """A listening socket at path. A stale file there is replaced in one step, one that is served left alone."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         if path.exists():
             if not stat.S_ISSOCK(path.lstat().st_mode):
-                raise OSError(errno.ENOTSOCK, f"{path} exists and is no socket: remove it or choose another endpoint")
+                raise OSError(errno.ENOTSOCK, f"{path} exists and is no socket: remove it, or choose another")
             if _is_served(path):
-                raise OSError(errno.EADDRINUSE, f"{path} is served by another process: stop it or choose another endpoint")
+                raise OSError(
+                    errno.EADDRINUSE, f"{path} is served by another process: stop it, or choose another"
+                )
         temporary.unlink(missing_ok=True)
         listener.bind(str(temporary))
         temporary.chmod(mode)
@@ -364,7 +380,9 @@ def create_status_page() -> int:
     """An empty status page (native/status.h): a sealed memfd."""
     fd = os.memfd_create("xts-status", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, STATUS_BYTES)
-    os.pwrite(fd, struct.pack("=III", lib.XTS_STATUS_MAGIC, lib.XTS_STATUS_VERSION, lib.XTS_STATUS_ENTRIES), 0)
+    os.pwrite(
+        fd, struct.pack("=III", lib.XTS_STATUS_MAGIC, lib.XTS_STATUS_VERSION, lib.XTS_STATUS_ENTRIES), 0
+    )
     fcntl.fcntl(fd, F_ADD_SEALS, SEALS)
     return fd
 

@@ -104,7 +104,9 @@ class Queue:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -213,7 +215,9 @@ class Queue:
         """This queue with faults; the result takes the place of this object."""
         out = ffi.new("struct xts_queue **")
         native = [
-            ffi.NULL if f is None else ffi.new("struct xts_faults *", {n: getattr(f, n) for n in Faults.__slots__})
+            ffi.NULL
+            if f is None
+            else ffi.new("struct xts_faults *", {n: getattr(f, n) for n in Faults.__slots__})
             for f in (on_transmit, on_receive)
         ]
         check(lib.xts_fault_wrap(out, self.native, *native), "faults")
@@ -251,7 +255,10 @@ class ShmArea:
 def create_shm(frame_window: int = 64, largest_message: int = int(lib.XTS_FRAME_BYTES_MAX)) -> ShmArea:
     """Makes shared memory for a frame window. OSError EINVAL: window or size out of range."""
     area = ffi.new("struct xts_shm_area *")
-    check(lib.xts_shm_create(area, frame_window, largest_message), f"shared memory for a window of {frame_window}")
+    check(
+        lib.xts_shm_create(area, frame_window, largest_message),
+        f"shared memory for a window of {frame_window}",
+    )
     geometry = ffi.new("struct xts_attach_reply *")
     geometry[0] = area.geometry
     return ShmArea(area.memfd, area.host_bell, area.proxy_bell, geometry)

@@ -125,6 +125,15 @@ def test_a_hello_repeated_while_the_proxy_already_sends() -> None:
     assert pair.host.delivered == [1]
 
 
+def test_nothing_overtakes_the_hello_ack() -> None:
+    pair = Pair()
+    pair.host.pump(pair.now_ns)
+    assert pair.proxy.receive(pair.now_ns) == OPENED
+    assert pair.proxy.credits == 0
+    pair.proxy.pump(pair.now_ns)
+    assert pair.proxy.credits == 16
+
+
 def test_hello_twice_after_traffic_is_a_violation() -> None:
     pair = Pair().open()
     pair.host.send(1)

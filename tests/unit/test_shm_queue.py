@@ -6,13 +6,13 @@ import hashlib
 import mmap
 import os
 import random
+import socket
 import struct
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from xts_messages import queue
 from xts_messages.queue import HOST, PROXY, Faults, Queue, create_shm, open_shm_pair
 
@@ -110,6 +110,7 @@ def test_frames_keep_their_order_and_content_when_recycled_at_random(seed: int, 
             while held and draw.random() < 0.6:
                 held.pop().recycle()
                 in_flight -= 1
+            proxy.kick()
         for frame in drain(proxy):
             received.update(frame)
         assert sent.digest() == received.digest()
@@ -217,7 +218,9 @@ class TestHostilePeer:
         assert end.stats.rx_invalid == 1
         assert struct.unpack_from("=I", memory, self.RETURNED) == (2,)
 
-    @pytest.mark.parametrize("count, slots", [(2, [0, 0]), (1, [7]), (1, [2**32 - 1]), (36, [0]), (2**32 - 1, [0])])
+    @pytest.mark.parametrize(
+        "count, slots", [(2, [0, 0]), (1, [7]), (1, [2**32 - 1]), (36, [0]), (2**32 - 1, [0])]
+    )
     def test_slots_returned_that_were_never_sent(
         self, proxy: tuple[Queue, mmap.mmap], count: int, slots: list[int]
     ) -> None:
@@ -233,8 +236,6 @@ class TestHostilePeer:
     def test_a_bell_that_never_stops(self) -> None:
         area = create_shm(4)
         with area.open(PROXY) as end:
-            import socket
-
             bell = socket.socket(fileno=area.host_bell)
             bell.send(b"x" * 1000)
             with pytest.raises(BrokenPipeError):
@@ -243,8 +244,18 @@ class TestHostilePeer:
         area.close()
 
 
-@pytest.mark.parametrize("field, value", [("shm_slots", 35), ("shm_slots", 161), ("slot_bytes", 4095), ("slot_bytes", 2**31),
-                                          ("frame_window", 200), ("largest_message", 2**31), ("kind", 1)])  # fmt: skip
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("shm_slots", 35),
+        ("shm_slots", 161),
+        ("slot_bytes", 4095),
+        ("slot_bytes", 2**31),
+        ("frame_window", 200),
+        ("largest_message", 2**31),
+        ("kind", 1),
+    ],
+)
 def test_a_geometry_that_lies_is_refused(field: str, value: int) -> None:
     area = create_shm(4)
     setattr(area.geometry, field, value)
@@ -282,8 +293,15 @@ def test_the_capture_is_a_pcap_of_both_directions(pair: tuple[Queue, Queue], tmp
     assert data[116:] == frame_of(61_440)
 
 
-ALL_FAULTS = Faults(seed=7, drop_ppm=100_000, duplicate_ppm=100_000, reorder_ppm=100_000, corrupt_ppm=100_000,
-                    truncate_ppm=100_000, skip_frames=5)  # fmt: skip
+ALL_FAULTS = Faults(
+    seed=7,
+    drop_ppm=100_000,
+    duplicate_ppm=100_000,
+    reorder_ppm=100_000,
+    corrupt_ppm=100_000,
+    truncate_ppm=100_000,
+    skip_frames=5,
+)
 
 
 def run_with_faults(on_transmit: Faults | None, on_receive: Faults | None) -> list[bytes]:
@@ -296,7 +314,9 @@ def run_with_faults(on_transmit: Faults | None, on_receive: Faults | None) -> li
         return got
 
 
-@pytest.mark.parametrize("on_transmit, on_receive", [(ALL_FAULTS, None), (None, ALL_FAULTS), (ALL_FAULTS, ALL_FAULTS)])
+@pytest.mark.parametrize(
+    "on_transmit, on_receive", [(ALL_FAULTS, None), (None, ALL_FAULTS), (ALL_FAULTS, ALL_FAULTS)]
+)
 def test_a_seed_reproduces_its_faults(on_transmit: Faults | None, on_receive: Faults | None) -> None:
     first = run_with_faults(on_transmit, on_receive)
     assert first == run_with_faults(on_transmit, on_receive)
@@ -322,7 +342,11 @@ def test_each_fault_does_what_it_says(fault: str) -> None:
         assert got != sent and sorted(got) == sorted(sent)
     elif fault == "corrupt":
         wrong = [(a, b) for a, b in zip(sent, got, strict=True) if a != b]
-        assert wrong and all(sum((x ^ y).bit_count() for x, y in zip(a, b, strict=True)) == 1 for a, b in wrong)
+        assert wrong and all(
+            sum((x ^ y).bit_count() for x, y in zip(a, b, strict=True)) == 1 for a, b in wrong
+        )
     else:
-        assert len(got) == 30 and all(a.startswith(b) and len(b) >= 14 for a, b in zip(sent, got, strict=True))
+        assert len(got) == 30 and all(
+            a.startswith(b) and len(b) >= 14 for a, b in zip(sent, got, strict=True)
+        )
         assert got != sent
