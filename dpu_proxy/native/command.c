@@ -346,12 +346,16 @@ static bool take_data(struct channel *ch, struct connection *c, uint32_t entry, 
 {
 	struct batch_entry *e = &ch->batch[entry];
 
+	if (c->state != CONNECTION_ESTABLISHED && c->state != CONNECTION_FAILED) {
+		channel_violation(ch, "data on a socket that is not connected", c->proxy_id);
+		return false;
+	}
 	if (xts_credit_receive(&c->grant, length) || c->fin_wanted) {
 		channel_violation(ch, "data beyond credits or after FIN", c->proxy_id);
 		return false;
 	}
-	if (c->state != CONNECTION_ESTABLISHED || c->reset_told)
-		return false; /* it has failed: dropped, and the host knows or will soon */
+	if (c->state == CONNECTION_FAILED || c->reset_told)
+		return false; /* dropped: the host knows or will soon */
 	e->skip = XTS_SEND_BYTES;
 	e->bytes = length;
 	e->next = BATCH_NONE;
@@ -408,7 +412,7 @@ bool command_send(struct channel *ch, const struct xts_head *head, uint32_t entr
 		return kept;
 	if (head->flags & XTS_FLAG_CLOSE) {
 		close_from_host(ch, c, head->flags, m.post_credits);
-	} else if (head->flags & XTS_FLAG_FIN) {
+	} else if (head->flags & XTS_FLAG_FIN && c->state == CONNECTION_ESTABLISHED) {
 		c->fin_wanted = true;
 		c->more = false;
 		if (list_empty(&c->dirty))
