@@ -93,13 +93,13 @@ def xts_accept(s: int) -> tuple[int, Address | None]:
 
 def xts_send(s: int, data: Any, flags: int = 0) -> int:
     """send(2): how many bytes were taken."""
-    view = ffi.from_buffer(data)
+    view = ffi.from_buffer("char[]", data)
     return waiting(lib.xts_py_send, s, view, len(view), flags, _BLOCKING)
 
 
 def xts_sendto(s: int, data: Any, flags: int, address: Any) -> int:
     """sendto(2): on TCP, send(2)."""
-    view = ffi.from_buffer(data)
+    view = ffi.from_buffer("char[]", data)
     sockaddr = _sockaddr(s, address, "xts_sendto")
     return waiting(lib.xts_py_sendto, s, view, len(view), flags, sockaddr, len(sockaddr), _BLOCKING)
 
