@@ -17,7 +17,10 @@ from typing import Any
 from .._native import ffi, lib
 from .options import add_verb, endpoint_path, print_table
 
-_STATES = tuple(
+_STATES = (
+    *("FREE", "UNCONN", "SYN-SENT", "ESTAB", "LISTEN"),
+    *("CLOSE-WAIT", "FIN-WAIT", "LAST-ACK", "CLOSING", "FAILED"),
+)
     [
         "FREE",
         "UNCONN",
