@@ -20,9 +20,7 @@ class Message:
 
     __slots__ = ("_address", "_control", "_iov", "_views", "bytes", "header")
 
-    def __init__(
-        self, buffers: Iterable[Any], control: bytes | int, address: bytes | None, writable: bool
-    ) -> None:
+    def __init__(self, buffers: Iterable[Any], control: bytes | int, address: bytes | None, writable: bool) -> None:
         """`control`: ancillary data to send, or bytes of room for receiving; `address` None: room for one."""
         self._views = [ffi.from_buffer("char[]", buffer, writable) for buffer in buffers]
         self._iov = ffi.new("struct iovec[]", len(self._views) or 1)

@@ -127,9 +127,7 @@ def xts_recvfrom(s: int, size: int, flags: int = 0) -> tuple[bytes, Address | No
     return ffi.unpack(memory, got), decode(ffi.unpack(sockaddr, min(length[0], ROOM)))
 
 
-def xts_recvmsg(
-    s: int, buffers: Iterable[Any], ancbytes: int = 0, flags: int = 0
-) -> tuple[int, list[Any], int]:
+def xts_recvmsg(s: int, buffers: Iterable[Any], ancbytes: int = 0, flags: int = 0) -> tuple[int, list[Any], int]:
     """recvmsg(2) into writable buffers: (how many bytes, ancillary data, flags of the message)."""
     message = _message.Message(buffers, ancbytes, None, True)
     got = waiting(lib.xts_py_recvmsg, s, message.header, flags, _BLOCKING)

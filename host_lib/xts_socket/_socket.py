@@ -107,11 +107,7 @@ class socket(SocketBase):  # noqa: N801 - named as the class it stands in for
         message = _message.Message(buffers, _message.pack_ancillary(ancdata), sockaddr, False)
         sent = lib.xts_py_sendmsg(self._number, message.header, flags, self._timeout_ms)
         try:
-            return (
-                sent
-                if sent >= 0
-                else self._finish(sent, lib.xts_py_sendmsg, self._number, message.header, flags)
-            )
+            return sent if sent >= 0 else self._finish(sent, lib.xts_py_sendmsg, self._number, message.header, flags)
         finally:
             message.release()
 
@@ -283,9 +279,7 @@ def _writable(buffer: Any, nbytes: int) -> Any:
     try:
         view = _view(_CHARS, buffer, True)
     except BufferError:
-        raise TypeError(
-            f"a read-write bytes-like object is required, not {type(buffer).__name__!r}"
-        ) from None
+        raise TypeError(f"a read-write bytes-like object is required, not {type(buffer).__name__!r}") from None
     if nbytes > len(view):
         raise ValueError("buffer too small for requested bytes")
     return view

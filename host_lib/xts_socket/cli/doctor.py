@@ -40,8 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _print(checks: list[Check], works: bool) -> None:
     styled = sys.stdout.isatty()
     rows = [
-        (_LEVEL_STYLES[check.level] if styled else check.level, check.name, check.found, check.mend)
-        for check in checks
+        (_LEVEL_STYLES[check.level] if styled else check.level, check.name, check.found, check.mend) for check in checks
     ]
     print_table(("", "Check", "Found", "To do"), rows)
     print(f"Offloaded sockets {'work' if works else 'do not work'} here.")

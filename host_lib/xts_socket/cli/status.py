@@ -21,19 +21,6 @@ _STATES = (
     *("FREE", "UNCONN", "SYN-SENT", "ESTAB", "LISTEN"),
     *("CLOSE-WAIT", "FIN-WAIT", "LAST-ACK", "CLOSING", "FAILED"),
 )
-    [
-        "FREE",
-        "UNCONN",
-        "SYN-SENT",
-        "ESTAB",
-        "LISTEN",
-        "CLOSE-WAIT",
-        "FIN-WAIT",
-        "LAST-ACK",
-        "CLOSING",
-        "FAILED",
-    ]
-)
 _LINK_STATES = ("opening", "up", "down")
 _KINDS = {lib.XTS_QUEUE_AFXDP: "afxdp", lib.XTS_QUEUE_SHM: "shm"}
 _ASK_TIMEOUT_S = 5.0

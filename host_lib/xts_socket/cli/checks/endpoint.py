@@ -27,9 +27,7 @@ def checks() -> Iterator[Check]:
         with socket() as sock:
             round_trips_us(sock, 1)
             times_us = round_trips_us(sock, 10)
-            congestion = (
-                sock.getsockopt(IPPROTO_TCP, TCP_CONGESTION, 16).rstrip(b"\0").decode("ascii", "replace")
-            )
+            congestion = sock.getsockopt(IPPROTO_TCP, TCP_CONGESTION, 16).rstrip(b"\0").decode("ascii", "replace")
             attachment = info()
     except OSError as failure:
         yield Check("attach", "fail", f"{failure.strerror or failure}", _mend(failure))
@@ -66,9 +64,7 @@ def _socket_there(path: str) -> Check:
     except FileNotFoundError:
         return Check("endpoint", "fail", f"{path} does not exist", _START)
     except PermissionError:
-        return Check(
-            "endpoint", "fail", f"{path} may not be used by uid {os.getuid()}", "join its group, or chmod it"
-        )
+        return Check("endpoint", "fail", f"{path} may not be used by uid {os.getuid()}", "join its group, or chmod it")
     except ConnectionRefusedError:
         return Check("endpoint", "fail", f"nobody listens on {path}", _START)
     except OSError as failure:

@@ -25,9 +25,7 @@ def checks() -> Iterator[Check]:
         yield Check("interfaces", "warn", f"the kernel does not tell XDP features: {failure}", "Linux 6.3")
         return
     if not links:
-        yield Check(
-            "interfaces", "warn", "none but loopback in this namespace", "for AF_XDP: one with native XDP"
-        )
+        yield Check("interfaces", "warn", "none but loopback in this namespace", "for AF_XDP: one with native XDP")
     for index, name, mode in links:
         yield _interface(name, mode, features.get(index))
 

@@ -77,22 +77,15 @@ def _library(name: str, stem: str, mend: str) -> Check:
 def _library_folders() -> list[Path]:
     multiarch = f"{os.uname().machine}-linux-gnu"
     return [
-        Path(base) / sub
-        for base in ("/usr/local/lib", "/lib", "/usr/lib", "/usr/lib64")
-        for sub in (multiarch, "")
+        Path(base) / sub for base in ("/usr/local/lib", "/lib", "/usr/lib", "/usr/lib64") for sub in (multiarch, "")
     ]
 
 
 def _bcc() -> Check:
     if importlib.util.find_spec("bcc") is None or importlib.util.find_spec("bcc.table") is None:
-        return Check(
-            "bcc", "warn", "not importable: the tracing tools do not run", "apt install python3-bpfcc"
-        )
+        return Check("bcc", "warn", "not importable: the tracing tools do not run", "apt install python3-bpfcc")
     release = os.uname().release
-    if (
-        not Path(f"/lib/modules/{release}/build").exists()
-        and not Path("/sys/kernel/kheaders.tar.xz").exists()
-    ):
+    if not Path(f"/lib/modules/{release}/build").exists() and not Path("/sys/kernel/kheaders.tar.xz").exists():
         btf = "; BTF is there" if Path("/sys/kernel/btf/vmlinux").exists() else ""
         return Check(
             "bcc",
