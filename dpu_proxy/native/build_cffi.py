@@ -1,24 +1,82 @@
-"""Writes the C source of `xts_proxy._native` (cffi, API mode) to the path given as the only argument."""
+"""Writes the C source of `xts_proxy._native` (cffi, API mode) to the path given as the only argument.
+
+The declarations are taken from the headers themselves, so that a new counter there is a new metric without an
+edit here. cffi reads plain declarations only: preprocessor lines are left out, and of headers with inline
+functions only the structs that are named here are taken.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 from cffi import FFI
 
-CDEF = """
-"""
+HERE = Path(__file__).resolve().parent
+MESSAGES = HERE.parent.parent / "messages" / "native"
 
 PRELUDE = """
 #include "worker.h"
+#include "policy.h"
+#include "sockopt.h"
+
+#include <sys/prctl.h>
+
+/* In the C library, but in no header of it. */
+int capget(void *header, void *data);
+int capset(void *header, const void *data);
 """
+
+#: What is small, or of the system: capabilities and prctl are for sandbox.py.
+CDEF = """
+static const uint32_t XTS_POLICY_NO_RULE;
+int capget(void *header, void *data);
+int capset(void *header, const void *data);
+int prctl(int option, ...);
+#define PR_SET_NO_NEW_PRIVS ...
+#define PR_SET_KEEPCAPS ...
+#define PR_CAPBSET_READ ...
+#define PR_CAPBSET_DROP ...
+#define PR_CAP_AMBIENT ...
+#define PR_CAP_AMBIENT_CLEAR_ALL ...
+"""
+
+
+def declarations(header: Path) -> str:
+    """A header without inline functions, as cffi reads it."""
+    text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.DOTALL)
+    return "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+
+
+def definition(header: Path, name: str) -> str:
+    """One struct or enum, by its name with the keyword."""
+    text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.DOTALL)
+    match = re.search(rf"^{name} \{{.*?\}};", text, re.DOTALL | re.MULTILINE)
+    if not match:
+        raise SystemExit(f"{header}: no {name}")
+    return match[0]
+
+
+def cdef() -> str:
+    """All declarations of the module."""
+    parts = [
+        definition(MESSAGES / "wire.h", "struct xts_endpoint"),
+        definition(MESSAGES / "link.h", "enum xts_link_state"),
+        definition(MESSAGES / "link.h", "struct xts_link_stats"),
+        definition(MESSAGES / "queue.h", "struct xts_queue_stats"),
+        declarations(HERE / "worker.h"),
+        declarations(HERE / "policy.h"),
+        declarations(HERE / "sockopt.h"),
+        CDEF,
+    ]
+    return "\n".join(parts)
 
 
 def main(output: str) -> None:
     """Generates the module's C source; compiling it is CMake's."""
     ffi = FFI()
-    ffi.cdef(CDEF)
+    ffi.cdef(cdef())
     ffi.set_source("xts_proxy._native", PRELUDE)
     ffi.emit_c_code(output)
     assert Path(output).exists()

@@ -1,1 +1,483 @@
+/*
+ * The worker's thread: rounds over its channels, sleeping when there is nothing to do, and requests of the supervisor.
+ *
+ * A request (a channel to add, figures to read) is a function run in the worker between two rounds while the caller
+ * waits: the worker's data needs no locks, and what the supervisor reads is one consistent moment.
+ */
 #include "worker.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "channel.h"
+
+#define EVENTS 64
+#define LAST_ROUNDS (2 * (int)(XTS_FRAME_WINDOW_MAX / CHANNEL_BATCH))
+#define SLOT_WAIT_MS 1 /* a transmit slot comes back without telling anybody */
+#define TICK_MS 5
+
+struct request {
+	void (*run)(struct worker_state *w, void *argument);
+	void *argument;
+	bool done;
+	struct request *next;
+};
+
+struct xts_worker {
+	struct worker_state state;
+	pthread_t thread;
+	int command_fd;
+	struct watch command_watch;
+	pthread_mutex_t mutex;    /* of the requests */
+	pthread_cond_t done;
+	struct request *requests;
+	bool stopping;
+	int stop_error;
+	uint64_t idle_since_ns;   /* 0: not idle */
+};
+
+static uint64_t monotonic_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* --- requests -------------------------------------------------------------------------------------------------------- */
+
+void worker_request(struct xts_worker *worker, void (*run)(struct worker_state *, void *), void *argument)
+{
+	struct request r = { .run = run, .argument = argument };
+
+	pthread_mutex_lock(&worker->mutex);
+	r.next = worker->requests;
+	worker->requests = &r;
+	(void)eventfd_write(worker->command_fd, 1);
+	while (!r.done)
+		pthread_cond_wait(&worker->done, &worker->mutex);
+	pthread_mutex_unlock(&worker->mutex);
+}
+
+static void serve_requests(struct xts_worker *worker)
+{
+	eventfd_t ignored;
+
+	(void)eventfd_read(worker->command_fd, &ignored);
+	pthread_mutex_lock(&worker->mutex);
+	while (worker->requests) {
+		struct request *r = worker->requests;
+
+		worker->requests = r->next;
+		r->run(&worker->state, r->argument);
+		r->done = true;
+	}
+	pthread_cond_broadcast(&worker->done);
+	pthread_mutex_unlock(&worker->mutex);
+}
+
+/* --- a round --------------------------------------------------------------------------------------------------------- */
+
+static void handle_event(struct xts_worker *worker, const struct epoll_event *event)
+{
+	struct watch *watch = event->data.ptr;
+	struct channel *ch;
+
+	switch (watch->kind) {
+	case WATCH_CONNECTION:
+		connection_event((struct connection *)watch, event->events);
+		break;
+	case WATCH_LIFE:
+		ch = list_entry(watch, struct channel, life_watch);
+		if (!ch->dying) {
+			/* What the process sent before it ended; bounded, should it live and go on sending. */
+			for (int rounds = 0; rounds < LAST_ROUNDS && channel_receive(ch); rounds++)
+				;
+			ch->dying = true;
+			worker->state.stats.goodbyes++;
+			log_line(&worker->state.log, "queue %u: the process has gone", ch->queue_id);
+		}
+		break;
+	case WATCH_COMMAND:
+		serve_requests(worker);
+		break;
+	case WATCH_QUEUE:
+		break;
+	}
+}
+
+/* True when there was an event that is work. A doorbell is none: its frames are, and every round looks for them. */
+static bool poll_events(struct xts_worker *worker, int timeout_ms)
+{
+	struct epoll_event events[EVENTS];
+	int n = epoll_wait(worker->state.epoll_fd, events, EVENTS, timeout_ms);
+	bool any = false;
+
+	for (int i = 0; i < n; i++) {
+		any |= ((struct watch *)events[i].data.ptr)->kind != WATCH_QUEUE;
+		handle_event(worker, &events[i]);
+	}
+	return any;
+}
+
+static void free_dead(struct worker_state *w)
+{
+	while (!list_empty(&w->dead))
+		free(list_entry(list_pop(&w->dead), struct connection, member));
+}
+
+static void tick(struct worker_state *w)
+{
+	struct list *node = w->ticking.next;
+
+	while (node != &w->ticking) {
+		struct connection *c = list_entry(node, struct connection, tick);
+
+		node = node->next;
+		connection_tick(c);
+	}
+}
+
+static bool channels_receive(struct worker_state *w)
+{
+	struct list *node;
+	bool any = false;
+
+	for (node = w->channels.next; node != &w->channels; node = node->next)
+		any |= channel_receive(list_entry(node, struct channel, member));
+	return any;
+}
+
+static bool channels_send(struct worker_state *w)
+{
+	struct list *node = w->channels.next;
+	bool any = false;
+
+	while (node != &w->channels) {
+		struct channel *ch = list_entry(node, struct channel, member);
+
+		node = node->next;
+		any |= channel_send(ch);
+		if (ch->dying)
+			channel_free(ch, false);
+	}
+	return any;
+}
+
+/* One round; true when anything was done. */
+static bool work(struct xts_worker *worker)
+{
+	struct worker_state *w = &worker->state;
+	bool any;
+
+	w->now_ns = monotonic_ns();
+	w->stats.rounds++;
+	any = channels_receive(w);
+	any |= poll_events(worker, 0);
+	any |= channels_send(w);
+	if (!list_empty(&w->dead))
+		free_dead(w);
+	return any;
+}
+
+/* --- sleeping -------------------------------------------------------------------------------------------------------- */
+
+/* Asks all queues for a wake-up; false when frames are there already. */
+static bool arm_all(struct worker_state *w, int *timeout_ms)
+{
+	struct list *node;
+	bool quiet = true;
+
+	*timeout_ms = list_empty(&w->ticking) ? -1 : TICK_MS;
+	for (node = w->channels.next; node != &w->channels; node = node->next) {
+		struct channel *ch = list_entry(node, struct channel, member);
+
+		quiet &= !xts_queue_arm(ch->queue);
+		if (ch->slot_missing || ch->kick_again)
+			*timeout_ms = SLOT_WAIT_MS;
+	}
+	return quiet;
+}
+
+static void disarm_all(struct worker_state *w)
+{
+	struct list *node;
+
+	for (node = w->channels.next; node != &w->channels; node = node->next)
+		xts_queue_disarm(list_entry(node, struct channel, member)->queue);
+}
+
+/* Nothing to do: spins for a while (a wake-up costs its waker 6 to 10 us), then sleeps. */
+static void idle(struct xts_worker *worker)
+{
+	struct worker_state *w = &worker->state;
+	int timeout_ms;
+
+	if (!worker->idle_since_ns) {
+		worker->idle_since_ns = w->now_ns;
+		return;
+	}
+	if (w->now_ns - worker->idle_since_ns < (uint64_t)w->config.spin_us * 1000) {
+		w->stats.spins++;
+		sched_yield(); /* the TCP peer, or veth's thread, may want this very core */
+		return;
+	}
+	if (arm_all(w, &timeout_ms)) {
+		w->stats.sleeps++;
+		(void)poll_events(worker, timeout_ms);
+	}
+	disarm_all(w);
+	worker->idle_since_ns = 0;
+	w->now_ns = monotonic_ns();
+	if (!list_empty(&w->ticking))
+		tick(w);
+}
+
+static void close_everything(struct worker_state *w, int error)
+{
+	while (!list_empty(&w->channels)) {
+		struct channel *ch = list_entry(w->channels.next, struct channel, member);
+
+		xts_link_goodbye(&ch->link, error);
+		(void)channel_send(ch);
+		channel_free(ch, true);
+	}
+	while (!list_empty(&w->orphans))
+		connection_free(list_entry(w->orphans.next, struct connection, member), false);
+	free_dead(w);
+}
+
+static void *worker_thread(void *argument)
+{
+	struct xts_worker *worker = argument;
+	struct worker_state *w = &worker->state;
+
+	while (!worker->stopping) {
+		if (work(worker)) {
+			worker->idle_since_ns = 0;
+			if (!list_empty(&w->ticking) && w->stats.rounds % 64 == 0)
+				tick(w); /* also when the worker never sleeps */
+		} else {
+			idle(worker);
+		}
+	}
+	close_everything(w, worker->stop_error);
+	return NULL;
+}
+
+/* --- the supervisor's side ------------------------------------------------------------------------------------------- */
+
+static int copy_config(struct xts_worker_config *to, const struct xts_worker_config *from)
+{
+	struct xts_policy_rule *rules = NULL;
+
+	if (from->rule_count) {
+		rules = calloc(from->rule_count, sizeof *rules);
+		if (!rules)
+			return -ENOMEM;
+		memcpy(rules, from->rules, from->rule_count * sizeof *rules);
+	}
+	*to = *from;
+	to->rules = rules;
+	return 0;
+}
+
+static void free_rules(struct xts_worker_config *config)
+{
+	free((void *)(uintptr_t)config->rules);
+}
+
+static int start_thread(struct xts_worker *worker)
+{
+	pthread_attr_t attributes;
+	cpu_set_t cpus;
+	int error;
+
+	pthread_attr_init(&attributes);
+	if (worker->state.config.cpu >= 0) {
+		CPU_ZERO(&cpus);
+		CPU_SET((unsigned)worker->state.config.cpu, &cpus);
+		pthread_attr_setaffinity_np(&attributes, sizeof cpus, &cpus);
+	}
+	error = pthread_create(&worker->thread, &attributes, worker_thread, worker);
+	pthread_attr_destroy(&attributes);
+	if (!error)
+		(void)pthread_setname_np(worker->thread, "xts-worker");
+	return -error;
+}
+
+int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *config)
+{
+	struct xts_worker *worker = calloc(1, sizeof *worker);
+	struct epoll_event event = { .events = EPOLLIN };
+	struct worker_state *w;
+	int error;
+
+	if (!worker)
+		return -ENOMEM;
+	w = &worker->state;
+	list_init(&w->channels);
+	list_init(&w->orphans);
+	list_init(&w->dead);
+	list_init(&w->ticking);
+	w->now_ns = monotonic_ns();
+	w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	worker->command_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	worker->command_watch.kind = WATCH_COMMAND;
+	event.data.ptr = &worker->command_watch;
+	pthread_mutex_init(&worker->mutex, NULL);
+	pthread_cond_init(&worker->done, NULL);
+	error = w->epoll_fd < 0 || worker->command_fd < 0 ? -errno : 0;
+	if (!error && epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, worker->command_fd, &event))
+		error = -errno;
+	if (!error)
+		error = log_open(&w->log);
+	if (!error)
+		error = copy_config(&w->config, config);
+	if (!error)
+		error = start_thread(worker);
+	if (error) {
+		close(w->epoll_fd);
+		close(worker->command_fd);
+		free_rules(&w->config);
+		free(worker);
+		return error;
+	}
+	*out = worker;
+	return 0;
+}
+
+struct add_channel {
+	struct xts_queue *queue;
+	int life_fd;
+	uint32_t queue_id;
+	int result;
+};
+
+static void run_add_channel(struct worker_state *w, void *argument)
+{
+	struct add_channel *a = argument;
+	struct channel *ch;
+
+	a->result = channel_open(&ch, w, a->queue, a->life_fd, a->queue_id);
+}
+
+int xts_worker_add_channel(struct xts_worker *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id)
+{
+	struct add_channel a = { .queue = queue, .life_fd = life_fd, .queue_id = queue_id };
+
+	worker_request(worker, run_add_channel, &a);
+	return a.result;
+}
+
+static void run_remove_channel(struct worker_state *w, void *argument)
+{
+	struct list *node = w->channels.next;
+
+	while (node != &w->channels) {
+		struct channel *ch = list_entry(node, struct channel, member);
+
+		node = node->next;
+		if (ch->queue_id != *(uint32_t *)argument)
+			continue;
+		xts_link_goodbye(&ch->link, 0);
+		channel_end_epoch(ch, true);
+		ch->dying = true; /* freed after the GOODBYE has left */
+	}
+}
+
+int xts_worker_remove_channel(struct xts_worker *worker, uint32_t queue_id)
+{
+	worker_request(worker, run_remove_channel, &queue_id);
+	return 0;
+}
+
+static void run_configure(struct worker_state *w, void *argument)
+{
+	struct xts_worker_config *config = argument;
+
+	free_rules(&w->config);
+	w->config = *config;
+}
+
+int xts_worker_configure(struct xts_worker *worker, const struct xts_worker_config *config)
+{
+	struct xts_worker_config copy;
+	int error = copy_config(&copy, config);
+
+	if (!error)
+		worker_request(worker, run_configure, &copy);
+	return error;
+}
+
+static void run_drain(struct worker_state *w, void *argument)
+{
+	struct list *node, *member;
+
+	(void)argument;
+	w->draining = true;
+	for (node = w->channels.next; node != &w->channels; node = node->next) {
+		struct channel *ch = list_entry(node, struct channel, member);
+
+		for (member = ch->connections.next; member != &ch->connections; member = member->next) {
+			struct connection *c = list_entry(member, struct connection, member);
+
+			if (c->state == CONNECTION_LISTENER && c->fd >= 0) {
+				close(c->fd); /* newcomers are refused by TCP from now on */
+				c->fd = -1;
+				c->readable = false;
+			}
+		}
+	}
+}
+
+int xts_worker_drain(struct xts_worker *worker)
+{
+	worker_request(worker, run_drain, NULL);
+	return 0;
+}
+
+struct stop {
+	struct xts_worker *worker;
+	int error;
+};
+
+static void run_stop(struct worker_state *w, void *argument)
+{
+	struct stop *s = argument;
+
+	(void)w;
+	s->worker->stopping = true;
+	s->worker->stop_error = s->error;
+}
+
+void xts_worker_stop(struct xts_worker *worker, int error)
+{
+	struct stop s = { .worker = worker, .error = error };
+
+	worker_request(worker, run_stop, &s);
+	pthread_join(worker->thread, NULL);
+	close(worker->state.epoll_fd);
+	close(worker->command_fd);
+	free_rules(&worker->state.config);
+	log_close(&worker->state.log);
+	pthread_cond_destroy(&worker->done);
+	pthread_mutex_destroy(&worker->mutex);
+	free(worker);
+}
+
+int xts_worker_log_fd(struct xts_worker *worker)
+{
+	return worker->state.log.event_fd;
+}
+
+int xts_worker_log_next(struct xts_worker *worker, char *line, uint32_t bytes)
+{
+	return log_next(&worker->state.log, line, bytes);
+}

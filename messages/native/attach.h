@@ -2,11 +2,10 @@
  * Attaching: how a process without privilege gets its queue. It connects to a Unix socket (SOCK_SEQPACKET; XTS_ENDPOINT,
  * default /run/xts/endpoint.sock), sends one struct xts_attach_request, and receives one struct xts_attach_reply with
  * descriptors (SCM_RIGHTS). One handshake for both kinds of queue: xts-agent answers with an AF_XDP socket and its UMEM
- * (kind XTS_QUEUE_AFXDP; descriptors: xsk, umem memfd), the proxy itself with shared memory (kind XTS_QUEUE_SHM;
- * descriptors: memfd, the eventfd the host sleeps on, the eventfd that wakes the proxy). The last descriptor is always
- * the status page (status.h). The connection stays open:
- * its end is how each side learns of the other's death. For shm its end means the proxy has gone; for afxdp only that
- * the agent has, and the queue goes on.
+ * (kind XTS_QUEUE_AFXDP; descriptors: xsk, umem memfd, status page), the proxy itself with shared memory (kind
+ * XTS_QUEUE_SHM; descriptors: memfd, the host's bell (shm.h), status page). The status page is status.h's. The connection
+ * stays open: its end is how each side learns of the other's death. For shm its end means the proxy has gone; for afxdp
+ * only that the agent has, and the queue goes on.
  *
  * Both ends are on one machine: the structs are in host byte order.
  */
@@ -77,9 +76,10 @@ struct xts_attachment {
 };
 
 /*
- * Connects to the endpoint (NULL: $XTS_ENDPOINT or the default), attaches and opens the queue. Blocks for as long as
+ * Connects to the endpoint (NULL: $XTS_QUEUE's "shm:PATH", $XTS_ENDPOINT or the default), attaches and opens the queue. Blocks for as long as
  * the server takes (milliseconds), at most timeout_ms. Returns 0 or -errno: ENOENT or ECONNREFUSED, no server there;
  * ETIMEDOUT; EPROTO, it does not speak this version; else what the server said. The reason is in out->reply.reason.
+ * request may be NULL for the defaults. Its magic, version and, if empty, program are filled in here.
  */
 int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xts_attach_request *request, int timeout_ms);
 

@@ -1,1 +1,465 @@
+/* The link state machine; link.h has the theory of operation. */
 #include "link.h"
+
+#define HELLO_REPEAT_NS (50ull * 1000 * 1000)
+
+enum link_due {
+	DUE_HELLO = 1,
+	DUE_HELLO_ACK = 2,
+	DUE_PING = 4,
+	DUE_PONG = 8,
+	DUE_GOODBYE = 16,
+};
+
+static uint64_t ms_to_ns(uint32_t ms)
+{
+	return (uint64_t)ms * 1000 * 1000;
+}
+
+/* Frames out and not acknowledged; frames delivered and not recycled. Modulo 256 by their types. */
+static uint8_t in_flight(const struct xts_link *link)
+{
+	return (uint8_t)(link->sent - link->acked);
+}
+
+static uint8_t unrecycled(const struct xts_link *link)
+{
+	return (uint8_t)(link->received - link->recycled);
+}
+
+static bool ack_due(const struct xts_link *link)
+{
+	return link->state == XTS_LINK_UP && (uint8_t)(link->recycled - link->acked_to_peer) >= link->frame_window / 4;
+}
+
+static bool window_valid(uint32_t frames)
+{
+	return frames >= XTS_FRAME_WINDOW_MIN && frames <= XTS_FRAME_WINDOW_MAX;
+}
+
+static bool size_valid(uint32_t bytes)
+{
+	return bytes >= XTS_FRAME_BYTES_SINGLE && bytes <= XTS_FRAME_BYTES_MAX;
+}
+
+int xts_link_init(struct xts_link *link, const struct xts_link_config *config, uint64_t now_ns)
+{
+	if (!window_valid(config->frame_window) || !size_valid(config->largest_message) ||
+	    (config->role != XTS_LINK_HOST && config->role != XTS_LINK_PROXY))
+		return -EINVAL;
+	memset(link, 0, sizeof *link);
+	link->config = *config;
+	if (!link->config.ethertype)
+		link->config.ethertype = XTS_ETHERTYPE;
+	link->state = XTS_LINK_OPENING;
+	link->opened_ns = link->heard_ns = now_ns;
+	if (config->role == XTS_LINK_HOST) {
+		link->epoch = config->epoch;
+		link->due = DUE_HELLO;
+	}
+	return 0;
+}
+
+/* The link goes down; what else was due no longer matters. */
+static void go_down(struct xts_link *link, int error, bool tell_peer)
+{
+	link->state = XTS_LINK_DOWN;
+	link->error = error;
+	link->due = tell_peer && link->epoch ? DUE_GOODBYE : 0;
+	link->goodbye_epoch = link->epoch;
+	link->goodbye_error = (uint16_t)error;
+}
+
+static enum xts_link_verdict violation(struct xts_link *link, uint64_t *counter)
+{
+	++*counter;
+	go_down(link, EPROTO, true);
+	return XTS_LINK_CLOSED;
+}
+
+/* Takes the acknowledgement every frame carries: false when it is for frames never sent. */
+static bool take_ack(struct xts_link *link, uint8_t frame_ack)
+{
+	if ((uint8_t)(frame_ack - link->acked) > in_flight(link))
+		return false;
+	link->acked = frame_ack;
+	return true;
+}
+
+static void open_epoch(struct xts_link *link, uint64_t epoch, uint16_t window, uint32_t largest, uint64_t features)
+{
+	link->state = XTS_LINK_UP;
+	link->error = 0;
+	link->epoch = epoch;
+	link->frame_window = window;
+	link->largest_message = largest;
+	link->features = features;
+	link->sent = link->acked = link->received = link->recycled = link->acked_to_peer = 0;
+	link->traffic = false;
+	link->pinged_ns = 0;
+}
+
+/* Refuses a HELLO: the answer carries the error, and the link waits for a better one. */
+static enum xts_link_verdict refuse_hello(struct xts_link *link, const struct xts_hello *hello, int error)
+{
+	bool was_up = link->state == XTS_LINK_UP;
+
+	link->state = XTS_LINK_OPENING;
+	link->error = error;
+	link->epoch = hello->epoch;
+	link->due = DUE_HELLO_ACK;
+	return was_up ? XTS_LINK_CLOSED : XTS_LINK_CONSUMED;
+}
+
+static enum xts_link_verdict receive_hello(struct xts_link *link, const struct xts_hello *hello)
+{
+	const struct xts_link_config *config = &link->config;
+
+	link->stats.hellos++;
+	if (hello->epoch == link->epoch && link->state == XTS_LINK_UP) {
+		if (link->traffic)
+			return violation(link, &link->stats.sequence_errors);
+		link->due |= DUE_HELLO_ACK;
+		return XTS_LINK_CONSUMED;
+	}
+	if (hello->epoch == link->epoch && link->state == XTS_LINK_DOWN) {
+		link->due |= DUE_GOODBYE; /* it has not heard that this epoch has ended */
+		return XTS_LINK_CONSUMED;
+	}
+	if (hello->version != XTS_WIRE_VERSION)
+		return refuse_hello(link, hello, EPROTONOSUPPORT);
+	if (hello->required & ~config->features)
+		return refuse_hello(link, hello, EOPNOTSUPP);
+	if (!window_valid(hello->frame_window) || !size_valid(hello->largest_message) || !hello->epoch)
+		return refuse_hello(link, hello, EINVAL);
+	open_epoch(link, hello->epoch,
+		   hello->frame_window < config->frame_window ? hello->frame_window : config->frame_window,
+		   hello->largest_message < config->largest_message ? hello->largest_message : config->largest_message,
+		   hello->features & config->features);
+	link->config.pid = hello->pid;
+	link->due = DUE_HELLO_ACK;
+	return XTS_LINK_OPENED;
+}
+
+static enum xts_link_verdict receive_hello_ack(struct xts_link *link, const struct xts_head *head,
+					       const struct xts_hello_ack *ack)
+{
+	const struct xts_link_config *config = &link->config;
+
+	if (ack->epoch != link->epoch || link->state == XTS_LINK_DOWN) {
+		link->stats.dropped_stale++;
+		return XTS_LINK_DROPPED;
+	}
+	if (link->state == XTS_LINK_UP)
+		return XTS_LINK_CONSUMED; /* the answer to a repeated HELLO */
+	if (head->error) {
+		go_down(link, head->error, false);
+		return XTS_LINK_CLOSED;
+	}
+	if (ack->version != XTS_WIRE_VERSION || !window_valid(ack->frame_window) || ack->frame_window > config->frame_window ||
+	    !size_valid(ack->largest_message) || ack->largest_message > config->largest_message ||
+	    (ack->features & ~config->features) || (config->required & ~ack->features))
+		return violation(link, &link->stats.malformed);
+	open_epoch(link, ack->epoch, ack->frame_window, ack->largest_message, ack->features);
+	link->sockets_max = ack->sockets_max;
+	link->due = 0;
+	return XTS_LINK_OPENED;
+}
+
+static enum xts_link_verdict receive_goodbye(struct xts_link *link, const struct xts_head *head,
+					     const struct xts_goodbye *goodbye)
+{
+	if (goodbye->epoch != link->epoch || !link->epoch || link->state == XTS_LINK_DOWN) {
+		link->stats.dropped_stale++;
+		return XTS_LINK_DROPPED;
+	}
+	go_down(link, head->error ? head->error : ESHUTDOWN, false);
+	return XTS_LINK_CLOSED;
+}
+
+/* HELLO, HELLO_ACK and GOODBYE stand outside the sequence: they open and end it. */
+static enum xts_link_verdict receive_epoch(struct xts_link *link, const struct xts_head *head, const void *frame,
+					   size_t bytes)
+{
+	union {
+		struct xts_hello hello;
+		struct xts_hello_ack ack;
+		struct xts_goodbye goodbye;
+	} m;
+
+	switch (head->type) {
+	case XTS_LINK_HELLO:
+		if (!xts_hello_decode(&m.hello, frame, bytes))
+			return receive_hello(link, &m.hello);
+		break;
+	case XTS_LINK_HELLO_ACK:
+		if (!xts_hello_ack_decode(&m.ack, frame, bytes))
+			return receive_hello_ack(link, head, &m.ack);
+		break;
+	default:
+		if (!xts_goodbye_decode(&m.goodbye, frame, bytes))
+			return receive_goodbye(link, head, &m.goodbye);
+	}
+	link->stats.malformed++; /* a field out of range: dropped, since no epoch vouches for it */
+	return XTS_LINK_DROPPED;
+}
+
+/* FRAME_ACK, PING, PONG of an open link. */
+static enum xts_link_verdict receive_control(struct xts_link *link, const struct xts_head *head, const void *frame,
+					     size_t bytes)
+{
+	struct xts_ping ping;
+	struct xts_pong pong;
+
+	switch (head->type) {
+	case XTS_LINK_FRAME_ACK:
+		link->stats.received_acks++;
+		return XTS_LINK_CONSUMED;
+	case XTS_LINK_PING:
+		if (xts_ping_decode(&ping, frame, bytes))
+			return violation(link, &link->stats.malformed);
+		link->pong_token = ping.token;
+		link->due |= DUE_PONG;
+		return XTS_LINK_CONSUMED;
+	case XTS_LINK_PONG:
+		/* Any frame shows that the peer lives; an old token is as good. */
+		if (xts_pong_decode(&pong, frame, bytes))
+			return violation(link, &link->stats.malformed);
+		return XTS_LINK_CONSUMED;
+	default:
+		link->stats.malformed++; /* a control type of a later version: no harm in forgetting it */
+		return XTS_LINK_DROPPED;
+	}
+}
+
+static bool is_foreign(const struct xts_link *link, const uint8_t *frame)
+{
+	return memcmp(frame + 6, link->config.peer_mac, 6) || xts_get16(frame + 12) != link->config.ethertype;
+}
+
+enum xts_link_verdict xts_link_receive(struct xts_link *link, const void *head, size_t head_bytes, size_t frame_bytes,
+				       uint64_t now_ns, struct xts_head *out)
+{
+	bool right_way;
+	size_t fixed;
+
+	if (head_bytes > frame_bytes)
+		head_bytes = frame_bytes;
+	if (xts_head_decode(out, head, head_bytes)) {
+		link->stats.malformed++;
+		return XTS_LINK_DROPPED;
+	}
+	if (is_foreign(link, head)) {
+		link->stats.dropped_foreign++;
+		return XTS_LINK_DROPPED;
+	}
+	right_way = link->config.role == XTS_LINK_HOST ? xts_type_to_host(out->type) : xts_type_to_proxy(out->type);
+	fixed = xts_type_bytes(out->type);
+	if (right_way && head_bytes >= fixed &&
+	    (out->type == XTS_LINK_HELLO || out->type == XTS_LINK_HELLO_ACK || out->type == XTS_LINK_GOODBYE)) {
+		link->heard_ns = now_ns;
+		return receive_epoch(link, out, head, head_bytes);
+	}
+	if (link->state != XTS_LINK_UP) {
+		link->stats.dropped_early++;
+		return XTS_LINK_DROPPED;
+	}
+	link->heard_ns = now_ns;
+	link->pinged_ns = 0;
+	if (!fixed && !xts_type_sequenced(out->type))
+		return receive_control(link, out, head, head_bytes);
+	if (!fixed || !right_way || head_bytes < fixed)
+		return violation(link, &link->stats.malformed);
+	if (out->seqno != link->received)
+		return violation(link, &link->stats.sequence_errors);
+	if (!take_ack(link, out->frame_ack))
+		return violation(link, &link->stats.credit_errors);
+	if (!xts_type_sequenced(out->type))
+		return receive_control(link, out, head, head_bytes);
+	if (unrecycled(link) >= link->frame_window)
+		return violation(link, &link->stats.credit_errors);
+	link->received++;
+	link->traffic = true;
+	link->stats.received_frames++;
+	return XTS_LINK_DELIVER;
+}
+
+void xts_link_recycled(struct xts_link *link)
+{
+	if (link->state == XTS_LINK_UP && unrecycled(link))
+		link->recycled++;
+}
+
+unsigned xts_link_credits(const struct xts_link *link)
+{
+	if (link->state != XTS_LINK_UP || (link->due & DUE_HELLO_ACK))
+		return 0; /* nothing may overtake the HELLO_ACK: the peer would drop it */
+	return (unsigned)link->frame_window - in_flight(link);
+}
+
+static void fill_ethernet(const struct xts_link *link, uint8_t *frame)
+{
+	memcpy(frame, link->config.peer_mac, 6);
+	memcpy(frame + 6, link->config.local_mac, 6);
+	xts_put16(frame + 12, link->config.ethertype);
+	xts_put8(frame + 15, link->sent);
+	xts_put8(frame + 16, link->recycled);
+}
+
+void xts_link_seal(struct xts_link *link, void *frame)
+{
+	fill_ethernet(link, frame);
+	link->acked_to_peer = link->recycled;
+	link->sent++;
+	link->stats.sent_frames++;
+}
+
+static size_t control(struct xts_link *link, uint8_t *frame, uint8_t due, uint8_t type, uint16_t error, size_t bytes)
+{
+	link->due &= (uint8_t)~due;
+	memset(frame, 0, bytes);
+	xts_head_encode(frame, type, 0, error, 0);
+	fill_ethernet(link, frame);
+	link->acked_to_peer = link->recycled;
+	return bytes;
+}
+
+static size_t write_hello(struct xts_link *link, uint8_t *frame, uint64_t now_ns)
+{
+	const struct xts_link_config *config = &link->config;
+	struct xts_hello hello = {
+		.version = XTS_WIRE_VERSION,
+		.frame_window = config->frame_window,
+		.largest_message = config->largest_message,
+		.features = config->features,
+		.required = config->required,
+		.epoch = config->epoch,
+		.pid = config->pid,
+	};
+
+	control(link, frame, DUE_HELLO, XTS_LINK_HELLO, 0, XTS_HELLO_BYTES);
+	xts_hello_encode(frame, &hello);
+	link->hello_ns = now_ns;
+	return XTS_HELLO_BYTES;
+}
+
+static size_t write_hello_ack(struct xts_link *link, uint8_t *frame)
+{
+	bool up = link->state == XTS_LINK_UP;
+	struct xts_hello_ack ack = {
+		.version = XTS_WIRE_VERSION,
+		.frame_window = up ? link->frame_window : link->config.frame_window,
+		.largest_message = up ? link->largest_message : link->config.largest_message,
+		.features = up ? link->features : link->config.features,
+		.epoch = link->epoch,
+		.sockets_max = link->config.sockets_max,
+	};
+
+	control(link, frame, DUE_HELLO_ACK, XTS_LINK_HELLO_ACK, up ? 0 : (uint16_t)link->error, XTS_HELLO_ACK_BYTES);
+	xts_hello_ack_encode(frame, &ack);
+	return XTS_HELLO_ACK_BYTES;
+}
+
+size_t xts_link_control(struct xts_link *link, void *frame, uint64_t now_ns)
+{
+	struct xts_ping ping;
+	struct xts_pong pong;
+	struct xts_goodbye goodbye;
+
+	if (link->due & DUE_HELLO)
+		return write_hello(link, frame, now_ns);
+	if (link->due & DUE_HELLO_ACK)
+		return write_hello_ack(link, frame);
+	if (link->due & DUE_GOODBYE) {
+		control(link, frame, DUE_GOODBYE, XTS_LINK_GOODBYE, link->goodbye_error, XTS_GOODBYE_BYTES);
+		goodbye.epoch = link->goodbye_epoch;
+		xts_goodbye_encode(frame, &goodbye);
+		return XTS_GOODBYE_BYTES;
+	}
+	if (link->due & DUE_PONG) {
+		control(link, frame, DUE_PONG, XTS_LINK_PONG, 0, XTS_PONG_BYTES);
+		pong.token = link->pong_token;
+		xts_pong_encode(frame, &pong);
+		return XTS_PONG_BYTES;
+	}
+	if (link->due & DUE_PING) {
+		control(link, frame, DUE_PING, XTS_LINK_PING, 0, XTS_PING_BYTES);
+		ping.token = ++link->ping_token;
+		xts_ping_encode(frame, &ping);
+		return XTS_PING_BYTES;
+	}
+	if (ack_due(link)) {
+		link->stats.sent_acks++;
+		return control(link, frame, 0, XTS_LINK_FRAME_ACK, 0, XTS_FRAME_ACK_BYTES);
+	}
+	return 0;
+}
+
+bool xts_link_control_due(const struct xts_link *link)
+{
+	return link->due || ack_due(link);
+}
+
+enum xts_link_verdict xts_link_tick(struct xts_link *link, uint64_t now_ns)
+{
+	const struct xts_link_config *config = &link->config;
+
+	if (link->state == XTS_LINK_OPENING && config->role == XTS_LINK_HOST) {
+		if (config->dead_ms && now_ns - link->opened_ns >= ms_to_ns(config->dead_ms)) {
+			go_down(link, ETIMEDOUT, false);
+			return XTS_LINK_CLOSED;
+		}
+		if (now_ns - link->hello_ns >= HELLO_REPEAT_NS)
+			link->due |= DUE_HELLO;
+	} else if (link->state == XTS_LINK_UP && link->watching && config->ping_ms) {
+		if (link->pinged_ns && config->dead_ms && now_ns - link->pinged_ns >= ms_to_ns(config->dead_ms)) {
+			go_down(link, ETIMEDOUT, true);
+			return XTS_LINK_CLOSED;
+		}
+		if (!link->pinged_ns && now_ns - link->heard_ns >= ms_to_ns(config->ping_ms)) {
+			link->pinged_ns = now_ns;
+			link->due |= DUE_PING;
+		}
+	}
+	return XTS_LINK_CONSUMED;
+}
+
+uint64_t xts_link_deadline_ns(const struct xts_link *link)
+{
+	const struct xts_link_config *config = &link->config;
+
+	if (link->state == XTS_LINK_OPENING && config->role == XTS_LINK_HOST) {
+		uint64_t repeat_ns = link->hello_ns + HELLO_REPEAT_NS;
+		uint64_t dead_ns = link->opened_ns + ms_to_ns(config->dead_ms);
+
+		return config->dead_ms && dead_ns < repeat_ns ? dead_ns : repeat_ns;
+	}
+	if (link->state != XTS_LINK_UP || !link->watching || !config->ping_ms)
+		return UINT64_MAX;
+	if (link->pinged_ns)
+		return config->dead_ms ? link->pinged_ns + ms_to_ns(config->dead_ms) : UINT64_MAX;
+	return link->heard_ns + ms_to_ns(config->ping_ms);
+}
+
+void xts_link_watch(struct xts_link *link, bool watch, uint64_t now_ns)
+{
+	if (watch && !link->watching) {
+		link->heard_ns = now_ns; /* silence before the watch says nothing */
+		link->pinged_ns = 0;
+	}
+	link->watching = watch;
+}
+
+void xts_link_goodbye(struct xts_link *link, int error)
+{
+	if (link->state == XTS_LINK_DOWN)
+		return;
+	go_down(link, error ? error : ESHUTDOWN, true);
+	link->goodbye_error = (uint16_t)error;
+}
+
+void xts_link_fail(struct xts_link *link, int error)
+{
+	if (link->state != XTS_LINK_DOWN)
+		go_down(link, error, true);
+}

@@ -9,7 +9,7 @@
  *
  * Receive: xts_queue_receive() lends out the next frame as up to XTS_SEGMENTS_MAX pieces; the memory stays the peer's
  * to scribble on (shm), so decode once into private structs. The caller may hold frames and recycles each once, in any
- * order.
+ * order; what was recycled is told to the peer with the next kick, arm, or receive that finds nothing.
  *
  * Sleeping: arm, and if that says nothing is there, poll wait_fd for POLLIN; then disarm. A peer only pays for a
  * wake-up while we are armed.

@@ -1,7 +1,11 @@
 /*
  * Shared-memory queues: a memfd with two directions, each a ring of descriptors from sender to receiver, a ring of
- * returned slots back, and slots of slot_bytes; and two eventfd doorbells, rung only for a side that asked to be woken.
+ * returned slots back, and slots of slot_bytes; and a pair of bells, rung only for a side that asked to be woken.
  * Either side may be hostile: indexes are checked against private copies, never trusted.
+ *
+ * The bells are the two ends of a Unix stream socket pair, not eventfds: an eventfd's file flags are shared by both
+ * holders, so that a hostile one could make the other block in read or write. Each side sleeps on its own end and rings
+ * by sending a byte on it; as a gift, the end of a process shows as end of file on the other's bell.
  */
 #ifndef XTS_SHM_H
 #define XTS_SHM_H
@@ -9,20 +13,23 @@
 #include "attach.h"
 #include "queue.h"
 
+#define XTS_SHM_SLOTS_MAX (XTS_FRAME_WINDOW_MAX + XTS_CONTROL_RESERVE)
+
 enum xts_shm_side { XTS_SHM_HOST, XTS_SHM_PROXY };
 
 struct xts_shm_area {
 	int memfd;      /* sealed against resizing */
-	int host_bell;  /* eventfd the host sleeps on */
-	int proxy_bell; /* eventfd the proxy sleeps on */
+	int host_bell;  /* the host's end */
+	int proxy_bell; /* the proxy's end */
 	struct xts_attach_reply geometry; /* kind, sizes, addresses filled in; epoch is the caller's */
 };
 
-/* Makes the memory and the doorbells for a frame window. 0 or -errno. */
+/* Makes the memory and the bells for a frame window. 0, -EINVAL (window or size out of range) or another -errno. */
 int xts_shm_create(struct xts_shm_area *out, uint16_t frame_window, uint32_t largest_message);
 
-/* Makes one side's queue of it. Takes over the three descriptors on success (dup them first to use both sides in one
- * process). wait_fd is the side's own bell. */
+/* Makes one side's queue of it. Takes over the descriptors on success (dup them first to use both sides in one
+ * process); only the side's own bell is needed, the other's may be -1 and is closed if given. wait_fd is the side's own
+ * bell. 0, -EINVAL (geometry), -EBADF (memory too small or not sealed) or another -errno. */
 int xts_shm_open(struct xts_queue **out, enum xts_shm_side side, int memfd, int host_bell, int proxy_bell,
 		 const struct xts_attach_reply *geometry);
 

@@ -1,0 +1,189 @@
+"""`xts-lab`: raises, shows and removes the test-bed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from pyroute2.netlink.exceptions import NetlinkError
+from rich.console import Console
+from rich.table import Table
+
+from . import topology
+from .access import LabError
+from .lab import QUEUE_KINDS, Lab
+from .placement import KernelPlacement, QueuePlacement
+
+EXAMPLE = """\
+example:
+  xts-lab up --queue afxdp            raise the lab; agent and proxy run
+  xts-lab exec net -- python3 -m http.server 80 &
+  xts-lab exec host -- python3        a program with no network but ours
+  xts-lab status
+  xts-lab down
+
+Needs root. The namespaces are NAME-host (only the queue interface, no address), NAME-dpu (198.18.0.1,
+fd18::1, and 198.18.1.1), NAME-net (198.18.0.2, fd18::2) and NAME-kern (198.18.1.2: plain kernel TCP, for
+comparison). `up` also allows CUBIC in the machine's net.ipv4.tcp_allowed_congestion_control, which stays.
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument(
+        "--name", default="xts", help="which lab; several can be up at once (default: %(default)s)"
+    )
+    parser = argparse.ArgumentParser(
+        prog="xts-lab",
+        description="The test-bed: a host, a device and a network in namespaces of this machine.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    up = commands.add_parser("up", parents=[shared], help="raise the lab, or change it to what is asked")
+    up.add_argument(
+        "--queue", choices=QUEUE_KINDS, default="afxdp", help="kind of queue (default: %(default)s)"
+    )
+    up.add_argument(
+        "--queues",
+        type=int,
+        default=4,
+        metavar="N",
+        help="device queues, one for each attached process (default: %(default)s)",
+    )
+    up.add_argument(
+        "--placement",
+        choices=[str(value) for value in QueuePlacement],
+        default="soft",
+        help="device work of afxdp queues: threads on core 1 (thr), or veth's default (default: soft)",
+    )
+    up.add_argument(
+        "--kern-placement",
+        choices=[str(value) for value in KernelPlacement],
+        default="r0",
+        help="kernel TCP's receive work: veth's default (r0), or by RPS as with a NIC (r1) (default: r0)",
+    )
+
+    commands.add_parser("down", parents=[shared], help="end its programs and remove everything")
+    status = commands.add_parser("status", parents=[shared], help="what is there (exit status 1: not up)")
+    status.add_argument("--json", action="store_true", help="for programs")
+    execute = commands.add_parser(
+        "exec",
+        parents=[shared],
+        help="run a command in a namespace",
+        usage="xts-lab exec [--name NAME] {host,dpu,net,kern} -- COMMAND ...",
+    )
+    execute.add_argument("role", choices=topology.ROLES, help="which namespace")
+    execute.add_argument(
+        "argv", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command and its arguments"
+    )
+    logs = commands.add_parser("logs", parents=[shared], help="what its programs have said")
+    logs.add_argument("program", nargs="?", help="only of this one: proxy, agent, ...")
+    return parser
+
+
+def _up(options: argparse.Namespace) -> int:
+    lab = Lab(
+        options.name,
+        queue=options.queue,
+        queues=options.queues,
+        placement=QueuePlacement(options.placement),
+        kern_placement=KernelPlacement(options.kern_placement),
+    )
+    lab.up(say=lambda text: print(f"xts-lab: {text}", flush=True))
+    print(f"xts-lab: {lab.name} is up on {options.queue} queues; export XTS_ENDPOINT={lab.endpoint}")
+    return 0
+
+
+def _down(options: argparse.Namespace) -> int:
+    complaints = Lab(options.name).down()
+    for complaint in complaints:
+        print(f"xts-lab: {complaint}", file=sys.stderr)
+    return 1 if complaints else 0
+
+
+def _table(status: dict[str, Any]) -> Table:
+    table = Table(
+        "namespace", "interface", "state", "mtu", "queues", "xdp", "addresses", title=None, box=None
+    )
+    for namespace in status["namespaces"].values():
+        for name, interface in namespace["interfaces"].items():
+            if name != "lo":
+                table.add_row(
+                    namespace["name"],
+                    name,
+                    interface["state"],
+                    str(interface["mtu"]),
+                    str(interface["queues"]),
+                    "yes" if interface["xdp"] else "no",
+                    " ".join(interface["addresses"]) or "none",
+                )
+    return table
+
+
+def _status(options: argparse.Namespace) -> int:
+    status = Lab(options.name).status()
+    if options.json:
+        print(json.dumps(status, indent=2))
+    elif status["queue"] is None and not status["namespaces"]:
+        print(f"lab {options.name} is not up")
+    else:
+        console = Console()
+        console.print(
+            f"lab [bold]{status['name']}[/] is {'up' if status['up'] else '[red]broken[/]'}"
+            f" on {status['queue']} queues, endpoint {status['endpoint']}",
+            highlight=False,
+        )
+        for name, program in {
+            "proxy": status["proxy"],
+            "agent": status["agent"],
+            **status["programs"],
+        }.items():
+            if program["pid"]:
+                console.print(
+                    f"{name}: process {program['pid']}{'' if program['alive'] else ' [red]ended[/]'}",
+                    highlight=False,
+                )
+        console.print(_table(status))
+    return 0 if status["up"] else 1
+
+
+def _exec(options: argparse.Namespace) -> int:
+    command = options.argv[1:] if options.argv[:1] == ["--"] else options.argv
+    if not command:
+        raise LabError("exec: no command; as in `xts-lab exec host -- python3 program.py`")
+    Lab(options.name).execute(options.role, command)
+    return 0
+
+
+def _logs(options: argparse.Namespace) -> int:
+    lab = Lab(options.name)
+    paths = (
+        sorted(lab.directory.glob("*.log")) if options.program is None else [lab.log_path(options.program)]
+    )
+    if not paths or not paths[0].exists():
+        raise LabError(f"lab {lab.name} has no log of {options.program or 'any program'}; is it up?")
+    for path in paths:
+        for line in path.read_text(errors="replace").splitlines():
+            print(f"{path.stem}: {line}")
+    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    options = _parser().parse_args(argv)
+    commands = {"up": _up, "down": _down, "status": _status, "exec": _exec, "logs": _logs}
+    try:
+        return commands[options.command](options)
+    except (LabError, ValueError, OSError, RuntimeError, NetlinkError) as error:
+        print(f"xts-lab: {error}", file=sys.stderr)
+        return 127 if options.command == "exec" and isinstance(error, FileNotFoundError) else 1
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""Who may work on labs, and that only one process does at a time."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+RUN_DIRECTORY = Path("/run/xts")
+LOCK_TIMEOUT_S = 60.0
+
+
+class LabError(RuntimeError):
+    """The lab cannot do what was asked; the text says what to do about it."""
+
+
+def missing_privilege() -> list[str]:
+    """What this process lacks for a lab, in words; empty when nothing."""
+    capabilities = 0
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            capabilities = int(line.split()[1], 16)
+    wanted = {21: "CAP_SYS_ADMIN (namespaces)", 12: "CAP_NET_ADMIN (interfaces)", 13: "CAP_NET_RAW (AF_XDP)"}
+    lacking = [name for bit, name in wanted.items() if not capabilities >> bit & 1]
+    if not os.access(RUN_DIRECTORY.parent, os.W_OK):
+        lacking.append(f"write permission for {RUN_DIRECTORY.parent}")
+    return lacking
+
+
+def require_privilege() -> None:
+    """LabError unless this process can make a lab."""
+    if lacking := missing_privilege():
+        raise LabError(
+            f"a lab needs root; this process lacks {', '.join(lacking)}. Try sudo; without root "
+            "`./deploy/demo` runs on a shared-memory queue over loopback"
+        )
+
+
+@contextmanager
+def exclusively() -> Iterator[None]:
+    """One process at a time changes labs. The lock is a name without a file, so a crash leaves none."""
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as lock:
+        while True:
+            try:
+                lock.bind("\0xts-lab")
+                break
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                if time.monotonic() > deadline:
+                    raise LabError(
+                        f"another xts-lab has been at work for {LOCK_TIMEOUT_S:.0f} s; is it stuck?"
+                    ) from None
+                time.sleep(0.05)
+        yield

@@ -1,0 +1,425 @@
+"""A lab: the network of topology.py with the agent and the proxy running in it.
+
+    with Lab("mine", queue="shm") as lab:
+        lab.spawn("net", ["python3", "-m", "http.server"], name="web")
+        lab.run("host", ["xts", "status"])
+
+Everything a lab has is in three places, so that any process can take it down, also after a crash half-way:
+its namespaces under /run/netns, and under /run/xts/NAME its settings (lab.json) and one record and log a
+program.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from . import netns, placement, topology
+from .access import RUN_DIRECTORY, LabError, exclusively, require_privilege
+from .launch import raise_file_limit
+from .placement import KernelPlacement, QueuePlacement
+from .processes import Record, stop, wait_ready
+
+START_TIMEOUT_S = 20.0
+QUEUE_KINDS = ("afxdp", "shm")
+QUEUES_MAX = 64
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a lab was asked to be."""
+
+    queue: str = "afxdp"
+    queues: int = 4
+    placement: QueuePlacement = QueuePlacement.SOFT
+    kern_placement: KernelPlacement = KernelPlacement.R0
+
+    def __post_init__(self) -> None:
+        if self.queue not in QUEUE_KINDS:
+            raise ValueError(f"queue {self.queue!r}: expected {' or '.join(QUEUE_KINDS)}")
+        if not 1 <= self.queues <= QUEUES_MAX:
+            raise ValueError(f"queues {self.queues}: expected 1 to {QUEUES_MAX}")
+        if self.queue == "shm" and self.placement is not QueuePlacement.SOFT:
+            raise ValueError(f"placement {self.placement}: only an afxdp queue has one")
+
+
+class Lab(AbstractContextManager["Lab"]):
+    """One lab, up or down. As a context manager: raised at entry, taken down at exit. Needs root."""
+
+    def __init__(self, name: str = "xts", **settings: Any) -> None:
+        """settings: the fields of Settings. ValueError when one is wrong."""
+        if not re.fullmatch(r"[a-z][a-z0-9_-]{0,31}", name):
+            raise ValueError(
+                f"name {name!r}: expected a letter, then letters, digits, - or _, at most 32, lower case"
+            )
+        self.name = name
+        self.settings = Settings(**settings)
+        self.directory = RUN_DIRECTORY / name
+        self.endpoint = self.directory / "endpoint.sock"
+        #: Of the interpreter this runs in: where its commands are.
+        self.commands = Path(sys.executable).parent
+
+    def __enter__(self) -> Lab:
+        self.up()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.down()
+
+    # --- up and down ----------------------------------------------------------------
+
+    def up(self, say: Callable[[str], None] = lambda text: None) -> None:
+        """Raises the lab and returns when a message has crossed. A lab that is up as asked is left as it is
+        (placements are set again); another one of this name is replaced. LabError or OSError: nothing is left
+        behind."""
+        require_privilege()
+        with exclusively():
+            if not self._is_as_asked():
+                if self.exists():
+                    say(f"replacing lab {self.name}")
+                self._tear_down()
+                try:
+                    self._raise(say)
+                except BaseException:
+                    self._tear_down()
+                    raise
+            self.place(self.settings.placement, self.settings.kern_placement)
+
+    def down(self) -> list[str]:
+        """Ends the lab's programs and removes all it has. Returns complaints: what still keeps a namespace
+        alive."""
+        require_privilege()
+        with exclusively():
+            return self._tear_down()
+
+    def exists(self) -> bool:
+        """True when anything of the lab is there."""
+        return self.directory.exists() or bool(topology.remains(self.name))
+
+    def _is_as_asked(self) -> bool:
+        found = self.stored_settings()
+        return (
+            found is not None
+            and (found.queue, found.queues) == (self.settings.queue, self.settings.queues)
+            and all(netns.exists(topology.namespace_of(self.name, role)) for role in topology.ROLES)
+            and all(
+                (record := self.record(program)) is not None and record.alive for program in self._programs()
+            )
+        )
+
+    def _programs(self) -> tuple[str, ...]:
+        return ("proxy", "agent") if self.settings.queue == "afxdp" else ("proxy",)
+
+    def stored_settings(self) -> Settings | None:
+        """What the lab of this name was raised as; None when it is not up."""
+        try:
+            stored = json.loads((self.directory / "lab.json").read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+        return Settings(
+            stored["queue"],
+            stored["queues"],
+            QueuePlacement(stored["placement"]),
+            KernelPlacement(stored["kern_placement"]),
+        )
+
+    def _store_settings(self) -> None:
+        temporary = self.directory / "lab.new"
+        temporary.write_text(json.dumps(asdict(self.settings)))
+        temporary.rename(self.directory / "lab.json")
+
+    def _raise(self, say: Callable[[str], None]) -> None:
+        self.directory.mkdir(parents=True)
+        say("network: namespaces and cables")
+        topology.raise_network(self.name, self.settings.queues)
+        say("proxy on the device")
+        configuration = self.directory / "proxy.toml"
+        configuration.write_text(self.proxy_configuration())
+        self.spawn("dpu", ["xts-proxy", "--config", str(configuration)], name="proxy", ready=True)
+        if self.settings.queue == "afxdp":
+            say("agent on the host")
+            self.spawn(
+                "host",
+                [
+                    "xts-agent",
+                    "--interface",
+                    topology.HOST_XTS.interface,
+                    "--endpoint",
+                    str(self.endpoint),
+                    "--peer-mac",
+                    topology.mac_address(self.name, topology.DPU_XTS),
+                ],
+                name="agent",
+                ready=True,
+            )
+        say("first message")
+        self._cross()
+        self._store_settings()
+
+    def proxy_configuration(self) -> str:
+        """The text of proxy.toml. In a lab everybody may connect and listen everywhere."""
+        values: dict[str, str | int] = {
+            "queue": self.settings.queue,
+            "control": str(self.directory / "proxy.sock"),
+        }
+        if self.settings.queue == "afxdp":
+            values |= {
+                "interface": topology.DPU_XTS.interface,
+                "peer_mac": topology.mac_address(self.name, topology.HOST_XTS),
+                "queues": f"0-{self.settings.queues - 1}",
+            }
+        else:
+            values |= {"endpoint": str(self.endpoint)}
+        lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+        return "\n".join(["[proxy]", *lines, "", "[policy]", 'default = "allow"', ""])
+
+    def _cross(self) -> None:
+        """Attaches as an application would, and waits for the proxy's answer."""
+        result = self.run(
+            "host",
+            [sys.executable, "-m", "xts_lab.crossing"],
+            capture_output=True,
+            text=True,
+            timeout=START_TIMEOUT_S,
+        )
+        if result.returncode != 0:
+            raise LabError(
+                f"no message crosses: {result.stderr.strip()}\n{self._tail('proxy')}{self._tail('agent')}"
+            )
+
+    def _tear_down(self) -> list[str]:
+        complaints = []
+        for name, record in self.records().items():
+            stop(record)
+            if record.alive:
+                complaints.append(f"{name} (process {record.pid}) does not end")
+        for namespace in topology.remains(self.name):
+            if netns.exists(namespace):
+                complaints += [
+                    f"process {pid} still runs in {namespace}" for pid in netns.processes_in(namespace)
+                ]
+        topology.remove_network(self.name)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        with suppress(OSError):  # other labs, or an installed service, may be in it
+            RUN_DIRECTORY.rmdir()
+        return complaints
+
+    # --- placement ----------------------------------------------------------------
+
+    def place(self, queues: QueuePlacement, kernel: KernelPlacement) -> None:
+        """Sets where the device's work runs (placement.py) and verifies it; after a restart of the proxy, set
+        it again."""
+        self.settings = replace(self.settings, placement=queues, kern_placement=kernel)
+        if self.settings.queue == "afxdp":
+            placement.set_queue_placement(self.name, queues)
+        placement.set_kernel_placement(self.name, kernel)
+        self._store_settings()
+
+    def verify_placement(self) -> None:
+        """RuntimeError when what was set with `place()` is no longer in force."""
+        if self.settings.queue == "afxdp":
+            placement.verify_queue_placement(self.name, self.settings.placement)
+        placement.verify_kernel_placement(self.name, self.settings.kern_placement)
+
+    # --- programs ----------------------------------------------------------------
+
+    def environment(self, role: str, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Our environment, with this installation's commands first; on the host also the way to the proxy."""
+        found = dict(os.environ)
+        found["PATH"] = f"{self.commands}:{found.get('PATH', os.defpath)}"
+        found.pop("XTS_ENDPOINT", None)
+        if role == "host":
+            found["XTS_ENDPOINT"] = str(self.endpoint)
+        return found | dict(extra or {})
+
+    def spawn(
+        self,
+        role: str,
+        command: Sequence[str],
+        *,
+        name: str,
+        ready: bool = False,
+        environment: Mapping[str, str] | None = None,
+    ) -> Record:
+        """Starts a program that runs until `stop_program()` or `down()`; its output goes to its log. With
+        ready the program gets `--ready-fd N` at the end and the call returns when it wrote there."""
+        namespace = topology.namespace_of(self.name, role)
+        path = self._record_path(name)
+        if (old := Record.read(path)) is not None and old.alive:
+            raise LabError(f"{name} already runs in lab {self.name} (process {old.pid})")
+        path.unlink(missing_ok=True)
+        reading, writing = os.pipe()
+        try:
+            command = [*command, "--ready-fd", "3"] if ready else list(command)
+            arguments = [sys.executable, "-m", "xts_lab.launch", namespace, str(path), "--", *command]
+            log = str(self.log_path(name))
+            actions: list[Any] = [
+                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ]
+            if ready:
+                spare = fcntl.fcntl(
+                    writing, fcntl.F_DUPFD_CLOEXEC, 4
+                )  # dup2 of 3 to 3 would keep it close-on-exec
+                os.close(writing)
+                writing = spare
+                actions.append((os.POSIX_SPAWN_DUP2, writing, 3))
+            pid = os.posix_spawn(
+                sys.executable,
+                arguments,
+                self.environment(role, environment),
+                file_actions=actions,
+                setsid=True,
+            )
+            os.close(writing)
+            writing = -1
+            record = self._await_record(name, pid)
+            if ready and not wait_ready(reading, START_TIMEOUT_S):
+                stop(record)
+                raise LabError(f"{name} did not get ready\n{self._tail(name)}")
+            return record
+        finally:
+            os.close(reading)
+            if writing >= 0:
+                os.close(writing)
+
+    def _await_record(self, name: str, pid: int) -> Record:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while (record := Record.read(self._record_path(name))) is None:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended or time.monotonic() > deadline:
+                raise LabError(f"{name} did not start (status {status})\n{self._tail(name)}")
+            time.sleep(0.002)
+        return record
+
+    def stop_program(self, name: str) -> None:
+        """Ends a program of this lab; nothing to do when it does not run."""
+        if (record := self.record(name)) is not None:
+            stop(record)
+            self._record_path(name).unlink(missing_ok=True)
+
+    def run(
+        self,
+        role: str,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> subprocess.CompletedProcess[Any]:
+        """Runs a command in a namespace to its end; options as for subprocess.run."""
+        return subprocess.run(
+            self._entering(role, command), env=self.environment(role, environment), check=False, **options
+        )
+
+    def popen(
+        self,
+        role: str,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> subprocess.Popen[Any]:
+        """Starts a command in a namespace as our child; options as for subprocess.Popen."""
+        return subprocess.Popen(
+            self._entering(role, command), env=self.environment(role, environment), **options
+        )
+
+    def _entering(self, role: str, command: Sequence[str]) -> list[str]:
+        return [
+            sys.executable,
+            "-m",
+            "xts_lab.launch",
+            topology.namespace_of(self.name, role),
+            "-",
+            "--",
+            *command,
+        ]
+
+    def execute(self, role: str, command: Sequence[str]) -> None:
+        """This process becomes the command, in the namespace. Returns only by an exception."""
+        if not netns.exists(topology.namespace_of(self.name, role)):
+            raise LabError(f"lab {self.name} is not up; raise it with `xts-lab up`")
+        environment = self.environment(role)
+        netns.enter(topology.namespace_of(self.name, role))
+        raise_file_limit()
+        program = shutil.which(command[0], path=environment["PATH"])
+        if program is None:
+            raise FileNotFoundError(errno.ENOENT, f"{command[0]}: not found")
+        os.execve(program, list(command), environment)
+
+    @contextmanager
+    def inside(self, role: str) -> Iterator[None]:
+        """The calling thread is in the namespace: sockets made in the block belong to it."""
+        with netns.inside(topology.namespace_of(self.name, role)):
+            yield
+
+    # --- looking ----------------------------------------------------------------
+
+    def log_path(self, program: str) -> Path:
+        """Where a program's output goes."""
+        return self.directory / f"{program}.log"
+
+    def _record_path(self, program: str) -> Path:
+        return self.directory / f"{program}.process"
+
+    def record(self, program: str) -> Record | None:
+        """Who a program of this lab is; None when it was not started."""
+        return Record.read(self._record_path(program))
+
+    def records(self) -> dict[str, Record]:
+        """All programs that were started and not stopped, the newest first: what serves others ends last."""
+        paths = sorted(
+            self.directory.glob("*.process"), key=lambda path: path.stat().st_mtime_ns, reverse=True
+        )
+        return {path.stem: record for path in paths if (record := Record.read(path)) is not None}
+
+    def _tail(self, program: str, lines: int = 12) -> str:
+        path = self.log_path(program)
+        if not path.exists():
+            return ""
+        text = path.read_text(errors="replace").splitlines()[-lines:]
+        return "".join(f"  {program}: {line}\n" for line in text)
+
+    def status(self) -> dict[str, Any]:
+        """What is there, as `xts-lab status --json` prints it."""
+        settings = self.stored_settings()
+        programs: dict[str, dict[str, Any]] = {
+            "agent": {"pid": None, "alive": False},
+            "proxy": {"pid": None, "alive": False},
+        }
+        for name, record in self.records().items():
+            programs[name] = {"pid": record.pid, "alive": record.alive, "log": str(self.log_path(name))}
+        up = settings is not None and all(
+            programs[name]["alive"]
+            for name in (("agent", "proxy") if settings.queue == "afxdp" else ("proxy",))
+        )
+        return {
+            "name": self.name,
+            "up": up,
+            **(asdict(settings) if settings else {"queue": None}),
+            "endpoint": str(self.endpoint),
+            "agent": programs.pop("agent"),
+            "proxy": programs.pop("proxy"),
+            "programs": programs,
+            "namespaces": {
+                role: topology.describe(self.name, role)
+                for role in topology.ROLES
+                if netns.exists(topology.namespace_of(self.name, role))
+            },
+        }

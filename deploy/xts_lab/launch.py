@@ -1,0 +1,44 @@
+"""The small step between `Lab.spawn()` and a program: `python -m xts_lab.launch NAMESPACE RECORD -- PROGRAM
+ARG…`.
+
+It enters the namespace, writes down who it is, and becomes the program. The record is written by the process
+itself, before it is anything else, so there is no moment in which a lab's program runs that `xts-lab down`
+does not know of. With `-` for RECORD none is written: the program is somebody's child and ends with its work.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from pathlib import Path
+
+from . import netns
+from .processes import Record
+
+
+def raise_file_limit() -> None:
+    """As many descriptors as we may have: 10,000 connections need more than the usual 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def main(argv: list[str]) -> int:
+    """Becomes the program; returns only when that failed."""
+    namespace, record, dashes, *command = argv
+    if dashes != "--" or not command:
+        raise ValueError("usage: python -m xts_lab.launch NAMESPACE RECORD -- PROGRAM ARG…")
+    if record != "-":
+        Record.of(os.getpid(), command).write(Path(record))
+    netns.enter(namespace)
+    raise_file_limit()
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        print(f"{command[0]}: {error.strerror}", file=sys.stderr)
+        return 127 if isinstance(error, FileNotFoundError) else 126
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

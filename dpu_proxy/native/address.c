@@ -1,0 +1,57 @@
+/* Endpoints of the wire and socket addresses of the kernel. */
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "channel.h"
+
+unsigned endpoint_to_sockaddr(const struct xts_endpoint *endpoint, struct sockaddr_storage *address)
+{
+	struct sockaddr_in *in = (struct sockaddr_in *)address;
+	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)address;
+
+	memset(address, 0, sizeof *address);
+	switch (endpoint->ip_version) {
+	case 4:
+		in->sin_family = AF_INET;
+		in->sin_port = htons(endpoint->port);
+		memcpy(&in->sin_addr, endpoint->address, 4);
+		return sizeof *in;
+	case 6:
+		in6->sin6_family = AF_INET6;
+		in6->sin6_port = htons(endpoint->port);
+		in6->sin6_scope_id = endpoint->scope_id;
+		memcpy(&in6->sin6_addr, endpoint->address, 16);
+		return sizeof *in6;
+	default:
+		return 0;
+	}
+}
+
+void sockaddr_to_endpoint(const struct sockaddr_storage *address, struct xts_endpoint *endpoint)
+{
+	const struct sockaddr_in *in = (const struct sockaddr_in *)address;
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)address;
+
+	memset(endpoint, 0, sizeof *endpoint);
+	if (address->ss_family == AF_INET) {
+		endpoint->ip_version = 4;
+		endpoint->port = ntohs(in->sin_port);
+		memcpy(endpoint->address, &in->sin_addr, 4);
+	} else if (address->ss_family == AF_INET6) {
+		endpoint->ip_version = 6;
+		endpoint->port = ntohs(in6->sin6_port);
+		endpoint->scope_id = in6->sin6_scope_id;
+		memcpy(endpoint->address, &in6->sin6_addr, 16);
+	}
+}
+
+void socket_local(int fd, struct xts_endpoint *endpoint)
+{
+	struct sockaddr_storage address;
+	socklen_t length = sizeof address;
+
+	address.ss_family = AF_UNSPEC;
+	(void)getsockname(fd, (struct sockaddr *)&address, &length);
+	sockaddr_to_endpoint(&address, endpoint);
+}

@@ -1,0 +1,353 @@
+/* The channel's rounds: receive, flush, send; and the end of an epoch. channel.h has the theory of operation. */
+#include "channel.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#define BATCH_BYTES (256u * 1024) /* of payload gathered before writing: TCP starts while the host still copies */
+#define KICK_BYTES (240u * 1024)  /* four large messages: the host starts reading while we still send */
+#define MESSAGES_PER_TURN 4u      /* of one connection before the next has its turn */
+#define MESSAGES_PER_ROUND 64u
+
+static int watch_descriptor(struct worker_state *w, int fd, uint32_t events, struct watch *watch)
+{
+	struct epoll_event event = { .events = events, .data.ptr = watch };
+
+	return epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
+}
+
+int channel_open(struct channel **out, struct worker_state *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id)
+{
+	struct xts_link_config config = {
+		.role = XTS_LINK_PROXY,
+		.ethertype = worker->config.ethertype,
+		.frame_window = queue->frame_window,
+		.largest_message = queue->largest_message,
+		.sockets_max = worker->config.limits.connections + worker->config.limits.listeners,
+	};
+	struct channel *ch = calloc(1, sizeof *ch);
+	int error;
+
+	if (!ch)
+		return -ENOMEM;
+	ch->replies = calloc(XTS_FRAME_WINDOW_MAX, sizeof *ch->replies);
+	memcpy(config.local_mac, queue->local_mac, 6);
+	memcpy(config.peer_mac, queue->peer_mac, 6);
+	error = ch->replies ? xts_link_init(&ch->link, &config, worker->now_ns) : -ENOMEM;
+	ch->queue_watch.kind = WATCH_QUEUE;
+	ch->life_watch.kind = WATCH_LIFE;
+	ch->worker = worker;
+	ch->queue = queue;
+	ch->queue_id = queue_id;
+	ch->life_fd = life_fd;
+	list_init(&ch->connections);
+	list_init(&ch->ready);
+	list_init(&ch->dirty);
+	if (!error)
+		error = watch_descriptor(worker, queue->wait_fd, EPOLLIN, &ch->queue_watch);
+	if (!error && life_fd >= 0)
+		error = watch_descriptor(worker, life_fd, EPOLLIN | EPOLLRDHUP, &ch->life_watch);
+	if (error) {
+		free(ch->replies);
+		free(ch);
+		return error;
+	}
+	list_append(&worker->channels, &ch->member);
+	worker->stats.channels++;
+	*out = ch;
+	return 0;
+}
+
+/* --- the end of an epoch --------------------------------------------------------------------------------------------- */
+
+static void end_connection(struct connection *c, bool reset)
+{
+	if (c->orphan)
+		return; /* its host went before */
+	if (!reset && c->state == CONNECTION_ESTABLISHED && !c->announced && !c->error && c->fd >= 0)
+		connection_orphan(c);
+	else if (c->state == CONNECTION_CLOSING && c->fd >= 0)
+		connection_orphan(c);
+	else
+		connection_free(c, reset || c->announced);
+}
+
+static void batch_drop(struct channel *ch)
+{
+	for (uint32_t i = 0; i < ch->batch_used; i++)
+		xts_queue_recycle(ch->queue, &ch->batch[i].frame);
+	ch->batch_used = 0;
+	ch->batch_bytes = 0;
+}
+
+void channel_end_epoch(struct channel *ch, bool reset)
+{
+	struct list *node = ch->connections.next;
+
+	if (!ch->epoch_live)
+		return;
+	if (!reset)
+		channel_flush(ch);
+	while (!list_empty(&ch->dirty))
+		list_pop(&ch->dirty);
+	batch_drop(ch);
+	while (node != &ch->connections) {
+		struct connection *c = list_entry(node, struct connection, member);
+
+		node = node->next;
+		c->gathered_first = c->gathered_last = BATCH_NONE;
+		end_connection(c, reset);
+	}
+	ch->reply_count = 0;
+	ch->epoch_live = false;
+	ch->worker->stats.channels_up--;
+}
+
+void channel_free(struct channel *ch, bool reset)
+{
+	struct worker_state *w = ch->worker;
+
+	channel_end_epoch(ch, reset);
+	while (!list_empty(&ch->connections)) { /* orphans outlive the channel */
+		struct connection *c = list_entry(ch->connections.next, struct connection, member);
+
+		list_remove(&c->member);
+		c->channel = NULL;
+		list_append(&w->orphans, &c->member);
+	}
+	(void)epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, ch->queue->wait_fd, NULL);
+	if (ch->life_fd >= 0) {
+		(void)epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, ch->life_fd, NULL);
+		close(ch->life_fd);
+	}
+	xts_queue_close(ch->queue);
+	list_remove(&ch->member);
+	w->stats.channels--;
+	free(ch->ids);
+	free(ch->replies);
+	free(ch);
+}
+
+void channel_violation(struct channel *ch, const char *what, uint32_t id)
+{
+	ch->worker->stats.bad_messages++;
+	log_line(&ch->worker->log, "queue %u p%08x: host broke the protocol: %s", ch->queue_id, id, what);
+	xts_link_fail(&ch->link, EPROTO);
+}
+
+/* --- receiving ------------------------------------------------------------------------------------------------------- */
+
+void channel_flush(struct channel *ch)
+{
+	while (!list_empty(&ch->dirty))
+		connection_flush(list_entry(list_pop(&ch->dirty), struct connection, dirty));
+	for (uint32_t i = 0; i < ch->batch_used; i++) {
+		xts_queue_recycle(ch->queue, &ch->batch[i].frame);
+		xts_link_recycled(&ch->link);
+	}
+	ch->batch_used = 0;
+	ch->batch_bytes = 0;
+}
+
+static void link_opened(struct channel *ch)
+{
+	channel_end_epoch(ch, false); /* a process that went without a word */
+	ch->epoch_live = true;
+	ch->worker->stats.channels_up++;
+	ch->worker->stats.hellos++;
+	log_line(&ch->worker->log, "queue %u: open, process %u, window %u frames of %u bytes", ch->queue_id,
+		 ch->link.config.pid, ch->link.frame_window, ch->link.largest_message);
+}
+
+/* The link went down: by GOODBYE, or by a violation of either kind. */
+static void link_closed(struct channel *ch)
+{
+	struct worker_state *w = ch->worker;
+
+	if (!ch->epoch_live)
+		return;
+	if (ch->link.error == ESHUTDOWN)
+		w->stats.goodbyes++;
+	else
+		w->stats.link_failures++;
+	log_line(&w->log, "queue %u: closed, %s", ch->queue_id,
+		 ch->link.error == ESHUTDOWN ? "the process has ended" : strerror(ch->link.error));
+	channel_end_epoch(ch, ch->link.error != ESHUTDOWN);
+}
+
+/* A message for us in the batch's next entry. Returns true when the entry is kept until the flush. */
+static bool deliver(struct channel *ch, const struct xts_head *head, struct batch_entry *e)
+{
+	uint64_t epoch = ch->link.epoch;
+	bool credit = true;
+
+	if (head->type == XTS_CMD_SEND) {
+		if (command_send(ch, head, ch->batch_used)) {
+			ch->batch_bytes += e->bytes;
+			return true;
+		}
+	} else {
+		channel_flush(ch); /* calls see the effect of data sent before them; e stays valid */
+		credit = command_execute(ch, head, e->frame.segment[0].iov_base, e->frame.bytes);
+	}
+	if (credit && ch->link.epoch == epoch)
+		xts_link_recycled(&ch->link);
+	return false;
+}
+
+/* Takes the next frame: 1, 0 for none, or -EPIPE. */
+static int receive_one(struct channel *ch)
+{
+	struct batch_entry *e = &ch->batch[ch->batch_used];
+	struct xts_head head;
+	int got = xts_queue_receive(ch->queue, &e->frame);
+	bool kept = false;
+
+	if (got <= 0)
+		return got;
+	switch (xts_link_receive(&ch->link, e->frame.segment[0].iov_base, e->frame.segment[0].iov_len, e->frame.bytes,
+				 ch->worker->now_ns, &head)) {
+	case XTS_LINK_DELIVER:
+		kept = deliver(ch, &head, e);
+		break;
+	case XTS_LINK_OPENED:
+		link_opened(ch);
+		break;
+	default:
+		break;
+	}
+	if (kept)
+		ch->batch_used++;
+	else
+		xts_queue_recycle(ch->queue, &e->frame);
+	if (ch->link.state != XTS_LINK_UP)
+		link_closed(ch);
+	return 1;
+}
+
+bool channel_receive(struct channel *ch)
+{
+	uint32_t taken = 0;
+	int got = 1;
+
+	while (taken < CHANNEL_BATCH && ch->batch_used < CHANNEL_BATCH && ch->batch_bytes < BATCH_BYTES) {
+		got = receive_one(ch);
+		if (got <= 0)
+			break;
+		taken++;
+	}
+	if (got < 0 && !ch->dying) {
+		log_line(&ch->worker->log, "queue %u: the host's end of the queue is unusable", ch->queue_id);
+		xts_link_fail(&ch->link, EPIPE);
+		link_closed(ch);
+		ch->dying = ch->life_fd >= 0;
+	}
+	if (ch->batch_used || !list_empty(&ch->dirty))
+		channel_flush(ch);
+	return taken;
+}
+
+/* --- sending --------------------------------------------------------------------------------------------------------- */
+
+bool channel_slot(struct channel *ch, struct xts_tx_slot *slot)
+{
+	if (!xts_link_credits(&ch->link))
+		return false;
+	if (!xts_queue_acquire(ch->queue, slot))
+		return true;
+	ch->slot_missing = true;
+	return false;
+}
+
+static void kick(struct channel *ch)
+{
+	ch->kick_again = xts_queue_kick(ch->queue) == -EAGAIN;
+	ch->unkicked_bytes = 0;
+}
+
+void channel_submit(struct channel *ch, const struct xts_tx_slot *slot, uint32_t bytes)
+{
+	xts_link_seal(&ch->link, slot->data);
+	xts_queue_submit(ch->queue, slot, bytes);
+	ch->unkicked_bytes += bytes;
+	if (ch->unkicked_bytes >= KICK_BYTES)
+		kick(ch);
+}
+
+static bool send_replies(struct channel *ch)
+{
+	struct xts_tx_slot slot;
+	bool any = false;
+
+	while (ch->reply_count && channel_slot(ch, &slot)) {
+		const struct reply *r = &ch->replies[ch->reply_first];
+
+		memcpy(slot.data + XTS_ETH_BYTES, r->frame + XTS_ETH_BYTES, r->bytes - XTS_ETH_BYTES);
+		xts_link_recycled(&ch->link);
+		ch->reply_first = (ch->reply_first + 1) % XTS_FRAME_WINDOW_MAX;
+		ch->reply_count--;
+		channel_submit(ch, &slot, r->bytes);
+		any = true;
+	}
+	return any;
+}
+
+static bool send_control(struct channel *ch)
+{
+	struct xts_tx_slot slot;
+	bool any = false;
+
+	while (xts_link_control_due(&ch->link)) {
+		uint32_t bytes;
+
+		if (xts_queue_acquire(ch->queue, &slot)) {
+			ch->slot_missing = true;
+			break;
+		}
+		bytes = (uint32_t)xts_link_control(&ch->link, slot.data, ch->worker->now_ns);
+		if (!bytes) {
+			xts_queue_abandon(ch->queue, &slot);
+			break;
+		}
+		xts_queue_submit(ch->queue, &slot, bytes);
+		ch->unkicked_bytes += bytes;
+		any = true;
+	}
+	return any;
+}
+
+/* Gives every ready connection its turn, while there are frame credits. */
+static bool send_ready(struct channel *ch)
+{
+	uint64_t before = ch->link.stats.sent_frames;
+	uint32_t turns = 0;
+
+	while (!list_empty(&ch->ready) && xts_link_credits(&ch->link) && turns++ < MESSAGES_PER_ROUND) {
+		struct connection *c = list_entry(list_pop(&ch->ready), struct connection, ready);
+
+		if (connection_send(c, MESSAGES_PER_TURN))
+			connection_wake(c);
+		if (ch->slot_missing || ch->link.stats.sent_frames - before >= MESSAGES_PER_ROUND)
+			break;
+	}
+	return ch->link.stats.sent_frames != before;
+}
+
+bool channel_send(struct channel *ch)
+{
+	bool any = false;
+
+	ch->slot_missing = false;
+	if (ch->link.state == XTS_LINK_UP) {
+		if (!ch->link.traffic)
+			any |= send_control(ch); /* HELLO_ACK comes before anything else */
+		any |= send_replies(ch);
+		any |= send_ready(ch);
+	}
+	any |= send_control(ch);
+	if (ch->unkicked_bytes || ch->kick_again)
+		kick(ch);
+	return any;
+}

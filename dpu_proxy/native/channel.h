@@ -1,0 +1,233 @@
+/*
+ * A channel: one queue to one host process, its link, and the connections that came over it.
+ *
+ * Theory of operation
+ *
+ * Each round of the worker receives a batch of frames (channel_receive), lets the connections write what was gathered
+ * for them (one sendmsg per connection and batch: the largest single gain for small messages), takes in what epoll
+ * says, and then sends (channel_send): waiting replies, what the connections on the ready list have to say, control
+ * frames; then one kick.
+ *
+ * What the proxy has to say is *state of a connection* wherever it can be (a connect that has ended, bytes in the TCP
+ * socket, credits unadvertised, a close to confirm), and the ready list holds the connections that have something.
+ * So nothing piles up while frame credits are missing. The one exception are replies to calls (bind, options …): they
+ * wait in a ring of frame window entries, and the frame credit of a call is returned only with its reply. A
+ * host has at most a window of frames unrecycled, so the ring cannot overflow, whatever the host does.
+ *
+ * A host is an adversary: messages are decoded once into private structs, identifiers are looked up in the table of the
+ * channel they came on, and every resource is counted against limits.
+ */
+#ifndef XTS_CHANNEL_H
+#define XTS_CHANNEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "credit.h"
+#include "link.h"
+#include "list.h"
+#include "queue.h"
+#include "spill.h"
+#include "worker.h"
+
+#define CHANNEL_BATCH 32u         /* frames taken per round */
+#define SOCKET_CALL_BYTES_MAX 512u /* of an option's or ioctl's value */
+#define ID_INDEX_BITS 20u
+#define ID_INDEX_MASK ((1u << ID_INDEX_BITS) - 1)
+
+struct worker_state;
+
+/* What an epoll event points at. */
+enum watch_kind { WATCH_CONNECTION, WATCH_QUEUE, WATCH_LIFE, WATCH_COMMAND };
+struct watch {
+	enum watch_kind kind;
+};
+
+enum connection_state { /* values as in struct xts_connection_stats */
+	CONNECTION_IDLE,        /* made by BIND or an option, or a connect that failed */
+	CONNECTION_CONNECTING,
+	CONNECTION_ESTABLISHED,
+	CONNECTION_LISTENER,
+	CONNECTION_CLOSING,     /* the host has closed: lingering, or an orphan whose spill buffer drains */
+	CONNECTION_FAILED,      /* RESET told, or about to be; waits for the host to close */
+};
+
+struct connection {
+	struct watch watch;       /* first: epoll's pointer */
+	struct list ready;        /* on channel->ready: has something to say */
+	struct list dirty;        /* on channel->dirty: has gathered frames to write */
+	struct list member;       /* on channel->connections, or worker->orphans */
+	struct list tick;         /* on worker->ticking */
+	struct channel *channel;  /* NULL for an orphan whose channel has gone */
+	struct worker_state *worker;
+	int fd;
+	uint32_t proxy_id, xts_socket; /* 0: none (orphan; not yet acknowledged) */
+	uint32_t window;          /* granted to the host, counted in channel->window_bytes */
+	uint8_t state;            /* enum connection_state */
+	uint8_t ip_version;
+	bool in_epoll : 1;
+	bool connect_reply : 1;   /* CONNECT_ACK to be sent */
+	bool readable : 1;        /* TCP may have bytes; cleared by a short read */
+	bool read_to_end : 1;     /* FIN or error seen by epoll: a short read says nothing */
+	bool writable : 1;
+	bool eos_told : 1;
+	bool reset_told : 1;
+	bool fin_wanted : 1;      /* half-close when the spill buffer is empty */
+	bool fin_done : 1;
+	bool lingering : 1;       /* closed with LINGER: CLOSED waits for the peer's acknowledgement */
+	bool close_reply : 1;     /* CLOSED to be sent */
+	bool more : 1;            /* the last message said MORE */
+	bool announced : 1;       /* accepted: NEWCONN sent, no NEWCONN_ACK yet */
+	bool orphan : 1;          /* identifiers free, bytes still to deliver */
+	bool ticking : 1;         /* connection_tick() looks after it */
+	int error;                /* of the connection, told by RESET, CONNECT_ACK or CLOSED */
+	uint32_t held;            /* post credits: bytes (listener: connections) we may send to the host */
+	struct xts_credit_grant grant; /* what we have granted the host */
+	uint32_t consumed;        /* bytes written since the window last grew */
+	uint32_t gathered_first, gathered_last; /* chain through channel->batch, BATCH_NONE for none */
+	struct spill spill;
+	uint64_t sent_bytes, received_bytes;
+};
+
+#define BATCH_NONE UINT32_MAX
+
+struct batch_entry {
+	struct xts_rx_frame frame;
+	uint32_t skip, bytes;     /* payload: where it begins in the frame, and how long it is */
+	uint32_t next;            /* of the same connection */
+};
+
+/* A reply that waits for a frame credit. */
+struct reply {
+	uint32_t bytes;
+	bool returns_credit;      /* of the call's frame */
+	uint8_t frame[XTS_SOCKOPT_ACK_BYTES + XTS_CONNECT_ACK_BYTES + SOCKET_CALL_BYTES_MAX];
+};
+
+struct id_slot {
+	struct connection *connection;
+	uint16_t generation;
+	uint32_t next_free;
+};
+
+struct channel {
+	struct watch queue_watch, life_watch;
+	struct list member;       /* on worker->channels */
+	struct worker_state *worker;
+	struct xts_queue *queue;
+	struct xts_link link;
+	uint32_t queue_id;
+	int life_fd;
+	bool epoch_live;          /* the link is up and nothing has ended it yet */
+	bool dying;               /* to be freed at the end of the round */
+	bool kick_again;
+	bool slot_missing;        /* a send found no transmit slot: do not sleep for long */
+	uint32_t unkicked_bytes;
+
+	struct list connections;  /* all but orphans */
+	struct list ready, dirty;
+	uint32_t connection_count, listener_count;
+	uint64_t window_bytes;    /* sum of the windows granted */
+	struct id_slot *ids;
+	uint32_t id_count, id_used, id_free; /* room, ever used, head of the free list (0: none) */
+
+	struct reply *replies;    /* ring of XTS_FRAME_WINDOW_MAX */
+	uint32_t reply_first, reply_count;
+
+	uint32_t batch_used;
+	uint64_t batch_bytes;
+	struct batch_entry batch[CHANNEL_BATCH];
+};
+
+/* --- channel.c ------------------------------------------------------------------------------------------------------- */
+
+int channel_open(struct channel **out, struct worker_state *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id);
+/* Ends the epoch (as channel_end_epoch) and frees everything, the queue included. */
+void channel_free(struct channel *ch, bool reset);
+/* Ends all connections: reset, or closed as the kernel does for a process that has exited. */
+void channel_end_epoch(struct channel *ch, bool reset);
+/* Takes a batch of frames and carries them out; true when there were any. */
+bool channel_receive(struct channel *ch);
+/* Sends what there is to say; true when anything was sent. */
+bool channel_send(struct channel *ch);
+/* A transmit slot for one sequenced message, or false while frame credits or slots are missing. */
+bool channel_slot(struct channel *ch, struct xts_tx_slot *slot);
+/* Seals and submits a sequenced message. */
+void channel_submit(struct channel *ch, const struct xts_tx_slot *slot, uint32_t bytes);
+/* Writes what was gathered for connections, and recycles the frames of the batch. */
+void channel_flush(struct channel *ch);
+/* The host broke the protocol: the link ends. */
+void channel_violation(struct channel *ch, const char *what, uint32_t id);
+
+/* --- command.c: carrying out messages of the host -------------------------------------------------------------------- */
+
+/* Carries out a message that is not SEND. Returns true when the frame's credit is to be returned at once, false when a
+ * reply will return it. */
+bool command_execute(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes);
+/* SEND; entry is the batch entry the frame lies in. Returns true when the frame is kept in the batch until the flush. */
+bool command_send(struct channel *ch, const struct xts_head *head, uint32_t entry);
+
+/* --- connection.c ---------------------------------------------------------------------------------------------------- */
+
+/* A new socket with an identifier; fd >= 0 is taken over, else one is made. NULL with *error (positive). */
+struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version, int *error);
+struct connection *connection_find(struct channel *ch, uint32_t proxy_id);
+/* It has something to say: onto the ready list. */
+void connection_wake(struct connection *c);
+int connection_watch(struct connection *c);
+void connection_event(struct connection *c, uint32_t epoll_events);
+/* Sends what the connection has to say, at most budget messages; true when it has more. */
+bool connection_send(struct connection *c, uint32_t budget);
+/* Writes the gathered frames, or spills them. */
+void connection_flush(struct connection *c);
+/* Something went wrong on TCP. */
+void connection_fail(struct connection *c, int error);
+/* Carries out a close of the host; read_bytes as in PROTOCOL.md. */
+void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes);
+/* Frees it; the socket is closed, by reset if asked. */
+void connection_free(struct connection *c, bool reset);
+/* Frees its identifier: what was accepted is still delivered, then it frees itself. */
+void connection_orphan(struct connection *c);
+/* Asks for connection_tick(), some milliseconds from now and until it has done. */
+void connection_tick_start(struct connection *c);
+/* Looks after what no event tells: the end of lingering, a listener that could not accept. May free it. */
+void connection_tick(struct connection *c);
+/* Gives a new connection its window, as far as the channel's limit allows: the post credits to advertise, 0 for none. */
+uint32_t connection_grant_window(struct connection *c);
+bool channel_window_left(const struct channel *ch);
+/* Half-closes or finishes closing when the spill buffer is empty. */
+void connection_drained(struct connection *c);
+
+/* --- listener.c ------------------------------------------------------------------------------------------------------ */
+
+/* Accepts and announces connections while credits last, at most budget; true when it has more. */
+bool listener_send(struct connection *l, uint32_t budget);
+
+/* --- address.c ------------------------------------------------------------------------------------------------------- */
+
+struct sockaddr_storage;
+/* Returns the length of the socket address, or 0 when the endpoint has no address. */
+unsigned endpoint_to_sockaddr(const struct xts_endpoint *endpoint, struct sockaddr_storage *address);
+void sockaddr_to_endpoint(const struct sockaddr_storage *address, struct xts_endpoint *endpoint);
+void socket_local(int fd, struct xts_endpoint *endpoint);
+
+/* --- worker.c -------------------------------------------------------------------------------------------------------- */
+
+#include "log.h"
+
+/* Runs a function in the worker's thread between two rounds, and waits for it. */
+void worker_request(struct xts_worker *worker, void (*run)(struct worker_state *w, void *argument), void *argument);
+
+struct worker_state { /* what channels and connections see of their worker */
+	struct xts_worker_config config;
+	int epoll_fd;
+	uint64_t now_ns;
+	bool draining;
+	struct list channels, orphans;
+	struct list dead;         /* connections freed this round: epoll may still point at them */
+	struct list ticking;      /* connections that connection_tick() looks after */
+	struct xts_worker_stats stats;
+	struct log log;
+};
+
+#endif

@@ -1,0 +1,419 @@
+/* Carrying out the host's messages. Each is decoded once, into a private struct, and checked before anything is done. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "channel.h"
+#include "policy.h"
+#include "sockopt.h"
+
+/* --- replies --------------------------------------------------------------------------------------------------------- */
+
+static struct reply *reply_new(struct channel *ch)
+{
+	struct reply *r = &ch->replies[(ch->reply_first + ch->reply_count) % XTS_FRAME_WINDOW_MAX];
+
+	/* Each waiting reply holds back a frame credit, and the link delivers no more than a window of frames. */
+	if (ch->reply_count >= XTS_FRAME_WINDOW_MAX)
+		abort();
+	ch->reply_count++;
+	r->returns_credit = true;
+	return r;
+}
+
+static void reply_connect(struct channel *ch, uint32_t xts_socket, uint32_t proxy_id, int error)
+{
+	struct reply *r = reply_new(ch);
+	struct xts_connect_ack m = { .proxy_id = proxy_id };
+
+	r->bytes = XTS_CONNECT_ACK_BYTES;
+	xts_head_encode(r->frame, XTS_REPLY_CONNECT_ACK, 0, (uint16_t)error, xts_socket);
+	xts_connect_ack_encode(r->frame, &m);
+}
+
+static void reply_listen(struct channel *ch, uint32_t xts_socket, uint32_t token, const struct connection *c, int error)
+{
+	struct reply *r = reply_new(ch);
+	struct xts_listen_ack m = { .proxy_id = c ? c->proxy_id : 0, .token = token };
+
+	if (c && !error)
+		socket_local(c->fd, &m.local);
+	r->bytes = XTS_LISTEN_ACK_BYTES;
+	xts_head_encode(r->frame, XTS_REPLY_LISTEN_ACK, 0, (uint16_t)error, xts_socket);
+	xts_listen_ack_encode(r->frame, &m);
+}
+
+static void reply_bind(struct channel *ch, uint32_t xts_socket, uint32_t token, const struct connection *c, int error)
+{
+	struct reply *r = reply_new(ch);
+	struct xts_bind_ack m = { .proxy_id = c ? c->proxy_id : 0, .token = token };
+
+	if (c && !error)
+		socket_local(c->fd, &m.local);
+	r->bytes = XTS_BIND_ACK_BYTES;
+	xts_head_encode(r->frame, XTS_REPLY_BIND_ACK, 0, (uint16_t)error, xts_socket);
+	xts_bind_ack_encode(r->frame, &m);
+}
+
+/* For the option calls and ioctl, whose acknowledgements have the same layout. */
+static void reply_value(struct channel *ch, uint8_t type, uint32_t xts_socket, uint32_t token, const struct connection *c,
+			int error, const void *value, uint32_t bytes)
+{
+	struct reply *r = reply_new(ch);
+	struct xts_sockopt_ack m = { .proxy_id = c ? c->proxy_id : 0, .token = token, .length = error ? 0 : bytes };
+
+	_Static_assert(XTS_SOCKOPT_ACK_BYTES == XTS_IOCTL_ACK_BYTES, "one layout for both");
+	r->bytes = XTS_SOCKOPT_ACK_BYTES + m.length;
+	xts_head_encode(r->frame, type, 0, (uint16_t)error, xts_socket);
+	xts_sockopt_ack_encode(r->frame, &m);
+	if (m.length)
+		memcpy(r->frame + XTS_SOCKOPT_ACK_BYTES, value, m.length);
+}
+
+/* --- finding or making the socket ------------------------------------------------------------------------------------ */
+
+/* The connection a call is about; id 0 makes it. NULL with *error. */
+static struct connection *target(struct channel *ch, uint32_t id, uint32_t xts_socket, uint32_t domain, int *error)
+{
+	struct connection *c;
+
+	*error = 0;
+	if (!id) {
+		if (domain != 4 && domain != 6) {
+			*error = EAFNOSUPPORT;
+			return NULL;
+		}
+		if (ch->worker->draining) {
+			*error = ESHUTDOWN;
+			return NULL;
+		}
+		c = connection_new(ch, -1, (uint8_t)domain, error);
+		if (c)
+			c->xts_socket = xts_socket;
+		return c;
+	}
+	c = connection_find(ch, id);
+	if (!c || c->announced || c->xts_socket != xts_socket || c->fd < 0 || c->close_reply) {
+		ch->worker->stats.bad_identifiers++;
+		*error = EBADF;
+		return NULL;
+	}
+	return c;
+}
+
+static bool allowed(struct channel *ch, enum xts_policy_action action, const struct xts_endpoint *endpoint)
+{
+	const struct xts_worker_config *config = &ch->worker->config;
+
+	if (xts_policy_allows(config->rules, config->rule_count, config->policy_default_allow, (uint8_t)action, ch->queue_id,
+			      endpoint))
+		return true;
+	ch->worker->stats.refused_policy++;
+	return false;
+}
+
+static bool malformed(struct channel *ch, const struct xts_head *head)
+{
+	channel_violation(ch, xts_type_name(head->type), head->id);
+	return true;
+}
+
+/* --- the calls ------------------------------------------------------------------------------------------------------- */
+
+static int connect_start(struct connection *c, const struct xts_connect *m)
+{
+	struct sockaddr_storage address;
+	socklen_t length = endpoint_to_sockaddr(&m->peer, &address);
+
+	if (!length)
+		return EAFNOSUPPORT;
+	if (!allowed(c->channel, XTS_POLICY_CONNECT, &m->peer))
+		return EACCES;
+	if (c->channel->worker->draining)
+		return ESHUTDOWN;
+	if (!connection_grant_window(c))
+		return ENOBUFS;
+	c->held = m->post_credits;
+	if (!connect(c->fd, (struct sockaddr *)&address, length)) {
+		c->state = CONNECTION_ESTABLISHED;
+		c->writable = true;
+		c->connect_reply = true;
+		c->worker->stats.connects_ok++;
+		connection_wake(c);
+	} else if (errno == EINPROGRESS) {
+		c->state = CONNECTION_CONNECTING;
+	} else {
+		return errno;
+	}
+	if (!connection_watch(c))
+		return 0;
+	c->state = CONNECTION_IDLE; /* epoll has no room: as if there were no memory */
+	c->connect_reply = false;
+	return ENOBUFS;
+}
+
+static bool command_connect(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
+{
+	struct xts_connect m;
+	struct connection *c;
+	int error;
+
+	if (xts_connect_decode(&m, frame, bytes))
+		return malformed(ch, head);
+	c = target(ch, head->id, m.xts_socket, m.domain, &error);
+	if (c && c->state == CONNECTION_CONNECTING)
+		error = EALREADY;
+	else if (c && c->state != CONNECTION_IDLE)
+		error = EISCONN;
+	else if (c && c->connect_reply)
+		error = EALREADY;
+	else if (c)
+		error = connect_start(c, &m);
+	if (!error)
+		return true; /* CONNECT_ACK is state of the connection */
+	ch->worker->stats.connects_failed++;
+	reply_connect(ch, m.xts_socket, c ? c->proxy_id : 0, error);
+	return false;
+}
+
+static int listen_start(struct connection *c, const struct xts_listen *m)
+{
+	struct channel *ch = c->channel;
+	struct xts_worker_stats *stats = &ch->worker->stats;
+	struct xts_endpoint local;
+
+	if (c->state != CONNECTION_IDLE && c->state != CONNECTION_LISTENER)
+		return EINVAL;
+	socket_local(c->fd, &local);
+	if (!allowed(ch, XTS_POLICY_LISTEN, &local))
+		return EACCES;
+	if (c->state == CONNECTION_IDLE && ch->listener_count >= ch->worker->config.limits.listeners) {
+		stats->refused_limit++;
+		return ENOBUFS;
+	}
+	if (xts_credit_add(&c->held, m->post_credits))
+		return EINVAL;
+	if (listen(c->fd, m->backlog > INT32_MAX ? INT32_MAX : (int)m->backlog)) {
+		c->held -= m->post_credits;
+		return errno;
+	}
+	if (c->state == CONNECTION_IDLE) {
+		c->state = CONNECTION_LISTENER;
+		ch->connection_count--;
+		ch->listener_count++;
+		stats->connections--;
+		stats->listeners++;
+	}
+	c->readable = true;
+	connection_wake(c);
+	return -connection_watch(c);
+}
+
+static bool command_listen(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
+{
+	struct xts_listen m;
+	struct connection *c;
+	int error;
+
+	if (xts_listen_decode(&m, frame, bytes))
+		return malformed(ch, head);
+	c = target(ch, head->id, m.xts_socket, m.domain, &error);
+	if (c)
+		error = ch->worker->draining ? ESHUTDOWN : listen_start(c, &m);
+	reply_listen(ch, m.xts_socket, m.token, c, error);
+	return false;
+}
+
+static bool command_bind(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
+{
+	struct sockaddr_storage address;
+	struct xts_bind m;
+	struct connection *c;
+	int error;
+
+	if (xts_bind_decode(&m, frame, bytes))
+		return malformed(ch, head);
+	c = target(ch, head->id, m.xts_socket, m.domain, &error);
+	if (c) {
+		socklen_t length = endpoint_to_sockaddr(&m.local, &address);
+
+		error = !length ? EAFNOSUPPORT : bind(c->fd, (struct sockaddr *)&address, length) ? errno : 0;
+	}
+	reply_bind(ch, m.xts_socket, m.token, c, error);
+	return false;
+}
+
+static bool command_sockopt(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
+{
+	uint8_t value[SOCKET_CALL_BYTES_MAX];
+	struct xts_setsockopt m; /* GETSOCKOPT has the same layout */
+	uint32_t length;
+	struct connection *c;
+	int error;
+
+	_Static_assert(XTS_SETSOCKOPT_BYTES == XTS_GETSOCKOPT_BYTES, "one layout for both");
+	if (xts_setsockopt_decode(&m, frame, bytes))
+		return malformed(ch, head);
+	c = target(ch, head->id, m.xts_socket, m.domain, &error);
+	/* Callers may offer more room than any option has; the kernel does not mind either. */
+	length = m.length < sizeof value ? m.length : (uint32_t)sizeof value;
+	if (c) {
+		memcpy(value, (const uint8_t *)frame + XTS_SETSOCKOPT_BYTES, length);
+		if (head->type == XTS_CMD_SETSOCKOPT)
+			error = -xts_sockopt_set(c->fd, m.level, m.option, value, length);
+		else
+			error = -xts_sockopt_get(c->fd, m.level, m.option, value, &length);
+	}
+	reply_value(ch, XTS_REPLY_SOCKOPT_ACK, m.xts_socket, m.token, c, error, value,
+		    head->type == XTS_CMD_GETSOCKOPT ? length : 0);
+	return false;
+}
+
+static bool command_ioctl(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
+{
+	uint8_t value[SOCKET_CALL_BYTES_MAX];
+	struct xts_ioctl m;
+	uint32_t length;
+	struct connection *c;
+	int error;
+
+	if (xts_ioctl_decode(&m, frame, bytes))
+		return malformed(ch, head);
+	c = target(ch, head->id, m.xts_socket, m.domain, &error);
+	length = m.length < sizeof value ? m.length : (uint32_t)sizeof value;
+	if (c) {
+		memcpy(value, (const uint8_t *)frame + XTS_IOCTL_BYTES, length);
+		error = -xts_ioctl_do(c->fd, m.request, value, &length);
+	}
+	reply_value(ch, XTS_REPLY_IOCTL_ACK, m.xts_socket, m.token, c, error, value, length);
+	return false;
+}
+
+static bool command_newconn_ack(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
+{
+	struct connection *c = connection_find(ch, head->id);
+	struct xts_newconn_ack m;
+
+	if (xts_newconn_ack_decode(&m, frame, bytes))
+		return malformed(ch, head);
+	if (!c || !c->announced) {
+		ch->worker->stats.bad_identifiers++;
+		return true;
+	}
+	if (head->error) {
+		connection_free(c, true);
+		return true;
+	}
+	c->announced = false;
+	c->xts_socket = m.xts_socket;
+	c->held = m.post_credits;
+	/* Only now: epoll tells of everything that has arrived in the meantime. */
+	if (connection_watch(c))
+		connection_fail(c, ENOBUFS);
+	return true;
+}
+
+bool command_execute(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
+{
+	switch (head->type) {
+	case XTS_CMD_CONNECT:
+		return command_connect(ch, head, frame, bytes);
+	case XTS_CMD_LISTEN:
+		return command_listen(ch, head, frame, bytes);
+	case XTS_CMD_NEWCONN_ACK:
+		return command_newconn_ack(ch, head, frame, bytes);
+	case XTS_CMD_BIND:
+		return command_bind(ch, head, frame, bytes);
+	case XTS_CMD_SETSOCKOPT:
+	case XTS_CMD_GETSOCKOPT:
+		return command_sockopt(ch, head, frame, bytes);
+	case XTS_CMD_IOCTL:
+		return command_ioctl(ch, head, frame, bytes);
+	default:
+		return malformed(ch, head);
+	}
+}
+
+/* --- SEND ------------------------------------------------------------------------------------------------------------ */
+
+/* Takes data into the connection's chain; false when it is not to be kept. */
+static bool take_data(struct channel *ch, struct connection *c, uint32_t entry, uint32_t length, bool more)
+{
+	struct batch_entry *e = &ch->batch[entry];
+
+	if (c->state != CONNECTION_ESTABLISHED && c->state != CONNECTION_FAILED) {
+		channel_violation(ch, "data on a socket that is not connected", c->proxy_id);
+		return false;
+	}
+	if (xts_credit_receive(&c->grant, length) || c->fin_wanted) {
+		channel_violation(ch, "data beyond credits or after FIN", c->proxy_id);
+		return false;
+	}
+	if (c->state == CONNECTION_FAILED || c->reset_told)
+		return false; /* dropped: the host knows or will soon */
+	e->skip = XTS_SEND_BYTES;
+	e->bytes = length;
+	e->next = BATCH_NONE;
+	if (c->gathered_last == BATCH_NONE)
+		c->gathered_first = entry;
+	else
+		ch->batch[c->gathered_last].next = entry;
+	c->gathered_last = entry;
+	c->more = more;
+	if (list_empty(&c->dirty))
+		list_append(&ch->dirty, &c->dirty);
+	return true;
+}
+
+static void close_from_host(struct channel *ch, struct connection *c, uint8_t flags, uint32_t read_bytes)
+{
+	/* Data of this batch comes first; the frames themselves are recycled with the batch. */
+	if (!list_empty(&c->dirty)) {
+		list_remove(&c->dirty);
+		connection_flush(c);
+	}
+	if (c->announced)
+		channel_violation(ch, "CLOSE before NEWCONN_ACK", c->proxy_id);
+	else
+		connection_close(c, flags, read_bytes);
+}
+
+bool command_send(struct channel *ch, const struct xts_head *head, uint32_t entry)
+{
+	const struct xts_rx_frame *frame = &ch->batch[entry].frame;
+	struct connection *c = connection_find(ch, head->id);
+	struct xts_send m;
+	bool kept = false;
+
+	if (xts_send_decode(&m, frame->segment[0].iov_base, frame->bytes)) {
+		malformed(ch, head);
+		return false;
+	}
+	if (!c || c->announced) {
+		ch->worker->stats.bad_identifiers++;
+		return false;
+	}
+	if (!(head->flags & XTS_FLAG_CLOSE) && m.post_credits) {
+		if (xts_credit_add(&c->held, m.post_credits)) {
+			channel_violation(ch, "credit overflow", head->id);
+			return false;
+		}
+		c->readable |= c->state == CONNECTION_LISTENER || c->held == m.post_credits;
+		connection_wake(c);
+	}
+	if (m.length)
+		kept = take_data(ch, c, entry, m.length, head->flags & XTS_FLAG_MORE);
+	if (ch->link.state != XTS_LINK_UP)
+		return kept;
+	if (head->flags & XTS_FLAG_CLOSE) {
+		close_from_host(ch, c, head->flags, m.post_credits);
+	} else if (head->flags & XTS_FLAG_FIN && c->state == CONNECTION_ESTABLISHED) {
+		c->fin_wanted = true;
+		c->more = false;
+		if (list_empty(&c->dirty))
+			list_append(&ch->dirty, &c->dirty);
+	}
+	return kept;
+}

@@ -1,0 +1,439 @@
+/* One offloaded connection between its channel and its TCP socket: identifiers, events, closing. See stream.c for data. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "channel.h"
+
+/* How long bytes accepted from a host that has closed may go unacknowledged by the TCP peer. */
+#define ORPHAN_TIMEOUT_MS 60000
+
+/* --- identifiers ----------------------------------------------------------------------------------------------------- */
+
+static bool ids_grow(struct channel *ch)
+{
+	uint32_t count = ch->id_count ? ch->id_count * 2 : 64;
+	struct id_slot *ids;
+
+	if (count > ID_INDEX_MASK)
+		return false;
+	ids = realloc(ch->ids, count * sizeof *ids);
+	if (!ids)
+		return false;
+	memset(ids + ch->id_count, 0, (count - ch->id_count) * sizeof *ids);
+	ch->ids = ids;
+	ch->id_count = count;
+	return true;
+}
+
+/* Index 0 stays unused, so that no identifier is 0. */
+static uint32_t id_take(struct channel *ch, struct connection *c)
+{
+	uint32_t index = ch->id_free;
+
+	if (index) {
+		ch->id_free = ch->ids[index].next_free;
+	} else {
+		index = ch->id_used + 1;
+		if (index >= ch->id_count && !ids_grow(ch))
+			return 0;
+		ch->id_used = index;
+	}
+	ch->ids[index].connection = c;
+	return (uint32_t)ch->ids[index].generation << ID_INDEX_BITS | index;
+}
+
+static void id_release(struct channel *ch, uint32_t id)
+{
+	uint32_t index = id & ID_INDEX_MASK;
+	struct id_slot *slot = &ch->ids[index];
+
+	slot->connection = NULL;
+	slot->generation = (uint16_t)((slot->generation + 1) & 0xfff);
+	slot->next_free = ch->id_free;
+	ch->id_free = index;
+}
+
+struct connection *connection_find(struct channel *ch, uint32_t proxy_id)
+{
+	uint32_t index = proxy_id & ID_INDEX_MASK;
+
+	if (!index || index > ch->id_used || ch->ids[index].generation != proxy_id >> ID_INDEX_BITS)
+		return NULL;
+	return ch->ids[index].connection;
+}
+
+/* --- making and freeing ---------------------------------------------------------------------------------------------- */
+
+struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version, int *error)
+{
+	struct worker_state *w = ch->worker;
+	struct connection *c;
+
+	if (ch->connection_count >= w->config.limits.connections) {
+		w->stats.refused_limit++;
+		*error = ENOBUFS;
+		return NULL;
+	}
+	c = calloc(1, sizeof *c);
+	if (!c) {
+		*error = ENOBUFS;
+		return NULL;
+	}
+	c->proxy_id = id_take(ch, c);
+	if (!c->proxy_id) {
+		free(c);
+		*error = ENOBUFS;
+		return NULL;
+	}
+	if (fd < 0)
+		fd = socket(ip_version == 6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
+	if (fd < 0) {
+		*error = errno == EMFILE || errno == ENFILE ? ENOBUFS : errno;
+		id_release(ch, c->proxy_id);
+		free(c);
+		return NULL;
+	}
+	c->watch.kind = WATCH_CONNECTION;
+	c->channel = ch;
+	c->worker = w;
+	c->fd = fd;
+	c->ip_version = ip_version;
+	c->gathered_first = c->gathered_last = BATCH_NONE;
+	list_init(&c->ready);
+	list_init(&c->dirty);
+	list_init(&c->tick);
+	list_append(&ch->connections, &c->member);
+	ch->connection_count++;
+	w->stats.connections++;
+	return c;
+}
+
+static void socket_close(struct connection *c, bool reset)
+{
+	struct linger abort_now = { .l_onoff = 1 };
+
+	if (c->fd < 0)
+		return;
+	if (reset)
+		(void)setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &abort_now, sizeof abort_now);
+	close(c->fd);
+	c->fd = -1;
+	c->in_epoll = false;
+}
+
+static void uncount(struct connection *c)
+{
+	struct worker_state *w = c->worker;
+	struct channel *ch = c->channel;
+
+	if (c->state == CONNECTION_LISTENER)
+		w->stats.listeners--;
+	else
+		w->stats.connections--;
+	w->stats.window_bytes -= c->window;
+	w->stats.spill_bytes -= c->spill.bytes;
+	if (!ch)
+		return;
+	ch->window_bytes -= c->window;
+	if (c->state == CONNECTION_LISTENER)
+		ch->listener_count--;
+	else
+		ch->connection_count--;
+}
+
+void connection_free(struct connection *c, bool reset)
+{
+	socket_close(c, reset);
+	uncount(c);
+	if (c->channel && !c->orphan)
+		id_release(c->channel, c->proxy_id);
+	spill_free(&c->spill);
+	list_remove(&c->ready);
+	list_remove(&c->dirty);
+	list_remove(&c->tick);
+	list_remove(&c->member);
+	/* Events already fetched may still point here: the worker frees the memory after them. */
+	c->channel = NULL;
+	list_append(&c->worker->dead, &c->member);
+}
+
+void connection_wake(struct connection *c)
+{
+	if (c->channel && !c->orphan && list_empty(&c->ready))
+		list_append(&c->channel->ready, &c->ready);
+}
+
+int connection_watch(struct connection *c)
+{
+	struct epoll_event event = {
+		.events = EPOLLIN | EPOLLPRI | EPOLLOUT | EPOLLRDHUP | EPOLLET,
+		.data.ptr = &c->watch,
+	};
+
+	if (c->in_epoll)
+		return 0;
+	if (epoll_ctl(c->worker->epoll_fd, EPOLL_CTL_ADD, c->fd, &event))
+		return -errno;
+	c->in_epoll = true;
+	return 0;
+}
+
+/* --- windows --------------------------------------------------------------------------------------------------------- */
+
+bool channel_window_left(const struct channel *ch)
+{
+	return ch->window_bytes + 4096 <= ch->worker->config.limits.spill_bytes;
+}
+
+uint32_t connection_grant_window(struct connection *c)
+{
+	struct channel *ch = c->channel;
+	const struct xts_limits *limits = &c->worker->config.limits;
+	uint64_t left = limits->spill_bytes > ch->window_bytes ? limits->spill_bytes - ch->window_bytes : 0;
+	uint32_t window = left < limits->window_bytes ? (uint32_t)left : limits->window_bytes;
+
+	if (c->window)
+		return c->window; /* a second connect on the same socket keeps its window */
+	if (window < 2) {
+		c->worker->stats.refused_limit++;
+		return 0;
+	}
+	c->window = window;
+	ch->window_bytes += window;
+	c->worker->stats.window_bytes += window;
+	xts_credit_grant_init(&c->grant, window);
+	return window;
+}
+
+/* --- events ---------------------------------------------------------------------------------------------------------- */
+
+static int socket_error(int fd)
+{
+	int error = 0;
+	socklen_t length = sizeof error;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length))
+		return errno;
+	return error;
+}
+
+/* The result of a connect in progress. Asked for by a second connect(2), whose address does not matter: SO_ERROR would
+ * leave the socket "connecting", and Linux would answer the host's next attempt with ECONNABORTED. */
+static int connect_result(const struct connection *c)
+{
+	const struct sockaddr_in any = { .sin_family = AF_INET };
+
+	return connect(c->fd, (const struct sockaddr *)&any, sizeof any) ? errno : 0;
+}
+
+static void connect_finished(struct connection *c)
+{
+	c->error = connect_result(c);
+	if (c->error == EALREADY)
+		return; /* an event of before the connect */
+	c->state = c->error ? CONNECTION_IDLE : CONNECTION_ESTABLISHED;
+	c->writable = !c->error;
+	c->connect_reply = true;
+	if (c->error)
+		c->worker->stats.connects_failed++;
+	else
+		c->worker->stats.connects_ok++;
+	connection_wake(c);
+}
+
+static void stream_event(struct connection *c, uint32_t events)
+{
+	if (events & (EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
+		c->readable = true;
+		connection_wake(c);
+	}
+	if (events & (EPOLLPRI | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+		c->read_to_end = true; /* EPOLLPRI: a read stops short at the urgent mark */
+	if (events & EPOLLERR && c->eos_told && !c->error) {
+		int error = socket_error(c->fd); /* nobody reads any more: ask */
+
+		if (error)
+			connection_fail(c, error);
+	}
+	if (events & EPOLLOUT) {
+		c->writable = true;
+		if (c->spill.bytes)
+			connection_flush(c); /* may free an orphan: nothing of c after this */
+	}
+}
+
+void connection_event(struct connection *c, uint32_t events)
+{
+	if (c->fd < 0)
+		return;
+	if (c->orphan && events & (EPOLLERR | EPOLLHUP)) {
+		connection_free(c, true); /* the peer will not take the rest */
+		return;
+	}
+	switch (c->state) {
+	case CONNECTION_CONNECTING:
+		if (events & (EPOLLOUT | EPOLLERR | EPOLLHUP))
+			connect_finished(c);
+		if (c->state == CONNECTION_ESTABLISHED)
+			stream_event(c, events & ~(uint32_t)EPOLLOUT);
+		break;
+	case CONNECTION_LISTENER:
+		c->readable = true;
+		connection_wake(c);
+		break;
+	case CONNECTION_ESTABLISHED:
+	case CONNECTION_CLOSING:
+	case CONNECTION_FAILED:
+		stream_event(c, events);
+		break;
+	default:
+		break;
+	}
+}
+
+void connection_fail(struct connection *c, int error)
+{
+	if (c->reset_told || c->error)
+		return;
+	c->worker->stats.resets++;
+	c->error = error;
+	c->worker->stats.spill_bytes -= c->spill.bytes;
+	if (c->channel)
+		xts_credit_free(&c->grant, c->spill.bytes);
+	spill_free(&c->spill);
+	c->readable = true; /* what has arrived is still delivered; the read after it finds the error */
+	if (c->orphan) {
+		connection_free(c, true);
+		return;
+	}
+	if (c->lingering || c->state == CONNECTION_CLOSING) {
+		c->lingering = false;
+		c->close_reply = true;
+	}
+	connection_wake(c);
+}
+
+/* --- closing --------------------------------------------------------------------------------------------------------- */
+
+void connection_tick_start(struct connection *c)
+{
+	if (list_empty(&c->tick))
+		list_append(&c->worker->ticking, &c->tick);
+}
+
+/* Bytes that have arrived and that nobody will read. */
+static bool has_unread(const struct connection *c)
+{
+	int bytes = 0;
+
+	return c->readable && !ioctl(c->fd, FIONREAD, &bytes) && bytes > 0;
+}
+
+void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
+{
+	bool unread = read_bytes != (c->received_bytes & (XTS_CREDITS_MAX - 1));
+
+	if (c->close_reply)
+		return;
+	if (c->state == CONNECTION_CLOSING) { /* the host waits no longer for the end of lingering */
+		c->lingering = false;
+		c->close_reply = true;
+		connection_wake(c);
+		return;
+	}
+	c->connect_reply = false;
+	if (c->state != CONNECTION_ESTABLISHED || flags & XTS_FLAG_ABORT || unread || c->error || has_unread(c)) {
+		bool reset = c->state == CONNECTION_ESTABLISHED;
+
+		socket_close(c, reset);
+		c->worker->stats.spill_bytes -= c->spill.bytes;
+		spill_free(&c->spill);
+		c->close_reply = true;
+	} else {
+		c->fin_wanted = true;
+		c->state = CONNECTION_CLOSING;
+		c->lingering = flags & XTS_FLAG_LINGER;
+		c->close_reply = !c->lingering;
+		if (c->lingering) {
+			c->error = 0;
+			connection_tick_start(c);
+		}
+		if (!c->spill.bytes)
+			connection_drained(c);
+	}
+	connection_wake(c);
+}
+
+void connection_drained(struct connection *c)
+{
+	if (c->fin_wanted && !c->fin_done && c->fd >= 0) {
+		c->fin_done = true;
+		/* A socket to be closed anyway is closed when CLOSED goes out; close(2) sends the FIN. */
+		if (c->lingering || c->state != CONNECTION_CLOSING)
+			(void)shutdown(c->fd, SHUT_WR);
+	}
+	if (c->orphan)
+		connection_free(c, false);
+}
+
+void connection_orphan(struct connection *c)
+{
+	int timeout_ms = ORPHAN_TIMEOUT_MS;
+
+	if (!c->spill.bytes || c->fd < 0) {
+		connection_free(c, false);
+		return;
+	}
+	(void)setsockopt(c->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
+	id_release(c->channel, c->proxy_id);
+	c->orphan = true;
+	c->fin_wanted = true;
+	c->state = CONNECTION_CLOSING;
+	c->proxy_id = c->xts_socket = 0;
+	c->close_reply = false;
+	list_remove(&c->ready);
+	list_remove(&c->dirty);
+}
+
+/* Has the TCP peer acknowledged everything, our FIN included? Negative: the connection has failed. */
+static int all_acknowledged(int fd)
+{
+	struct tcp_info info;
+	socklen_t length = sizeof info;
+	int error = socket_error(fd);
+
+	if (error)
+		return -error;
+	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length))
+		return -errno;
+	return info.tcpi_state != TCP_ESTABLISHED && info.tcpi_state != TCP_CLOSE_WAIT && info.tcpi_state != TCP_FIN_WAIT1 &&
+	       info.tcpi_state != TCP_LAST_ACK && info.tcpi_state != TCP_CLOSING;
+}
+
+void connection_tick(struct connection *c)
+{
+	if (c->state == CONNECTION_LISTENER) {
+		list_remove(&c->tick);
+		c->readable = true;
+		connection_wake(c);
+	} else if (c->lingering && c->fin_done) {
+		int done = all_acknowledged(c->fd);
+
+		if (!done)
+			return;
+		c->error = done < 0 ? -done : 0;
+		c->lingering = false;
+		c->close_reply = true;
+		connection_wake(c);
+		list_remove(&c->tick);
+	} else if (!c->lingering) {
+		list_remove(&c->tick);
+	}
+}

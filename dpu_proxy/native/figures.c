@@ -1,0 +1,114 @@
+/* What the supervisor reads of a worker: taken between two rounds, so that it is one consistent moment. */
+#include <sys/socket.h>
+
+#include "channel.h"
+
+static void run_stats(struct worker_state *w, void *argument)
+{
+	struct xts_worker_stats *out = argument;
+
+	*out = w->stats;
+}
+
+int xts_worker_stats(struct xts_worker *worker, struct xts_worker_stats *out)
+{
+	worker_request(worker, run_stats, out);
+	return 0;
+}
+
+struct listing {
+	void *out;
+	uint32_t max, found;
+};
+
+static uint64_t channel_spill_bytes(const struct channel *ch)
+{
+	const struct list *node;
+	uint64_t bytes = 0;
+
+	for (node = ch->connections.next; node != &ch->connections; node = node->next)
+		bytes += list_entry(node, struct connection, member)->spill.bytes;
+	return bytes;
+}
+
+static void run_channels(struct worker_state *w, void *argument)
+{
+	struct listing *l = argument;
+	struct xts_channel_stats *out = l->out;
+	struct list *node;
+
+	for (node = w->channels.next; node != &w->channels; node = node->next) {
+		const struct channel *ch = list_entry(node, struct channel, member);
+
+		if (l->found < l->max)
+			out[l->found] = (struct xts_channel_stats){
+				.queue_id = ch->queue_id,
+				.link_state = ch->link.state,
+				.link_error = ch->link.error,
+				.pid = ch->link.config.pid,
+				.connections = ch->connection_count,
+				.listeners = ch->listener_count,
+				.frame_credits = xts_link_credits(&ch->link),
+				.window_bytes = ch->window_bytes,
+				.spill_bytes = channel_spill_bytes(ch),
+				.link = ch->link.stats,
+				.queue = ch->queue->stats,
+			};
+		l->found++;
+	}
+}
+
+int xts_worker_channels(struct xts_worker *worker, struct xts_channel_stats *out, uint32_t max)
+{
+	struct listing l = { .out = out, .max = max };
+
+	worker_request(worker, run_channels, &l);
+	return (int)l.found;
+}
+
+static void list_connection(struct listing *l, const struct channel *ch, const struct connection *c)
+{
+	struct xts_connection_stats *out = l->out;
+	struct sockaddr_storage peer;
+	socklen_t length = sizeof peer;
+
+	if (l->found++ >= l->max)
+		return;
+	out += l->found - 1;
+	*out = (struct xts_connection_stats){
+		.queue_id = ch->queue_id,
+		.xts_socket = c->xts_socket,
+		.proxy_id = c->proxy_id,
+		.state = c->state,
+		.send_credits = c->held,
+		.window_bytes = c->window,
+		.spill_bytes = c->spill.bytes,
+		.sent_bytes = c->sent_bytes,
+		.received_bytes = c->received_bytes,
+	};
+	if (c->fd < 0)
+		return;
+	socket_local(c->fd, &out->local);
+	if (!getpeername(c->fd, (struct sockaddr *)&peer, &length))
+		sockaddr_to_endpoint(&peer, &out->peer);
+}
+
+static void run_connections(struct worker_state *w, void *argument)
+{
+	struct list *node, *member;
+
+	for (node = w->channels.next; node != &w->channels; node = node->next) {
+		const struct channel *ch = list_entry(node, struct channel, member);
+
+		for (member = ch->connections.next; member != &ch->connections; member = member->next)
+			list_connection(argument, ch, list_entry(member, struct connection, member));
+	}
+}
+
+int xts_worker_connections(struct xts_worker *worker, struct xts_connection_stats *out, uint32_t max)
+{
+	struct listing l = { .out = out, .max = max };
+
+	worker_request(worker, run_connections, &l);
+	return (int)l.found;
+}

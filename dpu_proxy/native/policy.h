@@ -1,0 +1,31 @@
+/*
+ * Policy: which host queue may connect or listen where. A pure function over rules that the supervisor has parsed and
+ * checked; the first rule that matches decides. dpu_proxy/xts_proxy/policy.py holds the same rules in Python, and the
+ * tests hold one against the other.
+ *
+ * Two kinds of address would slip through a plain comparison:
+ *
+ * - An IPv4-mapped IPv6 address (::ffff:a.b.c.d) reaches an IPv4 peer, so it is matched as IPv4.
+ * - The unspecified address (0.0.0.0, ::, ::ffff:0.0.0.0) stands for addresses the kernel picks: all local ones when
+ *   listening (:: includes the IPv4 ones), a local one when connecting. A deny rule of any network therefore matches
+ *   it; an allow rule only when it covers all addresses of the family (prefix 0, or no network at all).
+ *
+ * Port 0 is a port like others here: for a listener, "one that the kernel picks".
+ */
+#ifndef XTS_POLICY_H
+#define XTS_POLICY_H
+
+#include "worker.h"
+
+#define XTS_POLICY_NO_RULE UINT32_MAX
+
+/* Index of the rule that decides, or XTS_POLICY_NO_RULE. action is XTS_POLICY_CONNECT or XTS_POLICY_LISTEN; an
+ * endpoint of ip_version 0 counts as the unspecified address of either family. */
+uint32_t xts_policy_match(const struct xts_policy_rule *rules, uint32_t count, uint8_t action, uint32_t queue_id,
+			  const struct xts_endpoint *endpoint);
+
+/* May a host on this queue connect to endpoint, or listen on it? */
+bool xts_policy_allows(const struct xts_policy_rule *rules, uint32_t count, bool default_allow, uint8_t action,
+		       uint32_t queue_id, const struct xts_endpoint *endpoint);
+
+#endif

@@ -1,0 +1,239 @@
+#include "sockopt.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/in6.h>
+#include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Not in the headers of every distribution we build on. */
+#ifndef IPV6_MINHOPCOUNT
+#define IPV6_MINHOPCOUNT 73
+#endif
+
+#define GET 1u
+#define SET 2u
+#define DENY 4u /* known and refused: EPERM says so more clearly than ENOPROTOOPT */
+
+struct allowed {
+	int level, option;
+	unsigned access;
+	int (*check)(const void *value, uint32_t bytes); /* of a value to set, beyond the kernel's own checks */
+};
+
+/* SO_PRIORITY above 6 is for CAP_NET_ADMIN. */
+static int check_priority(const void *value, uint32_t bytes)
+{
+	int priority;
+
+	if (bytes < sizeof priority)
+		return -EINVAL;
+	memcpy(&priority, value, sizeof priority);
+	return priority >= 0 && priority <= 6 ? 0 : -EPERM;
+}
+
+/* The kernel lets CAP_NET_ADMIN use, and even load, any congestion control; others get those on the administrator's
+ * list. The list is this network namespace's. */
+static int check_congestion(const void *value, uint32_t bytes)
+{
+	char names[512], name[16];
+	size_t wanted = strnlen(value, bytes < sizeof name ? bytes : sizeof name);
+	ssize_t got;
+	int fd;
+
+	if (wanted == 0 || wanted == sizeof name)
+		return -EINVAL;
+	memcpy(name, value, wanted);
+	name[wanted] = '\0';
+	fd = open("/proc/sys/net/ipv4/tcp_allowed_congestion_control", O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -EPERM;
+	got = read(fd, names, sizeof names - 1);
+	close(fd);
+	if (got < 0)
+		return -EPERM;
+	names[got] = '\0';
+	for (char *rest = names, *word; (word = strtok_r(rest, " \n", &rest)) != NULL;) {
+		if (strcmp(word, name) == 0)
+			return 0;
+	}
+	return -EPERM;
+}
+
+static const struct allowed list[] = {
+	/* The socket itself: harmless to tell. */
+	{ SOL_SOCKET, SO_TYPE, GET, NULL },
+	{ SOL_SOCKET, SO_DOMAIN, GET, NULL },
+	{ SOL_SOCKET, SO_PROTOCOL, GET, NULL },
+	{ SOL_SOCKET, SO_ACCEPTCONN, GET, NULL },
+	{ SOL_SOCKET, SO_INCOMING_CPU, GET, NULL }, /* of the device; setting it would place the device's work */
+	/* Liveness. */
+	{ SOL_SOCKET, SO_KEEPALIVE, GET | SET, NULL },
+	/* Sharing of local addresses: as everywhere, bind and policy decide who may listen. */
+	{ SOL_SOCKET, SO_REUSEADDR, GET | SET, NULL },
+	{ SOL_SOCKET, SO_REUSEPORT, GET | SET, NULL },
+	/* Kernel buffers: the kernel bounds them by wmem_max and rmem_max. */
+	{ SOL_SOCKET, SO_SNDBUF, GET | SET, NULL },
+	{ SOL_SOCKET, SO_RCVBUF, GET | SET, NULL },
+	/* Urgent bytes stay in the stream, the only way they can reach a host. */
+	{ SOL_SOCKET, SO_OOBINLINE, GET | SET, NULL },
+	/* Shaping of its own traffic only. */
+	{ SOL_SOCKET, SO_PRIORITY, GET | SET, check_priority },
+	{ SOL_SOCKET, SO_MAX_PACING_RATE, GET | SET, NULL },
+	/* Only narrows where packets may go. */
+	{ SOL_SOCKET, SO_DONTROUTE, GET | SET, NULL },
+	/* Without effect on TCP, in the kernel too. */
+	{ SOL_SOCKET, SO_BROADCAST, GET | SET, NULL },
+
+	/* Would choose routes, marks or devices around the device's own policy; some need CAP_NET_ADMIN or CAP_NET_RAW. */
+	{ SOL_SOCKET, SO_MARK, DENY, NULL },
+	{ SOL_SOCKET, SO_BINDTODEVICE, DENY, NULL },
+	{ SOL_SOCKET, SO_BINDTOIFINDEX, DENY, NULL },
+	{ SOL_SOCKET, SO_SNDBUFFORCE, DENY, NULL },
+	{ SOL_SOCKET, SO_RCVBUFFORCE, DENY, NULL },
+	{ SOL_SOCKET, SO_DEBUG, DENY, NULL },
+	/* Programs in the device's kernel, and the device's CPU time. */
+	{ SOL_SOCKET, SO_ATTACH_FILTER, DENY, NULL },
+	{ SOL_SOCKET, SO_ATTACH_BPF, DENY, NULL },
+	{ SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, DENY, NULL },
+	{ SOL_SOCKET, SO_ATTACH_REUSEPORT_EBPF, DENY, NULL },
+	{ SOL_SOCKET, SO_BUSY_POLL, DENY, NULL },
+	{ SOL_SOCKET, SO_PREFER_BUSY_POLL, DENY, NULL },
+	{ SOL_SOCKET, SO_BUSY_POLL_BUDGET, DENY, NULL },
+
+	/* How TCP sends and acknowledges this connection. */
+	{ IPPROTO_TCP, TCP_NODELAY, GET | SET, NULL },
+	{ IPPROTO_TCP, TCP_CORK, GET | SET, NULL },
+	{ IPPROTO_TCP, TCP_MAXSEG, GET | SET, NULL },
+	{ IPPROTO_TCP, TCP_QUICKACK, GET | SET, NULL },
+	{ IPPROTO_TCP, TCP_WINDOW_CLAMP, GET | SET, NULL },
+	{ IPPROTO_TCP, TCP_NOTSENT_LOWAT, GET | SET, NULL },
+	{ IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, GET | SET, NULL },
+	{ IPPROTO_TCP, TCP_CONGESTION, GET | SET, check_congestion },
+	/* How long it tries. */
+	{ IPPROTO_TCP, TCP_KEEPIDLE, GET | SET, NULL },
+	{ IPPROTO_TCP, TCP_KEEPINTVL, GET | SET, NULL },
+	{ IPPROTO_TCP, TCP_KEEPCNT, GET | SET, NULL },
+	{ IPPROTO_TCP, TCP_SYNCNT, GET | SET, NULL },
+	{ IPPROTO_TCP, TCP_LINGER2, GET | SET, NULL },
+	{ IPPROTO_TCP, TCP_USER_TIMEOUT, GET | SET, NULL },
+	/* Listeners. */
+	{ IPPROTO_TCP, TCP_DEFER_ACCEPT, GET | SET, NULL },
+	{ IPPROTO_TCP, TCP_FASTOPEN, GET | SET, NULL },
+	/* Figures. */
+	{ IPPROTO_TCP, TCP_INFO, GET, NULL },
+	{ IPPROTO_TCP, TCP_CC_INFO, GET, NULL },
+
+	/* Would break the proxy's own account of the stream: forged state, a changed connect, another owner of the data. */
+	{ IPPROTO_TCP, TCP_REPAIR, DENY, NULL },
+	{ IPPROTO_TCP, TCP_FASTOPEN_CONNECT, DENY, NULL },
+	{ IPPROTO_TCP, TCP_ULP, DENY, NULL }, /* ULPs are the proxy's to attach */
+	{ IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE, DENY, NULL },
+	/* Keys and memory of the device's kernel. */
+	{ IPPROTO_TCP, TCP_MD5SIG, DENY, NULL },
+	{ IPPROTO_TCP, TCP_MD5SIG_EXT, DENY, NULL },
+	{ IPPROTO_TCP, TCP_FASTOPEN_KEY, DENY, NULL },
+	{ IPPROTO_TCP, TCP_SAVE_SYN, DENY, NULL },
+
+	/* Marking and reach of its own packets. */
+	{ IPPROTO_IP, IP_TOS, GET | SET, NULL },
+	{ IPPROTO_IP, IP_TTL, GET | SET, NULL },
+	{ IPPROTO_IP, IP_MINTTL, GET | SET, NULL },
+	{ IPPROTO_IP, IP_MTU_DISCOVER, GET | SET, NULL },
+	{ IPPROTO_IP, IP_MTU, GET, NULL },
+	{ IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, GET | SET, NULL },
+	/* A source route (IP_OPTIONS) would lead around policy; foreign local addresses need CAP_NET_ADMIN. */
+	{ IPPROTO_IP, IP_OPTIONS, DENY, NULL },
+	{ IPPROTO_IP, IP_TRANSPARENT, DENY, NULL },
+	{ IPPROTO_IP, IP_FREEBIND, DENY, NULL },
+
+	{ IPPROTO_IPV6, IPV6_V6ONLY, GET | SET, NULL },
+	{ IPPROTO_IPV6, IPV6_UNICAST_HOPS, GET | SET, NULL },
+	{ IPPROTO_IPV6, IPV6_MINHOPCOUNT, GET | SET, NULL },
+	{ IPPROTO_IPV6, IPV6_TCLASS, GET | SET, NULL },
+	{ IPPROTO_IPV6, IPV6_MTU_DISCOVER, GET | SET, NULL },
+	{ IPPROTO_IPV6, IPV6_MTU, GET, NULL },
+	{ IPPROTO_IPV6, IPV6_RTHDR, DENY, NULL },
+	{ IPPROTO_IPV6, IPV6_HOPOPTS, DENY, NULL },
+	{ IPPROTO_IPV6, IPV6_DSTOPTS, DENY, NULL },
+	{ IPPROTO_IPV6, IPV6_RTHDRDSTOPTS, DENY, NULL },
+	{ IPPROTO_IPV6, IPV6_2292PKTOPTIONS, DENY, NULL },
+	{ IPPROTO_IPV6, IPV6_TRANSPARENT, DENY, NULL },
+	{ IPPROTO_IPV6, IPV6_FREEBIND, DENY, NULL },
+};
+
+static int find(int level, int option, unsigned access, const struct allowed **entry)
+{
+	for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+		if (list[i].level != level || list[i].option != option)
+			continue;
+		if (list[i].access & DENY)
+			return -EPERM;
+		*entry = &list[i];
+		return (list[i].access & access) ? 0 : -ENOPROTOOPT;
+	}
+	return -ENOPROTOOPT;
+}
+
+int xts_sockopt_set(int fd, int level, int option, const void *value, uint32_t bytes)
+{
+	const struct allowed *entry;
+	int error;
+
+	if (bytes > INT_MAX)
+		return -EINVAL;
+	error = find(level, option, SET, &entry);
+	if (!error && entry->check)
+		error = entry->check(value, bytes);
+	if (error)
+		return error;
+	return setsockopt(fd, level, option, value, (socklen_t)bytes) < 0 ? -errno : 0;
+}
+
+int xts_sockopt_get(int fd, int level, int option, void *value, uint32_t *bytes)
+{
+	const struct allowed *entry;
+	socklen_t length;
+	int error;
+
+	if (*bytes > INT_MAX)
+		return -EINVAL;
+	error = find(level, option, GET, &entry);
+	if (error)
+		return error;
+	length = (socklen_t)*bytes;
+	if (getsockopt(fd, level, option, value, &length) < 0)
+		return -errno;
+	*bytes = length;
+	return 0;
+}
+
+int xts_ioctl_do(int fd, uint32_t request, void *value, uint32_t *bytes)
+{
+	int result = 0;
+
+	switch (request) {
+	case SIOCINQ:     /* received and not yet read by the proxy */
+	case SIOCOUTQ:    /* sent and not yet acknowledged */
+	case SIOCOUTQNSD: /* accepted and not yet sent */
+	case SIOCATMARK:
+		break;
+	default: /* among others FIONBIO and FIOASYNC: whether a call may wait is decided at the host */
+		return -ENOTTY;
+	}
+	if (*bytes < sizeof result)
+		return -EINVAL;
+	if (ioctl(fd, request, &result) < 0)
+		return -errno;
+	memcpy(value, &result, sizeof result);
+	*bytes = sizeof result;
+	return 0;
+}

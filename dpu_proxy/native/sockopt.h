@@ -1,0 +1,27 @@
+/*
+ * Socket options and ioctls that are carried out on a TCP socket of the device for a host: an allow-list. The list in
+ * sockopt.c gives the reason for each entry.
+ *
+ * The proxy may run with capabilities and all hosts share its user, so the kernel's own checks are not enough: what the
+ * kernel grants only to CAP_NET_ADMIN or CAP_NET_RAW is refused here whatever the proxy holds, and so is what would
+ * stall the worker (SO_LINGER, FIONBIO) or lead around policy (source routes, SO_BINDTODEVICE). Options that only the
+ * host's side of a socket can honour (timeouts, SO_RCVLOWAT, SO_LINGER, SO_ERROR) belong to the host library and are
+ * refused here too.
+ */
+#ifndef XTS_SOCKOPT_H
+#define XTS_SOCKOPT_H
+
+#include <stdint.h>
+
+/* As setsockopt(2). Does not block. 0 or -errno: -ENOPROTOOPT, not on the list; -EPERM, refused on purpose; else what
+ * the kernel says. */
+int xts_sockopt_set(int fd, int level, int option, const void *value, uint32_t bytes);
+
+/* As getsockopt(2): *bytes is the room at value, and then the length of the answer. The same errors. */
+int xts_sockopt_get(int fd, int level, int option, void *value, uint32_t *bytes);
+
+/* As ioctl(2), for requests that answer with an int: *bytes is the room at value, and then the length of the answer.
+ * -EINVAL: no room for it; -ENOTTY: not on the list. */
+int xts_ioctl_do(int fd, uint32_t request, void *value, uint32_t *bytes);
+
+#endif

@@ -1,0 +1,138 @@
+/* A chain of blocks, filled at the tail and emptied at the head; see spill.h. */
+#include "spill.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Large enough that a stalled bulk connection needs few, small enough that ten thousand stalled ones waste little. */
+#define BLOCK_MIN 4096u
+#define BLOCK_MAX 65536u
+
+struct spill_block {
+	struct spill_block *next;
+	uint32_t used, room;
+	uint8_t data[];
+};
+
+static struct spill_block *block_new(uint32_t wanted)
+{
+	uint32_t room = wanted < BLOCK_MIN ? BLOCK_MIN : wanted > BLOCK_MAX ? BLOCK_MAX : wanted;
+	struct spill_block *b = malloc(sizeof *b + room);
+
+	if (b) {
+		b->next = NULL;
+		b->used = 0;
+		b->room = room;
+	}
+	return b;
+}
+
+/* Makes room for bytes more behind the tail: a chain of new blocks, or NULL with *error set. */
+static struct spill_block *blocks_for(uint32_t bytes, int *error)
+{
+	struct spill_block *first = NULL, **link = &first;
+
+	while (bytes) {
+		struct spill_block *b = block_new(bytes);
+
+		if (!b) {
+			while (first) {
+				b = first->next;
+				free(first);
+				first = b;
+			}
+			*error = -ENOMEM;
+			return NULL;
+		}
+		*link = b;
+		link = &b->next;
+		bytes -= bytes < b->room ? bytes : b->room;
+	}
+	return first;
+}
+
+int spill_append(struct spill *s, const struct iovec *iov, int count, uint32_t skip)
+{
+	uint64_t total = 0;
+	uint32_t room = s->tail ? s->tail->room - s->tail->used : 0;
+	struct spill_block *more;
+	int error = 0;
+
+	for (int i = 0; i < count; i++)
+		total += iov[i].iov_len;
+	if (total <= skip)
+		return 0;
+	total -= skip;
+	more = blocks_for(total > room ? (uint32_t)(total - room) : 0, &error);
+	if (error)
+		return error;
+	if (!s->head)
+		s->head = s->tail = more;
+	else
+		s->tail->next = more;
+
+	for (int i = 0; i < count; i++) {
+		const uint8_t *from = iov[i].iov_base;
+		size_t left = iov[i].iov_len;
+
+		if (skip >= left) {
+			skip -= (uint32_t)left;
+			continue;
+		}
+		from += skip;
+		left -= skip;
+		skip = 0;
+		while (left) {
+			struct spill_block *b = s->tail;
+			size_t n = b->room - b->used < left ? b->room - b->used : left;
+
+			memcpy(b->data + b->used, from, n);
+			b->used += (uint32_t)n;
+			from += n;
+			left -= n;
+			if (left)
+				s->tail = b->next;
+		}
+	}
+	s->bytes += (uint32_t)total;
+	return 0;
+}
+
+int spill_peek(const struct spill *s, struct iovec *iov, int max)
+{
+	uint32_t offset = s->head_offset;
+	int n = 0;
+
+	for (struct spill_block *b = s->head; b && n < max; b = b->next, offset = 0) {
+		if (b->used == offset)
+			continue;
+		iov[n].iov_base = b->data + offset;
+		iov[n++].iov_len = b->used - offset;
+	}
+	return n;
+}
+
+void spill_drop(struct spill *s, uint32_t bytes)
+{
+	s->bytes -= bytes;
+	while (s->head) {
+		struct spill_block *b = s->head;
+		uint32_t left = b->used - s->head_offset;
+
+		if (bytes < left) {
+			s->head_offset += bytes;
+			return;
+		}
+		bytes -= left;
+		s->head = b->next;
+		s->head_offset = 0;
+		free(b);
+	}
+	s->tail = NULL;
+}
+
+void spill_free(struct spill *s)
+{
+	spill_drop(s, s->bytes);
+}

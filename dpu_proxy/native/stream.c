@@ -1,0 +1,300 @@
+/* The data path of a connection: host to TCP (gather, write, spill) and TCP to host (read straight into a slot). */
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "channel.h"
+
+#define GATHER_PIECES 512 /* below IOV_MAX; a batch of 32 frames of 16 pieces */
+#define SPILL_PIECES 32
+
+/* --- host to TCP ----------------------------------------------------------------------------------------------------- */
+
+/* The payload of a batch entry as pieces. */
+static int payload_pieces(const struct batch_entry *e, struct iovec *iov, int max)
+{
+	uint32_t skip = e->skip, left = e->bytes;
+	int n = 0;
+
+	for (uint32_t i = 0; i < e->frame.segments && left && n < max; i++) {
+		size_t length = e->frame.segment[i].iov_len;
+
+		if (skip >= length) {
+			skip -= (uint32_t)length;
+			continue;
+		}
+		iov[n].iov_base = (uint8_t *)e->frame.segment[i].iov_base + skip;
+		iov[n].iov_len = length - skip < left ? length - skip : left;
+		left -= (uint32_t)iov[n++].iov_len;
+		skip = 0;
+	}
+	return n;
+}
+
+/* One attempt to write; bytes written, 0 when TCP is full, -errno when the connection has failed. */
+static ssize_t write_once(struct connection *c, struct iovec *iov, int pieces)
+{
+	struct msghdr message = { .msg_iov = iov, .msg_iovlen = (size_t)pieces };
+	ssize_t n;
+
+	do {
+		n = sendmsg(c->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT | (c->more ? MSG_MORE : 0));
+	} while (n < 0 && errno == EINTR);
+	if (n >= 0)
+		return n;
+	return errno == EAGAIN ? 0 : -errno;
+}
+
+/* Bytes have left for TCP: the paper's POST_CREDITS_UNA grows, and perhaps the window. */
+static void account_sent(struct connection *c, uint32_t bytes)
+{
+	const struct xts_limits *limits = &c->worker->config.limits;
+	struct channel *ch = c->channel;
+
+	c->sent_bytes += bytes;
+	c->worker->stats.sent_bytes += bytes;
+	c->worker->stats.writes++;
+	if (!ch || c->orphan)
+		return;
+	xts_credit_free(&c->grant, bytes);
+	c->consumed += bytes;
+	if (c->consumed >= c->window && c->window < limits->window_bytes_max) {
+		uint32_t growth = limits->window_bytes_max - c->window < c->window ? limits->window_bytes_max - c->window : c->window;
+
+		c->consumed = 0;
+		if (ch->window_bytes + growth <= limits->spill_bytes) {
+			xts_credit_grow(&c->grant, growth);
+			c->window += growth;
+			ch->window_bytes += growth;
+			c->worker->stats.window_bytes += growth;
+		}
+	}
+	if (xts_credit_due(&c->grant))
+		connection_wake(c);
+}
+
+/* Empties the spill buffer as far as TCP takes it. False when the connection has failed. */
+static bool spill_write(struct connection *c)
+{
+	struct iovec iov[SPILL_PIECES];
+
+	while (c->spill.bytes && c->writable) {
+		uint32_t offered = 0;
+		int pieces = spill_peek(&c->spill, iov, SPILL_PIECES);
+		ssize_t n;
+
+		for (int i = 0; i < pieces; i++)
+			offered += (uint32_t)iov[i].iov_len;
+		n = write_once(c, iov, pieces);
+		if (n < 0) {
+			connection_fail(c, (int)-n);
+			return false;
+		}
+		c->writable = (uint32_t)n == offered;
+		c->worker->stats.spill_bytes -= (uint64_t)n;
+		spill_drop(&c->spill, (uint32_t)n);
+		account_sent(c, (uint32_t)n);
+	}
+	return true;
+}
+
+static int gather(struct connection *c, struct iovec *iov, uint32_t *bytes)
+{
+	int pieces = 0;
+
+	*bytes = 0;
+	for (uint32_t i = c->gathered_first; i != BATCH_NONE; i = c->channel->batch[i].next) {
+		pieces += payload_pieces(&c->channel->batch[i], iov + pieces, GATHER_PIECES - pieces);
+		*bytes += c->channel->batch[i].bytes;
+		c->worker->stats.gathered_messages++;
+	}
+	c->gathered_first = c->gathered_last = BATCH_NONE;
+	return pieces;
+}
+
+/* Writes what the host sent in this batch, behind what is spilled already. False when the connection has failed. */
+static bool gathered_write(struct connection *c)
+{
+	struct iovec iov[GATHER_PIECES];
+	uint32_t bytes;
+	int pieces = gather(c, iov, &bytes);
+	ssize_t n = 0;
+
+	if (c->error || c->fd < 0) { /* nobody will read it: the credits go back, the host is told by RESET */
+		xts_credit_free(&c->grant, bytes);
+		return false;
+	}
+	if (!c->spill.bytes) {
+		n = write_once(c, iov, pieces);
+		if (n < 0) {
+			xts_credit_free(&c->grant, bytes);
+			connection_fail(c, (int)-n);
+			return false;
+		}
+		c->writable = (uint32_t)n == bytes;
+		account_sent(c, (uint32_t)n);
+	}
+	if ((uint32_t)n < bytes) {
+		uint32_t rest = bytes - (uint32_t)n;
+
+		if (spill_append(&c->spill, iov, pieces, (uint32_t)n)) {
+			xts_credit_free(&c->grant, rest);
+			connection_fail(c, ENOBUFS);
+			return false;
+		}
+		c->worker->stats.spilled_bytes += rest;
+		c->worker->stats.spill_bytes += rest;
+	}
+	return true;
+}
+
+void connection_flush(struct connection *c)
+{
+	if (!spill_write(c))
+		return; /* failed; an orphan is gone */
+	if (c->gathered_first != BATCH_NONE && !gathered_write(c))
+		return;
+	if (!c->spill.bytes)
+		connection_drained(c);
+}
+
+/* --- TCP to host ----------------------------------------------------------------------------------------------------- */
+
+/* Sends a RECV whose payload of length bytes lies in the slot already, with whatever credits are unadvertised. */
+static void send_recv(struct connection *c, const struct xts_tx_slot *slot, uint8_t flags, int error, uint32_t length)
+{
+	struct xts_recv m = { .length = length };
+
+	if (!c->close_reply && c->state != CONNECTION_FAILED)
+		m.post_credits = xts_credit_advertise(&c->grant);
+	xts_head_encode(slot->data, XTS_REPLY_RECV, flags, (uint16_t)error, c->xts_socket);
+	xts_recv_encode(slot->data, &m);
+	channel_submit(c->channel, slot, XTS_RECV_BYTES + length);
+}
+
+static void send_connect_ack(struct connection *c, const struct xts_tx_slot *slot)
+{
+	struct xts_connect_ack m = { .proxy_id = c->proxy_id };
+	struct sockaddr_storage peer;
+	socklen_t length = sizeof peer;
+
+	c->connect_reply = false;
+	if (!c->error) {
+		m.post_credits = c->grant.outstanding;
+		socket_local(c->fd, &m.local);
+		if (!getpeername(c->fd, (struct sockaddr *)&peer, &length))
+			sockaddr_to_endpoint(&peer, &m.peer);
+	}
+	xts_head_encode(slot->data, XTS_REPLY_CONNECT_ACK, 0, (uint16_t)c->error, c->xts_socket);
+	xts_connect_ack_encode(slot->data, &m);
+	channel_submit(c->channel, slot, XTS_CONNECT_ACK_BYTES);
+	c->error = 0;
+}
+
+/* Tells the end of the stream: EOS, or RESET when the connection has failed. */
+static void send_end(struct connection *c, const struct xts_tx_slot *slot, int error)
+{
+	c->readable = false;
+	if (error) {
+		c->error = error;
+		c->reset_told = true;
+		send_recv(c, slot, XTS_FLAG_RESET, error, 0);
+		if (c->state == CONNECTION_ESTABLISHED)
+			c->state = CONNECTION_FAILED;
+	} else {
+		c->eos_told = true;
+		send_recv(c, slot, XTS_FLAG_EOS, 0, 0);
+	}
+}
+
+/* Without credits the end of the stream can still be seen, and told. */
+static ssize_t peek(struct connection *c)
+{
+	uint8_t byte;
+
+	if (!c->read_to_end && !c->error) {
+		errno = EAGAIN;
+		return -1;
+	}
+	return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+}
+
+/* Reads once and sends what came: true when a message was sent, and the slot with it. */
+static bool send_data(struct connection *c, const struct xts_tx_slot *slot)
+{
+	uint32_t room = c->channel->link.largest_message - XTS_RECV_BYTES;
+	ssize_t n;
+
+	if (room > slot->capacity - XTS_RECV_BYTES)
+		room = slot->capacity - XTS_RECV_BYTES;
+	if (room > c->held)
+		room = c->held;
+	n = room ? recv(c->fd, slot->data + XTS_RECV_BYTES, room, MSG_DONTWAIT) : peek(c);
+	if (n > 0 && !room) {
+		c->readable = false; /* bytes, but no credits: their arrival sets it again */
+		return false;
+	}
+	if (n > 0) {
+		c->held -= (uint32_t)n;
+		c->received_bytes += (uint64_t)n;
+		c->worker->stats.received_bytes += (uint64_t)n;
+		if ((uint32_t)n < room && !c->read_to_end && !c->error)
+			c->readable = false;
+		send_recv(c, slot, 0, 0, (uint32_t)n);
+		return true;
+	}
+	if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+		c->readable = errno == EINTR;
+		if (!c->error)
+			return false;
+		send_end(c, slot, c->error);
+		return true;
+	}
+	send_end(c, slot, c->error ? c->error : n < 0 ? errno : 0);
+	return true;
+}
+
+static bool may_read(const struct connection *c)
+{
+	return c->state == CONNECTION_ESTABLISHED && c->readable && !c->announced && !c->reset_told && (!c->eos_told || c->error);
+}
+
+/* The last message about the connection; its identifier is free after it. */
+static void send_closed(struct connection *c, const struct xts_tx_slot *slot)
+{
+	send_recv(c, slot, XTS_FLAG_CLOSED, c->state == CONNECTION_CLOSING ? c->error : 0, 0);
+	if (c->state == CONNECTION_CLOSING)
+		connection_orphan(c);
+	else
+		connection_free(c, false);
+}
+
+bool connection_send(struct connection *c, uint32_t budget)
+{
+	struct xts_tx_slot slot;
+
+	if (c->state == CONNECTION_LISTENER && !c->close_reply)
+		return listener_send(c, budget);
+	while (budget) {
+		if (!c->connect_reply && !c->close_reply && !may_read(c) && (c->announced || !xts_credit_due(&c->grant)))
+			return false;
+		if (!channel_slot(c->channel, &slot))
+			return true;
+		budget--;
+		if (c->close_reply) {
+			send_closed(c, &slot);
+			return false;
+		}
+		if (c->connect_reply) {
+			send_connect_ack(c, &slot);
+		} else if (may_read(c) && send_data(c, &slot)) {
+			continue;
+		} else if (xts_credit_due(&c->grant) && c->state == CONNECTION_ESTABLISHED) {
+			send_recv(c, &slot, 0, 0, 0);
+		} else {
+			xts_queue_abandon(c->channel->queue, &slot);
+			return false;
+		}
+	}
+	return true;
+}

@@ -1,0 +1,361 @@
+"""The configuration file of `xts-proxy`: TOML, checked as a whole into frozen structs.
+
+`load()` gives a complete, valid `Config` or raises `ConfigError` with every mistake it found, each with file,
+line, column and dotted key. Nothing is taken over from a file with a mistake. Units are in the names of keys.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_origin
+
+import msgspec
+import msgspec.inspect
+from msgspec import Meta, Struct
+from xts_messages.table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN
+
+from xts_proxy.config_values import PARSED, Exposition, Mac, Network, Ports, Queues
+from xts_proxy.toml_positions import Path as KeyPath
+from xts_proxy.toml_positions import Place, Position, dotted, locate
+
+#: Identifiers have 20 bits for the index, and 0 is never one (messages/PROTOCOL.md).
+SOCKETS_MAX = (1 << 20) - 1
+#: Each rule counts once for each pair of its port and queue ranges; they are searched in order.
+RULES_MAX = 4096
+#: Post credits held by one peer never exceed 1 GiB (XTS_CREDITS_MAX).
+WINDOW_KIB_MAX = 1 << 20
+
+
+# --- the tables of the file ----------------------------------------------------------------------------
+
+# A Unix socket's path has 107 bytes at most (sockaddr_un).
+_A_PATH = 'an absolute path such as "/run/xts/x.sock"'
+_A_NAME = "the name of a network interface (at most 15 characters)"
+SocketPath = Annotated[str, Meta(pattern=r"^/[^\x00]{1,106}$", description=_A_PATH)]
+InterfaceName = Annotated[str, Meta(pattern=r"^[^/\s\x00]{0,15}$", description=_A_NAME)]
+
+
+class Proxy(Struct, frozen=True, kw_only=True):
+    """[proxy]: how this process runs. A change needs a restart, but for the keys in RELOADABLE."""
+
+    queue: Literal["shm", "afxdp"] = "shm"
+    endpoint: SocketPath = "/run/xts/endpoint.sock"
+    endpoint_mode: Annotated[int, Meta(ge=0, le=0o777)] = 0o666
+    interface: InterfaceName = ""
+    peer_mac: Mac = Mac(None)
+    ethertype: Annotated[int, Meta(ge=0x0600, le=0xFFFF)] = ETHERTYPE
+    queues: Queues = Queues(((0, Queues.highest),))
+    single_chunk: bool = False
+    frame_window: Annotated[int, Meta(ge=FRAME_WINDOW_MIN, le=FRAME_WINDOW_MAX)] = 64
+    workers: Annotated[int, Meta(ge=1, le=256)] = 1
+    cpus: list[Annotated[int, Meta(ge=0, le=4095)]] = msgspec.field(default_factory=list)
+    spin_us: Annotated[int, Meta(ge=0, le=1_000_000)] = 30
+    drain_timeout_s: Annotated[float, Meta(ge=0, le=86400)] = 10.0
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    metrics: Exposition = Exposition()
+    control: SocketPath = "/run/xts/proxy.sock"
+    user: Annotated[str, Meta(pattern=r"^[^:\s\x00]{0,64}$", description="the name of a user")] = ""
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """[limits]: what one queue may take from the device; clients: how many processes may attach (shm)."""
+
+    connections: Annotated[int, Meta(ge=1, le=SOCKETS_MAX)] = 16384
+    listeners: Annotated[int, Meta(ge=0, le=SOCKETS_MAX)] = 1024
+    spill_mib: Annotated[int, Meta(ge=1, le=1 << 20)] = 1024
+    window_kib: Annotated[int, Meta(ge=1, le=WINDOW_KIB_MAX)] = 64
+    window_max_kib: Annotated[int, Meta(ge=1, le=WINDOW_KIB_MAX)] = 4096
+    clients: Annotated[int, Meta(ge=1, le=65536)] = 64
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    """[[policy.rule]]: the first that matches decides."""
+
+    action: Literal["allow", "deny"]
+    what: Literal["connect", "listen", "both"] = "both"
+    network: Network = Network(None)
+    ports: Ports = Ports(((0, Ports.highest),))
+    queues: Queues = Queues(((0, Queues.highest),))
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """[policy]: which queue may connect or listen where."""
+
+    default: Literal["allow", "deny"] = "allow"
+    rule: list[Rule] = msgspec.field(default_factory=list)
+
+
+class Config(Struct, frozen=True, kw_only=True):
+    """A whole, valid configuration."""
+
+    proxy: Proxy = Proxy()
+    limits: Limits = Limits()
+    policy: Policy = Policy()
+
+
+#: Keys of [proxy] that a reload takes over; those of [limits] and [policy] all are.
+RELOADABLE = frozenset({"spin_us", "drain_timeout_s", "log_level"})
+
+# --- mistakes ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One thing wrong with a file. Without a position when the file as a whole is meant."""
+
+    file: str
+    position: Position | None
+    key: str
+    problem: str
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return (self.position.line, self.position.column) if self.position else (1 << 30, 0)
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.position.line}:{self.position.column}" if self.position else self.file
+        return f"{where}: {self.key}: {self.problem}" if self.key else f"{where}: {self.problem}"
+
+
+class ConfigError(ValueError):
+    """A file that is not a valid configuration; `mistakes` has all that was found, in order of the file."""
+
+    def __init__(self, mistakes: list[Mistake]) -> None:
+        super().__init__("\n".join(map(str, mistakes)))
+        self.mistakes = mistakes
+
+
+# --- reading -------------------------------------------------------------------------------------------
+
+
+def load(path: Path) -> Config:
+    """Reads and checks a file. ConfigError with all mistakes; an unreadable file is one too."""
+    return read(path)[0]
+
+
+def read(path: Path) -> tuple[Config, frozenset[KeyPath]]:
+    """As load(), and which keys the file gives."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError([Mistake(str(path), None, "", f"cannot be read: {error.strerror}")]) from error
+    except UnicodeDecodeError as error:
+        problem = f"is not UTF-8 at byte {error.start}"
+        raise ConfigError([Mistake(str(path), None, "", problem)]) from error
+    return parse(text, str(path))
+
+
+def parse(text: str, file: str) -> tuple[Config, frozenset[KeyPath]]:
+    """Checks a text; `file` is its name in messages."""
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([_syntax_mistake(error, text, file)]) from error
+    return _Check(file, raw, locate(text)).run()
+
+
+def _syntax_mistake(error: tomllib.TOMLDecodeError, text: str, file: str) -> Mistake:
+    match = re.search(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$", str(error))
+    if not match:
+        return Mistake(file, None, "", f"is not TOML: {error}")
+    lines = text.splitlines() or [""]
+    at_end = Position(len(lines), len(lines[-1]) + 1)
+    position = Position(int(match[1]), int(match[2])) if match[1] else at_end
+    return Mistake(file, position, "", f"is not TOML: {str(error)[: match.start()]}")
+
+
+class _Check:
+    """One pass over a parsed file, gathering mistakes."""
+
+    def __init__(self, file: str, raw: dict[str, Any], places: dict[KeyPath, Place]) -> None:
+        self.file = file
+        self.raw = raw
+        self.places = places
+        self.mistakes: list[Mistake] = []
+
+    def run(self) -> tuple[Config, frozenset[KeyPath]]:
+        config = self._table(Config, self.raw, ())
+        if config is not None:
+            for path, problem in _together(config):
+                self._mistake(path, problem)
+        if self.mistakes or config is None:
+            raise ConfigError(sorted(self.mistakes, key=lambda mistake: mistake.order))
+        return config, frozenset(self.places)
+
+    def _mistake(self, path: KeyPath, problem: str, at_key: bool = False) -> None:
+        nearest = path
+        while nearest and nearest not in self.places:
+            nearest = nearest[:-1]
+        place = self.places.get(nearest)
+        position = None if place is None else place.key if at_key or nearest != path else place.value
+        self.mistakes.append(Mistake(self.file, position, dotted(path), problem))
+
+    def _table(self, kind: type[Any], raw: Any, path: KeyPath) -> Any:
+        """The struct of a table, or None after a mistake in it."""
+        if not isinstance(raw, dict):
+            self._mistake(path, f"expected a table, found {_found(raw)}")
+            return None
+        before = len(self.mistakes)
+        fields = {field.name: field for field in msgspec.structs.fields(kind)}
+        values: dict[str, Any] = {}
+        for name, value in raw.items():
+            if name in fields:
+                values[name] = self._value(fields[name].type, value, (*path, name))
+            else:
+                self._mistake((*path, name), _unknown(name, list(fields), kind is Config), at_key=True)
+        for name, field in fields.items():
+            if field.required and name not in raw:
+                self._mistake((*path, name), f"is missing; expected {expectation(field.type)}", at_key=True)
+        return kind(**values) if len(self.mistakes) == before else None
+
+    def _value(self, kind: Any, value: Any, path: KeyPath) -> Any:
+        if isinstance(kind, type) and issubclass(kind, Struct):
+            return self._table(kind, value, path)
+        if kind in PARSED:
+            return self._parsed(kind, value, path)
+        if get_origin(kind) is list:
+            if not isinstance(value, list):
+                self._mistake(path, f"expected {expectation(kind)}, found {_found(value)}")
+                return None
+            return [self._value(kind.__args__[0], item, (*path, i)) for i, item in enumerate(value)]
+        try:
+            return msgspec.convert(value, kind, strict=True)
+        except msgspec.ValidationError:
+            self._mistake(path, f"expected {expectation(kind)}, found {_found(value)}")
+            return None
+
+    def _parsed(self, kind: Any, value: Any, path: KeyPath) -> Any:
+        if not isinstance(value, str):
+            self._mistake(path, f"expected {kind.expected}, found {_found(value)}")
+            return None
+        try:
+            return kind.parse(value)
+        except ValueError as error:
+            self._mistake(path, f"expected {kind.expected}, found {_found(value)}: {error}")
+            return None
+
+
+def _unknown(name: str, known: list[str], is_top: bool) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    what = "table" if is_top else "key"
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+    return f"unknown {what}; {hint}"
+
+
+def _found(value: Any) -> str:
+    """A value as a file shows it, shortened."""
+    match value:
+        case bool() | int() | float() | str():
+            text = json.dumps(value, ensure_ascii=False)
+            return text if len(text) <= 60 else text[:57] + "..."
+        case dict():
+            return "a table"
+        case list():
+            return "an array"
+        case _:
+            return f"a date or time ({value})"
+
+
+def expectation(kind: Any) -> str:
+    """What a value of this type looks like, for people."""
+    if hasattr(kind, "expected"):
+        return str(kind.expected)
+    if hasattr(kind, "__metadata__") and kind.__metadata__[0].description:
+        return str(kind.__metadata__[0].description)
+    if get_origin(kind) is list:
+        return f"an array, each element {expectation(kind.__args__[0])}"
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return "a table"
+    match info := msgspec.inspect.type_info(kind):
+        case msgspec.inspect.LiteralType():
+            text = " or ".join(json.dumps(value) for value in info.values)
+        case msgspec.inspect.IntType():
+            text = f"an integer from {info.ge} to {info.le}"
+        case msgspec.inspect.FloatType():
+            text = f"a number from {info.ge:g} to {info.le:g}"
+        case msgspec.inspect.BoolType():
+            text = "true or false"
+        case _:
+            text = "a string"
+    return text
+
+
+def _together(config: Config) -> Iterator[tuple[KeyPath, str]]:
+    """Mistakes that only several values together make."""
+    proxy, limits = config.proxy, config.limits
+    if proxy.queue == "afxdp":
+        if not proxy.interface:
+            yield ("proxy", "interface"), f'is needed with queue = "afxdp"; expected {_A_NAME}'
+        if proxy.peer_mac.octets is None:
+            yield ("proxy", "peer_mac"), f'is needed with queue = "afxdp"; expected {Mac.expected}'
+    if proxy.cpus and len(proxy.cpus) != proxy.workers:
+        problem = f"expected one CPU for each of {proxy.workers} workers, or none; found {len(proxy.cpus)}"
+        yield ("proxy", "cpus"), problem
+    if limits.window_kib > limits.window_max_kib:
+        problem = f"{limits.window_kib} is above window_max_kib = {limits.window_max_kib}"
+        yield ("limits", "window_kib"), problem
+    if limits.window_max_kib > limits.spill_mib * 1024:
+        problem = f"{limits.window_max_kib} KiB is more than spill_mib = {limits.spill_mib} allows in all"
+        yield ("limits", "window_max_kib"), problem
+    flat = sum(len(rule.ports.pairs) * len(rule.queues.pairs) for rule in config.policy.rule)
+    if flat > RULES_MAX:
+        problem = f"{flat} combinations of port and queue ranges; at most {RULES_MAX} are taken"
+        yield ("policy", "rule"), problem
+    paths = {"endpoint": proxy.endpoint, "metrics": proxy.metrics.unix_path}
+    for name, path in paths.items():
+        if path == proxy.control:
+            yield ("proxy", "control"), f"{path} is also {name}"
+
+
+# --- showing -------------------------------------------------------------------------------------------
+
+
+def render(config: Config, given: frozenset[KeyPath] = frozenset()) -> str:
+    """The effective values as a TOML file that gives the same configuration; defaults are marked."""
+    lines: list[str] = []
+    for table in msgspec.structs.fields(config):
+        struct = getattr(config, table.name)
+        lines.append(f"[{table.name}]")
+        for name, value in _simple_values(struct):
+            mark = "" if (table.name, name) in given else "  # default"
+            lines.append(f"{name} = {_toml(name, value)}{mark}")
+        lines.append("")
+    for i, rule in enumerate(config.policy.rule):
+        lines.append("[[policy.rule]]")
+        for name, value in _simple_values(rule):
+            mark = "" if ("policy", "rule", i, name) in given else "  # default"
+            lines.append(f"{name} = {_toml(name, value)}{mark}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _simple_values(struct: Any) -> Iterator[tuple[str, Any]]:
+    for field in msgspec.structs.fields(struct):
+        if field.name != "rule":
+            yield field.name, getattr(struct, field.name)
+
+
+def _toml(name: str, value: Any) -> str:
+    if name == "ethertype":
+        return f"0x{value:04X}"
+    if name == "endpoint_mode":
+        return f"0o{value:03o}"
+    if isinstance(value, PARSED):
+        return json.dumps(str(value))
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def restart_needed(old: Config, new: Config) -> list[str]:
+    """Keys that differ and cannot change while the proxy runs, as "key: old -> new"."""
+    changes = []
+    for name, value in _simple_values(old.proxy):
+        now = getattr(new.proxy, name)
+        if now != value and name not in RELOADABLE:
+            changes.append(f"proxy.{name}: {_toml(name, value)} -> {_toml(name, now)}")
+    return changes

@@ -1,0 +1,142 @@
+"""Values that the configuration file writes as strings: ranges, networks, addresses.
+
+Each type parses its string (ValueError says what is wrong), tells what it expects, and prints as it parses.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Numbers and ranges of numbers: "80,443,1000-2000", or "all"."""
+
+    expected: ClassVar[str] = ""
+    highest: ClassVar[int] = 0
+    pairs: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        if text.strip() == ALL:
+            return cls(((0, cls.highest),))
+        pairs = []
+        for part in text.split(","):
+            match = re.fullmatch(r"\s*(\d{1,10})\s*(?:-\s*(\d{1,10})\s*)?", part, re.ASCII)
+            if not match:
+                raise ValueError(f"{part.strip()!r} is neither a number nor a range")
+            first = int(match[1])
+            last = int(match[2]) if match[2] else first
+            if last < first:
+                raise ValueError(f"the range {part.strip()} runs backwards")
+            if last > cls.highest:
+                raise ValueError(f"{last} is above {cls.highest}")
+            pairs.append((first, last))
+        return cls(tuple(pairs))
+
+    def __contains__(self, number: int) -> bool:
+        return any(first <= number <= last for first, last in self.pairs)
+
+    def __str__(self) -> str:
+        if self.pairs == ((0, self.highest),):
+            return ALL
+        return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in self.pairs)
+
+
+class Ports(Ranges):
+    """TCP ports; 0 is "chosen by the kernel", for listeners."""
+
+    expected = 'ports such as "80,443,1000-2000", or "all"'
+    highest = 65535
+    __slots__ = ()
+
+
+class Queues(Ranges):
+    """Numbers of queues."""
+
+    expected = 'queue numbers such as "0-3", or "all"'
+    highest = (1 << 32) - 1
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """An IPv4 or IPv6 network in prefix notation, or None for "all"."""
+
+    expected: ClassVar[str] = 'a network such as "198.18.0.0/15" or "fd18::/64", or "all"'
+    network: ipaddress.IPv4Network | ipaddress.IPv6Network | None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        if text.strip() == ALL:
+            return cls(None)
+        interface = ipaddress.ip_interface(text.strip())
+        if interface.ip != interface.network.network_address:
+            raise ValueError(f"{text} has bits set after its prefix; did you mean {interface.network}?")
+        return cls(interface.network)
+
+    def __str__(self) -> str:
+        return ALL if self.network is None else str(self.network)
+
+
+@dataclass(frozen=True, slots=True)
+class Mac:
+    """An Ethernet address; None when not given."""
+
+    expected: ClassVar[str] = 'an Ethernet address such as "02:00:00:00:00:01"'
+    octets: bytes | None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        if text == "":
+            return cls(None)
+        if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", text):
+            raise ValueError("six octets in hexadecimal are needed")
+        octets = bytes.fromhex(text.replace(":", ""))
+        if octets[0] & 1:
+            raise ValueError("this is a group address; the peer's own is needed")
+        return cls(octets)
+
+    def __str__(self) -> str:
+        return "" if self.octets is None else self.octets.hex(":")
+
+
+@dataclass(frozen=True, slots=True)
+class Exposition:
+    """Where metrics are served: a Unix socket, or a loopback address and port, or nowhere."""
+
+    expected: ClassVar[str] = '"unix:/path", a loopback address such as "127.0.0.1:9464", or "off"'
+    unix_path: str | None = None
+    host: str | None = None
+    port: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        if text == "off":
+            return cls()
+        if text.startswith("unix:"):
+            if not text.startswith("unix:/"):
+                raise ValueError("the path of the socket must be absolute")
+            return cls(unix_path=text.removeprefix("unix:"))
+        match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):(\d{1,5})", text, re.ASCII)
+        if not match or int(match[3]) > 65535:
+            raise ValueError("this is no address and port")
+        address = ipaddress.ip_address(match[1] or match[2])
+        if not address.is_loopback:
+            raise ValueError(f"{address} is no loopback address; metrics are served on this machine only")
+        return cls(host=str(address), port=int(match[3]))
+
+    def __str__(self) -> str:
+        if self.unix_path is not None:
+            return f"unix:{self.unix_path}"
+        if self.host is None:
+            return "off"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+PARSED = (Ports, Queues, Network, Mac, Exposition)

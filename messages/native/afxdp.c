@@ -1,0 +1,358 @@
+/*
+ * Queues over an AF_XDP socket: the data path.
+ *
+ * Theory of operation
+ *
+ * The UMEM begins with rx_chunks chunks for receiving; each is always in exactly one place: the fill ring, the kernel,
+ * the receive ring, or lent to the caller. The fill ring has room for all of them, so recycling never fails and needs
+ * no list. Behind them lie the transmit slots, contiguous memory that goes out as a chain of descriptors of one chunk
+ * each (XDP_PKT_CONTD on all but the last). The completion ring brings the chunks back one by one; a slot is free when
+ * its last one is back.
+ *
+ * A kick is one sendto(MSG_DONTWAIT). EAGAIN and ENOBUFS leave the frames in the ring: kick again. EBUSY means that the
+ * kernel took one frame and lost it (the device was full): it is counted, the link's sequence check will end the
+ * channel, and what is left in the ring wants another kick.
+ */
+#include "afxdp.h"
+#include "afxdp_rings.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define AFXDP_SLOTS_MAX (XTS_FRAME_WINDOW_MAX + XTS_CONTROL_RESERVE)
+/* The kernel's drop counter costs a system call: read with every so many sleeps. */
+#define AFXDP_STATS_EVERY 64u
+
+struct afxdp_queue {
+	struct xts_queue base;
+	struct xts_ring fill, completion, rx, tx;
+	uint8_t *umem;
+	uint64_t rx_bytes_end;  /* end of the receive chunks, begin of the transmit slots */
+	uint32_t tx_slots, slot_bytes;
+	uint32_t tx_kicked;     /* index of the tx ring the kernel has been told of and accepted */
+	bool kick_again;
+	uint32_t free_count;
+	uint16_t free[AFXDP_SLOTS_MAX]; /* a stack: the last slot back is the first out, still in cache */
+	uint8_t on_their_way[AFXDP_SLOTS_MAX]; /* chunks of the slot the kernel has */
+	size_t umem_bytes;
+	int xsk_fd, umem_fd;
+};
+
+static struct afxdp_queue *afxdp_of(struct xts_queue *q) { return (struct afxdp_queue *)q; }
+
+/* Takes back the chunks the kernel has sent. */
+static void afxdp_reclaim(struct afxdp_queue *q)
+{
+	uint32_t end = xts_ring_load(q->completion.producer);
+
+	if (end == q->completion.ours)
+		return;
+	for (; q->completion.ours != end; q->completion.ours++) {
+		uint64_t address = *xts_ring_address(&q->completion, q->completion.ours) - q->rx_bytes_end;
+		uint64_t slot = address / q->slot_bytes; /* an address below the slots has wrapped to a huge one */
+
+		if (slot >= q->tx_slots || !q->on_their_way[slot])
+			continue;
+		if (--q->on_their_way[slot] == 0)
+			q->free[q->free_count++] = (uint16_t)slot;
+	}
+	xts_ring_store(q->completion.consumer, q->completion.ours);
+}
+
+static int afxdp_acquire(struct xts_queue *base, struct xts_tx_slot *slot)
+{
+	struct afxdp_queue *q = afxdp_of(base);
+
+	afxdp_reclaim(q);
+	if (!q->free_count) {
+		base->stats.tx_no_slot++;
+		return -EAGAIN;
+	}
+	slot->index = q->free[--q->free_count];
+	slot->data = q->umem + q->rx_bytes_end + (size_t)slot->index * q->slot_bytes;
+	slot->capacity = base->largest_message;
+	return 0;
+}
+
+static void afxdp_submit(struct xts_queue *base, const struct xts_tx_slot *slot, uint32_t bytes)
+{
+	struct afxdp_queue *q = afxdp_of(base);
+	uint64_t address = q->rx_bytes_end + (uint64_t)slot->index * q->slot_bytes;
+	uint8_t chunks = 0;
+
+	base->stats.tx_frames++;
+	base->stats.tx_bytes += bytes;
+	while (bytes) {
+		struct xdp_desc *d = xts_ring_descriptor(&q->tx, q->tx.ours++);
+
+		d->addr = address;
+		d->len = bytes < XTS_CHUNK_BYTES ? bytes : XTS_CHUNK_BYTES;
+		bytes -= d->len;
+		d->options = bytes ? XDP_PKT_CONTD : 0;
+		address += XTS_CHUNK_BYTES;
+		chunks++;
+	}
+	q->on_their_way[slot->index] = chunks;
+}
+
+static void afxdp_abandon(struct xts_queue *base, const struct xts_tx_slot *slot)
+{
+	struct afxdp_queue *q = afxdp_of(base);
+
+	q->free[q->free_count++] = (uint16_t)slot->index;
+}
+
+static int afxdp_kick(struct xts_queue *base)
+{
+	struct afxdp_queue *q = afxdp_of(base);
+	int error;
+
+	if (q->tx_kicked == q->tx.ours && !q->kick_again)
+		return 0;
+	xts_ring_store(q->tx.producer, q->tx.ours);
+	q->tx_kicked = q->tx.ours;
+	q->kick_again = false;
+	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* producer before flags: in zero-copy mode the driver may have gone to sleep */
+	if (!(xts_ring_load(q->tx.flags) & XDP_RING_NEED_WAKEUP))
+		return 0;
+	base->stats.kicks++;
+	if (sendto(q->xsk_fd, NULL, 0, MSG_DONTWAIT, NULL, 0) >= 0)
+		return 0;
+	error = errno;
+	switch (error) {
+	case EBUSY:
+		base->stats.tx_lost++;
+		if (xts_ring_load(q->tx.consumer) == q->tx.ours)
+			return 0;
+		/* fall through */
+	case EAGAIN:
+	case ENOBUFS:
+	case EINTR:
+		q->kick_again = true;
+		base->stats.kicks_again++;
+		return -EAGAIN;
+	default: /* ENETDOWN: may come back, and the frames are still in the ring; ENXIO: never */
+		q->kick_again = true;
+		return -error;
+	}
+}
+
+static void afxdp_fill(struct afxdp_queue *q, uint64_t chunk)
+{
+	*xts_ring_address(&q->fill, q->fill.ours++) = chunk * XTS_CHUNK_BYTES;
+}
+
+/* Is this a piece of a receive chunk? */
+static bool afxdp_piece_ok(const struct afxdp_queue *q, const struct xdp_desc *d)
+{
+	return d->addr < q->rx_bytes_end && d->len && d->addr % XTS_CHUNK_BYTES + d->len <= XTS_CHUNK_BYTES;
+}
+
+/* Collects the chain of count descriptors at our index into frame. False: it is not a frame; its chunks are free. */
+static bool afxdp_gather(struct afxdp_queue *q, uint32_t count, struct xts_rx_frame *frame)
+{
+	bool ok = count <= XTS_SEGMENTS_MAX;
+
+	frame->bytes = 0;
+	frame->segments = 0;
+	frame->cookie = 0;
+	for (uint32_t i = 0; i < count && ok; i++) {
+		struct xdp_desc d = *xts_ring_descriptor(&q->rx, q->rx.ours + i);
+
+		ok = afxdp_piece_ok(q, &d) && frame->bytes + d.len <= q->base.largest_message;
+		frame->segment[i].iov_base = q->umem + (ok ? d.addr : 0);
+		frame->segment[i].iov_len = d.len;
+		frame->bytes += d.len;
+		frame->segments++;
+	}
+	if (ok)
+		return true;
+	for (uint32_t i = 0; i < count; i++) {
+		struct xdp_desc d = *xts_ring_descriptor(&q->rx, q->rx.ours + i);
+
+		if (d.addr < q->rx_bytes_end)
+			afxdp_fill(q, d.addr / XTS_CHUNK_BYTES);
+	}
+	xts_ring_store(q->fill.producer, q->fill.ours);
+	return false;
+}
+
+static int afxdp_receive(struct xts_queue *base, struct xts_rx_frame *frame)
+{
+	struct afxdp_queue *q = afxdp_of(base);
+
+	for (;;) {
+		uint32_t waiting = xts_ring_load(q->rx.producer) - q->rx.ours;
+		uint32_t count = 0;
+		bool more = true;
+		bool ok;
+
+		while (more && count < waiting)
+			more = xts_ring_descriptor(&q->rx, q->rx.ours + count++)->options & XDP_PKT_CONTD;
+		if (more) /* nothing, or the end of the chain is not here yet */
+			return 0;
+		ok = afxdp_gather(q, count, frame);
+		q->rx.ours += count;
+		xts_ring_store(q->rx.consumer, q->rx.ours);
+		if (ok) {
+			base->stats.rx_frames++;
+			base->stats.rx_bytes += frame->bytes;
+			return 1;
+		}
+		base->stats.rx_invalid++;
+	}
+}
+
+static void afxdp_recycle(struct xts_queue *base, const struct xts_rx_frame *frame)
+{
+	struct afxdp_queue *q = afxdp_of(base);
+
+	for (uint32_t i = 0; i < frame->segments; i++)
+		afxdp_fill(q, (uint64_t)((uint8_t *)frame->segment[i].iov_base - q->umem) / XTS_CHUNK_BYTES);
+	xts_ring_store(q->fill.producer, q->fill.ours);
+}
+
+static void afxdp_read_drops(struct afxdp_queue *q)
+{
+	struct xdp_statistics s;
+	socklen_t length = sizeof s;
+
+	if (getsockopt(q->xsk_fd, SOL_XDP, XDP_STATISTICS, &s, &length) == 0 && length == sizeof s)
+		q->base.stats.rx_dropped = s.rx_dropped + s.rx_ring_full + s.rx_fill_ring_empty_descs;
+}
+
+static int afxdp_arm(struct xts_queue *base)
+{
+	struct afxdp_queue *q = afxdp_of(base);
+
+	if (xts_ring_load(q->rx.producer) != q->rx.ours)
+		return 1;
+	if (base->stats.sleeps++ % AFXDP_STATS_EVERY == 0)
+		afxdp_read_drops(q);
+	return 0;
+}
+
+static void afxdp_disarm(struct xts_queue *base)
+{
+	if (xts_ring_load(afxdp_of(base)->rx.producer) != afxdp_of(base)->rx.ours)
+		base->stats.wakeups++;
+}
+
+static void afxdp_close(struct xts_queue *base)
+{
+	struct afxdp_queue *q = afxdp_of(base);
+
+	xts_ring_unmap(&q->fill);
+	xts_ring_unmap(&q->completion);
+	xts_ring_unmap(&q->rx);
+	xts_ring_unmap(&q->tx);
+	munmap(q->umem, q->umem_bytes);
+	close(q->xsk_fd);
+	close(q->umem_fd);
+	free(q);
+}
+
+static const struct xts_queue_ops afxdp_ops = {
+	.kind = "afxdp",
+	.acquire = afxdp_acquire,
+	.submit = afxdp_submit,
+	.abandon = afxdp_abandon,
+	.kick = afxdp_kick,
+	.receive = afxdp_receive,
+	.recycle = afxdp_recycle,
+	.arm = afxdp_arm,
+	.disarm = afxdp_disarm,
+	.close = afxdp_close,
+};
+
+static bool afxdp_geometry_ok(const struct xts_attach_reply *g)
+{
+	uint32_t entries = g->ring_entries;
+	uint32_t slot_chunks = g->slot_bytes / XTS_CHUNK_BYTES;
+
+	return g->kind == XTS_QUEUE_AFXDP && g->chunk_bytes == XTS_CHUNK_BYTES &&
+	       g->frame_window >= XTS_FRAME_WINDOW_MIN && g->frame_window <= XTS_FRAME_WINDOW_MAX &&
+	       g->largest_message >= XTS_FRAME_BYTES_SINGLE && g->largest_message <= XTS_FRAME_BYTES_MAX &&
+	       g->slot_bytes % XTS_CHUNK_BYTES == 0 && g->slot_bytes >= g->largest_message &&
+	       g->slot_bytes <= XTS_AFXDP_SLOT_BYTES && g->tx_slots >= g->frame_window + XTS_CONTROL_RESERVE &&
+	       g->tx_slots <= AFXDP_SLOTS_MAX && entries && entries <= XTS_AFXDP_RING_ENTRIES_MAX &&
+	       (entries & (entries - 1)) == 0 && g->rx_chunks && g->rx_chunks <= entries &&
+	       g->tx_slots * slot_chunks <= entries;
+}
+
+static int afxdp_map(struct afxdp_queue *q, uint32_t entries)
+{
+	struct xdp_mmap_offsets at;
+	int error = xts_ring_offsets(q->xsk_fd, &at);
+
+	if (!error)
+		error = xts_ring_map(&q->fill, q->xsk_fd, &at.fr, XDP_UMEM_PGOFF_FILL_RING, entries, sizeof(uint64_t));
+	if (!error)
+		error = xts_ring_map(&q->completion, q->xsk_fd, &at.cr, XDP_UMEM_PGOFF_COMPLETION_RING, entries,
+				     sizeof(uint64_t));
+	if (!error)
+		error = xts_ring_map(&q->rx, q->xsk_fd, &at.rx, XDP_PGOFF_RX_RING, entries, sizeof(struct xdp_desc));
+	if (!error)
+		error = xts_ring_map(&q->tx, q->xsk_fd, &at.tx, XDP_PGOFF_TX_RING, entries, sizeof(struct xdp_desc));
+	if (error)
+		return error;
+	q->umem = mmap(NULL, q->umem_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, q->umem_fd, 0);
+	if (q->umem == MAP_FAILED || madvise(q->umem, q->umem_bytes, MADV_DONTFORK) < 0)
+		return -errno;
+	/* Ring state cannot be reset, so a used socket is of no use to anybody. */
+	return *q->fill.producer || *q->tx.producer ? -EBUSY : 0;
+}
+
+int xts_afxdp_adopt(struct xts_queue **out, int xsk_fd, int umem_fd, const struct xts_attach_reply *g)
+{
+	size_t umem_bytes = (size_t)g->rx_chunks * XTS_CHUNK_BYTES + (size_t)g->tx_slots * g->slot_bytes;
+	struct afxdp_queue *q;
+	struct stat st;
+	int seals, error;
+
+	if (!afxdp_geometry_ok(g))
+		return -EINVAL;
+	/* Unsealed, another holder could truncate it under us: SIGBUS. */
+	seals = fcntl(umem_fd, F_GET_SEALS);
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(umem_fd, &st) < 0 || (uint64_t)st.st_size < umem_bytes)
+		return -EBADF;
+	q = calloc(1, sizeof *q);
+	if (!q)
+		return -ENOMEM;
+	q->xsk_fd = xsk_fd;
+	q->umem_fd = umem_fd;
+	q->umem_bytes = umem_bytes;
+	q->umem = MAP_FAILED;
+	error = afxdp_map(q, g->ring_entries);
+	if (error) {
+		xts_ring_unmap(&q->fill);
+		xts_ring_unmap(&q->completion);
+		xts_ring_unmap(&q->rx);
+		xts_ring_unmap(&q->tx);
+		if (q->umem != MAP_FAILED)
+			munmap(q->umem, umem_bytes);
+		free(q);
+		return error;
+	}
+	q->base.ops = &afxdp_ops;
+	q->base.largest_message = g->largest_message;
+	q->base.frame_window = g->frame_window;
+	q->base.multi_buffer = g->largest_message > XTS_FRAME_BYTES_SINGLE;
+	q->base.wait_fd = xsk_fd;
+	memcpy(q->base.local_mac, g->local_mac, 6);
+	memcpy(q->base.peer_mac, g->peer_mac, 6);
+	q->rx_bytes_end = (uint64_t)g->rx_chunks * XTS_CHUNK_BYTES;
+	q->tx_slots = g->tx_slots;
+	q->slot_bytes = g->slot_bytes;
+	for (q->free_count = 0; q->free_count < q->tx_slots; q->free_count++)
+		q->free[q->free_count] = (uint16_t)(q->tx_slots - 1 - q->free_count);
+	for (uint32_t chunk = 0; chunk < g->rx_chunks; chunk++)
+		afxdp_fill(q, chunk);
+	xts_ring_store(q->fill.producer, q->fill.ours);
+	*out = &q->base;
+	return 0;
+}

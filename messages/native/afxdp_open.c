@@ -1,0 +1,261 @@
+/*
+ * Opening AF_XDP sockets: what needs privilege, and the mapping of their rings. See afxdp.h.
+ *
+ * Always copy mode: zero copy limits the descriptors of a frame by driver, which nothing here asks for yet.
+ */
+#include "afxdp.h"
+#include "afxdp_rings.h"
+
+#include <fcntl.h>
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define LAST_WORD_ENTRIES 64u
+
+int xts_ring_offsets(int fd, struct xdp_mmap_offsets *out)
+{
+	socklen_t length = sizeof *out;
+
+	if (getsockopt(fd, SOL_XDP, XDP_MMAP_OFFSETS, out, &length) < 0)
+		return -errno;
+	return length == sizeof *out ? 0 : -EPROTONOSUPPORT; /* before Linux 5.4: no flags */
+}
+
+int xts_ring_map(struct xts_ring *ring, int fd, const struct xdp_ring_offset *offset, uint64_t page_offset,
+		 uint32_t entries, size_t entry_bytes)
+{
+	ring->map_bytes = offset->desc + entries * entry_bytes;
+	ring->map = mmap(NULL, ring->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, (off_t)page_offset);
+	if (ring->map == MAP_FAILED || madvise(ring->map, ring->map_bytes, MADV_DONTFORK) < 0) {
+		int error = -errno;
+
+		if (ring->map != MAP_FAILED)
+			munmap(ring->map, ring->map_bytes);
+		ring->map = NULL;
+		return error;
+	}
+	ring->producer = (uint32_t *)((uint8_t *)ring->map + offset->producer);
+	ring->consumer = (uint32_t *)((uint8_t *)ring->map + offset->consumer);
+	ring->flags = (uint32_t *)((uint8_t *)ring->map + offset->flags);
+	ring->entries = (uint8_t *)ring->map + offset->desc;
+	ring->mask = entries - 1;
+	return 0;
+}
+
+void xts_ring_unmap(struct xts_ring *ring)
+{
+	if (ring->map)
+		munmap(ring->map, ring->map_bytes);
+	ring->map = NULL;
+}
+
+/* The largest frame the interface sends, Ethernet header included, or -errno. */
+static int interface_frame_bytes(uint32_t ifindex)
+{
+	struct ifreq request = {0};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int result;
+
+	if (fd < 0)
+		return -errno;
+	result = if_indextoname(ifindex, request.ifr_name) && ioctl(fd, SIOCGIFMTU, &request) == 0 ?
+			 request.ifr_mtu + (int)XTS_ETH_BYTES : -errno;
+	close(fd);
+	return result;
+}
+
+/* Sizes for a frame window: every frame of the window and the control reserve has its buffers, each way. */
+static int geometry_for(struct xts_attach_reply *g, const struct xts_afxdp_config *config, bool single_chunk)
+{
+	uint32_t window = config->frame_window;
+	uint32_t needed;
+	int frame_bytes = interface_frame_bytes(config->ifindex);
+
+	if (frame_bytes < 0)
+		return frame_bytes;
+	if (window < XTS_FRAME_WINDOW_MIN || window > XTS_FRAME_WINDOW_MAX)
+		return -EINVAL;
+	if (frame_bytes < (int)XTS_FRAME_BYTES_SINGLE)
+		return -EMSGSIZE;
+	memset(g, 0, sizeof *g);
+	g->magic = XTS_ATTACH_MAGIC;
+	g->version = XTS_ATTACH_VERSION;
+	g->kind = XTS_QUEUE_AFXDP;
+	g->ethertype = XTS_ETHERTYPE;
+	g->frame_window = config->frame_window;
+	g->queue_id = config->queue_id;
+	g->chunk_bytes = XTS_CHUNK_BYTES;
+	g->largest_message = single_chunk ? XTS_FRAME_BYTES_SINGLE : XTS_FRAME_BYTES_MAX;
+	if (g->largest_message > (uint32_t)frame_bytes)
+		g->largest_message = (uint32_t)frame_bytes;
+	g->slot_bytes = single_chunk ? XTS_CHUNK_BYTES : XTS_AFXDP_SLOT_BYTES;
+	g->tx_slots = window + XTS_CONTROL_RESERVE;
+	g->rx_chunks = window * (single_chunk ? 1 : 16) + XTS_CONTROL_RESERVE;
+	needed = g->tx_slots * (g->slot_bytes / XTS_CHUNK_BYTES);
+	if (needed < g->rx_chunks)
+		needed = g->rx_chunks;
+	for (g->ring_entries = 64; g->ring_entries < needed; g->ring_entries *= 2)
+		;
+	if_indextoname(config->ifindex, g->interface);
+	return 0;
+}
+
+static int umem_register(int xsk_fd, int umem_fd, size_t bytes)
+{
+	struct xdp_umem_reg registration = {.len = bytes, .chunk_size = XTS_CHUNK_BYTES};
+	void *memory;
+	int error = 0;
+
+	if (ftruncate(umem_fd, (off_t)bytes) < 0 ||
+	    fcntl(umem_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+		return -errno;
+	memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, umem_fd, 0);
+	if (memory == MAP_FAILED)
+		return -errno;
+	registration.addr = (uint64_t)(uintptr_t)memory;
+	if (setsockopt(xsk_fd, SOL_XDP, XDP_UMEM_REG, &registration, sizeof registration) < 0)
+		error = -errno;
+	munmap(memory, bytes); /* the socket keeps the pages */
+	return error;
+}
+
+static int socket_configure(int fd, const struct xts_attach_reply *g)
+{
+	static const int rings[] = {XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING, XDP_RX_RING, XDP_TX_RING};
+	/* The default holds three frames of 60 KB; each kept skb counts with its overhead, about a third more. */
+	int send_buffer = (int)(g->tx_slots * g->slot_bytes) * 2;
+	int budget = (int)g->ring_entries;
+
+	for (size_t i = 0; i < sizeof rings / sizeof *rings; i++)
+		if (setsockopt(fd, SOL_XDP, rings[i], &g->ring_entries, sizeof g->ring_entries) < 0)
+			return -errno;
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &send_buffer, sizeof send_buffer) < 0)
+		return -errno;
+	/* Only saves system calls; absent before Linux 6.18. */
+	(void)setsockopt(fd, SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &budget, sizeof budget);
+	return 0;
+}
+
+static int socket_open(struct xts_afxdp_socket *out, const struct xts_afxdp_config *config, bool single_chunk)
+{
+	struct xts_attach_reply *g = &out->geometry;
+	struct sockaddr_xdp address = {.sxdp_family = AF_XDP, .sxdp_ifindex = config->ifindex,
+				       .sxdp_queue_id = config->queue_id};
+	int error = geometry_for(g, config, single_chunk);
+
+	if (error)
+		return error;
+	address.sxdp_flags = (uint16_t)(XDP_COPY | XDP_USE_NEED_WAKEUP | (single_chunk ? 0 : XDP_USE_SG));
+	out->xsk_fd = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
+	if (out->xsk_fd < 0)
+		return -errno;
+	out->umem_fd = memfd_create("xts-umem", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (out->umem_fd < 0)
+		error = -errno;
+	if (!error)
+		error = umem_register(out->xsk_fd, out->umem_fd,
+				      (size_t)g->rx_chunks * g->chunk_bytes + (size_t)g->tx_slots * g->slot_bytes);
+	if (!error)
+		error = socket_configure(out->xsk_fd, g);
+	if (!error && bind(out->xsk_fd, (struct sockaddr *)&address, sizeof address) < 0)
+		error = -errno;
+	if (error) {
+		close(out->xsk_fd);
+		if (out->umem_fd >= 0)
+			close(out->umem_fd);
+		out->xsk_fd = out->umem_fd = -1;
+	}
+	return error;
+}
+
+int xts_afxdp_socket_open(struct xts_afxdp_socket *out, const struct xts_afxdp_config *config)
+{
+	int error;
+
+	memset(out, 0, sizeof *out);
+	out->xsk_fd = out->umem_fd = -1;
+	error = socket_open(out, config, config->single_chunk);
+	/* Before Linux 6.6 there is no XDP_USE_SG; a bad queue number answers EINVAL both times. */
+	if (error == -EINVAL && !config->single_chunk)
+		error = socket_open(out, config, true);
+	return error;
+}
+
+int xts_afxdp_last_word_open(int xsk_fd, uint32_t ifindex, uint32_t queue_id)
+{
+	struct sockaddr_xdp address = {.sxdp_family = AF_XDP, .sxdp_flags = XDP_SHARED_UMEM, .sxdp_ifindex = ifindex,
+				       .sxdp_queue_id = queue_id, .sxdp_shared_umem_fd = (uint32_t)xsk_fd};
+	uint32_t entries = LAST_WORD_ENTRIES;
+	int fd = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -errno;
+	if (setsockopt(fd, SOL_XDP, XDP_TX_RING, &entries, sizeof entries) < 0 ||
+	    bind(fd, (struct sockaddr *)&address, sizeof address) < 0) {
+		int error = -errno;
+
+		close(fd);
+		return error;
+	}
+	return fd;
+}
+
+/* The completion ring is shared with the dead owner, who may have left it full or wild: everything in it is done. */
+static int completions_forget(int xsk_fd, uint32_t entries)
+{
+	struct xdp_mmap_offsets at;
+	struct xts_ring completion = {0};
+	int error = xts_ring_offsets(xsk_fd, &at);
+
+	if (!error)
+		error = xts_ring_map(&completion, xsk_fd, &at.cr, XDP_UMEM_PGOFF_COMPLETION_RING, entries, sizeof(uint64_t));
+	if (error)
+		return error;
+	xts_ring_store(completion.consumer, xts_ring_load(completion.producer));
+	xts_ring_unmap(&completion);
+	return 0;
+}
+
+static int last_word_put(int last_word_fd, uint64_t address, uint32_t bytes)
+{
+	struct xdp_mmap_offsets at;
+	struct xts_ring tx = {0};
+	struct xdp_desc *d;
+	uint32_t index;
+	int error = xts_ring_offsets(last_word_fd, &at);
+
+	if (!error)
+		error = xts_ring_map(&tx, last_word_fd, &at.tx, XDP_PGOFF_TX_RING, LAST_WORD_ENTRIES, sizeof(struct xdp_desc));
+	if (error)
+		return error;
+	index = *tx.producer; /* ours alone: the socket was never given away */
+	d = xts_ring_descriptor(&tx, index);
+	*d = (struct xdp_desc){.addr = address, .len = bytes};
+	xts_ring_store(tx.producer, index + 1);
+	if (sendto(last_word_fd, NULL, 0, MSG_DONTWAIT, NULL, 0) < 0)
+		error = -errno;
+	xts_ring_unmap(&tx);
+	return error;
+}
+
+int xts_afxdp_last_word_send(int last_word_fd, int xsk_fd, int umem_fd, const struct xts_attach_reply *g,
+			     const void *frame, uint32_t bytes)
+{
+	/* The last chunk of the last slot: whatever its owner left there, it will not miss it. */
+	uint64_t address = (uint64_t)g->rx_chunks * g->chunk_bytes + (uint64_t)g->tx_slots * g->slot_bytes - XTS_CHUNK_BYTES;
+	ssize_t written;
+	int error;
+
+	if (bytes == 0 || bytes > XTS_CHUNK_BYTES)
+		return -EINVAL;
+	written = pwrite(umem_fd, frame, bytes, (off_t)address);
+	if (written != (ssize_t)bytes)
+		return written < 0 ? -errno : -EIO;
+	error = completions_forget(xsk_fd, g->ring_entries);
+	if (!error)
+		error = last_word_put(last_word_fd, address, bytes);
+	return error;
+}

@@ -1,0 +1,238 @@
+/*
+ * The client's side of attaching: one request, one reply with descriptors. See attach.h.
+ *
+ * The server is believed no more than any peer: sizes are checked before anything is mapped (shm.c, afxdp.c), strings
+ * are terminated here, and descriptors that came without being expected are closed.
+ */
+#include "attach.h"
+#include "afxdp.h"
+#include "shm.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ATTACH_DESCRIPTORS 3 /* of either kind of queue */
+#define ATTACH_DESCRIPTORS_MAX 16
+#define STATUS_BYTES (sizeof(struct xts_status_page) + XTS_STATUS_ENTRIES * sizeof(struct xts_status_entry))
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void close_all(int *fds, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
+/* $XTS_QUEUE is "shm:PATH"; "afxdp:..." names a queue that only its opener can use, so an endpoint has to serve it. */
+static int endpoint_path(const char **path)
+{
+	const char *queue = getenv("XTS_QUEUE");
+
+	if (*path)
+		return 0;
+	if (queue && *queue) {
+		if (strncmp(queue, "shm:", 4) != 0)
+			return -EOPNOTSUPP;
+		*path = queue + 4;
+		return 0;
+	}
+	*path = getenv("XTS_ENDPOINT");
+	if (!*path || !**path)
+		*path = XTS_ENDPOINT_DEFAULT;
+	return 0;
+}
+
+static int endpoint_connect(const char *path, int timeout_ms)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
+	int fd, error;
+
+	if (strlen(path) >= sizeof address.sun_path)
+		return -ENAMETOOLONG;
+	memcpy(address.sun_path, path, strlen(path) + 1);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	/* A full backlog makes connect wait, and this is how long. */
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0) {
+		while (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
+			if (errno == EINTR)
+				continue;
+			error = errno == EAGAIN ? -ETIMEDOUT : -errno;
+			close(fd);
+			return error;
+		}
+		return fd;
+	}
+	error = -errno;
+	close(fd);
+	return error;
+}
+
+static int wait_readable(int fd, int64_t deadline_ms)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+
+	for (;;) {
+		int64_t left = deadline_ms - now_ms();
+		int ready = poll(&p, 1, left > 0 ? (int)left : 0);
+
+		if (ready > 0)
+			return 0;
+		if (ready == 0 && left <= 0)
+			return -ETIMEDOUT;
+		if (ready < 0 && errno != EINTR)
+			return -errno;
+	}
+}
+
+/* Receives the reply and at most ATTACH_DESCRIPTORS_MAX descriptors. The number of descriptors or -errno. */
+static int reply_receive(int fd, struct xts_attach_reply *reply, int *fds)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(int) * ATTACH_DESCRIPTORS_MAX)];
+		struct cmsghdr alignment;
+	} control;
+	struct iovec piece = {.iov_base = reply, .iov_len = sizeof *reply};
+	struct msghdr m = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control.bytes,
+			   .msg_controllen = sizeof control.bytes};
+	ssize_t got;
+	int count = 0;
+
+	do
+		got = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
+	while (got < 0 && errno == EINTR);
+	if (got < 0)
+		return -errno;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
+		size_t bytes = c->cmsg_len - CMSG_LEN(0);
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		memcpy(fds + count, CMSG_DATA(c), bytes);
+		count += (int)(bytes / sizeof(int));
+	}
+	if (got == sizeof *reply && !(m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
+		return count;
+	close_all(fds, (size_t)count);
+	return got == 0 ? -ECONNREFUSED : -EPROTO;
+}
+
+static int reply_check(struct xts_attach_reply *reply, int descriptors)
+{
+	reply->reason[sizeof reply->reason - 1] = 0;
+	reply->interface[sizeof reply->interface - 1] = 0;
+	if (reply->magic != XTS_ATTACH_MAGIC || reply->version != XTS_ATTACH_VERSION)
+		return -EPROTO;
+	if (reply->error)
+		return reply->error > 0 && reply->error < 4096 ? -reply->error : -EPROTO;
+	return descriptors == ATTACH_DESCRIPTORS && reply->epoch ? 0 : -EPROTO;
+}
+
+static int status_map(struct xts_status_page **out, int fd)
+{
+	struct stat st;
+	int seals = fcntl(fd, F_GET_SEALS);
+	void *page;
+
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) < 0 || (uint64_t)st.st_size < STATUS_BYTES)
+		return -EPROTO;
+	page = mmap(NULL, STATUS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (page == MAP_FAILED)
+		return -errno;
+	if (madvise(page, STATUS_BYTES, MADV_DONTFORK) < 0) {
+		munmap(page, STATUS_BYTES);
+		return -errno;
+	}
+	*out = page;
+	return 0;
+}
+
+/* Takes over the descriptors, also on failure. */
+static int attachment_open(struct xts_attachment *out, int *fds)
+{
+	int error = status_map(&out->status, fds[2]);
+
+	close(fds[2]);
+	fds[2] = -1;
+	if (!error && out->reply.kind == XTS_QUEUE_AFXDP)
+		error = xts_afxdp_adopt(&out->queue, fds[0], fds[1], &out->reply);
+	else if (!error && out->reply.kind == XTS_QUEUE_SHM)
+		error = xts_shm_open(&out->queue, XTS_SHM_HOST, fds[0], fds[1], -1, &out->reply);
+	else if (!error)
+		error = -EPROTO;
+	if (!error)
+		return 0;
+	close_all(fds, ATTACH_DESCRIPTORS);
+	if (out->status)
+		munmap(out->status, STATUS_BYTES);
+	out->status = NULL;
+	return error == -EINVAL || error == -EBADF ? -EPROTO : error;
+}
+
+int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xts_attach_request *request, int timeout_ms)
+{
+	struct xts_attach_request mine = {0};
+	int64_t deadline_ms = now_ms() + timeout_ms;
+	int fds[ATTACH_DESCRIPTORS_MAX];
+	int count, error;
+
+	memset(out, 0, sizeof *out);
+	out->connection = -1;
+	error = endpoint_path(&endpoint);
+	if (error)
+		return error;
+	if (request)
+		mine = *request;
+	mine.magic = XTS_ATTACH_MAGIC;
+	mine.version = XTS_ATTACH_VERSION;
+	if (!mine.program[0])
+		strncpy(mine.program, program_invocation_short_name, sizeof mine.program - 1);
+	mine.program[sizeof mine.program - 1] = 0;
+	out->connection = endpoint_connect(endpoint, timeout_ms > 0 ? timeout_ms : 1);
+	if (out->connection < 0)
+		return out->connection;
+	if (send(out->connection, &mine, sizeof mine, MSG_NOSIGNAL) != (ssize_t)sizeof mine)
+		error = errno == EAGAIN ? -ETIMEDOUT : -errno;
+	if (!error)
+		error = wait_readable(out->connection, deadline_ms);
+	if (!error) {
+		count = reply_receive(out->connection, &out->reply, fds);
+		error = count < 0 ? count : reply_check(&out->reply, count);
+		if (error && count > 0)
+			close_all(fds, (size_t)count);
+		else if (!error)
+			error = attachment_open(out, fds);
+	}
+	if (error) {
+		close(out->connection);
+		out->connection = -1;
+	}
+	return error;
+}
+
+void xts_detach(struct xts_attachment *attachment)
+{
+	xts_queue_close(attachment->queue);
+	if (attachment->status)
+		munmap(attachment->status, STATUS_BYTES);
+	if (attachment->connection >= 0)
+		close(attachment->connection);
+	memset(attachment, 0, sizeof *attachment);
+	attachment->connection = -1;
+}

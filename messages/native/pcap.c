@@ -1,0 +1,153 @@
+/*
+ * A decorator that writes every frame, both ways, to a capture file (libpcap format, nanoseconds, Ethernet), for
+ * Wireshark and tshark with the dissector of deploy/wireshark. Frames are written as they are submitted and received,
+ * not when they cross; the file is complete to the last frame after each kick.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "queue.h"
+
+#define PCAP_MAGIC_NS 0xa1b23c4du
+#define PCAP_SNAPLEN 65535u
+#define PCAP_LINKTYPE_ETHERNET 1u
+
+struct pcap_queue {
+	struct xts_queue base;
+	struct xts_queue *inner;
+	FILE *file;
+};
+
+static struct pcap_queue *pcap_of(struct xts_queue *q) { return (struct pcap_queue *)q; }
+
+static void pcap_write(struct pcap_queue *q, const struct iovec *piece, uint32_t pieces, uint32_t bytes)
+{
+	struct timespec t;
+	uint32_t head[4];
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	head[0] = (uint32_t)t.tv_sec;
+	head[1] = (uint32_t)t.tv_nsec;
+	head[2] = head[3] = bytes;
+	/* A full disk must not stop the traffic: the capture then ends early. */
+	if (ferror(q->file))
+		return;
+	fwrite(head, sizeof head, 1, q->file);
+	for (uint32_t i = 0; i < pieces; i++)
+		fwrite(piece[i].iov_base, piece[i].iov_len, 1, q->file);
+}
+
+/* The decorated queue's figures are the inner one's. */
+static void pcap_sync(struct pcap_queue *q) { q->base.stats = q->inner->stats; }
+
+static int pcap_acquire(struct xts_queue *base, struct xts_tx_slot *slot)
+{
+	int error = xts_queue_acquire(pcap_of(base)->inner, slot);
+
+	if (error)
+		pcap_sync(pcap_of(base));
+	return error;
+}
+
+static void pcap_submit(struct xts_queue *base, const struct xts_tx_slot *slot, uint32_t bytes)
+{
+	struct iovec piece = {.iov_base = slot->data, .iov_len = bytes};
+
+	pcap_write(pcap_of(base), &piece, 1, bytes);
+	xts_queue_submit(pcap_of(base)->inner, slot, bytes);
+}
+
+static void pcap_abandon(struct xts_queue *base, const struct xts_tx_slot *slot)
+{
+	xts_queue_abandon(pcap_of(base)->inner, slot);
+}
+
+static int pcap_kick(struct xts_queue *base)
+{
+	int error = xts_queue_kick(pcap_of(base)->inner);
+
+	fflush(pcap_of(base)->file);
+	pcap_sync(pcap_of(base));
+	return error;
+}
+
+static int pcap_receive(struct xts_queue *base, struct xts_rx_frame *frame)
+{
+	int got = xts_queue_receive(pcap_of(base)->inner, frame);
+
+	if (got == 1)
+		pcap_write(pcap_of(base), frame->segment, frame->segments, frame->bytes);
+	pcap_sync(pcap_of(base));
+	return got;
+}
+
+static void pcap_recycle(struct xts_queue *base, const struct xts_rx_frame *frame)
+{
+	xts_queue_recycle(pcap_of(base)->inner, frame);
+}
+
+static int pcap_arm(struct xts_queue *base)
+{
+	int ready = xts_queue_arm(pcap_of(base)->inner);
+
+	fflush(pcap_of(base)->file);
+	pcap_sync(pcap_of(base));
+	return ready;
+}
+
+static void pcap_disarm(struct xts_queue *base)
+{
+	xts_queue_disarm(pcap_of(base)->inner);
+	pcap_sync(pcap_of(base));
+}
+
+static void pcap_close(struct xts_queue *base)
+{
+	struct pcap_queue *q = pcap_of(base);
+
+	xts_queue_close(q->inner);
+	fclose(q->file);
+	free(q);
+}
+
+static const struct xts_queue_ops pcap_ops = {
+	.kind = "pcap",
+	.acquire = pcap_acquire,
+	.submit = pcap_submit,
+	.abandon = pcap_abandon,
+	.kick = pcap_kick,
+	.receive = pcap_receive,
+	.recycle = pcap_recycle,
+	.arm = pcap_arm,
+	.disarm = pcap_disarm,
+	.close = pcap_close,
+};
+
+int xts_pcap_wrap(struct xts_queue **out, struct xts_queue *inner, const char *path)
+{
+	static const struct {
+		uint32_t magic;
+		uint16_t major, minor;
+		uint32_t zone, accuracy, snaplen, linktype;
+	} head = {PCAP_MAGIC_NS, 2, 4, 0, 0, PCAP_SNAPLEN, PCAP_LINKTYPE_ETHERNET};
+	struct pcap_queue *q = calloc(1, sizeof *q);
+	int error;
+
+	if (!q)
+		return -ENOMEM;
+	q->base = *inner;
+	q->base.ops = &pcap_ops;
+	q->inner = inner;
+	q->file = fopen(path, "wbe");
+	if (q->file && fwrite(&head, sizeof head, 1, q->file) == 1 && fflush(q->file) == 0) {
+		*out = &q->base;
+		return 0;
+	}
+	error = -errno;
+	if (q->file)
+		fclose(q->file);
+	free(q);
+	return error;
+}

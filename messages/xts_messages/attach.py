@@ -1,0 +1,124 @@
+"""The client's side of attaching (native/attach.h): how a process gets its queue from an endpoint."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from xts_messages._native import ffi, lib
+from xts_messages.queue import Queue
+
+DEFAULT_ENDPOINT = "/run/xts/endpoint.sock"
+
+
+def endpoint_path() -> str:
+    """The endpoint this process would use."""
+    return os.environ.get("XTS_ENDPOINT") or DEFAULT_ENDPOINT
+
+
+class Attachment:
+    """A live attachment: its queue, and the connection whose end tells that the server has gone."""
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+        self.queue = Queue(native.queue)
+        self.epoch = int(native.reply.epoch)
+        self.queue_id = int(native.reply.queue_id)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """The connection; readable (end of file) when the server has gone."""
+        return int(self._native.connection)
+
+    @property
+    def status(self) -> Any:
+        """The `struct xts_status_page *` this process writes."""
+        return self._native.status
+
+    def close(self) -> None:
+        """Closes queue and connection; harmless when repeated."""
+        self.queue.close()
+        self._native.queue = ffi.NULL
+        lib.xts_detach(self._native)
+
+
+def attach(
+    endpoint: str | None = None,
+    *,
+    program: str = "",
+    frame_window_max: int = 0,
+    umem_bytes_max: int = 0,
+    timeout_ms: int = 5000,
+) -> Attachment:
+    """Attaches this process. Blocks for some milliseconds, at most timeout_ms.
+
+    OSError with the server's errno and reason; ENOENT, ECONNREFUSED: no server; ETIMEDOUT; EPROTO: not our
+    protocol.
+    """
+    out = ffi.new("struct xts_attachment *")
+    request = ffi.new("struct xts_attach_request *")
+    request.frame_window_max = frame_window_max
+    request.umem_bytes_max = umem_bytes_max
+    request.program = program.encode()[:63]
+    path = ffi.NULL if endpoint is None else ffi.new("char[]", os.fsencode(endpoint))
+    result = int(lib.xts_attach(out, path, request, timeout_ms))
+    if result < 0:
+        reason = ffi.string(out.reply.reason).decode(errors="replace") or os.strerror(-result)
+        raise OSError(-result, f"attaching to {endpoint or endpoint_path()}: {reason}")
+    return Attachment(out)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """An attached process, as the endpoint lists it, with a duplicate of its status page."""
+
+    kind: str  # "afxdp" or "shm"
+    queue_id: int
+    epoch: int
+    pid: int
+    uid: int
+    program: str
+    status_fd: int  # the receiver's to close
+
+
+def list_attachments(endpoint: str | None = None, timeout_ms: int = 5000) -> Iterator[Listing]:
+    """Asks an endpoint for the attached processes this user may see (root: all). OSError as attach()."""
+    request = struct.pack(
+        f"={ffi.sizeof('struct xts_attach_request')}s",
+        struct.pack("=II", lib.XTS_ATTACH_STATUS_MAGIC, lib.XTS_ATTACH_VERSION),
+    )
+    listing_bytes = ffi.sizeof("struct xts_attach_listing")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.settimeout(timeout_ms / 1000)
+        connection.connect(endpoint or endpoint_path())
+        connection.send(request)
+        while True:
+            data, fds, _, _ = socket.recv_fds(connection, listing_bytes, 4, socket.MSG_CMSG_CLOEXEC)
+            if not data:
+                return
+            if len(data) != listing_bytes or len(fds) != 1:
+                for fd in fds:
+                    os.close(fd)
+                raise OSError(71, "the endpoint does not speak this version")
+            native = ffi.from_buffer("struct xts_attach_listing *", data)
+            yield Listing(
+                kind={1: "afxdp", 2: "shm"}.get(int(native.kind), "unknown"),
+                queue_id=int(native.queue_id),
+                epoch=int(native.epoch),
+                pid=int(native.pid),
+                uid=int(native.uid),
+                program=ffi.string(native.program).decode(errors="replace"),
+                status_fd=fds[0],
+            )

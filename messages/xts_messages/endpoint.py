@@ -1,0 +1,421 @@
+"""The server's side of attaching (native/attach.h), for xts-agent and xts-proxy.
+
+Theory of operation. An `Endpoint` is a Unix socket file (SOCK_SEQPACKET) and what has come of its connections.
+It has no thread: its `fileno()` is an epoll descriptor that is readable when `process()` has something to do, so it
+fits into any loop (selectors, asyncio's add_reader). A connection sends one request. For an attach request the
+owner's `allocate` is asked for a grant; if it has none ready (:class:`NotReady`) the connection waits for
+`retry()`, a second at most. The grant's descriptors and the status page are sent, and the connection is then
+watched, together with a pidfd of its process, for its end: a forked child that inherited the connection can hide a
+death, the pidfd cannot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import secrets
+import select
+import selectors
+import socket
+import stat
+import struct
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from xts_messages._native import ffi, lib
+
+SO_PEERPIDFD = 77  # Linux 6.5; not in Python 3.11's socket module
+STATUS_BYTES = int(
+    ffi.sizeof("struct xts_status_page") + lib.XTS_STATUS_ENTRIES * ffi.sizeof("struct xts_status_entry")
+)
+REQUEST_BYTES = int(ffi.sizeof("struct xts_attach_request"))
+F_ADD_SEALS = 1033
+SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
+CREDENTIALS = struct.Struct("=iII")
+CONNECTIONS_MAX = 4096
+
+
+class NotReady(Exception):  # noqa: N818  (not an error: the grant is on its way)
+    """Raised by `allocate`: nothing to grant at this moment, ask again at the next :meth:`Endpoint.retry`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who asks."""
+
+    pid: int
+    uid: int
+    gid: int
+    program: str  # as it calls itself: for people only
+    frame_window_max: int  # 0: the server's default
+    umem_bytes_max: int  # 0: the server's default
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What `allocate` gives. `reply` is a `struct xts_attach_reply *` with the geometry; the endpoint fills in the
+    epoch. `descriptors` (two) are sent and then closed here: pass duplicates of what is to be kept."""
+
+    reply: Any
+    descriptors: tuple[int, ...]
+    tag: object = None  # the owner's own, found again in Attached.tag
+
+
+@dataclass(slots=True, eq=False)
+class Attached:
+    """A process that holds a grant."""
+
+    peer: Peer
+    epoch: int
+    kind: int  # XTS_QUEUE_AFXDP or XTS_QUEUE_SHM
+    queue_id: int
+    tag: object
+    status_fd: int  # the endpoint's duplicate of the status page
+    connection: socket.socket
+
+    def life_fd(self) -> int:
+        """A duplicate of the connection: readable when the process has let go or died. Yours to close."""
+        return os.dup(self.connection.fileno())
+
+
+@dataclass(slots=True, eq=False)
+class _Connection:
+    socket: socket.socket
+    deadline: float  # of what it waits for, by time.monotonic()
+    peer: Peer | None = None  # set while its request waits for a grant
+    pidfd: int = -1
+    attached: Attached | None = None
+    listing: deque[tuple[bytes, int]] = field(default_factory=deque)
+
+
+class Endpoint:
+    """Serves a Unix socket. A context manager; closing removes the socket file and ends all connections."""
+
+    def __init__(
+        self,
+        path: str,
+        allocate: Callable[[Peer, int], Grant],
+        attached: Callable[[Attached], None] = lambda _: None,
+        released: Callable[[Attached], None] = lambda _: None,
+        *,
+        mode: int = 0o666,
+        per_uid_max: int = 0,
+        grant_wait_s: float = 1.0,
+    ) -> None:
+        """allocate(peer, epoch) gives a grant, raises NotReady, or an OSError whose errno and text the process is
+        told.
+        attached and released are called once each per process, released also when the endpoint closes.
+        per_uid_max: attachments of one user at a time, root exempt; 0: any number.
+        OSError EADDRINUSE: another server serves path; ENOTSOCK: path is something else.
+        """
+        self.path = Path(path)
+        self._allocate = allocate
+        self._on_attached = attached
+        self._on_released = released
+        self._per_uid_max = per_uid_max
+        self._grant_wait_s = grant_wait_s
+        self._connections: set[_Connection] = set()
+        self._selector = selectors.EpollSelector()
+        self._listener = listen(self.path, mode)
+        found = self.path.stat()
+        self._inode = (found.st_dev, found.st_ino)
+        self._selector.register(self._listener, selectors.EVENT_READ, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """Readable when process() has something to do."""
+        return self._selector.fileno()
+
+    @property
+    def attachments(self) -> list[Attached]:
+        """The processes attached now."""
+        return [c.attached for c in self._connections if c.attached]
+
+    def timeout_s(self) -> float | None:
+        """How long a loop may wait before it must call process() again; None: any time."""
+        waiting = [c.deadline for c in self._connections if not c.attached]
+        return max(0.0, min(waiting) - time.monotonic()) if waiting else None
+
+    def process(self, timeout_s: float = 0.0) -> None:
+        """Handles what is ready, waiting for it at most timeout_s."""
+        for key, _ in self._selector.select(timeout_s):
+            if key.data is None:
+                self._accept()
+            elif key.data in self._connections:
+                self._ready(key.data)
+        now = time.monotonic()
+        for connection in [c for c in self._connections if not c.attached and c.deadline <= now]:
+            if connection.peer:
+                self._refuse(connection, errno.EAGAIN, "no queue became free in time")
+            self._drop(connection)
+
+    def serve(self, until: Callable[[], bool]) -> None:
+        """Processes until told to stop; looks at `until` at least ten times a second."""
+        while not until():
+            self.process(min(0.1, self.timeout_s() or 0.1))
+
+    def retry(self) -> None:
+        """Asks `allocate` again for the connections that wait for a grant."""
+        for connection in sorted((c for c in self._connections if c.peer), key=lambda c: c.deadline):
+            if connection.peer:
+                self._grant(connection, connection.peer)
+
+    def close(self) -> None:
+        """Ends all connections and removes the socket file, if it is still ours."""
+        for connection in list(self._connections):
+            self._drop(connection)
+        if self._listener.fileno() < 0:
+            return
+        self._listener.close()
+        self._selector.close()
+        with contextlib.suppress(OSError):
+            found = self.path.lstat()
+            if (found.st_dev, found.st_ino) == self._inode:
+                self.path.unlink()
+
+    # --- a connection's life -------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        try:
+            accepted, _ = self._listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionError):
+            return
+        accepted.setblocking(False)
+        if len(self._connections) >= CONNECTIONS_MAX:
+            accepted.close()
+            return
+        connection = _Connection(accepted, time.monotonic() + 2.0)
+        self._connections.add(connection)
+        self._selector.register(accepted, selectors.EVENT_READ, connection)
+
+    def _ready(self, connection: _Connection) -> None:
+        if connection.listing:
+            self._send_listing(connection)
+        elif connection.attached or connection.peer:
+            self._ended(connection)
+        else:
+            self._request(connection)
+
+    def _ended(self, connection: _Connection) -> None:
+        """Something came on a settled connection: its end, its process's end, or noise, which is ignored."""
+        with contextlib.suppress(BlockingIOError, InterruptedError):
+            if connection.socket.recv(64):
+                return
+            self._drop(connection)
+            return
+        if connection.pidfd >= 0 and _pidfd_readable(connection.pidfd):
+            self._drop(connection)
+
+    def _request(self, connection: _Connection) -> None:
+        try:
+            data = connection.socket.recv(REQUEST_BYTES + 1)
+        except (BlockingIOError, InterruptedError):
+            return
+        except ConnectionError:
+            data = b""
+        if not data:
+            self._drop(connection)
+            return
+        pid, uid, gid = CREDENTIALS.unpack(
+            connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+        )
+        magic, version = struct.unpack_from("=II", data.ljust(8, b"\0"))
+        known = len(data) == REQUEST_BYTES and version == lib.XTS_ATTACH_VERSION
+        if known and magic == lib.XTS_ATTACH_STATUS_MAGIC:
+            connection.listing.extend(self._listing(uid))
+            self._selector.modify(connection.socket, selectors.EVENT_WRITE, connection)
+            if not connection.listing:
+                self._drop(connection)
+            return
+        if not known or magic != lib.XTS_ATTACH_MAGIC:
+            self._refuse(connection, errno.EPROTONOSUPPORT, f"this endpoint speaks {lib.XTS_ATTACH_VERSION}")
+            self._drop(connection)
+            return
+        native = ffi.from_buffer("struct xts_attach_request *", data)
+        program = bytes(ffi.buffer(native.program)).split(b"\0")[0].decode(errors="replace")
+        peer = Peer(pid, uid, gid, program, int(native.frame_window_max), int(native.umem_bytes_max))
+        held = Counter(a.peer.uid for a in self.attachments)[uid]
+        if uid and self._per_uid_max and held >= self._per_uid_max:
+            self._refuse(
+                connection, errno.EUSERS, f"user {uid} has {held} attachments already, the most allowed"
+            )
+            self._drop(connection)
+            return
+        connection.deadline = time.monotonic() + self._grant_wait_s
+        self._grant(connection, peer)
+
+    def _grant(self, connection: _Connection, peer: Peer) -> None:
+        epoch = secrets.randbits(64) or 1
+        connection.peer = peer
+        try:
+            grant = self._allocate(peer, epoch)
+        except NotReady:
+            return
+        except OSError as error:
+            self._refuse(connection, error.errno or errno.EIO, error.strerror or str(error))
+            self._drop(connection)
+            return
+        connection.peer = None
+        grant.reply.epoch = epoch
+        status_fd = create_status_page()
+        connection.attached = Attached(
+            peer,
+            epoch,
+            int(grant.reply.kind),
+            int(grant.reply.queue_id),
+            grant.tag,
+            status_fd,
+            connection.socket,
+        )
+        try:
+            connection.pidfd = _peer_pidfd(connection.socket, peer.pid)
+            self._selector.register(connection.pidfd, selectors.EVENT_READ, connection)
+            socket.send_fds(
+                connection.socket, [bytes(ffi.buffer(grant.reply))], [*grant.descriptors, status_fd]
+            )
+        except OSError:  # it died while it was being served
+            self._drop(connection)
+        else:
+            self._on_attached(connection.attached)
+        finally:
+            for fd in grant.descriptors:
+                os.close(fd)
+
+    def _refuse(self, connection: _Connection, error: int, reason: str) -> None:
+        reply = ffi.new("struct xts_attach_reply *")
+        reply.magic = lib.XTS_ATTACH_MAGIC
+        reply.version = lib.XTS_ATTACH_VERSION
+        reply.error = error
+        reply.reason = reason.encode()[:159]
+        with contextlib.suppress(OSError):
+            connection.socket.send(bytes(ffi.buffer(reply)), socket.MSG_NOSIGNAL)
+
+    def _drop(self, connection: _Connection) -> None:
+        if connection not in self._connections:
+            return
+        self._connections.discard(connection)
+        self._selector.unregister(connection.socket)
+        if connection.pidfd >= 0:
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(connection.pidfd)
+            os.close(connection.pidfd)
+        for _, fd in connection.listing:
+            os.close(fd)
+        connection.socket.close()
+        if connection.attached:
+            os.close(connection.attached.status_fd)
+            self._on_released(connection.attached)
+
+    # --- the list of attached processes --------------------------------------------------------------------
+
+    def _listing(self, uid: int) -> Iterator[tuple[bytes, int]]:
+        for attached in sorted(self.attachments, key=lambda a: a.queue_id):
+            if uid not in (0, attached.peer.uid):
+                continue
+            native = ffi.new("struct xts_attach_listing *")
+            native.magic = lib.XTS_ATTACH_STATUS_MAGIC
+            native.version = lib.XTS_ATTACH_VERSION
+            native.kind = attached.kind
+            native.queue_id = attached.queue_id
+            native.epoch = attached.epoch
+            native.pid = attached.peer.pid
+            native.uid = attached.peer.uid
+            native.program = attached.peer.program.encode()[:63]
+            yield bytes(ffi.buffer(native)), os.dup(attached.status_fd)
+
+    def _send_listing(self, connection: _Connection) -> None:
+        while connection.listing:
+            data, fd = connection.listing[0]
+            try:
+                socket.send_fds(connection.socket, [data], [fd], socket.MSG_NOSIGNAL)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                break
+            connection.listing.popleft()
+            os.close(fd)
+        self._drop(connection)
+
+
+def listen(path: Path, mode: int) -> socket.socket:
+    """A listening socket at path. A stale file there is replaced in one step, one that is served left alone."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        if path.exists():
+            if not stat.S_ISSOCK(path.lstat().st_mode):
+                raise OSError(errno.ENOTSOCK, f"{path} exists and is no socket: remove it, or choose another")
+            if _is_served(path):
+                raise OSError(
+                    errno.EADDRINUSE, f"{path} is served by another process: stop it, or choose another"
+                )
+        temporary.unlink(missing_ok=True)
+        listener.bind(str(temporary))
+        temporary.chmod(mode)
+        listener.listen(128)
+        temporary.rename(path)
+    except OSError:
+        listener.close()
+        temporary.unlink(missing_ok=True)
+        raise
+    return listener
+
+
+def create_status_page() -> int:
+    """An empty status page (native/status.h): a sealed memfd."""
+    fd = os.memfd_create("xts-status", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, STATUS_BYTES)
+    os.pwrite(
+        fd, struct.pack("=III", lib.XTS_STATUS_MAGIC, lib.XTS_STATUS_VERSION, lib.XTS_STATUS_ENTRIES), 0
+    )
+    fcntl.fcntl(fd, F_ADD_SEALS, SEALS)
+    return fd
+
+
+def read_status_page(fd: int) -> bytes:
+    """A copy of the used part of a status page that another process writes; at most its legal size."""
+    with mmap.mmap(fd, STATUS_BYTES, prot=mmap.PROT_READ) as page:
+        magic, version, _, used = struct.unpack_from("=IIII", page)
+        if magic != lib.XTS_STATUS_MAGIC or version != lib.XTS_STATUS_VERSION:
+            raise OSError(errno.EPROTO, "not a status page of this version")
+        entries = min(used, int(lib.XTS_STATUS_ENTRIES)) * int(ffi.sizeof("struct xts_status_entry"))
+        return page[: int(ffi.sizeof("struct xts_status_page")) + entries]
+
+
+def _is_served(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as probe:
+        try:
+            probe.connect(str(path))
+        except BlockingIOError:  # its backlog is full: somebody owns it
+            return True
+        except OSError:
+            return False
+        return True
+
+
+def _peer_pidfd(connection: socket.socket, pid: int) -> int:
+    try:
+        return connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
+    except OSError:  # before Linux 6.5
+        return os.pidfd_open(pid)
+
+
+def _pidfd_readable(pidfd: int) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))

@@ -1,0 +1,334 @@
+"""Attaching: the client of attach.c against the server of endpoint.py, over shared memory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xts_messages import queue
+from xts_messages._native import ffi
+from xts_messages.attach import attach, list_attachments
+from xts_messages.endpoint import Attached, Endpoint, Grant, NotReady, Peer, read_status_page
+from xts_messages.queue import PROXY, Queue
+
+
+class Server:
+    """An endpoint in a thread that grants shared memory."""
+
+    def __init__(self, path: str, **options: Any) -> None:
+        self.queues: list[Queue] = []
+        self.released: list[Attached] = []
+        self.attached: list[Attached] = []
+        self.not_ready = False
+        self.error: OSError | None = None
+        self.spoil: Callable[[Any], None] = lambda reply: None
+        self.extra_fd = False
+        self.stop = False
+        self.endpoint = Endpoint(path, self.allocate, self.attached.append, self.released.append, **options)
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self) -> None:
+        while not self.stop:
+            self.endpoint.process(0.01)
+            if not self.not_ready:
+                self.endpoint.retry()
+
+    def allocate(self, peer: Peer, epoch: int) -> Grant:
+        if self.error:
+            raise self.error
+        if self.not_ready:
+            raise NotReady
+        area = queue.create_shm(min(peer.frame_window_max or 16, 16))
+        self.queues.append(area.open(PROXY))
+        os.close(area.proxy_bell)
+        area.geometry.queue_id = len(self.queues)
+        self.spoil(area.geometry)
+        extra = (os.dup(area.memfd),) if self.extra_fd else ()
+        return Grant(area.geometry, (area.memfd, area.host_bell, *extra), tag=self.queues[-1])
+
+    def close(self) -> None:
+        self.stop = True
+        self.thread.join()
+        self.endpoint.close()
+        for end in self.queues:
+            end.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    served = Server(str(tmp_path / "endpoint.sock"))
+    yield served
+    served.close()
+
+
+def until(condition: Callable[[], object], seconds: float = 5) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.002)
+
+
+def count_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_frame_crosses_after_attaching(server: Server) -> None:
+    with attach(str(server.endpoint.path), program="tester") as attachment:
+        assert attachment.epoch
+        attachment.queue.send(b"h" * 60)
+        assert bytes(server.queues[0].wait(1000)) == b"h" * 60
+        server.queues[0].send(b"p" * 61_440)
+        assert bytes(attachment.queue.wait(1000)) == b"p" * 61_440
+        until(lambda: server.attached)
+        assert server.attached[0].peer.program == "tester"
+        assert (server.attached[0].peer.pid, server.attached[0].peer.uid) == (os.getpid(), os.getuid())
+        assert server.attached[0].epoch == attachment.epoch
+        assert server.released == []
+    until(lambda: server.released)
+    with pytest.raises(BrokenPipeError):
+        server.queues[0].wait(1000)
+
+
+def test_no_descriptor_is_left_behind(server: Server) -> None:
+    with attach(str(server.endpoint.path)):
+        pass
+    until(lambda: len(server.released) == 1)
+    server.queues[0].close()
+    before = count_descriptors()
+    with attach(str(server.endpoint.path)) as attachment:
+        assert not os.get_inheritable(attachment.fileno())
+        assert not os.get_inheritable(attachment.queue.fileno())
+    until(lambda: len(server.released) == 2)
+    server.queues[1].close()
+    assert count_descriptors() == before
+
+
+def test_the_window_asked_for_is_the_most(server: Server) -> None:
+    with attach(str(server.endpoint.path), frame_window_max=4) as attachment:
+        assert attachment.queue.frame_window == 4
+
+
+def test_no_server(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        attach(str(tmp_path / "nothing.sock"))
+    stale = tmp_path / "stale.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(stale))
+    with pytest.raises(ConnectionRefusedError):
+        attach(str(stale))
+
+
+def test_a_server_that_says_nothing(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(tmp_path / "mute.sock"))
+        listener.listen()
+        begin = time.monotonic()
+        with pytest.raises(TimeoutError):
+            attach(str(tmp_path / "mute.sock"), timeout_ms=50)
+        assert 0.04 < time.monotonic() - begin < 2
+
+
+def test_environment(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XTS_ENDPOINT", str(server.endpoint.path))
+    with attach() as attachment:
+        assert attachment.queue.kind == "shm"
+    monkeypatch.setenv("XTS_ENDPOINT", "/nonexistent")
+    monkeypatch.setenv("XTS_QUEUE", f"shm:{server.endpoint.path}")
+    with attach() as attachment:
+        assert attachment.queue.kind == "shm"
+    monkeypatch.setenv("XTS_QUEUE", "carrier-pigeon:3")
+    with pytest.raises(OSError) as refused:
+        attach()
+    assert refused.value.errno == errno.EOPNOTSUPP
+
+
+def test_a_refusal_carries_errno_and_reason(server: Server) -> None:
+    server.error = OSError(errno.ENOSPC, "all 8 queues are in use")
+    with pytest.raises(OSError, match="all 8 queues are in use") as refused:
+        attach(str(server.endpoint.path))
+    assert refused.value.errno == errno.ENOSPC
+
+
+def test_a_grant_that_is_not_ready_is_waited_for(server: Server) -> None:
+    server.not_ready = True
+    timer = threading.Timer(0.1, lambda: setattr(server, "not_ready", False))
+    timer.start()
+    with attach(str(server.endpoint.path)) as attachment:
+        assert attachment.queue.kind == "shm"
+    timer.join()
+
+
+def test_a_grant_that_never_comes(server: Server) -> None:
+    server.not_ready = True
+    with pytest.raises(BlockingIOError, match="no queue became free"):
+        attach(str(server.endpoint.path))
+    server.not_ready = False
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("kind", 9),
+        ("kind", 1),
+        ("magic", 1),
+        ("version", 2),
+        ("shm_slots", 10**9),
+        ("slot_bytes", 4096),
+        ("largest_message", 2**32 - 1),
+        ("frame_window", 65_535),
+        ("error", -5),
+        ("error", 70_000),
+    ],
+)
+def test_a_server_that_lies(server: Server, field: str, value: int) -> None:
+    server.spoil = lambda reply: setattr(reply, field, value)
+    before = count_descriptors()
+    with pytest.raises(OSError) as refused:
+        attach(str(server.endpoint.path))
+    assert refused.value.errno == errno.EPROTO
+    until(lambda: len(server.released) == 1)
+    server.queues.pop().close()
+    assert count_descriptors() == before
+
+
+def test_descriptors_that_were_not_asked_for(server: Server) -> None:
+    server.extra_fd = True
+    with pytest.raises(OSError) as refused:
+        attach(str(server.endpoint.path))
+    assert refused.value.errno == errno.EPROTO
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"x", b"\0" * 80, struct.pack("=II", 0x58545341, 99).ljust(80, b"\0"), b"A" * 4000]
+)
+def test_a_client_that_talks_nonsense_is_refused(server: Server, data: bytes) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        client.settimeout(5)
+        client.connect(str(server.endpoint.path))
+        client.send(data)
+        answer = client.recv(4096)
+        if data:
+            reply = ffi.from_buffer("struct xts_attach_reply *", answer)
+            assert reply.error == errno.EPROTONOSUPPORT
+            assert client.recv(10) == b""
+    with attach(str(server.endpoint.path)):
+        pass
+
+
+def test_a_client_that_never_asks_is_dropped(server: Server) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        client.settimeout(5)
+        client.connect(str(server.endpoint.path))
+        assert client.recv(10) == b""
+
+
+CHILD = """
+import os, sys, time
+from xts_messages.attach import attach
+a = attach(sys.argv[1])
+if os.fork() == 0:
+    time.sleep(30)
+    os._exit(0)
+print("up", flush=True)
+time.sleep(30)
+"""
+
+
+def test_a_death_is_noticed_although_a_forked_child_lives(server: Server) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(server.endpoint.path)],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as child:
+        assert child.stdout
+        assert child.stdout.readline() == b"up\n"
+        begin = time.monotonic()
+        child.kill()
+        until(lambda: server.released)
+        assert time.monotonic() - begin < 1
+        os.killpg(child.pid, 9)
+
+
+def test_listing(server: Server) -> None:
+    path = str(server.endpoint.path)
+    assert list(list_attachments(path)) == []
+    with attach(path, program="one") as one, attach(path, program="two") as two:
+        one.status.used = 1
+        one.status.entry[0].sent_bytes = 77
+        listed = list(list_attachments(path))
+        assert [(item.kind, item.program, item.epoch) for item in listed] == [
+            ("shm", "one", one.epoch),
+            ("shm", "two", two.epoch),
+        ]
+        assert {item.pid for item in listed} == {os.getpid()}
+        page = read_status_page(listed[0].status_fd)
+        assert len(page) == ffi.sizeof("struct xts_status_page") + 96
+        assert ffi.from_buffer("struct xts_status_page *", page).entry[0].sent_bytes == 77
+        for item in listed:
+            os.close(item.status_fd)
+
+
+def test_a_user_has_a_limit(tmp_path: Path) -> None:
+    if os.getuid() == 0:
+        pytest.skip("root is exempt from the limit; tests/link covers it as another user")
+    server = Server(str(tmp_path / "endpoint.sock"), per_uid_max=1)
+    with attach(str(server.endpoint.path)), pytest.raises(OSError) as refused:
+        attach(str(server.endpoint.path))
+    assert refused.value.errno == errno.EUSERS
+    server.close()
+
+
+class TestSocketFile:
+    def make(self, path: Path) -> Endpoint:
+        def allocate(peer: Peer, epoch: int) -> Grant:
+            raise NotReady
+
+        return Endpoint(str(path), allocate)
+
+    def test_mode_and_removal(self, tmp_path: Path) -> None:
+        path = tmp_path / "endpoint.sock"
+        with self.make(path):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o666
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_stale_file_is_replaced(self, tmp_path: Path) -> None:
+        path = tmp_path / "endpoint.sock"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(str(path))
+        with self.make(path), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+            client.connect(str(path))
+
+    def test_one_that_is_served_is_left_alone(self, tmp_path: Path) -> None:
+        path = tmp_path / "endpoint.sock"
+        with self.make(path):
+            with pytest.raises(OSError, match="served by another") as refused:
+                self.make(path)
+            assert refused.value.errno == errno.EADDRINUSE
+            assert path.exists()
+
+    def test_a_file_is_never_overwritten(self, tmp_path: Path) -> None:
+        path = tmp_path / "endpoint.sock"
+        path.write_text("precious")
+        with pytest.raises(OSError, match="no socket"):
+            self.make(path)
+        assert path.read_text() == "precious"
+
+    def test_a_successor_keeps_its_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "endpoint.sock"
+        first = self.make(path)
+        path.unlink()
+        with self.make(path):
+            first.close()
+            assert path.exists()
