@@ -181,11 +181,8 @@ def _receive_settings(top: int, interface: str) -> list[str]:
     directory = f"class/net/{interface}/queues"
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=top)
     try:
-        return [
-            f"{directory}/{queue}/rps_cpus"
-            for queue in os.listdir(descriptor)
-            if queue.startswith("rx-")  # noqa: PTH208 (a descriptor, not a path)
-        ]
+        queues = os.listdir(descriptor)  # noqa: PTH208 (a descriptor, not a path)
+        return [f"{directory}/{queue}/rps_cpus" for queue in queues if queue.startswith("rx-")]
     finally:
         os.close(descriptor)
 

@@ -161,7 +161,8 @@ void connection_free(struct connection *c, bool reset)
 	list_remove(&c->member);
 	/* Events already fetched may still point here: the worker frees the memory after them. */
 	c->channel = NULL;
-	list_append(&c->worker->dead, &c->member);
+	c->next_dead = c->worker->dead;
+	c->worker->dead = c;
 }
 
 void connection_wake(struct connection *c)
@@ -224,9 +225,20 @@ static int socket_error(int fd)
 	return error;
 }
 
+/* The result of a connect in progress. Asked for by a second connect(2), whose address does not matter: SO_ERROR would
+ * leave the socket "connecting", and Linux would answer the host's next attempt with ECONNABORTED. */
+static int connect_result(const struct connection *c)
+{
+	const struct sockaddr_in any = { .sin_family = AF_INET };
+
+	return connect(c->fd, (const struct sockaddr *)&any, sizeof any) ? errno : 0;
+}
+
 static void connect_finished(struct connection *c)
 {
-	c->error = socket_error(c->fd);
+	c->error = connect_result(c);
+	if (c->error == EALREADY)
+		return; /* an event of before the connect */
 	c->state = c->error ? CONNECTION_IDLE : CONNECTION_ESTABLISHED;
 	c->writable = !c->error;
 	c->connect_reply = true;

@@ -36,8 +36,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="tests/bench/run",
         description=__doc__,
-        epilog="example: ./tests/bench/run --quick --only send --only requests-32 --json bench.json. Needs
-        root (network " "namespaces) and two cores that nothing else uses.",
+        epilog="example: ./tests/bench/run --quick --only send --only requests-32 --json bench.json. "
+        "Needs root (network namespaces) and two cores that nothing else uses.",
     )
     parser.add_argument(
         "--quick",
