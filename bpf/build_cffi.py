@@ -8,10 +8,81 @@ from pathlib import Path
 from cffi import FFI
 
 CDEF = """
+struct xdp_program;
+struct xdp_multiprog;
+struct bpf_object;
+enum xdp_attach_mode { XDP_MODE_UNSPEC, XDP_MODE_NATIVE, XDP_MODE_SKB, XDP_MODE_HW, ... };
+
+struct xdp_program *xdp_program__open_file(const char *filename, const char *section_name, void *opts);
+long libxdp_get_error(const void *ptr);
+int xdp_program__set_xdp_frags_support(struct xdp_program *prog, bool frags);
+int xdp_program__attach(struct xdp_program *prog, int ifindex, enum xdp_attach_mode mode, unsigned int flags);
+int xdp_program__detach(struct xdp_program *prog, int ifindex, enum xdp_attach_mode mode, unsigned int flags);
+void xdp_program__close(struct xdp_program *prog);
+struct bpf_object *xdp_program__bpf_obj(struct xdp_program *prog);
+const char *xdp_program__name(const struct xdp_program *prog);
+uint32_t xdp_program__id(const struct xdp_program *prog);
+
+struct xdp_multiprog *xdp_multiprog__get_from_ifindex(int ifindex);
+struct xdp_program *xdp_multiprog__main_prog(const struct xdp_multiprog *mp);
+enum xdp_attach_mode xdp_multiprog__attach_mode(const struct xdp_multiprog *mp);
+int xdp_multiprog__detach(struct xdp_multiprog *mp);
+void xdp_multiprog__close(struct xdp_multiprog *mp);
+
+int bpf_object__find_map_fd_by_name(const struct bpf_object *obj, const char *name);
+int bpf_map_update_elem(int fd, const void *key, const void *value, uint64_t flags);
+int bpf_map_lookup_elem(int fd, const void *key, void *value);
+int bpf_map_delete_elem(int fd, const void *key);
+int libbpf_num_possible_cpus(void);
+
+void xts_bpf_catch_messages(void);
+const char *xts_bpf_messages(void);
 """
 
-PRELUDE = """
+PRELUDE = r"""
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
 #include <xdp/libxdp.h>
+
+/* What libbpf and libxdp would print, the kernel's extended acknowledgement included, kept for the text of an error.
+ * One thread loads programs at a time. */
+static char messages[8192];
+
+static void keep(const char *format, va_list arguments)
+{
+	size_t used = strlen(messages);
+
+	vsnprintf(messages + used, sizeof messages - used, format, arguments);
+}
+
+static int keep_libbpf(enum libbpf_print_level level, const char *format, va_list arguments)
+{
+	if (level <= LIBBPF_WARN)
+		keep(format, arguments);
+	return 0;
+}
+
+static int keep_libxdp(enum libxdp_print_level level, const char *format, va_list arguments)
+{
+	if (level <= LIBXDP_WARN)
+		keep(format, arguments);
+	return 0;
+}
+
+static void xts_bpf_catch_messages(void)
+{
+	messages[0] = 0;
+	libbpf_set_print(keep_libbpf);
+	libxdp_set_print(keep_libxdp);
+}
+
+static const char *xts_bpf_messages(void)
+{
+	return messages;
+}
 """
 
 

@@ -1,12 +1,84 @@
-/* Steers XDP-Transport frames to the AF_XDP sockets. */
+/*
+ * Steers XDP-Transport frames to the AF_XDP socket of the queue they arrive on, and is the only guard on the receiving
+ * side: whoever holds a queue's socket can send any frame on the wire. Frames of our EtherType that are too short, come
+ * from another station than the peer, or have no socket are dropped and counted; all other traffic is the kernel's
+ * (or dropped, on an interface that carries nothing else). Declared for fragments: only the head is looked at, which is
+ * in the linear part.
+ */
 #include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
+
+#define HEAD_BYTES 24 /* Ethernet header and the fields common to all messages: XTS_HEAD_BYTES */
+#define QUEUES_MAX 256
+
+/* One program is loaded per interface, so this is per interface. Mirrored in xts_bpf/program.py. */
+struct xts_steer_config {
+	__u16 ethertype; /* network order */
+	__u8 peer_mac[6];
+	__u8 exclusive;  /* drop what is not ours instead of passing it */
+	__u8 reserved[7];
+};
+
+/* Index of the counters. Mirrored in xts_bpf/program.py. */
+enum { ADMITTED, PASSED, FOREIGN, MALFORMED, NO_SOCKET, OTHERS_DROPPED, COUNTERS };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, QUEUES_MAX);
+	__type(key, __u32);
+	__type(value, __u32);
+} xts_sockets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct xts_steer_config);
+} xts_config SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, COUNTERS);
+	__type(key, __u32);
+	__type(value, __u64);
+} xts_counters SEC(".maps");
+
+static __always_inline int count(__u32 counter, int action)
+{
+	__u64 *value = bpf_map_lookup_elem(&xts_counters, &counter);
+
+	if (value)
+		(*value)++;
+	return action;
+}
+
+static __always_inline int same_station(const __u8 *a, const __u8 *b)
+{
+	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3] && a[4] == b[4] && a[5] == b[5];
+}
 
 SEC("xdp.frags")
 int xts_steer(struct xdp_md *context)
 {
-	(void)context;
-	return XDP_PASS;
+	void *data = (void *)(long)context->data;
+	void *end = (void *)(long)context->data_end;
+	struct ethhdr *ethernet = data;
+	__u32 zero = 0;
+	struct xts_steer_config *config = bpf_map_lookup_elem(&xts_config, &zero);
+
+	if (!config || data + sizeof(*ethernet) > end)
+		return count(PASSED, XDP_PASS);
+	if (ethernet->h_proto != config->ethertype)
+		return config->exclusive ? count(OTHERS_DROPPED, XDP_DROP) : count(PASSED, XDP_PASS);
+	if (data + HEAD_BYTES > end)
+		return count(MALFORMED, XDP_DROP);
+	if (!same_station(ethernet->h_source, config->peer_mac))
+		return count(FOREIGN, XDP_DROP);
+	if (bpf_redirect_map(&xts_sockets, context->rx_queue_index, XDP_DROP) != XDP_REDIRECT)
+		return count(NO_SOCKET, XDP_DROP);
+	return count(ADMITTED, XDP_REDIRECT);
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

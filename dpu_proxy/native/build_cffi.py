@@ -1,8 +1,8 @@
 """Writes the C source of `xts_proxy._native` (cffi, API mode) to the path given as the only argument.
 
-The declarations are taken from the headers themselves, so that a new counter there is a new metric without an edit
-here. cffi reads plain declarations only: preprocessor lines are left out, and of headers with inline functions only
-the structs that are named here are taken.
+The declarations are taken from the headers themselves, so that a new counter there is a new metric without an
+edit here. cffi reads plain declarations only: preprocessor lines are left out, and of headers with inline
+functions only the structs that are named here are taken.
 """
 
 from __future__ import annotations
@@ -20,20 +20,17 @@ PRELUDE = """
 #include "worker.h"
 #include "policy.h"
 #include "sockopt.h"
-#include "shm.h"
-#include "afxdp.h"
 
+#include <sys/prctl.h>
+
+/* In the C library, but in no header of it. */
 int capget(void *header, void *data);
 int capset(void *header, const void *data);
-#include <sys/prctl.h>
 """
 
 #: What is small, or of the system: capabilities and prctl are for sandbox.py.
 CDEF = """
 static const uint32_t XTS_POLICY_NO_RULE;
-int xts_shm_open(struct xts_queue **out, enum xts_shm_side side, int memfd, int host_bell, int proxy_bell,
-                 const struct xts_attach_reply *geometry);
-int xts_afxdp_adopt(struct xts_queue **out, int xsk_fd, int umem_fd, const struct xts_attach_reply *geometry);
 int capget(void *header, void *data);
 int capset(void *header, const void *data);
 int prctl(int option, ...);
@@ -68,9 +65,6 @@ def cdef() -> str:
         definition(MESSAGES / "link.h", "enum xts_link_state"),
         definition(MESSAGES / "link.h", "struct xts_link_stats"),
         definition(MESSAGES / "queue.h", "struct xts_queue_stats"),
-        definition(MESSAGES / "attach.h", "enum xts_queue_kind"),
-        definition(MESSAGES / "attach.h", "struct xts_attach_reply"),
-        definition(MESSAGES / "shm.h", "enum xts_shm_side"),
         declarations(HERE / "worker.h"),
         declarations(HERE / "policy.h"),
         declarations(HERE / "sockopt.h"),

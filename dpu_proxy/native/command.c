@@ -257,10 +257,9 @@ static bool command_sockopt(struct channel *ch, const struct xts_head *head, con
 	if (xts_setsockopt_decode(&m, frame, bytes))
 		return malformed(ch, head);
 	c = target(ch, head->id, m.xts_socket, m.domain, &error);
-	length = m.length;
-	if (c && length > sizeof value) {
-		error = EINVAL;
-	} else if (c) {
+	/* Callers may offer more room than any option has; the kernel does not mind either. */
+	length = m.length < sizeof value ? m.length : (uint32_t)sizeof value;
+	if (c) {
 		memcpy(value, (const uint8_t *)frame + XTS_SETSOCKOPT_BYTES, length);
 		if (head->type == XTS_CMD_SETSOCKOPT)
 			error = -xts_sockopt_set(c->fd, m.level, m.option, value, length);
@@ -283,10 +282,8 @@ static bool command_ioctl(struct channel *ch, const struct xts_head *head, const
 	if (xts_ioctl_decode(&m, frame, bytes))
 		return malformed(ch, head);
 	c = target(ch, head->id, m.xts_socket, m.domain, &error);
-	length = m.length;
-	if (c && length > sizeof value) {
-		error = EINVAL;
-	} else if (c) {
+	length = m.length < sizeof value ? m.length : (uint32_t)sizeof value;
+	if (c) {
 		memcpy(value, (const uint8_t *)frame + XTS_IOCTL_BYTES, length);
 		error = -xts_ioctl_do(c->fd, m.request, value, &length);
 	}
@@ -346,12 +343,16 @@ static bool take_data(struct channel *ch, struct connection *c, uint32_t entry, 
 {
 	struct batch_entry *e = &ch->batch[entry];
 
+	if (c->state != CONNECTION_ESTABLISHED && c->state != CONNECTION_FAILED) {
+		channel_violation(ch, "data on a socket that is not connected", c->proxy_id);
+		return false;
+	}
 	if (xts_credit_receive(&c->grant, length) || c->fin_wanted) {
 		channel_violation(ch, "data beyond credits or after FIN", c->proxy_id);
 		return false;
 	}
-	if (c->state != CONNECTION_ESTABLISHED || c->reset_told)
-		return false; /* it has failed: dropped, and the host knows or will soon */
+	if (c->state == CONNECTION_FAILED || c->reset_told)
+		return false; /* dropped: the host knows or will soon */
 	e->skip = XTS_SEND_BYTES;
 	e->bytes = length;
 	e->next = BATCH_NONE;
@@ -408,7 +409,7 @@ bool command_send(struct channel *ch, const struct xts_head *head, uint32_t entr
 		return kept;
 	if (head->flags & XTS_FLAG_CLOSE) {
 		close_from_host(ch, c, head->flags, m.post_credits);
-	} else if (head->flags & XTS_FLAG_FIN) {
+	} else if (head->flags & XTS_FLAG_FIN && c->state == CONNECTION_ESTABLISHED) {
 		c->fin_wanted = true;
 		c->more = false;
 		if (list_empty(&c->dirty))

@@ -166,14 +166,14 @@ void connection_free(struct connection *c, bool reset)
 
 void connection_wake(struct connection *c)
 {
-	if (c->channel && list_empty(&c->ready))
+	if (c->channel && !c->orphan && list_empty(&c->ready))
 		list_append(&c->channel->ready, &c->ready);
 }
 
 int connection_watch(struct connection *c)
 {
 	struct epoll_event event = {
-		.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
+		.events = EPOLLIN | EPOLLPRI | EPOLLOUT | EPOLLRDHUP | EPOLLET,
 		.data.ptr = &c->watch,
 	};
 
@@ -224,9 +224,20 @@ static int socket_error(int fd)
 	return error;
 }
 
+/* The result of a connect in progress. Asked for by a second connect(2), whose address does not matter: SO_ERROR would
+ * leave the socket "connecting", and Linux would answer the host's next attempt with ECONNABORTED. */
+static int connect_result(const struct connection *c)
+{
+	const struct sockaddr_in any = { .sin_family = AF_INET };
+
+	return connect(c->fd, (const struct sockaddr *)&any, sizeof any) ? errno : 0;
+}
+
 static void connect_finished(struct connection *c)
 {
-	c->error = socket_error(c->fd);
+	c->error = connect_result(c);
+	if (c->error == EALREADY)
+		return; /* an event of before the connect */
 	c->state = c->error ? CONNECTION_IDLE : CONNECTION_ESTABLISHED;
 	c->writable = !c->error;
 	c->connect_reply = true;
@@ -239,10 +250,12 @@ static void connect_finished(struct connection *c)
 
 static void stream_event(struct connection *c, uint32_t events)
 {
-	if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+	if (events & (EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
 		c->readable = true;
-	if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
-		c->read_to_end = true;
+		connection_wake(c);
+	}
+	if (events & (EPOLLPRI | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+		c->read_to_end = true; /* EPOLLPRI: a read stops short at the urgent mark */
 	if (events & EPOLLERR && c->eos_told && !c->error) {
 		int error = socket_error(c->fd); /* nobody reads any more: ask */
 
@@ -253,10 +266,6 @@ static void stream_event(struct connection *c, uint32_t events)
 		c->writable = true;
 		if (c->spill.bytes)
 			connection_flush(c); /* may free an orphan: nothing of c after this */
-		else
-			connection_wake(c);
-	} else {
-		connection_wake(c);
 	}
 }
 

@@ -18,6 +18,7 @@
 #include "channel.h"
 
 #define EVENTS 64
+#define LAST_ROUNDS (2 * (int)(XTS_FRAME_WINDOW_MAX / CHANNEL_BATCH))
 #define SLOT_WAIT_MS 1 /* a transmit slot comes back without telling anybody */
 #define TICK_MS 5
 
@@ -95,7 +96,8 @@ static void handle_event(struct xts_worker *worker, const struct epoll_event *ev
 	case WATCH_LIFE:
 		ch = list_entry(watch, struct channel, life_watch);
 		if (!ch->dying) {
-			while (channel_receive(ch)) /* what the process sent before it ended */
+			/* What the process sent before it ended; bounded, should it live and go on sending. */
+			for (int rounds = 0; rounds < LAST_ROUNDS && channel_receive(ch); rounds++)
 				;
 			ch->dying = true;
 			worker->state.stats.goodbyes++;

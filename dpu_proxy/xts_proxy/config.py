@@ -26,7 +26,7 @@ from xts_proxy.toml_positions import Place, Position, dotted, locate
 
 #: Identifiers have 20 bits for the index, and 0 is never one (messages/PROTOCOL.md).
 SOCKETS_MAX = (1 << 20) - 1
-#: Each rule counts once for each of its port ranges with each of its queue ranges; they are searched in order.
+#: Each rule counts once for each pair of its port and queue ranges; they are searched in order.
 RULES_MAX = 4096
 #: Post credits held by one peer never exceed 1 GiB (XTS_CREDITS_MAX).
 WINDOW_KIB_MAX = 1 << 20
@@ -305,7 +305,8 @@ def _together(config: Config) -> Iterator[tuple[KeyPath, str]]:
         yield ("limits", "window_max_kib"), problem
     flat = sum(len(rule.ports.pairs) * len(rule.queues.pairs) for rule in config.policy.rule)
     if flat > RULES_MAX:
-        yield ("policy", "rule"), f"{flat} combinations of port and queue ranges; at most {RULES_MAX} are taken"
+        problem = f"{flat} combinations of port and queue ranges; at most {RULES_MAX} are taken"
+        yield ("policy", "rule"), problem
     paths = {"endpoint": proxy.endpoint, "metrics": proxy.metrics.unix_path}
     for name, path in paths.items():
         if path == proxy.control:

@@ -1,8 +1,8 @@
 """Policy in Python: the file's rules as the workers take them, and the same decision explained to people.
 
-`decide()` reads the rules as they stand in the file and asks `ipaddress`; the workers match the flattened rules of
-`flatten()` bit by bit (native/policy.c). The tests hold one against the other. What both do with IPv4-mapped and
-unspecified addresses is explained in native/policy.h.
+`decide()` reads the rules as they stand in the file and asks `ipaddress`; the workers match the flattened rules
+of `flatten()` bit by bit (native/policy.c). The tests hold one against the other. What both do with IPv4-mapped
+and unspecified addresses is explained in native/policy.h.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Decision:
 
 
 def decide(policy: Policy, action: Action, queue_id: int, address: IPAddress, port: int) -> Decision:
-    """What the policy says to a host on queue `queue_id` that connects to, or listens on, address and port."""
+    """What the policy says to queue `queue_id` that connects to, or listens on, address and port."""
     for index, rule in enumerate(policy.rule):
         if (
             Action[rule.what.upper()] & action

@@ -1,4 +1,9 @@
-"""Writes the C source of `xts_socket._native` (cffi, API mode) to the path given as the only argument."""
+"""Writes the C source of `xts_socket._native` (cffi, API mode) to the path given as the only argument.
+
+Python calls the thin functions of python_calls.h, which see to waiting with a timeout and report errors as
+results. Pointers are declared as `void *` where Python passes bytes or a buffer: cffi then hands over their
+address without making an object first.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +13,142 @@ from pathlib import Path
 from cffi import FFI
 
 CDEF = """
+int xts_py_socket(int domain, int type, int protocol);
+int xts_py_close(int s);
+int xts_py_getsockopt(int s, int level, int option, void *value, unsigned int *length);
+int xts_py_getsockopt_int(int s, int level, int option, int *value);
+int xts_py_setsockopt(int s, int level, int option, const void *value, unsigned int length);
+int xts_py_setsockopt_int(int s, int level, int option, int value);
+int xts_py_bind(int s, const void *address, unsigned int length);
+int xts_py_connect(int s, const void *address, unsigned int length);
+int xts_py_listen(int s, int backlog);
+int xts_py_getsockname(int s, void *address, unsigned int *length);
+int xts_py_getpeername(int s, void *address, unsigned int *length);
+int xts_py_shutdown(int s, int how);
+int xts_py_fileno(int s);
+int xts_py_fcntl(int s, int command, int argument);
+int xts_py_ioctl(int s, unsigned long request, void *argument);
+int xts_py_ioctl_int(int s, unsigned long request, int argument);
+
+struct iovec {
+    void *iov_base;
+    size_t iov_len;
+};
+struct msghdr {
+    void *msg_name;
+    unsigned int msg_namelen;
+    struct iovec *msg_iov;
+    size_t msg_iovlen;
+    void *msg_control;
+    size_t msg_controllen;
+    int msg_flags;
+};
+
+ssize_t xts_py_accept(int s, void *address, unsigned int *length, int64_t timeout_ms);
+ssize_t xts_py_send(int s, const void *data, size_t bytes, int flags, int64_t timeout_ms);
+ssize_t xts_py_sendto(int s, const void *data, size_t bytes, int flags, const void *address,
+                      unsigned int length, int64_t timeout_ms);
+ssize_t xts_py_sendmsg(int s, const struct msghdr *message, int flags, int64_t timeout_ms);
+ssize_t xts_py_recv(int s, void *data, size_t bytes, int flags, int64_t timeout_ms);
+ssize_t xts_py_recvfrom(int s, void *data, size_t bytes, int flags, void *address, unsigned int *length,
+                        int64_t timeout_ms);
+ssize_t xts_py_recvmsg(int s, struct msghdr *message, int flags, int64_t timeout_ms);
+ssize_t xts_py_poll(int s, int events, int64_t timeout_ms);
+
+void *xts_epoll_ctx_create_flags(unsigned flags);
+int xts_epoll_fd(void *ectx);
+void xts_epoll_ctx_destroy(void *ectx);
+void xts_flush(void);
+#define XTS_EPOLL_BATCH ...
+#define XTS_PY_EVENTS_MAX ...
+int xts_py_epoll_ctl(void *ectx, int op, int s, uint32_t events);
+ssize_t xts_py_epoll_wait(void *ectx, int32_t *pairs, int maxevents, int64_t timeout_ms);
+int xts_py_epoll_now(void *ectx, int32_t *pairs, int maxevents);
+
+struct xts_options {
+    size_t size;
+    const char *endpoint;
+    uint32_t spin_us;
+    uint32_t window_bytes;
+    uint32_t window_bytes_max;
+    uint32_t frame_window;
+    const char *pcap;
+    ...;
+};
+int xts_py_configure(const struct xts_options *options);
+
+struct xts_info {
+    size_t size;
+    char queue_kind[16];
+    char interface[16];
+    uint32_t queue_id;
+    uint32_t link_state;
+    int32_t link_error;
+    uint32_t frame_window, frame_credits, largest_message;
+    uint32_t sockets;
+    uint64_t features, epoch;
+    uint64_t sent_frames, received_frames, sent_acks, received_acks, kicks, sleeps, spins, malformed;
+    ...;
+};
+int xts_py_get_info(struct xts_info *info);
+
+/* What `xts status` reads: messages/native/attach.h and status.h. */
+#define XTS_ATTACH_STATUS_MAGIC ...
+#define XTS_ATTACH_VERSION ...
+#define XTS_STATUS_MAGIC ...
+#define XTS_STATUS_VERSION ...
+#define XTS_STATUS_ENTRIES ...
+#define XTS_QUEUE_AFXDP ...
+#define XTS_QUEUE_SHM ...
+
+struct xts_attach_request {
+    uint32_t magic, version;
+    uint32_t umem_bytes_max;
+    uint32_t frame_window_max;
+    char program[64];
+};
+struct xts_attach_listing {
+    uint32_t magic, version;
+    uint32_t kind, queue_id;
+    uint64_t epoch;
+    int32_t pid;
+    uint32_t uid;
+    char program[64];
+};
+struct xts_endpoint {
+    uint16_t port;
+    uint8_t ip_version;
+    uint32_t scope_id;
+    uint8_t address[16];
+};
+struct xts_status_entry {
+    uint32_t xts_socket, proxy_id;
+    uint8_t state;
+    uint32_t recv_queue;
+    uint32_t send_credits;
+    uint32_t recv_window;
+    uint32_t recv_unadvertised;
+    int32_t error;
+    uint64_t sent_bytes, received_bytes;
+    struct xts_endpoint local, peer;
+    ...;
+};
+struct xts_status_page {
+    uint32_t magic, version;
+    uint32_t entries;
+    uint32_t used;
+    uint32_t link_state;
+    uint32_t frame_credits;
+    uint32_t sockets;
+    uint64_t sleeps, spins;
+    ...;
+};
 """
 
 PRELUDE = """
-#include "xts.h"
+#include "attach.h"
+#include "status.h"
+#include "python_calls.h"
 """
 
 

@@ -1,0 +1,258 @@
+"""Offloaded TCP sockets: an application's socket calls carried out by an offload proxy on a SmartNIC or DPU.
+
+`import xts_socket as socket` works for ordinary TCP code: the `socket` class, `create_connection`,
+`create_server` and the constants, resolvers and exceptions of the standard module are here. Beside them:
+`epoll` for many sockets, `info()` and `configure()` for this process's attachment, and the paper's functions
+by name (`xts_socket`, `xts_connect`, ...).
+
+Names are resolved on the host; addresses and interfaces are the device's. `socketpair`, `fromfd` and families
+other than AF_INET and AF_INET6 are not offloaded and not here.
+"""
+
+from __future__ import annotations
+
+import socket as _standard
+from socket import (
+    AF_INET,
+    AF_INET6,
+    AF_UNSPEC,
+    AI_PASSIVE,
+    INADDR_ANY,
+    IPPROTO_IP,
+    IPPROTO_IPV6,
+    IPPROTO_TCP,
+    IPV6_V6ONLY,
+    MSG_DONTWAIT,
+    MSG_MORE,
+    MSG_NOSIGNAL,
+    MSG_PEEK,
+    MSG_WAITALL,
+    SHUT_RD,
+    SHUT_RDWR,
+    SHUT_WR,
+    SO_BROADCAST,
+    SO_ERROR,
+    SO_KEEPALIVE,
+    SO_LINGER,
+    SO_RCVBUF,
+    SO_REUSEADDR,
+    SO_REUSEPORT,
+    SO_SNDBUF,
+    SO_TYPE,
+    SOCK_CLOEXEC,
+    SOCK_NONBLOCK,
+    SOCK_STREAM,
+    SOL_SOCKET,
+    SOMAXCONN,
+    TCP_CONGESTION,
+    TCP_CORK,
+    TCP_INFO,
+    TCP_KEEPCNT,
+    TCP_KEEPIDLE,
+    TCP_KEEPINTVL,
+    TCP_MAXSEG,
+    TCP_NODELAY,
+    TCP_QUICKACK,
+    TCP_USER_TIMEOUT,
+    AddressFamily,
+    SocketIO,
+    SocketKind,
+    gaierror,
+    getaddrinfo,
+    getdefaulttimeout,
+    getfqdn,
+    gethostbyaddr,
+    gethostbyname,
+    gethostbyname_ex,
+    gethostname,
+    getnameinfo,
+    getservbyname,
+    getservbyport,
+    has_ipv6,
+    herror,
+    htonl,
+    htons,
+    inet_aton,
+    inet_ntoa,
+    inet_ntop,
+    inet_pton,
+    ntohl,
+    ntohs,
+    setdefaulttimeout,
+)
+
+from ._connect import create_connection, create_server, has_dualstack_ipv6
+from ._epoll import epoll
+from ._paper import (
+    xts_accept,
+    xts_bind,
+    xts_close,
+    xts_connect,
+    xts_epoll,
+    xts_epoll_ctl,
+    xts_epoll_ctx_create,
+    xts_epoll_ctx_destroy,
+    xts_fcntl,
+    xts_fileno,
+    xts_getpeername,
+    xts_getsockname,
+    xts_getsockopt,
+    xts_ioctl,
+    xts_listen,
+    xts_recv,
+    xts_recvfrom,
+    xts_recvmsg,
+    xts_send,
+    xts_sendmsg,
+    xts_sendto,
+    xts_setsockopt,
+    xts_socket,
+)
+from ._socket import socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._info import SPIN_NEVER, Info, configure, info
+
+SocketType = socket
+error = OSError
+timeout = TimeoutError
+
+__all__ = [
+    "AF_INET",
+    "AF_INET6",
+    "AF_UNSPEC",
+    "AI_PASSIVE",
+    "INADDR_ANY",
+    "IPPROTO_IP",
+    "IPPROTO_IPV6",
+    "IPPROTO_TCP",
+    "IPV6_V6ONLY",
+    "MSG_DONTWAIT",
+    "MSG_MORE",
+    "MSG_NOSIGNAL",
+    "MSG_PEEK",
+    "MSG_WAITALL",
+    "SHUT_RD",
+    "SHUT_RDWR",
+    "SHUT_WR",
+    "SOCK_CLOEXEC",
+    "SOCK_NONBLOCK",
+    "SOCK_STREAM",
+    "SOL_SOCKET",
+    "SOMAXCONN",
+    "SO_BROADCAST",
+    "SO_ERROR",
+    "SO_KEEPALIVE",
+    "SO_LINGER",
+    "SO_RCVBUF",
+    "SO_REUSEADDR",
+    "SO_REUSEPORT",
+    "SO_SNDBUF",
+    "SO_TYPE",
+    "SPIN_NEVER",
+    "TCP_CONGESTION",
+    "TCP_CORK",
+    "TCP_INFO",
+    "TCP_KEEPCNT",
+    "TCP_KEEPIDLE",
+    "TCP_KEEPINTVL",
+    "TCP_MAXSEG",
+    "TCP_NODELAY",
+    "TCP_QUICKACK",
+    "TCP_USER_TIMEOUT",
+    "AddressFamily",
+    "Info",
+    "SocketIO",
+    "SocketKind",
+    "SocketType",
+    "configure",
+    "create_connection",
+    "create_server",
+    "epoll",
+    "error",
+    "gaierror",
+    "getaddrinfo",
+    "getdefaulttimeout",
+    "getfqdn",
+    "gethostbyaddr",
+    "gethostbyname",
+    "gethostbyname_ex",
+    "gethostname",
+    "getnameinfo",
+    "getservbyname",
+    "getservbyport",
+    "has_dualstack_ipv6",
+    "has_ipv6",
+    "herror",
+    "htonl",
+    "htons",
+    "inet_aton",
+    "inet_ntoa",
+    "inet_ntop",
+    "inet_pton",
+    "info",
+    "ntohl",
+    "ntohs",
+    "setdefaulttimeout",
+    "socket",
+    "timeout",
+    "xts_accept",
+    "xts_bind",
+    "xts_close",
+    "xts_connect",
+    "xts_epoll",
+    "xts_epoll_ctl",
+    "xts_epoll_ctx_create",
+    "xts_epoll_ctx_destroy",
+    "xts_fcntl",
+    "xts_fileno",
+    "xts_getpeername",
+    "xts_getsockname",
+    "xts_getsockopt",
+    "xts_ioctl",
+    "xts_listen",
+    "xts_recv",
+    "xts_recvfrom",
+    "xts_recvmsg",
+    "xts_send",
+    "xts_sendmsg",
+    "xts_sendto",
+    "xts_setsockopt",
+    "xts_socket",
+]
+
+_PREFIXES = tuple(
+    [
+        "AF_",
+        "AI_",
+        "EAI_",
+        "INADDR_",
+        "IPPORT_",
+        "IPPROTO_",
+        "IPV6_",
+        "IP_",
+        "MSG_",
+        "NI_",
+        "SHUT_",
+        "SOCK_",
+        "SOL_",
+        "SO_",
+        "TCP_",
+    ]
+)
+
+
+def __getattr__(name: str) -> object:
+    """The rest of the standard module's constants; and _info, whose import (dataclasses) costs more than all
+    others."""
+    if name in ("SPIN_NEVER", "Info", "configure", "info"):
+        from . import _info
+
+        value: object = getattr(_info, name)
+    elif name.startswith(_PREFIXES) and hasattr(_standard, name):
+        value = getattr(_standard, name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value

@@ -41,10 +41,12 @@ def declarations(header: str) -> str:
     """What cffi needs of a header."""
     text = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL).replace("\\\n", " ")
     text = re.sub(r"//[^\n]*", "", text)
-    numbers = re.findall(r"^#define (\w+) (-?\w+)[ \t]*$", text, re.MULTILINE)
-    sums = re.findall(r"^#define (\w+) (\([^\n]*\))[ \t]*$", text, re.MULTILINE)
+    numbers = re.findall(r"^#define (\w+) +(-?\w+)[ \t]*$", text, re.MULTILINE)
+    sums = re.findall(r"^#define (\w+) +(\([^\n]*\))[ \t]*$", text, re.MULTILINE)
     text = re.sub(r"^#[^\n]*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"^_Static_assert\(.*?\);", "", text, flags=re.MULTILINE | re.DOTALL)
+    # The packed layout structs are there for the assertions alone; Python decodes through the functions.
+    text = re.sub(r"^struct xts_wire_\w+ \{[^}]*\} __attribute__\(\(packed\)\);", "", text, flags=re.MULTILINE)
     defines = "".join(f"#define {name} {value}\n" for name, value in numbers if value[0].isdigit())
     return defines + "".join(f"#define {name} ...\n" for name, _ in sums) + cut_bodies(text)
 

@@ -292,8 +292,8 @@ void xts_link_recycled(struct xts_link *link)
 
 unsigned xts_link_credits(const struct xts_link *link)
 {
-	if (link->state != XTS_LINK_UP)
-		return 0;
+	if (link->state != XTS_LINK_UP || (link->due & DUE_HELLO_ACK))
+		return 0; /* nothing may overtake the HELLO_ACK: the peer would drop it */
 	return (unsigned)link->frame_window - in_flight(link);
 }
 
@@ -311,7 +311,6 @@ void xts_link_seal(struct xts_link *link, void *frame)
 	fill_ethernet(link, frame);
 	link->acked_to_peer = link->recycled;
 	link->sent++;
-	link->traffic = true;
 	link->stats.sent_frames++;
 }
 
@@ -429,8 +428,12 @@ uint64_t xts_link_deadline_ns(const struct xts_link *link)
 {
 	const struct xts_link_config *config = &link->config;
 
-	if (link->state == XTS_LINK_OPENING && config->role == XTS_LINK_HOST)
-		return link->hello_ns + HELLO_REPEAT_NS;
+	if (link->state == XTS_LINK_OPENING && config->role == XTS_LINK_HOST) {
+		uint64_t repeat_ns = link->hello_ns + HELLO_REPEAT_NS;
+		uint64_t dead_ns = link->opened_ns + ms_to_ns(config->dead_ms);
+
+		return config->dead_ms && dead_ns < repeat_ns ? dead_ns : repeat_ns;
+	}
 	if (link->state != XTS_LINK_UP || !link->watching || !config->ping_ms)
 		return UINT64_MAX;
 	if (link->pinged_ns)

@@ -90,7 +90,7 @@ struct xts_link {
 	/* Control frames due, and time. */
 	uint8_t due;              /* bits, private to link.c */
 	bool watching;
-	bool traffic;             /* anything sequenced in this epoch */
+	bool traffic;             /* a sequenced message has arrived in this epoch */
 	uint64_t ping_token, pong_token;
 	uint64_t heard_ns;        /* last frame received */
 	uint64_t pinged_ns;       /* when the outstanding ping went out, 0 for none */
@@ -117,7 +117,8 @@ enum xts_link_verdict xts_link_receive(struct xts_link *link, const void *head, 
  * link->epoch with the one in force when it was delivered. */
 void xts_link_recycled(struct xts_link *link);
 
-/* How many sequenced messages may be sent now: 0 while opening, down, or out of frame credits. */
+/* How many sequenced messages may be sent now: 0 while opening, before the HELLO_ACK is written, down, or out of frame
+ * credits. */
 unsigned xts_link_credits(const struct xts_link *link);
 
 /* Completes an encoded sequenced message for sending: Ethernet header, sequence number, frame_ack. Takes a frame

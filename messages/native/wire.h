@@ -2,114 +2,475 @@
 #ifndef XTS_WIRE_H
 #define XTS_WIRE_H
 
+#include <linux/types.h>
+
+#define XTS_WIRE_VERSION       1u
+#define XTS_ETHERTYPE          0x855Bu
+#define XTS_ETH_BYTES          14u
+#define XTS_HEAD_BYTES         24u
+#define XTS_ETH_MIN_BYTES      60u
+#define XTS_FRAME_BYTES_MAX    61440u
+#define XTS_FRAME_BYTES_SINGLE 3840u
+#define XTS_FRAME_WINDOW_MAX   128u
+#define XTS_FRAME_WINDOW_MIN   4u
+#define XTS_CONTROL_RESERVE    32u
+#define XTS_CREDITS_MAX        1073741824u
+
+enum xts_msg_type {
+	XTS_CMD_CONNECT       = 1,  /* host: start a connection */
+	XTS_REPLY_CONNECT_ACK = 2,  /* proxy: the connection is established, or error says why not */
+	XTS_CMD_LISTEN        = 3,  /* host: start a listener; each post credit is one connection of the backlog */
+	XTS_REPLY_LISTEN_ACK  = 4,  /* proxy: the listener has started, or error says why not */
+	XTS_REPLY_NEWCONN     = 5,  /* proxy: a listener has a new connection; takes one of its post credits */
+	XTS_CMD_NEWCONN_ACK   = 6,  /* host: the new connection has an XTS socket; an error refuses it (reset) */
+	XTS_CMD_SEND          = 7,  /* host: data, post credits, and the ways of closing; length 0 is a pure credit
+	                             * advertisement. On a listener, post_credits returns accepted connections */
+	XTS_REPLY_RECV        = 8,  /* proxy: received data, post credits, end of stream, failure, end of close */
+	XTS_LINK_HELLO        = 16, /* host: opens the link; resets whatever an earlier epoch left */
+	XTS_LINK_HELLO_ACK    = 17, /* proxy: the link is up with these values, or error refuses it */
+	XTS_LINK_FRAME_ACK    = 18, /* both: frame_ack, when nothing else is there to carry it */
+	XTS_LINK_PING         = 19, /* both: answer me */
+	XTS_LINK_PONG         = 20, /* both: answer to a ping */
+	XTS_LINK_GOODBYE      = 21, /* both: this epoch has ended; error says why (0: orderly) */
+	XTS_CMD_BIND          = 32, /* host: bind(2) */
+	XTS_REPLY_BIND_ACK    = 33, /* proxy: answer to bind */
+	XTS_CMD_SETSOCKOPT    = 34, /* host: setsockopt(2), against the proxy's allow-list */
+	XTS_CMD_GETSOCKOPT    = 35, /* host: getsockopt(2); the payload is the value passed in, for options that read
+	                             * it */
+	XTS_REPLY_SOCKOPT_ACK = 36, /* proxy: answer to either; the payload is the option's value */
+	XTS_CMD_IOCTL         = 37, /* host: ioctl(2); ULP push and end of peek mode later */
+	XTS_REPLY_IOCTL_ACK   = 38, /* proxy: answer to ioctl; the payload is its result */
+};
+
+#define XTS_FLAG_FIN    0x01u /* no more data from the host: half-close (shutdown SHUT_WR) */
+#define XTS_FLAG_CLOSE  0x02u /* the host has closed the socket; the proxy confirms with CLOSED */
+#define XTS_FLAG_ABORT  0x04u /* with CLOSE: reset the connection, drop what is not sent (SO_LINGER 0, unread data) */
+#define XTS_FLAG_LINGER 0x08u /* with CLOSE: confirm only when all data is acknowledged by the TCP peer */
+#define XTS_FLAG_MORE   0x10u /* more data follows at once (MSG_MORE) */
+#define XTS_FLAG_EOS    0x20u /* end of stream: the TCP peer has sent FIN */
+#define XTS_FLAG_RESET  0x40u /* the connection has failed; error says how */
+#define XTS_FLAG_CLOSED 0x80u /* answer to CLOSE: both identifiers are free */
+
+/* The fixed part of each message in bytes, Ethernet header included. */
+#define XTS_CONNECT_BYTES       60u
+#define XTS_CONNECT_ACK_BYTES   80u
+#define XTS_LISTEN_BYTES        44u
+#define XTS_LISTEN_ACK_BYTES    56u
+#define XTS_NEWCONN_BYTES       80u
+#define XTS_NEWCONN_ACK_BYTES   32u
+#define XTS_SEND_BYTES          32u
+#define XTS_RECV_BYTES          32u
+#define XTS_HELLO_BYTES         60u
+#define XTS_HELLO_ACK_BYTES     52u
+#define XTS_FRAME_ACK_BYTES     24u
+#define XTS_PING_BYTES          32u
+#define XTS_PONG_BYTES          32u
+#define XTS_GOODBYE_BYTES       32u
+#define XTS_BIND_BYTES          60u
+#define XTS_BIND_ACK_BYTES      56u
+#define XTS_SETSOCKOPT_BYTES    48u
+#define XTS_GETSOCKOPT_BYTES    48u
+#define XTS_SOCKOPT_ACK_BYTES   36u
+#define XTS_IOCTL_BYTES         44u
+#define XTS_IOCTL_ACK_BYTES     36u
+
+/* The layout on the wire: packed, network byte order. Not for memory that a peer can still change. */
+
+struct xts_wire_endpoint {
+	__be16 port;
+	__u8 ip_version;
+	__u8 reserved;
+	__be32 scope_id;
+	__u8 address[16];
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_endpoint) == 24, "endpoint: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_endpoint, port) == 0, "endpoint.port: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_endpoint, ip_version) == 2, "endpoint.ip_version: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_endpoint, reserved) == 3, "endpoint.reserved: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_endpoint, scope_id) == 4, "endpoint.scope_id: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_endpoint, address) == 8, "endpoint.address: offset");
+
+struct xts_wire_head {
+	__u8 destination[6];
+	__u8 source[6];
+	__be16 ethertype;
+	__u8 type;
+	__u8 seqno;
+	__u8 frame_ack;
+	__u8 flags;
+	__be16 error;
+	__be32 id;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_head) == 24, "head: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_head, destination) == 0, "head.destination: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_head, source) == 6, "head.source: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_head, ethertype) == 12, "head.ethertype: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_head, type) == 14, "head.type: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_head, seqno) == 15, "head.seqno: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_head, frame_ack) == 16, "head.frame_ack: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_head, flags) == 17, "head.flags: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_head, error) == 18, "head.error: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_head, id) == 20, "head.id: offset");
+
+struct xts_wire_connect {
+	struct xts_wire_head head;
+	__be32 xts_socket;
+	__be32 post_credits;
+	__be32 domain;
+	struct xts_wire_endpoint peer;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_connect) == 60, "connect: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_connect, head) == 0, "connect.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_connect, xts_socket) == 24, "connect.xts_socket: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_connect, post_credits) == 28, "connect.post_credits: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_connect, domain) == 32, "connect.domain: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_connect, peer) == 36, "connect.peer: offset");
+_Static_assert(XTS_CONNECT_BYTES == sizeof(struct xts_wire_connect), "connect: constant");
+
+struct xts_wire_connect_ack {
+	struct xts_wire_head head;
+	__be32 proxy_id;
+	__be32 post_credits;
+	struct xts_wire_endpoint local;
+	struct xts_wire_endpoint peer;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_connect_ack) == 80, "connect_ack: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_connect_ack, head) == 0, "connect_ack.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_connect_ack, proxy_id) == 24, "connect_ack.proxy_id: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_connect_ack, post_credits) == 28, "connect_ack.post_credits: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_connect_ack, local) == 32, "connect_ack.local: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_connect_ack, peer) == 56, "connect_ack.peer: offset");
+_Static_assert(XTS_CONNECT_ACK_BYTES == sizeof(struct xts_wire_connect_ack), "connect_ack: constant");
+
+struct xts_wire_listen {
+	struct xts_wire_head head;
+	__be32 xts_socket;
+	__be32 token;
+	__be32 post_credits;
+	__be32 domain;
+	__be32 backlog;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_listen) == 44, "listen: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_listen, head) == 0, "listen.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_listen, xts_socket) == 24, "listen.xts_socket: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_listen, token) == 28, "listen.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_listen, post_credits) == 32, "listen.post_credits: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_listen, domain) == 36, "listen.domain: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_listen, backlog) == 40, "listen.backlog: offset");
+_Static_assert(XTS_LISTEN_BYTES == sizeof(struct xts_wire_listen), "listen: constant");
+
+struct xts_wire_listen_ack {
+	struct xts_wire_head head;
+	__be32 proxy_id;
+	__be32 token;
+	struct xts_wire_endpoint local;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_listen_ack) == 56, "listen_ack: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_listen_ack, head) == 0, "listen_ack.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_listen_ack, proxy_id) == 24, "listen_ack.proxy_id: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_listen_ack, token) == 28, "listen_ack.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_listen_ack, local) == 32, "listen_ack.local: offset");
+_Static_assert(XTS_LISTEN_ACK_BYTES == sizeof(struct xts_wire_listen_ack), "listen_ack: constant");
+
+struct xts_wire_newconn {
+	struct xts_wire_head head;
+	__be32 proxy_id;
+	__be32 post_credits;
+	struct xts_wire_endpoint local;
+	struct xts_wire_endpoint peer;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_newconn) == 80, "newconn: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_newconn, head) == 0, "newconn.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_newconn, proxy_id) == 24, "newconn.proxy_id: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_newconn, post_credits) == 28, "newconn.post_credits: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_newconn, local) == 32, "newconn.local: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_newconn, peer) == 56, "newconn.peer: offset");
+_Static_assert(XTS_NEWCONN_BYTES == sizeof(struct xts_wire_newconn), "newconn: constant");
+
+struct xts_wire_newconn_ack {
+	struct xts_wire_head head;
+	__be32 xts_socket;
+	__be32 post_credits;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_newconn_ack) == 32, "newconn_ack: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_newconn_ack, head) == 0, "newconn_ack.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_newconn_ack, xts_socket) == 24, "newconn_ack.xts_socket: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_newconn_ack, post_credits) == 28, "newconn_ack.post_credits: offset");
+_Static_assert(XTS_NEWCONN_ACK_BYTES == sizeof(struct xts_wire_newconn_ack), "newconn_ack: constant");
+
+struct xts_wire_send {
+	struct xts_wire_head head;
+	__be32 post_credits;
+	__be32 length;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_send) == 32, "send: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_send, head) == 0, "send.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_send, post_credits) == 24, "send.post_credits: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_send, length) == 28, "send.length: offset");
+_Static_assert(XTS_SEND_BYTES == sizeof(struct xts_wire_send), "send: constant");
+
+struct xts_wire_recv {
+	struct xts_wire_head head;
+	__be32 post_credits;
+	__be32 length;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_recv) == 32, "recv: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_recv, head) == 0, "recv.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_recv, post_credits) == 24, "recv.post_credits: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_recv, length) == 28, "recv.length: offset");
+_Static_assert(XTS_RECV_BYTES == sizeof(struct xts_wire_recv), "recv: constant");
+
+struct xts_wire_hello {
+	struct xts_wire_head head;
+	__be16 version;
+	__be16 frame_window;
+	__be32 largest_message;
+	__be64 features;
+	__be64 required;
+	__be64 epoch;
+	__be32 pid;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_hello) == 60, "hello: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_hello, head) == 0, "hello.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_hello, version) == 24, "hello.version: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_hello, frame_window) == 26, "hello.frame_window: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_hello, largest_message) == 28, "hello.largest_message: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_hello, features) == 32, "hello.features: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_hello, required) == 40, "hello.required: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_hello, epoch) == 48, "hello.epoch: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_hello, pid) == 56, "hello.pid: offset");
+_Static_assert(XTS_HELLO_BYTES == sizeof(struct xts_wire_hello), "hello: constant");
+
+struct xts_wire_hello_ack {
+	struct xts_wire_head head;
+	__be16 version;
+	__be16 frame_window;
+	__be32 largest_message;
+	__be64 features;
+	__be64 epoch;
+	__be32 sockets_max;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_hello_ack) == 52, "hello_ack: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_hello_ack, head) == 0, "hello_ack.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_hello_ack, version) == 24, "hello_ack.version: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_hello_ack, frame_window) == 26, "hello_ack.frame_window: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_hello_ack, largest_message) == 28, "hello_ack.largest_message: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_hello_ack, features) == 32, "hello_ack.features: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_hello_ack, epoch) == 40, "hello_ack.epoch: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_hello_ack, sockets_max) == 48, "hello_ack.sockets_max: offset");
+_Static_assert(XTS_HELLO_ACK_BYTES == sizeof(struct xts_wire_hello_ack), "hello_ack: constant");
+
+struct xts_wire_frame_ack {
+	struct xts_wire_head head;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_frame_ack) == 24, "frame_ack: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_frame_ack, head) == 0, "frame_ack.head: offset");
+_Static_assert(XTS_FRAME_ACK_BYTES == sizeof(struct xts_wire_frame_ack), "frame_ack: constant");
+
+struct xts_wire_ping {
+	struct xts_wire_head head;
+	__be64 token;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_ping) == 32, "ping: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_ping, head) == 0, "ping.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_ping, token) == 24, "ping.token: offset");
+_Static_assert(XTS_PING_BYTES == sizeof(struct xts_wire_ping), "ping: constant");
+
+struct xts_wire_pong {
+	struct xts_wire_head head;
+	__be64 token;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_pong) == 32, "pong: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_pong, head) == 0, "pong.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_pong, token) == 24, "pong.token: offset");
+_Static_assert(XTS_PONG_BYTES == sizeof(struct xts_wire_pong), "pong: constant");
+
+struct xts_wire_goodbye {
+	struct xts_wire_head head;
+	__be64 epoch;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_goodbye) == 32, "goodbye: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_goodbye, head) == 0, "goodbye.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_goodbye, epoch) == 24, "goodbye.epoch: offset");
+_Static_assert(XTS_GOODBYE_BYTES == sizeof(struct xts_wire_goodbye), "goodbye: constant");
+
+struct xts_wire_bind {
+	struct xts_wire_head head;
+	__be32 xts_socket;
+	__be32 token;
+	__be32 domain;
+	struct xts_wire_endpoint local;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_bind) == 60, "bind: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_bind, head) == 0, "bind.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_bind, xts_socket) == 24, "bind.xts_socket: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_bind, token) == 28, "bind.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_bind, domain) == 32, "bind.domain: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_bind, local) == 36, "bind.local: offset");
+_Static_assert(XTS_BIND_BYTES == sizeof(struct xts_wire_bind), "bind: constant");
+
+struct xts_wire_bind_ack {
+	struct xts_wire_head head;
+	__be32 proxy_id;
+	__be32 token;
+	struct xts_wire_endpoint local;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_bind_ack) == 56, "bind_ack: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_bind_ack, head) == 0, "bind_ack.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_bind_ack, proxy_id) == 24, "bind_ack.proxy_id: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_bind_ack, token) == 28, "bind_ack.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_bind_ack, local) == 32, "bind_ack.local: offset");
+_Static_assert(XTS_BIND_ACK_BYTES == sizeof(struct xts_wire_bind_ack), "bind_ack: constant");
+
+struct xts_wire_setsockopt {
+	struct xts_wire_head head;
+	__be32 xts_socket;
+	__be32 token;
+	__be32 domain;
+	__be32 level;
+	__be32 option;
+	__be32 length;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_setsockopt) == 48, "setsockopt: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_setsockopt, head) == 0, "setsockopt.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_setsockopt, xts_socket) == 24, "setsockopt.xts_socket: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_setsockopt, token) == 28, "setsockopt.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_setsockopt, domain) == 32, "setsockopt.domain: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_setsockopt, level) == 36, "setsockopt.level: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_setsockopt, option) == 40, "setsockopt.option: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_setsockopt, length) == 44, "setsockopt.length: offset");
+_Static_assert(XTS_SETSOCKOPT_BYTES == sizeof(struct xts_wire_setsockopt), "setsockopt: constant");
+
+struct xts_wire_getsockopt {
+	struct xts_wire_head head;
+	__be32 xts_socket;
+	__be32 token;
+	__be32 domain;
+	__be32 level;
+	__be32 option;
+	__be32 length;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_getsockopt) == 48, "getsockopt: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_getsockopt, head) == 0, "getsockopt.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_getsockopt, xts_socket) == 24, "getsockopt.xts_socket: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_getsockopt, token) == 28, "getsockopt.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_getsockopt, domain) == 32, "getsockopt.domain: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_getsockopt, level) == 36, "getsockopt.level: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_getsockopt, option) == 40, "getsockopt.option: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_getsockopt, length) == 44, "getsockopt.length: offset");
+_Static_assert(XTS_GETSOCKOPT_BYTES == sizeof(struct xts_wire_getsockopt), "getsockopt: constant");
+
+struct xts_wire_sockopt_ack {
+	struct xts_wire_head head;
+	__be32 proxy_id;
+	__be32 token;
+	__be32 length;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_sockopt_ack) == 36, "sockopt_ack: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_sockopt_ack, head) == 0, "sockopt_ack.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_sockopt_ack, proxy_id) == 24, "sockopt_ack.proxy_id: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_sockopt_ack, token) == 28, "sockopt_ack.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_sockopt_ack, length) == 32, "sockopt_ack.length: offset");
+_Static_assert(XTS_SOCKOPT_ACK_BYTES == sizeof(struct xts_wire_sockopt_ack), "sockopt_ack: constant");
+
+struct xts_wire_ioctl {
+	struct xts_wire_head head;
+	__be32 xts_socket;
+	__be32 token;
+	__be32 domain;
+	__be32 request;
+	__be32 length;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_ioctl) == 44, "ioctl: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_ioctl, head) == 0, "ioctl.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_ioctl, xts_socket) == 24, "ioctl.xts_socket: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_ioctl, token) == 28, "ioctl.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_ioctl, domain) == 32, "ioctl.domain: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_ioctl, request) == 36, "ioctl.request: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_ioctl, length) == 40, "ioctl.length: offset");
+_Static_assert(XTS_IOCTL_BYTES == sizeof(struct xts_wire_ioctl), "ioctl: constant");
+
+struct xts_wire_ioctl_ack {
+	struct xts_wire_head head;
+	__be32 proxy_id;
+	__be32 token;
+	__be32 length;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_ioctl_ack) == 36, "ioctl_ack: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_ioctl_ack, head) == 0, "ioctl_ack.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_ioctl_ack, proxy_id) == 24, "ioctl_ack.proxy_id: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_ioctl_ack, token) == 28, "ioctl_ack.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_ioctl_ack, length) == 32, "ioctl_ack.length: offset");
+_Static_assert(XTS_IOCTL_ACK_BYTES == sizeof(struct xts_wire_ioctl_ack), "ioctl_ack: constant");
+
+#ifndef __bpf__
+
 #include <endian.h>
 #include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#define XTS_WIRE_VERSION 1u
-#define XTS_ETHERTYPE 0x855Bu
-#define XTS_ETH_BYTES 14u
-#define XTS_HEAD_BYTES 24u
-#define XTS_ETH_MIN_BYTES 60u
-#define XTS_FRAME_BYTES_MAX 61440u
-#define XTS_FRAME_BYTES_SINGLE 3840u
-#define XTS_FRAME_WINDOW_MAX 128u
-#define XTS_FRAME_WINDOW_MIN 4u
-#define XTS_CONTROL_RESERVE 32u
-#define XTS_CREDITS_MAX 1073741824u
+/* A value that has been read is not read again: the compiler may not go back to memory that the peer can change. */
+#define XTS_READ(v) __asm__("" : "+r"(v))
 
-enum xts_msg_type {
-	XTS_CMD_CONNECT = 1, /* host: start a connection */
-	XTS_REPLY_CONNECT_ACK = 2, /* proxy: the connection is established, or error says why not */
-	XTS_CMD_LISTEN = 3, /* host: start a listener; each post credit is one connection of the backlog */
-	XTS_REPLY_LISTEN_ACK = 4, /* proxy: the listener has started, or error says why not */
-	XTS_REPLY_NEWCONN = 5, /* proxy: a listener has a new connection; takes one of its post credits */
-	XTS_CMD_NEWCONN_ACK = 6, /* host: the new connection has an XTS socket; an error refuses it (reset) */
-	XTS_CMD_SEND = 7, /* host: data, post credits, and the ways of closing; length 0 is a pure credit advertisement. On a listener, post_credits returns accepted connections */
-	XTS_REPLY_RECV = 8, /* proxy: received data, post credits, end of stream, failure, end of close */
-	XTS_LINK_HELLO = 16, /* host: opens the link; resets whatever an earlier epoch left */
-	XTS_LINK_HELLO_ACK = 17, /* proxy: the link is up with these values, or error refuses it */
-	XTS_LINK_FRAME_ACK = 18, /* both: frame_ack, when nothing else is there to carry it */
-	XTS_LINK_PING = 19, /* both: answer me */
-	XTS_LINK_PONG = 20, /* both: answer to a ping */
-	XTS_LINK_GOODBYE = 21, /* both: this epoch has ended; error says why (0: orderly) */
-	XTS_CMD_BIND = 32, /* host: bind(2) */
-	XTS_REPLY_BIND_ACK = 33, /* proxy: answer to bind */
-	XTS_CMD_SETSOCKOPT = 34, /* host: setsockopt(2), against the proxy's allow-list */
-	XTS_CMD_GETSOCKOPT = 35, /* host: getsockopt(2); the payload is the value passed in, for options that read it */
-	XTS_REPLY_SOCKOPT_ACK = 36, /* proxy: answer to either; the payload is the option's value */
-	XTS_CMD_IOCTL = 37, /* host: ioctl(2); ULP push and end of peek mode later */
-	XTS_REPLY_IOCTL_ACK = 38, /* proxy: answer to ioctl; the payload is its result */
-};
-
-#define XTS_FLAG_FIN 0x01u /* no more data from the host: half-close (shutdown SHUT_WR) */
-#define XTS_FLAG_CLOSE 0x02u /* the host has closed the socket; the proxy confirms with CLOSED */
-#define XTS_FLAG_ABORT 0x04u /* with CLOSE: reset the connection, drop what is not sent (SO_LINGER 0, unread data) */
-#define XTS_FLAG_LINGER 0x08u /* with CLOSE: confirm only when all data is acknowledged by the TCP peer */
-#define XTS_FLAG_MORE 0x10u /* more data follows at once (MSG_MORE) */
-#define XTS_FLAG_EOS 0x20u /* end of stream: the TCP peer has sent FIN */
-#define XTS_FLAG_RESET 0x40u /* the connection has failed; error says how */
-#define XTS_FLAG_CLOSED 0x80u /* answer to CLOSE: both identifiers are free */
-
-static inline uint8_t xts_get8(const uint8_t *p) { return *p; }
-static inline uint16_t xts_get16(const uint8_t *p) { uint16_t v; memcpy(&v, p, sizeof v); return be16toh(v); }
-static inline uint32_t xts_get32(const uint8_t *p) { uint32_t v; memcpy(&v, p, sizeof v); return be32toh(v); }
-static inline uint64_t xts_get64(const uint8_t *p) { uint64_t v; memcpy(&v, p, sizeof v); return be64toh(v); }
+static inline uint8_t xts_get8(const uint8_t *p) { uint8_t v = *p; XTS_READ(v); return v; }
+static inline uint16_t xts_get16(const uint8_t *p) { uint16_t v; memcpy(&v, p, 2); XTS_READ(v); return be16toh(v); }
+static inline uint32_t xts_get32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); XTS_READ(v); return be32toh(v); }
+static inline uint64_t xts_get64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); XTS_READ(v); return be64toh(v); }
 static inline void xts_put8(uint8_t *p, uint8_t v) { *p = v; }
 static inline void xts_put16(uint8_t *p, uint16_t v) { v = htobe16(v); memcpy(p, &v, sizeof v); }
 static inline void xts_put32(uint8_t *p, uint32_t v) { v = htobe32(v); memcpy(p, &v, sizeof v); }
 static inline void xts_put64(uint8_t *p, uint64_t v) { v = htobe64(v); memcpy(p, &v, sizeof v); }
 
-/* An address and port; IPv4 in the first four bytes of address. 24 bytes on the wire. */
+/* An address and port, host order. */
 struct xts_endpoint {
-	uint16_t port;       /* host order */
+	uint16_t port;       /* TCP port (port) */
 	uint8_t ip_version;  /* 4, 6, or 0 for none */
-	uint32_t scope_id;
-	uint8_t address[16];
+	uint32_t scope_id;   /* IPv6 scope (the device's interface index), else 0 */
+	uint8_t address[16]; /* IPv4 in the first four bytes, or IPv6 */
 };
 
 static inline void xts_endpoint_get(struct xts_endpoint *e, const uint8_t *p)
 {
-	e->port = xts_get16(p);
-	e->ip_version = xts_get8(p + 2);
-	e->scope_id = xts_get32(p + 4);
-	memcpy(e->address, p + 8, 16);
+	e->port = xts_get16(p + offsetof(struct xts_wire_endpoint, port));
+	e->ip_version = xts_get8(p + offsetof(struct xts_wire_endpoint, ip_version));
+	e->scope_id = xts_get32(p + offsetof(struct xts_wire_endpoint, scope_id));
+	memcpy(e->address, p + offsetof(struct xts_wire_endpoint, address), sizeof e->address);
 }
 
 static inline void xts_endpoint_put(uint8_t *p, const struct xts_endpoint *e)
 {
-	xts_put16(p, e->port);
-	xts_put8(p + 2, e->ip_version);
-	xts_put8(p + 3, 0);
-	xts_put32(p + 4, e->scope_id);
-	memcpy(p + 8, e->address, 16);
+	xts_put16(p + offsetof(struct xts_wire_endpoint, port), e->port);
+	xts_put8(p + offsetof(struct xts_wire_endpoint, ip_version), e->ip_version);
+	xts_put8(p + offsetof(struct xts_wire_endpoint, reserved), 0);
+	xts_put32(p + offsetof(struct xts_wire_endpoint, scope_id), e->scope_id);
+	memcpy(p + offsetof(struct xts_wire_endpoint, address), e->address, sizeof e->address);
 }
 
 /* What every message begins with, after the Ethernet header. */
 struct xts_head {
-	uint8_t type;
-	uint8_t seqno;
-	uint8_t frame_ack; /* frames whose buffers the sender has recycled, modulo 256 */
+	uint8_t type;      /* the message's type */
+	uint8_t seqno;     /* sequence number, modulo 256; of a link frame: that of the next sequenced message */
+	uint8_t frame_ack; /* frames whose buffers the sender has recycled, modulo 256 (frames) */
 	uint8_t flags;     /* XTS_FLAG_* */
-	uint16_t error;    /* Linux errno, 0 for none */
-	uint32_t id;       /* the target's identifier */
+	uint16_t error;    /* Linux errno, 0 for none (errno) */
+	uint32_t id;       /* the target's identifier (id) */
 };
 
 /* frame points at the Ethernet header. Returns 0, or -EBADMSG when it is too short. */
-static inline int xts_head_decode(struct xts_head *h, const void *frame, size_t frame_bytes)
+static inline int xts_head_decode(struct xts_head *m, const void *frame, size_t frame_bytes)
 {
 	const uint8_t *p = (const uint8_t *)frame;
 
 	if (frame_bytes < XTS_HEAD_BYTES)
 		return -EBADMSG;
-	h->type = xts_get8(p + 14);
-	h->seqno = xts_get8(p + 15);
-	h->frame_ack = xts_get8(p + 16);
-	h->flags = xts_get8(p + 17);
-	h->error = xts_get16(p + 18);
-	h->id = xts_get32(p + 20);
+	m->type = xts_get8(p + offsetof(struct xts_wire_head, type));
+	m->seqno = xts_get8(p + offsetof(struct xts_wire_head, seqno));
+	m->frame_ack = xts_get8(p + offsetof(struct xts_wire_head, frame_ack));
+	m->flags = xts_get8(p + offsetof(struct xts_wire_head, flags));
+	m->error = xts_get16(p + offsetof(struct xts_wire_head, error));
+	m->id = xts_get32(p + offsetof(struct xts_wire_head, id));
 	return 0;
 }
 
@@ -118,18 +479,17 @@ static inline void xts_head_encode(void *frame, uint8_t type, uint8_t flags, uin
 {
 	uint8_t *p = (uint8_t *)frame;
 
-	xts_put8(p + 14, type);
-	xts_put8(p + 17, flags);
-	xts_put16(p + 18, error);
-	xts_put32(p + 20, id);
+	xts_put8(p + offsetof(struct xts_wire_head, type), type);
+	xts_put8(p + offsetof(struct xts_wire_head, flags), flags);
+	xts_put16(p + offsetof(struct xts_wire_head, error), error);
+	xts_put32(p + offsetof(struct xts_wire_head, id), id);
 }
 
 /* XTS_CMD_CONNECT: start a connection. id: the proxy's identifier, or 0: create the socket. */
-#define XTS_CONNECT_BYTES 60u
 struct xts_connect {
-	uint32_t xts_socket; /* the host's identifier of this socket (id) */
-	uint32_t post_credits; /* post credits granted with this message (bytes) */
-	uint32_t domain; /* 4 or 6: the family of the socket, should the proxy have to create it */
+	uint32_t xts_socket;      /* the host's identifier of this socket (id) */
+	uint32_t post_credits;    /* post credits granted with this message (bytes) */
+	uint32_t domain;          /* 4 or 6: the family of the socket, should the proxy have to create it */
 	struct xts_endpoint peer; /* address of the TCP peer */
 };
 
@@ -139,13 +499,13 @@ static inline int xts_connect_decode(struct xts_connect *m, const void *frame, s
 
 	if (frame_bytes < XTS_CONNECT_BYTES)
 		return -EBADMSG;
-	m->xts_socket = xts_get32(p + 24);
-	m->post_credits = xts_get32(p + 28);
-	m->domain = xts_get32(p + 32);
-	xts_endpoint_get(&m->peer, p + 36);
+	m->xts_socket = xts_get32(p + offsetof(struct xts_wire_connect, xts_socket));
+	m->post_credits = xts_get32(p + offsetof(struct xts_wire_connect, post_credits));
+	m->domain = xts_get32(p + offsetof(struct xts_wire_connect, domain));
+	xts_endpoint_get(&m->peer, p + offsetof(struct xts_wire_connect, peer));
 	if (m->post_credits > 1073741824u)
 		return -EBADMSG;
-	if (m->domain > 6u)
+	if (m->domain != 0 && m->domain != 4 && m->domain != 6)
 		return -EBADMSG;
 	if (m->peer.ip_version != 0 && m->peer.ip_version != 4 && m->peer.ip_version != 6)
 		return -EBADMSG;
@@ -156,20 +516,18 @@ static inline void xts_connect_encode(void *frame, const struct xts_connect *m)
 {
 	uint8_t *p = (uint8_t *)frame;
 
-	xts_put32(p + 24, m->xts_socket);
-	xts_put32(p + 28, m->post_credits);
-	xts_put32(p + 32, m->domain);
-	xts_endpoint_put(p + 36, &m->peer);
+	xts_put32(p + offsetof(struct xts_wire_connect, xts_socket), m->xts_socket);
+	xts_put32(p + offsetof(struct xts_wire_connect, post_credits), m->post_credits);
+	xts_put32(p + offsetof(struct xts_wire_connect, domain), m->domain);
+	xts_endpoint_put(p + offsetof(struct xts_wire_connect, peer), &m->peer);
 }
-_Static_assert(60u == XTS_CONNECT_BYTES, "connect: table and layout disagree");
 
 /* XTS_REPLY_CONNECT_ACK: the connection is established, or error says why not. id: XTS socket. */
-#define XTS_CONNECT_ACK_BYTES 80u
 struct xts_connect_ack {
-	uint32_t proxy_id; /* the proxy's identifier of this socket (id) */
-	uint32_t post_credits; /* post credits granted with this message (bytes) */
+	uint32_t proxy_id;         /* the proxy's identifier of this socket (id) */
+	uint32_t post_credits;     /* post credits granted with this message (bytes) */
 	struct xts_endpoint local; /* local address of the TCP socket */
-	struct xts_endpoint peer; /* address of the TCP peer */
+	struct xts_endpoint peer;  /* address of the TCP peer */
 };
 
 static inline int xts_connect_ack_decode(struct xts_connect_ack *m, const void *frame, size_t frame_bytes)
@@ -178,10 +536,10 @@ static inline int xts_connect_ack_decode(struct xts_connect_ack *m, const void *
 
 	if (frame_bytes < XTS_CONNECT_ACK_BYTES)
 		return -EBADMSG;
-	m->proxy_id = xts_get32(p + 24);
-	m->post_credits = xts_get32(p + 28);
-	xts_endpoint_get(&m->local, p + 32);
-	xts_endpoint_get(&m->peer, p + 56);
+	m->proxy_id = xts_get32(p + offsetof(struct xts_wire_connect_ack, proxy_id));
+	m->post_credits = xts_get32(p + offsetof(struct xts_wire_connect_ack, post_credits));
+	xts_endpoint_get(&m->local, p + offsetof(struct xts_wire_connect_ack, local));
+	xts_endpoint_get(&m->peer, p + offsetof(struct xts_wire_connect_ack, peer));
 	if (m->post_credits > 1073741824u)
 		return -EBADMSG;
 	if (m->local.ip_version != 0 && m->local.ip_version != 4 && m->local.ip_version != 6)
@@ -195,21 +553,22 @@ static inline void xts_connect_ack_encode(void *frame, const struct xts_connect_
 {
 	uint8_t *p = (uint8_t *)frame;
 
-	xts_put32(p + 24, m->proxy_id);
-	xts_put32(p + 28, m->post_credits);
-	xts_endpoint_put(p + 32, &m->local);
-	xts_endpoint_put(p + 56, &m->peer);
+	xts_put32(p + offsetof(struct xts_wire_connect_ack, proxy_id), m->proxy_id);
+	xts_put32(p + offsetof(struct xts_wire_connect_ack, post_credits), m->post_credits);
+	xts_endpoint_put(p + offsetof(struct xts_wire_connect_ack, local), &m->local);
+	xts_endpoint_put(p + offsetof(struct xts_wire_connect_ack, peer), &m->peer);
 }
-_Static_assert(80u == XTS_CONNECT_ACK_BYTES, "connect_ack: table and layout disagree");
 
-/* XTS_CMD_LISTEN: start a listener; each post credit is one connection of the backlog. id: the proxy's identifier, or 0: create the socket. */
-#define XTS_LISTEN_BYTES 44u
+/*
+ * XTS_CMD_LISTEN: start a listener; each post credit is one connection of the backlog. id: the proxy's identifier, or
+ * 0: create the socket.
+ */
 struct xts_listen {
-	uint32_t xts_socket; /* the host's identifier of this socket (id) */
-	uint32_t token; /* repeated in the reply */
+	uint32_t xts_socket;   /* the host's identifier of this socket (id) */
+	uint32_t token;        /* repeated in the reply */
 	uint32_t post_credits; /* connections that may wait for accept (connections) */
-	uint32_t domain; /* 4 or 6: the family of the socket, should the proxy have to create it */
-	uint32_t backlog; /* as in listen(2) (connections) */
+	uint32_t domain;       /* 4 or 6: the family of the socket, should the proxy have to create it */
+	uint32_t backlog;      /* as in listen(2) (connections) */
 };
 
 static inline int xts_listen_decode(struct xts_listen *m, const void *frame, size_t frame_bytes)
@@ -218,14 +577,14 @@ static inline int xts_listen_decode(struct xts_listen *m, const void *frame, siz
 
 	if (frame_bytes < XTS_LISTEN_BYTES)
 		return -EBADMSG;
-	m->xts_socket = xts_get32(p + 24);
-	m->token = xts_get32(p + 28);
-	m->post_credits = xts_get32(p + 32);
-	m->domain = xts_get32(p + 36);
-	m->backlog = xts_get32(p + 40);
+	m->xts_socket = xts_get32(p + offsetof(struct xts_wire_listen, xts_socket));
+	m->token = xts_get32(p + offsetof(struct xts_wire_listen, token));
+	m->post_credits = xts_get32(p + offsetof(struct xts_wire_listen, post_credits));
+	m->domain = xts_get32(p + offsetof(struct xts_wire_listen, domain));
+	m->backlog = xts_get32(p + offsetof(struct xts_wire_listen, backlog));
 	if (m->post_credits > 1073741824u)
 		return -EBADMSG;
-	if (m->domain > 6u)
+	if (m->domain != 0 && m->domain != 4 && m->domain != 6)
 		return -EBADMSG;
 	return 0;
 }
@@ -234,19 +593,17 @@ static inline void xts_listen_encode(void *frame, const struct xts_listen *m)
 {
 	uint8_t *p = (uint8_t *)frame;
 
-	xts_put32(p + 24, m->xts_socket);
-	xts_put32(p + 28, m->token);
-	xts_put32(p + 32, m->post_credits);
-	xts_put32(p + 36, m->domain);
-	xts_put32(p + 40, m->backlog);
+	xts_put32(p + offsetof(struct xts_wire_listen, xts_socket), m->xts_socket);
+	xts_put32(p + offsetof(struct xts_wire_listen, token), m->token);
+	xts_put32(p + offsetof(struct xts_wire_listen, post_credits), m->post_credits);
+	xts_put32(p + offsetof(struct xts_wire_listen, domain), m->domain);
+	xts_put32(p + offsetof(struct xts_wire_listen, backlog), m->backlog);
 }
-_Static_assert(44u == XTS_LISTEN_BYTES, "listen: table and layout disagree");
 
 /* XTS_REPLY_LISTEN_ACK: the listener has started, or error says why not. id: XTS socket. */
-#define XTS_LISTEN_ACK_BYTES 56u
 struct xts_listen_ack {
-	uint32_t proxy_id; /* the proxy's identifier of this socket (id) */
-	uint32_t token; /* repeated in the reply */
+	uint32_t proxy_id;         /* the proxy's identifier of this socket (id) */
+	uint32_t token;            /* repeated in the reply */
 	struct xts_endpoint local; /* local address of the TCP socket */
 };
 
@@ -256,9 +613,9 @@ static inline int xts_listen_ack_decode(struct xts_listen_ack *m, const void *fr
 
 	if (frame_bytes < XTS_LISTEN_ACK_BYTES)
 		return -EBADMSG;
-	m->proxy_id = xts_get32(p + 24);
-	m->token = xts_get32(p + 28);
-	xts_endpoint_get(&m->local, p + 32);
+	m->proxy_id = xts_get32(p + offsetof(struct xts_wire_listen_ack, proxy_id));
+	m->token = xts_get32(p + offsetof(struct xts_wire_listen_ack, token));
+	xts_endpoint_get(&m->local, p + offsetof(struct xts_wire_listen_ack, local));
 	if (m->local.ip_version != 0 && m->local.ip_version != 4 && m->local.ip_version != 6)
 		return -EBADMSG;
 	return 0;
@@ -268,19 +625,17 @@ static inline void xts_listen_ack_encode(void *frame, const struct xts_listen_ac
 {
 	uint8_t *p = (uint8_t *)frame;
 
-	xts_put32(p + 24, m->proxy_id);
-	xts_put32(p + 28, m->token);
-	xts_endpoint_put(p + 32, &m->local);
+	xts_put32(p + offsetof(struct xts_wire_listen_ack, proxy_id), m->proxy_id);
+	xts_put32(p + offsetof(struct xts_wire_listen_ack, token), m->token);
+	xts_endpoint_put(p + offsetof(struct xts_wire_listen_ack, local), &m->local);
 }
-_Static_assert(56u == XTS_LISTEN_ACK_BYTES, "listen_ack: table and layout disagree");
 
 /* XTS_REPLY_NEWCONN: a listener has a new connection; takes one of its post credits. id: XTS socket of the listener. */
-#define XTS_NEWCONN_BYTES 80u
 struct xts_newconn {
-	uint32_t proxy_id; /* the proxy's identifier of this socket (id) */
-	uint32_t post_credits; /* post credits granted with this message (bytes) */
+	uint32_t proxy_id;         /* the proxy's identifier of this socket (id) */
+	uint32_t post_credits;     /* post credits granted with this message (bytes) */
 	struct xts_endpoint local; /* local address of the TCP socket */
-	struct xts_endpoint peer; /* address of the TCP peer */
+	struct xts_endpoint peer;  /* address of the TCP peer */
 };
 
 static inline int xts_newconn_decode(struct xts_newconn *m, const void *frame, size_t frame_bytes)
@@ -289,10 +644,10 @@ static inline int xts_newconn_decode(struct xts_newconn *m, const void *frame, s
 
 	if (frame_bytes < XTS_NEWCONN_BYTES)
 		return -EBADMSG;
-	m->proxy_id = xts_get32(p + 24);
-	m->post_credits = xts_get32(p + 28);
-	xts_endpoint_get(&m->local, p + 32);
-	xts_endpoint_get(&m->peer, p + 56);
+	m->proxy_id = xts_get32(p + offsetof(struct xts_wire_newconn, proxy_id));
+	m->post_credits = xts_get32(p + offsetof(struct xts_wire_newconn, post_credits));
+	xts_endpoint_get(&m->local, p + offsetof(struct xts_wire_newconn, local));
+	xts_endpoint_get(&m->peer, p + offsetof(struct xts_wire_newconn, peer));
 	if (m->post_credits > 1073741824u)
 		return -EBADMSG;
 	if (m->local.ip_version != 0 && m->local.ip_version != 4 && m->local.ip_version != 6)
@@ -306,17 +661,18 @@ static inline void xts_newconn_encode(void *frame, const struct xts_newconn *m)
 {
 	uint8_t *p = (uint8_t *)frame;
 
-	xts_put32(p + 24, m->proxy_id);
-	xts_put32(p + 28, m->post_credits);
-	xts_endpoint_put(p + 32, &m->local);
-	xts_endpoint_put(p + 56, &m->peer);
+	xts_put32(p + offsetof(struct xts_wire_newconn, proxy_id), m->proxy_id);
+	xts_put32(p + offsetof(struct xts_wire_newconn, post_credits), m->post_credits);
+	xts_endpoint_put(p + offsetof(struct xts_wire_newconn, local), &m->local);
+	xts_endpoint_put(p + offsetof(struct xts_wire_newconn, peer), &m->peer);
 }
-_Static_assert(80u == XTS_NEWCONN_BYTES, "newconn: table and layout disagree");
 
-/* XTS_CMD_NEWCONN_ACK: the new connection has an XTS socket; an error refuses it (reset). id: proxy's identifier of the new connection. */
-#define XTS_NEWCONN_ACK_BYTES 32u
+/*
+ * XTS_CMD_NEWCONN_ACK: the new connection has an XTS socket; an error refuses it (reset). id: proxy's identifier of the
+ * new connection.
+ */
 struct xts_newconn_ack {
-	uint32_t xts_socket; /* the host's identifier of this socket (id) */
+	uint32_t xts_socket;   /* the host's identifier of this socket (id) */
 	uint32_t post_credits; /* post credits granted with this message (bytes) */
 };
 
@@ -326,8 +682,8 @@ static inline int xts_newconn_ack_decode(struct xts_newconn_ack *m, const void *
 
 	if (frame_bytes < XTS_NEWCONN_ACK_BYTES)
 		return -EBADMSG;
-	m->xts_socket = xts_get32(p + 24);
-	m->post_credits = xts_get32(p + 28);
+	m->xts_socket = xts_get32(p + offsetof(struct xts_wire_newconn_ack, xts_socket));
+	m->post_credits = xts_get32(p + offsetof(struct xts_wire_newconn_ack, post_credits));
 	if (m->post_credits > 1073741824u)
 		return -EBADMSG;
 	return 0;
@@ -337,16 +693,17 @@ static inline void xts_newconn_ack_encode(void *frame, const struct xts_newconn_
 {
 	uint8_t *p = (uint8_t *)frame;
 
-	xts_put32(p + 24, m->xts_socket);
-	xts_put32(p + 28, m->post_credits);
+	xts_put32(p + offsetof(struct xts_wire_newconn_ack, xts_socket), m->xts_socket);
+	xts_put32(p + offsetof(struct xts_wire_newconn_ack, post_credits), m->post_credits);
 }
-_Static_assert(32u == XTS_NEWCONN_ACK_BYTES, "newconn_ack: table and layout disagree");
 
-/* XTS_CMD_SEND: data, post credits, and the ways of closing; length 0 is a pure credit advertisement. On a listener, post_credits returns accepted connections. id: proxy's identifier. */
-#define XTS_SEND_BYTES 32u
+/*
+ * XTS_CMD_SEND: data, post credits, and the ways of closing; length 0 is a pure credit advertisement. On a listener,
+ * post_credits returns accepted connections. id: proxy's identifier.
+ */
 struct xts_send {
 	uint32_t post_credits; /* post credits granted with this message (bytes) */
-	uint32_t length; /* bytes of payload (bytes) */
+	uint32_t length;       /* bytes of payload (bytes) */
 };
 
 static inline int xts_send_decode(struct xts_send *m, const void *frame, size_t frame_bytes)
@@ -355,8 +712,8 @@ static inline int xts_send_decode(struct xts_send *m, const void *frame, size_t 
 
 	if (frame_bytes < XTS_SEND_BYTES)
 		return -EBADMSG;
-	m->post_credits = xts_get32(p + 24);
-	m->length = xts_get32(p + 28);
+	m->post_credits = xts_get32(p + offsetof(struct xts_wire_send, post_credits));
+	m->length = xts_get32(p + offsetof(struct xts_wire_send, length));
 	if (m->post_credits > 1073741824u)
 		return -EBADMSG;
 	if (m->length > 61440u)
@@ -372,16 +729,14 @@ static inline void xts_send_encode(void *frame, const struct xts_send *m)
 {
 	uint8_t *p = (uint8_t *)frame;
 
-	xts_put32(p + 24, m->post_credits);
-	xts_put32(p + 28, m->length);
+	xts_put32(p + offsetof(struct xts_wire_send, post_credits), m->post_credits);
+	xts_put32(p + offsetof(struct xts_wire_send, length), m->length);
 }
-_Static_assert(32u == XTS_SEND_BYTES, "send: table and layout disagree");
 
 /* XTS_REPLY_RECV: received data, post credits, end of stream, failure, end of close. id: XTS socket. */
-#define XTS_RECV_BYTES 32u
 struct xts_recv {
 	uint32_t post_credits; /* post credits granted with this message (bytes) */
-	uint32_t length; /* bytes of payload (bytes) */
+	uint32_t length;       /* bytes of payload (bytes) */
 };
 
 static inline int xts_recv_decode(struct xts_recv *m, const void *frame, size_t frame_bytes)
@@ -390,8 +745,8 @@ static inline int xts_recv_decode(struct xts_recv *m, const void *frame, size_t 
 
 	if (frame_bytes < XTS_RECV_BYTES)
 		return -EBADMSG;
-	m->post_credits = xts_get32(p + 24);
-	m->length = xts_get32(p + 28);
+	m->post_credits = xts_get32(p + offsetof(struct xts_wire_recv, post_credits));
+	m->length = xts_get32(p + offsetof(struct xts_wire_recv, length));
 	if (m->post_credits > 1073741824u)
 		return -EBADMSG;
 	if (m->length > 61440u)
@@ -407,21 +762,19 @@ static inline void xts_recv_encode(void *frame, const struct xts_recv *m)
 {
 	uint8_t *p = (uint8_t *)frame;
 
-	xts_put32(p + 24, m->post_credits);
-	xts_put32(p + 28, m->length);
+	xts_put32(p + offsetof(struct xts_wire_recv, post_credits), m->post_credits);
+	xts_put32(p + offsetof(struct xts_wire_recv, length), m->length);
 }
-_Static_assert(32u == XTS_RECV_BYTES, "recv: table and layout disagree");
 
 /* XTS_LINK_HELLO: opens the link; resets whatever an earlier epoch left. id: unused. */
-#define XTS_HELLO_BYTES 60u
 struct xts_hello {
-	uint16_t version; /* wire version */
-	uint16_t frame_window; /* largest window wanted (frames) */
+	uint16_t version;         /* wire version */
+	uint16_t frame_window;    /* largest window wanted (frames) */
 	uint32_t largest_message; /* largest frame the host can receive (bytes) */
-	uint64_t features; /* feature bits offered */
-	uint64_t required; /* feature bits the host cannot do without */
-	uint64_t epoch; /* random number of this attachment */
-	uint32_t pid; /* the host process, for the operator's eyes only */
+	uint64_t features;        /* feature bits offered */
+	uint64_t required;        /* feature bits the host cannot do without */
+	uint64_t epoch;           /* random number of this attachment */
+	uint32_t pid;             /* the host process, for the operator's eyes only */
 };
 
 static inline int xts_hello_decode(struct xts_hello *m, const void *frame, size_t frame_bytes)
@@ -430,17 +783,13 @@ static inline int xts_hello_decode(struct xts_hello *m, const void *frame, size_
 
 	if (frame_bytes < XTS_HELLO_BYTES)
 		return -EBADMSG;
-	m->version = xts_get16(p + 24);
-	m->frame_window = xts_get16(p + 26);
-	m->largest_message = xts_get32(p + 28);
-	m->features = xts_get64(p + 32);
-	m->required = xts_get64(p + 40);
-	m->epoch = xts_get64(p + 48);
-	m->pid = xts_get32(p + 56);
-	if (m->frame_window > 128u)
-		return -EBADMSG;
-	if (m->largest_message > 61440u)
-		return -EBADMSG;
+	m->version = xts_get16(p + offsetof(struct xts_wire_hello, version));
+	m->frame_window = xts_get16(p + offsetof(struct xts_wire_hello, frame_window));
+	m->largest_message = xts_get32(p + offsetof(struct xts_wire_hello, largest_message));
+	m->features = xts_get64(p + offsetof(struct xts_wire_hello, features));
+	m->required = xts_get64(p + offsetof(struct xts_wire_hello, required));
+	m->epoch = xts_get64(p + offsetof(struct xts_wire_hello, epoch));
+	m->pid = xts_get32(p + offsetof(struct xts_wire_hello, pid));
 	return 0;
 }
 
@@ -448,25 +797,23 @@ static inline void xts_hello_encode(void *frame, const struct xts_hello *m)
 {
 	uint8_t *p = (uint8_t *)frame;
 
-	xts_put16(p + 24, m->version);
-	xts_put16(p + 26, m->frame_window);
-	xts_put32(p + 28, m->largest_message);
-	xts_put64(p + 32, m->features);
-	xts_put64(p + 40, m->required);
-	xts_put64(p + 48, m->epoch);
-	xts_put32(p + 56, m->pid);
+	xts_put16(p + offsetof(struct xts_wire_hello, version), m->version);
+	xts_put16(p + offsetof(struct xts_wire_hello, frame_window), m->frame_window);
+	xts_put32(p + offsetof(struct xts_wire_hello, largest_message), m->largest_message);
+	xts_put64(p + offsetof(struct xts_wire_hello, features), m->features);
+	xts_put64(p + offsetof(struct xts_wire_hello, required), m->required);
+	xts_put64(p + offsetof(struct xts_wire_hello, epoch), m->epoch);
+	xts_put32(p + offsetof(struct xts_wire_hello, pid), m->pid);
 }
-_Static_assert(60u == XTS_HELLO_BYTES, "hello: table and layout disagree");
 
 /* XTS_LINK_HELLO_ACK: the link is up with these values, or error refuses it. id: unused. */
-#define XTS_HELLO_ACK_BYTES 52u
 struct xts_hello_ack {
-	uint16_t version; /* wire version spoken */
-	uint16_t frame_window; /* window in force, each way (frames) */
+	uint16_t version;         /* wire version spoken */
+	uint16_t frame_window;    /* window in force, each way (frames) */
 	uint32_t largest_message; /* largest frame in force, each way (bytes) */
-	uint64_t features; /* feature bits in force */
-	uint64_t epoch; /* repeats the HELLO's */
-	uint32_t sockets_max; /* sockets this host may have (sockets) */
+	uint64_t features;        /* feature bits in force */
+	uint64_t epoch;           /* repeats the HELLO's */
+	uint32_t sockets_max;     /* sockets this host may have (sockets) */
 };
 
 static inline int xts_hello_ack_decode(struct xts_hello_ack *m, const void *frame, size_t frame_bytes)
@@ -475,12 +822,12 @@ static inline int xts_hello_ack_decode(struct xts_hello_ack *m, const void *fram
 
 	if (frame_bytes < XTS_HELLO_ACK_BYTES)
 		return -EBADMSG;
-	m->version = xts_get16(p + 24);
-	m->frame_window = xts_get16(p + 26);
-	m->largest_message = xts_get32(p + 28);
-	m->features = xts_get64(p + 32);
-	m->epoch = xts_get64(p + 40);
-	m->sockets_max = xts_get32(p + 48);
+	m->version = xts_get16(p + offsetof(struct xts_wire_hello_ack, version));
+	m->frame_window = xts_get16(p + offsetof(struct xts_wire_hello_ack, frame_window));
+	m->largest_message = xts_get32(p + offsetof(struct xts_wire_hello_ack, largest_message));
+	m->features = xts_get64(p + offsetof(struct xts_wire_hello_ack, features));
+	m->epoch = xts_get64(p + offsetof(struct xts_wire_hello_ack, epoch));
+	m->sockets_max = xts_get32(p + offsetof(struct xts_wire_hello_ack, sockets_max));
 	if (m->frame_window > 128u)
 		return -EBADMSG;
 	if (m->largest_message > 61440u)
@@ -492,20 +839,15 @@ static inline void xts_hello_ack_encode(void *frame, const struct xts_hello_ack 
 {
 	uint8_t *p = (uint8_t *)frame;
 
-	xts_put16(p + 24, m->version);
-	xts_put16(p + 26, m->frame_window);
-	xts_put32(p + 28, m->largest_message);
-	xts_put64(p + 32, m->features);
-	xts_put64(p + 40, m->epoch);
-	xts_put32(p + 48, m->sockets_max);
+	xts_put16(p + offsetof(struct xts_wire_hello_ack, version), m->version);
+	xts_put16(p + offsetof(struct xts_wire_hello_ack, frame_window), m->frame_window);
+	xts_put32(p + offsetof(struct xts_wire_hello_ack, largest_message), m->largest_message);
+	xts_put64(p + offsetof(struct xts_wire_hello_ack, features), m->features);
+	xts_put64(p + offsetof(struct xts_wire_hello_ack, epoch), m->epoch);
+	xts_put32(p + offsetof(struct xts_wire_hello_ack, sockets_max), m->sockets_max);
 }
-_Static_assert(52u == XTS_HELLO_ACK_BYTES, "hello_ack: table and layout disagree");
-
-/* XTS_LINK_FRAME_ACK: frame_ack, when nothing else is there to carry it. id: unused. */
-#define XTS_FRAME_ACK_BYTES 24u
 
 /* XTS_LINK_PING: answer me. id: unused. */
-#define XTS_PING_BYTES 32u
 struct xts_ping {
 	uint64_t token; /* repeated in the answer */
 };
@@ -516,7 +858,7 @@ static inline int xts_ping_decode(struct xts_ping *m, const void *frame, size_t 
 
 	if (frame_bytes < XTS_PING_BYTES)
 		return -EBADMSG;
-	m->token = xts_get64(p + 24);
+	m->token = xts_get64(p + offsetof(struct xts_wire_ping, token));
 	return 0;
 }
 
@@ -524,12 +866,10 @@ static inline void xts_ping_encode(void *frame, const struct xts_ping *m)
 {
 	uint8_t *p = (uint8_t *)frame;
 
-	xts_put64(p + 24, m->token);
+	xts_put64(p + offsetof(struct xts_wire_ping, token), m->token);
 }
-_Static_assert(32u == XTS_PING_BYTES, "ping: table and layout disagree");
 
 /* XTS_LINK_PONG: answer to a ping. id: unused. */
-#define XTS_PONG_BYTES 32u
 struct xts_pong {
 	uint64_t token; /* the ping's */
 };
@@ -540,7 +880,7 @@ static inline int xts_pong_decode(struct xts_pong *m, const void *frame, size_t 
 
 	if (frame_bytes < XTS_PONG_BYTES)
 		return -EBADMSG;
-	m->token = xts_get64(p + 24);
+	m->token = xts_get64(p + offsetof(struct xts_wire_pong, token));
 	return 0;
 }
 
@@ -548,12 +888,10 @@ static inline void xts_pong_encode(void *frame, const struct xts_pong *m)
 {
 	uint8_t *p = (uint8_t *)frame;
 
-	xts_put64(p + 24, m->token);
+	xts_put64(p + offsetof(struct xts_wire_pong, token), m->token);
 }
-_Static_assert(32u == XTS_PONG_BYTES, "pong: table and layout disagree");
 
 /* XTS_LINK_GOODBYE: this epoch has ended; error says why (0: orderly). id: unused. */
-#define XTS_GOODBYE_BYTES 32u
 struct xts_goodbye {
 	uint64_t epoch; /* the epoch that ends */
 };
@@ -564,7 +902,7 @@ static inline int xts_goodbye_decode(struct xts_goodbye *m, const void *frame, s
 
 	if (frame_bytes < XTS_GOODBYE_BYTES)
 		return -EBADMSG;
-	m->epoch = xts_get64(p + 24);
+	m->epoch = xts_get64(p + offsetof(struct xts_wire_goodbye, epoch));
 	return 0;
 }
 
@@ -572,16 +910,14 @@ static inline void xts_goodbye_encode(void *frame, const struct xts_goodbye *m)
 {
 	uint8_t *p = (uint8_t *)frame;
 
-	xts_put64(p + 24, m->epoch);
+	xts_put64(p + offsetof(struct xts_wire_goodbye, epoch), m->epoch);
 }
-_Static_assert(32u == XTS_GOODBYE_BYTES, "goodbye: table and layout disagree");
 
 /* XTS_CMD_BIND: bind(2). id: the proxy's identifier, or 0: create the socket. */
-#define XTS_BIND_BYTES 60u
 struct xts_bind {
-	uint32_t xts_socket; /* the host's identifier of this socket (id) */
-	uint32_t token; /* repeated in the reply */
-	uint32_t domain; /* 4 or 6: the family of the socket, should the proxy have to create it */
+	uint32_t xts_socket;       /* the host's identifier of this socket (id) */
+	uint32_t token;            /* repeated in the reply */
+	uint32_t domain;           /* 4 or 6: the family of the socket, should the proxy have to create it */
 	struct xts_endpoint local; /* local address of the TCP socket */
 };
 
@@ -591,11 +927,11 @@ static inline int xts_bind_decode(struct xts_bind *m, const void *frame, size_t 
 
 	if (frame_bytes < XTS_BIND_BYTES)
 		return -EBADMSG;
-	m->xts_socket = xts_get32(p + 24);
-	m->token = xts_get32(p + 28);
-	m->domain = xts_get32(p + 32);
-	xts_endpoint_get(&m->local, p + 36);
-	if (m->domain > 6u)
+	m->xts_socket = xts_get32(p + offsetof(struct xts_wire_bind, xts_socket));
+	m->token = xts_get32(p + offsetof(struct xts_wire_bind, token));
+	m->domain = xts_get32(p + offsetof(struct xts_wire_bind, domain));
+	xts_endpoint_get(&m->local, p + offsetof(struct xts_wire_bind, local));
+	if (m->domain != 0 && m->domain != 4 && m->domain != 6)
 		return -EBADMSG;
 	if (m->local.ip_version != 0 && m->local.ip_version != 4 && m->local.ip_version != 6)
 		return -EBADMSG;
@@ -606,18 +942,16 @@ static inline void xts_bind_encode(void *frame, const struct xts_bind *m)
 {
 	uint8_t *p = (uint8_t *)frame;
 
-	xts_put32(p + 24, m->xts_socket);
-	xts_put32(p + 28, m->token);
-	xts_put32(p + 32, m->domain);
-	xts_endpoint_put(p + 36, &m->local);
+	xts_put32(p + offsetof(struct xts_wire_bind, xts_socket), m->xts_socket);
+	xts_put32(p + offsetof(struct xts_wire_bind, token), m->token);
+	xts_put32(p + offsetof(struct xts_wire_bind, domain), m->domain);
+	xts_endpoint_put(p + offsetof(struct xts_wire_bind, local), &m->local);
 }
-_Static_assert(60u == XTS_BIND_BYTES, "bind: table and layout disagree");
 
 /* XTS_REPLY_BIND_ACK: answer to bind. id: XTS socket. */
-#define XTS_BIND_ACK_BYTES 56u
 struct xts_bind_ack {
-	uint32_t proxy_id; /* the proxy's identifier of this socket (id) */
-	uint32_t token; /* repeated in the reply */
+	uint32_t proxy_id;         /* the proxy's identifier of this socket (id) */
+	uint32_t token;            /* repeated in the reply */
 	struct xts_endpoint local; /* local address of the TCP socket */
 };
 
@@ -627,9 +961,9 @@ static inline int xts_bind_ack_decode(struct xts_bind_ack *m, const void *frame,
 
 	if (frame_bytes < XTS_BIND_ACK_BYTES)
 		return -EBADMSG;
-	m->proxy_id = xts_get32(p + 24);
-	m->token = xts_get32(p + 28);
-	xts_endpoint_get(&m->local, p + 32);
+	m->proxy_id = xts_get32(p + offsetof(struct xts_wire_bind_ack, proxy_id));
+	m->token = xts_get32(p + offsetof(struct xts_wire_bind_ack, token));
+	xts_endpoint_get(&m->local, p + offsetof(struct xts_wire_bind_ack, local));
 	if (m->local.ip_version != 0 && m->local.ip_version != 4 && m->local.ip_version != 6)
 		return -EBADMSG;
 	return 0;
@@ -639,21 +973,22 @@ static inline void xts_bind_ack_encode(void *frame, const struct xts_bind_ack *m
 {
 	uint8_t *p = (uint8_t *)frame;
 
-	xts_put32(p + 24, m->proxy_id);
-	xts_put32(p + 28, m->token);
-	xts_endpoint_put(p + 32, &m->local);
+	xts_put32(p + offsetof(struct xts_wire_bind_ack, proxy_id), m->proxy_id);
+	xts_put32(p + offsetof(struct xts_wire_bind_ack, token), m->token);
+	xts_endpoint_put(p + offsetof(struct xts_wire_bind_ack, local), &m->local);
 }
-_Static_assert(56u == XTS_BIND_ACK_BYTES, "bind_ack: table and layout disagree");
 
-/* XTS_CMD_SETSOCKOPT: setsockopt(2), against the proxy's allow-list. id: the proxy's identifier, or 0: create the socket. */
-#define XTS_SETSOCKOPT_BYTES 48u
+/*
+ * XTS_CMD_SETSOCKOPT: setsockopt(2), against the proxy's allow-list. id: the proxy's identifier, or 0: create the
+ * socket.
+ */
 struct xts_setsockopt {
 	uint32_t xts_socket; /* the host's identifier of this socket (id) */
-	uint32_t token; /* repeated in the reply */
-	uint32_t domain; /* 4 or 6: the family of the socket, should the proxy have to create it */
-	int32_t level; /* as in setsockopt(2) */
-	int32_t option; /* as in setsockopt(2) */
-	uint32_t length; /* bytes of payload (bytes) */
+	uint32_t token;      /* repeated in the reply */
+	uint32_t domain;     /* 4 or 6: the family of the socket, should the proxy have to create it */
+	int32_t level;       /* as in setsockopt(2) */
+	int32_t option;      /* as in setsockopt(2) */
+	uint32_t length;     /* bytes of payload (bytes) */
 };
 
 static inline int xts_setsockopt_decode(struct xts_setsockopt *m, const void *frame, size_t frame_bytes)
@@ -662,13 +997,13 @@ static inline int xts_setsockopt_decode(struct xts_setsockopt *m, const void *fr
 
 	if (frame_bytes < XTS_SETSOCKOPT_BYTES)
 		return -EBADMSG;
-	m->xts_socket = xts_get32(p + 24);
-	m->token = xts_get32(p + 28);
-	m->domain = xts_get32(p + 32);
-	m->level = (int32_t)xts_get32(p + 36);
-	m->option = (int32_t)xts_get32(p + 40);
-	m->length = xts_get32(p + 44);
-	if (m->domain > 6u)
+	m->xts_socket = xts_get32(p + offsetof(struct xts_wire_setsockopt, xts_socket));
+	m->token = xts_get32(p + offsetof(struct xts_wire_setsockopt, token));
+	m->domain = xts_get32(p + offsetof(struct xts_wire_setsockopt, domain));
+	m->level = (int32_t)xts_get32(p + offsetof(struct xts_wire_setsockopt, level));
+	m->option = (int32_t)xts_get32(p + offsetof(struct xts_wire_setsockopt, option));
+	m->length = xts_get32(p + offsetof(struct xts_wire_setsockopt, length));
+	if (m->domain != 0 && m->domain != 4 && m->domain != 6)
 		return -EBADMSG;
 	if (m->length > 61440u)
 		return -EBADMSG;
@@ -683,24 +1018,25 @@ static inline void xts_setsockopt_encode(void *frame, const struct xts_setsockop
 {
 	uint8_t *p = (uint8_t *)frame;
 
-	xts_put32(p + 24, m->xts_socket);
-	xts_put32(p + 28, m->token);
-	xts_put32(p + 32, m->domain);
-	xts_put32(p + 36, (uint32_t)m->level);
-	xts_put32(p + 40, (uint32_t)m->option);
-	xts_put32(p + 44, m->length);
+	xts_put32(p + offsetof(struct xts_wire_setsockopt, xts_socket), m->xts_socket);
+	xts_put32(p + offsetof(struct xts_wire_setsockopt, token), m->token);
+	xts_put32(p + offsetof(struct xts_wire_setsockopt, domain), m->domain);
+	xts_put32(p + offsetof(struct xts_wire_setsockopt, level), (uint32_t)m->level);
+	xts_put32(p + offsetof(struct xts_wire_setsockopt, option), (uint32_t)m->option);
+	xts_put32(p + offsetof(struct xts_wire_setsockopt, length), m->length);
 }
-_Static_assert(48u == XTS_SETSOCKOPT_BYTES, "setsockopt: table and layout disagree");
 
-/* XTS_CMD_GETSOCKOPT: getsockopt(2); the payload is the value passed in, for options that read it. id: the proxy's identifier, or 0: create the socket. */
-#define XTS_GETSOCKOPT_BYTES 48u
+/*
+ * XTS_CMD_GETSOCKOPT: getsockopt(2); the payload is the value passed in, for options that read it. id: the proxy's
+ * identifier, or 0: create the socket.
+ */
 struct xts_getsockopt {
 	uint32_t xts_socket; /* the host's identifier of this socket (id) */
-	uint32_t token; /* repeated in the reply */
-	uint32_t domain; /* 4 or 6: the family of the socket, should the proxy have to create it */
-	int32_t level; /* as in getsockopt(2) */
-	int32_t option; /* as in getsockopt(2) */
-	uint32_t length; /* bytes of payload (bytes) */
+	uint32_t token;      /* repeated in the reply */
+	uint32_t domain;     /* 4 or 6: the family of the socket, should the proxy have to create it */
+	int32_t level;       /* as in getsockopt(2) */
+	int32_t option;      /* as in getsockopt(2) */
+	uint32_t length;     /* bytes of payload (bytes) */
 };
 
 static inline int xts_getsockopt_decode(struct xts_getsockopt *m, const void *frame, size_t frame_bytes)
@@ -709,13 +1045,13 @@ static inline int xts_getsockopt_decode(struct xts_getsockopt *m, const void *fr
 
 	if (frame_bytes < XTS_GETSOCKOPT_BYTES)
 		return -EBADMSG;
-	m->xts_socket = xts_get32(p + 24);
-	m->token = xts_get32(p + 28);
-	m->domain = xts_get32(p + 32);
-	m->level = (int32_t)xts_get32(p + 36);
-	m->option = (int32_t)xts_get32(p + 40);
-	m->length = xts_get32(p + 44);
-	if (m->domain > 6u)
+	m->xts_socket = xts_get32(p + offsetof(struct xts_wire_getsockopt, xts_socket));
+	m->token = xts_get32(p + offsetof(struct xts_wire_getsockopt, token));
+	m->domain = xts_get32(p + offsetof(struct xts_wire_getsockopt, domain));
+	m->level = (int32_t)xts_get32(p + offsetof(struct xts_wire_getsockopt, level));
+	m->option = (int32_t)xts_get32(p + offsetof(struct xts_wire_getsockopt, option));
+	m->length = xts_get32(p + offsetof(struct xts_wire_getsockopt, length));
+	if (m->domain != 0 && m->domain != 4 && m->domain != 6)
 		return -EBADMSG;
 	if (m->length > 61440u)
 		return -EBADMSG;
@@ -730,21 +1066,19 @@ static inline void xts_getsockopt_encode(void *frame, const struct xts_getsockop
 {
 	uint8_t *p = (uint8_t *)frame;
 
-	xts_put32(p + 24, m->xts_socket);
-	xts_put32(p + 28, m->token);
-	xts_put32(p + 32, m->domain);
-	xts_put32(p + 36, (uint32_t)m->level);
-	xts_put32(p + 40, (uint32_t)m->option);
-	xts_put32(p + 44, m->length);
+	xts_put32(p + offsetof(struct xts_wire_getsockopt, xts_socket), m->xts_socket);
+	xts_put32(p + offsetof(struct xts_wire_getsockopt, token), m->token);
+	xts_put32(p + offsetof(struct xts_wire_getsockopt, domain), m->domain);
+	xts_put32(p + offsetof(struct xts_wire_getsockopt, level), (uint32_t)m->level);
+	xts_put32(p + offsetof(struct xts_wire_getsockopt, option), (uint32_t)m->option);
+	xts_put32(p + offsetof(struct xts_wire_getsockopt, length), m->length);
 }
-_Static_assert(48u == XTS_GETSOCKOPT_BYTES, "getsockopt: table and layout disagree");
 
 /* XTS_REPLY_SOCKOPT_ACK: answer to either; the payload is the option's value. id: XTS socket. */
-#define XTS_SOCKOPT_ACK_BYTES 36u
 struct xts_sockopt_ack {
 	uint32_t proxy_id; /* the proxy's identifier of this socket (id) */
-	uint32_t token; /* repeated in the reply */
-	uint32_t length; /* bytes of payload (bytes) */
+	uint32_t token;    /* repeated in the reply */
+	uint32_t length;   /* bytes of payload (bytes) */
 };
 
 static inline int xts_sockopt_ack_decode(struct xts_sockopt_ack *m, const void *frame, size_t frame_bytes)
@@ -753,9 +1087,9 @@ static inline int xts_sockopt_ack_decode(struct xts_sockopt_ack *m, const void *
 
 	if (frame_bytes < XTS_SOCKOPT_ACK_BYTES)
 		return -EBADMSG;
-	m->proxy_id = xts_get32(p + 24);
-	m->token = xts_get32(p + 28);
-	m->length = xts_get32(p + 32);
+	m->proxy_id = xts_get32(p + offsetof(struct xts_wire_sockopt_ack, proxy_id));
+	m->token = xts_get32(p + offsetof(struct xts_wire_sockopt_ack, token));
+	m->length = xts_get32(p + offsetof(struct xts_wire_sockopt_ack, length));
 	if (m->length > 61440u)
 		return -EBADMSG;
 	if (m->length > frame_bytes - XTS_SOCKOPT_ACK_BYTES)
@@ -769,20 +1103,18 @@ static inline void xts_sockopt_ack_encode(void *frame, const struct xts_sockopt_
 {
 	uint8_t *p = (uint8_t *)frame;
 
-	xts_put32(p + 24, m->proxy_id);
-	xts_put32(p + 28, m->token);
-	xts_put32(p + 32, m->length);
+	xts_put32(p + offsetof(struct xts_wire_sockopt_ack, proxy_id), m->proxy_id);
+	xts_put32(p + offsetof(struct xts_wire_sockopt_ack, token), m->token);
+	xts_put32(p + offsetof(struct xts_wire_sockopt_ack, length), m->length);
 }
-_Static_assert(36u == XTS_SOCKOPT_ACK_BYTES, "sockopt_ack: table and layout disagree");
 
 /* XTS_CMD_IOCTL: ioctl(2); ULP push and end of peek mode later. id: the proxy's identifier, or 0: create the socket. */
-#define XTS_IOCTL_BYTES 44u
 struct xts_ioctl {
 	uint32_t xts_socket; /* the host's identifier of this socket (id) */
-	uint32_t token; /* repeated in the reply */
-	uint32_t domain; /* 4 or 6: the family of the socket, should the proxy have to create it */
-	uint32_t request; /* as in ioctl(2) */
-	uint32_t length; /* bytes of payload (bytes) */
+	uint32_t token;      /* repeated in the reply */
+	uint32_t domain;     /* 4 or 6: the family of the socket, should the proxy have to create it */
+	uint32_t request;    /* as in ioctl(2) */
+	uint32_t length;     /* bytes of payload (bytes) */
 };
 
 static inline int xts_ioctl_decode(struct xts_ioctl *m, const void *frame, size_t frame_bytes)
@@ -791,12 +1123,12 @@ static inline int xts_ioctl_decode(struct xts_ioctl *m, const void *frame, size_
 
 	if (frame_bytes < XTS_IOCTL_BYTES)
 		return -EBADMSG;
-	m->xts_socket = xts_get32(p + 24);
-	m->token = xts_get32(p + 28);
-	m->domain = xts_get32(p + 32);
-	m->request = xts_get32(p + 36);
-	m->length = xts_get32(p + 40);
-	if (m->domain > 6u)
+	m->xts_socket = xts_get32(p + offsetof(struct xts_wire_ioctl, xts_socket));
+	m->token = xts_get32(p + offsetof(struct xts_wire_ioctl, token));
+	m->domain = xts_get32(p + offsetof(struct xts_wire_ioctl, domain));
+	m->request = xts_get32(p + offsetof(struct xts_wire_ioctl, request));
+	m->length = xts_get32(p + offsetof(struct xts_wire_ioctl, length));
+	if (m->domain != 0 && m->domain != 4 && m->domain != 6)
 		return -EBADMSG;
 	if (m->length > 61440u)
 		return -EBADMSG;
@@ -811,20 +1143,18 @@ static inline void xts_ioctl_encode(void *frame, const struct xts_ioctl *m)
 {
 	uint8_t *p = (uint8_t *)frame;
 
-	xts_put32(p + 24, m->xts_socket);
-	xts_put32(p + 28, m->token);
-	xts_put32(p + 32, m->domain);
-	xts_put32(p + 36, m->request);
-	xts_put32(p + 40, m->length);
+	xts_put32(p + offsetof(struct xts_wire_ioctl, xts_socket), m->xts_socket);
+	xts_put32(p + offsetof(struct xts_wire_ioctl, token), m->token);
+	xts_put32(p + offsetof(struct xts_wire_ioctl, domain), m->domain);
+	xts_put32(p + offsetof(struct xts_wire_ioctl, request), m->request);
+	xts_put32(p + offsetof(struct xts_wire_ioctl, length), m->length);
 }
-_Static_assert(44u == XTS_IOCTL_BYTES, "ioctl: table and layout disagree");
 
 /* XTS_REPLY_IOCTL_ACK: answer to ioctl; the payload is its result. id: XTS socket. */
-#define XTS_IOCTL_ACK_BYTES 36u
 struct xts_ioctl_ack {
 	uint32_t proxy_id; /* the proxy's identifier of this socket (id) */
-	uint32_t token; /* repeated in the reply */
-	uint32_t length; /* bytes of payload (bytes) */
+	uint32_t token;    /* repeated in the reply */
+	uint32_t length;   /* bytes of payload (bytes) */
 };
 
 static inline int xts_ioctl_ack_decode(struct xts_ioctl_ack *m, const void *frame, size_t frame_bytes)
@@ -833,9 +1163,9 @@ static inline int xts_ioctl_ack_decode(struct xts_ioctl_ack *m, const void *fram
 
 	if (frame_bytes < XTS_IOCTL_ACK_BYTES)
 		return -EBADMSG;
-	m->proxy_id = xts_get32(p + 24);
-	m->token = xts_get32(p + 28);
-	m->length = xts_get32(p + 32);
+	m->proxy_id = xts_get32(p + offsetof(struct xts_wire_ioctl_ack, proxy_id));
+	m->token = xts_get32(p + offsetof(struct xts_wire_ioctl_ack, token));
+	m->length = xts_get32(p + offsetof(struct xts_wire_ioctl_ack, length));
 	if (m->length > 61440u)
 		return -EBADMSG;
 	if (m->length > frame_bytes - XTS_IOCTL_ACK_BYTES)
@@ -849,11 +1179,10 @@ static inline void xts_ioctl_ack_encode(void *frame, const struct xts_ioctl_ack 
 {
 	uint8_t *p = (uint8_t *)frame;
 
-	xts_put32(p + 24, m->proxy_id);
-	xts_put32(p + 28, m->token);
-	xts_put32(p + 32, m->length);
+	xts_put32(p + offsetof(struct xts_wire_ioctl_ack, proxy_id), m->proxy_id);
+	xts_put32(p + offsetof(struct xts_wire_ioctl_ack, token), m->token);
+	xts_put32(p + offsetof(struct xts_wire_ioctl_ack, length), m->length);
 }
-_Static_assert(36u == XTS_IOCTL_ACK_BYTES, "ioctl_ack: table and layout disagree");
 
 /* The fixed part of a type in bytes, or 0 when the type is unknown. */
 static inline size_t xts_type_bytes(uint8_t type)
@@ -884,31 +1213,39 @@ static inline size_t xts_type_bytes(uint8_t type)
 	}
 }
 
-/* Does the type take a frame credit and a sequence number? */
+/* The flags that are legal with a type. */
+static inline uint8_t xts_type_flags(uint8_t type)
+{
+	switch (type) {
+	case XTS_CMD_SEND: return XTS_FLAG_FIN | XTS_FLAG_CLOSE | XTS_FLAG_ABORT | XTS_FLAG_LINGER | XTS_FLAG_MORE;
+	case XTS_REPLY_RECV: return XTS_FLAG_EOS | XTS_FLAG_RESET | XTS_FLAG_CLOSED;
+	default: return 0;
+	}
+}
+
+/* Does the type take a frame credit and a sequence number? Its range tells, for later types too. */
 static inline int xts_type_sequenced(uint8_t type)
 {
-	return type < 16 || type >= 32;
+	return type < 16u || type >= 32u;
 }
 
 /* May the proxy send this type to the host? */
 static inline int xts_type_to_host(uint8_t type)
 {
 	switch (type) {
-	case XTS_REPLY_CONNECT_ACK:
-	case XTS_REPLY_LISTEN_ACK:
-	case XTS_REPLY_NEWCONN:
-	case XTS_REPLY_RECV:
-	case XTS_LINK_HELLO_ACK:
-	case XTS_LINK_FRAME_ACK:
-	case XTS_LINK_PING:
-	case XTS_LINK_PONG:
-	case XTS_LINK_GOODBYE:
-	case XTS_REPLY_BIND_ACK:
-	case XTS_REPLY_SOCKOPT_ACK:
-	case XTS_REPLY_IOCTL_ACK:
-		return 1;
-	default:
-		return 0;
+	case XTS_REPLY_CONNECT_ACK: return 1;
+	case XTS_REPLY_LISTEN_ACK: return 1;
+	case XTS_REPLY_NEWCONN: return 1;
+	case XTS_REPLY_RECV: return 1;
+	case XTS_LINK_HELLO_ACK: return 1;
+	case XTS_LINK_FRAME_ACK: return 1;
+	case XTS_LINK_PING: return 1;
+	case XTS_LINK_PONG: return 1;
+	case XTS_LINK_GOODBYE: return 1;
+	case XTS_REPLY_BIND_ACK: return 1;
+	case XTS_REPLY_SOCKOPT_ACK: return 1;
+	case XTS_REPLY_IOCTL_ACK: return 1;
+	default: return 0;
 	}
 }
 
@@ -916,22 +1253,20 @@ static inline int xts_type_to_host(uint8_t type)
 static inline int xts_type_to_proxy(uint8_t type)
 {
 	switch (type) {
-	case XTS_CMD_CONNECT:
-	case XTS_CMD_LISTEN:
-	case XTS_CMD_NEWCONN_ACK:
-	case XTS_CMD_SEND:
-	case XTS_LINK_HELLO:
-	case XTS_LINK_FRAME_ACK:
-	case XTS_LINK_PING:
-	case XTS_LINK_PONG:
-	case XTS_LINK_GOODBYE:
-	case XTS_CMD_BIND:
-	case XTS_CMD_SETSOCKOPT:
-	case XTS_CMD_GETSOCKOPT:
-	case XTS_CMD_IOCTL:
-		return 1;
-	default:
-		return 0;
+	case XTS_CMD_CONNECT: return 1;
+	case XTS_CMD_LISTEN: return 1;
+	case XTS_CMD_NEWCONN_ACK: return 1;
+	case XTS_CMD_SEND: return 1;
+	case XTS_LINK_HELLO: return 1;
+	case XTS_LINK_FRAME_ACK: return 1;
+	case XTS_LINK_PING: return 1;
+	case XTS_LINK_PONG: return 1;
+	case XTS_LINK_GOODBYE: return 1;
+	case XTS_CMD_BIND: return 1;
+	case XTS_CMD_SETSOCKOPT: return 1;
+	case XTS_CMD_GETSOCKOPT: return 1;
+	case XTS_CMD_IOCTL: return 1;
+	default: return 0;
 	}
 }
 
@@ -962,5 +1297,7 @@ static inline const char *xts_type_name(uint8_t type)
 	default: return "unknown";
 	}
 }
+
+#endif /* __bpf__ */
 
 #endif

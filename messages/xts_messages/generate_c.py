@@ -1,4 +1,8 @@
-"""Generates `native/wire.h` from the wire table: constants, host-order structs, and encode/decode functions.
+"""Generates `native/wire.h` from the wire table: constants, wire layout, host-order structs, encode and decode.
+
+The layout is declared twice on purpose. The packed `struct xts_wire_*` leave it to the compiler to place the fields;
+the assertions after each compare that with the offsets and sizes computed here from the table. Encoding and decoding go
+by the former, so a slip in either fails to compile.
 
 Decoding reads each field once, into a private struct, after one length check: a peer that rewrites shared memory
 under us can change what we saw, never what we checked.
@@ -6,13 +10,30 @@ under us can change what we saw, never what we checked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterable, Iterator
 
 from . import table
 from .table import Field, Kind, Message
 
-_C_TYPE = {Kind.U8: "uint8_t", Kind.U16: "uint16_t", Kind.U32: "uint32_t", Kind.U64: "uint64_t", Kind.I32: "int32_t",
-           Kind.ENDPOINT: "struct xts_endpoint"}
+_COLUMNS = 120
+_TAB = 8
+_C_TYPE = {
+    Kind.U8: "uint8_t",
+    Kind.U16: "uint16_t",
+    Kind.U32: "uint32_t",
+    Kind.U64: "uint64_t",
+    Kind.I32: "int32_t",
+    Kind.ENDPOINT: "struct xts_endpoint",
+}
+_WIRE_TYPE = {
+    Kind.U8: "__u8",
+    Kind.U16: "__be16",
+    Kind.U32: "__be32",
+    Kind.U64: "__be64",
+    Kind.I32: "__be32",
+    Kind.ENDPOINT: "struct xts_wire_endpoint",
+}
 _BITS = {Kind.U8: "8", Kind.U16: "16", Kind.U32: "32", Kind.U64: "64"}
 
 _PRELUDE = """\
@@ -20,226 +41,342 @@ _PRELUDE = """\
 #ifndef XTS_WIRE_H
 #define XTS_WIRE_H
 
+#include <linux/types.h>
+
+"""
+
+#: Everything from here on needs the C library's headers, which a BPF program cannot include.
+_USER_SPACE = """\
+#ifndef __bpf__
+
 #include <endian.h>
 #include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-"""
+/* A value that has been read is not read again: the compiler may not go back to memory that the peer can change. */
+#define XTS_READ(v) __asm__("" : "+r"(v))
 
-_ACCESSORS = """
-static inline uint8_t xts_get8(const uint8_t *p) { return *p; }
-static inline uint16_t xts_get16(const uint8_t *p) { uint16_t v; memcpy(&v, p, sizeof v); return be16toh(v); }
-static inline uint32_t xts_get32(const uint8_t *p) { uint32_t v; memcpy(&v, p, sizeof v); return be32toh(v); }
-static inline uint64_t xts_get64(const uint8_t *p) { uint64_t v; memcpy(&v, p, sizeof v); return be64toh(v); }
+static inline uint8_t xts_get8(const uint8_t *p) { uint8_t v = *p; XTS_READ(v); return v; }
+static inline uint16_t xts_get16(const uint8_t *p) { uint16_t v; memcpy(&v, p, 2); XTS_READ(v); return be16toh(v); }
+static inline uint32_t xts_get32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); XTS_READ(v); return be32toh(v); }
+static inline uint64_t xts_get64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); XTS_READ(v); return be64toh(v); }
 static inline void xts_put8(uint8_t *p, uint8_t v) { *p = v; }
 static inline void xts_put16(uint8_t *p, uint16_t v) { v = htobe16(v); memcpy(p, &v, sizeof v); }
 static inline void xts_put32(uint8_t *p, uint32_t v) { v = htobe32(v); memcpy(p, &v, sizeof v); }
 static inline void xts_put64(uint8_t *p, uint64_t v) { v = htobe64(v); memcpy(p, &v, sizeof v); }
+"""
 
-/* An address and port; IPv4 in the first four bytes of address. 24 bytes on the wire. */
-struct xts_endpoint {
-	uint16_t port;       /* host order */
-	uint8_t ip_version;  /* 4, 6, or 0 for none */
-	uint32_t scope_id;
-	uint8_t address[16];
-};
-
+_ENDPOINT = """\
 static inline void xts_endpoint_get(struct xts_endpoint *e, const uint8_t *p)
 {
-	e->port = xts_get16(p);
-	e->ip_version = xts_get8(p + 2);
-	e->scope_id = xts_get32(p + 4);
-	memcpy(e->address, p + 8, 16);
+	e->port = xts_get16(p + offsetof(struct xts_wire_endpoint, port));
+	e->ip_version = xts_get8(p + offsetof(struct xts_wire_endpoint, ip_version));
+	e->scope_id = xts_get32(p + offsetof(struct xts_wire_endpoint, scope_id));
+	memcpy(e->address, p + offsetof(struct xts_wire_endpoint, address), sizeof e->address);
 }
 
 static inline void xts_endpoint_put(uint8_t *p, const struct xts_endpoint *e)
 {
-	xts_put16(p, e->port);
-	xts_put8(p + 2, e->ip_version);
-	xts_put8(p + 3, 0);
-	xts_put32(p + 4, e->scope_id);
-	memcpy(p + 8, e->address, 16);
+	xts_put16(p + offsetof(struct xts_wire_endpoint, port), e->port);
+	xts_put8(p + offsetof(struct xts_wire_endpoint, ip_version), e->ip_version);
+	xts_put8(p + offsetof(struct xts_wire_endpoint, reserved), 0);
+	xts_put32(p + offsetof(struct xts_wire_endpoint, scope_id), e->scope_id);
+	memcpy(p + offsetof(struct xts_wire_endpoint, address), e->address, sizeof e->address);
 }
+"""
 
-/* What every message begins with, after the Ethernet header. */
-struct xts_head {
-	uint8_t type;
-	uint8_t seqno;
-	uint8_t frame_ack; /* frames whose buffers the sender has recycled, modulo 256 */
-	uint8_t flags;     /* XTS_FLAG_* */
-	uint16_t error;    /* Linux errno, 0 for none */
-	uint32_t id;       /* the target's identifier */
-};
-
-/* frame points at the Ethernet header. Returns 0, or -EBADMSG when it is too short. */
-static inline int xts_head_decode(struct xts_head *h, const void *frame, size_t frame_bytes)
-{
-	const uint8_t *p = (const uint8_t *)frame;
-
-	if (frame_bytes < XTS_HEAD_BYTES)
-		return -EBADMSG;
-	h->type = xts_get8(p + 14);
-	h->seqno = xts_get8(p + 15);
-	h->frame_ack = xts_get8(p + 16);
-	h->flags = xts_get8(p + 17);
-	h->error = xts_get16(p + 18);
-	h->id = xts_get32(p + 20);
-	return 0;
-}
-
+_HEAD_ENCODE = """\
 /* Writes type, flags, error and id; the link fills in the Ethernet header, seqno and frame_ack (xts_link_seal). */
 static inline void xts_head_encode(void *frame, uint8_t type, uint8_t flags, uint16_t error, uint32_t id)
 {
 	uint8_t *p = (uint8_t *)frame;
 
-	xts_put8(p + 14, type);
-	xts_put8(p + 17, flags);
-	xts_put16(p + 18, error);
-	xts_put32(p + 20, id);
+	xts_put8(p + offsetof(struct xts_wire_head, type), type);
+	xts_put8(p + offsetof(struct xts_wire_head, flags), flags);
+	xts_put16(p + offsetof(struct xts_wire_head, error), error);
+	xts_put32(p + offsetof(struct xts_wire_head, id), id);
 }
 """
 
 
+def _aligned(rows: Iterable[tuple[str, str]], indent: str = "\t") -> Iterator[str]:
+    """Lines of code, their comments in one column and folded at the line's end."""
+    rows = list(rows)
+    width = max(len(code) for code, _ in rows)
+    column = _TAB * len(indent) + width + 1
+    for code, comment in rows:
+        first, *more = textwrap.wrap(comment, _COLUMNS - column - len("/*  */"))
+        pad = indent + " " * (width + 1)
+        lines = [f"{indent}{code:{width}} /* {first}", *(f"{pad} * {line}" for line in more)]
+        yield from lines[:-1]
+        yield f"{lines[-1]} */"
+
+
+def _comment(text: str) -> Iterator[str]:
+    """A comment of one line, or of several in the kernel's way."""
+    if len(text) + len("/*  */") <= _COLUMNS:
+        yield f"/* {text} */"
+        return
+    yield "/*"
+    for line in textwrap.wrap(text, _COLUMNS - len(" * ")):
+        yield f" * {line}"
+    yield " */"
+
+
 def _constants() -> Iterator[str]:
-    yield f"#define XTS_WIRE_VERSION {table.VERSION}u"
-    yield f"#define XTS_ETHERTYPE 0x{table.ETHERTYPE:04X}u"
-    for name in ("ETH_BYTES", "HEAD_BYTES", "ETH_MIN_BYTES", "FRAME_BYTES_MAX", "FRAME_BYTES_SINGLE", "FRAME_WINDOW_MAX",
-                 "FRAME_WINDOW_MIN", "CONTROL_RESERVE", "CREDITS_MAX"):
-        yield f"#define XTS_{name} {getattr(table, name)}u"
+    values = [("WIRE_VERSION", f"{table.VERSION}u"), ("ETHERTYPE", f"0x{table.ETHERTYPE:04X}u")]
+    values += [
+        (name, f"{getattr(table, name)}u")
+        for name in (
+            "ETH_BYTES",
+            "HEAD_BYTES",
+            "ETH_MIN_BYTES",
+            "FRAME_BYTES_MAX",
+            "FRAME_BYTES_SINGLE",
+            "FRAME_WINDOW_MAX",
+            "FRAME_WINDOW_MIN",
+            "CONTROL_RESERVE",
+            "CREDITS_MAX",
+        )
+    ]
+    for name, value in values:
+        yield f"#define XTS_{name:18} {value}"
     yield ""
     yield "enum xts_msg_type {"
-    for message in table.MESSAGES:
-        yield f"\t{message.name} = {message.code}, /* {message.sender}: {message.meaning} */"
+    name_width = max(len(m.name) for m in table.MESSAGES)
+    yield from _aligned((f"{m.name:{name_width}} = {m.code},", f"{m.sender}: {m.meaning}") for m in table.MESSAGES)
     yield "};"
     yield ""
-    for name, (bit, meaning) in table.FLAGS.items():
-        yield f"#define XTS_FLAG_{name} 0x{bit:02x}u /* {meaning} */"
+    yield from _aligned(
+        ((f"#define XTS_FLAG_{name:6} 0x{bit:02x}u", meaning) for name, (bit, meaning) in table.FLAGS.items()),
+        indent="",
+    )
+    yield ""
+    yield "/* The fixed part of each message in bytes, Ethernet header included. */"
+    for m in table.MESSAGES:
+        yield f"#define {_size(m):23} {m.fixed_bytes}u"
+    yield ""
 
 
-def _get(field: Field, offset: int) -> str:
-    if field.kind is Kind.ENDPOINT:
-        return f"xts_endpoint_get(&m->{field.name}, p + {offset});"
-    if field.kind is Kind.I32:
-        return f"m->{field.name} = (int32_t)xts_get32(p + {offset});"
-    return f"m->{field.name} = xts_get{_BITS[field.kind]}(p + {offset});"
+def _size(message: Message) -> str:
+    return f"XTS_{message.stem.upper()}_BYTES"
 
 
-def _put(field: Field, offset: int) -> str:
-    if field.kind is Kind.ENDPOINT:
-        return f"xts_endpoint_put(p + {offset}, &m->{field.name});"
-    if field.kind is Kind.I32:
-        return f"xts_put32(p + {offset}, (uint32_t)m->{field.name});"
-    return f"xts_put{_BITS[field.kind]}(p + {offset}, m->{field.name});"
+def _wire_struct(name: str, rows: list[tuple[str, str, int]], total: int) -> Iterator[str]:
+    """A packed struct of (type, member, offset expected) and the assertions that hold it to the table."""
+    yield f"struct xts_wire_{name} {{"
+    for c_type, member, _ in rows:
+        yield f"\t{c_type} {member};"
+    yield "} __attribute__((packed));"
+    yield f'_Static_assert(sizeof(struct xts_wire_{name}) == {total}, "{name}: size");'
+    for _, member, offset in rows:
+        bare = member.split("[")[0]
+        yield (
+            f'_Static_assert(__builtin_offsetof(struct xts_wire_{name}, {bare}) == {offset}, "{name}.{bare}: offset");'
+        )
 
 
-def _checks(message: Message) -> list[str]:
-    """Conditions under which a received message is malformed."""
-    conditions = []
-    for field in message.fields:
-        if field.limit is not None:
-            conditions.append(f"m->{field.name} > {field.limit}u")
-        if field.kind is Kind.ENDPOINT:
-            conditions.append(f"(m->{field.name}.ip_version != 0 && m->{field.name}.ip_version != 4 && "
-                              f"m->{field.name}.ip_version != 6)")
-    if message.payload:
-        fixed = f"XTS_{message.stem.upper()}_BYTES"
-        conditions.append(f"m->{message.payload} > frame_bytes - {fixed}")
-        # What the length field does not cover must be Ethernet's padding, or the frame is not what it says.
-        conditions.append(f"(m->{message.payload} < frame_bytes - {fixed} && frame_bytes > XTS_ETH_MIN_BYTES)")
-    return conditions
+def _placed(fields: Iterable[Field], start: int) -> list[tuple[str, str, int]]:
+    rows = []
+    for f in fields:
+        rows.append((_WIRE_TYPE[f.kind], f.name, start))
+        start += f.kind.bytes
+    return rows
 
 
-def _message(message: Message) -> Iterator[str]:
-    stem = message.stem
-    size = f"XTS_{stem.upper()}_BYTES"
-    yield f"/* {message.name}: {message.meaning}. id: {message.id_of or 'unused'}. */"
-    yield f"#define {size} {message.fixed_bytes}u"
-    if not message.fields:
+def _wire_structs() -> Iterator[str]:
+    yield "/* The layout on the wire: packed, network byte order. Not for memory that a peer can still change. */"
+    yield ""
+    fixed = table.Kind.ENDPOINT.bytes - table.ENDPOINT_ADDRESS_BYTES
+    yield from _wire_struct(
+        "endpoint",
+        [*_placed(table.ENDPOINT, 0), ("__u8", f"address[{table.ENDPOINT_ADDRESS_BYTES}]", fixed)],
+        table.Kind.ENDPOINT.bytes,
+    )
+    yield ""
+    yield from _wire_struct(
+        "head",
+        [
+            ("__u8", "destination[6]", 0),
+            ("__u8", "source[6]", 6),
+            ("__be16", "ethertype", 12),
+            *_placed(table.HEAD, table.ETH_BYTES),
+        ],
+        table.HEAD_BYTES,
+    )
+    yield ""
+    for m in table.MESSAGES:
+        yield from _wire_struct(
+            m.stem, [("struct xts_wire_head", "head", 0), *_placed(m.fields, table.HEAD_BYTES)], m.fixed_bytes
+        )
+        yield f'_Static_assert({_size(m)} == sizeof(struct xts_wire_{m.stem}), "{m.stem}: constant");'
         yield ""
-        return
-    yield f"struct xts_{stem} {{"
-    for f in message.fields:
-        note = f.meaning + (f" ({f.unit})" if f.unit else "")
-        yield f"\t{_C_TYPE[f.kind]} {f.name}; /* {note} */"
+
+
+def _host_struct(name: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+    yield f"struct xts_{name} {{"
+    yield from _aligned(rows)
     yield "};"
     yield ""
+
+
+def _member(field: Field) -> tuple[str, str]:
+    note = field.meaning + (f" ({field.unit})" if field.unit else "")
+    return f"{_C_TYPE[field.kind]} {field.name};", note
+
+
+def _common() -> Iterator[str]:
+    """The endpoint and the head."""
+    yield "/* An address and port, host order. */"
+    yield from _host_struct(
+        "endpoint",
+        [
+            *(_member(f) for f in table.ENDPOINT if f.name != "reserved"),
+            (f"uint8_t address[{table.ENDPOINT_ADDRESS_BYTES}];", table.ENDPOINT_ADDRESS_MEANING),
+        ],
+    )
+    yield _ENDPOINT
+    yield "/* What every message begins with, after the Ethernet header. */"
+    yield from _host_struct("head", (_member(f) for f in table.HEAD))
+    yield "/* frame points at the Ethernet header. Returns 0, or -EBADMSG when it is too short. */"
+    yield from _decoder("head", "XTS_HEAD_BYTES", table.HEAD, [])
+    yield _HEAD_ENCODE
+
+
+def _get(stem: str, field: Field) -> str:
+    at = f"p + offsetof(struct xts_wire_{stem}, {field.name})"
+    if field.kind is Kind.ENDPOINT:
+        return f"xts_endpoint_get(&m->{field.name}, {at});"
+    if field.kind is Kind.I32:
+        return f"m->{field.name} = (int32_t)xts_get32({at});"
+    return f"m->{field.name} = xts_get{_BITS[field.kind]}({at});"
+
+
+def _put(stem: str, field: Field) -> str:
+    at = f"p + offsetof(struct xts_wire_{stem}, {field.name})"
+    if field.kind is Kind.ENDPOINT:
+        return f"xts_endpoint_put({at}, &m->{field.name});"
+    if field.kind is Kind.I32:
+        return f"xts_put32({at}, (uint32_t)m->{field.name});"
+    return f"xts_put{_BITS[field.kind]}({at}, m->{field.name});"
+
+
+def _illegal(field: Field, value: str) -> Iterator[str]:
+    """Conditions under which a value breaks the table's limits."""
+    if field.limit is not None:
+        yield f"{value} > {field.limit}u"
+    if field.values:
+        yield " && ".join(f"{value} != {legal}" for legal in field.values)
+
+
+def _checks(message: Message) -> Iterator[str]:
+    """Conditions under which a received message is malformed."""
+    for field in message.fields:
+        yield from _illegal(field, f"m->{field.name}")
+        if field.kind is Kind.ENDPOINT:
+            for part in table.ENDPOINT:
+                yield from _illegal(part, f"m->{field.name}.{part.name}")
+    if message.payload:
+        yield f"m->{message.payload} > frame_bytes - {_size(message)}"
+        # What the length field does not cover must be Ethernet's padding, or the frame is not what it says.
+        yield f"m->{message.payload} < frame_bytes - {_size(message)} && frame_bytes > XTS_ETH_MIN_BYTES"
+
+
+def _decoder(stem: str, size: str, fields: Iterable[Field], checks: Iterable[str]) -> Iterator[str]:
     yield f"static inline int xts_{stem}_decode(struct xts_{stem} *m, const void *frame, size_t frame_bytes)"
     yield "{"
     yield "\tconst uint8_t *p = (const uint8_t *)frame;"
     yield ""
     yield f"\tif (frame_bytes < {size})"
     yield "\t\treturn -EBADMSG;"
-    offset = table.HEAD_BYTES
-    encoders = []
-    for f in message.fields:
-        yield f"\t{_get(f, offset)}"
-        encoders.append(f"\t{_put(f, offset)}")
-        offset += f.kind.bytes
-    for condition in _checks(message):
-        yield f"\tif ({condition})" if not condition.startswith("(") else f"\tif {condition}"
+    for f in fields:
+        yield f"\t{_get(stem, f)}"
+    for condition in checks:
+        yield f"\tif ({condition})"
         yield "\t\treturn -EBADMSG;"
     yield "\treturn 0;"
     yield "}"
     yield ""
+
+
+def _message(message: Message) -> Iterator[str]:
+    stem = message.stem
+    yield from _comment(f"{message.name}: {message.meaning}. id: {message.id_of or 'unused'}.")
+    yield from _host_struct(stem, (_member(f) for f in message.fields))
+    yield from _decoder(stem, _size(message), message.fields, _checks(message))
     yield f"static inline void xts_{stem}_encode(void *frame, const struct xts_{stem} *m)"
     yield "{"
     yield "\tuint8_t *p = (uint8_t *)frame;"
     yield ""
-    yield from encoders
+    for f in message.fields:
+        yield f"\t{_put(stem, f)}"
     yield "}"
-    yield f"_Static_assert({offset}u == {size}, \"{stem}: table and layout disagree\");"
+    yield ""
+
+
+def _switch(signature: str, comment: str, cases: Iterable[tuple[str, str]], default: str) -> Iterator[str]:
+    if comment:
+        yield f"/* {comment} */"
+    yield f"static inline {signature}"
+    yield "{"
+    yield "\tswitch (type) {"
+    for label, value in cases:
+        yield f"\tcase {label}: return {value};"
+    yield f"\tdefault: return {default};"
+    yield "\t}"
+    yield "}"
     yield ""
 
 
 def _type_tables() -> Iterator[str]:
-    yield "/* The fixed part of a type in bytes, or 0 when the type is unknown. */"
-    yield "static inline size_t xts_type_bytes(uint8_t type)"
-    yield "{"
-    yield "\tswitch (type) {"
-    for m in table.MESSAGES:
-        yield f"\tcase {m.name}: return XTS_{m.stem.upper()}_BYTES;"
-    yield "\tdefault: return 0;"
-    yield "\t}"
-    yield "}"
-    yield ""
-    yield "/* Does the type take a frame credit and a sequence number? */"
+    messages = table.MESSAGES
+    yield from _switch(
+        "size_t xts_type_bytes(uint8_t type)",
+        "The fixed part of a type in bytes, or 0 when the type is unknown.",
+        ((m.name, _size(m)) for m in messages),
+        "0",
+    )
+    yield from _switch(
+        "uint8_t xts_type_flags(uint8_t type)",
+        "The flags that are legal with a type.",
+        ((m.name, " | ".join(f"XTS_FLAG_{name}" for name in m.flags)) for m in messages if m.flags),
+        "0",
+    )
+    yield from _comment(
+        "Does the type take a frame credit and a sequence number? Its range tells, for later types too."
+    )
     yield "static inline int xts_type_sequenced(uint8_t type)"
     yield "{"
-    yield "\treturn type < 16 || type >= 32;"
+    yield f"\treturn type < {table.LINK_CODES.start}u || type >= {table.LINK_CODES.stop}u;"
     yield "}"
-    assert all(m.sequenced == (m.code < 16 or m.code >= 32) for m in table.MESSAGES)
     yield ""
     for role, other in (("host", "proxy"), ("proxy", "host")):
-        yield f"/* May the {other} send this type to the {role}? */"
-        yield f"static inline int xts_type_to_{role}(uint8_t type)"
-        yield "{"
-        yield "\tswitch (type) {"
-        for m in table.MESSAGES:
-            if m.sender in (other, "both"):
-                yield f"\tcase {m.name}:"
-        yield "\t\treturn 1;"
-        yield "\tdefault:"
-        yield "\t\treturn 0;"
-        yield "\t}"
-        yield "}"
-        yield ""
-    yield "static inline const char *xts_type_name(uint8_t type)"
-    yield "{"
-    yield "\tswitch (type) {"
-    for m in table.MESSAGES:
-        yield f"\tcase {m.name}: return \"{m.name}\";"
-    yield "\tdefault: return \"unknown\";"
-    yield "\t}"
-    yield "}"
-    yield ""
+        yield from _switch(
+            f"int xts_type_to_{role}(uint8_t type)",
+            f"May the {other} send this type to the {role}?",
+            ((m.name, "1") for m in messages if m.sender in (other, "both")),
+            "0",
+        )
+    yield from _switch(
+        "const char *xts_type_name(uint8_t type)", "", ((m.name, f'"{m.name}"') for m in messages), '"unknown"'
+    )
 
 
 def header() -> str:
     """The text of wire.h."""
-    lines = [*_constants()]
-    body: list[str] = []
+    user_space = [*_common()]
     for message in table.MESSAGES:
-        body += _message(message)
-    return _PRELUDE + "\n".join(lines) + "\n" + _ACCESSORS + "\n" + "\n".join([*body, *_type_tables(), "#endif"]) + "\n"
+        if message.fields:
+            user_space += _message(message)
+    user_space += _type_tables()
+    return (
+        _PRELUDE
+        + "\n".join([*_constants(), *_wire_structs()])
+        + "\n"
+        + _USER_SPACE
+        + "\n"
+        + "\n".join(user_space)
+        + "\n#endif /* __bpf__ */\n\n#endif\n"
+    )

@@ -32,6 +32,8 @@ FRAME_WINDOW_MAX = 128
 FRAME_WINDOW_MIN = 4
 #: Frames outside the window (acknowledgements, pings …) that a receiver keeps buffers for.
 CONTROL_RESERVE = 32
+#: Types of the link's own frames, which take no frame credit and no sequence number.
+LINK_CODES = range(16, 32)
 #: Post credits a peer may hold for one connection: 1 GiB, far from wrapping 32 bits.
 CREDITS_MAX = 1 << 30
 
@@ -53,13 +55,18 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: `unit` is what it counts, `limit` its largest legal value (None: any)."""
+    """One field: `unit` is what it counts, `limit` its largest legal value (None: any), `values` all legal ones."""
 
     name: str
     kind: Kind
     meaning: str
     unit: str = ""
     limit: int | None = None
+    values: tuple[int, ...] = ()
+
+    def legal(self, value: int) -> bool:
+        """May the field have this value?"""
+        return (self.limit is None or value <= self.limit) and (not self.values or value in self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,7 @@ class Message:
     name: str
     code: int
     sender: str  # "host", "proxy" or "both"
-    sequenced: bool  # takes a frame credit and a sequence number
+    sequenced: bool  # takes a frame credit and a sequence number; so do all whose code is not in LINK_CODES
     meaning: str
     fields: tuple[Field, ...] = ()
     payload: str | None = None
@@ -87,14 +94,27 @@ class Message:
         return HEAD_BYTES + sum(f.kind.bytes for f in self.fields)
 
 
-#: The fields of an endpoint: offset, name, kind, meaning.
+#: What every message begins with, after the Ethernet header.
+HEAD = (
+    Field("type", Kind.U8, "the message's type"),
+    Field("seqno", Kind.U8, "sequence number, modulo 256; of a link frame: that of the next sequenced message"),
+    Field("frame_ack", Kind.U8, "frames whose buffers the sender has recycled, modulo 256", "frames"),
+    Field("flags", Kind.U8, "XTS_FLAG_*"),
+    Field("error", Kind.U16, "Linux errno, 0 for none", "errno"),
+    Field("id", Kind.U32, "the target's identifier", "id"),
+)
+assert ETH_BYTES + sum(f.kind.bytes for f in HEAD) == HEAD_BYTES
+
+#: The fields of an endpoint; its address of 16 bytes follows them.
 ENDPOINT = (
     Field("port", Kind.U16, "TCP port", "port"),
-    Field("ip_version", Kind.U8, "4, 6, or 0 for none", limit=6),
+    Field("ip_version", Kind.U8, "4, 6, or 0 for none", values=(0, 4, 6)),
     Field("reserved", Kind.U8, "zero"),
     Field("scope_id", Kind.U32, "IPv6 scope (the device's interface index), else 0"),
-    # address: 16 bytes, IPv4 in the first four
 )
+ENDPOINT_ADDRESS_BYTES = 16
+ENDPOINT_ADDRESS_MEANING = "IPv4 in the first four bytes, or IPv6"
+assert sum(f.kind.bytes for f in ENDPOINT) + ENDPOINT_ADDRESS_BYTES == Kind.ENDPOINT.bytes
 
 #: Flag bits, by name, of the common `flags` byte. A name is legal in the messages that list it.
 FLAGS: dict[str, tuple[int, str]] = {
@@ -115,7 +135,8 @@ _TOKEN = Field("token", Kind.U32, "repeated in the reply")
 _LENGTH = Field("length", Kind.U32, "bytes of payload", "bytes", FRAME_BYTES_MAX)
 _LOCAL = Field("local", Kind.ENDPOINT, "local address of the TCP socket")
 _PEER = Field("peer", Kind.ENDPOINT, "address of the TCP peer")
-_DOMAIN = Field("domain", Kind.U32, "4 or 6: the family of the socket, should the proxy have to create it", limit=6)
+_DOMAIN = Field("domain", Kind.U32, "4 or 6: the family of the socket, should the proxy have to create it",
+                values=(0, 4, 6))
 
 _FIRST = "the proxy's identifier, or 0: create the socket"
 
@@ -141,9 +162,10 @@ MESSAGES: tuple[Message, ...] = (
             (_CREDITS, _LENGTH), "length", ("EOS", "RESET", "CLOSED"), "paper", "XTS socket"),
 
     Message("XTS_LINK_HELLO", 16, "host", False, "opens the link; resets whatever an earlier epoch left",
+            # No limits here: a later version may know others, and is to be refused for its version.
             (Field("version", Kind.U16, "wire version"),
-             Field("frame_window", Kind.U16, "largest window wanted", "frames", FRAME_WINDOW_MAX),
-             Field("largest_message", Kind.U32, "largest frame the host can receive", "bytes", FRAME_BYTES_MAX),
+             Field("frame_window", Kind.U16, "largest window wanted", "frames"),
+             Field("largest_message", Kind.U32, "largest frame the host can receive", "bytes"),
              Field("features", Kind.U64, "feature bits offered"),
              Field("required", Kind.U64, "feature bits the host cannot do without"),
              Field("epoch", Kind.U64, "random number of this attachment"),
@@ -178,3 +200,5 @@ MESSAGES: tuple[Message, ...] = (
     Message("XTS_REPLY_IOCTL_ACK", 38, "proxy", True, "answer to ioctl; the payload is its result",
             (_PROXY, _TOKEN, _LENGTH), "length", id_of="XTS socket"),
 )
+
+assert all(m.sequenced == (m.code not in LINK_CODES) for m in MESSAGES)

@@ -1,0 +1,66 @@
+"""The device's side of an interface: the steering program and a queue for each number, in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from xts_bpf.program import SteerProgram, interface_mac
+from xts_messages.afxdp import open_socket
+from xts_messages.queue import Queue
+
+
+class DeviceQueues:
+    """Queues of an interface, in the order asked for, open in this process. A context manager: closing closes the
+    queues that were not detached and removes the program."""
+
+    def __init__(self, program: SteerProgram, queues: list[Queue]) -> None:
+        self.program = program
+        self.queues = queues
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Harmless when repeated."""
+        for queue in self.queues:
+            queue.close()
+        self.program.close()
+
+
+def open_device_queues(
+    interface: str,
+    queues: int | Iterable[int],
+    peer_mac: bytes,
+    *,
+    frame_window: int = 64,
+    single_chunk: bool = False,
+    ethertype: int = 0x855B,
+    exclusive: bool = False,
+    patience_s: float = 1.0,
+) -> DeviceQueues:
+    """Attaches the steering program and opens the queues, in the current network namespace.
+
+    queues: their numbers, or how many from 0 on. peer_mac: the host's station on this wire. A queue that was closed
+    just now is waited for, patience_s at most. Each queue's `detach()` gives its address for a worker to take over;
+    the program stays with the result. OSError says what could not be had; nothing is then left behind.
+    """
+    with ExitStack() as undo:
+        program = undo.enter_context(SteerProgram(interface, peer_mac, ethertype=ethertype, exclusive=exclusive))
+        local_mac = interface_mac(interface)
+        opened: list[Queue] = []
+        for queue_id in range(queues) if isinstance(queues, int) else queues:
+            with open_socket(
+                interface, queue_id, frame_window=frame_window, single_chunk=single_chunk, patience_s=patience_s
+            ) as xsk:
+                xsk.geometry.ethertype = ethertype
+                xsk.set_addresses(local_mac, peer_mac)
+                opened.append(undo.enter_context(xsk.adopt()))
+            program.admit(queue_id, opened[-1].fileno())
+        undo.pop_all()
+        return DeviceQueues(program, opened)

@@ -1,0 +1,680 @@
+-- Generated from messages/xts_messages/table.py by `python -m xts_messages.generate`. Do not edit.
+-- Use: tshark -X lua_script:xts.lua …, or copy it to Wireshark's plugin folder (Help, About, Folders).
+
+local ETHERTYPE = 0x855B
+local ETH_BYTES, HEAD_BYTES, ETH_MIN_BYTES = 14, 24, 60
+local HEAD_TYPE = 14
+local HEAD_SEQNO = 15
+local HEAD_FRAME_ACK = 16
+local HEAD_FLAGS = 17
+local HEAD_ERROR = 18
+local HEAD_ID = 20
+local ENDPOINT_PORT = 0
+local ENDPOINT_IP_VERSION = 2
+local ENDPOINT_RESERVED = 3
+local ENDPOINT_SCOPE_ID = 4
+local ENDPOINT_ADDRESS = 8
+local ENDPOINT_IP_VERSIONS = { 0, 4, 6 }
+
+local errno_names = {
+	[0] = "none",
+	[1] = "EPERM",
+	[2] = "ENOENT",
+	[3] = "ESRCH",
+	[4] = "EINTR",
+	[5] = "EIO",
+	[6] = "ENXIO",
+	[7] = "E2BIG",
+	[8] = "ENOEXEC",
+	[9] = "EBADF",
+	[10] = "ECHILD",
+	[11] = "EAGAIN",
+	[12] = "ENOMEM",
+	[13] = "EACCES",
+	[14] = "EFAULT",
+	[15] = "ENOTBLK",
+	[16] = "EBUSY",
+	[17] = "EEXIST",
+	[18] = "EXDEV",
+	[19] = "ENODEV",
+	[20] = "ENOTDIR",
+	[21] = "EISDIR",
+	[22] = "EINVAL",
+	[23] = "ENFILE",
+	[24] = "EMFILE",
+	[25] = "ENOTTY",
+	[26] = "ETXTBSY",
+	[27] = "EFBIG",
+	[28] = "ENOSPC",
+	[29] = "ESPIPE",
+	[30] = "EROFS",
+	[31] = "EMLINK",
+	[32] = "EPIPE",
+	[33] = "EDOM",
+	[34] = "ERANGE",
+	[35] = "EDEADLK",
+	[36] = "ENAMETOOLONG",
+	[37] = "ENOLCK",
+	[38] = "ENOSYS",
+	[39] = "ENOTEMPTY",
+	[40] = "ELOOP",
+	[42] = "ENOMSG",
+	[43] = "EIDRM",
+	[44] = "ECHRNG",
+	[45] = "EL2NSYNC",
+	[46] = "EL3HLT",
+	[47] = "EL3RST",
+	[48] = "ELNRNG",
+	[49] = "EUNATCH",
+	[50] = "ENOCSI",
+	[51] = "EL2HLT",
+	[52] = "EBADE",
+	[53] = "EBADR",
+	[54] = "EXFULL",
+	[55] = "ENOANO",
+	[56] = "EBADRQC",
+	[57] = "EBADSLT",
+	[59] = "EBFONT",
+	[60] = "ENOSTR",
+	[61] = "ENODATA",
+	[62] = "ETIME",
+	[63] = "ENOSR",
+	[64] = "ENONET",
+	[65] = "ENOPKG",
+	[66] = "EREMOTE",
+	[67] = "ENOLINK",
+	[68] = "EADV",
+	[69] = "ESRMNT",
+	[70] = "ECOMM",
+	[71] = "EPROTO",
+	[72] = "EMULTIHOP",
+	[73] = "EDOTDOT",
+	[74] = "EBADMSG",
+	[75] = "EOVERFLOW",
+	[76] = "ENOTUNIQ",
+	[77] = "EBADFD",
+	[78] = "EREMCHG",
+	[79] = "ELIBACC",
+	[80] = "ELIBBAD",
+	[81] = "ELIBSCN",
+	[82] = "ELIBMAX",
+	[83] = "ELIBEXEC",
+	[84] = "EILSEQ",
+	[85] = "ERESTART",
+	[86] = "ESTRPIPE",
+	[87] = "EUSERS",
+	[88] = "ENOTSOCK",
+	[89] = "EDESTADDRREQ",
+	[90] = "EMSGSIZE",
+	[91] = "EPROTOTYPE",
+	[92] = "ENOPROTOOPT",
+	[93] = "EPROTONOSUPPORT",
+	[94] = "ESOCKTNOSUPPORT",
+	[95] = "EOPNOTSUPP",
+	[96] = "EPFNOSUPPORT",
+	[97] = "EAFNOSUPPORT",
+	[98] = "EADDRINUSE",
+	[99] = "EADDRNOTAVAIL",
+	[100] = "ENETDOWN",
+	[101] = "ENETUNREACH",
+	[102] = "ENETRESET",
+	[103] = "ECONNABORTED",
+	[104] = "ECONNRESET",
+	[105] = "ENOBUFS",
+	[106] = "EISCONN",
+	[107] = "ENOTCONN",
+	[108] = "ESHUTDOWN",
+	[109] = "ETOOMANYREFS",
+	[110] = "ETIMEDOUT",
+	[111] = "ECONNREFUSED",
+	[112] = "EHOSTDOWN",
+	[113] = "EHOSTUNREACH",
+	[114] = "EALREADY",
+	[115] = "EINPROGRESS",
+	[116] = "ESTALE",
+	[117] = "EUCLEAN",
+	[118] = "ENOTNAM",
+	[119] = "ENAVAIL",
+	[120] = "EISNAM",
+	[121] = "EREMOTEIO",
+	[122] = "EDQUOT",
+	[123] = "ENOMEDIUM",
+	[124] = "EMEDIUMTYPE",
+	[125] = "ECANCELED",
+	[126] = "ENOKEY",
+	[127] = "EKEYEXPIRED",
+	[128] = "EKEYREVOKED",
+	[129] = "EKEYREJECTED",
+	[130] = "EOWNERDEAD",
+	[131] = "ENOTRECOVERABLE",
+	[132] = "ERFKILL",
+	[133] = "EHWPOISON",
+}
+
+local type_names = {
+	[1] = "XTS_CMD_CONNECT",
+	[2] = "XTS_REPLY_CONNECT_ACK",
+	[3] = "XTS_CMD_LISTEN",
+	[4] = "XTS_REPLY_LISTEN_ACK",
+	[5] = "XTS_REPLY_NEWCONN",
+	[6] = "XTS_CMD_NEWCONN_ACK",
+	[7] = "XTS_CMD_SEND",
+	[8] = "XTS_REPLY_RECV",
+	[16] = "XTS_LINK_HELLO",
+	[17] = "XTS_LINK_HELLO_ACK",
+	[18] = "XTS_LINK_FRAME_ACK",
+	[19] = "XTS_LINK_PING",
+	[20] = "XTS_LINK_PONG",
+	[21] = "XTS_LINK_GOODBYE",
+	[32] = "XTS_CMD_BIND",
+	[33] = "XTS_REPLY_BIND_ACK",
+	[34] = "XTS_CMD_SETSOCKOPT",
+	[35] = "XTS_CMD_GETSOCKOPT",
+	[36] = "XTS_REPLY_SOCKOPT_ACK",
+	[37] = "XTS_CMD_IOCTL",
+	[38] = "XTS_REPLY_IOCTL_ACK",
+}
+
+local common = {
+	type = ProtoField.uint8("xts.type", "Type", base.DEC, type_names, nil, "the message's type"),
+	seqno = ProtoField.uint8("xts.seqno", "Seqno", base.DEC, nil, nil, "sequence number, modulo 256; of a link frame: that of the next sequenced message"),
+	frame_ack = ProtoField.uint8("xts.frame_ack", "Frame ack", base.UNIT_STRING, { " frame", " frames" }, nil, "frames whose buffers the sender has recycled, modulo 256"),
+	flags = ProtoField.uint8("xts.flags", "Flags", base.HEX, nil, nil, "XTS_FLAG_*"),
+	error = ProtoField.uint16("xts.error", "Error", base.DEC, errno_names, nil, "Linux errno, 0 for none"),
+	id = ProtoField.uint32("xts.id", "Id", base.HEX, nil, nil, "the target's identifier"),
+	payload = ProtoField.bytes("xts.payload", "Payload", base.NONE, "what the length field counts"),
+	trailer = ProtoField.bytes("xts.trailer", "Trailer", base.NONE, "padding, or unknown to this version"),
+}
+
+local flags = {
+	{ name = "FIN", bit = 0x01 },
+	{ name = "CLOSE", bit = 0x02 },
+	{ name = "ABORT", bit = 0x04 },
+	{ name = "LINGER", bit = 0x08 },
+	{ name = "MORE", bit = 0x10 },
+	{ name = "EOS", bit = 0x20 },
+	{ name = "RESET", bit = 0x40 },
+	{ name = "CLOSED", bit = 0x80 },
+}
+
+local flag_fields = {
+	FIN = ProtoField.bool("xts.flags.fin", "FIN", 8, nil, 0x01, "no more data from the host: half-close (shutdown SHUT_WR)"),
+	CLOSE = ProtoField.bool("xts.flags.close", "CLOSE", 8, nil, 0x02, "the host has closed the socket; the proxy confirms with CLOSED"),
+	ABORT = ProtoField.bool("xts.flags.abort", "ABORT", 8, nil, 0x04, "with CLOSE: reset the connection, drop what is not sent (SO_LINGER 0, unread data)"),
+	LINGER = ProtoField.bool("xts.flags.linger", "LINGER", 8, nil, 0x08, "with CLOSE: confirm only when all data is acknowledged by the TCP peer"),
+	MORE = ProtoField.bool("xts.flags.more", "MORE", 8, nil, 0x10, "more data follows at once (MSG_MORE)"),
+	EOS = ProtoField.bool("xts.flags.eos", "EOS", 8, nil, 0x20, "end of stream: the TCP peer has sent FIN"),
+	RESET = ProtoField.bool("xts.flags.reset", "RESET", 8, nil, 0x40, "the connection has failed; error says how"),
+	CLOSED = ProtoField.bool("xts.flags.closed", "CLOSED", 8, nil, 0x80, "answer to CLOSE: both identifiers are free"),
+}
+
+-- The fields of the messages, by filter name.
+local fields = {
+	["xts.xts_socket"] = ProtoField.uint32("xts.xts_socket", "XTS socket", base.HEX, nil, nil, "the host's identifier of this socket"),
+	["xts.post_credits"] = ProtoField.uint32("xts.post_credits", "Post credits", base.UNIT_STRING, { " byte", " bytes" }, nil, "post credits granted with this message"),
+	["xts.domain"] = ProtoField.uint32("xts.domain", "Domain", base.DEC, nil, nil, "4 or 6: the family of the socket, should the proxy have to create it"),
+	["xts.proxy_id"] = ProtoField.uint32("xts.proxy_id", "Proxy id", base.HEX, nil, nil, "the proxy's identifier of this socket"),
+	["xts.token"] = ProtoField.uint32("xts.token", "Token", base.HEX, nil, nil, "repeated in the reply"),
+	["xts.listen.post_credits"] = ProtoField.uint32("xts.listen.post_credits", "Post credits", base.UNIT_STRING, { " connection", " connections" }, nil, "connections that may wait for accept"),
+	["xts.backlog"] = ProtoField.uint32("xts.backlog", "Backlog", base.UNIT_STRING, { " connection", " connections" }, nil, "as in listen(2)"),
+	["xts.length"] = ProtoField.uint32("xts.length", "Length", base.UNIT_STRING, { " byte", " bytes" }, nil, "bytes of payload"),
+	["xts.version"] = ProtoField.uint16("xts.version", "Version", base.DEC, nil, nil, "wire version / wire version spoken"),
+	["xts.frame_window"] = ProtoField.uint16("xts.frame_window", "Frame window", base.UNIT_STRING, { " frame", " frames" }, nil, "largest window wanted / window in force, each way"),
+	["xts.largest_message"] = ProtoField.uint32("xts.largest_message", "Largest message", base.UNIT_STRING, { " byte", " bytes" }, nil, "largest frame the host can receive / largest frame in force, each way"),
+	["xts.features"] = ProtoField.uint64("xts.features", "Features", base.HEX, nil, nil, "feature bits offered / feature bits in force"),
+	["xts.required"] = ProtoField.uint64("xts.required", "Required", base.HEX, nil, nil, "feature bits the host cannot do without"),
+	["xts.epoch"] = ProtoField.uint64("xts.epoch", "Epoch", base.HEX, nil, nil, "random number of this attachment / repeats the HELLO's / the epoch that ends"),
+	["xts.pid"] = ProtoField.uint32("xts.pid", "PID", base.DEC, nil, nil, "the host process, for the operator's eyes only"),
+	["xts.sockets_max"] = ProtoField.uint32("xts.sockets_max", "Sockets max", base.UNIT_STRING, { " socket", " sockets" }, nil, "sockets this host may have"),
+	["xts.ping.token"] = ProtoField.uint64("xts.ping.token", "Token", base.HEX, nil, nil, "repeated in the answer"),
+	["xts.pong.token"] = ProtoField.uint64("xts.pong.token", "Token", base.HEX, nil, nil, "the ping's"),
+	["xts.level"] = ProtoField.int32("xts.level", "Level", base.DEC, nil, nil, "as in setsockopt(2) / as in getsockopt(2)"),
+	["xts.option"] = ProtoField.int32("xts.option", "Option", base.DEC, nil, nil, "as in setsockopt(2) / as in getsockopt(2)"),
+	["xts.request"] = ProtoField.uint32("xts.request", "Request", base.HEX, nil, nil, "as in ioctl(2)"),
+}
+
+local endpoints = {
+	["peer"] = {
+		whole = ProtoField.none("xts.peer", "Peer", "address of the TCP peer"),
+		port = ProtoField.uint16("xts.peer.port", "Port", base.DEC, nil, nil, "TCP port"),
+		ip_version = ProtoField.uint8("xts.peer.ip_version", "IP version", base.DEC, nil, nil, "4, 6, or 0 for none"),
+		reserved = ProtoField.uint8("xts.peer.reserved", "Reserved", base.DEC, nil, nil, "zero"),
+		scope_id = ProtoField.uint32("xts.peer.scope_id", "Scope id", base.DEC, nil, nil, "IPv6 scope (the device's interface index), else 0"),
+		address4 = ProtoField.ipv4("xts.peer.address4", "IPv4 address", "address of the TCP peer"),
+		address6 = ProtoField.ipv6("xts.peer.address6", "IPv6 address", "address of the TCP peer"),
+		address = ProtoField.bytes("xts.peer.address", "Address", base.NONE, "address of the TCP peer"),
+	},
+	["local"] = {
+		whole = ProtoField.none("xts.local", "Local", "local address of the TCP socket"),
+		port = ProtoField.uint16("xts.local.port", "Port", base.DEC, nil, nil, "TCP port"),
+		ip_version = ProtoField.uint8("xts.local.ip_version", "IP version", base.DEC, nil, nil, "4, 6, or 0 for none"),
+		reserved = ProtoField.uint8("xts.local.reserved", "Reserved", base.DEC, nil, nil, "zero"),
+		scope_id = ProtoField.uint32("xts.local.scope_id", "Scope id", base.DEC, nil, nil, "IPv6 scope (the device's interface index), else 0"),
+		address4 = ProtoField.ipv4("xts.local.address4", "IPv4 address", "local address of the TCP socket"),
+		address6 = ProtoField.ipv6("xts.local.address6", "IPv6 address", "local address of the TCP socket"),
+		address = ProtoField.bytes("xts.local.address", "Address", base.NONE, "local address of the TCP socket"),
+	},
+}
+
+local messages = {
+	[1] = {
+		short = "CONNECT", bytes = 60,
+		meaning = "start a connection",
+		id_of = "the proxy's identifier, or 0: create the socket", payload = nil,
+		flags = {},
+		fields = {
+			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
+			{ name = "post_credits", offset = 28, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
+			{ name = "domain", offset = 32, bytes = 4, field = "xts.domain", legal = { 0, 4, 6 } },
+			{ name = "peer", offset = 36, bytes = 24, endpoint = "peer" },
+		},
+	},
+	[2] = {
+		short = "CONNECT_ACK", bytes = 80,
+		meaning = "the connection is established, or error says why not",
+		id_of = "XTS socket", payload = nil,
+		flags = {},
+		fields = {
+			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
+			{ name = "post_credits", offset = 28, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
+			{ name = "local", offset = 32, bytes = 24, endpoint = "local" },
+			{ name = "peer", offset = 56, bytes = 24, endpoint = "peer" },
+		},
+	},
+	[3] = {
+		short = "LISTEN", bytes = 44,
+		meaning = "start a listener; each post credit is one connection of the backlog",
+		id_of = "the proxy's identifier, or 0: create the socket", payload = nil,
+		flags = {},
+		fields = {
+			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
+			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
+			{ name = "post_credits", offset = 32, bytes = 4, field = "xts.listen.post_credits", limit = 1073741824, shown = true },
+			{ name = "domain", offset = 36, bytes = 4, field = "xts.domain", legal = { 0, 4, 6 } },
+			{ name = "backlog", offset = 40, bytes = 4, field = "xts.backlog", shown = true },
+		},
+	},
+	[4] = {
+		short = "LISTEN_ACK", bytes = 56,
+		meaning = "the listener has started, or error says why not",
+		id_of = "XTS socket", payload = nil,
+		flags = {},
+		fields = {
+			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
+			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
+			{ name = "local", offset = 32, bytes = 24, endpoint = "local" },
+		},
+	},
+	[5] = {
+		short = "NEWCONN", bytes = 80,
+		meaning = "a listener has a new connection; takes one of its post credits",
+		id_of = "XTS socket of the listener", payload = nil,
+		flags = {},
+		fields = {
+			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
+			{ name = "post_credits", offset = 28, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
+			{ name = "local", offset = 32, bytes = 24, endpoint = "local" },
+			{ name = "peer", offset = 56, bytes = 24, endpoint = "peer" },
+		},
+	},
+	[6] = {
+		short = "NEWCONN_ACK", bytes = 32,
+		meaning = "the new connection has an XTS socket; an error refuses it (reset)",
+		id_of = "proxy's identifier of the new connection", payload = nil,
+		flags = {},
+		fields = {
+			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
+			{ name = "post_credits", offset = 28, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
+		},
+	},
+	[7] = {
+		short = "SEND", bytes = 32,
+		meaning = "data, post credits, and the ways of closing; length 0 is a pure credit advertisement. On a listener, post_credits returns accepted connections",
+		id_of = "proxy's identifier", payload = "length",
+		flags = { FIN = true, CLOSE = true, ABORT = true, LINGER = true, MORE = true, },
+		fields = {
+			{ name = "post_credits", offset = 24, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
+			{ name = "length", offset = 28, bytes = 4, field = "xts.length", limit = 61440, shown = true },
+		},
+	},
+	[8] = {
+		short = "RECV", bytes = 32,
+		meaning = "received data, post credits, end of stream, failure, end of close",
+		id_of = "XTS socket", payload = "length",
+		flags = { EOS = true, RESET = true, CLOSED = true, },
+		fields = {
+			{ name = "post_credits", offset = 24, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
+			{ name = "length", offset = 28, bytes = 4, field = "xts.length", limit = 61440, shown = true },
+		},
+	},
+	[16] = {
+		short = "HELLO", bytes = 60,
+		meaning = "opens the link; resets whatever an earlier epoch left",
+		id_of = "unused", payload = nil,
+		flags = {},
+		fields = {
+			{ name = "version", offset = 24, bytes = 2, field = "xts.version" },
+			{ name = "frame_window", offset = 26, bytes = 2, field = "xts.frame_window", shown = true },
+			{ name = "largest_message", offset = 28, bytes = 4, field = "xts.largest_message", shown = true },
+			{ name = "features", offset = 32, bytes = 8, field = "xts.features" },
+			{ name = "required", offset = 40, bytes = 8, field = "xts.required" },
+			{ name = "epoch", offset = 48, bytes = 8, field = "xts.epoch" },
+			{ name = "pid", offset = 56, bytes = 4, field = "xts.pid" },
+		},
+	},
+	[17] = {
+		short = "HELLO_ACK", bytes = 52,
+		meaning = "the link is up with these values, or error refuses it",
+		id_of = "unused", payload = nil,
+		flags = {},
+		fields = {
+			{ name = "version", offset = 24, bytes = 2, field = "xts.version" },
+			{ name = "frame_window", offset = 26, bytes = 2, field = "xts.frame_window", limit = 128, shown = true },
+			{ name = "largest_message", offset = 28, bytes = 4, field = "xts.largest_message", limit = 61440, shown = true },
+			{ name = "features", offset = 32, bytes = 8, field = "xts.features" },
+			{ name = "epoch", offset = 40, bytes = 8, field = "xts.epoch" },
+			{ name = "sockets_max", offset = 48, bytes = 4, field = "xts.sockets_max", shown = true },
+		},
+	},
+	[18] = {
+		short = "FRAME_ACK", bytes = 24,
+		meaning = "frame_ack, when nothing else is there to carry it",
+		id_of = "unused", payload = nil,
+		flags = {},
+		fields = {
+		},
+	},
+	[19] = {
+		short = "PING", bytes = 32,
+		meaning = "answer me",
+		id_of = "unused", payload = nil,
+		flags = {},
+		fields = {
+			{ name = "token", offset = 24, bytes = 8, field = "xts.ping.token" },
+		},
+	},
+	[20] = {
+		short = "PONG", bytes = 32,
+		meaning = "answer to a ping",
+		id_of = "unused", payload = nil,
+		flags = {},
+		fields = {
+			{ name = "token", offset = 24, bytes = 8, field = "xts.pong.token" },
+		},
+	},
+	[21] = {
+		short = "GOODBYE", bytes = 32,
+		meaning = "this epoch has ended; error says why (0: orderly)",
+		id_of = "unused", payload = nil,
+		flags = {},
+		fields = {
+			{ name = "epoch", offset = 24, bytes = 8, field = "xts.epoch" },
+		},
+	},
+	[32] = {
+		short = "BIND", bytes = 60,
+		meaning = "bind(2)",
+		id_of = "the proxy's identifier, or 0: create the socket", payload = nil,
+		flags = {},
+		fields = {
+			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
+			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
+			{ name = "domain", offset = 32, bytes = 4, field = "xts.domain", legal = { 0, 4, 6 } },
+			{ name = "local", offset = 36, bytes = 24, endpoint = "local" },
+		},
+	},
+	[33] = {
+		short = "BIND_ACK", bytes = 56,
+		meaning = "answer to bind",
+		id_of = "XTS socket", payload = nil,
+		flags = {},
+		fields = {
+			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
+			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
+			{ name = "local", offset = 32, bytes = 24, endpoint = "local" },
+		},
+	},
+	[34] = {
+		short = "SETSOCKOPT", bytes = 48,
+		meaning = "setsockopt(2), against the proxy's allow-list",
+		id_of = "the proxy's identifier, or 0: create the socket", payload = "length",
+		flags = {},
+		fields = {
+			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
+			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
+			{ name = "domain", offset = 32, bytes = 4, field = "xts.domain", legal = { 0, 4, 6 } },
+			{ name = "level", offset = 36, bytes = 4, field = "xts.level", signed = true },
+			{ name = "option", offset = 40, bytes = 4, field = "xts.option", signed = true },
+			{ name = "length", offset = 44, bytes = 4, field = "xts.length", limit = 61440, shown = true },
+		},
+	},
+	[35] = {
+		short = "GETSOCKOPT", bytes = 48,
+		meaning = "getsockopt(2); the payload is the value passed in, for options that read it",
+		id_of = "the proxy's identifier, or 0: create the socket", payload = "length",
+		flags = {},
+		fields = {
+			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
+			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
+			{ name = "domain", offset = 32, bytes = 4, field = "xts.domain", legal = { 0, 4, 6 } },
+			{ name = "level", offset = 36, bytes = 4, field = "xts.level", signed = true },
+			{ name = "option", offset = 40, bytes = 4, field = "xts.option", signed = true },
+			{ name = "length", offset = 44, bytes = 4, field = "xts.length", limit = 61440, shown = true },
+		},
+	},
+	[36] = {
+		short = "SOCKOPT_ACK", bytes = 36,
+		meaning = "answer to either; the payload is the option's value",
+		id_of = "XTS socket", payload = "length",
+		flags = {},
+		fields = {
+			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
+			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
+			{ name = "length", offset = 32, bytes = 4, field = "xts.length", limit = 61440, shown = true },
+		},
+	},
+	[37] = {
+		short = "IOCTL", bytes = 44,
+		meaning = "ioctl(2); ULP push and end of peek mode later",
+		id_of = "the proxy's identifier, or 0: create the socket", payload = "length",
+		flags = {},
+		fields = {
+			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
+			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
+			{ name = "domain", offset = 32, bytes = 4, field = "xts.domain", legal = { 0, 4, 6 } },
+			{ name = "request", offset = 36, bytes = 4, field = "xts.request" },
+			{ name = "length", offset = 40, bytes = 4, field = "xts.length", limit = 61440, shown = true },
+		},
+	},
+	[38] = {
+		short = "IOCTL_ACK", bytes = 36,
+		meaning = "answer to ioctl; the payload is its result",
+		id_of = "XTS socket", payload = "length",
+		flags = {},
+		fields = {
+			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
+			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
+			{ name = "length", offset = 32, bytes = 4, field = "xts.length", limit = 61440, shown = true },
+		},
+	},
+}
+
+local xts = Proto("xts", "XDP-Transport")
+
+xts.prefs.ethertype = Pref.uint("EtherType", ETHERTYPE, "EtherType of XDP-Transport frames")
+
+local function malformed(name, text)
+	return ProtoExpert.new("xts.malformed." .. name, text, expert.group.MALFORMED, expert.severity.ERROR)
+end
+
+local too_short = malformed("short", "Frame shorter than its message")
+local unknown = malformed("type", "Unknown message type")
+local illegal = malformed("value", "Illegal value")
+local length_wrong = malformed("length", "Length does not agree with the frame")
+local odd_flag = ProtoExpert.new("xts.odd_flag", "Flag without a meaning in this message", expert.group.PROTOCOL,
+	expert.severity.WARN)
+local failed = ProtoExpert.new("xts.failed", "Carries an error", expert.group.RESPONSE_CODE, expert.severity.NOTE)
+xts.experts = { too_short, unknown, illegal, length_wrong, odd_flag, failed }
+
+local all = {}
+for _, set in ipairs({ common, flag_fields, fields }) do
+	for _, f in pairs(set) do all[#all + 1] = f end
+end
+for _, set in pairs(endpoints) do
+	for _, f in pairs(set) do all[#all + 1] = f end
+end
+xts.fields = all
+
+-- Is the value outside what the table allows? 64-bit values have no limits.
+local function breaks(spec, value)
+	if spec.limit and value > spec.limit then return true end
+	if not spec.legal then return false end
+	for _, v in ipairs(spec.legal) do
+		if v == value then return false end
+	end
+	return true
+end
+
+local function number(range, spec)
+	if spec.signed then return range:int() end
+	return range:len() < 8 and range:uint() or nil
+end
+
+-- Returns the endpoint as text.
+local function dissect_endpoint(tree, range, spec)
+	local f = endpoints[spec.endpoint]
+	local version, port = range(ENDPOINT_IP_VERSION, 1):uint(), range(ENDPOINT_PORT, 2):uint()
+	local branch = tree:add(f.whole, range)
+	local text = "none"
+
+	branch:add(f.port, range(ENDPOINT_PORT, 2))
+	local version_item = branch:add(f.ip_version, range(ENDPOINT_IP_VERSION, 1))
+	branch:add(f.reserved, range(ENDPOINT_RESERVED, 1))
+	branch:add(f.scope_id, range(ENDPOINT_SCOPE_ID, 4))
+	if version == 4 then
+		branch:add(f.address4, range(ENDPOINT_ADDRESS, 4))
+		text = tostring(range(ENDPOINT_ADDRESS, 4):ipv4()) .. ":" .. port
+	elseif version == 6 then
+		branch:add(f.address6, range(ENDPOINT_ADDRESS, 16))
+		text = "[" .. tostring(range(ENDPOINT_ADDRESS, 16):ipv6()) .. "]:" .. port
+	else
+		branch:add(f.address, range(ENDPOINT_ADDRESS, 16))
+	end
+	branch:append_text(": " .. text)
+	if breaks({ legal = ENDPOINT_IP_VERSIONS }, version) then
+		version_item:add_proto_expert_info(illegal)
+	end
+	return text
+end
+
+local function dissect_flags(tree, range, message)
+	local value = range:uint()
+	local branch = tree:add(common.flags, range)
+	local names, odd = {}, false
+
+	for _, flag in ipairs(flags) do
+		branch:add(flag_fields[flag.name], range)
+		if math.floor(value / flag.bit) % 2 == 1 then
+			names[#names + 1] = flag.name
+			if message and not message.flags[flag.name] then odd = true end
+		end
+	end
+	branch:append_text(#names > 0 and " (" .. table.concat(names, ", ") .. ")" or " (none)")
+	if odd then branch:add_proto_expert_info(odd_flag) end
+	return table.concat(names, ",")
+end
+
+-- The payload, and Ethernet's padding after it.
+local function dissect_payload(tree, buffer, message, length, length_item)
+	local rest = buffer:len() - message.bytes
+
+	if length > rest or (length < rest and buffer:len() > ETH_MIN_BYTES) then
+		length_item:add_proto_expert_info(length_wrong)
+	end
+	length = math.min(length, rest)
+	if length > 0 then tree:add(common.payload, buffer(message.bytes, length)) end
+	if length < rest then tree:add(common.trailer, buffer(message.bytes + length)) end
+end
+
+local function dissect_fields(tree, buffer, message, info)
+	local length, length_item
+
+	for _, spec in ipairs(message.fields) do
+		local range = buffer(spec.offset, spec.bytes)
+		if spec.endpoint then
+			info[#info + 1] = spec.endpoint .. "=" .. dissect_endpoint(tree, range, spec)
+		else
+			local value = number(range, spec)
+			local item = tree:add(fields[spec.field], range)
+			if value and breaks(spec, value) then item:add_proto_expert_info(illegal) end
+			if spec.name == message.payload then length, length_item = value, item end
+			if value and spec.shown then info[#info + 1] = spec.name .. "=" .. value end
+		end
+	end
+	if length then
+		dissect_payload(tree, buffer, message, length, length_item)
+	elseif buffer:len() > message.bytes then
+		tree:add(common.trailer, buffer(message.bytes))
+	end
+end
+
+-- Wireshark hands over what follows the Ethernet header; the table's offsets count from the header's start.
+local function from_ethernet(after_ethernet)
+	return setmetatable({ len = function() return after_ethernet:len() + ETH_BYTES end },
+		{ __call = function(_, offset, bytes) return after_ethernet(offset - ETH_BYTES, bytes) end })
+end
+
+function xts.dissector(after_ethernet, packet, root)
+	local tree = root:add(xts, after_ethernet())
+	packet.cols.protocol = "XTS"
+	if after_ethernet:len() < HEAD_BYTES - ETH_BYTES then
+		packet.cols.info = "[short frame]"
+		tree:add_proto_expert_info(too_short)
+		return
+	end
+	local buffer = from_ethernet(after_ethernet)
+	local code = buffer(HEAD_TYPE, 1):uint()
+	local message = messages[code]
+	local error_number = buffer(HEAD_ERROR, 2):uint()
+
+	local type_item = tree:add(common.type, buffer(HEAD_TYPE, 1))
+	tree:add(common.seqno, buffer(HEAD_SEQNO, 1))
+	tree:add(common.frame_ack, buffer(HEAD_FRAME_ACK, 1))
+	local flag_names = dissect_flags(tree, buffer(HEAD_FLAGS, 1), message)
+	local error_item = tree:add(common.error, buffer(HEAD_ERROR, 2))
+	local id_item = tree:add(common.id, buffer(HEAD_ID, 4))
+	if error_number ~= 0 then error_item:add_proto_expert_info(failed) end
+	if not message then
+		packet.cols.info = "[unknown type " .. code .. "]"
+		type_item:add_proto_expert_info(unknown)
+		return
+	end
+	id_item:append_text(" (" .. message.id_of .. ")")
+	type_item:append_text(": " .. message.meaning)
+
+	local info = { message.short, "seq=" .. buffer(HEAD_SEQNO, 1):uint(), "ack=" .. buffer(HEAD_FRAME_ACK, 1):uint() }
+	if message.id_of ~= "unused" then info[#info + 1] = string.format("id=0x%x", buffer(HEAD_ID, 4):uint()) end
+	if flag_names ~= "" then info[#info + 1] = "[" .. flag_names .. "]" end
+	if error_number ~= 0 then info[#info + 1] = errno_names[error_number] or ("errno " .. error_number) end
+	if buffer:len() < message.bytes then
+		info[#info + 1] = "[short frame]"
+		type_item:add_proto_expert_info(too_short)
+	else
+		dissect_fields(tree, buffer, message, info)
+	end
+	packet.cols.info = table.concat(info, " ")
+end
+
+local registered
+local function register(ethertype)
+	local ethertypes = DissectorTable.get("ethertype")
+	if registered then ethertypes:remove(registered, xts) end
+	ethertypes:add(ethertype, xts)
+	registered = ethertype
+end
+
+function xts.prefs_changed()
+	if xts.prefs.ethertype ~= registered then register(xts.prefs.ethertype) end
+end
+
+register(xts.prefs.ethertype)

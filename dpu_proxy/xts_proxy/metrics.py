@@ -1,0 +1,126 @@
+"""Metrics in Prometheus' text format, over HTTP on a Unix socket or a loopback port.
+
+Names come from the fields of the native structs: a counter `accepts` of a worker is `xts_accepts_total{worker="0"}`,
+`sent_frames` of a channel's link `xts_link_sent_frames_total{queue="3"}`. There are no labels per connection, so
+the number of series is bounded by workers and queues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+#: Fields that go up and down; all others count.
+WORKER_GAUGES = frozenset({"channels", "channels_up", "connections", "listeners", "spill_bytes", "window_bytes"})
+_REQUEST_BYTES_MAX = 8192
+_REQUEST_TIMEOUT_S = 5.0
+
+
+@dataclass(slots=True)
+class Family:
+    """One metric: its samples are (labels, value)."""
+
+    name: str
+    kind: str
+    help: str
+    samples: list[tuple[dict[str, str], float]] = field(default_factory=list)
+
+    def lines(self) -> Iterator[str]:
+        yield f"# HELP {self.name} {self.help}"
+        yield f"# TYPE {self.name} {self.kind}"
+        for labels, value in self.samples:
+            text = ",".join(f'{key}="{_escape(label)}"' for key, label in labels.items())
+            yield f"{self.name}{{{text}}} {value}" if text else f"{self.name} {value}"
+
+
+class Families:
+    """Gathers samples; those of one name stand together, as the format demands."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Family] = {}
+
+    def add(self, name: str, value: float, labels: dict[str, str], help_text: str, *, gauge: bool = False) -> None:
+        name = name if gauge else f"{name}_total"
+        kind = "gauge" if gauge else "counter"
+        family = self.by_name.setdefault(name, Family(name, kind, help_text))
+        family.samples.append((labels, value))
+
+    def text(self) -> str:
+        return "".join(f"{line}\n" for family in self.by_name.values() for line in family.lines())
+
+
+def add_worker(families: Families, index: int, stats: dict[str, int]) -> None:
+    """The figures of a worker (Worker.stats())."""
+    for name, value in stats.items():
+        families.add(
+            f"xts_{name}",
+            value,
+            {"worker": str(index)},
+            f"{name} of struct xts_worker_stats, worker.h",
+            gauge=name in WORKER_GAUGES,
+        )
+
+
+def add_channel(families: Families, index: int, stats: dict[str, object]) -> None:
+    """The figures of a channel (Worker.channels()), with those of its link and queue. They begin anew when another
+    process attaches to the queue, as counters may."""
+    labels = {"queue": str(stats["queue_id"]), "worker": str(index)}
+    up = int(stats["link_state"] == 1)
+    families.add("xts_channel_up", up, labels, "Whether the link of a queue is up", gauge=True)
+    for name in ("connections", "listeners", "frame_credits", "window_bytes", "spill_bytes"):
+        value = stats[name]
+        assert isinstance(value, int)
+        families.add(f"xts_channel_{name}", value, labels, f"{name} of struct xts_channel_stats, worker.h", gauge=True)
+    for part in ("link", "queue"):
+        figures = stats[part]
+        assert isinstance(figures, dict)
+        for name, value in figures.items():
+            help_text = f"{name} of struct xts_{part}_stats, {part}.h"
+            families.add(f"xts_{part}_{name}", value, labels, help_text)
+
+
+def _escape(label: str) -> str:
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+# --- HTTP ------------------------------------------------------------------------------------------------
+
+
+def handler(
+    collect: Callable[[], str],
+) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], object]:
+    """What answers a connection of a metrics socket: GET /metrics, one request a connection."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _REQUEST_TIMEOUT_S)
+            writer.writelines(respond(head, collect))
+            await asyncio.wait_for(writer.drain(), _REQUEST_TIMEOUT_S)
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):
+            pass  # the asker's loss: there is nothing to answer
+        finally:
+            writer.close()
+
+    return serve
+
+
+def respond(head: bytes, collect: Callable[[], str]) -> Iterable[bytes]:
+    """The response to a request's head."""
+    method, _, rest = head.partition(b" ")
+    target = rest.partition(b" ")[0].partition(b"?")[0]
+    if method not in (b"GET", b"HEAD"):
+        return _response("405 Method Not Allowed", "only GET is known here\n")
+    if target != b"/metrics":
+        return _response("404 Not Found", "metrics are at /metrics\n")
+    body = collect()
+    return _response("200 OK", body, with_body=method == b"GET")
+
+
+def _response(status: str, body: str, *, with_body: bool = True) -> list[bytes]:
+    data = body.encode()
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
+        f"Content-Length: {len(data)}\r\nConnection: close\r\n\r\n"
+    )
+    return [head.encode(), data] if with_body else [head.encode()]

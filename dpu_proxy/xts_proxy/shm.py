@@ -1,0 +1,155 @@
+"""Channels over shared memory: processes attach at the endpoint and get one each.
+
+A new queue gets the lowest free number, so that numbers (and metrics) stay few, and goes to the worker with the fewest.
+The worker watches a duplicate of the process's connection and ends the channel by itself, after carrying out what the
+process sent last. Its number stays taken until then; `reap()` finds out, and removes a channel whose end the worker
+cannot see (a forked child has inherited the connection of a dead process).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+from xts_messages.endpoint import Attached, Endpoint, Grant, Peer
+from xts_messages.queue import PROXY, Queue, create_shm
+
+from xts_proxy.config import Config
+from xts_proxy.log import LOG
+from xts_proxy.workers import Worker
+
+_REMOVE_AFTER_S = 0.5
+
+
+@dataclass(slots=True)
+class _Client:
+    """What a grant is remembered by: the proxy's side waits here until the process has its own."""
+
+    queue_id: int
+    queue: Queue
+    worker: Worker | None = None
+    remove_at: float = 0.0  # by time.monotonic(), once released; 0: attached
+
+
+class ShmChannels:
+    """The endpoint of shm, and the channels of the processes attached to it."""
+
+    def __init__(self, config: Config) -> None:
+        """Listens at once, so that the socket is made with the rights of the start; workers come later."""
+        self.config = config
+        self.workers: list[Worker] = []
+        self.stopping = False
+        self.attaches = 0
+        self.refusals = 0
+        self.clients: dict[int, _Client] = {}  # by queue_id
+        self.endpoint = Endpoint(
+            config.proxy.endpoint,
+            self._allocate,
+            self._attached,
+            self._released,
+            mode=config.proxy.endpoint_mode,
+        )
+
+    def give_to(self, workers: list[Worker]) -> None:
+        """From now on processes can attach."""
+        self.workers = workers
+
+    def counters(self) -> dict[str, tuple[int, str]]:
+        """For metrics: name -> value and help."""
+        return {
+            "xts_attaches": (self.attaches, "Processes that got a queue"),
+            "xts_attaches_refused": (self.refusals, "Processes that were refused one"),
+        }
+
+    def programs(self) -> dict[int, tuple[int, str]]:
+        """Process and program of each queue."""
+        return {a.queue_id: (a.peer.pid, a.peer.program) for a in self.endpoint.attachments}
+
+    def close(self) -> None:
+        self.endpoint.close()
+
+    def _allocate(self, peer: Peer, epoch: int) -> Grant:
+        try:
+            return self._grant(peer)
+        except OSError as error:
+            self.refusals += 1
+            LOG.warning("process %d (%s) refused: %s", peer.pid, peer.program, error.strerror)
+            raise
+
+    def _grant(self, peer: Peer) -> Grant:
+        if self.stopping or not self.workers:
+            raise OSError(errno.ESHUTDOWN, "the proxy is stopping")
+        clients_max = self.config.limits.clients
+        if len(self.clients) >= clients_max:
+            raise OSError(errno.EUSERS, f"{clients_max} processes are attached, the most that limits.clients allows")
+        window = self.config.proxy.frame_window
+        if peer.frame_window_max:
+            window = max(4, min(window, peer.frame_window_max))
+        queue_id = next(number for number in range(clients_max) if number not in self.clients)
+        area = create_shm(window)
+        try:
+            queue = area.open(PROXY)
+        except OSError:
+            area.close()
+            raise
+        os.close(area.proxy_bell)
+        area.geometry.ethertype = self.config.proxy.ethertype
+        area.geometry.queue_id = queue_id
+        self.clients[queue_id] = client = _Client(queue_id, queue)
+        return Grant(area.geometry, (area.memfd, area.host_bell), client)
+
+    def _attached(self, attached: Attached) -> None:
+        client = attached.tag
+        assert isinstance(client, _Client)
+        counts = {worker: 0 for worker in self.workers}
+        for other in self.clients.values():
+            if other.worker is not None:
+                counts[other.worker] += 1
+        worker = min(self.workers, key=lambda candidate: counts[candidate])
+        life_fd = attached.life_fd()
+        try:
+            worker.add_channel(client.queue, client.queue_id, life_fd)
+        except OSError as error:
+            os.close(life_fd)
+            LOG.error("queue %d: %s", client.queue_id, error)
+            with suppress(OSError):  # ends the attachment at both ends
+                attached.connection.shutdown(socket.SHUT_RDWR)
+            return
+        client.worker = worker
+        self.attaches += 1
+        peer = attached.peer
+        LOG.info(
+            "worker %d: queue %d: attached by process %d (%s) of user %d",
+            worker.index,
+            client.queue_id,
+            peer.pid,
+            peer.program,
+            peer.uid,
+        )
+
+    def _released(self, attached: Attached) -> None:
+        client = attached.tag
+        assert isinstance(client, _Client)
+        if client.worker is None:
+            client.queue.close()
+            del self.clients[client.queue_id]
+        else:
+            client.remove_at = time.monotonic() + _REMOVE_AFTER_S
+
+    def reap(self) -> bool:
+        """Frees the numbers of ended channels. True: some have yet to end, call again in some milliseconds."""
+        released = [client for client in self.clients.values() if client.remove_at]
+        for worker in {client.worker for client in released if client.worker}:
+            alive = {channel["queue_id"] for channel in worker.channels()}
+            for client in released:
+                if client.worker is not worker:
+                    continue
+                if client.queue_id not in alive:
+                    del self.clients[client.queue_id]
+                elif client.remove_at <= time.monotonic():
+                    worker.remove_channel(client.queue_id)
+        return any(client.remove_at for client in self.clients.values())

@@ -1,0 +1,119 @@
+"""What a running proxy is doing, as JSON or as tables for people."""
+
+from __future__ import annotations
+
+import errno
+import json
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from xts_proxy import control
+
+_SHOWN_CONNECTIONS = 1000
+
+
+def show(path: str, *, as_json: bool, connections: bool) -> None:
+    """Asks the proxy at `path` and prints. OSError as control.ask()."""
+    answer = control.ask(path, {"ask": "status", "connections": connections})
+    if as_json:
+        print(json.dumps(answer, indent=2))
+        return
+    console = Console()
+    proxy = answer["proxy"]
+    console.print(
+        f"xts-proxy {proxy['version']}, process {proxy['pid']}, up {_duration(proxy['uptime_s'])}, "
+        f"{proxy['state']}, queue kind {proxy['queue']}, configuration {proxy['config'] or 'built in'}"
+    )
+    console.print(_table("workers", _WORKER_COLUMNS, answer["workers"]))
+    console.print(_table("channels", _CHANNEL_COLUMNS, [_channel_row(row) for row in answer["channels"]]))
+    if connections:
+        rows = answer["connections"]
+        console.print(_table("connections", _CONNECTION_COLUMNS, rows[:_SHOWN_CONNECTIONS]))
+        if len(rows) > _SHOWN_CONNECTIONS:
+            console.print(f"… and {len(rows) - _SHOWN_CONNECTIONS} more; --json has all")
+
+
+# heading -> key of the row
+_WORKER_COLUMNS = {
+    "worker": "worker",
+    "channels": "channels",
+    "up": "channels_up",
+    "conns": "connections",
+    "listeners": "listeners",
+    "sent": "sent_bytes",
+    "received": "received_bytes",
+    "spilled now": "spill_bytes",
+    "granted": "window_bytes",
+    "refused": "refused",
+    "sleeps": "sleeps",
+}
+_CHANNEL_COLUMNS = {
+    "queue": "queue_id",
+    "worker": "worker",
+    "pid": "pid",
+    "program": "program",
+    "link": "link",
+    "conns": "connections",
+    "listeners": "listeners",
+    "frame credits": "frame_credits",
+    "frames in": "frames_in",
+    "frames out": "frames_out",
+    "spilled now": "spill_bytes",
+    "granted": "window_bytes",
+}
+_CONNECTION_COLUMNS = {
+    "queue": "queue_id",
+    "xts": "xts_socket",
+    "proxy id": "proxy_id",
+    "state": "state",
+    "local": "local",
+    "peer": "peer",
+    "credits": "send_credits",
+    "spilled now": "spill_bytes",
+    "sent": "sent_bytes",
+    "received": "received_bytes",
+}
+
+
+def _table(title: str, columns: dict[str, str], rows: list[dict[str, Any]]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for heading, key in columns.items():
+        table.add_column(heading, justify="left" if key in _TEXTS else "right")
+    for row in rows:
+        table.add_row(*(_cell(key, row.get(key, "")) for key in columns.values()))
+    return table
+
+
+_TEXTS = frozenset({"program", "link", "state", "local", "peer"})
+
+
+def _cell(key: str, value: Any) -> str:
+    if key.endswith("_bytes"):
+        return _bytes(int(value))
+    return f"{value:08x}" if key == "proxy_id" else str(value)
+
+
+def _channel_row(row: dict[str, Any]) -> dict[str, Any]:
+    error = errno.errorcode.get(row["link_error"], str(row["link_error"])) if row["link_error"] else ""
+    return row | {
+        "link": f"{row['link_state']} {error}".strip(),
+        "frames_in": row["link"]["received_frames"],
+        "frames_out": row["link"]["sent_frames"],
+    }
+
+
+def _bytes(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"

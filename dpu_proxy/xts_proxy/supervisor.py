@@ -1,0 +1,297 @@
+"""The running proxy: start, reload, drain, stop.
+
+Theory of operation. One asyncio loop, and worker threads that need nothing from it to carry data. Everything that
+takes privilege or can fail is opened first (sockets, queues); then the sandbox closes; then workers start and get
+their queues. Only then are we ready. A mistake on the way ends the process before anything serves.
+
+SIGHUP: the file is read and checked; only if it is valid and changes nothing that needs a restart is any of it taken
+over. SIGTERM, SIGINT: new sockets are refused and listeners closed, connections go on until none is left or the time
+is over; then every host is told GOODBYE. A second signal ends the waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+from xts_proxy import control, log, metrics, sandbox
+from xts_proxy.config import Config, ConfigError, load, restart_needed
+from xts_proxy.log import LOG
+from xts_proxy.readiness import Readiness
+from xts_proxy.shm import ShmChannels
+from xts_proxy.workers import LINK_STATES, Worker
+
+_DRAIN_LOOK_S = 0.05
+_REAP_S = 0.05
+
+
+class Channels(Protocol):
+    """Where channels come from: shm.py or device.py."""
+
+    config: Config
+
+    def give_to(self, workers: list[Worker]) -> None: ...
+    def programs(self) -> dict[int, tuple[int, str]]: ...
+    def counters(self) -> dict[str, tuple[int, str]]: ...
+    def close(self) -> None: ...
+
+
+class Supervisor:
+    """One proxy, from opening to its end."""
+
+    def __init__(self, config: Config, path: Path | None, readiness: Readiness) -> None:
+        """`path`: the file to read again on SIGHUP; None without one."""
+        self.config = config
+        self.path = path
+        self.readiness = readiness
+        self.started_at = time.time()
+        self.state = "starting"
+        self.workers: list[Worker] = []
+        self.channels: Channels | None = None
+        self.reloads = {"taken": 0, "refused": 0}
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopping = asyncio.Event()
+        self._hurry = asyncio.Event()
+
+    # --- life ------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Returns after an orderly stop. OSError: something could not be opened; nothing is left behind."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(_log_exception)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_stop_signal)
+        loop.add_signal_handler(signal.SIGHUP, self.reload)
+        with ExitStack() as stack:
+            listeners = self._open(stack)
+            for line in sandbox.confine(self.config.proxy.user):
+                LOG.info("sandbox: %s", line)
+            stack.callback(self._stop_workers, errno.ESHUTDOWN)
+            self._start_workers()
+            for listener, serve in listeners:
+                await _serve(listener, serve)
+            self.state = "running"
+            LOG.info("ready: queue kind %s, %d worker(s)", self.config.proxy.queue, len(self.workers))
+            self.readiness.ready("serving")
+            await self._stopping.wait()
+            self._stop_workers(await self._drain())
+        LOG.info("stopped")
+
+    def _open(self, stack: ExitStack) -> list[tuple[socket.socket, Callable[..., object]]]:
+        """Everything that takes the rights we started with. Returns listening sockets and what serves them."""
+        sandbox.raise_limits()
+        proxy = self.config.proxy
+        listener = control.listen_unix(proxy.control, 0o600)
+        stack.callback(_unlink, proxy.control)
+        opened: list[tuple[socket.socket, Callable[..., object]]] = [(listener, control.handler(self.answer))]
+        where = proxy.metrics
+        if where.unix_path is not None:
+            listener = control.listen_unix(where.unix_path, 0o666)
+            stack.callback(_unlink, where.unix_path)
+            opened.append((listener, metrics.handler(self.metrics_text)))
+        elif where.host is not None:
+            family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
+            try:
+                listener = socket.create_server((where.host, where.port), family=family)
+            except OSError as error:
+                raise OSError(error.errno, f"metrics at {where}: {error.strerror}") from error
+            opened.append((listener, metrics.handler(self.metrics_text)))
+        self.channels = ShmChannels(self.config) if proxy.queue == "shm" else _open_device(self.config)
+        stack.callback(self.channels.close)
+        return opened
+
+    def _start_workers(self) -> None:
+        loop = asyncio.get_running_loop()
+        for index in range(self.config.proxy.workers):
+            worker = Worker(index, self.config)
+            self.workers.append(worker)
+            loop.add_reader(worker.log_fd(), self._pass_on_log, worker)
+        assert self.channels is not None
+        self.channels.give_to(self.workers)
+        if isinstance(self.channels, ShmChannels):
+            loop.add_reader(self.channels.endpoint.fileno(), self._on_endpoint)
+
+    def _stop_workers(self, error: int) -> None:
+        """Once; GOODBYE(error) to the hosts."""
+        workers, self.workers[:] = list(self.workers), []
+        if isinstance(self.channels, ShmChannels):
+            self.channels.stopping = True
+        for worker in workers:
+            asyncio.get_running_loop().remove_reader(worker.log_fd())
+            self._pass_on_log(worker)
+            worker.stop(error)
+
+    # --- stopping --------------------------------------------------------------------------------------
+
+    def _on_stop_signal(self) -> None:
+        if self._stopping.is_set():
+            LOG.warning("second signal: stopping at once")
+            self._hurry.set()
+        self._stopping.set()
+
+    async def _drain(self) -> int:
+        """Until no connection is left, or the time is over. The errno for the GOODBYE."""
+        self.state = "draining"
+        timeout_s = self.config.proxy.drain_timeout_s
+        self.readiness.stopping("draining")
+        if isinstance(self.channels, ShmChannels):
+            self.channels.stopping = True
+        for worker in self.workers:
+            worker.drain()
+        LOG.info("stopping: %d connections may go on for %g s", self._connections(), timeout_s)
+        deadline = time.monotonic() + timeout_s
+        while (left := self._connections()) and time.monotonic() < deadline and not self._hurry.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), _DRAIN_LOOK_S)
+        if left:
+            LOG.warning("%d connections are cut off", left)
+        return errno.ESHUTDOWN if left else 0
+
+    def _connections(self) -> int:
+        return sum(worker.stats()["connections"] for worker in self.workers)
+
+    # --- reloading -------------------------------------------------------------------------------------
+
+    def reload(self) -> bool:
+        """Takes over the file as it is now; False and a log line when it cannot, and nothing has changed."""
+        if self.path is None or self.state != "running":
+            LOG.warning("reload: %s", "there is no file to read" if self.path is None else self.state)
+            return False
+        self.readiness.reloading()
+        taken = self._reload(self.path)
+        self.reloads["taken" if taken else "refused"] += 1
+        self.readiness.ready("serving")
+        return taken
+
+    def _reload(self, path: Path) -> bool:
+        try:
+            new = load(path)
+        except ConfigError as error:
+            for mistake in error.mistakes:
+                LOG.error("reload: %s", mistake)
+            LOG.error("reload: the configuration in force stays")
+            return False
+        if changes := restart_needed(self.config, new):
+            for change in changes:
+                LOG.error("reload: %s: %s; this needs a restart", path, change)
+            LOG.error("reload: the configuration in force stays")
+            return False
+        for worker in self.workers:
+            worker.configure(new)
+        self.config = new
+        if self.channels:
+            self.channels.config = new
+        log.set_level(new.proxy.log_level)
+        LOG.info("reload: %s is in force", path)
+        return True
+
+    # --- events ----------------------------------------------------------------------------------------
+
+    def _pass_on_log(self, worker: Worker) -> None:
+        for line in worker.log_lines():
+            LOG.info("worker %d: %s", worker.index, line)
+
+    def _on_endpoint(self) -> None:
+        """Something came at the endpoint, or a time there is over."""
+        channels = self.channels
+        if not isinstance(channels, ShmChannels) or not self.workers:
+            return
+        channels.endpoint.process()
+        waits = [channels.endpoint.timeout_s(), _REAP_S if channels.reap() else None]
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        soonest = min((wait for wait in waits if wait is not None), default=None)
+        if soonest is not None:
+            self._timer = asyncio.get_running_loop().call_later(soonest, self._on_endpoint)
+
+    # --- figures ---------------------------------------------------------------------------------------
+
+    def answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        """What the control socket is asked."""
+        if question.get("ask") != "status":
+            return {"error": f'{question.get("ask")!r} is not known; "status" is'}
+        programs = self.channels.programs() if self.channels else {}
+        channels = []
+        for worker in self.workers:
+            for row in worker.channels():
+                pid, program = programs.get(row["queue_id"], (row["pid"], ""))
+                row |= {"worker": worker.index, "pid": pid, "program": program}
+                row["link_state"] = LINK_STATES[row["link_state"]]
+                channels.append(row)
+        result: dict[str, Any] = {
+            "proxy": {
+                "version": version("xts-offload"),
+                "pid": os.getpid(),
+                "state": self.state,
+                "queue": self.config.proxy.queue,
+                "config": str(self.path) if self.path else None,
+                "uptime_s": time.time() - self.started_at,
+                "reloads": self.reloads,
+            },
+            "workers": [_worker_row(worker) for worker in self.workers],
+            "channels": sorted(channels, key=lambda row: row["queue_id"]),
+        }
+        if question.get("connections"):
+            result["connections"] = [
+                row | {"worker": worker.index} for worker in self.workers for row in worker.connections()
+            ]
+        return result
+
+    def metrics_text(self) -> str:
+        """What /metrics shows."""
+        families = metrics.Families()
+        info = {"version": version("xts-offload"), "queue": self.config.proxy.queue}
+        families.add("xts_proxy_info", 1, info, "The proxy's version and kind of queue", gauge=True)
+        families.add(
+            "xts_proxy_start_time_seconds", self.started_at, {}, "When the proxy started, Unix time", gauge=True
+        )
+        draining = int(self.state == "draining")
+        families.add("xts_proxy_draining", draining, {}, "Whether the proxy is stopping", gauge=True)
+        for result, count in self.reloads.items():
+            families.add("xts_proxy_reloads", count, {"result": result}, "Reloads of the configuration")
+        for name, (count, help_text) in (self.channels.counters() if self.channels else {}).items():
+            families.add(name, count, {}, help_text)
+        for worker in self.workers:
+            metrics.add_worker(families, worker.index, worker.stats())
+        for worker in self.workers:
+            for row in worker.channels():
+                metrics.add_channel(families, worker.index, row)
+        return families.text()
+
+
+def _worker_row(worker: Worker) -> dict[str, Any]:
+    stats = worker.stats()
+    refused = stats["refused_policy"] + stats["refused_limit"]
+    return {"worker": worker.index, **stats, "refused": refused}
+
+
+def _open_device(config: Config) -> Channels:
+    from xts_proxy.device import DeviceChannels  # libxdp, which shm does without
+
+    return DeviceChannels(config)
+
+
+async def _serve(listener: socket.socket, serve: Any) -> None:
+    if listener.family == socket.AF_UNIX:
+        await asyncio.start_unix_server(serve, sock=listener)
+    else:
+        await asyncio.start_server(serve, sock=listener)
+
+
+def _unlink(path: str) -> None:
+    with suppress(OSError):  # another user's directory, after the sandbox: the next start replaces it
+        Path(path).unlink()
+
+
+def _log_exception(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    LOG.error("%s", context["message"], exc_info=context.get("exception"))

@@ -1,0 +1,152 @@
+"""Worker threads, from Python: a thin face of native/worker.h. Figures come as plain dicts of its structs' fields."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from xts_messages._native import ffi as messages_ffi
+from xts_messages.queue import Queue
+
+from xts_proxy import policy
+from xts_proxy._native import ffi, lib
+from xts_proxy.config import Config
+
+LINK_STATES = ("opening", "up", "down")
+CONNECTION_STATES = ("idle", "connecting", "established", "listener", "closing", "failed")
+_LOG_LINE_BYTES = 512
+
+
+def _check(result: int, what: str) -> int:
+    if result < 0:
+        raise OSError(-result, f"{what}: {os.strerror(-result)}")
+    return result
+
+
+def _figures(struct: Any) -> dict[str, Any]:
+    """A struct of integers and of such structs, as a dict."""
+    return {
+        name: _figures(getattr(struct, name)) if field.type.kind == "struct" else int(getattr(struct, name))
+        for name, field in ffi.typeof(struct).fields
+    }
+
+
+class Worker:
+    """One worker thread. `index` is its number in logs and metrics."""
+
+    def __init__(self, index: int, config: Config) -> None:
+        """Starts the thread. OSError says why not (EINVAL: no such CPU)."""
+        self.index = index
+        out = ffi.new("struct xts_worker **")
+        native, _alive = self._native_config(config)
+        _check(lib.xts_worker_start(out, native), f"starting worker {index}")
+        self._native = out[0]
+
+    def _native_config(self, config: Config) -> tuple[Any, Any]:
+        """struct xts_worker_config *, and what must live as long as it."""
+        flat = policy.flatten(config.policy)
+        rules = policy.to_native(ffi, flat)
+        limits = config.limits
+        native = ffi.new(
+            "struct xts_worker_config *",
+            {
+                "cpu": config.proxy.cpus[self.index] if config.proxy.cpus else -1,
+                "spin_us": config.proxy.spin_us,
+                "ethertype": config.proxy.ethertype,
+                "limits": {
+                    "connections": limits.connections,
+                    "listeners": limits.listeners,
+                    "spill_bytes": limits.spill_mib << 20,
+                    "window_bytes": limits.window_kib << 10,
+                    "window_bytes_max": limits.window_max_kib << 10,
+                },
+                "policy_default_allow": config.policy.default == "allow",
+                "rules": rules,
+                "rule_count": len(flat),
+            },
+        )
+        return native, rules
+
+    def configure(self, config: Config) -> None:
+        """Limits, policy and spin for what comes from now on."""
+        native, _alive = self._native_config(config)
+        _check(lib.xts_worker_configure(self._native, native), f"configuring worker {self.index}")
+
+    def add_channel(self, queue: Queue, queue_id: int, life_fd: int = -1) -> None:
+        """Gives the worker a queue, and the descriptor whose hang-up is the peer's death. It takes over both,
+        unless OSError says that it could not."""
+        address = int(messages_ffi.cast("uintptr_t", queue.native))
+        native = ffi.cast("struct xts_queue *", address)
+        result = lib.xts_worker_add_channel(self._native, native, life_fd, queue_id)
+        _check(result, f"giving queue {queue_id} to worker {self.index}")
+        queue.detach()
+
+    def remove_channel(self, queue_id: int) -> None:
+        """Ends a channel. Harmless when the worker has already forgotten it."""
+        lib.xts_worker_remove_channel(self._native, queue_id)
+
+    def drain(self) -> None:
+        """Ends listening and refuses new sockets; connections go on."""
+        _check(lib.xts_worker_drain(self._native), f"draining worker {self.index}")
+
+    def stop(self, error: int) -> None:
+        """Says GOODBYE(error) on all channels and ends the thread. Blocks some milliseconds; may be repeated."""
+        if self._native is not None:
+            lib.xts_worker_stop(self._native, error)
+            self._native = None
+
+    def stats(self) -> dict[str, int]:
+        """struct xts_worker_stats."""
+        out = ffi.new("struct xts_worker_stats *")
+        _check(lib.xts_worker_stats(self._native, out), "asking for figures")
+        return _figures(out[0])
+
+    def channels(self) -> list[dict[str, Any]]:
+        """struct xts_channel_stats of each channel."""
+        return [_figures(item) for item in self._all("channel", lib.xts_worker_channels)]
+
+    def connections(self) -> list[dict[str, Any]]:
+        """struct xts_connection_stats of each connection and listener, with addresses as text."""
+        rows = []
+        for item in self._all("connection", lib.xts_worker_connections):
+            row = _figures_but(item, ("local", "peer"))
+            row["state"] = CONNECTION_STATES[row["state"]] if row["state"] < len(CONNECTION_STATES) else "?"
+            row["local"], row["peer"] = endpoint_text(item.local), endpoint_text(item.peer)
+            rows.append(row)
+        return rows
+
+    def _all(self, what: str, function: Any) -> Any:
+        """Asks with room for more until everything has fitted."""
+        room = 64
+        while True:
+            out = ffi.new(f"struct xts_{what}_stats[]", room)
+            count = _check(function(self._native, out, room), f"asking for {what}s")
+            if count <= room:
+                return out[0:count]
+            room = count + count // 4
+
+    def log_fd(self) -> int:
+        """Readable when log lines wait."""
+        return int(lib.xts_worker_log_fd(self._native))
+
+    def log_lines(self) -> Iterator[str]:
+        """The lines that wait."""
+        line = ffi.new("char[]", _LOG_LINE_BYTES)
+        while lib.xts_worker_log_next(self._native, line, _LOG_LINE_BYTES) > 0:
+            yield ffi.string(line).decode(errors="replace")
+
+
+def _figures_but(struct: Any, left_out: tuple[str, ...]) -> dict[str, Any]:
+    return {name: int(getattr(struct, name)) for name, _ in ffi.typeof(struct).fields if name not in left_out}
+
+
+def endpoint_text(endpoint: Any) -> str:
+    """struct xts_endpoint as "198.18.0.1:80" or "[fd18::1]:80"; "*" for none."""
+    octets = bytes(ffi.buffer(endpoint.address))
+    if endpoint.ip_version == 4:
+        return f"{ipaddress.IPv4Address(octets[:4])}:{endpoint.port}"
+    if endpoint.ip_version == 6:
+        return f"[{ipaddress.IPv6Address(octets)}]:{endpoint.port}"
+    return "*"

@@ -1,0 +1,304 @@
+/*
+ * What the Python package calls: the functions of xts.h in a form that is short to call from Python.
+ *
+ * Theory of operation
+ *
+ * - Results below 0 are -errno. (errno itself would be too late: Python may run a signal handler, which may make calls
+ *   of its own, between the return of a call and the look at errno.)
+ * - Calls that may wait take timeout_ms: -1 for a blocking socket (the library waits by itself), 0 for a non-blocking
+ *   one, else the socket is non-blocking and the wait happens here. A wait that has run out is -EAGAIN.
+ * - A call interrupted by a signal returns XTS_PY_INTERRUPTED - the time left, so that Python can run its signal handlers
+ *   and call again with that (PEP 475). -4095 to -1 stay free for -errno.
+ */
+#ifndef XTS_PYTHON_CALLS_H
+#define XTS_PYTHON_CALLS_H
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <time.h>
+
+#include "xts.h"
+
+#define XTS_PY_INTERRUPTED (-8192)
+#define XTS_PY_EVENTS_MAX 1024
+
+struct xts_py_wait {
+	int64_t timeout_ms;  /* as passed in */
+	int64_t deadline_ns; /* 0: not begun to wait */
+};
+
+static inline int64_t xts_py_now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Milliseconds left, rounded up, so that no wait ends early. */
+static inline int64_t xts_py_left_ms(const struct xts_py_wait *wait)
+{
+	int64_t left_ns;
+
+	if (wait->timeout_ms <= 0 || !wait->deadline_ns)
+		return wait->timeout_ms;
+	left_ns = wait->deadline_ns - xts_py_now_ns();
+	return left_ns > 0 ? (left_ns + 999999) / 1000000 : 0;
+}
+
+static inline int64_t xts_py_interrupted(const struct xts_py_wait *wait)
+{
+	return XTS_PY_INTERRUPTED - xts_py_left_ms(wait);
+}
+
+/* Waits for events on a socket: its events, -EAGAIN when the time is over, -errno, or interrupted. */
+static inline int64_t xts_py_wait_for(struct xts_py_wait *wait, int s, int events)
+{
+	struct pollfd fd = { .fd = s, .events = (short)events };
+
+	if (wait->timeout_ms > 0 && !wait->deadline_ns)
+		wait->deadline_ns = xts_py_now_ns() + wait->timeout_ms * 1000000;
+	for (;;) {
+		int64_t left_ms = xts_py_left_ms(wait);
+		int ready = xts_poll(&fd, 1, left_ms > INT_MAX ? INT_MAX : (int)left_ms);
+
+		if (ready > 0)
+			return fd.revents;
+		if (ready < 0)
+			return errno == EINTR ? xts_py_interrupted(wait) : -errno;
+		if (left_ms <= INT_MAX)
+			return -EAGAIN;
+	}
+}
+
+/* The call failed with errno: 0 to make it again, else the result for Python. */
+static inline int64_t xts_py_failed(struct xts_py_wait *wait, int s, int events)
+{
+	int64_t ready;
+
+	if (errno == EINTR)
+		return xts_py_interrupted(wait);
+	if (errno != EAGAIN || wait->timeout_ms <= 0)
+		return -errno;
+	ready = xts_py_wait_for(wait, s, events);
+	return ready < 0 ? ready : 0;
+}
+
+#define XTS_PY_WAITING(type, s, events, timeout_ms, call)                          \
+	do {                                                                       \
+		struct xts_py_wait wait = { timeout_ms, 0 };                       \
+                                                                                   \
+		for (;;) {                                                         \
+			int64_t result = (call);                                   \
+                                                                                   \
+			if (result >= 0)                                           \
+				return (type)result;                               \
+			result = xts_py_failed(&wait, s, events);                  \
+			if (result)                                                \
+				return (type)result;                               \
+		}                                                                  \
+	} while (0)
+
+static inline ssize_t xts_py_accept(int s, void *address, socklen_t *length, int64_t timeout_ms)
+{
+	socklen_t room = *length;
+
+	XTS_PY_WAITING(ssize_t, s, POLLIN, timeout_ms, (*length = room, xts_accept4(s, address, length, 0)));
+}
+
+static inline ssize_t xts_py_send(int s, const void *data, size_t bytes, int flags, int64_t timeout_ms)
+{
+	XTS_PY_WAITING(ssize_t, s, POLLOUT, timeout_ms, xts_send(s, data, bytes, flags));
+}
+
+static inline ssize_t xts_py_sendto(int s, const void *data, size_t bytes, int flags, const void *address,
+				    socklen_t length, int64_t timeout_ms)
+{
+	XTS_PY_WAITING(ssize_t, s, POLLOUT, timeout_ms, xts_sendto(s, data, bytes, flags, address, length));
+}
+
+static inline ssize_t xts_py_sendmsg(int s, const struct msghdr *message, int flags, int64_t timeout_ms)
+{
+	XTS_PY_WAITING(ssize_t, s, POLLOUT, timeout_ms, xts_sendmsg(s, message, flags));
+}
+
+static inline ssize_t xts_py_recv(int s, void *data, size_t bytes, int flags, int64_t timeout_ms)
+{
+	XTS_PY_WAITING(ssize_t, s, POLLIN, timeout_ms, xts_recv(s, data, bytes, flags));
+}
+
+static inline ssize_t xts_py_recvfrom(int s, void *data, size_t bytes, int flags, void *address, socklen_t *length,
+				      int64_t timeout_ms)
+{
+	socklen_t room = *length;
+
+	XTS_PY_WAITING(ssize_t, s, POLLIN, timeout_ms,
+		       (*length = room, xts_recvfrom(s, data, bytes, flags, address, length)));
+}
+
+static inline ssize_t xts_py_recvmsg(int s, struct msghdr *message, int flags, int64_t timeout_ms)
+{
+	struct msghdr room = *message;
+
+	XTS_PY_WAITING(ssize_t, s, POLLIN, timeout_ms, (*message = room, xts_recvmsg(s, message, flags)));
+}
+
+/* Waits for events on one socket; timeout_ms -1: forever. */
+static inline ssize_t xts_py_poll(int s, int events, int64_t timeout_ms)
+{
+	struct xts_py_wait wait = { timeout_ms, 0 };
+
+	return (ssize_t)xts_py_wait_for(&wait, s, events);
+}
+
+/* --- calls that do not wait, or whose wait is not ours to bound ------------------------------------------------------ */
+
+static inline int xts_py_result(int result)
+{
+	return result < 0 ? -errno : result;
+}
+
+static inline int xts_py_socket(int domain, int type, int protocol)
+{
+	return xts_py_result(xts_socket(domain, type, protocol));
+}
+
+static inline int xts_py_close(int s)
+{
+	return xts_py_result(xts_close(s));
+}
+
+static inline int xts_py_getsockopt(int s, int level, int option, void *value, socklen_t *length)
+{
+	return xts_py_result(xts_getsockopt(s, level, option, value, length));
+}
+
+static inline int xts_py_getsockopt_int(int s, int level, int option, int *value)
+{
+	socklen_t length = sizeof(*value);
+
+	*value = 0;
+	return xts_py_result(xts_getsockopt(s, level, option, value, &length));
+}
+
+static inline int xts_py_setsockopt(int s, int level, int option, const void *value, socklen_t length)
+{
+	return xts_py_result(xts_setsockopt(s, level, option, value, length));
+}
+
+static inline int xts_py_setsockopt_int(int s, int level, int option, int value)
+{
+	return xts_py_result(xts_setsockopt(s, level, option, &value, sizeof(value)));
+}
+
+static inline int xts_py_bind(int s, const void *address, socklen_t length)
+{
+	return xts_py_result(xts_bind(s, address, length));
+}
+
+static inline int xts_py_connect(int s, const void *address, socklen_t length)
+{
+	return xts_py_result(xts_connect(s, address, length));
+}
+
+static inline int xts_py_listen(int s, int backlog)
+{
+	return xts_py_result(xts_listen(s, backlog));
+}
+
+static inline int xts_py_getsockname(int s, void *address, socklen_t *length)
+{
+	return xts_py_result(xts_getsockname(s, address, length));
+}
+
+static inline int xts_py_getpeername(int s, void *address, socklen_t *length)
+{
+	return xts_py_result(xts_getpeername(s, address, length));
+}
+
+static inline int xts_py_shutdown(int s, int how)
+{
+	return xts_py_result(xts_shutdown(s, how));
+}
+
+static inline int xts_py_fileno(int s)
+{
+	return xts_py_result(xts_fileno(s));
+}
+
+static inline int xts_py_fcntl(int s, int command, int argument)
+{
+	return xts_py_result(xts_fcntl(s, command, argument));
+}
+
+static inline int xts_py_ioctl(int s, unsigned long request, void *argument)
+{
+	return xts_py_result(xts_ioctl(s, request, argument));
+}
+
+static inline int xts_py_ioctl_int(int s, unsigned long request, int argument)
+{
+	return xts_py_result(xts_ioctl(s, request, argument));
+}
+
+static inline int xts_py_configure(const struct xts_options *options)
+{
+	return xts_py_result(xts_configure(options));
+}
+
+static inline int xts_py_get_info(struct xts_info *info)
+{
+	info->size = sizeof(*info);
+	return xts_py_result(xts_get_info(info));
+}
+
+/* --- polling many sockets: events as pairs (socket number, events), which convert faster than structs ---------------- */
+
+static inline int xts_py_epoll_ctl(void *ectx, int op, int s, uint32_t events)
+{
+	struct epoll_event event = { .events = events, .data.fd = s };
+
+	return xts_py_result(xts_epoll_ctl(ectx, op, s, &event));
+}
+
+static inline int xts_py_pairs(const struct epoll_event *events, int count, int32_t *pairs)
+{
+	for (int i = 0; i < count; i++) {
+		pairs[2 * i] = events[i].data.fd;
+		pairs[2 * i + 1] = (int32_t)events[i].events;
+	}
+	return count;
+}
+
+static inline ssize_t xts_py_epoll_wait(void *ectx, int32_t *pairs, int maxevents, int64_t timeout_ms)
+{
+	struct xts_py_wait wait = { timeout_ms, timeout_ms > 0 ? xts_py_now_ns() + timeout_ms * 1000000 : 0 };
+	struct epoll_event events[XTS_PY_EVENTS_MAX];
+	int count;
+
+	if (maxevents > XTS_PY_EVENTS_MAX)
+		maxevents = XTS_PY_EVENTS_MAX;
+	for (;;) {
+		int64_t left_ms = xts_py_left_ms(&wait);
+
+		count = xts_epoll_wait(ectx, events, maxevents, left_ms > INT_MAX ? INT_MAX : (int)left_ms);
+		if (count < 0)
+			return errno == EINTR ? (ssize_t)xts_py_interrupted(&wait) : -errno;
+		if (count || left_ms <= INT_MAX)
+			return xts_py_pairs(events, count, pairs);
+	}
+}
+
+static inline int xts_py_epoll_now(void *ectx, int32_t *pairs, int maxevents)
+{
+	struct epoll_event events[XTS_PY_EVENTS_MAX];
+	int count;
+
+	if (maxevents > XTS_PY_EVENTS_MAX)
+		maxevents = XTS_PY_EVENTS_MAX;
+	count = xts_epoll(ectx, events, maxevents);
+	return count < 0 ? -errno : xts_py_pairs(events, count, pairs);
+}
+
+#endif

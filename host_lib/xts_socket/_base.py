@@ -1,0 +1,339 @@
+"""What a socket object is apart from moving data: its life, properties, connecting and options.
+
+Theory of operation
+
+A socket object holds a libxts socket number, not a descriptor; `fileno()` makes a real one that mirrors its
+readiness. Every operation is one native call, which waits if it has to (python_calls.h) with the GIL
+released. As in CPython, a socket with a timeout is a non-blocking one for the library, and the wait with the
+timeout is ours.
+
+After fork() the numbers belong to the parent's attachment. The child's copies of socket objects are closed at
+once, so that they can never reach a socket the child makes itself under the same number.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import sys
+import warnings
+from _weakrefset import WeakSet
+from fcntl import F_SETFL
+from select import POLLOUT
+from socket import (
+    AF_INET,
+    SO_DOMAIN,
+    SO_ERROR,
+    SO_PROTOCOL,
+    SO_TYPE,
+    SOCK_CLOEXEC,
+    SOCK_NONBLOCK,
+    SOCK_STREAM,
+    SOL_SOCKET,
+    SOMAXCONN,
+    AddressFamily,
+    SocketKind,
+    getdefaulttimeout,
+)
+from typing import Any, NoReturn, Self
+
+from ._address import asked, encode
+from ._errors import again, check, error
+from ._native import ffi, lib
+
+_live: WeakSet[SocketBase] = WeakSet()
+
+
+def _forget_in_child() -> None:
+    for sock in list(_live):
+        sock._number = -1
+        sock._closed = True
+    _live.clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+class SocketBase:
+    """`socket` without sending and receiving."""
+
+    __slots__ = (
+        "__weakref__",
+        "_closed",
+        "_family",
+        "_io_refs",
+        "_number",
+        "_proto",
+        "_timeout",
+        "_timeout_ms",
+        "_type",
+    )
+
+    def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
+        self._number = -1
+        self._io_refs = 0
+        self._closed = False
+        if fileno is not None:
+            number = _check_number(fileno)
+            found = _option(number, SO_TYPE)
+            type = found if type == -1 else type
+            family = _option(number, SO_DOMAIN) if family == -1 else family
+            proto = _option(number, SO_PROTOCOL) if proto == -1 else proto
+        else:
+            family = AF_INET if family == -1 else family
+            type = SOCK_STREAM if type == -1 else type
+            proto = 0 if proto == -1 else proto
+            sys.audit("socket.__new__", self, family, type, proto)
+            number = check(lib.xts_py_socket(family, type | SOCK_CLOEXEC, proto))
+        self._family = int(family)
+        self._type = type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)
+        self._proto = int(proto)
+        self._number = number
+        self._timeout: float | None = None
+        self._timeout_ms = -1
+        _live.add(self)
+        if type & SOCK_NONBLOCK:
+            self._timeout, self._timeout_ms = 0.0, 0
+        elif (default := getdefaulttimeout()) is not None:
+            self.settimeout(default)
+
+    def _adopt(self, number: int, listener: SocketBase) -> None:
+        """Fills a fresh object in as an accepted connection."""
+        self._number = number
+        self._io_refs = 0
+        self._closed = False
+        self._family, self._type, self._proto = listener._family, listener._type, listener._proto
+        self._timeout = None
+        self._timeout_ms = -1
+        _live.add(self)
+        if (default := getdefaulttimeout()) is not None:
+            self.settimeout(default)
+
+    # --- life -----------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Closes the socket, once all files of makefile() are closed too. What was sent is still
+        delivered."""
+        self._closed = True
+        if self._io_refs <= 0:
+            self._real_close()
+
+    def _real_close(self) -> None:
+        number, self._number = self._number, -1
+        if number < 0:
+            return
+        _live.discard(self)
+        result = lib.xts_py_close(number)
+        if result < 0 and result != -errno.ECONNRESET:
+            raise error(-result)
+
+    def _decref_socketios(self) -> None:
+        """Called by SocketIO when it is closed."""
+        if self._io_refs > 0:
+            self._io_refs -= 1
+        if self._closed:
+            self.close()
+
+    def detach(self) -> int:
+        """Gives up the XTS socket number without closing it: `socket(fileno=number)` or `xts_close()` takes
+        it over."""
+        self._closed = True
+        number, self._number = self._number, -1
+        _live.discard(self)
+        return number
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._closed:
+            self.close()
+
+    def __del__(self, _warn: Any = warnings.warn) -> None:
+        if getattr(self, "_number", -1) >= 0:
+            _warn(f"unclosed {self!r}", ResourceWarning, source=self)
+            lib.xts_py_close(self._number)
+
+    def __repr__(self) -> str:
+        closed = " [closed]" if self._closed else ""
+        text = f"<xts_socket.socket{closed} xts={self._number}"
+        text += f", family={self._family}, type={self._type}, proto={self._proto}"
+        if not self._closed:
+            for name, function in (("laddr", lib.xts_py_getsockname), ("raddr", lib.xts_py_getpeername)):
+                try:
+                    text += f", {name}={asked(function, self._number)}"
+                except OSError:
+                    continue
+        return text + ">"
+
+    def __getstate__(self) -> Any:
+        raise TypeError(f"cannot pickle {self.__class__.__name__!r} object")
+
+    def dup(self) -> NoReturn:
+        """Refused: an XTS socket has one number. Threads may share the object itself."""
+        raise OSError(errno.EOPNOTSUPP, "an XTS socket cannot be duplicated; share the object")
+
+    # --- properties -----------------------------------------------------------------------------------------
+
+    @property
+    def family(self) -> AddressFamily:
+        return AddressFamily(self._family)
+
+    @property
+    def type(self) -> SocketKind:
+        return SocketKind(self._type)
+
+    @property
+    def proto(self) -> int:
+        return self._proto
+
+    @property
+    def timeout(self) -> float | None:
+        return self._timeout
+
+    @property
+    def number(self) -> int:
+        """The XTS socket number, for the paper's functions and `epoll`; -1 when closed."""
+        return self._number
+
+    def fileno(self) -> int:
+        """A kernel descriptor that is readable, writable and hung up when the socket is; -1 when closed.
+
+        For select, poll, epoll and asyncio. It belongs to the socket; do not read, write or close it.
+        """
+        return -1 if self._number < 0 else check(lib.xts_py_fileno(self._number))
+
+    def get_inheritable(self) -> bool:
+        """False: XTS sockets end with exec()."""
+        return False
+
+    def set_inheritable(self, inheritable: bool) -> None:
+        """OSError (EOPNOTSUPP) for True."""
+        if inheritable:
+            raise OSError(errno.EOPNOTSUPP, "an XTS socket cannot outlive exec()")
+
+    def settimeout(self, value: float | None) -> None:
+        """Seconds an operation may wait: None for ever, 0 not at all (BlockingIOError), else TimeoutError
+        after them."""
+        if value is None:
+            timeout, timeout_ms = None, -1
+        else:
+            timeout = float(value)
+            if math.isnan(timeout):
+                raise ValueError("Invalid value NaN (not a number)")
+            if timeout < 0:
+                raise ValueError("Timeout value out of range")
+            if timeout > 2**63 / 1e9:
+                raise OverflowError("timeout doesn't fit into C timeval")
+            timeout_ms = math.ceil(timeout * 1000)
+        check(lib.xts_py_fcntl(self._number, F_SETFL, 0 if timeout is None else os.O_NONBLOCK))
+        self._timeout, self._timeout_ms = timeout, timeout_ms
+
+    def gettimeout(self) -> float | None:
+        return self._timeout
+
+    def setblocking(self, flag: bool) -> None:
+        self.settimeout(None if flag else 0.0)
+
+    def getblocking(self) -> bool:
+        return self._timeout != 0
+
+    # --- connecting -----------------------------------------------------------------------------------------
+
+    def bind(self, address: Any) -> None:
+        sockaddr = encode(self._family, address, "bind")
+        sys.audit("socket.bind", self, address)
+        check(lib.xts_py_bind(self._number, sockaddr, len(sockaddr)))
+
+    def connect(self, address: Any) -> None:
+        code = self._connect(address, "connect")
+        if code == errno.EAGAIN and self._timeout:
+            raise TimeoutError("timed out")
+        if code:
+            raise error(code)
+
+    def connect_ex(self, address: Any) -> int:
+        """connect(), but returns the errno (0: connected; EAGAIN: timed out)."""
+        return self._connect(address, "connect_ex")
+
+    def _connect(self, address: Any, call: str) -> int:
+        sockaddr = encode(self._family, address, call)
+        sys.audit("socket.connect", self, address)
+        code = -int(lib.xts_py_connect(self._number, sockaddr, len(sockaddr)))
+        if code > 4095:
+            code = errno.EINTR
+        waits = (code == errno.EINTR and self._timeout != 0) or (code == errno.EINPROGRESS and self._timeout_ms > 0)
+        if not waits:
+            return code
+        # Interrupted or begun: the connection goes on by itself, and its end makes the socket writable.
+        events = again(self._wait(POLLOUT), lib.xts_py_poll, self._number, POLLOUT)
+        return -events if events < 0 else self.getsockopt(SOL_SOCKET, SO_ERROR)
+
+    def _wait(self, events: int) -> int:
+        return int(lib.xts_py_poll(self._number, events, self._timeout_ms))
+
+    def listen(self, backlog: int | None = None) -> None:
+        backlog = min(SOMAXCONN, 128) if backlog is None else max(backlog, 0)
+        check(lib.xts_py_listen(self._number, backlog))
+
+    def shutdown(self, how: int) -> None:
+        check(lib.xts_py_shutdown(self._number, how))
+
+    def getsockname(self) -> Any:
+        return asked(lib.xts_py_getsockname, self._number)
+
+    def getpeername(self) -> Any:
+        return asked(lib.xts_py_getpeername, self._number)
+
+    def _finish(self, result: int, function: Any, *arguments: Any) -> int:
+        """Ends a call that has returned an error: makes it again if it was interrupted, else raises."""
+        result = again(result, function, *arguments)
+        if result >= 0:
+            return result
+        if result == -errno.EAGAIN and self._timeout:
+            raise TimeoutError("timed out")
+        raise error(-result)
+
+    # --- options ---------- ---------------------------------------------------------------------------------
+
+    def getsockopt(self, level: int, optname: int, buflen: int = 0, /) -> Any:
+        """The option as an int, or, with `buflen`, as that many bytes at most."""
+        if not 0 <= buflen <= 1024:
+            raise OSError("getsockopt buflen out of range")
+        if not buflen:
+            value = ffi.new("int *")
+            check(lib.xts_py_getsockopt_int(self._number, level, optname, value))
+            return value[0]
+        buffer = ffi.new("unsigned char[]", buflen)
+        length = ffi.new("unsigned int *", buflen)
+        check(lib.xts_py_getsockopt(self._number, level, optname, buffer, length))
+        return bytes(ffi.buffer(buffer, min(length[0], buflen)))
+
+    def setsockopt(self, level: int, optname: int, value: Any, optlen: int | None = None, /) -> None:
+        """Sets the option to an int or bytes; `value` None with `optlen`: a null pointer of that length."""
+        if value is None:
+            if optlen is None:
+                raise TypeError("setsockopt() with None needs optlen")
+            check(lib.xts_py_setsockopt(self._number, level, optname, ffi.NULL, optlen))
+        elif optlen is not None:
+            raise TypeError(f"setsockopt() argument 3 must be None with optlen, not {value.__class__.__name__}")
+        elif isinstance(value, int):
+            check(lib.xts_py_setsockopt_int(self._number, level, optname, value))
+        else:
+            raw = bytes(memoryview(value))
+            check(lib.xts_py_setsockopt(self._number, level, optname, raw, len(raw)))
+
+
+def _check_number(fileno: Any) -> int:
+    if not isinstance(fileno, int):
+        raise TypeError(f"'{type(fileno).__name__}' object cannot be interpreted as an integer")
+    if fileno < 0:
+        raise ValueError("negative socket number")
+    return fileno
+
+
+def _option(number: int, option: int) -> int:
+    value = ffi.new("int *")
+    check(lib.xts_py_getsockopt_int(number, SOL_SOCKET, option, value))
+    return int(value[0])

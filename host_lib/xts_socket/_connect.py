@@ -1,0 +1,105 @@
+"""`create_connection`, `create_server`, `has_dualstack_ipv6`: as in the socket module, over offloaded
+sockets."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from socket import (
+    AF_INET,
+    AF_INET6,
+    IPPROTO_IPV6,
+    IPV6_V6ONLY,
+    SO_REUSEADDR,
+    SO_REUSEPORT,
+    SOCK_STREAM,
+    SOL_SOCKET,
+    getaddrinfo,
+)
+from typing import Any
+
+from ._socket import socket
+
+_DEFAULT = object()
+
+
+def create_connection(
+    address: tuple[str | None, int],
+    timeout: Any = _DEFAULT,
+    source_address: Any = None,
+    *,
+    all_errors: bool = False,
+) -> socket:
+    """Connects to `(host, port)`, trying each address of the host in turn.
+
+    `timeout` in seconds is for each attempt and stays with the socket. Blocks. Raises the last error, or with
+    `all_errors` an ExceptionGroup of all.
+    """
+    host, port = address
+    failures: list[OSError] = []
+    for family, kind, proto, _, sockaddr in getaddrinfo(host, port, 0, SOCK_STREAM):
+        sock = None
+        try:
+            sock = socket(family, kind, proto)
+            if timeout is not _DEFAULT:
+                sock.settimeout(timeout)
+            if source_address:
+                sock.bind(source_address)
+            sock.connect(sockaddr)
+            return sock
+        except OSError as failure:
+            failures.append(failure)
+            if sock is not None:
+                sock.close()
+    try:
+        if not failures:
+            raise OSError("getaddrinfo returns an empty list")
+        if all_errors:
+            raise ExceptionGroup("create_connection failed", failures)
+        raise failures[-1]
+    finally:
+        failures.clear()  # break the cycle of exception, traceback and this frame
+
+
+def has_dualstack_ipv6() -> bool:
+    """Whether the proxy's IPv6 sockets can take IPv4 connections too. Attaches to the proxy."""
+    try:
+        with socket(AF_INET6, SOCK_STREAM) as sock:
+            sock.setsockopt(IPPROTO_IPV6, IPV6_V6ONLY, 0)
+    except OSError:
+        return False
+    return True
+
+
+def create_server(
+    address: tuple[Any, ...],
+    *,
+    family: int = AF_INET,
+    backlog: int | None = None,
+    reuse_port: bool = False,
+    dualstack_ipv6: bool = False,
+) -> socket:
+    """A listening socket bound, on the device, to `(host, port)`; host "" is all its addresses."""
+    if dualstack_ipv6:
+        if not has_dualstack_ipv6():
+            raise ValueError("dualstack_ipv6 not supported on this platform")
+        if family != AF_INET6:
+            raise ValueError("dualstack_ipv6 requires AF_INET6 family")
+    sock = socket(family, SOCK_STREAM)
+    try:
+        with suppress(OSError):
+            sock.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
+        if reuse_port:
+            sock.setsockopt(SOL_SOCKET, SO_REUSEPORT, 1)
+        if family == AF_INET6:
+            sock.setsockopt(IPPROTO_IPV6, IPV6_V6ONLY, 0 if dualstack_ipv6 else 1)
+        try:
+            sock.bind(address)
+        except OSError as failure:
+            raise OSError(
+                failure.errno, f"{failure.strerror} (while attempting to bind on address {address!r})"
+            ) from None
+        sock.listen(backlog)
+        return sock
+    except BaseException:
+        sock.close()
+        raise

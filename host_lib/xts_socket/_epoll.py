@@ -1,0 +1,119 @@
+"""`epoll`: polling of many XTS sockets with the interface of `select.epoll`, without a kernel descriptor
+each."""
+
+from __future__ import annotations
+
+import math
+import os
+from _weakrefset import WeakSet
+from select import EPOLLIN, EPOLLOUT, EPOLLPRI
+from typing import Any, Self
+
+from ._base import SocketBase
+from ._errors import again, check, error
+from ._native import ffi, lib
+
+_CTL_ADD, _CTL_DEL, _CTL_MOD = 1, 2, 3  # EPOLL_CTL_* of <sys/epoll.h>; the select module does not have them
+
+_DEFAULT_EVENTS = EPOLLIN | EPOLLOUT | EPOLLPRI
+
+_live: WeakSet[epoll] = WeakSet()
+
+
+def _forget_in_child() -> None:
+    for context in list(_live):
+        context._ctx = None
+    _live.clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+class epoll:  # noqa: N801 - named as the class it stands in for
+    """A set of XTS sockets to wait for: level-triggered, or with EPOLLET and EPOLLONESHOT as in epoll(7).
+
+    Sockets are named by object or number; poll() tells numbers. With `batch` what is sent between two polls
+    leaves at the second, with one doorbell for all (or at `flush()`): faster, for event loops that always
+    come back soon.
+    """
+
+    __slots__ = ("__weakref__", "_ctx", "_pairs")
+
+    def __init__(self, sizehint: int = -1, flags: int = 0, *, batch: bool = False) -> None:
+        del sizehint, flags  # as select.epoll: ignored for long
+        ctx = lib.xts_epoll_ctx_create_flags(lib.XTS_EPOLL_BATCH if batch else 0)
+        if not ctx:
+            raise error(ffi.errno)
+        self._ctx: Any = ctx
+        self._pairs = ffi.new("int32_t[]", 2 * lib.XTS_PY_EVENTS_MAX)
+        _live.add(self)
+
+    @property
+    def closed(self) -> bool:
+        return self._ctx is None
+
+    def close(self) -> None:
+        """Ends the set; the sockets in it stay open."""
+        ctx, self._ctx = self._ctx, None
+        if ctx is not None:
+            _live.discard(self)
+            lib.xts_epoll_ctx_destroy(ctx)
+
+    def __enter__(self) -> Self:
+        self._open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_ctx", None) is not None:
+            lib.xts_epoll_ctx_destroy(self._ctx)
+
+    def fileno(self) -> int:
+        """A kernel descriptor that is readable when poll(0) would tell something."""
+        return check(lib.xts_epoll_fd(self._open()))
+
+    def register(self, sock: SocketBase | int, eventmask: int = _DEFAULT_EVENTS) -> None:
+        """FileExistsError when it is in the set already."""
+        check(lib.xts_py_epoll_ctl(self._open(), _CTL_ADD, _number(sock), eventmask))
+
+    def modify(self, sock: SocketBase | int, eventmask: int) -> None:
+        """FileNotFoundError when it is not in the set."""
+        check(lib.xts_py_epoll_ctl(self._open(), _CTL_MOD, _number(sock), eventmask))
+
+    def unregister(self, sock: SocketBase | int) -> None:
+        check(lib.xts_py_epoll_ctl(self._open(), _CTL_DEL, _number(sock), 0))
+
+    def poll(self, timeout: float | None = None, maxevents: int = -1) -> list[tuple[int, int]]:
+        """Waits for events, at most `timeout` seconds (None or negative: for ever): (socket number, events)
+        each."""
+        ctx = self._open()
+        timeout_ms = -1 if timeout is None or timeout < 0 else math.ceil(timeout * 1000)
+        if maxevents == -1:
+            maxevents = lib.XTS_PY_EVENTS_MAX
+        elif maxevents <= 0:
+            raise ValueError(f"maxevents must be greater than 0, got {maxevents}")
+        # Taken while in use, so that threads polling the same set do not share it.
+        pairs, self._pairs = self._pairs, None
+        if pairs is None:
+            pairs = ffi.new("int32_t[]", 2 * lib.XTS_PY_EVENTS_MAX)
+        count = lib.xts_py_epoll_wait(ctx, pairs, maxevents, timeout_ms)
+        if count < 0:
+            count = check(again(count, lib.xts_py_epoll_wait, ctx, pairs, maxevents))
+        flat = ffi.unpack(pairs, 2 * count)
+        self._pairs = pairs
+        return list(zip(flat[::2], flat[1::2], strict=True))
+
+    def flush(self) -> None:
+        """Sends at once what a `batch` program has gathered."""
+        lib.xts_flush()
+
+    def _open(self) -> Any:
+        if self._ctx is None:
+            raise ValueError("I/O operation on closed epoll object")
+        return self._ctx
+
+
+def _number(sock: SocketBase | int) -> int:
+    return sock.number if isinstance(sock, SocketBase) else sock

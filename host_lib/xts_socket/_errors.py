@@ -1,0 +1,51 @@
+"""Results of the native calls turned into Python's: errors raised, interrupted calls made again."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from typing import Any
+
+#: python_calls.h: a call interrupted by a signal returns this less the milliseconds left.
+INTERRUPTED = -8192
+_ERRNO_MIN = -4095
+
+
+_NO_PROXY = "no offload proxy to be reached by {endpoint}; is it, or xts-agent, running? See `xts doctor`"
+
+
+def error(code: int) -> OSError:
+    """The OSError (of the subclass for its errno) of a positive errno."""
+    if code != errno.ENETDOWN:
+        return OSError(code, os.strerror(code))
+    endpoint = os.environ.get("XTS_QUEUE") or os.environ.get("XTS_ENDPOINT") or "/run/xts/endpoint.sock"
+    return OSError(code, f"{os.strerror(code)}: {_NO_PROXY.format(endpoint=endpoint)}")
+
+
+def check(result: int) -> int:
+    """Raises OSError for a result below 0, else returns it."""
+    if result < 0:
+        raise error(-result)
+    return result
+
+
+def again(result: int, function: Callable[..., int], *arguments: Any) -> int:
+    """Makes an interrupted call again, with the time left, until it has a result or a signal handler raises.
+
+    The signal handlers have run when this is reached: Python runs them on return from the native call.
+    """
+    while result < _ERRNO_MIN:
+        result = function(*arguments, INTERRUPTED - result)
+    return result
+
+
+def waiting(function: Callable[..., int], *arguments: Any) -> int:
+    """Calls a waiting function; its last argument is the timeout in ms. Raises OSError; EINTR never comes
+    out."""
+    result = function(*arguments)
+    if result < 0:
+        result = again(result, function, *arguments[:-1])
+        if result < 0:
+            raise error(-result)
+    return result

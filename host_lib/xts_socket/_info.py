@@ -1,0 +1,82 @@
+"""`info` and `configure`: the state and the settings of this process's attachment to the offload proxy."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from ._errors import check
+from ._native import ffi, lib
+
+_LINK_STATES = ("opening", "up", "down")
+
+#: spin_us for configure(): never spin, always sleep.
+SPIN_NEVER = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """The attachment of this process, as `info()` found it. Frames are messages that take a frame credit."""
+
+    queue_kind: str  # "afxdp" or "shm"
+    interface: str
+    queue_id: int
+    link_state: str  # "opening", "up" or "down"
+    link_error: int  # errno; why the link is down
+    frame_window: int  # frames that may be on their way, each way
+    frame_credits: int  # of them, how many may be sent now
+    largest_message: int  # bytes
+    sockets: int  # in being
+    features: int  # bits in force
+    epoch: int  # random number of the attachment
+    sent_frames: int
+    received_frames: int
+    sent_acks: int
+    received_acks: int
+    kicks: int  # doorbells rung
+    sleeps: int  # waits that slept
+    spins: int  # waits that a spin ended
+    malformed: int  # frames dropped as malformed
+
+
+def info() -> Info:
+    """The attachment of this process. OSError (ENOTCONN) before its first socket. Does not block."""
+    raw = ffi.new("struct xts_info *")
+    check(lib.xts_py_get_info(raw))
+    values = {name: getattr(raw, name) for name in Info.__slots__}
+    for name in ("queue_kind", "interface"):
+        values[name] = ffi.string(values[name]).decode("ascii", "replace")
+    state = raw.link_state
+    values["link_state"] = _LINK_STATES[state] if state < len(_LINK_STATES) else str(state)
+    return Info(**values)
+
+
+def configure(
+    *,
+    endpoint: str | os.PathLike[str] | None = None,
+    spin_us: int = 0,
+    window_bytes: int = 0,
+    window_bytes_max: int = 0,
+    frame_window: int = 0,
+    pcap: str | os.PathLike[str] | None = None,
+) -> None:
+    """Settings of this process, before its first socket (OSError EBUSY after it); they win over the
+    environment.
+
+    endpoint: path of the agent's or proxy's socket (XTS_ENDPOINT). spin_us: longest spin before a wait sleeps
+    (XTS_SPIN_US; SPIN_NEVER: none). window_bytes, window_bytes_max: receive window of a new socket, and to
+    what a busy one grows. frame_window: frames on their way at most. pcap: write all frames to this file. 0
+    or None leaves a default.
+    """
+    options = ffi.new("struct xts_options *")
+    keep = []
+    for name, path in (("endpoint", endpoint), ("pcap", pcap)):
+        if path is not None:
+            keep.append(ffi.new("char[]", os.fsencode(path)))
+            setattr(options, name, keep[-1])
+    options.size = ffi.sizeof("struct xts_options")
+    options.spin_us = spin_us
+    options.window_bytes = window_bytes
+    options.window_bytes_max = window_bytes_max
+    options.frame_window = frame_window
+    check(lib.xts_py_configure(options))

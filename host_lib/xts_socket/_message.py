@@ -1,0 +1,78 @@
+"""`struct msghdr` for sendmsg and recvmsg: buffers, ancillary data and addresses in C form, kept alive
+together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from socket import CMSG_LEN
+from struct import Struct
+from typing import Any
+
+from ._address import ROOM, Address, decode
+from ._native import ffi
+
+_CMSGHDR = Struct("@Nii")  # length with this header, level, type
+_ALIGN = 8
+
+
+class Message:
+    """A msghdr and all it points to. `bytes` is the room, or the amount of data, of its buffers."""
+
+    __slots__ = ("_address", "_control", "_iov", "_views", "bytes", "header")
+
+    def __init__(self, buffers: Iterable[Any], control: bytes | int, address: bytes | None, writable: bool) -> None:
+        """`control`: ancillary data to send, or bytes of room for receiving; `address` None: room for one."""
+        self._views = [ffi.from_buffer("char[]", buffer, writable) for buffer in buffers]
+        self._iov = ffi.new("struct iovec[]", len(self._views) or 1)
+        self.bytes = 0
+        for entry, view in zip(self._iov, self._views, strict=False):
+            entry.iov_base = view
+            entry.iov_len = len(view)
+            self.bytes += len(view)
+        self._control = ffi.new("unsigned char[]", control) if control else ffi.NULL
+        self._address = ffi.new("unsigned char[]", ROOM if address is None else address)
+        self.header = ffi.new("struct msghdr *")
+        self.header.msg_iov = self._iov
+        self.header.msg_iovlen = len(self._views)
+        self.header.msg_control = self._control
+        self.header.msg_controllen = len(self._control) if control else 0
+        if isinstance(control, bytes) and control:
+            self.header.msg_controllen = len(control)
+        self.header.msg_name = self._address if address != b"" else ffi.NULL
+        self.header.msg_namelen = ROOM if address is None else len(address)
+
+    def release(self) -> None:
+        """Lets go of the callers' buffers, so that they can be resized even while a traceback holds this
+        object."""
+        for view in self._views:
+            ffi.release(view)
+
+    def ancillary(self) -> list[tuple[int, int, bytes]]:
+        """What came in as ancillary data: (level, type, data) each."""
+        if not self._control:
+            return []
+        raw = bytes(ffi.buffer(self._control, self.header.msg_controllen))
+        found = []
+        at = 0
+        while at + _CMSGHDR.size <= len(raw):
+            length, level, kind = _CMSGHDR.unpack_from(raw, at)
+            if length < _CMSGHDR.size:
+                break
+            found.append((level, kind, raw[at + _CMSGHDR.size : at + length]))
+            at += (length + _ALIGN - 1) // _ALIGN * _ALIGN
+        return found
+
+    @property
+    def sender(self) -> Address | None:
+        """The address that came with the data; None on a stream."""
+        return decode(bytes(ffi.buffer(self._address, min(self.header.msg_namelen, ROOM))))
+
+
+def pack_ancillary(items: Iterable[tuple[int, int, Any]]) -> bytes:
+    """Ancillary data for sendmsg, from (level, type, data) each."""
+    packed = b""
+    for level, kind, data in items:
+        raw = bytes(data)
+        body = _CMSGHDR.pack(CMSG_LEN(len(raw)), level, kind) + raw
+        packed += body + bytes(-len(body) % _ALIGN)
+    return packed

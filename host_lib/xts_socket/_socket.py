@@ -1,0 +1,291 @@
+"""`socket`: an offloaded TCP socket with the interface of `socket.socket`. Here is what moves data; the rest
+is _base.py."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from socket import SocketIO
+from typing import Any, BinaryIO
+
+from . import _message
+from ._address import ROOM, Address, decode, encode
+from ._base import SocketBase
+from ._native import ffi, lib
+
+_recv = lib.xts_py_recv
+_send = lib.xts_py_send
+_view = ffi.from_buffer
+_unpack = ffi.unpack
+_CHARS = ffi.typeof("char[]")
+_raw_buffer = ffi.new_allocator(should_clear_after_alloc=False)
+
+#: recv() reads into one of these and copies what came into a bytes object: neither a fresh buffer nor
+#: clearing it.
+_POOL_BYTES = 262144
+_POOL_MAX = 8
+_pool: list[Any] = []
+
+_SENDFILE_BYTES = 262144
+
+
+class socket(SocketBase):  # noqa: N801 - named as the class it stands in for
+    """A TCP socket whose protocol work the offload proxy does.
+
+    `fileno` takes over an existing XTS socket *number* (what `detach()` returned), with the family, type and
+    protocol it has. Raises OSError: ENETDOWN without a proxy, EMFILE, EAFNOSUPPORT, ESOCKTNOSUPPORT,
+    EPROTONOSUPPORT.
+    """
+
+    __slots__ = ()
+
+    def accept(self) -> tuple[socket, Any]:
+        """(a new socket, the address of its peer)."""
+        sockaddr = ffi.new("char[]", ROOM)
+        length = ffi.new("unsigned int *", ROOM)
+        number = lib.xts_py_accept(self._number, sockaddr, length, self._timeout_ms)
+        if number < 0:
+            number = self._finish(number, lib.xts_py_accept, self._number, sockaddr, length)
+        sock = socket.__new__(socket)
+        sock._adopt(number, self)
+        return sock, decode(_unpack(sockaddr, min(length[0], ROOM)))
+
+    # --- sending --------------------------------------------------------------------------------------------
+
+    def send(self, data: Any, flags: int = 0, /) -> int:
+        """Sends at least one byte; returns how many."""
+        if data.__class__ is not bytes:
+            data = _readable(data)
+        sent = _send(self._number, data, len(data), flags, self._timeout_ms)
+        return sent if sent >= 0 else self._finish(sent, _send, self._number, data, len(data), flags)
+
+    def sendall(self, data: Any, flags: int = 0, /) -> None:
+        """Sends everything. The timeout is for the whole. After an error nobody can say how much has been
+        sent."""
+        if data.__class__ is not bytes:
+            data = _readable(data)
+        size = len(data)
+        timeout_ms = self._timeout_ms
+        sent = _send(self._number, data, size, flags, timeout_ms)
+        if sent == size:
+            return
+        if sent < 0:
+            sent = self._finish(sent, _send, self._number, data, size, flags)
+        if sent < size:
+            self._send_rest(_view(_CHARS, data), sent, flags)
+
+    def _send_rest(self, view: Any, sent: int, flags: int) -> None:
+        from time import monotonic_ns
+
+        timeout_ms = self._timeout_ms
+        deadline_ms = monotonic_ns() // 1_000_000 + timeout_ms
+        while sent < len(view):
+            rest = (self._number, view + sent, len(view) - sent, flags)
+            result = _send(*rest, timeout_ms)
+            sent += result if result >= 0 else self._finish(result, _send, *rest)
+            if timeout_ms > 0 and sent < len(view):
+                timeout_ms = deadline_ms - monotonic_ns() // 1_000_000
+                if timeout_ms <= 0:
+                    raise TimeoutError("timed out")
+
+    def sendto(self, data: Any, *arguments: Any) -> int:
+        """sendto(data, [flags,] address): on TCP, send()."""
+        if not 1 <= len(arguments) <= 2:
+            raise TypeError(f"sendto() takes 2 or 3 arguments ({len(arguments) + 1} given)")
+        flags, address = arguments if len(arguments) == 2 else (0, arguments[0])
+        data = _readable(data)
+        sockaddr = encode(self._family, address, "sendto") if address is not None else ffi.NULL
+        call = (self._number, data, len(data), flags, sockaddr, 0 if address is None else len(sockaddr))
+        sent = lib.xts_py_sendto(*call, self._timeout_ms)
+        return sent if sent >= 0 else self._finish(sent, lib.xts_py_sendto, *call)
+
+    def sendmsg(
+        self, buffers: Iterable[Any], ancdata: Iterable[Any] = (), flags: int = 0, address: Any = None, /
+    ) -> int:
+        """Gathers and sends; returns how many bytes."""
+        sockaddr = b"" if address is None else encode(self._family, address, "sendmsg")
+        message = _message.Message(buffers, _message.pack_ancillary(ancdata), sockaddr, False)
+        sent = lib.xts_py_sendmsg(self._number, message.header, flags, self._timeout_ms)
+        try:
+            return sent if sent >= 0 else self._finish(sent, lib.xts_py_sendmsg, self._number, message.header, flags)
+        finally:
+            message.release()
+
+    def sendfile(self, file: BinaryIO, offset: int = 0, count: int | None = None) -> int:
+        """Sends a file, opened in binary mode, from `offset` to its end or `count` bytes; returns how
+        many."""
+        if "b" not in getattr(file, "mode", "b"):
+            raise ValueError("file should be opened in binary mode")
+        if count is not None and not isinstance(count, int):
+            raise TypeError(f"count must be a positive integer (got {count!r})")
+        if count is not None and count <= 0:
+            raise ValueError(f"count must be a positive integer (got {count!r})")
+        if self._timeout == 0:
+            raise ValueError("non-blocking sockets are not supported")
+        if offset:
+            file.seek(offset)
+        buffer = memoryview(bytearray(_SENDFILE_BYTES if count is None else min(count, _SENDFILE_BYTES)))
+        total = 0
+        try:
+            while count is None or total < count:
+                room = buffer if count is None else buffer[: count - total]
+                got = file.readinto(room) if hasattr(file, "readinto") else _read_into(file, room)
+                if not got:
+                    break
+                done = 0
+                while done < got:
+                    sent = self.send(room[done:got])
+                    done += sent
+                    total += sent
+            return total
+        finally:
+            if total and hasattr(file, "seek"):
+                file.seek(offset + total)
+
+    # --- receiving ------------------------------------------------------------------------------------------
+
+    def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
+        """At most `bufsize` bytes; b"" at the end of the stream."""
+        if not 0 <= bufsize <= _POOL_BYTES:
+            return self._recv_large(bufsize, flags)
+        try:
+            buffer = _pool.pop()
+        except IndexError:
+            buffer = _raw_buffer("char[]", _POOL_BYTES)
+        got = _recv(self._number, buffer, bufsize, flags, self._timeout_ms)
+        if got < 0:
+            try:
+                got = self._finish(got, _recv, self._number, buffer, bufsize, flags)
+            except OSError:
+                _pool.append(buffer)
+                raise
+        data: bytes = _unpack(buffer, got)
+        if len(_pool) < _POOL_MAX:
+            _pool.append(buffer)
+        return data
+
+    def _recv_large(self, bufsize: int, flags: int) -> bytes:
+        if bufsize < 0:
+            raise ValueError("negative buffersize in recv")
+        buffer = _raw_buffer("char[]", bufsize)
+        got = _recv(self._number, buffer, bufsize, flags, self._timeout_ms)
+        if got < 0:
+            got = self._finish(got, _recv, self._number, buffer, bufsize, flags)
+        return bytes(_unpack(buffer, got))
+
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
+        """Into a writable buffer, at most `nbytes` (0: its size); returns how many, 0 at the end of the
+        stream."""
+        view = _writable(buffer, nbytes)
+        size = nbytes or len(view)
+        got = _recv(self._number, view, size, flags, self._timeout_ms)
+        if got < 0:
+            try:
+                got = self._finish(got, _recv, self._number, view, size, flags)
+            finally:
+                ffi.release(view)
+        return got
+
+    def recvfrom(self, bufsize: int, flags: int = 0, /) -> tuple[bytes, Address | None]:
+        """(data, address): on TCP the address is None."""
+        if bufsize < 0:
+            raise ValueError("negative buffersize in recvfrom")
+        buffer = _raw_buffer("char[]", bufsize)
+        got, address = self._recvfrom(buffer, bufsize, flags)
+        return _unpack(buffer, got), address
+
+    def recvfrom_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> tuple[int, Address | None]:
+        view = _writable(buffer, nbytes)
+        try:
+            return self._recvfrom(view, nbytes or len(view), flags)
+        finally:
+            ffi.release(view)
+
+    def _recvfrom(self, buffer: Any, size: int, flags: int) -> tuple[int, Address | None]:
+        sockaddr = ffi.new("char[]", ROOM)
+        length = ffi.new("unsigned int *", ROOM)
+        call = (self._number, buffer, size, flags, sockaddr, length)
+        got = lib.xts_py_recvfrom(*call, self._timeout_ms)
+        if got < 0:
+            got = self._finish(got, lib.xts_py_recvfrom, *call)
+        return got, decode(_unpack(sockaddr, min(length[0], ROOM)))
+
+    def recvmsg(
+        self, bufsize: int, ancbufsize: int = 0, flags: int = 0, /
+    ) -> tuple[bytes, list[Any], int, Address | None]:
+        """(data, ancillary data, flags of the message, address)."""
+        if bufsize < 0:
+            raise ValueError("negative buffer size in recvmsg()")
+        buffer = bytearray(bufsize)
+        got, ancillary, message_flags, address = self.recvmsg_into([buffer], ancbufsize, flags)
+        return bytes(buffer[:got]), ancillary, message_flags, address
+
+    def recvmsg_into(
+        self, buffers: Iterable[Any], ancbufsize: int = 0, flags: int = 0, /
+    ) -> tuple[int, list[Any], int, Address | None]:
+        """Scatters into the buffers: (how many bytes, ancillary data, flags of the message, address)."""
+        if ancbufsize < 0:
+            raise ValueError("invalid ancillary data buffer length")
+        message = _message.Message(buffers, ancbufsize, None, True)
+        try:
+            got = lib.xts_py_recvmsg(self._number, message.header, flags, self._timeout_ms)
+            if got < 0:
+                got = self._finish(got, lib.xts_py_recvmsg, self._number, message.header, flags)
+            return got, message.ancillary(), message.header.msg_flags, message.sender
+        finally:
+            message.release()
+
+    def makefile(
+        self,
+        mode: str = "r",
+        buffering: int | None = None,
+        *,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> Any:
+        """A file over the socket, as io.open() makes; the socket stays open until both are closed."""
+        if not set(mode) <= {"r", "w", "b"}:
+            raise ValueError(f"invalid mode {mode!r} (only r, w, b allowed)")
+        writing = "w" in mode
+        reading = "r" in mode or not writing
+        raw = SocketIO(self, ("r" if reading else "") + ("w" if writing else ""))  # type: ignore[arg-type]
+        self._io_refs += 1
+        size = io.DEFAULT_BUFFER_SIZE if buffering is None or buffering < 0 else buffering
+        if size == 0:
+            if "b" not in mode:
+                raise ValueError("unbuffered streams must be binary")
+            return raw
+        if reading and writing:
+            buffered: Any = io.BufferedRWPair(raw, raw, size)
+        else:
+            buffered = io.BufferedReader(raw, size) if reading else io.BufferedWriter(raw, size)
+        if "b" in mode:
+            return buffered
+        text = io.TextIOWrapper(buffered, io.text_encoding(encoding), errors, newline)
+        text.mode = mode  # type: ignore[misc]
+        return text
+
+
+def _readable(data: Any) -> Any:
+    if isinstance(data, str):
+        raise TypeError("a bytes-like object is required, not 'str'")
+    return _view(_CHARS, data)
+
+
+def _writable(buffer: Any, nbytes: int) -> Any:
+    if nbytes < 0:
+        raise ValueError("negative buffersize in recv_into")
+    try:
+        view = _view(_CHARS, buffer, True)
+    except BufferError:
+        raise TypeError(f"a read-write bytes-like object is required, not {type(buffer).__name__!r}") from None
+    if nbytes > len(view):
+        raise ValueError("buffer too small for requested bytes")
+    return view
+
+
+def _read_into(file: BinaryIO, room: memoryview) -> int:
+    data = file.read(len(room))
+    room[: len(data)] = data
+    return len(data)

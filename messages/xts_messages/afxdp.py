@@ -1,0 +1,123 @@
+"""Opening AF_XDP sockets from Python: what the agent and the proxy supervisor do with privilege (native/afxdp.h)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from xts_messages._native import ffi, lib
+from xts_messages.queue import Queue, adopt_afxdp
+
+#: A queue answers EBUSY for some 17 ms after its last socket was closed.
+REBIND_STEP_S = 0.005
+
+_EXPLAIN = {
+    errno.EBUSY: "the queue has a socket already",
+    errno.EINVAL: "there is no such queue, or the interface has no AF_XDP",
+    errno.EPERM: "CAP_NET_RAW and CAP_NET_ADMIN are needed",
+    errno.ENOBUFS: "not enough locked memory: raise RLIMIT_MEMLOCK or give CAP_IPC_LOCK",
+    errno.EMSGSIZE: f"the MTU is below {int(lib.XTS_FRAME_BYTES_SINGLE) - int(lib.XTS_ETH_BYTES)}: raise it "
+    f"(best {int(lib.XTS_FRAME_BYTES_MAX) - int(lib.XTS_ETH_BYTES)} or more)",
+}
+
+
+@dataclass(slots=True)
+class XskSocket:
+    """An opened AF_XDP socket and its UMEM, before anybody uses it. A context manager that closes both."""
+
+    interface: str
+    queue_id: int
+    xsk_fd: int
+    umem_fd: int
+    geometry: Any = field(repr=False)  # struct xts_attach_reply *; epoch and addresses are the caller's
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes both descriptors; may block for some milliseconds. Harmless when repeated."""
+        for fd in (self.xsk_fd, self.umem_fd):
+            if fd >= 0:
+                os.close(fd)
+        self.xsk_fd = self.umem_fd = -1
+
+    def set_addresses(self, local_mac: bytes, peer_mac: bytes) -> None:
+        """Writes the stations of both ends into the geometry."""
+        ffi.memmove(self.geometry.local_mac, local_mac, 6)
+        ffi.memmove(self.geometry.peer_mac, peer_mac, 6)
+
+    def adopt(self) -> Queue:
+        """Makes the queue of it, in this process; the descriptors are the queue's from now on."""
+        queue = adopt_afxdp(self.xsk_fd, self.umem_fd, self.geometry)
+        self.xsk_fd = self.umem_fd = -1
+        return queue
+
+
+def open_socket(
+    interface: str, queue_id: int, *, frame_window: int = 64, single_chunk: bool = False, patience_s: float = 0.0
+) -> XskSocket:
+    """Opens and binds a socket on a queue of an interface of this network namespace.
+
+    A busy queue is tried again for patience_s seconds. OSError with the kernel's errno and what it means here.
+    """
+    config = ffi.new("struct xts_afxdp_config *")
+    config.ifindex = socket.if_nametoindex(interface)
+    config.queue_id = queue_id
+    config.frame_window = frame_window
+    config.single_chunk = single_chunk
+    out = ffi.new("struct xts_afxdp_socket *")
+    deadline = time.monotonic() + patience_s
+    while (result := int(lib.xts_afxdp_socket_open(out, config))) == -errno.EBUSY:
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(REBIND_STEP_S)
+    if result < 0:
+        what = _EXPLAIN.get(-result, os.strerror(-result))
+        raise OSError(-result, f"AF_XDP socket on queue {queue_id} of {interface}: {what}")
+    geometry = ffi.new("struct xts_attach_reply *")
+    geometry[0] = out.geometry
+    return XskSocket(interface, queue_id, int(out.xsk_fd), int(out.umem_fd), geometry)
+
+
+class LastWord:
+    """A transmit-only socket of our own on the queue of another's socket: what is to be said after its death leaves
+    here, whatever state its rings are in. A context manager."""
+
+    def __init__(self, xsk: XskSocket) -> None:
+        """Duplicates what it needs of xsk; to be made while the socket is fresh, as it shares its UMEM."""
+        self._geometry = ffi.new("struct xts_attach_reply *")
+        self._geometry[0] = xsk.geometry[0]
+        index = socket.if_nametoindex(xsk.interface)
+        fd = int(lib.xts_afxdp_last_word_open(xsk.xsk_fd, index, xsk.queue_id))
+        if fd < 0:
+            raise OSError(-fd, f"transmit-only socket on queue {xsk.queue_id} of {xsk.interface}: {os.strerror(-fd)}")
+        self._fds = [fd, os.dup(xsk.xsk_fd), os.dup(xsk.umem_fd)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def send(self, frame: bytes) -> None:
+        """Sends one frame of at most a chunk. OSError: it was not sent."""
+        result = int(lib.xts_afxdp_last_word_send(*self._fds, self._geometry, frame, len(frame)))
+        if result < 0:
+            raise OSError(-result, f"last word: {os.strerror(-result)}")
+
+    def close(self) -> None:
+        """Closes its descriptors; may block for some milliseconds. Harmless when repeated."""
+        while self._fds:
+            os.close(self._fds.pop())

@@ -1,0 +1,195 @@
+"""A small codec of the wire table: frames to Python values and back.
+
+It is the oracle that tests hold the C decoder and the dissector against, and the voice of hand-made peers. It is no
+protocol engine: it knows the layout of messages, and nothing of links, windows or sockets.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from . import table
+from .table import Field, Kind, Message
+
+#: Formats of struct(3py), network byte order.
+_FORMAT = {Kind.U8: ">B", Kind.U16: ">H", Kind.U32: ">I", Kind.U64: ">Q", Kind.I32: ">i"}
+
+BY_NAME: Mapping[str, Message] = {m.name: m for m in table.MESSAGES}
+BY_CODE: Mapping[int, Message] = {m.code: m for m in table.MESSAGES}
+
+
+class MalformedFrameError(OSError):
+    """A frame that is not what the table says (EBADMSG); the text says where."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(errno.EBADMSG, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An address and port; `address` is the 16 bytes of the wire, IPv4 in the first four."""
+
+    ip_version: int = 0
+    port: int = 0
+    scope_id: int = 0
+    address: bytes = bytes(table.ENDPOINT_ADDRESS_BYTES)
+
+    @classmethod
+    def of(cls, host: str, port: int, scope_id: int = 0) -> Endpoint:
+        """From a literal address, as in `Endpoint.of("198.18.0.2", 80)`."""
+        address = ipaddress.ip_address(host)
+        return cls(address.version, port, scope_id, address.packed.ljust(table.ENDPOINT_ADDRESS_BYTES, b"\0"))
+
+    @property
+    def host(self) -> str:
+        """The address as text; empty for none."""
+        if self.ip_version == 4:
+            return str(ipaddress.IPv4Address(self.address[:4]))
+        return str(ipaddress.IPv6Address(self.address)) if self.ip_version == 6 else ""
+
+
+Value = int | Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame. `fields` are those of its message; `flags` the byte itself."""
+
+    name: str
+    fields: Mapping[str, Value] = field(default_factory=dict)
+    payload: bytes = b""
+    seqno: int = 0
+    frame_ack: int = 0
+    flags: int = 0
+    error: int = 0
+    id: int = 0
+    destination: bytes = bytes(6)
+    source: bytes = bytes(6)
+    ethertype: int = table.ETHERTYPE
+
+    @property
+    def message(self) -> Message:
+        return BY_NAME[self.name]
+
+    @property
+    def flag_names(self) -> tuple[str, ...]:
+        return tuple(name for name, (bit, _) in table.FLAGS.items() if self.flags & bit)
+
+
+def flags(*names: str) -> int:
+    """The flags byte of these names: `flags("FIN", "CLOSE")`."""
+    return sum(table.FLAGS[name][0] for name in names)
+
+
+def _encode_endpoint(value: Endpoint) -> bytes:
+    parts = {"port": value.port, "ip_version": value.ip_version, "reserved": 0, "scope_id": value.scope_id}
+    if len(value.address) != table.ENDPOINT_ADDRESS_BYTES:
+        raise ValueError(f"an endpoint's address has {table.ENDPOINT_ADDRESS_BYTES} bytes, not {len(value.address)}")
+    return b"".join(struct.pack(_FORMAT[f.kind], parts[f.name]) for f in table.ENDPOINT) + value.address
+
+
+def _encode_fields(fields: Iterable[Field], values: Mapping[str, Value]) -> Iterator[bytes]:
+    for f in fields:
+        value = values.get(f.name, Endpoint() if f.kind is Kind.ENDPOINT else 0)
+        if isinstance(value, Endpoint):
+            yield _encode_endpoint(value)
+        else:
+            yield struct.pack(_FORMAT[f.kind], value)
+
+
+def encode(frame: Frame) -> bytes:
+    """The bytes of a frame. A payload's length is filled in unless `fields` gives it; limits are not enforced, so
+    that tests can say what a correct peer would not. Fields left out are 0."""
+    message = frame.message
+    unknown = set(frame.fields) - {f.name for f in message.fields}
+    if unknown:
+        raise ValueError(f"{frame.name} has no field {', '.join(sorted(unknown))}")
+    values = dict(frame.fields)
+    if message.payload:
+        values.setdefault(message.payload, len(frame.payload))
+    head: dict[str, Value] = {
+        "type": message.code,
+        "seqno": frame.seqno,
+        "frame_ack": frame.frame_ack,
+        "flags": frame.flags,
+        "error": frame.error,
+        "id": frame.id,
+    }
+    return b"".join(
+        [
+            frame.destination,
+            frame.source,
+            struct.pack(">H", frame.ethertype),
+            *_encode_fields(table.HEAD, head),
+            *_encode_fields(message.fields, values),
+            frame.payload,
+        ]
+    )
+
+
+def _decode_endpoint(data: bytes, where: str) -> Endpoint:
+    parts = {}
+    offset = 0
+    for f in table.ENDPOINT:
+        parts[f.name] = int(struct.unpack_from(_FORMAT[f.kind], data, offset)[0])
+        if not f.legal(parts[f.name]):
+            raise MalformedFrameError(f"{where}.{f.name}: {parts[f.name]} is not legal")
+        offset += f.kind.bytes
+    return Endpoint(parts["ip_version"], parts["port"], parts["scope_id"], data[offset:])
+
+
+def _decode_fields(message: Message, data: bytes) -> dict[str, Value]:
+    values: dict[str, Value] = {}
+    offset = table.HEAD_BYTES
+    for f in message.fields:
+        if f.kind is Kind.ENDPOINT:
+            values[f.name] = _decode_endpoint(data[offset : offset + f.kind.bytes], f.name)
+        else:
+            value = int(struct.unpack_from(_FORMAT[f.kind], data, offset)[0])
+            if not f.legal(value):
+                raise MalformedFrameError(f"{f.name}: {value} is not legal")
+            values[f.name] = value
+        offset += f.kind.bytes
+    return values
+
+
+def decode(data: bytes) -> Frame:
+    """Reads a frame, from its Ethernet header on. Raises MalformedFrameError. The EtherType is not checked."""
+    if len(data) < table.HEAD_BYTES:
+        raise MalformedFrameError(f"head: {len(data)} bytes of {table.HEAD_BYTES}")
+    head = {}
+    offset = table.ETH_BYTES
+    for f in table.HEAD:
+        head[f.name] = int(struct.unpack_from(_FORMAT[f.kind], data, offset)[0])
+        offset += f.kind.bytes
+    message = BY_CODE.get(head.pop("type"))
+    if message is None:
+        raise MalformedFrameError(f"type: {data[table.ETH_BYTES]} is unknown")
+    if len(data) < message.fixed_bytes:
+        raise MalformedFrameError(f"{message.name}: {len(data)} bytes of {message.fixed_bytes}")
+    values = _decode_fields(message, data)
+    payload = b""
+    if message.payload:
+        length = values[message.payload]
+        assert isinstance(length, int)
+        rest = len(data) - message.fixed_bytes
+        if length > rest:
+            raise MalformedFrameError(f"{message.payload}: {length} bytes of payload, {rest} in the frame")
+        if length < rest and len(data) > table.ETH_MIN_BYTES:
+            raise MalformedFrameError(
+                f"{message.payload}: {length} bytes of payload, {rest - length} more in the frame"
+            )
+        payload = data[message.fixed_bytes : message.fixed_bytes + length]
+    return Frame(
+        message.name,
+        values,
+        payload,
+        destination=data[0:6],
+        source=data[6:12],
+        ethertype=int(struct.unpack_from(">H", data, 12)[0]),
+        **head,
+    )

@@ -1,0 +1,402 @@
+"""Generates `deploy/wireshark/xts.lua`, a dissector of XDP-Transport messages for Wireshark, from the wire table.
+
+The file is data (the messages, their fields, flags and errno names) followed by a fixed program that walks it. A field
+of the same name, width and unit has one filter name in all messages (`xts.post_credits`); where a message differs, the
+message's name is put before it (`xts.listen.post_credits`). An endpoint `peer` is `xts.peer.address4` or `.address6`,
+`xts.peer.port` and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from . import table
+from .table import Field, Kind
+
+#: Linux errno, by number from 1; the numbers most architectures share. "-" is unused.
+ERRNO_NAMES = """
+    EPERM ENOENT ESRCH EINTR EIO ENXIO E2BIG ENOEXEC EBADF ECHILD EAGAIN ENOMEM EACCES EFAULT ENOTBLK EBUSY EEXIST EXDEV
+    ENODEV ENOTDIR EISDIR EINVAL ENFILE EMFILE ENOTTY ETXTBSY EFBIG ENOSPC ESPIPE EROFS EMLINK EPIPE EDOM ERANGE EDEADLK
+    ENAMETOOLONG ENOLCK ENOSYS ENOTEMPTY ELOOP - ENOMSG EIDRM ECHRNG EL2NSYNC EL3HLT EL3RST ELNRNG EUNATCH ENOCSI EL2HLT
+    EBADE EBADR EXFULL ENOANO EBADRQC EBADSLT - EBFONT ENOSTR ENODATA ETIME ENOSR ENONET ENOPKG EREMOTE ENOLINK EADV
+    ESRMNT ECOMM EPROTO EMULTIHOP EDOTDOT EBADMSG EOVERFLOW ENOTUNIQ EBADFD EREMCHG ELIBACC ELIBBAD ELIBSCN ELIBMAX
+    ELIBEXEC EILSEQ ERESTART ESTRPIPE EUSERS ENOTSOCK EDESTADDRREQ EMSGSIZE EPROTOTYPE ENOPROTOOPT EPROTONOSUPPORT
+    ESOCKTNOSUPPORT EOPNOTSUPP EPFNOSUPPORT EAFNOSUPPORT EADDRINUSE EADDRNOTAVAIL ENETDOWN ENETUNREACH ENETRESET
+    ECONNABORTED ECONNRESET ENOBUFS EISCONN ENOTCONN ESHUTDOWN ETOOMANYREFS ETIMEDOUT ECONNREFUSED EHOSTDOWN
+    EHOSTUNREACH EALREADY EINPROGRESS ESTALE EUCLEAN ENOTNAM ENAVAIL EISNAM EREMOTEIO EDQUOT ENOMEDIUM EMEDIUMTYPE ECANCELED ENOKEY
+    EKEYEXPIRED EKEYREVOKED EKEYREJECTED EOWNERDEAD ENOTRECOVERABLE ERFKILL EHWPOISON
+""".split()  # noqa: SIM905 (133 lines otherwise)
+
+_LUA_TYPE = {Kind.U8: "uint8", Kind.U16: "uint16", Kind.U32: "uint32", Kind.U64: "uint64", Kind.I32: "int32"}
+#: Numbers that are names rather than counts read better in hexadecimal.
+_HEX = {"id", "epoch", "features", "required", "token", "request"}
+_PLURALS = {"bytes": "byte", "frames": "frame", "connections": "connection", "sockets": "socket"}
+
+_PROGRAM = r"""
+local xts = Proto("xts", "XDP-Transport")
+
+xts.prefs.ethertype = Pref.uint("EtherType", ETHERTYPE, "EtherType of XDP-Transport frames")
+
+local function malformed(name, text)
+	return ProtoExpert.new("xts.malformed." .. name, text, expert.group.MALFORMED, expert.severity.ERROR)
+end
+
+local too_short = malformed("short", "Frame shorter than its message")
+local unknown = malformed("type", "Unknown message type")
+local illegal = malformed("value", "Illegal value")
+local length_wrong = malformed("length", "Length does not agree with the frame")
+local odd_flag = ProtoExpert.new("xts.odd_flag", "Flag without a meaning in this message", expert.group.PROTOCOL,
+	expert.severity.WARN)
+local failed = ProtoExpert.new("xts.failed", "Carries an error", expert.group.RESPONSE_CODE, expert.severity.NOTE)
+xts.experts = { too_short, unknown, illegal, length_wrong, odd_flag, failed }
+
+local all = {}
+for _, set in ipairs({ common, flag_fields, fields }) do
+	for _, f in pairs(set) do all[#all + 1] = f end
+end
+for _, set in pairs(endpoints) do
+	for _, f in pairs(set) do all[#all + 1] = f end
+end
+xts.fields = all
+
+-- Is the value outside what the table allows? 64-bit values have no limits.
+local function breaks(spec, value)
+	if spec.limit and value > spec.limit then return true end
+	if not spec.legal then return false end
+	for _, v in ipairs(spec.legal) do
+		if v == value then return false end
+	end
+	return true
+end
+
+local function number(range, spec)
+	if spec.signed then return range:int() end
+	return range:len() < 8 and range:uint() or nil
+end
+
+-- Returns the endpoint as text.
+local function dissect_endpoint(tree, range, spec)
+	local f = endpoints[spec.endpoint]
+	local version, port = range(ENDPOINT_IP_VERSION, 1):uint(), range(ENDPOINT_PORT, 2):uint()
+	local branch = tree:add(f.whole, range)
+	local text = "none"
+
+	branch:add(f.port, range(ENDPOINT_PORT, 2))
+	local version_item = branch:add(f.ip_version, range(ENDPOINT_IP_VERSION, 1))
+	branch:add(f.reserved, range(ENDPOINT_RESERVED, 1))
+	branch:add(f.scope_id, range(ENDPOINT_SCOPE_ID, 4))
+	if version == 4 then
+		branch:add(f.address4, range(ENDPOINT_ADDRESS, 4))
+		text = tostring(range(ENDPOINT_ADDRESS, 4):ipv4()) .. ":" .. port
+	elseif version == 6 then
+		branch:add(f.address6, range(ENDPOINT_ADDRESS, 16))
+		text = "[" .. tostring(range(ENDPOINT_ADDRESS, 16):ipv6()) .. "]:" .. port
+	else
+		branch:add(f.address, range(ENDPOINT_ADDRESS, 16))
+	end
+	branch:append_text(": " .. text)
+	if breaks({ legal = ENDPOINT_IP_VERSIONS }, version) then
+		version_item:add_proto_expert_info(illegal)
+	end
+	return text
+end
+
+local function dissect_flags(tree, range, message)
+	local value = range:uint()
+	local branch = tree:add(common.flags, range)
+	local names, odd = {}, false
+
+	for _, flag in ipairs(flags) do
+		branch:add(flag_fields[flag.name], range)
+		if math.floor(value / flag.bit) % 2 == 1 then
+			names[#names + 1] = flag.name
+			if message and not message.flags[flag.name] then odd = true end
+		end
+	end
+	branch:append_text(#names > 0 and " (" .. table.concat(names, ", ") .. ")" or " (none)")
+	if odd then branch:add_proto_expert_info(odd_flag) end
+	return table.concat(names, ",")
+end
+
+-- The payload, and Ethernet's padding after it.
+local function dissect_payload(tree, buffer, message, length, length_item)
+	local rest = buffer:len() - message.bytes
+
+	if length > rest or (length < rest and buffer:len() > ETH_MIN_BYTES) then
+		length_item:add_proto_expert_info(length_wrong)
+	end
+	length = math.min(length, rest)
+	if length > 0 then tree:add(common.payload, buffer(message.bytes, length)) end
+	if length < rest then tree:add(common.trailer, buffer(message.bytes + length)) end
+end
+
+local function dissect_fields(tree, buffer, message, info)
+	local length, length_item
+
+	for _, spec in ipairs(message.fields) do
+		local range = buffer(spec.offset, spec.bytes)
+		if spec.endpoint then
+			info[#info + 1] = spec.endpoint .. "=" .. dissect_endpoint(tree, range, spec)
+		else
+			local value = number(range, spec)
+			local item = tree:add(fields[spec.field], range)
+			if value and breaks(spec, value) then item:add_proto_expert_info(illegal) end
+			if spec.name == message.payload then length, length_item = value, item end
+			if value and spec.shown then info[#info + 1] = spec.name .. "=" .. value end
+		end
+	end
+	if length then
+		dissect_payload(tree, buffer, message, length, length_item)
+	elseif buffer:len() > message.bytes then
+		tree:add(common.trailer, buffer(message.bytes))
+	end
+end
+
+-- Wireshark hands over what follows the Ethernet header; the table's offsets count from the header's start.
+local function from_ethernet(after_ethernet)
+	return setmetatable({ len = function() return after_ethernet:len() + ETH_BYTES end },
+		{ __call = function(_, offset, bytes) return after_ethernet(offset - ETH_BYTES, bytes) end })
+end
+
+function xts.dissector(after_ethernet, packet, root)
+	local tree = root:add(xts, after_ethernet())
+	packet.cols.protocol = "XTS"
+	if after_ethernet:len() < HEAD_BYTES - ETH_BYTES then
+		packet.cols.info = "[short frame]"
+		tree:add_proto_expert_info(too_short)
+		return
+	end
+	local buffer = from_ethernet(after_ethernet)
+	local code = buffer(HEAD_TYPE, 1):uint()
+	local message = messages[code]
+	local error_number = buffer(HEAD_ERROR, 2):uint()
+
+	local type_item = tree:add(common.type, buffer(HEAD_TYPE, 1))
+	tree:add(common.seqno, buffer(HEAD_SEQNO, 1))
+	tree:add(common.frame_ack, buffer(HEAD_FRAME_ACK, 1))
+	local flag_names = dissect_flags(tree, buffer(HEAD_FLAGS, 1), message)
+	local error_item = tree:add(common.error, buffer(HEAD_ERROR, 2))
+	local id_item = tree:add(common.id, buffer(HEAD_ID, 4))
+	if error_number ~= 0 then error_item:add_proto_expert_info(failed) end
+	if not message then
+		packet.cols.info = "[unknown type " .. code .. "]"
+		type_item:add_proto_expert_info(unknown)
+		return
+	end
+	id_item:append_text(" (" .. message.id_of .. ")")
+	type_item:append_text(": " .. message.meaning)
+
+	local info = { message.short, "seq=" .. buffer(HEAD_SEQNO, 1):uint(), "ack=" .. buffer(HEAD_FRAME_ACK, 1):uint() }
+	if message.id_of ~= "unused" then info[#info + 1] = string.format("id=0x%x", buffer(HEAD_ID, 4):uint()) end
+	if flag_names ~= "" then info[#info + 1] = "[" .. flag_names .. "]" end
+	if error_number ~= 0 then info[#info + 1] = errno_names[error_number] or ("errno " .. error_number) end
+	if buffer:len() < message.bytes then
+		info[#info + 1] = "[short frame]"
+		type_item:add_proto_expert_info(too_short)
+	else
+		dissect_fields(tree, buffer, message, info)
+	end
+	packet.cols.info = table.concat(info, " ")
+end
+
+local registered
+local function register(ethertype)
+	local ethertypes = DissectorTable.get("ethertype")
+	if registered then ethertypes:remove(registered, xts) end
+	ethertypes:add(ethertype, xts)
+	registered = ethertype
+end
+
+function xts.prefs_changed()
+	if xts.prefs.ethertype ~= registered then register(xts.prefs.ethertype) end
+end
+
+register(xts.prefs.ethertype)
+"""
+
+
+def _quote(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _label(name: str) -> str:
+    text = name.replace("_", " ").capitalize()
+    for word, spelling in (("Xts ", "XTS "), ("Ip ", "IP "), ("Pid", "PID")):
+        text = text.replace(word, spelling)
+    return text
+
+
+def _same(a: Field, b: Field) -> bool:
+    return (a.kind, a.unit) == (b.kind, b.unit)
+
+
+def field_names() -> dict[tuple[str, str], str]:
+    """(message stem, field) -> the filter name of a plain field."""
+    first: dict[str, Field] = {}
+    names = {}
+    for m in table.MESSAGES:
+        for f in m.fields:
+            if f.kind is not Kind.ENDPOINT:
+                shared = _same(first.setdefault(f.name, f), f)
+                names[m.stem, f.name] = f"xts.{f.name}" if shared else f"xts.{m.stem}.{f.name}"
+    return names
+
+
+def _proto_field(abbreviation: str, label: str, f: Field, meaning: str) -> str:
+    base = "base.HEX" if f.name in _HEX or f.unit == "id" else "base.DEC"
+    if f.unit in _PLURALS:
+        one = _PLURALS[f.unit]
+        return (
+            f"ProtoField.{_LUA_TYPE[f.kind]}({_quote(abbreviation)}, {_quote(label)}, base.UNIT_STRING, "
+            f'{{ " {one}", " {f.unit}" }}, nil, {_quote(meaning)})'
+        )
+    return (
+        f"ProtoField.{_LUA_TYPE[f.kind]}({_quote(abbreviation)}, {_quote(label)}, {base}, nil, nil, {_quote(meaning)})"
+    )
+
+
+def _constants() -> Iterator[str]:
+    yield f"local ETHERTYPE = 0x{table.ETHERTYPE:04X}"
+    yield f"local ETH_BYTES, HEAD_BYTES, ETH_MIN_BYTES = {table.ETH_BYTES}, {table.HEAD_BYTES}, {table.ETH_MIN_BYTES}"
+    offset = table.ETH_BYTES
+    for f in table.HEAD:
+        yield f"local HEAD_{f.name.upper()} = {offset}"
+        offset += f.kind.bytes
+    offset = 0
+    for f in table.ENDPOINT:
+        yield f"local ENDPOINT_{f.name.upper()} = {offset}"
+        offset += f.kind.bytes
+    yield f"local ENDPOINT_ADDRESS = {offset}"
+    (versions,) = (f.values for f in table.ENDPOINT if f.name == "ip_version")
+    yield f"local ENDPOINT_IP_VERSIONS = {{ {', '.join(str(v) for v in versions)} }}"
+    yield ""
+    yield "local errno_names = {"
+    yield '\t[0] = "none",'
+    for number, name in enumerate(ERRNO_NAMES, 1):
+        if name != "-":
+            yield f"\t[{number}] = {_quote(name)},"
+    yield "}"
+    yield ""
+    yield "local type_names = {"
+    for m in table.MESSAGES:
+        yield f"\t[{m.code}] = {_quote(m.name)},"
+    yield "}"
+    yield ""
+
+
+def _common_fields() -> Iterator[str]:
+    special = {"type": "base.DEC, type_names", "flags": "base.HEX, nil", "error": "base.DEC, errno_names"}
+    yield "local common = {"
+    for f in table.HEAD:
+        if f.name in special:
+            yield (
+                f'\t{f.name} = ProtoField.{_LUA_TYPE[f.kind]}("xts.{f.name}", {_quote(_label(f.name))}, '
+                f"{special[f.name]}, "
+                f"nil, {_quote(f.meaning)}),"
+            )
+        else:
+            yield f"\t{f.name} = {_proto_field('xts.' + f.name, _label(f.name), f, f.meaning)},"
+    yield '\tpayload = ProtoField.bytes("xts.payload", "Payload", base.NONE, "what the length field counts"),'
+    yield '\ttrailer = ProtoField.bytes("xts.trailer", "Trailer", base.NONE, "padding, or unknown to this version"),'
+    yield "}"
+    yield ""
+    yield "local flags = {"
+    for name, (bit, _) in table.FLAGS.items():
+        yield f"\t{{ name = {_quote(name)}, bit = 0x{bit:02x} }},"
+    yield "}"
+    yield ""
+    yield "local flag_fields = {"
+    for name, (bit, meaning) in table.FLAGS.items():
+        what = f'"xts.flags.{name.lower()}", {_quote(name)}, 8, nil, 0x{bit:02x}, {_quote(meaning)}'
+        yield f"\t{name} = ProtoField.bool({what}),"
+    yield "}"
+    yield ""
+
+
+def _meanings(wanted: str, names: dict[tuple[str, str], str]) -> str:
+    """What a field that several messages share means, each wording once."""
+    told = dict.fromkeys(f.meaning for m in table.MESSAGES for f in m.fields if names.get((m.stem, f.name)) == wanted)
+    return " / ".join(told)
+
+
+def _fields(names: dict[tuple[str, str], str]) -> Iterator[str]:
+    yield "-- The fields of the messages, by filter name."
+    yield "local fields = {"
+    done = set()
+    for m in table.MESSAGES:
+        for f in m.fields:
+            name = names.get((m.stem, f.name))
+            if name and name not in done:
+                done.add(name)
+                yield f"\t[{_quote(name)}] = {_proto_field(name, _label(f.name), f, _meanings(name, names))},"
+    yield "}"
+    yield ""
+
+
+def _endpoint_fields() -> Iterator[str]:
+    endpoints = {f.name: f for m in table.MESSAGES for f in m.fields if f.kind is Kind.ENDPOINT}
+    yield "local endpoints = {"
+    for name, f in endpoints.items():
+        yield f"\t[{_quote(name)}] = {{"
+        yield f'\t\twhole = ProtoField.none("xts.{name}", {_quote(_label(name))}, {_quote(f.meaning)}),'
+        for part in table.ENDPOINT:
+            yield f"\t\t{part.name} = {_proto_field(f'xts.{name}.{part.name}', _label(part.name), part, part.meaning)},"
+        yield f'\t\taddress4 = ProtoField.ipv4("xts.{name}.address4", "IPv4 address", {_quote(f.meaning)}),'
+        yield f'\t\taddress6 = ProtoField.ipv6("xts.{name}.address6", "IPv6 address", {_quote(f.meaning)}),'
+        yield f'\t\taddress = ProtoField.bytes("xts.{name}.address", "Address", base.NONE, {_quote(f.meaning)}),'
+        yield "\t},"
+    yield "}"
+    yield ""
+
+
+def _field_spec(stem: str, f: Field, offset: int, names: dict[tuple[str, str], str]) -> str:
+    parts = [f"name = {_quote(f.name)}", f"offset = {offset}", f"bytes = {f.kind.bytes}"]
+    if f.kind is Kind.ENDPOINT:
+        parts.append(f"endpoint = {_quote(f.name)}")
+    else:
+        parts.append(f"field = {_quote(names[stem, f.name])}")
+    if f.kind is Kind.I32:
+        parts.append("signed = true")
+    if f.limit is not None:
+        parts.append(f"limit = {f.limit}")
+    if f.values:
+        parts.append(f"legal = {{ {', '.join(str(v) for v in f.values)} }}")
+    if f.unit in _PLURALS:
+        parts.append("shown = true")
+    return f"{{ {', '.join(parts)} }},"
+
+
+def _messages(names: dict[tuple[str, str], str]) -> Iterator[str]:
+    yield "local messages = {"
+    for m in table.MESSAGES:
+        legal = " ".join(f"{name} = true," for name in m.flags)
+        yield f"\t[{m.code}] = {{"
+        yield f"\t\tshort = {_quote(m.name.removeprefix('XTS_').split('_', 1)[1])}, bytes = {m.fixed_bytes},"
+        yield f"\t\tmeaning = {_quote(m.meaning)},"
+        yield f"\t\tid_of = {_quote(m.id_of or 'unused')}, payload = {_quote(m.payload) if m.payload else 'nil'},"
+        yield f"\t\tflags = {{ {legal} }}," if legal else "\t\tflags = {},"
+        yield "\t\tfields = {"
+        offset = table.HEAD_BYTES
+        for f in m.fields:
+            yield f"\t\t\t{_field_spec(m.stem, f, offset, names)}"
+            offset += f.kind.bytes
+        yield "\t\t},"
+        yield "\t},"
+    yield "}"
+
+
+def _lines(*parts: Iterable[str]) -> str:
+    return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def dissector() -> str:
+    """The text of xts.lua."""
+    names = field_names()
+    opening = [
+        "-- Generated from messages/xts_messages/table.py by `python -m xts_messages.generate`. Do not edit.",
+        "-- Use: tshark -X lua_script:xts.lua …, or copy it to Wireshark's plugin folder (Help, About, Folders).",
+        "",
+    ]
+    return (
+        _lines(opening, _constants(), _common_fields(), _fields(names), _endpoint_fields(), _messages(names)) + _PROGRAM
+    )

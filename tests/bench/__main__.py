@@ -1,0 +1,193 @@
+"""The command: arguments, the order of runs, progress."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from . import analysis, environment, haproxy, memory, programs, report, targets
+from .analysis import Run
+from .beds import raised
+from .report import Results
+from .session import Session, session
+from .subjects import AFXDP_THR, DIRECT_R0, HAPROXY, SHM, WORKLOADS, Workload
+
+CHECK_BYTES = 48 << 20
+FILES = 200_000
+_IDLE_SUBJECTS = {"direct": DIRECT_R0, "haproxy": HAPROXY, "afxdp": AFXDP_THR, "shm": SHM}
+
+
+def _arguments() -> argparse.Namespace:
+    names = [workload.key for workload in WORKLOADS] + ["idle", "memory"]
+    parser = argparse.ArgumentParser(
+        prog="tests/bench/run",
+        description=__doc__,
+        epilog="example: ./tests/bench/run --quick --only send --only requests-32 --json bench.json. "
+        "Needs root (network namespaces) and two cores that nothing else uses.",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="one window of 0.5 s each instead of five of 0.8 s, 2,000 idle connections",
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write everything, with the environment, to FILE"
+    )
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="write a picture (.png, .svg, .pdf) to FILE"
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=names,
+        metavar="NAME",
+        help=f"may be repeated; of: {', '.join(names)}",
+    )
+    parser.add_argument(
+        "--queue", action="append", choices=["afxdp", "shm"], help="may be repeated; default: both"
+    )
+    parser.add_argument("--repetitions", type=int, metavar="N", help="default: 5, quick 2")
+    parser.add_argument(
+        "--seconds", type=float, metavar="S", help="length of a window; default: 0.8, quick 0.5"
+    )
+    parser.add_argument(
+        "--connections", type=int, metavar="N", help="idle connections; default: 10000, quick 2000"
+    )
+    return parser.parse_args()
+
+
+def _measure(
+    live: Session, wanted: list[Workload], repetitions: int, seconds: float, progress: Progress
+) -> list[Run]:
+    """The paths of one repetition follow each other, so that they share the machine's slow and fast
+    phases."""
+    plan = [
+        (workload, repetition, subject)
+        for workload in wanted
+        for repetition in range(repetitions)
+        for subject in workload.subjects
+        if live.has(subject)
+    ]
+    task = progress.add_task("measuring", total=len(plan))
+    runs = []
+    for workload, repetition, subject in plan:
+        progress.update(task, description=f"{workload.key} {repetition + 1}/{repetitions}: {subject.label}")
+        runs.append(live.run(workload, subject, repetition, seconds))
+        progress.advance(task)
+    return runs
+
+
+def _check_all(live: Session, wanted: list[Workload], progress: Progress) -> dict[str, object]:
+    """Every byte, once for each path that will be measured."""
+    subjects = {
+        subject.key: subject for workload in wanted for subject in workload.subjects if live.has(subject)
+    }
+    task = progress.add_task("checking data", total=len(subjects))
+    checks: dict[str, object] = {}
+    for key, subject in subjects.items():
+        progress.update(task, description=f"every byte: {subject.label}")
+        checks[key] = dict(live.check(subject, CHECK_BYTES))
+        progress.advance(task)
+    return checks
+
+
+def _memory(
+    live: Session, only: set[str], connections: int, watch_s: float, progress: Progress
+) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
+    subjects = {key: subject for key, subject in _IDLE_SUBJECTS.items() if live.has(subject)}
+    idle: dict[str, dict[str, float]] = {}
+    held: dict[str, dict[str, float]] = {}
+    task = progress.add_task("memory", total=len(subjects) * len(only))
+    for key, subject in subjects.items():
+        if "idle" in only:
+            progress.update(task, description=f"{connections:,} idle connections: {subject.label}")
+            count = min(connections, haproxy.most_connections()) if subject is HAPROXY else connections
+            idle[key] = memory.idle_connections(live, subject, count, watch_s)
+            progress.advance(task)
+        if "memory" in only:
+            if subject is not HAPROXY:
+                progress.update(task, description=f"memory of a process: {subject.label}")
+                held[key] = memory.attached_process(live, subject)
+            progress.advance(task)
+    return idle, held
+
+
+def _raise_file_limit() -> None:
+    """As many files as 10,000 connections through HAProxy need, or as many as this container allows."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(hard, FILES), max(hard, FILES)))
+    except (ValueError, PermissionError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def main() -> int:
+    arguments = _arguments()
+    console = Console(width=max(130, Console().width) if not sys.stdout.isatty() else None)
+    if os.geteuid() != 0:
+        print(
+            "tests/bench/run: needs root: it makes network namespaces and pins processes to cores",
+            file=sys.stderr,
+        )
+        return 2
+    if (os.cpu_count() or 1) < 2:
+        print(
+            "tests/bench/run: needs two cores: one for the application, one for everything else",
+            file=sys.stderr,
+        )
+        return 2
+    os.sched_setaffinity(0, {1})
+    _raise_file_limit()
+    only = set(arguments.only or [workload.key for workload in WORKLOADS] + ["idle", "memory"])
+    wanted = [workload for workload in WORKLOADS if workload.key in only]
+    repetitions = arguments.repetitions or (2 if arguments.quick else 5)
+    seconds = arguments.seconds or (0.5 if arguments.quick else 0.8)
+    connections = arguments.connections or (2000 if arguments.quick else 10000)
+    built = programs.build(programs.TOP / "build" / "bench")
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="xts-bench-") as directory,
+        raised(arguments.queue or ["afxdp", "shm"]) as (baseline, beds),
+        session(baseline, beds, built, Path(directory)) as live,
+        Progress(*columns, console=console, transient=True) as progress,
+    ):
+        facts = environment.record([baseline, *beds.values()], sys.argv)
+        checks = _check_all(live, wanted, progress)
+        runs = _measure(live, wanted, repetitions, seconds, progress)
+        idle, held = _memory(
+            live, only & {"idle", "memory"}, connections, 1.0 if arguments.quick else 4.0, progress
+        )
+    figures = analysis.figures(runs)
+    results = Results(facts, checks, runs, figures, idle, held, targets.judge(figures, idle, held))
+    report.print_workloads(console, figures)
+    report.print_memory(console, idle, held)
+    report.print_targets(console, results.verdicts)
+    if arguments.json:
+        report.write_json(arguments.json, results)
+    if arguments.plot:
+        report.write_plot(arguments.plot, results)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

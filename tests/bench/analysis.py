@@ -1,0 +1,82 @@
+"""From runs to figures: medians over repetitions, and ratios taken within each repetition before the median.
+
+The machine has slow and fast phases of tens of seconds; paths are interleaved, so neighbours in one
+repetition share the phase and their ratio survives it where their absolutes do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+
+#: workload -> subject -> metric -> one value per repetition (by number).
+Figures = Mapping[str, Mapping[str, Mapping[str, Mapping[int, float]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of one workload over one subject: what the client printed, as numbers."""
+
+    workload: str
+    subject: str
+    repetition: int
+    result: Mapping[str, float | str]
+    placement: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Median with the range it comes from."""
+
+    median: float
+    low: float
+    high: float
+
+
+def metrics(result: Mapping[str, float | str]) -> dict[str, float]:
+    """The figures of one run, per second, per byte or per operation."""
+    number = {key: float(value) for key, value in result.items() if not isinstance(value, str)}
+    seconds, host, device = number["seconds"], number["host_core_s"], number["device_core_s"]
+    out = {"host_share": host / seconds, "device_share": device / seconds}
+    if "bytes" in number:
+        gigabytes = number["bytes"] / 1e9
+        out |= {
+            "gbit_s": 8 * gigabytes / seconds,
+            "host_s_per_gb": host / gigabytes,
+            "device_s_per_gb": device / gigabytes,
+        }
+    if "operations" in number:
+        operations = number["operations"]
+        out |= {
+            "rate": operations / seconds,
+            "host_us_per_op": 1e6 * host / operations,
+            "device_us_per_op": 1e6 * device / operations,
+        }
+    out |= {key: number[key] for key in ("p50_us", "p90_us", "p99_us", "p999_us") if key in number}
+    return out
+
+
+def figures(runs: list[Run]) -> dict[str, dict[str, dict[str, dict[int, float]]]]:
+    """Orders the figures of all runs."""
+    out: dict[str, dict[str, dict[str, dict[int, float]]]] = {}
+    for run in runs:
+        subject = out.setdefault(run.workload, {}).setdefault(run.subject, {})
+        for metric, value in metrics(run.result).items():
+            subject.setdefault(metric, {})[run.repetition] = value
+    return out
+
+
+def spread(values: Mapping[int, float]) -> Spread:
+    """Median and range of one metric over its repetitions."""
+    return Spread(median(values.values()), min(values.values()), max(values.values()))
+
+
+def ratio(data: Figures, workload: str, metric: str, subject: str, baseline: str) -> Spread | None:
+    """Subject over baseline, within each repetition that has both; None where there is none."""
+    over = data.get(workload, {}).get(subject, {}).get(metric, {})
+    under = data.get(workload, {}).get(baseline, {}).get(metric, {})
+    ratios = {
+        repetition: over[repetition] / under[repetition] for repetition in over if under.get(repetition)
+    }
+    return spread(ratios) if ratios else None

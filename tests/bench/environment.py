@@ -1,0 +1,49 @@
+"""What the figures were measured on: without it they mean nothing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+from . import haproxy
+from .beds import Bed
+from .programs import TOP
+
+
+def _first(path: str, key: str) -> str:
+    for line in Path(path).read_text(encoding="utf-8").splitlines():
+        if line.startswith(key):
+            return line.partition(":")[2].strip()
+    return "unknown"
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(TOP), "describe", "--always", "--dirty", "--abbrev=12"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "unknown"
+
+
+def record(beds: Sequence[Bed], command: list[str]) -> dict[str, object]:
+    """As one JSON object."""
+    system = platform.freedesktop_os_release()
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": " ".join(command),
+        "version": metadata.version("xts-offload"),
+        "commit": _commit(),
+        "kernel": platform.release(),
+        "system": system.get("PRETTY_NAME", "unknown"),
+        "cpu": _first("/proc/cpuinfo", "model name"),
+        "cores": os.cpu_count(),
+        "memory_mb": int(_first("/proc/meminfo", "MemTotal").split()[0]) // 1024,
+        "load_at_start": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "haproxy": haproxy.version(),
+        "cores_used": "core 0: the application; core 1: proxy, HAProxy, peer, this program",
+        "congestion_control": {bed.name: bed.congestion_controls() for bed in beds},
+    }

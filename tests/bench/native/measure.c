@@ -1,0 +1,157 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "measure.h"
+
+uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void read_idle(double idle_s[CORES])
+{
+	FILE *f = fopen("/proc/stat", "re");
+	char line[512];
+
+	if (!f)
+		die("open /proc/stat");
+	while (fgets(line, sizeof(line), f)) {
+		uint64_t idle_ticks, iowait_ticks;
+		unsigned core;
+
+		if (sscanf(line, "cpu%u %*u %*u %*u %" SCNu64 " %" SCNu64, &core, &idle_ticks, &iowait_ticks) == 3 && core < CORES)
+			idle_s[core] = (double)(idle_ticks + iowait_ticks) / (double)sysconf(_SC_CLK_TCK);
+	}
+	fclose(f);
+}
+
+static void read_net_rx(uint64_t net_rx[CORES])
+{
+	FILE *f = fopen("/proc/softirqs", "re");
+	char line[4096];
+
+	if (!f)
+		die("open /proc/softirqs");
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, " NET_RX: %" SCNu64 " %" SCNu64, &net_rx[0], &net_rx[1]) == 2)
+			break;
+	fclose(f);
+}
+
+void sample_take(struct sample *out)
+{
+	struct rusage usage;
+
+	memset(out, 0, sizeof(*out));
+	getrusage(RUSAGE_SELF, &usage);
+	out->process_s = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+			 (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+	read_net_rx(out->net_rx);
+	read_idle(out->idle_s);
+	out->ns = now_ns();
+}
+
+void sample_print(const struct sample *from, const struct sample *to)
+{
+	double seconds = (double)(to->ns - from->ns) / 1e9;
+
+	printf("\"seconds\": %.6f, \"host_core_s\": %.6f, \"device_core_s\": %.6f, \"process_s\": %.6f, "
+	       "\"host_net_rx\": %" PRIu64 ", \"device_net_rx\": %" PRIu64,
+	       seconds, seconds - (to->idle_s[0] - from->idle_s[0]), seconds - (to->idle_s[1] - from->idle_s[1]),
+	       to->process_s - from->process_s, to->net_rx[0] - from->net_rx[0], to->net_rx[1] - from->net_rx[1]);
+}
+
+void intervals_add(struct intervals *v, uint64_t ns)
+{
+	if (v->count == v->room) {
+		v->room = v->room ? 2 * v->room : 65536;
+		v->ns = realloc(v->ns, v->room * sizeof(*v->ns));
+		if (!v->ns)
+			die("memory for intervals");
+	}
+	v->ns[v->count++] = ns > UINT32_MAX ? UINT32_MAX : (uint32_t)ns;
+}
+
+static int compare(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+void intervals_print(struct intervals *v)
+{
+	static const struct { const char *name; double share; } percentiles[] = {
+		{ "p50_us", 0.5 }, { "p90_us", 0.9 }, { "p99_us", 0.99 }, { "p999_us", 0.999 }, { "max_us", 1.0 },
+	};
+
+	if (!v->count)
+		return;
+	qsort(v->ns, v->count, sizeof(*v->ns), compare);
+	for (size_t i = 0; i < sizeof(percentiles) / sizeof(percentiles[0]); i++) {
+		size_t at = (size_t)(percentiles[i].share * (double)(v->count - 1));
+
+		printf(", \"%s\": %.3f", percentiles[i].name, (double)v->ns[at] / 1e3);
+	}
+}
+
+/* Words that differ everywhere within the period, so that a shifted stream never fits. */
+void pattern_fill(uint8_t pattern[PATTERN_BYTES])
+{
+	for (size_t i = 0; i < PATTERN_BYTES / 8; i++) {
+		uint64_t word = (i + 1) * 0x9e3779b97f4a7c15u;
+
+		word ^= word >> 29;
+		memcpy(pattern + 8 * i, &word, 8);
+	}
+}
+
+bool pattern_spot_check(const uint8_t *pattern, uint64_t position, const uint8_t *data, size_t bytes)
+{
+	size_t check = bytes < 16 ? bytes : 16;
+	uint64_t last = position + bytes - check;
+
+	return pattern_check(pattern, last, data + bytes - check, check) == UINT64_MAX;
+}
+
+uint64_t pattern_check(const uint8_t *pattern, uint64_t position, const uint8_t *data, size_t bytes)
+{
+	while (bytes) {
+		size_t at = position % PATTERN_BYTES, n = PATTERN_BYTES - at;
+
+		if (n > bytes)
+			n = bytes;
+		if (memcmp(pattern + at, data, n)) {
+			size_t i = 0;
+
+			while (pattern[at + i] == data[i])
+				i++;
+			return position + i;
+		}
+		position += n;
+		data += n;
+		bytes -= n;
+	}
+	return UINT64_MAX;
+}
+
+void die(const char *what)
+{
+	fprintf(stderr, "%s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+void die_wrong(const char *what, uint64_t position)
+{
+	fprintf(stderr, "%s: wrong data at stream position %" PRIu64 "\n", what, position);
+	exit(1);
+}

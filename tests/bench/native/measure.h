@@ -1,0 +1,68 @@
+/*
+ * What is measured, and the pattern that streams carry.
+ *
+ * CPU is the busy time of a *whole core* (wall time less idle, /proc/stat): work in softirq context hides from the
+ * process's own account. Its resolution is one tick (10 ms), so windows last about a second or longer.
+ */
+#ifndef BENCH_MEASURE_H
+#define BENCH_MEASURE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CORES 2u               /* core 0: the application; core 1: everything else */
+#define PATTERN_BYTES 262144u  /* period of the stream pattern, and the size of one bulk call */
+#define REQUEST_BYTES 64u
+
+struct sample {
+	uint64_t ns;
+	double idle_s[CORES];
+	uint64_t net_rx[CORES]; /* NET_RX softirqs of the core: who does the receiving */
+	double process_s;
+};
+
+struct options {
+	const char *workload;
+	const char *address;
+	uint16_t port;
+	double seconds, warmup_s;
+	uint32_t connections;
+	uint32_t spin_us;
+	uint64_t check_bytes;
+};
+
+uint64_t now_ns(void);
+void sample_take(struct sample *out);
+/* Prints the members of a JSON object about the window between two samples, without the braces. */
+void sample_print(const struct sample *from, const struct sample *to);
+
+/* Round trips or other intervals; percentiles are printed as JSON members in microseconds. */
+struct intervals {
+	uint32_t *ns;
+	size_t count, room;
+};
+void intervals_add(struct intervals *v, uint64_t ns);
+void intervals_print(struct intervals *v);
+
+void pattern_fill(uint8_t pattern[PATTERN_BYTES]);
+/* Cheap check of received stream bytes: the word at the end must be the pattern's for that position. */
+bool pattern_spot_check(const uint8_t *pattern, uint64_t position, const uint8_t *data, size_t bytes);
+/* Full check; returns the stream position of the first wrong byte, or UINT64_MAX. */
+uint64_t pattern_check(const uint8_t *pattern, uint64_t position, const uint8_t *data, size_t bytes);
+
+/* Ends the program with a message that says what failed and the errno's text. */
+_Noreturn void die(const char *what);
+_Noreturn void die_wrong(const char *what, uint64_t position);
+
+/* Workloads: run for the options' time and print one line of JSON. */
+int connect_to(const struct options *o, int type_flags);
+void bulk_send(const struct options *o);
+void bulk_receive(const struct options *o);
+void bulk_check(const struct options *o);
+void requests_one(const struct options *o);
+void requests_many(const struct options *o);
+void connects(const struct options *o);
+void idle(const struct options *o);
+
+#endif

@@ -1,0 +1,38 @@
+/*
+ * The socket calls the workloads use, as a table: the same workload source runs on kernel sockets (net_api_kernel.c)
+ * and on libxts (net_api_xts.c). Which one is decided when linking; every executable has exactly one `net_api`.
+ */
+#ifndef BENCH_NET_API_H
+#define BENCH_NET_API_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+struct net_api {
+	const char *name;
+	/* Before the first socket: how long a blocking receive spins before it sleeps (microseconds; 0: never). */
+	int (*setup)(uint32_t spin_us);
+	int (*socket)(int domain, int type, int protocol);
+	int (*bind)(int s, const struct sockaddr *address, socklen_t length);
+	int (*connect)(int s, const struct sockaddr *address, socklen_t length);
+	int (*listen)(int s, int backlog);
+	int (*accept4)(int s, struct sockaddr *address, socklen_t *length, int flags);
+	ssize_t (*send)(int s, const void *data, size_t bytes, int flags);
+	ssize_t (*recv)(int s, void *data, size_t bytes, int flags);
+	int (*shutdown)(int s, int how);
+	int (*close)(int s);
+	int (*setsockopt)(int s, int level, int option, const void *value, socklen_t length);
+	int (*getsockopt)(int s, int level, int option, void *value, socklen_t *length);
+	/* An epoll set. A program that uses one comes back to set_wait() after every round of events. */
+	void *(*set_create)(void);
+	int (*set_ctl)(void *set, int op, int s, struct epoll_event *event);
+	int (*set_wait)(void *set, struct epoll_event *events, int maxevents, int timeout_ms);
+	void (*set_destroy)(void *set);
+};
+
+extern const struct net_api net_api;
+
+#endif

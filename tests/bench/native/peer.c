@@ -1,0 +1,204 @@
+/*
+ * The TCP peer in the network: one process, one epoll set, six services on consecutive ports from the one given:
+ * sink (counts, MSG_TRUNC), source (the pattern for ever), echo, accept and close, checking sink, source again (for the
+ * client's check). A sink answers the end of the stream with the bytes it got and the position of the first wrong byte.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "measure.h"
+
+#define SERVICES 6
+#define ROUNDS 16 /* calls on one connection before others have their turn */
+#define BACKLOG 4096
+
+enum service { SINK, SOURCE, ECHO, CLOSER, CHECKER, SOURCE_TOO };
+
+struct conn {
+	int s;
+	bool listener;
+	enum service service;
+	uint64_t position;    /* in the stream */
+	uint64_t first_wrong;
+};
+
+static uint8_t pattern[PATTERN_BYTES], buffer[PATTERN_BYTES];
+static int set;
+
+static void watch(struct conn *c)
+{
+	bool writes = !c->listener && (c->service == SOURCE || c->service == SOURCE_TOO);
+	struct epoll_event event = { .events = writes ? EPOLLOUT | EPOLLRDHUP : EPOLLIN, .data.ptr = c };
+
+	if (epoll_ctl(set, EPOLL_CTL_ADD, c->s, &event))
+		die("epoll_ctl");
+}
+
+static void listen_on(const char *address, uint16_t port, enum service service)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port) };
+	struct conn *c = calloc(1, sizeof(*c));
+	int one = 1;
+
+	if (!c)
+		die("memory");
+	c->listener = true;
+	c->service = service;
+	c->s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (c->s < 0 || setsockopt(c->s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)))
+		die("socket");
+	if (inet_pton(AF_INET, address, &at.sin_addr) != 1 || bind(c->s, (struct sockaddr *)&at, sizeof(at)))
+		die("bind");
+	if (listen(c->s, BACKLOG))
+		die("listen");
+	watch(c);
+}
+
+static void accept_all(struct conn *listener)
+{
+	int one = 1;
+
+	for (int s; (s = accept4(listener->s, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
+		struct conn *c;
+
+		if (listener->service == CLOSER) {
+			close(s);
+			continue;
+		}
+		c = calloc(1, sizeof(*c));
+		if (!c)
+			die("memory");
+		*c = (struct conn){ .s = s, .service = listener->service, .first_wrong = UINT64_MAX };
+		setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+		watch(c);
+	}
+}
+
+static void drop(struct conn *c)
+{
+	close(c->s);
+	free(c);
+}
+
+/* Sends all of it, waiting where it must: only small answers, so the others do not suffer. */
+static bool send_all(int s, const uint8_t *data, size_t bytes)
+{
+	while (bytes) {
+		ssize_t n = send(s, data, bytes, MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EAGAIN) {
+			struct pollfd p = { .fd = s, .events = POLLOUT };
+
+			if (poll(&p, 1, 5000) != 1)
+				return false;
+			continue;
+		}
+		if (n < 0)
+			return false;
+		data += n;
+		bytes -= (size_t)n;
+	}
+	return true;
+}
+
+static void serve_sink(struct conn *c)
+{
+	int flags = c->service == SINK ? MSG_TRUNC : 0;
+
+	for (int round = 0; round < ROUNDS; round++) {
+		ssize_t n = recv(c->s, buffer, sizeof(buffer), flags);
+
+		if (n < 0 && errno == EAGAIN)
+			return;
+		if (n <= 0) {
+			uint64_t report[2] = { c->position, c->first_wrong };
+
+			if (n == 0)
+				send_all(c->s, (uint8_t *)report, sizeof(report));
+			drop(c);
+			return;
+		}
+		if (c->service == CHECKER && c->first_wrong == UINT64_MAX)
+			c->first_wrong = pattern_check(pattern, c->position, buffer, (size_t)n);
+		c->position += (uint64_t)n;
+	}
+}
+
+static void serve_source(struct conn *c)
+{
+	for (int round = 0; round < ROUNDS; round++) {
+		size_t at = c->position % PATTERN_BYTES;
+		ssize_t n = send(c->s, pattern + at, PATTERN_BYTES - at, MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EAGAIN)
+			return;
+		if (n < 0) {
+			drop(c);
+			return;
+		}
+		c->position += (uint64_t)n;
+	}
+}
+
+static void serve_echo(struct conn *c)
+{
+	ssize_t n = recv(c->s, buffer, sizeof(buffer), 0);
+
+	if (n < 0 && errno == EAGAIN)
+		return;
+	if (n <= 0 || !send_all(c->s, buffer, (size_t)n))
+		drop(c);
+}
+
+int main(int argc, char **argv)
+{
+	struct epoll_event events[256];
+	struct rlimit files;
+
+	if (argc != 3) {
+		fprintf(stderr, "usage: peer ADDRESS FIRST_PORT\nexample: peer 198.18.0.2 9001\n");
+		return 2;
+	}
+	if (!getrlimit(RLIMIT_NOFILE, &files)) {
+		files.rlim_cur = files.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
+	signal(SIGPIPE, SIG_IGN);
+	pattern_fill(pattern);
+	set = epoll_create1(EPOLL_CLOEXEC);
+	if (set < 0)
+		die("epoll_create1");
+	for (int i = 0; i < SERVICES; i++)
+		listen_on(argv[1], (uint16_t)(atoi(argv[2]) + i), (enum service)i);
+	printf("ready\n");
+	fflush(stdout);
+	for (;;) {
+		int n = epoll_wait(set, events, 256, -1);
+
+		for (int i = 0; i < n; i++) {
+			struct conn *c = events[i].data.ptr;
+
+			if (c->listener)
+				accept_all(c);
+			else if (c->service == SINK || c->service == CHECKER)
+				serve_sink(c);
+			else if (c->service == ECHO)
+				serve_echo(c);
+			else if (events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+				drop(c);
+			else
+				serve_source(c);
+		}
+	}
+}

@@ -1,0 +1,156 @@
+"""The application in Python: the same program on the standard `socket` module or on `xts_socket`.
+
+Run as a program by the orchestrator; prints one line of JSON, as the native client does. `hold` connects,
+exchanges one request, optionally moves bulk data, and waits for a line of input each time, so that its
+memory can be looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+BULK_BYTES = 262144
+REQUEST_BYTES = 64
+
+
+def _sample() -> tuple[float, list[float], float]:
+    """Time, idle seconds of both cores, CPU of this process."""
+    idle = []
+    for line in Path("/proc/stat").read_text(encoding="ascii").splitlines()[1:3]:
+        fields = line.split()
+        idle.append((int(fields[4]) + int(fields[5])) / os.sysconf("SC_CLK_TCK"))
+    return time.monotonic(), idle, time.process_time()
+
+
+def _window(
+    begin: tuple[float, list[float], float], end: tuple[float, list[float], float]
+) -> dict[str, float]:
+    seconds = end[0] - begin[0]
+    return {
+        "seconds": seconds,
+        "host_core_s": seconds - (end[1][0] - begin[1][0]),
+        "device_core_s": seconds - (end[1][1] - begin[1][1]),
+        "process_s": end[2] - begin[2],
+    }
+
+
+def _send(connection: Any, seconds: float, warmup_s: float) -> dict[str, float | str]:
+    """sendall() of 256 KB; the peer counts."""
+    data = memoryview(bytes(BULK_BYTES))
+    sent = before = 0
+    start, begin = time.monotonic(), None
+    while True:
+        connection.sendall(data)
+        sent += BULK_BYTES
+        now = time.monotonic()
+        if begin is None and now >= start + warmup_s:
+            begin, before = _sample(), sent
+        elif begin is not None and now >= begin[0] + seconds:
+            end = _sample()
+            break
+    connection.shutdown(1)  # SHUT_WR
+    report = connection.makefile("rb").read(16)
+    counted = int.from_bytes(report[:8], "little")
+    if counted != sent:
+        raise SystemExit(f"sent {sent} bytes, the peer got {counted}")
+    return {"bytes": sent - before, **_window(begin, end), "checked": "bytes counted by the peer"}
+
+
+def _receive(connection: Any, seconds: float, warmup_s: float) -> dict[str, float | str]:
+    """recv_into() a buffer of 256 KB."""
+    buffer = memoryview(bytearray(BULK_BYTES))
+    received = before = 0
+    start, begin = time.monotonic(), None
+    while True:
+        got = connection.recv_into(buffer)
+        if not got:
+            raise SystemExit("the peer has closed the stream")
+        received += got
+        now = time.monotonic()
+        if begin is None and now >= start + warmup_s:
+            begin, before = _sample(), received
+        elif begin is not None and now >= begin[0] + seconds:
+            return {"bytes": received - before, **_window(begin, _sample())}
+
+
+def _request(connection: Any, seconds: float, warmup_s: float) -> dict[str, float | str]:
+    """sendall() and recv() of 64 bytes."""
+    times: list[int] = []
+    start, begin, count = time.monotonic(), None, 0
+    while True:
+        before = time.monotonic_ns()
+        request = count.to_bytes(REQUEST_BYTES, "big")
+        connection.sendall(request)
+        response = connection.recv(REQUEST_BYTES)
+        while len(response) < REQUEST_BYTES:
+            response += connection.recv(REQUEST_BYTES - len(response)) or _fail(
+                "the peer has closed the stream"
+            )
+        if response != request:
+            _fail("wrong response")
+        after = time.monotonic_ns()
+        times.append(after - before)
+        count += 1
+        if begin is None and after >= (start + warmup_s) * 1e9:
+            begin, times = _sample(), []
+        elif begin is not None and after >= (begin[0] + seconds) * 1e9:
+            end = _sample()
+            break
+    times.sort()
+    percentiles = {
+        f"p{name}_us": times[int(share * (len(times) - 1))] / 1e3
+        for name, share in (("50", 0.5), ("99", 0.99))
+    }
+    return {"operations": len(times), **_window(begin, end), **percentiles, "checked": "every byte"}
+
+
+def _fail(why: str) -> bytes:
+    raise SystemExit(why)
+
+
+def _hold(module: Any, address: tuple[str, int]) -> None:
+    """Attached and idle; then, after a line of input, after 64 MB of bulk data as well."""
+    with module.create_connection(address) as connection:
+        connection.sendall(bytes(REQUEST_BYTES))
+        connection.recv(REQUEST_BYTES)
+        print(json.dumps({"state": "attached"}), flush=True)
+        input()
+        sink = (address[0], address[1] - 2)
+        with module.create_connection(sink) as bulk:
+            data = bytes(BULK_BYTES)
+            for _ in range(256):
+                bulk.sendall(data)
+        print(json.dumps({"state": "used"}), flush=True)
+        input()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("workload", choices=["send", "receive", "request", "hold"])
+    parser.add_argument("--module", choices=["socket", "xts_socket"], required=True)
+    parser.add_argument("--address", required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--seconds", type=float, default=1)
+    parser.add_argument("--warmup", type=float, default=0.3)
+    parser.add_argument("--core", type=int, default=0)
+    arguments = parser.parse_args()
+    os.sched_setaffinity(0, {arguments.core})
+    module = importlib.import_module(arguments.module)
+    address = (arguments.address, arguments.port)
+    if arguments.workload == "hold":
+        _hold(module, address)
+        return
+    run = {"send": _send, "receive": _receive, "request": _request}[arguments.workload]
+    with module.create_connection(address) as connection:
+        connection.setsockopt(6, 1, 1)  # IPPROTO_TCP, TCP_NODELAY
+        print(json.dumps(run(connection, arguments.seconds, arguments.warmup)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""Tables, JSON and plot."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from .analysis import Figures, Run, Spread, ratio, spread
+from .subjects import SUBJECTS, WORKLOADS, Workload
+from .targets import Verdict
+
+_BULK = (("gbit_s", "Gbit/s", 1), ("host_s_per_gb", "host s/GB", 3), ("device_s_per_gb", "device s/GB", 3))
+_OPERATIONS = (
+    ("rate", "per second", 0),
+    ("p50_us", "p50 µs", 1),
+    ("p99_us", "p99 µs", 1),
+    ("host_us_per_op", "host µs each", 2),
+    ("device_us_per_op", "device µs each", 2),
+)
+_LABELS = {subject.key: subject.label for subject in SUBJECTS}
+
+
+def _columns(workload: Workload) -> tuple[tuple[str, str, int], ...]:
+    return _BULK if workload.bulk else _OPERATIONS
+
+
+def print_workloads(console: Console, figures: Figures) -> None:
+    """One table a workload: medians, and the first column as ratio to HAProxy and direct TCP."""
+    for workload in WORKLOADS:
+        subjects = figures.get(workload.key)
+        if not subjects:
+            continue
+        table = Table(title=workload.title, title_justify="left")
+        table.add_column("path")
+        for _, title, _ in _columns(workload):
+            table.add_column(title, justify="right")
+        lead = "p50_us" if workload.name == "request" else _columns(workload)[0][0]
+        table.add_column("÷ HAProxy r0", justify="right")
+        table.add_column("÷ direct r0", justify="right")
+        for key, metrics in subjects.items():
+            cells = [
+                f"{spread(metrics[name]).median:,.{digits}f}" if name in metrics else ""
+                for name, _, digits in _columns(workload)
+            ]
+            cells += [
+                _ratio_text(ratio(figures, workload.key, lead, key, baseline))
+                for baseline in ("haproxy", "direct-r0")
+            ]
+            table.add_row(_LABELS[key], *cells)
+        console.print(table)
+
+
+def _ratio_text(value: Spread | None) -> str:
+    return "" if value is None else f"{value.median:.2f} ({value.low:.2f}–{value.high:.2f})"
+
+
+def print_memory(
+    console: Console, idle: dict[str, dict[str, float]], memory: dict[str, dict[str, float]]
+) -> None:
+    """Idle connections and attached processes."""
+    if idle:
+        count = int(next(iter(idle.values()))["connections"])
+        table = Table(title=f"{count:,} idle connections", title_justify="left")
+        for title in (
+            "path",
+            "application bytes each",
+            "proxy bytes each",
+            "kernel slab bytes each",
+            "host CPU",
+            "device CPU",
+            "set up s",
+        ):
+            table.add_column(title, justify="left" if title == "path" else "right")
+        for key, row in idle.items():
+            table.add_row(
+                key,
+                f"{row['host_bytes_each']:,.0f}",
+                f"{row['proxy_bytes_each']:,.0f}" if "proxy_bytes_each" in row else "",
+                f"{row['kernel_bytes_each']:,.0f}",
+                f"{row['host_cpu']:.1%}",
+                f"{row['device_cpu']:.1%}",
+                f"{row['setup_s']:.1f}",
+            )
+        console.print(table)
+    if memory:
+        table = Table(title="memory of a Python process beyond bare Python, MB", title_justify="left")
+        for title in ("path", "attached", "after 64 MB of bulk"):
+            table.add_column(title, justify="left" if title == "path" else "right")
+        for key, row in memory.items():
+            table.add_row(
+                key, f"{row['attached_bytes'] / 2**20:.1f}", f"{row['beyond_bare_bytes'] / 2**20:.1f}"
+            )
+        console.print(table)
+
+
+def print_targets(console: Console, verdicts: list[Verdict]) -> None:
+    """Target, prototype, measured, met."""
+    table = Table(title="targets", title_justify="left")
+    for title in ("figure", "path", "target", "prototype", "measured (range)", "met"):
+        table.add_column(title, justify="left" if title in ("figure", "path") else "right")
+    for verdict in verdicts:
+        met = {True: "[green]yes[/]", False: "[red]no[/]", None: "not run"}[verdict.met]
+        table.add_row(
+            verdict.label,
+            verdict.subject,
+            verdict.aim,
+            "" if verdict.prototype is None else f"{verdict.prototype:g}",
+            _measured_text(verdict.measured),
+            met,
+        )
+    console.print(table)
+
+
+def _measured_text(value: Spread | None) -> str:
+    if value is None:
+        return ""
+    return (
+        f"{value.median:,.0f}"
+        if value.median >= 100
+        else _ratio_text(value)
+        if value.low != value.high
+        else f"{value.median:.3g}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Everything a session has found."""
+
+    environment: dict[str, object]
+    checks: dict[str, object]
+    runs: list[Run]
+    figures: Figures
+    idle: dict[str, dict[str, float]]
+    memory: dict[str, dict[str, float]]
+    verdicts: list[Verdict]
+
+
+def write_json(path: Path, results: Results) -> None:
+    """The environment, each run as the client printed it, medians, targets."""
+    content = asdict(results)
+    content.pop("figures")
+    content |= {"format": 1, "medians": _medians(results.figures)}
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _medians(figures: Figures) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+    return {
+        workload: {
+            subject: {metric: asdict(spread(values)) for metric, values in metrics.items()}
+            for subject, metrics in subjects.items()
+        }
+        for workload, subjects in figures.items()
+    }
+
+
+def write_plot(path: Path, results: Results) -> None:
+    """One panel a workload and figure, one bar a path; whiskers are the range over repetitions."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figures, environment = results.figures, results.environment
+    panels = [
+        (workload, column)
+        for workload in WORKLOADS
+        if workload.key in figures
+        for column in (
+            (_columns(workload)[0], _columns(workload)[1])
+            if workload.bulk
+            else (_columns(workload)[1 if workload.name == "request" else 0], _columns(workload)[3])
+        )
+        if any(column[0] in metrics for metrics in figures[workload.key].values())
+    ]
+    rows = (len(panels) + 1) // 2
+    figure, axes = pyplot.subplots(rows, 2, figsize=(12, 2.6 * rows), squeeze=False)
+    for axis, (workload, (metric, title, _)) in zip(axes.flat, panels, strict=False):
+        subjects = [key for key in figures[workload.key] if metric in figures[workload.key][key]]
+        values = [spread(figures[workload.key][key][metric]) for key in subjects]
+        errors = [
+            [value.median - value.low for value in values],
+            [value.high - value.median for value in values],
+        ]
+        colours = [
+            "tab:blue" if not key.startswith(("direct", "haproxy")) else "tab:gray" for key in subjects
+        ]
+        axis.barh(
+            [_LABELS[key] for key in subjects], [value.median for value in values], xerr=errors, color=colours
+        )
+        axis.invert_yaxis()
+        axis.set_title(f"{workload.title}: {title}", fontsize=9)
+        axis.tick_params(labelsize=8)
+    for axis in list(axes.flat)[len(panels) :]:
+        axis.set_visible(False)
+    figure.suptitle(f"{environment['cpu']}, Linux {environment['kernel']}, {environment['date']}", fontsize=9)
+    figure.tight_layout(rect=(0, 0, 1, 0.98))
+    figure.savefig(path)
+    pyplot.close(figure)

@@ -1,0 +1,125 @@
+"""Runs: one client at a time on core 0, everything else on core 1, placements set and verified before
+each."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import haproxy
+from .analysis import Run
+from .beds import Bed
+from .programs import Programs
+from .subjects import PEER_PORT, Subject, Workload
+from .subjects import Path as Way
+
+#: Addresses of the lab: the peer, and the device as the kernel-TCP host sees it.
+PEER = "198.18.0.2"
+DEVICE = "198.18.1.1"
+RUN_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Beds with their peers and HAProxy running."""
+
+    beds: Mapping[str, Bed]
+    baseline: Bed
+    programs: Programs
+    haproxy_pid: int
+
+    def bed(self, subject: Subject) -> Bed:
+        return self.beds[subject.queue] if subject.queue else self.baseline
+
+    def has(self, subject: Subject) -> bool:
+        return subject.queue is None or subject.queue in self.beds
+
+    def client(self, subject: Subject, workload: Workload) -> list[str]:
+        """The client's command line, without its times."""
+        if workload.python:
+            module = "xts_socket" if subject.path is Way.XTS else "socket"
+            program = [
+                sys.executable,
+                str(Path(__file__).with_name("pyclient.py")),
+                workload.name,
+                "--module",
+                module,
+            ]
+        else:
+            path = self.programs.client_xts if subject.path is Way.XTS else self.programs.client_kernel
+            program = [str(path), workload.name, "--connections", str(workload.connections)]
+            if workload.spin_us is not None:
+                program += ["--spin", str(workload.spin_us)]
+        address = DEVICE if subject.path is Way.HAPROXY else PEER
+        return [*program, "--address", address, "--port", str(subject.port(workload.name)), "--core", "0"]
+
+    def spawn(self, subject: Subject, command: list[str], **streams: Any) -> subprocess.Popen[str]:
+        """Starts a command where the application of this subject lives."""
+        bed = self.bed(subject)
+        if subject.path is Way.XTS:
+            return bed.spawn("host", command, {"XTS_ENDPOINT": bed.endpoint}, **streams)
+        return bed.spawn("kern", command, None, **streams)
+
+    def run(self, workload: Workload, subject: Subject, repetition: int, seconds: float) -> Run:
+        """One run. RuntimeError, with what the client said, when it failed, saw wrong data or hung."""
+        placement = self.bed(subject).place(subject.placement)
+        command = [*self.client(subject, workload), "--seconds", f"{seconds * workload.stretch:.2f}"]
+        result = self._finish(subject, command)
+        return Run(workload.key, subject.key, repetition, result, placement)
+
+    def check(self, subject: Subject, check_bytes: int) -> Mapping[str, float | str]:
+        """Every byte of so much data each way, compared; not timed."""
+        self.bed(subject).place(subject.placement)
+        command = self.client(subject, Workload("check", "", "check", ()))
+        return self._finish(subject, [*command, "--check-bytes", str(check_bytes)])
+
+    def _finish(self, subject: Subject, command: list[str]) -> Mapping[str, float | str]:
+        process = self.spawn(subject, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            out, err = process.communicate(timeout=RUN_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            raise RuntimeError(
+                f"{subject.label}: no end after {RUN_TIMEOUT_S} s: {' '.join(command)}\n{err}"
+            ) from None
+        if process.returncode != 0:
+            raise RuntimeError(
+                f"{subject.label}: exit status {process.returncode}: {' '.join(command)}\n{err.strip()}"
+            )
+        result: Mapping[str, float | str] = json.loads(out)
+        return result
+
+
+@contextmanager
+def session(baseline: Bed, beds: Mapping[str, Bed], programs: Programs, directory: Path) -> Iterator[Session]:
+    """Starts a peer in each bed and HAProxy in the baseline's, and stops them at the end."""
+    with ExitStack() as stack:
+        for bed in (baseline, *beds.values()):
+            stack.enter_context(_peer(bed, programs))
+            wrong = {role: name for role, name in bed.congestion_controls().items() if name != "cubic"}
+            if wrong:
+                raise RuntimeError(f"lab {bed.name}: congestion control is not cubic: {wrong}")
+        proxy = stack.enter_context(
+            haproxy.running(lambda command: baseline.spawn("dpu", command), DEVICE, PEER, directory)
+        )
+        yield Session(beds, baseline, programs, proxy.pid)
+
+
+@contextmanager
+def _peer(bed: Bed, programs: Programs) -> Iterator[subprocess.Popen[str]]:
+    process = bed.spawn("net", [str(programs.peer), PEER, str(PEER_PORT)], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            raise RuntimeError("the peer did not start: is its address in the net namespace?")
+        yield process
+    finally:
+        process.terminate()
+        process.wait(10)

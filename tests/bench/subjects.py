@@ -1,0 +1,111 @@
+"""What is compared, and doing what.
+
+Placements. veth runs the receiver on the sender's core, so a figure without its placement says little:
+
+- afxdp *thr*: the proxy's side of the queue has its NAPI thread on the device core, as a DMA engine would
+  have it; *soft*: veth's default, the host core runs the proxy's receive.
+- kernel TCP and HAProxy *r0*: veth's default, the host core runs the device's forwarding and the peer's
+  receive; *r1*: receive packet steering moves device work to the device core and the host's receive to the
+  host core, as a NIC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+#: Services of the peer, on consecutive ports from the first (native/peer.c).
+PEER_PORT = 9001
+SERVICES = {"send": 0, "receive": 1, "request": 2, "requests": 2, "idle": 2, "connect": 3, "check": 4}
+#: HAProxy serves the same ports, shifted; with splice in the second range.
+HAPROXY_SHIFT = 100
+HAPROXY_SPLICE_SHIFT = 200
+
+
+class Path(Enum):
+    """How the application reaches the peer."""
+
+    XTS = "xts"
+    DIRECT = "direct"
+    HAPROXY = "haproxy"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One path with its placement."""
+
+    key: str
+    label: str
+    path: Path
+    placement: str
+    queue: str | None = None
+    splice: bool = False
+
+    def port(self, workload: str) -> int:
+        """Where the application connects for this workload."""
+        shift = 0
+        if self.path is Path.HAPROXY:
+            shift = HAPROXY_SPLICE_SHIFT if self.splice else HAPROXY_SHIFT
+        return PEER_PORT + SERVICES[workload] + shift
+
+
+AFXDP_THR = Subject("afxdp-thr", "XTS afxdp thr", Path.XTS, "thr", "afxdp")
+AFXDP_SOFT = Subject("afxdp-soft", "XTS afxdp soft", Path.XTS, "soft", "afxdp")
+SHM = Subject("shm", "XTS shm", Path.XTS, "", "shm")
+DIRECT_R0 = Subject("direct-r0", "direct TCP r0", Path.DIRECT, "r0")
+DIRECT_R1 = Subject("direct-r1", "direct TCP r1", Path.DIRECT, "r1")
+HAPROXY = Subject("haproxy", "HAProxy r0", Path.HAPROXY, "r0")
+HAPROXY_SPLICE = Subject("haproxy-splice", "HAProxy splice r0", Path.HAPROXY, "r0", splice=True)
+
+SUBJECTS = (DIRECT_R0, DIRECT_R1, HAPROXY, HAPROXY_SPLICE, AFXDP_THR, AFXDP_SOFT, SHM)
+_NO_SPLICE = tuple(subject for subject in SUBJECTS if not subject.splice)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What the application does. `name` is the native client's workload."""
+
+    key: str
+    title: str
+    name: str
+    subjects: tuple[Subject, ...]
+    connections: int = 1
+    #: Longest spin before sleeping, in microseconds; None: XTS as it comes, kernel sockets sleep at once.
+    spin_us: int | None = None
+    #: Windows are stretched where the host core is busy so little that /proc/stat's ticks would show.
+    stretch: float = 1.0
+    #: The application is Python: the standard `socket` module or `xts_socket`.
+    python: bool = False
+
+    @property
+    def bulk(self) -> bool:
+        return self.name in ("send", "receive")
+
+
+WORKLOADS = (
+    Workload("send", "bulk send, 1 connection", "send", SUBJECTS),
+    Workload("receive", "bulk receive, 1 connection", "receive", SUBJECTS),
+    Workload(
+        "request-spin",
+        "64-byte request/response, 1 connection, spinning 50 µs",
+        "request",
+        _NO_SPLICE,
+        spin_us=50,
+    ),
+    Workload(
+        "request-sleep", "64-byte request/response, 1 connection, sleeping", "request", _NO_SPLICE, spin_us=0
+    ),
+    Workload(
+        "requests-32", "64-byte request/response, 32 connections", "requests", _NO_SPLICE, 32, stretch=1.5
+    ),
+    Workload("connect-32", "connect and close, 32 at a time", "connect", _NO_SPLICE, 32, stretch=1.5),
+    Workload("python-send", "Python: bulk send", "send", (DIRECT_R0, AFXDP_THR, SHM), python=True),
+    Workload("python-receive", "Python: bulk receive", "receive", (DIRECT_R0, AFXDP_THR, SHM), python=True),
+    Workload(
+        "python-request",
+        "Python: 64-byte request/response, 1 connection",
+        "request",
+        (DIRECT_R0, AFXDP_THR, SHM),
+        python=True,
+    ),
+)

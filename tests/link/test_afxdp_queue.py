@@ -1,0 +1,291 @@
+"""AF_XDP queues between two namespaces on veth."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import random
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from conftest import Wire, make_wire
+from xts_bpf.device import DeviceQueues, open_device_queues
+from xts_bpf.program import SteerProgram
+from xts_messages.afxdp import LastWord, open_socket
+from xts_messages.queue import Queue, adopt_afxdp
+
+pytestmark = [pytest.mark.root, pytest.mark.afxdp]
+
+SIZES = [60, 61, 64, 128, 1500, 2048, 3839, 3840, 3841, 4096, 4097, 7680, 7681, 20_000, 59_000, 61_439, 61_440]
+ETHERTYPE = b"\x85\x5b"
+
+
+@pytest.fixture
+def ends(wire: Wire) -> Iterator[tuple[DeviceQueues, DeviceQueues]]:
+    """Host and device, four queues each."""
+    with ExitStack() as stack:
+        with wire.inside(wire.host):
+            host = stack.enter_context(open_device_queues(wire.host_if, 4, wire.device_mac, frame_window=16))
+        with wire.inside(wire.device):
+            device = stack.enter_context(open_device_queues(wire.device_if, 4, wire.host_mac, frame_window=16))
+        yield host, device
+
+
+def frame_for(queue: Queue, size: int, number: int = 0) -> bytes:
+    head = queue.peer_mac + queue.local_mac + ETHERTYPE + bytes([7, number % 256])
+    return head + random.Random(size * 1_000_003 + number).randbytes(size - len(head))
+
+
+def until(condition: object, seconds: float = 5) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.002)
+
+
+def take(queue: Queue) -> bytes:
+    frame = queue.wait(2000)
+    data = bytes(frame)
+    frame.recycle()
+    return data
+
+
+def take_any(device: DeviceQueues) -> bytes:
+    """The kernel chooses the queue of what a packet socket sends."""
+    found: list[Queue] = []
+    until(lambda: found.extend(q for q in device.queues if q.arm()) or found)
+    return take(found[0])
+
+
+@pytest.mark.parametrize("queue_id", [0, 3])
+def test_every_size_crosses_both_ways(ends: tuple[DeviceQueues, DeviceQueues], queue_id: int) -> None:
+    host, device = ends
+    for sender, receiver in ((host, device), (device, host)):
+        source, sink = sender.queues[queue_id], receiver.queues[queue_id]
+        for size in SIZES:
+            frame = frame_for(source, size)
+            source.send(frame)
+            frame_back = sink.wait(2000)
+            assert bytes(frame_back) == frame
+            assert frame_back.segments == -(-size // 3840)
+            frame_back.recycle()
+    assert host.program.counters().admitted == device.program.counters().admitted == len(SIZES)
+
+
+def test_no_loss_below_the_window_in_any_order_of_recycling(ends: tuple[DeviceQueues, DeviceQueues]) -> None:
+    draw = random.Random(11)
+    source, sink = ends[0].queues[1], ends[1].queues[1]
+    sent, received, held, out = hashlib.sha256(), hashlib.sha256(), [], 0
+    for number in range(3000):
+        if out < source.frame_window:
+            frame = frame_for(source, draw.choice(SIZES), number)
+            source.submit(frame)
+            sent.update(frame)
+            out += 1
+        if out == source.frame_window or draw.random() < 0.2:
+            while not source.kick():
+                pass
+        while (got := sink.receive()) is not None:
+            received.update(bytes(got))
+            held.append(got)
+        draw.shuffle(held)
+        while held and draw.random() < 0.7:
+            held.pop().recycle()
+            out -= 1
+    while not source.kick():
+        pass
+    while out:
+        if not held:
+            held.append(sink.wait(2000))
+            received.update(bytes(held[0]))
+        held.pop().recycle()
+        out -= 1
+    assert sent.digest() == received.digest()
+    assert source.stats.tx_lost == 0
+    assert sink.stats.rx_invalid == 0
+
+
+def test_slots_run_out_and_come_back(ends: tuple[DeviceQueues, DeviceQueues]) -> None:
+    source, sink = ends[0].queues[0], ends[1].queues[0]
+    frames = [frame_for(source, 60, n) for n in range(16 + 32)]
+    for frame in frames:
+        source.submit(frame)
+    with pytest.raises(BlockingIOError):
+        source.submit(frames[0])
+    while not source.kick():
+        pass
+    assert [take(sink) for _ in frames] == frames
+    source.send(frames[0])
+    assert take(sink) == frames[0]
+
+
+def test_a_flood_without_credits_is_lost_and_counted_but_nothing_breaks(
+    ends: tuple[DeviceQueues, DeviceQueues],
+) -> None:
+    """A receiver that recycles nothing: what the buffers hold arrives, the rest is counted, and then life goes on."""
+    source, sink = ends[0].queues[0], ends[1].queues[0]
+    for number in range(400):
+        while True:
+            try:
+                source.send(frame_for(source, 20_000, number))
+                break
+            except BlockingIOError:
+                source.kick()
+    held = []
+    while (frame := sink.receive()) is not None:
+        held.append(frame)
+    assert 16 <= len(held) < 400
+    for frame in held:
+        frame.recycle()
+    until(lambda: sink.receive() is None)
+    assert not sink.arm()
+    assert sink.stats.rx_dropped > 0
+    source.send(frame_for(source, 61_440, 1))
+    assert take(sink) == frame_for(source, 61_440, 1)
+
+
+def test_a_used_socket_is_not_adopted_again(wire: Wire) -> None:
+    with wire.inside(wire.host), open_socket(wire.host_if, 0) as xsk:
+        with adopt_afxdp(os.dup(xsk.xsk_fd), os.dup(xsk.umem_fd), xsk.geometry):
+            pass
+        with pytest.raises(OSError) as refused:
+            adopt_afxdp(os.dup(xsk.xsk_fd), os.dup(xsk.umem_fd), xsk.geometry)
+        assert refused.value.errno == errno.EBUSY
+
+
+def test_a_socket_is_closed_and_opened_again(wire: Wire) -> None:
+    with wire.inside(wire.host):
+        for _ in range(3):
+            with open_socket(wire.host_if, 2, patience_s=1.0) as xsk, pytest.raises(OSError) as busy:
+                open_socket(wire.host_if, 2)
+            assert busy.value.errno == errno.EBUSY
+            assert xsk.xsk_fd == -1
+        with pytest.raises(OSError, match="no such queue"):
+            open_socket(wire.host_if, 8)
+
+
+def test_a_small_mtu_limits_the_message_and_a_tiny_one_is_refused() -> None:
+    for wire in make_wire(9000):
+        with wire.inside(wire.host), open_socket(wire.host_if, 0) as xsk:
+            assert xsk.geometry.largest_message == 9014
+    for wire in make_wire(1500):
+        with wire.inside(wire.host), pytest.raises(OSError, match="the MTU is below 3826"):
+            open_socket(wire.host_if, 0)
+
+
+def test_single_chunk_fallback(wire: Wire) -> None:
+    with ExitStack() as stack:
+        with wire.inside(wire.host):
+            host = stack.enter_context(open_device_queues(wire.host_if, 1, wire.device_mac, single_chunk=True))
+        with wire.inside(wire.device):
+            device = stack.enter_context(open_device_queues(wire.device_if, 1, wire.host_mac, single_chunk=True))
+        for source, sink in ((host.queues[0], device.queues[0]), (device.queues[0], host.queues[0])):
+            assert source.largest_message == 3840
+            for size in (60, 2048, 3840):
+                source.send(frame_for(source, size))
+                assert take(sink) == frame_for(source, size)
+            with pytest.raises(OSError) as refused:
+                source.submit(frame_for(source, 3841))
+            assert refused.value.errno == errno.EMSGSIZE
+
+
+def test_the_last_word_leaves_whatever_the_owner_did(wire: Wire) -> None:
+    with ExitStack() as stack:
+        with wire.inside(wire.device):
+            device = stack.enter_context(open_device_queues(wire.device_if, 1, wire.host_mac))
+        with wire.inside(wire.host):
+            stack.enter_context(SteerProgram(wire.host_if, wire.device_mac))
+            xsk = stack.enter_context(open_socket(wire.host_if, 0))
+            last = stack.enter_context(LastWord(xsk))
+        xsk.set_addresses(wire.host_mac, wire.device_mac)
+        owner = adopt_afxdp_copy(xsk)
+        owner.submit(frame_for(owner, 61_440))  # never kicked
+        owner.close()
+        word = wire.device_mac + wire.host_mac + ETHERTYPE + b"goodbye".ljust(46, b"\0")
+        last.send(word)
+        assert take(device.queues[0]) == word
+        last.send(word)
+        assert take(device.queues[0]) == word
+
+
+def adopt_afxdp_copy(xsk: object) -> Queue:
+    return adopt_afxdp(os.dup(xsk.xsk_fd), os.dup(xsk.umem_fd), xsk.geometry)  # type: ignore[attr-defined]
+
+
+class TestSteering:
+    """What the program does with frames that are not a peer's messages."""
+
+    @pytest.fixture
+    def device(self, wire: Wire) -> Iterator[DeviceQueues]:
+        with wire.inside(wire.device), open_device_queues(wire.device_if, 8, wire.host_mac) as device:
+            yield device
+
+    def send_raw(self, wire: Wire, frame: bytes) -> None:
+        with wire.inside(wire.host), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
+            raw.bind((wire.host_if, 0))
+            raw.send(frame)
+
+    def test_a_foreign_station_is_dropped_and_counted(self, wire: Wire, device: DeviceQueues) -> None:
+        self.send_raw(wire, wire.device_mac + b"\x02evil!" + ETHERTYPE + bytes(46))
+        until(lambda: device.program.counters().foreign == 1)
+        assert all(queue.receive() is None for queue in device.queues)
+
+    def test_a_short_frame_is_dropped_and_counted(self, wire: Wire, device: DeviceQueues) -> None:
+        self.send_raw(wire, wire.device_mac + wire.host_mac + ETHERTYPE + bytes(9))
+        until(lambda: device.program.counters().malformed == 1)
+        assert all(queue.receive() is None for queue in device.queues)
+
+    def test_the_shortest_message_is_admitted(self, wire: Wire, device: DeviceQueues) -> None:
+        frame = wire.device_mac + wire.host_mac + ETHERTYPE + bytes(10)
+        self.send_raw(wire, frame)
+        assert take_any(device) == frame
+        assert device.program.counters().admitted == 1
+
+    def test_other_traffic_is_the_kernels(self, wire: Wire, device: DeviceQueues) -> None:
+        before = device.program.counters().passed
+        frame = wire.device_mac + wire.host_mac + b"\x88\xb5" + bytes(46)
+        with wire.inside(wire.device), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88B5)) as sniffer:
+            sniffer.bind((wire.device_if, 0x88B5))
+            sniffer.settimeout(5)
+            self.send_raw(wire, frame)
+            assert sniffer.recv(100) == frame
+        assert device.program.counters().passed > before
+
+    def test_a_queue_without_a_socket_drops(self, wire: Wire, device: DeviceQueues) -> None:
+        for queue_id in range(8):
+            device.program.withdraw(queue_id)
+        self.send_raw(wire, wire.device_mac + wire.host_mac + ETHERTYPE + bytes(46))
+        until(lambda: device.program.counters().no_socket == 1)
+
+    def test_an_exclusive_interface_drops_the_rest(self, wire: Wire) -> None:
+        with wire.inside(wire.device), SteerProgram(wire.device_if, wire.host_mac, exclusive=True) as program:
+            before = program.counters()  # until it was configured it passed everything
+            self.send_raw(wire, wire.device_mac + wire.host_mac + b"\x88\xb5" + bytes(46))
+            until(lambda: program.counters().others_dropped > before.others_dropped)
+            assert program.counters().passed == before.passed
+
+    def test_a_configured_ethertype(self, wire: Wire) -> None:
+        with wire.inside(wire.device), open_device_queues(wire.device_if, 8, wire.host_mac, ethertype=0x88B6) as device:
+            frame = wire.device_mac + wire.host_mac + b"\x88\xb6" + bytes(46)
+            self.send_raw(wire, frame)
+            assert take_any(device) == frame
+
+    def test_a_left_over_program_is_replaced(self, wire: Wire) -> None:
+        with wire.inside(wire.device):
+            first = SteerProgram(wire.device_if, wire.host_mac)
+            with SteerProgram(wire.device_if, wire.host_mac) as second:
+                assert second.program_id != first.program_id
+            first.close()
+
+    def test_no_such_interface(self) -> None:
+        with pytest.raises(OSError, match="there is no interface nowhere0"):
+            SteerProgram("nowhere0", bytes(6))
+
+    def test_generic_mode_is_refused(self) -> None:
+        """Loopback has no native XDP."""
+        with pytest.raises(OSError, match="native mode"):
+            SteerProgram("lo", bytes(6))

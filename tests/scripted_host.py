@@ -1,0 +1,187 @@
+"""A host made by hand, for tests of the proxy's worker: it speaks the link properly and says whatever a test wants.
+
+The worker runs in this process, over a shared-memory queue; its TCP peers are ordinary sockets on loopback.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from xts_messages import codec, queue, table
+from xts_messages._native import ffi, lib
+from xts_proxy._native import ffi as worker_ffi
+from xts_proxy._native import lib as worker_lib
+
+WINDOW = 64 * 1024
+NEVER_MS = 5000
+
+
+def now_ns() -> int:
+    return time.monotonic_ns()
+
+
+class Worker:
+    """A worker of the proxy; `limits` and `policy_default_allow` are fields of its configuration."""
+
+    def __init__(self, policy_default_allow: bool = True, **limits: int) -> None:
+        config = worker_ffi.new("struct xts_worker_config *")
+        config.cpu, config.spin_us, config.policy_default_allow = -1, 0, policy_default_allow
+        values = {
+            "connections": 1000, "listeners": 100, "spill_bytes": 1 << 28,
+            "window_bytes": WINDOW, "window_bytes_max": WINDOW,
+        }
+        for name, value in (values | limits).items():
+            setattr(config.limits, name, value)
+        out = worker_ffi.new("struct xts_worker **")
+        assert worker_lib.xts_worker_start(out, config) == 0
+        self.native = out[0]
+        self.channels = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        worker_lib.xts_worker_stop(self.native, 0)
+
+    def attach(self, epoch: int = 0x1234, **changes: int) -> ScriptedHost:
+        """A new channel with a host on it, whose link is not open yet."""
+        host_queue, proxy_queue = queue.open_shm_pair()
+        native = worker_ffi.cast("struct xts_queue *", proxy_queue.detach())
+        assert worker_lib.xts_worker_add_channel(self.native, native, -1, self.channels) == 0
+        self.channels += 1
+        return ScriptedHost(host_queue, epoch, changes)
+
+    def stats(self) -> Any:
+        out = worker_ffi.new("struct xts_worker_stats *")
+        worker_lib.xts_worker_stats(self.native, out)
+        return out
+
+    def channel(self, index: int = 0) -> Any:
+        out = worker_ffi.new("struct xts_channel_stats[16]")
+        assert worker_lib.xts_worker_channels(self.native, out, 16) > index
+        return out[index]
+
+    def drain(self) -> None:
+        worker_lib.xts_worker_drain(self.native)
+
+    def wait(self, reached: Any, what: str) -> None:
+        """Waits until a condition on the worker's figures holds."""
+        deadline = time.monotonic() + 5
+        while not reached(self.stats()):
+            assert time.monotonic() < deadline, what
+            time.sleep(0.001)
+
+
+@dataclass
+class ScriptedHost:
+    """One host process as the proxy sees it. Context manager."""
+
+    queue: queue.Queue
+    epoch: int
+    changes: dict[str, int] = field(default_factory=dict)
+    next_socket: int = 1
+    backlog: list[codec.Frame] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.link = ffi.new("struct xts_link *")
+        config = ffi.new("struct xts_link_config *")
+        config.role = lib.XTS_LINK_HOST
+        config.local_mac, config.peer_mac = self.queue.local_mac, self.queue.peer_mac
+        config.frame_window, config.largest_message = 64, table.FRAME_BYTES_MAX
+        config.epoch, config.pid, config.dead_ms = self.epoch, os.getpid(), NEVER_MS
+        for name, value in self.changes.items():
+            setattr(config, name, value)
+        assert lib.xts_link_init(self.link, config, now_ns()) == 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.queue.close()
+
+    @property
+    def up(self) -> bool:
+        return bool(self.link.state == lib.XTS_LINK_UP)
+
+    def open(self) -> Self:
+        """Opens the link and waits for the answer."""
+        deadline = time.monotonic() + 5
+        while not self.up and self.link.state != lib.XTS_LINK_DOWN:
+            self.pump(10)
+            assert time.monotonic() < deadline, "no answer to HELLO"
+        assert self.up, f"refused: {errno.errorcode.get(self.link.error)}"
+        return self
+
+    def raw(self, frame: bytes) -> None:
+        """Sends bytes as they are."""
+        self.queue.send(frame)
+
+    def send(self, name: str, payload: bytes = b"", flags: int = 0, error: int = 0, id: int = 0, **fields: Any) -> None:
+        """Sends a message, properly sealed; waits for a frame credit."""
+        message = codec.Frame(name, fields, payload, flags=flags, error=error, id=id)
+        frame = bytearray(codec.encode(message))
+        deadline = time.monotonic() + 5
+        while not lib.xts_link_credits(self.link):
+            self.pump(10)
+            assert time.monotonic() < deadline and self.up, "no frame credit"
+        lib.xts_link_seal(self.link, ffi.from_buffer(frame))
+        self.queue.send(bytes(frame))
+
+    def pump(self, timeout_ms: int) -> None:
+        """Sends what the link has due, and takes one frame if one comes."""
+        memory = ffi.new("uint8_t[128]")
+        lib.xts_link_tick(self.link, now_ns())
+        while length := lib.xts_link_control(self.link, memory, now_ns()):
+            self.queue.send(bytes(ffi.buffer(memory, length)))
+        try:
+            frame = self.queue.wait(timeout_ms)
+        except TimeoutError:
+            return
+        data = bytes(frame)
+        frame.recycle()
+        head = ffi.new("struct xts_head *")
+        verdict = lib.xts_link_receive(self.link, ffi.from_buffer(data), min(len(data), 128), len(data), now_ns(), head)
+        if verdict == lib.XTS_LINK_DELIVER:
+            lib.xts_link_recycled(self.link)
+            self.backlog.append(codec.decode(data))
+
+    def receive(self, timeout_ms: int = NEVER_MS) -> codec.Frame:
+        """The next message from the proxy. TimeoutError after silence."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        while not self.backlog:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(errno.ETIMEDOUT, "nothing from the proxy")
+            self.pump(max(1, min(100, int(left * 1000))))
+            if not self.up and not self.backlog:
+                raise ConnectionResetError(self.link.error, f"link down: {errno.errorcode.get(self.link.error)}")
+        return self.backlog.pop(0)
+
+    def expect(self, name: str, timeout_ms: int = NEVER_MS) -> codec.Frame:
+        """The next message, which must be of this type."""
+        frame = self.receive(timeout_ms)
+        assert frame.name == name, frame
+        return frame
+
+    def wait_down(self) -> int:
+        """Waits for the end of the link; its errno."""
+        deadline = time.monotonic() + 5
+        while self.up:
+            self.pump(10)
+            assert time.monotonic() < deadline, "the link is still up"
+        return int(self.link.error)
+
+    def new_socket(self) -> int:
+        self.next_socket += 1
+        return self.next_socket
+
+    def connect(self, host: str, port: int, window: int = WINDOW, id: int = 0) -> tuple[int, codec.Frame]:
+        """CONNECT and its answer; the socket's number and the answer."""
+        number = self.new_socket()
+        peer = codec.Endpoint.of(host, port)
+        self.send("XTS_CMD_CONNECT", id=id, xts_socket=number, post_credits=window, domain=peer.ip_version, peer=peer)
+        return number, self.expect("XTS_REPLY_CONNECT_ACK")
