@@ -12,7 +12,6 @@ program.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import re
@@ -264,8 +263,7 @@ class Lab(AbstractContextManager["Lab"]):
             raise LabError(f"{name} already runs in lab {self.name} (process {old.pid})")
         path.unlink(missing_ok=True)
         reading, writing = os.pipe()
-        try:
-            command = [*command, "--ready-fd", "3"] if ready else list(command)
+        with os.fdopen(reading, "rb"), os.fdopen(writing, "wb") as ready_pipe:
             arguments = [sys.executable, "-m", "xts_lab.launch", namespace, str(path), "--", *command]
             log = str(self.log_path(name))
             actions: list[Any] = [
@@ -274,30 +272,16 @@ class Lab(AbstractContextManager["Lab"]):
                 (os.POSIX_SPAWN_DUP2, 1, 2),
             ]
             if ready:
-                spare = fcntl.fcntl(
-                    writing, fcntl.F_DUPFD_CLOEXEC, 4
-                )  # dup2 of 3 to 3 would keep it close-on-exec
-                os.close(writing)
-                writing = spare
-                actions.append((os.POSIX_SPAWN_DUP2, writing, 3))
-            pid = os.posix_spawn(
-                sys.executable,
-                arguments,
-                self.environment(role, environment),
-                file_actions=actions,
-                setsid=True,
-            )
-            os.close(writing)
-            writing = -1
+                arguments += ["--ready-fd", str(writing)]
+                os.set_inheritable(writing, True)
+            everything = self.environment(role, environment)
+            pid = os.posix_spawn(sys.executable, arguments, everything, file_actions=actions, setsid=True)
+            ready_pipe.close()
             record = self._await_record(name, pid)
             if ready and not wait_ready(reading, START_TIMEOUT_S):
                 stop(record)
                 raise LabError(f"{name} did not get ready\n{self._tail(name)}")
-            return record
-        finally:
-            os.close(reading)
-            if writing >= 0:
-                os.close(writing)
+        return record
 
     def _await_record(self, name: str, pid: int) -> Record:
         deadline = time.monotonic() + START_TIMEOUT_S

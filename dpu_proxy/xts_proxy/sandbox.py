@@ -98,4 +98,3 @@ def _prctl(option: str, value: int) -> None:
     arguments = [ffi.cast("unsigned long", number) for number in (value, 0, 0, 0)]
     if lib.prctl(getattr(lib, option), *arguments) < 0:
         raise OSError(ffi.errno, f"prctl({option}): {os.strerror(ffi.errno)}")
-
