@@ -165,7 +165,7 @@ def _proxy(directory: Path, settings: Settings) -> Iterator[int]:
     process = subprocess.Popen([*command, "--ready-fd", str(writing)], pass_fds=[writing])
     os.close(writing)
     try:
-        with open(reading, encoding="ascii") as ready:
+        with os.fdopen(reading, encoding="ascii") as ready:
             if not select.select([ready], [], [], _START_S)[0] or not ready.readline():
                 raise RuntimeError(f"xts-proxy did not get ready; configuration {configuration.read_text()}")
         yield process.pid

@@ -4,9 +4,9 @@ Towards the host, while nothing is in flight and nothing waits to be sent:
 
     credits the proxy holds + received and unread + unadvertised = window the host has granted
 
-and from the host the same with the proxy's spill buffer for what is unread. Calls have stopped when this is
-checked, but messages may still be under way, so figures are read until two readings agree and the law
-holds, or time is over: a law that is broken for good stays broken.
+and from the host the same with the proxy's spill buffer for what is unread. Calls have stopped when this is checked,
+but messages may still be under way, so figures are read until two readings agree and the law holds, or time is over:
+a law that is broken for good stays broken.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ def check(bed: Bed) -> int:
             return len(now)
         if time.monotonic() > deadline:
             if not broken:
-                raise StressError(f"figures of {len(now)} connections do not settle in {_SETTLE_S} s without
-                a call") raise StressError("conservation law broken at a quiet point:\n" +
-                "\n".join(broken[:20])) before = now
+                raise StressError(f"figures of {len(now)} connections do not settle in {_SETTLE_S} s without a call")
+            raise StressError("conservation law broken at a quiet point:\n" + "\n".join(broken[:20]))
+        before = now
         time.sleep(0.05)
 
 
 def _pairs(bed: Bed) -> list[tuple[Row, Row]]:
     """Both sides of each connection that both know; those being opened or closed are left out."""
-    proxy = {row["proxy_id"]: row for row in bed.proxy_status()["connections"] if row["state"] ==
-    "established"} return [
+    proxy = {row["proxy_id"]: row for row in bed.proxy_status()["connections"] if row["state"] == "established"}
+    return [
         (entry, proxy[entry["proxy_id"]])
         for entry in bed.host_status()
         if entry["state"] in _OPEN and entry["proxy_id"] in proxy
@@ -56,8 +56,8 @@ def _broken(host: Row, proxy: Row) -> list[str]:
     if to_host != host["recv_window"]:
         out.append(
             f"to the host, socket {host['xts_socket']:08x}: proxy holds {proxy['send_credits']} + unread "
-            f"{host['recv_queue']} + unadvertised {host['recv_unadvertised']} = {to_host}, window
-            {host['recv_window']}" )
+            f"{host['recv_queue']} + unadvertised {host['recv_unadvertised']} = {to_host}, window {host['recv_window']}"
+        )
     to_proxy = host["send_credits"] + proxy["spill_bytes"] + proxy["unadvertised"]
     if to_proxy != proxy["window_bytes"]:
         out.append(

@@ -52,7 +52,7 @@ def run(settings: Settings, say: Say = lambda text: None) -> Result:
         bed = stack.enter_context(beds.raised(settings))
         host, peer = _start(stack, settings, bed)
         try:
-            _work(settings, bed, host, peer, result, say)
+            _work(bed, host, peer, result, say)
             _drain(settings, host, peer, say)
             _compare(host, peer, result)
         except StressError as error:
@@ -95,7 +95,8 @@ def _start(stack: ExitStack, settings: Settings, bed: beds.Bed) -> tuple[End, En
     return host, peer
 
 
-def _work(settings: Settings, bed: beds.Bed, host: End, peer: End, result: Result, say: Say) -> None:
+def _work(bed: beds.Bed, host: End, peer: End, result: Result, say: Say) -> None:
+    settings = result.settings
     watched = {"host": host.process.pid} | ({"proxy": bed.proxy_pid} if bed.proxy_pid else {})
     before = {name: beds.resident_bytes(pid) for name, pid in watched.items()}
     limits = _memory_limits(settings)

@@ -11,7 +11,7 @@ QUEUES = ("afxdp", "shm", "shm-loopback", "kernel")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Sizes in bytes, shares in parts per thousand of connections. Both ends' scripts follow from these and the seed."""
+    """Sizes in bytes, shares per thousand of connections. Both ends' scripts follow from these and the seed."""
 
     queue: str = "shm-loopback"
     seed: int = 1
