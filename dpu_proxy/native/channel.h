@@ -59,6 +59,7 @@ struct connection {
 	struct list member;       /* on channel->connections, or worker->orphans */
 	struct list tick;         /* on worker->ticking */
 	struct channel *channel;  /* NULL for an orphan whose channel has gone */
+	struct connection *next_dead;
 	struct worker_state *worker;
 	int fd;
 	uint32_t proxy_id, xts_socket; /* 0: none (orphan; not yet acknowledged) */
@@ -79,7 +80,7 @@ struct connection {
 	bool more : 1;            /* the last message said MORE */
 	bool announced : 1;       /* accepted: NEWCONN sent, no NEWCONN_ACK yet */
 	bool orphan : 1;          /* identifiers free, bytes still to deliver */
-	bool ticking : 1;         /* connection_tick() looks after it */
+	bool spilled : 1;         /* TCP refused bytes since the window was last used up */
 	int error;                /* of the connection, told by RESET, CONNECT_ACK or CLOSED */
 	uint32_t held;            /* post credits: bytes (listener: connections) we may send to the host */
 	struct xts_credit_grant grant; /* what we have granted the host */
@@ -224,7 +225,7 @@ struct worker_state { /* what channels and connections see of their worker */
 	uint64_t now_ns;
 	bool draining;
 	struct list channels, orphans;
-	struct list dead;         /* connections freed this round: epoll may still point at them */
+	struct connection *dead;  /* freed this round: epoll may still point at them */
 	struct list ticking;      /* connections that connection_tick() looks after */
 	struct xts_worker_stats stats;
 	struct log log;
