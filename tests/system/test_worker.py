@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 import pytest
 from scripted_host import WINDOW, ScriptedHost, Worker
-
 from xts_messages import codec
 from xts_messages.codec import Endpoint, flags
 
