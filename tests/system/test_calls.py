@@ -1,4 +1,4 @@
-"""Every script of calls goes the same way on the kernel's sockets and on XTS sockets: results, errno, data, readiness."""
+"""Every script of calls goes the same way on kernel and on XTS sockets: results, errno, data, readiness."""
 
 from __future__ import annotations
 

@@ -39,7 +39,9 @@ def test_program(name: str, proxy: ShmProxy) -> None:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("name", ["many_connections_under_random_use", "slow_reader_stalls_nobody", "threads_share_a_channel"])
+@pytest.mark.parametrize(
+    "name", ["many_connections_under_random_use", "slow_reader_stalls_nobody", "threads_share_a_channel"]
+)
 def test_small_windows(name: str, settings: dict[str, str], proxy: ShmProxy) -> None:
     proxy.run(PROGRAM, library(), name, **settings)
 
