@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 import errno
 import json
-import os
 import socket
 import sys
+from pathlib import Path
 
 from call_scripts import Calls, address
 from library_scripts import Info
@@ -39,7 +39,7 @@ def main() -> None:
                 print(json.dumps(buffer.raw[:r].hex()), flush=True)
                 continue
         elif name == "descriptors":
-            r = len(os.listdir("/proc/self/fd"))
+            r = len(list(Path("/proc/self/fd").iterdir()))
         else:
             r = c.call(name, *arguments)
         print(json.dumps(errno.errorcode[-r] if r < 0 else r), flush=True)

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from scripted_proxy import Caller, ScriptedProxy
 from shm_proxy import library
-
 from xts_messages import codec, table
 from xts_messages.codec import flags
 
