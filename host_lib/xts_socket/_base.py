@@ -263,9 +263,7 @@ class SocketBase:
         code = -int(lib.xts_py_connect(self._number, sockaddr, len(sockaddr)))
         if code > 4095:
             code = errno.EINTR
-        waits = (code == errno.EINTR and self._timeout != 0) or (
-            code == errno.EINPROGRESS and self._timeout_ms > 0
-        )
+        waits = (code == errno.EINTR and self._timeout != 0) or (code == errno.EINPROGRESS and self._timeout_ms > 0)
         if not waits:
             return code
         # Interrupted or begun: the connection goes on by itself, and its end makes the socket writable.
@@ -319,9 +317,7 @@ class SocketBase:
                 raise TypeError("setsockopt() with None needs optlen")
             check(lib.xts_py_setsockopt(self._number, level, optname, ffi.NULL, optlen))
         elif optlen is not None:
-            raise TypeError(
-                f"setsockopt() argument 3 must be None with optlen, not {value.__class__.__name__}"
-            )
+            raise TypeError(f"setsockopt() argument 3 must be None with optlen, not {value.__class__.__name__}")
         elif isinstance(value, int):
             check(lib.xts_py_setsockopt_int(self._number, level, optname, value))
         else:

@@ -20,11 +20,9 @@ class Message:
 
     __slots__ = ("_address", "_control", "_iov", "_views", "bytes", "header")
 
-    def __init__(
-        self, buffers: Iterable[Any], control: bytes | int, address: bytes | None, writable: bool
-    ) -> None:
+    def __init__(self, buffers: Iterable[Any], control: bytes | int, address: bytes | None, writable: bool) -> None:
         """`control`: ancillary data to send, or bytes of room for receiving; `address` None: room for one."""
-        self._views = [ffi.from_buffer(buffer, require_writable=writable) for buffer in buffers]
+        self._views = [ffi.from_buffer("char[]", buffer, writable) for buffer in buffers]
         self._iov = ffi.new("struct iovec[]", len(self._views) or 1)
         self.bytes = 0
         for entry, view in zip(self._iov, self._views, strict=False):

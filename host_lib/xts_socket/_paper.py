@@ -93,13 +93,13 @@ def xts_accept(s: int) -> tuple[int, Address | None]:
 
 def xts_send(s: int, data: Any, flags: int = 0) -> int:
     """send(2): how many bytes were taken."""
-    view = ffi.from_buffer(data)
+    view = ffi.from_buffer("char[]", data)
     return waiting(lib.xts_py_send, s, view, len(view), flags, _BLOCKING)
 
 
 def xts_sendto(s: int, data: Any, flags: int, address: Any) -> int:
     """sendto(2): on TCP, send(2)."""
-    view = ffi.from_buffer(data)
+    view = ffi.from_buffer("char[]", data)
     sockaddr = _sockaddr(s, address, "xts_sendto")
     return waiting(lib.xts_py_sendto, s, view, len(view), flags, sockaddr, len(sockaddr), _BLOCKING)
 
@@ -127,9 +127,7 @@ def xts_recvfrom(s: int, size: int, flags: int = 0) -> tuple[bytes, Address | No
     return ffi.unpack(memory, got), decode(ffi.unpack(sockaddr, min(length[0], ROOM)))
 
 
-def xts_recvmsg(
-    s: int, buffers: Iterable[Any], ancbytes: int = 0, flags: int = 0
-) -> tuple[int, list[Any], int]:
+def xts_recvmsg(s: int, buffers: Iterable[Any], ancbytes: int = 0, flags: int = 0) -> tuple[int, list[Any], int]:
     """recvmsg(2) into writable buffers: (how many bytes, ancillary data, flags of the message)."""
     message = _message.Message(buffers, ancbytes, None, True)
     got = waiting(lib.xts_py_recvmsg, s, message.header, flags, _BLOCKING)

@@ -17,6 +17,7 @@ _recv = lib.xts_py_recv
 _send = lib.xts_py_send
 _view = ffi.from_buffer
 _unpack = ffi.unpack
+_CHARS = ffi.typeof("char[]")
 _raw_buffer = ffi.new_allocator(should_clear_after_alloc=False)
 
 #: recv() reads into one of these and copies what came into a bytes object: neither a fresh buffer nor
@@ -71,7 +72,7 @@ class socket(SocketBase):  # noqa: N801 - named as the class it stands in for
         if sent < 0:
             sent = self._finish(sent, _send, self._number, data, size, flags)
         if sent < size:
-            self._send_rest(_view(data), sent, flags)
+            self._send_rest(_view(_CHARS, data), sent, flags)
 
     def _send_rest(self, view: Any, sent: int, flags: int) -> None:
         from time import monotonic_ns
@@ -106,11 +107,7 @@ class socket(SocketBase):  # noqa: N801 - named as the class it stands in for
         message = _message.Message(buffers, _message.pack_ancillary(ancdata), sockaddr, False)
         sent = lib.xts_py_sendmsg(self._number, message.header, flags, self._timeout_ms)
         try:
-            return (
-                sent
-                if sent >= 0
-                else self._finish(sent, lib.xts_py_sendmsg, self._number, message.header, flags)
-            )
+            return sent if sent >= 0 else self._finish(sent, lib.xts_py_sendmsg, self._number, message.header, flags)
         finally:
             message.release()
 
@@ -273,18 +270,16 @@ class socket(SocketBase):  # noqa: N801 - named as the class it stands in for
 def _readable(data: Any) -> Any:
     if isinstance(data, str):
         raise TypeError("a bytes-like object is required, not 'str'")
-    return _view(data)
+    return _view(_CHARS, data)
 
 
 def _writable(buffer: Any, nbytes: int) -> Any:
     if nbytes < 0:
         raise ValueError("negative buffersize in recv_into")
     try:
-        view = _view(buffer, require_writable=True)
+        view = _view(_CHARS, buffer, True)
     except BufferError:
-        raise TypeError(
-            f"a read-write bytes-like object is required, not {type(buffer).__name__!r}"
-        ) from None
+        raise TypeError(f"a read-write bytes-like object is required, not {type(buffer).__name__!r}") from None
     if nbytes > len(view):
         raise ValueError("buffer too small for requested bytes")
     return view

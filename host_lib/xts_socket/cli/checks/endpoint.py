@@ -1,0 +1,86 @@
+"""The endpoint: is there an agent or a proxy, does it hand out a queue, does the proxy answer, and what does
+it offer."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket as kernel_socket
+import stat
+from collections.abc import Iterator
+
+from ... import AF_INET6, IPPROTO_TCP, TCP_CONGESTION, has_dualstack_ipv6, info, socket
+from ..options import endpoint_path
+from ..ping import round_trips_us
+from . import Check
+
+_START = "start xts-agent (host) or xts-proxy (same machine), or set XTS_ENDPOINT"
+
+
+def checks() -> Iterator[Check]:
+    if not os.environ.get("XTS_QUEUE"):
+        found = _socket_there(endpoint_path())
+        yield found
+        if found.level == "fail":
+            return
+    try:
+        with socket() as sock:
+            round_trips_us(sock, 1)
+            times_us = round_trips_us(sock, 10)
+            congestion = sock.getsockopt(IPPROTO_TCP, TCP_CONGESTION, 16).rstrip(b"\0").decode("ascii", "replace")
+            attachment = info()
+    except OSError as failure:
+        yield Check("attach", "fail", f"{failure.strerror or failure}", _mend(failure))
+        return
+    where = f" of {attachment.interface}" if attachment.interface else ""
+    yield Check(
+        "attach",
+        "ok",
+        f"{attachment.queue_kind} queue {attachment.queue_id}{where}, link {attachment.link_state},"
+        f" round trip {min(times_us):.0f} us",
+    )
+    yield Check(
+        "proxy",
+        "ok",
+        f"messages of {attachment.largest_message} bytes, {attachment.frame_window} frames each way,"
+        f" features {attachment.features:#x}, congestion control {congestion}, {_ipv6()}",
+    )
+    if attachment.largest_message < 8192:
+        yield Check(
+            "multi-buffer",
+            "warn",
+            "the queue takes single-chunk messages only: bulk transfer is several times slower",
+            "a kernel from 6.6 and a driver with multi-buffer AF_XDP",
+        )
+
+
+def _socket_there(path: str) -> Check:
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):  # noqa: PTH116 - pathlib has no plain stat of a str
+            return Check("endpoint", "fail", f"{path} is not a socket", _START)
+        with kernel_socket.socket(kernel_socket.AF_UNIX, kernel_socket.SOCK_SEQPACKET) as connection:
+            connection.settimeout(5)
+            connection.connect(path)
+    except FileNotFoundError:
+        return Check("endpoint", "fail", f"{path} does not exist", _START)
+    except PermissionError:
+        return Check("endpoint", "fail", f"{path} may not be used by uid {os.getuid()}", "join its group, or chmod it")
+    except ConnectionRefusedError:
+        return Check("endpoint", "fail", f"nobody listens on {path}", _START)
+    except OSError as failure:
+        return Check("endpoint", "fail", f"{path}: {failure.strerror or failure}", _START)
+    return Check("endpoint", "ok", path)
+
+
+def _mend(failure: OSError) -> str:
+    if failure.errno == errno.ENETDOWN:
+        return "look at the log of xts-agent or xts-proxy: it refused, or the proxy does not answer HELLO"
+    return "look at the log of xts-proxy"
+
+
+def _ipv6() -> str:
+    try:
+        socket(AF_INET6).close()
+    except OSError:
+        return "IPv4 only"
+    return "IPv4 and IPv6, dual-stack" if has_dualstack_ipv6() else "IPv4 and IPv6"

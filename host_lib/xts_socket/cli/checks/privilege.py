@@ -1,0 +1,96 @@
+"""Memory locking, BPF and bcc: what xts-agent and the observability tools need. Applications need none of
+it."""
+
+from __future__ import annotations
+
+import ctypes.util
+import importlib.util
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import Check, capabilities, read_text
+
+_CAP_NET_ADMIN, _CAP_IPC_LOCK, _CAP_SYS_ADMIN, _CAP_BPF = 12, 14, 21, 39
+
+#: UMEM of one process by default (design: 16 MB, bounded).
+_UMEM_BYTES = 16 << 20
+
+
+def checks() -> Iterator[Check]:
+    yield _memory_locking()
+    yield _bpf()
+    yield _library("libxdp", "xdp", "apt install libxdp1")
+    yield _library("libbpf", "bpf", "apt install libbpf1")
+    yield _bcc()
+
+
+def _has(capability: int) -> bool:
+    return bool(capabilities() >> capability & 1)
+
+
+def _memory_locking() -> Check:
+    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if _has(_CAP_IPC_LOCK):
+        return Check("memory locking", "ok", "unlimited (CAP_IPC_LOCK)")
+    shown = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft >> 10} KiB"
+    if soft == resource.RLIM_INFINITY or soft >= _UMEM_BYTES:
+        return Check("memory locking", "ok", f"RLIMIT_MEMLOCK {shown}")
+    hint = "" if hard == soft else " (the hard limit is higher)"
+    return Check(
+        "memory locking",
+        "warn",
+        f"RLIMIT_MEMLOCK {shown}{hint}: too little to open an AF_XDP queue of {_UMEM_BYTES >> 20} MiB here",
+        "nothing, if xts-agent opens queues; else LimitMEMLOCK= or CAP_IPC_LOCK",
+    )
+
+
+def _bpf() -> Check:
+    disabled = read_text("/proc/sys/kernel/unprivileged_bpf_disabled")
+    shown = "" if disabled is None else f", unprivileged_bpf_disabled={disabled}"
+    if _has(_CAP_SYS_ADMIN) or (_has(_CAP_BPF) and _has(_CAP_NET_ADMIN)):
+        return Check("BPF", "ok", f"this user may load XDP programs{shown}")
+    return Check(
+        "BPF",
+        "warn",
+        f"this user (uid {os.getuid()}) may not load XDP programs{shown}",
+        "nothing, if xts-agent runs; it needs CAP_BPF and CAP_NET_ADMIN",
+    )
+
+
+def _library(name: str, stem: str, mend: str) -> Check:
+    """By the name of the file the loader would take: it carries the version."""
+    soname = ctypes.util.find_library(stem)
+    if soname is None:
+        return Check(name, "warn", "not installed: xts-agent cannot run here", mend)
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if f"/{soname}" in line:
+            return Check(name, "ok", Path(line.split()[-1]).resolve().name)
+    for folder in _library_folders():
+        path = folder / soname
+        if path.exists():
+            return Check(name, "ok", path.resolve().name)
+    return Check(name, "ok", soname)
+
+
+def _library_folders() -> list[Path]:
+    multiarch = f"{os.uname().machine}-linux-gnu"
+    return [
+        Path(base) / sub for base in ("/usr/local/lib", "/lib", "/usr/lib", "/usr/lib64") for sub in (multiarch, "")
+    ]
+
+
+def _bcc() -> Check:
+    if importlib.util.find_spec("bcc") is None or importlib.util.find_spec("bcc.table") is None:
+        return Check("bcc", "warn", "not importable: the tracing tools do not run", "apt install python3-bpfcc")
+    release = os.uname().release
+    if not Path(f"/lib/modules/{release}/build").exists() and not Path("/sys/kernel/kheaders.tar.xz").exists():
+        btf = "; BTF is there" if Path("/sys/kernel/btf/vmlinux").exists() else ""
+        return Check(
+            "bcc",
+            "warn",
+            f"importable, but there are no headers of kernel {release} to compile against{btf}",
+            f"apt install linux-headers-{release}, or load the module kheaders",
+        )
+    return Check("bcc", "ok", "importable, kernel headers there")

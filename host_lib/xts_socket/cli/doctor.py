@@ -1,0 +1,46 @@
+"""`xts doctor`: what this machine can and cannot do for offloaded sockets, and how to mend it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from .checks import Check, endpoint, interfaces, kernel, privilege, rdma, tls
+from .options import add_verb, print_table
+
+_EXIT_STATUS = "exit status: 0, or 1 when a check failed that offloading cannot do without"
+_LEVEL_STYLES = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]fail[/]"}
+
+
+def add(verbs: Any) -> None:
+    parser = add_verb(
+        verbs,
+        "doctor",
+        "tell what this machine can and cannot do, and how to mend it",
+        "sudo xts doctor",
+        run,
+    )
+    parser.epilog = f"{parser.epilog}\n\n{_EXIT_STATUS}"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    parts = (endpoint, kernel, interfaces, privilege, rdma, tls)
+    checks = [check for part in parts for check in part.checks()]
+    works = all(check.level != "fail" for check in checks)
+    if arguments.json:
+        print(json.dumps({"works": works, "checks": [asdict(check) for check in checks]}, indent=2))
+    else:
+        _print(checks, works)
+    return 0 if works else 1
+
+
+def _print(checks: list[Check], works: bool) -> None:
+    styled = sys.stdout.isatty()
+    rows = [
+        (_LEVEL_STYLES[check.level] if styled else check.level, check.name, check.found, check.mend) for check in checks
+    ]
+    print_table(("", "Check", "Found", "To do"), rows)
+    print(f"Offloaded sockets {'work' if works else 'do not work'} here.")

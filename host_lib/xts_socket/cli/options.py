@@ -1,0 +1,52 @@
+"""What the verbs have in common: their options, the endpoint they ask, and tables."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+ENDPOINT_DEFAULT = "/run/xts/endpoint.sock"
+
+
+def add_verb(
+    verbs: Any, name: str, text: str, example: str, run: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    """A verb's parser, with the options every verb has."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=text,
+        description=text[0].upper() + text[1:] + ".",
+        epilog="example:\n  " + example,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead")
+    parser.add_argument(
+        "--endpoint",
+        metavar="PATH",
+        help=f"socket of the agent or proxy (default: $XTS_ENDPOINT, else {ENDPOINT_DEFAULT})",
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def endpoint_path() -> str:
+    """Where the agent or proxy is to be found."""
+    return os.environ.get("XTS_ENDPOINT") or ENDPOINT_DEFAULT
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], numeric: Iterable[str] = ()) -> None:
+    """A table on standard output: as wide as it needs to be when that is not a terminal."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    terminal = sys.stdout.isatty()
+    Console(width=None if terminal else 240, highlight=False, markup=terminal).print(table)

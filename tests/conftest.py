@@ -1,0 +1,40 @@
+"""Fixtures of the whole suite: the lab, on both kinds of queue."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from xts_lab.access import afxdp_unavailable, missing_privilege
+from xts_lab.lab import Lab
+
+QUEUES = 8
+
+
+def raise_or_skip(queue: str, suffix: str = "") -> Lab:
+    """A lab of this run's own, up; the test is skipped where the machine or the user cannot have one."""
+    if lacking := missing_privilege():
+        pytest.skip(f"a lab needs root; lacking {', '.join(lacking)}")
+    if queue == "afxdp" and (reason := afxdp_unavailable()):
+        pytest.skip(reason)
+    lab = Lab(f"t{os.getpid()}{queue}{suffix}", queue=queue, queues=QUEUES)
+    lab.up()
+    return lab
+
+
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param("shm", marks=[pytest.mark.root]),
+        pytest.param("afxdp", marks=[pytest.mark.root, pytest.mark.afxdp]),
+    ],
+)
+def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A lab with agent and proxy running, once for each kind of queue; shared by all tests of the run."""
+    raised = raise_or_skip(request.param)
+    try:
+        yield raised
+    finally:
+        complaints = raised.down()
+    assert not complaints, complaints
