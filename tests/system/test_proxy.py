@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import select
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -232,6 +234,39 @@ def test_privileges_are_gone_while_it_serves(proxy: Proxy) -> None:
         assert int(fields["CapEff"], 16) & ~(1 << 10) == 0  # CAP_NET_BIND_SERVICE may stay
         assert int(fields["CapPrm"], 16) & ~(1 << 10) == 0
         assert fields["NoNewPrivs"] == "1"
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """One that other users can read; tmp_path is its owner's alone."""
+    with tempfile.TemporaryDirectory(prefix="xts-proxy-") as name:
+        path = Path(name)
+        path.chmod(0o755)
+        yield path
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_as_another_user_it_serves_reloads_and_stops(open_directory: Path, server: socket.socket) -> None:
+    with running(open_directory, user="nobody") as proxy:
+        uid = pwd.getpwnam("nobody").pw_uid
+        fields = proxy_status(proxy.process.pid)
+        assert fields["Uid"].split() == [str(uid)] * 4
+        assert fields["Groups"].split() in ([], [fields["Gid"].split()[0]])
+        assert int(fields["CapEff"], 16) == 1 << 10
+        with proxy.host() as (_, host):
+            connected(host, server)[1].close()
+        proxy.write_config("", user="nobody", spin_us=7)
+        proxy.hang_up("taken")
+        proxy.process.send_signal(signal.SIGTERM)
+        assert proxy.ended() == 0
+    with running(open_directory) as again:  # the sockets it could not remove are replaced
+        assert again.status()["proxy"]["state"] == "running"
+
+
+def proxy_status(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
 
 
 @pytest.mark.parametrize(
