@@ -40,6 +40,8 @@ def listen_unix(path: str, mode: int) -> socket.socket:
             raise OSError(errno.ENOTSOCK, f"{path} exists and is no socket: remove it or choose another path")
         if _is_served(path):
             raise OSError(errno.EADDRINUSE, f"{path} is served by another process: stop it or choose another path")
+    if not target.parent.is_dir():
+        raise OSError(errno.ENOENT, f"{path}: there is no directory {target.parent}: make it, or choose another path")
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

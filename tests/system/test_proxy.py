@@ -338,7 +338,7 @@ def proxy_status(pid: int) -> dict[str, str]:
     ("changed", "told"),
     [
         ({"user": "no-such-user-xts"}, "no-such-user-xts"),
-        ({"metrics": "unix:/nonexistent/metrics.sock"}, "/nonexistent/metrics.sock: No such file or directory"),
+        ({"metrics": "unix:/nonexistent/metrics.sock"}, "/nonexistent/metrics.sock: there is no directory"),
         ({"queue": "afxdp", "interface": "nodev0", "peer_mac": "02:00:00:00:00:01"}, "nodev0"),
     ],
 )
