@@ -1,4 +1,4 @@
-"""What tests of several folders share."""
+"""Fixtures of the whole suite: the lab, on both kinds of queue; and a proxy without a lab, which needs no root."""
 
 from __future__ import annotations
 
@@ -7,6 +7,38 @@ from collections.abc import Iterator
 
 import pytest
 from proxy_process import ProxyProcess, running_proxy
+from xts_lab.access import afxdp_unavailable, missing_privilege
+from xts_lab.lab import Lab
+
+QUEUES = 8
+
+
+def raise_or_skip(queue: str, suffix: str = "") -> Lab:
+    """A lab of this run's own, up; the test is skipped where the machine or the user cannot have one."""
+    if lacking := missing_privilege():
+        pytest.skip(f"a lab needs root; lacking {', '.join(lacking)}")
+    if queue == "afxdp" and (reason := afxdp_unavailable()):
+        pytest.skip(reason)
+    lab = Lab(f"t{os.getpid()}{queue}{suffix}", queue=queue, queues=QUEUES)
+    lab.up()
+    return lab
+
+
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param("shm", marks=[pytest.mark.root]),
+        pytest.param("afxdp", marks=[pytest.mark.root, pytest.mark.afxdp]),
+    ],
+)
+def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A lab with agent and proxy running, once for each kind of queue; shared by all tests of the run."""
+    raised = raise_or_skip(request.param)
+    try:
+        yield raised
+    finally:
+        complaints = raised.down()
+    assert not complaints, complaints
 
 
 @pytest.fixture(scope="session")

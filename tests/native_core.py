@@ -50,14 +50,29 @@ def compiler() -> str:
 
 
 @lru_cache
-def load() -> tuple[FFI, Any]:
+def load() -> tuple[Any, Any]:
     """Compiles the core once a test session; returns (ffi, library)."""
     directory = Path(tempfile.mkdtemp(prefix="xts-core-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     shim, library = directory / "shim.c", directory / "core.so"
     shim.write_text(_SHIM)
-    subprocess.run([compiler(), "-std=gnu11", "-O1", "-g", "-shared", "-fPIC", "-D_GNU_SOURCE", f"-I{NATIVE}", str(shim),
-                    str(NATIVE / "link.c"), "-o", str(library)], check=True)
+    subprocess.run(
+        [
+            compiler(),
+            "-std=gnu11",
+            "-O1",
+            "-g",
+            "-shared",
+            "-fPIC",
+            "-D_GNU_SOURCE",
+            f"-I{NATIVE}",
+            str(shim),
+            str(NATIVE / "link.c"),
+            "-o",
+            str(library),
+        ],
+        check=True,
+    )
     ffi = FFI()
     for name in _HEADERS:
         ffi.cdef(declarations((NATIVE / name).read_text()))

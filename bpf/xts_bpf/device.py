@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
@@ -12,8 +13,8 @@ from xts_messages.queue import Queue
 
 
 class DeviceQueues:
-    """Queues 0 to N-1 of an interface, open in this process. A context manager: closing closes the queues that were not
-    detached and removes the program."""
+    """Queues of an interface, in the order asked for, open in this process. A context manager: closing closes the
+    queues that were not detached and removes the program."""
 
     def __init__(self, program: SteerProgram, queues: list[Queue]) -> None:
         self.program = program
@@ -22,9 +23,7 @@ class DeviceQueues:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
     def close(self) -> None:
@@ -36,7 +35,7 @@ class DeviceQueues:
 
 def open_device_queues(
     interface: str,
-    queues: int,
+    queues: int | Iterable[int],
     peer_mac: bytes,
     *,
     frame_window: int = 64,
@@ -47,15 +46,15 @@ def open_device_queues(
 ) -> DeviceQueues:
     """Attaches the steering program and opens the queues, in the current network namespace.
 
-    peer_mac: the host's station on this wire. A queue that was closed just now is waited for, patience_s at most. Each
-    queue's `detach()` gives its address for a worker to take over; the program stays with the result. OSError says
-    what could not be had; nothing is then left behind.
+    queues: their numbers, or how many from 0 on. peer_mac: the host's station on this wire. A queue that was closed
+    just now is waited for, patience_s at most. Each queue's `detach()` gives its address for a worker to take over;
+    the program stays with the result. OSError says what could not be had; nothing is then left behind.
     """
     with ExitStack() as undo:
         program = undo.enter_context(SteerProgram(interface, peer_mac, ethertype=ethertype, exclusive=exclusive))
         local_mac = interface_mac(interface)
         opened: list[Queue] = []
-        for queue_id in range(queues):
+        for queue_id in range(queues) if isinstance(queues, int) else queues:
             with open_socket(
                 interface, queue_id, frame_window=frame_window, single_chunk=single_chunk, patience_s=patience_s
             ) as xsk:

@@ -183,7 +183,7 @@ local common = {
 	error = ProtoField.uint16("xts.error", "Error", base.DEC, errno_names, nil, "Linux errno, 0 for none"),
 	id = ProtoField.uint32("xts.id", "Id", base.HEX, nil, nil, "the target's identifier"),
 	payload = ProtoField.bytes("xts.payload", "Payload", base.NONE, "what the length field counts"),
-	trailer = ProtoField.bytes("xts.trailer", "Trailer", base.NONE, "Ethernet's padding, or what this version does not know"),
+	trailer = ProtoField.bytes("xts.trailer", "Trailer", base.NONE, "padding, or unknown to this version"),
 }
 
 local flags = {
@@ -503,11 +503,16 @@ local xts = Proto("xts", "XDP-Transport")
 
 xts.prefs.ethertype = Pref.uint("EtherType", ETHERTYPE, "EtherType of XDP-Transport frames")
 
-local too_short = ProtoExpert.new("xts.malformed.short", "Frame shorter than its message", expert.group.MALFORMED, expert.severity.ERROR)
-local unknown = ProtoExpert.new("xts.malformed.type", "Unknown message type", expert.group.MALFORMED, expert.severity.ERROR)
-local illegal = ProtoExpert.new("xts.malformed.value", "Illegal value", expert.group.MALFORMED, expert.severity.ERROR)
-local length_wrong = ProtoExpert.new("xts.malformed.length", "Length does not agree with the frame", expert.group.MALFORMED, expert.severity.ERROR)
-local odd_flag = ProtoExpert.new("xts.odd_flag", "Flag without a meaning in this message", expert.group.PROTOCOL, expert.severity.WARN)
+local function malformed(name, text)
+	return ProtoExpert.new("xts.malformed." .. name, text, expert.group.MALFORMED, expert.severity.ERROR)
+end
+
+local too_short = malformed("short", "Frame shorter than its message")
+local unknown = malformed("type", "Unknown message type")
+local illegal = malformed("value", "Illegal value")
+local length_wrong = malformed("length", "Length does not agree with the frame")
+local odd_flag = ProtoExpert.new("xts.odd_flag", "Flag without a meaning in this message", expert.group.PROTOCOL,
+	expert.severity.WARN)
 local failed = ProtoExpert.new("xts.failed", "Carries an error", expert.group.RESPONSE_CODE, expert.severity.NOTE)
 xts.experts = { too_short, unknown, illegal, length_wrong, odd_flag, failed }
 

@@ -13,6 +13,8 @@ from pathlib import Path
 RUN_DIRECTORY = Path("/run/xts")
 LOCK_TIMEOUT_S = 60.0
 
+_AF_XDP = 44
+
 
 class LabError(RuntimeError):
     """The lab cannot do what was asked; the text says what to do about it."""
@@ -58,3 +60,17 @@ def exclusively() -> Iterator[None]:
                     ) from None
                 time.sleep(0.05)
         yield
+
+
+def afxdp_unavailable() -> str | None:
+    """Why this machine cannot have the lab's AF_XDP queues; None when it can, as far as can be told
+    beforehand."""
+    release = os.uname().release
+    major, minor = (int(part) for part in release.split(".")[:2])
+    if (major, minor) < (6, 6):
+        return f"kernel {release}: AF_XDP with large frames needs Linux 6.6"
+    try:
+        socket.socket(_AF_XDP, socket.SOCK_RAW).close()
+    except OSError as error:
+        return f"no AF_XDP sockets here: {error.strerror}"
+    return None

@@ -12,7 +12,6 @@ program.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import re
@@ -62,9 +61,7 @@ class Lab(AbstractContextManager["Lab"]):
     def __init__(self, name: str = "xts", **settings: Any) -> None:
         """settings: the fields of Settings. ValueError when one is wrong."""
         if not re.fullmatch(r"[a-z][a-z0-9_-]{0,31}", name):
-            raise ValueError(
-                f"name {name!r}: expected a letter, then letters, digits, - or _, at most 32, lower case"
-            )
+            raise ValueError(f"name {name!r}: expected a letter, then letters, digits, - or _, at most 32, lower case")
         self.name = name
         self.settings = Settings(**settings)
         self.directory = RUN_DIRECTORY / name
@@ -117,9 +114,7 @@ class Lab(AbstractContextManager["Lab"]):
             found is not None
             and (found.queue, found.queues) == (self.settings.queue, self.settings.queues)
             and all(netns.exists(topology.namespace_of(self.name, role)) for role in topology.ROLES)
-            and all(
-                (record := self.record(program)) is not None and record.alive for program in self._programs()
-            )
+            and all((record := self.record(program)) is not None and record.alive for program in self._programs())
         )
 
     def _programs(self) -> tuple[str, ...]:
@@ -198,9 +193,7 @@ class Lab(AbstractContextManager["Lab"]):
             timeout=START_TIMEOUT_S,
         )
         if result.returncode != 0:
-            raise LabError(
-                f"no message crosses: {result.stderr.strip()}\n{self._tail('proxy')}{self._tail('agent')}"
-            )
+            raise LabError(f"no message crosses: {result.stderr.strip()}\n{self._tail('proxy')}{self._tail('agent')}")
 
     def _tear_down(self) -> list[str]:
         complaints = []
@@ -210,9 +203,7 @@ class Lab(AbstractContextManager["Lab"]):
                 complaints.append(f"{name} (process {record.pid}) does not end")
         for namespace in topology.remains(self.name):
             if netns.exists(namespace):
-                complaints += [
-                    f"process {pid} still runs in {namespace}" for pid in netns.processes_in(namespace)
-                ]
+                complaints += [f"process {pid} still runs in {namespace}" for pid in netns.processes_in(namespace)]
         topology.remove_network(self.name)
         shutil.rmtree(self.directory, ignore_errors=True)
         with suppress(OSError):  # other labs, or an installed service, may be in it
@@ -264,8 +255,7 @@ class Lab(AbstractContextManager["Lab"]):
             raise LabError(f"{name} already runs in lab {self.name} (process {old.pid})")
         path.unlink(missing_ok=True)
         reading, writing = os.pipe()
-        try:
-            command = [*command, "--ready-fd", "3"] if ready else list(command)
+        with os.fdopen(reading, "rb"), os.fdopen(writing, "wb") as ready_pipe:
             arguments = [sys.executable, "-m", "xts_lab.launch", namespace, str(path), "--", *command]
             log = str(self.log_path(name))
             actions: list[Any] = [
@@ -274,30 +264,16 @@ class Lab(AbstractContextManager["Lab"]):
                 (os.POSIX_SPAWN_DUP2, 1, 2),
             ]
             if ready:
-                spare = fcntl.fcntl(
-                    writing, fcntl.F_DUPFD_CLOEXEC, 4
-                )  # dup2 of 3 to 3 would keep it close-on-exec
-                os.close(writing)
-                writing = spare
-                actions.append((os.POSIX_SPAWN_DUP2, writing, 3))
-            pid = os.posix_spawn(
-                sys.executable,
-                arguments,
-                self.environment(role, environment),
-                file_actions=actions,
-                setsid=True,
-            )
-            os.close(writing)
-            writing = -1
+                arguments += ["--ready-fd", str(writing)]
+                os.set_inheritable(writing, True)
+            everything = self.environment(role, environment)
+            pid = os.posix_spawn(sys.executable, arguments, everything, file_actions=actions, setsid=True)
+            ready_pipe.close()
             record = self._await_record(name, pid)
             if ready and not wait_ready(reading, START_TIMEOUT_S):
                 stop(record)
                 raise LabError(f"{name} did not get ready\n{self._tail(name)}")
-            return record
-        finally:
-            os.close(reading)
-            if writing >= 0:
-                os.close(writing)
+        return record
 
     def _await_record(self, name: str, pid: int) -> Record:
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -336,9 +312,7 @@ class Lab(AbstractContextManager["Lab"]):
         **options: Any,
     ) -> subprocess.Popen[Any]:
         """Starts a command in a namespace as our child; options as for subprocess.Popen."""
-        return subprocess.Popen(
-            self._entering(role, command), env=self.environment(role, environment), **options
-        )
+        return subprocess.Popen(self._entering(role, command), env=self.environment(role, environment), **options)
 
     def _entering(self, role: str, command: Sequence[str]) -> list[str]:
         return [
@@ -384,9 +358,7 @@ class Lab(AbstractContextManager["Lab"]):
 
     def records(self) -> dict[str, Record]:
         """All programs that were started and not stopped, the newest first: what serves others ends last."""
-        paths = sorted(
-            self.directory.glob("*.process"), key=lambda path: path.stat().st_mtime_ns, reverse=True
-        )
+        paths = sorted(self.directory.glob("*.process"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
         return {path.stem: record for path in paths if (record := Record.read(path)) is not None}
 
     def _tail(self, program: str, lines: int = 12) -> str:
@@ -406,8 +378,7 @@ class Lab(AbstractContextManager["Lab"]):
         for name, record in self.records().items():
             programs[name] = {"pid": record.pid, "alive": record.alive, "log": str(self.log_path(name))}
         up = settings is not None and all(
-            programs[name]["alive"]
-            for name in (("agent", "proxy") if settings.queue == "afxdp" else ("proxy",))
+            programs[name]["alive"] for name in (("agent", "proxy") if settings.queue == "afxdp" else ("proxy",))
         )
         return {
             "name": self.name,

@@ -257,10 +257,9 @@ static bool command_sockopt(struct channel *ch, const struct xts_head *head, con
 	if (xts_setsockopt_decode(&m, frame, bytes))
 		return malformed(ch, head);
 	c = target(ch, head->id, m.xts_socket, m.domain, &error);
-	length = m.length;
-	if (c && length > sizeof value) {
-		error = EINVAL;
-	} else if (c) {
+	/* Callers may offer more room than any option has; the kernel does not mind either. */
+	length = m.length < sizeof value ? m.length : (uint32_t)sizeof value;
+	if (c) {
 		memcpy(value, (const uint8_t *)frame + XTS_SETSOCKOPT_BYTES, length);
 		if (head->type == XTS_CMD_SETSOCKOPT)
 			error = -xts_sockopt_set(c->fd, m.level, m.option, value, length);
@@ -283,10 +282,8 @@ static bool command_ioctl(struct channel *ch, const struct xts_head *head, const
 	if (xts_ioctl_decode(&m, frame, bytes))
 		return malformed(ch, head);
 	c = target(ch, head->id, m.xts_socket, m.domain, &error);
-	length = m.length;
-	if (c && length > sizeof value) {
-		error = EINVAL;
-	} else if (c) {
+	length = m.length < sizeof value ? m.length : (uint32_t)sizeof value;
+	if (c) {
 		memcpy(value, (const uint8_t *)frame + XTS_IOCTL_BYTES, length);
 		error = -xts_ioctl_do(c->fd, m.request, value, &length);
 	}

@@ -8,12 +8,15 @@ host that nobody serves, and is replaced at the next start. `ip link set dev INT
 
 from __future__ import annotations
 
-from contextlib import suppress
+import errno
+import socket
 
-from pyroute2 import Ethtool, IPRoute
+from pyroute2 import Ethtool
+from pyroute2.ethtool.ioctl import EthtoolError
 from xts_bpf.device import open_device_queues
 
 from xts_proxy.config import Config
+from xts_proxy.config_values import ALL, Queues
 from xts_proxy.log import LOG
 from xts_proxy.workers import Worker
 
@@ -29,12 +32,67 @@ class DeviceChannels:
         self.config = config
         proxy = config.proxy
         assert proxy.peer_mac.octets is not None
+        self._told = False
+        self.queue_ids = queue_ids(config)
         self._opened = open_device_queues(
             proxy.interface,
-            queue_ids(config),
+            self.queue_ids,
             proxy.peer_mac.octets,
             frame_window=proxy.frame_window,
             single_chunk=proxy.single_chunk,
             ethertype=proxy.ethertype,
             patience_s=_PATIENCE_S,
         )
+
+    def give_to(self, workers: list[Worker]) -> None:
+        """Queue by queue in turn."""
+        for i, (queue_id, queue) in enumerate(zip(self.queue_ids, self._opened.queues, strict=True)):
+            workers[i % len(workers)].add_channel(queue, queue_id)
+
+    def programs(self) -> dict[int, tuple[int, str]]:
+        """The processes are on another machine: nothing is known here."""
+        return {}
+
+    def counters(self) -> dict[str, tuple[int, str]]:
+        """For metrics: name -> value and help."""
+        try:
+            found = self._opened.program.counters()
+        except OSError as error:
+            if not self._told:
+                LOG.warning("no metrics of the XDP program: %s", error)
+            self._told = True
+            return {}
+        return {
+            f"xts_steer_{name}": (getattr(found, name), f"{name} of the XDP program on {self.config.proxy.interface}")
+            for name in found.__slots__
+        }
+
+    def close(self) -> None:
+        self._opened.close()
+
+
+def queue_ids(config: Config) -> list[int]:
+    """The queues to open. OSError ENODEV: no such interface; EINVAL: it has not got all that are asked for."""
+    interface = config.proxy.interface
+    count = receive_queues(interface)
+    if config.proxy.queues == Queues.parse(ALL):
+        return list(range(count))
+    highest = max(last for _, last in config.proxy.queues.pairs)
+    if highest >= count:
+        problem = f"{interface} has queues 0-{count - 1}, not {config.proxy.queues} (see ethtool -l {interface})"
+        raise OSError(errno.EINVAL, problem)
+    return [number for number in range(count) if number in config.proxy.queues]
+
+
+def receive_queues(interface: str) -> int:
+    """How many receive queues an interface of this network namespace has."""
+    try:
+        socket.if_nametoindex(interface)
+    except OSError as error:
+        raise OSError(errno.ENODEV, f"there is no interface {interface} in this network namespace") from error
+    try:
+        with Ethtool() as ethtool:
+            channels = ethtool.get_channels(interface)
+    except EthtoolError:  # a driver with a fixed number of queues, most often one
+        return 1
+    return max(1, (channels.rx_count or 0) + (channels.combined_count or 0))

@@ -71,9 +71,7 @@ def add_channel(families: Families, index: int, stats: dict[str, object]) -> Non
     for name in ("connections", "listeners", "frame_credits", "window_bytes", "spill_bytes"):
         value = stats[name]
         assert isinstance(value, int)
-        families.add(
-            f"xts_channel_{name}", value, labels, f"{name} of struct xts_channel_stats, worker.h", gauge=True
-        )
+        families.add(f"xts_channel_{name}", value, labels, f"{name} of struct xts_channel_stats, worker.h", gauge=True)
     for part in ("link", "queue"):
         figures = stats[part]
         assert isinstance(figures, dict)

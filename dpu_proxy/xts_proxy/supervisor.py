@@ -21,11 +21,10 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from xts_proxy import control, log, metrics, sandbox
 from xts_proxy.config import Config, ConfigError, load, restart_needed
-from xts_proxy.device import DeviceChannels
 from xts_proxy.log import LOG
 from xts_proxy.readiness import Readiness
 from xts_proxy.shm import ShmChannels
@@ -33,6 +32,17 @@ from xts_proxy.workers import LINK_STATES, Worker
 
 _DRAIN_LOOK_S = 0.05
 _REAP_S = 0.05
+
+
+class Channels(Protocol):
+    """Where channels come from: shm.py or device.py."""
+
+    config: Config
+
+    def give_to(self, workers: list[Worker]) -> None: ...
+    def programs(self) -> dict[int, tuple[int, str]]: ...
+    def counters(self) -> dict[str, tuple[int, str]]: ...
+    def close(self) -> None: ...
 
 
 class Supervisor:
@@ -46,7 +56,7 @@ class Supervisor:
         self.started_at = time.time()
         self.state = "starting"
         self.workers: list[Worker] = []
-        self.channels: ShmChannels | DeviceChannels | None = None
+        self.channels: Channels | None = None
         self.reloads = {"taken": 0, "refused": 0}
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = asyncio.Event()
@@ -80,6 +90,8 @@ class Supervisor:
         """Everything that takes the rights we started with. Returns listening sockets and what serves them."""
         sandbox.raise_limits()
         proxy = self.config.proxy
+        if proxy.user:
+            sandbox.find_user(proxy.user)
         listener = control.listen_unix(proxy.control, 0o600)
         stack.callback(_unlink, proxy.control)
         opened: list[tuple[socket.socket, Callable[..., object]]] = [(listener, control.handler(self.answer))]
@@ -95,7 +107,7 @@ class Supervisor:
             except OSError as error:
                 raise OSError(error.errno, f"metrics at {where}: {error.strerror}") from error
             opened.append((listener, metrics.handler(self.metrics_text)))
-        self.channels = ShmChannels(self.config) if proxy.queue == "shm" else DeviceChannels(self.config)
+        self.channels = ShmChannels(self.config) if proxy.queue == "shm" else _open_device(self.config)
         stack.callback(self.channels.close)
         return opened
 
@@ -132,7 +144,7 @@ class Supervisor:
         """Until no connection is left, or the time is over. The errno for the GOODBYE."""
         self.state = "draining"
         timeout_s = self.config.proxy.drain_timeout_s
-        self.readiness.stopping("draining")
+        self.readiness.stopping(self.state)
         if isinstance(self.channels, ShmChannels):
             self.channels.stopping = True
         for worker in self.workers:
@@ -209,7 +221,7 @@ class Supervisor:
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
         """What the control socket is asked."""
         if question.get("ask") != "status":
-            return {"error": f"{question.get('ask')!r} is not known; \"status\" is"}
+            return {"error": f'{question.get("ask")!r} is not known; "status" is'}
         programs = self.channels.programs() if self.channels else {}
         channels = []
         for worker in self.workers:
@@ -263,6 +275,12 @@ def _worker_row(worker: Worker) -> dict[str, Any]:
     stats = worker.stats()
     refused = stats["refused_policy"] + stats["refused_limit"]
     return {"worker": worker.index, **stats, "refused": refused}
+
+
+def _open_device(config: Config) -> Channels:
+    from xts_proxy.device import DeviceChannels  # libxdp, which shm does without
+
+    return DeviceChannels(config)
 
 
 async def _serve(listener: socket.socket, serve: Any) -> None:

@@ -74,7 +74,7 @@ enum xts_msg_type {
 #define XTS_IOCTL_BYTES         44u
 #define XTS_IOCTL_ACK_BYTES     36u
 
-/* The layout on the wire: packed, network byte order. Not to be used on memory that a peer can still change. */
+/* The layout on the wire: packed, network byte order. Not for memory that a peer can still change. */
 
 struct xts_wire_endpoint {
 	__be16 port;
@@ -412,12 +412,12 @@ _Static_assert(XTS_IOCTL_ACK_BYTES == sizeof(struct xts_wire_ioctl_ack), "ioctl_
 #include <string.h>
 
 /* A value that has been read is not read again: the compiler may not go back to memory that the peer can change. */
-#define XTS_READ_ONCE(v) __asm__("" : "+r"(v))
+#define XTS_READ(v) __asm__("" : "+r"(v))
 
-static inline uint8_t xts_get8(const uint8_t *p) { uint8_t v = *p; XTS_READ_ONCE(v); return v; }
-static inline uint16_t xts_get16(const uint8_t *p) { uint16_t v; memcpy(&v, p, 2); XTS_READ_ONCE(v); return be16toh(v); }
-static inline uint32_t xts_get32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); XTS_READ_ONCE(v); return be32toh(v); }
-static inline uint64_t xts_get64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); XTS_READ_ONCE(v); return be64toh(v); }
+static inline uint8_t xts_get8(const uint8_t *p) { uint8_t v = *p; XTS_READ(v); return v; }
+static inline uint16_t xts_get16(const uint8_t *p) { uint16_t v; memcpy(&v, p, 2); XTS_READ(v); return be16toh(v); }
+static inline uint32_t xts_get32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); XTS_READ(v); return be32toh(v); }
+static inline uint64_t xts_get64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); XTS_READ(v); return be64toh(v); }
 static inline void xts_put8(uint8_t *p, uint8_t v) { *p = v; }
 static inline void xts_put16(uint8_t *p, uint16_t v) { v = htobe16(v); memcpy(p, &v, sizeof v); }
 static inline void xts_put32(uint8_t *p, uint32_t v) { v = htobe32(v); memcpy(p, &v, sizeof v); }
@@ -1223,7 +1223,7 @@ static inline uint8_t xts_type_flags(uint8_t type)
 	}
 }
 
-/* Does the type take a frame credit and a sequence number? Told by its range, so that it holds for later types too. */
+/* Does the type take a frame credit and a sequence number? Its range tells, for later types too. */
 static inline int xts_type_sequenced(uint8_t type)
 {
 	return type < 16u || type >= 32u;

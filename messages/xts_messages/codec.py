@@ -22,7 +22,7 @@ BY_NAME: Mapping[str, Message] = {m.name: m for m in table.MESSAGES}
 BY_CODE: Mapping[int, Message] = {m.code: m for m in table.MESSAGES}
 
 
-class MalformedFrame(OSError):
+class MalformedFrameError(OSError):
     """A frame that is not what the table says (EBADMSG); the text says where."""
 
     def __init__(self, reason: str) -> None:
@@ -111,10 +111,24 @@ def encode(frame: Frame) -> bytes:
     values = dict(frame.fields)
     if message.payload:
         values.setdefault(message.payload, len(frame.payload))
-    head: dict[str, Value] = {"type": message.code, "seqno": frame.seqno, "frame_ack": frame.frame_ack, "flags": frame.flags,
-                              "error": frame.error, "id": frame.id}
-    return b"".join([frame.destination, frame.source, struct.pack(">H", frame.ethertype), *_encode_fields(table.HEAD, head),
-                     *_encode_fields(message.fields, values), frame.payload])
+    head: dict[str, Value] = {
+        "type": message.code,
+        "seqno": frame.seqno,
+        "frame_ack": frame.frame_ack,
+        "flags": frame.flags,
+        "error": frame.error,
+        "id": frame.id,
+    }
+    return b"".join(
+        [
+            frame.destination,
+            frame.source,
+            struct.pack(">H", frame.ethertype),
+            *_encode_fields(table.HEAD, head),
+            *_encode_fields(message.fields, values),
+            frame.payload,
+        ]
+    )
 
 
 def _decode_endpoint(data: bytes, where: str) -> Endpoint:
@@ -123,7 +137,7 @@ def _decode_endpoint(data: bytes, where: str) -> Endpoint:
     for f in table.ENDPOINT:
         parts[f.name] = int(struct.unpack_from(_FORMAT[f.kind], data, offset)[0])
         if not f.legal(parts[f.name]):
-            raise MalformedFrame(f"{where}.{f.name}: {parts[f.name]} is not legal")
+            raise MalformedFrameError(f"{where}.{f.name}: {parts[f.name]} is not legal")
         offset += f.kind.bytes
     return Endpoint(parts["ip_version"], parts["port"], parts["scope_id"], data[offset:])
 
@@ -133,20 +147,20 @@ def _decode_fields(message: Message, data: bytes) -> dict[str, Value]:
     offset = table.HEAD_BYTES
     for f in message.fields:
         if f.kind is Kind.ENDPOINT:
-            values[f.name] = _decode_endpoint(data[offset:offset + f.kind.bytes], f.name)
+            values[f.name] = _decode_endpoint(data[offset : offset + f.kind.bytes], f.name)
         else:
             value = int(struct.unpack_from(_FORMAT[f.kind], data, offset)[0])
             if not f.legal(value):
-                raise MalformedFrame(f"{f.name}: {value} is not legal")
+                raise MalformedFrameError(f"{f.name}: {value} is not legal")
             values[f.name] = value
         offset += f.kind.bytes
     return values
 
 
 def decode(data: bytes) -> Frame:
-    """Reads a frame, from its Ethernet header on. Raises MalformedFrame. The EtherType is not checked."""
+    """Reads a frame, from its Ethernet header on. Raises MalformedFrameError. The EtherType is not checked."""
     if len(data) < table.HEAD_BYTES:
-        raise MalformedFrame(f"head: {len(data)} bytes of {table.HEAD_BYTES}")
+        raise MalformedFrameError(f"head: {len(data)} bytes of {table.HEAD_BYTES}")
     head = {}
     offset = table.ETH_BYTES
     for f in table.HEAD:
@@ -154,9 +168,9 @@ def decode(data: bytes) -> Frame:
         offset += f.kind.bytes
     message = BY_CODE.get(head.pop("type"))
     if message is None:
-        raise MalformedFrame(f"type: {data[table.ETH_BYTES]} is unknown")
+        raise MalformedFrameError(f"type: {data[table.ETH_BYTES]} is unknown")
     if len(data) < message.fixed_bytes:
-        raise MalformedFrame(f"{message.name}: {len(data)} bytes of {message.fixed_bytes}")
+        raise MalformedFrameError(f"{message.name}: {len(data)} bytes of {message.fixed_bytes}")
     values = _decode_fields(message, data)
     payload = b""
     if message.payload:
@@ -164,9 +178,18 @@ def decode(data: bytes) -> Frame:
         assert isinstance(length, int)
         rest = len(data) - message.fixed_bytes
         if length > rest:
-            raise MalformedFrame(f"{message.payload}: {length} bytes of payload, {rest} in the frame")
+            raise MalformedFrameError(f"{message.payload}: {length} bytes of payload, {rest} in the frame")
         if length < rest and len(data) > table.ETH_MIN_BYTES:
-            raise MalformedFrame(f"{message.payload}: {length} bytes of payload, {rest - length} more in the frame")
-        payload = data[message.fixed_bytes:message.fixed_bytes + length]
-    return Frame(message.name, values, payload, destination=data[0:6], source=data[6:12],
-                 ethertype=int(struct.unpack_from(">H", data, 12)[0]), **head)
+            raise MalformedFrameError(
+                f"{message.payload}: {length} bytes of payload, {rest - length} more in the frame"
+            )
+        payload = data[message.fixed_bytes : message.fixed_bytes + length]
+    return Frame(
+        message.name,
+        values,
+        payload,
+        destination=data[0:6],
+        source=data[6:12],
+        ethertype=int(struct.unpack_from(">H", data, 12)[0]),
+        **head,
+    )

@@ -18,10 +18,22 @@ from .table import Field, Kind, Message
 
 _COLUMNS = 120
 _TAB = 8
-_C_TYPE = {Kind.U8: "uint8_t", Kind.U16: "uint16_t", Kind.U32: "uint32_t", Kind.U64: "uint64_t", Kind.I32: "int32_t",
-           Kind.ENDPOINT: "struct xts_endpoint"}
-_WIRE_TYPE = {Kind.U8: "__u8", Kind.U16: "__be16", Kind.U32: "__be32", Kind.U64: "__be64", Kind.I32: "__be32",
-              Kind.ENDPOINT: "struct xts_wire_endpoint"}
+_C_TYPE = {
+    Kind.U8: "uint8_t",
+    Kind.U16: "uint16_t",
+    Kind.U32: "uint32_t",
+    Kind.U64: "uint64_t",
+    Kind.I32: "int32_t",
+    Kind.ENDPOINT: "struct xts_endpoint",
+}
+_WIRE_TYPE = {
+    Kind.U8: "__u8",
+    Kind.U16: "__be16",
+    Kind.U32: "__be32",
+    Kind.U64: "__be64",
+    Kind.I32: "__be32",
+    Kind.ENDPOINT: "struct xts_wire_endpoint",
+}
 _BITS = {Kind.U8: "8", Kind.U16: "16", Kind.U32: "32", Kind.U64: "64"}
 
 _PRELUDE = """\
@@ -44,12 +56,12 @@ _USER_SPACE = """\
 #include <string.h>
 
 /* A value that has been read is not read again: the compiler may not go back to memory that the peer can change. */
-#define XTS_READ_ONCE(v) __asm__("" : "+r"(v))
+#define XTS_READ(v) __asm__("" : "+r"(v))
 
-static inline uint8_t xts_get8(const uint8_t *p) { uint8_t v = *p; XTS_READ_ONCE(v); return v; }
-static inline uint16_t xts_get16(const uint8_t *p) { uint16_t v; memcpy(&v, p, 2); XTS_READ_ONCE(v); return be16toh(v); }
-static inline uint32_t xts_get32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); XTS_READ_ONCE(v); return be32toh(v); }
-static inline uint64_t xts_get64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); XTS_READ_ONCE(v); return be64toh(v); }
+static inline uint8_t xts_get8(const uint8_t *p) { uint8_t v = *p; XTS_READ(v); return v; }
+static inline uint16_t xts_get16(const uint8_t *p) { uint16_t v; memcpy(&v, p, 2); XTS_READ(v); return be16toh(v); }
+static inline uint32_t xts_get32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); XTS_READ(v); return be32toh(v); }
+static inline uint64_t xts_get64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); XTS_READ(v); return be64toh(v); }
 static inline void xts_put8(uint8_t *p, uint8_t v) { *p = v; }
 static inline void xts_put16(uint8_t *p, uint16_t v) { v = htobe16(v); memcpy(p, &v, sizeof v); }
 static inline void xts_put32(uint8_t *p, uint32_t v) { v = htobe32(v); memcpy(p, &v, sizeof v); }
@@ -115,9 +127,20 @@ def _comment(text: str) -> Iterator[str]:
 
 def _constants() -> Iterator[str]:
     values = [("WIRE_VERSION", f"{table.VERSION}u"), ("ETHERTYPE", f"0x{table.ETHERTYPE:04X}u")]
-    values += [(name, f"{getattr(table, name)}u") for name in (
-        "ETH_BYTES", "HEAD_BYTES", "ETH_MIN_BYTES", "FRAME_BYTES_MAX", "FRAME_BYTES_SINGLE", "FRAME_WINDOW_MAX",
-        "FRAME_WINDOW_MIN", "CONTROL_RESERVE", "CREDITS_MAX")]
+    values += [
+        (name, f"{getattr(table, name)}u")
+        for name in (
+            "ETH_BYTES",
+            "HEAD_BYTES",
+            "ETH_MIN_BYTES",
+            "FRAME_BYTES_MAX",
+            "FRAME_BYTES_SINGLE",
+            "FRAME_WINDOW_MAX",
+            "FRAME_WINDOW_MIN",
+            "CONTROL_RESERVE",
+            "CREDITS_MAX",
+        )
+    ]
     for name, value in values:
         yield f"#define XTS_{name:18} {value}"
     yield ""
@@ -126,8 +149,10 @@ def _constants() -> Iterator[str]:
     yield from _aligned((f"{m.name:{name_width}} = {m.code},", f"{m.sender}: {m.meaning}") for m in table.MESSAGES)
     yield "};"
     yield ""
-    yield from _aligned(((f"#define XTS_FLAG_{name:6} 0x{bit:02x}u", meaning)
-                         for name, (bit, meaning) in table.FLAGS.items()), indent="")
+    yield from _aligned(
+        ((f"#define XTS_FLAG_{name:6} 0x{bit:02x}u", meaning) for name, (bit, meaning) in table.FLAGS.items()),
+        indent="",
+    )
     yield ""
     yield "/* The fixed part of each message in bytes, Ethernet header included. */"
     for m in table.MESSAGES:
@@ -145,11 +170,12 @@ def _wire_struct(name: str, rows: list[tuple[str, str, int]], total: int) -> Ite
     for c_type, member, _ in rows:
         yield f"\t{c_type} {member};"
     yield "} __attribute__((packed));"
-    yield f"_Static_assert(sizeof(struct xts_wire_{name}) == {total}, \"{name}: size\");"
+    yield f'_Static_assert(sizeof(struct xts_wire_{name}) == {total}, "{name}: size");'
     for _, member, offset in rows:
         bare = member.split("[")[0]
-        yield (f"_Static_assert(__builtin_offsetof(struct xts_wire_{name}, {bare}) == {offset}, "
-               f"\"{name}.{bare}: offset\");")
+        yield (
+            f'_Static_assert(__builtin_offsetof(struct xts_wire_{name}, {bare}) == {offset}, "{name}.{bare}: offset");'
+        )
 
 
 def _placed(fields: Iterable[Field], start: int) -> list[tuple[str, str, int]]:
@@ -161,20 +187,31 @@ def _placed(fields: Iterable[Field], start: int) -> list[tuple[str, str, int]]:
 
 
 def _wire_structs() -> Iterator[str]:
-    yield "/* The layout on the wire: packed, network byte order. Not to be used on memory that a peer can still change. */"
+    yield "/* The layout on the wire: packed, network byte order. Not for memory that a peer can still change. */"
     yield ""
     fixed = table.Kind.ENDPOINT.bytes - table.ENDPOINT_ADDRESS_BYTES
-    yield from _wire_struct("endpoint", [*_placed(table.ENDPOINT, 0),
-                                         ("__u8", f"address[{table.ENDPOINT_ADDRESS_BYTES}]", fixed)],
-                            table.Kind.ENDPOINT.bytes)
+    yield from _wire_struct(
+        "endpoint",
+        [*_placed(table.ENDPOINT, 0), ("__u8", f"address[{table.ENDPOINT_ADDRESS_BYTES}]", fixed)],
+        table.Kind.ENDPOINT.bytes,
+    )
     yield ""
-    yield from _wire_struct("head", [("__u8", "destination[6]", 0), ("__u8", "source[6]", 6), ("__be16", "ethertype", 12),
-                                     *_placed(table.HEAD, table.ETH_BYTES)], table.HEAD_BYTES)
+    yield from _wire_struct(
+        "head",
+        [
+            ("__u8", "destination[6]", 0),
+            ("__u8", "source[6]", 6),
+            ("__be16", "ethertype", 12),
+            *_placed(table.HEAD, table.ETH_BYTES),
+        ],
+        table.HEAD_BYTES,
+    )
     yield ""
     for m in table.MESSAGES:
-        yield from _wire_struct(m.stem, [("struct xts_wire_head", "head", 0), *_placed(m.fields, table.HEAD_BYTES)],
-                                m.fixed_bytes)
-        yield f"_Static_assert({_size(m)} == sizeof(struct xts_wire_{m.stem}), \"{m.stem}: constant\");"
+        yield from _wire_struct(
+            m.stem, [("struct xts_wire_head", "head", 0), *_placed(m.fields, table.HEAD_BYTES)], m.fixed_bytes
+        )
+        yield f'_Static_assert({_size(m)} == sizeof(struct xts_wire_{m.stem}), "{m.stem}: constant");'
         yield ""
 
 
@@ -193,9 +230,13 @@ def _member(field: Field) -> tuple[str, str]:
 def _common() -> Iterator[str]:
     """The endpoint and the head."""
     yield "/* An address and port, host order. */"
-    yield from _host_struct("endpoint", [
-        *(_member(f) for f in table.ENDPOINT if f.name != "reserved"),
-        (f"uint8_t address[{table.ENDPOINT_ADDRESS_BYTES}];", table.ENDPOINT_ADDRESS_MEANING)])
+    yield from _host_struct(
+        "endpoint",
+        [
+            *(_member(f) for f in table.ENDPOINT if f.name != "reserved"),
+            (f"uint8_t address[{table.ENDPOINT_ADDRESS_BYTES}];", table.ENDPOINT_ADDRESS_MEANING),
+        ],
+    )
     yield _ENDPOINT
     yield "/* What every message begins with, after the Ethernet header. */"
     yield from _host_struct("head", (_member(f) for f in table.HEAD))
@@ -291,20 +332,36 @@ def _switch(signature: str, comment: str, cases: Iterable[tuple[str, str]], defa
 
 def _type_tables() -> Iterator[str]:
     messages = table.MESSAGES
-    yield from _switch("size_t xts_type_bytes(uint8_t type)", "The fixed part of a type in bytes, or 0 when the type is unknown.",
-                       ((m.name, _size(m)) for m in messages), "0")
-    yield from _switch("uint8_t xts_type_flags(uint8_t type)", "The flags that are legal with a type.",
-                       ((m.name, " | ".join(f"XTS_FLAG_{name}" for name in m.flags)) for m in messages if m.flags), "0")
-    yield from _comment("Does the type take a frame credit and a sequence number? Told by its range, so that it holds for later types too.")
+    yield from _switch(
+        "size_t xts_type_bytes(uint8_t type)",
+        "The fixed part of a type in bytes, or 0 when the type is unknown.",
+        ((m.name, _size(m)) for m in messages),
+        "0",
+    )
+    yield from _switch(
+        "uint8_t xts_type_flags(uint8_t type)",
+        "The flags that are legal with a type.",
+        ((m.name, " | ".join(f"XTS_FLAG_{name}" for name in m.flags)) for m in messages if m.flags),
+        "0",
+    )
+    yield from _comment(
+        "Does the type take a frame credit and a sequence number? Its range tells, for later types too."
+    )
     yield "static inline int xts_type_sequenced(uint8_t type)"
     yield "{"
     yield f"\treturn type < {table.LINK_CODES.start}u || type >= {table.LINK_CODES.stop}u;"
     yield "}"
     yield ""
     for role, other in (("host", "proxy"), ("proxy", "host")):
-        yield from _switch(f"int xts_type_to_{role}(uint8_t type)", f"May the {other} send this type to the {role}?",
-                           ((m.name, "1") for m in messages if m.sender in (other, "both")), "0")
-    yield from _switch("const char *xts_type_name(uint8_t type)", "", ((m.name, f"\"{m.name}\"") for m in messages), "\"unknown\"")
+        yield from _switch(
+            f"int xts_type_to_{role}(uint8_t type)",
+            f"May the {other} send this type to the {role}?",
+            ((m.name, "1") for m in messages if m.sender in (other, "both")),
+            "0",
+        )
+    yield from _switch(
+        "const char *xts_type_name(uint8_t type)", "", ((m.name, f'"{m.name}"') for m in messages), '"unknown"'
+    )
 
 
 def header() -> str:
@@ -314,5 +371,12 @@ def header() -> str:
         if message.fields:
             user_space += _message(message)
     user_space += _type_tables()
-    return (_PRELUDE + "\n".join([*_constants(), *_wire_structs()]) + "\n" + _USER_SPACE + "\n"
-            + "\n".join(user_space) + "\n#endif /* __bpf__ */\n\n#endif\n")
+    return (
+        _PRELUDE
+        + "\n".join([*_constants(), *_wire_structs()])
+        + "\n"
+        + _USER_SPACE
+        + "\n"
+        + "\n".join(user_space)
+        + "\n#endif /* __bpf__ */\n\n#endif\n"
+    )

@@ -22,7 +22,9 @@ def _rows(fields: Iterable[Field], offset: int) -> Iterator[str]:
     yield "| offset | bytes | field | type | unit | legal | meaning |"
     yield "|---:|---:|---|---|---|---|---|"
     for f in fields:
-        yield (f"| {offset} | {f.kind.bytes} | `{f.name}` | {f.kind.value} | {f.unit} | {_legal(f)} | {_cell(f.meaning)} |")
+        yield (
+            f"| {offset} | {f.kind.bytes} | `{f.name}` | {f.kind.value} | {f.unit} | {_legal(f)} | {_cell(f.meaning)} |"
+        )
         offset += f.kind.bytes
 
 
@@ -31,8 +33,10 @@ def _overview() -> Iterator[str]:
     yield "|---:|---|---|---|---:|---|---|"
     for m in table.MESSAGES:
         size = f"{m.fixed_bytes} + `{m.payload}`" if m.payload else str(m.fixed_bytes)
-        yield (f"| {m.code} | [`{m.name}`](#{m.name.lower()}) | {m.sender} | {'yes' if m.sequenced else 'no'} | {size} | "
-               f"{m.source} | {_cell(m.meaning)} |")
+        yield (
+            f"| {m.code} | [`{m.name}`](#{m.name.lower()}) | {m.sender} | {'yes' if m.sequenced else 'no'} | {size} | "
+            f"{m.source} | {_cell(m.meaning)} |"
+        )
 
 
 def _message(m: Message) -> Iterator[str]:
@@ -54,24 +58,54 @@ def document() -> str:
     fixed = table.Kind.ENDPOINT.bytes - table.ENDPOINT_ADDRESS_BYTES
     lines = [
         "<!-- Generated from messages/xts_messages/table.py by `python -m xts_messages.generate`. Do not edit. -->",
-        "# XDP-Transport messages", "",
-        f"Version {table.VERSION}, EtherType 0x{table.ETHERTYPE:04X} (configurable). Network byte order. How the messages are used is in "
-        "[PROTOCOL.md](PROTOCOL.md).", "",
-        *_overview(), "",
-        "## What all begin with", "",
-        f"After the Ethernet header ({table.ETH_BYTES} bytes: destination, source, EtherType):", "",
-        *_rows(table.HEAD, table.ETH_BYTES), "",
-        f"A frame may be padded to {table.ETH_MIN_BYTES} bytes. Beyond that, a message with payload ends where its length says; one "
-        "without may be longer than this version knows, and the rest is ignored.", "",
-        "| flag | bit | meaning |", "|---|---:|---|",
-        *(f"| `{name}` | 0x{bit:02x} | {_cell(meaning)} |" for name, (bit, meaning) in table.FLAGS.items()), "",
-        "### endpoint", "", "An address and port.", "",
+        "# XDP-Transport messages",
+        "",
+        f"Version {table.VERSION}, EtherType 0x{table.ETHERTYPE:04X} (configurable). Network byte order. "
+        "How the messages are used is in "
+        "[PROTOCOL.md](PROTOCOL.md).",
+        "",
+        *_overview(),
+        "",
+        "## What all begin with",
+        "",
+        f"After the Ethernet header ({table.ETH_BYTES} bytes: destination, source, EtherType):",
+        "",
+        *_rows(table.HEAD, table.ETH_BYTES),
+        "",
+        f"A frame may be padded to {table.ETH_MIN_BYTES} bytes. Beyond that, "
+        "a message with payload ends where its length says; one "
+        "without may be longer than this version knows, and the rest is ignored.",
+        "",
+        "| flag | bit | meaning |",
+        "|---|---:|---|",
+        *(f"| `{name}` | 0x{bit:02x} | {_cell(meaning)} |" for name, (bit, meaning) in table.FLAGS.items()),
+        "",
+        "### endpoint",
+        "",
+        "An address and port.",
+        "",
         *_rows(table.ENDPOINT, 0),
-        f"| {fixed} | {table.ENDPOINT_ADDRESS_BYTES} | `address` | bytes | | | {table.ENDPOINT_ADDRESS_MEANING} |", "",
-        "### Limits", "", "| constant | value |", "|---|---:|",
-        *(f"| `XTS_{name}` | {getattr(table, name)} |" for name in (
-            "FRAME_BYTES_MAX", "FRAME_BYTES_SINGLE", "FRAME_WINDOW_MIN", "FRAME_WINDOW_MAX", "CONTROL_RESERVE", "CREDITS_MAX")), "",
-        "## Messages", ""]
+        f"| {fixed} | {table.ENDPOINT_ADDRESS_BYTES} | `address` | bytes | | | {table.ENDPOINT_ADDRESS_MEANING} |",
+        "",
+        "### Limits",
+        "",
+        "| constant | value |",
+        "|---|---:|",
+        *(
+            f"| `XTS_{name}` | {getattr(table, name)} |"
+            for name in (
+                "FRAME_BYTES_MAX",
+                "FRAME_BYTES_SINGLE",
+                "FRAME_WINDOW_MIN",
+                "FRAME_WINDOW_MAX",
+                "CONTROL_RESERVE",
+                "CREDITS_MAX",
+            )
+        ),
+        "",
+        "## Messages",
+        "",
+    ]
     for message in table.MESSAGES:
         lines += _message(message)
     return "\n".join(lines).rstrip("\n") + "\n"

@@ -1,4 +1,4 @@
-"""Generates `deploy/wireshark/xts.lua`, a dissector of XDP-Transport messages for Wireshark and tshark, from the wire table.
+"""Generates `deploy/wireshark/xts.lua`, a dissector of XDP-Transport messages for Wireshark, from the wire table.
 
 The file is data (the messages, their fields, flags and errno names) followed by a fixed program that walks it. A field
 of the same name, width and unit has one filter name in all messages (`xts.post_credits`); where a message differs, the
@@ -22,26 +22,31 @@ ERRNO_NAMES = """
     ESRMNT ECOMM EPROTO EMULTIHOP EDOTDOT EBADMSG EOVERFLOW ENOTUNIQ EBADFD EREMCHG ELIBACC ELIBBAD ELIBSCN ELIBMAX
     ELIBEXEC EILSEQ ERESTART ESTRPIPE EUSERS ENOTSOCK EDESTADDRREQ EMSGSIZE EPROTOTYPE ENOPROTOOPT EPROTONOSUPPORT
     ESOCKTNOSUPPORT EOPNOTSUPP EPFNOSUPPORT EAFNOSUPPORT EADDRINUSE EADDRNOTAVAIL ENETDOWN ENETUNREACH ENETRESET
-    ECONNABORTED ECONNRESET ENOBUFS EISCONN ENOTCONN ESHUTDOWN ETOOMANYREFS ETIMEDOUT ECONNREFUSED EHOSTDOWN EHOSTUNREACH
-    EALREADY EINPROGRESS ESTALE EUCLEAN ENOTNAM ENAVAIL EISNAM EREMOTEIO EDQUOT ENOMEDIUM EMEDIUMTYPE ECANCELED ENOKEY
-    EKEYEXPIRED EKEYREVOKED EKEYREJECTED EOWNERDEAD ENOTRECOVERABLE ERFKILL EHWPOISON
-""".split()
+    ECONNABORTED ECONNRESET ENOBUFS EISCONN ENOTCONN ESHUTDOWN ETOOMANYREFS ETIMEDOUT ECONNREFUSED EHOSTDOWN
+    EHOSTUNREACH EALREADY EINPROGRESS ESTALE EUCLEAN ENOTNAM ENAVAIL EISNAM EREMOTEIO EDQUOT ENOMEDIUM EMEDIUMTYPE
+    ECANCELED ENOKEY EKEYEXPIRED EKEYREVOKED EKEYREJECTED EOWNERDEAD ENOTRECOVERABLE ERFKILL EHWPOISON
+""".split()  # noqa: SIM905 (133 lines otherwise)
 
 _LUA_TYPE = {Kind.U8: "uint8", Kind.U16: "uint16", Kind.U32: "uint32", Kind.U64: "uint64", Kind.I32: "int32"}
 #: Numbers that are names rather than counts read better in hexadecimal.
 _HEX = {"id", "epoch", "features", "required", "token", "request"}
 _PLURALS = {"bytes": "byte", "frames": "frame", "connections": "connection", "sockets": "socket"}
 
-_PROGRAM = r'''
+_PROGRAM = r"""
 local xts = Proto("xts", "XDP-Transport")
 
 xts.prefs.ethertype = Pref.uint("EtherType", ETHERTYPE, "EtherType of XDP-Transport frames")
 
-local too_short = ProtoExpert.new("xts.malformed.short", "Frame shorter than its message", expert.group.MALFORMED, expert.severity.ERROR)
-local unknown = ProtoExpert.new("xts.malformed.type", "Unknown message type", expert.group.MALFORMED, expert.severity.ERROR)
-local illegal = ProtoExpert.new("xts.malformed.value", "Illegal value", expert.group.MALFORMED, expert.severity.ERROR)
-local length_wrong = ProtoExpert.new("xts.malformed.length", "Length does not agree with the frame", expert.group.MALFORMED, expert.severity.ERROR)
-local odd_flag = ProtoExpert.new("xts.odd_flag", "Flag without a meaning in this message", expert.group.PROTOCOL, expert.severity.WARN)
+local function malformed(name, text)
+	return ProtoExpert.new("xts.malformed." .. name, text, expert.group.MALFORMED, expert.severity.ERROR)
+end
+
+local too_short = malformed("short", "Frame shorter than its message")
+local unknown = malformed("type", "Unknown message type")
+local illegal = malformed("value", "Illegal value")
+local length_wrong = malformed("length", "Length does not agree with the frame")
+local odd_flag = ProtoExpert.new("xts.odd_flag", "Flag without a meaning in this message", expert.group.PROTOCOL,
+	expert.severity.WARN)
 local failed = ProtoExpert.new("xts.failed", "Carries an error", expert.group.RESPONSE_CODE, expert.severity.NOTE)
 xts.experts = { too_short, unknown, illegal, length_wrong, odd_flag, failed }
 
@@ -207,7 +212,7 @@ function xts.prefs_changed()
 end
 
 register(xts.prefs.ethertype)
-'''
+"""
 
 
 def _quote(text: str) -> str:
@@ -241,9 +246,13 @@ def _proto_field(abbreviation: str, label: str, f: Field, meaning: str) -> str:
     base = "base.HEX" if f.name in _HEX or f.unit == "id" else "base.DEC"
     if f.unit in _PLURALS:
         one = _PLURALS[f.unit]
-        return (f"ProtoField.{_LUA_TYPE[f.kind]}({_quote(abbreviation)}, {_quote(label)}, base.UNIT_STRING, "
-                f"{{ \" {one}\", \" {f.unit}\" }}, nil, {_quote(meaning)})")
-    return (f"ProtoField.{_LUA_TYPE[f.kind]}({_quote(abbreviation)}, {_quote(label)}, {base}, nil, nil, {_quote(meaning)})")
+        return (
+            f"ProtoField.{_LUA_TYPE[f.kind]}({_quote(abbreviation)}, {_quote(label)}, base.UNIT_STRING, "
+            f'{{ " {one}", " {f.unit}" }}, nil, {_quote(meaning)})'
+        )
+    return (
+        f"ProtoField.{_LUA_TYPE[f.kind]}({_quote(abbreviation)}, {_quote(label)}, {base}, nil, nil, {_quote(meaning)})"
+    )
 
 
 def _constants() -> Iterator[str]:
@@ -262,7 +271,7 @@ def _constants() -> Iterator[str]:
     yield f"local ENDPOINT_IP_VERSIONS = {{ {', '.join(str(v) for v in versions)} }}"
     yield ""
     yield "local errno_names = {"
-    yield "\t[0] = \"none\","
+    yield '\t[0] = "none",'
     for number, name in enumerate(ERRNO_NAMES, 1):
         if name != "-":
             yield f"\t[{number}] = {_quote(name)},"
@@ -280,12 +289,15 @@ def _common_fields() -> Iterator[str]:
     yield "local common = {"
     for f in table.HEAD:
         if f.name in special:
-            yield (f"\t{f.name} = ProtoField.{_LUA_TYPE[f.kind]}(\"xts.{f.name}\", {_quote(_label(f.name))}, {special[f.name]}, "
-                   f"nil, {_quote(f.meaning)}),")
+            yield (
+                f'\t{f.name} = ProtoField.{_LUA_TYPE[f.kind]}("xts.{f.name}", {_quote(_label(f.name))}, '
+                f"{special[f.name]}, "
+                f"nil, {_quote(f.meaning)}),"
+            )
         else:
             yield f"\t{f.name} = {_proto_field('xts.' + f.name, _label(f.name), f, f.meaning)},"
-    yield "\tpayload = ProtoField.bytes(\"xts.payload\", \"Payload\", base.NONE, \"what the length field counts\"),"
-    yield "\ttrailer = ProtoField.bytes(\"xts.trailer\", \"Trailer\", base.NONE, \"Ethernet's padding, or what this version does not know\"),"
+    yield '\tpayload = ProtoField.bytes("xts.payload", "Payload", base.NONE, "what the length field counts"),'
+    yield '\ttrailer = ProtoField.bytes("xts.trailer", "Trailer", base.NONE, "padding, or unknown to this version"),'
     yield "}"
     yield ""
     yield "local flags = {"
@@ -295,7 +307,8 @@ def _common_fields() -> Iterator[str]:
     yield ""
     yield "local flag_fields = {"
     for name, (bit, meaning) in table.FLAGS.items():
-        yield f"\t{name} = ProtoField.bool(\"xts.flags.{name.lower()}\", {_quote(name)}, 8, nil, 0x{bit:02x}, {_quote(meaning)}),"
+        what = f'"xts.flags.{name.lower()}", {_quote(name)}, 8, nil, 0x{bit:02x}, {_quote(meaning)}'
+        yield f"\t{name} = ProtoField.bool({what}),"
     yield "}"
     yield ""
 
@@ -325,12 +338,12 @@ def _endpoint_fields() -> Iterator[str]:
     yield "local endpoints = {"
     for name, f in endpoints.items():
         yield f"\t[{_quote(name)}] = {{"
-        yield f"\t\twhole = ProtoField.none(\"xts.{name}\", {_quote(_label(name))}, {_quote(f.meaning)}),"
+        yield f'\t\twhole = ProtoField.none("xts.{name}", {_quote(_label(name))}, {_quote(f.meaning)}),'
         for part in table.ENDPOINT:
             yield f"\t\t{part.name} = {_proto_field(f'xts.{name}.{part.name}', _label(part.name), part, part.meaning)},"
-        yield f"\t\taddress4 = ProtoField.ipv4(\"xts.{name}.address4\", \"IPv4 address\", {_quote(f.meaning)}),"
-        yield f"\t\taddress6 = ProtoField.ipv6(\"xts.{name}.address6\", \"IPv6 address\", {_quote(f.meaning)}),"
-        yield f"\t\taddress = ProtoField.bytes(\"xts.{name}.address\", \"Address\", base.NONE, {_quote(f.meaning)}),"
+        yield f'\t\taddress4 = ProtoField.ipv4("xts.{name}.address4", "IPv4 address", {_quote(f.meaning)}),'
+        yield f'\t\taddress6 = ProtoField.ipv6("xts.{name}.address6", "IPv6 address", {_quote(f.meaning)}),'
+        yield f'\t\taddress = ProtoField.bytes("xts.{name}.address", "Address", base.NONE, {_quote(f.meaning)}),'
         yield "\t},"
     yield "}"
     yield ""
@@ -379,6 +392,11 @@ def _lines(*parts: Iterable[str]) -> str:
 def dissector() -> str:
     """The text of xts.lua."""
     names = field_names()
-    opening = ["-- Generated from messages/xts_messages/table.py by `python -m xts_messages.generate`. Do not edit.",
-               "-- Use: tshark -X lua_script:xts.lua …, or copy it to Wireshark's plugin folder (Help, About, Folders).", ""]
-    return _lines(opening, _constants(), _common_fields(), _fields(names), _endpoint_fields(), _messages(names)) + _PROGRAM
+    opening = [
+        "-- Generated from messages/xts_messages/table.py by `python -m xts_messages.generate`. Do not edit.",
+        "-- Use: tshark -X lua_script:xts.lua …, or copy it to Wireshark's plugin folder (Help, About, Folders).",
+        "",
+    ]
+    return (
+        _lines(opening, _constants(), _common_fields(), _fields(names), _endpoint_fields(), _messages(names)) + _PROGRAM
+    )

@@ -22,12 +22,27 @@ _PAYLOAD = b"All that is gold does not glitter".ljust(48, b".")
 _BITS = {Kind.U8: 8, Kind.U16: 16, Kind.U32: 32, Kind.U64: 64, Kind.I32: 31}
 #: Values a reader expects; what is not named here is derived from the field's name.
 _TYPICAL: dict[str, Value] = {
-    "xts_socket": 0x00100003, "proxy_id": 0x00200007, "post_credits": 65536, "domain": 4, "backlog": 128,
-    "local": Endpoint.of("198.18.0.1", 43210), "peer": Endpoint.of("198.18.0.2", 80), "version": table.VERSION,
-    "frame_window": 64, "largest_message": table.FRAME_BYTES_MAX, "pid": 4242, "sockets_max": 16384, "level": 6, "option": 1,
+    "xts_socket": 0x00100003,
+    "proxy_id": 0x00200007,
+    "post_credits": 65536,
+    "domain": 4,
+    "backlog": 128,
+    "local": Endpoint.of("198.18.0.1", 43210),
+    "peer": Endpoint.of("198.18.0.2", 80),
+    "version": table.VERSION,
+    "frame_window": 64,
+    "largest_message": table.FRAME_BYTES_MAX,
+    "pid": 4242,
+    "sockets_max": 16384,
+    "level": 6,
+    "option": 1,
 }
 _SIXES: dict[str, Value] = {
-    "domain": 6, "local": Endpoint.of("fd18::1", 43210), "peer": Endpoint.of("fe80::2", 443, 7), "level": -1, "option": -2,
+    "domain": 6,
+    "local": Endpoint.of("fd18::1", 43210),
+    "peer": Endpoint.of("fe80::2", 443, 7),
+    "level": -1,
+    "option": -2,
 }
 
 
@@ -46,20 +61,38 @@ def _largest(f: Field) -> Value:
 def _frame(message: Message, choose: Callable[[Field], Value], payload: bytes = b"") -> Frame:
     fields = {f.name: choose(f) for f in message.fields if f.name != message.payload}
     from_host = message.sender != "proxy"
-    return Frame(message.name, fields, payload, destination=_PROXY_MAC if from_host else _HOST_MAC,
-                 source=_HOST_MAC if from_host else _PROXY_MAC)
+    return Frame(
+        message.name,
+        fields,
+        payload,
+        destination=_PROXY_MAC if from_host else _HOST_MAC,
+        source=_HOST_MAC if from_host else _PROXY_MAC,
+    )
 
 
 def _legal(message: Message) -> Iterator[tuple[str, bytes]]:
     """Frames that must decode."""
     zero = _frame(message, lambda f: Endpoint() if f.kind is Kind.ENDPOINT else 0)
-    typical = replace(_frame(message, _typical, _PAYLOAD if message.payload else b""), seqno=17, frame_ack=9, id=0x00200007)
+    typical = replace(
+        _frame(message, _typical, _PAYLOAD if message.payload else b""), seqno=17, frame_ack=9, id=0x00200007
+    )
     encoded = codec.encode(typical)
     yield "zero", codec.encode(zero)
     yield "typical", encoded
     yield "ipv6 and negative", codec.encode(_frame(message, lambda f: _SIXES.get(f.name, _typical(f))))
-    yield "largest", codec.encode(replace(_frame(message, _largest), seqno=255, frame_ack=255, error=0xFFFF, id=0xFFFFFFFF,
-                                          flags=codec.flags(*message.flags)))
+    yield (
+        "largest",
+        codec.encode(
+            replace(
+                _frame(message, _largest),
+                seqno=255,
+                frame_ack=255,
+                error=0xFFFF,
+                id=0xFFFFFFFF,
+                flags=codec.flags(*message.flags),
+            )
+        ),
+    )
     yield "error", codec.encode(replace(zero, error=111))
     for name in message.flags:
         yield f"flag {name}", codec.encode(replace(zero, flags=codec.flags(name)))
@@ -77,11 +110,14 @@ def _illegal(message: Message) -> Iterator[tuple[str, bytes]]:
     whole = codec.encode(zero)
     if message.fields:
         yield "one byte short", whole[:-1]
-        yield "head alone", whole[:table.HEAD_BYTES]
+        yield "head alone", whole[: table.HEAD_BYTES]
     for f in message.fields:
         if f.kind is Kind.ENDPOINT:
             for version in (5, 255):
-                yield f"{f.name} of IP version {version}", codec.encode(replace(zero, fields={f.name: Endpoint(version)}))
+                yield (
+                    f"{f.name} of IP version {version}",
+                    codec.encode(replace(zero, fields={f.name: Endpoint(version)})),
+                )
             continue
         wrong = {v + 1 for v in f.values} - set(f.values) | ({f.limit + 1} if f.limit is not None else set())
         for value in sorted(wrong):
@@ -95,8 +131,13 @@ def _illegal(message: Message) -> Iterator[tuple[str, bytes]]:
 
 def _plain(value: Value) -> Any:
     if isinstance(value, Endpoint):
-        return {"ip_version": value.ip_version, "port": value.port, "scope_id": value.scope_id,
-                "address": value.address.hex(), "host": value.host}
+        return {
+            "ip_version": value.ip_version,
+            "port": value.port,
+            "scope_id": value.scope_id,
+            "address": value.address.hex(),
+            "host": value.host,
+        }
     return value
 
 
@@ -104,12 +145,22 @@ def expected(data: bytes) -> dict[str, Any]:
     """What a decoder must make of a frame, as the vectors write it."""
     try:
         frame = codec.decode(data)
-    except codec.MalformedFrame as malformed:
+    except codec.MalformedFrameError as malformed:
         return {"verdict": "malformed", "reason": malformed.strerror}
-    return {"verdict": "ok", "destination": frame.destination.hex(":"), "source": frame.source.hex(":"), "type": frame.name,
-            "code": frame.message.code, "seqno": frame.seqno, "frame_ack": frame.frame_ack, "flags": list(frame.flag_names),
-            "error": frame.error, "id": frame.id, "fields": {name: _plain(value) for name, value in frame.fields.items()},
-            "payload": frame.payload.hex()}
+    return {
+        "verdict": "ok",
+        "destination": frame.destination.hex(":"),
+        "source": frame.source.hex(":"),
+        "type": frame.name,
+        "code": frame.message.code,
+        "seqno": frame.seqno,
+        "frame_ack": frame.frame_ack,
+        "flags": list(frame.flag_names),
+        "error": frame.error,
+        "id": frame.id,
+        "fields": {name: _plain(value) for name, value in frame.fields.items()},
+        "payload": frame.payload.hex(),
+    }
 
 
 def _text(about: str, frames: Iterator[tuple[str, bytes]], verdicts: dict[str, str]) -> str:
@@ -133,10 +184,17 @@ def of_no_message() -> str:
     """Frames too short for a head, and of types nobody has."""
     ethernet = _PROXY_MAC + _HOST_MAC + table.ETHERTYPE.to_bytes(2, "big")
     known = {m.code for m in table.MESSAGES}
-    frames = [("empty", b""), ("half an Ethernet header", ethernet[:7]), ("Ethernet header alone", ethernet),
-              ("one byte short of a head", ethernet + bytes(table.HEAD_BYTES - table.ETH_BYTES - 1)),
-              *((f"unknown type {code}", (ethernet + bytes([code])).ljust(80, b"\0"))
-                for code in (0, 9, 15, 22, 31, 64, 127, 128, 255) if code not in known)]
+    frames = [
+        ("empty", b""),
+        ("half an Ethernet header", ethernet[:7]),
+        ("Ethernet header alone", ethernet),
+        ("one byte short of a head", ethernet + bytes(table.HEAD_BYTES - table.ETH_BYTES - 1)),
+        *(
+            (f"unknown type {code}", (ethernet + bytes([code])).ljust(80, b"\0"))
+            for code in (0, 9, 15, 22, 31, 64, 127, 128, 255)
+            if code not in known
+        ),
+    ]
     return _text("frames of no message", iter(frames), {"*": "malformed"})
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from native_core import load
-
 from xts_messages import codec, table
 
 HOST, PROXY = 0, 1
@@ -34,9 +33,17 @@ def is_sequenced(frame: bytes) -> bool:
 def config(role: int, **changes: Any) -> Any:
     """A link's configuration; `changes` are fields of struct xts_link_config."""
     values: dict[str, Any] = {
-        "role": role, "local_mac": MAC[role], "peer_mac": MAC[1 - role], "frame_window": 16,
-        "largest_message": table.FRAME_BYTES_MAX, "epoch": EPOCH if role == HOST else 0, "pid": 1 + role,
-        "sockets_max": 100 if role == PROXY else 0, "ping_ms": 100, "dead_ms": 1000}
+        "role": role,
+        "local_mac": MAC[role],
+        "peer_mac": MAC[1 - role],
+        "frame_window": 16,
+        "largest_message": table.FRAME_BYTES_MAX,
+        "epoch": EPOCH if role == HOST else 0,
+        "pid": 1 + role,
+        "sockets_max": 100 if role == PROXY else 0,
+        "ping_ms": 100,
+        "dead_ms": 1000,
+    }
     made = ffi.new("struct xts_link_config *")
     for name, value in (values | changes).items():
         setattr(made, name, value)

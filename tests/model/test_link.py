@@ -27,7 +27,6 @@ from link_pair import (
     ffi,
     kind,
 )
-
 from xts_messages import codec, table
 from xts_messages.codec import Frame
 
@@ -52,13 +51,22 @@ def hello_ack(error: int = 0, **changes: Any) -> bytes:
     return from_proxy("XTS_LINK_HELLO_ACK", fields | changes, error=error)
 
 
-# --- opening -----------------------------------------------------------------------------------------------------------
+# --- opening --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("changes", "ok"), [
-    ({}, True), ({"frame_window": 4}, True), ({"frame_window": 128}, True), ({"frame_window": 3}, False),
-    ({"frame_window": 129}, False), ({"largest_message": 3840}, True), ({"largest_message": 3839}, False),
-    ({"largest_message": 61441}, False)])
+@pytest.mark.parametrize(
+    ("changes", "ok"),
+    [
+        ({}, True),
+        ({"frame_window": 4}, True),
+        ({"frame_window": 128}, True),
+        ({"frame_window": 3}, False),
+        ({"frame_window": 129}, False),
+        ({"largest_message": 3840}, True),
+        ({"largest_message": 3839}, False),
+        ({"largest_message": 61441}, False),
+    ],
+)
 def test_init_checks_its_configuration(changes: dict[str, int], ok: bool) -> None:
     for role in (HOST, PROXY):
         link = ffi.new("struct xts_link *")
@@ -66,8 +74,10 @@ def test_init_checks_its_configuration(changes: dict[str, int], ok: bool) -> Non
 
 
 def test_opening_agrees_on_the_smaller_values() -> None:
-    pair = Pair(config(HOST, frame_window=64, largest_message=61440, features=0b110),
-                config(PROXY, frame_window=32, largest_message=3840, features=0b011)).open()
+    pair = Pair(
+        config(HOST, frame_window=64, largest_message=61440, features=0b110),
+        config(PROXY, frame_window=32, largest_message=3840, features=0b011),
+    ).open()
     for end in pair.ends:
         link = end.link
         assert (link.frame_window, link.largest_message, link.features, link.epoch) == (32, 3840, 0b010, EPOCH)
@@ -169,11 +179,19 @@ def test_the_deadline_is_never_after_what_it_announces() -> None:
     assert pair.now_ns == 125 * MS
 
 
-@pytest.mark.parametrize(("changes", "error"), [
-    ({"version": table.VERSION + 1}, errno.EPROTONOSUPPORT),
-    ({"version": table.VERSION + 1, "frame_window": 999, "largest_message": 1 << 20}, errno.EPROTONOSUPPORT),
-    ({"required": 1 << 63}, errno.EOPNOTSUPP), ({"frame_window": 3}, errno.EINVAL), ({"frame_window": 129}, errno.EINVAL),
-    ({"largest_message": 100}, errno.EINVAL), ({"largest_message": 61441}, errno.EINVAL), ({"epoch": 0}, errno.EINVAL)])
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"version": table.VERSION + 1}, errno.EPROTONOSUPPORT),
+        ({"version": table.VERSION + 1, "frame_window": 999, "largest_message": 1 << 20}, errno.EPROTONOSUPPORT),
+        ({"required": 1 << 63}, errno.EOPNOTSUPP),
+        ({"frame_window": 3}, errno.EINVAL),
+        ({"frame_window": 129}, errno.EINVAL),
+        ({"largest_message": 100}, errno.EINVAL),
+        ({"largest_message": 61441}, errno.EINVAL),
+        ({"epoch": 0}, errno.EINVAL),
+    ],
+)
 def test_a_hello_is_refused_clearly(changes: dict[str, int], error: int) -> None:
     pair = Pair()
     pair.proxy.take(hello(**changes), pair.now_ns)
@@ -195,9 +213,10 @@ def test_a_refused_host_knows_why_and_may_try_again() -> None:
     assert pair.proxy.link.features == 1
 
 
-@pytest.mark.parametrize("changes", [
-    {"version": 2}, {"frame_window": 17}, {"frame_window": 3}, {"largest_message": 100},
-    {"features": 1 << 40}])
+@pytest.mark.parametrize(
+    "changes",
+    [{"version": 2}, {"frame_window": 17}, {"frame_window": 3}, {"largest_message": 100}, {"features": 1 << 40}],
+)
 def test_a_hello_ack_beyond_what_was_offered_is_a_violation(changes: dict[str, int]) -> None:
     pair = Pair()
     pair.host.pump(pair.now_ns)
@@ -220,7 +239,7 @@ def test_a_hello_ack_of_another_epoch_is_stale() -> None:
     pair.open()
 
 
-# --- sequence and frame credits --------------------------------------------------------------------------------------
+# --- sequence and frame credits -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("window", [4, 5, 7, 16, 127, 128])
@@ -272,6 +291,18 @@ def test_an_acknowledgement_of_frames_never_sent_is_a_violation(frame_ack: int) 
     assert (pair.proxy.error, pair.proxy.link.stats.credit_errors) == (errno.EPROTO, 1)
 
 
+@pytest.mark.parametrize("window", [4, 7, 16, 128])
+def test_an_acknowledgement_is_due_for_every_quarter_of_the_window(window: int) -> None:
+    pair = Pair(config(HOST, frame_window=window), config(PROXY, frame_window=window)).open()
+    for number in range(window):
+        pair.host.send(number)
+    pair.settle()
+    for recycled in range(1, window + 1):
+        pair.proxy.recycle()
+        written = pair.proxy.pump(pair.now_ns)
+        assert [kind(f) for f in written] == (["XTS_LINK_FRAME_ACK"] if recycled % (window // 4) == 0 else [])
+
+
 def test_acknowledgements_ride_on_messages() -> None:
     pair = Pair().open()
     for number in range(200):
@@ -302,7 +333,7 @@ def test_counters_wrap_around_for_100_000_frames() -> None:
     assert pair.host.link.stats.sent_frames == pair.proxy.link.stats.received_frames == number
 
 
-# --- bad input ---------------------------------------------------------------------------------------------------------
+# --- bad input ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("length", [0, 1, 13, 14, 23])
@@ -323,12 +354,16 @@ def test_foreign_frames_are_dropped_and_counted() -> None:
     assert pair.proxy.up
 
 
-@pytest.mark.parametrize("frame", [
-    from_host("XTS_CMD_SEND")[:-1],  # cut in its fixed part
-    from_host("XTS_LINK_PING")[:-1],
-    from_proxy("XTS_REPLY_RECV"),  # the wrong way
-    from_host("XTS_LINK_PING").replace(b"\x13", b"\x7f", 1),  # unknown, in the range of sequenced types
-], ids=["short SEND", "short PING", "RECV to the proxy", "unknown type 127"])
+@pytest.mark.parametrize(
+    "frame",
+    [
+        from_host("XTS_CMD_SEND")[:-1],  # cut in its fixed part
+        from_host("XTS_LINK_PING")[:-1],
+        from_proxy("XTS_REPLY_RECV"),  # the wrong way
+        from_host("XTS_LINK_PING").replace(b"\x13", b"\x7f", 1),  # unknown, in the range of sequenced types
+    ],
+    ids=["short SEND", "short PING", "RECV to the proxy", "unknown type 127"],
+)
 def test_a_malformed_message_is_a_violation(frame: bytes) -> None:
     pair = Pair().open()
     frame = MAC[PROXY] + MAC[HOST] + frame[12:]
@@ -344,7 +379,7 @@ def test_a_control_type_of_a_later_version_does_no_harm() -> None:
     assert pair.proxy.up
 
 
-# --- epochs and ending -------------------------------------------------------------------------------------------------
+# --- epochs and ending ----------------------------------------------------------------------------
 
 
 def test_a_new_epoch_voids_the_old_one_at_once() -> None:
@@ -353,6 +388,7 @@ def test_a_new_epoch_voids_the_old_one_at_once() -> None:
         pair.host.send(number)
         pair.proxy.send(number)
     pair.proxy.receive(pair.now_ns)
+    pair.proxy.recycle()
     pair.reattach(config(HOST, epoch=EPOCH + 1))
     pair.settle()  # the old epoch's frames are still in both queues
     assert pair.host.up
@@ -366,6 +402,11 @@ def test_a_new_epoch_voids_the_old_one_at_once() -> None:
     pair.settle()
     assert pair.proxy.delivered[-1] == 100
     assert pair.host.delivered == [200]
+    pair.advance(100)
+    core.xts_link_watch(pair.proxy.link, True, pair.now_ns)
+    pair.advance(100)
+    pair.settle()
+    assert pair.host.credits == 15, "only what this epoch recycled counts"
 
 
 def test_goodbye_of_another_epoch_is_not_heeded() -> None:
@@ -444,7 +485,7 @@ def test_recycling_after_the_end_does_nothing() -> None:
     assert (pair.proxy.link.recycled, pair.proxy.credits) == (0, 0)
 
 
-# --- liveness ----------------------------------------------------------------------------------------------------------
+# --- liveness -------------------------------------------------------------------------------------
 
 
 def watched() -> Pair:

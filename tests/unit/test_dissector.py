@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from native_core import TOP
-
 from xts_messages import codec, generate_lua, table
 from xts_messages.table import Kind
 
@@ -22,8 +21,11 @@ pytestmark = pytest.mark.skipif(TSHARK is None, reason="tshark is not installed"
 
 #: tshark calls no dissector for frames that end before the EtherType's payload begins.
 VECTORS: list[dict[str, Any]] = [
-    vector | {"file": path.stem} for path in sorted((TOP / "messages/vectors").glob("*.json"))
-    for vector in json.loads(path.read_text())["vectors"] if len(vector["frame"]) // 2 > table.ETH_BYTES]
+    vector | {"file": path.stem}
+    for path in sorted((TOP / "messages/vectors").glob("*.json"))
+    for vector in json.loads(path.read_text())["vectors"]
+    if len(vector["frame"]) // 2 > table.ETH_BYTES
+]
 
 
 def write_pcap(path: Path, frames: list[bytes]) -> None:
@@ -36,8 +38,13 @@ def write_pcap(path: Path, frames: list[bytes]) -> None:
 
 def run_tshark(pcap: Path, *arguments: str) -> str:
     assert TSHARK is not None
-    run = subprocess.run([TSHARK, "-X", f"lua_script:{DISSECTOR}", "-r", str(pcap), *arguments], check=False, capture_output=True,
-                         text=True, timeout=60)
+    run = subprocess.run(
+        [TSHARK, "-X", f"lua_script:{DISSECTOR}", "-r", str(pcap), *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert run.returncode == 0, run.stderr
     assert "lua" not in run.stderr.lower(), run.stderr
     return run.stdout
@@ -92,7 +99,13 @@ def test_vector(dissected: list[dict[str, list[str]]], index: int) -> None:
         return
     assert not complaints
     assert "xts.odd_flag" not in seen
-    for head, key in (("type", "code"), ("seqno", "seqno"), ("frame_ack", "frame_ack"), ("error", "error"), ("id", "id")):
+    for head, key in (
+        ("type", "code"),
+        ("seqno", "seqno"),
+        ("frame_ack", "frame_ack"),
+        ("error", "error"),
+        ("id", "id"),
+    ):
         assert number(seen, f"xts.{head}") == vector[key], head
     assert ("xts.failed" in seen) == (vector["error"] != 0)
     check_flags(seen, vector["flags"])
@@ -111,10 +124,20 @@ def _summary(pcap: Path, *arguments: str) -> str:
 
 
 def test_summary_line(tmp_path: Path) -> None:
-    frame = codec.Frame("XTS_CMD_SEND", {"post_credits": 100}, b"hello", seqno=3, frame_ack=2, id=0x200007, error=104,
-                        flags=codec.flags("FIN", "MORE"))
+    frame = codec.Frame(
+        "XTS_CMD_SEND",
+        {"post_credits": 100},
+        b"hello",
+        seqno=3,
+        frame_ack=2,
+        id=0x200007,
+        error=104,
+        flags=codec.flags("FIN", "MORE"),
+    )
     write_pcap(tmp_path / "one.pcap", [codec.encode(frame)])
-    assert _summary(tmp_path / "one.pcap") == ("XTS\tSEND seq=3 ack=2 id=0x200007 [FIN,MORE] ECONNRESET post_credits=100 length=5")
+    assert _summary(tmp_path / "one.pcap") == (
+        "XTS\tSEND seq=3 ack=2 id=0x200007 [FIN,MORE] ECONNRESET post_credits=100 length=5"
+    )
 
 
 def test_a_flag_without_meaning_is_noted(tmp_path: Path) -> None:
@@ -129,8 +152,19 @@ def test_another_ethertype(tmp_path: Path) -> None:
     usual = codec.encode(codec.Frame("XTS_LINK_PING"))
     write_pcap(tmp_path / "two.pcap", [mine, usual])
     assert _summary(tmp_path / "two.pcap", "-Y", "xts").startswith("XTS\tPING")
-    moved = run_tshark(tmp_path / "two.pcap", "-o", f"xts.ethertype:{0x88B5}", "-Y", "xts", "-T", "fields", "-e", "frame.number",
-                       "-e", "_ws.col.Info")
+    moved = run_tshark(
+        tmp_path / "two.pcap",
+        "-o",
+        f"xts.ethertype:{0x88B5}",
+        "-Y",
+        "xts",
+        "-T",
+        "fields",
+        "-e",
+        "frame.number",
+        "-e",
+        "_ws.col.Info",
+    )
     assert moved.split("\t")[0] == "1"
     assert moved.count("\n") == 1
 
@@ -138,8 +172,14 @@ def test_another_ethertype(tmp_path: Path) -> None:
 def test_every_field_has_a_unit_or_meaning_in_the_field_list() -> None:
     """`tshark -G fields` documents each filter name."""
     assert TSHARK is not None
-    listing = subprocess.run([TSHARK, "-G", "fields", "-X", f"lua_script:{DISSECTOR}"], check=True, capture_output=True, text=True).stdout
-    fields = {line.split("\t")[2]: line.split("\t") for line in listing.splitlines() if "\txts." in line and line.startswith("F")}
+    listing = subprocess.run(
+        [TSHARK, "-G", "fields", "-X", f"lua_script:{DISSECTOR}"], check=True, capture_output=True, text=True
+    ).stdout
+    fields = {
+        line.split("\t")[2]: line.split("\t")
+        for line in listing.splitlines()
+        if "\txts." in line and line.startswith("F")
+    }
     for (stem, name), abbreviation in generate_lua.field_names().items():
         (f,) = (f for f in next(m for m in table.MESSAGES if m.stem == stem).fields if f.name == name)
         assert f.meaning in fields[abbreviation][-1]

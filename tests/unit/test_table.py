@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from native_core import NATIVE, TOP, compiler, load
-
 from xts_messages import generate, generate_lua, table
 from xts_messages.table import Kind, Message
 
@@ -47,8 +46,16 @@ def test_message_is_well_formed(message: Message) -> None:
 
 
 def test_the_papers_types_keep_their_names() -> None:
-    papers = ["XTS_CMD_CONNECT", "XTS_REPLY_CONNECT_ACK", "XTS_CMD_LISTEN", "XTS_REPLY_LISTEN_ACK", "XTS_REPLY_NEWCONN",
-              "XTS_CMD_NEWCONN_ACK", "XTS_CMD_SEND", "XTS_REPLY_RECV"]
+    papers = [
+        "XTS_CMD_CONNECT",
+        "XTS_REPLY_CONNECT_ACK",
+        "XTS_CMD_LISTEN",
+        "XTS_REPLY_LISTEN_ACK",
+        "XTS_REPLY_NEWCONN",
+        "XTS_CMD_NEWCONN_ACK",
+        "XTS_CMD_SEND",
+        "XTS_REPLY_RECV",
+    ]
     assert [m.name for m in table.MESSAGES if m.source == "paper"] == papers
 
 
@@ -71,10 +78,20 @@ def test_check_notices_a_changed_and_a_missing_file(tmp_path: Path, capsys: pyte
 
 def test_generating_is_deterministic() -> None:
     """Two interpreters with different hash seeds write the same bytes."""
-    program = ("import hashlib; from xts_messages import generate\n"
-               "print(hashlib.sha256(repr([(n, f()) for n, f in generate.OUTPUTS.items()]).encode()).hexdigest())")
-    runs = [subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True,
-                           env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)}).stdout for seed in ("1", "2")]
+    program = (
+        "import hashlib; from xts_messages import generate\n"
+        "print(hashlib.sha256(repr([(n, f()) for n, f in generate.OUTPUTS.items()]).encode()).hexdigest())"
+    )
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+        ).stdout
+        for seed in ("1", "2")
+    ]
     assert runs[0] == runs[1]
 
 
@@ -82,21 +99,28 @@ def _breaks(tmp_path: Path, text: str) -> str:
     source = tmp_path / "include_wire.c"
     (tmp_path / "wire.h").write_text(text)
     source.write_text('#include "wire.h"\n')
-    run = subprocess.run([compiler(), "-std=gnu11", "-D_GNU_SOURCE", "-fsyntax-only", f"-I{tmp_path}", str(source)],
-                         capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [compiler(), "-std=gnu11", "-D_GNU_SOURCE", "-fsyntax-only", f"-I{tmp_path}", str(source)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return run.stderr if run.returncode else ""
 
 
 def test_layout_assertions_can_fail(tmp_path: Path) -> None:
     """A field of another width, or two exchanged, does not compile."""
     header = (NATIVE / "wire.h").read_text()
-    struct = "struct xts_wire_newconn_ack {\n\tstruct xts_wire_head head;\n\t__be32 xts_socket;\n\t__be32 post_credits;\n"
+    struct = (
+        "struct xts_wire_newconn_ack {\n\tstruct xts_wire_head head;\n\t__be32 xts_socket;\n\t__be32 post_credits;\n"
+    )
     assert struct in header
     assert _breaks(tmp_path, header) == ""
     wider = header.replace(struct, struct.replace("__be32 xts_socket", "__be64 xts_socket"))
     assert "newconn_ack: size" in _breaks(tmp_path, wider)
-    exchanged = header.replace(struct, struct.replace("xts_socket", "tmp").replace("post_credits", "xts_socket")
-                               .replace("tmp", "post_credits"))
+    exchanged = header.replace(
+        struct, struct.replace("xts_socket", "tmp").replace("post_credits", "xts_socket").replace("tmp", "post_credits")
+    )
     assert "newconn_ack.xts_socket: offset" in _breaks(tmp_path, exchanged)
 
 
@@ -105,11 +129,31 @@ def test_a_bpf_program_can_include_the_header(tmp_path: Path) -> None:
     if clang is None:
         pytest.skip("clang is not installed")
     source = tmp_path / "steer.bpf.c"
-    source.write_text('#include "wire.h"\nint main_bytes(struct xts_wire_head *h)'
-                      "{ return h->type == XTS_CMD_SEND ? XTS_SEND_BYTES : XTS_ETHERTYPE; }\n")
-    triplet = subprocess.run([compiler(), "-print-multiarch"], capture_output=True, text=True, check=True).stdout.strip()
-    subprocess.run([clang, "-target", "bpf", "-O2", "-Wall", "-Wextra", "-Werror", f"-I/usr/include/{triplet}", f"-I{NATIVE}",
-                    "-c", str(source), "-o", str(tmp_path / "steer.o")], check=True)
+    source.write_text(
+        '#include "wire.h"\nint main_bytes(struct xts_wire_head *h)'
+        "{ return h->type == XTS_CMD_SEND ? XTS_SEND_BYTES : XTS_ETHERTYPE; }\n"
+    )
+    triplet = subprocess.run(
+        [compiler(), "-print-multiarch"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    subprocess.run(
+        [
+            clang,
+            "-target",
+            "bpf",
+            "-O2",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            f"-I/usr/include/{triplet}",
+            f"-I{NATIVE}",
+            "-c",
+            str(source),
+            "-o",
+            str(tmp_path / "steer.o"),
+        ],
+        check=True,
+    )
 
 
 def test_type_functions_say_what_the_table_says() -> None:

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from native_core import TOP, load
-
 from xts_messages import codec, generate_vectors, table
-from xts_messages.codec import Endpoint, Frame, MalformedFrame, Value
+from xts_messages.codec import Endpoint, Frame, MalformedFrameError, Value
 from xts_messages.table import Field, Kind, Message
 
-VECTORS = [pytest.param(vector, id=f"{path.stem}: {vector['name']}")
-           for path in sorted((TOP / "messages/vectors").glob("*.json"))
-           for vector in json.loads(path.read_text())["vectors"]]
+VECTORS = [
+    pytest.param(vector, id=f"{path.stem}: {vector['name']}")
+    for path in sorted((TOP / "messages/vectors").glob("*.json"))
+    for vector in json.loads(path.read_text())["vectors"]
+]
 EBADMSG = -74
 
 _BITS = {Kind.U8: 8, Kind.U16: 16, Kind.U32: 32, Kind.U64: 64}
@@ -42,9 +43,20 @@ def c_decode(data: bytes) -> Frame | int:
         fields = {f.name: _c_value(ffi, getattr(body, f.name)) for f in message.fields}
     payload = b""
     if message.payload:
-        payload = data[message.fixed_bytes:message.fixed_bytes + int(getattr(body, message.payload))]
-    return Frame(message.name, fields, payload, head.seqno, head.frame_ack, head.flags, head.error, head.id,
-                 data[0:6], data[6:12], int.from_bytes(data[12:14], "big"))
+        payload = data[message.fixed_bytes : message.fixed_bytes + int(getattr(body, message.payload))]
+    return Frame(
+        message.name,
+        fields,
+        payload,
+        head.seqno,
+        head.frame_ack,
+        head.flags,
+        head.error,
+        head.id,
+        data[0:6],
+        data[6:12],
+        int.from_bytes(data[12:14], "big"),
+    )
 
 
 def _c_value(ffi: Any, value: Any) -> Value:
@@ -60,7 +72,7 @@ def c_encode(frame: Frame, length: int) -> bytes:
     core.xts_head_encode(memory, frame.message.code, frame.flags, frame.error, frame.id)
     if frame.message.fields:
         body = ffi.new(f"struct xts_{frame.message.stem} *")
-        for name, value in (frame.fields | ({frame.message.payload: length} if frame.message.payload else {})).items():
+        for name, value in (dict(frame.fields) | ({frame.message.payload: length} if frame.message.payload else {})).items():
             if isinstance(value, Endpoint):
                 part = getattr(body, name)
                 part.ip_version, part.port, part.scope_id = value.ip_version, value.port, value.scope_id
@@ -78,7 +90,7 @@ def try_python(data: bytes) -> Frame | int:
     """The Python codec's frame, or its error as the C decoders say it."""
     try:
         return codec.decode(data)
-    except MalformedFrame as malformed:
+    except MalformedFrameError as malformed:
         assert malformed.errno is not None
         return -malformed.errno
 
@@ -103,8 +115,13 @@ def test_every_message_has_legal_and_malformed_vectors() -> None:
 def values(f: Field) -> st.SearchStrategy[Value]:
     """Every legal value of a field."""
     if f.kind is Kind.ENDPOINT:
-        return st.builds(Endpoint, st.sampled_from([0, 4, 6]), st.integers(0, 0xFFFF), st.integers(0, 0xFFFFFFFF),
-                         st.binary(min_size=16, max_size=16))
+        return st.builds(
+            Endpoint,
+            st.sampled_from([0, 4, 6]),
+            st.integers(0, 0xFFFF),
+            st.integers(0, 0xFFFFFFFF),
+            st.binary(min_size=16, max_size=16),
+        )
     if f.values:
         return st.sampled_from(f.values)
     if f.kind is Kind.I32:
@@ -118,9 +135,19 @@ def frames(draw: st.DrawFn, message: Message) -> Frame:
     fields = {f.name: draw(values(f)) for f in message.fields if f.name != message.payload}
     payload = draw(st.binary(max_size=2000)) if message.payload else b""
     byte = st.integers(0, 255)
-    return Frame(message.name, fields, payload, draw(byte), draw(byte), draw(byte), draw(st.integers(0, 0xFFFF)),
-                 draw(st.integers(0, 0xFFFFFFFF)), draw(st.binary(min_size=6, max_size=6)),
-                 draw(st.binary(min_size=6, max_size=6)), draw(st.integers(0, 0xFFFF)))
+    return Frame(
+        message.name,
+        fields,
+        payload,
+        draw(byte),
+        draw(byte),
+        draw(byte),
+        draw(st.integers(0, 0xFFFF)),
+        draw(st.integers(0, 0xFFFFFFFF)),
+        draw(st.binary(min_size=6, max_size=6)),
+        draw(st.binary(min_size=6, max_size=6)),
+        draw(st.integers(0, 0xFFFF)),
+    )
 
 
 @pytest.mark.parametrize("message", table.MESSAGES, ids=lambda m: m.stem)
@@ -132,8 +159,13 @@ def test_round_trip(message: Message, data: st.DataObject) -> None:
     decoded = codec.decode(encoded)
     assert c_decode(encoded) == decoded
     lengths = {message.payload: len(frame.payload)} if message.payload else {}
-    assert decoded.fields == frame.fields | lengths
-    assert (decoded.payload, decoded.flags, decoded.error, decoded.id) == (frame.payload, frame.flags, frame.error, frame.id)
+    assert decoded.fields == dict(frame.fields) | lengths
+    assert (decoded.payload, decoded.flags, decoded.error, decoded.id) == (
+        frame.payload,
+        frame.flags,
+        frame.error,
+        frame.id,
+    )
     assert codec.encode(decoded) == encoded
 
 
@@ -143,7 +175,7 @@ def test_cut_and_scribbled_frames_get_the_same_verdict(message: Message, data: s
     encoded = bytearray(codec.encode(data.draw(frames(message))))
     for _ in range(data.draw(st.integers(0, 4))):
         encoded[data.draw(st.integers(14, len(encoded) - 1))] = data.draw(st.integers(0, 255))
-    cut = bytes(encoded[:data.draw(st.integers(0, len(encoded)))]) + bytes(data.draw(st.sampled_from([0, 0, 1, 40])))
+    cut = bytes(encoded[: data.draw(st.integers(0, len(encoded)))]) + bytes(data.draw(st.sampled_from([0, 0, 1, 40])))
     assert c_decode(cut) == try_python(cut)
 
 
@@ -154,7 +186,7 @@ def test_any_bytes_get_the_same_verdict(data: bytes) -> None:
 
 def test_the_largest_frame() -> None:
     frame = Frame("XTS_CMD_SEND", payload=bytes(range(256)) * 240)
-    cut = Frame("XTS_CMD_SEND", payload=frame.payload[:table.FRAME_BYTES_MAX - 32])
+    cut = Frame("XTS_CMD_SEND", payload=frame.payload[: table.FRAME_BYTES_MAX - 32])
     assert len(codec.encode(cut)) == table.FRAME_BYTES_MAX
     assert c_decode(codec.encode(cut)) == codec.decode(codec.encode(cut))
 

@@ -1,0 +1,130 @@
+"""`xts-proxy`: runs the offload proxy, checks and explains its configuration, shows what it is doing."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from xts_proxy.config import Config, ConfigError, Proxy, load, read, render
+
+EXAMPLES = """\
+examples:
+  xts-proxy --config /etc/xts/xts-proxy.toml
+  xts-proxy --check /etc/xts/xts-proxy.toml
+  xts-proxy --config /etc/xts/xts-proxy.toml --explain connect 198.18.0.2:80 --queue 3
+  xts-proxy status --connections
+  kill -HUP PID     reads the file again: limits, policy, spin_us, drain_timeout_s, log_level
+  kill -TERM PID    lets connections end for drain_timeout_s, then stops; a second time: stops at once
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    result = argparse.ArgumentParser(
+        prog="xts-proxy",
+        description="The offload proxy: carries the TCP connections of hosts that speak XDP-Transport messages.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    result.add_argument("--version", action="version", version=f"xts-proxy {version('xts-offload')}")
+    result.add_argument("--config", type=Path, metavar="FILE", help="TOML file; without one, the defaults")
+    result.add_argument("--check", type=Path, metavar="FILE", help="check a file, print the values in effect, exit")
+    result.add_argument(
+        "--explain",
+        nargs=2,
+        metavar=("ACTION", "ENDPOINT"),
+        help="connect or listen, and an address and port: say which rule of the policy decides, exit",
+    )
+    result.add_argument("--queue", type=int, default=0, metavar="N", help="with --explain: the host's queue (0)")
+    result.add_argument("--ready-fd", type=int, metavar="N", help="write a line to this descriptor when ready")
+    commands = result.add_subparsers(dest="command", metavar="COMMAND")
+    status = commands.add_parser(
+        "status",
+        help="show what a running proxy is doing",
+        description="Shows workers, channels and, if asked, connections of a running proxy.",
+        epilog="example:\n  xts-proxy status --connections --socket /run/xts/proxy.sock",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    status.add_argument("--socket", default=Proxy().control, metavar="PATH", help="its control socket (%(default)s)")
+    status.add_argument("--connections", action="store_true", help="also list connections and listeners")
+    status.add_argument("--json", action="store_true", help="everything, for programs")
+    return result
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status: 0; 1 for a mistake in a file or a failure, told on stderr; 2 for a wrong command line."""
+    options = parser().parse_args(arguments)
+    try:
+        if options.command == "status":
+            return _status(options)
+        if options.check is not None:
+            return _check(options.check)
+        config = load(options.config) if options.config else Config()
+        if options.explain:
+            return _explain(config, options)
+        return _run(config, options)
+    except ConfigError as error:
+        for mistake in error.mistakes:
+            print(mistake, file=sys.stderr)
+    except OSError as error:
+        print(f"xts-proxy: {error.strerror or error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        return 130
+    return 1
+
+
+def _check(path: Path) -> int:
+    config, given = read(path)
+    print("ok\n")
+    print(render(config, given), end="")
+    return 0
+
+
+def _explain(config: Config, options: argparse.Namespace) -> int:
+    from xts_proxy import policy
+
+    action, text = options.explain
+    if action not in ("connect", "listen"):
+        parser().error(f"--explain: {action!r} is no action; connect and listen are")
+    try:
+        address, port = policy.parse_endpoint(text)
+    except ValueError as error:
+        parser().error(f"--explain: {error}")
+    decision = policy.decide(config.policy, policy.Action[action.upper()], options.queue, address, port)
+    verdict = "allow" if decision.allow else "deny"
+    if decision.rule is None:
+        print(f"{verdict}: no rule matches; policy.default = {json.dumps(config.policy.default)}")
+    else:
+        rule = config.policy.rule[decision.rule]
+        print(f"{verdict}: policy.rule[{decision.rule}] ({policy.describe(rule)})")
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    from xts_proxy import status
+
+    status.show(options.socket, as_json=options.json, connections=options.connections)
+    return 0
+
+
+def _run(config: Config, options: argparse.Namespace) -> int:
+    from xts_proxy import log
+    from xts_proxy.readiness import Readiness
+    from xts_proxy.supervisor import Supervisor
+
+    log.start(config.proxy.log_level)
+
+    async def run() -> None:
+        path = options.config.resolve() if options.config else None
+        await Supervisor(config, path, Readiness(options.ready_fd)).run()
+
+    asyncio.run(run())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,338 @@
+/*
+ * What the files of libxts share.
+ *
+ * Theory of operation
+ *
+ * A process has at most one live *channel* (channel.c): an attachment, its queue and the link over it. One mutex,
+ * xts.lock, guards everything; it is never held while sleeping. Every public call is
+ *
+ *     library_enter(); r = ...; library_leave(); return r, or -1 and errno
+ *
+ * and works on the caller's thread: it takes frames from the queue (channel_pump), which changes sockets, builds frames
+ * in transmit slots, and library_leave() sends what is left to send and rings the peer once.
+ *
+ * A call that has to wait (wait.c) names a *subject*, a counter of its waiters inside the thing that must change. One
+ * waiting thread, the leader, sleeps on the queue for all; the others on a bell (eventfd) of their own. Whoever changes
+ * something wakes the subject. After a wait nothing is remembered: the caller looks its socket up again and re-reads
+ * xts.channel, for both may have gone.
+ *
+ * A socket (struct xts_sock) keeps the kernel's own variables: state is sk_state, phase is the socket's SS_*, shutdown is
+ * sk_shutdown, done is SOCK_DONE, error is sk_err. The calls then follow the kernel's code paths, and with them its errno.
+ *
+ * What cannot leave at once for want of frame credits (a close, an advert, small data already accepted) is noted in
+ * the socket's todo bits, and the socket is in the channel's outbox until it has left. If the application sleeps
+ * elsewhere meanwhile, the progress thread (progress.c) sees to it.
+ */
+#ifndef XTS_LIBRARY_H
+#define XTS_LIBRARY_H
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/uio.h>
+
+#include "attach.h"
+#include "credit.h"
+#include "link.h"
+#include "queue.h"
+#include "status.h"
+#include "xts.h"
+
+#define NS_PER_US UINT64_C(1000)
+#define NS_PER_MS UINT64_C(1000000)
+#define NS_PER_S UINT64_C(1000000000)
+#define FOREVER UINT64_MAX
+
+#define WINDOW_BYTES_DEFAULT 65536u
+#define WINDOW_BYTES_MAX_DEFAULT (4u << 20)
+#define WINDOW_BYTES_MIN 2u
+#define SPIN_US_DEFAULT 50u
+#define SPIN_NEVER UINT32_MAX
+#define PING_MS 250u
+#define DEAD_MS 750u
+#define OPTION_BYTES_MAX 1024u /* of a value that is forwarded */
+#define KICK_FRAMES 4u         /* frames after which a long send rings the peer, so that both sides work */
+
+/* --- received data: buffer.c ---------------------------------------------------------------------------------------- */
+
+/* A received frame kept where it lies until it has been read. */
+struct held {
+	struct held *older, *newer; /* all held frames of a channel, or the pool (newer only) */
+	struct piece *piece;
+	struct xts_rx_frame frame;
+};
+
+/* A stretch of received data: in a held frame or in a heap buffer. */
+struct piece {
+	struct piece *next;
+	struct held *held;         /* NULL: in heap */
+	uint8_t *heap;
+	uint32_t offset, bytes;    /* unread part, counted from the frame's or buffer's beginning */
+	uint32_t capacity;         /* of heap */
+};
+
+/* --- sockets: table.c ----------------------------------------------------------------------------------------------- */
+
+#define SOCKETS_MAX (1u << 20)
+#define SOCKET_INDEX(id) ((id) & (SOCKETS_MAX - 1))
+
+enum { /* sk_state, as far as the host can tell */
+	TCP_STATE_CLOSE,
+	TCP_STATE_SYN_SENT,
+	TCP_STATE_ESTABLISHED,
+	TCP_STATE_LISTEN,
+};
+enum { PHASE_UNCONNECTED, PHASE_CONNECTING, PHASE_CONNECTED }; /* the kernel's SS_* */
+enum { RCV_SHUTDOWN = 1, SEND_SHUTDOWN = 2, SHUTDOWN_MASK = 3 };
+enum { /* what still has to leave */
+	TODO_ACCEPTED = 1, /* NEWCONN_ACK */
+	TODO_DATA = 2,     /* the pending buffer */
+	TODO_ADVERT = 4,
+	TODO_FIN = 8,
+	TODO_CLOSE = 16,
+};
+
+struct call;
+struct mirror;
+struct watch;
+
+struct xts_sock {
+	uint32_t id;               /* the number; its generation moves on when the entry is released */
+	uint32_t proxy_id;         /* 0: the proxy knows nothing of this socket (yet) */
+	bool in_use;
+	bool open;                 /* the application has not closed it */
+	bool opening;              /* the first request is out: proxy_id will come with its reply */
+	bool closing;              /* CLOSE has been sent, or will be */
+	bool disconnecting;        /* the CLOSE is only the proxy's socket's: this one lives on */
+	bool lost;                 /* its channel has died */
+	bool done;                 /* the TCP peer's FIN has come (SOCK_DONE) */
+	bool nonblocking, close_on_exec;
+	bool linger, abort;        /* SO_LINGER; abort: CLOSE carries ABORT */
+	bool bound, optioned;      /* state that only the proxy's socket has */
+	bool renewed;              /* disconnected once: such state is gone */
+	bool no_space;             /* a sender was refused: tell when there is room (SOCK_NOSPACE) */
+	bool asked;                /* has sent since it last received: counts in xts.asked */
+	bool in_outbox, in_blocked, mirror_dirty;
+	uint8_t family;            /* 4 or 6 */
+	uint8_t state, phase, shutdown;
+	uint8_t todo;
+	int32_t error;             /* sk_err, positive */
+	int32_t linger_s;
+	uint16_t readers, writers, callers, polled; /* waiting threads, by what they wait for */
+	uint32_t receive_lowat;
+	uint64_t receive_timeout_ns, send_timeout_ns; /* FOREVER: none */
+
+	/* receiving; for a listener the account counts connections */
+	struct xts_credit_grant grant;
+	uint32_t window_max;
+	uint32_t consumed;         /* bytes read since the window last grew, while the peer used most of it */
+	bool squeezed;             /* since then, the peer had less than half of the window left */
+	uint32_t unread;           /* bytes */
+	struct piece *first, *last;
+
+	/* sending */
+	uint32_t credits;
+	uint32_t peer_window;      /* most credits ever held */
+	uint8_t *pending;          /* data accepted while no frame could leave */
+	uint32_t pending_bytes, pending_capacity;
+
+	struct call *call;         /* the request being answered */
+	struct xts_sock *accept_first, *accept_last, *accept_next;
+	struct xts_sock *listener;
+	uint32_t accept_count, backlog;
+	struct xts_sock *outbox_next, *outbox_prev, *blocked_next, *dirty_next, *free_next;
+	struct watch *watches;
+	struct mirror *mirror;
+	uint64_t sent_bytes, received_bytes, read_bytes;
+	struct xts_endpoint local, peer;
+};
+
+struct xts_sock *table_allocate(void);                 /* NULL: full */
+struct xts_sock *table_find(uint32_t id);              /* by the peer's word: also closing ones; NULL: no such */
+struct xts_sock *table_open(int s);                    /* by the application's word; NULL: EBADF */
+void table_release(struct xts_sock *s);
+struct xts_sock *table_next(struct xts_sock *after);   /* all in use; NULL to begin */
+
+/* --- the process: library.c ----------------------------------------------------------------------------------------- */
+
+struct settings {
+	char endpoint[108];
+	char queue[128];
+	char pcap[256];
+	char faults[256];
+	uint32_t spin_us, window_bytes, window_bytes_max, frame_window;
+};
+
+/* A thread that has waited: its bell rings (becomes readable) when it is woken. */
+struct thread {
+	struct thread *next, *previous;
+	int bell;
+	bool sleeping;             /* in poll: ring to wake it */
+	bool batching;             /* has promised to come back: no doorbell until then */
+};
+
+struct waiter {
+	struct waiter *next, *previous;
+	uint16_t *subject;
+	struct thread *thread;
+	bool woken;
+};
+
+struct library {
+	pthread_mutex_t lock;
+	bool configured, started;
+	struct settings settings;
+	struct channel *channel;   /* the live one or NULL */
+	struct channel *dead;      /* to be released when nobody sleeps on them any more */
+	uint32_t sockets;          /* in use */
+	bool attaching;
+	uint16_t attach_waiters, frame_waiters, poll_waiters, close_waiters;
+	unsigned asked;            /* sockets that have sent since they last received */
+	struct waiter *waiters, *leader;
+	unsigned waiting;
+	struct thread *threads;
+	unsigned idle_contexts;    /* polling contexts whose descriptor the application may be sleeping on */
+	unsigned mirrors;
+	struct xts_sock *dirty;    /* sockets whose mirror is out of date */
+	struct epoll_ctx *contexts;
+	uint32_t token;
+	int last_error;            /* why the last channel ended or could not be opened */
+	uint64_t spins, sleeps, bad_ids, bad_messages;
+};
+extern struct library xts;
+
+void library_enter(void);
+void library_leave(void);
+/* The result of a public call: -1 and errno for -errno. */
+static inline int finish(int result)
+{
+	if (result >= 0)
+		return result;
+	errno = -result;
+	return -1;
+}
+struct thread *thread_self(void); /* NULL: no descriptor to be had */
+uint64_t now_ns(void);
+
+/* --- settings: configure.c ------------------------------------------------------------------------------------------ */
+
+int settings_complete(struct settings *settings); /* environment and defaults where nothing was configured */
+int faults_parse(const char *text, struct xts_faults *transmit, struct xts_faults *receive);
+
+/* --- channel: channel.c, outbox.c ------------------------------------------------------------------------------------ */
+
+struct channel {
+	struct channel *next_dead;
+	struct xts_attachment attachment;
+	struct xts_queue *queue;   /* attachment.queue, perhaps decorated */
+	struct xts_link link;
+	bool dead;
+	bool retry;                /* no slot, or a doorbell that must be repeated: look again in a millisecond */
+	unsigned sleepers;         /* threads in poll on its descriptors */
+	unsigned unkicked;         /* frames since the last doorbell */
+	struct xts_sock *outbox_first, *outbox_last;
+	struct xts_sock *blocked;  /* sockets to be told when frames may be sent again */
+	struct held *pool, *held_oldest, *held_newest;
+	uint64_t pending_bytes;
+	uint32_t refused[64];      /* proxy's identifiers of connections to be refused */
+	unsigned refused_count;
+	struct held *held;
+};
+
+int channel_attach(void);                     /* makes xts.channel, if there is none; blocks; 0 or -errno */
+void channel_pump(void);                      /* takes and handles what has come */
+void channel_tick(uint64_t now);
+void channel_die(int error);                  /* ends the channel and its sockets */
+void channel_fail(int error);                 /* the same for a violation by the peer: says GOODBYE */
+void channel_reap(void);
+void channel_connection_event(struct channel *c); /* the attach connection is readable */
+uint64_t channel_deadline_ns(const struct channel *c);
+bool channel_can_send(void);
+int channel_slot(struct xts_tx_slot *slot);   /* 0, or -EAGAIN: no frame can leave now; -ENETDOWN */
+void channel_submit(const struct xts_tx_slot *slot, uint32_t bytes);
+void channel_flush(bool kick);                /* outbox, control frames, doorbell */
+int channel_wait_slot(struct xts_tx_slot *slot); /* waits for one; 0 or -ENETDOWN */
+void channel_forget(void);                    /* in a forked child */
+
+void outbox_add(struct xts_sock *s, uint8_t todo);
+void outbox_remove(struct xts_sock *s);
+void outbox_flush(void);
+bool outbox_flush_socket(struct xts_sock *s); /* true: nothing of it is left to send */
+
+void message_receive(struct xts_rx_frame *frame, const struct xts_head *head, const uint8_t *copy);
+
+/* --- waiting: wait.c, progress.c -------------------------------------------------------------------------------------- */
+
+/* Sleeps until the subject is woken: 0, -ETIMEDOUT at deadline_ns, -EINTR. Gives up xts.lock meanwhile. */
+int wait_for(uint16_t *subject, uint64_t deadline_ns, bool spin);
+void wake(uint16_t *subject);
+void wake_all(void);
+void thread_ring(struct thread *thread);
+int sleep_on_bell(struct thread *thread, uint64_t deadline_ns);
+int sleep_on_channel(struct channel *c, struct thread *thread, uint64_t deadline_ns);
+/* After -EINTR: does the kernel restart such a call? */
+bool signal_restarts(uint64_t timeout_ns);
+static inline uint64_t deadline_after(uint64_t timeout_ns)
+{
+	return timeout_ns == FOREVER ? FOREVER : now_ns() + timeout_ns;
+}
+
+void progress_need(void);                     /* something has to be looked after: wakes or starts the thread */
+void progress_forget(void);
+bool progress_sleeps_on_queue(void);
+
+/* --- sockets ---------------------------------------------------------------------------------------------------------- */
+
+struct xts_sock *socket_make(uint8_t family);
+void socket_changed(struct xts_sock *s, uint32_t events); /* EPOLL* that may have become true: tells everybody */
+uint32_t socket_events(struct xts_sock *s);   /* readiness, as tcp_poll() in the kernel */
+void socket_fail(struct xts_sock *s, int error); /* the connection is gone (tcp_reset()) */
+void socket_learn(struct xts_sock *s, uint32_t proxy_id); /* the reply to the first request has come */
+void socket_free(struct xts_sock *s);         /* after CLOSED, or where the proxy knows nothing of it */
+void socket_asked(struct xts_sock *s, bool asked);
+uint32_t socket_credits_worth_waiting_for(const struct xts_sock *s);
+int socket_disconnect(struct xts_sock *s);    /* back to unconnected */
+void socket_close(struct xts_sock *s);
+int take_error(struct xts_sock *s);           /* sock_error(): -errno or 0, and clears it */
+
+void buffer_append(struct xts_sock *s, struct xts_rx_frame *frame, uint32_t offset, uint32_t bytes);
+size_t buffer_copy(struct xts_sock *s, uint32_t skip, const struct iovec *out, size_t out_skip, size_t bytes);
+void buffer_consume(struct xts_sock *s, uint32_t bytes);
+void buffer_drop(struct xts_sock *s);
+int buffer_pool_make(struct channel *c);
+void buffer_evict_all(struct channel *c);
+void frame_recycle(struct xts_rx_frame *frame);
+
+/* A request that has a reply with a token: BIND, LISTEN, SETSOCKOPT, GETSOCKOPT, IOCTL. */
+struct call {
+	uint8_t type;              /* of the request */
+	uint32_t token;
+	int32_t level, option;     /* IOCTL: option is the request */
+	uint32_t post_credits, backlog;
+	struct xts_endpoint local;
+	uint8_t value[OPTION_BYTES_MAX];
+	uint32_t length;
+	bool done;
+	int error;                 /* positive */
+};
+int call_proxy(struct xts_sock *s, struct call *call);
+int first_request_wait(struct xts_sock *s);   /* until nobody else's first request is out */
+
+void epoll_ready(struct xts_sock *s, uint32_t events);
+void epoll_forget_socket(struct xts_sock *s);
+void epoll_forget(void);
+void mirror_dirty(struct xts_sock *s);
+void mirrors_update(void);
+void mirror_close(struct xts_sock *s);
+
+int address_read(struct xts_endpoint *out, uint8_t family, const struct sockaddr *address, socklen_t length, bool to_bind);
+int address_write(uint8_t family, const struct xts_endpoint *endpoint, struct sockaddr *address, socklen_t *length);
+
+void status_state(const struct xts_sock *s);
+void status_data(const struct xts_sock *s);
+void status_link(void);
+
+#endif

@@ -1,0 +1,174 @@
+"""Where a run happens: a lab (root), loopback with a proxy of our own on shared memory, or kernel TCP."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from xts_lab.lab import Lab
+from xts_proxy import control
+from xts_socket.cli import status as host_status
+
+from .settings import Settings
+
+_DEVICE_ADDRESS, _PEER_ADDRESS = "198.18.0.1", "198.18.0.2"
+_START_S = 20.0
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process."""
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+class Bed(Protocol):
+    """What a run needs to know of its surroundings."""
+
+    @property
+    def listen_address(self) -> str:
+        """Where the host's listener is reached."""
+
+    @property
+    def peer_address(self) -> str:
+        """Where the TCP peer listens."""
+
+    @property
+    def proxy_pid(self) -> int:
+        """0: there is none, nor a law to check."""
+
+    def spawn(self, role: str, command: list[str], extra: Mapping[str, str], **streams: Any) -> subprocess.Popen[str]:
+        """Starts a command at the host's or the net's end."""
+
+    def host_status(self) -> list[dict[str, Any]]:
+        """Sockets of the host's processes, as `xts status` shows them."""
+
+    def proxy_status(self) -> dict[str, Any]:
+        """The proxy's answer to `xts-proxy status --connections`."""
+
+
+class KernelBed:
+    """Plain TCP over loopback: what is tested is the test."""
+
+    listen_address = peer_address = "127.0.0.1"
+    proxy_pid = 0
+
+    def spawn(self, role: str, command: list[str], extra: Mapping[str, str], **streams: Any) -> subprocess.Popen[str]:
+        del role
+        process: subprocess.Popen[str] = subprocess.Popen(command, text=True, env={**os.environ, **extra}, **streams)
+        return process
+
+    def host_status(self) -> list[dict[str, Any]]:
+        return []
+
+    def proxy_status(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class LoopbackBed:
+    """A proxy of our own that serves shared-memory queues and connects over loopback; no privilege."""
+
+    directory: Path
+    proxy_pid: int
+    listen_address: str = "127.0.0.1"
+    peer_address: str = "127.0.0.1"
+
+    def spawn(self, role: str, command: list[str], extra: Mapping[str, str], **streams: Any) -> subprocess.Popen[str]:
+        environment = {**os.environ, **extra}
+        if role == "host":
+            environment["XTS_ENDPOINT"] = str(self.directory / "endpoint.sock")
+        process: subprocess.Popen[str] = subprocess.Popen(command, text=True, env=environment, **streams)
+        return process
+
+    def host_status(self) -> list[dict[str, Any]]:
+        return _host_status(str(self.directory / "endpoint.sock"))
+
+    def proxy_status(self) -> dict[str, Any]:
+        return control.ask(str(self.directory / "proxy.sock"), {"ask": "status", "connections": True})
+
+
+class StressLab(Lab):
+    """A lab whose proxy has the run's limits."""
+
+    def __init__(self, settings: Settings, **options: Any) -> None:
+        super().__init__(f"stress{os.getpid()}", **options)
+        self.run_settings = settings
+
+    def proxy_configuration(self) -> str:
+        return super().proxy_configuration() + _limits(self.run_settings)
+
+
+@dataclass(frozen=True, slots=True)
+class LabBed:
+    """Host and net namespaces of a lab."""
+
+    lab: StressLab
+    proxy_pid: int
+    listen_address: str = _DEVICE_ADDRESS
+    peer_address: str = _PEER_ADDRESS
+
+    def spawn(self, role: str, command: list[str], extra: Mapping[str, str], **streams: Any) -> subprocess.Popen[str]:
+        return self.lab.popen(role, command, environment=extra, text=True, **streams)
+
+    def host_status(self) -> list[dict[str, Any]]:
+        return _host_status(str(self.lab.endpoint))
+
+    def proxy_status(self) -> dict[str, Any]:
+        return control.ask(str(self.lab.directory / "proxy.sock"), {"ask": "status", "connections": True})
+
+
+def _host_status(endpoint: str) -> list[dict[str, Any]]:
+    return [asdict(entry) for process in host_status.ask(endpoint) for entry in process.entries]
+
+
+def _limits(settings: Settings) -> str:
+    lines = ["", "[limits]", f"spill_mib = {settings.spill_mib}"]
+    if settings.proxy_window_kib:
+        lines += [f"{key} = {settings.proxy_window_kib}" for key in ("window_kib", "window_max_kib")]
+    return "\n".join([*lines, ""])
+
+
+@contextmanager
+def raised(settings: Settings) -> Iterator[Bed]:
+    """The bed for these settings; taken down at the end."""
+    if settings.queue == "kernel":
+        yield KernelBed()
+    elif settings.queue == "shm-loopback":
+        with tempfile.TemporaryDirectory(prefix="xts-stress-") as directory, _proxy(Path(directory), settings) as pid:
+            yield LoopbackBed(Path(directory), pid)
+    else:
+        with StressLab(settings, queue=settings.queue, queues=2) as lab:
+            record = lab.record("proxy")
+            assert record is not None
+            yield LabBed(lab, record.pid)
+
+
+@contextmanager
+def _proxy(directory: Path, settings: Settings) -> Iterator[int]:
+    configuration = directory / "proxy.toml"
+    configuration.write_text(
+        f'[proxy]\nqueue = "shm"\nendpoint = "{directory}/endpoint.sock"\ncontrol = "{directory}/proxy.sock"\n'
+        f'log_level = "warning"\n{_limits(settings)}'
+    )
+    reading, writing = os.pipe()
+    command = [str(Path(sys.executable).with_name("xts-proxy")), "--config", str(configuration)]
+    process = subprocess.Popen([*command, "--ready-fd", str(writing)], pass_fds=[writing])
+    os.close(writing)
+    try:
+        with os.fdopen(reading, encoding="ascii") as ready:
+            if not select.select([ready], [], [], _START_S)[0] or not ready.readline():
+                raise RuntimeError(f"xts-proxy did not get ready; configuration {configuration.read_text()}")
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,62 @@
+"""Imports point one way: messages <- host_lib, dpu_proxy; the host's side and the device's never know each
+other."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+
+#: package -> (its folder, the packages of ours that it may import)
+PACKAGES = {
+    "xts_messages": ("messages", set[str]()),
+    "xts_bpf": ("bpf", {"xts_messages"}),
+    "xts_socket": ("host_lib", {"xts_messages"}),
+    "xts_agent": ("host_lib", {"xts_messages", "xts_socket", "xts_bpf"}),
+    "xts_proxy": ("dpu_proxy", {"xts_messages", "xts_bpf"}),
+    "xts_lab": ("deploy", {"xts_messages", "xts_socket", "xts_bpf"}),
+}
+#: folder of C sources -> folders whose headers it may include
+NATIVE = {
+    "messages": {"messages"},
+    "host_lib": {"messages", "host_lib"},
+    "dpu_proxy": {"messages", "dpu_proxy"},
+}
+
+
+def imported(source: str) -> set[str]:
+    """Top-level names that a module imports, also inside its functions."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_python_imports(package: str) -> None:
+    folder, allowed = PACKAGES[package]
+    modules = sorted((TOP / folder / package).rglob("*.py"))
+    assert modules, f"{folder}/{package} has no modules"
+    for module in modules:
+        ours = imported(module.read_text()) & set(PACKAGES)
+        assert ours <= allowed | {package}, f"{module.relative_to(TOP)} imports {ours - allowed - {package}}"
+
+
+@pytest.mark.parametrize("folder", NATIVE)
+def test_native_includes(folder: str) -> None:
+    headers = {path.name: path.relative_to(TOP).parts[0] for path in TOP.glob("*/native/**/*.h")}
+    sources = [path for path in (TOP / folder).rglob("*.[ch]") if "build" not in path.parts]
+    assert sources, f"{folder} has no C sources"
+    for source in sources:
+        for line in source.read_text().splitlines():
+            if line.startswith('#include "'):
+                name = line.split('"')[1].rpartition("/")[2]
+                assert headers.get(name, folder) in NATIVE[folder], (
+                    f"{source.relative_to(TOP)} includes {name}"
+                )
