@@ -1,7 +1,7 @@
 """The Python socket against TCP peers of this machine's kernel, through a proxy over shared memory, without root.
 
-What CPython promises of `socket.socket` for TCP is asked of `xts_socket.socket`. Every wait has a deadline: the peers have
-timeouts, and so has each test.
+What CPython promises of `socket.socket` for TCP is asked of `xts_socket.socket`. Every wait has a deadline: the peers
+have timeouts, and so has each test.
 """
 
 from __future__ import annotations
@@ -556,7 +556,12 @@ def test_timeouts(pair: Pair) -> None:
     assert 0.2 <= time.monotonic() - begin < 5
     pair.peer.sendall(b"late")
     assert pair.offloaded.recv(10) == b"late"
-    for wrong, raised in ((-1, ValueError), (float("nan"), ValueError), ("1", (TypeError, ValueError)), (1e300, OverflowError)):
+    for wrong, raised in (
+        (-1, ValueError),
+        (float("nan"), ValueError),
+        ("1", (TypeError, ValueError)),
+        (1e300, OverflowError),
+    ):
         with pytest.raises(raised):  # type: ignore[arg-type]
             pair.offloaded.settimeout(wrong)  # type: ignore[arg-type]
     assert pair.offloaded.gettimeout() == 0.1 and pair.offloaded.getblocking()
@@ -681,7 +686,7 @@ def test_makefile_reads_and_writes_lines(pair: Pair) -> None:
         file.write("Grüße\nzweite\n")
         file.flush()
         assert pair.peer_receives(15) == "Grüße\nzweite\n".encode()
-        pair.peer.sendall("Antwort\nnoch".encode())
+        pair.peer.sendall(b"Antwort\nnoch")
         pair.peer.shutdown(kernel.SHUT_WR)
         assert file.readlines() == ["Antwort\n", "noch"]
         assert file.mode == "rw"
@@ -750,7 +755,7 @@ def test_a_watched_socket_shows_its_end(pair: Pair) -> None:
     poll = select.poll()
     poll.register(pair.offloaded, select.POLLIN | select.POLLRDHUP)
     pair.peer.close()
-    (_, events), = poll.poll(DEADLINE_S * 1000)
+    ((_, events),) = poll.poll(DEADLINE_S * 1000)
     assert events & select.POLLIN
     assert pair.offloaded.recv(1) == b""
 
