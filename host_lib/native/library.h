@@ -26,6 +26,8 @@
 #ifndef XTS_LIBRARY_H
 #define XTS_LIBRARY_H
 
+#include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,9 +41,9 @@
 #include "status.h"
 #include "xts.h"
 
-#define NS_PER_US 1000ull
-#define NS_PER_MS 1000000ull
-#define NS_PER_S 1000000000ull
+#define NS_PER_US UINT64_C(1000)
+#define NS_PER_MS UINT64_C(1000000)
+#define NS_PER_S UINT64_C(1000000000)
 #define FOREVER UINT64_MAX
 
 #define WINDOW_BYTES_DEFAULT 65536u
@@ -144,7 +146,7 @@ struct xts_sock {
 	struct xts_sock *outbox_next, *outbox_prev, *blocked_next, *dirty_next, *free_next;
 	struct watch *watches;
 	struct mirror *mirror;
-	uint64_t sent_bytes, received_bytes;
+	uint64_t sent_bytes, received_bytes, read_bytes;
 	struct xts_endpoint local, peer;
 };
 
@@ -168,6 +170,7 @@ struct settings {
 struct thread {
 	struct thread *next, *previous;
 	int bell;
+	bool sleeping;             /* in poll: ring to wake it */
 	bool batching;             /* has promised to come back: no doorbell until then */
 };
 
@@ -175,7 +178,7 @@ struct waiter {
 	struct waiter *next, *previous;
 	uint16_t *subject;
 	struct thread *thread;
-	bool woken, sleeping;
+	bool woken;
 };
 
 struct library {
@@ -203,7 +206,14 @@ extern struct library xts;
 
 void library_enter(void);
 void library_leave(void);
-static inline int report(long result, int *value) { *value = (int)-result; return -1; }
+/* The result of a public call: -1 and errno for -errno. */
+static inline int finish(int result)
+{
+	if (result >= 0)
+		return result;
+	errno = -result;
+	return -1;
+}
 struct thread *thread_self(void); /* NULL: no descriptor to be had */
 uint64_t now_ns(void);
 
@@ -260,6 +270,8 @@ void message_receive(struct xts_rx_frame *frame, const struct xts_head *head, co
 int wait_for(uint16_t *subject, uint64_t deadline_ns, bool spin);
 void wake(uint16_t *subject);
 void wake_all(void);
+void thread_ring(struct thread *thread);
+int sleep_on_bell(struct thread *thread, uint64_t deadline_ns);
 int sleep_on_channel(struct channel *c, struct thread *thread, uint64_t deadline_ns);
 /* After -EINTR: does the kernel restart such a call? */
 bool signal_restarts(uint64_t timeout_ns);

@@ -1,0 +1,463 @@
+/*
+ * The channel: attaching, the opening of the link, taking frames, sending them, and the end. There is one live channel
+ * at most; when it dies its sockets end in an errno and the next xts_socket() attaches anew. Its descriptors are
+ * closed when no thread sleeps on them any more.
+ */
+#include "library.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define ATTACH_TIMEOUT_MS 3000
+#define FRAMES_A_PUMP 256
+#define HEAD_COPY_BYTES 128u
+
+/* --- opening ---------------------------------------------------------------------------------------------------------- */
+
+static void control_send(struct channel *c, uint64_t now)
+{
+	struct xts_tx_slot slot;
+
+	while (xts_link_control_due(&c->link)) {
+		size_t bytes;
+
+		if (xts_queue_acquire(c->queue, &slot)) {
+			c->retry = true;
+			return;
+		}
+		bytes = xts_link_control(&c->link, slot.data, now);
+		if (!bytes) {
+			xts_queue_abandon(c->queue, &slot);
+			return;
+		}
+		xts_queue_submit(c->queue, &slot, (uint32_t)bytes);
+		c->unkicked++;
+	}
+}
+
+static int decorate(struct channel *c)
+{
+	struct xts_faults transmit, receive;
+	int r;
+
+	c->queue = c->attachment.queue;
+	if (xts.settings.faults[0]) {
+		r = faults_parse(xts.settings.faults, &transmit, &receive);
+		if (!r)
+			r = xts_fault_wrap(&c->queue, c->queue, &transmit, &receive);
+		if (r)
+			return r;
+		c->attachment.queue = c->queue;
+	}
+	if (xts.settings.pcap[0]) {
+		r = xts_pcap_wrap(&c->queue, c->queue, xts.settings.pcap);
+		if (r)
+			return r;
+		c->attachment.queue = c->queue;
+	}
+	return 0;
+}
+
+static int link_start(struct channel *c)
+{
+	const struct xts_attach_reply *reply = &c->attachment.reply;
+	struct xts_link_config config = {
+		.role = XTS_LINK_HOST,
+		.ethertype = reply->ethertype,
+		.frame_window = c->queue->frame_window,
+		.largest_message = c->queue->largest_message,
+		.epoch = reply->epoch,
+		.pid = (uint32_t)getpid(),
+		.ping_ms = PING_MS,
+		.dead_ms = DEAD_MS,
+	};
+
+	if (xts.settings.frame_window && xts.settings.frame_window < config.frame_window)
+		config.frame_window = (uint16_t)xts.settings.frame_window;
+	memcpy(config.local_mac, c->queue->local_mac, 6);
+	memcpy(config.peer_mac, c->queue->peer_mac, 6);
+	return xts_link_init(&c->link, &config, now_ns());
+}
+
+/* Exchanges HELLO and HELLO_ACK. The channel is not yet anybody else's. */
+static int link_open(struct channel *c)
+{
+	int r = link_start(c);
+
+	while (!r && c->link.state == XTS_LINK_OPENING) {
+		struct pollfd fds[2] = {{.fd = c->queue->wait_fd, .events = POLLIN},
+					{.fd = c->attachment.connection, .events = POLLIN}};
+		uint64_t now = now_ns(), deadline;
+		struct xts_rx_frame frame;
+		struct xts_head head;
+		uint8_t copy[HEAD_COPY_BYTES];
+
+		control_send(c, now);
+		if (xts_queue_kick(c->queue) == -ENXIO)
+			return -ENETDOWN;
+		while (c->link.state == XTS_LINK_OPENING && (r = xts_queue_receive(c->queue, &frame)) == 1) {
+			uint32_t n = frame.bytes < sizeof copy ? frame.bytes : (uint32_t)sizeof copy;
+
+			memcpy(copy, frame.segment[0].iov_base, n);
+			xts_queue_recycle(c->queue, &frame);
+			xts_link_receive(&c->link, copy, n, frame.bytes, now, &head);
+		}
+		if (r < 0)
+			return -ENETDOWN;
+		r = 0;
+		if (c->link.state != XTS_LINK_OPENING)
+			break;
+		deadline = xts_link_deadline_ns(&c->link);
+		if (!xts_queue_arm(c->queue)) {
+			poll(fds, 2, deadline > now ? (int)((deadline - now) / NS_PER_MS) + 1 : 0);
+			xts_queue_disarm(c->queue);
+		}
+		if (fds[1].revents && c->attachment.reply.kind == XTS_QUEUE_SHM)
+			return -ENETDOWN;
+		xts_link_tick(&c->link, now_ns());
+	}
+	if (!r && c->link.state == XTS_LINK_DOWN)
+		r = -c->link.error;
+	return r;
+}
+
+static int channel_open(struct channel **out)
+{
+	struct channel *c = calloc(1, sizeof *c);
+	struct xts_attach_request request = {.frame_window_max = xts.settings.frame_window};
+	const char *endpoint = xts.settings.endpoint;
+	int r;
+
+	if (!c)
+		return -ENOMEM;
+	if (strncmp(xts.settings.queue, "shm:", 4) == 0)
+		endpoint = xts.settings.queue + 4;
+	r = xts_attach(&c->attachment, endpoint, &request, ATTACH_TIMEOUT_MS);
+	if (!r) {
+		r = decorate(c);
+		if (!r)
+			r = link_open(c);
+		if (!r)
+			r = buffer_pool_make(c);
+		if (r)
+			xts_detach(&c->attachment);
+	}
+	if (r) {
+		free(c);
+		return r;
+	}
+	*out = c;
+	return 0;
+}
+
+int channel_attach(void)
+{
+	struct channel *c = NULL;
+	int r;
+
+	while (xts.attaching)
+		wait_for(&xts.attach_waiters, FOREVER, false);
+	if (xts.channel)
+		return 0;
+	if (!xts.started) {
+		r = settings_complete(&xts.settings);
+		if (r)
+			return r;
+		xts.started = true;
+	}
+	xts.attaching = true;
+	pthread_mutex_unlock(&xts.lock);
+	r = channel_open(&c);
+	pthread_mutex_lock(&xts.lock);
+	xts.attaching = false;
+	wake(&xts.attach_waiters);
+	xts.last_error = -r;
+	if (r)
+		return r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -EACCES || r == -EPERM ? r : -ENETDOWN;
+	xts.channel = c;
+	status_link();
+	if (xts.waiters)
+		wake_all(); /* those who had nothing to lead */
+	return 0;
+}
+
+/* --- receiving -------------------------------------------------------------------------------------------------------- */
+
+/* Frames may leave again: tells those who were refused. */
+static void tell_blocked(struct channel *c)
+{
+	struct xts_sock *s;
+
+	wake(&xts.frame_waiters);
+	while ((s = c->blocked)) {
+		c->blocked = s->blocked_next;
+		s->in_blocked = false;
+		if (s->in_use)
+			socket_changed(s, EPOLLOUT);
+	}
+}
+
+void channel_pump(void)
+{
+	struct channel *c = xts.channel;
+	uint8_t copy[HEAD_COPY_BYTES];
+	struct xts_rx_frame frame;
+	struct xts_head head;
+	uint64_t now = 0;
+	int r = 0;
+
+	for (int i = 0; c && i < FRAMES_A_PUMP; i++) {
+		uint32_t bytes;
+		enum xts_link_verdict verdict;
+
+		r = xts_queue_receive(c->queue, &frame);
+		if (r != 1)
+			break;
+		if (!now)
+			now = now_ns();
+		bytes = frame.bytes < sizeof copy ? frame.bytes : (uint32_t)sizeof copy;
+		memcpy(copy, frame.segment[0].iov_base, bytes);
+		verdict = xts_link_receive(&c->link, copy, bytes, frame.bytes, now, &head);
+		if (verdict == XTS_LINK_DELIVER) {
+			message_receive(&frame, &head, copy);
+			c = xts.channel;
+			continue;
+		}
+		xts_queue_recycle(c->queue, &frame);
+		if (verdict == XTS_LINK_CLOSED) {
+			channel_die(c->link.error);
+			return;
+		}
+	}
+	if (!c)
+		return;
+	if (r < 0) {
+		channel_die(ENETDOWN);
+		return;
+	}
+	if (now && (c->blocked || xts.frame_waiters) && channel_can_send())
+		tell_blocked(c);
+}
+
+void channel_tick(uint64_t now)
+{
+	struct channel *c = xts.channel;
+
+	if (!c)
+		return;
+	if (c->retry) {
+		c->retry = false;
+		channel_flush(true);
+		if (xts.channel == c && !c->retry && channel_can_send())
+			tell_blocked(c);
+	}
+	if (xts.channel && xts_link_tick(&xts.channel->link, now) == XTS_LINK_CLOSED)
+		channel_die(xts.channel->link.error);
+}
+
+uint64_t channel_deadline_ns(const struct channel *c)
+{
+	return xts_link_deadline_ns(&c->link);
+}
+
+/* --- sending ---------------------------------------------------------------------------------------------------------- */
+
+bool channel_can_send(void)
+{
+	return xts.channel && xts_link_credits(&xts.channel->link) > 0;
+}
+
+int channel_slot(struct xts_tx_slot *slot)
+{
+	struct channel *c = xts.channel;
+
+	if (!c)
+		return -ENETDOWN;
+	if (!xts_link_credits(&c->link))
+		return -EAGAIN;
+	if (xts_queue_acquire(c->queue, slot)) {
+		xts_queue_kick(c->queue); /* returns slots that are waiting to go */
+		c->unkicked = 0;
+		if (xts_queue_acquire(c->queue, slot)) {
+			c->retry = true;
+			return -EAGAIN;
+		}
+	}
+	return 0;
+}
+
+int channel_wait_slot(struct xts_tx_slot *slot)
+{
+	int r = channel_slot(slot);
+
+	if (r == -EAGAIN) {
+		channel_pump();
+		r = channel_slot(slot);
+	}
+	while (r == -EAGAIN) {
+		/* The proxy recycles promptly or is found dead; a signal does not end this. */
+		r = wait_for(&xts.frame_waiters, FOREVER, false);
+		if (r == -ENOBUFS)
+			return r;
+		r = channel_slot(slot);
+	}
+	return r;
+}
+
+void channel_submit(const struct xts_tx_slot *slot, uint32_t bytes)
+{
+	struct channel *c = xts.channel;
+
+	xts_link_seal(&c->link, slot->data);
+	xts_queue_submit(c->queue, slot, bytes);
+	c->unkicked++;
+}
+
+void channel_flush(bool kick)
+{
+	struct channel *c = xts.channel;
+	int r;
+
+	if (!c)
+		return;
+	if ((c->outbox_first || c->refused_count) && channel_can_send())
+		outbox_flush();
+	if (xts_link_control_due(&c->link))
+		control_send(c, now_ns());
+	if (!c->unkicked || !kick)
+		return;
+	c->unkicked = 0;
+	r = xts_queue_kick(c->queue);
+	if (r == -EAGAIN) {
+		c->unkicked = 1;
+		c->retry = true;
+	} else if (r < 0) {
+		channel_die(ENETDOWN);
+	}
+}
+
+/* --- the end ---------------------------------------------------------------------------------------------------------- */
+
+/* A socket of a channel that has died, as PROTOCOL.md has it. */
+static void socket_lose(struct xts_sock *s)
+{
+	outbox_remove(s);
+	s->in_blocked = false;
+	free(s->pending);
+	s->pending = NULL;
+	s->pending_bytes = s->pending_capacity = 0;
+	if (!s->open) {
+		/* Closed already, or never accepted; a disconnecting one is open. */
+		s->closing = false;
+		if (!s->listener) {
+			socket_free(s);
+			return;
+		}
+	}
+	if (s->state == TCP_STATE_CLOSE && !s->proxy_id && !s->opening)
+		return; /* the proxy never knew it: good for the next channel */
+	s->lost = true;
+	s->opening = s->disconnecting = false;
+	s->proxy_id = 0;
+	if (s->call) {
+		s->call->error = ENETDOWN;
+		s->call->done = true;
+		s->call = NULL;
+	}
+	if (s->state == TCP_STATE_SYN_SENT)
+		socket_fail(s, ECONNABORTED);
+	else if (s->state == TCP_STATE_ESTABLISHED)
+		socket_fail(s, ECONNRESET);
+	else if (s->state == TCP_STATE_LISTEN)
+		socket_fail(s, ENETDOWN);
+	wake(&s->callers);
+	status_state(s);
+}
+
+void channel_die(int error)
+{
+	struct channel *c = xts.channel;
+	struct xts_sock *s = NULL, *next;
+
+	if (!c)
+		return;
+	buffer_evict_all(c);
+	control_send(c, now_ns());
+	xts_queue_kick(c->queue);
+	xts.last_error = error;
+	xts.channel = NULL;
+	c->dead = true;
+	c->next_dead = xts.dead;
+	xts.dead = c;
+	c->blocked = NULL;
+	for (s = table_next(NULL); s; s = next) {
+		next = table_next(s);
+		socket_lose(s);
+	}
+	if (c->attachment.status)
+		c->attachment.status->link_state = XTS_LINK_DOWN;
+	wake_all();
+}
+
+void channel_fail(int error)
+{
+	if (!xts.channel)
+		return;
+	xts.bad_messages++;
+	xts_link_fail(&xts.channel->link, error);
+	channel_die(error);
+}
+
+void channel_reap(void)
+{
+	struct channel **at = &xts.dead, *c;
+
+	while ((c = *at)) {
+		if (c->sleepers) {
+			at = &c->next_dead;
+			continue;
+		}
+		*at = c->next_dead;
+		xts_detach(&c->attachment);
+		free(c->held);
+		free(c);
+	}
+}
+
+/* The server has closed the attach connection: for shm the proxy has gone; for afxdp only the agent. */
+void channel_connection_event(struct channel *c)
+{
+	char byte;
+
+	if (recv(c->attachment.connection, &byte, sizeof byte, MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (c->attachment.reply.kind == XTS_QUEUE_SHM) {
+		channel_pump(); /* what it still said */
+		channel_die(ENETDOWN);
+		return;
+	}
+	close(c->attachment.connection);
+	c->attachment.connection = -1;
+}
+
+void channel_forget(void)
+{
+	struct channel *c = xts.channel;
+
+	if (c) {
+		c->next_dead = xts.dead;
+		xts.dead = c;
+	}
+	xts.channel = NULL;
+	for (c = xts.dead; c; c = c->next_dead) {
+		c->sleepers = 0;
+		for (struct held *h = c->held_oldest; h; h = h->newer) {
+			h->piece->held = NULL;
+			h->piece->bytes = 0;
+		}
+	}
+	channel_reap();
+}

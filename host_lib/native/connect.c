@@ -1,0 +1,185 @@
+/* connect(2), shutdown(2), getsockname(2), getpeername(2): __inet_stream_connect() and inet_shutdown() of the kernel. */
+#include "library.h"
+
+#include <sys/epoll.h>
+
+/* Sends CONNECT. Waits only for a slot, or for another thread's first request. */
+static int start(struct xts_sock *s, const struct xts_endpoint *peer)
+{
+	uint32_t id = s->id, window = xts.settings.window_bytes < s->window_max ? xts.settings.window_bytes : s->window_max;
+	struct xts_connect m = {.xts_socket = id, .post_credits = window, .domain = s->family, .peer = *peer};
+	struct xts_tx_slot slot;
+	int r;
+
+	if (s->renewed && (s->bound || s->optioned))
+		return -EOPNOTSUPP; /* bound or optioned before it was disconnected: that is gone, so no success */
+	do {
+		r = first_request_wait(s);
+		if (!r && s->call)
+			r = wait_for(&s->callers, FOREVER, false) == -ENOBUFS ? -ENOBUFS : -EAGAIN;
+		else if (!r)
+			r = channel_wait_slot(&slot);
+		if (s->id != id || !s->open) {
+			if (!r)
+				xts_queue_abandon(xts.channel->queue, &slot);
+			return -EBADF;
+		}
+	} while (r == -EAGAIN);
+	if (r)
+		return r;
+	if (s->phase != PHASE_UNCONNECTED || s->state != TCP_STATE_CLOSE || (s->opening && !s->proxy_id)) {
+		xts_queue_abandon(xts.channel->queue, &slot); /* another thread was faster */
+		return -EALREADY;
+	}
+	xts_credit_grant_init(&s->grant, window);
+	s->consumed = 0;
+	s->error = 0;
+	s->shutdown = 0;
+	s->done = false;
+	s->peer = *peer;
+	s->state = TCP_STATE_SYN_SENT;
+	s->phase = PHASE_CONNECTING;
+	s->opening = !s->proxy_id;
+	socket_asked(s, true);
+	xts_head_encode(slot.data, XTS_CMD_CONNECT, 0, 0, s->proxy_id);
+	xts_connect_encode(slot.data, &m);
+	channel_submit(&slot, XTS_CONNECT_BYTES);
+	status_state(s);
+	return 0;
+}
+
+/* The attempt has failed: tells why, once, and the socket may try again. */
+static int failed(struct xts_sock *s)
+{
+	int r = take_error(s);
+
+	s->phase = PHASE_UNCONNECTED;
+	if (!s->lost)
+		s->shutdown = 0;
+	memset(&s->peer, 0, sizeof s->peer);
+	status_state(s);
+	return r ? r : -ECONNABORTED;
+}
+
+static int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t length)
+{
+	uint32_t id = s->id;
+	struct xts_endpoint peer;
+	uint64_t deadline;
+	int r, again = -EALREADY;
+
+	if (!address)
+		return -EFAULT;
+	if (length < sizeof address->sa_family)
+		return -EINVAL;
+	if (address->sa_family == AF_UNSPEC)
+		return socket_disconnect(s);
+	if (s->phase == PHASE_CONNECTED)
+		return -EISCONN;
+	if (s->phase == PHASE_UNCONNECTED) {
+		if (s->state != TCP_STATE_CLOSE)
+			return -EISCONN;
+		r = address_read(&peer, s->family, address, length, false);
+		if (!r)
+			r = s->lost ? -ENETDOWN : start(s, &peer);
+		if (r)
+			return r;
+		again = -EINPROGRESS;
+	}
+	deadline = deadline_after(s->send_timeout_ns);
+	while (s->state == TCP_STATE_SYN_SENT) {
+		if (s->nonblocking)
+			return again;
+		r = wait_for(&s->writers, deadline, true);
+		if (s->id != id || !s->open)
+			return -EBADF;
+		if (r == -ETIMEDOUT)
+			return again;
+		if (r == -EINTR && !signal_restarts(s->send_timeout_ns))
+			return -EINTR;
+		if (r == -ENOBUFS)
+			return r;
+	}
+	if (s->state == TCP_STATE_CLOSE)
+		return failed(s);
+	s->phase = PHASE_CONNECTED;
+	return 0;
+}
+
+int xts_connect(int number, const struct sockaddr *address, socklen_t length)
+{
+	struct xts_sock *s;
+	int r;
+
+	library_enter();
+	s = table_open(number);
+	r = s ? connect_socket(s, address, length) : -EBADF;
+	library_leave();
+	return finish(r);
+}
+
+static int shutdown_socket(struct xts_sock *s, int how)
+{
+	uint8_t bits = (uint8_t)(how + 1);
+	uint8_t before = s->shutdown;
+
+	if (how < SHUT_RD || how > SHUT_RDWR)
+		return -EINVAL;
+	if (s->state == TCP_STATE_LISTEN) {
+		if (!(bits & RCV_SHUTDOWN))
+			return 0;
+		return socket_disconnect(s);
+	}
+	if (s->state == TCP_STATE_SYN_SENT)
+		return socket_disconnect(s);
+	if (s->state == TCP_STATE_CLOSE) {
+		s->shutdown |= s->phase == PHASE_CONNECTED ? bits : 0u;
+		return -ENOTCONN;
+	}
+	s->shutdown |= bits;
+	if ((bits & SEND_SHUTDOWN) && !(before & SEND_SHUTDOWN))
+		outbox_add(s, TODO_FIN);
+	status_state(s);
+	if (s->shutdown != before)
+		socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLRDHUP | (s->shutdown == SHUTDOWN_MASK ? EPOLLHUP : 0u));
+	return 0;
+}
+
+int xts_shutdown(int number, int how)
+{
+	struct xts_sock *s;
+	int r;
+
+	library_enter();
+	s = table_open(number);
+	r = s ? shutdown_socket(s, how) : -EBADF;
+	library_leave();
+	return finish(r);
+}
+
+int xts_getsockname(int number, struct sockaddr *address, socklen_t *length)
+{
+	struct xts_sock *s;
+	int r;
+
+	library_enter();
+	s = table_open(number);
+	r = s ? address_write(s->family, &s->local, address, length) : -EBADF;
+	library_leave();
+	return finish(r);
+}
+
+int xts_getpeername(int number, struct sockaddr *address, socklen_t *length)
+{
+	struct xts_sock *s;
+	int r = -EBADF;
+
+	library_enter();
+	s = table_open(number);
+	if (s && (s->state != TCP_STATE_ESTABLISHED || (s->done && (s->shutdown & SEND_SHUTDOWN))))
+		r = -ENOTCONN;
+	else if (s)
+		r = address_write(s->family, &s->peer, address, length);
+	library_leave();
+	return finish(r);
+}

@@ -1,0 +1,184 @@
+/* The process as a whole: its lock, its threads' bells, fork and exit. library.h has the theory of operation. */
+#include "library.h"
+
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EXIT_FLUSH_NS (1 * NS_PER_S)
+
+struct library xts = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static __thread struct thread *this_thread;
+static pthread_key_t thread_key;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+/* --- threads ---------------------------------------------------------------------------------------------------------- */
+
+static void thread_end(void *arg)
+{
+	struct thread *t = arg;
+
+	pthread_mutex_lock(&xts.lock);
+	if (t->previous)
+		t->previous->next = t->next;
+	else
+		xts.threads = t->next;
+	if (t->next)
+		t->next->previous = t->previous;
+	pthread_mutex_unlock(&xts.lock);
+	if (t->bell >= 0)
+		close(t->bell);
+	free(t);
+}
+
+struct thread *thread_self(void)
+{
+	struct thread *t = this_thread;
+
+	if (!t) {
+		t = calloc(1, sizeof *t);
+		if (!t)
+			return NULL;
+		t->bell = -1;
+		t->next = xts.threads;
+		if (t->next)
+			t->next->previous = t;
+		xts.threads = t;
+		this_thread = t;
+		pthread_setspecific(thread_key, t);
+	}
+	if (t->bell < 0)
+		t->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	return t->bell >= 0 ? t : NULL;
+}
+
+/* --- fork ------------------------------------------------------------------------------------------------------------- */
+
+static void before_fork(void)
+{
+	pthread_mutex_lock(&xts.lock);
+}
+
+static void after_fork_parent(void)
+{
+	pthread_mutex_unlock(&xts.lock);
+}
+
+/*
+ * The child has a copy of everything but the queue's memory (MADV_DONTFORK), which is the parent's alone. Its sockets
+ * are forgotten with a new generation, so that an inherited number is EBADF even after the child has made its own.
+ */
+static void after_fork_child(void)
+{
+	struct xts_sock *s = NULL;
+
+	pthread_mutex_init(&xts.lock, NULL);
+	pthread_mutex_lock(&xts.lock);
+	for (struct thread *t = xts.threads, *next; t; t = next) {
+		next = t->next;
+		close(t->bell);
+		t->bell = -1;
+		if (t == this_thread)
+			continue;
+		free(t);
+	}
+	xts.threads = this_thread;
+	if (this_thread) {
+		this_thread->next = this_thread->previous = NULL;
+		this_thread->batching = false;
+	}
+	xts.waiters = xts.leader = NULL;
+	xts.waiting = xts.asked = 0;
+	xts.attaching = false;
+	xts.attach_waiters = xts.frame_waiters = xts.poll_waiters = xts.close_waiters = 0;
+	progress_forget();
+	channel_forget();
+	while ((s = table_next(s))) {
+		mirror_close(s);
+		epoll_forget_socket(s);
+		buffer_drop(s);
+		free(s->pending);
+		table_release(s);
+	}
+	epoll_forget();
+	xts.dirty = NULL;
+	xts.started = false;
+	pthread_mutex_unlock(&xts.lock);
+}
+
+/*
+ * At an orderly exit the proxy closes our connections as the kernel would (the end of the attachment tells it); what
+ * is still in the outbox is our part.
+ */
+__attribute__((destructor)) static void at_exit(void)
+{
+	uint64_t deadline = now_ns() + EXIT_FLUSH_NS;
+
+	if (pthread_mutex_trylock(&xts.lock) != 0)
+		return;
+	while (xts.channel && xts.channel->outbox_first && now_ns() < deadline) {
+		channel_pump();
+		channel_flush(true);
+		if (xts.channel && xts.channel->outbox_first && wait_for(&xts.frame_waiters, deadline, false))
+			break;
+	}
+	if (xts.channel)
+		channel_flush(true);
+	pthread_mutex_unlock(&xts.lock);
+}
+
+static void start_once(void)
+{
+	pthread_key_create(&thread_key, thread_end);
+	pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+}
+
+/* --- around every call ------------------------------------------------------------------------------------------------ */
+
+void library_enter(void)
+{
+	pthread_once(&once, start_once);
+	pthread_mutex_lock(&xts.lock);
+}
+
+void library_leave(void)
+{
+	struct channel *c;
+
+	while ((c = xts.channel)) {
+		channel_flush(!(this_thread && this_thread->batching && c->unkicked < 4 * KICK_FRAMES));
+		if (xts.dirty)
+			mirrors_update();
+		/* Somebody sleeps on the queue outside of our waits: its doorbell has to be armed when we go. */
+		if (!xts.channel || xts.leader || !(xts.idle_contexts || progress_sleeps_on_queue()))
+			break;
+		if (xts_queue_arm(c->queue) == 0)
+			break;
+		channel_pump();
+	}
+	if (xts.dirty)
+		mirrors_update();
+	if (xts.channel && (xts.channel->outbox_first || xts.channel->retry))
+		progress_need();
+	if (xts.dead)
+		channel_reap();
+	pthread_mutex_unlock(&xts.lock);
+}
+
+void xts_flush(void)
+{
+	library_enter();
+	if (this_thread)
+		this_thread->batching = false;
+	library_leave();
+}

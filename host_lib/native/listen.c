@@ -1,0 +1,171 @@
+/*
+ * bind(2), listen(2), accept4(2). The proxy accepts; connections come as NEWCONN, have a socket and are answered before
+ * the application accepts them, so that data can arrive. A listener's credit account counts connections.
+ */
+#include "library.h"
+
+#include <sys/epoll.h>
+
+#define BACKLOG_MAX 4096u
+
+static int bind_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t length)
+{
+	struct call call = {.type = XTS_CMD_BIND};
+	uint32_t id = s->id;
+	int r = address_read(&call.local, s->family, address, length, true);
+
+	if (r)
+		return r;
+	if (s->state != TCP_STATE_CLOSE || s->phase != PHASE_UNCONNECTED || s->bound)
+		return -EINVAL;
+	r = call_proxy(s, &call);
+	if (!r && s->id == id) {
+		s->local = call.local;
+		s->bound = true;
+		s->renewed = false;
+		status_state(s);
+	}
+	return r;
+}
+
+int xts_bind(int number, const struct sockaddr *address, socklen_t length)
+{
+	struct xts_sock *s;
+	int r;
+
+	library_enter();
+	s = table_open(number);
+	r = s ? bind_socket(s, address, length) : -EBADF;
+	library_leave();
+	return finish(r);
+}
+
+/* The kernel lets one more wait than the backlog says. */
+static int listen_socket(struct xts_sock *s, int backlog)
+{
+	uint32_t id = s->id, length = backlog < 0 || (uint32_t)backlog > BACKLOG_MAX ? BACKLOG_MAX : (uint32_t)backlog;
+	struct call call = {.type = XTS_CMD_LISTEN, .backlog = length};
+	bool was_listening = s->state == TCP_STATE_LISTEN;
+	uint32_t window = length + 1 < 2 ? 2 : length + 1;
+	int r;
+
+	if (s->phase != PHASE_UNCONNECTED || (s->state != TCP_STATE_CLOSE && !was_listening))
+		return -EINVAL;
+	if (s->renewed && (s->bound || s->optioned))
+		return -EOPNOTSUPP;
+	if (!was_listening) {
+		call.post_credits = window;
+		/* From now on, for a NEWCONN may overtake our waking up. */
+		xts_credit_grant_init(&s->grant, window);
+		s->state = TCP_STATE_LISTEN;
+	} else if (window > s->grant.window) {
+		call.post_credits = window - s->grant.window;
+		s->grant.window += call.post_credits;
+		s->grant.outstanding += call.post_credits;
+		s->grant.limit = s->grant.window / 4;
+	}
+	r = call_proxy(s, &call);
+	if (s->id != id)
+		return r;
+	if (r && !was_listening && s->state == TCP_STATE_LISTEN) {
+		s->state = TCP_STATE_CLOSE;
+		s->grant.window = 0;
+	}
+	if (!r) {
+		s->backlog = length;
+		s->local = call.local;
+		s->shutdown = 0;
+	}
+	status_state(s);
+	socket_changed(s, EPOLLHUP);
+	return r;
+}
+
+int xts_listen(int number, int backlog)
+{
+	struct xts_sock *s;
+	int r;
+
+	library_enter();
+	s = table_open(number);
+	r = s ? listen_socket(s, backlog) : -EBADF;
+	library_leave();
+	return finish(r);
+}
+
+static struct xts_sock *take_connection(struct xts_sock *listener)
+{
+	struct xts_sock *s = listener->accept_first;
+
+	listener->accept_first = s->accept_next;
+	if (!listener->accept_first)
+		listener->accept_last = NULL;
+	listener->accept_count--;
+	s->accept_next = s->listener = NULL;
+	if (!listener->lost) {
+		xts_credit_free(&listener->grant, 1);
+		if (xts_credit_due(&listener->grant))
+			outbox_add(listener, TODO_ADVERT);
+	}
+	if (!listener->accept_first && listener->mirror)
+		mirror_dirty(listener);
+	status_data(listener);
+	return s;
+}
+
+static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t *length, int flags)
+{
+	uint64_t deadline = deadline_after(s->receive_timeout_ns);
+	uint32_t id = s->id;
+	int r;
+
+	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
+		return -EINVAL;
+	if (address && !length)
+		return -EFAULT;
+	if (address && (int)*length < 0)
+		return -EINVAL;
+	if (!s->accept_first && xts.channel)
+		channel_pump();
+	while (s->id == id && s->open && !s->accept_first) {
+		if (s->lost && s->phase == PHASE_UNCONNECTED)
+			return -ENETDOWN;
+		if (s->state != TCP_STATE_LISTEN)
+			return -EINVAL;
+		if (s->nonblocking)
+			return -EAGAIN;
+		r = wait_for(&s->readers, deadline, false);
+		if (r == -ETIMEDOUT)
+			return -EAGAIN;
+		if (r == -EINTR && !signal_restarts(s->receive_timeout_ns))
+			return -EINTR;
+		if (r == -ENOBUFS)
+			return r;
+	}
+	if (s->id != id || !s->open)
+		return -EBADF;
+	s = take_connection(s);
+	s->open = true;
+	s->nonblocking = flags & SOCK_NONBLOCK;
+	s->close_on_exec = flags & SOCK_CLOEXEC;
+	if (address)
+		address_write(s->family, &s->peer, address, length);
+	return (int)s->id;
+}
+
+int xts_accept4(int number, struct sockaddr *address, socklen_t *length, int flags)
+{
+	struct xts_sock *s;
+	int r;
+
+	library_enter();
+	s = table_open(number);
+	r = s ? accept_socket(s, address, length, flags) : -EBADF;
+	library_leave();
+	return finish(r);
+}
+
+int xts_accept(int number, struct sockaddr *address, socklen_t *length)
+{
+	return xts_accept4(number, address, length, 0);
+}

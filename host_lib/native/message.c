@@ -1,0 +1,312 @@
+/*
+ * Messages from the proxy. Each is decoded from a private copy of the frame's first bytes; only payload is read from
+ * the frame itself. The proxy is not trusted: an unknown identifier or token is counted and dropped, a message that no
+ * correct proxy can send in the socket's state ends the channel (channel_fail).
+ */
+#include "library.h"
+
+#include <sys/epoll.h>
+
+/* The sender's end of an account: more credits than there can be end the channel. */
+static bool take_credits(struct xts_sock *s, uint32_t post_credits)
+{
+	if (xts_credit_add(&s->credits, post_credits)) {
+		channel_fail(EPROTO);
+		return false;
+	}
+	if (s->credits > s->peer_window)
+		s->peer_window = s->credits;
+	return true;
+}
+
+static struct xts_sock *find(uint32_t id)
+{
+	struct xts_sock *s = table_find(id);
+
+	if (!s || s->lost) {
+		xts.bad_ids++;
+		return NULL;
+	}
+	return s;
+}
+
+static void receive_connect_ack(const struct xts_head *head, const struct xts_connect_ack *m)
+{
+	struct xts_sock *s = find(head->id);
+	bool learns = s && (s->opening || !m->proxy_id);
+
+	if (!s)
+		return;
+	if (s->state != TCP_STATE_SYN_SENT) {
+		xts.bad_ids++;
+		return;
+	}
+	socket_asked(s, false);
+	s->opening = false;
+	s->proxy_id = m->proxy_id;
+	if (head->error || !m->proxy_id) {
+		s->grant.window = 0;
+		socket_fail(s, head->error ? head->error : EPROTO);
+	} else {
+		s->state = TCP_STATE_ESTABLISHED;
+		s->local = m->local;
+		s->peer = m->peer;
+		if (!take_credits(s, m->post_credits))
+			return;
+		status_state(s);
+		socket_changed(s, EPOLLIN | EPOLLOUT);
+	}
+	wake(&s->callers);
+	if (learns)
+		socket_learn(s, m->proxy_id);
+}
+
+/* A reply to a struct call; value is the payload's offset in the frame. */
+static void receive_reply(const struct xts_head *head, uint8_t request, uint32_t proxy_id, uint32_t token,
+			  const struct xts_endpoint *local, const struct xts_rx_frame *frame, uint32_t offset,
+			  uint32_t length)
+{
+	struct xts_sock *s = find(head->id);
+	struct call *call = s ? s->call : NULL;
+	bool learns = false;
+
+	if (!s)
+		return;
+	if (s->opening && s->state != TCP_STATE_SYN_SENT && (!call || call->token == token)) {
+		learns = true;
+		s->opening = false;
+		s->proxy_id = proxy_id;
+	}
+	if (call && call->token == token) {
+		if (call->type != request && !(call->type == XTS_CMD_GETSOCKOPT && request == XTS_CMD_SETSOCKOPT)) {
+			channel_fail(EPROTO);
+			return;
+		}
+		if (local)
+			call->local = *local;
+		if (length > sizeof call->value)
+			length = sizeof call->value;
+		/* Replies are short: the value lies in the first segment, or the frame is not worth more trouble. */
+		if (offset + length <= frame->segment[0].iov_len)
+			memcpy(call->value, (const uint8_t *)frame->segment[0].iov_base + offset, length);
+		else
+			length = 0;
+		call->length = length;
+		call->error = head->error;
+		call->done = true;
+		s->call = NULL;
+	} else if (!s->closing) {
+		xts.bad_ids++;
+	}
+	socket_asked(s, false);
+	wake(&s->callers);
+	if (learns)
+		socket_learn(s, proxy_id);
+}
+
+static void refuse(struct xts_sock *listener, uint32_t proxy_id)
+{
+	struct channel *c = xts.channel;
+
+	if (c->refused_count == sizeof c->refused / sizeof c->refused[0]) {
+		channel_fail(ENOBUFS);
+		return;
+	}
+	c->refused[c->refused_count++] = proxy_id;
+	if (listener) {
+		xts_credit_free(&listener->grant, 1);
+		if (xts_credit_due(&listener->grant))
+			outbox_add(listener, TODO_ADVERT);
+	}
+}
+
+static void receive_newconn(const struct xts_head *head, const struct xts_newconn *m)
+{
+	struct xts_sock *listener = table_find(head->id), *s;
+
+	if (!m->proxy_id || (listener && !listener->closing &&
+			     (listener->state != TCP_STATE_LISTEN || xts_credit_receive(&listener->grant, 1)))) {
+		channel_fail(EPROTO);
+		return;
+	}
+	if (!listener || listener->closing) {
+		refuse(NULL, m->proxy_id);
+		return;
+	}
+	s = socket_make(listener->family);
+	if (!s) {
+		refuse(listener, m->proxy_id);
+		return;
+	}
+	s->proxy_id = m->proxy_id;
+	s->state = TCP_STATE_ESTABLISHED;
+	s->phase = PHASE_CONNECTED;
+	s->local = m->local;
+	s->peer = m->peer;
+	s->listener = listener;
+	s->linger = listener->linger;
+	s->linger_s = listener->linger_s;
+	s->receive_timeout_ns = listener->receive_timeout_ns;
+	s->send_timeout_ns = listener->send_timeout_ns;
+	s->receive_lowat = listener->receive_lowat;
+	s->window_max = listener->window_max;
+	xts_credit_grant_init(&s->grant, xts.settings.window_bytes < s->window_max ? xts.settings.window_bytes : s->window_max);
+	if (!take_credits(s, m->post_credits))
+		return;
+	if (listener->accept_last)
+		listener->accept_last->accept_next = s;
+	else
+		listener->accept_first = s;
+	listener->accept_last = s;
+	listener->accept_count++;
+	outbox_add(s, TODO_ACCEPTED);
+	status_state(s);
+	status_data(listener);
+	socket_changed(listener, EPOLLIN);
+}
+
+/* Data for a socket: true when the frame has been taken over. */
+static bool receive_data(struct xts_sock *s, struct xts_rx_frame *frame, uint32_t length)
+{
+	if (s->done || s->state != TCP_STATE_ESTABLISHED || xts_credit_receive(&s->grant, length)) {
+		channel_fail(EPROTO);
+		return true;
+	}
+	s->received_bytes += length;
+	if (s->grant.outstanding < s->grant.window / 2)
+		s->squeezed = true;
+	socket_asked(s, false);
+	buffer_append(s, frame, XTS_RECV_BYTES, length);
+	return true;
+}
+
+static void receive_closed(struct xts_sock *s)
+{
+	if (!s->closing) {
+		channel_fail(EPROTO);
+		return;
+	}
+	s->proxy_id = 0;
+	s->closing = false;
+	if (s->disconnecting) {
+		s->disconnecting = false;
+		wake(&s->callers);
+		return;
+	}
+	socket_free(s);
+}
+
+/* True when the frame has been taken over. */
+static bool receive_recv(const struct xts_head *head, const struct xts_recv *m, struct xts_rx_frame *frame)
+{
+	struct xts_sock *s = find(head->id);
+	struct channel *c = xts.channel;
+	uint32_t events = 0;
+	bool taken = false;
+
+	if (!s)
+		return false;
+	if (head->flags & XTS_FLAG_CLOSED) {
+		receive_closed(s);
+		return xts.channel != c;
+	}
+	if (s->closing)
+		return false; /* crossed our CLOSE */
+	if (s->state != TCP_STATE_ESTABLISHED) {
+		channel_fail(EPROTO);
+		return true;
+	}
+	if (m->post_credits && !take_credits(s, m->post_credits))
+		return true;
+	if (m->length) {
+		taken = receive_data(s, frame, m->length);
+		if (xts.channel != c)
+			return true;
+		events |= EPOLLIN;
+	}
+	if (m->post_credits && s->no_space)
+		events |= EPOLLOUT;
+	if (head->flags & XTS_FLAG_EOS) {
+		s->done = true;
+		s->shutdown |= RCV_SHUTDOWN;
+		events |= EPOLLIN | EPOLLRDHUP | (s->shutdown == SHUTDOWN_MASK ? EPOLLHUP : 0u);
+		status_state(s);
+	}
+	if (head->flags & XTS_FLAG_RESET) {
+		socket_fail(s, s->done && (!head->error || head->error == ECONNRESET) ? EPIPE :
+			       head->error ? head->error : ECONNRESET);
+		return taken;
+	}
+	status_data(s);
+	if (events)
+		socket_changed(s, events);
+	else if (m->post_credits)
+		wake(&s->writers);
+	return taken;
+}
+
+/* Handles a sequenced message and recycles its frame, unless the data in it is kept. copy: its first 128 bytes. */
+void message_receive(struct xts_rx_frame *frame, const struct xts_head *head, const uint8_t *copy)
+{
+	struct channel *c = xts.channel;
+	union {
+		struct xts_connect_ack connect_ack;
+		struct xts_listen_ack listen_ack;
+		struct xts_newconn newconn;
+		struct xts_recv recv;
+		struct xts_bind_ack bind_ack;
+		struct xts_sockopt_ack sockopt_ack;
+		struct xts_ioctl_ack ioctl_ack;
+	} m;
+	bool taken = false, bad = false;
+
+	switch (head->type) {
+	case XTS_REPLY_RECV:
+		bad = xts_recv_decode(&m.recv, copy, frame->bytes);
+		if (!bad)
+			taken = receive_recv(head, &m.recv, frame);
+		break;
+	case XTS_REPLY_CONNECT_ACK:
+		bad = xts_connect_ack_decode(&m.connect_ack, copy, frame->bytes);
+		if (!bad)
+			receive_connect_ack(head, &m.connect_ack);
+		break;
+	case XTS_REPLY_NEWCONN:
+		bad = xts_newconn_decode(&m.newconn, copy, frame->bytes);
+		if (!bad)
+			receive_newconn(head, &m.newconn);
+		break;
+	case XTS_REPLY_LISTEN_ACK:
+		bad = xts_listen_ack_decode(&m.listen_ack, copy, frame->bytes);
+		if (!bad)
+			receive_reply(head, XTS_CMD_LISTEN, m.listen_ack.proxy_id, m.listen_ack.token,
+				      &m.listen_ack.local, frame, 0, 0);
+		break;
+	case XTS_REPLY_BIND_ACK:
+		bad = xts_bind_ack_decode(&m.bind_ack, copy, frame->bytes);
+		if (!bad)
+			receive_reply(head, XTS_CMD_BIND, m.bind_ack.proxy_id, m.bind_ack.token, &m.bind_ack.local,
+				      frame, 0, 0);
+		break;
+	case XTS_REPLY_SOCKOPT_ACK:
+		bad = xts_sockopt_ack_decode(&m.sockopt_ack, copy, frame->bytes);
+		if (!bad)
+			receive_reply(head, XTS_CMD_SETSOCKOPT, m.sockopt_ack.proxy_id, m.sockopt_ack.token, NULL,
+				      frame, XTS_SOCKOPT_ACK_BYTES, m.sockopt_ack.length);
+		break;
+	case XTS_REPLY_IOCTL_ACK:
+		bad = xts_ioctl_ack_decode(&m.ioctl_ack, copy, frame->bytes);
+		if (!bad)
+			receive_reply(head, XTS_CMD_IOCTL, m.ioctl_ack.proxy_id, m.ioctl_ack.token, NULL, frame,
+				      XTS_IOCTL_ACK_BYTES, m.ioctl_ack.length);
+		break;
+	default:
+		bad = true; /* the link lets none through */
+	}
+	if (bad)
+		channel_fail(EBADMSG);
+	if (xts.channel != c)
+		return; /* the queue goes, and this frame with it */
+	if (!taken)
+		frame_recycle(frame);
+}

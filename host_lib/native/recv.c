@@ -1,0 +1,193 @@
+/*
+ * Receiving: tcp_recvmsg() of the kernel, over the pieces that buffer.c keeps. What has been read returns as post
+ * credits, with whatever is sent next or, when a quarter of the window has gathered, by itself. The window doubles when
+ * the application has read a whole one, kept up (little was waiting) and the proxy had used most of it.
+ */
+#include "library.h"
+
+#define RECV_BYTES_MAX 0x7ffff000u
+
+static void grow_window(struct xts_sock *s)
+{
+	uint32_t window = s->grant.window, growth;
+
+	if (s->consumed < window)
+		return;
+	s->consumed = 0;
+	if (!s->squeezed || xts_credit_buffered(&s->grant) > window / 4)
+		return;
+	s->squeezed = false;
+	growth = window < s->window_max ? s->window_max - window : 0;
+	if (growth > window)
+		growth = window;
+	if (growth)
+		xts_credit_grow(&s->grant, growth);
+}
+
+#ifdef XTS_DEBUG
+#include <assert.h>
+/* The conservation law, as far as this end sees it. */
+static void check_account(const struct xts_sock *s)
+{
+	uint64_t bytes = 0;
+
+	for (const struct piece *p = s->first; p; p = p->next)
+		bytes += p->bytes;
+	assert(bytes == s->unread);
+	assert(s->lost || xts_credit_buffered(&s->grant) == s->unread);
+}
+#else
+static void check_account(const struct xts_sock *s) { (void)s; }
+#endif
+
+static void consume(struct xts_sock *s, uint32_t bytes)
+{
+	buffer_consume(s, bytes);
+	s->read_bytes += bytes;
+	if (!s->unread && s->mirror)
+		mirror_dirty(s);
+	if (s->lost || s->state != TCP_STATE_ESTABLISHED || s->closing)
+		return;
+	xts_credit_free(&s->grant, bytes);
+	s->consumed += bytes;
+	grow_window(s);
+	check_account(s);
+	if (xts_credit_due(&s->grant) && !s->done)
+		outbox_add(s, TODO_ADVERT);
+}
+
+/* Copies what is there, at most bytes, from byte done of the caller's buffers on. MSG_TRUNC: drops it uncopied. */
+static uint32_t take(struct xts_sock *s, const struct iovec *iov, size_t done, size_t bytes, int flags)
+{
+	uint32_t skip = flags & MSG_PEEK ? (uint32_t)done : 0, n;
+
+	if (s->unread <= skip)
+		return 0;
+	n = s->unread - skip < bytes ? s->unread - skip : (uint32_t)bytes;
+	if (!(flags & MSG_TRUNC))
+		n = (uint32_t)buffer_copy(s, skip, iov, done, n);
+	if (!(flags & MSG_PEEK))
+		consume(s, n);
+	return n;
+}
+
+/* Nothing is there (any more): 1 to end with what was copied, 0 to wait, or -errno. */
+static int at_end(struct xts_sock *s, size_t done, bool blocking)
+{
+	if (done)
+		return s->error || s->state == TCP_STATE_CLOSE || (s->shutdown & RCV_SHUTDOWN) || !blocking;
+	if (s->done)
+		return 1;
+	if (s->error)
+		return take_error(s);
+	if (s->shutdown & RCV_SHUTDOWN)
+		return 1;
+	if (s->state == TCP_STATE_CLOSE)
+		return -ENOTCONN;
+	return blocking ? 0 : -EAGAIN;
+}
+
+static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t bytes, int flags)
+{
+	uint64_t deadline = deadline_after(s->receive_timeout_ns);
+	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT), pumped = false;
+	size_t done = 0, target = flags & MSG_WAITALL ? bytes : s->receive_lowat;
+	uint32_t id = s->id;
+	int r;
+
+	if (s->state == TCP_STATE_LISTEN)
+		return -ENOTCONN;
+	if (target > bytes)
+		target = bytes;
+	for (;;) {
+		if (!bytes && s->unread)
+			return 0;
+		done += take(s, iov, done, bytes - done, flags);
+		if (bytes && done >= target)
+			break;
+		if (!pumped) {
+			pumped = true;
+			channel_pump();
+			continue;
+		}
+		r = at_end(s, done, blocking);
+		if (r)
+			return r < 0 ? r : (ssize_t)done;
+		pumped = false;
+		r = wait_for(&s->readers, deadline, true);
+		if (s->id != id || !s->open)
+			return done ? (ssize_t)done : -EBADF;
+		if (r == -ETIMEDOUT)
+			return done ? (ssize_t)done : -EAGAIN;
+		if (r == -EINTR && (done || !signal_restarts(s->receive_timeout_ns)))
+			return done ? (ssize_t)done : -EINTR;
+		if (r == -ENOBUFS)
+			return r;
+	}
+	status_data(s);
+	return (ssize_t)done;
+}
+
+static ssize_t recv_call(int number, const struct iovec *iov, size_t count, int flags)
+{
+	struct xts_sock *s;
+	size_t bytes = 0;
+	ssize_t r;
+
+	for (size_t i = 0; i < count; i++) {
+		if (iov[i].iov_len > SSIZE_MAX - bytes)
+			return finish(-EINVAL);
+		bytes += iov[i].iov_len;
+	}
+	if (bytes > RECV_BYTES_MAX)
+		bytes = RECV_BYTES_MAX;
+	library_enter();
+	s = table_open(number);
+	if (!s)
+		r = -EBADF;
+	else if (flags & MSG_ERRQUEUE)
+		r = -EAGAIN; /* there is never anything in it */
+	else if (flags & MSG_OOB)
+		r = s->state == TCP_STATE_LISTEN ? -ENOTCONN : -EINVAL; /* no urgent data */
+	else
+		r = recv_all(s, iov, bytes, flags);
+	library_leave();
+	if (r >= 0)
+		return r;
+	errno = (int)-r;
+	return -1;
+}
+
+ssize_t xts_recv(int number, void *data, size_t bytes, int flags)
+{
+	struct iovec iov = {.iov_base = data, .iov_len = bytes};
+
+	return recv_call(number, &iov, 1, flags);
+}
+
+/* A stream socket tells no address: the length becomes 0. */
+ssize_t xts_recvfrom(int number, void *data, size_t bytes, int flags, struct sockaddr *address, socklen_t *length)
+{
+	ssize_t r = xts_recv(number, data, bytes, flags);
+
+	if (r >= 0 && address && length)
+		*length = 0;
+	return r;
+}
+
+ssize_t xts_recvmsg(int number, struct msghdr *message, int flags)
+{
+	ssize_t r;
+
+	if (!message)
+		return finish(-EFAULT);
+	if (message->msg_iovlen > 1024)
+		return finish(-EMSGSIZE);
+	r = recv_call(number, message->msg_iov, message->msg_iovlen, flags);
+	if (r < 0)
+		return r;
+	message->msg_namelen = 0;
+	message->msg_controllen = 0;
+	message->msg_flags = 0;
+	return r;
+}

@@ -1,0 +1,336 @@
+/*
+ * A socket's life: made, changed, failed, disconnected, closed, freed; and its readiness, which follows tcp_poll() of
+ * the kernel line by line.
+ */
+#include "library.h"
+
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+struct xts_sock *socket_make(uint8_t family)
+{
+	struct channel *c = xts.channel;
+	struct xts_sock *s;
+
+	if (c && c->link.sockets_max && xts.sockets >= c->link.sockets_max)
+		return NULL;
+	s = table_allocate();
+	if (!s)
+		return NULL;
+	s->family = family;
+	s->receive_lowat = 1;
+	s->receive_timeout_ns = s->send_timeout_ns = FOREVER;
+	s->window_max = xts.settings.window_bytes_max;
+	status_state(s);
+	return s;
+}
+
+int take_error(struct xts_sock *s)
+{
+	int error = s->error;
+
+	s->error = 0;
+	return -error;
+}
+
+void socket_asked(struct xts_sock *s, bool asked)
+{
+	if (s->asked == asked)
+		return;
+	s->asked = asked;
+	if (asked)
+		xts.asked++;
+	else
+		xts.asked--;
+}
+
+/* --- readiness --------------------------------------------------------------------------------------------------------- */
+
+/* With fewer credits than this a sender with more to send waits: the proxy advertises a quarter window at a time. */
+uint32_t socket_credits_worth_waiting_for(const struct xts_sock *s)
+{
+	return s->peer_window / 4 ? s->peer_window / 4 : 1;
+}
+
+static bool is_writable(struct xts_sock *s)
+{
+	if (s->state != TCP_STATE_ESTABLISHED)
+		return true;
+	if (s->credits >= socket_credits_worth_waiting_for(s) && (channel_can_send() && !(s->todo & TODO_DATA)))
+		return true;
+	s->no_space = true;
+	if (s->credits && xts.channel && !s->in_blocked) {
+		s->in_blocked = true;
+		s->blocked_next = xts.channel->blocked;
+		xts.channel->blocked = s;
+	}
+	return false;
+}
+
+uint32_t socket_events(struct xts_sock *s)
+{
+	uint32_t events = 0;
+
+	if (s->state == TCP_STATE_LISTEN)
+		return s->accept_first ? EPOLLIN | EPOLLRDNORM : 0u;
+	if (s->shutdown == SHUTDOWN_MASK || s->state == TCP_STATE_CLOSE)
+		events |= EPOLLHUP;
+	if (s->shutdown & RCV_SHUTDOWN)
+		events |= EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;
+	if (s->state != TCP_STATE_SYN_SENT) {
+		if (s->unread && s->unread >= s->receive_lowat)
+			events |= EPOLLIN | EPOLLRDNORM;
+		if ((s->shutdown & SEND_SHUTDOWN) || is_writable(s))
+			events |= EPOLLOUT | EPOLLWRNORM;
+	}
+	if (s->error)
+		events |= EPOLLERR;
+	return events;
+}
+
+void socket_changed(struct xts_sock *s, uint32_t events)
+{
+	if (events & EPOLLOUT)
+		s->no_space = false;
+	if (events & ~(uint32_t)EPOLLOUT)
+		wake(&s->readers);
+	if (events & ~(uint32_t)(EPOLLIN | EPOLLRDHUP))
+		wake(&s->writers);
+	if (s->polled)
+		wake(&xts.poll_waiters);
+	if (s->watches)
+		epoll_ready(s, events);
+	if (s->mirror)
+		mirror_dirty(s);
+}
+
+/* --- failing ----------------------------------------------------------------------------------------------------------- */
+
+/* The connection, or the attempt, has ended in an error: tcp_reset() and tcp_done(). What was received stays readable. */
+void socket_fail(struct xts_sock *s, int error)
+{
+	socket_asked(s, false);
+	s->error = error;
+	s->state = TCP_STATE_CLOSE;
+	s->shutdown = SHUTDOWN_MASK;
+	s->credits = 0;
+	if (s->todo & ~TODO_CLOSE) {
+		uint8_t keep = s->todo & TODO_CLOSE;
+
+		/* Nothing but our CLOSE interests the proxy any more; an answer to NEWCONN it still waits for. */
+		keep |= s->todo & TODO_ACCEPTED;
+		if (s->pending && xts.channel)
+			xts.channel->pending_bytes -= s->pending_capacity;
+		free(s->pending);
+		s->pending = NULL;
+		s->pending_bytes = s->pending_capacity = 0;
+		s->todo = keep;
+		if (!keep)
+			outbox_remove(s);
+	}
+	status_state(s);
+	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+}
+
+void socket_learn(struct xts_sock *s, uint32_t proxy_id)
+{
+	if (!s->closing || s->proxy_id != proxy_id)
+		return;
+	if (proxy_id) {
+		outbox_add(s, TODO_CLOSE);
+	} else if (s->disconnecting) {
+		s->closing = s->disconnecting = false;
+		wake(&s->callers);
+	} else {
+		socket_free(s);
+	}
+}
+
+/* --- closing ----------------------------------------------------------------------------------------------------------- */
+
+void socket_free(struct xts_sock *s)
+{
+	struct channel *c = xts.channel;
+
+	socket_asked(s, false);
+	outbox_remove(s);
+	if (s->in_blocked && c) {
+		struct xts_sock **at = &c->blocked;
+
+		while (*at && *at != s)
+			at = &(*at)->blocked_next;
+		if (*at)
+			*at = s->blocked_next;
+	}
+	buffer_drop(s);
+	if (s->pending && c)
+		c->pending_bytes -= s->pending_capacity;
+	free(s->pending);
+	s->pending = NULL;
+	table_release(s);
+	wake(&xts.close_waiters);
+}
+
+/* Tells the proxy, or waits for its reply to the first request to learn whom to tell. */
+static void start_closing(struct xts_sock *s)
+{
+	s->closing = true;
+	if (s->proxy_id)
+		outbox_add(s, TODO_CLOSE);
+	else if (s->opening)
+		status_state(s);
+	else if (s->disconnecting)
+		s->closing = s->disconnecting = false;
+	else
+		socket_free(s);
+}
+
+static void drop_waiting_connections(struct xts_sock *listener)
+{
+	struct xts_sock *s, *next;
+
+	for (s = listener->accept_first; s; s = next) {
+		next = s->accept_next;
+		s->accept_next = s->listener = NULL;
+		s->abort = true;
+		if (s->lost)
+			socket_free(s);
+		else
+			start_closing(s);
+	}
+	listener->accept_first = listener->accept_last = NULL;
+	listener->accept_count = 0;
+}
+
+static void linger(struct xts_sock *s)
+{
+	uint64_t deadline = deadline_after((uint64_t)s->linger_s * NS_PER_S);
+	uint32_t id = s->id;
+	int r = 0;
+
+	while (!r && s->id == id && s->closing)
+		r = wait_for(&xts.close_waiters, deadline, false);
+	if (s->id == id && s->closing && xts.channel) {
+		s->linger = false; /* time over: the proxy shall not wait either */
+		outbox_add(s, TODO_CLOSE);
+	}
+}
+
+void socket_close(struct xts_sock *s)
+{
+	bool wait = s->linger && s->linger_s && s->state == TCP_STATE_ESTABLISHED && !s->unread && !s->lost;
+
+	s->open = false;
+	s->abort = (s->linger && !s->linger_s) || s->state == TCP_STATE_SYN_SENT;
+	if (!wait)
+		s->linger = false;
+	if (s->call) {
+		s->call->error = EBADF;
+		s->call->done = true;
+		s->call = NULL;
+	}
+	epoll_forget_socket(s);
+	mirror_close(s);
+	wake(&s->readers);
+	wake(&s->writers);
+	wake(&s->callers);
+	if (s->polled)
+		wake(&xts.poll_waiters);
+	if (s->state == TCP_STATE_LISTEN || s->accept_first)
+		drop_waiting_connections(s);
+	buffer_drop(s);
+	if (s->lost) {
+		socket_free(s);
+		return;
+	}
+	start_closing(s);
+	if (wait)
+		linger(s);
+}
+
+int socket_disconnect(struct xts_sock *s)
+{
+	uint32_t id = s->id;
+
+	if (s->opening || s->proxy_id) {
+		s->abort = true;
+		s->disconnecting = true;
+		s->renewed = true;
+		if (s->state == TCP_STATE_LISTEN)
+			drop_waiting_connections(s);
+		buffer_drop(s);
+		start_closing(s);
+		while (s->id == id && s->disconnecting && wait_for(&s->callers, FOREVER, false) != -ENOBUFS)
+			;
+		if (s->id != id)
+			return -EBADF;
+		s->abort = false;
+	}
+	socket_asked(s, false);
+	s->state = TCP_STATE_CLOSE;
+	s->phase = PHASE_UNCONNECTED;
+	s->shutdown = 0;
+	s->done = false;
+	s->error = 0;
+	s->credits = s->peer_window = 0;
+	s->grant.window = 0;
+	s->received_bytes = s->sent_bytes = s->read_bytes = 0;
+	memset(&s->peer, 0, sizeof s->peer);
+	memset(&s->local, 0, sizeof s->local);
+	status_state(s);
+	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLHUP);
+	return 0;
+}
+
+/* --- public ------------------------------------------------------------------------------------------------------------ */
+
+int xts_socket(int domain, int type, int protocol)
+{
+	int flags = type & (SOCK_NONBLOCK | SOCK_CLOEXEC);
+	struct xts_sock *s;
+	int r;
+
+	type &= ~flags;
+	if (domain != AF_INET && domain != AF_INET6) {
+		errno = EAFNOSUPPORT;
+		return -1;
+	}
+	if (type != SOCK_STREAM) {
+		errno = type < 0 || type > SOCK_PACKET ? EINVAL : ESOCKTNOSUPPORT;
+		return -1;
+	}
+	if (protocol != 0 && protocol != IPPROTO_TCP) {
+		errno = EPROTONOSUPPORT;
+		return -1;
+	}
+	library_enter();
+	r = xts.channel ? 0 : channel_attach();
+	if (!r) {
+		s = socket_make(domain == AF_INET ? 4 : 6);
+		r = s ? (int)s->id : -EMFILE;
+		if (s) {
+			s->open = true;
+			s->nonblocking = flags & SOCK_NONBLOCK;
+			s->close_on_exec = flags & SOCK_CLOEXEC;
+		}
+	}
+	library_leave();
+	return finish(r);
+}
+
+int xts_close(int number)
+{
+	struct xts_sock *s;
+	int r = -EBADF;
+
+	library_enter();
+	s = table_open(number);
+	if (s) {
+		socket_close(s);
+		r = 0;
+	}
+	library_leave();
+	return finish(r);
+}

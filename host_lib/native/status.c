@@ -1,0 +1,121 @@
+/* The status page (status.h): what `xts status` shows of this process. */
+#include "library.h"
+
+static struct xts_status_page *page(void)
+{
+	return xts.channel ? xts.channel->attachment.status : NULL;
+}
+
+static uint8_t state_of(const struct xts_sock *s)
+{
+	if (!s->in_use)
+		return XTS_STATE_FREE;
+	if (s->closing)
+		return XTS_STATE_CLOSING;
+	if (s->error || s->lost)
+		return XTS_STATE_FAILED;
+	switch (s->state) {
+	case TCP_STATE_SYN_SENT:
+		return XTS_STATE_SYN_SENT;
+	case TCP_STATE_LISTEN:
+		return XTS_STATE_LISTEN;
+	case TCP_STATE_ESTABLISHED:
+		if (s->done)
+			return s->shutdown & SEND_SHUTDOWN ? XTS_STATE_LAST_ACK : XTS_STATE_CLOSE_WAIT;
+		return s->shutdown & SEND_SHUTDOWN ? XTS_STATE_FIN_WAIT : XTS_STATE_ESTABLISHED;
+	default:
+		return s->phase == PHASE_CONNECTED ? XTS_STATE_FAILED : XTS_STATE_UNCONNECTED;
+	}
+}
+
+void status_data(const struct xts_sock *s)
+{
+	struct xts_status_page *p = page();
+	uint32_t index = SOCKET_INDEX(s->id);
+	struct xts_status_entry *e;
+
+	if (!p || index >= XTS_STATUS_ENTRIES)
+		return;
+	e = &p->entry[index];
+	e->recv_queue = s->state == TCP_STATE_LISTEN ? s->accept_count : s->unread;
+	e->send_credits = s->credits;
+	e->recv_window = s->grant.window;
+	e->recv_unadvertised = s->grant.unadvertised;
+	e->sent_bytes = s->sent_bytes;
+	e->received_bytes = s->received_bytes;
+}
+
+void status_state(const struct xts_sock *s)
+{
+	struct xts_status_page *p = page();
+	uint32_t index = SOCKET_INDEX(s->id);
+	struct xts_status_entry *e;
+
+	if (!p)
+		return;
+	p->sockets = xts.sockets;
+	if (index >= XTS_STATUS_ENTRIES)
+		return;
+	if (p->used <= index)
+		p->used = index + 1;
+	e = &p->entry[index];
+	e->xts_socket = s->id;
+	e->proxy_id = s->proxy_id;
+	e->state = state_of(s);
+	e->error = s->error;
+	e->local = s->local;
+	e->peer = s->peer;
+	status_data(s);
+}
+
+void status_link(void)
+{
+	struct xts_status_page *p = page();
+
+	if (!p)
+		return;
+	p->link_state = xts.channel->link.state;
+	p->frame_credits = xts_link_credits(&xts.channel->link);
+	p->sleeps = xts.sleeps;
+	p->spins = xts.spins;
+}
+
+int xts_get_info(struct xts_info *info)
+{
+	struct xts_info out = {.size = sizeof out};
+	struct channel *c;
+	size_t size;
+
+	if (!info || info->size < sizeof info->size)
+		return finish(-EINVAL);
+	size = info->size < sizeof out ? info->size : sizeof out;
+	library_enter();
+	c = xts.channel;
+	out.link_state = XTS_LINK_DOWN;
+	out.link_error = xts.last_error;
+	out.sockets = xts.sockets;
+	out.sleeps = xts.sleeps;
+	out.spins = xts.spins;
+	out.malformed = xts.bad_messages + xts.bad_ids;
+	if (c) {
+		strncpy(out.queue_kind, c->queue->ops->kind, sizeof out.queue_kind - 1);
+		strncpy(out.interface, c->attachment.reply.interface, sizeof out.interface - 1);
+		out.queue_id = c->attachment.reply.queue_id;
+		out.link_state = c->link.state;
+		out.frame_window = c->link.frame_window;
+		out.frame_credits = xts_link_credits(&c->link);
+		out.largest_message = c->link.largest_message;
+		out.features = c->link.features;
+		out.epoch = c->link.epoch;
+		out.sent_frames = c->link.stats.sent_frames;
+		out.received_frames = c->link.stats.received_frames;
+		out.sent_acks = c->link.stats.sent_acks;
+		out.received_acks = c->link.stats.received_acks;
+		out.kicks = c->queue->stats.kicks;
+		out.malformed += c->link.stats.malformed;
+	}
+	out.size = size;
+	memcpy(info, &out, size);
+	library_leave();
+	return finish(c ? 0 : -ENOTCONN);
+}

@@ -1,0 +1,267 @@
+/*
+ * Waiting and waking. A waiter names the counter of the thing that must change; wake() marks every waiter of that
+ * counter and rings those that sleep. The leader, one of the waiting threads, sleeps on the queue and takes frames
+ * for all; when it goes it hands over to another. Before sleeping a thread spins if it is the only one that waits and
+ * exactly one socket awaits an answer; spins that find nothing make it skip ever more of them.
+ */
+#include "library.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RETRY_NS NS_PER_MS
+#define SKIP_MAX 64u
+
+/* How many spins to skip, and how many are left to skip: doubles with every one in vain. */
+static unsigned spin_skip, spin_skipped;
+
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+void thread_ring(struct thread *t)
+{
+	uint64_t one = 1;
+
+	if (write(t->bell, &one, sizeof one) < 0)
+		return; /* full: it rings already */
+}
+
+static void hush(struct thread *t)
+{
+	uint64_t count;
+
+	if (read(t->bell, &count, sizeof count) < 0)
+		return;
+}
+
+static void wake_one(struct waiter *w)
+{
+	if (w->thread->sleeping)
+		thread_ring(w->thread);
+	w->thread->sleeping = false;
+}
+
+void wake(uint16_t *subject)
+{
+	if (!*subject)
+		return;
+	for (struct waiter *w = xts.waiters; w; w = w->next) {
+		if (w->subject != subject || w->woken)
+			continue;
+		w->woken = true;
+		wake_one(w);
+	}
+}
+
+void wake_all(void)
+{
+	for (struct waiter *w = xts.waiters; w; w = w->next) {
+		w->woken = true;
+		wake_one(w);
+	}
+}
+
+/* Sleeps in ppoll() without the lock. 0, -ETIMEDOUT or -EINTR. */
+static int sleep_on(struct thread *thread, struct pollfd *fds, nfds_t count, uint64_t deadline_ns)
+{
+	struct timespec limit, *timeout = NULL;
+	uint64_t now;
+	int r;
+
+	if (deadline_ns != FOREVER) {
+		now = now_ns();
+		if (now >= deadline_ns)
+			deadline_ns = now;
+		limit.tv_sec = (time_t)((deadline_ns - now) / NS_PER_S);
+		limit.tv_nsec = (long)((deadline_ns - now) % NS_PER_S);
+		timeout = &limit;
+	}
+	thread->sleeping = true;
+	pthread_mutex_unlock(&xts.lock);
+	r = ppoll(fds, count, timeout, NULL);
+	if (r < 0)
+		r = errno == EINTR ? -EINTR : 0;
+	else
+		r = r ? 0 : -ETIMEDOUT;
+	pthread_mutex_lock(&xts.lock);
+	thread->sleeping = false;
+	if (fds[0].revents & POLLIN)
+		hush(thread);
+	return r;
+}
+
+/* The queue is armed: sleeps on it, and handles what has come. */
+int sleep_on_channel(struct channel *c, struct thread *thread, uint64_t deadline_ns)
+{
+	struct pollfd fds[3] = {
+		{.fd = thread->bell, .events = POLLIN},
+		{.fd = c->queue->wait_fd, .events = POLLIN},
+		{.fd = c->attachment.connection, .events = POLLIN},
+	};
+	uint64_t limit = channel_deadline_ns(c);
+	int r;
+
+	if (c->retry && now_ns() + RETRY_NS < limit)
+		limit = now_ns() + RETRY_NS;
+	xts.sleeps++;
+	c->sleepers++;
+	r = sleep_on(thread, fds, 3, deadline_ns < limit ? deadline_ns : limit);
+	c->sleepers--;
+	if (c->dead || c != xts.channel)
+		return r == -ETIMEDOUT ? 0 : r;
+	xts_queue_disarm(c->queue);
+	if (fds[2].revents)
+		channel_connection_event(c);
+	channel_pump();
+	channel_tick(now_ns());
+	if (r == -ETIMEDOUT && deadline_ns > limit)
+		r = 0;
+	return r;
+}
+
+/* One turn as the leader. */
+static int lead(struct waiter *w, uint64_t deadline_ns)
+{
+	struct channel *c = xts.channel;
+
+	xts.leader = w;
+	xts_link_watch(&c->link, true, now_ns());
+	channel_flush(true);
+	if (xts.dirty)
+		mirrors_update();
+	if (w->woken || xts.channel != c)
+		return 0;
+	if (xts_queue_arm(c->queue)) {
+		channel_pump();
+		return 0;
+	}
+	status_link();
+	return sleep_on_channel(c, w->thread, deadline_ns);
+}
+
+/* Sleeps until rung, while another thread leads or where there is no channel to lead. */
+int sleep_on_bell(struct thread *thread, uint64_t deadline_ns)
+{
+	struct pollfd fd = {.fd = thread->bell, .events = POLLIN};
+
+	return sleep_on(thread, &fd, 1, deadline_ns);
+}
+
+/* The leader goes: somebody else has to look after the queue. */
+static void hand_over(void)
+{
+	xts.leader = NULL;
+	if (xts.waiters) {
+		wake_one(xts.waiters);
+		return;
+	}
+	if (!xts.channel)
+		return;
+	if (!xts.mirrors)
+		xts_link_watch(&xts.channel->link, false, 0);
+	if (xts.mirrors || xts.channel->outbox_first || xts.channel->retry)
+		progress_need();
+}
+
+static void spin(struct waiter *w, uint64_t deadline_ns)
+{
+	uint64_t start = now_ns(), end = start + xts.settings.spin_us * NS_PER_US;
+
+	if (spin_skipped) {
+		spin_skipped--;
+		return;
+	}
+	channel_flush(true);
+	while (xts.channel) {
+		uint64_t now = now_ns();
+
+		channel_pump();
+		if (w->woken || xts.waiting > 1)
+			break;
+		if (now >= end || now >= deadline_ns)
+			break;
+		pthread_mutex_unlock(&xts.lock);
+		for (int i = 0; i < 8; i++)
+			cpu_relax();
+		pthread_mutex_lock(&xts.lock);
+	}
+	if (w->woken) {
+		xts.spins++;
+		spin_skip = 0;
+	} else {
+		spin_skip = spin_skip ? spin_skip * 2 : 1;
+		if (spin_skip > SKIP_MAX)
+			spin_skip = SKIP_MAX;
+		spin_skipped = spin_skip;
+	}
+}
+
+int wait_for(uint16_t *subject, uint64_t deadline_ns, bool may_spin)
+{
+	struct waiter w = {.subject = subject, .thread = thread_self()};
+	int r = 0;
+
+	if (!w.thread)
+		return -ENOBUFS;
+	w.next = xts.waiters;
+	if (w.next)
+		w.next->previous = &w;
+	xts.waiters = &w;
+	xts.waiting++;
+	++*subject;
+	w.thread->batching = false;
+	if (may_spin && xts.waiting == 1 && xts.asked == 1 && xts.settings.spin_us != SPIN_NEVER)
+		spin(&w, deadline_ns);
+	while (!w.woken && !r) {
+		if (xts.channel && (!xts.leader || xts.leader == &w))
+			r = lead(&w, deadline_ns);
+		else
+			r = sleep_on_bell(w.thread, deadline_ns);
+	}
+	if (w.woken)
+		r = 0;
+	--*subject;
+	xts.waiting--;
+	if (w.previous)
+		w.previous->next = w.next;
+	else
+		xts.waiters = w.next;
+	if (w.next)
+		w.next->previous = w.previous;
+	if (xts.leader == &w || !xts.leader)
+		hand_over();
+	return r;
+}
+
+/*
+ * A call that was interrupted is restarted by the kernel when the handler that ran was installed with SA_RESTART and the
+ * socket has no timeout (signal(7)). We cannot see which handler ran: when all that are installed have SA_RESTART, the
+ * answer is certain; when some have it and some not, we take it that the one without interrupted us, so that a program
+ * that relies on EINTR gets it.
+ */
+bool signal_restarts(uint64_t timeout_ns)
+{
+	struct sigaction action;
+
+	if (timeout_ns != FOREVER)
+		return false;
+	for (int number = 1; number < NSIG; number++) {
+		if (sigaction(number, NULL, &action) < 0)
+			continue; /* 32 and 33 are the C library's own */
+		if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN)
+			continue;
+		if (!(action.sa_flags & SA_RESTART))
+			return false;
+	}
+	return true;
+}
