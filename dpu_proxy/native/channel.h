@@ -59,6 +59,7 @@ struct connection {
 	struct list member;       /* on channel->connections, or worker->orphans */
 	struct list tick;         /* on worker->ticking */
 	struct channel *channel;  /* NULL for an orphan whose channel has gone */
+	struct connection *next_dead;
 	struct worker_state *worker;
 	int fd;
 	uint32_t proxy_id, xts_socket; /* 0: none (orphan; not yet acknowledged) */
@@ -224,7 +225,7 @@ struct worker_state { /* what channels and connections see of their worker */
 	uint64_t now_ns;
 	bool draining;
 	struct list channels, orphans;
-	struct list dead;         /* connections freed this round: epoll may still point at them */
+	struct connection *dead;  /* freed this round: epoll may still point at them */
 	struct list ticking;      /* connections that connection_tick() looks after */
 	struct xts_worker_stats stats;
 	struct log log;

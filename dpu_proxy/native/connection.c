@@ -161,7 +161,8 @@ void connection_free(struct connection *c, bool reset)
 	list_remove(&c->member);
 	/* Events already fetched may still point here: the worker frees the memory after them. */
 	c->channel = NULL;
-	list_append(&c->worker->dead, &c->member);
+	c->next_dead = c->worker->dead;
+	c->worker->dead = c;
 }
 
 void connection_wake(struct connection *c)

@@ -83,6 +83,7 @@ static void list_connection(struct listing *l, const struct channel *ch, const s
 		.send_credits = c->held,
 		.window_bytes = c->window,
 		.spill_bytes = c->spill.bytes,
+		.unadvertised = c->grant.unadvertised,
 		.sent_bytes = c->sent_bytes,
 		.received_bytes = c->received_bytes,
 	};

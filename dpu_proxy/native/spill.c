@@ -67,7 +67,7 @@ int spill_append(struct spill *s, const struct iovec *iov, int count, uint32_t s
 	more = blocks_for(total > room ? (uint32_t)(total - room) : 0, &error);
 	if (error)
 		return error;
-	if (!s->head)
+	if (!s->tail)
 		s->head = s->tail = more;
 	else
 		s->tail->next = more;
@@ -85,8 +85,11 @@ int spill_append(struct spill *s, const struct iovec *iov, int count, uint32_t s
 		skip = 0;
 		while (left) {
 			struct spill_block *b = s->tail;
-			size_t n = b->room - b->used < left ? b->room - b->used : left;
+			size_t n;
 
+			if (!b)
+				abort(); /* blocks_for() has made room for all of it */
+			n = b->room - b->used < left ? b->room - b->used : left;
 			memcpy(b->data + b->used, from, n);
 			b->used += (uint32_t)n;
 			from += n;

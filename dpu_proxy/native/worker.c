@@ -128,8 +128,12 @@ static bool poll_events(struct xts_worker *worker, int timeout_ms)
 
 static void free_dead(struct worker_state *w)
 {
-	while (!list_empty(&w->dead))
-		free(list_entry(list_pop(&w->dead), struct connection, member));
+	while (w->dead) {
+		struct connection *c = w->dead;
+
+		w->dead = c->next_dead;
+		free(c);
+	}
 }
 
 static void tick(struct worker_state *w)
@@ -181,8 +185,7 @@ static bool work(struct xts_worker *worker)
 	any = channels_receive(w);
 	any |= poll_events(worker, 0);
 	any |= channels_send(w);
-	if (!list_empty(&w->dead))
-		free_dead(w);
+	free_dead(w);
 	return any;
 }
 
@@ -324,7 +327,6 @@ int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *co
 	w = &worker->state;
 	list_init(&w->channels);
 	list_init(&w->orphans);
-	list_init(&w->dead);
 	list_init(&w->ticking);
 	w->now_ns = monotonic_ns();
 	w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);

@@ -94,6 +94,7 @@ struct xts_connection_stats {
 	struct xts_endpoint local, peer;
 	uint32_t send_credits;    /* held by the proxy: may be sent to the host */
 	uint32_t window_bytes, spill_bytes;
+	uint32_t unadvertised;    /* post credits freed and not yet told to the host */
 	uint64_t sent_bytes, received_bytes;
 };
 int xts_worker_connections(struct xts_worker *worker, struct xts_connection_stats *out, uint32_t max);

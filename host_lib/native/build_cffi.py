@@ -91,63 +91,9 @@ struct xts_info {
     ...;
 };
 int xts_py_get_info(struct xts_info *info);
-
-/* What `xts status` reads: messages/native/attach.h and status.h. */
-#define XTS_ATTACH_STATUS_MAGIC ...
-#define XTS_ATTACH_VERSION ...
-#define XTS_STATUS_MAGIC ...
-#define XTS_STATUS_VERSION ...
-#define XTS_STATUS_ENTRIES ...
-#define XTS_QUEUE_AFXDP ...
-#define XTS_QUEUE_SHM ...
-
-struct xts_attach_request {
-    uint32_t magic, version;
-    uint32_t umem_bytes_max;
-    uint32_t frame_window_max;
-    char program[64];
-};
-struct xts_attach_listing {
-    uint32_t magic, version;
-    uint32_t kind, queue_id;
-    uint64_t epoch;
-    int32_t pid;
-    uint32_t uid;
-    char program[64];
-};
-struct xts_endpoint {
-    uint16_t port;
-    uint8_t ip_version;
-    uint32_t scope_id;
-    uint8_t address[16];
-};
-struct xts_status_entry {
-    uint32_t xts_socket, proxy_id;
-    uint8_t state;
-    uint32_t recv_queue;
-    uint32_t send_credits;
-    uint32_t recv_window;
-    uint32_t recv_unadvertised;
-    int32_t error;
-    uint64_t sent_bytes, received_bytes;
-    struct xts_endpoint local, peer;
-    ...;
-};
-struct xts_status_page {
-    uint32_t magic, version;
-    uint32_t entries;
-    uint32_t used;
-    uint32_t link_state;
-    uint32_t frame_credits;
-    uint32_t sockets;
-    uint64_t sleeps, spins;
-    ...;
-};
 """
 
 PRELUDE = """
-#include "attach.h"
-#include "status.h"
 #include "python_calls.h"
 """
 

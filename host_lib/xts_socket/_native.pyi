@@ -24,13 +24,6 @@ class _FFI:
 class _Lib:
     XTS_EPOLL_BATCH: int
     XTS_PY_EVENTS_MAX: int
-    XTS_ATTACH_STATUS_MAGIC: int
-    XTS_ATTACH_VERSION: int
-    XTS_STATUS_MAGIC: int
-    XTS_STATUS_VERSION: int
-    XTS_STATUS_ENTRIES: int
-    XTS_QUEUE_AFXDP: int
-    XTS_QUEUE_SHM: int
 
     def xts_py_socket(self, domain: int, type: int, protocol: int) -> int: ...
     def xts_py_close(self, s: int) -> int: ...

@@ -14,7 +14,10 @@ import socket
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .._native import ffi, lib
+from xts_messages._native import ffi, lib
+from xts_messages.attach import Listing, list_attachments
+from xts_messages.endpoint import read_status_page
+
 from .options import add_verb, endpoint_path, print_table
 
 _STATES = (
@@ -22,8 +25,6 @@ _STATES = (
     *("CLOSE-WAIT", "FIN-WAIT", "LAST-ACK", "CLOSING", "FAILED"),
 )
 _LINK_STATES = ("opening", "up", "down")
-_KINDS = {lib.XTS_QUEUE_AFXDP: "afxdp", lib.XTS_QUEUE_SHM: "shm"}
-_ASK_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,45 +81,29 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def ask(path: str) -> list[Process]:
-    """Asks the endpoint for the processes we may see (root: all; others: their own). OSError says what is
-    wrong."""
-    request = ffi.new("struct xts_attach_request *")
-    request.magic, request.version = lib.XTS_ATTACH_STATUS_MAGIC, lib.XTS_ATTACH_VERSION
-    request.program = b"xts status"
+    """Asks the endpoint for the processes we may see (root: all; others: their own). OSError says what is wrong."""
     processes: list[Process] = []
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        connection.settimeout(_ASK_TIMEOUT_S)
-        try:
-            connection.connect(path)
-            connection.sendall(bytes(ffi.buffer(request)))
-            while True:
-                data, fds, _, _ = socket.recv_fds(connection, ffi.sizeof("struct xts_attach_listing") + 1, 1)
-                try:
-                    if not data:
-                        return processes
-                    processes.append(_process(data, fds))
-                finally:
-                    for fd in fds:
-                        os.close(fd)
-        except TimeoutError:
-            raise OSError(f"the endpoint {path} does not answer") from None
-        except ConnectionResetError:
-            raise OSError(f"the endpoint {path} does not know the question (another version?)") from None
-        except (FileNotFoundError, ConnectionRefusedError) as failure:
-            raise OSError(f"no agent or proxy at {path}: {failure.strerror}; see `xts doctor`") from None
+    try:
+        for listing in list_attachments(path):
+            try:
+                processes.append(_process(listing))
+            finally:
+                os.close(listing.status_fd)
+    except TimeoutError:
+        raise OSError(f"the endpoint {path} does not answer") from None
+    except (FileNotFoundError, ConnectionRefusedError) as failure:
+        raise OSError(f"no agent or proxy at {path}: {failure.strerror}; see `xts doctor`") from None
+    return processes
 
 
-def _process(data: bytes, fds: list[int]) -> Process:
-    if len(data) != ffi.sizeof("struct xts_attach_listing") or len(fds) != 1:
-        raise OSError("the endpoint's answer is not a listing (another version?)")
-    listing = ffi.from_buffer("struct xts_attach_listing *", data)
-    page, entries = read_page(fds[0])
+def _process(listing: Listing) -> Process:
+    page, entries = read_page(read_status_page(listing.status_fd))
     state = page.link_state
     return Process(
         pid=listing.pid,
         uid=listing.uid,
-        program=ffi.string(listing.program).decode("utf-8", "replace"),
-        queue_kind=_KINDS.get(listing.kind, str(listing.kind)),
+        program=listing.program,
+        queue_kind=listing.kind,
         queue_id=listing.queue_id,
         epoch=f"{listing.epoch:016x}",
         link_state=_LINK_STATES[state] if state < len(_LINK_STATES) else str(state),
@@ -130,21 +115,18 @@ def _process(data: bytes, fds: list[int]) -> Process:
     )
 
 
-def read_page(fd: int) -> tuple[Any, tuple[Entry, ...]]:
+def read_page(data: bytes) -> tuple[Any, tuple[Entry, ...]]:
     """The head and the used entries of a status page. OSError when it is not one."""
     head_bytes = ffi.sizeof("struct xts_status_page")
-    head = os.pread(fd, head_bytes, 0)
-    if len(head) < head_bytes:
+    if len(data) < head_bytes:
         raise OSError("a status page is too short")
-    page = ffi.new("struct xts_status_page *")
-    ffi.buffer(page)[:] = head
+    page = ffi.from_buffer("struct xts_status_page *", data)
     if page.magic != lib.XTS_STATUS_MAGIC or page.version != lib.XTS_STATUS_VERSION:
         raise OSError(f"a status page is of version {page.version}, not {lib.XTS_STATUS_VERSION}")
-    size = ffi.sizeof("struct xts_status_entry")
-    data = os.pread(fd, min(page.used, lib.XTS_STATUS_ENTRIES) * size, head_bytes)
-    entries = ffi.from_buffer("struct xts_status_entry[]", data)
-    shown = tuple(_entry(entries[i]) for i in range(len(data) // size) if entries[i].state)
-    return page, shown
+    used = data[head_bytes:]
+    entries = ffi.from_buffer("struct xts_status_entry[]", used)
+    count = min(page.used, len(used) // ffi.sizeof("struct xts_status_entry"))
+    return page, tuple(_entry(entries[i]) for i in range(count) if entries[i].state)
 
 
 def _entry(raw: Any) -> Entry:

@@ -1,0 +1,108 @@
+"""The two programs at the ends: start, commands, answers."""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from bench.programs import NATIVE as BENCH_NATIVE
+from bench.programs import TOP, compile_program
+
+_NATIVE = Path(__file__).with_name("native")
+_SOURCES = ("script.c", "conn.c", "worker.c", "main.c")
+
+#: Starts a command at the role's end with extra environment: (role, command, environment, streams).
+Spawn = Callable[..., subprocess.Popen[str]]
+
+
+class StressError(AssertionError):
+    """Something was wrong: data, an end, an error that should not be, no progress. The text says what and where."""
+
+
+def build(kind: str) -> Path:
+    """stress-kernel or stress-xts; compiled when a source is newer."""
+    sources = [*(_NATIVE / name for name in _SOURCES), BENCH_NATIVE / f"net_api_{kind}.c"]
+    output = TOP / "build" / "stress" / f"stress-{kind}"
+    return compile_program(output, sources, xts=kind == "xts", includes=(_NATIVE, BENCH_NATIVE))
+
+
+@dataclass(slots=True)
+class End:
+    """One running program. Figures are those of its last answer."""
+
+    name: str
+    process: subprocess.Popen[str]
+    errors: IO[str]
+    figures: dict[str, Any]
+
+    @classmethod
+    def start(
+        cls, name: str, spawn: Spawn, role: str, command: list[str], environment: dict[str, str]
+    ) -> End:
+        """Starts it and waits until it listens."""
+        errors = tempfile.TemporaryFile("w+", encoding="utf-8")
+        process = spawn(
+            role, command, environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+        )
+        end = cls(name, process, errors, {})
+        end.answer("listening", 10)
+        return end
+
+    def ask(self, command: str, timeout_s: float = 10) -> dict[str, Any]:
+        """Gives a command and returns the answer's figures."""
+        self.say(command)
+        return self.answer(command, timeout_s)
+
+    def say(self, text: str) -> None:
+        """Writes a line to the program."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(f"{text}\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            self.check()
+            raise
+
+    def answer(self, state: str, timeout_s: float) -> dict[str, Any]:
+        """The next line of output. StressError when the program has failed or says nothing."""
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], timeout_s)
+        line = self.process.stdout.readline() if ready else ""
+        if not line:
+            self.check()
+            raise StressError(f"{self.name} end: no answer ({state}) for {timeout_s:g} s")
+        self.figures = json.loads(line)
+        if self.figures["state"] != state:
+            raise StressError(f"{self.name} end: answered {line!r} to {state!r}")
+        return self.figures
+
+    def check(self) -> None:
+        """StressError when the program has ended, with what it said."""
+        try:
+            status = self.process.wait(0.5 if self.process.poll() is None and self._has_spoken() else 0)
+        except subprocess.TimeoutExpired:
+            return
+        raise StressError(f"{self.name} end: exit status {status}\n{self.said()}")
+
+    def _has_spoken(self) -> bool:
+        return bool(self.said())
+
+    def said(self) -> str:
+        """Its standard error so far."""
+        self.errors.seek(0)
+        return self.errors.read().strip()
+
+    def close(self) -> None:
+        """Ends the program."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self.errors):
+            if stream is not None:
+                stream.close()

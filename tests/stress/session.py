@@ -1,0 +1,190 @@
+"""One run: both ends working, a look at them every so often, quiet points, the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from . import beds, law
+from .ends import End, StressError, build
+from .settings import Settings
+
+HOST_PORT = 7001
+PEER_PORT = 7002
+_LOOK_S = 0.5
+_QUIET_EVERY_S = 2.0
+#: What processes may grow beside what windows and spill buffers account for.
+_SLACK_BYTES = 24 << 20
+_BYTES_PER_CONNECTION = 16 << 10
+
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Result:
+    """What a run saw; it passed when `failure` is empty."""
+
+    settings: Settings
+    seconds: float = 0.0
+    host: dict[str, Any] = field(default_factory=dict)
+    peer: dict[str, Any] = field(default_factory=dict)
+    quiet_points: int = 0
+    laws_checked: int = 0
+    memory: dict[str, dict[str, int]] = field(default_factory=dict)
+    failure: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def run(settings: Settings, say: Say = lambda text: None) -> Result:
+    """Runs to the end, or to the first thing that is wrong; both are told in the result. OSError and RuntimeError: the
+    run could not be made at all."""
+    result = Result(settings)
+    begin = time.monotonic()
+    with ExitStack() as stack:
+        bed = stack.enter_context(beds.raised(settings))
+        host, peer = _start(stack, settings, bed)
+        try:
+            _work(settings, bed, host, peer, result, say)
+            _drain(settings, host, peer, say)
+            _compare(host, peer, result)
+        except StressError as error:
+            result.failure = f"{error}\n{_other_end(host, peer)}{bed.dump()}"
+        result.host, result.peer = host.figures, peer.figures
+    result.seconds = time.monotonic() - begin
+    return result
+
+
+def _start(stack: ExitStack, settings: Settings, bed: beds.Bed) -> tuple[End, End]:
+    common = settings.script_arguments()
+    host_command = [
+        str(build("kernel" if settings.queue == "kernel" else "xts")),
+        *("--end", "host", "--connections", str(settings.connections), "--threads", str(settings.threads)),
+        *(
+            "--listen",
+            f"{bed.listen_address}:{HOST_PORT}",
+            "--connect",
+            f"{bed.peer_address}:{PEER_PORT}",
+            *common,
+        ),
+    ]
+    peer_command = [
+        str(build("kernel")),
+        *("--end", "peer", "--connections", str(settings.accepted)),
+        *(
+            "--listen",
+            f"{bed.peer_address}:{PEER_PORT}",
+            "--connect",
+            f"{bed.listen_address}:{HOST_PORT}",
+            *common,
+        ),
+    ]
+    peer = End.start("peer", bed.spawn, "net", peer_command, {})
+    stack.callback(peer.close)
+    host = End.start("host", bed.spawn, "host", host_command, settings.host_environment())
+    stack.callback(host.close)
+    host.say("")
+    peer.say("")
+    return host, peer
+
+
+def _work(settings: Settings, bed: beds.Bed, host: End, peer: End, result: Result, say: Say) -> None:
+    watched = {"host": host.process.pid} | ({"proxy": bed.proxy_pid} if bed.proxy_pid else {})
+    before = {name: beds.resident_bytes(pid) for name, pid in watched.items()}
+    limits = _memory_limits(settings, bed)
+    result.memory = {
+        name: {"before": before[name], "most": before[name], "limit": before[name] + limits[name]}
+        for name in watched
+    }
+    begin = quiet = time.monotonic()
+    while (now := time.monotonic()) < begin + settings.duration_s:
+        time.sleep(min(_LOOK_S, max(0.0, begin + settings.duration_s - now)))
+        for end in (host, peer):
+            end.check()
+            end.ask("report")
+        _check_memory(watched, result)
+        if bed.has_law and time.monotonic() > quiet + _QUIET_EVERY_S:
+            result.laws_checked += _quiet_point(bed, host, peer)
+            result.quiet_points += 1
+            quiet = time.monotonic()
+        say(_progress(time.monotonic() - begin, host.figures, result))
+
+
+def _memory_limits(settings: Settings, bed: beds.Bed) -> dict[str, int]:
+    """How much each process may grow: what is configured for data, and so much for each connection."""
+    connections = settings.connections + settings.accepted
+    host_data = connections * (settings.window_bytes or bed.window_bytes_max)
+    return {
+        "host": min(host_data, bed.umem_bytes) + connections * _BYTES_PER_CONNECTION + _SLACK_BYTES,
+        "proxy": bed.spill_bytes + connections * _BYTES_PER_CONNECTION + _SLACK_BYTES,
+    }
+
+
+def _check_memory(watched: dict[str, int], result: Result) -> None:
+    for name, pid in watched.items():
+        now = beds.resident_bytes(pid)
+        seen = result.memory[name]
+        seen["most"] = max(seen["most"], now)
+        if now > seen["limit"]:
+            raise StressError(
+                f"memory: {name} has {now} bytes resident, its limit is {seen['limit']}: {seen}"
+            )
+
+
+def _quiet_point(bed: beds.Bed, host: End, peer: End) -> int:
+    """Stops all calls, waits until nothing moves, and holds both sides' figures against the law."""
+    for end in (host, peer):
+        end.ask("pause")
+    try:
+        return law.check(bed)
+    finally:
+        for end in (host, peer):
+            end.ask("resume")
+
+
+def _drain(settings: Settings, host: End, peer: End, say: Say) -> None:
+    """No new connections; those there are must all come to their end. A stuck one is told by its own end."""
+    deadline = time.monotonic() + settings.stall_s + 30
+    for end in (host, peer):
+        end.ask("stop")
+    while True:
+        left = {}
+        for end in (host, peer):
+            end.check()
+            left[end.name] = end.ask("report")["open"]
+        if not any(left.values()):
+            return
+        if time.monotonic() > deadline:
+            raise StressError(f"connections left open at the end: {left}")
+        say(f"finishing: {left['host']} connections at the host, {left['peer']} at the peer")
+        time.sleep(0.05)
+
+
+def _compare(host: End, peer: End, result: Result) -> None:
+    """Where nobody aborts, what one end sent is what the other received."""
+    if result.settings.abort:
+        return
+    for sender, receiver in ((host, peer), (peer, host)):
+        if sender.figures["sent_bytes"] != receiver.figures["received_bytes"]:
+            raise StressError(
+                f"{sender.name} sent {sender.figures['sent_bytes']} bytes, "
+                f"{receiver.name} received {receiver.figures['received_bytes']}"
+            )
+
+
+def _other_end(host: End, peer: End) -> str:
+    return "".join(f"{end.name} end said:\n{end.said()}\n" for end in (host, peer) if end.said())
+
+
+def _progress(seconds: float, figures: dict[str, Any], result: Result) -> str:
+    megabytes = (figures["sent_bytes"] + figures["received_bytes"]) / 1e6
+    memory = ", ".join(f"{name} {seen['most'] >> 20} MB" for name, seen in result.memory.items())
+    return (
+        f"{seconds:.0f} s: {figures['open']} open, {figures['complete']} complete, "
+        f"{figures['aborted'] + figures['saw_abort']} aborted, {megabytes:,.0f} MB, "
+        f"law held {result.laws_checked} times, {memory}"
+    )
