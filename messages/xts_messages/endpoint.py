@@ -132,9 +132,7 @@ class Endpoint:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
     def fileno(self) -> int:
@@ -251,9 +249,7 @@ class Endpoint:
         peer = Peer(pid, uid, gid, program, int(native.frame_window_max), int(native.umem_bytes_max))
         held = Counter(a.peer.uid for a in self.attachments)[uid]
         if uid and self._per_uid_max and held >= self._per_uid_max:
-            self._refuse(
-                connection, errno.EUSERS, f"user {uid} has {held} attachments already, the most allowed"
-            )
+            self._refuse(connection, errno.EUSERS, f"user {uid} has {held} attachments already, the most allowed")
             self._drop(connection)
             return
         connection.deadline = time.monotonic() + self._grant_wait_s
@@ -285,9 +281,7 @@ class Endpoint:
         try:
             connection.pidfd = _peer_pidfd(connection.socket, peer.pid)
             self._selector.register(connection.pidfd, selectors.EVENT_READ, connection)
-            socket.send_fds(
-                connection.socket, [bytes(ffi.buffer(grant.reply))], [*grant.descriptors, status_fd]
-            )
+            socket.send_fds(connection.socket, [bytes(ffi.buffer(grant.reply))], [*grant.descriptors, status_fd])
         except OSError:  # it died while it was being served
             self._drop(connection)
         else:
@@ -361,9 +355,7 @@ def listen(path: Path, mode: int) -> socket.socket:
             if not stat.S_ISSOCK(path.lstat().st_mode):
                 raise OSError(errno.ENOTSOCK, f"{path} exists and is no socket: remove it, or choose another")
             if _is_served(path):
-                raise OSError(
-                    errno.EADDRINUSE, f"{path} is served by another process: stop it, or choose another"
-                )
+                raise OSError(errno.EADDRINUSE, f"{path} is served by another process: stop it, or choose another")
         temporary.unlink(missing_ok=True)
         listener.bind(str(temporary))
         temporary.chmod(mode)
@@ -380,9 +372,7 @@ def create_status_page() -> int:
     """An empty status page (native/status.h): a sealed memfd."""
     fd = os.memfd_create("xts-status", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, STATUS_BYTES)
-    os.pwrite(
-        fd, struct.pack("=III", lib.XTS_STATUS_MAGIC, lib.XTS_STATUS_VERSION, lib.XTS_STATUS_ENTRIES), 0
-    )
+    os.pwrite(fd, struct.pack("=III", lib.XTS_STATUS_MAGIC, lib.XTS_STATUS_VERSION, lib.XTS_STATUS_ENTRIES), 0)
     fcntl.fcntl(fd, F_ADD_SEALS, SEALS)
     return fd
 

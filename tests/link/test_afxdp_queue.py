@@ -248,7 +248,7 @@ class TestSteering:
     def test_other_traffic_is_the_kernels(self, wire: Wire, device: DeviceQueues) -> None:
         before = device.program.counters().passed
         frame = wire.device_mac + wire.host_mac + b"\x88\xb5" + bytes(46)
-        with wire.inside(wire.device), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88B5)) as sniffer:
+        with wire.inside(wire.device), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sniffer:
             sniffer.bind((wire.device_if, 0x88B5))
             sniffer.settimeout(5)
             self.send_raw(wire, frame)

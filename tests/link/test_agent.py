@@ -31,7 +31,8 @@ NOBODY = 65534
 ECHO = """
 import os, sys
 from xts_messages.attach import attach
-capabilities = [l.split()[1] for l in open("/proc/self/status") if l.startswith(("CapInh", "CapPrm", "CapEff", "CapAmb"))]
+names = ("CapInh", "CapPrm", "CapEff", "CapAmb")
+capabilities = [l.split()[1] for l in open("/proc/self/status") if l.startswith(names)]
 with attach(sys.argv[1]) as a:
     print(os.getuid(), int("".join(capabilities), 16), a.epoch, a.queue_id, a.queue.kind, flush=True)
     while True:
@@ -62,7 +63,11 @@ class Running:
     def echo(self, uid: int = NOBODY) -> Iterator[tuple[subprocess.Popen[str], int, int]]:
         """A process that echoes; yields it with its epoch and queue number."""
         with subprocess.Popen(
-            [sys.executable, "-c", ECHO, self.endpoint], stdout=subprocess.PIPE, text=True, user=uid, group=uid,
+            [sys.executable, "-c", ECHO, self.endpoint],
+            stdout=subprocess.PIPE,
+            text=True,
+            user=uid,
+            group=uid,
             extra_groups=[],
         ) as process:
             try:
@@ -97,8 +102,19 @@ def take(queue: Queue, timeout_ms: int = 3000) -> bytes:
 
 
 def start_agent(wire: Wire, endpoint: str, *options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "xts_agent", "--interface", wire.host_if, "--endpoint", endpoint,
-               "--peer-mac", wire.device_mac.hex(":"), "--verbose", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "xts_agent",
+        "--interface",
+        wire.host_if,
+        "--endpoint",
+        endpoint,
+        "--peer-mac",
+        wire.device_mac.hex(":"),
+        "--verbose",
+        *options,
+    ]
     with wire.inside(wire.host):
         agent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert agent.stdout
@@ -187,8 +203,14 @@ def test_more_processes_than_queues(running: Running) -> None:
 @pytest.mark.parametrize("running", [["--queues", "3", "--per-uid-max", "1"]], indirect=True)
 def test_a_user_has_a_limit(running: Running) -> None:
     with running.echo(), running.echo(uid=1234):
-        with subprocess.Popen([sys.executable, "-c", ECHO, running.endpoint], stderr=subprocess.PIPE, text=True,
-                              user=NOBODY, group=NOBODY, extra_groups=[]) as second:
+        with subprocess.Popen(
+            [sys.executable, "-c", ECHO, running.endpoint],
+            stderr=subprocess.PIPE,
+            text=True,
+            user=NOBODY,
+            group=NOBODY,
+            extra_groups=[],
+        ) as second:
             assert "has 1 attachments already" in second.communicate(timeout=20)[1]
         with attach(running.endpoint):
             pass

@@ -218,9 +218,7 @@ class TestHostilePeer:
         assert end.stats.rx_invalid == 1
         assert struct.unpack_from("=I", memory, self.RETURNED) == (2,)
 
-    @pytest.mark.parametrize(
-        "count, slots", [(2, [0, 0]), (1, [7]), (1, [2**32 - 1]), (36, [0]), (2**32 - 1, [0])]
-    )
+    @pytest.mark.parametrize("count, slots", [(2, [0, 0]), (1, [7]), (1, [2**32 - 1]), (36, [0]), (2**32 - 1, [0])])
     def test_slots_returned_that_were_never_sent(
         self, proxy: tuple[Queue, mmap.mmap], count: int, slots: list[int]
     ) -> None:
@@ -314,9 +312,7 @@ def run_with_faults(on_transmit: Faults | None, on_receive: Faults | None) -> li
         return got
 
 
-@pytest.mark.parametrize(
-    "on_transmit, on_receive", [(ALL_FAULTS, None), (None, ALL_FAULTS), (ALL_FAULTS, ALL_FAULTS)]
-)
+@pytest.mark.parametrize("on_transmit, on_receive", [(ALL_FAULTS, None), (None, ALL_FAULTS), (ALL_FAULTS, ALL_FAULTS)])
 def test_a_seed_reproduces_its_faults(on_transmit: Faults | None, on_receive: Faults | None) -> None:
     first = run_with_faults(on_transmit, on_receive)
     assert first == run_with_faults(on_transmit, on_receive)
@@ -342,11 +338,7 @@ def test_each_fault_does_what_it_says(fault: str) -> None:
         assert got != sent and sorted(got) == sorted(sent)
     elif fault == "corrupt":
         wrong = [(a, b) for a, b in zip(sent, got, strict=True) if a != b]
-        assert wrong and all(
-            sum((x ^ y).bit_count() for x, y in zip(a, b, strict=True)) == 1 for a, b in wrong
-        )
+        assert wrong and all(sum((x ^ y).bit_count() for x, y in zip(a, b, strict=True)) == 1 for a, b in wrong)
     else:
-        assert len(got) == 30 and all(
-            a.startswith(b) and len(b) >= 14 for a, b in zip(sent, got, strict=True)
-        )
+        assert len(got) == 30 and all(a.startswith(b) and len(b) >= 14 for a, b in zip(sent, got, strict=True))
         assert got != sent
