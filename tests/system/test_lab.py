@@ -185,7 +185,7 @@ def test_status(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
 def test_exec_sets_the_environment(lab: Lab) -> None:
     command = [sys.executable, "-m", "xts_lab", "exec", "--name", lab.name]
     result = subprocess.run(
-        [*command, "host", "--", "sh", "-c", "command -v python xts; echo $XTS_ENDPOINT; exit 7"],
+        [*command, "host", "--", "sh", "-c", "command -v python; command -v xts; echo $XTS_ENDPOINT; exit 7"],
         capture_output=True,
         text=True,
         check=False,
@@ -215,9 +215,8 @@ def test_up_again_changes_nothing_but_placement(lab: Lab) -> None:
 
 @pytest.mark.root
 @pytest.mark.afxdp
+@pytest.mark.parametrize("lab", ["afxdp"], indirect=True)
 def test_threaded_placement_is_verified(lab: Lab) -> None:
-    if lab.settings.queue != "afxdp":
-        pytest.skip("only an afxdp queue has a placement")
     lab.place(QueuePlacement.THR, KernelPlacement.R0)
     lab.verify_placement()
     lab.place(QueuePlacement.SOFT, KernelPlacement.R0)
