@@ -159,9 +159,7 @@ def test_without_privilege_it_says_what_is_missing(tmp_path: Path) -> None:
         "import os, sys; from xts_lab.__main__ import main\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534); sys.exit(main(['up']))"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert result.returncode == 1
     assert "CAP_NET_ADMIN" in result.stderr
     assert "deploy/demo" in result.stderr
@@ -204,9 +202,7 @@ def test_exec_sets_the_environment(lab: Lab) -> None:
 
 def test_up_again_changes_nothing_but_placement(lab: Lab) -> None:
     before = {name: record.pid for name, record in lab.records().items()}
-    Lab(
-        lab.name, queue=lab.settings.queue, queues=lab.settings.queues, kern_placement=KernelPlacement.R1
-    ).up()
+    Lab(lab.name, queue=lab.settings.queue, queues=lab.settings.queues, kern_placement=KernelPlacement.R1).up()
     assert {name: record.pid for name, record in lab.records().items()} == before
     lab.settings = lab.stored_settings() or lab.settings
     lab.verify_placement()
