@@ -44,12 +44,8 @@ def _arguments() -> argparse.Namespace:
         action="store_true",
         help="one window of 0.5 s each instead of five of 0.8 s, 2,000 idle connections",
     )
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write everything, with the environment, to FILE"
-    )
-    parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="write a picture (.png, .svg, .pdf) to FILE"
-    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything, with the environment, to FILE")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="write a picture (.png, .svg, .pdf) to FILE")
     parser.add_argument(
         "--only",
         action="append",
@@ -57,22 +53,14 @@ def _arguments() -> argparse.Namespace:
         metavar="NAME",
         help=f"may be repeated; of: {', '.join(names)}",
     )
-    parser.add_argument(
-        "--queue", action="append", choices=["afxdp", "shm"], help="may be repeated; default: both"
-    )
+    parser.add_argument("--queue", action="append", choices=["afxdp", "shm"], help="may be repeated; default: both")
     parser.add_argument("--repetitions", type=int, metavar="N", help="default: 5, quick 2")
-    parser.add_argument(
-        "--seconds", type=float, metavar="S", help="length of a window; default: 0.8, quick 0.5"
-    )
-    parser.add_argument(
-        "--connections", type=int, metavar="N", help="idle connections; default: 10000, quick 2000"
-    )
+    parser.add_argument("--seconds", type=float, metavar="S", help="length of a window; default: 0.8, quick 0.5")
+    parser.add_argument("--connections", type=int, metavar="N", help="idle connections; default: 10000, quick 2000")
     return parser.parse_args()
 
 
-def _measure(
-    live: Session, wanted: list[Workload], repetitions: int, seconds: float, progress: Progress
-) -> list[Run]:
+def _measure(live: Session, wanted: list[Workload], repetitions: int, seconds: float, progress: Progress) -> list[Run]:
     """The paths of one repetition follow each other, so that they share the machine's slow and fast
     phases."""
     plan = [
@@ -93,9 +81,7 @@ def _measure(
 
 def _check_all(live: Session, wanted: list[Workload], progress: Progress) -> dict[str, object]:
     """Every byte, once for each path that will be measured."""
-    subjects = {
-        subject.key: subject for workload in wanted for subject in workload.subjects if live.has(subject)
-    }
+    subjects = {subject.key: subject for workload in wanted for subject in workload.subjects if live.has(subject)}
     task = progress.add_task("checking data", total=len(subjects))
     checks: dict[str, object] = {}
     for key, subject in subjects.items():
@@ -174,9 +160,7 @@ def main() -> int:
         facts = environment.record([baseline, *beds.values()], sys.argv)
         checks = _check_all(live, wanted, progress)
         runs = _measure(live, wanted, repetitions, seconds, progress)
-        idle, held = _memory(
-            live, only & {"idle", "memory"}, connections, 1.0 if arguments.quick else 4.0, progress
-        )
+        idle, held = _memory(live, only & {"idle", "memory"}, connections, 1.0 if arguments.quick else 4.0, progress)
     figures = analysis.figures(runs)
     results = Results(facts, checks, runs, figures, idle, held, targets.judge(figures, idle, held))
     report.print_workloads(console, figures)

@@ -76,7 +76,5 @@ def ratio(data: Figures, workload: str, metric: str, subject: str, baseline: str
     """Subject over baseline, within each repetition that has both; None where there is none."""
     over = data.get(workload, {}).get(subject, {}).get(metric, {})
     under = data.get(workload, {}).get(baseline, {}).get(metric, {})
-    ratios = {
-        repetition: over[repetition] / under[repetition] for repetition in over if under.get(repetition)
-    }
+    ratios = {repetition: over[repetition] / under[repetition] for repetition in over if under.get(repetition)}
     return spread(ratios) if ratios else None

@@ -51,9 +51,7 @@ def config(address: str, peer: str, directory: Path) -> str:
         for name, shift, options in (("plain", HAPROXY_SHIFT, ""), ("splice", HAPROXY_SPLICE_SHIFT, _SPLICE)):
             port = PEER_PORT + number
             text += (
-                _LISTEN.format(
-                    name=f"{name}-{port}", address=address, port=port + shift, peer=peer, peer_port=port
-                )
+                _LISTEN.format(name=f"{name}-{port}", address=address, port=port + shift, peer=peer, peer_port=port)
                 + options
             )
     return text
@@ -71,9 +69,7 @@ def running(
         deadline = time.monotonic() + 10
         while not (directory / "haproxy.sock").is_socket():
             if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(
-                    f"haproxy did not start: exit status {process.poll()}, configuration {path}"
-                )
+                raise RuntimeError(f"haproxy did not start: exit status {process.poll()}, configuration {path}")
             time.sleep(0.02)
         yield process
     finally:
@@ -83,6 +79,4 @@ def running(
 
 def version() -> str:
     """First line of `haproxy -v`."""
-    return subprocess.run(["haproxy", "-v"], capture_output=True, text=True, check=True).stdout.splitlines()[
-        0
-    ]
+    return subprocess.run(["haproxy", "-v"], capture_output=True, text=True, check=True).stdout.splitlines()[0]

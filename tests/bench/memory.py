@@ -44,9 +44,7 @@ def _cpu_s(pid: int) -> float:
 
 def _idle_s() -> tuple[float, float]:
     lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()[1:3]
-    host, device = (
-        (int(line.split()[4]) + int(line.split()[5])) / os.sysconf("SC_CLK_TCK") for line in lines
-    )
+    host, device = ((int(line.split()[4]) + int(line.split()[5])) / os.sysconf("SC_CLK_TCK") for line in lines)
     return host, device
 
 
@@ -180,9 +178,7 @@ def _expect(client: subprocess.Popen[str], state: str) -> None:
     assert client.stdout is not None
     line = client.stdout.readline()
     if f'"{state}"' not in line:
-        raise RuntimeError(
-            f"idle client: expected state {state!r}, got {line!r} (exit status {client.poll()})"
-        )
+        raise RuntimeError(f"idle client: expected state {state!r}, got {line!r} (exit status {client.poll()})")
 
 
 def _go_on(client: subprocess.Popen[str]) -> None:

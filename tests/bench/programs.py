@@ -40,9 +40,7 @@ def libxts_directory() -> Path:
     return Path(spec.origin).parent
 
 
-def compile_program(
-    output: Path, sources: list[Path], xts: bool = False, includes: tuple[Path, ...] = ()
-) -> Path:
+def compile_program(output: Path, sources: list[Path], xts: bool = False, includes: tuple[Path, ...] = ()) -> Path:
     """Compiles when a source is newer than the program. `xts`: links with the installed libxts."""
     headers = [
         header

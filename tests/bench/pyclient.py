@@ -28,9 +28,7 @@ def _sample() -> tuple[float, list[float], float]:
     return time.monotonic(), idle, time.process_time()
 
 
-def _window(
-    begin: tuple[float, list[float], float], end: tuple[float, list[float], float]
-) -> dict[str, float]:
+def _window(begin: tuple[float, list[float], float], end: tuple[float, list[float], float]) -> dict[str, float]:
     seconds = end[0] - begin[0]
     return {
         "seconds": seconds,
@@ -89,9 +87,7 @@ def _request(connection: Any, seconds: float, warmup_s: float) -> dict[str, floa
         connection.sendall(request)
         response = connection.recv(REQUEST_BYTES)
         while len(response) < REQUEST_BYTES:
-            response += connection.recv(REQUEST_BYTES - len(response)) or _fail(
-                "the peer has closed the stream"
-            )
+            response += connection.recv(REQUEST_BYTES - len(response)) or _fail("the peer has closed the stream")
         if response != request:
             _fail("wrong response")
         after = time.monotonic_ns()
@@ -104,8 +100,7 @@ def _request(connection: Any, seconds: float, warmup_s: float) -> dict[str, floa
             break
     times.sort()
     percentiles = {
-        f"p{name}_us": times[int(share * (len(times) - 1))] / 1e3
-        for name, share in (("50", 0.5), ("99", 0.99))
+        f"p{name}_us": times[int(share * (len(times) - 1))] / 1e3 for name, share in (("50", 0.5), ("99", 0.99))
     }
     return {"operations": len(times), **_window(begin, end), **percentiles, "checked": "every byte"}
 

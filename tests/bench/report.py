@@ -47,8 +47,7 @@ def print_workloads(console: Console, figures: Figures) -> None:
                 for name, _, digits in _columns(workload)
             ]
             cells += [
-                _ratio_text(ratio(figures, workload.key, lead, key, baseline))
-                for baseline in ("haproxy", "direct-r0")
+                _ratio_text(ratio(figures, workload.key, lead, key, baseline)) for baseline in ("haproxy", "direct-r0")
             ]
             table.add_row(_LABELS[key], *cells)
         console.print(table)
@@ -58,9 +57,7 @@ def _ratio_text(value: Spread | None) -> str:
     return "" if value is None else f"{value.median:.2f} ({value.low:.2f}–{value.high:.2f})"
 
 
-def print_memory(
-    console: Console, idle: dict[str, dict[str, float]], memory: dict[str, dict[str, float]]
-) -> None:
+def print_memory(console: Console, idle: dict[str, dict[str, float]], memory: dict[str, dict[str, float]]) -> None:
     """Idle connections and attached processes."""
     if idle:
         count = int(next(iter(idle.values()))["connections"])
@@ -91,9 +88,7 @@ def print_memory(
         for title in ("path", "attached", "after 64 MB of bulk"):
             table.add_column(title, justify="left" if title == "path" else "right")
         for key, row in memory.items():
-            table.add_row(
-                key, f"{row['attached_bytes'] / 2**20:.1f}", f"{row['beyond_bare_bytes'] / 2**20:.1f}"
-            )
+            table.add_row(key, f"{row['attached_bytes'] / 2**20:.1f}", f"{row['beyond_bare_bytes'] / 2**20:.1f}")
         console.print(table)
 
 
@@ -186,12 +181,8 @@ def write_plot(path: Path, results: Results) -> None:
             [value.median - value.low for value in values],
             [value.high - value.median for value in values],
         ]
-        colours = [
-            "tab:blue" if not key.startswith(("direct", "haproxy")) else "tab:gray" for key in subjects
-        ]
-        axis.barh(
-            [_LABELS[key] for key in subjects], [value.median for value in values], xerr=errors, color=colours
-        )
+        colours = ["tab:blue" if not key.startswith(("direct", "haproxy")) else "tab:gray" for key in subjects]
+        axis.barh([_LABELS[key] for key in subjects], [value.median for value in values], xerr=errors, color=colours)
         axis.invert_yaxis()
         axis.set_title(f"{workload.title}: {title}", fontsize=9)
         axis.tick_params(labelsize=8)

@@ -86,13 +86,9 @@ class Session:
         except subprocess.TimeoutExpired:
             process.kill()
             out, err = process.communicate()
-            raise RuntimeError(
-                f"{subject.label}: no end after {RUN_TIMEOUT_S} s: {' '.join(command)}\n{err}"
-            ) from None
+            raise RuntimeError(f"{subject.label}: no end after {RUN_TIMEOUT_S} s: {' '.join(command)}\n{err}") from None
         if process.returncode != 0:
-            raise RuntimeError(
-                f"{subject.label}: exit status {process.returncode}: {' '.join(command)}\n{err.strip()}"
-            )
+            raise RuntimeError(f"{subject.label}: exit status {process.returncode}: {' '.join(command)}\n{err.strip()}")
         result: Mapping[str, float | str] = json.loads(out)
         return result
 

@@ -92,12 +92,8 @@ WORKLOADS = (
         _NO_SPLICE,
         spin_us=50,
     ),
-    Workload(
-        "request-sleep", "64-byte request/response, 1 connection, sleeping", "request", _NO_SPLICE, spin_us=0
-    ),
-    Workload(
-        "requests-32", "64-byte request/response, 32 connections", "requests", _NO_SPLICE, 32, stretch=1.5
-    ),
+    Workload("request-sleep", "64-byte request/response, 1 connection, sleeping", "request", _NO_SPLICE, spin_us=0),
+    Workload("requests-32", "64-byte request/response, 32 connections", "requests", _NO_SPLICE, 32, stretch=1.5),
     Workload("connect-32", "connect and close, 32 at a time", "connect", _NO_SPLICE, 32, stretch=1.5),
     Workload("python-send", "Python: bulk send", "send", (DIRECT_R0, AFXDP_THR, SHM), python=True),
     Workload("python-receive", "Python: bulk receive", "receive", (DIRECT_R0, AFXDP_THR, SHM), python=True),

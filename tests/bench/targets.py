@@ -50,8 +50,7 @@ def _both(
     *rows: tuple[str, float, float | None],
 ) -> list[Target]:
     return [
-        Target(label, workload, metric, subject, baseline, at_least, aim, prototype)
-        for subject, aim, prototype in rows
+        Target(label, workload, metric, subject, baseline, at_least, aim, prototype) for subject, aim, prototype in rows
     ]
 
 
@@ -167,9 +166,7 @@ IDLE_HOST_CPU = 0.005  # of a core: below what two ticks in four seconds can sho
 ATTACHED_BYTES = 24 << 20
 
 
-def judge(
-    figures: Figures, idle: dict[str, dict[str, float]], memory: dict[str, dict[str, float]]
-) -> list[Verdict]:
+def judge(figures: Figures, idle: dict[str, dict[str, float]], memory: dict[str, dict[str, float]]) -> list[Verdict]:
     """All targets, in the order of the table, with the measured ratio (median of repetitions) where there
     is one."""
     verdicts = []
@@ -188,9 +185,7 @@ def judge(
     for queue in ("afxdp", "shm"):
         held = idle.get(queue)
         verdicts += [
-            _absolute(
-                "host memory per idle connection, bytes", queue, held, "host_bytes_each", HOST_BYTES_PER_IDLE
-            ),
+            _absolute("host memory per idle connection, bytes", queue, held, "host_bytes_each", HOST_BYTES_PER_IDLE),
             _absolute(
                 "proxy memory per idle connection, bytes",
                 queue,

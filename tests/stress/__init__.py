@@ -1,1 +1,2 @@
-"""Stress of sockets, flow control and closing: many connections that do everything at once, every byte checked."""
+"""Stress of sockets, flow control and closing: many connections that do everything at once, every byte
+checked."""

@@ -17,8 +17,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="tests/stress/run",
         description="Many connections that do everything at once, every byte checked: messages of all sizes both ways, "
-        "slow readers, small buffers and windows, half-close, abort, reconnect; with the conservation law of credits at "
-        "quiet points, bounds of memory, and a watch for deadlock.",
+        "slow readers, small buffers and windows, half-close, abort, reconnect; with the conservation law of credits "
+        "at quiet points, bounds of memory, and a watch for deadlock.",
         epilog="example: ./tests/stress/run --queue afxdp --duration-s 60 --connections 500 --frame-window 4 "
         "--window-bytes 64 --seed 7",
     )

@@ -1,15 +1,26 @@
-"""Where a run happens: a lab (root), loopback with a proxy of our own on shared memory (nobody special), or kernel TCP."""
+"""Where a run happens: a lab (root), loopback with a proxy of our own on shared memory, or kernel TCP."""
 
 from __future__ import annotations
 
 import os
+import select
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from xts_lab.lab import Lab
+from xts_proxy import control
+from xts_socket.cli import status as host_status
+
 from .settings import Settings
+
+_DEVICE_ADDRESS, _PEER_ADDRESS = "198.18.0.1", "198.18.0.2"
+_START_S = 20.0
 
 
 def resident_bytes(pid: int) -> int:
@@ -23,28 +34,26 @@ def resident_bytes(pid: int) -> int:
 class Bed(Protocol):
     """What a run needs to know of its surroundings."""
 
-    listen_address: str
-    peer_address: str
-    proxy_pid: int
-    has_law: bool
-    #: Configured limits, for the memory bound.
-    spill_bytes: int
-    window_bytes_max: int
-    umem_bytes: int
+    @property
+    def listen_address(self) -> str:
+        """Where the host's listener is reached."""
 
-    def spawn(
-        self, role: str, command: list[str], environment: Mapping[str, str], **streams: Any
-    ) -> subprocess.Popen[str]:
+    @property
+    def peer_address(self) -> str:
+        """Where the TCP peer listens."""
+
+    @property
+    def proxy_pid(self) -> int:
+        """0: there is none, nor a law to check."""
+
+    def spawn(self, role: str, command: list[str], extra: Mapping[str, str], **streams: Any) -> subprocess.Popen[str]:
         """Starts a command at the host's or the net's end."""
 
     def host_status(self) -> list[dict[str, Any]]:
-        """Sockets of the host's processes as `xts status` has them."""
+        """Sockets of the host's processes, as `xts status` shows them."""
 
     def proxy_status(self) -> dict[str, Any]:
-        """The proxy's answer to `xts-proxy status`, with connections."""
-
-    def dump(self) -> str:
-        """Tables of both sides, for a failure."""
+        """The proxy's answer to `xts-proxy status --connections`."""
 
 
 class KernelBed:
@@ -52,14 +61,11 @@ class KernelBed:
 
     listen_address = peer_address = "127.0.0.1"
     proxy_pid = 0
-    has_law = False
-    spill_bytes = window_bytes_max = umem_bytes = 1 << 30
 
-    def spawn(
-        self, role: str, command: list[str], environment: Mapping[str, str], **streams: Any
-    ) -> subprocess.Popen[str]:
+    def spawn(self, role: str, command: list[str], extra: Mapping[str, str], **streams: Any) -> subprocess.Popen[str]:
         del role
-        return subprocess.Popen(command, text=True, env={**os.environ, **environment}, **streams)
+        process: subprocess.Popen[str] = subprocess.Popen(command, text=True, env={**os.environ, **extra}, **streams)
+        return process
 
     def host_status(self) -> list[dict[str, Any]]:
         return []
@@ -67,11 +73,102 @@ class KernelBed:
     def proxy_status(self) -> dict[str, Any]:
         return {}
 
-    def dump(self) -> str:
-        return ""
+
+@dataclass(frozen=True, slots=True)
+class LoopbackBed:
+    """A proxy of our own that serves shared-memory queues and connects over loopback; no privilege."""
+
+    directory: Path
+    proxy_pid: int
+    listen_address: str = "127.0.0.1"
+    peer_address: str = "127.0.0.1"
+
+    def spawn(self, role: str, command: list[str], extra: Mapping[str, str], **streams: Any) -> subprocess.Popen[str]:
+        environment = {**os.environ, **extra}
+        if role == "host":
+            environment["XTS_ENDPOINT"] = str(self.directory / "endpoint.sock")
+        process: subprocess.Popen[str] = subprocess.Popen(command, text=True, env=environment, **streams)
+        return process
+
+    def host_status(self) -> list[dict[str, Any]]:
+        return _host_status(str(self.directory / "endpoint.sock"))
+
+    def proxy_status(self) -> dict[str, Any]:
+        return control.ask(str(self.directory / "proxy.sock"), {"ask": "status", "connections": True})
+
+
+class StressLab(Lab):
+    """A lab whose proxy has the run's limits."""
+
+    def __init__(self, settings: Settings, **options: Any) -> None:
+        super().__init__(f"stress{os.getpid()}", **options)
+        self.run_settings = settings
+
+    def proxy_configuration(self) -> str:
+        return super().proxy_configuration() + _limits(self.run_settings)
+
+
+@dataclass(frozen=True, slots=True)
+class LabBed:
+    """Host and net namespaces of a lab."""
+
+    lab: StressLab
+    proxy_pid: int
+    listen_address: str = _DEVICE_ADDRESS
+    peer_address: str = _PEER_ADDRESS
+
+    def spawn(self, role: str, command: list[str], extra: Mapping[str, str], **streams: Any) -> subprocess.Popen[str]:
+        return self.lab.popen(role, command, environment=extra, text=True, **streams)
+
+    def host_status(self) -> list[dict[str, Any]]:
+        return _host_status(str(self.lab.endpoint))
+
+    def proxy_status(self) -> dict[str, Any]:
+        return control.ask(str(self.lab.directory / "proxy.sock"), {"ask": "status", "connections": True})
+
+
+def _host_status(endpoint: str) -> list[dict[str, Any]]:
+    return [asdict(entry) for process in host_status.ask(endpoint) for entry in process.entries]
+
+
+def _limits(settings: Settings) -> str:
+    lines = ["", "[limits]", f"spill_mib = {settings.spill_mib}"]
+    if settings.proxy_window_kib:
+        lines += [f"{key} = {settings.proxy_window_kib}" for key in ("window_kib", "window_max_kib")]
+    return "\n".join([*lines, ""])
 
 
 @contextmanager
 def raised(settings: Settings) -> Iterator[Bed]:
     """The bed for these settings; taken down at the end."""
-    yield KernelBed()
+    if settings.queue == "kernel":
+        yield KernelBed()
+    elif settings.queue == "shm-loopback":
+        with tempfile.TemporaryDirectory(prefix="xts-stress-") as directory, _proxy(Path(directory), settings) as pid:
+            yield LoopbackBed(Path(directory), pid)
+    else:
+        with StressLab(settings, queue=settings.queue, queues=2) as lab:
+            record = lab.record("proxy")
+            assert record is not None
+            yield LabBed(lab, record.pid)
+
+
+@contextmanager
+def _proxy(directory: Path, settings: Settings) -> Iterator[int]:
+    configuration = directory / "proxy.toml"
+    configuration.write_text(
+        f'[proxy]\nqueue = "shm"\nendpoint = "{directory}/endpoint.sock"\ncontrol = "{directory}/proxy.sock"\n'
+        f'log_level = "warning"\n{_limits(settings)}'
+    )
+    reading, writing = os.pipe()
+    command = [str(Path(sys.executable).with_name("xts-proxy")), "--config", str(configuration)]
+    process = subprocess.Popen([*command, "--ready-fd", str(writing)], pass_fds=[writing])
+    os.close(writing)
+    try:
+        with os.fdopen(reading, encoding="ascii") as ready:
+            if not select.select([ready], [], [], _START_S)[0] or not ready.readline():
+                raise RuntimeError(f"xts-proxy did not get ready; configuration {configuration.read_text()}")
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()

@@ -42,14 +42,10 @@ class End:
     figures: dict[str, Any]
 
     @classmethod
-    def start(
-        cls, name: str, spawn: Spawn, role: str, command: list[str], environment: dict[str, str]
-    ) -> End:
+    def start(cls, name: str, spawn: Spawn, role: str, command: list[str], environment: dict[str, str]) -> End:
         """Starts it and waits until it listens."""
-        errors = tempfile.TemporaryFile("w+", encoding="utf-8")
-        process = spawn(
-            role, command, environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
-        )
+        errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 -- closed by close()
+        process = spawn(role, command, environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
         end = cls(name, process, errors, {})
         end.answer("listening", 10)
         return end

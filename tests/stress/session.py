@@ -15,9 +15,12 @@ from .settings import Settings
 HOST_PORT = 7001
 PEER_PORT = 7002
 _LOOK_S = 0.5
+_DUMPED = 40
 _QUIET_EVERY_S = 2.0
 #: What processes may grow beside what windows and spill buffers account for.
 _SLACK_BYTES = 24 << 20
+#: To which a busy connection's window grows by default, in both directions.
+_WINDOW_BYTES_MAX = 4 << 20
 _BYTES_PER_CONNECTION = 16 << 10
 
 Say = Callable[[str], None]
@@ -49,11 +52,11 @@ def run(settings: Settings, say: Say = lambda text: None) -> Result:
         bed = stack.enter_context(beds.raised(settings))
         host, peer = _start(stack, settings, bed)
         try:
-            _work(settings, bed, host, peer, result, say)
+            _work(bed, host, peer, result, say)
             _drain(settings, host, peer, say)
             _compare(host, peer, result)
         except StressError as error:
-            result.failure = f"{error}\n{_other_end(host, peer)}{bed.dump()}"
+            result.failure = f"{error}\n{_other_end(host, peer)}{_dump(bed)}"
         result.host, result.peer = host.figures, peer.figures
     result.seconds = time.monotonic() - begin
     return result
@@ -92,13 +95,13 @@ def _start(stack: ExitStack, settings: Settings, bed: beds.Bed) -> tuple[End, En
     return host, peer
 
 
-def _work(settings: Settings, bed: beds.Bed, host: End, peer: End, result: Result, say: Say) -> None:
+def _work(bed: beds.Bed, host: End, peer: End, result: Result, say: Say) -> None:
+    settings = result.settings
     watched = {"host": host.process.pid} | ({"proxy": bed.proxy_pid} if bed.proxy_pid else {})
     before = {name: beds.resident_bytes(pid) for name, pid in watched.items()}
-    limits = _memory_limits(settings, bed)
+    limits = _memory_limits(settings)
     result.memory = {
-        name: {"before": before[name], "most": before[name], "limit": before[name] + limits[name]}
-        for name in watched
+        name: {"before": before[name], "most": before[name], "limit": before[name] + limits[name]} for name in watched
     }
     begin = quiet = time.monotonic()
     while (now := time.monotonic()) < begin + settings.duration_s:
@@ -107,20 +110,23 @@ def _work(settings: Settings, bed: beds.Bed, host: End, peer: End, result: Resul
             end.check()
             end.ask("report")
         _check_memory(watched, result)
-        if bed.has_law and time.monotonic() > quiet + _QUIET_EVERY_S:
+        if bed.proxy_pid and time.monotonic() > quiet + _QUIET_EVERY_S:
             result.laws_checked += _quiet_point(bed, host, peer)
             result.quiet_points += 1
             quiet = time.monotonic()
         say(_progress(time.monotonic() - begin, host.figures, result))
 
 
-def _memory_limits(settings: Settings, bed: beds.Bed) -> dict[str, int]:
+def _memory_limits(settings: Settings) -> dict[str, int]:
     """How much each process may grow: what is configured for data, and so much for each connection."""
     connections = settings.connections + settings.accepted
-    host_data = connections * (settings.window_bytes or bed.window_bytes_max)
+    host_window = settings.window_bytes or _WINDOW_BYTES_MAX
+    proxy_window = settings.proxy_window_kib << 10 or _WINDOW_BYTES_MAX
     return {
-        "host": min(host_data, bed.umem_bytes) + connections * _BYTES_PER_CONNECTION + _SLACK_BYTES,
-        "proxy": bed.spill_bytes + connections * _BYTES_PER_CONNECTION + _SLACK_BYTES,
+        "host": connections * (host_window + _BYTES_PER_CONNECTION) + _SLACK_BYTES,
+        "proxy": min(settings.spill_mib << 20, connections * proxy_window)
+        + connections * _BYTES_PER_CONNECTION
+        + _SLACK_BYTES,
     }
 
 
@@ -130,9 +136,7 @@ def _check_memory(watched: dict[str, int], result: Result) -> None:
         seen = result.memory[name]
         seen["most"] = max(seen["most"], now)
         if now > seen["limit"]:
-            raise StressError(
-                f"memory: {name} has {now} bytes resident, its limit is {seen['limit']}: {seen}"
-            )
+            raise StressError(f"memory: {name} has {now} bytes resident, its limit is {seen['limit']}: {seen}")
 
 
 def _quiet_point(bed: beds.Bed, host: End, peer: End) -> int:
@@ -178,6 +182,22 @@ def _compare(host: End, peer: End, result: Result) -> None:
 
 def _other_end(host: End, peer: End) -> str:
     return "".join(f"{end.name} end said:\n{end.said()}\n" for end in (host, peer) if end.said())
+
+
+def _dump(bed: beds.Bed) -> str:
+    """Both sides of each connection as they know it, for a failure."""
+    if not bed.proxy_pid:
+        return ""
+    lines = []
+    for side, ask in (("host", bed.host_status), ("proxy", lambda: bed.proxy_status()["connections"])):
+        try:
+            rows = ask()
+        except OSError as error:
+            lines.append(f"{side}: {error}")
+            continue
+        lines.append(f"{side}: {len(rows)} sockets")
+        lines += ["  " + ", ".join(f"{key} {value}" for key, value in row.items()) for row in rows[:_DUMPED]]
+    return "\n".join(lines)
 
 
 def _progress(seconds: float, figures: dict[str, Any], result: Result) -> str:

@@ -11,7 +11,7 @@ QUEUES = ("afxdp", "shm", "shm-loopback", "kernel")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Sizes in bytes, shares in parts per thousand of connections. Both ends' scripts follow from these and the seed."""
+    """Sizes in bytes, shares per thousand of connections. Both ends' scripts follow from these and the seed."""
 
     queue: str = "shm-loopback"
     seed: int = 1
@@ -30,6 +30,8 @@ class Settings:
     buffer_max: int = 0
     window_bytes: int = 0
     frame_window: int = 0
+    proxy_window_kib: int = 0
+    spill_mib: int = 1024
     stall_s: float = 15.0
     once: bool = False
 
@@ -37,17 +39,15 @@ class Settings:
         if self.queue not in QUEUES:
             raise ValueError(f"queue {self.queue!r}: expected one of {', '.join(QUEUES)}")
         if not 0 < self.message_min <= self.message_max:
-            raise ValueError(
-                f"messages of {self.message_min} to {self.message_max} bytes: expected 1 <= least <= most"
-            )
+            raise ValueError(f"messages of {self.message_min} to {self.message_max} bytes: expected 1 <= least <= most")
         if self.frame_window and not 4 <= self.frame_window <= 128:
             raise ValueError(f"frame window {self.frame_window}: expected 4 to 128, or 0 for the default")
         if self.window_bytes == 1 or self.window_bytes < 0:
             raise ValueError(f"window of {self.window_bytes} bytes: expected 2 or more, or 0 for the default")
+        if self.proxy_window_kib < 0 or self.spill_mib < 1:
+            raise ValueError("proxy-window-kib: expected 0 or more; spill-mib: expected 1 or more")
         if self.buffer_max and not 0 < self.buffer_min <= self.buffer_max:
-            raise ValueError(
-                f"buffers of {self.buffer_min} to {self.buffer_max} bytes: expected 1 <= least <= most"
-            )
+            raise ValueError(f"buffers of {self.buffer_min} to {self.buffer_max} bytes: expected 1 <= least <= most")
         if self.connections + self.accepted < 1 or self.threads < 1:
             raise ValueError("expected at least one connection and one thread")
 
@@ -97,6 +97,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "buffer_max": "most SO_SNDBUF and SO_RCVBUF, bytes; 0: left alone",
         "window_bytes": "receive window of the library, bytes (XTS_WINDOW_BYTES), 2 or more; 0: default",
         "frame_window": "frames on their way, 4 to 128 (XTS_FRAME_WINDOW); 0: default",
+        "proxy_window_kib": "window the proxy grants a connection, KiB, 1 or more; 0: default",
+        "spill_mib": "limit of the proxy for the sum of windows, and so of spill buffers, MiB",
         "stall_s": "a connection without any progress for so long is a deadlock",
         "once": "open each connection once instead of for the whole duration",
     }
@@ -108,9 +110,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             option |= {"action": "store_true"}
         else:
             option |= {"type": type(getattr(default, field.name)), "metavar": "N"}
-        parser.add_argument(
-            f"--{field.name.replace('_', '-')}", default=getattr(default, field.name), **option
-        )
+        parser.add_argument(f"--{field.name.replace('_', '-')}", default=getattr(default, field.name), **option)
 
 
 def from_arguments(arguments: argparse.Namespace) -> Settings:

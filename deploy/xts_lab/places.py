@@ -1,0 +1,176 @@
+"""Where the demo's programs run: in a lab, or, for a user without privilege, on the loopback of this machine.
+
+Either way there is a client side (`host`: offloaded, `kern`: plain kernel TCP) and the world (`net`). On
+loopback they are all this machine, and the proxy, which needs no privilege on a shared-memory queue, reaches
+127.0.0.1.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from .lab import START_TIMEOUT_S, Lab
+from .placement import KernelPlacement, QueuePlacement
+from .processes import wait_ready
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Who is reached where."""
+
+    net: str  # servers of the world
+    host: str  # what listens for the offloaded host: an address of the device
+    kern: str  # what listens on the host's own kernel
+
+
+class Place(Protocol):
+    """What the demo needs of a place."""
+
+    queue: str
+    addresses: Addresses
+    host_core: int
+    device_core: int
+
+    @property
+    def directory(self) -> Path:
+        """For scratch files; goes with the place."""
+
+    @property
+    def description(self) -> str:
+        """For the person at the screen."""
+
+    def __enter__(self) -> Place: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def start(self, role: str, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        """Starts a program there; options as for subprocess.Popen."""
+
+
+def two_cores() -> tuple[int, int]:
+    """A core for the host and one for all else; the same where there is only one."""
+    cores = sorted(os.sched_getaffinity(0))
+    return cores[0], cores[min(1, len(cores) - 1)]
+
+
+class LabPlace(AbstractContextManager["LabPlace"]):
+    """A lab of its own. Device work is where a DPU or NIC would do it: *thr* and *r1*, when there are two
+    cores."""
+
+    def __init__(self, queue: str) -> None:
+        self.queue = queue
+        self.addresses = Addresses(net="198.18.0.2", host="198.18.0.1", kern="198.18.1.2")
+        self.host_core, self.device_core = two_cores()
+        apart = self.host_core == 0 and self.device_core == 1
+        threaded = apart and queue == "afxdp"
+        self.lab = Lab(
+            "xts-demo",
+            queue=queue,
+            queues=2,
+            placement=QueuePlacement.THR if threaded else QueuePlacement.SOFT,
+            kern_placement=KernelPlacement.R1 if apart else KernelPlacement.R0,
+        )
+
+    @property
+    def directory(self) -> Path:
+        return self.lab.directory
+
+    @property
+    def description(self) -> str:
+        settings = self.lab.settings
+        return f"{self.queue} queue, device work {settings.placement}; kernel TCP {settings.kern_placement}"
+
+    def __enter__(self) -> LabPlace:
+        self.lab.up()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.lab.down()
+
+    def start(self, role: str, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        return self.lab.popen(role, command, **options)
+
+
+class LoopbackPlace(AbstractContextManager["LoopbackPlace"]):
+    """A proxy on a shared-memory queue, started by whoever we are; everything is 127.0.0.1."""
+
+    queue = "shm"
+    addresses = Addresses(net="127.0.0.1", host="127.0.0.1", kern="127.0.0.1")
+
+    def __init__(self) -> None:
+        self.host_core, self.device_core = two_cores()
+        self._stack = ExitStack()
+        self._directory = Path()
+        self._environment: dict[str, str] = {}
+
+    @property
+    def directory(self) -> Path:
+        return self._directory
+
+    @property
+    def description(self) -> str:
+        return "shm queue without privilege; everything on loopback"
+
+    def __enter__(self) -> LoopbackPlace:
+        with self._stack:
+            self._directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="xts-")))
+            commands = Path(sys.executable).parent
+            self._environment = dict(os.environ) | {
+                "PATH": f"{commands}:{os.environ.get('PATH', os.defpath)}",
+                "XTS_ENDPOINT": str(self._directory / "endpoint.sock"),
+            }
+            self._start_proxy()
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _start_proxy(self) -> None:
+        configuration = self._directory / "proxy.toml"
+        configuration.write_text(
+            f'[proxy]\nqueue = "shm"\nendpoint = "{self._directory}/endpoint.sock"\n'
+            f'control = "{self._directory}/proxy.sock"\ncpus = [{self.device_core}]\n'
+        )
+        log = self._stack.enter_context((self._directory / "proxy.log").open("w"))
+        reading, writing = os.pipe()
+        with os.fdopen(reading, "rb"), os.fdopen(writing, "wb") as ready:
+            command = ["xts-proxy", "--config", str(configuration), "--ready-fd", str(writing)]
+            proxy = self.start("dpu", command, pass_fds=[writing], stdout=log, stderr=log, start_new_session=True)
+            self._stack.callback(end, proxy)
+            ready.close()
+            if not wait_ready(reading, START_TIMEOUT_S):
+                raise RuntimeError(f"xts-proxy did not get ready\n{(self._directory / 'proxy.log').read_text()}")
+
+    def start(self, role: str, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        return subprocess.Popen(command, env=self._environment, **options)
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """Ends a program that we started, and waits for it."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
