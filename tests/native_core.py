@@ -50,7 +50,7 @@ def compiler() -> str:
 
 
 @lru_cache
-def load() -> tuple[FFI, Any]:
+def load() -> tuple[Any, Any]:
     """Compiles the core once a test session; returns (ffi, library)."""
     directory = Path(tempfile.mkdtemp(prefix="xts-core-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)

@@ -50,7 +50,8 @@ def parse_mac(text: str) -> bytes:
 
 
 def interface_mac(interface: str) -> bytes:
-    """The MAC address of an interface of this network namespace."""
+    """The MAC address of an interface of this network namespace. OSError ENODEV: there is none of this name."""
+    interface_index(interface)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         answer = fcntl.ioctl(control, SIOCGIFHWADDR, interface.encode()[:15].ljust(64, b"\0"))
     return answer[18:24]

@@ -32,9 +32,7 @@ comparison). `up` also allows CUBIC in the machine's net.ipv4.tcp_allowed_conges
 
 def _parser() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument(
-        "--name", default="xts", help="which lab; several can be up at once (default: %(default)s)"
-    )
+    shared.add_argument("--name", default="xts", help="which lab; several can be up at once (default: %(default)s)")
     parser = argparse.ArgumentParser(
         prog="xts-lab",
         description="The test-bed: a host, a device and a network in namespaces of this machine.",
@@ -44,9 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     up = commands.add_parser("up", parents=[shared], help="raise the lab, or change it to what is asked")
-    up.add_argument(
-        "--queue", choices=QUEUE_KINDS, default="afxdp", help="kind of queue (default: %(default)s)"
-    )
+    up.add_argument("--queue", choices=QUEUE_KINDS, default="afxdp", help="kind of queue (default: %(default)s)")
     up.add_argument(
         "--queues",
         type=int,
@@ -77,9 +73,7 @@ def _parser() -> argparse.ArgumentParser:
         usage="xts-lab exec [--name NAME] {host,dpu,net,kern} -- COMMAND ...",
     )
     execute.add_argument("role", choices=topology.ROLES, help="which namespace")
-    execute.add_argument(
-        "argv", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command and its arguments"
-    )
+    execute.add_argument("argv", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command and its arguments")
     logs = commands.add_parser("logs", parents=[shared], help="what its programs have said")
     logs.add_argument("program", nargs="?", help="only of this one: proxy, agent, ...")
     return parser
@@ -106,9 +100,7 @@ def _down(options: argparse.Namespace) -> int:
 
 
 def _table(status: dict[str, Any]) -> Table:
-    table = Table(
-        "namespace", "interface", "state", "mtu", "queues", "xdp", "addresses", title=None, box=None
-    )
+    table = Table("namespace", "interface", "state", "mtu", "queues", "xdp", "addresses", title=None, box=None)
     for namespace in status["namespaces"].values():
         for name, interface in namespace["interfaces"].items():
             if name != "lo":
@@ -161,9 +153,7 @@ def _exec(options: argparse.Namespace) -> int:
 
 def _logs(options: argparse.Namespace) -> int:
     lab = Lab(options.name)
-    paths = (
-        sorted(lab.directory.glob("*.log")) if options.program is None else [lab.log_path(options.program)]
-    )
+    paths = sorted(lab.directory.glob("*.log")) if options.program is None else [lab.log_path(options.program)]
     if not paths or not paths[0].exists():
         raise LabError(f"lab {lab.name} has no log of {options.program or 'any program'}; is it up?")
     for path in paths:

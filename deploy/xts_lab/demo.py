@@ -91,7 +91,7 @@ def nginx(place: Place, root: Path) -> Iterator[None]:
 
 
 def wait_listening(place: Place, process: subprocess.Popen[Any], port: int, log: Path) -> None:
-    """Until somebody accepts on the world's port. LabError when the program ended instead."""
+    """Until somebody accepts on that port. LabError when the program ended instead."""
     probe = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5).close()"
     for _ in range(100):
         if process.poll() is not None:
@@ -204,7 +204,6 @@ def visit(place: Place, path: Path, sha256: str, seconds: float, console: Consol
     """Raises a place, does the job both ways, and takes it down."""
     found: Figures = {}
     with ExitStack() as stack:
-        stack.callback(undisturbed)
         stack.enter_context(place)
         console.print(f"[bold]{place.description}[/]", highlight=False)
         stack.enter_context(nginx(place, path.parent))
@@ -226,9 +225,7 @@ def table_of(figures: Figures, columns: list[str]) -> Table:
     """The figures side by side."""
     table = Table("", *columns)
     for row in next(iter(figures.values())):
-        table.add_row(
-            row, *(f"{figures[column][row]:.{digits(figures[column][row])}f}" for column in columns)
-        )
+        table.add_row(row, *(f"{figures[column][row]:.{digits(figures[column][row])}f}" for column in columns))
     return table
 
 
@@ -240,19 +237,16 @@ def digits(value: float) -> int:
 # --- the whole --------------------------------------------------------------------------------------------
 
 
-def undisturbed() -> None:
-    """From here on signals wait: what is up is being taken down."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-
-
 def interruptible() -> None:
-    """SIGTERM and SIGHUP end the demo as Ctrl-C does: by taking everything down."""
+    """Ctrl-C, SIGTERM and SIGHUP end the demo by taking everything down; while that happens further ones wait."""
 
-    def interrupt(number: int, frame: object) -> None:
+    def interrupt(_number: int, _frame: object) -> None:
+        for number in interrupts:
+            signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    interrupts = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in interrupts:
         signal.signal(number, interrupt)
 
 
@@ -281,19 +275,11 @@ def main(argv: list[str] | None = None) -> int:
         epilog="example: sudo deploy/demo --queue shm --size 64",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--queue", choices=("afxdp", "shm"), help="one kind of queue (default: all this machine has)"
-    )
-    parser.add_argument(
-        "--size", type=int, default=FILE_MB, metavar="MB", help="of the file (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=ASK_SECONDS, help="of requests (default: %(default)s)"
-    )
+    parser.add_argument("--queue", choices=("afxdp", "shm"), help="one kind of queue (default: all this machine has)")
+    parser.add_argument("--size", type=int, default=FILE_MB, metavar="MB", help="of the file (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=ASK_SECONDS, help="of requests (default: %(default)s)")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "xts-demo"
-    parser.add_argument(
-        "--cache", type=Path, default=cache, metavar="DIR", help="for the file (default: %(default)s)"
-    )
+    parser.add_argument("--cache", type=Path, default=cache, metavar="DIR", help="for the file (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     options = parser.parse_args(argv)
     if not 1 <= options.size <= 4096 or not 0.1 <= options.seconds <= 3600:
@@ -307,7 +293,6 @@ def main(argv: list[str] | None = None) -> int:
             path, sha256 = make_file(options.cache, options.size)
         for place in places:
             figures = visit(place, path, sha256, options.seconds, console) | figures
-            interruptible()
     except (LabError, OSError, RuntimeError, NetlinkError) as error:
         console.print(f"demo: {error}", style="red", highlight=False, markup=False)
         return 1
@@ -316,9 +301,7 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     columns = ["kernel TCP", *sorted(name for name in figures if name != "kernel TCP")]
     console.print(table_of(figures, columns))
-    console.print(
-        "Host CPU: busy time of the host's whole core. One connection, Python API on both.", highlight=False
-    )
+    console.print("Host CPU: busy time of the host's whole core. One connection, Python API on both.", highlight=False)
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2) + "\n")
     return 0

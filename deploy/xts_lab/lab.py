@@ -61,9 +61,7 @@ class Lab(AbstractContextManager["Lab"]):
     def __init__(self, name: str = "xts", **settings: Any) -> None:
         """settings: the fields of Settings. ValueError when one is wrong."""
         if not re.fullmatch(r"[a-z][a-z0-9_-]{0,31}", name):
-            raise ValueError(
-                f"name {name!r}: expected a letter, then letters, digits, - or _, at most 32, lower case"
-            )
+            raise ValueError(f"name {name!r}: expected a letter, then letters, digits, - or _, at most 32, lower case")
         self.name = name
         self.settings = Settings(**settings)
         self.directory = RUN_DIRECTORY / name
@@ -116,9 +114,7 @@ class Lab(AbstractContextManager["Lab"]):
             found is not None
             and (found.queue, found.queues) == (self.settings.queue, self.settings.queues)
             and all(netns.exists(topology.namespace_of(self.name, role)) for role in topology.ROLES)
-            and all(
-                (record := self.record(program)) is not None and record.alive for program in self._programs()
-            )
+            and all((record := self.record(program)) is not None and record.alive for program in self._programs())
         )
 
     def _programs(self) -> tuple[str, ...]:
@@ -197,9 +193,7 @@ class Lab(AbstractContextManager["Lab"]):
             timeout=START_TIMEOUT_S,
         )
         if result.returncode != 0:
-            raise LabError(
-                f"no message crosses: {result.stderr.strip()}\n{self._tail('proxy')}{self._tail('agent')}"
-            )
+            raise LabError(f"no message crosses: {result.stderr.strip()}\n{self._tail('proxy')}{self._tail('agent')}")
 
     def _tear_down(self) -> list[str]:
         complaints = []
@@ -209,9 +203,7 @@ class Lab(AbstractContextManager["Lab"]):
                 complaints.append(f"{name} (process {record.pid}) does not end")
         for namespace in topology.remains(self.name):
             if netns.exists(namespace):
-                complaints += [
-                    f"process {pid} still runs in {namespace}" for pid in netns.processes_in(namespace)
-                ]
+                complaints += [f"process {pid} still runs in {namespace}" for pid in netns.processes_in(namespace)]
         topology.remove_network(self.name)
         shutil.rmtree(self.directory, ignore_errors=True)
         with suppress(OSError):  # other labs, or an installed service, may be in it
@@ -320,9 +312,7 @@ class Lab(AbstractContextManager["Lab"]):
         **options: Any,
     ) -> subprocess.Popen[Any]:
         """Starts a command in a namespace as our child; options as for subprocess.Popen."""
-        return subprocess.Popen(
-            self._entering(role, command), env=self.environment(role, environment), **options
-        )
+        return subprocess.Popen(self._entering(role, command), env=self.environment(role, environment), **options)
 
     def _entering(self, role: str, command: Sequence[str]) -> list[str]:
         return [
@@ -368,9 +358,7 @@ class Lab(AbstractContextManager["Lab"]):
 
     def records(self) -> dict[str, Record]:
         """All programs that were started and not stopped, the newest first: what serves others ends last."""
-        paths = sorted(
-            self.directory.glob("*.process"), key=lambda path: path.stat().st_mtime_ns, reverse=True
-        )
+        paths = sorted(self.directory.glob("*.process"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
         return {path.stem: record for path in paths if (record := Record.read(path)) is not None}
 
     def _tail(self, program: str, lines: int = 12) -> str:
@@ -390,8 +378,7 @@ class Lab(AbstractContextManager["Lab"]):
         for name, record in self.records().items():
             programs[name] = {"pid": record.pid, "alive": record.alive, "log": str(self.log_path(name))}
         up = settings is not None and all(
-            programs[name]["alive"]
-            for name in (("agent", "proxy") if settings.queue == "afxdp" else ("proxy",))
+            programs[name]["alive"] for name in (("agent", "proxy") if settings.queue == "afxdp" else ("proxy",))
         )
         return {
             "name": self.name,

@@ -156,9 +156,7 @@ def sysfs(namespace: str) -> Iterator[int]:
     with inside(namespace):
         context = _check(_libc.syscall(_SYS_FSOPEN, b"sysfs", _FSOPEN_CLOEXEC), "fsopen sysfs")
         try:
-            _check(
-                _libc.syscall(_SYS_FSCONFIG, context, _FSCONFIG_CMD_CREATE, None, None, 0), "fsconfig sysfs"
-            )
+            _check(_libc.syscall(_SYS_FSCONFIG, context, _FSCONFIG_CMD_CREATE, None, None, 0), "fsconfig sysfs")
             top = _check(_libc.syscall(_SYS_FSMOUNT, context, _FSMOUNT_CLOEXEC, 0), "fsmount sysfs")
         finally:
             os.close(context)

@@ -87,9 +87,7 @@ def napi_threads(namespace: str, interface: str) -> list[int]:
         try:
             socket.bind("netdev", _NapiMessage)
         except NetlinkError as error:
-            raise OSError(
-                errno.EOPNOTSUPP, "the kernel does not list NAPI threads (Linux 6.8 does)"
-            ) from error
+            raise OSError(errno.EOPNOTSUPP, "the kernel does not list NAPI threads (Linux 6.8 does)") from error
         request = _NapiMessage()
         request["cmd"], request["version"] = _NETDEV_CMD_NAPI_GET, 1
         found = list(socket.nlm_request(request, msg_type=socket.prid, msg_flags=NLM_F_REQUEST | NLM_F_DUMP))
@@ -133,14 +131,11 @@ def verify_queue_placement(lab: str, placement: QueuePlacement, cores: Cores = _
         return
     threads = napi_threads(namespace, interface)
     if not threads:
-        raise RuntimeError(
-            f"{interface} in {namespace} has no NAPI thread: is the proxy's XDP program attached?"
-        )
+        raise RuntimeError(f"{interface} in {namespace} has no NAPI thread: is the proxy's XDP program attached?")
     for thread in threads:
         if (where := os.sched_getaffinity(thread)) != {cores.device}:
             raise RuntimeError(
-                f"NAPI thread {thread} of {interface} may run on cores {sorted(where)}, "
-                f"not on {cores.device} alone"
+                f"NAPI thread {thread} of {interface} may run on cores {sorted(where)}, not on {cores.device} alone"
             )
 
 

@@ -152,15 +152,11 @@ class LoopbackPlace(AbstractContextManager["LoopbackPlace"]):
         reading, writing = os.pipe()
         with os.fdopen(reading, "rb"), os.fdopen(writing, "wb") as ready:
             command = ["xts-proxy", "--config", str(configuration), "--ready-fd", str(writing)]
-            proxy = self.start(
-                "dpu", command, pass_fds=[writing], stdout=log, stderr=log, start_new_session=True
-            )
+            proxy = self.start("dpu", command, pass_fds=[writing], stdout=log, stderr=log, start_new_session=True)
             self._stack.callback(end, proxy)
             ready.close()
             if not wait_ready(reading, START_TIMEOUT_S):
-                raise RuntimeError(
-                    f"xts-proxy did not get ready\n{(self._directory / 'proxy.log').read_text()}"
-                )
+                raise RuntimeError(f"xts-proxy did not get ready\n{(self._directory / 'proxy.log').read_text()}")
 
     def start(self, role: str, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         return subprocess.Popen(command, env=self._environment, **options)

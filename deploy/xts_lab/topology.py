@@ -144,9 +144,7 @@ def _configure(lab: str, end: End) -> None:
         index = index_of(route, end.interface)
         for address in end.addresses:
             extra = {"flags": IFA_F_NODAD} if address.version == 6 else {}
-            route.addr(
-                "add", index=index, address=str(address.ip), prefixlen=address.network.prefixlen, **extra
-            )
+            route.addr("add", index=index, address=str(address.ip), prefixlen=address.network.prefixlen, **extra)
         route.link("set", index=index, state="up")
     with netns.sysfs(namespace_of(lab, end.role)) as top:
         for setting in ("napi_defer_hard_irqs", "gro_flush_timeout"):  # with either, frames wait for a timer
@@ -173,9 +171,7 @@ def raise_network(lab: str, device_queues: int) -> None:
     for role, gateway in GATEWAYS.items():
         with routing(lab, role) as route:
             for address in gateway.addresses:
-                route.route(
-                    "add", dst="default", gateway=str(address.ip), family=2 if address.version == 4 else 10
-                )
+                route.route("add", dst="default", gateway=str(address.ip), family=2 if address.version == 4 else 10)
     verify_cubic(lab)
 
 
@@ -185,9 +181,7 @@ def verify_cubic(lab: str) -> None:
         with netns.inside(namespace_of(lab, role)):
             used = netns.sysctl("ipv4/tcp_congestion_control")
         if used != "cubic":
-            raise RuntimeError(
-                f"{namespace_of(lab, role)} uses {used}, not cubic; is the module tcp_cubic there?"
-            )
+            raise RuntimeError(f"{namespace_of(lab, role)} uses {used}, not cubic; is the module tcp_cubic there?")
 
 
 # --- removing and looking ----------------------------------------------------------------
@@ -198,9 +192,7 @@ def remove_network(lab: str) -> None:
     for role in ROLES:
         namespace = namespace_of(lab, role)
         if netns.exists(namespace):
-            with routing(
-                lab, role
-            ) as route:  # a process left inside would keep the namespace, not its cables
+            with routing(lab, role) as route:  # a process left inside would keep the namespace, not its cables
                 for cable in CABLES:
                     for end in (cable.a, cable.b):
                         if end.role == role and (found := route.link_lookup(ifname=end.interface)):

@@ -80,7 +80,7 @@ struct connection {
 	bool more : 1;            /* the last message said MORE */
 	bool announced : 1;       /* accepted: NEWCONN sent, no NEWCONN_ACK yet */
 	bool orphan : 1;          /* identifiers free, bytes still to deliver */
-	bool ticking : 1;         /* connection_tick() looks after it */
+	bool spilled : 1;         /* TCP refused bytes since the window was last used up */
 	int error;                /* of the connection, told by RESET, CONNECT_ACK or CLOSED */
 	uint32_t held;            /* post credits: bytes (listener: connections) we may send to the host */
 	struct xts_credit_grant grant; /* what we have granted the host */

@@ -9,17 +9,41 @@
 #define BLOCK_MIN 4096u
 #define BLOCK_MAX 65536u
 
+/* Full-sized blocks a thread keeps for the next spill: given back to malloc, they go back to the kernel, and a bulk
+ * connection that spills now and then pays for page faults instead of a copy. */
+#define KEPT_MAX 32u
+
 struct spill_block {
 	struct spill_block *next;
 	uint32_t used, room;
 	uint8_t data[];
 };
 
+static _Thread_local struct spill_block *kept;
+static _Thread_local uint32_t kept_count;
+
+static void block_free(struct spill_block *b)
+{
+	if (b->room < BLOCK_MAX || kept_count == KEPT_MAX) {
+		free(b);
+		return;
+	}
+	b->next = kept;
+	kept = b;
+	kept_count++;
+}
+
 static struct spill_block *block_new(uint32_t wanted)
 {
-	uint32_t room = wanted < BLOCK_MIN ? BLOCK_MIN : wanted > BLOCK_MAX ? BLOCK_MAX : wanted;
-	struct spill_block *b = malloc(sizeof *b + room);
+	uint32_t room = wanted < BLOCK_MIN ? BLOCK_MIN : wanted > BLOCK_MAX / 2 ? BLOCK_MAX : wanted;
+	struct spill_block *b = kept;
 
+	if (room == BLOCK_MAX && b) {
+		kept = b->next;
+		kept_count--;
+	} else {
+		b = malloc(sizeof *b + room);
+	}
 	if (b) {
 		b->next = NULL;
 		b->used = 0;
@@ -39,7 +63,7 @@ static struct spill_block *blocks_for(uint32_t bytes, int *error)
 		if (!b) {
 			while (first) {
 				b = first->next;
-				free(first);
+				block_free(first);
 				first = b;
 			}
 			*error = -ENOMEM;
@@ -130,7 +154,7 @@ void spill_drop(struct spill *s, uint32_t bytes)
 		bytes -= left;
 		s->head = b->next;
 		s->head_offset = 0;
-		free(b);
+		block_free(b);
 	}
 	s->tail = NULL;
 }
@@ -138,4 +162,15 @@ void spill_drop(struct spill *s, uint32_t bytes)
 void spill_free(struct spill *s)
 {
 	spill_drop(s, s->bytes);
+}
+
+void spill_thread_end(void)
+{
+	while (kept) {
+		struct spill_block *b = kept;
+
+		kept = b->next;
+		free(b);
+	}
+	kept_count = 0;
 }

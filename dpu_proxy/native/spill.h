@@ -27,4 +27,7 @@ void spill_drop(struct spill *s, uint32_t bytes);
 
 void spill_free(struct spill *s);
 
+/* Frees what this thread keeps for later spills. */
+void spill_thread_end(void);
+
 #endif

@@ -45,6 +45,25 @@ static ssize_t write_once(struct connection *c, struct iovec *iov, int pieces)
 	return errno == EAGAIN ? 0 : -errno;
 }
 
+/* A whole window has gone to TCP. If TCP took all of it at once, the window may be what holds the connection back: it
+ * grows. If some was spilled, TCP is, and a larger window would only fill the spill buffer. */
+static void window_used(struct connection *c, const struct xts_limits *limits)
+{
+	struct channel *ch = c->channel;
+	uint32_t growth = limits->window_bytes_max > c->window ? limits->window_bytes_max - c->window : 0;
+
+	if (growth > c->window)
+		growth = c->window;
+	if (growth && !c->spilled && ch->window_bytes + growth <= limits->spill_bytes) {
+		xts_credit_grow(&c->grant, growth);
+		c->window += growth;
+		ch->window_bytes += growth;
+		c->worker->stats.window_bytes += growth;
+	}
+	c->consumed = 0;
+	c->spilled = false;
+}
+
 /* Bytes have left for TCP: the paper's POST_CREDITS_UNA grows, and perhaps the window. */
 static void account_sent(struct connection *c, uint32_t bytes)
 {
@@ -58,17 +77,8 @@ static void account_sent(struct connection *c, uint32_t bytes)
 		return;
 	xts_credit_free(&c->grant, bytes);
 	c->consumed += bytes;
-	if (c->consumed >= c->window && c->window < limits->window_bytes_max) {
-		uint32_t growth = limits->window_bytes_max - c->window < c->window ? limits->window_bytes_max - c->window : c->window;
-
-		c->consumed = 0;
-		if (ch->window_bytes + growth <= limits->spill_bytes) {
-			xts_credit_grow(&c->grant, growth);
-			c->window += growth;
-			ch->window_bytes += growth;
-			c->worker->stats.window_bytes += growth;
-		}
-	}
+	if (c->consumed >= c->window)
+		window_used(c, limits);
 	if (xts_credit_due(&c->grant))
 		connection_wake(c);
 }
@@ -142,6 +152,7 @@ static bool gathered_write(struct connection *c)
 			connection_fail(c, ENOBUFS);
 			return false;
 		}
+		c->spilled = true;
 		c->worker->stats.spilled_bytes += rest;
 		c->worker->stats.spill_bytes += rest;
 	}

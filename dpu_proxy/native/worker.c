@@ -271,6 +271,7 @@ static void *worker_thread(void *argument)
 		}
 	}
 	close_everything(w, worker->stop_error);
+	spill_thread_end();
 	return NULL;
 }
 

@@ -37,14 +37,14 @@ def raise_limits() -> None:
 
 def confine(user: str) -> list[str]:
     """Becomes `user` ("" for the same one), keeps of all capabilities those in KEPT that are held, and never gains
-    any again. Returns what was done, for the log. OSError or KeyError (no such user): nothing can be relied on."""
+    any again. Returns what was done, for the log. OSError: nothing can be relied on."""
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads != 1:
         raise RuntimeError(f"confine() must come before threads; there are {threads}")
     done = []
     _empty_bounding_set()
     if user:
-        account = pwd.getpwnam(user)
+        account = find_user(user)
         _prctl("PR_SET_KEEPCAPS", 1)
         os.initgroups(account.pw_name, account.pw_gid)
         os.setgid(account.pw_gid)
@@ -61,6 +61,14 @@ def confine(user: str) -> list[str]:
     done.append(f"{(before & ~kept).bit_count()} capabilities dropped, kept: {', '.join(names) or 'none'}")
     done.append("no new privileges")
     return done
+
+
+def find_user(name: str) -> pwd.struct_passwd:
+    """OSError ENOENT: there is none of this name."""
+    try:
+        return pwd.getpwnam(name)
+    except KeyError as error:
+        raise OSError(errno.ENOENT, f"proxy.user: there is no user {name}") from error
 
 
 def capabilities() -> int:

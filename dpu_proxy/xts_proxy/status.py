@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import sys
 from typing import Any
 
 from rich.console import Console
@@ -20,7 +21,8 @@ def show(path: str, *, as_json: bool, connections: bool) -> None:
     if as_json:
         print(json.dumps(answer, indent=2))
         return
-    console = Console()
+    # Not folded when it goes to a file or a pipe.
+    console = Console(width=None if sys.stdout.isatty() else 240)
     proxy = answer["proxy"]
     console.print(
         f"xts-proxy {proxy['version']}, process {proxy['pid']}, up {_duration(proxy['uptime_s'])}, "
@@ -78,9 +80,9 @@ _CONNECTION_COLUMNS = {
 
 
 def _table(title: str, columns: dict[str, str], rows: list[dict[str, Any]]) -> Table:
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for heading, key in columns.items():
-        table.add_column(heading, justify="left" if key in _TEXTS else "right")
+        table.add_column(heading, justify="left" if key in _TEXTS else "right", no_wrap=True)
     for row in rows:
         table.add_row(*(_cell(key, row.get(key, "")) for key in columns.values()))
     return table

@@ -90,6 +90,8 @@ class Supervisor:
         """Everything that takes the rights we started with. Returns listening sockets and what serves them."""
         sandbox.raise_limits()
         proxy = self.config.proxy
+        if proxy.user:
+            sandbox.find_user(proxy.user)
         listener = control.listen_unix(proxy.control, 0o600)
         stack.callback(_unlink, proxy.control)
         opened: list[tuple[socket.socket, Callable[..., object]]] = [(listener, control.handler(self.answer))]
@@ -142,7 +144,7 @@ class Supervisor:
         """Until no connection is left, or the time is over. The errno for the GOODBYE."""
         self.state = "draining"
         timeout_s = self.config.proxy.drain_timeout_s
-        self.readiness.stopping("draining")
+        self.readiness.stopping(self.state)
         if isinstance(self.channels, ShmChannels):
             self.channels.stopping = True
         for worker in self.workers:

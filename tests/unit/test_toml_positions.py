@@ -72,9 +72,7 @@ def test_every_path_of_every_construct_is_found() -> None:
         (("list", 1, "deep", 1, "z"), (27, 1), (27, 5)),
     ],
 )
-def test_positions_are_where_an_editor_shows_them(
-    path: Path, key: tuple[int, int], value: tuple[int, int]
-) -> None:
+def test_positions_are_where_an_editor_shows_them(path: Path, key: tuple[int, int], value: tuple[int, int]) -> None:
     place = locate(EVERYTHING)[path]
     assert (place.key, place.value) == (Position(*key), Position(*value))
 

@@ -72,7 +72,7 @@ def c_encode(frame: Frame, length: int) -> bytes:
     core.xts_head_encode(memory, frame.message.code, frame.flags, frame.error, frame.id)
     if frame.message.fields:
         body = ffi.new(f"struct xts_{frame.message.stem} *")
-        for name, value in (frame.fields | ({frame.message.payload: length} if frame.message.payload else {})).items():
+        for name, value in (dict(frame.fields) | ({frame.message.payload: length} if frame.message.payload else {})).items():
             if isinstance(value, Endpoint):
                 part = getattr(body, name)
                 part.ip_version, part.port, part.scope_id = value.ip_version, value.port, value.scope_id
@@ -159,7 +159,7 @@ def test_round_trip(message: Message, data: st.DataObject) -> None:
     decoded = codec.decode(encoded)
     assert c_decode(encoded) == decoded
     lengths = {message.payload: len(frame.payload)} if message.payload else {}
-    assert decoded.fields == frame.fields | lengths
+    assert decoded.fields == dict(frame.fields) | lengths
     assert (decoded.payload, decoded.flags, decoded.error, decoded.id) == (
         frame.payload,
         frame.flags,

@@ -1,0 +1,85 @@
+"""What an agent is told: command line over TOML file over defaults, checked as a whole."""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+from xts_bpf.program import QUEUES_MAX, parse_mac
+from xts_messages.attach import DEFAULT_ENDPOINT
+from xts_messages.table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN
+
+MacText = Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}$")]
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; the text says what, where, and what to do."""
+
+
+class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The file's keys, at its top level, are these names."""
+
+    interface: Annotated[str, Meta(min_length=1, max_length=15)]
+    peer_mac: MacText  # the proxy's station on this wire
+    endpoint: Annotated[str, Meta(min_length=1, max_length=107)] = DEFAULT_ENDPOINT
+    endpoint_mode: Annotated[int, Meta(ge=0, le=0o777)] = 0o666
+    ethertype: Annotated[int, Meta(ge=0x0600, le=0xFFFF)] = ETHERTYPE
+    queues: Annotated[int, Meta(ge=0, le=QUEUES_MAX)] = 0  # 0: all the interface has
+    spares: Annotated[int, Meta(ge=0, le=QUEUES_MAX)] = 0  # kept open ahead; 0: all
+    frame_window: Annotated[int, Meta(ge=FRAME_WINDOW_MIN, le=FRAME_WINDOW_MAX)] = 64  # frames, each way
+    per_uid_max: Annotated[int, Meta(ge=0)] = 0  # queues of one user, root exempt; 0: no limit
+    single_chunk: bool = False
+    exclusive: bool = False
+
+    @property
+    def peer_mac_bytes(self) -> bytes:
+        return parse_mac(self.peer_mac)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of xts-agent."""
+    result = argparse.ArgumentParser(
+        prog="xts-agent",
+        description="Opens AF_XDP queues of an interface for processes without privilege: attaches the XDP program, hands "
+        "a queue to each process that connects to the endpoint, and takes it back when the process has gone.",
+        epilog="example: xts-agent --interface xts0 --peer-mac 02:00:00:00:00:02 --endpoint /run/xts/endpoint.sock",
+    )
+    add = result.add_argument
+    add("--config", metavar="FILE", help="TOML file with the options below as keys (frame_window = 64); they override it")
+    add("--interface", metavar="NAME", help="interface of this network namespace that leads to the proxy")
+    add("--peer-mac", metavar="MAC", help="the proxy's address on it: frames from others are dropped")
+    add("--endpoint", metavar="PATH", help=f"Unix socket to serve (default {DEFAULT_ENDPOINT})")
+    add("--endpoint-mode", metavar="OCTAL", type=lambda text: int(text, 8), help="its access mode (default 666)")
+    add("--ethertype", metavar="N", type=lambda text: int(text, 0), help="EtherType of messages (default 0x855b)")
+    add("--queues", metavar="N", type=int, help="serve queues 0 to N-1 (default: all)")
+    add("--spares", metavar="N", type=int, help="queues kept open ahead of need, each with its memory (default: all)")
+    add("--frame-window", metavar="N", type=int, help="frames in flight each way; decides the memory (default 64)")
+    add("--per-uid-max", metavar="N", type=int, help="queues one user may hold, root exempt (default: no limit)")
+    add("--single-chunk", action="store_true", default=None, help="no frames over several buffers")
+    add("--exclusive", action="store_true", default=None, help="drop all other traffic of the interface")
+    add("--ready-fd", metavar="FD", type=int, help="write a line to this descriptor, and close it, when serving")
+    add("--verbose", action="store_true", help="log each attachment")
+    return result
+
+
+def load(options: argparse.Namespace) -> AgentConfig:
+    """The configuration of these options. ConfigError says what is wrong and where."""
+    merged: dict[str, Any] = {}
+    if options.config:
+        try:
+            merged = tomllib.loads(Path(options.config).read_text())
+        except OSError as error:
+            raise ConfigError(f"{options.config}: {error.strerror}") from None
+        except ValueError as error:
+            raise ConfigError(f"{options.config}: {error}") from None
+    names = AgentConfig.__struct_fields__
+    merged |= {n: getattr(options, n) for n in names if getattr(options, n, None) is not None}
+    try:
+        return msgspec.convert(merged, AgentConfig)
+    except msgspec.ValidationError as error:
+        where = f"{options.config} or the command line" if options.config else "the command line"
+        raise ConfigError(f"{where}: {error} (see xts-agent --help)") from None

@@ -1,0 +1,86 @@
+/*
+ * libFuzzer target: the decoders of all messages. The input is a frame. What decodes must lie within the table's limits
+ * and the frame's bounds, encode back to the same bytes, and decode again to the same values.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "wire.h"
+
+#define ENSURE(condition)                                                                              \
+	do {                                                                                           \
+		if (!(condition)) {                                                                    \
+			fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition);  \
+			abort();                                                                       \
+		}                                                                                      \
+	} while (0)
+
+/* Decodes into zeroed memory, so that padding compares equal, and goes round once. */
+#define ROUND_TRIP(stem, TYPE, frame, bytes)                                                           \
+	do {                                                                                           \
+		struct xts_##stem first, again;                                                        \
+		uint8_t copy[TYPE];                                                                    \
+		memset(&first, 0, sizeof first);                                                       \
+		memset(&again, 0, sizeof again);                                                       \
+		memset(copy, 0, sizeof copy);                                                          \
+		if (xts_##stem##_decode(&first, frame, bytes))                                         \
+			return 0;                                                                      \
+		ENSURE((bytes) >= (TYPE));                                                             \
+		xts_##stem##_encode(copy, &first);                                                     \
+		if ((bytes) == (TYPE)) { /* a payload length of 0 then, or none */                     \
+			ENSURE(!xts_##stem##_decode(&again, copy, sizeof copy));                       \
+			ENSURE(!memcmp(&first, &again, sizeof first));                                 \
+		}                                                                                      \
+	} while (0)
+
+#define PAYLOAD_WITHIN(stem, TYPE, frame, bytes)                                                       \
+	do {                                                                                           \
+		struct xts_##stem m;                                                                   \
+		ROUND_TRIP(stem, TYPE, frame, bytes);                                                  \
+		ENSURE(!xts_##stem##_decode(&m, frame, bytes));                                        \
+		ENSURE(m.length <= (bytes) - (TYPE));                                                  \
+		ENSURE(m.length == (bytes) - (TYPE) || (bytes) <= XTS_ETH_MIN_BYTES);                  \
+		for (size_t i = 0; i < m.length; i++) /* for AddressSanitizer */                       \
+			touched += ((const uint8_t *)(frame))[(TYPE) + i];                             \
+	} while (0)
+
+static volatile unsigned touched;
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+	struct xts_head head;
+
+	if (xts_head_decode(&head, data, bytes)) {
+		ENSURE(bytes < XTS_HEAD_BYTES);
+		return 0;
+	}
+	ENSURE((xts_type_bytes(head.type) != 0) == (strcmp(xts_type_name(head.type), "unknown") != 0));
+	switch (head.type) {
+	case XTS_CMD_CONNECT: ROUND_TRIP(connect, XTS_CONNECT_BYTES, data, bytes); break;
+	case XTS_REPLY_CONNECT_ACK: ROUND_TRIP(connect_ack, XTS_CONNECT_ACK_BYTES, data, bytes); break;
+	case XTS_CMD_LISTEN: ROUND_TRIP(listen, XTS_LISTEN_BYTES, data, bytes); break;
+	case XTS_REPLY_LISTEN_ACK: ROUND_TRIP(listen_ack, XTS_LISTEN_ACK_BYTES, data, bytes); break;
+	case XTS_REPLY_NEWCONN: ROUND_TRIP(newconn, XTS_NEWCONN_BYTES, data, bytes); break;
+	case XTS_CMD_NEWCONN_ACK: ROUND_TRIP(newconn_ack, XTS_NEWCONN_ACK_BYTES, data, bytes); break;
+	case XTS_CMD_SEND: PAYLOAD_WITHIN(send, XTS_SEND_BYTES, data, bytes); break;
+	case XTS_REPLY_RECV: PAYLOAD_WITHIN(recv, XTS_RECV_BYTES, data, bytes); break;
+	case XTS_LINK_HELLO: ROUND_TRIP(hello, XTS_HELLO_BYTES, data, bytes); break;
+	case XTS_LINK_HELLO_ACK: ROUND_TRIP(hello_ack, XTS_HELLO_ACK_BYTES, data, bytes); break;
+	case XTS_LINK_PING: ROUND_TRIP(ping, XTS_PING_BYTES, data, bytes); break;
+	case XTS_LINK_PONG: ROUND_TRIP(pong, XTS_PONG_BYTES, data, bytes); break;
+	case XTS_LINK_GOODBYE: ROUND_TRIP(goodbye, XTS_GOODBYE_BYTES, data, bytes); break;
+	case XTS_CMD_BIND: ROUND_TRIP(bind, XTS_BIND_BYTES, data, bytes); break;
+	case XTS_REPLY_BIND_ACK: ROUND_TRIP(bind_ack, XTS_BIND_ACK_BYTES, data, bytes); break;
+	case XTS_CMD_SETSOCKOPT: PAYLOAD_WITHIN(setsockopt, XTS_SETSOCKOPT_BYTES, data, bytes); break;
+	case XTS_CMD_GETSOCKOPT: PAYLOAD_WITHIN(getsockopt, XTS_GETSOCKOPT_BYTES, data, bytes); break;
+	case XTS_REPLY_SOCKOPT_ACK: PAYLOAD_WITHIN(sockopt_ack, XTS_SOCKOPT_ACK_BYTES, data, bytes); break;
+	case XTS_CMD_IOCTL: PAYLOAD_WITHIN(ioctl, XTS_IOCTL_BYTES, data, bytes); break;
+	case XTS_REPLY_IOCTL_ACK: PAYLOAD_WITHIN(ioctl_ack, XTS_IOCTL_ACK_BYTES, data, bytes); break;
+	default:
+		/* A message added to the table must be added here. */
+		ENSURE(!xts_type_bytes(head.type) || head.type == XTS_LINK_FRAME_ACK);
+	}
+	return 0;
+}

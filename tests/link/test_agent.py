@@ -1,0 +1,304 @@
+"""xts-agent between two namespaces: a process without privilege gets its queue, and its end is told."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import Wire
+from pyroute2 import NetNS
+from xts_agent.agent import goodbye_frame
+from xts_bpf.device import DeviceQueues, open_device_queues
+from xts_messages.attach import attach, list_attachments
+from xts_messages.queue import Queue
+
+pytestmark = [pytest.mark.root, pytest.mark.afxdp]
+
+NOBODY = 65534
+
+#: Attaches, says so, and echoes every frame with the stations exchanged.
+ECHO = """
+import os, sys
+from xts_messages.attach import attach
+capabilities = [l.split()[1] for l in open("/proc/self/status") if l.startswith(("CapInh", "CapPrm", "CapEff", "CapAmb"))]
+with attach(sys.argv[1]) as a:
+    print(os.getuid(), int("".join(capabilities), 16), a.epoch, a.queue_id, a.queue.kind, flush=True)
+    while True:
+        frame = a.queue.wait(60_000)
+        data = bytes(frame)
+        frame.recycle()
+        a.queue.send(data[6:12] + data[:6] + data[12:])
+"""
+
+
+def until(condition: Callable[[], object], seconds: float = 5) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.002)
+
+
+@dataclass
+class Running:
+    """An agent, the device's side of its wire, and the processes that attach."""
+
+    wire: Wire
+    agent: subprocess.Popen[str]
+    endpoint: str
+    device: DeviceQueues
+
+    @contextlib.contextmanager
+    def echo(self, uid: int = NOBODY) -> Iterator[tuple[subprocess.Popen[str], int, int]]:
+        """A process that echoes; yields it with its epoch and queue number."""
+        with subprocess.Popen(
+            [sys.executable, "-c", ECHO, self.endpoint], stdout=subprocess.PIPE, text=True, user=uid, group=uid,
+            extra_groups=[],
+        ) as process:
+            try:
+                assert process.stdout
+                said = process.stdout.readline().split()
+                assert said[:2] == [str(uid), "0" if uid else said[1]], "without privilege"
+                assert said[4] == "afxdp"
+                yield process, int(said[2]), int(said[3])
+            finally:
+                process.kill()
+
+    def exchange(self, queue_id: int, size: int) -> None:
+        queue = self.device.queues[queue_id]
+        while (old := queue.receive()) is not None:  # a predecessor's GOODBYE
+            old.recycle()
+        frame = self.frame(size)
+        queue.send(frame)
+        assert take(queue) == frame[6:12] + frame[:6] + frame[12:]
+
+    def frame(self, size: int) -> bytes:
+        return (self.wire.host_mac + self.wire.device_mac + b"\x85\x5b" + os.urandom(10)).ljust(size, b"e")
+
+    def goodbye(self, epoch: int) -> bytes:
+        return goodbye_frame(self.wire.host_mac, self.wire.device_mac, 0x855B, epoch)
+
+
+def take(queue: Queue, timeout_ms: int = 3000) -> bytes:
+    frame = queue.wait(timeout_ms)
+    data = bytes(frame)
+    frame.recycle()
+    return data
+
+
+def start_agent(wire: Wire, endpoint: str, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "xts_agent", "--interface", wire.host_if, "--endpoint", endpoint,
+               "--peer-mac", wire.device_mac.hex(":"), "--verbose", *options]
+    with wire.inside(wire.host):
+        agent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert agent.stdout
+    assert agent.stdout.readline().startswith("ready:")
+    return agent
+
+
+def stop(process: subprocess.Popen[str]) -> int:
+    with process:
+        process.terminate()
+        return process.wait(10)
+
+
+@pytest.fixture
+def folder() -> Iterator[str]:
+    """One that everybody may enter."""
+    path = tempfile.mkdtemp(prefix="xts-link-")
+    Path(path).chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def running(wire: Wire, folder: str, request: pytest.FixtureRequest) -> Iterator[Running]:
+    options = getattr(request, "param", ["--queues", "2"])
+    endpoint = f"{folder}/endpoint.sock"
+    agent = start_agent(wire, endpoint, *options)
+    with wire.inside(wire.device):
+        device = open_device_queues(wire.device_if, 8, wire.host_mac, single_chunk="--single-chunk" in options)
+    with device:
+        yield Running(wire, agent, endpoint, device)
+        assert stop(agent) in (0, -signal.SIGKILL)
+
+
+def test_a_process_without_privilege_uses_its_queue(running: Running) -> None:
+    with running.echo() as (process, epoch, queue_id):
+        for size in (60, 3840, 3841, 20_000, 61_440):
+            running.exchange(queue_id, size)
+        listed = list(list_attachments(running.endpoint))
+        assert [(item.kind, item.pid, item.uid, item.epoch) for item in listed] == [
+            ("afxdp", process.pid, NOBODY, epoch)
+        ]
+        os.close(listed[0].status_fd)
+
+
+@pytest.mark.parametrize("running", [["--queues", "1"]], indirect=True)
+def test_a_death_is_told_and_the_next_process_is_served(running: Running) -> None:
+    epochs = set()
+    for _ in range(4):
+        with running.echo() as (process, epoch, queue_id):
+            running.exchange(queue_id, 20_000)
+            epochs.add(epoch)
+            process.kill()
+            begin = time.monotonic()
+            assert take(running.device.queues[queue_id]) == running.goodbye(epoch)
+            assert time.monotonic() - begin < 0.5
+    assert len(epochs) == 4
+    assert running.device.program.counters().foreign == 0
+
+
+def test_an_orderly_detach_is_told_too(running: Running) -> None:
+    with attach(running.endpoint) as attachment:
+        running.device.queues[attachment.queue_id].send(running.frame(60))
+        take(attachment.queue)
+    assert take(running.device.queues[attachment.queue_id]) == running.goodbye(attachment.epoch)
+
+
+def test_a_queue_that_was_left_receives_nothing_more(running: Running) -> None:
+    with running.echo() as (process, epoch, queue_id):
+        process.kill()
+        assert take(running.device.queues[queue_id]) == running.goodbye(epoch)
+        running.device.queues[queue_id].send(running.frame(60))
+    with running.echo() as (_, _, again):
+        running.exchange(again, 60)
+        assert running.device.queues[queue_id].receive() is None, "no echo of the frame for its predecessor"
+
+
+def test_more_processes_than_queues(running: Running) -> None:
+    with running.echo(), running.echo(), pytest.raises(OSError, match="all 2 queues of xts0 are in use") as refused:
+        attach(running.endpoint)
+    assert refused.value.errno == errno.EUSERS
+    with running.echo() as (_, _, queue_id):
+        running.exchange(queue_id, 60)
+
+
+@pytest.mark.parametrize("running", [["--queues", "3", "--per-uid-max", "1"]], indirect=True)
+def test_a_user_has_a_limit(running: Running) -> None:
+    with running.echo(), running.echo(uid=1234):
+        with subprocess.Popen([sys.executable, "-c", ECHO, running.endpoint], stderr=subprocess.PIPE, text=True,
+                              user=NOBODY, group=NOBODY, extra_groups=[]) as second:
+            assert "has 1 attachments already" in second.communicate(timeout=20)[1]
+        with attach(running.endpoint):
+            pass
+
+
+@pytest.mark.parametrize("running", [["--queues", "4", "--spares", "1"]], indirect=True)
+def test_one_spare_is_enough_for_many(running: Running) -> None:
+    with running.echo() as (_, _, a), running.echo() as (_, _, b), running.echo() as (_, _, c):
+        assert len({a, b, c}) == 3
+        for queue_id in (a, b, c):
+            running.exchange(queue_id, 61_440)
+
+
+@pytest.mark.parametrize("running", [["--queues", "1", "--single-chunk"]], indirect=True)
+def test_single_chunk_queues(running: Running) -> None:
+    with running.echo() as (_, _, queue_id):
+        running.exchange(queue_id, 3840)
+
+
+def test_limits_asked_for(running: Running) -> None:
+    with attach(running.endpoint, frame_window_max=8) as attachment:
+        assert attachment.queue.frame_window == 8
+    with pytest.raises(OSError, match="bytes of memory, not 1000"):
+        attach(running.endpoint, umem_bytes_max=1000)
+
+
+def test_descriptors_of_the_queue_are_not_inherited(running: Running) -> None:
+    with attach(running.endpoint) as attachment:
+        assert not os.get_inheritable(attachment.queue.fileno())
+        assert not os.get_inheritable(attachment.fileno())
+
+
+def test_stopping_tells_everybody_and_leaves_nothing(running: Running) -> None:
+    with running.echo() as (_, epoch, queue_id):
+        assert stop(running.agent) == 0
+        assert take(running.device.queues[queue_id]) == running.goodbye(epoch)
+    assert not Path(running.endpoint).exists()
+    with NetNS(running.wire.host) as host:
+        xdp = host.get_links(host.link_lookup(ifname=running.wire.host_if)[0])[0].get_attr("IFLA_XDP")
+        assert not xdp.get_attr("IFLA_XDP_ATTACHED")
+
+
+def test_an_agent_that_was_killed_is_succeeded(running: Running) -> None:
+    with running.echo() as (process, _, queue_id):
+        running.agent.kill()
+        running.agent.wait(10)
+        running.exchange(queue_id, 20_000)  # its queue goes on without the agent
+        process.kill()
+        process.wait(10)
+        running.agent = start_agent(running.wire, running.endpoint, "--queues", "2")
+        with running.echo() as (_, _, again):
+            running.exchange(again, 60)
+    assert stop(running.agent) == 0
+
+
+class TestBadInput:
+    def run(self, *options: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "xts_agent", *options], capture_output=True, text=True, timeout=30, check=False
+        )
+        return done.returncode, done.stderr
+
+    @pytest.mark.parametrize(
+        "options, said",
+        [
+            ([], "interface"),
+            (["--interface", "x0"], "peer_mac"),
+            (["--interface", "x0", "--peer-mac", "zz"], "peer_mac"),
+            (["--interface", "x0", "--peer-mac", "02:00:00:00:00:02", "--frame-window", "3"], "frame_window"),
+            (["--interface", "x0", "--peer-mac", "02:00:00:00:00:02", "--queues", "-1"], "queues"),
+            (["--config", "/nonexistent.toml"], "/nonexistent.toml"),
+        ],
+    )
+    def test_configuration(self, options: list[str], said: str) -> None:
+        code, text = self.run(*options)
+        assert code == 2
+        assert said in text
+        assert "Traceback" not in text
+
+    @pytest.mark.parametrize("text", ["frame_windoww = 3", "interface = 5", "queues = [", "endpoint = ''"])
+    def test_file(self, tmp_path: Path, text: str) -> None:
+        file = tmp_path / "agent.toml"
+        file.write_text(text)
+        code, said = self.run("--config", str(file), "--interface", "x0", "--peer-mac", "02:00:00:00:00:02")
+        if text.startswith("interface"):
+            assert code == 1, "the command line overrides the file"
+        else:
+            assert code == 2
+            assert str(file) in said
+
+    def test_no_such_interface(self) -> None:
+        code, text = self.run("--interface", "nowhere0", "--peer-mac", "02:00:00:00:00:02")
+        assert (code, "Traceback" in text) == (1, False)
+        assert "nowhere0" in text
+
+    def test_an_interface_without_native_xdp(self, folder: str) -> None:
+        code, text = self.run("--interface", "lo", "--peer-mac", "02:00:00:00:00:02", "--endpoint", f"{folder}/e")
+        assert code == 1
+        assert "native mode" in text
+
+
+def test_readiness_is_told_on_a_descriptor(wire: Wire, folder: str) -> None:
+    reader, writer = os.pipe()
+    with wire.inside(wire.host):
+        agent = subprocess.Popen(
+            [sys.executable, "-m", "xts_agent", "--interface", wire.host_if, "--endpoint", f"{folder}/e.sock",
+             "--peer-mac", wire.device_mac.hex(":"), "--queues", "1", "--ready-fd", str(writer)],
+            pass_fds=[writer], stdout=subprocess.DEVNULL, text=True)  # fmt: skip
+    os.close(writer)
+    with os.fdopen(reader) as told:
+        assert told.readline().startswith("ready:")
+        assert told.read() == ""
+    assert stop(agent) == 0

@@ -1,0 +1,364 @@
+"""The whole proxy as a process, over shared memory: start, status, reload, drain, death."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted_host import ScriptedHost
+from xts_messages.attach import Attachment, attach
+from xts_proxy import control
+
+LOOPBACK = "127.0.0.1"
+PROXY = [sys.executable, "-m", "xts_proxy"]
+START_S = 10.0
+
+
+@dataclass
+class Proxy:
+    """A running xts-proxy, its files in a directory of its own."""
+
+    process: subprocess.Popen[str]
+    directory: Path
+    log: Path
+
+    @property
+    def endpoint(self) -> str:
+        return str(self.directory / "endpoint.sock")
+
+    def status(self, **question: Any) -> dict[str, Any]:
+        return control.ask(str(self.directory / "proxy.sock"), {"ask": "status", **question})
+
+    def write_config(self, text: str = "", **proxy: Any) -> Path:
+        return write_config(self.directory, text, **proxy)
+
+    def hang_up(self, counted: str) -> str:
+        """SIGHUP, and waits until it is carried out: "taken" or "refused". What was logged for it."""
+        before = self.status()["proxy"]["reloads"][counted]
+        logged = len(self.log.read_text())
+        self.process.send_signal(signal.SIGHUP)
+        wait(lambda: self.status()["proxy"]["reloads"][counted] == before + 1, f"a reload that is {counted}")
+        return self.log.read_text()[logged:]
+
+    @contextlib.contextmanager
+    def host(self) -> Iterator[tuple[Attachment, ScriptedHost]]:
+        """An attached process with its link up."""
+        attachment = attach(self.endpoint, program="test")
+        try:
+            yield attachment, ScriptedHost(attachment.queue, attachment.epoch).open()
+        finally:
+            attachment.close()
+
+    def ended(self, timeout_s: float = 5) -> int:
+        return self.process.wait(timeout_s)
+
+
+def wait(reached: Callable[[], Any], what: str, timeout_s: float = 5.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not reached():
+        assert time.monotonic() < deadline, f"no {what} in {timeout_s} s"
+        time.sleep(0.005)
+
+
+def write_config(directory: Path, text: str = "", **proxy: Any) -> Path:
+    values = {
+        "endpoint": str(directory / "endpoint.sock"),
+        "control": str(directory / "proxy.sock"),
+        "metrics": f"unix:{directory / 'metrics.sock'}",
+        "log_level": "debug",
+        "drain_timeout_s": 5,
+    } | proxy
+    lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+    path = directory / "proxy.toml"
+    path.write_text("\n".join(["[proxy]", *lines, text, ""]))
+    return path
+
+
+@contextlib.contextmanager
+def running(directory: Path, text: str = "", **proxy: Any) -> Iterator[Proxy]:
+    config = write_config(directory, text, **proxy)
+    log = directory / "log"
+    ready, told = os.pipe()
+    with log.open("a") as stderr:
+        process = subprocess.Popen(
+            [*PROXY, "--config", str(config), "--ready-fd", str(told)], stderr=stderr, pass_fds=[told], text=True
+        )
+    os.close(told)
+    try:
+        assert select.select([ready], [], [], START_S)[0], log.read_text()
+        assert os.read(ready, 64) == b"ready\n", log.read_text()
+        yield Proxy(process, directory, log)
+    finally:
+        os.close(ready)
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def proxy(tmp_path: Path) -> Iterator[Proxy]:
+    with running(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    with socket.create_server((LOOPBACK, 0)) as made:
+        made.settimeout(5)
+        yield made
+
+
+def connected(host: ScriptedHost, server: socket.socket) -> tuple[int, socket.socket]:
+    """The proxy's identifier of a connection to the server, and the server's end."""
+    _, ack = host.connect(LOOPBACK, server.getsockname()[1])
+    assert ack.error == 0
+    peer, _ = server.accept()
+    peer.settimeout(5)
+    return int(ack.fields["proxy_id"]), peer
+
+
+def test_a_connection_is_carried_and_shown(proxy: Proxy, server: socket.socket) -> None:
+    with proxy.host() as (_, host):
+        proxy_id, peer = connected(host, server)
+        with peer:
+            host.send("XTS_CMD_SEND", b"question", id=proxy_id)
+            assert peer.recv(64) == b"question"
+            status = proxy.status(connections=True)
+            (channel,) = status["channels"]
+            assert (channel["queue_id"], channel["pid"], channel["program"]) == (0, os.getpid(), "test")
+            assert channel["link_state"] == "up"
+            (connection,) = status["connections"]
+            assert connection["proxy_id"] == proxy_id
+            assert connection["state"] == "established"
+            assert connection["peer"] == f"{LOOPBACK}:{server.getsockname()[1]}"
+            assert connection["sent_bytes"] == len(b"question")
+            shown = subprocess.run(
+                [*PROXY, "status", "--connections", "--socket", str(proxy.directory / "proxy.sock")],
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+            assert "established" in shown
+            assert f"{LOOPBACK}:{server.getsockname()[1]}" in shown
+
+
+def test_metrics_are_served_on_a_unix_socket(proxy: Proxy) -> None:
+    with proxy.host():
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(proxy.directory / "metrics.sock"))
+            connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            with connection.makefile("rb") as answer:
+                text = answer.read().decode()
+    assert text.startswith("HTTP/1.1 200 OK")
+    assert 'xts_channel_up{queue="0",worker="0"} 1' in text
+    assert "xts_attaches_total 1" in text
+
+
+def test_metrics_are_served_on_loopback(tmp_path: Path) -> None:
+    with socket.create_server((LOOPBACK, 0)) as free:
+        port = free.getsockname()[1]
+    with running(tmp_path, metrics=f"{LOOPBACK}:{port}"):
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=5) as answer:
+            assert b'xts_rounds_total{worker="0"}' in answer.read()
+
+
+def test_processes_are_spread_over_workers_and_numbers_come_back(tmp_path: Path) -> None:
+    with running(tmp_path, "[limits]\nclients = 3", workers=2) as proxy:
+        with proxy.host(), proxy.host():
+            with proxy.host() as (third, _):
+                channels = proxy.status()["channels"]
+                assert [channel["queue_id"] for channel in channels] == [0, 1, 2]
+                assert sorted(channel["worker"] for channel in channels) == [0, 0, 1]
+                with pytest.raises(OSError, match=r"limits\.clients") as refused:
+                    attach(proxy.endpoint)
+                assert refused.value.errno == errno.EUSERS
+                assert third.queue_id == 2
+            wait(lambda: len(proxy.status()["channels"]) == 2, "channel that ends")
+            wait(lambda: attachable(proxy.endpoint) == 2, "free number")
+
+
+def attachable(endpoint: str) -> int | None:
+    """The number of the queue an attaching process gets."""
+    try:
+        attachment = attach(endpoint)
+    except OSError:
+        return None
+    attachment.close()
+    return attachment.queue_id
+
+
+def test_what_a_process_sent_last_arrives_although_it_ends_at_once(proxy: Proxy, server: socket.socket) -> None:
+    with proxy.host() as (_, host):
+        proxy_id, peer = connected(host, server)
+        host.send("XTS_CMD_SEND", b"last words", id=proxy_id)
+    with peer:
+        assert peer.recv(64) == b"last words"
+        assert peer.recv(64) == b""
+
+
+def test_a_reload_takes_limits_and_policy_over(proxy: Proxy, server: socket.socket) -> None:
+    with proxy.host() as (_, host):
+        _, peer = connected(host, server)
+        with peer:
+            proxy.write_config('[[policy.rule]]\naction = "deny"\nwhat = "connect"\nnetwork = "127.0.0.0/8"')
+            assert "is in force" in proxy.hang_up("taken")
+            assert host.connect(LOOPBACK, server.getsockname()[1])[1].error == errno.EACCES
+            proxy.write_config("")
+            proxy.hang_up("taken")
+            connected(host, server)[1].close()
+
+
+@pytest.mark.parametrize(
+    ("text", "changed", "told"),
+    [
+        ("[limits]\nconnections = 0", {}, "proxy.toml:8:15: limits.connections: expected an integer from 1"),
+        ('[policy]\ndefault = "deny"', {"workers": 2}, "proxy.workers: 1 -> 2; this needs a restart"),
+    ],
+)
+def test_a_reload_that_cannot_be_leaves_everything_as_it_was(
+    proxy: Proxy, server: socket.socket, text: str, changed: dict[str, Any], told: str
+) -> None:
+    proxy.write_config(text, **changed)
+    logged = proxy.hang_up("refused")
+    assert told in logged
+    assert "the configuration in force stays" in logged
+    with proxy.host() as (_, host):
+        connected(host, server)[1].close()
+
+
+def test_a_stop_lets_connections_end_and_then_says_goodbye(proxy: Proxy, server: socket.socket) -> None:
+    with proxy.host() as (attachment, host):
+        proxy_id, peer = connected(host, server)
+        proxy.process.send_signal(signal.SIGTERM)
+        wait(lambda: proxy.status()["proxy"]["state"] == "draining", "draining")
+        with pytest.raises(OSError, match="the proxy is stopping") as refused:
+            attach(proxy.endpoint)
+        assert refused.value.errno == errno.ESHUTDOWN
+        assert host.connect(LOOPBACK, server.getsockname()[1])[1].error == errno.ESHUTDOWN
+        with peer:
+            host.send("XTS_CMD_SEND", b"still here", id=proxy_id)
+            assert peer.recv(64) == b"still here"
+            host.send("XTS_CMD_SEND", id=proxy_id, flags=0x02)  # CLOSE
+            assert peer.recv(64) == b""
+        assert host.wait_down() == errno.ESHUTDOWN
+        assert proxy.ended() == 0
+        assert select.select([attachment], [], [], 5)[0], "the connection's end tells of the proxy's"
+    assert "cut off" not in proxy.log.read_text()
+    assert sorted(path.name for path in proxy.directory.iterdir()) == ["log", "proxy.toml"]
+
+
+def test_a_stop_waits_no_longer_than_it_was_told(tmp_path: Path, server: socket.socket) -> None:
+    with running(tmp_path, drain_timeout_s=0.3) as proxy, proxy.host() as (_, host):
+        _, peer = connected(host, server)
+        with peer:
+            begun = time.monotonic()
+            proxy.process.send_signal(signal.SIGTERM)
+            assert host.wait_down() == errno.ESHUTDOWN
+            assert time.monotonic() - begun >= 0.3
+            assert proxy.ended() == 0
+            with pytest.raises(ConnectionResetError):
+                peer.recv(64)
+        assert "1 connections are cut off" in proxy.log.read_text()
+
+
+def test_a_second_signal_stops_at_once(tmp_path: Path, server: socket.socket) -> None:
+    with running(tmp_path, drain_timeout_s=3600) as proxy, proxy.host() as (_, host):
+        _, peer = connected(host, server)
+        with peer:
+            proxy.process.send_signal(signal.SIGTERM)
+            wait(lambda: proxy.status()["proxy"]["state"] == "draining", "draining")
+            proxy.process.send_signal(signal.SIGINT)
+            assert proxy.ended() == 0
+
+
+def test_a_killed_proxy_is_noticed_and_the_next_one_serves(tmp_path: Path, server: socket.socket) -> None:
+    with running(tmp_path) as proxy, proxy.host() as (attachment, host):
+        _, peer = connected(host, server)
+        with peer:
+            proxy.process.kill()
+            assert select.select([attachment], [], [], 1)[0], "the hosts know within a second"
+            with pytest.raises(OSError):
+                while peer.recv(64):
+                    pass
+                raise ConnectionResetError  # closed rather than reset: as good an end
+        proxy.ended()
+        with running(tmp_path) as again, again.host() as (_, host_again):
+            connected(host_again, server)[1].close()
+
+
+def test_a_second_proxy_on_the_same_sockets_is_refused(proxy: Proxy) -> None:
+    second = subprocess.run(
+        [*PROXY, "--config", str(proxy.directory / "proxy.toml")],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=START_S,
+    )
+    assert second.returncode == 1
+    assert "proxy.sock is served by another process" in second.stderr
+    assert proxy.status()["proxy"]["state"] == "running"
+
+
+def test_privileges_are_gone_while_it_serves(proxy: Proxy) -> None:
+    for task in Path(f"/proc/{proxy.process.pid}/task").iterdir():
+        fields = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines() if ":\t" in line)
+        assert int(fields["CapEff"], 16) & ~(1 << 10) == 0  # CAP_NET_BIND_SERVICE may stay
+        assert int(fields["CapPrm"], 16) & ~(1 << 10) == 0
+        assert fields["NoNewPrivs"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"user": "no-such-user-xts"}, "no-such-user-xts"),
+        ({"metrics": "unix:/nonexistent/metrics.sock"}, "/nonexistent/metrics.sock: No such file or directory"),
+        ({"queue": "afxdp", "interface": "nodev0", "peer_mac": "02:00:00:00:00:01"}, "nodev0"),
+    ],
+)
+def test_what_cannot_be_opened_is_told_and_nothing_is_left(tmp_path: Path, changed: dict[str, Any], told: str) -> None:
+    config = write_config(tmp_path, **changed)
+    ended = subprocess.run(
+        [*PROXY, "--config", str(config)], check=False, capture_output=True, text=True, timeout=START_S
+    )
+    assert ended.returncode == 1
+    assert told in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["proxy.toml"]
+
+
+def test_explain_names_the_rule_that_decides(tmp_path: Path) -> None:
+    config = write_config(tmp_path, '[[policy.rule]]\naction = "deny"\nports = "25"\nqueues = "3"')
+
+    def explain(*arguments: str) -> str:
+        command = [*PROXY, "--config", str(config), "--explain", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    assert explain("connect", "198.18.0.2:25", "--queue", "3").startswith("deny: policy.rule[0]")
+    assert explain("connect", "198.18.0.2:25").startswith("allow: no rule matches")
+
+
+def test_check_tells_mistakes_or_values(tmp_path: Path) -> None:
+    config = write_config(tmp_path, "[limits]\nlisteners = 5")
+    good = subprocess.run([*PROXY, "--check", str(config)], check=False, capture_output=True, text=True)
+    assert good.returncode == 0
+    assert good.stdout.startswith("ok\n")
+    assert "listeners = 5\n" in good.stdout
+    assert "connections = 16384  # default\n" in good.stdout
+    config = write_config(tmp_path, "[limits]\nlistners = 5")
+    bad = subprocess.run([*PROXY, "--check", str(config)], check=False, capture_output=True, text=True)
+    assert (bad.returncode, bad.stdout) == (1, "")
+    assert bad.stderr == f"{config}:8:1: limits.listners: unknown key; did you mean listeners?\n"
