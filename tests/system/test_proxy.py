@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from proxy_process import PROXY, START_S, Proxy, running, wait, write_config
+from operated_proxy import PROXY, START_S, Proxy, running, wait, write_config
 from scripted_host import ScriptedHost
 from xts_messages.attach import Attachment, attach
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from proxy_process import PROXY, START_S, Proxy, running, wait, write_config
+from operated_proxy import PROXY, START_S, Proxy, running, wait, write_config
 from pyroute2 import NetNS, netns
 from scripted_host import ScriptedHost
 from xts_bpf.device import DeviceQueues, open_device_queues
