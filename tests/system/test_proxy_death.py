@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from proxy_harness import START_S, running
+from operated_proxy import START_S, running
 from test_proxy_afxdp import DEVICE_MAC, Cable, cable, inside, proxy_on
 
 __all__ = ["cable"]  # a fixture
