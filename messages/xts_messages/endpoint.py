@@ -41,6 +41,7 @@ F_ADD_SEALS = 1033
 SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
 CREDENTIALS = struct.Struct("=iII")
 CONNECTIONS_MAX = 4096
+UNSETTLED_MAX = 64  # connections of one user that have not been granted anything, root exempt
 
 
 class NotReady(Exception):  # noqa: N818  (not an error: the grant is on its way)
@@ -89,6 +90,7 @@ class Attached:
 @dataclass(slots=True, eq=False)
 class _Connection:
     socket: socket.socket
+    uid: int
     deadline: float  # of what it waits for, by time.monotonic()
     peer: Peer | None = None  # set while its request waits for a grant
     pidfd: int = -1
@@ -194,10 +196,12 @@ class Endpoint:
         except (BlockingIOError, InterruptedError, ConnectionError):
             return
         accepted.setblocking(False)
-        if len(self._connections) >= CONNECTIONS_MAX:
+        _, uid, _ = _credentials(accepted)
+        unsettled = sum(c.uid == uid and not c.attached for c in self._connections)
+        if len(self._connections) >= CONNECTIONS_MAX or (uid and unsettled >= UNSETTLED_MAX):
             accepted.close()
             return
-        connection = _Connection(accepted, time.monotonic() + 2.0)
+        connection = _Connection(accepted, uid, time.monotonic() + 2.0)
         self._connections.add(connection)
         self._selector.register(accepted, selectors.EVENT_READ, connection)
 
@@ -229,9 +233,7 @@ class Endpoint:
         if not data:
             self._drop(connection)
             return
-        pid, uid, gid = CREDENTIALS.unpack(
-            connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-        )
+        pid, uid, gid = _credentials(connection.socket)
         magic, version = struct.unpack_from("=II", data.ljust(8, b"\0"))
         known = len(data) == REQUEST_BYTES and version == lib.XTS_ATTACH_VERSION
         if known and magic == lib.XTS_ATTACH_STATUS_MAGIC:
@@ -396,6 +398,12 @@ def _is_served(path: Path) -> bool:
         except OSError:
             return False
         return True
+
+
+def _credentials(connection: socket.socket) -> tuple[int, int, int]:
+    """Process, user and group of the other end, as they were when it connected."""
+    pid, uid, gid = CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
+    return pid, uid, gid
 
 
 def _peer_pidfd(connection: socket.socket, pid: int) -> int:

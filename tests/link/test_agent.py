@@ -192,6 +192,51 @@ def test_a_queue_that_was_left_receives_nothing_more(running: Running) -> None:
         assert running.device.queues[queue_id].receive() is None, "no echo of the frame for its predecessor"
 
 
+FORKING = """
+import os, sys, time
+from xts_messages.attach import attach
+a = attach(sys.argv[1])
+child = os.fork()
+if child == 0:
+    time.sleep(60)
+    os._exit(0)
+print(child, a.epoch, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("running", [["--queues", "1"]], indirect=True)
+def test_a_child_that_keeps_the_queue_delays_only_the_next_process(running: Running) -> None:
+    with subprocess.Popen([sys.executable, "-c", FORKING, running.endpoint], stdout=subprocess.PIPE, text=True,
+                          user=NOBODY, group=NOBODY, extra_groups=[]) as process:  # fmt: skip
+        assert process.stdout
+        child, epoch = map(int, process.stdout.readline().split())
+        process.kill()
+        assert take(running.device.queues[0]) == running.goodbye(epoch)
+        with pytest.raises(BlockingIOError, match="no queue became free"):
+            attach(running.endpoint)
+        os.kill(child, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            with attach(running.endpoint) as attachment:
+                assert attachment.queue.kind == "afxdp"
+            break
+        except BlockingIOError:
+            assert time.monotonic() < deadline
+
+
+def test_an_idle_agent_uses_no_processor(running: Running) -> None:
+    def ticks() -> int:
+        fields = Path(f"/proc/{running.agent.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return int(fields[11]) + int(fields[12])
+
+    with running.echo():
+        begun = ticks()
+        time.sleep(1)
+        assert ticks() - begun <= 1
+
+
 def test_more_processes_than_queues(running: Running) -> None:
     with running.echo(), running.echo(), pytest.raises(OSError, match="all 2 queues of xts0 are in use") as refused:
         attach(running.endpoint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import mmap
 import os
@@ -240,6 +241,44 @@ class TestHostilePeer:
                 end.wait(1000)
             bell.detach()
         area.close()
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    writes=st.lists(
+        st.tuples(
+            st.integers(0, 2047), st.sampled_from([0, 1, 2, 35, 36, 37, 60, 255, 61_440, 61_441, 2**31, 2**32 - 1])
+        ),
+        max_size=60,
+    ),
+    seed=st.integers(0, 2**32),
+)
+def test_rubbish_in_the_shared_memory_does_no_harm(writes: list[tuple[int, int]], seed: int) -> None:
+    """Whatever the peer writes over rings and counters: frames within bounds, or the end of this queue."""
+    draw = random.Random(seed)
+    area = create_shm(4)
+    held = []
+    with area.open(PROXY) as end, mmap.mmap(area.memfd, os.fstat(area.memfd).st_size) as memory:
+        for word, value in writes:
+            struct.pack_into("=I", memory, 4 * word, value)
+            try:
+                if draw.random() < 0.5:
+                    end.submit(frame_of(draw.choice(SIZES)))
+                if draw.random() < 0.5:
+                    end.kick()
+                if not end.arm():
+                    end.disarm()
+                while len(held) < 50 and (frame := end.receive()) is not None:
+                    assert 0 < len(bytes(frame)) <= end.largest_message
+                    held.append(frame)
+            except OSError as error:
+                assert error.errno in (errno.EAGAIN, errno.EPIPE, errno.ENXIO)
+            draw.shuffle(held)
+            if held and draw.random() < 0.7:
+                held.pop().recycle()
+        for frame in held:
+            frame.recycle()
+    area.close()
 
 
 @pytest.mark.parametrize(
