@@ -1,4 +1,4 @@
-"""Fixtures of the whole suite: the lab, on both kinds of queue."""
+"""Fixtures of the whole suite: the lab, on both kinds of queue; and a proxy without a lab, which needs no root."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from proxy_process import ProxyProcess, running_proxy
 from xts_lab.access import afxdp_unavailable, missing_privilege
 from xts_lab.lab import Lab
 
@@ -38,3 +39,18 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     finally:
         complaints = raised.down()
     assert not complaints, complaints
+
+
+@pytest.fixture(scope="session")
+def xts_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
+    """A proxy that serves shared memory, and XTS_ENDPOINT naming it: sockets of this process are its."""
+    with running_proxy(tmp_path_factory.mktemp("xts")) as proxy:
+        before = os.environ.get("XTS_ENDPOINT")
+        os.environ["XTS_ENDPOINT"] = proxy.endpoint
+        try:
+            yield proxy
+        finally:
+            if before is None:
+                del os.environ["XTS_ENDPOINT"]
+            else:
+                os.environ["XTS_ENDPOINT"] = before

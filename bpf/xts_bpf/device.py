@@ -7,9 +7,10 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-from xts_bpf.program import SteerProgram, interface_mac
 from xts_messages.afxdp import open_socket
 from xts_messages.queue import Queue
+
+from xts_bpf.program import SteerProgram, interface_mac
 
 
 class DeviceQueues:

@@ -115,7 +115,7 @@ class Pool:
     def refill(self) -> None:
         """Has CLOSED queues opened until the spares are there again."""
         now = time.monotonic()
-        ahead = sum(s.state in (State.READY, State.OPENING) for s in self.slots)
+        ahead = self._ahead()
         for slot in self.slots:
             if ahead >= self.spares:
                 break
@@ -147,7 +147,9 @@ class Pool:
 
     def timeout_s(self) -> float | None:
         """When refill() is to be called again, in seconds; None: not before something happens."""
-        waiting = [s.retry_at for s in self.slots if s.state is State.CLOSED and s.retry_at]
+        if self._ahead() >= self.spares:
+            return None
+        waiting = [s.retry_at for s in self.slots if s.state is State.CLOSED]
         return max(0.0, min(waiting) - time.monotonic()) if waiting else None
 
     def close(self) -> None:
@@ -158,6 +160,9 @@ class Pool:
             slot.close()
         for fd in self._pipe:
             os.close(fd)
+
+    def _ahead(self) -> int:
+        return sum(s.state in (State.READY, State.OPENING) for s in self.slots)
 
     def _open(self, slot: Slot, patience_s: float) -> None:
         xsk = open_socket(

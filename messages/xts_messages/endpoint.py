@@ -41,6 +41,7 @@ F_ADD_SEALS = 1033
 SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
 CREDENTIALS = struct.Struct("=iII")
 CONNECTIONS_MAX = 4096
+UNSETTLED_MAX = 64  # connections of one user that have not been granted anything, root exempt
 
 
 class NotReady(Exception):  # noqa: N818  (not an error: the grant is on its way)
@@ -89,6 +90,7 @@ class Attached:
 @dataclass(slots=True, eq=False)
 class _Connection:
     socket: socket.socket
+    uid: int
     deadline: float  # of what it waits for, by time.monotonic()
     peer: Peer | None = None  # set while its request waits for a grant
     pidfd: int = -1
@@ -132,9 +134,7 @@ class Endpoint:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
     def fileno(self) -> int:
@@ -196,10 +196,12 @@ class Endpoint:
         except (BlockingIOError, InterruptedError, ConnectionError):
             return
         accepted.setblocking(False)
-        if len(self._connections) >= CONNECTIONS_MAX:
+        _, uid, _ = _credentials(accepted)
+        unsettled = sum(c.uid == uid and not c.attached for c in self._connections)
+        if len(self._connections) >= CONNECTIONS_MAX or (uid and unsettled >= UNSETTLED_MAX):
             accepted.close()
             return
-        connection = _Connection(accepted, time.monotonic() + 2.0)
+        connection = _Connection(accepted, uid, time.monotonic() + 2.0)
         self._connections.add(connection)
         self._selector.register(accepted, selectors.EVENT_READ, connection)
 
@@ -231,9 +233,7 @@ class Endpoint:
         if not data:
             self._drop(connection)
             return
-        pid, uid, gid = CREDENTIALS.unpack(
-            connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-        )
+        pid, uid, gid = _credentials(connection.socket)
         magic, version = struct.unpack_from("=II", data.ljust(8, b"\0"))
         known = len(data) == REQUEST_BYTES and version == lib.XTS_ATTACH_VERSION
         if known and magic == lib.XTS_ATTACH_STATUS_MAGIC:
@@ -251,9 +251,7 @@ class Endpoint:
         peer = Peer(pid, uid, gid, program, int(native.frame_window_max), int(native.umem_bytes_max))
         held = Counter(a.peer.uid for a in self.attachments)[uid]
         if uid and self._per_uid_max and held >= self._per_uid_max:
-            self._refuse(
-                connection, errno.EUSERS, f"user {uid} has {held} attachments already, the most allowed"
-            )
+            self._refuse(connection, errno.EUSERS, f"user {uid} has {held} attachments already, the most allowed")
             self._drop(connection)
             return
         connection.deadline = time.monotonic() + self._grant_wait_s
@@ -285,9 +283,7 @@ class Endpoint:
         try:
             connection.pidfd = _peer_pidfd(connection.socket, peer.pid)
             self._selector.register(connection.pidfd, selectors.EVENT_READ, connection)
-            socket.send_fds(
-                connection.socket, [bytes(ffi.buffer(grant.reply))], [*grant.descriptors, status_fd]
-            )
+            socket.send_fds(connection.socket, [bytes(ffi.buffer(grant.reply))], [*grant.descriptors, status_fd])
         except OSError:  # it died while it was being served
             self._drop(connection)
         else:
@@ -361,9 +357,7 @@ def listen(path: Path, mode: int) -> socket.socket:
             if not stat.S_ISSOCK(path.lstat().st_mode):
                 raise OSError(errno.ENOTSOCK, f"{path} exists and is no socket: remove it, or choose another")
             if _is_served(path):
-                raise OSError(
-                    errno.EADDRINUSE, f"{path} is served by another process: stop it, or choose another"
-                )
+                raise OSError(errno.EADDRINUSE, f"{path} is served by another process: stop it, or choose another")
         temporary.unlink(missing_ok=True)
         listener.bind(str(temporary))
         temporary.chmod(mode)
@@ -380,9 +374,7 @@ def create_status_page() -> int:
     """An empty status page (native/status.h): a sealed memfd."""
     fd = os.memfd_create("xts-status", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, STATUS_BYTES)
-    os.pwrite(
-        fd, struct.pack("=III", lib.XTS_STATUS_MAGIC, lib.XTS_STATUS_VERSION, lib.XTS_STATUS_ENTRIES), 0
-    )
+    os.pwrite(fd, struct.pack("=III", lib.XTS_STATUS_MAGIC, lib.XTS_STATUS_VERSION, lib.XTS_STATUS_ENTRIES), 0)
     fcntl.fcntl(fd, F_ADD_SEALS, SEALS)
     return fd
 
@@ -406,6 +398,12 @@ def _is_served(path: Path) -> bool:
         except OSError:
             return False
         return True
+
+
+def _credentials(connection: socket.socket) -> tuple[int, int, int]:
+    """Process, user and group of the other end, as they were when it connected."""
+    pid, uid, gid = CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
+    return pid, uid, gid
 
 
 def _peer_pidfd(connection: socket.socket, pid: int) -> int:

@@ -42,10 +42,23 @@ def make_wire(mtu: int) -> Iterator[Wire]:
         netns.create(wire.host)
         netns.create(wire.device)
         with NetNS(wire.host) as host, NetNS(wire.device) as device:
-            host.link("add", ifname=wire.host_if, kind="veth", address=wire.host_mac.hex(":"), mtu=mtu,
-                      num_tx_queues=8, num_rx_queues=8,
-                      peer={"ifname": wire.device_if, "address": wire.device_mac.hex(":"), "mtu": mtu,
-                            "num_tx_queues": 8, "num_rx_queues": 8, "net_ns_fd": wire.device})
+            host.link(
+                "add",
+                ifname=wire.host_if,
+                kind="veth",
+                address=wire.host_mac.hex(":"),
+                mtu=mtu,
+                num_tx_queues=8,
+                num_rx_queues=8,
+                peer={
+                    "ifname": wire.device_if,
+                    "address": wire.device_mac.hex(":"),
+                    "mtu": mtu,
+                    "num_tx_queues": 8,
+                    "num_rx_queues": 8,
+                    "net_ns_fd": wire.device,
+                },
+            )
             for ns, name in ((host, wire.host_if), (device, wire.device_if)):
                 ns.link("set", index=ns.link_lookup(ifname=name)[0], state="up")
         yield wire
