@@ -1,4 +1,4 @@
-"""The proxy's worker against a host made by hand and TCP peers on loopback: what each message does, and what it bounds."""
+"""The worker against a host made by hand and TCP peers on loopback: what each message does, and what it bounds."""
 
 from __future__ import annotations
 
