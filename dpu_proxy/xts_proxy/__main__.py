@@ -118,11 +118,10 @@ def _run(config: Config, options: argparse.Namespace) -> int:
 
     log.start(config.proxy.log_level)
 
-    async def run() -> None:
-        path = options.config.resolve() if options.config else None
-        await Supervisor(config, path, Readiness(options.ready_fd)).run()
-
-    asyncio.run(run())
+    path = options.config.resolve() if options.config else None
+    with Supervisor(config, path, Readiness(options.ready_fd)) as supervisor:
+        supervisor.open()
+        asyncio.run(supervisor.run())
     return 0
 
 

@@ -21,7 +21,8 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 from xts_proxy import control, log, metrics, sandbox
 from xts_proxy.config import Config, ConfigError, load, restart_needed
@@ -61,55 +62,66 @@ class Supervisor:
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
+        self._undo = ExitStack()
+        self._listeners: list[tuple[socket.socket, Callable[..., object]]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._undo.close()
 
     # --- life ------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Returns after an orderly stop. OSError: something could not be opened; nothing is left behind."""
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(_log_exception)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_stop_signal)
-        loop.add_signal_handler(signal.SIGHUP, self.reload)
-        with ExitStack() as stack:
-            listeners = self._open(stack)
-            for line in sandbox.confine(self.config.proxy.user):
-                LOG.info("sandbox: %s", line)
-            stack.callback(self._stop_workers, errno.ESHUTDOWN)
-            self._start_workers()
-            for listener, serve in listeners:
-                await _serve(listener, serve)
-            self.state = "running"
-            LOG.info("ready: queue kind %s, %d worker(s)", self.config.proxy.queue, len(self.workers))
-            self.readiness.ready("serving")
-            await self._stopping.wait()
-            self._stop_workers(await self._drain())
-        LOG.info("stopped")
-
-    def _open(self, stack: ExitStack) -> list[tuple[socket.socket, Callable[..., object]]]:
-        """Everything that takes the rights we started with. Returns listening sockets and what serves them."""
+    def open(self) -> None:
+        """Everything that takes the rights we started with, and then gives them up. Before the loop runs: pyroute2 has
+        one of its own. OSError: something could not be had; leaving the context closes the rest."""
         sandbox.raise_limits()
         proxy = self.config.proxy
         if proxy.user:
             sandbox.find_user(proxy.user)
-        listener = control.listen_unix(proxy.control, 0o600)
-        stack.callback(_unlink, proxy.control)
-        opened: list[tuple[socket.socket, Callable[..., object]]] = [(listener, control.handler(self.answer))]
+        self._listen_unix(proxy.control, 0o600, control.handler(self.answer))
         where = proxy.metrics
         if where.unix_path is not None:
-            listener = control.listen_unix(where.unix_path, 0o666)
-            stack.callback(_unlink, where.unix_path)
-            opened.append((listener, metrics.handler(self.metrics_text)))
+            self._listen_unix(where.unix_path, 0o666, metrics.handler(self.metrics_text))
         elif where.host is not None:
             family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
             try:
                 listener = socket.create_server((where.host, where.port), family=family)
             except OSError as error:
                 raise OSError(error.errno, f"metrics at {where}: {error.strerror}") from error
-            opened.append((listener, metrics.handler(self.metrics_text)))
+            self._listeners.append((self._undo.enter_context(listener), metrics.handler(self.metrics_text)))
         self.channels = ShmChannels(self.config) if proxy.queue == "shm" else _open_device(self.config)
-        stack.callback(self.channels.close)
-        return opened
+        self._undo.callback(self.channels.close)
+        for line in sandbox.confine(proxy.user):
+            LOG.info("sandbox: %s", line)
+
+    def _listen_unix(self, path: str, mode: int, serve: Callable[..., object]) -> None:
+        listener = self._undo.enter_context(control.listen_unix(path, mode))
+        self._undo.callback(_unlink, path)
+        self._listeners.append((listener, serve))
+
+    async def run(self) -> None:
+        """Serves what was opened; returns after an orderly stop. OSError: a worker could not be started."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(_log_exception)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_stop_signal)
+        loop.add_signal_handler(signal.SIGHUP, self.reload)
+        try:
+            self._start_workers()
+            for listener, serve in self._listeners:
+                await _serve(listener, serve)
+            self.state = "running"
+            LOG.info("ready: queue kind %s, %d worker(s)", self.config.proxy.queue, len(self.workers))
+            self.readiness.ready("serving")
+            await self._stopping.wait()
+            error = await self._drain()
+        except BaseException:
+            self._stop_workers(errno.ESHUTDOWN)
+            raise
+        self._stop_workers(error)
+        LOG.info("stopped")
 
     def _start_workers(self) -> None:
         loop = asyncio.get_running_loop()

@@ -34,7 +34,6 @@ static int start(struct xts_sock *s, const struct xts_endpoint *peer)
 	xts_credit_grant_init(&s->grant, window);
 	s->consumed = 0;
 	s->error = 0;
-	s->shutdown = 0;
 	s->done = false;
 	s->peer = *peer;
 	s->state = TCP_STATE_SYN_SENT;
@@ -118,6 +117,12 @@ int xts_connect(int number, const struct sockaddr *address, socklen_t length)
 	return finish(r);
 }
 
+/* Both FINs are out: the kernel's socket is TCP_CLOSE as soon as ours is acknowledged. */
+static bool is_over(const struct xts_sock *s)
+{
+	return s->done && (s->shutdown & SEND_SHUTDOWN);
+}
+
 static int shutdown_socket(struct xts_sock *s, int how)
 {
 	uint8_t bits = (uint8_t)(how + 1);
@@ -133,9 +138,12 @@ static int shutdown_socket(struct xts_sock *s, int how)
 	if (s->state == TCP_STATE_SYN_SENT)
 		return socket_disconnect(s);
 	if (s->state == TCP_STATE_CLOSE) {
-		s->shutdown |= s->phase == PHASE_CONNECTED ? bits : 0u;
+		s->shutdown |= bits;
+		socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLRDHUP);
 		return -ENOTCONN;
 	}
+	if (is_over(s))
+		return -ENOTCONN;
 	s->shutdown |= bits;
 	if ((bits & SEND_SHUTDOWN) && !(before & SEND_SHUTDOWN))
 		outbox_add(s, TODO_FIN);
@@ -176,7 +184,7 @@ int xts_getpeername(int number, struct sockaddr *address, socklen_t *length)
 
 	library_enter();
 	s = table_open(number);
-	if (s && (s->state != TCP_STATE_ESTABLISHED || (s->done && (s->shutdown & SEND_SHUTDOWN))))
+	if (s && (s->state != TCP_STATE_ESTABLISHED || is_over(s)))
 		r = -ENOTCONN;
 	else if (s)
 		r = address_write(s->family, &s->peer, address, length);

@@ -202,6 +202,8 @@ static int get_option(struct xts_sock *s, int level, int option, void *value, so
 	if (call.length)
 		memcpy(call.value, value, call.length);
 	r = call_proxy(s, &call);
+	if (r == -ENOPROTOOPT && s->family == 4 && level != SOL_SOCKET && level != IPPROTO_IP && level != IPPROTO_TCP)
+		return -EOPNOTSUPP; /* so says ip_getsockopt(), unlike ip_setsockopt() */
 	if (r)
 		return r;
 	if (call.length < *length)

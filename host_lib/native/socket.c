@@ -253,6 +253,7 @@ void socket_close(struct xts_sock *s)
 int socket_disconnect(struct xts_sock *s)
 {
 	uint32_t id = s->id;
+	bool was_connected = s->state == TCP_STATE_ESTABLISHED || s->state == TCP_STATE_SYN_SENT;
 
 	if (s->opening || s->proxy_id) {
 		s->abort = true;
@@ -273,7 +274,7 @@ int socket_disconnect(struct xts_sock *s)
 	s->phase = PHASE_UNCONNECTED;
 	s->shutdown = 0;
 	s->done = false;
-	s->error = 0;
+	s->error = was_connected ? ECONNRESET : 0; /* as tcp_disconnect() leaves it */
 	s->credits = s->peer_window = 0;
 	s->grant.window = 0;
 	s->received_bytes = s->sent_bytes = s->read_bytes = 0;

@@ -247,8 +247,14 @@ int wait_for(uint16_t *subject, uint64_t deadline_ns, bool may_spin)
  * A call that was interrupted is restarted by the kernel when the handler that ran was installed with SA_RESTART and the
  * socket has no timeout (signal(7)). We cannot see which handler ran: when all that are installed have SA_RESTART, the
  * answer is certain; when some have it and some not, we take it that the one without interrupted us, so that a program
- * that relies on EINTR gets it.
+ * that relies on EINTR gets it. Faults do not interrupt a sleeping thread.
  */
+static bool is_fault(int number)
+{
+	return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGTRAP ||
+	       number == SIGABRT;
+}
+
 bool signal_restarts(uint64_t timeout_ns)
 {
 	struct sigaction action;
@@ -256,7 +262,7 @@ bool signal_restarts(uint64_t timeout_ns)
 	if (timeout_ns != FOREVER)
 		return false;
 	for (int number = 1; number < NSIG; number++) {
-		if (sigaction(number, NULL, &action) < 0)
+		if (is_fault(number) || sigaction(number, NULL, &action) < 0)
 			continue; /* 32 and 33 are the C library's own */
 		if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN)
 			continue;

@@ -30,6 +30,8 @@ extern "C" {
 
 struct pollfd;
 
+#pragma GCC visibility push(default)
+
 /* --- the paper's calls ---------------------------------------------------------------------------------------------- */
 
 /* domain AF_INET or AF_INET6, type SOCK_STREAM with SOCK_NONBLOCK and SOCK_CLOEXEC, protocol 0 or IPPROTO_TCP.
@@ -110,6 +112,8 @@ struct xts_info {
 	uint64_t sent_frames, received_frames, sent_acks, received_acks, kicks, sleeps, spins, malformed;
 };
 int xts_get_info(struct xts_info *info);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

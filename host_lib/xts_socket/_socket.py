@@ -72,7 +72,7 @@ class socket(SocketBase):  # noqa: N801 - named as the class it stands in for
         if sent < 0:
             sent = self._finish(sent, _send, self._number, data, size, flags)
         if sent < size:
-            self._send_rest(_view(_CHARS, data), sent, flags)
+            self._send_rest(_view(_CHARS, data) if data.__class__ is bytes else data, sent, flags)
 
     def _send_rest(self, view: Any, sent: int, flags: int) -> None:
         from time import monotonic_ns

@@ -28,6 +28,7 @@ from .subjects import AFXDP_THR, DIRECT_R0, HAPROXY, SHM, WORKLOADS, Workload
 
 CHECK_BYTES = 48 << 20
 FILES = 200_000
+FOREIGN_LOAD = 0.03
 _IDLE_SUBJECTS = {"direct": DIRECT_R0, "haproxy": HAPROXY, "afxdp": AFXDP_THR, "shm": SHM}
 
 
@@ -158,6 +159,8 @@ def main() -> int:
         Progress(*columns, console=console, transient=True) as progress,
     ):
         facts = environment.record([baseline, *beds.values()], sys.argv)
+        if float(facts["foreign_load"]) > FOREIGN_LOAD:
+            console.print(f"[yellow]core 0 is {facts['foreign_load']:.0%} busy with something else: figures suffer[/]")
         checks = _check_all(live, wanted, progress)
         runs = _measure(live, wanted, repetitions, seconds, progress)
         idle, held = _memory(live, only & {"idle", "memory"}, connections, 1.0 if arguments.quick else 4.0, progress)
