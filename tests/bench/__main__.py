@@ -159,8 +159,9 @@ def main() -> int:
         Progress(*columns, console=console, transient=True) as progress,
     ):
         facts = environment.record([baseline, *beds.values()], sys.argv)
-        if float(facts["foreign_load"]) > FOREIGN_LOAD:
-            console.print(f"[yellow]core 0 is {facts['foreign_load']:.0%} busy with something else: figures suffer[/]")
+        foreign = facts["foreign_load"] = environment.foreign_load()
+        if foreign > FOREIGN_LOAD:
+            console.print(f"[yellow]core 0 is {foreign:.0%} busy with something else: figures suffer[/]")
         checks = _check_all(live, wanted, progress)
         runs = _measure(live, wanted, repetitions, seconds, progress)
         idle, held = _memory(live, only & {"idle", "memory"}, connections, 1.0 if arguments.quick else 4.0, progress)
