@@ -209,6 +209,10 @@ void channel_pump(void)
 	uint64_t now = 0;
 	int r = 0;
 
+	if (c && c->armed) {
+		c->armed = false;
+		xts_queue_disarm(c->queue);
+	}
 	for (int i = 0; c && i < FRAMES_A_PUMP; i++) {
 		uint32_t bytes;
 		enum xts_link_verdict verdict;

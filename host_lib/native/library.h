@@ -231,6 +231,7 @@ struct channel {
 	struct xts_link link;
 	bool dead;
 	bool retry;                /* no slot, or a doorbell that must be repeated: look again in a millisecond */
+	bool armed;                /* by library_leave(), for who sleeps on the queue outside of our waits */
 	unsigned sleepers;         /* threads in poll on its descriptors */
 	unsigned unkicked;         /* frames since the last doorbell */
 	struct xts_sock *outbox_first, *outbox_last;

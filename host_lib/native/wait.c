@@ -119,6 +119,7 @@ int sleep_on_channel(struct channel *c, struct thread *thread, uint64_t deadline
 	c->sleepers--;
 	if (c->dead || c != xts.channel)
 		return r == -ETIMEDOUT ? 0 : r;
+	c->armed = false;
 	xts_queue_disarm(c->queue);
 	if (fds[2].revents)
 		channel_connection_event(c);

@@ -131,7 +131,8 @@ class Calls:
             if peer_options:
                 peer_options(server)
             s = self.create()
-            assert self.call("connect", s, address(server.getsockname()[1]), 16) == 0
+            r = self.call("connect", s, address(server.getsockname()[1]), 16)
+            assert r == 0, errno.errorcode[-r]
             peer, _ = server.accept()
         peer.settimeout(DEADLINE_S)
         return s, peer
