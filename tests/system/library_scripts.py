@@ -238,7 +238,9 @@ def threads_share_a_channel(c: Calls) -> None:
 def two_threads_on_one_socket(c: Calls) -> None:
     s, peer = c.connected()
     data = os.urandom(8 << 20)
-    echo = threading.Thread(target=lambda: [peer.sendall(peer.recv(1 << 16)) for _ in iter(lambda: len(got) < len(data), False)])
+    echo = threading.Thread(
+        target=lambda: [peer.sendall(peer.recv(1 << 16)) for _ in iter(lambda: len(got) < len(data), False)]
+    )
     got = bytearray()
     echo.daemon = True
     echo.start()
