@@ -110,7 +110,7 @@ class Agent:
     def _allocate(self, peer: Peer, epoch: int) -> Grant:
         slot = self.pool.take()
         if slot is None or slot.xsk is None:
-            if len(self.endpoint.attachments) >= self.pool.count:
+            if self.pool.exhausted():
                 raise OSError(errno.EUSERS, f"all {self.pool.count} queues of {self.config.interface} are in use")
             self.pool.refill()
             raise NotReady
