@@ -6,9 +6,14 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from proxy_process import ProxyProcess, running_proxy
 from xts_lab.access import afxdp_unavailable, missing_privilege
 from xts_lab.lab import Lab
+
+# A shared machine pauses for seconds: how long an example takes says nothing about the code.
+settings.register_profile("xts", deadline=None)
+settings.load_profile("xts")
 
 QUEUES = 8
 

@@ -35,8 +35,8 @@ class Proxy:
     def endpoint(self) -> str:
         return str(self.directory / "endpoint.sock")
 
-    def status(self, **question: Any) -> dict[str, Any]:
-        return control.ask(str(self.directory / "proxy.sock"), {"ask": "status", **question})
+    def status(self, *, connections: bool = False) -> dict[str, Any]:
+        return control.ask(str(self.directory / "proxy.sock"), control.Question("status", connections))
 
     def write_config(self, text: str = "", **proxy: Any) -> Path:
         return write_config(self.directory, text, **proxy)
@@ -84,13 +84,19 @@ def write_config(directory: Path, text: str = "", **proxy: Any) -> Path:
 
 
 @contextlib.contextmanager
-def running(directory: Path, text: str = "", **proxy: Any) -> Iterator[Proxy]:
+def running(
+    directory: Path, text: str = "", environment: dict[str, str] | None = None, **proxy: Any
+) -> Iterator[Proxy]:
     config = write_config(directory, text, **proxy)
     log = directory / "log"
     ready, told = os.pipe()
     with log.open("a") as stderr:
         process = subprocess.Popen(
-            [*PROXY, "--config", str(config), "--ready-fd", str(told)], stderr=stderr, pass_fds=[told], text=True
+            [*PROXY, "--config", str(config), "--ready-fd", str(told)],
+            stderr=stderr,
+            pass_fds=[told],
+            text=True,
+            env=os.environ | (environment or {}),
         )
     os.close(told)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -116,6 +117,7 @@ def _run(config: Config, options: argparse.Namespace) -> int:
     from xts_proxy.readiness import Readiness
     from xts_proxy.supervisor import Supervisor
 
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it means a reload
     log.start(config.proxy.log_level)
 
     path = options.config.resolve() if options.config else None

@@ -7,6 +7,8 @@ their queues. Only then are we ready. A mistake on the way ends the process befo
 SIGHUP: the file is read and checked; only if it is valid and changes nothing that needs a restart is any of it taken
 over. SIGTERM, SIGINT: new sockets are refused and listeners closed, connections go on until none is left or the time
 is over; then every host is told GOODBYE. A second signal ends the waiting.
+
+Under systemd's watchdog, a sign of life is sent only when every worker has answered: one that hangs is a restart.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ from xts_proxy.workers import LINK_STATES, Worker
 
 _DRAIN_LOOK_S = 0.05
 _REAP_S = 0.05
+_DESCRIPTORS_BESIDE = 256
+_REQUEST_BYTES_MAX = 8192
 
 
 class Channels(Protocol):
@@ -57,6 +61,7 @@ class Supervisor:
         self.started_at = time.time()
         self.state = "starting"
         self.workers: list[Worker] = []
+        self._logs: list[log.WorkerLog] = []
         self.channels: Channels | None = None
         self.reloads = {"taken": 0, "refused": 0}
         self._timer: asyncio.TimerHandle | None = None
@@ -76,8 +81,14 @@ class Supervisor:
     def open(self) -> None:
         """Everything that takes the rights we started with, and then gives them up. Before the loop runs: pyroute2 has
         one of its own. OSError: something could not be had; leaving the context closes the rest."""
-        sandbox.raise_limits()
-        proxy = self.config.proxy
+        descriptors = sandbox.raise_limits()
+        proxy, limits = self.config.proxy, self.config.limits
+        if descriptors < limits.connections + limits.listeners + _DESCRIPTORS_BESIDE:
+            LOG.warning(
+                "RLIMIT_NOFILE allows %d descriptors, and one queue may ask for %d sockets: raise it or lower [limits]",
+                descriptors,
+                limits.connections + limits.listeners,
+            )
         if proxy.user:
             sandbox.find_user(proxy.user)
         self._listen_unix(proxy.control, 0o600, control.handler(self.answer))
@@ -115,6 +126,7 @@ class Supervisor:
             self.state = "running"
             LOG.info("ready: queue kind %s, %d worker(s)", self.config.proxy.queue, len(self.workers))
             self.readiness.ready("serving")
+            self._stay_alive()
             await self._stopping.wait()
             error = await self._drain()
         except BaseException:
@@ -128,7 +140,7 @@ class Supervisor:
         for index in range(self.config.proxy.workers):
             worker = Worker(index, self.config)
             self.workers.append(worker)
-            loop.add_reader(worker.log_fd(), self._pass_on_log, worker)
+            self._logs.append(log.WorkerLog(loop, worker))
         assert self.channels is not None
         self.channels.give_to(self.workers)
         if isinstance(self.channels, ShmChannels):
@@ -139,9 +151,9 @@ class Supervisor:
         workers, self.workers[:] = list(self.workers), []
         if isinstance(self.channels, ShmChannels):
             self.channels.stopping = True
+        for relay in self._logs:
+            relay.close()
         for worker in workers:
-            asyncio.get_running_loop().remove_reader(worker.log_fd())
-            self._pass_on_log(worker)
             worker.stop(error)
 
     # --- stopping --------------------------------------------------------------------------------------
@@ -210,9 +222,13 @@ class Supervisor:
 
     # --- events ----------------------------------------------------------------------------------------
 
-    def _pass_on_log(self, worker: Worker) -> None:
-        for line in worker.log_lines():
-            LOG.info("worker %d: %s", worker.index, line)
+    def _stay_alive(self) -> None:
+        if not self.readiness.alive_every_s or not self.workers:
+            return
+        for worker in self.workers:
+            worker.stats()  # hangs when the worker does
+        self.readiness.alive()
+        asyncio.get_running_loop().call_later(self.readiness.alive_every_s, self._stay_alive)
 
     def _on_endpoint(self) -> None:
         """Something came at the endpoint, or a time there is over."""
@@ -230,10 +246,8 @@ class Supervisor:
 
     # --- figures ---------------------------------------------------------------------------------------
 
-    def answer(self, question: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, question: control.Question) -> dict[str, Any]:
         """What the control socket is asked."""
-        if question.get("ask") != "status":
-            return {"error": f'{question.get("ask")!r} is not known; "status" is'}
         programs = self.channels.programs() if self.channels else {}
         channels = []
         for worker in self.workers:
@@ -255,7 +269,7 @@ class Supervisor:
             "workers": [_worker_row(worker) for worker in self.workers],
             "channels": sorted(channels, key=lambda row: row["queue_id"]),
         }
-        if question.get("connections"):
+        if question.connections:
             result["connections"] = [
                 row | {"worker": worker.index} for worker in self.workers for row in worker.connections()
             ]
@@ -297,9 +311,9 @@ def _open_device(config: Config) -> Channels:
 
 async def _serve(listener: socket.socket, serve: Any) -> None:
     if listener.family == socket.AF_UNIX:
-        await asyncio.start_unix_server(serve, sock=listener)
+        await asyncio.start_unix_server(serve, sock=listener, limit=_REQUEST_BYTES_MAX)
     else:
-        await asyncio.start_server(serve, sock=listener)
+        await asyncio.start_server(serve, sock=listener, limit=_REQUEST_BYTES_MAX)
 
 
 def _unlink(path: str) -> None:

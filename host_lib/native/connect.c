@@ -44,6 +44,8 @@ static int start(struct xts_sock *s, const struct xts_endpoint *peer)
 	xts_connect_encode(slot.data, &m);
 	channel_submit(&slot, XTS_CONNECT_BYTES);
 	status_state(s);
+	if (s->mirror)
+		mirror_dirty(s); /* not writable until connected */
 	return 0;
 }
 

@@ -162,8 +162,10 @@ void library_leave(void)
 		/* Somebody sleeps on the queue outside of our waits: its doorbell has to be armed when we go. */
 		if (!xts.channel || xts.leader || !(xts.idle_contexts || progress_sleeps_on_queue()))
 			break;
-		if (xts_queue_arm(c->queue) == 0)
+		if (xts_queue_arm(c->queue) == 0) {
+			c->armed = true;
 			break;
+		}
 		channel_pump();
 	}
 	if (xts.dirty)

@@ -52,7 +52,7 @@
 #define SPIN_US_DEFAULT 50u
 #define SPIN_NEVER UINT32_MAX
 #define PING_MS 250u
-#define DEAD_MS 750u
+#define DEAD_MS 600u              /* a dead proxy is noticed within PING_MS + DEAD_MS: below a second */
 #define OPTION_BYTES_MAX 1024u /* of a value that is forwarded */
 #define KICK_FRAMES 4u         /* frames after which a long send rings the peer, so that both sides work */
 
@@ -231,6 +231,7 @@ struct channel {
 	struct xts_link link;
 	bool dead;
 	bool retry;                /* no slot, or a doorbell that must be repeated: look again in a millisecond */
+	bool armed;                /* by library_leave(), for who sleeps on the queue outside of our waits */
 	unsigned sleepers;         /* threads in poll on its descriptors */
 	unsigned unkicked;         /* frames since the last doorbell */
 	struct xts_sock *outbox_first, *outbox_last;

@@ -199,6 +199,8 @@ static ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 	}
 	if (s->id == id)
 		status_data(s);
+	if (s->mirror)
+		mirror_dirty(s); /* it may be full now */
 	if (sent)
 		return (ssize_t)sent;
 	if (r == -EPIPE && s->error)

@@ -90,6 +90,7 @@ int xts_get_info(struct xts_info *info)
 		return finish(-EINVAL);
 	size = info->size < sizeof out ? info->size : sizeof out;
 	library_enter();
+	channel_pump();
 	c = xts.channel;
 	out.link_state = XTS_LINK_DOWN;
 	out.link_error = xts.last_error;

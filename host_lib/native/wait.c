@@ -119,6 +119,7 @@ int sleep_on_channel(struct channel *c, struct thread *thread, uint64_t deadline
 	c->sleepers--;
 	if (c->dead || c != xts.channel)
 		return r == -ETIMEDOUT ? 0 : r;
+	c->armed = false;
 	xts_queue_disarm(c->queue);
 	if (fds[2].revents)
 		channel_connection_event(c);
@@ -223,9 +224,17 @@ int wait_for(uint16_t *subject, uint64_t deadline_ns, bool may_spin)
 	if (may_spin && xts.waiting == 1 && xts.asked == 1 && xts.settings.spin_us != SPIN_NEVER)
 		spin(&w, deadline_ns);
 	while (!w.woken && !r) {
-		if (xts.channel && (!xts.leader || xts.leader == &w))
+		if (xts.channel && (!xts.leader || xts.leader == &w)) {
 			r = lead(&w, deadline_ns);
-		else
+			continue;
+		}
+		/* The leader sleeps: what this thread has built has to leave before it sleeps too. */
+		channel_flush(true);
+		if (xts.dirty)
+			mirrors_update();
+		if (!w.woken && xts.channel && !xts.leader)
+			continue;
+		if (!w.woken)
 			r = sleep_on_bell(w.thread, deadline_ns);
 	}
 	if (w.woken)

@@ -276,10 +276,7 @@ def _readable(data: Any) -> Any:
 def _writable(buffer: Any, nbytes: int) -> Any:
     if nbytes < 0:
         raise ValueError("negative buffersize in recv_into")
-    try:
-        view = _view(_CHARS, buffer, True)
-    except BufferError:
-        raise TypeError(f"a read-write bytes-like object is required, not {type(buffer).__name__!r}") from None
+    view = _message.memory_of(buffer, True)
     if nbytes > len(view):
         raise ValueError("buffer too small for requested bytes")
     return view

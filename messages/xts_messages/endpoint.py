@@ -126,7 +126,13 @@ class Endpoint:
         self._grant_wait_s = grant_wait_s
         self._connections: set[_Connection] = set()
         self._selector = selectors.EpollSelector()
-        self._listener = listen(self.path, mode)
+        self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._listener = listen(self.path, mode)
+        except OSError:
+            os.close(self._reserve)
+            self._selector.close()
+            raise
         found = self.path.stat()
         self._inode = (found.st_dev, found.st_ino)
         self._selector.register(self._listener, selectors.EVENT_READ, None)
@@ -157,7 +163,10 @@ class Endpoint:
             if key.data is None:
                 self._accept()
             elif key.data in self._connections:
-                self._ready(key.data)
+                try:
+                    self._ready(key.data)
+                except OSError:  # ECONNRESET and the like: the end of this connection, not ours
+                    self._drop(key.data)
         now = time.monotonic()
         for connection in [c for c in self._connections if not c.attached and c.deadline <= now]:
             if connection.peer:
@@ -183,6 +192,7 @@ class Endpoint:
             return
         self._listener.close()
         self._selector.close()
+        os.close(self._reserve)
         with contextlib.suppress(OSError):
             found = self.path.lstat()
             if (found.st_dev, found.st_ino) == self._inode:
@@ -193,7 +203,9 @@ class Endpoint:
     def _accept(self) -> None:
         try:
             accepted, _ = self._listener.accept()
-        except (BlockingIOError, InterruptedError, ConnectionError):
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._turn_away()
             return
         accepted.setblocking(False)
         _, uid, _ = _credentials(accepted)
@@ -204,6 +216,13 @@ class Endpoint:
         connection = _Connection(accepted, uid, time.monotonic() + 2.0)
         self._connections.add(connection)
         self._selector.register(accepted, selectors.EVENT_READ, connection)
+
+    def _turn_away(self) -> None:
+        """Out of descriptors: ends one waiting connection by means of a reserved one, or it would wake us for ever."""
+        os.close(self._reserve)
+        with contextlib.suppress(OSError):
+            self._listener.accept()[0].close()
+        self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _ready(self, connection: _Connection) -> None:
         if connection.listing:
@@ -216,9 +235,8 @@ class Endpoint:
     def _ended(self, connection: _Connection) -> None:
         """Something came on a settled connection: its end, its process's end, or noise, which is ignored."""
         with contextlib.suppress(BlockingIOError, InterruptedError):
-            if connection.socket.recv(64):
-                return
-            self._drop(connection)
+            if not connection.socket.recv(64):
+                self._drop(connection)
             return
         if connection.pidfd >= 0 and _pidfd_readable(connection.pidfd):
             self._drop(connection)
@@ -270,24 +288,20 @@ class Endpoint:
             return
         connection.peer = None
         grant.reply.epoch = epoch
-        status_fd = create_status_page()
-        connection.attached = Attached(
-            peer,
-            epoch,
-            int(grant.reply.kind),
-            int(grant.reply.queue_id),
-            grant.tag,
-            status_fd,
-            connection.socket,
-        )
+        kind, queue_id = int(grant.reply.kind), int(grant.reply.queue_id)
+        attached = Attached(peer, epoch, kind, queue_id, grant.tag, -1, connection.socket)
+        connection.attached = attached
         try:
+            attached.status_fd = create_status_page()
             connection.pidfd = _peer_pidfd(connection.socket, peer.pid)
             self._selector.register(connection.pidfd, selectors.EVENT_READ, connection)
-            socket.send_fds(connection.socket, [bytes(ffi.buffer(grant.reply))], [*grant.descriptors, status_fd])
-        except OSError:  # it died while it was being served
+            fds = [*grant.descriptors, attached.status_fd]
+            socket.send_fds(connection.socket, [bytes(ffi.buffer(grant.reply))], fds)
+        except OSError as error:  # it died while it was being served, or we are out of descriptors
+            self._refuse(connection, error.errno or errno.EIO, str(error.strerror))
             self._drop(connection)
         else:
-            self._on_attached(connection.attached)
+            self._on_attached(attached)
         finally:
             for fd in grant.descriptors:
                 os.close(fd)
@@ -314,7 +328,8 @@ class Endpoint:
             os.close(fd)
         connection.socket.close()
         if connection.attached:
-            os.close(connection.attached.status_fd)
+            if connection.attached.status_fd >= 0:
+                os.close(connection.attached.status_fd)
             self._on_released(connection.attached)
 
     # --- the list of attached processes --------------------------------------------------------------------

@@ -50,7 +50,6 @@ def record(beds: Sequence[Bed], command: list[str]) -> dict[str, object]:
         "cpu": _first("/proc/cpuinfo", "model name"),
         "cores": os.cpu_count(),
         "memory_mb": int(_first("/proc/meminfo", "MemTotal").split()[0]) // 1024,
-        "foreign_load": foreign_load(),
         "python": platform.python_version(),
         "haproxy": haproxy.version(),
         "cores_used": "core 0: the application; core 1: proxy, HAProxy, peer, this program",

@@ -79,6 +79,10 @@ class Running:
             finally:
                 process.kill()
 
+    def kill_agent(self) -> None:
+        with self.agent:
+            self.agent.kill()
+
     def exchange(self, queue_id: int, size: int) -> None:
         queue = self.device.queues[queue_id]
         while (old := queue.receive()) is not None:  # a predecessor's GOODBYE
@@ -145,8 +149,9 @@ def running(wire: Wire, folder: str, request: pytest.FixtureRequest) -> Iterator
     with wire.inside(wire.device):
         device = open_device_queues(wire.device_if, 8, wire.host_mac, single_chunk="--single-chunk" in options)
     with device:
-        yield Running(wire, agent, endpoint, device)
-        assert stop(agent) in (0, -signal.SIGKILL)
+        served = Running(wire, agent, endpoint, device)
+        yield served
+        assert stop(served.agent) == 0
 
 
 def test_a_process_without_privilege_uses_its_queue(running: Running) -> None:
@@ -300,15 +305,33 @@ def test_stopping_tells_everybody_and_leaves_nothing(running: Running) -> None:
 
 def test_an_agent_that_was_killed_is_succeeded(running: Running) -> None:
     with running.echo() as (process, _, queue_id):
-        running.agent.kill()
-        running.agent.wait(10)
+        running.kill_agent()
         running.exchange(queue_id, 20_000)  # its queue goes on without the agent
         process.kill()
         process.wait(10)
         running.agent = start_agent(running.wire, running.endpoint, "--queues", "2")
         with running.echo() as (_, _, again):
             running.exchange(again, 60)
-    assert stop(running.agent) == 0
+
+
+def test_a_new_agent_serves_although_a_process_of_the_old_one_lives(running: Running) -> None:
+    with running.echo() as (process, _, held):
+        running.kill_agent()
+        running.agent = start_agent(running.wire, running.endpoint, "--queues", "2")
+        with running.echo() as (_, _, other):
+            assert other != held
+            running.exchange(other, 60)
+            process.kill()
+            process.wait(10)
+            deadline = time.monotonic() + 10
+            while True:
+                try:
+                    attachment = attach(running.endpoint)
+                    break
+                except BlockingIOError:
+                    assert time.monotonic() < deadline
+            with attachment:
+                assert attachment.queue_id == held
 
 
 class TestBadInput:

@@ -131,7 +131,8 @@ class Calls:
             if peer_options:
                 peer_options(server)
             s = self.create()
-            assert self.call("connect", s, address(server.getsockname()[1]), 16) == 0
+            r = self.call("connect", s, address(server.getsockname()[1]), 16)
+            assert r == 0, errno.errorcode[-r]
             peer, _ = server.accept()
         peer.settimeout(DEADLINE_S)
         return s, peer
@@ -891,8 +892,16 @@ def interrupted(c: Calls) -> None:
 @script
 def options(c: Calls) -> None:
     s, _peer = c.connected()
-    for option in (socket.SO_TYPE, socket.SO_DOMAIN, socket.SO_PROTOCOL, socket.SO_ERROR, socket.SO_ACCEPTCONN,
-                   socket.SO_REUSEADDR, socket.SO_KEEPALIVE, socket.SO_OOBINLINE):
+    for option in (
+        socket.SO_TYPE,
+        socket.SO_DOMAIN,
+        socket.SO_PROTOCOL,
+        socket.SO_ERROR,
+        socket.SO_ACCEPTCONN,
+        socket.SO_REUSEADDR,
+        socket.SO_KEEPALIVE,
+        socket.SO_OOBINLINE,
+    ):
         c.get(s, socket.SOL_SOCKET, option)
         c.get(s, socket.SOL_SOCKET, option, 2)
     for option in (socket.SO_TYPE, socket.SO_DOMAIN, socket.SO_ERROR, socket.SO_ACCEPTCONN):

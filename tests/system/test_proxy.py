@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pwd
@@ -19,7 +20,7 @@ from typing import Any
 import pytest
 from operated_proxy import PROXY, START_S, Proxy, running, wait, write_config
 from scripted_host import ScriptedHost
-from xts_messages.attach import attach
+from xts_messages.attach import Attachment, attach
 
 LOOPBACK = "127.0.0.1"
 
@@ -236,6 +237,70 @@ def test_privileges_are_gone_while_it_serves(proxy: Proxy) -> None:
         assert fields["NoNewPrivs"] == "1"
 
 
+def test_what_a_process_calls_itself_does_nothing_to_a_terminal(proxy: Proxy) -> None:
+    with attached(proxy.endpoint, "[red]x\x1b[2J\nforged"):
+        command = [*PROXY, "status", "--socket", str(proxy.directory / "proxy.sock")]
+        shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        assert "[red]x?[2J?forged" in shown
+        assert "\x1b" not in shown + proxy.log.read_text()
+
+
+def attached(endpoint: str, program: str) -> contextlib.closing[Attachment]:
+    return contextlib.closing(attach(endpoint, program=program))
+
+
+def test_systemd_hears_of_readiness_life_and_stopping(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.bind(str(tmp_path / "notify.sock"))
+        notify.settimeout(5)
+        told = {"NOTIFY_SOCKET": str(tmp_path / "notify.sock"), "WATCHDOG_USEC": "100000"}
+        with running(tmp_path, environment=told) as proxy:
+            assert notify.recv(256).startswith(b"READY=1")
+            assert [notify.recv(256) for _ in range(3)] == [b"WATCHDOG=1"] * 3
+            proxy.hang_up("taken")
+            heard = collect(notify, b"READY=1")
+            assert any(message.startswith(b"RELOADING=1\nMONOTONIC_USEC=") for message in heard)
+            proxy.process.send_signal(signal.SIGTERM)
+            assert collect(notify, b"STOPPING=1")
+            assert proxy.ended() == 0
+
+
+def collect(notify: socket.socket, last: bytes) -> list[bytes]:
+    """The messages up to one that begins with last."""
+    heard = [notify.recv(256)]
+    while not heard[-1].startswith(last):
+        heard.append(notify.recv(256))
+    return heard
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        (b"{}\n", b"missing required field `ask`"),
+        (b'{"ask": "stop"}\n', b"Invalid enum value 'stop'"),
+        (b'{"ask": "status", "x": ' + b"[" * 4000 + b"\n", b"not a question"),
+        (b"[1]\n", b"Expected `object`, got `array`"),
+        (b"\xff\xfe\n", b"not a question"),
+        (b"x" * 1_000_000, b""),
+        (b"", b"not a question"),
+    ],
+)
+def test_nonsense_on_the_control_socket_is_answered_or_ended(proxy: Proxy, sent: bytes, answer: bytes) -> None:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(10)
+        connection.connect(str(proxy.directory / "proxy.sock"))
+        got = b""
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+            while data := connection.recv(4096):
+                got += data
+    assert answer in got
+    assert bool(got) == bool(answer)
+    assert proxy.status()["proxy"]["state"] == "running"
+    assert "Traceback" not in proxy.log.read_text()
+
+
 @pytest.fixture
 def open_directory() -> Iterator[Path]:
     """One that other users can read; tmp_path is its owner's alone."""
@@ -273,7 +338,7 @@ def proxy_status(pid: int) -> dict[str, str]:
     ("changed", "told"),
     [
         ({"user": "no-such-user-xts"}, "no-such-user-xts"),
-        ({"metrics": "unix:/nonexistent/metrics.sock"}, "/nonexistent/metrics.sock: No such file or directory"),
+        ({"metrics": "unix:/nonexistent/metrics.sock"}, "/nonexistent/metrics.sock: there is no directory"),
         ({"queue": "afxdp", "interface": "nodev0", "peer_mac": "02:00:00:00:00:01"}, "nodev0"),
     ],
 )

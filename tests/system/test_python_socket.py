@@ -652,6 +652,29 @@ def test_threads_share_one_socket(pair: Pair, in_thread: Callable[..., threading
     assert counts == [size * each] * senders
 
 
+def test_a_thread_that_waits_does_not_hold_up_the_requests_of_others(
+    in_thread: Callable[..., threading.Thread],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        begun = threading.Event()
+
+        def accept() -> None:
+            begun.set()
+            server.accept()[0].close()
+
+        waiting = in_thread(accept)
+        begun.wait(DEADLINE_S)
+        times = []
+        with socket.socket() as sock:
+            for _ in range(20):
+                begin = time.monotonic()
+                sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 8)
+                times.append(time.monotonic() - begin)
+        assert min(times) < 0.1
+        socket.create_connection(server.getsockname()).close()
+        waiting.join(DEADLINE_S)
+
+
 def test_many_threads_with_sockets_of_their_own(in_thread: Callable[..., threading.Thread]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()

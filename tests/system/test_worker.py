@@ -1,4 +1,4 @@
-"""The proxy's worker against a host made by hand and TCP peers on loopback: what each message does, and what it bounds."""
+"""The worker against a host made by hand and TCP peers on loopback: what each message does, and what it bounds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 import pytest
 from scripted_host import WINDOW, ScriptedHost, Worker
-
 from xts_messages import codec
 from xts_messages.codec import Endpoint, flags
 
@@ -55,7 +54,7 @@ def close(host: ScriptedHost, proxy_id: int, read_bytes: int, *names: str) -> co
 
 
 def test_connect_tells_both_addresses_and_grants_credits(host: ScriptedHost, server: socket.socket) -> None:
-    number, ack = host.connect(LOOPBACK, server.getsockname()[1])
+    _number, ack = host.connect(LOOPBACK, server.getsockname()[1])
     peer, address = server.accept()
     with peer:
         local = ack.fields["local"]
@@ -69,8 +68,14 @@ def test_a_refused_connect_leaves_a_socket_that_can_try_again(host: ScriptedHost
         port = gone.getsockname()[1]
     number, ack = host.connect(LOOPBACK, port)
     assert ack.error == errno.ECONNREFUSED
-    host.send("XTS_CMD_CONNECT", id=ack.fields["proxy_id"], xts_socket=number, post_credits=WINDOW, domain=4,
-              peer=Endpoint.of(LOOPBACK, server.getsockname()[1]))
+    host.send(
+        "XTS_CMD_CONNECT",
+        id=ack.fields["proxy_id"],
+        xts_socket=number,
+        post_credits=WINDOW,
+        domain=4,
+        peer=Endpoint.of(LOOPBACK, server.getsockname()[1]),
+    )
     assert host.expect("XTS_REPLY_CONNECT_ACK").error == 0
 
 
@@ -88,7 +93,8 @@ def test_data_both_ways_and_half_close(host: ScriptedHost, server: socket.socket
 
 
 def test_what_tcp_refuses_waits_in_the_spill_buffer_and_costs_credits(
-        worker: Worker, host: ScriptedHost, server: socket.socket) -> None:
+    worker: Worker, host: ScriptedHost, server: socket.socket
+) -> None:
     server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     _, proxy_id, held, peer = connected(host, server)
     sent = bytearray()
@@ -152,7 +158,7 @@ def test_linger_confirms_only_what_the_peer_has_acknowledged(host: ScriptedHost,
     with peer:
         sent = os.urandom(held)
         for start in range(0, held, 32768):
-            host.send("XTS_CMD_SEND", sent[start:start + 32768], id=proxy_id)
+            host.send("XTS_CMD_SEND", sent[start : start + 32768], id=proxy_id)
         host.send("XTS_CMD_SEND", id=proxy_id, flags=flags("CLOSE", "LINGER"))
         with pytest.raises(TimeoutError):
             while not host.receive(150).flags & flags("CLOSED"):
@@ -166,7 +172,7 @@ def test_linger_confirms_only_what_the_peer_has_acknowledged(host: ScriptedHost,
 
 
 def test_a_reset_comes_after_the_data_before_it(host: ScriptedHost, server: socket.socket) -> None:
-    number, proxy_id, _, peer = connected(host, server)
+    number, _proxy_id, _, peer = connected(host, server)
     peer.sendall(b"last words")
     assert host.expect("XTS_REPLY_RECV").payload == b"last words"
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -195,8 +201,15 @@ def listener(host: ScriptedHost, credits: int, backlog: int = 16) -> tuple[int, 
     host.send("XTS_CMD_BIND", xts_socket=number, token=1, domain=4, local=Endpoint.of(LOOPBACK, 0))
     bound = host.expect("XTS_REPLY_BIND_ACK")
     assert bound.error == 0 and bound.fields["local"].port
-    host.send("XTS_CMD_LISTEN", id=bound.fields["proxy_id"], xts_socket=number, token=2, post_credits=credits, domain=4,
-              backlog=backlog)
+    host.send(
+        "XTS_CMD_LISTEN",
+        id=bound.fields["proxy_id"],
+        xts_socket=number,
+        token=2,
+        post_credits=credits,
+        domain=4,
+        backlog=backlog,
+    )
     assert host.expect("XTS_REPLY_LISTEN_ACK").error == 0
     return number, bound.fields["proxy_id"], bound.fields["local"].port
 
@@ -239,12 +252,28 @@ def test_options_pass_the_allow_list(host: ScriptedHost, server: socket.socket) 
             (socket.SOL_SOCKET, socket.SO_MARK, 1, errno.EPERM),
             (socket.SOL_SOCKET, 12345, 1, errno.ENOPROTOOPT),
         ):
-            host.send("XTS_CMD_SETSOCKOPT", struct.pack("i", value), id=proxy_id, xts_socket=number, token=9, domain=4,
-                      level=level, option=option)
+            host.send(
+                "XTS_CMD_SETSOCKOPT",
+                struct.pack("i", value),
+                id=proxy_id,
+                xts_socket=number,
+                token=9,
+                domain=4,
+                level=level,
+                option=option,
+            )
             answer = host.expect("XTS_REPLY_SOCKOPT_ACK")
             assert (answer.error, answer.fields["token"]) == (error, 9)
-        host.send("XTS_CMD_GETSOCKOPT", bytes(4), id=proxy_id, xts_socket=number, token=10, domain=4,
-                  level=socket.IPPROTO_TCP, option=socket.TCP_NODELAY)
+        host.send(
+            "XTS_CMD_GETSOCKOPT",
+            bytes(4),
+            id=proxy_id,
+            xts_socket=number,
+            token=10,
+            domain=4,
+            level=socket.IPPROTO_TCP,
+            option=socket.TCP_NODELAY,
+        )
         assert struct.unpack("i", host.expect("XTS_REPLY_SOCKOPT_ACK").payload) == (1,)
 
 
@@ -277,7 +306,8 @@ def test_policy_refuses_with_eacces(server: socket.socket) -> None:
 
 
 def test_draining_refuses_newcomers_and_lets_the_others_go_on(
-        worker: Worker, host: ScriptedHost, server: socket.socket) -> None:
+    worker: Worker, host: ScriptedHost, server: socket.socket
+) -> None:
     _, _, port = listener(host, credits=1)
     _, proxy_id, _, peer = connected(host, server)
     worker.drain()
@@ -290,11 +320,17 @@ def test_draining_refuses_newcomers_and_lets_the_others_go_on(
 
 
 def test_the_end_of_a_process_closes_as_the_kernel_does(
-        worker: Worker, host: ScriptedHost, server: socket.socket) -> None:
+    worker: Worker, host: ScriptedHost, server: socket.socket
+) -> None:
     _, proxy_id, _, peer = connected(host, server)
     host.send("XTS_CMD_SEND", b"accepted", id=proxy_id)
-    host.raw(codec.encode(codec.Frame("XTS_LINK_GOODBYE", {"epoch": host.epoch}, destination=host.queue.peer_mac,
-                                      source=host.queue.local_mac)))
+    host.raw(
+        codec.encode(
+            codec.Frame(
+                "XTS_LINK_GOODBYE", {"epoch": host.epoch}, destination=host.queue.peer_mac, source=host.queue.local_mac
+            )
+        )
+    )
     with peer:
         assert peer.recv(100) == b"accepted"
         assert peer.recv(100) == b""
@@ -302,7 +338,8 @@ def test_the_end_of_a_process_closes_as_the_kernel_does(
 
 
 def test_a_violation_resets_the_connections_of_that_channel_only(
-        worker: Worker, host: ScriptedHost, server: socket.socket) -> None:
+    worker: Worker, host: ScriptedHost, server: socket.socket
+) -> None:
     _, proxy_id, held, peer = connected(host, server)
     with worker.attach(2) as other, peer:
         _, other_id, _, other_peer = connected(other.open(), server)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import resource
 import socket
 import stat
 import struct
@@ -233,6 +235,39 @@ def test_a_client_that_never_asks_is_dropped(server: Server) -> None:
         client.settimeout(5)
         client.connect(str(server.endpoint.path))
         assert client.recv(10) == b""
+
+
+def test_a_client_that_leaves_without_reading_its_grant(server: Server) -> None:
+    """Its end then shows as ECONNRESET, not as end of file."""
+    for count in range(1, 4):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+            client.connect(str(server.endpoint.path))
+            client.send(struct.pack("=II", 0x58545341, 1).ljust(80, b"\0"))
+            until(lambda: len(server.attached) == count)  # noqa: B023
+        until(lambda: len(server.released) == count)  # noqa: B023
+    with attach(str(server.endpoint.path)):
+        pass
+
+
+def test_a_server_without_descriptors_turns_clients_away_and_recovers(server: Server) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    client.settimeout(5)
+    client.connect(str(server.endpoint.path))
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+        with contextlib.suppress(OSError):
+            client.send(struct.pack("=II", 0x58545341, 1).ljust(80, b"\0"))
+        with contextlib.suppress(ConnectionError):
+            while client.recv(4096):
+                pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    client.close()
+    with attach(str(server.endpoint.path)):
+        pass
 
 
 CHILD = """
