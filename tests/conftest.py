@@ -1,4 +1,4 @@
-"""Fixtures of the whole suite: the lab, on both kinds of queue."""
+"""Fixtures of the whole suite: the lab, on both kinds of queue; and a proxy without a lab, which needs no root."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+from proxy_process import ProxyProcess, running_proxy
 from xts_lab.access import afxdp_unavailable, missing_privilege
 from xts_lab.lab import Lab
+
+# A shared machine pauses for seconds: how long an example takes says nothing about the code.
+settings.register_profile("xts", deadline=None)
+settings.load_profile("xts")
 
 QUEUES = 8
 
@@ -38,3 +44,18 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     finally:
         complaints = raised.down()
     assert not complaints, complaints
+
+
+@pytest.fixture(scope="session")
+def xts_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
+    """A proxy that serves shared memory, and XTS_ENDPOINT naming it: sockets of this process are its."""
+    with running_proxy(tmp_path_factory.mktemp("xts")) as proxy:
+        before = os.environ.get("XTS_ENDPOINT")
+        os.environ["XTS_ENDPOINT"] = proxy.endpoint
+        try:
+            yield proxy
+        finally:
+            if before is None:
+                del os.environ["XTS_ENDPOINT"]
+            else:
+                os.environ["XTS_ENDPOINT"] = before

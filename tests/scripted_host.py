@@ -31,8 +31,11 @@ class Worker:
         config = worker_ffi.new("struct xts_worker_config *")
         config.cpu, config.spin_us, config.policy_default_allow = -1, 0, policy_default_allow
         values = {
-            "connections": 1000, "listeners": 100, "spill_bytes": 1 << 28,
-            "window_bytes": WINDOW, "window_bytes_max": WINDOW,
+            "connections": 1000,
+            "listeners": 100,
+            "spill_bytes": 1 << 28,
+            "window_bytes": WINDOW,
+            "window_bytes_max": WINDOW,
         }
         for name, value in (values | limits).items():
             setattr(config.limits, name, value)

@@ -7,9 +7,23 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-from xts_bpf.program import SteerProgram, interface_mac
+from pyroute2 import Ethtool
+from pyroute2.ethtool.ioctl import EthtoolError
 from xts_messages.afxdp import open_socket
 from xts_messages.queue import Queue
+
+from xts_bpf.program import SteerProgram, interface_index, interface_mac
+
+
+def receive_queues(interface: str) -> int:
+    """How many receive queues an interface of this network namespace has in use. OSError ENODEV: there is none."""
+    interface_index(interface)
+    try:
+        with Ethtool() as ethtool:
+            channels = ethtool.get_channels(interface)
+    except EthtoolError:  # a driver with a fixed number of queues, most often one
+        return 1
+    return max(1, (channels.rx_count or 0) + (channels.combined_count or 0))
 
 
 class DeviceQueues:

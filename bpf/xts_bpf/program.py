@@ -20,7 +20,7 @@ from typing import Any, Self
 
 os.environ["LIBXDP_SKIP_DISPATCHER"] = "1"  # read by libxdp at its first call
 
-from xts_bpf import _native  # noqa: E402  (after the environment is set)
+from xts_bpf import _native
 
 ffi, lib = _native.ffi, _native.lib
 OBJECT = Path(_native.__file__).with_name("xts_steer.bpf.o")  # installed beside the compiled module
@@ -79,9 +79,7 @@ class SteerProgram:
     XDP; else the text says what the kernel answered. A program of ours that a dead process left is replaced.
     """
 
-    def __init__(
-        self, interface: str, peer_mac: bytes, *, ethertype: int = 0x855B, exclusive: bool = False
-    ) -> None:
+    def __init__(self, interface: str, peer_mac: bytes, *, ethertype: int = 0x855B, exclusive: bool = False) -> None:
         """peer_mac: the only station whose frames are admitted. exclusive: drop all traffic that is not ours."""
         self.interface = interface
         self._ifindex = interface_index(interface)
@@ -112,9 +110,7 @@ class SteerProgram:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
     @property

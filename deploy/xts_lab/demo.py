@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -29,6 +30,7 @@ from .places import LabPlace, LoopbackPlace, Place, end
 
 FILE_MB = 256
 ASK_SECONDS = 3.0
+BUSY_MAX = 0.05
 NGINX_PORT, ECHO_PORT, SERVE_PORT = 18080, 18007, 18081  # above 1024: without privilege too
 
 #: what was measured -> figure by path ("kernel TCP", "XTS afxdp", …)
@@ -106,11 +108,12 @@ def wait_listening(place: Place, process: subprocess.Popen[Any], port: int, log:
 
 
 class Runner:
-    """Runs jobs (jobs.py) in a place, showing how far they are."""
+    """Runs jobs (jobs.py) in a place, and shows how far they are."""
 
     def __init__(self, place: Place, progress: Progress) -> None:
         self.place = place
         self.progress = progress
+        self.path = ""  # which one is measured, for the screen
 
     def start(self, role: str, core: int, *arguments: str) -> subprocess.Popen[str]:
         """Starts a job; kernel sockets unless it is the offloaded host's."""
@@ -129,7 +132,7 @@ class Runner:
 
     def finish(self, job: subprocess.Popen[str], title: str) -> dict[str, float]:
         """Follows a job to its end; returns its figures."""
-        bar = self.progress.add_task(title, total=1.0)
+        bar = self.progress.add_task(f"{self.path}: {title}", total=1.0)
         last: dict[str, float] = {}
         for last in self.lines(job):
             self.progress.update(bar, completed=last.get("done", 0.0))
@@ -215,9 +218,9 @@ def visit(place: Place, path: Path, sha256: str, seconds: float, console: Consol
         if "listening" not in next(runner.lines(echo), {}):
             list(runner.lines(echo))
         for name, role in ((f"XTS {place.queue}", "host"), ("kernel TCP", "kern")):
-            progress.console.print(f"  {name}", highlight=False)
+            runner.path = name
             found[name] = measure(runner, role, path, sha256, seconds)
-        progress.console.print("  both SHA-256 sums verified, each way", highlight=False)
+    console.print("  SHA-256 verified: what came from nginx, and what curl got", highlight=False)
     return found
 
 
@@ -248,6 +251,20 @@ def interruptible() -> None:
     interrupts = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     for number in interrupts:
         signal.signal(number, interrupt)
+
+
+def busy_share(seconds: float = 0.5) -> float:
+    """How much of this machine others use just now, 0 to 1: figures taken beside them mean little."""
+
+    def ticks() -> tuple[int, int]:
+        values = [int(text) for text in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
+        return sum(values), values[3] + values[4]
+
+    before = ticks()
+    time.sleep(seconds)
+    after = ticks()
+    total = after[0] - before[0]
+    return 1 - (after[1] - before[1]) / total if total else 0.0
 
 
 def choose_places(queue: str | None, console: Console) -> list[Place]:
@@ -291,6 +308,10 @@ def main(argv: list[str] | None = None) -> int:
         places = choose_places(options.queue, console)
         with console.status(f"a file of {options.size} MB"):
             path, sha256 = make_file(options.cache, options.size)
+        if (busy := busy_share()) > BUSY_MAX:
+            console.print(
+                f"This machine is {busy:.0%} busy with other work: do not rely on the figures.", style="yellow"
+            )
         for place in places:
             figures = visit(place, path, sha256, options.seconds, console) | figures
     except (LabError, OSError, RuntimeError, NetlinkError) as error:

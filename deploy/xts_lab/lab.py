@@ -145,13 +145,15 @@ class Lab(AbstractContextManager["Lab"]):
         say("proxy on the device")
         configuration = self.directory / "proxy.toml"
         configuration.write_text(self.proxy_configuration())
-        self.spawn("dpu", ["xts-proxy", "--config", str(configuration)], name="proxy", ready=True)
+        self.spawn("dpu", [sys.executable, "-m", "xts_proxy", "--config", str(configuration)], name="proxy", ready=True)
         if self.settings.queue == "afxdp":
             say("agent on the host")
             self.spawn(
                 "host",
                 [
-                    "xts-agent",
+                    sys.executable,
+                    "-m",
+                    "xts_agent",
                     "--interface",
                     topology.HOST_XTS.interface,
                     "--endpoint",

@@ -151,7 +151,7 @@ class LoopbackPlace(AbstractContextManager["LoopbackPlace"]):
         log = self._stack.enter_context((self._directory / "proxy.log").open("w"))
         reading, writing = os.pipe()
         with os.fdopen(reading, "rb"), os.fdopen(writing, "wb") as ready:
-            command = ["xts-proxy", "--config", str(configuration), "--ready-fd", str(writing)]
+            command = [sys.executable, "-m", "xts_proxy", "--config", str(configuration), "--ready-fd", str(writing)]
             proxy = self.start("dpu", command, pass_fds=[writing], stdout=log, stderr=log, start_new_session=True)
             self._stack.callback(end, proxy)
             ready.close()

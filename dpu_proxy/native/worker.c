@@ -387,7 +387,7 @@ static void run_remove_channel(struct worker_state *w, void *argument)
 		struct channel *ch = list_entry(node, struct channel, member);
 
 		node = node->next;
-		if (ch->queue_id != *(uint32_t *)argument)
+		if (ch->queue_id != *(uint32_t *)argument || ch->dying)
 			continue;
 		xts_link_goodbye(&ch->link, 0);
 		channel_end_epoch(ch, true);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -116,13 +117,13 @@ def _run(config: Config, options: argparse.Namespace) -> int:
     from xts_proxy.readiness import Readiness
     from xts_proxy.supervisor import Supervisor
 
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it means a reload
     log.start(config.proxy.log_level)
 
-    async def run() -> None:
-        path = options.config.resolve() if options.config else None
-        await Supervisor(config, path, Readiness(options.ready_fd)).run()
-
-    asyncio.run(run())
+    path = options.config.resolve() if options.config else None
+    with Supervisor(config, path, Readiness(options.ready_fd)) as supervisor:
+        supervisor.open()
+        asyncio.run(supervisor.run())
     return 0
 
 

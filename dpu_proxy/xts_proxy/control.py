@@ -15,11 +15,20 @@ import socket
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-_LINE_BYTES_MAX = 4096
+import msgspec
+from msgspec import Struct
+
 _ANSWER_BYTES_MAX = 1 << 30
 _TIMEOUT_S = 5.0
+
+
+class Question(Struct, frozen=True, forbid_unknown_fields=True):
+    """What can be asked."""
+
+    ask: Literal["status"]
+    connections: bool = False
 
 
 def listen_unix(path: str, mode: int) -> socket.socket:
@@ -31,6 +40,8 @@ def listen_unix(path: str, mode: int) -> socket.socket:
             raise OSError(errno.ENOTSOCK, f"{path} exists and is no socket: remove it or choose another path")
         if _is_served(path):
             raise OSError(errno.EADDRINUSE, f"{path} is served by another process: stop it or choose another path")
+    if not target.parent.is_dir():
+        raise OSError(errno.ENOENT, f"{path}: there is no directory {target.parent}: make it, or choose another path")
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -59,7 +70,7 @@ def _is_served(path: str) -> bool:
 
 
 def handler(
-    answer: Callable[[dict[str, Any]], dict[str, Any]],
+    answer: Callable[[Question], dict[str, Any]],
 ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], object]:
     """What serves a connection of the control socket."""
 
@@ -76,23 +87,21 @@ def handler(
     return serve
 
 
-def _respond(line: bytes, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+def _respond(line: bytes, answer: Callable[[Question], dict[str, Any]]) -> dict[str, Any]:
     try:
-        question = json.loads(line)
-    except ValueError:
-        question = None
-    if not isinstance(question, dict):
-        return {"error": "a line with one JSON object was expected"}
+        question = msgspec.json.decode(line, type=Question)
+    except (msgspec.DecodeError, RecursionError) as error:
+        return {"error": f"not a question: {error}"}
     return answer(question)
 
 
-def ask(path: str, question: dict[str, Any]) -> dict[str, Any]:
+def ask(path: str, question: Question) -> dict[str, Any]:
     """Asks a running proxy. OSError: it cannot be reached (ENOENT, ECONNREFUSED, EACCES), or broke off."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_TIMEOUT_S)
         try:
             connection.connect(path)
-            connection.sendall(json.dumps(question).encode() + b"\n")
+            connection.sendall(msgspec.json.encode(question) + b"\n")
             with connection.makefile("rb") as answer:
                 line = answer.readline(_ANSWER_BYTES_MAX)
         except OSError as error:

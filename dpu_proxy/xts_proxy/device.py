@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import errno
 import socket
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from pyroute2 import Ethtool
 from pyroute2.ethtool.ioctl import EthtoolError
@@ -91,8 +93,13 @@ def receive_queues(interface: str) -> int:
     except OSError as error:
         raise OSError(errno.ENODEV, f"there is no interface {interface} in this network namespace") from error
     try:
-        with Ethtool() as ethtool:
-            channels = ethtool.get_channels(interface)
+        with ThreadPoolExecutor(1) as outside:  # pyroute2 runs an event loop of its own, impossible inside ours
+            channels = outside.submit(_channels, interface).result()
     except EthtoolError:  # a driver with a fixed number of queues, most often one
         return 1
     return max(1, (channels.rx_count or 0) + (channels.combined_count or 0))
+
+
+def _channels(interface: str) -> Any:
+    with Ethtool() as ethtool:
+        return ethtool.get_channels(interface)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import logging
 import os
 import sys
+import time
+
+from xts_proxy.workers import Worker
 
 LOG = logging.getLogger("xts-proxy")
+
+#: A host that breaks the protocol again and again must not fill the disk. Beyond this, a worker keeps some lines and
+#: counts the rest.
+LINES_PER_S = 200
 
 _PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
 
@@ -34,3 +43,45 @@ def start(level: str) -> None:
 def set_level(level: str) -> None:
     """Takes effect at once."""
     LOG.setLevel(level.upper())
+
+
+def printable(text: str) -> str:
+    """A name that a host gave itself, without what would act on a terminal or forge a line."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+class WorkerLog:
+    """Passes a worker's lines on as they come, but not in floods."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, worker: Worker) -> None:
+        self._loop = loop
+        self._worker = worker
+        self._second = 0.0
+        self._budget = LINES_PER_S
+        self._pause: asyncio.TimerHandle | None = None
+        loop.add_reader(worker.log_fd(), self._pass_on)
+
+    def close(self) -> None:
+        """Passes on what waits. The worker must still be there."""
+        if self._pause:
+            self._pause.cancel()
+        self._loop.remove_reader(self._worker.log_fd())
+        self._budget = LINES_PER_S
+        self._write()
+
+    def _pass_on(self) -> None:
+        now = time.monotonic()
+        if now - self._second >= 1:
+            self._second, self._budget = now, LINES_PER_S
+        self._write()
+        if self._budget <= 0:
+            self._loop.remove_reader(self._worker.log_fd())
+            self._pause = self._loop.call_later(1.0, self._resume)
+
+    def _resume(self) -> None:
+        self._loop.add_reader(self._worker.log_fd(), self._pass_on)
+
+    def _write(self) -> None:
+        for line in itertools.islice(self._worker.log_lines(), self._budget):
+            LOG.info("worker %d: %s", self._worker.index, line)
+            self._budget -= 1

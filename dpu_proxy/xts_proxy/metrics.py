@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 #: Fields that go up and down; all others count.
 WORKER_GAUGES = frozenset({"channels", "channels_up", "connections", "listeners", "spill_bytes", "window_bytes"})
-_REQUEST_BYTES_MAX = 8192
 _REQUEST_TIMEOUT_S = 5.0
 
 

@@ -17,6 +17,9 @@ class Readiness:
             os.set_inheritable(ready_fd, False)
         self._ready_fd = ready_fd
         self._socket = os.environ.pop("NOTIFY_SOCKET", "")
+        watchdog_us = os.environ.pop("WATCHDOG_USEC", "")
+        #: How often alive() is expected, half of what systemd waits; 0: never.
+        self.alive_every_s = int(watchdog_us) / 2e6 if self._socket and watchdog_us.isdigit() else 0.0
 
     def ready(self, status: str) -> None:
         """Everything serves."""
@@ -26,6 +29,9 @@ class Readiness:
             os.close(self._ready_fd)
             self._ready_fd = None
         self._notify(f"READY=1\nSTATUS={status}")
+
+    def alive(self) -> None:
+        self._notify("WATCHDOG=1")
 
     def reloading(self) -> None:
         self._notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")

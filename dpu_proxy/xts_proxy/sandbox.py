@@ -23,16 +23,16 @@ _SETPCAP = 8
 _CAPABILITY_VERSION_3 = 0x20080522
 
 
-def raise_limits() -> None:
-    """Descriptors up to the hard limit; locked memory without limit, for UMEM, where we may."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    if soft != resource.RLIM_INFINITY:
-        try:
-            resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        except (ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_MEMLOCK, (hard, hard))
+def raise_limits() -> int:
+    """Descriptors up to the hard limit, which is returned; locked memory without limit, for UMEM, where we may."""
+    _, descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+    _, locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    try:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    except (ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (locked, locked))
+    return descriptors
 
 
 def confine(user: str) -> list[str]:

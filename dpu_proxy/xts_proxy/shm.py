@@ -17,9 +17,10 @@ from dataclasses import dataclass
 
 from xts_messages.endpoint import Attached, Endpoint, Grant, Peer
 from xts_messages.queue import PROXY, Queue, create_shm
+from xts_messages.table import FRAME_WINDOW_MIN
 
 from xts_proxy.config import Config
-from xts_proxy.log import LOG
+from xts_proxy.log import LOG, printable
 from xts_proxy.workers import Worker
 
 _REMOVE_AFTER_S = 0.5
@@ -67,7 +68,7 @@ class ShmChannels:
 
     def programs(self) -> dict[int, tuple[int, str]]:
         """Process and program of each queue."""
-        return {a.queue_id: (a.peer.pid, a.peer.program) for a in self.endpoint.attachments}
+        return {a.queue_id: (a.peer.pid, printable(a.peer.program)) for a in self.endpoint.attachments}
 
     def close(self) -> None:
         self.endpoint.close()
@@ -77,7 +78,7 @@ class ShmChannels:
             return self._grant(peer)
         except OSError as error:
             self.refusals += 1
-            LOG.warning("process %d (%s) refused: %s", peer.pid, peer.program, error.strerror)
+            LOG.warning("process %d (%s) refused: %s", peer.pid, printable(peer.program), error.strerror)
             raise
 
     def _grant(self, peer: Peer) -> Grant:
@@ -88,7 +89,7 @@ class ShmChannels:
             raise OSError(errno.EUSERS, f"{clients_max} processes are attached, the most that limits.clients allows")
         window = self.config.proxy.frame_window
         if peer.frame_window_max:
-            window = max(4, min(window, peer.frame_window_max))
+            window = max(FRAME_WINDOW_MIN, min(window, peer.frame_window_max))
         queue_id = next(number for number in range(clients_max) if number not in self.clients)
         area = create_shm(window)
         try:
@@ -127,7 +128,7 @@ class ShmChannels:
             worker.index,
             client.queue_id,
             peer.pid,
-            peer.program,
+            printable(peer.program),
             peer.uid,
         )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from xts_proxy import control
 
@@ -17,7 +18,7 @@ _SHOWN_CONNECTIONS = 1000
 
 def show(path: str, *, as_json: bool, connections: bool) -> None:
     """Asks the proxy at `path` and prints. OSError as control.ask()."""
-    answer = control.ask(path, {"ask": "status", "connections": connections})
+    answer = control.ask(path, control.Question("status", connections))
     if as_json:
         print(json.dumps(answer, indent=2))
         return
@@ -84,7 +85,8 @@ def _table(title: str, columns: dict[str, str], rows: list[dict[str, Any]]) -> T
     for heading, key in columns.items():
         table.add_column(heading, justify="left" if key in _TEXTS else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*(_cell(key, row.get(key, "")) for key in columns.values()))
+        # Text, because a str would be searched for markup: programs name themselves.
+        table.add_row(*(Text(_cell(key, row.get(key, ""))) for key in columns.values()))
     return table
 
 

@@ -7,6 +7,8 @@ their queues. Only then are we ready. A mistake on the way ends the process befo
 SIGHUP: the file is read and checked; only if it is valid and changes nothing that needs a restart is any of it taken
 over. SIGTERM, SIGINT: new sockets are refused and listeners closed, connections go on until none is left or the time
 is over; then every host is told GOODBYE. A second signal ends the waiting.
+
+Under systemd's watchdog, a sign of life is sent only when every worker has answered: one that hangs is a restart.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 from xts_proxy import control, log, metrics, sandbox
 from xts_proxy.config import Config, ConfigError, load, restart_needed
@@ -32,6 +35,8 @@ from xts_proxy.workers import LINK_STATES, Worker
 
 _DRAIN_LOOK_S = 0.05
 _REAP_S = 0.05
+_DESCRIPTORS_BESIDE = 256
+_REQUEST_BYTES_MAX = 8192
 
 
 class Channels(Protocol):
@@ -56,67 +61,86 @@ class Supervisor:
         self.started_at = time.time()
         self.state = "starting"
         self.workers: list[Worker] = []
+        self._logs: list[log.WorkerLog] = []
         self.channels: Channels | None = None
         self.reloads = {"taken": 0, "refused": 0}
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
+        self._undo = ExitStack()
+        self._listeners: list[tuple[socket.socket, Callable[..., object]]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._undo.close()
 
     # --- life ------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Returns after an orderly stop. OSError: something could not be opened; nothing is left behind."""
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(_log_exception)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_stop_signal)
-        loop.add_signal_handler(signal.SIGHUP, self.reload)
-        with ExitStack() as stack:
-            listeners = self._open(stack)
-            for line in sandbox.confine(self.config.proxy.user):
-                LOG.info("sandbox: %s", line)
-            stack.callback(self._stop_workers, errno.ESHUTDOWN)
-            self._start_workers()
-            for listener, serve in listeners:
-                await _serve(listener, serve)
-            self.state = "running"
-            LOG.info("ready: queue kind %s, %d worker(s)", self.config.proxy.queue, len(self.workers))
-            self.readiness.ready("serving")
-            await self._stopping.wait()
-            self._stop_workers(await self._drain())
-        LOG.info("stopped")
-
-    def _open(self, stack: ExitStack) -> list[tuple[socket.socket, Callable[..., object]]]:
-        """Everything that takes the rights we started with. Returns listening sockets and what serves them."""
-        sandbox.raise_limits()
-        proxy = self.config.proxy
+    def open(self) -> None:
+        """Everything that takes the rights we started with, and then gives them up. Before the loop runs: pyroute2 has
+        one of its own. OSError: something could not be had; leaving the context closes the rest."""
+        descriptors = sandbox.raise_limits()
+        proxy, limits = self.config.proxy, self.config.limits
+        if descriptors < limits.connections + limits.listeners + _DESCRIPTORS_BESIDE:
+            LOG.warning(
+                "RLIMIT_NOFILE allows %d descriptors, and one queue may ask for %d sockets: raise it or lower [limits]",
+                descriptors,
+                limits.connections + limits.listeners,
+            )
         if proxy.user:
             sandbox.find_user(proxy.user)
-        listener = control.listen_unix(proxy.control, 0o600)
-        stack.callback(_unlink, proxy.control)
-        opened: list[tuple[socket.socket, Callable[..., object]]] = [(listener, control.handler(self.answer))]
+        self._listen_unix(proxy.control, 0o600, control.handler(self.answer))
         where = proxy.metrics
         if where.unix_path is not None:
-            listener = control.listen_unix(where.unix_path, 0o666)
-            stack.callback(_unlink, where.unix_path)
-            opened.append((listener, metrics.handler(self.metrics_text)))
+            self._listen_unix(where.unix_path, 0o666, metrics.handler(self.metrics_text))
         elif where.host is not None:
             family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
             try:
                 listener = socket.create_server((where.host, where.port), family=family)
             except OSError as error:
                 raise OSError(error.errno, f"metrics at {where}: {error.strerror}") from error
-            opened.append((listener, metrics.handler(self.metrics_text)))
+            self._listeners.append((self._undo.enter_context(listener), metrics.handler(self.metrics_text)))
         self.channels = ShmChannels(self.config) if proxy.queue == "shm" else _open_device(self.config)
-        stack.callback(self.channels.close)
-        return opened
+        self._undo.callback(self.channels.close)
+        for line in sandbox.confine(proxy.user):
+            LOG.info("sandbox: %s", line)
+
+    def _listen_unix(self, path: str, mode: int, serve: Callable[..., object]) -> None:
+        listener = self._undo.enter_context(control.listen_unix(path, mode))
+        self._undo.callback(_unlink, path)
+        self._listeners.append((listener, serve))
+
+    async def run(self) -> None:
+        """Serves what was opened; returns after an orderly stop. OSError: a worker could not be started."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(_log_exception)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_stop_signal)
+        loop.add_signal_handler(signal.SIGHUP, self.reload)
+        try:
+            self._start_workers()
+            for listener, serve in self._listeners:
+                await _serve(listener, serve)
+            self.state = "running"
+            LOG.info("ready: queue kind %s, %d worker(s)", self.config.proxy.queue, len(self.workers))
+            self.readiness.ready("serving")
+            self._stay_alive()
+            await self._stopping.wait()
+            error = await self._drain()
+        except BaseException:
+            self._stop_workers(errno.ESHUTDOWN)
+            raise
+        self._stop_workers(error)
+        LOG.info("stopped")
 
     def _start_workers(self) -> None:
         loop = asyncio.get_running_loop()
         for index in range(self.config.proxy.workers):
             worker = Worker(index, self.config)
             self.workers.append(worker)
-            loop.add_reader(worker.log_fd(), self._pass_on_log, worker)
+            self._logs.append(log.WorkerLog(loop, worker))
         assert self.channels is not None
         self.channels.give_to(self.workers)
         if isinstance(self.channels, ShmChannels):
@@ -127,9 +151,9 @@ class Supervisor:
         workers, self.workers[:] = list(self.workers), []
         if isinstance(self.channels, ShmChannels):
             self.channels.stopping = True
+        for relay in self._logs:
+            relay.close()
         for worker in workers:
-            asyncio.get_running_loop().remove_reader(worker.log_fd())
-            self._pass_on_log(worker)
             worker.stop(error)
 
     # --- stopping --------------------------------------------------------------------------------------
@@ -198,9 +222,13 @@ class Supervisor:
 
     # --- events ----------------------------------------------------------------------------------------
 
-    def _pass_on_log(self, worker: Worker) -> None:
-        for line in worker.log_lines():
-            LOG.info("worker %d: %s", worker.index, line)
+    def _stay_alive(self) -> None:
+        if not self.readiness.alive_every_s or not self.workers:
+            return
+        for worker in self.workers:
+            worker.stats()  # hangs when the worker does
+        self.readiness.alive()
+        asyncio.get_running_loop().call_later(self.readiness.alive_every_s, self._stay_alive)
 
     def _on_endpoint(self) -> None:
         """Something came at the endpoint, or a time there is over."""
@@ -218,10 +246,8 @@ class Supervisor:
 
     # --- figures ---------------------------------------------------------------------------------------
 
-    def answer(self, question: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, question: control.Question) -> dict[str, Any]:
         """What the control socket is asked."""
-        if question.get("ask") != "status":
-            return {"error": f'{question.get("ask")!r} is not known; "status" is'}
         programs = self.channels.programs() if self.channels else {}
         channels = []
         for worker in self.workers:
@@ -243,7 +269,7 @@ class Supervisor:
             "workers": [_worker_row(worker) for worker in self.workers],
             "channels": sorted(channels, key=lambda row: row["queue_id"]),
         }
-        if question.get("connections"):
+        if question.connections:
             result["connections"] = [
                 row | {"worker": worker.index} for worker in self.workers for row in worker.connections()
             ]
@@ -285,9 +311,9 @@ def _open_device(config: Config) -> Channels:
 
 async def _serve(listener: socket.socket, serve: Any) -> None:
     if listener.family == socket.AF_UNIX:
-        await asyncio.start_unix_server(serve, sock=listener)
+        await asyncio.start_unix_server(serve, sock=listener, limit=_REQUEST_BYTES_MAX)
     else:
-        await asyncio.start_server(serve, sock=listener)
+        await asyncio.start_server(serve, sock=listener, limit=_REQUEST_BYTES_MAX)
 
 
 def _unlink(path: str) -> None:

@@ -117,14 +117,15 @@ class Worker:
             rows.append(row)
         return rows
 
-    def _all(self, what: str, function: Any) -> Any:
+    def _all(self, what: str, function: Any) -> Iterator[Any]:
         """Asks with room for more until everything has fitted."""
         room = 64
         while True:
             out = ffi.new(f"struct xts_{what}_stats[]", room)
             count = _check(function(self._native, out, room), f"asking for {what}s")
             if count <= room:
-                return out[0:count]
+                yield from out[0:count]  # neither slice nor items keep the array alive; this frame does
+                return
             room = count + count // 4
 
     def log_fd(self) -> int:

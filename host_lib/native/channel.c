@@ -13,6 +13,8 @@
 
 #define ATTACH_TIMEOUT_MS 3000
 #define FRAMES_A_PUMP 256
+/* No more at a time once no further frame can be held: taking more would copy what the caller is about to read. */
+#define FRAMES_WITHOUT_ROOM 16
 #define HEAD_COPY_BYTES 128u
 
 /* --- opening ---------------------------------------------------------------------------------------------------------- */
@@ -217,6 +219,8 @@ void channel_pump(void)
 		uint32_t bytes;
 		enum xts_link_verdict verdict;
 
+		if (!c->pool && i >= FRAMES_WITHOUT_ROOM)
+			break;
 		r = xts_queue_receive(c->queue, &frame);
 		if (r != 1)
 			break;

@@ -52,7 +52,7 @@
 #define SPIN_US_DEFAULT 50u
 #define SPIN_NEVER UINT32_MAX
 #define PING_MS 250u
-#define DEAD_MS 750u
+#define DEAD_MS 600u              /* a dead proxy is noticed within PING_MS + DEAD_MS: below a second */
 #define OPTION_BYTES_MAX 1024u /* of a value that is forwarded */
 #define KICK_FRAMES 4u         /* frames after which a long send rings the peer, so that both sides work */
 

@@ -103,6 +103,7 @@ static int send_todo(struct xts_sock *s)
 	xts_send_encode(slot.data, &m);
 	channel_submit(&slot, XTS_SEND_BYTES + m.length);
 	s->todo = 0;
+	status_data(s);
 	return 0;
 }
 

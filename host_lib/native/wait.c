@@ -228,9 +228,17 @@ int wait_for(uint16_t *subject, uint64_t deadline_ns, bool may_spin)
 	if (may_spin && xts.waiting == 1 && xts.asked == 1 && xts.settings.spin_us != SPIN_NEVER)
 		spin(&w, deadline_ns);
 	while (!w.woken && !r) {
-		if (xts.channel && (!xts.leader || xts.leader == &w))
+		if (xts.channel && (!xts.leader || xts.leader == &w)) {
 			r = lead(&w, deadline_ns);
-		else
+			continue;
+		}
+		/* The leader sleeps: what this thread has built has to leave before it sleeps too. */
+		channel_flush(true);
+		if (xts.dirty)
+			mirrors_update();
+		if (!w.woken && xts.channel && !xts.leader)
+			continue;
+		if (!w.woken)
 			r = sleep_on_bell(w.thread, deadline_ns);
 	}
 	if (w.woken)

@@ -17,8 +17,8 @@ import socket
 from contextlib import ExitStack
 from pathlib import Path
 
-from pyroute2 import IPRoute
-from xts_bpf.program import SteerCounters, SteerProgram, interface_index, interface_mac
+from xts_bpf.device import receive_queues
+from xts_bpf.program import SteerCounters, SteerProgram, interface_mac
 from xts_messages._native import ffi, lib
 from xts_messages.afxdp import XskSocket
 from xts_messages.endpoint import Attached, Endpoint, Grant, NotReady, Peer
@@ -37,12 +37,6 @@ def goodbye_frame(local_mac: bytes, peer_mac: bytes, ethertype: int, epoch: int)
     lib.xts_head_encode(frame, lib.XTS_LINK_GOODBYE, 0, 0, 0)
     lib.xts_goodbye_encode(frame, ffi.new("struct xts_goodbye *", {"epoch": epoch}))
     return bytes(ffi.buffer(frame))
-
-
-def receive_queues(interface: str) -> int:
-    """How many receive queues an interface has."""
-    with IPRoute() as ip:
-        return int(ip.link("get", index=interface_index(interface))[0].get_attr("IFLA_NUM_RX_QUEUES") or 1)
 
 
 class Agent:
@@ -116,7 +110,7 @@ class Agent:
     def _allocate(self, peer: Peer, epoch: int) -> Grant:
         slot = self.pool.take()
         if slot is None or slot.xsk is None:
-            if len(self.endpoint.attachments) >= self.pool.count:
+            if self.pool.exhausted():
                 raise OSError(errno.EUSERS, f"all {self.pool.count} queues of {self.config.interface} are in use")
             self.pool.refill()
             raise NotReady

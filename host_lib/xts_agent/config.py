@@ -44,12 +44,12 @@ def parser() -> argparse.ArgumentParser:
     """The command line of xts-agent."""
     result = argparse.ArgumentParser(
         prog="xts-agent",
-        description="Opens AF_XDP queues of an interface for processes without privilege: attaches the XDP program, hands "
-        "a queue to each process that connects to the endpoint, and takes it back when the process has gone.",
+        description="Opens AF_XDP queues of an interface for processes without privilege: attaches the XDP program, "
+        "hands a queue to each process that connects to the endpoint, and takes it back when the process has gone.",
         epilog="example: xts-agent --interface xts0 --peer-mac 02:00:00:00:00:02 --endpoint /run/xts/endpoint.sock",
     )
     add = result.add_argument
-    add("--config", metavar="FILE", help="TOML file with the options below as keys (frame_window = 64); they override it")
+    add("--config", metavar="FILE", help="TOML file, the options below as keys (frame_window = 64); they override it")
     add("--interface", metavar="NAME", help="interface of this network namespace that leads to the proxy")
     add("--peer-mac", metavar="MAC", help="the proxy's address on it: frames from others are dropped")
     add("--endpoint", metavar="PATH", help=f"Unix socket to serve (default {DEFAULT_ENDPOINT})")

@@ -25,6 +25,7 @@ log = logging.getLogger("xts-agent")
 
 #: How long a queue may answer EBUSY before that is worth a warning, and how often it is tried after that.
 PATIENCE_S = 1.0
+FIRST_PATIENCE_S = 0.1
 AF_XDP = 44
 
 
@@ -93,10 +94,19 @@ class Pool:
         return self._pipe[0]
 
     def open_first(self) -> None:
-        """Opens the spares in the calling thread. OSError: the first queue could not be had, for whatever reason."""
-        for slot in self.slots[: self.spares]:
-            self._open(slot, PATIENCE_S)
-            slot.state = State.READY
+        """Opens the spares in the calling thread. A queue that is busy is left for later: a process may hold it from
+        the time of an agent before us. OSError: a queue could not be had for another reason."""
+        for slot in self.slots:
+            if self._ahead() >= self.spares:
+                return
+            try:
+                self._open(slot, FIRST_PATIENCE_S)
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+                self._failed(slot, error)
+            else:
+                slot.state = State.READY
 
     def take(self) -> Slot | None:
         """A READY queue, now USED; None when there is none."""
@@ -107,6 +117,10 @@ class Pool:
                 return slot
         return None
 
+    def exhausted(self) -> bool:
+        """All queues are held by processes: waiting for one would be in vain."""
+        return all(slot.state is State.USED for slot in self.slots)
+
     def give_back(self, slot: Slot) -> None:
         """Lets a USED queue be closed, and opened again when it is needed."""
         slot.state = State.OPENING
@@ -115,7 +129,7 @@ class Pool:
     def refill(self) -> None:
         """Has CLOSED queues opened until the spares are there again."""
         now = time.monotonic()
-        ahead = sum(s.state in (State.READY, State.OPENING) for s in self.slots)
+        ahead = self._ahead()
         for slot in self.slots:
             if ahead >= self.spares:
                 break
@@ -137,17 +151,15 @@ class Pool:
                     slot.warned = False
                     ready = True
                     continue
-                slot.state = State.CLOSED
-                slot.retry_at = time.monotonic() + PATIENCE_S
-                if not slot.warned:
-                    log.warning("%s; trying again every %g s", error.strerror, PATIENCE_S)
-                    slot.warned = True
+                self._failed(slot, error)
         self.refill()
         return ready
 
     def timeout_s(self) -> float | None:
         """When refill() is to be called again, in seconds; None: not before something happens."""
-        waiting = [s.retry_at for s in self.slots if s.state is State.CLOSED and s.retry_at]
+        if self._ahead() >= self.spares:
+            return None
+        waiting = [s.retry_at for s in self.slots if s.state is State.CLOSED]
         return max(0.0, min(waiting) - time.monotonic()) if waiting else None
 
     def close(self) -> None:
@@ -158,6 +170,16 @@ class Pool:
             slot.close()
         for fd in self._pipe:
             os.close(fd)
+
+    def _failed(self, slot: Slot, error: OSError) -> None:
+        slot.state = State.CLOSED
+        slot.retry_at = time.monotonic() + PATIENCE_S
+        if not slot.warned:
+            log.warning("%s; trying again every %g s", error.strerror, PATIENCE_S)
+            slot.warned = True
+
+    def _ahead(self) -> int:
+        return sum(s.state in (State.READY, State.OPENING) for s in self.slots)
 
     def _open(self, slot: Slot, patience_s: float) -> None:
         xsk = open_socket(

@@ -152,8 +152,10 @@ class SocketBase:
 
     def __del__(self, _warn: Any = warnings.warn) -> None:
         if getattr(self, "_number", -1) >= 0:
-            _warn(f"unclosed {self!r}", ResourceWarning, source=self)
-            lib.xts_py_close(self._number)
+            try:
+                _warn(f"unclosed {self!r}", ResourceWarning, source=self)
+            finally:  # also when warnings are errors
+                lib.xts_py_close(self._number)
 
     def __repr__(self) -> str:
         closed = " [closed]" if self._closed else ""
@@ -219,6 +221,8 @@ class SocketBase:
         if value is None:
             timeout, timeout_ms = None, -1
         else:
+            if isinstance(value, str | bytes):
+                raise TypeError(f"{type(value).__name__!r} object cannot be interpreted as a number of seconds")
             timeout = float(value)
             if math.isnan(timeout):
                 raise ValueError("Invalid value NaN (not a number)")

@@ -4,6 +4,7 @@ together."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import index
 from socket import CMSG_LEN
 from struct import Struct
 from typing import Any
@@ -13,6 +14,17 @@ from ._native import ffi
 
 _CMSGHDR = Struct("@Nii")  # length with this header, level, type
 _ALIGN = 8
+_CHARS = ffi.typeof("char[]")
+
+
+def memory_of(buffer: Any, writable: bool) -> Any:
+    """The memory of a bytes-like object as C data. TypeError when it is not one, or not writable."""
+    try:
+        return ffi.from_buffer(_CHARS, buffer, writable)
+    except BufferError:
+        if not writable:
+            raise
+    raise TypeError(f"a read-write bytes-like object is required, not {type(buffer).__name__!r}")
 
 
 class Message:
@@ -22,7 +34,7 @@ class Message:
 
     def __init__(self, buffers: Iterable[Any], control: bytes | int, address: bytes | None, writable: bool) -> None:
         """`control`: ancillary data to send, or bytes of room for receiving; `address` None: room for one."""
-        self._views = [ffi.from_buffer("char[]", buffer, writable) for buffer in buffers]
+        self._views = [memory_of(buffer, writable) for buffer in buffers]
         self._iov = ffi.new("struct iovec[]", len(self._views) or 1)
         self.bytes = 0
         for entry, view in zip(self._iov, self._views, strict=False):
@@ -68,11 +80,15 @@ class Message:
         return decode(bytes(ffi.buffer(self._address, min(self.header.msg_namelen, ROOM))))
 
 
-def pack_ancillary(items: Iterable[tuple[int, int, Any]]) -> bytes:
-    """Ancillary data for sendmsg, from (level, type, data) each."""
+def pack_ancillary(items: Iterable[Iterable[Any]]) -> bytes:
+    """Ancillary data for sendmsg, from (level, type, data) each. TypeError for anything else."""
     packed = b""
-    for level, kind, data in items:
-        raw = bytes(data)
-        body = _CMSGHDR.pack(CMSG_LEN(len(raw)), level, kind) + raw
+    for item in items:
+        fields = tuple(item)
+        if len(fields) != 3:
+            raise TypeError("an item of sendmsg()'s ancillary data must be (level, type, data)")
+        level, kind, data = fields
+        raw = bytes(memoryview(data))
+        body = _CMSGHDR.pack(CMSG_LEN(len(raw)), index(level), index(kind)) + raw
         packed += body + bytes(-len(body) % _ALIGN)
     return packed

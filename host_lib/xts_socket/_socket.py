@@ -72,7 +72,7 @@ class socket(SocketBase):  # noqa: N801 - named as the class it stands in for
         if sent < 0:
             sent = self._finish(sent, _send, self._number, data, size, flags)
         if sent < size:
-            self._send_rest(_view(_CHARS, data), sent, flags)
+            self._send_rest(_view(_CHARS, data) if data.__class__ is bytes else data, sent, flags)
 
     def _send_rest(self, view: Any, sent: int, flags: int) -> None:
         from time import monotonic_ns
@@ -276,10 +276,7 @@ def _readable(data: Any) -> Any:
 def _writable(buffer: Any, nbytes: int) -> Any:
     if nbytes < 0:
         raise ValueError("negative buffersize in recv_into")
-    try:
-        view = _view(_CHARS, buffer, True)
-    except BufferError:
-        raise TypeError(f"a read-write bytes-like object is required, not {type(buffer).__name__!r}") from None
+    view = _message.memory_of(buffer, True)
     if nbytes > len(view):
         raise ValueError("buffer too small for requested bytes")
     return view

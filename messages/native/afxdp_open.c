@@ -29,14 +29,12 @@ int xts_ring_map(struct xts_ring *ring, int fd, const struct xdp_ring_offset *of
 {
 	ring->map_bytes = offset->desc + entries * entry_bytes;
 	ring->map = mmap(NULL, ring->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, (off_t)page_offset);
-	if (ring->map == MAP_FAILED || madvise(ring->map, ring->map_bytes, MADV_DONTFORK) < 0) {
-		int error = -errno;
-
-		if (ring->map != MAP_FAILED)
-			munmap(ring->map, ring->map_bytes);
+	if (ring->map == MAP_FAILED) {
 		ring->map = NULL;
-		return error;
+		return -errno;
 	}
+	/* Of a mapping that has just been made, this cannot fail; a child that inherited it would keep the queue busy. */
+	(void)madvise(ring->map, ring->map_bytes, MADV_DONTFORK);
 	ring->producer = (uint32_t *)((uint8_t *)ring->map + offset->producer);
 	ring->consumer = (uint32_t *)((uint8_t *)ring->map + offset->consumer);
 	ring->flags = (uint32_t *)((uint8_t *)ring->map + offset->flags);
@@ -212,7 +210,7 @@ static int completions_forget(int xsk_fd, uint32_t entries)
 
 	if (!error)
 		error = xts_ring_map(&completion, xsk_fd, &at.cr, XDP_UMEM_PGOFF_COMPLETION_RING, entries, sizeof(uint64_t));
-	if (error)
+	if (error || !completion.map)
 		return error;
 	xts_ring_store(completion.consumer, xts_ring_load(completion.producer));
 	xts_ring_unmap(&completion);
@@ -229,7 +227,7 @@ static int last_word_put(int last_word_fd, uint64_t address, uint32_t bytes)
 
 	if (!error)
 		error = xts_ring_map(&tx, last_word_fd, &at.tx, XDP_PGOFF_TX_RING, LAST_WORD_ENTRIES, sizeof(struct xdp_desc));
-	if (error)
+	if (error || !tx.map)
 		return error;
 	index = *tx.producer; /* ours alone: the socket was never given away */
 	d = xts_ring_descriptor(&tx, index);

@@ -193,6 +193,7 @@ int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xt
 	int count, error;
 
 	memset(out, 0, sizeof *out);
+	memset(fds, -1, sizeof fds);
 	out->connection = -1;
 	error = endpoint_path(&endpoint);
 	if (error)

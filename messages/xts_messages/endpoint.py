@@ -41,6 +41,7 @@ F_ADD_SEALS = 1033
 SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
 CREDENTIALS = struct.Struct("=iII")
 CONNECTIONS_MAX = 4096
+UNSETTLED_MAX = 64  # connections of one user that have not been granted anything, root exempt
 
 
 class NotReady(Exception):  # noqa: N818  (not an error: the grant is on its way)
@@ -89,6 +90,7 @@ class Attached:
 @dataclass(slots=True, eq=False)
 class _Connection:
     socket: socket.socket
+    uid: int
     deadline: float  # of what it waits for, by time.monotonic()
     peer: Peer | None = None  # set while its request waits for a grant
     pidfd: int = -1
@@ -124,7 +126,13 @@ class Endpoint:
         self._grant_wait_s = grant_wait_s
         self._connections: set[_Connection] = set()
         self._selector = selectors.EpollSelector()
-        self._listener = listen(self.path, mode)
+        self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._listener = listen(self.path, mode)
+        except OSError:
+            os.close(self._reserve)
+            self._selector.close()
+            raise
         found = self.path.stat()
         self._inode = (found.st_dev, found.st_ino)
         self._selector.register(self._listener, selectors.EVENT_READ, None)
@@ -132,9 +140,7 @@ class Endpoint:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
     def fileno(self) -> int:
@@ -157,7 +163,10 @@ class Endpoint:
             if key.data is None:
                 self._accept()
             elif key.data in self._connections:
-                self._ready(key.data)
+                try:
+                    self._ready(key.data)
+                except OSError:  # ECONNRESET and the like: the end of this connection, not ours
+                    self._drop(key.data)
         now = time.monotonic()
         for connection in [c for c in self._connections if not c.attached and c.deadline <= now]:
             if connection.peer:
@@ -183,6 +192,7 @@ class Endpoint:
             return
         self._listener.close()
         self._selector.close()
+        os.close(self._reserve)
         with contextlib.suppress(OSError):
             found = self.path.lstat()
             if (found.st_dev, found.st_ino) == self._inode:
@@ -193,15 +203,26 @@ class Endpoint:
     def _accept(self) -> None:
         try:
             accepted, _ = self._listener.accept()
-        except (BlockingIOError, InterruptedError, ConnectionError):
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._turn_away()
             return
         accepted.setblocking(False)
-        if len(self._connections) >= CONNECTIONS_MAX:
+        _, uid, _ = _credentials(accepted)
+        unsettled = sum(c.uid == uid and not c.attached for c in self._connections)
+        if len(self._connections) >= CONNECTIONS_MAX or (uid and unsettled >= UNSETTLED_MAX):
             accepted.close()
             return
-        connection = _Connection(accepted, time.monotonic() + 2.0)
+        connection = _Connection(accepted, uid, time.monotonic() + 2.0)
         self._connections.add(connection)
         self._selector.register(accepted, selectors.EVENT_READ, connection)
+
+    def _turn_away(self) -> None:
+        """Out of descriptors: ends one waiting connection by means of a reserved one, or it would wake us for ever."""
+        os.close(self._reserve)
+        with contextlib.suppress(OSError):
+            self._listener.accept()[0].close()
+        self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _ready(self, connection: _Connection) -> None:
         if connection.listing:
@@ -214,9 +235,8 @@ class Endpoint:
     def _ended(self, connection: _Connection) -> None:
         """Something came on a settled connection: its end, its process's end, or noise, which is ignored."""
         with contextlib.suppress(BlockingIOError, InterruptedError):
-            if connection.socket.recv(64):
-                return
-            self._drop(connection)
+            if not connection.socket.recv(64):
+                self._drop(connection)
             return
         if connection.pidfd >= 0 and _pidfd_readable(connection.pidfd):
             self._drop(connection)
@@ -231,9 +251,7 @@ class Endpoint:
         if not data:
             self._drop(connection)
             return
-        pid, uid, gid = CREDENTIALS.unpack(
-            connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-        )
+        pid, uid, gid = _credentials(connection.socket)
         magic, version = struct.unpack_from("=II", data.ljust(8, b"\0"))
         known = len(data) == REQUEST_BYTES and version == lib.XTS_ATTACH_VERSION
         if known and magic == lib.XTS_ATTACH_STATUS_MAGIC:
@@ -251,9 +269,7 @@ class Endpoint:
         peer = Peer(pid, uid, gid, program, int(native.frame_window_max), int(native.umem_bytes_max))
         held = Counter(a.peer.uid for a in self.attachments)[uid]
         if uid and self._per_uid_max and held >= self._per_uid_max:
-            self._refuse(
-                connection, errno.EUSERS, f"user {uid} has {held} attachments already, the most allowed"
-            )
+            self._refuse(connection, errno.EUSERS, f"user {uid} has {held} attachments already, the most allowed")
             self._drop(connection)
             return
         connection.deadline = time.monotonic() + self._grant_wait_s
@@ -272,26 +288,20 @@ class Endpoint:
             return
         connection.peer = None
         grant.reply.epoch = epoch
-        status_fd = create_status_page()
-        connection.attached = Attached(
-            peer,
-            epoch,
-            int(grant.reply.kind),
-            int(grant.reply.queue_id),
-            grant.tag,
-            status_fd,
-            connection.socket,
-        )
+        kind, queue_id = int(grant.reply.kind), int(grant.reply.queue_id)
+        attached = Attached(peer, epoch, kind, queue_id, grant.tag, -1, connection.socket)
+        connection.attached = attached
         try:
+            attached.status_fd = create_status_page()
             connection.pidfd = _peer_pidfd(connection.socket, peer.pid)
             self._selector.register(connection.pidfd, selectors.EVENT_READ, connection)
-            socket.send_fds(
-                connection.socket, [bytes(ffi.buffer(grant.reply))], [*grant.descriptors, status_fd]
-            )
-        except OSError:  # it died while it was being served
+            fds = [*grant.descriptors, attached.status_fd]
+            socket.send_fds(connection.socket, [bytes(ffi.buffer(grant.reply))], fds)
+        except OSError as error:  # it died while it was being served, or we are out of descriptors
+            self._refuse(connection, error.errno or errno.EIO, str(error.strerror))
             self._drop(connection)
         else:
-            self._on_attached(connection.attached)
+            self._on_attached(attached)
         finally:
             for fd in grant.descriptors:
                 os.close(fd)
@@ -318,7 +328,8 @@ class Endpoint:
             os.close(fd)
         connection.socket.close()
         if connection.attached:
-            os.close(connection.attached.status_fd)
+            if connection.attached.status_fd >= 0:
+                os.close(connection.attached.status_fd)
             self._on_released(connection.attached)
 
     # --- the list of attached processes --------------------------------------------------------------------
@@ -361,9 +372,7 @@ def listen(path: Path, mode: int) -> socket.socket:
             if not stat.S_ISSOCK(path.lstat().st_mode):
                 raise OSError(errno.ENOTSOCK, f"{path} exists and is no socket: remove it, or choose another")
             if _is_served(path):
-                raise OSError(
-                    errno.EADDRINUSE, f"{path} is served by another process: stop it, or choose another"
-                )
+                raise OSError(errno.EADDRINUSE, f"{path} is served by another process: stop it, or choose another")
         temporary.unlink(missing_ok=True)
         listener.bind(str(temporary))
         temporary.chmod(mode)
@@ -380,9 +389,7 @@ def create_status_page() -> int:
     """An empty status page (native/status.h): a sealed memfd."""
     fd = os.memfd_create("xts-status", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, STATUS_BYTES)
-    os.pwrite(
-        fd, struct.pack("=III", lib.XTS_STATUS_MAGIC, lib.XTS_STATUS_VERSION, lib.XTS_STATUS_ENTRIES), 0
-    )
+    os.pwrite(fd, struct.pack("=III", lib.XTS_STATUS_MAGIC, lib.XTS_STATUS_VERSION, lib.XTS_STATUS_ENTRIES), 0)
     fcntl.fcntl(fd, F_ADD_SEALS, SEALS)
     return fd
 
@@ -406,6 +413,12 @@ def _is_served(path: Path) -> bool:
         except OSError:
             return False
         return True
+
+
+def _credentials(connection: socket.socket) -> tuple[int, int, int]:
+    """Process, user and group of the other end, as they were when it connected."""
+    pid, uid, gid = CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
+    return pid, uid, gid
 
 
 def _peer_pidfd(connection: socket.socket, pid: int) -> int:

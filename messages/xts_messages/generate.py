@@ -25,8 +25,11 @@ OUTPUTS: dict[str, Callable[[], str]] = {
 
 def main(argv: list[str] | None = None) -> int:
     """Writes or checks the generated files; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m xts_messages.generate", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m xts_messages.generate",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--check", action="store_true", help="only compare; exit 1 when a file is out of date")
     parser.add_argument("--top", type=Path, default=TOP, help="the checkout to write into (default: this one)")
     options = parser.parse_args(argv)

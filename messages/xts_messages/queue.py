@@ -104,9 +104,7 @@ class Queue:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
     def close(self) -> None:
@@ -215,9 +213,7 @@ class Queue:
         """This queue with faults; the result takes the place of this object."""
         out = ffi.new("struct xts_queue **")
         native = [
-            ffi.NULL
-            if f is None
-            else ffi.new("struct xts_faults *", {n: getattr(f, n) for n in Faults.__slots__})
+            ffi.NULL if f is None else ffi.new("struct xts_faults *", {n: getattr(f, n) for n in Faults.__slots__})
             for f in (on_transmit, on_receive)
         ]
         check(lib.xts_fault_wrap(out, self.native, *native), "faults")
@@ -264,9 +260,7 @@ def create_shm(frame_window: int = 64, largest_message: int = int(lib.XTS_FRAME_
     return ShmArea(area.memfd, area.host_bell, area.proxy_bell, geometry)
 
 
-def open_shm_pair(
-    frame_window: int = 64, largest_message: int = int(lib.XTS_FRAME_BYTES_MAX)
-) -> tuple[Queue, Queue]:
+def open_shm_pair(frame_window: int = 64, largest_message: int = int(lib.XTS_FRAME_BYTES_MAX)) -> tuple[Queue, Queue]:
     """Both ends, host's and proxy's, in this process: for tests and simulation."""
     area = create_shm(frame_window, largest_message)
     try:

@@ -1,5 +1,4 @@
-"""Test beds: one lab per kind of queue, and a network of the same shape without queues for the kernel-TCP
-baselines."""
+"""Test beds: one lab per kind of queue, and a network of the same shape without queues for the kernel-TCP baselines."""
 
 from __future__ import annotations
 
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from xts_lab import netns, placement, topology
+from xts_lab.lab import Lab
 
 _NAME = "xtsb"
 
@@ -20,7 +20,6 @@ class Bed:
     """Namespaces of a lab by name; what every bed can do."""
 
     name: str
-    queue: str = ""
     endpoint: str = ""
     proxy_pid: int = 0
 
@@ -35,15 +34,17 @@ class Bed:
         return process
 
     def place(self, wanted: str) -> dict[str, str]:
-        """Puts a placement in force and verifies it; RuntimeError when it is not in force."""
+        """Puts a placement in force and reads it back. RuntimeError when it is not in force."""
         if wanted in ("r0", "r1"):
-            placement.set_kernel_placement(self.name, placement.KernelPlacement(wanted))
-            placement.verify_kernel_placement(self.name, placement.KernelPlacement(wanted))
-            return {"kernel": wanted, "verified": "rps_cpus"}
+            kernel = placement.KernelPlacement(wanted)
+            placement.set_kernel_placement(self.name, kernel)
+            placement.verify_kernel_placement(self.name, kernel)
+            return {"placement": wanted, "verified": "rps_cpus"}
         if wanted in ("thr", "soft"):
-            placement.set_queue_placement(self.name, placement.QueuePlacement(wanted))
-            placement.verify_queue_placement(self.name, placement.QueuePlacement(wanted))
-            return {"queue": wanted, "verified": "threaded, affinity of NAPI threads"}
+            queue = placement.QueuePlacement(wanted)
+            placement.set_queue_placement(self.name, queue)
+            placement.verify_queue_placement(self.name, queue)
+            return {"placement": wanted, "verified": "threaded, affinity of the NAPI threads"}
         return {}
 
     def congestion_controls(self) -> dict[str, str]:
@@ -63,4 +64,10 @@ def raised(queues: Sequence[str]) -> Iterator[tuple[Bed, dict[str, Bed]]]:
         topology.remove_network(base)
         stack.callback(topology.remove_network, base)
         topology.raise_network(base, 1)
-        yield Bed(base), {}
+        beds = {}
+        for queue in queues:
+            lab = stack.enter_context(Lab(f"{_NAME}-{queue}", queue=queue, queues=1))
+            record = lab.record("proxy")
+            assert record is not None
+            beds[queue] = Bed(lab.name, str(lab.endpoint), record.pid)
+        yield Bed(base), beds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import metadata
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from . import haproxy
 from .beds import Bed
+from .memory import idle_s
 from .programs import TOP
 
 
@@ -28,6 +30,13 @@ def _commit() -> str:
     return found.stdout.strip() or "unknown"
 
 
+def foreign_load(seconds: float = 1.0) -> float:
+    """Busy share of core 0 while nothing of ours runs: what others take from the figures."""
+    before, begin = idle_s()[0], time.monotonic()
+    time.sleep(seconds)
+    return max(0.0, 1 - (idle_s()[0] - before) / (time.monotonic() - begin))
+
+
 def record(beds: Sequence[Bed], command: list[str]) -> dict[str, object]:
     """As one JSON object."""
     system = platform.freedesktop_os_release()
@@ -41,7 +50,6 @@ def record(beds: Sequence[Bed], command: list[str]) -> dict[str, object]:
         "cpu": _first("/proc/cpuinfo", "model name"),
         "cores": os.cpu_count(),
         "memory_mb": int(_first("/proc/meminfo", "MemTotal").split()[0]) // 1024,
-        "load_at_start": os.getloadavg()[0],
         "python": platform.python_version(),
         "haproxy": haproxy.version(),
         "cores_used": "core 0: the application; core 1: proxy, HAProxy, peer, this program",

@@ -42,7 +42,8 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _idle_s() -> tuple[float, float]:
+def idle_s() -> tuple[float, float]:
+    """Seconds that core 0 and core 1 have been idle since boot."""
     lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()[1:3]
     host, device = ((int(line.split()[4]) + int(line.split()[5])) / os.sysconf("SC_CLK_TCK") for line in lines)
     return host, device
@@ -98,11 +99,11 @@ def idle_connections(session: Session, subject: Subject, count: int, watch_s: fl
         setup_s = time.monotonic() - started
         full = _settled_moment(client.pid, server_pid)
         processes = [client.pid, *([server_pid] if server_pid else [])]
-        cpu, idle, begin = [_cpu_s(pid) for pid in processes], _idle_s(), time.monotonic()
+        cpu, idle, begin = [_cpu_s(pid) for pid in processes], idle_s(), time.monotonic()
         time.sleep(watch_s)
         cpu_after, idle_after, seconds = (
             [_cpu_s(pid) for pid in processes],
-            _idle_s(),
+            idle_s(),
             time.monotonic() - begin,
         )
         _go_on(client)

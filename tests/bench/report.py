@@ -93,12 +93,14 @@ def print_memory(console: Console, idle: dict[str, dict[str, float]], memory: di
 
 
 def print_targets(console: Console, verdicts: list[Verdict]) -> None:
-    """Target, prototype, measured, met."""
+    """Target, prototype, measured, met; those that this run did not measure are left out."""
     table = Table(title="targets", title_justify="left")
     for title in ("figure", "path", "target", "prototype", "measured (range)", "met"):
         table.add_column(title, justify="left" if title in ("figure", "path") else "right")
     for verdict in verdicts:
-        met = {True: "[green]yes[/]", False: "[red]no[/]", None: "not run"}[verdict.met]
+        if verdict.met is None:
+            continue
+        met = "[green]yes[/]" if verdict.met else "[red]no[/]"
         table.add_row(
             verdict.label,
             verdict.subject,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 from pyroute2 import NetNS, netns
+from xts_lab.access import afxdp_unavailable, missing_privilege
 
 _numbers = itertools.count()
 
@@ -36,16 +37,33 @@ class Wire:
 
 
 def make_wire(mtu: int) -> Iterator[Wire]:
+    if lacking := missing_privilege():
+        pytest.skip(f"network namespaces need root; lacking {', '.join(lacking)}")
+    if reason := afxdp_unavailable():
+        pytest.skip(reason)
     stem = f"xtslink{os.getpid()}-{next(_numbers)}"
     wire = Wire(f"{stem}h", f"{stem}d")
     try:
         netns.create(wire.host)
         netns.create(wire.device)
         with NetNS(wire.host) as host, NetNS(wire.device) as device:
-            host.link("add", ifname=wire.host_if, kind="veth", address=wire.host_mac.hex(":"), mtu=mtu,
-                      num_tx_queues=8, num_rx_queues=8,
-                      peer={"ifname": wire.device_if, "address": wire.device_mac.hex(":"), "mtu": mtu,
-                            "num_tx_queues": 8, "num_rx_queues": 8, "net_ns_fd": wire.device})
+            host.link(
+                "add",
+                ifname=wire.host_if,
+                kind="veth",
+                address=wire.host_mac.hex(":"),
+                mtu=mtu,
+                num_tx_queues=8,
+                num_rx_queues=8,
+                peer={
+                    "ifname": wire.device_if,
+                    "address": wire.device_mac.hex(":"),
+                    "mtu": mtu,
+                    "num_tx_queues": 8,
+                    "num_rx_queues": 8,
+                    "net_ns_fd": wire.device,
+                },
+            )
             for ns, name in ((host, wire.host_if), (device, wire.device_if)):
                 ns.link("set", index=ns.link_lookup(ifname=name)[0], state="up")
         yield wire
@@ -57,6 +75,4 @@ def make_wire(mtu: int) -> Iterator[Wire]:
 
 @pytest.fixture
 def wire() -> Iterator[Wire]:
-    if os.geteuid() != 0:
-        pytest.skip("network namespaces need root")
     yield from make_wire(62_000)

@@ -216,6 +216,24 @@ def adopt_afxdp_copy(xsk: object) -> Queue:
     return adopt_afxdp(os.dup(xsk.xsk_fd), os.dup(xsk.umem_fd), xsk.geometry)  # type: ignore[attr-defined]
 
 
+def test_frames_that_are_too_long_are_counted_and_their_chunks_recycled() -> None:
+    """18 descriptors: more than a message may have, and more times than there are chunks."""
+    for wire in make_wire(65_535):
+        with wire.inside(wire.device), open_device_queues(wire.device_if, 8, wire.host_mac, frame_window=4) as device:
+            frame = (wire.device_mac + wire.host_mac + ETHERTYPE).ljust(65_500, b"l")
+            with wire.inside(wire.host), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
+                raw.bind((wire.host_if, 0))
+                for number in range(1, 51):
+                    raw.send(frame)
+                    until(lambda: [q.receive() for q in device.queues] and total_invalid(device) == number)  # noqa: B023
+                raw.send(frame[:61_440])
+                assert take_any(device) == frame[:61_440]
+
+
+def total_invalid(device: DeviceQueues) -> int:
+    return sum(q.stats.rx_invalid for q in device.queues)
+
+
 class TestSteering:
     """What the program does with frames that are not a peer's messages."""
 
@@ -248,7 +266,7 @@ class TestSteering:
     def test_other_traffic_is_the_kernels(self, wire: Wire, device: DeviceQueues) -> None:
         before = device.program.counters().passed
         frame = wire.device_mac + wire.host_mac + b"\x88\xb5" + bytes(46)
-        with wire.inside(wire.device), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88B5)) as sniffer:
+        with wire.inside(wire.device), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sniffer:
             sniffer.bind((wire.device_if, 0x88B5))
             sniffer.settimeout(5)
             self.send_raw(wire, frame)

@@ -31,7 +31,8 @@ NOBODY = 65534
 ECHO = """
 import os, sys
 from xts_messages.attach import attach
-capabilities = [l.split()[1] for l in open("/proc/self/status") if l.startswith(("CapInh", "CapPrm", "CapEff", "CapAmb"))]
+names = ("CapInh", "CapPrm", "CapEff", "CapAmb")
+capabilities = [l.split()[1] for l in open("/proc/self/status") if l.startswith(names)]
 with attach(sys.argv[1]) as a:
     print(os.getuid(), int("".join(capabilities), 16), a.epoch, a.queue_id, a.queue.kind, flush=True)
     while True:
@@ -62,7 +63,11 @@ class Running:
     def echo(self, uid: int = NOBODY) -> Iterator[tuple[subprocess.Popen[str], int, int]]:
         """A process that echoes; yields it with its epoch and queue number."""
         with subprocess.Popen(
-            [sys.executable, "-c", ECHO, self.endpoint], stdout=subprocess.PIPE, text=True, user=uid, group=uid,
+            [sys.executable, "-c", ECHO, self.endpoint],
+            stdout=subprocess.PIPE,
+            text=True,
+            user=uid,
+            group=uid,
             extra_groups=[],
         ) as process:
             try:
@@ -73,6 +78,10 @@ class Running:
                 yield process, int(said[2]), int(said[3])
             finally:
                 process.kill()
+
+    def kill_agent(self) -> None:
+        with self.agent:
+            self.agent.kill()
 
     def exchange(self, queue_id: int, size: int) -> None:
         queue = self.device.queues[queue_id]
@@ -97,8 +106,19 @@ def take(queue: Queue, timeout_ms: int = 3000) -> bytes:
 
 
 def start_agent(wire: Wire, endpoint: str, *options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "xts_agent", "--interface", wire.host_if, "--endpoint", endpoint,
-               "--peer-mac", wire.device_mac.hex(":"), "--verbose", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "xts_agent",
+        "--interface",
+        wire.host_if,
+        "--endpoint",
+        endpoint,
+        "--peer-mac",
+        wire.device_mac.hex(":"),
+        "--verbose",
+        *options,
+    ]
     with wire.inside(wire.host):
         agent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert agent.stdout
@@ -129,8 +149,9 @@ def running(wire: Wire, folder: str, request: pytest.FixtureRequest) -> Iterator
     with wire.inside(wire.device):
         device = open_device_queues(wire.device_if, 8, wire.host_mac, single_chunk="--single-chunk" in options)
     with device:
-        yield Running(wire, agent, endpoint, device)
-        assert stop(agent) in (0, -signal.SIGKILL)
+        served = Running(wire, agent, endpoint, device)
+        yield served
+        assert stop(served.agent) == 0
 
 
 def test_a_process_without_privilege_uses_its_queue(running: Running) -> None:
@@ -176,6 +197,51 @@ def test_a_queue_that_was_left_receives_nothing_more(running: Running) -> None:
         assert running.device.queues[queue_id].receive() is None, "no echo of the frame for its predecessor"
 
 
+FORKING = """
+import os, sys, time
+from xts_messages.attach import attach
+a = attach(sys.argv[1])
+child = os.fork()
+if child == 0:
+    time.sleep(60)
+    os._exit(0)
+print(child, a.epoch, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("running", [["--queues", "1"]], indirect=True)
+def test_a_child_that_keeps_the_queue_delays_only_the_next_process(running: Running) -> None:
+    with subprocess.Popen([sys.executable, "-c", FORKING, running.endpoint], stdout=subprocess.PIPE, text=True,
+                          user=NOBODY, group=NOBODY, extra_groups=[]) as process:  # fmt: skip
+        assert process.stdout
+        child, epoch = map(int, process.stdout.readline().split())
+        process.kill()
+        assert take(running.device.queues[0]) == running.goodbye(epoch)
+        with pytest.raises(BlockingIOError, match="no queue became free"):
+            attach(running.endpoint)
+        os.kill(child, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            with attach(running.endpoint) as attachment:
+                assert attachment.queue.kind == "afxdp"
+            break
+        except BlockingIOError:
+            assert time.monotonic() < deadline
+
+
+def test_an_idle_agent_uses_no_processor(running: Running) -> None:
+    def ticks() -> int:
+        fields = Path(f"/proc/{running.agent.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return int(fields[11]) + int(fields[12])
+
+    with running.echo():
+        begun = ticks()
+        time.sleep(1)
+        assert ticks() - begun <= 1
+
+
 def test_more_processes_than_queues(running: Running) -> None:
     with running.echo(), running.echo(), pytest.raises(OSError, match="all 2 queues of xts0 are in use") as refused:
         attach(running.endpoint)
@@ -187,8 +253,14 @@ def test_more_processes_than_queues(running: Running) -> None:
 @pytest.mark.parametrize("running", [["--queues", "3", "--per-uid-max", "1"]], indirect=True)
 def test_a_user_has_a_limit(running: Running) -> None:
     with running.echo(), running.echo(uid=1234):
-        with subprocess.Popen([sys.executable, "-c", ECHO, running.endpoint], stderr=subprocess.PIPE, text=True,
-                              user=NOBODY, group=NOBODY, extra_groups=[]) as second:
+        with subprocess.Popen(
+            [sys.executable, "-c", ECHO, running.endpoint],
+            stderr=subprocess.PIPE,
+            text=True,
+            user=NOBODY,
+            group=NOBODY,
+            extra_groups=[],
+        ) as second:
             assert "has 1 attachments already" in second.communicate(timeout=20)[1]
         with attach(running.endpoint):
             pass
@@ -233,15 +305,33 @@ def test_stopping_tells_everybody_and_leaves_nothing(running: Running) -> None:
 
 def test_an_agent_that_was_killed_is_succeeded(running: Running) -> None:
     with running.echo() as (process, _, queue_id):
-        running.agent.kill()
-        running.agent.wait(10)
+        running.kill_agent()
         running.exchange(queue_id, 20_000)  # its queue goes on without the agent
         process.kill()
         process.wait(10)
         running.agent = start_agent(running.wire, running.endpoint, "--queues", "2")
         with running.echo() as (_, _, again):
             running.exchange(again, 60)
-    assert stop(running.agent) == 0
+
+
+def test_a_new_agent_serves_although_a_process_of_the_old_one_lives(running: Running) -> None:
+    with running.echo() as (process, _, held):
+        running.kill_agent()
+        running.agent = start_agent(running.wire, running.endpoint, "--queues", "2")
+        with running.echo() as (_, _, other):
+            assert other != held
+            running.exchange(other, 60)
+            process.kill()
+            process.wait(10)
+            deadline = time.monotonic() + 10
+            while True:
+                try:
+                    attachment = attach(running.endpoint)
+                    break
+                except BlockingIOError:
+                    assert time.monotonic() < deadline
+            with attachment:
+                assert attachment.queue_id == held
 
 
 class TestBadInput:

@@ -147,7 +147,8 @@ def raised(settings: Settings) -> Iterator[Bed]:
         with tempfile.TemporaryDirectory(prefix="xts-stress-") as directory, _proxy(Path(directory), settings) as pid:
             yield LoopbackBed(Path(directory), pid)
     else:
-        with StressLab(settings, queue=settings.queue, queues=2) as lab:
+        lab = StressLab(settings, queue=settings.queue, queues=2)
+        with lab:
             record = lab.record("proxy")
             assert record is not None
             yield LabBed(lab, record.pid)

@@ -14,7 +14,7 @@ from .settings import Settings
 
 HOST_PORT = 7001
 PEER_PORT = 7002
-_LOOK_S = 0.5
+_LOOK_S = 0.25
 _DUMPED = 40
 _QUIET_EVERY_S = 2.0
 #: What processes may grow beside what windows and spill buffers account for.
@@ -110,7 +110,7 @@ def _work(bed: beds.Bed, host: End, peer: End, result: Result, say: Say) -> None
             end.check()
             end.ask("report")
         _check_memory(watched, result)
-        if bed.proxy_pid and time.monotonic() > quiet + _QUIET_EVERY_S:
+        if bed.proxy_pid and time.monotonic() > quiet + min(_QUIET_EVERY_S, settings.duration_s / 3):
             result.laws_checked += _quiet_point(bed, host, peer)
             result.quiet_points += 1
             quiet = time.monotonic()

@@ -59,13 +59,14 @@ class Settings:
             *("--slow-host", str(self.slow_host), "--slow-peer", str(self.slow_peer)),
             *("--slow-pause-us", str(self.slow_pause_us), "--abort", str(self.abort)),
             *("--buffer-min", str(self.buffer_min), "--buffer-max", str(self.buffer_max)),
+            *("--host-window", str(self.window_bytes)),
             *("--stall-ms", str(int(self.stall_s * 1000))),
             *(["--once"] if self.once else []),
         ]
 
     def host_environment(self) -> dict[str, str]:
         """What the library is told by environment variables."""
-        out = {}
+        out: dict[str, str] = {}
         if self.window_bytes:
             out |= {
                 "XTS_WINDOW_BYTES": str(self.window_bytes),

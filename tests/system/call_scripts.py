@@ -892,8 +892,16 @@ def interrupted(c: Calls) -> None:
 @script
 def options(c: Calls) -> None:
     s, _peer = c.connected()
-    for option in (socket.SO_TYPE, socket.SO_DOMAIN, socket.SO_PROTOCOL, socket.SO_ERROR, socket.SO_ACCEPTCONN,
-                   socket.SO_REUSEADDR, socket.SO_KEEPALIVE, socket.SO_OOBINLINE):
+    for option in (
+        socket.SO_TYPE,
+        socket.SO_DOMAIN,
+        socket.SO_PROTOCOL,
+        socket.SO_ERROR,
+        socket.SO_ACCEPTCONN,
+        socket.SO_REUSEADDR,
+        socket.SO_KEEPALIVE,
+        socket.SO_OOBINLINE,
+    ):
         c.get(s, socket.SOL_SOCKET, option)
         c.get(s, socket.SOL_SOCKET, option, 2)
     for option in (socket.SO_TYPE, socket.SO_DOMAIN, socket.SO_ERROR, socket.SO_ACCEPTCONN):

@@ -4,109 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
+import pwd
 import select
 import signal
 import socket
 import subprocess
-import sys
+import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from operated_proxy import PROXY, START_S, Proxy, running, wait, write_config
 from scripted_host import ScriptedHost
 from xts_messages.attach import Attachment, attach
-from xts_proxy import control
 
 LOOPBACK = "127.0.0.1"
-PROXY = [sys.executable, "-m", "xts_proxy"]
-START_S = 10.0
-
-
-@dataclass
-class Proxy:
-    """A running xts-proxy, its files in a directory of its own."""
-
-    process: subprocess.Popen[str]
-    directory: Path
-    log: Path
-
-    @property
-    def endpoint(self) -> str:
-        return str(self.directory / "endpoint.sock")
-
-    def status(self, **question: Any) -> dict[str, Any]:
-        return control.ask(str(self.directory / "proxy.sock"), {"ask": "status", **question})
-
-    def write_config(self, text: str = "", **proxy: Any) -> Path:
-        return write_config(self.directory, text, **proxy)
-
-    def hang_up(self, counted: str) -> str:
-        """SIGHUP, and waits until it is carried out: "taken" or "refused". What was logged for it."""
-        before = self.status()["proxy"]["reloads"][counted]
-        logged = len(self.log.read_text())
-        self.process.send_signal(signal.SIGHUP)
-        wait(lambda: self.status()["proxy"]["reloads"][counted] == before + 1, f"a reload that is {counted}")
-        return self.log.read_text()[logged:]
-
-    @contextlib.contextmanager
-    def host(self) -> Iterator[tuple[Attachment, ScriptedHost]]:
-        """An attached process with its link up."""
-        attachment = attach(self.endpoint, program="test")
-        try:
-            yield attachment, ScriptedHost(attachment.queue, attachment.epoch).open()
-        finally:
-            attachment.close()
-
-    def ended(self, timeout_s: float = 5) -> int:
-        return self.process.wait(timeout_s)
-
-
-def wait(reached: Callable[[], Any], what: str, timeout_s: float = 5.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not reached():
-        assert time.monotonic() < deadline, f"no {what} in {timeout_s} s"
-        time.sleep(0.005)
-
-
-def write_config(directory: Path, text: str = "", **proxy: Any) -> Path:
-    values = {
-        "endpoint": str(directory / "endpoint.sock"),
-        "control": str(directory / "proxy.sock"),
-        "metrics": f"unix:{directory / 'metrics.sock'}",
-        "log_level": "debug",
-        "drain_timeout_s": 5,
-    } | proxy
-    lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
-    path = directory / "proxy.toml"
-    path.write_text("\n".join(["[proxy]", *lines, text, ""]))
-    return path
-
-
-@contextlib.contextmanager
-def running(directory: Path, text: str = "", **proxy: Any) -> Iterator[Proxy]:
-    config = write_config(directory, text, **proxy)
-    log = directory / "log"
-    ready, told = os.pipe()
-    with log.open("a") as stderr:
-        process = subprocess.Popen(
-            [*PROXY, "--config", str(config), "--ready-fd", str(told)], stderr=stderr, pass_fds=[told], text=True
-        )
-    os.close(told)
-    try:
-        assert select.select([ready], [], [], START_S)[0], log.read_text()
-        assert os.read(ready, 64) == b"ready\n", log.read_text()
-        yield Proxy(process, directory, log)
-    finally:
-        os.close(ready)
-        if process.poll() is None:
-            process.kill()
-        process.wait()
 
 
 @pytest.fixture
@@ -321,11 +237,108 @@ def test_privileges_are_gone_while_it_serves(proxy: Proxy) -> None:
         assert fields["NoNewPrivs"] == "1"
 
 
+def test_what_a_process_calls_itself_does_nothing_to_a_terminal(proxy: Proxy) -> None:
+    with attached(proxy.endpoint, "[red]x\x1b[2J\nforged"):
+        command = [*PROXY, "status", "--socket", str(proxy.directory / "proxy.sock")]
+        shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        assert "[red]x?[2J?forged" in shown
+        assert "\x1b" not in shown + proxy.log.read_text()
+
+
+def attached(endpoint: str, program: str) -> contextlib.closing[Attachment]:
+    return contextlib.closing(attach(endpoint, program=program))
+
+
+def test_systemd_hears_of_readiness_life_and_stopping(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.bind(str(tmp_path / "notify.sock"))
+        notify.settimeout(5)
+        told = {"NOTIFY_SOCKET": str(tmp_path / "notify.sock"), "WATCHDOG_USEC": "100000"}
+        with running(tmp_path, environment=told) as proxy:
+            assert notify.recv(256).startswith(b"READY=1")
+            assert [notify.recv(256) for _ in range(3)] == [b"WATCHDOG=1"] * 3
+            proxy.hang_up("taken")
+            heard = collect(notify, b"READY=1")
+            assert any(message.startswith(b"RELOADING=1\nMONOTONIC_USEC=") for message in heard)
+            proxy.process.send_signal(signal.SIGTERM)
+            assert collect(notify, b"STOPPING=1")
+            assert proxy.ended() == 0
+
+
+def collect(notify: socket.socket, last: bytes) -> list[bytes]:
+    """The messages up to one that begins with last."""
+    heard = [notify.recv(256)]
+    while not heard[-1].startswith(last):
+        heard.append(notify.recv(256))
+    return heard
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        (b"{}\n", b"missing required field `ask`"),
+        (b'{"ask": "stop"}\n', b"Invalid enum value 'stop'"),
+        (b'{"ask": "status", "x": ' + b"[" * 4000 + b"\n", b"not a question"),
+        (b"[1]\n", b"Expected `object`, got `array`"),
+        (b"\xff\xfe\n", b"not a question"),
+        (b"x" * 1_000_000, b""),
+        (b"", b"not a question"),
+    ],
+)
+def test_nonsense_on_the_control_socket_is_answered_or_ended(proxy: Proxy, sent: bytes, answer: bytes) -> None:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(10)
+        connection.connect(str(proxy.directory / "proxy.sock"))
+        got = b""
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+            while data := connection.recv(4096):
+                got += data
+    assert answer in got
+    assert bool(got) == bool(answer)
+    assert proxy.status()["proxy"]["state"] == "running"
+    assert "Traceback" not in proxy.log.read_text()
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """One that other users can read; tmp_path is its owner's alone."""
+    with tempfile.TemporaryDirectory(prefix="xts-proxy-") as name:
+        path = Path(name)
+        path.chmod(0o755)
+        yield path
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_as_another_user_it_serves_reloads_and_stops(open_directory: Path, server: socket.socket) -> None:
+    with running(open_directory, user="nobody") as proxy:
+        uid = pwd.getpwnam("nobody").pw_uid
+        fields = proxy_status(proxy.process.pid)
+        assert fields["Uid"].split() == [str(uid)] * 4
+        assert fields["Groups"].split() in ([], [fields["Gid"].split()[0]])
+        assert int(fields["CapEff"], 16) == 1 << 10
+        with proxy.host() as (_, host):
+            connected(host, server)[1].close()
+        proxy.write_config("", user="nobody", spin_us=7)
+        proxy.hang_up("taken")
+        proxy.process.send_signal(signal.SIGTERM)
+        assert proxy.ended() == 0
+    with running(open_directory) as again:  # the sockets it could not remove are replaced
+        assert again.status()["proxy"]["state"] == "running"
+
+
+def proxy_status(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+
+
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
         ({"user": "no-such-user-xts"}, "no-such-user-xts"),
-        ({"metrics": "unix:/nonexistent/metrics.sock"}, "/nonexistent/metrics.sock: No such file or directory"),
+        ({"metrics": "unix:/nonexistent/metrics.sock"}, "/nonexistent/metrics.sock: there is no directory"),
         ({"queue": "afxdp", "interface": "nodev0", "peer_mac": "02:00:00:00:00:01"}, "nodev0"),
     ],
 )

@@ -57,6 +57,4 @@ def test_native_includes(folder: str) -> None:
         for line in source.read_text().splitlines():
             if line.startswith('#include "'):
                 name = line.split('"')[1].rpartition("/")[2]
-                assert headers.get(name, folder) in NATIVE[folder], (
-                    f"{source.relative_to(TOP)} includes {name}"
-                )
+                assert headers.get(name, folder) in NATIVE[folder], f"{source.relative_to(TOP)} includes {name}"

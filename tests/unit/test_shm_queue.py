@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import mmap
 import os
@@ -218,9 +219,7 @@ class TestHostilePeer:
         assert end.stats.rx_invalid == 1
         assert struct.unpack_from("=I", memory, self.RETURNED) == (2,)
 
-    @pytest.mark.parametrize(
-        "count, slots", [(2, [0, 0]), (1, [7]), (1, [2**32 - 1]), (36, [0]), (2**32 - 1, [0])]
-    )
+    @pytest.mark.parametrize("count, slots", [(2, [0, 0]), (1, [7]), (1, [2**32 - 1]), (36, [0]), (2**32 - 1, [0])])
     def test_slots_returned_that_were_never_sent(
         self, proxy: tuple[Queue, mmap.mmap], count: int, slots: list[int]
     ) -> None:
@@ -242,6 +241,44 @@ class TestHostilePeer:
                 end.wait(1000)
             bell.detach()
         area.close()
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    writes=st.lists(
+        st.tuples(
+            st.integers(0, 2047), st.sampled_from([0, 1, 2, 35, 36, 37, 60, 255, 61_440, 61_441, 2**31, 2**32 - 1])
+        ),
+        max_size=60,
+    ),
+    seed=st.integers(0, 2**32),
+)
+def test_rubbish_in_the_shared_memory_does_no_harm(writes: list[tuple[int, int]], seed: int) -> None:
+    """Whatever the peer writes over rings and counters: frames within bounds, or the end of this queue."""
+    draw = random.Random(seed)
+    area = create_shm(4)
+    held = []
+    with area.open(PROXY) as end, mmap.mmap(area.memfd, os.fstat(area.memfd).st_size) as memory:
+        for word, value in writes:
+            struct.pack_into("=I", memory, 4 * word, value)
+            try:
+                if draw.random() < 0.5:
+                    end.submit(frame_of(draw.choice(SIZES)))
+                if draw.random() < 0.5:
+                    end.kick()
+                if not end.arm():
+                    end.disarm()
+                while len(held) < 50 and (frame := end.receive()) is not None:
+                    assert 0 < len(bytes(frame)) <= end.largest_message
+                    held.append(frame)
+            except OSError as error:
+                assert error.errno in (errno.EAGAIN, errno.EPIPE, errno.ENXIO)
+            draw.shuffle(held)
+            if held and draw.random() < 0.7:
+                held.pop().recycle()
+        for frame in held:
+            frame.recycle()
+    area.close()
 
 
 @pytest.mark.parametrize(
@@ -314,9 +351,7 @@ def run_with_faults(on_transmit: Faults | None, on_receive: Faults | None) -> li
         return got
 
 
-@pytest.mark.parametrize(
-    "on_transmit, on_receive", [(ALL_FAULTS, None), (None, ALL_FAULTS), (ALL_FAULTS, ALL_FAULTS)]
-)
+@pytest.mark.parametrize("on_transmit, on_receive", [(ALL_FAULTS, None), (None, ALL_FAULTS), (ALL_FAULTS, ALL_FAULTS)])
 def test_a_seed_reproduces_its_faults(on_transmit: Faults | None, on_receive: Faults | None) -> None:
     first = run_with_faults(on_transmit, on_receive)
     assert first == run_with_faults(on_transmit, on_receive)
@@ -342,11 +377,7 @@ def test_each_fault_does_what_it_says(fault: str) -> None:
         assert got != sent and sorted(got) == sorted(sent)
     elif fault == "corrupt":
         wrong = [(a, b) for a, b in zip(sent, got, strict=True) if a != b]
-        assert wrong and all(
-            sum((x ^ y).bit_count() for x, y in zip(a, b, strict=True)) == 1 for a, b in wrong
-        )
+        assert wrong and all(sum((x ^ y).bit_count() for x, y in zip(a, b, strict=True)) == 1 for a, b in wrong)
     else:
-        assert len(got) == 30 and all(
-            a.startswith(b) and len(b) >= 14 for a, b in zip(sent, got, strict=True)
-        )
+        assert len(got) == 30 and all(a.startswith(b) and len(b) >= 14 for a, b in zip(sent, got, strict=True))
         assert got != sent

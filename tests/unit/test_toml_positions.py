@@ -6,7 +6,7 @@ import tomllib
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from xts_proxy.toml_positions import Path, Position, dotted, locate
 
@@ -126,3 +126,50 @@ def test_any_document_gives_the_paths_that_tomllib_gives(document: dict[str, Any
         place = places[(key,)]
         assert place.key == Position(line, 1)
         assert lines[line - 1][place.value.column - 1 :].startswith(to_toml(document[key]))
+
+
+PIECES = [
+    "[",
+    "]",
+    "[[",
+    "]]",
+    "{",
+    "}",
+    "=",
+    ",",
+    ".",
+    "#",
+    "\n",
+    " ",
+    "\t",
+    '"',
+    "'",
+    '"""',
+    "'''",
+    "\\",
+    "a",
+    "b",
+    "1",
+]
+PIECES += [
+    "a = ",
+    "b.a = ",
+    "\n[a]\n",
+    "\n[[b]]\n",
+    "\n[b.a]\n",
+    '"\\""',
+    "'x]'",
+    "1979-05-27T07:32:00Z",
+    "0x1F",
+    "\r\n",
+]
+
+
+@settings(max_examples=500)
+@given(st.lists(st.sampled_from(PIECES), max_size=24).map("".join))
+def test_whatever_tomllib_accepts_is_walked_to_its_end(source: str) -> None:
+    try:
+        document = tomllib.loads(source)
+    except tomllib.TOMLDecodeError:
+        return
+    assert set(locate(source)) == all_paths(document)

@@ -72,7 +72,8 @@ def c_encode(frame: Frame, length: int) -> bytes:
     core.xts_head_encode(memory, frame.message.code, frame.flags, frame.error, frame.id)
     if frame.message.fields:
         body = ffi.new(f"struct xts_{frame.message.stem} *")
-        for name, value in (dict(frame.fields) | ({frame.message.payload: length} if frame.message.payload else {})).items():
+        lengths = {frame.message.payload: length} if frame.message.payload else {}
+        for name, value in (dict(frame.fields) | lengths).items():
             if isinstance(value, Endpoint):
                 part = getattr(body, name)
                 part.ip_version, part.port, part.scope_id = value.ip_version, value.port, value.scope_id

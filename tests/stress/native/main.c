@@ -31,6 +31,7 @@ static const struct option long_options[] = {
 	{ "slow-host", 1, NULL, 'h' }, { "slow-peer", 1, NULL, 'p' }, { "slow-pause-us", 1, NULL, 'u' },
 	{ "abort", 1, NULL, 'a' }, { "buffer-min", 1, NULL, 'f' }, { "buffer-max", 1, NULL, 'F' },
 	{ "listen", 1, NULL, 'l' }, { "connect", 1, NULL, 'c' }, { "stall-ms", 1, NULL, 'w' }, { "once", 0, NULL, 'o' },
+	{ "host-window", 1, NULL, 'W' },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -67,6 +68,7 @@ static void parse(int argc, char **argv)
 		case 'a': c->abort_share = (uint32_t)number; break;
 		case 'f': c->buffer_min = (uint32_t)number; break;
 		case 'F': c->buffer_max = (uint32_t)number; break;
+		case 'W': c->host_window = (uint32_t)number; break;
 		case 'l': options.listen_address = split(optarg, &options.listen_port); break;
 		case 'c': options.connect_address = split(optarg, &options.connect_port); break;
 		case 'w': options.stall_ms = (uint32_t)number; break;

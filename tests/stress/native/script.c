@@ -61,13 +61,15 @@ static void at_most(uint64_t *value, uint64_t limit)
 		*value = limit;
 }
 
-/* Tiny reads, pauses and tiny socket buffers (whose TCP windows move by timers) make a stream slow: it is cut to what
+/* Tiny reads, windows, pauses and socket buffers (whose TCP windows move by timers) make a stream slow: it is cut to what
  * takes about a second, or the run would not end. */
-static void limit_stream(struct side_script *sender, const struct side_script *reader)
+static void limit_stream(struct side_script *sender, const struct side_script *reader, uint32_t window)
 {
-	at_most(&sender->bytes, reader->read_max * 20000ull);
+	uint64_t read = window && window < reader->read_max ? window : reader->read_max;
+
+	at_most(&sender->bytes, read * 20000);
 	if (reader->pause_us)
-		at_most(&sender->bytes, reader->read_max * (1000000ull / (reader->pause_us + 1000) + 1));
+		at_most(&sender->bytes, read * (1000000ull / (reader->pause_us + 1000) + 1));
 	if (sender->send_buffer)
 		at_most(&sender->bytes, 20ull * (uint32_t)sender->send_buffer);
 	if (reader->receive_buffer)
@@ -81,8 +83,11 @@ void script_derive(struct script *out, const struct config *config, enum end ope
 	memset(out, 0, sizeof(*out));
 	derive_side(&out->side[OPENER], config, &r, opener);
 	derive_side(&out->side[ACCEPTOR], config, &r, opener == HOST ? PEER : HOST);
-	for (int side = 0; side < 2; side++)
-		limit_stream(&out->side[side], &out->side[!side]);
+	for (int side = 0; side < 2; side++) {
+		enum end reader = side == OPENER ? !opener : opener;
+
+		limit_stream(&out->side[side], &out->side[!side], reader == HOST ? config->host_window : 0);
+	}
 	if (share(&r, config->abort_share)) {
 		uint64_t sum = out->side[OPENER].bytes + out->side[ACCEPTOR].bytes;
 

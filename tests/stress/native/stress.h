@@ -35,6 +35,7 @@ struct config {
 	uint32_t slow_share[2];       /* connections whose HOST or PEER end reads slowly */
 	uint32_t slow_pause_us;       /* longest pause between two slow reads */
 	uint32_t abort_share;         /* connections that one end aborts */
+	uint32_t host_window;         /* the library's receive window, 0: large; only to see how slow a stream may be */
 	uint32_t buffer_min, buffer_max; /* SO_SNDBUF, SO_RCVBUF of half of the connections; 0: leave alone */
 };
 

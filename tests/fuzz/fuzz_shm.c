@@ -1,0 +1,166 @@
+/*
+ * libFuzzer target: a shared-memory queue whose peer is the input.
+ *
+ * The input is a program of one-byte operations with their arguments: some are what an honest peer would do, so that
+ * deep states are reached, others write anything into rings and counters or misuse the bell. Whatever it does: memory is
+ * safe, what is received lies within the peer's slots and no slot is lent twice at once, a slot to send in is never one
+ * that is taken or on its way, and a queue that is broken stays broken.
+ */
+#include <stdio.h>
+
+#include "shm.c"
+
+#define ENSURE(condition)                                                                              \
+	do {                                                                                           \
+		if (!(condition)) {                                                                    \
+			fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition);  \
+			abort();                                                                       \
+		}                                                                                      \
+	} while (0)
+
+#define WINDOW 4
+#define SLOTS (WINDOW + XTS_CONTROL_RESERVE)
+
+struct input {
+	const uint8_t *data;
+	size_t bytes;
+};
+
+struct run {
+	struct shm_queue *q;
+	struct shm_direction *to_us, *from_us;
+	int peer_bell;
+	struct xts_rx_frame held[SLOTS];
+	unsigned held_count;
+	bool broken;
+};
+
+static uint8_t take(struct input *in)
+{
+	if (!in->bytes)
+		return 0;
+	in->bytes--;
+	return *in->data++;
+}
+
+/* Values around the limits, and any byte. */
+static uint32_t take_value(struct input *in)
+{
+	static const uint32_t edges[] = {0, 1, SLOTS - 1, SLOTS, SLOTS + 1, SHM_ENTRIES, XTS_FRAME_BYTES_MAX,
+					 XTS_FRAME_BYTES_MAX + 1, INT32_MAX, (uint32_t)INT32_MAX + 1, UINT32_MAX};
+	uint8_t choice = take(in);
+
+	return choice < 128 ? edges[choice % (sizeof edges / sizeof *edges)] : take(in);
+}
+
+static void receive(struct run *r)
+{
+	struct xts_rx_frame f;
+	int got = xts_queue_receive(&r->q->base, &f);
+
+	if (got != 1) {
+		ENSURE(got == 0 || got == -EPIPE);
+		ENSURE(!r->broken || got == -EPIPE);
+		r->broken = r->q->broken;
+		return;
+	}
+	ENSURE(!r->broken);
+	ENSURE(f.segments == 1 && f.bytes == f.segment[0].iov_len && f.bytes > 0 && f.bytes <= XTS_FRAME_BYTES_MAX);
+	ENSURE((uint8_t *)f.segment[0].iov_base >= r->q->rx_memory);
+	ENSURE((uint8_t *)f.segment[0].iov_base + f.bytes <= r->q->rx_memory + (size_t)SLOTS * r->q->slot_bytes);
+	for (unsigned i = 0; i < r->held_count; i++)
+		ENSURE(r->held[i].segment[0].iov_base != f.segment[0].iov_base);
+	ENSURE(r->held_count < SLOTS);
+	r->held[r->held_count++] = f;
+}
+
+static void transmit(struct run *r, struct input *in)
+{
+	struct xts_tx_slot slot;
+
+	if (xts_queue_acquire(&r->q->base, &slot))
+		return;
+	ENSURE(slot.data >= r->q->tx_memory && slot.capacity == XTS_FRAME_BYTES_MAX);
+	ENSURE(slot.data + slot.capacity <= r->q->tx_memory + (size_t)SLOTS * r->q->slot_bytes);
+	for (unsigned i = 0; i < r->q->free_count; i++)
+		ENSURE(r->q->free[i] != slot.index);
+	slot.data[0] = slot.data[slot.capacity - 1] = 1;
+	if (take(in) & 1)
+		xts_queue_submit(&r->q->base, &slot, 60);
+	else
+		xts_queue_abandon(&r->q->base, &slot);
+}
+
+/* What an honest peer does: publishes a frame, or returns the slot it has had longest. */
+static void behave(struct run *r, struct input *in)
+{
+	uint32_t published = atomic_load(&r->to_us->published), returned = atomic_load(&r->from_us->returned);
+
+	if (take(in) & 1) {
+		r->to_us->descriptor[published % SHM_ENTRIES] = (struct shm_descriptor){take(in) % SLOTS, take(in) + 1u};
+		atomic_store(&r->to_us->published, published + 1);
+	} else if (returned != atomic_load(&r->from_us->published)) {
+		atomic_store(&r->from_us->back[returned % SHM_ENTRIES], r->from_us->descriptor[returned % SHM_ENTRIES].slot);
+		atomic_store(&r->from_us->returned, returned + 1);
+	}
+}
+
+static void misbehave(struct run *r, struct input *in)
+{
+	uint32_t word = take(in);
+
+	word = (word << 8 | take(in)) % (sizeof(struct shm_header) / sizeof(uint32_t));
+	((volatile uint32_t *)r->q->memory)[word] = take_value(in);
+}
+
+static void step(struct run *r, struct input *in)
+{
+	char bytes[100] = "";
+
+	switch (take(in) % 9) {
+	case 0: receive(r); break;
+	case 1: transmit(r, in); break;
+	case 2: ENSURE(xts_queue_kick(&r->q->base) == (r->q->broken ? -ENXIO : 0)); break;
+	case 3:
+		if (r->held_count)
+			xts_queue_recycle(&r->q->base, &r->held[--r->held_count]);
+		break;
+	case 4:
+		if (!xts_queue_arm(&r->q->base))
+			xts_queue_disarm(&r->q->base);
+		break;
+	case 5:
+	case 6: behave(r, in); break;
+	case 7: misbehave(r, in); break;
+	case 8:
+		if (r->peer_bell >= 0 && take(in) % 4) {
+			ENSURE(send(r->peer_bell, bytes, 1 + take(in) % sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL) != 0);
+		} else if (r->peer_bell >= 0) {
+			close(r->peer_bell);
+			r->peer_bell = -1;
+		}
+		break;
+	}
+	ENSURE(r->q->free_count + r->q->tx_sent_slots <= SLOTS);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+	struct input in = {data, bytes};
+	struct xts_shm_area area;
+	struct xts_queue *queue;
+	struct run r = {0};
+
+	ENSURE(xts_shm_create(&area, WINDOW, XTS_FRAME_BYTES_MAX) == 0);
+	ENSURE(xts_shm_open(&queue, XTS_SHM_PROXY, area.memfd, -1, area.proxy_bell, &area.geometry) == 0);
+	r.q = shm_of(queue);
+	r.to_us = r.q->rx;
+	r.from_us = r.q->tx;
+	r.peer_bell = area.host_bell;
+	while (in.bytes)
+		step(&r, &in);
+	if (r.peer_bell >= 0)
+		close(r.peer_bell);
+	xts_queue_close(queue);
+	return 0;
+}

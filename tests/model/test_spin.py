@@ -1,0 +1,96 @@
+"""Spin's verdict on the model of credits, acknowledgement and close (credits.pml), and on variants that must fail."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from native_core import NATIVE, TOP
+
+MODEL = Path(__file__).with_name("credits.pml")
+WINDOW = 3
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("spin") is None or shutil.which("gcc") is None, reason="spin or gcc is not installed"
+)
+
+
+def verify(directory: Path, **parameters: int | bool) -> str:
+    """Searches the whole state space; returns "" or what pan found."""
+    defines = [f"-D{name}" if value is True else f"-D{name}={value}" for name, value in parameters.items()]
+    generate = subprocess.run(
+        ["spin", "-a", *defines, str(MODEL)], cwd=directory, capture_output=True, text=True, check=False
+    )
+    assert generate.returncode == 0, generate.stdout + generate.stderr
+    subprocess.run(
+        ["gcc", "-O1", "-w", "-DSAFETY", "-DMEMLIM=700", "-o", "pan", "pan.c"], cwd=directory, check=True, timeout=60
+    )
+    run = subprocess.run(["./pan", "-m100000"], cwd=directory, capture_output=True, text=True, check=False, timeout=100)
+    found = re.search(r"errors: (\d+)", run.stdout)
+    assert found, run.stdout + run.stderr
+    assert "MEMLIM" not in run.stdout, "not the whole state space was searched"
+    assert "max search depth too small" not in run.stdout
+    assert "Search not completed" not in run.stdout or int(found[1]), run.stdout
+    if int(found[1]) == 0:
+        return ""
+    return next(line for line in run.stdout.splitlines() if line.startswith("pan:1:"))
+
+
+ALL = [(message, limit) for message in range(1, WINDOW + 1) for limit in range(WINDOW)]
+#: The boundary on both sides is checked in every run, the rest when slow tests are.
+QUICK = {(2, 1), (2, 2)}
+
+
+@pytest.mark.parametrize(
+    ("message", "limit"), [pytest.param(*p, marks=[] if p in QUICK else [pytest.mark.slow]) for p in ALL]
+)
+def test_free_of_deadlock_exactly_when_message_and_limit_fit(tmp_path: Path, message: int, limit: int) -> None:
+    verdict = verify(tmp_path, W=WINDOW, MSG=message, LIMIT=limit, N=2)
+    if message + limit <= WINDOW:
+        assert verdict == ""
+    else:
+        assert "invalid end state" in verdict, verdict or "no deadlock found"
+
+
+@pytest.mark.slow
+def test_divisible_messages_need_room_for_one_byte_only(tmp_path: Path) -> None:
+    assert verify(tmp_path, W=WINDOW, MSG=3, LIMIT=WINDOW - 1, N=2, DIVISIBLE=True) == ""
+
+
+@pytest.mark.slow
+def test_more_messages_than_the_window_holds(tmp_path: Path) -> None:
+    assert verify(tmp_path, W=WINDOW, MSG=2, LIMIT=1, N=3) == ""
+
+
+@pytest.mark.parametrize(
+    ("variant", "complaint"),
+    [
+        ("HOLD_FRAMES", "invalid end state"),  # why held frames are copied out: host_lib/native/buffer.c
+        ("ADVERT_TWICE", "assertion violated 0"),
+        ("OVERSEND", "assertion violated 0"),
+        ("UNCOUNTED_CLOSE", "frame_credits"),
+        ("FREE_EARLY", "assertion violated (host!="),
+        ("TALK_AFTER_CLOSE", "assertion violated (host!="),
+    ],
+)
+def test_a_broken_rule_is_found(tmp_path: Path, variant: str, complaint: str) -> None:
+    verdict = verify(tmp_path, W=4, MSG=2, LIMIT=1, N=3, **{variant: True})
+    assert complaint in verdict, verdict or "nothing found"
+
+
+def test_the_code_the_model_names_is_there() -> None:
+    """A function renamed in the code has to be renamed in the model's theory of operation."""
+    told = MODEL.read_text().split("*/")[0]
+    code = "".join(
+        path.read_text()
+        for part in (NATIVE, TOP / "dpu_proxy" / "native", TOP / "host_lib" / "native")
+        for path in part.glob("*.[ch]")
+    )
+    own = {"seal", "frame_ack", "link_receive", "recycle", "app_read", "tcp_write"}
+    for name in set(re.findall(r"\b(\w+)\(\)", told)) - own:
+        assert re.search(rf"\b{name}\(", code), name
+    for file in re.findall(r"\b[\w/]+\.[ch]\b", told):
+        assert any(path.name == Path(file).name for path in TOP.glob("*/native/*.[ch]")), file

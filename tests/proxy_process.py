@@ -1,0 +1,66 @@
+"""An `xts-proxy` of one's own for a test: shared memory, in a directory of its own, without privilege."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+READY_S = 20.0
+STOP_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyProcess:
+    """A running proxy; its process and where applications attach."""
+
+    process: subprocess.Popen[bytes]
+    endpoint: str
+    control: str
+    log: Path
+
+
+@contextmanager
+def running_proxy(folder: Path, extra: str = "") -> Iterator[ProxyProcess]:
+    """Starts a proxy in `folder`, yields when it serves, and stops it. `extra`: more lines of its configuration."""
+    endpoint, control, log = folder / "endpoint.sock", folder / "proxy.sock", folder / "proxy.log"
+    config = folder / "proxy.toml"
+    config.write_text(
+        f'[proxy]\nqueue = "shm"\nendpoint = "{endpoint}"\ncontrol = "{control}"\ndrain_timeout_s = 0.0\n{extra}'
+    )
+    read_end, write_end = os.pipe()
+    try:
+        with log.open("ab") as log_file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "xts_proxy", "--config", str(config), "--ready-fd", str(write_end)],
+                pass_fds=[write_end],
+                stdin=subprocess.DEVNULL,
+                stdout=log_file,
+                stderr=log_file,
+            )
+    finally:
+        os.close(write_end)
+    try:
+        _wait_ready(read_end, process, log)
+        yield ProxyProcess(process, str(endpoint), str(control), log)
+    finally:
+        os.close(read_end)
+        process.terminate()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_ready(read_end: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    """The proxy writes a line when it serves; its end closes the pipe."""
+    ready, _, _ = select.select([read_end], [], [], READY_S)
+    if not ready or not os.read(read_end, 64):
+        state = f"exit status {process.wait(STOP_S)}" if ready else f"not ready after {READY_S} s"
+        raise RuntimeError(f"xts-proxy: {state}\n{log.read_text(errors='replace')}")

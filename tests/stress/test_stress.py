@@ -1,0 +1,122 @@
+"""The stress runs of the suite: short ones each time, longer ones marked slow. `./tests/stress/run` has every knob."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from xts_lab.access import afxdp_unavailable, missing_privilege
+
+from stress.ends import End, build
+from stress.session import run
+from stress.settings import Settings
+
+SHORT = Settings(duration_s=1.5, connections=32, accepted=16, stream_max=1 << 18, stall_s=20.0)
+
+#: What each run is after.
+RUNS = {
+    "everything": SHORT,
+    "smallest window": replace(SHORT, window_bytes=2, stream_max=4000, connections=16, accepted=8, slow_host=20),
+    "smallest frame window": replace(SHORT, frame_window=4, threads=3, seed=2),
+    "small windows everywhere": replace(SHORT, window_bytes=1000, proxy_window_kib=1, frame_window=4, seed=3),
+    "small buffers": replace(SHORT, buffer_min=1, buffer_max=100_000, abort=0, seed=4),
+    "slow readers, one-byte messages": replace(SHORT, message_max=64, slow_host=300, slow_peer=300, seed=5),
+    "slow TCP peers fill the spill limit": replace(SHORT, spill_mib=4, slow_peer=700, slow_host=0, abort=0, seed=6),
+    "aborts": replace(SHORT, abort=600, threads=3, seed=7),
+}
+
+
+def _available(queue: str) -> None:
+    if queue in ("afxdp", "shm") and (lacking := missing_privilege()):
+        pytest.skip(f"a lab needs root; lacking {', '.join(lacking)}")
+    if queue == "afxdp" and (reason := afxdp_unavailable()):
+        pytest.skip(reason)
+
+
+def _passes(settings: Settings) -> None:
+    _available(settings.queue)
+    result = run(settings)
+    assert not result.failure, f"seed {settings.seed}, {settings}: {result.failure}"
+    assert result.host["complete"] > 0
+    assert result.laws_checked > 0
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", RUNS)
+def test_shared_memory_without_privilege(name: str) -> None:
+    _passes(replace(RUNS[name], queue="shm-loopback"))
+
+
+@pytest.mark.root
+@pytest.mark.afxdp
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", ["everything", "smallest window", "smallest frame window", "aborts"])
+def test_afxdp(name: str) -> None:
+    _passes(replace(RUNS[name], queue="afxdp"))
+
+
+@pytest.mark.slow
+@pytest.mark.root
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("queue", ["shm", pytest.param("afxdp", marks=pytest.mark.afxdp)])
+@pytest.mark.parametrize("seed", [11, 12])
+def test_long(queue: str, seed: int) -> None:
+    many = Settings(queue=queue, seed=seed, duration_s=30.0, connections=400, accepted=200, threads=4, stall_s=60.0)
+    _passes(many)
+
+
+# --- the test of the test -------------------------------------------------------------------------------------
+
+
+def test_kernel_tcp_passes() -> None:
+    result = run(replace(SHORT, queue="kernel", duration_s=1.0))
+    assert not result.failure
+    assert result.host["complete"] > 0
+
+
+def _two_ends(host: Settings, peer: Settings) -> tuple[str, str]:
+    """Both ends on kernel TCP with settings of their own, until one fails; what each said."""
+
+    def spawn(role: str, command: list[str], extra: dict[str, str], **streams: Any) -> subprocess.Popen[str]:
+        del role
+        process: subprocess.Popen[str] = subprocess.Popen(command, text=True, env=os.environ | extra, **streams)
+        return process
+
+    ends = []
+    addresses = ("127.0.0.1:7011", "127.0.0.1:7012")
+    for name, settings, listen, connect in (("host", host, *addresses), ("peer", peer, *addresses[::-1])):
+        command = [str(build("kernel")), "--end", name, "--connections", "8", "--listen", listen, "--connect", connect]
+        ends.append(End.start(name, spawn, "", [*command, *settings.script_arguments()], {}))
+    try:
+        for end in ends:
+            end.say("")
+        for end in ends:
+            end.process.wait(20)
+        return ends[0].said(), ends[1].said()
+    finally:
+        for end in ends:
+            end.close()
+
+
+def test_wrong_data_is_found_and_told() -> None:
+    """Ends with other seeds expect other bytes."""
+    quiet = replace(SHORT, abort=0, slow_host=0, slow_peer=0)
+    said = _two_ends(quiet, replace(quiet, seed=99))
+    assert any("wrong data at stream position" in text or "more than the stream has" in text for text in said), said
+
+
+def test_an_early_end_is_found() -> None:
+    """An end that aborts by its script is wrong for one whose script says that nobody does."""
+    quiet = replace(SHORT, abort=0, slow_host=0, slow_peer=0)
+    said = _two_ends(quiet, replace(quiet, abort=1000))
+    assert any("does not abort this connection" in text or "ended early" in text for text in said), said
+
+
+def test_a_bad_setting_says_what_is_expected() -> None:
+    with pytest.raises(ValueError, match="expected 4 to 128"):
+        Settings(frame_window=3)
+    with pytest.raises(ValueError, match="expected 2 or more"):
+        Settings(window_bytes=1)

@@ -1,0 +1,104 @@
+"""`deploy/demo` from end to end, small: with a lab, without privilege, and interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from xts_lab import topology
+from xts_lab.access import afxdp_unavailable, missing_privilege
+from xts_lab.demo import make_file, sha256_of
+from xts_lab.lab import Lab
+
+DEMO = [sys.executable, "-m", "xts_lab.demo", "--size", "4", "--seconds", "0.2"]
+NOBODY = 65534
+
+
+@pytest.fixture(params=["shm", pytest.param("afxdp", marks=pytest.mark.afxdp)])
+def queue(request: pytest.FixtureRequest) -> str:
+    """A kind of queue that this machine has; the demo's lab is not up."""
+    if lacking := missing_privilege():
+        pytest.skip(f"a lab needs root; lacking {', '.join(lacking)}")
+    if request.param == "afxdp" and (reason := afxdp_unavailable()):
+        pytest.skip(reason)
+    kind: str = request.param
+    return kind
+
+
+def nothing_left() -> bool:
+    return not Lab("xts-demo", queue="shm").exists() and not topology.remains("xts-demo")
+
+
+@pytest.mark.root
+def test_whole_job(queue: str, tmp_path: Path) -> None:
+    command = [*DEMO, "--queue", queue, "--cache", str(tmp_path), "--json", str(tmp_path / "figures.json")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "SHA-256 verified" in result.stdout
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert set(figures) == {f"XTS {queue}", "kernel TCP"}
+    for column in figures.values():
+        assert column["fetch, Gbit/s"] > 0
+        assert 0 < column["request p50, µs"] <= column["request p99, µs"] <= column["request p99.9, µs"]
+    assert nothing_left()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_half_way(queue: str, number: signal.Signals, tmp_path: Path) -> None:
+    command = [*DEMO[:-1], "60", "--queue", queue, "--cache", str(tmp_path)]
+    lab = Lab("xts-demo", queue="shm")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo:
+        deadline = time.monotonic() + 60
+        while not (lab.directory / "nginx" / "nginx.pid").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        records = list(lab.records().values())
+        demo.send_signal(number)
+        said, _ = demo.communicate(timeout=30)
+    assert demo.returncode == 130, said
+    assert records
+    assert not any(record.alive for record in records)
+    assert nothing_left()
+
+
+def test_without_privilege(tmp_path: Path) -> None:
+    options: dict[str, int] = {}
+    if os.geteuid() == 0:
+        options = {"user": NOBODY, "group": NOBODY}
+        os.chown(tmp_path, NOBODY, NOBODY)
+        for parent in [tmp_path, *tmp_path.parents]:  # pytest's folders are closed to others
+            if parent.owner() == "root" and parent != Path("/") and parent.name.startswith("pytest-"):
+                parent.chmod(parent.stat().st_mode | 0o011)
+        probe = subprocess.run([sys.executable, "-c", "import xts_lab"], check=False, capture_output=True, **options)  # type: ignore[call-overload]
+        if probe.returncode != 0:
+            pytest.skip(f"user nobody cannot read this checkout: {Path(sys.executable)}")
+    command = [*DEMO, "--cache", str(tmp_path)]
+    result = subprocess.run(  # type: ignore[call-overload]
+        command, capture_output=True, text=True, check=False, timeout=110, cwd=tmp_path, **options
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "No privilege" in result.stdout
+    assert "XTS shm" in result.stdout
+
+
+def test_the_file_is_made_once(tmp_path: Path) -> None:
+    path, digest = make_file(tmp_path, 1)
+    assert path.stat().st_size == 1 << 20
+    assert sha256_of(path) == digest
+    made = path.stat().st_mtime_ns
+    assert make_file(tmp_path, 1) == (path, digest)
+    assert path.stat().st_mtime_ns == made
+    path.write_bytes(b"cut short")
+    assert make_file(tmp_path, 1)[0].stat().st_size == 1 << 20
+
+
+def test_bad_options(tmp_path: Path) -> None:
+    result = subprocess.run([*DEMO, "--size", "0"], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert result.returncode == 2
+    assert "--size" in result.stderr
