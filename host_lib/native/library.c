@@ -11,6 +11,7 @@
 struct library xts = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static __thread struct thread *this_thread;
+static __thread int cancel_state;
 static pthread_key_t thread_key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -147,6 +148,8 @@ static void start_once(void)
 
 void library_enter(void)
 {
+	/* A thread that is cancelled while it waits would leave its waiter, on its stack, in our list. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
 	pthread_once(&once, start_once);
 	pthread_mutex_lock(&xts.lock);
 }
@@ -175,6 +178,7 @@ void library_leave(void)
 	if (xts.dead)
 		channel_reap();
 	pthread_mutex_unlock(&xts.lock);
+	pthread_setcancelstate(cancel_state, NULL);
 }
 
 void xts_flush(void)
