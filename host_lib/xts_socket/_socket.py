@@ -78,13 +78,13 @@ class socket(SocketBase):  # noqa: N801 - named as the class it stands in for
         from time import monotonic_ns
 
         timeout_ms = self._timeout_ms
-        deadline_ms = monotonic_ns() // 1_000_000 + timeout_ms
+        deadline_ns = monotonic_ns() + timeout_ms * 1_000_000
         while sent < len(view):
             rest = (self._number, view + sent, len(view) - sent, flags)
             result = _send(*rest, timeout_ms)
             sent += result if result >= 0 else self._finish(result, _send, *rest)
             if timeout_ms > 0 and sent < len(view):
-                timeout_ms = deadline_ms - monotonic_ns() // 1_000_000
+                timeout_ms = -((monotonic_ns() - deadline_ns) // 1_000_000)  # rounded up: never too early
                 if timeout_ms <= 0:
                     raise TimeoutError("timed out")
 
