@@ -139,7 +139,7 @@ int xts_fileno(int number)
 	s = table_open(number);
 	if (s) {
 		r = s->mirror ? 0 : mirror_make(&s->mirror);
-		if (s->mirror) {
+		if (!r) {
 			r = s->mirror->theirs;
 			if (!s->mirror_dirty && xts.mirrors++ == 0)
 				progress_need();
