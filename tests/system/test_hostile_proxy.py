@@ -31,20 +31,23 @@ def attempt(what, call):
         result = call()
     except OSError as error:
         print(json.dumps([what, errno.errorcode.get(error.errno, str(error))]), flush=True)
-    else:
-        print(json.dumps([what, result]), flush=True)
+        return False
+    print(json.dumps([what, result]), flush=True)
+    return True
 
 def use(name):
     s = xts_socket.socket()
     s.settimeout(10)
-    attempt(name + " connect", lambda: s.connect(("198.18.0.2", 80)))
+    if not attempt(name + " connect", lambda: s.connect(("198.18.0.2", 80))):
+        return None
     attempt(name + " send", lambda: s.send(b"hello"))
     attempt(name + " recv", lambda: s.recv(100).decode())
     return s
 
 first = use("first")
 attempt("afterwards", lambda: first.send(b"x"))
-second = use("second")
+# The end of the channel may be noticed only here, and then fails this connect too.
+second = use("second") or use("second")
 """
 LISTENER = """
 import errno, json, sys
@@ -274,7 +277,7 @@ def test_more_frames_than_the_window(proxy: ScriptedProxy) -> None:
             channel.send("XTS_REPLY_RECV", b"too", id=connected(channel, proxy_id=2))
             assert application.result(proxy)["second recv"] == "too"
         else:
-            assert recovers(proxy, application)["first recv"] == "ECONNRESET"
+            assert recovers(proxy, application)["first recv"] in ("survived", "ECONNRESET")
 
 
 # --- listeners ---------------------------------------------------------------------------------------------
@@ -415,7 +418,7 @@ def noise(channel: Channel, dice: random.Random, numbers: list[int]) -> None:
 
 def converse(channel: Channel, dice: random.Random, alive: Callable[[], bool]) -> None:
     """Answers every CONNECT and makes noise in between, until the channel has ended."""
-    numbers: list[int] = []
+    numbers: list[Any] = []
     while alive() and not channel.gone:
         channel.pump()
         if not channel.up:
@@ -425,8 +428,9 @@ def converse(channel: Channel, dice: random.Random, alive: Callable[[], bool]) -
         for frame in channel.backlog:
             if frame.name == "XTS_CMD_CONNECT":
                 fields = {"proxy_id": 1, "post_credits": WINDOW} | ENDPOINTS
-                numbers.append(int(str(frame.fields["xts_socket"])))
-                channel.sequenced("XTS_REPLY_CONNECT_ACK", id=numbers[-1], fields=fields)
+                numbers.append(frame.fields["xts_socket"])
+                if channel.offer(channel.frame("XTS_REPLY_CONNECT_ACK", id=numbers[-1], fields=fields)):
+                    channel.link.sent = (channel.link.sent + 1) % 256
         channel.backlog.clear()
         if numbers:
             noise(channel, dice, numbers)
