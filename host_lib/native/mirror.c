@@ -24,7 +24,7 @@ struct mirror {
 	bool readable, writable, half_closed, closed;
 };
 
-static int mirror_make(struct mirror **out)
+static int mirror_make(struct xts_sock *s)
 {
 	struct mirror *m = calloc(1, sizeof *m);
 	int ends[2], bytes = SEND_BUFFER_BYTES;
@@ -39,7 +39,10 @@ static int mirror_make(struct mirror **out)
 	m->ours = ends[0];
 	m->theirs = ends[1];
 	m->writable = true;
-	*out = m;
+	s->mirror = m;
+	mirror_dirty(s);
+	if (xts.mirrors++ == 0)
+		progress_need();
 	return 0;
 }
 
@@ -138,13 +141,9 @@ int xts_fileno(int number)
 	library_enter();
 	s = table_open(number);
 	if (s) {
-		r = s->mirror ? 0 : mirror_make(&s->mirror);
-		if (!r) {
+		r = s->mirror ? 0 : mirror_make(s);
+		if (!r)
 			r = s->mirror->theirs;
-			if (!s->mirror_dirty && xts.mirrors++ == 0)
-				progress_need();
-			mirror_dirty(s);
-		}
 	}
 	library_leave();
 	return finish(r);

@@ -30,7 +30,8 @@ static void take(struct source *src, uint8_t *out, size_t bytes)
 
 		if (n > bytes)
 			n = bytes;
-		memcpy(out, (const uint8_t *)src->iov->iov_base + src->offset, n);
+		if (n)
+			memcpy(out, (const uint8_t *)src->iov->iov_base + src->offset, n);
 		out += n;
 		bytes -= n;
 		src->offset += n;

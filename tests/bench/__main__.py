@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -137,6 +138,7 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the labs are taken down on the way out
     os.sched_setaffinity(0, {1})
     _raise_file_limit()
     only = set(arguments.only or [workload.key for workload in WORKLOADS] + ["idle", "memory"])
@@ -178,4 +180,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except (OSError, RuntimeError) as error:
+        sys.exit(f"tests/bench/run: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

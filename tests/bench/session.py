@@ -85,8 +85,10 @@ class Session:
             out, err = process.communicate(timeout=RUN_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            out, err = process.communicate()
+            err = process.communicate()[1]
             raise RuntimeError(f"{subject.label}: no end after {RUN_TIMEOUT_S} s: {' '.join(command)}\n{err}") from None
+        finally:
+            process.kill()  # where we are interrupted; else it has ended
         if process.returncode != 0:
             raise RuntimeError(f"{subject.label}: exit status {process.returncode}: {' '.join(command)}\n{err.strip()}")
         result: Mapping[str, float | str] = json.loads(out)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 from pyroute2 import NetNS, netns
+from xts_lab.access import afxdp_unavailable, missing_privilege
 
 _numbers = itertools.count()
 
@@ -36,6 +37,10 @@ class Wire:
 
 
 def make_wire(mtu: int) -> Iterator[Wire]:
+    if lacking := missing_privilege():
+        pytest.skip(f"network namespaces need root; lacking {', '.join(lacking)}")
+    if reason := afxdp_unavailable():
+        pytest.skip(reason)
     stem = f"xtslink{os.getpid()}-{next(_numbers)}"
     wire = Wire(f"{stem}h", f"{stem}d")
     try:
@@ -70,6 +75,4 @@ def make_wire(mtu: int) -> Iterator[Wire]:
 
 @pytest.fixture
 def wire() -> Iterator[Wire]:
-    if os.geteuid() != 0:
-        pytest.skip("network namespaces need root")
     yield from make_wire(62_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -25,6 +26,7 @@ def main() -> int:
     add_arguments(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # everything is taken down on the way out
     try:
         settings = from_arguments(arguments)
         result = run(settings, _show if sys.stderr.isatty() else _Log())
@@ -65,4 +67,7 @@ class _Log:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

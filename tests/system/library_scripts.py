@@ -20,6 +20,7 @@ import struct
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -238,12 +239,13 @@ def threads_share_a_channel(c: Calls) -> None:
 def two_threads_on_one_socket(c: Calls) -> None:
     s, peer = c.connected()
     data = os.urandom(8 << 20)
-    echo = threading.Thread(
-        target=lambda: [peer.sendall(peer.recv(1 << 16)) for _ in iter(lambda: len(got) < len(data), False)]
-    )
     got = bytearray()
-    echo.daemon = True
-    echo.start()
+
+    def echo() -> None:
+        while len(got) < len(data):
+            peer.sendall(peer.recv(1 << 16))
+
+    threading.Thread(target=echo, daemon=True).start()
     sender = threading.Thread(target=lambda: send(c, s, data))
     sender.start()
     while len(got) < len(data):
@@ -380,7 +382,7 @@ def fork_gives_the_child_nothing(c: Calls) -> None:
             assert info(c).epoch != epoch
             status = 0
         except BaseException as error:
-            os.write(tell, repr(error).encode())
+            os.write(tell, "".join(traceback.format_exception(error)).encode())
         os._exit(status)
     _, status = os.waitpid(pid, 0)
     os.close(tell)

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -262,6 +263,9 @@ def test_up_mends_a_lab_whose_proxy_died(lab: Lab) -> None:
         record = broken.record("proxy")
         assert record is not None
         os.kill(record.pid, signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while record.alive and time.monotonic() < deadline:  # closing its queues takes the kernel a while
+            time.sleep(0.005)
         assert main(["status", "--name", name]) == 1
         broken.up()
         assert main(["status", "--name", name]) == 0

@@ -1,0 +1,44 @@
+"""Every script of calls goes the same way on kernel and on XTS sockets: results, errno, data, readiness."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from call_scripts import SCRIPTS
+from shm_proxy import HERE, ShmProxy, library
+
+Traces = dict[str, list[Any]]
+
+
+@pytest.fixture(scope="module")
+def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShmProxy]:
+    with ShmProxy(tmp_path_factory.mktemp("proxy")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Traces:
+    command = [sys.executable, str(HERE / "call_scripts.py"), "kernel"]
+    return json.loads(subprocess.run(command, capture_output=True, check=True, timeout=90).stdout)  # type: ignore[no-any-return]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param({}, id="default"),
+        pytest.param({"XTS_FRAME_WINDOW": "4", "XTS_SPIN_US": "0"}, id="4-frames-no-spin"),
+    ],
+)
+def offloaded(request: pytest.FixtureRequest, proxy: ShmProxy) -> Traces:
+    return json.loads(proxy.run("call_scripts.py", library(), **request.param))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_goes_as_on_the_kernel(name: str, kernel: Traces, offloaded: Traces) -> None:
+    assert not [entry for entry in kernel[name] if entry[0] == "failed"], kernel[name]
+    assert offloaded[name] == kernel[name]
