@@ -94,7 +94,7 @@ class LoopbackBed:
         return _host_status(str(self.directory / "endpoint.sock"))
 
     def proxy_status(self) -> dict[str, Any]:
-        return control.ask(str(self.directory / "proxy.sock"), {"ask": "status", "connections": True})
+        return control.ask(str(self.directory / "proxy.sock"), control.Question("status", connections=True))
 
 
 class StressLab(Lab):
@@ -124,7 +124,7 @@ class LabBed:
         return _host_status(str(self.lab.endpoint))
 
     def proxy_status(self) -> dict[str, Any]:
-        return control.ask(str(self.lab.directory / "proxy.sock"), {"ask": "status", "connections": True})
+        return control.ask(str(self.lab.directory / "proxy.sock"), control.Question("status", connections=True))
 
 
 def _host_status(endpoint: str) -> list[dict[str, Any]]:
