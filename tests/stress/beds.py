@@ -17,6 +17,7 @@ from xts_lab.lab import Lab
 from xts_proxy import control
 from xts_socket.cli import status as host_status
 
+from .ends import build_checked_proxy
 from .settings import Settings
 
 _DEVICE_ADDRESS, _PEER_ADDRESS = "198.18.0.1", "198.18.0.2"
@@ -97,6 +98,17 @@ class LoopbackBed:
         return control.ask(str(self.directory / "proxy.sock"), control.Question("status", connections=True))
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedBed(LoopbackBed):
+    """The proxy's worker alone, with checks at every step: nobody to ask for figures, and sanitizers' memory."""
+
+    def host_status(self) -> list[dict[str, Any]]:
+        return []
+
+    def proxy_status(self) -> dict[str, Any]:
+        return {}
+
+
 class StressLab(Lab):
     """A lab whose proxy has the run's limits."""
 
@@ -146,6 +158,9 @@ def raised(settings: Settings) -> Iterator[Bed]:
     elif settings.queue == "shm-loopback":
         with tempfile.TemporaryDirectory(prefix="xts-stress-") as directory, _proxy(Path(directory), settings) as pid:
             yield LoopbackBed(Path(directory), pid)
+    elif settings.queue == "shm-checked":
+        with tempfile.TemporaryDirectory(prefix="xts-stress-") as directory, _checked_proxy(Path(directory), settings):
+            yield CheckedBed(Path(directory), 0)
     else:
         lab = StressLab(settings, queue=settings.queue, queues=2)
         with lab:
@@ -173,3 +188,25 @@ def _proxy(directory: Path, settings: Settings) -> Iterator[int]:
     finally:
         process.kill()
         process.wait()
+
+
+@contextmanager
+def _checked_proxy(directory: Path, settings: Settings) -> Iterator[None]:
+    limits = [str(settings.frame_window or 64), str(settings.proxy_window_kib), str(settings.spill_mib)]
+    command = [str(build_checked_proxy()), str(directory / "endpoint.sock"), *limits]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    failed = True
+    try:
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            raise RuntimeError("the checked proxy did not get ready")
+        yield
+        failed = False
+    finally:
+        errors = process.communicate("")[1]
+        if process.returncode != 0 and not failed:
+            raise RuntimeError(f"the checked proxy ended with status {process.returncode}:\n{errors}")
+        if process.returncode != 0:
+            print(errors, file=sys.stderr)

@@ -65,7 +65,7 @@ def run(settings: Settings, say: Say = lambda text: None) -> Result:
 def _start(stack: ExitStack, settings: Settings, bed: beds.Bed) -> tuple[End, End]:
     common = settings.script_arguments()
     host_command = [
-        str(build("kernel" if settings.queue == "kernel" else "xts")),
+        str(build({"kernel": "kernel", "shm-checked": "checked"}.get(settings.queue, "xts"))),
         *("--end", "host", "--connections", str(settings.connections), "--threads", str(settings.threads)),
         *(
             "--listen",

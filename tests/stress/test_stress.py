@@ -50,6 +50,15 @@ def test_shared_memory_without_privilege(name: str) -> None:
     _passes(replace(RUNS[name], queue="shm-loopback"))
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["everything", "smallest window", "small windows everywhere", "aborts"])
+def test_every_step_checked(name: str) -> None:
+    """Both ends built with the conservation law as an assertion at every step, ASan and UBSan."""
+    result = run(replace(RUNS[name], queue="shm-checked", connections=16, accepted=8))
+    assert not result.failure, result.failure
+    assert result.host["complete"] > 0
+
+
 @pytest.mark.root
 @pytest.mark.afxdp
 @pytest.mark.timeout(120)
