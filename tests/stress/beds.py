@@ -22,6 +22,8 @@ from .settings import Settings
 
 _DEVICE_ADDRESS, _PEER_ADDRESS = "198.18.0.1", "198.18.0.2"
 _START_S = 20.0
+#: An address of the loopback for this process, so that runs beside each other do not meet.
+LOOPBACK = f"127.{os.getpid() >> 16 & 63 | 64}.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
 
 
 def resident_bytes(pid: int) -> int:
@@ -60,7 +62,7 @@ class Bed(Protocol):
 class KernelBed:
     """Plain TCP over loopback: what is tested is the test."""
 
-    listen_address = peer_address = "127.0.0.1"
+    listen_address = peer_address = LOOPBACK
     proxy_pid = 0
 
     def spawn(self, role: str, command: list[str], extra: Mapping[str, str], **streams: Any) -> subprocess.Popen[str]:
@@ -81,8 +83,8 @@ class LoopbackBed:
 
     directory: Path
     proxy_pid: int
-    listen_address: str = "127.0.0.1"
-    peer_address: str = "127.0.0.1"
+    listen_address: str = LOOPBACK
+    peer_address: str = LOOPBACK
 
     def spawn(self, role: str, command: list[str], extra: Mapping[str, str], **streams: Any) -> subprocess.Popen[str]:
         environment = {**os.environ, **extra}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from xts_lab.access import afxdp_unavailable, missing_privilege
 
+from stress.beds import LOOPBACK
 from stress.ends import End, build
 from stress.session import run
 from stress.settings import Settings
@@ -95,7 +96,7 @@ def _two_ends(host: Settings, peer: Settings) -> tuple[str, str]:
         return process
 
     ends = []
-    addresses = ("127.0.0.1:7011", "127.0.0.1:7012")
+    addresses = (f"{LOOPBACK}:7011", f"{LOOPBACK}:7012")
     for name, settings, listen, connect in (("host", host, *addresses), ("peer", peer, *addresses[::-1])):
         command = [str(build("kernel")), "--end", name, "--connections", "8", "--listen", listen, "--connect", connect]
         ends.append(End.start(name, spawn, "", [*command, *settings.script_arguments()], {}))
