@@ -7,8 +7,8 @@
  * one that mirrors its readiness.
  *
  * The first socket attaches the process: $XTS_ENDPOINT (default /run/xts/endpoint.sock) names the agent or proxy that
- * hands out its queue; $XTS_QUEUE names a queue directly, for privileged use ("afxdp:INTERFACE:QUEUE" or
- * "shm:/path/to/endpoint.sock"). Without an endpoint xts_socket() fails with ENETDOWN.
+ * hands out its queue; $XTS_QUEUE ("shm:/path/to/endpoint.sock") goes before it and insists on shared memory. Without
+ * an endpoint xts_socket() fails with ENETDOWN.
  *
  * All calls are thread-safe; threads may share sockets. A call blocks unless the socket is non-blocking (O_NONBLOCK,
  * SOCK_NONBLOCK) or MSG_DONTWAIT is given; it is interrupted by signals as in signal(7). After fork() the child has

@@ -26,7 +26,7 @@ def checks() -> Iterator[Check]:
             "kernel",
             "warn",
             f"{release}: no multi-buffer AF_XDP, and AF_XDP queues only for privileged processes",
-            "a kernel from 6.6; until then use shm, or XTS_QUEUE with privilege",
+            "a kernel from 6.6; until then use shm",
         )
     yield _af_xdp()
 
