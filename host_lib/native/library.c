@@ -173,7 +173,7 @@ void library_leave(void)
 	}
 	if (xts.dirty)
 		mirrors_update();
-	if (xts.channel && (xts.channel->outbox_first || xts.channel->retry))
+	if (xts.channel && channel_busy(xts.channel))
 		progress_need();
 	if (xts.dead)
 		channel_reap();

@@ -244,6 +244,12 @@ struct channel {
 	struct held *held;
 };
 
+/* Something has still to leave, or to be looked at again. */
+static inline bool channel_busy(const struct channel *c)
+{
+	return c->outbox_first || c->refused_count || c->retry;
+}
+
 int channel_attach(void);                     /* makes xts.channel, if there is none; blocks; 0 or -errno */
 void channel_control(struct channel *c, uint64_t now);
 void channel_pump(void);                      /* takes and handles what has come */
