@@ -118,8 +118,8 @@ static void after_fork_child(void)
 }
 
 /*
- * At an orderly exit the proxy closes our connections as the kernel would (the end of the attachment tells it); what
- * is still in the outbox is our part.
+ * At an orderly exit what is still in the outbox leaves, then GOODBYE: the proxy closes our connections as the kernel
+ * would. Other threads may still be in calls; these wait until the process is gone.
  */
 __attribute__((destructor)) static void at_exit(void)
 {
@@ -133,8 +133,10 @@ __attribute__((destructor)) static void at_exit(void)
 		if (xts.channel && xts.channel->outbox_first && wait_for(&xts.frame_waiters, deadline, false))
 			break;
 	}
-	if (xts.channel)
+	if (xts.channel) {
+		xts_link_goodbye(&xts.channel->link, 0);
 		channel_flush(true);
+	}
 	pthread_mutex_unlock(&xts.lock);
 }
 
