@@ -1,4 +1,5 @@
 /* The data path of a connection: host to TCP (gather, write, spill) and TCP to host (read straight into a slot). */
+#include <assert.h>
 #include <errno.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -159,12 +160,24 @@ static bool gathered_write(struct connection *c)
 	return true;
 }
 
+#ifdef XTS_DEBUG
+/* The conservation law as far as this end sees it: what was received and is not free again waits in the spill buffer. */
+static void check_account(const struct connection *c)
+{
+	assert(!c->channel || c->orphan || c->state != CONNECTION_ESTABLISHED ||
+	       xts_credit_buffered(&c->grant) == c->spill.bytes);
+}
+#else
+static void check_account(const struct connection *c) { (void)c; }
+#endif
+
 void connection_flush(struct connection *c)
 {
 	if (!spill_write(c))
 		return; /* failed; an orphan is gone */
 	if (c->gathered_first != BATCH_NONE && !gathered_write(c))
 		return;
+	check_account(c);
 	if (!c->spill.bytes)
 		connection_drained(c);
 }

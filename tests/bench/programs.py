@@ -40,30 +40,28 @@ def libxts_directory() -> Path:
     return Path(spec.origin).parent
 
 
-def compile_program(output: Path, sources: list[Path], xts: bool = False, includes: tuple[Path, ...] = ()) -> Path:
-    """Compiles when a source is newer than the program. `xts`: links with the installed libxts."""
+def compile_program(
+    output: Path,
+    sources: list[Path],
+    libxts: Path | None = None,
+    includes: tuple[Path, ...] = (),
+    flags: tuple[str, ...] = (),
+) -> Path:
+    """Compiles when a source is newer than the program. `libxts`: links with the libxts.so of this directory."""
     headers = [
         header
         for directory in {source.parent for source in sources} | set(includes)
         for header in directory.glob("*.h")
     ]
-    newest = max(path.stat().st_mtime for path in [*sources, *headers])
+    libraries = [libxts / "libxts.so"] if libxts else []
+    newest = max(path.stat().st_mtime for path in [*sources, *headers, *libraries])
     if output.exists() and output.stat().st_mtime > newest:
         return output
     output.parent.mkdir(parents=True, exist_ok=True)
-    command = [
-        "cc",
-        *_FLAGS,
-        *(f"-I{directory}" for directory in includes),
-        "-o",
-        str(output),
-        *map(str, sources),
-        "-pthread",
-    ]
-    if xts:
-        directory = libxts_directory()
-        command += [f"-I{TOP / 'host_lib' / 'native'}", f"-L{directory}", "-lxts", f"-Wl,-rpath,{directory}"]
-    subprocess.run(command, check=True)
+    command = ["cc", *_FLAGS, *(f"-I{directory}" for directory in includes), "-o", str(output), *map(str, sources)]
+    if libxts:
+        command += [f"-I{TOP / 'host_lib' / 'native'}", f"-L{libxts}", "-lxts", f"-Wl,-rpath,{libxts}"]
+    subprocess.run([*command, "-pthread", *flags], check=True)
     return output
 
 
@@ -72,6 +70,6 @@ def build(directory: Path) -> Programs:
     client = [NATIVE / name for name in _CLIENT]
     return Programs(
         compile_program(directory / "client-kernel", [*client, NATIVE / "net_api_kernel.c"]),
-        compile_program(directory / "client-xts", [*client, NATIVE / "net_api_xts.c"], xts=True),
+        compile_program(directory / "client-xts", [*client, NATIVE / "net_api_xts.c"], libxts_directory()),
         compile_program(directory / "peer", [NATIVE / "peer.c", NATIVE / "measure.c"]),
     )

@@ -17,10 +17,13 @@ from xts_lab.lab import Lab
 from xts_proxy import control
 from xts_socket.cli import status as host_status
 
+from .ends import build_checked_proxy
 from .settings import Settings
 
 _DEVICE_ADDRESS, _PEER_ADDRESS = "198.18.0.1", "198.18.0.2"
 _START_S = 20.0
+#: An address of the loopback for this process, so that runs beside each other do not meet.
+LOOPBACK = f"127.{os.getpid() >> 16 & 63 | 64}.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
 
 
 def resident_bytes(pid: int) -> int:
@@ -59,7 +62,7 @@ class Bed(Protocol):
 class KernelBed:
     """Plain TCP over loopback: what is tested is the test."""
 
-    listen_address = peer_address = "127.0.0.1"
+    listen_address = peer_address = LOOPBACK
     proxy_pid = 0
 
     def spawn(self, role: str, command: list[str], extra: Mapping[str, str], **streams: Any) -> subprocess.Popen[str]:
@@ -80,8 +83,8 @@ class LoopbackBed:
 
     directory: Path
     proxy_pid: int
-    listen_address: str = "127.0.0.1"
-    peer_address: str = "127.0.0.1"
+    listen_address: str = LOOPBACK
+    peer_address: str = LOOPBACK
 
     def spawn(self, role: str, command: list[str], extra: Mapping[str, str], **streams: Any) -> subprocess.Popen[str]:
         environment = {**os.environ, **extra}
@@ -94,7 +97,18 @@ class LoopbackBed:
         return _host_status(str(self.directory / "endpoint.sock"))
 
     def proxy_status(self) -> dict[str, Any]:
-        return control.ask(str(self.directory / "proxy.sock"), {"ask": "status", "connections": True})
+        return control.ask(str(self.directory / "proxy.sock"), control.Question("status", connections=True))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedBed(LoopbackBed):
+    """The proxy's worker alone, with checks at every step: nobody to ask for figures, and sanitizers' memory."""
+
+    def host_status(self) -> list[dict[str, Any]]:
+        return []
+
+    def proxy_status(self) -> dict[str, Any]:
+        return {}
 
 
 class StressLab(Lab):
@@ -124,7 +138,7 @@ class LabBed:
         return _host_status(str(self.lab.endpoint))
 
     def proxy_status(self) -> dict[str, Any]:
-        return control.ask(str(self.lab.directory / "proxy.sock"), {"ask": "status", "connections": True})
+        return control.ask(str(self.lab.directory / "proxy.sock"), control.Question("status", connections=True))
 
 
 def _host_status(endpoint: str) -> list[dict[str, Any]]:
@@ -146,6 +160,9 @@ def raised(settings: Settings) -> Iterator[Bed]:
     elif settings.queue == "shm-loopback":
         with tempfile.TemporaryDirectory(prefix="xts-stress-") as directory, _proxy(Path(directory), settings) as pid:
             yield LoopbackBed(Path(directory), pid)
+    elif settings.queue == "shm-checked":
+        with tempfile.TemporaryDirectory(prefix="xts-stress-") as directory, _checked_proxy(Path(directory), settings):
+            yield CheckedBed(Path(directory), 0)
     else:
         lab = StressLab(settings, queue=settings.queue, queues=2)
         with lab:
@@ -173,3 +190,25 @@ def _proxy(directory: Path, settings: Settings) -> Iterator[int]:
     finally:
         process.kill()
         process.wait()
+
+
+@contextmanager
+def _checked_proxy(directory: Path, settings: Settings) -> Iterator[None]:
+    limits = [str(settings.frame_window or 64), str(settings.proxy_window_kib), str(settings.spill_mib)]
+    command = [str(build_checked_proxy()), str(directory / "endpoint.sock"), *limits]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    failed = True
+    try:
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            raise RuntimeError("the checked proxy did not get ready")
+        yield
+        failed = False
+    finally:
+        errors = process.communicate("")[1]
+        if process.returncode != 0 and not failed:
+            raise RuntimeError(f"the checked proxy ended with status {process.returncode}:\n{errors}")
+        if process.returncode != 0:
+            print(errors, file=sys.stderr)

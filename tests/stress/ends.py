@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from bench.programs import NATIVE as BENCH_NATIVE
-from bench.programs import TOP, compile_program
+from bench.programs import TOP, compile_program, libxts_directory
 
 _NATIVE = Path(__file__).with_name("native")
+_SANITIZE = ("-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
 _SOURCES = ("script.c", "conn.c", "worker.c", "main.c")
 
 #: Starts a command at the role's end with extra environment: (role, command, environment, streams).
@@ -26,10 +27,37 @@ class StressError(AssertionError):
 
 
 def build(kind: str) -> Path:
-    """stress-kernel or stress-xts; compiled when a source is newer."""
-    sources = [*(_NATIVE / name for name in _SOURCES), BENCH_NATIVE / f"net_api_{kind}.c"]
+    """stress-kernel, stress-xts, or stress-checked (libxts with its checks at every step, and sanitizers)."""
+    api = "kernel" if kind == "kernel" else "xts"
+    sources = [*(_NATIVE / name for name in _SOURCES), BENCH_NATIVE / f"net_api_{api}.c"]
     output = TOP / "build" / "stress" / f"stress-{kind}"
-    return compile_program(output, sources, xts=kind == "xts", includes=(_NATIVE, BENCH_NATIVE))
+    includes = (_NATIVE, BENCH_NATIVE)
+    if kind == "checked":
+        return compile_program(output, sources, _checked_build(), includes, _SANITIZE)
+    return compile_program(output, sources, libxts_directory() if api == "xts" else None, includes)
+
+
+def build_checked_proxy() -> Path:
+    """The proxy's worker with its checks at every step, and sanitizers."""
+    directory = _checked_build()
+    libraries = (str(directory / "libxts_worker.a"), str(directory / "libxts_core.a"))
+    includes = (TOP / "messages" / "native", TOP / "dpu_proxy" / "native")
+    output = TOP / "build" / "stress" / "proxy-checked"
+    output.unlink(missing_ok=True)  # the libraries are no sources to compare with
+    return compile_program(output, [_NATIVE / "proxy.c"], None, includes, (*libraries, *_SANITIZE))
+
+
+def _checked_build() -> Path:
+    directory = TOP / "build" / "stress" / "checked"
+    options = ["-DCMAKE_BUILD_TYPE=Debug", "-DXTS_DEBUG=ON", "-DXTS_SANITIZE=address,undefined"]
+    for command in (
+        ["cmake", "-S", str(TOP / "deploy" / "cmake"), "-B", str(directory), *options],
+        ["cmake", "--build", str(directory), "-j2", "--target", "xts", "xts_worker"],
+    ):
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        if made.returncode != 0:
+            raise RuntimeError(f"{' '.join(command)} failed:\n{made.stdout[-4000:]}{made.stderr[-4000:]}")
+    return directory
 
 
 @dataclass(slots=True)

@@ -39,6 +39,13 @@ class Result:
     memory: dict[str, dict[str, int]] = field(default_factory=dict)
     failure: str = ""
 
+    @property
+    def law(self) -> str:
+        """How often the conservation law was held against the figures, in words."""
+        if self.settings.queue == "shm-checked":
+            return "at every step"
+        return f"for {self.laws_checked} connections at {self.quiet_points} quiet points"
+
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -50,22 +57,25 @@ def run(settings: Settings, say: Say = lambda text: None) -> Result:
     begin = time.monotonic()
     with ExitStack() as stack:
         bed = stack.enter_context(beds.raised(settings))
-        host, peer = _start(stack, settings, bed)
+        ends: list[End] = []
         try:
-            _work(bed, host, peer, result, say)
-            _drain(settings, host, peer, say)
-            _compare(host, peer, result)
+            _start(stack, settings, bed, ends)
+            _work(bed, ends, result, say)
+            _drain(settings, ends, say)
+            _compare(ends, result)
         except StressError as error:
-            result.failure = f"{error}\n{_other_end(host, peer)}{_dump(bed)}"
-        result.host, result.peer = host.figures, peer.figures
+            result.failure = f"{error}\n{_others_say(ends)}{_dump(bed)}"
+        for end in ends:
+            setattr(result, end.name, end.figures)
     result.seconds = time.monotonic() - begin
     return result
 
 
-def _start(stack: ExitStack, settings: Settings, bed: beds.Bed) -> tuple[End, End]:
+def _start(stack: ExitStack, settings: Settings, bed: beds.Bed, ends: list[End]) -> None:
+    """Both programs listen before either connects. `ends` gets the host's and the peer's."""
     common = settings.script_arguments()
     host_command = [
-        str(build("kernel" if settings.queue == "kernel" else "xts")),
+        str(build({"kernel": "kernel", "shm-checked": "checked"}.get(settings.queue, "xts"))),
         *("--end", "host", "--connections", str(settings.connections), "--threads", str(settings.threads)),
         *(
             "--listen",
@@ -86,17 +96,19 @@ def _start(stack: ExitStack, settings: Settings, bed: beds.Bed) -> tuple[End, En
             *common,
         ),
     ]
-    peer = End.start("peer", bed.spawn, "net", peer_command, {})
-    stack.callback(peer.close)
-    host = End.start("host", bed.spawn, "host", host_command, settings.host_environment())
-    stack.callback(host.close)
-    host.say("")
-    peer.say("")
-    return host, peer
+    for name, role, command, environment in (
+        ("host", "host", host_command, settings.host_environment()),
+        ("peer", "net", peer_command, {}),
+    ):
+        ends.append(End.start(name, bed.spawn, role, command, environment))
+        stack.callback(ends[-1].close)
+    for end in ends:
+        end.say("")
 
 
-def _work(bed: beds.Bed, host: End, peer: End, result: Result, say: Say) -> None:
+def _work(bed: beds.Bed, ends: list[End], result: Result, say: Say) -> None:
     settings = result.settings
+    host = ends[0]
     watched = {"host": host.process.pid} | ({"proxy": bed.proxy_pid} if bed.proxy_pid else {})
     before = {name: beds.resident_bytes(pid) for name, pid in watched.items()}
     limits = _memory_limits(settings)
@@ -106,12 +118,12 @@ def _work(bed: beds.Bed, host: End, peer: End, result: Result, say: Say) -> None
     begin = quiet = time.monotonic()
     while (now := time.monotonic()) < begin + settings.duration_s:
         time.sleep(min(_LOOK_S, max(0.0, begin + settings.duration_s - now)))
-        for end in (host, peer):
+        for end in ends:
             end.check()
             end.ask("report")
         _check_memory(watched, result)
         if bed.proxy_pid and time.monotonic() > quiet + min(_QUIET_EVERY_S, settings.duration_s / 3):
-            result.laws_checked += _quiet_point(bed, host, peer)
+            result.laws_checked += _quiet_point(bed, ends)
             result.quiet_points += 1
             quiet = time.monotonic()
         say(_progress(time.monotonic() - begin, host.figures, result))
@@ -139,25 +151,25 @@ def _check_memory(watched: dict[str, int], result: Result) -> None:
             raise StressError(f"memory: {name} has {now} bytes resident, its limit is {seen['limit']}: {seen}")
 
 
-def _quiet_point(bed: beds.Bed, host: End, peer: End) -> int:
+def _quiet_point(bed: beds.Bed, ends: list[End]) -> int:
     """Stops all calls, waits until nothing moves, and holds both sides' figures against the law."""
-    for end in (host, peer):
+    for end in ends:
         end.ask("pause")
     try:
         return law.check(bed)
     finally:
-        for end in (host, peer):
+        for end in ends:
             end.ask("resume")
 
 
-def _drain(settings: Settings, host: End, peer: End, say: Say) -> None:
+def _drain(settings: Settings, ends: list[End], say: Say) -> None:
     """No new connections; those there are must all come to their end. A stuck one is told by its own end."""
     deadline = time.monotonic() + settings.stall_s + 30
-    for end in (host, peer):
+    for end in ends:
         end.ask("stop")
     while True:
         left = {}
-        for end in (host, peer):
+        for end in ends:
             end.check()
             left[end.name] = end.ask("report")["open"]
         if not any(left.values()):
@@ -168,11 +180,11 @@ def _drain(settings: Settings, host: End, peer: End, say: Say) -> None:
         time.sleep(0.05)
 
 
-def _compare(host: End, peer: End, result: Result) -> None:
+def _compare(ends: list[End], result: Result) -> None:
     """Where nobody aborts, what one end sent is what the other received."""
     if result.settings.abort:
         return
-    for sender, receiver in ((host, peer), (peer, host)):
+    for sender, receiver in (ends, ends[::-1]):
         if sender.figures["sent_bytes"] != receiver.figures["received_bytes"]:
             raise StressError(
                 f"{sender.name} sent {sender.figures['sent_bytes']} bytes, "
@@ -180,8 +192,8 @@ def _compare(host: End, peer: End, result: Result) -> None:
             )
 
 
-def _other_end(host: End, peer: End) -> str:
-    return "".join(f"{end.name} end said:\n{end.said()}\n" for end in (host, peer) if end.said())
+def _others_say(ends: list[End]) -> str:
+    return "".join(f"{end.name} end said:\n{end.said()}\n" for end in ends if end.said())
 
 
 def _dump(bed: beds.Bed) -> str:
@@ -206,5 +218,5 @@ def _progress(seconds: float, figures: dict[str, Any], result: Result) -> str:
     return (
         f"{seconds:.0f} s: {figures['open']} open, {figures['complete']} complete, "
         f"{figures['aborted'] + figures['saw_abort']} aborted, {megabytes:,.0f} MB, "
-        f"law held {result.laws_checked} times, {memory}"
+        f"law held {result.law}, {memory}"
     )

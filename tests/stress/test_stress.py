@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from xts_lab.access import afxdp_unavailable, missing_privilege
 
+from stress.beds import LOOPBACK
 from stress.ends import End, build
 from stress.session import run
 from stress.settings import Settings
@@ -50,6 +51,15 @@ def test_shared_memory_without_privilege(name: str) -> None:
     _passes(replace(RUNS[name], queue="shm-loopback"))
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["everything", "smallest window", "small windows everywhere", "aborts"])
+def test_every_step_checked(name: str) -> None:
+    """Both ends built with the conservation law as an assertion at every step, ASan and UBSan."""
+    result = run(replace(RUNS[name], queue="shm-checked", connections=16, accepted=8))
+    assert not result.failure, result.failure
+    assert result.host["complete"] > 0
+
+
 @pytest.mark.root
 @pytest.mark.afxdp
 @pytest.mark.timeout(120)
@@ -86,7 +96,7 @@ def _two_ends(host: Settings, peer: Settings) -> tuple[str, str]:
         return process
 
     ends = []
-    addresses = ("127.0.0.1:7011", "127.0.0.1:7012")
+    addresses = (f"{LOOPBACK}:7011", f"{LOOPBACK}:7012")
     for name, settings, listen, connect in (("host", host, *addresses), ("peer", peer, *addresses[::-1])):
         command = [str(build("kernel")), "--end", name, "--connections", "8", "--listen", listen, "--connect", connect]
         ends.append(End.start(name, spawn, "", [*command, *settings.script_arguments()], {}))

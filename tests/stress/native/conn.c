@@ -331,9 +331,9 @@ static bool step_end(struct conn *c)
 	}
 	if (sent_all && !c->shut) {
 		if (net_api.shutdown(c->s, SHUT_WR)) {
-			if (errno != ENOTCONN || theirs(c)->abort_at == NEVER)
-				fail(c, 1, "shutdown: %s", strerror(errno));
-			finish(c, OUTCOME_SAW_ABORT);
+			if (errno == ENOTCONN)
+				errno = ECONNRESET; /* reset since we last looked */
+			saw_reset(c, "shutdown");
 			return false;
 		}
 		c->shut = true;
