@@ -78,7 +78,8 @@ static void proxy_receive(struct memory_queue *m)
 		pipe_put(&m->in, control, (uint32_t)bytes);
 }
 
-int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xts_attach_request *request, int timeout_ms)
+int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xts_attach_request *request,
+	       int timeout_ms)
 {
 	struct xts_link_config config = { .role = XTS_LINK_PROXY, .frame_window = WINDOW, .largest_message = LARGEST };
 
