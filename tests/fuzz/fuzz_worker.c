@@ -15,172 +15,12 @@
 #include <stdio.h>
 #include <sys/socket.h>
 
-#define ENSURE(condition)                                                                              \
-	do {                                                                                           \
-		if (!(condition)) {                                                                    \
-			fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition);  \
-			abort();                                                                       \
-		}                                                                                      \
-	} while (0)
+#include "memory_queue.h"
 
-#define WINDOW 16u
-#define LARGEST XTS_FRAME_BYTES_SINGLE
-#define WAITING_MAX 256u
-#define SLOTS (WINDOW + XTS_CONTROL_RESERVE)
-#define FIRST_SEGMENT 2048u
 #define PEERS 8u
 #define IDS 16u
 
-static const uint8_t host_mac[6] = { 2, 0, 0, 0, 0, 1 }, proxy_mac[6] = { 2, 0, 0, 0, 0, 2 };
-
-/* --- a queue in memory ----------------------------------------------------------------------------------------------- */
-
-struct memory_frame {
-	uint32_t bytes;
-	uint8_t *data;
-};
-
-struct memory_queue {
-	struct xts_queue queue;
-	struct memory_frame to_worker[WAITING_MAX], to_host[WAITING_MAX];
-	unsigned worker_first, worker_count, host_first, host_count;
-	unsigned lent; /* frames the worker holds */
-	bool slot_used[SLOTS];
-	uint8_t *slot[SLOTS];
-};
-
-static int memory_acquire(struct xts_queue *q, struct xts_tx_slot *slot)
-{
-	struct memory_queue *m = (struct memory_queue *)q;
-
-	for (uint32_t i = 0; i < SLOTS; i++) {
-		if (m->slot_used[i])
-			continue;
-		m->slot_used[i] = true;
-		slot->data = m->slot[i];
-		slot->capacity = LARGEST;
-		slot->index = i;
-		return 0;
-	}
-	return -EAGAIN;
-}
-
-static void memory_abandon(struct xts_queue *q, const struct xts_tx_slot *slot)
-{
-	struct memory_queue *m = (struct memory_queue *)q;
-
-	ENSURE(m->slot_used[slot->index]);
-	m->slot_used[slot->index] = false;
-}
-
-static void memory_submit(struct xts_queue *q, const struct xts_tx_slot *slot, uint32_t bytes)
-{
-	struct memory_queue *m = (struct memory_queue *)q;
-	struct memory_frame *f;
-
-	ENSURE(bytes >= XTS_HEAD_BYTES && bytes <= LARGEST);
-	ENSURE(xts_type_to_host(slot->data[14]) && bytes >= xts_type_bytes(slot->data[14]));
-	memory_abandon(q, slot);
-	if (m->host_count == WAITING_MAX)
-		return; /* a host that does not read loses frames */
-	f = &m->to_host[(m->host_first + m->host_count++) % WAITING_MAX];
-	f->bytes = bytes;
-	f->data = malloc(bytes);
-	ENSURE(f->data);
-	memcpy(f->data, slot->data, bytes);
-}
-
-static int memory_kick(struct xts_queue *q)
-{
-	(void)q;
-	return 0;
-}
-
-static int memory_receive(struct xts_queue *q, struct xts_rx_frame *frame)
-{
-	struct memory_queue *m = (struct memory_queue *)q;
-	struct memory_frame *f = &m->to_worker[m->worker_first];
-	uint32_t first;
-
-	if (!m->worker_count)
-		return 0;
-	m->worker_first = (m->worker_first + 1) % WAITING_MAX;
-	m->worker_count--;
-	m->lent++;
-	first = f->bytes < FIRST_SEGMENT ? f->bytes : FIRST_SEGMENT;
-	frame->bytes = f->bytes;
-	frame->cookie = (uint64_t)(uintptr_t)f->data;
-	frame->segments = first < f->bytes ? 2 : 1;
-	frame->segment[0] = (struct iovec){ f->data, first };
-	frame->segment[1] = (struct iovec){ f->data + first, f->bytes - first };
-	return 1;
-}
-
-static void memory_recycle(struct xts_queue *q, const struct xts_rx_frame *frame)
-{
-	struct memory_queue *m = (struct memory_queue *)q;
-
-	ENSURE(m->lent);
-	m->lent--;
-	free((void *)(uintptr_t)frame->cookie); /* twice: AddressSanitizer tells */
-}
-
-static int memory_arm(struct xts_queue *q)
-{
-	return ((struct memory_queue *)q)->worker_count != 0;
-}
-
-static void memory_disarm(struct xts_queue *q)
-{
-	(void)q;
-}
-
-static void memory_close(struct xts_queue *q)
-{
-	struct memory_queue *m = (struct memory_queue *)q;
-
-	ENSURE(m->lent == 0);
-	for (unsigned i = 0; i < m->worker_count; i++)
-		free(m->to_worker[(m->worker_first + i) % WAITING_MAX].data);
-	for (unsigned i = 0; i < m->host_count; i++)
-		free(m->to_host[(m->host_first + i) % WAITING_MAX].data);
-	for (unsigned i = 0; i < SLOTS; i++) {
-		ENSURE(!m->slot_used[i]);
-		free(m->slot[i]);
-	}
-	close(q->wait_fd);
-	free(m);
-}
-
-static const struct xts_queue_ops memory_ops = {
-	.kind = "memory", .acquire = memory_acquire, .submit = memory_submit, .abandon = memory_abandon, .kick = memory_kick,
-	.receive = memory_receive, .recycle = memory_recycle, .arm = memory_arm, .disarm = memory_disarm, .close = memory_close,
-};
-
-static struct memory_queue *memory_open(void)
-{
-	struct memory_queue *m = calloc(1, sizeof *m);
-
-	ENSURE(m);
-	m->queue.ops = &memory_ops;
-	m->queue.largest_message = LARGEST;
-	m->queue.frame_window = WINDOW;
-	m->queue.wait_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	memcpy(m->queue.local_mac, proxy_mac, 6);
-	memcpy(m->queue.peer_mac, host_mac, 6);
-	for (unsigned i = 0; i < SLOTS; i++) {
-		m->slot[i] = malloc(LARGEST);
-		ENSURE(m->slot[i]);
-	}
-	return m;
-}
-
 /* --- the scene ------------------------------------------------------------------------------------------------------- */
-
-struct input {
-	const uint8_t *data;
-	size_t bytes;
-};
 
 struct scene {
 	struct xts_worker worker;
@@ -195,35 +35,13 @@ struct scene {
 static int server_fd = -1; /* lives as long as the process */
 static uint16_t server_port;
 
-static uint8_t take(struct input *in)
-{
-	if (!in->bytes)
-		return 0;
-	in->bytes--;
-	return *in->data++;
-}
-
-static void give(struct scene *s, const uint8_t *data, uint32_t bytes)
-{
-	struct memory_queue *m = s->queue;
-	struct memory_frame *f;
-
-	if (m->worker_count == WAITING_MAX || !bytes)
-		return;
-	f = &m->to_worker[(m->worker_first + m->worker_count++) % WAITING_MAX];
-	f->bytes = bytes;
-	f->data = malloc(bytes);
-	ENSURE(f->data);
-	memcpy(f->data, data, bytes);
-}
-
 static void host_pump(struct scene *s)
 {
 	uint8_t frame[128];
 	size_t bytes;
 
 	while ((bytes = xts_link_control(&s->link, frame, s->worker.state.now_ns)))
-		give(s, frame, (uint32_t)bytes);
+		pipe_put(&s->queue->in, frame, (uint32_t)bytes);
 }
 
 static void host_start(struct scene *s, uint64_t epoch)
@@ -251,14 +69,11 @@ static void learn(struct scene *s, const struct xts_head *head, const uint8_t *f
 
 static void host_receive(struct scene *s, unsigned count)
 {
-	struct memory_queue *m = s->queue;
+	struct memory_frame f;
 
-	while (count-- && m->host_count) {
-		struct memory_frame f = m->to_host[m->host_first];
+	while (count-- && pipe_get(&s->queue->out, &f)) {
 		struct xts_head head;
 
-		m->host_first = (m->host_first + 1) % WAITING_MAX;
-		m->host_count--;
 		if (xts_link_receive(&s->link, f.data, f.bytes, f.bytes, s->worker.state.now_ns, &head) == XTS_LINK_DELIVER) {
 			learn(s, &head, f.data);
 			xts_link_recycled(&s->link);
@@ -315,17 +130,6 @@ static uint32_t pick_id(struct scene *s, struct input *in)
 	if (which < 200 && s->id_count)
 		return s->ids[which % (s->id_count < IDS ? s->id_count : IDS)];
 	return which < 240 ? 0 : (uint32_t)which << 20 | take(in);
-}
-
-/* A number of the input's choosing: often small, sometimes at an edge. */
-static uint32_t pick_number(struct input *in)
-{
-	static const uint32_t edge[] = { 0, 1, 2, 3, 4095, 16384, 65536, XTS_CREDITS_MAX - 1, XTS_CREDITS_MAX, UINT32_MAX };
-	uint8_t which = take(in);
-
-	if (which < sizeof edge / sizeof edge[0])
-		return edge[which];
-	return which < 200 ? which : (uint32_t)which << 8 | take(in);
 }
 
 static void put_endpoint(uint8_t *p, struct input *in)
@@ -391,7 +195,7 @@ static void op_message(struct scene *s, struct input *in)
 	xts_head_encode(frame, type, flags & 0x80 ? flags : flags & 0x07, flags == 0x77, id);
 	bytes = put_body(s, type, frame, in);
 	xts_link_seal(&s->link, frame);
-	give(s, frame, bytes);
+	pipe_put(&s->queue->in, frame, bytes);
 }
 
 /* As much data as the frame window takes, over and over: more than TCP does, as long as the peer does not read. */
@@ -407,7 +211,7 @@ static void op_burst(struct scene *s, struct input *in)
 			xts_head_encode(frame, XTS_CMD_SEND, 0, 0, id);
 			xts_send_encode(frame, &m);
 			xts_link_seal(&s->link, frame);
-			give(s, frame, sizeof frame);
+			pipe_put(&s->queue->in, frame, sizeof frame);
 		}
 		rounds(s, 1);
 		host_receive(s, 4);
@@ -429,7 +233,7 @@ static void op_raw(struct scene *s, struct input *in)
 		frame[15] = s->link.sent++;
 	if (how & 2)
 		frame[16] = s->link.recycled;
-	give(s, frame, bytes);
+	pipe_put(&s->queue->in, frame, bytes);
 }
 
 static void peer_close(int *fd, bool reset)
@@ -537,8 +341,11 @@ static void worker_init(struct xts_worker *worker)
 	ENSURE(w->epoll_fd >= 0 && !log_open(&w->log));
 }
 
-static void nothing_is_left(struct worker_state *w)
+static void nothing_is_left(struct scene *scene)
 {
+	struct worker_state *w = &scene->worker.state;
+
+	ENSURE(scene->queue->lent == 0);
 	close_everything(w, 0);
 	ENSURE(w->stats.connections == 0 && w->stats.listeners == 0 && w->stats.channels == 0);
 	ENSURE(w->stats.spill_bytes == 0 && w->stats.window_bytes == 0 && w->stats.channels_up == 0);
@@ -561,7 +368,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	for (unsigned i = 0; i < PEERS; i++)
 		scene.peers[i] = -1;
 	worker_init(&scene.worker);
-	scene.queue = memory_open();
+	scene.queue = memory_open(false);
 	ENSURE(!channel_open(&ch, &scene.worker.state, &scene.queue->queue, -1, 0));
 	host_start(&scene, 1);
 	rounds(&scene, 1);
@@ -572,7 +379,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	rounds(&scene, 2);
 	for (unsigned i = 0; i < PEERS; i++)
 		peer_close(&scene.peers[i], true);
-	nothing_is_left(&scene.worker.state);
+	nothing_is_left(&scene);
 	while ((left = accept4(server_fd, NULL, NULL, SOCK_NONBLOCK)) >= 0)
 		peer_close(&left, true);
 	return 0;

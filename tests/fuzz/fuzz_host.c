@@ -1,0 +1,295 @@
+/*
+ * libFuzzer target: the host library, its calls and a proxy's messages in any order, over a queue in memory.
+ *
+ * The input is a program of one-byte operations with their arguments: socket calls of the application, well-formed
+ * messages with fields of the input's choosing, raw frames. The target plays the proxy: its link is a proper one, and it
+ * answers the calls that the library waits for (bind, listen, options), so that no call blocks. It takes the place of
+ * attach.c and of the progress thread. All sockets are non-blocking.
+ */
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include "library.h"
+#include "memory_queue.h"
+
+#define SOCKETS 8u
+#define IDS 16u
+
+static struct {
+	struct memory_queue *queue; /* of the live attachment, or NULL */
+	struct xts_link link;       /* the proxy's */
+	uint64_t epoch;
+	uint32_t ids[IDS];          /* identifiers of the host's sockets, as the proxy learned them */
+	uint32_t id_count, next_proxy_id;
+	int sockets[SOCKETS];
+} scene;
+
+/* --- the proxy ------------------------------------------------------------------------------------------------------- */
+
+static void proxy_send(uint8_t *frame, uint32_t bytes)
+{
+	xts_link_seal(&scene.link, frame);
+	pipe_put(&scene.queue->in, frame, bytes);
+}
+
+/* Answers a call, so that the library need not wait for it. */
+static void answer(const struct xts_head *head, const uint8_t *request)
+{
+	static const uint8_t reply_of[256] = {
+		[XTS_CMD_LISTEN] = XTS_REPLY_LISTEN_ACK, [XTS_CMD_BIND] = XTS_REPLY_BIND_ACK,
+		[XTS_CMD_SETSOCKOPT] = XTS_REPLY_SOCKOPT_ACK, [XTS_CMD_GETSOCKOPT] = XTS_REPLY_SOCKOPT_ACK,
+		[XTS_CMD_IOCTL] = XTS_REPLY_IOCTL_ACK,
+	};
+	uint8_t frame[128] = { 0 }, type = reply_of[head->type];
+	uint32_t xts_socket = xts_get32(request + 24);
+
+	if (head->type != XTS_CMD_SEND)
+		scene.ids[scene.id_count++ % IDS] = xts_socket;
+	if (!type || !xts_link_credits(&scene.link))
+		return;
+	xts_head_encode(frame, type, 0, 0, xts_socket);
+	xts_put32(frame + 24, head->id ? head->id : ++scene.next_proxy_id);
+	xts_put32(frame + 28, xts_get32(request + 28)); /* the token */
+	proxy_send(frame, (uint32_t)xts_type_bytes(type));
+}
+
+/* The library has rung: takes everything it has sent. */
+static void proxy_receive(struct memory_queue *m)
+{
+	struct memory_frame f;
+	uint8_t control[128];
+	size_t bytes;
+
+	if (m != scene.queue)
+		return; /* the last words of a channel that has been replaced */
+	while (pipe_get(&m->out, &f)) {
+		struct xts_head head;
+
+		if (xts_link_receive(&scene.link, f.data, f.bytes, f.bytes, now_ns(), &head) == XTS_LINK_DELIVER) {
+			xts_link_recycled(&scene.link);
+			answer(&head, f.data);
+		}
+		free(f.data);
+	}
+	while ((bytes = xts_link_control(&scene.link, control, now_ns())))
+		pipe_put(&m->in, control, (uint32_t)bytes);
+}
+
+int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xts_attach_request *request,
+	       int timeout_ms)
+{
+	struct xts_link_config config = { .role = XTS_LINK_PROXY, .frame_window = WINDOW, .largest_message = LARGEST };
+
+	(void)endpoint, (void)request, (void)timeout_ms;
+	memset(out, 0, sizeof *out);
+	scene.queue = memory_open(true);
+	scene.queue->kicked = proxy_receive;
+	memcpy(config.local_mac, proxy_mac, 6);
+	memcpy(config.peer_mac, host_mac, 6);
+	ENSURE(!xts_link_init(&scene.link, &config, now_ns()));
+	scene.id_count = 0;
+	out->queue = &scene.queue->queue;
+	out->connection = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	out->status = calloc(1, sizeof *out->status + XTS_STATUS_ENTRIES * sizeof out->status->entry[0]);
+	ENSURE(out->connection >= 0 && out->status);
+	out->reply.kind = XTS_QUEUE_SHM;
+	out->reply.epoch = ++scene.epoch;
+	return 0;
+}
+
+void xts_detach(struct xts_attachment *attachment)
+{
+	if ((struct memory_queue *)attachment->queue == scene.queue)
+		scene.queue = NULL;
+	/* The frame whose violation ended the channel goes with the queue, as message_receive() says. */
+	ENSURE(((struct memory_queue *)attachment->queue)->lent <= 1);
+	xts_queue_close(attachment->queue);
+	free(attachment->status);
+	close(attachment->connection);
+	memset(attachment, 0, sizeof *attachment);
+}
+
+/* In place of progress.c: one thread, so that an input always does the same. */
+void progress_need(void)
+{
+}
+
+void progress_forget(void)
+{
+}
+
+bool progress_sleeps_on_queue(void)
+{
+	return false;
+}
+
+/* --- operations ------------------------------------------------------------------------------------------------------ */
+
+static uint32_t pick_id(struct input *in)
+{
+	uint8_t which = take(in);
+
+	if (which < 240 && scene.id_count)
+		return scene.ids[which % (scene.id_count < IDS ? scene.id_count : IDS)];
+	return which << 4;
+}
+
+static void op_message(struct input *in)
+{
+	static const uint8_t types[] = {
+		XTS_REPLY_RECV, XTS_REPLY_RECV, XTS_REPLY_RECV, XTS_REPLY_CONNECT_ACK, XTS_REPLY_CONNECT_ACK, XTS_REPLY_NEWCONN,
+		XTS_REPLY_LISTEN_ACK, XTS_REPLY_BIND_ACK, XTS_REPLY_SOCKOPT_ACK, XTS_REPLY_IOCTL_ACK,
+	};
+	uint8_t frame[LARGEST] = { 0 };
+	uint8_t type = types[take(in) % sizeof types], flags = take(in);
+	uint32_t fixed = (uint32_t)xts_type_bytes(type), payload = 0;
+
+	if (!scene.queue || !xts_link_credits(&scene.link))
+		return;
+	xts_head_encode(frame, type, flags < 128 ? 0 : flags & 0xe0, flags == 77 ? ECONNREFUSED : 0, pick_id(in));
+	xts_put32(frame + 24, pick_number(in));
+	xts_put32(frame + 28, pick_number(in));
+	if (type == XTS_REPLY_RECV || type == XTS_REPLY_SOCKOPT_ACK || type == XTS_REPLY_IOCTL_ACK) {
+		payload = pick_number(in) % (LARGEST - fixed);
+		xts_put32(frame + fixed - 4, payload);
+	}
+	proxy_send(frame, fixed + payload);
+}
+
+static void op_raw(struct input *in)
+{
+	uint8_t frame[256] = { 0 }, how = take(in);
+	uint32_t bytes = take(in);
+
+	if (!scene.queue)
+		return;
+	memcpy(frame, host_mac, 6);
+	memcpy(frame + 6, proxy_mac, 6);
+	xts_put16(frame + 12, XTS_ETHERTYPE);
+	for (uint32_t i = 14; i < bytes; i++)
+		frame[i] = take(in);
+	if (how & 1)
+		frame[15] = scene.link.sent++;
+	if (how & 2)
+		frame[16] = scene.link.recycled;
+	pipe_put(&scene.queue->in, frame, bytes);
+}
+
+static void op_call(struct input *in)
+{
+	static uint8_t buffer[70000];
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(80), .sin_addr.s_addr = htonl(0xC6120002) };
+	struct linger abort_now = { .l_onoff = 1 };
+	socklen_t length = sizeof address;
+	uint8_t which = take(in);
+	int *s = &scene.sockets[which % SOCKETS];
+	int value = 1;
+
+	switch (which / SOCKETS % 16) {
+	case 0: case 1:
+		xts_close(*s);
+		*s = xts_socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+		break;
+	case 2: case 3: xts_connect(*s, (struct sockaddr *)&address, sizeof address); break;
+	case 4: case 5: xts_send(*s, buffer, pick_number(in) % sizeof buffer, MSG_NOSIGNAL | MSG_DONTWAIT); break;
+	case 6: case 7: xts_recv(*s, buffer, pick_number(in) % sizeof buffer, MSG_DONTWAIT | (take(in) & MSG_PEEK)); break;
+	case 8: xts_shutdown(*s, take(in) % 3); break;
+	case 9: xts_bind(*s, (struct sockaddr *)&address, sizeof address); break;
+	case 10: xts_listen(*s, take(in)); break;
+	case 11:
+		value = xts_accept4(*s, (struct sockaddr *)&address, &length, SOCK_NONBLOCK);
+		s = &scene.sockets[take(in) % SOCKETS];
+		xts_close(*s);
+		*s = value;
+		break;
+	case 12: xts_setsockopt(*s, SOL_SOCKET, SO_LINGER, &abort_now, sizeof abort_now); break;
+	case 13: xts_setsockopt(*s, IPPROTO_TCP, 1, &value, sizeof value); break;
+	case 14: xts_getsockopt(*s, SOL_SOCKET, SO_ERROR, &value, &length); break;
+	default:
+		xts_close(*s);
+		*s = -1;
+	}
+}
+
+static void look(void)
+{
+	struct pollfd fds[SOCKETS];
+
+	for (unsigned i = 0; i < SOCKETS; i++)
+		fds[i] = (struct pollfd){ .fd = scene.sockets[i], .events = POLLIN | POLLOUT };
+	xts_poll(fds, SOCKETS, 0);
+}
+
+static void check(void)
+{
+	const struct xts_sock *s = NULL;
+	uint32_t count = 0;
+
+	pthread_mutex_lock(&xts.lock);
+	while ((s = table_next((struct xts_sock *)(uintptr_t)s))) {
+		count++;
+		ENSURE(s->credits <= XTS_CREDITS_MAX);
+		ENSURE((s->first != NULL) == (s->unread != 0));
+		if (s->state == TCP_STATE_ESTABLISHED && !s->lost && !s->closing && s->grant.window)
+			ENSURE(xts_credit_buffered(&s->grant) >= s->unread);
+	}
+	ENSURE(count == xts.sockets);
+	pthread_mutex_unlock(&xts.lock);
+}
+
+/* The proxy goes: every socket ends, and can then be closed without an answer. */
+static void finish_scene(void)
+{
+	uint8_t frame[XTS_GOODBYE_BYTES];
+
+	if (scene.queue && scene.link.state == XTS_LINK_UP) {
+		xts_link_goodbye(&scene.link, 0);
+		ENSURE(xts_link_control(&scene.link, frame, now_ns()) == sizeof frame);
+		while (scene.queue->in.count == WAITING_MAX)
+			look();
+		pipe_put(&scene.queue->in, frame, sizeof frame);
+	}
+	look();
+	for (unsigned i = 0; i < SOCKETS; i++)
+		xts_close(scene.sockets[i]);
+	look();
+	ENSURE(!xts.channel || xts.channel->link.state == XTS_LINK_UP);
+	if (xts.channel) { /* the raw frames have spoiled the GOODBYE */
+		library_enter();
+		channel_die(ENETDOWN);
+		library_leave();
+	}
+	ENSURE(xts.sockets == 0);
+	ENSURE(!xts.channel);
+	ENSURE(!xts.dead);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+	struct xts_options options = { .size = sizeof options, .endpoint = "/nowhere", .spin_us = UINT32_MAX };
+	struct input in = { data, bytes };
+
+	xts_configure(&options); /* takes effect once */
+	for (unsigned i = 0; i < SOCKETS; i++)
+		scene.sockets[i] = -1;
+	scene.sockets[0] = xts_socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	ENSURE(scene.sockets[0] >= 0);
+	while (in.bytes) {
+		uint8_t op = take(&in);
+
+		switch (op % 8) {
+		case 0: case 1: case 2: op_message(&in); break;
+		case 3: case 4: case 5: op_call(&in); break;
+		case 6: op_raw(&in); break;
+		default: look();
+		}
+		check();
+	}
+	finish_scene();
+	return 0;
+}
