@@ -48,7 +48,10 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
 
 @pytest.fixture(scope="session")
 def xts_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
-    """A proxy that serves shared memory, and XTS_ENDPOINT naming it: sockets of this process are its."""
+    """A proxy that serves shared memory, and XTS_ENDPOINT naming it: sockets of this process are its.
+
+    The library reads the environment once: no test may make an XTS socket in this process with another endpoint.
+    """
     with running_proxy(tmp_path_factory.mktemp("xts")) as proxy:
         before = os.environ.get("XTS_ENDPOINT")
         os.environ["XTS_ENDPOINT"] = proxy.endpoint

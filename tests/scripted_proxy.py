@@ -87,8 +87,9 @@ class Channel:
         return self.backlog.pop(0)
 
     def expect(self, name: str) -> Frame:
-        """The next message, which must be of this type."""
-        frame = self.receive()
+        """The next message, which must be of this type; refusals of new connections are passed over."""
+        while (frame := self.receive()).name == "XTS_CMD_NEWCONN_ACK" != name:
+            assert frame.error
         assert frame.name == name, frame
         return frame
 

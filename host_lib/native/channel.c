@@ -431,6 +431,7 @@ void channel_reap(void)
 		*at = c->next_dead;
 		xts_detach(&c->attachment);
 		free(c->held);
+		free(c->refused);
 		free(c);
 	}
 }

@@ -238,8 +238,8 @@ struct channel {
 	struct xts_sock *blocked;  /* sockets to be told when frames may be sent again */
 	struct held *pool, *held_oldest, *held_newest;
 	uint64_t pending_bytes;
-	uint32_t refused[64];      /* proxy's identifiers of connections to be refused */
-	unsigned refused_count;
+	uint32_t *refused;         /* proxy's identifiers of connections to be refused */
+	unsigned refused_count, refused_room;
 	struct held *held;
 };
 

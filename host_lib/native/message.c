@@ -5,7 +5,10 @@
  */
 #include "library.h"
 
+#include <stdlib.h>
 #include <sys/epoll.h>
+
+#define REFUSED_MAX (1u << 16) /* beyond any backlog */
 
 /* The sender's end of an account: more credits than there can be end the channel. */
 static bool take_credits(struct xts_sock *s, uint32_t post_credits)
@@ -104,13 +107,24 @@ static void receive_reply(const struct xts_head *head, uint8_t request, uint32_t
 		socket_learn(s, proxy_id);
 }
 
+/*
+ * Notes a refusal for the outbox. A listener that closes may have as many connections on their way as its backlog, and
+ * no frame credit may be there to refuse them with; holding back theirs could leave both sides waiting for the other.
+ */
 static void refuse(struct xts_sock *listener, uint32_t proxy_id)
 {
 	struct channel *c = xts.channel;
 
-	if (c->refused_count == sizeof c->refused / sizeof c->refused[0]) {
-		channel_fail(ENOBUFS);
-		return;
+	if (c->refused_count == c->refused_room) {
+		unsigned room = c->refused_room ? c->refused_room * 2 : 64;
+		uint32_t *refused = room <= REFUSED_MAX ? realloc(c->refused, room * sizeof *refused) : NULL;
+
+		if (!refused) {
+			channel_fail(ENOBUFS);
+			return;
+		}
+		c->refused = refused;
+		c->refused_room = room;
 	}
 	c->refused[c->refused_count++] = proxy_id;
 	if (listener) {

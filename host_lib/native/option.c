@@ -148,7 +148,8 @@ static int get_local(struct xts_sock *s, int option, void *value, socklen_t *len
 	}
 	if (*length > bytes)
 		*length = bytes;
-	memcpy(value, &v, *length);
+	if (*length)
+		memcpy(value, &v, *length);
 	return 0;
 }
 
@@ -208,7 +209,8 @@ static int get_option(struct xts_sock *s, int level, int option, void *value, so
 		return r;
 	if (call.length < *length)
 		*length = call.length;
-	memcpy(value, call.value, *length);
+	if (*length)
+		memcpy(value, call.value, *length);
 	return 0;
 }
 

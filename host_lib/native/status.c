@@ -99,8 +99,8 @@ int xts_get_info(struct xts_info *info)
 	out.spins = xts.spins;
 	out.malformed = xts.bad_messages + xts.bad_ids;
 	if (c) {
-		strncpy(out.queue_kind, c->queue->ops->kind, sizeof out.queue_kind - 1);
-		strncpy(out.interface, c->attachment.reply.interface, sizeof out.interface - 1);
+		snprintf(out.queue_kind, sizeof out.queue_kind, "%s", c->queue->ops->kind);
+		memcpy(out.interface, c->attachment.reply.interface, sizeof out.interface); /* terminated by xts_attach() */
 		out.queue_id = c->attachment.reply.queue_id;
 		out.link_state = c->link.state;
 		out.frame_window = c->link.frame_window;

@@ -176,7 +176,8 @@ static void hand_over(void)
 
 static void spin(struct waiter *w, uint64_t deadline_ns)
 {
-	uint64_t start = now_ns(), end = start + xts.settings.spin_us * NS_PER_US;
+	uint64_t end = now_ns() + xts.settings.spin_us * NS_PER_US;
+	unsigned turn = 0;
 
 	if (spin_skipped) {
 		spin_skipped--;
@@ -192,6 +193,9 @@ static void spin(struct waiter *w, uint64_t deadline_ns)
 		if (now >= end || now >= deadline_ns)
 			break;
 		pthread_mutex_unlock(&xts.lock);
+		/* The one we wait for may have been put on this very core. */
+		if (++turn % 16 == 0)
+			sched_yield();
 		for (int i = 0; i < 8; i++)
 			cpu_relax();
 		pthread_mutex_lock(&xts.lock);

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable
 from socket import SocketIO
+from time import monotonic_ns
 from typing import Any, BinaryIO
 
 from . import _message
@@ -55,36 +56,42 @@ class socket(SocketBase):  # noqa: N801 - named as the class it stands in for
     def send(self, data: Any, flags: int = 0, /) -> int:
         """Sends at least one byte; returns how many."""
         if data.__class__ is not bytes:
-            data = _readable(data)
+            with _readable(data) as view:  # an error lets go of the buffer, whatever its traceback holds
+                return self._send(view, flags)
         sent = _send(self._number, data, len(data), flags, self._timeout_ms)
         return sent if sent >= 0 else self._finish(sent, _send, self._number, data, len(data), flags)
 
+    def _send(self, view: Any, flags: int) -> int:
+        sent = _send(self._number, view, len(view), flags, self._timeout_ms)
+        return sent if sent >= 0 else self._finish(sent, _send, self._number, view, len(view), flags)
+
     def sendall(self, data: Any, flags: int = 0, /) -> None:
-        """Sends everything. The timeout is for the whole. After an error nobody can say how much has been
-        sent."""
+        """Sends everything. The timeout is for the whole. After an error nobody knows how much was sent."""
         if data.__class__ is not bytes:
-            data = _readable(data)
+            with _readable(data) as view:
+                self._send_rest(view, 0, flags)
+            return
         size = len(data)
-        timeout_ms = self._timeout_ms
-        sent = _send(self._number, data, size, flags, timeout_ms)
+        sent = _send(self._number, data, size, flags, self._timeout_ms)
         if sent == size:
             return
         if sent < 0:
             sent = self._finish(sent, _send, self._number, data, size, flags)
         if sent < size:
-            self._send_rest(_view(_CHARS, data) if data.__class__ is bytes else data, sent, flags)
+            self._send_rest(_view(_CHARS, data), sent, flags)
 
     def _send_rest(self, view: Any, sent: int, flags: int) -> None:
-        from time import monotonic_ns
-
         timeout_ms = self._timeout_ms
-        deadline_ms = monotonic_ns() // 1_000_000 + timeout_ms
-        while sent < len(view):
-            rest = (self._number, view + sent, len(view) - sent, flags)
+        deadline_ns = monotonic_ns() + timeout_ms * 1_000_000
+        size = len(view)
+        while True:
+            rest = (self._number, view + sent if sent else view, size - sent, flags)
             result = _send(*rest, timeout_ms)
             sent += result if result >= 0 else self._finish(result, _send, *rest)
-            if timeout_ms > 0 and sent < len(view):
-                timeout_ms = deadline_ms - monotonic_ns() // 1_000_000
+            if sent >= size:
+                return
+            if timeout_ms > 0:
+                timeout_ms = -((monotonic_ns() - deadline_ns) // 1_000_000)  # rounded up: never too early
                 if timeout_ms <= 0:
                     raise TimeoutError("timed out")
 

@@ -156,7 +156,7 @@ DROPPED: dict[str, Deed] = {
     "IOCTL_ACK nobody asked for": repeated("XTS_REPLY_IOCTL_ACK", 300, id=1, payload=bytes(3000)),
     "BIND_ACK nobody asked for": repeated("XTS_REPLY_BIND_ACK", 300, id=0, fields={"proxy_id": 66, "local": LOCAL}),
     "a flood of NEWCONN for no listener": repeated(
-        "XTS_REPLY_NEWCONN", 60, id=FOREIGN, fields={"proxy_id": 66, "post_credits": 5} | ENDPOINTS
+        "XTS_REPLY_NEWCONN", 600, id=FOREIGN, fields={"proxy_id": 66, "post_credits": 5} | ENDPOINTS
     ),
     "a flood of pings": lambda c, _: (
         [c.raw(c.frame("XTS_LINK_PING", fields={"token": i})) for i in range(3000)] and None
@@ -197,10 +197,15 @@ def connected(channel: Channel, proxy_id: int = 1) -> int:
 
 
 def greeting(channel: Channel, text: bytes) -> None:
-    """Waits for data; refusals of connections nobody listens for are passed over."""
-    while (frame := channel.receive()).name == "XTS_CMD_NEWCONN_ACK":
-        assert frame.error
-    assert (frame.name, frame.payload) == ("XTS_CMD_SEND", text)
+    """Waits for data. Refusals of connections nobody listens for are passed over; what other sockets say is kept."""
+    others = []
+    while (frame := channel.receive()).name != "XTS_CMD_SEND":
+        if frame.name == "XTS_CMD_NEWCONN_ACK":
+            assert frame.error
+        else:
+            others.append(frame)
+    assert frame.payload == text
+    channel.backlog[:0] = others
 
 
 def recovers(proxy: ScriptedProxy, application: Application) -> dict[str, Any]:

@@ -311,6 +311,12 @@ def test_an_error_does_not_hold_the_buffer(pair: Pair) -> None:
         pair.offloaded.recv_into(buffer)
     buffer.extend(b"grows")
     assert caught.value.errno == errno.EAGAIN
+    fill(pair.offloaded)
+    for call in (pair.offloaded.send, pair.offloaded.sendall, lambda data: pair.offloaded.sendmsg([data])):
+        with pytest.raises(BlockingIOError) as caught:
+            while True:
+                call(buffer)
+        buffer.extend(b"again")
 
 
 def test_flags(pair: Pair) -> None:

@@ -8,15 +8,19 @@ import json
 import os
 import resource
 import socket as kernel
+import struct
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import xts_socket
 from hypothesis import given
 from hypothesis import strategies as st
+from xts_messages._native import ffi, lib
 from xts_socket import _address, _message
+from xts_socket.cli import status
 
 NOWHERE = "/nonexistent/xts/endpoint.sock"
 
@@ -97,9 +101,12 @@ def test_without_an_endpoint_there_is_no_socket_and_the_error_says_where() -> No
         "except OSError as error: print(error.errno)\n"
         "try: xts_socket.info()\n"
         "except OSError as error: print(error.errno)\n"
+        "try: xts_socket.create_server(('127.0.0.1', 0), dualstack_ipv6=True)\n"
+        "except ValueError as error: print(error)\n"
     )
     done = run_python(code, XTS_ENDPOINT=NOWHERE)
-    first, second, third = done.stdout.splitlines()
+    first, second, third, fourth = done.stdout.splitlines()
+    assert "dualstack_ipv6 not supported" in fourth
     assert first.startswith(str(errno.ENETDOWN)) and NOWHERE in first and "xts doctor" in first
     assert (second, third) == (str(errno.ENETDOWN), str(errno.ENOTCONN))
     assert done.stderr == ""
@@ -130,11 +137,10 @@ def test_kinds_of_sockets_that_are_not_offloaded() -> None:
         ("socket('inet')", TypeError),
         ("create_connection(('nonexistent.invalid', 1))", kernel.gaierror),
         ("create_connection('host')", ValueError),
-        ("create_server(('127.0.0.1', 0), dualstack_ipv6=True)", ValueError),
     ],
 )
-def test_bad_arguments(call: str, raised: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XTS_ENDPOINT", NOWHERE)
+def test_bad_arguments(call: str, raised: type[Exception]) -> None:
+    """None of these gets as far as making a socket, which would settle this process's endpoint for good."""
     with pytest.raises(raised):
         eval(call, vars(xts_socket))
 
@@ -244,6 +250,31 @@ def xts(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_every_verb_has_help_with_an_example(verb: str) -> None:
     done = xts(verb, "--help")
     assert done.returncode == 0 and f"xts {verb}" in done.stdout and "example:" in done.stdout
+
+
+def test_a_status_page_is_read_entry_by_entry() -> None:
+    head = ffi.new("struct xts_status_page *")
+    head.magic, head.version, head.used, head.sockets = lib.XTS_STATUS_MAGIC, lib.XTS_STATUS_VERSION, 3, 2
+    entries = ffi.new("struct xts_status_entry[]", 3)
+    entries[0].state, entries[0].xts_socket, entries[0].local.ip_version = 3, 7, 4
+    entries[0].local.port, entries[0].local.address = 80, [10, 0, 0, 1] + [0] * 12
+    entries[2].state, entries[2].peer.ip_version, entries[2].peer.scope_id = 200, 6, 3
+    page, found = status.read_page(bytes(ffi.buffer(head)) + bytes(ffi.buffer(entries)))
+    assert page.sockets == 2
+    assert [(entry.state, entry.xts_socket, entry.local, entry.peer) for entry in found] == [
+        ("ESTAB", 7, "10.0.0.1:80", "*"),
+        ("200", 0, "*", "[::%3]:0"),
+    ]
+
+
+@given(st.binary(max_size=400), st.integers(0, 0xFFFFFFFF))
+def test_whatever_a_process_wrote_into_its_status_page(rest: bytes, used: int) -> None:
+    with pytest.raises(OSError):
+        status.read_page(rest)
+    page = struct.pack("=IIII", lib.XTS_STATUS_MAGIC, lib.XTS_STATUS_VERSION, lib.XTS_STATUS_ENTRIES, used) + rest
+    with suppress(OSError):
+        _, entries = status.read_page(page)
+        assert len(entries) <= len(page) // ffi.sizeof("struct xts_status_entry")
 
 
 def test_without_an_endpoint_status_and_ping_say_so() -> None:

@@ -31,7 +31,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: fetch ADDRESS PORT PATH\nexample: fetch 198.18.0.2 80 /\n");
 		return 2;
 	}
-	server.sin_port = htons((uint16_t)atoi(argv[2]));
+	server.sin_port = htons((uint16_t)strtoul(argv[2], NULL, 10));
 
 	s = xts_socket(AF_INET, SOCK_STREAM, 0);
 	if (s < 0)

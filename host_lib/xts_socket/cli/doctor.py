@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +11,7 @@ from .checks import Check, endpoint, interfaces, kernel, privilege, rdma, tls
 from .options import add_verb, print_table
 
 _EXIT_STATUS = "exit status: 0, or 1 when a check failed that offloading cannot do without"
-_LEVEL_STYLES = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]fail[/]"}
+_LEVEL_STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 def add(verbs: Any) -> None:
@@ -38,9 +37,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print(checks: list[Check], works: bool) -> None:
-    styled = sys.stdout.isatty()
-    rows = [
-        (_LEVEL_STYLES[check.level] if styled else check.level, check.name, check.found, check.mend) for check in checks
-    ]
-    print_table(("", "Check", "Found", "To do"), rows)
+    rows = [(check.level, check.name, check.found, check.mend) for check in checks]
+    print_table(("", "Check", "Found", "To do"), rows, styles=_LEVEL_STYLES)
     print(f"Offloaded sockets {'work' if works else 'do not work'} here.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 ENDPOINT_DEFAULT = "/run/xts/endpoint.sock"
@@ -37,16 +37,24 @@ def endpoint_path() -> str:
     return os.environ.get("XTS_ENDPOINT") or ENDPOINT_DEFAULT
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], numeric: Iterable[str] = ()) -> None:
-    """A table on standard output: as wide as it needs to be when that is not a terminal."""
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    numeric: Iterable[str] = (),
+    styles: Mapping[str, str] | None = None,
+) -> None:
+    """A table on standard output: as wide as it needs to be when that is not a terminal.
+
+    `styles`: colours, on a terminal, of cells with just this text. Cells are shown as they are, never as markup.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*row)
-    terminal = sys.stdout.isatty()
-    Console(width=None if terminal else 240, highlight=False, markup=terminal).print(table)
+        table.add_row(*(Text(cell, (styles or {}).get(cell, "")) for cell in row))
+    Console(width=None if sys.stdout.isatty() else 240, highlight=False).print(table)

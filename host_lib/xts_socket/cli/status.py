@@ -102,7 +102,7 @@ def _process(listing: Listing) -> Process:
     return Process(
         pid=listing.pid,
         uid=listing.uid,
-        program=listing.program,
+        program="".join(char if char.isprintable() else "?" for char in listing.program),
         queue_kind=listing.kind,
         queue_id=listing.queue_id,
         epoch=f"{listing.epoch:016x}",

@@ -1,0 +1,579 @@
+/*
+ * libFuzzer target: the proxy's worker, fed frames through a queue in memory, with TCP peers on loopback.
+ *
+ * The input is a program of one-byte operations with their arguments: messages with fields of the input's choosing under
+ * a proper link, raw frames, new epochs, and what TCP peers do. Frames lie in memory of exactly their length, so that
+ * AddressSanitizer sees a step beyond. Whatever the program does: limits hold after every operation, each frame is
+ * recycled once, and when all is closed nothing is left.
+ *
+ * It includes worker.c to run its rounds without a thread.
+ */
+#include "../../dpu_proxy/native/worker.c"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/socket.h>
+
+#define ENSURE(condition)                                                                              \
+	do {                                                                                           \
+		if (!(condition)) {                                                                    \
+			fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition);  \
+			abort();                                                                       \
+		}                                                                                      \
+	} while (0)
+
+#define WINDOW 16u
+#define LARGEST XTS_FRAME_BYTES_SINGLE
+#define WAITING_MAX 256u
+#define SLOTS (WINDOW + XTS_CONTROL_RESERVE)
+#define FIRST_SEGMENT 2048u
+#define PEERS 8u
+#define IDS 16u
+
+static const uint8_t host_mac[6] = { 2, 0, 0, 0, 0, 1 }, proxy_mac[6] = { 2, 0, 0, 0, 0, 2 };
+
+/* --- a queue in memory ----------------------------------------------------------------------------------------------- */
+
+struct memory_frame {
+	uint32_t bytes;
+	uint8_t *data;
+};
+
+struct memory_queue {
+	struct xts_queue queue;
+	struct memory_frame to_worker[WAITING_MAX], to_host[WAITING_MAX];
+	unsigned worker_first, worker_count, host_first, host_count;
+	unsigned lent; /* frames the worker holds */
+	bool slot_used[SLOTS];
+	uint8_t *slot[SLOTS];
+};
+
+static int memory_acquire(struct xts_queue *q, struct xts_tx_slot *slot)
+{
+	struct memory_queue *m = (struct memory_queue *)q;
+
+	for (uint32_t i = 0; i < SLOTS; i++) {
+		if (m->slot_used[i])
+			continue;
+		m->slot_used[i] = true;
+		slot->data = m->slot[i];
+		slot->capacity = LARGEST;
+		slot->index = i;
+		return 0;
+	}
+	return -EAGAIN;
+}
+
+static void memory_abandon(struct xts_queue *q, const struct xts_tx_slot *slot)
+{
+	struct memory_queue *m = (struct memory_queue *)q;
+
+	ENSURE(m->slot_used[slot->index]);
+	m->slot_used[slot->index] = false;
+}
+
+static void memory_submit(struct xts_queue *q, const struct xts_tx_slot *slot, uint32_t bytes)
+{
+	struct memory_queue *m = (struct memory_queue *)q;
+	struct memory_frame *f;
+
+	ENSURE(bytes >= XTS_HEAD_BYTES && bytes <= LARGEST);
+	ENSURE(xts_type_to_host(slot->data[14]) && bytes >= xts_type_bytes(slot->data[14]));
+	memory_abandon(q, slot);
+	if (m->host_count == WAITING_MAX)
+		return; /* a host that does not read loses frames */
+	f = &m->to_host[(m->host_first + m->host_count++) % WAITING_MAX];
+	f->bytes = bytes;
+	f->data = malloc(bytes);
+	ENSURE(f->data);
+	memcpy(f->data, slot->data, bytes);
+}
+
+static int memory_kick(struct xts_queue *q)
+{
+	(void)q;
+	return 0;
+}
+
+static int memory_receive(struct xts_queue *q, struct xts_rx_frame *frame)
+{
+	struct memory_queue *m = (struct memory_queue *)q;
+	struct memory_frame *f = &m->to_worker[m->worker_first];
+	uint32_t first;
+
+	if (!m->worker_count)
+		return 0;
+	m->worker_first = (m->worker_first + 1) % WAITING_MAX;
+	m->worker_count--;
+	m->lent++;
+	first = f->bytes < FIRST_SEGMENT ? f->bytes : FIRST_SEGMENT;
+	frame->bytes = f->bytes;
+	frame->cookie = (uint64_t)(uintptr_t)f->data;
+	frame->segments = first < f->bytes ? 2 : 1;
+	frame->segment[0] = (struct iovec){ f->data, first };
+	frame->segment[1] = (struct iovec){ f->data + first, f->bytes - first };
+	return 1;
+}
+
+static void memory_recycle(struct xts_queue *q, const struct xts_rx_frame *frame)
+{
+	struct memory_queue *m = (struct memory_queue *)q;
+
+	ENSURE(m->lent);
+	m->lent--;
+	free((void *)(uintptr_t)frame->cookie); /* twice: AddressSanitizer tells */
+}
+
+static int memory_arm(struct xts_queue *q)
+{
+	return ((struct memory_queue *)q)->worker_count != 0;
+}
+
+static void memory_disarm(struct xts_queue *q)
+{
+	(void)q;
+}
+
+static void memory_close(struct xts_queue *q)
+{
+	struct memory_queue *m = (struct memory_queue *)q;
+
+	ENSURE(m->lent == 0);
+	for (unsigned i = 0; i < m->worker_count; i++)
+		free(m->to_worker[(m->worker_first + i) % WAITING_MAX].data);
+	for (unsigned i = 0; i < m->host_count; i++)
+		free(m->to_host[(m->host_first + i) % WAITING_MAX].data);
+	for (unsigned i = 0; i < SLOTS; i++) {
+		ENSURE(!m->slot_used[i]);
+		free(m->slot[i]);
+	}
+	close(q->wait_fd);
+	free(m);
+}
+
+static const struct xts_queue_ops memory_ops = {
+	.kind = "memory", .acquire = memory_acquire, .submit = memory_submit, .abandon = memory_abandon, .kick = memory_kick,
+	.receive = memory_receive, .recycle = memory_recycle, .arm = memory_arm, .disarm = memory_disarm, .close = memory_close,
+};
+
+static struct memory_queue *memory_open(void)
+{
+	struct memory_queue *m = calloc(1, sizeof *m);
+
+	ENSURE(m);
+	m->queue.ops = &memory_ops;
+	m->queue.largest_message = LARGEST;
+	m->queue.frame_window = WINDOW;
+	m->queue.wait_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	memcpy(m->queue.local_mac, proxy_mac, 6);
+	memcpy(m->queue.peer_mac, host_mac, 6);
+	for (unsigned i = 0; i < SLOTS; i++) {
+		m->slot[i] = malloc(LARGEST);
+		ENSURE(m->slot[i]);
+	}
+	return m;
+}
+
+/* --- the scene ------------------------------------------------------------------------------------------------------- */
+
+struct input {
+	const uint8_t *data;
+	size_t bytes;
+};
+
+struct scene {
+	struct xts_worker worker;
+	struct memory_queue *queue;
+	struct xts_link link;      /* the host's */
+	uint32_t ids[IDS];         /* the proxy's identifiers, as the host learned them */
+	uint32_t id_count;
+	uint16_t listen_port;
+	int peers[PEERS];
+};
+
+static int server_fd = -1; /* lives as long as the process */
+static uint16_t server_port;
+
+static uint8_t take(struct input *in)
+{
+	if (!in->bytes)
+		return 0;
+	in->bytes--;
+	return *in->data++;
+}
+
+static void give(struct scene *s, const uint8_t *data, uint32_t bytes)
+{
+	struct memory_queue *m = s->queue;
+	struct memory_frame *f;
+
+	if (m->worker_count == WAITING_MAX || !bytes)
+		return;
+	f = &m->to_worker[(m->worker_first + m->worker_count++) % WAITING_MAX];
+	f->bytes = bytes;
+	f->data = malloc(bytes);
+	ENSURE(f->data);
+	memcpy(f->data, data, bytes);
+}
+
+static void host_pump(struct scene *s)
+{
+	uint8_t frame[128];
+	size_t bytes;
+
+	while ((bytes = xts_link_control(&s->link, frame, s->worker.state.now_ns)))
+		give(s, frame, (uint32_t)bytes);
+}
+
+static void host_start(struct scene *s, uint64_t epoch)
+{
+	struct xts_link_config config = {
+		.role = XTS_LINK_HOST, .frame_window = WINDOW, .largest_message = LARGEST, .epoch = epoch,
+	};
+
+	memcpy(config.local_mac, host_mac, 6);
+	memcpy(config.peer_mac, proxy_mac, 6);
+	ENSURE(!xts_link_init(&s->link, &config, s->worker.state.now_ns));
+	s->id_count = 0;
+	host_pump(s);
+}
+
+/* Remembers what a reply tells: all but RECV begin with the proxy's identifier. */
+static void learn(struct scene *s, const struct xts_head *head, const uint8_t *frame)
+{
+	if (head->type == XTS_REPLY_RECV)
+		return;
+	s->ids[s->id_count++ % IDS] = xts_get32(frame + XTS_HEAD_BYTES);
+	if (head->type == XTS_REPLY_LISTEN_ACK && !head->error)
+		s->listen_port = xts_get16(frame + XTS_HEAD_BYTES + 8);
+}
+
+static void host_receive(struct scene *s, unsigned count)
+{
+	struct memory_queue *m = s->queue;
+
+	while (count-- && m->host_count) {
+		struct memory_frame f = m->to_host[m->host_first];
+		struct xts_head head;
+
+		m->host_first = (m->host_first + 1) % WAITING_MAX;
+		m->host_count--;
+		if (xts_link_receive(&s->link, f.data, f.bytes, f.bytes, s->worker.state.now_ns, &head) == XTS_LINK_DELIVER) {
+			learn(s, &head, f.data);
+			xts_link_recycled(&s->link);
+		}
+		free(f.data);
+	}
+	host_pump(s);
+}
+
+/* What must hold between any two operations. */
+static void check(const struct scene *s)
+{
+	const struct worker_state *w = &s->worker.state;
+	const struct xts_limits *limits = &w->config.limits;
+	const struct list *node;
+
+	for (node = w->channels.next; node != &w->channels; node = node->next) {
+		const struct channel *ch = list_entry(node, struct channel, member);
+
+		ENSURE(ch->connection_count <= limits->connections);
+		ENSURE(ch->listener_count <= limits->listeners);
+		ENSURE(ch->window_bytes <= limits->spill_bytes);
+		ENSURE(ch->reply_count <= WINDOW);
+		ENSURE(ch->batch_used == 0);
+		for (const struct list *n = ch->connections.next; n != &ch->connections; n = n->next) {
+			const struct connection *c = list_entry(n, struct connection, member);
+
+			ENSURE(c->spill.bytes <= c->window);
+			ENSURE(c->held <= XTS_CREDITS_MAX);
+			ENSURE(c->gathered_first == BATCH_NONE && list_empty(&c->dirty));
+			if (c->window && !c->orphan && !c->error && c->state == CONNECTION_ESTABLISHED) {
+				/* The law: granted and not received + unadvertised + buffered is the window. */
+				ENSURE(c->grant.window == c->window);
+				ENSURE(xts_credit_buffered(&c->grant) == c->spill.bytes);
+			}
+		}
+	}
+	ENSURE(w->stats.spill_bytes <= w->stats.window_bytes);
+}
+
+static void rounds(struct scene *s, unsigned count)
+{
+	while (count--)
+		work(&s->worker);
+	check(s);
+}
+
+/* --- operations ------------------------------------------------------------------------------------------------------ */
+
+static uint32_t pick_id(struct scene *s, struct input *in)
+{
+	uint8_t which = take(in);
+
+	if (which < 200 && s->id_count)
+		return s->ids[which % (s->id_count < IDS ? s->id_count : IDS)];
+	return which < 240 ? 0 : (uint32_t)which << 20 | take(in);
+}
+
+/* A number of the input's choosing: often small, sometimes at an edge. */
+static uint32_t pick_number(struct input *in)
+{
+	static const uint32_t edge[] = { 0, 1, 2, 3, 4095, 16384, 65536, XTS_CREDITS_MAX - 1, XTS_CREDITS_MAX, UINT32_MAX };
+	uint8_t which = take(in);
+
+	if (which < sizeof edge / sizeof edge[0])
+		return edge[which];
+	return which < 200 ? which : (uint32_t)which << 8 | take(in);
+}
+
+static void put_endpoint(uint8_t *p, struct input *in)
+{
+	struct xts_endpoint e = { .ip_version = 4, .address = { 127, 0, 0, 1 } };
+	uint8_t which = take(in);
+
+	e.port = which & 1 ? server_port : which & 2 ? 1 : 0;
+	if (which & 64)
+		e.ip_version = take(in);
+	if (which & 128)
+		for (int i = 0; i < 16; i++)
+			e.address[i] = take(in);
+	xts_endpoint_put(p, &e);
+}
+
+/* The fields of a message: numbers, but for addresses and the sizes that have to fit. Returns the frame's length. */
+static uint32_t put_body(struct scene *s, uint8_t type, uint8_t *frame, struct input *in)
+{
+	uint32_t fixed = (uint32_t)xts_type_bytes(type), payload = 0, end = fixed;
+
+	switch (type) {
+	case XTS_CMD_CONNECT:
+	case XTS_CMD_BIND:
+		end = fixed - 24;
+		put_endpoint(frame + end, in);
+		break;
+	case XTS_CMD_SEND:
+	case XTS_CMD_SETSOCKOPT:
+	case XTS_CMD_GETSOCKOPT:
+	case XTS_CMD_IOCTL:
+		payload = pick_number(in) % (LARGEST - fixed);
+		end = fixed - 4;
+		xts_put32(frame + end, payload);
+		for (uint32_t i = 0; i < payload && i < 16; i++)
+			frame[fixed + i] = take(in);
+		break;
+	default:
+		break;
+	}
+	for (uint32_t at = XTS_HEAD_BYTES; at < end; at += 4)
+		xts_put32(frame + at, pick_number(in));
+	if (type == XTS_CMD_CONNECT || (type == XTS_CMD_BIND && take(in) < 250))
+		xts_put32(frame + 32, take(in) < 250 ? 4 : 6); /* domain */
+	if (type != XTS_CMD_SEND && take(in) < 250)
+		xts_put32(frame + XTS_HEAD_BYTES, 7); /* one number for all sockets of this host: calls find theirs */
+	(void)s;
+	return fixed + payload;
+}
+
+static void op_message(struct scene *s, struct input *in)
+{
+	static const uint8_t types[] = {
+		XTS_CMD_SEND, XTS_CMD_SEND, XTS_CMD_CONNECT, XTS_CMD_LISTEN, XTS_CMD_NEWCONN_ACK, XTS_CMD_BIND,
+		XTS_CMD_SETSOCKOPT, XTS_CMD_GETSOCKOPT, XTS_CMD_IOCTL,
+	};
+	uint8_t frame[LARGEST] = { 0 };
+	uint8_t type = types[take(in) % sizeof types], flags = take(in);
+	uint32_t id = pick_id(s, in), bytes;
+
+	if (!xts_link_credits(&s->link))
+		return;
+	xts_head_encode(frame, type, flags & 0x80 ? flags : flags & 0x07, flags == 0x77, id);
+	bytes = put_body(s, type, frame, in);
+	xts_link_seal(&s->link, frame);
+	give(s, frame, bytes);
+}
+
+/* As much data as the frame window takes, over and over: more than TCP does, as long as the peer does not read. */
+static void op_burst(struct scene *s, struct input *in)
+{
+	uint32_t id = pick_id(s, in), times = take(in) % 64u;
+	uint8_t frame[LARGEST] = { 0 };
+	struct xts_send m = { .length = LARGEST - XTS_SEND_BYTES };
+	struct connection *c = connection_find(list_entry(s->worker.state.channels.next, struct channel, member), id);
+
+	while (times-- && c && c->state == CONNECTION_ESTABLISHED && c->grant.outstanding >= m.length + 4 * LARGEST) {
+		if (xts_link_credits(&s->link)) {
+			xts_head_encode(frame, XTS_CMD_SEND, 0, 0, id);
+			xts_send_encode(frame, &m);
+			xts_link_seal(&s->link, frame);
+			give(s, frame, sizeof frame);
+		}
+		rounds(s, 1);
+		host_receive(s, 4);
+		c = connection_find(list_entry(s->worker.state.channels.next, struct channel, member), id);
+	}
+}
+
+static void op_raw(struct scene *s, struct input *in)
+{
+	uint8_t frame[256] = { 0 }, how = take(in);
+	uint32_t bytes = take(in);
+
+	memcpy(frame, proxy_mac, 6);
+	memcpy(frame + 6, host_mac, 6);
+	xts_put16(frame + 12, XTS_ETHERTYPE);
+	for (uint32_t i = 14; i < bytes; i++)
+		frame[i] = take(in);
+	if (how & 1)
+		frame[15] = s->link.sent++;
+	if (how & 2)
+		frame[16] = s->link.recycled;
+	give(s, frame, bytes);
+}
+
+static void peer_close(int *fd, bool reset)
+{
+	struct linger now = { .l_onoff = 1 };
+
+	if (*fd < 0)
+		return;
+	if (reset)
+		setsockopt(*fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+	close(*fd);
+	*fd = -1;
+}
+
+static void op_peer(struct scene *s, struct input *in)
+{
+	static uint8_t buffer[65536];
+	uint8_t which = take(in);
+	int *fd = &s->peers[which % PEERS];
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+
+	switch (which / PEERS % 8) {
+	case 0: case 1:
+		peer_close(fd, true);
+		*fd = accept4(server_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		break;
+	case 2:
+		if (!s->listen_port)
+			break;
+		peer_close(fd, true);
+		*fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+		to.sin_port = htons(s->listen_port);
+		(void)!connect(*fd, (struct sockaddr *)&to, sizeof to);
+		break;
+	case 3: (void)!send(*fd, buffer, pick_number(in) % sizeof buffer, MSG_DONTWAIT | MSG_NOSIGNAL); break;
+	case 4: (void)!recv(*fd, buffer, sizeof buffer, MSG_DONTWAIT); break;
+	case 5: (void)shutdown(*fd, SHUT_WR); break;
+	case 6: peer_close(fd, true); break;
+	default: peer_close(fd, false);
+	}
+}
+
+static void step(struct scene *s, struct input *in)
+{
+	uint8_t op = take(in);
+
+	switch (op % 8) {
+	case 0: case 1: op_message(s, in); break;
+	case 2: op_peer(s, in); break;
+	case 3: rounds(s, 1); host_receive(s, 1 + op / 8); break;
+	case 4: rounds(s, 1 + op / 64); break;
+	case 5: host_receive(s, 1 + op / 8); break;
+	case 6: op_raw(s, in); break;
+	default:
+		if (op / 8 == 7)
+			host_start(s, 2u + take(in));
+		else if (op / 8 == 8)
+			tick(&s->worker.state);
+		else if (op / 8 >= 16)
+			op_burst(s, in);
+		else
+			rounds(s, 1);
+	}
+}
+
+/* --- set-up ---------------------------------------------------------------------------------------------------------- */
+
+static void server_open(void)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t length = sizeof address;
+	int smallest = 1; /* the kernel makes 2304 bytes of it */
+
+	server_fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	ENSURE(!setsockopt(server_fd, SOL_SOCKET, SO_RCVBUF, &smallest, sizeof smallest));
+	ENSURE(server_fd >= 0 && !bind(server_fd, (struct sockaddr *)&address, sizeof address) && !listen(server_fd, 64));
+	ENSURE(!getsockname(server_fd, (struct sockaddr *)&address, &length));
+	server_port = ntohs(address.sin_port);
+}
+
+/* Connects reach this process's server only. */
+static void worker_init(struct xts_worker *worker)
+{
+	static struct xts_policy_rule rules[2];
+	struct worker_state *w = &worker->state;
+
+	rules[0] = (struct xts_policy_rule){
+		.allow = true, .action = XTS_POLICY_CONNECT, .ip_version = 4, .prefix_bits = 32, .address = { 127, 0, 0, 1 },
+		.port_first = server_port, .port_last = server_port, .queue_last = UINT32_MAX,
+	};
+	rules[1] = (struct xts_policy_rule){
+		.allow = true, .action = XTS_POLICY_LISTEN, .ip_version = 4, .prefix_bits = 8, .address = { 127, 0, 0, 1 },
+		.port_last = UINT16_MAX, .queue_last = UINT32_MAX,
+	};
+	list_init(&w->channels);
+	list_init(&w->orphans);
+	list_init(&w->ticking);
+	w->now_ns = monotonic_ns();
+	w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	w->config = (struct xts_worker_config){
+		.cpu = -1, .rules = rules, .rule_count = 2,
+		.limits = { .connections = 6, .listeners = 2,
+			    .spill_bytes = 1u << 20, .window_bytes = 1u << 17, .window_bytes_max = 1u << 18 },
+	};
+	ENSURE(w->epoll_fd >= 0 && !log_open(&w->log));
+}
+
+static void nothing_is_left(struct worker_state *w)
+{
+	close_everything(w, 0);
+	ENSURE(w->stats.connections == 0 && w->stats.listeners == 0 && w->stats.channels == 0);
+	ENSURE(w->stats.spill_bytes == 0 && w->stats.window_bytes == 0 && w->stats.channels_up == 0);
+	close(w->epoll_fd);
+	log_close(&w->log);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+	static struct scene scene;
+	struct input in = { data, bytes };
+	struct channel *ch;
+	int left;
+
+	if (server_fd < 0)
+		server_open();
+	memset(&scene, 0, sizeof scene);
+	for (unsigned i = 0; i < PEERS; i++)
+		scene.peers[i] = -1;
+	worker_init(&scene.worker);
+	scene.queue = memory_open();
+	ENSURE(!channel_open(&ch, &scene.worker.state, &scene.queue->queue, -1, 0));
+	host_start(&scene, 1);
+	rounds(&scene, 1);
+	host_receive(&scene, 1);
+	ENSURE(scene.link.state == XTS_LINK_UP);
+	while (in.bytes)
+		step(&scene, &in);
+	rounds(&scene, 2);
+	for (unsigned i = 0; i < PEERS; i++)
+		peer_close(&scene.peers[i], true);
+	nothing_is_left(&scene.worker.state);
+	while ((left = accept4(server_fd, NULL, NULL, SOCK_NONBLOCK)) >= 0)
+		peer_close(&left, true);
+	return 0;
+}
