@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -59,9 +60,21 @@ class Bed:
 
 
 @contextmanager
+def _alone() -> Iterator[None]:
+    """Two benches at a time would measure each other and share names. The lock is a name without a file."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as lock:
+        try:
+            lock.bind("\0xts-bench")
+        except OSError as error:
+            raise RuntimeError("another bench is running on this machine: wait for its end") from error
+        yield
+
+
+@contextmanager
 def raised(queues: Sequence[str]) -> Iterator[tuple[Bed, dict[str, Bed]]]:
     """The baseline's bed and a lab per queue, taken down at the end."""
     with ExitStack() as stack:
+        stack.enter_context(_alone())
         base = f"{_NAME}-base"
         topology.remove_network(base)
         stack.callback(topology.remove_network, base)
