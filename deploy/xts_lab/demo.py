@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,18 @@ from .places import LabPlace, LoopbackPlace, Place, end
 FILE_MB = 256
 ASK_SECONDS = 3.0
 BUSY_MAX = 0.05
-NGINX_PORT, ECHO_PORT, SERVE_PORT = 18080, 18007, 18081  # above 1024: without privilege too
 
 #: what was measured -> figure by path ("kernel TCP", "XTS afxdp", …)
 Figures = dict[str, dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be done on each path."""
+
+    path: Path  # of the file
+    sha256: str
+    seconds: float  # of requests
 
 
 # --- what is served ---------------------------------------------------------------------------------------
@@ -79,14 +88,14 @@ def nginx(place: Place, root: Path) -> Iterator[None]:
     configuration.write_text(
         f"{'user root;' if os.geteuid() == 0 else ''}\ndaemon off;\nmaster_process off;\n"
         f"pid {directory}/nginx.pid;\nerror_log stderr;\nevents {{}}\nhttp {{\n  access_log off;\n{temporary}"
-        f"  sendfile on;\n  tcp_nodelay on;\n  server {{ listen {place.addresses.net}:{NGINX_PORT} backlog=1024;"
+        f"  sendfile on;\n  tcp_nodelay on;\n  server {{ listen {place.addresses.net}:{place.http_port} backlog=1024;"
         f" root {root}; }}\n}}\n"
     )
     command = ["taskset", "-c", str(place.device_core), program, "-e", "stderr", "-c", str(configuration)]
     with (directory / "log").open("w") as log:
         process = place.start("net", command, stderr=log, start_new_session=True)
         try:
-            wait_listening(place, process, NGINX_PORT, directory / "log")
+            wait_listening(place, process, place.http_port, directory / "log")
             yield
         finally:
             end(process)
@@ -148,19 +157,16 @@ class Runner:
             end(job)
 
 
-def curl_from(runner: Runner, role: str, path: Path, sha256: str, title: str) -> dict[str, float]:
+def curl_from(runner: Runner, role: str, task: Task, title: str) -> dict[str, float]:
     """A server on the host's side, and a real curl in the world that fetches from it and verifies."""
     place = runner.place
     address = place.addresses.host if role == "host" else place.addresses.kern
     got = place.directory / "got"
     with ExitStack() as stack:
-        server = runner.start(role, place.host_core, "serve", address, str(SERVE_PORT), str(path))
+        server = runner.start(role, place.host_core, "serve", address, "0", str(task.path))
         stack.callback(end, server)
         reports = runner.lines(server)
-        if "listening" not in next(reports, {}):
-            list(reports)
-            raise LabError("the server did not listen")
-        url = f"http://{address}:{SERVE_PORT}/"
+        url = f"http://{address}:{listening_port(reports)}/"
         command = [
             "taskset",
             "-c",
@@ -178,18 +184,28 @@ def curl_from(runner: Runner, role: str, path: Path, sha256: str, title: str) ->
         figures = runner.finish(server, title)
         if curl.wait() != 0:
             raise LabError(f"curl ended with status {curl.returncode}")
-    if sha256_of(got) != sha256:
+    if sha256_of(got) != task.sha256:
         raise LabError("curl got something else than was served: the SHA-256 differs")
     got.unlink()
     return figures
 
 
-def measure(runner: Runner, role: str, path: Path, sha256: str, seconds: float) -> dict[str, float]:
+def listening_port(reports: Iterator[dict[str, Any]]) -> int:
+    """The port that a server says it listens on. LabError with its complaint when it does not."""
+    for report in reports:
+        if "listening" in report:
+            return int(report["listening"])
+    raise LabError("the server ended without listening")
+
+
+def measure(runner: Runner, role: str, echo_port: int, task: Task) -> dict[str, float]:
     """The whole job over one path, as figures by name."""
     net = runner.place.addresses.net
-    fetched = runner.run(role, "fetch from nginx", "fetch", net, str(NGINX_PORT), f"/{path.name}", sha256)
-    served = curl_from(runner, role, path, sha256, "serve to curl")
-    asked = runner.run(role, "requests of 64 bytes", "ask", net, str(ECHO_PORT), str(seconds))
+    fetched = runner.run(
+        role, "fetch from nginx", "fetch", net, str(runner.place.http_port), f"/{task.path.name}", task.sha256
+    )
+    served = curl_from(runner, role, task, "serve to curl")
+    asked = runner.run(role, "requests of 64 bytes", "ask", net, str(echo_port), str(task.seconds))
     return {
         "fetch, Gbit/s": fetched["bytes"] * 8e-9 / fetched["seconds"],
         "fetch, host CPU s/GB": fetched["host_busy_s"] * 1e9 / fetched["bytes"],
@@ -203,23 +219,22 @@ def measure(runner: Runner, role: str, path: Path, sha256: str, seconds: float) 
     }
 
 
-def visit(place: Place, path: Path, sha256: str, seconds: float, console: Console) -> Figures:
+def visit(place: Place, task: Task, console: Console) -> Figures:
     """Raises a place, does the job both ways, and takes it down."""
     found: Figures = {}
     with ExitStack() as stack:
         stack.enter_context(place)
         console.print(f"[bold]{place.description}[/]", highlight=False)
-        stack.enter_context(nginx(place, path.parent))
+        stack.enter_context(nginx(place, task.path.parent))
         bars = (TextColumn("  {task.description:<34}"), BarColumn(), TimeElapsedColumn())
         progress = stack.enter_context(Progress(*bars, console=console))
         runner = Runner(place, progress)
-        echo = runner.start("net", place.device_core, "echo", place.addresses.net, str(ECHO_PORT))
+        echo = runner.start("net", place.device_core, "echo", place.addresses.net, "0")
         stack.callback(end, echo)
-        if "listening" not in next(runner.lines(echo), {}):
-            list(runner.lines(echo))
+        echo_port = listening_port(runner.lines(echo))
         for name, role in ((f"XTS {place.queue}", "host"), ("kernel TCP", "kern")):
             runner.path = name
-            found[name] = measure(runner, role, path, sha256, seconds)
+            found[name] = measure(runner, role, echo_port, task)
     console.print("  SHA-256 verified: what came from nginx, and what curl got", highlight=False)
     return found
 
@@ -308,12 +323,13 @@ def main(argv: list[str] | None = None) -> int:
         places = choose_places(options.queue, console)
         with console.status(f"a file of {options.size} MB"):
             path, sha256 = make_file(options.cache, options.size)
+            task = Task(path, sha256, options.seconds)
         if (busy := busy_share()) > BUSY_MAX:
             console.print(
                 f"This machine is {busy:.0%} busy with other work: do not rely on the figures.", style="yellow"
             )
         for place in places:
-            figures = visit(place, path, sha256, options.seconds, console) | figures
+            figures = visit(place, task, console) | figures
     except (LabError, OSError, RuntimeError, NetlinkError) as error:
         console.print(f"demo: {error}", style="red", highlight=False, markup=False)
         return 1

@@ -195,7 +195,7 @@ class Lab(AbstractContextManager["Lab"]):
             timeout=START_TIMEOUT_S,
         )
         if result.returncode != 0:
-            raise LabError(f"no message crosses: {result.stderr.strip()}\n{self._tail('proxy')}{self._tail('agent')}")
+            raise LabError(f"no message crosses: {result.stderr.strip()}\n{self.tail('proxy')}{self.tail('agent')}")
 
     def _tear_down(self) -> list[str]:
         complaints = []
@@ -274,7 +274,7 @@ class Lab(AbstractContextManager["Lab"]):
             record = self._await_record(name, pid)
             if ready and not wait_ready(reading, START_TIMEOUT_S):
                 stop(record)
-                raise LabError(f"{name} did not get ready\n{self._tail(name)}")
+                raise LabError(f"{name} did not get ready\n{self.tail(name)}")
         return record
 
     def _await_record(self, name: str, pid: int) -> Record:
@@ -282,7 +282,7 @@ class Lab(AbstractContextManager["Lab"]):
         while (record := Record.read(self._record_path(name))) is None:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended or time.monotonic() > deadline:
-                raise LabError(f"{name} did not start (status {status})\n{self._tail(name)}")
+                raise LabError(f"{name} did not start (status {status})\n{self.tail(name)}")
             time.sleep(0.002)
         return record
 
@@ -363,7 +363,8 @@ class Lab(AbstractContextManager["Lab"]):
         paths = sorted(self.directory.glob("*.process"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
         return {path.stem: record for path in paths if (record := Record.read(path)) is not None}
 
-    def _tail(self, program: str, lines: int = 12) -> str:
+    def tail(self, program: str, lines: int = 12) -> str:
+        """The last lines of a program's log, each with its name; for messages about a failure."""
         path = self.log_path(program)
         if not path.exists():
             return ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,9 +20,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
+from .access import RUN_DIRECTORY, LabError
 from .lab import START_TIMEOUT_S, Lab
 from .placement import KernelPlacement, QueuePlacement
 from .processes import wait_ready
+
+#: A demo's lab has the number of its process, so that several can run.
+LAB_PREFIX = "xts-demo-"
+
+
+def remove_abandoned() -> None:
+    """Takes down the labs of demos that were killed before they could."""
+    for directory in RUN_DIRECTORY.glob(f"{LAB_PREFIX}*"):
+        pid = directory.name.removeprefix(LAB_PREFIX)
+        if pid.isdigit() and not Path("/proc", pid).exists():
+            Lab(directory.name).down()
 
 
 @dataclass(frozen=True)
@@ -38,6 +51,7 @@ class Place(Protocol):
 
     queue: str
     addresses: Addresses
+    http_port: int
     host_core: int
     device_core: int
 
@@ -65,18 +79,26 @@ def two_cores() -> tuple[int, int]:
     return cores[0], cores[min(1, len(cores) - 1)]
 
 
+def free_port() -> int:
+    """A port of the loopback that nobody has just now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
 class LabPlace(AbstractContextManager["LabPlace"]):
     """A lab of its own. Device work is where a DPU or NIC would do it: *thr* and *r1*, when there are two
     cores."""
 
     def __init__(self, queue: str) -> None:
         self.queue = queue
+        self.http_port = 80
         self.addresses = Addresses(net="198.18.0.2", host="198.18.0.1", kern="198.18.1.2")
         self.host_core, self.device_core = two_cores()
         apart = self.host_core == 0 and self.device_core == 1
         threaded = apart and queue == "afxdp"
         self.lab = Lab(
-            "xts-demo",
+            f"{LAB_PREFIX}{os.getpid()}",
             queue=queue,
             queues=2,
             placement=QueuePlacement.THR if threaded else QueuePlacement.SOFT,
@@ -93,12 +115,15 @@ class LabPlace(AbstractContextManager["LabPlace"]):
         return f"{self.queue} queue, device work {settings.placement}; kernel TCP {settings.kern_placement}"
 
     def __enter__(self) -> LabPlace:
+        remove_abandoned()
         self.lab.up()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if isinstance(error, LabError):  # their logs go with the lab
+            error.args = (f"{error}\n{self.lab.tail('proxy')}{self.lab.tail('agent')}",)
         self.lab.down()
 
     def start(self, role: str, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
@@ -112,6 +137,7 @@ class LoopbackPlace(AbstractContextManager["LoopbackPlace"]):
     addresses = Addresses(net="127.0.0.1", host="127.0.0.1", kern="127.0.0.1")
 
     def __init__(self) -> None:
+        self.http_port = free_port()
         self.host_core, self.device_core = two_cores()
         self._stack = ExitStack()
         self._directory = Path()

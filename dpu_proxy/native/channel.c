@@ -239,8 +239,10 @@ bool channel_receive(struct channel *ch)
 		taken++;
 	}
 	if (got < 0 && !ch->dying) {
-		log_line(&ch->worker->log, "queue %u: the host's end of the queue is unusable", ch->queue_id);
-		xts_link_fail(&ch->link, EPIPE);
+		/* A process that exits closes its end of the queue and its attach connection in either order, so this is
+		 * most likely its end; if it lives and broke the queue, it loses no more by it. */
+		log_line(&ch->worker->log, "queue %u: the host's end of the queue has gone", ch->queue_id);
+		xts_link_fail(&ch->link, ESHUTDOWN);
 		link_closed(ch);
 		ch->dying = ch->life_fd >= 0;
 	}

@@ -1,190 +1,18 @@
 /*
- * The channel: attaching, the opening of the link, taking frames, sending them, and the end. There is one live channel
- * at most; when it dies its sockets end in an errno and the next xts_socket() attaches anew. Its descriptors are
- * closed when no thread sleeps on them any more.
+ * The channel: taking frames, sending them, and the end (opening.c is the beginning). There is one live channel at most;
+ * when it dies its sockets end in an errno and the next xts_socket() attaches anew. Its descriptors are closed when no
+ * thread sleeps on them any more.
  */
 #include "library.h"
 
-#include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define ATTACH_TIMEOUT_MS 3000
 #define FRAMES_A_PUMP 256
 /* No more at a time once no further frame can be held: taking more would copy what the caller is about to read. */
 #define FRAMES_WITHOUT_ROOM 16
-#define HEAD_COPY_BYTES 128u
-
-/* --- opening ---------------------------------------------------------------------------------------------------------- */
-
-static void control_send(struct channel *c, uint64_t now)
-{
-	struct xts_tx_slot slot;
-
-	while (xts_link_control_due(&c->link)) {
-		size_t bytes;
-
-		if (xts_queue_acquire(c->queue, &slot)) {
-			c->retry = true;
-			return;
-		}
-		bytes = xts_link_control(&c->link, slot.data, now);
-		if (!bytes) {
-			xts_queue_abandon(c->queue, &slot);
-			return;
-		}
-		xts_queue_submit(c->queue, &slot, (uint32_t)bytes);
-		c->unkicked++;
-	}
-}
-
-static int decorate(struct channel *c)
-{
-	struct xts_faults transmit, receive;
-	int r;
-
-	c->queue = c->attachment.queue;
-	if (xts.settings.faults[0]) {
-		r = faults_parse(xts.settings.faults, &transmit, &receive);
-		if (!r)
-			r = xts_fault_wrap(&c->queue, c->queue, &transmit, &receive);
-		if (r)
-			return r;
-		c->attachment.queue = c->queue;
-	}
-	if (xts.settings.pcap[0]) {
-		r = xts_pcap_wrap(&c->queue, c->queue, xts.settings.pcap);
-		if (r)
-			return r;
-		c->attachment.queue = c->queue;
-	}
-	return 0;
-}
-
-static int link_start(struct channel *c)
-{
-	const struct xts_attach_reply *reply = &c->attachment.reply;
-	struct xts_link_config config = {
-		.role = XTS_LINK_HOST,
-		.ethertype = reply->ethertype,
-		.frame_window = c->queue->frame_window,
-		.largest_message = c->queue->largest_message,
-		.epoch = reply->epoch,
-		.pid = (uint32_t)getpid(),
-		.ping_ms = PING_MS,
-		.dead_ms = DEAD_MS,
-	};
-
-	if (xts.settings.frame_window && xts.settings.frame_window < config.frame_window)
-		config.frame_window = (uint16_t)xts.settings.frame_window;
-	memcpy(config.local_mac, c->queue->local_mac, 6);
-	memcpy(config.peer_mac, c->queue->peer_mac, 6);
-	return xts_link_init(&c->link, &config, now_ns());
-}
-
-/* Exchanges HELLO and HELLO_ACK. The channel is not yet anybody else's. */
-static int link_open(struct channel *c)
-{
-	int r = link_start(c);
-
-	while (!r && c->link.state == XTS_LINK_OPENING) {
-		struct pollfd fds[2] = {{.fd = c->queue->wait_fd, .events = POLLIN},
-					{.fd = c->attachment.connection, .events = POLLIN}};
-		uint64_t now = now_ns(), deadline;
-		struct xts_rx_frame frame;
-		struct xts_head head;
-		uint8_t copy[HEAD_COPY_BYTES];
-
-		control_send(c, now);
-		if (xts_queue_kick(c->queue) == -ENXIO)
-			return -ENETDOWN;
-		while (c->link.state == XTS_LINK_OPENING && (r = xts_queue_receive(c->queue, &frame)) == 1) {
-			uint32_t n = frame.bytes < sizeof copy ? frame.bytes : (uint32_t)sizeof copy;
-
-			memcpy(copy, frame.segment[0].iov_base, n);
-			xts_queue_recycle(c->queue, &frame);
-			xts_link_receive(&c->link, copy, n, frame.bytes, now, &head);
-		}
-		if (r < 0)
-			return -ENETDOWN;
-		r = 0;
-		if (c->link.state != XTS_LINK_OPENING)
-			break;
-		deadline = xts_link_deadline_ns(&c->link);
-		if (!xts_queue_arm(c->queue)) {
-			poll(fds, 2, deadline > now ? (int)((deadline - now) / NS_PER_MS) + 1 : 0);
-			xts_queue_disarm(c->queue);
-		}
-		if (fds[1].revents && c->attachment.reply.kind == XTS_QUEUE_SHM)
-			return -ENETDOWN;
-		xts_link_tick(&c->link, now_ns());
-	}
-	if (!r && c->link.state == XTS_LINK_DOWN)
-		r = -c->link.error;
-	return r;
-}
-
-static int channel_open(struct channel **out)
-{
-	struct channel *c = calloc(1, sizeof *c);
-	struct xts_attach_request request = {.frame_window_max = xts.settings.frame_window};
-	const char *endpoint = xts.settings.endpoint;
-	int r;
-
-	if (!c)
-		return -ENOMEM;
-	if (strncmp(xts.settings.queue, "shm:", 4) == 0)
-		endpoint = xts.settings.queue + 4;
-	r = xts_attach(&c->attachment, endpoint, &request, ATTACH_TIMEOUT_MS);
-	if (!r) {
-		r = decorate(c);
-		if (!r)
-			r = link_open(c);
-		if (!r)
-			r = buffer_pool_make(c);
-		if (r)
-			xts_detach(&c->attachment);
-	}
-	if (r) {
-		free(c);
-		return r;
-	}
-	*out = c;
-	return 0;
-}
-
-int channel_attach(void)
-{
-	struct channel *c = NULL;
-	int r;
-
-	while (xts.attaching)
-		wait_for(&xts.attach_waiters, FOREVER, false);
-	if (xts.channel)
-		return 0;
-	if (!xts.started) {
-		r = settings_complete(&xts.settings);
-		if (r)
-			return r;
-		xts.started = true;
-	}
-	xts.attaching = true;
-	pthread_mutex_unlock(&xts.lock);
-	r = channel_open(&c);
-	pthread_mutex_lock(&xts.lock);
-	xts.attaching = false;
-	wake(&xts.attach_waiters);
-	xts.last_error = -r;
-	if (r)
-		return r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -EACCES || r == -EPERM ? r : -ENETDOWN;
-	xts.channel = c;
-	status_link();
-	if (xts.waiters)
-		wake_all(); /* those who had nothing to lead */
-	return 0;
-}
 
 /* --- receiving -------------------------------------------------------------------------------------------------------- */
 
@@ -273,6 +101,28 @@ uint64_t channel_deadline_ns(const struct channel *c)
 
 /* --- sending ---------------------------------------------------------------------------------------------------------- */
 
+/* Sends the control frames that are due. */
+void channel_control(struct channel *c, uint64_t now)
+{
+	struct xts_tx_slot slot;
+
+	while (xts_link_control_due(&c->link)) {
+		size_t bytes;
+
+		if (xts_queue_acquire(c->queue, &slot)) {
+			c->retry = true;
+			return;
+		}
+		bytes = xts_link_control(&c->link, slot.data, now);
+		if (!bytes) {
+			xts_queue_abandon(c->queue, &slot);
+			return;
+		}
+		xts_queue_submit(c->queue, &slot, (uint32_t)bytes);
+		c->unkicked++;
+	}
+}
+
 bool channel_can_send(void)
 {
 	return xts.channel && xts_link_credits(&xts.channel->link) > 0;
@@ -334,7 +184,7 @@ void channel_flush(bool kick)
 	if ((c->outbox_first || c->refused_count) && channel_can_send())
 		outbox_flush();
 	if (xts_link_control_due(&c->link))
-		control_send(c, now_ns());
+		channel_control(c, now_ns());
 	if (!c->unkicked || !kick)
 		return;
 	c->unkicked = 0;
@@ -393,7 +243,7 @@ void channel_die(int error)
 	if (!c)
 		return;
 	buffer_evict_all(c);
-	control_send(c, now_ns());
+	channel_control(c, now_ns());
 	xts_queue_kick(c->queue);
 	xts.last_error = error;
 	xts.channel = NULL;

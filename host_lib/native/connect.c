@@ -11,7 +11,7 @@ static int start(struct xts_sock *s, const struct xts_endpoint *peer)
 	struct xts_tx_slot slot;
 	int r;
 
-	if (s->renewed && (s->bound || s->optioned))
+	if (s->renewed)
 		return -EOPNOTSUPP; /* bound or optioned before it was disconnected: that is gone, so no success */
 	do {
 		r = first_request_wait(s);

@@ -11,6 +11,7 @@
 struct library xts = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static __thread struct thread *this_thread;
+static __thread int cancel_state;
 static pthread_key_t thread_key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -117,8 +118,8 @@ static void after_fork_child(void)
 }
 
 /*
- * At an orderly exit the proxy closes our connections as the kernel would (the end of the attachment tells it); what
- * is still in the outbox is our part.
+ * At an orderly exit what is still in the outbox leaves, then GOODBYE: the proxy closes our connections as the kernel
+ * would. Other threads may still be in calls; these wait until the process is gone.
  */
 __attribute__((destructor)) static void at_exit(void)
 {
@@ -132,8 +133,10 @@ __attribute__((destructor)) static void at_exit(void)
 		if (xts.channel && xts.channel->outbox_first && wait_for(&xts.frame_waiters, deadline, false))
 			break;
 	}
-	if (xts.channel)
+	if (xts.channel) {
+		xts_link_goodbye(&xts.channel->link, 0);
 		channel_flush(true);
+	}
 	pthread_mutex_unlock(&xts.lock);
 }
 
@@ -147,6 +150,8 @@ static void start_once(void)
 
 void library_enter(void)
 {
+	/* A thread that is cancelled while it waits would leave its waiter, on its stack, in our list. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
 	pthread_once(&once, start_once);
 	pthread_mutex_lock(&xts.lock);
 }
@@ -170,11 +175,12 @@ void library_leave(void)
 	}
 	if (xts.dirty)
 		mirrors_update();
-	if (xts.channel && (xts.channel->outbox_first || xts.channel->retry))
+	if (xts.channel && channel_busy(xts.channel))
 		progress_need();
 	if (xts.dead)
 		channel_reap();
 	pthread_mutex_unlock(&xts.lock);
+	pthread_setcancelstate(cancel_state, NULL);
 }
 
 void xts_flush(void)

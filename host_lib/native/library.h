@@ -76,6 +76,7 @@ struct piece {
 
 /* --- sockets: table.c ----------------------------------------------------------------------------------------------- */
 
+#define HEAD_COPY_BYTES 128u   /* of a frame, copied before anything in it is believed */
 #define SOCKETS_MAX (1u << 20)
 #define SOCKET_INDEX(id) ((id) & (SOCKETS_MAX - 1))
 
@@ -112,7 +113,7 @@ struct xts_sock {
 	bool nonblocking, close_on_exec;
 	bool linger, abort;        /* SO_LINGER; abort: CLOSE carries ABORT */
 	bool bound, optioned;      /* state that only the proxy's socket has */
-	bool renewed;              /* disconnected once: such state is gone */
+	bool renewed;              /* disconnected since: such state is gone */
 	bool no_space;             /* a sender was refused: tell when there is room (SOCK_NOSPACE) */
 	bool asked;                /* has sent since it last received: counts in xts.asked */
 	bool in_outbox, in_blocked, mirror_dirty;
@@ -222,7 +223,7 @@ uint64_t now_ns(void);
 int settings_complete(struct settings *settings); /* environment and defaults where nothing was configured */
 int faults_parse(const char *text, struct xts_faults *transmit, struct xts_faults *receive);
 
-/* --- channel: channel.c, outbox.c ------------------------------------------------------------------------------------ */
+/* --- channel: opening.c, channel.c, outbox.c ------------------------------------------------------------------------------------ */
 
 struct channel {
 	struct channel *next_dead;
@@ -243,7 +244,14 @@ struct channel {
 	struct held *held;
 };
 
+/* Something has still to leave, or to be looked at again. */
+static inline bool channel_busy(const struct channel *c)
+{
+	return c->outbox_first || c->refused_count || c->retry;
+}
+
 int channel_attach(void);                     /* makes xts.channel, if there is none; blocks; 0 or -errno */
+void channel_control(struct channel *c, uint64_t now);
 void channel_pump(void);                      /* takes and handles what has come */
 void channel_tick(uint64_t now);
 void channel_die(int error);                  /* ends the channel and its sockets */

@@ -51,7 +51,7 @@ static int listen_socket(struct xts_sock *s, int backlog)
 
 	if (s->phase != PHASE_UNCONNECTED || (s->state != TCP_STATE_CLOSE && !was_listening))
 		return -EINVAL;
-	if (s->renewed && (s->bound || s->optioned))
+	if (s->renewed)
 		return -EOPNOTSUPP;
 	if (!was_listening) {
 		call.post_credits = window;

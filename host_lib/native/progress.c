@@ -28,7 +28,7 @@ static bool needed(void)
 {
 	struct channel *c = xts.channel;
 
-	return c && !xts.leader && (xts.mirrors || c->outbox_first || c->retry);
+	return c && !xts.leader && (xts.mirrors || channel_busy(c));
 }
 
 static void one_turn(void)

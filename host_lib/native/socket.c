@@ -258,7 +258,8 @@ int socket_disconnect(struct xts_sock *s)
 	if (s->opening || s->proxy_id) {
 		s->abort = true;
 		s->disconnecting = true;
-		s->renewed = true;
+		s->renewed = s->bound || s->optioned;
+		s->bound = s->optioned = false;
 		if (s->state == TCP_STATE_LISTEN)
 			drop_waiting_connections(s);
 		buffer_drop(s);

@@ -170,7 +170,7 @@ static void hand_over(void)
 		return;
 	if (!xts.mirrors)
 		xts_link_watch(&xts.channel->link, false, 0);
-	if (xts.mirrors || xts.channel->outbox_first || xts.channel->retry)
+	if (xts.mirrors || channel_busy(xts.channel))
 		progress_need();
 }
 

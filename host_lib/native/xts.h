@@ -13,6 +13,18 @@
  * All calls are thread-safe; threads may share sockets. A call blocks unless the socket is non-blocking (O_NONBLOCK,
  * SOCK_NONBLOCK) or MSG_DONTWAIT is given; it is interrupted by signals as in signal(7). After fork() the child has
  * no XTS sockets (EBADF); its first xts_socket() attaches it anew.
+ *
+ * Where this differs from the kernel:
+ * - A connection, and every socket the proxy knows, ends with the proxy or the way to it: ECONNRESET (ECONNABORTED while
+ *   connecting); calls that need the proxy then fail with ENETDOWN.
+ * - A non-blocking connect says EINPROGRESS also where the kernel knows at once that it cannot be (ENETUNREACH,
+ *   EADDRNOTAVAIL ...): SO_ERROR tells. While it is under way on a socket that was neither bound nor had an option set
+ *   before, setsockopt, getsockopt and ioctl that need the proxy wait for its outcome.
+ * - An interrupted call is restarted when every handler installed has SA_RESTART and the socket has no timeout; with
+ *   handlers of both kinds it fails with EINTR, for it cannot be seen which one ran.
+ * - Calls must not be made from signal handlers, and are no cancellation points. A bad pointer is a fault, not EFAULT.
+ * - After connect() to AF_UNSPEC, or shutdown() of a listener for reading, a socket that had been bound or had options
+ *   set cannot connect or listen again (EOPNOTSUPP) unless it is bound or set again: that state was the proxy's.
  */
 #ifndef XTS_H
 #define XTS_H

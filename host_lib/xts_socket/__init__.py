@@ -80,6 +80,7 @@ from socket import (
     ntohs,
     setdefaulttimeout,
 )
+from typing import Any
 
 from ._connect import create_connection, create_server, has_dualstack_ipv6
 from ._epoll import epoll
@@ -243,13 +244,13 @@ _PREFIXES = tuple(
 )
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     """The rest of the standard module's constants; and _info, whose import (dataclasses) costs more than all
     others."""
     if name in ("SPIN_NEVER", "Info", "configure", "info"):
         from . import _info
 
-        value: object = getattr(_info, name)
+        value: Any = getattr(_info, name)
     elif name.startswith(_PREFIXES) and hasattr(_standard, name):
         value = getattr(_standard, name)
     else:

@@ -59,6 +59,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--repetitions", type=int, metavar="N", help="default: 7, quick 2")
     parser.add_argument("--seconds", type=float, metavar="S", help="length of a window; default: 1, quick 0.5")
     parser.add_argument("--connections", type=int, metavar="N", help="idle connections; default: 10000, quick 2000")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=20,
+        metavar="S",
+        help="how long a run that other programs disturb is made again, seconds (default: %(default)s)",
+    )
     return parser.parse_args()
 
 
@@ -157,7 +164,7 @@ def main() -> int:
     with (
         tempfile.TemporaryDirectory(prefix="xts-bench-") as directory,
         raised(arguments.queue or ["afxdp", "shm"]) as (baseline, beds),
-        session(baseline, beds, built, Path(directory)) as live,
+        session(baseline, beds, built, Path(directory), arguments.patience) as live,
         Progress(*columns, console=console, transient=True) as progress,
     ):
         facts = environment.record([baseline, *beds.values()], sys.argv)

@@ -22,6 +22,8 @@ class Bed:
     name: str
     endpoint: str = ""
     proxy_pid: int = 0
+    #: Of the lab's programs.
+    pids: tuple[int, ...] = ()
 
     def spawn(
         self, role: str, command: Sequence[str], environment: Mapping[str, str] | None = None, **streams: Any
@@ -67,7 +69,6 @@ def raised(queues: Sequence[str]) -> Iterator[tuple[Bed, dict[str, Bed]]]:
         beds = {}
         for queue in queues:
             lab = stack.enter_context(Lab(f"{_NAME}-{queue}", queue=queue, queues=1))
-            record = lab.record("proxy")
-            assert record is not None
-            beds[queue] = Bed(lab.name, str(lab.endpoint), record.pid)
+            pids = {name: record.pid for name, record in lab.records().items()}
+            beds[queue] = Bed(lab.name, str(lab.endpoint), pids["proxy"], tuple(pids.values()))
         yield Bed(base), beds

@@ -16,7 +16,9 @@ START_S = 20.0
 
 
 def library() -> str:
-    """The installed libxts.so."""
+    """The installed libxts.so, or another build of it (with sanitizers) that $XTS_TEST_LIBRARY names."""
+    if named := os.environ.get("XTS_TEST_LIBRARY"):
+        return named
     spec = find_spec("xts_socket")
     assert spec is not None and spec.submodule_search_locations
     found = [str(path) for where in spec.submodule_search_locations for path in Path(where).glob("libxts.so")]

@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from xts_lab import topology
 from xts_lab.access import afxdp_unavailable, missing_privilege
 from xts_lab.demo import make_file, sha256_of
 from xts_lab.lab import Lab
+from xts_lab.places import LAB_PREFIX, remove_abandoned
 
 DEMO = [sys.executable, "-m", "xts_lab.demo", "--size", "4", "--seconds", "0.2"]
 NOBODY = 65534
@@ -31,30 +31,31 @@ def queue(request: pytest.FixtureRequest) -> str:
     return kind
 
 
-def nothing_left() -> bool:
-    return not Lab("xts-demo", queue="shm").exists() and not topology.remains("xts-demo")
+def lab_of(pid: int) -> Lab:
+    return Lab(f"{LAB_PREFIX}{pid}", queue="shm")
 
 
 @pytest.mark.root
 def test_whole_job(queue: str, tmp_path: Path) -> None:
     command = [*DEMO, "--queue", queue, "--cache", str(tmp_path), "--json", str(tmp_path / "figures.json")]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "SHA-256 verified" in result.stdout
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo:
+        said, _ = demo.communicate(timeout=110)
+    assert demo.returncode == 0, said
+    assert "SHA-256 verified" in said
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert set(figures) == {f"XTS {queue}", "kernel TCP"}
     for column in figures.values():
         assert column["fetch, Gbit/s"] > 0
         assert 0 < column["request p50, µs"] <= column["request p99, µs"] <= column["request p99.9, µs"]
-    assert nothing_left()
+    assert not lab_of(demo.pid).exists()
 
 
 @pytest.mark.root
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_half_way(queue: str, number: signal.Signals, tmp_path: Path) -> None:
     command = [*DEMO[:-1], "60", "--queue", queue, "--cache", str(tmp_path)]
-    lab = Lab("xts-demo", queue="shm")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo:
+        lab = lab_of(demo.pid)
         deadline = time.monotonic() + 60
         while not (lab.directory / "nginx" / "nginx.pid").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -64,7 +65,25 @@ def test_interrupted_half_way(queue: str, number: signal.Signals, tmp_path: Path
     assert demo.returncode == 130, said
     assert records
     assert not any(record.alive for record in records)
-    assert nothing_left()
+    assert not lab.exists()
+
+
+@pytest.mark.root
+def test_a_killed_demo_is_cleaned_up_by_the_next(tmp_path: Path) -> None:
+    if lacking := missing_privilege():
+        pytest.skip(f"a lab needs root; lacking {', '.join(lacking)}")
+    with subprocess.Popen([*DEMO[:-1], "60", "--queue", "shm", "--cache", str(tmp_path)]) as demo:
+        lab = lab_of(demo.pid)
+        deadline = time.monotonic() + 60
+        while not lab.records() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        demo.kill()
+        demo.wait()
+    records = list(lab.records().values())
+    remove_abandoned()
+    assert records
+    assert not any(record.alive for record in records)
+    assert not lab.exists()
 
 
 def test_without_privilege(tmp_path: Path) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import hashlib
+import http.client
+import http.server
 import json
 import os
 import signal
 import socket as kernel
+import socketserver
 import subprocess
 import sys
 import threading
@@ -257,6 +261,58 @@ def test_asyncio_streams_take_the_object(pair: tuple[socket.socket, kernel.socke
 
     assert asyncio.run(run()) == b"an answer\n"
     assert peer.recv(1) == b""
+
+
+# --- code written for the standard socket -------------------------------------------------------------------------
+
+
+def test_http_client_over_an_offloaded_socket(xts_endpoint: ProxyProcess, tmp_path: Path) -> None:
+    data = os.urandom(1_000_000)
+    (tmp_path / "file").write_bytes(data)
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    handler = functools.partial(Quiet, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            connection = http.client.HTTPConnection(*server.server_address[:2], timeout=DEADLINE_S)
+            connection._create_connection = socket.create_connection  # type: ignore[attr-defined]
+            for _ in range(2):
+                connection.request("GET", "/file")
+                assert isinstance(connection.sock, socket.socket)
+                assert connection.getresponse().read() == data
+            connection.close()
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+def test_a_socketserver_that_listens_through_the_proxy(xts_endpoint: ProxyProcess) -> None:
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.wfile.write(self.rfile.readline().upper())
+
+    class Server(socketserver.ThreadingTCPServer):
+        def __init__(self) -> None:
+            socketserver.BaseServer.__init__(self, ("127.0.0.1", 0), Handler)
+            self.socket = socket.create_server(("127.0.0.1", 0))  # type: ignore[assignment]
+            self.server_address = self.socket.getsockname()
+
+    with Server() as server:
+        serving = threading.Thread(target=server.serve_forever, args=(0.05,))
+        serving.start()
+        try:
+            for _ in range(3):
+                with kernel.create_connection(server.server_address, timeout=DEADLINE_S) as peer:
+                    peer.sendall(b"a line\n")
+                    assert peer.makefile("rb").read() == b"A LINE\n"
+        finally:
+            server.shutdown()
+            serving.join()
 
 
 # --- the proxy's end ----------------------------------------------------------------------------------------------

@@ -1,0 +1,38 @@
+"""What other programs take from the machine while we measure.
+
+User time of both cores less that of our own processes: kernel threads have none, so what is left is somebody else's.
+Runs that were disturbed are made again rather than believed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+class Foreign:
+    """Foreign user time since the last look. `pids`: our processes beside this one and its finished children."""
+
+    def __init__(self, pids: Iterable[int]) -> None:
+        self.pids = tuple(pids)
+        self._total, self._ours = self._now()
+
+    def _now(self) -> tuple[float, float]:
+        cpu = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()
+        ours = os.times()
+        return (int(cpu[1]) + int(cpu[2])) * _TICK_S, ours.user + ours.children_user + sum(map(_user_s, self.pids))
+
+    def look(self) -> float:
+        """Seconds of core time that others have used since the last look, or the beginning."""
+        total, ours = self._now()
+        used = (total - self._total) - (ours - self._ours)
+        self._total, self._ours = total, ours
+        return max(0.0, used)
+
+
+def _user_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+    return int(fields[11]) * _TICK_S
