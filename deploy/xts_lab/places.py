@@ -14,12 +14,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
+from . import netns, topology
 from .access import RUN_DIRECTORY, LabError
 from .lab import START_TIMEOUT_S, Lab
 from .placement import KernelPlacement, QueuePlacement
@@ -34,6 +35,11 @@ def remove_abandoned() -> None:
     for directory in RUN_DIRECTORY.glob(f"{LAB_PREFIX}*"):
         pid = directory.name.removeprefix(LAB_PREFIX)
         if pid.isdigit() and not Path("/proc", pid).exists():
+            for role in topology.ROLES:
+                namespace = topology.namespace_of(directory.name, role)
+                for left in netns.processes_in(namespace) if netns.exists(namespace) else ():
+                    with suppress(ProcessLookupError):
+                        os.kill(left, signal.SIGKILL)  # nginx and jobs: nobody else is in a demo's namespaces
             Lab(directory.name).down()
 
 

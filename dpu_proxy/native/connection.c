@@ -11,8 +11,10 @@
 
 #include "channel.h"
 
-/* How long bytes accepted from a host that has closed may go unacknowledged by the TCP peer. */
-#define ORPHAN_TIMEOUT_MS 60000
+/* How long the TCP peer of a host that has closed may refuse or not acknowledge what is left for it: as long as the
+ * kernel bears with an orphan of its own, until the probes of a closed window would be two minutes apart (0.2 s doubled
+ * ten times, tcp_orphan_retries in ip-sysctl). A reader of 3 KB/s opens its window every 20 s to 80 s. */
+#define ORPHAN_TIMEOUT_MS 205000
 
 /* --- identifiers ----------------------------------------------------------------------------------------------------- */
 

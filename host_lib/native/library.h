@@ -53,6 +53,8 @@
 #define SPIN_NEVER UINT32_MAX
 #define PING_MS 250u
 #define DEAD_MS 600u              /* a dead proxy is noticed within PING_MS + DEAD_MS: below a second */
+#define DEAD_SHM_MS 3000u         /* over shm its death shows at once: only one that hangs is found by pings */
+#define OPENING_MS 2000u          /* for the answer to HELLO */
 #define OPTION_BYTES_MAX 1024u /* of a value that is forwarded */
 #define KICK_FRAMES 4u         /* frames after which a long send rings the peer, so that both sides work */
 

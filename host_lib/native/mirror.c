@@ -142,7 +142,7 @@ int xts_fileno(int number)
 	s = table_open(number);
 	if (s) {
 		r = s->mirror ? 0 : mirror_make(s);
-		if (!r)
+		if (s->mirror)
 			r = s->mirror->theirs;
 	}
 	library_leave();

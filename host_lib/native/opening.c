@@ -44,7 +44,7 @@ static int link_start(struct channel *c)
 		.epoch = reply->epoch,
 		.pid = (uint32_t)getpid(),
 		.ping_ms = PING_MS,
-		.dead_ms = DEAD_MS,
+		.dead_ms = OPENING_MS,
 	};
 
 	if (xts.settings.frame_window && xts.settings.frame_window < config.frame_window)
@@ -93,6 +93,7 @@ static int link_open(struct channel *c)
 	}
 	if (!r && c->link.state == XTS_LINK_DOWN)
 		r = -c->link.error;
+	c->link.config.dead_ms = c->attachment.reply.kind == XTS_QUEUE_SHM ? DEAD_SHM_MS : DEAD_MS;
 	return r;
 }
 

@@ -25,6 +25,8 @@ static struct {
 	uint32_t ids[IDS];          /* identifiers of the host's sockets, as the proxy learned them */
 	uint32_t id_count, next_proxy_id;
 	int sockets[SOCKETS];
+	struct memory_frame waiting[WAITING_MAX]; /* answers without a frame credit yet */
+	unsigned waiting_count;
 } scene;
 
 /* --- the proxy ------------------------------------------------------------------------------------------------------- */
@@ -33,6 +35,54 @@ static void proxy_send(uint8_t *frame, uint32_t bytes)
 {
 	xts_link_seal(&scene.link, frame);
 	pipe_put(&scene.queue->in, frame, bytes);
+}
+
+static void proxy_answer(const uint8_t *frame, uint32_t bytes)
+{
+	struct memory_frame *f = &scene.waiting[scene.waiting_count];
+
+	if (scene.waiting_count == WAITING_MAX)
+		return;
+	scene.waiting_count++;
+	f->bytes = bytes;
+	f->data = malloc(bytes);
+	ENSURE(f->data);
+	memcpy(f->data, frame, bytes);
+}
+
+static void send_answers(void)
+{
+	unsigned sent = 0;
+
+	while (sent < scene.waiting_count && xts_link_credits(&scene.link)) {
+		proxy_send(scene.waiting[sent].data, scene.waiting[sent].bytes);
+		free(scene.waiting[sent++].data);
+	}
+	scene.waiting_count -= sent;
+	memmove(scene.waiting, scene.waiting + sent, scene.waiting_count * sizeof scene.waiting[0]);
+}
+
+static void drop_answers(void)
+{
+	while (scene.waiting_count)
+		free(scene.waiting[--scene.waiting_count].data);
+}
+
+/* Confirms a close: always where the application waits for it, else three times of four; the input may do the rest. */
+static void confirm(uint32_t proxy_id)
+{
+	struct xts_recv m = { 0 };
+	struct xts_sock *s = NULL;
+	uint8_t frame[XTS_RECV_BYTES] = { 0 };
+
+	while ((s = table_next(s))) {
+		if (s->proxy_id != proxy_id || !s->closing || !(s->disconnecting || proxy_id % 4))
+			continue;
+		xts_head_encode(frame, XTS_REPLY_RECV, XTS_FLAG_CLOSED, 0, s->id);
+		xts_recv_encode(frame, &m);
+		proxy_answer(frame, sizeof frame);
+		return;
+	}
 }
 
 /* Answers a call, so that the library need not wait for it. */
@@ -48,12 +98,14 @@ static void answer(const struct xts_head *head, const uint8_t *request)
 
 	if (head->type != XTS_CMD_SEND)
 		scene.ids[scene.id_count++ % IDS] = xts_socket;
-	if (!type || !xts_link_credits(&scene.link))
+	if (head->type == XTS_CMD_SEND && head->flags & XTS_FLAG_CLOSE)
+		confirm(head->id);
+	if (!type)
 		return;
 	xts_head_encode(frame, type, 0, 0, xts_socket);
 	xts_put32(frame + 24, head->id ? head->id : ++scene.next_proxy_id);
 	xts_put32(frame + 28, xts_get32(request + 28)); /* the token */
-	proxy_send(frame, (uint32_t)xts_type_bytes(type));
+	proxy_answer(frame, (uint32_t)xts_type_bytes(type));
 }
 
 /* The library has rung: takes everything it has sent. */
@@ -76,6 +128,7 @@ static void proxy_receive(struct memory_queue *m)
 	}
 	while ((bytes = xts_link_control(&scene.link, control, now_ns())))
 		pipe_put(&m->in, control, (uint32_t)bytes);
+	send_answers();
 }
 
 int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xts_attach_request *request,
@@ -85,6 +138,7 @@ int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xt
 
 	(void)endpoint, (void)request, (void)timeout_ms;
 	memset(out, 0, sizeof *out);
+	drop_answers();
 	scene.queue = memory_open(true);
 	scene.queue->kicked = proxy_receive;
 	memcpy(config.local_mac, proxy_mac, 6);
@@ -178,6 +232,19 @@ static void op_raw(struct input *in)
 	pipe_put(&scene.queue->in, frame, bytes);
 }
 
+/* While a CONNECT is out as a socket's first message, calls on it wait for the answer, which the input may not give. */
+static bool would_wait(int number)
+{
+	struct xts_sock *s;
+	bool waits;
+
+	pthread_mutex_lock(&xts.lock);
+	s = table_open(number);
+	waits = s && (s->opening || s->state == TCP_STATE_SYN_SENT);
+	pthread_mutex_unlock(&xts.lock);
+	return waits;
+}
+
 static void op_call(struct input *in)
 {
 	static uint8_t buffer[70000];
@@ -188,7 +255,10 @@ static void op_call(struct input *in)
 	int *s = &scene.sockets[which % SOCKETS];
 	int value = 1;
 
-	switch (which / SOCKETS % 16) {
+	which /= SOCKETS;
+	if (which % 16 >= 8 && would_wait(*s))
+		return;
+	switch (which % 16) {
 	case 0: case 1:
 		xts_close(*s);
 		*s = xts_socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);

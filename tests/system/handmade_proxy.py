@@ -95,9 +95,7 @@ class ScriptedProxy:
             if not self.up and self.answer_hello != 0:
                 self._refuse(data)
                 continue
-            verdict = lib.xts_link_receive(
-                self.link, ffi.from_buffer(data), size, len(data), time.monotonic_ns(), head
-            )
+            verdict = lib.xts_link_receive(self.link, ffi.from_buffer(data), size, len(data), time.monotonic_ns(), head)
             if verdict == lib.XTS_LINK_DELIVER:
                 lib.xts_link_recycled(self.link)
                 self.backlog.append(codec.decode(data))

@@ -74,4 +74,3 @@ class ShmProxy:
         )  # fmt: skip
         assert done.returncode == 0, f"{done.stderr}\n{done.stdout}\n{self.log.read_text()[-2000:]}"
         return done.stdout
-

@@ -75,14 +75,19 @@ def test_a_killed_demo_is_cleaned_up_by_the_next(tmp_path: Path) -> None:
     with subprocess.Popen([*DEMO[:-1], "60", "--queue", "shm", "--cache", str(tmp_path)]) as demo:
         lab = lab_of(demo.pid)
         deadline = time.monotonic() + 60
-        while not lab.records() and time.monotonic() < deadline:
+        while not (lab.directory / "nginx" / "nginx.pid").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         demo.kill()
         demo.wait()
     records = list(lab.records().values())
+    server = int((lab.directory / "nginx" / "nginx.pid").read_text())
     remove_abandoned()
     assert records
     assert not any(record.alive for record in records)
+    deadline = time.monotonic() + 5
+    while Path(f"/proc/{server}/exe").exists() and time.monotonic() < deadline:  # a zombie has no exe
+        time.sleep(0.02)
+    assert not Path(f"/proc/{server}/exe").exists()
     assert not lab.exists()
 
 

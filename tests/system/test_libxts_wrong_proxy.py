@@ -208,7 +208,7 @@ def test_silence_is_noticed(proxy: ScriptedProxy, caller: Caller) -> None:
     proxy.mute = True
     start = time.monotonic()
     assert caller.result() == "ECONNRESET"
-    assert 0.5 < time.monotonic() - start < 2.0
+    assert 0.5 < time.monotonic() - start < 5.0  # over shm a proxy that hangs, and does not die, is given three seconds
 
 
 def test_silence_while_connecting(proxy: ScriptedProxy, caller: Caller) -> None:
