@@ -45,6 +45,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 	list_init(&ch->connections);
 	list_init(&ch->ready);
 	list_init(&ch->dirty);
+	list_init(&ch->unnamed);
 	if (!error)
 		error = watch_descriptor(worker, queue->wait_fd, EPOLLIN, &ch->queue_watch);
 	if (!error && life_fd >= 0)

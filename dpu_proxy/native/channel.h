@@ -58,6 +58,7 @@ struct connection {
 	struct list dirty;        /* on channel->dirty: has gathered frames to write */
 	struct list member;       /* on channel->connections, or worker->orphans */
 	struct list tick;         /* on worker->ticking */
+	struct list unnamed;      /* on channel->unnamed: made by a CONNECT whose answer the host may not have seen */
 	struct channel *channel;  /* NULL for an orphan whose channel has gone */
 	struct connection *next_dead;
 	struct worker_state *worker;
@@ -127,6 +128,7 @@ struct channel {
 
 	struct list connections;  /* all but orphans */
 	struct list ready, dirty;
+	struct list unnamed;
 	uint32_t connection_count, listener_count;
 	uint64_t window_bytes;    /* sum of the windows granted */
 	struct id_slot *ids;
@@ -172,7 +174,10 @@ bool command_send(struct channel *ch, const struct xts_head *head, uint32_t entr
 
 /* A new socket with an identifier; fd >= 0 is taken over, else one is made. NULL with *error (positive). */
 struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version, int *error);
+/* By the identifier a message of the host carries. */
 struct connection *connection_find(struct channel *ch, uint32_t proxy_id);
+/* By the host's own number, among those whose identifier it may not know yet: for calls that follow a CONNECT. */
+struct connection *connection_find_unnamed(struct channel *ch, uint32_t xts_socket);
 /* It has something to say: onto the ready list. */
 void connection_wake(struct connection *c);
 int connection_watch(struct connection *c);

@@ -81,6 +81,9 @@ static struct connection *target(struct channel *ch, uint32_t id, uint32_t xts_s
 
 	*error = 0;
 	if (!id) {
+		c = connection_find_unnamed(ch, xts_socket);
+		if (c && c->fd >= 0 && !c->close_reply)
+			return c;
 		if (domain != 4 && domain != 6) {
 			*error = EAFNOSUPPORT;
 			return NULL;
@@ -163,6 +166,8 @@ static bool command_connect(struct channel *ch, const struct xts_head *head, con
 	if (xts_connect_decode(&m, frame, bytes))
 		return malformed(ch, head);
 	c = target(ch, head->id, m.xts_socket, m.domain, &error);
+	if (c && !head->id && list_empty(&c->unnamed))
+		list_append(&ch->unnamed, &c->unnamed);
 	if (c && c->state == CONNECTION_CONNECTING)
 		error = EALREADY;
 	else if (c && c->state != CONNECTION_IDLE)

@@ -16,6 +16,8 @@
  * ten times, tcp_orphan_retries in ip-sysctl). A reader of 3 KB/s opens its window every 20 s to 80 s. */
 #define ORPHAN_TIMEOUT_MS 205000
 
+#define UNNAMED_LOOKED_AT 1024
+
 /* --- identifiers ----------------------------------------------------------------------------------------------------- */
 
 static bool ids_grow(struct channel *ch)
@@ -66,9 +68,28 @@ struct connection *connection_find(struct channel *ch, uint32_t proxy_id)
 {
 	uint32_t index = proxy_id & ID_INDEX_MASK;
 
+	struct connection *c;
+
 	if (!index || index > ch->id_used || ch->ids[index].generation != proxy_id >> ID_INDEX_BITS)
 		return NULL;
-	return ch->ids[index].connection;
+	c = ch->ids[index].connection;
+	if (c)
+		list_remove(&c->unnamed); /* the host knows it */
+	return c;
+}
+
+struct connection *connection_find_unnamed(struct channel *ch, uint32_t xts_socket)
+{
+	struct list *node = ch->unnamed.prev;
+
+	/* The youngest first, and not all of them: a host with thousands of failed connects must not slow the others. */
+	for (int looked = 0; node != &ch->unnamed && looked < UNNAMED_LOOKED_AT; node = node->prev, looked++) {
+		struct connection *c = list_entry(node, struct connection, unnamed);
+
+		if (c->xts_socket == xts_socket)
+			return c;
+	}
+	return NULL;
 }
 
 /* --- making and freeing ---------------------------------------------------------------------------------------------- */
@@ -111,6 +132,7 @@ struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version
 	list_init(&c->ready);
 	list_init(&c->dirty);
 	list_init(&c->tick);
+	list_init(&c->unnamed);
 	list_append(&ch->connections, &c->member);
 	ch->connection_count++;
 	w->stats.connections++;
@@ -160,6 +182,7 @@ void connection_free(struct connection *c, bool reset)
 	list_remove(&c->ready);
 	list_remove(&c->dirty);
 	list_remove(&c->tick);
+	list_remove(&c->unnamed);
 	list_remove(&c->member);
 	/* Events already fetched may still point here: the worker frees the memory after them. */
 	c->channel = NULL;
@@ -403,6 +426,7 @@ void connection_orphan(struct connection *c)
 	c->close_reply = false;
 	list_remove(&c->ready);
 	list_remove(&c->dirty);
+	list_remove(&c->unnamed);
 }
 
 /* Has the TCP peer acknowledged everything, our FIN included? Negative: the connection has failed. */

@@ -203,6 +203,7 @@ static void send_connect_ack(struct connection *c, const struct xts_tx_slot *slo
 	socklen_t length = sizeof peer;
 
 	c->connect_reply = false;
+	list_remove(&c->unnamed);
 	if (!c->error) {
 		m.post_credits = c->grant.outstanding;
 		socket_local(c->fd, &m.local);

@@ -5,8 +5,7 @@
  */
 #include "library.h"
 
-/* Another thread's first request (or a CONNECT of our own) will tell the proxy's identifier: until then we cannot name
- * the socket. */
+/* Another thread's first request will tell the proxy's identifier: until then we cannot name the socket. */
 int first_request_wait(struct xts_sock *s)
 {
 	uint32_t id = s->id;
@@ -29,7 +28,9 @@ static int call_begin(struct xts_sock *s, struct xts_tx_slot *slot)
 	int r;
 
 	for (;;) {
-		r = first_request_wait(s);
+		/* Behind a CONNECT the proxy knows the socket by our number (PROTOCOL.md, "Identifiers"): an option must not
+		 * wait for the outcome of a connect, which may take minutes. */
+		r = s->opening && s->state == TCP_STATE_SYN_SENT ? 0 : first_request_wait(s);
 		if (r)
 			return r;
 		if (s->call) {

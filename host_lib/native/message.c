@@ -79,6 +79,8 @@ static void receive_reply(const struct xts_head *head, uint8_t request, uint32_t
 		learns = true;
 		s->opening = false;
 		s->proxy_id = proxy_id;
+	} else if (!s->opening && !s->proxy_id && !s->closing) {
+		s->proxy_id = proxy_id; /* the CONNECT before it came to nothing, and this call made the socket */
 	}
 	if (call && call->token == token) {
 		if (call->type != request && !(call->type == XTS_CMD_GETSOCKOPT && request == XTS_CMD_SETSOCKOPT)) {

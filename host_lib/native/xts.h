@@ -18,8 +18,8 @@
  * - A connection, and every socket the proxy knows, ends with the proxy or the way to it: ECONNRESET (ECONNABORTED while
  *   connecting); calls that need the proxy then fail with ENETDOWN.
  * - A non-blocking connect says EINPROGRESS also where the kernel knows at once that it cannot be (ENETUNREACH,
- *   EADDRNOTAVAIL ...): SO_ERROR tells. While it is under way on a socket that was neither bound nor had an option set
- *   before, setsockopt, getsockopt and ioctl that need the proxy wait for its outcome.
+ *   EADDRNOTAVAIL, EACCES); poll and SO_ERROR tell. shutdown() of a socket whose connect is on its way waits for its
+ *   outcome.
  * - An interrupted call is restarted when every handler installed has SA_RESTART and the socket has no timeout; with
  *   handlers of both kinds it fails with EINTR, for it cannot be seen which one ran.
  * - Calls must not be made from signal handlers, and are no cancellation points. A bad pointer is a fault, not EFAULT.

@@ -20,7 +20,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -898,3 +898,22 @@ def test_info_tells_of_the_attachment(pair: Pair, xts_endpoint: ProxyProcess) ->
     with pytest.raises(OSError) as caught:
         socket.configure(spin_us=10)
     assert caught.value.errno == errno.EBUSY
+
+
+def test_an_option_does_not_wait_for_a_connect_on_its_way() -> None:
+    with ExitStack() as stack:
+        full = stack.enter_context(kernel.socket())
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(4):  # a full backlog: further connects stay unanswered
+            client = stack.enter_context(kernel.socket())
+            client.setblocking(False)
+            client.connect_ex(full.getsockname())
+        ours = stack.enter_context(socket.socket())
+        ours.setblocking(False)
+        assert ours.connect_ex(full.getsockname()) == errno.EINPROGRESS
+        begun = time.monotonic()
+        ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert time.monotonic() - begun < 1.0  # the connect itself takes seconds to minutes
+        assert ours.connect_ex(full.getsockname()) == errno.EALREADY

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
@@ -372,3 +373,51 @@ def test_many_calls_without_reading_the_replies_do_not_overflow(host: ScriptedHo
     tokens = [host.expect("XTS_REPLY_BIND_ACK").fields["token"] for _ in range(64)]
     assert tokens == list(range(64))
     assert worker.stats().connections == 64
+
+
+def test_a_call_finds_the_socket_of_a_connect_in_flight(worker: Worker, host: ScriptedHost) -> None:
+    with socket.socket() as full, contextlib.ExitStack() as stack:
+        full.bind((LOOPBACK, 0))
+        full.listen(0)
+        for _ in range(4):  # a full backlog: further connects stay unanswered
+            client = stack.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(full.getsockname())
+        number = host.new_socket()
+        peer = Endpoint.of(LOOPBACK, full.getsockname()[1])
+        host.send("XTS_CMD_CONNECT", xts_socket=number, post_credits=WINDOW, domain=4, peer=peer)
+        for option, value in ((socket.TCP_NODELAY, 1), (socket.TCP_SYNCNT, 1)):
+            host.send(
+                "XTS_CMD_SETSOCKOPT",
+                struct.pack("i", value),
+                xts_socket=number,
+                token=5,
+                domain=4,
+                level=socket.IPPROTO_TCP,
+                option=option,
+            )
+            answer = host.expect("XTS_REPLY_SOCKOPT_ACK")
+            assert answer.error == 0 and answer.fields["proxy_id"]
+        assert worker.stats().connections == 1
+        assert close(host, answer.fields["proxy_id"], 0).error == 0
+    assert worker.stats().connections == 0
+
+
+def test_a_call_after_a_connect_that_was_refused_finds_its_socket(worker: Worker, host: ScriptedHost) -> None:
+    number = host.new_socket()
+    with socket.create_server((LOOPBACK, 0)) as gone:
+        peer = Endpoint.of(LOOPBACK, gone.getsockname()[1])
+    host.send("XTS_CMD_CONNECT", xts_socket=number, post_credits=WINDOW, domain=4, peer=Endpoint())
+    host.send("XTS_CMD_BIND", xts_socket=number, token=1, domain=4, local=Endpoint.of(LOOPBACK, 0))
+    assert host.expect("XTS_REPLY_CONNECT_ACK").error == errno.EAFNOSUPPORT
+    bound = host.expect("XTS_REPLY_BIND_ACK")
+    assert bound.error == 0 and worker.stats().connections == 1
+    host.send(
+        "XTS_CMD_CONNECT",
+        id=bound.fields["proxy_id"],
+        xts_socket=number,
+        post_credits=WINDOW,
+        domain=4,
+        peer=peer,
+    )
+    assert host.expect("XTS_REPLY_CONNECT_ACK").error == errno.ECONNREFUSED
