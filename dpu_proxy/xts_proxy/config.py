@@ -70,7 +70,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     listeners: Annotated[int, Meta(ge=0, le=SOCKETS_MAX)] = 1024
     spill_mib: Annotated[int, Meta(ge=1, le=1 << 20)] = 1024
     window_kib: Annotated[int, Meta(ge=1, le=WINDOW_KIB_MAX)] = 64
-    window_max_kib: Annotated[int, Meta(ge=1, le=WINDOW_KIB_MAX)] = 4096
+    window_max_kib: Annotated[int, Meta(ge=1, le=WINDOW_KIB_MAX)] = 2048
     clients: Annotated[int, Meta(ge=1, le=65536)] = 64
 
 

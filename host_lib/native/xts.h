@@ -104,7 +104,7 @@ struct xts_options {
 	const char *endpoint;     /* XTS_ENDPOINT */
 	uint32_t spin_us;         /* XTS_SPIN_US: longest spin before sleeping; default 50; UINT32_MAX: never spin */
 	uint32_t window_bytes;    /* XTS_WINDOW_BYTES: receive window of a new socket; default 65536 */
-	uint32_t window_bytes_max;/* XTS_WINDOW_BYTES_MAX: to which a busy one grows; default 4 MiB */
+	uint32_t window_bytes_max;/* XTS_WINDOW_BYTES_MAX: to which a busy one grows; default 2 MiB */
 	uint32_t frame_window;    /* XTS_FRAME_WINDOW */
 	const char *pcap;         /* XTS_PCAP: write all frames to this file */
 };
