@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 import errno
 import json
-import math
 import os
-import resource
 import socket as kernel
 import struct
 import subprocess
@@ -46,24 +44,6 @@ def test_import_brings_no_heavy_module() -> None:
     assert "xts_socket._native" in loaded
     heavy = {"asyncio", "rich", "msgspec", "pyroute2", "dataclasses", "logging", "cffi", "ctypes", "subprocess"}
     assert not loaded & heavy
-
-
-def test_import_costs_less_than_30_ms() -> None:
-    def cpu_s(code: str) -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-c", code], check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-
-    # An editable install imports xts_socket through a finder that costs time of its own (importlib.util, pathlib).
-    bare = "import importlib.util, pathlib"
-    best_bare = best_s = math.inf
-    for _ in range(20):  # a busy machine makes everything slower: the best counts
-        best_bare = min(best_bare, cpu_s(bare))
-        best_s = min(best_s, cpu_s(bare + "; import xts_socket"))
-        if best_s - best_bare < 0.030:
-            return
-    assert best_s - best_bare < 0.030
 
 
 def test_public_names_are_all_there() -> None:
