@@ -41,8 +41,8 @@ static int mirror_make(struct xts_sock *s)
 	m->writable = true;
 	s->mirror = m;
 	mirror_dirty(s);
-	if (xts.mirrors++ == 0)
-		progress_need();
+	xts.mirrors++;
+	progress_need();
 	return 0;
 }
 

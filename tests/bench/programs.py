@@ -47,7 +47,8 @@ def compile_program(
     includes: tuple[Path, ...] = (),
     flags: tuple[str, ...] = (),
 ) -> Path:
-    """Compiles when a source is newer than the program. `libxts`: links with the libxts.so of this directory."""
+    """Compiles when a source is newer than the program, or it was made by another command (another libxts, say).
+    `libxts`: links with the libxts.so of this directory."""
     headers = [
         header
         for directory in {source.parent for source in sources} | set(includes)
@@ -55,13 +56,17 @@ def compile_program(
     ]
     libraries = [libxts / "libxts.so"] if libxts else []
     newest = max(path.stat().st_mtime for path in [*sources, *headers, *libraries])
-    if output.exists() and output.stat().st_mtime > newest:
-        return output
-    output.parent.mkdir(parents=True, exist_ok=True)
     command = ["cc", *_FLAGS, *(f"-I{directory}" for directory in includes), "-o", str(output), *map(str, sources)]
     if libxts:
         command += [f"-I{TOP / 'host_lib' / 'native'}", f"-L{libxts}", "-lxts", f"-Wl,-rpath,{libxts}"]
-    subprocess.run([*command, "-pthread", *flags], check=True)
+    command += ["-pthread", *flags]
+    made_by = output.with_name(f"{output.name}.command")
+    same = made_by.exists() and made_by.read_text() == "\n".join(command)
+    if same and output.exists() and output.stat().st_mtime > newest:
+        return output
+    output.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(command, check=True)
+    made_by.write_text("\n".join(command))
     return output
 
 
