@@ -7,26 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+from lab_bed import raise_or_skip
 from proxy_process import ProxyProcess, running_proxy
-from xts_lab.access import afxdp_unavailable, missing_privilege
 from xts_lab.lab import Lab
 
 # A shared machine pauses for seconds: how long an example takes says nothing about the code.
 settings.register_profile("xts", deadline=None)
 settings.load_profile("xts")
-
-QUEUES = 8
-
-
-def raise_or_skip(queue: str, suffix: str = "") -> Lab:
-    """A lab of this run's own, up; the test is skipped where the machine or the user cannot have one."""
-    if lacking := missing_privilege():
-        pytest.skip(f"a lab needs root; lacking {', '.join(lacking)}")
-    if queue == "afxdp" and (reason := afxdp_unavailable()):
-        pytest.skip(reason)
-    lab = Lab(f"t{os.getpid()}{queue}{suffix}", queue=queue, queues=QUEUES)
-    lab.up()
-    return lab
 
 
 @pytest.fixture(

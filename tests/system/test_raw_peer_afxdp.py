@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import raise_or_skip
+from lab_bed import raise_or_skip
 from xts_lab.lab import Lab
 from xts_messages import codec, table
 from xts_proxy import control

@@ -1,0 +1,22 @@
+"""A lab of a test run's own, or a skip that says what the machine lacks."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from xts_lab.access import afxdp_unavailable, missing_privilege
+from xts_lab.lab import Lab
+
+QUEUES = 8
+
+
+def raise_or_skip(queue: str, suffix: str = "") -> Lab:
+    """A lab of this run's own, up; the test is skipped where the machine or the user cannot have one."""
+    if lacking := missing_privilege():
+        pytest.skip(f"a lab needs root; lacking {', '.join(lacking)}")
+    if queue == "afxdp" and (reason := afxdp_unavailable()):
+        pytest.skip(reason)
+    lab = Lab(f"t{os.getpid()}{queue}{suffix}", queue=queue, queues=QUEUES)
+    lab.up()
+    return lab
