@@ -33,6 +33,7 @@ from .placement import KernelPlacement, QueuePlacement
 from .processes import Record, stop, wait_ready
 
 START_TIMEOUT_S = 20.0
+LEAVE_S = 3.0
 QUEUE_KINDS = ("afxdp", "shm")
 QUEUES_MAX = 64
 
@@ -53,6 +54,15 @@ class Settings:
             raise ValueError(f"queues {self.queues}: expected 1 to {QUEUES_MAX}")
         if self.queue == "shm" and self.placement is not QueuePlacement.SOFT:
             raise ValueError(f"placement {self.placement}: only an afxdp queue has one")
+
+
+def _those_that_stay(namespace: str) -> list[int]:
+    """Processes in the namespace that do not leave it. What was using the lab, the check of an `up` that was killed
+    for one, notices its end and goes: it is given a moment."""
+    deadline = time.monotonic() + LEAVE_S
+    while (processes := netns.processes_in(namespace)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return processes
 
 
 class Lab(AbstractContextManager["Lab"]):
@@ -205,7 +215,7 @@ class Lab(AbstractContextManager["Lab"]):
                 complaints.append(f"{name} (process {record.pid}) does not end")
         for namespace in topology.remains(self.name):
             if netns.exists(namespace):
-                complaints += [f"process {pid} still runs in {namespace}" for pid in netns.processes_in(namespace)]
+                complaints += [f"process {pid} still runs in {namespace}" for pid in _those_that_stay(namespace)]
         topology.remove_network(self.name)
         shutil.rmtree(self.directory, ignore_errors=True)
         with suppress(OSError):  # other labs, or an installed service, may be in it
