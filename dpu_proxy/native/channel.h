@@ -99,10 +99,9 @@ struct batch_entry {
 	uint32_t next;            /* of the same connection */
 };
 
-/* A reply that waits for a frame credit. */
+/* A reply that waits for a frame credit; sending it returns the credit of the call's frame. */
 struct reply {
 	uint32_t bytes;
-	bool returns_credit;      /* of the call's frame */
 	uint8_t frame[XTS_SOCKOPT_ACK_BYTES + XTS_CONNECT_ACK_BYTES + SOCKET_CALL_BYTES_MAX];
 };
 

@@ -19,7 +19,6 @@ static struct reply *reply_new(struct channel *ch)
 	if (ch->reply_count >= XTS_FRAME_WINDOW_MAX)
 		abort();
 	ch->reply_count++;
-	r->returns_credit = true;
 	return r;
 }
 

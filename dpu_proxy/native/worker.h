@@ -1,7 +1,8 @@
 /*
  * A worker: one thread of the offload proxy, serving a set of channels (queues) with its own epoll. Workers share
  * nothing on the data path; the supervisor (Python) starts them, gives them channels, and reads their figures.
- * Functions are called from the supervisor's thread; those marked "posted" take effect in the worker's next round.
+ * Functions are called from the supervisor's thread; each takes effect between two rounds of the
+ * worker, and returns then.
  */
 #ifndef XTS_WORKER_H
 #define XTS_WORKER_H
@@ -47,15 +48,15 @@ struct xts_worker;
 
 /* Starts a thread. 0 or -errno. */
 int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *config);
-/* Gives it a channel (posted). The worker owns queue from now on. life_fd (-1: none): when it becomes readable or hangs
+/* Gives it a channel. The worker owns queue from now on. life_fd (-1: none): when it becomes readable or hangs
  * up, the host process has died and the channel is closed and forgotten; with -1 the channel stays and waits for the
- * next HELLO. The worker takes over life_fd. name is for logs and metrics. 0 or -errno. */
+ * next HELLO. The worker takes over life_fd. 0 or -errno. */
 int xts_worker_add_channel(struct xts_worker *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id);
-/* Closes a channel: GOODBYE, then resets its connections (posted). */
+/* Closes a channel: GOODBYE, then resets its connections. */
 int xts_worker_remove_channel(struct xts_worker *worker, uint32_t queue_id);
-/* New limits and rules for what comes from now on (posted). */
+/* New limits and rules for what comes from now on. */
 int xts_worker_configure(struct xts_worker *worker, const struct xts_worker_config *config);
-/* Stops listening and refuses new sockets with ESHUTDOWN (posted); connections go on. xts_worker_stats() tells when
+/* Stops listening and refuses new sockets with ESHUTDOWN; connections go on. xts_worker_stats() tells when
  * none are left. */
 int xts_worker_drain(struct xts_worker *worker);
 /* Sends GOODBYE(error) on all channels, closes them, ends the thread and frees everything. Blocks some milliseconds. */
