@@ -173,6 +173,12 @@ local type_names = {
 	[36] = "XTS_REPLY_SOCKOPT_ACK",
 	[37] = "XTS_CMD_IOCTL",
 	[38] = "XTS_REPLY_IOCTL_ACK",
+	[39] = "XTS_CMD_SHARE",
+	[40] = "XTS_REPLY_SHARE_ACK",
+	[41] = "XTS_CMD_PARK",
+	[42] = "XTS_REPLY_PARK_ACK",
+	[43] = "XTS_CMD_CLAIM",
+	[44] = "XTS_REPLY_CLAIM_ACK",
 }
 
 local common = {
@@ -231,6 +237,9 @@ local fields = {
 	["xts.level"] = ProtoField.int32("xts.level", "Level", base.DEC, nil, nil, "as in setsockopt(2) / as in getsockopt(2)"),
 	["xts.option"] = ProtoField.int32("xts.option", "Option", base.DEC, nil, nil, "as in setsockopt(2) / as in getsockopt(2)"),
 	["xts.request"] = ProtoField.uint32("xts.request", "Request", base.HEX, nil, nil, "as in ioctl(2)"),
+	["xts.key"] = ProtoField.uint64("xts.key", "Key", base.DEC, nil, nil, "random number that stands for the socket in whatever process knows it; never 0"),
+	["xts.keep_ms"] = ProtoField.uint32("xts.keep_ms", "Keep ms", base.DEC, nil, nil, "how long it outlives the processes that held it, if none of them closed it"),
+	["xts.unread"] = ProtoField.uint32("xts.unread", "Unread", base.UNIT_STRING, { " byte", " bytes" }, nil, "bytes received that came with the claim and are still unread"),
 }
 
 local endpoints = {
@@ -495,6 +504,76 @@ local messages = {
 			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
 			{ name = "length", offset = 32, bytes = 4, field = "xts.length", limit = 61440, shown = true },
+		},
+	},
+	[39] = {
+		short = "SHARE", bytes = 44,
+		meaning = "share a listener between processes: the first names it by a key, the others join by that key (id 0)",
+		id_of = "the proxy's identifier of a listener, or 0: join the one of that key", payload = nil,
+		flags = {},
+		fields = {
+			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
+			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
+			{ name = "key", offset = 32, bytes = 8, field = "xts.key" },
+			{ name = "keep_ms", offset = 40, bytes = 4, field = "xts.keep_ms", limit = 60000 },
+		},
+	},
+	[40] = {
+		short = "SHARE_ACK", bytes = 56,
+		meaning = "shared, or error says why not (ENOENT: no listener of that key)",
+		id_of = "XTS socket", payload = nil,
+		flags = {},
+		fields = {
+			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
+			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
+			{ name = "local", offset = 32, bytes = 24, endpoint = "local" },
+		},
+	},
+	[41] = {
+		short = "PARK", bytes = 44,
+		meaning = "this process gives the connection up; whoever knows the key may claim it",
+		id_of = "proxy's identifier", payload = nil,
+		flags = {},
+		fields = {
+			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
+			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
+			{ name = "key", offset = 32, bytes = 8, field = "xts.key" },
+			{ name = "keep_ms", offset = 40, bytes = 4, field = "xts.keep_ms", limit = 60000 },
+		},
+	},
+	[42] = {
+		short = "PARK_ACK", bytes = 28,
+		meaning = "parked: nothing more comes for it and both identifiers are free; or error says why not",
+		id_of = "XTS socket", payload = nil,
+		flags = {},
+		fields = {
+			{ name = "token", offset = 24, bytes = 4, field = "xts.token" },
+		},
+	},
+	[43] = {
+		short = "CLAIM", bytes = 48,
+		meaning = "take over the connection parked under the key",
+		id_of = "zero", payload = nil,
+		flags = {},
+		fields = {
+			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
+			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
+			{ name = "key", offset = 32, bytes = 8, field = "xts.key" },
+			{ name = "post_credits", offset = 40, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
+			{ name = "unread", offset = 44, bytes = 4, field = "xts.unread", limit = 1073741824, shown = true },
+		},
+	},
+	[44] = {
+		short = "CLAIM_ACK", bytes = 84,
+		meaning = "the connection is this process's, or error says why not (ENOENT: nothing parked under that key)",
+		id_of = "XTS socket", payload = nil,
+		flags = {},
+		fields = {
+			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
+			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
+			{ name = "post_credits", offset = 32, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
+			{ name = "local", offset = 36, bytes = 24, endpoint = "local" },
+			{ name = "peer", offset = 60, bytes = 24, endpoint = "peer" },
 		},
 	},
 }

@@ -40,6 +40,15 @@ enum xts_msg_type {
 	XTS_REPLY_SOCKOPT_ACK = 36, /* proxy: answer to either; the payload is the option's value */
 	XTS_CMD_IOCTL         = 37, /* host: ioctl(2); ULP push and end of peek mode later */
 	XTS_REPLY_IOCTL_ACK   = 38, /* proxy: answer to ioctl; the payload is its result */
+	XTS_CMD_SHARE         = 39, /* host: share a listener between processes: the first names it by a key, the
+	                             * others join by that key (id 0) */
+	XTS_REPLY_SHARE_ACK   = 40, /* proxy: shared, or error says why not (ENOENT: no listener of that key) */
+	XTS_CMD_PARK          = 41, /* host: this process gives the connection up; whoever knows the key may claim it */
+	XTS_REPLY_PARK_ACK    = 42, /* proxy: parked: nothing more comes for it and both identifiers are free; or
+	                             * error says why not */
+	XTS_CMD_CLAIM         = 43, /* host: take over the connection parked under the key */
+	XTS_REPLY_CLAIM_ACK   = 44, /* proxy: the connection is this process's, or error says why not (ENOENT:
+	                             * nothing parked under that key) */
 };
 
 #define XTS_FLAG_FIN    0x01u /* no more data from the host: half-close (shutdown SHUT_WR) */
@@ -50,6 +59,9 @@ enum xts_msg_type {
 #define XTS_FLAG_EOS    0x20u /* end of stream: the TCP peer has sent FIN */
 #define XTS_FLAG_RESET  0x40u /* the connection has failed; error says how */
 #define XTS_FLAG_CLOSED 0x80u /* answer to CLOSE: both identifiers are free */
+
+#define XTS_FEATURE_SHARE  UINT64_C(0x1) /* listeners shared between processes (SHARE), connections that move between
+                                          * them (PARK, CLAIM) */
 
 /* The fixed part of each message in bytes, Ethernet header included. */
 #define XTS_CONNECT_BYTES       60u
@@ -73,6 +85,12 @@ enum xts_msg_type {
 #define XTS_SOCKOPT_ACK_BYTES   36u
 #define XTS_IOCTL_BYTES         44u
 #define XTS_IOCTL_ACK_BYTES     36u
+#define XTS_SHARE_BYTES         44u
+#define XTS_SHARE_ACK_BYTES     56u
+#define XTS_PARK_BYTES          44u
+#define XTS_PARK_ACK_BYTES      28u
+#define XTS_CLAIM_BYTES         48u
+#define XTS_CLAIM_ACK_BYTES     84u
 
 /* The layout on the wire: packed, network byte order. Not for memory that a peer can still change. */
 
@@ -402,6 +420,92 @@ _Static_assert(__builtin_offsetof(struct xts_wire_ioctl_ack, proxy_id) == 24, "i
 _Static_assert(__builtin_offsetof(struct xts_wire_ioctl_ack, token) == 28, "ioctl_ack.token: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_ioctl_ack, length) == 32, "ioctl_ack.length: offset");
 _Static_assert(XTS_IOCTL_ACK_BYTES == sizeof(struct xts_wire_ioctl_ack), "ioctl_ack: constant");
+
+struct xts_wire_share {
+	struct xts_wire_head head;
+	__be32 xts_socket;
+	__be32 token;
+	__be64 key;
+	__be32 keep_ms;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_share) == 44, "share: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_share, head) == 0, "share.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_share, xts_socket) == 24, "share.xts_socket: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_share, token) == 28, "share.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_share, key) == 32, "share.key: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_share, keep_ms) == 40, "share.keep_ms: offset");
+_Static_assert(XTS_SHARE_BYTES == sizeof(struct xts_wire_share), "share: constant");
+
+struct xts_wire_share_ack {
+	struct xts_wire_head head;
+	__be32 proxy_id;
+	__be32 token;
+	struct xts_wire_endpoint local;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_share_ack) == 56, "share_ack: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_share_ack, head) == 0, "share_ack.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_share_ack, proxy_id) == 24, "share_ack.proxy_id: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_share_ack, token) == 28, "share_ack.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_share_ack, local) == 32, "share_ack.local: offset");
+_Static_assert(XTS_SHARE_ACK_BYTES == sizeof(struct xts_wire_share_ack), "share_ack: constant");
+
+struct xts_wire_park {
+	struct xts_wire_head head;
+	__be32 xts_socket;
+	__be32 token;
+	__be64 key;
+	__be32 keep_ms;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_park) == 44, "park: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_park, head) == 0, "park.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_park, xts_socket) == 24, "park.xts_socket: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_park, token) == 28, "park.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_park, key) == 32, "park.key: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_park, keep_ms) == 40, "park.keep_ms: offset");
+_Static_assert(XTS_PARK_BYTES == sizeof(struct xts_wire_park), "park: constant");
+
+struct xts_wire_park_ack {
+	struct xts_wire_head head;
+	__be32 token;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_park_ack) == 28, "park_ack: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_park_ack, head) == 0, "park_ack.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_park_ack, token) == 24, "park_ack.token: offset");
+_Static_assert(XTS_PARK_ACK_BYTES == sizeof(struct xts_wire_park_ack), "park_ack: constant");
+
+struct xts_wire_claim {
+	struct xts_wire_head head;
+	__be32 xts_socket;
+	__be32 token;
+	__be64 key;
+	__be32 post_credits;
+	__be32 unread;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_claim) == 48, "claim: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_claim, head) == 0, "claim.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_claim, xts_socket) == 24, "claim.xts_socket: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_claim, token) == 28, "claim.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_claim, key) == 32, "claim.key: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_claim, post_credits) == 40, "claim.post_credits: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_claim, unread) == 44, "claim.unread: offset");
+_Static_assert(XTS_CLAIM_BYTES == sizeof(struct xts_wire_claim), "claim: constant");
+
+struct xts_wire_claim_ack {
+	struct xts_wire_head head;
+	__be32 proxy_id;
+	__be32 token;
+	__be32 post_credits;
+	struct xts_wire_endpoint local;
+	struct xts_wire_endpoint peer;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_claim_ack) == 84, "claim_ack: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_claim_ack, head) == 0, "claim_ack.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_claim_ack, proxy_id) == 24, "claim_ack.proxy_id: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_claim_ack, token) == 28, "claim_ack.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_claim_ack, post_credits) == 32, "claim_ack.post_credits: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_claim_ack, local) == 36, "claim_ack.local: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_claim_ack, peer) == 60, "claim_ack.peer: offset");
+_Static_assert(XTS_CLAIM_ACK_BYTES == sizeof(struct xts_wire_claim_ack), "claim_ack: constant");
 
 #ifndef __bpf__
 
@@ -1184,6 +1288,211 @@ static inline void xts_ioctl_ack_encode(void *frame, const struct xts_ioctl_ack 
 	xts_put32(p + offsetof(struct xts_wire_ioctl_ack, length), m->length);
 }
 
+/*
+ * XTS_CMD_SHARE: share a listener between processes: the first names it by a key, the others join by that key (id 0).
+ * id: the proxy's identifier of a listener, or 0: join the one of that key.
+ */
+struct xts_share {
+	uint32_t xts_socket; /* the host's identifier of this socket (id) */
+	uint32_t token;      /* repeated in the reply */
+	uint64_t key;        /* random number that stands for the socket in whatever process knows it; never 0 */
+	uint32_t keep_ms;    /* how long it outlives the processes that held it, if none of them closed it (ms) */
+};
+
+static inline int xts_share_decode(struct xts_share *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_SHARE_BYTES)
+		return -EBADMSG;
+	m->xts_socket = xts_get32(p + offsetof(struct xts_wire_share, xts_socket));
+	m->token = xts_get32(p + offsetof(struct xts_wire_share, token));
+	m->key = xts_get64(p + offsetof(struct xts_wire_share, key));
+	m->keep_ms = xts_get32(p + offsetof(struct xts_wire_share, keep_ms));
+	if (m->keep_ms > 60000u)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_share_encode(void *frame, const struct xts_share *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_share, xts_socket), m->xts_socket);
+	xts_put32(p + offsetof(struct xts_wire_share, token), m->token);
+	xts_put64(p + offsetof(struct xts_wire_share, key), m->key);
+	xts_put32(p + offsetof(struct xts_wire_share, keep_ms), m->keep_ms);
+}
+
+/* XTS_REPLY_SHARE_ACK: shared, or error says why not (ENOENT: no listener of that key). id: XTS socket. */
+struct xts_share_ack {
+	uint32_t proxy_id;         /* the proxy's identifier of this socket (id) */
+	uint32_t token;            /* repeated in the reply */
+	struct xts_endpoint local; /* local address of the TCP socket */
+};
+
+static inline int xts_share_ack_decode(struct xts_share_ack *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_SHARE_ACK_BYTES)
+		return -EBADMSG;
+	m->proxy_id = xts_get32(p + offsetof(struct xts_wire_share_ack, proxy_id));
+	m->token = xts_get32(p + offsetof(struct xts_wire_share_ack, token));
+	xts_endpoint_get(&m->local, p + offsetof(struct xts_wire_share_ack, local));
+	if (m->local.ip_version != 0 && m->local.ip_version != 4 && m->local.ip_version != 6)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_share_ack_encode(void *frame, const struct xts_share_ack *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_share_ack, proxy_id), m->proxy_id);
+	xts_put32(p + offsetof(struct xts_wire_share_ack, token), m->token);
+	xts_endpoint_put(p + offsetof(struct xts_wire_share_ack, local), &m->local);
+}
+
+/* XTS_CMD_PARK: this process gives the connection up; whoever knows the key may claim it. id: proxy's identifier. */
+struct xts_park {
+	uint32_t xts_socket; /* the host's identifier of this socket (id) */
+	uint32_t token;      /* repeated in the reply */
+	uint64_t key;        /* random number that stands for the socket in whatever process knows it; never 0 */
+	uint32_t keep_ms;    /* how long it outlives the processes that held it, if none of them closed it (ms) */
+};
+
+static inline int xts_park_decode(struct xts_park *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_PARK_BYTES)
+		return -EBADMSG;
+	m->xts_socket = xts_get32(p + offsetof(struct xts_wire_park, xts_socket));
+	m->token = xts_get32(p + offsetof(struct xts_wire_park, token));
+	m->key = xts_get64(p + offsetof(struct xts_wire_park, key));
+	m->keep_ms = xts_get32(p + offsetof(struct xts_wire_park, keep_ms));
+	if (m->keep_ms > 60000u)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_park_encode(void *frame, const struct xts_park *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_park, xts_socket), m->xts_socket);
+	xts_put32(p + offsetof(struct xts_wire_park, token), m->token);
+	xts_put64(p + offsetof(struct xts_wire_park, key), m->key);
+	xts_put32(p + offsetof(struct xts_wire_park, keep_ms), m->keep_ms);
+}
+
+/*
+ * XTS_REPLY_PARK_ACK: parked: nothing more comes for it and both identifiers are free; or error says why not. id: XTS
+ * socket.
+ */
+struct xts_park_ack {
+	uint32_t token; /* repeated in the reply */
+};
+
+static inline int xts_park_ack_decode(struct xts_park_ack *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_PARK_ACK_BYTES)
+		return -EBADMSG;
+	m->token = xts_get32(p + offsetof(struct xts_wire_park_ack, token));
+	return 0;
+}
+
+static inline void xts_park_ack_encode(void *frame, const struct xts_park_ack *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_park_ack, token), m->token);
+}
+
+/* XTS_CMD_CLAIM: take over the connection parked under the key. id: zero. */
+struct xts_claim {
+	uint32_t xts_socket;   /* the host's identifier of this socket (id) */
+	uint32_t token;        /* repeated in the reply */
+	uint64_t key;          /* random number that stands for the socket in whatever process knows it; never 0 */
+	uint32_t post_credits; /* post credits granted with this message (bytes) */
+	uint32_t unread;       /* bytes received that came with the claim and are still unread (bytes) */
+};
+
+static inline int xts_claim_decode(struct xts_claim *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_CLAIM_BYTES)
+		return -EBADMSG;
+	m->xts_socket = xts_get32(p + offsetof(struct xts_wire_claim, xts_socket));
+	m->token = xts_get32(p + offsetof(struct xts_wire_claim, token));
+	m->key = xts_get64(p + offsetof(struct xts_wire_claim, key));
+	m->post_credits = xts_get32(p + offsetof(struct xts_wire_claim, post_credits));
+	m->unread = xts_get32(p + offsetof(struct xts_wire_claim, unread));
+	if (m->post_credits > 1073741824u)
+		return -EBADMSG;
+	if (m->unread > 1073741824u)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_claim_encode(void *frame, const struct xts_claim *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_claim, xts_socket), m->xts_socket);
+	xts_put32(p + offsetof(struct xts_wire_claim, token), m->token);
+	xts_put64(p + offsetof(struct xts_wire_claim, key), m->key);
+	xts_put32(p + offsetof(struct xts_wire_claim, post_credits), m->post_credits);
+	xts_put32(p + offsetof(struct xts_wire_claim, unread), m->unread);
+}
+
+/*
+ * XTS_REPLY_CLAIM_ACK: the connection is this process's, or error says why not (ENOENT: nothing parked under that key).
+ * id: XTS socket.
+ */
+struct xts_claim_ack {
+	uint32_t proxy_id;         /* the proxy's identifier of this socket (id) */
+	uint32_t token;            /* repeated in the reply */
+	uint32_t post_credits;     /* post credits granted with this message (bytes) */
+	struct xts_endpoint local; /* local address of the TCP socket */
+	struct xts_endpoint peer;  /* address of the TCP peer */
+};
+
+static inline int xts_claim_ack_decode(struct xts_claim_ack *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_CLAIM_ACK_BYTES)
+		return -EBADMSG;
+	m->proxy_id = xts_get32(p + offsetof(struct xts_wire_claim_ack, proxy_id));
+	m->token = xts_get32(p + offsetof(struct xts_wire_claim_ack, token));
+	m->post_credits = xts_get32(p + offsetof(struct xts_wire_claim_ack, post_credits));
+	xts_endpoint_get(&m->local, p + offsetof(struct xts_wire_claim_ack, local));
+	xts_endpoint_get(&m->peer, p + offsetof(struct xts_wire_claim_ack, peer));
+	if (m->post_credits > 1073741824u)
+		return -EBADMSG;
+	if (m->local.ip_version != 0 && m->local.ip_version != 4 && m->local.ip_version != 6)
+		return -EBADMSG;
+	if (m->peer.ip_version != 0 && m->peer.ip_version != 4 && m->peer.ip_version != 6)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_claim_ack_encode(void *frame, const struct xts_claim_ack *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_claim_ack, proxy_id), m->proxy_id);
+	xts_put32(p + offsetof(struct xts_wire_claim_ack, token), m->token);
+	xts_put32(p + offsetof(struct xts_wire_claim_ack, post_credits), m->post_credits);
+	xts_endpoint_put(p + offsetof(struct xts_wire_claim_ack, local), &m->local);
+	xts_endpoint_put(p + offsetof(struct xts_wire_claim_ack, peer), &m->peer);
+}
+
 /* The fixed part of a type in bytes, or 0 when the type is unknown. */
 static inline size_t xts_type_bytes(uint8_t type)
 {
@@ -1209,6 +1518,12 @@ static inline size_t xts_type_bytes(uint8_t type)
 	case XTS_REPLY_SOCKOPT_ACK: return XTS_SOCKOPT_ACK_BYTES;
 	case XTS_CMD_IOCTL: return XTS_IOCTL_BYTES;
 	case XTS_REPLY_IOCTL_ACK: return XTS_IOCTL_ACK_BYTES;
+	case XTS_CMD_SHARE: return XTS_SHARE_BYTES;
+	case XTS_REPLY_SHARE_ACK: return XTS_SHARE_ACK_BYTES;
+	case XTS_CMD_PARK: return XTS_PARK_BYTES;
+	case XTS_REPLY_PARK_ACK: return XTS_PARK_ACK_BYTES;
+	case XTS_CMD_CLAIM: return XTS_CLAIM_BYTES;
+	case XTS_REPLY_CLAIM_ACK: return XTS_CLAIM_ACK_BYTES;
 	default: return 0;
 	}
 }
@@ -1245,6 +1560,9 @@ static inline int xts_type_to_host(uint8_t type)
 	case XTS_REPLY_BIND_ACK: return 1;
 	case XTS_REPLY_SOCKOPT_ACK: return 1;
 	case XTS_REPLY_IOCTL_ACK: return 1;
+	case XTS_REPLY_SHARE_ACK: return 1;
+	case XTS_REPLY_PARK_ACK: return 1;
+	case XTS_REPLY_CLAIM_ACK: return 1;
 	default: return 0;
 	}
 }
@@ -1266,6 +1584,9 @@ static inline int xts_type_to_proxy(uint8_t type)
 	case XTS_CMD_SETSOCKOPT: return 1;
 	case XTS_CMD_GETSOCKOPT: return 1;
 	case XTS_CMD_IOCTL: return 1;
+	case XTS_CMD_SHARE: return 1;
+	case XTS_CMD_PARK: return 1;
+	case XTS_CMD_CLAIM: return 1;
 	default: return 0;
 	}
 }
@@ -1294,6 +1615,12 @@ static inline const char *xts_type_name(uint8_t type)
 	case XTS_REPLY_SOCKOPT_ACK: return "XTS_REPLY_SOCKOPT_ACK";
 	case XTS_CMD_IOCTL: return "XTS_CMD_IOCTL";
 	case XTS_REPLY_IOCTL_ACK: return "XTS_REPLY_IOCTL_ACK";
+	case XTS_CMD_SHARE: return "XTS_CMD_SHARE";
+	case XTS_REPLY_SHARE_ACK: return "XTS_REPLY_SHARE_ACK";
+	case XTS_CMD_PARK: return "XTS_CMD_PARK";
+	case XTS_REPLY_PARK_ACK: return "XTS_REPLY_PARK_ACK";
+	case XTS_CMD_CLAIM: return "XTS_CMD_CLAIM";
+	case XTS_REPLY_CLAIM_ACK: return "XTS_REPLY_CLAIM_ACK";
 	default: return "unknown";
 	}
 }

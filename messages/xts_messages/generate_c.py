@@ -154,6 +154,14 @@ def _constants() -> Iterator[str]:
         indent="",
     )
     yield ""
+    yield from _aligned(
+        (
+            (f"#define XTS_FEATURE_{name:6} UINT64_C(0x{bit:x})", meaning)
+            for name, (bit, meaning) in table.FEATURES.items()
+        ),
+        indent="",
+    )
+    yield ""
     yield "/* The fixed part of each message in bytes, Ethernet header included. */"
     for m in table.MESSAGES:
         yield f"#define {_size(m):23} {m.fixed_bytes}u"

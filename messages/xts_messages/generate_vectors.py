@@ -22,6 +22,8 @@ _PAYLOAD = b"All that is gold does not glitter".ljust(48, b".")
 _BITS = {Kind.U8: 8, Kind.U16: 16, Kind.U32: 32, Kind.U64: 64, Kind.I32: 31}
 #: Values a reader expects; what is not named here is derived from the field's name.
 _TYPICAL: dict[str, Value] = {
+    "keep_ms": 5000,
+    "unread": 1460,
     "xts_socket": 0x00100003,
     "proxy_id": 0x00200007,
     "post_credits": 65536,

@@ -128,6 +128,11 @@ FLAGS: dict[str, tuple[int, str]] = {
     "CLOSED": (0x80, "answer to CLOSE: both identifiers are free"),
 }
 
+#: Feature bits of HELLO and HELLO_ACK, by name.
+FEATURES: dict[str, tuple[int, str]] = {
+    "SHARE": (0x01, "listeners shared between processes (SHARE), connections that move between them (PARK, CLAIM)"),
+}
+
 _XTS = Field("xts_socket", Kind.U32, "the host's identifier of this socket", "id")
 _PROXY = Field("proxy_id", Kind.U32, "the proxy's identifier of this socket", "id")
 _CREDITS = Field("post_credits", Kind.U32, "post credits granted with this message", "bytes", CREDITS_MAX)
@@ -137,6 +142,15 @@ _LOCAL = Field("local", Kind.ENDPOINT, "local address of the TCP socket")
 _PEER = Field("peer", Kind.ENDPOINT, "address of the TCP peer")
 _DOMAIN = Field(
     "domain", Kind.U32, "4 or 6: the family of the socket, should the proxy have to create it", values=(0, 4, 6)
+)
+
+_KEY = Field("key", Kind.U64, "random number that stands for the socket in whatever process knows it; never 0")
+_KEEP = Field(
+    "keep_ms",
+    Kind.U32,
+    "how long it outlives the processes that held it, if none of them closed it",
+    "ms",
+    60_000,
 )
 
 _FIRST = "the proxy's identifier, or 0: create the socket"
@@ -340,6 +354,68 @@ MESSAGES: tuple[Message, ...] = (
         "answer to ioctl; the payload is its result",
         (_PROXY, _TOKEN, _LENGTH),
         "length",
+        id_of="XTS socket",
+    ),
+    Message(
+        "XTS_CMD_SHARE",
+        39,
+        "host",
+        True,
+        "share a listener between processes: the first names it by a key, the others join by that key (id 0)",
+        (_XTS, _TOKEN, _KEY, _KEEP),
+        id_of="the proxy's identifier of a listener, or 0: join the one of that key",
+    ),
+    Message(
+        "XTS_REPLY_SHARE_ACK",
+        40,
+        "proxy",
+        True,
+        "shared, or error says why not (ENOENT: no listener of that key)",
+        (_PROXY, _TOKEN, _LOCAL),
+        id_of="XTS socket",
+    ),
+    Message(
+        "XTS_CMD_PARK",
+        41,
+        "host",
+        True,
+        "this process gives the connection up; whoever knows the key may claim it",
+        (_XTS, _TOKEN, _KEY, _KEEP),
+        id_of="proxy's identifier",
+    ),
+    Message(
+        "XTS_REPLY_PARK_ACK",
+        42,
+        "proxy",
+        True,
+        "parked: nothing more comes for it and both identifiers are free; or error says why not",
+        (_TOKEN,),
+        id_of="XTS socket",
+    ),
+    Message(
+        "XTS_CMD_CLAIM",
+        43,
+        "host",
+        True,
+        "take over the connection parked under the key",
+        (
+            _XTS,
+            _TOKEN,
+            _KEY,
+            _CREDITS,
+            Field(
+                "unread", Kind.U32, "bytes received that came with the claim and are still unread", "bytes", CREDITS_MAX
+            ),
+        ),
+        id_of="zero",
+    ),
+    Message(
+        "XTS_REPLY_CLAIM_ACK",
+        44,
+        "proxy",
+        True,
+        "the connection is this process's, or error says why not (ENOENT: nothing parked under that key)",
+        (_PROXY, _TOKEN, _CREDITS, _LOCAL, _PEER),
         id_of="XTS socket",
     ),
 )

@@ -78,6 +78,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	case XTS_REPLY_SOCKOPT_ACK: PAYLOAD_WITHIN(sockopt_ack, XTS_SOCKOPT_ACK_BYTES, data, bytes); break;
 	case XTS_CMD_IOCTL: PAYLOAD_WITHIN(ioctl, XTS_IOCTL_BYTES, data, bytes); break;
 	case XTS_REPLY_IOCTL_ACK: PAYLOAD_WITHIN(ioctl_ack, XTS_IOCTL_ACK_BYTES, data, bytes); break;
+	case XTS_CMD_SHARE: ROUND_TRIP(share, XTS_SHARE_BYTES, data, bytes); break;
+	case XTS_REPLY_SHARE_ACK: ROUND_TRIP(share_ack, XTS_SHARE_ACK_BYTES, data, bytes); break;
+	case XTS_CMD_PARK: ROUND_TRIP(park, XTS_PARK_BYTES, data, bytes); break;
+	case XTS_REPLY_PARK_ACK: ROUND_TRIP(park_ack, XTS_PARK_ACK_BYTES, data, bytes); break;
+	case XTS_CMD_CLAIM: ROUND_TRIP(claim, XTS_CLAIM_BYTES, data, bytes); break;
+	case XTS_REPLY_CLAIM_ACK: ROUND_TRIP(claim_ack, XTS_CLAIM_ACK_BYTES, data, bytes); break;
 	default:
 		/* A message added to the table must be added here. */
 		ENSURE(!xts_type_bytes(head.type) || head.type == XTS_LINK_FRAME_ACK);

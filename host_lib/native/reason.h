@@ -1,0 +1,32 @@
+/*
+ * Why a socket is the kernel's: a numbered reason for every socket that is not offloaded, counted per process and shown by
+ * `xts status`. The numbers are stable; REASONS.md is made from this list.
+ */
+#ifndef XTS_REASON_H
+#define XTS_REASON_H
+
+/* number, name, meaning and what to do */
+#define XTS_REASONS(X) \
+	X(1, RULE, "a rule says os, or the default rules leave loopback to the kernel: `xts rules explain` names the line") \
+	X(2, PROTOCOL, "not TCP: datagram, raw, MPTCP and other protocols are not offloaded") \
+	X(3, FAMILY, "an address family other than AF_INET and AF_INET6") \
+	X(4, NO_ENDPOINT, "no agent or proxy listens at the endpoint: is it running, is XTS_ENDPOINT right?") \
+	X(5, PROXY_DOWN, "the endpoint answered, the proxy behind it did not") \
+	X(6, LIMIT, "the proxy's or this process's limit of sockets is reached") \
+	X(7, OPTION, "an option was set before that the proxy does not take") \
+	X(8, ADDRESS, "bound to an address that only this host's kernel has") \
+	X(9, LOCAL, "accepted on the host's own side of an offloaded wildcard listener (loopback)") \
+	X(10, RAW, "the program uses it by system calls the interposer cannot see (io_uring, syscall())") \
+	X(11, INHERITED, "came over exec, fork or a Unix socket from a program that was not under xts run") \
+	X(12, REFUSED, "the attach was refused: version, permission") \
+	X(13, FASTOPEN, "data before the connection is established (TCP Fast Open) is left to the kernel")
+
+enum xts_reason {
+	XTS_REASON_NONE, /* offloaded */
+#define XTS_REASON_AS_ENUM(number, name, text) XTS_REASON_##name = number,
+	XTS_REASONS(XTS_REASON_AS_ENUM)
+#undef XTS_REASON_AS_ENUM
+	XTS_REASON_COUNT
+};
+
+#endif

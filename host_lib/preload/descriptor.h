@@ -1,0 +1,75 @@
+/*
+ * What a descriptor number of the program stands for. One 64-bit word a descriptor, read without a lock on every
+ * call: the price of a call that is passed to the kernel is this load and a branch.
+ *
+ * Every descriptor we know of is a real one of the kernel:
+ *
+ *     KERNEL     nothing of ours (also whatever we have never heard of): calls go through
+ *     UNDECIDED  a TCP socket of the kernel about which the rules have not been asked: that is done at bind, connect or
+ *                listen. Options set meanwhile are noted, to be repeated on the XTS socket
+ *     STAYED     a TCP socket that stays with the kernel; has a reason
+ *     OFFLOADED  an XTS socket. The kernel's descriptor keeps its place: an unconnected TCP socket, so that system
+ *                calls that get past us are refused (ENOTCONN) and never see data that is not theirs. With
+ *                ALSO_LOCAL it is a listening TCP socket for connections from this host itself
+ *     EPOLL      an epoll set that has (or had) offloaded sockets in it
+ *     INTERNAL   ours: the program may not close or replace it
+ */
+#ifndef XTS_PRELOAD_DESCRIPTOR_H
+#define XTS_PRELOAD_DESCRIPTOR_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum descriptor_kind { DESCRIPTOR_KERNEL, DESCRIPTOR_UNDECIDED, DESCRIPTOR_STAYED, DESCRIPTOR_OFFLOADED, DESCRIPTOR_EPOLL, DESCRIPTOR_INTERNAL };
+
+enum { /* flags */
+	DESCRIPTOR_ALSO_LOCAL = 1, /* OFFLOADED listener with the kernel's beside it: wait for, accept from, both */
+	DESCRIPTOR_LISTENS = 2,
+	DESCRIPTOR_MIRRORED = 4,   /* its kernel descriptor has been replaced by one whose readiness is kept true */
+};
+
+/* A snapshot: what was true when it was read. An XTS number has a generation, so a stale one is EBADF and never
+ * another socket. */
+struct descriptor {
+	uint8_t kind;    /* enum descriptor_kind */
+	uint8_t flags;
+	uint16_t reason; /* enum xts_reason, of STAYED */
+	uint32_t number; /* XTS socket number; index of the epoll set; of UNDECIDED, index of its notes */
+};
+
+#define DESCRIPTORS_MAX (1u << 20) /* numbers beyond are passed to the kernel, counted */
+
+extern _Atomic uint64_t *descriptors; /* DESCRIPTORS_MAX words of memory that costs nothing until touched */
+
+static inline struct descriptor descriptor_get(int fd)
+{
+	struct descriptor d = { 0 };
+	uint64_t word;
+
+	if ((unsigned)fd < DESCRIPTORS_MAX && descriptors) {
+		word = atomic_load_explicit(&descriptors[fd], memory_order_acquire);
+		d.kind = (uint8_t)word;
+		d.flags = (uint8_t)(word >> 8);
+		d.reason = (uint16_t)(word >> 16);
+		d.number = (uint32_t)(word >> 32);
+	}
+	return d;
+}
+
+/* The XTS socket behind fd, or -1. */
+static inline int descriptor_offloaded(int fd)
+{
+	struct descriptor d = descriptor_get(fd);
+
+	return d.kind == DESCRIPTOR_OFFLOADED ? (int)d.number : -1;
+}
+
+void descriptor_set(int fd, struct descriptor d);
+/* One more or less descriptor of the same XTS socket, note or epoll set (dup, close). The last one's release closes it. */
+void descriptor_share(struct descriptor d);
+void descriptor_release(struct descriptor d);
+/* Calls visit for every descriptor of this kind, in order. */
+void descriptor_each(enum descriptor_kind kind, void (*visit)(int fd, struct descriptor d, void *argument), void *argument);
+
+#endif

@@ -1,0 +1,78 @@
+/*
+ * libxts-preload: libc's socket calls, on offloaded sockets where the rules say so.
+ *
+ * Theory of operation
+ *
+ * Every function of the program's that may touch a socket is one of ours by name (LD_PRELOAD). It looks its descriptor
+ * up (descriptor.h): not ours, then the C library's own function is called with the same arguments, and that is all.
+ *
+ * socket() always makes a kernel socket, and its number is the program's descriptor for good. A TCP socket is UNDECIDED
+ * until bind, connect or listen: then the rules are asked (decide.c), and it either STAYED with the kernel, with
+ * a numbered reason, or is OFFLOADED: an XTS socket is made, the options noted so far are repeated on it, and the
+ * kernel's socket merely keeps the place.
+ *
+ * A listener on the wildcard address serves both worlds: the device's addresses through the proxy, the host's own
+ * loopback through the kernel (DESCRIPTOR_ALSO_LOCAL).
+ *
+ * Waiting: poll, select and epoll split their descriptors into ours and the kernel's and wait for both at once
+ * (xts_poll_mixed, xts_epoll_wait_mixed in libxts); no lock is held meanwhile. An epoll set of the program is a kernel epoll
+ * set plus, from its first offloaded socket on, a polling context of libxts.
+ *
+ * Calls that get past us (system calls of io_uring, Go, syscall() by number) see the kernel's socket: refused with
+ * ENOTCONN, never wrong data. Where we can see one coming (syscall.c), the descriptor is MIRRORED first: replaced by one
+ * that becomes ready when the socket does.
+ *
+ * Locks: the data path takes none of ours (libxts has its own). table_lock guards changes of what descriptors stand for;
+ * it is never held across a wait or a call to the proxy.
+ *
+ * Files: real.h the C library's functions; descriptor.[ch]; decide.c rules, reasons and the change to offloaded; socket.c,
+ * data.c, option.c, file.c (dup, close, fcntl, sendfile …); poll.c, epoll.c, syscall.c, mirror.c; process.c (fork, exec, exit);
+ * start.c (environment, counters, the report).
+ */
+#ifndef XTS_PRELOAD_H
+#define XTS_PRELOAD_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "beside.h"
+#include "descriptor.h"
+#include "real.h"
+#include "reason.h"
+#include "rules.h"
+#include "xts.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* --- start.c: settings of this process ------------------------------------------------------------------------------ */
+
+struct preload {
+	const struct xts_rule_group *rules; /* NULL: not started; everything is passed to the kernel */
+	bool strict;              /* XTS_STRICT=1: a socket that would have to stay with the kernel for another reason than a rule fails */
+	_Atomic uint64_t stayed[XTS_REASON_COUNT]; /* sockets by reason */
+	_Atomic uint64_t offloaded;                /* sockets ever offloaded */
+	_Atomic uint64_t unseen;                   /* system calls that had to be refused (syscall.c), by any program part */
+};
+extern struct preload preload;
+
+/* --- decide.c ----------------------------------------------------------------------------------------------------------- */
+
+/* The errno a strict process gets for a reason, or 0 where it may stay with the kernel (always 0 when not strict). */
+int decide_stay(int fd, enum xts_reason reason);
+
+/* --- epoll.c, for close and dup ------------------------------------------------------------------------------------------- */
+
+/* The descriptor is about to be closed or replaced: leaves all epoll sets when it is the last of its socket, as in the kernel. */
+void epoll_descriptor_gone(int fd, struct descriptor d);
+/* It has just become offloaded (was in kernel epoll sets before): moves its registrations over. */
+void epoll_descriptor_offloaded(int fd, struct descriptor d);
+/* The last descriptor of an epoll set is closed. */
+void epoll_set_release(uint32_t number);
+
+/* --- mirror.c ------------------------------------------------------------------------------------------------------------- */
+
+/* Replaces the kernel descriptor behind an offloaded fd by one whose readiness follows the socket's. 0 or -errno. */
+int mirror_descriptor(int fd);
+
+#endif

@@ -1,0 +1,77 @@
+/*
+ * The C library's own functions, behind ours of the same name. Resolved once, when the library is loaded (or at the first
+ * call that comes before: other libraries' constructors make some), without allocating.
+ */
+#ifndef XTS_PRELOAD_REAL_H
+#define XTS_PRELOAD_REAL_H
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* The names fortified programs call (-D_FORTIFY_SOURCE); declared by no header without it. */
+ssize_t __read_chk(int fd, void *data, size_t bytes, size_t room);
+ssize_t __recv_chk(int fd, void *data, size_t bytes, size_t room, int flags);
+ssize_t __recvfrom_chk(int fd, void *data, size_t bytes, size_t room, int flags, struct sockaddr *address, socklen_t *length);
+int __poll_chk(struct pollfd *fds, nfds_t count, int timeout_ms, size_t room);
+int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask, size_t room);
+/* Names of one function that programs were linked with, and calls newer than some C libraries. */
+int fcntl64(int fd, int command, ...);
+int __fcntl(int fd, int command, ...);
+int __close(int fd);
+ssize_t __read(int fd, void *data, size_t bytes);
+ssize_t __write(int fd, const void *data, size_t bytes);
+ssize_t __send(int fd, const void *data, size_t bytes, int flags);
+int __connect(int fd, const struct sockaddr *address, socklen_t length);
+int __dup2(int from, int to);
+int __poll(struct pollfd *fds, nfds_t count, int timeout_ms);
+int __select(int count, fd_set *readable, fd_set *writable, fd_set *exceptional, struct timeval *timeout);
+void closefrom(int first);
+int close_range(unsigned int first, unsigned int last, int flags);
+
+#define XTS_REAL_CALLS(X) \
+	X(socket) X(socketpair) X(bind) X(connect) X(listen) X(accept) X(accept4) X(shutdown) X(close) \
+	X(getsockname) X(getpeername) X(getsockopt) X(setsockopt) X(isfdtype) X(sockatmark) \
+	X(recv) X(recvfrom) X(recvmsg) X(recvmmsg) X(send) X(sendto) X(sendmsg) X(sendmmsg) \
+	X(read) X(readv) X(pread) X(preadv) X(preadv2) X(write) X(writev) X(pwrite) X(pwritev) X(pwritev2) X(sendfile) \
+	X(sendfile64) X(splice) X(tee) X(vmsplice) X(fcntl) X(fcntl64) X(ioctl) \
+	X(dup) X(dup2) X(dup3) X(close_range) X(closefrom) X(fclose) X(fdopen) X(dprintf) X(vdprintf) \
+	X(select) X(pselect) X(poll) X(ppoll) X(epoll_create) X(epoll_create1) X(epoll_ctl) X(epoll_wait) X(epoll_pwait) \
+	X(epoll_pwait2) X(__read_chk) X(__recv_chk) X(__recvfrom_chk) X(__poll_chk) X(__ppoll_chk) \
+	X(fork) X(vfork) X(clone) X(daemon) X(_exit) X(_Exit) X(posix_spawn) X(posix_spawnp) X(execve) X(execv) X(execvp) X(execvpe) X(fexecve) \
+	X(execveat) X(sigaction) X(signal) X(syscall)
+
+#define XTS_REAL_AS_POINTER(name) __typeof__(name) *name;
+struct real {
+	XTS_REAL_CALLS(XTS_REAL_AS_POINTER)
+};
+#undef XTS_REAL_AS_POINTER
+
+extern struct real real_calls;
+extern _Atomic bool real_resolved;
+void real_resolve(void);
+
+/* real()->read(...) is the C library's read(). */
+static inline const struct real *real(void)
+{
+	if (!atomic_load_explicit(&real_resolved, memory_order_acquire))
+		real_resolve();
+	return &real_calls;
+}
+
+#endif

@@ -1,0 +1,41 @@
+/*
+ * What a process under the interposer tells about itself: a sealed memfd named "xts-preload", found by `xts status` in
+ * /proc/PID/fd without asking the process. Read without locks while it is written: readers check every field, and take
+ * a torn entry for what it is, a glance.
+ */
+#ifndef XTS_PRELOAD_REPORT_H
+#define XTS_PRELOAD_REPORT_H
+
+#include <stdint.h>
+
+#include "wire.h"
+
+#define XTS_REPORT_NAME "xts-preload"
+#define XTS_REPORT_MAGIC 0x58545352u /* "XTSR" */
+#define XTS_REPORT_VERSION 1u
+#define XTS_REPORT_ENTRIES 4096u /* descriptors beyond these are counted only */
+#define XTS_REPORT_REASONS 32u
+
+struct xts_report_entry { /* by descriptor number */
+	uint8_t kind;          /* enum descriptor_kind; 0: free */
+	uint8_t flags;
+	uint16_t reason;       /* enum xts_reason */
+	uint32_t rule_line;    /* that decided; 0: none */
+	int32_t number;        /* XTS socket */
+	uint32_t reserved;
+	struct xts_endpoint local, peer; /* as far as known when it was decided; host order */
+};
+
+struct xts_report_page {
+	uint32_t magic, version, entries, pid;
+	char program[32];
+	char rules[256];       /* path of the rules in force, empty: the default */
+	uint32_t strict, reserved;
+	uint64_t offloaded;    /* sockets ever */
+	uint64_t unseen;       /* system calls past the interposer that were refused */
+	uint64_t raw;          /* descriptors that had to be mirrored for such calls */
+	uint64_t stayed[XTS_REPORT_REASONS]; /* sockets ever, by reason */
+	struct xts_report_entry entry[XTS_REPORT_ENTRIES];
+};
+
+#endif
