@@ -32,19 +32,21 @@ struct xts_kernel_calls {
 /* Before anything else is called. */
 void xts_use_kernel_calls(const struct xts_kernel_calls *calls);
 
+/*
+ * ppoll(2) over XTS socket numbers and kernel descriptors together, until deadline_ns (0: does not wait). Fills all revents
+ * and returns how many entries are ready, 0 at the deadline, or -1 with EINTR (whatever SA_RESTART says), ENOMEM. mask
+ * (NULL: leave it) is the thread's signal mask while it sleeps.
+ */
+int xts_poll_mixed(struct pollfd *sockets, nfds_t count, struct pollfd *kernel, nfds_t kernel_count, uint64_t deadline_ns,
+		   const sigset_t *mask);
+
 /* A polling context that is polled itself, as an epoll set's descriptor can be. */
 struct xts_polled_context {
 	void *ectx;
 	short events, revents;
 };
-
-/*
- * ppoll(2) over XTS socket numbers, polling contexts and kernel descriptors together, until deadline_ns (0: does not
- * wait). Fills all revents and returns how many entries are ready, 0 at the deadline, or -1 with EINTR (whatever SA_RESTART
- * says), ENOMEM. mask (NULL: leave it) is the thread's signal mask while it sleeps.
- */
-int xts_poll_mixed(struct pollfd *sockets, nfds_t count, struct xts_polled_context *contexts, nfds_t context_count,
-		   struct pollfd *kernel, nfds_t kernel_count, uint64_t deadline_ns, const sigset_t *mask);
+int xts_poll_contexts(struct pollfd *sockets, nfds_t count, struct xts_polled_context *contexts, nfds_t context_count,
+		      struct pollfd *kernel, nfds_t kernel_count, uint64_t deadline_ns, const sigset_t *mask);
 
 /*
  * epoll_pwait2(2) over a polling context (ectx) and the kernel's epoll set kernel_set (-1: none) together: the events of both, at

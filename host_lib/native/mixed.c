@@ -110,8 +110,8 @@ static int poll_kernels(struct beside *beside, bool satisfied)
 	return ready < 0 ? -errno : ready;
 }
 
-int xts_poll_mixed(struct pollfd *sockets, nfds_t count, struct xts_polled_context *contexts, nfds_t context_count,
-		   struct pollfd *kernel, nfds_t kernel_count, uint64_t deadline_ns, const sigset_t *mask)
+int xts_poll_contexts(struct pollfd *sockets, nfds_t count, struct xts_polled_context *contexts, nfds_t context_count,
+		      struct pollfd *kernel, nfds_t kernel_count, uint64_t deadline_ns, const sigset_t *mask)
 {
 	struct polling p = {.sockets = sockets, .count = count, .contexts = contexts, .context_count = context_count};
 	struct beside beside = {.count = kernel_count, .mask = mask};
@@ -139,6 +139,12 @@ int xts_poll_mixed(struct pollfd *sockets, nfds_t count, struct xts_polled_conte
 	return ours + (kernels > 0 ? kernels : 0);
 }
 
+int xts_poll_mixed(struct pollfd *sockets, nfds_t count, struct pollfd *kernel, nfds_t kernel_count, uint64_t deadline_ns,
+		   const sigset_t *mask)
+{
+	return xts_poll_contexts(sockets, count, NULL, 0, kernel, kernel_count, deadline_ns, mask);
+}
+
 int xts_poll(struct pollfd *fds, unsigned long count, int timeout_ms)
 {
 	uint64_t deadline = 0;
@@ -147,7 +153,7 @@ int xts_poll(struct pollfd *fds, unsigned long count, int timeout_ms)
 		return finish(-EFAULT);
 	if (timeout_ms)
 		deadline = deadline_after(timeout_ms < 0 ? FOREVER : (uint64_t)timeout_ms * NS_PER_MS);
-	return xts_poll_mixed(fds, count, NULL, 0, NULL, 0, deadline, NULL);
+	return xts_poll_mixed(fds, count, NULL, 0, deadline, NULL);
 }
 
 /* --- epoll ------------------------------------------------------------------------------------------------------------- */

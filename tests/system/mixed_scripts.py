@@ -102,7 +102,7 @@ class Mixed(Calls):
         others = (PollFd * max(len(kernels), 1))(*(PollFd(fd, events, 0x7777) for fd, events in kernels.items()))
         polled = (PolledContext * max(len(contexts), 1))(*(PolledContext(ctx, IN, 0x7777) for ctx in contexts))
         r = self.call(
-            "poll_mixed", fds, ctypes.c_ulong(len(ours)), polled, ctypes.c_ulong(len(contexts)), others,
+            "poll_contexts", fds, ctypes.c_ulong(len(ours)), polled, ctypes.c_ulong(len(contexts)), others,
             ctypes.c_ulong(len(kernels)), ctypes.c_uint64(self.deadline(timeout_s)), mask,
         )  # fmt: skip
         return (
