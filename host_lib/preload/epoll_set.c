@@ -41,9 +41,13 @@ static void after_fork_child(void)
 	after_fork_parent();
 }
 
-static void watch_fork(void)
+/*
+ * When the library is loaded, before the program can do the same: its own handlers, which may use sets (libuv's do), then run
+ * before ours in the parent and after ours in the child. libxts's are first of all, so that at fork() it locks last,
+ * the order in which everything else locks.
+ */
+__attribute__((constructor(101))) static void watch_fork(void)
 {
-	/* libxts's handlers first: at fork() they then run last, which is the order in which everything else locks. */
 	preload_inside = 1;
 	xts_flush();
 	preload_inside = 0;
@@ -52,9 +56,6 @@ static void watch_fork(void)
 
 void sets_lock(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, watch_fork);
 	pthread_mutex_lock(&lock);
 }
 

@@ -47,3 +47,27 @@ def test_a_listener_in_both_worlds(bed: PreloadBed, expected: dict[str, Any]) ->
     assert json.loads(done.stdout)["local_listener"] == expected["local_listener"], done.stderr.decode()
     assert b"(LOCAL)" in done.stderr, "no connection came to the kernel's half"
     assert b": offloaded" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["SelectSelector", "PollSelector", "EpollSelector", "uvloop"])
+def test_event_loops(kind: str, bed: PreloadBed) -> None:
+    if kind == "uvloop":
+        pytest.importorskip("uvloop", reason="uvloop is not installed")
+    done = bed.run([sys.executable, str(HERE / "loop_program.py"), kind], env={"XTS_LOG": "1"})
+    assert done.stdout == b"done\n" and b"Exception" not in done.stderr, done.stderr.decode()
+    assert done.stderr.count(b": offloaded") >= 2
+
+
+def test_io_uring_is_refused_and_said_to_be(bed: PreloadBed) -> None:
+    """By number, and through liburing's functions: this kernel has none, as far as the program can tell."""
+    program = """
+import ctypes, errno
+libc = ctypes.CDLL(None, use_errno=True)
+params = (ctypes.c_uint8 * 256)()
+assert libc.syscall(425, 4, params) == -1 and ctypes.get_errno() == errno.ENOSYS
+assert libc.io_uring_queue_init(4, params, 0) == -errno.ENOSYS
+"""
+    done = bed.run([sys.executable, "-c", program], env={"XTS_LOG": "1"})
+    assert done.stderr.count(b"io_uring is refused") == 2
+    allowed = program.replace("assert libc.syscall", "raise SystemExit(libc.syscall").split(" == -1")[0] + " < 0)"
+    bed.run([sys.executable, "-c", allowed], env={"XTS_IO_URING": "allow"})

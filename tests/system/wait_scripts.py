@@ -556,7 +556,8 @@ def local_listener(c: Run) -> None:
     e.register(c.pipe()[0], IN)
     p.register(server, IN)
     for mode in (0, ET, ONESHOT):
-        e.modify(server, IN | mode)
+        if mode:  # the first is as it was before listen()
+            e.modify(server, IN | mode)
         for _ in range(12):
             c.peer.ask("connect", port)
             c.note("one", [mode, found(e.poll(DEADLINE_S), server=server)])
