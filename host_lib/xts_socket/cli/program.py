@@ -140,7 +140,7 @@ def read_elf(file: BinaryIO) -> Elf:
         # e_type, e_machine, e_version, e_entry, e_phoff, e_shoff, e_flags, e_ehsize, e_phentsize, e_phnum
         header = struct.Struct(order + ("HHIQQQIHHH" if wide else "HHIIIIIHHH"))
         _, machine, _, _, table, _, _, _, entry_bytes, count = header.unpack(file.read(header.size))
-        # p_type, p_flags, p_offset, p_vaddr, p_paddr, p_filesz; of 32 bits: p_type, p_offset, p_vaddr, p_paddr, p_filesz
+        # p_type, p_flags, p_offset, p_vaddr, p_paddr, p_filesz; of 32 bits without p_flags
         entry = struct.Struct(order + ("IIQQQQ" if wide else "IIIII"))
         entries = [_unpack(file, entry, table + n * entry_bytes) for n in range(count)]
     except struct.error:
