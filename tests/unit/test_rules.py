@@ -52,6 +52,7 @@ TAKEN = [
     "use xts tcp_client [2001:db8::]/32:443",
     "use xts tcp_client [::]/0:*:[2001:db8::1]:1-2",
     "use xts tcp_client [::ffff:192.0.2.1]:80",
+    "use xts tcp_client 192.0.2.1:80:[2001:db8::1]:*",
     "application-id tcp_* B1\nuse os tcp_client *:*",
     "application-id * *\napplication-id nginx 4711\napplication-id a#b c#d # comment",
     "default os",
@@ -440,8 +441,23 @@ def oracle(statements: list[Statement], asked: Asked) -> tuple[bool, int, int]:
 
 
 hosts = st.sampled_from(
-    "0.0.0.0 10.0.0.1 10.0.0.2 10.0.3.1 127.0.0.1 127.3.0.1 255.255.255.255 :: ::1 fd18::1 fd18::2 fd18:1::1"
-    " ::ffff:10.0.0.1 ::ffff:127.0.0.1 ffff::1".split()
+    [
+        "0.0.0.0",
+        "10.0.0.1",
+        "10.0.0.2",
+        "10.0.3.1",
+        "127.0.0.1",
+        "127.3.0.1",
+        "255.255.255.255",
+        "::",
+        "::1",
+        "fd18::1",
+        "fd18::2",
+        "fd18:1::1",
+        "::ffff:10.0.0.1",
+        "::ffff:127.0.0.1",
+        "ffff::1",
+    ]
 )
 ports = st.integers(0, 4) | st.just(65535)
 ends_seen = st.none() | st.tuples(hosts, ports)
@@ -506,8 +522,42 @@ def position_is_in(error: RulesError, text: bytes) -> None:
 
 
 words = st.sampled_from(
-    "use os xts xts@a vma tcp_client tcp_server * : *:* / [ ] [::1] 10.0.0.1 - 80 65536 # endpoint a /p default log"
-    " destination application-id min-level 999 % @ . 256 yfile é".split()
+    [
+        "use",
+        "os",
+        "xts",
+        "xts@a",
+        "vma",
+        "tcp_client",
+        "tcp_server",
+        "*",
+        ":",
+        "*:*",
+        "/",
+        "[",
+        "]",
+        "[::1]",
+        "10.0.0.1",
+        "-",
+        "80",
+        "65536",
+        "#",
+        "endpoint",
+        "a",
+        "/p",
+        "default",
+        "log",
+        "destination",
+        "application-id",
+        "min-level",
+        "999",
+        "%",
+        "@",
+        ".",
+        "256",
+        "yfile",
+        "é",
+    ]
 ) | st.sampled_from(["\n", "\r\n", "\r", "\0", "\t"])
 
 
