@@ -6,16 +6,18 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from xts_socket import cli
+from xts_socket import cli, generate_reasons
 from xts_socket._native import ffi, lib
 from xts_socket.cli import processes
 
 STAYED, OFFLOADED = 2, 3  # enum descriptor_kind
+TOP = Path(__file__).resolve().parents[2]
 PAGE_BYTES = ffi.sizeof("struct xts_report_page")
 
 
@@ -120,3 +122,11 @@ def test_every_reason_has_a_name_and_a_text() -> None:
         assert len(processes.reason_text(number)) > 10
     assert processes.reason_name(0) == "0"
     assert processes.reason_name(31) == "31"
+
+
+def test_reasons_are_documented_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert generate_reasons.main(["--check", "--top", str(TOP)]) == 0, capsys.readouterr().err
+    assert generate_reasons.main(["--top", str(tmp_path)]) == 0
+    written = tmp_path / "host_lib" / "REASONS.md"
+    written.write_text(written.read_text().replace("NO_ENDPOINT", "NONE"))
+    assert generate_reasons.main(["--check", "--top", str(tmp_path)]) == 1
