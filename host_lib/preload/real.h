@@ -7,12 +7,14 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/select.h>
@@ -44,6 +46,7 @@ int __select(int count, fd_set *readable, fd_set *writable, fd_set *exceptional,
 void closefrom(int first);
 int close_range(unsigned int first, unsigned int last, int flags);
 
+/* What a C library may lack comes last: see real.c. */
 #define XTS_REAL_CALLS(X) \
 	X(socket) X(socketpair) X(bind) X(connect) X(listen) X(accept) X(accept4) X(shutdown) X(close) \
 	X(getsockname) X(getpeername) X(getsockopt) X(setsockopt) X(isfdtype) X(sockatmark) \
