@@ -23,6 +23,7 @@ class _FFI:
 
 class _Lib:
     XTS_EPOLL_BATCH: int
+    XTS_EPOLL_TURN: int
     XTS_PY_EVENTS_MAX: int
 
     def xts_py_socket(self, domain: int, type: int, protocol: int) -> int: ...
