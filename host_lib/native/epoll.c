@@ -352,7 +352,7 @@ static void promise(struct epoll_ctx *ctx)
 	struct thread *self = thread_self();
 
 	if (self)
-		self->batching = ctx->flags & XTS_EPOLL_BATCH;
+		self->batching = (ctx->flags & XTS_EPOLL_BATCH) && (ctx->turn || !(ctx->flags & XTS_EPOLL_TURN));
 }
 
 static void arrive(void)
