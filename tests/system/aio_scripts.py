@@ -697,6 +697,8 @@ async def tls_server(net: Net) -> Record:
     facts.append(made[0].record)
     _, plain = await asyncio.open_connection(HOST, port)
     plain.write(b"not a handshake\r\n\r\n")
+    while len(made) < 2:
+        await asyncio.sleep(0.001)
     plain.close()
     await plain.wait_closed()
     server.close()
@@ -706,12 +708,7 @@ async def tls_server(net: Net) -> Record:
 
 async def tls_handshake_takes_too_long(net: Net) -> Record:
     server, queue, port = await Peer.listen()
-    facts = [
-        await attempt(
-            net.connect(Recorder, HOST, port, ssl=net.client_context(), ssl_handshake_timeout=0.1)
-        ),
-        await attempt(net.connect(Recorder, HOST, port, ssl=net.client_context(), ssl_handshake_timeout=-1)),
-    ]
+    facts = await attempt(net.connect(Recorder, HOST, port, ssl=net.client_context(), ssl_handshake_timeout=0.1))
     while not queue.empty():
         await queue.get_nowait().close()
     server.close()

@@ -53,7 +53,7 @@ def play(script: Script, calls: Callable[[], Any], loop_factory: Callable[[], An
         loop = asyncio.get_running_loop()
 
         def report(_: Any, context: dict[str, Any]) -> None:
-            net.reported.append((context["message"].split(" <")[0], scripts.said(context.get("exception"))))
+            net.reported.append((context["message"].partition(" callback")[0], scripts.said(context.get("exception"))))
 
         loop.set_exception_handler(report)
         async with asyncio.timeout(DEADLINE_S):

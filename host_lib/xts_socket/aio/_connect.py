@@ -52,6 +52,7 @@ async def create_connection(
     check_tls(ssl, ssl_handshake_timeout, ssl_shutdown_timeout)
     if sock is not None:
         check_socket(sock)
+    passed = sock
     if host is not None or port is not None:
         if sock is not None:
             raise ValueError("host/port and sock can not be specified at the same time")
@@ -63,16 +64,21 @@ async def create_connection(
         )
     elif sock is None:
         raise ValueError("host and port was not specified and no sock specified")
-    sock.setblocking(False)
-    with suppress(OSError):  # the connection may be over already
-        sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
-    protocol = protocol_factory()
-    waiter: asyncio.Future[None] = loop.create_future()
-    transport = make_transport(
-        loop, sock, protocol, None if isinstance(ssl, bool) else ssl, waiter, tls=bool(ssl),
-        server_hostname=server_hostname, handshake_timeout_s=ssl_handshake_timeout,
-        shutdown_timeout_s=ssl_shutdown_timeout,
-    )  # fmt: skip
+    try:
+        sock.setblocking(False)
+        with suppress(OSError):  # the connection may be over already
+            sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+        protocol = protocol_factory()
+        waiter: asyncio.Future[None] = loop.create_future()
+        transport = make_transport(
+            loop, sock, protocol, None if isinstance(ssl, bool) else ssl, waiter, tls=bool(ssl),
+            server_hostname=server_hostname, handshake_timeout_s=ssl_handshake_timeout,
+            shutdown_timeout_s=ssl_shutdown_timeout,
+        )  # fmt: skip
+    except BaseException:
+        if sock is not passed:
+            sock.close()
+        raise
     try:
         await waiter
     except BaseException:
