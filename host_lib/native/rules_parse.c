@@ -119,12 +119,12 @@ static int read_ports(struct scan *scan, struct rule_endpoint *e)
 	e->any_port = scan_take(scan, '*');
 	if (e->any_port)
 		return 0;
-	r = scan_number(scan, 0, PORT_MAX, "a port, a range of ports or *:", &first);
+	r = scan_number(scan, 0, PORT_MAX, "* or a port", &first);
 	if (r)
 		return r;
 	last = first;
 	if (scan_take(scan, '-')) {
-		r = scan_number(scan, first, PORT_MAX, "the last port of the range,", &last);
+		r = scan_number(scan, first, PORT_MAX, "the last port of the range", &last);
 		if (r)
 			return r;
 	}
