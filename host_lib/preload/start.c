@@ -103,6 +103,8 @@ static void start_once(void)
 			refuse("XTS_RULES=%s: %s", path, strerror(-r));
 		rules = read;
 	}
+	if (xts_inherit_over_fork)
+		xts_inherit_over_fork();
 	preload.rules = xts_rules_group(rules, program_invocation_short_name, application_id());
 }
 
@@ -116,4 +118,5 @@ void preload_start(void)
 __attribute__((constructor)) static void start(void)
 {
 	preload_start();
+	process_take_over();
 }

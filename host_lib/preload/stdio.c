@@ -2,6 +2,9 @@
  * stdio on sockets. A stream made by fdopen() reads and writes by calls inside the C library, which never come by
  * here. For an offloaded socket it is made of functions of ours (fopencookie) instead; such a stream does not tell its
  * descriptor, so fileno() has a list. An undecided socket that becomes a stream is left to the kernel.
+ *
+ * stdin, stdout and stderr are there before the sockets are: where one's number becomes an offloaded socket (dup2() as inetd
+ * does it, exec), the variable is given such a stream instead, and its old one when the number is a file again.
  */
 #include "preload.h"
 
@@ -49,7 +52,7 @@ static int stream_close(void *cookie)
 	if (*at)
 		*at = stream->next;
 	pthread_mutex_unlock(&lock);
-	r = close(stream->fd);
+	r = stream->fd < 0 ? 0 : close(stream->fd);
 	free(stream);
 	return r;
 }
@@ -86,6 +89,61 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 		return NULL;
 	return real()->fdopen(fd, mode);
 }
+
+/* --- the standard streams ---------------------------------------------------------------------------------------------------- */
+
+static FILE *originals[3]; /* while replaced */
+
+static FILE **standard(int fd)
+{
+	return fd == STDIN_FILENO ? &stdin : fd == STDOUT_FILENO ? &stdout : &stderr;
+}
+
+/* Its stream without the descriptor, which has become another file already. */
+static void drop_stream(FILE *file)
+{
+	pthread_mutex_lock(&lock);
+	for (struct stream *stream = streams; stream; stream = stream->next) {
+		if (stream->file == file)
+			stream->fd = -1;
+	}
+	pthread_mutex_unlock(&lock);
+	real()->fclose(file);
+}
+
+void stream_follow(int fd)
+{
+	bool ours = descriptor_offloaded(fd) >= 0;
+	FILE **variable, *made;
+
+	if (fd < 0 || fd > STDERR_FILENO || (!ours && !originals[fd]))
+		return;
+	variable = standard(fd);
+	if (originals[fd]) {
+		made = *variable;
+		*variable = originals[fd];
+		originals[fd] = NULL;
+		drop_stream(made);
+	}
+	if (!ours)
+		return;
+	made = open_stream(fd, fd == STDIN_FILENO ? "r" : "w");
+	if (!made)
+		return;
+	if (fd == STDERR_FILENO)
+		setvbuf(made, NULL, _IONBF, 0);
+	originals[fd] = *variable;
+	*variable = made;
+}
+
+/* exit() runs libxts's farewell before it writes out what streams still hold: ours have to come first. */
+__attribute__((destructor)) static void flush_streams(void)
+{
+	for (struct stream *stream = streams; stream; stream = stream->next)
+		fflush(stream->file);
+}
+
+/* --- the calls ----------------------------------------------------------------------------------------------------------------- */
 
 static int descriptor_of(FILE *file)
 {
@@ -130,6 +188,15 @@ EXPORT int fclose(FILE *file)
 		forget(file);
 	return real()->fclose(file);
 }
+
+EXPORT FILE *freopen(const char *restrict path, const char *restrict mode, FILE *restrict file)
+{
+	if (file)
+		forget(file);
+	return real()->freopen(path, mode, file);
+}
+FILE *freopen64(const char *restrict path, const char *restrict mode, FILE *restrict file)
+	__attribute__((alias("freopen"))) EXPORT;
 
 /* --- dprintf ---------------------------------------------------------------------------------------------------------------- */
 
