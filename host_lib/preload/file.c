@@ -108,6 +108,7 @@ EXPORT int dup3(int from, int to, int flags)
 	if (r >= 0)
 		descriptor_copy(from, to);
 	descriptor_release(target);
+	stream_follow(to);
 	return r;
 }
 

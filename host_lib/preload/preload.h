@@ -26,8 +26,9 @@
  * it is never held across a wait or a call to the proxy.
  *
  * Files: real.h the C library's functions; descriptor.[ch]; decide.c rules, reasons and the change to offloaded; socket.c,
- * data.c, option.c, file.c (dup, close, fcntl, sendfile …); poll.c, epoll.c, syscall.c, mirror.c; process.c (fork, exec, exit);
- * start.c (environment, counters, the report).
+ * data.c, option.c, note.c (what was done to a socket before it was
+ * offloaded), file.c (dup, close), sendfile.c (and splice), stdio.c; poll.c, epoll.c, syscall.c, mirror.c; process.c (fork, exec,
+ * exit); start.c (environment), report.c (what others see of it). CALLS.md lists all functions, and what becomes of each.
  */
 #ifndef XTS_PRELOAD_H
 #define XTS_PRELOAD_H
@@ -44,6 +45,11 @@
 #include "xts.h"
 
 #pragma weak xts_share_listener
+#pragma weak xts_inherit_over_fork
+#pragma weak xts_bequeath
+#pragma weak xts_resume
+#pragma weak xts_inherit_next
+#pragma weak xts_before_exit
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -95,6 +101,16 @@ int decide_connect(int fd, struct descriptor d, const struct sockaddr *address, 
 int decide_listen(int fd, struct descriptor d, int backlog);
 /* A kernel descriptor to stand for an accepted XTS socket: an unconnected TCP socket, close-on-exec. -1 and errno. */
 int decide_placeholder(void);
+
+/* --- process.c ------------------------------------------------------------------------------------------------------------ */
+
+/* The sockets that came over exec() have their descriptors again. */
+void process_take_over(void);
+
+/* --- stdio.c -------------------------------------------------------------------------------------------------------------- */
+
+/* fd has become another file: a standard stream of that number has to read and write what it is now. */
+void stream_follow(int fd);
 
 /* --- epoll.c, for close and dup ------------------------------------------------------------------------------------------- */
 

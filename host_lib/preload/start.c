@@ -88,9 +88,11 @@ static void start_once(void)
 	const struct xts_rules *rules = xts_rules_default();
 	const char *path = getenv("XTS_RULES");
 	struct xts_rules_error error = {0};
+	const struct xts_kernel_calls kernel_calls = {.ppoll = real()->ppoll, .epoll_wait = real()->epoll_wait};
 	struct xts_rules *read = NULL;
 	int r;
 
+	xts_use_kernel_calls(&kernel_calls);
 	preload.log = switched_on("XTS_LOG");
 	preload.strict = switched_on("XTS_STRICT");
 	if (path && *path) {
@@ -101,6 +103,8 @@ static void start_once(void)
 			refuse("XTS_RULES=%s: %s", path, strerror(-r));
 		rules = read;
 	}
+	if (xts_inherit_over_fork)
+		xts_inherit_over_fork();
 	preload.rules = xts_rules_group(rules, program_invocation_short_name, application_id());
 }
 
@@ -114,4 +118,5 @@ void preload_start(void)
 __attribute__((constructor)) static void start(void)
 {
 	preload_start();
+	process_take_over();
 }

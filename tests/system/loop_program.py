@@ -1,4 +1,4 @@
-"""An asyncio program that knows nothing of XTS: `python loop_program.py EpollSelector` (or another selector, or uvloop).
+"""An asyncio program that knows nothing of XTS: `python loop_program.py EpollSelector` (or another, or uvloop).
 
 Echoes on both sides of twenty connections, beside timers, a thread and, on uvloop (which forks as C programs do), a
 process.

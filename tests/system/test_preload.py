@@ -6,12 +6,17 @@ import functools
 import hashlib
 import http.server
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from preload_bed import PreloadBed, preload_bed
+from preload_scripts import KERNEL
+
+SCRIPTS = str(Path(__file__).with_name("preload_scripts.py"))
 
 
 @pytest.fixture(scope="module")
@@ -40,3 +45,14 @@ def test_curl_fetches_a_file(bed: PreloadBed, tmp_path: Path) -> None:
             serving.join()
     assert hashlib.sha256(done.stdout).digest() == hashlib.sha256(data).digest()
     assert b": offloaded" in done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(KERNEL))
+def test_as_the_kernel_does(name: str) -> None:
+    """What the scripts assert is true without the interposer."""
+    subprocess.run([sys.executable, SCRIPTS, name], check=True, timeout=60, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("name", sorted(KERNEL))
+def test_offloaded(name: str, bed: PreloadBed) -> None:
+    bed.run([sys.executable, SCRIPTS, name])
