@@ -9,7 +9,8 @@
  * a collection finds nothing, the context is idle: the queue's doorbell stays armed whenever a thread leaves the
  * library, so that whatever comes makes the descriptor ready. When a collection finds something, or a thread makes
  * something ready, the eventfd is rung and stays so until a collection finds nothing: after handling events a program
- * can sleep on the descriptor at once.
+ * can sleep on the descriptor at once. With XTS_EPOLL_TURN neither doorbell nor eventfd is touched between a collection
+ * that found something and xts_flush(), which decides by what is on the ready list then.
  */
 #include "epoll.h"
 
@@ -86,7 +87,7 @@ static void ring_context(struct epoll_ctx *ctx)
 {
 	uint64_t one = 1;
 
-	if (ctx->bell < 0 || ctx->ringing)
+	if (ctx->bell < 0 || ctx->ringing || ctx->turn)
 		return;
 	ctx->ringing = write(ctx->bell, &one, sizeof one) == (ssize_t)sizeof one;
 	set_idle(ctx, false);
@@ -125,6 +126,20 @@ static void note_listener(struct watch *w)
 	w->listening = true;
 	w->listeners_next = w->ctx->listeners;
 	w->ctx->listeners = w;
+}
+
+/* The turn is over: what is ready, or becomes so, shows at the descriptor again. */
+void epoll_end_turn(void)
+{
+	for (struct epoll_ctx *ctx = xts.contexts; ctx; ctx = ctx->next) {
+		if (!ctx->turn)
+			continue;
+		ctx->turn = false;
+		if (ctx->ready_first)
+			ring_context(ctx);
+		else
+			hush_context(ctx);
+	}
 }
 
 void epoll_ready(struct xts_sock *s, uint32_t events)
@@ -271,6 +286,7 @@ void epoll_forget(void)
 	for (struct epoll_ctx *ctx = xts.contexts; ctx; ctx = ctx->next) {
 		close_descriptor(ctx);
 		ctx->waiters = ctx->polled = 0;
+		ctx->turn = false;
 	}
 }
 
@@ -280,7 +296,7 @@ void *xts_epoll_ctx_create_flags(unsigned flags)
 {
 	struct epoll_ctx *ctx;
 
-	if (flags & ~XTS_EPOLL_BATCH) {
+	if (flags & ~(XTS_EPOLL_BATCH | XTS_EPOLL_TURN)) {
 		errno = EINVAL;
 		return NULL;
 	}
@@ -440,7 +456,7 @@ void epoll_promise(struct epoll_ctx *ctx)
 	struct thread *self = thread_self();
 
 	if (self)
-		self->batching = ctx->flags & XTS_EPOLL_BATCH;
+		self->batching = (ctx->flags & XTS_EPOLL_BATCH) && (ctx->turn || !(ctx->flags & XTS_EPOLL_TURN));
 }
 
 void epoll_arrive(struct epoll_ctx *ctx)
@@ -470,7 +486,10 @@ int xts_epoll(void *ectx, struct epoll_event *events, int max)
 	epoll_arrive(ctx);
 	r = epoll_collect(ctx, events, max);
 	follow_channel(ctx);
-	if (r)
+	ctx->turn = r && ctx->flags & XTS_EPOLL_TURN;
+	if (ctx->turn)
+		set_idle(ctx, false);
+	else if (r)
 		ring_context(ctx);
 	else
 		hush_context(ctx);

@@ -14,6 +14,7 @@ struct epoll_ctx {
 	int set, bell;             /* -1 until xts_epoll_fd() */
 	int queue_fd;              /* the queue's descriptor in the set, or -1 */
 	bool idle, ringing;
+	bool turn;                 /* XTS_EPOLL_TURN: between a collection that found something and xts_flush() */
 	_Atomic bool kernel_first; /* the kernel's events had no room at the last wait */
 };
 

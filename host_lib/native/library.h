@@ -350,6 +350,7 @@ int call_proxy(struct xts_sock *s, struct call *call);
 int first_request_wait(struct xts_sock *s);   /* until nobody else's first request is out */
 
 void epoll_ready(struct xts_sock *s, uint32_t events);
+void epoll_end_turn(void);
 void epoll_forget_socket(struct xts_sock *s);
 void epoll_forget(void);
 /* Somebody waits for a connection of this listener. */
