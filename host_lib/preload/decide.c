@@ -442,7 +442,7 @@ int decide_connect(int fd, struct descriptor d, const struct sockaddr *address, 
 int decide_placeholder(void)
 {
 	static _Atomic int original = -1;
-	int fd = original, expected = -1, copy;
+	int fd = original, expected = -1;
 
 	if (fd < 0) {
 		fd = real()->socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
@@ -450,16 +450,11 @@ int decide_placeholder(void)
 			fd = real()->socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
 		if (fd < 0)
 			return -1;
-		copy = real()->fcntl(fd, F_DUPFD_CLOEXEC, 512);
-		if (copy >= 0) {
-			real()->close(fd);
-			fd = copy;
-		}
+		fd = descriptor_own(fd);
 		if (!atomic_compare_exchange_strong(&original, &expected, fd)) {
+			descriptor_disown(fd);
 			real()->close(fd);
 			fd = expected;
-		} else {
-			descriptor_set(fd, (struct descriptor){.kind = DESCRIPTOR_INTERNAL});
 		}
 	}
 	return real()->fcntl(fd, F_DUPFD_CLOEXEC, 0);

@@ -93,6 +93,7 @@ static void start_once(void)
 	int r;
 
 	xts_use_kernel_calls(&kernel_calls);
+	xts_on_descriptors(descriptor_own, descriptor_disown);
 	preload.log = switched_on("XTS_LOG");
 	preload.strict = switched_on("XTS_STRICT");
 	if (path && *path) {
