@@ -11,9 +11,12 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #include "note.h"
 #include "report.h"
+
+#define BIND_TRIES 100
 
 union address {
 	struct sockaddr any;
@@ -361,6 +364,15 @@ static int stay_and_connect(int fd, enum xts_reason reason, const struct sockadd
 	return real()->connect(fd, address, length);
 }
 
+/* Where the proxy is on this very host, the address is free when it has closed its socket. */
+static void bind_when_free(int fd, const union address *local, socklen_t length)
+{
+	const struct timespec moment = {.tv_nsec = 1000000};
+
+	for (int i = 0; i < BIND_TRIES && real()->bind(fd, &local->any, length) < 0 && errno == EADDRINUSE; i++)
+		nanosleep(&moment, NULL);
+}
+
 /* Bound and offloaded, but not connected: back to the kernel, at the same address. false: it is too late for that. */
 static bool give_back(int fd, struct descriptor d)
 {
@@ -374,11 +386,11 @@ static bool give_back(int fd, struct descriptor d)
 		return false; /* connecting, or connected */
 	if (XTS(xts_getsockname((int)d.number, &local.any, &length)) < 0)
 		return false;
-	if (d.flags & DESCRIPTOR_BOUND && !(d.flags & DESCRIPTOR_ALSO_LOCAL) && real()->bind(fd, &local.any, length) < 0)
-		return false;
 	epoll_descriptor_gone(fd, d);
 	decide_stay(fd, XTS_REASON_RULE);
 	descriptor_release(d);
+	if (d.flags & DESCRIPTOR_BOUND && !(d.flags & DESCRIPTOR_ALSO_LOCAL))
+		bind_when_free(fd, &local, length);
 	return true;
 }
 

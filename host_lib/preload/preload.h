@@ -59,6 +59,7 @@
  */
 extern __thread volatile sig_atomic_t preload_inside __attribute__((tls_model("initial-exec")));
 bool preload_reentered(void); /* sets errno, counts; false */
+void preload_refused(void);   /* counts a call that has to be refused (unseen) */
 
 #define XTS(call) \
 	({ \

@@ -52,9 +52,15 @@ __attribute__((format(printf, 1, 2), noreturn)) static void refuse(const char *f
 	abort(); /* not reached; the pointer's type does not say so */
 }
 
-bool preload_reentered(void)
+void preload_refused(void)
 {
 	atomic_fetch_add_explicit(&preload.unseen, 1, memory_order_relaxed);
+	report_counters();
+}
+
+bool preload_reentered(void)
+{
+	preload_refused();
 	errno = EDEADLK;
 	return false;
 }

@@ -113,9 +113,7 @@ def test_without_a_proxy(bed: PreloadBed, tmp_path: Path) -> None:
         (None, {"XTS_STRICT": "maybe"}, b"XTS_STRICT=maybe: must be 0 or 1"),
     ],
 )
-def test_half_a_configuration_is_none(
-    rules: str | None, env: dict[str, str], message: bytes, bed: PreloadBed
-) -> None:
+def test_half_a_configuration_is_none(rules: str | None, env: dict[str, str], message: bytes, bed: PreloadBed) -> None:
     done = bed.run([sys.executable, "-c", "print('ran')"], rules=rules, env=env, check=False)
     assert done.returncode == 2
     assert done.stdout == b""
