@@ -61,6 +61,13 @@ int xts_bequeath(const struct xts_bequest *sockets, unsigned count);
 /* In the new program: takes the sockets over, one call each, in order: 1 and *out filled, 0 at the end, -1 with errno
  * for one that is lost (out->descriptor says which). Closes memfd at the end. */
 int xts_inherit_next(int memfd, struct xts_bequest *out);
+/* After an exec that failed: takes back what xts_bequeath() has given up, under the old numbers, and closes memfd. */
+void xts_resume(int memfd);
+/*
+ * Before _exit(), which runs no destructor: what has been sent leaves, and living children are left what they may want.
+ * Not in a child of vfork(). The library must not be used after it.
+ */
+void xts_before_exit(void);
 
 /* A listener's connections are taken only while this process shows interest (a wait or an accept), in small numbers: for
  * listeners that may come to be shared. Call between socket and listen. */

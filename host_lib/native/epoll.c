@@ -133,6 +133,38 @@ void epoll_forget_socket(struct xts_sock *s)
 		watch_free(s->watches);
 }
 
+bool epoll_watches(const struct epoll_ctx *ctx, const struct xts_sock *s)
+{
+	for (const struct watch *w = s->watches; w; w = w->next)
+		if (w->ctx == ctx && !w->disabled && (w->events & EPOLLIN))
+			return true;
+	return false;
+}
+
+bool epoll_awaits(const struct xts_sock *s)
+{
+	for (const struct watch *w = s->watches; w; w = w->next)
+		if (w->ctx->waiters && !w->disabled && (w->events & EPOLLIN))
+			return true;
+	return false;
+}
+
+bool epoll_awaits_elsewhere(const struct xts_sock *s)
+{
+	for (const struct watch *w = s->watches; w; w = w->next)
+		if (w->ctx->set >= 0 && !w->disabled && (w->events & EPOLLIN))
+			return true;
+	return false;
+}
+
+/* What may come to shared listeners: asked for whenever the program comes to look. */
+static void show_interest(const struct epoll_ctx *ctx)
+{
+	for (struct xts_sock *s = xts.shared; s; s = s->shared_next)
+		if (epoll_watches(ctx, s))
+			share_interest(s);
+}
+
 static int collect(struct epoll_ctx *ctx, struct epoll_event *events, int max)
 {
 	struct watch *last = ctx->ready_last, *w;
@@ -306,6 +338,8 @@ static int change(struct epoll_ctx *ctx, int op, struct xts_sock *s, const struc
 	w->events = event->events;
 	w->data = event->data;
 	w->disabled = false;
+	if (s->shared && (w->events & EPOLLIN))
+		share_interest(s);
 	if (socket_events(s) & (w->events | ALWAYS)) {
 		ready_add(w);
 		wake(&ctx->waiters);
@@ -324,7 +358,7 @@ int xts_epoll_ctl(void *ectx, int op, int number, struct epoll_event *event)
 	if (op != EPOLL_CTL_DEL && !event)
 		return finish(-EFAULT);
 	library_enter();
-	s = table_open(number);
+	s = op == EPOLL_CTL_DEL ? table_open(number) : table_use(number);
 	r = s ? change(ectx, op, s, event) : -EBADF;
 	library_leave();
 	return finish(r);
@@ -338,12 +372,16 @@ static void promise(struct epoll_ctx *ctx)
 		self->batching = ctx->flags & XTS_EPOLL_BATCH;
 }
 
-static void arrive(void)
+static void arrive(const struct epoll_ctx *ctx)
 {
 	struct thread *self = thread_self();
 
 	if (self)
 		self->batching = false;
+	if (xts.to_join)
+		inherit_take_watched(ctx);
+	if (xts.shared)
+		show_interest(ctx);
 	channel_flush(true);
 	channel_pump();
 }
@@ -358,7 +396,7 @@ int xts_epoll(void *ectx, struct epoll_event *events, int max)
 	if (max <= 0 || !events)
 		return finish(max <= 0 ? -EINVAL : -EFAULT);
 	library_enter();
-	arrive();
+	arrive(ctx);
 	r = collect(ctx, events, max);
 	follow_channel(ctx);
 	if (r)
@@ -393,7 +431,7 @@ int xts_epoll_wait(void *ectx, struct epoll_event *events, int max, int timeout_
 	if (max <= 0 || !events)
 		return finish(max <= 0 ? -EINVAL : -EFAULT);
 	library_enter();
-	arrive();
+	arrive(ctx);
 	r = collect(ctx, events, max);
 	if (!r && timeout_ms) {
 		deadline = deadline_after(timeout_ms < 0 ? FOREVER : (uint64_t)timeout_ms * NS_PER_MS);

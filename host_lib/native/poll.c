@@ -34,6 +34,17 @@ static void mark(struct pollfd *fds, unsigned long count, int by)
 	}
 }
 
+/* Inherited sockets are taken over by being waited for, and listeners are offered connections. */
+static void use(const struct pollfd *fds, unsigned long count)
+{
+	for (unsigned long i = 0; i < count && (xts.untaken || xts.shared); i++) {
+		struct xts_sock *s = fds[i].fd < 0 ? NULL : table_use(fds[i].fd);
+
+		if (s && s->shared && (fds[i].events & POLLIN))
+			share_interest(s);
+	}
+}
+
 int xts_poll(struct pollfd *fds, unsigned long count, int timeout_ms)
 {
 	uint64_t deadline;
@@ -42,6 +53,7 @@ int xts_poll(struct pollfd *fds, unsigned long count, int timeout_ms)
 	if (!fds && count)
 		return finish(-EFAULT);
 	library_enter();
+	use(fds, count);
 	channel_pump();
 	r = scan(fds, count);
 	if (!r && timeout_ms) {

@@ -225,6 +225,8 @@ int wait_for(uint16_t *subject, uint64_t deadline_ns, bool may_spin)
 	xts.waiting++;
 	++*subject;
 	w.thread->batching = false;
+	if (xts.shared)
+		share_wait_begins();
 	if (may_spin && xts.waiting == 1 && xts.asked == 1 && xts.settings.spin_us != SPIN_NEVER)
 		spin(&w, deadline_ns);
 	while (!w.woken && !r) {
@@ -243,6 +245,8 @@ int wait_for(uint16_t *subject, uint64_t deadline_ns, bool may_spin)
 	}
 	if (w.woken)
 		r = 0;
+	if (xts.shared)
+		share_wait_ends();
 	--*subject;
 	xts.waiting--;
 	if (w.previous)
