@@ -338,8 +338,8 @@ static int change(struct epoll_ctx *ctx, int op, struct xts_sock *s, const struc
 	w->events = event->events;
 	w->data = event->data;
 	w->disabled = false;
-	if (s->shared && (w->events & EPOLLIN))
-		share_interest(s);
+	if (s->shared && (w->events & EPOLLIN) && (ctx->waiters || ctx->set >= 0))
+		share_interest(s); /* else when the program comes to wait */
 	if (socket_events(s) & (w->events | ALWAYS)) {
 		ready_add(w);
 		wake(&ctx->waiters);

@@ -298,6 +298,8 @@ void heirs_after_fork_parent(void)
 		for (struct xts_sock *s = xts.shared; s; s = s->shared_next)
 			outbox_add(s, TODO_SHARE);
 		channel_flush(true);
+		if (xts.shared)
+			progress_need(); /* what has been promised to this process alone may have to go to another */
 	}
 	if (!h)
 		return;
