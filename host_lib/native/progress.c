@@ -57,6 +57,9 @@ static void one_turn(uint64_t deadline_ns)
 		sleeping_on_queue = true;
 		sleep_on_channel(c, self, deadline_ns);
 		sleeping_on_queue = false;
+		/* A leader that has come meanwhile sleeps on a doorbell that this thread, called by the clock, has disarmed. */
+		while (xts.channel == c && xts.leader && xts_queue_arm(c->queue))
+			channel_pump();
 	}
 	mirrors_update();
 	channel_reap();
