@@ -144,9 +144,8 @@ def test_a_connection_goes_on_elsewhere(
         assert second.credits == WINDOW
         assert second.receive().payload == b"while parked"
         second.send(b"two", "FIN")
-        assert peer.recv(100, socket.MSG_WAITALL) == b"one two"
+        assert b"".join(iter(lambda: peer.recv(100), b"")) == b"one two"
         assert second.close().error == 0
-        assert peer.recv(1) == b""
     for one in (worker, other_worker):
         one.wait(lambda s: s.connections == s.parked_connections == s.window_bytes == 0, "left over")
     assert worker.stats().parks == 1 and worker.stats().claims + other_worker.stats().claims == 1
