@@ -36,7 +36,6 @@ bool sharing_possible(void);                  /* the proxy can */
 int share_name(struct xts_sock *listener);    /* tells the proxy its key; waits; 0 or -errno */
 int share_join(struct xts_sock *listener);    /* another process's, by its key; waits; 0 or -errno */
 void share_forget(struct xts_sock *listener); /* is not a shared listener of this process any more */
-void share_interest(struct xts_sock *listener); /* the application waits for connections, or accepts: they may come */
 void share_wait_begins(void);                 /* the same for every listener a thread waits for now */
 void share_wait_ends(void);
 bool share_offered(struct xts_sock *listener); /* takes a credit for an offer; false: there was none */

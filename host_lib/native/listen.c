@@ -139,8 +139,7 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 		return -EFAULT;
 	if (address && (int)*length < 0)
 		return -EINVAL;
-	if (s->shared)
-		share_interest(s);
+	listener_interest(s);
 	if (!s->accept_first && xts.channel)
 		channel_pump();
 	while (s->id == id && s->open && !s->accept_first) {

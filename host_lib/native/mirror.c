@@ -141,8 +141,7 @@ int xts_fileno(int number)
 	library_enter();
 	s = table_use(number);
 	if (s) {
-		if (s->shared)
-			share_interest(s);
+		listener_interest(s);
 		r = s->mirror ? 0 : mirror_make(s);
 		if (s->mirror)
 			r = s->mirror->theirs;

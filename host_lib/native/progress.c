@@ -55,7 +55,7 @@ static void one_turn(uint64_t deadline_ns)
 		channel_pump();
 	} else {
 		sleeping_on_queue = true;
-		sleep_on_channel(c, self, deadline_ns);
+		sleep_on_channel(c, self, NULL, deadline_ns);
 		sleeping_on_queue = false;
 		/* A leader that has come meanwhile sleeps on a doorbell that this thread, called by the clock, has disarmed. */
 		while (xts.channel == c && xts.leader && xts_queue_arm(c->queue))
@@ -83,7 +83,7 @@ static void *progress(void *unused)
 		mirrors_update();
 		channel_reap();
 		standing_by = deadline_ns == FOREVER;
-		sleep_on_bell(self, deadline_ns);
+		sleep_on_bell(self, NULL, deadline_ns);
 		standing_by = false;
 	}
 	started = false; /* no descriptor for a bell: the next need tries again */

@@ -59,7 +59,7 @@ void share_forget(struct xts_sock *s)
 	share_drop_offers(s);
 }
 
-/* Its grant is counted by share_interest() alone. */
+/* Its grant is counted by listener_interest() alone. */
 static void start_account(struct xts_sock *s)
 {
 	xts_credit_grant_init(&s->grant, s->backlog + 1 < 2 ? 2 : s->backlog + 1);
@@ -169,7 +169,7 @@ static uint32_t promised(const struct xts_sock *s)
 	return s->grant.outstanding + s->grant.unadvertised;
 }
 
-void share_interest(struct xts_sock *s)
+void listener_interest(struct xts_sock *s)
 {
 	uint32_t wanted = xts.joint ? OFFERS_AT_ONCE : s->backlog + 1, have = promised(s) + s->accept_count;
 
@@ -187,7 +187,7 @@ void share_wait_begins(void)
 {
 	for (struct xts_sock *s = xts.shared; s; s = s->shared_next)
 		if (is_awaited(s))
-			share_interest(s);
+			listener_interest(s);
 }
 
 void share_wait_ends(void)
@@ -265,7 +265,7 @@ void share_tick(uint64_t now)
 			if (!xts.channel)
 				return;
 		} else if (!promised(s) && waits_elsewhere(s) && now - s->interest_ns >= RETRY_NS) {
-			share_interest(s);
+			listener_interest(s);
 		}
 	}
 }

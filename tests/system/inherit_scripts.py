@@ -22,6 +22,8 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 
 from call_scripts import EPOLL_CTL_ADD, Calls, EpollEvent, PollFd, address, until
 from library_scripts import info, recv, send
@@ -91,7 +93,7 @@ class Signal:
 
 
 def open_descriptors(pid: int | None = None) -> int:
-    return len(os.listdir(f"/proc/{pid or 'self'}/fd"))
+    return len(list(Path(f"/proc/{pid or 'self'}/fd").iterdir()))
 
 
 # --- sockets -----------------------------------------------------------------------------------------
@@ -156,7 +158,7 @@ def workers(c: Calls, s: int, count: int, body: Callable[[int], None] | None = N
         else:
             serve_names(c, s, b"%d" % index)
 
-    made = [Child(c, lambda i=i: work(i)) for i in range(count)]  # type: ignore[misc]
+    made = [Child(c, partial(work, i)) for i in range(count)]
     try:
         yield made
     finally:
@@ -279,7 +281,7 @@ def no_connection_is_lost(c: Calls) -> None:
     def work(index: int) -> None:
         serve_names(c, s, b"%d" % index, 5 + index % 7)
 
-    crew = [Child(c, lambda: work(i)) for i in range(4)]
+    crew = [Child(c, partial(work, i)) for i in range(4)]
     made = 4
 
     def load() -> None:
@@ -299,11 +301,11 @@ def no_connection_is_lost(c: Calls) -> None:
         assert status == 0, status
         crew = [child for child in crew if child.pid != pid]
         made += 1
-        crew.append(Child(c, lambda: work(made)))
+        crew.append(Child(c, partial(work, made)))
     stop.set()
     while any(thread.is_alive() for thread in loaders):
         if len(crew) < 2:
-            crew.append(Child(c, lambda: work(0)))
+            crew.append(Child(c, partial(work, 0)))
         pid, _ = os.waitpid(-1, os.WNOHANG)
         crew = [child for child in crew if child.pid != pid]
         for thread in loaders:
@@ -388,7 +390,7 @@ def accept_fork_close(c: Calls) -> None:
             if round_number % 2:
                 poll(c, connection)
 
-            def serve() -> None:
+            def serve(connection: int = connection) -> None:
                 assert c.call("close", s) == 0
                 data = receive_all(c, connection, 100_000)
                 assert send(c, connection, hashlib.sha256(data).digest()) == 32
@@ -602,7 +604,7 @@ def parent_exits(c: Calls) -> None:
     def parent() -> None:
         # It has taken the connection from us when it forks in its turn.
         assert recv(c, s, 1000, socket.MSG_WAITALL) == PATTERN[:1000]
-        Child(c, lambda: rest())
+        Child(c, rest)
 
     def rest() -> None:
         go.wait()
@@ -762,11 +764,11 @@ def hundreds_of_forks(c: Calls) -> None:
 
     one()
     until(lambda: info(c).sockets == 1)
-    fds, threads = open_descriptors(), len(os.listdir("/proc/self/task"))
+    fds, threads = open_descriptors(), len(list(Path("/proc/self/task").iterdir()))
     for _ in range(200):
         one()
     until(lambda: info(c).sockets == 1)
-    until(lambda: open_descriptors() <= fds and len(os.listdir("/proc/self/task")) <= threads)
+    until(lambda: open_descriptors() <= fds and len(list(Path("/proc/self/task").iterdir())) <= threads)
     assert send(c, kept, b"still mine") == 10 and kept_peer.recv(100) == b"still mine"
 
 
