@@ -18,6 +18,8 @@ int first_request_wait(struct xts_sock *s)
 	}
 	if (s->id != id || !(s->open || s->kept))
 		return -EBADF;
+	if (s->moved == MOVED)
+		return -ENOTCONN;
 	return s->lost || !xts.channel ? -ENETDOWN : 0;
 }
 

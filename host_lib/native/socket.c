@@ -77,6 +77,8 @@ uint32_t socket_events(struct xts_sock *s)
 		return s->accept_first ? EPOLLIN | EPOLLRDNORM : 0u;
 	if (s->shutdown == SHUTDOWN_MASK || s->state == TCP_STATE_CLOSE)
 		events |= EPOLLHUP;
+	if (s->moved != NOT_MOVED)
+		events |= EPOLLIN | EPOLLRDNORM; /* that it is another process's now is something to be read */
 	if (s->shutdown & RCV_SHUTDOWN)
 		events |= EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;
 	if (s->state != TCP_STATE_SYN_SENT) {
