@@ -24,6 +24,7 @@ class _FFI:
 
 class _Lib:
     XTS_EPOLL_BATCH: int
+    XTS_EPOLL_TURN: int
     XTS_PY_EVENTS_MAX: int
     XTS_REASON_COUNT: int
     XTS_REPORT_MAGIC: int
