@@ -6,11 +6,13 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from proxy_process import running_proxy
 from xts_socket import cli
 from xts_socket.cli import run as run_verb
 from xts_socket.cli.run import PROFILES, preload_library
@@ -19,7 +21,6 @@ XTS = [sys.executable, "-m", "xts_socket.cli"]
 LIBRARY = str(preload_library())
 CC = shutil.which("cc")
 
-pytestmark = pytest.mark.skipif(not Path(LIBRARY).exists(), reason="libxts-preload.so is not built")
 needs_cc = pytest.mark.skipif(CC is None, reason="no C compiler")
 
 
@@ -167,3 +168,50 @@ def test_without_the_library_nothing_is_started(
     monkeypatch.setattr(run_verb, "preload_library", lambda: tmp_path / "libxts-preload.so")
     assert cli.main(["run", "--", "true"]) == 2
     assert "libxts-preload.so is not there" in capsys.readouterr().err
+
+
+#: An offloaded listener and its client; a client that a rule keeps with the kernel; a datagram socket.
+PROGRAM = """
+import socket, sys
+listener = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(listener.getsockname())
+accepted, _ = listener.accept()
+client.sendall(b"x" * 1000)
+assert accepted.recv(1000, socket.MSG_WAITALL) == b"x" * 1000
+kernel = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+datagram = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+print(listener.fileno(), client.fileno(), accepted.fileno(), kernel.fileno(), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_became_of_its_sockets_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with running_proxy(tmp_path) as proxy, socket.create_server(("127.0.0.1", 0)) as outside:
+        port = outside.getsockname()[1]
+        rules = tmp_path / "rules.conf"
+        rules.write_text(f"# a comment\nuse os tcp_client *:{port}\nuse xts tcp_client *:*\nuse xts tcp_server *:*\n")
+        command = ["run", "--rules", str(rules), "--endpoint", proxy.endpoint, "--", sys.executable, "-c", PROGRAM]
+        with subprocess.Popen(
+            [*XTS, *command, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdin is not None
+            listener, client, accepted, kernel = map(int, process.stdout.readline().split())
+            assert cli.main(["status", "--processes", "--json", "--pid", str(process.pid)]) == 0
+            (shown,) = json.loads(capsys.readouterr().out)["processes"]
+            process.stdin.close()
+            assert process.wait(60) == 0
+    assert (shown["rules"], shown["strict"], shown["offloaded"]) == (str(rules), False, 3)
+    assert {reason["name"]: reason["count"] for reason in shown["stayed"]}["RULE"] == 1
+    sockets = {entry["fd"]: entry for entry in shown["descriptors"]}
+    assert {sockets[fd]["kind"] for fd in (listener, client, accepted)} == {"offloaded"}
+    assert (sockets[kernel]["kind"], sockets[kernel]["reason_name"]) == ("kernel", "RULE")
+    assert (sockets[kernel]["rule_line"], sockets[kernel]["peer"]) == (2, f"127.0.0.1:{port}")
+    assert (sockets[listener]["rule_line"], sockets[client]["rule_line"]) == (4, 3)
+
+
+def test_strict_fails_the_call_instead(tmp_path: Path) -> None:
+    code = "import socket; socket.create_connection(('198.51.100.1', 80), timeout=20)"
+    done = run("--strict", "--endpoint", str(tmp_path / "nowhere"), "--", sys.executable, "-c", code)
+    assert done.returncode == 1
+    assert "Network is down" in done.stderr

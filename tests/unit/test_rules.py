@@ -318,6 +318,7 @@ def test_application_id(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("XTS_APPLICATION_ID", "XLIO_APPLICATION_ID", "VMA_APPLICATION_ID"):
         monkeypatch.delenv(name, raising=False)
     assert application_id() is None
+    monkeypatch.setenv("XTS_APPLICATION_ID", "")
     monkeypatch.setenv("VMA_APPLICATION_ID", "c")
     monkeypatch.setenv("XLIO_APPLICATION_ID", "b")
     assert application_id() == "b"
