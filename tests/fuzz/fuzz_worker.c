@@ -343,6 +343,7 @@ static void worker_init(struct xts_worker *worker)
 {
 	static struct xts_policy_rule rules[2];
 	struct worker_state *w = &worker->state;
+	struct epoll_event event = { .events = EPOLLIN, .data.ptr = &worker->command_watch };
 
 	rules[0] = (struct xts_policy_rule){
 		.allow = true, .action = XTS_POLICY_CONNECT, .ip_version = 4, .prefix_bits = 32, .address = { 127, 0, 0, 1 },
@@ -366,6 +367,10 @@ static void worker_init(struct xts_worker *worker)
 			    .spill_bytes = 1u << 20, .window_bytes = 1u << 17, .window_bytes_max = 1u << 18 },
 	};
 	ENSURE(w->epoll_fd >= 0 && !log_open(&w->log));
+	worker->command_watch.kind = WATCH_COMMAND;
+	pthread_mutex_init(&worker->mutex, NULL);
+	pthread_cond_init(&worker->done, NULL);
+	ENSURE(!epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, w->command_fd, &event));
 }
 
 static void host_attach(struct scene *s, struct host *h)
@@ -423,6 +428,65 @@ static void nothing_is_kept(void)
 
 /* --- running a program ----------------------------------------------------------------------------------------------- */
 
+/* A well-formed message, carried out and answered. */
+static void say(struct scene *s, uint8_t *frame, uint8_t type, uint32_t id, uint16_t error, uint32_t bytes)
+{
+	if (!xts_link_credits(&s->host->link))
+		return;
+	xts_head_encode(frame, type, 0, error, id);
+	xts_link_seal(&s->host->link, frame);
+	pipe_put(&s->host->queue->in, frame, bytes);
+	rounds(s, 1);
+	host_receive(s, WINDOW);
+}
+
+/* What it takes several messages without a mistake to reach: shared listeners, offers, connections that change hands. */
+static void op_hand_over(struct scene *s, struct input *in, uint8_t which)
+{
+	struct xts_connect connect = { .xts_socket = 7, .post_credits = 1u << 16, .domain = 4,
+				       .peer = { .port = server_port, .ip_version = 4, .address = { 127, 0, 0, 1 } } };
+	struct xts_bind bind = { .xts_socket = 7, .domain = 4, .local = { .ip_version = 4, .address = { 127, 0, 0, 1 } } };
+	uint8_t frame[LARGEST] = { 0 }, choice = take(in);
+	uint32_t id = pick_id(s, in);
+	uint64_t key = choice % KEYS;
+	uint32_t keep_ms = choice & 0x10 ? 60000 : 0;
+
+	switch (which) {
+	case 0:
+		xts_connect_encode(frame, &connect);
+		say(s, frame, XTS_CMD_CONNECT, 0, 0, XTS_CONNECT_BYTES);
+		break;
+	case 1:
+		bind.local.port = choice & 1 ? s->listen_port : 0;
+		xts_bind_encode(frame, &bind);
+		say(s, frame, XTS_CMD_BIND, 0, 0, XTS_BIND_BYTES);
+		break;
+	case 2:
+		xts_listen_encode(frame, &(struct xts_listen){ .xts_socket = 7, .domain = 4, .backlog = 8, .post_credits = choice });
+		say(s, frame, XTS_CMD_LISTEN, id, 0, XTS_LISTEN_BYTES);
+		break;
+	case 3:
+		xts_share_encode(frame, &(struct xts_share){ .xts_socket = 7, .key = key, .keep_ms = keep_ms });
+		say(s, frame, XTS_CMD_SHARE, id, 0, XTS_SHARE_BYTES);
+		break;
+	case 4:
+		xts_send_encode(frame, &(struct xts_send){ .post_credits = choice });
+		say(s, frame, XTS_CMD_SEND, id, 0, XTS_SEND_BYTES);
+		break;
+	case 5:
+		xts_newconn_ack_encode(frame, &(struct xts_newconn_ack){ .xts_socket = 7, .post_credits = 1u << 16 });
+		say(s, frame, XTS_CMD_NEWCONN_ACK, id, choice & 1 ? EAGAIN : 0, XTS_NEWCONN_ACK_BYTES);
+		break;
+	case 6:
+		xts_park_encode(frame, &(struct xts_park){ .xts_socket = 7, .key = key, .keep_ms = keep_ms });
+		say(s, frame, XTS_CMD_PARK, id, 0, XTS_PARK_BYTES);
+		break;
+	default:
+		xts_claim_encode(frame, &(struct xts_claim){ .xts_socket = 7, .key = key, .post_credits = 1u << 16 });
+		say(s, frame, XTS_CMD_CLAIM, 0, 0, XTS_CLAIM_BYTES);
+	}
+}
+
 /* Time passes for what nobody holds. */
 static void op_expire(struct worker_state *w)
 {
@@ -444,7 +508,9 @@ static void op_other(struct scene *s, struct input *in, uint8_t which)
 	case 11: worker_restart(s, worker_of(s, s->host)); break;
 	case 12: case 13: case 14: s->host = &s->hosts[which - 12]; break;
 	default:
-		if (which >= 16)
+		if (which >= 24)
+			op_hand_over(s, in, which - 24);
+		else if (which >= 16)
 			op_burst(s, in);
 		else
 			rounds(s, 1);
