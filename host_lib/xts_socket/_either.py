@@ -29,7 +29,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from socket import AF_INET, AF_INET6, IPPROTO_TCP, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Self
 
 from ._address import decode, encode
@@ -40,6 +40,7 @@ from ._scope import Scope, current
 from ._socket import socket as offloaded_socket
 
 _Base = _standard.socket  # what the standard module had when this was imported
+_REBIND_S = 1.0
 _FLAGS = SOCK_NONBLOCK | SOCK_CLOEXEC
 
 
@@ -209,8 +210,21 @@ class socket(_Base, metaclass=_IsASocket):  # noqa: N801 - named as the class it
         ours.close()
         beside.close()
         self._reason = scope.stays(Reason.RULE)
-        super().bind(local)
+        self._bind_again(local)
         return False
+
+    def _bind_again(self, address: Any) -> None:
+        """To where it was bound by the proxy, which lets go of the port only now: that matters where it has this host's
+        addresses."""
+        deadline = monotonic() + _REBIND_S
+        while True:
+            try:
+                super().bind(address)
+                return
+            except OSError as failure:
+                if failure.errno != errno.EADDRINUSE or monotonic() > deadline:
+                    raise
+            sleep(0.005)
 
     def bind(self, address: Any, /) -> None:
         if self._ours is not None:

@@ -129,7 +129,7 @@ class SSLSocket(ssl.SSLSocket):
 
     # --- moving records -------------------------------------------------------------------------------------
 
-    def _do(self, step: Callable[..., Any], *arguments: Any) -> Any:
+    def _do(self, step: Callable[..., Any], *arguments: Any, reading: bool = False) -> Any:
         """Takes a step of the TLS state, moving records until it is done."""
         while True:
             result, failure = None, None
@@ -143,12 +143,22 @@ class SSLSocket(ssl.SSLSocket):
                 if failure is None:
                     return result
                 if not isinstance(failure, ssl.SSLWantReadError):
-                    self._flush_if_possible()  # the alert for the peer
+                    self._answer()  # the alert
                     raise failure
             finally:
                 failure = None  # breaks the cycle of exception, traceback and this frame
-            self._flush()
+            if reading:
+                self._answer()
+            else:
+                self._flush()
             self._receive(seen)
+
+    def _answer(self) -> None:
+        """Sends what reading has brought about, a reply to a key update say. Never waits for a writer: the peer may be
+        waiting for us to read; that writer takes it along."""
+        if self._outgoing.pending and not self._write_lock.locked():
+            with suppress(OSError):
+                self._flush()
 
     def _receive(self, seen: int) -> None:
         """Moves what the socket has of the next record, unless another thread has moved some since `seen`."""
@@ -204,11 +214,6 @@ class SSLSocket(ssl.SSLSocket):
                 except TimeoutError:
                     raise TimeoutError("The write operation timed out") from None
 
-    def _flush_if_possible(self) -> None:
-        """For what may as well leave with the next call."""
-        with suppress(OSError):
-            self._flush()
-
     def _wrapped(self, what: str) -> ssl.SSLObject:
         if self._tls is None:
             raise ValueError(f"{what} on closed or unwrapped SSL socket.")
@@ -232,13 +237,12 @@ class SSLSocket(ssl.SSLSocket):
     def read(self, len: int = 1024, buffer: Any = None) -> Any:
         tls = self._wrapped("Read")
         try:
-            got = self._do(tls.read, len) if buffer is None else self._do(tls.read, len, buffer)
+            got = self._do(tls.read, len, *(() if buffer is None else (buffer,)), reading=True)
         except ssl.SSLEOFError:
             if not self.suppress_ragged_eofs:
                 raise
             return b"" if buffer is None else 0
-        if self._outgoing.pending:
-            self._flush_if_possible()  # an answer of the protocol's own, to a key update say
+        self._answer()
         return got
 
     def write(self, data: Any) -> int:
