@@ -60,6 +60,7 @@ int xts_epoll_fd(void *ectx);
 void xts_epoll_ctx_destroy(void *ectx);
 void xts_flush(void);
 #define XTS_EPOLL_BATCH ...
+#define XTS_EPOLL_TURN ...
 #define XTS_PY_EVENTS_MAX ...
 int xts_py_epoll_ctl(void *ectx, int op, int s, uint32_t events);
 ssize_t xts_py_epoll_wait(void *ectx, int32_t *pairs, int maxevents, int64_t timeout_ms);
@@ -122,8 +123,47 @@ int xts_rules_take_notes(struct xts_rules *rules);
 bool xts_rules_note(const struct xts_rules *rules, unsigned n, unsigned *line, const char **text);
 """
 
+#: reason.h and the interposer's report.h, for `xts status --processes`.
+REPORT_CDEF = """
+enum { XTS_REASON_COUNT = ... };
+const char *xts_reason_name(unsigned number);
+const char *xts_reason_text(unsigned number);
+
+#define XTS_REPORT_MAGIC ...
+#define XTS_REPORT_VERSION ...
+#define XTS_REPORT_ENTRIES ...
+#define XTS_REPORT_REASONS ...
+struct xts_endpoint {
+    uint16_t port;
+    uint8_t ip_version;
+    uint32_t scope_id;
+    uint8_t address[16];
+    ...;
+};
+struct xts_report_entry {
+    uint8_t kind, flags;
+    uint16_t reason;
+    uint32_t rule_line;
+    int32_t number;
+    struct xts_endpoint local, peer;
+    ...;
+};
+struct xts_report_page {
+    uint32_t magic, version, entries, pid;
+    char program[32];
+    char rules[256];
+    uint32_t strict;
+    uint64_t offloaded, unseen, raw;
+    uint64_t stayed[...];
+    struct xts_report_entry entry[...];
+    ...;
+};
+"""
+
 PRELUDE = """
 #include "python_calls.h"
+#include "reason.h"
+#include "report.h"
 #include "rules.h"
 """
 
@@ -131,7 +171,7 @@ PRELUDE = """
 def main(output: str) -> None:
     """Generates the module's C source; compiling it is CMake's."""
     ffi = FFI()
-    ffi.cdef(CDEF + RULES_CDEF)
+    ffi.cdef(CDEF + RULES_CDEF + REPORT_CDEF)
     ffi.set_source("xts_socket._native", PRELUDE)
     ffi.emit_c_code(output)
     assert Path(output).exists()

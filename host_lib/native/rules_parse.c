@@ -88,12 +88,14 @@ static int read_ipv6(struct scan *scan, struct rule_endpoint *e)
 static int read_ipv4(struct scan *scan, struct rule_endpoint *e)
 {
 	struct word word = scan_peek(scan);
+	const char *bracket = memchr(word.text, '[', word.bytes); /* a second endpoint's */
+	size_t bytes = bracket ? (size_t)(bracket - word.text) : word.bytes;
 	unsigned colons = 0, octet;
 	int r;
 
-	for (size_t i = 0; i < word.bytes; i++)
+	for (size_t i = 0; i < bytes; i++)
 		colons += word.text[i] == ':';
-	if (colons > 3 || memmem(word.text, word.bytes, "::", 2))
+	if (colons > 3 || memmem(word.text, bytes, "::", 2))
 		return scan_fail_at(scan, word.text, word.bytes, "an IPv6 address in brackets, as in [2001:db8::]/32:443", NULL);
 	if (!word.bytes || word.text[0] < '0' || word.text[0] > '9')
 		return scan_fail(scan, endpoint_expected);

@@ -120,7 +120,7 @@ class Rules:
         if lib.xts_rules_take_notes(self._native):
             raise MemoryError
         line, text = ffi.new("unsigned *"), ffi.new("char **")
-        found = []
+        found: list[tuple[int, str]] = []
         while lib.xts_rules_note(self._native, len(found), line, text):
             found.append((line[0], _text(text[0]) or ""))
         return sorted(found)
