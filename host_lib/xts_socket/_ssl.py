@@ -355,6 +355,10 @@ class SSLSocket(ssl.SSLSocket):
         self._tls, self._closed = None, True
         return int(self._sock.detach())
 
+    def moved(self) -> Self:
+        """For TLS over TLS: the outer socket takes this one as it is."""
+        return self
+
     def _real_close(self, *_: Any) -> None:
         self._tls = None
         self._sock.close()

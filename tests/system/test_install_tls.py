@@ -321,6 +321,31 @@ def test_wrap_ssl_without_install(certificate: Certificate) -> None:
             assert wrapped.makefile("rb").read(6) == b"direct"
 
 
+def test_tls_over_tls(certificate: Certificate) -> None:
+    """As through an HTTPS proxy; both ends are ours."""
+    with xts_socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            sock: Any = listener.accept()[0]
+            sock.settimeout(DEADLINE_S)
+            for _ in range(2):
+                sock = xts_socket.wrap_ssl(sock, certificate.server_context(), server_side=True)
+            with sock:
+                echo(sock)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        sock: Any = xts_socket.create_connection(listener.getsockname(), DEADLINE_S)
+        for _ in range(2):
+            sock = xts_socket.wrap_ssl(sock, certificate.client_context(), server_hostname="localhost")
+        with sock:
+            sock.sendall(bytes(100_000))
+            assert len(sock.makefile("rb").read(100_000)) == 100_000
+            sock.unwrap()
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+
+
 def test_https(installed: None, certificate: Certificate, tmp_path: Path) -> None:
     from http.server import ThreadingHTTPServer
 
