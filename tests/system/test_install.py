@@ -24,7 +24,10 @@ from typing import Any
 
 import pytest
 import xts_socket
+from preload_bed import preload_library
+from proxy_process import ProxyProcess
 from xts_socket import Reason
+from xts_socket.cli.processes import reason_name
 
 pytestmark = pytest.mark.usefixtures("xts_endpoint")
 
@@ -91,6 +94,31 @@ def test_wrong_rules_change_nothing(rules: Callable[[str], Path]) -> None:
     with pytest.raises(FileNotFoundError):
         xts_socket.install("/nonexistent/rules")
     assert socket.socket is STANDARD
+
+
+def test_under_the_interposer_nothing_is_done_and_that_is_said(xts_endpoint: ProxyProcess) -> None:
+    program = (
+        "import socket, warnings, xts_socket\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        "    before = socket.socket\n"
+        "    print(xts_socket.install(), socket.socket is before, len(caught), caught[0].message)\n"
+        "    with xts_socket.offload(): print(socket.socket is before, len(caught))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "LD_PRELOAD": preload_library()},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    first, second = done.stdout.splitlines()
+    assert first.startswith("False True 1 this process runs under libxts-preload"), done.stderr
+    assert second == "True 2"
+
+
+def test_the_reasons_are_those_of_the_interposer() -> None:
+    assert {reason.value: reason.name for reason in Reason if reason} == {
+        number: reason_name(number) for number in range(1, len(Reason))
+    }
 
 
 def test_instances(kernel_listener: socket.socket) -> None:
