@@ -139,8 +139,9 @@ int xts_fileno(int number)
 	int r = -EBADF;
 
 	library_enter();
-	s = table_open(number);
+	s = table_use(number);
 	if (s) {
+		listener_interest(s);
 		r = s->mirror ? 0 : mirror_make(s);
 		if (s->mirror)
 			r = s->mirror->theirs;

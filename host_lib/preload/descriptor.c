@@ -86,7 +86,9 @@ void descriptor_release(struct descriptor d)
 		;
 	if (others)
 		return;
-	if (d.kind == DESCRIPTOR_OFFLOADED)
+	if (d.kind == DESCRIPTOR_OFFLOADED && preload_inside)
+		preload_defer_close((int)d.number);
+	else if (d.kind == DESCRIPTOR_OFFLOADED)
 		(void)XTS(xts_close((int)d.number));
 	else if (d.kind == DESCRIPTOR_UNDECIDED)
 		note_drop(d.number);

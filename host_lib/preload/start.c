@@ -9,7 +9,11 @@
 #include "report.h"
 
 struct preload preload;
-__thread volatile sig_atomic_t preload_inside;
+__thread volatile sig_atomic_t preload_inside, preload_deferred;
+
+/* Sockets closed in a handler: a thread is interrupted in one call at a time, by few handlers. */
+#define DEFERRED_MAX 16
+static __thread int deferred[DEFERRED_MAX];
 
 #define EXIT_MISCONFIGURED 2
 
@@ -63,6 +67,27 @@ bool preload_reentered(void)
 	preload_refused();
 	errno = EDEADLK;
 	return false;
+}
+
+void preload_defer_close(int number)
+{
+	preload_refused();
+	if (preload_deferred < DEFERRED_MAX)
+		deferred[preload_deferred++] = number;
+	else
+		preload_log("a signal handler closed more than %d sockets in one call: they stay open", DEFERRED_MAX);
+}
+
+void preload_carry_out(void)
+{
+	int before = errno;
+
+	while (preload_deferred) {
+		int number = deferred[--preload_deferred];
+
+		(void)XTS(xts_close(number));
+	}
+	errno = before;
 }
 
 static bool switched_on(const char *name)

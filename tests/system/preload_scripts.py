@@ -16,6 +16,7 @@ import hashlib
 import mmap
 import os
 import platform
+import resource
 import select
 import signal
 import socket
@@ -882,6 +883,60 @@ def raw_calls_are_refused() -> None:
         ctypes.set_errno(0)
         read = ctypes.CDLL("libc.so.6", use_errno=True).pread
         assert read(client.fileno(), buffer, 1, 0) == -1
+
+
+@ours
+def a_handler_that_interrupts_a_call_on_an_offloaded_socket() -> None:
+    client, server = pair()
+    other, peer = pair()
+    read_end, write_end = os.pipe()
+    found: list[int] = []
+
+    # A handler of the C library's: it runs at once, in the middle of the interrupted recv().
+    @ctypes.CFUNCTYPE(None, ctypes.c_int)
+    def handler(_number: int) -> None:
+        if found or errno_of(client.getsockname) != errno.EDEADLK:
+            return  # the thread is not in its recv() yet
+        found.append(errno_of(lambda: other.send(b"x")))
+        other.close()
+        os.write(write_end, b"a pipe works")
+
+    LIBC.signal(signal.SIGUSR1, handler)
+    main_thread = threading.get_ident()
+
+    def interrupt() -> None:
+        while not found:
+            signal.pthread_kill(main_thread, signal.SIGUSR1)
+            time.sleep(0.01)
+        assert os.read(read_end, 100) == b"a pipe works"
+        server.send(b"done")
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    assert client.recv(10) == b"done"
+    interrupting.join()
+    assert found[0] == errno.EDEADLK
+    assert Report.read().unseen >= 2
+    assert drain(peer) == b""  # the close was carried out
+
+
+@ours
+def exhausted_descriptors() -> None:
+    client, server = pair()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        waiting = socket.create_connection(listener.getsockname())
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        held = []
+        while not errno_of(lambda: held.append(os.open("/dev/null", os.O_RDONLY))):
+            pass
+        assert errno_of(listener.accept) == errno.EMFILE
+        assert errno_of(lambda: os.dup(client.fileno())) == errno.EMFILE
+        os.close(held.pop())
+        with listener.accept()[0] as accepted, waiting:
+            waiting.send(b"still there")
+            assert accepted.recv(100) == b"still there"
+    client.send(b"x")
+    assert server.recv(1) == b"x"
 
 
 def main() -> None:
