@@ -19,14 +19,20 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* --- locks, fork ---------------------------------------------------------------------------------------------------------- */
 
+static sig_atomic_t inside_before_fork;
+
+/* Between this and the other two only libxts's handlers run, which make descriptors of their own. */
 static void before_fork(void)
 {
 	pthread_mutex_lock(&lock);
 	pthread_mutex_lock(&store_lock);
+	inside_before_fork = preload_inside;
+	preload_inside = 1;
 }
 
 static void after_fork_parent(void)
 {
+	preload_inside = inside_before_fork;
 	pthread_mutex_unlock(&store_lock);
 	pthread_mutex_unlock(&lock);
 }

@@ -116,7 +116,7 @@ int poll_both(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigs
 	int r, error;
 
 	if (count > FDS_ON_STACK) {
-		more = malloc(count * (sizeof *s.held + sizeof *s.contexts + sizeof *s.places + 2 * sizeof *s.sockets));
+		more = malloc(count * (sizeof(void *) + sizeof *s.contexts + sizeof *s.places + 2 * sizeof *s.sockets));
 		if (!more)
 			return -1; /* ENOMEM */
 		s.held = (void *)more;

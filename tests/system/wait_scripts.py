@@ -572,6 +572,33 @@ def local_listener(c: Run) -> None:
     c.note("closed", e.poll(0))
 
 
+@script
+def epoll_over_fork(c: Run) -> None:
+    """A child goes on with the set it was born with, and its parent is not disturbed."""
+    s, end = c.connected()
+    e = c.epoll()
+    e.register(s, IN)
+    e.register(c.pipe()[0], IN)
+    c.note("before", e.poll(0))
+    told, tell = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            mine, my_end = c.connected()
+            e.register(mine, IN)
+            c.say(my_end)
+            os.write(tell, json.dumps(found(e.poll(DEADLINE_S), s=s, mine=mine)).encode())
+            e.unregister(mine)
+        finally:
+            os._exit(0)
+    os.close(tell)
+    c.note("child", os.read(told, 100).decode())
+    c.note("exit", os.waitpid(child, 0)[1])
+    os.close(told)
+    c.later(end)
+    c.note("parent", found(e.poll(DEADLINE_S), s=s))
+
+
 # --- signals, time -----------------------------------------------------------------------------------
 
 
