@@ -11,6 +11,7 @@
 #include "preload.h"
 
 #include <limits.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -116,7 +117,7 @@ static int exec_with(int memfd, const struct exec_target *target, char *const *a
 
 static int exec_target(const struct exec_target *target, char *const *arguments, char *const *environment)
 {
-	int memfd = xts_bequeath ? give_up_sockets() : -1, error;
+	int memfd = give_up_sockets(), error;
 
 	if (memfd == -1)
 		return exec_real(target, arguments, environment);
@@ -226,7 +227,7 @@ void process_take_over(void)
 	int memfd = inherited_memfd(), r;
 	struct xts_bequest got;
 
-	if (memfd < 0 || !xts_inherit_next)
+	if (memfd < 0)
 		return;
 	report_start();
 	while ((r = XTS(xts_inherit_next(memfd, &got))) != 0) {
@@ -239,6 +240,17 @@ void process_take_over(void)
 		stream_follow(got.descriptor);
 	}
 	report_counters();
+}
+
+static void note_process(void)
+{
+	preload.pid = getpid();
+}
+
+__attribute__((constructor)) static void follow_fork(void)
+{
+	note_process();
+	pthread_atfork(NULL, NULL, note_process);
 }
 
 /* --- fork, spawn ------------------------------------------------------------------------------------------------------------- */
@@ -297,9 +309,10 @@ EXPORT int daemon(int keep_directory, int keep_descriptors)
 
 /* --- exit ---------------------------------------------------------------------------------------------------------------------- */
 
+/* Not in a child on its parent's memory (clone): that would be the parent's farewell. */
 EXPORT __attribute__((noreturn)) void _exit(int status)
 {
-	if (xts_before_exit && preload.offloaded && !preload_inside)
+	if (getpid() == preload.pid && !preload_inside)
 		xts_before_exit();
 	real()->_exit(status);
 	__builtin_unreachable();
