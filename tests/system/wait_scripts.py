@@ -205,6 +205,7 @@ def select_both_kinds(c: Run) -> None:
     s.recv(1)
     os.read(r, 1)
     c.peer.ask("close", end)
+    arrived(s)
     c.note("closed", one([s, r], [s], [s], DEADLINE_S))
 
 
