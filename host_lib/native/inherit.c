@@ -98,6 +98,7 @@ void inherit_after_fork(struct xts_sock *s)
 		return;
 	}
 	if (listens) {
+		s->joint = true;
 		set_inherited(s, INHERITED_KEYED);
 		s->shared_next = xts.to_join;
 		xts.to_join = s;

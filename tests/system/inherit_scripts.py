@@ -171,14 +171,33 @@ def workers(c: Calls, s: int, count: int, body: Callable[[int], None] | None = N
 
 
 @script
-def no_interest_no_connection(c: Calls) -> None:
-    """A master that never accepts takes nothing, though it has listened, and forked or not."""
+def came_before_the_fork(c: Calls) -> None:
+    """A master that listens and never accepts: what came to it before the fork is its worker's."""
     s, port = listen(c)
+    peers = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) for _ in range(20)]
+    until(lambda: info(c).received_frames >= 23)  # BIND_ACK, LISTEN_ACK, SHARE_ACK, NEWCONNs
+    with workers(c, s, 2):
+        for peer in peers:
+            assert kernel_receive_all(peer) in (b"0", b"1")
+
+
+@script
+def accept_does_not_wait(c: Calls) -> None:
+    """Calls that do not wait find a connection, without a poll before: before a fork, after it, and in the child."""
+    s, port = listen(c)
+    c.call("ioctl", s, 0x5421, ctypes.byref(ctypes.c_int(1)))
+
+    def accept_one() -> None:
+        assert c.call("accept4", s, None, None, 0) == -errno.EAGAIN
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as peer:
+            until(lambda: (connection := c.call("accept4", s, None, None, 0)) >= 0 and send(c, connection, b"x") == 1)
+            assert peer.recv(1) == b"x"
+
     with socket.create_connection(("127.0.0.1", port)):
-        time.sleep(0.05)
-        assert info(c).received_frames == 3, "BIND_ACK, LISTEN_ACK, SHARE_ACK"
-        connection = accept(c, s)
-        send(c, connection, b"x")
+        until(lambda: c.call("accept4", s, None, None, 0) >= 0)
+    accept_one()
+    Child(c, accept_one).wait()
+    accept_one()
 
 
 @script
@@ -825,11 +844,202 @@ def fork_amid_threads(c: Calls) -> None:
     assert len(rounds) == 4
 
 
+# --- exec --------------------------------------------------------------------------------------------
+
+
+class Bequest(ctypes.Structure):
+    _fields_ = (("number", ctypes.c_int), ("descriptor", ctypes.c_int))
+
+
+NEXT: dict[str, Callable[[Calls, dict[int, int]], None]] = {}
+
+
+def after_exec(function: Callable[[Calls, dict[int, int]], None]) -> Callable[[Calls, dict[int, int]], None]:
+    """What runs in the new program, with its sockets by the descriptors they had."""
+    NEXT[function.__name__] = function
+    return function
+
+
+def bequeath(c: Calls, *sockets: int) -> int:
+    """The sockets are given up; their descriptors shall be 100, 101 …"""
+    array = (Bequest * len(sockets))(*(Bequest(s, 100 + i) for i, s in enumerate(sockets)))
+    memfd = c.call("bequeath", array, len(sockets))
+    assert memfd >= 0, memfd
+    return memfd
+
+
+def execute(function: Callable[[Calls, dict[int, int]], None], memfd: int, program: str = sys.executable) -> None:
+    here = [sys.argv[0], sys.argv[1], function.__name__, str(memfd)]
+    os.execv(program, [program, *here])
+
+
+def take_over(c: Calls, memfd: int) -> tuple[dict[int, int], list[tuple[int, int]]]:
+    """The sockets by descriptor; and the lost ones, with their errno."""
+    got: dict[int, int] = {}
+    lost = []
+    out = Bequest()
+    while r := c.call("inherit_next", memfd, ctypes.byref(out)):
+        if r == 1:
+            got[out.descriptor] = out.number
+        else:
+            lost.append((out.descriptor, -r))
+    return got, lost
+
+
+@after_exec
+def serves_on(c: Calls, sockets: dict[int, int]) -> None:
+    connection, listener = sockets[100], sockets[101]
+    assert c.call("fcntl", connection, 3, 0) & os.O_NONBLOCK
+    assert c.call("ioctl", connection, 0x5421, ctypes.byref(ctypes.c_int(0))) == 0
+    assert receive_all(c, connection, 199_000) == PATTERN[1000:200_000]
+    assert send(c, connection, b"after exec") == 10
+    serve_names(c, listener, b"next", 3)
+
+
+@script
+def exec_keeps_a_connection_and_a_listener(c: Calls) -> None:
+    told = Signal()
+
+    def program() -> None:
+        s, port = listen(c)
+        told.tell(struct.pack("=H", port))
+        connection = accept(c, s)
+        assert recv(c, connection, 1000, socket.MSG_WAITALL) == PATTERN[:1000]
+        assert c.call("ioctl", connection, 0x5421, ctypes.byref(ctypes.c_int(1))) == 0
+        poll(c, connection)
+        execute(serves_on, bequeath(c, connection, s))
+
+    child = Child(c, program)
+    (port,) = struct.unpack("=H", told.wait(2))
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as peer:
+        peer.sendall(PATTERN[:200_000])
+        assert peer.recv(100) == b"after exec"
+        for _ in range(3):
+            assert ask(port) == b"next"
+    child.wait()
+
+
+@after_exec
+def serves_once(c: Calls, sockets: dict[int, int]) -> None:
+    assert recv(c, sockets[100], 100) == b"to whoever reads"
+    assert send(c, sockets[100], b"inetd") == 5
+    assert c.call("close", sockets[100]) == 0
+
+
+@script
+def fork_and_exec_with_a_connection(c: Calls) -> None:
+    """inetd: the parent accepts, forks, closes; the child gives the connection to the program it becomes."""
+    s, port = listen(c)
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as peer:
+        peer.sendall(b"to whoever reads")
+        connection = accept(c, s)
+        child = Child(c, lambda: execute(serves_once, bequeath(c, connection)))
+        assert c.call("close", connection) == 0
+        assert kernel_receive_all(peer) == b"inetd"
+        child.wait()
+    until(lambda: info(c).sockets == 1)
+
+
+@after_exec
+def listens_too(c: Calls, sockets: dict[int, int]) -> None:
+    serve_names(c, sockets[100], b"new", 40)
+
+
+@script
+def upgrade_under_load(c: Calls) -> None:
+    """nginx's upgrade of its program: old and new listen together, then the new one alone; no connection is lost."""
+    s, port = listen(c)
+    old = Child(c, lambda: serve_names(c, s, b"old", 40))
+    seen = Counter(ask(port) for _ in range(10))
+    new = Child(c, lambda: execute(listens_too, bequeath(c, s)))
+    seen += Counter(ask(port) for _ in range(70))
+    assert seen == {b"old": 40, b"new": 40}, seen
+    for child in (old, new):
+        child.wait()
+
+
+@script
+def exec_fails(c: Calls) -> None:
+    """Everything comes back under its old number, unread data too."""
+    s, port = listen(c)
+    t, peer = c.connected()
+    peer.sendall(PATTERN[:100_000])
+    assert recv(c, t, 1000, socket.MSG_WAITALL) == PATTERN[:1000]
+    fds = open_descriptors()
+    memfd = bequeath(c, s, t)
+    try:
+        os.execv("/nonexistent", ["nonexistent"])
+    except FileNotFoundError:
+        c.native.xts_resume(memfd)
+    assert open_descriptors() == fds
+    assert receive_all(c, t, 99_000) == PATTERN[1000:100_000]
+    assert send(c, t, b"still mine") == 10 and peer.recv(100) == b"still mine"
+    thread = threading.Thread(target=serve_names, args=(c, s, b"me", 1))
+    thread.start()
+    assert ask(port) == b"me"
+    thread.join()
+
+
+@after_exec
+def says_what_is_lost(c: Calls, sockets: dict[int, int]) -> None:
+    raise AssertionError("not reached")
+
+
+@script
+def exec_without_a_proxy(c: Calls) -> None:
+    """The new program cannot attach: it is told of each socket, once."""
+    s, _peer = c.connected()
+    listener, _ = listen(c)
+
+    def program() -> None:
+        memfd = bequeath(c, s, listener)
+        os.environ["XTS_ENDPOINT"] = "/nowhere"
+        execute(says_what_is_lost, memfd)
+
+    child = Child(c, program)
+    _, status = os.waitpid(child.pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 3
+
+
+@after_exec
+def finds_some(c: Calls, sockets: dict[int, int]) -> None:
+    assert list(sockets) == [101]
+    assert send(c, sockets[101], b"x") == 1
+
+
+@script
+def exec_loses_what_cannot_be_kept(c: Calls) -> None:
+    s, peer = c.connected()
+    bound = c.create()
+    assert c.call("bind", bound, address(0), 16) == 0
+    Child(c, lambda: execute(finds_some, bequeath(c, bound, s))).wait()
+    assert peer.recv(1) == b"x"
+
+
+@script
+def nonsense_is_refused(c: Calls) -> None:
+    for content in (b"x", bytes(8), bytes(4096), PATTERN[:5000], struct.pack("=II", 0x58545342, 9) + bytes(400)):
+        memfd = os.memfd_create("nonsense")
+        os.write(memfd, content)
+        os.lseek(memfd, 0, os.SEEK_SET)
+        assert c.call("inherit_next", memfd, ctypes.byref(Bequest())) == -errno.EPROTO
+        assert c.call("inherit_next", memfd, ctypes.byref(Bequest())) == 0
+    assert info(c).sockets == 0
+
+
 def main() -> None:
     faulthandler.dump_traceback_later(100, exit=True)
     calls = Calls(sys.argv[1])
     calls.native.xts_inherit_over_fork()
-    SCRIPTS[sys.argv[2]](calls)
+    if len(sys.argv) > 3:
+        got, lost = take_over(calls, int(sys.argv[3]))
+        if sys.argv[2] == "says_what_is_lost":
+            assert not got and [descriptor for descriptor, _ in lost] == [100, 101], (got, lost)
+            sys.exit(3)
+        assert not lost, lost
+        NEXT[sys.argv[2]](calls, got)
+    else:
+        SCRIPTS[sys.argv[2]](calls)
 
 
 if __name__ == "__main__":
