@@ -189,7 +189,7 @@ EXPORT int execveat(int directory, const char *path, char *const arguments[], ch
 			   environment);
 }
 
-/* The arguments of execl() and its like: counted, then gathered on the stack. */
+/* The arguments of execl() and its like: counted, then gathered on the stack. NOLINTBEGIN(bugprone-macro-parentheses) */
 #define GATHER(first, arguments, list) \
 	int count_ = 1; \
 	va_start(list, first); \
@@ -201,6 +201,7 @@ EXPORT int execveat(int directory, const char *path, char *const arguments[], ch
 	arguments[0] = (char *)(first); \
 	for (int i_ = 1; i_ <= count_; i_++) \
 		arguments[i_] = va_arg(list, char *)
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 EXPORT int execl(const char *path, const char *first, ...)
 {
@@ -262,7 +263,7 @@ static void take_copies(char *text)
 void process_take_over(void)
 {
 	char inherited[16 + COPIES_BYTES], *text = getenv(INHERITED);
-	struct xts_bequest got;
+	struct xts_bequest got = {.number = -1, .descriptor = -1};
 	int memfd, r;
 
 	if (!text)

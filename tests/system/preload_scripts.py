@@ -736,7 +736,7 @@ def a_handler_uses_a_pipe_while_the_thread_waits() -> None:
     signal.set_wakeup_fd(-1)
 
 
-# --- processes ---------------------------------------------------------------------------------------------------------
+# --- processes ------------------------------------------------------------------------------------------
 
 
 def wait_for_child(pid: int) -> None:
@@ -777,7 +777,9 @@ def exec_keeps_a_connection() -> None:
     os.set_inheritable(client.fileno(), True)
     pid = os.fork()
     if not pid:
-        os.execv(sys.executable, [sys.executable, "-c", f"import os; os.write({client.fileno()}, b'from the new program')"])
+        os.execv(
+            sys.executable, [sys.executable, "-c", f"import os; os.write({client.fileno()}, b'from the new program')"]
+        )
     client.close()
     assert drain(server) == b"from the new program"
     wait_for_child(pid)
