@@ -307,7 +307,7 @@ void channel_connection_event(struct channel *c)
 		channel_die(ENETDOWN);
 		return;
 	}
-	close(c->attachment.connection);
+	xts_own_close(c->attachment.connection);
 	c->attachment.connection = -1;
 }
 

@@ -300,16 +300,16 @@ static int open_descriptor(struct epoll_ctx *ctx)
 
 	if (ctx->set >= 0)
 		return ctx->set;
-	ctx->set = epoll_create1(EPOLL_CLOEXEC);
+	ctx->set = xts_own(epoll_create1(EPOLL_CLOEXEC));
 	if (ctx->set < 0)
 		return -errno;
-	ctx->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	ctx->bell = xts_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	if (ctx->bell < 0 || epoll_ctl(ctx->set, EPOLL_CTL_ADD, ctx->bell, &event) < 0) {
 		int error = -errno;
 
 		if (ctx->bell >= 0)
-			close(ctx->bell);
-		close(ctx->set);
+			xts_own_close(ctx->bell);
+		xts_own_close(ctx->set);
 		ctx->set = ctx->bell = -1;
 		return error;
 	}
@@ -323,8 +323,8 @@ static void close_descriptor(struct epoll_ctx *ctx)
 {
 	set_idle(ctx, false);
 	if (ctx->set >= 0) {
-		close(ctx->set);
-		close(ctx->bell);
+		xts_own_close(ctx->set);
+		xts_own_close(ctx->bell);
 	}
 	ctx->set = ctx->bell = ctx->queue_fd = -1;
 	ctx->ringing = false;

@@ -25,6 +25,12 @@ uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
 }
 
+void xts_on_descriptors(int (*own)(int fd), void (*disown)(int fd))
+{
+	xts_own_hooks.own = own;
+	xts_own_hooks.disown = disown;
+}
+
 /* --- threads ---------------------------------------------------------------------------------------------------------- */
 
 static void thread_end(void *arg)
@@ -40,7 +46,7 @@ static void thread_end(void *arg)
 		t->next->previous = t->previous;
 	pthread_mutex_unlock(&xts.lock);
 	if (t->bell >= 0)
-		close(t->bell);
+		xts_own_close(t->bell);
 	free(t);
 }
 
@@ -61,7 +67,7 @@ struct thread *thread_self(void)
 		pthread_setspecific(thread_key, t);
 	}
 	if (t->bell < 0)
-		t->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		t->bell = xts_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	return t->bell >= 0 ? t : NULL;
 }
 
@@ -93,7 +99,7 @@ static void after_fork_child(void)
 	pthread_mutex_lock(&xts.lock);
 	for (struct thread *t = xts.threads, *next; t; t = next) {
 		next = t->next;
-		close(t->bell);
+		xts_own_close(t->bell);
 		t->bell = -1;
 		if (t == this_thread)
 			continue;

@@ -43,6 +43,7 @@
 #include "beside.h"
 #include "credit.h"
 #include "link.h"
+#include "own.h"
 #include "queue.h"
 #include "status.h"
 #include "xts.h"

@@ -65,6 +65,25 @@ static void one_turn(uint64_t deadline_ns)
 	channel_reap();
 }
 
+/* Before standing by: somebody may sleep on a polling context's descriptor, and the doorbell that its last call left
+ * armed was disarmed by our turn. False: something has come meanwhile. */
+static bool leave_armed(void)
+{
+	struct channel *c = xts.channel;
+
+	if (!c || xts.leader || !xts.idle_contexts)
+		return true;
+	channel_flush(true);
+	if (xts.channel != c)
+		return false;
+	if (xts_queue_arm(c->queue) == 0) {
+		c->armed = true;
+		return true;
+	}
+	channel_pump();
+	return false;
+}
+
 static void *progress(void *unused)
 {
 	uint64_t deadline_ns;
@@ -82,6 +101,8 @@ static void *progress(void *unused)
 		channel_flush(true);
 		mirrors_update();
 		channel_reap();
+		if (!leave_armed())
+			continue;
 		standing_by = deadline_ns == FOREVER;
 		sleep_on_bell(self, NULL, deadline_ns);
 		standing_by = false;

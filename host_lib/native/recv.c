@@ -99,6 +99,8 @@ static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t byte
 		return -ENOTCONN;
 	if (target > bytes)
 		target = bytes;
+	if (flags & MSG_PEEK && s->unread < bytes)
+		channel_pump(); /* who looks again wants to see more */
 	for (;;) {
 		if (s->moved != NOT_MOVED)
 			return done ? (ssize_t)done : -ENOTCONN;
