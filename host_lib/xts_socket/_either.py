@@ -32,9 +32,10 @@ from socket import AF_INET, AF_INET6, IPPROTO_TCP, SOCK_CLOEXEC, SOCK_NONBLOCK, 
 from time import monotonic
 from typing import Any, Self
 
+from . import _report
 from ._deciding import DecidingSocket
 from ._descriptor import drop, duplicate, number_of
-from ._reason import Reason
+from ._reason import Reason, count
 from ._scope import current
 from ._socket import socket as offloaded_socket
 
@@ -66,12 +67,15 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
         scope = current()
         if scope is None:
             return
-        if fileno is not None:
-            self._reason = Reason.INHERITED
-        elif self.family not in (AF_INET, AF_INET6):
-            self._reason = scope.stays(Reason.FAMILY)
+        never = None
+        if self.family not in (AF_INET, AF_INET6):
+            never = Reason.FAMILY
         elif self.type & ~_FLAGS != SOCK_STREAM or self.proto not in (0, IPPROTO_TCP):
-            self._reason = scope.stays(Reason.PROTOCOL)
+            never = Reason.PROTOCOL
+        if fileno is not None:
+            self._reason = never or Reason.INHERITED
+        elif never is not None:
+            self._reason = scope.stays(never)
         else:
             self._scope = scope
 
@@ -141,6 +145,7 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
             local, address = beside.accept()
             accepted = socket(local.family, local.type, local.proto, local.detach())
             accepted._reason = Reason.LOCAL
+            count(Reason.LOCAL)
             accepted.setblocking(True)
             if (default := _standard.getdefaulttimeout()) is not None:
                 accepted.settimeout(default)
@@ -162,6 +167,7 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
         return super().fileno()
 
     def detach(self) -> int:
+        _report.closed(super().fileno())
         if self._ours is None:
             return super().detach()
         beside, scope = self._beside, self._scope
@@ -207,6 +213,7 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
         try:
             if super().fileno() >= 0:
                 drop(super().fileno())
+                _report.closed(super().fileno())
                 super()._real_close(*arguments)  # type: ignore[misc]
         finally:
             if ours is not None:
@@ -224,6 +231,7 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
             finally:
                 self._real_close()
         else:
+            _report.closed(super().fileno())
             super().__del__()  # type: ignore[misc]
 
     def __repr__(self) -> str:

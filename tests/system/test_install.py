@@ -27,12 +27,13 @@ import xts_socket
 from preload_bed import preload_library
 from proxy_process import ProxyProcess
 from xts_socket import Reason
-from xts_socket.cli.processes import reason_name
+from xts_socket.cli.processes import find, reason_name
 
 pytestmark = pytest.mark.usefixtures("xts_endpoint")
 
 DEADLINE_S = 10.0
 STANDARD = socket.socket
+SERVERS_STAY = "use os tcp_server *:*\n"
 EVERYTHING = "use xts tcp_client *:*\nuse xts tcp_server *:*\n"
 
 
@@ -270,6 +271,25 @@ def test_without_an_endpoint(tmp_path: Path) -> None:
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert done.stdout.split() == [expected], done.stderr
+
+
+def test_status_shows_them(rules: Callable[[str], Path], kernel_listener: socket.socket) -> None:
+    path = rules(f"# clients\nuse xts tcp_client *:*\nuse os tcp_client 127.0.0.1/32:*\n{SERVERS_STAY}")
+    with xts_socket.offload(path), socket.socket() as unused, socket.create_server(("127.0.0.1", 0)) as stayed:
+        sock, peer = connected(kernel_listener)
+        with sock, peer:
+            mine = next(process for process in find() if process.pid == os.getpid())
+            shown = {entry.fd: entry for entry in mine.descriptors}
+            there, here = shown[sock.fileno()], shown[stayed.fileno()]
+            assert (there.kind, there.rule_line, there.xts_socket) == ("offloaded", 2, sock._ours.number)
+            assert there.peer == "127.0.0.1:{1}".format(*sock.getpeername())
+            assert (here.kind, here.reason_name, here.rule_line) == ("kernel", "RULE", 4)
+            assert here.local == "127.0.0.1:{1}".format(*stayed.getsockname())
+            assert unused.fileno() not in shown and mine.rules == str(path)
+            counts = xts_socket.reasons()
+            assert {reason.number: reason.count for reason in mine.stayed} == {k: v for k, v in counts.items() if k}
+            assert mine.offloaded == counts[Reason.NONE]
+    assert not {here.fd, there.fd} & {entry.fd for entry in next(p for p in find() if p.pid == os.getpid()).descriptors}
 
 
 # --- the descriptor ------------------------------------------------------------------------------------------------
