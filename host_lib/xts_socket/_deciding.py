@@ -45,6 +45,21 @@ class DecidingSocket(_Base):
         self._notes = []
         self._told = False
 
+    @property
+    def reason(self) -> Reason | None:
+        """Why it is the kernel's; `Reason.NONE`: it is offloaded; None: undecided, or no rules were in force."""
+        return self._reason
+
+    def _settle(self) -> None:
+        """It is the kernel's for good."""
+
+    def accept(self) -> tuple[_standard.socket, Any]:
+        """Of the kernel's; what is accepted has the reason of the listener."""
+        accepted, address = super().accept()
+        if isinstance(accepted, DecidingSocket):
+            accepted._reason = self._reason
+        return accepted, address
+
     # --- deciding -------------------------------------------------------------------------------------------
 
     def _stay(self, reason: Reason) -> None:
@@ -57,6 +72,7 @@ class DecidingSocket(_Base):
             except OSError:
                 self._scope = scope
                 raise
+            self._settle()
 
     def _offload(self, ours: offloaded_socket) -> None:
         self._ours, self._reason = ours, Reason.NONE
@@ -164,6 +180,7 @@ class DecidingSocket(_Base):
         beside.close()
         self._reason = scope.stays(Reason.RULE)
         self._tell(verdict, local, peer)
+        self._settle()
         self._bind_again(local)
         return False
 

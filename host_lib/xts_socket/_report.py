@@ -1,6 +1,6 @@
 """What this process tells `xts status --processes` about its sockets after install(): the page that the interposer
-makes (preload/report.h), written from Python. A socket without a descriptor of the kernel's (an accepted one) is counted
-only.
+makes (preload/report.h), written from Python. A socket without a descriptor of the kernel's (an accepted one) is
+counted only.
 """
 
 from __future__ import annotations

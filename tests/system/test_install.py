@@ -343,6 +343,51 @@ def test_the_kernels_sendfile_is_refused(installed: None, kernel_listener: socke
         assert received == content
 
 
+def test_finalized_together_with_what_it_holds(
+    installed: None, kernel_listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a cycle of garbage the inner socket may go first."""
+    complaints: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    sock, peer = connected(kernel_listener)
+    with peer, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sock._ours.__del__()
+        del sock
+        gc.collect()
+        assert not complaints and peer.recv(1) == b""
+
+
+def test_a_listener_outlives_its_block(rules: Callable[[str], Path]) -> None:
+    for text in (EVERYTHING, "use os tcp_server *:*\n"):
+        with xts_socket.offload(rules(text)):
+            listener = socket.create_server(("127.0.0.1", 0))
+        with listener, STANDARD() as peer:
+            peer.connect(listener.getsockname())
+            accepted, _ = listener.accept()
+            with accepted:
+                accepted.sendall(b"late")
+                assert peer.recv(4) == b"late"
+
+
+def test_a_program_s_own_subclass(installed: None, kernel_listener: socket.socket) -> None:
+    class Counting(socket.socket):
+        sent = 0
+
+        def send(self, data: Any, flags: int = 0) -> int:
+            self.sent += len(data)
+            return super().send(data, flags)
+
+    with Counting() as sock, xts_socket.offload():
+        sock.connect(kernel_listener.getsockname())
+        with STANDARD.accept(kernel_listener)[0] as peer, Counting() as stayed:
+            assert sock.send(b"abc") == sock.sent == 3 and peer.recv(3) == b"abc"
+            stayed.connect(kernel_listener.getsockname())
+            with STANDARD.accept(kernel_listener)[0] as second:
+                assert (sock.reason, stayed.reason) == (Reason.NONE, Reason.RULE)  # type: ignore[attr-defined]
+                assert stayed.send(b"de") == stayed.sent == 2 and second.recv(2) == b"de"
+
+
 def test_an_unclosed_one_warns_and_closes(installed: None, kernel_listener: socket.socket) -> None:
     sock, peer = connected(kernel_listener)
     with peer:
