@@ -108,7 +108,7 @@ def test_under_the_interposer_nothing_is_done_and_that_is_said(xts_endpoint: Pro
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, "LD_PRELOAD": preload_library()},
+        env={**os.environ, "LD_PRELOAD": f"{os.environ.get('LD_PRELOAD', '')} {preload_library()}".strip()},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     first, second = done.stdout.splitlines()
