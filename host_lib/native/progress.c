@@ -51,6 +51,21 @@ static void one_turn(void)
 	channel_reap();
 }
 
+/* A program that sleeps on a polling context's descriptor is woken by the queue's doorbell, which our sleep has disarmed. */
+static bool leave_armed(void)
+{
+	struct channel *c = xts.channel;
+
+	if (!c || xts.leader || !xts.idle_contexts)
+		return true;
+	if (xts_queue_arm(c->queue) == 0) {
+		c->armed = true;
+		return true;
+	}
+	channel_pump();
+	return false;
+}
+
 static void *progress(void *unused)
 {
 	(void)unused;
@@ -63,6 +78,8 @@ static void *progress(void *unused)
 		}
 		mirrors_update();
 		channel_reap();
+		if (!leave_armed())
+			continue;
 		standing_by = true;
 		sleep_on_bell(self, NULL, FOREVER);
 		standing_by = false;
