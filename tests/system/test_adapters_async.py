@@ -196,9 +196,13 @@ def test_httpcore_reads_over_tls(xts_endpoint: ProxyProcess, tmp_path: Path) -> 
     context.load_cert_chain(certificate, key)
 
     async def main() -> None:
+        closed = asyncio.Event()
+
         async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(await reader.readexactly(5))
             writer.close()
+            await writer.wait_closed()
+            closed.set()
 
         async with await asyncio.start_server(greet, "127.0.0.1", 0, ssl=context) as server:
             port = server.sockets[0].getsockname()[1]
@@ -209,6 +213,7 @@ def test_httpcore_reads_over_tls(xts_endpoint: ProxyProcess, tmp_path: Path) -> 
             await secure.write(b"hello", 5)
             assert await secure.read(100, 5) == b"hello"
             await secure.aclose()
+            await closed.wait()
 
     run(main)
 
