@@ -19,20 +19,17 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* --- locks, fork ---------------------------------------------------------------------------------------------------------- */
 
-static sig_atomic_t inside_before_fork;
-
-/* Between this and the other two only libxts's handlers run, which make descriptors of their own. */
+/* libxts's handlers run inside of these: the calls they make are its own, and must not want these locks. */
 static void before_fork(void)
 {
 	pthread_mutex_lock(&lock);
 	pthread_mutex_lock(&store_lock);
-	inside_before_fork = preload_inside;
-	preload_inside = 1;
+	preload_inside++;
 }
 
 static void after_fork_parent(void)
 {
-	preload_inside = inside_before_fork;
+	preload_inside--;
 	pthread_mutex_unlock(&store_lock);
 	pthread_mutex_unlock(&lock);
 }
