@@ -11,7 +11,7 @@
  *     OFFLOADED  an XTS socket. The kernel's descriptor keeps its place: an unconnected TCP socket, so that system
  *                calls that get past us are refused (ENOTCONN) and never see data that is not theirs. With
  *                ALSO_LOCAL it is a listening TCP socket for connections from this host itself
- *     EPOLL      an epoll set that has (or had) offloaded sockets in it
+ *     EPOLL      an epoll set of the program's (epoll_set.h)
  *     INTERNAL   ours: the program may not close or replace it
  */
 #ifndef XTS_PRELOAD_DESCRIPTOR_H

@@ -18,16 +18,16 @@
  * (xts_poll_mixed, xts_epoll_wait_mixed in libxts); no lock is held meanwhile. An epoll set of the program is a kernel epoll
  * set plus, from its first offloaded socket on, a polling context of libxts.
  *
- * Calls that get past us (system calls of io_uring, Go, syscall() by number) see the kernel's socket: refused with
- * ENOTCONN, never wrong data. Where we can see one coming (syscall.c), the descriptor is MIRRORED first: replaced by one
- * that becomes ready when the socket does.
+ * Calls that get past us (system calls made by instruction, as Go's and io_uring's) see the kernel's socket: refused with
+ * ENOTCONN, never wrong data. syscall() by number is seen and routed (syscall.c). A descriptor whose readiness is true for
+ * such calls too (xts_fileno()) is not put in its place: it would give a read a byte that nobody sent.
  *
  * Locks: the data path takes none of ours (libxts has its own). table_lock guards changes of what descriptors stand for;
  * it is never held across a wait or a call to the proxy.
  *
  * Files: real.h the C library's functions; descriptor.[ch]; decide.c rules, reasons and the change to offloaded; socket.c,
  * data.c, option.c, note.c (what was done to a socket before it was
- * offloaded), file.c (dup, close), sendfile.c (and splice), stdio.c; poll.c, epoll.c, syscall.c, mirror.c; process.c (fork, exec,
+ * offloaded), file.c (dup, close), sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c; process.c (fork, exec,
  * exit); start.c (environment), report.c (what others see of it). CALLS.md lists all functions, and what becomes of each.
  */
 #ifndef XTS_PRELOAD_H
@@ -121,10 +121,5 @@ void epoll_descriptor_gone(int fd, struct descriptor d);
 void epoll_descriptor_offloaded(int fd, struct descriptor d);
 /* The last descriptor of an epoll set is closed. */
 void epoll_set_release(uint32_t number);
-
-/* --- mirror.c ------------------------------------------------------------------------------------------------------------- */
-
-/* Replaces the kernel descriptor behind an offloaded fd by one whose readiness follows the socket's. 0 or -errno. */
-int mirror_descriptor(int fd);
 
 #endif
