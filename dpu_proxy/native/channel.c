@@ -1,5 +1,6 @@
 /* The channel's rounds: receive, flush, send; and the end of an epoch. channel.h has the theory of operation. */
 #include "channel.h"
+#include "share.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -25,6 +26,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		.ethertype = worker->config.ethertype,
 		.frame_window = queue->frame_window,
 		.largest_message = queue->largest_message,
+		.features = XTS_FEATURE_SHARE,
 		.sockets_max = worker->config.limits.connections + worker->config.limits.listeners,
 	};
 	struct channel *ch = calloc(1, sizeof *ch);
@@ -83,9 +85,23 @@ static void batch_drop(struct channel *ch)
 	ch->batch_bytes = 0;
 }
 
-void channel_end_epoch(struct channel *ch, bool reset)
+/* What a shared listener has offered to this host, and the host has not taken, is for others. */
+static void return_offers(struct channel *ch)
 {
 	struct list *node = ch->connections.next;
+
+	while (node != &ch->connections) {
+		struct connection *c = list_entry(node, struct connection, member);
+
+		node = node->next;
+		if (c->listener && c->listener->shared)
+			share_give_back(c);
+	}
+}
+
+void channel_end_epoch(struct channel *ch, bool reset)
+{
+	struct list *node;
 
 	if (!ch->epoch_live)
 		return;
@@ -94,6 +110,8 @@ void channel_end_epoch(struct channel *ch, bool reset)
 	while (!list_empty(&ch->dirty))
 		list_pop(&ch->dirty);
 	batch_drop(ch);
+	return_offers(ch);
+	node = ch->connections.next;
 	while (node != &ch->connections) {
 		struct connection *c = list_entry(node, struct connection, member);
 
@@ -347,7 +365,8 @@ bool channel_send(struct channel *ch)
 		if (!ch->link.traffic)
 			any |= send_control(ch); /* HELLO_ACK comes before anything else */
 		any |= send_replies(ch);
-		any |= send_ready(ch);
+		if (!ch->reply_count)
+			any |= send_ready(ch); /* what follows a reply comes after it */
 	}
 	any |= send_control(ch);
 	if (ch->unkicked_bytes || ch->kick_again)

@@ -36,9 +36,10 @@
 #define ID_INDEX_MASK ((1u << ID_INDEX_BITS) - 1)
 
 struct worker_state;
+struct shared;
 
 /* What an epoll event points at. */
-enum watch_kind { WATCH_CONNECTION, WATCH_QUEUE, WATCH_LIFE, WATCH_COMMAND };
+enum watch_kind { WATCH_CONNECTION, WATCH_QUEUE, WATCH_LIFE, WATCH_COMMAND, WATCH_PARKED };
 struct watch {
 	enum watch_kind kind;
 };
@@ -89,6 +90,12 @@ struct connection {
 	uint32_t gathered_first, gathered_last; /* chain through channel->batch, BATCH_NONE for none */
 	struct spill spill;
 	uint64_t sent_bytes, received_bytes;
+	/* An offer is a connection that is announced; a listener has a list of its own. */
+	struct list offers;       /* of a listener: those without an answer; of an announced connection: on that list */
+	struct connection *listener; /* that announced it; NULL when it has gone */
+	uint32_t offer_count;
+	struct shared *shared;    /* a listener's, when other channels accept from it too (share.h) */
+	struct list share;        /* on shared->members */
 };
 
 #define BATCH_NONE UINT32_MAX
@@ -166,8 +173,21 @@ void channel_violation(struct channel *ch, const char *what, uint32_t id);
 /* Carries out a message that is not SEND. Returns true when the frame's credit is to be returned at once, false when a
  * reply will return it. */
 bool command_execute(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes);
+/* A reply that waits its turn, to be filled in. */
+struct reply *command_reply(struct channel *ch);
+/* The connection a call is about; id 0 makes it. NULL with *error. */
+struct connection *command_target(struct channel *ch, uint32_t id, uint32_t xts_socket, uint32_t domain, int *error);
+/* Does policy allow it? Counts if not. */
+bool command_allowed(struct channel *ch, enum xts_policy_action action, const struct xts_endpoint *endpoint);
+/* A message that cannot be decoded: a violation. Returns true. */
+bool command_malformed(struct channel *ch, const struct xts_head *head);
 /* SEND; entry is the batch entry the frame lies in. Returns true when the frame is kept in the batch until the flush. */
 bool command_send(struct channel *ch, const struct xts_head *head, uint32_t entry);
+
+/* --- handover.c ------------------------------------------------------------------------------------------------------ */
+
+/* SHARE, PARK and CLAIM; like command_execute(). */
+bool handover_execute(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes);
 
 /* --- connection.c ---------------------------------------------------------------------------------------------------- */
 
@@ -207,6 +227,14 @@ void connection_drained(struct connection *c);
 
 /* Accepts and announces connections while credits last, at most budget; true when it has more. */
 bool listener_send(struct connection *l, uint32_t budget);
+/* The connection is a listener from now on, and counted as one: the caller has looked at the limit. */
+void listener_become(struct connection *c);
+/* May its channel have one connection more? */
+bool listener_has_room(const struct connection *l);
+/* Closes the listener's descriptor; others may have the same socket open. */
+void listener_close(struct connection *l);
+/* The host has answered the announcement of c, or will not any more. */
+void listener_offer_ends(struct connection *c);
 
 /* --- address.c ------------------------------------------------------------------------------------------------------- */
 
@@ -226,11 +254,15 @@ void worker_request(struct xts_worker *worker, void (*run)(struct worker_state *
 struct worker_state { /* what channels and connections see of their worker */
 	struct xts_worker_config config;
 	int epoll_fd;
+	int command_fd;           /* an eventfd: the supervisor has a request, or another worker has left something */
 	uint64_t now_ns;
 	bool draining;
 	struct list channels, orphans;
 	struct connection *dead;  /* freed this round: epoll may still point at them */
 	struct list ticking;      /* connections that connection_tick() looks after */
+	struct list kept;         /* what this worker keeps while nobody holds it (share.h); under the registry's lock */
+	uint32_t kept_count[2];   /* by enum keyed_kind; likewise */
+	uint64_t keep_deadline_ns; /* nothing kept has to be ended before */
 	struct xts_worker_stats stats;
 	struct log log;
 };

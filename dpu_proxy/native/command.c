@@ -7,11 +7,12 @@
 
 #include "channel.h"
 #include "policy.h"
+#include "share.h"
 #include "sockopt.h"
 
 /* --- replies --------------------------------------------------------------------------------------------------------- */
 
-static struct reply *reply_new(struct channel *ch)
+struct reply *command_reply(struct channel *ch)
 {
 	struct reply *r = &ch->replies[(ch->reply_first + ch->reply_count) % XTS_FRAME_WINDOW_MAX];
 
@@ -24,7 +25,7 @@ static struct reply *reply_new(struct channel *ch)
 
 static void reply_connect(struct channel *ch, uint32_t xts_socket, uint32_t proxy_id, int error)
 {
-	struct reply *r = reply_new(ch);
+	struct reply *r = command_reply(ch);
 	struct xts_connect_ack m = { .proxy_id = proxy_id };
 
 	r->bytes = XTS_CONNECT_ACK_BYTES;
@@ -34,7 +35,7 @@ static void reply_connect(struct channel *ch, uint32_t xts_socket, uint32_t prox
 
 static void reply_listen(struct channel *ch, uint32_t xts_socket, uint32_t token, const struct connection *c, int error)
 {
-	struct reply *r = reply_new(ch);
+	struct reply *r = command_reply(ch);
 	struct xts_listen_ack m = { .proxy_id = c ? c->proxy_id : 0, .token = token };
 
 	if (c && !error)
@@ -46,7 +47,7 @@ static void reply_listen(struct channel *ch, uint32_t xts_socket, uint32_t token
 
 static void reply_bind(struct channel *ch, uint32_t xts_socket, uint32_t token, const struct connection *c, int error)
 {
-	struct reply *r = reply_new(ch);
+	struct reply *r = command_reply(ch);
 	struct xts_bind_ack m = { .proxy_id = c ? c->proxy_id : 0, .token = token };
 
 	if (c && !error)
@@ -60,7 +61,7 @@ static void reply_bind(struct channel *ch, uint32_t xts_socket, uint32_t token, 
 static void reply_value(struct channel *ch, uint8_t type, uint32_t xts_socket, uint32_t token, const struct connection *c,
 			int error, const void *value, uint32_t bytes)
 {
-	struct reply *r = reply_new(ch);
+	struct reply *r = command_reply(ch);
 	struct xts_sockopt_ack m = { .proxy_id = c ? c->proxy_id : 0, .token = token, .length = error ? 0 : bytes };
 
 	_Static_assert(XTS_SOCKOPT_ACK_BYTES == XTS_IOCTL_ACK_BYTES, "one layout for both");
@@ -73,8 +74,7 @@ static void reply_value(struct channel *ch, uint8_t type, uint32_t xts_socket, u
 
 /* --- finding or making the socket ------------------------------------------------------------------------------------ */
 
-/* The connection a call is about; id 0 makes it. NULL with *error. */
-static struct connection *target(struct channel *ch, uint32_t id, uint32_t xts_socket, uint32_t domain, int *error)
+struct connection *command_target(struct channel *ch, uint32_t id, uint32_t xts_socket, uint32_t domain, int *error)
 {
 	struct connection *c;
 
@@ -105,7 +105,7 @@ static struct connection *target(struct channel *ch, uint32_t id, uint32_t xts_s
 	return c;
 }
 
-static bool allowed(struct channel *ch, enum xts_policy_action action, const struct xts_endpoint *endpoint)
+bool command_allowed(struct channel *ch, enum xts_policy_action action, const struct xts_endpoint *endpoint)
 {
 	const struct xts_worker_config *config = &ch->worker->config;
 
@@ -116,7 +116,7 @@ static bool allowed(struct channel *ch, enum xts_policy_action action, const str
 	return false;
 }
 
-static bool malformed(struct channel *ch, const struct xts_head *head)
+bool command_malformed(struct channel *ch, const struct xts_head *head)
 {
 	channel_violation(ch, xts_type_name(head->type), head->id);
 	return true;
@@ -131,7 +131,7 @@ static int connect_start(struct connection *c, const struct xts_connect *m)
 
 	if (!length)
 		return EAFNOSUPPORT;
-	if (!allowed(c->channel, XTS_POLICY_CONNECT, &m->peer))
+	if (!command_allowed(c->channel, XTS_POLICY_CONNECT, &m->peer))
 		return EACCES;
 	if (c->channel->worker->draining)
 		return ESHUTDOWN;
@@ -163,8 +163,8 @@ static bool command_connect(struct channel *ch, const struct xts_head *head, con
 	int error;
 
 	if (xts_connect_decode(&m, frame, bytes))
-		return malformed(ch, head);
-	c = target(ch, head->id, m.xts_socket, m.domain, &error);
+		return command_malformed(ch, head);
+	c = command_target(ch, head->id, m.xts_socket, m.domain, &error);
 	if (c && !head->id && list_empty(&c->unnamed))
 		list_append(&ch->unnamed, &c->unnamed);
 	if (c && c->state == CONNECTION_CONNECTING)
@@ -185,16 +185,15 @@ static bool command_connect(struct channel *ch, const struct xts_head *head, con
 static int listen_start(struct connection *c, const struct xts_listen *m)
 {
 	struct channel *ch = c->channel;
-	struct xts_worker_stats *stats = &ch->worker->stats;
 	struct xts_endpoint local;
 
 	if (c->state != CONNECTION_IDLE && c->state != CONNECTION_LISTENER)
 		return EINVAL;
 	socket_local(c->fd, &local);
-	if (!allowed(ch, XTS_POLICY_LISTEN, &local))
+	if (!command_allowed(ch, XTS_POLICY_LISTEN, &local))
 		return EACCES;
 	if (c->state == CONNECTION_IDLE && ch->listener_count >= ch->worker->config.limits.listeners) {
-		stats->refused_limit++;
+		ch->worker->stats.refused_limit++;
 		return ENOBUFS;
 	}
 	if (xts_credit_add(&c->held, m->post_credits))
@@ -203,13 +202,8 @@ static int listen_start(struct connection *c, const struct xts_listen *m)
 		c->held -= m->post_credits;
 		return errno;
 	}
-	if (c->state == CONNECTION_IDLE) {
-		c->state = CONNECTION_LISTENER;
-		ch->connection_count--;
-		ch->listener_count++;
-		stats->connections--;
-		stats->listeners++;
-	}
+	if (c->state == CONNECTION_IDLE)
+		listener_become(c);
 	c->readable = true;
 	connection_wake(c);
 	return -connection_watch(c);
@@ -222,12 +216,27 @@ static bool command_listen(struct channel *ch, const struct xts_head *head, cons
 	int error;
 
 	if (xts_listen_decode(&m, frame, bytes))
-		return malformed(ch, head);
-	c = target(ch, head->id, m.xts_socket, m.domain, &error);
+		return command_malformed(ch, head);
+	c = command_target(ch, head->id, m.xts_socket, m.domain, &error);
 	if (c)
 		error = ch->worker->draining ? ESHUTDOWN : listen_start(c, &m);
 	reply_listen(ch, m.xts_socket, m.token, c, error);
 	return false;
+}
+
+/* A listener that is only kept for whoever joins it gives way to one who may listen there. */
+static int bind_here(struct connection *c, const struct xts_endpoint *local, const struct sockaddr_storage *address,
+		     socklen_t length)
+{
+	const struct xts_worker_config *config = &c->worker->config;
+	int error = bind(c->fd, (const struct sockaddr *)address, length) ? errno : 0;
+
+	if ((error && error != EADDRINUSE) ||
+	    !xts_policy_allows(config->rules, config->rule_count, config->policy_default_allow, XTS_POLICY_LISTEN,
+			       c->channel->queue_id, local) ||
+	    !share_gives_way(local) || !error)
+		return error;
+	return bind(c->fd, (const struct sockaddr *)address, length) ? errno : 0;
 }
 
 static bool command_bind(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
@@ -238,12 +247,12 @@ static bool command_bind(struct channel *ch, const struct xts_head *head, const 
 	int error;
 
 	if (xts_bind_decode(&m, frame, bytes))
-		return malformed(ch, head);
-	c = target(ch, head->id, m.xts_socket, m.domain, &error);
+		return command_malformed(ch, head);
+	c = command_target(ch, head->id, m.xts_socket, m.domain, &error);
 	if (c) {
 		socklen_t length = endpoint_to_sockaddr(&m.local, &address);
 
-		error = !length ? EAFNOSUPPORT : bind(c->fd, (struct sockaddr *)&address, length) ? errno : 0;
+		error = !length ? EAFNOSUPPORT : bind_here(c, &m.local, &address, length);
 	}
 	reply_bind(ch, m.xts_socket, m.token, c, error);
 	return false;
@@ -259,8 +268,8 @@ static bool command_sockopt(struct channel *ch, const struct xts_head *head, con
 
 	_Static_assert(XTS_SETSOCKOPT_BYTES == XTS_GETSOCKOPT_BYTES, "one layout for both");
 	if (xts_setsockopt_decode(&m, frame, bytes))
-		return malformed(ch, head);
-	c = target(ch, head->id, m.xts_socket, m.domain, &error);
+		return command_malformed(ch, head);
+	c = command_target(ch, head->id, m.xts_socket, m.domain, &error);
 	/* Callers may offer more room than any option has; the kernel does not mind either. */
 	length = m.length < sizeof value ? m.length : (uint32_t)sizeof value;
 	if (c) {
@@ -284,8 +293,8 @@ static bool command_ioctl(struct channel *ch, const struct xts_head *head, const
 	int error;
 
 	if (xts_ioctl_decode(&m, frame, bytes))
-		return malformed(ch, head);
-	c = target(ch, head->id, m.xts_socket, m.domain, &error);
+		return command_malformed(ch, head);
+	c = command_target(ch, head->id, m.xts_socket, m.domain, &error);
 	length = m.length < sizeof value ? m.length : (uint32_t)sizeof value;
 	if (c) {
 		memcpy(value, (const uint8_t *)frame + XTS_IOCTL_BYTES, length);
@@ -301,15 +310,21 @@ static bool command_newconn_ack(struct channel *ch, const struct xts_head *head,
 	struct xts_newconn_ack m;
 
 	if (xts_newconn_ack_decode(&m, frame, bytes))
-		return malformed(ch, head);
+		return command_malformed(ch, head);
 	if (!c || !c->announced) {
 		ch->worker->stats.bad_identifiers++;
+		return true;
+	}
+	if (head->error == EAGAIN && c->listener && c->listener->shared) {
+		c->listener->held = 0;
+		share_give_back(c);
 		return true;
 	}
 	if (head->error) {
 		connection_free(c, true);
 		return true;
 	}
+	listener_offer_ends(c);
 	c->announced = false;
 	c->xts_socket = m.xts_socket;
 	c->held = m.post_credits;
@@ -335,8 +350,12 @@ bool command_execute(struct channel *ch, const struct xts_head *head, const void
 		return command_sockopt(ch, head, frame, bytes);
 	case XTS_CMD_IOCTL:
 		return command_ioctl(ch, head, frame, bytes);
+	case XTS_CMD_SHARE:
+	case XTS_CMD_PARK:
+	case XTS_CMD_CLAIM:
+		return handover_execute(ch, head, frame, bytes);
 	default:
-		return malformed(ch, head);
+		return command_malformed(ch, head);
 	}
 }
 
@@ -392,7 +411,7 @@ bool command_send(struct channel *ch, const struct xts_head *head, uint32_t entr
 	bool kept = false;
 
 	if (xts_send_decode(&m, frame->segment[0].iov_base, frame->bytes)) {
-		malformed(ch, head);
+		command_malformed(ch, head);
 		return false;
 	}
 	if (!c || c->announced) {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "channel.h"
+#include "share.h"
 
 /* How long the TCP peer of a host that has closed may refuse or not acknowledge what is left for it: as long as the
  * kernel bears with an orphan of its own, until the probes of a closed window would be two minutes apart (0.2 s doubled
@@ -133,6 +134,8 @@ struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version
 	list_init(&c->dirty);
 	list_init(&c->tick);
 	list_init(&c->unnamed);
+	list_init(&c->offers);
+	list_init(&c->share);
 	list_append(&ch->connections, &c->member);
 	ch->connection_count++;
 	w->stats.connections++;
@@ -174,6 +177,11 @@ static void uncount(struct connection *c)
 
 void connection_free(struct connection *c, bool reset)
 {
+	if (c->shared)
+		share_leave(c, false);
+	listener_offer_ends(c);
+	while (!list_empty(&c->offers)) /* a listener's, which its host will answer yet */
+		listener_offer_ends(list_entry(c->offers.next, struct connection, offers));
 	socket_close(c, reset);
 	uncount(c);
 	if (c->channel && !c->orphan)
@@ -375,6 +383,8 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 		return;
 	}
 	c->connect_reply = false;
+	if (c->shared)
+		share_leave(c, true);
 	if (c->state != CONNECTION_ESTABLISHED || flags & XTS_FLAG_ABORT || unread || c->error || has_unread(c)) {
 		bool reset = c->state == CONNECTION_ESTABLISHED;
 

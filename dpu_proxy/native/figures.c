@@ -2,12 +2,14 @@
 #include <sys/socket.h>
 
 #include "channel.h"
+#include "share.h"
 
 static void run_stats(struct worker_state *w, void *argument)
 {
 	struct xts_worker_stats *out = argument;
 
 	*out = w->stats;
+	registry_stats(w, out);
 }
 
 int xts_worker_stats(struct xts_worker *worker, struct xts_worker_stats *out)

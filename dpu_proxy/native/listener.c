@@ -1,15 +1,56 @@
 /* Listeners: accept, announce by NEWCONN. A listener's post credits count connections (PROTOCOL.md). */
 #include <errno.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "channel.h"
+#include "share.h"
 
 /* accept(2) reports errors of the connection it would have returned: those say nothing about the listener. */
 static bool is_passing(int error)
 {
 	return error == ECONNABORTED || error == EINTR || error == EPROTO || error == ENETDOWN || error == ENOPROTOOPT ||
 	       error == EHOSTDOWN || error == ENONET || error == EHOSTUNREACH || error == EOPNOTSUPP || error == ENETUNREACH;
+}
+
+void listener_become(struct connection *c)
+{
+	struct xts_worker_stats *stats = &c->worker->stats;
+
+	c->state = CONNECTION_LISTENER;
+	c->channel->connection_count--;
+	c->channel->listener_count++;
+	stats->connections--;
+	stats->listeners++;
+}
+
+bool listener_has_room(const struct connection *l)
+{
+	return l->channel->connection_count < l->worker->config.limits.connections && channel_window_left(l->channel);
+}
+
+void listener_close(struct connection *l)
+{
+	if (l->fd < 0)
+		return;
+	if (l->in_epoll) /* closing does not take it out while somebody else has the socket open */
+		(void)epoll_ctl(l->worker->epoll_fd, EPOLL_CTL_DEL, l->fd, NULL);
+	close(l->fd);
+	l->fd = -1;
+	l->in_epoll = false;
+	l->readable = false;
+}
+
+/* --- announcing ------------------------------------------------------------------------------------------------------ */
+
+void listener_offer_ends(struct connection *c)
+{
+	if (!c->listener)
+		return;
+	list_remove(&c->offers);
+	c->listener->offer_count--;
+	c->listener = NULL;
 }
 
 static void announce(struct connection *l, struct connection *c, const struct sockaddr_storage *peer,
@@ -20,6 +61,9 @@ static void announce(struct connection *l, struct connection *c, const struct so
 	c->state = CONNECTION_ESTABLISHED;
 	c->announced = true;
 	c->writable = true;
+	c->listener = l;
+	list_append(&l->offers, &c->offers);
+	l->offer_count++;
 	socket_local(c->fd, &m.local);
 	sockaddr_to_endpoint(peer, &m.peer);
 	xts_head_encode(slot->data, XTS_REPLY_NEWCONN, 0, 0, l->xts_socket);
@@ -29,46 +73,69 @@ static void announce(struct connection *l, struct connection *c, const struct so
 	l->worker->stats.accepts++;
 }
 
+/* The next connection: one that was given back, or a new one. -1 and errno. */
+static int next_connection(struct connection *l, struct sockaddr_storage *peer)
+{
+	socklen_t length = sizeof *peer;
+	int fd = l->shared ? share_take_waiting(l) : -1;
+
+	if (fd < 0)
+		return accept4(l->fd, (struct sockaddr *)peer, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	if (!getpeername(fd, (struct sockaddr *)peer, &length))
+		return fd;
+	close(fd); /* reset by its peer in the meantime: nobody has seen it, nobody will miss it */
+	errno = ECONNABORTED;
+	return -1;
+}
+
+static void accepted_all(struct connection *l)
+{
+	l->readable = false;
+	if (l->shared)
+		share_accepted_all(l);
+	if (errno != EAGAIN)
+		connection_tick_start(l); /* out of descriptors or memory: again a little later */
+}
+
 bool listener_send(struct connection *l, uint32_t budget)
 {
-	struct channel *ch = l->channel;
 	struct sockaddr_storage peer;
 	struct xts_tx_slot slot;
 
 	while (budget--) {
-		struct connection *c;
-		socklen_t length = sizeof peer;
+		struct connection *c, *to;
 		int fd, error = 0;
 
-		if (!l->readable || !l->held)
+		if (l->shared ? !share_has_news(l) : !l->readable)
 			return false;
-		if (ch->connection_count >= l->worker->config.limits.connections || !channel_window_left(ch)) {
+		to = l->shared ? share_turn(l) : l;
+		if (!to || !to->held)
+			return false;
+		if (!listener_has_room(to)) {
 			/* They wait in the kernel's own backlog, as they would behind a busy server. */
 			connection_tick_start(l);
 			l->readable = false;
 			return false;
 		}
-		if (!channel_slot(ch, &slot))
+		if (!channel_slot(to->channel, &slot))
 			return true;
-		fd = accept4(l->fd, (struct sockaddr *)&peer, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		fd = next_connection(l, &peer);
 		if (fd < 0) {
-			xts_queue_abandon(ch->queue, &slot);
+			xts_queue_abandon(to->channel->queue, &slot);
 			if (is_passing(errno))
 				continue;
-			l->readable = false;
-			if (errno != EAGAIN)
-				connection_tick_start(l); /* out of descriptors or memory: again a little later */
+			accepted_all(l);
 			return false;
 		}
-		c = connection_new(ch, fd, l->ip_version, &error);
+		c = connection_new(to->channel, fd, l->ip_version, &error);
 		if (!c) {
-			xts_queue_abandon(ch->queue, &slot);
+			xts_queue_abandon(to->channel->queue, &slot);
 			close(fd);
 			connection_tick_start(l);
 			l->readable = false;
 			return false;
 		}
-		announce(l, c, &peer, &slot);
+		announce(to, c, &peer, &slot);
 	}
 	return true;
 }

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "channel.h"
+#include "share.h"
 
 #define EVENTS 64
 #define LAST_ROUNDS (2 * (int)(XTS_FRAME_WINDOW_MAX / CHANNEL_BATCH))
@@ -32,7 +33,6 @@ struct request {
 struct xts_worker {
 	struct worker_state state;
 	pthread_t thread;
-	int command_fd;
 	struct watch command_watch;
 	pthread_mutex_t mutex;    /* of the requests */
 	pthread_cond_t done;
@@ -59,7 +59,7 @@ void worker_request(struct xts_worker *worker, void (*run)(struct worker_state *
 	pthread_mutex_lock(&worker->mutex);
 	r.next = worker->requests;
 	worker->requests = &r;
-	(void)eventfd_write(worker->command_fd, 1);
+	(void)eventfd_write(worker->state.command_fd, 1);
 	while (!r.done)
 		pthread_cond_wait(&worker->done, &worker->mutex);
 	pthread_mutex_unlock(&worker->mutex);
@@ -69,7 +69,7 @@ static void serve_requests(struct xts_worker *worker)
 {
 	eventfd_t ignored;
 
-	(void)eventfd_read(worker->command_fd, &ignored);
+	(void)eventfd_read(worker->state.command_fd, &ignored);
 	pthread_mutex_lock(&worker->mutex);
 	while (worker->requests) {
 		struct request *r = worker->requests;
@@ -106,7 +106,9 @@ static void handle_event(struct xts_worker *worker, const struct epoll_event *ev
 		break;
 	case WATCH_COMMAND:
 		serve_requests(worker);
+		share_poked(&worker->state);
 		break;
+	case WATCH_PARKED:
 	case WATCH_QUEUE:
 		break;
 	}
@@ -191,13 +193,21 @@ static bool work(struct xts_worker *worker)
 
 /* --- sleeping -------------------------------------------------------------------------------------------------------- */
 
+/* Until a time, rounded up; -1 for never. */
+static int until_ms(const struct worker_state *w, uint64_t deadline_ns)
+{
+	if (deadline_ns == UINT64_MAX)
+		return -1;
+	return deadline_ns <= w->now_ns ? 0 : (int)((deadline_ns - w->now_ns) / 1000000u) + 1;
+}
+
 /* Asks all queues for a wake-up; false when frames are there already. */
 static bool arm_all(struct worker_state *w, int *timeout_ms)
 {
 	struct list *node;
 	bool quiet = true;
 
-	*timeout_ms = list_empty(&w->ticking) ? -1 : TICK_MS;
+	*timeout_ms = list_empty(&w->ticking) ? until_ms(w, w->keep_deadline_ns) : TICK_MS;
 	for (node = w->channels.next; node != &w->channels; node = node->next) {
 		struct channel *ch = list_entry(node, struct channel, member);
 
@@ -251,6 +261,7 @@ static void close_everything(struct worker_state *w, int error)
 		(void)channel_send(ch);
 		channel_free(ch, true);
 	}
+	registry_expire(w, true);
 	while (!list_empty(&w->orphans))
 		connection_free(list_entry(w->orphans.next, struct connection, member), false);
 	free_dead(w);
@@ -269,6 +280,8 @@ static void *worker_thread(void *argument)
 		} else {
 			idle(worker);
 		}
+		if (w->now_ns >= w->keep_deadline_ns)
+			registry_expire(w, false);
 	}
 	close_everything(w, worker->stop_error);
 	spill_thread_end();
@@ -329,15 +342,17 @@ int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *co
 	list_init(&w->channels);
 	list_init(&w->orphans);
 	list_init(&w->ticking);
+	list_init(&w->kept);
+	w->keep_deadline_ns = UINT64_MAX;
 	w->now_ns = monotonic_ns();
 	w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	worker->command_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	worker->state.command_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	worker->command_watch.kind = WATCH_COMMAND;
 	event.data.ptr = &worker->command_watch;
 	pthread_mutex_init(&worker->mutex, NULL);
 	pthread_cond_init(&worker->done, NULL);
-	error = w->epoll_fd < 0 || worker->command_fd < 0 ? -errno : 0;
-	if (!error && epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, worker->command_fd, &event))
+	error = w->epoll_fd < 0 || worker->state.command_fd < 0 ? -errno : 0;
+	if (!error && epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, worker->state.command_fd, &event))
 		error = -errno;
 	if (!error)
 		error = log_open(&w->log);
@@ -347,7 +362,7 @@ int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *co
 		error = start_thread(worker);
 	if (error) {
 		close(w->epoll_fd);
-		close(worker->command_fd);
+		close(worker->state.command_fd);
 		free_rules(&w->config);
 		free(worker);
 		return error;
@@ -425,17 +440,17 @@ static void run_drain(struct worker_state *w, void *argument)
 
 	(void)argument;
 	w->draining = true;
+	share_drain_kept(w);
 	for (node = w->channels.next; node != &w->channels; node = node->next) {
 		struct channel *ch = list_entry(node, struct channel, member);
 
 		for (member = ch->connections.next; member != &ch->connections; member = member->next) {
 			struct connection *c = list_entry(member, struct connection, member);
 
-			if (c->state == CONNECTION_LISTENER && c->fd >= 0) {
-				close(c->fd); /* newcomers are refused by TCP from now on */
-				c->fd = -1;
-				c->readable = false;
-			}
+			if (c->shared)
+				share_drain(c);
+			else if (c->state == CONNECTION_LISTENER)
+				listener_close(c); /* newcomers are refused by TCP from now on */
 		}
 	}
 }
@@ -467,7 +482,7 @@ void xts_worker_stop(struct xts_worker *worker, int error)
 	worker_request(worker, run_stop, &s);
 	pthread_join(worker->thread, NULL);
 	close(worker->state.epoll_fd);
-	close(worker->command_fd);
+	close(worker->state.command_fd);
 	free_rules(&worker->state.config);
 	log_close(&worker->state.log);
 	pthread_cond_destroy(&worker->done);

@@ -12,7 +12,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 #: Fields that go up and down; all others count.
-WORKER_GAUGES = frozenset({"channels", "channels_up", "connections", "listeners", "spill_bytes", "window_bytes"})
+WORKER_GAUGES = frozenset(
+    {
+        "channels",
+        "channels_up",
+        "connections",
+        "listeners",
+        "shared_listeners",
+        "kept_listeners",
+        "spill_bytes",
+        "window_bytes",
+    }
+)
 _REQUEST_TIMEOUT_S = 5.0
 
 

@@ -45,6 +45,7 @@ _WORKER_COLUMNS = {
     "up": "channels_up",
     "conns": "connections",
     "listeners": "listeners",
+    "kept": "kept",
     "sent": "sent_bytes",
     "received": "received_bytes",
     "spilled now": "spill_bytes",

@@ -300,7 +300,7 @@ class Supervisor:
 def _worker_row(worker: Worker) -> dict[str, Any]:
     stats = worker.stats()
     refused = stats["refused_policy"] + stats["refused_limit"]
-    return {"worker": worker.index, **stats, "refused": refused}
+    return {"worker": worker.index, **stats, "refused": refused, "kept": stats["kept_listeners"]}
 
 
 def _open_device(config: Config) -> Channels:

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/epoll.h>
+#include <time.h>
 
 #include "xts.h"
 
@@ -23,22 +24,43 @@
 /* CLOCK_MONOTONIC in ns. */
 uint64_t xts_now_ns(void);
 
-/*
- * ppoll(2) over XTS socket numbers (offloaded) and kernel descriptors (kernel) together, until deadline_ns (0: does not
- * wait). Fills revents of both and returns how many entries of both are ready, 0 at the deadline, or -1 with EINTR,
- * ENOMEM. mask (NULL: leave it) is the thread's signal mask while it sleeps.
- */
-int xts_poll_mixed(struct pollfd *offloaded, nfds_t offloaded_count, struct pollfd *kernel, nfds_t kernel_count,
-		   uint64_t deadline_ns, const sigset_t *mask);
+/* The C library's own calls, for an interposer that has taken their names. */
+struct xts_kernel_calls {
+	int (*ppoll)(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask);
+	int (*epoll_wait)(int set, struct epoll_event *events, int max, int timeout_ms);
+};
+/* Before anything else is called. */
+void xts_use_kernel_calls(const struct xts_kernel_calls *calls);
 
 /*
- * epoll_pwait2(2) over a polling context (ectx) and the kernel's epoll set epoll_fd together: the events of both, at
- * most max, fairly. epoll_fd holds kernel descriptors only.
+ * ppoll(2) over XTS socket numbers and kernel descriptors together, until deadline_ns (0: does not wait). Fills all revents
+ * and returns how many entries are ready, 0 at the deadline, or -1 with EINTR (whatever SA_RESTART says), ENOMEM. mask
+ * (NULL: leave it) is the thread's signal mask while it sleeps.
  */
-int xts_epoll_wait_mixed(void *ectx, int epoll_fd, struct epoll_event *events, int max, uint64_t deadline_ns,
-			 const sigset_t *mask);
+int xts_poll_mixed(struct pollfd *sockets, nfds_t count, struct pollfd *kernel, nfds_t kernel_count, uint64_t deadline_ns,
+		   const sigset_t *mask);
+
+/* A polling context that is polled itself, as an epoll set's descriptor can be. */
+struct xts_polled_context {
+	void *ectx;
+	short events, revents;
+};
+int xts_poll_contexts(struct pollfd *sockets, nfds_t count, struct xts_polled_context *contexts, nfds_t context_count,
+		      struct pollfd *kernel, nfds_t kernel_count, uint64_t deadline_ns, const sigset_t *mask);
+
+/*
+ * epoll_pwait2(2) over a polling context (ectx) and the kernel's epoll set kernel_set (-1: none) together: the events of both, at
+ * most max, fairly. kernel_set holds kernel descriptors only; *members is how many: at 0 its events are not asked for but by who
+ * sleeps (NULL: unknown).
+ */
+int xts_epoll_wait_mixed(void *ectx, int kernel_set, const _Atomic uint32_t *members, struct epoll_event *events, int max,
+			 uint64_t deadline_ns, const sigset_t *mask);
 /* Has the context an event now? */
 bool xts_epoll_is_ready(void *ectx);
+/* xts_epoll_ctl() of a registration that is told from others of the same socket in this context by key. */
+int xts_epoll_ctl_keyed(void *ectx, int op, int number, uint32_t key, struct epoll_event *event);
+/* Registers a context in another one, in which it is readable while it has an event. The caller keeps them from forming a loop. */
+int xts_epoll_nest(void *ectx, int op, void *inner, uint32_t key, struct epoll_event *event);
 
 /* --- over fork and exec: inherit.c ------------------------------------------------------------------------------------ */
 
@@ -61,6 +83,13 @@ int xts_bequeath(const struct xts_bequest *sockets, unsigned count);
 /* In the new program: takes the sockets over, one call each, in order: 1 and *out filled, 0 at the end, -1 with errno
  * for one that is lost (out->descriptor says which). Closes memfd at the end. */
 int xts_inherit_next(int memfd, struct xts_bequest *out);
+/* After an exec that failed: takes back what xts_bequeath() has given up, under the old numbers, and closes memfd. */
+void xts_resume(int memfd);
+/*
+ * Before _exit(), which runs no destructor: what has been sent leaves, and living children are left what they may want.
+ * Not in a child of vfork(). The library must not be used after it.
+ */
+void xts_before_exit(void);
 
 /* A listener's connections are taken only while this process shows interest (a wait or an accept), in small numbers: for
  * listeners that may come to be shared. Call between socket and listen. */

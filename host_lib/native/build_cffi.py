@@ -60,6 +60,7 @@ int xts_epoll_fd(void *ectx);
 void xts_epoll_ctx_destroy(void *ectx);
 void xts_flush(void);
 #define XTS_EPOLL_BATCH ...
+#define XTS_EPOLL_TURN ...
 #define XTS_PY_EVENTS_MAX ...
 int xts_py_epoll_ctl(void *ectx, int op, int s, uint32_t events);
 ssize_t xts_py_epoll_wait(void *ectx, int32_t *pairs, int maxevents, int64_t timeout_ms);
@@ -93,15 +94,84 @@ struct xts_info {
 int xts_py_get_info(struct xts_info *info);
 """
 
+#: rules.h; addresses are bytes of a struct sockaddr, or NULL.
+RULES_CDEF = """
+struct xts_rules;
+struct xts_rule_group;
+struct xts_rules_error {
+    unsigned line, column;
+    char text[256];
+};
+struct xts_verdict {
+    bool offload;
+    unsigned line, group_line;
+    const char *endpoint;
+    const char *why;
+};
+int xts_rules_read(struct xts_rules **out, const char *path, struct xts_rules_error *error);
+int xts_rules_parse(struct xts_rules **out, const char *text, size_t bytes, struct xts_rules_error *error);
+const struct xts_rules *xts_rules_default(void);
+void xts_rules_free(struct xts_rules *rules);
+const struct xts_rule_group *xts_rules_group(const struct xts_rules *rules, const char *program, const char *id);
+struct xts_verdict xts_rules_ask(const struct xts_rule_group *group, int role, const void *local, const void *peer);
+bool xts_rules_may_offload(const struct xts_rule_group *group, int role);
+bool xts_rules_try_group(const struct xts_rules *rules, unsigned n, const char *program, const char *id,
+                         unsigned *line, const char **why);
+bool xts_rules_try(const struct xts_rule_group *group, unsigned n, int role, const void *local, const void *peer,
+                   unsigned *line, const char **why);
+int xts_rules_take_notes(struct xts_rules *rules);
+bool xts_rules_note(const struct xts_rules *rules, unsigned n, unsigned *line, const char **text);
+"""
+
+#: reason.h and the interposer's report.h, for `xts status --processes`.
+REPORT_CDEF = """
+enum { XTS_REASON_COUNT = ... };
+const char *xts_reason_name(unsigned number);
+const char *xts_reason_text(unsigned number);
+
+#define XTS_REPORT_MAGIC ...
+#define XTS_REPORT_VERSION ...
+#define XTS_REPORT_ENTRIES ...
+#define XTS_REPORT_REASONS ...
+struct xts_endpoint {
+    uint16_t port;
+    uint8_t ip_version;
+    uint32_t scope_id;
+    uint8_t address[16];
+    ...;
+};
+struct xts_report_entry {
+    uint8_t kind, flags;
+    uint16_t reason;
+    uint32_t rule_line;
+    int32_t number;
+    struct xts_endpoint local, peer;
+    ...;
+};
+struct xts_report_page {
+    uint32_t magic, version, entries, pid;
+    char program[32];
+    char rules[256];
+    uint32_t strict;
+    uint64_t offloaded, unseen, raw;
+    uint64_t stayed[...];
+    struct xts_report_entry entry[...];
+    ...;
+};
+"""
+
 PRELUDE = """
 #include "python_calls.h"
+#include "reason.h"
+#include "report.h"
+#include "rules.h"
 """
 
 
 def main(output: str) -> None:
     """Generates the module's C source; compiling it is CMake's."""
     ffi = FFI()
-    ffi.cdef(CDEF)
+    ffi.cdef(CDEF + RULES_CDEF + REPORT_CDEF)
     ffi.set_source("xts_socket._native", PRELUDE)
     ffi.emit_c_code(output)
     assert Path(output).exists()

@@ -1,15 +1,18 @@
 /*
  * Polling contexts: ready lists, as in the kernel's epoll. A watch joins the ready list of its context when its
  * socket changes in a way it has asked for; collecting asks each socket on the list how it is now, reports, and puts
- * level-triggered ones back at the end. A socket nobody touches costs nothing.
+ * level-triggered ones back at the end. A socket nobody touches costs nothing. A watch may also be on another context, which
+ * is readable while it has an event itself: sets in sets. Watches of one socket in one context differ by a key, the
+ * interposer's descriptor: the kernel registers a file once for each descriptor.
  *
  * The descriptor of a context (xts_epoll_fd) is an epoll set of its own with the queue's descriptor and an eventfd. When
  * a collection finds nothing, the context is idle: the queue's doorbell stays armed whenever a thread leaves the
  * library, so that whatever comes makes the descriptor ready. When a collection finds something, or a thread makes
  * something ready, the eventfd is rung and stays so until a collection finds nothing: after handling events a program
- * can sleep on the descriptor at once.
+ * can sleep on the descriptor at once. With XTS_EPOLL_TURN neither doorbell nor eventfd is touched between a collection
+ * that found something and xts_flush(), which decides by what is on the ready list then.
  */
-#include "library.h"
+#include "epoll.h"
 
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -18,24 +21,20 @@
 
 #define ALWAYS (EPOLLERR | EPOLLHUP)
 #define WAYS (EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE)
-
-struct epoll_ctx {
-	struct epoll_ctx *next;
-	struct watch *ready_first, *ready_last;
-	uint16_t waiters;
-	unsigned flags;
-	int set, bell;             /* -1 until xts_epoll_fd() */
-	int queue_fd;              /* the queue's descriptor in the set, or -1 */
-	bool idle, ringing;
-};
+/* All that may come with EPOLLEXCLUSIVE. */
+#define WITH_EXCLUSIVE (EPOLLIN | EPOLLOUT | ALWAYS | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE)
 
 struct watch {
-	struct watch *next;        /* of the socket */
+	struct watch *next;        /* of the socket or the inner context */
 	struct watch *ready_next, *ready_previous;
+	struct watch *listeners_next;
 	struct epoll_ctx *ctx;
-	struct xts_sock *socket;
+	struct xts_sock *socket;   /* watched, or */
+	struct epoll_ctx *inner;
+	uint32_t key;
 	uint32_t events;
 	bool ready, disabled;      /* disabled: reported once (EPOLLONESHOT) */
+	bool listening;            /* in ctx->listeners */
 	epoll_data_t data;
 };
 
@@ -88,7 +87,7 @@ static void ring_context(struct epoll_ctx *ctx)
 {
 	uint64_t one = 1;
 
-	if (ctx->bell < 0 || ctx->ringing)
+	if (ctx->bell < 0 || ctx->ringing || ctx->turn)
 		return;
 	ctx->ringing = write(ctx->bell, &one, sizeof one) == (ssize_t)sizeof one;
 	set_idle(ctx, false);
@@ -105,25 +104,72 @@ static void hush_context(struct epoll_ctx *ctx)
 	set_idle(ctx, true);
 }
 
+static void set_ready(struct watch *w)
+{
+	struct epoll_ctx *ctx = w->ctx;
+
+	ready_add(w);
+	wake(&ctx->waiters);
+	ring_context(ctx);
+	if (ctx->polled)
+		wake(&xts.poll_waiters);
+	for (struct watch *outer = ctx->outer; outer; outer = outer->next) {
+		if (!outer->disabled && (outer->events & EPOLLIN))
+			set_ready(outer);
+	}
+}
+
+static void note_listener(struct watch *w)
+{
+	if (w->listening)
+		return;
+	w->listening = true;
+	w->listeners_next = w->ctx->listeners;
+	w->ctx->listeners = w;
+}
+
+/* The turn is over: what is ready, or becomes so, shows at the descriptor again. */
+void epoll_end_turn(void)
+{
+	for (struct epoll_ctx *ctx = xts.contexts; ctx; ctx = ctx->next) {
+		if (!ctx->turn)
+			continue;
+		ctx->turn = false;
+		if (ctx->ready_first)
+			ring_context(ctx);
+		else
+			hush_context(ctx);
+	}
+}
+
 void epoll_ready(struct xts_sock *s, uint32_t events)
 {
 	for (struct watch *w = s->watches; w; w = w->next) {
-		if (w->disabled || !(events & (w->events | ALWAYS)))
-			continue;
-		ready_add(w);
-		wake(&w->ctx->waiters);
-		ring_context(w->ctx);
+		if (s->state == TCP_STATE_LISTEN)
+			note_listener(w);
+		if (!w->disabled && (events & (w->events | ALWAYS)))
+			set_ready(w);
 	}
+}
+
+static struct watch **watches_of(struct xts_sock *s, struct epoll_ctx *inner)
+{
+	return s ? &s->watches : &inner->outer;
 }
 
 static void watch_free(struct watch *w)
 {
-	struct watch **at = &w->socket->watches;
+	struct watch **at = watches_of(w->socket, w->inner);
 
 	ready_remove(w);
 	while (*at != w)
 		at = &(*at)->next;
 	*at = w->next;
+	if (w->listening) {
+		for (at = &w->ctx->listeners; *at != w; at = &(*at)->listeners_next)
+			;
+		*at = w->listeners_next;
+	}
 	free(w);
 }
 
@@ -133,13 +179,38 @@ void epoll_forget_socket(struct xts_sock *s)
 		watch_free(s->watches);
 }
 
-static int collect(struct epoll_ctx *ctx, struct epoll_event *events, int max)
+static uint32_t watch_events(struct watch *w)
+{
+	uint32_t now;
+
+	if (w->disabled)
+		return 0;
+	if (w->socket)
+		now = socket_events(w->socket);
+	else
+		now = epoll_has_event(w->inner) ? EPOLLIN | EPOLLRDNORM : 0;
+	return now & ((w->events & ~(uint32_t)WAYS) | ALWAYS);
+}
+
+bool epoll_has_event(struct epoll_ctx *ctx)
+{
+	struct watch *w;
+
+	while ((w = ctx->ready_first)) {
+		if (watch_events(w))
+			return true;
+		ready_remove(w);
+	}
+	return false;
+}
+
+int epoll_collect(struct epoll_ctx *ctx, struct epoll_event *events, int max)
 {
 	struct watch *last = ctx->ready_last, *w;
 	int count = 0;
 
 	while (count < max && (w = ctx->ready_first)) {
-		uint32_t now = w->disabled ? 0 : socket_events(w->socket) & ((w->events & ~(uint32_t)WAYS) | ALWAYS);
+		uint32_t now = watch_events(w);
 		bool end = w == last;
 
 		ready_remove(w);
@@ -214,7 +285,8 @@ void epoll_forget(void)
 {
 	for (struct epoll_ctx *ctx = xts.contexts; ctx; ctx = ctx->next) {
 		close_descriptor(ctx);
-		ctx->waiters = 0;
+		ctx->waiters = ctx->polled = 0;
+		ctx->turn = false;
 	}
 }
 
@@ -224,7 +296,7 @@ void *xts_epoll_ctx_create_flags(unsigned flags)
 {
 	struct epoll_ctx *ctx;
 
-	if (flags & ~XTS_EPOLL_BATCH) {
+	if (flags & ~(XTS_EPOLL_BATCH | XTS_EPOLL_TURN)) {
 		errno = EINVAL;
 		return NULL;
 	}
@@ -245,6 +317,17 @@ void *xts_epoll_ctx_create(void)
 	return xts_epoll_ctx_create_flags(0);
 }
 
+static void free_watches(struct watch *w, const struct epoll_ctx *ctx)
+{
+	struct watch *next;
+
+	for (; w; w = next) {
+		next = w->next;
+		if (w->ctx == ctx)
+			watch_free(w);
+	}
+}
+
 void xts_epoll_ctx_destroy(void *ectx)
 {
 	struct epoll_ctx *ctx = ectx, **at = &xts.contexts;
@@ -253,15 +336,12 @@ void xts_epoll_ctx_destroy(void *ectx)
 	if (!ctx)
 		return;
 	library_enter();
-	while ((s = table_next(s))) {
-		struct watch *w = s->watches, *next;
-
-		for (; w; w = next) {
-			next = w->next;
-			if (w->ctx == ctx)
-				watch_free(w);
-		}
-	}
+	while ((s = table_next(s)))
+		free_watches(s->watches, ctx);
+	for (struct epoll_ctx *inner = xts.contexts; inner; inner = inner->next)
+		free_watches(inner->outer, ctx);
+	while (ctx->outer)
+		watch_free(ctx->outer);
 	while (*at && *at != ctx)
 		at = &(*at)->next;
 	if (*at)
@@ -271,11 +351,27 @@ void xts_epoll_ctx_destroy(void *ectx)
 	free(ctx);
 }
 
-static int change(struct epoll_ctx *ctx, int op, struct xts_sock *s, const struct epoll_event *event)
+static struct watch *watch_make(struct epoll_ctx *ctx, struct xts_sock *s, struct epoll_ctx *inner, uint32_t key)
 {
-	struct watch *w = s->watches;
+	struct watch *w = calloc(1, sizeof *w), **list = watches_of(s, inner);
 
-	while (w && w->ctx != ctx)
+	if (!w)
+		return NULL;
+	w->ctx = ctx;
+	w->socket = s;
+	w->inner = inner;
+	w->key = key;
+	w->next = *list;
+	*list = w;
+	return w;
+}
+
+static int change(struct epoll_ctx *ctx, int op, struct xts_sock *s, struct epoll_ctx *inner, uint32_t key,
+		  const struct epoll_event *event)
+{
+	struct watch *w = *watches_of(s, inner);
+
+	while (w && (w->ctx != ctx || w->key != key))
 		w = w->next;
 	switch (op) {
 	case EPOLL_CTL_DEL:
@@ -284,20 +380,20 @@ static int change(struct epoll_ctx *ctx, int op, struct xts_sock *s, const struc
 		watch_free(w);
 		return 0;
 	case EPOLL_CTL_ADD:
+		if (event->events & EPOLLEXCLUSIVE && (inner || event->events & ~(uint32_t)WITH_EXCLUSIVE))
+			return -EINVAL;
 		if (w)
 			return -EEXIST;
-		w = calloc(1, sizeof *w);
+		w = watch_make(ctx, s, inner, key);
 		if (!w)
 			return -ENOMEM;
-		w->ctx = ctx;
-		w->socket = s;
-		w->next = s->watches;
-		s->watches = w;
 		break;
 	case EPOLL_CTL_MOD:
+		if (event->events & EPOLLEXCLUSIVE)
+			return -EINVAL;
 		if (!w)
 			return -ENOENT;
-		if (event->events & EPOLLEXCLUSIVE || w->events & EPOLLEXCLUSIVE)
+		if (w->events & EPOLLEXCLUSIVE)
 			return -EINVAL;
 		break;
 	default:
@@ -306,15 +402,14 @@ static int change(struct epoll_ctx *ctx, int op, struct xts_sock *s, const struc
 	w->events = event->events;
 	w->data = event->data;
 	w->disabled = false;
-	if (socket_events(s) & (w->events | ALWAYS)) {
-		ready_add(w);
-		wake(&ctx->waiters);
-		ring_context(ctx);
-	}
+	if (s && s->state == TCP_STATE_LISTEN)
+		note_listener(w);
+	if (watch_events(w))
+		set_ready(w);
 	return 0;
 }
 
-int xts_epoll_ctl(void *ectx, int op, int number, struct epoll_event *event)
+int xts_epoll_ctl_keyed(void *ectx, int op, int number, uint32_t key, struct epoll_event *event)
 {
 	struct xts_sock *s;
 	int r;
@@ -325,25 +420,55 @@ int xts_epoll_ctl(void *ectx, int op, int number, struct epoll_event *event)
 		return finish(-EFAULT);
 	library_enter();
 	s = table_open(number);
-	r = s ? change(ectx, op, s, event) : -EBADF;
+	r = s ? change(ectx, op, s, NULL, key, event) : -EBADF;
 	library_leave();
 	return finish(r);
 }
 
-static void promise(struct epoll_ctx *ctx)
+int xts_epoll_ctl(void *ectx, int op, int number, struct epoll_event *event)
+{
+	return xts_epoll_ctl_keyed(ectx, op, number, 0, event);
+}
+
+int xts_epoll_nest(void *ectx, int op, void *inner, uint32_t key, struct epoll_event *event)
+{
+	int r;
+
+	library_enter();
+	r = change(ectx, op, NULL, inner, key, event);
+	library_leave();
+	return finish(r);
+}
+
+bool xts_epoll_is_ready(void *ectx)
+{
+	bool ready;
+
+	library_enter();
+	channel_pump();
+	ready = epoll_has_event(ectx);
+	library_leave();
+	return ready;
+}
+
+void epoll_promise(struct epoll_ctx *ctx)
 {
 	struct thread *self = thread_self();
 
 	if (self)
-		self->batching = ctx->flags & XTS_EPOLL_BATCH;
+		self->batching = (ctx->flags & XTS_EPOLL_BATCH) && (ctx->turn || !(ctx->flags & XTS_EPOLL_TURN));
 }
 
-static void arrive(void)
+void epoll_arrive(struct epoll_ctx *ctx)
 {
 	struct thread *self = thread_self();
 
 	if (self)
 		self->batching = false;
+	for (struct watch *w = ctx->listeners; w; w = w->listeners_next) {
+		if (!w->disabled && (w->events & EPOLLIN) && w->socket->state == TCP_STATE_LISTEN)
+			listener_interest(w->socket);
+	}
 	channel_flush(true);
 	channel_pump();
 }
@@ -358,14 +483,17 @@ int xts_epoll(void *ectx, struct epoll_event *events, int max)
 	if (max <= 0 || !events)
 		return finish(max <= 0 ? -EINVAL : -EFAULT);
 	library_enter();
-	arrive();
-	r = collect(ctx, events, max);
+	epoll_arrive(ctx);
+	r = epoll_collect(ctx, events, max);
 	follow_channel(ctx);
-	if (r)
+	ctx->turn = r && ctx->flags & XTS_EPOLL_TURN;
+	if (ctx->turn)
+		set_idle(ctx, false);
+	else if (r)
 		ring_context(ctx);
 	else
 		hush_context(ctx);
-	promise(ctx);
+	epoll_promise(ctx);
 	library_leave();
 	return r;
 }
@@ -378,35 +506,6 @@ int xts_epoll_fd(void *ectx)
 		return finish(-EBADF);
 	library_enter();
 	r = open_descriptor(ectx);
-	library_leave();
-	return finish(r);
-}
-
-int xts_epoll_wait(void *ectx, struct epoll_event *events, int max, int timeout_ms)
-{
-	struct epoll_ctx *ctx = ectx;
-	uint64_t deadline;
-	int r;
-
-	if (!ctx)
-		return finish(-EBADF);
-	if (max <= 0 || !events)
-		return finish(max <= 0 ? -EINVAL : -EFAULT);
-	library_enter();
-	arrive();
-	r = collect(ctx, events, max);
-	if (!r && timeout_ms) {
-		deadline = deadline_after(timeout_ms < 0 ? FOREVER : (uint64_t)timeout_ms * NS_PER_MS);
-		while (!r) {
-			r = wait_for(&ctx->waiters, deadline, true);
-			if (r)
-				break;
-			r = collect(ctx, events, max);
-		}
-		if (r == -ETIMEDOUT)
-			r = 0;
-	}
-	promise(ctx);
 	library_leave();
 	return finish(r);
 }

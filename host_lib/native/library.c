@@ -188,5 +188,6 @@ void xts_flush(void)
 	library_enter();
 	if (this_thread)
 		this_thread->batching = false;
+	epoll_end_turn();
 	library_leave();
 }

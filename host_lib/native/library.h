@@ -28,13 +28,16 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/uio.h>
 
 #include "attach.h"
+#include "beside.h"
 #include "credit.h"
 #include "link.h"
 #include "queue.h"
@@ -277,13 +280,27 @@ void message_receive(struct xts_rx_frame *frame, const struct xts_head *head, co
 
 /* --- waiting: wait.c, progress.c -------------------------------------------------------------------------------------- */
 
+#define SLEEP_FDS 3 /* bell, queue, attach connection */
+
+/* What a wait watches beside its subject: kernel descriptors and, while it sleeps, another signal mask. */
+struct beside {
+	struct pollfd *fds;        /* the first SLEEP_FDS are wait.c's own */
+	nfds_t count;              /* of the others */
+	const sigset_t *mask;      /* NULL: leave it */
+	bool looked;               /* the revents tell how it was during this wait */
+	bool ready;                /* one of them is */
+};
+
 /* Sleeps until the subject is woken: 0, -ETIMEDOUT at deadline_ns, -EINTR. Gives up xts.lock meanwhile. */
 int wait_for(uint16_t *subject, uint64_t deadline_ns, bool spin);
+/* The same; 0 also when beside->ready. */
+int wait_beside(uint16_t *subject, uint64_t deadline_ns, bool spin, struct beside *beside);
+extern struct xts_kernel_calls kernel_calls;
 void wake(uint16_t *subject);
 void wake_all(void);
 void thread_ring(struct thread *thread);
-int sleep_on_bell(struct thread *thread, uint64_t deadline_ns);
-int sleep_on_channel(struct channel *c, struct thread *thread, uint64_t deadline_ns);
+int sleep_on_bell(struct thread *thread, struct beside *beside, uint64_t deadline_ns);
+int sleep_on_channel(struct channel *c, struct thread *thread, struct beside *beside, uint64_t deadline_ns);
 /* After -EINTR: does the kernel restart such a call? */
 bool signal_restarts(uint64_t timeout_ns);
 static inline uint64_t deadline_after(uint64_t timeout_ns)
@@ -333,8 +350,11 @@ int call_proxy(struct xts_sock *s, struct call *call);
 int first_request_wait(struct xts_sock *s);   /* until nobody else's first request is out */
 
 void epoll_ready(struct xts_sock *s, uint32_t events);
+void epoll_end_turn(void);
 void epoll_forget_socket(struct xts_sock *s);
 void epoll_forget(void);
+/* Somebody waits for a connection of this listener. */
+void listener_interest(struct xts_sock *s);
 void mirror_dirty(struct xts_sock *s);
 void mirrors_update(void);
 void mirror_close(struct xts_sock *s);

@@ -44,7 +44,7 @@ static void one_turn(void)
 		channel_pump();
 	} else {
 		sleeping_on_queue = true;
-		sleep_on_channel(c, self, FOREVER);
+		sleep_on_channel(c, self, NULL, FOREVER);
 		sleeping_on_queue = false;
 	}
 	mirrors_update();
@@ -64,7 +64,7 @@ static void *progress(void *unused)
 		mirrors_update();
 		channel_reap();
 		standing_by = true;
-		sleep_on_bell(self, FOREVER);
+		sleep_on_bell(self, NULL, FOREVER);
 		standing_by = false;
 	}
 	started = false; /* no descriptor for a bell: the next need tries again */

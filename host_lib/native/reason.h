@@ -29,4 +29,12 @@ enum xts_reason {
 	XTS_REASON_COUNT
 };
 
+#pragma GCC visibility push(default)
+
+/* A reason's name and text; NULL where there is none of that number. Numbers begin at 1. */
+const char *xts_reason_name(unsigned number);
+const char *xts_reason_text(unsigned number);
+
+#pragma GCC visibility pop
+
 #endif

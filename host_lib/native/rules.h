@@ -4,6 +4,17 @@
  * interposer, xts_socket.install() and `xts rules`.
  *
  * A file is taken as a whole or not at all.
+ *
+ * Who decides: the first group (application-id line) whose program pattern and id both fit decides alone, as in XLIO;
+ * rules before any such line are a group for every program. In it the first rule of the socket's role that matches in
+ * all its parts. If none does: the group's `default`, else the file's (before any group), else the built-in one. Groups
+ * after the first that fits are never asked.
+ *
+ * The built-in default, also that without a file: TCP is offloaded except on loopback (127.0.0.0/8, ::1, and a peer
+ * of 0.0.0.0 or ::, which the kernel takes for itself); a listener on the wildcard address is offloaded.
+ *
+ * An `xts` rule means what it says. One that offloads by another name (xlio, vma, sdp, sa, *) does not match a loopback
+ * address unless it names one: those libraries leave loopback to the kernel whatever the rule.
  */
 #ifndef XTS_RULES_H
 #define XTS_RULES_H
@@ -39,8 +50,8 @@ const struct xts_rule_group *xts_rules_group(const struct xts_rules *rules, cons
 
 struct xts_verdict {
 	bool offload;
-	unsigned line;        /* of the deciding rule; 0: no rule matched, the default decided */
-	unsigned group_line;  /* of its application-id line; 0: rules before any */
+	unsigned line;        /* of the deciding rule or `default`; 0: neither, the built-in default decided */
+	unsigned group_line;  /* of the application-id line it stands under; 0: before any */
 	const char *endpoint; /* path of the attach socket, or NULL: the process's own (XTS_ENDPOINT) */
 	const char *why;      /* one sentence, static or of the rules' lifetime */
 };
@@ -49,6 +60,20 @@ struct xts_verdict xts_rules_ask(const struct xts_rule_group *group, enum xts_ro
 				 const struct sockaddr *peer);
 /* Could any socket of this role be offloaded? false: it may be the kernel's from birth. */
 bool xts_rules_may_offload(const struct xts_rule_group *group, enum xts_role role);
+
+/* --- for `xts rules`: how it came to that ------------------------------------------------------------------------------- */
+
+/* The n-th group of the file, in order: NULL in *why if it is for the program, else why not. false: there are no more. */
+bool xts_rules_try_group(const struct xts_rules *rules, unsigned n, const char *program, const char *id, unsigned *line,
+			 const char **why);
+/* The same for the n-th rule of the group, of any role. */
+bool xts_rules_try(const struct xts_rule_group *group, unsigned n, enum xts_role role, const struct sockaddr *local,
+		   const struct sockaddr *peer, unsigned *line, const char **why);
+/* Looks for what has no effect in the file, or more than may be meant: once, before anybody else has the rules, for it
+ * takes time. 0 or -ENOMEM. */
+int xts_rules_take_notes(struct xts_rules *rules);
+/* The n-th note. false: there are no more. */
+bool xts_rules_note(const struct xts_rules *rules, unsigned n, unsigned *line, const char **text);
 
 #pragma GCC visibility pop
 

@@ -3,18 +3,31 @@
  * counter and rings those that sleep. The leader, one of the waiting threads, sleeps on the queue and takes frames
  * for all; when it goes it hands over to another. Before sleeping a thread spins if it is the only one that waits and
  * exactly one socket awaits an answer; spins that find nothing make it skip ever more of them.
+ *
+ * A wait may watch kernel descriptors beside its subject (struct beside). Leader or not, the thread sleeps in one ppoll() on
+ * what it would sleep on anyway and on these; one that is ready ends this thread's wait, and nobody else's.
  */
 #include "library.h"
 
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
 #define RETRY_NS NS_PER_MS
 #define SKIP_MAX 64u
+
+#define SPIN_BESIDE_MAX 8u /* kernel descriptors: looking at more of them costs more than the spin saves */
+
+struct xts_kernel_calls kernel_calls = {.ppoll = ppoll, .epoll_wait = epoll_wait};
+
+void xts_use_kernel_calls(const struct xts_kernel_calls *calls)
+{
+	kernel_calls = *calls;
+}
 
 /* How many spins to skip, and how many are left to skip: doubles with every one in vain. */
 static unsigned spin_skip, spin_skipped;
@@ -71,12 +84,14 @@ void wake_all(void)
 	}
 }
 
-/* Sleeps in ppoll() without the lock. 0, -ETIMEDOUT or -EINTR. */
-static int sleep_on(struct thread *thread, struct pollfd *fds, nfds_t count, uint64_t deadline_ns)
+/* ppoll() until the deadline, on our own descriptors and what is watched beside them. 0, 1 for beside, -ETIMEDOUT, -EINTR. */
+static int poll_until(struct pollfd own[SLEEP_FDS], struct beside *beside, uint64_t deadline_ns)
 {
+	struct pollfd *fds = beside ? beside->fds : own;
+	nfds_t count = SLEEP_FDS + (beside ? beside->count : 0);
 	struct timespec limit, *timeout = NULL;
 	uint64_t now;
-	int r;
+	int r, others;
 
 	if (deadline_ns != FOREVER) {
 		now = now_ns();
@@ -86,24 +101,46 @@ static int sleep_on(struct thread *thread, struct pollfd *fds, nfds_t count, uin
 		limit.tv_nsec = (long)((deadline_ns - now) % NS_PER_S);
 		timeout = &limit;
 	}
+	if (beside)
+		memcpy(fds, own, SLEEP_FDS * sizeof *own);
+	r = kernel_calls.ppoll(fds, count, timeout, beside ? beside->mask : NULL);
+	if (r < 0) {
+		own[0].revents = POLLIN; /* unknown: looking is harmless */
+		return errno == EINTR ? -EINTR : 0;
+	}
+	others = r;
+	for (int i = 0; i < SLEEP_FDS; i++) {
+		own[i].revents = fds[i].revents;
+		others -= own[i].revents != 0;
+	}
+	if (beside) {
+		beside->looked = true;
+		beside->ready = others > 0;
+	}
+	if (!r)
+		return -ETIMEDOUT;
+	return beside && beside->ready;
+}
+
+/* Sleeps without the lock. */
+static int sleep_on(struct thread *thread, struct pollfd own[SLEEP_FDS], struct beside *beside, uint64_t deadline_ns)
+{
+	int r;
+
 	thread->sleeping = true;
 	pthread_mutex_unlock(&xts.lock);
-	r = ppoll(fds, count, timeout, NULL);
-	if (r < 0)
-		r = errno == EINTR ? -EINTR : 0;
-	else
-		r = r ? 0 : -ETIMEDOUT;
+	r = poll_until(own, beside, deadline_ns);
 	pthread_mutex_lock(&xts.lock);
 	thread->sleeping = false;
-	if (fds[0].revents & POLLIN)
+	if (own[0].revents & POLLIN)
 		hush(thread);
 	return r;
 }
 
 /* The queue is armed: sleeps on it, and handles what has come. */
-int sleep_on_channel(struct channel *c, struct thread *thread, uint64_t deadline_ns)
+int sleep_on_channel(struct channel *c, struct thread *thread, struct beside *beside, uint64_t deadline_ns)
 {
-	struct pollfd fds[3] = {
+	struct pollfd own[SLEEP_FDS] = {
 		{.fd = thread->bell, .events = POLLIN},
 		{.fd = c->queue->wait_fd, .events = POLLIN},
 		{.fd = c->attachment.connection, .events = POLLIN},
@@ -115,13 +152,13 @@ int sleep_on_channel(struct channel *c, struct thread *thread, uint64_t deadline
 		limit = now_ns() + RETRY_NS;
 	xts.sleeps++;
 	c->sleepers++;
-	r = sleep_on(thread, fds, 3, deadline_ns < limit ? deadline_ns : limit);
+	r = sleep_on(thread, own, beside, deadline_ns < limit ? deadline_ns : limit);
 	c->sleepers--;
 	if (c->dead || c != xts.channel)
 		return r == -ETIMEDOUT ? 0 : r;
 	c->armed = false;
 	xts_queue_disarm(c->queue);
-	if (fds[2].revents)
+	if (own[2].revents)
 		channel_connection_event(c);
 	channel_pump();
 	channel_tick(now_ns());
@@ -131,7 +168,7 @@ int sleep_on_channel(struct channel *c, struct thread *thread, uint64_t deadline
 }
 
 /* One turn as the leader. */
-static int lead(struct waiter *w, uint64_t deadline_ns)
+static int lead(struct waiter *w, struct beside *beside, uint64_t deadline_ns)
 {
 	struct channel *c = xts.channel;
 
@@ -147,15 +184,15 @@ static int lead(struct waiter *w, uint64_t deadline_ns)
 		return 0;
 	}
 	status_link();
-	return sleep_on_channel(c, w->thread, deadline_ns);
+	return sleep_on_channel(c, w->thread, beside, deadline_ns);
 }
 
 /* Sleeps until rung, while another thread leads or where there is no channel to lead. */
-int sleep_on_bell(struct thread *thread, uint64_t deadline_ns)
+int sleep_on_bell(struct thread *thread, struct beside *beside, uint64_t deadline_ns)
 {
-	struct pollfd fd = {.fd = thread->bell, .events = POLLIN};
+	struct pollfd own[SLEEP_FDS] = {{.fd = thread->bell, .events = POLLIN}, {.fd = -1}, {.fd = -1}};
 
-	return sleep_on(thread, &fd, 1, deadline_ns);
+	return sleep_on(thread, own, beside, deadline_ns);
 }
 
 /* The leader goes: somebody else has to look after the queue. */
@@ -174,10 +211,23 @@ static void hand_over(void)
 		progress_need();
 }
 
-static void spin(struct waiter *w, uint64_t deadline_ns)
+/* Is a kernel descriptor ready now? Without the lock. */
+static bool look_beside(struct beside *beside)
+{
+	struct timespec none = {0};
+
+	if (!beside || !beside->count)
+		return false;
+	beside->ready = kernel_calls.ppoll(beside->fds + SLEEP_FDS, beside->count, &none, NULL) > 0;
+	beside->looked = true;
+	return beside->ready;
+}
+
+static void spin(struct waiter *w, struct beside *beside, uint64_t deadline_ns)
 {
 	uint64_t end = now_ns() + xts.settings.spin_us * NS_PER_US;
 	unsigned turn = 0;
+	bool other = false;
 
 	if (spin_skipped) {
 		spin_skipped--;
@@ -188,11 +238,13 @@ static void spin(struct waiter *w, uint64_t deadline_ns)
 		uint64_t now = now_ns();
 
 		channel_pump();
-		if (w->woken || xts.waiting > 1)
+		if (w->woken || xts.waiting > 1 || other)
 			break;
 		if (now >= end || now >= deadline_ns)
 			break;
 		pthread_mutex_unlock(&xts.lock);
+		if (turn % 16 == 0)
+			other = look_beside(beside);
 		/* The one we wait for may have been put on this very core. */
 		if (++turn % 16 == 0)
 			sched_yield();
@@ -203,7 +255,7 @@ static void spin(struct waiter *w, uint64_t deadline_ns)
 	if (w->woken) {
 		xts.spins++;
 		spin_skip = 0;
-	} else {
+	} else if (!other) {
 		spin_skip = spin_skip ? spin_skip * 2 : 1;
 		if (spin_skip > SKIP_MAX)
 			spin_skip = SKIP_MAX;
@@ -211,7 +263,13 @@ static void spin(struct waiter *w, uint64_t deadline_ns)
 	}
 }
 
-int wait_for(uint16_t *subject, uint64_t deadline_ns, bool may_spin)
+static bool worth_spinning(const struct beside *beside)
+{
+	return xts.waiting == 1 && xts.asked == 1 && xts.settings.spin_us != SPIN_NEVER &&
+	       (!beside || beside->count <= SPIN_BESIDE_MAX);
+}
+
+int wait_beside(uint16_t *subject, uint64_t deadline_ns, bool may_spin, struct beside *beside)
 {
 	struct waiter w = {.subject = subject, .thread = thread_self()};
 	int r = 0;
@@ -225,11 +283,11 @@ int wait_for(uint16_t *subject, uint64_t deadline_ns, bool may_spin)
 	xts.waiting++;
 	++*subject;
 	w.thread->batching = false;
-	if (may_spin && xts.waiting == 1 && xts.asked == 1 && xts.settings.spin_us != SPIN_NEVER)
-		spin(&w, deadline_ns);
-	while (!w.woken && !r) {
+	if (may_spin && worth_spinning(beside))
+		spin(&w, beside, deadline_ns);
+	while (!w.woken && !r && !(beside && beside->ready)) {
 		if (xts.channel && (!xts.leader || xts.leader == &w)) {
-			r = lead(&w, deadline_ns);
+			r = lead(&w, beside, deadline_ns);
 			continue;
 		}
 		/* The leader sleeps: what this thread has built has to leave before it sleeps too. */
@@ -239,9 +297,9 @@ int wait_for(uint16_t *subject, uint64_t deadline_ns, bool may_spin)
 		if (!w.woken && xts.channel && !xts.leader)
 			continue;
 		if (!w.woken)
-			r = sleep_on_bell(w.thread, deadline_ns);
+			r = sleep_on_bell(w.thread, beside, deadline_ns);
 	}
-	if (w.woken)
+	if (w.woken || r > 0)
 		r = 0;
 	--*subject;
 	xts.waiting--;
@@ -254,6 +312,11 @@ int wait_for(uint16_t *subject, uint64_t deadline_ns, bool may_spin)
 	if (xts.leader == &w || !xts.leader)
 		hand_over();
 	return r;
+}
+
+int wait_for(uint16_t *subject, uint64_t deadline_ns, bool may_spin)
+{
+	return wait_beside(subject, deadline_ns, may_spin, NULL);
 }
 
 /*

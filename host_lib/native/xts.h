@@ -84,8 +84,12 @@ void xts_epoll_ctx_destroy(void *ectx);
 /* With XTS_EPOLL_BATCH the caller promises to come back to xts_epoll_wait(), xts_epoll() or xts_flush() soon: what it
  * sends in between leaves then, with one doorbell for all. */
 #define XTS_EPOLL_BATCH 1u
+/* With XTS_EPOLL_TURN the caller promises to call xts_flush() after it has handled what xts_epoll() gave, if that was not
+ * nothing, before it sleeps on the descriptor: until then nothing rings, which spares an event loop two system calls and a
+ * turn for each event. */
+#define XTS_EPOLL_TURN 2u
 void *xts_epoll_ctx_create_flags(unsigned flags);
-/* Sends what an XTS_EPOLL_BATCH program has gathered. */
+/* Sends what an XTS_EPOLL_BATCH program has gathered, and ends the turn of XTS_EPOLL_TURN. */
 void xts_flush(void);
 
 /* --- beside the paper ----------------------------------------------------------------------------------------------- */

@@ -27,6 +27,7 @@ enum { /* flags */
 	DESCRIPTOR_ALSO_LOCAL = 1, /* OFFLOADED listener with the kernel's beside it: wait for, accept from, both */
 	DESCRIPTOR_LISTENS = 2,
 	DESCRIPTOR_MIRRORED = 4,   /* its kernel descriptor has been replaced by one whose readiness is kept true */
+	DESCRIPTOR_BOUND = 8,      /* OFFLOADED at bind, not yet connected or listening: may still go back to the kernel */
 };
 
 /* A snapshot: what was true when it was read. An XTS number has a generation, so a stale one is EBADF and never
@@ -66,9 +67,18 @@ static inline int descriptor_offloaded(int fd)
 }
 
 void descriptor_set(int fd, struct descriptor d);
+/* fd is the kernel's again, or nobody's: what it was. */
+struct descriptor descriptor_take(int fd);
+/* fd, and whatever shares what it stood for (dup), now stand for this; the notes of an UNDECIDED one are dropped. false:
+ * fd is no longer what it was when it was read (was), and nothing has changed. */
+bool descriptor_become(int fd, struct descriptor was, struct descriptor d);
+/* copy (just made by dup) stands for the same as fd. */
+void descriptor_copy(int fd, int copy);
 /* One more or less descriptor of the same XTS socket, note or epoll set (dup, close). The last one's release closes it. */
 void descriptor_share(struct descriptor d);
 void descriptor_release(struct descriptor d);
+bool descriptor_is_last(struct descriptor d); /* of what it stands for */
+int descriptor_highest(void); /* ever set; -1: none */
 /* Calls visit for every descriptor of this kind, in order. */
 void descriptor_each(enum descriptor_kind kind, void (*visit)(int fd, struct descriptor d, void *argument), void *argument);
 

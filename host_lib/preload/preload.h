@@ -26,8 +26,9 @@
  * it is never held across a wait or a call to the proxy.
  *
  * Files: real.h the C library's functions; descriptor.[ch]; decide.c rules, reasons and the change to offloaded; socket.c,
- * data.c, option.c, file.c (dup, close, fcntl, sendfile …); poll.c, epoll.c, syscall.c, mirror.c; process.c (fork, exec, exit);
- * start.c (environment, counters, the report).
+ * data.c, option.c, note.c (what was done to a socket before it was
+ * offloaded), file.c (dup, close), sendfile.c (and splice), stdio.c; poll.c, epoll.c, syscall.c, mirror.c; process.c (fork, exec,
+ * exit); start.c (environment), report.c (what others see of it). CALLS.md lists all functions, and what becomes of each.
  */
 #ifndef XTS_PRELOAD_H
 #define XTS_PRELOAD_H
@@ -43,23 +44,73 @@
 #include "rules.h"
 #include "xts.h"
 
+#pragma weak xts_share_listener
+#pragma weak xts_inherit_over_fork
+#pragma weak xts_bequeath
+#pragma weak xts_resume
+#pragma weak xts_inherit_next
+#pragma weak xts_before_exit
+
 #define EXPORT __attribute__((visibility("default")))
+
+/*
+ * Every call of libxts's that takes its lock goes through XTS(): a signal handler that interrupted this very thread in one
+ * must not wait for that lock. It gets EDEADLK, which is counted.
+ */
+extern __thread volatile sig_atomic_t preload_inside __attribute__((tls_model("initial-exec")));
+bool preload_reentered(void); /* sets errno, counts; false */
+
+#define XTS(call) \
+	({ \
+		__typeof__(call) result_ = -1; \
+		if (__builtin_expect(preload_inside, 0)) { \
+			preload_reentered(); \
+		} else { \
+			preload_inside = 1; \
+			result_ = (call); \
+			preload_inside = 0; \
+		} \
+		result_; \
+	})
 
 /* --- start.c: settings of this process ------------------------------------------------------------------------------ */
 
 struct preload {
 	const struct xts_rule_group *rules; /* NULL: not started; everything is passed to the kernel */
+	bool log;                 /* XTS_LOG=1: a line on standard error for each decision */
 	bool strict;              /* XTS_STRICT=1: a socket that would have to stay with the kernel for another reason than a rule fails */
 	_Atomic uint64_t stayed[XTS_REASON_COUNT]; /* sockets by reason */
 	_Atomic uint64_t offloaded;                /* sockets ever offloaded */
 	_Atomic uint64_t unseen;                   /* system calls that had to be refused (syscall.c), by any program part */
+	_Atomic uint64_t raw;                      /* descriptors mirrored for system calls past us */
 };
 extern struct preload preload;
+
+void preload_start(void); /* settings and rules, once; a fault in them ends the process before it can run on half of them */
+void preload_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* --- decide.c ----------------------------------------------------------------------------------------------------------- */
 
 /* The errno a strict process gets for a reason, or 0 where it may stay with the kernel (always 0 when not strict). */
 int decide_stay(int fd, enum xts_reason reason);
+/* A TCP socket the table has never heard of (from before exec, or a Unix socket) is STAYED from now on. What it is now. */
+struct descriptor decide_unknown(int fd);
+/* bind(2), connect(2) and listen(2) of a socket that may be offloaded: as the calls. */
+int decide_bind(int fd, struct descriptor d, const struct sockaddr *address, socklen_t length);
+int decide_connect(int fd, struct descriptor d, const struct sockaddr *address, socklen_t length);
+int decide_listen(int fd, struct descriptor d, int backlog);
+/* A kernel descriptor to stand for an accepted XTS socket: an unconnected TCP socket, close-on-exec. -1 and errno. */
+int decide_placeholder(void);
+
+/* --- process.c ------------------------------------------------------------------------------------------------------------ */
+
+/* The sockets that came over exec() have their descriptors again. */
+void process_take_over(void);
+
+/* --- stdio.c -------------------------------------------------------------------------------------------------------------- */
+
+/* fd has become another file: a standard stream of that number has to read and write what it is now. */
+void stream_follow(int fd);
 
 /* --- epoll.c, for close and dup ------------------------------------------------------------------------------------------- */
 

@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 
+#include "descriptor.h"
 #include "wire.h"
 
 #define XTS_REPORT_NAME "xts-preload"
@@ -37,5 +38,15 @@ struct xts_report_page {
 	uint64_t stayed[XTS_REPORT_REASONS]; /* sockets ever, by reason */
 	struct xts_report_entry entry[XTS_REPORT_ENTRIES];
 };
+
+/* --- the process's own page: report.c ---------------------------------------------------------------------------------- */
+
+struct sockaddr;
+
+void report_start(void); /* makes the page, once */
+void report_descriptor(int fd, struct descriptor d);
+/* What was decided about fd: the rule's line (0: none) and the addresses it was decided by (NULL: unknown). */
+void report_decision(int fd, unsigned rule_line, const struct sockaddr *local, const struct sockaddr *peer);
+void report_counters(void);
 
 #endif

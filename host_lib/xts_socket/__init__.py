@@ -1,12 +1,12 @@
 """Offloaded TCP sockets: an application's socket calls carried out by an offload proxy on a SmartNIC or DPU.
 
 `import xts_socket as socket` works for ordinary TCP code: the `socket` class, `create_connection`,
-`create_server` and the constants, resolvers and exceptions of the standard module are here. Beside them:
+`create_server`, `fromfd` and their like are ours, every other name is the standard module's. Beside them:
 `epoll` for many sockets, `info()` and `configure()` for this process's attachment, and the paper's functions
 by name (`xts_socket`, `xts_connect`, ...).
 
-Names are resolved on the host; addresses and interfaces are the device's. `socketpair`, `fromfd` and families
-other than AF_INET and AF_INET6 are not offloaded and not here.
+Names are resolved on the host; addresses and interfaces are the device's. `socketpair` gives sockets of the kernel;
+for families other than AF_INET and AF_INET6 use the standard module, or `install()`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ from socket import (
 )
 from typing import Any
 
-from ._connect import create_connection, create_server, has_dualstack_ipv6
+from ._connect import create_connection, create_server, fromfd, has_dualstack_ipv6
+from ._descriptor import close, dup
 from ._epoll import epoll
 from ._paper import (
     xts_accept,
@@ -167,11 +168,14 @@ __all__ = [
     "SocketIO",
     "SocketKind",
     "SocketType",
+    "close",
     "configure",
     "create_connection",
     "create_server",
+    "dup",
     "epoll",
     "error",
+    "fromfd",
     "gaierror",
     "getaddrinfo",
     "getdefaulttimeout",
@@ -223,37 +227,22 @@ __all__ = [
     "xts_socket",
 ]
 
-_PREFIXES = tuple(
-    [
-        "AF_",
-        "AI_",
-        "EAI_",
-        "INADDR_",
-        "IPPORT_",
-        "IPPROTO_",
-        "IPV6_",
-        "IP_",
-        "MSG_",
-        "NI_",
-        "SHUT_",
-        "SOCK_",
-        "SOL_",
-        "SO_",
-        "TCP_",
-    ]
-)
+__all__ += [name for name in _standard.__all__ if name not in __all__]
 
 
 def __getattr__(name: str) -> Any:
-    """The rest of the standard module's constants; and _info, whose import (dataclasses) costs more than all
-    others."""
+    """The rest of the standard module's names; and _info, whose import (dataclasses) costs more than all others."""
     if name in ("SPIN_NEVER", "Info", "configure", "info"):
         from . import _info
 
         value: Any = getattr(_info, name)
-    elif name.startswith(_PREFIXES) and hasattr(_standard, name):
+    elif not name.startswith("__") and hasattr(_standard, name):
         value = getattr(_standard, name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *dir(_standard)})

@@ -3,7 +3,7 @@
 Theory of operation
 
 A socket object holds a libxts socket number, not a descriptor; `fileno()` makes a real one that mirrors its
-readiness. Every operation is one native call, which waits if it has to (python_calls.h) with the GIL
+readiness (_descriptor.py). Every operation is one native call, which waits if it has to (python_calls.h) with the GIL
 released. As in CPython, a socket with a timeout is a non-blocking one for the library, and the wait with the
 timeout is ours.
 
@@ -36,9 +36,10 @@ from socket import (
     SocketKind,
     getdefaulttimeout,
 )
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 from ._address import asked, encode
+from ._descriptor import adopt, descriptor_of, duplicate, forget_in_child, release
 from ._errors import again, check, error
 from ._native import ffi, lib
 
@@ -47,9 +48,10 @@ _live: WeakSet[SocketBase] = WeakSet()
 
 def _forget_in_child() -> None:
     for sock in list(_live):
-        sock._number = -1
+        sock._number = sock._descriptor = -1
         sock._closed = True
     _live.clear()
+    forget_in_child()
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
@@ -61,6 +63,7 @@ class SocketBase:
     __slots__ = (
         "__weakref__",
         "_closed",
+        "_descriptor",
         "_family",
         "_io_refs",
         "_number",
@@ -71,11 +74,11 @@ class SocketBase:
     )
 
     def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
-        self._number = -1
+        self._number = self._descriptor = -1
         self._io_refs = 0
         self._closed = False
         if fileno is not None:
-            number = _check_number(fileno)
+            number, self._descriptor = adopt(fileno)
             found = _option(number, SO_TYPE)
             type = found if type == -1 else type
             family = _option(number, SO_DOMAIN) if family == -1 else family
@@ -101,6 +104,7 @@ class SocketBase:
     def _adopt(self, number: int, listener: SocketBase) -> None:
         """Fills a fresh object in as an accepted connection."""
         self._number = number
+        self._descriptor = -1
         self._io_refs = 0
         self._closed = False
         self._family, self._type, self._proto = listener._family, listener._type, listener._proto
@@ -124,7 +128,8 @@ class SocketBase:
         if number < 0:
             return
         _live.discard(self)
-        result = lib.xts_py_close(number)
+        descriptor, self._descriptor = self._descriptor, -1
+        result = release(number, descriptor)
         if result < 0 and result != -errno.ECONNRESET:
             raise error(-result)
 
@@ -136,12 +141,13 @@ class SocketBase:
             self.close()
 
     def detach(self) -> int:
-        """Gives up the XTS socket number without closing it: `socket(fileno=number)` or `xts_close()` takes
-        it over."""
+        """Gives up the socket without closing it: its descriptor (see `fileno`), which `socket(fileno=)` or
+        `xts_socket.close()` takes over. -1 when closed. (os.close() of it would leave the socket open.)"""
+        descriptor = self.fileno()
         self._closed = True
-        number, self._number = self._number, -1
+        self._number = self._descriptor = -1
         _live.discard(self)
-        return number
+        return descriptor
 
     def __enter__(self) -> Self:
         return self
@@ -155,11 +161,12 @@ class SocketBase:
             try:
                 _warn(f"unclosed {self!r}", ResourceWarning, source=self)
             finally:  # also when warnings are errors
-                lib.xts_py_close(self._number)
+                release(self._number, self._descriptor)
 
     def __repr__(self) -> str:
         closed = " [closed]" if self._closed else ""
-        text = f"<xts_socket.socket{closed} xts={self._number}"
+        kind = type(self)
+        text = f"<{kind.__module__}.{kind.__qualname__}{closed} fd={self._descriptor}, xts={self._number}"
         text += f", family={self._family}, type={self._type}, proto={self._proto}"
         if not self._closed:
             for name, function in (("laddr", lib.xts_py_getsockname), ("raddr", lib.xts_py_getpeername)):
@@ -172,19 +179,23 @@ class SocketBase:
     def __getstate__(self) -> Any:
         raise TypeError(f"cannot pickle {self.__class__.__name__!r} object")
 
-    def dup(self) -> NoReturn:
-        """Refused: an XTS socket has one number. Threads may share the object itself."""
-        raise OSError(errno.EOPNOTSUPP, "an XTS socket cannot be duplicated; share the object")
+    def dup(self) -> Self:
+        """Another object for the same socket, which is closed with the last of them."""
+        sock = self.__class__(self._family, self._type, self._proto, duplicate(self.fileno()))
+        sock.settimeout(self._timeout)
+        return sock
 
     # --- properties -----------------------------------------------------------------------------------------
 
     @property
     def family(self) -> AddressFamily:
-        return AddressFamily(self._family)
+        family: AddressFamily = _named(AddressFamily, self._family)
+        return family
 
     @property
     def type(self) -> SocketKind:
-        return SocketKind(self._type)
+        kind: SocketKind = _named(SocketKind, self._type)
+        return kind
 
     @property
     def proto(self) -> int:
@@ -204,7 +215,9 @@ class SocketBase:
 
         For select, poll, epoll and asyncio. It belongs to the socket; do not read, write or close it.
         """
-        return -1 if self._number < 0 else check(lib.xts_py_fileno(self._number))
+        if self._descriptor < 0 <= self._number:
+            self._descriptor = descriptor_of(self._number)
+        return self._descriptor
 
     def get_inheritable(self) -> bool:
         """False: XTS sockets end with exec()."""
@@ -329,12 +342,12 @@ class SocketBase:
             check(lib.xts_py_setsockopt(self._number, level, optname, raw, len(raw)))
 
 
-def _check_number(fileno: Any) -> int:
-    if not isinstance(fileno, int):
-        raise TypeError(f"'{type(fileno).__name__}' object cannot be interpreted as an integer")
-    if fileno < 0:
-        raise ValueError("negative socket number")
-    return fileno
+def _named(names: Any, value: int) -> Any:
+    """The name of a family or type; the number itself where there is none."""
+    try:
+        return names(value)
+    except ValueError:
+        return value
 
 
 def _option(number: int, option: int) -> int:

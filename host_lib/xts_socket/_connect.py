@@ -1,4 +1,4 @@
-"""`create_connection`, `create_server`, `has_dualstack_ipv6`: as in the socket module, over offloaded
+"""`create_connection`, `create_server`, `fromfd`, `has_dualstack_ipv6`: as in the socket module, over offloaded
 sockets."""
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from socket import (
 )
 from typing import Any
 
+from ._descriptor import adopt, duplicate
 from ._socket import socket
 
 _DEFAULT = object()
@@ -103,3 +104,10 @@ def create_server(
     except BaseException:
         sock.close()
         raise
+
+
+def fromfd(fd: int, family: int, type: int, proto: int = 0) -> socket:
+    """Another object for the XTS socket that a descriptor stands for, as `dup()` makes. OSError (ENOTSOCK) for a socket
+    of the kernel's: the standard module has `fromfd` for those."""
+    adopt(fd)  # for its errors
+    return socket(family, type, proto, duplicate(fd))

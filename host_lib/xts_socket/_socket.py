@@ -33,12 +33,13 @@ _SENDFILE_BYTES = 262144
 class socket(SocketBase):  # noqa: N801 - named as the class it stands in for
     """A TCP socket whose protocol work the offload proxy does.
 
-    `fileno` takes over an existing XTS socket *number* (what `detach()` returned), with the family, type and
-    protocol it has. Raises OSError: ENETDOWN without a proxy, EMFILE, EAFNOSUPPORT, ESOCKTNOSUPPORT,
-    EPROTONOSUPPORT.
+    `fileno` takes over an existing XTS socket, named by its descriptor (what `detach()` returned) or its number,
+    with the family, type and protocol it has. Raises OSError: ENETDOWN without a proxy, EMFILE, EAFNOSUPPORT,
+    ESOCKTNOSUPPORT, EPROTONOSUPPORT.
     """
 
     __slots__ = ()
+    __module__ = "xts_socket"  # where it is known
 
     def accept(self) -> tuple[socket, Any]:
         """(a new socket, the address of its peer)."""
@@ -50,6 +51,11 @@ class socket(SocketBase):  # noqa: N801 - named as the class it stands in for
         sock = socket.__new__(socket)
         sock._adopt(number, self)
         return sock, decode(_unpack(sockaddr, min(length[0], ROOM)))
+
+    def _accept(self) -> tuple[int, Any]:
+        """accept() as the standard class has it for its subclasses: a descriptor for `socket(fileno=)`."""
+        sock, address = self.accept()
+        return sock.detach(), address
 
     # --- sending --------------------------------------------------------------------------------------------
 
@@ -121,6 +127,9 @@ class socket(SocketBase):  # noqa: N801 - named as the class it stands in for
     def sendfile(self, file: BinaryIO, offset: int = 0, count: int | None = None) -> int:
         """Sends a file, opened in binary mode, from `offset` to its end or `count` bytes; returns how
         many."""
+        return self._sendfile_use_send(file, offset, count)
+
+    def _sendfile_use_send(self, file: BinaryIO, offset: int = 0, count: int | None = None) -> int:
         if "b" not in getattr(file, "mode", "b"):
             raise ValueError("file should be opened in binary mode")
         if count is not None and not isinstance(count, int):

@@ -331,6 +331,9 @@ static void worker_init(struct xts_worker *worker)
 	list_init(&w->channels);
 	list_init(&w->orphans);
 	list_init(&w->ticking);
+	list_init(&w->kept);
+	w->keep_deadline_ns = UINT64_MAX;
+	w->command_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	w->now_ns = monotonic_ns();
 	w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	w->config = (struct xts_worker_config){
@@ -350,6 +353,7 @@ static void nothing_is_left(struct scene *scene)
 	ENSURE(w->stats.connections == 0 && w->stats.listeners == 0 && w->stats.channels == 0);
 	ENSURE(w->stats.spill_bytes == 0 && w->stats.window_bytes == 0 && w->stats.channels_up == 0);
 	close(w->epoll_fd);
+	close(w->command_fd);
 	log_close(&w->log);
 }
 

@@ -67,9 +67,9 @@ def test_stands_in_for_the_standard_module() -> None:
         assert getattr(xts_socket, name) == getattr(kernel, name)
     assert xts_socket.error is OSError and xts_socket.timeout is TimeoutError
     assert xts_socket.gaierror is kernel.gaierror
-    for name in ("socketpair", "fromfd", "CMSG_LEN", "nonsense"):
-        with pytest.raises(AttributeError):
-            getattr(xts_socket, name)
+    assert xts_socket.socketpair is kernel.socketpair and xts_socket.CMSG_LEN is kernel.CMSG_LEN
+    with pytest.raises(AttributeError):
+        getattr(xts_socket, "nonsense")  # noqa: B009 - as a name it would be an error of types
 
 
 # --- nobody there -------------------------------------------------------------------------------------------------

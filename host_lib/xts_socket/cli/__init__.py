@@ -1,5 +1,5 @@
-"""`xts`: looking at offloaded sockets from the host. One file a verb; each has `add(subparsers)` and
-`run(arguments)`."""
+"""`xts`: running programs with offloaded sockets, and looking at those from the host. One file a verb; each
+has `add(subparsers)` and `run(arguments)`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import os
 import sys
 from collections.abc import Sequence
 
-from . import doctor, ping, status
+from . import doctor, ping, rules, run, status
 
 _EXAMPLES = """\
 examples:
   xts status                  the sockets of this host's processes, as ss(8) shows kernel sockets
   xts doctor                  what this machine can and cannot do, and how to mend it
   xts ping -n 100             the time of a round trip to the offload proxy
+  xts run -- curl http://198.18.0.2/      a program, with its sockets offloaded
+  xts rules check FILE        are the transport rules in FILE right
 """
 
 
@@ -22,12 +24,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0 well, 1 not, 2 wrong usage."""
     parser = argparse.ArgumentParser(
         prog="xts",
-        description="Looks at the sockets this host has offloaded to its proxy.",
+        description="Runs programs with offloaded sockets, and looks at the sockets this host has offloaded.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(metavar="VERB", required=True)
-    for verb in (status, doctor, ping):
+    for verb in (run, status, doctor, ping, rules):
         verb.add(verbs)
     parsed = parser.parse_args(arguments)
     if parsed.endpoint is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -35,6 +36,21 @@ def add_verb(
 def endpoint_path() -> str:
     """Where the agent or proxy is to be found."""
     return os.environ.get("XTS_ENDPOINT") or ENDPOINT_DEFAULT
+
+
+def endpoint_text(raw: Any) -> str:
+    """A struct xts_endpoint as ss(8) writes it; "*" for an address that is not there."""
+    if raw.ip_version == 4:
+        return f"{socket.inet_ntop(socket.AF_INET, bytes(raw.address)[:4])}:{raw.port}"
+    if raw.ip_version == 6:
+        scope = f"%{raw.scope_id}" if raw.scope_id else ""
+        return f"[{socket.inet_ntop(socket.AF_INET6, bytes(raw.address))}{scope}]:{raw.port}"
+    return "*"
+
+
+def printable(text: str) -> str:
+    """What another process wrote, safe to show."""
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def print_table(

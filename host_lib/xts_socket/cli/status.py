@@ -2,7 +2,7 @@
 
 The endpoint hands out a duplicate of each process's status page (messages/native/status.h), which the
 process's own library writes. So the page is read once into private memory and every field is checked; the
-process is not asked and does not notice.
+process is not asked and does not notice. What is not offloaded is in processes.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,7 +17,8 @@ from xts_messages._native import ffi, lib
 from xts_messages.attach import Listing, list_attachments
 from xts_messages.endpoint import read_status_page
 
-from .options import add_verb, endpoint_path, print_table
+from . import processes
+from .options import add_verb, endpoint_path, endpoint_text, print_table, printable
 
 _STATES = (
     *("FREE", "UNCONN", "SYN-SENT", "ESTAB", "LISTEN"),
@@ -68,32 +68,39 @@ def add(verbs: Any) -> None:
     parser = add_verb(verbs, "status", text, "xts status --pid 4711", run)
     parser.add_argument("--pid", type=int, help="only this process")
     parser.add_argument("-l", "--listening", action="store_true", help="only listeners")
+    parser.add_argument(
+        "--processes",
+        action="store_true",
+        help="list the programs under `xts run`: what they offloaded, and why the rest stayed with the kernel",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.processes:
+        return processes.show(arguments.pid, arguments.json)
     path = endpoint_path()
-    processes = [process for process in ask(path) if arguments.pid in (None, process.pid)]
+    attached = [process for process in ask(path) if arguments.pid in (None, process.pid)]
     if arguments.json:
-        print(json.dumps({"endpoint": path, "processes": [asdict(p) for p in processes]}, indent=2))
+        print(json.dumps({"endpoint": path, "processes": [asdict(p) for p in attached]}, indent=2))
         return 0
-    _print(processes, arguments.listening)
+    _print(attached, arguments.listening)
     return 0
 
 
 def ask(path: str) -> list[Process]:
     """Asks the endpoint for the processes we may see (root: all; others: their own). OSError says what is wrong."""
-    processes: list[Process] = []
+    attached: list[Process] = []
     try:
         for listing in list_attachments(path):
             try:
-                processes.append(_process(listing))
+                attached.append(_process(listing))
             finally:
                 os.close(listing.status_fd)
     except TimeoutError:
         raise OSError(f"the endpoint {path} does not answer") from None
     except (FileNotFoundError, ConnectionRefusedError) as failure:
         raise OSError(f"no agent or proxy at {path}: {failure.strerror}; see `xts doctor`") from None
-    return processes
+    return attached
 
 
 def _process(listing: Listing) -> Process:
@@ -102,7 +109,7 @@ def _process(listing: Listing) -> Process:
     return Process(
         pid=listing.pid,
         uid=listing.uid,
-        program="".join(char if char.isprintable() else "?" for char in listing.program),
+        program=printable(listing.program),
         queue_kind=listing.kind,
         queue_id=listing.queue_id,
         epoch=f"{listing.epoch:016x}",
@@ -133,20 +140,10 @@ def _entry(raw: Any) -> Entry:
     names = (name for name in Entry.__slots__ if name not in ("state", "local", "peer"))
     values = {name: int(getattr(raw, name)) for name in names}
     state = _STATES[raw.state] if raw.state < len(_STATES) else str(raw.state)
-    return Entry(state=state, local=_endpoint(raw.local), peer=_endpoint(raw.peer), **values)
+    return Entry(state=state, local=endpoint_text(raw.local), peer=endpoint_text(raw.peer), **values)
 
 
-def _endpoint(raw: Any) -> str:
-    """As ss(8) writes it; "*" for an address that is not there."""
-    if raw.ip_version == 4:
-        return f"{socket.inet_ntop(socket.AF_INET, bytes(raw.address)[:4])}:{raw.port}"
-    if raw.ip_version == 6:
-        scope = f"%{raw.scope_id}" if raw.scope_id else ""
-        return f"[{socket.inet_ntop(socket.AF_INET6, bytes(raw.address))}{scope}]:{raw.port}"
-    return "*"
-
-
-def _print(processes: list[Process], listening: bool) -> None:
+def _print(attached: list[Process], listening: bool) -> None:
     rows = [
         (
             entry.state,
@@ -159,7 +156,7 @@ def _print(processes: list[Process], listening: bool) -> None:
             f"{entry.proxy_id:#x}",
             f"{process.program} ({process.pid})",
         )
-        for process in processes
+        for process in attached
         for entry in process.entries
         if entry.state == "LISTEN" or not listening
     ]
@@ -177,7 +174,7 @@ def _print(processes: list[Process], listening: bool) -> None:
             str(sum(entry.recv_queue for entry in p.entries if entry.state != "LISTEN")),
             f"{p.sleeps}/{p.spins}",
         )
-        for p in processes
+        for p in attached
     ]
     figures = ("Sockets", "Frame credits", "Post credits", "Unread", "Sleeps/spins")
     print_table(("Process", "Uid", "Queue", "Link", *figures), summary, figures)

@@ -1,0 +1,136 @@
+/* The registry of keys: what each stands for, who keeps what nobody holds, and how much there may be. See share.h. */
+#include <errno.h>
+#include <pthread.h>
+
+#include "share.h"
+
+#define BUCKETS 1024u
+
+static struct {
+	pthread_mutex_t mutex;
+	bool ready;
+	struct list by_key[BUCKETS]; /* keys are random numbers */
+	uint32_t count[2];           /* by enum keyed_kind */
+	uint32_t unowned;            /* connections that belong to no channel: parked, or given back and waiting */
+	uint64_t unowned_bytes;      /* in their spill buffers */
+} registry = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+void registry_lock(void)
+{
+	pthread_mutex_lock(&registry.mutex);
+	if (registry.ready)
+		return;
+	for (uint32_t i = 0; i < BUCKETS; i++)
+		list_init(&registry.by_key[i]);
+	registry.ready = true;
+}
+
+void registry_unlock(void)
+{
+	pthread_mutex_unlock(&registry.mutex);
+}
+
+static struct keyed *find(uint64_t key)
+{
+	struct list *head = &registry.by_key[key % BUCKETS], *node;
+
+	for (node = head->next; node != head; node = node->next) {
+		struct keyed *k = list_entry(node, struct keyed, by_key);
+
+		if (k->key == key)
+			return k;
+	}
+	return NULL;
+}
+
+struct keyed *registry_find(uint64_t key, enum keyed_kind kind)
+{
+	struct keyed *k = find(key);
+
+	return k && k->kind == kind ? k : NULL;
+}
+
+int registry_add(struct keyed *k, uint64_t key, enum keyed_kind kind, uint32_t max)
+{
+	if (!key)
+		return EINVAL;
+	if (find(key))
+		return EEXIST;
+	if (registry.count[kind] >= max)
+		return ENOBUFS;
+	k->key = key;
+	k->kind = kind;
+	list_init(&k->kept);
+	list_append(&registry.by_key[key % BUCKETS], &k->by_key);
+	registry.count[kind]++;
+	return 0;
+}
+
+void registry_remove(struct keyed *k)
+{
+	registry_unkeep(k);
+	if (list_empty(&k->by_key))
+		return;
+	list_remove(&k->by_key);
+	registry.count[k->kind]--;
+}
+
+/* --- keeping ---------------------------------------------------------------------------------------------------------- */
+
+void registry_keep(struct keyed *k, struct worker_state *w, uint32_t keep_ms)
+{
+	k->keeper = w;
+	k->expires_ns = w->now_ns + (uint64_t)keep_ms * 1000000u;
+	if (k->expires_ns < w->keep_deadline_ns)
+		w->keep_deadline_ns = k->expires_ns;
+	list_append(&w->kept, &k->kept);
+	w->kept_count[k->kind]++;
+}
+
+void registry_unkeep(struct keyed *k)
+{
+	if (list_empty(&k->kept))
+		return;
+	list_remove(&k->kept);
+	k->keeper->kept_count[k->kind]--;
+}
+
+void registry_expire(struct worker_state *w, bool all)
+{
+	struct list *node;
+	uint64_t next_ns = UINT64_MAX;
+
+	registry_lock();
+	node = w->kept.next;
+	while (node != &w->kept) {
+		struct keyed *k = list_entry(node, struct keyed, kept);
+
+		node = node->next;
+		if (!all && k->expires_ns > w->now_ns) {
+			next_ns = k->expires_ns < next_ns ? k->expires_ns : next_ns;
+			continue;
+		}
+		shared_end(list_entry(k, struct shared, keyed));
+	}
+	w->keep_deadline_ns = next_ns;
+	registry_unlock();
+}
+
+/* --- how much there may be -------------------------------------------------------------------------------------------- */
+
+bool registry_count_unowned(const struct xts_limits *limits, int connections, int64_t spill_bytes)
+{
+	if (connections > 0 && (registry.unowned >= limits->connections ||
+				registry.unowned_bytes + (uint64_t)spill_bytes > limits->spill_bytes))
+		return false;
+	registry.unowned += (uint32_t)connections;
+	registry.unowned_bytes += (uint64_t)spill_bytes;
+	return true;
+}
+
+void registry_stats(struct worker_state *w, struct xts_worker_stats *out)
+{
+	registry_lock();
+	out->kept_listeners = w->kept_count[KEYED_LISTENER];
+	registry_unlock();
+}

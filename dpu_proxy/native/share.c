@@ -1,0 +1,385 @@
+/* Listeners that several channels accept from. share.h has the theory of operation. */
+#include "share.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* A connection that a member has given back. */
+struct waiting {
+	struct list node;
+	int fd;
+};
+
+static struct list listeners = { &listeners, &listeners }; /* all shared ones; under the registry's lock */
+
+static struct shared *shared_of(struct keyed *k)
+{
+	return k ? list_entry(k, struct shared, keyed) : NULL;
+}
+
+static void reset_connection(int fd)
+{
+	struct linger abort_now = { .l_onoff = 1 };
+
+	(void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &abort_now, sizeof abort_now);
+	close(fd);
+}
+
+/* --- members ---------------------------------------------------------------------------------------------------------- */
+
+static void add_member(struct shared *s, struct connection *l)
+{
+	registry_unkeep(&s->keyed);
+	l->shared = s;
+	list_append(&s->members, &l->share);
+	l->worker->stats.shared_listeners++;
+}
+
+int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
+{
+	struct worker_state *w = l->worker;
+	struct shared *s = l->shared;
+	int error;
+
+	if (s) {
+		if (s->keyed.key != key)
+			return EINVAL; /* it has a name already */
+		registry_lock();
+		s->keep_ms = keep_ms;
+		registry_unlock();
+		return 0;
+	}
+	s = calloc(1, sizeof *s);
+	if (!s)
+		return ENOBUFS;
+	s->fd = fcntl(l->fd, F_DUPFD_CLOEXEC, 0);
+	s->ip_version = l->ip_version;
+	s->keep_ms = keep_ms;
+	list_init(&s->members);
+	list_init(&s->waiting);
+	registry_lock();
+	error = s->fd < 0 ? ENOBUFS : registry_add(&s->keyed, key, KEYED_LISTENER, w->config.limits.listeners);
+	if (!error) {
+		list_append(&listeners, &s->all);
+		add_member(s, l);
+	}
+	registry_unlock();
+	if (!error)
+		return 0;
+	if (error == ENOBUFS)
+		w->stats.refused_limit++;
+	if (s->fd >= 0)
+		close(s->fd);
+	free(s);
+	return error;
+}
+
+/* A listener of this channel's own for the same socket. With the lock held. */
+static struct connection *join(struct channel *ch, struct shared *s, int *error)
+{
+	struct xts_endpoint local;
+	struct connection *l;
+	int fd;
+
+	socket_local(s->fd, &local);
+	if (!command_allowed(ch, XTS_POLICY_LISTEN, &local)) {
+		*error = EACCES;
+		return NULL;
+	}
+	if (ch->listener_count >= ch->worker->config.limits.listeners) {
+		ch->worker->stats.refused_limit++;
+		*error = ENOBUFS;
+		return NULL;
+	}
+	fd = fcntl(s->fd, F_DUPFD_CLOEXEC, 0);
+	if (fd < 0) {
+		*error = ENOBUFS;
+		return NULL;
+	}
+	l = connection_new(ch, fd, s->ip_version, error);
+	if (!l) {
+		close(fd);
+		return NULL;
+	}
+	listener_become(l);
+	if (connection_watch(l)) {
+		*error = ENOBUFS;
+		listener_close(l);
+		connection_free(l, false);
+		return NULL;
+	}
+	add_member(s, l);
+	return l;
+}
+
+struct connection *share_join(struct channel *ch, uint64_t key, int *error)
+{
+	struct connection *l = NULL;
+	struct shared *s;
+
+	registry_lock();
+	s = shared_of(registry_find(key, KEYED_LISTENER));
+	if (s)
+		l = join(ch, s, error);
+	else
+		*error = ENOENT;
+	registry_unlock();
+	return l;
+}
+
+void share_leave(struct connection *l, bool closed)
+{
+	struct shared *s = l->shared;
+
+	l->held = 0;
+	while (!list_empty(&l->offers))
+		share_give_back(list_entry(l->offers.next, struct connection, offers));
+	listener_close(l);
+	l->shared = NULL;
+	l->worker->stats.shared_listeners--;
+	registry_lock();
+	list_remove(&l->share);
+	if (list_empty(&s->members)) {
+		if (closed || s->ended || !s->keep_ms || l->worker->draining)
+			shared_end(s);
+		else
+			registry_keep(&s->keyed, l->worker, s->keep_ms);
+	}
+	registry_unlock();
+}
+
+void shared_end(struct shared *s)
+{
+	registry_remove(&s->keyed);
+	list_remove(&s->all);
+	s->ended = true;
+	if (s->fd >= 0)
+		close(s->fd);
+	s->fd = -1;
+	while (!list_empty(&s->waiting)) {
+		struct waiting *given = list_entry(list_pop(&s->waiting), struct waiting, node);
+
+		reset_connection(given->fd);
+		registry_count_unowned(NULL, -1, 0);
+		free(given);
+	}
+	if (list_empty(&s->members))
+		free(s);
+}
+
+/* --- whose turn it is ------------------------------------------------------------------------------------------------- */
+
+bool share_has_news(const struct connection *l)
+{
+	bool news;
+
+	registry_lock();
+	news = !l->shared->ended && (l->readable || !list_empty(&l->shared->waiting));
+	registry_unlock();
+	return news;
+}
+
+/* Members that could be told at once come first, then those that frame credits are missing for, then those at a limit. */
+static int nearness(const struct connection *m)
+{
+	return !listener_has_room(m) ? 0 : !xts_link_credits(&m->channel->link) ? 1 : 2;
+}
+
+struct connection *share_turn(struct connection *l)
+{
+	struct shared *s = l->shared;
+	struct connection *best = NULL;
+	struct list *node;
+
+	registry_lock();
+	for (node = s->members.next; node != &s->members; node = node->next) {
+		struct connection *m = list_entry(node, struct connection, share);
+
+		if (m->worker != l->worker || !m->held)
+			continue;
+		if (!best || nearness(m) > nearness(best) ||
+		    (nearness(m) == nearness(best) && m->offer_count < best->offer_count))
+			best = m;
+	}
+	if (best) {
+		list_remove(&best->share);
+		list_append(&s->members, &best->share);
+	}
+	registry_unlock();
+	return best;
+}
+
+int share_take_waiting(struct connection *l)
+{
+	struct waiting *given = NULL;
+	int fd = -1;
+
+	registry_lock();
+	if (!list_empty(&l->shared->waiting)) {
+		given = list_entry(list_pop(&l->shared->waiting), struct waiting, node);
+		fd = given->fd;
+		registry_count_unowned(NULL, -1, 0);
+	}
+	registry_unlock();
+	free(given);
+	return fd;
+}
+
+void share_accepted_all(struct connection *l)
+{
+	struct list *node;
+
+	registry_lock();
+	for (node = l->shared->members.next; node != &l->shared->members; node = node->next) {
+		struct connection *m = list_entry(node, struct connection, share);
+
+		if (m->worker == l->worker)
+			m->readable = false;
+	}
+	registry_unlock();
+}
+
+/* --- giving back ------------------------------------------------------------------------------------------------------ */
+
+/* Members of this worker try at once, those of others when their workers have been poked. */
+static void tell_members(struct shared *s, struct worker_state *w)
+{
+	struct worker_state *poked = NULL;
+	struct list *node;
+
+	for (node = s->members.next; node != &s->members; node = node->next) {
+		struct connection *m = list_entry(node, struct connection, share);
+
+		if (m->worker == w) {
+			if (m->held)
+				connection_wake(m);
+		} else if (m->worker != poked) {
+			poked = m->worker;
+			(void)eventfd_write(poked->command_fd, 1);
+		}
+	}
+}
+
+void share_give_back(struct connection *c)
+{
+	struct shared *s = c->listener->shared;
+	struct worker_state *w = c->worker;
+	struct waiting *given = calloc(1, sizeof *given);
+	int fd = c->fd;
+
+	c->fd = -1;
+	connection_free(c, false);
+	registry_lock();
+	if (given && !s->ended && registry_count_unowned(&w->config.limits, 1, 0)) {
+		given->fd = fd;
+		list_append(&s->waiting, &given->node);
+		tell_members(s, w);
+		w->stats.given_back++;
+		given = NULL;
+	} else {
+		w->stats.refused_limit += !s->ended;
+		reset_connection(fd);
+	}
+	registry_unlock();
+	free(given);
+}
+
+static void wake_own(struct shared *s, struct worker_state *w)
+{
+	struct list *node;
+
+	for (node = s->members.next; node != &s->members; node = node->next) {
+		struct connection *m = list_entry(node, struct connection, share);
+
+		if (m->worker == w && m->held)
+			connection_wake(m);
+	}
+}
+
+void share_poked(struct worker_state *w)
+{
+	struct list *node;
+
+	registry_lock();
+	for (node = listeners.next; node != &listeners; node = node->next) {
+		struct shared *s = list_entry(node, struct shared, all);
+
+		if (!list_empty(&s->waiting))
+			wake_own(s, w);
+	}
+	registry_unlock();
+}
+
+/* --- ending before the last member has gone --------------------------------------------------------------------------- */
+
+void share_drain(struct connection *l)
+{
+	struct shared *s = l->shared;
+
+	registry_lock();
+	if (!s->ended) {
+		(void)shutdown(s->fd, SHUT_RDWR); /* whatever descriptors others have for it */
+		shared_end(s);
+	}
+	registry_unlock();
+	listener_close(l);
+}
+
+/* The address as it is compared: an IPv4-mapped one as IPv4. */
+static bool same_address(const struct xts_endpoint *a, const struct xts_endpoint *b)
+{
+	static const uint8_t mapped[12] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff };
+	static const uint8_t zero[16];
+	const struct xts_endpoint *four = a->ip_version == 4 ? a : b, *six = a->ip_version == 4 ? b : a;
+
+	if (!memcmp(a->address, zero, 16) || !memcmp(b->address, zero, 16))
+		return true;
+	if (a->ip_version == b->ip_version)
+		return !memcmp(a->address, b->address, a->ip_version == 4 ? 4 : 16);
+	return !memcmp(six->address, mapped, sizeof mapped) && !memcmp(six->address + sizeof mapped, four->address, 4);
+}
+
+static bool is_on(const struct shared *s, const struct xts_endpoint *address)
+{
+	struct xts_endpoint local = { 0 };
+
+	socket_local(s->fd, &local);
+	return local.port == address->port && same_address(&local, address);
+}
+
+/* Ends the listeners nobody holds: those that keeper keeps (NULL: any), on this address (NULL: any). True for some. */
+static bool end_kept(const struct worker_state *keeper, const struct xts_endpoint *address)
+{
+	struct list *node;
+	bool any = false;
+
+	registry_lock();
+	node = listeners.next;
+	while (node != &listeners) {
+		struct shared *s = list_entry(node, struct shared, all);
+
+		node = node->next;
+		if (!list_empty(&s->members) || (keeper && s->keyed.keeper != keeper) || (address && !is_on(s, address)))
+			continue;
+		shared_end(s);
+		any = true;
+	}
+	registry_unlock();
+	return any;
+}
+
+void share_drain_kept(struct worker_state *w)
+{
+	(void)end_kept(w, NULL);
+}
+
+bool share_gives_way(const struct xts_endpoint *local)
+{
+	return local->port && end_kept(NULL, local);
+}

@@ -1,0 +1,99 @@
+/*
+ * Sockets that outlive a process or change hands (PROTOCOL.md): listeners that several channels accept from, and
+ * connections parked under a key.
+ *
+ * Theory of operation
+ *
+ * Workers share nothing on the data path. This is the exception, and it is off that path: one registry per process, under
+ * one mutex, taken when a listener is shared, joined or left, for each connection that a *shared* listener announces, and
+ * when a connection is parked or claimed. Ordinary connections and listeners never come here.
+ *
+ * A shared listener (struct shared) is one TCP socket. Each *member* is a connection of state LISTENER on some channel,
+ * with a descriptor of its own for that socket (dup) in its worker's epoll, so that closing, options and events work as for
+ * any listener. All members' workers are told of a newcomer, not one of them (EPOLLEXCLUSIVE): the one woken might
+ * hold no credits. Who accepts offers it to its own worker's members; members and their counts are touched by
+ * their own worker only, the list of them under the mutex. A connection that is given back waits in the shared listener for
+ * a worker whose members have credits; they are poked.
+ *
+ * What nobody holds (a listener without members, a parked connection) has a *keeper*: the worker of the last that held it,
+ * which ends it when its time is over, or when the worker stops. The number of connections that belong to no channel
+ * and the bytes waiting in them are bounded by the limits of one queue, over the whole proxy.
+ *
+ * A parked connection's spill buffer goes on draining in its keeper. Who claims it, in whatever thread, takes descriptor
+ * and buffer under the mutex and leaves a husk, for the keeper may hold an epoll event that points at it; the keeper
+ * frees husks at the end of a round.
+ */
+#ifndef XTS_SHARE_H
+#define XTS_SHARE_H
+
+#include "channel.h"
+
+enum keyed_kind { KEYED_LISTENER, KEYED_PARKED };
+
+/* What a key stands for. */
+struct keyed {
+	struct list by_key;       /* in the registry; on no list: its key is nobody's any more */
+	struct list kept;         /* on keeper->kept, while nobody holds it */
+	struct worker_state *keeper;
+	uint64_t key, expires_ns;
+	enum keyed_kind kind;
+};
+
+struct shared {
+	struct keyed keyed;
+	struct list all;          /* on the list of all */
+	int fd;                   /* outlives the members' */
+	uint8_t ip_version;
+	bool ended;               /* drained: members remain until their hosts close them */
+	uint32_t keep_ms;
+	struct list members;      /* connection.share; in the order of their turns */
+	struct list waiting;      /* struct waiting: given back */
+};
+
+/* --- registry.c ------------------------------------------------------------------------------------------------------- */
+
+/* All below need the lock, unless they say that they take it. */
+void registry_lock(void);
+void registry_unlock(void);
+struct keyed *registry_find(uint64_t key, enum keyed_kind kind);
+/* 0, EEXIST, EINVAL for key 0, ENOBUFS when there are max of the kind. */
+int registry_add(struct keyed *k, uint64_t key, enum keyed_kind kind, uint32_t max);
+void registry_remove(struct keyed *k);
+/* Nobody holds it now: the calling worker keeps it for a while. */
+void registry_keep(struct keyed *k, struct worker_state *w, uint32_t keep_ms);
+void registry_unkeep(struct keyed *k);
+/* A connection without a channel begins (1) or ends (-1), or its spill buffer changes. False: over the limits, not counted. */
+bool registry_count_unowned(const struct xts_limits *limits, int connections, int64_t spill_bytes);
+/* Ends what has been kept long enough. Takes the lock. */
+void registry_expire(struct worker_state *w, bool all);
+/* The worker's gauges. Takes the lock. */
+void registry_stats(struct worker_state *w, struct xts_worker_stats *out);
+
+/* --- share.c ---------------------------------------------------------------------------------------------------------- */
+
+/* Errors are positive. All take the lock, but for shared_end(). */
+int share_start(struct connection *l, uint64_t key, uint32_t keep_ms);
+struct connection *share_join(struct channel *ch, uint64_t key, int *error);
+/* The member leaves, its open offers go back. closed: by its host, else its channel has ended. */
+void share_leave(struct connection *l, bool closed);
+/* Is there anything to offer? */
+bool share_has_news(const struct connection *l);
+/* The member of l's listener, on l's worker, whose turn it is; NULL while none has post credits. */
+struct connection *share_turn(struct connection *l);
+/* A connection that was given back, or -1. */
+int share_take_waiting(struct connection *l);
+/* Nothing is left to accept: no member on this worker need try. */
+void share_accepted_all(struct connection *l);
+/* The host gives back a connection it was offered: c is freed. */
+void share_give_back(struct connection *c);
+/* Another worker has left something for this one's members. */
+void share_poked(struct worker_state *w);
+/* No newcomers from now on: the listening socket is shut for all members. */
+void share_drain(struct connection *l);
+void share_drain_kept(struct worker_state *w);
+/* Closes a listener that is only being kept, on an address that somebody binds. True when there was one. */
+bool share_gives_way(const struct xts_endpoint *local);
+/* With the lock held: closes the socket and resets what waits; frees it when it has no members. */
+void shared_end(struct shared *s);
+
+#endif

@@ -1,0 +1,334 @@
+/*
+ * Sending and receiving. A call on what is not offloaded costs a load and a branch; the C library's function is then the
+ * last thing called. What travels here is one call of libxts's under another name.
+ */
+#include "preload.h"
+
+#include <limits.h>
+#include <string.h>
+#include <time.h>
+
+#define MESSAGES_MAX 1024 /* UIO_MAXIOV, at which the kernel cuts recvmmsg() and sendmmsg() */
+#define PAGE_BYTES 4096u
+
+/* What can never be memory of the program's: EFAULT instead of a fault. */
+static bool is_bad(const void *data, size_t bytes)
+{
+	return bytes && ((uintptr_t)data < PAGE_BYTES || (uintptr_t)data > UINTPTR_MAX / 2);
+}
+
+static ssize_t fault(void)
+{
+	errno = EFAULT;
+	return -1;
+}
+
+static ssize_t receive(int s, void *data, size_t bytes, int flags)
+{
+	return is_bad(data, bytes) ? fault() : XTS(xts_recv(s, data, bytes, flags));
+}
+
+static ssize_t transmit(int s, const void *data, size_t bytes, int flags)
+{
+	return is_bad(data, bytes) ? fault() : XTS(xts_send(s, data, bytes, flags));
+}
+
+/* --- receiving -------------------------------------------------------------------------------------------------------- */
+
+EXPORT ssize_t recv(int fd, void *data, size_t bytes, int flags)
+{
+	int s = descriptor_offloaded(fd);
+
+	return s < 0 ? real()->recv(fd, data, bytes, flags) : receive(s, data, bytes, flags);
+}
+
+EXPORT ssize_t __recv_chk(int fd, void *data, size_t bytes, size_t room, int flags)
+{
+	int s = descriptor_offloaded(fd);
+
+	if (s < 0 || bytes > room)
+		return real()->__recv_chk(fd, data, bytes, room, flags); /* which ends the program where it is too much */
+	return receive(s, data, bytes, flags);
+}
+
+EXPORT ssize_t recvfrom(int fd, void *data, size_t bytes, int flags, struct sockaddr *address, socklen_t *length)
+{
+	int s = descriptor_offloaded(fd);
+
+	if (s < 0)
+		return real()->recvfrom(fd, data, bytes, flags, address, length);
+	return is_bad(data, bytes) ? fault() : XTS(xts_recvfrom(s, data, bytes, flags, address, length));
+}
+
+EXPORT ssize_t __recvfrom_chk(int fd, void *data, size_t bytes, size_t room, int flags, struct sockaddr *address,
+			      socklen_t *length)
+{
+	int s = descriptor_offloaded(fd);
+
+	if (s < 0 || bytes > room)
+		return real()->__recvfrom_chk(fd, data, bytes, room, flags, address, length);
+	return recvfrom(fd, data, bytes, flags, address, length);
+}
+
+EXPORT ssize_t recvmsg(int fd, struct msghdr *message, int flags)
+{
+	int s = descriptor_offloaded(fd);
+
+	return s < 0 ? real()->recvmsg(fd, message, flags) : XTS(xts_recvmsg(s, message, flags));
+}
+
+EXPORT ssize_t read(int fd, void *data, size_t bytes)
+{
+	int s = descriptor_offloaded(fd);
+
+	if (s < 0)
+		return real()->read(fd, data, bytes);
+	return bytes ? receive(s, data, bytes, 0) : 0; /* unlike recv(), read() of nothing looks at nothing */
+}
+ssize_t __read(int fd, void *data, size_t bytes) __attribute__((alias("read"))) EXPORT;
+
+EXPORT ssize_t __read_chk(int fd, void *data, size_t bytes, size_t room)
+{
+	int s = descriptor_offloaded(fd);
+
+	if (s < 0 || bytes > room)
+		return real()->__read_chk(fd, data, bytes, room);
+	return read(fd, data, bytes);
+}
+
+static ssize_t vector_bytes(const struct iovec *vector, int count)
+{
+	size_t bytes = 0;
+
+	if (count < 0 || count > IOV_MAX) {
+		errno = EINVAL;
+		return -1;
+	}
+	if (is_bad(vector, (size_t)count))
+		return fault();
+	for (int i = 0; i < count; i++) {
+		if (vector[i].iov_len > SSIZE_MAX - bytes) {
+			errno = EINVAL;
+			return -1;
+		}
+		if (is_bad(vector[i].iov_base, vector[i].iov_len))
+			return fault();
+		bytes += vector[i].iov_len;
+	}
+	return (ssize_t)bytes;
+}
+
+static ssize_t receive_vector(int s, const struct iovec *vector, int count, int flags)
+{
+	struct msghdr message = {.msg_iov = (struct iovec *)vector, .msg_iovlen = (size_t)count};
+	ssize_t bytes = vector_bytes(vector, count);
+
+	return bytes <= 0 ? bytes : XTS(xts_recvmsg(s, &message, flags));
+}
+
+static ssize_t transmit_vector(int s, const struct iovec *vector, int count, int flags)
+{
+	struct msghdr message = {.msg_iov = (struct iovec *)vector, .msg_iovlen = (size_t)count};
+	ssize_t bytes = vector_bytes(vector, count);
+
+	return bytes < 0 ? bytes : XTS(xts_sendmsg(s, &message, flags));
+}
+
+EXPORT ssize_t readv(int fd, const struct iovec *vector, int count)
+{
+	int s = descriptor_offloaded(fd);
+
+	return s < 0 ? real()->readv(fd, vector, count) : receive_vector(s, vector, count, 0);
+}
+
+/* The offset -1 means "no offset"; with any other a socket is refused. RWF_NOWAIT is a socket's MSG_DONTWAIT. */
+static bool takes_flags(off_t offset, int flags)
+{
+	if (offset != -1)
+		errno = ESPIPE;
+	else if (flags & ~RWF_NOWAIT)
+		errno = EOPNOTSUPP;
+	else
+		return true;
+	return false;
+}
+
+EXPORT ssize_t preadv2(int fd, const struct iovec *vector, int count, off_t offset, int flags)
+{
+	int s = descriptor_offloaded(fd);
+
+	if (s < 0)
+		return real()->preadv2(fd, vector, count, offset, flags);
+	if (!takes_flags(offset, flags))
+		return -1;
+	return receive_vector(s, vector, count, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0);
+}
+ssize_t preadv64v2(int fd, const struct iovec *vector, int count, off64_t offset, int flags)
+	__attribute__((alias("preadv2"))) EXPORT;
+
+static int64_t monotonic_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+/* The timeout is looked at after each message only, as in the kernel. */
+EXPORT int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags, struct timespec *timeout)
+{
+	int s = descriptor_offloaded(fd);
+	int64_t end = 0;
+	unsigned i;
+
+	if (s < 0)
+		return real()->recvmmsg(fd, messages, count, flags, timeout);
+	if (timeout && (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec > 999999999)) {
+		errno = EINVAL;
+		return -1;
+	}
+	if (timeout)
+		end = monotonic_ns() + timeout->tv_sec * INT64_C(1000000000) + timeout->tv_nsec;
+	for (i = 0; i < count && i < MESSAGES_MAX; i++) {
+		ssize_t bytes = XTS(xts_recvmsg(s, &messages[i].msg_hdr, flags & ~MSG_WAITFORONE));
+
+		if (bytes < 0)
+			return i ? (int)i : -1;
+		messages[i].msg_len = (unsigned)bytes;
+		if (flags & MSG_WAITFORONE)
+			flags |= MSG_DONTWAIT;
+		if (timeout && monotonic_ns() >= end) {
+			i++;
+			break;
+		}
+	}
+	return (int)i;
+}
+
+/* --- sending ---------------------------------------------------------------------------------------------------------------- */
+
+/* Data with the connect (Fast Open): a connect, then the data, which is what the kernel makes of it without a cookie. */
+static bool is_fast_open(struct descriptor d, int flags)
+{
+	return flags & MSG_FASTOPEN && (d.kind == DESCRIPTOR_UNDECIDED || d.kind == DESCRIPTOR_OFFLOADED);
+}
+
+static ssize_t fast_open(int fd, const struct msghdr *message, int flags)
+{
+	if (!message->msg_name) {
+		errno = EINVAL;
+		return -1;
+	}
+	if (connect(fd, message->msg_name, message->msg_namelen) < 0)
+		return -1;
+	return sendmsg(fd, message, flags & ~MSG_FASTOPEN);
+}
+
+EXPORT ssize_t send(int fd, const void *data, size_t bytes, int flags)
+{
+	int s = descriptor_offloaded(fd);
+
+	return s < 0 ? real()->send(fd, data, bytes, flags) : transmit(s, data, bytes, flags);
+}
+ssize_t __send(int fd, const void *data, size_t bytes, int flags) __attribute__((alias("send"))) EXPORT;
+
+EXPORT ssize_t sendto(int fd, const void *data, size_t bytes, int flags, const struct sockaddr *address, socklen_t length)
+{
+	struct descriptor d = descriptor_get(fd);
+
+	if (is_fast_open(d, flags)) {
+		struct iovec part = {.iov_base = (void *)data, .iov_len = bytes};
+		struct msghdr message = {.msg_name = (void *)address, .msg_namelen = length, .msg_iov = &part, .msg_iovlen = 1};
+
+		return fast_open(fd, &message, flags);
+	}
+	if (d.kind != DESCRIPTOR_OFFLOADED)
+		return real()->sendto(fd, data, bytes, flags, address, length);
+	return is_bad(data, bytes) ? fault() : XTS(xts_sendto((int)d.number, data, bytes, flags, address, length));
+}
+
+/* An offloaded socket is this process's: the descriptor alone would be dead at the other end. */
+static bool passes_offloaded(const struct msghdr *message)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR((struct msghdr *)message, c)) {
+		int fd;
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t at = CMSG_LEN(0); at + sizeof fd <= c->cmsg_len; at += sizeof fd) {
+			memcpy(&fd, (uint8_t *)c + at, sizeof fd);
+			if (descriptor_get(fd).kind == DESCRIPTOR_OFFLOADED) {
+				preload_log("descriptor %d: offloaded, cannot be passed over a Unix socket", fd);
+				return true;
+			}
+			if (descriptor_get(fd).kind == DESCRIPTOR_UNDECIDED && decide_stay(fd, XTS_REASON_RAW))
+				return true;
+		}
+	}
+	return false;
+}
+
+static ssize_t send_elsewhere(int fd, const struct msghdr *message, int flags)
+{
+	if (message && !is_bad(message, sizeof *message) && message->msg_controllen && passes_offloaded(message)) {
+		atomic_fetch_add_explicit(&preload.unseen, 1, memory_order_relaxed);
+		errno = EOPNOTSUPP;
+		return -1;
+	}
+	return real()->sendmsg(fd, message, flags);
+}
+
+EXPORT ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+	struct descriptor d = descriptor_get(fd);
+
+	if (is_fast_open(d, flags) && message)
+		return fast_open(fd, message, flags);
+	if (d.kind != DESCRIPTOR_OFFLOADED)
+		return send_elsewhere(fd, message, flags);
+	return XTS(xts_sendmsg((int)d.number, message, flags));
+}
+
+EXPORT int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags)
+{
+	unsigned i;
+
+	if (descriptor_offloaded(fd) < 0)
+		return real()->sendmmsg(fd, messages, count, flags);
+	for (i = 0; i < count && i < MESSAGES_MAX; i++) {
+		ssize_t bytes = sendmsg(fd, &messages[i].msg_hdr, flags);
+
+		if (bytes < 0)
+			return i ? (int)i : -1;
+		messages[i].msg_len = (unsigned)bytes;
+	}
+	return (int)i;
+}
+
+EXPORT ssize_t write(int fd, const void *data, size_t bytes)
+{
+	int s = descriptor_offloaded(fd);
+
+	return s < 0 ? real()->write(fd, data, bytes) : transmit(s, data, bytes, 0);
+}
+ssize_t __write(int fd, const void *data, size_t bytes) __attribute__((alias("write"))) EXPORT;
+
+EXPORT ssize_t writev(int fd, const struct iovec *vector, int count)
+{
+	int s = descriptor_offloaded(fd);
+
+	return s < 0 ? real()->writev(fd, vector, count) : transmit_vector(s, vector, count, 0);
+}
+
+EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t offset, int flags)
+{
+	int s = descriptor_offloaded(fd);
+
+	if (s < 0)
+		return real()->pwritev2(fd, vector, count, offset, flags);
+	if (!takes_flags(offset, flags))
+		return -1;
+	return transmit_vector(s, vector, count, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0);
+}
+ssize_t pwritev64v2(int fd, const struct iovec *vector, int count, off64_t offset, int flags)
+	__attribute__((alias("pwritev2"))) EXPORT;

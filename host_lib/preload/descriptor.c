@@ -1,0 +1,172 @@
+/*
+ * The table of descriptors. Words are read without a lock; table_lock orders the changes that concern several of them at
+ * once (dup against the decision of a socket). How many further descriptors share an XTS socket, a note or an epoll set
+ * is counted by its number: nothing is touched, and no memory spent, for the usual one.
+ */
+#include "preload.h"
+
+#include <pthread.h>
+
+#include "note.h"
+#include "report.h"
+
+#define SHARED_MAX (1u << 20) /* XTS numbers keep their index in the low 20 bits; the others are below it */
+
+static _Atomic uint64_t words[DESCRIPTORS_MAX];
+_Atomic uint64_t *descriptors = words;
+
+/* By kind: the descriptors beside the first. */
+static _Atomic uint32_t more[DESCRIPTOR_INTERNAL + 1][SHARED_MAX];
+static _Atomic int highest = -1; /* descriptor ever set */
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static uint64_t pack(struct descriptor d)
+{
+	return (uint64_t)d.kind | (uint64_t)d.flags << 8 | (uint64_t)d.reason << 16 | (uint64_t)d.number << 32;
+}
+
+static struct descriptor unpack(uint64_t word)
+{
+	return (struct descriptor){.kind = (uint8_t)word, .flags = (uint8_t)(word >> 8),
+				   .reason = (uint16_t)(word >> 16), .number = (uint32_t)(word >> 32)};
+}
+
+/* Is there anything behind it that descriptors can share? */
+static bool is_shared_kind(struct descriptor d)
+{
+	return d.kind == DESCRIPTOR_OFFLOADED || d.kind == DESCRIPTOR_EPOLL ||
+	       (d.kind == DESCRIPTOR_UNDECIDED && d.number);
+}
+
+static _Atomic uint32_t *more_of(struct descriptor d)
+{
+	return &more[d.kind][d.number % SHARED_MAX];
+}
+
+void descriptor_set(int fd, struct descriptor d)
+{
+	int before = atomic_load_explicit(&highest, memory_order_relaxed);
+
+	if ((unsigned)fd >= DESCRIPTORS_MAX)
+		return;
+	while (fd > before && !atomic_compare_exchange_weak(&highest, &before, fd))
+		;
+	atomic_store_explicit(&words[fd], pack(d), memory_order_release);
+	report_descriptor(fd, d);
+}
+
+struct descriptor descriptor_take(int fd)
+{
+	struct descriptor d = {0};
+
+	if ((unsigned)fd >= DESCRIPTORS_MAX)
+		return d;
+	d = unpack(atomic_exchange_explicit(&words[fd], 0, memory_order_acq_rel));
+	report_descriptor(fd, (struct descriptor){0});
+	return d;
+}
+
+void descriptor_share(struct descriptor d)
+{
+	if (is_shared_kind(d))
+		atomic_fetch_add(more_of(d), 1);
+}
+
+void descriptor_release(struct descriptor d)
+{
+	uint32_t others;
+
+	if (!is_shared_kind(d))
+		return;
+	others = atomic_load(more_of(d));
+	while (others && !atomic_compare_exchange_weak(more_of(d), &others, others - 1))
+		;
+	if (others)
+		return;
+	if (d.kind == DESCRIPTOR_OFFLOADED)
+		(void)XTS(xts_close((int)d.number));
+	else if (d.kind == DESCRIPTOR_UNDECIDED)
+		note_drop(d.number);
+	else
+		epoll_set_release(d.number);
+}
+
+bool descriptor_is_last(struct descriptor d)
+{
+	return !is_shared_kind(d) || !atomic_load(more_of(d));
+}
+
+int descriptor_highest(void)
+{
+	return atomic_load_explicit(&highest, memory_order_relaxed);
+}
+
+bool descriptor_become(int fd, struct descriptor was, struct descriptor d)
+{
+	uint32_t others = 0;
+	bool same;
+
+	pthread_mutex_lock(&table_lock);
+	same = pack(descriptor_get(fd)) == pack(was);
+	if (same && is_shared_kind(was))
+		others = atomic_exchange(more_of(was), 0);
+	if (same && is_shared_kind(d))
+		atomic_store(more_of(d), others);
+	for (int i = 0; same && others && i <= highest; i++) {
+		if (i != fd && pack(descriptor_get(i)) == pack(was))
+			descriptor_set(i, d);
+	}
+	if (same)
+		descriptor_set(fd, d);
+	pthread_mutex_unlock(&table_lock);
+	if (same && was.kind == DESCRIPTOR_UNDECIDED && was.number)
+		note_drop(was.number);
+	return same;
+}
+
+void descriptor_copy(int fd, int copy)
+{
+	struct descriptor d;
+
+	pthread_mutex_lock(&table_lock);
+	d = descriptor_get(fd);
+	if (d.kind == DESCRIPTOR_UNDECIDED && !d.number) {
+		/* From now on it needs a name by which both are known. */
+		d.number = note_make();
+		if (!d.number)
+			d = (struct descriptor){.kind = DESCRIPTOR_STAYED, .reason = XTS_REASON_LIMIT};
+		descriptor_set(fd, d);
+	}
+	if (d.kind == DESCRIPTOR_INTERNAL)
+		d = (struct descriptor){0};
+	descriptor_share(d);
+	if (d.kind != DESCRIPTOR_KERNEL)
+		descriptor_set(copy, d);
+	pthread_mutex_unlock(&table_lock);
+}
+
+void descriptor_each(enum descriptor_kind kind, void (*visit)(int fd, struct descriptor d, void *argument), void *argument)
+{
+	for (int fd = 0; fd <= highest; fd++) {
+		struct descriptor d = descriptor_get(fd);
+
+		if (d.kind == kind)
+			visit(fd, d, argument);
+	}
+}
+
+static void lock_table(void)
+{
+	pthread_mutex_lock(&table_lock);
+}
+
+static void unlock_table(void)
+{
+	pthread_mutex_unlock(&table_lock);
+}
+
+/* A child forked while another thread changes the table must not find it locked for ever. */
+__attribute__((constructor)) static void keep_over_fork(void)
+{
+	pthread_atfork(lock_table, unlock_table, unlock_table);
+}

@@ -1,0 +1,164 @@
+/* Options, fcntl() and ioctl(). While a socket is undecided the kernel's has its options, and they are noted. */
+#include "preload.h"
+
+#include <sys/ioctl.h>
+
+#include "note.h"
+
+/* --- options --------------------------------------------------------------------------------------------------------------- */
+
+EXPORT int getsockopt(int fd, int level, int option, void *restrict value, socklen_t *restrict length)
+{
+	int s = descriptor_offloaded(fd);
+
+	return s < 0 ? real()->getsockopt(fd, level, option, value, length) :
+		       XTS(xts_getsockopt(s, level, option, value, length));
+}
+
+static int set_undecided(int fd, struct descriptor d, int level, int option, const void *value, socklen_t length)
+{
+	struct descriptor noted = d;
+	int r = real()->setsockopt(fd, level, option, value, length);
+
+	if (r < 0)
+		return r;
+	if (!d.number) {
+		noted.number = note_make();
+		if (!noted.number) {
+			errno = decide_stay(fd, XTS_REASON_LIMIT);
+			return errno ? -1 : r;
+		}
+		if (!descriptor_become(fd, d, noted)) {
+			note_drop(noted.number); /* decided, or noted, by another thread meanwhile */
+			return setsockopt(fd, level, option, value, length);
+		}
+	}
+	note_option(noted.number, level, option, value, length);
+	return r;
+}
+
+EXPORT int setsockopt(int fd, int level, int option, const void *value, socklen_t length)
+{
+	struct descriptor d = descriptor_get(fd);
+
+	if (d.kind == DESCRIPTOR_UNDECIDED)
+		return set_undecided(fd, d, level, option, value, length);
+	if (d.kind != DESCRIPTOR_OFFLOADED)
+		return real()->setsockopt(fd, level, option, value, length);
+	if (XTS(xts_setsockopt((int)d.number, level, option, value, length)) < 0)
+		return -1;
+	/* The kernel's socket serves too, or may have to again. */
+	if (d.flags & (DESCRIPTOR_ALSO_LOCAL | DESCRIPTOR_BOUND))
+		(void)real()->setsockopt(fd, level, option, value, length);
+	return 0;
+}
+
+/* --- fcntl --------------------------------------------------------------------------------------------------------------- */
+
+static int set_status(int fd, struct descriptor d, long argument)
+{
+	if (d.flags & (DESCRIPTOR_ALSO_LOCAL | DESCRIPTOR_BOUND))
+		real()->fcntl(fd, F_SETFL, argument & O_NONBLOCK);
+	return XTS(xts_fcntl((int)d.number, F_SETFL, argument));
+}
+
+static int duplicate(int fd, int command, long lowest)
+{
+	int copy = real()->fcntl(fd, command, lowest);
+
+	if (copy >= 0)
+		descriptor_copy(fd, copy);
+	return copy;
+}
+
+/* Signals when it becomes ready: only the kernel's sockets have them. */
+static bool asks_for_signals(int command, long argument)
+{
+	return (command == F_SETFL && argument & O_ASYNC) || command == F_SETOWN || command == F_SETOWN_EX ||
+	       command == F_SETSIG;
+}
+
+static int control(int fd, struct descriptor d, int command, long argument)
+{
+	int error;
+
+	if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
+		return duplicate(fd, command, argument);
+	if (d.kind == DESCRIPTOR_UNDECIDED && asks_for_signals(command, argument)) {
+		error = decide_stay(fd, XTS_REASON_OPTION);
+		if (error) {
+			errno = error;
+			return -1;
+		}
+	}
+	if (d.kind == DESCRIPTOR_INTERNAL) {
+		errno = EBADF;
+		return -1;
+	}
+	if (d.kind != DESCRIPTOR_OFFLOADED)
+		return real()->fcntl(fd, command, argument);
+	switch (command) {
+	case F_GETFL:
+		return XTS(xts_fcntl((int)d.number, F_GETFL));
+	case F_SETFL:
+		return set_status(fd, d, argument);
+	case F_SETOWN:
+	case F_SETOWN_EX:
+	case F_SETSIG:
+		errno = EINVAL;
+		return -1;
+	default:
+		return real()->fcntl(fd, command, argument); /* about the descriptor, not the socket */
+	}
+}
+
+EXPORT int fcntl(int fd, int command, ...)
+{
+	struct descriptor d = descriptor_get(fd);
+	va_list list;
+	long argument;
+
+	va_start(list, command);
+	argument = va_arg(list, long);
+	va_end(list);
+	return d.kind == DESCRIPTOR_KERNEL ? real()->fcntl(fd, command, argument) : control(fd, d, command, argument);
+}
+int fcntl64(int fd, int command, ...) __attribute__((alias("fcntl"))) EXPORT;
+int __fcntl(int fd, int command, ...) __attribute__((alias("fcntl"))) EXPORT;
+
+/* --- ioctl ----------------------------------------------------------------------------------------------------------------- */
+
+static int control_offloaded(int fd, struct descriptor d, unsigned long request, void *argument)
+{
+	switch (request) {
+	case FIOCLEX:
+	case FIONCLEX:
+		return real()->ioctl(fd, request, argument);
+	case FIONBIO:
+		if (argument && d.flags & (DESCRIPTOR_ALSO_LOCAL | DESCRIPTOR_BOUND))
+			real()->ioctl(fd, request, argument);
+		return XTS(xts_ioctl((int)d.number, request, argument));
+	default:
+		return XTS(xts_ioctl((int)d.number, request, argument));
+	}
+}
+
+EXPORT int ioctl(int fd, unsigned long request, ...)
+{
+	struct descriptor d = descriptor_get(fd);
+	va_list list;
+	void *argument;
+
+	va_start(list, request);
+	argument = va_arg(list, void *);
+	va_end(list);
+	return d.kind == DESCRIPTOR_OFFLOADED ? control_offloaded(fd, d, request, argument) :
+						real()->ioctl(fd, request, argument);
+}
+
+EXPORT int sockatmark(int fd)
+{
+	int at_mark;
+
+	return ioctl(fd, SIOCATMARK, &at_mark) < 0 ? -1 : at_mark;
+}

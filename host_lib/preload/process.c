@@ -1,0 +1,312 @@
+/*
+ * Processes: fork, exec, exit.
+ *
+ * fork() is the C library's: the parts of ours that matter are its handlers (pthread_atfork), which libxts and the table
+ * have. vfork() becomes fork(): its child would close and duplicate descriptors in its parent's table.
+ *
+ * exec() keeps what is not close-on-exec: such offloaded sockets are given up into a memfd, whose number the new
+ * program finds in the environment (XTS_INHERITED) and takes them over from. posix_spawn() makes its child inside the
+ * C library and cannot do that: it is refused where it asks for an offloaded descriptor by name.
+ */
+#include "preload.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "report.h"
+
+#define INHERITED "XTS_INHERITED"
+
+/* --- exec ------------------------------------------------------------------------------------------------------------------ */
+
+/* What exec() is to take along. In memory of its own: the caller may be the child of a program with threads. */
+struct luggage {
+	struct xts_bequest *sockets;
+	unsigned count, room;
+};
+
+static void pack(int fd, struct descriptor d, void *argument)
+{
+	struct luggage *luggage = argument;
+	int flags = real()->fcntl(fd, F_GETFD);
+
+	if (flags < 0 || flags & FD_CLOEXEC)
+		return;
+	if (luggage->count < luggage->room)
+		luggage->sockets[luggage->count] = (struct xts_bequest){.number = (int)d.number, .descriptor = fd};
+	luggage->count++;
+}
+
+static size_t luggage_bytes(const struct luggage *luggage)
+{
+	return luggage->room * sizeof *luggage->sockets;
+}
+
+/* The memfd with the sockets that go along, -1 where there are none, -errno. */
+static int give_up_sockets(void)
+{
+	struct luggage luggage = {0};
+	int memfd;
+
+	descriptor_each(DESCRIPTOR_OFFLOADED, pack, &luggage);
+	if (!luggage.count)
+		return -1;
+	luggage.room = luggage.count;
+	luggage.count = 0;
+	luggage.sockets = mmap(NULL, luggage_bytes(&luggage), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (luggage.sockets == MAP_FAILED)
+		return -ENOMEM;
+	descriptor_each(DESCRIPTOR_OFFLOADED, pack, &luggage);
+	memfd = XTS(xts_bequeath(luggage.sockets, luggage.count < luggage.room ? luggage.count : luggage.room));
+	if (memfd < 0)
+		memfd = -errno;
+	munmap(luggage.sockets, luggage_bytes(&luggage));
+	return memfd;
+}
+
+static int count_of(char *const *list)
+{
+	int count = 0;
+
+	while (list && list[count])
+		count++;
+	return count;
+}
+
+/* One of the four that all others are made of. */
+enum exec_how { EXEC_PATH, EXEC_SEARCHED, EXEC_DESCRIPTOR, EXEC_AT };
+struct exec_target {
+	enum exec_how how;
+	int fd, flags;
+	const char *path;
+};
+
+static int exec_real(const struct exec_target *target, char *const *arguments, char *const *environment)
+{
+	switch (target->how) {
+	case EXEC_PATH:
+		return real()->execve(target->path, arguments, environment);
+	case EXEC_SEARCHED:
+		return real()->execvpe(target->path, arguments, environment);
+	case EXEC_DESCRIPTOR:
+		return real()->fexecve(target->fd, arguments, environment);
+	default:
+		return real()->execveat(target->fd, target->path, arguments, environment, target->flags);
+	}
+}
+
+/* With the environment plus the memfd's number. */
+static int exec_with(int memfd, const struct exec_target *target, char *const *arguments, char *const *environment)
+{
+	int count = count_of(environment), at = 0;
+	char *with[count + 2];
+	char inherited[sizeof INHERITED + 16];
+
+	for (int i = 0; i < count; i++) {
+		if (strncmp(environment[i], INHERITED "=", sizeof INHERITED) != 0)
+			with[at++] = environment[i];
+	}
+	snprintf(inherited, sizeof inherited, INHERITED "=%d", memfd);
+	with[at++] = inherited;
+	with[at] = NULL;
+	return exec_real(target, arguments, with);
+}
+
+static int exec_target(const struct exec_target *target, char *const *arguments, char *const *environment)
+{
+	int memfd = xts_bequeath ? give_up_sockets() : -1, error;
+
+	if (memfd == -1)
+		return exec_real(target, arguments, environment);
+	if (memfd < 0) {
+		preload_log("exec: its sockets cannot be taken along: %s", strerror(-memfd));
+		errno = -memfd;
+		return -1;
+	}
+	exec_with(memfd, target, arguments, environment);
+	error = errno;
+	xts_resume(memfd);
+	errno = error;
+	return -1;
+}
+
+EXPORT int execve(const char *path, char *const arguments[], char *const environment[])
+{
+	return exec_target(&(struct exec_target){.how = EXEC_PATH, .path = path}, arguments, environment);
+}
+
+EXPORT int execv(const char *path, char *const arguments[])
+{
+	return execve(path, arguments, environ);
+}
+
+EXPORT int execvpe(const char *file, char *const arguments[], char *const environment[])
+{
+	return exec_target(&(struct exec_target){.how = EXEC_SEARCHED, .path = file}, arguments, environment);
+}
+
+EXPORT int execvp(const char *file, char *const arguments[])
+{
+	return execvpe(file, arguments, environ);
+}
+
+EXPORT int fexecve(int fd, char *const arguments[], char *const environment[])
+{
+	return exec_target(&(struct exec_target){.how = EXEC_DESCRIPTOR, .fd = fd}, arguments, environment);
+}
+
+EXPORT int execveat(int directory, const char *path, char *const arguments[], char *const environment[], int flags)
+{
+	return exec_target(&(struct exec_target){.how = EXEC_AT, .fd = directory, .path = path, .flags = flags}, arguments,
+			   environment);
+}
+
+/* The arguments of execl() and its like: counted, then gathered on the stack. */
+#define GATHER(first, arguments, list) \
+	int count_ = 1; \
+	va_start(list, first); \
+	while (va_arg(list, char *)) \
+		count_++; \
+	va_end(list); \
+	char *arguments[count_ + 1]; \
+	va_start(list, first); \
+	arguments[0] = (char *)(first); \
+	for (int i_ = 1; i_ <= count_; i_++) \
+		arguments[i_] = va_arg(list, char *)
+
+EXPORT int execl(const char *path, const char *first, ...)
+{
+	va_list list;
+	GATHER(first, arguments, list);
+	va_end(list);
+	return execve(path, arguments, environ);
+}
+
+EXPORT int execlp(const char *file, const char *first, ...)
+{
+	va_list list;
+	GATHER(first, arguments, list);
+	va_end(list);
+	return execvpe(file, arguments, environ);
+}
+
+EXPORT int execle(const char *path, const char *first, ...)
+{
+	char *const *environment;
+	va_list list;
+	GATHER(first, arguments, list);
+	environment = va_arg(list, char *const *);
+	va_end(list);
+	return execve(path, arguments, environment);
+}
+
+/* Numbers beyond what a descriptor can be are a fault of whoever set the variable: it is told, and nothing taken. */
+static int inherited_memfd(void)
+{
+	const char *text = getenv(INHERITED);
+	char *end;
+	long number;
+
+	if (!text)
+		return -1;
+	errno = 0;
+	number = strtol(text, &end, 10);
+	if (errno || end == text || *end || number < 0 || number > INT_MAX) {
+		preload_log("%s=%s: not a descriptor", INHERITED, text);
+		number = -1;
+	}
+	unsetenv(INHERITED);
+	return (int)number;
+}
+
+void process_take_over(void)
+{
+	int memfd = inherited_memfd(), r;
+	struct xts_bequest got;
+
+	if (memfd < 0 || !xts_inherit_next)
+		return;
+	report_start();
+	while ((r = XTS(xts_inherit_next(memfd, &got))) != 0) {
+		if (r < 0) {
+			preload_log("descriptor %d: lost over exec: %s", got.descriptor, strerror(errno));
+			continue;
+		}
+		descriptor_set(got.descriptor, (struct descriptor){.kind = DESCRIPTOR_OFFLOADED, .number = (uint32_t)got.number});
+		atomic_fetch_add_explicit(&preload.offloaded, 1, memory_order_relaxed);
+		stream_follow(got.descriptor);
+	}
+	report_counters();
+}
+
+/* --- fork, spawn ------------------------------------------------------------------------------------------------------------- */
+
+EXPORT pid_t vfork(void)
+{
+	return real()->fork();
+}
+
+/* A child on its parent's memory, as vfork() has it, but with descriptors of its own: it becomes a forked one. */
+EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument, ...)
+{
+	pid_t *parent_tid, *child_tid;
+	va_list list;
+	void *tls;
+	pid_t child;
+
+	va_start(list, argument);
+	parent_tid = va_arg(list, pid_t *);
+	tls = va_arg(list, void *);
+	child_tid = va_arg(list, pid_t *);
+	va_end(list);
+	if ((flags & (CLONE_VM | CLONE_VFORK | CLONE_FILES)) != (CLONE_VM | CLONE_VFORK) || (flags & ~(CLONE_VM | CLONE_VFORK)) != SIGCHLD)
+		return real()->clone(function, stack, flags, argument, parent_tid, tls, child_tid);
+	child = fork();
+	if (child == 0)
+		_exit(function(argument));
+	return child;
+}
+
+EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int fd, int as)
+{
+	if (descriptor_offloaded(fd) < 0)
+		return real()->posix_spawn_file_actions_adddup2(actions, fd, as);
+	atomic_fetch_add_explicit(&preload.unseen, 1, memory_order_relaxed);
+	report_counters();
+	preload_log("descriptor %d: offloaded, cannot be given to posix_spawn()", fd);
+	return EOPNOTSUPP;
+}
+
+/* The C library's duplicates /dev/null onto the standard descriptors, in the child only, which is who returns. */
+EXPORT int daemon(int keep_directory, int keep_descriptors)
+{
+	int r = real()->daemon(keep_directory, keep_descriptors);
+
+	for (int fd = 0; r == 0 && !keep_descriptors && fd <= STDERR_FILENO; fd++) {
+		struct descriptor d = descriptor_get(fd);
+
+		if (d.kind == DESCRIPTOR_KERNEL || d.kind == DESCRIPTOR_INTERNAL)
+			continue;
+		epoll_descriptor_gone(fd, d);
+		descriptor_release(descriptor_take(fd));
+		stream_follow(fd);
+	}
+	return r;
+}
+
+/* --- exit ---------------------------------------------------------------------------------------------------------------------- */
+
+EXPORT __attribute__((noreturn)) void _exit(int status)
+{
+	if (xts_before_exit && preload.offloaded && !preload_inside)
+		xts_before_exit();
+	real()->_exit(status);
+	__builtin_unreachable();
+}
+
+EXPORT __attribute__((noreturn)) void _Exit(int status)
+{
+	_exit(status);
+}

@@ -1,0 +1,34 @@
+/* Finding the C library's own functions. */
+#include "real.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+
+struct real real_calls;
+_Atomic bool real_resolved;
+
+/* Stands for a function this C library does not have. */
+static int missing(void)
+{
+	errno = ENOSYS;
+	return -1;
+}
+
+static void find(void **function, const char *name)
+{
+	*function = dlsym(RTLD_NEXT, name);
+	if (!*function)
+		*(int (**)(void))function = missing;
+}
+
+/*
+ * May run in several threads at once: each writes the same. dlsym() allocates only where it does not find the name (for
+ * dlerror()): an allocator that comes to us from there finds all but the newest names, which are last, in place.
+ */
+void real_resolve(void)
+{
+#define XTS_REAL_FIND(name) find((void **)&real_calls.name, #name);
+	XTS_REAL_CALLS(XTS_REAL_FIND)
+#undef XTS_REAL_FIND
+	atomic_store_explicit(&real_resolved, true, memory_order_release);
+}

@@ -1,0 +1,190 @@
+/* The page by which others see what this process's sockets are: see report.h. Made with the first TCP socket, so that programs
+ * without one cost nothing; a forked child makes its own. */
+#include "report.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include "preload.h"
+
+#define NUMBER_HIGH 1000 /* out of the way of programs that count on low numbers, and of select() */
+
+static struct xts_report_page *_Atomic page;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int page_fd = -1;
+
+/* As high as the limit allows, to be in nobody's way. */
+static int move_up(int fd)
+{
+	struct rlimit limit;
+	int high = NUMBER_HIGH, moved;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < 2 * NUMBER_HIGH)
+		high = (int)limit.rlim_cur / 2;
+	moved = real()->fcntl(fd, F_DUPFD_CLOEXEC, high);
+	if (moved < 0)
+		return fd;
+	real()->close(fd);
+	return moved;
+}
+
+static void fill_in(struct xts_report_page *p)
+{
+	const char *rules = getenv("XTS_RULES");
+
+	p->version = XTS_REPORT_VERSION;
+	p->entries = XTS_REPORT_ENTRIES;
+	p->pid = (uint32_t)getpid();
+	p->strict = preload.strict;
+	snprintf(p->program, sizeof p->program, "%s", program_invocation_short_name);
+	snprintf(p->rules, sizeof p->rules, "%s", rules ? rules : "");
+	for (int fd = 0; fd < (int)XTS_REPORT_ENTRIES; fd++) {
+		struct descriptor d = descriptor_get(fd);
+
+		if (d.kind != DESCRIPTOR_KERNEL)
+			p->entry[fd] = (struct xts_report_entry){.kind = d.kind, .flags = d.flags, .reason = d.reason,
+								 .number = (int32_t)d.number};
+	}
+	p->magic = XTS_REPORT_MAGIC;
+}
+
+static void make(void)
+{
+	struct xts_report_page *made;
+	int fd = memfd_create(XTS_REPORT_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd < 0)
+		return; /* no descriptor left: the program's sockets matter more */
+	made = MAP_FAILED;
+	if (ftruncate(fd, sizeof *made) == 0)
+		made = mmap(NULL, sizeof *made, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (made == MAP_FAILED) {
+		real()->close(fd);
+		return;
+	}
+	real()->fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL);
+	page_fd = move_up(fd);
+	descriptor_set(page_fd, (struct descriptor){.kind = DESCRIPTOR_INTERNAL});
+	fill_in(made);
+	atomic_store(&page, made);
+	report_counters();
+}
+
+void report_start(void)
+{
+	int before = errno;
+
+	if (atomic_load_explicit(&page, memory_order_relaxed))
+		return;
+	pthread_mutex_lock(&lock);
+	if (!page)
+		make();
+	pthread_mutex_unlock(&lock);
+	errno = before;
+}
+
+void report_descriptor(int fd, struct descriptor d)
+{
+	struct xts_report_page *p = atomic_load_explicit(&page, memory_order_acquire);
+	struct xts_report_entry *e;
+
+	if (!p || (unsigned)fd >= XTS_REPORT_ENTRIES)
+		return;
+	e = &p->entry[fd];
+	if (d.kind == DESCRIPTOR_KERNEL)
+		*e = (struct xts_report_entry){0};
+	e->flags = d.flags;
+	e->reason = d.reason;
+	e->number = d.kind == DESCRIPTOR_OFFLOADED ? (int32_t)d.number : 0;
+	e->kind = d.kind;
+}
+
+static struct xts_endpoint endpoint_of(const struct sockaddr *address)
+{
+	struct xts_endpoint out = {0};
+
+	if (address && address->sa_family == AF_INET) {
+		struct sockaddr_in in;
+
+		memcpy(&in, address, sizeof in);
+		out.ip_version = 4;
+		out.port = ntohs(in.sin_port);
+		memcpy(out.address, &in.sin_addr, 4);
+	} else if (address && address->sa_family == AF_INET6) {
+		struct sockaddr_in6 in;
+
+		memcpy(&in, address, sizeof in);
+		out.ip_version = 6;
+		out.port = ntohs(in.sin6_port);
+		out.scope_id = in.sin6_scope_id;
+		memcpy(out.address, &in.sin6_addr, 16);
+	}
+	return out;
+}
+
+void report_decision(int fd, unsigned rule_line, const struct sockaddr *local, const struct sockaddr *peer)
+{
+	struct xts_report_page *p = atomic_load_explicit(&page, memory_order_acquire);
+	struct xts_report_entry *e;
+
+	if (!p || (unsigned)fd >= XTS_REPORT_ENTRIES)
+		return;
+	e = &p->entry[fd];
+	e->rule_line = rule_line;
+	if (local)
+		e->local = endpoint_of(local);
+	if (peer)
+		e->peer = endpoint_of(peer);
+}
+
+void report_counters(void)
+{
+	struct xts_report_page *p = atomic_load_explicit(&page, memory_order_acquire);
+
+	if (!p)
+		return;
+	p->offloaded = atomic_load_explicit(&preload.offloaded, memory_order_relaxed);
+	p->unseen = atomic_load_explicit(&preload.unseen, memory_order_relaxed);
+	p->raw = atomic_load_explicit(&preload.raw, memory_order_relaxed);
+	for (unsigned i = 0; i < XTS_REASON_COUNT; i++)
+		p->stayed[i] = atomic_load_explicit(&preload.stayed[i], memory_order_relaxed);
+}
+
+static void lock_report(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+static void unlock_report(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+/* The page is the parent's: the child's begins anew, its counters too. */
+static void in_child(void)
+{
+	struct xts_report_page *p = page;
+
+	if (p) {
+		atomic_store(&page, NULL);
+		munmap(p, sizeof *p);
+		(void)descriptor_take(page_fd);
+		real()->close(page_fd);
+		preload.offloaded = preload.unseen = preload.raw = 0;
+		for (unsigned i = 0; i < XTS_REASON_COUNT; i++)
+			preload.stayed[i] = 0;
+		make();
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+__attribute__((constructor)) static void keep_over_fork(void)
+{
+	pthread_atfork(lock_report, unlock_report, in_child);
+}

@@ -1,0 +1,180 @@
+/*
+ * sendfile() and splice() with an offloaded socket at one end: copies, a page or a few at a time. Nothing is taken from
+ * one end before the other has taken it: a file is read at an offset that moves on only with what was sent, a pipe is
+ * looked into through a duplicate (tee), a socket by MSG_PEEK.
+ */
+#include "preload.h"
+
+#include <limits.h>
+#include <string.h>
+
+#define COPY_BYTES 32768u
+#define SEND_BYTES_MAX 0x7ffff000u
+
+/* --- sendfile ---------------------------------------------------------------------------------------------------------- */
+
+/* What the kernel refuses: a source it cannot map, or an offset that makes no sense. */
+static int check_source(int in, const off_t *offset, off_t *at)
+{
+	struct stat status;
+
+	if (fstat(in, &status) < 0)
+		return -1;
+	if (S_ISDIR(status.st_mode) || S_ISSOCK(status.st_mode) || S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode)) {
+		errno = EINVAL;
+		return -1;
+	}
+	*at = offset ? *offset : lseek(in, 0, SEEK_CUR);
+	if (*at < 0) {
+		errno = EINVAL;
+		return -1;
+	}
+	return 0;
+}
+
+static ssize_t send_file(int s, int in, off_t *offset, size_t count)
+{
+	char buffer[COPY_BYTES];
+	size_t done = 0;
+	ssize_t r = 0;
+	off_t at;
+
+	if (check_source(in, offset, &at) < 0)
+		return -1;
+	if (count > SEND_BYTES_MAX)
+		count = SEND_BYTES_MAX;
+	while (done < count) {
+		size_t part = count - done < sizeof buffer ? count - done : sizeof buffer;
+		ssize_t had = real()->pread(in, buffer, part, at);
+
+		r = had;
+		if (had <= 0)
+			break;
+		r = XTS(xts_send(s, buffer, (size_t)had, done + (size_t)had < count ? MSG_MORE : 0));
+		if (r < 0)
+			break;
+		done += (size_t)r;
+		at += r;
+		if (r < had)
+			break;
+	}
+	if (offset)
+		*offset = at;
+	else if (done)
+		lseek(in, at, SEEK_SET);
+	return done ? (ssize_t)done : r;
+}
+
+EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t count)
+{
+	int s = descriptor_offloaded(out);
+
+	if (s >= 0)
+		return send_file(s, in, offset, count);
+	if (descriptor_offloaded(in) >= 0) {
+		errno = EINVAL; /* a socket is no source, in the kernel either */
+		return -1;
+	}
+	return real()->sendfile(out, in, offset, count);
+}
+ssize_t sendfile64(int out, int in, off64_t *offset, size_t count) __attribute__((alias("sendfile"))) EXPORT;
+
+/* --- splice ------------------------------------------------------------------------------------------------------------ */
+
+/* Data of the pipe, without taking it, into buffer. Waits for some unless told not to. */
+static ssize_t look_into_pipe(int pipe_in, const int aside[2], char *buffer, size_t bytes, unsigned flags)
+{
+	ssize_t had = real()->tee(pipe_in, aside[1], bytes, flags & SPLICE_F_NONBLOCK);
+
+	return had <= 0 ? had : real()->read(aside[0], buffer, (size_t)had);
+}
+
+static ssize_t pipe_to_socket(int pipe_in, int s, size_t bytes, unsigned flags)
+{
+	char buffer[COPY_BYTES];
+	int aside[2];
+	size_t done = 0;
+	ssize_t r = 0;
+
+	if (pipe2(aside, O_CLOEXEC) < 0)
+		return -1;
+	while (done < bytes) {
+		size_t part = bytes - done < sizeof buffer ? bytes - done : sizeof buffer;
+		ssize_t had = look_into_pipe(pipe_in, aside, buffer, part, done ? flags | SPLICE_F_NONBLOCK : flags);
+
+		r = had;
+		if (had <= 0)
+			break;
+		r = XTS(xts_send(s, buffer, (size_t)had, flags & SPLICE_F_MORE ? MSG_MORE : 0));
+		if (r < 0)
+			break;
+		done += (size_t)r;
+		if (real()->read(pipe_in, buffer, (size_t)r) != r || r < had)
+			break;
+	}
+	real()->close(aside[0]);
+	real()->close(aside[1]);
+	return done ? (ssize_t)done : r;
+}
+
+/* A pipe that polls writable takes PIPE_BUF bytes without waiting. */
+static int pipe_has_room(int pipe_out, bool wait)
+{
+	struct pollfd state = {.fd = pipe_out, .events = POLLOUT};
+	int r = real()->poll(&state, 1, wait ? -1 : 0);
+
+	if (r == 0)
+		errno = EAGAIN;
+	return r > 0 ? 0 : -1;
+}
+
+static ssize_t socket_to_pipe(int s, int pipe_out, size_t bytes, unsigned flags)
+{
+	bool wait = !(flags & SPLICE_F_NONBLOCK) && !(real()->fcntl(pipe_out, F_GETFL) & O_NONBLOCK);
+	char buffer[PIPE_BUF];
+	size_t done = 0;
+	ssize_t r = 0;
+
+	while (done < bytes) {
+		size_t part = bytes - done < sizeof buffer ? bytes - done : sizeof buffer;
+
+		r = XTS(xts_recv(s, buffer, part, MSG_PEEK | (done || flags & SPLICE_F_NONBLOCK ? MSG_DONTWAIT : 0)));
+		if (r <= 0 || pipe_has_room(pipe_out, wait && !done) < 0) {
+			r = r <= 0 ? r : -1;
+			break;
+		}
+		r = real()->write(pipe_out, buffer, (size_t)r);
+		if (r <= 0)
+			break;
+		done += (size_t)r;
+		if (XTS(xts_recv(s, buffer, (size_t)r, 0)) < 0)
+			break;
+	}
+	return done ? (ssize_t)done : r;
+}
+
+static bool is_pipe(int fd)
+{
+	struct stat status;
+
+	return fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode);
+}
+
+EXPORT ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, size_t bytes, unsigned flags)
+{
+	int from = descriptor_offloaded(in), to = descriptor_offloaded(out);
+
+	if (from < 0 && to < 0)
+		return real()->splice(in, in_offset, out, out_offset, bytes, flags);
+	if (in_offset || out_offset) {
+		errno = ESPIPE;
+		return -1;
+	}
+	if (!is_pipe(from < 0 ? in : out)) {
+		errno = EINVAL;
+		return -1;
+	}
+	if (!bytes)
+		return 0;
+	return from < 0 ? pipe_to_socket(in, to, bytes, flags) : socket_to_pipe(from, out, bytes, flags);
+}

@@ -1,0 +1,214 @@
+/* A socket's life, from socket() to shutdown(); close() is in file.c. */
+#include "preload.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include "note.h"
+#include "report.h"
+
+/* A number that has just been given out: what it stood for went unseen (a close by system call). */
+static void forget_stale(int fd)
+{
+	struct descriptor d = descriptor_get(fd);
+
+	if (d.kind == DESCRIPTOR_KERNEL || d.kind == DESCRIPTOR_INTERNAL)
+		return;
+	epoll_descriptor_gone(fd, d);
+	descriptor_release(descriptor_take(fd));
+}
+
+static bool may_be_offloaded(void)
+{
+	return preload.rules && (xts_rules_may_offload(preload.rules, XTS_ROLE_TCP_CLIENT) ||
+				 xts_rules_may_offload(preload.rules, XTS_ROLE_TCP_SERVER));
+}
+
+static void new_socket(int fd, int type, int protocol)
+{
+	int before = errno;
+
+	preload_start();
+	report_start();
+	if ((unsigned)fd >= DESCRIPTORS_MAX)
+		atomic_fetch_add_explicit(&preload.stayed[XTS_REASON_LIMIT], 1, memory_order_relaxed);
+	else if ((type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) != SOCK_STREAM || (protocol && protocol != IPPROTO_TCP))
+		decide_stay(fd, XTS_REASON_PROTOCOL);
+	else if (!may_be_offloaded())
+		decide_stay(fd, XTS_REASON_RULE);
+	else
+		descriptor_set(fd, (struct descriptor){.kind = DESCRIPTOR_UNDECIDED});
+	errno = before;
+}
+
+EXPORT int socket(int domain, int type, int protocol)
+{
+	int fd = real()->socket(domain, type, protocol);
+
+	if (fd < 0)
+		return fd;
+	forget_stale(fd);
+	if (domain == AF_INET || domain == AF_INET6)
+		new_socket(fd, type, protocol);
+	return fd;
+}
+
+EXPORT int bind(int fd, const struct sockaddr *address, socklen_t length)
+{
+	struct descriptor d = descriptor_get(fd);
+
+	if (d.kind == DESCRIPTOR_UNDECIDED)
+		return decide_bind(fd, d, address, length);
+	if (d.kind == DESCRIPTOR_OFFLOADED)
+		return XTS(xts_bind((int)d.number, address, length));
+	return real()->bind(fd, address, length);
+}
+
+EXPORT int connect(int fd, const struct sockaddr *address, socklen_t length)
+{
+	struct descriptor d = descriptor_get(fd);
+
+	if (d.kind == DESCRIPTOR_UNDECIDED || d.kind == DESCRIPTOR_OFFLOADED)
+		return decide_connect(fd, d, address, length);
+	if (d.kind == DESCRIPTOR_KERNEL && address && (address->sa_family == AF_INET || address->sa_family == AF_INET6))
+		decide_unknown(fd);
+	return real()->connect(fd, address, length);
+}
+int __connect(int fd, const struct sockaddr *address, socklen_t length) __attribute__((alias("connect"))) EXPORT;
+
+EXPORT int listen(int fd, int backlog)
+{
+	struct descriptor d = descriptor_get(fd);
+
+	if (d.kind == DESCRIPTOR_UNDECIDED || d.kind == DESCRIPTOR_OFFLOADED)
+		return decide_listen(fd, d, backlog);
+	if (d.kind == DESCRIPTOR_KERNEL)
+		decide_unknown(fd);
+	return real()->listen(fd, backlog);
+}
+
+/* --- accept --------------------------------------------------------------------------------------------------------------- */
+
+/* Accepted by the kernel: as its listener, or the host's own side of an offloaded one. */
+static int accepted(int fd, struct descriptor listener)
+{
+	enum xts_reason reason = listener.kind == DESCRIPTOR_OFFLOADED ? XTS_REASON_LOCAL : listener.reason;
+	int before = errno;
+
+	if (fd >= 0) {
+		forget_stale(fd);
+		decide_stay(fd, reason);
+	}
+	errno = before;
+	return fd;
+}
+
+/* The kernel, too, takes the descriptor first: without one the connection stays in the queue. */
+static int accept_offloaded(int s, struct sockaddr *address, socklen_t *length, int flags)
+{
+	int fd = decide_placeholder(), number;
+
+	if (fd < 0)
+		return -1;
+	number = XTS(xts_accept4(s, address, length, flags));
+	if (number < 0) {
+		int before = errno;
+
+		real()->close(fd);
+		errno = before;
+		return -1;
+	}
+	if (!(flags & SOCK_CLOEXEC))
+		real()->fcntl(fd, F_SETFD, 0);
+	forget_stale(fd);
+	descriptor_set(fd, (struct descriptor){.kind = DESCRIPTOR_OFFLOADED, .number = (uint32_t)number});
+	atomic_fetch_add_explicit(&preload.offloaded, 1, memory_order_relaxed);
+	report_counters();
+	return fd;
+}
+
+/* Both queues, in turn first, so that neither starves. */
+static int accept_either(int fd, struct descriptor d, struct sockaddr *address, socklen_t *length, int flags)
+{
+	static _Atomic unsigned turn;
+	int status = XTS(xts_fcntl((int)d.number, F_GETFL));
+	struct pollfd ours = {.fd = (int)d.number, .events = POLLIN}, theirs = {.fd = fd, .events = POLLIN};
+
+	for (;;) {
+		bool kernel_first = atomic_fetch_add_explicit(&turn, 1, memory_order_relaxed) & 1;
+
+		for (int i = 0; i < 2; i++) {
+			int taken;
+
+			if (kernel_first == (i == 0)) {
+				struct pollfd now = theirs;
+
+				if (real()->poll(&now, 1, 0) != 1)
+					continue;
+				taken = accepted(real()->accept4(fd, address, length, flags), d);
+			} else {
+				struct pollfd now = ours;
+
+				if (XTS(xts_poll(&now, 1, 0)) != 1)
+					continue;
+				taken = accept_offloaded((int)d.number, address, length, flags);
+			}
+			if (taken >= 0 || errno != EAGAIN)
+				return taken;
+		}
+		if (status & O_NONBLOCK) {
+			errno = EAGAIN;
+			return -1;
+		}
+		if (XTS(xts_poll_mixed(&ours, 1, &theirs, 1, XTS_FOREVER, NULL)) < 0)
+			return -1;
+	}
+}
+
+EXPORT int accept4(int fd, struct sockaddr *address, socklen_t *length, int flags)
+{
+	struct descriptor d = descriptor_get(fd);
+
+	if (d.kind == DESCRIPTOR_OFFLOADED) {
+		if (d.flags & DESCRIPTOR_ALSO_LOCAL && d.flags & DESCRIPTOR_LISTENS)
+			return accept_either(fd, d, address, length, flags);
+		return accept_offloaded((int)d.number, address, length, flags);
+	}
+	if (d.kind == DESCRIPTOR_KERNEL)
+		d = decide_unknown(fd);
+	if (d.kind == DESCRIPTOR_STAYED)
+		return accepted(real()->accept4(fd, address, length, flags), d);
+	return real()->accept4(fd, address, length, flags);
+}
+
+EXPORT int accept(int fd, struct sockaddr *address, socklen_t *length)
+{
+	return accept4(fd, address, length, 0);
+}
+
+/* --- names, shutdown ------------------------------------------------------------------------------------------------------- */
+
+EXPORT int getsockname(int fd, struct sockaddr *address, socklen_t *length)
+{
+	int s = descriptor_offloaded(fd);
+
+	return s < 0 ? real()->getsockname(fd, address, length) : XTS(xts_getsockname(s, address, length));
+}
+
+EXPORT int getpeername(int fd, struct sockaddr *address, socklen_t *length)
+{
+	int s = descriptor_offloaded(fd);
+
+	return s < 0 ? real()->getpeername(fd, address, length) : XTS(xts_getpeername(s, address, length));
+}
+
+EXPORT int shutdown(int fd, int how)
+{
+	struct descriptor d = descriptor_get(fd);
+
+	if (d.kind != DESCRIPTOR_OFFLOADED)
+		return real()->shutdown(fd, how);
+	if (d.flags & DESCRIPTOR_LISTENS && d.flags & DESCRIPTOR_ALSO_LOCAL)
+		real()->shutdown(fd, how);
+	return XTS(xts_shutdown((int)d.number, how));
+}

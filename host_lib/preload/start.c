@@ -1,0 +1,122 @@
+/* The settings of this process, read once, before its first socket. A fault in them is told and ends the process: it shall
+ * not run on half of the rules. */
+#include "preload.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report.h"
+
+struct preload preload;
+__thread volatile sig_atomic_t preload_inside;
+
+#define EXIT_MISCONFIGURED 2
+
+/* One line, in one piece, past stdio: the program may be in the middle of anything. */
+static void tell(const char *format, va_list arguments)
+{
+	char line[512] = "libxts-preload: ";
+	size_t at = strlen(line);
+	int n = vsnprintf(line + at, sizeof line - at - 1, format, arguments);
+
+	if (n < 0)
+		return;
+	at += (size_t)n < sizeof line - at - 1 ? (size_t)n : sizeof line - at - 2;
+	line[at++] = '\n';
+	if (real()->write(STDERR_FILENO, line, at) < 0)
+		return;
+}
+
+void preload_log(const char *format, ...)
+{
+	int before = errno;
+	va_list arguments;
+
+	if (!preload.log)
+		return;
+	va_start(arguments, format);
+	tell(format, arguments);
+	va_end(arguments);
+	errno = before;
+}
+
+__attribute__((format(printf, 1, 2), noreturn)) static void refuse(const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	tell(format, arguments);
+	va_end(arguments);
+	real()->_exit(EXIT_MISCONFIGURED);
+	abort(); /* not reached; the pointer's type does not say so */
+}
+
+bool preload_reentered(void)
+{
+	atomic_fetch_add_explicit(&preload.unseen, 1, memory_order_relaxed);
+	errno = EDEADLK;
+	return false;
+}
+
+static bool switched_on(const char *name)
+{
+	const char *value = getenv(name);
+
+	if (!value || !*value || !strcmp(value, "0"))
+		return false;
+	if (strcmp(value, "1") != 0)
+		refuse("%s=%s: must be 0 or 1", name, value);
+	return true;
+}
+
+static const char *application_id(void)
+{
+	static const char *const names[] = {"XTS_APPLICATION_ID", "XLIO_APPLICATION_ID", "VMA_APPLICATION_ID"};
+
+	for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
+		const char *value = getenv(names[i]);
+
+		if (value && *value)
+			return value;
+	}
+	return NULL;
+}
+
+static void start_once(void)
+{
+	const struct xts_rules *rules = xts_rules_default();
+	const char *path = getenv("XTS_RULES");
+	struct xts_rules_error error = {0};
+	const struct xts_kernel_calls kernel_calls = {.ppoll = real()->ppoll, .epoll_wait = real()->epoll_wait};
+	struct xts_rules *read = NULL;
+	int r;
+
+	xts_use_kernel_calls(&kernel_calls);
+	preload.log = switched_on("XTS_LOG");
+	preload.strict = switched_on("XTS_STRICT");
+	if (path && *path) {
+		r = xts_rules_read(&read, path, &error);
+		if (r == -EINVAL)
+			refuse("%s:%u:%u: %s", path, error.line, error.column, error.text);
+		if (r)
+			refuse("XTS_RULES=%s: %s", path, strerror(-r));
+		rules = read;
+	}
+	if (xts_inherit_over_fork)
+		xts_inherit_over_fork();
+	preload.rules = xts_rules_group(rules, program_invocation_short_name, application_id());
+}
+
+void preload_start(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, start_once);
+}
+
+__attribute__((constructor)) static void start(void)
+{
+	preload_start();
+	process_take_over();
+}

@@ -1,0 +1,252 @@
+/*
+ * stdio on sockets. A stream made by fdopen() reads and writes by calls inside the C library, which never come by
+ * here. For an offloaded socket it is made of functions of ours (fopencookie) instead; such a stream does not tell its
+ * descriptor, so fileno() has a list. An undecided socket that becomes a stream is left to the kernel.
+ *
+ * stdin, stdout and stderr are there before the sockets are: where one's number becomes an offloaded socket (dup2() as inetd
+ * does it, exec), the variable is given such a stream instead, and its old one when the number is a file again.
+ */
+#include "preload.h"
+
+#include <pthread.h>
+#include <string.h>
+
+struct stream {
+	struct stream *next;
+	FILE *file;
+	int fd;
+};
+
+static struct stream *_Atomic streams;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static ssize_t stream_read(void *cookie, char *data, size_t bytes)
+{
+	return read(((struct stream *)cookie)->fd, data, bytes);
+}
+
+/* All of it or an error: stdio takes a short count for one. */
+static ssize_t stream_write(void *cookie, const char *data, size_t bytes)
+{
+	size_t done = 0;
+
+	while (done < bytes) {
+		ssize_t r = write(((struct stream *)cookie)->fd, data + done, bytes - done);
+
+		if (r < 0)
+			return done ? (ssize_t)done : 0; /* fopencookie(3): 0 is the error */
+		done += (size_t)r;
+	}
+	return (ssize_t)done;
+}
+
+static int stream_close(void *cookie)
+{
+	struct stream *stream = cookie;
+	struct stream *_Atomic *at = &streams;
+	int r;
+
+	pthread_mutex_lock(&lock);
+	while (*at && *at != stream)
+		at = (struct stream *_Atomic *)&(*at)->next;
+	if (*at)
+		*at = stream->next;
+	pthread_mutex_unlock(&lock);
+	r = stream->fd < 0 ? 0 : close(stream->fd);
+	free(stream);
+	return r;
+}
+
+static FILE *open_stream(int fd, const char *mode)
+{
+	cookie_io_functions_t functions = {.read = stream_read, .write = stream_write, .close = stream_close};
+	struct stream *stream = calloc(1, sizeof *stream);
+
+	if (!stream)
+		return NULL;
+	stream->fd = fd;
+	stream->file = fopencookie(stream, mode, functions);
+	if (!stream->file) {
+		free(stream);
+		return NULL;
+	}
+	if (strchr(mode, 'e'))
+		real()->fcntl(fd, F_SETFD, FD_CLOEXEC);
+	pthread_mutex_lock(&lock);
+	stream->next = streams;
+	streams = stream;
+	pthread_mutex_unlock(&lock);
+	return stream->file;
+}
+
+EXPORT FILE *fdopen(int fd, const char *mode)
+{
+	struct descriptor d = descriptor_get(fd);
+
+	if (d.kind == DESCRIPTOR_OFFLOADED)
+		return open_stream(fd, mode);
+	if (d.kind == DESCRIPTOR_UNDECIDED && (errno = decide_stay(fd, XTS_REASON_RAW)))
+		return NULL;
+	return real()->fdopen(fd, mode);
+}
+
+/* --- the standard streams ---------------------------------------------------------------------------------------------------- */
+
+static FILE *originals[3]; /* while replaced */
+
+static FILE **standard(int fd)
+{
+	return fd == STDIN_FILENO ? &stdin : fd == STDOUT_FILENO ? &stdout : &stderr;
+}
+
+/* Its stream without the descriptor, which has become another file already. */
+static void drop_stream(FILE *file)
+{
+	pthread_mutex_lock(&lock);
+	for (struct stream *stream = streams; stream; stream = stream->next) {
+		if (stream->file == file)
+			stream->fd = -1;
+	}
+	pthread_mutex_unlock(&lock);
+	real()->fclose(file);
+}
+
+void stream_follow(int fd)
+{
+	bool ours = descriptor_offloaded(fd) >= 0;
+	FILE **variable, *made;
+
+	if (fd < 0 || fd > STDERR_FILENO || (!ours && !originals[fd]))
+		return;
+	variable = standard(fd);
+	if (originals[fd]) {
+		made = *variable;
+		*variable = originals[fd];
+		originals[fd] = NULL;
+		drop_stream(made);
+	}
+	if (!ours)
+		return;
+	made = open_stream(fd, fd == STDIN_FILENO ? "r" : "w");
+	if (!made)
+		return;
+	if (fd == STDERR_FILENO)
+		setvbuf(made, NULL, _IONBF, 0);
+	originals[fd] = *variable;
+	*variable = made;
+}
+
+/* exit() runs libxts's farewell before it writes out what streams still hold: ours have to come first. */
+__attribute__((destructor)) static void flush_streams(void)
+{
+	for (struct stream *stream = streams; stream; stream = stream->next)
+		fflush(stream->file);
+}
+
+/* --- the calls ----------------------------------------------------------------------------------------------------------------- */
+
+static int descriptor_of(FILE *file)
+{
+	int fd = -1;
+
+	pthread_mutex_lock(&lock);
+	for (struct stream *stream = streams; stream && fd < 0; stream = stream->next) {
+		if (stream->file == file)
+			fd = stream->fd;
+	}
+	pthread_mutex_unlock(&lock);
+	return fd;
+}
+
+EXPORT int fileno(FILE *file)
+{
+	int fd = streams ? descriptor_of(file) : -1;
+
+	return fd < 0 ? real()->fileno(file) : fd;
+}
+
+EXPORT int fileno_unlocked(FILE *file)
+{
+	return fileno(file);
+}
+
+/* The C library closes the descriptor itself: what the table has of it goes first. */
+static void forget(FILE *file)
+{
+	int fd = real()->fileno(file);
+	struct descriptor d = descriptor_get(fd);
+
+	if (fd < 0 || d.kind == DESCRIPTOR_KERNEL || d.kind == DESCRIPTOR_INTERNAL)
+		return;
+	epoll_descriptor_gone(fd, d);
+	descriptor_release(descriptor_take(fd));
+}
+
+EXPORT int fclose(FILE *file)
+{
+	if (file)
+		forget(file);
+	return real()->fclose(file);
+}
+
+EXPORT FILE *freopen(const char *restrict path, const char *restrict mode, FILE *restrict file)
+{
+	if (file)
+		forget(file);
+	return real()->freopen(path, mode, file);
+}
+FILE *freopen64(const char *restrict path, const char *restrict mode, FILE *restrict file)
+	__attribute__((alias("freopen"))) EXPORT;
+
+/* --- dprintf ---------------------------------------------------------------------------------------------------------------- */
+
+EXPORT int vdprintf(int fd, const char *restrict format, va_list arguments)
+{
+	char *text;
+	int bytes, done = 0;
+
+	if (descriptor_offloaded(fd) < 0)
+		return real()->vdprintf(fd, format, arguments);
+	bytes = vasprintf(&text, format, arguments);
+	while (bytes >= 0 && done < bytes) {
+		ssize_t r = write(fd, text + done, (size_t)(bytes - done));
+
+		if (r < 0) {
+			free(text);
+			return -1;
+		}
+		done += (int)r;
+	}
+	if (bytes >= 0)
+		free(text);
+	return bytes;
+}
+
+EXPORT int dprintf(int fd, const char *restrict format, ...)
+{
+	va_list arguments;
+	int r;
+
+	va_start(arguments, format);
+	r = vdprintf(fd, format, arguments);
+	va_end(arguments);
+	return r;
+}
+
+EXPORT int __vdprintf_chk(int fd, int flag, const char *restrict format, va_list arguments)
+{
+	if (descriptor_offloaded(fd) < 0)
+		return real()->__vdprintf_chk(fd, flag, format, arguments);
+	return vdprintf(fd, format, arguments);
+}
+
+EXPORT int __dprintf_chk(int fd, int flag, const char *restrict format, ...)
+{
+	va_list arguments;
+	int r;
+
+	va_start(arguments, format);
+	r = __vdprintf_chk(fd, flag, format, arguments);
+	va_end(arguments);
+	return r;
+}

@@ -1,0 +1,117 @@
+"""Kernel descriptors that stand for XTS sockets, and sockets that several objects hold.
+
+Theory of operation
+
+`fileno()` makes a descriptor that mirrors the readiness of an XTS socket (xts_fileno). It is a handle as well: what
+takes a socket by its descriptor (`socket(fileno=)`, `fromfd`, `dup`, `close` of this package) finds the socket by
+it. An XTS socket has one number, so `dup()` is done here: the objects share the number, which is closed with its
+last holder, and each has a descriptor of its own.
+
+A number carries a generation, and is never below 2**20: so an entry that has outlived its socket is seen to be
+stale, and a number is never taken for a descriptor.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket as _standard
+from _thread import allocate_lock
+
+from ._errors import check, error
+from ._native import lib
+
+_NUMBER_MIN = 1 << 20
+
+_lock = allocate_lock()
+_numbers: dict[int, int] = {}  # descriptor -> number
+_own: set[int] = set()  # descriptors made by duplicate(): they close with their holder
+_holders: dict[int, int] = {}  # number -> how many hold it, where that is more than one
+
+
+def descriptor_of(number: int) -> int:
+    """The mirroring descriptor of a socket number; made at the first call. It belongs to the socket."""
+    fd = check(lib.xts_py_fileno(number))
+    _numbers[fd] = number
+    return fd
+
+
+def number_of(fd: int) -> int | None:
+    """The socket number that a descriptor stands for; None: it is not one of ours."""
+    number = _numbers.get(fd)
+    if number is None or (fd not in _own and lib.xts_py_fileno(number) != fd):
+        return None
+    return number
+
+
+def adopt(fileno: object) -> tuple[int, int]:
+    """(number, descriptor or -1) of what was given as a socket: a descriptor, or a number itself.
+
+    Raises TypeError, ValueError; OSError: EBADF, or ENOTSOCK for a descriptor that is no XTS socket's.
+    """
+    if not isinstance(fileno, int):
+        raise TypeError(f"'{type(fileno).__name__}' object cannot be interpreted as an integer")
+    if fileno < 0:
+        raise ValueError("negative file descriptor")
+    if fileno >= _NUMBER_MIN:
+        return fileno, -1
+    number = number_of(fileno)
+    if number is None:
+        os.fstat(fileno)  # EBADF
+        raise OSError(errno.ENOTSOCK, "not the descriptor of an XTS socket")
+    return number, fileno
+
+
+def duplicate(fd: int) -> int:
+    """Another descriptor of the socket that `fd` stands for; it is one more holder of it. OSError: EBADF."""
+    number = number_of(fd)
+    if number is None:
+        raise error(errno.EBADF)
+    copy = os.dup(fd)
+    with _lock:
+        _own.add(copy)
+        _numbers[copy] = number
+        _holders[number] = _holders.get(number, 1) + 1
+    return copy
+
+
+def release(number: int, fd: int) -> int:
+    """One holder lets go, with the descriptor it had or -1; the last one closes. 0 or -errno."""
+    with _lock:
+        if fd >= 0:
+            _numbers.pop(fd, None)
+        if fd in _own:
+            _own.discard(fd)
+            os.close(fd)
+        holders = _holders.pop(number, 1) - 1
+        if holders > 1:
+            _holders[number] = holders
+    return 0 if holders else lib.xts_py_close(number)
+
+
+def forget_in_child() -> None:
+    """After fork(): what is known here is the parent's."""
+    global _lock  # noqa: PLW0603 - another thread may have held it
+    _lock = allocate_lock()
+    _numbers.clear()
+    _own.clear()
+    _holders.clear()
+
+
+# --- the functions of the socket module that take descriptors -------------------------------------------------------
+
+
+def close(fd: int) -> None:
+    """Closes a socket by its descriptor, ours or the kernel's."""
+    number = number_of(fd)
+    if number is None:
+        _standard.close(fd)
+    else:
+        result = release(number, fd)
+        if result < 0 and result != -errno.ECONNRESET:
+            raise error(-result)
+
+
+def dup(fd: int) -> int:
+    """A new descriptor of the same socket, ours or the kernel's."""
+    return _standard.dup(fd) if number_of(fd) is None else duplicate(fd)

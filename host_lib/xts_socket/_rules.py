@@ -1,0 +1,173 @@
+"""Transport rules: which sockets of which program are offloaded (host_lib/RULES.md; native/rules.h).
+
+    rules = Rules.read("xts.conf")
+    verdict = rules.group("nginx", None).ask(Role.TCP_CLIENT, None, ("2001:db8::1", 443))
+
+Reading blocks for the file; asking does not. Addresses are the socket module's tuples, with numbers, not names.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from enum import IntEnum
+from socket import AF_INET, AF_INET6, htons, inet_pton
+from struct import pack
+from typing import Any, NamedTuple
+
+from ._native import ffi, lib
+
+#: Where a process finds its id, the first that is set; its rules' path.
+ID_VARIABLES = ("XTS_APPLICATION_ID", "XLIO_APPLICATION_ID", "VMA_APPLICATION_ID")
+RULES_VARIABLE = "XTS_RULES"
+
+
+class Role(IntEnum):
+    """What a socket is about to do; the same numbers as enum xts_role."""
+
+    TCP_SERVER = 0
+    TCP_CLIENT = 1
+    UDP_SENDER = 2
+    UDP_RECEIVER = 3
+    UDP_CONNECT = 4
+
+
+class Verdict(NamedTuple):
+    """The answer for a socket."""
+
+    offload: bool
+    line: int  # of the rule or `default` that decided; 0: the built-in default
+    group_line: int  # of the application-id line it stands under; 0: before any
+    endpoint: str | None  # path of the attach socket that the rule names
+    why: str
+
+
+class Step(NamedTuple):
+    """A group or rule that was looked at."""
+
+    line: int
+    mismatch: str | None  # None: it fits
+
+
+class RulesError(ValueError):
+    """A rule file that cannot be taken; str() is `path:line:column: expected …, found …`."""
+
+    def __init__(self, path: str, line: int, column: int, text: str) -> None:
+        super().__init__(f"{path}:{line}:{column}: {text}")
+        self.path, self.line, self.column, self.text = path, line, column, text
+
+
+def application_id() -> str | None:
+    """The id of this process, from the environment; None when it has none."""
+    return next((os.environ[name] for name in ID_VARIABLES if name in os.environ), None)
+
+
+class Rules:
+    """The rules of a file, or those without one. Never changes; any thread may ask."""
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+
+    @classmethod
+    def read(cls, path: str) -> Rules:
+        """The rules of a file. Raises RulesError for a fault in it, OSError when it cannot be read."""
+        return cls._taken(path, lib.xts_rules_read, os.fsencode(path))
+
+    @classmethod
+    def parse(cls, text: bytes, path: str = "rules") -> Rules:
+        """The same for the text of one; `path` is for the message of RulesError."""
+        return cls._taken(path, lib.xts_rules_parse, text, len(text))
+
+    @classmethod
+    def default(cls) -> Rules:
+        """The rules without a file: TCP is offloaded, except on loopback."""
+        return cls(lib.xts_rules_default())
+
+    @classmethod
+    def of_environment(cls) -> Rules:
+        """Those of $XTS_RULES, or without it the default. Raises as read() does."""
+        path = os.environ.get(RULES_VARIABLE)
+        return cls.read(path) if path else cls.default()
+
+    @classmethod
+    def _taken(cls, path: str, function: Any, *arguments: Any) -> Rules:
+        out, error = ffi.new("struct xts_rules **"), ffi.new("struct xts_rules_error *")
+        result = function(out, *arguments, error)
+        if result == -errno.EINVAL and error.line:
+            text = ffi.string(error.text).decode("ascii", "replace")
+            raise RulesError(path, error.line, error.column, text)
+        if result < 0:
+            raise OSError(-result, os.strerror(-result), path)
+        return cls(ffi.gc(out[0], lib.xts_rules_free))
+
+    def group(self, program: str, id: str | None) -> Group:
+        """The rules for a program, by its short name and its id."""
+        return Group(self, lib.xts_rules_group(self._native, os.fsencode(program), _id(id)))
+
+    def tried_groups(self, program: str, id: str | None) -> Iterator[Step]:
+        """The groups looked at for a program, up to the one that is for it."""
+        line, why = ffi.new("unsigned *"), ffi.new("char **")
+        n = 0
+        while lib.xts_rules_try_group(self._native, n, os.fsencode(program), _id(id), line, why):
+            yield Step(line[0], _text(why[0]))
+            if not why[0]:
+                return
+            n += 1
+
+    def notes(self) -> list[tuple[int, str]]:
+        """What has no effect in the file, or more than may be meant, by line. Only once."""
+        if lib.xts_rules_take_notes(self._native):
+            raise MemoryError
+        line, text = ffi.new("unsigned *"), ffi.new("char **")
+        found: list[tuple[int, str]] = []
+        while lib.xts_rules_note(self._native, len(found), line, text):
+            found.append((line[0], _text(text[0]) or ""))
+        return sorted(found)
+
+
+class Group:
+    """The rules for one program."""
+
+    def __init__(self, rules: Rules, native: Any) -> None:
+        self._rules = rules  # keeps them alive
+        self._native = native
+
+    def ask(self, role: Role, local: tuple[Any, ...] | None, peer: tuple[Any, ...] | None) -> Verdict:
+        """Whether such a socket is offloaded. An address of None is not known (yet)."""
+        verdict = lib.xts_rules_ask(self._native, role, _sockaddr(local), _sockaddr(peer))
+        endpoint = os.fsdecode(ffi.string(verdict.endpoint)) if verdict.endpoint else None
+        return Verdict(verdict.offload, verdict.line, verdict.group_line, endpoint, _text(verdict.why) or "")
+
+    def may_offload(self, role: Role) -> bool:
+        """Could any socket of this role be offloaded?"""
+        return lib.xts_rules_may_offload(self._native, role)
+
+    def tried(self, role: Role, local: tuple[Any, ...] | None, peer: tuple[Any, ...] | None) -> Iterator[Step]:
+        """The rules looked at for such a socket, up to the one that matches; also those of other roles."""
+        line, why = ffi.new("unsigned *"), ffi.new("char **")
+        local_address, peer_address = _sockaddr(local), _sockaddr(peer)
+        n = 0
+        while lib.xts_rules_try(self._native, n, role, local_address, peer_address, line, why):
+            yield Step(line[0], _text(why[0]))
+            if not why[0]:
+                return
+            n += 1
+
+
+def _id(id: str | None) -> Any:
+    return ffi.NULL if id is None else os.fsencode(id)
+
+
+def _text(text: Any) -> str | None:
+    return ffi.string(text).decode("ascii", "replace") if text else None
+
+
+def _sockaddr(address: tuple[Any, ...] | None) -> Any:
+    """The struct sockaddr of a tuple: by the address's look, as rules do not know families."""
+    if address is None:
+        return ffi.NULL
+    host, port = address[:2]
+    if ":" in host:
+        return pack("=HHI16sI", AF_INET6, htons(port), 0, inet_pton(AF_INET6, host.partition("%")[0]), 0)
+    return pack("=HH4s8x", AF_INET, htons(port), inet_pton(AF_INET, host))

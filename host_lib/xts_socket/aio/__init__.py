@@ -1,0 +1,53 @@
+"""asyncio over offloaded sockets, on asyncio's own event loop and on uvloop's.
+
+`open_connection`, `start_server`, `create_connection`, `create_server`, `start_tls`, `connect_accepted_socket` and the
+`sock_*` functions are those of asyncio and of its loops, with their arguments and results, and run on the running
+loop; a socket passed to them is an `xts_socket.socket`. `EventLoop`, `UvloopEventLoop` and `offloading(loop)` are for
+programs that call the loop's own methods:
+
+    with asyncio.Runner(loop_factory=xts_socket.aio.EventLoop) as runner:
+        runner.run(main())
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import _loop
+from ._connect import create_connection
+from ._loop import EventLoop, offloading
+from ._server import Server, connect_accepted_socket, create_server
+from ._sock import sock_accept, sock_connect, sock_recv, sock_recv_into, sock_sendall, sock_sendfile
+from ._streams import open_connection, start_server
+from ._tls import start_tls
+from ._transport import Transport
+
+if TYPE_CHECKING:
+    from ._loop import EventLoopPolicy, UvloopEventLoop
+
+__all__ = [
+    "EventLoop",
+    "EventLoopPolicy",
+    "Server",
+    "Transport",
+    "UvloopEventLoop",
+    "connect_accepted_socket",
+    "create_connection",
+    "create_server",
+    "offloading",
+    "open_connection",
+    "sock_accept",
+    "sock_connect",
+    "sock_recv",
+    "sock_recv_into",
+    "sock_sendall",
+    "sock_sendfile",
+    "start_server",
+    "start_tls",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("EventLoopPolicy", "UvloopEventLoop"):
+        return getattr(_loop, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,191 @@
+"""`Poller`: what an event loop hears from XTS sockets.
+
+Theory of operation
+
+A loop has one polling context of the library for all of its XTS sockets, and watches that context's single
+descriptor with `loop.add_reader`: no kernel descriptor, and no system call, for each socket. Sockets are in the
+context edge-triggered and for everything, from their first wait to their close: pausing, resuming and waiting for
+room cost no call. Who handles an edge therefore reads until nothing is left, or remembers that something is.
+
+When the descriptor is ready the poller collects events and calls the handlers directly: that begins a *turn*, in which
+what is sent leaves the process without waking the proxy, and nothing wakes us (XTS_EPOLL_BATCH, XTS_EPOLL_TURN). The
+turn ends with one doorbell for all: at once when handlers have sent something themselves, else, for the tasks they
+have woken, in the loop's next round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextvars import Context
+from select import EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+from .._errors import check, error
+from .._native import ffi, lib
+
+#: Called with the events of an edge.
+Handler = Callable[[int], None]
+
+_EVERYTHING = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET
+_CTL_ADD, _CTL_DEL = 1, 2
+_collect = lib.xts_py_epoll_now
+_unpack = ffi.unpack
+
+#: Room for what one read may bring, as in asyncio.
+RECEIVE_BYTES = 256 * 1024
+
+_pollers: WeakKeyDictionary[asyncio.AbstractEventLoop, Poller] = WeakKeyDictionary()
+
+
+def poller_of(loop: asyncio.AbstractEventLoop) -> Poller:
+    """The loop's poller, made when it is first asked for."""
+    try:
+        return _pollers[loop]
+    except KeyError:
+        for other in [other for other in _pollers if other.is_closed()]:
+            forget(other)
+        poller = _pollers[loop] = Poller(loop)
+        return poller
+
+
+def forget(loop: asyncio.AbstractEventLoop) -> None:
+    """Ends the poller of a loop that closes."""
+    poller = _pollers.pop(loop, None)
+    if poller is not None:
+        poller.close()
+
+
+def _forget_in_child() -> None:
+    """The sockets of the parent are not the child's."""
+    for poller in _pollers.values():
+        poller.handlers.clear()
+    _pollers.clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+class Poller:
+    """One for each event loop: use `poller_of`."""
+
+    __slots__ = ("__weakref__", "_ctx", "_events", "_loop", "_pairs", "_turn", "buffer", "handlers", "sent")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        ctx = lib.xts_epoll_ctx_create_flags(lib.XTS_EPOLL_BATCH | lib.XTS_EPOLL_TURN)
+        if not ctx:
+            raise error(ffi.errno)
+        self._ctx: Any = ctx
+        self._loop = ref(loop)
+        self._pairs = ffi.new("int32_t[]", 2 * lib.XTS_PY_EVENTS_MAX)
+        #: Collected and not yet handled: number, events, number, events, ...
+        self._events: list[int] = []
+        self._turn = False
+        self.handlers: dict[int, Handler] = {}
+        #: Where transports receive; nothing in it outlives the call.
+        self.buffer = ffi.new_allocator(should_clear_after_alloc=False)("char[]", RECEIVE_BYTES)
+        #: Set by whoever sends.
+        self.sent = False
+        # In a context of its own, or it would be that of whoever came first.
+        Context().run(loop.add_reader, check(lib.xts_epoll_fd(ctx)), self._readable)
+
+    def close(self) -> None:
+        """Lets go of the library's context; the sockets stay open."""
+        ctx, self._ctx = self._ctx, None
+        self.handlers.clear()
+        if ctx is not None:
+            lib.xts_epoll_ctx_destroy(ctx)
+
+    def __del__(self) -> None:
+        if getattr(self, "_ctx", None) is not None:
+            lib.xts_epoll_ctx_destroy(self._ctx)
+
+    def add(self, number: int, handler: Handler) -> None:
+        """Tells `handler` all events of a socket from now on, beginning with how it is now."""
+        check(lib.xts_py_epoll_ctl(self._ctx, _CTL_ADD, number, _EVERYTHING))
+        self.handlers[number] = handler
+
+    def remove(self, number: int) -> None:
+        """Does nothing when the socket is not watched, or gone."""
+        if self.handlers.pop(number, None) is not None and self._ctx is not None:
+            lib.xts_py_epoll_ctl(self._ctx, _CTL_DEL, number, 0)
+
+    def _readable(self) -> None:
+        if self._ctx is None:
+            return
+        count = _collect(self._ctx, self._pairs, lib.XTS_PY_EVENTS_MAX)
+        if count <= 0:
+            check(count)
+            return
+        self._events += _unpack(self._pairs, 2 * count)
+        self.sent = False
+        self._handle()
+        if self.sent:
+            lib.xts_flush()
+        elif not self._turn and (loop := self._loop()) is not None:
+            self._turn = True
+            loop.call_soon(self._end_turn)
+
+    def _handle(self) -> None:
+        """Hands the collected events out. What SystemExit or KeyboardInterrupt leave is done in the next round."""
+        events, self._events = self._events, []
+        handlers = self.handlers
+        at = 0
+        try:
+            for at in range(0, len(events), 2):
+                handler = handlers.get(events[at])
+                if handler is not None:
+                    handler(events[at + 1])
+        except BaseException:
+            self._events = events[at + 2 :]
+            if (loop := self._loop()) is not None:
+                if self._events:
+                    loop.call_soon(self._handle)
+                loop.call_soon(self._end_turn)
+            raise
+
+    def _end_turn(self) -> None:
+        self._turn = False
+        lib.xts_flush()
+
+
+class Waits:
+    """Those who wait for a socket that no transport has; watched as long as somebody does."""
+
+    __slots__ = ("_number", "_poller", "_waiting")
+
+    def __init__(self, poller: Poller, number: int) -> None:
+        self._poller = poller
+        self._number = number
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    async def wait(self, events: int, future: asyncio.Future[None]) -> None:
+        waiter = (events | EPOLLERR | EPOLLHUP, future)
+        self._waiting.append(waiter)
+        try:
+            await future
+        finally:
+            self._waiting.remove(waiter)
+            if not self._waiting and self._poller.handlers.get(self._number) == self.tell:
+                self._poller.remove(self._number)
+
+    def tell(self, events: int) -> None:
+        for mask, future in self._waiting:
+            if events & mask and not future.done():
+                future.set_result(None)
+
+
+async def wait_for(loop: asyncio.AbstractEventLoop, number: int, events: int) -> None:
+    """Waits until the socket has one of the events, or an error. RuntimeError when a transport has the socket."""
+    poller = poller_of(loop)
+    handler = poller.handlers.get(number)
+    if handler is None:
+        waits = Waits(poller, number)
+        poller.add(number, waits.tell)
+    else:
+        waits = getattr(handler, "__self__", None)  # type: ignore[assignment]
+        if not isinstance(waits, Waits):
+            raise RuntimeError(f"XTS socket {number} is used by transport {waits!r}")
+    await waits.wait(events, loop.create_future())

@@ -1,0 +1,382 @@
+"""`Transport`: an XTS socket driven by the loop's poller, with the behaviour of asyncio's own socket transport.
+
+Events are edges (_poller.py): `_unread` remembers that there may be something to read, while the protocol has paused
+reading or when a read has not taken everything. As in asyncio, one turn of the loop reads at most once, so the rest is
+read in the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import warnings
+from asyncio import constants, transports
+from asyncio.trsock import TransportSocket
+from contextvars import copy_context
+from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP
+from socket import SHUT_WR
+from typing import TYPE_CHECKING, Any
+
+from .._errors import error
+from .._native import ffi, lib
+from .._socket import socket
+from ._poller import RECEIVE_BYTES, poller_of
+
+if TYPE_CHECKING:
+    from ._server import Server
+
+logger = logging.getLogger("asyncio")
+
+_recv = lib.xts_py_recv
+_send = lib.xts_py_send
+_unpack = ffi.unpack
+_view = ffi.from_buffer
+_CHARS = ffi.typeof("char[]")
+_AGAIN = -errno.EAGAIN
+_ERRNO_MIN = -4095  # below: interrupted (python_calls.h)
+
+_READING = ~EPOLLOUT
+_WRITING = ~(EPOLLIN | EPOLLRDHUP)
+_ENDS = EPOLLRDHUP | EPOLLHUP | EPOLLERR
+
+
+def wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.cancelled():
+        waiter.set_result(None)
+
+
+class Transport(transports._FlowControlMixin, transports.Transport):
+    """Made by `create_connection` and servers. The socket is the transport's and closes with it."""
+
+    _start_tls_compatible = True  # loop.start_tls() of the standard loop asks for this,
+    _sendfile_compatible = constants._SendfileMode.FALLBACK  # and loop.sendfile() for this
+
+    _sock: socket | None = None  # for __del__, should __init__ fail
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket,
+        protocol: asyncio.BaseProtocol,
+        *,
+        waiter: asyncio.Future[None] | None = None,
+        extra: dict[str, Any] | None = None,
+        server: Server | None = None,
+    ) -> None:
+        super().__init__(extra, loop)
+        self._extra: dict[str, Any]
+        self._loop: asyncio.AbstractEventLoop
+        self._extra["socket"] = TransportSocket(sock)  # type: ignore[arg-type]
+        self._extra["sockname"] = _address(sock.getsockname)
+        if "peername" not in self._extra:
+            self._extra["peername"] = _address(sock.getpeername)
+        self._number = sock.number
+        self._poller = poller_of(loop)
+        self._context = copy_context()
+        self._buffer = bytearray()
+        self._eof = False
+        self._paused = False
+        self._reading = False  # from connection_made() to the end of the stream
+        self._unread = self._ended = self._scheduled = False
+        self._closing = False
+        self._conn_lost = 0  # counts writes after connection_lost() has been scheduled
+        self.set_protocol(protocol)
+        self._server = server
+        if server is not None:
+            server._attach(self)
+        self._sock = sock
+        loop.call_soon(protocol.connection_made, self)
+        loop.call_soon(self._start)
+        if waiter is not None:
+            loop.call_soon(wake, waiter)
+
+    def __repr__(self) -> str:
+        info = [self.__class__.__name__]
+        if self._sock is None:
+            info.append("closed")
+        elif self._closing:
+            info.append("closing")
+        info.append(f"xts={self._number}")
+        if self._sock is not None:
+            info.append(f"read={'polling' if self._reading and not self._paused and not self._closing else 'idle'}")
+            state = "polling" if self._buffer else "idle"
+            info.append(f"write=<{state}, bufsize={self.get_write_buffer_size()}>")
+        return f"<{' '.join(info)}>"
+
+    def __del__(self, _warn: Any = warnings.warn) -> None:
+        if self._sock is not None:
+            try:
+                _warn(f"unclosed transport {self!r}", ResourceWarning, source=self)
+            finally:
+                self._sock.close()
+
+    # --- protocol and life ----------------------------------------------------------------------------------
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol: Any = protocol
+        self._buffered = isinstance(protocol, asyncio.BufferedProtocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        protocol: asyncio.BaseProtocol = self._protocol
+        return protocol
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        if not self._buffer:
+            self._conn_lost += 1
+            self._loop.call_soon(self._call_connection_lost, None)
+
+    def abort(self) -> None:
+        self._force_close(None)
+
+    def _start(self) -> None:
+        """connection_made() has been called: now events may come."""
+        if self._conn_lost or self._sock is None:
+            return
+        self._reading = True
+        try:
+            self._poller.add(self._number, self._handle)
+        except OSError as failure:
+            self._fatal_error(failure, "Fatal error on socket transport")
+
+    def _fatal_error(self, exc: BaseException, message: str = "Fatal error on transport") -> None:
+        if isinstance(exc, OSError):
+            if self._loop.get_debug():
+                logger.debug("%r: %s", self, message, exc_info=True)
+        else:
+            self._loop.call_exception_handler(
+                {"message": message, "exception": exc, "transport": self, "protocol": self._protocol}
+            )
+        self._force_close(exc)
+
+    def _force_close(self, exc: BaseException | None) -> None:
+        if self._conn_lost:
+            return
+        self._buffer.clear()
+        self._closing = True
+        self._conn_lost += 1
+        self._loop.call_soon(self._call_connection_lost, exc)
+
+    def _call_connection_lost(self, exc: BaseException | None) -> None:
+        try:
+            self._protocol.connection_lost(exc)
+        finally:
+            sock, self._sock = self._sock, None
+            self._poller.remove(self._number)
+            if sock is not None:
+                sock.close()
+            self._protocol = None
+            self._loop = None  # type: ignore[assignment]
+            server, self._server = self._server, None
+            if server is not None:
+                server._detach(self)
+
+    # --- events ---------------------------------------------------------------------------------------------
+
+    def _handle(self, events: int) -> None:
+        """An edge, told by the poller; in the context of the one who made the transport."""
+        self._context.run(self._edge, events)
+
+    def _edge(self, events: int) -> None:
+        if events & _READING:
+            self._unread = True
+            if events & _ENDS:
+                self._ended = True
+            self._read()
+        if self._buffer and events & _WRITING:
+            self._write_rest()
+
+    # --- reading --------------------------------------------------------------------------------------------
+
+    def is_reading(self) -> bool:
+        return not self._paused and not self._closing
+
+    def pause_reading(self) -> None:
+        if self._closing or self._paused:
+            return
+        self._paused = True
+        if self._loop.get_debug():
+            logger.debug("%r pauses reading", self)
+
+    def resume_reading(self) -> None:
+        if self._closing or not self._paused:
+            return
+        self._paused = False
+        self._context = copy_context()
+        if self._unread:
+            self._read_later()
+        if self._loop.get_debug():
+            logger.debug("%r resumes reading", self)
+
+    def _read_later(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._read_again)
+
+    def _read_again(self) -> None:
+        self._scheduled = False
+        self._read()
+
+    def _read(self) -> None:
+        if not self._unread or self._paused or self._closing or not self._reading:
+            return
+        if self._buffered:
+            self._read_into()
+            return
+        got = _recv(self._number, self._poller.buffer, RECEIVE_BYTES, 0, 0)
+        if got <= 0:
+            self._read_nothing(got)
+            return
+        self._more(got == RECEIVE_BYTES)
+        try:
+            self._protocol.data_received(_unpack(self._poller.buffer, got))
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as exc:
+            self._fatal_error(exc, "Fatal error: protocol.data_received() call failed.")
+
+    def _read_into(self) -> None:
+        """As _read(), for a BufferedProtocol."""
+        try:
+            buffer = self._protocol.get_buffer(-1)
+            if not len(buffer):
+                raise RuntimeError("get_buffer() returned an empty buffer")
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as exc:
+            self._fatal_error(exc, "Fatal error: protocol.get_buffer() call failed.")
+            return
+        try:
+            with _view(_CHARS, buffer, True) as view:
+                room = len(view)
+                got = _recv(self._number, view, room, 0, 0)
+        except BaseException as exc:
+            self._fatal_error(exc, "Fatal read error on socket transport")
+            return
+        if got <= 0:
+            self._read_nothing(got)
+            return
+        self._more(got == room)
+        try:
+            self._protocol.buffer_updated(got)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as exc:
+            self._fatal_error(exc, "Fatal error: protocol.buffer_updated() call failed.")
+
+    def _more(self, full: bool) -> None:
+        """Something was read. Without an edge to come, what is left is read in the loop's next round."""
+        if full or self._ended:
+            self._read_later()
+        else:
+            self._unread = False
+
+    def _read_nothing(self, got: int) -> None:
+        if got == 0:
+            self._unread = self._reading = False
+            self._read_end()
+        elif got < _ERRNO_MIN:
+            self._read_later()
+        elif got == _AGAIN:
+            self._unread = False
+        else:
+            self._fatal_error(error(-got), "Fatal read error on socket transport")
+
+    def _read_end(self) -> None:
+        if self._loop.get_debug():
+            logger.debug("%r received EOF", self)
+        try:
+            keep_open = self._protocol.eof_received()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as exc:
+            self._fatal_error(exc, "Fatal error: protocol.eof_received() call failed.")
+            return
+        if not keep_open:
+            self.close()
+
+    # --- writing --------------------------------------------------------------------------------------------
+
+    def get_write_buffer_size(self) -> int:
+        return len(self._buffer)
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
+        if self._eof:
+            raise RuntimeError("Cannot call write() after write_eof()")
+        if not data:
+            return
+        if self._conn_lost:
+            if self._conn_lost >= constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES:
+                logger.warning("socket.send() raised exception.")
+            self._conn_lost += 1
+            return
+        if self._buffer:
+            self._buffer += data
+        else:
+            sent, size = self._send_now(data)
+            if sent == size:
+                return
+            if sent < 0:
+                if sent != _AGAIN and sent >= _ERRNO_MIN:
+                    self._fatal_error(error(-sent), "Fatal write error on socket transport")
+                    return
+                sent = 0
+            self._buffer += memoryview(data).cast("B")[sent:] if sent else data
+        self._maybe_pause_protocol()  # type: ignore[attr-defined]
+
+    def _send_now(self, data: bytes | bytearray | memoryview) -> tuple[int, int]:
+        """(bytes sent or -errno, bytes there are)."""
+        self._poller.sent = True
+        if data.__class__ is bytes:
+            size = len(data)
+            return _send(self._number, data, size, 0, 0), size
+        with _view(_CHARS, data) as view:
+            size = len(view)
+            return _send(self._number, view, size, 0, 0), size
+
+    def _write_rest(self) -> None:
+        """There is room again."""
+        if self._conn_lost:
+            return
+        sent, _ = self._send_now(self._buffer)
+        if sent < 0:
+            if sent == _AGAIN or sent < _ERRNO_MIN:
+                return
+            self._buffer.clear()
+            self._fatal_error(error(-sent), "Fatal write error on socket transport")
+            return
+        del self._buffer[:sent]
+        self._maybe_resume_protocol()  # type: ignore[attr-defined]  # may write
+        if self._buffer or self._sock is None:
+            return
+        if self._closing:
+            if not self._conn_lost:
+                self._conn_lost += 1
+                self._call_connection_lost(None)
+        elif self._eof:
+            self._sock.shutdown(SHUT_WR)
+
+    def write_eof(self) -> None:
+        if self._closing or self._eof:
+            return
+        self._eof = True
+        if not self._buffer and self._sock is not None:
+            self._sock.shutdown(SHUT_WR)
+
+
+def _address(call: Any) -> Any:
+    try:
+        return call()
+    except OSError:
+        return None

@@ -1,0 +1,208 @@
+"""`xts status --processes`: the programs under the interposer, what they offloaded, and why the rest stayed.
+
+Each has a page of its own making (preload/report.h) in a memfd, found in /proc/PID/fd. The process is not asked; its
+page is read once into private memory, and every field is checked. Root sees all processes, others their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .._native import ffi, lib
+from .options import endpoint_text, print_table, printable
+
+REPORT_LINK = "/memfd:xts-preload (deleted)"
+
+_KINDS = {1: "undecided", 2: "kernel", 3: "offloaded"}  # enum descriptor_kind; the others are no sockets
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A reason to stay with the kernel (REASONS.md), and how many sockets ever had it."""
+
+    number: int
+    name: str
+    text: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """A TCP socket of a process, as it is now."""
+
+    fd: int
+    kind: str  # "offloaded", "kernel", or "undecided" until it is connected or listens
+    xts_socket: int | None
+    reason: int | None
+    reason_name: str | None
+    rule_line: int | None  # of the rule that decided
+    local: str  # as far as known when it was decided
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interposed:
+    """A process under the interposer; the counts are of sockets and calls ever."""
+
+    pid: int
+    program: str
+    rules: str | None  # path of the rules in force; None: the default ones
+    strict: bool
+    offloaded: int
+    unseen: int  # system calls past the interposer that were refused
+    raw: int  # sockets for which such calls had to be made possible
+    stayed: tuple[Reason, ...]
+    descriptors: tuple[Descriptor, ...]
+
+
+def find(proc: Path = Path("/proc")) -> Iterator[Interposed]:
+    """The processes that have a page we may read, by process id."""
+    for pid in sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdecimal()):
+        for data in _pages(proc / str(pid)):
+            page = read_page(data)
+            if page is not None and page.pid in (pid, _inner_pid(proc / str(pid))):
+                yield describe(pid, page)
+                break
+
+
+def _pages(process: Path) -> Iterator[bytes]:
+    """What lies in the process's memfds of that name; more than one where a parent's was inherited."""
+    try:
+        links = sorted(process.joinpath("fd").iterdir())
+    except OSError:  # gone, or another user's
+        return
+    for link in links:
+        try:
+            if os.readlink(link) == REPORT_LINK:  # noqa: PTH115 - a Path would be made of what is no path
+                with link.open("rb") as file:
+                    yield file.read(ffi.sizeof("struct xts_report_page"))
+        except OSError:
+            continue
+
+
+def _inner_pid(process: Path) -> int | None:
+    """The process id in the process's own namespace, which is the one in its page."""
+    try:
+        for line in process.joinpath("status").read_text().splitlines():
+            if line.startswith("NSpid:"):
+                return int(line.split()[-1])
+    except OSError:
+        pass
+    return None
+
+
+def read_page(data: bytes) -> Any:
+    """The page, or None when it is not one of this version."""
+    if len(data) != ffi.sizeof("struct xts_report_page"):
+        return None
+    page = ffi.from_buffer("struct xts_report_page *", data)
+    if page.magic != lib.XTS_REPORT_MAGIC or page.version != lib.XTS_REPORT_VERSION:
+        return None
+    return page
+
+
+def describe(pid: int, page: Any) -> Interposed:
+    """What a page says, each field made safe to show."""
+    stayed = ((number, int(count)) for number, count in enumerate(page.stayed) if count)
+    used = min(page.entries, lib.XTS_REPORT_ENTRIES)
+    return Interposed(
+        pid=pid,
+        program=_text(page.program),
+        rules=_text(page.rules) or None,
+        strict=bool(page.strict),
+        offloaded=page.offloaded,
+        unseen=page.unseen,
+        raw=page.raw,
+        stayed=tuple(Reason(number, reason_name(number), reason_text(number), count) for number, count in stayed),
+        descriptors=tuple(_descriptor(fd, page.entry[fd]) for fd in range(used) if page.entry[fd].kind in _KINDS),
+    )
+
+
+def _descriptor(fd: int, entry: Any) -> Descriptor:
+    kind = _KINDS[entry.kind]
+    reason = int(entry.reason) if kind == "kernel" else None
+    return Descriptor(
+        fd=fd,
+        kind=kind,
+        xts_socket=int(entry.number) if kind == "offloaded" else None,
+        reason=reason,
+        reason_name=None if reason is None else reason_name(reason),
+        rule_line=int(entry.rule_line) or None,
+        local=endpoint_text(entry.local),
+        peer=endpoint_text(entry.peer),
+    )
+
+
+def reason_name(number: int) -> str:
+    """RULE, PROTOCOL, …; of a number that this version does not know, the number."""
+    name = lib.xts_reason_name(number)
+    return ffi.string(name).decode("ascii") if name else str(number)
+
+
+def reason_text(number: int) -> str:
+    """The reason in a sentence, with what to do."""
+    text = lib.xts_reason_text(number)
+    return ffi.string(text).decode("ascii") if text else "not known to this version of xts"
+
+
+def _text(field: Any) -> str:
+    return printable(ffi.string(field).decode("utf-8", "replace"))
+
+
+# --- showing ---------------------------------------------------------------------------------------------------------
+
+
+def show(pid: int | None, as_json: bool) -> int:
+    """Prints them, or the one with this process id; the exit status."""
+    found = [process for process in find() if pid in (None, process.pid)]
+    if as_json:
+        print(json.dumps({"processes": [asdict(process) for process in found]}, indent=2))
+    else:
+        _print(found)
+    return 0
+
+
+def _print(found: list[Interposed]) -> None:
+    if not found:
+        print("no process of yours is under `xts run`" if os.geteuid() else "no process is under `xts run`")
+        return
+    rows = [
+        (
+            f"{p.program} ({p.pid})",
+            p.rules or "default",
+            "yes" if p.strict else "no",
+            *(str(n) for n in (p.offloaded, sum(reason.count for reason in p.stayed), p.raw, p.unseen)),
+        )
+        for p in found
+    ]
+    counts = ("Offloaded", "Kernel", "Raw", "Refused")
+    print_table(("Process", "Rules", "Strict", *counts), rows, counts)
+    stayed = [
+        (f"{p.program} ({p.pid})", str(reason.number), reason.name, str(reason.count), reason.text)
+        for p in found
+        for reason in p.stayed
+    ]
+    print_table(("Process", "No.", "Reason to stay", "Sockets", "Meaning"), stayed, ("No.", "Sockets"))
+    sockets = [_row(p, d) for p in found for d in p.descriptors]
+    print_table(
+        ("Process", "fd", "Socket", "XTS", "Reason", "Rule line", "Local", "Peer"), sockets, ("fd", "Rule line")
+    )
+
+
+def _row(process: Interposed, descriptor: Descriptor) -> tuple[str, ...]:
+    reason = "" if descriptor.reason is None else f"{descriptor.reason} {descriptor.reason_name}"
+    return (
+        f"{process.program} ({process.pid})",
+        str(descriptor.fd),
+        descriptor.kind,
+        "" if descriptor.xts_socket is None else f"{descriptor.xts_socket:#x}",
+        reason,
+        str(descriptor.rule_line or ""),
+        descriptor.local,
+        descriptor.peer,
+    )

@@ -1,0 +1,196 @@
+"""`xts rules`: is a rule file right, and which of its lines decides about a socket (host_lib/RULES.md)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from .._rules import Role, Rules, RulesError, Verdict
+from .options import print_table
+
+_EXAMPLES = """\
+examples:
+  xts rules check /etc/xts/rules.conf
+  xts rules explain /etc/xts/rules.conf --app nginx --role tcp_client --peer [2001:db8::1]:443
+  xts rules explain --app curl --role tcp_client --peer 127.0.0.1:80      without a file: the default rules
+
+exit status: 0, 1 when the file is wrong, 2 for wrong usage
+"""
+
+_EXPLAIN = """\
+example:
+  xts rules explain /etc/xts/rules.conf --app nginx --role tcp_server --local 0.0.0.0:443
+
+An address that is not given is not known, and only rules with * for it match.
+"""
+
+_LISTENING = (Role.TCP_SERVER, Role.UDP_RECEIVER)
+
+
+def add(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "rules",
+        help="check a file of transport rules, or tell which line decides about a socket",
+        description="Transport rules: which sockets of which program are offloaded.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    check = _action(actions, "check", "tell whether a file is right", "example:\n  xts rules check xts.conf", _check)
+    check.add_argument("file", metavar="FILE")
+    explain = _action(actions, "explain", "tell which line decides about a socket, and why", _EXPLAIN, _explain)
+    explain.add_argument("file", metavar="FILE", nargs="?", help="default: the rules without a file")
+    explain.add_argument("--app", required=True, metavar="NAME", help="the program's short name")
+    explain.add_argument("--id", help="the program's id (XTS_APPLICATION_ID; default: none)")
+    explain.add_argument("--role", required=True, choices=[role.name.lower() for role in Role])
+    explain.add_argument("--local", type=parse_address, metavar="ADDRESS:PORT", help="where it is bound")
+    explain.add_argument("--peer", type=parse_address, metavar="ADDRESS:PORT", help="the other end")
+
+
+def _action(actions: Any, name: str, text: str, epilog: str, run: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name,
+        help=text,
+        description=text[0].upper() + text[1:] + ".",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead")
+    parser.set_defaults(run=run, endpoint=None)
+    return parser
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`192.0.2.1:80` or `[2001:db8::1]:443`."""
+    host, _, port = text.rpartition(":")
+    try:
+        if host.startswith("[") and host.endswith("]"):
+            address = ip_address(host[1:-1])
+            if address.version == 6 and port.isdecimal() and int(port) <= 65535:
+                return str(address), int(port)
+        elif ":" not in host and port.isdecimal() and int(port) <= 65535:
+            return str(ip_address(host)), int(port)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is not like 192.0.2.1:80 or [2001:db8::1]:443")
+
+
+def format_address(address: tuple[str, int] | None) -> str | None:
+    """The other way; None stays None."""
+    if address is None:
+        return None
+    return f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
+
+
+def read(path: str) -> Rules:
+    """The rules of a file. Raises RulesError for a fault in it; OSError, with the path in its text."""
+    try:
+        return Rules.read(path)
+    except OSError as failure:
+        raise OSError(failure.errno, f"{path}: {failure.strerror}") from None
+
+
+def print_error(error: RulesError) -> None:
+    """The fault on standard error, with the line it is in and where."""
+    print(error, file=sys.stderr)
+    lines = _lines(error.path)
+    if error.line <= len(lines):
+        line = lines[error.line - 1]
+        before = "".join("\t" if char == "\t" else " " for char in line[: error.column - 1])
+        print(f"    {_shown(line)}\n    {before}^", file=sys.stderr)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    try:
+        notes = read(arguments.file).notes()
+    except RulesError as error:
+        return _wrong(arguments, error)
+    if arguments.json:
+        listed = [{"line": line, "text": text} for line, text in notes]
+        print(json.dumps({"file": arguments.file, "valid": True, "notes": listed}, indent=2))
+        return 0
+    count = sum(line.split()[:1] == ["use"] for line in _lines(arguments.file))
+    print(f"{arguments.file} is right: {count} rule{'s' * (count != 1)}")
+    for line, text in notes:
+        print(f"{arguments.file}:{line}: note: {text}")
+    return 0
+
+
+def _wrong(arguments: argparse.Namespace, error: RulesError) -> int:
+    if arguments.json:
+        where = {"line": error.line, "column": error.column, "text": error.text}
+        print(json.dumps({"file": error.path, "valid": False, "error": where}, indent=2))
+    else:
+        print_error(error)
+    return 1
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    role = Role[arguments.role.upper()]
+    needed = "local" if role in _LISTENING else "peer"
+    if getattr(arguments, needed) is None:
+        print(
+            f"xts rules explain: --role {arguments.role} is decided by the {needed} address: give --{needed}",
+            file=sys.stderr,
+        )
+        return 2
+    try:
+        rules = read(arguments.file) if arguments.file else Rules.default()
+    except RulesError as error:
+        return _wrong(arguments, error)
+    group = rules.group(arguments.app, arguments.id)
+    verdict = group.ask(role, arguments.local, arguments.peer)
+    steps = [
+        *rules.tried_groups(arguments.app, arguments.id),
+        *group.tried(role, arguments.local, arguments.peer),
+    ]
+    lines = _lines(arguments.file) if arguments.file else []
+    tried = [(step.line, _statement(lines, step.line), step.mismatch) for step in steps]
+    if arguments.json:
+        _print_json(arguments, verdict, lines, tried)
+    else:
+        _print(arguments, verdict, lines, tried)
+    return 0
+
+
+_Tried = list[tuple[int, str, str | None]]
+
+
+def _print_json(arguments: argparse.Namespace, verdict: Verdict, lines: list[str], tried: _Tried) -> None:
+    asked = {"file": arguments.file, "program": arguments.app, "id": arguments.id, "role": arguments.role}
+    ends = {"local": format_address(arguments.local), "peer": format_address(arguments.peer)}
+    decided = {**verdict._asdict(), "statement": _statement(lines, verdict.line) if verdict.line else None}
+    looked_at = [{"line": line, "statement": text, "mismatch": mismatch} for line, text, mismatch in tried]
+    print(json.dumps({**asked, **ends, **decided, "tried": looked_at}, indent=2))
+
+
+def _print(arguments: argparse.Namespace, verdict: Verdict, lines: list[str], tried: _Tried) -> None:
+    where = "offloaded" if verdict.offload else "kernel"
+    via = f" through {verdict.endpoint}" if verdict.endpoint else ""
+    by = f"{arguments.file}:{verdict.line}: {_statement(lines, verdict.line)}" if verdict.line else "the default"
+    print(f"{where}{via}, by {by}\n{verdict.why}")
+    if tried:
+        rows = [(str(line or ""), text, mismatch or "fits") for line, text, mismatch in tried]
+        print_table(("Line", "Looked at", "Answer"), rows, ("Line",))
+
+
+def _lines(path: str) -> list[str]:
+    """A file's lines as the parser counts them; one byte is one character."""
+    try:
+        return Path(path).read_bytes().decode("latin-1").split("\n")
+    except OSError:
+        return []
+
+
+def _statement(lines: list[str], line: int) -> str:
+    if not 0 < line <= len(lines):
+        return "rules before any application-id"
+    return " ".join(_shown(lines[line - 1].partition(" #")[0]).split())
+
+
+def _shown(text: str) -> str:
+    return "".join(char if char == "\t" or " " <= char <= "~" else "?" for char in text.rstrip("\r"))

@@ -1,0 +1,182 @@
+"""`xts run`: a program as it is, with its sockets offloaded.
+
+The rules and the program's file are looked at first; then this process becomes the program: same process id, its exit
+status, its signals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from .. import _native
+from .._rules import RULES_VARIABLE, Rules, RulesError
+from . import rules as rules_verb
+from .options import ENDPOINT_DEFAULT, print_table
+from .program import find, look_at, preload_value
+
+#: What a profile says, and the settings it stands for (native/configure.c reads them).
+PROFILES = {
+    "latency": (
+        "waits for an answer on the processor for a millisecond before it sleeps",
+        {"XTS_SPIN_US": "1000"},
+    ),
+    "throughput": (
+        "receive windows begin at a mebibyte instead of growing to it",
+        {"XTS_WINDOW_BYTES": "1048576"},
+    ),
+    "low-cpu": ("sleeps at once, and never waits on the processor", {"XTS_SPIN_US": "0"}),
+}
+
+_EPILOG = """\
+examples:
+  xts run -- curl http://198.18.0.2/
+  xts run --rules web.conf --strict -- nginx -g 'daemon off;'
+  xts run --profile latency -- redis-server
+  xts status --processes                  what was offloaded, and why the rest was not
+
+Settings that are in the environment (XTS_SPIN_US and the like) are kept, whatever the profile.
+
+exit status: the program's; 2 when the rules are wrong or --strict refuses, 126 when the program cannot be started,
+127 when it is not found
+"""
+
+
+class _RefusedError(Exception):
+    """What keeps the program from being started: a message and an exit status."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def add(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "run",
+        help="run a program with its sockets offloaded",
+        description="Run a program as it is, with its TCP sockets offloaded as the rules say.",
+        usage="xts run [--rules FILE] [--strict] [--profile NAME] [--endpoint PATH] -- PROGRAM [ARG ...]",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--rules", metavar="FILE", help=f"transport rules (default: ${RULES_VARIABLE}, else none)")
+    parser.add_argument(
+        "--strict", action="store_true", help="what cannot be offloaded fails, instead of staying with the kernel"
+    )
+    parser.add_argument("--profile", metavar="NAME", choices=sorted(PROFILES), help="settings by a name")
+    parser.add_argument("--list-profiles", action="store_true", help="print the profiles and what they set")
+    parser.add_argument("--json", action="store_true", help="print --list-profiles as JSON")
+    parser.add_argument(
+        "--endpoint",
+        metavar="PATH",
+        help=f"socket of the agent or proxy (default: $XTS_ENDPOINT, else {ENDPOINT_DEFAULT})",
+    )
+    parser.add_argument("command", metavar="PROGRAM", nargs=argparse.REMAINDER, help="the program and its arguments")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Becomes the program; returns only when that cannot be, with the exit status."""
+    if arguments.list_profiles:
+        _list_profiles(arguments.json)
+        return 0
+    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    if not command:
+        print("xts run: name a program to run; see xts run --help", file=sys.stderr)
+        return 2
+    try:
+        environment = _environment(arguments)
+        path = _program(command[0], environment.get("XTS_STRICT") == "1")
+    except RulesError as error:
+        rules_verb.print_error(error)
+        return 2
+    except _RefusedError as refused:
+        print(f"xts run: {refused}", file=sys.stderr)
+        return refused.status
+    return _become(path, command, environment)
+
+
+def preload_library() -> Path:
+    """Where libxts-preload.so belongs: beside libxts.so."""
+    return Path(_native.__file__ or "").with_name("libxts-preload.so")
+
+
+def _environment(arguments: argparse.Namespace) -> dict[str, str]:
+    """The program's. Raises RulesError, _RefusedError."""
+    environment = _as_started()
+    rules = arguments.rules or environment.get(RULES_VARIABLE)
+    if rules:
+        try:
+            Rules.read(rules)
+        except OSError as failure:
+            raise _RefusedError(2, f"{rules}: {failure.strerror}") from None
+        environment[RULES_VARIABLE] = str(Path(rules).absolute())  # the program may go elsewhere
+    if arguments.strict:
+        environment["XTS_STRICT"] = "1"
+    if arguments.endpoint:
+        environment["XTS_ENDPOINT"] = str(Path(arguments.endpoint).absolute())
+    if arguments.profile:
+        environment = {**PROFILES[arguments.profile][1], **environment}
+    library = preload_library()
+    if not library.exists():
+        raise _RefusedError(2, f"{library} is not there: install the package again; nothing was started")
+    try:
+        environment["LD_PRELOAD"] = preload_value(environment, str(library))
+    except OSError as failure:
+        raise _RefusedError(2, str(failure)) from None
+    return environment
+
+
+def _as_started() -> dict[str, str]:
+    """The environment without what Python itself has put into it: LC_CTYPE, in the C locale (PEP 538)."""
+    environment = dict(os.environ)
+    if b"LC_CTYPE" not in {entry.partition(b"=")[0] for entry in Path("/proc/self/environ").read_bytes().split(b"\0")}:
+        environment.pop("LC_CTYPE", None)
+    return environment
+
+
+def _program(name: str, strict: bool) -> str:
+    """The file to start, after a word about what will not be offloaded. Raises _RefusedError."""
+    try:
+        program = look_at(find(name))
+    except FileNotFoundError as failure:
+        raise _RefusedError(127, str(failure)) from None
+    except OSError as failure:
+        raise _RefusedError(126, str(failure)) from None
+    if program.obstacle:
+        what = program.path if program.runs == program.path else f"{program.path}, that is {program.runs},"
+        fate = "refused, for --strict" if strict else "its sockets stay with the kernel"
+        message = f"{what} {program.obstacle}: {fate}"
+        if strict:
+            raise _RefusedError(2, message)
+        print(f"xts run: {message}", file=sys.stderr)
+    return program.path
+
+
+def _become(path: str, command: list[str], environment: dict[str, str]) -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and a program would inherit that
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execve(path, command, environment)
+    except OSError as failure:
+        print(f"xts run: {path}: {failure.strerror}", file=sys.stderr)
+    return 126
+
+
+def _list_profiles(as_json: bool) -> None:
+    if as_json:
+        listed = [{"name": name, "text": text, "sets": sets} for name, (text, sets) in PROFILES.items()]
+        print(json.dumps({"profiles": listed}, indent=2))
+        return
+    rows = [
+        (name, " ".join(f"{key}={value}" for key, value in sets.items()), text)
+        for name, (text, sets) in PROFILES.items()
+    ]
+    print_table(("Profile", "Sets", "Meaning"), rows)

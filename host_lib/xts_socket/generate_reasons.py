@@ -1,0 +1,138 @@
+"""Regenerates `host_lib/REASONS.md` from native/reason.h and what is said here: `python -m
+xts_socket.generate_reasons [--check]`.
+
+With --check nothing is written; the exit status is 1 when the committed file differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from ._native import lib
+from .cli.processes import reason_name, reason_text
+
+TOP = Path(__file__).resolve().parents[2]
+OUTPUT = "host_lib/REASONS.md"
+
+#: For each reason: when it is given, and what its reader can do.
+ADVICE = {
+    "RULE": (
+        "The rules were asked at `connect` or `listen`, and a line, or the default, says that the kernel serves it.",
+        "`xts status --processes` shows the line; `xts rules explain` says why it and no other decides. Change the "
+        "rules and start the program again: they are read once.",
+    ),
+    "PROTOCOL": (
+        "UDP, raw and other sockets, and TCP variants such as MPTCP. Name lookups belong here.",
+        "Nothing. A program that asks for MPTCP usually has a setting for plain TCP.",
+    ),
+    "FAMILY": (
+        "Unix, netlink, packet and other sockets that do not speak IP.",
+        "Nothing: they have no part in TCP over the network.",
+    ),
+    "NO_ENDPOINT": (
+        "The attach socket is not there, or nobody listens on it.",
+        "Start `xts-agent`, or `xts-proxy` on the same machine; set `XTS_ENDPOINT` or `xts run --endpoint` to its "
+        "path. `xts doctor` looks at it. The next socket tries again.",
+    ),
+    "PROXY_DOWN": (
+        "A queue was handed out, and the proxy at its other end did not answer.",
+        "Look at the log of `xts-proxy` on the device, and at `xts ping`. The next socket tries again.",
+    ),
+    "LIMIT": (
+        "The proxy serves this host as many sockets as its configuration allows, or the process has as many as the "
+        "library can number.",
+        "Raise the limit in the proxy's configuration (`xts-proxy status` shows how much of it is used), or have the "
+        "program close connections.",
+    ),
+    "OPTION": (
+        "The program has set an option that the proxy's list of options does not have, so that the socket would not "
+        "behave as the program expects.",
+        "Leave it, or turn the feature off in the program.",
+    ),
+    "ADDRESS": (
+        "The program bound the socket to an address that the device does not have, and this host does.",
+        "Bind to the wildcard address or to one of the device's.",
+    ),
+    "LOCAL": (
+        "An offloaded listener on the wildcard address also takes connections from this host itself; those come "
+        "through the kernel.",
+        "Nothing: this is meant. The listener itself is offloaded.",
+    ),
+    "RAW": (
+        "The program uses the descriptor by system calls of its own making, which cannot be told from others.",
+        "For io_uring: turn it off (`UV_USE_IO_URING=0` for Node.js). A program that is statically linked, or written "
+        "in Go, is named by `xts run` beforehand.",
+    ),
+    "INHERITED": (
+        "The descriptor was there before the interposer was: opened by a parent, a service manager (socket "
+        "activation) or another process.",
+        "Put `xts run` before the program that opens the socket.",
+    ),
+    "REFUSED": (
+        "The agent or the proxy refused to give this process a queue.",
+        "The library's version and the proxy's must fit, and the process must be allowed to use the attach socket "
+        "(its mode and group). The log of `xts-agent` has the cause; `xts doctor` tries it.",
+    ),
+    "FASTOPEN": (
+        "The program sends data with the connection request.",
+        "Turn TCP Fast Open off in the program.",
+    ),
+}
+
+
+def document() -> str:
+    """The text of REASONS.md."""
+    lines = [
+        "<!-- Generated from host_lib/native/reason.h by `python -m xts_socket.generate_reasons`. Do not edit. -->",
+        "# Why a socket is the kernel's",
+        "",
+        "A program under `xts run` keeps a socket of the kernel where it cannot, or shall not, have an offloaded one. "
+        "It works as ever, and it is never silent: each has one of these reasons, counted by process and shown by "
+        "`xts status --processes`. The numbers do not change.",
+        "",
+        "With `xts run --strict` the call that would leave the socket to the kernel fails instead, except where a rule "
+        "says so (RULE) and for what is not TCP (PROTOCOL, FAMILY).",
+        "",
+        *_table(),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _table() -> Iterator[str]:
+    names = [reason_name(number) for number in range(1, lib.XTS_REASON_COUNT)]
+    if set(names) != set(ADVICE):
+        raise SystemExit(f"reasons without advice, or advice without a reason: {sorted(set(names) ^ set(ADVICE))}")
+    yield "| number | name | reason | when | what to do |"
+    yield "|---:|---|---|---|---|"
+    for number, name in enumerate(names, 1):
+        when, advice = ADVICE[name]
+        yield f"| {number} | {name} | {reason_text(number)} | {when} | {advice} |"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Writes or checks the file; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m xts_socket.generate_reasons",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--check", action="store_true", help="only compare; exit 1 when the file is out of date")
+    parser.add_argument("--top", type=Path, default=TOP, help="the checkout to write into (default: this one)")
+    options = parser.parse_args(argv)
+    path, text = options.top / OUTPUT, document()
+    if path.exists() and path.read_text() == text:
+        return 0
+    if options.check:
+        print(f"{OUTPUT} is out of date; run python -m xts_socket.generate_reasons", file=sys.stderr)
+        return 1
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    print(f"wrote {OUTPUT}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

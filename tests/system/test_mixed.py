@@ -1,0 +1,25 @@
+"""Waiting for XTS sockets and kernel descriptors at once, as the interposer does: host_lib/native/beside.h."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from mixed_scripts import SCRIPTS
+from shm_proxy import ShmProxy, library
+
+
+@pytest.fixture(scope="module")
+def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShmProxy]:
+    with ShmProxy(tmp_path_factory.mktemp("proxy")) as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", sorted(SCRIPTS))
+def test_program(name: str, proxy: ShmProxy) -> None:
+    proxy.run("mixed_scripts.py", library(), name)
+
+
+@pytest.mark.parametrize("name", ["either_ends_the_sleep", "threads_wait_together"])
+def test_without_spinning(name: str, proxy: ShmProxy) -> None:
+    proxy.run("mixed_scripts.py", library(), name, XTS_SPIN_US="4294967295")

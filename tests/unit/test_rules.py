@@ -1,0 +1,587 @@
+"""The rules: their grammar, who decides, and a slow matcher of our own (ipaddress) beside the one in C."""
+
+from __future__ import annotations
+
+import fnmatch
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from xts_socket._rules import Role, Rules, RulesError, application_id
+
+Address = tuple[str, int] | None
+CLIENT, SERVER = Role.TCP_CLIENT, Role.TCP_SERVER
+
+
+def ask(
+    text: str, role: Role = CLIENT, local: Address = None, peer: Address = None, app: str = "app"
+) -> tuple[bool, int]:
+    verdict = Rules.parse(text.encode()).group(app, None).ask(role, local, peer)
+    return verdict.offload, verdict.line
+
+
+def fault(text: str | bytes) -> RulesError:
+    with pytest.raises(RulesError) as caught:
+        Rules.parse(text.encode() if isinstance(text, str) else text)
+    return caught.value
+
+
+# --- what is taken ---------------------------------------------------------------------------------------------------
+
+TAKEN = [
+    "",
+    "\n\n",
+    "# only a comment",
+    "   # an indented comment\n\t\n",
+    "use os tcp_client *:*",
+    "use os tcp_client *:53 # after a statement",
+    "use os tcp_client *:53# without a blank",
+    "use os tcp_client *:53\r\nuse vma tcp_server *:*\r\n",
+    "\tuse\tos\ttcp_client\t*:53\t",
+    "use os tcp_client 10.0.0.0 / 8 : 80 - 90 : * : *",
+    "use xlio tcp_server 0.0.0.0/0:0-65535",
+    "use vma udp_sender 224.0.0.1:5001",
+    "use vma udp_receiver 224.0.0.1:5001",
+    "use os udp_connect *:53",
+    "use sdp tcp_server *:*\nuse sa tcp_client *:*\nuse * tcp_client *:*",
+    "use vma tcp_client 192.168.1.0/24:*:*:*",
+    "use vma tcp_client 255.255.255.255/32:65535:255.255.255.255:65535",
+    "use xts tcp_client [2001:db8::]/32:443",
+    "use xts tcp_client [::]/0:*:[2001:db8::1]:1-2",
+    "use xts tcp_client [::ffff:192.0.2.1]:80",
+    "use xts tcp_client 192.0.2.1:80:[2001:db8::1]:*",
+    "application-id tcp_* B1\nuse os tcp_client *:*",
+    "application-id * *\napplication-id nginx 4711\napplication-id a#b c#d # comment",
+    "default os",
+    "default xts\napplication-id a *\ndefault os",
+    "endpoint dpu0 /run/xts/dpu0.sock\nuse xts@dpu0 tcp_client *:*",
+    "log",
+    "log destination ystderr",
+    "log destination stderr min-level 9",
+    "log min-level 1 destination yfile /var/log/a.log # x",
+    "log destination file /var/log/a\nlog destination syslog",
+]
+
+
+@pytest.mark.parametrize("text", TAKEN)
+def test_taken(text: str) -> None:
+    Rules.parse(text.encode())
+
+
+#: text, line, column, and words that the message has.
+FAULTS = [
+    ("ues os tcp_client *:*", 1, 1, "expected a statement|found 'ues': did you mean 'use'?"),
+    ("\n\n  USE os tcp_client *:*", 3, 3, "did you mean 'use'"),
+    ("aplication-id * *", 1, 1, "did you mean 'application-id'"),
+    ("use", 1, 4, "expected a transport|found the end of the line"),
+    ("use # os tcp_client *:*", 1, 5, "expected a transport|found a comment"),
+    ("use xtss tcp_client *:*", 1, 5, "did you mean 'xts'"),
+    ("use kernel tcp_client *:*", 1, 5, "found 'kernel'"),
+    ("use os\ntcp_client *:*", 1, 7, "expected a role|found the end of the line"),
+    ("use os tcp_clinet *:*", 1, 8, "expected a role|did you mean 'tcp_client'"),
+    ("use os tcp-client *:*", 1, 8, "did you mean 'tcp_client'"),
+    ("use os tcp_client", 1, 18, "expected an endpoint|found the end of the line"),
+    ("use os tcp_client localhost:80", 1, 19, "expected an endpoint|found 'localhost:80'"),
+    ("use os tcp_client *", 1, 20, "':' and ports|found the end of the line"),
+    ("use os tcp_client *:", 1, 21, "expected * or a port from 0 to 65535|the end of the line"),
+    ("use os tcp_client *:http", 1, 21, "from 0 to 65535|found 'http'"),
+    ("use os tcp_client *:65536", 1, 21, "expected * or a port from 0 to 65535, found '65536'"),
+    ("use os tcp_client *:99999999999999999999", 1, 21, "from 0 to 65535"),
+    ("use os tcp_client *:080", 1, 21, "without leading zeros, found '080'"),
+    ("use os tcp_client *:90-80", 1, 24, "last port of the range from 90 to 65535, found '80'"),
+    ("use os tcp_client *:80-", 1, 24, "last port of the range"),
+    ("use os tcp_client *:80-70000", 1, 24, "found '70000'"),
+    ("use os tcp_client */8:80", 1, 20, "':' and ports"),
+    ("use os tcp_client 10.0.0.256:80", 1, 26, "part of an IPv4 address from 0 to 255, found '256'"),
+    ("use os tcp_client 10.0.0:80", 1, 25, "'.' and the rest of an IPv4 address"),
+    ("use os tcp_client 10.0.0.1/33:80", 1, 28, "prefix length from 0 to 32, found '33'"),
+    ("use os tcp_client 10.0.0.1/:80", 1, 28, "prefix length"),
+    ("use os tcp_client 10.0.0.1:80:1.2.3.4/40:1", 1, 39, "prefix length from 0 to 32"),
+    ("use os tcp_client *:80 *:*", 1, 24, "the end of the line, or ':' and a second endpoint"),
+    ("use os tcp_client *:80:", 1, 24, "expected an endpoint"),
+    ("use os tcp_client *:80:*:*:*", 1, 27, "expected the end of the line"),
+    ("use os tcp_client 2001:db8::1:80", 1, 19, "in brackets"),
+    ("use os tcp_client fe80:1:2:3:4:5:6:7:80", 1, 19, "in brackets"),
+    ("use os tcp_client [2001:db8::1:80", 1, 20, "an IPv6 address and ']'"),
+    ("use os tcp_client [2001:db8::/32]:80", 1, 20, "the prefix after the bracket"),
+    ("use os tcp_client [2001:db8::]/129:80", 1, 32, "prefix length from 0 to 128, found '129'"),
+    ("use os tcp_client [fe80::1%eth0]:80", 1, 20, "without a scope"),
+    ("use os tcp_client []:80", 1, 20, "an IPv6 address"),
+    ("use os tcp_client [192.0.2.1]:80", 1, 20, "an IPv6 address"),
+    ("use os tcp_client [::1]80", 1, 24, "':' and ports"),
+    ("use xts@dpu1 tcp_client *:*", 1, 9, "`endpoint NAME PATH` line above|found 'dpu1'"),
+    ("use xts@ tcp_client *:*", 1, 9, "`endpoint NAME PATH`"),
+    ("use os@a tcp_client *:*", 1, 5, "expected xts before @NAME"),
+    ("endpoint a/b", 1, 13, "absolute path"),
+    ("endpoint dpu1 run/x", 1, 15, "absolute path|found 'run/x'"),
+    ("endpoint dpu1 /" + "x" * 107, 1, 15, "at most 107 bytes"),
+    ("endpoint a /a\nendpoint a /b", 2, 10, "no line above has given"),
+    ("endpoint a@b /a", 1, 10, "without '@' and ':'"),
+    ("endpoint a /a b", 1, 15, "the end of the line"),
+    ("application-id", 1, 15, "program's name"),
+    ("application-id nginx", 1, 21, "an id, or *"),
+    ("application-id nginx a b", 1, 24, "the end of the line"),
+    ("default", 1, 8, "os or xts"),
+    ("default vma", 1, 9, "os or xts, found 'vma'"),
+    ("default os\ndefault xts", 2, 9, "line 1 has it"),
+    ("application-id a *\ndefault os\napplication-id a *\ndefault os", 4, 9, "line 2 has it"),
+    ("log destination printer", 1, 17, "stderr, syslog or file"),
+    ("log min-level high", 1, 15, "a level"),
+    ("log destination yfile", 1, 22, "a file's name"),
+    ("log level 3", 1, 5, "destination or min-level"),
+    ("use os tcp_client *:*\nuse os tcp_client *:*\nuse os udp *:*", 3, 8, "expected a role"),
+    (b"use os tcp_client *:*\0", 1, 22, "found '\\x00'"),
+    (b"\xef\xbb\xbfuse os tcp_client *:*", 1, 1, "\\xef\\xbb\\xbfuse"),
+    ("x" * 5000, 1, 1, "x..."),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "column", "words"), FAULTS)
+def test_refused(text: str | bytes, line: int, column: int, words: str) -> None:
+    error = fault(text)
+    assert (error.line, error.column) == (line, column), error
+    for word in words.split("|"):
+        assert word in error.text
+
+
+def test_file_is_refused_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "rules"
+    path.write_text("use os tcp_client *:*\nuse os tcp_cleint *:*\n")
+    with pytest.raises(RulesError, match=rf"^{path}:2:8: expected a role"):
+        Rules.read(str(path))
+
+
+def test_what_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Rules.read(str(tmp_path / "none"))
+    with pytest.raises(RulesError, match="regular file"):
+        Rules.read(str(tmp_path))
+    large = tmp_path / "large"
+    large.write_bytes(b"#" * ((1 << 20) + 1))
+    with pytest.raises(RulesError, match="1 MiB"):
+        Rules.read(str(large))
+
+
+# --- who decides -----------------------------------------------------------------------------------------------------
+
+V4, V6, LOOP = ("192.0.2.1", 443), ("2001:db8::1", 443), ("127.0.0.1", 443)
+
+
+@pytest.mark.parametrize(
+    ("text", "role", "local", "peer", "answer"),
+    [
+        # without rules
+        ("", CLIENT, None, V4, (True, 0)),
+        ("", CLIENT, None, V6, (True, 0)),
+        ("", CLIENT, None, LOOP, (False, 0)),
+        ("", CLIENT, None, ("127.255.0.1", 1), (False, 0)),
+        ("", CLIENT, None, ("::1", 1), (False, 0)),
+        ("", CLIENT, None, ("::ffff:127.0.0.1", 1), (False, 0)),
+        ("", CLIENT, None, ("::ffff:192.0.2.1", 1), (True, 0)),
+        ("", CLIENT, None, ("0.0.0.0", 1), (False, 0)),
+        ("", CLIENT, None, ("::", 1), (False, 0)),
+        ("", CLIENT, LOOP, V4, (False, 0)),
+        ("", SERVER, ("0.0.0.0", 80), None, (True, 0)),
+        ("", SERVER, ("::", 80), None, (True, 0)),
+        ("", SERVER, V4, None, (True, 0)),
+        ("", SERVER, LOOP, None, (False, 0)),
+        ("", SERVER, ("::1", 80), None, (False, 0)),
+        ("", Role.UDP_CONNECT, None, V4, (False, 0)),
+        # first match, by role
+        ("use os tcp_client *:443\nuse xts tcp_client *:*", CLIENT, None, V4, (False, 1)),
+        ("use xts tcp_client *:*\nuse os tcp_client *:443", CLIENT, None, V4, (True, 1)),
+        ("use os tcp_server *:*", CLIENT, None, V4, (True, 0)),
+        ("use os tcp_client *:80-442\nuse os tcp_client *:444", CLIENT, None, V4, (True, 0)),
+        ("use os tcp_client *:80-443", CLIENT, None, V4, (False, 1)),
+        ("use os tcp_client *:443-500", CLIENT, None, V4, (False, 1)),
+        # addresses
+        ("use os tcp_client 192.0.2.77/24:*", CLIENT, None, V4, (False, 1)),
+        ("use os tcp_client 192.0.2.77:*", CLIENT, None, V4, (True, 0)),
+        ("use os tcp_client 192.0.2.1/31:*", CLIENT, None, ("192.0.2.0", 1), (False, 1)),
+        ("use os tcp_client 192.0.2.1:*", CLIENT, None, ("::ffff:192.0.2.1", 1), (False, 1)),
+        ("use os tcp_client [::ffff:192.0.2.0]/120:*", CLIENT, None, V4, (False, 1)),
+        ("use os tcp_client 0.0.0.0/0:*", CLIENT, None, V6, (True, 0)),
+        ("use os tcp_client [::]/0:*", CLIENT, None, V4, (True, 0)),
+        ("use os tcp_client [::]/0:*", CLIENT, None, V6, (False, 1)),
+        ("use os tcp_client [2001:db8:ffff::]/33:*", CLIENT, None, V6, (True, 0)),
+        ("use os tcp_client [2001:db8:7fff::]/33:*", CLIENT, None, V6, (False, 1)),
+        ("use os tcp_client *:*", CLIENT, None, V6, (False, 1)),
+        # the second endpoint is the local one of a client; not known, only * fits
+        ("use os tcp_client *:*:192.0.2.5:*", CLIENT, ("192.0.2.5", 9), V4, (False, 1)),
+        ("use os tcp_client *:*:192.0.2.5:*", CLIENT, ("192.0.2.6", 9), V4, (True, 0)),
+        ("use os tcp_client *:*:192.0.2.5:*", CLIENT, None, V4, (True, 0)),
+        ("use os tcp_client *:*:*:0-65535", CLIENT, None, V4, (True, 0)),
+        ("use os tcp_client *:*:*:*", CLIENT, None, V4, (False, 1)),
+        ("use os tcp_server *:80:10.0.0.1:9", SERVER, ("0.0.0.0", 80), None, (False, 1)),
+        # a wildcard listener is not caught by an address
+        ("use os tcp_server 192.0.2.1:80", SERVER, ("0.0.0.0", 80), None, (True, 0)),
+        # loopback is offloaded by xts, and by other libraries' words only where it is named
+        ("use xts tcp_client *:*", CLIENT, None, LOOP, (True, 1)),
+        ("use xlio tcp_client *:*", CLIENT, None, LOOP, (False, 0)),
+        ("use vma tcp_client 0.0.0.0/0:*", CLIENT, None, LOOP, (False, 0)),
+        ("use vma tcp_client 127.0.0.0/8:*", CLIENT, None, LOOP, (True, 1)),
+        ("use vma tcp_client [::1]:*", CLIENT, None, ("::1", 1), (True, 1)),
+        ("use * tcp_client *:*\nuse xts tcp_client *:443", CLIENT, None, LOOP, (True, 2)),
+        ("use sdp tcp_server *:*", SERVER, ("127.0.0.1", 80), None, (False, 0)),
+        ("use sa tcp_server *:*", SERVER, ("0.0.0.0", 80), None, (True, 1)),
+        # default
+        ("default os", CLIENT, None, V4, (False, 1)),
+        ("default xts", CLIENT, None, V4, (True, 1)),
+        ("default xts", CLIENT, None, LOOP, (False, 1)),
+        ("default os\napplication-id app *\ndefault xts", CLIENT, None, V4, (True, 3)),
+        ("default os\napplication-id app *\nuse os tcp_client *:1", CLIENT, None, V4, (False, 1)),
+        ("default os\napplication-id other *\ndefault xts", CLIENT, None, V4, (False, 1)),
+        # datagrams are the kernel's, whatever the rule
+        ("use xts udp_sender *:*", Role.UDP_SENDER, None, V4, (False, 1)),
+        ("use os udp_receiver *:*", Role.UDP_RECEIVER, V4, None, (False, 1)),
+    ],
+)
+def test_who_decides(text: str, role: Role, local: Address, peer: Address, answer: tuple[bool, int]) -> None:
+    assert ask(text, role, local, peer) == answer
+
+
+GROUPS = """\
+application-id nginx web
+use os tcp_server *:80
+application-id nginx *
+use os tcp_server *:81
+application-id *d B?
+use os tcp_server *:82
+application-id nginx web
+use os tcp_server *:83
+application-id * *
+use os tcp_server *:*
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "id", "port", "line"),
+    [
+        ("nginx", "web", 80, 2),
+        ("nginx", "web", 83, 8),  # the group is taken up again
+        ("nginx", "web", 81, 0),  # it alone decides: the groups below are not asked
+        ("nginx", None, 81, 4),
+        ("nginx", "mail", 81, 4),
+        ("nginx", "*", 80, 2),
+        ("httpd", "B?", 82, 6),  # the pattern is the program's; the id is a word
+        ("httpd", "B1", 82, 10),
+        ("curl", None, 1, 10),
+    ],
+)
+def test_groups(program: str, id: str | None, port: int, line: int) -> None:
+    verdict = Rules.parse(GROUPS.encode()).group(program, id).ask(SERVER, ("192.0.2.1", port), None)
+    assert verdict.line == line
+    assert verdict.offload == (line == 0)
+
+
+def test_rules_before_any_group_are_for_all() -> None:
+    rules = Rules.parse(b"use os tcp_client *:1\napplication-id app *\nuse os tcp_client *:2\n")
+    assert rules.group("app", None).ask(CLIENT, None, ("192.0.2.1", 2)).offload
+    assert rules.notes() == [(2, "never applies: a group above is for every program")]
+
+
+def test_lines_and_endpoints_are_told() -> None:
+    text = b"endpoint far /run/far.sock\n\napplication-id app *\n# here\nuse xts@far tcp_client *:443\n"
+    verdict = Rules.parse(text).group("app", None).ask(CLIENT, None, V4)
+    assert (verdict.offload, verdict.line, verdict.group_line, verdict.endpoint) == (True, 5, 3, "/run/far.sock")
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ("use os tcp_client *:*\nuse xlio tcp_client 10.0.0.0/8:80", {2: "never matches"}),
+        ("use os tcp_client 10.0.0.0/8:1-9\nuse os tcp_client 10.1.0.0/16:9", {2: "never matches"}),
+        ("use os tcp_client 10.0.0.0/8:1-9\nuse os tcp_client 10.0.0.0/7:9", {}),
+        ("use os tcp_client *:*:10.0.0.1:*\nuse os tcp_client *:*", {}),
+        ("use xlio tcp_client *:*\nuse os tcp_client *:80", {}),  # that still decides about loopback
+        ("use xlio tcp_client *:*\nuse xlio tcp_client *:80", {2: "never matches"}),
+        ("use xts tcp_client *:80", {1: "takes loopback"}),
+        ("use xts udp_sender *:80", {1: "datagram"}),
+        ("use os tcp_server *:80:*:*", {1: "second endpoint"}),
+        ("log", {1: "no effect"}),
+    ],
+)
+def test_notes(text: str, notes: dict[int, str]) -> None:
+    found = dict(Rules.parse(text.encode()).notes())
+    assert found.keys() == notes.keys()
+    for line, words in notes.items():
+        assert words in found[line]
+
+
+def test_application_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XTS_APPLICATION_ID", "XLIO_APPLICATION_ID", "VMA_APPLICATION_ID"):
+        monkeypatch.delenv(name, raising=False)
+    assert application_id() is None
+    monkeypatch.setenv("VMA_APPLICATION_ID", "c")
+    monkeypatch.setenv("XLIO_APPLICATION_ID", "b")
+    assert application_id() == "b"
+    monkeypatch.setenv("XTS_APPLICATION_ID", "a")
+    assert application_id() == "a"
+
+
+# --- against a matcher of our own -------------------------------------------------------------------------------------
+
+Net = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True)
+class End:
+    net: Net | None
+    ports: tuple[int, int] | None
+
+    def __str__(self) -> str:
+        address = "*"
+        if self.net is not None:
+            address = f"[{self.net[0]}]" if self.net.version == 6 else str(self.net[0])
+            address += f"/{self.net.prefixlen}"
+        ports = "*" if self.ports is None else "-".join(map(str, self.ports))
+        return f"{address}:{ports}"
+
+    def fits(self, seen: Address) -> bool:
+        if seen is None:
+            return self.net is None and self.ports is None
+        if self.net is not None and ipaddress.ip_address(plain(seen[0])) not in self.net:
+            return False
+        return self.ports is None or seen[1] in range(self.ports[0], self.ports[1] + 1)
+
+    def names_loopback(self) -> bool:
+        loopback = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
+        return any(self.net is not None and self.net.version == n.version and self.net.subnet_of(n) for n in loopback)  # type: ignore[arg-type]
+
+
+def plain(host: str) -> str:
+    mapped = getattr(ipaddress.ip_address(host), "ipv4_mapped", None)
+    return str(mapped or host)
+
+
+@dataclass(frozen=True)
+class Use:
+    transport: str
+    role: Role
+    first: End
+    second: End | None
+
+    def __str__(self) -> str:
+        second = f":{self.second}" if self.second else ""
+        return f"use {self.transport} {self.role.name.lower()} {self.first}{second}"
+
+
+@dataclass(frozen=True)
+class App:
+    program: str
+    id: str
+
+    def __str__(self) -> str:
+        return f"application-id {self.program} {self.id}"
+
+
+@dataclass(frozen=True)
+class Default:
+    word: str
+
+    def __str__(self) -> str:
+        return f"default {self.word}"
+
+
+Statement = Use | App | Default
+
+
+def here(seen: Address, listening: bool) -> bool:
+    """An address that the kernel keeps to this host."""
+    if seen is None:
+        return False
+    address = ipaddress.ip_address(plain(seen[0]))
+    return address.is_loopback or (not listening and address.is_unspecified)
+
+
+@dataclass(frozen=True)
+class Asked:
+    program: str
+    id: str | None
+    role: Role
+    local: Address
+    peer: Address
+
+
+def oracle(statements: list[Statement], asked: Asked) -> tuple[bool, int, int]:
+    """offload, line, line of the group."""
+    program, id, role, local, peer = asked.program, asked.id, asked.role, asked.local, asked.peer
+    groups: dict[tuple[str, str], list[tuple[int, int, Use]]] = {}
+    defaults: dict[tuple[str, str] | None, tuple[bool, int, int]] = {}
+    key, group_line = None, 0
+    for line, statement in enumerate(statements, 1):
+        if isinstance(statement, App):
+            key, group_line = (statement.program, statement.id), line
+            groups.setdefault(key, [])
+        elif isinstance(statement, Default):
+            defaults.setdefault(key, (statement.word == "xts", line, group_line))
+        else:
+            groups.setdefault(key or ("*", "*"), []).append((line, group_line, statement))
+    chosen = next(
+        (k for k in groups if fnmatch.fnmatchcase(program, k[0]) and (k[1] == "*" or id in ("*", k[1]))), None
+    )
+    listening = role in (Role.TCP_SERVER, Role.UDP_RECEIVER)
+    first, second = (local, peer) if listening else (peer, local)
+    tcp = role in (CLIENT, SERVER)
+    for line, rule_group, use in groups[chosen] if chosen else []:
+        if use.role != role or not use.first.fits(first):
+            continue
+        if use.second and role in (CLIENT, Role.UDP_CONNECT) and not use.second.fits(second):
+            continue
+        if use.transport not in ("os", "xts") and here(first, listening) and not use.first.names_loopback():
+            continue
+        return use.transport != "os" and tcp, line, rule_group
+    offload, line, rule_group = defaults.get(chosen) or defaults.get(None) or (True, 0, 0)
+    if here(first, listening) or (role == CLIENT and here(local, True)):
+        offload = False
+    return offload and tcp, line, rule_group
+
+
+hosts = st.sampled_from(
+    [
+        "0.0.0.0",
+        "10.0.0.1",
+        "10.0.0.2",
+        "10.0.3.1",
+        "127.0.0.1",
+        "127.3.0.1",
+        "255.255.255.255",
+        "::",
+        "::1",
+        "fd18::1",
+        "fd18::2",
+        "fd18:1::1",
+        "::ffff:10.0.0.1",
+        "::ffff:127.0.0.1",
+        "ffff::1",
+    ]
+)
+ports = st.integers(0, 4) | st.just(65535)
+ends_seen = st.none() | st.tuples(hosts, ports)
+roles = st.sampled_from(list(Role)) | st.sampled_from([CLIENT, SERVER])
+
+
+@st.composite
+def nets(draw: st.DrawFn) -> Net | None:
+    if draw(st.booleans()):
+        return None
+    address = ipaddress.ip_address(plain(draw(hosts)))
+    bits = draw(st.sampled_from([0, 7, 8, 9, 15, 16, 24, 30, 31, 32, 127, 128]))
+    return ipaddress.ip_network((address, min(bits, address.max_prefixlen)), strict=False)
+
+
+port_ranges = st.none() | st.tuples(ports, ports).map(lambda pair: (min(pair), max(pair)))
+rule_ends = st.builds(End, nets(), port_ranges)
+uses = st.builds(Use, st.sampled_from(["os", "xts", "xlio", "vma", "*"]), roles, rule_ends, st.none() | rule_ends)
+apps = st.builds(App, st.sampled_from(["*", "n*", "nginx", "curl", "n?inx"]), st.sampled_from(["*", "a", "b"]))
+
+
+@st.composite
+def files(draw: st.DrawFn) -> list[Statement]:
+    statements = draw(st.lists(uses | uses | apps | st.builds(Default, st.sampled_from(["os", "xts"])), max_size=10))
+    kept: list[Statement] = []
+    key: tuple[str, str] | None = None
+    said: set[tuple[str, str] | None] = set()
+    for statement in statements:  # a second default of a group would be refused
+        if isinstance(statement, App):
+            key = (statement.program, statement.id)
+        elif isinstance(statement, Default):
+            if key in said:
+                continue
+            said.add(key)
+        kept.append(statement)
+    return kept
+
+
+programs = st.sampled_from(["nginx", "curl", "x"])
+asked_for = st.builds(Asked, programs, st.sampled_from([None, "a", "b", "*"]), roles, ends_seen, ends_seen)
+
+
+@given(files(), asked_for)
+@example([Use("os", CLIENT, End(None, None), End(None, (0, 65535)))], Asked("x", None, CLIENT, None, ("10.0.0.1", 1)))
+def test_decides_as_the_oracle(statements: list[Statement], asked: Asked) -> None:
+    rules = Rules.parse("\n".join(map(str, statements)).encode())
+    group = rules.group(asked.program, asked.id)
+    verdict = group.ask(asked.role, asked.local, asked.peer)
+    assert (verdict.offload, verdict.line, verdict.group_line) == oracle(statements, asked)
+    assert group.may_offload(asked.role) or not verdict.offload
+    matched = [step.line for step in group.tried(asked.role, asked.local, asked.peer) if step.mismatch is None]
+    decided_by_rule = verdict.line and isinstance(statements[verdict.line - 1], Use)
+    assert matched == ([verdict.line] if decided_by_rule else [])
+
+
+def position_is_in(error: RulesError, text: bytes) -> None:
+    lines = text.split(b"\n")
+    assert 1 <= error.line <= len(lines)
+    assert 1 <= error.column <= len(lines[error.line - 1]) + 1
+    assert error.text.startswith("expected ")
+    assert error.text.isprintable()
+
+
+words = st.sampled_from(
+    [
+        "use",
+        "os",
+        "xts",
+        "xts@a",
+        "vma",
+        "tcp_client",
+        "tcp_server",
+        "*",
+        ":",
+        "*:*",
+        "/",
+        "[",
+        "]",
+        "[::1]",
+        "10.0.0.1",
+        "-",
+        "80",
+        "65536",
+        "#",
+        "endpoint",
+        "a",
+        "/p",
+        "default",
+        "log",
+        "destination",
+        "application-id",
+        "min-level",
+        "999",
+        "%",
+        "@",
+        ".",
+        "256",
+        "yfile",
+        "é",
+    ]
+) | st.sampled_from(["\n", "\r\n", "\r", "\0", "\t"])
+
+
+@given(
+    st.binary(max_size=80)
+    | st.lists(words, max_size=20).map(lambda parts: " ".join(parts).encode())
+    | st.lists(words).map(lambda parts: "".join(parts).encode())
+)
+def test_anything_is_taken_or_refused_with_its_place(text: bytes) -> None:
+    try:
+        rules = Rules.parse(text)
+    except RulesError as error:
+        position_is_in(error, text)
+        return
+    rules.notes()
+    rules.group("app", None).ask(CLIENT, None, V4)
+
+
+@given(files(), st.data())
+def test_a_changed_byte_is_taken_or_refused_with_its_place(statements: list[Statement], data: st.DataObject) -> None:
+    text = bytearray("\n".join(map(str, statements)).encode() or b"#")
+    at = data.draw(st.integers(0, len(text) - 1))
+    text[at] = data.draw(st.integers(0, 255))
+    try:
+        Rules.parse(bytes(text))
+    except RulesError as error:
+        position_is_in(error, bytes(text))
