@@ -57,9 +57,12 @@ class PreloadBed:
         env: Mapping[str, str] | None = None,
         timeout_s: float = RUN_S,
         check: bool = True,
+        strict: bool = False,
         stdin: bytes = b"",
     ) -> subprocess.CompletedProcess[bytes]:
-        """Runs a program to its end under the interposer; with `check`, it has to succeed."""
+        """Runs a program to its end under the interposer. With `check` it has to succeed; with `strict` (XTS_STRICT)
+        sockets stay with the kernel for no other reason than a rule."""
+        env = {"XTS_STRICT": str(int(strict))} | dict(env or {})
         done = subprocess.run(
             argv, env=self.environment(rules, env), input=stdin, capture_output=True, timeout=timeout_s, check=False
         )

@@ -55,3 +55,13 @@ void socket_local(int fd, struct xts_endpoint *endpoint)
 	(void)getsockname(fd, (struct sockaddr *)&address, &length);
 	sockaddr_to_endpoint(&address, endpoint);
 }
+
+void socket_peer(int fd, struct xts_endpoint *endpoint)
+{
+	struct sockaddr_storage address;
+	socklen_t length = sizeof address;
+
+	address.ss_family = AF_UNSPEC;
+	(void)getpeername(fd, (struct sockaddr *)&address, &length);
+	sockaddr_to_endpoint(&address, endpoint);
+}

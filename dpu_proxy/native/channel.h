@@ -219,6 +219,8 @@ void connection_tick_start(struct connection *c);
 void connection_tick(struct connection *c);
 /* Gives a new connection its window, as far as the channel's limit allows: the post credits to advertise, 0 for none. */
 uint32_t connection_grant_window(struct connection *c);
+/* Likewise for a connection that has as many bytes in its spill buffer as spilled; false when there is no window for it. */
+bool connection_grant_claimed(struct connection *c, uint32_t spilled);
 bool channel_window_left(const struct channel *ch);
 /* Half-closes or finishes closing when the spill buffer is empty. */
 void connection_drained(struct connection *c);
@@ -242,7 +244,9 @@ struct sockaddr_storage;
 /* Returns the length of the socket address, or 0 when the endpoint has no address. */
 unsigned endpoint_to_sockaddr(const struct xts_endpoint *endpoint, struct sockaddr_storage *address);
 void sockaddr_to_endpoint(const struct sockaddr_storage *address, struct xts_endpoint *endpoint);
+/* The socket's own address, and its peer's; none when it has none. */
 void socket_local(int fd, struct xts_endpoint *endpoint);
+void socket_peer(int fd, struct xts_endpoint *endpoint);
 
 /* --- worker.c -------------------------------------------------------------------------------------------------------- */
 
@@ -263,6 +267,8 @@ struct worker_state { /* what channels and connections see of their worker */
 	struct list kept;         /* what this worker keeps while nobody holds it (share.h); under the registry's lock */
 	uint32_t kept_count[2];   /* by enum keyed_kind; likewise */
 	uint64_t keep_deadline_ns; /* nothing kept has to be ended before */
+	struct parked *husks;     /* of what was parked here, to be freed; under the registry's lock */
+	bool poked;               /* there may be husks */
 	struct xts_worker_stats stats;
 	struct log log;
 };

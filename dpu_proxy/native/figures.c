@@ -71,9 +71,6 @@ int xts_worker_channels(struct xts_worker *worker, struct xts_channel_stats *out
 static void list_connection(struct listing *l, const struct channel *ch, const struct connection *c)
 {
 	struct xts_connection_stats *out = l->out;
-	struct sockaddr_storage peer;
-	socklen_t length = sizeof peer;
-
 	if (l->found++ >= l->max)
 		return;
 	out += l->found - 1;
@@ -92,8 +89,7 @@ static void list_connection(struct listing *l, const struct channel *ch, const s
 	if (c->fd < 0)
 		return;
 	socket_local(c->fd, &out->local);
-	if (!getpeername(c->fd, (struct sockaddr *)&peer, &length))
-		sockaddr_to_endpoint(&peer, &out->peer);
+	socket_peer(c->fd, &out->peer);
 }
 
 static void run_connections(struct worker_state *w, void *argument)

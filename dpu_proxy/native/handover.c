@@ -37,6 +37,55 @@ static bool command_share(struct channel *ch, const struct xts_head *head, const
 	return false;
 }
 
+static bool command_park(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
+{
+	struct xts_park m;
+	struct xts_park_ack ack = { 0 };
+	struct connection *c;
+	struct reply *r;
+	int error = EBADF;
+
+	if (xts_park_decode(&m, frame, bytes))
+		return command_malformed(ch, head);
+	c = head->id ? command_target(ch, head->id, m.xts_socket, 0, &error) : NULL;
+	if (c)
+		error = park_start(c, m.key, m.keep_ms);
+	ack.token = m.token;
+	r = command_reply(ch);
+	r->bytes = XTS_PARK_ACK_BYTES;
+	xts_head_encode(r->frame, XTS_REPLY_PARK_ACK, 0, (uint16_t)error, m.xts_socket);
+	xts_park_ack_encode(r->frame, &ack);
+	return false;
+}
+
+static bool command_claim(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
+{
+	struct xts_claim m;
+	struct xts_claim_ack ack = { 0 };
+	struct connection *c;
+	struct reply *r;
+	int error = 0;
+
+	if (xts_claim_decode(&m, frame, bytes))
+		return command_malformed(ch, head);
+	c = park_claim(ch, m.key, &error);
+	ack.token = m.token;
+	if (c) {
+		c->xts_socket = m.xts_socket;
+		c->held = m.post_credits;
+		c->received_bytes = m.unread; /* as if sent over this channel: CLOSE will tell what was read of them too */
+		ack.proxy_id = c->proxy_id;
+		ack.post_credits = c->grant.outstanding;
+		socket_local(c->fd, &ack.local);
+		socket_peer(c->fd, &ack.peer);
+	}
+	r = command_reply(ch);
+	r->bytes = XTS_CLAIM_ACK_BYTES;
+	xts_head_encode(r->frame, XTS_REPLY_CLAIM_ACK, 0, (uint16_t)error, m.xts_socket);
+	xts_claim_ack_encode(r->frame, &ack);
+	return false;
+}
+
 bool handover_execute(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
 {
 	if (!(ch->link.features & XTS_FEATURE_SHARE))
@@ -44,6 +93,10 @@ bool handover_execute(struct channel *ch, const struct xts_head *head, const voi
 	switch (head->type) {
 	case XTS_CMD_SHARE:
 		return command_share(ch, head, frame, bytes);
+	case XTS_CMD_PARK:
+		return command_park(ch, head, frame, bytes);
+	case XTS_CMD_CLAIM:
+		return command_claim(ch, head, frame, bytes);
 	default:
 		return command_malformed(ch, head);
 	}

@@ -110,7 +110,10 @@ void registry_expire(struct worker_state *w, bool all)
 			next_ns = k->expires_ns < next_ns ? k->expires_ns : next_ns;
 			continue;
 		}
-		shared_end(list_entry(k, struct shared, keyed));
+		if (k->kind == KEYED_LISTENER)
+			shared_end(list_entry(k, struct shared, keyed));
+		else
+			parked_end(k);
 	}
 	w->keep_deadline_ns = next_ns;
 	registry_unlock();
@@ -132,5 +135,6 @@ void registry_stats(struct worker_state *w, struct xts_worker_stats *out)
 {
 	registry_lock();
 	out->kept_listeners = w->kept_count[KEYED_LISTENER];
+	out->parked_connections = w->kept_count[KEYED_PARKED];
 	registry_unlock();
 }

@@ -12,7 +12,7 @@
 
 /* A connection that a member has given back. */
 struct waiting {
-	struct list node;
+	struct waiting *next;
 	int fd;
 };
 
@@ -23,12 +23,40 @@ static struct shared *shared_of(struct keyed *k)
 	return k ? list_entry(k, struct shared, keyed) : NULL;
 }
 
-static void reset_connection(int fd)
+void reset_and_close(int fd)
 {
 	struct linger abort_now = { .l_onoff = 1 };
 
 	(void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &abort_now, sizeof abort_now);
 	close(fd);
+}
+
+/* --- what waits ------------------------------------------------------------------------------------------------------- */
+
+static void push_waiting(struct shared *s, struct waiting *given)
+{
+	if (s->last_waiting)
+		s->last_waiting->next = given;
+	else
+		s->first_waiting = given;
+	s->last_waiting = given;
+}
+
+/* The descriptor of what has waited longest, or -1. */
+static int pop_waiting(struct shared *s)
+{
+	struct waiting *given = s->first_waiting;
+	int fd;
+
+	if (!given)
+		return -1;
+	s->first_waiting = given->next;
+	if (!s->first_waiting)
+		s->last_waiting = NULL;
+	registry_count_unowned(NULL, -1, 0);
+	fd = given->fd;
+	free(given);
+	return fd;
 }
 
 /* --- members ---------------------------------------------------------------------------------------------------------- */
@@ -62,7 +90,6 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 	s->ip_version = l->ip_version;
 	s->keep_ms = keep_ms;
 	list_init(&s->members);
-	list_init(&s->waiting);
 	registry_lock();
 	error = s->fd < 0 ? ENOBUFS : registry_add(&s->keyed, key, KEYED_LISTENER, w->config.limits.listeners);
 	if (!error) {
@@ -162,13 +189,8 @@ void shared_end(struct shared *s)
 	if (s->fd >= 0)
 		close(s->fd);
 	s->fd = -1;
-	while (!list_empty(&s->waiting)) {
-		struct waiting *given = list_entry(list_pop(&s->waiting), struct waiting, node);
-
-		reset_connection(given->fd);
-		registry_count_unowned(NULL, -1, 0);
-		free(given);
-	}
+	for (int fd; (fd = pop_waiting(s)) >= 0;)
+		reset_and_close(fd);
 	if (list_empty(&s->members))
 		free(s);
 }
@@ -180,7 +202,7 @@ bool share_has_news(const struct connection *l)
 	bool news;
 
 	registry_lock();
-	news = !l->shared->ended && (l->readable || !list_empty(&l->shared->waiting));
+	news = !l->shared->ended && (l->readable || l->shared->first_waiting);
 	registry_unlock();
 	return news;
 }
@@ -217,17 +239,11 @@ struct connection *share_turn(struct connection *l)
 
 int share_take_waiting(struct connection *l)
 {
-	struct waiting *given = NULL;
-	int fd = -1;
+	int fd;
 
 	registry_lock();
-	if (!list_empty(&l->shared->waiting)) {
-		given = list_entry(list_pop(&l->shared->waiting), struct waiting, node);
-		fd = given->fd;
-		registry_count_unowned(NULL, -1, 0);
-	}
+	fd = pop_waiting(l->shared);
 	registry_unlock();
-	free(given);
 	return fd;
 }
 
@@ -278,16 +294,15 @@ void share_give_back(struct connection *c)
 	registry_lock();
 	if (given && !s->ended && registry_count_unowned(&w->config.limits, 1, 0)) {
 		given->fd = fd;
-		list_append(&s->waiting, &given->node);
+		push_waiting(s, given);
 		tell_members(s, w);
 		w->stats.given_back++;
-		given = NULL;
 	} else {
 		w->stats.refused_limit += !s->ended;
-		reset_connection(fd);
+		reset_and_close(fd);
+		free(given);
 	}
 	registry_unlock();
-	free(given);
 }
 
 static void wake_own(struct shared *s, struct worker_state *w)
@@ -310,7 +325,7 @@ void share_poked(struct worker_state *w)
 	for (node = listeners.next; node != &listeners; node = node->next) {
 		struct shared *s = list_entry(node, struct shared, all);
 
-		if (!list_empty(&s->waiting))
+		if (s->first_waiting)
 			wake_own(s, w);
 	}
 	registry_unlock();

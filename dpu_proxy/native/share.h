@@ -47,7 +47,7 @@ struct shared {
 	bool ended;               /* drained: members remain until their hosts close them */
 	uint32_t keep_ms;
 	struct list members;      /* connection.share; in the order of their turns */
-	struct list waiting;      /* struct waiting: given back */
+	struct waiting *first_waiting, *last_waiting; /* given back */
 };
 
 /* --- registry.c ------------------------------------------------------------------------------------------------------- */
@@ -95,5 +95,20 @@ void share_drain_kept(struct worker_state *w);
 bool share_gives_way(const struct xts_endpoint *local);
 /* With the lock held: closes the socket and resets what waits; frees it when it has no members. */
 void shared_end(struct shared *s);
+/* Closes a connection's socket by reset. */
+void reset_and_close(int fd);
+
+/* --- park.c ----------------------------------------------------------------------------------------------------------- */
+
+/* The connection leaves its channel: c is freed, unless there is a (positive) error. Takes the lock. */
+int park_start(struct connection *c, uint64_t key, uint32_t keep_ms);
+/* A connection of this channel that was parked; NULL with *error. Takes the lock. */
+struct connection *park_claim(struct channel *ch, uint64_t key, int *error);
+/* An event of WATCH_PARKED: TCP takes more of what is spilled. Takes the lock. */
+void park_event(struct watch *watch, struct worker_state *w);
+/* Frees husks; no event that was fetched before is still to come. Takes the lock. */
+void park_reap(struct worker_state *w);
+/* With the lock held: resets the connection. */
+void parked_end(struct keyed *k);
 
 #endif

@@ -199,16 +199,13 @@ static void send_recv(struct connection *c, const struct xts_tx_slot *slot, uint
 static void send_connect_ack(struct connection *c, const struct xts_tx_slot *slot)
 {
 	struct xts_connect_ack m = { .proxy_id = c->proxy_id };
-	struct sockaddr_storage peer;
-	socklen_t length = sizeof peer;
 
 	c->connect_reply = false;
 	list_remove(&c->unnamed);
 	if (!c->error) {
 		m.post_credits = c->grant.outstanding;
 		socket_local(c->fd, &m.local);
-		if (!getpeername(c->fd, (struct sockaddr *)&peer, &length))
-			sockaddr_to_endpoint(&peer, &m.peer);
+		socket_peer(c->fd, &m.peer);
 	}
 	xts_head_encode(slot->data, XTS_REPLY_CONNECT_ACK, 0, (uint16_t)c->error, c->xts_socket);
 	xts_connect_ack_encode(slot->data, &m);

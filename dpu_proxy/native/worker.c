@@ -107,8 +107,11 @@ static void handle_event(struct xts_worker *worker, const struct epoll_event *ev
 	case WATCH_COMMAND:
 		serve_requests(worker);
 		share_poked(&worker->state);
+		worker->state.poked = true;
 		break;
 	case WATCH_PARKED:
+		park_event(watch, &worker->state);
+		break;
 	case WATCH_QUEUE:
 		break;
 	}
@@ -135,6 +138,10 @@ static void free_dead(struct worker_state *w)
 
 		w->dead = c->next_dead;
 		free(c);
+	}
+	if (w->poked) {
+		w->poked = false;
+		park_reap(w);
 	}
 }
 
@@ -262,6 +269,7 @@ static void close_everything(struct worker_state *w, int error)
 		channel_free(ch, true);
 	}
 	registry_expire(w, true);
+	w->poked = true;
 	while (!list_empty(&w->orphans))
 		connection_free(list_entry(w->orphans.next, struct connection, member), false);
 	free_dead(w);

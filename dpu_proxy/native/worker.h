@@ -66,10 +66,11 @@ void xts_worker_stop(struct xts_worker *worker, int error);
 struct xts_worker_stats {
 	uint64_t rounds, sleeps, spins;
 	uint32_t channels, channels_up, connections, listeners;
-	uint32_t shared_listeners, kept_listeners; /* of the listeners: those that other channels may join; beside them: those
-						      that no channel holds, and this worker keeps for a while */
+	uint32_t shared_listeners;                 /* of the listeners: those that other channels may join */
+	uint32_t kept_listeners, parked_connections; /* beside them: what no channel holds and this worker keeps for a while */
 	uint64_t connects_ok, connects_failed, accepts, resets;
 	uint64_t given_back;                       /* of accepts: announced, and offered to another host then */
+	uint64_t parks, claims;
 	uint64_t refused_policy, refused_limit;
 	uint64_t sent_bytes, received_bytes;       /* towards TCP; from TCP */
 	uint64_t writes, gathered_messages, spilled_bytes;

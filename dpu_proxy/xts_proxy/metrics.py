@@ -20,6 +20,7 @@ WORKER_GAUGES = frozenset(
         "listeners",
         "shared_listeners",
         "kept_listeners",
+        "parked_connections",
         "spill_bytes",
         "window_bytes",
     }

@@ -183,7 +183,8 @@ class Supervisor:
         return errno.ESHUTDOWN if left else 0
 
     def _connections(self) -> int:
-        return sum(worker.stats()["connections"] for worker in self.workers)
+        every = [worker.stats() for worker in self.workers]
+        return sum(stats["connections"] + stats["parked_connections"] for stats in every)
 
     # --- reloading -------------------------------------------------------------------------------------
 
@@ -300,7 +301,8 @@ class Supervisor:
 def _worker_row(worker: Worker) -> dict[str, Any]:
     stats = worker.stats()
     refused = stats["refused_policy"] + stats["refused_limit"]
-    return {"worker": worker.index, **stats, "refused": refused, "kept": stats["kept_listeners"]}
+    kept = stats["kept_listeners"] + stats["parked_connections"]
+    return {"worker": worker.index, **stats, "refused": refused, "kept": kept}
 
 
 def _open_device(config: Config) -> Channels:

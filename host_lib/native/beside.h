@@ -62,6 +62,12 @@ int xts_epoll_ctl_keyed(void *ectx, int op, int number, uint32_t key, struct epo
 /* Registers a context in another one, in which it is readable while it has an event. The caller keeps them from forming a loop. */
 int xts_epoll_nest(void *ectx, int op, void *inner, uint32_t key, struct epoll_event *event);
 
+/*
+ * Descriptors of libxts's own, from now on: own() is told of each new one, and may move it and return its new number;
+ * disown() before it is closed. Before the first socket.
+ */
+void xts_on_descriptors(int (*own)(int fd), void (*disown)(int fd));
+
 /* --- over fork and exec: inherit.c ------------------------------------------------------------------------------------ */
 
 /*

@@ -214,6 +214,18 @@ void buffer_append(struct xts_sock *s, struct xts_rx_frame *frame, uint32_t offs
 		channel_fail(ENOMEM);
 }
 
+int buffer_take_over(struct xts_sock *s, uint8_t *heap, uint32_t bytes)
+{
+	struct piece *p = piece_add(s);
+
+	if (!p)
+		return -ENOMEM;
+	p->heap = heap;
+	p->bytes = p->capacity = bytes;
+	s->unread += bytes;
+	return 0;
+}
+
 static size_t piece_copy(const struct piece *p, uint32_t skip, uint8_t *out, size_t bytes)
 {
 	size_t n = p->bytes - skip < bytes ? p->bytes - skip : bytes;

@@ -1,5 +1,5 @@
 /*
- * Requests that have a reply: BIND, LISTEN, SETSOCKOPT, GETSOCKOPT, IOCTL. One at a time per socket; the proxy answers
+ * Requests that have a reply: BIND, LISTEN, SETSOCKOPT, GETSOCKOPT, IOCTL, SHARE, PARK, CLAIM. One at a time per socket; the proxy answers
  * promptly or is found dead, so these waits end, and a signal does not end them (as in the kernel, where these calls do
  * not sleep).
  */
@@ -10,19 +10,21 @@ int first_request_wait(struct xts_sock *s)
 {
 	uint32_t id = s->id;
 
-	while (s->id == id && s->open && s->opening && !s->lost) {
+	while (s->id == id && (s->open || s->kept) && s->opening && !s->lost) {
 		int r = wait_for(&s->callers, FOREVER, false);
 
 		if (r == -ENOBUFS)
 			return r;
 	}
-	if (s->id != id || !s->open)
+	if (s->id != id || !(s->open || s->kept))
 		return -EBADF;
+	if (s->moved == MOVED)
+		return -ENOTCONN;
 	return s->lost || !xts.channel ? -ENETDOWN : 0;
 }
 
 /* Waits for the socket's turn and for a slot: nothing of what was true before is true after. */
-static int call_begin(struct xts_sock *s, struct xts_tx_slot *slot)
+static int call_begin(struct xts_sock *s, uint8_t type, struct xts_tx_slot *slot)
 {
 	uint32_t id = s->id;
 	int r;
@@ -33,6 +35,8 @@ static int call_begin(struct xts_sock *s, struct xts_tx_slot *slot)
 		r = s->opening && s->state == TCP_STATE_SYN_SENT ? 0 : first_request_wait(s);
 		if (r)
 			return r;
+		if (s->moved != NOT_MOVED && type != XTS_CMD_PARK)
+			return -ENOTCONN;
 		if (s->call) {
 			r = wait_for(&s->callers, FOREVER, false);
 			if (r == -ENOBUFS)
@@ -64,6 +68,10 @@ static uint32_t encode(const struct xts_sock *s, const struct call *call, uint8_
 				     .level = call->level, .option = call->option, .length = call->length};
 	struct xts_ioctl ioctl = {.xts_socket = s->id, .token = call->token, .domain = s->family,
 				  .request = (uint32_t)call->option, .length = call->length};
+	struct xts_share share = {.xts_socket = s->id, .token = call->token, .key = call->key, .keep_ms = call->keep_ms};
+	struct xts_park park = {.xts_socket = s->id, .token = call->token, .key = call->key, .keep_ms = call->keep_ms};
+	struct xts_claim claim = {.xts_socket = s->id, .token = call->token, .key = call->key,
+				  .post_credits = call->post_credits, .unread = call->unread};
 	uint32_t bytes;
 
 	xts_head_encode(frame, call->type, 0, 0, s->proxy_id);
@@ -74,6 +82,15 @@ static uint32_t encode(const struct xts_sock *s, const struct call *call, uint8_
 	case XTS_CMD_LISTEN:
 		xts_listen_encode(frame, &listen);
 		return XTS_LISTEN_BYTES;
+	case XTS_CMD_SHARE:
+		xts_share_encode(frame, &share);
+		return XTS_SHARE_BYTES;
+	case XTS_CMD_PARK:
+		xts_park_encode(frame, &park);
+		return XTS_PARK_BYTES;
+	case XTS_CMD_CLAIM:
+		xts_claim_encode(frame, &claim);
+		return XTS_CLAIM_BYTES;
 	case XTS_CMD_SETSOCKOPT:
 		xts_setsockopt_encode(frame, &set);
 		bytes = XTS_SETSOCKOPT_BYTES;
@@ -95,7 +112,7 @@ int call_proxy(struct xts_sock *s, struct call *call)
 {
 	uint32_t id = s->id;
 	struct xts_tx_slot slot;
-	int r = call_begin(s, &slot);
+	int r = call_begin(s, call->type, &slot);
 
 	if (r)
 		return r;
@@ -108,8 +125,8 @@ int call_proxy(struct xts_sock *s, struct call *call)
 	s->call = call;
 	socket_asked(s, true);
 	while (!call->done) {
-		r = wait_for(&s->callers, FOREVER, true);
-		if (r == -ENOBUFS)
+		r = wait_for(&s->callers, call->deadline_ns ? call->deadline_ns : FOREVER, true);
+		if (r == -ENOBUFS || r == -ETIMEDOUT)
 			break;
 		r = 0;
 	}

@@ -202,6 +202,8 @@ void channel_flush(bool kick)
 /* A socket of a channel that has died, as PROTOCOL.md has it. */
 static void socket_lose(struct xts_sock *s)
 {
+	if (s->inherited != NOT_INHERITED && !s->taking)
+		return; /* of no channel of this process yet */
 	outbox_remove(s);
 	s->in_blocked = false;
 	free(s->pending);
@@ -211,6 +213,11 @@ static void socket_lose(struct xts_sock *s)
 		/* Closed already, or never accepted; a disconnecting one is open. */
 		s->closing = false;
 		if (!s->listener) {
+			if (s->call) {
+				s->call->error = ENETDOWN;
+				s->call->done = true;
+				wake(&s->callers);
+			}
 			socket_free(s);
 			return;
 		}
@@ -251,6 +258,8 @@ void channel_die(int error)
 	c->next_dead = xts.dead;
 	xts.dead = c;
 	c->blocked = NULL;
+	while (xts.shared)
+		share_forget(xts.shared);
 	for (s = table_next(NULL); s; s = next) {
 		next = table_next(s);
 		socket_lose(s);
@@ -298,7 +307,7 @@ void channel_connection_event(struct channel *c)
 		channel_die(ENETDOWN);
 		return;
 	}
-	close(c->attachment.connection);
+	xts_own_close(c->attachment.connection);
 	c->attachment.connection = -1;
 }
 

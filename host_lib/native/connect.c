@@ -113,7 +113,7 @@ int xts_connect(int number, const struct sockaddr *address, socklen_t length)
 	int r;
 
 	library_enter();
-	s = table_open(number);
+	s = table_use(number);
 	r = s ? connect_socket(s, address, length) : -EBADF;
 	library_leave();
 	return finish(r);
@@ -144,7 +144,7 @@ static int shutdown_socket(struct xts_sock *s, int how)
 		socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLRDHUP);
 		return -ENOTCONN;
 	}
-	if (is_over(s))
+	if (is_over(s) || s->moved != NOT_MOVED)
 		return -ENOTCONN;
 	s->shutdown |= bits;
 	if ((bits & SEND_SHUTDOWN) && !(before & SEND_SHUTDOWN))
@@ -161,7 +161,7 @@ int xts_shutdown(int number, int how)
 	int r;
 
 	library_enter();
-	s = table_open(number);
+	s = table_use(number);
 	r = s ? shutdown_socket(s, how) : -EBADF;
 	library_leave();
 	return finish(r);

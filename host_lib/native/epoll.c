@@ -179,6 +179,56 @@ void epoll_forget_socket(struct xts_sock *s)
 		watch_free(s->watches);
 }
 
+static bool asks(const struct watch *w)
+{
+	return !w->disabled && (w->events & EPOLLIN);
+}
+
+/* Is ctx this context, or one that watches it? */
+static bool reaches(const struct epoll_ctx *from, const struct epoll_ctx *ctx)
+{
+	if (from == ctx)
+		return true;
+	for (const struct watch *outer = from->outer; outer; outer = outer->next)
+		if (asks(outer) && reaches(outer->ctx, ctx))
+			return true;
+	return false;
+}
+
+static bool is_awaited(const struct epoll_ctx *ctx)
+{
+	if (ctx->waiters || (ctx->polled && xts.poll_waiters))
+		return true;
+	for (const struct watch *outer = ctx->outer; outer; outer = outer->next)
+		if (asks(outer) && is_awaited(outer->ctx))
+			return true;
+	return false;
+}
+
+bool epoll_watches(const struct epoll_ctx *ctx, const struct xts_sock *s)
+{
+	for (const struct watch *w = s->watches; w; w = w->next)
+		if (asks(w) && reaches(w->ctx, ctx))
+			return true;
+	return false;
+}
+
+bool epoll_awaits(const struct xts_sock *s)
+{
+	for (const struct watch *w = s->watches; w; w = w->next)
+		if (asks(w) && is_awaited(w->ctx))
+			return true;
+	return false;
+}
+
+bool epoll_awaits_elsewhere(const struct xts_sock *s)
+{
+	for (const struct watch *w = s->watches; w; w = w->next)
+		if (asks(w) && w->ctx->set >= 0)
+			return true;
+	return false;
+}
+
 static uint32_t watch_events(struct watch *w)
 {
 	uint32_t now;
@@ -250,16 +300,16 @@ static int open_descriptor(struct epoll_ctx *ctx)
 
 	if (ctx->set >= 0)
 		return ctx->set;
-	ctx->set = epoll_create1(EPOLL_CLOEXEC);
+	ctx->set = xts_own(epoll_create1(EPOLL_CLOEXEC));
 	if (ctx->set < 0)
 		return -errno;
-	ctx->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	ctx->bell = xts_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	if (ctx->bell < 0 || epoll_ctl(ctx->set, EPOLL_CTL_ADD, ctx->bell, &event) < 0) {
 		int error = -errno;
 
 		if (ctx->bell >= 0)
-			close(ctx->bell);
-		close(ctx->set);
+			xts_own_close(ctx->bell);
+		xts_own_close(ctx->set);
 		ctx->set = ctx->bell = -1;
 		return error;
 	}
@@ -273,8 +323,8 @@ static void close_descriptor(struct epoll_ctx *ctx)
 {
 	set_idle(ctx, false);
 	if (ctx->set >= 0) {
-		close(ctx->set);
-		close(ctx->bell);
+		xts_own_close(ctx->set);
+		xts_own_close(ctx->bell);
 	}
 	ctx->set = ctx->bell = ctx->queue_fd = -1;
 	ctx->ringing = false;
@@ -402,8 +452,11 @@ static int change(struct epoll_ctx *ctx, int op, struct xts_sock *s, struct epol
 	w->events = event->events;
 	w->data = event->data;
 	w->disabled = false;
-	if (s && s->state == TCP_STATE_LISTEN)
+	if (s && s->state == TCP_STATE_LISTEN) {
 		note_listener(w);
+		if (ctx->waiters || ctx->set >= 0)
+			listener_interest(s); /* else when the program comes to wait */
+	}
 	if (watch_events(w))
 		set_ready(w);
 	return 0;
@@ -419,7 +472,7 @@ int xts_epoll_ctl_keyed(void *ectx, int op, int number, uint32_t key, struct epo
 	if (op != EPOLL_CTL_DEL && !event)
 		return finish(-EFAULT);
 	library_enter();
-	s = table_open(number);
+	s = op == EPOLL_CTL_DEL ? table_open(number) : table_use(number);
 	r = s ? change(ectx, op, s, NULL, key, event) : -EBADF;
 	library_leave();
 	return finish(r);
@@ -465,6 +518,8 @@ void epoll_arrive(struct epoll_ctx *ctx)
 
 	if (self)
 		self->batching = false;
+	if (xts.to_join)
+		inherit_take_watched(ctx);
 	for (struct watch *w = ctx->listeners; w; w = w->listeners_next) {
 		if (!w->disabled && (w->events & EPOLLIN) && w->socket->state == TCP_STATE_LISTEN)
 			listener_interest(w->socket);

@@ -1,6 +1,8 @@
 /* The process as a whole: its lock, its threads' bells, fork and exit. library.h has the theory of operation. */
 #include "library.h"
 
+#include "beside.h"
+
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <time.h>
@@ -23,6 +25,12 @@ uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
 }
 
+void xts_on_descriptors(int (*own)(int fd), void (*disown)(int fd))
+{
+	xts_own_hooks.own = own;
+	xts_own_hooks.disown = disown;
+}
+
 /* --- threads ---------------------------------------------------------------------------------------------------------- */
 
 static void thread_end(void *arg)
@@ -38,7 +46,7 @@ static void thread_end(void *arg)
 		t->next->previous = t->previous;
 	pthread_mutex_unlock(&xts.lock);
 	if (t->bell >= 0)
-		close(t->bell);
+		xts_own_close(t->bell);
 	free(t);
 }
 
@@ -59,7 +67,7 @@ struct thread *thread_self(void)
 		pthread_setspecific(thread_key, t);
 	}
 	if (t->bell < 0)
-		t->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		t->bell = xts_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	return t->bell >= 0 ? t : NULL;
 }
 
@@ -68,26 +76,30 @@ struct thread *thread_self(void)
 static void before_fork(void)
 {
 	pthread_mutex_lock(&xts.lock);
+	heirs_before_fork();
 }
 
 static void after_fork_parent(void)
 {
+	heirs_after_fork_parent();
 	pthread_mutex_unlock(&xts.lock);
 }
 
 /*
  * The child has a copy of everything but the queue's memory (MADV_DONTFORK), which is the parent's alone. Its sockets
- * are forgotten with a new generation, so that an inherited number is EBADF even after the child has made its own.
+ * are forgotten with a new generation, so that an inherited number is EBADF even after the child has made its own; or,
+ * where they are kept over fork, have no channel any more and wait to be used (inherit.c).
  */
 static void after_fork_child(void)
 {
 	struct xts_sock *s = NULL;
+	int link;
 
 	pthread_mutex_init(&xts.lock, NULL);
 	pthread_mutex_lock(&xts.lock);
 	for (struct thread *t = xts.threads, *next; t; t = next) {
 		next = t->next;
-		close(t->bell);
+		xts_own_close(t->bell);
 		t->bell = -1;
 		if (t == this_thread)
 			continue;
@@ -104,12 +116,23 @@ static void after_fork_child(void)
 	xts.attach_waiters = xts.frame_waiters = xts.poll_waiters = xts.close_waiters = 0;
 	progress_forget();
 	channel_forget();
+	link = heirs_after_fork_child();
+	inherit_uplink(link);
+	xts.joint = xts.inherits;
+	xts.shared = xts.to_join = NULL;
+	xts.moving = xts.untaken = 0;
 	while ((s = table_next(s))) {
 		mirror_close(s);
-		epoll_forget_socket(s);
 		buffer_drop(s);
 		free(s->pending);
-		table_release(s);
+		if (xts.inherits && s->open) {
+			inherit_after_fork(s);
+			if (s->state == TCP_STATE_LISTEN)
+				continue;
+		}
+		epoll_forget_socket(s);
+		if (!xts.inherits || !s->open)
+			table_release(s);
 	}
 	epoll_forget();
 	xts.dirty = NULL;
@@ -117,27 +140,39 @@ static void after_fork_child(void)
 	pthread_mutex_unlock(&xts.lock);
 }
 
-/*
- * At an orderly exit what is still in the outbox leaves, then GOODBYE: the proxy closes our connections as the kernel
- * would. Other threads may still be in calls; these wait until the process is gone.
- */
-__attribute__((destructor)) static void at_exit(void)
+void library_settle(void)
 {
 	uint64_t deadline = now_ns() + EXIT_FLUSH_NS;
 
-	if (pthread_mutex_trylock(&xts.lock) != 0)
-		return;
 	while (xts.channel && xts.channel->outbox_first && now_ns() < deadline) {
 		channel_pump();
 		channel_flush(true);
 		if (xts.channel && xts.channel->outbox_first && wait_for(&xts.frame_waiters, deadline, false))
 			break;
 	}
+}
+
+/*
+ * At an orderly exit what is still in the outbox leaves, then GOODBYE: the proxy closes our connections as the kernel
+ * would. Other threads may still be in calls; these wait until the process is gone.
+ */
+void xts_before_exit(void)
+{
+	if (pthread_mutex_trylock(&xts.lock) != 0)
+		return;
+	heirs_at_exit();
+	inherit_at_exit();
+	library_settle();
 	if (xts.channel) {
 		xts_link_goodbye(&xts.channel->link, 0);
 		channel_flush(true);
 	}
 	pthread_mutex_unlock(&xts.lock);
+}
+
+__attribute__((destructor)) static void at_exit(void)
+{
+	xts_before_exit();
 }
 
 static void start_once(void)
@@ -175,7 +210,7 @@ void library_leave(void)
 	}
 	if (xts.dirty)
 		mirrors_update();
-	if (xts.channel && channel_busy(xts.channel))
+	if (xts.channel && (channel_busy(xts.channel) || (xts.joint && xts.shared)))
 		progress_need();
 	if (xts.dead)
 		channel_reap();

@@ -22,6 +22,9 @@
  * What cannot leave at once for want of frame credits (a close, an advert, small data already accepted) is noted in
  * the socket's todo bits, and the socket is in the channel's outbox until it has left. If the application sleeps
  * elsewhere meanwhile, the progress thread (progress.c) sees to it.
+ *
+ * Sockets that several processes have (fork, exec) are in inherit.h: shared listeners, whose connections are only
+ * offered until one process accepts, and connections, which move to the process that uses them.
  */
 #ifndef XTS_LIBRARY_H
 #define XTS_LIBRARY_H
@@ -40,6 +43,7 @@
 #include "beside.h"
 #include "credit.h"
 #include "link.h"
+#include "own.h"
 #include "queue.h"
 #include "status.h"
 #include "xts.h"
@@ -99,7 +103,10 @@ enum { /* what still has to leave */
 	TODO_ADVERT = 4,
 	TODO_FIN = 8,
 	TODO_CLOSE = 16,
+	TODO_SHARE = 32,   /* a listener's key, and how long it shall be kept */
 };
+enum { NOT_INHERITED, INHERITED_ASK, INHERITED_KEYED }; /* the parent has it; or its key and state are here */
+enum { NOT_MOVED, MOVING, MOVED }; /* a connection that is being, or has been, given to another process */
 
 struct call;
 struct mirror;
@@ -122,6 +129,12 @@ struct xts_sock {
 	bool no_space;             /* a sender was refused: tell when there is room (SOCK_NOSPACE) */
 	bool asked;                /* has sent since it last received: counts in xts.asked */
 	bool in_outbox, in_blocked, mirror_dirty;
+	/* over fork and exec: inherit.h */
+	bool to_share, shared;     /* a listener that shall have a key at listen; that has one with the proxy */
+	bool offered;              /* a NEWCONN not yet answered: may still go back */
+	bool taking;               /* a thread is at taking it over */
+	bool kept;                 /* closed here, but not yet closed, since a child may want it */
+	uint8_t inherited, moved;
 	uint8_t family;            /* 4 or 6 */
 	uint8_t state, phase, shutdown;
 	uint8_t todo;
@@ -149,6 +162,10 @@ struct xts_sock {
 	struct xts_sock *accept_first, *accept_last, *accept_next;
 	struct xts_sock *listener;
 	uint32_t accept_count, backlog;
+	uint32_t heirs;            /* living children that may come to want it */
+	uint64_t key;              /* of a shared listener, or a connection on its way between processes; else 0 */
+	uint64_t interest_ns;      /* a listener: when this process last waited for it or accepted */
+	struct xts_sock *shared_next;
 	struct xts_sock *outbox_next, *outbox_prev, *blocked_next, *dirty_next, *free_next;
 	struct watch *watches;
 	struct mirror *mirror;
@@ -159,6 +176,7 @@ struct xts_sock {
 struct xts_sock *table_allocate(void);                 /* NULL: full */
 struct xts_sock *table_find(uint32_t id);              /* by the peer's word: also closing ones; NULL: no such */
 struct xts_sock *table_open(int s);                    /* by the application's word; NULL: EBADF */
+struct xts_sock *table_use(int s);                     /* the same, to use it: an inherited one is taken over first (waits) */
 void table_release(struct xts_sock *s);
 struct xts_sock *table_next(struct xts_sock *after);   /* all in use; NULL to begin */
 
@@ -204,6 +222,13 @@ struct library {
 	unsigned mirrors;
 	struct xts_sock *dirty;    /* sockets whose mirror is out of date */
 	struct epoll_ctx *contexts;
+	struct xts_sock *shared;   /* this process's shared listeners */
+	struct xts_sock *to_join;  /* inherited listeners that it has not joined */
+	bool inherits;             /* sockets are kept over fork */
+	bool joint;                /* has forked or joined: its shared listeners are other processes' too */
+	unsigned untaken;          /* inherited sockets not taken over yet */
+	unsigned moving;           /* connections that are being parked */
+	uint64_t not_inherited;    /* sockets that could not be kept over fork or exec */
 	uint32_t token;
 	int last_error;            /* why the last channel ended or could not be opened */
 	uint64_t spins, sleeps, bad_ids, bad_messages;
@@ -212,6 +237,7 @@ extern struct library xts;
 
 void library_enter(void);
 void library_leave(void);
+void library_settle(void);                    /* waits, a second at most, until what has been said has left */
 /* The result of a public call: -1 and errno for -errno. */
 static inline int finish(int result)
 {
@@ -227,6 +253,12 @@ uint64_t now_ns(void);
 
 int settings_complete(struct settings *settings); /* environment and defaults where nothing was configured */
 int faults_parse(const char *text, struct xts_faults *transmit, struct xts_faults *receive);
+
+/* A connection the proxy has announced (its identifier) and that we do not take: EAGAIN gives it back. */
+struct refused {
+	uint32_t proxy_id;
+	uint16_t error;
+};
 
 /* --- channel: opening.c, channel.c, outbox.c ------------------------------------------------------------------------------------ */
 
@@ -244,7 +276,7 @@ struct channel {
 	struct xts_sock *blocked;  /* sockets to be told when frames may be sent again */
 	struct held *pool, *held_oldest, *held_newest;
 	uint64_t pending_bytes;
-	uint32_t *refused;         /* proxy's identifiers of connections to be refused */
+	struct refused *refused;   /* connections to be refused or given back */
 	unsigned refused_count, refused_room;
 	struct held *held;
 };
@@ -270,6 +302,9 @@ void channel_submit(const struct xts_tx_slot *slot, uint32_t bytes);
 void channel_flush(bool kick);                /* outbox, control frames, doorbell */
 int channel_wait_slot(struct xts_tx_slot *slot); /* waits for one; 0 or -ENETDOWN */
 void channel_forget(void);                    /* in a forked child */
+
+/* Notes that a connection the proxy has announced is not taken, for the outbox. */
+void channel_refuse(uint32_t proxy_id, uint16_t error);
 
 void outbox_add(struct xts_sock *s, uint8_t todo);
 void outbox_remove(struct xts_sock *s);
@@ -324,22 +359,27 @@ void socket_asked(struct xts_sock *s, bool asked);
 uint32_t socket_credits_worth_waiting_for(const struct xts_sock *s);
 int socket_disconnect(struct xts_sock *s);    /* back to unconnected */
 void socket_close(struct xts_sock *s);
+void socket_end(struct xts_sock *s);
 int take_error(struct xts_sock *s);           /* sock_error(): -errno or 0, and clears it */
 
 void buffer_append(struct xts_sock *s, struct xts_rx_frame *frame, uint32_t offset, uint32_t bytes);
 size_t buffer_copy(struct xts_sock *s, uint32_t skip, const struct iovec *out, size_t out_skip, size_t bytes);
+int buffer_take_over(struct xts_sock *s, uint8_t *heap, uint32_t bytes); /* appends; heap is the buffer's from here on; 0 or -ENOMEM */
 void buffer_consume(struct xts_sock *s, uint32_t bytes);
 void buffer_drop(struct xts_sock *s);
 int buffer_pool_make(struct channel *c);
 void buffer_evict_all(struct channel *c);
 void frame_recycle(struct xts_rx_frame *frame);
 
-/* A request that has a reply with a token: BIND, LISTEN, SETSOCKOPT, GETSOCKOPT, IOCTL. */
+/* A request that has a reply with a token: BIND, LISTEN, SETSOCKOPT, GETSOCKOPT, IOCTL, SHARE, PARK, CLAIM. */
 struct call {
 	uint8_t type;              /* of the request */
 	uint32_t token;
 	int32_t level, option;     /* IOCTL: option is the request */
 	uint32_t post_credits, backlog;
+	uint64_t key;
+	uint32_t keep_ms, unread;
+	uint64_t deadline_ns;      /* 0: none */
 	struct xts_endpoint local;
 	uint8_t value[OPTION_BYTES_MAX];
 	uint32_t length;
@@ -353,7 +393,10 @@ void epoll_ready(struct xts_sock *s, uint32_t events);
 void epoll_end_turn(void);
 void epoll_forget_socket(struct xts_sock *s);
 void epoll_forget(void);
-/* Somebody waits for a connection of this listener. */
+bool epoll_watches(const struct epoll_ctx *ctx, const struct xts_sock *s);
+bool epoll_awaits(const struct xts_sock *s);  /* a thread waits for it in a context */
+bool epoll_awaits_elsewhere(const struct xts_sock *s); /* somebody may, on a context's descriptor */
+/* Somebody waits for a connection of this listener, or accepts: to a shared one they may come. */
 void listener_interest(struct xts_sock *s);
 void mirror_dirty(struct xts_sock *s);
 void mirrors_update(void);
@@ -361,6 +404,8 @@ void mirror_close(struct xts_sock *s);
 
 int address_read(struct xts_endpoint *out, uint8_t family, const struct sockaddr *address, socklen_t length, bool to_bind);
 int address_write(uint8_t family, const struct xts_endpoint *endpoint, struct sockaddr *address, socklen_t *length);
+
+#include "inherit.h"
 
 void status_state(const struct xts_sock *s);
 void status_data(const struct xts_sock *s);

@@ -47,6 +47,7 @@ static int listen_socket(struct xts_sock *s, int backlog)
 	struct call call = {.type = XTS_CMD_LISTEN, .backlog = length};
 	bool was_listening = s->state == TCP_STATE_LISTEN;
 	uint32_t window = length + 1 < 2 ? 2 : length + 1;
+	bool sharing = s->to_share && sharing_possible();
 	int r;
 
 	if (s->phase != PHASE_UNCONNECTED || (s->state != TCP_STATE_CLOSE && !was_listening))
@@ -54,11 +55,11 @@ static int listen_socket(struct xts_sock *s, int backlog)
 	if (s->renewed)
 		return -EOPNOTSUPP;
 	if (!was_listening) {
-		call.post_credits = window;
+		call.post_credits = sharing ? 0 : window;
 		/* From now on, for a NEWCONN may overtake our waking up. */
 		xts_credit_grant_init(&s->grant, window);
 		s->state = TCP_STATE_LISTEN;
-	} else if (window > s->grant.window) {
+	} else if (window > s->grant.window && !s->shared) {
 		call.post_credits = window - s->grant.window;
 		s->grant.window += call.post_credits;
 		s->grant.outstanding += call.post_credits;
@@ -76,6 +77,15 @@ static int listen_socket(struct xts_sock *s, int backlog)
 		s->local = call.local;
 		s->shutdown = 0;
 	}
+	if (!r && sharing && !was_listening && share_name(s) && s->id == id && s->state == TCP_STATE_LISTEN) {
+		xts_credit_grant_init(&s->grant, window); /* as a listener of this process alone */
+		s->grant.outstanding = 0;
+		s->grant.unadvertised = window;
+		s->key = 0;
+		outbox_add(s, TODO_ADVERT);
+	}
+	if (s->id != id)
+		return -EBADF;
 	status_state(s);
 	socket_changed(s, EPOLLHUP);
 	return r;
@@ -87,16 +97,10 @@ int xts_listen(int number, int backlog)
 	int r;
 
 	library_enter();
-	s = table_open(number);
+	s = table_use(number);
 	r = s ? listen_socket(s, backlog) : -EBADF;
 	library_leave();
 	return finish(r);
-}
-
-/* Every connection is answered as it comes, wanted or not. */
-void listener_interest(struct xts_sock *s)
-{
-	(void)s;
 }
 
 static struct xts_sock *take_connection(struct xts_sock *listener)
@@ -108,7 +112,11 @@ static struct xts_sock *take_connection(struct xts_sock *listener)
 		listener->accept_last = NULL;
 	listener->accept_count--;
 	s->accept_next = s->listener = NULL;
-	if (!listener->lost) {
+	if (s->offered) {
+		s->offered = false;
+		outbox_add(s, TODO_ACCEPTED);
+	}
+	if (!listener->lost && !listener->shared) {
 		xts_credit_free(&listener->grant, 1);
 		if (xts_credit_due(&listener->grant))
 			outbox_add(listener, TODO_ADVERT);
@@ -131,6 +139,7 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 		return -EFAULT;
 	if (address && (int)*length < 0)
 		return -EINVAL;
+	listener_interest(s);
 	if (!s->accept_first && xts.channel)
 		channel_pump();
 	while (s->id == id && s->open && !s->accept_first) {
@@ -165,7 +174,7 @@ int xts_accept4(int number, struct sockaddr *address, socklen_t *length, int fla
 	int r;
 
 	library_enter();
-	s = table_open(number);
+	s = table_use(number);
 	r = s ? accept_socket(s, address, length, flags) : -EBADF;
 	library_leave();
 	return finish(r);

@@ -100,7 +100,7 @@ static void receive_reply(const struct xts_head *head, uint8_t request, uint32_t
 		call->error = head->error;
 		call->done = true;
 		s->call = NULL;
-	} else if (!s->closing) {
+	} else if (!s->closing && token) {
 		xts.bad_ids++;
 	}
 	socket_asked(s, false);
@@ -109,17 +109,37 @@ static void receive_reply(const struct xts_head *head, uint8_t request, uint32_t
 		socket_learn(s, proxy_id);
 }
 
+/* The connection is ours from here on: what follows this message belongs to it already. */
+static void receive_claim_ack(const struct xts_head *head, const struct xts_claim_ack *m, const struct xts_rx_frame *frame)
+{
+	struct xts_sock *s = find(head->id);
+	struct call *call = s ? s->call : NULL;
+
+	if (call && call->type == XTS_CMD_CLAIM && call->token == m->token && !head->error) {
+		if (!m->proxy_id) {
+			channel_fail(EPROTO);
+			return;
+		}
+		if (!take_credits(s, m->post_credits))
+			return;
+		s->local = m->local;
+		s->peer = m->peer;
+	}
+	if (s)
+		receive_reply(head, XTS_CMD_CLAIM, m->proxy_id, m->token, NULL, frame, 0, 0);
+}
+
 /*
  * Notes a refusal for the outbox. A listener that closes may have as many connections on their way as its backlog, and
  * no frame credit may be there to refuse them with; holding back theirs could leave both sides waiting for the other.
  */
-static void refuse(struct xts_sock *listener, uint32_t proxy_id)
+void channel_refuse(uint32_t proxy_id, uint16_t error)
 {
 	struct channel *c = xts.channel;
 
 	if (c->refused_count == c->refused_room) {
 		unsigned room = c->refused_room ? c->refused_room * 2 : 64;
-		uint32_t *refused = room <= REFUSED_MAX ? realloc(c->refused, room * sizeof *refused) : NULL;
+		struct refused *refused = room <= REFUSED_MAX ? realloc(c->refused, room * sizeof *refused) : NULL;
 
 		if (!refused) {
 			channel_fail(ENOBUFS);
@@ -128,23 +148,40 @@ static void refuse(struct xts_sock *listener, uint32_t proxy_id)
 		c->refused = refused;
 		c->refused_room = room;
 	}
-	c->refused[c->refused_count++] = proxy_id;
-	if (listener) {
+	c->refused[c->refused_count++] = (struct refused){.proxy_id = proxy_id, .error = error};
+}
+
+static void refuse(struct xts_sock *listener, uint32_t proxy_id)
+{
+	bool joint = listener && listener->shared && xts.joint;
+
+	channel_refuse(proxy_id, joint ? EAGAIN : ENFILE);
+	if (joint) {
+		listener->grant.outstanding = listener->grant.unadvertised = 0;
+	} else if (listener) {
 		xts_credit_free(&listener->grant, 1);
 		if (xts_credit_due(&listener->grant))
 			outbox_add(listener, TODO_ADVERT);
 	}
 }
 
+static bool is_due(struct xts_sock *listener)
+{
+	if (listener->state != TCP_STATE_LISTEN)
+		return false;
+	return listener->shared ? share_offered(listener) : xts_credit_receive(&listener->grant, 1) == 0;
+}
+
 static void receive_newconn(const struct xts_head *head, const struct xts_newconn *m)
 {
 	struct xts_sock *listener = table_find(head->id), *s;
 
-	if (!m->proxy_id || (listener && !listener->closing &&
-			     (listener->state != TCP_STATE_LISTEN || xts_credit_receive(&listener->grant, 1)))) {
+	if (!m->proxy_id || (listener && !listener->closing && !is_due(listener))) {
 		channel_fail(EPROTO);
 		return;
 	}
+	if (listener && listener->closing && listener->key)
+		return; /* it goes back with the listener, which the proxy is about to learn */
 	if (!listener || listener->closing) {
 		refuse(NULL, m->proxy_id);
 		return;
@@ -175,7 +212,11 @@ static void receive_newconn(const struct xts_head *head, const struct xts_newcon
 		listener->accept_first = s;
 	listener->accept_last = s;
 	listener->accept_count++;
-	outbox_add(s, TODO_ACCEPTED);
+	s->offered = listener->shared && xts.joint;
+	if (s->offered)
+		progress_need();
+	else
+		outbox_add(s, TODO_ACCEPTED);
 	status_state(s);
 	status_data(listener);
 	socket_changed(listener, EPOLLIN);
@@ -273,6 +314,9 @@ void message_receive(struct xts_rx_frame *frame, const struct xts_head *head, co
 		struct xts_bind_ack bind_ack;
 		struct xts_sockopt_ack sockopt_ack;
 		struct xts_ioctl_ack ioctl_ack;
+		struct xts_share_ack share_ack;
+		struct xts_park_ack park_ack;
+		struct xts_claim_ack claim_ack;
 	} m;
 	bool taken = false, bad = false;
 
@@ -315,6 +359,22 @@ void message_receive(struct xts_rx_frame *frame, const struct xts_head *head, co
 		if (!bad)
 			receive_reply(head, XTS_CMD_IOCTL, m.ioctl_ack.proxy_id, m.ioctl_ack.token, NULL, frame,
 				      XTS_IOCTL_ACK_BYTES, m.ioctl_ack.length);
+		break;
+	case XTS_REPLY_SHARE_ACK:
+		bad = xts_share_ack_decode(&m.share_ack, copy, frame->bytes);
+		if (!bad)
+			receive_reply(head, XTS_CMD_SHARE, m.share_ack.proxy_id, m.share_ack.token, &m.share_ack.local,
+				      frame, 0, 0);
+		break;
+	case XTS_REPLY_PARK_ACK:
+		bad = xts_park_ack_decode(&m.park_ack, copy, frame->bytes);
+		if (!bad)
+			receive_reply(head, XTS_CMD_PARK, 0, m.park_ack.token, NULL, frame, 0, 0);
+		break;
+	case XTS_REPLY_CLAIM_ACK:
+		bad = xts_claim_ack_decode(&m.claim_ack, copy, frame->bytes);
+		if (!bad)
+			receive_claim_ack(head, &m.claim_ack, frame);
 		break;
 	default:
 		bad = true; /* the link lets none through */

@@ -36,8 +36,8 @@ static int mirror_make(struct xts_sock *s)
 		return -errno;
 	}
 	setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
-	m->ours = ends[0];
-	m->theirs = ends[1];
+	m->ours = xts_own(ends[0]);
+	m->theirs = xts_own(ends[1]);
 	m->writable = true;
 	s->mirror = m;
 	mirror_dirty(s);
@@ -126,8 +126,8 @@ void mirror_close(struct xts_sock *s)
 	if (*at)
 		*at = s->dirty_next;
 	s->mirror_dirty = false;
-	close(s->mirror->ours);
-	close(s->mirror->theirs);
+	xts_own_close(s->mirror->ours);
+	xts_own_close(s->mirror->theirs);
 	free(s->mirror);
 	s->mirror = NULL;
 	xts.mirrors--;
@@ -139,8 +139,9 @@ int xts_fileno(int number)
 	int r = -EBADF;
 
 	library_enter();
-	s = table_open(number);
+	s = table_use(number);
 	if (s) {
+		listener_interest(s);
 		r = s->mirror ? 0 : mirror_make(s);
 		if (s->mirror)
 			r = s->mirror->theirs;

@@ -58,11 +58,8 @@ static void mark(const struct polling *p, int by)
 	for (nfds_t i = 0; i < p->count; i++) {
 		struct xts_sock *s = p->sockets[i].fd < 0 ? NULL : table_open(p->sockets[i].fd);
 
-		if (!s)
-			continue;
-		s->polled = (uint16_t)(s->polled + by);
-		if (by > 0 && s->state == TCP_STATE_LISTEN && p->sockets[i].events & (POLLIN | POLLRDNORM))
-			listener_interest(s);
+		if (s)
+			s->polled = (uint16_t)(s->polled + by);
 	}
 	for (nfds_t i = 0; i < p->context_count; i++) {
 		struct epoll_ctx *ctx = p->contexts[i].ectx;
@@ -71,12 +68,26 @@ static void mark(const struct polling *p, int by)
 	}
 }
 
+/* Inherited sockets are taken over by being waited for, and listeners are offered connections. */
+static void use(const struct polling *p)
+{
+	for (nfds_t i = 0; i < p->count && (xts.untaken || xts.shared); i++) {
+		struct xts_sock *s = p->sockets[i].fd < 0 ? NULL : table_use(p->sockets[i].fd);
+
+		if (s && s->state == TCP_STATE_LISTEN && p->sockets[i].events & (POLLIN | POLLRDNORM))
+			listener_interest(s);
+	}
+	for (nfds_t i = 0; i < p->context_count && xts.to_join; i++)
+		inherit_take_watched(p->contexts[i].ectx);
+}
+
 /* How many of ours are ready, or -errno; or 0 with beside->ready, or at the deadline. */
 static int poll_ours(const struct polling *p, struct beside *beside, uint64_t deadline_ns)
 {
 	int r;
 
 	library_enter();
+	use(p);
 	channel_pump();
 	r = scan(p);
 	if (!r && deadline_ns) {

@@ -222,7 +222,7 @@ int xts_setsockopt(int number, int level, int option, const void *value, socklen
 	if ((int)length < 0)
 		return finish(-EINVAL);
 	library_enter();
-	s = table_open(number);
+	s = table_use(number);
 	r = s ? set_option(s, level, option, value, length) : -EBADF;
 	library_leave();
 	return finish(r);
@@ -234,7 +234,7 @@ int xts_getsockopt(int number, int level, int option, void *value, socklen_t *le
 	int r;
 
 	library_enter();
-	s = table_open(number);
+	s = table_use(number);
 	r = s ? get_option(s, level, option, value, length) : -EBADF;
 	library_leave();
 	return finish(r);
@@ -320,7 +320,7 @@ int xts_ioctl(int number, unsigned long request, ...)
 	argument = va_arg(list, void *);
 	va_end(list);
 	library_enter();
-	s = table_open(number);
+	s = table_use(number);
 	r = s ? control(s, request, argument) : -EBADF;
 	library_leave();
 	return finish(r);

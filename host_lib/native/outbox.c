@@ -33,6 +33,8 @@ void outbox_add(struct xts_sock *s, uint8_t todo)
 
 	if (!c)
 		return;
+	if (s->moved != NOT_MOVED)
+		return; /* nothing more may be said of it here */
 	s->todo |= todo;
 	if (s->in_outbox)
 		return;
@@ -58,6 +60,22 @@ static int send_accepted(struct xts_sock *s)
 	xts_newconn_ack_encode(slot.data, &m);
 	channel_submit(&slot, XTS_NEWCONN_ACK_BYTES);
 	s->todo &= (uint8_t)~TODO_ACCEPTED;
+	return 0;
+}
+
+/* Without a token: nobody waits for the answer. */
+static int send_share(struct xts_sock *s)
+{
+	struct xts_share m = {.xts_socket = s->id, .key = s->key, .keep_ms = LISTENER_KEEP_MS};
+	struct xts_tx_slot slot;
+	int r = channel_slot(&slot);
+
+	if (r)
+		return r;
+	xts_head_encode(slot.data, XTS_CMD_SHARE, 0, 0, s->proxy_id);
+	xts_share_encode(slot.data, &m);
+	channel_submit(&slot, XTS_SHARE_BYTES);
+	s->todo &= (uint8_t)~TODO_SHARE;
 	return 0;
 }
 
@@ -115,6 +133,8 @@ bool outbox_flush_socket(struct xts_sock *s)
 		return false;
 	if ((s->todo & TODO_ACCEPTED) && send_accepted(s))
 		return false;
+	if ((s->todo & TODO_SHARE) && send_share(s))
+		return false;
 	if (s->todo && send_todo(s))
 		return false;
 	outbox_remove(s);
@@ -126,11 +146,17 @@ static void flush_refused(struct channel *c)
 	struct xts_newconn_ack m = {0};
 	struct xts_tx_slot slot;
 
+	if (!c->refused_count)
+		return;
 	while (c->refused_count && !channel_slot(&slot)) {
-		xts_head_encode(slot.data, XTS_CMD_NEWCONN_ACK, 0, ENFILE, c->refused[--c->refused_count]);
+		const struct refused *r = &c->refused[--c->refused_count];
+
+		xts_head_encode(slot.data, XTS_CMD_NEWCONN_ACK, 0, r->error, r->proxy_id);
 		xts_newconn_ack_encode(slot.data, &m);
 		channel_submit(&slot, XTS_NEWCONN_ACK_BYTES);
 	}
+	if (!c->refused_count)
+		share_wait_begins(); /* credits that had to wait for this */
 }
 
 void outbox_flush(void)

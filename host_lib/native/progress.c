@@ -1,5 +1,6 @@
 /*
- * The progress thread: keeps mirrors true and the outbox moving while the application sleeps elsewhere. It is started
+ * The progress thread: keeps mirrors true and the outbox moving while the application sleeps elsewhere, and gives
+ * connections back that a busy application does not accept (share.c). It is started
  * when first needed, then sleeps on the queue while no application thread does, and on its bell while it is not needed
  * or one leads. Application threads do not wait for it; when they leave the library they arm the queue's doorbell on its
  * behalf (library_leave).
@@ -28,10 +29,20 @@ static bool needed(void)
 {
 	struct channel *c = xts.channel;
 
-	return c && !xts.leader && (xts.mirrors || channel_busy(c));
+	return c && !xts.leader && (xts.mirrors || channel_busy(c) || xts.moving);
 }
 
-static void one_turn(void)
+/* Looks after what is offered to this process. *deadline_ns: when to do so again. */
+static bool share(uint64_t *deadline_ns)
+{
+	*deadline_ns = FOREVER;
+	if (!xts.shared || !xts.channel)
+		return false;
+	share_tick(now_ns());
+	return share_is_away(now_ns(), deadline_ns) && xts.channel && !xts.leader;
+}
+
+static void one_turn(uint64_t deadline_ns)
 {
 	struct channel *c = xts.channel;
 
@@ -44,27 +55,56 @@ static void one_turn(void)
 		channel_pump();
 	} else {
 		sleeping_on_queue = true;
-		sleep_on_channel(c, self, NULL, FOREVER);
+		sleep_on_channel(c, self, NULL, deadline_ns);
 		sleeping_on_queue = false;
+		/* A leader that has come meanwhile sleeps on a doorbell that this thread, called by the clock, has disarmed. */
+		while (xts.channel == c && xts.leader && xts_queue_arm(c->queue))
+			channel_pump();
 	}
 	mirrors_update();
 	channel_reap();
 }
 
+/* Before standing by: somebody may sleep on a polling context's descriptor, and the doorbell that its last call left
+ * armed was disarmed by our turn. False: something has come meanwhile. */
+static bool leave_armed(void)
+{
+	struct channel *c = xts.channel;
+
+	if (!c || xts.leader || !xts.idle_contexts)
+		return true;
+	channel_flush(true);
+	if (xts.channel != c)
+		return false;
+	if (xts_queue_arm(c->queue) == 0) {
+		c->armed = true;
+		return true;
+	}
+	channel_pump();
+	return false;
+}
+
 static void *progress(void *unused)
 {
+	uint64_t deadline_ns;
+	bool away;
+
 	(void)unused;
 	pthread_mutex_lock(&xts.lock);
 	self = thread_self();
 	while (self) {
-		if (needed()) {
-			one_turn();
+		away = share(&deadline_ns);
+		if (away || needed()) {
+			one_turn(deadline_ns);
 			continue;
 		}
+		channel_flush(true);
 		mirrors_update();
 		channel_reap();
-		standing_by = true;
-		sleep_on_bell(self, NULL, FOREVER);
+		if (!leave_armed())
+			continue;
+		standing_by = deadline_ns == FOREVER;
+		sleep_on_bell(self, NULL, deadline_ns);
 		standing_by = false;
 	}
 	started = false; /* no descriptor for a bell: the next need tries again */
@@ -91,9 +131,12 @@ static void start(void)
 
 void progress_need(void)
 {
+	uint64_t deadline_ns = FOREVER;
+
 	if (!started)
 		start();
-	else if (standing_by && needed()) {
+	else if (standing_by && (needed() || (xts.shared && xts.channel &&
+					      (share_is_away(now_ns(), &deadline_ns) || deadline_ns != FOREVER)))) {
 		standing_by = false;
 		thread_ring(self);
 	}

@@ -23,7 +23,7 @@
 
 enum xts_reason {
 	XTS_REASON_NONE, /* offloaded */
-#define XTS_REASON_AS_ENUM(number, name, text) XTS_REASON_##name = number,
+#define XTS_REASON_AS_ENUM(number, name, text) XTS_REASON_##name = (number),
 	XTS_REASONS(XTS_REASON_AS_ENUM)
 #undef XTS_REASON_AS_ENUM
 	XTS_REASON_COUNT

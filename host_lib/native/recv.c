@@ -99,7 +99,11 @@ static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t byte
 		return -ENOTCONN;
 	if (target > bytes)
 		target = bytes;
+	if (flags & MSG_PEEK && s->unread < bytes)
+		channel_pump(); /* who looks again wants to see more */
 	for (;;) {
+		if (s->moved != NOT_MOVED)
+			return done ? (ssize_t)done : -ENOTCONN;
 		if (!bytes && s->unread)
 			return 0;
 		done += take(s, iov, done, bytes - done, flags);
@@ -142,7 +146,7 @@ static ssize_t recv_call(int number, const struct iovec *iov, size_t count, int 
 	if (bytes > RECV_BYTES_MAX)
 		bytes = RECV_BYTES_MAX;
 	library_enter();
-	s = table_open(number);
+	s = table_use(number);
 	if (!s)
 		r = -EBADF;
 	else if (flags & MSG_ERRQUEUE)

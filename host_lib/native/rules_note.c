@@ -36,10 +36,26 @@ static bool rule_hides(const struct rule *earlier, const struct rule *later)
 	return rule_endpoint_within(later->has_second ? &later->second : &everything, &earlier->second);
 }
 
+/* Is this the rule that offloads loopback on its ports, though it does not name loopback? */
+static bool rule_takes_loopback(const struct xts_rule_group *group, const struct rule *rule)
+{
+	struct rule_endpoint loopback = { .family = 4, .prefix = 8, .address = { 127 } };
+	const struct rule *earlier = group->first;
+
+	loopback.any_port = rule->first.any_port;
+	loopback.port_first = rule->first.port_first;
+	loopback.port_last = rule->first.port_last;
+	if (rule->transport != TRANSPORT_XTS || rule_endpoint_is_loopback(&rule->first) ||
+	    !rule_endpoint_within(&loopback, &rule->first))
+		return false;
+	while (earlier != rule && (earlier->role != rule->role || earlier->has_second ||
+				   !rule_endpoint_within(&loopback, &earlier->first)))
+		earlier = earlier->next;
+	return earlier == rule;
+}
+
 static int note_rule(struct xts_rules *rules, const struct xts_rule_group *group, const struct rule *rule)
 {
-	static const struct rule_endpoint loopback = { .family = 4, .prefix = 8, .address = { 127 }, .any_port = true };
-	struct rule_endpoint ports_apart = rule->first;
 	const struct rule *earlier = group->first;
 
 	while (earlier != rule && !rule_hides(earlier, rule))
@@ -50,10 +66,9 @@ static int note_rule(struct xts_rules *rules, const struct xts_rule_group *group
 		return rules_add_note(rules, rule->line, "has no effect: datagram sockets are not offloaded");
 	if (rule->has_second && !role_has_second(rule->role))
 		return rules_add_note(rules, rule->line, "the second endpoint is not looked at in this role");
-	ports_apart.any_port = true;
-	if (rule->transport == TRANSPORT_XTS && !rule_endpoint_is_loopback(&rule->first) &&
-	    rule_endpoint_within(&loopback, &ports_apart))
-		return rules_add_note(rules, rule->line, "takes loopback as well, away from this host; xlio in place of xts would not");
+	if (rule_takes_loopback(group, rule))
+		return rules_add_note(rules, rule->line, "offloads loopback as well; to keep that with the kernel, "
+				      "write an `os` rule for 127.0.0.0/8 above, or xlio in place of xts");
 	return 0;
 }
 

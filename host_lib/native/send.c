@@ -164,9 +164,13 @@ static ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 	size_t sent = 0;
 	long r = 0;
 
-	if (s->state != TCP_STATE_ESTABLISHED)
+	if (s->state != TCP_STATE_ESTABLISHED && s->moved == NOT_MOVED)
 		r = wait_connected(s, blocking, deadline);
 	while (!r) {
+		if (s->moved != NOT_MOVED) {
+			r = -ENOTCONN;
+			break;
+		}
 		if (s->error || (s->shutdown & SEND_SHUTDOWN)) {
 			r = -EPIPE;
 			break;
@@ -223,7 +227,7 @@ static ssize_t send_call(int number, const struct iovec *iov, size_t count, int 
 	if (src.left > SEND_BYTES_MAX)
 		src.left = SEND_BYTES_MAX;
 	library_enter();
-	s = table_open(number);
+	s = table_use(number);
 	if (!s)
 		r = -EBADF;
 	else if (flags & (MSG_OOB | MSG_FASTOPEN))

@@ -77,6 +77,8 @@ uint32_t socket_events(struct xts_sock *s)
 		return s->accept_first ? EPOLLIN | EPOLLRDNORM : 0u;
 	if (s->shutdown == SHUTDOWN_MASK || s->state == TCP_STATE_CLOSE)
 		events |= EPOLLHUP;
+	if (s->moved != NOT_MOVED)
+		events |= EPOLLIN | EPOLLRDNORM; /* that it is another process's now is something to be read */
 	if (s->shutdown & RCV_SHUTDOWN)
 		events |= EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;
 	if (s->state != TCP_STATE_SYN_SENT) {
@@ -218,15 +220,36 @@ static void linger(struct xts_sock *s)
 	}
 }
 
-void socket_close(struct xts_sock *s)
+/* Closed for the application: now the connection too, unless a child may still want it (then heirs.c calls this again). */
+void socket_end(struct xts_sock *s)
 {
-	bool wait = s->linger && s->linger_s && s->state == TCP_STATE_ESTABLISHED && !s->unread && !s->lost;
+	bool wait = s->open && s->linger && s->linger_s && s->state == TCP_STATE_ESTABLISHED && !s->unread && !s->lost;
 
 	s->open = false;
+	s->kept = heirs_keep(s);
+	if (s->kept)
+		return;
 	s->abort = (s->linger && !s->linger_s) || s->state == TCP_STATE_SYN_SENT;
 	if (!wait)
 		s->linger = false;
-	if (s->call) {
+	buffer_drop(s);
+	if (s->inherited != NOT_INHERITED && !s->opening) {
+		inherit_release(s);
+		s->lost = true;
+	}
+	if (s->lost) {
+		socket_free(s);
+		return;
+	}
+	start_closing(s);
+	if (wait)
+		linger(s);
+}
+
+void socket_close(struct xts_sock *s)
+{
+	share_forget(s);
+	if (s->call && s->moved == NOT_MOVED) {
 		s->call->error = EBADF;
 		s->call->done = true;
 		s->call = NULL;
@@ -240,14 +263,7 @@ void socket_close(struct xts_sock *s)
 		wake(&xts.poll_waiters);
 	if (s->state == TCP_STATE_LISTEN || s->accept_first)
 		drop_waiting_connections(s);
-	buffer_drop(s);
-	if (s->lost) {
-		socket_free(s);
-		return;
-	}
-	start_closing(s);
-	if (wait)
-		linger(s);
+	socket_end(s);
 }
 
 int socket_disconnect(struct xts_sock *s)
@@ -256,6 +272,7 @@ int socket_disconnect(struct xts_sock *s)
 	bool was_connected = s->state == TCP_STATE_ESTABLISHED || s->state == TCP_STATE_SYN_SENT;
 
 	if (s->opening || s->proxy_id) {
+		share_forget(s);
 		s->abort = true;
 		s->disconnecting = true;
 		s->renewed = s->bound || s->optioned;

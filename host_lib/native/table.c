@@ -69,6 +69,16 @@ struct xts_sock *table_open(int number)
 	return s && s->open ? s : NULL;
 }
 
+struct xts_sock *table_use(int number)
+{
+	struct xts_sock *s = table_open(number);
+
+	if (!s || s->inherited == NOT_INHERITED)
+		return s;
+	inherit_take(s);
+	return table_open(number);
+}
+
 void table_release(struct xts_sock *s)
 {
 	uint32_t generation = (s->id >> 20) % GENERATIONS + 1;

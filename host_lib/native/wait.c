@@ -283,6 +283,8 @@ int wait_beside(uint16_t *subject, uint64_t deadline_ns, bool may_spin, struct b
 	xts.waiting++;
 	++*subject;
 	w.thread->batching = false;
+	if (xts.shared)
+		share_wait_begins();
 	if (may_spin && worth_spinning(beside))
 		spin(&w, beside, deadline_ns);
 	while (!w.woken && !r && !(beside && beside->ready)) {
@@ -301,6 +303,8 @@ int wait_beside(uint16_t *subject, uint64_t deadline_ns, bool may_spin, struct b
 	}
 	if (w.woken || r > 0)
 		r = 0;
+	if (xts.shared)
+		share_wait_ends();
 	--*subject;
 	xts.waiting--;
 	if (w.previous)

@@ -271,7 +271,7 @@ static bool passes_offloaded(const struct msghdr *message)
 static ssize_t send_elsewhere(int fd, const struct msghdr *message, int flags)
 {
 	if (message && !is_bad(message, sizeof *message) && message->msg_controllen && passes_offloaded(message)) {
-		atomic_fetch_add_explicit(&preload.unseen, 1, memory_order_relaxed);
+		preload_refused();
 		errno = EOPNOTSUPP;
 		return -1;
 	}

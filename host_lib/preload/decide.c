@@ -11,9 +11,12 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #include "note.h"
 #include "report.h"
+
+#define BIND_TRIES 100
 
 union address {
 	struct sockaddr any;
@@ -295,8 +298,8 @@ static int listen_offloaded(int fd, struct descriptor d, int backlog)
 	if (d.flags & DESCRIPTOR_ALSO_LOCAL && real()->listen(fd, backlog) < 0)
 		listens.flags &= (uint8_t)~DESCRIPTOR_ALSO_LOCAL;
 	listens.flags = (uint8_t)((listens.flags | DESCRIPTOR_LISTENS) & ~DESCRIPTOR_BOUND);
-	if (listens.flags != d.flags)
-		descriptor_become(fd, d, listens);
+	if (listens.flags != d.flags && descriptor_become(fd, d, listens))
+		epoll_descriptor_offloaded(fd, listens); /* sets that have it watch the kernel's half too from now on */
 	return 0;
 }
 
@@ -361,6 +364,15 @@ static int stay_and_connect(int fd, enum xts_reason reason, const struct sockadd
 	return real()->connect(fd, address, length);
 }
 
+/* Where the proxy is on this very host, the address is free when it has closed its socket. */
+static void bind_when_free(int fd, const union address *local, socklen_t length)
+{
+	const struct timespec moment = {.tv_nsec = 1000000};
+
+	for (int i = 0; i < BIND_TRIES && real()->bind(fd, &local->any, length) < 0 && errno == EADDRINUSE; i++)
+		nanosleep(&moment, NULL);
+}
+
 /* Bound and offloaded, but not connected: back to the kernel, at the same address. false: it is too late for that. */
 static bool give_back(int fd, struct descriptor d)
 {
@@ -374,11 +386,11 @@ static bool give_back(int fd, struct descriptor d)
 		return false; /* connecting, or connected */
 	if (XTS(xts_getsockname((int)d.number, &local.any, &length)) < 0)
 		return false;
-	if (d.flags & DESCRIPTOR_BOUND && !(d.flags & DESCRIPTOR_ALSO_LOCAL) && real()->bind(fd, &local.any, length) < 0)
-		return false;
 	epoll_descriptor_gone(fd, d);
 	decide_stay(fd, XTS_REASON_RULE);
 	descriptor_release(d);
+	if (d.flags & DESCRIPTOR_BOUND && !(d.flags & DESCRIPTOR_ALSO_LOCAL))
+		bind_when_free(fd, &local, length);
 	return true;
 }
 
@@ -442,7 +454,7 @@ int decide_connect(int fd, struct descriptor d, const struct sockaddr *address, 
 int decide_placeholder(void)
 {
 	static _Atomic int original = -1;
-	int fd = original, expected = -1, copy;
+	int fd = original, expected = -1;
 
 	if (fd < 0) {
 		fd = real()->socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
@@ -450,16 +462,11 @@ int decide_placeholder(void)
 			fd = real()->socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
 		if (fd < 0)
 			return -1;
-		copy = real()->fcntl(fd, F_DUPFD_CLOEXEC, 512);
-		if (copy >= 0) {
-			real()->close(fd);
-			fd = copy;
-		}
+		fd = descriptor_own(fd);
 		if (!atomic_compare_exchange_strong(&original, &expected, fd)) {
+			descriptor_disown(fd);
 			real()->close(fd);
 			fd = expected;
-		} else {
-			descriptor_set(fd, (struct descriptor){.kind = DESCRIPTOR_INTERNAL});
 		}
 	}
 	return real()->fcntl(fd, F_DUPFD_CLOEXEC, 0);

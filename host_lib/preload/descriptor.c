@@ -6,6 +6,7 @@
 #include "preload.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include "note.h"
 #include "report.h"
@@ -14,6 +15,8 @@
 
 static _Atomic uint64_t words[DESCRIPTORS_MAX];
 _Atomic uint64_t *descriptors = words;
+
+#define NUMBER_HIGH 1024
 
 /* By kind: the descriptors beside the first. */
 static _Atomic uint32_t more[DESCRIPTOR_INTERNAL + 1][SHARED_MAX];
@@ -83,7 +86,9 @@ void descriptor_release(struct descriptor d)
 		;
 	if (others)
 		return;
-	if (d.kind == DESCRIPTOR_OFFLOADED)
+	if (d.kind == DESCRIPTOR_OFFLOADED && preload_inside)
+		preload_defer_close((int)d.number);
+	else if (d.kind == DESCRIPTOR_OFFLOADED)
 		(void)XTS(xts_close((int)d.number));
 	else if (d.kind == DESCRIPTOR_UNDECIDED)
 		note_drop(d.number);
@@ -153,6 +158,30 @@ void descriptor_each(enum descriptor_kind kind, void (*visit)(int fd, struct des
 		if (d.kind == kind)
 			visit(fd, d, argument);
 	}
+}
+
+/* As high as the limit allows: programs count on low numbers, and select() on those below FD_SETSIZE. */
+int descriptor_own(int fd)
+{
+	struct rlimit limit;
+	int high = NUMBER_HIGH, moved, before = errno;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < 2 * NUMBER_HIGH)
+		high = (int)limit.rlim_cur / 2;
+	moved = real()->fcntl(fd, F_DUPFD_CLOEXEC, high);
+	if (moved >= 0) {
+		real()->close(fd);
+		fd = moved;
+	}
+	descriptor_set(fd, (struct descriptor){.kind = DESCRIPTOR_INTERNAL});
+	errno = before;
+	return fd;
+}
+
+void descriptor_disown(int fd)
+{
+	if (descriptor_get(fd).kind == DESCRIPTOR_INTERNAL)
+		(void)descriptor_take(fd);
 }
 
 static void lock_table(void)

@@ -79,6 +79,9 @@ void descriptor_share(struct descriptor d);
 void descriptor_release(struct descriptor d);
 bool descriptor_is_last(struct descriptor d); /* of what it stands for */
 int descriptor_highest(void); /* ever set; -1: none */
+/* A descriptor of ours, which the program may not close: moved out of its way. Its number now. */
+int descriptor_own(int fd);
+void descriptor_disown(int fd);
 /* Calls visit for every descriptor of this kind, in order. */
 void descriptor_each(enum descriptor_kind kind, void (*visit)(int fd, struct descriptor d, void *argument), void *argument);
 

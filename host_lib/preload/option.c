@@ -78,10 +78,20 @@ static bool asks_for_signals(int command, long argument)
 	       command == F_SETSIG;
 }
 
+/* What programs do to a number they found open. libxts's own calls come by here too, and look at the file. */
+static bool is_about_number(int command)
+{
+	return command == F_GETFD || command == F_SETFD || command == F_DUPFD || command == F_DUPFD_CLOEXEC;
+}
+
 static int control(int fd, struct descriptor d, int command, long argument)
 {
 	int error;
 
+	if (d.kind == DESCRIPTOR_INTERNAL && is_about_number(command)) {
+		errno = EBADF;
+		return -1;
+	}
 	if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
 		return duplicate(fd, command, argument);
 	if (d.kind == DESCRIPTOR_UNDECIDED && asks_for_signals(command, argument)) {
@@ -90,10 +100,6 @@ static int control(int fd, struct descriptor d, int command, long argument)
 			errno = error;
 			return -1;
 		}
-	}
-	if (d.kind == DESCRIPTOR_INTERNAL) {
-		errno = EBADF;
-		return -1;
 	}
 	if (d.kind != DESCRIPTOR_OFFLOADED)
 		return real()->fcntl(fd, command, argument);

@@ -55,10 +55,14 @@
 
 /*
  * Every call of libxts's that takes its lock goes through XTS(): a signal handler that interrupted this very thread in one
- * must not wait for that lock. It gets EDEADLK, which is counted.
+ * must not wait for that lock. It gets EDEADLK, which is counted; a close is only put off.
  */
 extern __thread volatile sig_atomic_t preload_inside __attribute__((tls_model("initial-exec")));
+extern __thread volatile sig_atomic_t preload_deferred __attribute__((tls_model("initial-exec")));
 bool preload_reentered(void); /* sets errno, counts; false */
+void preload_defer_close(int number); /* from such a handler: when the interrupted call returns */
+void preload_carry_out(void); /* what has been deferred; keeps errno */
+void preload_refused(void);   /* counts a call that has to be refused (unseen) */
 
 #define XTS(call) \
 	({ \
@@ -69,6 +73,8 @@ bool preload_reentered(void); /* sets errno, counts; false */
 			preload_inside = 1; \
 			result_ = (call); \
 			preload_inside = 0; \
+			if (__builtin_expect(preload_deferred, 0)) \
+				preload_carry_out(); \
 		} \
 		result_; \
 	})

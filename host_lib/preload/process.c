@@ -273,8 +273,7 @@ EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions,
 {
 	if (descriptor_offloaded(fd) < 0)
 		return real()->posix_spawn_file_actions_adddup2(actions, fd, as);
-	atomic_fetch_add_explicit(&preload.unseen, 1, memory_order_relaxed);
-	report_counters();
+	preload_refused();
 	preload_log("descriptor %d: offloaded, cannot be given to posix_spawn()", fd);
 	return EOPNOTSUPP;
 }

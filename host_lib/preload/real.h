@@ -50,16 +50,16 @@ int close_range(unsigned int first, unsigned int last, int flags);
 
 /* What a C library may lack comes last: see real.c. */
 #define XTS_REAL_CALLS(X) \
-	X(socket) X(bind) X(connect) X(listen) X(accept) X(accept4) X(shutdown) X(close) \
-	X(getsockname) X(getpeername) X(getsockopt) X(setsockopt) X(fcntl) X(ioctl) X(sockatmark) \
+	X(socket) X(bind) X(connect) X(listen) X(accept4) X(shutdown) X(close) \
+	X(getsockname) X(getpeername) X(getsockopt) X(setsockopt) X(fcntl) X(ioctl) \
 	X(recv) X(recvfrom) X(recvmsg) X(recvmmsg) X(send) X(sendto) X(sendmsg) X(sendmmsg) \
 	X(read) X(readv) X(pread) X(preadv2) X(write) X(writev) X(pwritev2) X(sendfile) X(splice) X(tee) \
 	X(__read_chk) X(__recv_chk) X(__recvfrom_chk) X(dup) X(dup2) X(dup3) \
 	X(fdopen) X(fclose) X(freopen) X(fileno) X(vdprintf) X(__vdprintf_chk) \
 	X(select) X(pselect) X(poll) X(ppoll) X(__poll_chk) X(__ppoll_chk) \
 	X(epoll_create) X(epoll_create1) X(epoll_ctl) X(epoll_wait) X(epoll_pwait) \
-	X(fork) X(clone) X(daemon) X(_exit) X(_Exit) X(execve) X(execvpe) X(fexecve) \
-	X(posix_spawn_file_actions_adddup2) X(sigaction) X(signal) X(syscall) \
+	X(fork) X(clone) X(daemon) X(_exit) X(execve) X(execvpe) X(fexecve) \
+	X(posix_spawn_file_actions_adddup2) X(syscall) \
 	X(closefrom) X(close_range) X(execveat) X(epoll_pwait2)
 
 #define XTS_REAL_AS_POINTER(name) __typeof__(name) *name;

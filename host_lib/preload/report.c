@@ -9,30 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #include "preload.h"
-
-#define NUMBER_HIGH 1000 /* out of the way of programs that count on low numbers, and of select() */
 
 static struct xts_report_page *_Atomic page;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int page_fd = -1;
-
-/* As high as the limit allows, to be in nobody's way. */
-static int move_up(int fd)
-{
-	struct rlimit limit;
-	int high = NUMBER_HIGH, moved;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < 2 * NUMBER_HIGH)
-		high = (int)limit.rlim_cur / 2;
-	moved = real()->fcntl(fd, F_DUPFD_CLOEXEC, high);
-	if (moved < 0)
-		return fd;
-	real()->close(fd);
-	return moved;
-}
 
 static void fill_in(struct xts_report_page *p)
 {
@@ -69,8 +51,7 @@ static void make(void)
 		return;
 	}
 	real()->fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL);
-	page_fd = move_up(fd);
-	descriptor_set(page_fd, (struct descriptor){.kind = DESCRIPTOR_INTERNAL});
+	page_fd = descriptor_own(fd);
 	fill_in(made);
 	atomic_store(&page, made);
 	report_counters();
@@ -174,7 +155,7 @@ static void in_child(void)
 	if (p) {
 		atomic_store(&page, NULL);
 		munmap(p, sizeof *p);
-		(void)descriptor_take(page_fd);
+		descriptor_disown(page_fd);
 		real()->close(page_fd);
 		preload.offloaded = preload.unseen = preload.raw = 0;
 		for (unsigned i = 0; i < XTS_REASON_COUNT; i++)

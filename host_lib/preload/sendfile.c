@@ -166,12 +166,12 @@ EXPORT ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, 
 
 	if (from < 0 && to < 0)
 		return real()->splice(in, in_offset, out, out_offset, bytes, flags);
-	if (in_offset || out_offset) {
-		errno = ESPIPE;
+	if (!is_pipe(from < 0 ? in : out) || (from < 0 ? out_offset : in_offset)) {
+		errno = EINVAL;
 		return -1;
 	}
-	if (!is_pipe(from < 0 ? in : out)) {
-		errno = EINVAL;
+	if (in_offset || out_offset) {
+		errno = ESPIPE;
 		return -1;
 	}
 	if (!bytes)

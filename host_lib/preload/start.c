@@ -9,7 +9,11 @@
 #include "report.h"
 
 struct preload preload;
-__thread volatile sig_atomic_t preload_inside;
+__thread volatile sig_atomic_t preload_inside, preload_deferred;
+
+/* Sockets closed in a handler: a thread is interrupted in one call at a time, by few handlers. */
+#define DEFERRED_MAX 16
+static __thread int deferred[DEFERRED_MAX];
 
 #define EXIT_MISCONFIGURED 2
 
@@ -52,11 +56,38 @@ __attribute__((format(printf, 1, 2), noreturn)) static void refuse(const char *f
 	abort(); /* not reached; the pointer's type does not say so */
 }
 
-bool preload_reentered(void)
+void preload_refused(void)
 {
 	atomic_fetch_add_explicit(&preload.unseen, 1, memory_order_relaxed);
+	report_counters();
+}
+
+bool preload_reentered(void)
+{
+	preload_refused();
 	errno = EDEADLK;
 	return false;
+}
+
+void preload_defer_close(int number)
+{
+	preload_refused();
+	if (preload_deferred < DEFERRED_MAX)
+		deferred[preload_deferred++] = number;
+	else
+		preload_log("a signal handler closed more than %d sockets in one call: they stay open", DEFERRED_MAX);
+}
+
+void preload_carry_out(void)
+{
+	int before = errno;
+
+	while (preload_deferred) {
+		int number = deferred[--preload_deferred];
+
+		(void)XTS(xts_close(number));
+	}
+	errno = before;
 }
 
 static bool switched_on(const char *name)
@@ -93,6 +124,7 @@ static void start_once(void)
 	int r;
 
 	xts_use_kernel_calls(&kernel_calls);
+	xts_on_descriptors(descriptor_own, descriptor_disown);
 	preload.log = switched_on("XTS_LOG");
 	preload.strict = switched_on("XTS_STRICT");
 	if (path && *path) {

@@ -79,11 +79,19 @@ static FILE *open_stream(int fd, const char *mode)
 	return stream->file;
 }
 
+/* Not a file that has got the number of a socket which was closed past us. */
+static bool is_socket(int fd)
+{
+	struct stat status;
+
+	return fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode);
+}
+
 EXPORT FILE *fdopen(int fd, const char *mode)
 {
 	struct descriptor d = descriptor_get(fd);
 
-	if (d.kind == DESCRIPTOR_OFFLOADED)
+	if (d.kind == DESCRIPTOR_OFFLOADED && is_socket(fd))
 		return open_stream(fd, mode);
 	if (d.kind == DESCRIPTOR_UNDECIDED && (errno = decide_stay(fd, XTS_REASON_RAW)))
 		return NULL;

@@ -5,6 +5,9 @@
 `epoll` for many sockets, `info()` and `configure()` for this process's attachment, and the paper's functions
 by name (`xts_socket`, `xts_connect`, ...).
 
+`install()` makes the standard module's sockets offloaded by rules, for code that never heard of us; `with offload():`
+does so for a block. `wrap_ssl()` is TLS over an offloaded socket.
+
 Names are resolved on the host; addresses and interfaces are the device's. `socketpair` gives sockets of the kernel;
 for families other than AF_INET and AF_INET6 use the standard module, or `install()`.
 """
@@ -115,6 +118,9 @@ from ._socket import socket
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._info import SPIN_NEVER, Info, configure, info
+    from ._install import install, offload, uninstall
+    from ._reason import Reason, reasons
+    from ._ssl import wrap_ssl
 
 SocketType = socket
 error = OSError
@@ -165,6 +171,7 @@ __all__ = [
     "TCP_USER_TIMEOUT",
     "AddressFamily",
     "Info",
+    "Reason",
     "SocketIO",
     "SocketKind",
     "SocketType",
@@ -197,11 +204,16 @@ __all__ = [
     "inet_ntop",
     "inet_pton",
     "info",
+    "install",
     "ntohl",
     "ntohs",
+    "offload",
+    "reasons",
     "setdefaulttimeout",
     "socket",
     "timeout",
+    "uninstall",
+    "wrap_ssl",
     "xts_accept",
     "xts_bind",
     "xts_close",
@@ -230,12 +242,21 @@ __all__ = [
 __all__ += [name for name in _standard.__all__ if name not in __all__]
 
 
-def __getattr__(name: str) -> Any:
-    """The rest of the standard module's names; and _info, whose import (dataclasses) costs more than all others."""
-    if name in ("SPIN_NEVER", "Info", "configure", "info"):
-        from . import _info
+#: What is imported when it is first asked for, for it takes longer than all else here.
+_LATER = {
+    **dict.fromkeys(("SPIN_NEVER", "Info", "configure", "info"), "_info"),
+    **dict.fromkeys(("install", "offload", "uninstall"), "_install"),
+    **dict.fromkeys(("Reason", "reasons"), "_reason"),
+    "wrap_ssl": "_ssl",
+}
 
-        value: Any = getattr(_info, name)
+
+def __getattr__(name: str) -> Any:
+    """What is imported late, and the rest of the standard module's names."""
+    if name in _LATER:
+        from importlib import import_module
+
+        value: Any = getattr(import_module(f".{_LATER[name]}", __name__), name)
     elif not name.startswith("__") and hasattr(_standard, name):
         value = getattr(_standard, name)
     else:

@@ -144,10 +144,24 @@ class SocketBase:
         """Gives up the socket without closing it: its descriptor (see `fileno`), which `socket(fileno=)` or
         `xts_socket.close()` takes over. -1 when closed. (os.close() of it would leave the socket open.)"""
         descriptor = self.fileno()
+        self.forget()
+        return descriptor
+
+    def forget(self) -> None:
+        """The socket belongs to somebody else now, who has its number or descriptor: this object is closed."""
         self._closed = True
         self._number = self._descriptor = -1
         _live.discard(self)
-        return descriptor
+
+    def moved(self) -> Self:
+        """Another object that is this socket from now on; this one is closed, without effect."""
+        made = self.__class__.__new__(self.__class__)
+        for name in SocketBase.__slots__[1:]:
+            setattr(made, name, getattr(self, name))
+        made._io_refs, made._closed = 0, False
+        self.forget()
+        _live.add(made)
+        return made
 
     def __enter__(self) -> Self:
         return self

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import errno
 import os
-import socket as _standard
 from _thread import allocate_lock
+from socket import close as _close
+from socket import dup as _dup
 
 from ._errors import check, error
 from ._native import lib
@@ -39,9 +40,20 @@ def descriptor_of(number: int) -> int:
 def number_of(fd: int) -> int | None:
     """The socket number that a descriptor stands for; None: it is not one of ours."""
     number = _numbers.get(fd)
-    if number is None or (fd not in _own and lib.xts_py_fileno(number) != fd):
+    if number is None:
         return None
-    return number
+    mirror = lib.xts_py_fileno(number)
+    if mirror == fd or (mirror >= 0 and fd in _own and _same(mirror, fd)):
+        return number
+    return None
+
+
+def _same(mirror: int, fd: int) -> bool:
+    """Is a duplicate still one? Its number may have been closed by os.close(), and be something else by now."""
+    try:
+        return os.fstat(mirror).st_ino == os.fstat(fd).st_ino
+    except OSError:
+        return False
 
 
 def adopt(fileno: object) -> tuple[int, int]:
@@ -75,6 +87,20 @@ def duplicate(fd: int) -> int:
     return copy
 
 
+def keep_under(fd: int, number: int) -> None:
+    """`fd` has been made a duplicate of the socket's descriptor, and belongs to a holder that there is already."""
+    with _lock:
+        _own.add(fd)
+        _numbers[fd] = number
+
+
+def drop(fd: int) -> None:
+    """Forgets a descriptor that is about to be closed, or to be something else."""
+    with _lock:
+        _own.discard(fd)
+        _numbers.pop(fd, None)
+
+
 def release(number: int, fd: int) -> int:
     """One holder lets go, with the descriptor it had or -1; the last one closes. 0 or -errno."""
     with _lock:
@@ -105,7 +131,7 @@ def close(fd: int) -> None:
     """Closes a socket by its descriptor, ours or the kernel's."""
     number = number_of(fd)
     if number is None:
-        _standard.close(fd)
+        _close(fd)
     else:
         result = release(number, fd)
         if result < 0 and result != -errno.ECONNRESET:
@@ -114,4 +140,4 @@ def close(fd: int) -> None:
 
 def dup(fd: int) -> int:
     """A new descriptor of the same socket, ours or the kernel's."""
-    return _standard.dup(fd) if number_of(fd) is None else duplicate(fd)
+    return _dup(fd) if number_of(fd) is None else duplicate(fd)

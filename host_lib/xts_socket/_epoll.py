@@ -98,7 +98,10 @@ class epoll:  # noqa: N801 - named as the class it stands in for
         pairs, self._pairs = self._pairs, None
         if pairs is None:
             pairs = ffi.new("int32_t[]", 2 * lib.XTS_PY_EVENTS_MAX)
-        count = lib.xts_py_epoll_wait(ctx, pairs, maxevents, timeout_ms)
+        if timeout_ms:
+            count = lib.xts_py_epoll_wait(ctx, pairs, maxevents, timeout_ms)
+        else:  # the call that lets the descriptor be quiet again
+            count = lib.xts_py_epoll_now(ctx, pairs, maxevents)
         if count < 0:
             count = check(again(count, lib.xts_py_epoll_wait, ctx, pairs, maxevents))
         flat = ffi.unpack(pairs, 2 * count)

@@ -60,7 +60,7 @@ class RulesError(ValueError):
 
 def application_id() -> str | None:
     """The id of this process, from the environment; None when it has none."""
-    return next((os.environ[name] for name in ID_VARIABLES if name in os.environ), None)
+    return next((os.environ[name] for name in ID_VARIABLES if os.environ.get(name)), None)
 
 
 class Rules:

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
+from errno import EAGAIN
+from fcntl import F_SETFL
+from os import O_NONBLOCK
 from socket import SocketIO
 from time import monotonic_ns
 from typing import Any, BinaryIO
@@ -12,6 +15,7 @@ from typing import Any, BinaryIO
 from . import _message
 from ._address import ROOM, Address, decode, encode
 from ._base import SocketBase
+from ._errors import check
 from ._native import ffi, lib
 
 _recv = lib.xts_py_recv
@@ -48,6 +52,20 @@ class socket(SocketBase):  # noqa: N801 - named as the class it stands in for
         number = lib.xts_py_accept(self._number, sockaddr, length, self._timeout_ms)
         if number < 0:
             number = self._finish(number, lib.xts_py_accept, self._number, sockaddr, length)
+        return self._accepted(number, sockaddr, length)
+
+    def accept_now(self) -> tuple[socket, Any] | None:
+        """accept() that never waits, whatever the timeout; None: no connection. Leaves the socket non-blocking for the
+        library: for listeners that are only used by this."""
+        sockaddr = ffi.new("char[]", ROOM)
+        length = ffi.new("unsigned int *", ROOM)
+        check(lib.xts_py_fcntl(self._number, F_SETFL, O_NONBLOCK))
+        number = lib.xts_py_accept(self._number, sockaddr, length, 0)
+        if number == -EAGAIN:
+            return None
+        return self._accepted(check(number), sockaddr, length)
+
+    def _accepted(self, number: int, sockaddr: Any, length: Any) -> tuple[socket, Any]:
         sock = socket.__new__(socket)
         sock._adopt(number, self)
         return sock, decode(_unpack(sockaddr, min(length[0], ROOM)))

@@ -93,8 +93,8 @@ def document() -> str:
         "It works as ever, and it is never silent: each has one of these reasons, counted by process and shown by "
         "`xts status --processes`. The numbers do not change.",
         "",
-        "With `xts run --strict` the call that would leave the socket to the kernel fails instead, except where a rule "
-        "says so (RULE) and for what is not TCP (PROTOCOL, FAMILY).",
+        "With `xts run --strict` the call that would leave the socket to the kernel fails instead, except where it is "
+        "meant to stay: RULE, PROTOCOL, FAMILY, LOCAL and INHERITED.",
         "",
         *_table(),
     ]

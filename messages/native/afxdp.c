@@ -15,6 +15,7 @@
  */
 #include "afxdp.h"
 #include "afxdp_rings.h"
+#include "own.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -251,8 +252,8 @@ static void afxdp_close(struct xts_queue *base)
 	xts_ring_unmap(&q->rx);
 	xts_ring_unmap(&q->tx);
 	munmap(q->umem, q->umem_bytes);
-	close(q->xsk_fd);
-	close(q->umem_fd);
+	xts_own_close(q->xsk_fd);
+	xts_own_close(q->umem_fd);
 	free(q);
 }
 

@@ -6,6 +6,7 @@
  */
 #include "attach.h"
 #include "afxdp.h"
+#include "own.h"
 #include "shm.h"
 
 #include <fcntl.h>
@@ -34,7 +35,7 @@ static void close_all(int *fds, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
 		if (fds[i] >= 0)
-			close(fds[i]);
+			xts_own_close(fds[i]);
 }
 
 /* $XTS_QUEUE is "shm:PATH"; "afxdp:..." names a queue that only its opener can use, so an endpoint has to serve it. */
@@ -65,7 +66,7 @@ static int endpoint_connect(const char *path, int timeout_ms)
 	if (strlen(path) >= sizeof address.sun_path)
 		return -ENAMETOOLONG;
 	memcpy(address.sun_path, path, strlen(path) + 1);
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	fd = xts_own(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
 	if (fd < 0)
 		return -errno;
 	/* A full backlog makes connect wait, and this is how long. */
@@ -74,13 +75,13 @@ static int endpoint_connect(const char *path, int timeout_ms)
 			if (errno == EINTR)
 				continue;
 			error = errno == EAGAIN ? -ETIMEDOUT : -errno;
-			close(fd);
+			xts_own_close(fd);
 			return error;
 		}
 		return fd;
 	}
 	error = -errno;
-	close(fd);
+	xts_own_close(fd);
 	return error;
 }
 
@@ -125,7 +126,8 @@ static int reply_receive(int fd, struct xts_attach_reply *reply, int *fds)
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
 			continue;
 		memcpy(fds + count, CMSG_DATA(c), bytes);
-		count += (int)(bytes / sizeof(int));
+		for (int end = count + (int)(bytes / sizeof(int)); count < end; count++)
+			fds[count] = xts_own(fds[count]);
 	}
 	if (got == sizeof *reply && !(m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
 		return count;
@@ -168,7 +170,7 @@ static int attachment_open(struct xts_attachment *out, int *fds)
 {
 	int error = status_map(&out->status, fds[2]);
 
-	close(fds[2]);
+	xts_own_close(fds[2]);
 	fds[2] = -1;
 	if (!error && out->reply.kind == XTS_QUEUE_AFXDP)
 		error = xts_afxdp_adopt(&out->queue, fds[0], fds[1], &out->reply);
@@ -221,7 +223,7 @@ int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xt
 			error = attachment_open(out, fds);
 	}
 	if (error) {
-		close(out->connection);
+		xts_own_close(out->connection);
 		out->connection = -1;
 	}
 	return error;
@@ -233,7 +235,7 @@ void xts_detach(struct xts_attachment *attachment)
 	if (attachment->status)
 		munmap(attachment->status, STATUS_BYTES);
 	if (attachment->connection >= 0)
-		close(attachment->connection);
+		xts_own_close(attachment->connection);
 	memset(attachment, 0, sizeof *attachment);
 	attachment->connection = -1;
 }

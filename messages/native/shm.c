@@ -15,6 +15,7 @@
  * one system call wakes, however many frames follow.
  */
 #include "shm.h"
+#include "own.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -265,8 +266,8 @@ static void shm_close(struct xts_queue *base)
 	struct shm_queue *q = shm_of(base);
 
 	munmap(q->memory, q->memory_bytes);
-	close(q->bell);
-	close(q->memfd);
+	xts_own_close(q->bell);
+	xts_own_close(q->memfd);
 	free(q);
 }
 

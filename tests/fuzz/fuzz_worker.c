@@ -6,7 +6,8 @@
  * AddressSanitizer sees a step beyond. Whatever the program does: limits hold after every operation, each frame is
  * recycled once, and when all is closed nothing is left.
  *
- * It includes worker.c to run its rounds without a thread.
+ * Three hosts on two workers share listeners and hand connections over. The workers' rounds are run in turns, without
+ * threads, which is why it includes worker.c; either may stop and start again while the other goes on.
  */
 #include "../../dpu_proxy/native/worker.c"
 
@@ -19,15 +20,24 @@
 
 #define PEERS 8u
 #define IDS 16u
+#define HOSTS 3u
+#define WORKERS 2u
+#define KEYS 4u
 
 /* --- the scene ------------------------------------------------------------------------------------------------------- */
 
-struct scene {
-	struct xts_worker worker;
+struct host {
 	struct memory_queue *queue;
+	struct channel *channel;
 	struct xts_link link;      /* the host's */
 	uint32_t ids[IDS];         /* the proxy's identifiers, as the host learned them */
 	uint32_t id_count;
+};
+
+struct scene {
+	struct xts_worker workers[WORKERS];
+	struct host hosts[HOSTS];  /* the first on the first worker, the others on the second */
+	struct host *host;         /* whose turn it is */
 	uint16_t listen_port;
 	int peers[PEERS];
 };
@@ -35,58 +45,80 @@ struct scene {
 static int server_fd = -1; /* lives as long as the process */
 static uint16_t server_port;
 
-static void host_pump(struct scene *s)
+static uint32_t worker_of(const struct scene *s, const struct host *h)
+{
+	return h == &s->hosts[0] ? 0 : 1;
+}
+
+static void host_pump(struct host *h)
 {
 	uint8_t frame[128];
 	size_t bytes;
 
-	while ((bytes = xts_link_control(&s->link, frame, s->worker.state.now_ns)))
-		pipe_put(&s->queue->in, frame, (uint32_t)bytes);
+	while ((bytes = xts_link_control(&h->link, frame, h->channel->worker->now_ns)))
+		pipe_put(&h->queue->in, frame, (uint32_t)bytes);
 }
 
-static void host_start(struct scene *s, uint64_t epoch)
+static void host_start(struct host *h, uint64_t epoch)
 {
 	struct xts_link_config config = {
 		.role = XTS_LINK_HOST, .frame_window = WINDOW, .largest_message = LARGEST, .epoch = epoch,
+		.features = XTS_FEATURE_SHARE,
 	};
 
 	memcpy(config.local_mac, host_mac, 6);
 	memcpy(config.peer_mac, proxy_mac, 6);
-	ENSURE(!xts_link_init(&s->link, &config, s->worker.state.now_ns));
-	s->id_count = 0;
-	host_pump(s);
+	ENSURE(!xts_link_init(&h->link, &config, h->channel->worker->now_ns));
+	h->id_count = 0;
+	host_pump(h);
 }
 
-/* Remembers what a reply tells: all but RECV begin with the proxy's identifier. */
+/* Remembers what a reply tells: all but RECV and PARK_ACK begin with the proxy's identifier. */
 static void learn(struct scene *s, const struct xts_head *head, const uint8_t *frame)
 {
-	if (head->type == XTS_REPLY_RECV)
+	if (head->type == XTS_REPLY_RECV || head->type == XTS_REPLY_PARK_ACK)
 		return;
-	s->ids[s->id_count++ % IDS] = xts_get32(frame + XTS_HEAD_BYTES);
+	s->host->ids[s->host->id_count++ % IDS] = xts_get32(frame + XTS_HEAD_BYTES);
 	if (head->type == XTS_REPLY_LISTEN_ACK && !head->error)
 		s->listen_port = xts_get16(frame + XTS_HEAD_BYTES + 8);
 }
 
 static void host_receive(struct scene *s, unsigned count)
 {
+	struct host *h = s->host;
 	struct memory_frame f;
 
-	while (count-- && pipe_get(&s->queue->out, &f)) {
+	while (count-- && pipe_get(&h->queue->out, &f)) {
 		struct xts_head head;
 
-		if (xts_link_receive(&s->link, f.data, f.bytes, f.bytes, s->worker.state.now_ns, &head) == XTS_LINK_DELIVER) {
+		if (xts_link_receive(&h->link, f.data, f.bytes, f.bytes, h->channel->worker->now_ns, &head) ==
+		    XTS_LINK_DELIVER) {
 			learn(s, &head, f.data);
-			xts_link_recycled(&s->link);
+			xts_link_recycled(&h->link);
 		}
 		free(f.data);
 	}
-	host_pump(s);
+	host_pump(h);
+}
+
+static void check_offers(const struct connection *l)
+{
+	uint32_t offers = 0;
+
+	if (l->state != CONNECTION_LISTENER)
+		return;
+	for (const struct list *n = l->offers.next; n != &l->offers; n = n->next, offers++) {
+		const struct connection *c = list_entry(n, struct connection, offers);
+
+		ENSURE(c->listener == l && c->announced && c->channel == l->channel);
+	}
+	ENSURE(offers == l->offer_count);
 }
 
 /* What must hold between any two operations. */
-static void check(const struct scene *s)
+static void check(struct worker_state *w)
 {
-	const struct worker_state *w = &s->worker.state;
+	struct xts_worker_stats stats;
 	const struct xts_limits *limits = &w->config.limits;
 	const struct list *node;
 
@@ -104,6 +136,8 @@ static void check(const struct scene *s)
 			ENSURE(c->spill.bytes <= c->window);
 			ENSURE(c->held <= XTS_CREDITS_MAX);
 			ENSURE(c->gathered_first == BATCH_NONE && list_empty(&c->dirty));
+			ENSURE(!c->shared || c->state == CONNECTION_LISTENER);
+			check_offers(c);
 			if (c->window && !c->orphan && !c->error && c->state == CONNECTION_ESTABLISHED) {
 				/* The law: granted and not received + unadvertised + buffered is the window. */
 				ENSURE(c->grant.window == c->window);
@@ -112,13 +146,17 @@ static void check(const struct scene *s)
 		}
 	}
 	ENSURE(w->stats.spill_bytes <= w->stats.window_bytes);
+	registry_stats(w, &stats);
+	ENSURE(stats.parked_connections <= limits->connections && stats.kept_listeners <= limits->listeners);
 }
 
 static void rounds(struct scene *s, unsigned count)
 {
 	while (count--)
-		work(&s->worker);
-	check(s);
+		for (unsigned i = 0; i < WORKERS; i++)
+			work(&s->workers[i]);
+	for (unsigned i = 0; i < WORKERS; i++)
+		check(&s->workers[i].state);
 }
 
 /* --- operations ------------------------------------------------------------------------------------------------------ */
@@ -127,8 +165,8 @@ static uint32_t pick_id(struct scene *s, struct input *in)
 {
 	uint8_t which = take(in);
 
-	if (which < 200 && s->id_count)
-		return s->ids[which % (s->id_count < IDS ? s->id_count : IDS)];
+	if (which < 200 && s->host->id_count)
+		return s->host->ids[which % (s->host->id_count < IDS ? s->host->id_count : IDS)];
 	return which < 240 ? 0 : (uint32_t)which << 20 | take(in);
 }
 
@@ -174,6 +212,11 @@ static uint32_t put_body(struct scene *s, uint8_t type, uint8_t *frame, struct i
 		xts_put32(frame + at, pick_number(in));
 	if (type == XTS_CMD_CONNECT || (type == XTS_CMD_BIND && take(in) < 250))
 		xts_put32(frame + 32, take(in) < 250 ? 4 : 6); /* domain */
+	if (type == XTS_CMD_SHARE || type == XTS_CMD_PARK || type == XTS_CMD_CLAIM) {
+		xts_put64(frame + 32, take(in) % KEYS);
+		if (type != XTS_CMD_CLAIM)
+			xts_put32(frame + 40, take(in) & 1 ? 60000 : 0); /* keep_ms */
+	}
 	if (type != XTS_CMD_SEND && take(in) < 250)
 		xts_put32(frame + XTS_HEAD_BYTES, 7); /* one number for all sockets of this host: calls find theirs */
 	(void)s;
@@ -184,18 +227,21 @@ static void op_message(struct scene *s, struct input *in)
 {
 	static const uint8_t types[] = {
 		XTS_CMD_SEND, XTS_CMD_SEND, XTS_CMD_CONNECT, XTS_CMD_LISTEN, XTS_CMD_NEWCONN_ACK, XTS_CMD_BIND,
-		XTS_CMD_SETSOCKOPT, XTS_CMD_GETSOCKOPT, XTS_CMD_IOCTL,
+		XTS_CMD_SETSOCKOPT, XTS_CMD_GETSOCKOPT, XTS_CMD_IOCTL, XTS_CMD_SHARE, XTS_CMD_SHARE, XTS_CMD_PARK,
+		XTS_CMD_CLAIM,
 	};
+	struct host *h = s->host;
 	uint8_t frame[LARGEST] = { 0 };
 	uint8_t type = types[take(in) % sizeof types], flags = take(in);
 	uint32_t id = pick_id(s, in), bytes;
+	uint16_t error = type == XTS_CMD_NEWCONN_ACK && flags & 1 ? EAGAIN : flags == 0x77;
 
-	if (!xts_link_credits(&s->link))
+	if (!xts_link_credits(&h->link))
 		return;
-	xts_head_encode(frame, type, flags & 0x80 ? flags : flags & 0x07, flags == 0x77, id);
+	xts_head_encode(frame, type, flags & 0x80 ? flags : flags & 0x07, error, id);
 	bytes = put_body(s, type, frame, in);
-	xts_link_seal(&s->link, frame);
-	pipe_put(&s->queue->in, frame, bytes);
+	xts_link_seal(&h->link, frame);
+	pipe_put(&h->queue->in, frame, bytes);
 }
 
 /* As much data as the frame window takes, over and over: more than TCP does, as long as the peer does not read. */
@@ -204,18 +250,19 @@ static void op_burst(struct scene *s, struct input *in)
 	uint32_t id = pick_id(s, in), times = take(in) % 64u;
 	uint8_t frame[LARGEST] = { 0 };
 	struct xts_send m = { .length = LARGEST - XTS_SEND_BYTES };
-	struct connection *c = connection_find(list_entry(s->worker.state.channels.next, struct channel, member), id);
+	struct host *h = s->host;
+	struct connection *c = connection_find(h->channel, id);
 
 	while (times-- && c && c->state == CONNECTION_ESTABLISHED && c->grant.outstanding >= m.length + 4 * LARGEST) {
-		if (xts_link_credits(&s->link)) {
+		if (xts_link_credits(&h->link)) {
 			xts_head_encode(frame, XTS_CMD_SEND, 0, 0, id);
 			xts_send_encode(frame, &m);
-			xts_link_seal(&s->link, frame);
-			pipe_put(&s->queue->in, frame, sizeof frame);
+			xts_link_seal(&h->link, frame);
+			pipe_put(&h->queue->in, frame, sizeof frame);
 		}
 		rounds(s, 1);
 		host_receive(s, 4);
-		c = connection_find(list_entry(s->worker.state.channels.next, struct channel, member), id);
+		c = connection_find(h->channel, id);
 	}
 }
 
@@ -230,10 +277,10 @@ static void op_raw(struct scene *s, struct input *in)
 	for (uint32_t i = 14; i < bytes; i++)
 		frame[i] = take(in);
 	if (how & 1)
-		frame[15] = s->link.sent++;
+		frame[15] = s->host->link.sent++;
 	if (how & 2)
-		frame[16] = s->link.recycled;
-	pipe_put(&s->queue->in, frame, bytes);
+		frame[16] = s->host->link.recycled;
+	pipe_put(&s->host->queue->in, frame, bytes);
 }
 
 static void peer_close(int *fd, bool reset)
@@ -276,29 +323,6 @@ static void op_peer(struct scene *s, struct input *in)
 	}
 }
 
-static void step(struct scene *s, struct input *in)
-{
-	uint8_t op = take(in);
-
-	switch (op % 8) {
-	case 0: case 1: op_message(s, in); break;
-	case 2: op_peer(s, in); break;
-	case 3: rounds(s, 1); host_receive(s, 1 + op / 8); break;
-	case 4: rounds(s, 1 + op / 64); break;
-	case 5: host_receive(s, 1 + op / 8); break;
-	case 6: op_raw(s, in); break;
-	default:
-		if (op / 8 == 7)
-			host_start(s, 2u + take(in));
-		else if (op / 8 == 8)
-			tick(&s->worker.state);
-		else if (op / 8 >= 16)
-			op_burst(s, in);
-		else
-			rounds(s, 1);
-	}
-}
-
 /* --- set-up ---------------------------------------------------------------------------------------------------------- */
 
 static void server_open(void)
@@ -319,6 +343,7 @@ static void worker_init(struct xts_worker *worker)
 {
 	static struct xts_policy_rule rules[2];
 	struct worker_state *w = &worker->state;
+	struct epoll_event event = { .events = EPOLLIN, .data.ptr = &worker->command_watch };
 
 	rules[0] = (struct xts_policy_rule){
 		.allow = true, .action = XTS_POLICY_CONNECT, .ip_version = 4, .prefix_bits = 32, .address = { 127, 0, 0, 1 },
@@ -342,19 +367,169 @@ static void worker_init(struct xts_worker *worker)
 			    .spill_bytes = 1u << 20, .window_bytes = 1u << 17, .window_bytes_max = 1u << 18 },
 	};
 	ENSURE(w->epoll_fd >= 0 && !log_open(&w->log));
+	worker->command_watch.kind = WATCH_COMMAND;
+	pthread_mutex_init(&worker->mutex, NULL);
+	pthread_cond_init(&worker->done, NULL);
+	ENSURE(!epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, w->command_fd, &event));
 }
 
-static void nothing_is_left(struct scene *scene)
+static void host_attach(struct scene *s, struct host *h)
 {
-	struct worker_state *w = &scene->worker.state;
+	h->queue = memory_open(false);
+	ENSURE(!channel_open(&h->channel, &s->workers[worker_of(s, h)].state, &h->queue->queue, -1, 0));
+	host_start(h, 1);
+}
 
-	ENSURE(scene->queue->lent == 0);
+static void worker_open(struct scene *s, uint32_t index)
+{
+	worker_init(&s->workers[index]);
+	for (unsigned i = 0; i < HOSTS; i++)
+		if (worker_of(s, &s->hosts[i]) == index)
+			host_attach(s, &s->hosts[i]);
+}
+
+/* All is closed: nothing is left of it. */
+static void worker_close(struct scene *s, uint32_t index)
+{
+	struct worker_state *w = &s->workers[index].state;
+	struct xts_worker_stats stats;
+
+	for (unsigned i = 0; i < HOSTS; i++)
+		ENSURE(worker_of(s, &s->hosts[i]) != index || s->hosts[i].queue->lent == 0);
 	close_everything(w, 0);
 	ENSURE(w->stats.connections == 0 && w->stats.listeners == 0 && w->stats.channels == 0);
 	ENSURE(w->stats.spill_bytes == 0 && w->stats.window_bytes == 0 && w->stats.channels_up == 0);
+	registry_stats(w, &stats);
+	ENSURE(w->stats.shared_listeners == 0 && stats.kept_listeners == 0 && stats.parked_connections == 0);
+	ENSURE(!w->husks && list_empty(&w->kept));
 	close(w->epoll_fd);
 	close(w->command_fd);
 	log_close(&w->log);
+	memset(&s->workers[index], 0, sizeof s->workers[index]);
+}
+
+static void worker_restart(struct scene *s, uint32_t index)
+{
+	worker_close(s, index);
+	worker_open(s, index);
+}
+
+/* After the last worker: neither keys nor connections without a channel. */
+static void nothing_is_kept(void)
+{
+	const struct xts_limits one = { .connections = 1 };
+
+	registry_lock();
+	for (uint64_t key = 0; key < KEYS; key++)
+		ENSURE(!registry_find(key, KEYED_LISTENER) && !registry_find(key, KEYED_PARKED));
+	ENSURE(registry_count_unowned(&one, 1, 0) && registry_count_unowned(NULL, -1, 0));
+	registry_unlock();
+}
+
+/* --- running a program ----------------------------------------------------------------------------------------------- */
+
+/* A well-formed message, carried out and answered. */
+static void say(struct scene *s, uint8_t *frame, uint8_t type, uint32_t id, uint16_t error, uint32_t bytes)
+{
+	if (!xts_link_credits(&s->host->link))
+		return;
+	xts_head_encode(frame, type, 0, error, id);
+	xts_link_seal(&s->host->link, frame);
+	pipe_put(&s->host->queue->in, frame, bytes);
+	rounds(s, 1);
+	host_receive(s, WINDOW);
+}
+
+/* What it takes several messages without a mistake to reach: shared listeners, offers, connections that change hands. */
+static void op_hand_over(struct scene *s, struct input *in, uint8_t which)
+{
+	struct xts_connect connect = { .xts_socket = 7, .post_credits = 1u << 16, .domain = 4,
+				       .peer = { .port = server_port, .ip_version = 4, .address = { 127, 0, 0, 1 } } };
+	struct xts_bind bind = { .xts_socket = 7, .domain = 4, .local = { .ip_version = 4, .address = { 127, 0, 0, 1 } } };
+	uint8_t frame[LARGEST] = { 0 }, choice = take(in);
+	uint32_t id = pick_id(s, in);
+	uint64_t key = choice % KEYS;
+	uint32_t keep_ms = choice & 0x10 ? 60000 : 0;
+
+	switch (which) {
+	case 0:
+		xts_connect_encode(frame, &connect);
+		say(s, frame, XTS_CMD_CONNECT, 0, 0, XTS_CONNECT_BYTES);
+		break;
+	case 1:
+		bind.local.port = choice & 1 ? s->listen_port : 0;
+		xts_bind_encode(frame, &bind);
+		say(s, frame, XTS_CMD_BIND, 0, 0, XTS_BIND_BYTES);
+		break;
+	case 2:
+		xts_listen_encode(frame, &(struct xts_listen){ .xts_socket = 7, .domain = 4, .backlog = 8, .post_credits = choice });
+		say(s, frame, XTS_CMD_LISTEN, id, 0, XTS_LISTEN_BYTES);
+		break;
+	case 3:
+		xts_share_encode(frame, &(struct xts_share){ .xts_socket = 7, .key = key, .keep_ms = keep_ms });
+		say(s, frame, XTS_CMD_SHARE, id, 0, XTS_SHARE_BYTES);
+		break;
+	case 4:
+		xts_send_encode(frame, &(struct xts_send){ .post_credits = choice });
+		say(s, frame, XTS_CMD_SEND, id, 0, XTS_SEND_BYTES);
+		break;
+	case 5:
+		xts_newconn_ack_encode(frame, &(struct xts_newconn_ack){ .xts_socket = 7, .post_credits = 1u << 16 });
+		say(s, frame, XTS_CMD_NEWCONN_ACK, id, choice & 1 ? EAGAIN : 0, XTS_NEWCONN_ACK_BYTES);
+		break;
+	case 6:
+		xts_park_encode(frame, &(struct xts_park){ .xts_socket = 7, .key = key, .keep_ms = keep_ms });
+		say(s, frame, XTS_CMD_PARK, id, 0, XTS_PARK_BYTES);
+		break;
+	default:
+		xts_claim_encode(frame, &(struct xts_claim){ .xts_socket = 7, .key = key, .post_credits = 1u << 16 });
+		say(s, frame, XTS_CMD_CLAIM, 0, 0, XTS_CLAIM_BYTES);
+	}
+}
+
+/* Time passes for what nobody holds. */
+static void op_expire(struct worker_state *w)
+{
+	w->now_ns += UINT64_C(61000000000);
+	registry_expire(w, false);
+	w->now_ns = monotonic_ns();
+	free_dead(w);
+}
+
+static void op_other(struct scene *s, struct input *in, uint8_t which)
+{
+	struct worker_state *w = &s->workers[worker_of(s, s->host)].state;
+
+	switch (which) {
+	case 7: host_start(s->host, 2u + take(in)); break;
+	case 8: tick(w); break;
+	case 9: op_expire(w); break;
+	case 10: run_drain(w, NULL); break;
+	case 11: worker_restart(s, worker_of(s, s->host)); break;
+	case 12: case 13: case 14: s->host = &s->hosts[which - 12]; break;
+	default:
+		if (which >= 24)
+			op_hand_over(s, in, which - 24);
+		else if (which >= 16)
+			op_burst(s, in);
+		else
+			rounds(s, 1);
+	}
+}
+
+static void step(struct scene *s, struct input *in)
+{
+	uint8_t op = take(in);
+
+	switch (op % 8) {
+	case 0: case 1: op_message(s, in); break;
+	case 2: op_peer(s, in); break;
+	case 3: rounds(s, 1); host_receive(s, 1 + op / 8); break;
+	case 4: rounds(s, 1 + op / 64); break;
+	case 5: host_receive(s, 1 + op / 8); break;
+	case 6: op_raw(s, in); break;
+	default: op_other(s, in, op / 8);
+	}
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
@@ -363,7 +538,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
 	static struct scene scene;
 	struct input in = { data, bytes };
-	struct channel *ch;
 	int left;
 
 	if (server_fd < 0)
@@ -371,19 +545,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	memset(&scene, 0, sizeof scene);
 	for (unsigned i = 0; i < PEERS; i++)
 		scene.peers[i] = -1;
-	worker_init(&scene.worker);
-	scene.queue = memory_open(false);
-	ENSURE(!channel_open(&ch, &scene.worker.state, &scene.queue->queue, -1, 0));
-	host_start(&scene, 1);
+	for (unsigned i = 0; i < WORKERS; i++)
+		worker_open(&scene, i);
 	rounds(&scene, 1);
-	host_receive(&scene, 1);
-	ENSURE(scene.link.state == XTS_LINK_UP);
+	for (unsigned i = HOSTS; i--;) {
+		scene.host = &scene.hosts[i];
+		host_receive(&scene, 1);
+		ENSURE(scene.host->link.state == XTS_LINK_UP && scene.host->link.features == XTS_FEATURE_SHARE);
+	}
 	while (in.bytes)
 		step(&scene, &in);
 	rounds(&scene, 2);
 	for (unsigned i = 0; i < PEERS; i++)
 		peer_close(&scene.peers[i], true);
-	nothing_is_left(&scene);
+	for (unsigned i = 0; i < WORKERS; i++)
+		worker_close(&scene, i);
+	nothing_is_kept();
 	while ((left = accept4(server_fd, NULL, NULL, SOCK_NONBLOCK)) >= 0)
 		peer_close(&left, true);
 	return 0;

@@ -1,8 +1,9 @@
 """CPython's own test_socket, run on another socket class: `python cpython_socket.py MODE SHARD SHARDS` prints the
 outcome of each case as JSON.
 
-MODE says what the name `socket` means to the cases: `plain`, the standard module; `swapped`, xts_socket. The
-cases that are not about TCP, and those that differ for a reason, are in EXCLUDED; all others are run.
+MODE says what the name `socket` means to the cases: `plain`, the standard module; `swapped`, xts_socket;
+`installed`, the standard module after xts_socket.install(), with rules that offload loopback. The cases that are not
+about TCP, and those that differ for a reason, are in OTHER_PROTOCOLS and EXCLUDED; all others are run.
 """
 
 from __future__ import annotations
@@ -50,11 +51,18 @@ SWAPPED = {
     "BasicSocketPairTest.testDefaults": "socketpair() gives sockets of the kernel",
     "NetworkConnectionNoServer.test_create_connection_timeout": "replaces the name `socket` inside the standard module",
 }
-MODES = {"plain": {}, "swapped": SWAPPED}
+#: What is different for install()'s class.
+INSTALLED = {
+    "NonBlockingTCPTests.testSetBlocking": "reads O_NONBLOCK off the descriptor: its flags are the mirror's",
+}
+EXCLUDED: dict[str, dict[str, str]] = {"plain": {}, "swapped": SWAPPED, "installed": INSTALLED}
+
+#: Loopback is the kernel's unless rules say otherwise.
+RULES = b"use xts tcp_client *:*\nuse xts tcp_server *:*\n"
 
 
 def excluded(case: str, mode: str) -> bool:
-    return any(fnmatchcase(case, pattern) for pattern in (*OTHER_PROTOCOLS, *MODES[mode]))
+    return any(fnmatchcase(case, pattern) for pattern in (*OTHER_PROTOCOLS, *EXCLUDED[mode]))
 
 
 class Outcomes(unittest.TestResult):
@@ -112,6 +120,11 @@ def main(mode: str, shard: int, shards: int) -> None:
         import xts_socket
 
         test_socket.socket = xts_socket
+    elif mode == "installed":
+        import xts_socket
+        from xts_socket._rules import Rules
+
+        xts_socket.install(Rules.parse(RULES))
     # By class, so that what a class sets up is set up once; and whole classes are dealt out in turn.
     chosen = cases(test_socket, mode)
     classes = sorted({type(test).__name__ for test in chosen})

@@ -14,7 +14,7 @@ import pytest
 from proxy_process import ProxyProcess
 
 PROGRAM = Path(__file__).with_name("cpython_socket.py")
-MODES = ("plain", "swapped")
+MODES = ("plain", "swapped", "installed")
 SHARDS = 4  # most cases that take long sleep
 DEADLINE_S = 100.0
 CASES_MIN = 250  # that apply; fewer would mean that they were not found

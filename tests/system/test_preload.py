@@ -6,6 +6,7 @@ import functools
 import hashlib
 import http.server
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from preload_bed import PreloadBed, preload_bed
-from preload_scripts import KERNEL
+from preload_scripts import KERNEL, OURS
 
 SCRIPTS = str(Path(__file__).with_name("preload_scripts.py"))
 
@@ -55,4 +56,70 @@ def test_as_the_kernel_does(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(KERNEL))
 def test_offloaded(name: str, bed: PreloadBed) -> None:
+    bed.run([sys.executable, SCRIPTS, name], strict=True)
+
+
+# Scripts that need rules or a proxy of their own.
+APART = {
+    "rules_decide",
+    "bound_offloaded_goes_back_to_the_kernel",
+    "without_a_proxy_it_is_the_kernels",
+    "strict_without_a_proxy",
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(OURS) - APART))
+def test_interposer(name: str, bed: PreloadBed) -> None:
     bed.run([sys.executable, SCRIPTS, name])
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody has; they may be taken by others until they are used."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in held]
+    for s in held:
+        s.close()
+    return ports
+
+
+def test_rules_decide(bed: PreloadBed) -> None:
+    ports = free_ports(2)
+    rules = f"use os tcp_server *:*\nuse os tcp_client 127.0.0.0/8:{ports[0]}\nuse xts tcp_client *:*\n"
+    bed.run([sys.executable, SCRIPTS, "rules_decide", *map(str, ports)], rules=rules)
+
+
+def test_bound_offloaded_goes_back_to_the_kernel(bed: PreloadBed) -> None:
+    rules = "use os tcp_client *:*\nuse xts tcp_server 127.0.0.2:*\nuse os tcp_server *:*\n"
+    bed.run([sys.executable, SCRIPTS, "bound_offloaded_goes_back_to_the_kernel"], rules=rules)
+
+
+def test_default_rules_leave_loopback_alone(bed: PreloadBed) -> None:
+    done = bed.run([sys.executable, SCRIPTS, "echo_both_families"], rules=None, env={"XTS_LOG": "1"})
+    assert b"offloaded" not in done.stderr
+    assert b"stays with the kernel (RULE)" in done.stderr
+
+
+def test_without_a_proxy(bed: PreloadBed, tmp_path: Path) -> None:
+    nowhere = {"XTS_ENDPOINT": str(tmp_path / "none.sock")}
+    bed.run([sys.executable, SCRIPTS, "without_a_proxy_it_is_the_kernels"], env=nowhere)
+    bed.run([sys.executable, SCRIPTS, "strict_without_a_proxy"], env=nowhere, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("rules", "env", "message"),
+    [
+        ("use xts tcp_client *:*\nuse nonsense\n", {}, b".rules:2:5: "),
+        (None, {"XTS_RULES": "/nonexistent/rules"}, b"XTS_RULES=/nonexistent/rules: No such file"),
+        (None, {"XTS_STRICT": "maybe"}, b"XTS_STRICT=maybe: must be 0 or 1"),
+    ],
+)
+def test_half_a_configuration_is_none(rules: str | None, env: dict[str, str], message: bytes, bed: PreloadBed) -> None:
+    done = bed.run([sys.executable, "-c", "print('ran')"], rules=rules, env=env, check=False)
+    assert done.returncode == 2
+    assert done.stdout == b""
+    assert message in done.stderr
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_silent_unless_asked(bed: PreloadBed) -> None:
+    assert bed.run([sys.executable, SCRIPTS, "echo_both_families"]).stderr == b""

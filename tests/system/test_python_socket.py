@@ -871,6 +871,40 @@ def test_epoll_of_our_own(pair: Pair) -> None:
         epoll.poll(0)
 
 
+def test_the_descriptor_of_an_epoll_is_quiet_again_once_poll_finds_nothing(pair: Pair) -> None:
+    with socket.epoll() as epoll:
+        epoll.register(pair.offloaded, select.EPOLLIN)
+        pair.peer.sendall(b"x")
+        assert select.select([epoll], [], [], DEADLINE_S)[0] == [epoll]
+        assert epoll.poll(DEADLINE_S) == [(pair.offloaded.number, select.EPOLLIN)]
+        assert pair.offloaded.recv(10) == b"x"
+        rounds = 0
+        while select.select([epoll], [], [], 0.05)[0]:  # at most for what is still on its way about the socket
+            assert epoll.poll(0) == [] and rounds < 10
+            rounds += 1
+        pair.peer.sendall(b"y")
+        assert select.select([epoll], [], [], DEADLINE_S)[0] == [epoll]
+
+
+def test_the_descriptor_of_an_epoll_when_the_last_mirrored_socket_has_gone(listener: kernel.socket) -> None:
+    """The thread that kept mirrors true must leave the queue's doorbell armed for others who sleep on it."""
+    with socket.epoll() as epoll:
+        for _ in range(60):
+            with socket.socket() as sock:
+                sock.setblocking(False)
+                assert sock.connect_ex(listener.getsockname()) == errno.EINPROGRESS
+                epoll.register(sock, select.EPOLLOUT | select.EPOLLONESHOT)
+                events: list[tuple[int, int]] = []
+                while not events:
+                    assert select.select([epoll], [], [], DEADLINE_S)[0] == [epoll]
+                    events = epoll.poll(0)
+                assert epoll.poll(0) == []
+                sock.fileno()  # from here on it is mirrored
+                with listener.accept()[0] as peer:
+                    sock.send(b"x")
+                    assert peer.recv(1) == b"x"
+
+
 def test_epoll_that_batches(pair: Pair) -> None:
     with socket.epoll(batch=True) as epoll:
         epoll.register(pair.offloaded, select.EPOLLIN)

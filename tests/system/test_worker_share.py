@@ -1,171 +1,38 @@
-"""Listeners that several hosts share, and connections that move between them: the worker's side of PROTOCOL.md's
-"Sockets that outlive a process or change hands", against hosts made by hand."""
+"""Listeners that several hosts share: the worker's side of PROTOCOL.md's "Sockets that outlive a process or change
+hands", against hosts made by hand."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
-import secrets
-import socket
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import pytest
-from scripted_host import WINDOW, ScriptedHost, Worker
-from xts_messages import codec, table
-from xts_messages.codec import Endpoint, flags
+from scripted_host import Worker
+from share_bed import (
+    Join,
+    bind,
+    client,
+    goodbye,
+    join,
+    joined,
+    listen,
+    new_key,
+    other_worker,
+    port_of,
+    refused,
+    share,
+    shared,
+    worker,
+)
+from xts_messages.codec import flags
 
-LOOPBACK = "127.0.0.1"
-SHARE = table.FEATURES["SHARE"][0]
-KEEP_MS = 10_000
-QUIET_MS = 100
-
-_epochs = itertools.count(100)
-
-
-@pytest.fixture
-def worker() -> Iterator[Worker]:
-    with Worker() as made:
-        yield made
-
-
-@pytest.fixture
-def other_worker() -> Iterator[Worker]:
-    with Worker() as made:
-        yield made
-
-
-@pytest.fixture
-def join() -> Iterator[Callable[[Worker], ScriptedHost]]:
-    """Attaches hosts that speak SHARE."""
-    with contextlib.ExitStack() as stack:
-        yield lambda worker: stack.enter_context(worker.attach(next(_epochs), features=SHARE)).open()
-
-
-def new_key() -> int:
-    return secrets.randbits(64) | 1
-
-
-@dataclass
-class Listener:
-    """A member of a shared listener, on one host."""
-
-    host: ScriptedHost
-    number: int
-    proxy_id: int
-    port: int
-
-    def credit(self, count: int) -> None:
-        self.host.send("XTS_CMD_SEND", id=self.proxy_id, post_credits=count)
-
-    def offered(self) -> codec.Frame:
-        frame = self.host.expect("XTS_REPLY_NEWCONN")
-        assert frame.id == self.number
-        return frame
-
-    def take(self, offer: codec.Frame, window: int = WINDOW) -> int:
-        """Accepts an offer; the new socket's number."""
-        number = self.host.new_socket()
-        self.host.send("XTS_CMD_NEWCONN_ACK", id=offer.fields["proxy_id"], xts_socket=number, post_credits=window)
-        return number
-
-    def give_back(self, offer: codec.Frame) -> None:
-        self.host.send("XTS_CMD_NEWCONN_ACK", id=offer.fields["proxy_id"], error=errno.EAGAIN)
-
-    def close(self) -> None:
-        self.host.send("XTS_CMD_SEND", id=self.proxy_id, flags=flags("CLOSE"))
-        assert self.host.expect("XTS_REPLY_RECV").flags & flags("CLOSED")
-
-    def quiet(self) -> None:
-        with pytest.raises(TimeoutError):
-            self.host.receive(QUIET_MS)
-
-
-def bind(host: ScriptedHost, port: int = 0) -> tuple[int, codec.Frame]:
-    number = host.new_socket()
-    host.send("XTS_CMD_BIND", xts_socket=number, token=1, domain=4, local=Endpoint.of(LOOPBACK, port))
-    return number, host.expect("XTS_REPLY_BIND_ACK")
-
-
-def listen(host: ScriptedHost, credits: int = 0, port: int = 0) -> Listener:
-    number, bound = bind(host, port)
-    assert bound.error == 0
-    proxy_id = bound.fields["proxy_id"]
-    host.send("XTS_CMD_LISTEN", id=proxy_id, xts_socket=number, token=2, post_credits=credits, domain=4, backlog=64)
-    assert host.expect("XTS_REPLY_LISTEN_ACK").error == 0
-    return Listener(host, number, proxy_id, bound.fields["local"].port)
-
-
-def share(host: ScriptedHost, key: int, proxy_id: int = 0, number: int = 0, keep_ms: int = KEEP_MS) -> codec.Frame:
-    number = number or host.new_socket()
-    token = secrets.randbits(32)
-    host.send("XTS_CMD_SHARE", id=proxy_id, xts_socket=number, token=token, key=key, keep_ms=keep_ms)
-    answer = host.expect("XTS_REPLY_SHARE_ACK")
-    assert answer.id == number and answer.fields["token"] == token
-    return answer
-
-
-def shared(host: ScriptedHost, credits: int = 0, keep_ms: int = KEEP_MS) -> tuple[int, Listener]:
-    """A new listener under a new key."""
-    key, listener = new_key(), listen(host, credits)
-    answer = share(host, key, listener.proxy_id, listener.number, keep_ms)
-    assert answer.error == 0 and answer.fields["proxy_id"] == listener.proxy_id
-    assert answer.fields["local"].port == listener.port
-    return key, listener
-
-
-def joined(host: ScriptedHost, key: int, credits: int = 0) -> Listener:
-    answer = share(host, key)
-    assert answer.error == 0
-    member = Listener(host, answer.id, answer.fields["proxy_id"], answer.fields["local"].port)
-    if credits:
-        member.credit(credits)
-    return member
-
-
-def client(port: int) -> socket.socket:
-    made = socket.create_connection((LOOPBACK, port), 5)
-    made.settimeout(5)
-    return made
-
-
-def port_of(sock: socket.socket) -> int:
-    return int(sock.getsockname()[1])
-
-
-def goodbye(host: ScriptedHost, error: int = 0) -> None:
-    """What the agent says for a process that has ended."""
-    host.raw(
-        codec.encode(
-            codec.Frame(
-                "XTS_LINK_GOODBYE",
-                {"epoch": host.epoch},
-                error=error,
-                destination=host.queue.peer_mac,
-                source=host.queue.local_mac,
-            )
-        )
-    )
-
-
-def refused(port: int, timeout_s: float = 5) -> bool:
-    """Waits until nobody listens there."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        try:
-            socket.create_connection((LOOPBACK, port), 5).close()
-        except ConnectionRefusedError:
-            return True
-        time.sleep(0.005)
-    return False
+__all__ = ["join", "other_worker", "worker"]  # fixtures
 
 
 # --- sharing -----------------------------------------------------------------------------------------------
 
 
-def test_newcomers_go_to_members_in_turn(worker: Worker, join: Callable[[Worker], ScriptedHost]) -> None:
+def test_newcomers_go_to_members_in_turn(worker: Worker, join: Join) -> None:
     key, first = shared(join(worker), credits=8)
     members = [first, joined(join(worker), key, 8), joined(join(worker), key, 8)]
     worker.wait(lambda s: s.shared_listeners == 3 and s.listeners == 3, "not all have joined")
@@ -178,7 +45,7 @@ def test_newcomers_go_to_members_in_turn(worker: Worker, join: Callable[[Worker]
             member.quiet()
 
 
-def test_the_member_with_fewest_open_offers_is_next(worker: Worker, join: Callable[[Worker], ScriptedHost]) -> None:
+def test_the_member_with_fewest_open_offers_is_next(worker: Worker, join: Join) -> None:
     key, busy = shared(join(worker), credits=100)
     idle = joined(join(worker), key)
     with contextlib.ExitStack() as stack:
@@ -196,7 +63,7 @@ def test_the_member_with_fewest_open_offers_is_next(worker: Worker, join: Callab
         busy.quiet()
 
 
-def test_members_on_two_workers(worker: Worker, other_worker: Worker, join: Callable[[Worker], ScriptedHost]) -> None:
+def test_members_on_two_workers(worker: Worker, other_worker: Worker, join: Join) -> None:
     key, here = shared(join(worker), credits=1)
     there = joined(join(other_worker), key, 1)
     with client(here.port) as one, client(here.port) as two:
@@ -208,7 +75,7 @@ def test_members_on_two_workers(worker: Worker, other_worker: Worker, join: Call
             assert there.offered().fields["peer"].port == port_of(three)
 
 
-def test_data_flows_on_whichever_took_it(worker: Worker, join: Callable[[Worker], ScriptedHost]) -> None:
+def test_data_flows_on_whichever_took_it(worker: Worker, join: Join) -> None:
     key, first = shared(join(worker))
     second = joined(join(worker), key, 1)
     with client(first.port) as peer:
@@ -222,7 +89,7 @@ def test_data_flows_on_whichever_took_it(worker: Worker, join: Callable[[Worker]
         assert peer.recv(100) == b"answer"
 
 
-def test_given_back_goes_to_another_and_voids_credits(worker: Worker, join: Callable[[Worker], ScriptedHost]) -> None:
+def test_given_back_goes_to_another_and_voids_credits(worker: Worker, join: Join) -> None:
     key, first = shared(join(worker), credits=5)
     with client(first.port) as peer:
         offer = first.offered()
@@ -240,9 +107,7 @@ def test_given_back_goes_to_another_and_voids_credits(worker: Worker, join: Call
     assert worker.stats().given_back == 1
 
 
-def test_given_back_while_all_are_busy_waits(
-    worker: Worker, other_worker: Worker, join: Callable[[Worker], ScriptedHost]
-) -> None:
+def test_given_back_while_all_are_busy_waits(worker: Worker, other_worker: Worker, join: Join) -> None:
     key, first = shared(join(worker), credits=1)
     there = joined(join(other_worker), key)
     with client(first.port) as peer:
@@ -262,9 +127,7 @@ def test_given_back_while_all_are_busy_waits(
         assert first.offered().fields["peer"].port == port_of(peer)
 
 
-def test_given_back_pokes_a_worker_that_has_credits(
-    worker: Worker, other_worker: Worker, join: Callable[[Worker], ScriptedHost]
-) -> None:
+def test_given_back_pokes_a_worker_that_has_credits(worker: Worker, other_worker: Worker, join: Join) -> None:
     key, first = shared(join(worker), credits=1)
     with client(first.port) as peer:
         offer = first.offered()
@@ -274,7 +137,7 @@ def test_given_back_pokes_a_worker_that_has_credits(
         assert there.offered().fields["peer"].port == port_of(peer)
 
 
-def test_other_errors_refuse_by_reset(worker: Worker, join: Callable[[Worker], ScriptedHost]) -> None:
+def test_other_errors_refuse_by_reset(worker: Worker, join: Join) -> None:
     _key, first = shared(join(worker), credits=2)
     with client(first.port) as peer:
         first.host.send("XTS_CMD_NEWCONN_ACK", id=first.offered().fields["proxy_id"], error=errno.ECONNABORTED)
@@ -284,9 +147,7 @@ def test_other_errors_refuse_by_reset(worker: Worker, join: Callable[[Worker], S
         first.offered()  # the other credit is still there
 
 
-def test_giving_back_to_a_listener_that_is_not_shared_resets(
-    worker: Worker, join: Callable[[Worker], ScriptedHost]
-) -> None:
+def test_giving_back_to_a_listener_that_is_not_shared_resets(worker: Worker, join: Join) -> None:
     alone = listen(join(worker), credits=1)
     with client(alone.port) as peer:
         alone.give_back(alone.offered())
@@ -299,7 +160,7 @@ def test_giving_back_to_a_listener_that_is_not_shared_resets(
 
 @pytest.mark.parametrize("end", ["close", "goodbye", "goodbye with an error", "violation"])
 def test_open_offers_of_a_member_that_ends_go_to_others(
-    worker: Worker, other_worker: Worker, join: Callable[[Worker], ScriptedHost], end: str
+    worker: Worker, other_worker: Worker, join: Join, end: str
 ) -> None:
     key, first = shared(join(worker), credits=3)
     with contextlib.ExitStack() as stack:
@@ -325,9 +186,7 @@ def test_open_offers_of_a_member_that_ends_go_to_others(
         assert offers == ports - {taken.fields["peer"].port}
 
 
-def test_the_last_close_closes_the_listener_at_once(
-    worker: Worker, other_worker: Worker, join: Callable[[Worker], ScriptedHost]
-) -> None:
+def test_the_last_close_closes_the_listener_at_once(worker: Worker, other_worker: Worker, join: Join) -> None:
     key, first = shared(join(worker), credits=2)
     second = joined(join(other_worker), key)
     with client(first.port) as offered, client(first.port) as waiting:
@@ -347,9 +206,7 @@ def test_the_last_close_closes_the_listener_at_once(
 
 
 @pytest.mark.parametrize("error", [0, errno.EIO])
-def test_a_listener_is_kept_for_who_joins_later(
-    worker: Worker, other_worker: Worker, join: Callable[[Worker], ScriptedHost], error: int
-) -> None:
+def test_a_listener_is_kept_for_who_joins_later(worker: Worker, other_worker: Worker, join: Join, error: int) -> None:
     key, first = shared(join(worker), credits=1)
     with client(first.port) as offered:
         first.offered()
@@ -363,7 +220,7 @@ def test_a_listener_is_kept_for_who_joins_later(
                 assert heir.offered().fields["peer"].port == port_of(late)
 
 
-def test_a_kept_listener_ends_when_its_time_is_over(worker: Worker, join: Callable[[Worker], ScriptedHost]) -> None:
+def test_a_kept_listener_ends_when_its_time_is_over(worker: Worker, join: Join) -> None:
     key, first = shared(join(worker), credits=1)
     assert share(first.host, key, first.proxy_id, first.number, keep_ms=50).error == 0
     with client(first.port) as offered:
@@ -377,7 +234,7 @@ def test_a_kept_listener_ends_when_its_time_is_over(worker: Worker, join: Callab
     assert share(join(worker), key).error == errno.ENOENT
 
 
-def test_keeping_for_no_time_closes_at_once(worker: Worker, join: Callable[[Worker], ScriptedHost]) -> None:
+def test_keeping_for_no_time_closes_at_once(worker: Worker, join: Join) -> None:
     _key, first = shared(join(worker), keep_ms=0)
     goodbye(first.host)
     worker.wait(lambda s: s.listeners == 0, "still there")
@@ -385,9 +242,7 @@ def test_keeping_for_no_time_closes_at_once(worker: Worker, join: Callable[[Work
     assert worker.stats().kept_listeners == 0
 
 
-def test_a_kept_listener_gives_way_to_a_bind_of_its_address(
-    worker: Worker, other_worker: Worker, join: Callable[[Worker], ScriptedHost]
-) -> None:
+def test_a_kept_listener_gives_way_to_a_bind_of_its_address(worker: Worker, other_worker: Worker, join: Join) -> None:
     key, first = shared(join(worker))
     stranger = join(other_worker)
     _, held = bind(stranger, first.port)
@@ -399,7 +254,7 @@ def test_a_kept_listener_gives_way_to_a_bind_of_its_address(
     assert share(stranger, key).error == errno.ENOENT
 
 
-def test_a_kept_listener_does_not_give_way_to_who_may_not_listen(join: Callable[[Worker], ScriptedHost]) -> None:
+def test_a_kept_listener_does_not_give_way_to_who_may_not_listen(join: Join) -> None:
     with Worker() as worker, Worker(policy_default_allow=False) as forbidding:
         key, first = shared(join(worker))
         goodbye(first.host)
@@ -413,7 +268,7 @@ def test_a_kept_listener_does_not_give_way_to_who_may_not_listen(join: Callable[
 # --- refusals and limits -----------------------------------------------------------------------------------
 
 
-def test_wrong_uses_are_answered(worker: Worker, join: Callable[[Worker], ScriptedHost]) -> None:
+def test_wrong_uses_are_answered(worker: Worker, join: Join) -> None:
     host = join(worker)
     key, first = shared(host)
     number, bound = bind(host)
@@ -439,7 +294,7 @@ def test_sharing_is_refused_without_the_feature(worker: Worker) -> None:
         assert host.wait_down() == errno.EPROTO
 
 
-def test_the_limits_hold_for_joining_and_sharing(join: Callable[[Worker], ScriptedHost]) -> None:
+def test_the_limits_hold_for_joining_and_sharing(join: Join) -> None:
     with Worker(listeners=2) as worker:
         host = join(worker)
         (key, _), (_, _) = shared(host), shared(host)
@@ -452,7 +307,7 @@ def test_the_limits_hold_for_joining_and_sharing(join: Callable[[Worker], Script
         assert worker.stats().refused_limit == 2
 
 
-def test_a_full_member_leaves_newcomers_to_others(join: Callable[[Worker], ScriptedHost]) -> None:
+def test_a_full_member_leaves_newcomers_to_others(join: Join) -> None:
     with Worker(connections=2) as worker:
         key, first = shared(join(worker), credits=10)
         second = joined(join(worker), key, 10)
@@ -467,7 +322,7 @@ def test_a_full_member_leaves_newcomers_to_others(join: Callable[[Worker], Scrip
             assert member.offered()
 
 
-def test_giving_back_over_and_over_is_bounded(join: Callable[[Worker], ScriptedHost]) -> None:
+def test_giving_back_over_and_over_is_bounded(join: Join) -> None:
     with Worker(connections=2) as worker:
         host = join(worker)
         members = [shared(host, credits=2)[1] for _ in range(2)]
@@ -488,9 +343,7 @@ def test_giving_back_over_and_over_is_bounded(join: Callable[[Worker], ScriptedH
             peer.close()
 
 
-def test_draining_ends_shared_and_kept_listeners(
-    worker: Worker, other_worker: Worker, join: Callable[[Worker], ScriptedHost]
-) -> None:
+def test_draining_ends_shared_and_kept_listeners(worker: Worker, other_worker: Worker, join: Join) -> None:
     key, first = shared(join(worker), credits=2)
     there = joined(join(other_worker), key, 0)
     _, kept = shared(join(worker))
@@ -512,7 +365,7 @@ def test_draining_ends_shared_and_kept_listeners(
     other_worker.wait(lambda s: s.listeners == 0, "the other member remains")
 
 
-def test_a_worker_that_stops_leaves_the_others_members(join: Callable[[Worker], ScriptedHost]) -> None:
+def test_a_worker_that_stops_leaves_the_others_members(join: Join) -> None:
     with Worker() as staying:
         with Worker() as stopping:
             key, first = shared(join(stopping), credits=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import ipaddress
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -298,7 +299,9 @@ def test_lines_and_endpoints_are_told() -> None:
         ("use os tcp_client *:*:10.0.0.1:*\nuse os tcp_client *:*", {}),
         ("use xlio tcp_client *:*\nuse os tcp_client *:80", {}),  # that still decides about loopback
         ("use xlio tcp_client *:*\nuse xlio tcp_client *:80", {2: "never matches"}),
-        ("use xts tcp_client *:80", {1: "takes loopback"}),
+        ("use xts tcp_client *:80", {1: "offloads loopback"}),
+        ("use os tcp_client 127.0.0.0/8:*\nuse xts tcp_client *:80", {}),
+        ("use os tcp_client 127.0.0.0/8:81\nuse xts tcp_client *:80", {2: "offloads loopback"}),
         ("use xts udp_sender *:80", {1: "datagram"}),
         ("use os tcp_server *:80:*:*", {1: "second endpoint"}),
         ("log", {1: "no effect"}),
@@ -315,6 +318,7 @@ def test_application_id(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("XTS_APPLICATION_ID", "XLIO_APPLICATION_ID", "VMA_APPLICATION_ID"):
         monkeypatch.delenv(name, raising=False)
     assert application_id() is None
+    monkeypatch.setenv("XTS_APPLICATION_ID", "")
     monkeypatch.setenv("VMA_APPLICATION_ID", "c")
     monkeypatch.setenv("XLIO_APPLICATION_ID", "b")
     assert application_id() == "b"
@@ -585,3 +589,17 @@ def test_a_changed_byte_is_taken_or_refused_with_its_place(statements: list[Stat
         Rules.parse(bytes(text))
     except RulesError as error:
         position_is_in(error, bytes(text))
+
+
+def test_examples_of_the_manual() -> None:
+    manual = (Path(__file__).resolve().parents[2] / "host_lib" / "RULES.md").read_text()
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", manual, re.MULTILINE | re.DOTALL)
+    examples = [text for language, text in blocks if not language]
+    assert len(examples) > 4
+    for example_text in examples:
+        notes = [text for _, text in Rules.parse(example_text.encode()).notes()]
+        assert not [text for text in notes if "log statements" not in text], example_text
+    web = Rules.parse(examples[0].encode())
+    assert web.group("nginx", None).ask(CLIENT, None, ("2001:db8::1", 443)).line == 7
+    assert not web.group("nginx", None).ask(CLIENT, None, ("10.1.2.3", 5432)).offload
+    assert not web.group("ssh", None).ask(CLIENT, None, ("192.0.2.1", 22)).offload

@@ -13,6 +13,7 @@ import logging
 import warnings
 from asyncio import constants, transports
 from asyncio.trsock import TransportSocket
+from contextlib import suppress
 from contextvars import copy_context
 from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP
 from socket import SHUT_WR
@@ -109,7 +110,8 @@ class Transport(transports._FlowControlMixin, transports.Transport):
             try:
                 _warn(f"unclosed transport {self!r}", ResourceWarning, source=self)
             finally:
-                self._sock.close()
+                with suppress(OSError):  # of the two, the socket may have been collected first
+                    self._sock.close()
 
     # --- protocol and life ----------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from .checks import Check, endpoint, interfaces, kernel, privilege, rdma, tls
+from .checks import Check, endpoint, interfaces, interposer, kernel, privilege, rdma, tls
 from .options import add_verb, print_table
 
 _EXIT_STATUS = "exit status: 0, or 1 when a check failed that offloading cannot do without"
@@ -26,7 +26,7 @@ def add(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    parts = (endpoint, kernel, interfaces, privilege, rdma, tls)
+    parts = (endpoint, interposer, kernel, interfaces, privilege, rdma, tls)
     checks = [check for part in parts for check in part.checks()]
     works = all(check.level != "fail" for check in checks)
     if arguments.json:

@@ -143,16 +143,17 @@ def read_elf(file: BinaryIO) -> Elf:
         # p_type, p_flags, p_offset, p_vaddr, p_paddr, p_filesz; of 32 bits without p_flags
         entry = struct.Struct(order + ("IIQQQQ" if wide else "IIIII"))
         entries = [_unpack(file, entry, table + n * entry_bytes) for n in range(count)]
-    except struct.error:
-        raise OSError(f"{file.name}: an ELF executable that is cut short") from None
-    segments = [(fields[0], fields[2 if wide else 1], fields[-1]) for fields in entries]
-    loader = next((_content(file, *place) for kind, *place in segments if kind == _PT_INTERP), None)
+        segments = [(fields[0], fields[2 if wide else 1], fields[-1]) for fields in entries]
+        loader = next((_content(file, *place) for kind, *place in segments if kind == _PT_INTERP), None)
+        notes = [_content(file, *place) for kind, *place in segments if kind == _PT_NOTE]
+    except (struct.error, ValueError):  # ValueError: an offset that no file has
+        raise OSError(f"{file.name}: an ELF executable that is damaged or cut short") from None
     return Elf(
         bits=64 if wide else 32,
         little_endian=order == "<",
         machine=machine,
         loader=os.fsdecode(loader.rstrip(b"\0")) if loader else None,
-        go=any(_has_go_note(_content(file, *place), order) for kind, *place in segments if kind == _PT_NOTE),
+        go=any(_has_go_note(note, order) for note in notes),
     )
 
 

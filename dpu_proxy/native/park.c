@@ -1,0 +1,229 @@
+/* Connections that a host has parked, until one claims them. share.h has the theory of operation. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "share.h"
+
+#define DRAIN_PIECES 32
+
+struct parked {
+	struct watch watch;       /* first: epoll's pointer, while there are bytes to deliver */
+	struct keyed keyed;
+	struct parked *next_husk;
+	int fd;                   /* -1: a husk */
+	uint8_t ip_version;
+	bool watched;
+	bool fin_wanted, fin_done;
+	int error;                /* the connection has failed: told (again) to who claims it */
+	struct spill spill;
+	uint64_t sent_bytes;
+};
+
+static struct parked *parked_of(struct keyed *k)
+{
+	return k ? list_entry(k, struct parked, keyed) : NULL;
+}
+
+/* Only its memory is left, for an event of this round may point at it. */
+static void become_husk(struct parked *p)
+{
+	struct worker_state *keeper = p->keyed.keeper;
+
+	registry_remove(&p->keyed);
+	registry_count_unowned(NULL, -1, -(int64_t)p->spill.bytes);
+	p->fd = -1;
+	p->next_husk = keeper->husks;
+	keeper->husks = p;
+	(void)eventfd_write(keeper->command_fd, 1); /* for a round, at the end of which the husk goes */
+}
+
+void park_reap(struct worker_state *w)
+{
+	registry_lock();
+	while (w->husks) {
+		struct parked *p = w->husks;
+
+		w->husks = p->next_husk;
+		free(p);
+	}
+	registry_unlock();
+}
+
+void parked_end(struct keyed *k)
+{
+	struct parked *p = parked_of(k);
+	int fd = p->fd;
+
+	become_husk(p);
+	spill_free(&p->spill);
+	reset_and_close(fd);
+}
+
+/* --- parking ---------------------------------------------------------------------------------------------------------- */
+
+/* Moves the connection's TCP side to p. What its worker's epoll tells from now on is about p, and only if it is needed. */
+static int take_from(struct parked *p, struct connection *c)
+{
+	struct epoll_event event = { .events = EPOLLOUT | EPOLLET, .data.ptr = &p->watch };
+
+	p->watched = c->spill.bytes > 0;
+	if (c->in_epoll && epoll_ctl(c->worker->epoll_fd, p->watched ? EPOLL_CTL_MOD : EPOLL_CTL_DEL, c->fd, &event))
+		return ENOBUFS;
+	p->fd = c->fd;
+	p->ip_version = c->ip_version;
+	p->fin_wanted = c->fin_wanted;
+	p->fin_done = c->fin_done;
+	p->error = c->error;
+	p->spill = c->spill;
+	p->sent_bytes = c->sent_bytes;
+	c->worker->stats.spill_bytes -= c->spill.bytes;
+	memset(&c->spill, 0, sizeof c->spill);
+	c->fd = -1;
+	c->in_epoll = false;
+	return 0;
+}
+
+int park_start(struct connection *c, uint64_t key, uint32_t keep_ms)
+{
+	struct worker_state *w = c->worker;
+	struct parked *p;
+	int error;
+
+	if ((c->state != CONNECTION_ESTABLISHED && c->state != CONNECTION_FAILED) || c->connect_reply)
+		return EINVAL;
+	p = calloc(1, sizeof *p);
+	if (!p)
+		return ENOBUFS;
+	p->watch.kind = WATCH_PARKED;
+	registry_lock();
+	error = registry_add(&p->keyed, key, KEYED_PARKED, w->config.limits.connections);
+	if (!error && !registry_count_unowned(&w->config.limits, 1, c->spill.bytes)) {
+		registry_remove(&p->keyed);
+		error = ENOBUFS;
+	}
+	if (!error) {
+		error = take_from(p, c);
+		if (!error) {
+			registry_keep(&p->keyed, w, keep_ms);
+			w->stats.parks++;
+		} else {
+			registry_count_unowned(NULL, -1, -(int64_t)c->spill.bytes);
+			registry_remove(&p->keyed);
+		}
+	}
+	registry_unlock();
+	if (!error) {
+		connection_free(c, false);
+		return 0;
+	}
+	w->stats.refused_limit += error == ENOBUFS;
+	free(p);
+	return error;
+}
+
+/* Delivers to TCP what it takes. */
+static void drain(struct parked *p, struct worker_state *w)
+{
+	struct iovec iov[DRAIN_PIECES];
+	bool writable = true;
+
+	while (p->spill.bytes && writable) {
+		struct msghdr message = { .msg_iov = iov };
+		uint32_t offered = 0;
+		ssize_t n;
+
+		message.msg_iovlen = (size_t)spill_peek(&p->spill, iov, DRAIN_PIECES);
+		for (size_t i = 0; i < message.msg_iovlen; i++)
+			offered += (uint32_t)iov[i].iov_len;
+		n = sendmsg(p->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (n < 0 && errno != EAGAIN && errno != EINTR) {
+			p->error = errno;
+			registry_count_unowned(NULL, 0, -(int64_t)p->spill.bytes);
+			spill_free(&p->spill);
+			return;
+		}
+		writable = n < 0 ? errno == EINTR : (uint32_t)n == offered;
+		if (n <= 0)
+			continue;
+		spill_drop(&p->spill, (uint32_t)n);
+		registry_count_unowned(NULL, 0, -(int64_t)n);
+		p->sent_bytes += (uint64_t)n;
+		w->stats.sent_bytes += (uint64_t)n;
+	}
+	if (!p->spill.bytes && p->fin_wanted && !p->fin_done) {
+		p->fin_done = true;
+		(void)shutdown(p->fd, SHUT_WR);
+	}
+}
+
+void park_event(struct watch *watch, struct worker_state *w)
+{
+	struct parked *p = (struct parked *)watch;
+
+	registry_lock();
+	if (p->fd >= 0 && !p->error)
+		drain(p, w);
+	registry_unlock();
+}
+
+/* --- claiming --------------------------------------------------------------------------------------------------------- */
+
+/* Moves the TCP side of p to c, which has its window. */
+static void give_to(struct parked *p, struct connection *c)
+{
+	struct worker_state *keeper = p->keyed.keeper;
+
+	if (p->watched)
+		(void)epoll_ctl(keeper->epoll_fd, EPOLL_CTL_DEL, p->fd, NULL);
+	c->state = CONNECTION_ESTABLISHED;
+	c->fin_wanted = p->fin_wanted;
+	c->fin_done = p->fin_done;
+	c->error = p->error;
+	c->readable = p->error != 0;
+	c->sent_bytes = p->sent_bytes;
+	become_husk(p); /* before its bytes are c's: it counts them out */
+	c->spill = p->spill;
+	c->worker->stats.spill_bytes += c->spill.bytes;
+	c->worker->stats.claims++;
+}
+
+static struct connection *claim(struct channel *ch, struct parked *p, int *error)
+{
+	struct connection *c = connection_new(ch, p->fd, p->ip_version, error);
+
+	if (!c)
+		return NULL;
+	if (connection_grant_claimed(c, p->spill.bytes)) {
+		give_to(p, c);
+		return c;
+	}
+	c->fd = -1; /* it stays parked */
+	connection_free(c, false);
+	*error = ENOBUFS;
+	return NULL;
+}
+
+struct connection *park_claim(struct channel *ch, uint64_t key, int *error)
+{
+	struct connection *c = NULL;
+	struct parked *p;
+
+	registry_lock();
+	p = parked_of(registry_find(key, KEYED_PARKED));
+	if (p)
+		c = claim(ch, p, error);
+	else
+		*error = ENOENT;
+	registry_unlock();
+	if (!c)
+		return NULL;
+	if (connection_watch(c)) /* epoll tells of all that has arrived, and of room for what is spilled */
+		connection_fail(c, ENOBUFS);
+	connection_wake(c);
+	return c;
+}

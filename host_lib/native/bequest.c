@@ -1,0 +1,281 @@
+/*
+ * Sockets as they pass from one process to another: a record each and, behind it, what had been received and not read,
+ * one after the other in a memfd. Over fork() a memfd holds one, over exec() all that the program keeps.
+ *
+ * The reader was made by the same program, or started by it under the same user, and both have the same build of this
+ * library (version, sizes and ranges are checked all the same: a wrong memfd is refused, not believed).
+ */
+#include "library.h"
+
+#include "beside.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define BEQUEST_MAGIC 0x58545342u /* "XTSB" */
+#define BEQUEST_VERSION 1u
+
+struct bequest {
+	uint32_t magic, version;
+	uint32_t number;           /* in the process that wrote it */
+	int32_t descriptor;        /* of the program; -1: none */
+	uint64_t key;              /* 0: the connection has ended, only what is unread is left of it */
+	uint64_t receive_timeout_ns, send_timeout_ns;
+	uint64_t sent_bytes, received_bytes;
+	int32_t error, linger_s;
+	uint32_t backlog, window, window_max, receive_lowat;
+	uint32_t unread;           /* bytes that follow */
+	uint8_t family, state, phase, shutdown;
+	bool done, nonblocking, close_on_exec, linger;
+	struct xts_endpoint local, peer;
+};
+
+int bequest_make(const char *name, unsigned flags)
+{
+	int fd = memfd_create(name, flags);
+
+	return fd < 0 ? -errno : fd;
+}
+
+static int write_all(int fd, const void *data, size_t bytes)
+{
+	const uint8_t *at = data;
+
+	while (bytes) {
+		ssize_t n = write(fd, at, bytes);
+
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		if (n > 0) {
+			at += n;
+			bytes -= (size_t)n;
+		}
+	}
+	return 0;
+}
+
+/* 1, 0 at the end of the file, -EPROTO where it is cut short. */
+static int read_all(int fd, void *data, size_t bytes)
+{
+	uint8_t *at = data;
+	size_t left = bytes;
+
+	while (left) {
+		ssize_t n = read(fd, at, left);
+
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		if (n == 0)
+			return left == bytes ? 0 : -EPROTO;
+		if (n > 0) {
+			at += n;
+			left -= (size_t)n;
+		}
+	}
+	return 1;
+}
+
+int bequest_write(int memfd, struct xts_sock *s, int descriptor)
+{
+	struct bequest b = {
+		.magic = BEQUEST_MAGIC, .version = BEQUEST_VERSION, .number = s->id, .descriptor = descriptor, .key = s->key,
+		.receive_timeout_ns = s->receive_timeout_ns, .send_timeout_ns = s->send_timeout_ns,
+		.sent_bytes = s->sent_bytes, .received_bytes = s->received_bytes, .error = s->error, .linger_s = s->linger_s,
+		.backlog = s->backlog, .window = s->grant.window, .window_max = s->window_max,
+		.receive_lowat = s->receive_lowat, .unread = s->unread, .family = s->family, .state = s->state,
+		.phase = s->phase, .shutdown = s->shutdown, .done = s->done, .nonblocking = s->nonblocking,
+		.close_on_exec = s->close_on_exec, .linger = s->linger, .local = s->local, .peer = s->peer,
+	};
+	struct iovec unread = {.iov_len = s->unread};
+	int r = write_all(memfd, &b, sizeof b);
+
+	if (r || !s->unread)
+		return r;
+	unread.iov_base = malloc(s->unread);
+	if (!unread.iov_base)
+		return -ENOMEM;
+	buffer_copy(s, 0, &unread, 0, s->unread);
+	r = write_all(memfd, unread.iov_base, s->unread);
+	free(unread.iov_base);
+	return r;
+}
+
+static bool is_sound(const struct bequest *b)
+{
+	if (b->magic != BEQUEST_MAGIC || b->version != BEQUEST_VERSION)
+		return false;
+	if ((b->family != 4 && b->family != 6) || b->phase > PHASE_CONNECTED || b->shutdown > SHUTDOWN_MASK)
+		return false;
+	if (b->state == TCP_STATE_LISTEN)
+		return b->key && !b->unread;
+	if (b->state != TCP_STATE_ESTABLISHED && b->state != TCP_STATE_CLOSE)
+		return false;
+	return b->window <= XTS_CREDITS_MAX && b->unread <= XTS_CREDITS_MAX && (b->state == TCP_STATE_CLOSE || b->unread <= b->window);
+}
+
+static int read_unread(int memfd, struct xts_sock *s, uint32_t bytes)
+{
+	uint8_t *heap;
+	int r;
+
+	if (!bytes)
+		return 0;
+	heap = malloc(bytes);
+	if (!heap)
+		return -ENOMEM;
+	r = read_all(memfd, heap, bytes);
+	if (r == 1)
+		r = buffer_take_over(s, heap, bytes);
+	else if (!r)
+		r = -EPROTO;
+	if (r)
+		free(heap);
+	return r;
+}
+
+int bequest_read(int memfd, struct xts_sock **out, bool is_child, int *descriptor)
+{
+	struct xts_sock *s = *out;
+	struct bequest b;
+	int r = read_all(memfd, &b, sizeof b);
+
+	if (r != 1)
+		return r;
+	if (!is_sound(&b) || (is_child && b.number != s->id))
+		return -EPROTO;
+	*descriptor = b.descriptor;
+	if (!s)
+		s = *out = socket_make(b.family);
+	if (!s)
+		return -EMFILE;
+	r = read_unread(memfd, s, b.unread);
+	if (r)
+		return r;
+	s->key = b.key;
+	s->state = b.state;
+	s->phase = b.phase;
+	s->error = b.error;
+	s->done = b.done;
+	s->shutdown = b.shutdown;
+	s->backlog = b.backlog;
+	s->grant.window = b.window;
+	s->window_max = b.window_max;
+	s->sent_bytes = b.sent_bytes;
+	s->received_bytes = b.received_bytes;
+	s->local = b.local;
+	s->peer = b.peer;
+	if (is_child)
+		return 1; /* what the child has set since the fork stays */
+	s->open = true;
+	s->nonblocking = b.nonblocking;
+	s->close_on_exec = b.close_on_exec;
+	s->linger = b.linger;
+	s->linger_s = b.linger_s;
+	s->receive_lowat = b.receive_lowat;
+	s->receive_timeout_ns = b.receive_timeout_ns;
+	s->send_timeout_ns = b.send_timeout_ns;
+	return 1;
+}
+
+/* --- exec --------------------------------------------------------------------------------------------------------------- */
+
+/* A listener that was not to be shared gets its key now. */
+static int bequeath_listener(struct xts_sock *s)
+{
+	struct call call = {.type = XTS_CMD_SHARE, .keep_ms = LISTENER_KEEP_MS};
+	int r;
+
+	if (s->inherited != NOT_INHERITED)
+		return 0;
+	if (!sharing_possible())
+		return -EOPNOTSUPP;
+	if (!s->key)
+		s->key = key_make();
+	call.key = s->key;
+	r = call_proxy(s, &call);
+	return r;
+}
+
+static int bequeath(struct xts_sock *s)
+{
+	if (s->moved != NOT_MOVED)
+		return -ENOTCONN;
+	if (s->state == TCP_STATE_LISTEN)
+		return bequeath_listener(s);
+	if (s->inherited != NOT_INHERITED)
+		return inherit_obtain(s);
+	if (s->lost || s->phase == PHASE_UNCONNECTED || s->state == TCP_STATE_SYN_SENT)
+		return -EOPNOTSUPP;
+	if (s->state == TCP_STATE_ESTABLISHED)
+		return sharing_possible() ? connection_park(s, now_ns() + NS_PER_S) : -EOPNOTSUPP;
+	return 0; /* what is left of an ended one */
+}
+
+int xts_bequeath(const struct xts_bequest *sockets, unsigned count)
+{
+	int memfd = bequest_make("xts-sockets", 0), r;
+
+	if (memfd < 0)
+		return finish(memfd);
+	library_enter();
+	for (unsigned i = 0; i < count; i++) {
+		struct xts_sock *s = table_open(sockets[i].number);
+
+		r = s ? bequeath(s) : -EBADF;
+		if (!r && (s = table_open(sockets[i].number)))
+			r = bequest_write(memfd, s, sockets[i].descriptor);
+		if (r)
+			xts.not_inherited++;
+		if (r == -ENOMEM || r == -ENOSPC)
+			break;
+	}
+	heirs_at_exit();
+	library_settle();
+	library_leave();
+	lseek(memfd, 0, SEEK_SET);
+	return memfd;
+}
+
+void xts_resume(int memfd)
+{
+	struct xts_sock *s = NULL;
+
+	close(memfd);
+	library_enter();
+	while ((s = table_next(s)))
+		if (s->moved == MOVING && s->key && !s->proxy_id)
+			inherit_take_back(s);
+	library_leave();
+}
+
+int xts_inherit_next(int memfd, struct xts_bequest *out)
+{
+	struct xts_sock *s = NULL;
+	int r;
+
+	library_enter();
+	out->descriptor = -1;
+	out->number = -1;
+	r = bequest_read(memfd, &s, false, &out->descriptor);
+	if (r == -EPROTO)
+		lseek(memfd, 0, SEEK_END); /* where the next one begins cannot be known */
+	if (s && r == 1) {
+		uint32_t id = s->id;
+
+		out->number = (int)id;
+		s->inherited = INHERITED_KEYED;
+		xts.untaken++;
+		inherit_take(s);
+		if (s->id != id)
+			r = -EBADF;
+		else if (s->lost)
+			r = s->error ? -s->error : -ECONNRESET;
+	}
+	if (s && r < 0 && s->in_use)
+		socket_free(s);
+	if (r == 0)
+		close(memfd);
+	library_leave();
+	return finish(r);
+}

@@ -1,0 +1,306 @@
+/*
+ * epoll: sets of the program's that hold offloaded sockets too. epoll_set.h has what is kept of a set.
+ *
+ * A set without offloaded sockets is the kernel's alone: epoll_ctl and epoll_wait are passed on. Else a wait is for
+ * both, in libxts (xts_epoll_wait_mixed). A thread that had begun to wait in the kernel when the first offloaded socket came is
+ * woken by a bell put into the kernel's set, and goes on as one that waits for both.
+ */
+#include "epoll_set.h"
+
+/* --- sets ----------------------------------------------------------------------------------------------------------------------- */
+
+static int known(int fd)
+{
+	struct descriptor stale = descriptor_get(fd);
+	uint32_t number;
+
+	if (fd < 0 || preload_inside) /* libxts's own */
+		return fd;
+	if (stale.kind != DESCRIPTOR_KERNEL) { /* closed by a system call we have not seen */
+		epoll_descriptor_gone(fd, stale);
+		descriptor_release(descriptor_take(fd));
+	}
+	number = set_make(fd, 0);
+	if (number)
+		descriptor_set(fd, (struct descriptor){.kind = DESCRIPTOR_EPOLL, .number = number});
+	return fd;
+}
+
+EXPORT int epoll_create(int size)
+{
+	return known(real()->epoll_create(size));
+}
+
+EXPORT int epoll_create1(int flags)
+{
+	return known(real()->epoll_create1(flags));
+}
+
+/* A set that came over exec or a Unix socket is known from its first member of ours on. */
+static void adopt(int fd, int member)
+{
+	struct epoll_event event = {0};
+	uint32_t number = 0;
+
+	sets_lock();
+	/* The member's kernel socket has never been registered: ENOENT tells that fd is a set. */
+	if (descriptor_get(fd).kind == DESCRIPTOR_KERNEL && real()->epoll_ctl(fd, EPOLL_CTL_MOD, member, &event) < 0 &&
+	    errno == ENOENT)
+		number = set_make(fd, SET_UNKNOWN_MEMBERS);
+	if (number)
+		descriptor_set(fd, (struct descriptor){.kind = DESCRIPTOR_EPOLL, .number = number});
+	sets_unlock();
+}
+
+/* --- registrations --------------------------------------------------------------------------------------------------------------- */
+
+static bool is_also_local(struct descriptor d)
+{
+	return d.flags & DESCRIPTOR_ALSO_LOCAL && d.flags & DESCRIPTOR_LISTENS && !(d.flags & DESCRIPTOR_MIRRORED);
+}
+
+static void count_member(struct epoll_set *set, int op)
+{
+	if (op == EPOLL_CTL_ADD)
+		atomic_fetch_add(&set->members, 1);
+	else if (op == EPOLL_CTL_DEL && atomic_load(&set->members))
+		atomic_fetch_sub(&set->members, 1);
+}
+
+static int kernel_control(struct epoll_set *set, int epfd, int op, int fd, struct epoll_event *event)
+{
+	int r = real()->epoll_ctl(epfd, op, fd, event);
+
+	if (r == 0)
+		count_member(set, op);
+	return r;
+}
+
+static int context_control(struct epoll_set *set, int op, int fd, uint32_t number, struct epoll_event *event)
+{
+	return XTS(xts_epoll_ctl_keyed(set->ctx, op, (int)number, (uint32_t)fd, event));
+}
+
+/* The kernel half of a listener's registration, and its note. The context's half is done: this one may fail quietly only
+ * where the kernel's socket is not there any more. */
+static void control_beside(struct epoll_set *set, int epfd, int op, int fd, struct descriptor d, struct epoll_event *event)
+{
+	struct registration *note = set_note(set, fd), fresh = {.fd = fd, .kind = NOTE_BOTH};
+
+	if (op == EPOLL_CTL_DEL) {
+		if (note && note->in_kernel)
+			kernel_control(set, epfd, op, fd, NULL);
+		if (note)
+			set_drop_note(set, note);
+		return;
+	}
+	fresh.event = *event;
+	fresh.in_kernel = note && note->kind == NOTE_BOTH && note->in_kernel;
+	if (is_also_local(d))
+		fresh.in_kernel = kernel_control(set, epfd, fresh.in_kernel ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, event) == 0;
+	set_put_note(set, &fresh);
+}
+
+static int control_offloaded(struct epoll_set *set, int epfd, int op, int fd, struct descriptor d, struct epoll_event *event)
+{
+	int r = -1, error;
+
+	sets_lock();
+	set->fd = epfd;
+	if (op != EPOLL_CTL_ADD && !set->ctx) {
+		errno = op == EPOLL_CTL_MOD || op == EPOLL_CTL_DEL ? ENOENT : EINVAL;
+	} else if (set_convert(set)) {
+		r = context_control(set, op, fd, d.number, event);
+		error = errno;
+		if (r == 0 && (d.flags & DESCRIPTOR_ALSO_LOCAL || op == EPOLL_CTL_DEL))
+			control_beside(set, epfd, op, fd, d, event);
+		errno = error;
+	}
+	sets_unlock();
+	return r;
+}
+
+/* A set in a set: the kernel's half first, which sees to loops. */
+static int control_set(struct epoll_set *set, int epfd, int op, int fd, struct descriptor d, struct epoll_event *event)
+{
+	struct epoll_set *inner = set_hold(d.number, 1);
+	struct registration note = {.fd = fd, .kind = NOTE_SET, .inner = d.number}, *old;
+	int r;
+
+	sets_lock();
+	set->fd = epfd;
+	r = kernel_control(set, epfd, op, fd, event);
+	if (r == 0 && op == EPOLL_CTL_DEL) {
+		old = set_note(set, fd);
+		if (old)
+			set_drop_note(set, old);
+		if (set->ctx && inner && inner->ctx)
+			(void)XTS(xts_epoll_nest(set->ctx, op, inner->ctx, (uint32_t)fd, event));
+	} else if (r == 0) {
+		note.event = *event;
+		if (!set_put_note(set, &note) ||
+		    (inner && inner->ctx &&
+		     (!set_convert(set) || XTS(xts_epoll_nest(set->ctx, op, inner->ctx, (uint32_t)fd, event)) < 0))) {
+			kernel_control(set, epfd, EPOLL_CTL_DEL, fd, NULL);
+			errno = ENOMEM;
+			r = -1;
+		}
+	}
+	sets_unlock();
+	if (inner)
+		set_drop(inner, 1);
+	return r;
+}
+
+/* Not decided yet: the kernel's, for now. */
+static int control_undecided(struct epoll_set *set, int epfd, int op, int fd, struct epoll_event *event)
+{
+	struct registration note = {.fd = fd, .kind = NOTE_UNDECIDED}, *old;
+	int r;
+
+	sets_lock();
+	set->fd = epfd;
+	r = kernel_control(set, epfd, op, fd, event);
+	if (r == 0 && op == EPOLL_CTL_DEL) {
+		old = set_note(set, fd);
+		if (old)
+			set_drop_note(set, old);
+	} else if (r == 0) {
+		note.event = *event;
+		if (!set_put_note(set, &note)) {
+			kernel_control(set, epfd, EPOLL_CTL_DEL, fd, NULL);
+			errno = ENOMEM;
+			r = -1;
+		}
+	}
+	sets_unlock();
+	return r;
+}
+
+static int control(struct epoll_set *set, int epfd, int op, int fd, struct descriptor d, struct epoll_event *event)
+{
+	struct registration *old;
+	int r;
+
+	switch (d.kind) {
+	case DESCRIPTOR_OFFLOADED:
+		return control_offloaded(set, epfd, op, fd, d, event);
+	case DESCRIPTOR_EPOLL:
+		return control_set(set, epfd, op, fd, d, event);
+	case DESCRIPTOR_UNDECIDED:
+		return control_undecided(set, epfd, op, fd, event);
+	default:
+		r = kernel_control(set, epfd, op, fd, event);
+	}
+	if (r == 0 && op == EPOLL_CTL_DEL && d.kind == DESCRIPTOR_STAYED && sets_have_notes()) {
+		sets_lock();
+		old = set_note(set, fd);
+		if (old)
+			set_drop_note(set, old);
+		sets_unlock();
+	}
+	return r;
+}
+
+EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
+{
+	struct descriptor d = descriptor_get(epfd), member = descriptor_get(fd);
+	bool ours = member.kind == DESCRIPTOR_OFFLOADED || member.kind == DESCRIPTOR_UNDECIDED || member.kind == DESCRIPTOR_EPOLL;
+	struct epoll_set *set = NULL;
+	int r;
+
+	if (preload_inside || (op != EPOLL_CTL_DEL && !event))
+		return real()->epoll_ctl(epfd, op, fd, event);
+	if (member.kind == DESCRIPTOR_INTERNAL) {
+		errno = EBADF;
+		return -1;
+	}
+	if (d.kind == DESCRIPTOR_KERNEL && ours) {
+		adopt(epfd, fd);
+		d = descriptor_get(epfd);
+	}
+	if (d.kind == DESCRIPTOR_EPOLL)
+		set = set_hold(d.number, 1);
+	if (!set) /* none, or too many of them: an offloaded member is an unconnected socket there, and no sign of life */
+		return real()->epoll_ctl(epfd, op, fd, event);
+	r = control(set, epfd, op, fd, member, event);
+	set_drop(set, 1);
+	return r;
+}
+
+/* --- descriptors that change ------------------------------------------------------------------------------------------------------ */
+
+struct change {
+	int fd;
+	struct descriptor d;
+};
+
+static void forget_note(struct epoll_set *set, void *argument)
+{
+	const struct change *gone = argument;
+	struct registration *note = set_note(set, gone->fd);
+
+	if (!note)
+		return;
+	if (gone->d.kind == DESCRIPTOR_UNDECIDED)
+		count_member(set, EPOLL_CTL_DEL);
+	set_drop_note(set, note);
+}
+
+void epoll_descriptor_gone(int fd, struct descriptor d)
+{
+	struct change gone = {.fd = fd, .d = d};
+
+	/* Of the context's half libxts disposes, with the socket; of the kernel's the kernel. */
+	if (d.kind == DESCRIPTOR_KERNEL || !sets_have_notes() || !descriptor_is_last(d))
+		return;
+	sets_lock();
+	sets_each(forget_note, &gone);
+	sets_unlock();
+}
+
+/* From the kernel's set to the context; of a listener for both, a copy. */
+static void move(struct epoll_set *set, struct registration *note, int epfd, struct descriptor d)
+{
+	struct registration both = *note;
+
+	both.kind = NOTE_BOTH;
+	both.in_kernel = is_also_local(d);
+	if (!set_convert(set) || context_control(set, EPOLL_CTL_ADD, note->fd, d.number, &both.event) < 0)
+		preload_log("descriptor %d: lost its place in an epoll set: %m", note->fd);
+	if (!both.in_kernel)
+		kernel_control(set, epfd, EPOLL_CTL_DEL, note->fd, NULL);
+	if (d.flags & DESCRIPTOR_ALSO_LOCAL)
+		set_put_note(set, &both);
+	else
+		set_drop_note(set, note);
+}
+
+static void follow(struct epoll_set *set, void *argument)
+{
+	const struct change *change = argument;
+	int epfd = set_descriptor(set);
+
+	for (unsigned i = set->note_count; epfd >= 0 && i-- > 0;) {
+		struct registration *note = &set->notes[i];
+		struct descriptor d = descriptor_get(note->fd);
+
+		if (d.kind != DESCRIPTOR_OFFLOADED || d.number != change->d.number)
+			continue;
+		if (note->kind == NOTE_UNDECIDED)
+			move(set, note, epfd, d);
+		else if (note->kind == NOTE_BOTH && !note->in_kernel && is_also_local(d))
+			note->in_kernel = kernel_control(set, epfd, EPOLL_CTL_ADD, note->fd, &note->event) == 0;
+	}
+}
+
+void epoll_descriptor_offloaded(int fd, struct descriptor d)
+{
+	struct change change = {.fd = fd, .d = d};
+
+	if (!sets_have_notes())
+		return;
+	sets_lock();
+	sets_each(follow, &change);
+	sets_unlock();
+}

@@ -1,0 +1,301 @@
+/* The store of epoll sets: epoll_set.h has the idea. */
+#include "epoll_set.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+
+#define SETS_MAX 65536u
+#define GENERATION 20 /* bits below it: the index */
+#define GENERATIONS 0xfffu
+
+static struct epoll_set store[SETS_MAX]; /* costs nothing until touched; 0 is nobody's */
+static _Atomic uint32_t used = 1;
+static struct epoll_set *unused;
+static pthread_mutex_t store_lock = PTHREAD_MUTEX_INITIALIZER; /* of these; nothing is called with it */
+
+static _Atomic uint32_t note_total;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* --- locks, fork ---------------------------------------------------------------------------------------------------------- */
+
+static void before_fork(void)
+{
+	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&store_lock);
+}
+
+static void after_fork_parent(void)
+{
+	pthread_mutex_unlock(&store_lock);
+	pthread_mutex_unlock(&lock);
+}
+
+/* The threads that waited are the parent's. */
+static void after_fork_child(void)
+{
+	for (uint32_t i = 1; i < used; i++) {
+		if (store[i].number)
+			store[i].users = 1;
+	}
+	after_fork_parent();
+}
+
+/*
+ * When the library is loaded, before the program can do the same: its own handlers, which may use sets (libuv's do), then run
+ * before ours in the parent and after ours in the child. libxts's are first of all, so that at fork() it locks last,
+ * the order in which everything else locks.
+ */
+__attribute__((constructor(101))) static void watch_fork(void)
+{
+	preload_inside = 1;
+	xts_flush();
+	preload_inside = 0;
+	pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+}
+
+void sets_lock(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+void sets_unlock(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+/* --- the store -------------------------------------------------------------------------------------------------------------- */
+
+uint32_t set_make(int fd, uint32_t members)
+{
+	static uint32_t generation;
+	struct epoll_set *set = NULL;
+	uint32_t number = 0;
+
+	pthread_mutex_lock(&store_lock);
+	if (unused) {
+		set = unused;
+		unused = set->next_free;
+	} else if (used < SETS_MAX) {
+		set = &store[used++];
+	}
+	if (set) {
+		number = (uint32_t)(set - store) | (++generation & GENERATIONS) << GENERATION;
+		set->ctx = NULL;
+		set->bell = -1;
+		set->members = members;
+		set->both = 0;
+		set->fd = fd;
+		set->users = 1;
+		atomic_store(&set->number, number);
+	}
+	pthread_mutex_unlock(&store_lock);
+	return number;
+}
+
+/* Nobody holds it any more. */
+static void set_free(struct epoll_set *set)
+{
+	int before = errno;
+
+	atomic_fetch_sub(&note_total, set->note_count);
+	free(set->notes);
+	set->notes = NULL;
+	set->note_count = set->note_room = 0;
+	if (set->ctx && !preload_inside) {
+		preload_inside = 1;
+		xts_epoll_ctx_destroy(set->ctx);
+		preload_inside = 0;
+	}
+	pthread_mutex_lock(&store_lock);
+	set->next_free = unused;
+	unused = set;
+	pthread_mutex_unlock(&store_lock);
+	errno = before;
+}
+
+struct epoll_set *set_hold(uint32_t number, uint64_t by)
+{
+	struct epoll_set *set = &store[number & ((1u << GENERATION) - 1)];
+	uint64_t users = atomic_load(&set->users);
+
+	do {
+		if (!users)
+			return NULL;
+	} while (!atomic_compare_exchange_weak(&set->users, &users, users + by));
+	if (atomic_load(&set->number) == number)
+		return set;
+	set_drop(set, by);
+	return NULL;
+}
+
+void set_drop(struct epoll_set *set, uint64_t by)
+{
+	if (atomic_fetch_sub(&set->users, by) == by)
+		set_free(set);
+}
+
+void epoll_set_release(uint32_t number)
+{
+	struct epoll_set *set = set_hold(number, 1);
+
+	if (!set)
+		return;
+	atomic_store(&set->number, 0);
+	set_drop(set, 1);
+	set_drop(set, 1);
+}
+
+static void keep_number(int fd, struct descriptor d, void *argument)
+{
+	struct epoll_set *set = argument;
+
+	if (d.number == set->number)
+		set->fd = fd;
+}
+
+int set_descriptor(struct epoll_set *set)
+{
+	struct descriptor d = descriptor_get(set->fd);
+
+	if (d.kind == DESCRIPTOR_EPOLL && d.number == set->number)
+		return set->fd;
+	set->fd = -1;
+	descriptor_each(DESCRIPTOR_EPOLL, keep_number, set);
+	return set->fd;
+}
+
+/* --- notes -------------------------------------------------------------------------------------------------------------------- */
+
+bool sets_have_notes(void)
+{
+	return atomic_load(&note_total);
+}
+
+struct registration *set_note(struct epoll_set *set, int fd)
+{
+	for (unsigned i = 0; i < set->note_count; i++) {
+		if (set->notes[i].fd == fd)
+			return &set->notes[i];
+	}
+	return NULL;
+}
+
+bool set_put_note(struct epoll_set *set, const struct registration *note)
+{
+	struct registration *old = set_note(set, note->fd), *more;
+
+	if (old)
+		set_drop_note(set, old);
+	if (set->note_count == set->note_room) {
+		unsigned room = set->note_room ? set->note_room * 2 : 4;
+
+		more = realloc(set->notes, room * sizeof *more);
+		if (!more)
+			return false;
+		set->notes = more;
+		set->note_room = room;
+	}
+	set->notes[set->note_count++] = *note;
+	atomic_fetch_add(&note_total, 1);
+	if (note->kind != NOTE_UNDECIDED)
+		atomic_fetch_add(&set->both, 1);
+	return true;
+}
+
+void set_drop_note(struct epoll_set *set, struct registration *note)
+{
+	if (note->kind != NOTE_UNDECIDED)
+		atomic_fetch_sub(&set->both, 1);
+	*note = set->notes[--set->note_count];
+	atomic_fetch_sub(&note_total, 1);
+}
+
+void sets_each(void (*visit)(struct epoll_set *set, void *argument), void *argument)
+{
+	for (uint32_t i = 1; i < used; i++) {
+		struct epoll_set *set = set_hold(atomic_load(&store[i].number), 1);
+
+		if (!set)
+			continue;
+		if (set->note_count)
+			visit(set, argument);
+		set_drop(set, 1);
+	}
+}
+
+/* --- the context -------------------------------------------------------------------------------------------------------------- */
+
+/* What wakes threads that have begun to wait when there was no context to wait for. */
+static void ring_waiters(struct epoll_set *set)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.u64 = SET_BELL_DATA};
+	int fd = set_descriptor(set), bell;
+
+	if (fd < 0)
+		return;
+	bell = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (bell < 0)
+		return;
+	if (real()->epoll_ctl(fd, EPOLL_CTL_ADD, bell, &event) < 0) {
+		real()->close(bell);
+		return;
+	}
+	descriptor_set(bell, (struct descriptor){.kind = DESCRIPTOR_INTERNAL});
+	atomic_store(&set->bell, bell);
+}
+
+void set_silence(struct epoll_set *set)
+{
+	int bell = atomic_exchange(&set->bell, -1), fd = set_descriptor(set);
+
+	if (bell < 0)
+		return;
+	if (fd >= 0)
+		real()->epoll_ctl(fd, EPOLL_CTL_DEL, bell, NULL); /* a forked child may have the bell open */
+	descriptor_take(bell);
+	real()->close(bell);
+}
+
+struct nesting {
+	struct epoll_set *inner;
+	bool failed;
+};
+
+/* The set has another one in it that has got a context. */
+static void nest(struct epoll_set *set, void *argument)
+{
+	struct nesting *nesting = argument;
+
+	for (unsigned i = 0; i < set->note_count; i++) {
+		struct registration *note = &set->notes[i];
+
+		if (note->kind != NOTE_SET || note->inner != nesting->inner->number)
+			continue;
+		if (!set_convert(set) || XTS(xts_epoll_nest(set->ctx, EPOLL_CTL_ADD, nesting->inner->ctx,
+							    (uint32_t)note->fd, &note->event)) < 0)
+			nesting->failed = true;
+	}
+}
+
+bool set_convert(struct epoll_set *set)
+{
+	struct nesting nesting = {.inner = set};
+	void *ctx;
+
+	if (set->ctx)
+		return true;
+	if (preload_inside)
+		return preload_reentered();
+	preload_inside = 1;
+	ctx = xts_epoll_ctx_create_flags(0);
+	preload_inside = 0;
+	if (!ctx)
+		return false;
+	atomic_store(&set->ctx, ctx);
+	/* Who begins to wait from here on sees it. */
+	if (atomic_load(&set->users) >= SET_WAITER)
+		ring_waiters(set);
+	sets_each(nest, &nesting);
+	return !nesting.failed;
+}

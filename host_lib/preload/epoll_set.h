@@ -1,0 +1,73 @@
+/*
+ * What we keep of an epoll set of the program's.
+ *
+ * A set is the kernel's own (its descriptor is the program's) and, from its first offloaded socket on, a polling context of
+ * libxts beside it (ctx). Most registrations are in one of the two and nothing is noted of them here. A note is kept of those
+ * that concern both:
+ *
+ *     UNDECIDED  in the kernel's set until the socket is offloaded, then moved to the context
+ *     BOTH       of a listener that has a kernel socket beside it (ALSO_LOCAL): in both; one event is reported
+ *     SET        another set: its kernel half is in ours, its context in our context
+ *
+ * Sets are looked up by number and held while in use; their memory is used again but never given back, so that a number read
+ * a moment ago leads to a set or to nothing.
+ */
+#ifndef XTS_PRELOAD_EPOLL_SET_H
+#define XTS_PRELOAD_EPOLL_SET_H
+
+#include "preload.h"
+
+enum note_kind { NOTE_UNDECIDED, NOTE_BOTH, NOTE_SET };
+
+struct registration {
+	int fd;
+	enum note_kind kind;
+	struct epoll_event event;
+	uint32_t inner;            /* SET: its number */
+	bool in_kernel;            /* BOTH: the kernel socket is there too (it listens) */
+};
+
+struct epoll_set {
+	/* Low half: who holds it, its descriptors being one. High half: threads that wait in the kernel alone. */
+	_Atomic uint64_t users;
+	_Atomic uint32_t number;   /* 0: closed */
+	_Atomic uint32_t members;  /* registrations in the kernel's set; those that vanished by a close are still counted */
+	void *_Atomic ctx;
+	_Atomic int bell;          /* in the kernel's set, ringing, while threads that must learn of ctx wait there; else -1 */
+	_Atomic uint32_t both;     /* registrations that may be reported twice */
+	int fd;                    /* a descriptor of it, as last seen */
+	struct registration *notes;
+	unsigned note_count, note_room;
+	struct epoll_set *next_free;
+};
+
+#define SET_WAITER (UINT64_C(1) << 32) /* in users */
+#define SET_UNKNOWN_MEMBERS (1u << 30) /* of a set that came to be known later: never counted down to none */
+
+/* A new set for the descriptor fd, held by it; 0: none to be had. */
+uint32_t set_make(int fd, uint32_t members);
+/* The set, held by (1, or SET_WAITER + 1); NULL: closed meanwhile. */
+struct epoll_set *set_hold(uint32_t number, uint64_t by);
+void set_drop(struct epoll_set *set, uint64_t by);
+
+/* Everything below: with the lock held, which is never held in a wait. */
+void sets_lock(void);
+void sets_unlock(void);
+/* Gives the set its context and tells the threads that wait in the kernel alone. false: errno. */
+bool set_convert(struct epoll_set *set);
+/* The last of them has left. */
+void set_silence(struct epoll_set *set);
+struct registration *set_note(struct epoll_set *set, int fd); /* NULL: none */
+/* Puts one down; false: ENOMEM. */
+bool set_put_note(struct epoll_set *set, const struct registration *note);
+void set_drop_note(struct epoll_set *set, struct registration *note);
+/* Calls visit for every set that has notes, and a descriptor. */
+void sets_each(void (*visit)(struct epoll_set *set, void *argument), void *argument);
+/* Are there notes at all? Without the lock. */
+bool sets_have_notes(void);
+int set_descriptor(struct epoll_set *set); /* -1: closed */
+
+/* Marks the events of our own bell. */
+#define SET_BELL_DATA UINT64_C(0x5854532062656c6c)
+
+#endif

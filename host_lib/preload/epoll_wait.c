@@ -1,0 +1,189 @@
+/* epoll_wait and its kin, on sets of both kinds. */
+#include "epoll_set.h"
+
+#include "limit.h"
+
+/* The call as the program made it. */
+struct request {
+	enum { WAIT, PWAIT, PWAIT2 } name;
+	int set;
+	struct epoll_event *events;
+	int max, timeout_ms;
+	const struct timespec *timeout;
+	const sigset_t *mask;
+};
+
+static int pass(const struct request *r)
+{
+	switch (r->name) {
+	case WAIT:
+		return real()->epoll_wait(r->set, r->events, r->max, r->timeout_ms);
+	case PWAIT:
+		return real()->epoll_pwait(r->set, r->events, r->max, r->timeout_ms, r->mask);
+	default:
+		return real()->epoll_pwait2(r->set, r->events, r->max, r->timeout, r->mask);
+	}
+}
+
+/* --- what the program shall not see ------------------------------------------------------------------------------------------------ */
+
+static int without_bell(struct epoll_event *events, int count)
+{
+	int kept = 0;
+
+	for (int i = 0; i < count; i++) {
+		if (events[i].data.u64 != SET_BELL_DATA)
+			events[kept++] = events[i];
+	}
+	return kept;
+}
+
+/* One-shot, and one half has been reported: the other must not be. */
+static void disarm_other_half(struct epoll_set *set, int epfd, struct registration *note)
+{
+	struct epoll_event none = {.events = EPOLLONESHOT, .data = note->event.data};
+	struct descriptor d = descriptor_get(note->fd);
+
+	if (d.kind != DESCRIPTOR_OFFLOADED)
+		return;
+	real()->epoll_ctl(epfd, EPOLL_CTL_MOD, note->fd, &none);
+	(void)XTS(xts_epoll_ctl_keyed(set->ctx, EPOLL_CTL_MOD, (int)d.number, (uint32_t)note->fd, &none));
+}
+
+/* A registration in both halves is one to the program: its two events become one. */
+static int merge_halves(struct epoll_set *set, int epfd, struct epoll_event *events, int count)
+{
+	sets_lock();
+	for (unsigned n = 0; n < set->note_count; n++) {
+		struct registration *note = &set->notes[n];
+		int first = -1, kept = 0;
+
+		if (note->kind == NOTE_UNDECIDED)
+			continue;
+		for (int i = 0; i < count; i++) {
+			if (events[i].data.u64 == note->event.data.u64 && first >= 0) {
+				events[first].events |= events[i].events;
+				continue;
+			}
+			if (events[i].data.u64 == note->event.data.u64)
+				first = kept;
+			events[kept++] = events[i];
+		}
+		count = kept;
+		if (first >= 0 && note->kind == NOTE_BOTH && note->in_kernel && note->event.events & EPOLLONESHOT)
+			disarm_other_half(set, epfd, note);
+	}
+	sets_unlock();
+	return count;
+}
+
+/* --- waiting ------------------------------------------------------------------------------------------------------------------------- */
+
+/* Nobody waits in the kernel alone any more. */
+static void silence(struct epoll_set *set)
+{
+	int before = errno;
+
+	if (atomic_load_explicit(&set->bell, memory_order_relaxed) < 0 || atomic_load(&set->users) >= SET_WAITER)
+		return;
+	sets_lock();
+	set_silence(set);
+	sets_unlock();
+	errno = before;
+}
+
+static int wait_for_both(struct epoll_set *set, const struct request *request, uint64_t deadline_ns)
+{
+	int r;
+
+	do {
+		silence(set);
+		r = XTS(xts_epoll_wait_mixed(set->ctx, request->set, &set->members, request->events, request->max, deadline_ns,
+					     request->mask));
+		if (r <= 0)
+			return r;
+		r = without_bell(request->events, r);
+		if (r && atomic_load_explicit(&set->both, memory_order_relaxed))
+			r = merge_halves(set, request->set, request->events, r);
+	} while (!r && deadline_ns);
+	return r;
+}
+
+static int wait_for_set(const struct request *request, uint64_t deadline_ns)
+{
+	struct descriptor d = descriptor_get(request->set);
+	struct epoll_set *set = d.kind == DESCRIPTOR_EPOLL ? set_hold(d.number, SET_WAITER + 1) : NULL;
+	int r = 0, before;
+
+	if (!set)
+		return pass(request);
+	if (!atomic_load(&set->ctx)) {
+		r = pass(request);
+		if (!atomic_load(&set->ctx)) {
+			set_drop(set, SET_WAITER + 1);
+			return r;
+		}
+		/* It has got a context meanwhile. */
+		if (r > 0)
+			r = without_bell(request->events, r);
+	}
+	before = errno;
+	set_drop(set, SET_WAITER);
+	errno = before;
+	if (!r)
+		r = wait_for_both(set, request, deadline_ns);
+	else
+		silence(set);
+	set_drop(set, 1);
+	return r;
+}
+
+EXPORT int epoll_wait(int set, struct epoll_event *events, int max, int timeout_ms)
+{
+	struct request request = {.name = WAIT, .set = set, .events = events, .max = max, .timeout_ms = timeout_ms};
+
+	return wait_for_set(&request, deadline_of_ms(timeout_ms));
+}
+
+EXPORT int epoll_pwait(int set, struct epoll_event *events, int max, int timeout_ms, const sigset_t *mask)
+{
+	struct request request = {.name = PWAIT, .set = set, .events = events, .max = max, .timeout_ms = timeout_ms, .mask = mask};
+
+	return wait_for_set(&request, deadline_of_ms(timeout_ms));
+}
+
+EXPORT int epoll_pwait2(int set, struct epoll_event *events, int max, const struct timespec *timeout, const sigset_t *mask)
+{
+	struct request request = {.name = PWAIT2, .set = set, .events = events, .max = max, .timeout = timeout, .mask = mask};
+	uint64_t deadline_ns;
+
+	if (!deadline_of(timeout, &deadline_ns))
+		return -1;
+	return wait_for_set(&request, deadline_ns);
+}
+
+/* --- inside libxts -------------------------------------------------------------------------------------------------------------------- */
+
+/* While it sleeps it holds no lock: a signal handler may use sockets. */
+static int sleep_in_kernel(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask)
+{
+	sig_atomic_t inside = preload_inside;
+	int r;
+
+	preload_inside = 0;
+	r = real()->ppoll(fds, count, timeout, mask);
+	preload_inside = inside;
+	return r;
+}
+
+static int look_in_kernel(int set, struct epoll_event *events, int max, int timeout_ms)
+{
+	return real()->epoll_wait(set, events, max, timeout_ms);
+}
+
+__attribute__((constructor)) static void lend_kernel_calls(void)
+{
+	static const struct xts_kernel_calls calls = {.ppoll = sleep_in_kernel, .epoll_wait = look_in_kernel};
+
+	xts_use_kernel_calls(&calls);
+}

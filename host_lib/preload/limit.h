@@ -1,0 +1,39 @@
+/* Timeouts as programs give them, as deadlines of libxts. */
+#ifndef XTS_PRELOAD_LIMIT_H
+#define XTS_PRELOAD_LIMIT_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "beside.h"
+
+#define NS_A_SECOND 1000000000
+#define SECONDS_MAX (1L << 32) /* longer is for ever */
+
+static inline uint64_t deadline_of_ms(int timeout_ms)
+{
+	if (timeout_ms <= 0)
+		return timeout_ms ? XTS_FOREVER : 0;
+	return xts_now_ns() + (uint64_t)timeout_ms * 1000000;
+}
+
+/* NULL: none. false and EINVAL where the kernel says so. */
+static inline bool deadline_of(const struct timespec *timeout, uint64_t *deadline_ns)
+{
+	*deadline_ns = XTS_FOREVER;
+	if (!timeout)
+		return true;
+	if (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= NS_A_SECOND) {
+		errno = EINVAL;
+		return false;
+	}
+	if (!timeout->tv_sec && !timeout->tv_nsec)
+		*deadline_ns = 0;
+	else if (timeout->tv_sec < SECONDS_MAX)
+		*deadline_ns = xts_now_ns() + (uint64_t)timeout->tv_sec * NS_A_SECOND + (uint64_t)timeout->tv_nsec;
+	return true;
+}
+
+#endif

@@ -1,0 +1,172 @@
+/*
+ * poll and ppoll. The descriptors are sorted into XTS sockets, epoll sets with a context, and the kernel's; libxts waits for
+ * all of them at once. A listener beside which the kernel listens too, and an epoll set, are in two of these: what either half
+ * is ready for is reported.
+ */
+#include "poll_both.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "epoll_set.h"
+#include "limit.h"
+
+#define FDS_ON_STACK 32
+
+/* Entry i of the caller's is at these places, or at none (-1). */
+struct places {
+	int socket, context, kernel;
+};
+
+struct sorted {
+	struct places *places;
+	struct pollfd *sockets, *kernel;
+	struct xts_polled_context *contexts;
+	struct epoll_set **held;   /* the sets behind the contexts */
+	int socket_count, kernel_count, context_count;
+};
+
+struct room {
+	struct places places[FDS_ON_STACK];
+	struct pollfd sockets[FDS_ON_STACK], kernel[FDS_ON_STACK];
+	struct xts_polled_context contexts[FDS_ON_STACK];
+	struct epoll_set *held[FDS_ON_STACK];
+};
+
+bool poll_is_ours(int fd)
+{
+	struct descriptor d = descriptor_get(fd);
+	struct epoll_set *set;
+	bool ours;
+
+	if (d.kind != DESCRIPTOR_EPOLL)
+		return d.kind == DESCRIPTOR_OFFLOADED;
+	set = set_hold(d.number, 1);
+	ours = set && atomic_load(&set->ctx);
+	if (set)
+		set_drop(set, 1);
+	return ours;
+}
+
+static void sort_one(struct sorted *s, struct pollfd *fd, struct places *at)
+{
+	struct descriptor d = descriptor_get(fd->fd);
+	struct epoll_set *set;
+
+	*at = (struct places){-1, -1, -1};
+	if (d.kind == DESCRIPTOR_OFFLOADED) {
+		at->socket = s->socket_count;
+		s->sockets[s->socket_count++] = (struct pollfd){.fd = (int)d.number, .events = fd->events};
+		if (!(d.flags & DESCRIPTOR_ALSO_LOCAL) || !(d.flags & DESCRIPTOR_LISTENS))
+			return;
+	} else if (d.kind == DESCRIPTOR_EPOLL) {
+		set = set_hold(d.number, 1);
+		if (set && atomic_load(&set->ctx)) {
+			at->context = s->context_count;
+			s->held[s->context_count] = set;
+			s->contexts[s->context_count++] = (struct xts_polled_context){.ectx = set->ctx, .events = fd->events};
+		} else if (set) {
+			set_drop(set, 1);
+		}
+	}
+	at->kernel = s->kernel_count;
+	s->kernel[s->kernel_count++] = *fd;
+}
+
+static int merge(const struct sorted *s, struct pollfd *fds, nfds_t count)
+{
+	int ready = 0;
+
+	for (nfds_t i = 0; i < count; i++) {
+		const struct places *at = &s->places[i];
+
+		fds[i].revents = 0;
+		if (at->socket >= 0)
+			fds[i].revents |= s->sockets[at->socket].revents;
+		if (at->context >= 0)
+			fds[i].revents |= s->contexts[at->context].revents;
+		if (at->kernel >= 0)
+			fds[i].revents |= s->kernel[at->kernel].revents;
+		ready += fds[i].revents != 0;
+	}
+	return ready;
+}
+
+static int poll_sorted(struct sorted *s, struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigset_t *mask)
+{
+	int r;
+
+	for (nfds_t i = 0; i < count; i++)
+		sort_one(s, &fds[i], &s->places[i]);
+	r = XTS(xts_poll_contexts(s->sockets, (nfds_t)s->socket_count, s->contexts, (nfds_t)s->context_count, s->kernel,
+				  (nfds_t)s->kernel_count, deadline_ns, mask));
+	if (r >= 0)
+		r = merge(s, fds, count);
+	for (int i = 0; i < s->context_count; i++)
+		set_drop(s->held[i], 1);
+	return r;
+}
+
+int poll_both(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigset_t *mask)
+{
+	struct room few;
+	struct sorted s = {.places = few.places, .sockets = few.sockets, .kernel = few.kernel, .contexts = few.contexts,
+			   .held = few.held};
+	char *more = NULL;
+	int r, error;
+
+	if (count > FDS_ON_STACK) {
+		more = malloc(count * (sizeof *s.held + sizeof *s.contexts + sizeof *s.places + 2 * sizeof *s.sockets));
+		if (!more)
+			return -1; /* ENOMEM */
+		s.held = (void *)more;
+		s.contexts = (void *)(s.held + count);
+		s.places = (void *)(s.contexts + count);
+		s.sockets = (void *)(s.places + count);
+		s.kernel = s.sockets + count;
+	}
+	r = poll_sorted(&s, fds, count, deadline_ns, mask);
+	error = errno;
+	free(more);
+	errno = error;
+	return r;
+}
+
+static bool any_ours(struct pollfd *fds, nfds_t count)
+{
+	for (nfds_t i = 0; fds && i < count; i++) {
+		if (poll_is_ours(fds[i].fd))
+			return true;
+	}
+	return false;
+}
+
+EXPORT int poll(struct pollfd *fds, nfds_t count, int timeout_ms)
+{
+	return any_ours(fds, count) ? poll_both(fds, count, deadline_of_ms(timeout_ms), NULL) : real()->poll(fds, count, timeout_ms);
+}
+int __poll(struct pollfd *fds, nfds_t count, int timeout_ms) __attribute__((alias("poll"))) EXPORT;
+
+EXPORT int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask)
+{
+	uint64_t deadline_ns;
+
+	if (!any_ours(fds, count))
+		return real()->ppoll(fds, count, timeout, mask);
+	return deadline_of(timeout, &deadline_ns) ? poll_both(fds, count, deadline_ns, mask) : -1;
+}
+
+/* The fortified names: the C library's own ends the program when the array is too small. */
+EXPORT int __poll_chk(struct pollfd *fds, nfds_t count, int timeout_ms, size_t room)
+{
+	if (room / sizeof *fds < count || !any_ours(fds, count))
+		return real()->__poll_chk(fds, count, timeout_ms, room);
+	return poll(fds, count, timeout_ms);
+}
+
+EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask, size_t room)
+{
+	if (room / sizeof *fds < count || !any_ours(fds, count))
+		return real()->__ppoll_chk(fds, count, timeout, mask, room);
+	return ppoll(fds, count, timeout, mask);
+}

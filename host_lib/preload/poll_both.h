@@ -1,0 +1,15 @@
+/* What select.c builds on. */
+#ifndef XTS_PRELOAD_POLL_BOTH_H
+#define XTS_PRELOAD_POLL_BOTH_H
+
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Must we look after this descriptor in a wait? */
+bool poll_is_ours(int fd);
+/* ppoll() over descriptors of all kinds, until deadline_ns. */
+int poll_both(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigset_t *mask);
+
+#endif

@@ -1,0 +1,295 @@
+/*
+ * syscall(): programs and runtimes that make system calls by number. Those that name one of our descriptors, or make one, are
+ * routed to our functions of that name. io_uring would use our descriptors where we cannot see it: a program is told that
+ * this kernel has none (ENOSYS), which is counted, and falls back to epoll. XTS_IO_URING=allow lets it through.
+ *
+ * System calls made by instruction (Go, static programs) do not come here: they see the kernel's socket, and are refused.
+ */
+#include "preload.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+/* The arguments of a system call, whatever it takes. */
+struct arguments {
+	long a[6];
+};
+
+#define INT(i) ((int)c->a[i])
+#define SIZE(i) ((size_t)c->a[i])
+#define POINTER(i) ((void *)c->a[i])
+
+static bool is_ours(long fd)
+{
+	uint8_t kind = descriptor_get((int)fd).kind;
+
+	return fd >= 0 && fd < (long)DESCRIPTORS_MAX && kind != DESCRIPTOR_KERNEL && kind != DESCRIPTOR_STAYED;
+}
+
+/* io_uring, asked for by number or through liburing. */
+static bool may_use_io_uring(void)
+{
+	const char *setting = getenv("XTS_IO_URING");
+
+	if (preload_inside || (setting && !strcmp(setting, "allow")))
+		return true;
+	atomic_fetch_add_explicit(&preload.unseen, 1, memory_order_relaxed);
+	preload_log("io_uring is refused: it would bypass offloaded sockets (XTS_IO_URING=allow lets it through)");
+	return false;
+}
+
+/* --- calls that make a descriptor, or name more than one ------------------------------------------------------------------------- */
+
+static bool route_making(long number, const struct arguments *c, long *r)
+{
+	switch (number) {
+	case SYS_socket:
+		*r = socket(INT(0), INT(1), INT(2));
+		return true;
+	case SYS_epoll_create1:
+		*r = epoll_create1(INT(0));
+		return true;
+#ifdef SYS_epoll_create
+	case SYS_epoll_create:
+		*r = epoll_create(INT(0));
+		return true;
+#endif
+#ifdef SYS_dup2
+	case SYS_dup2:
+		*r = dup2(INT(0), INT(1));
+		return true;
+#endif
+	case SYS_dup3:
+		*r = dup3(INT(0), INT(1), INT(2));
+		return true;
+#ifdef SYS_close_range
+	case SYS_close_range:
+		*r = close_range((unsigned)c->a[0], (unsigned)c->a[1], INT(2));
+		return true;
+#endif
+#ifdef SYS_poll
+	case SYS_poll:
+		*r = poll(POINTER(0), (nfds_t)c->a[1], INT(2));
+		return true;
+#endif
+#ifdef SYS_select
+	case SYS_select:
+		*r = select(INT(0), POINTER(1), POINTER(2), POINTER(3), POINTER(4));
+		return true;
+#endif
+	case SYS_ppoll:
+		*r = ppoll(POINTER(0), (nfds_t)c->a[1], POINTER(2), POINTER(3));
+		return true;
+	case SYS_epoll_ctl:
+		*r = epoll_ctl(INT(0), INT(1), INT(2), POINTER(3));
+		return true;
+	case SYS_sendfile:
+		if (!is_ours(c->a[0]) && !is_ours(c->a[1]))
+			return false;
+		*r = sendfile(INT(0), INT(1), POINTER(2), SIZE(3));
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* --- sockets ------------------------------------------------------------------------------------------------------------------------- */
+
+static bool route_socket(long number, const struct arguments *c, long *r)
+{
+	switch (number) {
+	case SYS_bind:
+		*r = bind(INT(0), POINTER(1), (socklen_t)c->a[2]);
+		return true;
+	case SYS_connect:
+		*r = connect(INT(0), POINTER(1), (socklen_t)c->a[2]);
+		return true;
+	case SYS_listen:
+		*r = listen(INT(0), INT(1));
+		return true;
+#ifdef SYS_accept
+	case SYS_accept:
+		*r = accept(INT(0), POINTER(1), POINTER(2));
+		return true;
+#endif
+	case SYS_accept4:
+		*r = accept4(INT(0), POINTER(1), POINTER(2), INT(3));
+		return true;
+	case SYS_shutdown:
+		*r = shutdown(INT(0), INT(1));
+		return true;
+	case SYS_getsockname:
+		*r = getsockname(INT(0), POINTER(1), POINTER(2));
+		return true;
+	case SYS_getpeername:
+		*r = getpeername(INT(0), POINTER(1), POINTER(2));
+		return true;
+	case SYS_getsockopt:
+		*r = getsockopt(INT(0), INT(1), INT(2), POINTER(3), POINTER(4));
+		return true;
+	case SYS_setsockopt:
+		*r = setsockopt(INT(0), INT(1), INT(2), POINTER(3), (socklen_t)c->a[4]);
+		return true;
+	case SYS_recvfrom:
+		*r = recvfrom(INT(0), POINTER(1), SIZE(2), INT(3), POINTER(4), POINTER(5));
+		return true;
+	case SYS_recvmsg:
+		*r = recvmsg(INT(0), POINTER(1), INT(2));
+		return true;
+	case SYS_sendto:
+		*r = sendto(INT(0), POINTER(1), SIZE(2), INT(3), POINTER(4), (socklen_t)c->a[5]);
+		return true;
+	case SYS_sendmsg:
+		*r = sendmsg(INT(0), POINTER(1), INT(2));
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* --- any descriptor -------------------------------------------------------------------------------------------------------------------- */
+
+static bool route_descriptor(long number, const struct arguments *c, long *r)
+{
+	switch (number) {
+	case SYS_read:
+		*r = read(INT(0), POINTER(1), SIZE(2));
+		return true;
+	case SYS_readv:
+		*r = readv(INT(0), POINTER(1), INT(2));
+		return true;
+	case SYS_write:
+		*r = write(INT(0), POINTER(1), SIZE(2));
+		return true;
+	case SYS_writev:
+		*r = writev(INT(0), POINTER(1), INT(2));
+		return true;
+	case SYS_close:
+		*r = close(INT(0));
+		return true;
+	case SYS_dup:
+		*r = dup(INT(0));
+		return true;
+	case SYS_fcntl:
+		*r = fcntl(INT(0), INT(1), c->a[2]);
+		return true;
+	case SYS_ioctl:
+		*r = ioctl(INT(0), (unsigned long)c->a[1], POINTER(2));
+		return true;
+#ifdef SYS_epoll_wait
+	case SYS_epoll_wait:
+		*r = epoll_wait(INT(0), POINTER(1), INT(2), INT(3));
+		return true;
+#endif
+	case SYS_epoll_pwait:
+		*r = epoll_pwait(INT(0), POINTER(1), INT(2), INT(3), POINTER(4));
+		return true;
+#ifdef SYS_epoll_pwait2
+	case SYS_epoll_pwait2:
+		*r = epoll_pwait2(INT(0), POINTER(1), INT(2), POINTER(3), POINTER(4));
+		return true;
+#endif
+	default:
+		return false;
+	}
+}
+
+/* The rest of what a system call can do with one of ours goes to the kernel's socket, and is counted. */
+static void note_unseen(long number, long fd)
+{
+	if (descriptor_get((int)fd).kind != DESCRIPTOR_OFFLOADED)
+		return;
+	atomic_fetch_add_explicit(&preload.unseen, 1, memory_order_relaxed);
+	preload_log("descriptor %ld: system call %ld goes to the kernel's socket", fd, number);
+}
+
+static bool names_descriptor_first(long number)
+{
+	switch (number) {
+	case SYS_pread64:
+	case SYS_pwrite64:
+	case SYS_preadv:
+	case SYS_pwritev:
+	case SYS_recvmmsg:
+	case SYS_sendmmsg:
+	case SYS_splice:
+	case SYS_fstat:
+	case SYS_fsync:
+		return true;
+	default:
+		return false;
+	}
+}
+
+EXPORT long syscall(long number, ...)
+{
+	struct arguments c;
+	va_list list;
+	long r;
+
+	va_start(list, number);
+	for (int i = 0; i < 6; i++)
+		c.a[i] = va_arg(list, long);
+	va_end(list);
+	if (number == SYS_io_uring_setup && !may_use_io_uring()) {
+		errno = ENOSYS;
+		return -1;
+	}
+	if (!preload_inside) {
+		if (route_making(number, &c, &r))
+			return r;
+		if (is_ours(c.a[0]) && (route_socket(number, &c, &r) || route_descriptor(number, &c, &r)))
+			return r;
+		if (names_descriptor_first(number))
+			note_unseen(number, c.a[0]);
+	}
+	return real()->syscall(number, c.a[0], c.a[1], c.a[2], c.a[3], c.a[4], c.a[5]);
+}
+
+/* --- liburing: makes its system calls by instruction, and says what it came to as -errno --------------------------------------- */
+
+struct io_uring;
+struct io_uring_params;
+
+int io_uring_setup(unsigned entries, struct io_uring_params *params);
+int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags);
+int io_uring_queue_init_params(unsigned entries, struct io_uring *ring, struct io_uring_params *params);
+int io_uring_queue_init_mem(unsigned entries, struct io_uring *ring, struct io_uring_params *params, void *memory,
+			    size_t bytes);
+
+/* liburing's own function of this name, if the program may call it; else NULL. */
+static void *allowed(const char *name)
+{
+	return may_use_io_uring() ? dlsym(RTLD_NEXT, name) : NULL;
+}
+
+EXPORT int io_uring_setup(unsigned entries, struct io_uring_params *params)
+{
+	__typeof__(&io_uring_setup) next = allowed("io_uring_setup");
+
+	return next ? next(entries, params) : -ENOSYS;
+}
+
+EXPORT int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags)
+{
+	__typeof__(&io_uring_queue_init) next = allowed("io_uring_queue_init");
+
+	return next ? next(entries, ring, flags) : -ENOSYS;
+}
+
+EXPORT int io_uring_queue_init_params(unsigned entries, struct io_uring *ring, struct io_uring_params *params)
+{
+	__typeof__(&io_uring_queue_init_params) next = allowed("io_uring_queue_init_params");
+
+	return next ? next(entries, ring, params) : -ENOSYS;
+}
+
+EXPORT int io_uring_queue_init_mem(unsigned entries, struct io_uring *ring, struct io_uring_params *params, void *memory,
+				   size_t bytes)
+{
+	__typeof__(&io_uring_queue_init_mem) next = allowed("io_uring_queue_init_mem");
+
+	return next ? next(entries, ring, params, memory, bytes) : -ENOSYS;
+}

@@ -1,0 +1,234 @@
+"""From undecided to offloaded, or not: what bind, connect and listen of install()'s class do. _either.py has the
+rest of the class, and the theory of operation.
+
+A server is decided at bind, by the rules for servers, because its port has to be known from then on; a client
+at connect; and at listen what was not bound. What prevents offloading is the reason for which a socket stays with the
+kernel, or in a strict scope the call's error.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket as _standard
+import warnings
+from time import monotonic, sleep
+from typing import Any
+
+from ._address import decode, encode
+from ._descriptor import drop, keep_under
+from ._reason import Reason
+from ._rules import Role
+from ._scope import Scope
+from ._socket import socket as offloaded_socket
+
+_Base = _standard.socket  # what the standard module had when this was imported
+_REBIND_S = 1.0
+
+
+class DecidingSocket(_Base):
+    """A socket of the kernel's that may turn out to be offloaded."""
+
+    __slots__ = ("_beside", "_notes", "_ours", "_reason", "_scope", "_told")
+
+    _ours: offloaded_socket | None
+    _beside: _standard.socket | None  # the kernel's socket, where it is still of use
+    _scope: Scope | None  # while undecided
+    _reason: Reason | None
+    _notes: list[tuple[Any, ...]]  # options set so far
+    _told: bool  # the descriptor's number has been asked for
+
+    def _start(self) -> None:
+        self._ours = self._beside = self._scope = self._reason = None
+        self._notes = []
+        self._told = False
+
+    # --- deciding -------------------------------------------------------------------------------------------
+
+    def _stay(self, reason: Reason) -> None:
+        scope, self._scope = self._scope, None
+        if scope is not None:
+            try:
+                self._reason = scope.stays(reason)
+            except OSError:
+                self._scope = scope
+                raise
+
+    def _offload(self, ours: offloaded_socket) -> None:
+        self._ours, self._reason = ours, Reason.NONE
+        if self._told:
+            self._show_mirror()
+
+    def _resolved(self, address: Any, call: str) -> Any:
+        """The address with a number for the host; None: the kernel shall say what is wrong with it."""
+        try:
+            return decode(encode(self.family, address, call))
+        except (TypeError, OverflowError, ValueError, OSError):
+            return None
+
+    def _decide_bind(self, address: Any) -> bool:
+        """True: bound, and offloaded."""
+        scope, resolved = self._scope, self._resolved(address, "bind")
+        if scope is None or resolved is None:
+            return False
+        verdict = scope.ask(Role.TCP_SERVER, resolved, None)
+        if not verdict.offload:
+            return False  # decided by listen() or, as a client, by connect()
+        ours = scope.open(verdict, self.family, super().gettimeout(), self._notes)
+        if isinstance(ours, Reason):
+            self._stay(ours)
+            return False
+        try:
+            ours.bind(resolved)
+        except OSError as failure:
+            ours.close()
+            if failure.errno in (errno.ENETDOWN, errno.ECONNRESET):
+                self._stay(Reason.PROXY_DOWN)
+                return False
+            if failure.errno != errno.EADDRNOTAVAIL or scope.strict:
+                raise
+            super().bind(address)  # perhaps it is an address of this host
+            self._stay(Reason.ADDRESS)
+            return True
+        self._beside = _Base(self.family, self.type, self.proto, os.dup(super().fileno()))
+        self._offload(ours)
+        return True
+
+    def _decide_connect(self, address: Any, call: str) -> Any:
+        """The address to connect to, offloaded; None: the kernel's call."""
+        resolved = self._resolved(address, call)
+        if resolved is None:
+            return None
+        if self._ours is not None:
+            return resolved if self._keeps_as_client(resolved) else None
+        scope = self._scope
+        if scope is None:
+            return None
+        local: Any = super().getsockname()
+        bound = local if local[1] else None
+        verdict = scope.ask(Role.TCP_CLIENT, bound, resolved)
+        ours = scope.open(verdict, self.family, super().gettimeout(), self._notes)
+        if not isinstance(ours, Reason) and bound is not None:
+            try:
+                ours.bind(bound)  # which is taken on this host too, unused
+            except OSError as failure:
+                ours.close()
+                ours = Reason.PROXY_DOWN if failure.errno == errno.ENETDOWN else Reason.ADDRESS
+        if isinstance(ours, Reason):
+            self._stay(ours)
+            return None
+        self._scope = None
+        self._offload(ours)
+        return resolved
+
+    def _keeps_as_client(self, peer: Any) -> bool:
+        """An offloaded socket is to connect: does it stay offloaded? Else it has been given back to the kernel."""
+        ours, beside, scope = self._ours, self._beside, self._scope
+        assert ours is not None
+        if scope is None or beside is None:
+            return True  # not its first connect
+        local = ours.getsockname()
+        self._scope = None
+        if scope.ask(Role.TCP_CLIENT, local, peer).offload:
+            self._beside = None
+            beside.close()
+            return True
+        self._ours = self._beside = None
+        if self._told:
+            drop(super().fileno())
+            os.dup2(beside.fileno(), super().fileno(), inheritable=False)
+        super().settimeout(ours.gettimeout())
+        ours.close()
+        beside.close()
+        self._reason = scope.stays(Reason.RULE)
+        self._bind_again(local)
+        return False
+
+    def _bind_again(self, address: Any) -> None:
+        """To where it was bound by the proxy, which lets go of the port only now: that matters where it has this host's
+        addresses."""
+        deadline = monotonic() + _REBIND_S
+        while True:
+            try:
+                super().bind(address)
+                return
+            except OSError as failure:
+                if failure.errno != errno.EADDRINUSE or monotonic() > deadline:
+                    raise
+            sleep(0.005)
+
+    def bind(self, address: Any, /) -> None:
+        if self._ours is not None:
+            self._ours.bind(address)
+        elif not self._decide_bind(address):
+            super().bind(address)
+
+    def connect(self, address: Any, /) -> None:
+        if self._ours is None and self._scope is None:
+            super().connect(address)
+            return
+        resolved = self._decide_connect(address, "connect")
+        if self._ours is not None:
+            self._ours.connect(address if resolved is None else resolved)
+        else:
+            super().connect(address)
+
+    def connect_ex(self, address: Any, /) -> int:
+        if self._ours is None and self._scope is None:
+            return super().connect_ex(address)
+        resolved = self._decide_connect(address, "connect_ex")
+        if self._ours is not None:
+            return self._ours.connect_ex(address if resolved is None else resolved)
+        return super().connect_ex(address)
+
+    def listen(self, backlog: int | None = None, /) -> None:
+        if self._scope is not None and self._ours is None:
+            local: Any = super().getsockname()
+            if local[1]:
+                self._stay(Reason.RULE)  # as bind() was told
+            else:  # at a port of the proxy's choice on all addresses
+                self._decide_bind(("", 0))
+        if self._ours is None:
+            super().listen(*(() if backlog is None else (backlog,)))
+            return
+        self._ours.listen(backlog)
+        scope, self._scope = self._scope, None
+        if self._beside is not None and scope is not None:
+            self._listen_beside(scope, backlog)
+
+    def _listen_beside(self, scope: Scope, backlog: int | None) -> None:
+        ours, beside = self._ours, self._beside
+        assert ours is not None and beside is not None
+        local = ours.getsockname()
+        try:
+            if scope.wants_local(local):
+                beside.bind(local)
+                beside.listen(*(() if backlog is None else (backlog,)))
+                beside.setblocking(False)
+                if self._told:
+                    self._show_mirror()
+                return
+        except OSError as failure:
+            warnings.warn(
+                f"port {local[1]} is taken on this host, whose own loopback is not served: {failure}",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        self._beside = None
+        beside.close()
+
+    def _show_mirror(self) -> None:
+        """Puts what is ready when this socket is in the kernel socket's place."""
+        ours, fd = self._ours, super().fileno()
+        assert ours is not None
+        if fd < 0:
+            return
+        if self._beside is not None and self._scope is None:
+            with select.epoll() as both:
+                both.register(ours.fileno(), select.EPOLLIN)
+                both.register(self._beside.fileno(), select.EPOLLIN)
+                os.dup2(both.fileno(), fd, inheritable=False)
+        else:
+            os.dup2(ours.fileno(), fd, inheritable=False)
+            keep_under(fd, ours.number)

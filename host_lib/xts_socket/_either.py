@@ -1,0 +1,288 @@
+"""The class that `socket.socket` is after install(): a socket of the kernel's that may turn out to be offloaded.
+
+Theory of operation
+
+Each object is a real `socket.socket`, with a descriptor of the kernel, and *undecided* at first. Its first bind,
+connect or listen asks the rules (_scope.py). It then either stays what it was, or holds an XTS socket that all calls go
+to. What was bound as a server and is then connected where a rule keeps clients goes back to the kernel.
+
+The descriptor keeps its number. When `fileno()` of an offloaded socket is asked for, or has been before, the
+XTS socket's mirror is put in the kernel socket's place (dup2), so readiness shows under the same number; registrations
+made before that in an epoll set are lost with the kernel's socket. Accepted sockets have no other descriptor than the
+mirror, made when it is asked for.
+
+A listener on the wildcard address serves both worlds, as under the interposer: the device's addresses through
+the proxy, this host's own loopback through the kernel's socket, which is kept *beside*. It polls as one: its
+descriptor is then an epoll set of both.
+
+C code that takes the socket object itself (ssl's _wrap_socket) finds a socket that is not connected, or no
+descriptor: an error, never wrong data.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket as _standard
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from socket import AF_INET, AF_INET6, IPPROTO_TCP, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM
+from time import monotonic
+from typing import Any, Self
+
+from ._deciding import DecidingSocket
+from ._descriptor import drop, duplicate, number_of
+from ._reason import Reason
+from ._scope import current
+from ._socket import socket as offloaded_socket
+
+_Base = _standard.socket  # what the standard module had when this was imported
+_FLAGS = SOCK_NONBLOCK | SOCK_CLOEXEC
+
+
+class _IsASocket(type):
+    """isinstance(): for code that asks whether something is a `socket.socket`, sockets made before install() are."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        if cls is socket:
+            return isinstance(instance, _Base)
+        return super().__instancecheck__(instance)
+
+
+class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the class it stands in for
+    """`socket.socket`, offloaded where the rules in force when it was made say so."""
+
+    __slots__ = ()
+    __module__ = "xts_socket.installed"
+
+    def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
+        self._start()
+        if fileno is not None and number_of(fileno) is not None:
+            self._take(offloaded_socket(family, type, proto, fileno))
+            return
+        super().__init__(family, type, proto, fileno)
+        scope = current()
+        if scope is None:
+            return
+        if fileno is not None:
+            self._reason = Reason.INHERITED
+        elif self.family not in (AF_INET, AF_INET6):
+            self._reason = scope.stays(Reason.FAMILY)
+        elif self.type & ~_FLAGS != SOCK_STREAM or self.proto not in (0, IPPROTO_TCP):
+            self._reason = scope.stays(Reason.PROTOCOL)
+        else:
+            self._scope = scope
+
+    def _take(self, ours: offloaded_socket) -> None:
+        """Fills a fresh object in as an offloaded socket without a descriptor of the kernel's."""
+        self._io_refs = 0
+        self._closed = False
+        self._ours, self._reason = ours, Reason.NONE
+
+    @classmethod
+    def _of(cls, ours: offloaded_socket) -> Self:
+        made = cls.__new__(cls)
+        made._start()
+        made._take(ours)
+        return made
+
+    @property
+    def reason(self) -> Reason | None:
+        """Why it is the kernel's; `Reason.NONE`: it is offloaded; None: undecided, or no rules were in force."""
+        return self._reason
+
+    @property
+    def may_be_offloaded(self) -> bool:
+        """It is offloaded, or not decided yet."""
+        return self._ours is not None or self._scope is not None
+
+    # --- accepting ------------------------------------------------------------------------------------------
+
+    def accept(self) -> tuple[_standard.socket, Any]:
+        if self._ours is None:
+            accepted, address = super().accept()
+            if isinstance(accepted, socket) and accepted._reason is Reason.INHERITED:
+                accepted._reason = self._reason
+            return accepted, address
+        if self._beside is not None:
+            return self._accept_from_both(self._ours, self._beside)
+        made, address = self._ours.accept()
+        return socket._of(made), address
+
+    def _accept_from_both(self, ours: offloaded_socket, beside: _standard.socket) -> tuple[_standard.socket, Any]:
+        """Neither is more important: the proxy's first, then the kernel's; waits for both."""
+        timeout = ours.gettimeout()
+        deadline = None if timeout is None else monotonic() + timeout
+        poll = None
+        while True:
+            accepted = self._accept_now(ours, beside)
+            if accepted is not None:
+                return accepted
+            left = None if deadline is None else deadline - monotonic()
+            if left is not None and left <= 0:
+                raise (
+                    BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+                    if timeout == 0
+                    else TimeoutError("timed out")
+                )
+            if poll is None:
+                poll = select.poll()
+                poll.register(ours.fileno(), select.POLLIN)
+                poll.register(beside.fileno(), select.POLLIN)
+            poll.poll(None if left is None else left * 1000)
+
+    def _accept_now(self, ours: offloaded_socket, beside: _standard.socket) -> tuple[_standard.socket, Any] | None:
+        found = ours.accept_now()
+        if found is not None:
+            return socket._of(found[0]), found[1]
+        with suppress(BlockingIOError):
+            local, address = beside.accept()
+            accepted = socket(local.family, local.type, local.proto, local.detach())
+            accepted._reason = Reason.LOCAL
+            accepted.setblocking(True)
+            if (default := _standard.getdefaulttimeout()) is not None:
+                accepted.settimeout(default)
+            return accepted, address
+        return None
+
+    # --- the descriptor -------------------------------------------------------------------------------------
+
+    def fileno(self) -> int:
+        """The number it was made with, also when offloaded; it then mirrors the readiness: do not read or write it."""
+        if self._ours is None:
+            self._told = True
+            return super().fileno()
+        if super().fileno() < 0:
+            return self._ours.fileno()
+        if not self._told:
+            self._told = True
+            self._show_mirror()
+        return super().fileno()
+
+    def detach(self) -> int:
+        if self._ours is None:
+            return super().detach()
+        beside, scope = self._beside, self._scope
+        if beside is not None and scope is None:
+            raise OSError(errno.EOPNOTSUPP, "a listener on both the device and the host has two sockets")
+        fd = self.fileno()
+        ours, self._ours = self._ours, None
+        self._beside = self._scope = None
+        if beside is not None:
+            beside.close()
+        if super().fileno() >= 0:
+            super().detach()
+            ours.forget()
+        else:
+            ours.detach()
+        self._closed = True
+        return fd
+
+    def dup(self) -> Self:
+        return super().dup() if self._ours is None else self._of(self._ours.dup())
+
+    def moved(self) -> Self:
+        """Another object that is this socket from now on; this one is closed, without effect."""
+        made = type(self).__new__(type(self))
+        if super().fileno() >= 0:
+            timeout = super().gettimeout()
+            _Base.__init__(made, self.family, self.type, self.proto, super().detach())
+            _Base.settimeout(made, timeout)
+        made._io_refs = 0
+        for name in DecidingSocket.__slots__:
+            setattr(made, name, getattr(self, name))
+        made._closed = False
+        self._ours = self._beside = self._scope = None
+        self._closed = True
+        return made
+
+    def _real_close(self, *arguments: Any) -> None:
+        ours, self._ours = self._ours, None
+        beside, self._beside = self._beside, None
+        self._scope = None
+        if beside is not None:
+            beside.close()
+        try:
+            if super().fileno() >= 0:
+                drop(super().fileno())
+                super()._real_close(*arguments)  # type: ignore[misc]
+        finally:
+            if ours is not None:
+                ours.close()
+
+    def close(self) -> None:
+        self._closed = True
+        if self._io_refs <= 0:
+            self._real_close()
+
+    def __del__(self, _warn: Any = warnings.warn) -> None:
+        if getattr(self, "_ours", None) is not None:
+            try:
+                _warn(f"unclosed {self!r}", ResourceWarning, source=self)
+            finally:
+                self._real_close()
+        else:
+            super().__del__()  # type: ignore[misc]
+
+    def __repr__(self) -> str:
+        return super().__repr__() if self._ours is None else repr(self._ours)
+
+    # --- options --------------------------------------------------------------------------------------------
+
+    def setsockopt(self, *arguments: Any) -> None:
+        if self._ours is not None:
+            self._ours.setsockopt(*arguments)
+        else:
+            super().setsockopt(*arguments)
+            if self._scope is not None:
+                self._notes.append(arguments)
+
+
+def _delegating(name: str) -> Callable[..., Any]:
+    kernels = getattr(_Base, name)
+
+    def call(self: socket, *arguments: Any, **named: Any) -> Any:
+        ours = self._ours
+        if ours is None:
+            return kernels(self, *arguments, **named)
+        return getattr(ours, name)(*arguments, **named)
+
+    call.__name__, call.__qualname__, call.__doc__ = name, f"socket.{name}", kernels.__doc__
+    return call
+
+
+def _delegating_property(name: str) -> property:
+    kernels = getattr(_Base, name)
+
+    def get(self: socket) -> Any:
+        return kernels.__get__(self) if self._ours is None else getattr(self._ours, name)
+
+    return property(get, doc=kernels.__doc__)
+
+
+_CALLS = """getblocking getpeername getsockname getsockopt gettimeout recv recv_into recvfrom recvfrom_into recvmsg
+recvmsg_into send sendall sendfile sendmsg sendto setblocking settimeout shutdown get_inheritable set_inheritable"""
+for _name in _CALLS.split():
+    setattr(socket, _name, _delegating(_name))
+for _name in ("family", "type", "proto", "timeout"):
+    setattr(socket, _name, _delegating_property(_name))
+
+
+def fromfd(fd: int, family: int, type: int, proto: int = 0) -> _standard.socket:
+    """socket.fromfd for descriptors of both kinds."""
+    if number_of(fd) is None:
+        return socket(family, type, proto, os.dup(fd))
+    return socket._of(offloaded_socket(family, type, proto, duplicate(fd)))
+
+
+def refuse_sendfile(out_fd: int, *arguments: Any, _sendfile: Any = os.sendfile, **named: Any) -> int:
+    """os.sendfile, with a clear refusal for the descriptor of an offloaded socket, which only mirrors: asyncio then
+    copies the file itself."""
+    if isinstance(out_fd, int) and number_of(out_fd) is not None:
+        raise OSError(errno.ENOTSOCK, "an offloaded socket's descriptor is for polling only: use socket.sendfile()")
+    return int(_sendfile(out_fd, *arguments, **named))
+
+
+del _name

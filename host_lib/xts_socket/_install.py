@@ -1,0 +1,119 @@
+"""install() and offload(): programs that use the standard socket module, offloaded by the transport rules.
+
+What is replaced are public names: `socket.socket` (create_connection, create_server, asyncio, http.client and all
+others that make sockets through the module follow), the functions that take descriptors (`socket.fromfd`, `dup`,
+`close`; `os.sendfile` refuses, because asyncio would send files into a descriptor that is only for polling), and
+`ssl.SSLContext.sslsocket_class`. Modules that took the class by name before (`from socket import socket`) keep the
+standard one.
+"""
+
+from __future__ import annotations
+
+import os
+import socket as _standard
+import ssl
+import warnings
+from _thread import allocate_lock
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from . import _either, _scope
+from ._descriptor import close, dup
+from ._rules import Rules
+from ._scope import Scope
+from ._ssl import SSLSocket
+
+RulesSource = str | os.PathLike[str] | Rules | None
+
+_lock = allocate_lock()
+_users = 0  # install(), and the blocks of offload() in being
+_saved: list[tuple[Any, str, Any]] = []
+
+
+def install(rules: RulesSource = None, strict: bool = False) -> bool:
+    """Makes `socket.socket` of the standard module offload what the rules say, for sockets made from now on.
+
+    rules: path of a rule file (host_lib/RULES.md); None: that of XTS_RULES, or the default: TCP is offloaded
+    except on loopback. strict: a socket that would have to stay with the kernel for another reason than a rule
+    fails with OSError. Called again, it changes the rules. Under `xts run` (libxts-preload), where sockets are
+    offloaded already, it does nothing but warn (RuntimeWarning) and returns False, else True.
+    Raises OSError, or ValueError (RulesError: path:line:column) for a fault in the rules; then nothing has changed.
+    """
+    if _preloaded():
+        return False
+    scope = Scope(rules, strict)
+    with _lock:
+        if _scope.process is None:
+            _enter()
+        _scope.process = scope
+    return True
+
+
+def uninstall() -> None:
+    """Undoes install(). Sockets that are open stay what they are."""
+    with _lock:
+        if _scope.process is not None:
+            _scope.process = None
+            _leave()
+
+
+@contextmanager
+def offload(rules: RulesSource = None, strict: bool = False) -> Iterator[None]:
+    """`with offload():` is install() for the sockets that the block makes, in this thread or asyncio task.
+
+    The rules are a context variable: tasks begun in the block have them, threads started in it do not (unless run in
+    a copy of the context), and sockets made elsewhere meanwhile are what they would be without the block. Blocks
+    nest. Sockets outlive the block.
+    """
+    if _preloaded():
+        yield
+        return
+    scope = Scope(rules, strict)
+    with _lock:
+        _enter()
+    token = _scope.block.set(scope)
+    try:
+        yield
+    finally:
+        _scope.block.reset(token)
+        with _lock:
+            _leave()
+
+
+def _preloaded() -> bool:
+    if "libxts-preload" not in Path("/proc/self/maps").read_text():
+        return False
+    warnings.warn(
+        "this process runs under libxts-preload, which offloads its sockets already: nothing to do for xts_socket",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+    return True
+
+
+def _enter() -> None:
+    global _users  # noqa: PLW0603 - of the process, as what it counts
+    _users += 1
+    if _users > 1:
+        return
+    for owner, name, ours in (
+        (_standard, "socket", _either.socket),
+        (_standard, "fromfd", _either.fromfd),
+        (_standard, "dup", dup),
+        (_standard, "close", close),
+        (os, "sendfile", _either.refuse_sendfile),
+        (ssl.SSLContext, "sslsocket_class", SSLSocket),
+    ):
+        _saved.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, ours)
+
+
+def _leave() -> None:
+    global _users  # noqa: PLW0603
+    _users -= 1
+    if not _users:
+        for owner, name, before in _saved:
+            setattr(owner, name, before)
+        _saved.clear()

@@ -1,0 +1,102 @@
+"""Waits of many tasks for many sockets, over one `epoll`: what the trio and anyio sides have in common.
+
+Theory of operation
+
+A socket is in the set only once somebody has waited for it, and is armed (EPOLLONESHOT) for exactly what is
+awaited: nothing wakes the event loop for a socket that nobody waits for. The event loop watches one kernel
+descriptor, the set's, and calls `collect()` when it is readable; that tells each wait its outcome through a
+callback. A wait ends in one of three ways: the event comes, `cancel()` takes it back, or `forget()` (the
+socket is about to be closed) ends it as closed.
+
+Callbacks only make a task runnable. So no socket can be closed, and no number given to another socket, while
+`collect()` goes through the events it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, POLLIN, POLLOUT
+
+from ._epoll import epoll
+from ._native import lib
+from ._socket import socket
+
+#: Called once, when a wait ends by itself, with whether the socket was closed meanwhile.
+Wake = Callable[[bool], None]
+
+READABLE, WRITABLE = EPOLLIN, EPOLLOUT
+_ENDED = EPOLLERR | EPOLLHUP
+
+
+class Readiness:
+    """The waits of one event loop. Not thread-safe: all calls come from the loop's thread."""
+
+    def __init__(self) -> None:
+        self._epoll = epoll()
+        self._waits: dict[int, dict[int, Wake]] = {}  # socket number -> READABLE or WRITABLE -> its wait
+
+    def fileno(self) -> int:
+        """The descriptor that is readable when `collect()` has something to do."""
+        return self._epoll.fileno()
+
+    def wait(self, sock: socket, event: int, wake: Wake) -> bool:
+        """Begins a wait for READABLE or WRITABLE. False: somebody waits for the same already."""
+        waits = self._waits.get(sock.number)
+        if waits is None:
+            self._epoll.register(sock, event | EPOLLONESHOT)
+            self._waits[sock.number] = {event: wake}
+            return True
+        if event in waits:
+            return False
+        waits[event] = wake
+        self._arm(sock.number, waits)
+        return True
+
+    def cancel(self, sock: socket, event: int) -> None:
+        """Takes a wait back. An event that was on its way for it is dropped by `collect()`."""
+        waits = self._waits.get(sock.number)
+        if waits is not None:
+            waits.pop(event, None)
+
+    def forget(self, sock: socket) -> None:
+        """To be called before the socket is closed: its waits end as closed."""
+        waits = self._waits.pop(sock.number, None)
+        if waits is None:
+            return
+        if not self._epoll.closed:
+            self._epoll.unregister(sock)
+        for wake in waits.values():
+            wake(True)
+
+    def collect(self) -> None:
+        """Ends the waits whose events have come. Does not block."""
+        while found := self._epoll.poll(0):  # until it finds nothing: only then is the descriptor quiet again
+            for number, events in found:
+                self._ended(number, events)
+
+    def _ended(self, number: int, events: int) -> None:
+        waits = self._waits.get(number)
+        if waits is None:
+            return
+        for event in (READABLE, WRITABLE):
+            if events & (event | _ENDED) and event in waits:
+                waits.pop(event)(False)
+        if waits:
+            self._arm(number, waits)
+
+    def close(self) -> None:
+        """Closes the set. Waits that are left never end."""
+        self._epoll.close()
+
+    def _arm(self, number: int, waits: dict[int, Wake]) -> None:
+        self._epoll.modify(number, sum(waits) | EPOLLONESHOT)
+
+
+def is_readable(sock: socket) -> bool:
+    """Whether the socket is readable, at an end or failed now. Does not block."""
+    return int(lib.xts_py_poll(sock.number, POLLIN, 0)) > 0
+
+
+def is_writable(sock: socket) -> bool:
+    """Whether the socket is writable or failed now. Does not block."""
+    return int(lib.xts_py_poll(sock.number, POLLOUT, 0)) > 0

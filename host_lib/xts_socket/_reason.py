@@ -1,0 +1,54 @@
+"""Why a socket stays with the kernel: the numbers of native/reason.h, and how often each came up in this process."""
+
+from __future__ import annotations
+
+import errno
+from _thread import allocate_lock
+from enum import IntEnum
+
+
+class Reason(IntEnum):
+    """A socket's `reason`; the numbers are stable. host_lib/REASONS.md says what to do about each."""
+
+    NONE = 0  # offloaded
+    RULE = 1  # a rule says os, or the default rules leave loopback to the kernel
+    PROTOCOL = 2  # not TCP
+    FAMILY = 3  # neither AF_INET nor AF_INET6
+    NO_ENDPOINT = 4  # no agent or proxy listens at the endpoint
+    PROXY_DOWN = 5  # the endpoint answered, the proxy behind it did not
+    LIMIT = 6  # the proxy's or this process's limit of sockets is reached
+    OPTION = 7  # an option was set before that the proxy does not take
+    ADDRESS = 8  # bound to an address that only this host's kernel has
+    LOCAL = 9  # accepted on the host's own side of an offloaded wildcard listener
+    RAW = 10  # used by system calls that cannot be seen
+    INHERITED = 11  # made from a descriptor that was a kernel socket's
+    REFUSED = 12  # the attach was refused: version, permission
+    FASTOPEN = 13  # data before the connection is established
+
+
+#: What a strict process gets instead of a socket of the kernel's. A rule, or what never could be ours, may stay.
+STRICT_ERRORS = {
+    Reason.NO_ENDPOINT: errno.ENETDOWN,
+    Reason.PROXY_DOWN: errno.ENETDOWN,
+    Reason.LIMIT: errno.ENOBUFS,
+    Reason.OPTION: errno.EOPNOTSUPP,
+    Reason.RAW: errno.EOPNOTSUPP,
+    Reason.FASTOPEN: errno.EOPNOTSUPP,
+    Reason.ADDRESS: errno.EADDRNOTAVAIL,
+    Reason.REFUSED: errno.EACCES,
+}
+
+_lock = allocate_lock()
+_counts: dict[Reason, int] = {}
+
+
+def count(reason: Reason) -> None:
+    with _lock:
+        _counts[reason] = _counts.get(reason, 0) + 1
+
+
+def reasons() -> dict[Reason, int]:
+    """How many sockets of this process stayed with the kernel since install() or offload(), by reason; under
+    `Reason.NONE`, how many were offloaded."""
+    with _lock:
+        return dict(_counts)

@@ -1,0 +1,114 @@
+"""The rules in force for new sockets, and asking them: an XTS socket, or the reason why there is none."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from _thread import allocate_lock
+from contextvars import ContextVar
+from typing import Any
+
+from ._errors import error
+from ._native import ffi, lib
+from ._reason import STRICT_ERRORS, Reason, count
+from ._rules import Role, Rules, Verdict, application_id
+from ._socket import socket
+
+_TCP_FASTOPEN_CONNECT = 30
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+_lock = allocate_lock()
+_endpoint: str | None = None  # a process has one channel: the first endpoint that a rule names is its own
+
+
+class Scope:
+    """Rules, and what happens where they cannot be kept. For a process or for a block."""
+
+    def __init__(self, rules: str | os.PathLike[str] | Rules | None, strict: bool) -> None:
+        """`rules`: a file; None: those of XTS_RULES, or the default. Raises OSError, ValueError (RulesError)."""
+        if rules is None:
+            rules = Rules.of_environment()
+        elif not isinstance(rules, Rules):
+            rules = Rules.read(os.fspath(rules))
+        self.strict = strict
+        self._group = rules.group(sys.orig_argv[0].rpartition("/")[2], application_id())
+
+    def ask(self, role: Role, local: Any, peer: Any) -> Verdict:
+        return self._group.ask(role, local, peer)
+
+    def wants_local(self, bound: Any) -> bool:
+        """Is a listener bound to this address for the host's own loopback too? A wildcard one is, unless rules offload
+        loopback as well."""
+        loopback = _LOOPBACK.get(bound[0])
+        return loopback is not None and not self.ask(Role.TCP_SERVER, (loopback, bound[1]), None).offload
+
+    def open(
+        self, verdict: Verdict, family: int, timeout: float | None, notes: list[tuple[Any, ...]]
+    ) -> socket | Reason:
+        """An XTS socket with the options in `notes` set, or the reason why not."""
+        if not verdict.offload:
+            return Reason.RULE
+        if not _endpoint_agrees(verdict.endpoint):
+            return Reason.NO_ENDPOINT
+        if any(note[1] == _TCP_FASTOPEN_CONNECT and note[2] for note in notes):
+            return Reason.FASTOPEN
+        try:
+            made = socket(family)
+        except OSError as failure:
+            return _reason_of(failure)
+        try:
+            made.settimeout(timeout)
+            for note in notes:
+                made.setsockopt(*note)
+        except OSError as failure:
+            made.close()
+            return Reason.PROXY_DOWN if failure.errno in (errno.ENETDOWN, errno.ECONNRESET) else Reason.OPTION
+        count(Reason.NONE)
+        return made
+
+    def stays(self, reason: Reason) -> Reason:
+        """Counts a socket that stays with the kernel. OSError where a strict scope does not have that."""
+        if self.strict and reason in STRICT_ERRORS:
+            failure = error(STRICT_ERRORS[reason])
+            failure.add_note(f"not offloaded: {reason.name} (strict)")
+            raise failure
+        count(reason)
+        return reason
+
+
+#: Of the process (install), and of the block (offload); the block's goes first.
+process: Scope | None = None
+block: ContextVar[Scope | None] = ContextVar("xts_socket.offload", default=None)
+
+
+def current() -> Scope | None:
+    return block.get() or process
+
+
+def _endpoint_agrees(endpoint: str | None) -> bool:
+    global _endpoint  # noqa: PLW0603 - one of the process
+    if endpoint is None:
+        return True
+    with _lock:
+        if _endpoint is None:
+            from ._info import configure
+
+            try:
+                configure(endpoint=endpoint)
+            except OSError:
+                return False
+            _endpoint = endpoint
+        return endpoint == _endpoint
+
+
+def _reason_of(failure: OSError) -> Reason:
+    if failure.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
+        return Reason.LIMIT
+    if failure.errno in (errno.EACCES, errno.EPERM):
+        return Reason.REFUSED
+    info = ffi.new("struct xts_info *")
+    attached = lib.xts_py_get_info(info) >= 0
+    if not attached and info.link_error in (errno.ENOENT, errno.ECONNREFUSED):
+        return Reason.NO_ENDPOINT
+    return Reason.REFUSED if info.link_error in (errno.EPROTONOSUPPORT, errno.EOPNOTSUPP) else Reason.PROXY_DOWN

@@ -1,0 +1,88 @@
+"""A transport for httpx: `httpx.Client(transport=XtsTransport())`."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpcore
+import httpx
+
+from .httpcore import XtsBackend
+
+
+@contextmanager
+def mapped() -> Iterator[None]:
+    """httpcore's exceptions as httpx's, which have the same names."""
+    try:
+        yield
+    except Exception as failure:
+        kind = next(
+            (getattr(httpx, k.__name__, None) for k in type(failure).__mro__ if k.__module__ == "httpcore"), None
+        )
+        if kind is None:
+            raise
+        raise kind(str(failure)) from failure
+
+
+class _Stream(httpx.SyncByteStream):
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        with mapped():
+            yield from self._stream
+
+    def close(self) -> None:
+        if hasattr(self._stream, "close"):
+            self._stream.close()
+
+
+class XtsTransport(httpx.BaseTransport):
+    """HTTP/1.1, and HTTP/2 if asked for and `h2` is installed, with connections kept alive; all are offloaded.
+
+    verify: True, False, or a context of one's own. The limits are httpx's. Blocks; raises httpx's exceptions.
+    """
+
+    def __init__(
+        self,
+        verify: bool | ssl.SSLContext = True,
+        *,
+        http2: bool = False,
+        limits: httpx.Limits | None = None,
+        retries: int = 0,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> None:
+        limits = limits or httpx.Limits(max_connections=100, max_keepalive_connections=20)
+        self._pool = httpcore.ConnectionPool(
+            ssl_context=verify if isinstance(verify, ssl.SSLContext) else httpx.create_ssl_context(verify=verify),
+            max_connections=limits.max_connections,
+            max_keepalive_connections=limits.max_keepalive_connections,
+            keepalive_expiry=limits.keepalive_expiry,
+            http2=http2,
+            retries=retries,
+            local_address=local_address,
+            socket_options=socket_options,
+            network_backend=XtsBackend(),
+        )
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        url = request.url
+        asked = httpcore.Request(
+            request.method,
+            httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+            headers=request.headers.raw,
+            content=request.stream,
+            extensions=request.extensions,
+        )
+        with mapped():
+            answer = self._pool.handle_request(asked)
+        return httpx.Response(
+            answer.status, headers=answer.headers, stream=_Stream(answer.stream), extensions=answer.extensions
+        )
+
+    def close(self) -> None:
+        self._pool.close()

@@ -1,0 +1,111 @@
+"""requests, and urllib3 below it: `session.mount("https://", XtsAdapter())`; `session()` is one with that done.
+
+urllib3 is told what connections to make (PoolManager.pool_classes_by_scheme, ConnectionCls), and their contexts what
+sockets (SSLContext.sslsocket_class).
+"""
+
+from __future__ import annotations
+
+import socket as _standard
+import sys
+from typing import Any
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
+from urllib3.util.ssl_ import create_urllib3_context, resolve_cert_reqs, resolve_ssl_version
+from urllib3.util.timeout import Timeout
+
+from .. import create_connection
+from .._ssl import SSLSocket
+
+
+def _connect(connection: HTTPConnection) -> Any:
+    """What urllib3's _new_conn() does, errors included."""
+    timeout = connection.timeout
+    arguments: dict[str, Any] = {"source_address": connection.source_address}
+    if timeout is not None and not isinstance(timeout, int | float):
+        timeout = Timeout.resolve_default_timeout(timeout)
+    arguments["timeout"] = timeout
+    try:
+        sock = create_connection((connection.host.strip("[]"), connection.port or connection.default_port), **arguments)
+        try:
+            for option in connection.socket_options or ():
+                sock.setsockopt(*option)
+        except BaseException:
+            sock.close()
+            raise
+    except _standard.gaierror as failure:
+        raise NameResolutionError(connection.host, connection, failure) from failure
+    except TimeoutError as failure:
+        text = f"Connection to {connection.host} timed out. (connect timeout={connection.timeout})"
+        raise ConnectTimeoutError(connection, text) from failure
+    except OSError as failure:
+        raise NewConnectionError(connection, f"Failed to establish a new connection: {failure}") from failure
+    sys.audit("http.client.connect", connection, connection.host, connection.port)
+    return sock
+
+
+class XtsHTTPConnection(HTTPConnection):
+    def _new_conn(self) -> Any:
+        return _connect(self)
+
+
+class XtsHTTPSConnection(HTTPSConnection):
+    def _new_conn(self) -> Any:
+        return _connect(self)
+
+    def connect(self) -> None:
+        if self.ssl_context is None:
+            self.ssl_context = create_urllib3_context(
+                resolve_ssl_version(self.ssl_version),
+                resolve_cert_reqs(self.cert_reqs),
+                ssl_minimum_version=self.ssl_minimum_version,
+                ssl_maximum_version=self.ssl_maximum_version,
+            )
+            if not (self.ca_certs or self.ca_cert_dir or self.ca_cert_data):
+                self.ssl_context.load_default_certs()
+        self.ssl_context.sslsocket_class = SSLSocket  # which takes sockets of the kernel's as well
+        super().connect()
+
+
+class XtsHTTPConnectionPool(HTTPConnectionPool):
+    ConnectionCls = XtsHTTPConnection
+
+
+class XtsHTTPSConnectionPool(HTTPSConnectionPool):
+    ConnectionCls = XtsHTTPSConnection
+
+
+POOLS = {"http": XtsHTTPConnectionPool, "https": XtsHTTPSConnectionPool}
+
+
+class XtsPoolManager(PoolManager):
+    """urllib3.PoolManager over offloaded sockets."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.pool_classes_by_scheme = POOLS
+
+
+class XtsAdapter(HTTPAdapter):
+    """requests' adapter over offloaded sockets; through HTTP proxies too."""
+
+    def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **pool_kwargs: Any) -> None:
+        super().init_poolmanager(connections, maxsize, block, **pool_kwargs)
+        self.poolmanager.pool_classes_by_scheme = POOLS
+
+    def proxy_manager_for(self, proxy: str, **proxy_kwargs: Any) -> Any:
+        manager = super().proxy_manager_for(proxy, **proxy_kwargs)
+        manager.pool_classes_by_scheme = POOLS
+        return manager
+
+
+def session() -> requests.Session:
+    """A session all of whose connections are offloaded."""
+    made = requests.Session()
+    for scheme in ("http://", "https://"):
+        made.mount(scheme, XtsAdapter())
+    return made

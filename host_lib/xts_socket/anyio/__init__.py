@@ -1,0 +1,13 @@
+"""Offloaded sockets for anyio, on asyncio and on trio: `connect_tcp` and `create_tcp_listener` with anyio's
+signatures.
+
+Streams and listeners are `anyio.abc.SocketStream` and `anyio.abc.SocketListener`, with their typed attributes;
+TLS is anyio's `TLSStream`. All waits of an event loop share one kernel descriptor. Needs the package `anyio`.
+"""
+
+from __future__ import annotations
+
+from ._stream import SocketListener, SocketStream
+from ._tcp import connect_tcp, create_tcp_listener
+
+__all__ = ["SocketListener", "SocketStream", "connect_tcp", "create_tcp_listener"]

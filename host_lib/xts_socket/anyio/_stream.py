@@ -1,0 +1,103 @@
+"""`SocketStream` and `SocketListener`: anyio's interfaces of these names over offloaded sockets."""
+
+from __future__ import annotations
+
+import errno
+import socket as _standard
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from socket import IPPROTO_TCP, SHUT_WR, TCP_NODELAY
+from typing import cast
+
+import anyio
+import anyio.abc
+from anyio.lowlevel import checkpoint
+
+from .._readiness import READABLE, WRITABLE
+from .._socket import socket as XtsSocket  # noqa: N812 - beside anyio's kinds of socket
+from ._waits import close, until
+
+#: accept() failing so says something of one connection, which is gone, and nothing of the listener.
+_ONE_CONNECTION_LOST = (errno.ECONNABORTED, errno.ECONNRESET, errno.EPROTO, errno.ETIMEDOUT)
+
+
+@contextmanager
+def _resource_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as failure:
+        if failure.errno == errno.EBADF:
+            raise anyio.ClosedResourceError from None
+        raise anyio.BrokenResourceError from failure
+
+
+class _Attributes:
+    """Where the typed attributes of anyio's two classes come from."""
+
+    def __init__(self, sock: XtsSocket) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+
+    @property
+    def _raw_socket(self) -> _standard.socket:
+        # Called a standard socket by anyio; an offloaded one has its methods.
+        return cast(_standard.socket, self._sock)
+
+    async def aclose(self) -> None:
+        close(self._sock)
+        await checkpoint()
+
+
+class SocketStream(_Attributes, anyio.abc.SocketStream):
+    """A connection. Takes the `xts_socket.socket` over. Sets TCP_NODELAY, as anyio does."""
+
+    def __init__(self, sock: XtsSocket) -> None:
+        super().__init__(sock)
+        self._receiving = anyio.ResourceGuard("reading from")
+        self._sending = anyio.ResourceGuard("writing to")
+        with suppress(OSError):  # a connection that has failed meanwhile says so when it is used
+            sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        if max_bytes < 1:
+            raise ValueError("max_bytes must be a positive integer")
+        with self._receiving, _resource_errors():
+            data = await until(self._sock, READABLE, self._sock.recv, max_bytes)
+        if not data:
+            raise anyio.EndOfStream
+        return data
+
+    async def send(self, item: bytes) -> None:
+        with self._sending, _resource_errors(), memoryview(item) as view, view.cast("B") as rest:
+            if not rest:
+                await checkpoint()
+            sent = 0
+            while sent < len(rest):
+                with rest[sent:] as part:
+                    sent += await until(self._sock, WRITABLE, self._sock.send, part)
+
+    async def send_eof(self) -> None:
+        with self._sending, _resource_errors():
+            self._sock.shutdown(SHUT_WR)
+        await checkpoint()
+
+
+class SocketListener(_Attributes, anyio.abc.SocketListener):
+    """A listening socket. Takes the `xts_socket.socket` over."""
+
+    def __init__(self, sock: XtsSocket) -> None:
+        super().__init__(sock)
+        self._accepting = anyio.ResourceGuard("accepting connections from")
+
+    async def accept(self) -> SocketStream:
+        with self._accepting:
+            while True:
+                try:
+                    sock, _ = await until(self._sock, READABLE, self._sock.accept)
+                except OSError as failure:
+                    if failure.errno == errno.EBADF:
+                        raise anyio.ClosedResourceError from None
+                    if failure.errno not in _ONE_CONNECTION_LOST:
+                        raise
+                else:
+                    return SocketStream(sock)

@@ -1,0 +1,249 @@
+"""`SocketType`: a trio socket whose TCP the offload proxy does; and the factory that gives them to trio."""
+
+from __future__ import annotations
+
+import os
+import socket as _standard
+from collections.abc import Awaitable, Callable, Iterable
+from socket import (
+    AF_INET,
+    AF_INET6,
+    AI_PASSIVE,
+    IPPROTO_IPV6,
+    IPV6_V6ONLY,
+    SHUT_RDWR,
+    SHUT_WR,
+    SO_ERROR,
+    SOCK_STREAM,
+    SOL_SOCKET,
+    SOMAXCONN,
+)
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import trio
+from trio.lowlevel import cancel_shielded_checkpoint, checkpoint, checkpoint_if_cancelled
+
+from .._readiness import READABLE, WRITABLE, is_readable, is_writable
+from .._socket import socket as XtsSocket  # noqa: N812 - one of three kinds of socket here
+from ._waits import forget, wait
+
+Result = TypeVar("Result")
+
+
+class SocketType(trio.socket.SocketType):
+    """A non-blocking `xts_socket.socket` with the interface of trio's sockets.
+
+    Cancelling an operation loses no data, except that cancelling `connect` closes the socket, as trio's does.
+    """
+
+    def __init__(self, sock: XtsSocket) -> None:
+        super().__init__()
+        sock.setblocking(False)
+        self._sock = sock
+        self._shut = False
+
+    @property
+    def xts_socket(self) -> XtsSocket:
+        """The `xts_socket.socket` beneath, for its `number` or its information; do not wait or close with it."""
+        return self._sock
+
+    # --- what does not wait -----------------------------------------------------------------------------------
+
+    def detach(self) -> int:
+        """Gives up the XTS socket number without closing it."""
+        forget(self._sock)
+        return self._sock.detach()
+
+    def fileno(self) -> int:
+        """A kernel descriptor that mirrors the socket's readiness, made when first asked for; -1 when closed."""
+        return self._sock.fileno()
+
+    def getpeername(self) -> Any:
+        return self._sock.getpeername()
+
+    def getsockname(self) -> Any:
+        return self._sock.getsockname()
+
+    def getsockopt(self, level: int, optname: int, buflen: int | None = None) -> Any:
+        return self._sock.getsockopt(level, optname, buflen or 0)
+
+    def setsockopt(self, level: int, optname: int, value: Any, optlen: int | None = None) -> None:
+        self._sock.setsockopt(level, optname, value, optlen)
+
+    def listen(self, backlog: int = min(SOMAXCONN, 128)) -> None:
+        self._sock.listen(backlog)
+
+    def get_inheritable(self) -> bool:
+        return self._sock.get_inheritable()
+
+    def set_inheritable(self, inheritable: bool) -> None:
+        self._sock.set_inheritable(inheritable)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def family(self) -> _standard.AddressFamily:
+        return self._sock.family
+
+    @property
+    def type(self) -> _standard.SocketKind:
+        return self._sock.type
+
+    @property
+    def proto(self) -> int:
+        return self._sock.proto
+
+    @property
+    def did_shutdown_SHUT_WR(self) -> bool:  # noqa: N802 - trio's name
+        return self._shut
+
+    def __repr__(self) -> str:
+        return repr(self._sock).replace("xts_socket.socket", "xts_socket.trio.SocketType", 1)
+
+    def dup(self) -> Any:
+        """Refused (OSError, EOPNOTSUPP)."""
+        self._sock.dup()
+
+    def close(self) -> None:
+        """Tasks that wait for the socket get ClosedResourceError. What was sent is still delivered."""
+        if self._sock.number >= 0:
+            forget(self._sock)
+            self._sock.close()
+
+    def shutdown(self, flag: int) -> None:
+        self._sock.shutdown(flag)
+        if flag in (SHUT_WR, SHUT_RDWR):
+            self._shut = True
+
+    def is_readable(self) -> bool:
+        return is_readable(self._sock)
+
+    # --- what waits -------------------------------------------------------------------------------------------
+
+    async def bind(self, address: Any) -> None:
+        address = await self._resolved(address, AI_PASSIVE)
+        await checkpoint()
+        self._sock.bind(address)
+
+    async def connect(self, address: Any) -> None:
+        try:
+            address = await self._resolved(address, 0)
+            await checkpoint_if_cancelled()
+            try:
+                self._sock.connect(address)
+            except BlockingIOError:
+                await wait(self._sock, WRITABLE)
+            else:
+                await cancel_shielded_checkpoint()
+                return
+        except trio.Cancelled:
+            self.close()
+            raise
+        code = self._sock.getsockopt(SOL_SOCKET, SO_ERROR)
+        if code:
+            raise OSError(code, f"Error connecting to {address!r}: {os.strerror(code)}")
+
+    async def wait_writable(self) -> None:
+        await checkpoint_if_cancelled()
+        if self._sock.number >= 0 and is_writable(self._sock):
+            await cancel_shielded_checkpoint()
+        else:
+            await wait(self._sock, WRITABLE)
+
+    async def accept(self) -> tuple[SocketType, Any]:
+        sock, address = await self._until(READABLE, self._sock.accept)
+        return SocketType(sock), address
+
+    def recv(self, buflen: int, flags: int = 0, /) -> Awaitable[bytes]:
+        return self._until(READABLE, self._sock.recv, buflen, flags)
+
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> Awaitable[int]:
+        return self._until(READABLE, self._sock.recv_into, buffer, nbytes, flags)
+
+    def recvfrom(self, bufsize: int, flags: int = 0, /) -> Awaitable[tuple[bytes, Any]]:
+        return self._until(READABLE, self._sock.recvfrom, bufsize, flags)
+
+    def recvfrom_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> Awaitable[tuple[int, Any]]:
+        return self._until(READABLE, self._sock.recvfrom_into, buffer, nbytes, flags)
+
+    def recvmsg(
+        self, bufsize: int, ancbufsize: int = 0, flags: int = 0, /
+    ) -> Awaitable[tuple[bytes, list[tuple[int, int, bytes]], int, object]]:
+        return self._until(READABLE, self._sock.recvmsg, bufsize, ancbufsize, flags)
+
+    def recvmsg_into(
+        self, buffers: Iterable[Any], ancbufsize: int = 0, flags: int = 0, /
+    ) -> Awaitable[tuple[int, list[tuple[int, int, bytes]], int, object]]:
+        return self._until(READABLE, self._sock.recvmsg_into, buffers, ancbufsize, flags)
+
+    def send(self, data: Any, flags: int = 0, /) -> Awaitable[int]:
+        return self._until(WRITABLE, self._sock.send, data, flags)
+
+    async def sendto(self, data: Any, *arguments: Any) -> int:
+        """sendto(data, [flags,] address): on TCP, send()."""
+        return await self._until(WRITABLE, self._sock.sendto, data, *arguments)
+
+    async def sendmsg(
+        self, buffers: Iterable[Any], ancdata: Iterable[Any] = (), flags: int = 0, address: Any = None, /
+    ) -> int:
+        return await self._until(WRITABLE, self._sock.sendmsg, list(buffers), ancdata, flags, address)
+
+    async def _until(self, event: int, call: Callable[..., Result], *arguments: Any) -> Result:
+        """Makes a call, waiting before each further try while it would block. A checkpoint always; cancelled
+        only when the call has done nothing."""
+        await checkpoint_if_cancelled()
+        try:
+            result = call(*arguments)
+        except BlockingIOError:
+            pass
+        else:
+            await cancel_shielded_checkpoint()
+            return result
+        while True:
+            await wait(self._sock, event)
+            try:
+                return call(*arguments)
+            except BlockingIOError:
+                continue
+
+    async def _resolved(self, address: Any, flags: int) -> Any:
+        """The address with its host's name, if it has one, resolved without blocking the run."""
+        if not isinstance(address, tuple) or len(address) < 2 or not isinstance(address[0], str) or not address[0]:
+            return address  # nothing to resolve, or for the socket to refuse
+        host, port, *rest = address
+        family = self._sock.family
+        if family == AF_INET6 and not self._sock.getsockopt(IPPROTO_IPV6, IPV6_V6ONLY):
+            flags |= _standard.AI_V4MAPPED
+        found = await trio.socket.getaddrinfo(host, port, family, SOCK_STREAM, flags=flags)
+        resolved: tuple[Any, ...] = found[0][4]
+        # A flow label, and a scope the host's name does not carry, come with the address only.
+        return (*resolved[:2], *rest, *resolved[2 + len(rest) :]) if rest else resolved
+
+
+def socket(family: int = AF_INET, type: int = SOCK_STREAM, proto: int = 0) -> SocketType:
+    """A new offloaded trio socket. OSError as for `xts_socket.socket`: ENETDOWN without a proxy."""
+    return SocketType(XtsSocket(family, type, proto))
+
+
+def from_xts_socket(sock: XtsSocket) -> SocketType:
+    """Makes a trio socket of an `xts_socket.socket`, which it takes over."""
+    return SocketType(sock)
+
+
+class SocketFactory(trio.abc.SocketFactory):
+    """For `trio.socket.set_custom_socket_factory`: the TCP sockets that trio's functions make are offloaded.
+
+    Sockets of other families and types are the kernel's, as before.
+    """
+
+    def socket(self, family: int = AF_INET, type: int = SOCK_STREAM, proto: int = 0) -> trio.socket.SocketType:
+        if family in (AF_INET, AF_INET6) and type & 0xF == SOCK_STREAM:
+            return socket(family, type, proto)
+        return trio.socket.from_stdlib_socket(_standard.socket(family, type, proto))

@@ -1,0 +1,174 @@
+"""`open_tcp_stream`, `open_tcp_listeners`, `serve_tcp`: trio's functions of these names, over offloaded
+sockets."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from socket import (
+    AI_PASSIVE,
+    IPPROTO_IP,
+    IPPROTO_IPV6,
+    IPV6_V6ONLY,
+    SO_REUSEADDR,
+    SOCK_STREAM,
+    SOL_SOCKET,
+)
+from typing import Any
+
+import trio
+
+from ._socket import SocketType, socket
+from ._stream import SocketListener, SocketStream
+
+_HAPPY_EYEBALLS_DELAY_S = 0.25
+_BACKLOG_MAX = 0xFFFF
+_IP_BIND_ADDRESS_NO_PORT = 24  # <linux/in.h>
+
+
+async def open_tcp_stream(
+    host: str | bytes,
+    port: int,
+    *,
+    happy_eyeballs_delay: float | None = _HAPPY_EYEBALLS_DELAY_S,
+    local_address: str | None = None,
+) -> SocketStream:
+    """Connects to the host, as `trio.open_tcp_stream` does: its addresses in turn, the next one tried also when
+    one has not answered for `happy_eyeballs_delay` seconds.
+
+    `local_address` is one of the device's. Raises OSError, with all attempts' errors as its cause.
+    """
+    if not isinstance(host, str | bytes):
+        raise ValueError(f"host must be str or bytes, not {host!r}")
+    if not isinstance(port, int):
+        raise TypeError(f"port must be int, not {port!r}")
+    delay = _HAPPY_EYEBALLS_DELAY_S if happy_eyeballs_delay is None else happy_eyeballs_delay
+    targets = _families_alternating(await trio.socket.getaddrinfo(host, port, type=SOCK_STREAM))
+    failures: list[OSError] = []
+    connected: list[SocketType] = []  # two attempts may end at the same moment: the first has won
+
+    async def attempt(target: Any, over: trio.Event, others: trio.CancelScope) -> None:
+        try:
+            connected.append(await _connected(target, local_address))
+            others.cancel()
+        except OSError as failure:
+            failures.append(failure)
+            over.set()
+
+    with _closing_all_but_the_first(connected):
+        async with trio.open_nursery() as nursery:
+            for target in targets:
+                over = trio.Event()
+                nursery.start_soon(attempt, target, over, nursery.cancel_scope)
+                with trio.move_on_after(delay):
+                    await over.wait()
+        if not connected:
+            name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
+            name = f"[{name}]" if ":" in name else name
+            message = f"all attempts to connect to {name}:{port} failed"
+            raise OSError(message) from ExceptionGroup(message, failures)
+        return SocketStream(connected[0])
+
+
+async def open_tcp_listeners(
+    port: int, *, host: str | bytes | None = None, backlog: int | None = None
+) -> list[SocketListener]:
+    """Listens, on the device, at each address of `host`; None: at all its addresses, of IPv4 and of IPv6.
+
+    Port 0 takes a free port, another one for each address. `backlog` None: as long as it may be.
+    """
+    if not isinstance(port, int):
+        raise TypeError(f"port must be an int not {port!r}")
+    if backlog is not None and not isinstance(backlog, int):
+        raise TypeError(f"backlog must be an int or None, not {backlog!r}")
+    backlog = _BACKLOG_MAX if backlog is None else min(backlog, _BACKLOG_MAX)
+    listeners: list[SocketListener] = []
+    unsupported: list[OSError] = []
+    try:
+        for target in await trio.socket.getaddrinfo(host, port, type=SOCK_STREAM, flags=AI_PASSIVE):
+            try:
+                listeners.append(await _listener(target, backlog))
+            except OSError as failure:
+                if failure.errno != errno.EAFNOSUPPORT:
+                    raise
+                unsupported.append(failure)
+        if not listeners:
+            message = "the device supports none of the address families of this host"
+            raise OSError(errno.EAFNOSUPPORT, message) from ExceptionGroup(message, unsupported)
+    except BaseException:
+        for listener in listeners:
+            listener.socket.close()
+        raise
+    return listeners
+
+
+async def serve_tcp(
+    handler: Callable[[SocketStream], Awaitable[object]],
+    port: int,
+    *,
+    host: str | bytes | None = None,
+    backlog: int | None = None,
+    handler_nursery: trio.Nursery | None = None,
+    task_status: trio.TaskStatus[list[SocketListener]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Listens as `open_tcp_listeners` and runs `handler(stream)` in a task for each connection, until cancelled.
+
+    `nursery.start(serve_tcp, …)` returns the listeners.
+    """
+    listeners = await open_tcp_listeners(port, host=host, backlog=backlog)
+    await trio.serve_listeners(handler, listeners, handler_nursery=handler_nursery, task_status=task_status)
+
+
+def _families_alternating(targets: list[Any]) -> list[Any]:
+    """The first address of another family than the first becomes the second to be tried (RFC 6555, 5.4)."""
+    for i, target in enumerate(targets):
+        if target[0] != targets[0][0]:
+            return [targets[0], target, *targets[1:i], *targets[i + 1 :]]
+    return targets
+
+
+@contextmanager
+def _closing_all_but_the_first(connected: list[SocketType]) -> Iterator[None]:
+    keep = 0
+    try:
+        yield
+        keep = 1
+    finally:
+        for sock in connected[keep:]:
+            sock.close()
+
+
+async def _connected(target: Any, local_address: str | None) -> SocketType:
+    family, kind, proto, _, sockaddr = target
+    sock = socket(family, kind, proto)
+    try:
+        if local_address is not None:
+            with suppress(OSError):  # so that connections from one address can share its ports
+                sock.setsockopt(IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
+            try:
+                await sock.bind((local_address, 0))
+            except OSError as failure:
+                raise OSError(
+                    failure.errno, f"local_address={local_address!r} is incompatible with remote address {sockaddr!r}"
+                ) from failure
+        await sock.connect(sockaddr)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _listener(target: Any, backlog: int) -> SocketListener:
+    family, kind, proto, _, sockaddr = target
+    sock = socket(family, kind, proto)
+    try:
+        sock.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
+        if family == trio.socket.AF_INET6:
+            sock.setsockopt(IPPROTO_IPV6, IPV6_V6ONLY, 1)
+        await sock.bind(sockaddr)
+        sock.listen(backlog)
+        return SocketListener(sock)
+    except BaseException:
+        sock.close()
+        raise

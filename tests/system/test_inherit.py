@@ -1,0 +1,22 @@
+"""Sockets that are kept over fork and exec: shared listeners, connections that move to the process that uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from inherit_scripts import SCRIPTS
+from shm_proxy import ShmProxy, library
+
+PROGRAM = "inherit_scripts.py"
+
+
+@pytest.fixture(scope="module")
+def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShmProxy]:
+    with ShmProxy(tmp_path_factory.mktemp("proxy")) as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", sorted(SCRIPTS))
+def test_program(name: str, proxy: ShmProxy) -> None:
+    proxy.run(PROGRAM, library(), name)

@@ -1,0 +1,40 @@
+"""The other end of wait_scripts.py, on the kernel: does what its standard input asks for, one JSON line each."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+from typing import Any
+
+
+def main() -> None:
+    server = socket.create_server(("127.0.0.1", 0), backlog=64)
+    ends: list[socket.socket] = []
+    for line in sys.stdin:
+        word, *arguments = json.loads(line)
+        answer: Any = None
+        if word == "port":
+            answer = server.getsockname()[1]
+        elif word == "accept":
+            ends.append(server.accept()[0])
+            answer = len(ends) - 1
+        elif word == "connect":
+            ends.append(socket.create_connection(("127.0.0.1", arguments[0])))
+            answer = len(ends) - 1
+        elif word == "send":
+            ends[arguments[0]].sendall(arguments[1].encode())
+        elif word == "recv":
+            answer = ends[arguments[0]].recv(arguments[1], socket.MSG_WAITALL).decode()
+        elif word == "later":
+            threading.Timer(arguments[2], ends[arguments[0]].sendall, (arguments[1].encode(),)).start()
+        elif word == "close":
+            ends[arguments[0]].close()
+        else:
+            raise ValueError(word)
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""CALLS.md, the interposer's list of calls, against what the library exports and resolves."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from preload_bed import preload_library
+
+FOLDER = Path(__file__).resolve().parents[2] / "host_lib" / "preload"
+# Called by us, not by programs through us.
+ONLY_CALLED = {"pread", "tee", "fork"}
+
+
+def documented() -> set[str]:
+    table = (FOLDER / "CALLS.md").read_text().split("\n## ")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    names = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert len(names) == len(set(names))
+    return set(names)
+
+
+def test_every_exported_call_is_documented() -> None:
+    done = subprocess.run(["nm", "-D", "--defined-only", preload_library()], check=True, capture_output=True, text=True)
+    exported = {line.split()[-1] for line in done.stdout.splitlines() if line.split()[1] in "TWi"}
+    assert exported == documented()
+    assert len(exported) >= 93
+
+
+def test_every_resolved_call_is_one_of_them() -> None:
+    resolved = set(re.findall(r"\bX\((\w+)\)", (FOLDER / "real.h").read_text().split("#define XTS_REAL_CALLS")[1]))
+    assert len(resolved) > 60
+    assert resolved - documented() == ONLY_CALLED

@@ -1,0 +1,112 @@
+"""`xts rules check` and `xts rules explain`: what they print, and their exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xts_socket import cli
+
+FILE = """\
+# for the web servers
+log min-level 3
+application-id curl *
+use os tcp_client *:*
+application-id nginx *
+use os tcp_client *:53      # name lookups
+\tuse xlio tcp_client [2001:db8::]/32:443
+use os tcp_server *:80
+"""
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> str:
+    path = tmp_path / "web.conf"
+    path.write_text(FILE)
+    return str(path)
+
+
+def xts(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = cli.main(["rules", *arguments])
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
+
+
+def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    status, out, err = xts(capsys, "explain", *arguments, "--json")
+    assert (status, err) == (0, "")
+    return json.loads(out)
+
+
+def test_check(rules: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = xts(capsys, "check", rules)
+    assert (status, err) == (0, "")
+    assert out.splitlines() == [
+        f"{rules} is right: 4 rules",
+        f"{rules}:2: note: log statements are taken, and have no effect",
+    ]
+    status, out, _ = xts(capsys, "check", rules, "--json")
+    assert status == 0
+    assert json.loads(out) == {
+        "file": rules,
+        "valid": True,
+        "notes": [{"line": 2, "text": "log statements are taken, and have no effect"}],
+    }
+
+
+def test_check_points_at_the_fault(rules: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(rules).write_text(FILE.replace("xlio tcp_client", "xlio\ttcp_clent"))
+    status, out, err = xts(capsys, "check", rules)
+    assert (status, out) == (1, "")
+    place, line, pointer = err.splitlines()
+    assert place.startswith(f"{rules}:7:11: expected a role")
+    assert place.endswith("found 'tcp_clent': did you mean 'tcp_client'?")
+    assert line.index("tcp_clent") == pointer.index("^")
+    status, out, err = xts(capsys, "check", rules, "--json")
+    fault = json.loads(out)
+    assert (status, fault["valid"], fault["error"]["line"], fault["error"]["column"], err) == (1, False, 7, 11, "")
+
+
+def test_check_of_what_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = xts(capsys, "check", str(tmp_path / "none"))
+    assert (status, err) == (1, f"xts: {tmp_path}/none: No such file or directory\n")
+
+
+def test_explain(rules: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = (rules, "--app", "nginx", "--role", "tcp_client", "--peer", "[2001:db8::1]:443")
+    status, out, _ = xts(capsys, "explain", *asked)
+    first, why, *table = out.splitlines()
+    assert (status, why) == (0, "the rule offloads it")
+    assert first == f"offloaded, by {rules}:7: use xlio tcp_client [2001:db8::]/32:443"
+    lines = [row.split()[0] for row in table if row.strip()[:1].isdecimal()]
+    assert lines == ["3", "5", "6", "7"]
+    answer = explained(capsys, *asked)
+    assert (answer["offload"], answer["line"], answer["group_line"], answer["endpoint"]) == (True, 7, 5, None)
+    assert answer["peer"] == "[2001:db8::1]:443"
+    assert answer["tried"][2] == {"line": 6, "statement": "use os tcp_client *:53", "mismatch": "another peer port"}
+
+
+def test_explain_what_no_rule_decides(rules: str, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = explained(capsys, rules, "--app", "nginx", "--role", "tcp_server", "--local", "127.0.0.1:81")
+    assert (answer["offload"], answer["line"], answer["statement"]) == (False, 0, None)
+    assert "loopback" in answer["why"]
+    assert explained(capsys, rules, "--app", "ssh", "--role", "tcp_client", "--peer", "10.0.0.1:22")["offload"]
+
+
+@pytest.mark.parametrize(("peer", "offload"), [("192.0.2.1:80", True), ("127.0.0.1:80", False), ("[::1]:80", False)])
+def test_explain_without_a_file(peer: str, offload: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = explained(capsys, "--app", "curl", "--role", "tcp_client", "--peer", peer)
+    assert (answer["file"], answer["offload"], answer["tried"]) == (None, offload, [])
+
+
+def test_explain_refuses_half_a_question(rules: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = xts(capsys, "explain", rules, "--app", "nginx", "--role", "tcp_client", "--local", "10.0.0.1:1")
+    assert (status, out) == (2, "")
+    assert "give --peer" in err
+    for wrong in ("localhost:80", "10.0.0.1", "10.0.0.1:70000", "2001:db8::1:80", "[10.0.0.1]:80", "[::1]:x"):
+        with pytest.raises(SystemExit) as stopped:
+            cli.main(["rules", "explain", "--app", "a", "--role", "tcp_client", "--peer", wrong])
+        assert stopped.value.code == 2
+        assert "is not like" in capsys.readouterr().err
