@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -661,10 +662,12 @@ def timeouts(c: Run) -> None:
     event = (ctypes.c_uint8 * 12)()
     for sec, nsec in ((0, 300_000), (0, 20_000_000), (-1, 0), (0, 1_000_000_000), (0, -1), (0, 0)):
         limit = Timespec(sec, nsec)
-        for name, wait in (
-            ("ppoll", lambda limit=limit: LIBC.ppoll(fds, 1, ctypes.byref(limit), None)),
-            ("epoll_pwait2", lambda limit=limit: LIBC.epoll_pwait2(e.fileno(), event, 1, ctypes.byref(limit), None)),
-        ):
+        reference = ctypes.byref(limit)
+        waits: dict[str, Callable[[], int]] = {
+            "ppoll": partial(LIBC.ppoll, fds, 1, reference, None),
+            "epoll_pwait2": partial(LIBC.epoll_pwait2, e.fileno(), event, 1, reference, None),
+        }
+        for name, wait in waits.items():
             ctypes.set_errno(0)
             begin = time.monotonic()
             r = wait()
