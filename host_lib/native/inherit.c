@@ -42,7 +42,7 @@ bool inherit_possible(const struct xts_sock *s)
 void inherit_uplink(int fd)
 {
 	if (uplink >= 0)
-		close(uplink);
+		xts_own_close(uplink);
 	uplink = fd;
 	reading = false;
 	read_waiters = 0;

@@ -20,12 +20,12 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from . import analysis, environment, haproxy, memory, programs, report, targets
+from . import analysis, environment, haproxy, memory, programs, report, served, targets
 from .analysis import Run
 from .beds import raised
 from .report import Results
 from .session import Session, session
-from .subjects import AFXDP_THR, DIRECT_R0, HAPROXY, SHM, WORKLOADS, Workload
+from .subjects import AFXDP_THR, DIRECT_R0, HAPROXY, SHM, SUBJECTS, WORKLOADS, Workload
 
 CHECK_BYTES = 48 << 20
 FILES = 200_000
@@ -33,12 +33,22 @@ FOREIGN_LOAD = 0.03
 _IDLE_SUBJECTS = {"direct": DIRECT_R0, "haproxy": HAPROXY, "afxdp": AFXDP_THR, "shm": SHM}
 
 
+def _names() -> dict[str, list[str]]:
+    """What --only may say, and the keys it stands for: a workload, or all whose names begin like it."""
+    names: dict[str, list[str]] = {}
+    for workload in WORKLOADS:
+        names.setdefault(workload.group, []).append(workload.key)
+    names |= {workload.key: [workload.key] for workload in WORKLOADS}
+    return names | {"idle": ["idle"], "memory": ["memory"]}
+
+
 def _arguments() -> argparse.Namespace:
-    names = [workload.key for workload in WORKLOADS] + ["idle", "memory"]
+    names = sorted(_names())
     parser = argparse.ArgumentParser(
         prog="tests/bench/run",
         description=__doc__,
-        epilog="example: ./tests/bench/run --quick --only send --only requests-32 --json bench.json. "
+        epilog="examples: ./tests/bench/run --quick --only send --only requests-32 --json bench.json; "
+        "./tests/bench/run --only redis --queue shm. "
         "Needs root (network namespaces) and two cores that nothing else uses.",
     )
     parser.add_argument(
@@ -53,7 +63,7 @@ def _arguments() -> argparse.Namespace:
         action="append",
         choices=names,
         metavar="NAME",
-        help=f"may be repeated; of: {', '.join(names)}",
+        help=f"may be repeated; a workload, or the beginning that several share: {', '.join(names)}",
     )
     parser.add_argument("--queue", action="append", choices=["afxdp", "shm"], help="may be repeated; default: both")
     parser.add_argument("--repetitions", type=int, metavar="N", help="default: 7, quick 2")
@@ -90,7 +100,12 @@ def _measure(live: Session, wanted: list[Workload], repetitions: int, seconds: f
 
 def _check_all(live: Session, wanted: list[Workload], progress: Progress) -> dict[str, object]:
     """Every byte, once for each path that will be measured."""
-    subjects = {subject.key: subject for workload in wanted for subject in workload.subjects if live.has(subject)}
+    subjects = {
+        subject.key: subject
+        for workload in wanted
+        for subject in workload.subjects
+        if live.has(subject) and subject in SUBJECTS  # the others' paths are among these
+    }
     task = progress.add_task("checking data", total=len(subjects))
     checks: dict[str, object] = {}
     for key, subject in subjects.items():
@@ -148,11 +163,12 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the labs are taken down on the way out
     os.sched_setaffinity(0, {1})
     _raise_file_limit()
-    only = set(arguments.only or [workload.key for workload in WORKLOADS] + ["idle", "memory"])
+    only = {key for name in arguments.only or _names() for key in _names()[name]}
     wanted = [workload for workload in WORKLOADS if workload.key in only]
     repetitions = arguments.repetitions or (2 if arguments.quick else 7)
     seconds = arguments.seconds or (0.5 if arguments.quick else 1.0)
     connections = arguments.connections or (2000 if arguments.quick else 10000)
+    served.check_installed(wanted)
     built = programs.build(programs.TOP / "build" / "bench")
     columns = (
         TextColumn("{task.description}"),

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
-from . import haproxy
+from . import haproxy, served
 from .beds import Bed
 from .memory import idle_s
 from .programs import TOP
@@ -52,6 +52,7 @@ def record(beds: Sequence[Bed], command: list[str]) -> dict[str, object]:
         "memory_mb": int(_first("/proc/meminfo", "MemTotal").split()[0]) // 1024,
         "python": platform.python_version(),
         "haproxy": haproxy.version(),
-        "cores_used": "core 0: the application; core 1: proxy, HAProxy, peer, this program",
+        "served": served.versions(),
+        "cores_used": "core 0: the application; core 1: proxy, HAProxy, peer, load generators, this program",
         "congestion_control": {bed.name: bed.congestion_controls() for bed in beds},
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,8 +44,9 @@ def most_connections() -> int:
     return min(50_000, (limit - 300) // 2)
 
 
-def config(address: str, peer: str, directory: Path) -> str:
-    """The configuration: every service of the peer, without and with splice."""
+def config(address: str, peer: str, servers: Iterable[tuple[str, str, int]], directory: Path) -> str:
+    """The configuration: every service of the peer, without and with splice; and the host's servers, each as the
+    device's address, the host's and the port of both."""
     text = _GLOBAL.format(directory=directory, connections=most_connections())
     for number in range(max(SERVICES.values()) + 2):
         for name, shift, options in (("plain", HAPROXY_SHIFT, ""), ("splice", HAPROXY_SPLICE_SHIFT, _SPLICE)):
@@ -54,16 +55,22 @@ def config(address: str, peer: str, directory: Path) -> str:
                 _LISTEN.format(name=f"{name}-{port}", address=address, port=port + shift, peer=peer, peer_port=port)
                 + options
             )
+    for outside, inside, port in servers:
+        text += _LISTEN.format(name=f"served-{port}", address=outside, port=port, peer=inside, peer_port=port)
     return text
 
 
 @contextmanager
 def running(
-    spawn: Callable[[list[str]], subprocess.Popen[str]], address: str, peer: str, directory: Path
+    spawn: Callable[[list[str]], subprocess.Popen[str]],
+    address: str,
+    peer: str,
+    servers: Iterable[tuple[str, str, int]],
+    directory: Path,
 ) -> Iterator[subprocess.Popen[str]]:
     """HAProxy, accepting, until the block ends. `spawn` starts a command in the device's namespace."""
     path = directory / "haproxy.cfg"
-    path.write_text(config(address, peer, directory))
+    path.write_text(config(address, peer, servers, directory))
     process = spawn(["haproxy", "-db", "-q", "-f", str(path)])
     try:
         deadline = time.monotonic() + 10

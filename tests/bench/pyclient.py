@@ -19,7 +19,7 @@ BULK_BYTES = 262144
 REQUEST_BYTES = 64
 
 
-def _sample() -> tuple[float, list[float], float]:
+def sample() -> tuple[float, list[float], float]:
     """Time, idle seconds of both cores, CPU of this process."""
     idle = []
     for line in Path("/proc/stat").read_text(encoding="ascii").splitlines()[1:3]:
@@ -28,7 +28,7 @@ def _sample() -> tuple[float, list[float], float]:
     return time.monotonic(), idle, time.process_time()
 
 
-def _window(begin: tuple[float, list[float], float], end: tuple[float, list[float], float]) -> dict[str, float]:
+def window(begin: tuple[float, list[float], float], end: tuple[float, list[float], float]) -> dict[str, float]:
     seconds = end[0] - begin[0]
     return {
         "seconds": seconds,
@@ -48,16 +48,16 @@ def _send(connection: Any, seconds: float, warmup_s: float) -> dict[str, float |
         sent += BULK_BYTES
         now = time.monotonic()
         if begin is None and now >= start + warmup_s:
-            begin, before = _sample(), sent
+            begin, before = sample(), sent
         elif begin is not None and now >= begin[0] + seconds:
-            end = _sample()
+            end = sample()
             break
     connection.shutdown(1)  # SHUT_WR
     report = connection.makefile("rb").read(16)
     counted = int.from_bytes(report[:8], "little")
     if counted != sent:
         raise SystemExit(f"sent {sent} bytes, the peer got {counted}")
-    return {"bytes": sent - before, **_window(begin, end), "checked": "bytes counted by the peer"}
+    return {"bytes": sent - before, **window(begin, end), "checked": "bytes counted by the peer"}
 
 
 def _receive(connection: Any, seconds: float, warmup_s: float) -> dict[str, float | str]:
@@ -72,9 +72,9 @@ def _receive(connection: Any, seconds: float, warmup_s: float) -> dict[str, floa
         received += got
         now = time.monotonic()
         if begin is None and now >= start + warmup_s:
-            begin, before = _sample(), received
+            begin, before = sample(), received
         elif begin is not None and now >= begin[0] + seconds:
-            return {"bytes": received - before, **_window(begin, _sample())}
+            return {"bytes": received - before, **window(begin, sample())}
 
 
 def _request(connection: Any, seconds: float, warmup_s: float) -> dict[str, float | str]:
@@ -94,15 +94,15 @@ def _request(connection: Any, seconds: float, warmup_s: float) -> dict[str, floa
         times.append(after - before)
         count += 1
         if begin is None and after >= (start + warmup_s) * 1e9:
-            begin, times = _sample(), []
+            begin, times = sample(), []
         elif begin is not None and after >= (begin[0] + seconds) * 1e9:
-            end = _sample()
+            end = sample()
             break
     times.sort()
     percentiles = {
         f"p{name}_us": times[int(share * (len(times) - 1))] / 1e3 for name, share in (("50", 0.5), ("99", 0.99))
     }
-    return {"operations": len(times), **_window(begin, end), **percentiles, "checked": "every byte"}
+    return {"operations": len(times), **window(begin, end), **percentiles, "checked": "every byte"}
 
 
 def _fail(why: str) -> bytes:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .analysis import Figures, Run, Spread, ratio, spread
-from .subjects import SUBJECTS, WORKLOADS, Workload
+from .subjects import LABELS, WORKLOADS, Workload
 from .targets import Verdict
 
 _BULK = (("gbit_s", "Gbit/s", 1), ("host_s_per_gb", "host s/GB", 3), ("device_s_per_gb", "device s/GB", 3))
@@ -21,7 +21,6 @@ _OPERATIONS = (
     ("host_us_per_op", "host µs each", 2),
     ("device_us_per_op", "device µs each", 2),
 )
-_LABELS = {subject.key: subject.label for subject in SUBJECTS}
 
 
 def _columns(workload: Workload) -> tuple[tuple[str, str, int], ...]:
@@ -40,16 +39,17 @@ def print_workloads(console: Console, figures: Figures) -> None:
             table.add_column(title, justify="right")
         lead = "p50_us" if workload.name == "request" else _columns(workload)[0][0]
         table.add_column("÷ HAProxy r0", justify="right")
-        table.add_column("÷ direct r0", justify="right")
+        direct = "direct-r0" if "direct-r0" in subjects else "direct-r1"
+        table.add_column(f"÷ {direct.replace('-', ' ')}", justify="right")
         for key, metrics in subjects.items():
             cells = [
                 f"{spread(metrics[name]).median:,.{digits}f}" if name in metrics else ""
                 for name, _, digits in _columns(workload)
             ]
             cells += [
-                _ratio_text(ratio(figures, workload.key, lead, key, baseline)) for baseline in ("haproxy", "direct-r0")
+                _ratio_text(ratio(figures, workload.key, lead, key, baseline)) for baseline in ("haproxy", direct)
             ]
-            table.add_row(_LABELS[key], *cells)
+            table.add_row(LABELS[key], *cells)
         console.print(table)
 
 
@@ -184,7 +184,7 @@ def write_plot(path: Path, results: Results) -> None:
             [value.high - value.median for value in values],
         ]
         colours = ["tab:blue" if not key.startswith(("direct", "haproxy")) else "tab:gray" for key in subjects]
-        axis.barh([_LABELS[key] for key in subjects], [value.median for value in values], xerr=errors, color=colours)
+        axis.barh([LABELS[key] for key in subjects], [value.median for value in values], xerr=errors, color=colours)
         axis.invert_yaxis()
         axis.set_title(f"{workload.title}: {title}", fontsize=9)
         axis.tick_params(labelsize=8)

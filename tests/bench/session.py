@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from . import haproxy
+from . import haproxy, served
 from .analysis import Run
 from .beds import Bed
 from .foreign import Foreign
@@ -49,7 +49,12 @@ class Session:
 
     def client(self, subject: Subject, workload: Workload) -> list[str]:
         """The client's command line, without its times."""
-        if workload.python:
+        if workload.aio:
+            program = [sys.executable, str(Path(__file__).with_name("aioclient.py")), "--loop", subject.loop]
+            program += ["--connections", str(workload.connections)]
+            if subject.path is Way.XTS:
+                program.append("--xts")
+        elif workload.python:
             module = "xts_socket" if subject.path is Way.XTS else "socket"
             program = [
                 sys.executable,
@@ -87,6 +92,9 @@ class Session:
 
     def _run_once(self, workload: Workload, subject: Subject, repetition: int, seconds: float) -> Run:
         placement = self.bed(subject).place(subject.placement)
+        if workload.served:
+            result = served.measure(self.bed(subject), workload, subject, seconds * workload.stretch)
+            return Run(workload.key, subject.key, repetition, result, placement)
         command = [*self.client(subject, workload), "--seconds", f"{seconds * workload.stretch:.2f}"]
         result = self._finish(subject, command)
         return Run(workload.key, subject.key, repetition, result, placement)
@@ -126,7 +134,9 @@ def session(
             if wrong:
                 raise RuntimeError(f"lab {bed.name}: congestion control is not cubic: {wrong}")
         proxy = stack.enter_context(
-            haproxy.running(lambda command: baseline.spawn("dpu", command), DEVICE, PEER, directory)
+            haproxy.running(
+                lambda command: baseline.spawn("dpu", command), DEVICE, PEER, served.behind_haproxy(), directory
+            )
         )
         pids = (proxy.pid, *peers, *(pid for bed in beds.values() for pid in bed.pids))
         yield Session(beds, baseline, programs, proxy.pid, pids, patience_s)

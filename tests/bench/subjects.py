@@ -11,7 +11,7 @@ Placements. veth runs the receiver on the sender's core, so a figure without its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 #: Services of the peer, on consecutive ports from the first (native/peer.c).
@@ -40,6 +40,10 @@ class Subject:
     placement: str
     queue: str | None = None
     splice: bool = False
+    #: The event loop of an asyncio application.
+    loop: str = "asyncio"
+    #: A kernel path whose server has the interposer loaded, with rules that leave everything to the kernel.
+    preloaded: bool = False
 
     def port(self, workload: str) -> int:
         """Where the application connects for this workload."""
@@ -57,8 +61,19 @@ DIRECT_R1 = Subject("direct-r1", "direct TCP r1", Path.DIRECT, "r1")
 HAPROXY = Subject("haproxy", "HAProxy r0", Path.HAPROXY, "r0")
 HAPROXY_SPLICE = Subject("haproxy-splice", "HAProxy splice r0", Path.HAPROXY, "r0", splice=True)
 
+PASSED_R1 = Subject("passed-r1", "direct TCP r1, interposer loaded", Path.DIRECT, "r1", preloaded=True)
+
 SUBJECTS = (DIRECT_R0, DIRECT_R1, HAPROXY, HAPROXY_SPLICE, AFXDP_THR, AFXDP_SOFT, SHM)
 _NO_SPLICE = tuple(subject for subject in SUBJECTS if not subject.splice)
+#: Where a program of others is the server.
+_SERVED = (DIRECT_R1, HAPROXY, AFXDP_THR, AFXDP_SOFT, SHM)
+_UVLOOP = tuple(
+    replace(subject, key=f"{subject.key}-uvloop", label=f"{subject.label}, uvloop", loop="uvloop")
+    for subject in (DIRECT_R0, HAPROXY, AFXDP_THR, AFXDP_SOFT, SHM)
+)
+_ASYNCIO = (DIRECT_R0, HAPROXY, AFXDP_THR, AFXDP_SOFT, SHM, *_UVLOOP)
+#: All that tables and pictures may name.
+LABELS = {subject.key: subject.label for subject in (*SUBJECTS, PASSED_R1, *_UVLOOP)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +91,17 @@ class Workload:
     stretch: float = 1.0
     #: The application is Python: the standard `socket` module or `xts_socket`.
     python: bool = False
+    #: The application is asyncio's streams, or those of `xts_socket.aio`.
+    aio: bool = False
+    #: The application is an unmodified server, loaded from the network: a key of `served.PROGRAMS`.
+    served: str = ""
+    #: What its load generator is asked for.
+    load: tuple[str, ...] = ()
+
+    @property
+    def group(self) -> str:
+        """What `--only` may say for this workload and those like it."""
+        return self.key.partition("-")[0]
 
     @property
     def bulk(self) -> bool:
@@ -104,4 +130,58 @@ WORKLOADS = (
         (DIRECT_R0, AFXDP_THR, SHM),
         python=True,
     ),
+    *(
+        Workload(
+            f"redis-{test}-{connections}" + (f"-p{pipeline}" if pipeline > 1 else ""),
+            f"redis-benchmark: {test.upper()}, {connections} connection{'s'[: connections > 1]}, pipeline {pipeline}",
+            "served",
+            _SERVED,
+            connections,
+            served="redis",
+            load=("-t", test, "-P", str(pipeline)),
+        )
+        for test in ("get", "set")
+        for connections in (1, 50)
+        for pipeline in (1, 16)
+    ),
+    Workload("wrk-keepalive", "wrk on nginx: 50 connections, kept", "served", _SERVED, 50, served="nginx"),
+    Workload(
+        "wrk-close",
+        "wrk on nginx: 50 connections, closed after each request",
+        "served",
+        _SERVED,
+        50,
+        served="nginx",
+        load=("-H", "Connection: close"),
+    ),
+    Workload("sockperf-ping", "sockperf: ping-pong, TCP, 64 bytes", "served", _SERVED, served="sockperf", load=("pp",)),
+    Workload(
+        "sockperf-throughput",
+        "sockperf: throughput, TCP, 1472 bytes",
+        "served",
+        _SERVED,
+        served="sockperf",
+        load=("tp",),
+    ),
+    Workload(
+        "pass-redis",
+        "pass-through: redis-benchmark GET, 50 connections",
+        "served",
+        (DIRECT_R1, PASSED_R1),
+        50,
+        served="redis",
+        load=("-t", "get", "-P", "1"),
+        stretch=2,
+    ),
+    Workload(
+        "pass-wrk",
+        "pass-through: wrk on nginx, 50 connections, kept",
+        "served",
+        (DIRECT_R1, PASSED_R1),
+        50,
+        served="nginx",
+        stretch=2,
+    ),
+    Workload("asyncio-1", "asyncio: 64-byte echo, 1 connection", "requests", _ASYNCIO, 1, aio=True),
+    Workload("asyncio-32", "asyncio: 64-byte echo, 32 connections", "requests", _ASYNCIO, 32, aio=True),
 )

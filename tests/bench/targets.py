@@ -157,6 +157,59 @@ TARGETS: tuple[Target, ...] = (
         ("afxdp-thr", 0.35, 0.28),
         ("shm", 0.2, 0.12),
     ),
+    *(
+        target
+        for workload, what in (("redis-get-50", "redis GET, 50 connections"), ("wrk-keepalive", "wrk, kept"))
+        for target in (
+            *_both(
+                f"{what}: requests/s ÷ HAProxy",
+                workload,
+                "rate",
+                "haproxy",
+                True,
+                ("afxdp-thr", 1.3, None),
+                ("afxdp-soft", 1.3, None),
+                ("shm", 1.3, None),
+            ),
+            *_both(
+                f"{what}: host CPU per request ÷ direct r1",
+                workload,
+                "host_us_per_op",
+                "direct-r1",
+                False,
+                ("afxdp-thr", 0.7, None),
+                ("afxdp-soft", 0.7, None),
+                ("shm", 0.4, None),
+            ),
+        )
+    ),
+    *(
+        target
+        for connections in (1, 32)
+        for target in _both(
+            f"asyncio echo/s, {connections} connection{'s'[: connections > 1]} ÷ uvloop through HAProxy",
+            f"asyncio-{connections}",
+            "rate",
+            "haproxy-uvloop",
+            True,
+            ("afxdp-thr", 1.0, None),
+            ("afxdp-soft", 1.0, None),
+            ("shm", 1.0, None),
+        )
+    ),
+    *(
+        target
+        for workload, what in (("pass-redis", "redis GET"), ("pass-wrk", "wrk"))
+        for at_least, aim in ((True, 0.98), (False, 1.02))
+        for target in _both(
+            f"pass-through, {what}: requests/s ÷ without interposer",
+            workload,
+            "rate",
+            "direct-r1",
+            at_least,
+            ("passed-r1", aim, None),
+        )
+    ),
 )
 
 #: Absolutes: label, key of the idle or memory result, unit, the most allowed.
