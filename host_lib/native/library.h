@@ -165,6 +165,7 @@ struct xts_sock {
 	struct xts_sock *listener;
 	uint32_t accept_count, backlog;
 	uint32_t heirs;            /* living children that may come to want it */
+	uint32_t link_number;      /* INHERITED_ASK: its number in the parent */
 	uint64_t key;              /* of a shared listener, or a connection on its way between processes; else 0 */
 	uint64_t interest_ns;      /* a listener: when this process last waited for it or accepted */
 	struct xts_sock *shared_next;

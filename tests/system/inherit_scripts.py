@@ -941,6 +941,30 @@ def fork_and_exec_with_a_connection(c: Calls) -> None:
 
 
 @after_exec
+def uses_nothing(c: Calls, sockets: dict[int, int]) -> None:
+    assert list(sockets) == [100, 101]
+
+
+@script
+def fork_and_exec_of_a_program_that_uses_nothing(c: Calls) -> None:
+    """A program with the server's sockets among its descriptors, as most have it: the server does not notice."""
+    listener, port = listen(c)
+    s, peer = c.connected()
+    peer.sendall(b"before")
+    poll(c, s)
+    Child(c, lambda: execute(uses_nothing, bequeath(c, listener, s))).wait()
+    assert recv(c, s, 100) == b"before"
+    assert send(c, s, b"still mine") == 10 and peer.recv(100) == b"still mine"
+    assert c.call("close", s) == 0
+    assert peer.recv(1) == b""
+    until(lambda: info(c).sockets == 1)
+    thread = threading.Thread(target=serve_names, args=(c, listener, b"me", 1))
+    thread.start()
+    assert ask(port) == b"me"
+    thread.join()
+
+
+@after_exec
 def listens_too(c: Calls, sockets: dict[int, int]) -> None:
     serve_names(c, sockets[100], b"new", 40)
 
@@ -987,12 +1011,12 @@ def says_what_is_lost(c: Calls, sockets: dict[int, int]) -> None:
 
 @script
 def exec_without_a_proxy(c: Calls) -> None:
-    """The new program cannot attach: it is told of each socket, once."""
-    s, _peer = c.connected()
-    listener, _ = listen(c)
+    """The new program cannot attach: it is told of each connection, once."""
 
     def program() -> None:
-        memfd = bequeath(c, s, listener)
+        s, _peer = c.connected()
+        t, _other = c.connected()
+        memfd = bequeath(c, s, t)
         os.environ["XTS_ENDPOINT"] = "/nowhere"
         execute(says_what_is_lost, memfd)
 
