@@ -9,7 +9,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 from scripted_host import WINDOW, ScriptedHost, Worker
@@ -58,6 +58,7 @@ class Listener:
     number: int
     proxy_id: int
     port: int
+    serving: dict[int, int] = field(default_factory=dict)  # taken and not answered: XTS socket -> proxy's identifier
 
     def credit(self, count: int) -> None:
         self.host.send("XTS_CMD_SEND", id=self.proxy_id, post_credits=count)

@@ -91,10 +91,10 @@ static int next_connection(struct connection *l, struct sockaddr_storage *peer)
 static void accepted_all(struct connection *l)
 {
 	l->readable = false;
-	if (l->shared)
-		share_accepted_all(l);
 	if (errno != EAGAIN)
 		connection_tick_start(l); /* out of descriptors or memory: again a little later */
+	else if (l->shared)
+		share_accepted_all(l);
 }
 
 bool listener_send(struct connection *l, uint32_t budget)
@@ -113,12 +113,14 @@ bool listener_send(struct connection *l, uint32_t budget)
 			return false;
 		if (!listener_has_room(to)) {
 			/* They wait in the kernel's own backlog, as they would behind a busy server. */
-			connection_tick_start(l);
+			connection_tick_start(to);
 			l->readable = false;
 			return false;
 		}
-		if (!channel_slot(to->channel, &slot))
-			return true;
+		if (!channel_slot(to->channel, &slot)) {
+			connection_wake(to); /* its own channel knows when it has one again */
+			return to == l;
+		}
 		fd = next_connection(l, &peer);
 		if (fd < 0) {
 			xts_queue_abandon(to->channel->queue, &slot);

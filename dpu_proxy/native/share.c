@@ -160,6 +160,21 @@ struct connection *share_join(struct channel *ch, uint64_t key, int *error)
 	return l;
 }
 
+/* The members on this worker look whether there is something to offer. */
+static void wake_own(struct shared *s, struct worker_state *w)
+{
+	struct list *node;
+
+	for (node = s->members.next; node != &s->members; node = node->next) {
+		struct connection *m = list_entry(node, struct connection, share);
+
+		if (m->worker != w)
+			continue;
+		m->readable = true;
+		connection_wake(m);
+	}
+}
+
 void share_leave(struct connection *l, bool closed)
 {
 	struct shared *s = l->shared;
@@ -177,6 +192,8 @@ void share_leave(struct connection *l, bool closed)
 			shared_end(s);
 		else
 			registry_keep(&s->keyed, l->worker, s->keep_ms);
+	} else {
+		wake_own(s, l->worker); /* it may have been about to offer them something */
 	}
 	registry_unlock();
 }
@@ -269,13 +286,11 @@ static void tell_members(struct shared *s, struct worker_state *w)
 	struct worker_state *poked = NULL;
 	struct list *node;
 
+	wake_own(s, w);
 	for (node = s->members.next; node != &s->members; node = node->next) {
 		struct connection *m = list_entry(node, struct connection, share);
 
-		if (m->worker == w) {
-			if (m->held)
-				connection_wake(m);
-		} else if (m->worker != poked) {
+		if (m->worker != w && m->worker != poked) {
 			poked = m->worker;
 			(void)eventfd_write(poked->command_fd, 1);
 		}
@@ -303,18 +318,6 @@ void share_give_back(struct connection *c)
 		free(given);
 	}
 	registry_unlock();
-}
-
-static void wake_own(struct shared *s, struct worker_state *w)
-{
-	struct list *node;
-
-	for (node = s->members.next; node != &s->members; node = node->next) {
-		struct connection *m = list_entry(node, struct connection, share);
-
-		if (m->worker == w && m->held)
-			connection_wake(m);
-	}
 }
 
 void share_poked(struct worker_state *w)

@@ -186,7 +186,7 @@ static void heir_gone(struct heir *h)
 	*at = h->next;
 	while (h->count)
 		heir_done(h->ids[--h->count]);
-	close(h->fd);
+	xts_own_close(h->fd);
 	free(h);
 }
 
@@ -233,7 +233,7 @@ static void *serve(void *unused)
 		for (int i = 0; i < count; i++)
 			serve_link(events[i].data.fd);
 	}
-	close(set);
+	xts_own_close(set);
 	set = -1;
 	library_leave();
 	return unused;
@@ -246,7 +246,7 @@ static bool start(void)
 	pthread_t thread;
 	bool started;
 
-	set = epoll_create1(EPOLL_CLOEXEC);
+	set = xts_own(epoll_create1(EPOLL_CLOEXEC));
 	if (set < 0 || pthread_attr_init(&attributes))
 		return false;
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
@@ -280,8 +280,8 @@ void heirs_before_fork(void)
 		coming = NULL;
 		return;
 	}
-	coming->fd = ends[0];
-	child_end = ends[1];
+	coming->fd = xts_own(ends[0]);
+	child_end = xts_own(ends[1]);
 	while ((s = table_next(s)))
 		if (inherit_possible(s))
 			coming->ids[coming->count++] = s->id;
@@ -294,9 +294,10 @@ void heirs_after_fork_parent(void)
 	struct heir *h = coming;
 
 	if (xts.inherits) {
-		xts.joint = xts.joint || xts.shared;
-		for (struct xts_sock *s = xts.shared; s; s = s->shared_next)
+		for (struct xts_sock *s = xts.shared; s; s = s->shared_next) {
+			s->joint = xts.joint = true;
 			outbox_add(s, TODO_SHARE);
+		}
 		channel_flush(true);
 		if (xts.shared)
 			progress_need(); /* what has been promised to this process alone may have to go to another */
@@ -304,7 +305,7 @@ void heirs_after_fork_parent(void)
 	if (!h)
 		return;
 	coming = NULL;
-	close(child_end);
+	xts_own_close(child_end);
 	child_end = -1;
 	for (uint32_t i = 0; i < h->count; i++) {
 		struct xts_sock *s = table_find(h->ids[i]);
@@ -326,7 +327,7 @@ int heirs_after_fork_child(void)
 	int mine = child_end;
 
 	if (coming)
-		close(coming->fd);
+		xts_own_close(coming->fd);
 	free(coming);
 	coming = NULL;
 	child_end = -1;
@@ -334,11 +335,11 @@ int heirs_after_fork_child(void)
 		struct heir *h = heirs;
 
 		heirs = h->next;
-		close(h->fd);
+		xts_own_close(h->fd);
 		free(h);
 	}
 	if (set >= 0)
-		close(set);
+		xts_own_close(set);
 	set = -1;
 	leaving = false;
 	return mine;

@@ -41,7 +41,7 @@ bool inherit_possible(const struct xts_sock *s)
 void inherit_uplink(int fd)
 {
 	if (uplink >= 0)
-		close(uplink);
+		xts_own_close(uplink);
 	uplink = fd;
 	reading = false;
 	read_waiters = 0;
@@ -98,6 +98,7 @@ void inherit_after_fork(struct xts_sock *s)
 		return;
 	}
 	if (listens) {
+		s->joint = true;
 		set_inherited(s, INHERITED_KEYED);
 		s->shared_next = xts.to_join;
 		xts.to_join = s;

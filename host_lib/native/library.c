@@ -118,7 +118,6 @@ static void after_fork_child(void)
 	channel_forget();
 	link = heirs_after_fork_child();
 	inherit_uplink(link);
-	xts.joint = xts.inherits;
 	xts.shared = xts.to_join = NULL;
 	xts.moving = xts.untaken = 0;
 	while ((s = table_next(s))) {

@@ -131,6 +131,8 @@ struct xts_sock {
 	bool in_outbox, in_blocked, mirror_dirty;
 	/* over fork and exec: inherit.h */
 	bool to_share, shared;     /* a listener that shall have a key at listen; that has one with the proxy */
+	bool joint;                /* other processes may have it too */
+	bool interested;           /* the application has waited for it, or accepted */
 	bool offered;              /* a NEWCONN not yet answered: may still go back */
 	bool taking;               /* a thread is at taking it over */
 	bool kept;                 /* closed here, but not yet closed, since a child may want it */
@@ -225,7 +227,7 @@ struct library {
 	struct xts_sock *shared;   /* this process's shared listeners */
 	struct xts_sock *to_join;  /* inherited listeners that it has not joined */
 	bool inherits;             /* sockets are kept over fork */
-	bool joint;                /* has forked or joined: its shared listeners are other processes' too */
+	bool joint;                /* some of them are, or were, other processes' too */
 	unsigned untaken;          /* inherited sockets not taken over yet */
 	unsigned moving;           /* connections that are being parked */
 	uint64_t not_inherited;    /* sockets that could not be kept over fork or exec */

@@ -131,6 +131,7 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 {
 	uint64_t deadline = deadline_after(s->receive_timeout_ns);
 	uint32_t id = s->id;
+	bool first = s->joint && !s->accept_first && !s->grant.outstanding;
 	int r;
 
 	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
@@ -147,8 +148,12 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 			return -ENETDOWN;
 		if (s->state != TCP_STATE_LISTEN)
 			return -EINVAL;
-		if (s->nonblocking)
+		if (s->nonblocking && !first)
 			return -EAGAIN;
+		/* Before it was asked for none could come: one that waits at the proxy is here in a moment. */
+		if (s->nonblocking)
+			deadline = now_ns() + NS_PER_MS;
+		first = false;
 		r = wait_for(&s->readers, deadline, false);
 		if (r == -ETIMEDOUT)
 			return -EAGAIN;

@@ -153,7 +153,7 @@ void channel_refuse(uint32_t proxy_id, uint16_t error)
 
 static void refuse(struct xts_sock *listener, uint32_t proxy_id)
 {
-	bool joint = listener && listener->shared && xts.joint;
+	bool joint = listener && listener->joint;
 
 	channel_refuse(proxy_id, joint ? EAGAIN : ENFILE);
 	if (joint) {
@@ -212,11 +212,11 @@ static void receive_newconn(const struct xts_head *head, const struct xts_newcon
 		listener->accept_first = s;
 	listener->accept_last = s;
 	listener->accept_count++;
-	s->offered = listener->shared && xts.joint;
-	if (s->offered)
-		progress_need();
-	else
+	s->offered = listener->shared && (listener->joint || !listener->interested);
+	if (!s->offered)
 		outbox_add(s, TODO_ACCEPTED);
+	else if (listener->joint)
+		progress_need();
 	status_state(s);
 	status_data(listener);
 	socket_changed(listener, EPOLLIN);

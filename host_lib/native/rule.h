@@ -1,4 +1,5 @@
-/* What a rule file is after reading. Shared by rules.c (asking) and rules_parse.c, rules_note.c (reading). */
+/* What a rule file is after reading. Shared by rules.c (asking), rules_parse.c, rules_endpoint.c (reading) and
+ * rules_note.c. */
 #ifndef XTS_RULE_H
 #define XTS_RULE_H
 
@@ -81,6 +82,10 @@ static inline bool role_is_tcp(enum xts_role role)
 	return role == XTS_ROLE_TCP_SERVER || role == XTS_ROLE_TCP_CLIENT;
 }
 
+struct scan;
+
+/* Reads one from the text. 0, or -EINVAL with the scan's error filled. */
+int rule_endpoint_read(struct scan *scan, struct rule_endpoint *e);
 /* Is every address of the rule endpoint inner one of outer? */
 bool rule_endpoint_within(const struct rule_endpoint *inner, const struct rule_endpoint *outer);
 /* Does the rule name loopback addresses only? */

@@ -1,8 +1,9 @@
 /*
  * Shared listeners: interest, offers and what goes back. inherit.h has the theory of operation.
  *
- * Credits are posted only when the application shows interest, few at a time once other processes share the listener.
- * An offer is a socket in the accept queue whose NEWCONN has no answer yet: accept takes it, EAGAIN gives it back and
+ * Until other processes can have it, a listener works as any other, but for one thing: what comes before the application
+ * has shown interest is not answered, so that a process which listens, and leaves the accepting to its children, can give
+ * it back. From the fork on, or from joining, credits are posted only when the application shows interest, few at a time. An offer is a socket in the accept queue whose NEWCONN has no answer yet: accept takes it, EAGAIN gives it back and
  * voids the credits the proxy still holds of us. A NEWCONN that crosses such an answer comes without a credit, as far as
  * this end can tell; the number of open offers is what bounds a proxy.
  *
@@ -66,6 +67,12 @@ static void start_account(struct xts_sock *s)
 	s->grant.outstanding = 0;
 }
 
+static void promise(struct xts_sock *s, uint32_t connections)
+{
+	xts_credit_free(&s->grant, connections);
+	outbox_add(s, TODO_ADVERT);
+}
+
 int share_name(struct xts_sock *s)
 {
 	struct call call = {.type = XTS_CMD_SHARE};
@@ -82,6 +89,8 @@ int share_name(struct xts_sock *s)
 		return r ? r : -EINVAL;
 	start_account(s);
 	add(s);
+	if (!s->joint)
+		promise(s, s->backlog + 1);
 	return 0;
 }
 
@@ -121,7 +130,7 @@ int share_join(struct xts_sock *s)
 	uint16_t nobody = 0;
 	int r = -ENOENT;
 
-	xts.joint = true;
+	s->joint = xts.joint = true;
 	for (int i = 0; i < JOIN_ATTEMPTS; i++) {
 		struct call call = {.type = XTS_CMD_SHARE, .key = s->key, .keep_ms = LISTENER_KEEP_MS};
 
@@ -169,18 +178,31 @@ static uint32_t promised(const struct xts_sock *s)
 	return s->grant.outstanding + s->grant.unadvertised;
 }
 
+/* What has come while nobody was interested, and nobody else could have it. */
+static void take_held(struct xts_sock *listener)
+{
+	for (struct xts_sock *s = listener->accept_first; s; s = s->accept_next) {
+		if (!s->offered)
+			continue;
+		s->offered = false;
+		outbox_add(s, TODO_ACCEPTED);
+	}
+}
+
 void listener_interest(struct xts_sock *s)
 {
-	uint32_t wanted = xts.joint ? OFFERS_AT_ONCE : s->backlog + 1, have = promised(s) + s->accept_count;
+	uint32_t wanted = s->joint ? OFFERS_AT_ONCE : s->backlog + 1, have = promised(s) + s->accept_count;
 
 	if (!s->shared || s->closing || s->lost || !xts.channel)
 		return;
 	s->interest_ns = now_ns();
+	if (!s->interested && !s->joint)
+		take_held(s);
+	s->interested = true;
 	/* What goes back voids the credits that are there: new ones have to come after it. */
 	if (have > wanted / 2 || xts.channel->refused_count)
 		return;
-	xts_credit_free(&s->grant, wanted - have);
-	outbox_add(s, TODO_ADVERT);
+	promise(s, wanted - have);
 }
 
 void share_wait_begins(void)
@@ -256,7 +278,7 @@ void share_tick(uint64_t now)
 
 	for (s = xts.shared; s; s = next) {
 		next = s->shared_next;
-		if (!xts.joint || is_awaited(s) || now - s->interest_ns < GIVE_BACK_NS)
+		if (!s->joint || is_awaited(s) || now - s->interest_ns < GIVE_BACK_NS)
 			continue;
 		if (has_offers(s)) {
 			s->grant.outstanding = s->grant.unadvertised = 0;
@@ -275,10 +297,10 @@ bool share_is_away(uint64_t now, uint64_t *deadline_ns)
 	bool away = false;
 
 	*deadline_ns = FOREVER;
-	for (const struct xts_sock *s = xts.shared; s && xts.joint; s = s->shared_next) {
+	for (const struct xts_sock *s = xts.shared; s; s = s->shared_next) {
 		uint64_t at = s->interest_ns + GIVE_BACK_NS;
 
-		if (is_awaited(s))
+		if (!s->joint || is_awaited(s))
 			continue;
 		if (has_offers(s)) {
 			away = true;

@@ -291,7 +291,7 @@ static int listen_offloaded(int fd, struct descriptor d, int backlog)
 	struct descriptor listens = d;
 	int s = (int)d.number;
 
-	if (!(d.flags & DESCRIPTOR_LISTENS) && xts_share_listener && XTS(xts_share_listener(s)) < 0)
+	if (!(d.flags & DESCRIPTOR_LISTENS) && XTS(xts_share_listener(s)) < 0)
 		return -1;
 	if (XTS(xts_listen(s, backlog)) < 0)
 		return -1;

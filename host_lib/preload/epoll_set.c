@@ -19,14 +19,17 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* --- locks, fork ---------------------------------------------------------------------------------------------------------- */
 
+/* libxts's handlers run inside of these: the calls they make are its own, and must not want these locks. */
 static void before_fork(void)
 {
 	pthread_mutex_lock(&lock);
 	pthread_mutex_lock(&store_lock);
+	preload_inside++;
 }
 
 static void after_fork_parent(void)
 {
+	preload_inside--;
 	pthread_mutex_unlock(&store_lock);
 	pthread_mutex_unlock(&lock);
 }

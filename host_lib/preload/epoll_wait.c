@@ -109,10 +109,21 @@ static int wait_for_both(struct epoll_set *set, const struct request *request, u
 	return r;
 }
 
-static int wait_for_set(const struct request *request, uint64_t deadline_ns)
+/* false: EINVAL. */
+static bool deadline_of_request(const struct request *r, uint64_t *deadline_ns)
+{
+	if (r->name == PWAIT2)
+		return deadline_of(r->timeout, deadline_ns);
+	*deadline_ns = deadline_of_ms(r->timeout_ms);
+	return true;
+}
+
+static int wait_for_set(const struct request *request)
 {
 	struct descriptor d = descriptor_get(request->set);
 	struct epoll_set *set = d.kind == DESCRIPTOR_EPOLL ? set_hold(d.number, SET_WAITER + 1) : NULL;
+	bool waited = false;
+	uint64_t deadline_ns = 0;
 	int r = 0, before;
 
 	if (!set)
@@ -123,17 +134,19 @@ static int wait_for_set(const struct request *request, uint64_t deadline_ns)
 			set_drop(set, SET_WAITER + 1);
 			return r;
 		}
-		/* It has got a context meanwhile. */
+		/* It has got a context meanwhile. (The time it has waited is not known, for the sake of all that pass without
+		 * a look at the clock: this one wait may last twice as long.) */
+		waited = r == 0;
 		if (r > 0)
 			r = without_bell(request->events, r);
 	}
 	before = errno;
 	set_drop(set, SET_WAITER);
 	errno = before;
-	if (!r)
-		r = wait_for_both(set, request, deadline_ns);
-	else
+	if (r)
 		silence(set);
+	else
+		r = waited || deadline_of_request(request, &deadline_ns) ? wait_for_both(set, request, deadline_ns) : -1;
 	set_drop(set, 1);
 	return r;
 }
@@ -142,24 +155,21 @@ EXPORT int epoll_wait(int set, struct epoll_event *events, int max, int timeout_
 {
 	struct request request = {.name = WAIT, .set = set, .events = events, .max = max, .timeout_ms = timeout_ms};
 
-	return wait_for_set(&request, deadline_of_ms(timeout_ms));
+	return wait_for_set(&request);
 }
 
 EXPORT int epoll_pwait(int set, struct epoll_event *events, int max, int timeout_ms, const sigset_t *mask)
 {
 	struct request request = {.name = PWAIT, .set = set, .events = events, .max = max, .timeout_ms = timeout_ms, .mask = mask};
 
-	return wait_for_set(&request, deadline_of_ms(timeout_ms));
+	return wait_for_set(&request);
 }
 
 EXPORT int epoll_pwait2(int set, struct epoll_event *events, int max, const struct timespec *timeout, const sigset_t *mask)
 {
 	struct request request = {.name = PWAIT2, .set = set, .events = events, .max = max, .timeout = timeout, .mask = mask};
-	uint64_t deadline_ns;
 
-	if (!deadline_of(timeout, &deadline_ns))
-		return -1;
-	return wait_for_set(&request, deadline_ns);
+	return wait_for_set(&request);
 }
 
 /* --- inside libxts -------------------------------------------------------------------------------------------------------------------- */

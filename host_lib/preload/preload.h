@@ -44,12 +44,6 @@
 #include "rules.h"
 #include "xts.h"
 
-#pragma weak xts_share_listener
-#pragma weak xts_inherit_over_fork
-#pragma weak xts_bequeath
-#pragma weak xts_resume
-#pragma weak xts_inherit_next
-#pragma weak xts_before_exit
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -83,6 +77,7 @@ void preload_refused(void);   /* counts a call that has to be refused (unseen) *
 
 struct preload {
 	const struct xts_rule_group *rules; /* NULL: not started; everything is passed to the kernel */
+	pid_t pid;
 	bool log;                 /* XTS_LOG=1: a line on standard error for each decision */
 	bool strict;              /* XTS_STRICT=1: a socket that would have to stay with the kernel for another reason than a rule fails */
 	_Atomic uint64_t stayed[XTS_REASON_COUNT]; /* sockets by reason */

@@ -5,12 +5,14 @@
  * have. vfork() becomes fork(): its child would close and duplicate descriptors in its parent's table.
  *
  * exec() keeps what is not close-on-exec: such offloaded sockets are given up into a memfd, whose number the new
- * program finds in the environment (XTS_INHERITED) and takes them over from. posix_spawn() makes its child inside the
+ * program finds in the environment and takes them over from; XTS_INHERITED=7;1=0;2=0 says too that the descriptors 1 and 2
+ * are duplicates of 0. posix_spawn() makes its child inside the
  * C library and cannot do that: it is refused where it asks for an offloaded descriptor by name.
  */
 #include "preload.h"
 
 #include <limits.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,6 +20,7 @@
 #include "report.h"
 
 #define INHERITED "XTS_INHERITED"
+#define COPIES_BYTES 1024
 
 /* --- exec ------------------------------------------------------------------------------------------------------------------ */
 
@@ -25,14 +28,37 @@
 struct luggage {
 	struct xts_bequest *sockets;
 	unsigned count, room;
+	char copies[COPIES_BYTES]; /* text: further descriptors of the same sockets */
+	size_t copies_bytes;
 };
+
+/* Is fd another descriptor of a socket that is packed already? Then it is noted as that. */
+static bool pack_copy(int fd, int number, struct luggage *luggage)
+{
+	char text[32];
+	int bytes;
+
+	for (unsigned i = 0; i < luggage->count && i < luggage->room; i++) {
+		if (luggage->sockets[i].number != number)
+			continue;
+		bytes = snprintf(text, sizeof text, ";%d=%d", fd, luggage->sockets[i].descriptor);
+		if (luggage->copies_bytes + (size_t)bytes < sizeof luggage->copies) {
+			strcpy(luggage->copies + luggage->copies_bytes, text);
+			luggage->copies_bytes += (size_t)bytes;
+		} else {
+			preload_log("descriptor %d: one duplicate too many to be kept over exec", fd);
+		}
+		return true;
+	}
+	return false;
+}
 
 static void pack(int fd, struct descriptor d, void *argument)
 {
 	struct luggage *luggage = argument;
 	int flags = real()->fcntl(fd, F_GETFD);
 
-	if (flags < 0 || flags & FD_CLOEXEC)
+	if (flags < 0 || flags & FD_CLOEXEC || (!descriptor_is_last(d) && pack_copy(fd, (int)d.number, luggage)))
 		return;
 	if (luggage->count < luggage->room)
 		luggage->sockets[luggage->count] = (struct xts_bequest){.number = (int)d.number, .descriptor = fd};
@@ -45,24 +71,23 @@ static size_t luggage_bytes(const struct luggage *luggage)
 }
 
 /* The memfd with the sockets that go along, -1 where there are none, -errno. */
-static int give_up_sockets(void)
+static int give_up_sockets(struct luggage *luggage)
 {
-	struct luggage luggage = {0};
 	int memfd;
 
-	descriptor_each(DESCRIPTOR_OFFLOADED, pack, &luggage);
-	if (!luggage.count)
+	descriptor_each(DESCRIPTOR_OFFLOADED, pack, luggage);
+	if (!luggage->count)
 		return -1;
-	luggage.room = luggage.count;
-	luggage.count = 0;
-	luggage.sockets = mmap(NULL, luggage_bytes(&luggage), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (luggage.sockets == MAP_FAILED)
+	luggage->room = luggage->count;
+	luggage->count = 0;
+	luggage->sockets = mmap(NULL, luggage_bytes(luggage), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (luggage->sockets == MAP_FAILED)
 		return -ENOMEM;
-	descriptor_each(DESCRIPTOR_OFFLOADED, pack, &luggage);
-	memfd = XTS(xts_bequeath(luggage.sockets, luggage.count < luggage.room ? luggage.count : luggage.room));
+	descriptor_each(DESCRIPTOR_OFFLOADED, pack, luggage);
+	memfd = XTS(xts_bequeath(luggage->sockets, luggage->count < luggage->room ? luggage->count : luggage->room));
 	if (memfd < 0)
 		memfd = -errno;
-	munmap(luggage.sockets, luggage_bytes(&luggage));
+	munmap(luggage->sockets, luggage_bytes(luggage));
 	return memfd;
 }
 
@@ -97,18 +122,18 @@ static int exec_real(const struct exec_target *target, char *const *arguments, c
 	}
 }
 
-/* With the environment plus the memfd's number. */
-static int exec_with(int memfd, const struct exec_target *target, char *const *arguments, char *const *environment)
+/* With the environment plus what was packed. */
+static int exec_with(int memfd, const char *copies, const struct exec_target *target, char *const *arguments, char *const *environment)
 {
 	int count = count_of(environment), at = 0;
 	char *with[count + 2];
-	char inherited[sizeof INHERITED + 16];
+	char inherited[sizeof INHERITED + 16 + COPIES_BYTES];
 
 	for (int i = 0; i < count; i++) {
 		if (strncmp(environment[i], INHERITED "=", sizeof INHERITED) != 0)
 			with[at++] = environment[i];
 	}
-	snprintf(inherited, sizeof inherited, INHERITED "=%d", memfd);
+	snprintf(inherited, sizeof inherited, INHERITED "=%d%s", memfd, copies);
 	with[at++] = inherited;
 	with[at] = NULL;
 	return exec_real(target, arguments, with);
@@ -116,7 +141,8 @@ static int exec_with(int memfd, const struct exec_target *target, char *const *a
 
 static int exec_target(const struct exec_target *target, char *const *arguments, char *const *environment)
 {
-	int memfd = xts_bequeath ? give_up_sockets() : -1, error;
+	struct luggage luggage = {0};
+	int memfd = give_up_sockets(&luggage), error;
 
 	if (memfd == -1)
 		return exec_real(target, arguments, environment);
@@ -125,7 +151,7 @@ static int exec_target(const struct exec_target *target, char *const *arguments,
 		errno = -memfd;
 		return -1;
 	}
-	exec_with(memfd, target, arguments, environment);
+	exec_with(memfd, luggage.copies, target, arguments, environment);
 	error = errno;
 	xts_resume(memfd);
 	errno = error;
@@ -163,7 +189,7 @@ EXPORT int execveat(int directory, const char *path, char *const arguments[], ch
 			   environment);
 }
 
-/* The arguments of execl() and its like: counted, then gathered on the stack. */
+/* The arguments of execl() and its like: counted, then gathered on the stack. NOLINTBEGIN(bugprone-macro-parentheses) */
 #define GATHER(first, arguments, list) \
 	int count_ = 1; \
 	va_start(list, first); \
@@ -175,6 +201,7 @@ EXPORT int execveat(int directory, const char *path, char *const arguments[], ch
 	arguments[0] = (char *)(first); \
 	for (int i_ = 1; i_ <= count_; i_++) \
 		arguments[i_] = va_arg(list, char *)
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 EXPORT int execl(const char *path, const char *first, ...)
 {
@@ -202,32 +229,53 @@ EXPORT int execle(const char *path, const char *first, ...)
 	return execve(path, arguments, environment);
 }
 
-/* Numbers beyond what a descriptor can be are a fault of whoever set the variable: it is told, and nothing taken. */
-static int inherited_memfd(void)
+/* A descriptor's number, up to one of the characters in after; *text moves there. -1: it is none. */
+static int parse_descriptor(char **text, const char *after)
 {
-	const char *text = getenv(INHERITED);
 	char *end;
 	long number;
 
-	if (!text)
-		return -1;
 	errno = 0;
-	number = strtol(text, &end, 10);
-	if (errno || end == text || *end || number < 0 || number > INT_MAX) {
-		preload_log("%s=%s: not a descriptor", INHERITED, text);
-		number = -1;
-	}
-	unsetenv(INHERITED);
+	number = strtol(*text, &end, 10);
+	if (errno || end == *text || (*end && !strchr(after, *end)) || number < 0 || number >= (long)DESCRIPTORS_MAX)
+		return -1;
+	*text = end;
 	return (int)number;
+}
+
+static void take_copies(char *text)
+{
+	while (*text == ';') {
+		int fd, of;
+
+		text++;
+		fd = parse_descriptor(&text, "=");
+		if (fd < 0 || *text++ != '=')
+			return;
+		of = parse_descriptor(&text, ";");
+		if (of < 0 || descriptor_offloaded(of) < 0 || descriptor_get(fd).kind != DESCRIPTOR_KERNEL)
+			return;
+		descriptor_copy(of, fd);
+		stream_follow(fd);
+	}
 }
 
 void process_take_over(void)
 {
-	int memfd = inherited_memfd(), r;
-	struct xts_bequest got;
+	char inherited[16 + COPIES_BYTES], *text = getenv(INHERITED);
+	struct xts_bequest got = {.number = -1, .descriptor = -1};
+	int memfd, r;
 
-	if (memfd < 0 || !xts_inherit_next)
+	if (!text)
 		return;
+	snprintf(inherited, sizeof inherited, "%s", text);
+	unsetenv(INHERITED);
+	text = inherited;
+	memfd = parse_descriptor(&text, ";");
+	if (memfd < 0) {
+		preload_log("%s=%s: not a descriptor", INHERITED, inherited);
+		return;
+	}
 	report_start();
 	while ((r = XTS(xts_inherit_next(memfd, &got))) != 0) {
 		if (r < 0) {
@@ -238,7 +286,19 @@ void process_take_over(void)
 		atomic_fetch_add_explicit(&preload.offloaded, 1, memory_order_relaxed);
 		stream_follow(got.descriptor);
 	}
+	take_copies(text);
 	report_counters();
+}
+
+static void note_process(void)
+{
+	preload.pid = getpid();
+}
+
+__attribute__((constructor)) static void follow_fork(void)
+{
+	note_process();
+	pthread_atfork(NULL, NULL, note_process);
 }
 
 /* --- fork, spawn ------------------------------------------------------------------------------------------------------------- */
@@ -297,9 +357,10 @@ EXPORT int daemon(int keep_directory, int keep_descriptors)
 
 /* --- exit ---------------------------------------------------------------------------------------------------------------------- */
 
+/* Not in a child on its parent's memory (clone): that would be the parent's farewell. */
 EXPORT __attribute__((noreturn)) void _exit(int status)
 {
-	if (xts_before_exit && preload.offloaded && !preload_inside)
+	if (getpid() == preload.pid && !preload_inside)
 		xts_before_exit();
 	real()->_exit(status);
 	__builtin_unreachable();

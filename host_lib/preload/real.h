@@ -34,8 +34,7 @@ int __vdprintf_chk(int fd, int flag, const char *format, va_list arguments);
 int __dprintf_chk(int fd, int flag, const char *format, ...);
 int __poll_chk(struct pollfd *fds, nfds_t count, int timeout_ms, size_t room);
 int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask, size_t room);
-/* Names of one function that programs were linked with, and calls newer than some C libraries. */
-int fcntl64(int fd, int command, ...);
+/* Other names of the same functions, which programs were linked with. */
 int __fcntl(int fd, int command, ...);
 int __close(int fd);
 ssize_t __read(int fd, void *data, size_t bytes);
@@ -45,8 +44,6 @@ int __connect(int fd, const struct sockaddr *address, socklen_t length);
 int __dup2(int from, int to);
 int __poll(struct pollfd *fds, nfds_t count, int timeout_ms);
 int __select(int count, fd_set *readable, fd_set *writable, fd_set *exceptional, struct timeval *timeout);
-void closefrom(int first);
-int close_range(unsigned int first, unsigned int last, int flags);
 
 /* What a C library may lack comes last: see real.c. */
 #define XTS_REAL_CALLS(X) \
@@ -62,7 +59,7 @@ int close_range(unsigned int first, unsigned int last, int flags);
 	X(posix_spawn_file_actions_adddup2) X(syscall) \
 	X(closefrom) X(close_range) X(execveat) X(epoll_pwait2)
 
-#define XTS_REAL_AS_POINTER(name) __typeof__(name) *name;
+#define XTS_REAL_AS_POINTER(name) __typeof__(name) *name; /* NOLINT(bugprone-macro-parentheses) */
 struct real {
 	XTS_REAL_CALLS(XTS_REAL_AS_POINTER)
 };

@@ -135,8 +135,7 @@ static void start_once(void)
 			refuse("XTS_RULES=%s: %s", path, strerror(-r));
 		rules = read;
 	}
-	if (xts_inherit_over_fork)
-		xts_inherit_over_fork();
+	xts_inherit_over_fork();
 	preload.rules = xts_rules_group(rules, program_invocation_short_name, application_id());
 }
 

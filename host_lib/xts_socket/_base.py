@@ -175,7 +175,8 @@ class SocketBase:
             try:
                 _warn(f"unclosed {self!r}", ResourceWarning, source=self)
             finally:  # also when warnings are errors
-                release(self._number, self._descriptor)
+                number, self._number = self._number, -1  # who holds this object may be finalized after it
+                release(number, self._descriptor)
 
     def __repr__(self) -> str:
         closed = " [closed]" if self._closed else ""

@@ -16,10 +16,11 @@ import warnings
 from time import monotonic, sleep
 from typing import Any
 
+from . import _report
 from ._address import decode, encode
 from ._descriptor import drop, keep_under
 from ._reason import Reason
-from ._rules import Role
+from ._rules import Role, Verdict
 from ._scope import Scope
 from ._socket import socket as offloaded_socket
 
@@ -44,9 +45,26 @@ class DecidingSocket(_Base):
         self._notes = []
         self._told = False
 
+    @property
+    def reason(self) -> Reason | None:
+        """Why it is the kernel's; `Reason.NONE`: it is offloaded; None: undecided, or no rules were in force."""
+        return self._reason
+
+    def _settle(self) -> None:
+        """It is the kernel's for good."""
+
+    def accept(self) -> tuple[_standard.socket, Any]:
+        """Of the kernel's; what is accepted has the reason of the listener."""
+        accepted, address = super().accept()
+        if isinstance(accepted, DecidingSocket):
+            accepted._reason = self._reason
+        return accepted, address
+
     # --- deciding -------------------------------------------------------------------------------------------
 
     def _stay(self, reason: Reason) -> None:
+        if self._ours is not None:
+            return
         scope, self._scope = self._scope, None
         if scope is not None:
             try:
@@ -54,11 +72,21 @@ class DecidingSocket(_Base):
             except OSError:
                 self._scope = scope
                 raise
+            self._settle()
 
     def _offload(self, ours: offloaded_socket) -> None:
         self._ours, self._reason = ours, Reason.NONE
         if self._told:
             self._show_mirror()
+
+    def _tell(self, verdict: Verdict, local: Any, peer: Any) -> None:
+        """What has been decided, for `xts status`."""
+        if self._ours is not None:
+            kind, number = _report.OFFLOADED, self._ours.number
+        else:
+            kind, number = _report.STAYED if self._scope is None else _report.UNDECIDED, 0
+        reason = self._reason or 0
+        _report.decided(super().fileno(), kind, reason=reason, line=verdict.line, number=number, local=local, peer=peer)
 
     def _resolved(self, address: Any, call: str) -> Any:
         """The address with a number for the host; None: the kernel shall say what is wrong with it."""
@@ -68,11 +96,17 @@ class DecidingSocket(_Base):
             return None
 
     def _decide_bind(self, address: Any) -> bool:
-        """True: bound, and offloaded."""
+        """True: bound."""
         scope, resolved = self._scope, self._resolved(address, "bind")
         if scope is None or resolved is None:
             return False
         verdict = scope.ask(Role.TCP_SERVER, resolved, None)
+        try:
+            return self._bind_by(verdict, scope, address, resolved)
+        finally:
+            self._tell(verdict, resolved, None)
+
+    def _bind_by(self, verdict: Verdict, scope: Scope, address: Any, resolved: Any) -> bool:
         if not verdict.offload:
             return False  # decided by listen() or, as a client, by connect()
         ours = scope.open(verdict, self.family, super().gettimeout(), self._notes)
@@ -96,7 +130,7 @@ class DecidingSocket(_Base):
         return True
 
     def _decide_connect(self, address: Any, call: str) -> Any:
-        """The address to connect to, offloaded; None: the kernel's call."""
+        """Decides, if that is still to be done; the address with a number for the host, or None: as it was given."""
         resolved = self._resolved(address, call)
         if resolved is None:
             return None
@@ -117,9 +151,10 @@ class DecidingSocket(_Base):
                 ours = Reason.PROXY_DOWN if failure.errno == errno.ENETDOWN else Reason.ADDRESS
         if isinstance(ours, Reason):
             self._stay(ours)
-            return None
-        self._scope = None
-        self._offload(ours)
+        else:
+            self._scope = None
+            self._offload(ours)
+        self._tell(verdict, bound, resolved)
         return resolved
 
     def _keeps_as_client(self, peer: Any) -> bool:
@@ -130,9 +165,11 @@ class DecidingSocket(_Base):
             return True  # not its first connect
         local = ours.getsockname()
         self._scope = None
-        if scope.ask(Role.TCP_CLIENT, local, peer).offload:
+        verdict = scope.ask(Role.TCP_CLIENT, local, peer)
+        if verdict.offload:
             self._beside = None
             beside.close()
+            self._tell(verdict, local, peer)
             return True
         self._ours = self._beside = None
         if self._told:
@@ -142,6 +179,8 @@ class DecidingSocket(_Base):
         ours.close()
         beside.close()
         self._reason = scope.stays(Reason.RULE)
+        self._tell(verdict, local, peer)
+        self._settle()
         self._bind_again(local)
         return False
 
@@ -186,9 +225,12 @@ class DecidingSocket(_Base):
         if self._scope is not None and self._ours is None:
             local: Any = super().getsockname()
             if local[1]:
+                verdict = self._scope.ask(Role.TCP_SERVER, local, None)
                 self._stay(Reason.RULE)  # as bind() was told
+                self._tell(verdict, local, None)
             else:  # at a port of the proxy's choice on all addresses
                 self._decide_bind(("", 0))
+                self._stay(Reason.RULE)  # unless that has decided
         if self._ours is None:
             super().listen(*(() if backlog is None else (backlog,)))
             return

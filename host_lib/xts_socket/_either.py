@@ -32,9 +32,10 @@ from socket import AF_INET, AF_INET6, IPPROTO_TCP, SOCK_CLOEXEC, SOCK_NONBLOCK, 
 from time import monotonic
 from typing import Any, Self
 
+from . import _report
 from ._deciding import DecidingSocket
 from ._descriptor import drop, duplicate, number_of
-from ._reason import Reason
+from ._reason import Reason, count
 from ._scope import current
 from ._socket import socket as offloaded_socket
 
@@ -51,6 +52,30 @@ class _IsASocket(type):
         return super().__instancecheck__(instance)
 
 
+class StayedSocket(DecidingSocket):
+    """What a `socket` becomes when it is the kernel's for good: its calls are the standard class's own, without a step
+    between."""
+
+    __slots__ = ()
+    __module__, __qualname__ = "xts_socket.installed", "socket"
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self._start()
+        super().__init__(*arguments, **named)
+
+    def detach(self) -> int:
+        _report.closed(super().fileno())
+        return super().detach()
+
+    def _real_close(self, *arguments: Any) -> None:
+        _report.closed(super().fileno())
+        super()._real_close(*arguments)  # type: ignore[misc]
+
+    def __del__(self) -> None:
+        _report.closed(super().fileno())
+        super().__del__()  # type: ignore[misc]
+
+
 class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the class it stands in for
     """`socket.socket`, offloaded where the rules in force when it was made say so."""
 
@@ -65,15 +90,25 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
         super().__init__(family, type, proto, fileno)
         scope = current()
         if scope is None:
+            self._settle()
             return
-        if fileno is not None:
-            self._reason = Reason.INHERITED
-        elif self.family not in (AF_INET, AF_INET6):
-            self._reason = scope.stays(Reason.FAMILY)
+        never = None
+        if self.family not in (AF_INET, AF_INET6):
+            never = Reason.FAMILY
         elif self.type & ~_FLAGS != SOCK_STREAM or self.proto not in (0, IPPROTO_TCP):
-            self._reason = scope.stays(Reason.PROTOCOL)
+            never = Reason.PROTOCOL
+        if fileno is not None:
+            self._reason = never or Reason.INHERITED
+        elif never is not None:
+            self._reason = scope.stays(never)
         else:
             self._scope = scope
+        if self._scope is None:
+            self._settle()
+
+    def _settle(self) -> None:
+        if type(self) is socket:  # a program's own subclass stays what it is
+            self.__class__ = StayedSocket  # type: ignore[assignment]
 
     def _take(self, ours: offloaded_socket) -> None:
         """Fills a fresh object in as an offloaded socket without a descriptor of the kernel's."""
@@ -89,11 +124,6 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
         return made
 
     @property
-    def reason(self) -> Reason | None:
-        """Why it is the kernel's; `Reason.NONE`: it is offloaded; None: undecided, or no rules were in force."""
-        return self._reason
-
-    @property
     def may_be_offloaded(self) -> bool:
         """It is offloaded, or not decided yet."""
         return self._ours is not None or self._scope is not None
@@ -102,10 +132,7 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
 
     def accept(self) -> tuple[_standard.socket, Any]:
         if self._ours is None:
-            accepted, address = super().accept()
-            if isinstance(accepted, socket) and accepted._reason is Reason.INHERITED:
-                accepted._reason = self._reason
-            return accepted, address
+            return super().accept()
         if self._beside is not None:
             return self._accept_from_both(self._ours, self._beside)
         made, address = self._ours.accept()
@@ -139,8 +166,9 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
             return socket._of(found[0]), found[1]
         with suppress(BlockingIOError):
             local, address = beside.accept()
-            accepted = socket(local.family, local.type, local.proto, local.detach())
+            accepted = StayedSocket(local.family, local.type, local.proto, local.detach())
             accepted._reason = Reason.LOCAL
+            count(Reason.LOCAL)
             accepted.setblocking(True)
             if (default := _standard.getdefaulttimeout()) is not None:
                 accepted.settimeout(default)
@@ -162,6 +190,7 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
         return super().fileno()
 
     def detach(self) -> int:
+        _report.closed(super().fileno())
         if self._ours is None:
             return super().detach()
         beside, scope = self._beside, self._scope
@@ -207,6 +236,7 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
         try:
             if super().fileno() >= 0:
                 drop(super().fileno())
+                _report.closed(super().fileno())
                 super()._real_close(*arguments)  # type: ignore[misc]
         finally:
             if ours is not None:
@@ -224,6 +254,7 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
             finally:
                 self._real_close()
         else:
+            _report.closed(super().fileno())
             super().__del__()  # type: ignore[misc]
 
     def __repr__(self) -> str:

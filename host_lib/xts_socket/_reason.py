@@ -6,6 +6,8 @@ import errno
 from _thread import allocate_lock
 from enum import IntEnum
 
+from . import _report
+
 
 class Reason(IntEnum):
     """A socket's `reason`; the numbers are stable. host_lib/REASONS.md says what to do about each."""
@@ -45,6 +47,7 @@ _counts: dict[Reason, int] = {}
 def count(reason: Reason) -> None:
     with _lock:
         _counts[reason] = _counts.get(reason, 0) + 1
+        _report.count(reason, _counts[reason])
 
 
 def reasons() -> dict[Reason, int]:

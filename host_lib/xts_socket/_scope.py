@@ -9,10 +9,11 @@ from _thread import allocate_lock
 from contextvars import ContextVar
 from typing import Any
 
+from . import _report
 from ._errors import error
 from ._native import ffi, lib
 from ._reason import STRICT_ERRORS, Reason, count
-from ._rules import Role, Rules, Verdict, application_id
+from ._rules import RULES_VARIABLE, Role, Rules, Verdict, application_id
 from ._socket import socket
 
 _TCP_FASTOPEN_CONNECT = 30
@@ -27,11 +28,15 @@ class Scope:
 
     def __init__(self, rules: str | os.PathLike[str] | Rules | None, strict: bool) -> None:
         """`rules`: a file; None: those of XTS_RULES, or the default. Raises OSError, ValueError (RulesError)."""
+        path = ""
         if rules is None:
+            path = os.environ.get(RULES_VARIABLE, "")
             rules = Rules.of_environment()
         elif not isinstance(rules, Rules):
-            rules = Rules.read(os.fspath(rules))
+            path = os.fspath(rules)
+            rules = Rules.read(path)
         self.strict = strict
+        _report.start(path, strict)
         self._group = rules.group(sys.orig_argv[0].rpartition("/")[2], application_id())
 
     def ask(self, role: Role, local: Any, peer: Any) -> Verdict:

@@ -33,9 +33,11 @@ ADVICE = {
         "Nothing: they have no part in TCP over the network.",
     ),
     "NO_ENDPOINT": (
-        "The attach socket is not there, or nobody listens on it.",
+        "The attach socket is not there, or nobody listens on it; or the rules name another one than the process is "
+        "attached to already.",
         "Start `xts-agent`, or `xts-proxy` on the same machine; set `XTS_ENDPOINT` or `xts run --endpoint` to its "
-        "path. `xts doctor` looks at it. The next socket tries again.",
+        "path. `xts doctor` looks at it. The next socket tries again. A process is attached to one endpoint: give "
+        "each program its own group of rules.",
     ),
     "PROXY_DOWN": (
         "A queue was handed out, and the proxy at its other end did not answer.",

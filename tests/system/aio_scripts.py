@@ -659,12 +659,18 @@ async def tls_client(net: Net) -> Record:
     await protocol.lost
     facts.append(protocol.record)
     await peer.close()
-    facts.append(await attempt(net.connect(Recorder, HOST, port, ssl=True)))
-    facts.append(
-        await attempt(net.connect(Recorder, HOST, port, ssl=net.client_context(), server_hostname="else.where"))
-    )
     server.close()
+    for options in ({"ssl": True}, {"ssl": net.client_context(), "server_hostname": "else.where"}):
+        with socket.create_server((HOST, 0)) as listener:
+            refused = asyncio.ensure_future(asyncio.to_thread(fail_handshake, listener, context))
+            facts.append(await attempt(net.connect(Recorder, HOST, listener.getsockname()[1], **options)))
+            await refused
     return facts
+
+
+def fail_handshake(listener: socket.socket, context: ssl.SSLContext) -> None:
+    with listener.accept()[0] as sock, suppress(OSError):
+        context.wrap_socket(sock, server_side=True).close()
 
 
 def tls_facts(transport: Any) -> Record:

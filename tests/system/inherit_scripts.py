@@ -171,14 +171,33 @@ def workers(c: Calls, s: int, count: int, body: Callable[[int], None] | None = N
 
 
 @script
-def no_interest_no_connection(c: Calls) -> None:
-    """A master that never accepts takes nothing, though it has listened, and forked or not."""
+def came_before_the_fork(c: Calls) -> None:
+    """A master that listens and never accepts: what came to it before the fork is its worker's."""
     s, port = listen(c)
+    peers = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) for _ in range(20)]
+    until(lambda: info(c).received_frames >= 23)  # BIND_ACK, LISTEN_ACK, SHARE_ACK, NEWCONNs
+    with workers(c, s, 2):
+        for peer in peers:
+            assert kernel_receive_all(peer) in (b"0", b"1")
+
+
+@script
+def accept_does_not_wait(c: Calls) -> None:
+    """Calls that do not wait find a connection, without a poll before: before a fork, after it, and in the child."""
+    s, port = listen(c)
+    c.call("ioctl", s, 0x5421, ctypes.byref(ctypes.c_int(1)))
+
+    def accept_one() -> None:
+        assert c.call("accept4", s, None, None, 0) == -errno.EAGAIN
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as peer:
+            until(lambda: (connection := c.call("accept4", s, None, None, 0)) >= 0 and send(c, connection, b"x") == 1)
+            assert peer.recv(1) == b"x"
+
     with socket.create_connection(("127.0.0.1", port)):
-        time.sleep(0.05)
-        assert info(c).received_frames == 3, "BIND_ACK, LISTEN_ACK, SHARE_ACK"
-        connection = accept(c, s)
-        send(c, connection, b"x")
+        until(lambda: c.call("accept4", s, None, None, 0) >= 0)
+    accept_one()
+    Child(c, accept_one).wait()
+    accept_one()
 
 
 @script

@@ -21,6 +21,7 @@ import select
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import tempfile
 import termios
@@ -733,6 +734,80 @@ def a_handler_uses_a_pipe_while_the_thread_waits() -> None:
     assert seen
     assert os.read(read_end, 1) == bytes([signal.SIGALRM])
     signal.set_wakeup_fd(-1)
+
+
+# --- processes ------------------------------------------------------------------------------------------
+
+
+def wait_for_child(pid: int) -> None:
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+@kernel
+def a_child_accepts() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        pid = os.fork()
+        if not pid:
+            accepted, _ = server.accept()
+            accepted.sendall(b"from the child")
+            accepted.shutdown(socket.SHUT_WR)
+            accepted.recv(1)
+            os._exit(0)
+        with socket.create_connection(server.getsockname()) as client:
+            assert drain(client) == b"from the child"
+        wait_for_child(pid)
+
+
+@kernel
+def a_child_goes_on_with_a_connection() -> None:
+    client, server = pair()
+    pid = os.fork()
+    if not pid:
+        client.sendall(b"from the child")
+        os._exit(0)
+    client.close()
+    assert drain(server) == b"from the child"
+    wait_for_child(pid)
+    server.close()
+
+
+@kernel
+def exec_keeps_a_connection() -> None:
+    client, server = pair()
+    os.set_inheritable(client.fileno(), True)
+    pid = os.fork()
+    if not pid:
+        os.execv(
+            sys.executable, [sys.executable, "-c", f"import os; os.write({client.fileno()}, b'from the new program')"]
+        )
+    client.close()
+    assert drain(server) == b"from the new program"
+    wait_for_child(pid)
+    server.close()
+
+
+@kernel
+def a_subprocess_with_a_socket_for_standard_output() -> None:
+    client, server = pair()
+    done = subprocess.Popen([sys.executable, "-c", "import os; os.write(1, b'written')"], stdout=client)
+    assert done.wait(DEADLINE_S) == 0
+    client.close()
+    assert drain(server) == b"written"
+    client, server = pair()
+    done = subprocess.Popen(["sh", "-c", "read line; echo got $line"], stdin=client, stdout=client)
+    server.sendall(b"a line\n")
+    client.close()
+    assert drain(server) == b"got a line\n"
+    assert done.wait(DEADLINE_S) == 0
+
+
+@kernel
+def an_exec_that_fails_changes_nothing() -> None:
+    client, server = pair()
+    os.set_inheritable(client.fileno(), True)
+    assert errno_of(lambda: os.execv("/nonexistent", ["x"])) == errno.ENOENT
+    client.sendall(b"still here")
+    assert server.recv(100) == b"still here"
 
 
 @kernel

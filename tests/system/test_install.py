@@ -27,12 +27,13 @@ import xts_socket
 from preload_bed import preload_library
 from proxy_process import ProxyProcess
 from xts_socket import Reason
-from xts_socket.cli.processes import reason_name
+from xts_socket.cli.processes import find, reason_name
 
 pytestmark = pytest.mark.usefixtures("xts_endpoint")
 
 DEADLINE_S = 10.0
 STANDARD = socket.socket
+SERVERS_STAY = "use os tcp_server *:*\n"
 EVERYTHING = "use xts tcp_client *:*\nuse xts tcp_server *:*\n"
 
 
@@ -107,7 +108,7 @@ def test_under_the_interposer_nothing_is_done_and_that_is_said(xts_endpoint: Pro
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, "LD_PRELOAD": preload_library()},
+        env={**os.environ, "LD_PRELOAD": f"{os.environ.get('LD_PRELOAD', '')} {preload_library()}".strip()},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     first, second = done.stdout.splitlines()
@@ -272,6 +273,25 @@ def test_without_an_endpoint(tmp_path: Path) -> None:
         assert done.stdout.split() == [expected], done.stderr
 
 
+def test_status_shows_them(rules: Callable[[str], Path], kernel_listener: socket.socket) -> None:
+    path = rules(f"# clients\nuse xts tcp_client *:*\nuse os tcp_client 127.0.0.1/32:*\n{SERVERS_STAY}")
+    with xts_socket.offload(path), socket.socket() as unused, socket.create_server(("127.0.0.1", 0)) as stayed:
+        sock, peer = connected(kernel_listener)
+        with sock, peer:
+            mine = next(process for process in find() if process.pid == os.getpid())
+            shown = {entry.fd: entry for entry in mine.descriptors}
+            there, here = shown[sock.fileno()], shown[stayed.fileno()]
+            assert (there.kind, there.rule_line, there.xts_socket) == ("offloaded", 2, sock._ours.number)
+            assert there.peer == "127.0.0.1:{1}".format(*sock.getpeername())
+            assert (here.kind, here.reason_name, here.rule_line) == ("kernel", "RULE", 4)
+            assert here.local == "127.0.0.1:{1}".format(*stayed.getsockname())
+            assert unused.fileno() not in shown and mine.rules == str(path)
+            counts = xts_socket.reasons()
+            assert {reason.number: reason.count for reason in mine.stayed} == {k: v for k, v in counts.items() if k}
+            assert mine.offloaded == counts[Reason.NONE]
+    assert not {here.fd, there.fd} & {entry.fd for entry in next(p for p in find() if p.pid == os.getpid()).descriptors}
+
+
 # --- the descriptor ------------------------------------------------------------------------------------------------
 
 
@@ -321,6 +341,51 @@ def test_the_kernels_sendfile_is_refused(installed: None, kernel_listener: socke
         sock.shutdown(socket.SHUT_WR)
         reader.join(DEADLINE_S)
         assert received == content
+
+
+def test_finalized_together_with_what_it_holds(
+    installed: None, kernel_listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a cycle of garbage the inner socket may go first."""
+    complaints: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    sock, peer = connected(kernel_listener)
+    with peer, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sock._ours.__del__()
+        del sock
+        gc.collect()
+        assert not complaints and peer.recv(1) == b""
+
+
+def test_a_listener_outlives_its_block(rules: Callable[[str], Path]) -> None:
+    for text in (EVERYTHING, "use os tcp_server *:*\n"):
+        with xts_socket.offload(rules(text)):
+            listener = socket.create_server(("127.0.0.1", 0))
+        with listener, STANDARD() as peer:
+            peer.connect(listener.getsockname())
+            accepted, _ = listener.accept()
+            with accepted:
+                accepted.sendall(b"late")
+                assert peer.recv(4) == b"late"
+
+
+def test_a_program_s_own_subclass(installed: None, kernel_listener: socket.socket) -> None:
+    class Counting(socket.socket):
+        sent = 0
+
+        def send(self, data: Any, flags: int = 0) -> int:
+            self.sent += len(data)
+            return super().send(data, flags)
+
+    with Counting() as sock, xts_socket.offload():
+        sock.connect(kernel_listener.getsockname())
+        with STANDARD.accept(kernel_listener)[0] as peer, Counting() as stayed:
+            assert sock.send(b"abc") == sock.sent == 3 and peer.recv(3) == b"abc"
+            stayed.connect(kernel_listener.getsockname())
+            with STANDARD.accept(kernel_listener)[0] as second:
+                assert (sock.reason, stayed.reason) == (Reason.NONE, Reason.RULE)  # type: ignore[attr-defined]
+                assert stayed.send(b"de") == stayed.sent == 2 and second.recv(2) == b"de"
 
 
 def test_an_unclosed_one_warns_and_closes(installed: None, kernel_listener: socket.socket) -> None:

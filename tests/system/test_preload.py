@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from preload_bed import PreloadBed, preload_bed
+from preload_bed import PreloadBed, preload_bed, preload_library
 from preload_scripts import KERNEL, OURS
+from xts_lab.lab import Lab
 
 SCRIPTS = str(Path(__file__).with_name("preload_scripts.py"))
 
@@ -123,3 +124,24 @@ def test_half_a_configuration_is_none(rules: str | None, env: dict[str, str], me
 
 def test_silent_unless_asked(bed: PreloadBed) -> None:
     assert bed.run([sys.executable, SCRIPTS, "echo_both_families"]).stderr == b""
+
+
+@pytest.mark.parametrize("wildcard", ["0.0.0.0", "::"])
+def test_a_wildcard_listener_serves_both_worlds(wildcard: str, lab: Lab, tmp_path: Path) -> None:
+    """The device's addresses through the proxy, this host's loopback through the kernel; the accepting is one's."""
+    (tmp_path / "file").write_bytes(os.urandom(1_000_000))
+    command = [sys.executable, "-u", "-m", "http.server", "--bind", wildcard, "--directory", str(tmp_path), "0"]
+    environment = {"LD_PRELOAD": preload_library(), "XTS_LOG": "1"}
+    server = lab.popen(
+        "host", command, environment=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert server.stdout is not None
+        port = server.stdout.readline().split(" port ")[1].split()[0]
+        for role, host in (("net", "198.18.0.1"), ("host", "127.0.0.1"), ("net", "198.18.0.1"), ("host", "127.0.0.1")):
+            done = lab.run(role, ["curl", "-sS", "-m", "20", f"http://{host}:{port}/file"], capture_output=True)
+            assert done.stdout == (tmp_path / "file").read_bytes(), done.stderr
+    finally:
+        server.terminate()
+        _, said = server.communicate(timeout=20)
+    assert said.count("stays with the kernel (LOCAL)") == 2

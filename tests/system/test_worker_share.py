@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import random
+import threading
+import time
 
 import pytest
 from scripted_host import Worker
 from share_bed import (
     Join,
+    Listener,
     bind,
     client,
     goodbye,
@@ -379,3 +383,53 @@ def test_a_worker_that_stops_leaves_the_others_members(join: Join) -> None:
         there.credit(2)
         with peer, client(first.port) as late:
             assert {there.offered().fields["peer"].port for _ in range(2)} == {port_of(peer), port_of(late)}
+
+
+# --- all at once -------------------------------------------------------------------------------------------
+
+
+def served(members: list[Listener], rng: random.Random) -> None:
+    """One look at each member: takes an offer or gives it back, and echoes what comes."""
+    for member in members:
+        try:
+            frame = member.host.receive(1)
+        except TimeoutError:
+            continue
+        match frame.name:
+            case "XTS_REPLY_NEWCONN" if rng.random() < 0.3:
+                member.give_back(frame)
+                member.credit(rng.randrange(1, 4))
+            case "XTS_REPLY_NEWCONN":
+                member.serving[member.take(frame)] = frame.fields["proxy_id"]
+                member.credit(1)
+            case _ if frame.payload:
+                member.host.send("XTS_CMD_SEND", frame.payload, id=member.serving.pop(frame.id))
+
+
+def test_every_client_is_served_once_whatever_members_do(worker: Worker, other_worker: Worker, join: Join) -> None:
+    """Members on two workers take, give back, die and join, while clients come."""
+    rng = random.Random(5)
+    key, first = shared(join(worker), credits=3)
+    members = [first, *(joined(join(where), key, 3) for where in (worker, other_worker, other_worker))]
+    answers: list[bytes] = []
+
+    def one_client(number: int) -> None:
+        with client(first.port) as peer:
+            peer.settimeout(20)
+            peer.sendall(b"%d" % number)
+            answers.append(peer.recv(100))
+
+    clients = [threading.Thread(target=one_client, args=(n,)) for n in range(60)]
+    started = 0
+    deadline = time.monotonic() + 20
+    while len(answers) < len(clients) and time.monotonic() < deadline:
+        if started < len(clients) and rng.random() < 0.5:
+            clients[started].start()
+            started += 1
+        if started % 15 == 14 and not members[0].serving:  # of what it has taken, the end is its peer's end
+            goodbye(members.pop(0).host)
+            members.append(joined(join(rng.choice((worker, other_worker))), key, 3))
+        served(members, rng)
+    for thread in clients:
+        thread.join(20)
+    assert sorted(answers, key=int) == [b"%d" % n for n in range(60)]

@@ -7,15 +7,17 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
-from . import doctor, ping, rules, run, status
+_VERBS = ("run", "status", "doctor", "ping", "rules")
 
 _EXAMPLES = """\
 examples:
+  xts run -- curl http://198.18.0.2/      a program, with its sockets offloaded
   xts status                  the sockets of this host's processes, as ss(8) shows kernel sockets
+  xts status --processes      why the kernel has the others
   xts doctor                  what this machine can and cannot do, and how to mend it
   xts ping -n 100             the time of a round trip to the offload proxy
-  xts run -- curl http://198.18.0.2/      a program, with its sockets offloaded
   xts rules check FILE        are the transport rules in FILE right
 """
 
@@ -29,9 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(metavar="VERB", required=True)
-    for verb in (run, status, doctor, ping, rules):
-        verb.add(verbs)
-    parsed = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    # The one that is asked for need not wait for the others' modules.
+    for verb in given[:1] if given and given[0] in _VERBS else _VERBS:
+        import_module(f".{verb}", __package__).add(verbs)
+    parsed = parser.parse_args(given)
     if parsed.endpoint is not None:
         os.environ["XTS_ENDPOINT"] = parsed.endpoint
     try:

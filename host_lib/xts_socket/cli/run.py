@@ -40,7 +40,8 @@ examples:
   xts run --profile latency -- redis-server
   xts status --processes                  what was offloaded, and why the rest was not
 
-Settings that are in the environment (XTS_SPIN_US and the like) are kept, whatever the profile.
+Settings that are in the environment (XTS_SPIN_US and the like) are kept, whatever the profile. Programs that the
+program starts are treated alike, as long as the environment reaches them (sudo and env -i clear it).
 
 exit status: the program's; 2 when the rules are wrong or --strict refuses, 126 when the program cannot be started,
 127 when it is not found

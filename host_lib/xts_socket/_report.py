@@ -1,0 +1,89 @@
+"""What this process tells `xts status --processes` about its sockets after install(): the page that the interposer
+makes (preload/report.h), written from Python. A socket without a descriptor of the kernel's (an accepted one) is
+counted only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import sys
+from socket import AF_INET, AF_INET6, inet_pton
+from typing import Any
+
+from ._native import ffi, lib
+
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+UNDECIDED, STAYED, OFFLOADED = 1, 2, 3  # enum descriptor_kind
+
+_page: Any = None  # struct xts_report_page, over the memory of a memfd
+_memory: mmap.mmap | None = None
+
+
+def start(rules: str, strict: bool) -> None:
+    """Makes the page, or tells the rules anew. Without a descriptor for it there is none: sockets matter more."""
+    global _page, _memory  # noqa: PLW0603 - one of the process
+    if _page is None:
+        size = ffi.sizeof("struct xts_report_page")
+        fd = -1
+        try:
+            fd = os.memfd_create("xts-preload", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            os.ftruncate(fd, size)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+            _memory = mmap.mmap(fd, size)
+        except OSError:
+            if fd >= 0:
+                os.close(fd)
+            return
+        _page = ffi.from_buffer("struct xts_report_page *", _memory, True)
+        _page.version, _page.entries, _page.pid = lib.XTS_REPORT_VERSION, lib.XTS_REPORT_ENTRIES, os.getpid()
+        program = os.fsencode(sys.orig_argv[0].rpartition("/")[2])
+        _page.program = program[:31]
+    _page.rules, _page.strict = os.fsencode(rules)[:255], strict
+    _page.magic = lib.XTS_REPORT_MAGIC
+
+
+def count(reason: int, total: int) -> None:
+    """So many sockets had this reason; 0: were offloaded."""
+    if _page is None:
+        return
+    if reason:
+        _page.stayed[reason] = total
+    else:
+        _page.offloaded = total
+
+
+def decided(fd: int, kind: int, *, reason: int, line: int, number: int, local: Any, peer: Any) -> None:
+    """What became of the socket at a descriptor, by which line of the rules, and the addresses asked about."""
+    if _page is None or not 0 <= fd < lib.XTS_REPORT_ENTRIES:
+        return
+    entry = _page.entry[fd]
+    entry.kind = 0
+    entry.flags, entry.reason, entry.rule_line, entry.number = 0, reason, line, number
+    _write(entry.local, local)
+    _write(entry.peer, peer)
+    entry.kind = kind
+
+
+def closed(fd: int) -> None:
+    if _page is not None and 0 <= fd < lib.XTS_REPORT_ENTRIES:
+        _page.entry[fd].kind = 0
+
+
+def _write(endpoint: Any, address: Any) -> None:
+    if address is None:
+        endpoint.ip_version = 0
+        return
+    packed = inet_pton(AF_INET6 if ":" in address[0] else AF_INET, address[0].partition("%")[0])
+    endpoint.port, endpoint.ip_version = address[1], 4 if len(packed) == 4 else 6
+    ffi.buffer(endpoint.address, len(packed))[:] = packed
+
+
+def _forget_in_child() -> None:
+    """The page stays the parent's; the child has none."""
+    global _page, _memory  # noqa: PLW0603
+    _page = _memory = None
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

@@ -1,0 +1,39 @@
+"""A connector for aiohttp: `aiohttp.ClientSession(connector=XtsConnector())`, on an event loop of `xts_socket.aio`.
+
+aiohttp asks its connector for sockets and its loop for transports: the sockets are made here, and `EventLoop` or
+`UvloopEventLoop` make of them transports of ours. aiohttp's servers need nothing but the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import aiohttp
+
+from .._socket import socket
+from ..aio._loop import Offloading
+
+
+def _socket(info: tuple[Any, ...]) -> Any:
+    """A socket for an address as getaddrinfo() tells it."""
+    family, kind, proto, _, _ = info
+    sock = socket(family, kind, proto)
+    sock.setblocking(False)
+    return sock
+
+
+class XtsConnector(aiohttp.TCPConnector):
+    """aiohttp.TCPConnector, with its arguments, whose connections are offloaded.
+
+    RuntimeError on another event loop: run the program with `asyncio.Runner(loop_factory=xts_socket.aio.EventLoop)`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        loop = asyncio.get_running_loop()
+        if not isinstance(loop, Offloading):
+            raise RuntimeError(
+                f"XtsConnector needs an event loop of xts_socket.aio, not {type(loop).__name__}: run the program with "
+                "asyncio.Runner(loop_factory=xts_socket.aio.EventLoop)"
+            )
+        super().__init__(socket_factory=_socket, **options)

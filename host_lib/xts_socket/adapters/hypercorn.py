@@ -1,0 +1,44 @@
+"""A configuration for hypercorn: `serve(app, XtsConfig())`, on an event loop of `xts_socket.aio`.
+
+hypercorn binds its sockets itself, as its configuration says: here they are offloaded, at the device's addresses.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypercorn.config import Config, Sockets
+
+from .. import AF_INET, AF_INET6, create_server
+from .._socket import socket
+
+
+class XtsConfig(Config):
+    """hypercorn.config.Config whose TCP binds are offloaded. One process; ValueError for binds that are not host:port,
+    and for QUIC."""
+
+    def create_sockets(self) -> Sockets:
+        if self.quic_bind:
+            raise ValueError("quic_bind: QUIC is not offloaded")
+        secure = self.bind if self.ssl_enabled else []
+        insecure = self.insecure_bind if self.ssl_enabled else self.bind
+        sockets: list[list[Any]] = [[], []]
+        try:
+            for made, binds in zip(sockets, (secure, insecure), strict=True):
+                made += [_bound(bind, self.backlog) for bind in binds]
+        except BaseException:
+            for sock in sockets[0] + sockets[1]:
+                sock.close()
+            raise
+        return Sockets(sockets[0], sockets[1], [])
+
+
+def _bound(bind: str, backlog: int) -> socket:
+    host, _, port = bind.rpartition(":")
+    if not host or not port.isdecimal() or host.startswith(("unix", "fd")):
+        raise ValueError(f"bind {bind!r}: only host:port is offloaded")
+    host = host.strip("[]")
+    family = AF_INET6 if ":" in host else AF_INET
+    sock = create_server((host, int(port)), family=family, backlog=backlog)
+    sock.setblocking(False)
+    return sock
