@@ -156,9 +156,12 @@ class SSLSocket(ssl.SSLSocket):
     def _answer(self) -> None:
         """Sends what reading has brought about, a reply to a key update say. Never waits for a writer: the peer may be
         waiting for us to read; that writer takes it along."""
-        if self._outgoing.pending and not self._write_lock.locked():
-            with suppress(OSError):
-                self._flush()
+        if self._outgoing.pending and self._write_lock.acquire(blocking=False):
+            try:
+                with suppress(OSError):
+                    self._send_out()
+            finally:
+                self._write_lock.release()
 
     def _receive(self, seen: int) -> None:
         """Moves what the socket has of the next record, unless another thread has moved some since `seen`."""
@@ -200,19 +203,22 @@ class SSLSocket(ssl.SSLSocket):
     def _flush(self) -> None:
         """Sends what has been encrypted."""
         with self._write_lock:
-            while True:
+            self._send_out()
+
+    def _send_out(self) -> None:
+        while True:
+            if not self._unsent:
+                with self._lock:
+                    self._unsent = self._outgoing.read()
                 if not self._unsent:
-                    with self._lock:
-                        self._unsent = self._outgoing.read()
-                    if not self._unsent:
-                        return
-                try:
-                    self._unsent = self._unsent[self._sock.send(self._unsent) :]
-                except BlockingIOError:
-                    message = "The operation did not complete (write)"
-                    raise ssl.SSLWantWriteError(ssl.SSL_ERROR_WANT_WRITE, message) from None
-                except TimeoutError:
-                    raise TimeoutError("The write operation timed out") from None
+                    return
+            try:
+                self._unsent = self._unsent[self._sock.send(self._unsent) :]
+            except BlockingIOError:
+                message = "The operation did not complete (write)"
+                raise ssl.SSLWantWriteError(ssl.SSL_ERROR_WANT_WRITE, message) from None
+            except TimeoutError:
+                raise TimeoutError("The write operation timed out") from None
 
     def _wrapped(self, what: str) -> ssl.SSLObject:
         if self._tls is None:

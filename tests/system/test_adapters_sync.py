@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket as kernel
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -40,12 +43,17 @@ def web(request: pytest.FixtureRequest, certificate: Certificate) -> Iterator[We
         yield made
 
 
+@pytest.fixture(autouse=True)
+def attached(xts_endpoint: ProxyProcess) -> None:
+    with xts_socket.create_server(("127.0.0.1", 0)):
+        assert xts_socket.info().sockets
+
+
 def offloaded_frames() -> int:
     return xts_socket.info().sent_frames
 
 
 def test_httpx(web: Web, certificate: Certificate, xts_endpoint: ProxyProcess) -> None:
-    xts_socket.create_server(("127.0.0.1", 0)).close()  # attaches
     before = offloaded_frames()
     with httpx.Client(transport=XtsTransport(certificate.client_context()), timeout=DEADLINE_S) as client:
         assert client.get(web.url("/1000")).content == bytes(1000)
@@ -77,6 +85,7 @@ def test_httpx_errors(certificate: Certificate) -> None:
 
 
 def test_requests(web: Web, certificate: Certificate) -> None:
+    before = offloaded_frames()
     with session() as client:
         client.trust_env = False
         client.verify = str(certificate.certificate)
@@ -84,6 +93,54 @@ def test_requests(web: Web, certificate: Certificate) -> None:
         assert client.post(web.url("/"), data=BODY, timeout=DEADLINE_S).content == BODY
         assert client.get(web.url("/0"), timeout=DEADLINE_S).content == b""
     assert len(web.clients) == 3 and len(set(web.clients)) == 1, "one connection was to be kept alive"
+    assert offloaded_frames() > before
+
+
+@contextmanager
+def http_proxy() -> Iterator[tuple[int, list[str]]]:
+    """A proxy for one CONNECT; its port, and what it was asked."""
+    asked: list[str] = []
+
+    def pump(source: kernel.socket, sink: kernel.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(kernel.SHUT_WR)
+
+    def serve() -> None:
+        sock, _ = listener.accept()
+        with sock:
+            head = b""
+            while b"\r\n\r\n" not in head:
+                head += sock.recv(4096)
+            asked.append(head.decode().splitlines()[0])
+            host, _, port = head.split()[1].decode().partition(":")
+            with kernel.create_connection((host, int(port)), DEADLINE_S) as origin:
+                sock.sendall(b"HTTP/1.1 200 go on\r\n\r\n")
+                back = threading.Thread(target=pump, args=(origin, sock))
+                back.start()
+                pump(sock, origin)
+                back.join(DEADLINE_S)
+
+    with kernel.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(DEADLINE_S)
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1], asked
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+
+
+def test_requests_through_a_proxy(certificate: Certificate) -> None:
+    with serving(certificate.server_context()) as web, http_proxy() as (port, asked):
+        with session() as client:
+            client.trust_env = False
+            client.verify = str(certificate.certificate)
+            client.proxies = {"https": f"http://127.0.0.1:{port}"}
+            before = offloaded_frames()
+            assert client.get(web.url("/5000"), timeout=DEADLINE_S).content == bytes(5000)
+            assert offloaded_frames() > before
+            assert asked[0].startswith(f"CONNECT localhost:{web.server_address[1]} ")
 
 
 def test_requests_errors(certificate: Certificate) -> None:
@@ -104,7 +161,9 @@ def test_requests_errors(certificate: Certificate) -> None:
 def test_urllib3(web: Web, certificate: Certificate) -> None:
     with XtsPoolManager(ca_certs=str(certificate.certificate), timeout=DEADLINE_S) as pool:
         for _ in range(2):
+            before = offloaded_frames()
             answer = pool.request("GET", web.url("/10"))
+            assert offloaded_frames() > before
             assert (answer.status, answer.data) == (200, bytes(10))
     assert len(set(web.clients)) == 1
     with urllib3.PoolManager() as untouched:

@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 import xts_socket
 from preload_bed import preload_library
-from proxy_process import ProxyProcess
+from proxy_process import ProxyProcess, running_proxy
 from xts_socket import Reason
 from xts_socket.cli.processes import find, reason_name
 
@@ -290,6 +290,37 @@ def test_status_shows_them(rules: Callable[[str], Path], kernel_listener: socket
             assert {reason.number: reason.count for reason in mine.stayed} == {k: v for k, v in counts.items() if k}
             assert mine.offloaded == counts[Reason.NONE]
     assert not {here.fd, there.fd} & {entry.fd for entry in next(p for p in find() if p.pid == os.getpid()).descriptors}
+
+
+DYING = """
+import os, signal, socket, sys, xts_socket
+xts_socket.install(sys.argv[1])
+listener = socket.create_server(("127.0.0.1", 0)); address = listener.getsockname()
+first = socket.create_connection(address)
+os.kill(int(sys.argv[2]), signal.SIGKILL)
+try: print(first.recv(1))
+except ConnectionResetError: print("reset")
+later = None
+while later is None:
+    try: later = socket.create_connection(("127.0.0.1", int(sys.argv[3])), 10)
+    except ConnectionAbortedError: pass  # sent before the death was noticed
+print(later.reason.name, later.recv(4))
+"""
+
+
+def test_after_the_proxys_death_sockets_stay_with_the_kernel(
+    tmp_path: Path, rules: Callable[[str], Path], kernel_listener: socket.socket
+) -> None:
+    with running_proxy(tmp_path) as proxy:
+        command = [sys.executable, "-W", "ignore", "-c", DYING, str(rules(EVERYTHING)), str(proxy.process.pid)]
+        environment = {**os.environ, "XTS_ENDPOINT": proxy.endpoint}
+        port = str(kernel_listener.getsockname()[1])
+        with subprocess.Popen([*command, port], env=environment, stdout=subprocess.PIPE, text=True) as process:
+            accepted, _ = STANDARD.accept(kernel_listener)
+            with accepted:
+                accepted.sendall(b"here")
+                output, _ = process.communicate(timeout=60)
+    assert output.split("\n")[:2] in (["reset", f"{reason} b'here'"] for reason in ("NO_ENDPOINT", "PROXY_DOWN"))
 
 
 # --- the descriptor ------------------------------------------------------------------------------------------------

@@ -1,0 +1,61 @@
+"""One lab a queue kind for all tests of real programs, and a web site."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lab_bed import raise_or_skip
+from program_bed import DPU4, DPU6, KERN4, KERN6, NET4, NET6, Bed, Site
+from xts_lab.lab import Lab
+
+QUEUES = [pytest.param("shm"), pytest.param("afxdp", marks=pytest.mark.afxdp)]
+if os.environ.get("XTS_PROGRAMS_KERNEL"):  # does a test hold without us? The same programs on the lab's `kern`
+    QUEUES = [pytest.param("kernel")]
+LARGE_BYTES = 48 << 20
+
+
+@pytest.fixture(scope="session", params=QUEUES)
+def program_lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A lab of this run's own."""
+    lab = raise_or_skip("shm" if request.param == "kernel" else request.param, "p")
+    try:
+        yield lab
+    finally:
+        lab.down()
+
+
+@pytest.fixture
+def bed(program_lab: Lab, tmp_path: Path, request: pytest.FixtureRequest) -> Bed:
+    """The lab with a folder of this test's own."""
+    return Bed(program_lab, tmp_path, request.node.callspec.params["program_lab"])
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """Files to serve and a certificate of its own authority."""
+    root = tmp_path_factory.mktemp("site")
+    large = root / "large.bin"
+    large.write_bytes(os.urandom(1 << 20) * (LARGE_BYTES >> 20))
+    with large.open("r+b") as file:  # no two blocks are equal
+        for at in range(0, LARGE_BYTES, 1 << 16):
+            file.seek(at)
+            file.write(at.to_bytes(8, "big"))
+    (root / "small.txt").write_text("a small file\n")
+    (root / "index.html").write_text("<p>" + "x" * 590 + "</p>\n")
+    certificate, key = root.parent / "site.crt", root.parent / "site.key"
+    names = ",".join(f"IP:{address}" for address in (NET4, NET6, DPU4, DPU6, KERN4, KERN6, "127.0.0.1"))
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+            *("-subj", "/CN=xts test", "-addext", f"subjectAltName={names}", "-days", "2"),
+            *("-keyout", str(key), "-out", str(certificate)),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return Site(root, large, hashlib.sha256(large.read_bytes()).hexdigest(), certificate, key)
