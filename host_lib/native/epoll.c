@@ -294,6 +294,15 @@ static void follow_channel(struct epoll_ctx *ctx)
 		ctx->queue_fd = -1;
 }
 
+/* Somebody may be asleep on a descriptor already. The number of the dead channel's may have been given to this one's. */
+void epoll_channel_opened(void)
+{
+	for (struct epoll_ctx *ctx = xts.contexts; ctx; ctx = ctx->next) {
+		ctx->queue_fd = -1;
+		follow_channel(ctx);
+	}
+}
+
 static int open_descriptor(struct epoll_ctx *ctx)
 {
 	struct epoll_event event = {.events = EPOLLIN};

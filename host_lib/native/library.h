@@ -394,6 +394,7 @@ int first_request_wait(struct xts_sock *s);   /* until nobody else's first reque
 
 void epoll_ready(struct xts_sock *s, uint32_t events);
 void epoll_end_turn(void);
+void epoll_channel_opened(void);
 void epoll_forget_socket(struct xts_sock *s);
 void epoll_forget(void);
 bool epoll_watches(const struct epoll_ctx *ctx, const struct xts_sock *s);
