@@ -80,11 +80,11 @@ ASYNCIO_ELSEWHERE = tuple(
 )
 SLOW = (
     Part("test.test_ssl", 200),
-    Part("test.test_asyncio.test_events", 100),
+    Part("test.test_asyncio.test_events", 60),
     Part("test.test_asyncio.test_ssl", 20),
     Part("test.test_asyncio.test_sendfile", 50),
     Part("test.test_asyncio.test_subprocess", 0),
-    Part("test.test_asyncio", 0, besides=(*ASYNCIO_ELSEWHERE, *ASYNCIO_WITHOUT_SOCKETS)),
+    Part("test.test_asyncio", 15, besides=(*ASYNCIO_ELSEWHERE, *ASYNCIO_WITHOUT_SOCKETS)),
 )
 
 
