@@ -157,7 +157,12 @@ void library_settle(void)
  */
 void xts_before_exit(void)
 {
-	if (pthread_mutex_trylock(&xts.lock) != 0)
+	struct timespec limit;
+
+	/* Never held for long; but exit() may have been called from a handler that has interrupted a call of ours. */
+	clock_gettime(CLOCK_REALTIME, &limit);
+	limit.tv_sec++;
+	if (pthread_mutex_timedlock(&xts.lock, &limit) != 0)
 		return;
 	heirs_at_exit();
 	inherit_at_exit();
