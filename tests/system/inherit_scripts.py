@@ -298,7 +298,7 @@ def busy_worker_holds_nothing(c: Calls) -> None:
 
 @script
 def no_connection_is_lost(c: Calls) -> None:
-    """Workers come and go, by SIGKILL while they wait or in an orderly way; each connection gets its answer."""
+    """Workers come and go under load; each connection gets its answer."""
     s, port = listen(c)
     failed: list[BaseException] = []
     answered = Counter[bytes]()
@@ -343,6 +343,22 @@ def no_connection_is_lost(c: Calls) -> None:
     print(f"{made} workers, {sum(answered.values())} connections")
     assert b"" not in answered, answered
     assert made > 20 and sum(answered.values()) > 150
+
+
+@script
+def killed_with_an_offer(c: Calls) -> None:
+    """What a worker was offered and had not accepted when it was killed goes to another."""
+    s, port = listen(c)
+    with workers(c, s, 2) as (first, _second):
+        until(lambda: len({ask(port) for _ in range(4)}) == 2)
+        os.kill(first.pid, signal.SIGSTOP)
+        peers = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) for _ in range(8)]
+        answered = select.select(peers, [], [], 0.2)[0]
+        while len(ready := select.select(peers, [], [], 0.2)[0]) > len(answered):
+            answered = ready
+        assert 0 < len(answered) < len(peers), f"{len(answered)} answered: the stopped worker was offered none, or all"
+        os.kill(first.pid, signal.SIGKILL)
+        assert [kernel_receive_all(peer) for peer in peers] == [b"1"] * len(peers)
 
 
 @script
