@@ -77,6 +77,7 @@ static void before_fork(void)
 {
 	pthread_mutex_lock(&xts.lock);
 	heirs_before_fork();
+	sharers_before_fork();
 }
 
 static void after_fork_parent(void)
@@ -166,6 +167,7 @@ void xts_before_exit(void)
 		return;
 	heirs_at_exit();
 	inherit_at_exit();
+	sharers_at_exit();
 	library_settle();
 	if (xts.channel) {
 		xts_link_goodbye(&xts.channel->link, 0);
