@@ -156,7 +156,7 @@ struct xts_report_page {
     char program[32];
     char rules[256];
     uint32_t strict;
-    uint64_t offloaded, unseen, raw;
+    uint64_t offloaded, unseen;
     uint64_t stayed[...];
     struct xts_report_entry entry[...];
     ...;

@@ -56,7 +56,7 @@ static void adopt(int fd, int member)
 
 static bool is_also_local(struct descriptor d)
 {
-	return d.flags & DESCRIPTOR_ALSO_LOCAL && d.flags & DESCRIPTOR_LISTENS && !(d.flags & DESCRIPTOR_MIRRORED);
+	return d.flags & DESCRIPTOR_ALSO_LOCAL && d.flags & DESCRIPTOR_LISTENS;
 }
 
 static void count_member(struct epoll_set *set, int op)

@@ -83,7 +83,6 @@ struct preload {
 	_Atomic uint64_t stayed[XTS_REASON_COUNT]; /* sockets by reason */
 	_Atomic uint64_t offloaded;                /* sockets ever offloaded */
 	_Atomic uint64_t unseen;                   /* system calls that had to be refused (syscall.c), by any program part */
-	_Atomic uint64_t raw;                      /* descriptors mirrored for system calls past us */
 };
 extern struct preload preload;
 

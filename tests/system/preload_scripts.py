@@ -121,12 +121,12 @@ class Report:
             data = bytes(page)
         os.close(fd)
         magic, version, count, pid = struct.unpack_from("=4I", data)
-        assert (magic, version, pid) == (0x58545352, 1, os.getpid())
-        offloaded, unseen, _raw, *stayed = struct.unpack_from("=35Q", data, 312)
-        size = (len(data) - 592) // count if len(data) % 4096 else 64
+        assert (magic, version, pid) == (0x58545352, 2, os.getpid())
+        offloaded, unseen, *stayed = struct.unpack_from("=34Q", data, 312)
+        size = (len(data) - 584) // count if len(data) % 4096 else 64
         entries = {}
         for fd in range(count):
-            kind, flags, reason = struct.unpack_from("=BBH", data, 592 + fd * size)
+            kind, flags, reason = struct.unpack_from("=BBH", data, 584 + fd * size)
             if kind:
                 entries[fd] = (kind, flags, reason)
         return cls(offloaded, unseen, {i: n for i, n in enumerate(stayed) if n}, entries)
@@ -264,6 +264,22 @@ def connect_without_waiting() -> None:
         assert s.connect_ex(server.getsockname()) in (0, errno.EISCONN)
         assert s.connect_ex(server.getsockname()) == errno.EISCONN
         assert errno_of(lambda: s.recv(1)) == errno.EAGAIN
+
+
+@kernel
+def the_end_is_noticed_without_waiting() -> None:
+    """By who only ever sends, asks for the peer's name, or shuts down: none of them polls or receives."""
+    notices: tuple[tuple[int, Callable[[socket.socket], int]], ...] = (
+        (errno.ECONNRESET, lambda s: errno_of(lambda: s.send(b"x"))),
+        (errno.ENOTCONN, lambda s: errno_of(s.getpeername)),
+        (errno.ENOTCONN, lambda s: errno_of(lambda: s.shutdown(socket.SHUT_WR))),
+    )
+    for expected, look in notices:
+        client, server = pair()
+        with server:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+            until(lambda look=look, server=server, expected=expected: look(server) == expected)
 
 
 @kernel
