@@ -9,10 +9,10 @@
 
 #include "beside.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -58,7 +58,7 @@ void inherit_adopt_uplink(int fd)
 int inherit_pass_uplink(bool pass)
 {
 	if (uplink >= 0)
-		fcntl(uplink, F_SETFD, pass ? 0 : FD_CLOEXEC);
+		ioctl(uplink, pass ? FIONCLEX : FIOCLEX); /* the interposer keeps fcntl() off its own descriptors */
 	return uplink;
 }
 

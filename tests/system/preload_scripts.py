@@ -270,6 +270,22 @@ def connect_without_waiting() -> None:
 
 
 @kernel
+def the_end_is_noticed_without_waiting() -> None:
+    """By who only ever sends, asks for the peer's name, or shuts down: none of them polls or receives."""
+    notices: tuple[tuple[int, Callable[[socket.socket], int]], ...] = (
+        (errno.ECONNRESET, lambda s: errno_of(lambda: s.send(b"x"))),
+        (errno.ENOTCONN, lambda s: errno_of(s.getpeername)),
+        (errno.ENOTCONN, lambda s: errno_of(lambda: s.shutdown(socket.SHUT_WR))),
+    )
+    for expected, look in notices:
+        client, server = pair()
+        with server:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+            until(lambda look=look, server=server, expected=expected: look(server) == expected)
+
+
+@kernel
 def connect_refused() -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
