@@ -238,12 +238,13 @@ static void ring_waiters(struct epoll_set *set)
 	bell = real()->eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (bell < 0)
 		return;
-	if (real()->epoll_ctl(fd, EPOLL_CTL_ADD, bell, &event) < 0) {
-		real()->close(bell);
-		return;
-	}
 	descriptor_set(bell, (struct descriptor){.kind = DESCRIPTOR_INTERNAL});
-	atomic_store(&set->bell, bell);
+	atomic_store(&set->bell, bell); /* before anybody can be woken by it */
+	if (real()->epoll_ctl(fd, EPOLL_CTL_ADD, bell, &event) < 0) {
+		atomic_store(&set->bell, -1);
+		descriptor_take(bell);
+		real()->close(bell);
+	}
 }
 
 void set_silence(struct epoll_set *set)

@@ -160,6 +160,10 @@ static void drop_sets(struct plain_sets *plain)
 	for (int i = 0; i < plain->count; i++)
 		set_drop(plain->held[i], SET_WAITER);
 	for (int i = 0; i < plain->count; i++) {
+		if (atomic_load(&plain->held[i]->users) >= SET_WAITER) {
+			sets_lock(); /* a set that is just getting its context has its bell after this */
+			sets_unlock();
+		}
 		for (int tries = 0; tries < YIELDS_MAX && atomic_load(&plain->held[i]->bell) >= 0; tries++) {
 			set_silence_last(plain->held[i]);
 			sched_yield();
