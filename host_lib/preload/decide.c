@@ -389,7 +389,7 @@ static bool give_back(int fd, struct descriptor d)
 		return false; /* connecting, or connected */
 	if (XTS(xts_getsockname((int)d.number, &local.any, &length)) < 0)
 		return false;
-	epoll_descriptor_gone(fd, d);
+	epoll_descriptor_given_back(fd, d);
 	decide_stay(fd, XTS_REASON_RULE);
 	descriptor_release(d);
 	if (d.flags & DESCRIPTOR_BOUND && !(d.flags & DESCRIPTOR_ALSO_LOCAL))
