@@ -160,7 +160,7 @@ void xts_before_exit(void)
 {
 	if (pthread_mutex_trylock(&xts.lock) != 0)
 		return;
-	heirs_at_exit();
+	heirs_at_exit(true);
 	inherit_at_exit();
 	sharers_at_exit();
 	library_settle();
