@@ -165,7 +165,7 @@ void xts_before_exit(void)
 	limit.tv_sec++;
 	if (pthread_mutex_timedlock(&xts.lock, &limit) != 0)
 		return;
-	heirs_at_exit();
+	heirs_at_exit(true);
 	inherit_at_exit();
 	sharers_at_exit();
 	library_settle();
