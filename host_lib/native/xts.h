@@ -34,6 +34,8 @@
  *   outcome.
  * - An interrupted call is restarted when every handler installed has SA_RESTART and the socket has no timeout; with
  *   handlers of both kinds it fails with EINTR, for it cannot be seen which one ran.
+ * - There is no urgent data: MSG_OOB is refused (EOPNOTSUPP to send, EINVAL to receive), and what a TCP peer sends as such
+ *   is not received, unless with SO_OOBINLINE, in line.
  * - Calls must not be made from signal handlers, and are no cancellation points. A bad pointer is a fault, not EFAULT.
  * - After connect() to AF_UNSPEC, or shutdown() of a listener for reading, a socket that had been bound or had options
  *   set cannot connect or listen again (EOPNOTSUPP) unless it is bound or set again: that state was the proxy's.
