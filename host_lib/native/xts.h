@@ -14,17 +14,9 @@
  * SOCK_NONBLOCK) or MSG_DONTWAIT is given; it is interrupted by signals as in signal(7). After fork() the child has
  * no XTS sockets (EBADF); its first xts_socket() attaches it anew.
  *
- * Where this differs from the kernel:
- * - A connection, and every socket the proxy knows, ends with the proxy or the way to it: ECONNRESET (ECONNABORTED while
- *   connecting); calls that need the proxy then fail with ENETDOWN.
- * - A non-blocking connect says EINPROGRESS also where the kernel knows at once that it cannot be (ENETUNREACH,
- *   EADDRNOTAVAIL, EACCES); poll and SO_ERROR tell. shutdown() of a socket whose connect is on its way waits for its
- *   outcome.
- * - An interrupted call is restarted when every handler installed has SA_RESTART and the socket has no timeout; with
- *   handlers of both kinds it fails with EINTR, for it cannot be seen which one ran.
- * - Calls must not be made from signal handlers, and are no cancellation points. A bad pointer is a fault, not EFAULT.
- * - After connect() to AF_UNSPEC, or shutdown() of a listener for reading, a socket that had been bound or had options
- *   set cannot connect or listen again (EOPNOTSUPP) unless it is bound or set again: that state was the proxy's.
+ * Where this differs from the kernel: DIFFERENCES.md has the list. Above all, a connection, and every socket the proxy
+ * knows, ends with the proxy or the way to it: ECONNRESET (ECONNABORTED while connecting); calls that need the proxy then
+ * fail with ENETDOWN. Calls must not be made from signal handlers, and are no cancellation points.
  */
 #ifndef XTS_H
 #define XTS_H

@@ -55,7 +55,9 @@ class Child:
             [sys.executable, CHILD], env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def run(self, script: Script, expected: list[Any] | None = None, settle_s: float = 0, pause_s: float = 0) -> list[Any]:
+    def run(
+        self, script: Script, expected: list[Any] | None = None, settle_s: float = 0, pause_s: float = 0
+    ) -> list[Any]:
         """The trace: for each operation its result and the state after it."""
         if self.process is None:
             self.process = self.start()

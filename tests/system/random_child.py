@@ -187,7 +187,11 @@ class World:
         return value.value if r == 0 else None
 
     def would_wait(self, slot: int) -> bool:
-        """A blocking call that takes something would have nothing to take."""
+        """A blocking call that takes something would have nothing to take, for ever or for long."""
+        timeout, length = (ctypes.c_long * 2)(0, 0), ctypes.c_uint(16)
+        self.call("getsockopt", self.fd(slot), *OPTIONS["SO_RCVTIMEO"], timeout, ctypes.byref(length))
+        if timeout[0] == 0 and timeout[1] != 0:
+            return False
         return self.blocking(slot) and not self.events(slot) & (POLLIN | POLLERR | POLLHUP | POLLRDHUP | POLLNVAL)
 
     def address(self, call: str, slot: int) -> tuple[str, int] | str:
@@ -274,7 +278,9 @@ class World:
         if slot in self.slots:
             return "busy"
         kind = socket.SOCK_STREAM | flags
-        return self.made(slot, "socket", self.call("socket", socket.AF_INET if family == 4 else socket.AF_INET6, kind, 0))
+        return self.made(
+            slot, "socket", self.call("socket", socket.AF_INET if family == 4 else socket.AF_INET6, kind, 0)
+        )
 
     def op_bind(self, slot: int, host: str, port: int) -> Result:
         where = socket_address(host, self.port(port))
@@ -298,9 +304,8 @@ class World:
         if self.pending.get(target, 0) >= PENDING_MAX:
             return "would wait"
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-        own = self.address("getsockname", slot)
-        if own == name:
-            return "itself"
+        if name[0] == "::" and self.option_of(slot, "SO_DOMAIN") == socket.AF_INET:
+            host = "127.0.0.1"
         where = socket_address(host, port)
         r = self.call("connect", self.fd(slot), where, len(where))
         if r in (0, "EINPROGRESS"):
@@ -347,8 +352,12 @@ class World:
         self.option(b, "TCP_NODELAY", 1)
         return [*made, r, self.op_close(90)]
 
-    def op_name(self, call: str, slot: int) -> Result:
-        return self.label(self.address(call, slot))
+    def op_name(self, call: str, slot: int, room: int = 28) -> Result:
+        buffer, length = ctypes.create_string_buffer(28), ctypes.c_int(room)
+        r = self.call(call, self.fd(slot), buffer, ctypes.byref(length))
+        if isinstance(r, str):
+            return r
+        return [length.value, self.label(self.read_address(buffer.raw)) if room >= 16 else buffer.raw[:2].hex()]
 
     # --- data ------------------------------------------------------------------------------------------------------
 
@@ -384,7 +393,7 @@ class World:
         return self.gave(self.call("sendmsg", self.fd(slot), ctypes.byref(header), flags))
 
     def op_sendmmsg(self, slot: int, sizes: list[int], flags: int) -> Result:
-        if not self.sending(slot, sum(sizes)):
+        if not self.sending(slot, sum(sizes)) or (len(sizes) > 1 and self.events(slot) & POLLRDHUP):
             return "budget"
         data = ctypes.create_string_buffer(self.data(sum(sizes)), sum(sizes) + 1)
         pieces = vectors(data, sizes)
@@ -396,7 +405,7 @@ class World:
 
     def op_more(self, slot: int, size: int, how: str) -> Result:
         """Data held back, then let go: when exactly it leaves in between is nobody's business."""
-        if not self.sending(slot, size + 1):
+        if not self.sending(slot, size + 1) or self.events(slot) & POLLRDHUP:
             return "budget"
         if how == "cork":
             self.option(slot, "TCP_CORK", 1)
@@ -421,9 +430,7 @@ class World:
     def op_recvfrom(self, slot: int, size: int, flags: int) -> Result:
         flags = self.receive_flags(slot, size, flags)
         name, length = ctypes.create_string_buffer(28), ctypes.c_uint(28)
-        r = self.call(
-            "recvfrom", self.fd(slot), self.buffer, ctypes.c_size_t(size), flags, name, ctypes.byref(length)
-        )
+        r = self.call("recvfrom", self.fd(slot), self.buffer, ctypes.c_size_t(size), flags, name, ctypes.byref(length))
         return [self.got(r, size, flags), length.value]
 
     def op_read(self, slot: int, size: int) -> Result:
@@ -508,6 +515,77 @@ class World:
                 crc = zlib.crc32(self.buffer.raw[:r], crc)
         return [left, crc]
 
+    def whole(self, slot: int) -> int | None:
+        """The peer of an open connection with nothing on its way, ready for data; neither has been shut down."""
+        peer = self.peer_of(slot)
+        if peer is None or (self.events(slot) | self.events(peer)) & (POLLHUP | POLLRDHUP | POLLERR):
+            return None
+        if not self.events(slot) & 0x4 or self.unread(peer) != 0:
+            return None
+        for end in (slot, peer):
+            name = self.address("getsockname", end)
+            if not isinstance(name, str) and self.shut.get(name):
+                return None
+            self.option(end, "SO_RCVLOWAT", 1)
+            self.option(end, "TCP_NODELAY", 1)
+        self.op_set(peer, "SO_RCVTIMEO", [0, 0])
+        return peer
+
+    def wait_readable(self, slot: int, how: str) -> Result:
+        timeout_ms = HANG_S * 1000
+        if how == "poll":
+            return self.op_poll([slot], POLLIN, timeout_ms)
+        if how == "select":
+            return self.op_select([slot], [], [], timeout_ms)
+        self.op_epoll(91)
+        r = [self.op_epoll_ctl(91, 1, slot, POLLIN | (1 << 31 if how == "edge" else 0))]
+        r += [self.op_epoll_wait(91, timeout_ms, 4), self.op_close(91)]
+        return r
+
+    def op_ping(self, slot: int, size: int, how: str) -> Result:
+        """Sends and waits for it at the other end, which has not come to rest meanwhile."""
+        peer = self.whole(slot)
+        if peer is None:
+            return "no peer"
+        r = [self.op_send(slot, size, 0)]
+        if r == ["budget"]:
+            return "budget"
+        if how != "recv":
+            r.append(self.wait_readable(peer, how))
+        if how == "recv" and not self.blocking(peer):
+            return [*r, "not waiting"]
+        if self.blocking(peer):
+            r.append(self.got(self.call("recv", self.fd(peer), self.buffer, ctypes.c_size_t(size), 0x100), size))
+        return r
+
+    def op_fill(self, slot: int, how: str) -> Result:
+        """Sends until nothing more goes in, reads all of it, and waits until there is room again."""
+        peer = self.whole(slot)
+        if peer is None:
+            return "no peer"
+        part, sent, got, at_rest = self.data(50_000), 0, 0, 0
+        end = time.monotonic() + HANG_S
+        self.op_epoll(91)
+        made = self.op_epoll_ctl(91, 1, slot, 0x4 | (1 << 31 if how == "edge" else 0))
+        while at_rest < 5 and time.monotonic() < end:
+            r = self.call("send", self.fd(slot), part, ctypes.c_size_t(len(part)), socket.MSG_DONTWAIT)
+            if isinstance(r, int):
+                sent, at_rest = sent + r, 0
+            elif r != "EAGAIN":
+                return r
+            else:
+                at_rest = 0 if self.events(slot) & 0x4 else at_rest + 1
+                time.sleep(0.01)
+        full = [self.op_epoll_wait(91, 0, 4) if how != "edge" else "", self.events(slot)]
+        if how == "edge":
+            self.op_epoll_wait(91, 0, 4)
+        end = time.monotonic() + HANG_S
+        while got < sent and time.monotonic() < end:
+            r = self.call("recv", self.fd(peer), self.buffer, ctypes.c_size_t(1 << 17), socket.MSG_DONTWAIT)
+            got += r if isinstance(r, int) else 0
+        again = self.op_epoll_wait(91, HANG_S * 1000, 4)
+        return [made, full, got == sent, again, self.op_close(91)]
+
     # --- ending, descriptors ---------------------------------------------------------------------------------------
 
     def op_shutdown(self, slot: int, how: int) -> Result:
@@ -527,10 +605,13 @@ class World:
     def op_reset(self, slot: int) -> Result:
         return [self.op_set(slot, "SO_LINGER", [1, 0]), self.op_close(slot)]
 
-    def op_dup(self, slot: int, into: int) -> Result:
+    def op_dup(self, slot: int, into: int, how: str) -> Result:
         if into in self.slots:
             return "busy"
-        r = self.call("dup", self.fd(slot))
+        if how == "dup":
+            r = self.call("dup", self.fd(slot))
+        else:
+            r = self.call("fcntl", self.fd(slot), getattr(fcntl, how), ctypes.c_long(0))
         return self.copied(slot, into, r)
 
     def op_dup2(self, slot: int, into: int) -> Result:
@@ -554,7 +635,9 @@ class World:
 
     def op_ioctl(self, slot: int, request: str, value: int) -> Result:
         number = ctypes.c_int(value)
-        code = {"FIONREAD": termios.FIONREAD, "FIONBIO": termios.FIONBIO, "SIOCATMARK": 0x8905, "NONE": 0x12345678}[request]
+        code = {"FIONREAD": termios.FIONREAD, "FIONBIO": termios.FIONBIO, "SIOCATMARK": 0x8905, "NONE": 0x12345678}[
+            request
+        ]
         r = self.call("ioctl", self.fd(slot), ctypes.c_ulong(code), ctypes.byref(number))
         return [r, number.value]
 
