@@ -344,28 +344,27 @@ class Operations(World):
         peer = self.whole(slot)
         if peer is None:
             return "no peer"
-        part, sent, got, at_rest = self.data(50_000), 0, 0, 0
-        end = time.monotonic() + HANG_S
-        self.op_epoll(91)
-        made = self.op_epoll_ctl(91, 1, slot, POLLOUT | (1 << 31 if how == "edge" else 0))
-        while at_rest < 5 and time.monotonic() < end:
-            r = self.call("send", self.fd(slot), part, ctypes.c_size_t(len(part)), socket.MSG_DONTWAIT)
-            if isinstance(r, int):
-                sent, at_rest = sent + r, 0
-            elif r != "EAGAIN":
-                return r
-            else:
-                at_rest = 0 if self.events(slot) & POLLOUT else at_rest + 1
-                time.sleep(0.01)
-        full = [self.op_epoll_wait(91, 0, 4) if how != "edge" else "", self.events(slot)]
+        part, end = self.data(50_000), time.monotonic() + HANG_S
+        made = [self.op_epoll(91), self.op_epoll_ctl(91, 1, slot, POLLOUT | (1 << 31 if how == "edge" else 0))]
+        sent, got, at_rest = self.push(slot, part), 0, 0
+        while at_rest < 3 and time.monotonic() < end:
+            at_rest = 0 if self.events(slot) & POLLOUT else at_rest + 1
+            time.sleep(0.01 if at_rest else 0)
+            sent += self.push(slot, part)
         if how == "edge":
-            self.op_epoll_wait(91, 0, 4)
-        end = time.monotonic() + HANG_S
+            self.op_epoll_wait(91, 0, 4)  # what came meanwhile
+            sent += self.push(slot, part)
         while got < sent and time.monotonic() < end:
             r = self.call("recv", self.fd(peer), self.buffer, ctypes.c_size_t(1 << 17), socket.MSG_DONTWAIT)
             got += r if isinstance(r, int) else 0
-        again = self.op_epoll_wait(91, HANG_S * 1000, 4)
-        return [made, full, got == sent, again, self.op_close(91)]
+        return [made, sent > 0, got == sent, self.op_epoll_wait(91, HANG_S * 1000, 4), self.op_close(91)]
+
+    def push(self, slot: int, part: bytes) -> int:
+        """Sends until EAGAIN. The bytes that went in."""
+        sent = 0
+        while isinstance(r := self.call("send", self.fd(slot), part, ctypes.c_size_t(len(part)), 0x40), int):
+            sent += r
+        return sent
 
     # --- ending, descriptors ---------------------------------------------------------------------------------------
 

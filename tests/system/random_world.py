@@ -25,7 +25,7 @@ POLLIN, POLLOUT, POLLERR, POLLHUP, POLLNVAL, POLLRDHUP = 0x1, 0x4, 0x8, 0x10, 0x
 NO_DESCRIPTOR = 3000
 BUDGET_BYTES = 48_000  # sent and possibly not read: less than what any socket takes without waiting
 PENDING_MAX = 3  # connections of a listener that have not been accepted: fewer than any backlog
-HANG_S = 8
+HANG_S = 15
 SPLICE_F_NONBLOCK = 2
 REQUESTS = {"FIONREAD": termios.FIONREAD, "FIONBIO": termios.FIONBIO, "SIOCATMARK": 0x8905, "NONE": 0x12345678}
 OPTIONS = {
@@ -231,13 +231,17 @@ class World:
     # --- state -----------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Of all sockets: the events of poll(2), and what can be read."""
+        """Of all sockets: the events of poll(2), how much can be read, and whether there is a peer."""
         slots = sorted(slot for slot in self.slots if self.kinds[slot] == "socket")
         if not slots:
             return {}
         fds = (PollFd * len(slots))(*(PollFd(self.slots[slot], ALL_EVENTS, 0) for slot in slots))
         self.call("poll", fds, ctypes.c_ulong(len(slots)), 0)
-        return {str(slot): [fds[i].revents, self.unread(slot)] for i, slot in enumerate(slots)}
+        out: dict[str, Any] = {}
+        for i, slot in enumerate(slots):
+            peer = self.address("getpeername", slot)
+            out[str(slot)] = [fds[i].revents, self.unread(slot), peer if isinstance(peer, str) else "peer"]
+        return out
 
     def rest(self, pause_s: float) -> dict[str, Any]:
         state = self.state()
