@@ -41,7 +41,8 @@ class PreloadBed:
     def environment(self, rules: str | None = ALL, env: Mapping[str, str] | None = None) -> dict[str, str]:
         """For a program under the interposer. `rules`: the text of a file, or None for the default rules."""
         out = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
-        out["LD_PRELOAD"] = preload_library()
+        # A sanitizer's run-time library, if there is one, has to be first.
+        out["LD_PRELOAD"] = ":".join(filter(None, [os.environ.get("LD_PRELOAD"), preload_library()]))
         out["XTS_ENDPOINT"] = self.proxy.endpoint
         if rules is not None:
             path = self.folder / f"{abs(hash(rules)):x}.rules"

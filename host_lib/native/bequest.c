@@ -18,8 +18,9 @@
 
 struct bequest {
 	uint32_t magic, version;
-	uint32_t number;           /* in the process that wrote it */
+	uint32_t number;           /* in the process that wrote it, or where to ask, there */
 	int32_t descriptor;        /* of the program; -1: none */
+	int32_t uplink;            /* not -1: it is still the parent's, who is to be asked on this descriptor */
 	uint64_t key;              /* 0: the connection has ended, only what is unread is left of it */
 	uint64_t receive_timeout_ns, send_timeout_ns;
 	uint64_t sent_bytes, received_bytes;
@@ -78,8 +79,10 @@ static int read_all(int fd, void *data, size_t bytes)
 
 int bequest_write(int memfd, struct xts_sock *s, int descriptor)
 {
+	bool asks = s->inherited == INHERITED_ASK;
 	struct bequest b = {
-		.magic = BEQUEST_MAGIC, .version = BEQUEST_VERSION, .number = s->id, .descriptor = descriptor, .key = s->key,
+		.magic = BEQUEST_MAGIC, .version = BEQUEST_VERSION, .number = asks ? s->link_number : s->id,
+		.descriptor = descriptor, .uplink = asks ? inherit_pass_uplink(true) : -1, .key = s->key,
 		.receive_timeout_ns = s->receive_timeout_ns, .send_timeout_ns = s->send_timeout_ns,
 		.sent_bytes = s->sent_bytes, .received_bytes = s->received_bytes, .error = s->error, .linger_s = s->linger_s,
 		.backlog = s->backlog, .window = s->grant.window, .window_max = s->window_max,
@@ -108,7 +111,7 @@ static bool is_sound(const struct bequest *b)
 	if ((b->family != 4 && b->family != 6) || b->phase > PHASE_CONNECTED || b->shutdown > SHUTDOWN_MASK)
 		return false;
 	if (b->state == TCP_STATE_LISTEN)
-		return b->key && !b->unread;
+		return b->key && !b->unread && b->uplink == -1;
 	if (b->state != TCP_STATE_ESTABLISHED && b->state != TCP_STATE_CLOSE)
 		return false;
 	return b->window <= XTS_CREDITS_MAX && b->unread <= XTS_CREDITS_MAX && (b->state == TCP_STATE_CLOSE || b->unread <= b->window);
@@ -142,7 +145,7 @@ int bequest_read(int memfd, struct xts_sock **out, bool is_child, int *descripto
 
 	if (r != 1)
 		return r;
-	if (!is_sound(&b) || (is_child && b.number != s->id))
+	if (!is_sound(&b) || (is_child && b.number != s->link_number))
 		return -EPROTO;
 	*descriptor = b.descriptor;
 	if (!s)
@@ -168,6 +171,10 @@ int bequest_read(int memfd, struct xts_sock **out, bool is_child, int *descripto
 	if (is_child)
 		return 1; /* what the child has set since the fork stays */
 	s->open = true;
+	s->link_number = b.number;
+	if (b.uplink >= 0)
+		inherit_adopt_uplink(b.uplink);
+	inherit_adopt(s, b.uplink >= 0 ? INHERITED_ASK : INHERITED_KEYED);
 	s->nonblocking = b.nonblocking;
 	s->close_on_exec = b.close_on_exec;
 	s->linger = b.linger;
@@ -204,7 +211,7 @@ static int bequeath(struct xts_sock *s)
 	if (s->state == TCP_STATE_LISTEN)
 		return bequeath_listener(s);
 	if (s->inherited != NOT_INHERITED)
-		return inherit_obtain(s);
+		return s->taking ? -EBUSY : 0; /* as it is: its parent's, or keyed */
 	if (s->lost || s->phase == PHASE_UNCONNECTED || s->state == TCP_STATE_SYN_SENT)
 		return -EOPNOTSUPP;
 	if (s->state == TCP_STATE_ESTABLISHED)
@@ -243,6 +250,7 @@ void xts_resume(int memfd)
 
 	close(memfd);
 	library_enter();
+	inherit_pass_uplink(false);
 	while ((s = table_next(s)))
 		if (s->moved == MOVING && s->key && !s->proxy_id)
 			inherit_take_back(s);
@@ -264,9 +272,9 @@ int xts_inherit_next(int memfd, struct xts_bequest *out)
 		uint32_t id = s->id;
 
 		out->number = (int)id;
-		s->inherited = INHERITED_KEYED;
-		xts.untaken++;
-		inherit_take(s);
+		/* A connection waits for nobody long. The rest is taken over when it is used. */
+		if (s->inherited == INHERITED_KEYED && s->state != TCP_STATE_LISTEN)
+			inherit_take(s);
 		if (s->id != id)
 			r = -EBADF;
 		else if (s->lost)

@@ -161,6 +161,7 @@ int xts_shutdown(int number, int how)
 	int r;
 
 	library_enter();
+	channel_pump(); /* it may have ended */
 	s = table_use(number);
 	r = s ? shutdown_socket(s, how) : -EBADF;
 	library_leave();
@@ -185,6 +186,7 @@ int xts_getpeername(int number, struct sockaddr *address, socklen_t *length)
 	int r = -EBADF;
 
 	library_enter();
+	channel_pump(); /* it may have ended */
 	s = table_open(number);
 	if (s && (s->state != TCP_STATE_ESTABLISHED || is_over(s)))
 		r = -ENOTCONN;

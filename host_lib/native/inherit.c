@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -45,6 +46,20 @@ void inherit_uplink(int fd)
 	uplink = fd;
 	reading = false;
 	read_waiters = 0;
+}
+
+void inherit_adopt_uplink(int fd)
+{
+	if (fd != uplink)
+		inherit_uplink(fd);
+	inherit_pass_uplink(false);
+}
+
+int inherit_pass_uplink(bool pass)
+{
+	if (uplink >= 0)
+		ioctl(uplink, pass ? FIONCLEX : FIOCLEX); /* the interposer keeps fcntl() off its own descriptors */
+	return uplink;
 }
 
 static void set_inherited(struct xts_sock *s, uint8_t how)
@@ -98,14 +113,13 @@ void inherit_after_fork(struct xts_sock *s)
 		return;
 	}
 	if (listens) {
-		s->joint = true;
-		set_inherited(s, INHERITED_KEYED);
-		s->shared_next = xts.to_join;
-		xts.to_join = s;
-	} else if (possible && uplink >= 0)
+		inherit_adopt(s, INHERITED_KEYED);
+	} else if (possible && uplink >= 0) {
+		s->link_number = s->id;
 		set_inherited(s, INHERITED_ASK);
-	else
+	} else {
 		cannot_be_had(s);
+	}
 }
 
 /* --- the link to the parent ----------------------------------------------------------------------------------------------- */
@@ -123,6 +137,9 @@ static int receive(struct link_message *m, int *memfd)
 	struct cmsghdr *c;
 	ssize_t got = recvmsg(uplink, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
+	/* Said once of a parent that has gone without reading our question; what it has left comes after that. */
+	if (got < 0 && errno == ECONNRESET)
+		got = recvmsg(uplink, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	*memfd = -1;
 	if (got < 0)
 		return errno == EAGAIN || errno == EINTR ? -EAGAIN : -EPIPE;
@@ -136,13 +153,23 @@ static int receive(struct link_message *m, int *memfd)
 	return -EPIPE;
 }
 
+static struct xts_sock *find_asking(uint32_t link_number)
+{
+	struct xts_sock *s = NULL;
+
+	while ((s = table_next(s)))
+		if (s->inherited == INHERITED_ASK && s->link_number == link_number)
+			return s;
+	return NULL;
+}
+
 /* Files an answer with the socket it is about. */
 static void file_answer(const struct link_message *m, int memfd)
 {
-	struct xts_sock *s = table_find(m->number);
+	struct xts_sock *s = find_asking(m->number);
 	int descriptor, r = -m->error;
 
-	if (s && s->inherited == INHERITED_ASK) {
+	if (s) {
 		if (!r)
 			r = memfd >= 0 && lseek(memfd, 0, SEEK_SET) == 0 ? bequest_read(memfd, &s, true, &descriptor) : -EPROTO;
 		if (r == 1)
@@ -169,7 +196,7 @@ static int read_uplink(void)
 
 static void ask(const struct xts_sock *s, int32_t what)
 {
-	struct link_message m = {.number = s->id, .error = what};
+	struct link_message m = {.number = s->link_number, .error = what};
 
 	/* A parent that does not read, or has gone, shows in the reading. */
 	if (uplink >= 0 && send(uplink, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
@@ -294,6 +321,16 @@ static void take_failed(struct xts_sock *s, int r)
 	socket_fail(s, listens ? ENETDOWN : r == -ENOTCONN ? 0 : ECONNRESET);
 	if (r == -ENOTCONN)
 		s->phase = PHASE_UNCONNECTED;
+}
+
+void inherit_adopt(struct xts_sock *s, uint8_t how)
+{
+	set_inherited(s, how);
+	if (s->state != TCP_STATE_LISTEN)
+		return;
+	s->joint = true;
+	s->shared_next = xts.to_join;
+	xts.to_join = s;
 }
 
 void inherit_take(struct xts_sock *s)

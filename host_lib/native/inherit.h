@@ -16,7 +16,7 @@
  * keeps the connection aside; a child that has gone, or closes its copy, lets it be closed. A parent that exits parks what
  * living children may want and leaves the answers in their links.
  *
- * Over exec() the same records go through one memfd.
+ * Over exec() the same records go through one memfd. What is still the parent's stays so: the new program has the link.
  */
 #ifndef XTS_INHERIT_H
 #define XTS_INHERIT_H
@@ -44,6 +44,12 @@ void share_tick(uint64_t now);                /* gives back what nobody accepts 
 /* Somebody has to take this process's offers, for it is away. *deadline_ns: when to look again (FOREVER: no need). */
 bool share_is_away(uint64_t now, uint64_t *deadline_ns);
 
+/* --- sharers.c ------------------------------------------------------------------------------------------------------------ */
+
+void sharers_before_fork(void);
+void sharers_leave(struct xts_sock *listener); /* this process has it no more; tells the proxy when none else has */
+void sharers_at_exit(void);
+
 /* --- inherit.c: in the child -------------------------------------------------------------------------------------------- */
 
 bool inherit_possible(const struct xts_sock *s); /* could a child have it? */
@@ -54,6 +60,9 @@ int inherit_obtain(struct xts_sock *s);       /* its key and state; waits; 0 or 
 void inherit_release(struct xts_sock *s);     /* this process does not want it */
 void inherit_take_watched(const struct epoll_ctx *ctx); /* listeners that a program waits for in a context */
 void inherit_uplink(int fd);                  /* the link to the parent, in a new child; -1: none */
+void inherit_adopt_uplink(int fd);            /* in a new program */
+int inherit_pass_uplink(bool pass);           /* over exec, or not after all: the descriptor, or -1 */
+void inherit_adopt(struct xts_sock *s, uint8_t how); /* in a new program */
 void inherit_at_exit(void);
 
 /* --- heirs.c: in the parent --------------------------------------------------------------------------------------------- */

@@ -152,6 +152,7 @@ int channel_attach(void)
 	if (r)
 		return r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -EACCES || r == -EPERM ? r : -ENETDOWN;
 	xts.channel = c;
+	epoll_channel_opened();
 	status_link();
 	if (xts.waiters)
 		wake_all(); /* those who had nothing to lead */

@@ -16,7 +16,7 @@
 	X(7, OPTION, "an option was set before that the proxy does not take") \
 	X(8, ADDRESS, "bound to an address that only this host's kernel has") \
 	X(9, LOCAL, "accepted on the host's own side of an offloaded wildcard listener (loopback)") \
-	X(10, RAW, "the program uses it by system calls the interposer cannot see (io_uring, syscall())") \
+	X(10, RAW, "the program uses it by calls the interposer cannot see (stdio inside the C library, another process)") \
 	X(11, INHERITED, "came over exec, fork or a Unix socket from a program that was not under xts run") \
 	X(12, REFUSED, "the attach was refused: version, permission") \
 	X(13, FASTOPEN, "data before the connection is established (TCP Fast Open) is left to the kernel")

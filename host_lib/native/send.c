@@ -164,6 +164,7 @@ static ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 	size_t sent = 0;
 	long r = 0;
 
+	channel_pump(); /* who only ever sends has to hear of the end, too */
 	if (s->state != TCP_STATE_ESTABLISHED && s->moved == NOT_MOVED)
 		r = wait_connected(s, blocking, deadline);
 	while (!r) {

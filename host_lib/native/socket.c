@@ -248,6 +248,7 @@ void socket_end(struct xts_sock *s)
 
 void socket_close(struct xts_sock *s)
 {
+	sharers_leave(s);
 	share_forget(s);
 	if (s->call && s->moved == NOT_MOVED) {
 		s->call->error = EBADF;

@@ -98,6 +98,7 @@ int xts_get_info(struct xts_info *info)
 	out.sleeps = xts.sleeps;
 	out.spins = xts.spins;
 	out.malformed = xts.bad_messages + xts.bad_ids;
+	out.not_inherited = xts.not_inherited;
 	if (c) {
 		snprintf(out.queue_kind, sizeof out.queue_kind, "%s", c->queue->ops->kind);
 		memcpy(out.interface, c->attachment.reply.interface, sizeof out.interface); /* terminated by xts_attach() */

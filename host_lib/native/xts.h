@@ -12,7 +12,8 @@
  *
  * All calls are thread-safe; threads may share sockets. A call blocks unless the socket is non-blocking (O_NONBLOCK,
  * SOCK_NONBLOCK) or MSG_DONTWAIT is given; it is interrupted by signals as in signal(7). After fork() the child has
- * no XTS sockets (EBADF); its first xts_socket() attaches it anew.
+ * no XTS sockets (EBADF); its first xts_socket() attaches it anew. Under libxts-preload sockets are kept over fork() and exec(),
+ * with limits; xts_get_info() counts what could not be kept (not_inherited).
  *
  * Where this differs from the kernel: DIFFERENCES.md has the list. Above all, a connection, and every socket the proxy
  * knows, ends with the proxy or the way to it: ECONNRESET (ECONNABORTED while connecting); calls that need the proxy then
@@ -118,6 +119,7 @@ struct xts_info {
 	uint32_t sockets;
 	uint64_t features, epoch;
 	uint64_t sent_frames, received_frames, sent_acks, received_acks, kicks, sleeps, spins, malformed;
+	uint64_t not_inherited;   /* sockets that were refused after fork or exec, or lost in it */
 };
 int xts_get_info(struct xts_info *info);
 

@@ -228,12 +228,15 @@ static bool wants_local(const union address *bound)
 }
 
 /* Binds the kernel's socket beside the XTS one, to the port that one has got. */
-static bool bind_beside(int fd, int s)
+static bool bind_beside(int fd, int s, unsigned rule_line)
 {
 	union address bound = {0};
 	socklen_t length = sizeof bound;
 
-	if (XTS(xts_getsockname(s, &bound.any, &length)) < 0 || !is_wildcard(&bound.any) || !wants_local(&bound))
+	if (XTS(xts_getsockname(s, &bound.any, &length)) < 0)
+		return false;
+	report_decision(fd, rule_line, &bound.any, NULL);
+	if (!is_wildcard(&bound.any) || !wants_local(&bound))
 		return false;
 	if (real()->bind(fd, &bound.any, length) == 0)
 		return true;
@@ -279,7 +282,7 @@ int decide_bind(int fd, struct descriptor d, const struct sockaddr *address, soc
 		errno = error;
 		return -1;
 	}
-	if (!publish(fd, d, s, DESCRIPTOR_BOUND | (bind_beside(fd, s) ? DESCRIPTOR_ALSO_LOCAL : 0))) {
+	if (!publish(fd, d, s, DESCRIPTOR_BOUND | (bind_beside(fd, s, verdict.line) ? DESCRIPTOR_ALSO_LOCAL : 0))) {
 		errno = EINVAL; /* another thread has bound it */
 		return -1;
 	}
@@ -319,7 +322,7 @@ static int listen_unbound(int fd, struct descriptor d, int backlog)
 		socklen_t length = any.any.sa_family == AF_INET ? sizeof any.v4 : sizeof any.v6;
 
 		if (XTS(xts_bind(s, &any.any, length)) == 0) {
-			if (!publish(fd, d, s, bind_beside(fd, s) ? DESCRIPTOR_ALSO_LOCAL : 0))
+			if (!publish(fd, d, s, bind_beside(fd, s, verdict.line) ? DESCRIPTOR_ALSO_LOCAL : 0))
 				return -1;
 			return listen_offloaded(fd, descriptor_get(fd), backlog);
 		}
@@ -380,13 +383,13 @@ static bool give_back(int fd, struct descriptor d)
 	union address local = {0};
 	socklen_t length = sizeof local;
 
-	if (d.flags & (DESCRIPTOR_LISTENS | DESCRIPTOR_MIRRORED) || !descriptor_is_last(d))
+	if (d.flags & DESCRIPTOR_LISTENS || !descriptor_is_last(d))
 		return false;
 	if (XTS(xts_poll(&state, 1, 0)) < 0 || !(state.revents & POLLHUP))
 		return false; /* connecting, or connected */
 	if (XTS(xts_getsockname((int)d.number, &local.any, &length)) < 0)
 		return false;
-	epoll_descriptor_gone(fd, d);
+	epoll_descriptor_given_back(fd, d);
 	decide_stay(fd, XTS_REASON_RULE);
 	descriptor_release(d);
 	if (d.flags & DESCRIPTOR_BOUND && !(d.flags & DESCRIPTOR_ALSO_LOCAL))

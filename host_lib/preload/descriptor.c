@@ -145,8 +145,10 @@ void descriptor_copy(int fd, int copy)
 	if (d.kind == DESCRIPTOR_INTERNAL)
 		d = (struct descriptor){0};
 	descriptor_share(d);
-	if (d.kind != DESCRIPTOR_KERNEL)
+	if (d.kind != DESCRIPTOR_KERNEL) {
 		descriptor_set(copy, d);
+		report_duplicate(fd, copy);
+	}
 	pthread_mutex_unlock(&table_lock);
 }
 

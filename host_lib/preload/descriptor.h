@@ -11,7 +11,7 @@
  *     OFFLOADED  an XTS socket. The kernel's descriptor keeps its place: an unconnected TCP socket, so that system
  *                calls that get past us are refused (ENOTCONN) and never see data that is not theirs. With
  *                ALSO_LOCAL it is a listening TCP socket for connections from this host itself
- *     EPOLL      an epoll set that has (or had) offloaded sockets in it
+ *     EPOLL      an epoll set of the program's (epoll_set.h)
  *     INTERNAL   ours: the program may not close or replace it
  */
 #ifndef XTS_PRELOAD_DESCRIPTOR_H
@@ -26,8 +26,7 @@ enum descriptor_kind { DESCRIPTOR_KERNEL, DESCRIPTOR_UNDECIDED, DESCRIPTOR_STAYE
 enum { /* flags */
 	DESCRIPTOR_ALSO_LOCAL = 1, /* OFFLOADED listener with the kernel's beside it: wait for, accept from, both */
 	DESCRIPTOR_LISTENS = 2,
-	DESCRIPTOR_MIRRORED = 4,   /* its kernel descriptor has been replaced by one whose readiness is kept true */
-	DESCRIPTOR_BOUND = 8,      /* OFFLOADED at bind, not yet connected or listening: may still go back to the kernel */
+	DESCRIPTOR_BOUND = 4,      /* OFFLOADED at bind, not yet connected or listening: may still go back to the kernel */
 };
 
 /* A snapshot: what was true when it was read. An XTS number has a generation, so a stale one is EBADF and never

@@ -18,16 +18,16 @@
  * (xts_poll_mixed, xts_epoll_wait_mixed in libxts); no lock is held meanwhile. An epoll set of the program is a kernel epoll
  * set plus, from its first offloaded socket on, a polling context of libxts.
  *
- * Calls that get past us (system calls of io_uring, Go, syscall() by number) see the kernel's socket: refused with
- * ENOTCONN, never wrong data. Where we can see one coming (syscall.c), the descriptor is MIRRORED first: replaced by one
- * that becomes ready when the socket does.
+ * Calls that get past us (system calls made by instruction, as Go's and io_uring's) see the kernel's socket: refused with
+ * ENOTCONN, never wrong data. syscall() by number is seen and routed (syscall.c). A descriptor whose readiness is true for
+ * such calls too (xts_fileno()) is not put in its place: it would give a read a byte that nobody sent.
  *
  * Locks: the data path takes none of ours (libxts has its own). table_lock guards changes of what descriptors stand for;
  * it is never held across a wait or a call to the proxy.
  *
  * Files: real.h the C library's functions; descriptor.[ch]; decide.c rules, reasons and the change to offloaded; socket.c,
  * data.c, option.c, note.c (what was done to a socket before it was
- * offloaded), file.c (dup, close), sendfile.c (and splice), stdio.c; poll.c, epoll.c, syscall.c, mirror.c; process.c (fork, exec,
+ * offloaded), file.c (dup, close), open.c (other descriptors), sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c; process.c (fork, exec,
  * exit); start.c (environment), report.c (what others see of it). CALLS.md lists all functions, and what becomes of each.
  */
 #ifndef XTS_PRELOAD_H
@@ -83,7 +83,6 @@ struct preload {
 	_Atomic uint64_t stayed[XTS_REASON_COUNT]; /* sockets by reason */
 	_Atomic uint64_t offloaded;                /* sockets ever offloaded */
 	_Atomic uint64_t unseen;                   /* system calls that had to be refused (syscall.c), by any program part */
-	_Atomic uint64_t raw;                      /* descriptors mirrored for system calls past us */
 };
 extern struct preload preload;
 
@@ -103,6 +102,11 @@ int decide_listen(int fd, struct descriptor d, int backlog);
 /* A kernel descriptor to stand for an accepted XTS socket: an unconnected TCP socket, close-on-exec. -1 and errno. */
 int decide_placeholder(void);
 
+/* --- open.c ------------------------------------------------------------------------------------------------------------------ */
+
+/* A number that has just been given out: what it stood for was closed past us. */
+void descriptor_forget_stale(int fd);
+
 /* --- process.c ------------------------------------------------------------------------------------------------------------ */
 
 /* The sockets that came over exec() have their descriptors again. */
@@ -119,12 +123,9 @@ void stream_follow(int fd);
 void epoll_descriptor_gone(int fd, struct descriptor d);
 /* It has just become offloaded (was in kernel epoll sets before): moves its registrations over. */
 void epoll_descriptor_offloaded(int fd, struct descriptor d);
+/* It is about to be the kernel's again: the other way. */
+void epoll_descriptor_given_back(int fd, struct descriptor d);
 /* The last descriptor of an epoll set is closed. */
 void epoll_set_release(uint32_t number);
-
-/* --- mirror.c ------------------------------------------------------------------------------------------------------------- */
-
-/* Replaces the kernel descriptor behind an offloaded fd by one whose readiness follows the socket's. 0 or -errno. */
-int mirror_descriptor(int fd);
 
 #endif

@@ -15,17 +15,23 @@
 static struct xts_report_page *_Atomic page;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int page_fd = -1;
+/* As they were at the start: a program may write over its arguments (setproctitle) and change its environment. */
+static char program[sizeof page->program], rules[sizeof page->rules];
+
+void report_begin(const char *name, const char *path)
+{
+	snprintf(program, sizeof program, "%s", name);
+	snprintf(rules, sizeof rules, "%s", path ? path : "");
+}
 
 static void fill_in(struct xts_report_page *p)
 {
-	const char *rules = getenv("XTS_RULES");
-
 	p->version = XTS_REPORT_VERSION;
 	p->entries = XTS_REPORT_ENTRIES;
 	p->pid = (uint32_t)getpid();
 	p->strict = preload.strict;
-	snprintf(p->program, sizeof p->program, "%s", program_invocation_short_name);
-	snprintf(p->rules, sizeof p->rules, "%s", rules ? rules : "");
+	snprintf(p->program, sizeof p->program, "%s", program);
+	snprintf(p->rules, sizeof p->rules, "%s", rules);
 	for (int fd = 0; fd < (int)XTS_REPORT_ENTRIES; fd++) {
 		struct descriptor d = descriptor_get(fd);
 
@@ -39,7 +45,7 @@ static void fill_in(struct xts_report_page *p)
 static void make(void)
 {
 	struct xts_report_page *made;
-	int fd = memfd_create(XTS_REPORT_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int fd = real()->memfd_create(XTS_REPORT_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	if (fd < 0)
 		return; /* no descriptor left: the program's sockets matter more */
@@ -109,19 +115,57 @@ static struct xts_endpoint endpoint_of(const struct sockaddr *address)
 	return out;
 }
 
-void report_decision(int fd, unsigned rule_line, const struct sockaddr *local, const struct sockaddr *peer)
+/* The entry of a descriptor, if the page has one for it. */
+static struct xts_report_entry *entry_of(int fd)
 {
 	struct xts_report_page *p = atomic_load_explicit(&page, memory_order_acquire);
-	struct xts_report_entry *e;
 
-	if (!p || (unsigned)fd >= XTS_REPORT_ENTRIES)
+	return p && (unsigned)fd < XTS_REPORT_ENTRIES ? &p->entry[fd] : NULL;
+}
+
+void report_decision(int fd, unsigned rule_line, const struct sockaddr *local, const struct sockaddr *peer)
+{
+	struct xts_report_entry *e = entry_of(fd);
+
+	if (!e)
 		return;
-	e = &p->entry[fd];
 	e->rule_line = rule_line;
 	if (local)
 		e->local = endpoint_of(local);
 	if (peer)
 		e->peer = endpoint_of(peer);
+}
+
+static void copy_decision(struct xts_report_entry *to, const struct xts_report_entry *from)
+{
+	to->rule_line = from->rule_line;
+	to->local = from->local;
+	to->peer = from->peer;
+}
+
+void report_duplicate(int fd, int copy)
+{
+	struct xts_report_entry *from = entry_of(fd), *to = entry_of(copy);
+
+	if (from && to)
+		copy_decision(to, from);
+}
+
+void report_accepted(int fd, int listener, const struct sockaddr *local, const struct sockaddr *peer)
+{
+	struct xts_report_entry *from = entry_of(listener), *to = entry_of(fd);
+
+	if (!from || !to)
+		return;
+	copy_decision(to, from);
+	if (local)
+		to->local = endpoint_of(local);
+	to->peer = endpoint_of(peer);
+}
+
+bool report_wants(int fd)
+{
+	return entry_of(fd);
 }
 
 void report_counters(void)
@@ -132,7 +176,6 @@ void report_counters(void)
 		return;
 	p->offloaded = atomic_load_explicit(&preload.offloaded, memory_order_relaxed);
 	p->unseen = atomic_load_explicit(&preload.unseen, memory_order_relaxed);
-	p->raw = atomic_load_explicit(&preload.raw, memory_order_relaxed);
 	for (unsigned i = 0; i < XTS_REASON_COUNT; i++)
 		p->stayed[i] = atomic_load_explicit(&preload.stayed[i], memory_order_relaxed);
 }
@@ -147,20 +190,24 @@ static void unlock_report(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* The page is the parent's: the child's begins anew, its counters too. */
+/* The page is the parent's: the child's begins anew, its counters too, with what the parent's says of sockets they share. */
 static void in_child(void)
 {
 	struct xts_report_page *p = page;
 
 	if (p) {
 		atomic_store(&page, NULL);
-		munmap(p, sizeof *p);
 		descriptor_disown(page_fd);
 		real()->close(page_fd);
-		preload.offloaded = preload.unseen = preload.raw = 0;
+		preload.offloaded = preload.unseen = 0;
 		for (unsigned i = 0; i < XTS_REASON_COUNT; i++)
 			preload.stayed[i] = 0;
 		make();
+		for (int fd = 0; page && fd < (int)XTS_REPORT_ENTRIES; fd++) {
+			if (page->entry[fd].kind && page->entry[fd].kind == p->entry[fd].kind)
+				copy_decision(&page->entry[fd], &p->entry[fd]);
+		}
+		munmap(p, sizeof *p);
 	}
 	pthread_mutex_unlock(&lock);
 }

@@ -6,6 +6,7 @@
 #ifndef XTS_PRELOAD_REPORT_H
 #define XTS_PRELOAD_REPORT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "descriptor.h"
@@ -13,7 +14,7 @@
 
 #define XTS_REPORT_NAME "xts-preload"
 #define XTS_REPORT_MAGIC 0x58545352u /* "XTSR" */
-#define XTS_REPORT_VERSION 1u
+#define XTS_REPORT_VERSION 2u
 #define XTS_REPORT_ENTRIES 4096u /* descriptors beyond these are counted only */
 #define XTS_REPORT_REASONS 32u
 
@@ -34,7 +35,6 @@ struct xts_report_page {
 	uint32_t strict, reserved;
 	uint64_t offloaded;    /* sockets ever */
 	uint64_t unseen;       /* system calls past the interposer that were refused */
-	uint64_t raw;          /* descriptors that had to be mirrored for such calls */
 	uint64_t stayed[XTS_REPORT_REASONS]; /* sockets ever, by reason */
 	struct xts_report_entry entry[XTS_REPORT_ENTRIES];
 };
@@ -43,10 +43,18 @@ struct xts_report_page {
 
 struct sockaddr;
 
+/* What the program is called and the path of its rules (NULL: the default), once. */
+void report_begin(const char *name, const char *path);
 void report_start(void); /* makes the page, once */
 void report_descriptor(int fd, struct descriptor d);
 /* What was decided about fd: the rule's line (0: none) and the addresses it was decided by (NULL: unknown). */
 void report_decision(int fd, unsigned rule_line, const struct sockaddr *local, const struct sockaddr *peer);
+/* copy is a duplicate of fd. */
+void report_duplicate(int fd, int copy);
+/* fd was accepted from listener, whose rule it goes by. NULL: its address is the listener's; unknown. */
+void report_accepted(int fd, int listener, const struct sockaddr *local, const struct sockaddr *peer);
+/* Is there an entry for fd? */
+bool report_wants(int fd);
 void report_counters(void);
 
 #endif

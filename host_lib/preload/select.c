@@ -106,7 +106,8 @@ static int report(const struct sets *s, const struct pollfd *fds, unsigned count
 	for (unsigned i = 0; i < count; i++) {
 		for (int k = 0; k < 3; k++) {
 			/* HUP and ERR come unasked: only for a set it was in. */
-			if (!(fds[i].revents & events_of[k]) || !(fds[i].events & events_of[k] & ~(POLLHUP | POLLERR)))
+			if (!s->in[k] || !(fds[i].revents & events_of[k]) ||
+			    !(fds[i].events & events_of[k] & ~(POLLHUP | POLLERR)))
 				continue;
 			s->in[k][(unsigned)fds[i].fd / LONG_BITS] |= 1UL << (unsigned)fds[i].fd % LONG_BITS;
 			ready++;

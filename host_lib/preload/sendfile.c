@@ -96,7 +96,7 @@ static ssize_t pipe_to_socket(int pipe_in, int s, size_t bytes, unsigned flags)
 	size_t done = 0;
 	ssize_t r = 0;
 
-	if (pipe2(aside, O_CLOEXEC) < 0)
+	if (real()->pipe2(aside, O_CLOEXEC) < 0)
 		return -1;
 	while (done < bytes) {
 		size_t part = bytes - done < sizeof buffer ? bytes - done : sizeof buffer;

@@ -7,17 +7,6 @@
 #include "note.h"
 #include "report.h"
 
-/* A number that has just been given out: what it stood for went unseen (a close by system call). */
-static void forget_stale(int fd)
-{
-	struct descriptor d = descriptor_get(fd);
-
-	if (d.kind == DESCRIPTOR_KERNEL || d.kind == DESCRIPTOR_INTERNAL)
-		return;
-	epoll_descriptor_gone(fd, d);
-	descriptor_release(descriptor_take(fd));
-}
-
 static bool may_be_offloaded(void)
 {
 	return preload.rules && (xts_rules_may_offload(preload.rules, XTS_ROLE_TCP_CLIENT) ||
@@ -47,7 +36,7 @@ EXPORT int socket(int domain, int type, int protocol)
 
 	if (fd < 0)
 		return fd;
-	forget_stale(fd);
+	descriptor_forget_stale(fd);
 	if (domain == AF_INET || domain == AF_INET6)
 		new_socket(fd, type, protocol);
 	return fd;
@@ -90,21 +79,35 @@ EXPORT int listen(int fd, int backlog)
 /* --- accept --------------------------------------------------------------------------------------------------------------- */
 
 /* Accepted by the kernel: as its listener, or the host's own side of an offloaded one. */
-static int accepted(int fd, struct descriptor listener)
+static int accept_kernel(int listener, struct descriptor d, struct sockaddr *address, socklen_t *length, int flags)
 {
-	enum xts_reason reason = listener.kind == DESCRIPTOR_OFFLOADED ? XTS_REASON_LOCAL : listener.reason;
-	int before = errno;
+	enum xts_reason reason = d.kind == DESCRIPTOR_OFFLOADED ? XTS_REASON_LOCAL : d.reason;
+	int fd = real()->accept4(listener, address, length, flags), before = errno;
+	struct sockaddr_storage peer;
+	socklen_t peer_length = sizeof peer;
 
 	if (fd >= 0) {
-		forget_stale(fd);
+		descriptor_forget_stale(fd);
 		decide_stay(fd, reason);
+		if (report_wants(fd) && real()->getpeername(fd, (struct sockaddr *)&peer, &peer_length) == 0)
+			report_accepted(fd, listener, NULL, (struct sockaddr *)&peer);
 	}
 	errno = before;
 	return fd;
 }
 
+static void report_offloaded(int fd, int listener, int number)
+{
+	struct sockaddr_storage local, peer;
+	socklen_t local_length = sizeof local, peer_length = sizeof peer;
+
+	if (report_wants(fd) && XTS(xts_getsockname(number, (struct sockaddr *)&local, &local_length)) == 0 &&
+	    XTS(xts_getpeername(number, (struct sockaddr *)&peer, &peer_length)) == 0)
+		report_accepted(fd, listener, (struct sockaddr *)&local, (struct sockaddr *)&peer);
+}
+
 /* The kernel, too, takes the descriptor first: without one the connection stays in the queue. */
-static int accept_offloaded(int s, struct sockaddr *address, socklen_t *length, int flags)
+static int accept_offloaded(int listener, int s, struct sockaddr *address, socklen_t *length, int flags)
 {
 	int fd = decide_placeholder(), number;
 
@@ -120,9 +123,10 @@ static int accept_offloaded(int s, struct sockaddr *address, socklen_t *length, 
 	}
 	if (!(flags & SOCK_CLOEXEC))
 		real()->fcntl(fd, F_SETFD, 0);
-	forget_stale(fd);
+	descriptor_forget_stale(fd);
 	descriptor_set(fd, (struct descriptor){.kind = DESCRIPTOR_OFFLOADED, .number = (uint32_t)number});
 	atomic_fetch_add_explicit(&preload.offloaded, 1, memory_order_relaxed);
+	report_offloaded(fd, listener, number);
 	report_counters();
 	return fd;
 }
@@ -145,13 +149,13 @@ static int accept_either(int fd, struct descriptor d, struct sockaddr *address, 
 
 				if (real()->poll(&now, 1, 0) != 1)
 					continue;
-				taken = accepted(real()->accept4(fd, address, length, flags), d);
+				taken = accept_kernel(fd, d, address, length, flags);
 			} else {
 				struct pollfd now = ours;
 
 				if (XTS(xts_poll(&now, 1, 0)) != 1)
 					continue;
-				taken = accept_offloaded((int)d.number, address, length, flags);
+				taken = accept_offloaded(fd, (int)d.number, address, length, flags);
 			}
 			if (taken >= 0 || errno != EAGAIN)
 				return taken;
@@ -172,12 +176,12 @@ EXPORT int accept4(int fd, struct sockaddr *address, socklen_t *length, int flag
 	if (d.kind == DESCRIPTOR_OFFLOADED) {
 		if (d.flags & DESCRIPTOR_ALSO_LOCAL && d.flags & DESCRIPTOR_LISTENS)
 			return accept_either(fd, d, address, length, flags);
-		return accept_offloaded((int)d.number, address, length, flags);
+		return accept_offloaded(fd, (int)d.number, address, length, flags);
 	}
 	if (d.kind == DESCRIPTOR_KERNEL)
 		d = decide_unknown(fd);
 	if (d.kind == DESCRIPTOR_STAYED)
-		return accepted(real()->accept4(fd, address, length, flags), d);
+		return accept_kernel(fd, d, address, length, flags);
 	return real()->accept4(fd, address, length, flags);
 }
 

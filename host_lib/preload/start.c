@@ -135,6 +135,7 @@ static void start_once(void)
 			refuse("XTS_RULES=%s: %s", path, strerror(-r));
 		rules = read;
 	}
+	report_begin(program_invocation_short_name, path);
 	xts_inherit_over_fork();
 	preload.rules = xts_rules_group(rules, program_invocation_short_name, application_id());
 }

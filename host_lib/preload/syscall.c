@@ -1,7 +1,8 @@
 /*
  * syscall(): programs and runtimes that make system calls by number. Those that name one of our descriptors, or make one, are
  * routed to our functions of that name. io_uring would use our descriptors where we cannot see it: a program is told that
- * this kernel has none (ENOSYS), which is counted, and falls back to epoll. XTS_IO_URING=allow lets it through.
+ * this kernel has none (ENOSYS), which is counted, and falls back to epoll. XTS_IO_URING=allow lets it through, for programs
+ * that use it on files: offloaded sockets in a ring are refused (ENOTCONN), and look hung up to it.
  *
  * System calls made by instruction (Go, static programs) do not come here: they see the kernel's socket, and are refused.
  */

@@ -34,14 +34,17 @@ class epoll:  # noqa: N801 - named as the class it stands in for
 
     Sockets are named by object or number; poll() tells numbers. With `batch` what is sent between two polls
     leaves at the second, with one doorbell for all (or at `flush()`): faster, for event loops that always
-    come back soon.
+    come back soon. With `turn` the descriptor tells nothing between a poll(0) that has found something and
+    `flush()`, which has to follow before the program sleeps on it: spares two system calls for each.
     """
 
     __slots__ = ("__weakref__", "_ctx", "_pairs")
 
-    def __init__(self, sizehint: int = -1, flags: int = 0, *, batch: bool = False) -> None:
+    def __init__(self, sizehint: int = -1, flags: int = 0, *, batch: bool = False, turn: bool = False) -> None:
         del sizehint, flags  # as select.epoll: ignored for long
-        ctx = lib.xts_epoll_ctx_create_flags(lib.XTS_EPOLL_BATCH if batch else 0)
+        ctx = lib.xts_epoll_ctx_create_flags(
+            (lib.XTS_EPOLL_BATCH if batch else 0) | (lib.XTS_EPOLL_TURN if turn else 0)
+        )
         if not ctx:
             raise error(ffi.errno)
         self._ctx: Any = ctx
@@ -109,7 +112,7 @@ class epoll:  # noqa: N801 - named as the class it stands in for
         return list(zip(flat[::2], flat[1::2], strict=True))
 
     def flush(self) -> None:
-        """Sends at once what a `batch` program has gathered."""
+        """Sends at once what a `batch` program has gathered, and ends the turn of a `turn` program."""
         lib.xts_flush()
 
     def _open(self) -> Any:

@@ -32,7 +32,7 @@ class Readiness:
     """The waits of one event loop. Not thread-safe: all calls come from the loop's thread."""
 
     def __init__(self) -> None:
-        self._epoll = epoll()
+        self._epoll = epoll(turn=True)
         self._waits: dict[int, dict[int, Wake]] = {}  # socket number -> READABLE or WRITABLE -> its wait
 
     def fileno(self) -> int:
@@ -70,9 +70,9 @@ class Readiness:
 
     def collect(self) -> None:
         """Ends the waits whose events have come. Does not block."""
-        while found := self._epoll.poll(0):  # until it finds nothing: only then is the descriptor quiet again
-            for number, events in found:
-                self._ended(number, events)
+        for number, events in self._epoll.poll(0):
+            self._ended(number, events)
+        self._epoll.flush()  # the turn is over: the descriptor tells again what is ready
 
     def _ended(self, number: int, events: int) -> None:
         waits = self._waits.get(number)

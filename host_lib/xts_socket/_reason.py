@@ -22,7 +22,7 @@ class Reason(IntEnum):
     OPTION = 7  # an option was set before that the proxy does not take
     ADDRESS = 8  # bound to an address that only this host's kernel has
     LOCAL = 9  # accepted on the host's own side of an offloaded wildcard listener
-    RAW = 10  # used by system calls that cannot be seen
+    RAW = 10  # used by calls that cannot be seen
     INHERITED = 11  # made from a descriptor that was a kernel socket's
     REFUSED = 12  # the attach was refused: version, permission
     FASTOPEN = 13  # data before the connection is established

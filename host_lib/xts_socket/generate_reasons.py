@@ -64,9 +64,9 @@ ADVICE = {
         "Nothing: this is meant. The listener itself is offloaded.",
     ),
     "RAW": (
-        "The program uses the descriptor by system calls of its own making, which cannot be told from others.",
-        "For io_uring: turn it off (`UV_USE_IO_URING=0` for Node.js). A program that is statically linked, or written "
-        "in Go, is named by `xts run` beforehand.",
+        "Before it was connected or listened, it became a stdio stream (`fdopen`), whose reads and writes are made "
+        "inside the C library, or was passed to another process over a Unix socket.",
+        "Nothing, or connect the socket first: an offloaded one can be a stdio stream, but cannot be passed.",
     ),
     "INHERITED": (
         "The descriptor was there before the interposer was: opened by a parent, a service manager (socket "

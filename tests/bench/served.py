@@ -259,6 +259,8 @@ def _server(bed: Bed, program: Program, subject: Subject) -> Iterator[None]:
         process = bed.spawn(role, command, _interposed(bed, subject, directory), stdout=log, stderr=log)
         try:
             _wait_until_served(bed, subject, program.port, process)
+            if subject.preloaded and "libxts-preload.so" not in Path(f"/proc/{process.pid}/maps").read_text():
+                raise RuntimeError("the interposer is not loaded")  # an offloaded one could not be reached without
             yield
             if process.poll() is not None:
                 raise RuntimeError(f"ended with status {process.returncode}")

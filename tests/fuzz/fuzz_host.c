@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include "beside.h"
 #include "library.h"
 #include "memory_queue.h"
 
@@ -91,7 +92,8 @@ static void answer(const struct xts_head *head, const uint8_t *request)
 	static const uint8_t reply_of[256] = {
 		[XTS_CMD_LISTEN] = XTS_REPLY_LISTEN_ACK, [XTS_CMD_BIND] = XTS_REPLY_BIND_ACK,
 		[XTS_CMD_SETSOCKOPT] = XTS_REPLY_SOCKOPT_ACK, [XTS_CMD_GETSOCKOPT] = XTS_REPLY_SOCKOPT_ACK,
-		[XTS_CMD_IOCTL] = XTS_REPLY_IOCTL_ACK,
+		[XTS_CMD_IOCTL] = XTS_REPLY_IOCTL_ACK, [XTS_CMD_SHARE] = XTS_REPLY_SHARE_ACK,
+		[XTS_CMD_PARK] = XTS_REPLY_PARK_ACK, [XTS_CMD_CLAIM] = XTS_REPLY_CLAIM_ACK,
 	};
 	uint8_t frame[128] = { 0 }, type = reply_of[head->type];
 	uint32_t xts_socket = xts_get32(request + 24);
@@ -103,8 +105,13 @@ static void answer(const struct xts_head *head, const uint8_t *request)
 	if (!type)
 		return;
 	xts_head_encode(frame, type, 0, 0, xts_socket);
-	xts_put32(frame + 24, head->id ? head->id : ++scene.next_proxy_id);
-	xts_put32(frame + 28, xts_get32(request + 28)); /* the token */
+	if (type == XTS_REPLY_PARK_ACK) {
+		frame[18 + 1] = scene.next_proxy_id % 4 ? 0 : EINVAL;
+		xts_put32(frame + 24, xts_get32(request + 28)); /* the token */
+	} else {
+		xts_put32(frame + 24, head->id ? head->id : ++scene.next_proxy_id);
+		xts_put32(frame + 28, xts_get32(request + 28));
+	}
 	proxy_answer(frame, (uint32_t)xts_type_bytes(type));
 }
 
@@ -134,7 +141,8 @@ static void proxy_receive(struct memory_queue *m)
 int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xts_attach_request *request,
 	       int timeout_ms)
 {
-	struct xts_link_config config = { .role = XTS_LINK_PROXY, .frame_window = WINDOW, .largest_message = LARGEST };
+	struct xts_link_config config = { .role = XTS_LINK_PROXY, .frame_window = WINDOW, .largest_message = LARGEST,
+					  .features = XTS_FEATURE_SHARE };
 
 	(void)endpoint, (void)request, (void)timeout_ms;
 	memset(out, 0, sizeof *out);
@@ -195,7 +203,8 @@ static void op_message(struct input *in)
 {
 	static const uint8_t types[] = {
 		XTS_REPLY_RECV, XTS_REPLY_RECV, XTS_REPLY_RECV, XTS_REPLY_CONNECT_ACK, XTS_REPLY_CONNECT_ACK, XTS_REPLY_NEWCONN,
-		XTS_REPLY_LISTEN_ACK, XTS_REPLY_BIND_ACK, XTS_REPLY_SOCKOPT_ACK, XTS_REPLY_IOCTL_ACK,
+		XTS_REPLY_LISTEN_ACK, XTS_REPLY_BIND_ACK, XTS_REPLY_SOCKOPT_ACK, XTS_REPLY_IOCTL_ACK, XTS_REPLY_SHARE_ACK,
+		XTS_REPLY_PARK_ACK, XTS_REPLY_CLAIM_ACK,
 	};
 	uint8_t frame[LARGEST] = { 0 };
 	uint8_t type = types[take(in) % sizeof types], flags = take(in);
@@ -245,6 +254,35 @@ static bool would_wait(int number)
 	return waits;
 }
 
+/* To another process, as far as this one can tell, and back after a failed exec; or the socket is taken over here. */
+static void bequeath(int s, bool resume)
+{
+	struct xts_bequest sockets = { .number = s, .descriptor = 1 }, got;
+	int memfd = xts_bequeath(&sockets, 1), r;
+
+	ENSURE(memfd >= 0);
+	if (resume) {
+		xts_resume(memfd);
+		return;
+	}
+	while ((r = xts_inherit_next(memfd, &got)) != 0)
+		if (r == 1)
+			xts_close(got.number);
+	xts_close(s);
+}
+
+/* As after a fork: others may have the listeners now, and the time that offers may wait is over. */
+static void become_joint(void)
+{
+	library_enter();
+	for (struct xts_sock *s = xts.shared; s; s = s->shared_next) {
+		s->joint = xts.joint = true;
+		outbox_add(s, TODO_SHARE);
+	}
+	share_tick(now_ns() + NS_PER_S);
+	library_leave();
+}
+
 static void op_call(struct input *in)
 {
 	static uint8_t buffer[70000];
@@ -268,7 +306,11 @@ static void op_call(struct input *in)
 	case 6: case 7: xts_recv(*s, buffer, pick_number(in) % sizeof buffer, MSG_DONTWAIT | (take(in) & MSG_PEEK)); break;
 	case 8: xts_shutdown(*s, take(in) % 3); break;
 	case 9: xts_bind(*s, (struct sockaddr *)&address, sizeof address); break;
-	case 10: xts_listen(*s, take(in)); break;
+	case 10:
+		if (take(in) % 2)
+			xts_share_listener(*s);
+		xts_listen(*s, take(in));
+		break;
 	case 11:
 		value = xts_accept4(*s, (struct sockaddr *)&address, &length, SOCK_NONBLOCK);
 		s = &scene.sockets[take(in) % SOCKETS];
@@ -276,7 +318,12 @@ static void op_call(struct input *in)
 		*s = value;
 		break;
 	case 12: xts_setsockopt(*s, SOL_SOCKET, SO_LINGER, &abort_now, sizeof abort_now); break;
-	case 13: xts_setsockopt(*s, IPPROTO_TCP, 1, &value, sizeof value); break;
+	case 13:
+		if (take(in) % 2) {
+			bequeath(*s, take(in) % 2);
+			break;
+		}
+		xts_setsockopt(*s, IPPROTO_TCP, 1, &value, sizeof value); break;
 	case 14: xts_getsockopt(*s, SOL_SOCKET, SO_ERROR, &value, &length); break;
 	default:
 		xts_close(*s);
@@ -356,7 +403,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 		case 0: case 1: case 2: op_message(&in); break;
 		case 3: case 4: case 5: op_call(&in); break;
 		case 6: op_raw(&in); break;
-		default: look();
+		default:
+			if (take(&in) % 8 == 0)
+				become_joint();
+			look();
 		}
 		check();
 	}

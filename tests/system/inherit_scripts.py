@@ -143,6 +143,13 @@ def ask(port: int) -> bytes:
         return kernel_receive_all(peer)
 
 
+def refused(port: int) -> bool:
+    """Does nobody listen there any more?"""
+    with socket.socket() as probe:
+        probe.settimeout(PATIENCE_S)
+        return probe.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED
+
+
 def serve_names(c: Calls, s: int, name: bytes, count: int = 1 << 30) -> None:
     for _ in range(count):
         connection = accept(c, s)
@@ -291,7 +298,7 @@ def busy_worker_holds_nothing(c: Calls) -> None:
 
 @script
 def no_connection_is_lost(c: Calls) -> None:
-    """Workers come and go, by SIGKILL while they wait or in an orderly way; each connection gets its answer."""
+    """Workers come and go under load; each connection gets its answer."""
     s, port = listen(c)
     failed: list[BaseException] = []
     answered = Counter[bytes]()
@@ -339,6 +346,22 @@ def no_connection_is_lost(c: Calls) -> None:
 
 
 @script
+def killed_with_an_offer(c: Calls) -> None:
+    """What a worker was offered and had not accepted when it was killed goes to another."""
+    s, port = listen(c)
+    with workers(c, s, 2) as (first, _second):
+        until(lambda: len({ask(port) for _ in range(4)}) == 2)
+        os.kill(first.pid, signal.SIGSTOP)
+        peers = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) for _ in range(8)]
+        answered = select.select(peers, [], [], 0.2)[0]
+        while len(ready := select.select(peers, [], [], 0.2)[0]) > len(answered):
+            answered = ready
+        assert 0 < len(answered) < len(peers), f"{len(answered)} answered: the stopped worker was offered none, or all"
+        os.kill(first.pid, signal.SIGKILL)
+        assert [kernel_receive_all(peer) for peer in peers] == [b"1"] * len(peers)
+
+
+@script
 def parent_exits_after_fork(c: Calls) -> None:
     """daemon(): the parent exits at once; the child, later, is the only one that listens."""
     told, done = Signal(), Signal()
@@ -382,17 +405,42 @@ def closed_by_one(c: Calls) -> None:
         for _ in range(3):
             assert ask(port) == b"0"
         ready.wait()
+        until(partial(refused, port))
 
-        def refused() -> bool:
-            try:
-                ask(port)
-            except ConnectionRefusedError:
-                return True
-            except OSError:
-                return False
-            return False
 
-        until(refused)
+@script
+def all_have_exited(c: Calls) -> None:
+    """The last process that had a listener has ended, in order, without closing it: nobody else is waited for."""
+    for last in ("parent", "child"):
+        told, go = Signal(), Signal()
+
+        def family(last: str = last, told: Signal = told, go: Signal = go) -> None:
+            s, port = listen(c)
+
+            def child() -> None:
+                serve_names(c, s, b"child", 1)
+                told.tell()
+                if last == "child":
+                    go.wait()
+
+            made = Child(c, child)
+            told.tell(struct.pack("=H", port))
+            if last == "parent":
+                made.wait()
+                go.wait()
+
+        parent = Child(c, family)
+        (port,) = struct.unpack("=H", told.wait(2))
+        assert ask(port) == b"child"
+        told.wait()
+        if last == "child":
+            parent.wait()
+        go.tell()
+        limit = time.monotonic() + 3  # the proxy would keep it for 5
+        until(partial(refused, port))
+        assert time.monotonic() < limit, last
+        if last == "parent":
+            parent.wait()
 
 
 # --- connections -------------------------------------------------------------------------------------
@@ -941,6 +989,30 @@ def fork_and_exec_with_a_connection(c: Calls) -> None:
 
 
 @after_exec
+def uses_nothing(c: Calls, sockets: dict[int, int]) -> None:
+    assert list(sockets) == [100, 101]
+
+
+@script
+def fork_and_exec_of_a_program_that_uses_nothing(c: Calls) -> None:
+    """A program with the server's sockets among its descriptors, as most have it: the server does not notice."""
+    listener, port = listen(c)
+    s, peer = c.connected()
+    peer.sendall(b"before")
+    poll(c, s)
+    Child(c, lambda: execute(uses_nothing, bequeath(c, listener, s))).wait()
+    assert recv(c, s, 100) == b"before"
+    assert send(c, s, b"still mine") == 10 and peer.recv(100) == b"still mine"
+    assert c.call("close", s) == 0
+    assert peer.recv(1) == b""
+    until(lambda: info(c).sockets == 1)
+    thread = threading.Thread(target=serve_names, args=(c, listener, b"me", 1))
+    thread.start()
+    assert ask(port) == b"me"
+    thread.join()
+
+
+@after_exec
 def listens_too(c: Calls, sockets: dict[int, int]) -> None:
     serve_names(c, sockets[100], b"new", 40)
 
@@ -987,12 +1059,12 @@ def says_what_is_lost(c: Calls, sockets: dict[int, int]) -> None:
 
 @script
 def exec_without_a_proxy(c: Calls) -> None:
-    """The new program cannot attach: it is told of each socket, once."""
-    s, _peer = c.connected()
-    listener, _ = listen(c)
+    """The new program cannot attach: it is told of each connection, once."""
 
     def program() -> None:
-        memfd = bequeath(c, s, listener)
+        s, _peer = c.connected()
+        t, _other = c.connected()
+        memfd = bequeath(c, s, t)
         os.environ["XTS_ENDPOINT"] = "/nowhere"
         execute(says_what_is_lost, memfd)
 

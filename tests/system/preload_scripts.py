@@ -29,7 +29,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+from xts_socket.cli import processes
 
 DEADLINE_S = 10.0
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -121,12 +124,12 @@ class Report:
             data = bytes(page)
         os.close(fd)
         magic, version, count, pid = struct.unpack_from("=4I", data)
-        assert (magic, version, pid) == (0x58545352, 1, os.getpid())
-        offloaded, unseen, _raw, *stayed = struct.unpack_from("=35Q", data, 312)
-        size = (len(data) - 592) // count if len(data) % 4096 else 64
+        assert (magic, version, pid) == (0x58545352, 2, os.getpid())
+        offloaded, unseen, *stayed = struct.unpack_from("=34Q", data, 312)
+        size = (len(data) - 584) // count if len(data) % 4096 else 64
         entries = {}
         for fd in range(count):
-            kind, flags, reason = struct.unpack_from("=BBH", data, 592 + fd * size)
+            kind, flags, reason = struct.unpack_from("=BBH", data, 584 + fd * size)
             if kind:
                 entries[fd] = (kind, flags, reason)
         return cls(offloaded, unseen, {i: n for i, n in enumerate(stayed) if n}, entries)
@@ -264,6 +267,22 @@ def connect_without_waiting() -> None:
         assert s.connect_ex(server.getsockname()) in (0, errno.EISCONN)
         assert s.connect_ex(server.getsockname()) == errno.EISCONN
         assert errno_of(lambda: s.recv(1)) == errno.EAGAIN
+
+
+@kernel
+def the_end_is_noticed_without_waiting() -> None:
+    """By who only ever sends, asks for the peer's name, or shuts down: none of them polls or receives."""
+    notices: tuple[tuple[int, Callable[[socket.socket], int]], ...] = (
+        (errno.ECONNRESET, lambda s: errno_of(lambda: s.send(b"x"))),
+        (errno.ENOTCONN, lambda s: errno_of(s.getpeername)),
+        (errno.ENOTCONN, lambda s: errno_of(lambda: s.shutdown(socket.SHUT_WR))),
+    )
+    for expected, look in notices:
+        client, server = pair()
+        with server:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+            until(lambda look=look, server=server, expected=expected: look(server) == expected)
 
 
 @kernel
@@ -772,6 +791,22 @@ def a_child_goes_on_with_a_connection() -> None:
 
 
 @kernel
+def a_daemon_goes_on_with_a_connection() -> None:
+    """daemon(3): who has connected leaves at once, and the connection is its child's."""
+    client, server = pair()
+    pid = os.fork()
+    if not pid:
+        client.sendall(b"before, ")
+        libc("daemon", 0, 0)
+        client.sendall(b"after")
+        os._exit(0)
+    client.close()
+    assert drain(server) == b"before, after"
+    wait_for_child(pid)
+    server.close()
+
+
+@kernel
 def exec_keeps_a_connection() -> None:
     client, server = pair()
     os.set_inheritable(client.fileno(), True)
@@ -836,6 +871,54 @@ def everything_is_reported() -> None:
     client.close()
     assert client.fileno() not in Report.read().entries
 
+
+def shown(fd: int) -> tuple[str, str, int | None]:
+    """What `xts status --processes` says of a descriptor of this process: addresses, and the line of the rules."""
+    (process,) = (process for process in processes.find() if process.pid == os.getpid())
+    (entry,) = (entry for entry in process.descriptors if entry.fd == fd)
+    return entry.local, entry.peer, entry.rule_line
+
+
+def address(name: tuple[str, int]) -> str:
+    return f"{name[0]}:{name[1]}"
+
+
+@ours
+def addresses_are_reported() -> None:
+    """Of accepted sockets and duplicates too, and in a forked child."""
+    client, server = pair()
+    other = client.dup()
+    ends = address(client.getsockname()), address(client.getpeername())
+    expected = {
+        client.fileno(): (ends[1], 1),
+        other.fileno(): (ends[1], 1),
+        server.fileno(): (ends[0], 2),
+    }
+
+    def as_expected() -> bool:
+        return {fd: shown(fd)[1:] for fd in expected} == expected and shown(server.fileno())[0] == ends[1]
+
+    assert as_expected()
+    pid = os.fork()
+    if not pid:
+        os._exit(0 if as_expected() else 1)
+    wait_for_child(pid)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        assert shown(listener.fileno()) == (address(listener.getsockname()), "*", 2)
+
+
+@ours
+def a_program_that_writes_over_its_arguments() -> None:
+    """setproctitle() as nginx has it: the page keeps the name under which the rules were asked."""
+    name = ctypes.c_char_p.in_dll(LIBC, "program_invocation_short_name")
+    assert name.value
+    before = name.value.decode()
+    title = ctypes.create_string_buffer(b"another title")
+    name.value = ctypes.cast(title, ctypes.c_char_p).value
+    client, server = pair()
+    with client, server:
+        (process,) = (process for process in processes.find() if process.pid == os.getpid())
+        assert process.program == before
 
 @ours
 def internal_descriptors_are_protected() -> None:
@@ -917,6 +1000,17 @@ def bound_offloaded_goes_back_to_the_kernel() -> None:
         with server.accept()[0] as accepted:
             s.send(b"x")
             assert accepted.recv(1) == b"x"
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as s, select.epoll() as e:
+        s.bind(("127.0.0.2", 0))
+        e.register(s, select.EPOLLIN | select.EPOLLET)
+        s.connect(server.getsockname())
+        assert kind_of(s) == STAYED
+        with server.accept()[0] as accepted:
+            e.poll(0)  # an edge from before it was connected, perhaps
+            accepted.send(b"x")
+            assert e.poll(DEADLINE_S) == [(s.fileno(), select.EPOLLIN)]
+            assert e.poll(0) == []
+            e.unregister(s)
 
 
 @ours
@@ -948,6 +1042,54 @@ def a_number_closed_past_us_is_no_trap() -> None:
             assert s.fileno() < fd
         assert kind_of(s) == UNDECIDED
     server.close()
+
+
+@ours
+def a_file_with_a_number_closed_past_us() -> None:
+    """Whatever gives the number out again, the file is what is read and written."""
+    with tempfile.NamedTemporaryFile() as file:
+        path = file.name.encode()
+        LIBC.fopen.restype = ctypes.c_void_p
+        mask = ctypes.create_string_buffer(128)
+        two = (ctypes.c_int * 2)()
+        makers: dict[str, Callable[[], object]] = {
+            **{name: partial(libc, name, path, os.O_RDWR) for name in ("open", "open64", "__open_2", "__open64_2")},
+            **{
+                name: partial(libc, name, -100, path, os.O_RDWR)
+                for name in ("openat", "openat64", "__openat_2", "__openat64_2")
+            },
+            **{name: partial(libc, name, path, 0o600) for name in ("creat", "creat64")},
+            **{name: partial(getattr(LIBC, name), path, b"r") for name in ("fopen", "fopen64")},
+            "pipe": partial(libc, "pipe", two),
+            "pipe2": partial(libc, "pipe2", two, os.O_NONBLOCK),
+            "socketpair": partial(libc, "socketpair", socket.AF_UNIX, socket.SOCK_STREAM, 0, two),
+            "eventfd": partial(libc, "eventfd", 1, 0),
+            "memfd_create": partial(libc, "memfd_create", b"x", 0),
+            "timerfd_create": partial(libc, "timerfd_create", time.CLOCK_MONOTONIC, 0),
+            "signalfd": partial(libc, "signalfd", -1, mask, 0),
+            "inotify_init": partial(libc, "inotify_init"),
+            "inotify_init1": partial(libc, "inotify_init1", 0),
+            "epoll_create1": partial(libc, "epoll_create1", 0),
+            "dup": partial(libc, "dup", 0),
+            "fcntl": partial(libc, "fcntl", 0, fcntl.F_DUPFD, 0),
+        }
+        server = socket.create_server(("127.0.0.1", 0))
+        for name, make in makers.items():
+            client = socket.create_connection(server.getsockname())
+            fd = client.detach()
+            assert kind_of(fd) == OFFLOADED
+            LIBC.syscall(SYS_CLOSE, fd)
+            made = make()
+            assert Path(f"/proc/self/fd/{fd}").exists(), name
+            assert kind_of(fd) in (0, 4), name
+            if name in ("open", "memfd_create"):
+                assert os.write(fd, b"in the file") == 11
+                assert os.pread(fd, 20, 0) == b"in the file"
+            server.accept()[0].close()
+            if not name.startswith("fopen"):
+                os.close(fd)
+            assert made is not None
+        server.close()
 
 
 @ours

@@ -26,6 +26,7 @@ DEADLINE_S = 20.0
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.SelectorEventLoop,
     "uvloop": uvloop.new_event_loop,
+    "ours": aio.EventLoop,
 }
 Script = Callable[..., Any]
 
@@ -247,11 +248,11 @@ def test_events_collected_together_survive_an_exit(runner: asyncio.Runner) -> No
         for _ in range(5):
             protocols.append((await aio.create_connection(Interrupts, HOST, port))[1])
         peers = [await queue.get() for _ in protocols]
-        for peer in peers:
-            peer.writer.write(b"x")
         return server, peers
 
     server, peers = loop.run_until_complete(connect())
+    for peer in peers:
+        peer.writer.write(b"x")
 
     async def finish() -> None:
         async with asyncio.timeout(DEADLINE_S):

@@ -905,6 +905,24 @@ def test_the_descriptor_of_an_epoll_when_the_last_mirrored_socket_has_gone(liste
                     assert peer.recv(1) == b"x"
 
 
+def test_epoll_that_takes_turns(pair: Pair) -> None:
+    with socket.epoll(turn=True) as epoll:
+        epoll.register(pair.offloaded, select.EPOLLIN)
+        pair.peer.sendall(b"x")
+        found: list[tuple[int, int]] = []
+        while not found:
+            assert select.select([epoll], [], [], DEADLINE_S)[0] == [epoll]
+            epoll.flush()
+            found = epoll.poll(0)
+        assert found == [(pair.offloaded.number, select.EPOLLIN)]
+        epoll.flush()  # and it is still readable
+        assert select.select([epoll], [], [], DEADLINE_S)[0] == [epoll]
+        assert epoll.poll(0) == found and pair.offloaded.recv(10) == b"x"
+        epoll.flush()
+        while select.select([epoll], [], [], 0.05)[0]:
+            assert epoll.poll(0) == []
+
+
 def test_epoll_that_batches(pair: Pair) -> None:
     with socket.epoll(batch=True) as epoll:
         epoll.register(pair.offloaded, select.EPOLLIN)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket as kernel
 import struct
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -267,3 +269,55 @@ def test_a_raw_socket() -> None:
                 assert "xts_socket.trio.SocketType" in repr(again) and again.family == kernel.AF_INET
 
     run(scenario)
+
+
+OUTLIVES = """
+import os, sys, tempfile
+from pathlib import Path
+import trio
+import xts_socket.trio
+from proxy_process import running_proxy
+
+async def meet(proxy):
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener:
+        ours = await xts_socket.trio.open_tcp_stream(*listener.socket.getsockname())
+        peer = await listener.accept()
+    async with ours, peer, trio.open_nursery() as nursery:
+        nursery.start_soon(peer.send_all, b"hello")
+        assert await ours.receive_some() == b"hello"
+        nursery.start_soon(kill, proxy)
+        try:
+            await ours.receive_some()
+        except trio.BrokenResourceError:
+            print("broken")
+
+async def kill(proxy):
+    await trio.testing.wait_all_tasks_blocked()
+    proxy.process.kill()
+
+async def main():
+    for _ in range(2):
+        with running_proxy(folder) as proxy:
+            with trio.fail_after(20):
+                await meet(proxy)
+
+with tempfile.TemporaryDirectory() as name:
+    folder = Path(name)
+    os.environ["XTS_ENDPOINT"] = str(folder / "endpoint.sock")
+    import trio.testing
+    trio.run(main)
+"""
+
+
+def test_a_run_outlives_its_proxy() -> None:
+    """Its streams break, and new ones are made by the next proxy, waited for on the descriptor that the run has."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", OUTLIVES],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, "broken\nbroken\n"), done.stderr

@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -487,6 +488,58 @@ def first_socket_while_a_thread_waits(c: Run) -> None:
 
 
 @script
+def first_socket_while_a_thread_polls_the_set(c: Run) -> None:
+    """The same, where it waits for the set's own descriptor; and for a set with that set in it."""
+    for how in ("poll", "select", "outer", "time"):
+        e, outer = c.epoll(), c.epoll()
+        outer.register(e, IN)
+        s, end = c.connected()
+        got: list[Any] = []
+
+        def wait(how: str = how, e: Any = e, outer: Any = outer, got: list[Any] = got) -> None:
+            if how == "select":
+                got.append(len(select.select([e], [], [], DEADLINE_S)[0]))
+            elif how == "outer":
+                got.extend(events for _, events in outer.poll(DEADLINE_S))
+            else:
+                p = select.poll()
+                p.register(e, IN)
+                got.extend(events for _, events in p.poll(200 if how == "time" else DEADLINE_S * 1000))
+
+        begun = time.monotonic()
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join(0.05)
+        e.register(s, IN)
+        thread.join(0.05)
+        c.note("still waits", thread.is_alive())
+        if how != "time":
+            c.say(end)
+        thread.join(DEADLINE_S)
+        c.note(how, [got, time.monotonic() - begun < 1.0])
+        c.note("the set", found(e.poll(0), s=s))
+
+
+@script
+def a_wait_ends_in_time_though_the_set_got_its_first_socket(c: Run) -> None:
+    e = c.epoll()
+    s, _ = c.connected()
+    took: list[float] = []
+
+    def wait() -> None:
+        begun = time.monotonic()
+        assert e.poll(1.0) == []
+        took.append(time.monotonic() - begun)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    thread.join(0.8)
+    e.register(s, IN)
+    thread.join(DEADLINE_S)
+    c.note("a second, not two", 0.99 < took[0] < 1.5)
+
+
+@script
 def threads_wait_in_one_set(c: Run) -> None:
     """Every byte is reported to somebody, and a one-shot event to one only."""
     e = c.epoll()
@@ -572,6 +625,33 @@ def local_listener(c: Run) -> None:
     c.note("closed", e.poll(0))
 
 
+@script
+def epoll_over_fork(c: Run) -> None:
+    """A child goes on with the set it was born with, and its parent is not disturbed."""
+    s, end = c.connected()
+    e = c.epoll()
+    e.register(s, IN)
+    e.register(c.pipe()[0], IN)
+    c.note("before", e.poll(0))
+    told, tell = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            mine, my_end = c.connected()
+            e.register(mine, IN)
+            c.say(my_end)
+            os.write(tell, json.dumps(found(e.poll(DEADLINE_S), s=s, mine=mine)).encode())
+            e.unregister(mine)
+        finally:
+            os._exit(0)
+    os.close(tell)
+    c.note("child", os.read(told, 100).decode())
+    c.note("exit", os.waitpid(child, 0)[1])
+    os.close(told)
+    c.later(end)
+    c.note("parent", found(e.poll(DEADLINE_S), s=s))
+
+
 # --- signals, time -----------------------------------------------------------------------------------
 
 
@@ -634,10 +714,12 @@ def timeouts(c: Run) -> None:
     event = (ctypes.c_uint8 * 12)()
     for sec, nsec in ((0, 300_000), (0, 20_000_000), (-1, 0), (0, 1_000_000_000), (0, -1), (0, 0)):
         limit = Timespec(sec, nsec)
-        for name, wait in (
-            ("ppoll", lambda limit=limit: LIBC.ppoll(fds, 1, ctypes.byref(limit), None)),
-            ("epoll_pwait2", lambda limit=limit: LIBC.epoll_pwait2(e.fileno(), event, 1, ctypes.byref(limit), None)),
-        ):
+        reference = ctypes.byref(limit)
+        waits: dict[str, Callable[[], int]] = {
+            "ppoll": partial(LIBC.ppoll, fds, 1, reference, None),
+            "epoll_pwait2": partial(LIBC.epoll_pwait2, e.fileno(), event, 1, reference, None),
+        }
+        for name, wait in waits.items():
             ctypes.set_errno(0)
             begin = time.monotonic()
             r = wait()

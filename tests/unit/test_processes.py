@@ -26,7 +26,7 @@ def page() -> Any:
     made.magic, made.version, made.entries = lib.XTS_REPORT_MAGIC, lib.XTS_REPORT_VERSION, lib.XTS_REPORT_ENTRIES
     made.pid = os.getpid()
     made.program, made.rules, made.strict = b"nginx", b"/etc/xts/web.conf", 1
-    made.offloaded, made.unseen, made.raw = 7, 2, 1
+    made.offloaded, made.unseen = 7, 2
     made.stayed[1], made.stayed[4] = 3, 1
     made.entry[5].kind, made.entry[5].reason, made.entry[5].rule_line = STAYED, 1, 12
     made.entry[5].peer.ip_version, made.entry[5].peer.port = 4, 53
@@ -54,7 +54,7 @@ def test_what_a_page_says() -> None:
     with memfd_with(bytes(ffi.buffer(page()))):
         (process,) = found_here()
     assert (process.program, process.rules, process.strict) == ("nginx", "/etc/xts/web.conf", True)
-    assert (process.offloaded, process.unseen, process.raw) == (7, 2, 1)
+    assert (process.offloaded, process.unseen) == (7, 2)
     assert [(r.number, r.name, r.count) for r in process.stayed] == [(1, "RULE", 3), (4, "NO_ENDPOINT", 1)]
     assert "XTS_ENDPOINT" in process.stayed[1].text
     kernel, offloaded = process.descriptors

@@ -7,6 +7,13 @@ programs that call the loop's own methods:
 
     with asyncio.Runner(loop_factory=xts_socket.aio.EventLoop) as runner:
         runner.run(main())
+
+Where this differs from asyncio on the kernel:
+- A server that is closed is closed in the proxy some microseconds later: who connects in between is reset, not refused.
+- pause_reading() in connection_made() holds, as in asyncio since Python 3.12.
+- There is no sendfile(2): sock_sendfile() and loop.sendfile() read the file in the loop's executor.
+- What is sent in answer to an event leaves with one doorbell at the end of the loop's turn; a callback that then blocks
+  the loop may hold it up.
 """
 
 from __future__ import annotations

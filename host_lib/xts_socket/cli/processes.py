@@ -55,7 +55,6 @@ class Interposed:
     strict: bool
     offloaded: int
     unseen: int  # system calls past the interposer that were refused
-    raw: int  # sockets for which such calls had to be made possible
     stayed: tuple[Reason, ...]
     descriptors: tuple[Descriptor, ...]
 
@@ -117,7 +116,6 @@ def describe(pid: int, page: Any) -> Interposed:
         strict=bool(page.strict),
         offloaded=page.offloaded,
         unseen=page.unseen,
-        raw=page.raw,
         stayed=tuple(Reason(number, reason_name(number), reason_text(number), count) for number, count in stayed),
         descriptors=tuple(_descriptor(fd, page.entry[fd]) for fd in range(used) if page.entry[fd].kind in _KINDS),
     )
@@ -176,11 +174,11 @@ def _print(found: list[Interposed]) -> None:
             f"{p.program} ({p.pid})",
             p.rules or "default",
             "yes" if p.strict else "no",
-            *(str(n) for n in (p.offloaded, sum(reason.count for reason in p.stayed), p.raw, p.unseen)),
+            *(str(n) for n in (p.offloaded, sum(reason.count for reason in p.stayed), p.unseen)),
         )
         for p in found
     ]
-    counts = ("Offloaded", "Kernel", "Raw", "Refused")
+    counts = ("Offloaded", "Kernel", "Refused")
     print_table(("Process", "Rules", "Strict", *counts), rows, counts)
     stayed = [
         (f"{p.program} ({p.pid})", str(reason.number), reason.name, str(reason.count), reason.text)

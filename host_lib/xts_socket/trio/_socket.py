@@ -51,7 +51,7 @@ class SocketType(trio.socket.SocketType):
     # --- what does not wait -----------------------------------------------------------------------------------
 
     def detach(self) -> int:
-        """Gives up the XTS socket number without closing it."""
+        """Gives the socket up without closing it: what `xts_socket.socket(fileno=…)` takes over."""
         forget(self._sock)
         return self._sock.detach()
 
