@@ -1,5 +1,7 @@
-"""Wake-ups of an application that sleeps on a context's descriptor, where the order of things would lose them. What comes
-when is a scripted proxy's doing; the application is a process of its own."""
+"""Wake-ups of an application that sleeps on a context's descriptor, where the order of things would lose them.
+
+What comes when is a scripted proxy's doing; the application is a process of its own.
+"""
 
 from __future__ import annotations
 
