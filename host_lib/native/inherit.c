@@ -225,6 +225,7 @@ static void sleep_on_uplink(void)
 	struct pollfd fd = {.fd = uplink, .events = POLLIN};
 
 	reading = true;
+	library_rest();
 	pthread_mutex_unlock(&xts.lock);
 	poll(&fd, 1, 100);
 	pthread_mutex_lock(&xts.lock);

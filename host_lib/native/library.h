@@ -243,6 +243,9 @@ extern struct library xts;
 
 void library_enter(void);
 void library_leave(void);
+/* Before the lock is given up for anything but a wait of wait.c: what was said leaves, and whoever sleeps on the queue outside
+ * of our waits has its doorbell armed. */
+void library_rest(void);
 void library_settle(void);                    /* waits, a second at most, until what has been said has left */
 /* The result of a public call: -1 and errno for -errno. */
 static inline int finish(int result)
@@ -339,6 +342,7 @@ int wait_beside(uint16_t *subject, uint64_t deadline_ns, bool spin, struct besid
 extern struct xts_kernel_calls kernel_calls;
 void wake(uint16_t *subject);
 void wake_all(void);
+void wake_sleepers_on_queue(void);            /* to look again at how long they may sleep */
 void thread_ring(struct thread *thread);
 int sleep_on_bell(struct thread *thread, struct beside *beside, uint64_t deadline_ns);
 int sleep_on_channel(struct channel *c, struct thread *thread, struct beside *beside, uint64_t deadline_ns);
@@ -350,6 +354,7 @@ static inline uint64_t deadline_after(uint64_t timeout_ns)
 }
 
 void progress_need(void);                     /* something has to be looked after: wakes or starts the thread */
+void progress_wake(void);                     /* if it sleeps on the queue */
 void progress_forget(void);
 bool progress_sleeps_on_queue(void);
 
