@@ -58,6 +58,7 @@
 #define WINDOW_BYTES_MIN 2u
 #define SPIN_US_DEFAULT 50u
 #define SPIN_NEVER UINT32_MAX
+#define PATIENCE 4u
 #define PING_MS 250u
 #define DEAD_MS 600u              /* a dead proxy is noticed within PING_MS + DEAD_MS: below a second */
 #define DEAD_SHM_MS 3000u         /* over shm its death shows at once: only one that hangs is found by pings */
@@ -325,6 +326,7 @@ struct beside {
 	struct pollfd *fds;        /* the first SLEEP_FDS are wait.c's own */
 	nfds_t count;              /* of the others */
 	const sigset_t *mask;      /* NULL: leave it */
+	bool patient;              /* spins PATIENCE times as long */
 	bool looked;               /* the revents tell how it was during this wait */
 	bool ready;                /* one of them is */
 };

@@ -217,7 +217,8 @@ int xts_epoll_wait_mixed(void *ectx, int kernel_set, const _Atomic uint32_t *mem
 {
 	struct collecting c = {.ctx = ectx, .kernel_set = kernel_set, .members = members, .events = events, .max = max};
 	struct pollfd fds[SLEEP_FDS + 1] = {[SLEEP_FDS] = {.fd = kernel_set, .events = POLLIN}};
-	struct beside beside = {.fds = fds, .count = kernel_set >= 0, .mask = mask};
+	struct beside beside = {.fds = fds, .count = kernel_set >= 0, .mask = mask,
+				.patient = c.ctx && c.ctx->flags & XTS_EPOLL_PATIENT};
 	bool kernels_taken = false;
 	int r = 0;
 

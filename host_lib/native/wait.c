@@ -225,7 +225,7 @@ static bool look_beside(struct beside *beside)
 
 static void spin(struct waiter *w, struct beside *beside, uint64_t deadline_ns)
 {
-	uint64_t end = now_ns() + xts.settings.spin_us * NS_PER_US;
+	uint64_t end = now_ns() + xts.settings.spin_us * NS_PER_US * (beside && beside->patient ? PATIENCE : 1);
 	unsigned turn = 0;
 	bool other = false;
 

@@ -25,6 +25,7 @@ class _FFI:
 class _Lib:
     XTS_EPOLL_BATCH: int
     XTS_EPOLL_TURN: int
+    XTS_EPOLL_PATIENT: int
     XTS_PY_EVENTS_MAX: int
     XTS_PY_KERNEL: int
     XTS_REASON_COUNT: int

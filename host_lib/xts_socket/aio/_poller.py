@@ -80,7 +80,8 @@ class Poller:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         #: What the loop waits with, if that is ours.
         self.selector: Selector | None = getattr(loop, "xts_selector", None)
-        ctx = lib.xts_epoll_ctx_create_flags(lib.XTS_EPOLL_BATCH | (0 if self.selector else lib.XTS_EPOLL_TURN))
+        kind = lib.XTS_EPOLL_TURN if self.selector is None else lib.XTS_EPOLL_PATIENT
+        ctx = lib.xts_epoll_ctx_create_flags(lib.XTS_EPOLL_BATCH | kind)
         if not ctx:
             raise error(ffi.errno)
         self.ctx: Any = ctx
