@@ -19,6 +19,7 @@ int xts_py_getsockopt(int s, int level, int option, void *value, unsigned int *l
 int xts_py_getsockopt_int(int s, int level, int option, int *value);
 int xts_py_setsockopt(int s, int level, int option, const void *value, unsigned int length);
 int xts_py_setsockopt_int(int s, int level, int option, int value);
+int xts_py_set_nodelay(int s);
 int xts_py_bind(int s, const void *address, unsigned int length);
 int xts_py_connect(int s, const void *address, unsigned int length);
 int xts_py_listen(int s, int backlog);

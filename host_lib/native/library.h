@@ -392,6 +392,7 @@ struct call {
 	int error;                 /* positive */
 };
 int call_proxy(struct xts_sock *s, struct call *call);
+int call_proxy_unanswered(struct xts_sock *s, struct call *call);
 int first_request_wait(struct xts_sock *s);   /* until nobody else's first request is out */
 
 void epoll_ready(struct xts_sock *s, uint32_t events);

@@ -194,6 +194,11 @@ static inline int xts_py_setsockopt_int(int s, int level, int option, int value)
 	return xts_py_result(xts_setsockopt(s, level, option, &value, sizeof(value)));
 }
 
+static inline int xts_py_set_nodelay(int s)
+{
+	return xts_py_result(xts_set_nodelay(s));
+}
+
 static inline int xts_py_bind(int s, const void *address, socklen_t length)
 {
 	return xts_py_result(xts_bind(s, address, length));

@@ -3,9 +3,9 @@
 Theory of operation
 
 A loop has one polling context of the library for all of its XTS sockets: no kernel descriptor, and no system call, for
-each of them. Sockets are in the context edge-triggered and for everything, from their first wait to their close: pausing,
-resuming and waiting for room cost no call. Who handles an edge therefore reads until nothing is left, or remembers that
-something is.
+each of them. Sockets are in the context edge-triggered and for everything, from their first wait to their close:
+pausing, resuming and waiting for room cost no call. Who handles an edge therefore reads until nothing is left, or
+remembers that something is.
 
 Our own `EventLoop` waits in the library itself (_selector.py), which hands the events over. Any other loop watches the
 context's single descriptor with `loop.add_reader`. When it is ready the poller collects events and calls the handlers

@@ -1,9 +1,9 @@
 """`Selector`: what `EventLoop` waits with, for kernel descriptors and XTS sockets at once.
 
 One call of the library sends what has been written since the last one, with one doorbell for all, and takes what has
-come; if that is nothing, it spins as a blocking call does (for up to four times XTS_SPIN_US), then sleeps on all of it. The events of XTS
-sockets are handled before it returns, so that the tasks they wake run in the same turn of the loop. A loop without XTS
-sockets has nothing but the standard library's selector.
+come; if that is nothing, it spins as a blocking call does (for up to four times XTS_SPIN_US), then sleeps on all of it.
+The events of XTS sockets are handled before select() returns, so that the tasks they wake run in the same turn of the
+loop. A loop without XTS sockets has nothing but the standard library's selector.
 """
 
 from __future__ import annotations
@@ -36,10 +36,7 @@ class Selector(EpollSelector):
         poller = self.poller
         if poller is None:
             return super().select(timeout)
-        if timeout is None:
-            timeout_ns = -1
-        else:
-            timeout_ns = int(timeout * 1e9) + 1 if timeout > 0 else 0
+        timeout_ns = -1 if timeout is None else max(int(timeout * 1e9), 0)
         got = _wait(poller.ctx, self._set, poller.pairs, timeout_ns)
         if got <= 0:
             check(got)
