@@ -37,7 +37,7 @@ void *xts_epoll_ctx_create_flags(unsigned flags)
 {
 	struct epoll_ctx *ctx;
 
-	if (flags & ~(XTS_EPOLL_BATCH | XTS_EPOLL_TURN)) {
+	if (flags & ~(XTS_EPOLL_BATCH | XTS_EPOLL_TURN | XTS_EPOLL_PATIENT)) {
 		errno = EINVAL;
 		return NULL;
 	}
