@@ -904,6 +904,7 @@ def a_program_that_writes_over_its_arguments() -> None:
         (process,) = (process for process in processes.find() if process.pid == os.getpid())
         assert process.program == before
 
+
 @ours
 def internal_descriptors_are_protected() -> None:
     client, server = pair()
