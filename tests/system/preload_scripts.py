@@ -135,7 +135,7 @@ class Report:
         return cls(offloaded, unseen, {i: n for i, n in enumerate(stayed) if n}, entries)
 
 
-UNDECIDED, STAYED, OFFLOADED = 1, 2, 3
+UNDECIDED, STAYED, OFFLOADED, INTERNAL = 1, 2, 3, 5
 RULE, PROTOCOL, NO_ENDPOINT, OPTION, RAW, INHERITED, FASTOPEN = 1, 2, 4, 7, 10, 11, 13
 
 
@@ -1005,6 +1005,36 @@ def without_a_proxy_it_is_the_kernels() -> None:
         assert (kind_of(client), reason_of(client)) == (STAYED, NO_ENDPOINT)
         client.send(b"x")
         assert server.recv(1) == b"x"
+
+
+@ours
+def chroot_before_the_first_socket() -> None:
+    """The endpoint's path does not exist in there."""
+    with tempfile.TemporaryDirectory() as folder:
+        pid = os.fork()
+        if not pid:
+            proc = os.open("/proc/self/fd", os.O_RDONLY)
+            os.chroot(folder)
+            with socket.socket() as s:
+                s.bind(("127.0.0.1", 0))
+                os.fchdir(proc)
+                os.chroot("../../..")
+                os._exit(0 if (kind_of(s), reason_of(s)) == (STAYED, NO_ENDPOINT) else 1)
+        wait_for_child(pid)
+
+
+@ours
+def the_capture_is_protected() -> None:
+    """XTS_PCAP's file is ours: a program that closes all it has does not stop it."""
+    capture = Path(os.environ["XTS_PCAP"])
+    client, server = pair()
+    (fd,) = (int(link.name) for link in Path("/proc/self/fd").iterdir() if link.exists() and link.samefile(capture))
+    assert kind_of(fd) == INTERNAL
+    assert errno_of(lambda: os.close(fd)) == errno.EBADF
+    before = capture.stat().st_size
+    client.send(b"x")
+    assert server.recv(1) == b"x"
+    until(lambda: capture.stat().st_size > before)
 
 
 @ours
