@@ -25,9 +25,9 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent)]
 
-from hypothesis import HealthCheck, Phase, given, seed, settings  # noqa: E402
-from preload_bed import PreloadBed, preload_bed  # noqa: E402
-from random_scripts import Script, scripts  # noqa: E402
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from preload_bed import PreloadBed, preload_bed
+from random_scripts import Script, scripts
 
 # Who is offloaded, by address: 127.0.0.1 and ::1 both ends, 127.0.0.2 the client, 127.0.0.3 the server.
 RULES = """\
@@ -136,7 +136,7 @@ def comparison(folder: Path, settle_s: float) -> Iterator[Comparison]:
             made.stop()
 
 
-class DifferenceError(AssertionError):
+class Difference(AssertionError):
     """A script that does not go the same way on both."""
 
 
@@ -156,11 +156,11 @@ def search(compared: Comparison, number: int, count: int) -> str | None:
     @given(scripts())
     def explore(script: Script) -> None:
         if found := compared.difference(script):
-            raise DifferenceError(found)
+            raise Difference(found)
 
     try:
         explore()
-    except DifferenceError as difference:
+    except Difference as difference:
         return str(difference)
     return None
 

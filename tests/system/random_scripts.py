@@ -1,7 +1,7 @@
 """Random scripts of socket calls for `random_child.py`.
 
-Slots 0 to 5 are sockets' by preference, 6 and 7 epoll sets', 8 and 9 the ends of a pipe; any call may meet any slot.
-The addresses choose, by the rules in `random_calls.py`, which end of a connection is offloaded.
+Slots 0 to 5 are sockets' by preference, 6 and 7 epoll sets', 8 and 9 the ends of a pipe; any call may meet any slot. The
+addresses choose, by the rules in `random_calls.py`, which end of a connection is offloaded.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import socket
 from typing import Any
 
 from hypothesis import strategies as st
-from random_world import OPTIONS
+from random_child import OPTIONS
 
 Script = list[list[Any]]
 Op = st.SearchStrategy[list[Any]]
