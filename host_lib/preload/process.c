@@ -338,21 +338,28 @@ EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions,
 	return EOPNOTSUPP;
 }
 
-/* The C library's duplicates /dev/null onto the standard descriptors, in the child only, which is who returns. */
+/* The C library's own would leave by its own _exit(), which does not know what the child may want of the parent. */
 EXPORT int daemon(int keep_directory, int keep_descriptors)
 {
-	int r = real()->daemon(keep_directory, keep_descriptors);
+	pid_t child = fork();
+	int null;
 
-	for (int fd = 0; r == 0 && !keep_descriptors && fd <= STDERR_FILENO; fd++) {
-		struct descriptor d = descriptor_get(fd);
-
-		if (d.kind == DESCRIPTOR_KERNEL || d.kind == DESCRIPTOR_INTERNAL)
-			continue;
-		epoll_descriptor_gone(fd, d);
-		descriptor_release(descriptor_take(fd));
-		stream_follow(fd);
-	}
-	return r;
+	if (child < 0)
+		return -1;
+	if (child > 0)
+		_exit(0);
+	if (setsid() < 0 || (!keep_directory && chdir("/") < 0))
+		return -1;
+	if (keep_descriptors)
+		return 0;
+	null = open("/dev/null", O_RDWR);
+	if (null < 0)
+		return -1;
+	for (int fd = 0; fd <= STDERR_FILENO; fd++)
+		dup2(null, fd);
+	if (null > STDERR_FILENO)
+		close(null);
+	return 0;
 }
 
 /* --- exit ---------------------------------------------------------------------------------------------------------------------- */
