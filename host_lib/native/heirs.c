@@ -27,6 +27,7 @@ static struct heir *heirs;     /* newest first */
 static struct heir *coming;    /* of the fork that is under way */
 static int child_end = -1;
 static int set = -1;           /* epoll set of the links, while the thread serves */
+static unsigned answering;     /* answers that threads are at */
 static bool leaving;           /* another thread hands everything over */
 
 /* --- giving ------------------------------------------------------------------------------------------------------------- */
@@ -170,10 +171,12 @@ static void answer(struct heir *h, uint32_t id, uint64_t deadline_ns)
 
 	if (!forget_id(h, id))
 		return;
+	answering++;
 	if (s)
 		give(h, s, deadline_ns);
 	else
 		send_answer(h, id, -ECONNRESET, -1);
+	answering--;
 	heir_done(id);
 }
 
@@ -342,6 +345,7 @@ int heirs_after_fork_child(void)
 		xts_own_close(set);
 	set = -1;
 	leaving = false;
+	answering = 0;
 	return mine;
 }
 
@@ -355,7 +359,7 @@ void heirs_at_exit(void)
 	for (struct heir *h = heirs; h; h = h->next)
 		while (h->count && now_ns() < deadline)
 			answer(h, h->ids[h->count - 1], deadline);
-	while (heirs && xts.moving && now_ns() < deadline)
+	while (answering && now_ns() < deadline)
 		wait_for(&nobody, now_ns() + NS_PER_MS, false);
 	leaving = false;
 }

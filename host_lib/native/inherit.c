@@ -137,6 +137,9 @@ static int receive(struct link_message *m, int *memfd)
 	struct cmsghdr *c;
 	ssize_t got = recvmsg(uplink, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
+	/* Said once of a parent that has gone without reading our question; what it has left comes after that. */
+	if (got < 0 && errno == ECONNRESET)
+		got = recvmsg(uplink, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	*memfd = -1;
 	if (got < 0)
 		return errno == EAGAIN || errno == EINTR ? -EAGAIN : -EPIPE;

@@ -44,6 +44,12 @@ void share_tick(uint64_t now);                /* gives back what nobody accepts 
 /* Somebody has to take this process's offers, for it is away. *deadline_ns: when to look again (FOREVER: no need). */
 bool share_is_away(uint64_t now, uint64_t *deadline_ns);
 
+/* --- sharers.c ------------------------------------------------------------------------------------------------------------ */
+
+void sharers_before_fork(void);
+void sharers_leave(struct xts_sock *listener); /* this process has it no more; tells the proxy when none else has */
+void sharers_at_exit(void);
+
 /* --- inherit.c: in the child -------------------------------------------------------------------------------------------- */
 
 bool inherit_possible(const struct xts_sock *s); /* could a child have it? */

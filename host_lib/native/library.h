@@ -110,6 +110,7 @@ enum { NOT_MOVED, MOVING, MOVED }; /* a connection that is being, or has been, g
 
 struct call;
 struct mirror;
+struct sharers;
 struct watch;
 
 struct xts_sock {
@@ -132,6 +133,7 @@ struct xts_sock {
 	/* over fork and exec: inherit.h */
 	bool to_share, shared;     /* a listener that shall have a key at listen; that has one with the proxy */
 	bool joint;                /* other processes may have it too */
+	bool alone;                /* it was, but none of them has it any more, and this one is leaving */
 	bool interested;           /* the application has waited for it, or accepted */
 	bool offered;              /* a NEWCONN not yet answered: may still go back */
 	bool taking;               /* a thread is at taking it over */
@@ -169,6 +171,7 @@ struct xts_sock {
 	uint64_t key;              /* of a shared listener, or a connection on its way between processes; else 0 */
 	uint64_t interest_ns;      /* a listener: when this process last waited for it or accepted */
 	struct xts_sock *shared_next;
+	struct sharers *sharers;   /* of a shared listener that was there at a fork */
 	struct xts_sock *outbox_next, *outbox_prev, *blocked_next, *dirty_next, *free_next;
 	struct watch *watches;
 	struct mirror *mirror;

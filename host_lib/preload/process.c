@@ -338,30 +338,6 @@ EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions,
 	return EOPNOTSUPP;
 }
 
-/* The C library's own would leave by its own _exit(), which does not know what the child may want of the parent. */
-EXPORT int daemon(int keep_directory, int keep_descriptors)
-{
-	pid_t child = fork();
-	int null;
-
-	if (child < 0)
-		return -1;
-	if (child > 0)
-		_exit(0);
-	if (setsid() < 0 || (!keep_directory && chdir("/") < 0))
-		return -1;
-	if (keep_descriptors)
-		return 0;
-	null = open("/dev/null", O_RDWR);
-	if (null < 0)
-		return -1;
-	for (int fd = 0; fd <= STDERR_FILENO; fd++)
-		dup2(null, fd);
-	if (null > STDERR_FILENO)
-		close(null);
-	return 0;
-}
-
 /* --- exit ---------------------------------------------------------------------------------------------------------------------- */
 
 /* Not in a child on its parent's memory (clone): that would be the parent's farewell. */
@@ -376,4 +352,39 @@ EXPORT __attribute__((noreturn)) void _exit(int status)
 EXPORT __attribute__((noreturn)) void _Exit(int status)
 {
 	_exit(status);
+}
+
+/* --- daemon: after _exit(), which it calls ----------------------------------------------------------------------------------- */
+
+/* /dev/null for all three; an impostor of that name is refused, as the C library does. 0, or -1 and errno. */
+static int silence_standard_descriptors(void)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC), r = 0;
+	struct stat is;
+
+	if (null < 0)
+		return -1;
+	if (fstat(null, &is) == 0 && !S_ISCHR(is.st_mode)) {
+		errno = ENODEV;
+		r = -1;
+	}
+	for (int fd = 0; r >= 0 && fd <= STDERR_FILENO; fd++)
+		r = dup2(null, fd);
+	if (null > STDERR_FILENO)
+		real()->close(null);
+	return r < 0 ? -1 : 0;
+}
+
+/* Not the C library's, whose parent leaves without a farewell: the child's connections would end with it. */
+EXPORT int daemon(int keep_directory, int keep_descriptors)
+{
+	pid_t child = real()->fork();
+
+	if (child < 0)
+		return -1;
+	if (child)
+		_exit(EXIT_SUCCESS);
+	if (setsid() < 0 || (!keep_directory && chdir("/") < 0))
+		return -1;
+	return keep_descriptors ? 0 : silence_standard_descriptors();
 }

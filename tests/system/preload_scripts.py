@@ -791,6 +791,22 @@ def a_child_goes_on_with_a_connection() -> None:
 
 
 @kernel
+def a_daemon_goes_on_with_a_connection() -> None:
+    """daemon(3): who has connected leaves at once, and the connection is its child's."""
+    client, server = pair()
+    pid = os.fork()
+    if not pid:
+        client.sendall(b"before, ")
+        libc("daemon", 0, 0)
+        client.sendall(b"after")
+        os._exit(0)
+    client.close()
+    assert drain(server) == b"before, after"
+    wait_for_child(pid)
+    server.close()
+
+
+@kernel
 def exec_keeps_a_connection() -> None:
     client, server = pair()
     os.set_inheritable(client.fileno(), True)

@@ -64,7 +64,6 @@ OPTIONS = {
         ("SO_PRIORITY", "SOL_SOCKET", 12),
         ("SO_BROADCAST", "SOL_SOCKET", 6),
         ("SO_DONTROUTE", "SOL_SOCKET", 5),
-        ("SO_TIMESTAMP", "SOL_SOCKET", 29),
         ("TCP_NODELAY", "IPPROTO_TCP", 1),
         ("TCP_CORK", "IPPROTO_TCP", 3),
         ("TCP_KEEPIDLE", "IPPROTO_TCP", 4),
@@ -76,11 +75,9 @@ OPTIONS = {
         ("TCP_QUICKACK", "IPPROTO_TCP", 12),
         ("TCP_USER_TIMEOUT", "IPPROTO_TCP", 18),
         ("TCP_NOTSENT_LOWAT", "IPPROTO_TCP", 25),
-        ("TCP_MD5SIG", "IPPROTO_TCP", 14),
         ("TCP_NONE", "IPPROTO_TCP", 9999),
         ("IP_TOS", "IPPROTO_IP", 1),
         ("IP_TTL", "IPPROTO_IP", 2),
-        ("IP_RECVTOS", "IPPROTO_IP", 13),
         ("IPV6_V6ONLY", "IPPROTO_IPV6", 26),
         ("IPV6_TCLASS", "IPPROTO_IPV6", 67),
         ("IPV6_UNICAST_HOPS", "IPPROTO_IPV6", 16),
@@ -138,6 +135,7 @@ class World:
         self.hosts: dict[int, str] = {}  # where a slot is bound
         self.pending: dict[int, int] = {}
         self.labels: dict[int, int] = {}
+        self.shut: dict[tuple[str, int], int] = {}  # ways of shutdown, by address and port
         self.sent = 0
         self.pattern = 0
         self.broken_pipes = 0
@@ -183,6 +181,11 @@ class World:
     def option(self, slot: int, name: str, value: int) -> None:
         self.call("setsockopt", self.fd(slot), *OPTIONS[name], struct.pack("=i", value), 4)
 
+    def option_of(self, slot: int, name: str) -> int | None:
+        value, length = ctypes.c_int(0), ctypes.c_uint(4)
+        r = self.call("getsockopt", self.fd(slot), *OPTIONS[name], ctypes.byref(value), ctypes.byref(length))
+        return value.value if r == 0 else None
+
     def would_wait(self, slot: int) -> bool:
         """A blocking call that takes something would have nothing to take."""
         return self.blocking(slot) and not self.events(slot) & (POLLIN | POLLERR | POLLHUP | POLLRDHUP | POLLNVAL)
@@ -225,7 +228,11 @@ class World:
             return r
         return [r, zlib.crc32(self.buffer.raw[: min(r, size)])]
 
-    def sending(self, size: int) -> bool:
+    def sending(self, slot: int, size: int) -> bool:
+        """May so much be sent? Not to who has been shut down both ways (see EXCLUSIONS)."""
+        peer = self.address("getpeername", slot)
+        if not isinstance(peer, str) and self.shut.get(peer) == 3:
+            return False
         self.sent += size
         return self.sent <= BUDGET_BYTES
 
@@ -303,7 +310,14 @@ class World:
         return r
 
     def op_disconnect(self, slot: int) -> Result:
-        return self.call("connect", self.fd(slot), struct.pack("=H14x", socket.AF_UNSPEC), 16)
+        """connect() to AF_UNSPEC. What it can be used for then is another matter (see EXCLUSIONS): it is closed."""
+        r = self.call("connect", self.fd(slot), struct.pack("=H14x", socket.AF_UNSPEC), 16)
+        return [r, self.last_looks(slot)]
+
+    def last_looks(self, slot: int) -> Result:
+        looks = [self.events(slot), self.op_recv(slot, 10, socket.MSG_DONTWAIT), self.op_send(slot, 1, 0x4000)]
+        looks += [self.op_name("getpeername", slot), self.op_get(slot, "SO_ERROR", 4), self.op_shutdown(slot, 1)]
+        return [looks, self.op_close(slot)]
 
     def op_accept(self, slot: int, into: int, flags: int) -> Result:
         if into in self.slots:
@@ -339,12 +353,12 @@ class World:
     # --- data ------------------------------------------------------------------------------------------------------
 
     def op_send(self, slot: int, size: int, flags: int) -> Result:
-        if not self.sending(size):
+        if not self.sending(slot, size):
             return "budget"
         return self.gave(self.call("send", self.fd(slot), self.data(size), ctypes.c_size_t(size), flags))
 
     def op_sendto(self, slot: int, size: int, flags: int) -> Result:
-        if not self.sending(size):
+        if not self.sending(slot, size):
             return "budget"
         where = socket_address("127.0.0.1", 9)
         return self.gave(
@@ -352,25 +366,25 @@ class World:
         )
 
     def op_write(self, slot: int, size: int) -> Result:
-        if not self.sending(size):
+        if not self.sending(slot, size):
             return "budget"
         return self.gave(self.call("write", self.fd(slot), self.data(size), ctypes.c_size_t(size)))
 
     def op_writev(self, slot: int, sizes: list[int]) -> Result:
-        if not self.sending(sum(sizes)):
+        if not self.sending(slot, sum(sizes)):
             return "budget"
         data = ctypes.create_string_buffer(self.data(sum(sizes)), sum(sizes) + 1)
         return self.gave(self.call("writev", self.fd(slot), vectors(data, sizes), len(sizes)))
 
     def op_sendmsg(self, slot: int, sizes: list[int], flags: int) -> Result:
-        if not self.sending(sum(sizes)):
+        if not self.sending(slot, sum(sizes)):
             return "budget"
         data = ctypes.create_string_buffer(self.data(sum(sizes)), sum(sizes) + 1)
         header = Header(vectors=vectors(data, sizes), count=len(sizes))
         return self.gave(self.call("sendmsg", self.fd(slot), ctypes.byref(header), flags))
 
     def op_sendmmsg(self, slot: int, sizes: list[int], flags: int) -> Result:
-        if not self.sending(sum(sizes)):
+        if not self.sending(slot, sum(sizes)):
             return "budget"
         data = ctypes.create_string_buffer(self.data(sum(sizes)), sum(sizes) + 1)
         pieces = vectors(data, sizes)
@@ -382,7 +396,7 @@ class World:
 
     def op_more(self, slot: int, size: int, how: str) -> Result:
         """Data held back, then let go: when exactly it leaves in between is nobody's business."""
-        if not self.sending(size + 1):
+        if not self.sending(slot, size + 1):
             return "budget"
         if how == "cork":
             self.option(slot, "TCP_CORK", 1)
@@ -441,7 +455,7 @@ class World:
         return r if isinstance(r, str) else [r, [message.bytes for message in messages[:r]]]
 
     def op_sendfile(self, slot: int, offset: int, size: int) -> Result:
-        if not self.sending(size):
+        if not self.sending(slot, size):
             return "budget"
         fd = os.memfd_create("source")
         try:
@@ -453,7 +467,7 @@ class World:
             os.close(fd)
 
     def op_splice(self, source: int, into: int, size: int) -> Result:
-        if not self.sending(size):
+        if not self.sending(into, size):
             return "budget"
         if self.would_wait(source):
             return "would wait"
@@ -472,7 +486,7 @@ class World:
     def op_transfer(self, slot: int, size: int) -> Result:
         """More than the buffers hold, read while it is sent."""
         peer = self.peer_of(slot)
-        if peer is None or self.events(peer) & (POLLHUP | POLLRDHUP | POLLERR):
+        if peer is None or not self.sending(slot, 0) or self.events(peer) & (POLLHUP | POLLRDHUP | POLLERR):
             return "no peer"
         self.option(slot, "TCP_NODELAY", 1)
         unread = self.unread(peer)
@@ -497,7 +511,12 @@ class World:
     # --- ending, descriptors ---------------------------------------------------------------------------------------
 
     def op_shutdown(self, slot: int, how: int) -> Result:
-        return self.call("shutdown", self.fd(slot), how)
+        name = self.address("getsockname", slot)
+        ends_listening = self.option_of(slot, "SO_ACCEPTCONN") == 1 and how in (0, 2)
+        r = self.call("shutdown", self.fd(slot), how)
+        if r == 0 and not isinstance(name, str):
+            self.shut[name] = self.shut.get(name, 0) | (how + 1)
+        return [r, self.last_looks(slot)] if ends_listening else r
 
     def op_close(self, slot: int) -> Result:
         r = self.call("close", self.fd(slot))

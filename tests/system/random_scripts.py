@@ -15,7 +15,7 @@ from random_child import OPTIONS
 Script = list[list[Any]]
 Op = st.SearchStrategy[list[Any]]
 
-SOCKETS = st.integers(0, 5)
+SOCKETS = st.sampled_from([0, 1, 0, 1, 2, 3, 0, 1, 2, 3, 4, 5])
 EPOLLS = st.integers(6, 7)
 ANYTHING = st.integers(0, 9)
 HOSTS = st.sampled_from(["127.0.0.1", "127.0.0.2", "127.0.0.3", "::1"])
@@ -53,9 +53,10 @@ def op(name: str, *arguments: st.SearchStrategy[Any]) -> Op:
 
 def set_option() -> Op:
     one = st.lists(VALUES, min_size=1, max_size=1)
-    named = st.sampled_from(sorted(set(OPTIONS) - {"SO_LINGER", "SO_RCVTIMEO", "SO_SNDTIMEO", "TCP_CORK"}))
+    named = st.sampled_from(sorted(set(OPTIONS) - {"SO_LINGER", "SO_RCVTIMEO", "SO_SNDTIMEO", "TCP_CORK", "SO_PRIORITY"}))
     return st.one_of(
         op("set", SOCKETS, named, one),
+        op("set", SOCKETS, st.just("SO_PRIORITY"), st.sampled_from([[0], [6]])),
         op("set", SOCKETS, st.just("SO_LINGER"), st.sampled_from([[0, 0], [1, 0], [1, 2], [1]])),
         op("set", SOCKETS, st.sampled_from(["SO_RCVTIMEO", "SO_SNDTIMEO"]), st.sampled_from([[0, 0], [0, 20_000], [1, 0], [0, -1]])),
     )
@@ -142,5 +143,7 @@ BEGINNINGS: list[st.SearchStrategy[Script]] = [
 
 
 @st.composite
-def scripts(draw: st.DrawFn, longest: int = 25) -> Script:
-    return draw(st.one_of(BEGINNINGS)) + draw(st.lists(st.one_of(OPERATIONS), min_size=1, max_size=longest))
+def scripts(draw: st.DrawFn, longest: int = 30) -> Script:
+    # Several lists: one would be short on average.
+    parts = [draw(st.lists(st.one_of(OPERATIONS), max_size=longest // 3)) for _ in range(3)]
+    return draw(st.one_of(BEGINNINGS)) + sum(parts, [])

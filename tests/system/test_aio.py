@@ -26,6 +26,7 @@ DEADLINE_S = 20.0
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.SelectorEventLoop,
     "uvloop": uvloop.new_event_loop,
+    "ours": aio.EventLoop,
 }
 Script = Callable[..., Any]
 
