@@ -6,12 +6,15 @@ its standard output, a JSON line each, when one begins and how it ended.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -25,7 +28,8 @@ CASE_TIMEOUT_S = 60.0
 
 def list_cases(module: str, exclude: Sequence[str]) -> list[str]:
     """The ids of a test module's cases, those that match an exclude pattern left out. Imports it in a child."""
-    script = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import cpython_cases as c; c.print_cases({module!r})"
+    here = str(Path(__file__).parent)
+    script = f"import sys; sys.path.insert(0, {here!r}); import cpython_cases as c; c.print_cases({module!r})"
     text = subprocess.run([PYTHON, "-c", script], check=True, stdout=subprocess.PIPE, text=True, timeout=120).stdout
     return [case for case in text.split() if not any(fnmatchcase(case, pattern) for pattern in exclude)]
 
@@ -59,7 +63,7 @@ def outcomes(
     return result
 
 
-def _one_child(
+def _one_child(  # noqa: PLR0917
     cases: Sequence[str],
     result: dict[str, str],
     prefix: Sequence[str],
@@ -80,6 +84,7 @@ def _one_child(
             start_new_session=True,
         )
         assert child.stdin and child.stdout
+        threading.Thread(target=_end_descendants, args=(child.pid,)).start()
         with child.stdin as names:
             names.write("\n".join(cases))
         done, running = 0, ""
@@ -101,6 +106,13 @@ def _one_child(
                 result[running] = "hang" if "Timeout (" in text else f"crash {child.returncode}"
                 done += 1
         return done
+
+
+def _end_descendants(child: int) -> None:
+    """When the child has ended: what it leaves behind would keep its standard output open."""
+    with contextlib.suppress(ChildProcessError, ProcessLookupError):
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        os.killpg(child, signal.SIGKILL)
 
 
 def _json_lines(stream: TextIO) -> Iterator[dict[str, Any]]:
