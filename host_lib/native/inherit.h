@@ -25,7 +25,7 @@ struct epoll_ctx;
 
 #define GIVE_BACK_NS (2 * NS_PER_MS)
 #define OFFERS_AT_ONCE 4u      /* connections offered to a process that shares the listener with others */
-#define LISTENER_KEEP_MS 5000u /* a listener whose processes have gone, for children that have not joined yet */
+#define LISTENER_KEEP_MS 5000u /* a listener whose last member has exited, for children that have not joined yet */
 #define CONNECTION_KEEP_MS 60000u /* a parked connection: the longest the protocol has */
 
 uint64_t key_make(void);       /* random, not 0 */
@@ -47,7 +47,7 @@ bool share_is_away(uint64_t now, uint64_t *deadline_ns);
 /* --- sharers.c ------------------------------------------------------------------------------------------------------------ */
 
 void sharers_before_fork(void);
-void sharers_leave(struct xts_sock *listener); /* this process has it no more; tells the proxy when none else has */
+void sharers_leave(struct xts_sock *listener); /* this process has it no more */
 void sharers_at_exit(void);
 
 /* --- inherit.c: in the child -------------------------------------------------------------------------------------------- */
