@@ -11,9 +11,7 @@ from program_bed import NET4, NET6, Bed, Site, need, nginx
 
 pytestmark = [pytest.mark.root]
 
-IN_MEMORY = (
-    "import socket, sys; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).bind(('127.0.0.1', 0)); print('bound')"
-)
+LISTEN = "import socket; socket.create_server(('0.0.0.0', 0)); print('listens')"
 
 
 def test_a_wildcard_listener_serves_its_own_host_and_the_network(bed: Bed, site: Site) -> None:

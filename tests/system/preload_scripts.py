@@ -791,8 +791,8 @@ def a_child_goes_on_with_a_connection() -> None:
 
 
 @kernel
-def a_daemon_goes_on_with_a_connection() -> None:
-    """daemon(3): who has connected leaves at once, and the connection is its child's."""
+def a_daemon_takes_only_what_it_uses() -> None:
+    """daemon(3): who has inherited a connection leaves at once, and it is its child's; the other end stays where it was."""
     client, server = pair()
     pid = os.fork()
     if not pid:
