@@ -25,10 +25,10 @@
  * Locks: the data path takes none of ours (libxts has its own). table_lock guards changes of what descriptors stand for;
  * it is never held across a wait or a call to the proxy.
  *
- * Files: real.h the C library's functions; descriptor.[ch]; decide.c rules, reasons and the change to offloaded; socket.c,
- * data.c, option.c, note.c (what was done to a socket before it was
- * offloaded), file.c (dup, close), open.c (other descriptors), sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c; process.c (fork, exec,
- * exit); start.c (environment), report.c (what others see of it). CALLS.md lists all functions, and what becomes of each.
+ * Files: real.h the C library's functions; descriptor.[ch]; decide*.c rules, reasons and the change to offloaded; socket.c,
+ * data.c, option.c, note.c (what was done to a socket before it was offloaded), file.c (dup, close), open.c (other
+ * descriptors), sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c; process.c (fork, exec, exit); start.c
+ * (environment), report.c (what others see of it). CALLS.md lists all functions, and what becomes of each.
  */
 #ifndef XTS_PRELOAD_H
 #define XTS_PRELOAD_H
@@ -43,7 +43,6 @@
 #include "reason.h"
 #include "rules.h"
 #include "xts.h"
-
 
 #define EXPORT __attribute__((visibility("default")))
 

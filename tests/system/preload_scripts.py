@@ -135,7 +135,7 @@ class Report:
         return cls(offloaded, unseen, {i: n for i, n in enumerate(stayed) if n}, entries)
 
 
-UNDECIDED, STAYED, OFFLOADED = 1, 2, 3
+UNDECIDED, STAYED, OFFLOADED, INTERNAL = 1, 2, 3, 5
 RULE, PROTOCOL, NO_ENDPOINT, OPTION, RAW, INHERITED, FASTOPEN = 1, 2, 4, 7, 10, 11, 13
 
 
@@ -822,6 +822,78 @@ def exec_keeps_a_connection() -> None:
 
 
 @kernel
+def every_way_to_exec() -> None:
+    """Each with the socket inherited; the shell says into it which one it was."""
+    shell = b"/bin/sh"
+    shell_fd = os.open(shell, os.O_RDONLY | os.O_CLOEXEC)
+
+    def text(*items: bytes) -> ctypes.Array[ctypes.c_char_p]:
+        return (ctypes.c_char_p * (len(items) + 1))(*items, None)
+
+    environment = text(*(name + b"=" + value for name, value in os.environb.items()))
+    for name in ("execl", "execlp", "execle", "execv", "execvp", "execve", "execvpe", "fexecve", "execveat"):
+        client, server = pair()
+        os.set_inheritable(client.fileno(), True)
+        pid = os.fork()
+        if not pid:
+            words = (b"sh", b"-c", b"echo %s >&%d" % (name.encode(), client.fileno()))
+            first: tuple[object, ...] = (shell_fd,) if name == "fexecve" else (b"sh",) if "p" in name else (shell,)
+            if name == "execveat":
+                first = (-100, shell)  # AT_FDCWD
+            if name.startswith("execl"):
+                libc(name, *first, *words, None, *([environment] if name == "execle" else []))
+            else:
+                takes_environment = name not in ("execv", "execvp")
+                libc(name, *first, text(*words), *([environment] if takes_environment else []), 0)
+        client.close()
+        assert drain(server) == name.encode() + b"\n"
+        wait_for_child(pid)
+        server.close()
+    os.close(shell_fd)
+
+
+@kernel
+def a_daemon_goes_on_with_a_connection() -> None:
+    client, server = pair()
+    pid = os.fork()
+    if not pid:
+        server.close()
+        os.dup2(client.fileno(), 0)
+        libc("daemon", 1, 0)  # the process that returns is a child of the child
+        assert os.read(0, 10) == b""  # /dev/null
+        client.sendall(b"from the daemon")
+        os._exit(0)
+    client.close()
+    wait_for_child(pid)
+    assert drain(server) == b"from the daemon"
+    server.close()
+
+
+@kernel
+def standard_output_becomes_a_file_again() -> None:
+    LIBC.freopen.restype = ctypes.c_void_p
+
+    def stdout() -> ctypes.c_void_p:
+        return ctypes.c_void_p.in_dll(LIBC, "stdout")
+
+    client, server = pair()
+    kept = os.dup(1)
+    os.dup2(client.fileno(), 1)
+    client.close()
+    libc("fputs", b"to the socket", stdout())
+    with tempfile.NamedTemporaryFile() as file:
+        assert LIBC.freopen(file.name.encode(), b"w", stdout())
+        assert drain(server) == b"to the socket"
+        libc("fputs", b"to the file", stdout())
+        assert libc("fflush", stdout()) == 0
+        assert file.read() == b"to the file"
+        os.write(1, b", both ways")
+        assert file.read() == b", both ways"
+    os.dup2(kept, 1)
+    server.close()
+
+
+@kernel
 def a_subprocess_with_a_socket_for_standard_output() -> None:
     client, server = pair()
     done = subprocess.Popen([sys.executable, "-c", "import os; os.write(1, b'written')"], stdout=client)
@@ -920,6 +992,7 @@ def a_program_that_writes_over_its_arguments() -> None:
         (process,) = (process for process in processes.find() if process.pid == os.getpid())
         assert process.program == before
 
+
 @ours
 def internal_descriptors_are_protected() -> None:
     client, server = pair()
@@ -968,6 +1041,58 @@ def reasons_of_staying() -> None:
         with socket.socket() as s:
             assert LIBC.fdopen(os.dup(s.fileno()), b"r+")
             assert (kind_of(s), reason_of(s)) == (STAYED, RAW)
+
+
+@ours
+def other_streams_on_sockets_cannot_become_files() -> None:
+    LIBC.fdopen.restype = LIBC.freopen.restype = ctypes.c_void_p
+    client, server = pair()
+    stream = LIBC.fdopen(client.detach(), b"w")
+    libc("fputs", b"to the socket", ctypes.c_void_p(stream))
+    ctypes.set_errno(0)
+    assert LIBC.freopen(b"/dev/null", b"w", ctypes.c_void_p(stream)) is None
+    assert ctypes.get_errno() == errno.EOPNOTSUPP
+    assert Report.read().unseen == 1
+    assert drain(server) == b"to the socket"
+    server.close()
+
+
+@ours
+def duplicates_stay_with_what_they_are_of() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo")
+            before = s.dup()  # undecided yet
+            s.connect(server.getsockname())
+            after = s.dup()
+            for each in (s, before, after):
+                assert (kind_of(each), reason_of(each)) == (STAYED, OPTION)
+        before.close()
+        with after, server.accept()[0] as accepted:
+            after.send(b"x")
+            assert accepted.recv(1) == b"x"
+        assert Report.read().stayed == {OPTION: 1}
+
+
+@ours
+def a_clone_on_its_parents_memory_is_a_fork() -> None:
+    """As vfork() and posix_spawn() call it: the child's close must not be the parent's."""
+    client, server = pair()
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+    def child(_: int) -> int:
+        os.write(client.fileno(), b"from the child")
+        os.close(client.fileno())
+        return 7
+
+    stack = ctypes.create_string_buffer(1 << 16)
+    flags = 0x100 | 0x4000 | signal.SIGCHLD  # CLONE_VM, CLONE_VFORK
+    pid = libc("clone", child, ctypes.c_void_p(ctypes.addressof(stack) + len(stack)), flags, None)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    assert kind_of(client) == OFFLOADED
+    client.close()
+    assert drain(server) == b"from the child"
+    server.close()
 
 
 @ours
@@ -1020,6 +1145,36 @@ def without_a_proxy_it_is_the_kernels() -> None:
         assert (kind_of(client), reason_of(client)) == (STAYED, NO_ENDPOINT)
         client.send(b"x")
         assert server.recv(1) == b"x"
+
+
+@ours
+def chroot_before_the_first_socket() -> None:
+    """The endpoint's path does not exist in there."""
+    with tempfile.TemporaryDirectory() as folder:
+        pid = os.fork()
+        if not pid:
+            proc = os.open("/proc/self/fd", os.O_RDONLY)
+            os.chroot(folder)
+            with socket.socket() as s:
+                s.bind(("127.0.0.1", 0))
+                os.fchdir(proc)
+                os.chroot("../../..")
+                os._exit(0 if (kind_of(s), reason_of(s)) == (STAYED, NO_ENDPOINT) else 1)
+        wait_for_child(pid)
+
+
+@ours
+def the_capture_is_protected() -> None:
+    """XTS_PCAP's file is ours: a program that closes all it has does not stop it."""
+    capture = Path(os.environ["XTS_PCAP"])
+    client, server = pair()
+    (fd,) = (int(link.name) for link in Path("/proc/self/fd").iterdir() if link.exists() and link.samefile(capture))
+    assert kind_of(fd) == INTERNAL
+    assert errno_of(lambda: os.close(fd)) == errno.EBADF
+    before = capture.stat().st_size
+    client.send(b"x")
+    assert server.recv(1) == b"x"
+    until(lambda: capture.stat().st_size > before)
 
 
 @ours
