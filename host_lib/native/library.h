@@ -96,7 +96,7 @@ enum { /* sk_state, as far as the host can tell */
 	TCP_STATE_ESTABLISHED,
 	TCP_STATE_LISTEN,
 };
-enum { PHASE_UNCONNECTED, PHASE_CONNECTING, PHASE_CONNECTED }; /* the kernel's SS_* */
+enum { PHASE_UNCONNECTED, PHASE_CONNECTING, PHASE_CONNECTED, PHASE_DISCONNECTING }; /* the kernel's SS_* */
 enum { RCV_SHUTDOWN = 1, SEND_SHUTDOWN = 2, SHUTDOWN_MASK = 3 };
 enum { /* what still has to leave */
 	TODO_ACCEPTED = 1, /* NEWCONN_ACK */
