@@ -1,5 +1,5 @@
 /*
- * What libxts offers the interposer (libxts-preload) beside xts.h: waiting for offloaded sockets and kernel descriptors
+ * What libxts offers the interposer (libxts-preload) and the Python package beside xts.h: waiting for offloaded sockets and kernel descriptors
  * at once, keeping sockets over fork() and exec(), and the rules. Exported under the version XTS_PRIVATE, for a
  * libxts-preload of the very same build.
  */
@@ -59,6 +59,8 @@ int xts_epoll_wait_mixed(void *ectx, int kernel_set, const _Atomic uint32_t *mem
 bool xts_epoll_is_ready(void *ectx);
 /* xts_epoll_ctl() of a registration that is told from others of the same socket in this context by key. */
 int xts_epoll_ctl_keyed(void *ectx, int op, int number, uint32_t key, struct epoll_event *event);
+/* What a registration asks for (of one-shot ones that have been reported: nothing any more): 0, or -1 with ENOENT. */
+int xts_epoll_registered(void *ectx, int number, uint32_t key, struct epoll_event *event);
 /* Registers a context in another one, in which it is readable while it has an event. The caller keeps them from forming a loop. */
 int xts_epoll_nest(void *ectx, int op, void *inner, uint32_t key, struct epoll_event *event);
 
@@ -67,6 +69,14 @@ int xts_epoll_nest(void *ectx, int op, void *inner, uint32_t key, struct epoll_e
  * disown() before it is closed. Before the first socket.
  */
 void xts_on_descriptors(int (*own)(int fd), void (*disown)(int fd));
+
+/* --- options: option.c -------------------------------------------------------------------------------------------- */
+
+/*
+ * TCP_NODELAY of a connection, without waiting for the proxy's answer: it can only be that the connection is over, which other
+ * calls tell. EAGAIN: not without waiting, as when the socket is not connected: xts_setsockopt() does.
+ */
+int xts_set_nodelay(int s);
 
 /* --- over fork and exec: inherit.c ------------------------------------------------------------------------------------ */
 

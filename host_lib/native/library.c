@@ -77,6 +77,7 @@ static void before_fork(void)
 {
 	pthread_mutex_lock(&xts.lock);
 	heirs_before_fork();
+	sharers_before_fork();
 }
 
 static void after_fork_parent(void)
@@ -157,10 +158,16 @@ void library_settle(void)
  */
 void xts_before_exit(void)
 {
-	if (pthread_mutex_trylock(&xts.lock) != 0)
+	struct timespec limit;
+
+	/* Never held for long; but exit() may have been called from a handler that has interrupted a call of ours. */
+	clock_gettime(CLOCK_REALTIME, &limit);
+	limit.tv_sec++;
+	if (pthread_mutex_timedlock(&xts.lock, &limit) != 0)
 		return;
-	heirs_at_exit();
+	heirs_at_exit(true);
 	inherit_at_exit();
+	sharers_at_exit();
 	library_settle();
 	if (xts.channel) {
 		xts_link_goodbye(&xts.channel->link, 0);

@@ -58,6 +58,7 @@
 #define WINDOW_BYTES_MIN 2u
 #define SPIN_US_DEFAULT 50u
 #define SPIN_NEVER UINT32_MAX
+#define PATIENCE 4u
 #define PING_MS 250u
 #define DEAD_MS 600u              /* a dead proxy is noticed within PING_MS + DEAD_MS: below a second */
 #define DEAD_SHM_MS 3000u         /* over shm its death shows at once: only one that hangs is found by pings */
@@ -110,6 +111,7 @@ enum { NOT_MOVED, MOVING, MOVED }; /* a connection that is being, or has been, g
 
 struct call;
 struct mirror;
+struct sharers;
 struct watch;
 
 struct xts_sock {
@@ -132,6 +134,7 @@ struct xts_sock {
 	/* over fork and exec: inherit.h */
 	bool to_share, shared;     /* a listener that shall have a key at listen; that has one with the proxy */
 	bool joint;                /* other processes may have it too */
+	bool alone;                /* it was, but none of them has it any more, and this one is leaving */
 	bool interested;           /* the application has waited for it, or accepted */
 	bool offered;              /* a NEWCONN not yet answered: may still go back */
 	bool taking;               /* a thread is at taking it over */
@@ -169,6 +172,7 @@ struct xts_sock {
 	uint64_t key;              /* of a shared listener, or a connection on its way between processes; else 0 */
 	uint64_t interest_ns;      /* a listener: when this process last waited for it or accepted */
 	struct xts_sock *shared_next;
+	struct sharers *sharers;   /* of a shared listener that was there at a fork */
 	struct xts_sock *outbox_next, *outbox_prev, *blocked_next, *dirty_next, *free_next;
 	struct watch *watches;
 	struct mirror *mirror;
@@ -328,13 +332,15 @@ struct beside {
 	struct pollfd *fds;        /* the first SLEEP_FDS are wait.c's own */
 	nfds_t count;              /* of the others */
 	const sigset_t *mask;      /* NULL: leave it */
+	bool patient;              /* spins PATIENCE times as long, and does not sleep after it */
+	bool spun;                 /* so it was */
 	bool looked;               /* the revents tell how it was during this wait */
 	bool ready;                /* one of them is */
 };
 
 /* Sleeps until the subject is woken: 0, -ETIMEDOUT at deadline_ns, -EINTR. Gives up xts.lock meanwhile. */
 int wait_for(uint16_t *subject, uint64_t deadline_ns, bool spin);
-/* The same; 0 also when beside->ready. */
+/* The same; 0 also when beside->ready or beside->spun. */
 int wait_beside(uint16_t *subject, uint64_t deadline_ns, bool spin, struct beside *beside);
 extern struct xts_kernel_calls kernel_calls;
 void wake(uint16_t *subject);
@@ -395,6 +401,7 @@ struct call {
 	int error;                 /* positive */
 };
 int call_proxy(struct xts_sock *s, struct call *call);
+int call_proxy_unanswered(struct xts_sock *s, struct call *call);
 int first_request_wait(struct xts_sock *s);   /* until nobody else's first request is out */
 
 void epoll_ready(struct xts_sock *s, uint32_t events);

@@ -64,10 +64,10 @@ static int send_accepted(struct xts_sock *s)
 	return 0;
 }
 
-/* Without a token: nobody waits for the answer. */
+/* Without a token: nobody waits for the answer. The listener is kept while other processes may have it. */
 static int send_share(struct xts_sock *s)
 {
-	struct xts_share m = {.xts_socket = s->id, .key = s->key, .keep_ms = LISTENER_KEEP_MS};
+	struct xts_share m = {.xts_socket = s->id, .key = s->key, .keep_ms = s->alone ? 0 : LISTENER_KEEP_MS};
 	struct xts_tx_slot slot;
 	int r = channel_slot(&slot);
 

@@ -18,6 +18,7 @@
 #include <poll.h>
 #include <time.h>
 
+#include "beside.h"
 #include "xts.h"
 
 #define XTS_PY_INTERRUPTED (-8192)
@@ -192,6 +193,11 @@ static inline int xts_py_setsockopt_int(int s, int level, int option, int value)
 	return xts_py_result(xts_setsockopt(s, level, option, &value, sizeof(value)));
 }
 
+static inline int xts_py_set_nodelay(int s)
+{
+	return xts_py_result(xts_set_nodelay(s));
+}
+
 static inline int xts_py_bind(int s, const void *address, socklen_t length)
 {
 	return xts_py_result(xts_bind(s, address, length));
@@ -288,6 +294,44 @@ static inline ssize_t xts_py_epoll_wait(void *ectx, int32_t *pairs, int maxevent
 		if (count || left_ms <= INT_MAX)
 			return xts_py_pairs(events, count, pairs);
 	}
+}
+
+/*
+ * XTS sockets and the kernel's epoll set kernel_set together, for the selector of an event loop; timeout_ns -1: for ever. The
+ * sockets' events come first, the descriptors' behind them: returns how many of the first plus XTS_PY_KERNEL times how many of
+ * the second. 0 when the time is over, after a signal or a spin in vain. Sockets have to be in the context with ~number as their data
+ * (xts_py_epoll_ctl_beside), for descriptors are what select.epoll has as its data.
+ */
+#define XTS_PY_KERNEL 65536
+
+static inline int xts_py_epoll_ctl_beside(void *ectx, int op, int s, uint32_t events)
+{
+	struct epoll_event event = { .events = events, .data.fd = ~s };
+
+	return xts_py_result(xts_epoll_ctl(ectx, op, s, &event));
+}
+
+static inline ssize_t xts_py_epoll_wait_beside(void *ectx, int kernel_set, int32_t *pairs, int64_t timeout_ns)
+{
+	struct epoll_event events[XTS_PY_EVENTS_MAX];
+	uint64_t deadline_ns = timeout_ns < 0 ? XTS_FOREVER : timeout_ns ? xts_now_ns() + (uint64_t)timeout_ns : 0;
+	int count, ours = 0, at = 0;
+
+	count = xts_epoll_wait_mixed(ectx, kernel_set, NULL, events, XTS_PY_EVENTS_MAX, deadline_ns, NULL);
+	if (count < 0)
+		return errno == EINTR ? 0 : -errno;
+	for (int i = 0; i < count; i++)
+		if (events[i].data.fd < 0) {
+			pairs[at++] = ~events[i].data.fd;
+			pairs[at++] = (int32_t)events[i].events;
+			ours++;
+		}
+	for (int i = 0; i < count && ours < count; i++)
+		if (events[i].data.fd >= 0) {
+			pairs[at++] = events[i].data.fd;
+			pairs[at++] = (int32_t)events[i].events;
+		}
+	return ours + (ssize_t)(count - ours) * XTS_PY_KERNEL;
 }
 
 static inline int xts_py_epoll_now(void *ectx, int32_t *pairs, int maxevents)

@@ -233,7 +233,7 @@ static bool look_beside(struct beside *beside)
 
 static void spin(struct waiter *w, struct beside *beside, uint64_t deadline_ns)
 {
-	uint64_t end = now_ns() + xts.settings.spin_us * NS_PER_US;
+	uint64_t end = now_ns() + xts.settings.spin_us * NS_PER_US * (beside && beside->patient ? PATIENCE : 1);
 	unsigned turn = 0;
 	bool other = false;
 
@@ -268,6 +268,8 @@ static void spin(struct waiter *w, struct beside *beside, uint64_t deadline_ns)
 		if (spin_skip > SKIP_MAX)
 			spin_skip = SKIP_MAX;
 		spin_skipped = spin_skip;
+		if (beside)
+			beside->spun = beside->patient;
 	}
 }
 
@@ -295,7 +297,7 @@ int wait_beside(uint16_t *subject, uint64_t deadline_ns, bool may_spin, struct b
 		share_wait_begins();
 	if (may_spin && worth_spinning(beside))
 		spin(&w, beside, deadline_ns);
-	while (!w.woken && !r && !(beside && beside->ready)) {
+	while (!w.woken && !r && !(beside && (beside->ready || beside->spun))) {
 		if (xts.channel && (!xts.leader || xts.leader == &w)) {
 			r = lead(&w, beside, deadline_ns);
 			continue;

@@ -1,6 +1,6 @@
 """The application in asyncio: 64-byte requests on some connections at a time, with asyncio's streams or those of
-`xts_socket.aio`, on asyncio's event loop or uvloop's. Run as a program; prints one line of JSON, as the native client
-does."""
+`xts_socket.aio`, on asyncio's event loop (with XTS: our `EventLoop`, which is that one with a selector of ours) or
+uvloop's. Run as a program; prints one line of JSON, as the native client does."""
 
 from __future__ import annotations
 
@@ -81,6 +81,8 @@ def main() -> None:
     module: Any = asyncio
     if arguments.xts:
         from xts_socket import aio as module
+
+        factory = factory or module.EventLoop
     with asyncio.Runner(loop_factory=factory) as runner:
         print(json.dumps(runner.run(_measure(module, arguments))))
 

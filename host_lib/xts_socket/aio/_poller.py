@@ -2,15 +2,16 @@
 
 Theory of operation
 
-A loop has one polling context of the library for all of its XTS sockets, and watches that context's single
-descriptor with `loop.add_reader`: no kernel descriptor, and no system call, for each socket. Sockets are in the
-context edge-triggered and for everything, from their first wait to their close: pausing, resuming and waiting for
-room cost no call. Who handles an edge therefore reads until nothing is left, or remembers that something is.
+A loop has one polling context of the library for all of its XTS sockets: no kernel descriptor, and no system call, for
+each of them. Sockets are in the context edge-triggered and for everything, from their first wait to their close:
+pausing, resuming and waiting for room cost no call. Who handles an edge therefore reads until nothing is left, or
+remembers that something is.
 
-When the descriptor is ready the poller collects events and calls the handlers directly: that begins a *turn*, in which
-what is sent leaves the process without waking the proxy, and nothing wakes us (XTS_EPOLL_BATCH, XTS_EPOLL_TURN). The
-turn ends with one doorbell for all: at once when handlers have sent something themselves, else, for the tasks they
-have woken, in the loop's next round.
+Our own `EventLoop` waits in the library itself (_selector.py), which hands the events over. Any other loop watches the
+context's single descriptor with `loop.add_reader`. When it is ready the poller collects events and calls the handlers
+directly: that begins a *turn*, in which what is sent leaves the process without waking the proxy, and nothing wakes us
+(XTS_EPOLL_BATCH, XTS_EPOLL_TURN). The turn ends with one doorbell for all: at once when handlers have sent something
+themselves, else, for the tasks they have woken, in the loop's next round.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from weakref import WeakKeyDictionary, ref
 
 from .._errors import check, error
 from .._native import ffi, lib
+from ._selector import Selector
 
 #: Called with the events of an edge.
 Handler = Callable[[int], None]
@@ -62,6 +64,8 @@ def _forget_in_child() -> None:
     """The sockets of the parent are not the child's."""
     for poller in _pollers.values():
         poller.handlers.clear()
+        if poller.selector is not None:
+            poller.selector.poller = None
     _pollers.clear()
 
 
@@ -71,15 +75,18 @@ os.register_at_fork(after_in_child=_forget_in_child)
 class Poller:
     """One for each event loop: use `poller_of`."""
 
-    __slots__ = ("__weakref__", "_ctx", "_events", "_loop", "_pairs", "_turn", "buffer", "handlers", "sent")
+    __slots__ = ("__weakref__", "_events", "_loop", "_turn", "buffer", "ctx", "handlers", "pairs", "selector", "sent")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        ctx = lib.xts_epoll_ctx_create_flags(lib.XTS_EPOLL_BATCH | lib.XTS_EPOLL_TURN)
+        #: What the loop waits with, if that is ours.
+        self.selector: Selector | None = getattr(loop, "xts_selector", None)
+        kind = lib.XTS_EPOLL_TURN if self.selector is None else lib.XTS_EPOLL_PATIENT
+        ctx = lib.xts_epoll_ctx_create_flags(lib.XTS_EPOLL_BATCH | kind)
         if not ctx:
             raise error(ffi.errno)
-        self._ctx: Any = ctx
+        self.ctx: Any = ctx
         self._loop = ref(loop)
-        self._pairs = ffi.new("int32_t[]", 2 * lib.XTS_PY_EVENTS_MAX)
+        self.pairs = ffi.new("int32_t[]", 2 * lib.XTS_PY_EVENTS_MAX)
         #: Collected and not yet handled: number, events, number, events, ...
         self._events: list[int] = []
         self._turn = False
@@ -88,38 +95,43 @@ class Poller:
         self.buffer = ffi.new_allocator(should_clear_after_alloc=False)("char[]", RECEIVE_BYTES)
         #: Set by whoever sends.
         self.sent = False
-        # In a context of its own, or it would be that of whoever came first.
-        Context().run(loop.add_reader, check(lib.xts_epoll_fd(ctx)), self._readable)
+        if self.selector is not None:
+            self.selector.poller = self
+        else:  # in a context of its own, or it would be that of whoever came first
+            Context().run(loop.add_reader, check(lib.xts_epoll_fd(ctx)), self._readable)
 
     def close(self) -> None:
         """Lets go of the library's context; the sockets stay open."""
-        ctx, self._ctx = self._ctx, None
+        ctx, self.ctx = self.ctx, None
         self.handlers.clear()
+        if self.selector is not None and self.selector.poller is self:
+            self.selector.poller = None
         if ctx is not None:
             lib.xts_epoll_ctx_destroy(ctx)
 
     def __del__(self) -> None:
-        if getattr(self, "_ctx", None) is not None:
-            lib.xts_epoll_ctx_destroy(self._ctx)
+        if getattr(self, "ctx", None) is not None:
+            lib.xts_epoll_ctx_destroy(self.ctx)
 
     def add(self, number: int, handler: Handler) -> None:
         """Tells `handler` all events of a socket from now on, beginning with how it is now."""
-        check(lib.xts_py_epoll_ctl(self._ctx, _CTL_ADD, number, _EVERYTHING))
+        add = lib.xts_py_epoll_ctl_beside if self.selector is not None else lib.xts_py_epoll_ctl
+        check(add(self.ctx, _CTL_ADD, number, _EVERYTHING))
         self.handlers[number] = handler
 
     def remove(self, number: int) -> None:
         """Does nothing when the socket is not watched, or gone."""
-        if self.handlers.pop(number, None) is not None and self._ctx is not None:
-            lib.xts_py_epoll_ctl(self._ctx, _CTL_DEL, number, 0)
+        if self.handlers.pop(number, None) is not None and self.ctx is not None:
+            lib.xts_py_epoll_ctl(self.ctx, _CTL_DEL, number, 0)
 
     def _readable(self) -> None:
-        if self._ctx is None:
+        if self.ctx is None:
             return
-        count = _collect(self._ctx, self._pairs, lib.XTS_PY_EVENTS_MAX)
+        count = _collect(self.ctx, self.pairs, lib.XTS_PY_EVENTS_MAX)
         if count <= 0:
             check(count)
             return
-        self._events += _unpack(self._pairs, 2 * count)
+        self._events += _unpack(self.pairs, 2 * count)
         self.sent = False
         self._handle()
         if self.sent:
@@ -128,8 +140,21 @@ class Poller:
             self._turn = True
             loop.call_soon(self._end_turn)
 
+    def take(self, events: list[int]) -> None:
+        """Handles what the selector has collected."""
+        self._events += events
+        loop = self._loop()
+        if loop is not None and loop.get_debug():
+            loop.call_soon(self._handle)  # which tells slow callbacks
+            return
+        try:
+            self._handle()
+        except Exception as failure:  # as the loop does with what one of its callbacks raises
+            if loop is not None:
+                loop.call_exception_handler({"message": f"Exception in callback {self!r}", "exception": failure})
+
     def _handle(self) -> None:
-        """Hands the collected events out. What SystemExit or KeyboardInterrupt leave is done in the next round."""
+        """Hands the collected events out. What an exception leaves is done in the next round."""
         events, self._events = self._events, []
         handlers = self.handlers
         at = 0
@@ -139,7 +164,7 @@ class Poller:
                 if handler is not None:
                     handler(events[at + 1])
         except BaseException:
-            self._events = events[at + 2 :]
+            self._events = events[at + 2 :] + self._events
             if (loop := self._loop()) is not None:
                 if self._events:
                     loop.call_soon(self._handle)
