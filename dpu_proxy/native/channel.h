@@ -181,6 +181,9 @@ struct connection *command_target(struct channel *ch, uint32_t id, uint32_t xts_
 bool command_allowed(struct channel *ch, enum xts_policy_action action, const struct xts_endpoint *endpoint);
 /* A message that cannot be decoded: a violation. Returns true. */
 bool command_malformed(struct channel *ch, const struct xts_head *head);
+
+/* --- send.c ----------------------------------------------------------------------------------------------------- */
+
 /* SEND; entry is the batch entry the frame lies in. Returns true when the frame is kept in the batch until the flush. */
 bool command_send(struct channel *ch, const struct xts_head *head, uint32_t entry);
 
@@ -189,14 +192,28 @@ bool command_send(struct channel *ch, const struct xts_head *head, uint32_t entr
 /* SHARE, PARK and CLAIM; like command_execute(). */
 bool handover_execute(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes);
 
-/* --- connection.c ---------------------------------------------------------------------------------------------------- */
+/* --- identifier.c ----------------------------------------------------------------------------------------------- */
 
-/* A new socket with an identifier; fd >= 0 is taken over, else one is made. NULL with *error (positive). */
-struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version, int *error);
+/* A new identifier, never 0, for a connection; 0: none left. */
+uint32_t identifier_take(struct channel *ch, struct connection *c);
+void identifier_release(struct channel *ch, uint32_t id);
 /* By the identifier a message of the host carries. */
 struct connection *connection_find(struct channel *ch, uint32_t proxy_id);
 /* By the host's own number, among those whose identifier it may not know yet: for calls that follow a CONNECT. */
 struct connection *connection_find_unnamed(struct channel *ch, uint32_t xts_socket);
+
+/* --- window.c --------------------------------------------------------------------------------------------------- */
+
+/* Gives a new connection its window, as far as the channel's limit allows: the post credits to advertise, 0 for none. */
+uint32_t connection_grant_window(struct connection *c);
+/* Likewise for a connection that has as many bytes in its spill buffer as spilled; false when there is no window for it. */
+bool connection_grant_claimed(struct connection *c, uint32_t spilled);
+bool channel_window_left(const struct channel *ch);
+
+/* --- connection.c ---------------------------------------------------------------------------------------------------- */
+
+/* A new socket with an identifier; fd >= 0 is taken over, else one is made. NULL with *error (positive). */
+struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version, int *error);
 /* It has something to say: onto the ready list. */
 void connection_wake(struct connection *c);
 int connection_watch(struct connection *c);
@@ -217,11 +234,6 @@ void connection_orphan(struct connection *c);
 void connection_tick_start(struct connection *c);
 /* Looks after what no event tells: the end of lingering, a listener that could not accept. May free it. */
 void connection_tick(struct connection *c);
-/* Gives a new connection its window, as far as the channel's limit allows: the post credits to advertise, 0 for none. */
-uint32_t connection_grant_window(struct connection *c);
-/* Likewise for a connection that has as many bytes in its spill buffer as spilled; false when there is no window for it. */
-bool connection_grant_claimed(struct connection *c, uint32_t spilled);
-bool channel_window_left(const struct channel *ch);
 /* Half-closes or finishes closing when the spill buffer is empty. */
 void connection_drained(struct connection *c);
 
@@ -272,5 +284,13 @@ struct worker_state { /* what channels and connections see of their worker */
 	struct xts_worker_stats stats;
 	struct log log;
 };
+
+/* --- operate.c ------------------------------------------------------------------------------------------------------- */
+
+/* A configuration and its rules, which are the copy's own: 0 or -ENOMEM. */
+int worker_copy_config(struct xts_worker_config *to, const struct xts_worker_config *from);
+void worker_free_rules(struct xts_worker_config *config);
+/* No newcomers from now on. */
+void worker_drain(struct worker_state *w);
 
 #endif

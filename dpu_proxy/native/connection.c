@@ -1,4 +1,4 @@
-/* One offloaded connection between its channel and its TCP socket: identifiers, events, closing. See stream.c for data. */
+/* One offloaded connection between its channel and its TCP socket: events, closing. See stream.c for data. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -17,82 +17,6 @@
  * ten times, tcp_orphan_retries in ip-sysctl). A reader of 3 KB/s opens its window every 20 s to 80 s. */
 #define ORPHAN_TIMEOUT_MS 205000
 
-#define UNNAMED_LOOKED_AT 1024
-
-/* --- identifiers ----------------------------------------------------------------------------------------------------- */
-
-static bool ids_grow(struct channel *ch)
-{
-	uint32_t count = ch->id_count ? ch->id_count * 2 : 64;
-	struct id_slot *ids;
-
-	if (count > ID_INDEX_MASK)
-		return false;
-	ids = realloc(ch->ids, count * sizeof *ids);
-	if (!ids)
-		return false;
-	memset(ids + ch->id_count, 0, (count - ch->id_count) * sizeof *ids);
-	ch->ids = ids;
-	ch->id_count = count;
-	return true;
-}
-
-/* Index 0 stays unused, so that no identifier is 0. */
-static uint32_t id_take(struct channel *ch, struct connection *c)
-{
-	uint32_t index = ch->id_free;
-
-	if (index) {
-		ch->id_free = ch->ids[index].next_free;
-	} else {
-		index = ch->id_used + 1;
-		if (index >= ch->id_count && !ids_grow(ch))
-			return 0;
-		ch->id_used = index;
-	}
-	ch->ids[index].connection = c;
-	return (uint32_t)ch->ids[index].generation << ID_INDEX_BITS | index;
-}
-
-static void id_release(struct channel *ch, uint32_t id)
-{
-	uint32_t index = id & ID_INDEX_MASK;
-	struct id_slot *slot = &ch->ids[index];
-
-	slot->connection = NULL;
-	slot->generation = (uint16_t)((slot->generation + 1) & 0xfff);
-	slot->next_free = ch->id_free;
-	ch->id_free = index;
-}
-
-struct connection *connection_find(struct channel *ch, uint32_t proxy_id)
-{
-	uint32_t index = proxy_id & ID_INDEX_MASK;
-
-	struct connection *c;
-
-	if (!index || index > ch->id_used || ch->ids[index].generation != proxy_id >> ID_INDEX_BITS)
-		return NULL;
-	c = ch->ids[index].connection;
-	if (c)
-		list_remove(&c->unnamed); /* the host knows it */
-	return c;
-}
-
-struct connection *connection_find_unnamed(struct channel *ch, uint32_t xts_socket)
-{
-	struct list *node = ch->unnamed.prev;
-
-	/* The youngest first, and not all of them: a host with thousands of failed connects must not slow the others. */
-	for (int looked = 0; node != &ch->unnamed && looked < UNNAMED_LOOKED_AT; node = node->prev, looked++) {
-		struct connection *c = list_entry(node, struct connection, unnamed);
-
-		if (c->xts_socket == xts_socket)
-			return c;
-	}
-	return NULL;
-}
-
 /* --- making and freeing ---------------------------------------------------------------------------------------------- */
 
 struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version, int *error)
@@ -110,7 +34,7 @@ struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version
 		*error = ENOBUFS;
 		return NULL;
 	}
-	c->proxy_id = id_take(ch, c);
+	c->proxy_id = identifier_take(ch, c);
 	if (!c->proxy_id) {
 		free(c);
 		*error = ENOBUFS;
@@ -120,7 +44,7 @@ struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version
 		fd = socket(ip_version == 6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
 	if (fd < 0) {
 		*error = errno == EMFILE || errno == ENFILE ? ENOBUFS : errno;
-		id_release(ch, c->proxy_id);
+		identifier_release(ch, c->proxy_id);
 		free(c);
 		return NULL;
 	}
@@ -185,7 +109,7 @@ void connection_free(struct connection *c, bool reset)
 	socket_close(c, reset);
 	uncount(c);
 	if (c->channel && !c->orphan)
-		id_release(c->channel, c->proxy_id);
+		identifier_release(c->channel, c->proxy_id);
 	spill_free(&c->spill);
 	list_remove(&c->ready);
 	list_remove(&c->dirty);
@@ -217,49 +141,6 @@ int connection_watch(struct connection *c)
 		return -errno;
 	c->in_epoll = true;
 	return 0;
-}
-
-/* --- windows --------------------------------------------------------------------------------------------------------- */
-
-bool channel_window_left(const struct channel *ch)
-{
-	return ch->window_bytes + 4096 <= ch->worker->config.limits.spill_bytes;
-}
-
-/* A window of wanted bytes, or what the channel's limit leaves of it; false when that is less than least. */
-static bool take_window(struct connection *c, uint32_t wanted, uint32_t least)
-{
-	struct channel *ch = c->channel;
-	const struct xts_limits *limits = &c->worker->config.limits;
-	uint64_t left = limits->spill_bytes > ch->window_bytes ? limits->spill_bytes - ch->window_bytes : 0;
-	uint32_t window = left < wanted ? (uint32_t)left : wanted;
-
-	if (window < least) {
-		c->worker->stats.refused_limit++;
-		return false;
-	}
-	c->window = window;
-	ch->window_bytes += window;
-	c->worker->stats.window_bytes += window;
-	xts_credit_grant_init(&c->grant, window);
-	return true;
-}
-
-uint32_t connection_grant_window(struct connection *c)
-{
-	if (!c->window && !take_window(c, c->worker->config.limits.window_bytes, 2))
-		return 0;
-	return c->window; /* a second connect on the same socket keeps its window */
-}
-
-bool connection_grant_claimed(struct connection *c, uint32_t spilled)
-{
-	uint32_t window = c->worker->config.limits.window_bytes;
-
-	if (!take_window(c, window > spilled ? window : spilled, spilled > 2 ? spilled : 2))
-		return false;
-	c->grant.outstanding -= spilled;
-	return true;
 }
 
 /* --- events ---------------------------------------------------------------------------------------------------------- */
@@ -444,7 +325,7 @@ void connection_orphan(struct connection *c)
 		return;
 	}
 	(void)setsockopt(c->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
-	id_release(c->channel, c->proxy_id);
+	identifier_release(c->channel, c->proxy_id);
 	c->orphan = true;
 	c->fin_wanted = true;
 	c->state = CONNECTION_CLOSING;

@@ -59,6 +59,8 @@ int xts_epoll_wait_mixed(void *ectx, int kernel_set, const _Atomic uint32_t *mem
 bool xts_epoll_is_ready(void *ectx);
 /* xts_epoll_ctl() of a registration that is told from others of the same socket in this context by key. */
 int xts_epoll_ctl_keyed(void *ectx, int op, int number, uint32_t key, struct epoll_event *event);
+/* What a registration asks for (of one-shot ones that have been reported: nothing any more): 0, or -1 with ENOENT. */
+int xts_epoll_registered(void *ectx, int number, uint32_t key, struct epoll_event *event);
 /* Registers a context in another one, in which it is readable while it has an event. The caller keeps them from forming a loop. */
 int xts_epoll_nest(void *ectx, int op, void *inner, uint32_t key, struct epoll_event *event);
 

@@ -7,8 +7,6 @@
  */
 #include "epoll.h"
 
-#define WAYS (EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE)
-
 void epoll_ready_remove(struct watch *w)
 {
 	struct epoll_ctx *ctx = w->ctx;
@@ -136,7 +134,7 @@ uint32_t epoll_watch_events(struct watch *w)
 		now = socket_events(w->socket);
 	else
 		now = epoll_has_event(w->inner) ? EPOLLIN | EPOLLRDNORM : 0;
-	return now & ((w->events & ~(uint32_t)WAYS) | EPOLL_ALWAYS);
+	return now & ((w->events & ~(uint32_t)EPOLL_WAYS) | EPOLL_ALWAYS);
 }
 
 bool epoll_has_event(struct epoll_ctx *ctx)

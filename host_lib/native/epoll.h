@@ -7,6 +7,7 @@
 #include "library.h"
 
 #define EPOLL_ALWAYS (EPOLLERR | EPOLLHUP)
+#define EPOLL_WAYS (EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE) /* not what is waited for, but how */
 
 struct epoll_ctx {
 	struct epoll_ctx *next;

@@ -73,10 +73,12 @@ void xts_epoll_ctx_destroy(void *ectx)
 {
 	struct epoll_ctx *ctx = ectx, **at = &xts.contexts;
 	struct xts_sock *s = NULL;
+	struct thread *self;
 
 	if (!ctx)
 		return;
 	library_enter();
+	self = thread_self();
 	while ((s = table_next(s)))
 		free_watches(s->watches, ctx);
 	for (struct epoll_ctx *inner = xts.contexts; inner; inner = inner->next)
@@ -88,6 +90,8 @@ void xts_epoll_ctx_destroy(void *ectx)
 	if (*at)
 		*at = ctx->next;
 	epoll_close_fd(ctx);
+	if (self)
+		self->batching = false; /* a promise to come back to this context would not be kept */
 	library_leave();
 	free(ctx);
 }
@@ -107,13 +111,20 @@ static struct watch *watch_make(struct epoll_ctx *ctx, struct xts_sock *s, struc
 	return w;
 }
 
-static int change(struct epoll_ctx *ctx, int op, struct xts_sock *s, struct epoll_ctx *inner, uint32_t key,
-		  const struct epoll_event *event)
+static struct watch *watch_find(const struct epoll_ctx *ctx, struct xts_sock *s, struct epoll_ctx *inner, uint32_t key)
 {
 	struct watch *w = *watches_of(s, inner);
 
 	while (w && (w->ctx != ctx || w->key != key))
 		w = w->next;
+	return w;
+}
+
+static int change(struct epoll_ctx *ctx, int op, struct xts_sock *s, struct epoll_ctx *inner, uint32_t key,
+		  const struct epoll_event *event)
+{
+	struct watch *w = watch_find(ctx, s, inner, key);
+
 	switch (op) {
 	case EPOLL_CTL_DEL:
 		if (!w)
@@ -172,6 +183,23 @@ int xts_epoll_ctl_keyed(void *ectx, int op, int number, uint32_t key, struct epo
 int xts_epoll_ctl(void *ectx, int op, int number, struct epoll_event *event)
 {
 	return xts_epoll_ctl_keyed(ectx, op, number, 0, event);
+}
+
+int xts_epoll_registered(void *ectx, int number, uint32_t key, struct epoll_event *event)
+{
+	struct watch *w = NULL;
+	struct xts_sock *s;
+
+	library_enter();
+	s = table_open(number);
+	if (s)
+		w = watch_find(ectx, s, NULL, key);
+	if (w) {
+		event->events = w->disabled ? w->events & (uint32_t)EPOLL_WAYS : w->events;
+		event->data = w->data;
+	}
+	library_leave();
+	return finish(w ? 0 : -ENOENT);
 }
 
 int xts_epoll_nest(void *ectx, int op, void *inner, uint32_t key, struct epoll_event *event)

@@ -44,6 +44,12 @@ void share_tick(uint64_t now);                /* gives back what nobody accepts 
 /* Somebody has to take this process's offers, for it is away. *deadline_ns: when to look again (FOREVER: no need). */
 bool share_is_away(uint64_t now, uint64_t *deadline_ns);
 
+/* --- sharers.c ------------------------------------------------------------------------------------------------------------ */
+
+void sharers_before_fork(void);
+void sharers_leave(struct xts_sock *listener); /* this process has it no more; tells the proxy when none else has */
+void sharers_at_exit(void);
+
 /* --- inherit.c: in the child -------------------------------------------------------------------------------------------- */
 
 bool inherit_possible(const struct xts_sock *s); /* could a child have it? */
@@ -57,6 +63,7 @@ void inherit_uplink(int fd);                  /* the link to the parent, in a ne
 void inherit_adopt_uplink(int fd);            /* in a new program */
 int inherit_pass_uplink(bool pass);           /* over exec, or not after all: the descriptor, or -1 */
 void inherit_adopt(struct xts_sock *s, uint8_t how); /* in a new program */
+void inherit_read(void);                      /* files what the parent has said, if anything */
 void inherit_at_exit(void);
 
 /* --- heirs.c: in the parent --------------------------------------------------------------------------------------------- */
@@ -64,14 +71,15 @@ void inherit_at_exit(void);
 void heirs_before_fork(void);
 void heirs_after_fork_parent(void);
 int heirs_after_fork_child(void);             /* the child's end of the link, or -1 */
-void heirs_at_exit(void);
+void heirs_at_exit(bool pass_uplink);
 bool heirs_keep(struct xts_sock *s);          /* at close: it has to wait for a child that may want it */
 int connection_park(struct xts_sock *s, uint64_t deadline_ns); /* gives it up under a new s->key; waits; 0 or -errno */
 
-/* What passes over a link. */
+/* What passes over a link. An answer of number 0 comes last, from a parent that exits: with its own link to its parent. */
 struct link_message {
 	uint32_t number;
 	int32_t error;             /* of an answer: why there is no memfd with it; of a question: 0 take, 1 release */
+	uint32_t elsewhere;        /* of an answer: it is the grandparent's, who is to be asked under this number */
 };
 
 /* --- bequest.c: state that passes between processes --------------------------------------------------------------------- */

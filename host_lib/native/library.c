@@ -77,6 +77,7 @@ static void before_fork(void)
 {
 	pthread_mutex_lock(&xts.lock);
 	heirs_before_fork();
+	sharers_before_fork();
 }
 
 static void after_fork_parent(void)
@@ -157,10 +158,16 @@ void library_settle(void)
  */
 void xts_before_exit(void)
 {
-	if (pthread_mutex_trylock(&xts.lock) != 0)
+	struct timespec limit;
+
+	/* Never held for long; but exit() may have been called from a handler that has interrupted a call of ours. */
+	clock_gettime(CLOCK_REALTIME, &limit);
+	limit.tv_sec++;
+	if (pthread_mutex_timedlock(&xts.lock, &limit) != 0)
 		return;
-	heirs_at_exit();
+	heirs_at_exit(true);
 	inherit_at_exit();
+	sharers_at_exit();
 	library_settle();
 	if (xts.channel) {
 		xts_link_goodbye(&xts.channel->link, 0);
@@ -190,7 +197,7 @@ void library_enter(void)
 	pthread_mutex_lock(&xts.lock);
 }
 
-void library_leave(void)
+void library_rest(void)
 {
 	struct channel *c;
 
@@ -209,10 +216,16 @@ void library_leave(void)
 	}
 	if (xts.dirty)
 		mirrors_update();
-	if (xts.channel && (channel_busy(xts.channel) || (xts.joint && xts.shared)))
+	/* Mirrors too: they outlive a channel, and the thread has stood by since it died. */
+	if (xts.channel && (xts.mirrors || channel_busy(xts.channel) || (xts.joint && xts.shared)))
 		progress_need();
 	if (xts.dead)
 		channel_reap();
+}
+
+void library_leave(void)
+{
+	library_rest();
 	pthread_mutex_unlock(&xts.lock);
 	pthread_setcancelstate(cancel_state, NULL);
 }

@@ -111,6 +111,7 @@ enum { NOT_MOVED, MOVING, MOVED }; /* a connection that is being, or has been, g
 
 struct call;
 struct mirror;
+struct sharers;
 struct watch;
 
 struct xts_sock {
@@ -133,6 +134,7 @@ struct xts_sock {
 	/* over fork and exec: inherit.h */
 	bool to_share, shared;     /* a listener that shall have a key at listen; that has one with the proxy */
 	bool joint;                /* other processes may have it too */
+	bool alone;                /* it was, but none of them has it any more, and this one is leaving */
 	bool interested;           /* the application has waited for it, or accepted */
 	bool offered;              /* a NEWCONN not yet answered: may still go back */
 	bool taking;               /* a thread is at taking it over */
@@ -170,6 +172,7 @@ struct xts_sock {
 	uint64_t key;              /* of a shared listener, or a connection on its way between processes; else 0 */
 	uint64_t interest_ns;      /* a listener: when this process last waited for it or accepted */
 	struct xts_sock *shared_next;
+	struct sharers *sharers;   /* of a shared listener that was there at a fork */
 	struct xts_sock *outbox_next, *outbox_prev, *blocked_next, *dirty_next, *free_next;
 	struct watch *watches;
 	struct mirror *mirror;
@@ -241,6 +244,9 @@ extern struct library xts;
 
 void library_enter(void);
 void library_leave(void);
+/* Before the lock is given up for anything but a wait of wait.c: what was said leaves, and whoever sleeps on the queue outside
+ * of our waits has its doorbell armed. */
+void library_rest(void);
 void library_settle(void);                    /* waits, a second at most, until what has been said has left */
 /* The result of a public call: -1 and errno for -errno. */
 static inline int finish(int result)
@@ -338,6 +344,7 @@ int wait_beside(uint16_t *subject, uint64_t deadline_ns, bool spin, struct besid
 extern struct xts_kernel_calls kernel_calls;
 void wake(uint16_t *subject);
 void wake_all(void);
+void wake_sleepers_on_queue(void);            /* to look again at how long they may sleep */
 void thread_ring(struct thread *thread);
 int sleep_on_bell(struct thread *thread, struct beside *beside, uint64_t deadline_ns);
 int sleep_on_channel(struct channel *c, struct thread *thread, struct beside *beside, uint64_t deadline_ns);
@@ -349,6 +356,7 @@ static inline uint64_t deadline_after(uint64_t timeout_ns)
 }
 
 void progress_need(void);                     /* something has to be looked after: wakes or starts the thread */
+void progress_wake(void);                     /* if it sleeps on the queue */
 void progress_forget(void);
 bool progress_sleeps_on_queue(void);
 

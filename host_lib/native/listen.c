@@ -16,7 +16,9 @@ static int bind_socket(struct xts_sock *s, const struct sockaddr *address, sockl
 
 	if (r)
 		return r;
-	if (s->state != TCP_STATE_CLOSE || s->phase != PHASE_UNCONNECTED || s->bound)
+	/* What is wrong with the address is said before that it is too late for any; and after a reset it is not. */
+	if ((s->state != TCP_STATE_CLOSE || s->phase != PHASE_UNCONNECTED || s->bound) &&
+	    (!s->proxy_id || s->closing || !xts.channel))
 		return -EINVAL;
 	r = call_proxy(s, &call);
 	if (!r && s->id == id) {

@@ -190,7 +190,8 @@ ssize_t xts_recvmsg(int number, struct msghdr *message, int flags)
 	r = recv_call(number, message->msg_iov, message->msg_iovlen, flags);
 	if (r < 0)
 		return r;
-	message->msg_namelen = 0;
+	if (message->msg_name)
+		message->msg_namelen = 0;
 	message->msg_controllen = 0;
 	message->msg_flags = 0;
 	return r;

@@ -248,6 +248,7 @@ void socket_end(struct xts_sock *s)
 
 void socket_close(struct xts_sock *s)
 {
+	sharers_leave(s);
 	share_forget(s);
 	if (s->call && s->moved == NOT_MOVED) {
 		s->call->error = EBADF;
@@ -269,7 +270,8 @@ void socket_close(struct xts_sock *s)
 int socket_disconnect(struct xts_sock *s)
 {
 	uint32_t id = s->id;
-	bool was_connected = s->state == TCP_STATE_ESTABLISHED || s->state == TCP_STATE_SYN_SENT;
+	bool is_over = s->done && (s->shutdown & SEND_SHUTDOWN); /* tcp_need_reset() */
+	bool is_cut = s->state == TCP_STATE_SYN_SENT || (s->state == TCP_STATE_ESTABLISHED && !is_over);
 
 	if (s->opening || s->proxy_id) {
 		share_forget(s);
@@ -292,7 +294,8 @@ int socket_disconnect(struct xts_sock *s)
 	s->phase = PHASE_UNCONNECTED;
 	s->shutdown = 0;
 	s->done = false;
-	s->error = was_connected ? ECONNRESET : 0; /* as tcp_disconnect() leaves it */
+	if (is_cut)
+		s->error = ECONNRESET; /* as tcp_disconnect() leaves it */
 	s->credits = s->peer_window = 0;
 	s->grant.window = 0;
 	s->received_bytes = s->sent_bytes = s->read_bytes = 0;

@@ -83,6 +83,7 @@ void table_release(struct xts_sock *s)
 {
 	uint32_t generation = (s->id >> 20) % GENERATIONS + 1;
 
+	sharers_leave(s);
 	s->in_use = false;
 	s->open = false;
 	status_state(s);

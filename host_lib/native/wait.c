@@ -84,6 +84,13 @@ void wake_all(void)
 	}
 }
 
+void wake_sleepers_on_queue(void)
+{
+	if (xts.leader)
+		wake_one(xts.leader);
+	progress_wake();
+}
+
 /* ppoll() until the deadline, on our own descriptors and what is watched beside them. 0, 1 for beside, -ETIMEDOUT, -EINTR. */
 static int poll_until(struct pollfd own[SLEEP_FDS], struct beside *beside, uint64_t deadline_ns)
 {
@@ -150,6 +157,7 @@ int sleep_on_channel(struct channel *c, struct thread *thread, struct beside *be
 
 	if (c->retry && now_ns() + RETRY_NS < limit)
 		limit = now_ns() + RETRY_NS;
+	c->armed = false; /* for this thread now: who takes frames meanwhile must not disarm it */
 	xts.sleeps++;
 	c->sleepers++;
 	r = sleep_on(thread, own, beside, deadline_ns < limit ? deadline_ns : limit);

@@ -131,7 +131,7 @@ static ssize_t transmit_vector(int s, const struct iovec *vector, int count, int
 	struct msghdr message = {.msg_iov = (struct iovec *)vector, .msg_iovlen = (size_t)count};
 	ssize_t bytes = vector_bytes(vector, count);
 
-	return bytes < 0 ? bytes : XTS(xts_sendmsg(s, &message, flags));
+	return bytes <= 0 ? bytes : XTS(xts_sendmsg(s, &message, flags)); /* nothing in pieces: no look at the socket */
 }
 
 EXPORT ssize_t readv(int fd, const struct iovec *vector, int count)
@@ -174,17 +174,32 @@ static int64_t monotonic_ns(void)
 	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
+/* A pending error comes before data here, unlike in recvmsg(): do_recvmmsg(). */
+static int pending_error(int s)
+{
+	int error = 0;
+	socklen_t length = sizeof error;
+
+	return XTS(xts_getsockopt(s, SOL_SOCKET, SO_ERROR, &error, &length)) < 0 ? errno : error;
+}
+
 /* The timeout is looked at after each message only, as in the kernel. */
 EXPORT int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags, struct timespec *timeout)
 {
 	int s = descriptor_offloaded(fd);
 	int64_t end = 0;
 	unsigned i;
+	int error;
 
 	if (s < 0)
 		return real()->recvmmsg(fd, messages, count, flags, timeout);
 	if (timeout && (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec > 999999999)) {
 		errno = EINVAL;
+		return -1;
+	}
+	error = flags & MSG_ERRQUEUE ? 0 : pending_error(s);
+	if (error) {
+		errno = error;
 		return -1;
 	}
 	if (timeout)

@@ -11,15 +11,11 @@
 
 static int known(int fd)
 {
-	struct descriptor stale = descriptor_get(fd);
 	uint32_t number;
 
 	if (fd < 0 || preload_inside) /* libxts's own */
 		return fd;
-	if (stale.kind != DESCRIPTOR_KERNEL) { /* closed by a system call we have not seen */
-		epoll_descriptor_gone(fd, stale);
-		descriptor_release(descriptor_take(fd));
-	}
+	descriptor_forget_stale(fd);
 	number = set_make(fd, 0);
 	if (number)
 		descriptor_set(fd, (struct descriptor){.kind = DESCRIPTOR_EPOLL, .number = number});
@@ -279,7 +275,7 @@ static void move(struct epoll_set *set, struct registration *note, int epfd, str
 static void follow(struct epoll_set *set, void *argument)
 {
 	const struct change *change = argument;
-	int epfd = set_descriptor(set);
+	int epfd = set->note_count ? set_descriptor(set) : -1;
 
 	for (unsigned i = set->note_count; epfd >= 0 && i-- > 0;) {
 		struct registration *note = &set->notes[i];
@@ -303,4 +299,28 @@ void epoll_descriptor_offloaded(int fd, struct descriptor d)
 	sets_lock();
 	sets_each(follow, &change);
 	sets_unlock();
+}
+
+/* The context's registration goes with the XTS socket; the kernel's takes its place. */
+static void move_back(struct epoll_set *set, void *argument)
+{
+	const struct change *change = argument;
+	struct epoll_event event = {0};
+	int epfd = set_descriptor(set);
+
+	if (epfd < 0 || !set->ctx ||
+	    XTS(xts_epoll_registered(set->ctx, (int)change->d.number, (uint32_t)change->fd, &event)) < 0)
+		return;
+	if (kernel_control(set, epfd, EPOLL_CTL_ADD, change->fd, &event) < 0)
+		preload_log("descriptor %d: lost its place in an epoll set: %m", change->fd);
+}
+
+void epoll_descriptor_given_back(int fd, struct descriptor d)
+{
+	struct change change = {.fd = fd, .d = d};
+
+	sets_lock();
+	sets_each(move_back, &change);
+	sets_unlock();
+	epoll_descriptor_gone(fd, d);
 }

@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 
 #define SETS_MAX 65536u
 #define GENERATION 20 /* bits below it: the index */
@@ -221,8 +220,7 @@ void sets_each(void (*visit)(struct epoll_set *set, void *argument), void *argum
 
 		if (!set)
 			continue;
-		if (set->note_count)
-			visit(set, argument);
+		visit(set, argument);
 		set_drop(set, 1);
 	}
 }
@@ -237,15 +235,16 @@ static void ring_waiters(struct epoll_set *set)
 
 	if (fd < 0)
 		return;
-	bell = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+	bell = real()->eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (bell < 0)
 		return;
-	if (real()->epoll_ctl(fd, EPOLL_CTL_ADD, bell, &event) < 0) {
-		real()->close(bell);
-		return;
-	}
 	descriptor_set(bell, (struct descriptor){.kind = DESCRIPTOR_INTERNAL});
-	atomic_store(&set->bell, bell);
+	atomic_store(&set->bell, bell); /* before anybody can be woken by it */
+	if (real()->epoll_ctl(fd, EPOLL_CTL_ADD, bell, &event) < 0) {
+		atomic_store(&set->bell, -1);
+		descriptor_take(bell);
+		real()->close(bell);
+	}
 }
 
 void set_silence(struct epoll_set *set)

@@ -50,6 +50,9 @@ uint32_t set_make(int fd, uint32_t members);
 struct epoll_set *set_hold(uint32_t number, uint64_t by);
 void set_drop(struct epoll_set *set, uint64_t by);
 
+/* By one who may have been the last to wait in the kernel alone: the bell has done its work. */
+void set_silence_last(struct epoll_set *set);
+
 /* Everything below: with the lock held, which is never held in a wait. */
 void sets_lock(void);
 void sets_unlock(void);
@@ -61,7 +64,7 @@ struct registration *set_note(struct epoll_set *set, int fd); /* NULL: none */
 /* Puts one down; false: ENOMEM. */
 bool set_put_note(struct epoll_set *set, const struct registration *note);
 void set_drop_note(struct epoll_set *set, struct registration *note);
-/* Calls visit for every set that has notes, and a descriptor. */
+/* Calls visit for every set. */
 void sets_each(void (*visit)(struct epoll_set *set, void *argument), void *argument);
 /* Are there notes at all? Without the lock. */
 bool sets_have_notes(void);

@@ -79,8 +79,7 @@ static int merge_halves(struct epoll_set *set, int epfd, struct epoll_event *eve
 
 /* --- waiting ------------------------------------------------------------------------------------------------------------------------- */
 
-/* Nobody waits in the kernel alone any more. */
-static void silence(struct epoll_set *set)
+void set_silence_last(struct epoll_set *set)
 {
 	int before = errno;
 
@@ -97,7 +96,7 @@ static int wait_for_both(struct epoll_set *set, const struct request *request, u
 	int r;
 
 	do {
-		silence(set);
+		set_silence_last(set);
 		r = XTS(xts_epoll_wait_mixed(set->ctx, request->set, &set->members, request->events, request->max, deadline_ns,
 					     request->mask));
 		if (r <= 0)
@@ -122,21 +121,22 @@ static int wait_for_set(const struct request *request)
 {
 	struct descriptor d = descriptor_get(request->set);
 	struct epoll_set *set = d.kind == DESCRIPTOR_EPOLL ? set_hold(d.number, SET_WAITER + 1) : NULL;
-	bool waited = false;
 	uint64_t deadline_ns = 0;
 	int r = 0, before;
 
 	if (!set)
 		return pass(request);
+	if (!deadline_of_request(request, &deadline_ns)) {
+		set_drop(set, SET_WAITER + 1);
+		return -1;
+	}
 	if (!atomic_load(&set->ctx)) {
 		r = pass(request);
 		if (!atomic_load(&set->ctx)) {
 			set_drop(set, SET_WAITER + 1);
 			return r;
 		}
-		/* It has got a context meanwhile. (The time it has waited is not known, for the sake of all that pass without
-		 * a look at the clock: this one wait may last twice as long.) */
-		waited = r == 0;
+		/* It has got a context meanwhile. */
 		if (r > 0)
 			r = without_bell(request->events, r);
 	}
@@ -144,9 +144,9 @@ static int wait_for_set(const struct request *request)
 	set_drop(set, SET_WAITER);
 	errno = before;
 	if (r)
-		silence(set);
+		set_silence_last(set);
 	else
-		r = waited || deadline_of_request(request, &deadline_ns) ? wait_for_both(set, request, deadline_ns) : -1;
+		r = wait_for_both(set, request, deadline_ns);
 	set_drop(set, 1);
 	return r;
 }

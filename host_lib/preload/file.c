@@ -82,8 +82,10 @@ EXPORT int dup(int fd)
 	if (descriptor_get(fd).kind == DESCRIPTOR_INTERNAL)
 		return no_such_descriptor();
 	copy = real()->dup(fd);
-	if (copy >= 0)
+	if (copy >= 0) {
+		descriptor_forget_stale(copy);
 		descriptor_copy(fd, copy);
+	}
 	return copy;
 }
 

@@ -66,8 +66,10 @@ static int duplicate(int fd, int command, long lowest)
 {
 	int copy = real()->fcntl(fd, command, lowest);
 
-	if (copy >= 0)
+	if (copy >= 0) {
+		descriptor_forget_stale(copy);
 		descriptor_copy(fd, copy);
+	}
 	return copy;
 }
 

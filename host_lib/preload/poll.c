@@ -1,7 +1,7 @@
 /*
  * poll and ppoll. The descriptors are sorted into XTS sockets, epoll sets with a context, and the kernel's; libxts waits for
  * all of them at once. A listener beside which the kernel listens too, and an epoll set, are in two of these: what either half
- * is ready for is reported.
+ * is ready for is reported. An epoll set that has no context yet may get one while we wait.
  */
 #include "poll_both.h"
 
@@ -12,6 +12,8 @@
 #include "limit.h"
 
 #define FDS_ON_STACK 32
+#define YIELDS_MAX 10000
+#define READABLE (POLLIN | POLLRDNORM) /* as a set is when it has an event */
 
 /* Entry i of the caller's is at these places, or at none (-1). */
 struct places {
@@ -35,17 +37,9 @@ struct room {
 
 bool poll_is_ours(int fd)
 {
-	struct descriptor d = descriptor_get(fd);
-	struct epoll_set *set;
-	bool ours;
+	uint8_t kind = descriptor_get(fd).kind;
 
-	if (d.kind != DESCRIPTOR_EPOLL)
-		return d.kind == DESCRIPTOR_OFFLOADED;
-	set = set_hold(d.number, 1);
-	ours = set && atomic_load(&set->ctx);
-	if (set)
-		set_drop(set, 1);
-	return ours;
+	return kind == DESCRIPTOR_OFFLOADED || kind == DESCRIPTOR_EPOLL;
 }
 
 static void sort_one(struct sorted *s, struct pollfd *fd, struct places *at)
@@ -107,7 +101,7 @@ static int poll_sorted(struct sorted *s, struct pollfd *fds, nfds_t count, uint6
 	return r;
 }
 
-int poll_both(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigset_t *mask)
+static int poll_all(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigset_t *mask)
 {
 	struct room few;
 	struct sorted s = {.places = few.places, .sockets = few.sockets, .kernel = few.kernel, .contexts = few.contexts,
@@ -131,6 +125,88 @@ int poll_both(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigs
 	errno = error;
 	return r;
 }
+
+/* --- sets without a context --------------------------------------------------------------------------------------------------- */
+
+/* Epoll sets that are the kernel's alone until they get their first offloaded socket: that may be while we wait. */
+struct plain_sets {
+	struct epoll_set *held[FDS_ON_STACK]; /* of more than these the change is not noticed */
+	int count;
+	bool others;               /* there is something of ours that the kernel cannot wait for */
+};
+
+/* As a thread that waits in the kernel alone: it is rung when the set gets a context. */
+static void hold_sets(struct plain_sets *plain, const struct pollfd *fds, nfds_t count)
+{
+	for (nfds_t i = 0; i < count; i++) {
+		struct descriptor d = descriptor_get(fds[i].fd);
+		struct epoll_set *set;
+
+		plain->others |= d.kind == DESCRIPTOR_OFFLOADED;
+		if (d.kind != DESCRIPTOR_EPOLL || !(fds[i].events & READABLE) || plain->count == FDS_ON_STACK)
+			continue;
+		set = set_hold(d.number, SET_WAITER + 1);
+		if (!set)
+			continue;
+		plain->held[plain->count++] = set;
+		plain->others |= atomic_load(&set->ctx) != NULL;
+	}
+}
+
+/* The bell in a set makes it readable: not before it is silent is the set what the program thinks it is. Those who still
+ * wait for it have been woken. */
+static void drop_sets(struct plain_sets *plain)
+{
+	for (int i = 0; i < plain->count; i++)
+		set_drop(plain->held[i], SET_WAITER);
+	for (int i = 0; i < plain->count; i++) {
+		if (atomic_load(&plain->held[i]->users) >= SET_WAITER) {
+			sets_lock(); /* a set that is just getting its context has its bell after this */
+			sets_unlock();
+		}
+		for (int tries = 0; tries < YIELDS_MAX && atomic_load(&plain->held[i]->bell) >= 0; tries++) {
+			set_silence_last(plain->held[i]);
+			sched_yield();
+		}
+		set_drop(plain->held[i], 1);
+	}
+}
+
+static bool got_context(const struct plain_sets *plain)
+{
+	for (int i = 0; i < plain->count; i++) {
+		if (atomic_load(&plain->held[i]->ctx))
+			return true;
+	}
+	return false;
+}
+
+static int poll_kernel(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigset_t *mask)
+{
+	uint64_t now = deadline_ns && deadline_ns != XTS_FOREVER ? xts_now_ns() : 0;
+	uint64_t left = deadline_ns > now ? deadline_ns - now : 0;
+	struct timespec timeout = {.tv_sec = (time_t)(left / NS_A_SECOND), .tv_nsec = (long)(left % NS_A_SECOND)};
+
+	return real()->ppoll(fds, count, deadline_ns == XTS_FOREVER ? NULL : &timeout, mask);
+}
+
+int poll_both(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigset_t *mask)
+{
+	struct plain_sets plain = {.count = 0};
+	bool changed;
+	int r = 0, before;
+
+	hold_sets(&plain, fds, count);
+	if (!plain.others)
+		r = poll_kernel(fds, count, deadline_ns, mask);
+	changed = plain.others || got_context(&plain);
+	before = errno;
+	drop_sets(&plain);
+	errno = before;
+	return changed && r >= 0 ? poll_all(fds, count, deadline_ns, mask) : r;
+}
+
+/* --- the calls ------------------------------------------------------------------------------------------------------------------ */
 
 static bool any_ours(struct pollfd *fds, nfds_t count)
 {

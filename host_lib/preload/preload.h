@@ -25,10 +25,10 @@
  * Locks: the data path takes none of ours (libxts has its own). table_lock guards changes of what descriptors stand for;
  * it is never held across a wait or a call to the proxy.
  *
- * Files: real.h the C library's functions; descriptor.[ch]; decide.c rules, reasons and the change to offloaded; socket.c,
- * data.c, option.c, note.c (what was done to a socket before it was
- * offloaded), file.c (dup, close), sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c; process.c (fork, exec,
- * exit); start.c (environment), report.c (what others see of it). CALLS.md lists all functions, and what becomes of each.
+ * Files: real.h the C library's functions; descriptor.[ch]; decide*.c rules, reasons and the change to offloaded; socket.c,
+ * data.c, option.c, note.c (what was done to a socket before it was offloaded), file.c (dup, close), open.c (other
+ * descriptors), sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c; process.c (fork, exec, exit); start.c
+ * (environment), report.c (what others see of it). CALLS.md lists all functions, and what becomes of each.
  */
 #ifndef XTS_PRELOAD_H
 #define XTS_PRELOAD_H
@@ -43,7 +43,6 @@
 #include "reason.h"
 #include "rules.h"
 #include "xts.h"
-
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -102,6 +101,11 @@ int decide_listen(int fd, struct descriptor d, int backlog);
 /* A kernel descriptor to stand for an accepted XTS socket: an unconnected TCP socket, close-on-exec. -1 and errno. */
 int decide_placeholder(void);
 
+/* --- open.c ------------------------------------------------------------------------------------------------------------------ */
+
+/* A number that has just been given out: what it stood for was closed past us. */
+void descriptor_forget_stale(int fd);
+
 /* --- process.c ------------------------------------------------------------------------------------------------------------ */
 
 /* The sockets that came over exec() have their descriptors again. */
@@ -118,6 +122,8 @@ void stream_follow(int fd);
 void epoll_descriptor_gone(int fd, struct descriptor d);
 /* It has just become offloaded (was in kernel epoll sets before): moves its registrations over. */
 void epoll_descriptor_offloaded(int fd, struct descriptor d);
+/* It is about to be the kernel's again: the other way. */
+void epoll_descriptor_given_back(int fd, struct descriptor d);
 /* The last descriptor of an epoll set is closed. */
 void epoll_set_release(uint32_t number);
 

@@ -338,23 +338,6 @@ EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions,
 	return EOPNOTSUPP;
 }
 
-/* The C library's duplicates /dev/null onto the standard descriptors, in the child only, which is who returns. */
-EXPORT int daemon(int keep_directory, int keep_descriptors)
-{
-	int r = real()->daemon(keep_directory, keep_descriptors);
-
-	for (int fd = 0; r == 0 && !keep_descriptors && fd <= STDERR_FILENO; fd++) {
-		struct descriptor d = descriptor_get(fd);
-
-		if (d.kind == DESCRIPTOR_KERNEL || d.kind == DESCRIPTOR_INTERNAL)
-			continue;
-		epoll_descriptor_gone(fd, d);
-		descriptor_release(descriptor_take(fd));
-		stream_follow(fd);
-	}
-	return r;
-}
-
 /* --- exit ---------------------------------------------------------------------------------------------------------------------- */
 
 /* Not in a child on its parent's memory (clone): that would be the parent's farewell. */
@@ -369,4 +352,39 @@ EXPORT __attribute__((noreturn)) void _exit(int status)
 EXPORT __attribute__((noreturn)) void _Exit(int status)
 {
 	_exit(status);
+}
+
+/* --- daemon: after _exit(), which it calls ----------------------------------------------------------------------------------- */
+
+/* /dev/null for all three; an impostor of that name is refused, as the C library does. 0, or -1 and errno. */
+static int silence_standard_descriptors(void)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC), r = 0;
+	struct stat is;
+
+	if (null < 0)
+		return -1;
+	if (fstat(null, &is) == 0 && !S_ISCHR(is.st_mode)) {
+		errno = ENODEV;
+		r = -1;
+	}
+	for (int fd = 0; r >= 0 && fd <= STDERR_FILENO; fd++)
+		r = dup2(null, fd);
+	if (null > STDERR_FILENO)
+		real()->close(null);
+	return r < 0 ? -1 : 0;
+}
+
+/* Not the C library's, whose parent leaves without a farewell: the child's connections would end with it. */
+EXPORT int daemon(int keep_directory, int keep_descriptors)
+{
+	pid_t child = real()->fork();
+
+	if (child < 0)
+		return -1;
+	if (child)
+		_exit(EXIT_SUCCESS);
+	if (setsid() < 0 || (!keep_directory && chdir("/") < 0))
+		return -1;
+	return keep_descriptors ? 0 : silence_standard_descriptors();
 }

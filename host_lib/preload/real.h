@@ -16,11 +16,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -34,6 +39,10 @@ int __vdprintf_chk(int fd, int flag, const char *format, va_list arguments);
 int __dprintf_chk(int fd, int flag, const char *format, ...);
 int __poll_chk(struct pollfd *fds, nfds_t count, int timeout_ms, size_t room);
 int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask, size_t room);
+int __open_2(const char *path, int flags);
+int __open64_2(const char *path, int flags);
+int __openat_2(int directory, const char *path, int flags);
+int __openat64_2(int directory, const char *path, int flags);
 /* Other names of the same functions, which programs were linked with. */
 int __fcntl(int fd, int command, ...);
 int __close(int fd);
@@ -55,8 +64,11 @@ int __select(int count, fd_set *readable, fd_set *writable, fd_set *exceptional,
 	X(fdopen) X(fclose) X(freopen) X(fileno) X(vdprintf) X(__vdprintf_chk) \
 	X(select) X(pselect) X(poll) X(ppoll) X(__poll_chk) X(__ppoll_chk) \
 	X(epoll_create) X(epoll_create1) X(epoll_ctl) X(epoll_wait) X(epoll_pwait) \
-	X(fork) X(clone) X(daemon) X(_exit) X(execve) X(execvpe) X(fexecve) \
+	X(fork) X(clone) X(_exit) X(execve) X(execvpe) X(fexecve) \
 	X(posix_spawn_file_actions_adddup2) X(syscall) \
+	X(open) X(open64) X(openat) X(openat64) X(creat) X(creat64) X(__open_2) X(__open64_2) X(__openat_2) X(__openat64_2) \
+	X(fopen) X(fopen64) X(pipe) X(pipe2) X(socketpair) X(eventfd) X(memfd_create) X(timerfd_create) X(signalfd) \
+	X(inotify_init) X(inotify_init1) \
 	X(closefrom) X(close_range) X(execveat) X(epoll_pwait2)
 
 #define XTS_REAL_AS_POINTER(name) __typeof__(name) *name; /* NOLINT(bugprone-macro-parentheses) */

@@ -45,7 +45,7 @@ static void fill_in(struct xts_report_page *p)
 static void make(void)
 {
 	struct xts_report_page *made;
-	int fd = memfd_create(XTS_REPORT_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int fd = real()->memfd_create(XTS_REPORT_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	if (fd < 0)
 		return; /* no descriptor left: the program's sockets matter more */

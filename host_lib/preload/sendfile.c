@@ -96,7 +96,7 @@ static ssize_t pipe_to_socket(int pipe_in, int s, size_t bytes, unsigned flags)
 	size_t done = 0;
 	ssize_t r = 0;
 
-	if (pipe2(aside, O_CLOEXEC) < 0)
+	if (real()->pipe2(aside, O_CLOEXEC) < 0)
 		return -1;
 	while (done < bytes) {
 		size_t part = bytes - done < sizeof buffer ? bytes - done : sizeof buffer;
@@ -160,11 +160,17 @@ static bool is_pipe(int fd)
 	return fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode);
 }
 
+static bool is_open(int fd)
+{
+	return real()->fcntl(fd, F_GETFD) >= 0;
+}
+
 EXPORT ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, size_t bytes, unsigned flags)
 {
 	int from = descriptor_offloaded(in), to = descriptor_offloaded(out);
 
-	if (from < 0 && to < 0)
+	/* Of a descriptor that is none, and of nothing to do, the kernel knows first. */
+	if ((from < 0 && to < 0) || !bytes || (from < 0 ? !is_open(in) : to < 0 && !is_open(out)))
 		return real()->splice(in, in_offset, out, out_offset, bytes, flags);
 	if (!is_pipe(from < 0 ? in : out) || (from < 0 ? out_offset : in_offset)) {
 		errno = EINVAL;
@@ -174,7 +180,5 @@ EXPORT ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, 
 		errno = ESPIPE;
 		return -1;
 	}
-	if (!bytes)
-		return 0;
 	return from < 0 ? pipe_to_socket(in, to, bytes, flags) : socket_to_pipe(from, out, bytes, flags);
 }

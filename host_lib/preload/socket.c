@@ -7,17 +7,6 @@
 #include "note.h"
 #include "report.h"
 
-/* A number that has just been given out: what it stood for went unseen (a close by system call). */
-static void forget_stale(int fd)
-{
-	struct descriptor d = descriptor_get(fd);
-
-	if (d.kind == DESCRIPTOR_KERNEL || d.kind == DESCRIPTOR_INTERNAL)
-		return;
-	epoll_descriptor_gone(fd, d);
-	descriptor_release(descriptor_take(fd));
-}
-
 static bool may_be_offloaded(void)
 {
 	return preload.rules && (xts_rules_may_offload(preload.rules, XTS_ROLE_TCP_CLIENT) ||
@@ -47,7 +36,7 @@ EXPORT int socket(int domain, int type, int protocol)
 
 	if (fd < 0)
 		return fd;
-	forget_stale(fd);
+	descriptor_forget_stale(fd);
 	if (domain == AF_INET || domain == AF_INET6)
 		new_socket(fd, type, protocol);
 	return fd;
@@ -98,7 +87,7 @@ static int accept_kernel(int listener, struct descriptor d, struct sockaddr *add
 	socklen_t peer_length = sizeof peer;
 
 	if (fd >= 0) {
-		forget_stale(fd);
+		descriptor_forget_stale(fd);
 		decide_stay(fd, reason);
 		if (report_wants(fd) && real()->getpeername(fd, (struct sockaddr *)&peer, &peer_length) == 0)
 			report_accepted(fd, listener, NULL, (struct sockaddr *)&peer);
@@ -134,7 +123,7 @@ static int accept_offloaded(int listener, int s, struct sockaddr *address, sockl
 	}
 	if (!(flags & SOCK_CLOEXEC))
 		real()->fcntl(fd, F_SETFD, 0);
-	forget_stale(fd);
+	descriptor_forget_stale(fd);
 	descriptor_set(fd, (struct descriptor){.kind = DESCRIPTOR_OFFLOADED, .number = (uint32_t)number});
 	atomic_fetch_add_explicit(&preload.offloaded, 1, memory_order_relaxed);
 	report_offloaded(fd, listener, number);

@@ -197,8 +197,31 @@ EXPORT int fclose(FILE *file)
 	return real()->fclose(file);
 }
 
+/* A stream of ours cannot be made one of the C library's. A standard one has the program's own behind it. */
+static FILE *reopen_ours(const char *path, const char *mode, FILE *file, int fd)
+{
+	FILE *own = fd <= STDERR_FILENO && *standard(fd) == file ? originals[fd] : NULL;
+
+	fflush(file);
+	if (own) {
+		epoll_descriptor_gone(fd, descriptor_get(fd));
+		descriptor_release(descriptor_take(fd));
+		stream_follow(fd);
+		return real()->freopen(path, mode, own);
+	}
+	real()->fclose(file);
+	preload_refused();
+	preload_log("descriptor %d: a stream on an offloaded socket cannot become a file", fd);
+	errno = EOPNOTSUPP;
+	return NULL;
+}
+
 EXPORT FILE *freopen(const char *restrict path, const char *restrict mode, FILE *restrict file)
 {
+	int fd = file && streams ? descriptor_of(file) : -1;
+
+	if (fd >= 0)
+		return reopen_ours(path, mode, file, fd);
 	if (file)
 		forget(file);
 	return real()->freopen(path, mode, file);

@@ -4,10 +4,13 @@
  * not when they cross; the file is complete to the last frame after each kick.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "own.h"
 #include "queue.h"
 
 #define PCAP_MAGIC_NS 0xa1b23c4du
@@ -103,12 +106,29 @@ static void pcap_disarm(struct xts_queue *base)
 	pcap_sync(pcap_of(base));
 }
 
+static FILE *open_file(const char *path)
+{
+	int fd = xts_own(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+	FILE *file = fd < 0 ? NULL : fdopen(fd, "wb");
+
+	if (fd >= 0 && !file)
+		xts_own_close(fd);
+	return file;
+}
+
+static void close_file(FILE *file)
+{
+	if (xts_own_hooks.disown)
+		xts_own_hooks.disown(fileno(file));
+	fclose(file);
+}
+
 static void pcap_close(struct xts_queue *base)
 {
 	struct pcap_queue *q = pcap_of(base);
 
 	xts_queue_close(q->inner);
-	fclose(q->file);
+	close_file(q->file);
 	free(q);
 }
 
@@ -140,14 +160,14 @@ int xts_pcap_wrap(struct xts_queue **out, struct xts_queue *inner, const char *p
 	q->base = *inner;
 	q->base.ops = &pcap_ops;
 	q->inner = inner;
-	q->file = fopen(path, "wbe");
+	q->file = open_file(path);
 	if (q->file && fwrite(&head, sizeof head, 1, q->file) == 1 && fflush(q->file) == 0) {
 		*out = &q->base;
 		return 0;
 	}
 	error = -errno;
 	if (q->file)
-		fclose(q->file);
+		close_file(q->file);
 	free(q);
 	return error;
 }

@@ -504,7 +504,7 @@ static void op_other(struct scene *s, struct input *in, uint8_t which)
 	case 7: host_start(s->host, 2u + take(in)); break;
 	case 8: tick(w); break;
 	case 9: op_expire(w); break;
-	case 10: run_drain(w, NULL); break;
+	case 10: worker_drain(w); break;
 	case 11: worker_restart(s, worker_of(s, s->host)); break;
 	case 12: case 13: case 14: s->host = &s->hosts[which - 12]; break;
 	default:

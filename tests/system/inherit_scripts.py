@@ -143,6 +143,13 @@ def ask(port: int) -> bytes:
         return kernel_receive_all(peer)
 
 
+def refused(port: int) -> bool:
+    """Does nobody listen there any more?"""
+    with socket.socket() as probe:
+        probe.settimeout(PATIENCE_S)
+        return probe.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED
+
+
 def serve_names(c: Calls, s: int, name: bytes, count: int = 1 << 30) -> None:
     for _ in range(count):
         connection = accept(c, s)
@@ -398,17 +405,42 @@ def closed_by_one(c: Calls) -> None:
         for _ in range(3):
             assert ask(port) == b"0"
         ready.wait()
+        until(partial(refused, port))
 
-        def refused() -> bool:
-            try:
-                ask(port)
-            except ConnectionRefusedError:
-                return True
-            except OSError:
-                return False
-            return False
 
-        until(refused)
+@script
+def all_have_exited(c: Calls) -> None:
+    """The last process that had a listener has ended, in order, without closing it: nobody else is waited for."""
+    for last in ("parent", "child"):
+        told, go = Signal(), Signal()
+
+        def family(last: str = last, told: Signal = told, go: Signal = go) -> None:
+            s, port = listen(c)
+
+            def child() -> None:
+                serve_names(c, s, b"child", 1)
+                told.tell()
+                if last == "child":
+                    go.wait()
+
+            made = Child(c, child)
+            told.tell(struct.pack("=H", port))
+            if last == "parent":
+                made.wait()
+                go.wait()
+
+        parent = Child(c, family)
+        (port,) = struct.unpack("=H", told.wait(2))
+        assert ask(port) == b"child"
+        told.wait()
+        if last == "child":
+            parent.wait()
+        go.tell()
+        limit = time.monotonic() + 3  # the proxy would keep it for 5
+        until(partial(refused, port))
+        assert time.monotonic() < limit, last
+        if last == "parent":
+            parent.wait()
 
 
 # --- connections -------------------------------------------------------------------------------------
@@ -675,6 +707,32 @@ def daemon_forks_twice(c: Calls) -> None:
     assert c.call("close", s) == 0
     go.tell()
     assert kernel_receive_all(peer) == b"parentdaemon"
+
+
+@script
+def exits_between_parent_and_grandchild(c: Calls) -> None:
+    """What a child has not used stays its parent's when it exits; the grandchild asks there."""
+    s, peer = c.connected()
+    second, second_peer = c.connected()
+    go, used = Signal(), Signal()
+
+    def grandchild() -> None:
+        go.wait()
+        assert send(c, second, b"grandchild") == 10
+        used.tell()
+        assert c.call("close", s) == 0 and c.call("close", second) == 0
+
+    def child() -> None:
+        Child(c, grandchild)
+
+    Child(c, child).wait()
+    assert send(c, s, b"parent") == 6
+    go.tell()
+    used.wait()
+    assert kernel_receive_all(second_peer) == b"grandchild"
+    assert send(c, s, b", still") == 7
+    assert c.call("close", s) == 0
+    assert kernel_receive_all(peer) == b"parent, still"
 
 
 @script

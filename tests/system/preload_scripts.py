@@ -29,7 +29,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+from xts_socket.cli import processes
 
 DEADLINE_S = 10.0
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -132,7 +135,7 @@ class Report:
         return cls(offloaded, unseen, {i: n for i, n in enumerate(stayed) if n}, entries)
 
 
-UNDECIDED, STAYED, OFFLOADED = 1, 2, 3
+UNDECIDED, STAYED, OFFLOADED, INTERNAL = 1, 2, 3, 5
 RULE, PROTOCOL, NO_ENDPOINT, OPTION, RAW, INHERITED, FASTOPEN = 1, 2, 4, 7, 10, 11, 13
 
 
@@ -788,6 +791,22 @@ def a_child_goes_on_with_a_connection() -> None:
 
 
 @kernel
+def a_daemon_goes_on_with_a_connection() -> None:
+    """daemon(3): who has connected leaves at once, and the connection is its child's."""
+    client, server = pair()
+    pid = os.fork()
+    if not pid:
+        client.sendall(b"before, ")
+        libc("daemon", 0, 0)
+        client.sendall(b"after")
+        os._exit(0)
+    client.close()
+    assert drain(server) == b"before, after"
+    wait_for_child(pid)
+    server.close()
+
+
+@kernel
 def exec_keeps_a_connection() -> None:
     client, server = pair()
     os.set_inheritable(client.fileno(), True)
@@ -799,6 +818,78 @@ def exec_keeps_a_connection() -> None:
     client.close()
     assert drain(server) == b"from the new program"
     wait_for_child(pid)
+    server.close()
+
+
+@kernel
+def every_way_to_exec() -> None:
+    """Each with the socket inherited; the shell says into it which one it was."""
+    shell = b"/bin/sh"
+    shell_fd = os.open(shell, os.O_RDONLY | os.O_CLOEXEC)
+
+    def text(*items: bytes) -> ctypes.Array[ctypes.c_char_p]:
+        return (ctypes.c_char_p * (len(items) + 1))(*items, None)
+
+    environment = text(*(name + b"=" + value for name, value in os.environb.items()))
+    for name in ("execl", "execlp", "execle", "execv", "execvp", "execve", "execvpe", "fexecve", "execveat"):
+        client, server = pair()
+        os.set_inheritable(client.fileno(), True)
+        pid = os.fork()
+        if not pid:
+            words = (b"sh", b"-c", b"echo %s >&%d" % (name.encode(), client.fileno()))
+            first: tuple[object, ...] = (shell_fd,) if name == "fexecve" else (b"sh",) if "p" in name else (shell,)
+            if name == "execveat":
+                first = (-100, shell)  # AT_FDCWD
+            if name.startswith("execl"):
+                libc(name, *first, *words, None, *([environment] if name == "execle" else []))
+            else:
+                takes_environment = name not in ("execv", "execvp")
+                libc(name, *first, text(*words), *([environment] if takes_environment else []), 0)
+        client.close()
+        assert drain(server) == name.encode() + b"\n"
+        wait_for_child(pid)
+        server.close()
+    os.close(shell_fd)
+
+
+@kernel
+def a_daemon_goes_on_with_a_connection() -> None:
+    client, server = pair()
+    pid = os.fork()
+    if not pid:
+        server.close()
+        os.dup2(client.fileno(), 0)
+        libc("daemon", 1, 0)  # the process that returns is a child of the child
+        assert os.read(0, 10) == b""  # /dev/null
+        client.sendall(b"from the daemon")
+        os._exit(0)
+    client.close()
+    wait_for_child(pid)
+    assert drain(server) == b"from the daemon"
+    server.close()
+
+
+@kernel
+def standard_output_becomes_a_file_again() -> None:
+    LIBC.freopen.restype = ctypes.c_void_p
+
+    def stdout() -> ctypes.c_void_p:
+        return ctypes.c_void_p.in_dll(LIBC, "stdout")
+
+    client, server = pair()
+    kept = os.dup(1)
+    os.dup2(client.fileno(), 1)
+    client.close()
+    libc("fputs", b"to the socket", stdout())
+    with tempfile.NamedTemporaryFile() as file:
+        assert LIBC.freopen(file.name.encode(), b"w", stdout())
+        assert drain(server) == b"to the socket"
+        libc("fputs", b"to the file", stdout())
+        assert libc("fflush", stdout()) == 0
+        assert file.read() == b"to the file"
+        os.write(1, b", both ways")
+        assert file.read() == b", both ways"
+    os.dup2(kept, 1)
     server.close()
 
 
@@ -853,6 +944,55 @@ def everything_is_reported() -> None:
     assert client.fileno() not in Report.read().entries
 
 
+def shown(fd: int) -> tuple[str, str, int | None]:
+    """What `xts status --processes` says of a descriptor of this process: addresses, and the line of the rules."""
+    (process,) = (process for process in processes.find() if process.pid == os.getpid())
+    (entry,) = (entry for entry in process.descriptors if entry.fd == fd)
+    return entry.local, entry.peer, entry.rule_line
+
+
+def address(name: tuple[str, int]) -> str:
+    return f"{name[0]}:{name[1]}"
+
+
+@ours
+def addresses_are_reported() -> None:
+    """Of accepted sockets and duplicates too, and in a forked child."""
+    client, server = pair()
+    other = client.dup()
+    ends = address(client.getsockname()), address(client.getpeername())
+    expected = {
+        client.fileno(): (ends[1], 1),
+        other.fileno(): (ends[1], 1),
+        server.fileno(): (ends[0], 2),
+    }
+
+    def as_expected() -> bool:
+        return {fd: shown(fd)[1:] for fd in expected} == expected and shown(server.fileno())[0] == ends[1]
+
+    assert as_expected()
+    pid = os.fork()
+    if not pid:
+        os._exit(0 if as_expected() else 1)
+    wait_for_child(pid)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        assert shown(listener.fileno()) == (address(listener.getsockname()), "*", 2)
+
+
+@ours
+def a_program_that_writes_over_its_arguments() -> None:
+    """setproctitle() as nginx has it: the page keeps the name under which the rules were asked."""
+    name = ctypes.c_char_p.in_dll(LIBC, "program_invocation_short_name")
+    assert name.value
+    before = name.value.decode()
+    title = ctypes.create_string_buffer(b"another title")
+    name.value = ctypes.cast(title, ctypes.c_char_p).value
+    client, server = pair()
+    with client, server:
+        (process,) = (process for process in processes.find() if process.pid == os.getpid())
+        assert process.program == before
+
+
 @ours
 def internal_descriptors_are_protected() -> None:
     client, server = pair()
@@ -904,6 +1044,58 @@ def reasons_of_staying() -> None:
 
 
 @ours
+def other_streams_on_sockets_cannot_become_files() -> None:
+    LIBC.fdopen.restype = LIBC.freopen.restype = ctypes.c_void_p
+    client, server = pair()
+    stream = LIBC.fdopen(client.detach(), b"w")
+    libc("fputs", b"to the socket", ctypes.c_void_p(stream))
+    ctypes.set_errno(0)
+    assert LIBC.freopen(b"/dev/null", b"w", ctypes.c_void_p(stream)) is None
+    assert ctypes.get_errno() == errno.EOPNOTSUPP
+    assert Report.read().unseen == 1
+    assert drain(server) == b"to the socket"
+    server.close()
+
+
+@ours
+def duplicates_stay_with_what_they_are_of() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo")
+            before = s.dup()  # undecided yet
+            s.connect(server.getsockname())
+            after = s.dup()
+            for each in (s, before, after):
+                assert (kind_of(each), reason_of(each)) == (STAYED, OPTION)
+        before.close()
+        with after, server.accept()[0] as accepted:
+            after.send(b"x")
+            assert accepted.recv(1) == b"x"
+        assert Report.read().stayed == {OPTION: 1}
+
+
+@ours
+def a_clone_on_its_parents_memory_is_a_fork() -> None:
+    """As vfork() and posix_spawn() call it: the child's close must not be the parent's."""
+    client, server = pair()
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+    def child(_: int) -> int:
+        os.write(client.fileno(), b"from the child")
+        os.close(client.fileno())
+        return 7
+
+    stack = ctypes.create_string_buffer(1 << 16)
+    flags = 0x100 | 0x4000 | signal.SIGCHLD  # CLONE_VM, CLONE_VFORK
+    pid = libc("clone", child, ctypes.c_void_p(ctypes.addressof(stack) + len(stack)), flags, None)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    assert kind_of(client) == OFFLOADED
+    client.close()
+    assert drain(server) == b"from the child"
+    server.close()
+
+
+@ours
 def rules_decide() -> None:
     """Under rules that offload clients only, but for one port."""
     kernel_port, other_port = (int(port) for port in sys.argv[2:4])
@@ -933,6 +1125,17 @@ def bound_offloaded_goes_back_to_the_kernel() -> None:
         with server.accept()[0] as accepted:
             s.send(b"x")
             assert accepted.recv(1) == b"x"
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as s, select.epoll() as e:
+        s.bind(("127.0.0.2", 0))
+        e.register(s, select.EPOLLIN | select.EPOLLET)
+        s.connect(server.getsockname())
+        assert kind_of(s) == STAYED
+        with server.accept()[0] as accepted:
+            e.poll(0)  # an edge from before it was connected, perhaps
+            accepted.send(b"x")
+            assert e.poll(DEADLINE_S) == [(s.fileno(), select.EPOLLIN)]
+            assert e.poll(0) == []
+            e.unregister(s)
 
 
 @ours
@@ -942,6 +1145,36 @@ def without_a_proxy_it_is_the_kernels() -> None:
         assert (kind_of(client), reason_of(client)) == (STAYED, NO_ENDPOINT)
         client.send(b"x")
         assert server.recv(1) == b"x"
+
+
+@ours
+def chroot_before_the_first_socket() -> None:
+    """The endpoint's path does not exist in there."""
+    with tempfile.TemporaryDirectory() as folder:
+        pid = os.fork()
+        if not pid:
+            proc = os.open("/proc/self/fd", os.O_RDONLY)
+            os.chroot(folder)
+            with socket.socket() as s:
+                s.bind(("127.0.0.1", 0))
+                os.fchdir(proc)
+                os.chroot("../../..")
+                os._exit(0 if (kind_of(s), reason_of(s)) == (STAYED, NO_ENDPOINT) else 1)
+        wait_for_child(pid)
+
+
+@ours
+def the_capture_is_protected() -> None:
+    """XTS_PCAP's file is ours: a program that closes all it has does not stop it."""
+    capture = Path(os.environ["XTS_PCAP"])
+    client, server = pair()
+    (fd,) = (int(link.name) for link in Path("/proc/self/fd").iterdir() if link.exists() and link.samefile(capture))
+    assert kind_of(fd) == INTERNAL
+    assert errno_of(lambda: os.close(fd)) == errno.EBADF
+    before = capture.stat().st_size
+    client.send(b"x")
+    assert server.recv(1) == b"x"
+    until(lambda: capture.stat().st_size > before)
 
 
 @ours
@@ -964,6 +1197,54 @@ def a_number_closed_past_us_is_no_trap() -> None:
             assert s.fileno() < fd
         assert kind_of(s) == UNDECIDED
     server.close()
+
+
+@ours
+def a_file_with_a_number_closed_past_us() -> None:
+    """Whatever gives the number out again, the file is what is read and written."""
+    with tempfile.NamedTemporaryFile() as file:
+        path = file.name.encode()
+        LIBC.fopen.restype = ctypes.c_void_p
+        mask = ctypes.create_string_buffer(128)
+        two = (ctypes.c_int * 2)()
+        makers: dict[str, Callable[[], object]] = {
+            **{name: partial(libc, name, path, os.O_RDWR) for name in ("open", "open64", "__open_2", "__open64_2")},
+            **{
+                name: partial(libc, name, -100, path, os.O_RDWR)
+                for name in ("openat", "openat64", "__openat_2", "__openat64_2")
+            },
+            **{name: partial(libc, name, path, 0o600) for name in ("creat", "creat64")},
+            **{name: partial(getattr(LIBC, name), path, b"r") for name in ("fopen", "fopen64")},
+            "pipe": partial(libc, "pipe", two),
+            "pipe2": partial(libc, "pipe2", two, os.O_NONBLOCK),
+            "socketpair": partial(libc, "socketpair", socket.AF_UNIX, socket.SOCK_STREAM, 0, two),
+            "eventfd": partial(libc, "eventfd", 1, 0),
+            "memfd_create": partial(libc, "memfd_create", b"x", 0),
+            "timerfd_create": partial(libc, "timerfd_create", time.CLOCK_MONOTONIC, 0),
+            "signalfd": partial(libc, "signalfd", -1, mask, 0),
+            "inotify_init": partial(libc, "inotify_init"),
+            "inotify_init1": partial(libc, "inotify_init1", 0),
+            "epoll_create1": partial(libc, "epoll_create1", 0),
+            "dup": partial(libc, "dup", 0),
+            "fcntl": partial(libc, "fcntl", 0, fcntl.F_DUPFD, 0),
+        }
+        server = socket.create_server(("127.0.0.1", 0))
+        for name, make in makers.items():
+            client = socket.create_connection(server.getsockname())
+            fd = client.detach()
+            assert kind_of(fd) == OFFLOADED
+            LIBC.syscall(SYS_CLOSE, fd)
+            made = make()
+            assert Path(f"/proc/self/fd/{fd}").exists(), name
+            assert kind_of(fd) in (0, 4), name
+            if name in ("open", "memfd_create"):
+                assert os.write(fd, b"in the file") == 11
+                assert os.pread(fd, 20, 0) == b"in the file"
+            server.accept()[0].close()
+            if not name.startswith("fopen"):
+                os.close(fd)
+            assert made is not None
+        server.close()
 
 
 @ours

@@ -66,6 +66,8 @@ APART = {
     "bound_offloaded_goes_back_to_the_kernel",
     "without_a_proxy_it_is_the_kernels",
     "strict_without_a_proxy",
+    "chroot_before_the_first_socket",
+    "the_capture_is_protected",
 }
 
 
@@ -104,6 +106,15 @@ def test_without_a_proxy(bed: PreloadBed, tmp_path: Path) -> None:
     nowhere = {"XTS_ENDPOINT": str(tmp_path / "none.sock")}
     bed.run([sys.executable, SCRIPTS, "without_a_proxy_it_is_the_kernels"], env=nowhere)
     bed.run([sys.executable, SCRIPTS, "strict_without_a_proxy"], env=nowhere, strict=True)
+
+
+@pytest.mark.root
+def test_chroot(bed: PreloadBed) -> None:
+    bed.run([sys.executable, SCRIPTS, "chroot_before_the_first_socket"])
+
+
+def test_capture(bed: PreloadBed, tmp_path: Path) -> None:
+    bed.run([sys.executable, SCRIPTS, "the_capture_is_protected"], env={"XTS_PCAP": str(tmp_path / "frames.pcap")})
 
 
 @pytest.mark.parametrize(

@@ -488,6 +488,58 @@ def first_socket_while_a_thread_waits(c: Run) -> None:
 
 
 @script
+def first_socket_while_a_thread_polls_the_set(c: Run) -> None:
+    """The same, where it waits for the set's own descriptor; and for a set with that set in it."""
+    for how in ("poll", "select", "outer", "time"):
+        e, outer = c.epoll(), c.epoll()
+        outer.register(e, IN)
+        s, end = c.connected()
+        got: list[Any] = []
+
+        def wait(how: str = how, e: Any = e, outer: Any = outer, got: list[Any] = got) -> None:
+            if how == "select":
+                got.append(len(select.select([e], [], [], DEADLINE_S)[0]))
+            elif how == "outer":
+                got.extend(events for _, events in outer.poll(DEADLINE_S))
+            else:
+                p = select.poll()
+                p.register(e, IN)
+                got.extend(events for _, events in p.poll(200 if how == "time" else DEADLINE_S * 1000))
+
+        begun = time.monotonic()
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join(0.05)
+        e.register(s, IN)
+        thread.join(0.05)
+        c.note("still waits", thread.is_alive())
+        if how != "time":
+            c.say(end)
+        thread.join(DEADLINE_S)
+        c.note(how, [got, time.monotonic() - begun < 1.0])
+        c.note("the set", found(e.poll(0), s=s))
+
+
+@script
+def a_wait_ends_in_time_though_the_set_got_its_first_socket(c: Run) -> None:
+    e = c.epoll()
+    s, _ = c.connected()
+    took: list[float] = []
+
+    def wait() -> None:
+        begun = time.monotonic()
+        assert e.poll(1.0) == []
+        took.append(time.monotonic() - begun)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    thread.join(0.8)
+    e.register(s, IN)
+    thread.join(DEADLINE_S)
+    c.note("a second, not two", 0.99 < took[0] < 1.5)
+
+
+@script
 def threads_wait_in_one_set(c: Run) -> None:
     """Every byte is reported to somebody, and a one-shot event to one only."""
     e = c.epoll()

@@ -1,0 +1,124 @@
+/* What the supervisor asks of a running worker: channels to add and remove, another configuration, draining. Each is a request
+ * that the worker's thread carries out between two rounds (worker.c). */
+#include "worker.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "channel.h"
+#include "share.h"
+
+int worker_copy_config(struct xts_worker_config *to, const struct xts_worker_config *from)
+{
+	struct xts_policy_rule *rules = NULL;
+
+	if (from->rule_count) {
+		rules = calloc(from->rule_count, sizeof *rules);
+		if (!rules)
+			return -ENOMEM;
+		memcpy(rules, from->rules, from->rule_count * sizeof *rules);
+	}
+	*to = *from;
+	to->rules = rules;
+	return 0;
+}
+
+void worker_free_rules(struct xts_worker_config *config)
+{
+	free((void *)(uintptr_t)config->rules);
+}
+
+struct add_channel {
+	struct xts_queue *queue;
+	int life_fd;
+	uint32_t queue_id;
+	int result;
+};
+
+static void run_add_channel(struct worker_state *w, void *argument)
+{
+	struct add_channel *a = argument;
+	struct channel *ch;
+
+	a->result = channel_open(&ch, w, a->queue, a->life_fd, a->queue_id);
+}
+
+int xts_worker_add_channel(struct xts_worker *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id)
+{
+	struct add_channel a = { .queue = queue, .life_fd = life_fd, .queue_id = queue_id };
+
+	worker_request(worker, run_add_channel, &a);
+	return a.result;
+}
+
+static void run_remove_channel(struct worker_state *w, void *argument)
+{
+	struct list *node = w->channels.next;
+
+	while (node != &w->channels) {
+		struct channel *ch = list_entry(node, struct channel, member);
+
+		node = node->next;
+		if (ch->queue_id != *(uint32_t *)argument || ch->dying)
+			continue;
+		xts_link_goodbye(&ch->link, 0);
+		channel_end_epoch(ch, true);
+		ch->dying = true; /* freed after the GOODBYE has left */
+	}
+}
+
+int xts_worker_remove_channel(struct xts_worker *worker, uint32_t queue_id)
+{
+	worker_request(worker, run_remove_channel, &queue_id);
+	return 0;
+}
+
+static void run_configure(struct worker_state *w, void *argument)
+{
+	struct xts_worker_config *config = argument;
+
+	worker_free_rules(&w->config);
+	w->config = *config;
+}
+
+int xts_worker_configure(struct xts_worker *worker, const struct xts_worker_config *config)
+{
+	struct xts_worker_config copy;
+	int error = worker_copy_config(&copy, config);
+
+	if (!error)
+		worker_request(worker, run_configure, &copy);
+	return error;
+}
+
+void worker_drain(struct worker_state *w)
+{
+	struct list *node, *member;
+
+	w->draining = true;
+	share_drain_kept(w);
+	for (node = w->channels.next; node != &w->channels; node = node->next) {
+		struct channel *ch = list_entry(node, struct channel, member);
+
+		for (member = ch->connections.next; member != &ch->connections; member = member->next) {
+			struct connection *c = list_entry(member, struct connection, member);
+
+			if (c->shared)
+				share_drain(c);
+			else if (c->state == CONNECTION_LISTENER)
+				listener_close(c); /* newcomers are refused by TCP from now on */
+		}
+	}
+}
+
+static void run_drain(struct worker_state *w, void *argument)
+{
+	(void)argument;
+	worker_drain(w);
+}
+
+int xts_worker_drain(struct xts_worker *worker)
+{
+	worker_request(worker, run_drain, NULL);
+	return 0;
+}

@@ -1,0 +1,43 @@
+/* The windows (post credits) of connections, and the channel's limit of them. */
+#include "channel.h"
+
+bool channel_window_left(const struct channel *ch)
+{
+	return ch->window_bytes + 4096 <= ch->worker->config.limits.spill_bytes;
+}
+
+/* A window of wanted bytes, or what the channel's limit leaves of it; false when that is less than least. */
+static bool take_window(struct connection *c, uint32_t wanted, uint32_t least)
+{
+	struct channel *ch = c->channel;
+	const struct xts_limits *limits = &c->worker->config.limits;
+	uint64_t left = limits->spill_bytes > ch->window_bytes ? limits->spill_bytes - ch->window_bytes : 0;
+	uint32_t window = left < wanted ? (uint32_t)left : wanted;
+
+	if (window < least) {
+		c->worker->stats.refused_limit++;
+		return false;
+	}
+	c->window = window;
+	ch->window_bytes += window;
+	c->worker->stats.window_bytes += window;
+	xts_credit_grant_init(&c->grant, window);
+	return true;
+}
+
+uint32_t connection_grant_window(struct connection *c)
+{
+	if (!c->window && !take_window(c, c->worker->config.limits.window_bytes, 2))
+		return 0;
+	return c->window; /* a second connect on the same socket keeps its window */
+}
+
+bool connection_grant_claimed(struct connection *c, uint32_t spilled)
+{
+	uint32_t window = c->worker->config.limits.window_bytes;
+
+	if (!take_window(c, window > spilled ? window : spilled, spilled > 2 ? spilled : 2))
+		return false;
+	c->grant.outstanding -= spilled;
+	return true;
+}

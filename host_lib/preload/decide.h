@@ -1,0 +1,31 @@
+/* What the decisions about servers (decide_server.c) and clients (decide_client.c) share. */
+#ifndef XTS_PRELOAD_DECIDE_H
+#define XTS_PRELOAD_DECIDE_H
+
+#include <netinet/in.h>
+
+#include "preload.h"
+
+union address {
+	struct sockaddr any;
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+};
+
+static inline uint16_t *port_of(union address *a)
+{
+	return a->any.sa_family == AF_INET ? &a->v4.sin_port : &a->v6.sin6_port;
+}
+
+/* Is this an address of the socket's family that the kernel would look at further? Else it shall say what is wrong. */
+bool decide_takes_address(int fd, const struct sockaddr *address, socklen_t length);
+/* The kernel socket's own address; false: it has no port yet. */
+bool decide_bound_to(int fd, union address *local);
+/* An option of the kernel socket's at SOL_SOCKET, or -1. */
+int decide_number_option(int fd, int option);
+/* An XTS socket with fd's family, mode and options, or the reason why there is none. */
+enum xts_reason decide_make(int fd, struct descriptor d, const char *endpoint, int *out);
+/* fd stands for s from now on. false: another thread was faster, and s is closed. */
+bool decide_publish(int fd, struct descriptor was, int s, uint8_t flags);
+
+#endif

@@ -1,0 +1,106 @@
+/*
+ * Clients: connect(). What was offloaded at bind() and is then connected to where a rule keeps clients with the kernel goes
+ * back: the kernel's socket has been kept unused, with its options, for that.
+ */
+#include "decide.h"
+
+#include <time.h>
+
+#include "report.h"
+
+#define BIND_TRIES 100 /* a millisecond each */
+
+static int stay_and_connect(int fd, enum xts_reason reason, const struct sockaddr *address, socklen_t length)
+{
+	int error = decide_stay(fd, reason);
+
+	if (error) {
+		errno = error;
+		return -1;
+	}
+	return real()->connect(fd, address, length);
+}
+
+/* Where the proxy is on this very host, the address is free when it has closed its socket. */
+static void bind_when_free(int fd, const union address *local, socklen_t length)
+{
+	const struct timespec moment = {.tv_nsec = 1000000};
+
+	for (int i = 0; i < BIND_TRIES && real()->bind(fd, &local->any, length) < 0 && errno == EADDRINUSE; i++)
+		nanosleep(&moment, NULL);
+}
+
+/* Bound and offloaded, but not connected: back to the kernel, at the same address. false: it is too late for that. */
+static bool give_back(int fd, struct descriptor d)
+{
+	struct pollfd state = {.fd = (int)d.number, .events = POLLOUT};
+	union address local = {0};
+	socklen_t length = sizeof local;
+
+	if (d.flags & DESCRIPTOR_LISTENS || !descriptor_is_last(d))
+		return false;
+	if (XTS(xts_poll(&state, 1, 0)) < 0 || !(state.revents & POLLHUP))
+		return false; /* connecting, or connected */
+	if (XTS(xts_getsockname((int)d.number, &local.any, &length)) < 0)
+		return false;
+	epoll_descriptor_given_back(fd, d);
+	decide_stay(fd, XTS_REASON_RULE);
+	descriptor_release(d);
+	if (d.flags & DESCRIPTOR_BOUND && !(d.flags & DESCRIPTOR_ALSO_LOCAL))
+		bind_when_free(fd, &local, length);
+	return true;
+}
+
+static int connect_offloaded(int fd, struct descriptor d, const struct sockaddr *address, socklen_t length)
+{
+	union address local = {0};
+	socklen_t local_length = sizeof local;
+	struct descriptor connected = d;
+
+	if (decide_takes_address(fd, address, length)) {
+		bool bound = d.flags & DESCRIPTOR_BOUND &&
+			     XTS(xts_getsockname((int)d.number, &local.any, &local_length)) == 0;
+
+		if (!xts_rules_ask(preload.rules, XTS_ROLE_TCP_CLIENT, bound ? &local.any : NULL, address).offload &&
+		    give_back(fd, d))
+			return real()->connect(fd, address, length);
+	}
+	if (d.flags & DESCRIPTOR_BOUND && address && address->sa_family != AF_UNSPEC) {
+		connected.flags &= (uint8_t)~DESCRIPTOR_BOUND;
+		descriptor_become(fd, d, connected);
+		report_decision(fd, 0, NULL, address);
+	}
+	return XTS(xts_connect((int)d.number, address, length));
+}
+
+int decide_connect(int fd, struct descriptor d, const struct sockaddr *address, socklen_t length)
+{
+	struct xts_verdict verdict;
+	enum xts_reason reason;
+	union address local;
+	bool bound;
+	int s = -1;
+
+	if (d.kind == DESCRIPTOR_OFFLOADED)
+		return connect_offloaded(fd, d, address, length);
+	if (!decide_takes_address(fd, address, length))
+		return real()->connect(fd, address, length);
+	bound = decide_bound_to(fd, &local);
+	verdict = xts_rules_ask(preload.rules, XTS_ROLE_TCP_CLIENT, bound ? &local.any : NULL, address);
+	report_decision(fd, verdict.line, bound ? &local.any : NULL, address);
+	reason = verdict.offload ? decide_make(fd, d, verdict.endpoint, &s) : XTS_REASON_RULE;
+	if (!reason && bound) {
+		socklen_t local_length = local.any.sa_family == AF_INET ? sizeof local.v4 : sizeof local.v6;
+
+		/* It was bound on this host. The kernel's socket keeps that, unused. */
+		if (XTS(xts_bind(s, &local.any, local_length)) < 0) {
+			reason = errno == ENETDOWN ? XTS_REASON_PROXY_DOWN : XTS_REASON_ADDRESS;
+			(void)XTS(xts_close(s));
+		}
+	}
+	if (reason)
+		return stay_and_connect(fd, reason, address, length);
+	if (!decide_publish(fd, d, s, 0))
+		return decide_connect(fd, descriptor_get(fd), address, length);
+	return XTS(xts_connect(s, address, length));
+}

@@ -1,0 +1,68 @@
+"""Random scripts of socket calls go the same way on kernel sockets and under the interposer."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from random_calls import Comparison, comparison, search
+from random_scripts import EXCLUSIONS, Script
+
+SEARCH_S = 20.0
+SETTLE_S = 10.0
+DIFFERENCES = Path(__file__).parents[2] / "host_lib" / "DIFFERENCES.md"
+
+# Scripts that once went another way, as small as they could be made.
+FOUND: dict[str, Script] = {
+    "splice_of_nothing_looks_at_nothing": [["pair", 0, 1, "::1"], ["splice", 8, 0, 0]],
+    "splice_to_no_descriptor": [["pair", 0, 1, "127.0.0.1"], ["splice", 0, 9, 7]],
+    "writev_of_nothing_looks_at_nothing": [["socket", 0, 4, 0], ["listen", 0, 5], ["writev", 0, [0]]],
+    "bind_again_to_a_foreign_address": [["pair", 0, 1, "127.0.0.1"], ["bind", 1, "192.0.2.1", 0]],
+    "bind_after_a_reset": [["pair", 0, 1, "127.0.0.1"], ["reset", 0], ["bind", 1, "127.0.0.3", 0]],
+    "recvmsg_without_room_for_a_name": [["pair", 0, 1, "127.0.0.1"], ["send", 0, 7, 0], ["recvmsg", 1, [7], 0]],
+    "disconnect_after_both_ends": [
+        ["pair", 0, 1, "127.0.0.1"],
+        ["shutdown", 0, 1],
+        ["shutdown", 1, 1],
+        ["disconnect", 0],
+    ],
+    "disconnect_leaves_an_error": [["pair", 0, 1, "127.0.0.1"], ["reset", 1], ["disconnect", 0]],
+    "recvmmsg_tells_an_error_first": [
+        ["pair", 0, 1, "::1"],
+        ["send", 1, 2, 0],
+        ["reset", 1],
+        ["recvmmsg", 0, [100], 64],
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comparison]:
+    with comparison(tmp_path_factory.mktemp("random"), SETTLE_S) as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_found(name: str, compared: Comparison) -> None:
+    assert not (difference := compared.difference(FOUND[name])), difference
+
+
+def test_random_scripts(compared: Comparison) -> None:
+    number = random.SystemRandom().randrange(1 << 32)
+    end, before = time.monotonic() + SEARCH_S, compared.scripts
+    print(f"seed {number}")
+    while time.monotonic() < end:
+        difference = search(compared, number, 50)
+        assert not difference, f"seed {number}: {difference}"
+        number += 1
+    assert compared.scripts > before
+
+
+def test_what_is_left_out_is_in_the_manual() -> None:
+    """The generator's exclusions and the manual's list have the same keys."""
+    listed = re.findall(r"^- \*\*`([a-z-]+)`\*\*", DIFFERENCES.read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(EXCLUSIONS)
