@@ -332,15 +332,14 @@ struct beside {
 	struct pollfd *fds;        /* the first SLEEP_FDS are wait.c's own */
 	nfds_t count;              /* of the others */
 	const sigset_t *mask;      /* NULL: leave it */
-	bool patient;              /* spins PATIENCE times as long, and does not sleep after it */
-	bool spun;                 /* so it was */
+	bool patient;              /* spins PATIENCE times as long */
 	bool looked;               /* the revents tell how it was during this wait */
 	bool ready;                /* one of them is */
 };
 
 /* Sleeps until the subject is woken: 0, -ETIMEDOUT at deadline_ns, -EINTR. Gives up xts.lock meanwhile. */
 int wait_for(uint16_t *subject, uint64_t deadline_ns, bool spin);
-/* The same; 0 also when beside->ready or beside->spun. */
+/* The same; 0 also when beside->ready. */
 int wait_beside(uint16_t *subject, uint64_t deadline_ns, bool spin, struct beside *beside);
 extern struct xts_kernel_calls kernel_calls;
 void wake(uint16_t *subject);
