@@ -796,10 +796,9 @@ def a_daemon_goes_on_with_a_connection() -> None:
     client, server = pair()
     pid = os.fork()
     if not pid:
+        server.close()
         client.sendall(b"before, ")
-        os.dup2(client.fileno(), 0)
         libc("daemon", 0, 0)
-        assert os.read(0, 10) == b""  # /dev/null
         client.sendall(b"after")
         os._exit(0)
     client.close()
