@@ -116,11 +116,19 @@ class Channel:
     def pump(self) -> None:
         """Sends what the link has due, and takes one frame if one comes within 10 ms."""
         self.poll()
+        self.say_due()
+        self.take(10)
+
+    def say_due(self) -> None:
+        """Sends the control frames that are due."""
         memory = ffi.new("uint8_t[128]")
         while length := lib.xts_link_control(self.link, memory, time.monotonic_ns()):
             self.raw(bytes(ffi.buffer(memory, length)))
+
+    def take(self, timeout_ms: int) -> None:
+        """Takes one frame, if one comes in time, and says nothing to it."""
         try:
-            taken = self.queue.wait(10)
+            taken = self.queue.wait(timeout_ms)
         except TimeoutError:
             return
         except BrokenPipeError:

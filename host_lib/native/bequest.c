@@ -280,7 +280,7 @@ int xts_bequeath(const struct xts_bequest *sockets, unsigned count)
 		if (r == -ENOMEM || r == -ENOSPC)
 			break;
 	}
-	heirs_at_exit();
+	heirs_at_exit(false);
 	library_settle();
 	library_leave();
 	lseek(memfd, 0, SEEK_SET);

@@ -1,5 +1,5 @@
 /*
- * What libxts offers the interposer (libxts-preload) beside xts.h: waiting for offloaded sockets and kernel descriptors
+ * What libxts offers the interposer (libxts-preload) and the Python package beside xts.h: waiting for offloaded sockets and kernel descriptors
  * at once, keeping sockets over fork() and exec(), and the rules. Exported under the version XTS_PRIVATE, for a
  * libxts-preload of the very same build.
  */
@@ -69,6 +69,14 @@ int xts_epoll_nest(void *ectx, int op, void *inner, uint32_t key, struct epoll_e
  * disown() before it is closed. Before the first socket.
  */
 void xts_on_descriptors(int (*own)(int fd), void (*disown)(int fd));
+
+/* --- options: option.c -------------------------------------------------------------------------------------------- */
+
+/*
+ * TCP_NODELAY of a connection, without waiting for the proxy's answer: it can only be that the connection is over, which other
+ * calls tell. EAGAIN: not without waiting, as when the socket is not connected: xts_setsockopt() does.
+ */
+int xts_set_nodelay(int s);
 
 /* --- over fork and exec: inherit.c ------------------------------------------------------------------------------------ */
 

@@ -19,6 +19,7 @@ int xts_py_getsockopt(int s, int level, int option, void *value, unsigned int *l
 int xts_py_getsockopt_int(int s, int level, int option, int *value);
 int xts_py_setsockopt(int s, int level, int option, const void *value, unsigned int length);
 int xts_py_setsockopt_int(int s, int level, int option, int value);
+int xts_py_set_nodelay(int s);
 int xts_py_bind(int s, const void *address, unsigned int length);
 int xts_py_connect(int s, const void *address, unsigned int length);
 int xts_py_listen(int s, int backlog);
@@ -61,6 +62,7 @@ void xts_epoll_ctx_destroy(void *ectx);
 void xts_flush(void);
 #define XTS_EPOLL_BATCH ...
 #define XTS_EPOLL_TURN ...
+#define XTS_EPOLL_PATIENT ...
 #define XTS_PY_EVENTS_MAX ...
 int xts_py_epoll_ctl(void *ectx, int op, int s, uint32_t events);
 ssize_t xts_py_epoll_wait(void *ectx, int32_t *pairs, int maxevents, int64_t timeout_ms);

@@ -107,6 +107,22 @@ static uint32_t encode(const struct xts_sock *s, const struct call *call, uint8_
 	return bytes + call->length;
 }
 
+/* Carries out a request whose reply nobody needs. 0; -EAGAIN when it would have to wait first; -ENETDOWN. */
+int call_proxy_unanswered(struct xts_sock *s, struct call *call)
+{
+	struct xts_tx_slot slot;
+	int r;
+
+	if (!s->proxy_id || s->opening || s->call || s->moved != NOT_MOVED || !outbox_flush_socket(s))
+		return -EAGAIN;
+	r = channel_slot(&slot);
+	if (r)
+		return r;
+	call->token = 0;
+	channel_submit(&slot, encode(s, call, slot.data));
+	return 0;
+}
+
 /* Carries out the request and waits for the reply. 0 or -errno; values are in *call. */
 int call_proxy(struct xts_sock *s, struct call *call)
 {

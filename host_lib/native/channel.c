@@ -101,6 +101,15 @@ uint64_t channel_deadline_ns(const struct channel *c)
 
 /* --- sending ---------------------------------------------------------------------------------------------------------- */
 
+/* The kernel or the peer is behind. A thread asleep on the queue has to learn that it may sleep for a millisecond only. */
+static void look_again_soon(struct channel *c)
+{
+	if (c->retry)
+		return;
+	c->retry = true;
+	wake_sleepers_on_queue();
+}
+
 /* Sends the control frames that are due. */
 void channel_control(struct channel *c, uint64_t now)
 {
@@ -110,7 +119,7 @@ void channel_control(struct channel *c, uint64_t now)
 		size_t bytes;
 
 		if (xts_queue_acquire(c->queue, &slot)) {
-			c->retry = true;
+			look_again_soon(c);
 			return;
 		}
 		bytes = xts_link_control(&c->link, slot.data, now);
@@ -140,7 +149,7 @@ int channel_slot(struct xts_tx_slot *slot)
 		xts_queue_kick(c->queue); /* returns slots that are waiting to go */
 		c->unkicked = 0;
 		if (xts_queue_acquire(c->queue, slot)) {
-			c->retry = true;
+			look_again_soon(c);
 			return -EAGAIN;
 		}
 	}
@@ -191,7 +200,7 @@ void channel_flush(bool kick)
 	r = xts_queue_kick(c->queue);
 	if (r == -EAGAIN) {
 		c->unkicked = 1;
-		c->retry = true;
+		look_again_soon(c);
 	} else if (r < 0) {
 		channel_die(ENETDOWN);
 	}

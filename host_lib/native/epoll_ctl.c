@@ -37,7 +37,7 @@ void *xts_epoll_ctx_create_flags(unsigned flags)
 {
 	struct epoll_ctx *ctx;
 
-	if (flags & ~(XTS_EPOLL_BATCH | XTS_EPOLL_TURN)) {
+	if (flags & ~(XTS_EPOLL_BATCH | XTS_EPOLL_TURN | XTS_EPOLL_PATIENT)) {
 		errno = EINVAL;
 		return NULL;
 	}
@@ -73,10 +73,12 @@ void xts_epoll_ctx_destroy(void *ectx)
 {
 	struct epoll_ctx *ctx = ectx, **at = &xts.contexts;
 	struct xts_sock *s = NULL;
+	struct thread *self;
 
 	if (!ctx)
 		return;
 	library_enter();
+	self = thread_self();
 	while ((s = table_next(s)))
 		free_watches(s->watches, ctx);
 	for (struct epoll_ctx *inner = xts.contexts; inner; inner = inner->next)
@@ -88,6 +90,8 @@ void xts_epoll_ctx_destroy(void *ectx)
 	if (*at)
 		*at = ctx->next;
 	epoll_close_fd(ctx);
+	if (self)
+		self->batching = false; /* a promise to come back to this context would not be kept */
 	library_leave();
 	free(ctx);
 }

@@ -75,9 +75,8 @@ static void moved_away(struct xts_sock *s)
 		socket_free(s);
 }
 
-static int send_answer(const struct heir *h, uint32_t number, int error, int memfd)
+static int send_message(const struct heir *h, struct link_message m, int fd)
 {
-	struct link_message m = {.number = number, .error = -error};
 	union {
 		char bytes[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr alignment;
@@ -86,16 +85,21 @@ static int send_answer(const struct heir *h, uint32_t number, int error, int mem
 	struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
 	struct cmsghdr *c;
 
-	if (memfd >= 0) {
+	if (fd >= 0) {
 		message.msg_control = control.bytes;
 		message.msg_controllen = sizeof control.bytes;
 		c = CMSG_FIRSTHDR(&message);
 		c->cmsg_level = SOL_SOCKET;
 		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(sizeof memfd);
-		memcpy(CMSG_DATA(c), &memfd, sizeof memfd);
+		c->cmsg_len = CMSG_LEN(sizeof fd);
+		memcpy(CMSG_DATA(c), &fd, sizeof fd);
 	}
 	return sendmsg(h->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+}
+
+static int send_answer(const struct heir *h, uint32_t number, int error, int memfd)
+{
+	return send_message(h, (struct link_message){.number = number, .error = -error}, memfd);
 }
 
 /* Makes its state ready to go: under a key, or, where it has ended, without one. 0 or -errno. */
@@ -349,16 +353,51 @@ int heirs_after_fork_child(void)
 	return mine;
 }
 
-/* Everything that a living child may want is left in its link, the newest child's first. */
-void heirs_at_exit(void)
+/* The parent's still, who may be using it. */
+static bool not_taken(uint32_t id)
+{
+	const struct xts_sock *s = table_find(id);
+
+	return s && s->inherited == INHERITED_ASK && s->moved == NOT_MOVED;
+}
+
+static void leave_elsewhere(struct heir *h, uint32_t id, bool reachable)
+{
+	struct link_message m = {.number = id, .error = reachable ? 0 : EBUSY};
+
+	forget_id(h, id);
+	if (reachable)
+		m.elsewhere = table_find(id)->link_number;
+	send_message(h, m, -1);
+}
+
+/*
+ * Everything that a living child may want is left in its link, the newest child's first. What is still of our own parent's
+ * stays there: the first child that wants some of it may have our link to that parent (pass_uplink).
+ */
+void heirs_at_exit(bool pass_uplink)
 {
 	uint64_t deadline = now_ns() + EXIT_NS;
+	const struct heir *follower = NULL;
 	uint16_t nobody = 0;
 
 	leaving = true;
-	for (struct heir *h = heirs; h; h = h->next)
-		while (h->count && now_ns() < deadline)
-			answer(h, h->ids[h->count - 1], deadline);
+	inherit_read();
+	for (struct heir *h = heirs; h; h = h->next) {
+		while (h->count && now_ns() < deadline) {
+			uint32_t id = h->ids[h->count - 1];
+
+			if (!not_taken(id)) {
+				answer(h, id, deadline);
+				continue;
+			}
+			if (pass_uplink && !follower)
+				follower = h;
+			leave_elsewhere(h, id, follower == h);
+		}
+	}
+	if (follower)
+		send_message(follower, (struct link_message){0}, inherit_pass_uplink(false));
 	while (answering && now_ns() < deadline)
 		wait_for(&nobody, now_ns() + NS_PER_MS, false);
 	leaving = false;

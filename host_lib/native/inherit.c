@@ -19,6 +19,7 @@
 #define ANSWER_NS (10 * NS_PER_S) /* parking waits for nothing but the proxy */
 
 static int uplink = -1;
+static unsigned uplinks;       /* that there have been since the fork */
 static bool reading;
 static uint16_t read_waiters;
 
@@ -163,13 +164,29 @@ static struct xts_sock *find_asking(uint32_t link_number)
 	return NULL;
 }
 
+/* The parent has gone, and what it had not taken itself is to be asked for where it would have asked. */
+static void replace_uplink(int fd)
+{
+	if (fd < 0)
+		return;
+	xts_own_close(uplink);
+	uplink = xts_own(fd);
+	uplinks++;
+}
+
 /* Files an answer with the socket it is about. */
 static void file_answer(const struct link_message *m, int memfd)
 {
 	struct xts_sock *s = find_asking(m->number);
 	int descriptor, r = -m->error;
 
-	if (s) {
+	if (!m->number) {
+		replace_uplink(memfd);
+		return;
+	}
+	if (s && m->elsewhere) {
+		s->link_number = m->elsewhere;
+	} else if (s) {
 		if (!r)
 			r = memfd >= 0 && lseek(memfd, 0, SEEK_SET) == 0 ? bequest_read(memfd, &s, true, &descriptor) : -EPROTO;
 		if (r == 1)
@@ -208,6 +225,7 @@ static void sleep_on_uplink(void)
 	struct pollfd fd = {.fd = uplink, .events = POLLIN};
 
 	reading = true;
+	library_rest();
 	pthread_mutex_unlock(&xts.lock);
 	poll(&fd, 1, 100);
 	pthread_mutex_lock(&xts.lock);
@@ -219,7 +237,7 @@ int inherit_obtain(struct xts_sock *s)
 {
 	uint64_t deadline = now_ns() + ANSWER_NS;
 	uint32_t id = s->id;
-	bool asked = false;
+	unsigned asked = uplinks - 1;
 	int r;
 
 	for (;;) {
@@ -242,9 +260,9 @@ int inherit_obtain(struct xts_sock *s)
 			continue;
 		if (r)
 			return -ECONNRESET;
-		if (!asked)
+		if (asked != uplinks)
 			ask(s, 0);
-		asked = true;
+		asked = uplinks;
 		sleep_on_uplink();
 	}
 }
@@ -382,6 +400,11 @@ void inherit_take_watched(const struct epoll_ctx *ctx)
 		inherit_take(s);
 		s = xts.to_join; /* the lock was given up */
 	}
+}
+
+void inherit_read(void)
+{
+	(void)read_uplink();
 }
 
 /* What the parent has left us and nobody has used is closed as the kernel would, with this process. */

@@ -63,6 +63,7 @@ void inherit_uplink(int fd);                  /* the link to the parent, in a ne
 void inherit_adopt_uplink(int fd);            /* in a new program */
 int inherit_pass_uplink(bool pass);           /* over exec, or not after all: the descriptor, or -1 */
 void inherit_adopt(struct xts_sock *s, uint8_t how); /* in a new program */
+void inherit_read(void);                      /* files what the parent has said, if anything */
 void inherit_at_exit(void);
 
 /* --- heirs.c: in the parent --------------------------------------------------------------------------------------------- */
@@ -70,14 +71,15 @@ void inherit_at_exit(void);
 void heirs_before_fork(void);
 void heirs_after_fork_parent(void);
 int heirs_after_fork_child(void);             /* the child's end of the link, or -1 */
-void heirs_at_exit(void);
+void heirs_at_exit(bool pass_uplink);
 bool heirs_keep(struct xts_sock *s);          /* at close: it has to wait for a child that may want it */
 int connection_park(struct xts_sock *s, uint64_t deadline_ns); /* gives it up under a new s->key; waits; 0 or -errno */
 
-/* What passes over a link. */
+/* What passes over a link. An answer of number 0 comes last, from a parent that exits: with its own link to its parent. */
 struct link_message {
 	uint32_t number;
 	int32_t error;             /* of an answer: why there is no memfd with it; of a question: 0 take, 1 release */
+	uint32_t elsewhere;        /* of an answer: it is the grandparent's, who is to be asked under this number */
 };
 
 /* --- bequest.c: state that passes between processes --------------------------------------------------------------------- */

@@ -165,7 +165,7 @@ void xts_before_exit(void)
 	limit.tv_sec++;
 	if (pthread_mutex_timedlock(&xts.lock, &limit) != 0)
 		return;
-	heirs_at_exit();
+	heirs_at_exit(true);
 	inherit_at_exit();
 	sharers_at_exit();
 	library_settle();
@@ -197,7 +197,7 @@ void library_enter(void)
 	pthread_mutex_lock(&xts.lock);
 }
 
-void library_leave(void)
+void library_rest(void)
 {
 	struct channel *c;
 
@@ -216,10 +216,16 @@ void library_leave(void)
 	}
 	if (xts.dirty)
 		mirrors_update();
-	if (xts.channel && (channel_busy(xts.channel) || (xts.joint && xts.shared)))
+	/* Mirrors too: they outlive a channel, and the thread has stood by since it died. */
+	if (xts.channel && (xts.mirrors || channel_busy(xts.channel) || (xts.joint && xts.shared)))
 		progress_need();
 	if (xts.dead)
 		channel_reap();
+}
+
+void library_leave(void)
+{
+	library_rest();
 	pthread_mutex_unlock(&xts.lock);
 	pthread_setcancelstate(cancel_state, NULL);
 }

@@ -61,6 +61,7 @@
 #define WINDOW_BYTES_MIN 2u
 #define SPIN_US_DEFAULT 50u
 #define SPIN_NEVER UINT32_MAX
+#define PATIENCE 4u
 #define PING_MS 250u
 #define DEAD_MS 600u              /* a dead proxy is noticed within PING_MS + DEAD_MS: below a second */
 #define DEAD_SHM_MS 3000u         /* over shm its death shows at once: only one that hangs is found by pings */
@@ -246,6 +247,9 @@ extern struct library xts;
 
 void library_enter(void);
 void library_leave(void);
+/* Before the lock is given up for anything but a wait of wait.c: what was said leaves, and whoever sleeps on the queue outside
+ * of our waits has its doorbell armed. */
+void library_rest(void);
 void library_settle(void);                    /* waits, a second at most, until what has been said has left */
 /* The result of a public call: -1 and errno for -errno. */
 static inline int finish(int result)
@@ -331,17 +335,20 @@ struct beside {
 	struct pollfd *fds;        /* the first SLEEP_FDS are wait.c's own */
 	nfds_t count;              /* of the others */
 	const sigset_t *mask;      /* NULL: leave it */
+	bool patient;              /* spins PATIENCE times as long, and does not sleep after it */
+	bool spun;                 /* so it was */
 	bool looked;               /* the revents tell how it was during this wait */
 	bool ready;                /* one of them is */
 };
 
 /* Sleeps until the subject is woken: 0, -ETIMEDOUT at deadline_ns, -EINTR. Gives up xts.lock meanwhile. */
 int wait_for(uint16_t *subject, uint64_t deadline_ns, bool spin);
-/* The same; 0 also when beside->ready. */
+/* The same; 0 also when beside->ready or beside->spun. */
 int wait_beside(uint16_t *subject, uint64_t deadline_ns, bool spin, struct beside *beside);
 extern struct xts_kernel_calls kernel_calls;
 void wake(uint16_t *subject);
 void wake_all(void);
+void wake_sleepers_on_queue(void);            /* to look again at how long they may sleep */
 void thread_ring(struct thread *thread);
 int sleep_on_bell(struct thread *thread, struct beside *beside, uint64_t deadline_ns);
 int sleep_on_channel(struct channel *c, struct thread *thread, struct beside *beside, uint64_t deadline_ns);
@@ -353,6 +360,7 @@ static inline uint64_t deadline_after(uint64_t timeout_ns)
 }
 
 void progress_need(void);                     /* something has to be looked after: wakes or starts the thread */
+void progress_wake(void);                     /* if it sleeps on the queue */
 void progress_forget(void);
 bool progress_sleeps_on_queue(void);
 
@@ -396,6 +404,7 @@ struct call {
 	int error;                 /* positive */
 };
 int call_proxy(struct xts_sock *s, struct call *call);
+int call_proxy_unanswered(struct xts_sock *s, struct call *call);
 int first_request_wait(struct xts_sock *s);   /* until nobody else's first request is out */
 
 void epoll_ready(struct xts_sock *s, uint32_t events);

@@ -103,7 +103,8 @@ static void receive_reply(const struct xts_head *head, uint8_t request, uint32_t
 	} else if (!s->closing && token) {
 		xts.bad_ids++;
 	}
-	socket_asked(s, false);
+	if (token)
+		socket_asked(s, false);
 	wake(&s->callers);
 	if (learns)
 		socket_learn(s, proxy_id);

@@ -228,6 +228,28 @@ int xts_setsockopt(int number, int level, int option, const void *value, socklen
 	return finish(r);
 }
 
+int xts_set_nodelay(int number)
+{
+	struct call call = {.type = XTS_CMD_SETSOCKOPT, .level = IPPROTO_TCP, .option = TCP_NODELAY, .length = sizeof(int)};
+	const int on = 1;
+	struct xts_sock *s;
+	int r = -EAGAIN;
+
+	memcpy(call.value, &on, sizeof on);
+	library_enter();
+	s = table_open(number);
+	if (!s)
+		r = -EBADF;
+	else if (s->state == TCP_STATE_ESTABLISHED)
+		r = call_proxy_unanswered(s, &call);
+	if (!r) {
+		s->optioned = true;
+		s->renewed = false;
+	}
+	library_leave();
+	return finish(r);
+}
+
 int xts_getsockopt(int number, int level, int option, void *value, socklen_t *length)
 {
 	struct xts_sock *s;

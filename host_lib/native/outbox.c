@@ -5,6 +5,7 @@
 #include "library.h"
 
 #include <stdlib.h>
+#include <sys/epoll.h>
 
 void outbox_remove(struct xts_sock *s)
 {
@@ -93,6 +94,7 @@ static uint8_t closing_flags(const struct xts_sock *s)
 /* One SEND with as much of what is to be said as it holds. */
 static int send_todo(struct xts_sock *s)
 {
+	bool had_data = s->todo & TODO_DATA;
 	struct channel *c = xts.channel;
 	struct xts_send m = {0};
 	struct xts_tx_slot slot;
@@ -122,6 +124,9 @@ static int send_todo(struct xts_sock *s)
 	channel_submit(&slot, XTS_SEND_BYTES + m.length);
 	s->todo = 0;
 	status_data(s);
+	/* Until now it was not writable, whatever tell_blocked() has said; and nothing may ever come to say so again. */
+	if (had_data && s->no_space)
+		socket_changed(s, EPOLLOUT);
 	return 0;
 }
 

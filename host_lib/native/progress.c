@@ -12,11 +12,20 @@
 #include <unistd.h>
 
 static bool started, standing_by, sleeping_on_queue;
+static uint64_t looks_again_ns; /* standing by: when it looks again by itself */
 static struct thread *self;
 
 bool progress_sleeps_on_queue(void)
 {
 	return sleeping_on_queue;
+}
+
+void progress_wake(void)
+{
+	if (!sleeping_on_queue || !self->sleeping)
+		return;
+	self->sleeping = false;
+	thread_ring(self);
 }
 
 void progress_forget(void)
@@ -103,7 +112,8 @@ static void *progress(void *unused)
 		channel_reap();
 		if (!leave_armed())
 			continue;
-		standing_by = deadline_ns == FOREVER;
+		standing_by = true;
+		looks_again_ns = deadline_ns;
 		sleep_on_bell(self, NULL, deadline_ns);
 		standing_by = false;
 	}
@@ -136,7 +146,7 @@ void progress_need(void)
 	if (!started)
 		start();
 	else if (standing_by && (needed() || (xts.shared && xts.channel &&
-					      (share_is_away(now_ns(), &deadline_ns) || deadline_ns != FOREVER)))) {
+					      (share_is_away(now_ns(), &deadline_ns) || deadline_ns < looks_again_ns)))) {
 		standing_by = false;
 		thread_ring(self);
 	}

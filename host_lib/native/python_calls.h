@@ -16,7 +16,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
-#include <signal.h>
 #include <time.h>
 
 #include "beside.h"
@@ -194,6 +193,11 @@ static inline int xts_py_setsockopt_int(int s, int level, int option, int value)
 	return xts_py_result(xts_setsockopt(s, level, option, &value, sizeof(value)));
 }
 
+static inline int xts_py_set_nodelay(int s)
+{
+	return xts_py_result(xts_set_nodelay(s));
+}
+
 static inline int xts_py_bind(int s, const void *address, socklen_t length)
 {
 	return xts_py_result(xts_bind(s, address, length));
@@ -295,10 +299,8 @@ static inline ssize_t xts_py_epoll_wait(void *ectx, int32_t *pairs, int maxevent
 /*
  * XTS sockets and the kernel's epoll set kernel_set together, for the selector of an event loop; timeout_ns -1: for ever. The
  * sockets' events come first, the descriptors' behind them: returns how many of the first plus XTS_PY_KERNEL times how many of
- * the second. 0 when the time is over, or after a signal. Sockets have to be in the context with ~number as their data
+ * the second. 0 when the time is over, after a signal or a spin in vain. Sockets have to be in the context with ~number as their data
  * (xts_py_epoll_ctl_beside), for descriptors are what select.epoll has as its data.
- *
- * Signals are delivered while this sleeps: one that came while it spins would else not be seen before the next event.
  */
 #define XTS_PY_KERNEL 65536
 
@@ -313,19 +315,11 @@ static inline ssize_t xts_py_epoll_wait_beside(void *ectx, int kernel_set, int32
 {
 	struct epoll_event events[XTS_PY_EVENTS_MAX];
 	uint64_t deadline_ns = timeout_ns < 0 ? XTS_FOREVER : timeout_ns ? xts_now_ns() + (uint64_t)timeout_ns : 0;
-	sigset_t all, before;
-	int count, error, ours = 0, at = 0;
+	int count, ours = 0, at = 0;
 
-	if (deadline_ns) {
-		sigfillset(&all);
-		pthread_sigmask(SIG_SETMASK, &all, &before);
-	}
-	count = xts_epoll_wait_mixed(ectx, kernel_set, NULL, events, XTS_PY_EVENTS_MAX, deadline_ns, deadline_ns ? &before : NULL);
-	error = errno;
-	if (deadline_ns)
-		pthread_sigmask(SIG_SETMASK, &before, NULL);
+	count = xts_epoll_wait_mixed(ectx, kernel_set, NULL, events, XTS_PY_EVENTS_MAX, deadline_ns, NULL);
 	if (count < 0)
-		return error == EINTR ? 0 : -error;
+		return errno == EINTR ? 0 : -errno;
 	for (int i = 0; i < count; i++)
 		if (events[i].data.fd < 0) {
 			pairs[at++] = ~events[i].data.fd;

@@ -84,6 +84,13 @@ void wake_all(void)
 	}
 }
 
+void wake_sleepers_on_queue(void)
+{
+	if (xts.leader)
+		wake_one(xts.leader);
+	progress_wake();
+}
+
 /* ppoll() until the deadline, on our own descriptors and what is watched beside them. 0, 1 for beside, -ETIMEDOUT, -EINTR. */
 static int poll_until(struct pollfd own[SLEEP_FDS], struct beside *beside, uint64_t deadline_ns)
 {
@@ -150,6 +157,7 @@ int sleep_on_channel(struct channel *c, struct thread *thread, struct beside *be
 
 	if (c->retry && now_ns() + RETRY_NS < limit)
 		limit = now_ns() + RETRY_NS;
+	c->armed = false; /* for this thread now: who takes frames meanwhile must not disarm it */
 	xts.sleeps++;
 	c->sleepers++;
 	r = sleep_on(thread, own, beside, deadline_ns < limit ? deadline_ns : limit);
@@ -225,7 +233,7 @@ static bool look_beside(struct beside *beside)
 
 static void spin(struct waiter *w, struct beside *beside, uint64_t deadline_ns)
 {
-	uint64_t end = now_ns() + xts.settings.spin_us * NS_PER_US;
+	uint64_t end = now_ns() + xts.settings.spin_us * NS_PER_US * (beside && beside->patient ? PATIENCE : 1);
 	unsigned turn = 0;
 	bool other = false;
 
@@ -260,6 +268,8 @@ static void spin(struct waiter *w, struct beside *beside, uint64_t deadline_ns)
 		if (spin_skip > SKIP_MAX)
 			spin_skip = SKIP_MAX;
 		spin_skipped = spin_skip;
+		if (beside)
+			beside->spun = beside->patient;
 	}
 }
 
@@ -287,7 +297,7 @@ int wait_beside(uint16_t *subject, uint64_t deadline_ns, bool may_spin, struct b
 		share_wait_begins();
 	if (may_spin && worth_spinning(beside))
 		spin(&w, beside, deadline_ns);
-	while (!w.woken && !r && !(beside && beside->ready)) {
+	while (!w.woken && !r && !(beside && (beside->ready || beside->spun))) {
 		if (xts.channel && (!xts.leader || xts.leader == &w)) {
 			r = lead(&w, beside, deadline_ns);
 			continue;

@@ -12,31 +12,12 @@
  *
  * All calls are thread-safe; threads may share sockets. A call blocks unless the socket is non-blocking (O_NONBLOCK,
  * SOCK_NONBLOCK) or MSG_DONTWAIT is given; it is interrupted by signals as in signal(7). After fork() the child has
- * no XTS sockets (EBADF); its first xts_socket() attaches it anew.
+ * no XTS sockets (EBADF); its first xts_socket() attaches it anew. Under libxts-preload sockets are kept over fork() and exec(),
+ * with limits; xts_get_info() counts what could not be kept (not_inherited).
  *
- * Under libxts-preload sockets are kept over fork() and exec(), with these limits:
- * - A connection is of one process at a time: the one that used it last. After a child has used it, the parent's calls
- *   fail with ENOTCONN, as do those of a second child. A call of the parent that waits for it then is ended so too.
- *   SHUT_WR and close() act at once, though another process may still have the socket open.
- * - A connection that is being made, and a socket that has been bound or had options set and does not listen, stay the
- *   parent's: in the child they fail with ENETDOWN (ENOTCONN where the kernel would say so of an unconnected one).
- * - A parent that is killed (not one that exits) takes the connections it has with it: ECONNRESET in the child. A child
- *   that does not use an inherited connection within 60 s of its parent's exit has lost it; a listener that nobody has
- *   joined is kept for 5 s, and then made anew, without the options it had, by the first child that uses it.
- * - After fork() a polling context holds the listeners that it held, and no connections.
- * xts_get_info() counts what could not be kept (not_inherited).
- *
- * Where this differs from the kernel:
- * - A connection, and every socket the proxy knows, ends with the proxy or the way to it: ECONNRESET (ECONNABORTED while
- *   connecting); calls that need the proxy then fail with ENETDOWN.
- * - A non-blocking connect says EINPROGRESS also where the kernel knows at once that it cannot be (ENETUNREACH,
- *   EADDRNOTAVAIL, EACCES); poll and SO_ERROR tell. shutdown() of a socket whose connect is on its way waits for its
- *   outcome.
- * - An interrupted call is restarted when every handler installed has SA_RESTART and the socket has no timeout; with
- *   handlers of both kinds it fails with EINTR, for it cannot be seen which one ran.
- * - Calls must not be made from signal handlers, and are no cancellation points. A bad pointer is a fault, not EFAULT.
- * - After connect() to AF_UNSPEC, or shutdown() of a listener for reading, a socket that had been bound or had options
- *   set cannot connect or listen again (EOPNOTSUPP) unless it is bound or set again: that state was the proxy's.
+ * Where this differs from the kernel: DIFFERENCES.md has the list. Above all, a connection, and every socket the proxy
+ * knows, ends with the proxy or the way to it: ECONNRESET (ECONNABORTED while connecting); calls that need the proxy then
+ * fail with ENETDOWN. Calls must not be made from signal handlers, and are no cancellation points.
  */
 #ifndef XTS_H
 #define XTS_H
@@ -100,6 +81,10 @@ void xts_epoll_ctx_destroy(void *ectx);
  * nothing, before it sleeps on the descriptor: until then nothing rings, which spares an event loop two system calls and a
  * turn for each event. */
 #define XTS_EPOLL_TURN 2u
+/* With XTS_EPOLL_PATIENT a wait spins for up to four times XTS_SPIN_US: for a program that loses more than that by sleeping,
+ * as an interpreter does, and that lets the proxy wait so long between two requests that it has fallen asleep as well.
+ * After a spin in vain it returns 0 before its time, so that the program can see to signals that came meanwhile. */
+#define XTS_EPOLL_PATIENT 4u
 void *xts_epoll_ctx_create_flags(unsigned flags);
 /* Sends what an XTS_EPOLL_BATCH program has gathered, and ends the turn of XTS_EPOLL_TURN. */
 void xts_flush(void);

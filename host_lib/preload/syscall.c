@@ -36,7 +36,7 @@ static bool may_use_io_uring(void)
 
 	if (preload_inside || (setting && !strcmp(setting, "allow")))
 		return true;
-	atomic_fetch_add_explicit(&preload.unseen, 1, memory_order_relaxed);
+	preload_refused();
 	preload_log("io_uring is refused: it would bypass offloaded sockets (XTS_IO_URING=allow lets it through)");
 	return false;
 }

@@ -1,6 +1,6 @@
 """The application in asyncio: 64-byte requests on some connections at a time, with asyncio's streams or those of
-`xts_socket.aio`, on asyncio's event loop (with XTS: our `EventLoop`, which is that one with a selector of ours) or uvloop's. Run as a program; prints one line of JSON, as the native client
-does."""
+`xts_socket.aio`, on asyncio's event loop (with XTS: our `EventLoop`, which is that one with a selector of ours) or
+uvloop's. Run as a program; prints one line of JSON, as the native client does."""
 
 from __future__ import annotations
 

@@ -183,6 +183,10 @@ void progress_forget(void)
 {
 }
 
+void progress_wake(void)
+{
+}
+
 bool progress_sleeps_on_queue(void)
 {
 	return false;

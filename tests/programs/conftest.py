@@ -16,13 +16,14 @@ from xts_lab.lab import Lab
 QUEUES = [pytest.param("shm"), pytest.param("afxdp", marks=pytest.mark.afxdp)]
 if os.environ.get("XTS_PROGRAMS_KERNEL"):  # does a test hold without us? The same programs on the lab's `kern`
     QUEUES = [pytest.param("kernel")]
-LARGE_BYTES = 48 << 20
+LARGE_BYTES = 16 << 20
+PROCESSES = 24  # attached at a time: nginx, reloaded, has its old workers and the new ones
 
 
 @pytest.fixture(scope="session", params=QUEUES)
 def program_lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """A lab of this run's own."""
-    lab = raise_or_skip("shm" if request.param == "kernel" else request.param, "p")
+    lab = raise_or_skip("shm" if request.param == "kernel" else request.param, "p", PROCESSES)
     try:
         yield lab
     finally:

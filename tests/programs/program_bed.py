@@ -143,7 +143,7 @@ class Bed:
     def logs(self) -> str:
         """The ends of all logs."""
         parts = [f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}" for path in self._logs if path.exists()]
-        return "\n".join([*parts, f"--- proxy\n{self.lab.tail('xts-proxy')}"])
+        return "\n".join([*parts, f"--- proxy\n{self.lab.tail('proxy')}"])
 
     def number(self, pattern: str, text: str) -> float:
         """The number a pattern's group finds."""

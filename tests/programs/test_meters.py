@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
 from program_bed import NET4, Bed, need, wait_until
 
 pytestmark = [pytest.mark.root]
+
+PORTS = itertools.count(11111)
 
 
 @pytest.mark.parametrize("streams", [1, 8])
@@ -35,10 +38,11 @@ def test_sockperf(bed: Bed, role: str, mode: str) -> None:
     """The client is on `role`."""
     need("sockperf")
     server_role, address = ("net", NET4) if role == "host" else ("host", bed.here4)
-    with bed.program(server_role, "sockperf", "server", "--tcp", "-p", "11111", name="sockperf-server") as server:
-        bed.wait_for_port("net", address, 11111, server)
+    port = str(next(PORTS))  # it does not set SO_REUSEADDR
+    with bed.program(server_role, "sockperf", "server", "--tcp", "-p", port, name="sockperf-server") as server:
+        bed.wait_for_port("net", address, int(port), server)
         options = {"under-load": ["--mps", "1000", "--reply-every", "5"], "throughput": ["-m", "1024"]}.get(mode, [])
-        output = bed.run(role, "sockperf", mode, "--tcp", "-i", address, "-p", "11111", "-t", "1", *options, timeout=30)
+        output = bed.run(role, "sockperf", mode, "--tcp", "-i", address, "-p", port, "-t", "1", *options, timeout=30)
     assert "errors" not in output.lower() or "0 errors" in output.lower(), output
     if mode == "throughput":
         assert bed.number(r"BandWidth is ([\d.]+) MBps", output) > 1

@@ -68,7 +68,7 @@ def test_afxdp(name: str) -> None:
     _passes(replace(RUNS[name], queue="afxdp"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.root
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("queue", ["shm", pytest.param("afxdp", marks=pytest.mark.afxdp)])

@@ -117,8 +117,20 @@ class Peer:
     @staticmethod
     async def listen(**options: Any) -> tuple[asyncio.Server, asyncio.Queue[Peer], int]:
         queue: asyncio.Queue[Peer] = asyncio.Queue()
-        server = await asyncio.start_server(lambda r, w: queue.put_nowait(Peer(r, w)), HOST, 0, **options)
+        bound = socket.create_server((HOST, 0))  # of the kernel, whatever the loop would make
+        server = await asyncio.start_server(lambda r, w: queue.put_nowait(Peer(r, w)), sock=bound, **options)
         return server, queue, server.sockets[0].getsockname()[1]
+
+    @staticmethod
+    async def connect(port: int, **options: Any) -> Peer:
+        sock = socket.socket()
+        sock.setblocking(False)
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, (HOST, port))
+        except OSError:
+            sock.close()
+            raise
+        return Peer(*await asyncio.open_connection(sock=sock, **options))
 
 
 class Pair:
@@ -140,7 +152,7 @@ class Pair:
             return made[0]
 
         server = await net.serve(remember, HOST, 0)
-        peer = Peer(*await asyncio.open_connection(HOST, server.sockets[0].getsockname()[1]))
+        peer = await Peer.connect(server.sockets[0].getsockname()[1])
         while not made or made[0].transport is None:
             await asyncio.sleep(0.001)
         return Pair(made[0], made[0].transport, peer, [server])
@@ -577,7 +589,7 @@ async def serving(net: Net) -> Record:
     port = server.sockets[0].getsockname()[1]
     facts += [server.is_serving(), len(server.sockets), type(server.sockets[0]).__name__]
     try:
-        await asyncio.open_connection(HOST, port)
+        await Peer.connect(port)
     except OSError as failure:
         facts.append(said(failure)[0])
     await server.start_serving()
@@ -696,7 +708,7 @@ async def tls_server(net: Net) -> Record:
     server = await net.serve(factory, HOST, 0, ssl=net.server_context())
     port = server.sockets[0].getsockname()[1]
     options = {"ssl": net.client_context(), "server_hostname": "localhost"}
-    peer = Peer(*await asyncio.open_connection(HOST, port, **options))
+    peer = await Peer.connect(port, **options)
     peer.writer.write(LARGE)
     facts = [await made[0].receive(len(LARGE)) == LARGE, tls_facts(made[0].transport)]
     made[0].transport.write(LARGE)
@@ -704,7 +716,7 @@ async def tls_server(net: Net) -> Record:
     await peer.close()
     await made[0].lost
     facts.append(made[0].record)
-    plain = Peer(*await asyncio.open_connection(HOST, port))
+    plain = await Peer.connect(port)
     plain.writer.write(b"not a handshake\r\n\r\n")
     with suppress(OSError):
         await plain.reader.read()  # until it hangs up

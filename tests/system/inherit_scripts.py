@@ -710,6 +710,32 @@ def daemon_forks_twice(c: Calls) -> None:
 
 
 @script
+def exits_between_parent_and_grandchild(c: Calls) -> None:
+    """What a child has not used stays its parent's when it exits; the grandchild asks there."""
+    s, peer = c.connected()
+    second, second_peer = c.connected()
+    go, used = Signal(), Signal()
+
+    def grandchild() -> None:
+        go.wait()
+        assert send(c, second, b"grandchild") == 10
+        used.tell()
+        assert c.call("close", s) == 0 and c.call("close", second) == 0
+
+    def child() -> None:
+        Child(c, grandchild)
+
+    Child(c, child).wait()
+    assert send(c, s, b"parent") == 6
+    go.tell()
+    used.wait()
+    assert kernel_receive_all(second_peer) == b"grandchild"
+    assert send(c, s, b", still") == 7
+    assert c.call("close", s) == 0
+    assert kernel_receive_all(peer) == b"parent, still"
+
+
+@script
 def closes_when_nobody_wants_it(c: Calls) -> None:
     """The parent has closed; the child never uses its copy. Its close, its end or its death ends the connection."""
     for how in ("close", "end", "kill", "child first"):

@@ -203,6 +203,52 @@ def context_descriptor(c: Calls) -> None:
     assert not thread.is_alive()
 
 
+def never_accepting() -> tuple[list[socket.socket], int]:
+    """A kernel listener that answers no more connects."""
+    server = socket.create_server(("127.0.0.1", 0), backlog=0)
+    sockets = [server]
+    for _ in range(3):
+        sockets.append(socket.socket())
+        sockets[-1].setblocking(False)
+        sockets[-1].connect_ex(server.getsockname())
+    return sockets, server.getsockname()[1]
+
+
+@script
+def doorbell_of_a_waiting_thread_stays_armed(c: Calls) -> None:
+    """One thread waits in a call, another collects and then sleeps on a context's descriptor. The first would look by
+    itself too, but only after a quarter of a second."""
+    s, peer = c.connected()
+    assert send(c, s, b"?") == 1  # an answer is awaited elsewhere: no spinning
+    c.native.xts_epoll_ctx_create.restype = ctypes.c_void_p
+    ctx = ctypes.c_void_p(c.native.xts_epoll_ctx_create())
+    assert c.call("epoll_ctl", ctx, EPOLL_CTL_ADD, s, ctypes.byref(EpollEvent(select.EPOLLIN | select.EPOLLET, 7))) == 0
+    fd = c.call("epoll_fd", ctx)
+    events = (EpollEvent * 4)()
+    kept, port = never_accepting()
+    waits = []
+    for _ in range(5):
+        waiting = c.create()
+        sleeps = info(c).sleeps
+        while c.call("epoll", ctx, events, 4):
+            pass
+        thread = threading.Thread(target=lambda s: c.call("connect", s, address(port), 16), args=(waiting,))
+        thread.start()
+        until(lambda sleeps=sleeps: info(c).sleeps > sleeps)
+        assert c.call("epoll", ctx, events, 4) == 0
+        peer.sendall(b"x")
+        began = time.monotonic()
+        while not c.call("epoll", ctx, events, 4):
+            assert kernel_events(fd, select.POLLIN, 5000)
+        waits.append(time.monotonic() - began)
+        c.call("close", waiting)
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+    assert min(waits) < 0.1, waits
+    for each in kept:
+        each.close()
+
+
 # --- threads, progress, fairness ---------------------------------------------------------------------
 
 
@@ -403,7 +449,8 @@ def proxy_dies(c: Calls) -> None:
     c.call("bind", listener, address(0), 16)
     c.call("listen", listener, 5)
     fresh = c.create()
-    fd = c.call("fileno", s)
+    mirrored = c.create(flags=socket.SOCK_NONBLOCK)
+    fd, mirror = c.call("fileno", s), c.call("fileno", mirrored)
     results: dict[str, Any] = {}
 
     def waiting(name: str, *arguments: Any) -> threading.Thread:
@@ -438,6 +485,11 @@ def proxy_dies(c: Calls) -> None:
     assert c.call("socket", 2, 1, 0) == -errno.ENETDOWN
     print("dead", flush=True)
     assert sys.stdin.readline() == "back\n"
+    # The next channel has the mirrors of sockets that the dead one never knew, though nobody waits in the library.
+    c.create()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert c.call("connect", mirrored, address(server.getsockname()[1]), 16) == -errno.EINPROGRESS
+        assert kernel_events(mirror, select.POLLOUT, 5000) == select.POLLOUT
     again, again_peer = c.connected()
     again_peer.sendall(b"hello")
     assert recv(c, again, 10) == b"hello"

@@ -1,4 +1,4 @@
-"""Carries out scripts of socket calls: one JSON line each on standard input, one with what came of it on standard output.
+"""Carries out scripts of socket calls: one JSON line each on standard input, one with what came of it on the output.
 
 A script is a list of operations, [name, argument…], over *slots*: numbers that stand for descriptors, so that scripts
 know no descriptor of their own. What an operation came to is a result, or the name of an errno; addresses and ports are
@@ -15,7 +15,6 @@ A call that would wait for ever is not made: it gets MSG_DONTWAIT, or is skipped
 from __future__ import annotations
 
 import ctypes
-import errno
 import fcntl
 import json
 import os
@@ -24,249 +23,35 @@ import signal
 import socket
 import struct
 import sys
-import termios
 import time
 import zlib
 from pathlib import Path
 from typing import Any
 
-LIBC = ctypes.CDLL(None, use_errno=True)
-for _name in ("send", "recv", "sendto", "recvfrom", "sendmsg", "recvmsg", "read", "write", "readv", "writev", "sendfile",
-              "splice"):  # fmt: skip
-    getattr(LIBC, _name).restype = ctypes.c_ssize_t
-
-Result = Any
-ALL_EVENTS = 0x1 | 0x2 | 0x4 | 0x40 | 0x80 | 0x100 | 0x200 | 0x2000
-POLLIN, POLLERR, POLLHUP, POLLNVAL, POLLRDHUP = 0x1, 0x8, 0x10, 0x20, 0x2000
-NO_DESCRIPTOR = 3000
-BUDGET_BYTES = 48_000  # sent and possibly not read: less than what any socket takes without waiting
-PENDING_MAX = 3  # connections of a listener that have not been accepted: fewer than any backlog
-HANG_S = 8
-EXPLICIT_PORT = 1  # a port in an operation: 0, the port of a slot (negative: -1 - slot)
-SPLICE_F_NONBLOCK = 2
-OPTIONS = {
-    name: (getattr(socket, level), getattr(socket, name, number))
-    for name, level, number in (
-        ("SO_KEEPALIVE", "SOL_SOCKET", 9),
-        ("SO_REUSEADDR", "SOL_SOCKET", 2),
-        ("SO_REUSEPORT", "SOL_SOCKET", 15),
-        ("SO_RCVLOWAT", "SOL_SOCKET", 18),
-        ("SO_SNDLOWAT", "SOL_SOCKET", 19),
-        ("SO_LINGER", "SOL_SOCKET", 13),
-        ("SO_ERROR", "SOL_SOCKET", 4),
-        ("SO_TYPE", "SOL_SOCKET", 3),
-        ("SO_DOMAIN", "SOL_SOCKET", 39),
-        ("SO_PROTOCOL", "SOL_SOCKET", 38),
-        ("SO_ACCEPTCONN", "SOL_SOCKET", 30),
-        ("SO_RCVTIMEO", "SOL_SOCKET", 20),
-        ("SO_SNDTIMEO", "SOL_SOCKET", 21),
-        ("SO_OOBINLINE", "SOL_SOCKET", 10),
-        ("SO_PRIORITY", "SOL_SOCKET", 12),
-        ("SO_BROADCAST", "SOL_SOCKET", 6),
-        ("SO_DONTROUTE", "SOL_SOCKET", 5),
-        ("TCP_NODELAY", "IPPROTO_TCP", 1),
-        ("TCP_CORK", "IPPROTO_TCP", 3),
-        ("TCP_KEEPIDLE", "IPPROTO_TCP", 4),
-        ("TCP_KEEPINTVL", "IPPROTO_TCP", 5),
-        ("TCP_KEEPCNT", "IPPROTO_TCP", 6),
-        ("TCP_SYNCNT", "IPPROTO_TCP", 7),
-        ("TCP_LINGER2", "IPPROTO_TCP", 8),
-        ("TCP_DEFER_ACCEPT", "IPPROTO_TCP", 9),
-        ("TCP_QUICKACK", "IPPROTO_TCP", 12),
-        ("TCP_USER_TIMEOUT", "IPPROTO_TCP", 18),
-        ("TCP_NOTSENT_LOWAT", "IPPROTO_TCP", 25),
-        ("TCP_NONE", "IPPROTO_TCP", 9999),
-        ("IP_TOS", "IPPROTO_IP", 1),
-        ("IP_TTL", "IPPROTO_IP", 2),
-        ("IPV6_V6ONLY", "IPPROTO_IPV6", 26),
-        ("IPV6_TCLASS", "IPPROTO_IPV6", 67),
-        ("IPV6_UNICAST_HOPS", "IPPROTO_IPV6", 16),
-    )
-}
+from random_world import (
+    HANG_S,
+    OPTIONS,
+    PENDING_MAX,
+    POLLERR,
+    POLLHUP,
+    POLLIN,
+    POLLOUT,
+    POLLRDHUP,
+    REQUESTS,
+    SPLICE_F_NONBLOCK,
+    EpollEvent,
+    Header,
+    Message,
+    PollFd,
+    Result,
+    World,
+    socket_address,
+    vectors,
+)
 
 
-class Vector(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("bytes", ctypes.c_size_t))
-
-
-class Header(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_void_p), ("name_bytes", ctypes.c_uint32), ("vectors", ctypes.POINTER(Vector)),
-        ("count", ctypes.c_size_t), ("control", ctypes.c_void_p), ("control_bytes", ctypes.c_size_t),
-        ("flags", ctypes.c_int),
-    )  # fmt: skip
-
-
-class Message(ctypes.Structure):
-    _fields_ = (("header", Header), ("bytes", ctypes.c_uint32))
-
-
-class PollFd(ctypes.Structure):
-    _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
-
-
-class EpollEvent(ctypes.Structure):
-    _pack_ = 1
-    _fields_ = (("events", ctypes.c_uint32), ("data", ctypes.c_uint64))
-
-
-def socket_address(host: str, port: int) -> bytes:
-    if ":" in host:
-        packed = socket.inet_pton(socket.AF_INET6, host)
-        return struct.pack("=H", socket.AF_INET6) + struct.pack(">HI", port, 0) + packed + struct.pack("=I", 0)
-    return struct.pack("=H", socket.AF_INET) + struct.pack(">H", port) + socket.inet_aton(host) + bytes(8)
-
-
-def vectors(buffer: ctypes.Array[ctypes.c_char], sizes: list[int]) -> ctypes.Array[Vector]:
-    """Pieces of a buffer, one after the other."""
-    out, at = (Vector * max(len(sizes), 1))(), ctypes.addressof(buffer)
-    for vector, size in zip(out, sizes, strict=False):
-        vector.base, vector.bytes = at, size
-        at += size
-    return out
-
-
-class World:
-    """The descriptors of one script, by slot."""
-
-    def __init__(self) -> None:
-        self.slots: dict[int, int] = {}
-        self.kinds: dict[int, str] = {}
-        self.hosts: dict[int, str] = {}  # where a slot is bound
-        self.pending: dict[int, int] = {}
-        self.labels: dict[int, int] = {}
-        self.shut: dict[tuple[str, int], int] = {}  # ways of shutdown, by address and port
-        self.sent = 0
-        self.pattern = 0
-        self.broken_pipes = 0
-        self.buffer = ctypes.create_string_buffer(1 << 17)
-        signal.signal(signal.SIGPIPE, self.broken_pipe)
-        signal.signal(signal.SIGALRM, lambda _number, _frame: None)
-
-    def broken_pipe(self, _number: int, _frame: object) -> None:
-        self.broken_pipes += 1
-
-    # --- calls and what is known of them ----------------------------------------------------------------------
-
-    def fd(self, slot: int) -> int:
-        return self.slots.get(slot, NO_DESCRIPTOR + slot)
-
-    def call(self, name: str, *arguments: Any) -> int | str:
-        """The result, or the errno's name."""
-        result = int(getattr(LIBC, name)(*arguments))
-        return result if result >= 0 else errno.errorcode[ctypes.get_errno()]
-
-    def made(self, slot: int, kind: str, result: int | str) -> Result:
-        if isinstance(result, str):
-            return result
-        self.slots[slot], self.kinds[slot] = result, kind
-        self.hosts.pop(slot, None)
-        self.pending.pop(slot, None)
-        return "made"
-
-    def events(self, slot: int, wanted: int = ALL_EVENTS) -> int:
-        fds = (PollFd * 1)(PollFd(self.fd(slot), wanted, 0))
-        self.call("poll", fds, ctypes.c_ulong(1), 0)
-        return int(fds[0].revents)
-
-    def unread(self, slot: int) -> int | str:
-        number = ctypes.c_int(0)
-        r = self.call("ioctl", self.fd(slot), ctypes.c_ulong(termios.FIONREAD), ctypes.byref(number))
-        return r if isinstance(r, str) else number.value
-
-    def blocking(self, slot: int) -> bool:
-        r = self.call("fcntl", self.fd(slot), fcntl.F_GETFL, ctypes.c_long(0))
-        return isinstance(r, int) and not r & os.O_NONBLOCK
-
-    def option(self, slot: int, name: str, value: int) -> None:
-        self.call("setsockopt", self.fd(slot), *OPTIONS[name], struct.pack("=i", value), 4)
-
-    def option_of(self, slot: int, name: str) -> int | None:
-        value, length = ctypes.c_int(0), ctypes.c_uint(4)
-        r = self.call("getsockopt", self.fd(slot), *OPTIONS[name], ctypes.byref(value), ctypes.byref(length))
-        return value.value if r == 0 else None
-
-    def would_wait(self, slot: int) -> bool:
-        """A blocking call that takes something would have nothing to take."""
-        return self.blocking(slot) and not self.events(slot) & (POLLIN | POLLERR | POLLHUP | POLLRDHUP | POLLNVAL)
-
-    def address(self, call: str, slot: int) -> tuple[str, int] | str:
-        buffer, length = ctypes.create_string_buffer(28), ctypes.c_uint(28)
-        r = self.call(call, self.fd(slot), buffer, ctypes.byref(length))
-        return r if isinstance(r, str) else self.read_address(buffer.raw)
-
-    @staticmethod
-    def read_address(raw: bytes) -> tuple[str, int]:
-        family, port = struct.unpack("=H", raw[:2])[0], struct.unpack(">H", raw[2:4])[0]
-        if family == socket.AF_INET:
-            return socket.inet_ntop(family, raw[4:8]), port
-        if family == socket.AF_INET6:
-            return socket.inet_ntop(family, raw[8:24]), port
-        return f"family {family}", 0
-
-    def label(self, address: tuple[str, int] | str) -> Result:
-        """An address as both runs have it."""
-        if isinstance(address, str):
-            return address
-        host, port = address
-        return [host, self.labels.setdefault(port, len(self.labels) + 1) if port else 0]
-
-    def port(self, word: int) -> int:
-        """A port an operation names: 0, or that of slot -1 - word."""
-        if word >= 0:
-            return word
-        name = self.address("getsockname", -1 - word)
-        return 0 if isinstance(name, str) else name[1]
-
-    def data(self, size: int) -> bytes:
-        """What to send: no two stretches of a script are alike."""
-        self.pattern += 1
-        return (b"%07d;" % self.pattern * (size // 8 + 1))[:size]
-
-    def got(self, r: int | str, size: int, flags: int = 0) -> Result:
-        if isinstance(r, str) or flags & socket.MSG_TRUNC:
-            return r
-        return [r, zlib.crc32(self.buffer.raw[: min(r, size)])]
-
-    def sending(self, slot: int, size: int) -> bool:
-        """May so much be sent? Not to who has been shut down both ways (see EXCLUSIONS)."""
-        peer = self.address("getpeername", slot)
-        if not isinstance(peer, str) and self.shut.get(peer) == 3:
-            return False
-        self.sent += size
-        return self.sent <= BUDGET_BYTES
-
-    def gave(self, r: int | str) -> Result:
-        signals, self.broken_pipes = self.broken_pipes, 0
-        return [r, "SIGPIPE"] if signals else r
-
-    # --- state -----------------------------------------------------------------------------------------------------
-
-    def state(self) -> dict[str, Any]:
-        """Of all sockets: the events of poll(2), and what can be read."""
-        slots = sorted(slot for slot in self.slots if self.kinds[slot] == "socket")
-        if not slots:
-            return {}
-        fds = (PollFd * len(slots))(*(PollFd(self.slots[slot], ALL_EVENTS, 0) for slot in slots))
-        self.call("poll", fds, ctypes.c_ulong(len(slots)), 0)
-        return {str(slot): [fds[i].revents, self.unread(slot)] for i, slot in enumerate(slots)}
-
-    def rest(self, pause_s: float) -> dict[str, Any]:
-        state = self.state()
-        while True:
-            time.sleep(pause_s)
-            again = self.state()
-            if again == state:
-                return state
-            state = again
-
-    def rest_as(self, expected: dict[str, Any], settle_s: float) -> dict[str, Any]:
-        end = time.monotonic() + settle_s
-        pause_s = 0.0
-        while (state := self.state()) != expected and time.monotonic() < end:
-            time.sleep(pause_s)
-            pause_s = min(pause_s + 0.0001, 0.005)
-        return state
+class Operations(World):
+    """What scripts are made of: op_NAME carries out [NAME, argument…]."""
 
     # --- making, connecting ----------------------------------------------------------------------------------------
 
@@ -274,7 +59,9 @@ class World:
         if slot in self.slots:
             return "busy"
         kind = socket.SOCK_STREAM | flags
-        return self.made(slot, "socket", self.call("socket", socket.AF_INET if family == 4 else socket.AF_INET6, kind, 0))
+        return self.made(
+            slot, "socket", self.call("socket", socket.AF_INET if family == 4 else socket.AF_INET6, kind, 0)
+        )
 
     def op_bind(self, slot: int, host: str, port: int) -> Result:
         where = socket_address(host, self.port(port))
@@ -298,9 +85,8 @@ class World:
         if self.pending.get(target, 0) >= PENDING_MAX:
             return "would wait"
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-        own = self.address("getsockname", slot)
-        if own == name:
-            return "itself"
+        if name[0] == "::" and self.option_of(slot, "SO_DOMAIN") == socket.AF_INET:
+            host = "127.0.0.1"
         where = socket_address(host, port)
         r = self.call("connect", self.fd(slot), where, len(where))
         if r in (0, "EINPROGRESS"):
@@ -347,8 +133,12 @@ class World:
         self.option(b, "TCP_NODELAY", 1)
         return [*made, r, self.op_close(90)]
 
-    def op_name(self, call: str, slot: int) -> Result:
-        return self.label(self.address(call, slot))
+    def op_name(self, call: str, slot: int, room: int = 28) -> Result:
+        buffer, length = ctypes.create_string_buffer(28), ctypes.c_int(room)
+        r = self.call(call, self.fd(slot), buffer, ctypes.byref(length))
+        if isinstance(r, str):
+            return r
+        return [length.value, self.label(self.read_address(buffer.raw)) if room >= 16 else buffer.raw[:2].hex()]
 
     # --- data ------------------------------------------------------------------------------------------------------
 
@@ -384,7 +174,7 @@ class World:
         return self.gave(self.call("sendmsg", self.fd(slot), ctypes.byref(header), flags))
 
     def op_sendmmsg(self, slot: int, sizes: list[int], flags: int) -> Result:
-        if not self.sending(slot, sum(sizes)):
+        if not self.sending(slot, sum(sizes)) or (len(sizes) > 1 and self.events(slot) & POLLRDHUP):
             return "budget"
         data = ctypes.create_string_buffer(self.data(sum(sizes)), sum(sizes) + 1)
         pieces = vectors(data, sizes)
@@ -396,7 +186,7 @@ class World:
 
     def op_more(self, slot: int, size: int, how: str) -> Result:
         """Data held back, then let go: when exactly it leaves in between is nobody's business."""
-        if not self.sending(slot, size + 1):
+        if not self.sending(slot, size + 1) or self.events(slot) & POLLRDHUP:
             return "budget"
         if how == "cork":
             self.option(slot, "TCP_CORK", 1)
@@ -421,9 +211,7 @@ class World:
     def op_recvfrom(self, slot: int, size: int, flags: int) -> Result:
         flags = self.receive_flags(slot, size, flags)
         name, length = ctypes.create_string_buffer(28), ctypes.c_uint(28)
-        r = self.call(
-            "recvfrom", self.fd(slot), self.buffer, ctypes.c_size_t(size), flags, name, ctypes.byref(length)
-        )
+        r = self.call("recvfrom", self.fd(slot), self.buffer, ctypes.c_size_t(size), flags, name, ctypes.byref(length))
         return [self.got(r, size, flags), length.value]
 
     def op_read(self, slot: int, size: int) -> Result:
@@ -508,6 +296,76 @@ class World:
                 crc = zlib.crc32(self.buffer.raw[:r], crc)
         return [left, crc]
 
+    def whole(self, slot: int) -> int | None:
+        """The peer of an open connection with nothing on its way, ready for data; neither has been shut down."""
+        peer = self.peer_of(slot)
+        if peer is None or (self.events(slot) | self.events(peer)) & (POLLHUP | POLLRDHUP | POLLERR):
+            return None
+        if not self.events(slot) & POLLOUT or self.unread(peer) != 0:
+            return None
+        for end in (slot, peer):
+            name = self.address("getsockname", end)
+            if not isinstance(name, str) and self.shut.get(name):
+                return None
+            self.option(end, "SO_RCVLOWAT", 1)
+            self.option(end, "TCP_NODELAY", 1)
+        self.op_set(peer, "SO_RCVTIMEO", [0, 0])
+        return peer
+
+    def wait_readable(self, slot: int, how: str) -> Result:
+        timeout_ms = HANG_S * 1000
+        if how == "poll":
+            return self.op_poll([slot], POLLIN, timeout_ms)
+        if how == "select":
+            return self.op_select([slot], [], [], timeout_ms)
+        self.op_epoll(91)
+        r = [self.op_epoll_ctl(91, 1, slot, POLLIN | (1 << 31 if how == "edge" else 0))]
+        r += [self.op_epoll_wait(91, timeout_ms, 4), self.op_close(91)]
+        return r
+
+    def op_ping(self, slot: int, size: int, how: str) -> Result:
+        """Sends and waits for it at the other end, which has not come to rest meanwhile."""
+        peer = self.whole(slot)
+        if peer is None:
+            return "no peer"
+        r = [self.op_send(slot, size, 0)]
+        if r == ["budget"]:
+            return "budget"
+        if how != "recv":
+            r.append(self.wait_readable(peer, how))
+        if how == "recv" and not self.blocking(peer):
+            return [*r, "not waiting"]
+        if self.blocking(peer):
+            r.append(self.got(self.call("recv", self.fd(peer), self.buffer, ctypes.c_size_t(size), 0x100), size))
+        return r
+
+    def op_fill(self, slot: int, how: str) -> Result:
+        """Sends until nothing more goes in, reads all of it, and waits until there is room again."""
+        peer = self.whole(slot)
+        if peer is None:
+            return "no peer"
+        part, end = self.data(50_000), time.monotonic() + HANG_S
+        made = [self.op_epoll(91), self.op_epoll_ctl(91, 1, slot, POLLOUT | (1 << 31 if how == "edge" else 0))]
+        sent, got, at_rest = self.push(slot, part), 0, 0
+        while at_rest < 3 and time.monotonic() < end:
+            at_rest = 0 if self.events(slot) & POLLOUT else at_rest + 1
+            time.sleep(0.01 if at_rest else 0)
+            sent += self.push(slot, part)
+        if how == "edge":
+            self.op_epoll_wait(91, 0, 4)  # what came meanwhile
+            sent += self.push(slot, part)
+        while got < sent and time.monotonic() < end:
+            r = self.call("recv", self.fd(peer), self.buffer, ctypes.c_size_t(1 << 17), socket.MSG_DONTWAIT)
+            got += r if isinstance(r, int) else 0
+        return [made, sent > 0, got == sent, self.op_epoll_wait(91, HANG_S * 1000, 4), self.op_close(91)]
+
+    def push(self, slot: int, part: bytes) -> int:
+        """Sends until EAGAIN. The bytes that went in."""
+        sent = 0
+        while isinstance(r := self.call("send", self.fd(slot), part, ctypes.c_size_t(len(part)), 0x40), int):
+            sent += r
+        return sent
+
     # --- ending, descriptors ---------------------------------------------------------------------------------------
 
     def op_shutdown(self, slot: int, how: int) -> Result:
@@ -527,10 +385,13 @@ class World:
     def op_reset(self, slot: int) -> Result:
         return [self.op_set(slot, "SO_LINGER", [1, 0]), self.op_close(slot)]
 
-    def op_dup(self, slot: int, into: int) -> Result:
+    def op_dup(self, slot: int, into: int, how: str) -> Result:
         if into in self.slots:
             return "busy"
-        r = self.call("dup", self.fd(slot))
+        if how == "dup":
+            r = self.call("dup", self.fd(slot))
+        else:
+            r = self.call("fcntl", self.fd(slot), getattr(fcntl, how), ctypes.c_long(0))
         return self.copied(slot, into, r)
 
     def op_dup2(self, slot: int, into: int) -> Result:
@@ -554,8 +415,7 @@ class World:
 
     def op_ioctl(self, slot: int, request: str, value: int) -> Result:
         number = ctypes.c_int(value)
-        code = {"FIONREAD": termios.FIONREAD, "FIONBIO": termios.FIONBIO, "SIOCATMARK": 0x8905, "NONE": 0x12345678}[request]
-        r = self.call("ioctl", self.fd(slot), ctypes.c_ulong(code), ctypes.byref(number))
+        r = self.call("ioctl", self.fd(slot), ctypes.c_ulong(REQUESTS[request]), ctypes.byref(number))
         return [r, number.value]
 
     def op_set(self, slot: int, name: str, value: list[int]) -> Result:
@@ -578,9 +438,8 @@ class World:
     def op_select(self, readers: list[int], writers: list[int], others: list[int], timeout_ms: int) -> Result:
         if any(slot not in self.slots for slot in (*readers, *writers, *others)):
             return "no target"
-        found = select.select(
-            *([self.slots[slot] for slot in slots] for slots in (readers, writers, others)), timeout_ms / 1000
-        )
+        sets = [[self.slots[slot] for slot in slots] for slots in (readers, writers, others)]
+        found = select.select(sets[0], sets[1], sets[2], timeout_ms / 1000)
         back = {fd: slot for slot, fd in self.slots.items()}
         return [sorted(back[fd] for fd in fds) for fds in found]
 
@@ -634,7 +493,7 @@ class World:
 def main() -> None:
     for line in sys.stdin:
         order = json.loads(line)
-        world = World()
+        world = Operations()
         try:
             trace = world.run(order["script"], order.get("expected"), order["settle_s"], order["pause_s"])
         except Exception as error:

@@ -223,9 +223,9 @@ def test_a_factory_that_raises_leaves_nothing_open(runner: asyncio.Runner) -> No
         await peer.close()
         server.close()
         served = await aio.create_server(factory, HOST, 0)
-        reader, writer = await asyncio.open_connection(HOST, served.sockets[0].getsockname()[1])
-        assert await reader.read() == b""
-        writer.close()
+        peer = await Peer.connect(served.sockets[0].getsockname()[1])
+        assert await peer.reader.read() == b""
+        await peer.close()
         served.close()
 
     run(runner, main)

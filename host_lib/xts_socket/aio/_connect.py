@@ -11,6 +11,7 @@ from functools import partial
 from socket import IPPROTO_TCP, SOCK_STREAM, TCP_NODELAY
 from typing import TypeVar
 
+from .._native import lib
 from .._socket import socket
 from ._resolve import Info, interleave, resolve
 from ._server import check_socket, check_tls
@@ -66,8 +67,7 @@ async def create_connection(
         raise ValueError("host and port was not specified and no sock specified")
     try:
         sock.setblocking(False)
-        with suppress(OSError):  # the connection may be over already
-            sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+        _set_nodelay(sock)
         protocol = protocol_factory()
         waiter: asyncio.Future[None] = loop.create_future()
         transport = make_transport(
@@ -87,6 +87,13 @@ async def create_connection(
     if loop.get_debug():
         logger.debug("%r connected to %s:%r: (%r, %r)", sock, host, port, transport, protocol)
     return transport, protocol
+
+
+def _set_nodelay(sock: socket) -> None:
+    """Without waiting for the proxy, if that can be."""
+    if lib.xts_py_set_nodelay(sock.number) < 0:
+        with suppress(OSError):  # the connection may be over already
+            sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
 
 
 async def _connect_any(

@@ -3,9 +3,9 @@
 Theory of operation
 
 A loop has one polling context of the library for all of its XTS sockets: no kernel descriptor, and no system call, for
-each of them. Sockets are in the context edge-triggered and for everything, from their first wait to their close: pausing,
-resuming and waiting for room cost no call. Who handles an edge therefore reads until nothing is left, or remembers that
-something is.
+each of them. Sockets are in the context edge-triggered and for everything, from their first wait to their close:
+pausing, resuming and waiting for room cost no call. Who handles an edge therefore reads until nothing is left, or
+remembers that something is.
 
 Our own `EventLoop` waits in the library itself (_selector.py), which hands the events over. Any other loop watches the
 context's single descriptor with `loop.add_reader`. When it is ready the poller collects events and calls the handlers
@@ -80,7 +80,8 @@ class Poller:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         #: What the loop waits with, if that is ours.
         self.selector: Selector | None = getattr(loop, "xts_selector", None)
-        ctx = lib.xts_epoll_ctx_create_flags(lib.XTS_EPOLL_BATCH | (0 if self.selector else lib.XTS_EPOLL_TURN))
+        kind = lib.XTS_EPOLL_TURN if self.selector is None else lib.XTS_EPOLL_PATIENT
+        ctx = lib.xts_epoll_ctx_create_flags(lib.XTS_EPOLL_BATCH | kind)
         if not ctx:
             raise error(ffi.errno)
         self.ctx: Any = ctx

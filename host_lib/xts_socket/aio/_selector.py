@@ -1,9 +1,9 @@
 """`Selector`: what `EventLoop` waits with, for kernel descriptors and XTS sockets at once.
 
 One call of the library sends what has been written since the last one, with one doorbell for all, and takes what has
-come; if that is nothing, it spins as a blocking call does (XTS_SPIN_US), then sleeps on all of it. The events of XTS
-sockets are handled before it returns, so that the tasks they wake run in the same turn of the loop. A loop without XTS
-sockets has nothing but the standard library's selector.
+come; if that is nothing, it spins as a blocking call does (for up to four times XTS_SPIN_US), then sleeps on all of it.
+The events of XTS sockets are handled before select() returns, so that the tasks they wake run in the same turn of the
+loop. A loop without XTS sockets has nothing but the standard library's selector.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _wait = lib.xts_py_epoll_wait_beside
 _unpack = ffi.unpack
+_KERNEL = lib.XTS_PY_KERNEL
 
 
 class Selector(EpollSelector):
@@ -29,24 +30,25 @@ class Selector(EpollSelector):
         super().__init__()
         #: From the first XTS socket on.
         self.poller: Poller | None = None
+        self._set = self.fileno()
 
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
         poller = self.poller
         if poller is None:
             return super().select(timeout)
-        if timeout is None:
-            timeout_ns = -1
-        else:
-            timeout_ns = int(timeout * 1e9) + 1 if timeout > 0 else 0
-        got = _wait(poller.ctx, self.fileno(), poller.pairs, timeout_ns)
+        timeout_ns = -1 if timeout is None else max(int(timeout * 1e9), 0)
+        got = _wait(poller.ctx, self._set, poller.pairs, timeout_ns)
         if got <= 0:
             check(got)
+            return []  # perhaps after a spin in vain: signal handlers run now, then the loop asks again
+        if got < _KERNEL:
+            poller.take(_unpack(poller.pairs, 2 * got))
             return []
-        descriptors, sockets = divmod(got, lib.XTS_PY_KERNEL)
-        ready = self._ready(_unpack(poller.pairs + 2 * sockets, 2 * descriptors)) if descriptors else []
+        descriptors, sockets = divmod(got, _KERNEL)
+        pairs = _unpack(poller.pairs, 2 * (sockets + descriptors))
         if sockets:
-            poller.take(_unpack(poller.pairs, 2 * sockets))
-        return ready
+            poller.take(pairs[: 2 * sockets])
+        return self._ready(pairs[2 * sockets :])
 
     def _ready(self, pairs: list[int]) -> list[tuple[SelectorKey, int]]:
         keys = self.get_map()
