@@ -93,7 +93,8 @@ void xts_inherit_over_fork(void);
  */
 struct xts_bequest {
 	int number;      /* XTS socket */
-	int descriptor;  /* of the program */
+	int descriptor;  /* of the program; there may be several of one number */
+	bool again;      /* xts_inherit_next(): the number was given before, with another descriptor */
 };
 int xts_bequeath(const struct xts_bequest *sockets, unsigned count);
 /* In the new program: takes the sockets over, one call each, in order: 1 and *out filled, 0 at the end, -1 with errno

@@ -23,6 +23,9 @@
  * the socket's todo bits, and the socket is in the channel's outbox until it has left. If the application sleeps
  * elsewhere meanwhile, the progress thread (progress.c) sees to it.
  *
+ * Polling contexts (epoll.h) keep lists of what is ready, as the kernel's epoll does; mixed.c waits for them, for sockets
+ * and for kernel descriptors at once, by the same wait.
+ *
  * Sockets that several processes have (fork, exec) are in inherit.h: shared listeners, whose connections are only
  * offered until one process accepts, and connections, which move to the process that uses them.
  */
