@@ -80,7 +80,8 @@ def test_more_messages_than_the_window_holds(tmp_path: Path) -> None:
     ],
 )
 def test_a_broken_rule_is_found(tmp_path: Path, variant: str, complaint: str) -> None:
-    verdict = verify(tmp_path, W=4, MSG=2, LIMIT=1, N=3, **{variant: True})
+    parameters: dict[str, Any] = {"W": 4, "MSG": 2, "LIMIT": 1, "N": 3, variant: True}
+    verdict = verify(tmp_path, **parameters)
     assert complaint in verdict, verdict or "nothing found"
 
 
