@@ -796,7 +796,6 @@ def a_daemon_goes_on_with_a_connection() -> None:
     client, server = pair()
     pid = os.fork()
     if not pid:
-        server.close()
         client.sendall(b"before, ")
         libc("daemon", 0, 0)
         client.sendall(b"after")
