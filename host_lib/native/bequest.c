@@ -312,7 +312,7 @@ int xts_inherit_next(int memfd, struct xts_bequest *out)
 	r = bequest_read(memfd, &s, false, &out->descriptor);
 	if (r == -EPROTO)
 		lseek(memfd, 0, SEEK_END); /* where the next one begins cannot be known */
-	if (r == BEQUEST_AGAIN) {
+	if (s && r == BEQUEST_AGAIN) {
 		out->number = (int)s->id;
 		out->again = true;
 		r = 1;
