@@ -108,7 +108,7 @@ static bool is_sound(const struct bequest *b)
 {
 	if (b->magic != BEQUEST_MAGIC || b->version != BEQUEST_VERSION)
 		return false;
-	if ((b->family != 4 && b->family != 6) || b->phase > PHASE_CONNECTED || b->shutdown > SHUTDOWN_MASK)
+	if ((b->family != 4 && b->family != 6) || b->phase > PHASE_DISCONNECTING || b->shutdown > SHUTDOWN_MASK)
 		return false;
 	if (b->state == TCP_STATE_LISTEN)
 		return b->key && !b->unread && b->uplink == -1;
