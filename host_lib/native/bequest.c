@@ -121,7 +121,7 @@ static bool is_sound(const struct bequest *b)
 		return false;
 	if (b->again)
 		return true;
-	if ((b->family != 4 && b->family != 6) || b->phase > PHASE_CONNECTED || b->shutdown > SHUTDOWN_MASK)
+	if ((b->family != 4 && b->family != 6) || b->phase > PHASE_DISCONNECTING || b->shutdown > SHUTDOWN_MASK)
 		return false;
 	if (b->state == TCP_STATE_LISTEN)
 		return b->key && !b->unread && b->uplink == -1;
