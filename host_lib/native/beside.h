@@ -1,7 +1,7 @@
 /*
- * What libxts offers the interposer (libxts-preload) and the Python package beside xts.h: waiting for offloaded sockets and kernel descriptors
- * at once, keeping sockets over fork() and exec(), and the rules. Exported under the version XTS_PRIVATE, for a
- * libxts-preload of the very same build.
+ * What libxts offers the interposer (libxts-preload) and the Python package beside xts.h: waiting for offloaded sockets and
+ * kernel descriptors at once, keeping sockets over fork() and exec(), and the rules. Exported under the version XTS_PRIVATE,
+ * for users of the very same build.
  */
 #ifndef XTS_BESIDE_H
 #define XTS_BESIDE_H
