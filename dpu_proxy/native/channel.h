@@ -96,6 +96,7 @@ struct connection {
 	uint32_t offer_count;
 	struct shared *shared;    /* a listener's, when other channels accept from it too (share.h) */
 	struct list share;        /* on shared->members */
+	uint32_t keep_ms;         /* how long the shared listener outlives this member, if it was the last */
 };
 
 #define BATCH_NONE UINT32_MAX

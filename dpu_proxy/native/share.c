@@ -79,7 +79,8 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 		if (s->keyed.key != key)
 			return EINVAL; /* it has a name already */
 		registry_lock();
-		s->keep_ms = keep_ms;
+		l->keep_ms = keep_ms;
+		s->forsaken |= !keep_ms;
 		registry_unlock();
 		return 0;
 	}
@@ -88,7 +89,7 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 		return ENOBUFS;
 	s->fd = fcntl(l->fd, F_DUPFD_CLOEXEC, 0);
 	s->ip_version = l->ip_version;
-	s->keep_ms = keep_ms;
+	l->keep_ms = keep_ms;
 	list_init(&s->members);
 	registry_lock();
 	error = s->fd < 0 ? ENOBUFS : registry_add(&s->keyed, key, KEYED_LISTENER, w->config.limits.listeners);
@@ -188,10 +189,10 @@ void share_leave(struct connection *l, bool closed)
 	registry_lock();
 	list_remove(&l->share);
 	if (list_empty(&s->members)) {
-		if (closed || s->ended || !s->keep_ms || l->worker->draining)
+		if (closed || s->ended || s->forsaken || !l->keep_ms || l->worker->draining)
 			shared_end(s);
 		else
-			registry_keep(&s->keyed, l->worker, s->keep_ms);
+			registry_keep(&s->keyed, l->worker, l->keep_ms);
 	} else {
 		wake_own(s, l->worker); /* it may have been about to offer them something */
 	}

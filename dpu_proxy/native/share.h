@@ -45,7 +45,7 @@ struct shared {
 	int fd;                   /* outlives the members' */
 	uint8_t ip_version;
 	bool ended;               /* drained: members remain until their hosts close them */
-	uint32_t keep_ms;
+	bool forsaken;            /* no process is left that might still join it: never kept */
 	struct list members;      /* connection.share; in the order of their turns */
 	struct waiting *first_waiting, *last_waiting; /* given back */
 };

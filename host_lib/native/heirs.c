@@ -301,11 +301,8 @@ void heirs_after_fork_parent(void)
 	struct heir *h = coming;
 
 	if (xts.inherits) {
-		for (struct xts_sock *s = xts.shared; s; s = s->shared_next) {
+		for (struct xts_sock *s = xts.shared; s; s = s->shared_next)
 			s->joint = xts.joint = true;
-			outbox_add(s, TODO_SHARE);
-		}
-		channel_flush(true);
 		if (xts.shared)
 			progress_need(); /* what has been promised to this process alone may have to go to another */
 	}

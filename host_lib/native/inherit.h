@@ -25,7 +25,7 @@ struct epoll_ctx;
 
 #define GIVE_BACK_NS (2 * NS_PER_MS)
 #define OFFERS_AT_ONCE 4u      /* connections offered to a process that shares the listener with others */
-#define LISTENER_KEEP_MS 5000u /* a listener whose processes have gone, for children that have not joined yet */
+#define LISTENER_KEEP_MS 5000u /* a listener whose last member has exited, for children that have not joined yet */
 #define CONNECTION_KEEP_MS 60000u /* a parked connection: the longest the protocol has */
 
 uint64_t key_make(void);       /* random, not 0 */
@@ -47,7 +47,7 @@ bool share_is_away(uint64_t now, uint64_t *deadline_ns);
 /* --- sharers.c ------------------------------------------------------------------------------------------------------------ */
 
 void sharers_before_fork(void);
-void sharers_leave(struct xts_sock *listener); /* this process has it no more; tells the proxy when none else has */
+void sharers_leave(struct xts_sock *listener); /* this process has it no more */
 void sharers_at_exit(void);
 
 /* --- inherit.c: in the child -------------------------------------------------------------------------------------------- */
@@ -86,8 +86,9 @@ struct link_message {
 
 int bequest_make(const char *name, unsigned flags); /* an empty memfd or -errno */
 int bequest_write(int memfd, struct xts_sock *s, int descriptor); /* appends it, with unread data; 0 or -errno */
-/* Reads the next one into *s, or a new socket where that is NULL: 1, 0 at the end, -errno. is_child: into a copy that the
- * fork made, whose own options stay. */
+/* Reads the next one into *s, or a new socket where that is NULL: 1, 0 at the end, -errno; BEQUEST_AGAIN: one that was read
+ * before, with another descriptor. is_child: into a copy that the fork made, whose own options stay. */
+#define BEQUEST_AGAIN 2
 int bequest_read(int memfd, struct xts_sock **s, bool is_child, int *descriptor);
 
 #endif

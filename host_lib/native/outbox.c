@@ -64,7 +64,7 @@ static int send_accepted(struct xts_sock *s)
 	return 0;
 }
 
-/* Without a token: nobody waits for the answer. The listener is kept while other processes may have it. */
+/* Without a token: nobody waits for the answer. The listener is kept for other processes, if there are any. */
 static int send_share(struct xts_sock *s)
 {
 	struct xts_share m = {.xts_socket = s->id, .key = s->key, .keep_ms = s->alone ? 0 : LISTENER_KEEP_MS};

@@ -1,10 +1,12 @@
 /*
- * Is this the last process that has a shared listener? Then the proxy need not keep it for others, and closes it at once, as
- * the kernel would. inherit.h has the theory of operation.
+ * Has another process a shared listener too? Who leaves it tells the proxy: that there is none, so that it is closed at once,
+ * as the kernel would; or, at exit, that there are some, so that it is kept for those that have not joined it yet. inherit.h
+ * has the theory of operation.
  *
  * Every process that has the listener over fork(), used or not, has both ends of a pipe of it. Who leaves closes its writing
  * end, and when that was the last one the reading end tells. Several that leave at once may all find that, and are right.
- * Over exec() the pipe closes: such a process is not counted, and the listener is kept for a while longer than need be.
+ * Over exec() the pipe closes. A process that is killed tells nothing: should it have been the last that had joined, the
+ * listener closes, and a child that has not joined makes it anew.
  */
 #include "library.h"
 
@@ -41,20 +43,23 @@ void sharers_before_fork(void)
 			make(s);
 }
 
-/* Whichever of its members' channels the proxy then sees end last, it is closed with that one. */
-void sharers_leave(struct xts_sock *s)
+/* Closes this process's ends. True: nobody else has any. */
+static bool leave(struct xts_sock *s)
 {
-	struct pollfd seen;
+	struct pollfd seen = {.fd = s->sharers->seen};
 
-	if (!s->sharers)
-		return;
-	seen = (struct pollfd){.fd = s->sharers->seen};
 	xts_own_close(s->sharers->held);
 	(void)poll(&seen, 1, 0);
 	xts_own_close(s->sharers->seen);
 	free(s->sharers);
 	s->sharers = NULL;
-	if (!s->shared || !(seen.revents & POLLHUP))
+	return seen.revents & POLLHUP;
+}
+
+/* Whichever of its members' channels the proxy then sees end last, it is closed with that one. */
+void sharers_leave(struct xts_sock *s)
+{
+	if (!s->sharers || !leave(s) || !s->shared)
 		return;
 	s->alone = true;
 	outbox_add(s, TODO_SHARE);
@@ -62,6 +67,10 @@ void sharers_leave(struct xts_sock *s)
 
 void sharers_at_exit(void)
 {
-	for (struct xts_sock *s = xts.shared; s; s = s->shared_next)
-		sharers_leave(s);
+	for (struct xts_sock *s = xts.shared; s; s = s->shared_next) {
+		if (!s->sharers)
+			continue;
+		s->alone = leave(s);
+		outbox_add(s, TODO_SHARE);
+	}
 }

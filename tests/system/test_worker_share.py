@@ -246,6 +246,20 @@ def test_keeping_for_no_time_closes_at_once(worker: Worker, join: Join) -> None:
     assert worker.stats().kept_listeners == 0
 
 
+def test_a_member_says_that_nobody_is_left_to_join(worker: Worker, other_worker: Worker, join: Join) -> None:
+    """Nothing is kept then, whichever member's end the proxy sees last, and whatever that one said before."""
+    key, first = shared(join(worker), keep_ms=60_000)
+    second = joined(join(other_worker), key)
+    assert share(second.host, key, second.proxy_id, second.number, keep_ms=0).error == 0
+    goodbye(second.host)
+    other_worker.wait(lambda s: s.listeners == 0, "still there")
+    assert worker.stats().listeners == 1
+    goodbye(first.host)
+    worker.wait(lambda s: s.listeners == 0, "still there")
+    assert refused(first.port, 0.5)
+    assert worker.stats().kept_listeners == other_worker.stats().kept_listeners == 0
+
+
 def test_a_kept_listener_gives_way_to_a_bind_of_its_address(worker: Worker, other_worker: Worker, join: Join) -> None:
     key, first = shared(join(worker))
     stranger = join(other_worker)
