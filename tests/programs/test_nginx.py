@@ -24,6 +24,7 @@ def pid_file(bed: Bed, site: Site) -> Iterator[Path]:
     command, pid_file = nginx(bed, "host", site, name="nginx", workers=WORKERS)
     with bed.program("host", *command, name="nginx") as process:
         bed.wait_for_port("net", bed.here4, 443, process)
+        wait_until(lambda: pid_file.exists() and pid_file.read_text(), "nginx's pid file")  # it listens earlier
         yield pid_file
 
 
