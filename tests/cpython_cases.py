@@ -25,7 +25,8 @@ CASE_TIMEOUT_S = 60.0
 
 def list_cases(module: str, exclude: Sequence[str]) -> list[str]:
     """The ids of a test module's cases, those that match an exclude pattern left out. Imports it in a child."""
-    script = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import cpython_cases as c; c.print_cases({module!r})"
+    here = str(Path(__file__).parent)
+    script = f"import sys; sys.path.insert(0, {here!r}); import cpython_cases as c; c.print_cases({module!r})"
     text = subprocess.run([PYTHON, "-c", script], check=True, stdout=subprocess.PIPE, text=True, timeout=120).stdout
     return [case for case in text.split() if not any(fnmatchcase(case, pattern) for pattern in exclude)]
 
@@ -59,7 +60,7 @@ def outcomes(
     return result
 
 
-def _one_child(
+def _one_child(  # noqa: PLR0917
     cases: Sequence[str],
     result: dict[str, str],
     prefix: Sequence[str],

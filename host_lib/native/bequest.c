@@ -29,6 +29,7 @@ struct bequest {
 	uint32_t unread;           /* bytes that follow */
 	uint8_t family, state, phase, shutdown;
 	bool done, nonblocking, close_on_exec, linger;
+	bool again;                /* another descriptor of a socket whose record came before: nothing else is set */
 	struct xts_endpoint local, peer;
 };
 
@@ -104,11 +105,23 @@ int bequest_write(int memfd, struct xts_sock *s, int descriptor)
 	return r;
 }
 
+static int bequest_write_again(int memfd, struct xts_sock *s, int descriptor)
+{
+	struct bequest b = {
+		.magic = BEQUEST_MAGIC, .version = BEQUEST_VERSION, .descriptor = descriptor, .again = true,
+		.number = s->inherited == INHERITED_ASK ? s->link_number : s->id,
+	};
+
+	return write_all(memfd, &b, sizeof b);
+}
+
 static bool is_sound(const struct bequest *b)
 {
 	if (b->magic != BEQUEST_MAGIC || b->version != BEQUEST_VERSION)
 		return false;
-	if ((b->family != 4 && b->family != 6) || b->phase > PHASE_CONNECTED || b->shutdown > SHUTDOWN_MASK)
+	if (b->again)
+		return true;
+	if ((b->family != 4 && b->family != 6) || b->phase > PHASE_DISCONNECTING || b->shutdown > SHUTDOWN_MASK)
 		return false;
 	if (b->state == TCP_STATE_LISTEN)
 		return b->key && !b->unread && b->uplink == -1;
@@ -137,6 +150,16 @@ static int read_unread(int memfd, struct xts_sock *s, uint32_t bytes)
 	return r;
 }
 
+static struct xts_sock *find_adopted(uint32_t number)
+{
+	struct xts_sock *s = NULL;
+
+	while ((s = table_next(s)))
+		if (s->open && s->link_number == number)
+			return s;
+	return NULL;
+}
+
 int bequest_read(int memfd, struct xts_sock **out, bool is_child, int *descriptor)
 {
 	struct xts_sock *s = *out;
@@ -148,6 +171,10 @@ int bequest_read(int memfd, struct xts_sock **out, bool is_child, int *descripto
 	if (!is_sound(&b) || (is_child && b.number != s->link_number))
 		return -EPROTO;
 	*descriptor = b.descriptor;
+	if (b.again) {
+		*out = is_child ? NULL : find_adopted(b.number);
+		return *out ? BEQUEST_AGAIN : -EBADF;
+	}
 	if (!s)
 		s = *out = socket_make(b.family);
 	if (!s)
@@ -219,6 +246,24 @@ static int bequeath(struct xts_sock *s)
 	return 0; /* what is left of an ended one */
 }
 
+static int bequeath_to(int memfd, const struct xts_bequest *b)
+{
+	struct xts_sock *s = table_open(b->number);
+	int r = s ? bequeath(s) : -EBADF;
+
+	if (!r && (s = table_open(b->number)))
+		r = bequest_write(memfd, s, b->descriptor);
+	return r;
+}
+
+static bool is_again(const struct xts_bequest *sockets, unsigned i)
+{
+	for (unsigned earlier = 0; earlier < i; earlier++)
+		if (sockets[earlier].number == sockets[i].number)
+			return true;
+	return false;
+}
+
 int xts_bequeath(const struct xts_bequest *sockets, unsigned count)
 {
 	int memfd = bequest_make("xts-sockets", 0), r;
@@ -227,11 +272,9 @@ int xts_bequeath(const struct xts_bequest *sockets, unsigned count)
 		return finish(memfd);
 	library_enter();
 	for (unsigned i = 0; i < count; i++) {
-		struct xts_sock *s = table_open(sockets[i].number);
+		struct xts_sock *s = is_again(sockets, i) ? table_open(sockets[i].number) : NULL;
 
-		r = s ? bequeath(s) : -EBADF;
-		if (!r && (s = table_open(sockets[i].number)))
-			r = bequest_write(memfd, s, sockets[i].descriptor);
+		r = s ? bequest_write_again(memfd, s, sockets[i].descriptor) : bequeath_to(memfd, &sockets[i]);
 		if (r)
 			xts.not_inherited++;
 		if (r == -ENOMEM || r == -ENOSPC)
@@ -265,10 +308,15 @@ int xts_inherit_next(int memfd, struct xts_bequest *out)
 	library_enter();
 	out->descriptor = -1;
 	out->number = -1;
+	out->again = false;
 	r = bequest_read(memfd, &s, false, &out->descriptor);
 	if (r == -EPROTO)
 		lseek(memfd, 0, SEEK_END); /* where the next one begins cannot be known */
-	if (s && r == 1) {
+	if (s && r == BEQUEST_AGAIN) {
+		out->number = (int)s->id;
+		out->again = true;
+		r = 1;
+	} else if (s && r == 1) {
 		uint32_t id = s->id;
 
 		out->number = (int)id;

@@ -1,7 +1,7 @@
 /*
- * What libxts offers the interposer (libxts-preload) and the Python package beside xts.h: waiting for offloaded sockets and kernel descriptors
- * at once, keeping sockets over fork() and exec(), and the rules. Exported under the version XTS_PRIVATE, for a
- * libxts-preload of the very same build.
+ * What libxts offers the interposer (libxts-preload) and the Python package beside xts.h: waiting for offloaded sockets and
+ * kernel descriptors at once, keeping sockets over fork() and exec(), and the rules. Exported under the version XTS_PRIVATE,
+ * for users of the very same build.
  */
 #ifndef XTS_BESIDE_H
 #define XTS_BESIDE_H
@@ -93,7 +93,8 @@ void xts_inherit_over_fork(void);
  */
 struct xts_bequest {
 	int number;      /* XTS socket */
-	int descriptor;  /* of the program */
+	int descriptor;  /* of the program; there may be several of one number */
+	bool again;      /* xts_inherit_next(): the number was given before, with another descriptor */
 };
 int xts_bequeath(const struct xts_bequest *sockets, unsigned count);
 /* In the new program: takes the sockets over, one call each, in order: 1 and *out filled, 0 at the end, -1 with errno

@@ -77,6 +77,8 @@ static int connect_socket(struct xts_sock *s, const struct sockaddr *address, so
 		return socket_disconnect(s);
 	if (s->phase == PHASE_CONNECTED)
 		return -EISCONN;
+	if (s->phase == PHASE_DISCONNECTING)
+		return -EINVAL;
 	if (s->phase == PHASE_UNCONNECTED) {
 		if (s->state != TCP_STATE_CLOSE)
 			return -EISCONN;
@@ -132,6 +134,8 @@ static int shutdown_socket(struct xts_sock *s, int how)
 
 	if (how < SHUT_RD || how > SHUT_RDWR)
 		return -EINVAL;
+	if (s->phase == PHASE_CONNECTING && s->state != TCP_STATE_SYN_SENT) /* nobody has asked how the connect went */
+		s->phase = s->state == TCP_STATE_ESTABLISHED ? PHASE_CONNECTED : PHASE_DISCONNECTING;
 	if (s->state == TCP_STATE_LISTEN) {
 		if (!(bits & RCV_SHUTDOWN))
 			return 0;

@@ -86,8 +86,9 @@ struct link_message {
 
 int bequest_make(const char *name, unsigned flags); /* an empty memfd or -errno */
 int bequest_write(int memfd, struct xts_sock *s, int descriptor); /* appends it, with unread data; 0 or -errno */
-/* Reads the next one into *s, or a new socket where that is NULL: 1, 0 at the end, -errno. is_child: into a copy that the
- * fork made, whose own options stay. */
+/* Reads the next one into *s, or a new socket where that is NULL: 1, 0 at the end, -errno; BEQUEST_AGAIN: one that was read
+ * before, with another descriptor. is_child: into a copy that the fork made, whose own options stay. */
+#define BEQUEST_AGAIN 2
 int bequest_read(int memfd, struct xts_sock **s, bool is_child, int *descriptor);
 
 #endif

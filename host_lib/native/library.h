@@ -23,6 +23,9 @@
  * the socket's todo bits, and the socket is in the channel's outbox until it has left. If the application sleeps
  * elsewhere meanwhile, the progress thread (progress.c) sees to it.
  *
+ * Polling contexts (epoll.h) keep lists of what is ready, as the kernel's epoll does; mixed.c waits for them, for sockets
+ * and for kernel descriptors at once, by the same wait.
+ *
  * Sockets that several processes have (fork, exec) are in inherit.h: shared listeners, whose connections are only
  * offered until one process accepts, and connections, which move to the process that uses them.
  */
@@ -96,7 +99,7 @@ enum { /* sk_state, as far as the host can tell */
 	TCP_STATE_ESTABLISHED,
 	TCP_STATE_LISTEN,
 };
-enum { PHASE_UNCONNECTED, PHASE_CONNECTING, PHASE_CONNECTED }; /* the kernel's SS_* */
+enum { PHASE_UNCONNECTED, PHASE_CONNECTING, PHASE_CONNECTED, PHASE_DISCONNECTING }; /* the kernel's SS_* */
 enum { RCV_SHUTDOWN = 1, SEND_SHUTDOWN = 2, SHUTDOWN_MASK = 3 };
 enum { /* what still has to leave */
 	TODO_ACCEPTED = 1, /* NEWCONN_ACK */
@@ -332,15 +335,14 @@ struct beside {
 	struct pollfd *fds;        /* the first SLEEP_FDS are wait.c's own */
 	nfds_t count;              /* of the others */
 	const sigset_t *mask;      /* NULL: leave it */
-	bool patient;              /* spins PATIENCE times as long, and does not sleep after it */
-	bool spun;                 /* so it was */
+	bool patient;              /* spins PATIENCE times as long */
 	bool looked;               /* the revents tell how it was during this wait */
 	bool ready;                /* one of them is */
 };
 
 /* Sleeps until the subject is woken: 0, -ETIMEDOUT at deadline_ns, -EINTR. Gives up xts.lock meanwhile. */
 int wait_for(uint16_t *subject, uint64_t deadline_ns, bool spin);
-/* The same; 0 also when beside->ready or beside->spun. */
+/* The same; 0 also when beside->ready. */
 int wait_beside(uint16_t *subject, uint64_t deadline_ns, bool spin, struct beside *beside);
 extern struct xts_kernel_calls kernel_calls;
 void wake(uint16_t *subject);

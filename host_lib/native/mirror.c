@@ -80,14 +80,16 @@ static void update(struct xts_sock *s)
 	struct mirror *m = s->mirror;
 	uint32_t events = socket_events(s);
 
-	set_readable(m, events & EPOLLIN);
-	set_writable(m, events & EPOLLOUT);
-	if (s->phase == PHASE_UNCONNECTED)
-		return;
+	/* First, for with it comes POLLIN too, and for good: a byte before it would show a poller POLLIN alone. */
 	if ((s->shutdown & RCV_SHUTDOWN) && s->phase == PHASE_CONNECTED && !m->half_closed) {
 		m->half_closed = true;
 		shutdown(m->ours, SHUT_WR);
 	}
+	if (!m->half_closed)
+		set_readable(m, events & EPOLLIN);
+	set_writable(m, events & EPOLLOUT);
+	if (s->phase == PHASE_UNCONNECTED)
+		return;
 	if (s->shutdown == SHUTDOWN_MASK && s->phase == PHASE_CONNECTED && !m->closed) {
 		m->closed = true;
 		shutdown(m->ours, SHUT_RDWR);

@@ -202,7 +202,7 @@ static int collect_ours(struct collecting *c, struct beside *beside, uint64_t de
 	library_enter();
 	epoll_arrive(ctx);
 	c->count += epoll_collect(ctx, c->events + c->count, c->max - c->count);
-	while (!c->count && deadline_ns && !r && !beside->ready && !beside->spun) {
+	while (!c->count && deadline_ns && !r && !beside->ready) {
 		r = wait_beside(&ctx->waiters, deadline_ns, true, beside);
 		c->count += epoll_collect(ctx, c->events, c->max);
 	}
@@ -244,7 +244,7 @@ int xts_epoll_wait_mixed(void *ectx, int kernel_set, const _Atomic uint32_t *mem
 		/* A wait that slept has seen that the kernel set has nothing. */
 		if (c.count < max && !kernels_taken && (beside.ready || (!beside.looked && set_has_members(&c))))
 			r = collect_kernels(&c);
-	} while (!c.count && !r && deadline_ns && !beside.spun); /* another thread has taken what was there */
+	} while (!c.count && !r && deadline_ns); /* another thread has taken what was there */
 	if (r == -ETIMEDOUT)
 		r = 0;
 	if (r < 0)

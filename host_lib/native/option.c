@@ -304,11 +304,14 @@ static int forward_ioctl(struct xts_sock *s, unsigned long request, void *argume
 
 static int control(struct xts_sock *s, unsigned long request, void *argument)
 {
+	int value; /* the program's may lie anywhere */
+
 	switch (request) {
 	case FIONBIO:
 		if (!argument)
 			return -EFAULT;
-		s->nonblocking = *(int *)argument != 0;
+		memcpy(&value, argument, sizeof value);
+		s->nonblocking = value != 0;
 		return 0;
 	case FIONREAD: /* SIOCINQ */
 		if (s->state == TCP_STATE_LISTEN)
@@ -316,7 +319,8 @@ static int control(struct xts_sock *s, unsigned long request, void *argument)
 		if (!argument)
 			return -EFAULT;
 		channel_pump();
-		*(int *)argument = (int)s->unread;
+		value = (int)s->unread;
+		memcpy(argument, &value, sizeof value);
 		return 0;
 	case FIOCLEX:
 	case FIONCLEX:

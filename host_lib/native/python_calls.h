@@ -299,7 +299,7 @@ static inline ssize_t xts_py_epoll_wait(void *ectx, int32_t *pairs, int maxevent
 /*
  * XTS sockets and the kernel's epoll set kernel_set together, for the selector of an event loop; timeout_ns -1: for ever. The
  * sockets' events come first, the descriptors' behind them: returns how many of the first plus XTS_PY_KERNEL times how many of
- * the second. 0 when the time is over, after a signal or a spin in vain. Sockets have to be in the context with ~number as their data
+ * the second. 0 when the time is over, or after a signal. Sockets have to be in the context with ~number as their data
  * (xts_py_epoll_ctl_beside), for descriptors are what select.epoll has as its data.
  */
 #define XTS_PY_KERNEL 65536

@@ -268,8 +268,6 @@ static void spin(struct waiter *w, struct beside *beside, uint64_t deadline_ns)
 		if (spin_skip > SKIP_MAX)
 			spin_skip = SKIP_MAX;
 		spin_skipped = spin_skip;
-		if (beside)
-			beside->spun = beside->patient;
 	}
 }
 
@@ -297,7 +295,7 @@ int wait_beside(uint16_t *subject, uint64_t deadline_ns, bool may_spin, struct b
 		share_wait_begins();
 	if (may_spin && worth_spinning(beside))
 		spin(&w, beside, deadline_ns);
-	while (!w.woken && !r && !(beside && (beside->ready || beside->spun))) {
+	while (!w.woken && !r && !(beside && beside->ready)) {
 		if (xts.channel && (!xts.leader || xts.leader == &w)) {
 			r = lead(&w, beside, deadline_ns);
 			continue;

@@ -82,8 +82,7 @@ void xts_epoll_ctx_destroy(void *ectx);
  * turn for each event. */
 #define XTS_EPOLL_TURN 2u
 /* With XTS_EPOLL_PATIENT a wait spins for up to four times XTS_SPIN_US: for a program that loses more than that by sleeping,
- * as an interpreter does, and that lets the proxy wait so long between two requests that it has fallen asleep as well.
- * After a spin in vain it returns 0 before its time, so that the program can see to signals that came meanwhile. */
+ * as an interpreter does, and that lets the proxy wait so long between two requests that it has fallen asleep as well. */
 #define XTS_EPOLL_PATIENT 4u
 void *xts_epoll_ctx_create_flags(unsigned flags);
 /* Sends what an XTS_EPOLL_BATCH program has gathered, and ends the turn of XTS_EPOLL_TURN. */

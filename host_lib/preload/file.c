@@ -42,7 +42,7 @@ static int range_around(unsigned first, unsigned last, int flags, bool closing)
 {
 	unsigned from = first;
 
-	for (unsigned fd = first; fd <= last && fd < DESCRIPTORS_MAX; fd++) {
+	for (unsigned fd = first; fd <= last && fd < DESCRIPTORS_MAX && (int)fd <= descriptor_highest(); fd++) {
 		struct descriptor d = descriptor_get((int)fd);
 
 		if (d.kind == DESCRIPTOR_KERNEL)
@@ -54,8 +54,6 @@ static int range_around(unsigned first, unsigned last, int flags, bool closing)
 		} else if (closing) {
 			close_ours((int)fd, d);
 		}
-		if ((int)fd >= descriptor_highest())
-			break;
 	}
 	return from <= last ? real()->close_range(from, last, flags) : 0;
 }

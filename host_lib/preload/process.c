@@ -5,8 +5,7 @@
  * have. vfork() becomes fork(): its child would close and duplicate descriptors in its parent's table.
  *
  * exec() keeps what is not close-on-exec: such offloaded sockets are given up into a memfd, whose number the new
- * program finds in the environment and takes them over from; XTS_INHERITED=7;1=0;2=0 says too that the descriptors 1 and 2
- * are duplicates of 0. posix_spawn() makes its child inside the
+ * program finds in the environment (XTS_INHERITED) and takes them over from. posix_spawn() makes its child inside the
  * C library and cannot do that: it is refused where it asks for an offloaded descriptor by name.
  */
 #include "preload.h"
@@ -20,7 +19,6 @@
 #include "report.h"
 
 #define INHERITED "XTS_INHERITED"
-#define COPIES_BYTES 1024
 
 /* --- exec ------------------------------------------------------------------------------------------------------------------ */
 
@@ -28,37 +26,14 @@
 struct luggage {
 	struct xts_bequest *sockets;
 	unsigned count, room;
-	char copies[COPIES_BYTES]; /* text: further descriptors of the same sockets */
-	size_t copies_bytes;
 };
-
-/* Is fd another descriptor of a socket that is packed already? Then it is noted as that. */
-static bool pack_copy(int fd, int number, struct luggage *luggage)
-{
-	char text[32];
-	int bytes;
-
-	for (unsigned i = 0; i < luggage->count && i < luggage->room; i++) {
-		if (luggage->sockets[i].number != number)
-			continue;
-		bytes = snprintf(text, sizeof text, ";%d=%d", fd, luggage->sockets[i].descriptor);
-		if (luggage->copies_bytes + (size_t)bytes < sizeof luggage->copies) {
-			strcpy(luggage->copies + luggage->copies_bytes, text);
-			luggage->copies_bytes += (size_t)bytes;
-		} else {
-			preload_log("descriptor %d: one duplicate too many to be kept over exec", fd);
-		}
-		return true;
-	}
-	return false;
-}
 
 static void pack(int fd, struct descriptor d, void *argument)
 {
 	struct luggage *luggage = argument;
 	int flags = real()->fcntl(fd, F_GETFD);
 
-	if (flags < 0 || flags & FD_CLOEXEC || (!descriptor_is_last(d) && pack_copy(fd, (int)d.number, luggage)))
+	if (flags < 0 || flags & FD_CLOEXEC)
 		return;
 	if (luggage->count < luggage->room)
 		luggage->sockets[luggage->count] = (struct xts_bequest){.number = (int)d.number, .descriptor = fd};
@@ -123,17 +98,17 @@ static int exec_real(const struct exec_target *target, char *const *arguments, c
 }
 
 /* With the environment plus what was packed. */
-static int exec_with(int memfd, const char *copies, const struct exec_target *target, char *const *arguments, char *const *environment)
+static int exec_with(int memfd, const struct exec_target *target, char *const *arguments, char *const *environment)
 {
 	int count = count_of(environment), at = 0;
 	char *with[count + 2];
-	char inherited[sizeof INHERITED + 16 + COPIES_BYTES];
+	char inherited[sizeof INHERITED + 16];
 
 	for (int i = 0; i < count; i++) {
 		if (strncmp(environment[i], INHERITED "=", sizeof INHERITED) != 0)
 			with[at++] = environment[i];
 	}
-	snprintf(inherited, sizeof inherited, INHERITED "=%d%s", memfd, copies);
+	snprintf(inherited, sizeof inherited, INHERITED "=%d", memfd);
 	with[at++] = inherited;
 	with[at] = NULL;
 	return exec_real(target, arguments, with);
@@ -151,7 +126,7 @@ static int exec_target(const struct exec_target *target, char *const *arguments,
 		errno = -memfd;
 		return -1;
 	}
-	exec_with(memfd, luggage.copies, target, arguments, environment);
+	exec_with(memfd, target, arguments, environment);
 	error = errno;
 	xts_resume(memfd);
 	errno = error;
@@ -229,40 +204,20 @@ EXPORT int execle(const char *path, const char *first, ...)
 	return execve(path, arguments, environment);
 }
 
-/* A descriptor's number, up to one of the characters in after; *text moves there. -1: it is none. */
-static int parse_descriptor(char **text, const char *after)
+/* -1: it is none. */
+static int parse_descriptor(const char *text)
 {
 	char *end;
 	long number;
 
 	errno = 0;
-	number = strtol(*text, &end, 10);
-	if (errno || end == *text || (*end && !strchr(after, *end)) || number < 0 || number >= (long)DESCRIPTORS_MAX)
-		return -1;
-	*text = end;
-	return (int)number;
-}
-
-static void take_copies(char *text)
-{
-	while (*text == ';') {
-		int fd, of;
-
-		text++;
-		fd = parse_descriptor(&text, "=");
-		if (fd < 0 || *text++ != '=')
-			return;
-		of = parse_descriptor(&text, ";");
-		if (of < 0 || descriptor_offloaded(of) < 0 || descriptor_get(fd).kind != DESCRIPTOR_KERNEL)
-			return;
-		descriptor_copy(of, fd);
-		stream_follow(fd);
-	}
+	number = strtol(text, &end, 10);
+	return errno || end == text || *end || number < 0 || number >= (long)DESCRIPTORS_MAX ? -1 : (int)number;
 }
 
 void process_take_over(void)
 {
-	char inherited[16 + COPIES_BYTES], *text = getenv(INHERITED);
+	char inherited[16], *text = getenv(INHERITED);
 	struct xts_bequest got = {.number = -1, .descriptor = -1};
 	int memfd, r;
 
@@ -270,8 +225,7 @@ void process_take_over(void)
 		return;
 	snprintf(inherited, sizeof inherited, "%s", text);
 	unsetenv(INHERITED);
-	text = inherited;
-	memfd = parse_descriptor(&text, ";");
+	memfd = parse_descriptor(inherited);
 	if (memfd < 0) {
 		preload_log("%s=%s: not a descriptor", INHERITED, inherited);
 		return;
@@ -283,10 +237,12 @@ void process_take_over(void)
 			continue;
 		}
 		descriptor_set(got.descriptor, (struct descriptor){.kind = DESCRIPTOR_OFFLOADED, .number = (uint32_t)got.number});
-		atomic_fetch_add_explicit(&preload.offloaded, 1, memory_order_relaxed);
+		if (got.again)
+			descriptor_share(descriptor_get(got.descriptor));
+		else
+			atomic_fetch_add_explicit(&preload.offloaded, 1, memory_order_relaxed);
 		stream_follow(got.descriptor);
 	}
-	take_copies(text);
 	report_counters();
 }
 

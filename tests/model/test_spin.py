@@ -1,4 +1,5 @@
-"""Spin's verdict on the model of credits, acknowledgement and close (credits.pml), and on variants that must fail."""
+"""Spin's verdict on the models of credits, acknowledgement and close (credits.pml) and of the doorbell (doorbell.pml),
+and on variants that must fail."""
 
 from __future__ import annotations
 
@@ -6,11 +7,13 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from native_core import NATIVE, TOP
 
 MODEL = Path(__file__).with_name("credits.pml")
+DOORBELL = Path(__file__).with_name("doorbell.pml")
 WINDOW = 3
 
 pytestmark = pytest.mark.skipif(
@@ -18,15 +21,15 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def verify(directory: Path, **parameters: int | bool) -> str:
-    """Searches the whole state space; returns "" or what pan found."""
+def verify(directory: Path, model: Path = MODEL, optimise: str = "-O1", **parameters: int | bool) -> str:
+    """Searches the whole state space; returns "" or what pan found. Small spaces are done sooner with -O0."""
     defines = [f"-D{name}" if value is True else f"-D{name}={value}" for name, value in parameters.items()]
     generate = subprocess.run(
-        ["spin", "-a", *defines, str(MODEL)], cwd=directory, capture_output=True, text=True, check=False
+        ["spin", "-a", *defines, str(model)], cwd=directory, capture_output=True, text=True, check=False
     )
     assert generate.returncode == 0, generate.stdout + generate.stderr
     subprocess.run(
-        ["gcc", "-O1", "-w", "-DSAFETY", "-DMEMLIM=700", "-o", "pan", "pan.c"], cwd=directory, check=True, timeout=60
+        ["gcc", optimise, "-w", "-DSAFETY", "-DMEMLIM=700", "-o", "pan", "pan.c"], cwd=directory, check=True, timeout=60
     )
     run = subprocess.run(["./pan", "-m100000"], cwd=directory, capture_output=True, text=True, check=False, timeout=100)
     found = re.search(r"errors: (\d+)", run.stdout)
@@ -77,19 +80,49 @@ def test_more_messages_than_the_window_holds(tmp_path: Path) -> None:
     ],
 )
 def test_a_broken_rule_is_found(tmp_path: Path, variant: str, complaint: str) -> None:
-    verdict = verify(tmp_path, W=4, MSG=2, LIMIT=1, N=3, **{variant: True})
+    parameters: dict[str, Any] = {"W": 4, "MSG": 2, "LIMIT": 1, "N": 3, variant: True}
+    verdict = verify(tmp_path, **parameters)
     assert complaint in verdict, verdict or "nothing found"
 
 
-def test_the_code_the_model_names_is_there() -> None:
+@pytest.mark.parametrize("mode", ["PLAIN", "TURN", "MIRROR"])
+@pytest.mark.parametrize(
+    ("threads", "frames"), [(1, 2), pytest.param(2, 1, marks=pytest.mark.slow)], ids=["one-thread", "two-threads"]
+)
+def test_no_wake_up_is_lost(tmp_path: Path, mode: str, threads: int, frames: int) -> None:
+    optimise = "-O0" if threads == 1 else "-O1"
+    parameters: dict[str, Any] = {"THREADS": threads, "FRAMES": frames, mode: True}
+    assert verify(tmp_path, DOORBELL, optimise, **parameters) == ""
+
+
+@pytest.mark.parametrize(
+    ("fault", "parameters"),
+    [
+        ("KEEPS_ARMED", {"THREADS": 1, "FRAMES": 2}),
+        ("CLOCK_DISARMS", {"THREADS": 1, "FRAMES": 2}),
+        ("STANDS_BY", {"THREADS": 1, "FRAMES": 2}),
+        ("NO_HAND_OVER", {"THREADS": 2, "FRAMES": 1}),
+        ("NO_NEED", {"THREADS": 1, "FRAMES": 2, "MIRROR": True}),
+        ("LEAVES_UNARMED", {"THREADS": 1, "FRAMES": 2}),
+        ("UNWATCHED", {"THREADS": 1, "FRAMES": 2}),
+    ],
+)
+def test_a_lost_wake_up_is_found(tmp_path: Path, fault: str, parameters: dict[str, Any]) -> None:
+    verdict = verify(tmp_path, DOORBELL, "-O0", **parameters | {fault: True})
+    assert "invalid end state" in verdict, verdict or "nothing found"
+
+
+@pytest.mark.parametrize("model", [MODEL, DOORBELL], ids=lambda model: model.stem)
+def test_the_code_the_model_names_is_there(model: Path) -> None:
     """A function renamed in the code has to be renamed in the model's theory of operation."""
-    told = MODEL.read_text().split("*/")[0]
+    told = model.read_text().split("*/")[0]
     code = "".join(
         path.read_text()
         for part in (NATIVE, TOP / "dpu_proxy" / "native", TOP / "host_lib" / "native")
         for path in part.glob("*.[ch]")
     )
     own = {"seal", "frame_ack", "link_receive", "recycle", "app_read", "tcp_write"}
+    own |= {"arm", "disarm", "pump", "take", "leave", "poll"}
     for name in set(re.findall(r"\b(\w+)\(\)", told)) - own:
         assert re.search(rf"\b{name}\(", code), name
     for file in re.findall(r"\b[\w/]+\.[ch]\b", told):

@@ -922,7 +922,7 @@ def fork_amid_threads(c: Calls) -> None:
 
 
 class Bequest(ctypes.Structure):
-    _fields_ = (("number", ctypes.c_int), ("descriptor", ctypes.c_int))
+    _fields_ = (("number", ctypes.c_int), ("descriptor", ctypes.c_int), ("again", ctypes.c_bool))
 
 
 NEXT: dict[str, Callable[[Calls, dict[int, int]], None]] = {}
@@ -954,6 +954,7 @@ def take_over(c: Calls, memfd: int) -> tuple[dict[int, int], list[tuple[int, int
     out = Bequest()
     while r := c.call("inherit_next", memfd, ctypes.byref(out)):
         if r == 1:
+            assert out.again == (out.number in got.values())
             got[out.descriptor] = out.number
         else:
             lost.append((out.descriptor, -r))
@@ -1012,6 +1013,25 @@ def fork_and_exec_with_a_connection(c: Calls) -> None:
         assert kernel_receive_all(peer) == b"inetd"
         child.wait()
     until(lambda: info(c).sockets == 1)
+
+
+@after_exec
+def has_duplicates(c: Calls, sockets: dict[int, int]) -> None:
+    assert list(sockets) == [100, 101, 102, 103]
+    assert sockets[100] == sockets[102] == sockets[103] != sockets[101]
+    assert recv(c, sockets[102], 100) == b"to the other"
+    assert send(c, sockets[103], b"by the third") == 12
+
+
+@script
+def exec_with_several_descriptors_of_a_socket(c: Calls) -> None:
+    s, peer = c.connected()
+    other, _ = listen(c)
+    peer.sendall(b"to the other")
+    child = Child(c, lambda: execute(has_duplicates, bequeath(c, s, other, s, s)))
+    assert kernel_receive_all(peer) == b"by the third"
+    child.wait()
+    peer.close()
 
 
 @after_exec

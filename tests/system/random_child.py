@@ -103,7 +103,8 @@ class Operations(World):
     def last_looks(self, slot: int) -> Result:
         looks = [self.events(slot), self.op_recv(slot, 10, socket.MSG_DONTWAIT), self.op_send(slot, 1, 0x4000)]
         looks += [self.op_name("getpeername", slot), self.op_get(slot, "SO_ERROR", 4), self.op_shutdown(slot, 1)]
-        return [looks, self.op_close(slot)]
+        same = [other for other in self.slots if self.files[other] is self.files.get(slot)]
+        return [looks, [self.op_close(other) for other in same] or self.op_close(slot)]
 
     def op_accept(self, slot: int, into: int, flags: int) -> Result:
         if into in self.slots:
@@ -272,7 +273,10 @@ class Operations(World):
         return None
 
     def op_transfer(self, slot: int, size: int) -> Result:
-        """More than the buffers hold, read while it is sent."""
+        """More than the buffers hold, read while it is sent: whether they are full for a moment is no matter of the
+        script's, but an edge-triggered set would tell."""
+        if "epoll" in (self.kinds[other] for other in self.slots):
+            return "watched"
         peer = self.peer_of(slot)
         if peer is None or not self.sending(slot, 0) or self.events(peer) & (POLLHUP | POLLRDHUP | POLLERR):
             return "no peer"
@@ -405,6 +409,7 @@ class Operations(World):
             return r if isinstance(r, str) else "made"
         pending = self.pending.get(slot)
         self.made(into, self.kinds[slot], r)
+        self.files[into] = self.files[slot]
         if pending is not None:
             self.pending[into] = pending
         return "made"

@@ -116,6 +116,7 @@ class World:
     def __init__(self) -> None:
         self.slots: dict[int, int] = {}
         self.kinds: dict[int, str] = {}
+        self.files: dict[int, object] = {}  # the same one for duplicates
         self.hosts: dict[int, str] = {}  # where a slot is bound
         self.pending: dict[int, int] = {}
         self.labels: dict[int, int] = {}
@@ -143,7 +144,7 @@ class World:
     def made(self, slot: int, kind: str, result: int | str) -> Result:
         if isinstance(result, str):
             return result
-        self.slots[slot], self.kinds[slot] = result, kind
+        self.slots[slot], self.kinds[slot], self.files[slot] = result, kind, object()
         self.hosts.pop(slot, None)
         self.pending.pop(slot, None)
         return "made"

@@ -190,6 +190,8 @@ from xts_socket import aio
 
 async def main():
     transport, _ = await aio.create_connection(asyncio.Protocol, "198.18.0.2", 80)
+    transport.write(b"hello")
+    await asyncio.sleep(0)
     print(json.dumps(["connected", True]), flush=True)
     transport.abort()
 
@@ -204,4 +206,5 @@ def test_connecting_does_not_wait_for_an_option(tmp_path: Path) -> None:
         channel.accept_connect()
         asked = channel.expect("XTS_CMD_SETSOCKOPT")  # and is never answered
         assert (asked.fields["level"], asked.fields["option"]) == (socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert channel.expect("XTS_CMD_SEND").payload == b"hello"
         assert application.result(proxy) == {"connected": True}

@@ -12,7 +12,7 @@ import pytest
 from random_calls import Comparison, comparison, search
 from random_scripts import EXCLUSIONS, Script
 
-SEARCH_S = 20.0
+SEARCH_S = 15.0
 SETTLE_S = 10.0
 DIFFERENCES = Path(__file__).parents[2] / "host_lib" / "DIFFERENCES.md"
 
@@ -31,6 +31,24 @@ FOUND: dict[str, Script] = {
         ["disconnect", 0],
     ],
     "disconnect_leaves_an_error": [["pair", 0, 1, "127.0.0.1"], ["reset", 1], ["disconnect", 0]],
+    "shutdown_ends_the_connecting": [
+        ["socket", 0, 4, 0],
+        ["listen", 0, 5],
+        ["socket", 1, 4, 2048],
+        ["connect", 1, 0],
+        ["shutdown", 1, 2],
+        ["connect", 1, 1],
+    ],
+    "shutdown_of_a_failed_connect": [
+        ["socket", 0, 4, 0],
+        ["bind", 0, "127.0.0.1", 0],
+        ["socket", 1, 4, 2048],
+        ["connect", 1, 0],
+        ["shutdown", 1, 2],
+        ["connect", 1, 0],
+        ["get", 1, "SO_ERROR", 4],
+        ["listen", 1, 5],
+    ],
     "recvmmsg_tells_an_error_first": [
         ["pair", 0, 1, "::1"],
         ["send", 1, 2, 0],

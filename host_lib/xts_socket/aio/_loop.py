@@ -17,6 +17,7 @@ from .._socket import socket
 from . import _connect, _server, _sock, _tls
 from ._poller import forget
 from ._selector import Selector
+from ._wakeup import Wakeup
 
 
 class Offloading:
@@ -86,10 +87,18 @@ class EventLoop(Offloading, asyncio.SelectorEventLoop):
         super().__init__(selector)
 
     def run_forever(self) -> None:
+        if (wakeup := self._wakeup()) is not None:
+            wakeup.begin()
         try:
             super().run_forever()
         finally:
             lib.xts_flush()  # what the last turn has sent
+            if (wakeup := self._wakeup()) is not None:
+                wakeup.end()
+
+    def _wakeup(self) -> Wakeup | None:
+        poller = self.xts_selector and self.xts_selector.poller
+        return poller.wakeup if poller else None
 
     def _kernels(self, name: str) -> Any:
         return getattr(super(Offloading, self), name)

@@ -27,6 +27,7 @@ from weakref import WeakKeyDictionary, ref
 from .._errors import check, error
 from .._native import ffi, lib
 from ._selector import Selector
+from ._wakeup import Wakeup
 
 #: Called with the events of an edge.
 Handler = Callable[[int], None]
@@ -64,8 +65,7 @@ def _forget_in_child() -> None:
     """The sockets of the parent are not the child's."""
     for poller in _pollers.values():
         poller.handlers.clear()
-        if poller.selector is not None:
-            poller.selector.poller = None
+        poller.leave_selector()
     _pollers.clear()
 
 
@@ -75,7 +75,9 @@ os.register_at_fork(after_in_child=_forget_in_child)
 class Poller:
     """One for each event loop: use `poller_of`."""
 
-    __slots__ = ("__weakref__", "_events", "_loop", "_turn", "buffer", "ctx", "handlers", "pairs", "selector", "sent")
+    __slots__ = (
+        "__weakref__", "_events", "_loop", "_turn", "buffer", "ctx", "handlers", "pairs", "selector", "sent", "wakeup"
+    )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         #: What the loop waits with, if that is ours.
@@ -95,7 +97,9 @@ class Poller:
         self.buffer = ffi.new_allocator(should_clear_after_alloc=False)("char[]", RECEIVE_BYTES)
         #: Set by whoever sends.
         self.sent = False
+        self.wakeup: Wakeup | None = None
         if self.selector is not None:
+            self.wakeup = Wakeup(loop)
             self.selector.poller = self
         else:  # in a context of its own, or it would be that of whoever came first
             Context().run(loop.add_reader, check(lib.xts_epoll_fd(ctx)), self._readable)
@@ -104,12 +108,20 @@ class Poller:
         """Lets go of the library's context; the sockets stay open."""
         ctx, self.ctx = self.ctx, None
         self.handlers.clear()
-        if self.selector is not None and self.selector.poller is self:
-            self.selector.poller = None
+        self.leave_selector()
         if ctx is not None:
             lib.xts_epoll_ctx_destroy(ctx)
 
+    def leave_selector(self) -> None:
+        wakeup, self.wakeup = self.wakeup, None
+        if wakeup is not None:
+            wakeup.close()
+        if self.selector is not None and self.selector.poller is self:
+            self.selector.poller = None
+
     def __del__(self) -> None:
+        if getattr(self, "wakeup", None) is not None:
+            self.leave_selector()
         if getattr(self, "ctx", None) is not None:
             lib.xts_epoll_ctx_destroy(self.ctx)
 

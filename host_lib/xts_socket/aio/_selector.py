@@ -40,7 +40,7 @@ class Selector(EpollSelector):
         got = _wait(poller.ctx, self._set, poller.pairs, timeout_ns)
         if got <= 0:
             check(got)
-            return []  # perhaps after a spin in vain: signal handlers run now, then the loop asks again
+            return []
         if got < _KERNEL:
             poller.take(_unpack(poller.pairs, 2 * got))
             return []
