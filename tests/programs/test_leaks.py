@@ -49,7 +49,8 @@ def test_nginx(bed: Bed, site: Site) -> None:
     command, pid_file = nginx(bed, "host", site, name="nginx", workers=2)
     with bed.program("host", *command, name="nginx") as process:
         bed.wait_for_port("net", bed.here4, 443, process)
-        master = int(pid_file.read_text())
+        master = int(wait_until(lambda: pid_file.exists() and pid_file.read_text(), "nginx's pid file"))
+        wait_until(lambda: len(children(master)) == 2, "both workers")
         pids = watched(bed, [master, *sorted(children(master))])
         curl(bed, CONNECTIONS // 4)  # pools fill once
         before, resident = descriptors(pids), {pid: resident_kb(pid) for pid in pids}

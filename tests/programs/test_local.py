@@ -64,12 +64,12 @@ def test_strict_refuses_what_would_stay_with_the_kernel(bed: Bed) -> None:
 def test_status_tells_what_stayed_and_why(bed: Bed, site: Site) -> None:
     if bed.queue == "kernel":
         pytest.skip("nothing of ours is there")
-    command, pid_file = nginx(bed, "host", site, name="nginx")
+    command, _ = nginx(bed, "host", site, name="nginx")
     with bed.program("host", *command, name="nginx") as process:
         bed.wait_for_port("net", bed.here4, 443, process)
         done = bed.lab.run("host", ["xts", "status", "--processes", "--json"], capture_output=True, text=True)
         found = {each["pid"]: each for each in json.loads(done.stdout)["processes"]}
-        master = found[int(pid_file.read_text())]
+        master = found[process.pid]
         listeners = {each["local"] for each in master["descriptors"] if each["kind"] == "offloaded"}
         assert listeners == {"0.0.0.0:80", "[::]:80", "0.0.0.0:443", "[::]:443"}
         assert master["unseen"] == 0

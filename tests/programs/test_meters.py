@@ -10,6 +10,7 @@ from program_bed import NET4, Bed, need, wait_until
 
 pytestmark = [pytest.mark.root]
 
+BYTES = "96M"
 PORTS = itertools.count(11111)
 
 
@@ -24,7 +25,7 @@ def test_iperf3(bed: Bed, role: str, reverse: bool, streams: int) -> None:
         log = bed.folder / "iperf3-server.log"  # it serves one client: no probing of its port
         wait_until(lambda: "listening" in log.read_text(errors="replace"), "iperf3 to listen")
         options = ["-R"] if reverse else []
-        output = bed.run(role, "iperf3", "-J", "-t", "1", "-P", str(streams), "-c", address, *options)
+        output = bed.run(role, "iperf3", "-J", "-n", BYTES, "-P", str(streams), "-c", address, *options)
         server.wait(10)
     end = json.loads(output)["end"]
     sent, received = end["sum_sent"]["bytes"], end["sum_received"]["bytes"]
@@ -32,7 +33,14 @@ def test_iperf3(bed: Bed, role: str, reverse: bool, streams: int) -> None:
     assert received <= sent + streams * 2_000_000
 
 
-@pytest.mark.parametrize("mode", ["ping-pong", "under-load", "throughput"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "ping-pong",
+        pytest.param("under-load", marks=pytest.mark.slow),
+        pytest.param("throughput", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("role", ["host", "net"])
 def test_sockperf(bed: Bed, role: str, mode: str) -> None:
     """The client is on `role`."""

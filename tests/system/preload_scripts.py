@@ -801,7 +801,7 @@ def a_child_goes_on_with_a_connection() -> None:
 
 @kernel
 def a_daemon_takes_only_what_it_uses() -> None:
-    """daemon(3): who has inherited a connection leaves at once, and it is its child's; the other end stays here."""
+    """daemon(3): who has inherited a connection leaves at once, and it is its child's; the other end stays."""
     client, server = pair()
     pid = os.fork()
     if not pid:
