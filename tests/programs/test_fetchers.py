@@ -79,7 +79,7 @@ def test_wget_fetches_and_resumes(bed: Bed, site: Site) -> None:
         assert hashlib.sha256(out.read_bytes()).hexdigest() == site.sha256, url
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_curl_fetches_a_gigabyte(bed: Bed, site: Site) -> None:
     need("curl")
     size = 1 << 30

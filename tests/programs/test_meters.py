@@ -37,8 +37,8 @@ def test_iperf3(bed: Bed, role: str, reverse: bool, streams: int) -> None:
     "mode",
     [
         "ping-pong",
-        pytest.param("under-load", marks=pytest.mark.slow),
-        pytest.param("throughput", marks=pytest.mark.slow),
+        pytest.param("under-load", marks=pytest.mark.long),
+        pytest.param("throughput", marks=pytest.mark.long),
     ],
 )
 @pytest.mark.parametrize("role", ["host", "net"])

@@ -12,7 +12,7 @@ import pytest
 
 pytestmark = [
     pytest.mark.usefixtures("xts_endpoint"),
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(find_spec("test.test_asyncio") is None, reason="CPython's tests are not installed"),
     pytest.mark.skipif(sys.version_info >= (3, 12), reason="the list below is that of Python 3.11"),
 ]

@@ -184,7 +184,7 @@ def test_as_on_the_kernels_sockets(part: Part, quick: dict[str, Future[Outcomes]
     check(part, quick[part.name].result(WAIT_S))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("part", SLOW, ids=lambda part: part.name)
 def test_as_on_the_kernels_sockets_at_length(part: Part, slow: dict[str, Future[Outcomes]]) -> None:
     check(part, slow[part.name].result(WAIT_S))
