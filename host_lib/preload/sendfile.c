@@ -160,9 +160,12 @@ static bool is_pipe(int fd)
 	return fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode);
 }
 
-static bool is_open(int fd)
+/* Open, and not for the other way only. */
+static bool is_open(int fd, int other_way)
 {
-	return real()->fcntl(fd, F_GETFD) >= 0;
+	int status = real()->fcntl(fd, F_GETFL);
+
+	return status >= 0 && (status & O_ACCMODE) != other_way;
 }
 
 EXPORT ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, size_t bytes, unsigned flags)
@@ -170,7 +173,7 @@ EXPORT ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, 
 	int from = descriptor_offloaded(in), to = descriptor_offloaded(out);
 
 	/* Of a descriptor that is none, and of nothing to do, the kernel knows first. */
-	if ((from < 0 && to < 0) || !bytes || (from < 0 ? !is_open(in) : to < 0 && !is_open(out)))
+	if ((from < 0 && to < 0) || !bytes || (from < 0 ? !is_open(in, O_WRONLY) : to < 0 && !is_open(out, O_RDONLY)))
 		return real()->splice(in, in_offset, out, out_offset, bytes, flags);
 	if (!is_pipe(from < 0 ? in : out) || (from < 0 ? out_offset : in_offset)) {
 		errno = EINVAL;

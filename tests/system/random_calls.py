@@ -41,7 +41,7 @@ use xts tcp_client *:*
 VARIANTS: tuple[dict[str, str], ...] = ({}, {"XTS_FRAME_WINDOW": "4", "XTS_SPIN_US": "0"})
 ROUND_SCRIPTS = 200
 ANSWER_S = 60.0
-CONFIRM_PAUSE_S = 0.1
+CONFIRM_PAUSE_S = 0.02
 CHILD = str(Path(__file__).with_name("random_child.py"))
 
 
@@ -171,6 +171,8 @@ def search(compared: Comparison, number: int, count: int) -> str | None:
     @given(scripts())
     def explore(script: Script) -> None:
         if found := compared.difference(script):
+            if not seen:
+                print(f"differs, and is made smaller now: {found}", flush=True)
             seen.append(found)
             raise DifferenceError(found)
 

@@ -424,8 +424,8 @@ class Operations(World):
         return [r, number.value]
 
     def op_set(self, slot: int, name: str, value: list[int]) -> Result:
-        kind = "=ll" if name in ("SO_RCVTIMEO", "SO_SNDTIMEO") else f"={len(value)}i"
-        raw = struct.pack(kind, *(value if kind != "=ll" else (*value, 0)[:2]))
+        kind = "ll" if name in ("SO_RCVTIMEO", "SO_SNDTIMEO") else f"={len(value)}i"
+        raw = struct.pack(kind, *(value if kind != "ll" else (*value, 0)[:2]))
         return self.call("setsockopt", self.fd(slot), *OPTIONS[name], raw, len(raw))
 
     def op_get(self, slot: int, name: str, size: int) -> Result:

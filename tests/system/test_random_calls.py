@@ -20,6 +20,8 @@ DIFFERENCES = Path(__file__).parents[2] / "host_lib" / "DIFFERENCES.md"
 FOUND: dict[str, Script] = {
     "splice_of_nothing_looks_at_nothing": [["pair", 0, 1, "::1"], ["splice", 8, 0, 0]],
     "splice_to_no_descriptor": [["pair", 0, 1, "127.0.0.1"], ["splice", 0, 9, 7]],
+    "splice_to_the_wrong_end_of_a_pipe": [["pair", 0, 1, "127.0.0.1"], ["pipe", 8, 9], ["splice", 0, 8, 7]],
+    "splice_from_the_wrong_end_of_a_pipe": [["pair", 0, 1, "127.0.0.1"], ["pipe", 8, 9], ["splice", 9, 0, 7]],
     "writev_of_nothing_looks_at_nothing": [["socket", 0, 4, 0], ["listen", 0, 5], ["writev", 0, [0]]],
     "bind_again_to_a_foreign_address": [["pair", 0, 1, "127.0.0.1"], ["bind", 1, "192.0.2.1", 0]],
     "bind_after_a_reset": [["pair", 0, 1, "127.0.0.1"], ["reset", 0], ["bind", 1, "127.0.0.3", 0]],
