@@ -238,7 +238,7 @@ local fields = {
 	["xts.option"] = ProtoField.int32("xts.option", "Option", base.DEC, nil, nil, "as in setsockopt(2) / as in getsockopt(2)"),
 	["xts.request"] = ProtoField.uint32("xts.request", "Request", base.HEX, nil, nil, "as in ioctl(2)"),
 	["xts.key"] = ProtoField.uint64("xts.key", "Key", base.DEC, nil, nil, "random number that stands for the socket in whatever process knows it; never 0"),
-	["xts.keep_ms"] = ProtoField.uint32("xts.keep_ms", "Keep ms", base.DEC, nil, nil, "how long it outlives the processes that held it, if none of them closed it"),
+	["xts.keep_ms"] = ProtoField.uint32("xts.keep_ms", "Keep ms", base.DEC, nil, nil, "how long it outlives the process that gave this, if that ends without closing it and nobody else has it"),
 	["xts.unread"] = ProtoField.uint32("xts.unread", "Unread", base.UNIT_STRING, { " byte", " bytes" }, nil, "bytes received that came with the claim and are still unread"),
 }
 

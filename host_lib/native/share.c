@@ -257,6 +257,7 @@ static void remove_offers(struct xts_sock *listener, bool give_back)
 	}
 	if (listener->mirror)
 		mirror_dirty(listener);
+	status_data(listener);
 }
 
 void share_drop_offers(struct xts_sock *listener)

@@ -1296,7 +1296,8 @@ struct xts_share {
 	uint32_t xts_socket; /* the host's identifier of this socket (id) */
 	uint32_t token;      /* repeated in the reply */
 	uint64_t key;        /* random number that stands for the socket in whatever process knows it; never 0 */
-	uint32_t keep_ms;    /* how long it outlives the processes that held it, if none of them closed it (ms) */
+	uint32_t keep_ms;    /* how long it outlives the process that gave this, if that ends without closing it and
+	                      * nobody else has it (ms) */
 };
 
 static inline int xts_share_decode(struct xts_share *m, const void *frame, size_t frame_bytes)
@@ -1359,7 +1360,8 @@ struct xts_park {
 	uint32_t xts_socket; /* the host's identifier of this socket (id) */
 	uint32_t token;      /* repeated in the reply */
 	uint64_t key;        /* random number that stands for the socket in whatever process knows it; never 0 */
-	uint32_t keep_ms;    /* how long it outlives the processes that held it, if none of them closed it (ms) */
+	uint32_t keep_ms;    /* how long it outlives the process that gave this, if that ends without closing it and
+	                      * nobody else has it (ms) */
 };
 
 static inline int xts_park_decode(struct xts_park *m, const void *frame, size_t frame_bytes)

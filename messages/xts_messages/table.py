@@ -148,7 +148,7 @@ _KEY = Field("key", Kind.U64, "random number that stands for the socket in whate
 _KEEP = Field(
     "keep_ms",
     Kind.U32,
-    "how long it outlives the processes that held it, if none of them closed it",
+    "how long it outlives the process that gave this, if that ends without closing it and nobody else has it",
     "ms",
     60_000,
 )
