@@ -276,7 +276,7 @@ static bool passes_offloaded(const struct msghdr *message)
 				preload_log("descriptor %d: offloaded, cannot be passed over a Unix socket", fd);
 				return true;
 			}
-			if (descriptor_get(fd).kind == DESCRIPTOR_UNDECIDED && decide_stay(fd, XTS_REASON_RAW))
+			if (descriptor_get(fd).kind == DESCRIPTOR_UNDECIDED && decide_stay(fd, XTS_REASON_RAW) < 0)
 				return true;
 		}
 	}

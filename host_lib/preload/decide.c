@@ -11,13 +11,6 @@
 #include "note.h"
 #include "report.h"
 
-static const char *const reason_names[] = {
-	[XTS_REASON_NONE] = "NONE",
-#define REASON_NAME(number, name, text) [number] = #name,
-	XTS_REASONS(REASON_NAME)
-#undef REASON_NAME
-};
-
 /* What a strict process is told, or 0: a rule, or what never could be ours, may stay. */
 static int strict_error(enum xts_reason reason)
 {
@@ -46,8 +39,9 @@ int decide_stay(int fd, enum xts_reason reason)
 	struct descriptor was = descriptor_get(fd);
 
 	if (error) {
-		preload_log("descriptor %d: refused (%s): %s", fd, reason_names[reason], strerror(error));
-		return error;
+		preload_log("descriptor %d: refused (%s): %s", fd, xts_reason_name(reason), strerror(error));
+		errno = error;
+		return -1;
 	}
 	atomic_fetch_add_explicit(&preload.stayed[reason], 1, memory_order_relaxed);
 	if (was.kind == DESCRIPTOR_UNDECIDED || was.kind == DESCRIPTOR_OFFLOADED)
@@ -55,7 +49,7 @@ int decide_stay(int fd, enum xts_reason reason)
 	else
 		descriptor_set(fd, (struct descriptor){.kind = DESCRIPTOR_STAYED, .reason = (uint16_t)reason});
 	report_counters();
-	preload_log("descriptor %d: stays with the kernel (%s)", fd, reason_names[reason]);
+	preload_log("descriptor %d: stays with the kernel (%s)", fd, xts_reason_name(reason));
 	return 0;
 }
 

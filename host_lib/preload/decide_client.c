@@ -10,17 +10,6 @@
 
 #define BIND_TRIES 100 /* a millisecond each */
 
-static int stay_and_connect(int fd, enum xts_reason reason, const struct sockaddr *address, socklen_t length)
-{
-	int error = decide_stay(fd, reason);
-
-	if (error) {
-		errno = error;
-		return -1;
-	}
-	return real()->connect(fd, address, length);
-}
-
 /* Where the proxy is on this very host, the address is free when it has closed its socket. */
 static void bind_when_free(int fd, const union address *local, socklen_t length)
 {
@@ -99,7 +88,7 @@ int decide_connect(int fd, struct descriptor d, const struct sockaddr *address, 
 		}
 	}
 	if (reason)
-		return stay_and_connect(fd, reason, address, length);
+		return decide_stay(fd, reason) < 0 ? -1 : real()->connect(fd, address, length);
 	if (!decide_publish(fd, d, s, 0))
 		return decide_connect(fd, descriptor_get(fd), address, length);
 	return XTS(xts_connect(s, address, length));

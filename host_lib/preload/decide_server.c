@@ -45,17 +45,6 @@ static bool bind_beside(int fd, int s, unsigned rule_line)
 	return false;
 }
 
-static int stay_and_bind(int fd, enum xts_reason reason, const struct sockaddr *address, socklen_t length)
-{
-	int error = decide_stay(fd, reason);
-
-	if (error) {
-		errno = error;
-		return -1;
-	}
-	return real()->bind(fd, address, length);
-}
-
 int decide_bind(int fd, struct descriptor d, const struct sockaddr *address, socklen_t length)
 {
 	struct xts_verdict verdict;
@@ -71,12 +60,12 @@ int decide_bind(int fd, struct descriptor d, const struct sockaddr *address, soc
 		return real()->bind(fd, address, length); /* decided at listen() or, as a client, at connect() */
 	reason = decide_make(fd, d, verdict.endpoint, &s);
 	if (reason)
-		return stay_and_bind(fd, reason, address, length);
+		return decide_stay(fd, reason) < 0 ? -1 : real()->bind(fd, address, length);
 	if (XTS(xts_bind(s, address, length)) < 0) {
 		error = errno;
 		(void)XTS(xts_close(s));
 		if (error == ENETDOWN || error == ECONNRESET)
-			return stay_and_bind(fd, XTS_REASON_PROXY_DOWN, address, length);
+			return decide_stay(fd, XTS_REASON_PROXY_DOWN) < 0 ? -1 : real()->bind(fd, address, length);
 		if (error == EADDRNOTAVAIL && !preload.strict && real()->bind(fd, address, length) == 0)
 			return decide_stay(fd, XTS_REASON_ADDRESS);
 		errno = error;
@@ -112,7 +101,7 @@ static int listen_unbound(int fd, struct descriptor d, int backlog)
 	union address any = {0};
 	struct xts_verdict verdict;
 	enum xts_reason reason;
-	int s = -1, error;
+	int s = -1;
 
 	any.any.sa_family = (sa_family_t)decide_number_option(fd, SO_DOMAIN);
 	verdict = xts_rules_ask(preload.rules, XTS_ROLE_TCP_SERVER, &any.any, NULL);
@@ -129,27 +118,16 @@ static int listen_unbound(int fd, struct descriptor d, int backlog)
 		reason = XTS_REASON_PROXY_DOWN;
 		(void)XTS(xts_close(s));
 	}
-	error = decide_stay(fd, reason);
-	if (error) {
-		errno = error;
-		return -1;
-	}
-	return real()->listen(fd, backlog);
+	return decide_stay(fd, reason) < 0 ? -1 : real()->listen(fd, backlog);
 }
 
 int decide_listen(int fd, struct descriptor d, int backlog)
 {
 	union address local;
-	int error;
 
 	if (d.kind == DESCRIPTOR_OFFLOADED)
 		return listen_offloaded(fd, d, backlog);
 	if (!decide_bound_to(fd, &local))
 		return listen_unbound(fd, d, backlog);
-	error = decide_stay(fd, XTS_REASON_RULE); /* as bind() was told */
-	if (error) {
-		errno = error;
-		return -1;
-	}
-	return real()->listen(fd, backlog);
+	return decide_stay(fd, XTS_REASON_RULE) < 0 ? -1 : real()->listen(fd, backlog); /* as bind() was told */
 }

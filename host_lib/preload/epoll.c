@@ -116,31 +116,46 @@ static int control_offloaded(struct epoll_set *set, int epfd, int op, int fd, st
 	return r;
 }
 
+/* Carried out on the kernel's set and noted. -1: refused, or there was no memory, and the set does not have it any more. */
+static int control_noted(struct epoll_set *set, int epfd, int op, struct registration *note, struct epoll_event *event)
+{
+	struct registration *old;
+	int r = kernel_control(set, epfd, op, note->fd, event);
+
+	if (r < 0)
+		return r;
+	if (op == EPOLL_CTL_DEL) {
+		old = set_note(set, note->fd);
+		if (old)
+			set_drop_note(set, old);
+		return 0;
+	}
+	note->event = *event;
+	if (set_put_note(set, note))
+		return 0;
+	kernel_control(set, epfd, EPOLL_CTL_DEL, note->fd, NULL);
+	errno = ENOMEM;
+	return -1;
+}
+
 /* A set in a set: the kernel's half first, which sees to loops. */
 static int control_set(struct epoll_set *set, int epfd, int op, int fd, struct descriptor d, struct epoll_event *event)
 {
+	struct registration note = {.fd = fd, .kind = NOTE_SET, .inner = d.number};
 	struct epoll_set *inner = set_hold(d.number, 1);
-	struct registration note = {.fd = fd, .kind = NOTE_SET, .inner = d.number}, *old;
 	int r;
 
 	sets_lock();
 	set->fd = epfd;
-	r = kernel_control(set, epfd, op, fd, event);
+	r = control_noted(set, epfd, op, &note, event);
 	if (r == 0 && op == EPOLL_CTL_DEL) {
-		old = set_note(set, fd);
-		if (old)
-			set_drop_note(set, old);
 		if (set->ctx && inner && inner->ctx)
 			(void)XTS(xts_epoll_nest(set->ctx, op, inner->ctx, (uint32_t)fd, event));
-	} else if (r == 0) {
-		note.event = *event;
-		if (!set_put_note(set, &note) ||
-		    (inner && inner->ctx &&
-		     (!set_convert(set) || XTS(xts_epoll_nest(set->ctx, op, inner->ctx, (uint32_t)fd, event)) < 0))) {
-			kernel_control(set, epfd, EPOLL_CTL_DEL, fd, NULL);
-			errno = ENOMEM;
-			r = -1;
-		}
+	} else if (r == 0 && inner && inner->ctx &&
+		   (!set_convert(set) || XTS(xts_epoll_nest(set->ctx, op, inner->ctx, (uint32_t)fd, event)) < 0)) {
+		control_noted(set, epfd, EPOLL_CTL_DEL, &note, NULL);
+		errno = ENOMEM;
+		r = -1;
 	}
 	sets_unlock();
 	if (inner)
@@ -151,24 +166,12 @@ static int control_set(struct epoll_set *set, int epfd, int op, int fd, struct d
 /* Not decided yet: the kernel's, for now. */
 static int control_undecided(struct epoll_set *set, int epfd, int op, int fd, struct epoll_event *event)
 {
-	struct registration note = {.fd = fd, .kind = NOTE_UNDECIDED}, *old;
+	struct registration note = {.fd = fd, .kind = NOTE_UNDECIDED};
 	int r;
 
 	sets_lock();
 	set->fd = epfd;
-	r = kernel_control(set, epfd, op, fd, event);
-	if (r == 0 && op == EPOLL_CTL_DEL) {
-		old = set_note(set, fd);
-		if (old)
-			set_drop_note(set, old);
-	} else if (r == 0) {
-		note.event = *event;
-		if (!set_put_note(set, &note)) {
-			kernel_control(set, epfd, EPOLL_CTL_DEL, fd, NULL);
-			errno = ENOMEM;
-			r = -1;
-		}
-	}
+	r = control_noted(set, epfd, op, &note, event);
 	sets_unlock();
 	return r;
 }

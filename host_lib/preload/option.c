@@ -24,10 +24,8 @@ static int set_undecided(int fd, struct descriptor d, int level, int option, con
 		return r;
 	if (!d.number) {
 		noted.number = note_make();
-		if (!noted.number) {
-			errno = decide_stay(fd, XTS_REASON_LIMIT);
-			return errno ? -1 : r;
-		}
+		if (!noted.number)
+			return decide_stay(fd, XTS_REASON_LIMIT) < 0 ? -1 : r;
 		if (!descriptor_become(fd, d, noted)) {
 			note_drop(noted.number); /* decided, or noted, by another thread meanwhile */
 			return setsockopt(fd, level, option, value, length);
@@ -88,21 +86,14 @@ static bool is_about_number(int command)
 
 static int control(int fd, struct descriptor d, int command, long argument)
 {
-	int error;
-
 	if (d.kind == DESCRIPTOR_INTERNAL && is_about_number(command)) {
 		errno = EBADF;
 		return -1;
 	}
 	if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
 		return duplicate(fd, command, argument);
-	if (d.kind == DESCRIPTOR_UNDECIDED && asks_for_signals(command, argument)) {
-		error = decide_stay(fd, XTS_REASON_OPTION);
-		if (error) {
-			errno = error;
-			return -1;
-		}
-	}
+	if (d.kind == DESCRIPTOR_UNDECIDED && asks_for_signals(command, argument) && decide_stay(fd, XTS_REASON_OPTION) < 0)
+		return -1;
 	if (d.kind != DESCRIPTOR_OFFLOADED)
 		return real()->fcntl(fd, command, argument);
 	switch (command) {

@@ -90,7 +90,8 @@ void preload_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* --- decide.c ----------------------------------------------------------------------------------------------------------- */
 
-/* The errno a strict process gets for a reason, or 0 where it may stay with the kernel (always 0 when not strict). */
+/* It stays with the kernel, for this reason: 0. In a strict process, where the reason is none that it may stay for: -1 and
+ * errno for the program's call, and nothing has changed. */
 int decide_stay(int fd, enum xts_reason reason);
 /* A TCP socket the table has never heard of (from before exec, or a Unix socket) is STAYED from now on. What it is now. */
 struct descriptor decide_unknown(int fd);

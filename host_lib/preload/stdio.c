@@ -93,7 +93,7 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 
 	if (d.kind == DESCRIPTOR_OFFLOADED && is_socket(fd))
 		return open_stream(fd, mode);
-	if (d.kind == DESCRIPTOR_UNDECIDED && (errno = decide_stay(fd, XTS_REASON_RAW)))
+	if (d.kind == DESCRIPTOR_UNDECIDED && decide_stay(fd, XTS_REASON_RAW) < 0)
 		return NULL;
 	return real()->fdopen(fd, mode);
 }
