@@ -174,8 +174,11 @@ void channel_violation(struct channel *ch, const char *what, uint32_t id);
 /* Carries out a message that is not SEND. Returns true when the frame's credit is to be returned at once, false when a
  * reply will return it. */
 bool command_execute(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes);
-/* A reply that waits its turn, to be filled in. */
-struct reply *command_reply(struct channel *ch);
+/* A reply that waits its turn: its frame, the head written, the rest to be filled in. */
+uint8_t *command_reply(struct channel *ch, uint8_t type, uint32_t bytes, uint32_t xts_socket, int error);
+/* LISTEN_ACK, BIND_ACK or SHARE_ACK about c (NULL: it is gone). */
+void command_reply_local(struct channel *ch, uint8_t type, uint32_t xts_socket, uint32_t token, const struct connection *c,
+			 int error);
 /* The connection a call is about; id 0 makes it. NULL with *error. */
 struct connection *command_target(struct channel *ch, uint32_t id, uint32_t xts_socket, uint32_t domain, int *error);
 /* Does policy allow it? Counts if not. */

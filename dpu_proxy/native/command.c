@@ -12,7 +12,7 @@
 
 /* --- replies --------------------------------------------------------------------------------------------------------- */
 
-struct reply *command_reply(struct channel *ch)
+uint8_t *command_reply(struct channel *ch, uint8_t type, uint32_t bytes, uint32_t xts_socket, int error)
 {
 	struct reply *r = &ch->replies[(ch->reply_first + ch->reply_count) % XTS_FRAME_WINDOW_MAX];
 
@@ -20,56 +20,41 @@ struct reply *command_reply(struct channel *ch)
 	if (ch->reply_count >= XTS_FRAME_WINDOW_MAX)
 		abort();
 	ch->reply_count++;
-	return r;
+	r->bytes = bytes;
+	xts_head_encode(r->frame, type, 0, (uint16_t)error, xts_socket);
+	return r->frame;
 }
 
 static void reply_connect(struct channel *ch, uint32_t xts_socket, uint32_t proxy_id, int error)
 {
-	struct reply *r = command_reply(ch);
 	struct xts_connect_ack m = { .proxy_id = proxy_id };
 
-	r->bytes = XTS_CONNECT_ACK_BYTES;
-	xts_head_encode(r->frame, XTS_REPLY_CONNECT_ACK, 0, (uint16_t)error, xts_socket);
-	xts_connect_ack_encode(r->frame, &m);
+	xts_connect_ack_encode(command_reply(ch, XTS_REPLY_CONNECT_ACK, XTS_CONNECT_ACK_BYTES, xts_socket, error), &m);
 }
 
-static void reply_listen(struct channel *ch, uint32_t xts_socket, uint32_t token, const struct connection *c, int error)
+void command_reply_local(struct channel *ch, uint8_t type, uint32_t xts_socket, uint32_t token, const struct connection *c,
+			 int error)
 {
-	struct reply *r = command_reply(ch);
 	struct xts_listen_ack m = { .proxy_id = c ? c->proxy_id : 0, .token = token };
 
+	_Static_assert(XTS_LISTEN_ACK_BYTES == XTS_BIND_ACK_BYTES && XTS_LISTEN_ACK_BYTES == XTS_SHARE_ACK_BYTES,
+		       "one layout for all");
 	if (c && !error)
 		socket_local(c->fd, &m.local);
-	r->bytes = XTS_LISTEN_ACK_BYTES;
-	xts_head_encode(r->frame, XTS_REPLY_LISTEN_ACK, 0, (uint16_t)error, xts_socket);
-	xts_listen_ack_encode(r->frame, &m);
-}
-
-static void reply_bind(struct channel *ch, uint32_t xts_socket, uint32_t token, const struct connection *c, int error)
-{
-	struct reply *r = command_reply(ch);
-	struct xts_bind_ack m = { .proxy_id = c ? c->proxy_id : 0, .token = token };
-
-	if (c && !error)
-		socket_local(c->fd, &m.local);
-	r->bytes = XTS_BIND_ACK_BYTES;
-	xts_head_encode(r->frame, XTS_REPLY_BIND_ACK, 0, (uint16_t)error, xts_socket);
-	xts_bind_ack_encode(r->frame, &m);
+	xts_listen_ack_encode(command_reply(ch, type, XTS_LISTEN_ACK_BYTES, xts_socket, error), &m);
 }
 
 /* For the option calls and ioctl, whose acknowledgements have the same layout. */
 static void reply_value(struct channel *ch, uint8_t type, uint32_t xts_socket, uint32_t token, const struct connection *c,
 			int error, const void *value, uint32_t bytes)
 {
-	struct reply *r = command_reply(ch);
 	struct xts_sockopt_ack m = { .proxy_id = c ? c->proxy_id : 0, .token = token, .length = error ? 0 : bytes };
+	uint8_t *frame = command_reply(ch, type, XTS_SOCKOPT_ACK_BYTES + m.length, xts_socket, error);
 
 	_Static_assert(XTS_SOCKOPT_ACK_BYTES == XTS_IOCTL_ACK_BYTES, "one layout for both");
-	r->bytes = XTS_SOCKOPT_ACK_BYTES + m.length;
-	xts_head_encode(r->frame, type, 0, (uint16_t)error, xts_socket);
-	xts_sockopt_ack_encode(r->frame, &m);
+	xts_sockopt_ack_encode(frame, &m);
 	if (m.length)
-		memcpy(r->frame + XTS_SOCKOPT_ACK_BYTES, value, m.length);
+		memcpy(frame + XTS_SOCKOPT_ACK_BYTES, value, m.length);
 }
 
 /* --- finding or making the socket ------------------------------------------------------------------------------------ */
@@ -220,7 +205,7 @@ static bool command_listen(struct channel *ch, const struct xts_head *head, cons
 	c = command_target(ch, head->id, m.xts_socket, m.domain, &error);
 	if (c)
 		error = ch->worker->draining ? ESHUTDOWN : listen_start(c, &m);
-	reply_listen(ch, m.xts_socket, m.token, c, error);
+	command_reply_local(ch, XTS_REPLY_LISTEN_ACK, m.xts_socket, m.token, c, error);
 	return false;
 }
 
@@ -254,7 +239,7 @@ static bool command_bind(struct channel *ch, const struct xts_head *head, const 
 
 		error = !length ? EAFNOSUPPORT : bind_here(c, &m.local, &address, length);
 	}
-	reply_bind(ch, m.xts_socket, m.token, c, error);
+	command_reply_local(ch, XTS_REPLY_BIND_ACK, m.xts_socket, m.token, c, error);
 	return false;
 }
 

@@ -7,9 +7,7 @@
 static bool command_share(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
 {
 	struct xts_share m;
-	struct xts_share_ack ack = { 0 };
 	struct connection *l;
-	struct reply *r;
 	int error = 0;
 
 	if (xts_share_decode(&m, frame, bytes))
@@ -26,23 +24,15 @@ static bool command_share(struct channel *ch, const struct xts_head *head, const
 		if (l)
 			l->xts_socket = m.xts_socket;
 	}
-	ack.token = m.token;
-	ack.proxy_id = l ? l->proxy_id : 0;
-	if (l && !error)
-		socket_local(l->fd, &ack.local);
-	r = command_reply(ch);
-	r->bytes = XTS_SHARE_ACK_BYTES;
-	xts_head_encode(r->frame, XTS_REPLY_SHARE_ACK, 0, (uint16_t)error, m.xts_socket);
-	xts_share_ack_encode(r->frame, &ack);
+	command_reply_local(ch, XTS_REPLY_SHARE_ACK, m.xts_socket, m.token, l, error);
 	return false;
 }
 
 static bool command_park(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
 {
 	struct xts_park m;
-	struct xts_park_ack ack = { 0 };
+	struct xts_park_ack ack;
 	struct connection *c;
-	struct reply *r;
 	int error = EBADF;
 
 	if (xts_park_decode(&m, frame, bytes))
@@ -51,10 +41,7 @@ static bool command_park(struct channel *ch, const struct xts_head *head, const 
 	if (c)
 		error = park_start(c, m.key, m.keep_ms);
 	ack.token = m.token;
-	r = command_reply(ch);
-	r->bytes = XTS_PARK_ACK_BYTES;
-	xts_head_encode(r->frame, XTS_REPLY_PARK_ACK, 0, (uint16_t)error, m.xts_socket);
-	xts_park_ack_encode(r->frame, &ack);
+	xts_park_ack_encode(command_reply(ch, XTS_REPLY_PARK_ACK, XTS_PARK_ACK_BYTES, m.xts_socket, error), &ack);
 	return false;
 }
 
@@ -63,7 +50,6 @@ static bool command_claim(struct channel *ch, const struct xts_head *head, const
 	struct xts_claim m;
 	struct xts_claim_ack ack = { 0 };
 	struct connection *c;
-	struct reply *r;
 	int error = 0;
 
 	if (xts_claim_decode(&m, frame, bytes))
@@ -79,10 +65,7 @@ static bool command_claim(struct channel *ch, const struct xts_head *head, const
 		socket_local(c->fd, &ack.local);
 		socket_peer(c->fd, &ack.peer);
 	}
-	r = command_reply(ch);
-	r->bytes = XTS_CLAIM_ACK_BYTES;
-	xts_head_encode(r->frame, XTS_REPLY_CLAIM_ACK, 0, (uint16_t)error, m.xts_socket);
-	xts_claim_ack_encode(r->frame, &ack);
+	xts_claim_ack_encode(command_reply(ch, XTS_REPLY_CLAIM_ACK, XTS_CLAIM_ACK_BYTES, m.xts_socket, error), &ack);
 	return false;
 }
 
