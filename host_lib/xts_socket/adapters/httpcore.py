@@ -19,7 +19,7 @@ from .._ssl import SSLSocket
 
 
 @contextmanager
-def _mapped(timed_out: type[Exception], failed: type[Exception]) -> Iterator[None]:
+def mapped(timed_out: type[Exception], failed: type[Exception]) -> Iterator[None]:
     try:
         yield
     except TimeoutError as failure:
@@ -35,12 +35,12 @@ class XtsStream(httpcore.NetworkStream):
         self._sock = sock
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        with _mapped(httpcore.ReadTimeout, httpcore.ReadError):
+        with mapped(httpcore.ReadTimeout, httpcore.ReadError):
             self._sock.settimeout(timeout)
             return bytes(self._sock.recv(max_bytes))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        with _mapped(httpcore.WriteTimeout, httpcore.WriteError):
+        with mapped(httpcore.WriteTimeout, httpcore.WriteError):
             self._sock.settimeout(timeout)
             self._sock.sendall(buffer)
 
@@ -52,7 +52,7 @@ class XtsStream(httpcore.NetworkStream):
     ) -> httpcore.NetworkStream:
         """TLS over what is there, TLS included (through an HTTPS proxy)."""
         try:
-            with _mapped(httpcore.ConnectTimeout, httpcore.ConnectError):
+            with mapped(httpcore.ConnectTimeout, httpcore.ConnectError):
                 self._sock.settimeout(timeout)
                 return XtsStream(wrap_ssl(self._sock, ssl_context, server_hostname=server_hostname))
         except BaseException:
@@ -94,7 +94,7 @@ class XtsBackend(httpcore.NetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
         source = None if local_address is None else (local_address, 0)
-        with _mapped(httpcore.ConnectTimeout, httpcore.ConnectError):
+        with mapped(httpcore.ConnectTimeout, httpcore.ConnectError):
             sock = create_connection((host, port), timeout, source)
             try:
                 for option in socket_options or ():

@@ -7,23 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import httpcore
 
 from .. import aio
-
-
-@contextmanager
-def _mapped(timed_out: type[Exception], failed: type[Exception]) -> Iterator[None]:
-    try:
-        yield
-    except TimeoutError as failure:
-        raise timed_out(str(failure)) from failure
-    except OSError as failure:
-        raise failed(str(failure)) from failure
+from .httpcore import mapped
 
 
 class AsyncXtsStream(httpcore.AsyncNetworkStream):
@@ -34,12 +25,12 @@ class AsyncXtsStream(httpcore.AsyncNetworkStream):
         self._writer = writer
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        with _mapped(httpcore.ReadTimeout, httpcore.ReadError):
+        with mapped(httpcore.ReadTimeout, httpcore.ReadError):
             async with asyncio.timeout(timeout):
                 return await self._reader.read(max_bytes)
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        with _mapped(httpcore.WriteTimeout, httpcore.WriteError):
+        with mapped(httpcore.WriteTimeout, httpcore.WriteError):
             async with asyncio.timeout(timeout):
                 self._writer.write(buffer)
                 await self._writer.drain()
@@ -54,7 +45,7 @@ class AsyncXtsStream(httpcore.AsyncNetworkStream):
     ) -> httpcore.AsyncNetworkStream:
         """TLS over what is there, TLS included (through an HTTPS proxy)."""
         try:
-            with _mapped(httpcore.ConnectTimeout, httpcore.ConnectError):
+            with mapped(httpcore.ConnectTimeout, httpcore.ConnectError):
                 async with asyncio.timeout(timeout):
                     await self._writer.start_tls(ssl_context, server_hostname=server_hostname)
         except BaseException:
@@ -84,7 +75,7 @@ class AsyncXtsBackend(httpcore.AsyncNetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
         local = None if local_address is None else (local_address, 0)
-        with _mapped(httpcore.ConnectTimeout, httpcore.ConnectError):
+        with mapped(httpcore.ConnectTimeout, httpcore.ConnectError):
             async with asyncio.timeout(timeout):
                 reader, writer = await aio.open_connection(host, port, local_addr=local)
             try:

@@ -27,6 +27,30 @@ def mapped() -> Iterator[None]:
         raise kind(str(failure)) from failure
 
 
+def pool_options(verify: bool | ssl.SSLContext, limits: httpx.Limits | None, **others: Any) -> dict[str, Any]:
+    """A transport's arguments as those of httpcore's pool."""
+    limits = limits or httpx.Limits(max_connections=100, max_keepalive_connections=20)
+    return {
+        "ssl_context": verify if isinstance(verify, ssl.SSLContext) else httpx.create_ssl_context(verify=verify),
+        "max_connections": limits.max_connections,
+        "max_keepalive_connections": limits.max_keepalive_connections,
+        "keepalive_expiry": limits.keepalive_expiry,
+        **others,
+    }
+
+
+def core_request(request: httpx.Request) -> httpcore.Request:
+    """httpx's request as httpcore's."""
+    url = request.url
+    return httpcore.Request(
+        request.method,
+        httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+        headers=request.headers.raw,
+        content=request.stream,
+        extensions=request.extensions,
+    )
+
+
 class _Stream(httpx.SyncByteStream):
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -56,30 +80,21 @@ class XtsTransport(httpx.BaseTransport):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> None:
-        limits = limits or httpx.Limits(max_connections=100, max_keepalive_connections=20)
         self._pool = httpcore.ConnectionPool(
-            ssl_context=verify if isinstance(verify, ssl.SSLContext) else httpx.create_ssl_context(verify=verify),
-            max_connections=limits.max_connections,
-            max_keepalive_connections=limits.max_keepalive_connections,
-            keepalive_expiry=limits.keepalive_expiry,
-            http2=http2,
-            retries=retries,
-            local_address=local_address,
-            socket_options=socket_options,
-            network_backend=XtsBackend(),
+            **pool_options(
+                verify,
+                limits,
+                http2=http2,
+                retries=retries,
+                local_address=local_address,
+                socket_options=socket_options,
+                network_backend=XtsBackend(),
+            )
         )
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        url = request.url
-        asked = httpcore.Request(
-            request.method,
-            httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
-            headers=request.headers.raw,
-            content=request.stream,
-            extensions=request.extensions,
-        )
         with mapped():
-            answer = self._pool.handle_request(asked)
+            answer = self._pool.handle_request(core_request(request))
         return httpx.Response(
             answer.status, headers=answer.headers, stream=_Stream(answer.stream), extensions=answer.extensions
         )

@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import httpcore
 import httpx
 
 from .httpcore_async import AsyncXtsBackend
-
-
-@contextmanager
-def _mapped() -> Iterator[None]:
-    """httpcore's exceptions as httpx's, which have the same names."""
-    try:
-        yield
-    except Exception as failure:
-        names = (kind.__name__ for kind in type(failure).__mro__ if kind.__module__.startswith("httpcore"))
-        kind = next((found for name in names if (found := getattr(httpx, name, None))), None)
-        if kind is None:
-            raise
-        raise kind(str(failure)) from failure
+from .httpx import core_request, mapped, pool_options
 
 
 class _Stream(httpx.AsyncByteStream):
@@ -31,7 +18,7 @@ class _Stream(httpx.AsyncByteStream):
         self._stream = stream
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        with _mapped():
+        with mapped():
             async for part in self._stream:
                 yield part
 
@@ -56,30 +43,21 @@ class AsyncXtsTransport(httpx.AsyncBaseTransport):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> None:
-        limits = limits or httpx.Limits(max_connections=100, max_keepalive_connections=20)
         self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=verify if isinstance(verify, ssl.SSLContext) else httpx.create_ssl_context(verify=verify),
-            max_connections=limits.max_connections,
-            max_keepalive_connections=limits.max_keepalive_connections,
-            keepalive_expiry=limits.keepalive_expiry,
-            http2=http2,
-            retries=retries,
-            local_address=local_address,
-            socket_options=socket_options,
-            network_backend=AsyncXtsBackend(),
+            **pool_options(
+                verify,
+                limits,
+                http2=http2,
+                retries=retries,
+                local_address=local_address,
+                socket_options=socket_options,
+                network_backend=AsyncXtsBackend(),
+            )
         )
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        url = request.url
-        asked = httpcore.Request(
-            request.method,
-            httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
-            headers=request.headers.raw,
-            content=request.stream,
-            extensions=request.extensions,
-        )
-        with _mapped():
-            answer = await self._pool.handle_async_request(asked)
+        with mapped():
+            answer = await self._pool.handle_async_request(core_request(request))
         return httpx.Response(
             answer.status, headers=answer.headers, stream=_Stream(answer.stream), extensions=answer.extensions
         )
