@@ -179,6 +179,9 @@ local type_names = {
 	[42] = "XTS_REPLY_PARK_ACK",
 	[43] = "XTS_CMD_CLAIM",
 	[44] = "XTS_REPLY_CLAIM_ACK",
+	[45] = "XTS_CMD_SEND_PDU",
+	[46] = "XTS_REPLY_RECV_PDU",
+	[47] = "XTS_CMD_GIVE_BACK",
 }
 
 local common = {
@@ -240,6 +243,11 @@ local fields = {
 	["xts.key"] = ProtoField.uint64("xts.key", "Key", base.DEC, nil, nil, "random number that stands for the socket in whatever process knows it; never 0"),
 	["xts.keep_ms"] = ProtoField.uint32("xts.keep_ms", "Keep ms", base.DEC, nil, nil, "how long it outlives the process that gave this, if that ends without closing it and nobody else has it"),
 	["xts.unread"] = ProtoField.uint32("xts.unread", "Unread", base.UNIT_STRING, { " byte", " bytes" }, nil, "bytes received that came with the claim and are still unread"),
+	["xts.record_bytes"] = ProtoField.uint32("xts.record_bytes", "Record bytes", base.UNIT_STRING, { " byte", " bytes" }, nil, "length of the whole PDU, of all its messages; 0: not known here"),
+	["xts.control_type"] = ProtoField.uint16("xts.control_type", "Control type", base.DEC, nil, nil, "what the control data is about: a ULP, 0 for none, or an event (XTS_CONTROL_*)"),
+	["xts.control_bytes"] = ProtoField.uint16("xts.control_bytes", "Control bytes", base.UNIT_STRING, { " byte", " bytes" }, nil, "length of the control data"),
+	["xts.control_high"] = ProtoField.uint64("xts.control_high", "Control high", base.DEC, nil, nil, "control data: its first eight bytes"),
+	["xts.control_low"] = ProtoField.uint64("xts.control_low", "Control low", base.DEC, nil, nil, "and the others; zero beyond control_bytes"),
 }
 
 local endpoints = {
@@ -484,7 +492,7 @@ local messages = {
 	},
 	[37] = {
 		short = "IOCTL", bytes = 44,
-		meaning = "ioctl(2); ULP push and end of peek mode later",
+		meaning = "ioctl(2), and what is done with ULPs (xts_messages/ulps.py)",
 		id_of = "the proxy's identifier, or 0: create the socket", payload = "length",
 		flags = {},
 		fields = {
@@ -574,6 +582,45 @@ local messages = {
 			{ name = "post_credits", offset = 32, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
 			{ name = "local", offset = 36, bytes = 24, endpoint = "local" },
 			{ name = "peer", offset = 60, bytes = 24, endpoint = "peer" },
+		},
+	},
+	[45] = {
+		short = "SEND_PDU", bytes = 56,
+		meaning = "a PDU for the pushed protocols, or a part of one (MORE: it goes on). Takes XTS_PDU_CREDITS post credits beside its payload",
+		id_of = "proxy's identifier", payload = "length",
+		flags = { MORE = true, },
+		fields = {
+			{ name = "post_credits", offset = 24, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
+			{ name = "length", offset = 28, bytes = 4, field = "xts.length", limit = 61440, shown = true },
+			{ name = "record_bytes", offset = 32, bytes = 4, field = "xts.record_bytes", shown = true },
+			{ name = "control_type", offset = 36, bytes = 2, field = "xts.control_type" },
+			{ name = "control_bytes", offset = 38, bytes = 2, field = "xts.control_bytes", limit = 16, shown = true },
+			{ name = "control_high", offset = 40, bytes = 8, field = "xts.control_high" },
+			{ name = "control_low", offset = 48, bytes = 8, field = "xts.control_low" },
+		},
+	},
+	[46] = {
+		short = "RECV_PDU", bytes = 56,
+		meaning = "a PDU from the pushed protocols, or a part of one (MORE: it goes on); or an event, which takes no post credits",
+		id_of = "XTS socket", payload = "length",
+		flags = { MORE = true, },
+		fields = {
+			{ name = "post_credits", offset = 24, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
+			{ name = "length", offset = 28, bytes = 4, field = "xts.length", limit = 61440, shown = true },
+			{ name = "record_bytes", offset = 32, bytes = 4, field = "xts.record_bytes", shown = true },
+			{ name = "control_type", offset = 36, bytes = 2, field = "xts.control_type" },
+			{ name = "control_bytes", offset = 38, bytes = 2, field = "xts.control_bytes", limit = 16, shown = true },
+			{ name = "control_high", offset = 40, bytes = 8, field = "xts.control_high" },
+			{ name = "control_low", offset = 48, bytes = 8, field = "xts.control_low" },
+		},
+	},
+	[47] = {
+		short = "GIVE_BACK", bytes = 28,
+		meaning = "received bytes, in order, that the application had not read when it pushed a protocol that is to read them",
+		id_of = "proxy's identifier", payload = "length",
+		flags = {},
+		fields = {
+			{ name = "length", offset = 24, bytes = 4, field = "xts.length", limit = 61440, shown = true },
 		},
 	},
 }

@@ -15,6 +15,8 @@
 #define XTS_FRAME_WINDOW_MIN   4u
 #define XTS_CONTROL_RESERVE    32u
 #define XTS_CREDITS_MAX        1073741824u
+#define XTS_PDU_CREDITS        64u
+#define XTS_ULP_WINDOW_MIN     4096u
 
 enum xts_msg_type {
 	XTS_CMD_CONNECT       = 1,  /* host: start a connection */
@@ -38,7 +40,7 @@ enum xts_msg_type {
 	XTS_CMD_GETSOCKOPT    = 35, /* host: getsockopt(2); the payload is the value passed in, for options that read
 	                             * it */
 	XTS_REPLY_SOCKOPT_ACK = 36, /* proxy: answer to either; the payload is the option's value */
-	XTS_CMD_IOCTL         = 37, /* host: ioctl(2); ULP push and end of peek mode later */
+	XTS_CMD_IOCTL         = 37, /* host: ioctl(2), and what is done with ULPs (xts_messages/ulps.py) */
 	XTS_REPLY_IOCTL_ACK   = 38, /* proxy: answer to ioctl; the payload is its result */
 	XTS_CMD_SHARE         = 39, /* host: share a listener between processes: the first names it by a key, the
 	                             * others join by that key (id 0) */
@@ -49,6 +51,12 @@ enum xts_msg_type {
 	XTS_CMD_CLAIM         = 43, /* host: take over the connection parked under the key */
 	XTS_REPLY_CLAIM_ACK   = 44, /* proxy: the connection is this process's, or error says why not (ENOENT:
 	                             * nothing parked under that key) */
+	XTS_CMD_SEND_PDU      = 45, /* host: a PDU for the pushed protocols, or a part of one (MORE: it goes on).
+	                             * Takes XTS_PDU_CREDITS post credits beside its payload */
+	XTS_REPLY_RECV_PDU    = 46, /* proxy: a PDU from the pushed protocols, or a part of one (MORE: it goes on);
+	                             * or an event, which takes no post credits */
+	XTS_CMD_GIVE_BACK     = 47, /* host: received bytes, in order, that the application had not read when it
+	                             * pushed a protocol that is to read them */
 };
 
 #define XTS_FLAG_FIN    0x01u /* no more data from the host: half-close (shutdown SHUT_WR) */
@@ -62,6 +70,8 @@ enum xts_msg_type {
 
 #define XTS_FEATURE_SHARE  UINT64_C(0x1) /* listeners shared between processes (SHARE), connections that move between
                                           * them (PARK, CLAIM) */
+#define XTS_FEATURE_ULP    UINT64_C(0x2) /* protocols pushed onto sockets by IOCTL; PDUs (SEND_PDU, RECV_PDU),
+                                          * GIVE_BACK (xts_messages/ulps.py) */
 
 /* The fixed part of each message in bytes, Ethernet header included. */
 #define XTS_CONNECT_BYTES       60u
@@ -91,6 +101,9 @@ enum xts_msg_type {
 #define XTS_PARK_ACK_BYTES      28u
 #define XTS_CLAIM_BYTES         48u
 #define XTS_CLAIM_ACK_BYTES     84u
+#define XTS_SEND_PDU_BYTES      56u
+#define XTS_RECV_PDU_BYTES      56u
+#define XTS_GIVE_BACK_BYTES     28u
 
 /* The layout on the wire: packed, network byte order. Not for memory that a peer can still change. */
 
@@ -506,6 +519,57 @@ _Static_assert(__builtin_offsetof(struct xts_wire_claim_ack, post_credits) == 32
 _Static_assert(__builtin_offsetof(struct xts_wire_claim_ack, local) == 36, "claim_ack.local: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_claim_ack, peer) == 60, "claim_ack.peer: offset");
 _Static_assert(XTS_CLAIM_ACK_BYTES == sizeof(struct xts_wire_claim_ack), "claim_ack: constant");
+
+struct xts_wire_send_pdu {
+	struct xts_wire_head head;
+	__be32 post_credits;
+	__be32 length;
+	__be32 record_bytes;
+	__be16 control_type;
+	__be16 control_bytes;
+	__be64 control_high;
+	__be64 control_low;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_send_pdu) == 56, "send_pdu: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_send_pdu, head) == 0, "send_pdu.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_send_pdu, post_credits) == 24, "send_pdu.post_credits: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_send_pdu, length) == 28, "send_pdu.length: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_send_pdu, record_bytes) == 32, "send_pdu.record_bytes: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_send_pdu, control_type) == 36, "send_pdu.control_type: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_send_pdu, control_bytes) == 38, "send_pdu.control_bytes: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_send_pdu, control_high) == 40, "send_pdu.control_high: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_send_pdu, control_low) == 48, "send_pdu.control_low: offset");
+_Static_assert(XTS_SEND_PDU_BYTES == sizeof(struct xts_wire_send_pdu), "send_pdu: constant");
+
+struct xts_wire_recv_pdu {
+	struct xts_wire_head head;
+	__be32 post_credits;
+	__be32 length;
+	__be32 record_bytes;
+	__be16 control_type;
+	__be16 control_bytes;
+	__be64 control_high;
+	__be64 control_low;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_recv_pdu) == 56, "recv_pdu: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_recv_pdu, head) == 0, "recv_pdu.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_recv_pdu, post_credits) == 24, "recv_pdu.post_credits: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_recv_pdu, length) == 28, "recv_pdu.length: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_recv_pdu, record_bytes) == 32, "recv_pdu.record_bytes: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_recv_pdu, control_type) == 36, "recv_pdu.control_type: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_recv_pdu, control_bytes) == 38, "recv_pdu.control_bytes: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_recv_pdu, control_high) == 40, "recv_pdu.control_high: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_recv_pdu, control_low) == 48, "recv_pdu.control_low: offset");
+_Static_assert(XTS_RECV_PDU_BYTES == sizeof(struct xts_wire_recv_pdu), "recv_pdu: constant");
+
+struct xts_wire_give_back {
+	struct xts_wire_head head;
+	__be32 length;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_give_back) == 28, "give_back: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_give_back, head) == 0, "give_back.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_give_back, length) == 24, "give_back.length: offset");
+_Static_assert(XTS_GIVE_BACK_BYTES == sizeof(struct xts_wire_give_back), "give_back: constant");
 
 #ifndef __bpf__
 
@@ -1212,7 +1276,10 @@ static inline void xts_sockopt_ack_encode(void *frame, const struct xts_sockopt_
 	xts_put32(p + offsetof(struct xts_wire_sockopt_ack, length), m->length);
 }
 
-/* XTS_CMD_IOCTL: ioctl(2); ULP push and end of peek mode later. id: the proxy's identifier, or 0: create the socket. */
+/*
+ * XTS_CMD_IOCTL: ioctl(2), and what is done with ULPs (xts_messages/ulps.py). id: the proxy's identifier, or 0: create
+ * the socket.
+ */
 struct xts_ioctl {
 	uint32_t xts_socket; /* the host's identifier of this socket (id) */
 	uint32_t token;      /* repeated in the reply */
@@ -1495,6 +1562,143 @@ static inline void xts_claim_ack_encode(void *frame, const struct xts_claim_ack 
 	xts_endpoint_put(p + offsetof(struct xts_wire_claim_ack, peer), &m->peer);
 }
 
+/*
+ * XTS_CMD_SEND_PDU: a PDU for the pushed protocols, or a part of one (MORE: it goes on). Takes XTS_PDU_CREDITS post
+ * credits beside its payload. id: proxy's identifier.
+ */
+struct xts_send_pdu {
+	uint32_t post_credits;  /* post credits granted with this message (bytes) */
+	uint32_t length;        /* bytes of payload (bytes) */
+	uint32_t record_bytes;  /* length of the whole PDU, of all its messages; 0: not known here (bytes) */
+	uint16_t control_type;  /* what the control data is about: a ULP, 0 for none, or an event (XTS_CONTROL_*) */
+	uint16_t control_bytes; /* length of the control data (bytes) */
+	uint64_t control_high;  /* control data: its first eight bytes */
+	uint64_t control_low;   /* and the others; zero beyond control_bytes */
+};
+
+static inline int xts_send_pdu_decode(struct xts_send_pdu *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_SEND_PDU_BYTES)
+		return -EBADMSG;
+	m->post_credits = xts_get32(p + offsetof(struct xts_wire_send_pdu, post_credits));
+	m->length = xts_get32(p + offsetof(struct xts_wire_send_pdu, length));
+	m->record_bytes = xts_get32(p + offsetof(struct xts_wire_send_pdu, record_bytes));
+	m->control_type = xts_get16(p + offsetof(struct xts_wire_send_pdu, control_type));
+	m->control_bytes = xts_get16(p + offsetof(struct xts_wire_send_pdu, control_bytes));
+	m->control_high = xts_get64(p + offsetof(struct xts_wire_send_pdu, control_high));
+	m->control_low = xts_get64(p + offsetof(struct xts_wire_send_pdu, control_low));
+	if (m->post_credits > 1073741824u)
+		return -EBADMSG;
+	if (m->length > 61440u)
+		return -EBADMSG;
+	if (m->control_bytes > 16u)
+		return -EBADMSG;
+	if (m->length > frame_bytes - XTS_SEND_PDU_BYTES)
+		return -EBADMSG;
+	if (m->length < frame_bytes - XTS_SEND_PDU_BYTES && frame_bytes > XTS_ETH_MIN_BYTES)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_send_pdu_encode(void *frame, const struct xts_send_pdu *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_send_pdu, post_credits), m->post_credits);
+	xts_put32(p + offsetof(struct xts_wire_send_pdu, length), m->length);
+	xts_put32(p + offsetof(struct xts_wire_send_pdu, record_bytes), m->record_bytes);
+	xts_put16(p + offsetof(struct xts_wire_send_pdu, control_type), m->control_type);
+	xts_put16(p + offsetof(struct xts_wire_send_pdu, control_bytes), m->control_bytes);
+	xts_put64(p + offsetof(struct xts_wire_send_pdu, control_high), m->control_high);
+	xts_put64(p + offsetof(struct xts_wire_send_pdu, control_low), m->control_low);
+}
+
+/*
+ * XTS_REPLY_RECV_PDU: a PDU from the pushed protocols, or a part of one (MORE: it goes on); or an event, which takes no
+ * post credits. id: XTS socket.
+ */
+struct xts_recv_pdu {
+	uint32_t post_credits;  /* post credits granted with this message (bytes) */
+	uint32_t length;        /* bytes of payload (bytes) */
+	uint32_t record_bytes;  /* length of the whole PDU, of all its messages; 0: not known here (bytes) */
+	uint16_t control_type;  /* what the control data is about: a ULP, 0 for none, or an event (XTS_CONTROL_*) */
+	uint16_t control_bytes; /* length of the control data (bytes) */
+	uint64_t control_high;  /* control data: its first eight bytes */
+	uint64_t control_low;   /* and the others; zero beyond control_bytes */
+};
+
+static inline int xts_recv_pdu_decode(struct xts_recv_pdu *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_RECV_PDU_BYTES)
+		return -EBADMSG;
+	m->post_credits = xts_get32(p + offsetof(struct xts_wire_recv_pdu, post_credits));
+	m->length = xts_get32(p + offsetof(struct xts_wire_recv_pdu, length));
+	m->record_bytes = xts_get32(p + offsetof(struct xts_wire_recv_pdu, record_bytes));
+	m->control_type = xts_get16(p + offsetof(struct xts_wire_recv_pdu, control_type));
+	m->control_bytes = xts_get16(p + offsetof(struct xts_wire_recv_pdu, control_bytes));
+	m->control_high = xts_get64(p + offsetof(struct xts_wire_recv_pdu, control_high));
+	m->control_low = xts_get64(p + offsetof(struct xts_wire_recv_pdu, control_low));
+	if (m->post_credits > 1073741824u)
+		return -EBADMSG;
+	if (m->length > 61440u)
+		return -EBADMSG;
+	if (m->control_bytes > 16u)
+		return -EBADMSG;
+	if (m->length > frame_bytes - XTS_RECV_PDU_BYTES)
+		return -EBADMSG;
+	if (m->length < frame_bytes - XTS_RECV_PDU_BYTES && frame_bytes > XTS_ETH_MIN_BYTES)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_recv_pdu_encode(void *frame, const struct xts_recv_pdu *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_recv_pdu, post_credits), m->post_credits);
+	xts_put32(p + offsetof(struct xts_wire_recv_pdu, length), m->length);
+	xts_put32(p + offsetof(struct xts_wire_recv_pdu, record_bytes), m->record_bytes);
+	xts_put16(p + offsetof(struct xts_wire_recv_pdu, control_type), m->control_type);
+	xts_put16(p + offsetof(struct xts_wire_recv_pdu, control_bytes), m->control_bytes);
+	xts_put64(p + offsetof(struct xts_wire_recv_pdu, control_high), m->control_high);
+	xts_put64(p + offsetof(struct xts_wire_recv_pdu, control_low), m->control_low);
+}
+
+/*
+ * XTS_CMD_GIVE_BACK: received bytes, in order, that the application had not read when it pushed a protocol that is to
+ * read them. id: proxy's identifier.
+ */
+struct xts_give_back {
+	uint32_t length; /* bytes of payload (bytes) */
+};
+
+static inline int xts_give_back_decode(struct xts_give_back *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_GIVE_BACK_BYTES)
+		return -EBADMSG;
+	m->length = xts_get32(p + offsetof(struct xts_wire_give_back, length));
+	if (m->length > 61440u)
+		return -EBADMSG;
+	if (m->length > frame_bytes - XTS_GIVE_BACK_BYTES)
+		return -EBADMSG;
+	if (m->length < frame_bytes - XTS_GIVE_BACK_BYTES && frame_bytes > XTS_ETH_MIN_BYTES)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_give_back_encode(void *frame, const struct xts_give_back *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_give_back, length), m->length);
+}
+
 /* The fixed part of a type in bytes, or 0 when the type is unknown. */
 static inline size_t xts_type_bytes(uint8_t type)
 {
@@ -1526,6 +1730,9 @@ static inline size_t xts_type_bytes(uint8_t type)
 	case XTS_REPLY_PARK_ACK: return XTS_PARK_ACK_BYTES;
 	case XTS_CMD_CLAIM: return XTS_CLAIM_BYTES;
 	case XTS_REPLY_CLAIM_ACK: return XTS_CLAIM_ACK_BYTES;
+	case XTS_CMD_SEND_PDU: return XTS_SEND_PDU_BYTES;
+	case XTS_REPLY_RECV_PDU: return XTS_RECV_PDU_BYTES;
+	case XTS_CMD_GIVE_BACK: return XTS_GIVE_BACK_BYTES;
 	default: return 0;
 	}
 }
@@ -1536,6 +1743,8 @@ static inline uint8_t xts_type_flags(uint8_t type)
 	switch (type) {
 	case XTS_CMD_SEND: return XTS_FLAG_FIN | XTS_FLAG_CLOSE | XTS_FLAG_ABORT | XTS_FLAG_LINGER | XTS_FLAG_MORE;
 	case XTS_REPLY_RECV: return XTS_FLAG_EOS | XTS_FLAG_RESET | XTS_FLAG_CLOSED;
+	case XTS_CMD_SEND_PDU: return XTS_FLAG_MORE;
+	case XTS_REPLY_RECV_PDU: return XTS_FLAG_MORE;
 	default: return 0;
 	}
 }
@@ -1565,6 +1774,7 @@ static inline int xts_type_to_host(uint8_t type)
 	case XTS_REPLY_SHARE_ACK: return 1;
 	case XTS_REPLY_PARK_ACK: return 1;
 	case XTS_REPLY_CLAIM_ACK: return 1;
+	case XTS_REPLY_RECV_PDU: return 1;
 	default: return 0;
 	}
 }
@@ -1589,6 +1799,8 @@ static inline int xts_type_to_proxy(uint8_t type)
 	case XTS_CMD_SHARE: return 1;
 	case XTS_CMD_PARK: return 1;
 	case XTS_CMD_CLAIM: return 1;
+	case XTS_CMD_SEND_PDU: return 1;
+	case XTS_CMD_GIVE_BACK: return 1;
 	default: return 0;
 	}
 }
@@ -1623,6 +1835,9 @@ static inline const char *xts_type_name(uint8_t type)
 	case XTS_REPLY_PARK_ACK: return "XTS_REPLY_PARK_ACK";
 	case XTS_CMD_CLAIM: return "XTS_CMD_CLAIM";
 	case XTS_REPLY_CLAIM_ACK: return "XTS_REPLY_CLAIM_ACK";
+	case XTS_CMD_SEND_PDU: return "XTS_CMD_SEND_PDU";
+	case XTS_REPLY_RECV_PDU: return "XTS_REPLY_RECV_PDU";
+	case XTS_CMD_GIVE_BACK: return "XTS_CMD_GIVE_BACK";
 	default: return "unknown";
 	}
 }

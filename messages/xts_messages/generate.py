@@ -10,13 +10,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from . import generate_c, generate_doc, generate_lua, generate_vectors
+from . import generate_c, generate_doc, generate_lua, generate_ulps, generate_vectors
 
 TOP = Path(__file__).resolve().parents[2]
 
 #: Path below the top of the checkout -> the function that makes its text.
 OUTPUTS: dict[str, Callable[[], str]] = {
     "messages/native/wire.h": generate_c.header,
+    "messages/native/ulp_wire.h": generate_ulps.header,
+    "messages/ULPS.md": generate_ulps.document,
     "messages/MESSAGES.md": generate_doc.document,
     "deploy/wireshark/xts.lua": generate_lua.dissector,
     **generate_vectors.outputs(),

@@ -139,6 +139,8 @@ def _constants() -> Iterator[str]:
             "FRAME_WINDOW_MIN",
             "CONTROL_RESERVE",
             "CREDITS_MAX",
+            "PDU_CREDITS",
+            "ULP_WINDOW_MIN",
         )
     ]
     for name, value in values:

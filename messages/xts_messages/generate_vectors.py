@@ -38,6 +38,7 @@ _TYPICAL: dict[str, Value] = {
     "sockets_max": 16384,
     "level": 6,
     "option": 1,
+    "control_bytes": 9,
 }
 _SIXES: dict[str, Value] = {
     "domain": 6,

@@ -131,6 +131,10 @@ FLAGS: dict[str, tuple[int, str]] = {
 #: Feature bits of HELLO and HELLO_ACK, by name.
 FEATURES: dict[str, tuple[int, str]] = {
     "SHARE": (0x01, "listeners shared between processes (SHARE), connections that move between them (PARK, CLAIM)"),
+    "ULP": (
+        0x02,
+        "protocols pushed onto sockets by IOCTL; PDUs (SEND_PDU, RECV_PDU), GIVE_BACK (xts_messages/ulps.py)",
+    ),
 }
 
 _XTS = Field("xts_socket", Kind.U32, "the host's identifier of this socket", "id")
@@ -151,6 +155,14 @@ _KEEP = Field(
     "how long it outlives the process that gave this, if that ends without closing it and nobody else has it",
     "ms",
     60_000,
+)
+
+_RECORD = Field("record_bytes", Kind.U32, "length of the whole PDU, of all its messages; 0: not known here", "bytes")
+_CONTROL = (
+    Field("control_type", Kind.U16, "what the control data is about: a ULP, 0 for none, or an event (XTS_CONTROL_*)"),
+    Field("control_bytes", Kind.U16, "length of the control data", "bytes", 16),
+    Field("control_high", Kind.U64, "control data: its first eight bytes"),
+    Field("control_low", Kind.U64, "and the others; zero beyond control_bytes"),
 )
 
 _FIRST = "the proxy's identifier, or 0: create the socket"
@@ -341,7 +353,7 @@ MESSAGES: tuple[Message, ...] = (
         37,
         "host",
         True,
-        "ioctl(2); ULP push and end of peek mode later",
+        "ioctl(2), and what is done with ULPs (xts_messages/ulps.py)",
         (_XTS, _TOKEN, _DOMAIN, Field("request", Kind.U32, "as in ioctl(2)"), _LENGTH),
         "length",
         id_of=_FIRST,
@@ -418,6 +430,43 @@ MESSAGES: tuple[Message, ...] = (
         (_PROXY, _TOKEN, _CREDITS, _LOCAL, _PEER),
         id_of="XTS socket",
     ),
+    Message(
+        "XTS_CMD_SEND_PDU",
+        45,
+        "host",
+        True,
+        "a PDU for the pushed protocols, or a part of one (MORE: it goes on). Takes XTS_PDU_CREDITS post credits beside its payload",
+        (_CREDITS, _LENGTH, _RECORD, *_CONTROL),
+        "length",
+        ("MORE",),
+        id_of="proxy's identifier",
+    ),
+    Message(
+        "XTS_REPLY_RECV_PDU",
+        46,
+        "proxy",
+        True,
+        "a PDU from the pushed protocols, or a part of one (MORE: it goes on); or an event, which takes no post credits",
+        (_CREDITS, _LENGTH, _RECORD, *_CONTROL),
+        "length",
+        ("MORE",),
+        id_of="XTS socket",
+    ),
+    Message(
+        "XTS_CMD_GIVE_BACK",
+        47,
+        "host",
+        True,
+        "received bytes, in order, that the application had not read when it pushed a protocol that is to read them",
+        (_LENGTH,),
+        "length",
+        id_of="proxy's identifier",
+    ),
 )
+
+#: What a message of a PDU takes of the post credits beside its payload: more than either side keeps about it.
+PDU_CREDITS = 64
+#: The least window of a socket with pushed protocols.
+ULP_WINDOW_MIN = 4096
 
 assert all(m.sequenced == (m.code not in LINK_CODES) for m in MESSAGES)

@@ -1,0 +1,26 @@
+/*
+ * What the operator has configured for ULPs. Made by the supervisor from the configuration file, given to the workers, never
+ * changed afterwards: a reload makes a new one. Counted references: connections keep theirs until they close. Thread-safe.
+ */
+#ifndef XTS_ULP_CONFIG_H
+#define XTS_ULP_CONFIG_H
+
+#include <stdint.h>
+
+struct xts_ulp_config;
+
+struct xts_ulp_limits {
+	uint32_t handshake_timeout_ms; /* from TCP's establishment, or the push; default 10000 */
+	uint32_t pdu_bytes_max;        /* above what an application may ask for; default 64 MiB */
+	uint32_t buffered_bytes_max;   /* a layer may keep of a PDU it cannot pass on in parts; default 4 MiB */
+};
+
+/* NULL: no memory. One reference, the caller's. limits NULL: defaults. */
+struct xts_ulp_config *xts_ulp_config_new(const struct xts_ulp_limits *limits);
+void xts_ulp_config_hold(struct xts_ulp_config *config);
+void xts_ulp_config_release(struct xts_ulp_config *config);
+
+/* A parser program, loaded by the supervisor; the configuration owns program_fd from here on. 0, -EEXIST, -ENOMEM. */
+int xts_ulp_config_add_parser(struct xts_ulp_config *config, const char *name, int program_fd);
+
+#endif

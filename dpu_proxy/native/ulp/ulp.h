@@ -1,0 +1,175 @@
+/*
+ * ULPs: protocols that are pushed onto a connection and run here, so that the host exchanges PDUs (the paper, "ULP
+ * Offloads"). messages/ULPS.md has what there is, PROTOCOL.md ("Pushed protocols") what travels.
+ *
+ * Theory of operation
+ *
+ * A connection with pushed protocols has a *stack*: one chain of layers per direction, TCP at the bottom. What is received is
+ * pulled: the connection asks the uppermost layer to read into the transmit slot, that layer reads the one below, and the
+ * bottom reads the socket. So data is decrypted or checked straight into the frame that goes to the host, and
+ * nothing is read that the host has no credits for. What is sent is pushed: the host's bytes are written to the uppermost
+ * layer, which writes below. A layer that is refused by the one below says how much it has taken; the rest waits, as it came from the host, in
+ * the connection's spill buffer, and is offered again, behind the same bytes, when TCP is writable.
+ *
+ * Both ways a piece of data has a *mark*: of which PDU it is a part, whether that goes on, and what the layer knows of
+ * it (control data). A layer that makes PDUs sets the marks; one that makes a byte stream clears them. PDUs are passed
+ * on as they come, in parts, not gathered, unless a layer cannot vouch for a part before it has seen the whole (TLS records).
+ *
+ * A layer keeps bounded memory: a header, one record, what its parameters allow. It allocates when it is pushed, or when it
+ * first needs the room, never per PDU. What a peer wrote is looked at through copies or bounds-checked views, each field once.
+ *
+ * Errors: ulp_fail() notes the fault with a reason for people to read, counts it, and gives the -errno to return. A layer may
+ * still write what its protocol wants as a farewell (an alert) before it returns it. The connection is then told RESET
+ * with that errno, and is closed on TCP.
+ */
+#ifndef XTS_ULP_H
+#define XTS_ULP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include "ulp_wire.h"
+
+#define ULP_DEPTH 8          /* layers per direction */
+#define ULP_CONTROL_BYTES 16
+#define ULP_REASON_BYTES 160
+
+struct ulp_layer;
+struct ulp_stack;
+struct xts_ulp_config;
+
+/* About the bytes of one read or write, which all belong to one PDU (or to a byte stream). */
+struct ulp_mark {
+	bool pdu;                /* false: a byte stream, nothing else is set */
+	bool more;               /* the PDU goes on after these bytes */
+	uint8_t control_bytes;
+	uint16_t control_type;   /* enum xts_ulp_id, 0: none */
+	uint32_t record_bytes;   /* length of the whole PDU; 0: not known (yet) */
+	uint8_t control[ULP_CONTROL_BYTES];
+};
+
+/* What a protocol is. Functions that a direction does not need may be NULL. None blocks. */
+struct ulp_protocol {
+	uint16_t id, version;
+	const char *name;        /* as in ulps.py, in small letters */
+	bool receive, send;      /* directions it can be pushed onto */
+	bool duplex;             /* one layer for both (TLS) */
+	bool boundaries;         /* its output are PDUs */
+	/* May it be pushed above below (NULL: above TCP)? 0, or ulp_refuse() with a reason. NULL: above anything. */
+	int (*fits)(const struct ulp_layer *l, const struct ulp_layer *below);
+	/* Reads its parameters and makes l->state. 0, or ulp_refuse(). */
+	int (*open)(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes);
+	/* The connection is established, or already was: from now on reads and writes may come. client: we connected. 0 or -errno. */
+	int (*start)(struct ulp_layer *l, bool client);
+	/* Works on the handshake: 0 when it is done, -EAGAIN when it waits for the peer, else ulp_fail(). NULL: there is none. Called
+	 * when the socket has become readable or writable, until it is done; no read or write comes before. */
+	int (*handshake)(struct ulp_layer *l);
+	/* At most room (> 0) bytes of one PDU or of the stream: bytes read (0 only for a PDU, or the last part of one, that is empty,
+	 * with mark->pdu), -EAGAIN: nothing now; -ENODATA: the stream has ended as the protocol demands; else ulp_fail(). */
+	ssize_t (*read)(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
+	/* Bytes are here that a read would return, or work on, although the socket has none. */
+	bool (*pending)(const struct ulp_layer *l);
+	/* Takes bytes of one PDU (mark->pdu) or of the stream. Returns how many; less than all when the layer below takes no more, and then the caller
+	 * offers the rest again. An empty PDU: 1 for taken, 0 for not. A layer may hold back, encoded, at most one record of its own. Else ulp_fail(). */
+	ssize_t (*write)(struct ulp_layer *l, const struct iovec *iov, int pieces, const struct ulp_mark *mark);
+	/* Writes what the layer holds back. 0: it holds nothing more; -EAGAIN; else ulp_fail(). */
+	int (*flush)(struct ulp_layer *l);
+	/* The host sends no more: what the protocol says to that (close_notify). 0, -EAGAIN, else ulp_fail(). */
+	int (*finish)(struct ulp_layer *l);
+	/* Pushed once more onto the same direction (TLS_KEYS: other keys). NULL: it cannot be. */
+	int (*change)(struct ulp_layer *l, bool receive, const uint8_t *attributes, uint32_t bytes);
+	/* An item of ulps.py: copies at most room bytes from offset on, *total is its length. -ENOENT: no such item. */
+	ssize_t (*tell)(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total);
+	/* Frees the state; wipes keys. */
+	void (*close)(struct ulp_layer *l);
+};
+
+struct ulp_layer {
+	const struct ulp_protocol *protocol;
+	struct ulp_stack *stack;
+	struct ulp_layer *below_receive, *below_send; /* NULL: TCP */
+	bool receive, send;      /* the chains it is in */
+	bool started, ready;     /* ready: no handshake, or it is done */
+	void *state;             /* the protocol's own */
+	/* Bytes that are read before what comes from below: given back by the host when this layer was pushed. */
+	uint8_t *replay;
+	uint32_t replay_first, replay_bytes;
+};
+
+/* --- registry.c ------------------------------------------------------------------------------------------------------ */
+
+/* By ulp_id; NULL: not offered. */
+const struct ulp_protocol *ulp_protocol(uint16_t id);
+
+/* --- for layers: layer.c --------------------------------------------------------------------------------------------- */
+
+/* From the layer below, or the socket; as protocol->read. The bottom gives a byte stream, and -ENODATA after the peer's FIN. */
+ssize_t ulp_read_below(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
+bool ulp_pending_below(const struct ulp_layer *l);
+/* To the layer below, or the socket; as protocol->write. */
+ssize_t ulp_write_below(struct ulp_layer *l, const struct iovec *iov, int pieces, const struct ulp_mark *mark);
+int ulp_flush_below(struct ulp_layer *l);
+int ulp_finish_below(struct ulp_layer *l);
+/* The TCP socket, for a layer directly above it that lets the kernel do its work; else -1. */
+int ulp_socket(const struct ulp_layer *l);
+/* The socket was found full (or empty) behind the stack's back, through ulp_socket(): wait for epoll. */
+void ulp_socket_full(struct ulp_layer *l);
+void ulp_socket_empty(struct ulp_layer *l);
+
+/* Notes why the connection fails; returns the fault's -errno. */
+int ulp_fail(struct ulp_layer *l, enum xts_fault fault, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Notes why a push is refused (XTS_FAULT_PUSH); returns -error. */
+int ulp_refuse(const struct ulp_layer *l, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* What the operator has configured: parser programs, identities, limits (config.h). Never NULL. */
+struct xts_ulp_config *ulp_config(const struct ulp_layer *l);
+/* Monotonic, of this round of the worker. */
+uint64_t ulp_now_ns(const struct ulp_layer *l);
+/* Asks for a call of read() or handshake() after some milliseconds even if nothing comes (time-outs). */
+void ulp_wake_after(struct ulp_layer *l, uint32_t timeout_ms);
+/* Is the socket SOCK_SEQPACKET? */
+bool ulp_message_socket(const struct ulp_layer *l);
+/* The host's queue, and whether the local side connected: for policies and default roles. */
+uint32_t ulp_queue_id(const struct ulp_layer *l);
+
+/* --- parameters: attributes.c ---------------------------------------------------------------------------------------- */
+
+struct ulp_attribute {
+	uint16_t type, bytes;
+	const uint8_t *value;    /* into the copy of the message */
+};
+
+/* The next attribute from *offset on: 1, 0 at the end, or -EINVAL when the bytes are none (refused with a reason). */
+int ulp_attribute_next(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes, uint32_t *offset, struct ulp_attribute *out);
+/* Its value; refused with a reason, by the attribute's name, when it has another length. */
+int ulp_attribute_u8(struct ulp_layer *l, const struct ulp_attribute *a, const char *name, uint8_t *out);
+int ulp_attribute_u16(struct ulp_layer *l, const struct ulp_attribute *a, const char *name, uint16_t *out);
+int ulp_attribute_u32(struct ulp_layer *l, const struct ulp_attribute *a, const char *name, uint32_t *out);
+int ulp_attribute_u64(struct ulp_layer *l, const struct ulp_attribute *a, const char *name, uint64_t *out);
+int ulp_attribute_flag(struct ulp_layer *l, const struct ulp_attribute *a, const char *name, bool *out);
+/* A string without NUL, of 1 to room - 1 bytes, terminated in out. */
+int ulp_attribute_string(struct ulp_layer *l, const struct ulp_attribute *a, const char *name, char *out, size_t room);
+
+/* --- encoded bytes that wait for the layer below: out.c -------------------------------------------------------------- */
+
+struct ulp_out {
+	uint8_t *data;
+	uint32_t first, bytes, room;
+};
+
+/* Makes room for at least bytes more; -ENOMEM. Appending then cannot fail. */
+int ulp_out_reserve(struct ulp_out *o, uint32_t bytes);
+void ulp_out_put(struct ulp_out *o, const void *data, uint32_t bytes);
+/* Writes what waits as a byte stream. 0: nothing waits (its memory is free again when it was much); -EAGAIN; -errno. */
+int ulp_out_flush(struct ulp_out *o, struct ulp_layer *l);
+void ulp_out_free(struct ulp_out *o);
+
+/* --- pieces: layer.c ------------------------------------------------------------------------------------------------- */
+
+size_t ulp_iov_bytes(const struct iovec *iov, int pieces);
+/* Copies at most bytes from byte skip of the pieces on; returns how many. */
+size_t ulp_iov_copy(void *out, const struct iovec *iov, int pieces, size_t skip, size_t bytes);
+
+#endif

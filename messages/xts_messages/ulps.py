@@ -1,0 +1,369 @@
+"""The table of ULPs (upper layer protocols): the one declaration of what can be pushed onto a socket, and how.
+
+`messages/native/ulp_wire.h` and `messages/ULPS.md` are generated from it together with the wire (`python -m
+xts_messages.generate`). The paper ("API") has `struct ulp_info { ulp_id; ulp_parameters[] }`, castable; here the
+parameters are attributes, as netlink has them: `type: u16, length: u16, value`, without padding, in network byte order, in
+any order, each at most once unless it is marked as repeated. An attribute a proxy does not know is refused by name.
+
+An IOCTL's payload is, by request:
+
+- PUSH_ULP_RX, PUSH_ULP_TX, PUSH_ULP (both directions): `read_bytes: u32` (as with CLOSE: bytes of this connection the application has read,
+  modulo 2^30), `ulp_id: u16`, then the attributes.
+- PEEK_MODE: `on: u8`. END_PEEK_MODE: `drop_bytes: u32`, from the first byte received on the connection.
+- ULP_LIST: none; answer: `ulp_id: u16, version: u16, directions: u8` for each that this proxy offers to this host.
+- ULP_INFO: `direction: u8 (0 receive, 1 send), layer: u8 (0 is next to TCP), item: u16, offset: u32`; answer: `total: u32`, then bytes of the item.
+- ULP_ERROR: none; answer: `error: u16, fault: u16`, then text in UTF-8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+#: ioctl requests: the eight last of the sixteen that are private to a protocol (SIOCPROTOPRIVATE, linux/sockios.h).
+REQUESTS: dict[str, tuple[int, str]] = {
+    "PUSH_ULP_RX": (0x89E8, "push a protocol onto the receive side"),
+    "PUSH_ULP_TX": (0x89E9, "push a protocol onto the send side"),
+    "PUSH_ULP": (0x89EA, "push a protocol onto both"),
+    "PEEK_MODE": (0x89EB, "begin peek mode: what is received stays in the TCP socket as well"),
+    "END_PEEK_MODE": (
+        0x89EC,
+        "drop this many bytes from the first received on, and read the rest again, through what was pushed",
+    ),
+    "ULP_LIST": (0x89ED, "what this proxy offers"),
+    "ULP_INFO": (0x89EE, "what a pushed protocol has to tell"),
+    "ULP_ERROR": (0x89EF, "why the connection failed in a protocol, or the last push was refused"),
+}
+
+#: Events in `control_type` of RECV_PDU: they take no post credits and are no PDU.
+EVENTS: dict[str, tuple[int, str]] = {
+    "READY": (0xFF01, "the handshakes of what was pushed onto an established connection have ended well"),
+}
+
+#: What went wrong in a protocol: fault -> (number, errno the application sees, meaning). Counted each by itself.
+FAULTS: dict[str, tuple[int, str, str]] = {
+    "RECORD": (1, "EBADMSG", "a PDU that cannot be authenticated or is malformed"),
+    "LENGTH": (2, "EBADMSG", "a length that no PDU of the protocol has"),
+    "TOO_LONG": (3, "EMSGSIZE", "a PDU longer than its maximum"),
+    "DIGEST": (4, "EBADMSG", "a digest or checksum that does not match"),
+    "HANDSHAKE": (5, "EPROTO", "the handshake failed, or the peer broke the protocol or sent an alert"),
+    "CERTIFICATE": (6, "EKEYREJECTED", "the peer's certificate was not accepted, or it did not accept ours"),
+    "TRUNCATED": (7, "EBADMSG", "the stream ended inside a PDU, or without the end the protocol demands"),
+    "PARSER": (8, "EPROTO", "a parser program answered with an error"),
+    "STALLED": (9, "ETIMEDOUT", "the handshake or a header did not come in time"),
+    "MEMORY": (10, "ENOBUFS", "the proxy has no room for it"),
+    "USE": (11, "EINVAL", "the application sent what the protocol cannot carry"),
+    "PUSH": (12, "EINVAL", "the push was refused: parameters, place in the stack, kind of socket"),
+}
+
+
+class Type(Enum):
+    """Of an attribute's value."""
+
+    U8 = "u8"
+    U16 = "u16"
+    U32 = "u32"
+    U64 = "u64"
+    STRING = "string"  # UTF-8, not terminated
+    BYTES = "bytes"
+    FLAG = "flag"  # of length 0: present or not
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A parameter of a push. `name` is its name in C (XTS_<ULP>_<NAME>) and, in small letters, in Python."""
+
+    name: str
+    number: int
+    type: Type
+    meaning: str
+    required: bool = False
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Something ULP_INFO tells."""
+
+    name: str
+    number: int
+    type: Type
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ulp:
+    """A protocol. `receive`, `send`: directions it can be pushed onto; `boundaries`: its output are PDUs, so that it needs
+    SOCK_SEQPACKET when it is the uppermost (otherwise a byte stream). `control`: what the 16 bytes of control data hold."""
+
+    name: str
+    number: int
+    version: int
+    receive: bool
+    send: bool
+    boundaries: bool
+    meaning: str
+    attributes: tuple[Attribute, ...] = ()
+    items: tuple[Item, ...] = ()
+    control: str = ""
+    source: str = ""
+
+
+_MAX = Attribute("MAX_BYTES", 1, Type.U32, "longest PDU taken, all of it; default 1 MiB")
+
+ULPS: tuple[Ulp, ...] = (
+    Ulp(
+        "STREAM_PARSER",
+        1,
+        1,
+        True,
+        False,
+        True,
+        "delineates PDUs whose header tells their length",
+        (
+            _MAX,
+            Attribute("OFFSET", 2, Type.U32, "where the length field begins", required=True),
+            Attribute("WIDTH", 3, Type.U8, "its width in bytes, 1 to 8", required=True),
+            Attribute("LITTLE_ENDIAN", 4, Type.FLAG, "its byte order; else network byte order"),
+            Attribute("MASK", 5, Type.U64, "applied to the field first; default all ones"),
+            Attribute("SHIFT", 6, Type.U8, "then shifted right by this many bits"),
+            Attribute("UNIT", 7, Type.U32, "then multiplied by this; default 1"),
+            Attribute("ADJUSTMENT", 8, Type.U64, "then added (signed): what the field does not count"),
+            Attribute("MAGIC_OFFSET", 9, Type.U32, "where every PDU has the magic bytes"),
+            Attribute("MAGIC", 10, Type.BYTES, "the magic bytes, at most 16"),
+            Attribute("MAGIC_MASK", 11, Type.BYTES, "as long as MAGIC: bits that count"),
+            Attribute("TIMEOUT_MS", 12, Type.U32, "a PDU that has begun has to be complete in this time; default none"),
+        ),
+        source='the paper, "strparser"',
+    ),
+    Ulp(
+        "BPF_PARSER",
+        2,
+        1,
+        True,
+        False,
+        True,
+        "delineates PDUs with an eBPF program of the operator's (the kernel's strparser contract)",
+        (
+            _MAX,
+            Attribute("PROGRAM", 2, Type.STRING, "its name in the proxy's configuration", required=True),
+            Attribute("TIMEOUT_MS", 3, Type.U32, "a PDU that has begun has to be complete in this time; default none"),
+        ),
+        source="the paper; linux Documentation/networking/strparser.rst",
+    ),
+    Ulp(
+        "LINES",
+        3,
+        1,
+        True,
+        True,
+        True,
+        "one PDU per line",
+        (
+            _MAX,
+            Attribute("DELIMITER", 2, Type.BYTES, "ends a line, at most 8 bytes; default LF"),
+            Attribute("KEEP", 3, Type.FLAG, "the delimiter is a part of the PDU"),
+        ),
+    ),
+    Ulp(
+        "LENGTH_PREFIXED",
+        4,
+        1,
+        True,
+        True,
+        True,
+        "a length, then that many bytes: taken off on receive, put before each PDU on send",
+        (
+            _MAX,
+            Attribute("WIDTH", 2, Type.U8, "of the length: 1, 2, 3, 4 or 8 bytes; default 4"),
+            Attribute("LITTLE_ENDIAN", 3, Type.FLAG, "its byte order; else network byte order"),
+            Attribute("COUNTS_ITSELF", 4, Type.FLAG, "the length includes the length field"),
+        ),
+    ),
+    Ulp(
+        "TLS",
+        5,
+        1,
+        True,
+        True,
+        False,
+        "TLS 1.2 and 1.3, terminated in the proxy: handshake, records, keys. One layer of both directions: pushed by PUSH_ULP, or onto "
+        "one side and then, with the same parameters or none, onto the other",
+        (
+            Attribute("ROLE", 1, Type.U8, "0: by who connected (the default), 1: client, 2: server"),
+            Attribute("SERVER_NAME", 2, Type.STRING, "client: SNI, and the name the certificate has to be for"),
+            Attribute(
+                "ALPN", 3, Type.STRING, "a protocol offered (client) or taken (server), best first", repeated=True
+            ),
+            Attribute("VERIFY", 4, Type.U8, "0: not, 1: if there is one (server), 2: required (client's default)"),
+            Attribute(
+                "TRUST", 5, Type.STRING, 'trust roots, by their name in the proxy\'s configuration; default: "default"'
+            ),
+            Attribute(
+                "IDENTITY",
+                6,
+                Type.STRING,
+                "certificate and key, by their name in the proxy's configuration; server: "
+                "several are chosen from by SNI, the first being the default",
+                repeated=True,
+            ),
+            Attribute("MIN_VERSION", 7, Type.U16, "0x0303 or 0x0304; never below what the configuration says"),
+            Attribute("MAX_VERSION", 8, Type.U16, "0x0303 or 0x0304"),
+            Attribute("CIPHERS", 9, Type.STRING, "OpenSSL's list for TLS 1.2; what the configuration forbids stays so"),
+            Attribute("CIPHERSUITES", 10, Type.STRING, "of TLS 1.3"),
+            Attribute(
+                "CRYPTO",
+                11,
+                Type.U8,
+                "0: best there is (the default), 1: user, 2: kernel, 3: device; what is not to be had falls back, counted",
+            ),
+            Attribute("VERIFY_HOST", 12, Type.FLAG, "client: check SERVER_NAME although VERIFY is 1"),
+            Attribute("NO_RESUMPTION", 13, Type.FLAG, "no session of before, and none kept"),
+        ),
+        (
+            Item("VERSION", 1, Type.U16, "0x0303 or 0x0304"),
+            Item("CIPHER", 2, Type.STRING, "OpenSSL's name"),
+            Item("ALPN", 3, Type.STRING, "the protocol agreed on"),
+            Item("PEER_CERTIFICATE", 4, Type.BYTES, "DER"),
+            Item("PEER_CHAIN", 5, Type.BYTES, "DER, one after the other"),
+            Item("RESUMED", 6, Type.U8, "1: with a session of before"),
+            Item("CRYPTO_SEND", 7, Type.U8, "who encrypts: 1 user, 2 kernel, 3 device"),
+            Item("CRYPTO_RECEIVE", 8, Type.U8, "who decrypts"),
+            Item("SERVER_NAME", 9, Type.STRING, "the name the client asked for"),
+            Item("CRYPTO_REASON", 10, Type.STRING, "why it is not the best kind"),
+            Item("VERIFIED", 11, Type.U8, "1: the peer's certificate was checked and is good"),
+        ),
+        control="record type: u8 (on SOCK_SEQPACKET, where TLS is the uppermost and a PDU is a record)",
+        source="RFC 8446, RFC 5246; peers: xlio.md 6",
+    ),
+    Ulp(
+        "TLS_KEYS",
+        6,
+        1,
+        True,
+        True,
+        False,
+        "TLS records with keys of the host's, as setsockopt(SOL_TLS, TLS_TX or TLS_RX) hands them to the kernel; each direction by itself. Pushed again, it "
+        "changes keys",
+        (
+            Attribute(
+                "CRYPTO_INFO",
+                1,
+                Type.BYTES,
+                "the kernel's struct tls12_crypto_info_*, as it lies in the host's memory (64-bit little-endian)",
+                required=True,
+            ),
+            Attribute("CRYPTO", 2, Type.U8, "as for TLS"),
+        ),
+        (
+            Item("CRYPTO", 1, Type.U8, "1 user, 2 kernel, 3 device"),
+            Item("CRYPTO_REASON", 2, Type.STRING, "why it is not the best kind"),
+            Item("CRYPTO_INFO", 3, Type.BYTES, "version and cipher type; never a key"),
+        ),
+        control="record type: u8, for every record that is not application data (23)",
+        source="linux Documentation/networking/tls.rst",
+    ),
+    Ulp(
+        "TLS_RECORDS",
+        7,
+        1,
+        True,
+        False,
+        True,
+        "delineates TLS records and leaves them as they are (the paper's figure 6)",
+        (_MAX,),
+        control="type: u8, version: u16, length: u16, as in the record's header",
+        source="RFC 8446 5.1",
+    ),
+    Ulp(
+        "HTTP2",
+        8,
+        1,
+        True,
+        True,
+        True,
+        "HTTP/2 frames, header included; the connection preface is sent and checked by the layer. On send, frames are checked to be whole ones",
+        (
+            _MAX,
+            Attribute("ROLE", 2, Type.U8, "0: by who connected (the default), 1: client, 2: server"),
+            Attribute("MAX_FRAME_BYTES", 3, Type.U32, "SETTINGS_MAX_FRAME_SIZE; default 16384"),
+        ),
+        control="length: u24, type: u8, flags: u8, stream: u32",
+        source="RFC 9113 3.4, 4.1",
+    ),
+    Ulp(
+        "GRPC",
+        9,
+        1,
+        True,
+        True,
+        True,
+        "gRPC messages of all streams; above HTTP2 only. HEADERS and other frames pass as PDUs of their own",
+        (
+            _MAX,
+            Attribute("STREAMS_MAX", 2, Type.U32, "streams with a message begun; default 128"),
+        ),
+        control="kind: u8 (0: message, 1: HTTP/2 frame), flags: u8 (0x01: compressed, 0x80: END_STREAM), reserved: u16, stream: u32",
+        source="gRPC over HTTP/2 (grpc/grpc doc/PROTOCOL-HTTP2.md)",
+    ),
+    Ulp(
+        "DNS",
+        10,
+        1,
+        True,
+        True,
+        True,
+        "DNS messages over TCP or TLS: the length of two bytes is taken off and put on",
+        (
+            Attribute(
+                "PADDING",
+                2,
+                Type.U16,
+                "on send, EDNS padding to a multiple of this (RFC 8467); messages with EDNS only; default none",
+            ),
+        ),
+        control="id: u16, flags: u16, as in the header",
+        source="RFC 1035 4.2.2, RFC 7766, RFC 7858",
+    ),
+    Ulp(
+        "NVME_TCP",
+        11,
+        1,
+        True,
+        True,
+        True,
+        "NVMe/TCP PDUs; header and data digests (CRC32C) are made and checked here, and taken out of what the application sees",
+        (
+            _MAX,
+            Attribute("HEADER_DIGEST", 2, Type.FLAG, "as agreed in ICReq and ICResp: from the PDU after them on"),
+            Attribute("DATA_DIGEST", 3, Type.FLAG, "likewise"),
+            Attribute("NEGOTIATE", 4, Type.FLAG, "digests as ICReq and ICResp, which pass through here, agree on"),
+        ),
+        control="type: u8, flags: u8, hlen: u8, pdo: u8, digests verified: u8 (0x01 header, 0x02 data)",
+        source="NVM Express TCP Transport 1.0, 3.3 and 3.6",
+    ),
+    Ulp(
+        "MPA",
+        12,
+        1,
+        True,
+        True,
+        True,
+        "RDMA over TCP: MPA's FPDUs after the start-up frames, with markers and CRC32C; a PDU is a ULPDU",
+        (
+            Attribute("MARKERS_RX", 2, Type.FLAG, "the peer sends markers"),
+            Attribute("MARKERS_TX", 3, Type.FLAG, "markers are sent"),
+            Attribute("NO_CRC", 4, Type.FLAG, "both sides agreed to go without: the field is zero and not checked"),
+            Attribute(
+                "START_OFFSET",
+                5,
+                Type.U32,
+                "bytes of the stream before the first FPDU are not counted for markers (RFC 5044 4.3); default 0",
+            ),
+        ),
+        source="RFC 5044",
+    ),
+)
+
+BY_NAME = {ulp.name: ulp for ulp in ULPS}
+BY_NUMBER = {ulp.number: ulp for ulp in ULPS}
