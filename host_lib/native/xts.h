@@ -29,6 +29,8 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include "ulp_wire.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -39,7 +41,7 @@ struct pollfd;
 
 /* --- the paper's calls ---------------------------------------------------------------------------------------------- */
 
-/* domain AF_INET or AF_INET6, type SOCK_STREAM with SOCK_NONBLOCK and SOCK_CLOEXEC, protocol 0 or IPPROTO_TCP.
+/* domain AF_INET or AF_INET6, type SOCK_STREAM, or SOCK_SEQPACKET for PDUs (below), with SOCK_NONBLOCK and SOCK_CLOEXEC, protocol 0 or IPPROTO_TCP.
  * EAFNOSUPPORT, ESOCKTNOSUPPORT, EPROTONOSUPPORT, EMFILE; ENETDOWN: no proxy to be reached. */
 int xts_socket(int domain, int type, int protocol);
 int xts_close(int s);
@@ -87,6 +89,45 @@ void xts_epoll_ctx_destroy(void *ectx);
 void *xts_epoll_ctx_create_flags(unsigned flags);
 /* Sends what an XTS_EPOLL_BATCH program has gathered, and ends the turn of XTS_EPOLL_TURN. */
 void xts_flush(void);
+
+/* --- pushed protocols (the paper, "ULP Offloads"; ULPS.md has protocols and parameters) ------------------------------ */
+
+/* The argument of SIOC_PUSH_ULP_RX, SIOC_PUSH_ULP_TX and SIOC_PUSH_ULP (both): which protocol, and its parameters as attributes, built by
+ * xts_ulp_put(). (The paper's structure has no length: xts_ioctl() could not know it.) Blocks for a round trip. ENOPROTOOPT: the proxy does not offer it; EINVAL,
+ * EPROTOTYPE (a protocol with PDUs uppermost needs SOCK_SEQPACKET), EACCES, ENOBUFS …: xts_ulp_error() has the reason. */
+struct ulp_info {
+	uint16_t ulp_id;           /* enum xts_ulp_id of ulp_wire.h; host byte order */
+	uint16_t ulp_bytes;        /* of ulp_parameters */
+	uint8_t ulp_parameters[];
+};
+#define XTS_ULP_INFO_BYTES_MAX 480
+/* Appends an attribute to info, which has room bytes in all (its head included): 0, or -1 with ENOSPC. Integers: value in host byte order, bytes 1, 2, 4 or 8, with
+ * XTS_ULP_INTEGER; anything else is copied as it is. */
+#define XTS_ULP_INTEGER 1u
+int xts_ulp_put(struct ulp_info *info, size_t room, unsigned attribute, const void *value, size_t bytes, unsigned flags);
+
+/* SIOC_PEEK_MODE: int *, 1 to begin; SIOC_END_PEEK_MODE: uint32_t *, bytes to drop from the first received on. */
+
+/* Waits until the handshakes of what was pushed are done: 0, or -1 with their error; EAGAIN (non-blocking: not yet; poll for POLLOUT),
+ * ENOTCONN. connect() and accept() wait by themselves for what was pushed before. */
+int xts_ulp_handshake(int s);
+/* The reason, for people, of the last refused push or of the fault that ended the connection: its errno (0: none), and *fault its number (enum xts_fault). text (NULL: not
+ * wanted) is terminated. -1: EBADF, ENETDOWN. Blocks for a round trip, the first time after a fault. */
+int xts_ulp_error(int s, unsigned *fault, char *text, size_t bytes);
+/* What the layer (0 is next to TCP) of a direction tells: length of the item, of which at most bytes are written, or -1: ENOENT, ENOTCONN … Integers in host byte order. */
+ssize_t xts_ulp_tell(int s, int send, unsigned layer, unsigned item, void *value, size_t bytes);
+/* What the attached proxy offers; returns how many there are (at most max are written), -1: ENETDOWN. Attaches the process. */
+struct xts_ulp_offer {
+	uint16_t ulp_id, version;
+	uint8_t receive, send;
+};
+int xts_ulps(struct xts_ulp_offer *offers, unsigned max);
+
+/* A socket of type SOCK_SEQPACKET with a protocol that makes PDUs, as the kernel's KCM: a receive call gives one PDU, or the rest of one, MSG_EOR in msg_flags when it is
+ * complete, MSG_TRUNC when more of it is there than the buffer took (the rest waits for the next call). A PDU of more than half the window (XTS_WINDOW_BYTES_MAX) comes in
+ * parts. MSG_TRUNC asked for: the return value is the whole length of the PDU, as far as it is known. A PDU of length 0 is received as 0 with MSG_EOR. A send call is one PDU, or with MSG_MORE a part
+ * of one. Control data: cmsg_level SOL_XTS, cmsg_type the protocol's ulp_id, both ways; for TLS_KEYS SOL_TLS with TLS_GET_RECORD_TYPE and TLS_SET_RECORD_TYPE, as the kernel has it. */
+#define SOL_XTS 0x5854
 
 /* --- beside the paper ----------------------------------------------------------------------------------------------- */
 
