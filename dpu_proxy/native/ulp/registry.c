@@ -1,7 +1,7 @@
 /* The protocols this proxy offers. */
 #include <stddef.h>
 
-#include "ulp.h"
+#include "protocols.h"
 
 static const struct ulp_protocol *const protocols[XTS_ULP_COUNT] = {
 	NULL,
