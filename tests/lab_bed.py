@@ -12,8 +12,8 @@ QUEUES = 8
 
 
 def raise_or_skip(queue: str, suffix: str = "", queues: int = QUEUES, tables: str = "") -> Lab:
-    """A lab of this run's own, up, with so many device queues and more tables for the proxy's configuration; the test is
-    skipped where the machine or the user cannot have one."""
+    """A lab of this run's own, up, with so many device queues and more tables for the proxy's configuration; the test
+    is skipped where the machine or the user cannot have one."""
     if lacking := missing_privilege():
         pytest.skip(f"a lab needs root; lacking {', '.join(lacking)}")
     if queue == "afxdp" and (reason := afxdp_unavailable()):
