@@ -97,7 +97,7 @@ class Item:
 @dataclass(frozen=True, slots=True)
 class Ulp:
     """A protocol. `receive`, `send`: directions it can be pushed onto; `boundaries`: its output are PDUs, so that it
-    needs SOCK_SEQPACKET when it is the uppermost (otherwise a byte stream). `control`: what the 16 bytes of control data
+    needs SOCK_SEQPACKET when it is the uppermost (otherwise a byte stream). `control`: the 16 bytes of control data
     hold."""
 
     name: str
