@@ -122,7 +122,7 @@ static void chain_add(struct ulp_stack *s, struct ulp_layer *l, enum ulp_directi
 /* One layer for all of direction. */
 static int push_one(struct ulp_stack *s, const struct ulp_protocol *p, struct ulp_push *push)
 {
-	struct ulp_layer *l;
+	struct ulp_layer *l = NULL;
 	int r = layer_new(&l, s, p, push, push->direction);
 
 	if (r)
@@ -140,7 +140,7 @@ static int push_one(struct ulp_stack *s, const struct ulp_protocol *p, struct ul
 /* One layer for each direction. */
 static int push_two(struct ulp_stack *s, const struct ulp_protocol *p, const struct ulp_push *push)
 {
-	struct ulp_layer *receive, *send;
+	struct ulp_layer *receive = NULL, *send = NULL;
 	int r = layer_new(&receive, s, p, push, ULP_RECEIVE);
 
 	if (r)
