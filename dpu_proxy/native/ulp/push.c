@@ -84,8 +84,10 @@ static int layer_new(struct ulp_layer **out, struct ulp_stack *s, const struct u
 	struct ulp_layer *l = calloc(1, sizeof *l);
 	int r = 0;
 
-	if (!l)
-		return ulp_stack_refuse(s, ENOMEM, "no memory for another layer");
+	if (!l) {
+		ulp_stack_refuse(s, ENOMEM, "no memory for another layer");
+		return -ENOMEM;
+	}
 	l->protocol = p;
 	l->stack = s;
 	l->receive = direction & ULP_RECEIVE;
