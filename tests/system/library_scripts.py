@@ -25,7 +25,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from call_scripts import DEADLINE_S, EPOLL_CTL_ADD, Calls, EpollEvent, PollFd, address, reset, until
+from call_scripts import DEADLINE_S, EPOLL_CTL_ADD, Calls, address, reset, until
+from libc_structs import EpollEvent, PollFd
 
 SCRIPTS: dict[str, Callable[[Calls], None]] = {}
 
