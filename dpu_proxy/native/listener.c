@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "endpoint.h"
 #include "pushed.h"
 #include "share.h"
 
@@ -66,7 +67,7 @@ void listener_announce(struct connection *l, struct connection *c, const struct 
 	list_append(&l->offers, &c->offers);
 	l->offer_count++;
 	socket_local(c->fd, &m.local);
-	sockaddr_to_endpoint(peer, &m.peer);
+	m.peer = xts_endpoint_of(peer);
 	xts_head_encode(slot->data, XTS_REPLY_NEWCONN, 0, 0, l->xts_socket);
 	xts_newconn_encode(slot->data, &m);
 	channel_submit(l->channel, slot, XTS_NEWCONN_BYTES);

@@ -61,6 +61,14 @@ int peek_drop(struct connection *c, uint64_t bytes)
 	return 0;
 }
 
+/* What is pushed begins to act, and takes what has waited for it. */
+static void start(struct connection *c)
+{
+	pushed_start(c);
+	if (!c->error)
+		connection_flush(c);
+}
+
 int peek_begin(struct connection *c, bool on)
 {
 	struct pushed *p;
@@ -78,7 +86,7 @@ int peek_begin(struct connection *c, bool on)
 	p = c->pushed;
 	p->peeking = on;
 	if (!on && c->state == CONNECTION_ESTABLISHED && (ulp_stack_receives(p->stack) || ulp_stack_sends(p->stack)))
-		pushed_start(c);
+		start(c);
 	return 0;
 }
 
@@ -97,7 +105,7 @@ int peek_end(struct connection *c, uint32_t drop_bytes)
 	c->eos_told = false;
 	c->readable = true;
 	p->event_wanted = ulp_stack_receives(p->stack) || ulp_stack_sends(p->stack);
-	pushed_start(c);
+	start(c);
 	connection_wake(c);
 	return 0;
 }
