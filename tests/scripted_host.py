@@ -26,10 +26,12 @@ def now_ns() -> int:
 
 
 class Worker:
-    """A worker of the proxy; `limits` and `policy_default_allow` are fields of its configuration."""
+    """A worker of the proxy; `limits` and `policy_default_allow` are fields of its configuration, `ulp` is a
+    struct xts_ulp_config * of the caller's."""
 
-    def __init__(self, policy_default_allow: bool = True, **limits: int) -> None:
+    def __init__(self, policy_default_allow: bool = True, ulp: Any = worker_ffi.NULL, **limits: int) -> None:
         config = worker_ffi.new("struct xts_worker_config *")
+        config.ulp = ulp
         config.cpu, config.spin_us, config.policy_default_allow = -1, 0, policy_default_allow
         values = {
             "connections": 1000,
@@ -67,6 +69,12 @@ class Worker:
     def channel(self, index: int = 0) -> Any:
         out = worker_ffi.new("struct xts_channel_stats[16]")
         assert worker_lib.xts_worker_channels(self.native, out, 16) > index
+        return out[index]
+
+    def connection(self, index: int = 0) -> Any:
+        """Figures of a connection or listener."""
+        out = worker_ffi.new("struct xts_connection_stats[256]")
+        assert worker_lib.xts_worker_connections(self.native, out, 256) > index
         return out[index]
 
     def drain(self) -> None:
