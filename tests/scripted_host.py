@@ -193,7 +193,7 @@ class ScriptedHost:
         return self.next_socket
 
     def ioctl(self, request: str, payload: bytes = b"", id: int = 0, number: int = 0) -> codec.Frame:
-        """An IOCTL about pushed protocols (a name of `ulps.REQUESTS`) and its answer; what crosses it stays in the backlog."""
+        """An IOCTL, by its name in `ulps.REQUESTS`, and its answer; what crosses it stays in the backlog."""
         self.tokens += 1
         code = ulps.REQUESTS[request][0]
         fields = {"xts_socket": number, "token": self.tokens, "domain": 4, "request": code}
@@ -224,7 +224,9 @@ class ScriptedHost:
         """Why a push was refused or the connection has failed."""
         return ulp_attributes.decode_error(self.ioctl("ULP_ERROR", id=id, number=number).payload)
 
-    def connect(self, host: str, port: int, window: int = WINDOW, id: int = 0, number: int = 0) -> tuple[int, codec.Frame]:
+    def connect(
+        self, host: str, port: int, window: int = WINDOW, id: int = 0, number: int = 0
+    ) -> tuple[int, codec.Frame]:
         """CONNECT and its answer; the socket's number (a new one if 0) and the answer."""
         number = number or self.new_socket()
         peer = codec.Endpoint.of(host, port)

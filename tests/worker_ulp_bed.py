@@ -46,7 +46,7 @@ def prefixed(*pdus: bytes) -> bytes:
 
 @dataclass
 class Conn:
-    """A connection as its host keeps account of it. `held`: post credits; what is received is read, and its credits go back, in `read`."""
+    """A connection as its host keeps account of it. `held`: post credits. `read` gives back those of what it reads."""
 
     host: ScriptedHost
     number: int

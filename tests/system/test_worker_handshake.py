@@ -1,5 +1,5 @@
-"""Handshakes of pushed protocols in the worker: before CONNECT_ACK, before NEWCONN, and after a push onto a connection. TLS is what shakes hands
-here; what it does itself is tested in tests/unit/test_ulp_tls.py."""
+"""Handshakes of pushed protocols in the worker: before CONNECT_ACK, before NEWCONN, and after a push onto a connection.
+TLS is what shakes hands here; what it does itself is tested in tests/unit/test_ulp_tls.py."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from scripted_host import WINDOW, ScriptedHost, Worker
 from ulp_tls_bed import client_context, server_context
 from worker_ulp_bed import FEATURES, LOOPBACK, READY, Conn, connected, receive_exactly, server, wait_for
 from xts_messages import codec, ulps
+from xts_messages._native import lib as link_lib
 from xts_messages.codec import Endpoint, flags
 from xts_proxy._native import ffi, lib
 
@@ -153,7 +154,10 @@ def test_a_peer_that_says_nothing(worker: Worker, host: ScriptedHost, server: so
 
 
 def test_a_peer_that_goes_away_in_the_handshake(host: ScriptedHost, server: socket.socket) -> None:
-    threading.Thread(target=lambda: server.accept()[0].close()).start()
+    def accept_and_leave() -> None:
+        server.accept()[0].close()
+
+    threading.Thread(target=accept_and_leave).start()
     _, ack = start_connect(host, server.getsockname()[1], TLS)
     assert ack.error in (errno.EPROTO, errno.ECONNRESET, errno.EBADMSG)
 
@@ -287,8 +291,6 @@ def test_a_connection_is_announced_when_hands_are_shaken(worker: Worker, host: S
     for _ in range(3):
         peer = Peer(dial(port), trusting(), is_server=False)
         with take(host, number, id) as c:
-            client = threading.Thread(target=lambda: None)
-            client.start()
             c.send(b"echo")
             assert c.read().payload == b"echo"
             c.close()
@@ -319,7 +321,7 @@ def test_a_connection_whose_handshake_fails_is_never_announced(worker: Worker, h
 
 @pytest.mark.parametrize("worker", [300], indirect=True)
 def test_slow_handshakes_time_out_and_are_bounded(worker: Worker, host: ScriptedHost) -> None:
-    """However many say nothing, so many are waited for and no more; those who speak have their turn when the time is over."""
+    """However many say nothing, so many are waited for and no more, and not for long."""
     number, id, port = listening(host, OWN)
     silent = [socket.create_connection((LOOPBACK, port)) for _ in range(300)]
     worker.wait(lambda s: s.ulp_handshakes == 256, "not as many as there may be")
@@ -361,19 +363,13 @@ def test_a_listener_that_goes_takes_what_it_has_not_announced(worker: Worker, ho
             host.send("XTS_CMD_SEND", id=id, flags=flags("CLOSE"))
             assert host.expect("XTS_REPLY_RECV").flags & flags("CLOSED")
         else:
-            lib_goodbye(host)
+            link_lib.xts_link_goodbye(host.link, 0)
+            host.pump(0)
         worker.wait(lambda s: s.connections == 0 and s.listeners == 0 and s.ulp_handshakes == 0, "something is left")
         with pytest.raises(ConnectionResetError):
             silent.recv(1)
         assert isinstance(done.join(), OSError)
         silent.close()
-
-
-def lib_goodbye(host: ScriptedHost) -> None:
-    """The process ends."""
-    host.send("XTS_CMD_SEND_PDU", b"", id=0, flags=flags("MORE"), control_type=0)  # counted and dropped
-    host.send("XTS_CMD_GIVE_BACK", b"x", id=1 << 19)
-    host.raw(codec.encode(codec.Frame("XTS_LINK_GOODBYE", {"epoch": host.epoch})))
 
 
 def test_a_listener_without_handshakes(worker: Worker, host: ScriptedHost) -> None:

@@ -1,4 +1,5 @@
-"""Pushed protocols in the worker, against a host made by hand and TCP peers on loopback (PROTOCOL.md, "Pushed protocols")."""
+"""Pushed protocols in the worker, against a host made by hand and TCP peers on loopback: PROTOCOL.md, "Pushed
+protocols"."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import pytest
 from scripted_host import WINDOW, ScriptedHost, Worker
 from worker_ulp_bed import (
     FEATURES,
-    MORE,
+    LOOPBACK,
     PREFIX,
     READY,
     SMALL,
@@ -85,7 +86,7 @@ def test_pdus_larger_than_the_window(window: int, server: socket.socket) -> None
 
 
 def test_many_small_pdus_cost_what_they_take(worker: Worker, host: ScriptedHost, server: socket.socket) -> None:
-    """With PDUs of a byte, it is the price of a message that fills the window; the proxy stops with less than one more."""
+    """With PDUs of a byte it is the price of a message that fills the window."""
     with connected(host, server, PREFIX, window=SMALL) as c:
         c.peer.sendall(prefixed(*[b"x"] * 200))
         taken = 0
@@ -127,7 +128,7 @@ def test_pdus_wait_in_the_spill_buffer_with_their_boundaries(
         sent = [os.urandom(60000) for _ in range(3)]
         for pdu in sent:
             c.send_pdu(pdu)
-        sent += stall(c, lambda i: os.urandom(60000) if i < 100 and length else os.urandom(60000))
+        sent += stall(c, lambda _: os.urandom(60000))
         sent += stall(c, lambda i: i.to_bytes(4, "big") * (length // 4) + b"y" * (length % 4))
         stats = worker.channel()
         assert stats.spill_bytes <= stats.window_bytes == WINDOW
@@ -466,7 +467,7 @@ def test_at_most_a_socket_buffer_is_peeked(host: ScriptedHost, server: socket.so
 
 
 def test_closing_in_peek_mode(worker: Worker, host: ScriptedHost, server: socket.socket) -> None:
-    """Orderly when the application has read what was peeked, a reset when not; what waits for a push that never acted is lost."""
+    """Orderly when the application has read what was peeked; what waits for a push that never acted is lost."""
     for read_all, pushed in ((True, False), (False, False), (True, True)):
         with connected(host, server) as c:
             assert peek(host, c.number, c.id).error == 0
