@@ -5,6 +5,8 @@
 
 static const struct ulp_protocol *const protocols[XTS_ULP_COUNT] = {
 	[XTS_ULP_LENGTH_PREFIXED] = &ulp_length_prefixed,
+	[XTS_ULP_TLS_KEYS] = &ulp_tls_keys,
+	[XTS_ULP_TLS_RECORDS] = &ulp_tls_records,
 };
 
 const struct ulp_protocol *ulp_protocol(uint16_t id)
