@@ -1,4 +1,5 @@
-"""TLS records and keys in plain Python, by the RFCs, with the AEADs of `cryptography`: what the native code is held against."""
+"""TLS records and keys in plain Python, by the RFCs, with the AEADs of `cryptography`: what the native code is held
+against."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ AEAD = AESGCM | AESCCM | ChaCha20Poly1305
 
 @dataclass(frozen=True, slots=True)
 class Cipher:
-    """A cipher of linux/tls.h: its number, key length, and whether a TLS 1.2 record carries eight bytes of the nonce."""
+    """A cipher of linux/tls.h: number, key length, and whether a TLS 1.2 record carries eight bytes of the nonce."""
 
     name: str
     number: int
@@ -45,8 +46,8 @@ BY_NAME = {cipher.name: cipher for cipher in CIPHERS}
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Of one direction, from record `sequence` on. `iv` has twelve bytes; where the kernel has salt and iv, salt is the first four.
-    In TLS 1.2 with AES the last eight are the first record's explicit nonce."""
+    """Of one direction, from record `sequence` on. `iv` has twelve bytes; where the kernel has salt and iv, salt is the
+    first four. In TLS 1.2 with AES the last eight are the first record's explicit nonce."""
 
     version: int
     cipher: Cipher
@@ -85,7 +86,8 @@ class Keys:
         elif explicit is None:
             explicit = self.iv[4:]
         body = len(explicit) + len(inner) + 16
-        sealed = self.cipher.make(self.key).encrypt(self._nonce(explicit), inner, self._associated(kind, len(payload), body))
+        associated = self._associated(kind, len(payload), body)
+        sealed = self.cipher.make(self.key).encrypt(self._nonce(explicit), inner, associated)
         outer = DATA if self.version == TLS13 else kind
         return struct.pack(">BHH", outer, TLS12, body) + explicit + sealed
 
@@ -141,7 +143,7 @@ class Opener:
         return records
 
 
-# --- key schedules ---------------------------------------------------------------------------------------------------------
+# --- key schedules ----------------------------------------------------------------------------------------------------
 
 
 def _expand_label(secret: bytes, label: bytes, length: int, digest: str) -> bytes:
@@ -193,13 +195,13 @@ def _tls12_keys(cipher: Cipher, master: bytes, client_random: bytes, server_rand
     return made[0], made[1]
 
 
-# --- a peer: OpenSSL, by way of Python's ssl -------------------------------------------------------------------------------------
+# --- a peer: OpenSSL, by way of Python's ssl --------------------------------------------------------------------------
 
 
 @dataclass
 class Session:
-    """A handshake between two OpenSSLs that has ended. The server goes on: `server`, with what it receives and sends in `to_server` and
-    `from_server`. The client's keys are for whoever takes its place."""
+    """A handshake between two OpenSSLs that has ended. The server goes on: `server`, with what it receives and sends in
+    `to_server` and `from_server`. The client's keys are for whoever takes its place."""
 
     server: ssl.SSLObject
     to_server: ssl.MemoryBIO

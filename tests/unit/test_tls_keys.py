@@ -1,5 +1,5 @@
-"""TLS_KEYS and TLS_RECORDS: TLS records under keys of the host's, in the stack alone. With a kernel that has TLS the same tests run on its sockets, too
-(tests/vm)."""
+"""TLS_KEYS and TLS_RECORDS: TLS records under keys of the host's, in the stack alone. With a kernel that has TLS the
+same tests run on its sockets, too (tests/vm)."""
 
 from __future__ import annotations
 
@@ -65,8 +65,13 @@ class KeysBed(UlpBed):
         for name in pushed_above:
             self.push(name)
 
+    def __enter__(self) -> KeysBed:
+        return self
+
     def push_keys(self, keys: Keys, direction: int, crypto: int | None = None) -> None:
-        self.push("TLS_KEYS", direction, crypto_info=keys.crypto_info(), crypto=self.crypto if crypto is None else crypto)
+        self.push(
+            "TLS_KEYS", direction, crypto_info=keys.crypto_info(), crypto=self.crypto if crypto is None else crypto
+        )
 
     def in_force(self, *, receive: bool) -> int:
         return self.tell(CRYPTO, receive=receive)[0]
@@ -105,7 +110,7 @@ def stream_of(pdus: list[Pdu]) -> bytes:
     return b"".join(pdu.data for pdu in pdus)
 
 
-# --- receiving ---------------------------------------------------------------------------------------------------------
+# --- receiving --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -149,7 +154,7 @@ def test_padding_is_taken_off(crypto: int) -> None:
 
 @given(data=st.data(), version=st.sampled_from([TLS12, TLS13]), cipher=st.sampled_from(CIPHERS))
 def test_records_in_any_pieces(data: st.DataObject, version: int, cipher: Cipher) -> None:
-    """However the stream is cut, and however little is read at once, the payload and the control records come in order."""
+    """However the stream is cut, and however little is read at once, payload and control records come in order."""
     record = st.tuples(st.sampled_from([DATA, DATA, HANDSHAKE, ALERT]), st.binary(max_size=300), st.integers(0, 40))
     records = data.draw(st.lists(record, max_size=8))
     keys = keys_of(version, cipher)
@@ -200,7 +205,7 @@ def test_rfc_8448() -> None:
         assert bed.peer_recv() == record
 
 
-# --- bad records -------------------------------------------------------------------------------------------------------
+# --- bad records ------------------------------------------------------------------------------------------------------
 
 
 def broken(bed: KeysBed, wire: bytes, *, close: bool = False) -> tuple[str, str]:
@@ -230,7 +235,7 @@ def test_a_changed_byte(version: int, cipher: Cipher, at: int, crypto: int) -> N
     with KeysBed(crypto) as bed:
         bed.push_keys(keys, RECEIVE)
         bed.peer_send(seal(b"good"))
-        assert stream_of(receive_all(bed, lambda pdus: bool(pdus))) == b"good"
+        assert stream_of(receive_all(bed, bool)) == b"good"
         record = seal(b"this is not")
         fault, _ = broken(bed, flipped(record, at % len(record)))
     assert fault == "record"
@@ -304,10 +309,10 @@ def test_empty_records_do_not_keep_the_worker() -> None:
         bed.peer_send(b"".join(seal(b"") for _ in range(200)) + seal(b"end"))
         assert bed.read() is None
         assert bed.wakeups == [0]
-        assert stream_of(receive_all(bed, lambda pdus: bool(pdus))) == b"end"
+        assert stream_of(receive_all(bed, bool)) == b"end"
 
 
-# --- sending -----------------------------------------------------------------------------------------------------------
+# --- sending ----------------------------------------------------------------------------------------------------------
 
 
 def peer_receives(bed: KeysBed, opener: Opener, bytes_: int) -> list[tuple[int, bytes]]:
@@ -322,7 +327,7 @@ def peer_receives(bed: KeysBed, opener: Opener, bytes_: int) -> list[tuple[int, 
 @pytest.mark.parametrize("cipher", CIPHERS, ids=lambda cipher: cipher.name)
 def test_records_sent(version: int, cipher: Cipher, crypto: int) -> None:
     keys = keys_of(version, cipher, sequence=(1 << 32) - 1)
-    keys = replace(keys, iv=keys.iv[:4] + b"\0\0\0\0\0\0\xff\xff") # the explicit nonce counts, too
+    keys = replace(keys, iv=keys.iv[:4] + b"\0\0\0\0\0\0\xff\xff")  # the explicit nonce counts, too
     payload = bytes(range(256)) * 160 + b"end"
     with KeysBed(crypto) as bed:
         bed.push_keys(keys, SEND)
@@ -387,7 +392,7 @@ def test_no_sequence_number_is_used_twice() -> None:
         assert bed.peer_recv() == b""
 
 
-# --- other keys --------------------------------------------------------------------------------------------------------
+# --- other keys -------------------------------------------------------------------------------------------------------
 
 
 def secret_of(cipher: Cipher) -> Secret:
@@ -467,7 +472,7 @@ def test_key_update_is_a_matter_of_tls13() -> None:
         assert [p.data for p in bed.feed(seal(KEY_UPDATE, HANDSHAKE) + seal(b"on"))] == [KEY_UPDATE, b"on"]
 
 
-# --- pushing -----------------------------------------------------------------------------------------------------------
+# --- pushing ----------------------------------------------------------------------------------------------------------
 
 GOOD = keys_of(TLS13, BY_NAME["aes-128-gcm"]).crypto_info()
 REFUSED = [
@@ -543,7 +548,7 @@ def test_above_another_layer_the_kernel_is_not_asked() -> None:
         assert bed.tell(CRYPTO_REASON, layer=1) == b"the kernel does it directly above TCP only"
 
 
-# --- the kernel --------------------------------------------------------------------------------------------------------
+# --- the kernel -------------------------------------------------------------------------------------------------------
 
 
 def test_the_kernel_takes_over_between_two_records() -> None:
@@ -560,15 +565,15 @@ def test_the_kernel_takes_over_between_two_records() -> None:
         assert stream_of(bed.read_all()) == b"one"
         assert bed.in_force(receive=True) == USER
         bed.peer_send(wire[30:])
-        assert stream_of(receive_all(bed, lambda pdus: bool(pdus))) == b"two"
+        assert stream_of(receive_all(bed, bool)) == b"two"
         bed.peer_send(seal(b"three"))
-        assert stream_of(receive_all(bed, lambda pdus: bool(pdus))) == b"three"
+        assert stream_of(receive_all(bed, bool)) == b"three"
         assert bed.in_force(receive=True) == KERNEL
         assert tls_stat()["TlsRxSw"] - before["TlsRxSw"] == 1
         assert tls_stat()["TlsDecryptError"] == before["TlsDecryptError"]
 
 
-# --- OpenSSL -----------------------------------------------------------------------------------------------------------
+# --- OpenSSL ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -603,7 +608,7 @@ def test_with_openssl(version: int, cipher: Cipher, crypto: int, certificate: Ce
         assert bool(tickets) == (version == TLS13)
 
 
-# --- TLS_RECORDS -------------------------------------------------------------------------------------------------------
+# --- TLS_RECORDS ------------------------------------------------------------------------------------------------------
 
 
 def test_records_are_delineated() -> None:

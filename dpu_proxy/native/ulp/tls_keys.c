@@ -77,31 +77,36 @@ static bool established(const struct ulp_layer *l)
 	return ulp_socket(l) >= 0;
 }
 
+static int make_state(struct ulp_layer *l, const struct parameters *p)
+{
+	struct tls_keys *k = calloc(1, sizeof *k);
+
+	if (!k || tls_aead_set(&k->aead, &p->info, l->send)) {
+		free(k);
+		return ulp_refuse(l, ENOMEM, "tls_keys: no memory");
+	}
+	k->version = p->info.info.version;
+	k->wanted = p->crypto;
+	k->crypto = TLS_CRYPTO_USER;
+	k->try_kernel = p->crypto != TLS_CRYPTO_USER;
+	k->info.info = p->info.info;
+	if (k->try_kernel)
+		k->info = p->info;
+	else
+		snprintf(k->reason, sizeof k->reason, "it was asked for");
+	l->state = k;
+	return 0;
+}
+
 static int keys_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
 {
 	struct parameters p;
-	struct tls_keys *k;
 	int r = parse(l, attributes, bytes, &p);
 
 	if (!r && !established(l))
 		r = ulp_refuse(l, ENOTCONN, "tls_keys: keys are pushed onto an established connection");
-	k = r ? NULL : calloc(1, sizeof *k);
-	if (!r && (!k || tls_aead_set(&k->aead, &p.info, l->send))) {
-		free(k);
-		r = ulp_refuse(l, ENOMEM, "tls_keys: no memory");
-	}
-	if (!r) {
-		k->version = p.info.info.version;
-		k->wanted = p.crypto;
-		k->crypto = TLS_CRYPTO_USER;
-		k->try_kernel = p.crypto != TLS_CRYPTO_USER;
-		k->info.info = p.info.info;
-		if (k->try_kernel)
-			k->info = p.info;
-		else
-			snprintf(k->reason, sizeof k->reason, "it was asked for");
-		l->state = k;
-	}
+	if (!r)
+		r = make_state(l, &p);
 	OPENSSL_cleanse(&p, sizeof p);
 	return r;
 }

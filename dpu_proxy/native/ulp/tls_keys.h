@@ -19,8 +19,8 @@ enum tls_crypto { TLS_CRYPTO_BEST, TLS_CRYPTO_USER, TLS_CRYPTO_KERNEL, TLS_CRYPT
 
 /* One of the kernel's structures: tls_crypto_info, iv, key, salt, sequence number, without padding. */
 struct tls_cipher {
-	uint16_t type;
 	const EVP_CIPHER *(*evp)(void);
+	uint16_t type;
 	uint8_t iv_bytes, key_bytes, salt_bytes;
 	uint8_t explicit_bytes;   /* of the nonce in a record of TLS 1.2 */
 	bool ccm;
@@ -69,7 +69,7 @@ void tls_aead_next(struct tls_aead *a);
 struct tls_keys {
 	struct tls_aead aead;
 	uint16_t version;
-	enum tls_crypto wanted, crypto;    /* in force: user, kernel, or device as far as it can be told */
+	enum tls_crypto wanted, crypto;    /* in force: user or kernel; tls_kernel_who() knows more */
 	bool try_kernel;                   /* not refused yet */
 	bool expired;                      /* the peer has sent KeyUpdate: nothing is read before other keys come */
 	char reason[ULP_REASON_BYTES];     /* why crypto is not what was wanted */

@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -102,17 +103,19 @@ static int ask(int netlink, int fd, bool receive)
 static bool cards_have(void)
 {
 	FILE *file = fopen("/proc/net/tls_stat", "re");
-	unsigned long long count, sum = 0;
-	char name[64];
+	unsigned long long sum = 0;
 	bool known = false;
+	char line[80];
 
 	if (!file)
 		return true;
-	while (fscanf(file, "%63s %llu", name, &count) == 2) {
-		if (!strcmp(name, "TlsTxDevice") || !strcmp(name, "TlsRxDevice")) {
-			known = true;
-			sum += count;
-		}
+	while (fgets(line, sizeof line, file)) {
+		size_t name = strcspn(line, " \t");
+
+		if (name != strlen("TlsTxDevice") || (strncmp(line, "TlsTxDevice", name) && strncmp(line, "TlsRxDevice", name)))
+			continue;
+		known = true;
+		sum += strtoull(line + name, NULL, 10);
 	}
 	fclose(file);
 	return sum || !known;
