@@ -586,7 +586,7 @@ local messages = {
 	},
 	[45] = {
 		short = "SEND_PDU", bytes = 56,
-		meaning = "a PDU for the pushed protocols, or a part of one (MORE: it goes on). Takes XTS_PDU_CREDITS post credits beside its payload",
+		meaning = "a PDU for the pushed protocols, or a part of one (MORE: it goes on); takes XTS_PDU_CREDITS beside its payload",
 		id_of = "proxy's identifier", payload = "length",
 		flags = { MORE = true, },
 		fields = {
@@ -601,7 +601,7 @@ local messages = {
 	},
 	[46] = {
 		short = "RECV_PDU", bytes = 56,
-		meaning = "a PDU from the pushed protocols, or a part of one (MORE: it goes on); or an event, which takes no post credits",
+		meaning = "a PDU from the pushed protocols, or a part of one (MORE: it goes on); or an event, which takes no credits",
 		id_of = "XTS socket", payload = "length",
 		flags = { MORE = true, },
 		fields = {

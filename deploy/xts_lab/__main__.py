@@ -62,6 +62,12 @@ def _parser() -> argparse.ArgumentParser:
         default="r0",
         help="kernel TCP's receive work: veth's default (r0), or by RPS as with a NIC (r1) (default: r0)",
     )
+    up.add_argument(
+        "--tables",
+        type=argparse.FileType(encoding="utf-8"),
+        metavar="FILE",
+        help="more tables for the proxy's configuration: TLS identities and trust roots, parsers, limits",
+    )
 
     commands.add_parser("down", parents=[shared], help="end its programs and remove everything")
     status = commands.add_parser("status", parents=[shared], help="what is there (exit status 1: not up)")
@@ -86,6 +92,7 @@ def _up(options: argparse.Namespace) -> int:
         queues=options.queues,
         placement=QueuePlacement(options.placement),
         kern_placement=KernelPlacement(options.kern_placement),
+        tables=options.tables.read() if options.tables else "",
     )
     lab.up(say=lambda text: print(f"xts-lab: {text}", flush=True))
     print(f"xts-lab: {lab.name} is up on {options.queue} queues; export XTS_ENDPOINT={lab.endpoint}")

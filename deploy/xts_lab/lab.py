@@ -46,6 +46,8 @@ class Settings:
     queues: int = 4
     placement: QueuePlacement = QueuePlacement.SOFT
     kern_placement: KernelPlacement = KernelPlacement.R0
+    #: More tables for the proxy's configuration file, as TOML: identities and trust roots, parsers, limits.
+    tables: str = ""
 
     def __post_init__(self) -> None:
         if self.queue not in QUEUE_KINDS:
@@ -122,7 +124,8 @@ class Lab(AbstractContextManager["Lab"]):
         found = self.stored_settings()
         return (
             found is not None
-            and (found.queue, found.queues) == (self.settings.queue, self.settings.queues)
+            and (found.queue, found.queues, found.tables)
+            == (self.settings.queue, self.settings.queues, self.settings.tables)
             and all(netns.exists(topology.namespace_of(self.name, role)) for role in topology.ROLES)
             and all((record := self.record(program)) is not None and record.alive for program in self._programs())
         )
@@ -141,6 +144,7 @@ class Lab(AbstractContextManager["Lab"]):
             stored["queues"],
             QueuePlacement(stored["placement"]),
             KernelPlacement(stored["kern_placement"]),
+            stored.get("tables", ""),
         )
 
     def _store_settings(self) -> None:
@@ -193,7 +197,7 @@ class Lab(AbstractContextManager["Lab"]):
         else:
             values |= {"endpoint": str(self.endpoint)}
         lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
-        return "\n".join(["[proxy]", *lines, "", "[policy]", 'default = "allow"', ""])
+        return "\n".join(["[proxy]", *lines, "", "[policy]", 'default = "allow"', "", self.settings.tables])
 
     def _cross(self) -> None:
         """Attaches as an application would, and waits for the proxy's answer."""

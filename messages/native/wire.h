@@ -51,10 +51,10 @@ enum xts_msg_type {
 	XTS_CMD_CLAIM         = 43, /* host: take over the connection parked under the key */
 	XTS_REPLY_CLAIM_ACK   = 44, /* proxy: the connection is this process's, or error says why not (ENOENT:
 	                             * nothing parked under that key) */
-	XTS_CMD_SEND_PDU      = 45, /* host: a PDU for the pushed protocols, or a part of one (MORE: it goes on).
-	                             * Takes XTS_PDU_CREDITS post credits beside its payload */
+	XTS_CMD_SEND_PDU      = 45, /* host: a PDU for the pushed protocols, or a part of one (MORE: it goes on);
+	                             * takes XTS_PDU_CREDITS beside its payload */
 	XTS_REPLY_RECV_PDU    = 46, /* proxy: a PDU from the pushed protocols, or a part of one (MORE: it goes on);
-	                             * or an event, which takes no post credits */
+	                             * or an event, which takes no credits */
 	XTS_CMD_GIVE_BACK     = 47, /* host: received bytes, in order, that the application had not read when it
 	                             * pushed a protocol that is to read them */
 };
@@ -1563,8 +1563,8 @@ static inline void xts_claim_ack_encode(void *frame, const struct xts_claim_ack 
 }
 
 /*
- * XTS_CMD_SEND_PDU: a PDU for the pushed protocols, or a part of one (MORE: it goes on). Takes XTS_PDU_CREDITS post
- * credits beside its payload. id: proxy's identifier.
+ * XTS_CMD_SEND_PDU: a PDU for the pushed protocols, or a part of one (MORE: it goes on); takes XTS_PDU_CREDITS beside
+ * its payload. id: proxy's identifier.
  */
 struct xts_send_pdu {
 	uint32_t post_credits;  /* post credits granted with this message (bytes) */
@@ -1617,7 +1617,7 @@ static inline void xts_send_pdu_encode(void *frame, const struct xts_send_pdu *m
 
 /*
  * XTS_REPLY_RECV_PDU: a PDU from the pushed protocols, or a part of one (MORE: it goes on); or an event, which takes no
- * post credits. id: XTS socket.
+ * credits. id: XTS socket.
  */
 struct xts_recv_pdu {
 	uint32_t post_credits;  /* post credits granted with this message (bytes) */

@@ -2,16 +2,19 @@
 
 `messages/native/ulp_wire.h` and `messages/ULPS.md` are generated from it together with the wire (`python -m
 xts_messages.generate`). The paper ("API") has `struct ulp_info { ulp_id; ulp_parameters[] }`, castable; here the
-parameters are attributes, as netlink has them: `type: u16, length: u16, value`, without padding, in network byte order, in
-any order, each at most once unless it is marked as repeated. An attribute a proxy does not know is refused by name.
+parameters are attributes, as netlink has them: `type: u16, length: u16, value`, without padding, in network byte
+order, in any order, each at most once unless it is marked as repeated. An attribute a proxy does not know is refused.
 
 An IOCTL's payload is, by request:
 
-- PUSH_ULP_RX, PUSH_ULP_TX, PUSH_ULP (both directions): `read_bytes: u32` (as with CLOSE: bytes of this connection the application has read,
-  modulo 2^30), `ulp_id: u16`, then the attributes.
+- PUSH_ULP_RX, PUSH_ULP_TX, PUSH_ULP (both directions): `read_bytes: u32` (as with CLOSE: bytes of this connection the
+  application has read, modulo 2^30), `flags: u16` (0x0001: the socket is SOCK_SEQPACKET), `ulp_id: u16`, then the
+  attributes.
 - PEEK_MODE: `on: u8`. END_PEEK_MODE: `drop_bytes: u32`, from the first byte received on the connection.
-- ULP_LIST: none; answer: `ulp_id: u16, version: u16, directions: u8` for each that this proxy offers to this host.
-- ULP_INFO: `direction: u8 (0 receive, 1 send), layer: u8 (0 is next to TCP), item: u16, offset: u32`; answer: `total: u32`, then bytes of the item.
+- ULP_LIST: none; answer: `ulp_id: u16, version: u16, directions: u8` (1 receive, 2 send, 3 both) for each that this
+  proxy offers to this host.
+- ULP_INFO: `direction: u8 (0 receive, 1 send), layer: u8 (0 is next to TCP), item: u16, offset: u32`; answer:
+  `total: u32`, then bytes of the item.
 - ULP_ERROR: none; answer: `error: u16, fault: u16`, then text in UTF-8.
 """
 
@@ -93,8 +96,9 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Ulp:
-    """A protocol. `receive`, `send`: directions it can be pushed onto; `boundaries`: its output are PDUs, so that it needs
-    SOCK_SEQPACKET when it is the uppermost (otherwise a byte stream). `control`: what the 16 bytes of control data hold."""
+    """A protocol. `receive`, `send`: directions it can be pushed onto; `boundaries`: its output are PDUs, so that it
+    needs SOCK_SEQPACKET when it is the uppermost (otherwise a byte stream). `control`: the 16 bytes of control data
+    hold."""
 
     name: str
     number: int
@@ -187,7 +191,8 @@ ULPS: tuple[Ulp, ...] = (
         True,
         True,
         False,
-        "TLS 1.2 and 1.3, terminated in the proxy: handshake, records, keys. One layer of both directions: pushed by PUSH_ULP, or onto "
+        "TLS 1.2 and 1.3, terminated in the proxy: handshake, records, keys. One layer of both directions: "
+        "pushed by PUSH_ULP, or onto "
         "one side and then, with the same parameters or none, onto the other",
         (
             Attribute("ROLE", 1, Type.U8, "0: by who connected (the default), 1: client, 2: server"),
@@ -215,7 +220,8 @@ ULPS: tuple[Ulp, ...] = (
                 "CRYPTO",
                 11,
                 Type.U8,
-                "0: best there is (the default), 1: user, 2: kernel, 3: device; what is not to be had falls back, counted",
+                "0: best there is (the default), 1: user, 2: kernel, 3: device; what is not to be had falls "
+                "back, counted",
             ),
             Attribute("VERIFY_HOST", 12, Type.FLAG, "client: check SERVER_NAME although VERIFY is 1"),
             Attribute("NO_RESUMPTION", 13, Type.FLAG, "no session of before, and none kept"),
@@ -243,7 +249,8 @@ ULPS: tuple[Ulp, ...] = (
         True,
         True,
         False,
-        "TLS records with keys of the host's, as setsockopt(SOL_TLS, TLS_TX or TLS_RX) hands them to the kernel; each direction by itself. Pushed again, it "
+        "TLS records with keys of the host's, as setsockopt(SOL_TLS, TLS_TX or TLS_RX) hands them to the "
+        "kernel; each direction by itself. Pushed again, it "
         "changes keys",
         (
             Attribute(
@@ -282,7 +289,8 @@ ULPS: tuple[Ulp, ...] = (
         True,
         True,
         True,
-        "HTTP/2 frames, header included; the connection preface is sent and checked by the layer. On send, frames are checked to be whole ones",
+        "HTTP/2 frames, header included; the connection preface is sent and checked by the layer. On send, "
+        "frames are checked to be whole ones",
         (
             _MAX,
             Attribute("ROLE", 2, Type.U8, "0: by who connected (the default), 1: client, 2: server"),
@@ -303,7 +311,8 @@ ULPS: tuple[Ulp, ...] = (
             _MAX,
             Attribute("STREAMS_MAX", 2, Type.U32, "streams with a message begun; default 128"),
         ),
-        control="kind: u8 (0: message, 1: HTTP/2 frame), flags: u8 (0x01: compressed, 0x80: END_STREAM), reserved: u16, stream: u32",
+        control="kind: u8 (0: message, 1: HTTP/2 frame), flags: u8 (0x01: com"
+        "pressed, 0x80: END_STREAM), reserved: u16, stream: u32",
         source="gRPC over HTTP/2 (grpc/grpc doc/PROTOCOL-HTTP2.md)",
     ),
     Ulp(
@@ -332,7 +341,8 @@ ULPS: tuple[Ulp, ...] = (
         True,
         True,
         True,
-        "NVMe/TCP PDUs; header and data digests (CRC32C) are made and checked here, and taken out of what the application sees",
+        "NVMe/TCP PDUs; header and data digests (CRC32C) are made and checked here, and taken out of what the "
+        "application sees",
         (
             _MAX,
             Attribute("HEADER_DIGEST", 2, Type.FLAG, "as agreed in ICReq and ICResp: from the PDU after them on"),
