@@ -26,19 +26,6 @@ static int ahead_memory(struct ulp_in *in, struct ulp_layer *l)
 	return in->data ? 0 : ulp_fail(l, XTS_FAULT_MEMORY, "no memory to read ahead");
 }
 
-/* A layer below that makes PDUs may give an empty one, which is no byte of the stream. */
-static ssize_t read_below(struct ulp_layer *l, void *out, size_t room)
-{
-	struct ulp_mark mark;
-	ssize_t n;
-
-	do {
-		memset(&mark, 0, sizeof mark);
-		n = ulp_read_below(l, out, room, &mark);
-	} while (!n);
-	return n;
-}
-
 ssize_t ulp_in_read(struct ulp_in *in, struct ulp_layer *l, void *out, size_t bytes, size_t room)
 {
 	ssize_t n;
@@ -49,7 +36,7 @@ ssize_t ulp_in_read(struct ulp_in *in, struct ulp_layer *l, void *out, size_t by
 	if (in->bytes)
 		return ahead_take(in, out, bytes);
 	if (room <= bytes && bytes < ULP_IN_BYTES) { /* no room to take more along but ours */
-		n = read_below(l, in->data, ULP_IN_BYTES);
+		n = ulp_read_stream_below(l, in->data, ULP_IN_BYTES);
 		if (n < 0)
 			return n;
 		in->first = 0;
@@ -60,7 +47,7 @@ ssize_t ulp_in_read(struct ulp_in *in, struct ulp_layer *l, void *out, size_t by
 		room = bytes + ULP_IN_BYTES;
 	else if (room < bytes)
 		room = bytes;
-	n = read_below(l, out, room);
+	n = ulp_read_stream_below(l, out, room);
 	if (n > (ssize_t)bytes) {
 		in->first = 0;
 		in->bytes = (uint32_t)n - (uint32_t)bytes;
@@ -91,11 +78,4 @@ void ulp_in_free(struct ulp_in *in)
 {
 	free(in->data);
 	memset(in, 0, sizeof *in);
-}
-
-int ulp_fits_stream(const struct ulp_layer *l, const struct ulp_layer *below)
-{
-	if (below && below->protocol->boundaries)
-		return ulp_refuse(l, EINVAL, "%s needs a byte stream below, and %s makes PDUs", l->protocol->name, below->protocol->name);
-	return 0;
 }

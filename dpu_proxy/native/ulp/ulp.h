@@ -212,8 +212,6 @@ ssize_t ulp_in_read(struct ulp_in *in, struct ulp_layer *l, void *out, size_t by
 int ulp_in_gather(struct ulp_in *in, struct ulp_layer *l, void *out, uint32_t *got, uint32_t want);
 bool ulp_in_pending(const struct ulp_in *in, const struct ulp_layer *l);
 void ulp_in_free(struct ulp_in *in);
-/* For protocol->fits: what is below has to be a byte stream. */
-int ulp_fits_stream(const struct ulp_layer *l, const struct ulp_layer *below);
 
 /* --- pieces: layer.c ------------------------------------------------------------------------------------------------- */
 
