@@ -78,6 +78,11 @@ enum xts_ulp_id {
 };
 #define XTS_ULP_COUNT 13
 
+/* Attributes that may be there more than once, by protocol: bits by their numbers. */
+#define XTS_ULP_REPEATED { \
+	[XTS_ULP_TLS] = 1u << XTS_TLS_ALPN | 1u << XTS_TLS_IDENTITY, \
+}
+
 #define XTS_ULP_STREAM_PARSER_VERSION 1
 #define XTS_STREAM_PARSER_MAX_BYTES 1 /* u32: longest PDU taken, all of it; default 1 MiB */
 #define XTS_STREAM_PARSER_OFFSET 2 /* u32: where the length field begins */
