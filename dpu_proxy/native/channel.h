@@ -259,7 +259,6 @@ void listener_offer_ends(struct connection *c);
 struct sockaddr_storage;
 /* Returns the length of the socket address, or 0 when the endpoint has no address. */
 unsigned endpoint_to_sockaddr(const struct xts_endpoint *endpoint, struct sockaddr_storage *address);
-void sockaddr_to_endpoint(const struct sockaddr_storage *address, struct xts_endpoint *endpoint);
 /* The socket's own address, and its peer's; none when it has none. */
 void socket_local(int fd, struct xts_endpoint *endpoint);
 void socket_peer(int fd, struct xts_endpoint *endpoint);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "channel.h"
+#include "endpoint.h"
 #include "share.h"
 
 /* accept(2) reports errors of the connection it would have returned: those say nothing about the listener. */
@@ -65,7 +66,7 @@ static void announce(struct connection *l, struct connection *c, const struct so
 	list_append(&l->offers, &c->offers);
 	l->offer_count++;
 	socket_local(c->fd, &m.local);
-	sockaddr_to_endpoint(peer, &m.peer);
+	m.peer = xts_endpoint_of(peer);
 	xts_head_encode(slot->data, XTS_REPLY_NEWCONN, 0, 0, l->xts_socket);
 	xts_newconn_encode(slot->data, &m);
 	channel_submit(l->channel, slot, XTS_NEWCONN_BYTES);
