@@ -43,6 +43,10 @@ from ._descriptor import adopt, descriptor_of, duplicate, forget_in_child, relea
 from ._errors import again, check, error
 from ._native import ffi, lib
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._ulp import Pushed
+
 _live: WeakSet[SocketBase] = WeakSet()
 
 
@@ -66,7 +70,9 @@ class SocketBase:
         "_descriptor",
         "_family",
         "_io_refs",
+        "_layers",
         "_number",
+        "_partial",
         "_proto",
         "_timeout",
         "_timeout_ms",
@@ -77,6 +83,8 @@ class SocketBase:
         self._number = self._descriptor = -1
         self._io_refs = 0
         self._closed = False
+        self._layers: tuple[Pushed, ...] = ()
+        self._partial: list[Any] | None = None
         if fileno is not None:
             number, self._descriptor = adopt(fileno)
             found = _option(number, SO_TYPE)
@@ -107,6 +115,7 @@ class SocketBase:
         self._descriptor = -1
         self._io_refs = 0
         self._closed = False
+        self._layers, self._partial = listener._layers, None
         self._family, self._type, self._proto = listener._family, listener._type, listener._proto
         self._timeout = None
         self._timeout_ms = -1
@@ -198,6 +207,7 @@ class SocketBase:
         """Another object for the same socket, which is closed with the last of them."""
         sock = self.__class__(self._family, self._type, self._proto, duplicate(self.fileno()))
         sock.settimeout(self._timeout)
+        sock._layers = self._layers
         return sock
 
     # --- properties -----------------------------------------------------------------------------------------
@@ -283,7 +293,7 @@ class SocketBase:
         if code == errno.EAGAIN and self._timeout:
             raise TimeoutError("timed out")
         if code:
-            raise error(code)
+            raise self._failure(code)
 
     def connect_ex(self, address: Any) -> int:
         """connect(), but returns the errno (0: connected; EAGAIN: timed out)."""
@@ -325,7 +335,11 @@ class SocketBase:
             return result
         if result == -errno.EAGAIN and self._timeout:
             raise TimeoutError("timed out")
-        raise error(-result)
+        raise self._failure(-result)
+
+    def _failure(self, code: int) -> OSError:
+        """What to raise for an errno."""
+        return error(code)
 
     # --- options ---------- ---------------------------------------------------------------------------------
 
