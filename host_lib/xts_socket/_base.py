@@ -73,6 +73,7 @@ class SocketBase:
         "_layers",
         "_number",
         "_partial",
+        "_peeking",
         "_proto",
         "_timeout",
         "_timeout_ms",
@@ -85,6 +86,7 @@ class SocketBase:
         self._closed = False
         self._layers: tuple[Pushed, ...] = ()
         self._partial: list[Any] | None = None
+        self._peeking = False
         if fileno is not None:
             number, self._descriptor = adopt(fileno)
             found = _option(number, SO_TYPE)
@@ -115,7 +117,7 @@ class SocketBase:
         self._descriptor = -1
         self._io_refs = 0
         self._closed = False
-        self._layers, self._partial = listener._layers, None
+        self._layers, self._partial, self._peeking = listener._layers, None, listener._peeking
         self._family, self._type, self._proto = listener._family, listener._type, listener._proto
         self._timeout = None
         self._timeout_ms = -1
@@ -207,7 +209,7 @@ class SocketBase:
         """Another object for the same socket, which is closed with the last of them."""
         sock = self.__class__(self._family, self._type, self._proto, duplicate(self.fileno()))
         sock.settimeout(self._timeout)
-        sock._layers = self._layers
+        sock._layers, sock._peeking = self._layers, self._peeking
         return sock
 
     # --- properties -----------------------------------------------------------------------------------------

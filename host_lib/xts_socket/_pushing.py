@@ -63,12 +63,17 @@ class PushingSocket(SocketBase):
         from . import _ulp
 
         _ulp.push(self, layers, direction)
-        if self._timeout != 0:
-            try:
-                self.do_handshake()
-            except OSError as failure:
-                if failure.errno != errno.ENOTCONN:  # connect() will wait for it
-                    raise
+        self._finish_handshake()
+
+    def _finish_handshake(self) -> None:
+        """As push() and end_peek_mode() do: unless the socket is non-blocking, or it is not yet time for it."""
+        if self._timeout == 0 or self._peeking:
+            return
+        try:
+            self.do_handshake()
+        except OSError as failure:
+            if failure.errno != errno.ENOTCONN:  # connect() will wait for it
+                raise
 
     def do_handshake(self) -> None:
         """Waits until the handshakes of all that was pushed are done, for the socket's timeout at most.
@@ -85,13 +90,17 @@ class PushingSocket(SocketBase):
         is pushed until end_peek_mode(). Before connect(), before listen() (for the accepted connections), or when
         nothing has been received yet (else OSError EISCONN). At most what the proxy's TCP buffers can be peeked at."""
         check(lib.xts_py_ioctl(self._number, lib.SIOC_PEEK_MODE, ffi.new("int *", 1)))
+        self._peeking = True
 
     def end_peek_mode(self, drop: int) -> None:
         """Ends peek mode: drops so many bytes from the first received on the connection, and reads on from there
-        through what was pushed. OSError (EINVAL): not in peek mode, or that many have not been received."""
+        through what was pushed, whose handshakes it waits for as push() does. OSError (EINVAL): not in peek mode, or
+        that many have not been received."""
         if not 0 <= drop <= 0xFFFFFFFF:
             raise ValueError(f"end_peek_mode({drop}): out of range")
         check(lib.xts_py_ioctl(self._number, lib.SIOC_END_PEEK_MODE, ffi.new("uint32_t *", drop)))
+        self._peeking = False
+        self._finish_handshake()
 
     # --- what they tell -------------------------------------------------------------------------------------
 
