@@ -5,6 +5,7 @@
 
 static const struct ulp_protocol *const protocols[XTS_ULP_COUNT] = {
 	[XTS_ULP_LENGTH_PREFIXED] = &ulp_length_prefixed,
+	[XTS_ULP_TLS] = &ulp_tls,
 };
 
 const struct ulp_protocol *ulp_protocol(uint16_t id)
