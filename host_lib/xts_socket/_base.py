@@ -295,7 +295,7 @@ class SocketBase:
         if code == errno.EAGAIN and self._timeout:
             raise TimeoutError("timed out")
         if code:
-            raise self._failure(code)
+            raise self._failure(code, True)
 
     def connect_ex(self, address: Any) -> int:
         """connect(), but returns the errno (0: connected; EAGAIN: timed out)."""
@@ -339,8 +339,9 @@ class SocketBase:
             raise TimeoutError("timed out")
         raise self._failure(-result)
 
-    def _failure(self, code: int) -> OSError:
-        """What to raise for an errno."""
+    def _failure(self, code: int, connecting: bool = False) -> OSError:
+        """What to raise for an errno, of a call or of a connect."""
+        del connecting
         return error(code)
 
     # --- options ---------- ---------------------------------------------------------------------------------

@@ -125,12 +125,12 @@ class PushingSocket(SocketBase):
 
         return _ulp.tls_of(self)
 
-    def _failure(self, code: int) -> OSError:
+    def _failure(self, code: int, connecting: bool = False) -> OSError:
         if not self._layers and code not in _ONLY_OF_ULPS:
             return plain_error(code)
         from . import _ulp
 
-        return _ulp.failure(self._number, code)
+        return _ulp.failure(self._number, code, connecting)
 
     # --- PDUs -----------------------------------------------------------------------------------------------
 

@@ -150,13 +150,14 @@ def _made(code: int, text: str, fault: str) -> UlpError:
     return UlpError(code, text, fault)
 
 
-def failure(number: int, code: int) -> OSError:
-    """What to raise for an errno on a socket with protocols: their reason, if that is it."""
+def failure(number: int, code: int, connecting: bool) -> OSError:
+    """What to raise for an errno on a socket with protocols: their reason, if that is it. (A push may be refused as
+    late as the connection is made, and at no other time.)"""
     try:
         found = last_error(number)
     except OSError:
         found = None
-    if found is None or found.errno != code or found.fault == _PUSH:
+    if found is None or found.errno != code or (found.fault == _PUSH and not connecting):
         return plain_error(code)
     return found
 

@@ -6,6 +6,7 @@ sockets (SSLContext.sslsocket_class).
 
 from __future__ import annotations
 
+import os
 import socket as _standard
 import sys
 from typing import Any
@@ -82,6 +83,9 @@ class XtsHTTPSConnectionPool(HTTPSConnectionPool):
     ConnectionCls = XtsHTTPSConnection
 
 
+#: Of which requests takes its `verify` where a program says nothing.
+_CA_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+
 POOLS = {"http": XtsHTTPConnectionPool, "https": XtsHTTPSConnectionPool}
 
 
@@ -122,7 +126,7 @@ class XtsAdapter(HTTPAdapter):
     def cert_verify(self, conn: Any, url: Any, verify: Any, cert: Any) -> None:
         if self._context is None:
             super().cert_verify(conn, url, verify, cert)
-        elif cert or verify is not True:
+        elif cert or verify not in (True, *(os.environ.get(name) for name in _CA_VARIABLES)):
             raise ValueError("verify and cert are not for TLS in the proxy: Tls(ca=…, verify=…, identity=…) is")
 
 

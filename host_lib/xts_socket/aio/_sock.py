@@ -88,7 +88,7 @@ async def connect(loop: asyncio.AbstractEventLoop, sock: socket, address: Any) -
     await wait_for(loop, sock.number, EPOLLOUT)
     failure = sock.getsockopt(SOL_SOCKET, SO_ERROR)
     if failure:
-        found = sock._failure(failure)
+        found = sock._failure(failure, True)
         raise found if isinstance(found, UlpError) else OSError(failure, f"Connect call failed {address}")
 
 

@@ -205,7 +205,7 @@ async def _connected(target: Any, local: Any, layers: Sequence[Layer]) -> socket
         await wait(sock, WRITABLE)
         code = sock.getsockopt(SOL_SOCKET, SO_ERROR)
         if code:
-            raise sock._failure(code)
+            raise sock._failure(code, True)
     except BaseException:
         close(sock)
         raise

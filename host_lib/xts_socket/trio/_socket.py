@@ -158,7 +158,7 @@ class SocketType(trio.socket.SocketType):
             raise
         code = self._sock.getsockopt(SOL_SOCKET, SO_ERROR)
         if code:
-            failure = self._sock._failure(code)
+            failure = self._sock._failure(code, True)
             if isinstance(failure, UlpError):
                 raise failure
             raise OSError(code, f"Error connecting to {address!r}: {os.strerror(code)}")
