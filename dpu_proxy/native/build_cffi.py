@@ -20,6 +20,8 @@ PRELUDE = """
 #include "worker.h"
 #include "policy.h"
 #include "sockopt.h"
+#include "ulp/config.h"
+#include "ulp/stack.h"
 
 #include <sys/prctl.h>
 
@@ -68,6 +70,11 @@ def cdef() -> str:
         declarations(HERE / "worker.h"),
         declarations(HERE / "policy.h"),
         declarations(HERE / "sockopt.h"),
+        declarations(HERE / "ulp" / "config.h"),
+        "struct iovec { void *iov_base; size_t iov_len; };",
+        definition(HERE / "ulp" / "ulp.h", "struct ulp_mark").replace("ULP_CONTROL_BYTES", "..."),
+        "struct ulp_stack;",
+        declarations(HERE / "ulp" / "stack.h"),
         CDEF,
     ]
     return "\n".join(parts)

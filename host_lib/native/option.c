@@ -125,7 +125,7 @@ static int get_local(struct xts_sock *s, int option, void *value, socklen_t *len
 		bytes = sizeof v.linger;
 		break;
 	case SO_TYPE:
-		v.number = SOCK_STREAM;
+		v.number = s->seqpacket ? SOCK_SEQPACKET : SOCK_STREAM;
 		break;
 	case SO_PROTOCOL:
 		v.number = IPPROTO_TCP;
@@ -319,13 +319,19 @@ static int control(struct xts_sock *s, unsigned long request, void *argument)
 		if (!argument)
 			return -EFAULT;
 		channel_pump();
-		value = (int)s->unread;
+		value = (int)(s->pdu_first ? s->pdu_first->bytes : s->unread);
 		memcpy(argument, &value, sizeof value);
 		return 0;
 	case FIOCLEX:
 	case FIONCLEX:
 		s->close_on_exec = request == FIOCLEX;
 		return 0;
+	case SIOC_PUSH_ULP_RX:
+	case SIOC_PUSH_ULP_TX:
+	case SIOC_PUSH_ULP:
+	case SIOC_PEEK_MODE:
+	case SIOC_END_PEEK_MODE:
+		return push_ioctl(s, request, argument);
 	case FIOASYNC: /* no signals for XTS sockets */
 	case FIOSETOWN:
 	case SIOCSPGRP:

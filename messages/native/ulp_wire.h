@@ -78,6 +78,11 @@ enum xts_ulp_id {
 };
 #define XTS_ULP_COUNT 13
 
+/* Attributes that may be there more than once, by protocol: bits by their numbers. */
+#define XTS_ULP_REPEATED { \
+	[XTS_ULP_TLS] = 1u << XTS_TLS_ALPN | 1u << XTS_TLS_IDENTITY, \
+}
+
 #define XTS_ULP_STREAM_PARSER_VERSION 1
 #define XTS_STREAM_PARSER_MAX_BYTES 1 /* u32: longest PDU taken, all of it; default 1 MiB */
 #define XTS_STREAM_PARSER_OFFSET 2 /* u32: where the length field begins */
@@ -167,5 +172,22 @@ enum xts_ulp_id {
 #define XTS_MPA_MARKERS_TX 3 /* flag: markers are sent */
 #define XTS_MPA_NO_CRC 4 /* flag: both sides agreed to go without: the field is zero and not checked */
 #define XTS_MPA_START_OFFSET 5 /* u32: bytes of the stream before the first FPDU are not counted for markers (RFC 5044 4.3); default 0 */
+
+/* How many bytes an item that is an integer has on the wire; 0: it is none. */
+static inline unsigned xts_ulp_item_bytes(unsigned ulp_id, unsigned item)
+{
+	switch (ulp_id << 16 | item) {
+	case XTS_ULP_TLS << 16 | XTS_TLS_INFO_RESUMED:
+	case XTS_ULP_TLS << 16 | XTS_TLS_INFO_CRYPTO_SEND:
+	case XTS_ULP_TLS << 16 | XTS_TLS_INFO_CRYPTO_RECEIVE:
+	case XTS_ULP_TLS << 16 | XTS_TLS_INFO_VERIFIED:
+	case XTS_ULP_TLS_KEYS << 16 | XTS_TLS_KEYS_INFO_CRYPTO:
+		return 1;
+	case XTS_ULP_TLS << 16 | XTS_TLS_INFO_VERSION:
+		return 2;
+	default:
+		return 0;
+	}
+}
 
 #endif

@@ -4,7 +4,7 @@
 #include "protocols.h"
 
 static const struct ulp_protocol *const protocols[XTS_ULP_COUNT] = {
-	NULL,
+	[XTS_ULP_LENGTH_PREFIXED] = &ulp_length_prefixed,
 };
 
 const struct ulp_protocol *ulp_protocol(uint16_t id)
