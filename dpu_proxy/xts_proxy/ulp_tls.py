@@ -29,8 +29,8 @@ _BEGIN = b"-----BEGIN "
 
 
 def add(native: Any, tls: Tls) -> Iterator[tuple[KeyPath, str]]:
-    """Puts all of it into a new struct xts_ulp_config; what is wrong, by its key in the file. It is of no use then. What
-    config_tls.together() finds wrong is left out and not told again."""
+    """Puts all of it into a new struct xts_ulp_config; what is wrong, by its key in the file. It is of no use then.
+    What config_tls.together() finds wrong is left out and not told again."""
     told = {path[:3] for path, _ in together(tls)}
     yield from _settings(native, tls)
     for i, identity in enumerate(tls.identity):
