@@ -49,16 +49,17 @@ def compile_program(
 ) -> Path:
     """Compiles when a source is newer than the program, or it was made by another command (another libxts, say).
     `libxts`: links with the libxts.so of this directory."""
-    headers = [
+    watched = [
         header
         for directory in {source.parent for source in sources} | set(includes)
         for header in directory.glob("*.h")
     ]
     libraries = [libxts / "libxts.so"] if libxts else []
-    newest = max(path.stat().st_mtime for path in [*sources, *headers, *libraries])
+    newest = max(path.stat().st_mtime for path in [*sources, *watched, *libraries])
     command = ["cc", *_FLAGS, *(f"-I{directory}" for directory in includes), "-o", str(output), *map(str, sources)]
     if libxts:
-        command += [f"-I{TOP / 'host_lib' / 'native'}", f"-L{libxts}", "-lxts", f"-Wl,-rpath,{libxts}"]
+        headers = (TOP / "host_lib" / "native", TOP / "messages" / "native")
+        command += [*(f"-I{directory}" for directory in headers), f"-L{libxts}", "-lxts", f"-Wl,-rpath,{libxts}"]
     command += ["-pthread", *flags]
     made_by = output.with_name(f"{output.name}.command")
     same = made_by.exists() and made_by.read_text() == "\n".join(command)

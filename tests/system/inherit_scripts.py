@@ -25,7 +25,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from call_scripts import EPOLL_CTL_ADD, Calls, EpollEvent, PollFd, address, until
+from call_scripts import EPOLL_CTL_ADD, Calls, address, until
+from libc_structs import EpollEvent, PollFd
 from library_scripts import info, recv, send
 
 SCRIPTS: dict[str, Callable[[Calls], None]] = {}

@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from libc_structs import Message, Vector
 from xts_socket.cli import processes
 
 DEADLINE_S = 10.0
@@ -205,22 +206,6 @@ def every_way_to_send_and_receive() -> None:
         assert os.read(b, 0) == b""
         assert errno_of(lambda: os.pread(b, 1, 0)) == errno.ESPIPE
         assert errno_of(lambda: os.pwrite(b, b"x", 0)) == errno.ESPIPE
-
-
-class Vector(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("bytes", ctypes.c_size_t))
-
-
-class Header(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_void_p), ("name_bytes", ctypes.c_uint32), ("vectors", ctypes.POINTER(Vector)),
-        ("count", ctypes.c_size_t), ("control", ctypes.c_void_p), ("control_bytes", ctypes.c_size_t),
-        ("flags", ctypes.c_int),
-    )  # fmt: skip
-
-
-class Message(ctypes.Structure):
-    _fields_ = (("header", Header), ("bytes", ctypes.c_uint32))
 
 
 def messages(buffers: list[ctypes.Array[ctypes.c_char]]) -> ctypes.Array[Message]:

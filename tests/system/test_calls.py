@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,12 +12,6 @@ from call_scripts import SCRIPTS
 from shm_proxy import HERE, ShmProxy, library
 
 Traces = dict[str, list[Any]]
-
-
-@pytest.fixture(scope="module")
-def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShmProxy]:
-    with ShmProxy(tmp_path_factory.mktemp("proxy")) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

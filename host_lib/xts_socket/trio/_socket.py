@@ -24,11 +24,13 @@ from typing import Any, Self, TypeVar
 import trio
 from trio.lowlevel import cancel_shielded_checkpoint, checkpoint, checkpoint_if_cancelled
 
-from .._readiness import READABLE, WRITABLE, is_readable, is_writable
+from .._readiness import READABLE, WRITABLE, Tasks, is_readable, is_writable
 from .._socket import socket as XtsSocket  # noqa: N812 - one of three kinds of socket here
 from ._waits import forget, wait
 
 Result = TypeVar("Result")
+
+_TASKS = Tasks(wait, checkpoint_if_cancelled, cancel_shielded_checkpoint)
 
 
 class SocketType(trio.socket.SocketType):
@@ -195,23 +197,8 @@ class SocketType(trio.socket.SocketType):
     ) -> int:
         return await self._until(WRITABLE, self._sock.sendmsg, list(buffers), ancdata, flags, address)
 
-    async def _until(self, event: int, call: Callable[..., Result], *arguments: Any) -> Result:
-        """Makes a call, waiting before each further try while it would block. A checkpoint always; cancelled
-        only when the call has done nothing."""
-        await checkpoint_if_cancelled()
-        try:
-            result = call(*arguments)
-        except BlockingIOError:
-            pass
-        else:
-            await cancel_shielded_checkpoint()
-            return result
-        while True:
-            await wait(self._sock, event)
-            try:
-                return call(*arguments)
-            except BlockingIOError:
-                continue
+    def _until(self, event: int, call: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
+        return _TASKS.until(self._sock, event, call, *arguments)
 
     async def _resolved(self, address: Any, flags: int) -> Any:
         """The address with its host's name, if it has one, resolved without blocking the run."""
