@@ -232,7 +232,7 @@ def test_our_certificate_refused_in_tls_13(bed: TlsBed) -> None:
         bed.handshake()
         bed.read_all()
     assert ours.value.errno == errno.EKEYREJECTED
-    assert "certificate required" in bed.error().text
+    assert "certificate_required" in bed.error().text
 
 
 # --- choices of a server --------------------------------------------------------------------------------
@@ -384,8 +384,7 @@ def test_close_notify_both_ways(bed: TlsBed, version: ssl.TLSVersion) -> None:
     assert bed.write(b"last") == 4 and bed.finish()
     peer.pull()
     assert peer.tls.read(100) == b"last"
-    with pytest.raises(ssl.SSLZeroReturnError):
-        peer.tls.read(100)
+    assert peer.tls.read(100) == b"" and peer.tls.pending() == 0
     peer.send(b"still here")  # the other direction goes on
     assert [pdu.data for pdu in bed.read_all()] == [b"still here"] and not bed.ended
     peer.close_notify()
@@ -457,7 +456,7 @@ def test_good_data_before_a_bad_record(bed: TlsBed) -> None:
     bed._events()
     part = bed.read()
     assert part is not None and part[0] == b"good"
-    assert bed.pending or bed.readable  # so that somebody comes for the reason
+    assert bed.pending  # so that somebody comes for the reason, though the socket is empty
     with pytest.raises(OSError) as ours:
         bed.read()
     assert ours.value.errno == errno.EBADMSG
@@ -526,7 +525,7 @@ def test_weak_ciphers_are_refused_one_by_one(bed: TlsBed) -> None:
     every = client_context(None, maximum_version=ONE_TWO)
     every.set_ciphers("ALL:@SECLEVEL=0")
     names = [cipher["name"] for cipher in every.get_ciphers() if not cipher["name"].startswith("TLS_")]
-    taken = set()
+    taken, offered = set(), 0
     for name in names:
         context = client_context(None, maximum_version=ONE_TWO)
         context.set_ciphers(f"{name}:@SECLEVEL=0")
@@ -535,9 +534,13 @@ def test_weak_ciphers_are_refused_one_by_one(bed: TlsBed) -> None:
             try:
                 other.accept_from(context)
                 taken.add(name)
+            except ssl.SSLError as error:  # of a cipher for which it lacks a secret: nothing was offered
+                assert error.reason == "NO_CIPHERS_AVAILABLE"
+                continue
             except OSError as error:
                 assert error.errno == errno.EPROTO and other.faults("HANDSHAKE") == 1
-    assert len(names) > 20
+            offered += 1
+    assert offered > 20
     kinds = ("AES128-GCM-SHA256", "AES256-GCM-SHA384", "CHACHA20-POLY1305")
     assert taken == {f"ECDHE-{key}-{kind}" for key in ("RSA", "ECDSA") for kind in kinds}
 

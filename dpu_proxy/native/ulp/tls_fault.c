@@ -8,8 +8,45 @@
 
 #define FIRST_ALERT 1000 /* SSL_AD_REASON_OFFSET: reasons beyond are alerts of the peer */
 
-/* RFC 8446 6.2 */
-enum { ALERT_BAD_CERTIFICATE = 42, ALERT_CERTIFICATE_UNKNOWN = 46, ALERT_UNKNOWN_CA = 48, ALERT_CERTIFICATE_REQUIRED = 116 };
+/* RFC 8446 6, with those of TLS 1.2. */
+static const char *const alert_names[] = {
+	[0] = "close_notify",
+	[10] = "unexpected_message",
+	[20] = "bad_record_mac",
+	[21] = "decryption_failed",
+	[22] = "record_overflow",
+	[30] = "decompression_failure",
+	[40] = "handshake_failure",
+	[42] = "bad_certificate",
+	[43] = "unsupported_certificate",
+	[44] = "certificate_revoked",
+	[45] = "certificate_expired",
+	[46] = "certificate_unknown",
+	[47] = "illegal_parameter",
+	[48] = "unknown_ca",
+	[49] = "access_denied",
+	[50] = "decode_error",
+	[51] = "decrypt_error",
+	[60] = "export_restriction",
+	[70] = "protocol_version",
+	[71] = "insufficient_security",
+	[80] = "internal_error",
+	[86] = "inappropriate_fallback",
+	[90] = "user_canceled",
+	[100] = "no_renegotiation",
+	[109] = "missing_extension",
+	[110] = "unsupported_extension",
+	[112] = "unrecognized_name",
+	[113] = "bad_certificate_status_response",
+	[115] = "unknown_psk_identity",
+	[116] = "certificate_required",
+	[120] = "no_application_protocol",
+};
+
+static bool about_certificates(unsigned alert)
+{
+	return (alert >= 42 && alert <= 46) || alert == 48 || alert == 116;
+}
 
 static int fail(struct tls *t, enum xts_fault fault, const char *what, const char *detail)
 {
@@ -17,12 +54,13 @@ static int fail(struct tls *t, enum xts_fault fault, const char *what, const cha
 	return t->failed;
 }
 
-static int fail_alert(struct tls *t, int alert)
+static int fail_alert(struct tls *t, unsigned alert)
 {
-	const char *name = SSL_alert_desc_string_long(alert);
+	const char *name = alert < sizeof alert_names / sizeof *alert_names ? alert_names[alert] : NULL;
 
-	if ((alert >= ALERT_BAD_CERTIFICATE && alert <= ALERT_CERTIFICATE_UNKNOWN) || alert == ALERT_UNKNOWN_CA ||
-	    alert == ALERT_CERTIFICATE_REQUIRED)
+	if (!name)
+		name = "unknown";
+	if (about_certificates(alert))
 		return fail(t, XTS_FAULT_CERTIFICATE, "the peer did not accept our certificate: alert ", name);
 	return fail(t, XTS_FAULT_HANDSHAKE, "the peer ended the connection: alert ", name);
 }
@@ -45,8 +83,8 @@ static int fail_ssl(struct tls *t, unsigned long error)
 		return fail(t, XTS_FAULT_MEMORY, "", "no memory for TLS");
 	if (ERR_GET_LIB(error) != ERR_LIB_SSL)
 		return fail(t, t->done ? XTS_FAULT_RECORD : XTS_FAULT_HANDSHAKE, "", words);
-	if (reason > FIRST_ALERT)
-		return fail_alert(t, reason - FIRST_ALERT);
+	if (reason >= FIRST_ALERT && reason < FIRST_ALERT + 256)
+		return fail_alert(t, (unsigned)(reason - FIRST_ALERT));
 	switch (reason) {
 	case SSL_R_CERTIFICATE_VERIFY_FAILED:
 		return fail_verification(t);
