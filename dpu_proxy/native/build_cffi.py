@@ -21,6 +21,7 @@ PRELUDE = """
 #include "policy.h"
 #include "sockopt.h"
 #include "ulp/config.h"
+#include "ulp/tls_config.h"
 #include "ulp/stack.h"
 
 #include <sys/prctl.h>
@@ -77,6 +78,7 @@ def cdef() -> str:
         declarations(HERE / "policy.h"),
         declarations(HERE / "sockopt.h"),
         declarations(HERE / "ulp" / "config.h"),
+        declarations(HERE / "ulp" / "tls_config.h"),
         "struct iovec { void *iov_base; size_t iov_len; };",
         definition(HERE / "ulp" / "ulp.h", "struct ulp_mark").replace("ULP_CONTROL_BYTES", "..."),
         "struct ulp_stack;",

@@ -40,10 +40,10 @@ static int records_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t
 	if (!t)
 		return ulp_refuse(l, ENOMEM, "tls_records: no memory");
 	l->state = t;
-	ulp_framing_init(&t->framing, l);
+	t->framing.max_bytes = ulp_max_bytes_default(l);
 	t->framing.parse = parse_header;
 	while ((r = ulp_attribute_next(l, attributes, bytes, &offset, &a)) > 0) {
-		r = a.type == XTS_TLS_RECORDS_MAX_BYTES ? ulp_framing_max_bytes(l, &a, &t->framing) : ulp_attribute_unknown(l, &a);
+		r = a.type == XTS_TLS_RECORDS_MAX_BYTES ? ulp_max_bytes(l, &a, &t->framing.max_bytes) : ulp_attribute_unknown(l, &a);
 		if (r)
 			return r;
 	}
