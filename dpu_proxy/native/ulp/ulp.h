@@ -78,13 +78,16 @@ struct ulp_protocol {
 	/* Works on the handshake: 0 when it is done, -EAGAIN when it waits for the peer, else ulp_fail(). NULL: there is none. Called
 	 * when the socket has become readable or writable, until it is done; no read or write comes before. */
 	int (*handshake)(struct ulp_layer *l);
-	/* At most room (> 0) bytes of one PDU or of the stream: bytes read (0 only for a PDU, or the last part of one, that is empty,
+	/* A read may have something to write too (an answer of the protocol's own): what is refused then, flush() writes when the socket is writable.
+	 * At most room (> 0) bytes of one PDU or of the stream: bytes read (0 only for a PDU, or the last part of one, that is empty,
 	 * with mark->pdu), -EAGAIN: nothing now; -ENODATA: the stream has ended as the protocol demands; else ulp_fail(). */
 	ssize_t (*read)(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
 	/* Bytes are here that a read would return, or work on, although the socket has none; NULL: as ulp_pending_below(). */
 	bool (*pending)(const struct ulp_layer *l);
-	/* Takes bytes of one PDU (mark->pdu) or of the stream. Returns how many; less than all when the layer below takes no more, and then the caller
-	 * offers the rest again. An empty PDU: 1 for taken, 0 for not. A layer may hold back, encoded, at most one record of its own. Else ulp_fail(). */
+	/* Takes bytes of one PDU (mark->pdu) or of the stream. Returns how many; less than all when the layer below takes no more, or the protocol
+	 * allows no more for now (HTTP/2's windows). The caller offers the rest again when the socket has become writable, or, whether or not it is full,
+	 * after ulp_wake_after(), by which a layer says that it would take more. An empty PDU: 1 for taken, 0 for not. A layer may hold back,
+	 * encoded, at most one record of its own. Else ulp_fail(). */
 	ssize_t (*write)(struct ulp_layer *l, const struct iovec *iov, int pieces, const struct ulp_mark *mark);
 	/* Writes what the layer itself holds back (those below are asked after it). 0: it holds nothing more; -EAGAIN; else ulp_fail(). */
 	int (*flush)(struct ulp_layer *l);
@@ -152,7 +155,8 @@ int ulp_refuse(const struct ulp_layer *l, int error, const char *format, ...) __
 struct xts_ulp_config *ulp_config(const struct ulp_layer *l);
 /* Monotonic, of this round of the worker. */
 uint64_t ulp_now_ns(const struct ulp_layer *l);
-/* Asks for a call of read() or handshake() after some milliseconds even if nothing comes (time-outs). */
+/* Asks for a call of read() or handshake(), and for flush() and what write() refused to be offered again, after some milliseconds (0: in this round
+ * of the worker, or the next) even if nothing comes: time-outs, and a peer that allows us to send again. */
 void ulp_wake_after(struct ulp_layer *l, uint32_t timeout_ms);
 /* Is the socket SOCK_SEQPACKET? */
 bool ulp_message_socket(const struct ulp_layer *l);
@@ -195,6 +199,23 @@ int ulp_out_flush(struct ulp_out *o, struct ulp_layer *l);
 size_t ulp_out_take(struct ulp_out *o, void *out, size_t room);
 /* Frees, and wipes: what waits may have been secret. */
 void ulp_out_free(struct ulp_out *o);
+
+/* --- bytes read ahead from the layer below: in.c --------------------------------------------------------------------- */
+
+#define ULP_IN_BYTES 4096u
+
+struct ulp_in {
+	uint8_t *data;           /* of ULP_IN_BYTES, made when it is first needed */
+	uint32_t first, bytes;
+};
+
+/* At most bytes (> 0) of the stream below, from what was read ahead if there is any. room >= bytes: out has so much room, and what is
+ * behind the bytes may be written over (0: just the bytes). As ulp_read_below(), but never 0. */
+ssize_t ulp_in_read(struct ulp_in *in, struct ulp_layer *l, void *out, size_t bytes, size_t room);
+/* Until out has want bytes, of which *got are there: 0; -EAGAIN, and the next call goes on; -ENODATA: the stream has ended; else it has failed. */
+int ulp_in_gather(struct ulp_in *in, struct ulp_layer *l, void *out, uint32_t *got, uint32_t want);
+bool ulp_in_pending(const struct ulp_in *in, const struct ulp_layer *l);
+void ulp_in_free(struct ulp_in *in);
 
 /* --- pieces: layer.c ------------------------------------------------------------------------------------------------- */
 
