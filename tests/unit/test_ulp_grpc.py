@@ -128,7 +128,7 @@ class Talk:
 
 
 def conversation(talks: dict[int, list[tuple[bytes, bool]]], pieces: list[Piece]) -> Talk:
-    """The messages of each stream, cut at the pieces' sizes and interleaved as they come, the rest in frames of 16000."""
+    """The messages of each stream, cut at the pieces' sizes and interleaved; the rest in frames of 16000."""
     talk = Talk()
     text = {stream: whole([prefixed(m, compressed=c) for m, c in said]) for stream, said in talks.items()}
     ends: dict[int, list[tuple[int, bytes, bool]]] = {}
