@@ -287,5 +287,7 @@ void buffer_drop(struct xts_sock *s)
 {
 	while (s->first)
 		piece_drop_first(s);
+	if (s->pdu_first)
+		pdu_drop(s);
 	s->unread = 0;
 }

@@ -6,7 +6,8 @@
 /* Sends CONNECT. Waits only for a slot, or for another thread's first request. */
 static int start(struct xts_sock *s, const struct xts_endpoint *peer)
 {
-	uint32_t id = s->id, window = xts.settings.window_bytes < s->window_max ? xts.settings.window_bytes : s->window_max;
+	uint32_t id = s->id;
+	uint32_t window = push_window(s, xts.settings.window_bytes < s->window_max ? xts.settings.window_bytes : s->window_max);
 	struct xts_connect m = {.xts_socket = id, .post_credits = window, .domain = s->family, .peer = *peer};
 	struct xts_tx_slot slot;
 	int r;

@@ -34,6 +34,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <linux/tls.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -87,6 +88,29 @@ struct piece {
 	uint32_t capacity;         /* of heap */
 };
 
+#define TLS_DATA_RECORD 23     /* RFC 8446: application_data */
+#ifndef SOL_TLS
+#define SOL_TLS 282            /* linux/socket.h, which programs do not see */
+#endif
+#define CONTROL_BYTES 16u      /* of a PDU's control data */
+#define ULP_DEPTH 8u           /* protocols on one another */
+
+/* A PDU whose data is among the pieces, or a stretch of stream data beside PDUs: pdu.c. */
+struct pdu {
+	struct pdu *next;
+	uint32_t bytes;            /* received and unread */
+	uint32_t read;             /* of it, modulo 2^32 */
+	uint32_t record_bytes;     /* length of all of it; 0: not known */
+	uint32_t messages;         /* that it came in and whose XTS_PDU_CREDITS are still taken */
+	bool stream;               /* no PDU: data of the byte stream */
+	bool whole;                /* its last byte has come */
+	uint8_t control_bytes;
+	uint16_t control_type;
+	uint8_t control[CONTROL_BYTES];
+};
+/* With what malloc() takes for itself: what waits must not cost more than the credits it has taken. */
+_Static_assert(sizeof(struct pdu) + 16 <= XTS_PDU_CREDITS, "struct pdu");
+
 /* --- sockets: table.c ----------------------------------------------------------------------------------------------- */
 
 #define HEAD_COPY_BYTES 128u   /* of a frame, copied before anything in it is believed */
@@ -108,11 +132,30 @@ enum { /* what still has to leave */
 	TODO_FIN = 8,
 	TODO_CLOSE = 16,
 	TODO_SHARE = 32,   /* a listener's key, and how long it shall be kept */
+	TODO_GIVE_BACK = 64, /* received bytes, for a protocol that has been pushed */
 };
 enum { NOT_INHERITED, INHERITED_ASK, INHERITED_KEYED }; /* the parent has it; or its key and state are here */
 enum { NOT_MOVED, MOVING, MOVED }; /* a connection that is being, or has been, given to another process */
 
+/* What has been pushed onto a socket, and a PDU that is being sent: push.c. */
+struct ulps {
+	uint8_t id[2][ULP_DEPTH]; /* by ULPS_RECEIVE and ULPS_SEND; the first is next to TCP */
+	uint8_t depth[2];
+	bool peeking;              /* peek mode */
+	bool handshaking;          /* READY will come, or RESET */
+	bool sending;              /* a thread waits in the middle of a PDU */
+	bool begun;                /* a PDU that the next send call goes on with */
+	uint32_t record_bytes;     /* its length; 0: not known */
+	uint32_t sent;             /* of it */
+	uint32_t wanted;           /* credits without which a PDU was refused */
+	struct tls_crypto_info keys[2]; /* version and cipher of keys of the kernel's kind (ktls.c); version 0: none */
+	bool tls;                  /* setsockopt(TCP_ULP, "tls") */
+	bool keys_expired;         /* the peer has sent KeyUpdate */
+	bool zerocopy_ro, expect_no_pad;
+};
+
 struct call;
+struct fault;
 struct mirror;
 struct sharers;
 struct watch;
@@ -142,6 +185,8 @@ struct xts_sock {
 	bool offered;              /* a NEWCONN not yet answered: may still go back */
 	bool taking;               /* a thread is at taking it over */
 	bool kept;                 /* closed here, but not yet closed, since a child may want it */
+	bool seqpacket;            /* SOCK_SEQPACKET */
+	bool pushing;              /* a push or the end of peek mode is under way: nobody reads or sends meanwhile */
 	uint8_t inherited, moved;
 	uint8_t family;            /* 4 or 6 */
 	uint8_t state, phase, shutdown;
@@ -159,6 +204,7 @@ struct xts_sock {
 	bool squeezed;             /* since then, the peer had less than half of the window left */
 	uint32_t unread;           /* bytes */
 	struct piece *first, *last;
+	struct pdu *pdu_first, *pdu_last; /* none: all that is unread is of the byte stream */
 
 	/* sending */
 	uint32_t credits;
@@ -181,6 +227,8 @@ struct xts_sock {
 	struct mirror *mirror;
 	uint64_t sent_bytes, received_bytes, read_bytes;
 	struct xts_endpoint local, peer;
+	struct ulps ulps;
+	struct fault *fault;       /* the last one of a pushed protocol, as far as the proxy has told: tell.c */
 };
 
 struct xts_sock *table_allocate(void);                 /* NULL: full */
@@ -325,6 +373,8 @@ void outbox_flush(void);
 bool outbox_flush_socket(struct xts_sock *s); /* true: nothing of it is left to send */
 
 void message_receive(struct xts_rx_frame *frame, const struct xts_head *head, const uint8_t *copy);
+struct xts_sock *message_target(uint32_t id); /* of a message; NULL: none, which is counted */
+bool message_credits(struct xts_sock *s, uint32_t post_credits); /* takes them; false: the channel has ended */
 
 /* --- waiting: wait.c, progress.c -------------------------------------------------------------------------------------- */
 
@@ -392,6 +442,7 @@ struct call {
 	uint8_t type;              /* of the request */
 	uint32_t token;
 	int32_t level, option;     /* IOCTL: option is the request */
+	uint16_t ulp_id;           /* of a push */
 	uint32_t post_credits, backlog;
 	uint64_t key;
 	uint32_t keep_ms, unread;
@@ -405,6 +456,80 @@ struct call {
 int call_proxy(struct xts_sock *s, struct call *call);
 int call_proxy_unanswered(struct xts_sock *s, struct call *call);
 int first_request_wait(struct xts_sock *s);   /* until nobody else's first request is out */
+
+/* --- receiving and sending: recv.c, send.c ------------------------------------------------------------------------------ */
+
+/* What recvmsg() tells beside the data. */
+struct about {
+	void *control;
+	size_t room, used;         /* of control */
+	int flags;                 /* msg_flags */
+};
+
+/* Has been read: bytes of the buffer, and credits that were taken beside. */
+void recv_consume(struct xts_sock *s, uint32_t bytes, uint32_t credits);
+
+struct source {
+	const struct iovec *iov;
+	size_t offset;             /* in *iov */
+	size_t left;               /* bytes in all */
+};
+void source_take(struct source *src, uint8_t *out, size_t bytes);
+void send_account(struct xts_sock *s, uint32_t credits, uint32_t bytes);
+void send_wait_for_link(struct xts_sock *s);
+/* tcp_sendmsg(): all of it when blocking, else what fits. Bytes or -errno. */
+ssize_t send_all(struct xts_sock *s, struct source *src, int flags);
+int send_wait_connected(struct xts_sock *s, bool blocking, uint64_t deadline); /* sk_stream_wait_connect() */
+
+/* --- pushed protocols: push.c, tell.c, pdu.c, pdu_recv.c, pdu_send.c ---------------------------------------------------- */
+
+enum { ULPS_RECEIVE, ULPS_SEND };
+
+/* The uppermost protocol of a direction; 0: none. */
+static inline uint16_t socket_ulp(const struct xts_sock *s, unsigned direction)
+{
+	return s->ulps.depth[direction] ? s->ulps.id[direction][s->ulps.depth[direction] - 1] : 0;
+}
+
+/* Pushes a protocol: request is SIOC_PUSH_ULP_RX, SIOC_PUSH_ULP_TX or SIOC_PUSH_ULP. Waits; 0 or -errno. */
+int socket_push(struct xts_sock *s, uint32_t request, uint16_t ulp_id, const uint8_t *attributes, uint32_t bytes);
+int push_ioctl(struct xts_sock *s, unsigned long request, const void *argument);
+void push_answered(struct xts_sock *s, const struct call *call); /* the proxy has done it */
+int push_give_back(struct xts_sock *s);       /* 0: all is given back; -EAGAIN: no frame can leave now; -ENETDOWN */
+void push_forget(struct xts_sock *s);         /* a new connection begins with nothing pushed */
+uint32_t push_window(const struct xts_sock *s, uint32_t window); /* at least what such a socket needs */
+void fault_forget(struct xts_sock *s);
+
+/* The kernel's TLS interface: ktls.c. 0 or -errno. */
+int ktls_set_ulp(struct xts_sock *s, const void *value, socklen_t length);
+int ktls_get_ulp(const struct xts_sock *s, void *value, socklen_t *length);
+int ktls_set(struct xts_sock *s, int option, const void *value, socklen_t length);
+int ktls_get(const struct xts_sock *s, int option, void *value, socklen_t *length);
+void ktls_control_read(struct xts_sock *s, uint8_t type, uint8_t first); /* a control record, that begins so, has been read */
+
+/* True when the frame has been taken over. */
+bool pdu_message(const struct xts_head *head, const struct xts_recv_pdu *m, struct xts_rx_frame *frame);
+bool pdu_stream_data(struct xts_sock *s, uint32_t bytes); /* beside PDUs; false: it cannot be there */
+bool pdu_is_open(const struct xts_sock *s);   /* the end of a PDU has not come yet */
+bool pdu_is_readable(const struct xts_sock *s); /* of a socket with PDUs: a receive call has something to give */
+uint32_t pdu_credits(const struct xts_sock *s); /* taken beside the bytes */
+void pdu_drop(struct xts_sock *s);
+void pdu_consume(struct xts_sock *s, uint32_t bytes); /* bytes of the first one, or the rest of it */
+int pdu_restore(struct xts_sock *s, const struct pdu *pdu); /* appends; 0 or -ENOMEM */
+/* Receives of the first one: 1, or 0: nothing now, or -errno. *done: bytes copied. */
+int pdu_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes, size_t *done, int flags, struct about *about);
+/* A control message; false: it was cut off, or there was no room at all. */
+bool about_put(struct about *about, int level, int type, const void *data, size_t bytes);
+
+/* What a PDU is sent with beside its data. */
+struct control {
+	uint16_t type;             /* enum xts_ulp_id, 0: nothing */
+	uint16_t bytes;
+	uint8_t data[CONTROL_BYTES];
+};
+int control_read(struct control *out, const struct msghdr *message); /* of sendmsg(); 0 or -EINVAL */
+/* Of a message socket, or with control data. */
+ssize_t pdu_send(struct xts_sock *s, struct source *src, int flags, const struct control *control);
 
 void epoll_ready(struct xts_sock *s, uint32_t events);
 void epoll_end_turn(void);

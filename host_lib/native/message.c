@@ -11,7 +11,7 @@
 #define REFUSED_MAX (1u << 16) /* beyond any backlog */
 
 /* The sender's end of an account: more credits than there can be end the channel. */
-static bool take_credits(struct xts_sock *s, uint32_t post_credits)
+bool message_credits(struct xts_sock *s, uint32_t post_credits)
 {
 	if (xts_credit_add(&s->credits, post_credits)) {
 		channel_fail(EPROTO);
@@ -22,7 +22,7 @@ static bool take_credits(struct xts_sock *s, uint32_t post_credits)
 	return true;
 }
 
-static struct xts_sock *find(uint32_t id)
+struct xts_sock *message_target(uint32_t id)
 {
 	struct xts_sock *s = table_find(id);
 
@@ -35,7 +35,7 @@ static struct xts_sock *find(uint32_t id)
 
 static void receive_connect_ack(const struct xts_head *head, const struct xts_connect_ack *m)
 {
-	struct xts_sock *s = find(head->id);
+	struct xts_sock *s = message_target(head->id);
 	bool learns = s && (s->opening || !m->proxy_id);
 
 	if (!s)
@@ -54,7 +54,7 @@ static void receive_connect_ack(const struct xts_head *head, const struct xts_co
 		s->state = TCP_STATE_ESTABLISHED;
 		s->local = m->local;
 		s->peer = m->peer;
-		if (!take_credits(s, m->post_credits))
+		if (!message_credits(s, m->post_credits))
 			return;
 		status_state(s);
 		socket_changed(s, EPOLLIN | EPOLLOUT);
@@ -69,7 +69,7 @@ static void receive_reply(const struct xts_head *head, uint8_t request, uint32_t
 			  const struct xts_endpoint *local, const struct xts_rx_frame *frame, uint32_t offset,
 			  uint32_t length)
 {
-	struct xts_sock *s = find(head->id);
+	struct xts_sock *s = message_target(head->id);
 	struct call *call = s ? s->call : NULL;
 	bool learns = false;
 
@@ -100,6 +100,8 @@ static void receive_reply(const struct xts_head *head, uint8_t request, uint32_t
 		call->error = head->error;
 		call->done = true;
 		s->call = NULL;
+		if (s->pushing && request == XTS_CMD_IOCTL && !head->error)
+			push_answered(s, call);
 	} else if (!s->closing && token) {
 		xts.bad_ids++;
 	}
@@ -113,7 +115,7 @@ static void receive_reply(const struct xts_head *head, uint8_t request, uint32_t
 /* The connection is ours from here on: what follows this message belongs to it already. */
 static void receive_claim_ack(const struct xts_head *head, const struct xts_claim_ack *m, const struct xts_rx_frame *frame)
 {
-	struct xts_sock *s = find(head->id);
+	struct xts_sock *s = message_target(head->id);
 	struct call *call = s ? s->call : NULL;
 
 	if (call && call->type == XTS_CMD_CLAIM && call->token == m->token && !head->error) {
@@ -121,7 +123,7 @@ static void receive_claim_ack(const struct xts_head *head, const struct xts_clai
 			channel_fail(EPROTO);
 			return;
 		}
-		if (!take_credits(s, m->post_credits))
+		if (!message_credits(s, m->post_credits))
 			return;
 		s->local = m->local;
 		s->peer = m->peer;
@@ -176,6 +178,7 @@ static bool is_due(struct xts_sock *listener)
 static void receive_newconn(const struct xts_head *head, const struct xts_newconn *m)
 {
 	struct xts_sock *listener = table_find(head->id), *s;
+	uint32_t window;
 
 	if (!m->proxy_id || (listener && !listener->closing && !is_due(listener))) {
 		channel_fail(EPROTO);
@@ -204,8 +207,13 @@ static void receive_newconn(const struct xts_head *head, const struct xts_newcon
 	s->send_timeout_ns = listener->send_timeout_ns;
 	s->receive_lowat = listener->receive_lowat;
 	s->window_max = listener->window_max;
-	xts_credit_grant_init(&s->grant, xts.settings.window_bytes < s->window_max ? xts.settings.window_bytes : s->window_max);
-	if (!take_credits(s, m->post_credits))
+	s->seqpacket = listener->seqpacket;
+	memcpy(s->ulps.id, listener->ulps.id, sizeof s->ulps.id);
+	memcpy(s->ulps.depth, listener->ulps.depth, sizeof s->ulps.depth);
+	s->ulps.peeking = listener->ulps.peeking;
+	window = xts.settings.window_bytes < s->window_max ? xts.settings.window_bytes : s->window_max;
+	xts_credit_grant_init(&s->grant, push_window(s, window));
+	if (!message_credits(s, m->post_credits))
 		return;
 	if (listener->accept_last)
 		listener->accept_last->accept_next = s;
@@ -226,7 +234,8 @@ static void receive_newconn(const struct xts_head *head, const struct xts_newcon
 /* Data for a socket: true when the frame has been taken over. */
 static bool receive_data(struct xts_sock *s, struct xts_rx_frame *frame, uint32_t length)
 {
-	if (s->done || s->state != TCP_STATE_ESTABLISHED || xts_credit_receive(&s->grant, length)) {
+	if (s->done || s->state != TCP_STATE_ESTABLISHED || (s->todo & TODO_GIVE_BACK) ||
+	    xts_credit_receive(&s->grant, length) || (s->pdu_first && !pdu_stream_data(s, length))) {
 		channel_fail(EPROTO);
 		return true;
 	}
@@ -257,7 +266,7 @@ static void receive_closed(struct xts_sock *s)
 /* True when the frame has been taken over. */
 static bool receive_recv(const struct xts_head *head, const struct xts_recv *m, struct xts_rx_frame *frame)
 {
-	struct xts_sock *s = find(head->id);
+	struct xts_sock *s = message_target(head->id);
 	struct channel *c = xts.channel;
 	uint32_t events = 0;
 	bool taken = false;
@@ -274,7 +283,7 @@ static bool receive_recv(const struct xts_head *head, const struct xts_recv *m, 
 		channel_fail(EPROTO);
 		return true;
 	}
-	if (m->post_credits && !take_credits(s, m->post_credits))
+	if (m->post_credits && !message_credits(s, m->post_credits))
 		return true;
 	if (m->length) {
 		taken = receive_data(s, frame, m->length);
@@ -285,6 +294,10 @@ static bool receive_recv(const struct xts_head *head, const struct xts_recv *m, 
 	if (m->post_credits && s->no_space)
 		events |= EPOLLOUT;
 	if (head->flags & XTS_FLAG_EOS) {
+		if (pdu_is_open(s)) {
+			channel_fail(EPROTO);
+			return true;
+		}
 		s->done = true;
 		s->shutdown |= RCV_SHUTDOWN;
 		events |= EPOLLIN | EPOLLRDHUP | (s->shutdown == SHUTDOWN_MASK ? EPOLLHUP : 0u);
@@ -312,6 +325,7 @@ void message_receive(struct xts_rx_frame *frame, const struct xts_head *head, co
 		struct xts_listen_ack listen_ack;
 		struct xts_newconn newconn;
 		struct xts_recv recv;
+		struct xts_recv_pdu recv_pdu;
 		struct xts_bind_ack bind_ack;
 		struct xts_sockopt_ack sockopt_ack;
 		struct xts_ioctl_ack ioctl_ack;
@@ -326,6 +340,11 @@ void message_receive(struct xts_rx_frame *frame, const struct xts_head *head, co
 		bad = xts_recv_decode(&m.recv, copy, frame->bytes);
 		if (!bad)
 			taken = receive_recv(head, &m.recv, frame);
+		break;
+	case XTS_REPLY_RECV_PDU:
+		bad = xts_recv_pdu_decode(&m.recv_pdu, copy, frame->bytes);
+		if (!bad)
+			taken = pdu_message(head, &m.recv_pdu, frame);
 		break;
 	case XTS_REPLY_CONNECT_ACK:
 		bad = xts_connect_ack_decode(&m.connect_ack, copy, frame->bytes);

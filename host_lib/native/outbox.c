@@ -140,6 +140,8 @@ bool outbox_flush_socket(struct xts_sock *s)
 		return false;
 	if ((s->todo & TODO_SHARE) && send_share(s))
 		return false;
+	if ((s->todo & TODO_GIVE_BACK) && push_give_back(s))
+		return false;
 	if (s->todo && send_todo(s))
 		return false;
 	outbox_remove(s);

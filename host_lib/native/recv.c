@@ -1,7 +1,8 @@
 /*
  * Receiving: tcp_recvmsg() of the kernel, over the pieces that buffer.c keeps. What has been read returns as post
  * credits, with whatever is sent next or, when a quarter of the window has gathered, by itself. The window doubles when
- * the application has read a whole one, kept up (little was waiting) and the proxy had used most of it.
+ * the application has read a whole one, kept up (little was waiting) and the proxy had used most of it. Where
+ * there are PDUs, pdu_recv.c says what there is to be had.
  */
 #include "library.h"
 
@@ -34,13 +35,17 @@ static void check_account(const struct xts_sock *s)
 	for (const struct piece *p = s->first; p; p = p->next)
 		bytes += p->bytes;
 	assert(bytes == s->unread);
-	assert(s->lost || xts_credit_buffered(&s->grant) == s->unread);
+	assert(s->lost || xts_credit_buffered(&s->grant) == s->unread + pdu_credits(s));
+	bytes = 0;
+	for (const struct pdu *p = s->pdu_first; p; p = p->next)
+		bytes += p->bytes;
+	assert(!s->pdu_first || bytes == s->unread);
 }
 #else
 static void check_account(const struct xts_sock *s) { (void)s; }
 #endif
 
-static void consume(struct xts_sock *s, uint32_t bytes)
+void recv_consume(struct xts_sock *s, uint32_t bytes, uint32_t credits)
 {
 	buffer_consume(s, bytes);
 	s->read_bytes += bytes;
@@ -48,8 +53,8 @@ static void consume(struct xts_sock *s, uint32_t bytes)
 		mirror_dirty(s);
 	if (s->lost || s->state != TCP_STATE_ESTABLISHED || s->closing)
 		return;
-	xts_credit_free(&s->grant, bytes);
-	s->consumed += bytes;
+	xts_credit_free(&s->grant, bytes + credits);
+	s->consumed += bytes + credits;
 	grow_window(s);
 	check_account(s);
 	if (xts_credit_due(&s->grant) && !s->done)
@@ -67,19 +72,23 @@ static uint32_t take(struct xts_sock *s, const struct iovec *iov, size_t done, s
 	if (!(flags & MSG_TRUNC))
 		n = (uint32_t)buffer_copy(s, skip, iov, done, n);
 	if (!(flags & MSG_PEEK))
-		consume(s, n);
+		recv_consume(s, n, 0);
 	return n;
 }
 
 /* Nothing is there (any more): 1 to end with what was copied, 0 to wait, or -errno. */
 static int at_end(struct xts_sock *s, size_t done, bool blocking)
 {
+	if (s->pushing && !s->error && s->state == TCP_STATE_ESTABLISHED)
+		return blocking ? 0 : -EAGAIN; /* what comes will be read by another protocol */
 	if (done)
 		return s->error || s->state == TCP_STATE_CLOSE || (s->shutdown & RCV_SHUTDOWN) || !blocking;
 	if (s->done)
 		return 1;
 	if (s->error)
 		return take_error(s);
+	if (s->ulps.keys_expired)
+		return -EKEYEXPIRED;
 	if (s->shutdown & RCV_SHUTDOWN)
 		return 1;
 	if (s->state == TCP_STATE_CLOSE)
@@ -87,7 +96,7 @@ static int at_end(struct xts_sock *s, size_t done, bool blocking)
 	return blocking ? 0 : -EAGAIN;
 }
 
-static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t bytes, int flags)
+static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t bytes, int flags, struct about *about)
 {
 	uint64_t deadline = deadline_after(s->receive_timeout_ns);
 	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT), pumped = false;
@@ -104,11 +113,19 @@ static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t byte
 	for (;;) {
 		if (s->moved != NOT_MOVED)
 			return done ? (ssize_t)done : -ENOTCONN;
-		if (!bytes && s->unread)
-			return 0;
-		done += take(s, iov, done, bytes - done, flags);
-		if (bytes && done >= target)
-			break;
+		if (s->pdu_first || s->pushing) {
+			r = pdu_recv(s, iov, bytes, &done, flags, about);
+			if (r < 0)
+				return done ? (ssize_t)done : r;
+			if (r)
+				break;
+		} else {
+			if (!bytes && s->unread)
+				return 0;
+			done += take(s, iov, done, bytes - done, flags);
+			if (bytes && done >= target)
+				break;
+		}
 		if (!pumped) {
 			pumped = true;
 			channel_pump();
@@ -132,8 +149,18 @@ static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t byte
 	return (ssize_t)done;
 }
 
-static ssize_t recv_call(int number, const struct iovec *iov, size_t count, int flags)
+/* Data of TLS on a stream, of which net/tls in the kernel tells that it is data. */
+static void tell_data(struct about *about)
 {
+	const uint8_t type = TLS_DATA_RECORD;
+
+	if (!about->used)
+		about_put(about, SOL_TLS, TLS_GET_RECORD_TYPE, &type, sizeof type);
+}
+
+static ssize_t recv_call(int number, const struct iovec *iov, size_t count, int flags, struct about *about)
+{
+	bool keys = false;
 	struct xts_sock *s;
 	size_t bytes = 0;
 	ssize_t r;
@@ -153,9 +180,13 @@ static ssize_t recv_call(int number, const struct iovec *iov, size_t count, int 
 		r = -EAGAIN; /* there is never anything in it */
 	else if (flags & MSG_OOB)
 		r = s->state == TCP_STATE_LISTEN ? -ENOTCONN : -EINVAL; /* no urgent data */
-	else
-		r = recv_all(s, iov, bytes, flags);
+	else {
+		keys = about && !s->seqpacket && socket_ulp(s, ULPS_RECEIVE) == XTS_ULP_TLS_KEYS;
+		r = recv_all(s, iov, bytes, flags, about);
+	}
 	library_leave();
+	if (keys && r > 0)
+		tell_data(about);
 	if (r >= 0)
 		return r;
 	errno = (int)-r;
@@ -166,7 +197,7 @@ ssize_t xts_recv(int number, void *data, size_t bytes, int flags)
 {
 	struct iovec iov = {.iov_base = data, .iov_len = bytes};
 
-	return recv_call(number, &iov, 1, flags);
+	return recv_call(number, &iov, 1, flags, NULL);
 }
 
 /* A stream socket tells no address: the length becomes 0. */
@@ -181,18 +212,21 @@ ssize_t xts_recvfrom(int number, void *data, size_t bytes, int flags, struct soc
 
 ssize_t xts_recvmsg(int number, struct msghdr *message, int flags)
 {
+	struct about about = {0};
 	ssize_t r;
 
 	if (!message)
 		return finish(-EFAULT);
 	if (message->msg_iovlen > 1024)
 		return finish(-EMSGSIZE);
-	r = recv_call(number, message->msg_iov, message->msg_iovlen, flags);
+	about.control = message->msg_control;
+	about.room = message->msg_control ? message->msg_controllen : 0;
+	r = recv_call(number, message->msg_iov, message->msg_iovlen, flags, &about);
 	if (r < 0)
 		return r;
 	if (message->msg_name)
 		message->msg_namelen = 0;
-	message->msg_controllen = 0;
-	message->msg_flags = 0;
+	message->msg_controllen = about.used;
+	message->msg_flags = about.flags;
 	return r;
 }

@@ -16,13 +16,7 @@
 #define PENDING_CHANNEL_MAX (4u << 20) /* of all sockets of a channel */
 #define SEND_BYTES_MAX 0x7ffff000u     /* MAX_RW_COUNT */
 
-struct source {
-	const struct iovec *iov;
-	size_t offset;             /* in *iov */
-	size_t left;               /* bytes in all */
-};
-
-static void take(struct source *src, uint8_t *out, size_t bytes)
+void source_take(struct source *src, uint8_t *out, size_t bytes)
 {
 	src->left -= bytes;
 	while (bytes) {
@@ -42,9 +36,9 @@ static void take(struct source *src, uint8_t *out, size_t bytes)
 	}
 }
 
-static void account(struct xts_sock *s, uint32_t bytes)
+void send_account(struct xts_sock *s, uint32_t credits, uint32_t bytes)
 {
-	s->credits -= bytes;
+	s->credits -= credits;
 	s->sent_bytes += bytes;
 	socket_asked(s, true);
 }
@@ -70,15 +64,15 @@ static uint32_t gather(struct xts_sock *s, struct source *src)
 		room = c->link.largest_message - XTS_SEND_BYTES - s->pending_bytes;
 	if (n > room)
 		n = room;
-	take(src, s->pending + s->pending_bytes, n);
+	source_take(src, s->pending + s->pending_bytes, n);
 	s->pending_bytes += n;
-	account(s, n);
+	send_account(s, n, n);
 	if (n)
 		outbox_add(s, TODO_DATA);
 	return n;
 }
 
-static void wait_for_link(struct xts_sock *s)
+void send_wait_for_link(struct xts_sock *s)
 {
 	struct channel *c = xts.channel;
 
@@ -112,15 +106,15 @@ static long send_some(struct xts_sock *s, struct source *src, bool blocking, int
 		n = xts.channel == c ? gather(s, src) : 0;
 		if (n)
 			return n;
-		wait_for_link(s);
+		send_wait_for_link(s);
 		return -EAGAIN;
 	}
 	m.post_credits = xts_credit_advertise(&s->grant);
 	m.length = n;
 	xts_head_encode(slot.data, XTS_CMD_SEND, flags & MSG_MORE ? XTS_FLAG_MORE : 0, 0, s->proxy_id);
 	xts_send_encode(slot.data, &m);
-	take(src, slot.data + XTS_SEND_BYTES, n);
-	account(s, n);
+	source_take(src, slot.data + XTS_SEND_BYTES, n);
+	send_account(s, n, n);
 	channel_submit(&slot, XTS_SEND_BYTES + n);
 	if (c->unkicked >= KICK_FRAMES && src->left)
 		channel_flush(true);
@@ -128,7 +122,7 @@ static long send_some(struct xts_sock *s, struct source *src, bool blocking, int
 }
 
 /* sk_stream_wait_connect(): 0, or why not to send. */
-static int wait_connected(struct xts_sock *s, bool blocking, uint64_t deadline)
+int send_wait_connected(struct xts_sock *s, bool blocking, uint64_t deadline)
 {
 	uint32_t id = s->id;
 
@@ -156,7 +150,7 @@ static int wait_connected(struct xts_sock *s, bool blocking, uint64_t deadline)
 }
 
 /* tcp_sendmsg(): all of it when blocking, else what fits. Bytes or -errno. */
-static ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
+ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 {
 	uint64_t deadline = deadline_after(s->send_timeout_ns);
 	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT), pumped = false;
@@ -166,7 +160,7 @@ static ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 
 	channel_pump(); /* who only ever sends has to hear of the end, too */
 	if (s->state != TCP_STATE_ESTABLISHED && s->moved == NOT_MOVED)
-		r = wait_connected(s, blocking, deadline);
+		r = send_wait_connected(s, blocking, deadline);
 	while (!r) {
 		if (s->moved != NOT_MOVED) {
 			r = -ENOTCONN;
@@ -178,7 +172,7 @@ static ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 		}
 		if (!src->left)
 			break;
-		r = send_some(s, src, blocking, flags);
+		r = s->pushing || s->ulps.sending ? 0 : send_some(s, src, blocking, flags);
 		if (r > 0) {
 			sent += (size_t)r;
 			r = 0;
@@ -214,7 +208,7 @@ static ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 	return r;
 }
 
-static ssize_t send_call(int number, const struct iovec *iov, size_t count, int flags)
+static ssize_t send_call(int number, const struct iovec *iov, size_t count, int flags, const struct control *control)
 {
 	struct source src = {.iov = iov};
 	struct xts_sock *s;
@@ -233,6 +227,8 @@ static ssize_t send_call(int number, const struct iovec *iov, size_t count, int 
 		r = -EBADF;
 	else if (flags & (MSG_OOB | MSG_FASTOPEN))
 		r = -EOPNOTSUPP;
+	else if (s->seqpacket || control)
+		r = pdu_send(s, &src, flags, control);
 	else
 		r = send_all(s, &src, flags);
 	library_leave();
@@ -248,7 +244,7 @@ ssize_t xts_send(int number, const void *data, size_t bytes, int flags)
 {
 	struct iovec iov = {.iov_base = (void *)data, .iov_len = bytes};
 
-	return send_call(number, &iov, 1, flags);
+	return send_call(number, &iov, 1, flags, NULL);
 }
 
 /* The address is ignored on a stream socket, as in the kernel. */
@@ -263,11 +259,13 @@ ssize_t xts_sendto(int number, const void *data, size_t bytes, int flags, const 
 
 ssize_t xts_sendmsg(int number, const struct msghdr *message, int flags)
 {
+	struct control control = {0};
+
 	if (!message)
 		return finish(-EFAULT);
 	if (message->msg_iovlen > 1024)
 		return finish(-EMSGSIZE);
-	if (message->msg_controllen)
-		return finish(-EINVAL); /* no control message is known here */
-	return send_call(number, message->msg_iov, message->msg_iovlen, flags);
+	if (message->msg_controllen && control_read(&control, message))
+		return finish(-EINVAL);
+	return send_call(number, message->msg_iov, message->msg_iovlen, flags, control.type ? &control : NULL);
 }

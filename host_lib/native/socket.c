@@ -58,6 +58,10 @@ static bool is_writable(struct xts_sock *s)
 {
 	if (s->state != TCP_STATE_ESTABLISHED)
 		return true;
+	if (s->ulps.handshaking || s->pushing || s->credits < s->ulps.wanted) {
+		s->no_space = true;
+		return false;
+	}
 	if (s->credits >= socket_credits_worth_waiting_for(s) && (channel_can_send() && !(s->todo & TODO_DATA)))
 		return true;
 	s->no_space = true;
@@ -82,7 +86,7 @@ uint32_t socket_events(struct xts_sock *s)
 	if (s->shutdown & RCV_SHUTDOWN)
 		events |= EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;
 	if (s->state != TCP_STATE_SYN_SENT) {
-		if (s->unread && s->unread >= s->receive_lowat)
+		if (s->pdu_first || s->pushing ? pdu_is_readable(s) : s->unread && s->unread >= s->receive_lowat)
 			events |= EPOLLIN | EPOLLRDNORM;
 		if ((s->shutdown & SEND_SHUTDOWN) || is_writable(s))
 			events |= EPOLLOUT | EPOLLWRNORM;
@@ -114,6 +118,9 @@ void socket_changed(struct xts_sock *s, uint32_t events)
 void socket_fail(struct xts_sock *s, int error)
 {
 	socket_asked(s, false);
+	if (s->todo & TODO_GIVE_BACK)
+		buffer_drop(s); /* no application may read them as they are */
+	s->ulps.handshaking = false;
 	s->error = error;
 	s->state = TCP_STATE_CLOSE;
 	s->shutdown = SHUTDOWN_MASK;
@@ -171,6 +178,7 @@ void socket_free(struct xts_sock *s)
 		c->pending_bytes -= s->pending_capacity;
 	free(s->pending);
 	s->pending = NULL;
+	fault_forget(s);
 	table_release(s);
 	wake(&xts.close_waiters);
 }
@@ -299,6 +307,7 @@ int socket_disconnect(struct xts_sock *s)
 	s->credits = s->peer_window = 0;
 	s->grant.window = 0;
 	s->received_bytes = s->sent_bytes = s->read_bytes = 0;
+	push_forget(s);
 	memset(&s->peer, 0, sizeof s->peer);
 	memset(&s->local, 0, sizeof s->local);
 	status_state(s);
@@ -319,7 +328,7 @@ int xts_socket(int domain, int type, int protocol)
 		errno = EAFNOSUPPORT;
 		return -1;
 	}
-	if (type != SOCK_STREAM) {
+	if (type != SOCK_STREAM && type != SOCK_SEQPACKET) {
 		errno = type < 0 || type > SOCK_PACKET ? EINVAL : ESOCKTNOSUPPORT;
 		return -1;
 	}
@@ -334,6 +343,7 @@ int xts_socket(int domain, int type, int protocol)
 		r = s ? (int)s->id : -EMFILE;
 		if (s) {
 			s->open = true;
+			s->seqpacket = type == SOCK_SEQPACKET;
 			s->nonblocking = flags & SOCK_NONBLOCK;
 			s->close_on_exec = flags & SOCK_CLOEXEC;
 		}

@@ -173,4 +173,21 @@ enum xts_ulp_id {
 #define XTS_MPA_NO_CRC 4 /* flag: both sides agreed to go without: the field is zero and not checked */
 #define XTS_MPA_START_OFFSET 5 /* u32: bytes of FPDUs that went before the push in that direction, for where markers are (they count from the first FPDU on, RFC 5044 4.3); default 0 */
 
+/* How many bytes an item that is an integer has on the wire; 0: it is none. */
+static inline unsigned xts_ulp_item_bytes(unsigned ulp_id, unsigned item)
+{
+	switch (ulp_id << 16 | item) {
+	case XTS_ULP_TLS << 16 | XTS_TLS_INFO_RESUMED:
+	case XTS_ULP_TLS << 16 | XTS_TLS_INFO_CRYPTO_SEND:
+	case XTS_ULP_TLS << 16 | XTS_TLS_INFO_CRYPTO_RECEIVE:
+	case XTS_ULP_TLS << 16 | XTS_TLS_INFO_VERIFIED:
+	case XTS_ULP_TLS_KEYS << 16 | XTS_TLS_KEYS_INFO_CRYPTO:
+		return 1;
+	case XTS_ULP_TLS << 16 | XTS_TLS_INFO_VERSION:
+		return 2;
+	default:
+		return 0;
+	}
+}
+
 #endif

@@ -9,7 +9,7 @@ An IOCTL's payload is, by request:
 
 - PUSH_ULP_RX, PUSH_ULP_TX, PUSH_ULP (both directions): `read_bytes: u32` (as with CLOSE: bytes of this connection the
   application has read, modulo 2^30), `flags: u16` (0x0001: the socket is SOCK_SEQPACKET), `ulp_id: u16`, then the
-  attributes.
+  attributes; answer: `handshake: u8` (1: the event READY, or RESET, will follow).
 - PEEK_MODE: `on: u8`. END_PEEK_MODE: `drop_bytes: u32`, from the first byte received on the connection.
 - ULP_LIST: none; answer: `ulp_id: u16, version: u16, directions: u8` (1 receive, 2 send, 3 both) for each that this
   proxy offers to this host.

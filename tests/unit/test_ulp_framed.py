@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from ulp_bed import RECEIVE, SEND, Mark, UlpBed
+from ulp_bed import RECEIVE, SEND, Mark, Pdu, UlpBed
 
 sizes = st.lists(st.integers(1, 3000), max_size=12)
 pdus = st.lists(
@@ -28,6 +28,7 @@ prefixes = st.fixed_dictionaries(
 )
 
 
+@settings(max_examples=60, deadline=None)
 @given(pdus, sizes, sizes, prefixes)
 def test_any_pdus_in_any_pieces_arrive_as_they_were(pdus, sent, rooms, options) -> None:
     order = "little" if options["little_endian"] else "big"
@@ -43,6 +44,7 @@ def test_any_pdus_in_any_pieces_arrive_as_they_were(pdus, sent, rooms, options) 
         assert bed.ended
 
 
+@settings(max_examples=60, deadline=None)
 @given(pdus, st.integers(1, 7), st.booleans(), prefixes)
 def test_what_is_sent_has_its_length_before_it(pdus, parts, told, options) -> None:
     order = "little" if options["little_endian"] else "big"
@@ -119,6 +121,7 @@ def test_parts_of_unknown_length_are_gathered_up_to_a_limit() -> None:
         assert caught.value.errno == errno.EINVAL
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=300), sizes)
 def test_any_bytes_are_pdus_or_a_fault(data: bytes, sent: list[int]) -> None:
     with UlpBed() as bed:
@@ -144,3 +147,168 @@ def test_parts_of_a_pdu_come_as_they_come() -> None:
         assert bed.read_parts() == [(b"xxx", Mark(True, True, 10))]
         bed.peer_send(b"x" * 7 + prefixed(b""))
         assert bed.read_parts() == [(b"x" * 7, Mark(True, False, 10)), (b"", Mark(True))]
+
+
+def test_a_peer_that_goes_away_within_a_pdu_is_told_of() -> None:
+    with UlpBed() as bed:
+        bed.push("LENGTH_PREFIXED", RECEIVE)
+        bed.start()
+        bed.peer_send(prefixed(b"hello")[:7])
+        bed.peer_close()
+        with pytest.raises(OSError) as caught:
+            bed.read_all()
+        assert caught.value.errno == errno.EBADMSG
+        assert bed.error().text == "length_prefixed: the stream ended after 3 of the 5 bytes of a PDU"
+
+
+# --- STREAM_PARSER
+
+U64 = 1 << 64
+
+
+@st.composite
+def declarations(draw: st.DrawFn) -> dict[str, object]:
+    """Parameters of any parser that can be pushed."""
+    width = draw(st.integers(1, 8))
+    declaration: dict[str, object] = {"offset": draw(st.integers(0, 20)), "width": width}
+    declaration["little_endian"] = draw(st.booleans())
+    declaration["mask"] = draw(st.sampled_from([U64 - 1, 0xFF, 0xFFF0, 0x0F, 0x3FFF]))
+    declaration["shift"] = draw(st.sampled_from([0, 0, 4, 63]))
+    declaration["unit"] = draw(st.sampled_from([1, 1, 4, 2**32 - 1]))
+    declaration["adjustment"] = draw(st.sampled_from([0, 0, 9, 30, -2, -(2**63), 2**63 - 1]))
+    if draw(st.booleans()):
+        declaration["magic_offset"] = draw(st.integers(0, 20))
+        declaration["magic"] = draw(st.binary(min_size=1, max_size=3))
+        declaration["magic_mask"] = draw(st.binary(min_size=3, max_size=3))[: len(declaration["magic"])]  # type: ignore[arg-type]
+    return declaration
+
+
+def parse(stream: bytes, d: dict, max_bytes: int) -> tuple[list[bytes], str]:
+    """The oracle: PDUs, and how it ends."""
+    head = d["offset"] + d["width"]
+    if "magic" in d:
+        head = max(head, d["magic_offset"] + len(d["magic"]))
+    pdus: list[bytes] = []
+    while stream:
+        if len(stream) < head:
+            return pdus, "truncated"
+        if "magic" in d:
+            there = stream[d["magic_offset"] :]
+            if any((a ^ b) & m for a, b, m in zip(there, d["magic"], d["magic_mask"], strict=False)):
+                return pdus, "record"
+        order = "little" if d["little_endian"] else "big"
+        field = int.from_bytes(stream[d["offset"] : d["offset"] + d["width"]], order)  # type: ignore[arg-type]
+        length = (((field & d["mask"]) >> d["shift"]) * d["unit"]) + d["adjustment"]
+        if ((field & d["mask"]) >> d["shift"]) * d["unit"] >= U64 or length >= U64 or length < head:
+            return pdus, "length"
+        if length > max_bytes:
+            return pdus, "too_long"
+        if len(stream) < length:
+            return pdus, "truncated"
+        pdus.append(stream[:length])
+        stream = stream[length:]
+    return pdus, ""
+
+
+short = st.integers(0, 40).map(lambda n: n.to_bytes(1, "big"))
+streams = st.lists(st.one_of(short, short, st.binary(max_size=8), st.just(bytes(7))), max_size=60).map(b"".join)
+
+
+@settings(max_examples=60, deadline=None)
+@given(streams, declarations(), sizes, sizes)
+def test_a_declared_parser_finds_what_the_oracle_finds(stream, declaration, sent, rooms) -> None:
+    pdus, end = parse(stream, declaration, 300)
+    got = []
+    with UlpBed() as bed:
+        bed.push("STREAM_PARSER", max_bytes=300, **declaration)
+        bed.start()
+        parts = []
+        try:
+            bed.peer_send(stream)
+            room = iter(rooms)
+            while (part := bed.read(next(room, 100))) is not None:
+                parts.append(part)
+            bed.peer_close()
+            while bed.read_parts():
+                pass
+        except OSError as e:
+            assert e.errno in (errno.EBADMSG, errno.EMSGSIZE)
+        got = bed.join(parts)
+        assert [p.data for p in got] == pdus
+        assert bed.error().fault == end
+
+
+@settings(max_examples=60, deadline=None)
+@given(pdus, sizes, sizes)
+def test_pdus_of_a_declared_parser_have_their_heads(pdus, sent, rooms) -> None:
+    frames = [b"\x2a" + len(p).to_bytes(3, "little") + p for p in pdus]
+    with UlpBed() as bed:
+        bed.push("STREAM_PARSER", offset=1, width=3, little_endian=True, adjustment=4, magic=b"\x2a")
+        bed.start()
+        got = bed.feed(b"".join(frames), sent, rooms)
+        assert [p.data for p in got] == frames
+        assert all(p.mark.record_bytes == len(p.data) for p in got)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "reason"),
+    [
+        ({"width": 9}, "WIDTH is 1 to 8, not 9"),
+        ({"width": 0}, "are required"),
+        ({"offset": 255, "width": 2}, "not within the first 256 bytes"),
+        ({"offset": 2**32 - 1}, "not within the first 256 bytes"),
+        ({"shift": 64}, "SHIFT is 0 to 63"),
+        ({"unit": 0}, "UNIT is 0"),
+        ({"magic": b""}, "1 to 16 bytes, not 0"),
+        ({"magic": b"a" * 17}, "1 to 16 bytes, not 17"),
+        ({"magic": b"ab", "magic_mask": b"a"}, "MAGIC_MASK has 1 bytes, and MAGIC 2"),
+        ({"magic_mask": b"a"}, "MAGIC_MASK has 1 bytes, and MAGIC 0"),
+        ({"magic_offset": 3}, "MAGIC_OFFSET without MAGIC"),
+        ({"magic_offset": 250, "magic": b"1234567"}, "not within"),
+        ({"offset": 100, "max_bytes": 50}, "longer than MAX_BYTES"),
+    ],
+)
+def test_a_declaration_that_makes_no_sense_is_refused(parameters, reason) -> None:
+    with UlpBed() as bed, pytest.raises(OSError, match=reason) as caught:
+        bed.push("STREAM_PARSER", **{"offset": 0, "width": 2, **parameters})
+    assert caught.value.errno == errno.EINVAL
+
+
+def test_a_pdu_has_its_time() -> None:
+    with UlpBed() as bed:
+        bed.push("STREAM_PARSER", offset=0, width=2, timeout_ms=500)
+        bed.start()
+        assert bed.read_all() == []
+        assert bed.wakeups == []  # nothing has begun
+        bed.peer_send(b"\0")
+        assert bed.read_all() == []
+        assert bed.wakeups == [500]
+        bed.now_ns += 499_000_000
+        bed.peer_send(b"\x04abc")  # the whole PDU, and the beginning of the next
+        assert bed.feed(b"", []) == [Pdu(b"\0\x04ab")]
+        bed.now_ns += 499_000_000
+        assert bed.read_all() == []
+        bed.now_ns += 2_000_000
+        with pytest.raises(OSError) as caught:
+            bed.read_all()
+        assert caught.value.errno == errno.ETIMEDOUT
+        assert bed.error().fault == "stalled"
+
+
+def test_time_begins_within_a_part_that_was_handed_on() -> None:
+    with UlpBed() as bed:
+        bed.push("STREAM_PARSER", offset=0, width=2, timeout_ms=500)
+        bed.start()
+        bed.peer_send(b"\0\x09abc")
+        assert bed.read() is not None
+        assert bed.wakeups == [500]
+
+
+def test_a_layer_above_a_parser_reads_the_stream_it_delineates() -> None:
+    with UlpBed() as bed:
+        bed.push("STREAM_PARSER", offset=0, width=1)
+        bed.push("LINES", RECEIVE)
+        bed.start()
+        assert bed.describe() == "stream_parser/lines"
+        bed.peer_send(b"\x04a\nb\x03c\n")
+        assert [p.data for p in bed.read_all()] == [b"\x04a", b"b\x03c"]

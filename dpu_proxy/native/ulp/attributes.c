@@ -2,9 +2,11 @@
 #include <errno.h>
 #include <string.h>
 
+#include "config.h"
 #include "ulp.h"
 
 #define ATTRIBUTE_HEAD 4u
+#define MAX_BYTES_DEFAULT (1u << 20)
 
 static uint64_t integer(const uint8_t *value, unsigned bytes)
 {
@@ -72,7 +74,7 @@ static int fixed(struct ulp_layer *l, const struct ulp_attribute *a, const char 
 	int ulp_attribute_u##type(struct ulp_layer *l, const struct ulp_attribute *a, const char *name,        \
 				  uint##type##_t *out)                                                         \
 	{                                                                                                      \
-		uint64_t value;                                                                                \
+		uint64_t value = 0;                                                                            \
 		int r = fixed(l, a, name, bytes, &value);                                                      \
 		if (!r)                                                                                        \
 			*out = (uint##type##_t)value;                                                          \
@@ -86,7 +88,7 @@ FIXED(64, 8)
 
 int ulp_attribute_flag(struct ulp_layer *l, const struct ulp_attribute *a, const char *name, bool *out)
 {
-	uint64_t none;
+	uint64_t none = 0;
 	int r = fixed(l, a, name, 0, &none);
 
 	if (!r)
@@ -102,5 +104,24 @@ int ulp_attribute_string(struct ulp_layer *l, const struct ulp_attribute *a, con
 		return ulp_refuse(l, EINVAL, "%s: %s has a zero byte", l->protocol->name, name);
 	memcpy(out, a->value, a->bytes);
 	out[a->bytes] = 0;
+	return 0;
+}
+
+uint32_t ulp_max_bytes_default(const struct ulp_layer *l)
+{
+	uint32_t limit = xts_ulp_config_limits(ulp_config(l))->pdu_bytes_max;
+
+	return limit < MAX_BYTES_DEFAULT ? limit : MAX_BYTES_DEFAULT;
+}
+
+int ulp_max_bytes(struct ulp_layer *l, const struct ulp_attribute *a, uint32_t *out)
+{
+	uint32_t limit = xts_ulp_config_limits(ulp_config(l))->pdu_bytes_max;
+	int r = ulp_attribute_u32(l, a, "MAX_BYTES", out);
+
+	if (r)
+		return r;
+	if (!*out || *out > limit)
+		return ulp_refuse(l, EINVAL, "%s: MAX_BYTES is from 1 to %u here, not %u", l->protocol->name, limit, *out);
 	return 0;
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "config_inside.h"
+#include "tls.h"
 
 struct xts_ulp_config *xts_ulp_config_new(const struct xts_ulp_limits *limits)
 {
@@ -17,6 +18,11 @@ struct xts_ulp_config *xts_ulp_config_new(const struct xts_ulp_limits *limits)
 
 	if (!config)
 		return NULL;
+	config->tls = tls_config_new();
+	if (!config->tls) {
+		free(config);
+		return NULL;
+	}
 	atomic_init(&config->references, 1);
 	config->limits = limits ? *limits : defaults;
 	return config;
@@ -38,6 +44,7 @@ void xts_ulp_config_release(struct xts_ulp_config *config)
 		close(parser->program_fd);
 		free(parser);
 	}
+	tls_config_free(config->tls);
 	free(config);
 }
 

@@ -6,6 +6,8 @@
 
 #include "config.h"
 
+struct xts_tls_config;
+
 struct ulp_parser {
 	struct ulp_parser *next;
 	int program_fd;
@@ -16,6 +18,7 @@ struct xts_ulp_config {
 	atomic_uint references;
 	struct xts_ulp_limits limits;
 	struct ulp_parser *parsers;
+	struct xts_tls_config *tls; /* tls_config.c */
 };
 
 #endif

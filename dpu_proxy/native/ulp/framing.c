@@ -4,33 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "config.h"
-
-#define MAX_BYTES_DEFAULT (1u << 20)
 #define NS_PER_MS 1000000u
-
-/* --- parameters ------------------------------------------------------------------------------------------------------ */
-
-void ulp_framing_init(struct ulp_framing *f, const struct ulp_layer *l)
-{
-	uint32_t limit = xts_ulp_config_limits(ulp_config(l))->pdu_bytes_max;
-
-	f->max_bytes = limit < MAX_BYTES_DEFAULT ? limit : MAX_BYTES_DEFAULT;
-}
-
-int ulp_framing_max_bytes(struct ulp_layer *l, const struct ulp_attribute *a, struct ulp_framing *f)
-{
-	uint32_t limit = xts_ulp_config_limits(ulp_config(l))->pdu_bytes_max;
-	int r = ulp_attribute_u32(l, a, "MAX_BYTES", &f->max_bytes);
-
-	if (r)
-		return r;
-	if (!f->max_bytes || f->max_bytes > limit) {
-		return ulp_refuse(l, EINVAL, "%s: MAX_BYTES is from 1 to %u here, not %u", l->protocol->name, limit,
-				  f->max_bytes);
-	}
-	return 0;
-}
 
 /* --- time ------------------------------------------------------------------------------------------------------------ */
 

@@ -36,10 +36,6 @@ struct ulp_framing {
 	uint8_t ahead[ULP_FRAMING_AHEAD];
 };
 
-/* MAX_BYTES as pushed: refused when it is 0 or beyond the configuration. */
-int ulp_framing_max_bytes(struct ulp_layer *l, const struct ulp_attribute *a, struct ulp_framing *f);
-/* Before the parameters: the default, which the configuration may lower. */
-void ulp_framing_init(struct ulp_framing *f, const struct ulp_layer *l);
 ssize_t ulp_framing_read(struct ulp_framing *f, struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
 bool ulp_framing_pending(const struct ulp_framing *f, const struct ulp_layer *l);
 

@@ -56,7 +56,7 @@ static int set_attribute(struct ulp_layer *l, struct length_prefixed *p, const s
 
 	switch (a->type) {
 	case XTS_LENGTH_PREFIXED_MAX_BYTES:
-		return ulp_framing_max_bytes(l, a, &p->framing);
+		return ulp_max_bytes(l, a, &p->framing.max_bytes);
 	case XTS_LENGTH_PREFIXED_WIDTH:
 		r = ulp_attribute_u8(l, a, "WIDTH", &p->width);
 		if (!r && p->width != 1 && p->width != 2 && p->width != 3 && p->width != 4 && p->width != 8)
@@ -83,7 +83,7 @@ static int length_prefixed_open(struct ulp_layer *l, const uint8_t *attributes, 
 	l->state = p;
 	p->width = 4;
 	p->framing.parse = parse_prefix;
-	ulp_framing_init(&p->framing, l);
+	p->framing.max_bytes = ulp_max_bytes_default(l);
 	while ((r = ulp_attribute_next(l, attributes, bytes, &offset, &a)) > 0) {
 		r = set_attribute(l, p, &a);
 		if (r)

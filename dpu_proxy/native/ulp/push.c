@@ -84,8 +84,10 @@ static int layer_new(struct ulp_layer **out, struct ulp_stack *s, const struct u
 	struct ulp_layer *l = calloc(1, sizeof *l);
 	int r = 0;
 
-	if (!l)
-		return ulp_stack_refuse(s, ENOMEM, "no memory for another layer");
+	if (!l) {
+		ulp_stack_refuse(s, ENOMEM, "no memory for another layer");
+		return -ENOMEM;
+	}
 	l->protocol = p;
 	l->stack = s;
 	l->receive = direction & ULP_RECEIVE;
@@ -122,7 +124,7 @@ static void chain_add(struct ulp_stack *s, struct ulp_layer *l, enum ulp_directi
 /* One layer for all of direction. */
 static int push_one(struct ulp_stack *s, const struct ulp_protocol *p, struct ulp_push *push)
 {
-	struct ulp_layer *l;
+	struct ulp_layer *l = NULL;
 	int r = layer_new(&l, s, p, push, push->direction);
 
 	if (r)
@@ -140,7 +142,7 @@ static int push_one(struct ulp_stack *s, const struct ulp_protocol *p, struct ul
 /* One layer for each direction. */
 static int push_two(struct ulp_stack *s, const struct ulp_protocol *p, const struct ulp_push *push)
 {
-	struct ulp_layer *receive, *send;
+	struct ulp_layer *receive = NULL, *send = NULL;
 	int r = layer_new(&receive, s, p, push, ULP_RECEIVE);
 
 	if (r)
@@ -238,10 +240,6 @@ static int push_change(struct ulp_stack *s, struct ulp_layer *l, const struct ul
 	bool receive = push->direction == ULP_RECEIVE;
 	int r;
 
-	if (push->direction == ULP_BOTH) {
-		return ulp_stack_refuse(s, EINVAL, "%s is there already, and is changed on one side at a time",
-					l->protocol->name);
-	}
 	r = l->protocol->change(l, receive, push->attributes, push->bytes);
 	if (!r) {
 		s->changed |= receive;
@@ -258,6 +256,9 @@ static int check(struct ulp_stack *s, const struct ulp_protocol *p, enum ulp_dir
 		return ulp_stack_refuse(s, EINVAL, "there is no direction %u", (unsigned)direction);
 	if (((direction & ULP_RECEIVE) && !p->receive) || ((direction & ULP_SEND) && !p->send)) {
 		return ulp_stack_refuse(s, EOPNOTSUPP, "%s is for the %s side only", p->name, p->receive ? "receive" : "send");
+	}
+	if (p->change && direction == ULP_BOTH) {
+		return ulp_stack_refuse(s, EINVAL, "%s is pushed onto one side at a time: each has parameters of its own", p->name);
 	}
 	if (p->boundaries && !s->owner.message_socket) {
 		return ulp_stack_refuse(s, EPROTOTYPE, "%s makes PDUs, which need a socket of type SOCK_SEQPACKET", p->name);

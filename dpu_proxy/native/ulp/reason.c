@@ -102,7 +102,8 @@ ssize_t ulp_stack_error(const struct ulp_stack *s, void *out, size_t room)
 	put_u16(answer + 2, s->reason.fault);
 	if (n > room - 4)
 		n = room - 4;
-	memcpy(answer + 4, s->reason.text, n);
+	for (size_t i = 0; i < n; i++) /* text on the wire has no NUL at its end */
+		answer[4 + i] = (uint8_t)s->reason.text[i];
 	return (ssize_t)(4 + n);
 }
 

@@ -118,7 +118,9 @@ bool ulp_stack_pending(const struct ulp_stack *s)
 {
 	const struct ulp_layer *l = ulp_chain_top(&s->receive);
 
-	return !s->idle && !s->failed && l && ulp_layer_pending(l);
+	if (s->failed) /* a layer found it behind bytes that it has returned: the next read tells */
+		return true;
+	return !s->idle && l && ulp_layer_pending(l);
 }
 
 /* --- sending --------------------------------------------------------------------------------------------------------- */

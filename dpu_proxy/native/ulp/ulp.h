@@ -184,6 +184,10 @@ int ulp_attribute_flag(struct ulp_layer *l, const struct ulp_attribute *a, const
 /* A string without NUL, of 1 to room - 1 bytes, terminated in out. */
 int ulp_attribute_string(struct ulp_layer *l, const struct ulp_attribute *a, const char *name, char *out, size_t room);
 
+/* MAX_BYTES, which many protocols have: 1 MiB unless the configuration allows less; refused when it is 0 or more than that allows. */
+uint32_t ulp_max_bytes_default(const struct ulp_layer *l);
+int ulp_max_bytes(struct ulp_layer *l, const struct ulp_attribute *a, uint32_t *out);
+
 /* --- bytes that wait: out.c ------------------------------------------------------------------------------------------ */
 
 /* Makes room for at least bytes more; -ENOMEM. Appending then cannot fail. */
