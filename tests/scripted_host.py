@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import errno
 import os
+import struct
 import time
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from xts_messages import codec, queue, table
+from xts_messages import codec, queue, table, ulp_attributes, ulps
 from xts_messages._native import ffi, lib
 from xts_proxy._native import ffi as worker_ffi
 from xts_proxy._native import lib as worker_lib
@@ -25,10 +26,12 @@ def now_ns() -> int:
 
 
 class Worker:
-    """A worker of the proxy; `limits` and `policy_default_allow` are fields of its configuration."""
+    """A worker of the proxy; `limits` and `policy_default_allow` are fields of its configuration, `ulp` is a
+    struct xts_ulp_config * of the caller's."""
 
-    def __init__(self, policy_default_allow: bool = True, **limits: int) -> None:
+    def __init__(self, policy_default_allow: bool = True, ulp: Any = worker_ffi.NULL, **limits: int) -> None:
         config = worker_ffi.new("struct xts_worker_config *")
+        config.ulp = ulp
         config.cpu, config.spin_us, config.policy_default_allow = -1, 0, policy_default_allow
         values = {
             "connections": 1000,
@@ -68,6 +71,12 @@ class Worker:
         assert worker_lib.xts_worker_channels(self.native, out, 16) > index
         return out[index]
 
+    def connection(self, index: int = 0) -> Any:
+        """Figures of a connection or listener."""
+        out = worker_ffi.new("struct xts_connection_stats[256]")
+        assert worker_lib.xts_worker_connections(self.native, out, 256) > index
+        return out[index]
+
     def drain(self) -> None:
         worker_lib.xts_worker_drain(self.native)
 
@@ -87,6 +96,7 @@ class ScriptedHost:
     epoch: int
     changes: dict[str, int] = field(default_factory=dict)
     next_socket: int = 1
+    tokens: int = 0
     backlog: list[codec.Frame] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -182,9 +192,43 @@ class ScriptedHost:
         self.next_socket += 1
         return self.next_socket
 
-    def connect(self, host: str, port: int, window: int = WINDOW, id: int = 0) -> tuple[int, codec.Frame]:
-        """CONNECT and its answer; the socket's number and the answer."""
-        number = self.new_socket()
+    def ioctl(self, request: str, payload: bytes = b"", id: int = 0, number: int = 0) -> codec.Frame:
+        """An IOCTL, by its name in `ulps.REQUESTS`, and its answer; what crosses it stays in the backlog."""
+        self.tokens += 1
+        code = ulps.REQUESTS[request][0]
+        fields = {"xts_socket": number, "token": self.tokens, "domain": 4, "request": code}
+        self.send("XTS_CMD_IOCTL", payload, id=id, **fields)
+        passed = []
+        while (frame := self.receive()).name != "XTS_REPLY_IOCTL_ACK" or frame.fields["token"] != self.tokens:
+            passed.append(frame)
+        self.backlog[:0] = passed
+        return frame
+
+    def push(
+        self,
+        ulp: str,
+        id: int = 0,
+        number: int = 0,
+        *,
+        way: str = "PUSH_ULP",
+        read_bytes: int = 0,
+        message: bool = True,
+        **parameters: ulp_attributes.Value,
+    ) -> codec.Frame:
+        """A push and its answer."""
+        attributes = ulp_attributes.encode_attributes(ulp, parameters)
+        payload = struct.pack("!IHH", read_bytes, int(message), ulps.BY_NAME[ulp].number) + attributes
+        return self.ioctl(way, payload, id, number)
+
+    def ulp_error(self, id: int, number: int) -> ulp_attributes.UlpError:
+        """Why a push was refused or the connection has failed."""
+        return ulp_attributes.decode_error(self.ioctl("ULP_ERROR", id=id, number=number).payload)
+
+    def connect(
+        self, host: str, port: int, window: int = WINDOW, id: int = 0, number: int = 0
+    ) -> tuple[int, codec.Frame]:
+        """CONNECT and its answer; the socket's number (a new one if 0) and the answer."""
+        number = number or self.new_socket()
         peer = codec.Endpoint.of(host, port)
         self.send("XTS_CMD_CONNECT", id=id, xts_socket=number, post_credits=window, domain=peer.ip_version, peer=peer)
         return number, self.expect("XTS_REPLY_CONNECT_ACK")

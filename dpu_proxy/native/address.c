@@ -1,9 +1,10 @@
-/* Endpoints of the wire and socket addresses of the kernel. */
+/* Endpoints of the wire as socket addresses of the kernel, and those of a socket. */
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "channel.h"
+#include "endpoint.h"
 
 unsigned endpoint_to_sockaddr(const struct xts_endpoint *endpoint, struct sockaddr_storage *address)
 {
@@ -28,24 +29,6 @@ unsigned endpoint_to_sockaddr(const struct xts_endpoint *endpoint, struct sockad
 	}
 }
 
-void sockaddr_to_endpoint(const struct sockaddr_storage *address, struct xts_endpoint *endpoint)
-{
-	const struct sockaddr_in *in = (const struct sockaddr_in *)address;
-	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)address;
-
-	memset(endpoint, 0, sizeof *endpoint);
-	if (address->ss_family == AF_INET) {
-		endpoint->ip_version = 4;
-		endpoint->port = ntohs(in->sin_port);
-		memcpy(endpoint->address, &in->sin_addr, 4);
-	} else if (address->ss_family == AF_INET6) {
-		endpoint->ip_version = 6;
-		endpoint->port = ntohs(in6->sin6_port);
-		endpoint->scope_id = in6->sin6_scope_id;
-		memcpy(endpoint->address, &in6->sin6_addr, 16);
-	}
-}
-
 void socket_local(int fd, struct xts_endpoint *endpoint)
 {
 	struct sockaddr_storage address;
@@ -53,7 +36,7 @@ void socket_local(int fd, struct xts_endpoint *endpoint)
 
 	address.ss_family = AF_UNSPEC;
 	(void)getsockname(fd, (struct sockaddr *)&address, &length);
-	sockaddr_to_endpoint(&address, endpoint);
+	*endpoint = xts_endpoint_of(&address);
 }
 
 void socket_peer(int fd, struct xts_endpoint *endpoint)
@@ -63,5 +46,5 @@ void socket_peer(int fd, struct xts_endpoint *endpoint)
 
 	address.ss_family = AF_UNSPEC;
 	(void)getpeername(fd, (struct sockaddr *)&address, &length);
-	sockaddr_to_endpoint(&address, endpoint);
+	*endpoint = xts_endpoint_of(&address);
 }

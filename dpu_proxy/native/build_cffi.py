@@ -20,6 +20,9 @@ PRELUDE = """
 #include "worker.h"
 #include "policy.h"
 #include "sockopt.h"
+#include "ulp/config.h"
+#include "ulp/tls_config.h"
+#include "ulp/stack.h"
 
 #include <sys/prctl.h>
 
@@ -49,6 +52,12 @@ def declarations(header: Path) -> str:
     return "\n".join(line for line in text.splitlines() if not line.startswith("#"))
 
 
+def with_numbers(text: str, *headers: Path) -> str:
+    """Lengths of arrays, which are macros, as the numbers they stand for."""
+    numbers = dict(re.findall(r"^#define (\w+) (\d+)u?$", "\n".join(h.read_text() for h in headers), re.MULTILINE))
+    return re.sub(r"\[(\w+)\]", lambda match: f"[{numbers.get(match[1], match[1])}]", text)
+
+
 def definition(header: Path, name: str) -> str:
     """One struct or enum, by its name with the keyword."""
     text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.DOTALL)
@@ -65,9 +74,15 @@ def cdef() -> str:
         definition(MESSAGES / "link.h", "enum xts_link_state"),
         definition(MESSAGES / "link.h", "struct xts_link_stats"),
         definition(MESSAGES / "queue.h", "struct xts_queue_stats"),
-        declarations(HERE / "worker.h"),
+        with_numbers(declarations(HERE / "worker.h"), HERE / "worker.h", MESSAGES / "ulp_wire.h"),
         declarations(HERE / "policy.h"),
         declarations(HERE / "sockopt.h"),
+        declarations(HERE / "ulp" / "config.h"),
+        declarations(HERE / "ulp" / "tls_config.h"),
+        "struct iovec { void *iov_base; size_t iov_len; };",
+        definition(HERE / "ulp" / "ulp.h", "struct ulp_mark").replace("ULP_CONTROL_BYTES", "..."),
+        "struct ulp_stack;",
+        declarations(HERE / "ulp" / "stack.h"),
         CDEF,
     ]
     return "\n".join(parts)

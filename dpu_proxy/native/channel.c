@@ -1,5 +1,5 @@
 /* The channel's rounds: receive, flush, send; and the end of an epoch. channel.h has the theory of operation. */
-#include "channel.h"
+#include "pushed.h"
 #include "share.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		.ethertype = worker->config.ethertype,
 		.frame_window = queue->frame_window,
 		.largest_message = queue->largest_message,
-		.features = XTS_FEATURE_SHARE,
+		.features = XTS_FEATURE_SHARE | XTS_FEATURE_ULP,
 		.sockets_max = worker->config.limits.connections + worker->config.limits.listeners,
 	};
 	struct channel *ch = calloc(1, sizeof *ch);
@@ -85,7 +85,8 @@ static void batch_drop(struct channel *ch)
 	ch->batch_bytes = 0;
 }
 
-/* What a shared listener has offered to this host, and the host has not taken, is for others. */
+/* What a shared listener has offered to this host, and the host has not taken, is for others. What a listener has accepted
+ * and not announced ends with it. */
 static void return_offers(struct channel *ch)
 {
 	struct list *node = ch->connections.next;
@@ -96,6 +97,8 @@ static void return_offers(struct channel *ch)
 		node = node->next;
 		if (c->listener && c->listener->shared)
 			share_give_back(c);
+		else if (c->listener && !c->announced)
+			connection_free(c, true);
 	}
 }
 
@@ -202,11 +205,14 @@ static bool deliver(struct channel *ch, const struct xts_head *head, struct batc
 	uint64_t epoch = ch->link.epoch;
 	bool credit = true;
 
-	if (head->type == XTS_CMD_SEND) {
-		if (command_send(ch, head, ch->batch_used)) {
+	if (head->type == XTS_CMD_SEND || head->type == XTS_CMD_SEND_PDU) {
+		if (head->type == XTS_CMD_SEND ? command_send(ch, head, ch->batch_used) : command_send_pdu(ch, head, ch->batch_used)) {
 			ch->batch_bytes += e->bytes;
 			return true;
 		}
+	} else if (head->type == XTS_CMD_GIVE_BACK) {
+		channel_flush(ch);
+		command_give_back(ch, head, &e->frame);
 	} else {
 		channel_flush(ch); /* calls see the effect of data sent before them; e stays valid */
 		credit = command_execute(ch, head, e->frame.segment[0].iov_base, e->frame.bytes);

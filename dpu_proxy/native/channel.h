@@ -28,6 +28,7 @@
 #include "list.h"
 #include "queue.h"
 #include "spill.h"
+#include "ulp/ulp.h"
 #include "worker.h"
 
 #define CHANNEL_BATCH 32u         /* frames taken per round */
@@ -37,6 +38,7 @@
 
 struct worker_state;
 struct shared;
+struct pushed;
 
 /* What an epoll event points at. */
 enum watch_kind { WATCH_CONNECTION, WATCH_QUEUE, WATCH_LIFE, WATCH_COMMAND, WATCH_PARKED };
@@ -82,7 +84,9 @@ struct connection {
 	bool more : 1;            /* the last message said MORE */
 	bool announced : 1;       /* accepted: NEWCONN sent, no NEWCONN_ACK yet */
 	bool orphan : 1;          /* identifiers free, bytes still to deliver */
+	bool accepted : 1;        /* by a listener: the peer has connected to us */
 	bool spilled : 1;         /* TCP refused bytes since the window was last used up */
+	struct pushed *pushed;    /* protocols on it, or peek mode; NULL for most (pushed.h) */
 	int error;                /* of the connection, told by RESET, CONNECT_ACK or CLOSED */
 	uint32_t held;            /* post credits: bytes (listener: connections) we may send to the host */
 	struct xts_credit_grant grant; /* what we have granted the host */
@@ -104,6 +108,7 @@ struct connection {
 struct batch_entry {
 	struct xts_rx_frame frame;
 	uint32_t skip, bytes;     /* payload: where it begins in the frame, and how long it is */
+	struct ulp_mark mark;     /* only its pdu is set for a byte stream */
 	uint32_t next;            /* of the same connection */
 };
 
@@ -177,6 +182,9 @@ bool command_execute(struct channel *ch, const struct xts_head *head, const void
 /* A reply that waits its turn: its frame, the head written, the rest to be filled in. */
 uint8_t *command_reply(struct channel *ch, uint8_t type, uint32_t bytes, uint32_t xts_socket, int error);
 /* LISTEN_ACK, BIND_ACK or SHARE_ACK about c (NULL: it is gone). */
+/* For the option calls and ioctl, whose acknowledgements have the same layout. */
+void command_reply_value(struct channel *ch, uint8_t type, uint32_t xts_socket, uint32_t token, const struct connection *c,
+			 int error, const void *value, uint32_t bytes);
 void command_reply_local(struct channel *ch, uint8_t type, uint32_t xts_socket, uint32_t token, const struct connection *c,
 			 int error);
 /* The connection a call is about; id 0 makes it. NULL with *error. */
@@ -190,6 +198,10 @@ bool command_malformed(struct channel *ch, const struct xts_head *head);
 
 /* SEND; entry is the batch entry the frame lies in. Returns true when the frame is kept in the batch until the flush. */
 bool command_send(struct channel *ch, const struct xts_head *head, uint32_t entry);
+/* Takes the data of a batch entry into the connection's chain, for so many credits; false when it is not to be kept. */
+bool send_take_data(struct channel *ch, struct connection *c, uint32_t entry, uint32_t skip, uint32_t length, uint32_t credits);
+/* Post credits of the host's. False: a violation. */
+bool send_take_credits(struct channel *ch, struct connection *c, uint32_t post_credits);
 
 /* --- handover.c ------------------------------------------------------------------------------------------------------ */
 
@@ -221,6 +233,9 @@ struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version
 /* It has something to say: onto the ready list. */
 void connection_wake(struct connection *c);
 int connection_watch(struct connection *c);
+/* CONNECT is answered: it is established, or has failed. */
+void connection_connected(struct connection *c);
+void connection_connect_failed(struct connection *c, int error);
 void connection_event(struct connection *c, uint32_t epoll_events);
 /* Sends what the connection has to say, at most budget messages; true when it has more. */
 bool connection_send(struct connection *c, uint32_t budget);
@@ -238,11 +253,18 @@ void connection_orphan(struct connection *c);
 void connection_tick_start(struct connection *c);
 /* Looks after what no event tells: the end of lingering, a listener that could not accept. May free it. */
 void connection_tick(struct connection *c);
+/* Is anything to be delivered yet? */
+bool connection_waits(const struct connection *c);
 /* Half-closes or finishes closing when the spill buffer is empty. */
 void connection_drained(struct connection *c);
 
+struct sockaddr_storage;
+
 /* --- listener.c ------------------------------------------------------------------------------------------------------ */
 
+/* Tells the host of l about c. */
+void listener_announce(struct connection *l, struct connection *c, const struct sockaddr_storage *peer,
+		       const struct xts_tx_slot *slot);
 /* Accepts and announces connections while credits last, at most budget; true when it has more. */
 bool listener_send(struct connection *l, uint32_t budget);
 /* The connection is a listener from now on, and counted as one: the caller has looked at the limit. */
@@ -256,10 +278,8 @@ void listener_offer_ends(struct connection *c);
 
 /* --- address.c ------------------------------------------------------------------------------------------------------- */
 
-struct sockaddr_storage;
 /* Returns the length of the socket address, or 0 when the endpoint has no address. */
 unsigned endpoint_to_sockaddr(const struct xts_endpoint *endpoint, struct sockaddr_storage *address);
-void sockaddr_to_endpoint(const struct sockaddr_storage *address, struct xts_endpoint *endpoint);
 /* The socket's own address, and its peer's; none when it has none. */
 void socket_local(int fd, struct xts_endpoint *endpoint);
 void socket_peer(int fd, struct xts_endpoint *endpoint);
@@ -280,6 +300,8 @@ struct worker_state { /* what channels and connections see of their worker */
 	struct list channels, orphans;
 	struct connection *dead;  /* freed this round: epoll may still point at them */
 	struct list ticking;      /* connections that connection_tick() looks after */
+	struct list timers;       /* struct pushed.timer: protocols that want to be called */
+	uint64_t timer_ns;        /* none before */
 	struct list kept;         /* what this worker keeps while nobody holds it (share.h); under the registry's lock */
 	uint32_t kept_count[2];   /* by enum keyed_kind; likewise */
 	uint64_t keep_deadline_ns; /* nothing kept has to be ended before */
@@ -291,9 +313,9 @@ struct worker_state { /* what channels and connections see of their worker */
 
 /* --- operate.c ------------------------------------------------------------------------------------------------------- */
 
-/* A configuration and its rules, which are the copy's own: 0 or -ENOMEM. */
+/* A configuration with rules and references of its own: 0 or -ENOMEM. */
 int worker_copy_config(struct xts_worker_config *to, const struct xts_worker_config *from);
-void worker_free_rules(struct xts_worker_config *config);
+void worker_free_config(struct xts_worker_config *config);
 /* No newcomers from now on. */
 void worker_drain(struct worker_state *w);
 

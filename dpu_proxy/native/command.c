@@ -5,8 +5,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "channel.h"
 #include "policy.h"
+#include "pushed.h"
 #include "share.h"
 #include "sockopt.h"
 
@@ -44,9 +44,8 @@ void command_reply_local(struct channel *ch, uint8_t type, uint32_t xts_socket, 
 	xts_listen_ack_encode(command_reply(ch, type, XTS_LISTEN_ACK_BYTES, xts_socket, error), &m);
 }
 
-/* For the option calls and ioctl, whose acknowledgements have the same layout. */
-static void reply_value(struct channel *ch, uint8_t type, uint32_t xts_socket, uint32_t token, const struct connection *c,
-			int error, const void *value, uint32_t bytes)
+void command_reply_value(struct channel *ch, uint8_t type, uint32_t xts_socket, uint32_t token, const struct connection *c,
+			 int error, const void *value, uint32_t bytes)
 {
 	struct xts_sockopt_ack m = { .proxy_id = c ? c->proxy_id : 0, .token = token, .length = error ? 0 : bytes };
 	uint8_t *frame = command_reply(ch, type, XTS_SOCKOPT_ACK_BYTES + m.length, xts_socket, error);
@@ -120,15 +119,12 @@ static int connect_start(struct connection *c, const struct xts_connect *m)
 		return EACCES;
 	if (c->channel->worker->draining)
 		return ESHUTDOWN;
-	if (!connection_grant_window(c))
+	if (!connection_grant_window(c) || (c->pushed && c->window < XTS_ULP_WINDOW_MIN))
 		return ENOBUFS;
 	c->held = m->post_credits;
 	if (!connect(c->fd, (struct sockaddr *)&address, length)) {
-		c->state = CONNECTION_ESTABLISHED;
-		c->writable = true;
-		c->connect_reply = true;
-		c->worker->stats.connects_ok++;
-		connection_wake(c);
+		c->state = CONNECTION_CONNECTING;
+		connection_connected(c);
 	} else if (errno == EINPROGRESS) {
 		c->state = CONNECTION_CONNECTING;
 	} else {
@@ -264,8 +260,8 @@ static bool command_sockopt(struct channel *ch, const struct xts_head *head, con
 		else
 			error = -xts_sockopt_get(c->fd, m.level, m.option, value, &length);
 	}
-	reply_value(ch, XTS_REPLY_SOCKOPT_ACK, m.xts_socket, m.token, c, error, value,
-		    head->type == XTS_CMD_GETSOCKOPT ? length : 0);
+	command_reply_value(ch, XTS_REPLY_SOCKOPT_ACK, m.xts_socket, m.token, c, error, value,
+			    head->type == XTS_CMD_GETSOCKOPT ? length : 0);
 	return false;
 }
 
@@ -283,9 +279,12 @@ static bool command_ioctl(struct channel *ch, const struct xts_head *head, const
 	length = m.length < sizeof value ? m.length : (uint32_t)sizeof value;
 	if (c) {
 		memcpy(value, (const uint8_t *)frame + XTS_IOCTL_BYTES, length);
-		error = -xts_ioctl_do(c->fd, m.request, value, &length);
+		if (ch->link.features & XTS_FEATURE_ULP && push_is_request(m.request))
+			error = m.length > sizeof value ? EMSGSIZE : -push_request(c, m.request, value, &length);
+		else
+			error = -xts_ioctl_do(c->fd, m.request, value, &length);
 	}
-	reply_value(ch, XTS_REPLY_IOCTL_ACK, m.xts_socket, m.token, c, error, value, length);
+	command_reply_value(ch, XTS_REPLY_IOCTL_ACK, m.xts_socket, m.token, c, error, value, length);
 	return false;
 }
 
@@ -313,9 +312,11 @@ static bool command_newconn_ack(struct channel *ch, const struct xts_head *head,
 	c->announced = false;
 	c->xts_socket = m.xts_socket;
 	c->held = m.post_credits;
+	c->readable = c->in_epoll; /* it has shaken hands: there may have been events */
 	/* Only now: epoll tells of everything that has arrived in the meantime. */
 	if (connection_watch(c))
 		connection_fail(c, ENOBUFS);
+	connection_wake(c);
 	return true;
 }
 

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "channel.h"
+#include "pushed.h"
 #include "share.h"
 
 /* How long the TCP peer of a host that has closed may refuse or not acknowledge what is left for it: as long as the
@@ -103,7 +103,11 @@ void connection_free(struct connection *c, bool reset)
 {
 	if (c->shared)
 		share_leave(c, false);
+	if (c->listener && !c->announced)
+		accepting_ends(c);
 	listener_offer_ends(c);
+	if (c->state == CONNECTION_LISTENER && c->pushed)
+		accepting_drop(c);
 	while (!list_empty(&c->offers)) /* a listener's, which its host will answer yet */
 		listener_offer_ends(list_entry(c->offers.next, struct connection, offers));
 	socket_close(c, reset);
@@ -111,6 +115,8 @@ void connection_free(struct connection *c, bool reset)
 	if (c->channel && !c->orphan)
 		identifier_release(c->channel, c->proxy_id);
 	spill_free(&c->spill);
+	pushed_free(c->pushed);
+	c->pushed = NULL;
 	list_remove(&c->ready);
 	list_remove(&c->dirty);
 	list_remove(&c->tick);
@@ -164,23 +170,49 @@ static int connect_result(const struct connection *c)
 	return connect(c->fd, (const struct sockaddr *)&any, sizeof any) ? errno : 0;
 }
 
+void connection_connect_failed(struct connection *c, int error)
+{
+	c->error = error;
+	c->connect_reply = true;
+	c->worker->stats.connects_failed++;
+	connection_wake(c);
+}
+
+void connection_connected(struct connection *c)
+{
+	c->writable = true;
+	if (c->pushed && !c->pushed->started) {
+		pushed_start(c);
+		if (c->state != CONNECTION_CONNECTING || (c->pushed->started && !c->pushed->ready))
+			return; /* done, or it will be when the handshakes are */
+	}
+	c->state = CONNECTION_ESTABLISHED;
+	c->connect_reply = true;
+	c->worker->stats.connects_ok++;
+	connection_wake(c);
+}
+
 static void connect_finished(struct connection *c)
 {
-	c->error = connect_result(c);
-	if (c->error == EALREADY)
+	int error = connect_result(c);
+
+	if (error == EALREADY)
 		return; /* an event of before the connect */
-	c->state = c->error ? CONNECTION_IDLE : CONNECTION_ESTABLISHED;
-	c->writable = !c->error;
-	c->connect_reply = true;
-	if (c->error)
-		c->worker->stats.connects_failed++;
-	else
-		c->worker->stats.connects_ok++;
-	connection_wake(c);
+	if (!error) {
+		connection_connected(c);
+		return;
+	}
+	c->state = CONNECTION_IDLE;
+	connection_connect_failed(c, error);
 }
 
 static void stream_event(struct connection *c, uint32_t events)
 {
+	if (c->pushed) {
+		pushed_event(c, events);
+		if (c->fd < 0)
+			return;
+	}
 	if (events & (EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
 		c->readable = true;
 		connection_wake(c);
@@ -195,7 +227,7 @@ static void stream_event(struct connection *c, uint32_t events)
 	}
 	if (events & EPOLLOUT) {
 		c->writable = true;
-		if (c->spill.bytes)
+		if (c->pushed || c->spill.bytes)
 			connection_flush(c); /* may free an orphan: nothing of c after this */
 	}
 }
@@ -210,6 +242,10 @@ void connection_event(struct connection *c, uint32_t events)
 	}
 	switch (c->state) {
 	case CONNECTION_CONNECTING:
+		if (c->pushed && c->pushed->started) { /* shaking hands */
+			stream_event(c, events);
+			break;
+		}
 		if (events & (EPOLLOUT | EPOLLERR | EPOLLHUP))
 			connect_finished(c);
 		if (c->state == CONNECTION_ESTABLISHED)
@@ -235,6 +271,8 @@ void connection_fail(struct connection *c, int error)
 		return;
 	c->worker->stats.resets++;
 	c->error = error;
+	if (c->pushed)
+		pushed_fail(c);
 	c->worker->stats.spill_bytes -= c->spill.bytes;
 	if (c->channel)
 		xts_credit_free(&c->grant, c->spill.bytes);
@@ -260,10 +298,12 @@ void connection_tick_start(struct connection *c)
 }
 
 /* Bytes that have arrived and that nobody will read. */
-static bool has_unread(const struct connection *c)
+static bool has_unread(struct connection *c)
 {
 	int bytes = 0;
 
+	if (c->pushed && (c->pushed->started || c->pushed->peeking))
+		return pushed_has_unread(c);
 	return c->readable && !ioctl(c->fd, FIONREAD, &bytes) && bytes > 0;
 }
 
@@ -286,6 +326,8 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 		bool reset = c->state == CONNECTION_ESTABLISHED;
 
 		socket_close(c, reset);
+		if (c->pushed)
+			pushed_drop(c);
 		c->worker->stats.spill_bytes -= c->spill.bytes;
 		spill_free(&c->spill);
 		c->close_reply = true;
@@ -298,14 +340,21 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 			c->error = 0;
 			connection_tick_start(c);
 		}
-		if (!c->spill.bytes)
+		if (!connection_waits(c))
 			connection_drained(c);
 	}
 	connection_wake(c);
 }
 
+bool connection_waits(const struct connection *c)
+{
+	return c->pushed ? pushed_waits(c) : c->spill.bytes;
+}
+
 void connection_drained(struct connection *c)
 {
+	if (c->pushed && c->fin_wanted && !c->fin_done && c->fd >= 0 && !pushed_finish(c))
+		return; /* its protocols have more to say, or it has failed */
 	if (c->fin_wanted && !c->fin_done && c->fd >= 0) {
 		c->fin_done = true;
 		/* A socket to be closed anyway is closed when CLOSED goes out; close(2) sends the FIN. */
@@ -320,14 +369,18 @@ void connection_orphan(struct connection *c)
 {
 	int timeout_ms = ORPHAN_TIMEOUT_MS;
 
-	if (!c->spill.bytes || c->fd < 0) {
+	c->fin_wanted = true;
+	if (c->fd < 0 || (!connection_waits(c) && (!c->pushed || pushed_finish(c) || c->error))) {
 		connection_free(c, false);
+		return;
+	}
+	if (c->pushed && !pushed_deliverable(c)) {
+		connection_free(c, true);
 		return;
 	}
 	(void)setsockopt(c->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
 	identifier_release(c->channel, c->proxy_id);
 	c->orphan = true;
-	c->fin_wanted = true;
 	c->state = CONNECTION_CLOSING;
 	c->proxy_id = c->xts_socket = 0;
 	c->close_reply = false;

@@ -1,7 +1,7 @@
 /* What the supervisor reads of a worker: taken between two rounds, so that it is one consistent moment. */
 #include <sys/socket.h>
 
-#include "channel.h"
+#include "pushed.h"
 #include "share.h"
 
 static void run_stats(struct worker_state *w, void *argument)
@@ -86,6 +86,11 @@ static void list_connection(struct listing *l, const struct channel *ch, const s
 		.sent_bytes = c->sent_bytes,
 		.received_bytes = c->received_bytes,
 	};
+	if (c->pushed) {
+		out->peeking = c->pushed->peeking;
+		ulp_stack_describe(c->pushed->stack, true, out->receive_ulps, sizeof out->receive_ulps);
+		ulp_stack_describe(c->pushed->stack, false, out->send_ulps, sizeof out->send_ulps);
+	}
 	if (c->fd < 0)
 		return;
 	socket_local(c->fd, &out->local);

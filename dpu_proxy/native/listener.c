@@ -4,7 +4,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "channel.h"
+#include "endpoint.h"
+#include "pushed.h"
 #include "share.h"
 
 /* accept(2) reports errors of the connection it would have returned: those say nothing about the listener. */
@@ -53,19 +54,20 @@ void listener_offer_ends(struct connection *c)
 	c->listener = NULL;
 }
 
-static void announce(struct connection *l, struct connection *c, const struct sockaddr_storage *peer,
-		     const struct xts_tx_slot *slot)
+void listener_announce(struct connection *l, struct connection *c, const struct sockaddr_storage *peer,
+		       const struct xts_tx_slot *slot)
 {
 	struct xts_newconn m = { .proxy_id = c->proxy_id, .post_credits = connection_grant_window(c) };
 
 	c->state = CONNECTION_ESTABLISHED;
 	c->announced = true;
+	c->accepted = true;
 	c->writable = true;
 	c->listener = l;
 	list_append(&l->offers, &c->offers);
 	l->offer_count++;
 	socket_local(c->fd, &m.local);
-	sockaddr_to_endpoint(peer, &m.peer);
+	m.peer = xts_endpoint_of(peer);
 	xts_head_encode(slot->data, XTS_REPLY_NEWCONN, 0, 0, l->xts_socket);
 	xts_newconn_encode(slot->data, &m);
 	channel_submit(l->channel, slot, XTS_NEWCONN_BYTES);
@@ -73,16 +75,17 @@ static void announce(struct connection *l, struct connection *c, const struct so
 	l->worker->stats.accepts++;
 }
 
-/* The next connection: one that was given back, or a new one. -1 and errno. */
-static int next_connection(struct connection *l, struct sockaddr_storage *peer)
+/* The next connection: one that was given back, with what is pushed onto it, or a new one. -1 and errno. */
+static int next_connection(struct connection *l, struct sockaddr_storage *peer, struct pushed **pushed)
 {
 	socklen_t length = sizeof *peer;
-	int fd = l->shared ? share_take_waiting(l) : -1;
+	int fd = l->shared ? share_take_waiting(l, pushed) : -1;
 
 	if (fd < 0)
 		return accept4(l->fd, (struct sockaddr *)peer, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	if (!getpeername(fd, (struct sockaddr *)peer, &length))
 		return fd;
+	pushed_free(*pushed);
 	close(fd); /* reset by its peer in the meantime: nobody has seen it, nobody will miss it */
 	errno = ECONNABORTED;
 	return -1;
@@ -97,31 +100,72 @@ static void accepted_all(struct connection *l)
 		share_accepted_all(l);
 }
 
+/* Which member takes the next connection; NULL: none can now. */
+static struct connection *next_member(struct connection *l)
+{
+	struct connection *to = l->shared ? share_turn(l) : l;
+
+	if (!to || (!to->held && !to->pushed))
+		return NULL;
+	if (!listener_has_room(to) || (to->pushed && !accepting_has_room(to))) {
+		/* They wait in the kernel's own backlog, as they would behind a busy server. */
+		connection_tick_start(to);
+		l->readable = false;
+		return NULL;
+	}
+	return to;
+}
+
+/* Announces one that has shaken hands; false when there is none, or it has to wait. */
+static bool announce_ready(struct connection *l)
+{
+	struct connection *c = accepting_next(l);
+	struct sockaddr_storage peer;
+	socklen_t length = sizeof peer;
+	struct xts_tx_slot slot;
+
+	if (!c)
+		return false;
+	if (!l->held) {
+		if (l->shared)
+			share_give_back(c); /* its handshake is not in vain: another member takes it */
+		return l->shared;
+	}
+	if (getpeername(c->fd, (struct sockaddr *)&peer, &length)) {
+		connection_free(c, true);
+		return true;
+	}
+	if (!channel_slot(l->channel, &slot)) {
+		connection_wake(l);
+		return false;
+	}
+	accepting_ends(c);
+	listener_announce(l, c, &peer, &slot);
+	return true;
+}
+
 bool listener_send(struct connection *l, uint32_t budget)
 {
 	struct sockaddr_storage peer;
 	struct xts_tx_slot slot;
 
 	while (budget--) {
+		struct pushed *pushed = NULL;
 		struct connection *c, *to;
 		int fd, error = 0;
 
+		if (l->pushed && announce_ready(l))
+			continue;
 		if (l->shared ? !share_has_news(l) : !l->readable)
 			return false;
-		to = l->shared ? share_turn(l) : l;
-		if (!to || !to->held)
+		to = next_member(l);
+		if (!to)
 			return false;
-		if (!listener_has_room(to)) {
-			/* They wait in the kernel's own backlog, as they would behind a busy server. */
-			connection_tick_start(to);
-			l->readable = false;
-			return false;
-		}
 		if (!channel_slot(to->channel, &slot)) {
 			connection_wake(to); /* its own channel knows when it has one again */
 			return to == l;
 		}
-		fd = next_connection(l, &peer);
+		fd = next_connection(l, &peer, &pushed);
 		if (fd < 0) {
 			xts_queue_abandon(to->channel->queue, &slot);
 			if (is_passing(errno))
@@ -132,12 +176,16 @@ bool listener_send(struct connection *l, uint32_t budget)
 		c = connection_new(to->channel, fd, l->ip_version, &error);
 		if (!c) {
 			xts_queue_abandon(to->channel->queue, &slot);
+			pushed_free(pushed);
 			close(fd);
 			connection_tick_start(l);
 			l->readable = false;
 			return false;
 		}
-		announce(to, c, &peer, &slot);
+		if ((to->pushed || pushed) && !accepting_begin(to, c, pushed))
+			xts_queue_abandon(to->channel->queue, &slot); /* it shakes hands, or has failed */
+		else
+			listener_announce(to, c, &peer, &slot);
 	}
 	return true;
 }

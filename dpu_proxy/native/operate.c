@@ -7,6 +7,7 @@
 
 #include "channel.h"
 #include "share.h"
+#include "ulp/config.h"
 
 int worker_copy_config(struct xts_worker_config *to, const struct xts_worker_config *from)
 {
@@ -20,12 +21,20 @@ int worker_copy_config(struct xts_worker_config *to, const struct xts_worker_con
 	}
 	*to = *from;
 	to->rules = rules;
-	return 0;
+	if (to->ulp)
+		xts_ulp_config_hold(to->ulp);
+	else
+		to->ulp = xts_ulp_config_new(NULL);
+	if (to->ulp)
+		return 0;
+	free(rules);
+	return -ENOMEM;
 }
 
-void worker_free_rules(struct xts_worker_config *config)
+void worker_free_config(struct xts_worker_config *config)
 {
 	free((void *)(uintptr_t)config->rules);
+	xts_ulp_config_release(config->ulp);
 }
 
 struct add_channel {
@@ -77,7 +86,7 @@ static void run_configure(struct worker_state *w, void *argument)
 {
 	struct xts_worker_config *config = argument;
 
-	worker_free_rules(&w->config);
+	worker_free_config(&w->config);
 	w->config = *config;
 }
 

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "pushed.h"
 #include "share.h"
 
 #define DRAIN_PIECES 32
@@ -19,6 +20,7 @@ struct parked {
 	uint8_t ip_version;
 	bool watched;
 	bool fin_wanted, fin_done;
+	bool accepted;
 	int error;                /* the connection has failed: told (again) to who claims it */
 	struct spill spill;
 	uint64_t sent_bytes;
@@ -78,6 +80,7 @@ static int take_from(struct parked *p, struct connection *c)
 	p->ip_version = c->ip_version;
 	p->fin_wanted = c->fin_wanted;
 	p->fin_done = c->fin_done;
+	p->accepted = c->accepted;
 	p->error = c->error;
 	p->spill = c->spill;
 	p->sent_bytes = c->sent_bytes;
@@ -96,6 +99,8 @@ int park_start(struct connection *c, uint64_t key, uint32_t keep_ms)
 
 	if ((c->state != CONNECTION_ESTABLISHED && c->state != CONNECTION_FAILED) || c->connect_reply)
 		return EINVAL;
+	if (c->pushed && !pushed_is_empty(c->pushed))
+		return EOPNOTSUPP;
 	p = calloc(1, sizeof *p);
 	if (!p)
 		return ENOBUFS;
@@ -183,6 +188,7 @@ static void give_to(struct parked *p, struct connection *c)
 	c->state = CONNECTION_ESTABLISHED;
 	c->fin_wanted = p->fin_wanted;
 	c->fin_done = p->fin_done;
+	c->accepted = p->accepted;
 	c->error = p->error;
 	c->readable = p->error != 0;
 	c->sent_bytes = p->sent_bytes;

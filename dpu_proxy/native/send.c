@@ -1,8 +1,7 @@
 /* SEND, the host's data, credits, FIN and CLOSE: gathered per connection until the batch of frames has been looked at. */
-#include "channel.h"
+#include "pushed.h"
 
-/* Takes data into the connection's chain; false when it is not to be kept. */
-static bool take_data(struct channel *ch, struct connection *c, uint32_t entry, uint32_t length, bool more)
+bool send_take_data(struct channel *ch, struct connection *c, uint32_t entry, uint32_t skip, uint32_t length, uint32_t credits)
 {
 	struct batch_entry *e = &ch->batch[entry];
 
@@ -10,13 +9,13 @@ static bool take_data(struct channel *ch, struct connection *c, uint32_t entry, 
 		channel_violation(ch, "data on a socket that is not connected", c->proxy_id);
 		return false;
 	}
-	if (xts_credit_receive(&c->grant, length) || c->fin_wanted) {
+	if (xts_credit_receive(&c->grant, credits) || c->fin_wanted) {
 		channel_violation(ch, "data beyond credits or after FIN", c->proxy_id);
 		return false;
 	}
 	if (c->state == CONNECTION_FAILED || c->reset_told)
 		return false; /* dropped: the host knows or will soon */
-	e->skip = XTS_SEND_BYTES;
+	e->skip = skip;
 	e->bytes = length;
 	e->next = BATCH_NONE;
 	if (c->gathered_last == BATCH_NONE)
@@ -24,9 +23,34 @@ static bool take_data(struct channel *ch, struct connection *c, uint32_t entry, 
 	else
 		ch->batch[c->gathered_last].next = entry;
 	c->gathered_last = entry;
-	c->more = more;
 	if (list_empty(&c->dirty))
 		list_append(&ch->dirty, &c->dirty);
+	return true;
+}
+
+bool send_take_credits(struct channel *ch, struct connection *c, uint32_t post_credits)
+{
+	if (!post_credits)
+		return true;
+	if (xts_credit_add(&c->held, post_credits)) {
+		channel_violation(ch, "credit overflow", c->proxy_id);
+		return false;
+	}
+	c->readable |= c->state == CONNECTION_LISTENER || c->held == post_credits || c->pushed;
+	connection_wake(c);
+	return true;
+}
+
+static bool take_stream(struct channel *ch, struct connection *c, uint32_t entry, uint32_t length, bool more)
+{
+	if (c->pushed && c->pushed->pdu_open) {
+		channel_violation(ch, "a byte stream in the middle of a PDU", c->proxy_id);
+		return false;
+	}
+	ch->batch[entry].mark.pdu = false;
+	if (!send_take_data(ch, c, entry, XTS_SEND_BYTES, length, length))
+		return false;
+	c->more = more;
 	return true;
 }
 
@@ -58,16 +82,10 @@ bool command_send(struct channel *ch, const struct xts_head *head, uint32_t entr
 		ch->worker->stats.bad_identifiers++;
 		return false;
 	}
-	if (!(head->flags & XTS_FLAG_CLOSE) && m.post_credits) {
-		if (xts_credit_add(&c->held, m.post_credits)) {
-			channel_violation(ch, "credit overflow", head->id);
-			return false;
-		}
-		c->readable |= c->state == CONNECTION_LISTENER || c->held == m.post_credits;
-		connection_wake(c);
-	}
+	if (!(head->flags & XTS_FLAG_CLOSE) && !send_take_credits(ch, c, m.post_credits))
+		return false;
 	if (m.length)
-		kept = take_data(ch, c, entry, m.length, head->flags & XTS_FLAG_MORE);
+		kept = take_stream(ch, c, entry, m.length, head->flags & XTS_FLAG_MORE);
 	if (ch->link.state != XTS_LINK_UP)
 		return kept;
 	if (head->flags & XTS_FLAG_CLOSE) {

@@ -1,5 +1,6 @@
 /* Listeners that several channels accept from. share.h has the theory of operation. */
 #include "share.h"
+#include "pushed.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 /* A connection that a member has given back. */
 struct waiting {
 	struct waiting *next;
+	struct pushed *pushed;
 	int fd;
 };
 
@@ -43,7 +45,7 @@ static void push_waiting(struct shared *s, struct waiting *given)
 }
 
 /* The descriptor of what has waited longest, or -1. */
-static int pop_waiting(struct shared *s)
+static int pop_waiting(struct shared *s, struct pushed **pushed)
 {
 	struct waiting *given = s->first_waiting;
 	int fd;
@@ -55,6 +57,7 @@ static int pop_waiting(struct shared *s)
 		s->last_waiting = NULL;
 	registry_count_unowned(NULL, -1, 0);
 	fd = given->fd;
+	*pushed = given->pushed;
 	free(given);
 	return fd;
 }
@@ -92,7 +95,9 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 	l->keep_ms = keep_ms;
 	list_init(&s->members);
 	registry_lock();
-	error = s->fd < 0 ? ENOBUFS : registry_add(&s->keyed, key, KEYED_LISTENER, w->config.limits.listeners);
+	error = s->fd < 0 || (l->pushed && pushed_copy(&s->pushed, l->pushed, NULL)) ? ENOBUFS : 0;
+	if (!error)
+		error = registry_add(&s->keyed, key, KEYED_LISTENER, w->config.limits.listeners);
 	if (!error) {
 		list_append(&listeners, &s->all);
 		add_member(s, l);
@@ -104,6 +109,7 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 		w->stats.refused_limit++;
 	if (s->fd >= 0)
 		close(s->fd);
+	pushed_free(s->pushed);
 	free(s);
 	return error;
 }
@@ -136,7 +142,7 @@ static struct connection *join(struct channel *ch, struct shared *s, int *error)
 		return NULL;
 	}
 	listener_become(l);
-	if (connection_watch(l)) {
+	if ((s->pushed && pushed_copy(&l->pushed, s->pushed, l)) || connection_watch(l)) {
 		*error = ENOBUFS;
 		listener_close(l);
 		connection_free(l, false);
@@ -183,6 +189,10 @@ void share_leave(struct connection *l, bool closed)
 	l->held = 0;
 	while (!list_empty(&l->offers))
 		share_give_back(list_entry(l->offers.next, struct connection, offers));
+	while (l->pushed && !list_empty(&l->pushed->shaken))
+		share_give_back(list_entry(l->pushed->shaken.next, struct connection, offers));
+	while (l->pushed && !list_empty(&l->pushed->shaking))
+		share_give_back(list_entry(l->pushed->shaking.next, struct connection, offers));
 	listener_close(l);
 	l->shared = NULL;
 	l->worker->stats.shared_listeners--;
@@ -201,14 +211,20 @@ void share_leave(struct connection *l, bool closed)
 
 void shared_end(struct shared *s)
 {
+	struct pushed *pushed;
+
 	registry_remove(&s->keyed);
 	list_remove(&s->all);
 	s->ended = true;
 	if (s->fd >= 0)
 		close(s->fd);
 	s->fd = -1;
-	for (int fd; (fd = pop_waiting(s)) >= 0;)
+	for (int fd; (fd = pop_waiting(s, &pushed)) >= 0;) {
+		pushed_free(pushed);
 		reset_and_close(fd);
+	}
+	pushed_free(s->pushed);
+	s->pushed = NULL;
 	if (list_empty(&s->members))
 		free(s);
 }
@@ -255,12 +271,12 @@ struct connection *share_turn(struct connection *l)
 	return best;
 }
 
-int share_take_waiting(struct connection *l)
+int share_take_waiting(struct connection *l, struct pushed **pushed)
 {
 	int fd;
 
 	registry_lock();
-	fd = pop_waiting(l->shared);
+	fd = pop_waiting(l->shared, pushed);
 	registry_unlock();
 	return fd;
 }
@@ -303,18 +319,26 @@ void share_give_back(struct connection *c)
 	struct shared *s = c->listener->shared;
 	struct worker_state *w = c->worker;
 	struct waiting *given = calloc(1, sizeof *given);
+	struct pushed *pushed;
 	int fd = c->fd;
 
+	if (c->in_epoll) /* it has shaken hands, or was about to */
+		(void)epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
 	c->fd = -1;
+	if (!c->announced)
+		accepting_ends(c);
+	pushed = pushed_leave(c);
 	connection_free(c, false);
 	registry_lock();
 	if (given && !s->ended && registry_count_unowned(&w->config.limits, 1, 0)) {
 		given->fd = fd;
+		given->pushed = pushed;
 		push_waiting(s, given);
 		tell_members(s, w);
 		w->stats.given_back++;
 	} else {
 		w->stats.refused_limit += !s->ended;
+		pushed_free(pushed);
 		reset_and_close(fd);
 		free(given);
 	}

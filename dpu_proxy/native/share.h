@@ -48,6 +48,7 @@ struct shared {
 	bool forsaken;            /* no process is left that might still join it: never kept */
 	struct list members;      /* connection.share; in the order of their turns */
 	struct waiting *first_waiting, *last_waiting; /* given back */
+	struct pushed *pushed;    /* protocols for what is accepted; for members that join */
 };
 
 /* --- registry.c ------------------------------------------------------------------------------------------------------- */
@@ -80,8 +81,8 @@ void share_leave(struct connection *l, bool closed);
 bool share_has_news(const struct connection *l);
 /* The member of l's listener, on l's worker, whose turn it is; NULL while none has post credits. */
 struct connection *share_turn(struct connection *l);
-/* A connection that was given back, or -1. */
-int share_take_waiting(struct connection *l);
+/* A connection that was given back, and the protocols on it, or -1. */
+int share_take_waiting(struct connection *l, struct pushed **pushed);
 /* Nothing is left to accept: no member on this worker need try. */
 void share_accepted_all(struct connection *l);
 /* The host gives back a connection it was offered: c is freed. */

@@ -4,15 +4,12 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#include "channel.h"
-
-#define GATHER_PIECES 512 /* below IOV_MAX; a batch of 32 frames of 16 pieces */
-#define SPILL_PIECES 32
+#include "pushed.h"
+#include "stream.h"
 
 /* --- host to TCP ----------------------------------------------------------------------------------------------------- */
 
-/* The payload of a batch entry as pieces. */
-static int payload_pieces(const struct batch_entry *e, struct iovec *iov, int max)
+int stream_pieces(const struct batch_entry *e, struct iovec *iov, int max)
 {
 	uint32_t skip = e->skip, left = e->bytes;
 	int n = 0;
@@ -32,8 +29,7 @@ static int payload_pieces(const struct batch_entry *e, struct iovec *iov, int ma
 	return n;
 }
 
-/* One attempt to write; bytes written, 0 when TCP is full, -errno when the connection has failed. */
-static ssize_t write_once(struct connection *c, struct iovec *iov, int pieces)
+ssize_t stream_write(struct connection *c, struct iovec *iov, int pieces)
 {
 	struct msghdr message = { .msg_iov = iov, .msg_iovlen = (size_t)pieces };
 	ssize_t n;
@@ -66,7 +62,7 @@ static void window_used(struct connection *c, const struct xts_limits *limits)
 }
 
 /* Bytes have left for TCP: the paper's POST_CREDITS_UNA grows, and perhaps the window. */
-static void account_sent(struct connection *c, uint32_t bytes)
+void stream_account_sent(struct connection *c, uint32_t bytes, uint32_t credits)
 {
 	const struct xts_limits *limits = &c->worker->config.limits;
 	struct channel *ch = c->channel;
@@ -76,8 +72,8 @@ static void account_sent(struct connection *c, uint32_t bytes)
 	c->worker->stats.writes++;
 	if (!ch || c->orphan)
 		return;
-	xts_credit_free(&c->grant, bytes);
-	c->consumed += bytes;
+	xts_credit_free(&c->grant, credits);
+	c->consumed += credits;
 	if (c->consumed >= c->window)
 		window_used(c, limits);
 	if (xts_credit_due(&c->grant))
@@ -96,7 +92,7 @@ static bool spill_write(struct connection *c)
 
 		for (int i = 0; i < pieces; i++)
 			offered += (uint32_t)iov[i].iov_len;
-		n = write_once(c, iov, pieces);
+		n = stream_write(c, iov, pieces);
 		if (n < 0) {
 			connection_fail(c, (int)-n);
 			return false;
@@ -104,7 +100,7 @@ static bool spill_write(struct connection *c)
 		c->writable = (uint32_t)n == offered;
 		c->worker->stats.spill_bytes -= (uint64_t)n;
 		spill_drop(&c->spill, (uint32_t)n);
-		account_sent(c, (uint32_t)n);
+		stream_account_sent(c, (uint32_t)n, (uint32_t)n);
 	}
 	return true;
 }
@@ -115,7 +111,7 @@ static int gather(struct connection *c, struct iovec *iov, uint32_t *bytes)
 
 	*bytes = 0;
 	for (uint32_t i = c->gathered_first; i != BATCH_NONE; i = c->channel->batch[i].next) {
-		pieces += payload_pieces(&c->channel->batch[i], iov + pieces, GATHER_PIECES - pieces);
+		pieces += stream_pieces(&c->channel->batch[i], iov + pieces, GATHER_PIECES - pieces);
 		*bytes += c->channel->batch[i].bytes;
 		c->worker->stats.gathered_messages++;
 	}
@@ -136,14 +132,14 @@ static bool gathered_write(struct connection *c)
 		return false;
 	}
 	if (!c->spill.bytes) {
-		n = write_once(c, iov, pieces);
+		n = stream_write(c, iov, pieces);
 		if (n < 0) {
 			xts_credit_free(&c->grant, bytes);
 			connection_fail(c, (int)-n);
 			return false;
 		}
 		c->writable = (uint32_t)n == bytes;
-		account_sent(c, (uint32_t)n);
+		stream_account_sent(c, (uint32_t)n, (uint32_t)n);
 	}
 	if ((uint32_t)n < bytes) {
 		uint32_t rest = bytes - (uint32_t)n;
@@ -173,6 +169,10 @@ static void check_account(const struct connection *c) { (void)c; }
 
 void connection_flush(struct connection *c)
 {
+	if (c->pushed) {
+		pushed_flush(c);
+		return;
+	}
 	if (!spill_write(c))
 		return; /* failed; an orphan is gone */
 	if (c->gathered_first != BATCH_NONE && !gathered_write(c))
@@ -184,13 +184,15 @@ void connection_flush(struct connection *c)
 
 /* --- TCP to host ----------------------------------------------------------------------------------------------------- */
 
-/* Sends a RECV whose payload of length bytes lies in the slot already, with whatever credits are unadvertised. */
-static void send_recv(struct connection *c, const struct xts_tx_slot *slot, uint8_t flags, int error, uint32_t length)
+uint32_t stream_advertise(struct connection *c)
 {
-	struct xts_recv m = { .length = length };
+	return c->close_reply || c->state == CONNECTION_FAILED ? 0 : xts_credit_advertise(&c->grant);
+}
 
-	if (!c->close_reply && c->state != CONNECTION_FAILED)
-		m.post_credits = xts_credit_advertise(&c->grant);
+void stream_send_recv(struct connection *c, const struct xts_tx_slot *slot, uint8_t flags, int error, uint32_t length)
+{
+	struct xts_recv m = { .length = length, .post_credits = stream_advertise(c) };
+
 	xts_head_encode(slot->data, XTS_REPLY_RECV, flags, (uint16_t)error, c->xts_socket);
 	xts_recv_encode(slot->data, &m);
 	channel_submit(c->channel, slot, XTS_RECV_BYTES + length);
@@ -213,19 +215,18 @@ static void send_connect_ack(struct connection *c, const struct xts_tx_slot *slo
 	c->error = 0;
 }
 
-/* Tells the end of the stream: EOS, or RESET when the connection has failed. */
-static void send_end(struct connection *c, const struct xts_tx_slot *slot, int error)
+void stream_send_end(struct connection *c, const struct xts_tx_slot *slot, int error)
 {
 	c->readable = false;
 	if (error) {
 		c->error = error;
 		c->reset_told = true;
-		send_recv(c, slot, XTS_FLAG_RESET, error, 0);
+		stream_send_recv(c, slot, XTS_FLAG_RESET, error, 0);
 		if (c->state == CONNECTION_ESTABLISHED)
 			c->state = CONNECTION_FAILED;
 	} else {
 		c->eos_told = true;
-		send_recv(c, slot, XTS_FLAG_EOS, 0, 0);
+		stream_send_recv(c, slot, XTS_FLAG_EOS, 0, 0);
 	}
 }
 
@@ -262,29 +263,38 @@ static bool send_data(struct connection *c, const struct xts_tx_slot *slot)
 		c->worker->stats.received_bytes += (uint64_t)n;
 		if ((uint32_t)n < room && !c->read_to_end && !c->error)
 			c->readable = false;
-		send_recv(c, slot, 0, 0, (uint32_t)n);
+		stream_send_recv(c, slot, 0, 0, (uint32_t)n);
 		return true;
 	}
 	if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
 		c->readable = errno == EINTR;
 		if (!c->error)
 			return false;
-		send_end(c, slot, c->error);
+		stream_send_end(c, slot, c->error);
 		return true;
 	}
-	send_end(c, slot, c->error ? c->error : n < 0 ? errno : 0);
+	stream_send_end(c, slot, c->error ? c->error : n < 0 ? errno : 0);
 	return true;
 }
 
 static bool may_read(const struct connection *c)
 {
-	return c->state == CONNECTION_ESTABLISHED && c->readable && !c->announced && !c->reset_told && (!c->eos_told || c->error);
+	return c->state == CONNECTION_ESTABLISHED && c->readable && !c->announced && !c->reset_told &&
+	       (!c->eos_told || c->error) && (!c->pushed || pushed_may_read(c));
+}
+
+/* True when a message was sent, and the slot with it. */
+static bool receive(struct connection *c, const struct xts_tx_slot *slot)
+{
+	const struct pushed *p = c->pushed;
+
+	return p && (p->started || p->peeking || ulp_stack_receives(p->stack)) ? pushed_receive(c, slot) : send_data(c, slot);
 }
 
 /* The last message about the connection; its identifier is free after it. */
 static void send_closed(struct connection *c, const struct xts_tx_slot *slot)
 {
-	send_recv(c, slot, XTS_FLAG_CLOSED, c->state == CONNECTION_CLOSING ? c->error : 0, 0);
+	stream_send_recv(c, slot, XTS_FLAG_CLOSED, c->state == CONNECTION_CLOSING ? c->error : 0, 0);
 	if (c->state == CONNECTION_CLOSING)
 		connection_orphan(c);
 	else
@@ -298,7 +308,10 @@ bool connection_send(struct connection *c, uint32_t budget)
 	if (c->state == CONNECTION_LISTENER && !c->close_reply)
 		return listener_send(c, budget);
 	while (budget) {
-		if (!c->connect_reply && !c->close_reply && !may_read(c) && (c->announced || !xts_credit_due(&c->grant)))
+		bool event = c->pushed && pushed_has_event(c);
+
+		if (!c->connect_reply && !c->close_reply && !event && !may_read(c) &&
+		    (c->announced || !xts_credit_due(&c->grant)))
 			return false;
 		if (!channel_slot(c->channel, &slot))
 			return true;
@@ -309,10 +322,12 @@ bool connection_send(struct connection *c, uint32_t budget)
 		}
 		if (c->connect_reply) {
 			send_connect_ack(c, &slot);
-		} else if (may_read(c) && send_data(c, &slot)) {
+		} else if (event) {
+			pushed_send_event(c, &slot);
+		} else if (may_read(c) && receive(c, &slot)) {
 			continue;
 		} else if (xts_credit_due(&c->grant) && c->state == CONNECTION_ESTABLISHED) {
-			send_recv(c, &slot, 0, 0, 0);
+			stream_send_recv(c, &slot, 0, 0, 0);
 		} else {
 			xts_queue_abandon(c->channel->queue, &slot);
 			return false;

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "channel.h"
+#include "pushed.h"
 #include "share.h"
 
 #define EVENTS 64
@@ -214,7 +214,8 @@ static bool arm_all(struct worker_state *w, int *timeout_ms)
 	struct list *node;
 	bool quiet = true;
 
-	*timeout_ms = list_empty(&w->ticking) ? until_ms(w, w->keep_deadline_ns) : TICK_MS;
+	*timeout_ms = list_empty(&w->ticking) ? until_ms(w, w->keep_deadline_ns < w->timer_ns ? w->keep_deadline_ns : w->timer_ns) :
+						TICK_MS;
 	for (node = w->channels.next; node != &w->channels; node = node->next) {
 		struct channel *ch = list_entry(node, struct channel, member);
 
@@ -290,6 +291,8 @@ static void *worker_thread(void *argument)
 		}
 		if (w->now_ns >= w->keep_deadline_ns)
 			registry_expire(w, false);
+		if (w->now_ns >= w->timer_ns)
+			pushed_timers(w);
 	}
 	close_everything(w, worker->stop_error);
 	spill_thread_end();
@@ -331,6 +334,8 @@ int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *co
 	list_init(&w->orphans);
 	list_init(&w->ticking);
 	list_init(&w->kept);
+	list_init(&w->timers);
+	w->timer_ns = UINT64_MAX;
 	w->keep_deadline_ns = UINT64_MAX;
 	w->now_ns = monotonic_ns();
 	w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -351,7 +356,7 @@ int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *co
 	if (error) {
 		close(w->epoll_fd);
 		close(worker->state.command_fd);
-		worker_free_rules(&w->config);
+		worker_free_config(&w->config);
 		free(worker);
 		return error;
 	}
@@ -381,7 +386,7 @@ void xts_worker_stop(struct xts_worker *worker, int error)
 	pthread_join(worker->thread, NULL);
 	close(worker->state.epoll_fd);
 	close(worker->state.command_fd);
-	worker_free_rules(&worker->state.config);
+	worker_free_config(&worker->state.config);
 	log_close(&worker->state.log);
 	pthread_cond_destroy(&worker->done);
 	pthread_mutex_destroy(&worker->mutex);

@@ -12,6 +12,9 @@
 
 #include "link.h"
 #include "queue.h"
+#include "ulp_wire.h"
+
+struct xts_ulp_config;
 
 enum xts_policy_action { XTS_POLICY_CONNECT = 1, XTS_POLICY_LISTEN = 2, XTS_POLICY_BOTH = 3 };
 
@@ -42,6 +45,7 @@ struct xts_worker_config {
 	bool policy_default_allow;
 	const struct xts_policy_rule *rules; /* copied */
 	uint32_t rule_count;
+	struct xts_ulp_config *ulp; /* for pushed protocols (ulp/config.h); the worker takes a reference of its own. NULL: defaults */
 };
 
 struct xts_worker;
@@ -76,6 +80,10 @@ struct xts_worker_stats {
 	uint64_t writes, gathered_messages, spilled_bytes;
 	uint64_t spill_bytes, window_bytes;        /* gauges: waiting now; granted now */
 	uint64_t bad_messages, bad_identifiers, link_failures, hellos, goodbyes;
+	uint32_t ulp_handshakes;                   /* gauge: of pushed protocols, under way now */
+	uint64_t ulp_handshakes_ok, ulp_handshakes_failed;
+	uint64_t ulp_pushed[XTS_ULP_COUNT];        /* by protocol (enum xts_ulp_id): pushes, and what accepted connections got of their listener */
+	uint64_t ulp_faults[XTS_FAULT_COUNT];      /* by enum xts_fault */
 };
 int xts_worker_stats(struct xts_worker *worker, struct xts_worker_stats *out);
 
@@ -93,6 +101,7 @@ struct xts_channel_stats {
 /* Fills at most max entries; returns how many there are. */
 int xts_worker_channels(struct xts_worker *worker, struct xts_channel_stats *out, uint32_t max);
 
+#define XTS_ULP_NAMES_BYTES 96
 struct xts_connection_stats {
 	uint32_t queue_id, xts_socket, proxy_id;
 	uint8_t state;            /* 0 idle, 1 connecting, 2 established, 3 listener, 4 closing, 5 failed */
@@ -101,6 +110,9 @@ struct xts_connection_stats {
 	uint32_t window_bytes, spill_bytes;
 	uint32_t unadvertised;    /* post credits freed and not yet told to the host */
 	uint64_t sent_bytes, received_bytes;
+	bool peeking;
+	char receive_ulps[XTS_ULP_NAMES_BYTES]; /* what is pushed, from TCP upwards: "tls/http2"; "" for nothing */
+	char send_ulps[XTS_ULP_NAMES_BYTES];
 };
 int xts_worker_connections(struct xts_worker *worker, struct xts_connection_stats *out, uint32_t max);
 

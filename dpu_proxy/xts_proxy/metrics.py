@@ -2,7 +2,8 @@
 
 Names come from the fields of the native structs: a counter `accepts` of a worker is `xts_accepts_total{worker="0"}`,
 `sent_frames` of a channel's link `xts_link_sent_frames_total{queue="3"}`. There are no labels per connection, so
-the number of series is bounded by workers and queues.
+the number of series is bounded by workers and queues. What is counted by pushed protocol or by kind of fault has a label:
+`xts_ulp_faults_total{worker="0",fault="digest"}`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 #: Fields that go up and down; all others count.
 WORKER_GAUGES = frozenset(
@@ -23,6 +25,7 @@ WORKER_GAUGES = frozenset(
         "parked_connections",
         "spill_bytes",
         "window_bytes",
+        "ulp_handshakes",
     }
 )
 _REQUEST_TIMEOUT_S = 5.0
@@ -61,16 +64,18 @@ class Families:
         return "".join(f"{line}\n" for family in self.by_name.values() for line in family.lines())
 
 
-def add_worker(families: Families, index: int, stats: dict[str, int]) -> None:
+#: Figures that are several: the label that tells which.
+WORKER_LABELS = {"ulp_pushed": "ulp", "ulp_faults": "fault"}
+
+
+def add_worker(families: Families, index: int, stats: dict[str, Any]) -> None:
     """The figures of a worker (Worker.stats())."""
     for name, value in stats.items():
-        families.add(
-            f"xts_{name}",
-            value,
-            {"worker": str(index)},
-            f"{name} of struct xts_worker_stats, worker.h",
-            gauge=name in WORKER_GAUGES,
-        )
+        each = value.items() if isinstance(value, dict) else [(None, value)]
+        for which, number in each:
+            labels = {"worker": str(index)} | ({WORKER_LABELS[name]: which} if which else {})
+            help_text = f"{name} of struct xts_worker_stats, worker.h"
+            families.add(f"xts_{name}", number, labels, help_text, gauge=name in WORKER_GAUGES)
 
 
 def add_channel(families: Families, index: int, stats: dict[str, object]) -> None:

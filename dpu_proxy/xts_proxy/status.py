@@ -33,7 +33,8 @@ def show(path: str, *, as_json: bool, connections: bool) -> None:
     console.print(_table("channels", _CHANNEL_COLUMNS, [_channel_row(row) for row in answer["channels"]]))
     if connections:
         rows = answer["connections"]
-        console.print(_table("connections", _CONNECTION_COLUMNS, rows[:_SHOWN_CONNECTIONS]))
+        shown = [row | {"ulps": _ulps(row)} for row in rows[:_SHOWN_CONNECTIONS]]
+        console.print(_table("connections", _CONNECTION_COLUMNS, shown))
         if len(rows) > _SHOWN_CONNECTIONS:
             console.print(f"… and {len(rows) - _SHOWN_CONNECTIONS} more; --json has all")
 
@@ -74,6 +75,7 @@ _CONNECTION_COLUMNS = {
     "state": "state",
     "local": "local",
     "peer": "peer",
+    "protocols": "ulps",
     "credits": "send_credits",
     "spilled now": "spill_bytes",
     "sent": "sent_bytes",
@@ -91,7 +93,14 @@ def _table(title: str, columns: dict[str, str], rows: list[dict[str, Any]]) -> T
     return table
 
 
-_TEXTS = frozenset({"program", "link", "state", "local", "peer"})
+_TEXTS = frozenset({"program", "link", "state", "local", "peer", "ulps"})
+
+
+def _ulps(row: dict[str, Any]) -> str:
+    """What is pushed: from TCP upwards, for receiving and for sending where they differ."""
+    receive, send = row["receive_ulps"], row["send_ulps"]
+    text = receive if receive == send else f"in {receive or '-'}, out {send or '-'}"
+    return f"{text} (peeking)".strip() if row["peeking"] else text
 
 
 def _cell(key: str, value: Any) -> str:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from xts_messages import ulps
 from xts_messages._native import ffi as messages_ffi
 from xts_messages.queue import Queue
 
@@ -25,12 +26,26 @@ def _check(result: int, what: str) -> int:
     return result
 
 
+#: Arrays of counters: what the index stands for, by its name.
+_ARRAYS: dict[str, dict[int, str]] = {
+    "ulp_pushed": {ulp.number: ulp.name.lower() for ulp in ulps.ULPS},
+    "ulp_faults": {number: name.lower() for name, (number, _, _) in ulps.FAULTS.items()},
+}
+
+
 def _figures(struct: Any) -> dict[str, Any]:
-    """A struct of integers and of such structs, as a dict."""
-    return {
-        name: _figures(getattr(struct, name)) if field.type.kind == "struct" else int(getattr(struct, name))
-        for name, field in ffi.typeof(struct).fields
-    }
+    """A struct of integers, of such structs, of counters by name, and of texts, as a dict."""
+    return {name: _figure(name, field.type.kind, getattr(struct, name)) for name, field in ffi.typeof(struct).fields}
+
+
+def _figure(name: str, kind: str, value: Any) -> Any:
+    if kind == "struct":
+        return _figures(value)
+    if kind != "array":
+        return int(value)
+    if name in _ARRAYS:
+        return {label: int(value[index]) for index, label in _ARRAYS[name].items()}
+    return ffi.string(value).decode()
 
 
 class Worker:
@@ -97,8 +112,8 @@ class Worker:
             lib.xts_worker_stop(self._native, error)
             self._native = None
 
-    def stats(self) -> dict[str, int]:
-        """struct xts_worker_stats."""
+    def stats(self) -> dict[str, Any]:
+        """struct xts_worker_stats; its arrays by the names of what they count."""
         out = ffi.new("struct xts_worker_stats *")
         _check(lib.xts_worker_stats(self._native, out), "asking for figures")
         return _figures(out[0])
@@ -140,7 +155,11 @@ class Worker:
 
 
 def _figures_but(struct: Any, left_out: tuple[str, ...]) -> dict[str, Any]:
-    return {name: int(getattr(struct, name)) for name, _ in ffi.typeof(struct).fields if name not in left_out}
+    return {
+        name: _figure(name, field.type.kind, getattr(struct, name))
+        for name, field in ffi.typeof(struct).fields
+        if name not in left_out
+    }
 
 
 def endpoint_text(endpoint: Any) -> str:

@@ -56,6 +56,32 @@ ssize_t xts_py_recvfrom(int s, void *data, size_t bytes, int flags, void *addres
 ssize_t xts_py_recvmsg(int s, struct msghdr *message, int flags, int64_t timeout_ms);
 ssize_t xts_py_poll(int s, int events, int64_t timeout_ms);
 
+ssize_t xts_py_push(int s, unsigned long request, void *info, int64_t timeout_ms);
+ssize_t xts_py_ulp_handshake(int s, int64_t timeout_ms);
+struct xts_py_pdu {
+    int flags;
+    int level, type;
+    unsigned control_bytes;
+    unsigned char control[...];
+};
+ssize_t xts_py_recv_pdu(int s, void *data, size_t bytes, struct xts_py_pdu *pdu, int64_t timeout_ms);
+ssize_t xts_py_send_pdu(int s, const void *data, size_t bytes, int level, int type, const void *control,
+                        size_t control_bytes, int flags, int64_t timeout_ms);
+int xts_py_ulp_error(int s, unsigned *fault, char *text, size_t bytes);
+ssize_t xts_py_ulp_tell(int s, int send, unsigned layer, unsigned item, void *value, size_t bytes);
+struct xts_ulp_offer {
+    uint16_t ulp_id, version;
+    uint8_t receive, send;
+};
+int xts_py_ulps(struct xts_ulp_offer *offers, unsigned max);
+#define SIOC_PUSH_ULP_RX ...
+#define SIOC_PUSH_ULP_TX ...
+#define SIOC_PUSH_ULP ...
+#define SIOC_PEEK_MODE ...
+#define SIOC_END_PEEK_MODE ...
+#define XTS_ULP_INFO_BYTES_MAX ...
+#define XTS_ULP_COUNT ...
+
 void *xts_epoll_ctx_create_flags(unsigned flags);
 int xts_epoll_fd(void *ectx);
 void xts_epoll_ctx_destroy(void *ectx);

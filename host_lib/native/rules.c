@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "endpoint.h"
+
 static const struct xts_rules rules_default = { .nobody = { .rules = &rules_default } };
 
 const struct xts_rules *xts_rules_default(void)
@@ -49,54 +51,35 @@ bool xts_rules_try_group(const struct xts_rules *rules, unsigned n, const char *
 
 /* --- addresses --------------------------------------------------------------------------------------------------------- */
 
-struct seen {
-	uint8_t family; /* 4, 6, or 0: not known */
-	uint8_t address[16];
-	uint16_t port;
-};
-
-static struct seen seen_from(const struct sockaddr *address)
+/* An IPv4 address in an IPv6 one is an IPv4 address. */
+static struct xts_endpoint seen_from(const struct sockaddr *address)
 {
-	struct seen seen = {0};
+	static const uint8_t mapped[12] = { [10] = 0xff, 0xff };
+	struct xts_endpoint seen = xts_endpoint_of(address);
 
-	if (address && address->sa_family == AF_INET) {
-		struct sockaddr_in in;
-
-		memcpy(&in, address, sizeof in);
-		seen.family = 4;
-		seen.port = ntohs(in.sin_port);
-		memcpy(seen.address, &in.sin_addr, 4);
-	} else if (address && address->sa_family == AF_INET6) {
-		struct sockaddr_in6 in;
-
-		memcpy(&in, address, sizeof in);
-		seen.port = ntohs(in.sin6_port);
-		if (IN6_IS_ADDR_V4MAPPED(&in.sin6_addr)) {
-			seen.family = 4;
-			memcpy(seen.address, in.sin6_addr.s6_addr + 12, 4);
-		} else {
-			seen.family = 6;
-			memcpy(seen.address, &in.sin6_addr, 16);
-		}
+	if (seen.ip_version == 6 && !memcmp(seen.address, mapped, sizeof mapped)) {
+		seen.ip_version = 4;
+		memcpy(seen.address, seen.address + 12, 4);
+		memset(seen.address + 4, 0, 12);
 	}
 	return seen;
 }
 
-static bool seen_is_loopback(const struct seen *seen)
+static bool seen_is_loopback(const struct xts_endpoint *seen)
 {
-	return (seen->family == 4 && seen->address[0] == 127) ||
-	       (seen->family == 6 && !memcmp(seen->address, &in6addr_loopback, 16));
+	return (seen->ip_version == 4 && seen->address[0] == 127) ||
+	       (seen->ip_version == 6 && !memcmp(seen->address, &in6addr_loopback, 16));
 }
 
 /* Connecting to the wildcard address reaches this host itself. */
-static bool seen_is_wildcard(const struct seen *seen)
+static bool seen_is_wildcard(const struct xts_endpoint *seen)
 {
 	static const uint8_t zeros[16];
 
-	return seen->family && !memcmp(seen->address, zeros, sizeof zeros);
+	return seen->ip_version && !memcmp(seen->address, zeros, sizeof zeros);
 }
 
-static bool seen_stays_here(const struct seen *seen, enum xts_role role)
+static bool seen_stays_here(const struct xts_endpoint *seen, enum xts_role role)
 {
 	return seen_is_loopback(seen) || (!role_first_is_local(role) && seen_is_wildcard(seen));
 }
@@ -126,21 +109,21 @@ bool rule_endpoint_within(const struct rule_endpoint *inner, const struct rule_e
 				  prefix_equal(inner->address, outer->address, outer->prefix));
 }
 
-static bool address_fits(const struct rule_endpoint *e, const struct seen *seen)
+static bool address_fits(const struct rule_endpoint *e, const struct xts_endpoint *seen)
 {
-	return !e->family || (e->family == seen->family && prefix_equal(e->address, seen->address, e->prefix));
+	return !e->family || (e->family == seen->ip_version && prefix_equal(e->address, seen->address, e->prefix));
 }
 
-static bool port_fits(const struct rule_endpoint *e, const struct seen *seen)
+static bool port_fits(const struct rule_endpoint *e, const struct xts_endpoint *seen)
 {
-	return e->any_port || (seen->family && seen->port >= e->port_first && seen->port <= e->port_last);
+	return e->any_port || (seen->ip_version && seen->port >= e->port_first && seen->port <= e->port_last);
 }
 
 /* --- rules -------------------------------------------------------------------------------------------------------------- */
 
 struct question {
 	enum xts_role role;
-	struct seen first, second;
+	struct xts_endpoint first, second;
 };
 
 static struct question question_from(enum xts_role role, const struct sockaddr *local, const struct sockaddr *peer)
@@ -171,9 +154,9 @@ static const char *rule_mismatch(const struct rule *rule, const struct question 
 	if (!rule->has_second || !role_has_second(q->role))
 		return NULL;
 	if (!address_fits(&rule->second, &q->second))
-		return q->second.family ? "another local address" : "the local address is not known";
+		return q->second.ip_version ? "another local address" : "the local address is not known";
 	if (!port_fits(&rule->second, &q->second))
-		return q->second.family ? "another local port" : "the local port is not known";
+		return q->second.ip_version ? "another local port" : "the local port is not known";
 	return NULL;
 }
 

@@ -2,14 +2,13 @@
  * without one cost nothing; a forked child makes its own. */
 #include "report.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
+#include "endpoint.h"
 #include "preload.h"
 
 static struct xts_report_page *_Atomic page;
@@ -92,29 +91,6 @@ void report_descriptor(int fd, struct descriptor d)
 	e->kind = d.kind;
 }
 
-static struct xts_endpoint endpoint_of(const struct sockaddr *address)
-{
-	struct xts_endpoint out = {0};
-
-	if (address && address->sa_family == AF_INET) {
-		struct sockaddr_in in;
-
-		memcpy(&in, address, sizeof in);
-		out.ip_version = 4;
-		out.port = ntohs(in.sin_port);
-		memcpy(out.address, &in.sin_addr, 4);
-	} else if (address && address->sa_family == AF_INET6) {
-		struct sockaddr_in6 in;
-
-		memcpy(&in, address, sizeof in);
-		out.ip_version = 6;
-		out.port = ntohs(in.sin6_port);
-		out.scope_id = in.sin6_scope_id;
-		memcpy(out.address, &in.sin6_addr, 16);
-	}
-	return out;
-}
-
 /* The entry of a descriptor, if the page has one for it. */
 static struct xts_report_entry *entry_of(int fd)
 {
@@ -131,9 +107,9 @@ void report_decision(int fd, unsigned rule_line, const struct sockaddr *local, c
 		return;
 	e->rule_line = rule_line;
 	if (local)
-		e->local = endpoint_of(local);
+		e->local = xts_endpoint_of(local);
 	if (peer)
-		e->peer = endpoint_of(peer);
+		e->peer = xts_endpoint_of(peer);
 }
 
 static void copy_decision(struct xts_report_entry *to, const struct xts_report_entry *from)
@@ -159,8 +135,8 @@ void report_accepted(int fd, int listener, const struct sockaddr *local, const s
 		return;
 	copy_decision(to, from);
 	if (local)
-		to->local = endpoint_of(local);
-	to->peer = endpoint_of(peer);
+		to->local = xts_endpoint_of(local);
+	to->peer = xts_endpoint_of(peer);
 }
 
 bool report_wants(int fd)

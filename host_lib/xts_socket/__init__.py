@@ -8,6 +8,9 @@ by name (`xts_socket`, `xts_connect`, ...).
 `install()` makes the standard module's sockets offloaded by rules, for code that never heard of us; `with offload():`
 does so for a block. `wrap_ssl()` is TLS over an offloaded socket.
 
+Protocols that the proxy does above TCP are pushed: `sock.push(Tls(), Http2())`, `create_connection(address, tls=True)`;
+`ulps()` lists them, layers.py has their parameters. `Multiplexer` is one message socket over several connections.
+
 Names are resolved on the host; addresses and interfaces are the device's. `socketpair` gives sockets of the kernel;
 for families other than AF_INET and AF_INET6 use the standard module, or `install()`.
 """
@@ -26,9 +29,11 @@ from socket import (
     IPPROTO_TCP,
     IPV6_V6ONLY,
     MSG_DONTWAIT,
+    MSG_EOR,
     MSG_MORE,
     MSG_NOSIGNAL,
     MSG_PEEK,
+    MSG_TRUNC,
     MSG_WAITALL,
     SHUT_RD,
     SHUT_RDWR,
@@ -44,6 +49,7 @@ from socket import (
     SO_TYPE,
     SOCK_CLOEXEC,
     SOCK_NONBLOCK,
+    SOCK_SEQPACKET,
     SOCK_STREAM,
     SOL_SOCKET,
     SOMAXCONN,
@@ -88,6 +94,7 @@ from typing import Any
 from ._connect import create_connection, create_server, fromfd, has_dualstack_ipv6
 from ._descriptor import close, dup
 from ._epoll import epoll
+from ._errors import UlpError
 from ._paper import (
     xts_accept,
     xts_bind,
@@ -121,6 +128,36 @@ if TYPE_CHECKING:
     from ._install import install, offload, uninstall
     from ._reason import Reason, reasons
     from ._ssl import wrap_ssl
+    from ._tls import TlsConnection
+    from ._tls_context import ssl_context
+    from ._tls_errors import CertificateError, TlsError
+    from ._ulp import LayerInfo, Offer, ulps
+    from .control import (
+        DnsHeader,
+        GrpcMessage,
+        Http2Frame,
+        KernelTlsRecordType,
+        NvmePdu,
+        Pdu,
+        TlsRecordHeader,
+        TlsRecordType,
+    )
+    from .layers import (
+        BpfParser,
+        Dns,
+        Grpc,
+        Http2,
+        Layer,
+        LengthPrefixed,
+        Lines,
+        Mpa,
+        NvmeTcp,
+        StreamParser,
+        Tls,
+        TlsKeys,
+        TlsRecords,
+    )
+    from .multiplexer import Multiplexer
 
 SocketType = socket
 error = OSError
@@ -137,15 +174,18 @@ __all__ = [
     "IPPROTO_TCP",
     "IPV6_V6ONLY",
     "MSG_DONTWAIT",
+    "MSG_EOR",
     "MSG_MORE",
     "MSG_NOSIGNAL",
     "MSG_PEEK",
+    "MSG_TRUNC",
     "MSG_WAITALL",
     "SHUT_RD",
     "SHUT_RDWR",
     "SHUT_WR",
     "SOCK_CLOEXEC",
     "SOCK_NONBLOCK",
+    "SOCK_SEQPACKET",
     "SOCK_STREAM",
     "SOL_SOCKET",
     "SOMAXCONN",
@@ -170,11 +210,39 @@ __all__ = [
     "TCP_QUICKACK",
     "TCP_USER_TIMEOUT",
     "AddressFamily",
+    "BpfParser",
+    "CertificateError",
+    "Dns",
+    "DnsHeader",
+    "Grpc",
+    "GrpcMessage",
+    "Http2",
+    "Http2Frame",
     "Info",
+    "KernelTlsRecordType",
+    "Layer",
+    "LayerInfo",
+    "LengthPrefixed",
+    "Lines",
+    "Mpa",
+    "Multiplexer",
+    "NvmePdu",
+    "NvmeTcp",
+    "Offer",
+    "Pdu",
     "Reason",
     "SocketIO",
     "SocketKind",
     "SocketType",
+    "StreamParser",
+    "Tls",
+    "TlsConnection",
+    "TlsError",
+    "TlsKeys",
+    "TlsRecordHeader",
+    "TlsRecordType",
+    "TlsRecords",
+    "UlpError",
     "close",
     "configure",
     "create_connection",
@@ -211,7 +279,9 @@ __all__ = [
     "reasons",
     "setdefaulttimeout",
     "socket",
+    "ssl_context",
     "timeout",
+    "ulps",
     "uninstall",
     "wrap_ssl",
     "xts_accept",
@@ -248,6 +318,21 @@ _LATER = {
     **dict.fromkeys(("install", "offload", "uninstall"), "_install"),
     **dict.fromkeys(("Reason", "reasons"), "_reason"),
     "wrap_ssl": "_ssl",
+    "TlsConnection": "_tls",
+    "ssl_context": "_tls_context",
+    "Multiplexer": "multiplexer",
+    **dict.fromkeys(("CertificateError", "TlsError"), "_tls_errors"),
+    **dict.fromkeys(("LayerInfo", "Offer", "ulps"), "_ulp"),
+    **dict.fromkeys(
+        ("DnsHeader", "GrpcMessage", "Http2Frame", "KernelTlsRecordType", "NvmePdu", "Pdu", "TlsRecordHeader"),
+        "control",
+    ),
+    "TlsRecordType": "control",
+    **dict.fromkeys(
+        ("BpfParser", "Dns", "Grpc", "Http2", "Layer", "LengthPrefixed", "Lines", "Mpa", "NvmeTcp", "StreamParser"),
+        "layers",
+    ),
+    **dict.fromkeys(("Tls", "TlsKeys", "TlsRecords"), "layers"),
 }
 
 

@@ -43,6 +43,10 @@ from ._descriptor import adopt, descriptor_of, duplicate, forget_in_child, relea
 from ._errors import again, check, error
 from ._native import ffi, lib
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._ulp import Pushed
+
 _live: WeakSet[SocketBase] = WeakSet()
 
 
@@ -66,7 +70,10 @@ class SocketBase:
         "_descriptor",
         "_family",
         "_io_refs",
+        "_layers",
         "_number",
+        "_partial",
+        "_peeking",
         "_proto",
         "_timeout",
         "_timeout_ms",
@@ -77,6 +84,9 @@ class SocketBase:
         self._number = self._descriptor = -1
         self._io_refs = 0
         self._closed = False
+        self._layers: tuple[Pushed, ...] = ()
+        self._partial: list[Any] | None = None
+        self._peeking = False
         if fileno is not None:
             number, self._descriptor = adopt(fileno)
             found = _option(number, SO_TYPE)
@@ -107,6 +117,7 @@ class SocketBase:
         self._descriptor = -1
         self._io_refs = 0
         self._closed = False
+        self._layers, self._partial, self._peeking = listener._layers, None, listener._peeking
         self._family, self._type, self._proto = listener._family, listener._type, listener._proto
         self._timeout = None
         self._timeout_ms = -1
@@ -198,6 +209,7 @@ class SocketBase:
         """Another object for the same socket, which is closed with the last of them."""
         sock = self.__class__(self._family, self._type, self._proto, duplicate(self.fileno()))
         sock.settimeout(self._timeout)
+        sock._layers, sock._peeking = self._layers, self._peeking
         return sock
 
     # --- properties -----------------------------------------------------------------------------------------
@@ -283,7 +295,7 @@ class SocketBase:
         if code == errno.EAGAIN and self._timeout:
             raise TimeoutError("timed out")
         if code:
-            raise error(code)
+            raise self._failure(code, True)
 
     def connect_ex(self, address: Any) -> int:
         """connect(), but returns the errno (0: connected; EAGAIN: timed out)."""
@@ -325,7 +337,12 @@ class SocketBase:
             return result
         if result == -errno.EAGAIN and self._timeout:
             raise TimeoutError("timed out")
-        raise error(-result)
+        raise self._failure(-result)
+
+    def _failure(self, code: int, connecting: bool = False) -> OSError:
+        """What to raise for an errno, of a call or of a connect."""
+        del connecting
+        return error(code)
 
     # --- options ---------- ---------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@ sockets."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from socket import (
     AF_INET,
@@ -11,6 +12,7 @@ from socket import (
     IPV6_V6ONLY,
     SO_REUSEADDR,
     SO_REUSEPORT,
+    SOCK_SEQPACKET,
     SOCK_STREAM,
     SOL_SOCKET,
     getaddrinfo,
@@ -20,7 +22,38 @@ from typing import Any
 from ._descriptor import adopt, duplicate
 from ._socket import socket
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .layers import Layer, Tls
+
 _DEFAULT = object()
+
+
+def stack_of(tls: Tls | bool | None, push: Sequence[Layer], server_hostname: str | None = None) -> tuple[Layer, ...]:
+    """What is to be pushed, TLS first. TypeError for a `tls` that is none."""
+    if not tls:
+        return tuple(push)
+    from .layers import Tls
+
+    if tls is True:
+        tls = Tls()
+    if not isinstance(tls, Tls):
+        raise TypeError(f"tls: Tls() or a bool is wanted, not {tls!r}")
+    return (named(tls, server_hostname), *push)
+
+
+def named(tls: Tls, server_hostname: str | None) -> Tls:
+    """The parameters for a connection to this host, unless they have a name of their own."""
+    if tls.server_hostname is not None or not server_hostname or tls.role == "server":
+        return tls
+    from dataclasses import replace
+
+    return replace(tls, server_hostname=server_hostname)
+
+
+def type_for(layers: Sequence[Layer]) -> int:
+    """SOCK_SEQPACKET when PDUs come out of these layers, else SOCK_STREAM."""
+    return SOCK_SEQPACKET if layers and layers[-1].ulp().boundaries else SOCK_STREAM
 
 
 def create_connection(
@@ -29,22 +62,31 @@ def create_connection(
     source_address: Any = None,
     *,
     all_errors: bool = False,
+    tls: Tls | bool | None = None,
+    push: Sequence[Layer] = (),
 ) -> socket:
     """Connects to `(host, port)`, trying each address of the host in turn.
 
     `timeout` in seconds is for each attempt and stays with the socket. Blocks. Raises the last error, or with
     `all_errors` an ExceptionGroup of all.
+
+    tls: TLS is done in the proxy: True, which checks the server's certificate for `host`, or parameters. push:
+    protocols above TCP, and above TLS if that is asked for; the socket is of type SOCK_SEQPACKET when PDUs come out of
+    them. The connection is made when their handshakes are done; UlpError (TlsError, CertificateError) when one fails.
     """
     host, port = address
+    layers = stack_of(tls, push, host)
     failures: list[OSError] = []
-    for family, kind, proto, _, sockaddr in getaddrinfo(host, port, 0, SOCK_STREAM):
+    for family, _, proto, _, sockaddr in getaddrinfo(host, port, 0, SOCK_STREAM):
         sock = None
         try:
-            sock = socket(family, kind, proto)
+            sock = socket(family, type_for(layers), proto)
             if timeout is not _DEFAULT:
                 sock.settimeout(timeout)
             if source_address:
                 sock.bind(source_address)
+            if layers:
+                sock.push(*layers)
             sock.connect(sockaddr)
             return sock
         except OSError as failure:
@@ -78,14 +120,21 @@ def create_server(
     backlog: int | None = None,
     reuse_port: bool = False,
     dualstack_ipv6: bool = False,
+    tls: Tls | None = None,
+    push: Sequence[Layer] = (),
 ) -> socket:
-    """A listening socket bound, on the device, to `(host, port)`; host "" is all its addresses."""
+    """A listening socket bound, on the device, to `(host, port)`; host "" is all its addresses.
+
+    tls: TLS is done in the proxy, with the identity that the parameters name; push: protocols above it. accept() gives
+    connections whose handshakes are done; those whose handshake fails are never seen.
+    """
+    layers = stack_of(tls, push)
     if dualstack_ipv6:
         if not has_dualstack_ipv6():
             raise ValueError("dualstack_ipv6 not supported on this platform")
         if family != AF_INET6:
             raise ValueError("dualstack_ipv6 requires AF_INET6 family")
-    sock = socket(family, SOCK_STREAM)
+    sock = socket(family, type_for(layers))
     try:
         with suppress(OSError):
             sock.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
@@ -99,6 +148,8 @@ def create_server(
             raise OSError(
                 failure.errno, f"{failure.strerror} (while attempting to bind on address {address!r})"
             ) from None
+        if layers:
+            sock.push(*layers)
         sock.listen(backlog)
         return sock
     except BaseException:

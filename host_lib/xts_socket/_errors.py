@@ -15,6 +15,19 @@ _ERRNO_MIN = -4095
 _NO_PROXY = "no offload proxy to be reached by {endpoint}; is it, or xts-agent, running? See `xts doctor`"
 
 
+class UlpError(OSError):
+    """A pushed protocol ended the connection, or a push was refused: `strerror` is the proxy's reason.
+
+    `fault` names what it was (ULPS.md, "Faults"): "record", "length", "certificate", "push", ...
+    """
+
+    __module__ = "xts_socket"
+
+    def __init__(self, code: int, text: str, fault: str) -> None:
+        super().__init__(code, text)
+        self.fault = fault
+
+
 def error(code: int) -> OSError:
     """The OSError (of the subclass for its errno) of a positive errno."""
     if code != errno.ENETDOWN:

@@ -14,12 +14,16 @@ Callbacks only make a task runnable. So no socket can be closed, and no number g
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, POLLIN, POLLOUT
+from typing import TypeVar
 
 from ._epoll import epoll
 from ._native import lib
 from ._socket import socket
+
+Result = TypeVar("Result")
 
 #: Called once, when a wait ends by itself, with whether the socket was closed meanwhile.
 Wake = Callable[[bool], None]
@@ -100,3 +104,30 @@ def is_readable(sock: socket) -> bool:
 def is_writable(sock: socket) -> bool:
     """Whether the socket is writable or failed now. Does not block."""
     return int(lib.xts_py_poll(sock.number, POLLOUT, 0)) > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """What an asynchronous library does for the task that calls."""
+
+    wait: Callable[[socket, int], Awaitable[None]]  # for READABLE or WRITABLE
+    checkpoint_if_cancelled: Callable[[], Awaitable[None]]
+    cancel_shielded_checkpoint: Callable[[], Awaitable[None]]
+
+    async def until(self, sock: socket, event: int, call: Callable[..., Result], *arguments: object) -> Result:
+        """Makes a non-blocking call, waiting before each further try while it would block. A checkpoint always;
+        cancelled only when the call has done nothing. OSError as the call."""
+        await self.checkpoint_if_cancelled()
+        try:
+            result = call(*arguments)
+        except BlockingIOError:
+            pass
+        else:
+            await self.cancel_shielded_checkpoint()
+            return result
+        while True:
+            await self.wait(sock, event)
+            try:
+                return call(*arguments)
+            except BlockingIOError:
+                continue

@@ -1,5 +1,5 @@
 """`socket`: an offloaded TCP socket with the interface of `socket.socket`. Here is what moves data; the rest
-is _base.py."""
+is _base.py, and _pushing.py for pushed protocols."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any, BinaryIO
 
 from . import _message
 from ._address import ROOM, Address, decode, encode
-from ._base import SocketBase
 from ._errors import check
 from ._native import ffi, lib
+from ._pushing import PushingSocket
 
 _recv = lib.xts_py_recv
 _send = lib.xts_py_send
@@ -34,7 +34,7 @@ _pool: list[Any] = []
 _SENDFILE_BYTES = 262144
 
 
-class socket(SocketBase):  # noqa: N801 - named as the class it stands in for
+class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
     """A TCP socket whose protocol work the offload proxy does.
 
     `fileno` takes over an existing XTS socket, named by its descriptor (what `detach()` returned) or its number,

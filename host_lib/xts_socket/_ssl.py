@@ -454,11 +454,16 @@ def wrap_ssl(
     do_handshake_on_connect: bool = True,
     suppress_ragged_eofs: bool = True,
     session: ssl.SSLSession | None = None,
-) -> SSLSocket:
+) -> Any:
     """`context.wrap_socket()` for an XTS socket, which that itself takes only after install(). Takes the socket over.
+    With a context of `ssl_context()` TLS is done in the proxy, and the result is the socket.
 
     Blocks for the handshake unless `do_handshake_on_connect` is false. Raises as wrap_socket() does.
     """
+    from ._tls_context import OffloadedContext
+
+    if isinstance(context, OffloadedContext):
+        return context.wrap_socket(sock, server_side=server_side, server_hostname=server_hostname)
     return SSLSocket._over(
         sock,
         server_side=server_side,

@@ -6,15 +6,14 @@ With --check nothing is written; the exit status is 1 when the committed file di
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+
+from xts_messages import generated
 
 from ._native import lib
 from .cli.processes import reason_name, reason_text
 
-TOP = Path(__file__).resolve().parents[2]
 OUTPUT = "host_lib/REASONS.md"
 
 #: For each reason: when it is given, and what its reader can do.
@@ -116,24 +115,7 @@ def _table() -> Iterator[str]:
 
 def main(argv: list[str] | None = None) -> int:
     """Writes or checks the file; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m xts_socket.generate_reasons",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--check", action="store_true", help="only compare; exit 1 when the file is out of date")
-    parser.add_argument("--top", type=Path, default=TOP, help="the checkout to write into (default: this one)")
-    options = parser.parse_args(argv)
-    path, text = options.top / OUTPUT, document()
-    if path.exists() and path.read_text() == text:
-        return 0
-    if options.check:
-        print(f"{OUTPUT} is out of date; run python -m xts_socket.generate_reasons", file=sys.stderr)
-        return 1
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    print(f"wrote {OUTPUT}")
-    return 0
+    return generated.main("xts_socket.generate_reasons", __doc__, {OUTPUT: document}, argv)
 
 
 if __name__ == "__main__":

@@ -70,13 +70,18 @@ enum xts_ulp_id {
 	XTS_ULP_TLS = 5, /* TLS 1.2 and 1.3, terminated in the proxy: handshake, records, keys. One layer of both directions: pushed by PUSH_ULP, or onto one side and then, with the same parameters or none, onto the other */
 	XTS_ULP_TLS_KEYS = 6, /* TLS records with keys of the host's, as setsockopt(SOL_TLS, TLS_TX or TLS_RX) hands them to the kernel; each direction by itself. Pushed again, it changes keys */
 	XTS_ULP_TLS_RECORDS = 7, /* delineates TLS records and leaves them as they are (the paper's figure 6) */
-	XTS_ULP_HTTP2 = 8, /* HTTP/2 frames, header included; the connection preface is sent and checked by the layer. On send, frames are checked to be whole ones */
-	XTS_ULP_GRPC = 9, /* gRPC messages of all streams; above HTTP2 only. HEADERS and other frames pass as PDUs of their own */
+	XTS_ULP_HTTP2 = 8, /* HTTP/2 frames, header included, one PDU each; the client's preface is sent and taken off here. On send, a PDU is one or more whole frames. SETTINGS and all other frames are the application's; a frame longer than MAX_FRAME_BYTES is answered by GOAWAY and ends the connection */
+	XTS_ULP_GRPC = 9, /* gRPC messages of all streams; above HTTP2 only, on both sides, before the first HEADERS. Received messages are put together from DATA frames and told with their stream; sent ones are cut into DATA frames as the peer's windows allow (the socket takes no more while one is closed: go on reading). WINDOW_UPDATE is dealt with here, both ways. All other frames, and an empty DATA frame that ends a stream, pass as PDUs of kind 1; without control data a PDU sent is of that kind */
 	XTS_ULP_DNS = 10, /* DNS messages over TCP or TLS: the length of two bytes is taken off and put on */
-	XTS_ULP_NVME_TCP = 11, /* NVMe/TCP PDUs; header and data digests (CRC32C) are made and checked here, and taken out of what the application sees */
-	XTS_ULP_MPA = 12, /* RDMA over TCP: MPA's FPDUs after the start-up frames, with markers and CRC32C; a PDU is a ULPDU */
+	XTS_ULP_NVME_TCP = 11, /* NVMe/TCP PDUs; header and data digests (CRC32C) are made and checked here. The application sees and sends the plain form, header and data: neither digest flag, PLEN the sum of both, PDO equal to HLEN, or 0 without data */
+	XTS_ULP_MPA = 12, /* RDMA over TCP: MPA's FPDUs after the start-up frames, with markers and CRC32C; a PDU is a ULPDU (at most 65535 bytes, with markers 64768) */
 };
 #define XTS_ULP_COUNT 13
+
+/* Attributes that may be there more than once, by protocol: bits by their numbers. */
+#define XTS_ULP_REPEATED { \
+	[XTS_ULP_TLS] = 1u << XTS_TLS_ALPN | 1u << XTS_TLS_IDENTITY, \
+}
 
 #define XTS_ULP_STREAM_PARSER_VERSION 1
 #define XTS_STREAM_PARSER_MAX_BYTES 1 /* u32: longest PDU taken, all of it; default 1 MiB */
@@ -145,28 +150,28 @@ enum xts_ulp_id {
 #define XTS_TLS_RECORDS_MAX_BYTES 1 /* u32: longest PDU taken, all of it; default 1 MiB */
 
 #define XTS_ULP_HTTP2_VERSION 1
-#define XTS_HTTP2_MAX_BYTES 1 /* u32: longest PDU taken, all of it; default 1 MiB */
 #define XTS_HTTP2_ROLE 2 /* u8: 0: by who connected (the default), 1: client, 2: server */
-#define XTS_HTTP2_MAX_FRAME_BYTES 3 /* u32: SETTINGS_MAX_FRAME_SIZE; default 16384 */
+#define XTS_HTTP2_MAX_FRAME_BYTES 3 /* u32: longest payload taken: what the application says in SETTINGS_MAX_FRAME_SIZE; default 16384 */
 
 #define XTS_ULP_GRPC_VERSION 1
-#define XTS_GRPC_MAX_BYTES 1 /* u32: longest PDU taken, all of it; default 1 MiB */
-#define XTS_GRPC_STREAMS_MAX 2 /* u32: streams with a message begun; default 128 */
+#define XTS_GRPC_MAX_BYTES 1 /* u32: longest message taken; default 1 MiB */
+#define XTS_GRPC_STREAMS_MAX 2 /* u32: streams open at once, at most 65536; default 1024. SETTINGS_MAX_CONCURRENT_STREAMS should not promise more */
 
 #define XTS_ULP_DNS_VERSION 1
-#define XTS_DNS_PADDING 2 /* u16: on send, EDNS padding to a multiple of this (RFC 8467); messages with EDNS only; default none */
+#define XTS_DNS_PADDING 2 /* u16: on send, EDNS padding to a multiple of this (RFC 8467: 128 for queries, 468 for answers); only of messages whose last record is OPT, without padding yet; default none */
 
 #define XTS_ULP_NVME_TCP_VERSION 1
 #define XTS_NVME_TCP_MAX_BYTES 1 /* u32: longest PDU taken, all of it; default 1 MiB */
 #define XTS_NVME_TCP_HEADER_DIGEST 2 /* flag: as agreed in ICReq and ICResp: from the PDU after them on */
 #define XTS_NVME_TCP_DATA_DIGEST 3 /* flag: likewise */
-#define XTS_NVME_TCP_NEGOTIATE 4 /* flag: digests as ICReq and ICResp, which pass through here, agree on */
+#define XTS_NVME_TCP_NEGOTIATE 4 /* flag: digests and alignment as ICReq and ICResp, which pass through here, agree on */
+#define XTS_NVME_TCP_DATA_ALIGNMENT 5 /* u8: on send, data begin at a multiple of 4 times (this plus 1), as HPDA and CPDA say it; default 0 */
 
 #define XTS_ULP_MPA_VERSION 1
 #define XTS_MPA_MARKERS_RX 2 /* flag: the peer sends markers */
 #define XTS_MPA_MARKERS_TX 3 /* flag: markers are sent */
 #define XTS_MPA_NO_CRC 4 /* flag: both sides agreed to go without: the field is zero and not checked */
-#define XTS_MPA_START_OFFSET 5 /* u32: bytes of the stream before the first FPDU are not counted for markers (RFC 5044 4.3); default 0 */
+#define XTS_MPA_START_OFFSET 5 /* u32: bytes of FPDUs that went before the push in that direction, for where markers are (they count from the first FPDU on, RFC 5044 4.3); default 0 */
 
 /* How many bytes an item that is an integer has on the wire; 0: it is none. */
 static inline unsigned xts_ulp_item_bytes(unsigned ulp_id, unsigned item)

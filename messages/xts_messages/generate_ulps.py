@@ -53,6 +53,13 @@ def _header_lines() -> Iterator[str]:
         yield f"\tXTS_ULP_{ulp.name} = {ulp.number}, /* {ulp.meaning} */"
     yield "};"
     yield f"#define XTS_ULP_COUNT {max(ulp.number for ulp in ULPS) + 1}"
+    yield ""
+    yield "/* Attributes that may be there more than once, by protocol: bits by their numbers. */"
+    yield "#define XTS_ULP_REPEATED { \\"
+    for ulp in ULPS:
+        if repeated := [f"1u << XTS_{ulp.name}_{a.name}" for a in ulp.attributes if a.repeated]:
+            yield f"\t[XTS_ULP_{ulp.name}] = {' | '.join(repeated)}, \\"
+    yield "}"
     for ulp in ULPS:
         yield ""
         yield f"#define XTS_ULP_{ulp.name}_VERSION {ulp.version}"

@@ -289,14 +289,20 @@ ULPS: tuple[Ulp, ...] = (
         True,
         True,
         True,
-        "HTTP/2 frames, header included; the connection preface is sent and checked by the layer. On send, "
-        "frames are checked to be whole ones",
+        "HTTP/2 frames, header included, one PDU each; the client's preface is sent and taken off here. On "
+        "send, a PDU is one or more whole frames. SETTINGS and all "
+        "other frames are the application's; a frame longer than MAX_FRAME_BYTES is answered by GOAWAY and ends "
+        "the connection",
         (
-            _MAX,
             Attribute("ROLE", 2, Type.U8, "0: by who connected (the default), 1: client, 2: server"),
-            Attribute("MAX_FRAME_BYTES", 3, Type.U32, "SETTINGS_MAX_FRAME_SIZE; default 16384"),
+            Attribute(
+                "MAX_FRAME_BYTES",
+                3,
+                Type.U32,
+                "longest payload taken: what the application says in SETTINGS_MAX_FRAME_SIZE; default 16384",
+            ),
         ),
-        control="length: u24, type: u8, flags: u8, stream: u32",
+        control="length: u24, type: u8, flags: u8, stream: u32, as in the frame's header",
         source="RFC 9113 3.4, 4.1",
     ),
     Ulp(
@@ -306,13 +312,26 @@ ULPS: tuple[Ulp, ...] = (
         True,
         True,
         True,
-        "gRPC messages of all streams; above HTTP2 only. HEADERS and other frames pass as PDUs of their own",
+        "gRPC messages of all streams; above HTTP2 only, on both sides, before the first HEADERS. Received "
+        "messages are put together from DATA frames and told "
+        "with their stream; sent ones are cut into DATA frames as the peer's windows allow (the socket takes no "
+        "more while one is closed: go on reading). WINDOW_UPDATE is "
+        "dealt with here, both ways. All other frames, and an empty DATA frame that ends a stream, pass as PDUs "
+        "of kind 1; without control data a PDU sent is of that kind",
         (
-            _MAX,
-            Attribute("STREAMS_MAX", 2, Type.U32, "streams with a message begun; default 128"),
+            Attribute("MAX_BYTES", 1, Type.U32, "longest message taken; default 1 MiB"),
+            Attribute(
+                "STREAMS_MAX",
+                2,
+                Type.U32,
+                "streams open at once, at most 65536; default 1024. SETTINGS_MAX_CONCURRENT_STREAMS should not "
+                "promise more",
+            ),
         ),
-        control="kind: u8 (0: message, 1: HTTP/2 frame), flags: u8 (0x01: com"
-        "pressed, 0x80: END_STREAM), reserved: u16, stream: u32",
+        control=(
+            "kind: u8 (0: message, 1: HTTP/2 frame), flags: u8 (0x01: compressed, 0x80: END_STREAM), reserved: u16, "
+            "stream: u32"
+        ),
         source="gRPC over HTTP/2 (grpc/grpc doc/PROTOCOL-HTTP2.md)",
     ),
     Ulp(
@@ -328,11 +347,13 @@ ULPS: tuple[Ulp, ...] = (
                 "PADDING",
                 2,
                 Type.U16,
-                "on send, EDNS padding to a multiple of this (RFC 8467); messages with EDNS only; default none",
+                "on send, EDNS padding to a multiple of this (RFC 8467: 128 for queries, 468 for answers); only "
+                "of messages whose last record is OPT, without "
+                "padding yet; default none",
             ),
         ),
         control="id: u16, flags: u16, as in the header",
-        source="RFC 1035 4.2.2, RFC 7766, RFC 7858",
+        source="RFC 1035 4.2.2, RFC 7766, RFC 7858, RFC 7830",
     ),
     Ulp(
         "NVME_TCP",
@@ -341,15 +362,30 @@ ULPS: tuple[Ulp, ...] = (
         True,
         True,
         True,
-        "NVMe/TCP PDUs; header and data digests (CRC32C) are made and checked here, and taken out of what the "
-        "application sees",
+        "NVMe/TCP PDUs; header and data digests (CRC32C) are made and checked here. The application sees and "
+        "sends the plain form, header and data: neither digest flag, "
+        "PLEN the sum of both, PDO equal to HLEN, or 0 without data",
         (
             _MAX,
             Attribute("HEADER_DIGEST", 2, Type.FLAG, "as agreed in ICReq and ICResp: from the PDU after them on"),
             Attribute("DATA_DIGEST", 3, Type.FLAG, "likewise"),
-            Attribute("NEGOTIATE", 4, Type.FLAG, "digests as ICReq and ICResp, which pass through here, agree on"),
+            Attribute(
+                "NEGOTIATE",
+                4,
+                Type.FLAG,
+                "digests and alignment as ICReq and ICResp, which pass through here, agree on",
+            ),
+            Attribute(
+                "DATA_ALIGNMENT",
+                5,
+                Type.U8,
+                "on send, data begin at a multiple of 4 times (this plus 1), as HPDA and CPDA say it; default 0",
+            ),
         ),
-        control="type: u8, flags: u8, hlen: u8, pdo: u8, digests verified: u8 (0x01 header, 0x02 data)",
+        control=(
+            "type: u8, flags: u8, hlen: u8, pdo: u8, as in the plain header; digests of this PDU: u8 (0x01 header, "
+            "0x02 data), right when the PDU is complete"
+        ),
         source="NVM Express TCP Transport 1.0, 3.3 and 3.6",
     ),
     Ulp(
@@ -359,7 +395,8 @@ ULPS: tuple[Ulp, ...] = (
         True,
         True,
         True,
-        "RDMA over TCP: MPA's FPDUs after the start-up frames, with markers and CRC32C; a PDU is a ULPDU",
+        "RDMA over TCP: MPA's FPDUs after the start-up frames, with markers and CRC32C; a PDU is a ULPDU (at "
+        "most 65535 bytes, with markers 64768)",
         (
             Attribute("MARKERS_RX", 2, Type.FLAG, "the peer sends markers"),
             Attribute("MARKERS_TX", 3, Type.FLAG, "markers are sent"),
@@ -368,7 +405,8 @@ ULPS: tuple[Ulp, ...] = (
                 "START_OFFSET",
                 5,
                 Type.U32,
-                "bytes of the stream before the first FPDU are not counted for markers (RFC 5044 4.3); default 0",
+                "bytes of FPDUs that went before the push in that direction, for where markers are (they count "
+                "from the first FPDU on, RFC 5044 4.3); default 0",
             ),
         ),
         source="RFC 5044",

@@ -56,4 +56,4 @@ def test_sockperf(bed: Bed, role: str, mode: str) -> None:
         assert bed.number(r"BandWidth is ([\d.]+) MBps", output) > 1
     else:
         assert bed.number(r"# dropped messages = (\d+)", output) == 0, output
-        assert bed.number(r"\[Valid Duration\].*ReceivedMessages=(\d+)", output) > 100
+        assert bed.number(r"\[Valid Duration\].*ReceivedMessages=(\d+)", output) > 10

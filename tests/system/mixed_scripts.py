@@ -20,7 +20,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from call_scripts import DEADLINE_S, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, Calls, EpollEvent, PollFd
+from call_scripts import DEADLINE_S, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, Calls
+from libc_structs import EpollEvent, PollFd
 
 SCRIPTS: dict[str, Callable[[Mixed], None]] = {}
 FOREVER = 2**64 - 1

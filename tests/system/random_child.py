@@ -28,6 +28,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from libc_structs import EpollEvent, Header, Message, PollFd
 from random_world import (
     HANG_S,
     OPTIONS,
@@ -39,10 +40,6 @@ from random_world import (
     POLLRDHUP,
     REQUESTS,
     SPLICE_F_NONBLOCK,
-    EpollEvent,
-    Header,
-    Message,
-    PollFd,
     Result,
     World,
     socket_address,

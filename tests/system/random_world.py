@@ -14,6 +14,8 @@ import time
 import zlib
 from typing import Any
 
+from libc_structs import PollFd, Vector
+
 LIBC = ctypes.CDLL(None, use_errno=True)
 SIZED = "send recv sendto recvfrom sendmsg recvmsg read write readv writev sendfile splice"
 for _name in SIZED.split():
@@ -67,31 +69,6 @@ OPTIONS = {
         ("IPV6_UNICAST_HOPS", "IPPROTO_IPV6", 16),
     )
 }
-
-
-class Vector(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("bytes", ctypes.c_size_t))
-
-
-class Header(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_void_p), ("name_bytes", ctypes.c_uint32), ("vectors", ctypes.POINTER(Vector)),
-        ("count", ctypes.c_size_t), ("control", ctypes.c_void_p), ("control_bytes", ctypes.c_size_t),
-        ("flags", ctypes.c_int),
-    )  # fmt: skip
-
-
-class Message(ctypes.Structure):
-    _fields_ = (("header", Header), ("bytes", ctypes.c_uint32))
-
-
-class PollFd(ctypes.Structure):
-    _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
-
-
-class EpollEvent(ctypes.Structure):
-    _pack_ = 1
-    _fields_ = (("events", ctypes.c_uint32), ("data", ctypes.c_uint64))
 
 
 def socket_address(host: str, port: int) -> bytes:

@@ -97,7 +97,7 @@ def test_without_privilege(tmp_path: Path) -> None:
         options = {"user": NOBODY, "group": NOBODY}
         os.chown(tmp_path, NOBODY, NOBODY)
         for parent in [tmp_path, *tmp_path.parents]:  # pytest's folders are closed to others
-            if parent.owner() == "root" and parent != Path("/") and parent.name.startswith("pytest-"):
+            if parent.owner() == "root" and parent != Path("/") and parent.name.startswith(("pytest-", "popen-")):
                 parent.chmod(parent.stat().st_mode | 0o011)
         probe = subprocess.run([sys.executable, "-c", "import xts_lab"], check=False, capture_output=True, **options)  # type: ignore[call-overload]
         if probe.returncode != 0:

@@ -12,7 +12,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -87,19 +87,13 @@ class Application:
             _, complaint = self.process.communicate()
             print(complaint)
 
-    def result(self, proxy: ScriptedProxy) -> dict[str, str | int | None]:
+    def result(self, scripted: ScriptedProxy) -> dict[str, str | int | None]:
         """What it said, once it has ended. The endpoint is served meanwhile."""
         while self.process.poll() is None:
-            proxy.endpoint.process(0.02)
+            scripted.endpoint.process(0.02)
         out, complaint = self.process.communicate()
         assert self.process.returncode == 0, complaint
         return dict(json.loads(line) for line in out.splitlines())
-
-
-@pytest.fixture
-def proxy(tmp_path: Path) -> Iterator[ScriptedProxy]:
-    with ScriptedProxy(tmp_path / "endpoint.sock") as made:
-        yield made
 
 
 Deed = Callable[[Channel, int], None]
@@ -208,69 +202,69 @@ def greeting(channel: Channel, text: bytes) -> None:
     channel.backlog[:0] = others
 
 
-def recovers(proxy: ScriptedProxy, application: Application) -> dict[str, Any]:
+def recovers(scripted: ScriptedProxy, application: Application) -> dict[str, Any]:
     """The next socket attaches again and works; what the application said of all."""
-    again = proxy.next_channel()
+    again = scripted.next_channel()
     number = connected(again)
     again.send("XTS_REPLY_RECV", b"recovered", id=number)
-    said = application.result(proxy)
+    said = application.result(scripted)
     assert (said["second connect"], said["second send"], said["second recv"]) == (None, 5, "recovered")
     return said
 
 
 @pytest.mark.parametrize("deed", DROPPED)
-def test_dropped_and_the_channel_goes_on(proxy: ScriptedProxy, deed: str) -> None:
-    with Application(APPLICATION, proxy.path) as application:
-        channel = proxy.next_channel()
+def test_dropped_and_the_channel_goes_on(scripted: ScriptedProxy, deed: str) -> None:
+    with Application(APPLICATION, scripted.path) as application:
+        channel = scripted.next_channel()
         number = connected(channel)
         DROPPED[deed](channel, number)
         channel.send("XTS_REPLY_RECV", b"welcome", id=number)
         greeting(channel, b"x")
         other = connected(channel, proxy_id=2)
         channel.send("XTS_REPLY_RECV", b"too", id=other)
-        said = application.result(proxy)
+        said = application.result(scripted)
     assert (said["first recv"], said["afterwards"], said["second recv"]) == ("welcome", 1, "too")
-    assert proxy.attached == 1
+    assert scripted.attached == 1
 
 
 @pytest.mark.parametrize("deed", VIOLATIONS)
-def test_a_violation_ends_the_channel_and_the_next_socket_attaches_again(proxy: ScriptedProxy, deed: str) -> None:
-    with Application(APPLICATION, proxy.path) as application:
-        channel = proxy.next_channel()
+def test_a_violation_ends_the_channel_and_the_next_socket_attaches_again(scripted: ScriptedProxy, deed: str) -> None:
+    with Application(APPLICATION, scripted.path) as application:
+        channel = scripted.next_channel()
         number = connected(channel)
         VIOLATIONS[deed](channel, number)
         assert channel.wait_down() in (errno.EPROTO, errno.EBADMSG)
-        said = recovers(proxy, application)
+        said = recovers(scripted, application)
     assert (said["first recv"], said["afterwards"]) == ("ECONNRESET", "EPIPE")
 
 
-def test_data_beyond_the_credits(proxy: ScriptedProxy) -> None:
+def test_data_beyond_the_credits(scripted: ScriptedProxy) -> None:
     """The application does not read; its window is smaller than two of the largest messages."""
     program = APPLICATION.replace("s.recv(100)", "s.recv(100, xts_socket.MSG_PEEK)")
-    with Application(program, proxy.path) as application:
-        channel = proxy.next_channel()
+    with Application(program, scripted.path) as application:
+        channel = scripted.next_channel()
         number = connected(channel)
         for _ in range(2):
             channel.sequenced("XTS_REPLY_RECV", bytes(50_000), id=number)
         assert channel.wait_down() == errno.EPROTO
-        recovers(proxy, application)
+        recovers(scripted, application)
 
 
-def test_data_after_the_end_of_the_stream(proxy: ScriptedProxy) -> None:
-    with Application(APPLICATION, proxy.path) as application:
-        channel = proxy.next_channel()
+def test_data_after_the_end_of_the_stream(scripted: ScriptedProxy) -> None:
+    with Application(APPLICATION, scripted.path) as application:
+        channel = scripted.next_channel()
         number = connected(channel)
         channel.sequenced("XTS_REPLY_RECV", b"last", id=number, flags=flags("EOS"))
         channel.sequenced("XTS_REPLY_RECV", b"after all", id=number)
         assert channel.wait_down() == errno.EPROTO
-        assert recovers(proxy, application)["first recv"] in ("last", "ECONNRESET")
+        assert recovers(scripted, application)["first recv"] in ("last", "ECONNRESET")
 
 
-def test_more_frames_than_the_window(proxy: ScriptedProxy) -> None:
+def test_more_frames_than_the_window(scripted: ScriptedProxy) -> None:
     """Frames without data are taken as fast as they come, so that ignoring frame credits may even go well; either
     the process keeps up or it ends the channel."""
-    with Application(APPLICATION, proxy.path) as application:
-        channel = proxy.next_channel()
+    with Application(APPLICATION, scripted.path) as application:
+        channel = scripted.next_channel()
         number = connected(channel)
         for _ in range(4 * table.FRAME_WINDOW_MAX):
             channel.sequenced("XTS_REPLY_RECV", id=number)
@@ -280,9 +274,9 @@ def test_more_frames_than_the_window(proxy: ScriptedProxy) -> None:
         if channel.backlog:
             greeting(channel, b"x")
             channel.send("XTS_REPLY_RECV", b"too", id=connected(channel, proxy_id=2))
-            assert application.result(proxy)["second recv"] == "too"
+            assert application.result(scripted)["second recv"] == "too"
         else:
-            assert recovers(proxy, application)["first recv"] in ("survived", "ECONNRESET")
+            assert recovers(scripted, application)["first recv"] in ("survived", "ECONNRESET")
 
 
 # --- listeners ---------------------------------------------------------------------------------------------
@@ -302,18 +296,18 @@ def listening(channel: Channel) -> tuple[int, int]:
     return number, credits
 
 
-def test_more_connections_than_the_listener_takes(proxy: ScriptedProxy) -> None:
-    with Application(LISTENER, proxy.path) as application:
-        channel = proxy.next_channel()
+def test_more_connections_than_the_listener_takes(scripted: ScriptedProxy) -> None:
+    with Application(LISTENER, scripted.path) as application:
+        channel = scripted.next_channel()
         number, credits = listening(channel)
         assert credits >= 2
         for proxy_id in range(100, 100 + 3 * credits):
             fields = {"proxy_id": proxy_id, "post_credits": 1} | ENDPOINTS
             channel.sequenced("XTS_REPLY_NEWCONN", id=number, fields=fields)
         assert channel.wait_down() == errno.EPROTO
-        again = proxy.next_channel()
+        again = scripted.next_channel()
         again.send("XTS_REPLY_RECV", b"recovered", id=again.accept_connect())
-        assert application.result(proxy)["again"] == "recovered"
+        assert application.result(scripted)["again"] == "recovered"
 
 
 # --- opening -----------------------------------------------------------------------------------------------
@@ -341,22 +335,22 @@ else:
     ],
     ids=str,
 )
-def test_a_hello_ack_that_cannot_be(proxy: ScriptedProxy, changes: dict[str, int]) -> None:
-    with Application(ONCE, proxy.path) as application:
-        channel = proxy.next_channel()
+def test_a_hello_ack_that_cannot_be(scripted: ScriptedProxy, changes: dict[str, int]) -> None:
+    with Application(ONCE, scripted.path) as application:
+        channel = scripted.next_channel()
         hello = codec.decode(bytes(channel.queue.wait(5000)))
         fields = {"version": 1, "frame_window": 16, "largest_message": 3840, "epoch": hello.fields["epoch"]}
         channel.raw(channel.frame("XTS_LINK_HELLO_ACK", fields=fields | changes))
-        assert application.result(proxy) == {"socket": "ENETDOWN"}
+        assert application.result(scripted) == {"socket": "ENETDOWN"}
 
 
-def test_a_hello_that_is_refused(proxy: ScriptedProxy) -> None:
-    with Application(ONCE, proxy.path) as application:
-        channel = proxy.next_channel()
+def test_a_hello_that_is_refused(scripted: ScriptedProxy) -> None:
+    with Application(ONCE, scripted.path) as application:
+        channel = scripted.next_channel()
         hello = codec.decode(bytes(channel.queue.wait(5000)))
         fields = {"version": 2, "epoch": hello.fields["epoch"]}
         channel.raw(channel.frame("XTS_LINK_HELLO_ACK", fields=fields, error=errno.EPROTONOSUPPORT))
-        assert application.result(proxy) == {"socket": "ENETDOWN"}
+        assert application.result(scripted) == {"socket": "ENETDOWN"}
 
 
 SPOILS: dict[str, tuple[str, int]] = {
@@ -379,9 +373,9 @@ SPOILS: dict[str, tuple[str, int]] = {
 @pytest.mark.parametrize("what", SPOILS)
 def test_an_attach_reply_that_cannot_be(tmp_path: Path, what: str) -> None:
     field, value = SPOILS[what]
-    with ScriptedProxy(tmp_path / "endpoint.sock", lambda reply: setattr(reply, field, value)) as proxy:
-        with Application(ONCE, proxy.path) as application:
-            assert application.result(proxy) == {"socket": "ENETDOWN"}
+    with ScriptedProxy(tmp_path / "endpoint.sock", lambda reply: setattr(reply, field, value)) as scripted:
+        with Application(ONCE, scripted.path) as application:
+            assert application.result(scripted) == {"socket": "ENETDOWN"}
 
 
 # --- noise -------------------------------------------------------------------------------------------------
@@ -442,15 +436,15 @@ def converse(channel: Channel, dice: random.Random, alive: Callable[[], bool]) -
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_noise(proxy: ScriptedProxy, seed: int) -> None:
+def test_noise(scripted: ScriptedProxy, seed: int) -> None:
     """Legal and broken frames of all messages with fields at random, each time the process attaches."""
     dice = random.Random(seed)
-    with Application(PATIENT, proxy.path) as application:
+    with Application(PATIENT, scripted.path) as application:
         while application.process.poll() is None:
             try:
-                channel = proxy.next_channel(patience_s=0.1)
+                channel = scripted.next_channel(patience_s=0.1)
             except TimeoutError:
                 continue
             converse(channel, dice, lambda: application.process.poll() is None)
-        said: Any = application.result(proxy)["ends"]
+        said: Any = application.result(scripted)["ends"]
         assert set(said) <= {"ECONNRESET", "ECONNABORTED", "EPIPE", "ENETDOWN", "ETIMEDOUT", "EPROTO"}, said

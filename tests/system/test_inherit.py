@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from inherit_scripts import SCRIPTS
 from shm_proxy import ShmProxy, library
 
 PROGRAM = "inherit_scripts.py"
-
-
-@pytest.fixture(scope="module")
-def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShmProxy]:
-    with ShmProxy(tmp_path_factory.mktemp("proxy")) as made:
-        yield made
 
 
 @pytest.mark.parametrize("name", sorted(SCRIPTS))

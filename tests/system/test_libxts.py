@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,12 +15,6 @@ from shm_proxy import ShmProxy, library
 
 APART = {"proxy_dies", "no_proxy", "exit_delivers"}
 PROGRAM = "library_scripts.py"
-
-
-@pytest.fixture(scope="module")
-def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShmProxy]:
-    with ShmProxy(tmp_path_factory.mktemp("proxy")) as made:
-        yield made
 
 
 @pytest.mark.parametrize("name", sorted(set(SCRIPTS) - APART))

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from mixed_scripts import SCRIPTS
 from shm_proxy import ShmProxy, library
-
-
-@pytest.fixture(scope="module")
-def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShmProxy]:
-    with ShmProxy(tmp_path_factory.mktemp("proxy")) as made:
-        yield made
 
 
 @pytest.mark.parametrize("name", sorted(SCRIPTS))

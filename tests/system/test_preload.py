@@ -10,21 +10,14 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from preload_bed import PreloadBed, preload_bed, preload_library
+from preload_bed import PreloadBed, preload_library
 from preload_scripts import KERNEL, OURS
 from xts_lab.lab import Lab
 
 SCRIPTS = str(Path(__file__).with_name("preload_scripts.py"))
-
-
-@pytest.fixture(scope="module")
-def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PreloadBed]:
-    with preload_bed(tmp_path_factory.mktemp("preload")) as made:
-        yield made
 
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):

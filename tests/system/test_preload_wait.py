@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from preload_bed import PreloadBed, preload_bed
+from preload_bed import PreloadBed
 from wait_scripts import SCRIPTS
 
 HERE = Path(__file__).parent
@@ -18,12 +17,6 @@ PROGRAM = [sys.executable, str(HERE / "wait_scripts.py")]
 PLAIN_S = 60
 # The host's own connections to a wildcard listener are the kernel's, the others offloaded; here both are from the host.
 BOTH_HALVES = "use os tcp_server 127.0.0.0/8:*\nuse xts tcp_server *:*\nuse xts tcp_client *:*\n"
-
-
-@pytest.fixture(scope="module")
-def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PreloadBed]:
-    with preload_bed(tmp_path_factory.mktemp("wait")) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

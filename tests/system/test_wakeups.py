@@ -5,10 +5,6 @@ What comes when is a scripted proxy's doing; the application is a process of its
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 from scripted_proxy import ScriptedProxy
 from test_hostile_proxy import Application
 
@@ -46,16 +42,10 @@ print(json.dumps(["writable", len(found)]))
 """
 
 
-@pytest.fixture
-def proxy(tmp_path: Path) -> Iterator[ScriptedProxy]:
-    with ScriptedProxy(tmp_path / "endpoint.sock") as made:
-        yield made
-
-
-def test_data_that_waited_for_a_credit_leaves_and_the_socket_is_writable(proxy: ScriptedProxy) -> None:
+def test_data_that_waited_for_a_credit_leaves_and_the_socket_is_writable(scripted: ScriptedProxy) -> None:
     """The credits come all at once, and no frame follows: what leaves then has to tell by itself."""
-    with Application(FILLER, proxy.path) as application:
-        channel = proxy.next_channel(frame_window=WINDOW_FRAMES)
+    with Application(FILLER, scripted.path) as application:
+        channel = scripted.next_channel(frame_window=WINDOW_FRAMES)
         channel.accept_connect()
         for _ in range(ROUNDS):
             while len(channel.backlog) < WINDOW_FRAMES and not channel.gone:
@@ -63,4 +53,4 @@ def test_data_that_waited_for_a_credit_leaves_and_the_socket_is_writable(proxy: 
             channel.backlog.clear()
             if not channel.gone:
                 channel.say_due()
-        assert application.result(proxy) == {"writable": 1}
+        assert application.result(scripted) == {"writable": 1}

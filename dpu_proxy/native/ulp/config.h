@@ -23,4 +23,10 @@ void xts_ulp_config_release(struct xts_ulp_config *config);
 /* A parser program, loaded by the supervisor; the configuration owns program_fd from here on. 0, -EEXIST, -ENOMEM. */
 int xts_ulp_config_add_parser(struct xts_ulp_config *config, const char *name, int program_fd);
 
+/* --- for layers ------------------------------------------------------------------------------------------------------ */
+
+const struct xts_ulp_limits *xts_ulp_config_limits(const struct xts_ulp_config *config);
+/* The program's descriptor, the configuration's own; -ENOENT. */
+int xts_ulp_config_parser(const struct xts_ulp_config *config, const char *name);
+
 #endif

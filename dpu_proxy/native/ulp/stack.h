@@ -12,6 +12,7 @@ enum ulp_direction { ULP_RECEIVE = 1, ULP_SEND = 2, ULP_BOTH = 3 };
 struct ulp_owner {
 	int fd;                        /* the TCP socket; -1 until started */
 	bool message_socket;           /* SOCK_SEQPACKET */
+	bool tells_end;                /* it calls ulp_stack_read_to_end(): a short read then means that the socket is empty */
 	uint32_t queue_id;
 	struct xts_ulp_config *config; /* the stack takes a reference of its own */
 	uint64_t *faults;              /* XTS_FAULT_COUNT counters, or NULL */
@@ -31,27 +32,36 @@ void ulp_stack_move(struct ulp_stack *s, const struct ulp_owner *owner);
 /* Puts a protocol on top. The attributes are copied when they are needed later. 0; -ENOPROTOOPT: not offered; else why not, and
  * ulp_stack_error() has the reason. Nothing has changed after an error. */
 int ulp_stack_push(struct ulp_stack *s, enum ulp_direction direction, uint16_t ulp_id, const uint8_t *attributes, uint32_t bytes);
-/* The bytes the uppermost receive layer is to read first; s copies them. 0 or -ENOMEM. */
+/* The bytes the uppermost receive layer is to read first; s copies them. To be called before anything is read or a handshake goes on. 0 or -ENOMEM. */
 int ulp_stack_give_back(struct ulp_stack *s, const void *data, uint32_t bytes);
 
 /* The connection is established: layers pushed so far are started; those pushed later start at once. 0 or -errno. */
 int ulp_stack_start(struct ulp_stack *s, int fd, bool client);
-/* 0: all are ready; -EAGAIN: a handshake is under way; else it has failed. */
+/* Goes on with what is not ready: to be called after start, after a push, on events and wake-ups until 0: all are ready. -EAGAIN: a handshake is
+ * under way; else it has failed. */
 int ulp_stack_handshake(struct ulp_stack *s);
 bool ulp_stack_ready(const struct ulp_stack *s);
 
-/* As the functions of a layer (ulp.h), of the uppermost one, or of the socket where there is none. -EAGAIN (write: 0 or fewer) while
- * not ready. *readable and *writable, which epoll sets and the stack clears, tell of the socket. */
+/* As the functions of a layer (ulp.h), of the uppermost one, or of the socket where there is none. -EAGAIN (write: 0) while that direction is not
+ * ready. After a fault they return its -errno. */
 ssize_t ulp_stack_read(struct ulp_stack *s, void *out, size_t room, struct ulp_mark *mark);
 ssize_t ulp_stack_write(struct ulp_stack *s, const struct iovec *iov, int pieces, const struct ulp_mark *mark);
+/* A read may have something although the socket is not readable. */
 bool ulp_stack_pending(const struct ulp_stack *s);
+/* What layers hold back, from the uppermost down. 0: nothing more; -EAGAIN: until writable; -errno. Goes on after a fault (alerts). */
 int ulp_stack_flush(struct ulp_stack *s);
+/* The same, and says goodbye; the owner shuts the socket down when it is 0. */
 int ulp_stack_finish(struct ulp_stack *s);
 bool ulp_stack_receives(const struct ulp_stack *s); /* has layers in that direction */
 bool ulp_stack_sends(const struct ulp_stack *s);
+/* What epoll (edge-triggered) has said of the socket; false changes nothing. A stack begins as if both had been said. */
 void ulp_stack_event(struct ulp_stack *s, bool readable, bool writable);
-bool ulp_stack_readable(const struct ulp_stack *s); /* the socket, as far as is known */
-bool ulp_stack_writable(const struct ulp_stack *s);
+/* epoll has seen FIN or an error: from now on a short read does not mean that nothing is left. */
+void ulp_stack_read_to_end(struct ulp_stack *s);
+/* Is a read worth while, as far as the socket is concerned? False from a read's -EAGAIN on until an event or bytes given back, as is pending(): who
+ * reads while either is true does not go round in circles. */
+bool ulp_stack_readable(const struct ulp_stack *s);
+bool ulp_stack_writable(const struct ulp_stack *s); /* the socket, as far as is known */
 
 /* Answers of ULP_INFO and ULP_ERROR, in their wire form: bytes written, or -errno. */
 ssize_t ulp_stack_tell(const struct ulp_stack *s, bool receive, uint8_t layer, uint16_t item, uint32_t offset, void *out, size_t room);

@@ -15,6 +15,15 @@
  * it (control data). A layer that makes PDUs sets the marks; one that makes a byte stream clears them. PDUs are passed
  * on as they come, in parts, not gathered, unless a layer cannot vouch for a part before it has seen the whole (TLS records).
  *
+ * What fits on what. A protocol reads a byte stream unless its fits() says otherwise, so it goes above TCP, above what
+ * makes a stream (TLS), and above what only delineates the stream and leaves it as it is (`transparent`: TLS_RECORDS, the parsers): it reads the PDUs
+ * of such a layer as the stream that they are parts of. Above what takes bytes away or wants PDUs written (LENGTH_PREFIXED, HTTP2) goes only a protocol whose
+ * fits() agrees, for only it knows that it reads or writes those PDUs (GRPC above HTTP2). With boundaries a protocol needs SOCK_SEQPACKET, wherever it is in the stack.
+ *
+ * Who calls again when: -EAGAIN from read() says that nothing comes of it before the socket's next event, a hand-back of bytes, or ulp_wake_after(): a layer returns it only when
+ * the one below has, or it has asked to be woken. A layer writes until the one below takes less than it was given: only then epoll will tell of
+ * room. Layers do not start, and are not read or written through, before all below them are ready.
+ *
  * A layer keeps bounded memory: a header, one record, what its parameters allow. It allocates when it is pushed, or when it
  * first needs the room, never per PDU. What a peer wrote is looked at through copies or bounds-checked views, each field once.
  *
@@ -55,35 +64,49 @@ struct ulp_protocol {
 	uint16_t id, version;
 	const char *name;        /* as in ulps.py, in small letters */
 	bool receive, send;      /* directions it can be pushed onto */
-	bool duplex;             /* one layer for both (TLS) */
+	bool duplex;             /* one layer for both (TLS): pushed onto both, or onto one side and then onto the other, where it is the same layer */
+	bool needs_both;         /* duplex, and does not start before it is in both chains */
 	bool boundaries;         /* its output are PDUs */
-	/* May it be pushed above below (NULL: above TCP)? 0, or ulp_refuse() with a reason. NULL: above anything. */
+	bool transparent;        /* receive: the PDUs, one after the other, are the stream as it was */
+	/* May it be pushed above below (NULL: above TCP)? Asked for each direction; l->receive, l->send and l->below_* are set. 0, or
+	 * ulp_refuse() with a reason. NULL: ulp_fits_stream(). */
 	int (*fits)(const struct ulp_layer *l, const struct ulp_layer *below);
-	/* Reads its parameters and makes l->state. 0, or ulp_refuse(). */
+	/* Reads its parameters and makes l->state. 0, or ulp_refuse(); close() follows then if l->state is not NULL. */
 	int (*open)(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes);
 	/* The connection is established, or already was: from now on reads and writes may come. client: we connected. 0 or -errno. */
 	int (*start)(struct ulp_layer *l, bool client);
 	/* Works on the handshake: 0 when it is done, -EAGAIN when it waits for the peer, else ulp_fail(). NULL: there is none. Called
 	 * when the socket has become readable or writable, until it is done; no read or write comes before. */
 	int (*handshake)(struct ulp_layer *l);
-	/* At most room (> 0) bytes of one PDU or of the stream: bytes read (0 only for a PDU, or the last part of one, that is empty,
+	/* A read may have something to write too (an answer of the protocol's own): what is refused then, flush() writes when the socket is writable.
+	 * At most room (> 0) bytes of one PDU or of the stream: bytes read (0 only for a PDU, or the last part of one, that is empty,
 	 * with mark->pdu), -EAGAIN: nothing now; -ENODATA: the stream has ended as the protocol demands; else ulp_fail(). */
 	ssize_t (*read)(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
-	/* Bytes are here that a read would return, or work on, although the socket has none. */
+	/* Bytes are here that a read would return, or work on, although the socket has none; NULL: as ulp_pending_below(). */
 	bool (*pending)(const struct ulp_layer *l);
-	/* Takes bytes of one PDU (mark->pdu) or of the stream. Returns how many; less than all when the layer below takes no more, and then the caller
-	 * offers the rest again. An empty PDU: 1 for taken, 0 for not. A layer may hold back, encoded, at most one record of its own. Else ulp_fail(). */
+	/* Takes bytes of one PDU (mark->pdu) or of the stream. Returns how many; less than all when the layer below takes no more, or the protocol
+	 * allows no more for now (HTTP/2's windows). The caller offers the rest again when the socket has become writable, or, whether or not it is full,
+	 * after ulp_wake_after(), by which a layer says that it would take more. An empty PDU: 1 for taken, 0 for not. A layer may hold back,
+	 * encoded, at most one record of its own. Else ulp_fail(). */
 	ssize_t (*write)(struct ulp_layer *l, const struct iovec *iov, int pieces, const struct ulp_mark *mark);
-	/* Writes what the layer holds back. 0: it holds nothing more; -EAGAIN; else ulp_fail(). */
+	/* Writes what the layer itself holds back (those below are asked after it). 0: it holds nothing more; -EAGAIN; else ulp_fail(). */
 	int (*flush)(struct ulp_layer *l);
-	/* The host sends no more: what the protocol says to that (close_notify). 0, -EAGAIN, else ulp_fail(). */
+	/* The host sends no more, and the layers above have finished: what the protocol says to that (close_notify). 0, then it is not called
+	 * again; -EAGAIN, else ulp_fail(). */
 	int (*finish)(struct ulp_layer *l);
-	/* Pushed once more onto the same direction (TLS_KEYS: other keys). NULL: it cannot be. */
+	/* Pushed once more, while it is the uppermost of that direction (TLS_KEYS: other keys). NULL: that makes another layer. What the host gives back
+	 * then has been through the layer and is read by the application again as it is. */
 	int (*change)(struct ulp_layer *l, bool receive, const uint8_t *attributes, uint32_t bytes);
 	/* An item of ulps.py: copies at most room bytes from offset on, *total is its length. -ENOENT: no such item. */
 	ssize_t (*tell)(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total);
 	/* Frees the state; wipes keys. */
 	void (*close)(struct ulp_layer *l);
+};
+
+/* Bytes that wait: encoded ones for the layer below, given back ones for the layer above. out.c */
+struct ulp_out {
+	uint8_t *data;
+	uint32_t first, bytes, room;
 };
 
 struct ulp_layer {
@@ -93,9 +116,9 @@ struct ulp_layer {
 	bool receive, send;      /* the chains it is in */
 	bool started, ready;     /* ready: no handshake, or it is done */
 	void *state;             /* the protocol's own */
-	/* Bytes that are read before what comes from below: given back by the host when this layer was pushed. */
-	uint8_t *replay;
-	uint32_t replay_first, replay_bytes;
+	bool finished;           /* finish() has returned 0 */
+	struct ulp_out replay;   /* read before what comes from below: given back by the host when this layer was pushed */
+	struct ulp_out again;    /* read before what the layer itself reads: given back when it was changed */
 };
 
 /* --- registry.c ------------------------------------------------------------------------------------------------------ */
@@ -105,14 +128,19 @@ const struct ulp_protocol *ulp_protocol(uint16_t id);
 
 /* --- for layers: layer.c --------------------------------------------------------------------------------------------- */
 
-/* From the layer below, or the socket; as protocol->read. The bottom gives a byte stream, and -ENODATA after the peer's FIN. */
+/* The rule above for protocols that read and write a stream. 0, or ulp_refuse(). */
+int ulp_fits_stream(const struct ulp_layer *l, const struct ulp_layer *below);
+/* From the layer below, or the socket; as protocol->read. The bottom gives a byte stream, and -ENODATA after the peer's FIN. mark may be NULL. */
 ssize_t ulp_read_below(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
+/* The same as a byte stream: never 0, empty PDUs are skipped. */
+ssize_t ulp_read_stream_below(struct ulp_layer *l, void *out, size_t room);
 bool ulp_pending_below(const struct ulp_layer *l);
 /* To the layer below, or the socket; as protocol->write. */
 ssize_t ulp_write_below(struct ulp_layer *l, const struct iovec *iov, int pieces, const struct ulp_mark *mark);
+/* What all layers below hold back; the stack does it by itself after flush() and finish(). */
 int ulp_flush_below(struct ulp_layer *l);
 int ulp_finish_below(struct ulp_layer *l);
-/* The TCP socket, for a layer directly above it that lets the kernel do its work; else -1. */
+/* The TCP socket, for a layer directly above it (in all directions it has) that lets the kernel do its work; else -1. */
 int ulp_socket(const struct ulp_layer *l);
 /* The socket was found full (or empty) behind the stack's back, through ulp_socket(): wait for epoll. */
 void ulp_socket_full(struct ulp_layer *l);
@@ -127,7 +155,8 @@ int ulp_refuse(const struct ulp_layer *l, int error, const char *format, ...) __
 struct xts_ulp_config *ulp_config(const struct ulp_layer *l);
 /* Monotonic, of this round of the worker. */
 uint64_t ulp_now_ns(const struct ulp_layer *l);
-/* Asks for a call of read() or handshake() after some milliseconds even if nothing comes (time-outs). */
+/* Asks for a call of read() or handshake(), and for flush() and what write() refused to be offered again, after some milliseconds (0: in this round
+ * of the worker, or the next) even if nothing comes: time-outs, and a peer that allows us to send again. */
 void ulp_wake_after(struct ulp_layer *l, uint32_t timeout_ms);
 /* Is the socket SOCK_SEQPACKET? */
 bool ulp_message_socket(const struct ulp_layer *l);
@@ -141,8 +170,11 @@ struct ulp_attribute {
 	const uint8_t *value;    /* into the copy of the message */
 };
 
-/* The next attribute from *offset on: 1, 0 at the end, or -EINVAL when the bytes are none (refused with a reason). */
+/* The next attribute from *offset on: 1, 0 at the end, or -EINVAL when the bytes are none, or it is there twice and the table has it
+ * once (refused with a reason). */
 int ulp_attribute_next(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes, uint32_t *offset, struct ulp_attribute *out);
+/* For an attribute that the protocol does not know: refused with a reason. */
+int ulp_attribute_unknown(struct ulp_layer *l, const struct ulp_attribute *a);
 /* Its value; refused with a reason, by the attribute's name, when it has another length. */
 int ulp_attribute_u8(struct ulp_layer *l, const struct ulp_attribute *a, const char *name, uint8_t *out);
 int ulp_attribute_u16(struct ulp_layer *l, const struct ulp_attribute *a, const char *name, uint16_t *out);
@@ -152,24 +184,45 @@ int ulp_attribute_flag(struct ulp_layer *l, const struct ulp_attribute *a, const
 /* A string without NUL, of 1 to room - 1 bytes, terminated in out. */
 int ulp_attribute_string(struct ulp_layer *l, const struct ulp_attribute *a, const char *name, char *out, size_t room);
 
-/* --- encoded bytes that wait for the layer below: out.c -------------------------------------------------------------- */
+/* MAX_BYTES, which many protocols have: 1 MiB unless the configuration allows less; refused when it is 0 or more than that allows. */
+uint32_t ulp_max_bytes_default(const struct ulp_layer *l);
+int ulp_max_bytes(struct ulp_layer *l, const struct ulp_attribute *a, uint32_t *out);
 
-struct ulp_out {
-	uint8_t *data;
-	uint32_t first, bytes, room;
-};
+/* --- bytes that wait: out.c ------------------------------------------------------------------------------------------ */
 
 /* Makes room for at least bytes more; -ENOMEM. Appending then cannot fail. */
 int ulp_out_reserve(struct ulp_out *o, uint32_t bytes);
 void ulp_out_put(struct ulp_out *o, const void *data, uint32_t bytes);
 /* Writes what waits as a byte stream. 0: nothing waits (its memory is free again when it was much); -EAGAIN; -errno. */
 int ulp_out_flush(struct ulp_out *o, struct ulp_layer *l);
+/* Takes the first bytes, at most room; the memory is freed with the last. */
+size_t ulp_out_take(struct ulp_out *o, void *out, size_t room);
+/* Frees, and wipes: what waits may have been secret. */
 void ulp_out_free(struct ulp_out *o);
+
+/* --- bytes read ahead from the layer below: in.c --------------------------------------------------------------------- */
+
+#define ULP_IN_BYTES 4096u
+
+struct ulp_in {
+	uint8_t *data;           /* of ULP_IN_BYTES, made when it is first needed */
+	uint32_t first, bytes;
+};
+
+/* At most bytes (> 0) of the stream below, from what was read ahead if there is any. room >= bytes: out has so much room, and what is
+ * behind the bytes may be written over (0: just the bytes). As ulp_read_below(), but never 0. */
+ssize_t ulp_in_read(struct ulp_in *in, struct ulp_layer *l, void *out, size_t bytes, size_t room);
+/* Until out has want bytes, of which *got are there: 0; -EAGAIN, and the next call goes on; -ENODATA: the stream has ended; else it has failed. */
+int ulp_in_gather(struct ulp_in *in, struct ulp_layer *l, void *out, uint32_t *got, uint32_t want);
+bool ulp_in_pending(const struct ulp_in *in, const struct ulp_layer *l);
+void ulp_in_free(struct ulp_in *in);
 
 /* --- pieces: layer.c ------------------------------------------------------------------------------------------------- */
 
 size_t ulp_iov_bytes(const struct iovec *iov, int pieces);
 /* Copies at most bytes from byte skip of the pieces on; returns how many. */
 size_t ulp_iov_copy(void *out, const struct iovec *iov, int pieces, size_t skip, size_t bytes);
+/* The same bytes as at most max pieces of their own; returns how many. */
+int ulp_iov_slice(struct iovec *out, int max, const struct iovec *iov, int pieces, size_t skip, size_t bytes);
 
 #endif

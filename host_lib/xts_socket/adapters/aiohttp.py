@@ -12,7 +12,9 @@ from typing import Any
 import aiohttp
 
 from .._socket import socket
+from .._tls_context import ssl_context
 from ..aio._loop import Offloading
+from ..layers import Tls
 
 
 def _socket(info: tuple[Any, ...]) -> Any:
@@ -26,14 +28,18 @@ def _socket(info: tuple[Any, ...]) -> Any:
 class XtsConnector(aiohttp.TCPConnector):
     """aiohttp.TCPConnector, with its arguments, whose connections are offloaded.
 
-    RuntimeError on another event loop: run the program with `asyncio.Runner(loop_factory=xts_socket.aio.EventLoop)`.
+    tls: TLS is done in the proxy, with these parameters, or (True) those of a client that checks the server's
+    certificate; a request's own `ssl` goes before it. RuntimeError on another event loop: run the program with
+    `asyncio.Runner(loop_factory=xts_socket.aio.EventLoop)`.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, tls: Tls | bool = False, **options: Any) -> None:
         loop = asyncio.get_running_loop()
         if not isinstance(loop, Offloading):
             raise RuntimeError(
                 f"XtsConnector needs an event loop of xts_socket.aio, not {type(loop).__name__}: run the program with "
                 "asyncio.Runner(loop_factory=xts_socket.aio.EventLoop)"
             )
+        if tls:
+            options["ssl"] = ssl_context(tls)
         super().__init__(socket_factory=_socket, **options)

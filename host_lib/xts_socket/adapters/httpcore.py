@@ -50,7 +50,7 @@ class XtsStream(httpcore.NetworkStream):
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        """TLS over what is there, TLS included (through an HTTPS proxy)."""
+        """TLS over what is there, TLS included (through an HTTPS proxy); in the offload proxy with `ssl_context()`."""
         try:
             with mapped(httpcore.ConnectTimeout, httpcore.ConnectError):
                 self._sock.settimeout(timeout)
@@ -62,7 +62,7 @@ class XtsStream(httpcore.NetworkStream):
     def get_extra_info(self, info: str) -> Any:
         sock = self._sock
         if info == "ssl_object":
-            return sock if isinstance(sock, SSLSocket) else None
+            return sock if isinstance(sock, SSLSocket) else sock.tls
         if info == "client_addr":
             return sock.getsockname()
         if info == "server_addr":

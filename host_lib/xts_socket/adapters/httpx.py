@@ -10,6 +10,8 @@ from typing import Any
 import httpcore
 import httpx
 
+from .._tls_context import ssl_context
+from ..layers import Tls
 from .httpcore import XtsBackend
 
 
@@ -27,11 +29,20 @@ def mapped() -> Iterator[None]:
         raise kind(str(failure)) from failure
 
 
-def pool_options(verify: bool | ssl.SSLContext, limits: httpx.Limits | None, **others: Any) -> dict[str, Any]:
+def pool_options(
+    verify: bool | ssl.SSLContext, tls: Tls | bool, limits: httpx.Limits | None, **others: Any
+) -> dict[str, Any]:
     """A transport's arguments as those of httpcore's pool."""
     limits = limits or httpx.Limits(max_connections=100, max_keepalive_connections=20)
+    context: ssl.SSLContext
+    if tls:
+        if verify is not True:
+            raise ValueError("verify and tls can not be given at the same time: Tls(ca=…, verify=…) is the latter's")
+        context = ssl_context(tls)
+    else:
+        context = verify if isinstance(verify, ssl.SSLContext) else httpx.create_ssl_context(verify=verify)
     return {
-        "ssl_context": verify if isinstance(verify, ssl.SSLContext) else httpx.create_ssl_context(verify=verify),
+        "ssl_context": context,
         "max_connections": limits.max_connections,
         "max_keepalive_connections": limits.max_keepalive_connections,
         "keepalive_expiry": limits.keepalive_expiry,
@@ -67,13 +78,15 @@ class _Stream(httpx.SyncByteStream):
 class XtsTransport(httpx.BaseTransport):
     """HTTP/1.1, and HTTP/2 if asked for and `h2` is installed, with connections kept alive; all are offloaded.
 
-    verify: True, False, or a context of one's own. The limits are httpx's. Blocks; raises httpx's exceptions.
+    verify: True, False, or a context of one's own. tls: instead, TLS is done in the proxy, with these parameters (True:
+    the server's certificate is checked). The limits are httpx's. Blocks; raises httpx's exceptions.
     """
 
     def __init__(
         self,
         verify: bool | ssl.SSLContext = True,
         *,
+        tls: Tls | bool = False,
         http2: bool = False,
         limits: httpx.Limits | None = None,
         retries: int = 0,
@@ -83,6 +96,7 @@ class XtsTransport(httpx.BaseTransport):
         self._pool = httpcore.ConnectionPool(
             **pool_options(
                 verify,
+                tls,
                 limits,
                 http2=http2,
                 retries=retries,

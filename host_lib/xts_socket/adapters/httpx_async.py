@@ -9,6 +9,7 @@ from typing import Any
 import httpcore
 import httpx
 
+from ..layers import Tls
 from .httpcore_async import AsyncXtsBackend
 from .httpx import core_request, mapped, pool_options
 
@@ -30,13 +31,15 @@ class _Stream(httpx.AsyncByteStream):
 class AsyncXtsTransport(httpx.AsyncBaseTransport):
     """HTTP/1.1, and HTTP/2 if asked for and `h2` is installed, with connections kept alive; all are offloaded.
 
-    verify: True, False, or a context of one's own. The limits are httpx's. Raises httpx's exceptions.
+    verify: True, False, or a context of one's own. tls: instead, TLS is done in the proxy, with these parameters (True:
+    the server's certificate is checked). The limits are httpx's. Raises httpx's exceptions.
     """
 
     def __init__(
         self,
         verify: bool | ssl.SSLContext = True,
         *,
+        tls: Tls | bool = False,
         http2: bool = False,
         limits: httpx.Limits | None = None,
         retries: int = 0,
@@ -46,6 +49,7 @@ class AsyncXtsTransport(httpx.AsyncBaseTransport):
         self._pool = httpcore.AsyncConnectionPool(
             **pool_options(
                 verify,
+                tls,
                 limits,
                 http2=http2,
                 retries=retries,

@@ -5,17 +5,34 @@ hypercorn binds its sockets itself, as its configuration says: here they are off
 
 from __future__ import annotations
 
+import ssl
 from typing import Any
 
 from hypercorn.config import Config, Sockets
 
 from .. import AF_INET, AF_INET6, create_server
 from .._socket import socket
+from .._tls_context import ssl_context
+from ..layers import Tls
 
 
 class XtsConfig(Config):
     """hypercorn.config.Config whose TCP binds are offloaded. One process; ValueError for binds that are not host:port,
-    and for QUIC."""
+    and for QUIC. `tls`: TLS is done in the proxy with these parameters, instead of here with `certfile` and
+    `keyfile`."""
+
+    tls: Tls | None = None
+
+    @property
+    def ssl_enabled(self) -> bool:
+        return self.tls is not None or super().ssl_enabled
+
+    def create_ssl_context(self) -> ssl.SSLContext | None:
+        if self.tls is None:
+            return super().create_ssl_context()
+        context = ssl_context(self.tls)
+        context.set_alpn_protocols(self.alpn_protocols)
+        return context
 
     def create_sockets(self) -> Sockets:
         if self.quic_bind:

@@ -6,6 +6,7 @@ sockets (SSLContext.sslsocket_class).
 
 from __future__ import annotations
 
+import os
 import socket as _standard
 import sys
 from typing import Any
@@ -20,6 +21,8 @@ from urllib3.util.timeout import Timeout
 
 from .. import create_connection
 from .._ssl import SSLSocket
+from .._tls_context import OffloadedContext, ssl_context
+from ..layers import Tls
 
 
 def _connect(connection: HTTPConnection) -> Any:
@@ -67,7 +70,8 @@ class XtsHTTPSConnection(HTTPSConnection):
             )
             if not (self.ca_certs or self.ca_cert_dir or self.ca_cert_data):
                 self.ssl_context.load_default_certs()
-        self.ssl_context.sslsocket_class = SSLSocket  # which takes sockets of the kernel's as well
+        if not isinstance(self.ssl_context, OffloadedContext):
+            self.ssl_context.sslsocket_class = SSLSocket  # which takes sockets of the kernel's as well
         super().connect()
 
 
@@ -79,19 +83,30 @@ class XtsHTTPSConnectionPool(HTTPSConnectionPool):
     ConnectionCls = XtsHTTPSConnection
 
 
+#: Of which requests takes its `verify` where a program says nothing.
+_CA_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+
 POOLS = {"http": XtsHTTPConnectionPool, "https": XtsHTTPSConnectionPool}
 
 
 class XtsPoolManager(PoolManager):
-    """urllib3.PoolManager over offloaded sockets."""
+    """urllib3.PoolManager over offloaded sockets. tls: TLS is done in the proxy, with these parameters, or (True)
+    those of a client that checks the server's certificate."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
+    def __init__(self, *arguments: Any, tls: Tls | bool = False, **named: Any) -> None:
+        if tls:
+            named["ssl_context"] = ssl_context(tls)
         super().__init__(*arguments, **named)
         self.pool_classes_by_scheme = POOLS
 
 
 class XtsAdapter(HTTPAdapter):
-    """requests' adapter over offloaded sockets; through HTTP proxies too."""
+    """requests' adapter over offloaded sockets; through HTTP proxies too. tls: as for `XtsPoolManager`; the requests'
+    `verify` and `cert` then have nothing to say, and are refused if they do (ValueError)."""
+
+    def __init__(self, *arguments: Any, tls: Tls | bool = False, **named: Any) -> None:
+        self._context = ssl_context(tls) if tls else None
+        super().__init__(*arguments, **named)
 
     def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **pool_kwargs: Any) -> None:
         super().init_poolmanager(connections, maxsize, block, **pool_kwargs)
@@ -102,10 +117,22 @@ class XtsAdapter(HTTPAdapter):
         manager.pool_classes_by_scheme = POOLS
         return manager
 
+    def build_connection_pool_key_attributes(self, request: Any, verify: Any, cert: Any = None) -> Any:
+        host, options = super().build_connection_pool_key_attributes(request, verify, cert)
+        if self._context is None:
+            return host, options
+        return host, {"ssl_context": self._context, "cert_reqs": self._context.verify_mode.name}
 
-def session() -> requests.Session:
-    """A session all of whose connections are offloaded."""
+    def cert_verify(self, conn: Any, url: Any, verify: Any, cert: Any) -> None:
+        if self._context is None:
+            super().cert_verify(conn, url, verify, cert)
+        elif cert or verify not in (True, *(os.environ.get(name) for name in _CA_VARIABLES)):
+            raise ValueError("verify and cert are not for TLS in the proxy: Tls(ca=…, verify=…, identity=…) is")
+
+
+def session(tls: Tls | bool = False) -> requests.Session:
+    """A session all of whose connections are offloaded. tls: as for `XtsAdapter`."""
     made = requests.Session()
     for scheme in ("http://", "https://"):
-        made.mount(scheme, XtsAdapter())
+        made.mount(scheme, XtsAdapter(tls=tls))
     return made

@@ -11,6 +11,9 @@ programs that call the loop's own methods. `EventLoop` is also the fastest to ru
 It waits for XTS sockets and kernel descriptors in one call of the library, which, while a single connection awaits an
 answer, spins for a short time before it sleeps (four times XTS_SPIN_US). Other loops are woken by a descriptor.
 
+TLS is done in the proxy with `tls=True` or `tls=Tls(...)` instead of `ssl`; `ssl` takes Tls() too, and so does
+start_tls(). `sock_push`, `sock_recv_pdu` and `sock_send_pdu` are for protocols that make PDUs.
+
 Where this differs from asyncio on the kernel:
 - A server that is closed is closed in the proxy some microseconds later: who connects in between is reset, not refused.
 - pause_reading() in connection_made() holds, as in asyncio since Python 3.12.
@@ -27,7 +30,17 @@ from . import _loop
 from ._connect import create_connection
 from ._loop import EventLoop, offloading
 from ._server import Server, connect_accepted_socket, create_server
-from ._sock import sock_accept, sock_connect, sock_recv, sock_recv_into, sock_sendall, sock_sendfile
+from ._sock import (
+    sock_accept,
+    sock_connect,
+    sock_push,
+    sock_recv,
+    sock_recv_into,
+    sock_recv_pdu,
+    sock_send_pdu,
+    sock_sendall,
+    sock_sendfile,
+)
 from ._streams import open_connection, start_server
 from ._tls import start_tls
 from ._transport import Transport
@@ -48,8 +61,11 @@ __all__ = [
     "open_connection",
     "sock_accept",
     "sock_connect",
+    "sock_push",
     "sock_recv",
     "sock_recv_into",
+    "sock_recv_pdu",
+    "sock_send_pdu",
     "sock_sendall",
     "sock_sendfile",
     "start_server",

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import ssl as tls
+import ssl as standard_ssl
 from asyncio import staggered
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from socket import IPPROTO_TCP, SOCK_STREAM, TCP_NODELAY
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from .._connect import named, stack_of
 from .._native import lib
 from .._socket import socket
 from ._resolve import Info, interleave, resolve
 from ._server import check_socket, check_tls
 from ._sock import connect
-from ._tls import make_transport
+from ._tls import in_proxy, make_transport, push_tls
 from ._transport import logger
+
+if TYPE_CHECKING:
+    from ..layers import Layer, Tls
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
@@ -27,7 +31,8 @@ async def create_connection(
     host: str | None = None,
     port: int | str | None = None,
     *,
-    ssl: tls.SSLContext | bool | None = None,
+    ssl: standard_ssl.SSLContext | Tls | bool | None = None,
+    tls: Tls | bool | None = None,
     family: int = 0,
     proto: int = 0,
     flags: int = 0,
@@ -42,15 +47,21 @@ async def create_connection(
     loop: asyncio.AbstractEventLoop | None = None,
 ) -> tuple[asyncio.Transport, P]:
     """Connects; returns (transport, protocol). `sock` is an XTS socket. Names are resolved here, on the host; addresses
-    are those of the device's network."""
+    are those of the device's network.
+
+    tls, or `ssl` with Tls(): TLS is done in the proxy, with these parameters, or (True) those of a client that checks
+    the server's certificate for `server_hostname`, or `host`. Raises UlpError (TlsError, CertificateError) when that
+    fails.
+    """
     loop = loop or asyncio.get_running_loop()
-    if server_hostname is not None and not ssl:
+    offloaded = in_proxy(ssl, tls)
+    if server_hostname is not None and not ssl and not tls:
         raise ValueError("server_hostname is only meaningful with ssl")
-    if server_hostname is None and ssl:
-        if not host:
+    if server_hostname is None and (ssl or tls):
+        if not host and offloaded is None:
             raise ValueError("You must set server_hostname when using ssl without a host")
         server_hostname = host
-    check_tls(ssl, ssl_handshake_timeout, ssl_shutdown_timeout)
+    check_tls(ssl or tls, ssl_handshake_timeout, ssl_shutdown_timeout)
     if sock is not None:
         check_socket(sock)
     passed = sock
@@ -60,23 +71,27 @@ async def create_connection(
         found = partial(resolve, loop, family=family, kind=SOCK_STREAM, proto=proto, flags=flags)
         infos = await found((host, port))
         local = await found(local_addr) if local_addr is not None else None
-        sock = await _connect_any(
-            loop, infos, local, delay_s=happy_eyeballs_delay, first_count=interleave, all_errors=all_errors
-        )
+        async with asyncio.timeout(ssl_handshake_timeout if offloaded else None):  # connecting includes it
+            sock = await _connect_any(
+                loop, infos, local, stack_of(offloaded, (), server_hostname), delay_s=happy_eyeballs_delay,
+                first_count=interleave, all_errors=all_errors,
+            )  # fmt: skip
     elif sock is None:
         raise ValueError("host and port was not specified and no sock specified")
     try:
         sock.setblocking(False)
         _set_nodelay(sock)
+        if offloaded is not None and sock is passed:
+            await push_tls(sock, named(offloaded, server_hostname), ssl_handshake_timeout)
         protocol = protocol_factory()
         waiter: asyncio.Future[None] = loop.create_future()
         transport = make_transport(
-            loop, sock, protocol, None if isinstance(ssl, bool) else ssl, waiter, tls=bool(ssl),
-            server_hostname=server_hostname, handshake_timeout_s=ssl_handshake_timeout,
-            shutdown_timeout_s=ssl_shutdown_timeout,
+            loop, sock, protocol, ssl if isinstance(ssl, standard_ssl.SSLContext) else None, waiter,
+            tls=bool(ssl) and offloaded is None, server_hostname=server_hostname,
+            handshake_timeout_s=ssl_handshake_timeout, shutdown_timeout_s=ssl_shutdown_timeout,
         )  # fmt: skip
     except BaseException:
-        if sock is not passed:
+        if sock is not passed or offloaded is not None:
             sock.close()
         raise
     try:
@@ -100,6 +115,7 @@ async def _connect_any(
     loop: asyncio.AbstractEventLoop,
     infos: list[Info],
     local: list[Info] | None,
+    layers: Sequence[Layer],
     *,
     delay_s: float | None,
     first_count: int | None,
@@ -116,10 +132,10 @@ async def _connect_any(
         if delay_s is None:
             for info in infos:
                 with suppress(OSError):
-                    sock = await _connect_one(loop, failures, info, local)
+                    sock = await _connect_one(loop, failures, info, local, layers)
                     break
         else:
-            attempts = (partial(_connect_one, loop, failures, info, local) for info in infos)
+            attempts = (partial(_connect_one, loop, failures, info, local, layers) for info in infos)
             sock = (await staggered.staggered_race(attempts, delay_s, loop=loop))[0]
         if sock is not None:
             return sock
@@ -135,7 +151,11 @@ async def _connect_any(
 
 
 async def _connect_one(
-    loop: asyncio.AbstractEventLoop, failures: list[Exception], info: Info, local: list[Info] | None
+    loop: asyncio.AbstractEventLoop,
+    failures: list[Exception],
+    info: Info,
+    local: list[Info] | None,
+    layers: Sequence[Layer],
 ) -> socket:
     family, kind, proto, _, address = info
     sock: socket | None = None
@@ -144,6 +164,8 @@ async def _connect_one(
         sock.setblocking(False)
         if local is not None:
             _bind_any(sock, local)
+        if layers:
+            sock.push(*layers)
         await connect(loop, sock, address)
         return sock
     except BaseException as failure:

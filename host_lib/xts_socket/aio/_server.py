@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import itertools
-import ssl as tls
+import ssl as standard_ssl
 import sys
 from asyncio import constants
 from asyncio.trsock import TransportSocket
@@ -24,14 +24,17 @@ from socket import (
     SOL_SOCKET,
     TCP_NODELAY,
 )
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
 from .._socket import socket
 from ._poller import poller_of
 from ._resolve import resolve
-from ._tls import make_transport
+from ._tls import in_proxy, make_transport, push_tls
 from ._transport import logger
+
+if TYPE_CHECKING:
+    from ..layers import Tls
 
 _NO_RESOURCE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -96,7 +99,7 @@ class Server(asyncio.AbstractServer):
         sockets: Sequence[socket],
         protocol_factory: Callable[[], asyncio.BaseProtocol],
         *,
-        context: tls.SSLContext | None,
+        context: standard_ssl.SSLContext | None,
         backlog: int,
         handshake_timeout_s: float | None,
         shutdown_timeout_s: float | None,
@@ -261,7 +264,8 @@ async def create_server(
     flags: int = AI_PASSIVE,
     sock: socket | None = None,
     backlog: int = 100,
-    ssl: tls.SSLContext | None = None,
+    ssl: standard_ssl.SSLContext | Tls | None = None,
+    tls: Tls | None = None,
     reuse_address: bool | None = None,
     reuse_port: bool | None = None,
     keep_alive: bool | None = None,
@@ -270,11 +274,16 @@ async def create_server(
     start_serving: bool = True,
     loop: asyncio.AbstractEventLoop | None = None,
 ) -> Server:
-    """loop.create_server() on the device's addresses; `sock` is an XTS socket."""
+    """loop.create_server() on the device's addresses; `sock` is an XTS socket.
+
+    tls, or `ssl` with Tls(): TLS is done in the proxy, with the identity that these parameters name; a connection whose
+    handshake fails is never seen, and how long one may take is the proxy's configuration.
+    """
     loop = loop or asyncio.get_running_loop()
     if isinstance(ssl, bool):
         raise TypeError("ssl argument must be an SSLContext or None")
-    check_tls(ssl, ssl_handshake_timeout, ssl_shutdown_timeout)
+    offloaded = in_proxy(ssl, tls)
+    check_tls(ssl or tls, ssl_handshake_timeout, ssl_shutdown_timeout)
     if host is not None or port is not None:
         if sock is not None:
             raise ValueError("host/port and sock can not be specified at the same time")
@@ -291,8 +300,11 @@ async def create_server(
         each.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)  # connections inherit it
         if keep_alive:
             each.setsockopt(SOL_SOCKET, 9, 1)
+        if offloaded is not None:
+            each.push(offloaded)
+    context = ssl if isinstance(ssl, standard_ssl.SSLContext) and offloaded is None else None
     server = Server(
-        loop, sockets, protocol_factory, context=ssl, backlog=backlog, handshake_timeout_s=ssl_handshake_timeout,
+        loop, sockets, protocol_factory, context=context, backlog=backlog, handshake_timeout_s=ssl_handshake_timeout,
         shutdown_timeout_s=ssl_shutdown_timeout,
     )  # fmt: skip
     if start_serving:
@@ -305,7 +317,7 @@ async def create_server(
 
 def check_socket(sock: Any) -> socket:
     """TypeError unless it is an XTS socket."""
-    if isinstance(sock, tls.SSLSocket):
+    if isinstance(sock, standard_ssl.SSLSocket):
         raise TypeError("Socket cannot be of type SSLSocket")
     if not isinstance(sock, socket):
         raise TypeError(f"an xts_socket.socket is required, not {type(sock).__name__!r}")
@@ -374,20 +386,30 @@ async def connect_accepted_socket(
     protocol_factory: Callable[[], asyncio.BaseProtocol],
     sock: socket,
     *,
-    ssl: tls.SSLContext | None = None,
+    ssl: standard_ssl.SSLContext | Tls | None = None,
+    tls: Tls | None = None,
     ssl_handshake_timeout: float | None = None,
     ssl_shutdown_timeout: float | None = None,
     loop: asyncio.AbstractEventLoop | None = None,
 ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-    """loop.connect_accepted_socket() for an XTS socket that was accepted elsewhere."""
+    """loop.connect_accepted_socket() for an XTS socket that was accepted elsewhere; tls, or `ssl` with Tls(): the
+    proxy does TLS from here on."""
     loop = loop or asyncio.get_running_loop()
     check_socket(sock)
-    check_tls(ssl, ssl_handshake_timeout, ssl_shutdown_timeout)
+    offloaded = in_proxy(ssl, tls)
+    check_tls(ssl or tls, ssl_handshake_timeout, ssl_shutdown_timeout)
     sock.setblocking(False)
+    if offloaded is not None:
+        try:
+            await push_tls(sock, offloaded, ssl_handshake_timeout)
+        except BaseException:
+            sock.close()
+            raise
     protocol = protocol_factory()
     waiter: asyncio.Future[None] = loop.create_future()
     transport = make_transport(
-        loop, sock, protocol, ssl, waiter, tls=bool(ssl), server_side=True, server_hostname="",
+        loop, sock, protocol, ssl if isinstance(ssl, standard_ssl.SSLContext) else None, waiter,
+        tls=bool(ssl) and offloaded is None, server_side=True, server_hostname="",
         handshake_timeout_s=ssl_handshake_timeout, shutdown_timeout_s=ssl_shutdown_timeout,
     )  # fmt: skip
     try:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from select import EPOLLIN, EPOLLOUT
 from socket import SO_ERROR, SOL_SOCKET
-from typing import Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
+from .._errors import UlpError
 from .._socket import socket
 from ._poller import poller_of, wait_for
 from ._resolve import resolve
 
+if TYPE_CHECKING:
+    from ..control import Control, Pdu
+    from ..layers import Layer
+
 T = TypeVar("T")
 
 _FILE_BYTES = 256 * 1024
+_UNSENT_S = 0.005
 
 
 def _ready(sock: socket, loop: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventLoop:
@@ -82,7 +88,46 @@ async def connect(loop: asyncio.AbstractEventLoop, sock: socket, address: Any) -
     await wait_for(loop, sock.number, EPOLLOUT)
     failure = sock.getsockopt(SOL_SOCKET, SO_ERROR)
     if failure:
-        raise OSError(failure, f"Connect call failed {address}")
+        found = sock._failure(failure, True)
+        raise found if isinstance(found, UlpError) else OSError(failure, f"Connect call failed {address}")
+
+
+async def sock_push(sock: socket, *layers: Layer, loop: asyncio.AbstractEventLoop | None = None) -> None:
+    """Pushes protocols onto a connected socket, and waits for their handshakes: `socket.push()`."""
+    loop = _ready(sock, loop)
+    await push_when_sent(sock, layers)
+    await _done(loop, sock, EPOLLOUT, sock.do_handshake)
+
+
+async def push_when_sent(sock: socket, layers: Sequence[Layer]) -> None:
+    """Pushes onto a non-blocking socket. What was sent before has to have left first; nothing tells when it has."""
+    while True:
+        try:
+            sock.push(*layers)
+            return
+        except BlockingIOError:
+            await asyncio.sleep(_UNSENT_S)
+
+
+async def sock_recv_pdu(sock: socket, *, loop: asyncio.AbstractEventLoop | None = None) -> Pdu | None:
+    """The next PDU, whole; None at the end of the stream: `socket.recv_pdu()`."""
+    return await _done(_ready(sock, loop), sock, EPOLLIN, sock.recv_pdu)
+
+
+async def sock_send_pdu(
+    sock: socket, data: Any, control: Control | None = None, *, loop: asyncio.AbstractEventLoop | None = None
+) -> None:
+    """Sends one PDU: `socket.send_pdu()`."""
+    loop = _ready(sock, loop)
+    poller = poller_of(loop)
+    with memoryview(data).cast("B") as view:
+        sent = 0
+        while True:
+            poller.sent = True
+            beside = None if sent else control
+            sent += await _done(loop, sock, EPOLLOUT, partial(sock.send_pdu_part, view[sent:], beside))
+            if sent == len(view):
+                return
 
 
 async def sock_sendfile(

@@ -1,15 +1,42 @@
-"""TLS over our transports: the standard library's own TLS protocol (ssl.MemoryBIO inside), which needs nothing of a
-loop but its public methods and so is the same on every loop."""
+"""TLS under our transports, done in the proxy (`Tls` pushed onto the socket), and over them: the standard library's
+own TLS protocol (ssl.MemoryBIO inside), which needs nothing of a loop but its public methods and so is the same on
+every loop."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
 from asyncio import sslproto
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from .._connect import named
 from .._socket import socket
+from ._sock import sock_push
 from ._transport import Transport
+
+if TYPE_CHECKING:
+    from ..layers import Tls
+
+_HANDSHAKE_S = 60.0  # asyncio's constants.SSL_HANDSHAKE_TIMEOUT
+
+
+def in_proxy(context: Any, tls: Tls | bool | None) -> Tls | None:
+    """The TLS that is to be done in the proxy, of the two arguments in which it may be asked for: `ssl` (Tls(), or a
+    context of `ssl_context()`), and `tls`. None: it is not. ValueError when both are given."""
+    if not tls and (context is None or isinstance(context, bool)):
+        return None
+    from .._tls_context import OffloadedContext
+    from ..layers import Tls
+
+    if tls:
+        if context:
+            raise ValueError("ssl and tls can not be specified at the same time")
+        if tls is not True and not isinstance(tls, Tls):
+            raise TypeError(f"tls: Tls() or a bool is wanted, not {tls!r}")
+        return Tls() if tls is True else tls
+    if isinstance(context, OffloadedContext):
+        return context.tls
+    return context if isinstance(context, Tls) else None
 
 
 def make_transport(
@@ -48,7 +75,7 @@ def make_transport(
 async def start_tls(
     transport: asyncio.WriteTransport,
     protocol: asyncio.BaseProtocol,
-    sslcontext: ssl.SSLContext,
+    sslcontext: ssl.SSLContext | Tls,
     *,
     server_side: bool = False,
     server_hostname: str | None = None,
@@ -56,17 +83,30 @@ async def start_tls(
     ssl_shutdown_timeout: float | None = None,
     loop: asyncio.AbstractEventLoop | None = None,
 ) -> asyncio.Transport:
-    """loop.start_tls() for a transport of ours, on any loop: returns the transport to use from now on."""
-    if not isinstance(sslcontext, ssl.SSLContext):
+    """loop.start_tls() for a transport of ours, on any loop: returns the transport to use from now on.
+
+    With `Tls()` instead of a context TLS is done in the proxy, and that is the same transport. What was written before
+    leaves as it is.
+    """
+    offloaded = in_proxy(sslcontext, None)
+    if offloaded is None and not isinstance(sslcontext, ssl.SSLContext):
         raise TypeError(f"sslcontext is expected to be an instance of ssl.SSLContext, got {sslcontext!r}")
     if not getattr(transport, "_start_tls_compatible", False):
         raise TypeError(f"transport {transport!r} is not supported by start_tls()")
+    if offloaded is not None:
+        if not isinstance(transport, Transport):
+            raise TypeError(f"{transport!r} does TLS in this process: there can be none in the proxy above it")
+        await _push_under(
+            transport, named(offloaded, None if server_side else server_hostname), ssl_handshake_timeout
+        )
+        transport.set_protocol(protocol)
+        return transport
     loop = loop or asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
     inner = sslproto.SSLProtocol(
         loop,
         protocol,
-        sslcontext,
+        sslcontext,  # type: ignore[arg-type]  # a context: all else has been dealt with
         waiter,
         server_side,
         server_hostname,
@@ -88,3 +128,24 @@ async def start_tls(
         resumed.cancel()
         raise
     return inner._app_transport
+
+
+async def push_tls(sock: socket, tls: Tls, timeout_s: float | None) -> None:
+    """Pushes TLS onto a connected socket that no transport has yet, and waits for its handshake."""
+    async with asyncio.timeout(_HANDSHAKE_S if timeout_s is None else timeout_s):
+        await sock_push(sock, tls)
+
+
+async def _push_under(transport: Transport, tls: Tls, timeout_s: float | None) -> None:
+    """Pushes TLS under a transport in use, and waits for its handshake. The protocol reads nothing meanwhile. When it
+    fails the transport is closed."""
+    paused = not transport.is_reading()
+    transport.pause_reading()
+    try:
+        async with asyncio.timeout(_HANDSHAKE_S if timeout_s is None else timeout_s):
+            await transport.push(tls)
+    except BaseException:
+        transport.abort()
+        raise
+    if not paused:
+        transport.resume_reading()

@@ -13,6 +13,7 @@ import logging
 import warnings
 from asyncio import constants, transports
 from asyncio.trsock import TransportSocket
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP
@@ -23,8 +24,11 @@ from .._errors import error
 from .._native import ffi, lib
 from .._socket import socket
 from ._poller import RECEIVE_BYTES, poller_of
+from ._sock import push_when_sent
 
 if TYPE_CHECKING:
+    from .._tls import TlsConnection
+    from ..layers import Layer
     from ._server import Server
 
 logger = logging.getLogger("asyncio")
@@ -39,6 +43,15 @@ _ERRNO_MIN = -4095  # below: interrupted (python_calls.h)
 
 _READING = ~EPOLLOUT
 _WRITING = ~(EPOLLIN | EPOLLRDHUP)
+#: What asyncio's transports tell of TLS.
+_OF_TLS: dict[str, Callable[[TlsConnection], Any]] = {
+    "ssl_object": lambda tls: tls,
+    "peercert": lambda tls: tls.getpeercert(),
+    "cipher": lambda tls: tls.cipher(),
+    "compression": lambda tls: tls.compression(),
+    "sslcontext": lambda tls: tls.context,
+}
+
 _ENDS = EPOLLRDHUP | EPOLLHUP | EPOLLERR
 
 
@@ -82,6 +95,8 @@ class Transport(transports._FlowControlMixin, transports.Transport):
         self._unread = self._ended = self._scheduled = False
         self._closing = False
         self._conn_lost = 0  # counts writes after connection_lost() has been scheduled
+        self._tls: TlsConnection | None = sock.tls if sock._layers else None
+        self._change: asyncio.Future[None] | None = None  # for who waits for an event, or for the buffer to be empty
         self.set_protocol(protocol)
         self._server = server
         if server is not None:
@@ -112,6 +127,16 @@ class Transport(transports._FlowControlMixin, transports.Transport):
             finally:
                 with suppress(OSError):  # of the two, the socket may have been collected first
                     self._sock.close()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """As asyncio's; with TLS in the proxy also "ssl_object", "peercert", "cipher", "compression" and
+        "sslcontext"."""
+        if self._tls is not None and name in _OF_TLS:
+            try:
+                return _OF_TLS[name](self._tls)
+            except OSError:  # the connection is over
+                return default
+        return super().get_extra_info(name, default)
 
     # --- protocol and life ----------------------------------------------------------------------------------
 
@@ -163,6 +188,7 @@ class Transport(transports._FlowControlMixin, transports.Transport):
         self._buffer.clear()
         self._closing = True
         self._conn_lost += 1
+        self._changed()
         self._loop.call_soon(self._call_connection_lost, exc)
 
     def _call_connection_lost(self, exc: BaseException | None) -> None:
@@ -186,6 +212,7 @@ class Transport(transports._FlowControlMixin, transports.Transport):
         self._context.run(self._edge, events)
 
     def _edge(self, events: int) -> None:
+        self._changed()
         if events & _READING:
             self._unread = True
             if events & _ENDS:
@@ -288,7 +315,7 @@ class Transport(transports._FlowControlMixin, transports.Transport):
         elif got == _AGAIN:
             self._unread = False
         else:
-            self._fatal_error(error(-got), "Fatal read error on socket transport")
+            self._fatal_error(self._failure(-got), "Fatal read error on socket transport")
 
     def _read_end(self) -> None:
         if self._loop.get_debug():
@@ -331,7 +358,7 @@ class Transport(transports._FlowControlMixin, transports.Transport):
                 return
             if sent < 0:
                 if sent != _AGAIN and sent >= _ERRNO_MIN:
-                    self._fatal_error(error(-sent), "Fatal write error on socket transport")
+                    self._fatal_error(self._failure(-sent), "Fatal write error on socket transport")
                     return
                 sent = 0
             self._buffer += memoryview(data).cast("B")[sent:] if sent else data
@@ -356,12 +383,13 @@ class Transport(transports._FlowControlMixin, transports.Transport):
             if sent == _AGAIN or sent < _ERRNO_MIN:
                 return
             self._buffer.clear()
-            self._fatal_error(error(-sent), "Fatal write error on socket transport")
+            self._fatal_error(self._failure(-sent), "Fatal write error on socket transport")
             return
         del self._buffer[:sent]
         self._maybe_resume_protocol()  # type: ignore[attr-defined]  # may write
         if self._buffer or self._sock is None:
             return
+        self._changed()
         if self._closing:
             if not self._conn_lost:
                 self._conn_lost += 1
@@ -375,6 +403,43 @@ class Transport(transports._FlowControlMixin, transports.Transport):
         self._eof = True
         if not self._buffer and self._sock is not None:
             self._sock.shutdown(SHUT_WR)
+
+    # --- pushing --------------------------------------------------------------------------------------------
+
+    async def push(self, *layers: Layer) -> None:
+        """sock.push() behind what was written before, and do_handshake(). Reading should be paused. Raises UlpError as
+        they do; OSError (ECONNABORTED) when the transport is closed meanwhile."""
+        while self._buffer:
+            await self._until_changed()
+        await push_when_sent(self._open_socket(), layers)
+        while True:
+            try:
+                sock = self._open_socket()
+                sock.do_handshake()
+                break
+            except BlockingIOError:
+                await self._until_changed()
+        self._tls = sock.tls
+
+    def _open_socket(self) -> socket:
+        if self._sock is None or self._closing:
+            raise error(errno.ECONNABORTED)
+        return self._sock
+
+    async def _until_changed(self) -> None:
+        self._open_socket()
+        self._change = self._loop.create_future()
+        try:
+            await self._change
+        finally:
+            self._change = None
+
+    def _changed(self) -> None:
+        if self._change is not None and not self._change.done():
+            self._change.set_result(None)
+
+    def _failure(self, code: int) -> OSError:
+        return error(code) if self._sock is None else self._sock._failure(code)
 
 
 def _address(call: Any) -> Any:

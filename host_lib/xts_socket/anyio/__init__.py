@@ -2,7 +2,8 @@
 signatures.
 
 Streams and listeners are `anyio.abc.SocketStream` and `anyio.abc.SocketListener`, with their typed attributes;
-TLS is anyio's `TLSStream`. All waits of an event loop share one kernel descriptor. Needs the package `anyio`.
+TLS is anyio's `TLSStream`, or with `Tls()` the proxy's. All waits of an event loop share one kernel descriptor. Needs
+the package `anyio`.
 """
 
 from __future__ import annotations

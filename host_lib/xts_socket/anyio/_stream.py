@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import errno
 import socket as _standard
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from socket import IPPROTO_TCP, SHUT_WR, TCP_NODELAY
-from typing import cast
+from typing import Any, cast
 
 import anyio
 import anyio.abc
 from anyio.lowlevel import checkpoint
+from anyio.streams.tls import TLSAttribute
 
 from .._readiness import READABLE, WRITABLE
 from .._socket import socket as XtsSocket  # noqa: N812 - beside anyio's kinds of socket
@@ -80,6 +82,23 @@ class SocketStream(_Attributes, anyio.abc.SocketStream):
         with self._sending, _resource_errors():
             self._sock.shutdown(SHUT_WR)
         await checkpoint()
+
+    @property
+    def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:
+        """Those of the connection, and of TLS in the proxy."""
+        found = super().extra_attributes
+        tls = self._sock.tls
+        if tls is None:
+            return found
+        attributes: dict[Any, Callable[[], Any]] = {
+            TLSAttribute.alpn_protocol: tls.selected_alpn_protocol,
+            TLSAttribute.cipher: tls.cipher,
+            TLSAttribute.peer_certificate: tls.getpeercert,
+            TLSAttribute.peer_certificate_binary: partial(tls.getpeercert, True),
+            TLSAttribute.ssl_object: lambda: tls,
+            TLSAttribute.tls_version: tls.version,
+        }
+        return {**found, **attributes}
 
 
 class SocketListener(_Attributes, anyio.abc.SocketListener):

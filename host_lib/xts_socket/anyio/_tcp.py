@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import errno
-import os
 import ssl
+from collections.abc import Sequence
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address
 from socket import AF_INET, AF_INET6, AF_UNSPEC, AI_PASSIVE, SO_ERROR, SOCK_STREAM, SOL_SOCKET, AddressFamily
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import anyio
 from anyio.abc import SocketStream as AnySocketStream
 from anyio.streams.stapled import MultiListener
 from anyio.streams.tls import TLSStream
 
-from .._connect import create_server, has_dualstack_ipv6
+from .._connect import create_server, has_dualstack_ipv6, stack_of
 from .._readiness import WRITABLE
 from .._socket import socket
+from ..aio._tls import in_proxy
 from ._stream import SocketListener, SocketStream
 from ._waits import close, wait
+
+if TYPE_CHECKING:
+    from ..layers import Layer, Tls
 
 IPAddressType = str | IPv4Address | IPv6Address
 
@@ -34,7 +38,7 @@ async def connect_tcp(
     *,
     local_host: IPAddressType | None = ...,
     local_port: int | None = ...,
-    tls: Literal[False] = ...,
+    tls: Literal[False] | Tls = ...,
     ssl_context: None = ...,
     tls_standard_compatible: bool = ...,
     tls_hostname: None = ...,
@@ -63,7 +67,7 @@ async def connect_tcp(
     *,
     local_host: IPAddressType | None = None,
     local_port: int | None = None,
-    tls: bool = False,
+    tls: bool | Tls = False,
     ssl_context: ssl.SSLContext | None = None,
     tls_standard_compatible: bool = True,
     tls_hostname: str | None = None,
@@ -72,13 +76,18 @@ async def connect_tcp(
     """Connects, trying the host's addresses in turn, the next one also when one has not answered for
     `happy_eyeballs_delay` seconds; then, with any of the TLS arguments, does the handshake.
 
+    With `tls=Tls(...)` TLS is done in the proxy, which checks the server's certificate for `tls_hostname` or the host:
+    the result is a SocketStream, with the attributes of TLS (anyio.streams.tls.TLSAttribute).
+
     `local_host` and `local_port` are the device's. Returns a TLSStream if a handshake was done. Raises OSError,
     with the attempts' errors as its cause.
     """
     host = str(remote_host)
     local = None if local_host is None else (str(local_host), local_port or 0)
-    stream = SocketStream(await _first_to_connect(host, remote_port, local, happy_eyeballs_delay))
-    if not (tls or tls_hostname or ssl_context):
+    offloaded = in_proxy(ssl_context, None if isinstance(tls, bool) else tls)
+    layers = stack_of(offloaded, (), tls_hostname or host)
+    stream = SocketStream(await _first_to_connect(host, remote_port, local, layers, happy_eyeballs_delay))
+    if offloaded is not None or not (tls or tls_hostname or ssl_context):
         return stream
     try:
         return await TLSStream.wrap(
@@ -100,15 +109,17 @@ async def create_tcp_listener(
     family: AddressFamily = AF_UNSPEC,
     backlog: int = _BACKLOG_MAX,
     reuse_port: bool = False,
+    tls: Tls | None = None,
 ) -> MultiListener[AnySocketStream]:
     """Listens, on the device, at each address of `local_host`; None: at all its addresses.
 
-    Port 0 takes a free port, the same one for all addresses. Raises OSError.
+    Port 0 takes a free port, the same one for all addresses. tls: TLS is done in the proxy, with the identity that the
+    parameters name. Raises OSError.
     """
     backlog = min(backlog, _BACKLOG_MAX)
     if local_host is None and family == AF_UNSPEC and has_dualstack_ipv6():
         sock = create_server(
-            ("::", local_port), family=AF_INET6, backlog=backlog, reuse_port=reuse_port, dualstack_ipv6=True
+            ("::", local_port), family=AF_INET6, backlog=backlog, reuse_port=reuse_port, dualstack_ipv6=True, tls=tls
         )
         return MultiListener([SocketListener(sock)])
     host = None if local_host is None else str(local_host)
@@ -117,7 +128,7 @@ async def create_tcp_listener(
     for last in (*[False] * (_PORT_TRIES - 1), True):
         try:
             return MultiListener(
-                [SocketListener(each) for each in _listening(addresses, local_port, backlog, reuse_port)]
+                [SocketListener(each) for each in _listening(addresses, local_port, backlog, reuse_port, tls)]
             )
         except OSError as failure:
             # The free port of one address may be in use at another.
@@ -126,11 +137,11 @@ async def create_tcp_listener(
     raise AssertionError("unreachable")
 
 
-def _listening(addresses: list[Any], port: int, backlog: int, reuse_port: bool) -> list[socket]:
+def _listening(addresses: list[Any], port: int, backlog: int, reuse_port: bool, tls: Tls | None) -> list[socket]:
     socks: list[socket] = []
     try:
         for family, (host, _, *rest) in addresses:
-            sock = create_server((host, port, *rest), family=family, backlog=backlog, reuse_port=reuse_port)
+            sock = create_server((host, port, *rest), family=family, backlog=backlog, reuse_port=reuse_port, tls=tls)
             socks.append(sock)
             port = port or sock.getsockname()[1]
     except BaseException:
@@ -140,13 +151,13 @@ def _listening(addresses: list[Any], port: int, backlog: int, reuse_port: bool) 
     return socks
 
 
-async def _first_to_connect(host: str, port: int, local: Any, delay_s: float) -> socket:
+async def _first_to_connect(host: str, port: int, local: Any, layers: Sequence[Layer], delay_s: float) -> socket:
     failures: list[OSError] = []
     connected: list[socket] = []  # two attempts may end at the same moment: the first has won
 
     async def attempt(target: Any, over: anyio.Event) -> None:
         try:
-            connected.append(await _connected(target, local))
+            connected.append(await _connected(target, local, layers))
             tasks.cancel_scope.cancel()
         except OSError as failure:
             failures.append(failure)
@@ -179,7 +190,7 @@ def _ipv6_first(found: list[Any]) -> list[Any]:
     return first + [target for target in found if target not in first]
 
 
-async def _connected(target: Any, local: Any) -> socket:
+async def _connected(target: Any, local: Any, layers: Sequence[Layer]) -> socket:
     family, kind, proto, _, address = target
     sock = socket(family, kind, proto)
     try:
@@ -187,12 +198,14 @@ async def _connected(target: Any, local: Any) -> socket:
         if local is not None:
             found = await anyio.getaddrinfo(local[0], local[1], family=family, type=SOCK_STREAM)
             sock.bind(found[0][4])
+        if layers:
+            sock.push(*layers)
         with suppress(BlockingIOError):
             sock.connect(address)
         await wait(sock, WRITABLE)
         code = sock.getsockopt(SOL_SOCKET, SO_ERROR)
         if code:
-            raise OSError(code, os.strerror(code))
+            raise sock._failure(code, True)
     except BaseException:
         close(sock)
         raise

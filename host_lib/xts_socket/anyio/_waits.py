@@ -5,16 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
-from typing import TypeVar
 
 import anyio
 from anyio.lowlevel import RunVar, cancel_shielded_checkpoint, checkpoint_if_cancelled
 
-from .._readiness import Readiness
+from .._readiness import Readiness, Tasks
 from .._socket import socket as XtsSocket  # noqa: N812 - beside anyio's kinds of socket
-
-Result = TypeVar("Result")
 
 _readiness: RunVar[Readiness] = RunVar("xts_socket.anyio readiness")
 
@@ -58,23 +54,7 @@ async def wait(sock: XtsSocket, event: int) -> None:
         raise anyio.ClosedResourceError
 
 
-async def until(sock: XtsSocket, event: int, call: Callable[..., Result], *arguments: object) -> Result:
-    """Makes a non-blocking call, waiting before each further try while it would block. A checkpoint always;
-    cancelled only when the call has done nothing. OSError as the call."""
-    await checkpoint_if_cancelled()
-    try:
-        result = call(*arguments)
-    except BlockingIOError:
-        pass
-    else:
-        await cancel_shielded_checkpoint()
-        return result
-    while True:
-        await wait(sock, event)
-        try:
-            return call(*arguments)
-        except BlockingIOError:
-            continue
+until = Tasks(wait, checkpoint_if_cancelled, cancel_shielded_checkpoint).until
 
 
 def close(sock: XtsSocket) -> None:

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from .checks import Check, endpoint, interfaces, interposer, kernel, privilege, rdma, tls
+from .checks import Check, endpoint, interfaces, interposer, kernel, privilege, protocols, rdma, tls
 from .options import add_verb, print_table
 
 _EXIT_STATUS = "exit status: 0, or 1 when a check failed that offloading cannot do without"
@@ -26,11 +26,14 @@ def add(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    parts = (endpoint, interposer, kernel, interfaces, privilege, rdma, tls)
+    parts = (endpoint, protocols, interposer, kernel, interfaces, privilege, rdma, tls)
     checks = [check for part in parts for check in part.checks()]
     works = all(check.level != "fail" for check in checks)
     if arguments.json:
-        print(json.dumps({"works": works, "checks": [asdict(check) for check in checks]}, indent=2))
+        offers = [asdict(offer) for offer in protocols.offered()]
+        print(
+            json.dumps({"works": works, "checks": [asdict(check) for check in checks], "protocols": offers}, indent=2)
+        )
     else:
         _print(checks, works)
     return 0 if works else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket as _standard
 from collections.abc import Awaitable, Callable, Iterable
@@ -19,16 +20,25 @@ from socket import (
     SOMAXCONN,
 )
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import trio
 from trio.lowlevel import cancel_shielded_checkpoint, checkpoint, checkpoint_if_cancelled
 
-from .._readiness import READABLE, WRITABLE, is_readable, is_writable
+from .._errors import UlpError
+from .._readiness import READABLE, WRITABLE, Tasks, is_readable, is_writable
 from .._socket import socket as XtsSocket  # noqa: N812 - one of three kinds of socket here
 from ._waits import forget, wait
 
+if TYPE_CHECKING:
+    from .._tls import TlsConnection
+    from ..control import Control, Pdu
+    from ..layers import Layer
+
 Result = TypeVar("Result")
+
+_TASKS = Tasks(wait, checkpoint_if_cancelled, cancel_shielded_checkpoint)
+_UNSENT_S = 0.005
 
 
 class SocketType(trio.socket.SocketType):
@@ -148,6 +158,9 @@ class SocketType(trio.socket.SocketType):
             raise
         code = self._sock.getsockopt(SOL_SOCKET, SO_ERROR)
         if code:
+            failure = self._sock._failure(code, True)
+            if isinstance(failure, UlpError):
+                raise failure
             raise OSError(code, f"Error connecting to {address!r}: {os.strerror(code)}")
 
     async def wait_writable(self) -> None:
@@ -195,23 +208,42 @@ class SocketType(trio.socket.SocketType):
     ) -> int:
         return await self._until(WRITABLE, self._sock.sendmsg, list(buffers), ancdata, flags, address)
 
-    async def _until(self, event: int, call: Callable[..., Result], *arguments: Any) -> Result:
-        """Makes a call, waiting before each further try while it would block. A checkpoint always; cancelled
-        only when the call has done nothing."""
-        await checkpoint_if_cancelled()
-        try:
-            result = call(*arguments)
-        except BlockingIOError:
-            pass
-        else:
-            await cancel_shielded_checkpoint()
-            return result
+    async def push(self, *layers: Layer) -> None:
+        """Pushes protocols; on a connected socket it waits for their handshakes: `xts_socket.socket.push()`."""
         while True:
-            await wait(self._sock, event)
             try:
-                return call(*arguments)
-            except BlockingIOError:
-                continue
+                self._sock.push(*layers)
+                break
+            except BlockingIOError:  # what was sent before has to have left first; nothing tells when it has
+                await trio.sleep(_UNSENT_S)
+        try:
+            await self.do_handshake()
+        except OSError as failure:
+            if failure.errno != errno.ENOTCONN:  # connect() will wait for it
+                raise
+
+    def do_handshake(self) -> Awaitable[None]:
+        """Waits until the handshakes of what was pushed are done."""
+        return self._until(WRITABLE, self._sock.do_handshake)
+
+    def recv_pdu(self) -> Awaitable[Pdu | None]:
+        """The next PDU, whole; None at the end of the stream."""
+        return self._until(READABLE, self._sock.recv_pdu)
+
+    async def send_pdu(self, data: Any, control: Control | None = None) -> None:
+        """Sends one PDU. When cancelled, a part of one longer than half of the window may have been sent."""
+        with memoryview(data) as view, view.cast("B") as rest:
+            sent = await self._until(WRITABLE, self._sock.send_pdu_part, rest, control)
+            while sent < len(rest):
+                sent += await self._until(WRITABLE, self._sock.send_pdu_part, rest[sent:])
+
+    @property
+    def tls(self) -> TlsConnection | None:
+        """TLS in the proxy: `xts_socket.socket.tls`."""
+        return self._sock.tls
+
+    def _until(self, event: int, call: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
+        return _TASKS.until(self._sock, event, call, *arguments)
 
     async def _resolved(self, address: Any, flags: int) -> Any:
         """The address with its host's name, if it has one, resolved without blocking the run."""

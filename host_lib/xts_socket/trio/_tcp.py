@@ -4,7 +4,7 @@ sockets."""
 from __future__ import annotations
 
 import errno
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from socket import (
     AI_PASSIVE,
@@ -15,12 +15,16 @@ from socket import (
     SOCK_STREAM,
     SOL_SOCKET,
 )
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
+from .._connect import stack_of
 from ._socket import SocketType, socket
 from ._stream import SocketListener, SocketStream
+
+if TYPE_CHECKING:
+    from ..layers import Layer, Tls
 
 _HAPPY_EYEBALLS_DELAY_S = 0.25
 _BACKLOG_MAX = 0xFFFF
@@ -33,24 +37,28 @@ async def open_tcp_stream(
     *,
     happy_eyeballs_delay: float | None = _HAPPY_EYEBALLS_DELAY_S,
     local_address: str | None = None,
+    tls: Tls | bool | None = None,
 ) -> SocketStream:
     """Connects to the host, as `trio.open_tcp_stream` does: its addresses in turn, the next one tried also when
     one has not answered for `happy_eyeballs_delay` seconds.
 
-    `local_address` is one of the device's. Raises OSError, with all attempts' errors as its cause.
+    `local_address` is one of the device's. tls: TLS is done in the proxy, with these parameters, or (True) those of a
+    client that checks the server's certificate for `host`; `stream.socket.tls` tells of it. Raises OSError, with all
+    attempts' errors as its cause.
     """
     if not isinstance(host, str | bytes):
         raise ValueError(f"host must be str or bytes, not {host!r}")
     if not isinstance(port, int):
         raise TypeError(f"port must be int, not {port!r}")
     delay = _HAPPY_EYEBALLS_DELAY_S if happy_eyeballs_delay is None else happy_eyeballs_delay
+    layers = stack_of(tls, (), host.decode("ascii", "replace") if isinstance(host, bytes) else host)
     targets = _families_alternating(await trio.socket.getaddrinfo(host, port, type=SOCK_STREAM))
     failures: list[OSError] = []
     connected: list[SocketType] = []  # two attempts may end at the same moment: the first has won
 
     async def attempt(target: Any, over: trio.Event, others: trio.CancelScope) -> None:
         try:
-            connected.append(await _connected(target, local_address))
+            connected.append(await _connected(target, local_address, layers))
             others.cancel()
         except OSError as failure:
             failures.append(failure)
@@ -72,11 +80,12 @@ async def open_tcp_stream(
 
 
 async def open_tcp_listeners(
-    port: int, *, host: str | bytes | None = None, backlog: int | None = None
+    port: int, *, host: str | bytes | None = None, backlog: int | None = None, tls: Tls | None = None
 ) -> list[SocketListener]:
     """Listens, on the device, at each address of `host`; None: at all its addresses, of IPv4 and of IPv6.
 
-    Port 0 takes a free port, another one for each address. `backlog` None: as long as it may be.
+    Port 0 takes a free port, another one for each address. `backlog` None: as long as it may be. tls: TLS is done in
+    the proxy, with the identity that the parameters name.
     """
     if not isinstance(port, int):
         raise TypeError(f"port must be an int not {port!r}")
@@ -88,7 +97,7 @@ async def open_tcp_listeners(
     try:
         for target in await trio.socket.getaddrinfo(host, port, type=SOCK_STREAM, flags=AI_PASSIVE):
             try:
-                listeners.append(await _listener(target, backlog))
+                listeners.append(await _listener(target, backlog, stack_of(tls, ())))
             except OSError as failure:
                 if failure.errno != errno.EAFNOSUPPORT:
                     raise
@@ -109,6 +118,7 @@ async def serve_tcp(
     *,
     host: str | bytes | None = None,
     backlog: int | None = None,
+    tls: Tls | None = None,
     handler_nursery: trio.Nursery | None = None,
     task_status: trio.TaskStatus[list[SocketListener]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -116,7 +126,7 @@ async def serve_tcp(
 
     `nursery.start(serve_tcp, …)` returns the listeners.
     """
-    listeners = await open_tcp_listeners(port, host=host, backlog=backlog)
+    listeners = await open_tcp_listeners(port, host=host, backlog=backlog, tls=tls)
     await trio.serve_listeners(handler, listeners, handler_nursery=handler_nursery, task_status=task_status)
 
 
@@ -139,7 +149,7 @@ def _closing_all_but_the_first(connected: list[SocketType]) -> Iterator[None]:
             sock.close()
 
 
-async def _connected(target: Any, local_address: str | None) -> SocketType:
+async def _connected(target: Any, local_address: str | None, layers: Sequence[Layer]) -> SocketType:
     family, kind, proto, _, sockaddr = target
     sock = socket(family, kind, proto)
     try:
@@ -152,6 +162,8 @@ async def _connected(target: Any, local_address: str | None) -> SocketType:
                 raise OSError(
                     failure.errno, f"local_address={local_address!r} is incompatible with remote address {sockaddr!r}"
                 ) from failure
+        if layers:
+            await sock.push(*layers)
         await sock.connect(sockaddr)
     except BaseException:
         sock.close()
@@ -159,7 +171,7 @@ async def _connected(target: Any, local_address: str | None) -> SocketType:
     return sock
 
 
-async def _listener(target: Any, backlog: int) -> SocketListener:
+async def _listener(target: Any, backlog: int, layers: Sequence[Layer]) -> SocketListener:
     family, kind, proto, _, sockaddr = target
     sock = socket(family, kind, proto)
     try:
@@ -167,6 +179,8 @@ async def _listener(target: Any, backlog: int) -> SocketListener:
         if family == trio.socket.AF_INET6:
             sock.setsockopt(IPPROTO_IPV6, IPV6_V6ONLY, 1)
         await sock.bind(sockaddr)
+        if layers:
+            await sock.push(*layers)
         sock.listen(backlog)
         return SocketListener(sock)
     except BaseException:

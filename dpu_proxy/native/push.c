@@ -1,0 +1,242 @@
+/* IOCTL requests about pushed protocols (xts_messages/ulps.py has their layout), and GIVE_BACK. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pushed.h"
+#include "stream.h"
+
+#define PUSH_BYTES 8u /* read_bytes, flags, ulp_id */
+#define FLAG_MESSAGE_SOCKET 0x0001u
+#define POSITION_MASK (XTS_CREDITS_MAX - 1)
+
+bool push_is_request(uint32_t request)
+{
+	return request >= SIOC_PUSH_ULP_RX && request <= SIOC_ULP_ERROR;
+}
+
+/* --- pushing --------------------------------------------------------------------------------------------------------- */
+
+static bool is_connected(const struct connection *c)
+{
+	return c->state == CONNECTION_ESTABLISHED;
+}
+
+/* May anything be pushed onto it, as things are? */
+static int check_state(const struct connection *c, enum ulp_direction direction)
+{
+	uint32_t window = c->window ? c->window : c->worker->config.limits.window_bytes;
+
+	if (c->state == CONNECTION_CLOSING || c->state == CONNECTION_FAILED || c->error)
+		return -ENOTCONN;
+	if (c->shared)
+		return -EBUSY; /* members have copies: push first, then share */
+	if (window < XTS_ULP_WINDOW_MIN)
+		return -ENOBUFS;
+	if (!c->pushed)
+		return 0;
+	if (c->pushed->owed || c->pushed->pdu_open || (direction & ULP_SEND && c->fin_wanted))
+		return -EBUSY;
+	return direction & ULP_SEND && pushed_send_busy(c) ? -EAGAIN : 0;
+}
+
+/* How much the host has to give back; more than was sent to it, or than a window, is no sum that a host could mean. */
+static int debt(const struct connection *c, uint32_t read_bytes, uint32_t *owed)
+{
+	const struct xts_limits *limits = &c->worker->config.limits;
+	uint32_t most = limits->window_bytes_max > GIVE_BACK_MIN ? limits->window_bytes_max : GIVE_BACK_MIN;
+
+	*owed = ((uint32_t)(c->received_bytes & POSITION_MASK) - read_bytes) & POSITION_MASK;
+	if (read_bytes > POSITION_MASK || *owed > c->received_bytes)
+		return -EINVAL;
+	return *owed > most ? -ENOBUFS : 0;
+}
+
+static int expect_give_back(struct connection *c, uint32_t owed)
+{
+	struct pushed *p = c->pushed;
+
+	free(p->given);
+	p->given = NULL;
+	p->given_bytes = 0;
+	if (!owed)
+		return 0;
+	p->given = malloc(owed);
+	return p->given ? 0 : -ENOMEM;
+}
+
+/* After a push onto a connection that the host has. */
+static void goes_on(struct connection *c, enum ulp_direction direction, uint32_t owed)
+{
+	struct pushed *p = c->pushed;
+
+	p->owed = owed;
+	c->received_bytes -= owed;
+	if (direction & ULP_RECEIVE)
+		c->eos_told = false;
+	p->ready = false;
+	pushed_start(c); /* unless it has started, or cannot yet */
+	if (p->started && ulp_stack_ready(p->stack))
+		p->ready = true;
+	p->event_wanted = !p->ready;
+	pushed_advance(c);
+	c->readable = true;
+	connection_wake(c);
+}
+
+static int push_onto(struct connection *c, enum ulp_direction direction, uint16_t ulp_id, uint32_t read_bytes, const uint8_t *attributes,
+		     uint32_t bytes)
+{
+	struct pushed *p = c->pushed;
+	uint32_t owed = 0;
+	int r = 0;
+
+	if (is_connected(c) && direction & ULP_RECEIVE && !p->peeking)
+		r = debt(c, read_bytes, &owed);
+	if (!r)
+		r = expect_give_back(c, owed);
+	if (r)
+		return r;
+	/* What is pushed later starts at once, one half of a duplex protocol excepted: so start before, where nothing is in the way. */
+	if (is_connected(c) && !(direction & ULP_SEND && p->run_count))
+		pushed_start(c);
+	r = ulp_stack_push(p->stack, direction, ulp_id, attributes, bytes);
+	if (r)
+		return r;
+	pushed_count(c, ulp_id);
+	if (is_connected(c))
+		goes_on(c, direction, owed);
+	else if (p->started) {
+		p->ready = false;
+		pushed_advance(c);
+	}
+	return 0;
+}
+
+static int push(struct connection *c, enum ulp_direction direction, uint8_t *value, uint32_t *bytes)
+{
+	uint16_t flags;
+	int r;
+
+	if (*bytes < PUSH_BYTES)
+		return -EINVAL;
+	flags = xts_get16(value + 4);
+	if (flags & ~FLAG_MESSAGE_SOCKET)
+		return -EINVAL;
+	r = check_state(c, direction);
+	if (!r)
+		r = pushed_make(c);
+	if (!r)
+		r = pushed_set_type(c, flags & FLAG_MESSAGE_SOCKET);
+	if (!r)
+		r = push_onto(c, direction, xts_get16(value + 6), xts_get32(value), value + PUSH_BYTES, *bytes - PUSH_BYTES);
+	if (r)
+		return r;
+	value[0] = c->pushed->event_wanted;
+	*bytes = 1;
+	return 0;
+}
+
+/* --- telling --------------------------------------------------------------------------------------------------------- */
+
+static int told(ssize_t n, uint32_t *bytes)
+{
+	if (n < 0)
+		return (int)n;
+	*bytes = (uint32_t)n;
+	return 0;
+}
+
+static int tell_info(const struct connection *c, uint8_t *value, uint32_t *bytes)
+{
+	if (*bytes < 8 || value[0] > 1)
+		return -EINVAL;
+	if (!c->pushed)
+		return -ENOENT;
+	return told(ulp_stack_tell(c->pushed->stack, !value[0], value[1], xts_get16(value + 2), xts_get32(value + 4), value,
+				   SOCKET_CALL_BYTES_MAX), bytes);
+}
+
+static int tell_error(const struct connection *c, uint8_t *value, uint32_t *bytes)
+{
+	if (c->pushed)
+		return told(ulp_stack_error(c->pushed->stack, value, SOCKET_CALL_BYTES_MAX), bytes);
+	memset(value, 0, 4);
+	*bytes = 4;
+	return 0;
+}
+
+int push_request(struct connection *c, uint32_t request, uint8_t *value, uint32_t *bytes)
+{
+	uint32_t given = *bytes;
+
+	*bytes = 0;
+	switch (request) {
+	case SIOC_PUSH_ULP_RX:
+	case SIOC_PUSH_ULP_TX:
+	case SIOC_PUSH_ULP:
+		*bytes = given;
+		return push(c, request == SIOC_PUSH_ULP_RX ? ULP_RECEIVE : request == SIOC_PUSH_ULP_TX ? ULP_SEND : ULP_BOTH, value, bytes);
+	case SIOC_PEEK_MODE:
+		return given == 1 && value[0] <= 1 ? peek_begin(c, value[0]) : -EINVAL;
+	case SIOC_END_PEEK_MODE:
+		return given == 4 ? peek_end(c, xts_get32(value)) : -EINVAL;
+	case SIOC_ULP_LIST:
+		return told(ulp_list(value, SOCKET_CALL_BYTES_MAX), bytes);
+	case SIOC_ULP_INFO:
+		*bytes = given;
+		return tell_info(c, value, bytes);
+	default:
+		return tell_error(c, value, bytes);
+	}
+}
+
+/* --- GIVE_BACK ------------------------------------------------------------------------------------------------------- */
+
+/* All of it is here. */
+static void give_back_ends(struct connection *c)
+{
+	struct pushed *p = c->pushed;
+	int r = ulp_stack_give_back(p->stack, p->given, p->given_bytes);
+
+	free(p->given);
+	p->given = NULL;
+	if (r) {
+		connection_fail(c, -r);
+		return;
+	}
+	if (p->started && !p->ready && ulp_stack_ready(p->stack))
+		p->ready = true;
+	pushed_advance(c);
+	c->readable = true;
+	connection_wake(c);
+}
+
+void command_give_back(struct channel *ch, const struct xts_head *head, const struct xts_rx_frame *frame)
+{
+	struct batch_entry e = { .frame = *frame, .skip = XTS_GIVE_BACK_BYTES };
+	struct connection *c = connection_find(ch, head->id);
+	struct iovec iov[XTS_SEGMENTS_MAX];
+	struct xts_give_back m;
+	struct pushed *p;
+
+	if (!(ch->link.features & XTS_FEATURE_ULP) || xts_give_back_decode(&m, frame->segment[0].iov_base, frame->bytes)) {
+		command_malformed(ch, head);
+		return;
+	}
+	if (!c || c->announced) {
+		ch->worker->stats.bad_identifiers++;
+		return;
+	}
+	p = c->pushed;
+	if (!p || !m.length || m.length > p->owed) {
+		channel_violation(ch, "bytes given back that nobody asked for", head->id);
+		return;
+	}
+	e.bytes = m.length;
+	(void)ulp_iov_copy(p->given + p->given_bytes, iov, stream_pieces(&e, iov, XTS_SEGMENTS_MAX), 0, m.length);
+	p->given_bytes += m.length;
+	p->owed -= m.length;
+	if (!p->owed)
+		give_back_ends(c);
+}

@@ -1,0 +1,365 @@
+/* The life of what is pushed onto a connection: made, copied, started, told of events, failed. pushed.h has the theory of operation. */
+#include "pushed.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#define NS_PER_MS 1000000u
+#define UNREAD_BYTES_MAX (1u << 20)
+
+/* --- what the stack asks of its owner -------------------------------------------------------------------------------- */
+
+static uint64_t owner_now_ns(void *owner)
+{
+	return ((const struct connection *)owner)->worker->now_ns;
+}
+
+static void owner_wake_after(void *owner, uint32_t timeout_ms)
+{
+	struct connection *c = owner;
+	struct worker_state *w = c->worker;
+	uint64_t when = w->now_ns + (uint64_t)timeout_ms * NS_PER_MS;
+
+	if (list_empty(&c->pushed->timer))
+		list_append(&w->timers, &c->pushed->timer);
+	else if (c->pushed->wake_ns <= when)
+		return;
+	c->pushed->wake_ns = when;
+	if (when < w->timer_ns)
+		w->timer_ns = when;
+}
+
+/* c NULL: of a template that no connection has. */
+static struct ulp_owner owner_of(struct connection *c, bool message_socket, bool started)
+{
+	struct ulp_owner owner = { .fd = -1, .message_socket = message_socket, .tells_end = true };
+
+	if (!c)
+		return owner;
+	owner.fd = started ? c->fd : -1;
+	owner.queue_id = c->channel ? c->channel->queue_id : 0;
+	owner.config = c->worker->config.ulp;
+	owner.faults = c->worker->stats.ulp_faults;
+	owner.now_ns = owner_now_ns;
+	owner.wake_after = owner_wake_after;
+	owner.owner = c;
+	return owner;
+}
+
+/* Moves those whose time has come to a list of their own first: a call may end others. */
+void pushed_timers(struct worker_state *w)
+{
+	struct list *node = w->timers.next;
+	struct list due;
+
+	list_init(&due);
+	w->timer_ns = UINT64_MAX;
+	while (node != &w->timers) {
+		struct pushed *p = list_entry(node, struct pushed, timer);
+
+		node = node->next;
+		if (p->wake_ns <= w->now_ns) {
+			list_remove(&p->timer);
+			list_append(&due, &p->timer);
+		} else if (p->wake_ns < w->timer_ns) {
+			w->timer_ns = p->wake_ns;
+		}
+	}
+	while (!list_empty(&due)) {
+		struct connection *c = list_entry(list_pop(&due), struct pushed, timer)->connection;
+
+		if (c->pushed->started && !c->pushed->ready) {
+			pushed_advance(c);
+		} else {
+			c->readable = true;
+			connection_wake(c);
+		}
+	}
+}
+
+/* --- life ------------------------------------------------------------------------------------------------------------ */
+
+static struct pushed *pushed_new(struct connection *c)
+{
+	struct pushed *p = calloc(1, sizeof *p);
+
+	if (!p)
+		return NULL;
+	p->connection = c;
+	list_init(&p->timer);
+	list_init(&p->shaking);
+	list_init(&p->shaken);
+	return p;
+}
+
+int pushed_make(struct connection *c)
+{
+	struct ulp_owner owner = owner_of(c, false, false);
+	struct pushed *p;
+
+	if (c->pushed)
+		return 0;
+	p = pushed_new(c);
+	if (!p)
+		return -ENOMEM;
+	if (ulp_stack_new(&p->stack, &owner)) {
+		free(p);
+		return -ENOMEM;
+	}
+	c->pushed = p;
+	if (pushed_take_spill(c)) {
+		c->pushed = NULL;
+		pushed_free(p);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+int pushed_copy(struct pushed **out, const struct pushed *from, struct connection *c)
+{
+	struct ulp_owner owner = owner_of(c, from->message_socket, false);
+	struct pushed *p = pushed_new(c);
+	int r;
+
+	if (!p)
+		return -ENOMEM;
+	r = ulp_stack_copy(&p->stack, from->stack, &owner);
+	if (r) {
+		free(p);
+		return r;
+	}
+	p->message_socket = from->message_socket;
+	p->typed = from->typed;
+	p->peeking = from->peeking;
+	p->id_count = from->id_count;
+	memcpy(p->ids, from->ids, sizeof p->ids);
+	*out = p;
+	return 0;
+}
+
+static void handshake_ends(struct connection *c)
+{
+	if (!c->pushed->handshaking)
+		return;
+	c->pushed->handshaking = false;
+	c->worker->stats.ulp_handshakes--;
+}
+
+struct pushed *pushed_leave(struct connection *c)
+{
+	struct pushed *p = c->pushed;
+
+	if (!p)
+		return NULL;
+	handshake_ends(c);
+	list_remove(&p->timer);
+	p->connection = NULL;
+	c->pushed = NULL;
+	return p;
+}
+
+void pushed_adopt(struct connection *c, struct pushed *p)
+{
+	struct ulp_owner owner = owner_of(c, p->message_socket, p->started);
+
+	p->connection = c;
+	c->pushed = p;
+	ulp_stack_move(p->stack, &owner);
+}
+
+void pushed_free(struct pushed *p)
+{
+	if (!p)
+		return;
+	if (p->connection)
+		handshake_ends(p->connection);
+	list_remove(&p->timer);
+	ulp_stack_free(p->stack);
+	free(p->runs);
+	free(p->given);
+	free(p);
+}
+
+bool pushed_is_empty(const struct pushed *p)
+{
+	return !p->peeking && !p->owed && !p->pdu_open && !p->run_pdus && !ulp_stack_receives(p->stack) && !ulp_stack_sends(p->stack);
+}
+
+int pushed_set_type(struct connection *c, bool message_socket)
+{
+	struct pushed *p = c->pushed;
+	struct ulp_owner owner = owner_of(c, message_socket, p->started);
+
+	if (p->typed)
+		return p->message_socket == message_socket ? 0 : -EINVAL;
+	p->typed = true;
+	p->message_socket = message_socket;
+	ulp_stack_move(p->stack, &owner);
+	return 0;
+}
+
+void pushed_count(struct connection *c, uint16_t ulp_id)
+{
+	struct pushed *p = c->pushed;
+
+	c->worker->stats.ulp_pushed[ulp_id < XTS_ULP_COUNT ? ulp_id : 0]++;
+	if ((c->state == CONNECTION_LISTENER || c->state == CONNECTION_IDLE) && p->id_count < PUSHED_MAX)
+		p->ids[p->id_count++] = (uint8_t)ulp_id;
+}
+
+/* --- starting -------------------------------------------------------------------------------------------------------- */
+
+/* Is it the business of who accepts, or of CONNECT_ACK? Else the host has the connection. */
+static bool is_new(const struct connection *c)
+{
+	return c->state == CONNECTION_CONNECTING;
+}
+
+/* A protocol has failed before the connection was the host's. */
+static void new_fails(struct connection *c, int error)
+{
+	if (c->listener) {
+		accepting_done(c, error);
+		return;
+	}
+	pushed_fail(c);
+	c->state = CONNECTION_FAILED;
+	c->reset_told = true; /* by CONNECT_ACK */
+	connection_connect_failed(c, error);
+}
+
+static void fails(struct connection *c, int error)
+{
+	if (c->pushed->handshaking)
+		c->worker->stats.ulp_handshakes_failed++;
+	handshake_ends(c);
+	if (is_new(c))
+		new_fails(c, error);
+	else
+		connection_fail(c, error);
+}
+
+/* All that is there is ready. */
+static void becomes_ready(struct connection *c)
+{
+	struct pushed *p = c->pushed;
+
+	p->ready = true;
+	if (p->handshaking)
+		c->worker->stats.ulp_handshakes_ok++;
+	handshake_ends(c);
+	c->readable = true;
+	if (is_new(c)) {
+		if (c->listener)
+			accepting_done(c, 0);
+		else
+			connection_connected(c);
+		return;
+	}
+	connection_wake(c);
+	if (pushed_waits(c) || c->fin_wanted)
+		connection_flush(c);
+}
+
+void pushed_advance(struct connection *c)
+{
+	struct pushed *p = c->pushed;
+	int r;
+
+	if (!p->started || p->ready || p->owed || p->failed)
+		return;
+	r = ulp_stack_handshake(p->stack);
+	if (!r) {
+		becomes_ready(c);
+	} else if (r != -EAGAIN) {
+		fails(c, -r);
+	} else if (!p->handshaking) {
+		p->handshaking = true;
+		c->worker->stats.ulp_handshakes++;
+	}
+}
+
+/* Bytes that were sent before a push onto the send side leave first: the protocols might send something of their own. */
+static bool must_wait(const struct pushed *p)
+{
+	return p->peeking || p->failed || (p->run_count && p->runs[p->run_first].raw && ulp_stack_sends(p->stack));
+}
+
+void pushed_start(struct connection *c)
+{
+	struct pushed *p = c->pushed;
+	int r;
+
+	if (p->started || must_wait(p))
+		return;
+	p->started = true;
+	r = ulp_stack_start(p->stack, c->fd, !c->accepted);
+	if (r) {
+		fails(c, -r);
+		return;
+	}
+	ulp_stack_event(p->stack, true, c->writable);
+	if (c->read_to_end)
+		ulp_stack_read_to_end(p->stack);
+	if (ulp_stack_ready(p->stack)) {
+		p->ready = c->readable = true;
+		connection_wake(c);
+	} else {
+		pushed_advance(c);
+	}
+}
+
+/* Is it a protocol that has failed, not TCP? */
+static bool is_fault(const struct pushed *p)
+{
+	uint8_t told[4 + ULP_REASON_BYTES];
+	ssize_t n = ulp_stack_error(p->stack, told, sizeof told);
+	uint16_t fault = n >= 4 ? xts_get16(told + 2) : 0;
+
+	return fault && fault != XTS_FAULT_PUSH;
+}
+
+/* --- events and failure ---------------------------------------------------------------------------------------------- */
+
+void pushed_event(struct connection *c, uint32_t events)
+{
+	struct pushed *p = c->pushed;
+
+	if (!p->started)
+		return;
+	if (events & (EPOLLPRI | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+		ulp_stack_read_to_end(p->stack);
+	ulp_stack_event(p->stack, events & EPOLLIN, events & EPOLLOUT);
+	pushed_advance(c);
+}
+
+void pushed_fail(struct connection *c)
+{
+	struct pushed *p = c->pushed;
+
+	pushed_drop(c);
+	if (p->failed || c->fd < 0 || !is_fault(p))
+		return;
+	p->failed = true;
+	if (p->started)
+		(void)ulp_stack_flush(p->stack); /* an alert, say */
+	(void)shutdown(c->fd, SHUT_RDWR);
+	/* With bytes unread close() would reset the connection, and the peer might lose what we have just said. */
+	(void)peek_drop(c, UNREAD_BYTES_MAX);
+}
+
+bool pushed_has_unread(struct connection *c)
+{
+	struct pushed *p = c->pushed;
+	struct ulp_mark mark;
+	uint8_t byte;
+	int bytes = 0;
+
+	if (p->peeking) /* the application has read it all, as far as it had come */
+		return peek_drop(c, c->received_bytes) || ioctl(c->fd, FIONREAD, &bytes) || bytes > 0;
+	return p->ready && ulp_stack_read(p->stack, &byte, 1, &mark) >= 0;
+}

@@ -1,0 +1,97 @@
+/* The bottom of a stack: the TCP socket, and what is known of it. */
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "stack_inside.h"
+
+ssize_t ulp_bottom_read(struct ulp_stack *s, void *out, size_t room, struct ulp_mark *mark)
+{
+	ssize_t n;
+
+	memset(mark, 0, sizeof *mark);
+	if (s->ended)
+		return -ENODATA;
+	if (s->read_error)
+		return s->read_error;
+	if (!s->readable || s->owner.fd < 0)
+		return -EAGAIN;
+	do {
+		n = recv(s->owner.fd, out, room, MSG_DONTWAIT);
+	} while (n < 0 && errno == EINTR);
+	if (n > 0) {
+		if ((size_t)n < room && s->owner.tells_end && !s->read_to_end)
+			s->readable = false;
+		return n;
+	}
+	if (!n) {
+		s->ended = true;
+		return -ENODATA;
+	}
+	if (errno == EAGAIN) {
+		s->readable = false;
+		return -EAGAIN;
+	}
+	s->read_error = -errno; /* the kernel tells it once, and a layer may have had bytes to hand on first */
+	return s->read_error;
+}
+
+ssize_t ulp_bottom_write(struct ulp_stack *s, const struct iovec *iov, int pieces, const struct ulp_mark *mark)
+{
+	size_t bytes = ulp_iov_bytes(iov, pieces);
+	struct msghdr message = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)pieces };
+	ssize_t n;
+
+	if (!bytes)
+		return mark->pdu;
+	if (!s->writable || s->owner.fd < 0)
+		return 0;
+	do {
+		n = sendmsg(s->owner.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+	} while (n < 0 && errno == EINTR);
+	if (n < 0 && errno != EAGAIN)
+		return -errno;
+	s->writable = n >= 0 && (size_t)n == bytes;
+	return n < 0 ? 0 : n;
+}
+
+int ulp_socket(const struct ulp_layer *l)
+{
+	bool above_tcp = (!l->receive || !l->below_receive) && (!l->send || !l->below_send);
+
+	return above_tcp ? l->stack->owner.fd : -1;
+}
+
+void ulp_socket_full(struct ulp_layer *l)
+{
+	l->stack->writable = false;
+}
+
+void ulp_socket_empty(struct ulp_layer *l)
+{
+	l->stack->readable = false;
+}
+
+void ulp_stack_event(struct ulp_stack *s, bool readable, bool writable)
+{
+	s->readable |= readable;
+	s->writable |= writable;
+	if (readable || writable)
+		s->idle = false;
+}
+
+void ulp_stack_read_to_end(struct ulp_stack *s)
+{
+	s->read_to_end = true;
+	ulp_stack_event(s, true, false);
+}
+
+bool ulp_stack_readable(const struct ulp_stack *s)
+{
+	return !s->idle && (s->readable || s->ended || s->read_error || s->failed);
+}
+
+bool ulp_stack_writable(const struct ulp_stack *s)
+{
+	return s->writable;
+}

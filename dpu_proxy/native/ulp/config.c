@@ -1,0 +1,80 @@
+/* The configuration of ULPs; see config.h. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "config_inside.h"
+#include "tls.h"
+
+struct xts_ulp_config *xts_ulp_config_new(const struct xts_ulp_limits *limits)
+{
+	static const struct xts_ulp_limits defaults = {
+		.handshake_timeout_ms = 10000,
+		.pdu_bytes_max = 64u << 20,
+		.buffered_bytes_max = 4u << 20,
+	};
+	struct xts_ulp_config *config = calloc(1, sizeof *config);
+
+	if (!config)
+		return NULL;
+	config->tls = tls_config_new();
+	if (!config->tls) {
+		free(config);
+		return NULL;
+	}
+	atomic_init(&config->references, 1);
+	config->limits = limits ? *limits : defaults;
+	return config;
+}
+
+void xts_ulp_config_hold(struct xts_ulp_config *config)
+{
+	atomic_fetch_add_explicit(&config->references, 1, memory_order_relaxed);
+}
+
+void xts_ulp_config_release(struct xts_ulp_config *config)
+{
+	if (!config || atomic_fetch_sub_explicit(&config->references, 1, memory_order_acq_rel) != 1)
+		return;
+	while (config->parsers) {
+		struct ulp_parser *parser = config->parsers;
+
+		config->parsers = parser->next;
+		close(parser->program_fd);
+		free(parser);
+	}
+	tls_config_free(config->tls);
+	free(config);
+}
+
+int xts_ulp_config_add_parser(struct xts_ulp_config *config, const char *name, int program_fd)
+{
+	size_t bytes = strlen(name) + 1;
+	struct ulp_parser *parser;
+
+	if (xts_ulp_config_parser(config, name) >= 0)
+		return -EEXIST;
+	parser = malloc(sizeof *parser + bytes);
+	if (!parser)
+		return -ENOMEM;
+	memcpy(parser->name, name, bytes);
+	parser->program_fd = program_fd;
+	parser->next = config->parsers;
+	config->parsers = parser;
+	return 0;
+}
+
+const struct xts_ulp_limits *xts_ulp_config_limits(const struct xts_ulp_config *config)
+{
+	return &config->limits;
+}
+
+int xts_ulp_config_parser(const struct xts_ulp_config *config, const char *name)
+{
+	for (const struct ulp_parser *parser = config->parsers; parser; parser = parser->next) {
+		if (!strcmp(parser->name, name))
+			return parser->program_fd;
+	}
+	return -ENOENT;
+}

@@ -1,0 +1,24 @@
+/* What a configuration of ULPs is, for the files that keep a part of it. */
+#ifndef XTS_ULP_CONFIG_INSIDE_H
+#define XTS_ULP_CONFIG_INSIDE_H
+
+#include <stdatomic.h>
+
+#include "config.h"
+
+struct xts_tls_config;
+
+struct ulp_parser {
+	struct ulp_parser *next;
+	int program_fd;
+	char name[];
+};
+
+struct xts_ulp_config {
+	atomic_uint references;
+	struct xts_ulp_limits limits;
+	struct ulp_parser *parsers;
+	struct xts_tls_config *tls; /* tls_config.c */
+};
+
+#endif

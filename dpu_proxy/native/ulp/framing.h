@@ -1,0 +1,46 @@
+/*
+ * Framing: receiving PDUs whose beginning tells their length. The parsers and length-prefixed protocols have one of these each, and say how
+ * their beginning is read.
+ *
+ * Theory of operation
+ *
+ * Some bytes are read ahead, so that a short PDU costs no system call for its head and another for the rest. From them the protocol's
+ * parse() tells the length. What was read ahead is handed on first; the rest of the PDU goes straight from the layer below to the
+ * reader, in parts as it comes. What was read ahead beyond the PDU is the beginning of the next.
+ */
+#ifndef XTS_ULP_FRAMING_H
+#define XTS_ULP_FRAMING_H
+
+#include "ulp.h"
+
+#define ULP_FRAMING_AHEAD 1024u  /* bytes read ahead */
+#define ULP_FRAMING_HEAD_MAX 256u /* the length has to be known by then */
+
+struct ulp_framing_head {
+	uint32_t strip;          /* bytes of the head that are not handed on */
+	uint64_t length;         /* of the PDU, without them; at most max_bytes, or it is a fault */
+};
+
+struct ulp_framing {
+	/* Of the protocol. From the first bytes (1 to AHEAD) of a PDU: 1: *head is known; 0: needs more, which
+	 * must not be said of HEAD_MAX bytes or more; else ulp_fail(). */
+	int (*parse)(struct ulp_layer *l, const uint8_t *data, uint32_t bytes, struct ulp_framing_head *head);
+	uint32_t max_bytes;
+	uint32_t timeout_ms;     /* for a PDU that has begun; 0: none */
+	/* Its own. */
+	uint64_t deadline_ns;    /* 0: none */
+	uint32_t length, left;   /* of the PDU under way: all, and not handed on yet */
+	bool known;              /* a PDU is under way and its length is known */
+	bool starved;            /* more bytes are needed than are here */
+	uint16_t first, bytes;   /* read ahead */
+	uint8_t ahead[ULP_FRAMING_AHEAD];
+};
+
+ssize_t ulp_framing_read(struct ulp_framing *f, struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
+bool ulp_framing_pending(const struct ulp_framing *f, const struct ulp_layer *l);
+
+/* A deadline that begins when it is first asked about, as a layer does on -EAGAIN within a PDU: 0: there is time, and the owner will
+ * call again; else ulp_fail(STALLED). */
+int ulp_deadline(struct ulp_layer *l, uint64_t *deadline_ns, uint32_t timeout_ms);
+
+#endif

@@ -1,0 +1,95 @@
+/* The table of open streams. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "grpc.h"
+
+#define ROOM_FIRST 8u
+
+static uint32_t *chain_of(const struct grpc_streams *t, uint32_t id)
+{
+	return &t->chain[(id >> 1) * 0x9e3779b1u >> 16 & (t->room - 1)]; /* room is a power of two, at most 2^16 */
+}
+
+struct grpc_stream *grpc_stream_find(const struct grpc *g, uint32_t id)
+{
+	const struct grpc_streams *t = &g->streams;
+
+	if (!t->room)
+		return NULL;
+	for (uint32_t i = *chain_of(t, id); i; i = t->stream[i - 1].next)
+		if (t->stream[i - 1].id == id)
+			return &t->stream[i - 1];
+	return NULL;
+}
+
+static bool grow(struct grpc_streams *t)
+{
+	uint32_t room = t->room ? 2 * t->room : ROOM_FIRST;
+	struct grpc_stream *stream = realloc(t->stream, room * sizeof *stream);
+	uint32_t *chain;
+
+	if (!stream)
+		return false;
+	t->stream = stream;
+	chain = calloc(room, sizeof *chain);
+	if (!chain)
+		return false;
+	free(t->chain);
+	t->chain = chain;
+	t->room = room;
+	for (uint32_t i = 0; i < t->used; i++) { /* all are open: none was free */
+		uint32_t *first = chain_of(t, stream[i].id);
+
+		stream[i].next = *first;
+		*first = i + 1;
+	}
+	return true;
+}
+
+struct grpc_stream *grpc_stream_open(struct grpc *g, uint32_t id)
+{
+	struct grpc_streams *t = &g->streams;
+	uint32_t i, *first;
+
+	if (!t->free && t->used == t->room && !grow(t))
+		return NULL;
+	i = t->free ? t->free : ++t->used;
+	if (i == t->free)
+		t->free = t->stream[i - 1].next;
+	first = chain_of(t, id);
+	t->stream[i - 1] = (struct grpc_stream){ .id = id, .next = *first, .send_window = g->peer_initial_window };
+	*first = i;
+	t->open++;
+	return &t->stream[i - 1];
+}
+
+void grpc_stream_forget(struct grpc *g, struct grpc_stream *s)
+{
+	struct grpc_streams *t = &g->streams;
+	uint32_t index = (uint32_t)(s - t->stream) + 1, *link = chain_of(t, s->id);
+
+	while (*link != index)
+		link = &t->stream[*link - 1].next;
+	*link = s->next;
+	free(s->buffer);
+	g->buffered -= s->buffer_room;
+	*s = (struct grpc_stream){ .next = t->free };
+	t->free = index;
+	t->open--;
+}
+
+bool grpc_stream_was(const struct grpc *g, uint32_t id)
+{
+	bool local = (id % 2 == 1) == g->client;
+
+	return id && id <= (local ? g->last_local : g->last_remote);
+}
+
+void grpc_streams_free(struct grpc *g)
+{
+	for (uint32_t i = 0; i < g->streams.used; i++)
+		free(g->streams.stream[i].buffer);
+	free(g->streams.stream);
+	free(g->streams.chain);
+}

@@ -1,0 +1,157 @@
+/*
+ * Starting: layers start from the bottom up, each when what is below it, in every direction it has, is ready; a layer without a
+ * handshake is ready then, one with a handshake when that has ended.
+ */
+#include <errno.h>
+
+#include "config.h"
+#include "stack_inside.h"
+
+#define NS_PER_MS 1000000u
+
+static bool may_start(const struct ulp_layer *l)
+{
+	return !l->started && (!l->protocol->needs_both || (l->receive && l->send)) &&
+	       (!l->below_receive || l->below_receive->ready) && (!l->below_send || l->below_send->ready);
+}
+
+int ulp_layer_start(struct ulp_layer *l)
+{
+	int r;
+
+	if (!l->stack->started || !may_start(l))
+		return 0;
+	r = l->protocol->start ? l->protocol->start(l, l->stack->client) : 0;
+	if (r)
+		return r;
+	l->started = true;
+	l->ready = !l->protocol->handshake;
+	return 0;
+}
+
+/* Takes a layer that is not ready as far as it goes. */
+static int layer_advance(struct ulp_layer *l, bool handshakes)
+{
+	int r = ulp_layer_start(l);
+
+	if (r || !l->started || l->ready || !handshakes)
+		return r;
+	r = l->protocol->handshake(l);
+	l->ready = !r;
+	return r == -EAGAIN ? 0 : r;
+}
+
+static int advance_chain(const struct ulp_chain *c, bool handshakes, bool *progress)
+{
+	for (unsigned i = 0; i < c->count; i++) {
+		struct ulp_layer *l = c->layer[i];
+		int r = l->ready ? 0 : layer_advance(l, handshakes);
+
+		if (r)
+			return r;
+		*progress |= l->ready;
+		if (!l->ready)
+			break;
+	}
+	return 0;
+}
+
+/* A layer of both chains may have to wait for what is below it in the other one, so it takes as many rounds as there are such layers. */
+static int advance(struct ulp_stack *s, bool handshakes)
+{
+	for (unsigned round = 0; round <= ULP_DEPTH && !ulp_stack_ready(s); round++) {
+		bool progress = false;
+		int r = advance_chain(&s->receive, handshakes, &progress);
+
+		if (!r)
+			r = advance_chain(&s->send, handshakes, &progress);
+		if (r || !progress)
+			return r;
+	}
+	return 0;
+}
+
+static struct ulp_layer *first_unready(const struct ulp_chain *c)
+{
+	for (unsigned i = 0; i < c->count; i++) {
+		if (!c->layer[i]->ready)
+			return c->layer[i];
+	}
+	return NULL;
+}
+
+bool ulp_stack_ready(const struct ulp_stack *s)
+{
+	return s->started && !first_unready(&s->receive) && !first_unready(&s->send);
+}
+
+void ulp_stack_expect_handshake(struct ulp_stack *s)
+{
+	uint32_t timeout_ms = xts_ulp_config_limits(s->owner.config)->handshake_timeout_ms;
+
+	if (ulp_stack_ready(s) || s->handshake_deadline_ns)
+		return;
+	s->handshake_deadline_ns = s->owner.now_ns(s->owner.owner) + (uint64_t)timeout_ms * NS_PER_MS;
+	ulp_stack_wake_after(s, timeout_ms);
+}
+
+static int check_halves(const struct ulp_chain *c)
+{
+	for (unsigned i = 0; i < c->count; i++) {
+		const struct ulp_layer *l = c->layer[i];
+
+		if (l->protocol->needs_both && !(l->receive && l->send)) {
+			return ulp_refuse(l, EINVAL, "%s has been pushed onto the %s side only, and needs both", l->protocol->name,
+					  l->receive ? "receive" : "send");
+		}
+	}
+	return 0;
+}
+
+int ulp_stack_start(struct ulp_stack *s, int fd, bool client)
+{
+	int r = check_halves(&s->receive);
+
+	if (!r)
+		r = check_halves(&s->send);
+	if (r)
+		return r;
+	s->owner.fd = fd;
+	s->client = client;
+	s->started = true;
+	ulp_pushes_free(s, false);
+	r = advance(s, false);
+	if (!r)
+		ulp_stack_expect_handshake(s);
+	return r;
+}
+
+int ulp_stack_handshake(struct ulp_stack *s)
+{
+	uint64_t now = s->owner.now_ns(s->owner.owner);
+	struct ulp_layer *l;
+	int r;
+
+	if (s->failed)
+		return s->failed;
+	if (!s->started)
+		return -EAGAIN;
+	r = advance(s, true);
+	if (r)
+		return r;
+	s->idle = false;
+	l = first_unready(&s->receive);
+	if (!l)
+		l = first_unready(&s->send);
+	if (!l) {
+		s->handshake_deadline_ns = 0;
+		return 0;
+	}
+	ulp_stack_expect_handshake(s);
+	if (now >= s->handshake_deadline_ns) {
+		return ulp_fail(l, XTS_FAULT_STALLED, "the handshake of %s has not ended in %u ms", l->protocol->name,
+				xts_ulp_config_limits(s->owner.config)->handshake_timeout_ms);
+	}
+	ulp_stack_wake_after(s, (uint32_t)((s->handshake_deadline_ns - now + NS_PER_MS - 1) / NS_PER_MS));
+	return -EAGAIN;
+}

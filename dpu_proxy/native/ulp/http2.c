@@ -1,0 +1,261 @@
+/*
+ * HTTP/2 frames as PDUs.
+ *
+ * Received, a frame goes to the host as it comes, its header first. What the layer knows is the header and the largest frame that the
+ * application has allowed in its SETTINGS (a parameter; the layer does not read them). A longer one is answered by GOAWAY
+ * (FRAME_SIZE_ERROR), where frames can be sent at that moment, and ends the connection. Sent, every PDU has to be one or more whole
+ * frames: a length that says something else would make the peer take the rest of the connection for something it is not.
+ *
+ * The client's preface is the layer's business: put before the first frame, checked and taken off at the server. SETTINGS and
+ * all other frames are the application's (or the layer's above).
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "http2.h"
+#include "protocols.h"
+
+#define PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+#define PREFACE_BYTES 24u
+
+enum role { BY_WHO_CONNECTED, CLIENT, SERVER };
+
+struct http2 {
+	uint8_t role;
+	uint32_t frame_bytes_max;
+	bool preface_due;        /* to be sent */
+	/* received */
+	struct ulp_in in;
+	uint8_t preface[PREFACE_BYTES];
+	uint32_t preface_got;
+	struct http2_passing passing;
+	bool checked;            /* the head of the frame that is passing */
+	uint32_t last_stream;    /* of the peer's, for GOAWAY */
+	/* sent */
+	struct ulp_out out;
+	struct http2_walk walk;
+	bool in_pdu;
+	uint32_t pdu_left;       /* UINT32_MAX: not known */
+};
+
+static int http2_parameters(struct ulp_layer *l, struct http2 *h, const uint8_t *attributes, uint32_t bytes)
+{
+	struct ulp_attribute a;
+	uint32_t offset = 0;
+	int r;
+
+	while ((r = ulp_attribute_next(l, attributes, bytes, &offset, &a)) == 1) {
+		if (a.type == XTS_HTTP2_ROLE)
+			r = ulp_attribute_u8(l, &a, "ROLE", &h->role);
+		else if (a.type == XTS_HTTP2_MAX_FRAME_BYTES)
+			r = ulp_attribute_u32(l, &a, "MAX_FRAME_BYTES", &h->frame_bytes_max);
+		else
+			r = ulp_attribute_unknown(l, &a);
+		if (r < 0)
+			return r;
+	}
+	if (r < 0)
+		return r;
+	if (h->role > SERVER)
+		return ulp_refuse(l, EINVAL, "ROLE is 0, 1 or 2, not %u", h->role);
+	if (h->frame_bytes_max < HTTP2_FRAME_BYTES_DEFAULT || h->frame_bytes_max > HTTP2_FRAME_BYTES_MAX)
+		return ulp_refuse(l, EINVAL, "MAX_FRAME_BYTES is 16384 to 16777215, not %u", h->frame_bytes_max);
+	return 0;
+}
+
+static int http2_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
+{
+	struct http2 *h = calloc(1, sizeof *h);
+
+	if (!h)
+		return ulp_refuse(l, ENOMEM, "no memory");
+	l->state = h;
+	h->frame_bytes_max = HTTP2_FRAME_BYTES_DEFAULT;
+	return http2_parameters(l, h, attributes, bytes);
+}
+
+static int http2_start(struct ulp_layer *l, bool client)
+{
+	struct http2 *h = l->state;
+
+	if (h->role == BY_WHO_CONNECTED)
+		h->role = client ? CLIENT : SERVER;
+	h->preface_due = h->role == CLIENT;
+	if (h->role == CLIENT)
+		h->preface_got = PREFACE_BYTES; /* a server has none */
+	return 0;
+}
+
+/* --- received ---------------------------------------------------------------------------------------------------------- */
+
+static int preface_read(struct ulp_layer *l, struct http2 *h)
+{
+	uint32_t had = h->preface_got;
+	int error = ulp_in_gather(&h->in, l, h->preface, &h->preface_got, PREFACE_BYTES);
+
+	if (memcmp(h->preface, PREFACE, h->preface_got) != 0)
+		return ulp_fail(l, XTS_FAULT_HANDSHAKE, "the client does not begin with the preface of HTTP/2");
+	if (error == -ENODATA && (had || h->preface_got))
+		return ulp_fail(l, XTS_FAULT_TRUNCATED, "the stream ended in the preface");
+	return error;
+}
+
+static void farewell(struct ulp_layer *l, struct http2 *h, enum http2_error error)
+{
+	uint8_t frame[HTTP2_HEAD_BYTES + 8];
+
+	if (!l->send || h->preface_due || h->in_pdu || !http2_walk_between(&h->walk) || ulp_out_reserve(&h->out, sizeof frame))
+		return;
+	http2_goaway_put(frame, h->last_stream, error);
+	ulp_out_put(&h->out, frame, sizeof frame);
+	ulp_out_flush(&h->out, l);
+}
+
+static int head_check(struct ulp_layer *l, struct http2 *h)
+{
+	const struct http2_frame *f = &h->passing.frame;
+
+	if (f->length > h->frame_bytes_max) {
+		farewell(l, h, HTTP2_FRAME_SIZE_ERROR);
+		return ulp_fail(l, XTS_FAULT_TOO_LONG, "a frame of %u bytes, where at most %u are allowed", f->length,
+				h->frame_bytes_max);
+	}
+	if (f->type == HTTP2_HEADERS && f->stream % 2 == (h->role == SERVER) && f->stream > h->last_stream)
+		h->last_stream = f->stream;
+	h->checked = true;
+	return 0;
+}
+
+static ssize_t http2_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark)
+{
+	struct http2 *h = l->state;
+	struct http2_frame frame;
+	ssize_t n;
+	int error = 0;
+
+	if (h->preface_got < PREFACE_BYTES)
+		error = preface_read(l, h);
+	if (!error)
+		error = http2_head_read(&h->passing, &h->in, l);
+	if (!error && !h->checked)
+		error = head_check(l, h);
+	if (error)
+		return error;
+	frame = h->passing.frame;
+	n = http2_pass(&h->passing, &h->in, l, out, room, mark);
+	if (n < 0)
+		return n;
+	if (!mark->more)
+		h->checked = false;
+	mark->control_type = XTS_ULP_HTTP2;
+	mark->control_bytes = HTTP2_HEAD_BYTES;
+	http2_frame_put(mark->control, &frame);
+	return n;
+}
+
+static bool http2_pending(const struct ulp_layer *l)
+{
+	const struct http2 *h = l->state;
+
+	return ulp_in_pending(&h->in, l);
+}
+
+/* --- sent -------------------------------------------------------------------------------------------------------------- */
+
+static int preface_write(struct ulp_layer *l, struct http2 *h)
+{
+	if (h->preface_due) {
+		if (ulp_out_reserve(&h->out, PREFACE_BYTES))
+			return ulp_fail(l, XTS_FAULT_MEMORY, "no memory for the preface");
+		ulp_out_put(&h->out, PREFACE, PREFACE_BYTES);
+		h->preface_due = false;
+	}
+	return ulp_out_flush(&h->out, l);
+}
+
+/* Would these bytes, behind what has gone already, be whole frames? */
+static int frames_check(struct ulp_layer *l, const struct http2 *h, const struct iovec *iov, int pieces, size_t bytes,
+			const struct ulp_mark *mark)
+{
+	struct http2_walk walk = h->walk;
+	size_t at = 0;
+
+	if (mark->pdu && h->pdu_left != UINT32_MAX && (bytes > h->pdu_left || (!mark->more && bytes < h->pdu_left)))
+		return ulp_fail(l, XTS_FAULT_USE, "a PDU of another length than announced");
+	while (http2_walk(&walk, iov, pieces, bytes, &at) != HTTP2_WALK_END)
+		if (mark->pdu && h->pdu_left != UINT32_MAX && walk.left > h->pdu_left - at)
+			return ulp_fail(l, XTS_FAULT_USE, "a frame of %u bytes is longer than its PDU", walk.frame.length);
+	if (mark->pdu && !mark->more && !http2_walk_between(&walk))
+		return ulp_fail(l, XTS_FAULT_USE, "a PDU that ends inside a frame");
+	return 0;
+}
+
+static ssize_t http2_write(struct ulp_layer *l, const struct iovec *iov, int pieces, const struct ulp_mark *mark)
+{
+	struct http2 *h = l->state;
+	struct ulp_mark stream = { 0 };
+	size_t bytes = ulp_iov_bytes(iov, pieces), at = 0;
+	ssize_t n;
+	int error = preface_write(l, h);
+
+	if (error)
+		return error == -EAGAIN ? 0 : error;
+	if (mark->pdu && !h->in_pdu) {
+		h->pdu_left = mark->record_bytes ? mark->record_bytes : mark->more ? UINT32_MAX : (uint32_t)bytes;
+		if (!bytes && !mark->more)
+			return ulp_fail(l, XTS_FAULT_USE, "an empty PDU: it has to be a frame");
+	}
+	error = frames_check(l, h, iov, pieces, bytes, mark);
+	if (error)
+		return error;
+	if (!bytes) {
+		h->in_pdu = mark->more;
+		return 1;
+	}
+	n = ulp_write_below(l, iov, pieces, &stream);
+	if (n < 0)
+		return n;
+	while (http2_walk(&h->walk, iov, pieces, (size_t)n, &at) != HTTP2_WALK_END)
+		;
+	if (mark->pdu && h->pdu_left != UINT32_MAX)
+		h->pdu_left -= (uint32_t)n;
+	if (mark->pdu)
+		h->in_pdu = mark->more || (size_t)n < bytes;
+	return n;
+}
+
+static int http2_flush(struct ulp_layer *l)
+{
+	struct http2 *h = l->state;
+
+	return ulp_out_flush(&h->out, l);
+}
+
+static void http2_close(struct ulp_layer *l)
+{
+	struct http2 *h = l->state;
+
+	if (!h)
+		return;
+	ulp_in_free(&h->in);
+	ulp_out_free(&h->out);
+	free(h);
+}
+
+const struct ulp_protocol ulp_http2 = {
+	.id = XTS_ULP_HTTP2,
+	.version = XTS_ULP_HTTP2_VERSION,
+	.name = "http2",
+	.receive = true,
+	.send = true,
+	.duplex = true,
+	.boundaries = true,
+	.open = http2_open,
+	.start = http2_start,
+	.read = http2_read,
+	.pending = http2_pending,
+	.write = http2_write,
+	.flush = http2_flush,
+	.close = http2_close,
+};

@@ -1,0 +1,69 @@
+/* HTTP/2 frames (RFC 9113 4.1), as the layers HTTP2 and GRPC see them. */
+#ifndef XTS_ULP_HTTP2_H
+#define XTS_ULP_HTTP2_H
+
+#include "ulp.h"
+
+#define HTTP2_HEAD_BYTES 9u
+#define HTTP2_FRAME_BYTES_MAX 0xffffffu
+#define HTTP2_FRAME_BYTES_DEFAULT 16384u
+#define HTTP2_WINDOW_DEFAULT 65535
+#define HTTP2_WINDOW_MAX INT32_MAX
+
+enum http2_type {
+	HTTP2_DATA, HTTP2_HEADERS, HTTP2_PRIORITY, HTTP2_RST_STREAM, HTTP2_SETTINGS, HTTP2_PUSH_PROMISE, HTTP2_PING, HTTP2_GOAWAY,
+	HTTP2_WINDOW_UPDATE, HTTP2_CONTINUATION,
+};
+
+enum http2_flag { HTTP2_END_STREAM = 0x01, HTTP2_ACK = 0x01, HTTP2_END_HEADERS = 0x04, HTTP2_PADDED = 0x08 };
+
+enum http2_setting { HTTP2_INITIAL_WINDOW_SIZE = 4, HTTP2_MAX_FRAME_SIZE = 5 };
+
+enum http2_error { HTTP2_PROTOCOL_ERROR = 1, HTTP2_FLOW_CONTROL_ERROR = 3, HTTP2_FRAME_SIZE_ERROR = 6, HTTP2_ENHANCE_YOUR_CALM = 11 };
+
+struct http2_frame {
+	uint32_t length;         /* of the payload */
+	uint8_t type, flags;
+	uint32_t stream;
+};
+
+void http2_frame_get(struct http2_frame *f, const uint8_t *head);
+void http2_frame_put(uint8_t *head, const struct http2_frame *f);
+void http2_goaway_put(uint8_t frame[HTTP2_HEAD_BYTES + 8], uint32_t last_stream, enum http2_error error);
+
+/* --- a frame on its way to the host ----------------------------------------------------------------------------------- */
+
+struct http2_passing {
+	uint8_t head[HTTP2_HEAD_BYTES];
+	uint32_t got;            /* of the head */
+	uint32_t given;          /* of head and payload, to the host */
+	struct http2_frame frame;
+};
+
+/* Reads the head: 0 when it is there, then and later; -EAGAIN; -ENODATA: the stream ended before it; else ulp_fail(). */
+int http2_head_read(struct http2_passing *p, struct ulp_in *in, struct ulp_layer *l);
+/* Bytes of the frame from the head on, and the mark but for control data; as protocol->read. After the last, p is as new. */
+ssize_t http2_pass(struct http2_passing *p, struct ulp_in *in, struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
+
+/* --- walking over frames that pass in pieces -------------------------------------------------------------------------- */
+
+struct http2_walk {
+	uint8_t head[HTTP2_HEAD_BYTES], entry[6];
+	uint8_t got, entry_got;
+	uint32_t left;           /* of the payload */
+	struct http2_frame frame;
+	uint16_t setting;        /* the last found */
+	uint32_t value;
+};
+
+enum http2_step { HTTP2_WALK_END, HTTP2_WALK_FRAME, HTTP2_WALK_SETTING };
+
+/* From byte *at of the pieces, which have bytes, to the end of a frame's head, or of a setting, or of the bytes. */
+enum http2_step http2_walk(struct http2_walk *w, const struct iovec *iov, int pieces, size_t bytes, size_t *at);
+/* Between two frames? */
+static inline bool http2_walk_between(const struct http2_walk *w)
+{
+	return !w->got;
+}
+
+#endif

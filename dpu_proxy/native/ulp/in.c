@@ -1,0 +1,81 @@
+/*
+ * Bytes read ahead. Headers are short, and a read of the socket for each would cost more than the PDU: a layer asks below for more than it
+ * needs and keeps what it has not asked for. Large payloads are read straight to where they are wanted, with what follows them taken
+ * along as far as the room there goes, so that a stream of large PDUs costs one read each.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ulp.h"
+
+static uint32_t ahead_take(struct ulp_in *in, void *out, size_t bytes)
+{
+	uint32_t n = in->bytes < bytes ? in->bytes : (uint32_t)bytes;
+
+	memcpy(out, in->data + in->first, n);
+	in->first += n;
+	in->bytes -= n;
+	return n;
+}
+
+static int ahead_memory(struct ulp_in *in, struct ulp_layer *l)
+{
+	if (!in->data)
+		in->data = malloc(ULP_IN_BYTES);
+	return in->data ? 0 : ulp_fail(l, XTS_FAULT_MEMORY, "no memory to read ahead");
+}
+
+ssize_t ulp_in_read(struct ulp_in *in, struct ulp_layer *l, void *out, size_t bytes, size_t room)
+{
+	ssize_t n;
+	int error = ahead_memory(in, l);
+
+	if (error)
+		return error;
+	if (in->bytes)
+		return ahead_take(in, out, bytes);
+	if (room <= bytes && bytes < ULP_IN_BYTES) { /* no room to take more along but ours */
+		n = ulp_read_stream_below(l, in->data, ULP_IN_BYTES);
+		if (n < 0)
+			return n;
+		in->first = 0;
+		in->bytes = (uint32_t)n;
+		return ahead_take(in, out, bytes);
+	}
+	if (room > bytes + ULP_IN_BYTES)
+		room = bytes + ULP_IN_BYTES;
+	else if (room < bytes)
+		room = bytes;
+	n = ulp_read_stream_below(l, out, room);
+	if (n > (ssize_t)bytes) {
+		in->first = 0;
+		in->bytes = (uint32_t)n - (uint32_t)bytes;
+		memcpy(in->data, (uint8_t *)out + bytes, in->bytes);
+		n = (ssize_t)bytes;
+	}
+	return n;
+}
+
+int ulp_in_gather(struct ulp_in *in, struct ulp_layer *l, void *out, uint32_t *got, uint32_t want)
+{
+	while (*got < want) {
+		ssize_t n = ulp_in_read(in, l, (uint8_t *)out + *got, want - *got, 0);
+
+		if (n < 0)
+			return (int)n;
+		*got += (uint32_t)n;
+	}
+	return 0;
+}
+
+bool ulp_in_pending(const struct ulp_in *in, const struct ulp_layer *l)
+{
+	return in->bytes || ulp_pending_below(l);
+}
+
+void ulp_in_free(struct ulp_in *in)
+{
+	free(in->data);
+	memset(in, 0, sizeof *in);
+}

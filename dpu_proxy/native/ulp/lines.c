@@ -1,0 +1,316 @@
+/*
+ * LINES: one PDU per line.
+ *
+ * A line is handed on as it comes; only bytes that may be the beginning of the delimiter wait for those behind them. On send the delimiter is put behind
+ * each PDU (with KEEP it is there already), and a PDU is refused in which the receiver would find the delimiter too early. Both look at the last bytes
+ * through a window of 64 bits, into which the delimiter fits.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "protocols.h"
+
+#define DELIMITER_MAX 8u
+#define AHEAD_BYTES 4096u
+#define PIECES 64
+
+struct sending {
+	uint64_t length;         /* of the PDU under way, taken by the layer below */
+	uint64_t checked;        /* of it, looked through; more than length when not all was taken */
+	uint64_t window;         /* its last bytes */
+	unsigned owed;           /* bytes of the delimiter that the layer below has not taken yet */
+};
+
+struct lines {
+	uint32_t max_bytes;
+	struct sending sending;
+	uint64_t delimiter_value, delimiter_mask;
+	uint8_t delimiter[DELIMITER_MAX], delimiter_bytes;
+	bool keep;
+	uint64_t handed;         /* bytes of the line under way, handed on */
+	bool starved;            /* what is here has been looked through and goes nowhere yet */
+	uint32_t first, bytes;   /* read ahead */
+	uint8_t ahead[AHEAD_BYTES];
+};
+
+/* --- parameters ------------------------------------------------------------------------------------------------------ */
+
+static void set_delimiter(struct lines *p, const uint8_t *value, unsigned bytes)
+{
+	p->delimiter_bytes = (uint8_t)bytes;
+	p->delimiter_mask = bytes == 8 ? UINT64_MAX : (1ull << (8 * bytes)) - 1;
+	for (unsigned i = 0; i < bytes; i++) {
+		p->delimiter[i] = value[i];
+		p->delimiter_value = p->delimiter_value << 8 | value[i];
+	}
+}
+
+static int set_attribute(struct ulp_layer *l, struct lines *p, const struct ulp_attribute *a)
+{
+	switch (a->type) {
+	case XTS_LINES_MAX_BYTES:
+		return ulp_max_bytes(l, a, &p->max_bytes);
+	case XTS_LINES_DELIMITER:
+		if (!a->bytes || a->bytes > DELIMITER_MAX)
+			return ulp_refuse(l, EINVAL, "lines: DELIMITER has 1 to %u bytes, not %u", DELIMITER_MAX, a->bytes);
+		set_delimiter(p, a->value, a->bytes);
+		return 0;
+	case XTS_LINES_KEEP:
+		return ulp_attribute_flag(l, a, "KEEP", &p->keep);
+	default:
+		return ulp_attribute_unknown(l, a);
+	}
+}
+
+static int lines_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
+{
+	struct lines *p = calloc(1, sizeof *p);
+	struct ulp_attribute a;
+	uint32_t offset = 0;
+	int r;
+
+	if (!p)
+		return ulp_refuse(l, ENOMEM, "no memory for lines");
+	l->state = p;
+	p->max_bytes = ulp_max_bytes_default(l);
+	while ((r = ulp_attribute_next(l, attributes, bytes, &offset, &a)) > 0) {
+		r = set_attribute(l, p, &a);
+		if (r)
+			return r;
+	}
+	if (!r && !p->delimiter_bytes)
+		set_delimiter(p, (const uint8_t *)"\n", 1);
+	return r;
+}
+
+static void lines_close(struct ulp_layer *l)
+{
+	free(l->state);
+}
+
+/* --- receiving ------------------------------------------------------------------------------------------------------- */
+
+/* Bytes at the end of what is here that the delimiter may begin with. */
+static uint32_t may_begin_delimiter(const struct lines *p)
+{
+	uint32_t n = p->delimiter_bytes - 1u;
+
+	if (n > p->bytes)
+		n = p->bytes;
+	while (n && memcmp(p->ahead + p->first + p->bytes - n, p->delimiter, n) != 0)
+		n--;
+	return n;
+}
+
+static ssize_t read_ahead(struct ulp_layer *l, struct lines *p)
+{
+	ssize_t n;
+
+	memmove(p->ahead, p->ahead + p->first, p->bytes);
+	p->first = 0;
+	n = ulp_read_stream_below(l, p->ahead + p->bytes, AHEAD_BYTES - p->bytes);
+	if (n == -ENODATA && (p->handed || p->bytes)) {
+		return ulp_fail(l, XTS_FAULT_TRUNCATED, "lines: the stream ended after %ju bytes of a line", p->handed + p->bytes);
+	}
+	if (n > 0)
+		p->bytes += (uint32_t)n;
+	return n;
+}
+
+/* Of what is here: how much of the line under way may be handed on, and whether that ends it (*drop: then come bytes of the delimiter that are
+ * no part of the PDU). */
+static uint32_t look(const struct lines *p, bool *ends, uint32_t *drop)
+{
+	const uint8_t *begin = p->ahead + p->first;
+	const uint8_t *found = memmem(begin, p->bytes, p->delimiter, p->delimiter_bytes);
+
+	*ends = found;
+	*drop = found && !p->keep ? p->delimiter_bytes : 0;
+	if (!found)
+		return p->bytes - may_begin_delimiter(p);
+	return (uint32_t)(found - begin) + (p->keep ? p->delimiter_bytes : 0u);
+}
+
+static ssize_t lines_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark)
+{
+	struct lines *p = l->state;
+	bool ends = false, cut;
+	uint32_t bytes = 0, drop = 0;
+	ssize_t n;
+
+	for (;;) {
+		if (!p->starved)
+			bytes = look(p, &ends, &drop);
+		if (bytes || ends)
+			break;
+		p->starved = true;
+		n = read_ahead(l, p);
+		if (n < 0)
+			return n;
+		p->starved = false;
+	}
+	if (p->handed + bytes > p->max_bytes)
+		return ulp_fail(l, XTS_FAULT_TOO_LONG, "lines: a line of more than MAX_BYTES, %u", p->max_bytes);
+	cut = bytes > room;
+	if (cut)
+		bytes = (uint32_t)room;
+	memcpy(out, p->ahead + p->first, bytes);
+	*mark = (struct ulp_mark){ .pdu = true, .more = cut || !ends };
+	p->handed += bytes;
+	if (!mark->more) {
+		mark->record_bytes = p->handed == bytes ? bytes : 0; /* told of a line in one part only */
+		p->handed = 0;
+	} else {
+		drop = 0;
+	}
+	p->first += bytes + drop;
+	p->bytes -= bytes + drop;
+	return (ssize_t)bytes;
+}
+
+static bool lines_pending(const struct ulp_layer *l)
+{
+	const struct lines *p = l->state;
+
+	return (p->bytes && !p->starved) || ulp_pending_below(l);
+}
+
+/* --- sending --------------------------------------------------------------------------------------------------------- */
+
+/* One more byte of what the receiver will see: does the delimiter end here? */
+static bool matches(const struct lines *p, struct sending *s, uint8_t byte)
+{
+	s->window = s->window << 8 | byte;
+	s->checked++;
+	return s->checked >= p->delimiter_bytes && (s->window & p->delimiter_mask) == p->delimiter_value;
+}
+
+static int early(struct ulp_layer *l)
+{
+	return ulp_fail(l, XTS_FAULT_USE, "lines: a PDU was sent with the delimiter within");
+}
+
+/* Looks through what has not been seen of the PDU; last: it ends with these bytes. */
+static int check(struct ulp_layer *l, struct lines *p, const struct iovec *iov, int pieces, bool last)
+{
+	struct sending *s = &p->sending;
+	uint64_t skip = s->checked - s->length, left = ulp_iov_bytes(iov, pieces);
+	bool matched = false;
+
+	for (int i = 0; i < pieces; i++) {
+		const uint8_t *data = iov[i].iov_base;
+
+		for (size_t at = 0; at < iov[i].iov_len; at++, left--) {
+			if (skip) {
+				skip--;
+				continue;
+			}
+			matched = matches(p, s, data[at]);
+			if (matched && !(p->keep && last && left == 1))
+				return early(l);
+		}
+	}
+	if (!last)
+		return 0;
+	if (p->keep) {
+		matched = s->checked >= p->delimiter_bytes && (s->window & p->delimiter_mask) == p->delimiter_value;
+		return matched ? 0 : ulp_fail(l, XTS_FAULT_USE, "lines: a PDU was sent without the delimiter at its end");
+	}
+	for (unsigned i = 0; i + 1 < p->delimiter_bytes; i++) { /* with the delimiter behind it, none may end before that ends */
+		struct sending ahead = *s;
+
+		for (unsigned j = 0; j <= i; j++)
+			matched = matches(p, &ahead, p->delimiter[j]);
+		if (matched)
+			return early(l);
+	}
+	return 0;
+}
+
+/* What is left of the delimiter of the PDU before. */
+static int lines_flush(struct ulp_layer *l)
+{
+	struct lines *p = l->state;
+	struct sending *s = &p->sending;
+
+	while (s->owed) {
+		struct iovec piece = { p->delimiter + p->delimiter_bytes - s->owed, s->owed };
+		ssize_t n = ulp_write_below(l, &piece, 1, NULL);
+
+		if (n < 0)
+			return (int)n;
+		if (!n)
+			return -EAGAIN;
+		s->owed -= (unsigned)n;
+	}
+	return 0;
+}
+
+/* The PDU's bytes, and behind them the delimiter if it is to be put there; returns how many of the PDU's were taken. */
+static ssize_t write_through(struct ulp_layer *l, struct lines *p, const struct iovec *iov, int pieces, size_t bytes, unsigned behind)
+{
+	struct sending *s = &p->sending;
+	size_t done = 0, offered;
+	ssize_t n;
+
+	do {
+		struct iovec out[PIECES];
+		int count = ulp_iov_slice(out, PIECES - 1, iov, pieces, done, SIZE_MAX);
+		size_t data = ulp_iov_bytes(out, count);
+		bool all = done + data == bytes;
+
+		if (all && behind)
+			out[count++] = (struct iovec){ p->delimiter, behind };
+		offered = ulp_iov_bytes(out, count);
+		n = offered ? ulp_write_below(l, out, count, NULL) : 0;
+		if (n < 0)
+			return n;
+		if (all && (size_t)n >= data)
+			s->owed = behind - (unsigned)((size_t)n - data);
+		done += (size_t)n < data ? (size_t)n : data;
+	} while (done < bytes && n && (size_t)n == offered);
+	return (ssize_t)done;
+}
+
+static ssize_t lines_write(struct ulp_layer *l, const struct iovec *iov, int pieces, const struct ulp_mark *mark)
+{
+	struct lines *p = l->state;
+	struct sending *s = &p->sending;
+	size_t bytes = ulp_iov_bytes(iov, pieces);
+	ssize_t n;
+	int r;
+
+	if (!mark->pdu)
+		return ulp_fail(l, XTS_FAULT_USE, "lines: bytes were sent that are no PDU");
+	r = lines_flush(l);
+	if (r)
+		return r == -EAGAIN ? 0 : r;
+	r = check(l, p, iov, pieces, !mark->more);
+	if (r)
+		return r;
+	n = write_through(l, p, iov, pieces, bytes, mark->more || p->keep ? 0 : p->delimiter_bytes);
+	if (n < 0)
+		return n;
+	s->length += (size_t)n;
+	if ((size_t)n < bytes)
+		return n;
+	if (!mark->more)
+		*s = (struct sending){ .owed = s->owed };
+	return bytes ? n : 1;
+}
+
+const struct ulp_protocol ulp_lines = {
+	.id = XTS_ULP_LINES,
+	.version = XTS_ULP_LINES_VERSION,
+	.name = "lines",
+	.receive = true,
+	.send = true,
+	.boundaries = true,
+	.open = lines_open,
+	.read = lines_read,
+	.pending = lines_pending,
+	.write = lines_write,
+	.flush = lines_flush,
+	.close = lines_close,
+};

@@ -1,0 +1,153 @@
+/* The layer NVME_TCP: its parameters, its PDUs, and what is negotiated. nvme_tcp.h says what it does. */
+#include <endian.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config.h"
+#include "nvme_tcp.h"
+#include "protocols.h"
+
+#define PDU_BYTES_DEFAULT (1u << 20)
+#define TERM_REQ_BYTES_MAX 152u
+#define PDA_OFFSET 10 /* HPDA in ICReq, CPDA in ICResp: alignment that the sender of it wants, in units of 4 bytes, 0 for one */
+#define DGST_OFFSET 11
+#define PDA_MAX 31
+
+const struct nvme_kind *nvme_kind(uint8_t type)
+{
+	static const struct nvme_kind kinds[] = {
+		[NVME_ICREQ] = { .header_bytes = 128 },
+		[NVME_ICRESP] = { .header_bytes = 128 },
+		[NVME_H2C_TERM_REQ] = { .header_bytes = 24, .data = true, .bytes_max = TERM_REQ_BYTES_MAX },
+		[NVME_C2H_TERM_REQ] = { .header_bytes = 24, .data = true, .bytes_max = TERM_REQ_BYTES_MAX },
+		[NVME_CAPSULE_CMD] = { .header_bytes = 72, .digests = NVME_HEADER_DIGEST | NVME_DATA_DIGEST, .data = true },
+		[NVME_CAPSULE_RESP] = { .header_bytes = 24, .digests = NVME_HEADER_DIGEST },
+		[NVME_H2C_DATA] = { .header_bytes = 24, .digests = NVME_HEADER_DIGEST | NVME_DATA_DIGEST, .data = true },
+		[NVME_C2H_DATA] = { .header_bytes = 24, .digests = NVME_HEADER_DIGEST | NVME_DATA_DIGEST, .data = true },
+		[NVME_R2T] = { .header_bytes = 24, .digests = NVME_HEADER_DIGEST },
+	};
+
+	return type < sizeof kinds / sizeof kinds[0] && kinds[type].header_bytes ? &kinds[type] : NULL;
+}
+
+void nvme_pdu_get(struct nvme_pdu *p, const uint8_t *head)
+{
+	memcpy(&p->plen, head + 4, 4);
+	p->plen = le32toh(p->plen);
+	p->type = head[0];
+	p->flags = head[1];
+	p->pdo = head[3];
+}
+
+void nvme_negotiate(struct nvme_tcp *n, const uint8_t *head, bool sent)
+{
+	uint8_t agreed = head[DGST_OFFSET] & (NVME_HEADER_DIGEST | NVME_DATA_DIGEST);
+
+	if (!n->negotiate)
+		return;
+	if (!sent)
+		n->alignment = 4u * ((head[PDA_OFFSET] & PDA_MAX) + 1u);
+	if (head[0] == NVME_ICREQ)
+		n->requested = agreed;
+	else
+		n->digests = agreed & n->requested;
+}
+
+static int nvme_tcp_parameters(struct ulp_layer *l, struct nvme_tcp *n, const uint8_t *attributes, uint32_t bytes)
+{
+	bool header = false, data = false;
+	struct ulp_attribute a;
+	uint32_t offset = 0;
+	uint8_t pda = 0;
+	int r;
+
+	while ((r = ulp_attribute_next(l, attributes, bytes, &offset, &a)) == 1) {
+		if (a.type == XTS_NVME_TCP_MAX_BYTES)
+			r = ulp_attribute_u32(l, &a, "MAX_BYTES", &n->pdu_bytes_max);
+		else if (a.type == XTS_NVME_TCP_HEADER_DIGEST)
+			r = ulp_attribute_flag(l, &a, "HEADER_DIGEST", &header);
+		else if (a.type == XTS_NVME_TCP_DATA_DIGEST)
+			r = ulp_attribute_flag(l, &a, "DATA_DIGEST", &data);
+		else if (a.type == XTS_NVME_TCP_NEGOTIATE)
+			r = ulp_attribute_flag(l, &a, "NEGOTIATE", &n->negotiate);
+		else if (a.type == XTS_NVME_TCP_DATA_ALIGNMENT)
+			r = ulp_attribute_u8(l, &a, "DATA_ALIGNMENT", &pda);
+		else
+			r = ulp_attribute_unknown(l, &a);
+		if (r < 0)
+			return r;
+	}
+	if (r < 0)
+		return r;
+	if (n->pdu_bytes_max < NVME_HEADER_BYTES_MAX || n->pdu_bytes_max > xts_ulp_config_limits(ulp_config(l))->pdu_bytes_max)
+		return ulp_refuse(l, EINVAL, "MAX_BYTES is 128 to %u here, not %u", xts_ulp_config_limits(ulp_config(l))->pdu_bytes_max,
+				  n->pdu_bytes_max);
+	if (pda > PDA_MAX)
+		return ulp_refuse(l, EINVAL, "DATA_ALIGNMENT is 0 to 31, not %u", pda);
+	if (n->negotiate && (header || data))
+		return ulp_refuse(l, EINVAL, "either NEGOTIATE, or HEADER_DIGEST and DATA_DIGEST");
+	n->alignment = 4u * (pda + 1u);
+	n->digests = (uint8_t)((header ? NVME_HEADER_DIGEST : 0) | (data ? NVME_DATA_DIGEST : 0));
+	return 0;
+}
+
+static int nvme_tcp_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
+{
+	struct nvme_tcp *n = calloc(1, sizeof *n);
+
+	if (!n)
+		return ulp_refuse(l, ENOMEM, "no memory");
+	l->state = n;
+	n->pdu_bytes_max = PDU_BYTES_DEFAULT;
+	n->requested = NVME_HEADER_DIGEST | NVME_DATA_DIGEST;
+	return nvme_tcp_parameters(l, n, attributes, bytes);
+}
+
+static int nvme_tcp_start(struct ulp_layer *l, bool client)
+{
+	struct nvme_tcp *n = l->state;
+
+	n->client = client;
+	return 0;
+}
+
+static bool nvme_tcp_pending(const struct ulp_layer *l)
+{
+	const struct nvme_tcp *n = l->state;
+
+	return ulp_in_pending(&n->receive.in, l);
+}
+
+static int nvme_tcp_flush(struct ulp_layer *l)
+{
+	struct nvme_tcp *n = l->state;
+
+	return ulp_out_flush(&n->send.out, l);
+}
+
+static void nvme_tcp_close(struct ulp_layer *l)
+{
+	struct nvme_tcp *n = l->state;
+
+	ulp_in_free(&n->receive.in);
+	ulp_out_free(&n->send.out);
+	free(n);
+}
+
+const struct ulp_protocol ulp_nvme_tcp = {
+	.id = XTS_ULP_NVME_TCP,
+	.version = XTS_ULP_NVME_TCP_VERSION,
+	.name = "nvme_tcp",
+	.receive = true,
+	.send = true,
+	.duplex = true,
+	.boundaries = true,
+	.open = nvme_tcp_open,
+	.start = nvme_tcp_start,
+	.read = nvme_tcp_read,
+	.pending = nvme_tcp_pending,
+	.write = nvme_tcp_write,
+	.flush = nvme_tcp_flush,
+	.close = nvme_tcp_close,
+};

@@ -1,0 +1,76 @@
+/* Bytes that wait, oldest first, in one piece of memory. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ulp.h"
+
+#define KEPT_MAX 4096u /* an empty buffer of no more than that stays for the next time */
+
+int ulp_out_reserve(struct ulp_out *o, uint32_t bytes)
+{
+	uint32_t room = 64;
+	uint8_t *data;
+
+	if (bytes > INT32_MAX || o->bytes > INT32_MAX)
+		return -ENOMEM;
+	if (o->room - o->first - o->bytes >= bytes)
+		return 0;
+	while (room < o->bytes + bytes)
+		room *= 2;
+	data = malloc(room);
+	if (!data)
+		return -ENOMEM;
+	if (o->bytes)
+		memcpy(data, o->data + o->first, o->bytes);
+	bytes = o->bytes;
+	ulp_out_free(o);
+	*o = (struct ulp_out){ .data = data, .bytes = bytes, .room = room };
+	return 0;
+}
+
+void ulp_out_put(struct ulp_out *o, const void *data, uint32_t bytes)
+{
+	if (bytes)
+		memcpy(o->data + o->first + o->bytes, data, bytes);
+	o->bytes += bytes;
+}
+
+size_t ulp_out_take(struct ulp_out *o, void *out, size_t room)
+{
+	uint32_t n = o->bytes < room ? o->bytes : (uint32_t)room;
+
+	memcpy(out, o->data + o->first, n);
+	o->first += n;
+	o->bytes -= n;
+	if (!o->bytes)
+		ulp_out_free(o);
+	return n;
+}
+
+int ulp_out_flush(struct ulp_out *o, struct ulp_layer *l)
+{
+	while (o->bytes) {
+		struct iovec piece = { .iov_base = o->data + o->first, .iov_len = o->bytes };
+		ssize_t n = ulp_write_below(l, &piece, 1, NULL);
+
+		if (n < 0)
+			return (int)n;
+		o->first += (uint32_t)n;
+		o->bytes -= (uint32_t)n;
+		if (!n)
+			return -EAGAIN;
+	}
+	o->first = 0;
+	if (o->room > KEPT_MAX)
+		ulp_out_free(o);
+	return 0;
+}
+
+void ulp_out_free(struct ulp_out *o)
+{
+	if (o->data)
+		explicit_bzero(o->data, o->room);
+	free(o->data);
+	*o = (struct ulp_out){ 0 };
+}

@@ -1,0 +1,138 @@
+/* Why: faults of a connection and refused pushes, noted for people to read; and what else is told of a stack. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "stack_inside.h"
+
+#define NS_PER_MS 1000000u
+
+static void note(struct ulp_stack *s, enum xts_fault fault, int error, const char *format, va_list arguments)
+{
+	if (s->owner.faults)
+		s->owner.faults[fault]++;
+	s->reason.error = (uint16_t)error;
+	s->reason.fault = (uint16_t)fault;
+	vsnprintf(s->reason.text, sizeof s->reason.text, format, arguments);
+}
+
+int ulp_fail(struct ulp_layer *l, enum xts_fault fault, const char *format, ...)
+{
+	static const int errors[XTS_FAULT_COUNT] = XTS_FAULT_ERRNOS;
+	struct ulp_stack *s = l->stack;
+	va_list arguments;
+
+	if (s->failed) /* the first reason is the reason */
+		return s->failed;
+	va_start(arguments, format);
+	note(s, fault, errors[fault], format, arguments);
+	va_end(arguments);
+	s->failed = -errors[fault];
+	return s->failed;
+}
+
+int ulp_refuse(const struct ulp_layer *l, int error, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	if (!l->stack->failed)
+		note(l->stack, XTS_FAULT_PUSH, error, format, arguments);
+	va_end(arguments);
+	return -error;
+}
+
+int ulp_stack_refuse(struct ulp_stack *s, int error, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	if (!s->failed)
+		note(s, XTS_FAULT_PUSH, error, format, arguments);
+	va_end(arguments);
+	return -error;
+}
+
+void ulp_stack_wake_after(struct ulp_stack *s, uint32_t timeout_ms)
+{
+	uint64_t now = s->owner.now_ns(s->owner.owner), at = now + (uint64_t)timeout_ms * NS_PER_MS;
+
+	if (s->wake_ns > now && s->wake_ns <= at)
+		return;
+	s->wake_ns = at;
+	s->owner.wake_after(s->owner.owner, timeout_ms);
+}
+
+/* --- answers --------------------------------------------------------------------------------------------------------- */
+
+static void put_u16(uint8_t *out, uint16_t v)
+{
+	out[0] = (uint8_t)(v >> 8);
+	out[1] = (uint8_t)v;
+}
+
+ssize_t ulp_stack_tell(const struct ulp_stack *s, bool receive, uint8_t layer, uint16_t item, uint32_t offset, void *out, size_t room)
+{
+	const struct ulp_chain *c = receive ? &s->receive : &s->send;
+	uint8_t *answer = out;
+	uint32_t total = 0;
+	ssize_t n;
+
+	if (layer >= c->count || !c->layer[layer]->protocol->tell)
+		return -ENOENT;
+	if (room < 4)
+		return -EMSGSIZE;
+	n = c->layer[layer]->protocol->tell(c->layer[layer], receive, item, offset, answer + 4, room - 4, &total);
+	if (n < 0)
+		return n;
+	put_u16(answer, (uint16_t)(total >> 16));
+	put_u16(answer + 2, (uint16_t)total);
+	return 4 + n;
+}
+
+ssize_t ulp_stack_error(const struct ulp_stack *s, void *out, size_t room)
+{
+	size_t n = strlen(s->reason.text);
+	uint8_t *answer = out;
+
+	if (room < 4)
+		return -EMSGSIZE;
+	put_u16(answer, s->reason.error);
+	put_u16(answer + 2, s->reason.fault);
+	if (n > room - 4)
+		n = room - 4;
+	for (size_t i = 0; i < n; i++) /* text on the wire has no NUL at its end */
+		answer[4 + i] = (uint8_t)s->reason.text[i];
+	return (ssize_t)(4 + n);
+}
+
+void ulp_stack_describe(const struct ulp_stack *s, bool receive, char *out, size_t room)
+{
+	const struct ulp_chain *c = receive ? &s->receive : &s->send;
+	size_t used = 0;
+
+	out[0] = 0;
+	for (unsigned i = 0; i < c->count && used < room; i++)
+		used += (size_t)snprintf(out + used, room - used, "%s%s", i ? "/" : "", c->layer[i]->protocol->name);
+}
+
+ssize_t ulp_list(void *out, size_t room)
+{
+	uint8_t *answer = out;
+	size_t n = 0;
+
+	for (uint16_t id = 0; id < XTS_ULP_COUNT; id++) {
+		const struct ulp_protocol *p = ulp_protocol(id);
+
+		if (!p)
+			continue;
+		if (room - n < 5)
+			return -EMSGSIZE;
+		put_u16(answer + n, p->id);
+		put_u16(answer + n + 2, p->version);
+		answer[n + 4] = (uint8_t)((p->receive ? ULP_RECEIVE : 0) | (p->send ? ULP_SEND : 0));
+		n += 5;
+	}
+	return (ssize_t)n;
+}

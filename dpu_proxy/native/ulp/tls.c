@@ -1,0 +1,395 @@
+/*
+ * TLS as a layer: the protocol is OpenSSL's, this file is what ulp.h asks for around it.
+ *
+ * Receive: records are decrypted by SSL_read_ex() and copied once, into the frame for the host. On a stream as many as there is room for; on a
+ * message socket a PDU is a record of application data, and a read never goes beyond it.
+ *
+ * Send: the host's pieces are encrypted in records that are as long as they can be, from where they lie if one piece fills a record; up to four
+ * records leave with one write (tls_bio.c). The PDUs of a message socket begin a record each, so that one of at most 16384 bytes is one record. Once the
+ * kernel has the keys for sending, the host's pieces go to the socket as they are, and OpenSSL writes alerts and the like only.
+ *
+ * The end: close_notify is sent when the host sends no more; a peer's stream that ends without it has been cut off (RFC 8446 6.1).
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <openssl/err.h>
+#include <openssl/x509v3.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "protocols.h"
+#include "tls.h"
+
+#define APPLICATION_DATA 23u /* RFC 8446 5.1, ContentType */
+#define WRITE_MAX (4 * TLS_RECORD_BYTES)
+
+/* --- life ------------------------------------------------------------------------------------------------------------ */
+
+static int tls_fits(const struct ulp_layer *l, const struct ulp_layer *below)
+{
+	for (const struct ulp_layer *b = below; b; b = l->receive ? b->below_receive : b->below_send) {
+		if (b->protocol == l->protocol)
+			return ulp_refuse(l, EINVAL, "TLS is there already, and is not done within TLS");
+	}
+	return ulp_fits_stream(l, below);
+}
+
+static int tls_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
+{
+	struct tls *t = calloc(1, sizeof *t);
+	struct tls_parameters *p = malloc(sizeof *p);
+	int r;
+
+	if (!t || !p) {
+		free(t);
+		free(p);
+		return ulp_refuse(l, ENOMEM, "no memory for TLS");
+	}
+	l->state = t;
+	t->layer = l;
+	t->parameters = p;
+	r = tls_parameters_read(l, attributes, bytes, p);
+	if (r || p->role == TLS_BY_CONNECT)
+		return r;
+	r = tls_parameters_settle(l, p, p->role == TLS_CLIENT);
+	return r ? r : tls_context_get(l, p, &t->context);
+}
+
+static void tls_close(struct ulp_layer *l)
+{
+	struct tls *t = l->state;
+
+	if (t->ssl && t->done && !t->failed) /* or OpenSSL takes the session for one that must not be resumed */
+		SSL_set_shutdown(t->ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
+	SSL_free(t->ssl);
+	BIO_free(t->socket);
+	if (t->context)
+		tls_context_put(t->context);
+	ulp_out_free(&t->out);
+	if (t->part)
+		OPENSSL_cleanse(t->part, TLS_RECORD_BYTES);
+	free(t->part);
+	free(t->parameters);
+	free(t);
+	ERR_clear_error();
+}
+
+/* --- start and handshake --------------------------------------------------------------------------------------------- */
+
+static bool is_ip_address(const char *name)
+{
+	uint8_t address[16];
+
+	return inet_pton(AF_INET, name, address) == 1 || inet_pton(AF_INET6, name, address) == 1;
+}
+
+/* SNI, and what the certificate has to be for. */
+static bool set_server_name(SSL *ssl, const struct tls_parameters *p)
+{
+	bool address = is_ip_address(p->server_name);
+
+	if (!p->server_name[0])
+		return true;
+	if (!address && SSL_set_tlsext_host_name(ssl, p->server_name) != 1)
+		return false;
+	if (!p->verify_host)
+		return true;
+	SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+	return address ? X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), p->server_name) == 1 :
+			 SSL_set1_host(ssl, p->server_name) == 1;
+}
+
+static int make_ssl(struct tls *t)
+{
+	t->ssl = SSL_new(t->context->ssl);
+	if (!t->ssl)
+		return -ENOMEM;
+	SSL_set_app_data(t->ssl, t);
+	if (tls_kernel_prepare(t) || tls_bio_attach(t))
+		return -ENOMEM;
+	if (!t->client) {
+		SSL_set_accept_state(t->ssl);
+		return 0;
+	}
+	SSL_set_connect_state(t->ssl);
+	if (!set_server_name(t->ssl, t->parameters))
+		return -ENOMEM;
+	tls_session_offer(t, t->parameters);
+	return 0;
+}
+
+static int tls_start(struct ulp_layer *l, bool client)
+{
+	struct tls *t = l->state;
+	int r;
+
+	if (!t->context) {
+		r = tls_parameters_settle(l, t->parameters, client);
+		if (!r)
+			r = tls_context_get(l, t->parameters, &t->context);
+		if (r)
+			return r;
+	}
+	t->client = t->parameters->role == TLS_CLIENT;
+	r = make_ssl(t);
+	ERR_clear_error();
+	if (r)
+		return ulp_fail(l, XTS_FAULT_MEMORY, "no memory for TLS");
+	free(t->parameters);
+	t->parameters = NULL;
+	return 0;
+}
+
+static void handshake_done(struct tls *t)
+{
+	t->done = true;
+	t->verified = SSL_get_verify_mode(t->ssl) != SSL_VERIFY_NONE && SSL_get0_peer_certificate(t->ssl) &&
+		      SSL_get_verify_result(t->ssl) == X509_V_OK;
+	tls_count(t->client ? &tls_counters.client_handshakes : &tls_counters.server_handshakes);
+	if (SSL_session_reused(t->ssl))
+		tls_count(&tls_counters.resumed);
+	tls_kernel_settle(t);
+}
+
+static int tls_handshake(struct ulp_layer *l)
+{
+	struct tls *t = l->state;
+	int r;
+
+	if (t->failed)
+		return t->failed;
+	if (!t->done) {
+		ERR_clear_error();
+		r = SSL_do_handshake(t->ssl);
+		if (r != 1) {
+			r = tls_fault(t, r);
+			if (r == -EAGAIN) {
+				int flushed = tls_bio_flush(t);
+
+				return flushed ? flushed : r;
+			}
+			return r == -ENODATA ? ulp_fail(l, XTS_FAULT_HANDSHAKE, "the peer ended the connection during the handshake") : r;
+		}
+		handshake_done(t);
+	}
+	return tls_bio_flush(t);
+}
+
+/* --- receive --------------------------------------------------------------------------------------------------------- */
+
+static void mark_record(struct tls *t, size_t bytes, struct ulp_mark *mark)
+{
+	uint32_t rest = (uint32_t)SSL_pending(t->ssl); /* of this record: OpenSSL decrypts one at a time */
+
+	if (!t->record_bytes)
+		t->record_bytes = (uint32_t)bytes + rest;
+	*mark = (struct ulp_mark){
+		.pdu = true,
+		.more = rest > 0,
+		.control_bytes = 1,
+		.control_type = XTS_ULP_TLS,
+		.record_bytes = t->record_bytes,
+		.control = { APPLICATION_DATA },
+	};
+	if (!rest)
+		t->record_bytes = 0;
+}
+
+static ssize_t tls_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark)
+{
+	struct tls *t = l->state;
+	bool records = ulp_message_socket(l);
+	size_t done = 0, n;
+	int r = t->failed;
+
+	ERR_clear_error();
+	while (!r && done < room && !(records && done)) {
+		r = SSL_read_ex(t->ssl, (char *)out + done, room - done, &n);
+		if (r == 1) {
+			t->starved = false;
+			done += n;
+			r = 0;
+		} else {
+			r = tls_fault(t, r);
+		}
+	}
+	if (!t->failed)
+		tls_bio_flush(t); /* answers to what was read: a key update */
+	t->ended = r == -ENODATA && done;
+	if (!done)
+		return r;
+	if (mark)
+		*mark = (struct ulp_mark){ 0 };
+	if (mark && records)
+		mark_record(t, done, mark);
+	return (ssize_t)done;
+}
+
+static bool tls_pending(const struct ulp_layer *l)
+{
+	const struct tls *t = l->state;
+
+	return t->failed || t->ended || (t->done && !t->starved && SSL_has_pending(t->ssl)) || ulp_pending_below(l);
+}
+
+/* --- send ------------------------------------------------------------------------------------------------------------ */
+
+/* Long before a key has encrypted more than it should. */
+static void update_keys(struct tls *t)
+{
+	if (++t->records < t->context->config->settings.rekey_records || SSL_version(t->ssl) != TLS1_3_VERSION)
+		return;
+	if (SSL_key_update(t->ssl, SSL_KEY_UPDATE_NOT_REQUESTED) == 1) {
+		t->records = 0;
+		tls_count(&tls_counters.key_updates);
+	}
+}
+
+/* One record; the BIO takes it whatever the socket says. */
+static int write_record(struct tls *t, const void *data, size_t bytes)
+{
+	size_t written;
+	int r = SSL_write_ex(t->ssl, data, bytes, &written);
+
+	if (r != 1)
+		return tls_fault(t, r);
+	update_keys(t);
+	return 0;
+}
+
+/* Records of all bytes, at most WRITE_MAX, from the pieces: how many, or the fault. */
+static ssize_t write_records(struct tls *t, const struct iovec *iov, int pieces)
+{
+	static _Thread_local uint8_t together[TLS_RECORD_BYTES];
+	size_t total = ulp_iov_bytes(iov, pieces), done = 0, in_piece = 0;
+
+	if (total > WRITE_MAX)
+		total = WRITE_MAX;
+	while (done < total) {
+		size_t bytes = total - done < TLS_RECORD_BYTES ? total - done : TLS_RECORD_BYTES;
+		const void *record = together;
+		int r;
+
+		while (in_piece == iov->iov_len) {
+			iov++;
+			pieces--;
+			in_piece = 0;
+		}
+		if (iov->iov_len - in_piece >= bytes)
+			record = (const char *)iov->iov_base + in_piece;
+		else
+			ulp_iov_copy(together, iov, pieces, in_piece, bytes);
+		r = write_record(t, record, bytes);
+		if (r)
+			return done && r == -EAGAIN ? (ssize_t)done : r;
+		done += bytes;
+		for (in_piece += bytes; pieces && in_piece > iov->iov_len; pieces--, iov++)
+			in_piece -= iov->iov_len;
+	}
+	return (ssize_t)done;
+}
+
+/* A part of a PDU: waits for the rest, or for as much as a record has. */
+static ssize_t write_part(struct tls *t, const struct iovec *iov, int pieces, bool more)
+{
+	size_t total = ulp_iov_bytes(iov, pieces), done = 0;
+
+	if (!t->part)
+		t->part = malloc(TLS_RECORD_BYTES);
+	if (!t->part) {
+		t->failed = ulp_fail(t->layer, XTS_FAULT_MEMORY, "no memory for TLS");
+		return t->failed;
+	}
+	do {
+		size_t n = ulp_iov_copy(t->part + t->part_bytes, iov, pieces, done, TLS_RECORD_BYTES - t->part_bytes);
+		int r;
+
+		done += n;
+		t->part_bytes += (uint32_t)n;
+		if (!t->part_bytes || (t->part_bytes < TLS_RECORD_BYTES && more))
+			break;
+		r = write_record(t, t->part, t->part_bytes);
+		if (r)
+			return r;
+		t->part_bytes = 0;
+	} while (done < total && done < WRITE_MAX);
+	t->in_pdu = more || done < total;
+	if (!t->in_pdu) {
+		OPENSSL_cleanse(t->part, TLS_RECORD_BYTES);
+		free(t->part);
+		t->part = NULL;
+	}
+	return total ? (ssize_t)done : 1;
+}
+
+static int check_pdu(struct tls *t, size_t bytes, const struct ulp_mark *mark)
+{
+	if (mark->control_bytes && mark->control_type == XTS_ULP_TLS && mark->control[0] != APPLICATION_DATA)
+		t->failed = ulp_fail(t->layer, XTS_FAULT_USE, "a TLS record of type %u cannot be sent; 23 is application data",
+				     mark->control[0]);
+	else if (!bytes && !mark->more && !t->in_pdu)
+		t->failed = ulp_fail(t->layer, XTS_FAULT_USE, "an empty PDU cannot be a TLS record");
+	return t->failed;
+}
+
+static ssize_t tls_write(struct ulp_layer *l, const struct iovec *iov, int pieces, const struct ulp_mark *mark)
+{
+	struct tls *t = l->state;
+	bool pdu = mark && mark->pdu;
+	ssize_t n;
+	int r;
+
+	if (t->failed || (pdu && check_pdu(t, ulp_iov_bytes(iov, pieces), mark)))
+		return t->failed;
+	if (t->send_by != XTS_TLS_CRYPTO_USER)
+		return ulp_write_below(l, iov, pieces, NULL);
+	r = tls_bio_flush(t);
+	if (r)
+		return r == -EAGAIN ? 0 : r;
+	ERR_clear_error();
+	n = pdu && (mark->more || t->in_pdu) ? write_part(t, iov, pieces, mark->more) : write_records(t, iov, pieces);
+	if (n < 0)
+		return n == -EAGAIN ? 0 : n;
+	r = tls_bio_flush(t);
+	return r && r != -EAGAIN ? r : n;
+}
+
+static int tls_flush(struct ulp_layer *l)
+{
+	return tls_bio_flush(l->state); /* after a fault too: the alert */
+}
+
+static int tls_finish(struct ulp_layer *l)
+{
+	struct tls *t = l->state;
+	int r = t->failed;
+
+	if (!r && t->done && !t->notified) {
+		ERR_clear_error();
+		r = SSL_shutdown(t->ssl);
+		r = r < 0 ? tls_fault(t, r) : 0;
+		t->notified = !r;
+	}
+	return r ? r : tls_bio_flush(t);
+}
+
+const struct ulp_protocol ulp_tls = {
+	.id = XTS_ULP_TLS,
+	.version = XTS_ULP_TLS_VERSION,
+	.name = "tls",
+	.receive = true,
+	.send = true,
+	.duplex = true,
+	.needs_both = true,
+	.fits = tls_fits,
+	.open = tls_open,
+	.start = tls_start,
+	.handshake = tls_handshake,
+	.read = tls_read,
+	.pending = tls_pending,
+	.write = tls_write,
+	.flush = tls_flush,
+	.finish = tls_finish,
+	.tell = tls_tell,
+	.close = tls_close,
+};

@@ -1,0 +1,212 @@
+/*
+ * TLS, terminated here with OpenSSL: what its files share.
+ *
+ * tls.c             the layer: handshake, read, write, close (ulp.h)
+ * tls_parameters.c  what was pushed, as a struct
+ * tls_context.c     an SSL_CTX from parameters and configuration, shared by all connections that ask for the same
+ * tls_choice.c      a server's choices: identity by name, ALPN, OCSP
+ * tls_session.c     sessions to resume: a cache for clients, keys of tickets for servers
+ * tls_bio.c         between OpenSSL and the layer below
+ * tls_kernel.c      who does the crypto
+ * tls_fault.c       from OpenSSL's errors to faults
+ * tls_tell.c        what ULP_INFO tells
+ * tls_config.c      identities, trust roots, settings
+ */
+#ifndef XTS_TLS_H
+#define XTS_TLS_H
+
+#include <openssl/ssl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "tls_config.h"
+#include "ulp.h"
+
+#define TLS_NAME_BYTES 64        /* of a name in the configuration */
+#define TLS_HOST_BYTES 254       /* RFC 1035: 253 */
+#define TLS_ALPN_BYTES 256
+#define TLS_LIST_BYTES 512       /* of ciphers */
+#define TLS_IDENTITIES_MAX 8
+#define TLS_RECORD_BYTES 16384u  /* RFC 8446 5.1 */
+#define TLS_KEY_BYTES 32         /* SHA-256 of what must be the same */
+#define TLS_CONTEXTS_MAX 128u
+
+/* --- configuration: tls_config.c ------------------------------------------------------------------------------------- */
+
+struct tls_access {
+	struct xts_tls_queues *queues;
+	uint32_t count;
+};
+
+struct tls_identity {
+	struct tls_identity *next;
+	char name[TLS_NAME_BYTES];
+	struct tls_access access;
+	X509 *certificate;
+	STACK_OF(X509) *chain;
+	EVP_PKEY *key;
+	uint8_t *ocsp;
+	uint32_t ocsp_bytes;
+};
+
+struct tls_trust {
+	struct tls_trust *next;
+	char name[TLS_NAME_BYTES];
+	struct tls_access access;
+	X509_STORE *store;
+	STACK_OF(X509_NAME) *names; /* told to clients of whom a certificate is wanted; NULL when they are too many */
+};
+
+struct tls_ticket_key {
+	uint8_t name[16], cipher[32], mac[32];
+	uint64_t made_s; /* 0: not in use */
+};
+
+struct tls_session;
+
+struct xts_tls_config {
+	struct xts_tls_settings settings; /* with strings of its own */
+	struct tls_identity *identities;
+	struct tls_trust *trusts;
+	int kernel_error;                 /* -errno of the kernel's TLS; 0: it is there */
+	int kernel_statistics;            /* /proc/net/tls_stat, or -1 */
+	pthread_mutex_t lock;             /* of what follows */
+	struct tls_context *contexts;     /* the last used first */
+	uint32_t context_count;
+	struct tls_session *sessions;     /* the newest first */
+	uint32_t session_count;
+	struct tls_ticket_key ticket_keys[2]; /* the newer one first */
+};
+
+struct xts_tls_config *tls_config_new(void);
+void tls_config_free(struct xts_tls_config *config);
+/* NULL: there is none of this name for this queue. */
+struct tls_identity *tls_config_identity(const struct xts_tls_config *config, const char *name, uint32_t queue_id);
+struct tls_trust *tls_config_trust(const struct xts_tls_config *config, const char *name, uint32_t queue_id);
+
+/* --- parameters: tls_parameters.c ------------------------------------------------------------------------------------ */
+
+enum { TLS_BY_CONNECT, TLS_CLIENT, TLS_SERVER };
+enum { TLS_VERIFY_NOT, TLS_VERIFY_IF_ANY, TLS_VERIFY_REQUIRED, TLS_VERIFY_DEFAULT };
+
+/* Zero where nothing was given; no pointers, so that it is compared and hashed as bytes. */
+struct tls_parameters {
+	uint8_t role, verify, crypto, identity_count;
+	bool verify_host, no_resumption;
+	uint16_t min_version, max_version, alpn_bytes;
+	char trust[TLS_NAME_BYTES];
+	char identity[TLS_IDENTITIES_MAX][TLS_NAME_BYTES];
+	uint8_t alpn[TLS_ALPN_BYTES]; /* as in RFC 7301: each with its length before it */
+	char ciphers[TLS_LIST_BYTES], ciphersuites[TLS_LIST_BYTES];
+	char server_name[TLS_HOST_BYTES];
+};
+
+/* 0 or ulp_refuse(). */
+int tls_parameters_read(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes, struct tls_parameters *out);
+/* The role is known: fills in defaults that depend on it, and checks the rest. 0 or ulp_refuse(). */
+int tls_parameters_settle(struct ulp_layer *l, struct tls_parameters *p, bool client);
+
+/* --- contexts: tls_context.c ----------------------------------------------------------------------------------------- */
+
+struct tls_context {
+	struct tls_context *next, *previous; /* on config->contexts */
+	uint32_t references;                 /* under the lock; the list has one */
+	uint8_t key[TLS_KEY_BYTES];
+	SSL_CTX *ssl;
+	struct xts_tls_config *config;
+	uint8_t alpn[TLS_ALPN_BYTES];
+	uint16_t alpn_bytes;
+	const struct tls_identity *identity[TLS_IDENTITIES_MAX];
+	uint32_t identity_count;
+};
+
+/* The context for settled parameters: 0, with a reference, or ulp_refuse(). */
+int tls_context_get(struct ulp_layer *l, const struct tls_parameters *p, struct tls_context **out);
+void tls_context_put(struct tls_context *context);
+void tls_contexts_free(struct xts_tls_config *config);
+/* Can the lists be used? 0 or -EINVAL with a reason. */
+int tls_check_ciphers(const struct xts_tls_settings *settings, char *why, uint32_t why_room);
+
+/* --- a server's choices: tls_choice.c -------------------------------------------------------------------------------- */
+
+void tls_choice_install(struct tls_context *context);
+
+/* --- connections ----------------------------------------------------------------------------------------------------- */
+
+struct tls {
+	struct ulp_layer *layer;
+	struct tls_parameters *parameters; /* until started */
+	struct tls_context *context;
+	SSL *ssl;
+	BIO *socket;              /* for the kernel's TLS; NULL: not wanted or not possible */
+	struct ulp_out out;       /* records that the layer below has not taken */
+	uint8_t *part;            /* of a PDU that comes in parts, plain text: what is not a record yet */
+	uint32_t part_bytes;
+	uint32_t record_bytes;    /* of the record that is being read; 0: none */
+	int failed;               /* -errno of a fault, or 0 */
+	int below_error;          /* -errno of the layer below */
+	uint32_t records;         /* sent with these keys */
+	uint8_t crypto;           /* wanted */
+	uint8_t send_by, receive_by; /* enum xts_tls_crypto */
+	const char *crypto_reason;
+	bool client, done, verified;
+	bool in_pdu;              /* more of a PDU is to be written */
+	bool starved;             /* OpenSSL needs more from below for the next byte */
+	bool ended;               /* close_notify was read behind data: the next read tells */
+	bool notified;            /* ours was sent */
+	bool keeps_session;
+	uint8_t session_key[TLS_KEY_BYTES];
+};
+
+/* --- tls_bio.c: what OpenSSL writes is gathered, per thread, and leaves with one write ------------------------------- */
+
+#define TLS_GATHER_BYTES (4 * (TLS_RECORD_BYTES + 256u)) /* four records */
+#define TLS_OUT_MAX (512u << 10) /* a handshake, or answers to a peer that does not read them */
+
+/* Reads and writes of t->ssl go through it from now on. 0 or -ENOMEM. */
+int tls_bio_attach(struct tls *t);
+/* Writes what is gathered, and what waits. 0: nothing waits; -EAGAIN; -errno. */
+int tls_bio_flush(struct tls *t);
+
+/* --- tls_session.c --------------------------------------------------------------------------------------------------- */
+
+void tls_session_install(SSL_CTX *ssl, bool client);
+/* A client's handshake is about to begin: resumes what there is. */
+void tls_session_offer(struct tls *t, const struct tls_parameters *p);
+void tls_sessions_free(struct xts_tls_config *config);
+
+/* --- tls_kernel.c ---------------------------------------------------------------------------------------------------- */
+
+/* Who is to do the crypto; t->socket is there if the kernel may. 0 or -ENOMEM. */
+int tls_kernel_prepare(struct tls *t);
+/* The handshake is done: who does it. */
+void tls_kernel_settle(struct tls *t);
+/* As BIO_ctrl() for the kernel's TLS; notes whether the network card took the keys. */
+long tls_kernel_control(struct tls *t, int command, long number, void *argument);
+
+/* --- tls_fault.c ----------------------------------------------------------------------------------------------------- */
+
+/* After an SSL function has failed: -EAGAIN, -ENODATA, or the fault, which is then t->failed. */
+int tls_fault(struct tls *t, int result);
+
+/* --- tls_tell.c ------------------------------------------------------------------------------------------------------ */
+
+ssize_t tls_tell(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total);
+
+/* --- counters: tls_kernel.c ------------------------------------------------------------------------------------------ */
+
+struct tls_counters {
+	atomic_ullong client_handshakes, server_handshakes, resumed;
+	atomic_ullong sent_by[4], received_by[4]; /* by enum xts_tls_crypto */
+	atomic_ullong fallback[5];                /* by enum tls_fallback */
+	atomic_ullong key_updates;
+};
+enum tls_fallback { TLS_NO_KERNEL, TLS_CONFIGURED, TLS_STACK, TLS_REFUSED, TLS_NO_DEVICE };
+extern struct tls_counters tls_counters;
+
+static inline void tls_count(atomic_ullong *counter)
+{
+	atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+}
+
+#endif

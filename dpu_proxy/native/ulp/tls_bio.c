@@ -1,0 +1,187 @@
+/*
+ * The BIO between OpenSSL and what is below.
+ *
+ * What OpenSSL reads comes from the layer below, in big pieces (SSL_CTX_set_read_ahead). What it writes, one record at a time, is
+ * gathered in a buffer of the thread and leaves with one write when the layer's function ends (tls_bio_flush); only what is refused then
+ * takes memory of the connection. So OpenSSL never finds the socket full, but for a peer that makes it answer and does not read the answers: beyond
+ * TLS_OUT_MAX it has to wait.
+ *
+ * Where the kernel does the crypto, records go through OpenSSL's own socket BIO from the moment the kernel has the keys: it
+ * knows how their types are told.
+ */
+#include <errno.h>
+#include <openssl/err.h>
+#include <string.h>
+
+#include "tls.h"
+
+/* Empty whenever no function of a layer runs; there is no TLS in TLS. */
+static _Thread_local struct {
+	uint32_t bytes;
+	uint8_t data[TLS_GATHER_BYTES];
+} gathered;
+
+/* --- reading --------------------------------------------------------------------------------------------------------- */
+
+static int from_socket(struct tls *t, BIO *bio, char *out, int room)
+{
+	int n = BIO_read(t->socket, out, room);
+
+	if (n <= 0 && BIO_should_retry(t->socket)) {
+		ulp_socket_empty(t->layer);
+		BIO_set_retry_read(bio);
+	} else if (n < 0) {
+		t->below_error = -errno;
+	}
+	return n;
+}
+
+static int on_read(BIO *bio, char *out, int room)
+{
+	struct tls *t = BIO_get_data(bio);
+	ssize_t n;
+
+	BIO_clear_retry_flags(bio);
+	if (room <= 0)
+		return 0;
+	if (t->socket && BIO_get_ktls_recv(t->socket))
+		return from_socket(t, bio, out, room);
+	n = ulp_read_stream_below(t->layer, out, (size_t)room);
+	if (n > 0)
+		return (int)n;
+	if (n == -EAGAIN) {
+		BIO_set_retry_read(bio);
+		return -1;
+	}
+	if (n == -ENODATA) {
+		BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
+		return 0;
+	}
+	t->below_error = (int)n;
+	return -1;
+}
+
+/* --- writing --------------------------------------------------------------------------------------------------------- */
+
+/* Behind what waits already. */
+static int wait(struct tls *t, const void *data, uint32_t bytes)
+{
+	int r = ulp_out_reserve(&t->out, bytes);
+
+	if (!r)
+		ulp_out_put(&t->out, data, bytes);
+	return r;
+}
+
+static int to_socket(struct tls *t, BIO *bio, const char *data, int bytes)
+{
+	int n;
+
+	if (tls_bio_flush(t)) { /* handshake records of before */
+		BIO_set_retry_write(bio);
+		return -1;
+	}
+	n = BIO_write(t->socket, data, bytes);
+	if (n <= 0 && BIO_should_retry(t->socket)) {
+		ulp_socket_full(t->layer);
+		BIO_set_retry_write(bio);
+	} else if (n < 0) {
+		t->below_error = -errno;
+	}
+	return n;
+}
+
+static int on_write(BIO *bio, const char *data, int bytes)
+{
+	struct tls *t = BIO_get_data(bio);
+
+	BIO_clear_retry_flags(bio);
+	if (bytes <= 0)
+		return 0;
+	if (t->socket && BIO_get_ktls_send(t->socket))
+		return to_socket(t, bio, data, bytes);
+	if (t->out.bytes + (uint32_t)bytes > TLS_OUT_MAX) {
+		BIO_set_retry_write(bio);
+		return -1;
+	}
+	if (!t->out.bytes && gathered.bytes + (uint32_t)bytes <= sizeof gathered.data) {
+		memcpy(gathered.data + gathered.bytes, data, (size_t)bytes);
+		gathered.bytes += (uint32_t)bytes;
+		return bytes;
+	}
+	if (gathered.bytes) {
+		t->below_error = wait(t, gathered.data, gathered.bytes);
+		gathered.bytes = 0;
+	}
+	if (!t->below_error)
+		t->below_error = wait(t, data, (uint32_t)bytes);
+	return t->below_error ? -1 : bytes;
+}
+
+int tls_bio_flush(struct tls *t)
+{
+	struct iovec piece = { .iov_base = gathered.data, .iov_len = gathered.bytes };
+	ssize_t n;
+	int r;
+
+	if (!gathered.bytes) {
+		r = t->out.bytes ? ulp_out_flush(&t->out, t->layer) : 0;
+		if (r && r != -EAGAIN)
+			t->below_error = r;
+		return r;
+	}
+	gathered.bytes = 0;
+	n = ulp_write_below(t->layer, &piece, 1, NULL);
+	if (n >= 0 && (size_t)n < piece.iov_len)
+		t->below_error = wait(t, gathered.data + n, (uint32_t)(piece.iov_len - (size_t)n));
+	else if (n < 0)
+		t->below_error = (int)n;
+	return t->below_error ? t->below_error : t->out.bytes ? -EAGAIN : 0;
+}
+
+/* --- OpenSSL --------------------------------------------------------------------------------------------------------- */
+
+static long on_control(BIO *bio, int command, long number, void *argument)
+{
+	struct tls *t = BIO_get_data(bio);
+
+	switch (command) {
+	case BIO_CTRL_FLUSH: /* OpenSSL asks for it at the end of each flight, and before the kernel gets the keys */
+		BIO_clear_retry_flags(bio);
+		if (!t->socket || tls_bio_flush(t) == 0)
+			return 1;
+		BIO_set_retry_write(bio);
+		return -1;
+	case BIO_CTRL_EOF:
+		return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0;
+	default:
+		return t && t->socket ? tls_kernel_control(t, command, number, argument) : 0;
+	}
+}
+
+static BIO_METHOD *method;
+
+static void make_method(void)
+{
+	method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "xts");
+	if (!method)
+		return;
+	BIO_meth_set_read(method, on_read);
+	BIO_meth_set_write(method, on_write);
+	BIO_meth_set_ctrl(method, on_control);
+}
+
+int tls_bio_attach(struct tls *t)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	BIO *bio;
+
+	pthread_once(&once, make_method);
+	bio = method ? BIO_new(method) : NULL;
+	if (!bio)
+		return -ENOMEM;
+	BIO_set_data(bio, t);
+	BIO_set_init(bio, 1);
+	SSL_set_bio(t->ssl, bio, bio);
+	return 0;
+}

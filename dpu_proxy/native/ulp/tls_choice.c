@@ -1,0 +1,91 @@
+/*
+ * What a server chooses when it has seen the ClientHello: its identity, by the name the client asks for; the protocol (ALPN), by
+ * the server's preference; the OCSP response that belongs to the identity.
+ */
+#include <openssl/x509v3.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "tls.h"
+
+static bool is_for(const struct tls_identity *identity, const char *name)
+{
+	return X509_check_host(identity->certificate, name, 0, 0, NULL) == 1 ||
+	       X509_check_ip_asc(identity->certificate, name, 0) == 1;
+}
+
+/* All identities that are for the name, one for each kind of key: OpenSSL takes the one that the client can verify. Without any,
+ * the first. */
+static int choose_identity(SSL *ssl, void *argument)
+{
+	const struct tls_context *context = argument;
+	const char *name = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
+	int kinds[TLS_IDENTITIES_MAX];
+	uint32_t count = 0;
+
+	SSL_certs_clear(ssl);
+	for (uint32_t i = 0; i < context->identity_count && name; i++) {
+		const struct tls_identity *identity = context->identity[i];
+		int kind = EVP_PKEY_get_base_id(identity->key);
+		bool has_kind = false;
+
+		for (uint32_t k = 0; k < count; k++)
+			has_kind |= kinds[k] == kind;
+		if (has_kind || !is_for(identity, name))
+			continue;
+		if (SSL_use_cert_and_key(ssl, identity->certificate, identity->key, identity->chain, 1) == 1)
+			kinds[count++] = kind;
+	}
+	if (!count) {
+		const struct tls_identity *first = context->identity[0];
+
+		count = SSL_use_cert_and_key(ssl, first->certificate, first->key, first->chain, 1) == 1;
+	}
+	return count > 0;
+}
+
+static int choose_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_bytes, const unsigned char *offered,
+		       unsigned int offered_bytes, void *argument)
+{
+	const struct tls_context *context = argument;
+	unsigned char *chosen;
+
+	(void)ssl;
+	if (SSL_select_next_proto(&chosen, out_bytes, context->alpn, context->alpn_bytes, offered, offered_bytes) !=
+	    OPENSSL_NPN_NEGOTIATED)
+		return SSL_TLSEXT_ERR_ALERT_FATAL; /* RFC 7301: no_application_protocol */
+	*out = chosen;
+	return SSL_TLSEXT_ERR_OK;
+}
+
+static int staple(SSL *ssl, void *argument)
+{
+	const struct tls_context *context = argument;
+	const X509 *certificate = SSL_get_certificate(ssl);
+
+	for (uint32_t i = 0; i < context->identity_count; i++) {
+		const struct tls_identity *identity = context->identity[i];
+		unsigned char *copy;
+
+		if (identity->certificate != certificate || !identity->ocsp_bytes)
+			continue;
+		copy = OPENSSL_memdup(identity->ocsp, identity->ocsp_bytes); /* OpenSSL frees it */
+		if (!copy)
+			return SSL_TLSEXT_ERR_NOACK;
+		if (SSL_set_tlsext_status_ocsp_resp(ssl, copy, (long)identity->ocsp_bytes) != 1) {
+			OPENSSL_free(copy);
+			return SSL_TLSEXT_ERR_NOACK;
+		}
+		return SSL_TLSEXT_ERR_OK;
+	}
+	return SSL_TLSEXT_ERR_NOACK;
+}
+
+void tls_choice_install(struct tls_context *context)
+{
+	SSL_CTX_set_cert_cb(context->ssl, choose_identity, context);
+	if (context->alpn_bytes)
+		SSL_CTX_set_alpn_select_cb(context->ssl, choose_alpn, context);
+	SSL_CTX_set_tlsext_status_cb(context->ssl, staple);
+	SSL_CTX_set_tlsext_status_arg(context->ssl, context);
+}

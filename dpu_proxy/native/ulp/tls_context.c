@@ -1,0 +1,311 @@
+/*
+ * SSL_CTXs: one for each set of parameters in use, shared by the connections that ask for the same, whatever their queue
+ * (whether a queue may use an identity is looked at for each connection). Making one costs as much as a handshake; a listener's connections find it.
+ * At most TLS_CONTEXTS_MAX are kept, so that a host cannot make memory grow by asking for ever new ones.
+ *
+ * What is weak is not there: versions below 1.2, what the configuration's lists do not name, compression, renegotiation, early data.
+ */
+#include <errno.h>
+#include <openssl/err.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config_inside.h"
+#include "tls.h"
+
+#define READ_AHEAD_BYTES (64u << 10) /* with one call, where the kernel does not decrypt */
+#define SECURITY_LEVEL 2             /* OpenSSL's: 112 bits, so RSA of 2048 and SHA-256 */
+
+/* --- ciphers --------------------------------------------------------------------------------------------------------- */
+
+static bool named(const char *list, const char *name)
+{
+	size_t bytes = strlen(name);
+
+	for (const char *at = list; (at = strstr(at, name)); at += bytes) {
+		if ((at == list || at[-1] == ':') && (at[bytes] == ':' || at[bytes] == 0))
+			return true;
+	}
+	return false;
+}
+
+/* The names of the SSL_CTX's ciphers below TLS 1.3, or of TLS 1.3, that allowed (NULL: all) has. */
+static void cipher_names(SSL_CTX *ssl, bool tls13, const char *allowed, char *out, size_t room)
+{
+	STACK_OF(SSL_CIPHER) *ciphers = SSL_CTX_get_ciphers(ssl);
+	size_t used = 0;
+
+	out[0] = 0;
+	for (int i = 0; i < sk_SSL_CIPHER_num(ciphers); i++) {
+		const SSL_CIPHER *cipher = sk_SSL_CIPHER_value(ciphers, i);
+		const char *name = SSL_CIPHER_get_name(cipher);
+
+		if (!strcmp(SSL_CIPHER_get_version(cipher), "TLSv1.3") != tls13 || (allowed && !named(allowed, name)))
+			continue;
+		if (used + strlen(name) + 2 > room)
+			break;
+		used += (size_t)snprintf(out + used, room - used, "%s%s", used ? ":" : "", name);
+	}
+}
+
+static bool set_ciphers(SSL_CTX *ssl, const char *ciphers, const char *ciphersuites)
+{
+	SSL_CTX_set_security_level(ssl, SECURITY_LEVEL);
+	return SSL_CTX_set_cipher_list(ssl, ciphers) == 1 && SSL_CTX_set_ciphersuites(ssl, ciphersuites) == 1;
+}
+
+int tls_check_ciphers(const struct xts_tls_settings *settings, char *why, uint32_t why_room)
+{
+	SSL_CTX *ssl = SSL_CTX_new(TLS_method());
+	bool ok = ssl && SSL_CTX_set_cipher_list(ssl, settings->ciphers) == 1;
+
+	if (!ok)
+		snprintf(why, why_room, "ciphers: OpenSSL knows none of %s", settings->ciphers);
+	if (ok && SSL_CTX_set_ciphersuites(ssl, settings->ciphersuites) != 1) {
+		snprintf(why, why_room, "ciphersuites: OpenSSL does not know all of %s", settings->ciphersuites);
+		ok = false;
+	}
+	SSL_CTX_free(ssl);
+	ERR_clear_error();
+	return ok ? 0 : -EINVAL;
+}
+
+/* What was asked for, as far as the configuration allows it. */
+static int choose_ciphers(struct ulp_layer *l, SSL_CTX *ssl, const struct tls_parameters *p)
+{
+	const struct xts_tls_settings *settings = &ulp_config(l)->tls->settings;
+	char allowed[4096], chosen[4096];
+
+	if (!set_ciphers(ssl, settings->ciphers, settings->ciphersuites))
+		return ulp_refuse(l, EINVAL, "the proxy's own ciphers cannot be set");
+	if (p->ciphers[0]) {
+		cipher_names(ssl, false, NULL, allowed, sizeof allowed);
+		if (SSL_CTX_set_cipher_list(ssl, p->ciphers) != 1)
+			return ulp_refuse(l, EINVAL, "CIPHERS: OpenSSL knows none of these");
+		cipher_names(ssl, false, allowed, chosen, sizeof chosen);
+		if (!chosen[0] || SSL_CTX_set_cipher_list(ssl, chosen) != 1)
+			return ulp_refuse(l, EACCES, "CIPHERS: the proxy's configuration allows none of these");
+	}
+	if (p->ciphersuites[0]) {
+		cipher_names(ssl, true, NULL, allowed, sizeof allowed);
+		if (SSL_CTX_set_ciphersuites(ssl, p->ciphersuites) != 1)
+			return ulp_refuse(l, EINVAL, "CIPHERSUITES: OpenSSL does not know all of these");
+		cipher_names(ssl, true, allowed, chosen, sizeof chosen);
+		if (!chosen[0] || SSL_CTX_set_ciphersuites(ssl, chosen) != 1)
+			return ulp_refuse(l, EACCES, "CIPHERSUITES: the proxy's configuration allows none of these");
+	}
+	return 0;
+}
+
+/* --- the rest -------------------------------------------------------------------------------------------------------- */
+
+static void set_options(SSL_CTX *ssl, const struct xts_tls_settings *settings, const struct tls_parameters *p)
+{
+	uint16_t min = p->min_version > settings->min_version ? p->min_version : settings->min_version;
+
+	SSL_CTX_set_min_proto_version(ssl, min);
+	SSL_CTX_set_max_proto_version(ssl, p->max_version);
+	/* A system-wide configuration file may have set these. */
+	SSL_CTX_clear_options(ssl, SSL_OP_ALLOW_UNSAFE_LEGACY_RENEGOTIATION | SSL_OP_LEGACY_SERVER_CONNECT |
+					   SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_NO_TLSv1_3 | SSL_OP_NO_TLSv1_2);
+	SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE |
+					 SSL_OP_PRIORITIZE_CHACHA);
+	if (p->no_resumption || settings->sessions_max == 0)
+		SSL_CTX_set_options(ssl, SSL_OP_NO_TICKET);
+	SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+				      SSL_MODE_NO_AUTO_CHAIN);
+	SSL_CTX_set_default_read_buffer_len(ssl, READ_AHEAD_BYTES);
+	SSL_CTX_set_max_early_data(ssl, 0);
+	SSL_CTX_set_timeout(ssl, settings->session_timeout_s);
+}
+
+static int set_verification(struct ulp_layer *l, SSL_CTX *ssl, const struct tls_parameters *p)
+{
+	bool client = p->role == TLS_CLIENT;
+	const struct tls_trust *trust;
+	int mode = SSL_VERIFY_PEER;
+
+	if (p->verify == TLS_VERIFY_NOT) {
+		SSL_CTX_set_verify(ssl, SSL_VERIFY_NONE, NULL);
+		return 0;
+	}
+	trust = tls_config_trust(ulp_config(l)->tls, p->trust, ulp_queue_id(l)); /* settled: it is there */
+	if (!client && p->verify == TLS_VERIFY_REQUIRED)
+		mode |= SSL_VERIFY_FAIL_IF_NO_PEER_CERT;
+	SSL_CTX_set_verify(ssl, mode, NULL);
+	SSL_CTX_set1_cert_store(ssl, trust->store);
+	if (!client && trust->names) {
+		STACK_OF(X509_NAME) *names = SSL_dup_CA_list(trust->names);
+
+		if (!names)
+			return ulp_refuse(l, ENOMEM, "no memory");
+		SSL_CTX_set_client_CA_list(ssl, names);
+	}
+	return 0;
+}
+
+static int set_client(struct ulp_layer *l, const struct tls_context *context)
+{
+	const struct tls_identity *identity = context->identity[0];
+
+	if (identity && SSL_CTX_use_cert_and_key(context->ssl, identity->certificate, identity->key, identity->chain, 1) != 1)
+		return ulp_refuse(l, EINVAL, "IDENTITY: %s cannot be used: %s", identity->name,
+				  ERR_reason_error_string(ERR_peek_last_error()));
+	if (context->alpn_bytes && SSL_CTX_set_alpn_protos(context->ssl, context->alpn, context->alpn_bytes) != 0)
+		return ulp_refuse(l, EINVAL, "ALPN: OpenSSL does not take it");
+	return 0;
+}
+
+static int build(struct ulp_layer *l, struct tls_context *context, const struct tls_parameters *p)
+{
+	struct xts_tls_config *config = ulp_config(l)->tls;
+	bool client = p->role == TLS_CLIENT;
+	int r;
+
+	context->config = config;
+	context->ssl = SSL_CTX_new(client ? TLS_client_method() : TLS_server_method());
+	if (!context->ssl)
+		return ulp_refuse(l, ENOMEM, "no memory for TLS");
+	memcpy(context->alpn, p->alpn, p->alpn_bytes);
+	context->alpn_bytes = p->alpn_bytes;
+	for (; context->identity_count < p->identity_count; context->identity_count++) {
+		const char *name = p->identity[context->identity_count];
+
+		context->identity[context->identity_count] = tls_config_identity(config, name, ulp_queue_id(l));
+	}
+	set_options(context->ssl, &config->settings, p);
+	r = choose_ciphers(l, context->ssl, p);
+	if (!r)
+		r = set_verification(l, context->ssl, p);
+	if (r)
+		return r;
+	if (SSL_CTX_set_session_id_context(context->ssl, context->key, sizeof context->key) != 1)
+		return ulp_refuse(l, ENOMEM, "no memory for TLS");
+	tls_session_install(context->ssl, client);
+	if (client)
+		return set_client(l, context);
+	tls_choice_install(context);
+	return 0;
+}
+
+/* --- sharing --------------------------------------------------------------------------------------------------------- */
+
+static void context_free(struct tls_context *context)
+{
+	SSL_CTX_free(context->ssl);
+	free(context);
+}
+
+static void unlink_context(struct xts_tls_config *config, struct tls_context *context)
+{
+	if (context->previous)
+		context->previous->next = context->next;
+	else
+		config->contexts = context->next;
+	if (context->next)
+		context->next->previous = context->previous;
+	config->context_count--;
+}
+
+static void link_first(struct xts_tls_config *config, struct tls_context *context)
+{
+	context->previous = NULL;
+	context->next = config->contexts;
+	if (context->next)
+		context->next->previous = context;
+	config->contexts = context;
+	config->context_count++;
+}
+
+/* With the lock. */
+static struct tls_context *find(struct xts_tls_config *config, const uint8_t *key)
+{
+	struct tls_context *context = config->contexts;
+
+	while (context && memcmp(context->key, key, TLS_KEY_BYTES) != 0)
+		context = context->next;
+	if (context) {
+		unlink_context(config, context);
+		link_first(config, context);
+		context->references++;
+	}
+	return context;
+}
+
+/* With the lock. */
+static void drop(struct tls_context *context)
+{
+	if (--context->references == 0)
+		context_free(context);
+}
+
+/* With the lock: two threads may have made the same, which does no harm. */
+static void keep(struct xts_tls_config *config, struct tls_context *context)
+{
+	if (config->context_count >= TLS_CONTEXTS_MAX) {
+		struct tls_context *last = config->contexts;
+
+		while (last->next)
+			last = last->next;
+		unlink_context(config, last);
+		drop(last);
+	}
+	link_first(config, context);
+	context->references = 2;
+}
+
+int tls_context_get(struct ulp_layer *l, const struct tls_parameters *p, struct tls_context **out)
+{
+	struct xts_tls_config *config = ulp_config(l)->tls;
+	struct tls_parameters same = *p;
+	struct tls_context *context;
+	uint8_t key[TLS_KEY_BYTES];
+	int r;
+
+	memset(same.server_name, 0, sizeof same.server_name); /* of the connection, as is who does the crypto */
+	same.crypto = 0;
+	if (!EVP_Digest(&same, sizeof same, key, NULL, EVP_sha256(), NULL))
+		return ulp_refuse(l, ENOMEM, "no memory for TLS");
+	pthread_mutex_lock(&config->lock);
+	context = find(config, key);
+	pthread_mutex_unlock(&config->lock);
+	if (context) {
+		*out = context;
+		return 0;
+	}
+	context = calloc(1, sizeof *context);
+	if (!context)
+		return ulp_refuse(l, ENOMEM, "no memory for TLS");
+	memcpy(context->key, key, sizeof key);
+	r = build(l, context, p);
+	ERR_clear_error();
+	if (r) {
+		context_free(context);
+		return r;
+	}
+	pthread_mutex_lock(&config->lock);
+	keep(config, context);
+	pthread_mutex_unlock(&config->lock);
+	*out = context;
+	return 0;
+}
+
+void tls_context_put(struct tls_context *context)
+{
+	struct xts_tls_config *config = context->config;
+
+	pthread_mutex_lock(&config->lock);
+	drop(context);
+	pthread_mutex_unlock(&config->lock);
+}
+
+void tls_contexts_free(struct xts_tls_config *config)
+{
+	while (config->contexts) {
+		struct tls_context *context = config->contexts;
+
+		unlink_context(config, context);
+		drop(context);
+	}
+}

@@ -1,0 +1,199 @@
+/*
+ * Who does the crypto: OpenSSL here ("user"), the kernel's TLS on the socket ("kernel"), or the network card under it ("device").
+ *
+ * The kernel is given the keys by OpenSSL at the end of the handshake (SSL_OP_ENABLE_KTLS), each direction by itself; OpenSSL
+ * 3.0 does so for sending, and for receiving with TLS 1.2. Whether the card then took them the kernel tells unprivileged
+ * processes by counters only: /proc/net/tls_stat, of the network namespace. So they are read before and after, one
+ * connection at a time, and "device" is said only when a count of the card's has grown and none of the software's: others' connections can hide the card's
+ * work, not make it up.
+ *
+ * What was asked for and is not to be had falls back, with a counted reason.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "config_inside.h"
+#include "tls.h"
+
+struct tls_counters tls_counters;
+
+static const char *const reasons[] = {
+	[TLS_NO_KERNEL] = "the kernel has no TLS",
+	[TLS_CONFIGURED] = "the proxy's configuration says user",
+	[TLS_STACK] = "TLS is not next to TCP",
+	[TLS_REFUSED] = "the kernel or OpenSSL does not do this version, cipher or direction",
+	[TLS_NO_DEVICE] = "the network card does not do it",
+};
+
+static void fall_back(struct tls *t, enum tls_fallback why)
+{
+	t->crypto_reason = reasons[why];
+	tls_count(&tls_counters.fallback[why]);
+}
+
+/* --- probing --------------------------------------------------------------------------------------------------------- */
+
+/* A connection over loopback, of which only one end is asked. 0 or -errno. */
+static int probe(int listener, int client)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t bytes = sizeof address;
+
+	if (listener < 0 || client < 0 || bind(listener, (struct sockaddr *)&address, bytes) < 0 || listen(listener, 1) < 0 ||
+	    getsockname(listener, (struct sockaddr *)&address, &bytes) < 0 ||
+	    connect(client, (struct sockaddr *)&address, bytes) < 0 || setsockopt(client, IPPROTO_TCP, TCP_ULP, "tls", 4) < 0)
+		return -errno;
+	return 0;
+}
+
+int xts_tls_probe_kernel(struct xts_ulp_config *config, char *why, uint32_t why_room)
+{
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct xts_tls_config *tls = config->tls;
+
+	tls->kernel_error = probe(listener, client);
+	if (listener >= 0)
+		close(listener);
+	if (client >= 0)
+		close(client);
+	if (tls->kernel_error)
+		snprintf(why, why_room, "%s (TCP_ULP \"tls\": %s)", reasons[TLS_NO_KERNEL], strerror(-tls->kernel_error));
+	else if (tls->kernel_statistics < 0)
+		tls->kernel_statistics = open("/proc/net/tls_stat", O_RDONLY | O_CLOEXEC);
+	return tls->kernel_error;
+}
+
+/* --- a connection ---------------------------------------------------------------------------------------------------- */
+
+static uint8_t wanted(const struct tls *t, uint8_t configured)
+{
+	uint8_t asked = t->parameters->crypto;
+
+	if (configured == XTS_TLS_CRYPTO_USER || asked == XTS_TLS_CRYPTO_USER)
+		return XTS_TLS_CRYPTO_USER;
+	return asked == XTS_TLS_CRYPTO_BEST ? configured : asked;
+}
+
+int tls_kernel_prepare(struct tls *t)
+{
+	const struct xts_tls_config *config = t->context->config;
+	int fd = ulp_socket(t->layer);
+
+	t->crypto = wanted(t, config->settings.crypto);
+	t->send_by = t->receive_by = XTS_TLS_CRYPTO_USER;
+	SSL_set_read_ahead(t->ssl, 1);
+	if (t->crypto == XTS_TLS_CRYPTO_USER) {
+		if (t->parameters->crypto != XTS_TLS_CRYPTO_USER)
+			fall_back(t, TLS_CONFIGURED);
+		return 0;
+	}
+	if (config->kernel_error || fd < 0) {
+		fall_back(t, config->kernel_error ? TLS_NO_KERNEL : TLS_STACK);
+		return 0;
+	}
+	t->socket = BIO_new_socket(fd, BIO_NOCLOSE);
+	if (!t->socket)
+		return -ENOMEM;
+	SSL_set_options(t->ssl, SSL_OP_ENABLE_KTLS);
+	SSL_set_read_ahead(t->ssl, 0); /* what OpenSSL has read the kernel cannot decrypt */
+	return 0;
+}
+
+/* --- the network card ------------------------------------------------------------------------------------------------ */
+
+struct statistics {
+	unsigned long long software, device;
+};
+
+static unsigned long long figure(const char *text, const char *name)
+{
+	const char *at = strstr(text, name);
+	unsigned long long value = 0;
+
+	if (at)
+		sscanf(at + strlen(name), "%llu", &value);
+	return value;
+}
+
+static struct statistics read_statistics(int fd, bool send)
+{
+	char text[1024];
+	ssize_t n = fd < 0 ? -1 : pread(fd, text, sizeof text - 1, 0);
+
+	if (n <= 0)
+		return (struct statistics){ 0 };
+	text[n] = 0;
+	return (struct statistics){ .software = figure(text, send ? "TlsTxSw" : "TlsRxSw"),
+				    .device = figure(text, send ? "TlsTxDevice" : "TlsRxDevice") };
+}
+
+#ifdef BIO_CTRL_SET_KTLS
+#define SET_KEYS BIO_CTRL_SET_KTLS
+#else
+#define SET_KEYS 72 /* bio.h has it as a comment: internal to OpenSSL, and what this BIO has to pass on */
+#endif
+
+long tls_kernel_control(struct tls *t, int command, long number, void *argument)
+{
+	static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+	int fd = t->context->config->kernel_statistics;
+	bool send = number != 0;
+	struct statistics before, after;
+	uint8_t *by = send ? &t->send_by : &t->receive_by;
+	long r;
+
+	if (command != SET_KEYS)
+		return BIO_ctrl(t->socket, command, number, argument);
+	pthread_mutex_lock(&one_at_a_time);
+	before = read_statistics(fd, send);
+	r = BIO_ctrl(t->socket, command, number, argument);
+	after = read_statistics(fd, send);
+	pthread_mutex_unlock(&one_at_a_time);
+	if (r > 0)
+		*by = after.device > before.device && after.software == before.software ? XTS_TLS_CRYPTO_DEVICE :
+											 XTS_TLS_CRYPTO_KERNEL;
+	return r;
+}
+
+void tls_kernel_settle(struct tls *t)
+{
+	uint8_t least = t->send_by < t->receive_by ? t->send_by : t->receive_by;
+
+	if (t->socket) {
+		if (least == XTS_TLS_CRYPTO_USER)
+			fall_back(t, TLS_REFUSED);
+		else if (least < XTS_TLS_CRYPTO_DEVICE && t->crypto != XTS_TLS_CRYPTO_KERNEL)
+			fall_back(t, TLS_NO_DEVICE);
+	}
+	tls_count(&tls_counters.sent_by[t->send_by]);
+	tls_count(&tls_counters.received_by[t->receive_by]);
+}
+
+/* --- counters -------------------------------------------------------------------------------------------------------- */
+
+void xts_tls_counts(struct xts_tls_counts *out)
+{
+	*out = (struct xts_tls_counts){
+		.client_handshakes = tls_counters.client_handshakes,
+		.server_handshakes = tls_counters.server_handshakes,
+		.resumed = tls_counters.resumed,
+		.sent_by_user = tls_counters.sent_by[XTS_TLS_CRYPTO_USER],
+		.sent_by_kernel = tls_counters.sent_by[XTS_TLS_CRYPTO_KERNEL],
+		.sent_by_device = tls_counters.sent_by[XTS_TLS_CRYPTO_DEVICE],
+		.received_by_user = tls_counters.received_by[XTS_TLS_CRYPTO_USER],
+		.received_by_kernel = tls_counters.received_by[XTS_TLS_CRYPTO_KERNEL],
+		.received_by_device = tls_counters.received_by[XTS_TLS_CRYPTO_DEVICE],
+		.fallback_no_kernel = tls_counters.fallback[TLS_NO_KERNEL],
+		.fallback_configured = tls_counters.fallback[TLS_CONFIGURED],
+		.fallback_stack = tls_counters.fallback[TLS_STACK],
+		.fallback_refused = tls_counters.fallback[TLS_REFUSED],
+		.fallback_no_device = tls_counters.fallback[TLS_NO_DEVICE],
+		.key_updates = tls_counters.key_updates,
+	};
+}

@@ -1,0 +1,166 @@
+/* What was pushed, as a struct. */
+#include <errno.h>
+#include <string.h>
+
+#include "config_inside.h"
+#include "tls.h"
+
+/* Its length before it, as it travels (RFC 7301). */
+static int add_alpn(struct ulp_layer *l, const struct ulp_attribute *a, struct tls_parameters *out)
+{
+	if (a->bytes < 1 || a->bytes > 255)
+		return ulp_refuse(l, EINVAL, "ALPN: a protocol's name has 1 to 255 bytes, not %u", a->bytes);
+	if (out->alpn_bytes + 1u + a->bytes > sizeof out->alpn)
+		return ulp_refuse(l, EINVAL, "ALPN: all names together may have %zu bytes", sizeof out->alpn);
+	out->alpn[out->alpn_bytes] = (uint8_t)a->bytes;
+	memcpy(out->alpn + out->alpn_bytes + 1, a->value, a->bytes);
+	out->alpn_bytes = (uint16_t)(out->alpn_bytes + 1u + a->bytes);
+	return 0;
+}
+
+static int add_identity(struct ulp_layer *l, const struct ulp_attribute *a, struct tls_parameters *out)
+{
+	int r;
+
+	if (out->identity_count == TLS_IDENTITIES_MAX)
+		return ulp_refuse(l, EINVAL, "IDENTITY: at most %d", TLS_IDENTITIES_MAX);
+	r = ulp_attribute_string(l, a, "IDENTITY", out->identity[out->identity_count], TLS_NAME_BYTES);
+	if (!r)
+		out->identity_count++;
+	return r;
+}
+
+static int at_most(const struct ulp_layer *l, const char *name, unsigned value, unsigned highest)
+{
+	return value <= highest ? 0 : ulp_refuse(l, EINVAL, "%s: %u is none of 0 to %u", name, value, highest);
+}
+
+static int read_number(struct ulp_layer *l, const struct ulp_attribute *a, const char *name, unsigned highest, uint8_t *out)
+{
+	int r = ulp_attribute_u8(l, a, name, out);
+
+	return r ? r : at_most(l, name, *out, highest);
+}
+
+static int read_version(struct ulp_layer *l, const struct ulp_attribute *a, const char *name, uint16_t *out)
+{
+	int r = ulp_attribute_u16(l, a, name, out);
+
+	if (!r && *out != TLS1_2_VERSION && *out != TLS1_3_VERSION)
+		r = ulp_refuse(l, EINVAL, "%s: 0x%04x is none of 0x0303 and 0x0304", name, *out);
+	return r;
+}
+
+static int read_one(struct ulp_layer *l, const struct ulp_attribute *a, struct tls_parameters *out)
+{
+	switch (a->type) {
+	case XTS_TLS_ROLE:
+		return read_number(l, a, "ROLE", TLS_SERVER, &out->role);
+	case XTS_TLS_SERVER_NAME:
+		return ulp_attribute_string(l, a, "SERVER_NAME", out->server_name, sizeof out->server_name);
+	case XTS_TLS_ALPN:
+		return add_alpn(l, a, out);
+	case XTS_TLS_VERIFY:
+		return read_number(l, a, "VERIFY", TLS_VERIFY_REQUIRED, &out->verify);
+	case XTS_TLS_TRUST:
+		return ulp_attribute_string(l, a, "TRUST", out->trust, sizeof out->trust);
+	case XTS_TLS_IDENTITY:
+		return add_identity(l, a, out);
+	case XTS_TLS_MIN_VERSION:
+		return read_version(l, a, "MIN_VERSION", &out->min_version);
+	case XTS_TLS_MAX_VERSION:
+		return read_version(l, a, "MAX_VERSION", &out->max_version);
+	case XTS_TLS_CIPHERS:
+		return ulp_attribute_string(l, a, "CIPHERS", out->ciphers, sizeof out->ciphers);
+	case XTS_TLS_CIPHERSUITES:
+		return ulp_attribute_string(l, a, "CIPHERSUITES", out->ciphersuites, sizeof out->ciphersuites);
+	case XTS_TLS_CRYPTO:
+		return read_number(l, a, "CRYPTO", XTS_TLS_CRYPTO_DEVICE, &out->crypto);
+	case XTS_TLS_VERIFY_HOST:
+		return ulp_attribute_flag(l, a, "VERIFY_HOST", &out->verify_host);
+	case XTS_TLS_NO_RESUMPTION:
+		return ulp_attribute_flag(l, a, "NO_RESUMPTION", &out->no_resumption);
+	default:
+		return ulp_attribute_unknown(l, a);
+	}
+}
+
+/* Whatever the role will be. */
+static int check(struct ulp_layer *l, const struct tls_parameters *p)
+{
+	const struct xts_tls_settings *settings = &ulp_config(l)->tls->settings;
+
+	if (p->max_version && p->max_version < settings->min_version)
+		return ulp_refuse(l, EINVAL, "MAX_VERSION: the proxy's configuration demands TLS 1.3");
+	if (p->max_version && p->max_version < p->min_version)
+		return ulp_refuse(l, EINVAL, "MAX_VERSION is below MIN_VERSION");
+	for (uint32_t i = 0; i < p->identity_count; i++) {
+		if (!tls_config_identity(ulp_config(l)->tls, p->identity[i], ulp_queue_id(l)))
+			return ulp_refuse(l, ENOENT, "IDENTITY: the proxy has none named %s for this queue", p->identity[i]);
+	}
+	if (p->trust[0] && !tls_config_trust(ulp_config(l)->tls, p->trust, ulp_queue_id(l)))
+		return ulp_refuse(l, ENOENT, "TRUST: the proxy has no roots named %s for this queue", p->trust);
+	return 0;
+}
+
+int tls_parameters_read(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes, struct tls_parameters *out)
+{
+	struct ulp_attribute a;
+	uint32_t offset = 0;
+	int r;
+
+	memset(out, 0, sizeof *out);
+	out->verify = TLS_VERIFY_DEFAULT;
+	while ((r = ulp_attribute_next(l, attributes, bytes, &offset, &a)) > 0) {
+		r = read_one(l, &a, out);
+		if (r)
+			return r;
+	}
+	return r ? r : check(l, out);
+}
+
+/* --- when the role is known ------------------------------------------------------------------------------------------ */
+
+static int settle_client(struct ulp_layer *l, struct tls_parameters *p)
+{
+	if (p->verify == TLS_VERIFY_DEFAULT)
+		p->verify = TLS_VERIFY_REQUIRED;
+	if (p->verify == TLS_VERIFY_REQUIRED)
+		p->verify_host = true;
+	if (p->verify_host && !p->server_name[0])
+		return ulp_refuse(l, EINVAL, "SERVER_NAME is needed to verify the server's certificate (VERIFY is required)");
+	if (p->verify == TLS_VERIFY_NOT && p->verify_host)
+		return ulp_refuse(l, EINVAL, "VERIFY_HOST means nothing without VERIFY");
+	if (!p->verify_host && ulp_config(l)->tls->settings.verify_required)
+		return ulp_refuse(l, EACCES, "VERIFY: the proxy's configuration does not allow clients to go without");
+	if (p->identity_count > 1)
+		return ulp_refuse(l, EINVAL, "IDENTITY: a client has one at most");
+	if (p->server_name[0] == '.') /* OpenSSL takes it for any host below */
+		return ulp_refuse(l, EINVAL, "SERVER_NAME: %s is no name of a host", p->server_name);
+	return 0;
+}
+
+static int settle_server(struct ulp_layer *l, struct tls_parameters *p)
+{
+	if (p->verify == TLS_VERIFY_DEFAULT)
+		p->verify = TLS_VERIFY_NOT;
+	if (!p->identity_count)
+		return ulp_refuse(l, EINVAL, "IDENTITY is needed for a server");
+	if (p->verify != TLS_VERIFY_NOT && !p->trust[0])
+		return ulp_refuse(l, EINVAL, "TRUST is needed to verify certificates of clients");
+	return 0;
+}
+
+int tls_parameters_settle(struct ulp_layer *l, struct tls_parameters *p, bool client)
+{
+	int r = client ? settle_client(l, p) : settle_server(l, p);
+
+	if (r)
+		return r;
+	p->role = client ? TLS_CLIENT : TLS_SERVER;
+	if (p->verify != TLS_VERIFY_NOT && !p->trust[0])
+		memcpy(p->trust, "default", sizeof "default");
+	if (p->verify != TLS_VERIFY_NOT && !tls_config_trust(ulp_config(l)->tls, p->trust, ulp_queue_id(l)))
+		return ulp_refuse(l, ENOENT, "TRUST: the proxy has no roots named %s for this queue", p->trust);
+	return 0;
+}

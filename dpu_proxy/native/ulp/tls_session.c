@@ -1,0 +1,230 @@
+/*
+ * Resumption.
+ *
+ * Clients: sessions are kept in the configuration, at most sessions_max, the oldest leaving first. A session is found by all that may
+ * not differ: queue, parameters (trust, identity, verification, ALPN …), the server's name and its address. So no host's
+ * sessions serve another host, and none serves a connection that would verify the server differently. A session of TLS 1.3 is
+ * used once (RFC 8446 C.4).
+ *
+ * Servers: nothing is kept but the keys of tickets, which are made here, change every session_timeout_s, and are good for one more
+ * such time. What a ticket stands for is bound to the parameters (the session id context), not to the queue: the processes of one server have a
+ * queue each, the same parameters and, by policy, the right to the same identities.
+ */
+#include <errno.h>
+#include <openssl/core_names.h>
+#include <openssl/evp.h>
+#include <openssl/rand.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "config_inside.h"
+#include "tls.h"
+
+/* --- clients --------------------------------------------------------------------------------------------------------- */
+
+struct tls_session {
+	struct tls_session *next;
+	uint8_t key[TLS_KEY_BYTES];
+	SSL_SESSION *session;
+};
+
+static void session_free(struct tls_session *s)
+{
+	SSL_SESSION_free(s->session);
+	free(s);
+}
+
+/* With the lock. */
+static struct tls_session *take(struct xts_tls_config *config, const uint8_t *key)
+{
+	for (struct tls_session **link = &config->sessions; *link; link = &(*link)->next) {
+		struct tls_session *s = *link;
+
+		if (memcmp(s->key, key, TLS_KEY_BYTES) == 0) {
+			*link = s->next;
+			config->session_count--;
+			return s;
+		}
+	}
+	return NULL;
+}
+
+/* With the lock. */
+static void drop_oldest(struct xts_tls_config *config)
+{
+	struct tls_session **link = &config->sessions;
+
+	while ((*link)->next)
+		link = &(*link)->next;
+	session_free(*link);
+	*link = NULL;
+	config->session_count--;
+}
+
+static void put(struct xts_tls_config *config, struct tls_session *s)
+{
+	struct tls_session *same;
+
+	pthread_mutex_lock(&config->lock);
+	same = take(config, s->key);
+	if (!same && config->session_count >= config->settings.sessions_max)
+		drop_oldest(config);
+	s->next = config->sessions;
+	config->sessions = s;
+	config->session_count++;
+	pthread_mutex_unlock(&config->lock);
+	if (same)
+		session_free(same);
+}
+
+/* OpenSSL has a session that could be resumed; 1: the reference is ours now. */
+static int on_session(SSL *ssl, SSL_SESSION *session)
+{
+	const struct tls *t = SSL_get_app_data(ssl);
+	struct tls_session *s;
+
+	if (!t->keeps_session || !SSL_SESSION_is_resumable(session))
+		return 0;
+	s = malloc(sizeof *s);
+	if (!s)
+		return 0;
+	memcpy(s->key, t->session_key, sizeof s->key);
+	s->session = session;
+	put(t->context->config, s);
+	return 1;
+}
+
+/* What must be the same; false: this connection has nothing to be known by again. */
+static bool session_key(struct tls *t, const struct tls_parameters *p)
+{
+	struct {
+		uint8_t context[TLS_KEY_BYTES];
+		uint32_t queue_id;
+		char server_name[TLS_HOST_BYTES];
+		struct sockaddr_storage peer;
+	} same;
+	socklen_t bytes = sizeof same.peer;
+	int fd = ulp_socket(t->layer);
+
+	memset(&same, 0, sizeof same);
+	memcpy(same.context, t->context->key, sizeof same.context);
+	memcpy(same.server_name, p->server_name, sizeof same.server_name);
+	same.queue_id = ulp_queue_id(t->layer);
+	if ((fd < 0 || getpeername(fd, (struct sockaddr *)&same.peer, &bytes) < 0) && !p->server_name[0])
+		return false;
+	return EVP_Digest(&same, sizeof same, t->session_key, NULL, EVP_sha256(), NULL) == 1;
+}
+
+void tls_session_offer(struct tls *t, const struct tls_parameters *p)
+{
+	struct xts_tls_config *config = t->context->config;
+	struct tls_session *s;
+	bool fresh;
+
+	if (p->no_resumption || !config->settings.sessions_max || !session_key(t, p))
+		return;
+	t->keeps_session = true;
+	pthread_mutex_lock(&config->lock);
+	s = take(config, t->session_key);
+	pthread_mutex_unlock(&config->lock);
+	if (!s)
+		return;
+	fresh = SSL_SESSION_get_time(s->session) + SSL_SESSION_get_timeout(s->session) > (long)time(NULL);
+	if (!fresh || SSL_set_session(t->ssl, s->session) != 1 ||
+	    SSL_SESSION_get_protocol_version(s->session) == TLS1_3_VERSION)
+		session_free(s);
+	else
+		put(config, s);
+}
+
+void tls_sessions_free(struct xts_tls_config *config)
+{
+	while (config->session_count)
+		drop_oldest(config);
+}
+
+/* --- servers --------------------------------------------------------------------------------------------------------- */
+
+static uint64_t now_s(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	return (uint64_t)now.tv_sec + 1;
+}
+
+/* With the lock: the key to make tickets with, a new one if its time has come; NULL: no randomness. */
+static const struct tls_ticket_key *newest_key(struct xts_tls_config *config)
+{
+	struct tls_ticket_key *keys = config->ticket_keys;
+	uint64_t now = now_s(), lifetime = config->settings.session_timeout_s;
+
+	if (!keys[0].made_s || now - keys[0].made_s >= lifetime) {
+		struct tls_ticket_key fresh = { .made_s = now };
+
+		if (RAND_bytes(fresh.name, sizeof fresh.name) != 1 || RAND_bytes(fresh.cipher, sizeof fresh.cipher) != 1 ||
+		    RAND_bytes(fresh.mac, sizeof fresh.mac) != 1)
+			return NULL;
+		keys[1] = keys[0];
+		keys[0] = fresh;
+		OPENSSL_cleanse(&fresh, sizeof fresh);
+	}
+	if (keys[1].made_s && now - keys[1].made_s >= 2 * lifetime)
+		OPENSSL_cleanse(&keys[1], sizeof keys[1]);
+	return &keys[0];
+}
+
+static bool use_key(const struct tls_ticket_key *key, const unsigned char *iv, EVP_CIPHER_CTX *cipher, EVP_MAC_CTX *mac, int encrypt)
+{
+	OSSL_PARAM parameters[] = {
+		OSSL_PARAM_construct_octet_string(OSSL_MAC_PARAM_KEY, (void *)(uintptr_t)key->mac, sizeof key->mac),
+		OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, (char *)(uintptr_t)"SHA256", 0),
+		OSSL_PARAM_construct_end(),
+	};
+
+	return EVP_CipherInit_ex(cipher, EVP_aes_256_cbc(), NULL, key->cipher, iv, encrypt) == 1 &&
+	       EVP_MAC_CTX_set_params(mac, parameters) == 1;
+}
+
+/* SSL_CTX_set_tlsext_ticket_key_evp_cb(3): -1 error, 0 no such key, 1 use it, 2 use it and give out a new ticket. */
+static int on_ticket(SSL *ssl, unsigned char *name, unsigned char *iv, EVP_CIPHER_CTX *cipher, EVP_MAC_CTX *mac, int encrypt)
+{
+	const struct tls *t = SSL_get_app_data(ssl);
+	struct xts_tls_config *config = t->context->config;
+	const struct tls_ticket_key *newest, *key = NULL;
+	int r = -1;
+
+	pthread_mutex_lock(&config->lock);
+	newest = newest_key(config);
+	if (newest && encrypt) {
+		memcpy(name, newest->name, sizeof newest->name);
+		if (RAND_bytes(iv, EVP_CIPHER_get_iv_length(EVP_aes_256_cbc())) == 1 && use_key(newest, iv, cipher, mac, 1))
+			r = 1;
+	} else if (newest) {
+		for (int i = 0; i < 2 && !key; i++) {
+			const struct tls_ticket_key *k = &config->ticket_keys[i];
+
+			if (k->made_s && CRYPTO_memcmp(name, k->name, sizeof k->name) == 0)
+				key = k;
+		}
+		if (!key)
+			r = 0;
+		else if (use_key(key, iv, cipher, mac, 0)) /* of TLS 1.3 a ticket is used once */
+			r = key == newest && SSL_version(ssl) != TLS1_3_VERSION ? 1 : 2;
+	}
+	pthread_mutex_unlock(&config->lock);
+	return r;
+}
+
+void tls_session_install(SSL_CTX *ssl, bool client)
+{
+	if (client) {
+		SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
+		SSL_CTX_sess_set_new_cb(ssl, on_session);
+	} else {
+		SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
+		SSL_CTX_set_tlsext_ticket_key_evp_cb(ssl, on_ticket);
+	}
+}

@@ -1,0 +1,212 @@
+"""What a socket does with pushed protocols (the paper, "ULP Offloads"): pushing, handshakes, PDUs, errors, peek mode.
+
+Little is here, so that `import xts_socket` stays cheap: the work of pushing and telling is in _ulp.py, the protocols
+are in layers.py, control data is in control.py; each is imported when it is first needed.
+"""
+
+from __future__ import annotations
+
+import errno
+from socket import MSG_EOR
+from time import monotonic
+from typing import Any, Literal
+
+from ._base import SocketBase
+from ._errors import check
+from ._errors import error as plain_error
+from ._native import ffi, lib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._errors import UlpError
+    from ._tls import TlsConnection
+    from ._ulp import LayerInfo
+    from .control import Control, Pdu
+    from .layers import Layer
+
+_recv_pdu = lib.xts_py_recv_pdu
+_send_pdu = lib.xts_py_send_pdu
+_unpack = ffi.unpack
+_view = ffi.from_buffer
+_CHARS = ffi.typeof("char[]")
+
+Direction = Literal["both", "receive", "send"]
+
+#: recv_pdu() reads into one of these, with its control data beside; longer PDUs come in several.
+_ROOM_BYTES = 262144
+_rooms: list[tuple[Any, Any]] = []
+
+#: The errno a fault of a protocol ends a connection with (FAULTS in xts_messages/ulps.py), but for those with which a
+#: socket without any may fail as well.
+_ONLY_OF_ULPS = (errno.EBADMSG, errno.EKEYREJECTED)
+
+
+class PushingSocket(SocketBase):
+    """`socket` without sending and receiving bytes."""
+
+    __slots__ = ()
+
+    # --- pushing --------------------------------------------------------------------------------------------
+
+    def push(self, *layers: Layer, direction: Direction = "both") -> None:
+        """Pushes protocols onto the socket, the first one next to TCP: `push(Tls(), Http2())`.
+
+        direction: "receive", "send", or "both": those that the protocol has (a parser has only the receive side). What
+        was sent before leaves as it is; what was received and not read yet goes through the protocols first. Before
+        connect() or listen() they are there from the first byte on (listen(): on each accepted connection).
+
+        Blocks for a round trip each, and, connected, until their handshakes are done, for the socket's timeout at
+        most; on a non-blocking socket call do_handshake() after it. Raises UlpError with the proxy's reason when a
+        layer is refused (what was pushed before it stays: close the socket), or its handshake fails; ValueError for
+        a direction that the protocol does not have.
+        """
+        from . import _ulp
+
+        _ulp.push(self, layers, direction)
+        self._finish_handshake()
+
+    def _finish_handshake(self) -> None:
+        """As push() and end_peek_mode() do: unless the socket is non-blocking, or it is not yet time for it."""
+        if self._timeout == 0 or self._peeking:
+            return
+        try:
+            self.do_handshake()
+        except OSError as failure:
+            if failure.errno != errno.ENOTCONN:  # connect() will wait for it
+                raise
+
+    def do_handshake(self) -> None:
+        """Waits until the handshakes of all that was pushed are done, for the socket's timeout at most.
+
+        Raises UlpError when one has failed, BlockingIOError on a non-blocking socket when it is not done yet (wait
+        until the socket is writable), OSError (ENOTCONN) before it is connected.
+        """
+        result = lib.xts_py_ulp_handshake(self._number, self._timeout_ms)
+        if result < 0:
+            self._finish(result, lib.xts_py_ulp_handshake, self._number)
+
+    def peek_mode(self) -> None:
+        """Begins peek mode (the paper, "ULP protocol handshake"): what is received can be received again, through what
+        is pushed until end_peek_mode(). Before connect(), before listen() (for the accepted connections), or when
+        nothing has been received yet (else OSError EISCONN). At most what the proxy's TCP buffers can be peeked at."""
+        check(lib.xts_py_ioctl(self._number, lib.SIOC_PEEK_MODE, ffi.new("int *", 1)))
+        self._peeking = True
+
+    def end_peek_mode(self, drop: int) -> None:
+        """Ends peek mode: drops so many bytes from the first received on the connection, and reads on from there
+        through what was pushed, whose handshakes it waits for as push() does. OSError (EINVAL): not in peek mode, or
+        that many have not been received."""
+        if not 0 <= drop <= 0xFFFFFFFF:
+            raise ValueError(f"end_peek_mode({drop}): out of range")
+        check(lib.xts_py_ioctl(self._number, lib.SIOC_END_PEEK_MODE, ffi.new("uint32_t *", drop)))
+        self._peeking = False
+        self._finish_handshake()
+
+    # --- what they tell -------------------------------------------------------------------------------------
+
+    def ulp_error(self) -> UlpError | None:
+        """Why a protocol ended the connection, or the last push was refused; None: neither has happened. It is not
+        raised. Blocks for a round trip the first time after a fault."""
+        from . import _ulp
+
+        return _ulp.last_error(self._number)
+
+    def ulp_info(self) -> list[LayerInfo]:
+        """What is pushed, from TCP upwards, and what the proxy tells of each. Blocks for some round trips."""
+        from . import _ulp
+
+        return _ulp.told(self)
+
+    @property
+    def tls(self) -> TlsConnection | None:
+        """TLS in the proxy: version(), cipher(), getpeercert() and the like, as ssl.SSLSocket has them; None: no `Tls`
+        was pushed through this object, nor onto the listener that it is from."""
+        from . import _ulp
+
+        return _ulp.tls_of(self)
+
+    def _failure(self, code: int, connecting: bool = False) -> OSError:
+        if not self._layers and code not in _ONLY_OF_ULPS:
+            return plain_error(code)
+        from . import _ulp
+
+        return _ulp.failure(self._number, code, connecting)
+
+    # --- PDUs -----------------------------------------------------------------------------------------------
+
+    def recv_pdu(self) -> Pdu | None:
+        """The next PDU, whole, however long; None at the end of the stream. For sockets of type SOCK_SEQPACKET.
+
+        On a non-blocking socket, or when the timeout is over, the part that has come already is kept for the next call
+        (which should be this one: recv() would get the rest only).
+        """
+        while True:
+            data, flags, beside = self._recv_part()
+            if flags & MSG_EOR and self._partial is None:
+                return _pdu(data, beside)
+            if self._partial is None:
+                if not data:
+                    return None
+                self._partial = [beside]
+            self._partial.append(data)
+            if flags & MSG_EOR:
+                beside, *parts = self._partial
+                self._partial = None
+                return _pdu(b"".join(parts), beside)
+            if not data:
+                self._partial = None
+                raise OSError(errno.EBADMSG, "the stream ended inside a PDU")
+
+    def _recv_part(self) -> tuple[bytes, int, tuple[int, int, bytes] | None]:
+        """(data, flags of the message, its control data) of one call."""
+        try:
+            room = _rooms.pop()
+        except IndexError:
+            room = (ffi.new("char[]", _ROOM_BYTES), ffi.new("struct xts_py_pdu *"))
+        buffer, pdu = room
+        try:
+            got = _recv_pdu(self._number, buffer, _ROOM_BYTES, pdu, self._timeout_ms)
+            if got < 0:
+                got = self._finish(got, _recv_pdu, self._number, buffer, _ROOM_BYTES, pdu)
+            beside = None
+            if pdu.control_bytes:
+                beside = (pdu.level, pdu.type, bytes(_unpack(pdu.control, pdu.control_bytes)))
+            return _unpack(buffer, got), pdu.flags, beside
+        finally:
+            _rooms.append(room)
+
+    def send_pdu(self, data: Any, control: Control | None = None) -> None:
+        """Sends one PDU, with control data if its protocol takes some. For sockets of type SOCK_SEQPACKET.
+
+        The timeout is for the whole. Raises BlockingIOError when a non-blocking socket has no room: nothing is sent,
+        unless `characters_written` says how much is (of a PDU longer than half of the window): then only
+        send_pdu_part() can go on.
+        """
+        deadline = monotonic() + self._timeout if self._timeout else None
+        with _view(_CHARS, data) as view:
+            size = len(view)
+            sent = self._send_part(view, size, control)
+            while sent < size:
+                if self._timeout == 0:
+                    raise BlockingIOError(errno.EAGAIN, "a part of the PDU is sent", sent)
+                if deadline is not None and monotonic() >= deadline:
+                    raise TimeoutError("timed out within a PDU")
+                sent += self._send_part(view + sent, size - sent, None)
+
+    def send_pdu_part(self, data: Any, control: Control | None = None) -> int:
+        """Sends one PDU, or as much of it as there is room for; returns how many bytes. The next calls go on with the
+        rest, without control data."""
+        with _view(_CHARS, data) as view:
+            return self._send_part(view, len(view), control)
+
+    def _send_part(self, view: Any, size: int, control: Control | None) -> int:
+        level, kind, beside = (0, 0, b"") if control is None else control.ancillary()
+        call = (self._number, view, size, level, kind, beside, len(beside), 0)
+        sent = _send_pdu(*call, self._timeout_ms)
+        return sent if sent >= 0 else self._finish(sent, _send_pdu, *call)
+
+
+def _pdu(data: bytes, beside: tuple[int, int, bytes] | None) -> Pdu:
+    from .control import Pdu, decoded
+
+    return Pdu(data, None if beside is None else decoded(*beside))

@@ -1,0 +1,68 @@
+"""`ssl_context(tls)`: an `ssl.SSLContext` that stands for TLS in the proxy.
+
+Libraries take an SSLContext and hand it, or have it handed, to whoever makes the connection. With this one the
+connection has `Tls` pushed, and the library goes on with a socket, or transport, of plain text: `wrap_socket()`
+(http.client, urllib3, smtplib, imaplib, …), `xts_socket.aio` (aiohttp, uvicorn, …). Only connections of xts_socket can
+have it; and trust roots and certificates are named in the parameters, for the proxy has them: what would load some
+here is refused.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from ._connect import named
+from ._pushing import PushingSocket
+from .layers import Tls
+
+
+class OffloadedContext(ssl.SSLContext):
+    """Made by `ssl_context()`. `tls`: what is pushed."""
+
+    tls: Tls
+    _own_alpn: bool
+
+    def set_alpn_protocols(self, alpn_protocols: Any) -> None:
+        """As libraries do with their context: taken, unless the parameters name protocols."""
+        if not self._own_alpn:
+            self.tls = replace(self.tls, alpn=tuple(alpn_protocols))
+
+    def wrap_socket(  # type: ignore[override]
+        self, sock: Any, server_side: bool = False, *_: Any, server_hostname: str | None = None, **__: Any
+    ) -> Any:
+        """Pushes onto a socket of xts_socket, which it returns. ValueError for one of the kernel's. Blocks for the
+        handshake, if the socket is connected and waits at all."""
+        ours = getattr(sock, "_ours", sock)  # of install()
+        if not isinstance(ours, PushingSocket):
+            raise ValueError(f"{sock!r} is not offloaded: there can be no TLS in the proxy for it")
+        ours.push(self.tls if server_side else named(self.tls, server_hostname))
+        return sock
+
+    def wrap_bio(self, *_: Any, **__: Any) -> NoReturn:
+        raise ValueError("this context stands for TLS in the proxy: only connections of xts_socket can have it")
+
+    def load_verify_locations(self, *_: Any, **__: Any) -> NoReturn:
+        raise ValueError("trust roots are the proxy's: name one of its configuration with Tls(ca=…)")
+
+    def load_cert_chain(self, *_: Any, **__: Any) -> NoReturn:
+        raise ValueError("certificates and keys are the proxy's: name one of its configuration with Tls(identity=…)")
+
+
+def ssl_context(tls: Tls | bool = True) -> OffloadedContext:
+    """A context for libraries that take one: connections of xts_socket made with it have TLS done in the proxy.
+
+    tls: parameters; True: those of a client, who checks the server's certificate for the name it connects to.
+    """
+    if tls is True:
+        tls = Tls()
+    if not isinstance(tls, Tls):
+        raise TypeError(f"tls: Tls() or True is wanted, not {tls!r}")
+    context = OffloadedContext(ssl.PROTOCOL_TLS_CLIENT)
+    if tls.verify is False:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    context.tls = tls
+    context._own_alpn = bool(tls.alpn)
+    return context

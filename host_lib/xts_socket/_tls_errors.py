@@ -1,0 +1,28 @@
+"""Errors of TLS in the proxy that are errors of the standard ssl module as well, so that what catches those catches
+them: `except ssl.SSLError`, `except ssl.SSLCertVerificationError`, and libraries that turn them into their own."""
+
+from __future__ import annotations
+
+import ssl
+
+from ._errors import UlpError
+
+_UNSPECIFIED = 1  # X509_V_ERR_UNSPECIFIED: the proxy tells the reason in words
+
+
+class TlsError(UlpError, ssl.SSLError):
+    """A handshake failed, or the peer broke the protocol or sent an alert: the text has the reason."""
+
+    reason = "HANDSHAKE_FAILURE"
+    library = "SSL"
+
+
+class CertificateError(TlsError, ssl.SSLCertVerificationError):
+    """The peer's certificate was not accepted, or it did not accept ours: the text says why."""
+
+    reason = "CERTIFICATE_VERIFY_FAILED"
+
+    def __init__(self, code: int, text: str, fault: str) -> None:
+        super().__init__(code, text, fault)
+        self.verify_code = _UNSPECIFIED
+        self.verify_message = text

@@ -1,0 +1,222 @@
+"""Pushing protocols, and what the proxy has to tell of them: `ulps()`, errors, information. For `socket`, see
+_pushing.py.
+
+A push is an ioctl (xts.h, SIOC_PUSH_ULP) with `struct ulp_info`: which protocol, and its parameters as attributes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from struct import Struct
+from typing import Any
+
+from xts_messages.ulps import BY_NUMBER, FAULTS, Item, Type
+
+from ._errors import UlpError, again, check
+from ._errors import error as plain_error
+from ._native import ffi, lib
+from ._pushing import Direction, PushingSocket
+from ._tls import TlsConnection
+from .layers import Layer, Tls
+
+_HEAD = Struct("=HH")  # of struct ulp_info: ulp_id, ulp_bytes
+_TEXT_BYTES = 512
+_FAULT_NAMES = {number: name.lower() for name, (number, _, _) in FAULTS.items()}
+_PUSH = "push"
+_INTEGERS = (Type.U8, Type.U16, Type.U32, Type.U64)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A protocol that the attached proxy offers. `name` as in ULPS.md; None: one that this library does not know."""
+
+    name: str | None
+    number: int
+    version: int
+    receive: bool
+    send: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LayerInfo:
+    """A protocol on a socket. `told`: the items of its table (ULPS.md) that the proxy tells, by name."""
+
+    layer: Layer
+    receive: bool
+    send: bool
+    told: dict[str, int | str | bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """A protocol as it was pushed; it is kept with the socket."""
+
+    layer: Layer
+    receive: bool
+    send: bool
+
+
+def ulps() -> list[Offer]:
+    """The protocols that the attached proxy offers to this process. Attaches; OSError (ENETDOWN) without a proxy."""
+    room = lib.XTS_ULP_COUNT
+    while True:
+        offers = ffi.new("struct xts_ulp_offer[]", room)
+        count = check(lib.xts_py_ulps(offers, room))
+        if count <= room:
+            return [_offer(offers[i]) for i in range(count)]
+        room = count
+
+
+def _offer(raw: Any) -> Offer:
+    known = BY_NUMBER.get(raw.ulp_id)
+    return Offer(known.name if known else None, raw.ulp_id, raw.version, bool(raw.receive), bool(raw.send))
+
+
+# --- pushing --------------------------------------------------------------------------------------------------------
+
+
+def push(sock: PushingSocket, layers: Iterable[Layer], direction: Direction) -> None:
+    """Pushes each onto the socket; all are checked before the first is pushed."""
+    pushes = [(layer, *_directions(layer, direction)) for layer in layers]
+    if not pushes:
+        raise TypeError("push() takes at least one protocol")
+    encoded = [layer.encoded() for layer, _, _ in pushes]
+    for (layer, *_), parameters in zip(pushes, encoded, strict=True):
+        if _HEAD.size + len(parameters) > lib.XTS_ULP_INFO_BYTES_MAX:
+            raise ValueError(
+                f"{layer.PROTOCOL}: {len(parameters)} bytes of parameters, at most "
+                f"{lib.XTS_ULP_INFO_BYTES_MAX - _HEAD.size} can be passed"
+            )
+    for (layer, receive, send), parameters in zip(pushes, encoded, strict=True):
+        request = lib.SIOC_PUSH_ULP if receive and send else lib.SIOC_PUSH_ULP_RX if receive else lib.SIOC_PUSH_ULP_TX
+        info = ffi.new("char[]", _HEAD.pack(layer.ulp().number, len(parameters)) + parameters)
+        result = lib.xts_py_push(sock._number, request, info, sock._timeout_ms)
+        if result < 0:
+            result = again(result, lib.xts_py_push, sock._number, request, info)
+        if result == -errno.EAGAIN and sock._timeout:
+            raise TimeoutError("timed out")
+        if result < 0:
+            raise _refused(sock._number, layer, -result)
+        sock._layers = (*sock._layers, Pushed(layer, receive, send))
+
+
+def _directions(layer: Layer, direction: str) -> tuple[bool, bool]:
+    """(receive, send)"""
+    if not isinstance(layer, Layer):
+        raise TypeError(f"push() takes protocols of xts_socket, Tls() for instance, not {layer!r}")
+    if direction not in ("both", "receive", "send"):
+        raise ValueError(f"direction={direction!r}: is none of 'both', 'receive', 'send'")
+    ulp = layer.ulp()
+    receive, send = direction != "send" and ulp.receive, direction != "receive" and ulp.send
+    if not receive and not send:
+        raise ValueError(f"{ulp.name} has no {direction} side")
+    return receive, send
+
+
+def _refused(number: int, layer: Layer, code: int) -> OSError:
+    if code == errno.ENOPROTOOPT:
+        return UlpError(code, f"{layer.PROTOCOL}: the proxy does not offer it to this host (see `xts doctor`)", _PUSH)
+    if code == errno.ENOTTY:
+        return UlpError(code, f"{layer.PROTOCOL}: this proxy knows no protocols to be pushed", _PUSH)
+    found = last_error(number)
+    if found is None or found.errno != code:
+        return plain_error(code)
+    return UlpError(code, f"{layer.PROTOCOL}: {found.strerror}", found.fault)
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------
+
+
+def last_error(number: int) -> UlpError | None:
+    """What ended the connection, or the last refusal of a push."""
+    fault = ffi.new("unsigned *")
+    text = ffi.new("char[]", _TEXT_BYTES)
+    code = check(lib.xts_py_ulp_error(number, fault, text, _TEXT_BYTES))
+    if not code:
+        return None
+    name = _FAULT_NAMES.get(fault[0], str(fault[0]))
+    return _made(code, ffi.string(text).decode("utf-8", "replace") or os.strerror(code), name)
+
+
+def _made(code: int, text: str, fault: str) -> UlpError:
+    if fault in ("certificate", "handshake"):
+        from ._tls_errors import CertificateError, TlsError
+
+        return (CertificateError if fault == "certificate" else TlsError)(code, text, fault)
+    return UlpError(code, text, fault)
+
+
+def failure(number: int, code: int, connecting: bool) -> OSError:
+    """What to raise for an errno on a socket with protocols: their reason, if that is it. (A push may be refused as
+    late as the connection is made, and at no other time.)"""
+    try:
+        found = last_error(number)
+    except OSError:
+        found = None
+    if found is None or found.errno != code or (found.fault == _PUSH and not connecting):
+        return plain_error(code)
+    return found
+
+
+# --- information ----------------------------------------------------------------------------------------------------
+
+
+def tell(number: int, send: bool, layer: int, item: Item) -> int | str | bytes | None:
+    """An item of a layer, counted from TCP in its direction; None: it has nothing to tell of it."""
+    room = 256
+    while True:
+        value = ffi.new("char[]", room)
+        got = lib.xts_py_ulp_tell(number, int(send), layer, item.number, value, room)
+        if got == -errno.ENOENT:
+            return None
+        if check(got) <= room:
+            break
+        room = got
+    raw = bytes(ffi.unpack(value, got))
+    if item.type in _INTEGERS:
+        return int.from_bytes(raw, "little")
+    return raw.decode("utf-8", "replace") if item.type is Type.STRING else raw
+
+
+def _tell(sock: PushingSocket, send: bool, layer: int, item: Item) -> int | str | bytes | None:
+    return tell(sock.number, send, layer, item)
+
+
+def _places(sock: PushingSocket) -> list[tuple[Pushed, bool, int]]:
+    """Each protocol of the socket with a direction and its place there."""
+    counts = {False: 0, True: 0}
+    found = []
+    for pushed in sock._layers:
+        found.append((pushed, not pushed.receive, counts[not pushed.receive]))
+        for send, there in ((False, pushed.receive), (True, pushed.send)):
+            counts[send] += there
+    return found
+
+
+def told(sock: PushingSocket) -> list[LayerInfo]:
+    """Of each protocol what it tells."""
+    return [
+        LayerInfo(
+            pushed.layer,
+            pushed.receive,
+            pushed.send,
+            {
+                item.name.lower(): value
+                for item in pushed.layer.ulp().items
+                if (value := tell(sock.number, send, place, item)) is not None
+            },
+        )
+        for pushed, send, place in _places(sock)
+    ]
+
+
+def tls_of(sock: PushingSocket) -> TlsConnection | None:
+    """The uppermost TLS of the socket."""
+    for pushed, send, place in reversed(_places(sock)):
+        if isinstance(pushed.layer, Tls):
+            return TlsConnection(sock, pushed.layer, partial(_tell, sock, send, place))
+    return None

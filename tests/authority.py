@@ -1,0 +1,154 @@
+"""A certificate authority for tests: certificates of any kind and age, and what they are revoked with.
+
+    authority = Authority()
+    server = authority.issue("localhost")
+    server.certificate, server.key  # PEM
+
+Keys are made once for a run where a test does not need another: RSA keys take a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import ssl
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509 import ocsp
+from cryptography.x509.oid import NameOID
+
+Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+
+
+def _new_key(kind: str) -> Key:
+    if kind == "rsa":
+        return rsa.generate_private_key(65537, 2048)
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+@cache
+def _shared_key(kind: str) -> Key:
+    return _new_key(kind)
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC).replace(tzinfo=None, microsecond=0)
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A certificate with its key, both PEM; the certificate's chain follows it."""
+
+    certificate: bytes
+    key: bytes
+    x509: x509.Certificate
+
+    @property
+    def der(self) -> bytes:
+        return self.x509.public_bytes(serialization.Encoding.DER)
+
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Makes it the context's own."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "both.pem"
+            file.write_bytes(self.key + self.certificate)
+            context.load_cert_chain(file)
+
+
+def _pem(key: Key) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+class Authority:
+    """Signs. With `parent` it is an intermediate one, and its certificate goes along in each chain."""
+
+    def __init__(self, name: str = "Authority of tests", parent: Authority | None = None) -> None:
+        self.name = _name(name)
+        self._key = _new_key("ec")
+        self._parent = parent
+        signer, signer_name = (parent._key, parent.name) if parent else (self._key, self.name)
+        builder = _builder(self.name, signer_name, self._key, _now() - datetime.timedelta(days=1), 2)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        self.x509 = builder.sign(signer, hashes.SHA256())
+        #: PEM.
+        self.certificate = self.x509.public_bytes(serialization.Encoding.PEM)
+
+    def issue(self, *names: str, kind: str = "ec", expired: bool = False) -> Issued:
+        """For hosts or addresses (a client's certificate: any name); the first is the common name."""
+        key = _shared_key(kind)
+        begin = _now() - datetime.timedelta(days=10 if expired else 1)
+        builder = _builder(_name(names[0]), self.name, key, begin, 2)
+        alternatives = x509.SubjectAlternativeName([_alternative(name) for name in names])
+        builder = builder.add_extension(alternatives, critical=False)
+        signed = builder.sign(self._key, hashes.SHA256())
+        chain = signed.public_bytes(serialization.Encoding.PEM)
+        if self._parent:
+            chain += self.certificate
+        return Issued(chain, _pem(key), signed)
+
+    def revoke(self, *revoked: Issued) -> bytes:
+        """A revocation list, PEM."""
+        builder = x509.CertificateRevocationListBuilder().issuer_name(self.name)
+        builder = builder.last_update(_now() - datetime.timedelta(hours=1))
+        builder = builder.next_update(_now() + datetime.timedelta(days=1))
+        for issued in revoked:
+            entry = x509.RevokedCertificateBuilder().serial_number(issued.x509.serial_number)
+            builder = builder.add_revoked_certificate(entry.revocation_date(_now()).build())
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+    def ocsp_good(self, issued: Issued) -> bytes:
+        """An OCSP response that says good, DER."""
+        builder = ocsp.OCSPResponseBuilder().add_response(
+            cert=issued.x509,
+            issuer=self.x509,
+            algorithm=hashes.SHA256(),
+            cert_status=ocsp.OCSPCertStatus.GOOD,
+            this_update=_now(),
+            next_update=_now() + datetime.timedelta(days=1),
+            revocation_time=None,
+            revocation_reason=None,
+        )
+        builder = builder.responder_id(ocsp.OCSPResponderEncoding.HASH, self.x509)
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+
+
+def self_signed(name: str) -> Issued:
+    """Nobody's but its own."""
+    key = _shared_key("ec")
+    builder = _builder(_name(name), _name(name), key, _now() - datetime.timedelta(days=1), 2)
+    builder = builder.add_extension(x509.SubjectAlternativeName([_alternative(name)]), critical=False)
+    signed = builder.sign(key, hashes.SHA256())
+    return Issued(signed.public_bytes(serialization.Encoding.PEM), _pem(key), signed)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: Key, begin: datetime.datetime, days: int
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(begin + datetime.timedelta(days=days))
+    )
