@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from handmade_proxy import Caller, ScriptedProxy
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from shm_proxy import library
 from ulp_calls import body
@@ -188,7 +188,7 @@ def test_a_push_before_the_connection_makes_the_socket(proxy: ScriptedProxy, cal
     assert caller.result() == "EKEYREJECTED"
     caller.start("error", s)
     asked = proxy.expect("XTS_CMD_IOCTL")
-    text = struct.pack(">HH", errno.EKEYREJECTED, 6) + "expired\n".encode()
+    text = struct.pack(">HH", errno.EKEYREJECTED, 6) + b"expired\n"
     proxy.send("XTS_REPLY_IOCTL_ACK", text, id=s, proxy_id=9, token=asked.fields["token"], length=len(text))
     assert caller.result() == [errno.EKEYREJECTED, 6, "expired?"]
     assert caller.call("error", s) == [errno.EKEYREJECTED, 6, "expired?"]  # remembered
@@ -346,15 +346,16 @@ def test_control_data(c: Connection) -> None:
     assert c.call("recvmsg", 9) == [5, b"frame".hex(), EOR | CTRUNC, []]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None)
 @given(
     sizes=st.lists(st.one_of(st.integers(0, 300), st.integers(0, 40_000), st.integers(0, 200_000)), max_size=12),
-    parts=st.lists(st.integers(0, 30_000), min_size=1, max_size=5),
+    parts=st.lists(st.integers(0, 30_000), min_size=1, max_size=5).filter(any),
     buffers=st.lists(st.one_of(st.integers(1, 64), st.integers(1, 70_000)), min_size=1, max_size=4),
     waitall=st.booleans(),
     known=st.booleans(),
 )
 def test_any_pdus_into_any_buffers(
+    *,
     proxy: ScriptedProxy,
     caller: Caller,
     sizes: list[int],
@@ -418,8 +419,8 @@ def test_a_call_is_a_pdu(c: Connection) -> None:
     assert c.call("sendmsg", 3, socket.MSG_MORE) == 3
     assert c.call("sendmsg", 4, socket.MSG_MORE) == 4
     assert c.call("sendmsg", 0) == 0
-    sent = [c.expect("XTS_CMD_SEND_PDU") for _ in range(3)]
-    assert [(f.payload, f.flag_names, f.fields["record_bytes"]) for f in sent] == [
+    parts = [c.expect("XTS_CMD_SEND_PDU") for _ in range(3)]
+    assert [(f.payload, f.flag_names, f.fields["record_bytes"]) for f in parts] == [
         (body(3), ("MORE",), 0), (body(4), ("MORE",), 0), (b"", (), 0),
     ]  # fmt: skip
 
@@ -470,7 +471,7 @@ def test_a_nonblocking_pdu_goes_whole_or_not(proxy: ScriptedProxy, caller: Calle
     c.close()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None)
 @given(
     sizes=st.lists(st.one_of(st.integers(0, 300), st.integers(0, 20_000), st.integers(0, 200_000)), max_size=12),
     window=st.integers(4096, 100_000),
@@ -484,7 +485,8 @@ def test_any_pdus_through_any_window(
     c = Connection(proxy, caller, credits=window)
     c.push("PUSH_ULP_TX", PREFIXED)
     caller.start("pour", c.s, sizes, blocking)
-    unadvertised, got, pdu = 0, [], b""
+    got: list[bytes] = []
+    unadvertised, pdu = 0, b""
     while len(got) < len(sizes):
         sent = c.expect("XTS_CMD_SEND_PDU")
         assert sent.fields["record_bytes"] == sizes[len(got)]

@@ -33,10 +33,7 @@ def push(c: Calls, s: int, request: str, ulp_id: int, attributes: Sequence[Seque
     """`attributes`: number and value, an integer of a given width in bytes or hex."""
     info = ctypes.create_string_buffer(struct.pack("=HH", ulp_id, 0), 512)
     for number, value, *width in attributes:
-        if width:
-            data = value.to_bytes(width[0], "little", signed=value < 0)
-        else:
-            data = bytes.fromhex(value)
+        data = value.to_bytes(width[0], "little", signed=value < 0) if width else bytes.fromhex(value)
         r = c.call("ulp_put", info, ctypes.c_size_t(512), number, data, ctypes.c_size_t(len(data)), len(width))
         if r:
             return r
@@ -72,12 +69,13 @@ def _receive(c: Calls, s: int, size: int, flags: int, room: int) -> tuple[int, b
     iov = IoVec(ctypes.cast(data, ctypes.c_char_p), size)
     message = MsgHdr(None, 0, ctypes.pointer(iov), 1, ctypes.cast(control, ctypes.c_void_p) if room else None, room, 0)
     n = c.call("recvmsg", s, ctypes.byref(message), flags)
-    found, at = [], 0
+    found: list[Control] = []
+    at = 0
     while n >= 0 and message.controllen - at >= 16:
         length, level, number = struct.unpack_from("=QII", control.raw, at)
         found.append((level, number, control.raw[at + 16 : at + length].hex()))
         at += (length + 7) // 8 * 8
-    return n, data.raw[: max(min(n, size), 0)], message.flags, found
+    return n, data.raw[: max(min(n, size), 0)], int(message.flags), found
 
 
 def recvmsg(c: Calls, s: int, size: int, flags: int = 0, room: int = 0) -> Any:
@@ -109,7 +107,7 @@ def body(size: int, seed: int = 0) -> bytes:
 
 
 def drain(c: Calls, s: int, sizes: Sequence[int], flags: int = 0) -> Any:
-    """Receives PDUs until the end, into buffers of these sizes in turn; length, checksum and number of pieces of each."""
+    """Receives PDUs until the end, into buffers of these sizes in turn; length, checksum, number of pieces of each."""
     pdus, data, pieces = [], b"", 0
     for size in itertools.cycle(sizes):
         n, part, got, _ = _receive(c, s, size, flags, 0)
@@ -171,8 +169,21 @@ def handshake(c: Calls, s: int) -> int:
     return c.call("ulp_handshake", s)
 
 
-ULP_CALLS: dict[str, Callable[..., Any]] = {
-    f.__name__: f
-    for f in (sequenced, kind, push, end_peek, peek, unread, nonblocking, poll, recvmsg, sendmsg, drain, pour, error)
-    + (tell, ulps, handshake)
-}
+CALLS = (
+    sequenced,
+    kind,
+    push,
+    end_peek,
+    peek,
+    unread,
+    nonblocking,
+    poll,
+    recvmsg,
+    sendmsg,
+    drain,
+    pour,
+    error,
+    tell,
+    ulps,
+)
+ULP_CALLS: dict[str, Callable[..., Any]] = {f.__name__: f for f in (*CALLS, handshake)}
