@@ -20,6 +20,8 @@ import msgspec.inspect
 from msgspec import Meta, Struct
 from xts_messages.table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN
 
+from xts_proxy.config_tls import Tls
+from xts_proxy.config_tls import together as tls_together
 from xts_proxy.config_values import PARSED, Exposition, Mac, Network, Ports, Queues
 from xts_proxy.toml_positions import Path as KeyPath
 from xts_proxy.toml_positions import Place, Position, dotted, locate
@@ -97,9 +99,10 @@ class Config(Struct, frozen=True, kw_only=True):
     proxy: Proxy = Proxy()
     limits: Limits = Limits()
     policy: Policy = Policy()
+    tls: Tls = Tls()
 
 
-#: Keys of [proxy] that a reload takes over; those of [limits] and [policy] all are.
+#: Keys of [proxy] that a reload takes over; those of the other tables all are.
 RELOADABLE = frozenset({"spin_us", "drain_timeout_s", "log_level"})
 
 # --- mistakes ------------------------------------------------------------------------------------------
@@ -183,6 +186,8 @@ class _Check:
         config = self._table(Config, self.raw, ())
         if config is not None:
             for path, problem in _together(config):
+                self._mistake(path, problem)
+            for path, problem in _of_files(config):
                 self._mistake(path, problem)
         if self.mistakes or config is None:
             raise ConfigError(sorted(self.mistakes, key=lambda mistake: mistake.order))
@@ -311,6 +316,16 @@ def _together(config: Config) -> Iterator[tuple[KeyPath, str]]:
     for name, path in paths.items():
         if path == proxy.control:
             yield ("proxy", "control"), f"{path} is also {name}"
+    yield from tls_together(config.tls)
+
+
+def _of_files(config: Config) -> Iterator[tuple[KeyPath, str]]:
+    """Mistakes in the files that this one names, and in what only the libraries that use them know."""
+    if config.tls == Tls():
+        return
+    from xts_proxy import ulp_tls  # native code, which most files need not
+
+    yield from ulp_tls.check(config.tls)
 
 
 # --- showing -------------------------------------------------------------------------------------------
@@ -326,18 +341,29 @@ def render(config: Config, given: frozenset[KeyPath] = frozenset()) -> str:
             mark = "" if (table.name, name) in given else "  # default"
             lines.append(f"{name} = {_toml(name, value)}{mark}")
         lines.append("")
-    for i, rule in enumerate(config.policy.rule):
-        lines.append("[[policy.rule]]")
-        for name, value in _simple_values(rule):
-            mark = "" if ("policy", "rule", i, name) in given else "  # default"
-            lines.append(f"{name} = {_toml(name, value)}{mark}")
-        lines.append("")
+    for table in msgspec.structs.fields(config):
+        for name, structs in _arrays(getattr(config, table.name)):
+            for i, struct in enumerate(structs):
+                lines.append(f"[[{table.name}.{name}]]")
+                for key, value in _simple_values(struct):
+                    mark = "" if (table.name, name, i, key) in given else "  # default"
+                    lines.append(f"{key} = {_toml(key, value)}{mark}")
+                lines.append("")
     return "\n".join(lines)
 
 
 def _simple_values(struct: Any) -> Iterator[tuple[str, Any]]:
+    arrays = [name for name, _ in _arrays(struct)]
     for field in msgspec.structs.fields(struct):
-        if field.name != "rule":
+        if field.name not in arrays:
+            yield field.name, getattr(struct, field.name)
+
+
+def _arrays(struct: Any) -> Iterator[tuple[str, list[Any]]]:
+    """Those of tables."""
+    for field in msgspec.structs.fields(struct):
+        element = field.type.__args__[0] if get_origin(field.type) is list else None
+        if isinstance(element, type) and issubclass(element, Struct):
             yield field.name, getattr(struct, field.name)
 
 

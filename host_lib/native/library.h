@@ -148,6 +148,10 @@ struct ulps {
 	uint32_t record_bytes;     /* its length; 0: not known */
 	uint32_t sent;             /* of it */
 	uint32_t wanted;           /* credits without which a PDU was refused */
+	struct tls_crypto_info keys[2]; /* version and cipher of keys of the kernel's kind (ktls.c); version 0: none */
+	bool tls;                  /* setsockopt(TCP_ULP, "tls") */
+	bool keys_expired;         /* the peer has sent KeyUpdate */
+	bool zerocopy_ro, expect_no_pad;
 };
 
 struct call;
@@ -495,6 +499,13 @@ int push_give_back(struct xts_sock *s);       /* 0: all is given back; -EAGAIN: 
 void push_forget(struct xts_sock *s);         /* a new connection begins with nothing pushed */
 uint32_t push_window(const struct xts_sock *s, uint32_t window); /* at least what such a socket needs */
 void fault_forget(struct xts_sock *s);
+
+/* The kernel's TLS interface: ktls.c. 0 or -errno. */
+int ktls_set_ulp(struct xts_sock *s, const void *value, socklen_t length);
+int ktls_get_ulp(const struct xts_sock *s, void *value, socklen_t *length);
+int ktls_set(struct xts_sock *s, int option, const void *value, socklen_t length);
+int ktls_get(const struct xts_sock *s, int option, void *value, socklen_t *length);
+void ktls_control_read(struct xts_sock *s, uint8_t type, uint8_t first); /* a control record, that begins so, has been read */
 
 /* True when the frame has been taken over. */
 bool pdu_message(const struct xts_head *head, const struct xts_recv_pdu *m, struct xts_rx_frame *frame);

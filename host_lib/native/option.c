@@ -1,7 +1,7 @@
 /*
  * getsockopt(2), setsockopt(2), ioctl(2), fcntl(2). What concerns this end alone (timeouts, low-water mark, lingering,
- * the pending error, the socket's nature, non-blocking mode, bytes waiting) is done here; everything else is carried
- * out by the proxy on the TCP socket, against its allow-list, and what it does not know fails there.
+ * the pending error, the socket's nature, non-blocking mode, bytes waiting) is done here; keys of TLS are in ktls.c; everything
+ * else is carried out by the proxy on the TCP socket, against its allow-list, and what it does not know fails there.
  */
 #include "library.h"
 
@@ -164,6 +164,10 @@ static int set_option(struct xts_sock *s, int level, int option, const void *val
 	if (!value && length)
 		return -EFAULT;
 	r = level == SOL_SOCKET ? set_local(s, option, value, length) : 1;
+	if (level == SOL_TLS)
+		r = ktls_set(s, option, value, length);
+	else if (level == IPPROTO_TCP && option == TCP_ULP)
+		r = ktls_set_ulp(s, value, length);
 	if (r <= 0)
 		return r;
 	if (length > sizeof call.value)
@@ -197,6 +201,10 @@ static int get_option(struct xts_sock *s, int level, int option, void *value, so
 	if ((int)*length < 0)
 		return -EINVAL;
 	r = level == SOL_SOCKET ? get_local(s, option, value, length) : 1;
+	if (level == SOL_TLS)
+		r = ktls_get(s, option, value, length);
+	else if (level == IPPROTO_TCP && option == TCP_ULP)
+		r = ktls_get_ulp(s, value, length);
 	if (r <= 0)
 		return r;
 	call.length = *length < sizeof call.value ? *length : (uint32_t)sizeof call.value;

@@ -64,6 +64,15 @@ static int recv_stream(struct xts_sock *s, const struct iovec *iov, size_t bytes
 	return 1;
 }
 
+static uint8_t first_byte(struct xts_sock *s)
+{
+	uint8_t byte = 0;
+	struct iovec out = {.iov_base = &byte, .iov_len = 1};
+
+	buffer_copy(s, 0, &out, 0, 1);
+	return byte;
+}
+
 int pdu_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes, size_t *done, int flags, struct about *about)
 {
 	const struct pdu *p = s->pdu_first;
@@ -91,8 +100,11 @@ int pdu_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes, size_t *
 	length = length_of(p);
 	if (about && (ends || n < p->bytes))
 		about->flags |= ends ? MSG_EOR : MSG_TRUNC;
-	if (!(flags & MSG_PEEK) && (n || ends))
+	if (!(flags & MSG_PEEK) && (n || ends)) {
+		if (p->control_type == XTS_ULP_TLS_KEYS && !p->read && n)
+			ktls_control_read(s, p->control[0], first_byte(s));
 		pdu_consume(s, n);
+	}
 	*done = before + n;
 	if (!ends && flags & MSG_WAITALL && !(flags & MSG_PEEK) && *done < bytes)
 		return 0; /* more of the same */

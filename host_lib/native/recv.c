@@ -87,6 +87,8 @@ static int at_end(struct xts_sock *s, size_t done, bool blocking)
 		return 1;
 	if (s->error)
 		return take_error(s);
+	if (s->ulps.keys_expired)
+		return -EKEYEXPIRED;
 	if (s->shutdown & RCV_SHUTDOWN)
 		return 1;
 	if (s->state == TCP_STATE_CLOSE)

@@ -20,7 +20,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from . import analysis, environment, haproxy, memory, programs, report, served, targets
+from . import analysis, certificates, environment, haproxy, memory, programs, report, served, targets
 from .analysis import Run
 from .beds import raised
 from .report import Results
@@ -179,8 +179,11 @@ def main() -> int:
     )
     with (
         tempfile.TemporaryDirectory(prefix="xts-bench-") as directory,
-        raised(arguments.queue or ["afxdp", "shm"]) as (baseline, beds),
-        session(baseline, beds, built, Path(directory), arguments.patience) as live,
+        raised(arguments.queue or ["afxdp", "shm"], (made := certificates.make(Path(directory))).tables()) as (
+            baseline,
+            beds,
+        ),
+        session(baseline, beds, built, arguments.patience, made) as live,
         Progress(*columns, console=console, transient=True) as progress,
     ):
         facts = environment.record([baseline, *beds.values()], sys.argv)

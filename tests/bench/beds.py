@@ -71,8 +71,8 @@ def _alone() -> Iterator[None]:
 
 
 @contextmanager
-def raised(queues: Sequence[str]) -> Iterator[tuple[Bed, dict[str, Bed]]]:
-    """The baseline's bed and a lab per queue, taken down at the end."""
+def raised(queues: Sequence[str], tables: str) -> Iterator[tuple[Bed, dict[str, Bed]]]:
+    """The baseline's bed and a lab per queue, with these tables in its proxy's configuration, taken down at the end."""
     with ExitStack() as stack:
         stack.enter_context(_alone())
         base = f"{_NAME}-base"
@@ -81,7 +81,7 @@ def raised(queues: Sequence[str]) -> Iterator[tuple[Bed, dict[str, Bed]]]:
         topology.raise_network(base, 1)
         beds = {}
         for queue in queues:
-            lab = stack.enter_context(Lab(f"{_NAME}-{queue}", queue=queue, queues=1))
+            lab = stack.enter_context(Lab(f"{_NAME}-{queue}", queue=queue, queues=1, tables=tables))
             pids = {name: record.pid for name, record in lab.records().items()}
             beds[queue] = Bed(lab.name, str(lab.endpoint), pids["proxy"], tuple(pids.values()))
         yield Bed(base), beds

@@ -1,4 +1,4 @@
-"""Builds the native programs of the bench: the client twice (kernel sockets, libxts) and the peer."""
+"""Builds the native programs of the bench: the client (kernel sockets, libxts, each also with TLS) and the peer."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ _FLAGS = [
     "-Wshadow",
     "-Werror",
 ]
+#: Headers that xts.h includes.
+_MESSAGES = (TOP / "messages" / "native",)
+_OPENSSL = ("-lssl", "-lcrypto")
 _CLIENT = ["client.c", "workloads.c", "workloads_many.c", "measure.c"]
 
 
@@ -29,6 +32,8 @@ class Programs:
 
     client_kernel: Path
     client_xts: Path
+    client_openssl: Path
+    client_xts_tls: Path
     peer: Path
 
 
@@ -72,10 +77,16 @@ def compile_program(
 
 
 def build(directory: Path) -> Programs:
-    """Builds all three into `directory`."""
+    """Builds them into `directory`."""
     client = [NATIVE / name for name in _CLIENT]
     return Programs(
         compile_program(directory / "client-kernel", [*client, NATIVE / "net_api_kernel.c"]),
-        compile_program(directory / "client-xts", [*client, NATIVE / "net_api_xts.c"], libxts_directory()),
-        compile_program(directory / "peer", [NATIVE / "peer.c", NATIVE / "measure.c"]),
+        compile_program(directory / "client-xts", [*client, NATIVE / "net_api_xts.c"], libxts_directory(), _MESSAGES),
+        compile_program(directory / "client-openssl", [*client, NATIVE / "net_api_openssl.c"], flags=_OPENSSL),
+        compile_program(
+            directory / "client-xts-tls", [*client, NATIVE / "net_api_xts_tls.c"], libxts_directory(), _MESSAGES
+        ),
+        compile_program(
+            directory / "peer", [NATIVE / name for name in ("peer.c", "peer_tls.c", "measure.c")], flags=_OPENSSL
+        ),
     )

@@ -11,7 +11,9 @@ import argparse
 import importlib
 import json
 import os
+import ssl
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,8 @@ def _send(connection: Any, seconds: float, warmup_s: float) -> dict[str, float |
         elif begin is not None and now >= begin[0] + seconds:
             end = sample()
             break
+    if isinstance(connection, ssl.SSLSocket):  # which has no half-close
+        return {"bytes": sent - before, **window(begin, end), "checked": "not"}
     connection.shutdown(1)  # SHUT_WR
     report = connection.makefile("rb").read(16)
     counted = int.from_bytes(report[:8], "little")
@@ -105,6 +109,21 @@ def _request(connection: Any, seconds: float, warmup_s: float) -> dict[str, floa
     return {"operations": len(times), **window(begin, end), **percentiles, "checked": "every byte"}
 
 
+def _connect(connect: Callable[[], Any], seconds: float, warmup_s: float) -> dict[str, float | str]:
+    """Connect, read the end that the peer makes, close."""
+    count, start, begin = 0, time.monotonic(), None
+    while True:
+        with connect() as connection:
+            if connection.recv(1):
+                _fail("the peer has sent something")
+        count += 1
+        now = time.monotonic()
+        if begin is None and now >= start + warmup_s:
+            begin, count = sample(), 0
+        elif begin is not None and now >= begin[0] + seconds:
+            return {"operations": count, **window(begin, sample()), "checked": "end of stream, no byte"}
+
+
 def _fail(why: str) -> bytes:
     raise SystemExit(why)
 
@@ -127,12 +146,14 @@ def _hold(module: Any, address: tuple[str, int]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("workload", choices=["send", "receive", "request", "hold"])
+    parser.add_argument("workload", choices=["send", "receive", "request", "connect", "hold"])
     parser.add_argument("--module", choices=["socket", "xts_socket"], required=True)
     parser.add_argument("--address", required=True)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--seconds", type=float, default=1)
     parser.add_argument("--warmup", type=float, default=0.3)
+    parser.add_argument("--tls-name", help="TLS, for a peer of this name (with the standard module)")
+    parser.add_argument("--tls-ca", help="file of the certificates it is trusted by")
     parser.add_argument("--core", type=int, default=0)
     arguments = parser.parse_args()
     os.sched_setaffinity(0, {arguments.core})
@@ -141,9 +162,18 @@ def main() -> None:
     if arguments.workload == "hold":
         _hold(module, address)
         return
-    run = {"send": _send, "receive": _receive, "request": _request}[arguments.workload]
-    with module.create_connection(address) as connection:
+    context = ssl.create_default_context(cafile=arguments.tls_ca) if arguments.tls_name else None
+
+    def connect() -> Any:
+        connection = module.create_connection(address)
         connection.setsockopt(6, 1, 1)  # IPPROTO_TCP, TCP_NODELAY
+        return context.wrap_socket(connection, server_hostname=arguments.tls_name) if context else connection
+
+    if arguments.workload == "connect":
+        print(json.dumps(_connect(connect, arguments.seconds, arguments.warmup)))
+        return
+    run = {"send": _send, "receive": _receive, "request": _request}[arguments.workload]
+    with connect() as connection:
         print(json.dumps(run(connection, arguments.seconds, arguments.warmup)))
 
 

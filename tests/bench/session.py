@@ -16,6 +16,7 @@ from typing import Any
 from . import haproxy, served
 from .analysis import Run
 from .beds import Bed
+from .certificates import TLS_NAME, TRUST_NAME, Certificates
 from .foreign import Foreign
 from .programs import Programs
 from .subjects import PEER_PORT, Subject, Workload
@@ -40,6 +41,7 @@ class Session:
     #: Everything of ours that runs all the time.
     pids: tuple[int, ...]
     patience_s: float
+    certificates: Certificates
 
     def bed(self, subject: Subject) -> Bed:
         return self.beds[subject.queue] if subject.queue else self.baseline
@@ -54,7 +56,7 @@ class Session:
             program += ["--connections", str(workload.connections)]
             if subject.path is Way.XTS:
                 program.append("--xts")
-        elif workload.python:
+        elif workload.python or subject.python:
             module = "xts_socket" if subject.path is Way.XTS else "socket"
             program = [
                 sys.executable,
@@ -63,20 +65,27 @@ class Session:
                 "--module",
                 module,
             ]
+            if workload.tls:
+                program += ["--tls-name", TLS_NAME, "--tls-ca", str(self.certificates.trust)]
         else:
-            path = self.programs.client_xts if subject.path is Way.XTS else self.programs.client_kernel
-            program = [str(path), workload.name, "--connections", str(workload.connections)]
+            program = [str(self._client_program(subject, workload)), workload.name]
+            program += ["--connections", str(workload.connections), "--request-bytes", str(workload.request_bytes)]
             if workload.spin_us is not None:
                 program += ["--spin", str(workload.spin_us)]
         address = DEVICE if subject.path is Way.HAPROXY else PEER
-        return [*program, "--address", address, "--port", str(subject.port(workload.name)), "--core", "0"]
+        return [*program, "--address", address, "--port", str(subject.port(workload.name, workload.tls)), "--core", "0"]
+
+    def _client_program(self, subject: Subject, workload: Workload) -> Path:
+        if subject.path is Way.XTS:
+            return self.programs.client_xts_tls if workload.tls else self.programs.client_xts
+        return self.programs.client_openssl if workload.tls else self.programs.client_kernel
 
     def spawn(self, subject: Subject, command: list[str], **streams: Any) -> subprocess.Popen[str]:
         """Starts a command where the application of this subject lives."""
         bed = self.bed(subject)
         if subject.path is Way.XTS:
-            return bed.spawn("host", command, {"XTS_ENDPOINT": bed.endpoint}, **streams)
-        return bed.spawn("kern", command, None, **streams)
+            return bed.spawn("host", command, {"XTS_ENDPOINT": bed.endpoint, "BENCH_TRUST": TRUST_NAME}, **streams)
+        return bed.spawn("kern", command, {"BENCH_CA": str(self.certificates.trust)}, **streams)
 
     def run(self, workload: Workload, subject: Subject, repetition: int, seconds: float) -> Run:
         """One run, made again while other programs disturb it, for `patience_s` at most; how much they took of the run
@@ -123,28 +132,37 @@ class Session:
 
 @contextmanager
 def session(
-    baseline: Bed, beds: Mapping[str, Bed], programs: Programs, directory: Path, patience_s: float
+    baseline: Bed,
+    beds: Mapping[str, Bed],
+    programs: Programs,
+    patience_s: float,
+    certificates: Certificates,
 ) -> Iterator[Session]:
     """Starts a peer in each bed and HAProxy in the baseline's, and stops them at the end."""
     with ExitStack() as stack:
         peers = []
         for bed in (baseline, *beds.values()):
-            peers.append(stack.enter_context(_peer(bed, programs)).pid)
+            peers.append(stack.enter_context(_peer(bed, programs, certificates)).pid)
             wrong = {role: name for role, name in bed.congestion_controls().items() if name != "cubic"}
             if wrong:
                 raise RuntimeError(f"lab {bed.name}: congestion control is not cubic: {wrong}")
         proxy = stack.enter_context(
             haproxy.running(
-                lambda command: baseline.spawn("dpu", command), DEVICE, PEER, served.behind_haproxy(), directory
+                lambda command: baseline.spawn("dpu", command),
+                DEVICE,
+                PEER,
+                served.behind_haproxy(),
+                certificates.directory,
             )
         )
         pids = (proxy.pid, *peers, *(pid for bed in beds.values() for pid in bed.pids))
-        yield Session(beds, baseline, programs, proxy.pid, pids, patience_s)
+        yield Session(beds, baseline, programs, proxy.pid, pids, patience_s, certificates)
 
 
 @contextmanager
-def _peer(bed: Bed, programs: Programs) -> Iterator[subprocess.Popen[str]]:
-    process = bed.spawn("net", [str(programs.peer), PEER, str(PEER_PORT)], stdout=subprocess.PIPE)
+def _peer(bed: Bed, programs: Programs, certificates: Certificates) -> Iterator[subprocess.Popen[str]]:
+    command = [str(programs.peer), PEER, str(PEER_PORT), str(certificates.rsa), str(certificates.ecdsa)]
+    process = bed.spawn("net", command, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
         if process.stdout.readline() != "ready\n":

@@ -20,6 +20,8 @@ SERVICES = {"send": 0, "receive": 1, "request": 2, "requests": 2, "idle": 2, "co
 #: HAProxy serves the same ports, shifted; with splice in the second range.
 HAPROXY_SHIFT = 100
 HAPROXY_SPLICE_SHIFT = 200
+#: And the peer itself over TLS, by the kind of its certificate.
+TLS_SHIFT = {"rsa": 300, "ecdsa": 600}
 
 
 class Path(Enum):
@@ -42,12 +44,14 @@ class Subject:
     splice: bool = False
     #: The event loop of an asyncio application.
     loop: str = "asyncio"
+    #: The application is Python: the standard `socket` and `ssl` modules.
+    python: bool = False
     #: A kernel path whose server has the interposer loaded, with rules that leave everything to the kernel.
     preloaded: bool = False
 
-    def port(self, workload: str) -> int:
+    def port(self, workload: str, tls: str = "") -> int:
         """Where the application connects for this workload."""
-        shift = 0
+        shift = TLS_SHIFT[tls] if tls else 0
         if self.path is Path.HAPROXY:
             shift = HAPROXY_SPLICE_SHIFT if self.splice else HAPROXY_SHIFT
         return PEER_PORT + SERVICES[workload] + shift
@@ -59,7 +63,9 @@ SHM = Subject("shm", "XTS shm", Path.XTS, "", "shm")
 DIRECT_R0 = Subject("direct-r0", "direct TCP r0", Path.DIRECT, "r0")
 DIRECT_R1 = Subject("direct-r1", "direct TCP r1", Path.DIRECT, "r1")
 HAPROXY = Subject("haproxy", "HAProxy r0", Path.HAPROXY, "r0")
+PYTHON_R0 = Subject("python-r0", "Python ssl r0", Path.DIRECT, "r0", python=True)
 HAPROXY_SPLICE = Subject("haproxy-splice", "HAProxy splice r0", Path.HAPROXY, "r0", splice=True)
+
 
 PASSED_R1 = Subject("passed-r1", "direct TCP r1, interposer loaded", Path.DIRECT, "r1", preloaded=True)
 
@@ -67,13 +73,15 @@ SUBJECTS = (DIRECT_R0, DIRECT_R1, HAPROXY, HAPROXY_SPLICE, AFXDP_THR, AFXDP_SOFT
 _NO_SPLICE = tuple(subject for subject in SUBJECTS if not subject.splice)
 #: Where a program of others is the server.
 _SERVED = (DIRECT_R1, HAPROXY, AFXDP_THR, AFXDP_SOFT, SHM)
+#: TLS: OpenSSL in the application's process over kernel TCP, or pushed, in the proxy.
+_TLS = (DIRECT_R0, DIRECT_R1, AFXDP_THR, AFXDP_SOFT, SHM)
 _UVLOOP = tuple(
     replace(subject, key=f"{subject.key}-uvloop", label=f"{subject.label}, uvloop", loop="uvloop")
     for subject in (DIRECT_R0, HAPROXY, AFXDP_THR, AFXDP_SOFT, SHM)
 )
 _ASYNCIO = (DIRECT_R0, HAPROXY, AFXDP_THR, AFXDP_SOFT, SHM, *_UVLOOP)
 #: All that tables and pictures may name.
-LABELS = {subject.key: subject.label for subject in (*SUBJECTS, PASSED_R1, *_UVLOOP)}
+LABELS = {subject.key: subject.label for subject in (*SUBJECTS, PASSED_R1, PYTHON_R0, *_UVLOOP)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +101,10 @@ class Workload:
     python: bool = False
     #: The application is asyncio's streams, or those of `xts_socket.aio`.
     aio: bool = False
+    #: The stream is TLS, with a certificate of this kind: "rsa" (2048 bits) or "ecdsa" (P-256).
+    tls: str = ""
+    #: Length of a request and of its response.
+    request_bytes: int = 64
     #: The application is an unmodified server, loaded from the network: a key of `served.PROGRAMS`.
     served: str = ""
     #: What its load generator is asked for.
@@ -121,6 +133,34 @@ WORKLOADS = (
     Workload("request-sleep", "64-byte request/response, 1 connection, sleeping", "request", _NO_SPLICE, spin_us=0),
     Workload("requests-32", "64-byte request/response, 32 connections", "requests", _NO_SPLICE, 32, stretch=1.5),
     Workload("connect-32", "connect and close, 32 at a time", "connect", _NO_SPLICE, 32, stretch=1.5),
+    Workload("tls-send", "TLS: bulk send, 1 connection", "send", (*_TLS, PYTHON_R0), tls="rsa"),
+    Workload("tls-receive", "TLS: bulk receive, 1 connection", "receive", (*_TLS, PYTHON_R0), tls="rsa"),
+    Workload("tls-request", "TLS: 64-byte request/response, 1 connection", "request", (*_TLS, PYTHON_R0), tls="rsa"),
+    *(
+        Workload(
+            f"tls-requests-{name}",
+            f"TLS: {title} request/response, 32 connections",
+            "requests",
+            _TLS,
+            32,
+            stretch=1.5,
+            tls="rsa",
+            request_bytes=size,
+        )
+        for name, title, size in (("64", "64-byte", 64), ("1k", "1 KB", 1024))
+    ),
+    *(
+        Workload(
+            f"tls-connect-{kind}",
+            f"TLS handshakes, {title}, 16 at a time (Python: 1)",
+            "connect",
+            (*_TLS, PYTHON_R0),
+            16,
+            stretch=2,
+            tls=kind,
+        )
+        for kind, title in (("rsa", "RSA-2048"), ("ecdsa", "ECDSA P-256"))
+    ),
     Workload("python-send", "Python: bulk send", "send", (DIRECT_R0, AFXDP_THR, SHM), python=True),
     Workload("python-receive", "Python: bulk receive", "receive", (DIRECT_R0, AFXDP_THR, SHM), python=True),
     Workload(

@@ -157,6 +157,50 @@ TARGETS: tuple[Target, ...] = (
         ("afxdp-thr", 0.35, 0.28),
         ("shm", 0.2, 0.12),
     ),
+    *_both(
+        "TLS: host CPU per GB, send ÷ OpenSSL on direct r0",
+        "tls-send",
+        "host_s_per_gb",
+        "direct-r0",
+        False,
+        ("afxdp-thr", 0.5, None),
+        ("shm", 0.1, None),
+    ),
+    *_both(
+        "TLS: host CPU per GB, receive ÷ OpenSSL on direct r1",
+        "tls-receive",
+        "host_s_per_gb",
+        "direct-r1",
+        False,
+        ("afxdp-thr", 0.5, None),
+        ("shm", 0.1, None),
+    ),
+    *(
+        target
+        for name, what in (("64", "64-byte"), ("1k", "1 KB"))
+        for target in _both(
+            f"TLS: host CPU per {what} request ÷ OpenSSL on direct r1",
+            f"tls-requests-{name}",
+            "host_us_per_op",
+            "direct-r1",
+            False,
+            ("afxdp-thr", 0.4, None),
+            ("shm", 0.4, None),
+        )
+    ),
+    *(
+        target
+        for kind, what in (("rsa", "RSA-2048"), ("ecdsa", "ECDSA P-256"))
+        for target in _both(
+            f"TLS: host CPU per handshake, {what} ÷ OpenSSL on direct r0",
+            f"tls-connect-{kind}",
+            "host_us_per_op",
+            "direct-r0",
+            False,
+            ("afxdp-thr", 0.1, None),
+            ("shm", 0.1, None),
+        )
+    ),
     *(
         target
         for workload, what in (("redis-get-50", "redis GET, 50 connections"), ("wrk-keepalive", "wrk, kept"))

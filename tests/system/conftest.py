@@ -1,12 +1,17 @@
-"""Proxies that many files of this folder test with."""
+"""Proxies that many files of this folder test with; and what those of the Python socket share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import socket as kernel
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import xts_socket as socket
 from preload_bed import PreloadBed, preload_bed
+from python_socket_bed import DEADLINE_S, Pair
 from scripted_proxy import ScriptedProxy
 from shm_proxy import ShmProxy
 
@@ -30,3 +35,50 @@ def scripted(tmp_path: Path) -> Iterator[ScriptedProxy]:
     """One that does what the test says."""
     with ScriptedProxy(tmp_path / "endpoint.sock") as made:
         yield made
+
+
+# --- the Python socket --------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[kernel.AF_INET, kernel.AF_INET6], ids=["ipv4", "ipv6"])
+def family(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture
+def listener() -> Iterator[kernel.socket]:
+    with kernel.create_server(("127.0.0.1", 0)) as made:
+        made.settimeout(DEADLINE_S)
+        yield made
+
+
+@pytest.fixture
+def pair(listener: kernel.socket) -> Iterator[Pair]:
+    made = Pair(socket.create_connection(listener.getsockname()), listener.accept()[0])
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def in_thread() -> Iterator[Callable[..., threading.Thread]]:
+    """Starts threads; at the end all must have ended, and none with an exception."""
+    threads: list[threading.Thread] = []
+    failures: list[BaseException] = []
+
+    def start(function: Callable[..., object], *arguments: Any) -> threading.Thread:
+        def body() -> None:
+            try:
+                function(*arguments)
+            except BaseException as failure:
+                failures.append(failure)
+
+        threads.append(threading.Thread(target=body, daemon=True))
+        threads[-1].start()
+        return threads[-1]
+
+    yield start
+    for thread in threads:
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+    if failures:
+        raise failures[0]

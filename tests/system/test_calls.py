@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import pytest
-from call_scripts import SCRIPTS
+from call_program import SCRIPTS
 from shm_proxy import HERE, ShmProxy, library
 
 Traces = dict[str, list[Any]]
@@ -16,7 +16,7 @@ Traces = dict[str, list[Any]]
 
 @pytest.fixture(scope="module")
 def kernel() -> Traces:
-    command = [sys.executable, str(HERE / "call_scripts.py"), "kernel"]
+    command = [sys.executable, str(HERE / "call_program.py"), "kernel"]
     return json.loads(subprocess.run(command, capture_output=True, check=True, timeout=90).stdout)  # type: ignore[no-any-return]
 
 
@@ -28,7 +28,7 @@ def kernel() -> Traces:
     ],
 )
 def offloaded(request: pytest.FixtureRequest, proxy: ShmProxy) -> Traces:
-    return json.loads(proxy.run("call_scripts.py", library(), **request.param))  # type: ignore[no-any-return]
+    return json.loads(proxy.run("call_program.py", library(), **request.param))  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

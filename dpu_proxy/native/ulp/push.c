@@ -240,10 +240,6 @@ static int push_change(struct ulp_stack *s, struct ulp_layer *l, const struct ul
 	bool receive = push->direction == ULP_RECEIVE;
 	int r;
 
-	if (push->direction == ULP_BOTH) {
-		return ulp_stack_refuse(s, EINVAL, "%s is there already, and is changed on one side at a time",
-					l->protocol->name);
-	}
 	r = l->protocol->change(l, receive, push->attributes, push->bytes);
 	if (!r) {
 		s->changed |= receive;
@@ -260,6 +256,9 @@ static int check(struct ulp_stack *s, const struct ulp_protocol *p, enum ulp_dir
 		return ulp_stack_refuse(s, EINVAL, "there is no direction %u", (unsigned)direction);
 	if (((direction & ULP_RECEIVE) && !p->receive) || ((direction & ULP_SEND) && !p->send)) {
 		return ulp_stack_refuse(s, EOPNOTSUPP, "%s is for the %s side only", p->name, p->receive ? "receive" : "send");
+	}
+	if (p->change && direction == ULP_BOTH) {
+		return ulp_stack_refuse(s, EINVAL, "%s is pushed onto one side at a time: each has parameters of its own", p->name);
 	}
 	if (p->boundaries && !s->owner.message_socket) {
 		return ulp_stack_refuse(s, EPROTOTYPE, "%s makes PDUs, which need a socket of type SOCK_SEQPACKET", p->name);

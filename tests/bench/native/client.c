@@ -24,7 +24,7 @@ static const struct {
 static void usage(void)
 {
 	fprintf(stderr, "usage: client WORKLOAD --address A --port P [--seconds S] [--warmup S] [--connections N] "
-			"[--spin US] [--check-bytes N] [--core N]\nexample: client send --address 198.18.0.2 --port 9001\n");
+			"[--spin US] [--request-bytes N] [--check-bytes N] [--core N]\nexample: client send --address 198.18.0.2 --port 9001\n");
 	exit(2);
 }
 
@@ -43,9 +43,10 @@ int main(int argc, char **argv)
 	static const struct option long_options[] = {
 		{ "address", 1, NULL, 'a' }, { "port", 1, NULL, 'p' }, { "seconds", 1, NULL, 's' },
 		{ "warmup", 1, NULL, 'w' }, { "connections", 1, NULL, 'n' }, { "spin", 1, NULL, 'u' },
-		{ "check-bytes", 1, NULL, 'b' }, { "core", 1, NULL, 'c' }, { NULL, 0, NULL, 0 },
+		{ "check-bytes", 1, NULL, 'b' }, { "request-bytes", 1, NULL, 'r' }, { "core", 1, NULL, 'c' }, { NULL, 0, NULL, 0 },
 	};
-	struct options o = { .seconds = 1, .warmup_s = 0.3, .connections = 32, .check_bytes = 32u << 20 };
+	struct options o = { .seconds = 1, .warmup_s = 0.3, .connections = 32, .check_bytes = 32u << 20,
+		.request_bytes = REQUEST_BYTES };
 	struct rlimit files;
 	int option;
 
@@ -57,12 +58,14 @@ int main(int argc, char **argv)
 		case 'w': o.warmup_s = atof(optarg); break;
 		case 'n': o.connections = (uint32_t)atoi(optarg); break;
 		case 'u': o.spin_us = (uint32_t)atoi(optarg); break;
+		case 'r': o.request_bytes = (uint32_t)atoi(optarg); break;
 		case 'b': o.check_bytes = strtoull(optarg, NULL, 10); break;
 		case 'c': pin((size_t)atoi(optarg)); break;
 		default: usage();
 		}
 	}
-	if (optind + 1 != argc || !o.address || !o.port || !o.connections)
+	if (optind + 1 != argc || !o.address || !o.port || !o.connections ||
+	    o.request_bytes < sizeof(uint64_t) || o.request_bytes > REQUEST_BYTES_MAX)
 		usage();
 	o.workload = argv[optind];
 	if (!getrlimit(RLIMIT_NOFILE, &files)) {

@@ -13,7 +13,9 @@
 
 #define CORES 2u               /* core 0: the application; core 1: everything else */
 #define PATTERN_BYTES 262144u  /* period of the stream pattern, and the size of one bulk call */
-#define REQUEST_BYTES 64u
+#define REQUEST_BYTES 64u      /* of a request and of its response, unless the options say otherwise */
+#define REQUEST_BYTES_MAX 4096u
+#define TLS_NAME "peer.bench.test" /* the name the peer's certificates are for */
 
 struct sample {
 	uint64_t ns;
@@ -29,6 +31,7 @@ struct options {
 	double seconds, warmup_s;
 	uint32_t connections;
 	uint32_t spin_us;
+	uint32_t request_bytes;
 	uint64_t check_bytes;
 };
 

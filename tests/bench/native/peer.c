@@ -2,6 +2,7 @@
  * The TCP peer in the network: one process, one epoll set, six services on consecutive ports from the one given:
  * sink (counts, MSG_TRUNC), source (the pattern for ever), echo, accept and close, checking sink, source again (for the
  * client's check). A sink answers the end of the stream with the bytes it got and the position of the first wrong byte.
+ * With certificates given, the same services again over TLS: TLS_SHIFT further for the first, twice that for the second.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -18,8 +19,10 @@
 #include <unistd.h>
 
 #include "measure.h"
+#include "peer_tls.h"
 
 #define SERVICES 6
+#define TLS_SHIFT 300
 #define ROUNDS 16 /* calls on one connection before others have their turn */
 #define BACKLOG 4096
 
@@ -27,7 +30,9 @@ enum service { SINK, SOURCE, ECHO, CLOSER, CHECKER, SOURCE_TOO };
 
 struct conn {
 	int s;
-	bool listener;
+	bool listener, handshake, ending;
+	SSL_CTX *context;     /* of a listener: NULL for plain TCP */
+	SSL *ssl;
 	enum service service;
 	uint64_t position;    /* in the stream */
 	uint64_t first_wrong;
@@ -36,16 +41,26 @@ struct conn {
 static uint8_t pattern[PATTERN_BYTES], buffer[PATTERN_BYTES];
 static int set;
 
-static void watch(struct conn *c)
+static void watch(struct conn *c, int op)
 {
-	bool writes = !c->listener && (c->service == SOURCE || c->service == SOURCE_TOO);
+	bool writes = !c->listener && !c->handshake && !c->ending && (c->service == SOURCE || c->service == SOURCE_TOO);
 	struct epoll_event event = { .events = writes ? EPOLLOUT | EPOLLRDHUP : EPOLLIN, .data.ptr = c };
 
-	if (epoll_ctl(set, EPOLL_CTL_ADD, c->s, &event))
+	if (epoll_ctl(set, op, c->s, &event))
 		die("epoll_ctl");
 }
 
-static void listen_on(const char *address, uint16_t port, enum service service)
+static ssize_t conn_recv(struct conn *c, void *data, size_t bytes, int flags)
+{
+	return c->ssl ? tls_recv(c->ssl, data, bytes) : recv(c->s, data, bytes, flags);
+}
+
+static ssize_t conn_send(struct conn *c, const void *data, size_t bytes)
+{
+	return c->ssl ? tls_send(c->ssl, data, bytes) : send(c->s, data, bytes, MSG_NOSIGNAL);
+}
+
+static void listen_on(const char *address, uint16_t port, enum service service, SSL_CTX *context)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port) };
 	struct conn *c = calloc(1, sizeof(*c));
@@ -54,6 +69,7 @@ static void listen_on(const char *address, uint16_t port, enum service service)
 	if (!c)
 		die("memory");
 	c->listener = true;
+	c->context = context;
 	c->service = service;
 	c->s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (c->s < 0 || setsockopt(c->s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)))
@@ -62,7 +78,7 @@ static void listen_on(const char *address, uint16_t port, enum service service)
 		die("bind");
 	if (listen(c->s, BACKLOG))
 		die("listen");
-	watch(c);
+	watch(c, EPOLL_CTL_ADD);
 }
 
 static void accept_all(struct conn *listener)
@@ -72,7 +88,7 @@ static void accept_all(struct conn *listener)
 	for (int s; (s = accept4(listener->s, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
 		struct conn *c;
 
-		if (listener->service == CLOSER) {
+		if (listener->service == CLOSER && !listener->context) {
 			close(s);
 			continue;
 		}
@@ -81,24 +97,29 @@ static void accept_all(struct conn *listener)
 			die("memory");
 		*c = (struct conn){ .s = s, .service = listener->service, .first_wrong = UINT64_MAX };
 		setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-		watch(c);
+		if (listener->context) {
+			c->ssl = tls_accept(listener->context, s);
+			c->handshake = true;
+		}
+		watch(c, EPOLL_CTL_ADD);
 	}
 }
 
 static void drop(struct conn *c)
 {
+	SSL_free(c->ssl);
 	close(c->s);
 	free(c);
 }
 
 /* Sends all of it, waiting where it must: only small answers, so the others do not suffer. */
-static bool send_all(int s, const uint8_t *data, size_t bytes)
+static bool send_all(struct conn *c, const uint8_t *data, size_t bytes)
 {
 	while (bytes) {
-		ssize_t n = send(s, data, bytes, MSG_NOSIGNAL);
+		ssize_t n = conn_send(c, data, bytes);
 
 		if (n < 0 && errno == EAGAIN) {
-			struct pollfd p = { .fd = s, .events = POLLOUT };
+			struct pollfd p = { .fd = c->s, .events = POLLOUT };
 
 			if (poll(&p, 1, 5000) != 1)
 				return false;
@@ -117,7 +138,7 @@ static void serve_sink(struct conn *c)
 	int flags = c->service == SINK ? MSG_TRUNC : 0;
 
 	for (int round = 0; round < ROUNDS; round++) {
-		ssize_t n = recv(c->s, buffer, sizeof(buffer), flags);
+		ssize_t n = conn_recv(c, buffer, sizeof(buffer), flags);
 
 		if (n < 0 && errno == EAGAIN)
 			return;
@@ -125,7 +146,7 @@ static void serve_sink(struct conn *c)
 			uint64_t report[2] = { c->position, c->first_wrong };
 
 			if (n == 0)
-				send_all(c->s, (uint8_t *)report, sizeof(report));
+				send_all(c, (uint8_t *)report, sizeof(report));
 			drop(c);
 			return;
 		}
@@ -139,7 +160,7 @@ static void serve_source(struct conn *c)
 {
 	for (int round = 0; round < ROUNDS; round++) {
 		size_t at = c->position % PATTERN_BYTES;
-		ssize_t n = send(c->s, pattern + at, PATTERN_BYTES - at, MSG_NOSIGNAL);
+		ssize_t n = conn_send(c, pattern + at, PATTERN_BYTES - at);
 
 		if (n < 0 && errno == EAGAIN)
 			return;
@@ -153,12 +174,51 @@ static void serve_source(struct conn *c)
 
 static void serve_echo(struct conn *c)
 {
-	ssize_t n = recv(c->s, buffer, sizeof(buffer), 0);
+	ssize_t n = conn_recv(c, buffer, sizeof(buffer), 0);
 
 	if (n < 0 && errno == EAGAIN)
 		return;
-	if (n <= 0 || !send_all(c->s, buffer, (size_t)n))
+	if (n <= 0 || !send_all(c, buffer, (size_t)n))
 		drop(c);
+}
+
+/* Goes on with a handshake. A closer then says goodbye and waits for the client's end, so that no reset overtakes it. */
+static void serve_handshake(struct conn *c)
+{
+	int done = tls_handshake(c->ssl);
+
+	if (done < 0) {
+		drop(c);
+		return;
+	}
+	if (!done)
+		return;
+	c->handshake = false;
+	if (c->service == CLOSER) {
+		c->ending = true;
+		(void)SSL_shutdown(c->ssl);
+		shutdown(c->s, SHUT_WR);
+	}
+	watch(c, EPOLL_CTL_MOD);
+}
+
+static void serve(struct conn *c, uint32_t events)
+{
+	if (c->listener)
+		accept_all(c);
+	else if (c->handshake)
+		serve_handshake(c);
+	else if (c->ending) {
+		if (recv(c->s, buffer, sizeof(buffer), 0) <= 0)
+			drop(c);
+	} else if (c->service == SINK || c->service == CHECKER)
+		serve_sink(c);
+	else if (c->service == ECHO)
+		serve_echo(c);
+	else if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+		drop(c);
+	else
+		serve_source(c);
 }
 
 int main(int argc, char **argv)
@@ -166,8 +226,8 @@ int main(int argc, char **argv)
 	struct epoll_event events[256];
 	struct rlimit files;
 
-	if (argc != 3) {
-		fprintf(stderr, "usage: peer ADDRESS FIRST_PORT\nexample: peer 198.18.0.2 9001\n");
+	if (argc < 3 || argc > 5) {
+		fprintf(stderr, "usage: peer ADDRESS FIRST_PORT [CERTIFICATE_AND_KEY…]\nexample: peer 198.18.0.2 9001\n");
 		return 2;
 	}
 	if (!getrlimit(RLIMIT_NOFILE, &files)) {
@@ -180,25 +240,19 @@ int main(int argc, char **argv)
 	if (set < 0)
 		die("epoll_create1");
 	for (int i = 0; i < SERVICES; i++)
-		listen_on(argv[1], (uint16_t)(atoi(argv[2]) + i), (enum service)i);
+		listen_on(argv[1], (uint16_t)(atoi(argv[2]) + i), (enum service)i, NULL);
+	for (int which = 3; which < argc; which++) {
+		SSL_CTX *context = tls_server(argv[which]);
+
+		for (int i = 0; i < SERVICES; i++)
+			listen_on(argv[1], (uint16_t)(atoi(argv[2]) + (which - 2) * TLS_SHIFT + i), (enum service)i, context);
+	}
 	printf("ready\n");
 	fflush(stdout);
 	for (;;) {
 		int n = epoll_wait(set, events, 256, -1);
 
-		for (int i = 0; i < n; i++) {
-			struct conn *c = events[i].data.ptr;
-
-			if (c->listener)
-				accept_all(c);
-			else if (c->service == SINK || c->service == CHECKER)
-				serve_sink(c);
-			else if (c->service == ECHO)
-				serve_echo(c);
-			else if (events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
-				drop(c);
-			else
-				serve_source(c);
-		}
+		for (int i = 0; i < n; i++)
+			serve(events[i].data.ptr, events[i].events);
 	}
 }

@@ -190,7 +190,8 @@ void bulk_check(const struct options *o)
 
 void requests_one(const struct options *o)
 {
-	uint8_t request[REQUEST_BYTES], response[REQUEST_BYTES];
+	uint8_t request[REQUEST_BYTES_MAX], response[REQUEST_BYTES_MAX];
+	size_t bytes = o->request_bytes;
 	struct intervals round_trips = { 0 };
 	uint64_t count = 0, begin;
 	struct window w;
@@ -203,13 +204,13 @@ void requests_one(const struct options *o)
 			round_trips.count = 0;
 			begin = now_ns();
 		}
-		memset(request, (int)(count & 0xff), sizeof(request));
+		memset(request, (int)(count & 0xff), bytes);
 		memcpy(request, &count, sizeof(count));
-		if (net_api.send(s, request, sizeof(request), 0) != (ssize_t)sizeof(request))
+		if (net_api.send(s, request, bytes, 0) != (ssize_t)bytes)
 			die("send");
-		recv_all(s, response, sizeof(response));
-		if (memcmp(request, response, sizeof(request)))
-			die_wrong("response", count * REQUEST_BYTES);
+		recv_all(s, response, bytes);
+		if (memcmp(request, response, bytes))
+			die_wrong("response", count * bytes);
 		intervals_add(&round_trips, now_ns() - begin);
 		count++;
 	}

@@ -17,8 +17,27 @@ struct conn {
 	int s;
 	uint32_t got;              /* bytes of the response received */
 	uint64_t count, begin_ns;
-	uint8_t request[REQUEST_BYTES], response[REQUEST_BYTES];
+	uint8_t *request, *response;
 };
+
+static size_t request_bytes;
+
+/* So many of them, and their buffers, all touched. */
+static struct conn *conns_new(uint32_t count, const struct options *o)
+{
+	struct conn *conns = calloc(count, sizeof(*conns));
+	uint8_t *buffers = malloc(2 * (size_t)count * o->request_bytes);
+
+	if (!conns || !buffers)
+		die("memory");
+	request_bytes = o->request_bytes;
+	memset(buffers, 0, 2 * (size_t)count * request_bytes);
+	for (uint32_t i = 0; i < count; i++) {
+		conns[i].request = buffers + 2 * i * request_bytes;
+		conns[i].response = conns[i].request + request_bytes;
+	}
+	return conns;
+}
 
 static void *set_create(void)
 {
@@ -89,18 +108,18 @@ static void open_all(void *set, struct conn *conns, uint32_t count, const struct
 
 static void send_request(struct conn *c, uint64_t now)
 {
-	memset(c->request, (int)(c->count & 0xff), sizeof(c->request));
+	memset(c->request, (int)(c->count & 0xff), request_bytes);
 	memcpy(c->request, &c->count, sizeof(c->count));
 	c->begin_ns = now;
 	c->got = 0;
-	if (net_api.send(c->s, c->request, sizeof(c->request), MSG_DONTWAIT) != (ssize_t)sizeof(c->request))
+	if (net_api.send(c->s, c->request, request_bytes, MSG_DONTWAIT) != (ssize_t)request_bytes)
 		die("send");
 }
 
 /* True when a whole response is there, and right. */
 static bool take_response(struct conn *c)
 {
-	ssize_t n = net_api.recv(c->s, c->response + c->got, sizeof(c->response) - c->got, MSG_DONTWAIT);
+	ssize_t n = net_api.recv(c->s, c->response + c->got, request_bytes - c->got, MSG_DONTWAIT);
 
 	if (n < 0 && errno == EAGAIN)
 		return false;
@@ -110,17 +129,17 @@ static bool take_response(struct conn *c)
 		die("recv");
 	}
 	c->got += (uint32_t)n;
-	if (c->got < sizeof(c->response))
+	if (c->got < request_bytes)
 		return false;
-	if (memcmp(c->request, c->response, sizeof(c->request)))
-		die_wrong("response", c->count * REQUEST_BYTES);
+	if (memcmp(c->request, c->response, request_bytes))
+		die_wrong("response", c->count * request_bytes);
 	c->count++;
 	return true;
 }
 
 void requests_many(const struct options *o)
 {
-	struct conn *conns = calloc(o->connections, sizeof(*conns));
+	struct conn *conns = conns_new(o->connections, o);
 	struct intervals round_trips = { 0 };
 	struct epoll_event events[EVENTS_MAX];
 	uint64_t begin_ns, end_ns, now;
@@ -128,8 +147,6 @@ void requests_many(const struct options *o)
 	bool measuring = false;
 	void *set = set_create();
 
-	if (!conns)
-		die("memory");
 	open_all(set, conns, o->connections, o);
 	now = now_ns();
 	begin_ns = now + (uint64_t)(o->warmup_s * 1e9);
@@ -260,16 +277,12 @@ static void use_queue(void *set, struct conn *conns, const struct options *o)
 void idle(const struct options *o)
 {
 	uint32_t room = o->connections > EVENTS_MAX ? o->connections : EVENTS_MAX;
-	struct conn *conns = calloc(room, sizeof(*conns));
+	struct conn *conns = conns_new(room, o);
 	struct epoll_event events[EVENTS_MAX];
 	uint32_t answered = 0, asked = 0;
 	void *set = set_create();
 	char line[16];
 
-	if (!conns)
-		die("memory");
-	memset(conns, 1, room * sizeof(*conns)); /* touched now, so not counted as growth */
-	memset(conns, 0, room * sizeof(*conns));
 	use_queue(set, conns, o);
 	printf("{\"state\": \"attached\"}\n");
 	fflush(stdout);

@@ -1,0 +1,284 @@
+/*
+ * TLS_KEYS: TLS records with keys that the host hands over, as it hands them to its kernel (SOL_TLS, linux/tls.h). The host's TLS library
+ * has done the handshake and goes on doing what it does with alerts and handshake messages, which pass as PDUs with the record's type; payload
+ * is a byte stream. Each direction is a layer of its own, with one key.
+ *
+ * Who does the work: this kernel, on the connection's own socket, when the layer is directly above TCP (and with it the network card, if it can);
+ * else OpenSSL, here. The kernel can begin to receive only between two records and when nothing has been read beyond that point, so
+ * bytes that the host gave back are read by OpenSSL, and the kernel takes over after the last record of them.
+ *
+ * Keys change (TLS 1.3, KeyUpdate) as with Linux 6.14: the sender sends KeyUpdate and then pushes the next keys; the receiver reads nothing beyond
+ * the peer's KeyUpdate until the host has pushed them.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <openssl/crypto.h>
+
+#include "tls_keys.h"
+
+/* --- parameters ------------------------------------------------------------------------------------------------------ */
+
+struct parameters {
+	union tls_crypto_info_any info;
+	uint32_t info_bytes;
+	uint8_t crypto;
+};
+
+static int check_info(struct ulp_layer *l, const struct parameters *p)
+{
+	const struct tls_cipher *c;
+
+	if (p->info_bytes < sizeof p->info.info)
+		return ulp_refuse(l, EINVAL, "tls_keys: CRYPTO_INFO of %u bytes, which has no version and cipher", p->info_bytes);
+	if (p->info.info.version != TLS_1_2_VERSION && p->info.info.version != TLS_1_3_VERSION)
+		return ulp_refuse(l, EINVAL, "tls_keys: version 0x%04x, which is neither TLS 1.2 nor 1.3", p->info.info.version);
+	c = tls_cipher_find(p->info.info.cipher_type);
+	if (!c)
+		return ulp_refuse(l, EINVAL, "tls_keys: cipher type %u is not known here", p->info.info.cipher_type);
+	if (p->info_bytes != tls_cipher_info_bytes(c))
+		return ulp_refuse(l, EINVAL, "tls_keys: CRYPTO_INFO of %u bytes, not the %u of cipher type %u", p->info_bytes,
+				  tls_cipher_info_bytes(c), c->type);
+	return 0;
+}
+
+/* The caller wipes p in any case. */
+static int parse(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes, struct parameters *p)
+{
+	struct ulp_attribute a;
+	uint32_t offset = 0;
+	int r;
+
+	memset(p, 0, sizeof *p);
+	while ((r = ulp_attribute_next(l, attributes, bytes, &offset, &a)) > 0) {
+		if (a.type == XTS_TLS_KEYS_CRYPTO_INFO) {
+			p->info_bytes = a.bytes;
+			memcpy(p->info.bytes, a.value, a.bytes < sizeof p->info ? a.bytes : sizeof p->info);
+		} else if (a.type == XTS_TLS_KEYS_CRYPTO) {
+			r = ulp_attribute_u8(l, &a, "CRYPTO", &p->crypto);
+			if (!r && p->crypto > TLS_CRYPTO_DEVICE)
+				r = ulp_refuse(l, EINVAL, "tls_keys: CRYPTO %u; there are 0 to 3", p->crypto);
+			if (r)
+				return r;
+		} else {
+			return ulp_attribute_unknown(l, &a);
+		}
+	}
+	return r ? r : check_info(l, p);
+}
+
+/* Keys are for one connection: a listener's would be used by all that it accepts, each from the same number on. */
+static bool established(const struct ulp_layer *l)
+{
+	while (l->below_receive || l->below_send)
+		l = l->below_receive ? l->below_receive : l->below_send;
+	return ulp_socket(l) >= 0;
+}
+
+static int make_state(struct ulp_layer *l, const struct parameters *p)
+{
+	struct tls_keys *k = calloc(1, sizeof *k);
+
+	if (!k || tls_aead_set(&k->aead, &p->info, l->send)) {
+		free(k);
+		return ulp_refuse(l, ENOMEM, "tls_keys: no memory");
+	}
+	k->version = p->info.info.version;
+	k->wanted = p->crypto;
+	k->crypto = TLS_CRYPTO_USER;
+	k->try_kernel = p->crypto != TLS_CRYPTO_USER;
+	k->info.info = p->info.info;
+	if (k->try_kernel)
+		k->info = p->info;
+	else
+		snprintf(k->reason, sizeof k->reason, "it was asked for");
+	l->state = k;
+	return 0;
+}
+
+static int keys_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
+{
+	struct parameters p;
+	int r = parse(l, attributes, bytes, &p);
+
+	if (!r && !established(l))
+		r = ulp_refuse(l, ENOTCONN, "tls_keys: keys are pushed onto an established connection");
+	if (!r)
+		r = make_state(l, &p);
+	OPENSSL_cleanse(&p, sizeof p);
+	return r;
+}
+
+static void keys_close(struct ulp_layer *l)
+{
+	struct tls_keys *k = l->state;
+
+	tls_aead_clear(&k->aead);
+	if (k->in)
+		OPENSSL_clear_free(k->in, TLS_RECORD_MAX);
+	ulp_out_free(&k->out);
+	OPENSSL_clear_free(k, sizeof *k);
+	l->state = NULL;
+}
+
+/* --- who does it ----------------------------------------------------------------------------------------------------- */
+
+/* Between two records: the kernel, if it will. Then the key is in the kernel alone. */
+static void try_kernel(struct ulp_layer *l, struct tls_keys *k)
+{
+	if (l->receive && (k->in_bytes || l->replay.bytes || l->again.bytes))
+		return;
+	k->try_kernel = false;
+	if (!tls_kernel_take(l, k, l->receive)) {
+		k->crypto = TLS_CRYPTO_KERNEL;
+		EVP_CIPHER_CTX_free(k->aead.ctx);
+		k->aead.ctx = NULL;
+	}
+	OPENSSL_cleanse(k->info.bytes + sizeof k->info.info, sizeof k->info - sizeof k->info.info);
+}
+
+static int keys_start(struct ulp_layer *l, bool client)
+{
+	struct tls_keys *k = l->state;
+
+	(void)client;
+	if (k->try_kernel && l->send)
+		try_kernel(l, k);
+	return 0;
+}
+
+static ssize_t keys_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark)
+{
+	struct tls_keys *k = l->state;
+
+	memset(mark, 0, sizeof *mark);
+	if (k->expired && !k->opened)
+		return -EAGAIN; /* change() goes on */
+	if (k->try_kernel)
+		try_kernel(l, k);
+	return k->crypto == TLS_CRYPTO_KERNEL ? tls_kernel_read(l, out, room, mark) : tls_user_read(l, out, room, mark);
+}
+
+static bool keys_pending(const struct ulp_layer *l)
+{
+	const struct tls_keys *k = l->state;
+
+	if (k->opened)
+		return true;
+	if (k->expired)
+		return false;
+	return tls_user_pending(k) || ulp_pending_below(l);
+}
+
+static ssize_t keys_write(struct ulp_layer *l, const struct iovec *iov, int pieces, const struct ulp_mark *mark)
+{
+	struct tls_keys *k = l->state;
+	uint8_t type = TLS_APPLICATION_DATA;
+
+	if (mark->pdu && mark->control_type == XTS_ULP_TLS_KEYS) {
+		if (mark->control_bytes != 1)
+			return ulp_fail(l, XTS_FAULT_USE, "control data of TLS_KEYS is the record's type, one byte, not %u", mark->control_bytes);
+		type = mark->control[0];
+	}
+	if (!ulp_iov_bytes(iov, pieces))
+		return mark->pdu; /* there are no empty records, as in the kernel */
+	return k->crypto == TLS_CRYPTO_KERNEL ? tls_kernel_write(l, iov, pieces, type) : tls_user_write(l, iov, pieces, type);
+}
+
+static int keys_flush(struct ulp_layer *l)
+{
+	struct tls_keys *k = l->state;
+
+	return ulp_out_flush(&k->out, l);
+}
+
+/* --- other keys ------------------------------------------------------------------------------------------------------ */
+
+static int change_to(struct ulp_layer *l, struct tls_keys *k, const struct parameters *p, bool receive)
+{
+	int r;
+
+	if (k->version != TLS_1_3_VERSION)
+		return ulp_refuse(l, EBUSY, "tls_keys: keys of TLS 1.2 do not change");
+	if (p->info.info.version != k->version || p->info.info.cipher_type != k->info.info.cipher_type)
+		return ulp_refuse(l, EINVAL, "tls_keys: other keys are of the same version and cipher");
+	if (receive && !k->expired)
+		return ulp_refuse(l, EBUSY, "tls_keys: the peer has not sent KeyUpdate");
+	if (k->crypto == TLS_CRYPTO_KERNEL) {
+		r = tls_kernel_change(l, &p->info, p->info_bytes, receive);
+		if (r)
+			return ulp_refuse(l, -r, "tls_keys: the kernel, which has the keys, does not change them: %s", strerror(-r));
+	} else if (tls_aead_set(&k->aead, &p->info, !receive)) {
+		return ulp_refuse(l, ENOMEM, "tls_keys: no memory");
+	} else if (k->try_kernel) {
+		k->info = p->info;
+	}
+	k->expired = false;
+	return 0;
+}
+
+static int keys_change(struct ulp_layer *l, bool receive, const uint8_t *attributes, uint32_t bytes)
+{
+	struct parameters p;
+	int r = parse(l, attributes, bytes, &p);
+
+	if (!r)
+		r = change_to(l, l->state, &p, receive);
+	OPENSSL_cleanse(&p, sizeof p);
+	return r;
+}
+
+/* --- what it tells --------------------------------------------------------------------------------------------------- */
+
+static ssize_t keys_tell(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total)
+{
+	const struct tls_keys *k = l->state;
+	char reason[ULP_REASON_BYTES] = "";
+	uint8_t crypto = (uint8_t)k->crypto;
+	const void *value = reason;
+
+	if (k->crypto == TLS_CRYPTO_KERNEL && item != XTS_TLS_KEYS_INFO_CRYPTO_INFO)
+		crypto = (uint8_t)tls_kernel_who(ulp_socket(l), receive, reason);
+	else if (k->crypto != TLS_CRYPTO_KERNEL)
+		memcpy(reason, k->reason, sizeof reason);
+	switch (item) {
+	case XTS_TLS_KEYS_INFO_CRYPTO:
+		value = &crypto;
+		*total = 1;
+		break;
+	case XTS_TLS_KEYS_INFO_CRYPTO_REASON:
+		*total = (uint32_t)strlen(reason);
+		break;
+	case XTS_TLS_KEYS_INFO_CRYPTO_INFO:
+		value = &k->info.info;
+		*total = sizeof k->info.info;
+		break;
+	default:
+		return -ENOENT;
+	}
+	if (offset >= *total)
+		return 0;
+	if (room > *total - offset)
+		room = *total - offset;
+	memcpy(out, (const uint8_t *)value + offset, room);
+	return (ssize_t)room;
+}
+
+const struct ulp_protocol ulp_tls_keys = {
+	.id = XTS_ULP_TLS_KEYS,
+	.version = XTS_ULP_TLS_KEYS_VERSION,
+	.name = "tls_keys",
+	.receive = true,
+	.send = true,
+	.open = keys_open,
+	.start = keys_start,
+	.read = keys_read,
+	.pending = keys_pending,
+	.write = keys_write,
+	.flush = keys_flush,
+	.change = keys_change,
+	.tell = keys_tell,
+	.close = keys_close,
+};

@@ -1,0 +1,108 @@
+/* What the files of TLS_KEYS share: keys of one direction, records under them, and who does the work. */
+#ifndef XTS_ULP_TLS_KEYS_H
+#define XTS_ULP_TLS_KEYS_H
+
+#include <linux/tls.h>
+#include <openssl/evp.h>
+
+#include "ulp.h"
+
+#define TLS_HEADER_BYTES 5u
+#define TLS_TAG_BYTES 16u         /* of every cipher here */
+#define TLS_NONCE_BYTES 12u       /* likewise */
+#define TLS_PAYLOAD_MAX 16384u
+#define TLS_RECORD_MAX (TLS_HEADER_BYTES + TLS_PAYLOAD_MAX + 256u)
+
+enum { TLS_CHANGE_CIPHER_SPEC = 20, TLS_ALERT = 21, TLS_HANDSHAKE = 22, TLS_APPLICATION_DATA = 23, TLS_HEARTBEAT = 24 };
+
+enum tls_crypto { TLS_CRYPTO_BEST, TLS_CRYPTO_USER, TLS_CRYPTO_KERNEL, TLS_CRYPTO_DEVICE };
+
+/* One of the kernel's structures: tls_crypto_info, iv, key, salt, sequence number, without padding. */
+struct tls_cipher {
+	const EVP_CIPHER *(*evp)(void);
+	uint16_t type;
+	uint8_t iv_bytes, key_bytes, salt_bytes;
+	uint8_t explicit_bytes;   /* of the nonce in a record of TLS 1.2 */
+	bool ccm;
+};
+
+union tls_crypto_info_any {
+	struct tls_crypto_info info;
+	struct tls12_crypto_info_aes_gcm_256 longest; /* as long as ChaCha20-Poly1305's */
+	uint8_t bytes[60];
+};
+
+/* tls_keys_cipher.c: one direction's key, and the number of its next record. */
+struct tls_aead {
+	const struct tls_cipher *cipher;
+	EVP_CIPHER_CTX *ctx;
+	bool tls13, sealing;
+	uint8_t iv[TLS_NONCE_BYTES];       /* salt and iv: XORed with the sequence number */
+	uint8_t explicit_nonce[8];         /* TLS 1.2: in the next record sent, behind the salt */
+	uint64_t sequence;
+};
+
+const struct tls_cipher *tls_cipher_find(uint16_t type);
+static inline uint32_t tls_cipher_info_bytes(const struct tls_cipher *c)
+{
+	return (uint32_t)sizeof(struct tls_crypto_info) + c->iv_bytes + c->key_bytes + c->salt_bytes + 8u;
+}
+
+/* info is complete and of a version and cipher that exist. 0 or -ENOMEM; the key is in a->ctx alone. */
+int tls_aead_set(struct tls_aead *a, const union tls_crypto_info_any *info, bool sealing);
+void tls_aead_clear(struct tls_aead *a);
+/* What a record has beside its payload, after its header: explicit nonce, inner type, tag. */
+uint32_t tls_aead_overhead(const struct tls_aead *a);
+/* A whole record of bytes (at most TLS_PAYLOAD_MAX) of the pieces from byte skip on, into out (TLS_RECORD_MAX). Its length, or -EOVERFLOW: no
+ * sequence number is left; -EIO. */
+ssize_t tls_aead_seal(struct tls_aead *a, uint8_t type, const struct iovec *iov, int pieces, size_t skip, uint32_t bytes, uint8_t *out);
+/* Opens a whole record of body bytes after its header, at least the overhead. out: the payload (room for body - overhead + inner type), which may be
+ * the record's own place (tls_aead_payload()). Payload's length and *type; -EBADMSG. The sequence number stays: tls_aead_next() goes on. */
+ssize_t tls_aead_open(struct tls_aead *a, uint8_t *record, uint32_t body, uint8_t *out, uint8_t *type);
+static inline uint8_t *tls_aead_payload(const struct tls_aead *a, uint8_t *record)
+{
+	return record + TLS_HEADER_BYTES + (a->tls13 ? 0 : a->cipher->explicit_bytes);
+}
+void tls_aead_next(struct tls_aead *a);
+
+/* A layer's state. */
+struct tls_keys {
+	struct tls_aead aead;
+	uint16_t version;
+	enum tls_crypto wanted, crypto;    /* in force: user or kernel; tls_kernel_who() knows more */
+	bool try_kernel;                   /* not refused yet */
+	bool expired;                      /* the peer has sent KeyUpdate: nothing is read before other keys come */
+	char reason[ULP_REASON_BYTES];     /* why crypto is not what was wanted */
+	union tls_crypto_info_any info;    /* as pushed, while the kernel may get it; else wiped */
+	/* receive */
+	uint8_t *in;                       /* TLS_RECORD_MAX, from the first read on */
+	uint32_t in_first, in_bytes;
+	bool opened;                       /* the record at in_first is opened, in its place: */
+	uint8_t opened_type;
+	uint32_t payload_bytes, payload_taken;
+	bool within;                       /* kernel: a control record has been read in part */
+	/* send */
+	struct ulp_out out;
+};
+
+/* tls_keys_user.c */
+ssize_t tls_user_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
+/* A whole record is here. */
+bool tls_user_pending(const struct tls_keys *k);
+ssize_t tls_user_write(struct ulp_layer *l, const struct iovec *iov, int pieces, uint8_t type);
+/* The mark of a piece of a control record that has so many bytes, the first of them given; notes a KeyUpdate. */
+void tls_control_mark(struct tls_keys *k, struct ulp_mark *mark, uint8_t type, uint8_t first, uint32_t bytes, bool more);
+
+/* tls_keys_kernel.c: hands the keys (with the sequence number reached) to the connection's socket. 0: the kernel does it from now on; else it
+ * does not, for k->reason. */
+int tls_kernel_take(struct ulp_layer *l, struct tls_keys *k, bool receive);
+/* Other keys, to a kernel that has the first. 0 or -errno. */
+int tls_kernel_change(struct ulp_layer *l, const union tls_crypto_info_any *info, uint32_t bytes, bool receive);
+ssize_t tls_kernel_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
+ssize_t tls_kernel_write(struct ulp_layer *l, const struct iovec *iov, int pieces, uint8_t type);
+
+/* tls_keys_who.c: whether the kernel of this socket does it itself or a network card does; reason (ULP_REASON_BYTES): why it is no card, or empty. Asks
+ * the kernel: not for the data path. */
+enum tls_crypto tls_kernel_who(int fd, bool receive, char *reason);
+
+#endif

@@ -1,0 +1,170 @@
+/*
+ * Records of TLS 1.2 (RFC 5246 6.2.3.3, 5288, 6655, 7905) and 1.3 (RFC 8446 5.2) under an AEAD cipher.
+ *
+ * In 1.2 the nonce of AES is the salt and eight bytes that the record carries; ChaCha20-Poly1305, and all of 1.3, have the
+ * twelve bytes of iv XORed with the record's number, and nothing travels. Authenticated with the payload are the
+ * number, type, version and length in 1.2, the record's header in 1.3, whose payload ends with the true type.
+ */
+#include <endian.h>
+#include <errno.h>
+#include <string.h>
+
+#include <openssl/crypto.h>
+
+#include "tls_keys.h"
+
+static const struct tls_cipher ciphers[] = {
+	{ .type = TLS_CIPHER_AES_GCM_128, .evp = EVP_aes_128_gcm, .iv_bytes = 8, .key_bytes = 16, .salt_bytes = 4, .explicit_bytes = 8 },
+	{ .type = TLS_CIPHER_AES_GCM_256, .evp = EVP_aes_256_gcm, .iv_bytes = 8, .key_bytes = 32, .salt_bytes = 4, .explicit_bytes = 8 },
+	{ .type = TLS_CIPHER_AES_CCM_128, .evp = EVP_aes_128_ccm, .iv_bytes = 8, .key_bytes = 16, .salt_bytes = 4, .explicit_bytes = 8, .ccm = true },
+	{ .type = TLS_CIPHER_CHACHA20_POLY1305, .evp = EVP_chacha20_poly1305, .iv_bytes = 12, .key_bytes = 32 },
+};
+
+const struct tls_cipher *tls_cipher_find(uint16_t type)
+{
+	for (size_t i = 0; i < sizeof ciphers / sizeof *ciphers; i++) {
+		if (ciphers[i].type == type)
+			return &ciphers[i];
+	}
+	return NULL;
+}
+
+int tls_aead_set(struct tls_aead *a, const union tls_crypto_info_any *info, bool sealing)
+{
+	const struct tls_cipher *c = tls_cipher_find(info->info.cipher_type);
+	const uint8_t *iv = info->bytes + sizeof info->info, *key = iv + c->iv_bytes, *salt = key + c->key_bytes;
+	EVP_CIPHER_CTX *ctx = EVP_CIPHER_CTX_new();
+	uint64_t sequence;
+
+	if (!ctx)
+		return -ENOMEM;
+	if (EVP_CipherInit_ex(ctx, c->evp(), NULL, NULL, NULL, sealing) <= 0 ||
+	    EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_IVLEN, TLS_NONCE_BYTES, NULL) <= 0 ||
+	    (c->ccm && EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_TAG, TLS_TAG_BYTES, NULL) <= 0) ||
+	    EVP_CipherInit_ex(ctx, NULL, NULL, key, NULL, sealing) <= 0) {
+		EVP_CIPHER_CTX_free(ctx);
+		return -ENOMEM;
+	}
+	tls_aead_clear(a);
+	memcpy(&sequence, salt + c->salt_bytes, sizeof sequence);
+	*a = (struct tls_aead){
+		.cipher = c, .ctx = ctx, .tls13 = info->info.version == TLS_1_3_VERSION, .sealing = sealing, .sequence = be64toh(sequence)
+	};
+	memcpy(a->iv, salt, c->salt_bytes);
+	memcpy(a->iv + c->salt_bytes, iv, c->iv_bytes);
+	memcpy(a->explicit_nonce, iv, sizeof a->explicit_nonce);
+	return 0;
+}
+
+void tls_aead_clear(struct tls_aead *a)
+{
+	EVP_CIPHER_CTX_free(a->ctx);
+	OPENSSL_cleanse(a, sizeof *a);
+}
+
+uint32_t tls_aead_overhead(const struct tls_aead *a)
+{
+	return TLS_TAG_BYTES + (a->tls13 ? 1u : a->cipher->explicit_bytes);
+}
+
+void tls_aead_next(struct tls_aead *a)
+{
+	a->sequence++;
+	for (unsigned i = sizeof a->explicit_nonce; i-- && !++a->explicit_nonce[i];)
+		;
+}
+
+/* The nonce of the next record; travels: its explicit part, as it is in the record. */
+static void make_nonce(const struct tls_aead *a, const uint8_t *travels, uint8_t nonce[TLS_NONCE_BYTES])
+{
+	memcpy(nonce, a->iv, TLS_NONCE_BYTES);
+	if (!a->tls13 && a->cipher->explicit_bytes) {
+		memcpy(nonce + a->cipher->salt_bytes, travels, a->cipher->explicit_bytes);
+		return;
+	}
+	for (unsigned i = 0; i < 8; i++)
+		nonce[TLS_NONCE_BYTES - 1 - i] ^= (uint8_t)(a->sequence >> 8 * i);
+}
+
+/* What is authenticated beside the payload of so many bytes: its length. */
+static int make_associated(const struct tls_aead *a, const uint8_t *record, uint32_t payload, uint8_t out[13])
+{
+	uint64_t sequence = htobe64(a->sequence);
+
+	if (a->tls13) {
+		memcpy(out, record, TLS_HEADER_BYTES);
+		return TLS_HEADER_BYTES;
+	}
+	memcpy(out, &sequence, 8);
+	memcpy(out + 8, record, 3);
+	out[11] = (uint8_t)(payload >> 8);
+	out[12] = (uint8_t)payload;
+	return 13;
+}
+
+/* bytes from in to out, and the tag made or (opening) checked. 1, or 0 as OpenSSL has it. */
+static int crypt(struct tls_aead *a, const uint8_t *nonce, const uint8_t *associated, int associated_bytes, const uint8_t *in,
+		 uint32_t bytes, uint8_t *out, uint8_t *tag)
+{
+	int n = 0;
+
+	if (!a->sealing && EVP_CIPHER_CTX_ctrl(a->ctx, EVP_CTRL_AEAD_SET_TAG, TLS_TAG_BYTES, tag) <= 0)
+		return 0;
+	if (EVP_CipherInit_ex(a->ctx, NULL, NULL, NULL, nonce, -1) <= 0)
+		return 0;
+	if (a->cipher->ccm && EVP_CipherUpdate(a->ctx, NULL, &n, NULL, (int)bytes) <= 0)
+		return 0;
+	if (EVP_CipherUpdate(a->ctx, NULL, &n, associated, associated_bytes) <= 0)
+		return 0;
+	/* CCM checks its tag here; the others in the end. */
+	if ((bytes || a->cipher->ccm) && EVP_CipherUpdate(a->ctx, out, &n, in, (int)bytes) <= 0)
+		return 0;
+	if (!a->cipher->ccm && EVP_CipherFinal_ex(a->ctx, out + bytes, &n) <= 0)
+		return 0;
+	return !a->sealing || EVP_CIPHER_CTX_ctrl(a->ctx, EVP_CTRL_AEAD_GET_TAG, TLS_TAG_BYTES, tag) > 0;
+}
+
+ssize_t tls_aead_seal(struct tls_aead *a, uint8_t type, const struct iovec *iov, int pieces, size_t skip, uint32_t bytes, uint8_t *out)
+{
+	uint8_t *payload = tls_aead_payload(a, out), nonce[TLS_NONCE_BYTES], associated[13];
+	uint32_t body = bytes + tls_aead_overhead(a), inner = bytes + a->tls13;
+	int associated_bytes;
+
+	if (a->sequence == UINT64_MAX)
+		return -EOVERFLOW;
+	out[0] = a->tls13 ? TLS_APPLICATION_DATA : type;
+	out[1] = TLS_1_2_VERSION_MAJOR;
+	out[2] = TLS_1_2_VERSION_MINOR;
+	out[3] = (uint8_t)(body >> 8);
+	out[4] = (uint8_t)body;
+	memcpy(out + TLS_HEADER_BYTES, a->explicit_nonce, (size_t)(payload - out) - TLS_HEADER_BYTES);
+	ulp_iov_copy(payload, iov, pieces, skip, bytes);
+	if (a->tls13)
+		payload[bytes] = type;
+	make_nonce(a, a->explicit_nonce, nonce);
+	associated_bytes = make_associated(a, out, bytes, associated);
+	if (crypt(a, nonce, associated, associated_bytes, payload, inner, payload, payload + inner) <= 0)
+		return -EIO;
+	tls_aead_next(a);
+	return (ssize_t)(TLS_HEADER_BYTES + body);
+}
+
+ssize_t tls_aead_open(struct tls_aead *a, uint8_t *record, uint32_t body, uint8_t *out, uint8_t *type)
+{
+	uint8_t *payload = tls_aead_payload(a, record), nonce[TLS_NONCE_BYTES], associated[13];
+	uint32_t bytes = body - tls_aead_overhead(a) + a->tls13;
+	int associated_bytes = make_associated(a, record, bytes, associated);
+
+	make_nonce(a, record + TLS_HEADER_BYTES, nonce);
+	if (crypt(a, nonce, associated, associated_bytes, payload, bytes, out, payload + bytes) <= 0)
+		return -EBADMSG;
+	*type = record[0];
+	if (!a->tls13)
+		return (ssize_t)bytes;
+	while (bytes && !out[bytes - 1]) /* padding */
+		bytes--;
+	if (!bytes)
+		return -EBADMSG;
+	*type = out[--bytes];
+	return (ssize_t)bytes;
+}

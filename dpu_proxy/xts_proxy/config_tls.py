@@ -1,0 +1,73 @@
+"""The tables of the configuration file about TLS: `[tls]`, `[[tls.identity]]`, `[[tls.trust]]`.
+
+Files are named here, and read by `ulp_tls.py`, which also finds what is wrong with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from xts_proxy.config_values import Queues
+from xts_proxy.toml_positions import Path as KeyPath
+
+#: Names travel in pushes; native/ulp/tls.h has room for 63 bytes.
+_NAME = 'a name of at most 63 letters, digits, ".", "_" and "-"'
+_FILE = 'an absolute path such as "/etc/xts/server.pem"'
+_LIST = "names of OpenSSL's, with colons between them"
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,63}$", description=_NAME)]
+File = Annotated[str, Meta(pattern=r"^/[^\x00]{0,4094}$", description=_FILE)]
+FileOrNone = Annotated[str, Meta(pattern=r"^(/[^\x00]{0,4094})?$", description=f'{_FILE}, or "" for none')]
+Ciphers = Annotated[str, Meta(pattern=r"^[A-Za-z0-9:+!@=._-]{1,511}$", description=_LIST)]
+
+
+class Identity(Struct, frozen=True, kw_only=True):
+    """[[tls.identity]]: a certificate and its key, which hosts on these queues may ask for by name."""
+
+    name: Name
+    certificate: File
+    key: File
+    ocsp: FileOrNone = ""
+    queues: Queues = Queues(((0, Queues.highest),))
+
+
+class Trust(Struct, frozen=True, kw_only=True):
+    """[[tls.trust]]: roots by a name; "default" is used where a host names none."""
+
+    name: Name
+    file: FileOrNone = ""
+    directory: FileOrNone = ""
+    crl: FileOrNone = ""
+    queues: Queues = Queues(((0, Queues.highest),))
+
+
+class Tls(Struct, frozen=True, kw_only=True):
+    """[tls]: what is allowed; and who may use which keys."""
+
+    min_version: Literal["1.2", "1.3"] = "1.2"
+    ciphers: Ciphers = "ECDHE+AESGCM:ECDHE+CHACHA20"
+    ciphersuites: Ciphers = "TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256"
+    crypto: Literal["auto", "user", "kernel", "device"] = "auto"
+    verify_required: bool = False
+    session_cache: Annotated[int, Meta(ge=0, le=1 << 20)] = 1024
+    session_timeout_s: Annotated[int, Meta(ge=1, le=604800)] = 7200
+    identity: list[Identity] = msgspec.field(default_factory=list)
+    trust: list[Trust] = msgspec.field(default_factory=list)
+
+
+def together(tls: Tls) -> Iterator[tuple[KeyPath, str]]:
+    """Mistakes that only several values together make."""
+    for kind, names in (
+        ("identity", [one.name for one in tls.identity]),
+        ("trust", [one.name for one in tls.trust]),
+    ):
+        for i, name in enumerate(names):
+            if name in names[:i]:
+                yield ("tls", kind, i, "name"), f"{name} is there already, at tls.{kind}[{names.index(name)}]"
+    for i, trust in enumerate(tls.trust):
+        if bool(trust.file) == bool(trust.directory):
+            found = "both" if trust.file else "neither"
+            yield ("tls", "trust", i, "file"), f"expected either file or directory, found {found}"

@@ -1,0 +1,66 @@
+/* libxts with TLS in the proxy: every socket has the protocol pushed before it connects. $BENCH_TRUST names the trust roots in
+ * the proxy's configuration. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "measure.h"
+#include "net_api.h"
+#include "xts.h"
+
+static struct {
+	struct ulp_info info;
+	uint8_t room[XTS_ULP_INFO_BYTES_MAX];
+} tls;
+
+static int setup(uint32_t spin_us)
+{
+	struct xts_options options = { .size = sizeof(options), .spin_us = spin_us ? spin_us : UINT32_MAX };
+	const char *trust = getenv("BENCH_TRUST");
+
+	if (!trust) {
+		errno = EINVAL;
+		return -1;
+	}
+	tls.info.ulp_id = XTS_ULP_TLS;
+	if (xts_ulp_put(&tls.info, sizeof(tls), XTS_TLS_SERVER_NAME, TLS_NAME, strlen(TLS_NAME), 0) ||
+	    xts_ulp_put(&tls.info, sizeof(tls), XTS_TLS_TRUST, trust, strlen(trust), 0) ||
+	    xts_ulp_put(&tls.info, sizeof(tls), XTS_TLS_NO_RESUMPTION, NULL, 0, 0))
+		return -1;
+	return xts_configure(&options);
+}
+
+static int tls_connect(int s, const struct sockaddr *address, socklen_t length)
+{
+	if (xts_ioctl(s, SIOC_PUSH_ULP, &tls.info)) {
+		char reason[200];
+
+		if (xts_ulp_error(s, NULL, reason, sizeof(reason)) > 0)
+			fprintf(stderr, "TLS refused: %s\n", reason);
+		return -1;
+	}
+	return xts_connect(s, address, length);
+}
+
+static void *set_create(void)
+{
+	return xts_epoll_ctx_create_flags(XTS_EPOLL_BATCH);
+}
+
+const struct net_api net_api = {
+	.name = "xts with TLS",
+	.setup = setup,
+	.socket = xts_socket,
+	.connect = tls_connect,
+	.send = xts_send,
+	.recv = xts_recv,
+	.shutdown = xts_shutdown,
+	.close = xts_close,
+	.setsockopt = xts_setsockopt,
+	.getsockopt = xts_getsockopt,
+	.set_create = set_create,
+	.set_ctl = xts_epoll_ctl,
+	.set_wait = xts_epoll_wait,
+	.set_destroy = xts_epoll_ctx_destroy,
+};

@@ -1,0 +1,131 @@
+"""What the programs for the interposer are made with: see preload_scripts.py."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import platform
+import socket
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+DEADLINE_S = 10.0
+LIBC = ctypes.CDLL(None, use_errno=True)
+SIOCATMARK = 0x8905
+F_SETOWN = 8
+SYS_CLOSE = {"x86_64": 3, "aarch64": 57}[platform.machine()]
+
+KERNEL: dict[str, Callable[[], None]] = {}
+OURS: dict[str, Callable[[], None]] = {}
+
+
+def kernel(function: Callable[[], None]) -> Callable[[], None]:
+    KERNEL[function.__name__] = function
+    return function
+
+
+def ours(function: Callable[[], None]) -> Callable[[], None]:
+    OURS[function.__name__] = function
+    return function
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end, "did not come true"
+        time.sleep(0.002)
+
+
+def errno_of(call: Callable[[], object]) -> int:
+    """The errno a call fails with; 0: it does not."""
+    try:
+        call()
+    except OSError as e:
+        assert e.errno is not None
+        return e.errno
+    return 0
+
+
+def libc(name: str, *arguments: object) -> int:
+    """A call of the C library's. Raises OSError."""
+    ctypes.set_errno(0)
+    result = getattr(LIBC, name)(*arguments)
+    if result < 0:
+        raise OSError(ctypes.get_errno(), name)
+    return int(result)
+
+
+def pair(family: int = socket.AF_INET) -> tuple[socket.socket, socket.socket]:
+    """A client and what a server accepted. Under the rules of the test, both are offloaded."""
+    host = "127.0.0.1" if family == socket.AF_INET else "::1"
+    with socket.create_server((host, 0), family=family) as server:
+        client = socket.create_connection(server.getsockname()[:2])
+        return client, server.accept()[0]
+
+
+def drain(s: socket.socket) -> bytes:
+    data = b""
+    while part := s.recv(65536):
+        data += part
+    return data
+
+
+def wait_for_child(pid: int) -> None:
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+# --- what the interposer tells ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The status page of this process."""
+
+    offloaded: int
+    unseen: int
+    stayed: dict[int, int]
+    entries: dict[int, tuple[int, int, int]]  # by descriptor: kind, flags, reason
+
+    @staticmethod
+    def memfd() -> int:
+        for link in Path("/proc/self/fd").iterdir():
+            try:
+                if str(link.readlink()).startswith("/memfd:xts-preload"):
+                    return int(link.name)
+            except FileNotFoundError:
+                continue
+        raise AssertionError("there is no status page")
+
+    @classmethod
+    def read(cls) -> Report:
+        fd = os.open(f"/proc/self/fd/{cls.memfd()}", os.O_RDONLY)
+        with mmap.mmap(fd, 0, prot=mmap.PROT_READ) as page:
+            data = bytes(page)
+        os.close(fd)
+        magic, version, count, pid = struct.unpack_from("=4I", data)
+        assert (magic, version, pid) == (0x58545352, 2, os.getpid())
+        offloaded, unseen, *stayed = struct.unpack_from("=34Q", data, 312)
+        size = (len(data) - 584) // count if len(data) % 4096 else 64
+        entries = {}
+        for fd in range(count):
+            kind, flags, reason = struct.unpack_from("=BBH", data, 584 + fd * size)
+            if kind:
+                entries[fd] = (kind, flags, reason)
+        return cls(offloaded, unseen, {i: n for i, n in enumerate(stayed) if n}, entries)
+
+
+UNDECIDED, STAYED, OFFLOADED, INTERNAL = 1, 2, 3, 5
+RULE, PROTOCOL, NO_ENDPOINT, OPTION, RAW, INHERITED, FASTOPEN = 1, 2, 4, 7, 10, 11, 13
+
+
+def kind_of(s: socket.socket | int) -> int:
+    fd = s if isinstance(s, int) else s.fileno()
+    return Report.read().entries.get(fd, (0, 0, 0))[0]
+
+
+def reason_of(s: socket.socket) -> int:
+    return Report.read().entries[s.fileno()][2]
