@@ -1,0 +1,122 @@
+"""The kernel's TLS interface on offloaded sockets: its calls, and unmodified programs whose OpenSSL knows it."""
+
+from __future__ import annotations
+
+import platform
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from certificate import Certificate, certificate_for_localhost
+from kernel_tls import kernel_tls_reason, tls_stat
+from ktls_scripts import SCRIPTS
+from preload_bed import PreloadBed
+
+FOLDER = Path(__file__).parent
+DEADLINE_S = 20.0
+#: Linux has them since then.
+SINCE = {"other_keys": (6, 14)}
+
+
+@contextmanager
+def peer(talk: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A server of the kernel's that talks with one client after the other; its port."""
+
+    def serve() -> None:
+        with suppress(OSError):  # the listener is closed
+            while True:
+                sock, _ = listener.accept()
+                sock.settimeout(DEADLINE_S)
+                with closing(sock), suppress(ConnectionResetError):
+                    talk(sock)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = threading.Thread(target=serve)
+        serving.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            serving.join()
+
+
+def echo(sock: socket.socket) -> None:
+    while data := sock.recv(1 << 16):
+        sock.sendall(data)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return certificate_for_localhost(tmp_path_factory.mktemp("ktls"))
+
+
+def run_script(name: str, port: int) -> list[str]:
+    return [sys.executable, str(FOLDER / "ktls_scripts.py"), name, str(port)]
+
+
+@pytest.mark.parametrize("name", sorted(SCRIPTS))
+def test_as_the_kernel_does(name: str) -> None:
+    """What the scripts assert is true of the kernel's own sockets."""
+    if reason := kernel_tls_reason():
+        pytest.skip(f"{reason}: tests/vm/run runs this test where there is")
+    release = tuple(map(int, platform.release().split(".")[:2]))
+    if release < SINCE.get(name, release):
+        pytest.skip(f"Linux has this since {SINCE[name]}, and this one is {release}")
+    with peer(echo) as port:
+        subprocess.run(run_script(name, port), check=True, timeout=60)
+
+
+@pytest.mark.parametrize("name", sorted(SCRIPTS))
+def test_offloaded(name: str, bed: PreloadBed) -> None:
+    if name in SINCE and not kernel_tls_reason() and tuple(map(int, platform.release().split(".")[:2])) < SINCE[name]:
+        pytest.skip(f"the proxy's kernel has the keys, and changes them since {SINCE[name]}")
+    with peer(echo) as port:
+        bed.run(run_script(name, port), strict=True)
+
+
+@contextmanager
+def tls_echo(context: ssl.SSLContext) -> Iterator[int]:
+    def talk(sock: socket.socket) -> None:
+        with context.wrap_socket(sock, server_side=True) as wrapped:
+            while data := wrapped.recv(1 << 16):
+                wrapped.sendall(data)
+            wrapped.unwrap()
+
+    with peer(talk) as port:
+        yield port
+
+
+CLIENTS = [
+    ("TLSv1_2", "ECDHE-ECDSA-AES128-GCM-SHA256", "tx rx"),
+    ("TLSv1_2", "ECDHE-ECDSA-AES256-GCM-SHA384", "tx rx"),
+    ("TLSv1_2", "ECDHE-ECDSA-AES128-CCM", "tx rx"),
+    ("TLSv1_2", "ECDHE-ECDSA-CHACHA20-POLY1305", "tx rx"),
+    ("TLSv1_3", "", "tx"),  # OpenSSL 3.0 receives with it in 1.2 only
+    ("TLSv1_2", "ECDHE-ECDSA-AES128-SHA256", ""),  # CBC: no kernel has it
+]
+
+
+@pytest.mark.parametrize(("version", "ciphers", "expected"), CLIENTS)
+def test_pythons_ssl_hands_its_keys_over(
+    version: str, ciphers: str, expected: str, bed: PreloadBed, certificate: Certificate
+) -> None:
+    if ssl.OPENSSL_VERSION_INFO >= (3, 2) and version == "TLSv1_3":
+        expected = "tx rx"
+    before = tls_stat()
+    context = certificate.server_context()
+    context.set_ciphers("ALL")
+    with tls_echo(context) as port:
+        client = (sys.executable, str(FOLDER / "ktls_client.py"))
+        arguments = (str(port), str(certificate.file), version, ciphers, "1000000")
+        done = bed.run([*client, *arguments], strict=True)
+    assert done.stdout.decode().strip() == expected
+    if before and expected:
+        after = tls_stat()
+        used = [after[name] > before[name] for name in ("TlsTxSw", "TlsRxSw")]
+        assert used == ["tx" in expected, "rx" in expected], "the proxy's kernel"
