@@ -119,7 +119,7 @@ def stall(c: Conn, make: Any) -> list[bytes]:
     raise AssertionError
 
 
-@pytest.mark.parametrize("length", [0, 1, 30, 3000])
+@pytest.mark.parametrize("length", [0, 30])
 def test_pdus_wait_in_the_spill_buffer_with_their_boundaries(
     worker: Worker, host: ScriptedHost, server: socket.socket, length: int
 ) -> None:
