@@ -137,8 +137,10 @@ int ulp_stack_handshake(struct ulp_stack *s)
 	if (!s->started)
 		return -EAGAIN;
 	r = advance(s, true);
-	if (r)
+	if (r) {
+		s->failed = r; /* a start that was refused, or the socket's error, is as final as a fault */
 		return r;
+	}
 	s->idle = false;
 	l = first_unready(&s->receive);
 	if (!l)
