@@ -183,12 +183,12 @@ static void op_push(struct scene *s, struct input *in)
 static void op_start(struct scene *s, struct input *in)
 {
 	bool client = take(in) & 1;
-	int r;
 
 	if (s->started)
 		return;
-	r = ulp_stack_start(s->stack, s->owner.fd, client);
-	s->started = !r;
+	if (ulp_stack_start(s->stack, s->owner.fd, client))
+		s->failed = true; /* the owner gives up */
+	s->started = true;
 }
 
 static void op_read(struct scene *s, struct input *in)
@@ -380,7 +380,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 		.now_ns = now_ns, .wake_after = wake_after, .owner = &s,
 	};
 	ENSURE(!ulp_stack_new(&s.stack, &s.owner));
-	for (int i = 0; i < STEPS_MAX && in.bytes; i++)
+	for (int i = 0; i < STEPS_MAX && in.bytes && !(s.failed && !fault_count(&s)); i++)
 		step(&s, &in);
 	ulp_stack_free(s.stack);
 	close(pair[0]);

@@ -123,6 +123,8 @@ int ulp_stack_start(struct ulp_stack *s, int fd, bool client)
 	r = advance(s, false);
 	if (!r)
 		ulp_stack_expect_handshake(s);
+	else
+		s->failed = r;
 	return r;
 }
 
