@@ -29,8 +29,8 @@ def test_the_example_has_every_key_at_its_default() -> None:
     config, given_keys = read(EXAMPLE)
     assert config == Config()
     # The example's rules are comments, so that its policy is the default; uncommented, they are valid.
-    for table in ("proxy", "limits"):
-        names = {field.name for field in msgspec.structs.fields(getattr(config, table))}
+    for table in ("proxy", "limits", "tls"):
+        names = {field.name for field in msgspec.structs.fields(getattr(config, table))} - {"identity", "trust"}
         assert {path[1] for path in given_keys if path[0] == table and len(path) == 2} == names
     assert {path[1] for path in given_keys if path[0] == "ulp" and len(path) == 2} | {"parser"} == {
         field.name for field in msgspec.structs.fields(config.ulp)

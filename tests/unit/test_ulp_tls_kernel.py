@@ -1,4 +1,4 @@
-"""Who does the crypto of TLS in the proxy: the kernel where it can, OpenSSL in the worker otherwise, and which is told."""
+"""Who does the crypto of TLS in the proxy: the kernel where it can, else OpenSSL in the worker; and which is told."""
 
 from __future__ import annotations
 
