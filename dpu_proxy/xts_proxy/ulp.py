@@ -1,8 +1,8 @@
 """What the operator has configured for pushed protocols, for the workers: struct xts_ulp_config (native/ulp/config.h).
 
 A configuration is made whole for each start and reload and never changed; connections keep theirs until they close.
-Parser programs are loaded with the rights of the start and kept from then on: a reload can name them again, but it loads
-others only if the proxy still may. A program whose object file has changed needs a restart.
+Parser programs are loaded with the rights of the start and kept from then on: a reload can name them again, but it
+loads others only if the proxy still may. A program whose object file has changed needs a restart.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Protocols:
             try:
                 self._programs[key] = load_parser(Path(parser.object), parser.program)
             except PermissionError as error:
-                hint = "needs CAP_BPF and CAP_NET_ADMIN, which the proxy has only while it starts, if it is started with them"
-                raise OSError(error.errno, f"parser {parser.name}: {error.strerror}; loading {hint}") from error
+                hint = "loading needs CAP_BPF and CAP_NET_ADMIN, which the proxy has, if at all, while it starts"
+                raise OSError(error.errno, f"parser {parser.name}: {error.strerror}; {hint}") from error
             except OSError as error:
                 raise OSError(error.errno, f"parser {parser.name}: {error.strerror}") from error
         descriptor = os.dup(self._programs[key])

@@ -84,7 +84,7 @@ def test_the_example_finds_http2_frames(bed, size: int) -> None:
         ("byte", b"\x65", [], errno.EMSGSIZE, "a PDU of 101 bytes, and MAX_BYTES is 100"),
     ],
 )
-def test_what_a_program_answers(bed, program, stream, pdus, error, reason) -> None:
+def test_what_a_program_answers(bed, program, stream, pdus, error, reason) -> None:  # noqa: PLR0917
     one = bed(program, max_bytes=100)
     one.peer_send(stream)
     parts = []
