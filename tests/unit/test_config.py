@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from authority import Authority
 from hypothesis import given
 from hypothesis import strategies as st
 from xts_proxy.config import Config, ConfigError, load, parse, read, render, restart_needed
@@ -25,7 +26,7 @@ def test_an_empty_file_is_the_defaults() -> None:
     assert parse("", "f")[0] == Config()
 
 
-def test_the_example_has_every_key_at_its_default() -> None:
+def test_the_example_has_every_key_at_its_default(tmp_path: Path) -> None:
     config, given_keys = read(EXAMPLE)
     assert config == Config()
     # The example's rules are comments, so that its policy is the default; uncommented, they are valid.
@@ -36,7 +37,13 @@ def test_the_example_has_every_key_at_its_default() -> None:
         field.name for field in msgspec.structs.fields(config.ulp)
     }
     uncommented = re.sub(r"^#(?=\[\[|\w+ = )", "", EXAMPLE.read_text(), flags=re.MULTILINE)
-    assert parse(uncommented, "f")[0].policy.rule
+    authority = Authority()
+    www = authority.issue("localhost")
+    for name, text in (("www.pem", www.certificate), ("www.key", www.key), ("roots.pem", authority.certificate)):
+        (tmp_path / name).touch(0o600)
+        (tmp_path / name).write_bytes(text)
+    full, _ = parse(uncommented.replace("/etc/xts/", f"{tmp_path}/"), "f")
+    assert full.policy.rule and full.tls.identity and full.tls.trust
 
 
 def test_values_arrive_as_their_types() -> None:
