@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from authority import Authority, Issued
+from xts_proxy.__main__ import main
 from xts_proxy.config import ConfigError, load, parse, render, restart_needed
 
 AUTHORITY = Authority()
@@ -153,3 +154,17 @@ def test_a_file_is_read_as_it_is_now(files: Path) -> None:
         load(file)
     put(files / "www.key", other.key)
     load(file)
+
+
+def test_explain(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = files / "proxy.toml"
+    file.write_text(identity(files, queues="0-3"))
+    for what, name, queue, told in (
+        ("identity", "www", "3", 'allow: tls.identity[0] (queues = "0-3")'),
+        ("identity", "www", "4", 'deny: tls.identity[0] (queues = "0-3")'),
+        ("identity", "other", "3", "deny: no tls.identity is named other"),
+        ("trust", "default", "3", "allow: the roots of this machine"),
+        ("trust", "other", "3", "deny: no tls.trust is named other"),
+    ):
+        assert main(["--config", str(file), "--explain", what, name, "--queue", queue]) == 0
+        assert capsys.readouterr().out.startswith(told)
