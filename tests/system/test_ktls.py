@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import platform
+import signal
 import socket
 import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -120,3 +122,67 @@ def test_pythons_ssl_hands_its_keys_over(
         after = tls_stat()
         used = [after[name] > before[name] for name in ("TlsTxSw", "TlsRxSw")]
         assert used == ["tx" in expected, "rx" in expected], "the proxy's kernel"
+
+
+# --- keys are nowhere else --------------------------------------------------------------------------------------------
+
+KEY = bytes.fromhex("c0ffee0123456789fedcba9876543210")
+
+
+@contextmanager
+def holding_keys(bed: PreloadBed, port: int, env: dict[str, str]) -> Iterator[Callable[[], None]]:
+    """A program that has pushed KEY both ways and talked; the call makes it close its connection, and it goes on."""
+    arguments = [sys.executable, str(FOLDER / "ktls_scripts.py"), "hold", str(port), KEY.hex()]
+    with bed.start(arguments, env={"XTS_STRICT": "1"} | env) as process:
+        assert process.stdout is not None
+        output = process.stdout
+        assert output.readline() == b"talked\n"
+
+        def close() -> None:
+            process.send_signal(signal.SIGUSR1)
+            assert output.readline() == b"closed\n"
+
+        yield close
+
+
+def memory_of(pid: int) -> Iterator[tuple[str, bytes]]:
+    """What a process can write to, map by map."""
+    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            span, mode, *rest = line.split()
+            if "w" not in mode or rest[-1] in {"[vvar]", "[vsyscall]"}:
+                continue
+            begin, end = (int(number, 16) for number in span.split("-"))
+            with suppress(OSError):  # part of it may be out of reach
+                memory.seek(begin)
+                yield line, memory.read(end - begin)
+
+
+def test_keys_are_in_no_capture(bed: PreloadBed, tmp_path: Path) -> None:
+    capture = tmp_path / "frames.pcap"
+    with peer(echo) as port, holding_keys(bed, port, {"XTS_PCAP": str(capture)}) as close:
+        close()
+    frames = capture.read_bytes()
+    assert b"\x89\xe9" in frames, "the push"  # SIOC_PUSH_ULP_TX
+    assert KEY not in frames
+
+
+def test_the_proxy_forgets_keys(bed: PreloadBed) -> None:
+    """Its memory has the key while a connection has, and not after that; what it shares with the host never has."""
+
+    def places() -> list[str]:
+        return [line for line, content in memory_of(bed.proxy.process.pid) if KEY in content]
+
+    try:
+        next(memory_of(bed.proxy.process.pid))
+    except OSError as error:
+        pytest.skip(f"the proxy's memory cannot be read: {error.strerror}")
+    with peer(echo) as port, holding_keys(bed, port, {}) as close:
+        held = places()
+        assert held or not kernel_tls_reason(), "the key is looked for in the wrong place"
+        assert not [line for line in held if "memfd" in line], "what is shared"
+        close()
+        deadline = time.monotonic() + DEADLINE_S
+        while (left := places()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    assert not left
