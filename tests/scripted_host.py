@@ -26,10 +26,12 @@ def now_ns() -> int:
 
 
 class Worker:
-    """A worker of the proxy; `limits` and `policy_default_allow` are fields of its configuration."""
+    """A worker of the proxy; `limits` and `policy_default_allow` are fields of its configuration, `ulp` is a
+    struct xts_ulp_config * of the caller's."""
 
-    def __init__(self, policy_default_allow: bool = True, **limits: int) -> None:
+    def __init__(self, policy_default_allow: bool = True, ulp: Any = worker_ffi.NULL, **limits: int) -> None:
         config = worker_ffi.new("struct xts_worker_config *")
+        config.ulp = ulp
         config.cpu, config.spin_us, config.policy_default_allow = -1, 0, policy_default_allow
         values = {
             "connections": 1000,
@@ -67,6 +69,12 @@ class Worker:
     def channel(self, index: int = 0) -> Any:
         out = worker_ffi.new("struct xts_channel_stats[16]")
         assert worker_lib.xts_worker_channels(self.native, out, 16) > index
+        return out[index]
+
+    def connection(self, index: int = 0) -> Any:
+        """Figures of a connection or listener."""
+        out = worker_ffi.new("struct xts_connection_stats[256]")
+        assert worker_lib.xts_worker_connections(self.native, out, 256) > index
         return out[index]
 
     def drain(self) -> None:
@@ -185,7 +193,7 @@ class ScriptedHost:
         return self.next_socket
 
     def ioctl(self, request: str, payload: bytes = b"", id: int = 0, number: int = 0) -> codec.Frame:
-        """An IOCTL about pushed protocols (a name of `ulps.REQUESTS`) and its answer; what crosses it stays in the backlog."""
+        """An IOCTL, by its name in `ulps.REQUESTS`, and its answer; what crosses it stays in the backlog."""
         self.tokens += 1
         code = ulps.REQUESTS[request][0]
         fields = {"xts_socket": number, "token": self.tokens, "domain": 4, "request": code}
@@ -216,7 +224,9 @@ class ScriptedHost:
         """Why a push was refused or the connection has failed."""
         return ulp_attributes.decode_error(self.ioctl("ULP_ERROR", id=id, number=number).payload)
 
-    def connect(self, host: str, port: int, window: int = WINDOW, id: int = 0, number: int = 0) -> tuple[int, codec.Frame]:
+    def connect(
+        self, host: str, port: int, window: int = WINDOW, id: int = 0, number: int = 0
+    ) -> tuple[int, codec.Frame]:
         """CONNECT and its answer; the socket's number (a new one if 0) and the answer."""
         number = number or self.new_socket()
         peer = codec.Endpoint.of(host, port)

@@ -77,6 +77,8 @@ void pushed_timers(struct worker_state *w)
 		} else {
 			c->readable = true;
 			connection_wake(c);
+			if (pushed_waits(c))
+				connection_flush(c); /* the protocol's peer allows us to send again */
 		}
 	}
 }
@@ -207,7 +209,7 @@ void pushed_count(struct connection *c, uint16_t ulp_id)
 	struct pushed *p = c->pushed;
 
 	c->worker->stats.ulp_pushed[ulp_id < XTS_ULP_COUNT ? ulp_id : 0]++;
-	if (c->state == CONNECTION_LISTENER && p->id_count < PUSHED_MAX)
+	if ((c->state == CONNECTION_LISTENER || c->state == CONNECTION_IDLE) && p->id_count < PUSHED_MAX)
 		p->ids[p->id_count++] = (uint8_t)ulp_id;
 }
 

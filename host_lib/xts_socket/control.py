@@ -128,7 +128,7 @@ class DnsHeader(Control):
 
 @dataclass(frozen=True, slots=True)
 class NvmePdu(Control):
-    """The common header of an NVMe/TCP PDU, and which of its digests were there and right."""
+    """The common header of an NVMe/TCP PDU in its plain form, and which digests it came with; they were right."""
 
     PROTOCOL: ClassVar[str] = "NVME_TCP"
     LAYOUT: ClassVar[Struct] = Struct("!BBBBB")

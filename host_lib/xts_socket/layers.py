@@ -271,16 +271,15 @@ class TlsRecords(Layer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Http2(Layer):
-    """HTTP/2 frames, header included; the connection preface is sent and checked by the layer (RFC 9113). Makes
-    PDUs."""
+    """HTTP/2 frames, header included, one PDU each; a PDU sent is one or more whole frames. The client's preface is
+    sent and taken off in the proxy; SETTINGS and all other frames are the application's (RFC 9113). Makes PDUs."""
 
     PROTOCOL: ClassVar[str] = "HTTP2"
     #: which side this is; default: by who connected
     role: Role | None = None
-    #: SETTINGS_MAX_FRAME_SIZE, 16384 to 16777215 bytes; default 16384
+    #: longest payload taken, 16384 to 16777215 bytes: what the application says in SETTINGS_MAX_FRAME_SIZE; default
+    #: 16384. A longer frame ends the connection
     max_frame_bytes: int | None = None
-    #: longest frame taken, header included, in bytes; default 1 MiB
-    max_bytes: int | None = None
 
     def _wire(self, name: str, value: Any) -> Any:
         return _choice("Http2(role=…)", _ROLES, value) if name == "role" else value
@@ -291,14 +290,18 @@ class Http2(Layer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grpc(Layer):
-    """gRPC messages of all streams, above `Http2` only; other frames pass as PDUs of their own (gRPC over HTTP/2).
-    Makes PDUs."""
+    """gRPC messages of all streams, above `Http2` only, before the first HEADERS (gRPC over HTTP/2). Messages are put
+    together from DATA frames and cut into them as the peer's windows allow, and WINDOW_UPDATE is dealt with, in the
+    proxy; all other frames are PDUs of their own, told apart by `GrpcMessage.kind`. Makes PDUs."""
 
     PROTOCOL: ClassVar[str] = "GRPC"
-    #: streams with a message begun; default 128
+    #: streams open at once, at most 65536; default 1024. SETTINGS_MAX_CONCURRENT_STREAMS should not promise more
     streams_max: int | None = None
     #: longest message taken, in bytes; default 1 MiB
     max_bytes: int | None = None
+
+    def _check(self) -> None:
+        _in_range("Grpc(streams_max=…)", self.streams_max, 1, 65536)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,7 +310,8 @@ class Dns(Layer):
     PDUs."""
 
     PROTOCOL: ClassVar[str] = "DNS"
-    #: on send, EDNS padding to a multiple of this many bytes (RFC 8467); default: none
+    #: on send, EDNS padding to a multiple of this many bytes (RFC 8467: 128 for queries, 468 for answers); default:
+    #: none
     padding: int | None = None
 
     def _check(self) -> None:
@@ -316,16 +320,18 @@ class Dns(Layer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvmeTcp(Layer):
-    """NVMe/TCP PDUs; header and data digests (CRC32C) are made and checked in the proxy, and the application sees none
-    (NVM Express TCP Transport 1.0, 3.3). Makes PDUs."""
+    """NVMe/TCP PDUs; header and data digests (CRC32C) are made and checked in the proxy. The application sees and
+    sends the plain form, header and data (NVM Express TCP Transport 1.0, 3.3 and 3.6). Makes PDUs."""
 
     PROTOCOL: ClassVar[str] = "NVME_TCP"
     #: as agreed in ICReq and ICResp: from the PDU after them on
     header_digest: bool = False
     #: likewise
     data_digest: bool = False
-    #: digests as ICReq and ICResp, which pass through the proxy, agree on
+    #: digests and alignment as ICReq and ICResp, which pass through the proxy, agree on
     negotiate: bool = False
+    #: on send, data begin at a multiple of 4 times (this plus 1) bytes, as HPDA and CPDA say it; default 0
+    data_alignment: int | None = None
     #: longest PDU taken, in bytes; default 1 MiB
     max_bytes: int | None = None
 
@@ -341,7 +347,7 @@ class Mpa(Layer):
     markers_tx: bool = False
     #: both sides agreed to go without the CRC: it is zero and not checked
     no_crc: bool = False
-    #: bytes of the stream before the first FPDU that are not counted for markers (RFC 5044 4.3); default 0
+    #: bytes of FPDUs that went before the push in that direction, for where markers are (RFC 5044 4.3); default 0
     start_offset: int | None = None
 
 

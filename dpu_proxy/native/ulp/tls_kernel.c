@@ -123,11 +123,8 @@ struct statistics {
 static unsigned long long figure(const char *text, const char *name)
 {
 	const char *at = strstr(text, name);
-	unsigned long long value = 0;
 
-	if (at)
-		value = strtoull(at + strlen(name), NULL, 10);
-	return value;
+	return at ? strtoull(at + strlen(name), NULL, 10) : 0;
 }
 
 static struct statistics read_statistics(int fd, bool send)

@@ -1,0 +1,405 @@
+"""Handshakes of pushed protocols in the worker: before CONNECT_ACK, before NEWCONN, and after a push onto a connection.
+TLS is what shakes hands here; what it does itself is tested in tests/unit/test_ulp_tls.py."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from authority import Authority
+from scripted_host import WINDOW, ScriptedHost, Worker
+from ulp_tls_bed import client_context, server_context
+from worker_ulp_bed import FEATURES, LOOPBACK, READY, Conn, connected, receive_exactly, server, wait_for
+from xts_messages import codec, ulps
+from xts_messages._native import lib as link_lib
+from xts_messages.codec import Endpoint, flags
+from xts_proxy._native import ffi, lib
+
+__all__ = ["server"]
+
+AUTHORITY = Authority()
+ISSUED = AUTHORITY.issue("localhost", "127.0.0.1")
+TLS = {"ulp": "TLS", "message": False, "server_name": "localhost"}
+
+
+def make_config(handshake_timeout_ms: int) -> Any:
+    limits = ffi.new(
+        "struct xts_ulp_limits *",
+        {"handshake_timeout_ms": handshake_timeout_ms, "pdu_bytes_max": 1 << 26, "buffered_bytes_max": 1 << 22},
+    )
+    config = lib.xts_ulp_config_new(limits)
+    why = ffi.new("char[256]")
+    own, key, roots = ISSUED.certificate, ISSUED.key, AUTHORITY.certificate
+    result = lib.xts_tls_add_identity(
+        config, b"own", own, len(own), key, len(key), ffi.NULL, 0, ffi.NULL, 0, why, 256
+    )  # fmt: skip
+    assert result == 0, ffi.string(why)
+    assert lib.xts_tls_add_trust(config, b"default", roots, len(roots), ffi.NULL, 0, ffi.NULL, 0, why, 256) == 0
+    return config
+
+
+@pytest.fixture
+def worker(request: pytest.FixtureRequest) -> Iterator[Worker]:
+    """Its parameter, if any: how long a handshake may take."""
+    config = make_config(getattr(request, "param", 10_000))
+    with Worker(ulp=config) as made:
+        lib.xts_ulp_config_release(config)
+        yield made
+
+
+@pytest.fixture
+def host(worker: Worker) -> Iterator[ScriptedHost]:
+    with worker.attach(features=FEATURES) as made:
+        yield made.open()
+
+
+class Peer:
+    """The TCP peer of one connection, with Python's ssl, in a thread of its own: echoes what comes, until it ends."""
+
+    def __init__(self, make: Any, context: ssl.SSLContext, *, is_server: bool) -> None:
+        self.error: Exception | None = None
+        self.received = b""
+        self.make, self.context, self.is_server = make, context, is_server
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self) -> None:
+        try:
+            sock = self.make()
+            sock.settimeout(5)
+            name = None if self.is_server else "localhost"
+            with self.context.wrap_socket(sock, server_side=self.is_server, server_hostname=name) as tls:
+                while data := tls.recv(65536):
+                    self.received += data
+                    tls.sendall(data)
+                tls.unwrap().close()
+        except (OSError, ssl.SSLError) as error:
+            self.error = error
+
+    def join(self) -> Exception | None:
+        self.thread.join(10)
+        assert not self.thread.is_alive()
+        return self.error
+
+
+def accept_once(listening: socket.socket) -> Any:
+    return lambda: listening.accept()[0]
+
+
+def dial(port: int) -> Any:
+    return lambda: socket.create_connection((LOOPBACK, port), 5)
+
+
+def converse(c: Conn) -> None:
+    """Data there and back."""
+    c.send(b"over and out")
+    got = b""
+    while len(got) < 12:
+        got += c.read().payload
+    assert got == b"over and out"
+
+
+# --- connecting -------------------------------------------------------------------------------------------------------
+
+
+def start_connect(host: ScriptedHost, port: int, *pushes: dict[str, Any]) -> tuple[int, codec.Frame]:
+    number, id = host.new_socket(), 0
+    for push in pushes:
+        answer = host.push(id=id, number=number, **push)
+        assert answer.error == 0 and answer.payload == b"\0"
+        id = answer.fields["proxy_id"]
+    return host.connect(LOOPBACK, port, WINDOW, id, number)
+
+
+def test_connect_is_answered_when_hands_are_shaken(worker: Worker, host: ScriptedHost, server: socket.socket) -> None:
+    peer = Peer(accept_once(server), server_context(ISSUED), is_server=True)
+    number, ack = start_connect(host, server.getsockname()[1], TLS)
+    assert ack.error == 0
+    c = Conn(host, number, ack.fields["proxy_id"], ack.fields["post_credits"], socket.socket())
+    with c:
+        converse(c)
+        stats = worker.stats()
+        assert (stats.ulp_handshakes, stats.ulp_handshakes_ok, stats.connects_ok) == (0, 1, 1)
+        row = worker.connection()
+        assert ffi.string(row.receive_ulps) == ffi.string(row.send_ulps) == b"tls"
+        assert c.close().error == 0
+    assert peer.join() is None, "close_notify came before FIN"
+
+
+def test_a_connect_whose_handshake_fails(worker: Worker, host: ScriptedHost, server: socket.socket) -> None:
+    peer = Peer(accept_once(server), server_context(ISSUED), is_server=True)
+    number, ack = start_connect(host, server.getsockname()[1], TLS | {"server_name": "somebody.else"})
+    assert ack.error == errno.EKEYREJECTED
+    id = ack.fields["proxy_id"]
+    told = host.ulp_error(id, number)
+    assert told.fault == "certificate" and told.text
+    assert isinstance(peer.join(), ssl.SSLError), "our alert came through"
+    stats = worker.stats()
+    assert (stats.ulp_handshakes, stats.ulp_handshakes_failed, stats.connects_failed) == (0, 1, 1)
+    _, ack = host.connect(LOOPBACK, server.getsockname()[1], WINDOW, id, number)
+    assert ack.error == errno.EISCONN, "of no further use"
+    host.send("XTS_CMD_SEND", id=id, flags=flags("CLOSE"))
+    assert host.expect("XTS_REPLY_RECV").flags & flags("CLOSED")
+    worker.wait(lambda s: s.connections == 0, "the connection did not end")
+
+
+@pytest.mark.parametrize("worker", [200], indirect=True)
+def test_a_peer_that_says_nothing(worker: Worker, host: ScriptedHost, server: socket.socket) -> None:
+    number, ack = start_connect(host, server.getsockname()[1], TLS)
+    assert ack.error == errno.ETIMEDOUT
+    assert host.ulp_error(ack.fields["proxy_id"], number).fault == "stalled"
+
+
+def test_a_peer_that_goes_away_in_the_handshake(host: ScriptedHost, server: socket.socket) -> None:
+    def accept_and_leave() -> None:
+        server.accept()[0].close()
+
+    threading.Thread(target=accept_and_leave).start()
+    _, ack = start_connect(host, server.getsockname()[1], TLS)
+    assert ack.error in (errno.EPROTO, errno.ECONNRESET, errno.EBADMSG)
+
+
+def test_a_host_that_goes_away_in_the_handshake(worker: Worker, server: socket.socket) -> None:
+    with worker.attach(features=FEATURES) as host:
+        host.open()
+        number = host.new_socket()
+        id = host.push(number=number, **TLS).fields["proxy_id"]
+        peer = Endpoint.of(LOOPBACK, server.getsockname()[1])
+        host.send("XTS_CMD_CONNECT", id=id, xts_socket=number, post_credits=WINDOW, domain=4, peer=peer)
+        worker.wait(lambda s: s.ulp_handshakes == 1, "no handshake has begun")
+        assert host.push("LENGTH_PREFIXED", id, number, message=False).error == errno.EPROTOTYPE
+        host.send("XTS_CMD_SEND", id=id, flags=flags("CLOSE", "ABORT"))
+        while not host.receive().flags & flags("CLOSED"):
+            pass
+    worker.wait(lambda s: s.connections == 0 and s.ulp_handshakes == 0, "the connection did not end")
+
+
+# --- pushed later -----------------------------------------------------------------------------------------------------
+
+
+def upgrade(greeting: bytes, context: ssl.SSLContext) -> Any:
+    """A peer's way to start TLS in the middle: says something, reads a line, says "go"."""
+
+    def run(listening: socket.socket) -> socket.socket:
+        sock, _ = listening.accept()
+        sock.settimeout(5)
+        sock.sendall(greeting)
+        assert receive_exactly(sock, 9) == b"STARTTLS\n"
+        sock.sendall(b"go\n")
+        return sock
+
+    return run
+
+
+@pytest.mark.parametrize("halves", [False, True])
+def test_starttls(worker: Worker, host: ScriptedHost, server: socket.socket, halves: bool) -> None:
+    context = server_context(ISSUED)
+    run = upgrade(b"hello\n", context)
+    peer = Peer(lambda: run(server), context, is_server=True)
+    number, ack = host.connect(LOOPBACK, server.getsockname()[1])
+    with Conn(host, number, ack.fields["proxy_id"], ack.fields["post_credits"], socket.socket()) as c:
+        assert c.read().payload == b"hello\n"
+        c.send(b"STARTTLS\n")
+        assert c.read().payload == b"go\n"
+        for way in ("PUSH_ULP_RX", "PUSH_ULP_TX") if halves else ("PUSH_ULP",):
+            answer = c.push(way=way, read_bytes=c.read_bytes, **TLS)
+            assert answer.error == 0 and answer.payload == b"\1"
+        c.send(b"over ")  # waits for the handshake
+        frame = c.read()
+        assert frame.fields["control_type"] == READY and not frame.payload
+        c.send(b"and out")
+        got = b""
+        while len(got) < 12:
+            got += c.read().payload
+        assert got == b"over and out"
+        c.close()
+    assert peer.join() is None
+
+
+def test_a_late_handshake_that_fails_resets(worker: Worker, host: ScriptedHost, server: socket.socket) -> None:
+    with connected(host, server) as c:
+        assert c.push(read_bytes=0, **TLS).payload == b"\1"
+        c.send(b"never sent")
+        c.peer.sendall(b"this is no TLS at all, whatever you may have hoped\n")
+        frame = c.receive()
+        while not frame.flags:
+            frame = c.receive()
+        assert frame.flags == flags("RESET") and frame.error == errno.EPROTO
+        assert host.ulp_error(c.id, c.number).fault == "handshake"
+        wait_for(lambda: c.peer.recv(65536) == b"", "no end of the stream")
+        c.close()
+    worker.wait(lambda s: s.connections == 0 and s.ulp_handshakes_failed == 1, "the connection did not end")
+
+
+def test_closing_during_a_late_handshake(worker: Worker, host: ScriptedHost, server: socket.socket) -> None:
+    """What was sent before it still leaves; with nothing sent there is nothing to wait for."""
+    context = server_context(ISSUED, num_tickets=0)  # which the peer could not write any more
+    peer = Peer(accept_once(server), context, is_server=True)
+    number, ack = host.connect(LOOPBACK, server.getsockname()[1])
+    with Conn(host, number, ack.fields["proxy_id"], ack.fields["post_credits"], socket.socket()) as c:
+        assert c.push(**TLS).error == 0
+        c.send(b"last words")
+        c.close()
+    worker.wait(lambda s: s.connections == 0, "the orphan did not end")
+    peer.join()
+    assert peer.received == b"last words"
+    with connected(host, server) as c:
+        assert c.push(**TLS).error == 0
+        c.close()
+        worker.wait(lambda s: s.connections == 0, "the connection did not end")
+
+
+# --- accepting --------------------------------------------------------------------------------------------------------
+
+
+def listening(host: ScriptedHost, *pushes: dict[str, Any], credits: int = 10) -> tuple[int, int, int]:
+    """A listener: XTS socket, proxy's identifier, port."""
+    number = host.new_socket()
+    host.send("XTS_CMD_BIND", xts_socket=number, domain=4, local=Endpoint.of(LOOPBACK, 0))
+    ack = host.expect("XTS_REPLY_BIND_ACK")
+    id, port = ack.fields["proxy_id"], ack.fields["local"].port
+    for push in pushes:
+        assert host.push(id=id, number=number, **push).error == 0
+    host.send("XTS_CMD_LISTEN", id=id, xts_socket=number, post_credits=credits, backlog=1000)
+    assert host.expect("XTS_REPLY_LISTEN_ACK").error == 0
+    return number, id, port
+
+
+OWN = {"ulp": "TLS", "message": False, "identity": "own"}
+
+
+def take(host: ScriptedHost, listener: int, listener_id: int) -> Conn:
+    frame = host.expect("XTS_REPLY_NEWCONN")
+    assert frame.id == listener
+    number = host.new_socket()
+    host.send("XTS_CMD_NEWCONN_ACK", id=frame.fields["proxy_id"], xts_socket=number, post_credits=WINDOW)
+    host.send("XTS_CMD_SEND", id=listener_id, post_credits=1)
+    return Conn(host, number, frame.fields["proxy_id"], frame.fields["post_credits"], socket.socket())
+
+
+def trusting() -> ssl.SSLContext:
+    return client_context(AUTHORITY.certificate)
+
+
+def test_a_connection_is_announced_when_hands_are_shaken(worker: Worker, host: ScriptedHost) -> None:
+    number, id, port = listening(host, OWN)
+    silent = socket.create_connection((LOOPBACK, port))
+    worker.wait(lambda s: s.ulp_handshakes == 1, "no handshake has begun")
+    with pytest.raises(TimeoutError):
+        host.receive(50)
+    for _ in range(3):
+        peer = Peer(dial(port), trusting(), is_server=False)
+        with take(host, number, id) as c:
+            c.send(b"echo")
+            assert c.read().payload == b"echo"
+            c.close()
+        assert peer.join() is None
+    silent.close()
+    worker.wait(lambda s: s.ulp_handshakes == 0 and s.ulp_handshakes_failed == 1, "the silent one is still there")
+    assert worker.stats().ulp_pushed[ulps.BY_NAME["TLS"].number] == 1 + 4
+    assert worker.stats().connections == 0
+
+
+def test_a_connection_whose_handshake_fails_is_never_announced(worker: Worker, host: ScriptedHost) -> None:
+    number, id, port = listening(host, OWN)
+    with socket.create_connection((LOOPBACK, port), 5) as rude:
+        rude.sendall(b"GET / HTTP/1.0\r\n\r\n" * 100)
+        wait_for(lambda: rude.recv(65536) == b"", "not closed")
+    distrustful = Peer(dial(port), client_context(Authority().certificate), is_server=False)
+    assert isinstance(distrustful.join(), ssl.SSLError)
+    worker.wait(lambda s: s.ulp_handshakes_failed == 2 and s.connections == 0, "not ended")
+    with pytest.raises(TimeoutError):
+        host.receive(20)
+    peer = Peer(dial(port), trusting(), is_server=False)
+    with take(host, number, id) as c:
+        c.send(b"still at work")
+        assert c.read().payload == b"still at work"
+        c.close()
+    assert peer.join() is None
+
+
+@pytest.mark.parametrize("worker", [300], indirect=True)
+def test_slow_handshakes_time_out_and_are_bounded(worker: Worker, host: ScriptedHost) -> None:
+    """However many say nothing, so many are waited for and no more, and not for long."""
+    number, id, port = listening(host, OWN)
+    silent = [socket.create_connection((LOOPBACK, port)) for _ in range(300)]
+    worker.wait(lambda s: s.ulp_handshakes == 256, "not as many as there may be")
+    assert worker.stats().connections == 256
+    peer = Peer(dial(port), trusting(), is_server=False)
+    with take(host, number, id) as c:
+        c.send(b"patience")
+        assert c.read().payload == b"patience"
+        c.close()
+    assert peer.join() is None
+    worker.wait(lambda s: s.ulp_handshakes_failed == 300 and s.connections == 0, "silent ones are left")
+    for one in silent:
+        one.close()
+
+
+def test_hands_are_shaken_while_credits_are_missing(worker: Worker, host: ScriptedHost) -> None:
+    number, id, port = listening(host, OWN, credits=0)
+    peer = Peer(dial(port), trusting(), is_server=False)
+    worker.wait(lambda s: s.ulp_handshakes_ok == 1, "no handshake")
+    with pytest.raises(TimeoutError):
+        host.receive(20)
+    host.send("XTS_CMD_SEND", id=id, post_credits=1)
+    with take(host, number, id) as c:
+        c.send(b"at last")
+        assert c.read().payload == b"at last"
+        c.close()
+    assert peer.join() is None
+
+
+@pytest.mark.parametrize("how", ["close", "die"])
+def test_a_listener_that_goes_takes_what_it_has_not_announced(worker: Worker, how: str) -> None:
+    with worker.attach(features=FEATURES) as host:
+        host.open()
+        _number, id, port = listening(host, OWN, credits=0)
+        silent = socket.create_connection((LOOPBACK, port))
+        done = Peer(dial(port), trusting(), is_server=False)
+        worker.wait(lambda s: s.ulp_handshakes == 1 and s.ulp_handshakes_ok == 1, "no handshakes")
+        if how == "close":
+            host.send("XTS_CMD_SEND", id=id, flags=flags("CLOSE"))
+            assert host.expect("XTS_REPLY_RECV").flags & flags("CLOSED")
+        else:
+            link_lib.xts_link_goodbye(host.link, 0)
+            host.pump(0)
+        worker.wait(lambda s: s.connections == 0 and s.listeners == 0 and s.ulp_handshakes == 0, "something is left")
+        with pytest.raises(ConnectionResetError):
+            silent.recv(1)
+        assert isinstance(done.join(), OSError)
+        silent.close()
+
+
+def test_a_listener_without_handshakes(worker: Worker, host: ScriptedHost) -> None:
+    number, id, port = listening(host, {"ulp": "LENGTH_PREFIXED"})
+    with socket.create_connection((LOOPBACK, port), 5) as peer:
+        peer.sendall(b"\0\0\0\5early")
+        with take(host, number, id) as c:
+            assert c.read_pdu() == b"early"
+            c.send_pdu(b"late")
+            assert receive_exactly(peer, 8) == b"\0\0\0\4late"
+            assert ffi.string(worker.connection(1).receive_ulps) == b"length_prefixed"
+            c.close()
+
+
+def test_peek_mode_of_a_listener(host: ScriptedHost) -> None:
+    number, id, port = listening(host)
+    assert host.ioctl("PEEK_MODE", b"\1", id, number).error == 0
+    peer = Peer(dial(port), trusting(), is_server=False)
+    with take(host, number, id) as c:
+        hello = c.read().payload
+        assert hello[0] == 22, "a TLS record, and it stays where it is"
+        assert c.push(read_bytes=c.read_bytes, **OWN).error == 0
+        assert c.ioctl("END_PEEK_MODE", bytes(4)).error == 0
+        c.read_bytes = 0
+        assert c.read().fields["control_type"] == READY
+        c.send(b"echo")
+        assert c.read().payload == b"echo"
+        c.close()
+    assert peer.join() is None
