@@ -31,6 +31,7 @@ from xts_proxy.config import Config, ConfigError, load, restart_needed
 from xts_proxy.log import LOG
 from xts_proxy.readiness import Readiness
 from xts_proxy.shm import ShmChannels
+from xts_proxy.ulp import Protocols
 from xts_proxy.workers import LINK_STATES, Worker
 
 _DRAIN_LOOK_S = 0.05
@@ -63,6 +64,8 @@ class Supervisor:
         self.workers: list[Worker] = []
         self._logs: list[log.WorkerLog] = []
         self.channels: Channels | None = None
+        self._protocols = Protocols()
+        self._ulp: Any = None  # struct xts_ulp_config in force
         self.reloads = {"taken": 0, "refused": 0}
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = asyncio.Event()
@@ -104,6 +107,8 @@ class Supervisor:
             self._listeners.append((self._undo.enter_context(listener), metrics.handler(self.metrics_text)))
         self.channels = ShmChannels(self.config) if proxy.queue == "shm" else _open_device(self.config)
         self._undo.callback(self.channels.close)
+        self._undo.enter_context(self._protocols)
+        self._ulp = self._protocols.build(self.config)
         for line in sandbox.confine(proxy.user):
             LOG.info("sandbox: %s", line)
 
@@ -138,7 +143,7 @@ class Supervisor:
     def _start_workers(self) -> None:
         loop = asyncio.get_running_loop()
         for index in range(self.config.proxy.workers):
-            worker = Worker(index, self.config)
+            worker = Worker(index, self.config, self._ulp)
             self.workers.append(worker)
             self._logs.append(log.WorkerLog(loop, worker))
         assert self.channels is not None
@@ -212,8 +217,15 @@ class Supervisor:
                 LOG.error("reload: %s: %s; this needs a restart", path, change)
             LOG.error("reload: the configuration in force stays")
             return False
+        try:
+            ulp = self._protocols.build(new)
+        except OSError as error:
+            LOG.error("reload: %s", error.strerror)
+            LOG.error("reload: the configuration in force stays")
+            return False
         for worker in self.workers:
-            worker.configure(new)
+            worker.configure(new, ulp)
+        self._ulp = ulp
         self.config = new
         if self.channels:
             self.channels.config = new

@@ -32,6 +32,9 @@ def test_the_example_has_every_key_at_its_default() -> None:
     for table in ("proxy", "limits"):
         names = {field.name for field in msgspec.structs.fields(getattr(config, table))}
         assert {path[1] for path in given_keys if path[0] == table and len(path) == 2} == names
+    assert {path[1] for path in given_keys if path[0] == "ulp" and len(path) == 2} | {"parser"} == {
+        field.name for field in msgspec.structs.fields(config.ulp)
+    }
     uncommented = re.sub(r"^#(?=\[\[|\w+ = )", "", EXAMPLE.read_text(), flags=re.MULTILINE)
     assert parse(uncommented, "f")[0].policy.rule
 
