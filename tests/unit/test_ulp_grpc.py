@@ -37,10 +37,10 @@ from grpc_bed import (
     setting,
     window_update,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ulp_bed import BOTH, RECEIVE, Mark, Pdu, UlpBed
-from ulp_traffic import sizes, whole
+from ulp_traffic import few, sizes, whole
 from xts_messages.ulps import BY_NAME
 
 GRPC = BY_NAME["GRPC"].number
@@ -142,7 +142,7 @@ def conversation(talks: dict[int, list[tuple[bytes, bool]]], pieces: list[Piece]
     return talk
 
 
-@settings(max_examples=150)
+@few
 @given(talks=talks, pieces=pieces, chunks=sizes, rooms=sizes)
 def test_messages_are_put_together(
     talks: dict[int, list[tuple[bytes, bool]]], pieces: list[Piece], chunks: list[int], rooms: list[int]
@@ -273,6 +273,7 @@ def test_end_inside_a_message() -> None:
         assert bed.faults("TRUNCATED") == 1
 
 
+@few
 @given(
     data=st.lists(st.builds(frame, st.integers(0, 9), st.binary(max_size=20), st.integers(0, 255), st.integers(0, 9)))
 )
@@ -349,7 +350,7 @@ def send(
             break
 
 
-@settings(max_examples=150)
+@few
 @given(
     sent=st.lists(st.tuples(st.sampled_from([1, 3, 5]), messages, st.booleans()), max_size=6),
     cuts=sizes,
