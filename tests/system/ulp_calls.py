@@ -150,8 +150,9 @@ def error(c: Calls, s: int) -> Any:
     return r if r < 0 else [r, fault.value, text.value.decode()]
 
 
-def tell(c: Calls, s: int, send: int, layer: int, item: int, size: int) -> Any:
-    """[length, what was written in hex], or minus errno."""
+def tell(c: Calls, s: int, send: int, *where: int) -> Any:
+    """[length, what was written in hex], or minus errno. `where`: layer, item, room."""
+    layer, item, size = where
     out = ctypes.create_string_buffer(max(size, 1))
     c.native.xts_ulp_tell.restype = ctypes.c_ssize_t
     r = c.call("ulp_tell", s, send, layer, item, out, ctypes.c_size_t(size))
