@@ -130,7 +130,7 @@ class Conn:
     def close(self, *names: str) -> codec.Frame:
         """CLOSE and its answer; whatever crosses it is passed over."""
         self.host.send("XTS_CMD_SEND", id=self.id, flags=flags("CLOSE", *names), post_credits=self.read_bytes)
-        while not (answer := self.host.expect("XTS_REPLY_RECV")).flags & flags("CLOSED"):
+        while (answer := self.host.receive()).name != "XTS_REPLY_RECV" or not answer.flags & flags("CLOSED"):
             pass
         return answer
 

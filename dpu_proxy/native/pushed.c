@@ -77,6 +77,8 @@ void pushed_timers(struct worker_state *w)
 		} else {
 			c->readable = true;
 			connection_wake(c);
+			if (pushed_waits(c))
+				connection_flush(c); /* the protocol's peer allows us to send again */
 		}
 	}
 }

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from call_scripts import Calls, address
 from library_scripts import Info
+from ulp_calls import ULP_CALLS
 
 
 def main() -> None:
@@ -37,6 +38,11 @@ def main() -> None:
             r = c.call("recv", arguments[0], buffer, arguments[1], 0)
             if r >= 0:
                 print(json.dumps(buffer.raw[:r].hex()), flush=True)
+                continue
+        elif name in ULP_CALLS:
+            r = ULP_CALLS[name](c, *arguments)
+            if not isinstance(r, int):
+                print(json.dumps(r), flush=True)
                 continue
         elif name == "descriptors":
             r = len(list(Path("/proc/self/fd").iterdir()))

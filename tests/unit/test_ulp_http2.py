@@ -34,7 +34,7 @@ frames = st.lists(
     st.builds(
         frame,
         st.integers(0, 255),
-        st.one_of(st.binary(max_size=40), st.integers(0, 16384).map(lambda n: bytes(n))),
+        st.one_of(st.binary(max_size=40), st.integers(0, 16384).map(bytes)),
         st.integers(0, 255),
         st.integers(0, 0x7FFFFFFF),
     ),
@@ -180,7 +180,7 @@ def test_one_side_only() -> None:
         assert send_pdu(bed, frame(SETTINGS)) == PREFACE + frame(SETTINGS)
 
 
-# --- real peers ---------------------------------------------------------------------------------------------------------
+# --- real peers ------------------------------------------------------------------------------------------------------
 
 
 def connection(*, client: bool) -> h2.connection.H2Connection:

@@ -109,7 +109,7 @@ int tls_parameters_settle(struct ulp_layer *l, struct tls_parameters *p, bool cl
 /* --- contexts: tls_context.c ----------------------------------------------------------------------------------------- */
 
 struct tls_context {
-	struct tls_context *next, *previous; /* on config->contexts */
+	struct tls_context *next;            /* on config->contexts */
 	uint32_t references;                 /* under the lock; the list has one */
 	uint8_t key[TLS_KEY_BYTES];
 	SSL_CTX *ssl;

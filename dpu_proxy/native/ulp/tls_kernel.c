@@ -14,6 +14,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -114,11 +115,8 @@ struct statistics {
 static unsigned long long figure(const char *text, const char *name)
 {
 	const char *at = strstr(text, name);
-	unsigned long long value = 0;
 
-	if (at)
-		sscanf(at + strlen(name), "%llu", &value);
-	return value;
+	return at ? strtoull(at + strlen(name), NULL, 10) : 0;
 }
 
 static struct statistics read_statistics(int fd, bool send)
