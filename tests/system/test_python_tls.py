@@ -368,8 +368,43 @@ def test_a_server(xts_authority: Authority) -> None:
         assert seen == ["http/1.1", "localhost", None]
 
 
+@pytest.mark.parametrize("suppress", [True, False])
+def test_an_end_without_that_of_tls(xts_authority: Authority, suppress: bool) -> None:
+    """As ssl has it: taken for the end, unless one says that it matters."""
+    client = client_context(xts_authority.certificate)
+
+    async def on_asyncio(sock: xts_socket.socket) -> bytes:
+        reader, writer = await aio.open_connection(sock=sock)
+        try:
+            return await reader.read()
+        finally:
+            writer.close()
+
+    def on_asyncio_now(sock: xts_socket.socket) -> bytes:
+        return asyncio.run(on_asyncio(sock))
+
+    with xts_socket.create_server(("127.0.0.1", 0), tls=SERVER) as listener:
+        listener.settimeout(DEADLINE_S)
+        listener.suppress_ragged_eofs = suppress
+        for receive in (lambda sock: sock.recv(5), on_asyncio_now):
+            with kernel.create_connection(listener.getsockname(), DEADLINE_S) as sock:
+                with client.wrap_socket(sock, server_hostname="localhost") as tls:
+                    ours, _ = listener.accept()
+                    ours.sendall(b"hello")
+                    assert tls.recv(5) == b"hello"
+            with ours:
+                if suppress:
+                    assert receive(ours) == b""
+                else:
+                    with pytest.raises(xts_socket.UlpError) as failed:
+                        receive(ours)
+                    assert failed.value.errno == errno.EBADMSG and failed.value.fault == "truncated"
+
+
 def test_a_server_that_wants_to_know_its_clients(xts_authority: Authority) -> None:
-    with xts_socket.create_server(("127.0.0.1", 0), tls=Tls(identity="localhost", verify=True)) as listener:
+    with xts_socket.create_server(
+        ("127.0.0.1", 0), tls=Tls(identity="localhost", verify=True, ca="default")
+    ) as listener:
         listener.settimeout(DEADLINE_S)
         client = client_context(xts_authority.certificate, xts_authority.issue("a client"))
         with kernel.create_connection(listener.getsockname(), DEADLINE_S) as sock:
@@ -383,6 +418,8 @@ def test_a_server_that_wants_to_know_its_clients(xts_authority: Authority) -> No
         )
         with ours, listener.accept()[0] as theirs:
             assert theirs.tls is not None and theirs.tls.verified
+    with pytest.raises(xts_socket.UlpError, match="TRUST"):
+        xts_socket.create_server(("127.0.0.1", 0), tls=Tls(identity="localhost", verify=True))
     with pytest.raises(xts_socket.UlpError, match="nobody"):
         xts_socket.create_server(("127.0.0.1", 0), tls=Tls(identity="nobody"))
 
