@@ -63,12 +63,17 @@ int pushed_take_spill(struct connection *c)
 	return r.bytes ? run_append(c->pushed, &r) : 0;
 }
 
+uint32_t pushed_costs(const struct pushed *p)
+{
+	return p->run_pdus * XTS_PDU_CREDITS;
+}
+
 void pushed_drop(struct connection *c)
 {
 	struct pushed *p = c->pushed;
 
 	if (c->channel)
-		xts_credit_free(&c->grant, p->run_pdus * XTS_PDU_CREDITS);
+		xts_credit_free(&c->grant, pushed_costs(p));
 	free(p->runs);
 	p->runs = NULL;
 	p->run_first = p->run_count = p->run_room = p->run_pdus = 0;
@@ -252,7 +257,7 @@ static bool write_gathered(struct connection *c)
 static void check_account(const struct connection *c)
 {
 	assert(!c->channel || c->orphan || c->state != CONNECTION_ESTABLISHED ||
-	       xts_credit_buffered(&c->grant) == c->spill.bytes + c->pushed->run_pdus * XTS_PDU_CREDITS);
+	       xts_credit_buffered(&c->grant) == c->spill.bytes + pushed_costs(c->pushed));
 }
 #else
 static void check_account(const struct connection *c) { (void)c; }
