@@ -194,7 +194,7 @@ static int set_option(struct xts_sock *s, int level, int option, const void *val
 		return r;
 	s->optioned = true;
 	s->renewed = false;
-	if (level == SOL_SOCKET && option == SO_RCVBUF && length >= sizeof(int)) {
+	if (level == SOL_SOCKET && option == SO_RCVBUF) {
 		int bytes;
 
 		/* Doubled as in the kernel; what the application has seen of the window stays granted. */
@@ -219,7 +219,7 @@ static int get_option(struct xts_sock *s, int level, int option, void *value, so
 	if (r <= 0)
 		return r;
 	call.length = *length < sizeof call.value ? *length : (uint32_t)sizeof call.value;
-	if (call.length)
+	if (value && call.length)
 		memcpy(call.value, value, call.length);
 	r = call_proxy(s, &call);
 	if (r == -ENOPROTOOPT && s->family == 4 && level != SOL_SOCKET && level != IPPROTO_IP && level != IPPROTO_TCP)
@@ -228,7 +228,7 @@ static int get_option(struct xts_sock *s, int level, int option, void *value, so
 		return r;
 	if (call.length < *length)
 		*length = call.length;
-	if (*length)
+	if (value && *length)
 		memcpy(value, call.value, *length);
 	return 0;
 }
