@@ -78,10 +78,15 @@ class Conn:
     def give_credits(self, count: int) -> None:
         self.host.send("XTS_CMD_SEND", id=self.id, post_credits=count)
 
-    def read(self, timeout_ms: int = 5000, *, credit: bool = True) -> codec.Frame:
-        """The next message with data, read at once."""
+    def receive_data(self, timeout_ms: int = 5000) -> codec.Frame:
+        """The next message that is more than credits."""
         while not (frame := self.receive(timeout_ms)).payload and frame.name == "XTS_REPLY_RECV" and not frame.flags:
             pass
+        return frame
+
+    def read(self, timeout_ms: int = 5000, *, credit: bool = True) -> codec.Frame:
+        """The next message with data, read at once."""
+        frame = self.receive_data(timeout_ms)
         self.read_bytes += len(frame.payload)
         if frame.name == "XTS_REPLY_RECV_PDU" and frame.fields["control_type"] < 0xFF00:
             self.owing += len(frame.payload) + table.PDU_CREDITS
