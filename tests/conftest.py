@@ -51,15 +51,11 @@ def tls_tables(folder: Path, authority: Authority) -> str:
     ):
         (folder / name).write_bytes(content)
         (folder / name).chmod(0o600)
-    return f"""
-[[tls.identity]]
-name = "localhost"
-certificate = "{folder}/localhost.pem"
-key = "{folder}/localhost.key"
-[[tls.trust]]
-name = "default"
-file = "{folder}/roots.pem"
-"""
+    return (
+        f'[[tls.identity]]\nname = "localhost"\ncertificate = "{folder}/localhost.pem"\n'
+        f'key = "{folder}/localhost.key"\n'
+        f'[[tls.trust]]\nname = "default"\nfile = "{folder}/roots.pem"\n'
+    )
 
 
 @pytest.fixture(scope="session")

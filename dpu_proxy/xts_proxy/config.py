@@ -66,6 +66,7 @@ class Proxy(Struct, frozen=True, kw_only=True):
     metrics: Exposition = Exposition()
     control: SocketPath = "/run/xts/proxy.sock"
     user: Annotated[str, Meta(pattern=r"^[^:\s\x00]{0,64}$", description="the name of a user")] = ""
+    core_dumps: bool = False
 
 
 class Limits(Struct, frozen=True, kw_only=True):

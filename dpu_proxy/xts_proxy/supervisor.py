@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from xts_proxy import control, log, metrics, sandbox
+from xts_proxy import control, log, metrics, sandbox, ulp_tls
 from xts_proxy.config import Config, ConfigError, load, restart_needed
 from xts_proxy.log import LOG
 from xts_proxy.readiness import Readiness
@@ -109,7 +109,7 @@ class Supervisor:
         self._undo.callback(self.channels.close)
         self._undo.enter_context(self._protocols)
         self._ulp = self._protocols.build(self.config)
-        for line in sandbox.confine(proxy.user):
+        for line in sandbox.confine(proxy.user, proxy.core_dumps):
             LOG.info("sandbox: %s", line)
 
     def _listen_unix(self, path: str, mode: int, serve: Callable[..., object]) -> None:
@@ -280,6 +280,7 @@ class Supervisor:
                 "reloads": self.reloads,
             },
             "workers": [_worker_row(worker) for worker in self.workers],
+            "tls": ulp_tls.counts(),
             "channels": sorted(channels, key=lambda row: row["queue_id"]),
         }
         if question.connections:
@@ -302,6 +303,8 @@ class Supervisor:
             families.add("xts_proxy_reloads", count, {"result": result}, "Reloads of the configuration")
         for name, (count, help_text) in (self.channels.counters() if self.channels else {}).items():
             families.add(name, count, {}, help_text)
+        for name, count in ulp_tls.counts().items():
+            families.add(f"xts_tls_{name}", count, {}, f"{name} of struct xts_tls_counts, ulp/tls_config.h")
         for worker in self.workers:
             metrics.add_worker(families, worker.index, worker.stats())
         for worker in self.workers:

@@ -596,7 +596,7 @@ static void op_hand_over(struct scene *s, struct input *in, uint8_t which)
 	switch (which) {
 	case 0:
 		xts_connect_encode(frame, &connect);
-		say(s, frame, XTS_CMD_CONNECT, 0, 0, XTS_CONNECT_BYTES);
+		say(s, frame, XTS_CMD_CONNECT, choice & 0x20 ? id : 0, 0, XTS_CONNECT_BYTES);
 		break;
 	case 1:
 		bind.local.port = choice & 1 ? s->listen_port : 0;

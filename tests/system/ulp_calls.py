@@ -12,7 +12,8 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from call_scripts import Calls, IoVec, MsgHdr, PollFd
+from call_scripts import Calls
+from libc_structs import Header, PollFd, Vector
 from xts_messages.ulps import REQUESTS
 
 #: One cmsg: level, type, data in hex.
@@ -66,12 +67,12 @@ def poll(c: Calls, s: int, events: int, timeout_ms: int) -> int:
 
 def _receive(c: Calls, s: int, size: int, flags: int, room: int) -> tuple[int, bytes, int, list[Control]]:
     data, control = ctypes.create_string_buffer(max(size, 1)), ctypes.create_string_buffer(max(room, 1))
-    iov = IoVec(ctypes.cast(data, ctypes.c_char_p), size)
-    message = MsgHdr(None, 0, ctypes.pointer(iov), 1, ctypes.cast(control, ctypes.c_void_p) if room else None, room, 0)
+    iov = Vector(ctypes.cast(data, ctypes.c_void_p), size)
+    message = Header(None, 0, ctypes.pointer(iov), 1, ctypes.cast(control, ctypes.c_void_p) if room else None, room, 0)
     n = c.call("recvmsg", s, ctypes.byref(message), flags)
     found: list[Control] = []
     at = 0
-    while n >= 0 and message.controllen - at >= 16:
+    while n >= 0 and message.control_bytes - at >= 16:
         length, level, number = struct.unpack_from("=QII", control.raw, at)
         found.append((level, number, control.raw[at + 16 : at + length].hex()))
         at += (length + 7) // 8 * 8
@@ -86,15 +87,15 @@ def recvmsg(c: Calls, s: int, size: int, flags: int = 0, room: int = 0) -> Any:
 
 def sendmsg(c: Calls, s: int, size: int, flags: int = 0, control: Control | None = None) -> int:
     """Sends bytes that `body()` gives."""
-    data, room = body(size), 0
+    data, room = ctypes.create_string_buffer(body(size), max(size, 1)), 0
     ancillary = None
     if control:
         level, number, value = control
         raw = bytes.fromhex(value)
         packed = struct.pack("=QII", 16 + len(raw), level, number) + raw.ljust((len(raw) + 7) // 8 * 8, b"\0")
         ancillary, room = ctypes.create_string_buffer(packed, len(packed)), len(packed)
-    iov = IoVec(data, size)
-    message = MsgHdr(
+    iov = Vector(ctypes.cast(data, ctypes.c_void_p), size)
+    message = Header(
         None, 0, ctypes.pointer(iov), 1, ctypes.cast(ancillary, ctypes.c_void_p) if ancillary else None, room, 0
     )
     return c.call("sendmsg", s, ctypes.byref(message), flags | socket.MSG_NOSIGNAL)
@@ -150,8 +151,9 @@ def error(c: Calls, s: int) -> Any:
     return r if r < 0 else [r, fault.value, text.value.decode()]
 
 
-def tell(c: Calls, s: int, send: int, layer: int, item: int, size: int) -> Any:
-    """[length, what was written in hex], or minus errno."""
+def tell(c: Calls, s: int, send: int, *where: int) -> Any:
+    """[length, what was written in hex], or minus errno. `where`: layer, item, room."""
+    layer, item, size = where
     out = ctypes.create_string_buffer(max(size, 1))
     c.native.xts_ulp_tell.restype = ctypes.c_ssize_t
     r = c.call("ulp_tell", s, send, layer, item, out, ctypes.c_size_t(size))

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ulp_bed import RECEIVE, SEND, Mark, Pdu, UlpBed
-from ulp_traffic import send_pdu, sizes, whole
+from ulp_traffic import few, send_pdu, sizes, whole
 from xts_messages.ulps import BY_NAME
 
 DNS = BY_NAME["DNS"].number
@@ -38,6 +38,7 @@ def bed_of(direction: int | None = None, **parameters: int) -> UlpBed:
     return bed
 
 
+@few
 @given(messages=messages, chunks=sizes, rooms=sizes)
 def test_messages_are_pdus_however_they_arrive(messages: list[bytes], chunks: list[int], rooms: list[int]) -> None:
     with bed_of() as bed:
@@ -47,6 +48,7 @@ def test_messages_are_pdus_however_they_arrive(messages: list[bytes], chunks: li
         assert all(p.mark.record_bytes == len(p.data) and p.mark.control_type == DNS for p in pdus)
 
 
+@few
 @given(messages=messages, cuts=sizes, announce=st.booleans(), padding=st.sampled_from([0, 128]))
 def test_lengths_are_put_before_messages(messages: list[bytes], cuts: list[int], announce: bool, padding: int) -> None:
     with bed_of(padding=padding) as bed:  # what is no DNS message is not padded
@@ -112,6 +114,7 @@ def query(name: str, **options: object) -> dns.message.QueryMessage:
 names = st.lists(st.text("abcxyz", min_size=1, max_size=20), min_size=1, max_size=6).map(".".join)
 
 
+@few
 @given(name=names, block=st.sampled_from([1, 2, 16, 128, 468, 1000]), answers=st.integers(0, 12), nsid=st.booleans())
 def test_padding_is_what_dnspython_understands(name: str, block: int, answers: int, nsid: bool) -> None:
     request = query(name, options=[dns.edns.NSIDOption(b"x")] if nsid else [])
@@ -166,6 +169,7 @@ def test_padding_stops_at_the_longest_message() -> None:
         assert len(send_pdu(bed, message.to_wire(max_size=65535))) == 2 + 65535
 
 
+@few
 @given(data=st.binary(max_size=200))
 def test_padding_survives_anything(data: bytes) -> None:
     message = bytes(4) + data.ljust(8, b"\0")

@@ -6,60 +6,44 @@ from __future__ import annotations
 import errno
 import select
 import socket
-import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from concurrent import futures
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import grpc
-import hpack
 import pytest
-from hypothesis import given, settings
+from grpc_bed import (
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    GOAWAY,
+    HEADERS,
+    INITIAL_WINDOW_SIZE,
+    LAST,
+    MAX_FRAME_SIZE,
+    PADDED,
+    PING,
+    PREFACE,
+    RST_STREAM,
+    WINDOW_UPDATE,
+    GrpcApplication,
+    Received,
+    control,
+    frame,
+    grpc_client,
+    grpc_server,
+    parse,
+    prefixed,
+    setting,
+    window_update,
+)
+from hypothesis import given
 from hypothesis import strategies as st
 from ulp_bed import BOTH, RECEIVE, Mark, Pdu, UlpBed
-from ulp_traffic import sizes, whole
+from ulp_traffic import few, sizes, whole
 from xts_messages.ulps import BY_NAME
 
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 GRPC = BY_NAME["GRPC"].number
-DATA, HEADERS, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 5, 6, 7, 8, 9
-END_STREAM, ACK, END_HEADERS, PADDED = 0x01, 0x01, 0x04, 0x08
-INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = 4, 5
-COMPRESSED, LAST = 0x01, 0x80
-
-
-def frame(kind: int, payload: bytes = b"", flags: int = 0, stream: int = 0) -> bytes:
-    """A frame (RFC 9113 4.1)."""
-    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
-
-
-def setting(number: int, value: int) -> bytes:
-    """A SETTINGS frame with one of them."""
-    return frame(SETTINGS, number.to_bytes(2, "big") + value.to_bytes(4, "big"))
-
-
-def window_update(stream: int, size: int) -> bytes:
-    return frame(WINDOW_UPDATE, size.to_bytes(4, "big"), stream=stream)
-
-
-def prefixed(message: bytes, *, compressed: bool = False) -> bytes:
-    """As it lies in the stream."""
-    return bytes([compressed]) + len(message).to_bytes(4, "big") + message
-
-
-def control(kind: int, flags: int, stream: int) -> bytes:
-    """Control data of a PDU."""
-    return bytes([kind, flags, 0, 0]) + stream.to_bytes(4, "big")
-
-
-def parse(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-    """Frames: type, flags, stream, payload."""
-    while data:
-        length = int.from_bytes(data[:3], "big")
-        assert len(data) >= 9 + length, "a frame that is not whole"
-        yield data[3], data[4], int.from_bytes(data[5:9], "big"), data[9 : 9 + length]
-        data = data[9 + length :]
 
 
 def bed_of(*, client: bool = True, **parameters: int) -> UlpBed:
@@ -158,7 +142,7 @@ def conversation(talks: dict[int, list[tuple[bytes, bool]]], pieces: list[Piece]
     return talk
 
 
-@settings(max_examples=150)
+@few
 @given(talks=talks, pieces=pieces, chunks=sizes, rooms=sizes)
 def test_messages_are_put_together(
     talks: dict[int, list[tuple[bytes, bool]]], pieces: list[Piece], chunks: list[int], rooms: list[int]
@@ -289,6 +273,7 @@ def test_end_inside_a_message() -> None:
         assert bed.faults("TRUNCATED") == 1
 
 
+@few
 @given(
     data=st.lists(st.builds(frame, st.integers(0, 9), st.binary(max_size=20), st.integers(0, 255), st.integers(0, 9)))
 )
@@ -365,7 +350,7 @@ def send(
             break
 
 
-@settings(max_examples=150)
+@few
 @given(
     sent=st.lists(st.tuples(st.sampled_from([1, 3, 5]), messages, st.booleans()), max_size=6),
     cuts=sizes,
@@ -530,140 +515,57 @@ def over_tcp(bed: UlpBed, tcp: socket.socket) -> None:
     tcp.setblocking(False)
 
 
-class Application:
-    """What is above the layer: HPACK, SETTINGS, PING; messages by stream."""
+class OverBed:
+    """The layers' end, for a GrpcApplication."""
 
     def __init__(self, bed: UlpBed) -> None:
         self.bed = bed
-        self.encoder, self.decoder = hpack.Encoder(), hpack.Decoder()
-        self.heads: dict[int, list[dict[str, str]]] = defaultdict(list)
-        self.messages: dict[int, list[bytes]] = defaultdict(list)
-        self.ended: set[int] = set()
-        self.write(frame(SETTINGS))
+        self.waiting: list[Received] = []
 
-    def write(self, data: bytes, mark_control: bytes | None = None) -> None:
+    def send(self, data: bytes, mark_control: bytes | None) -> None:
         """All of a PDU; reads while windows are closed."""
-        mark = Mark(True, False, len(data), GRPC, mark_control) if mark_control else Mark(True, False, len(data))
+        control_type = (GRPC, mark_control) if mark_control else (0, b"")
+        mark = Mark(True, False, len(data), *control_type)
         while (n := self.bed.write(data, mark)) < max(1, len(data)):
             data = data[n:]
             self.read()
 
-    def head(self, stream: int, *, end: bool = False, **fields: str) -> None:
-        """HEADERS."""
-        names = [(name.replace("__", ":").replace("_", "-"), value) for name, value in fields.items()]
-        block = self.encoder.encode(names)
-        self.write(frame(HEADERS, block, END_HEADERS | END_STREAM * end, stream))
-
     def read(self) -> None:
         """What has come, or the next that comes."""
         parts = self.bed.read_parts()
-        for pdu in self.bed.join(parts):
-            kind, flags, stream = pdu.mark.control[0], pdu.mark.control[1], int.from_bytes(pdu.mark.control[4:], "big")
-            if kind == 0:
-                self.messages[stream].append(pdu.data)
-            else:
-                self.frame(pdu.data)
-            if flags & LAST:
-                self.ended.add(stream)
+        self.waiting += [(pdu.data, pdu.mark.control) for pdu in self.bed.join(parts)]
         if not parts and not self.bed.ended:
             assert select.select([self.bed.local], [], [], 10)[0], "the peer is silent"
 
-    def frame(self, data: bytes) -> None:
-        """Not a message."""
-        ((kind, flags, stream, payload),) = parse(data)
-        if kind == HEADERS:
-            assert flags & END_HEADERS
-            if flags & 0x20:  # PRIORITY
-                payload = payload[5:]
-            self.heads[stream].append(dict(self.decoder.decode(payload)))
-        elif kind == SETTINGS and not flags & ACK:
-            self.write(frame(SETTINGS, b"", ACK))
-        elif kind == PING and not flags & ACK:
-            self.write(frame(PING, payload, ACK))
+    def receive(self) -> Received | None:
+        """The next PDU; None at the end."""
+        while not self.waiting:
+            if self.bed.ended:
+                return None
+            self.read()
+        return self.waiting.pop(0)
 
 
-def backwards(request: bytes, _: object) -> bytes:
-    return request[::-1]
-
-
-def everything_twice(requests: Iterator[bytes], _: object) -> Iterator[bytes]:
-    for request in requests:
-        yield request
-        yield request
-
-
-@pytest.fixture
-def grpc_server() -> Iterator[int]:
-    """A real server; its port."""
-    handlers = {
-        "Backwards": grpc.unary_unary_rpc_method_handler(backwards),
-        "Twice": grpc.stream_stream_rpc_method_handler(everything_twice),
-    }
-    server = grpc.server(futures.ThreadPoolExecutor(4))
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("t.T", handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    yield port
-    server.stop(None).wait()
-
-
-def test_grpcio_serves_us(grpc_server: int) -> None:
-    request = {"__method": "POST", "__scheme": "http", "__authority": "a", "te": "trailers"}
-    with UlpBed() as bed:
-        over_tcp(bed, socket.create_connection(("127.0.0.1", grpc_server)))
+def test_grpcio_serves_us() -> None:
+    with grpc_server() as port, UlpBed() as bed:
+        over_tcp(bed, socket.create_connection(("127.0.0.1", port)))
         bed.push("HTTP2")
         bed.push("GRPC")
         bed.start(client=True)
-        application = Application(bed)
-        stream = 1
+        transport = OverBed(bed)
+        application = GrpcApplication(transport.send, transport.receive)
         for payload in PAYLOADS:
-            application.head(stream, **request, __path="/t.T/Backwards", content_type="application/grpc")
-            application.write(payload, control(0, LAST, stream))
-            while stream not in application.ended:
-                application.read()
-            assert application.messages[stream] == [payload[::-1]]
-            assert application.heads[stream][-1]["grpc-status"] == "0"
-            stream += 2
-        application.head(stream, **request, __path="/t.T/Twice", content_type="application/grpc")
-        for payload in PAYLOADS:
-            application.write(payload, control(0, 0, stream))
-        application.write(frame(DATA, b"", END_STREAM, stream))
-        while stream not in application.ended:
-            application.read()
-        assert application.messages[stream] == [p for payload in PAYLOADS for p in (payload, payload)]
+            assert application.call("/t.T/Backwards", [payload]) == [payload[::-1]]
+        assert application.call("/t.T/Twice", PAYLOADS) == [p for payload in PAYLOADS for p in (payload, payload)]
 
 
 def test_we_serve_grpcio() -> None:
-    answers: list[object] = []
-
-    def call(port: int) -> None:
-        options = [("grpc.max_receive_message_length", -1)]
-        with grpc.insecure_channel(f"127.0.0.1:{port}", options) as channel:
-            unary: Callable[..., bytes] = channel.unary_unary("/t.T/Backwards")
-            answers.extend(unary(payload, timeout=20) for payload in PAYLOADS)
-            both: Callable[..., Iterator[bytes]] = channel.stream_stream("/t.T/Twice")
-            answers.extend(both(iter(PAYLOADS), timeout=20))
-
     with socket.create_server(("127.0.0.1", 0)) as listener, UlpBed() as bed:
-        client = threading.Thread(target=call, args=(listener.getsockname()[1],))
-        client.start()
-        over_tcp(bed, listener.accept()[0])
-        bed.push("HTTP2")
-        bed.push("GRPC")
-        bed.start(client=False)
-        application = Application(bed)
-        served: set[int] = set()
-        while not bed.ended and len(served) < len(PAYLOADS) + 1:
-            application.read()
-            for stream in sorted(application.ended - served):
-                served.add(stream)
-                twice = application.heads[stream][0][":path"].endswith("Twice")
-                application.head(stream, __status="200", content_type="application/grpc")
-                for message in application.messages[stream]:
-                    for reply in [message, message] if twice else [message[::-1]]:
-                        application.write(reply, control(0, 0, stream))
-                application.head(stream, end=True, grpc_status="0")
-        while client.is_alive() and not bed.ended:
-            application.read()
-        client.join(20)
-    assert answers == [p[::-1] for p in PAYLOADS] + [p for payload in PAYLOADS for p in (payload, payload)]
+        with grpc_client(listener.getsockname()[1], PAYLOADS) as answers:
+            over_tcp(bed, listener.accept()[0])
+            bed.push("HTTP2")
+            bed.push("GRPC")
+            bed.start(client=False)
+            transport = OverBed(bed)
+            GrpcApplication(transport.send, transport.receive).serve()
+        assert answers == [p[::-1] for p in PAYLOADS] + [p for payload in PAYLOADS for p in (payload, payload)]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ulp_bed import BOTH, RECEIVE, SEND, Mark, Pdu, UlpBed
-from ulp_traffic import send_pdu, sizes, whole
+from ulp_traffic import few, send_pdu, sizes, whole
 from xts_messages.ulps import BY_NAME
 
 NVME = BY_NAME["NVME_TCP"].number
@@ -91,6 +91,7 @@ def bed_of(direction: int = BOTH, *, client: bool = True, **parameters: int | bo
     return bed
 
 
+@few
 @given(
     samples=samples,
     header=st.booleans(),
@@ -113,6 +114,7 @@ def test_digests_and_padding_are_taken_out(
             assert pdu.mark.record_bytes == len(plain)
 
 
+@few
 @given(
     samples=samples,
     header=st.booleans(),
@@ -214,6 +216,7 @@ def test_stream_that_ends_inside_a_pdu(cut: int) -> None:
         assert bed.faults("TRUNCATED") == 1
 
 
+@few
 @given(data=st.binary(max_size=300), chunks=sizes)
 def test_anything_may_come(data: bytes, chunks: list[int]) -> None:
     with bed_of(header_digest=True, data_digest=True) as bed:
