@@ -406,6 +406,22 @@ def test_an_end_without_that_of_tls(xts_authority: Authority, suppress: bool) ->
                     assert failed.value.errno == errno.EBADMSG and failed.value.fault == "truncated"
 
 
+def test_who_leaves_at_once_has_been_there(xts_authority: Authority) -> None:
+    """Its connection may be reset, for it leaves session tickets unread, before the proxy announces it: what it sent
+    counts."""
+    client = client_context(xts_authority.certificate)
+    with xts_socket.create_server(("127.0.0.1", 0), tls=SERVER) as listener:
+        listener.settimeout(DEADLINE_S)
+        for _ in range(5):
+            with kernel.create_connection(listener.getsockname(), DEADLINE_S) as sock:
+                address = sock.getsockname()
+                with client.wrap_socket(sock, server_hostname="localhost") as tls:
+                    tls.sendall(b"hello")
+            ours, peer = listener.accept()
+            with ours:
+                assert peer == address and ours.recv(5) == b"hello"
+
+
 def test_a_server_that_wants_to_know_its_clients(xts_authority: Authority) -> None:
     with xts_socket.create_server(
         ("127.0.0.1", 0), tls=Tls(identity="localhost", verify=True, ca="default")
