@@ -29,7 +29,7 @@ static void begin(struct connection *l, struct connection *c)
 	p->accepting++;
 }
 
-bool accepting_begin(struct connection *l, struct connection *c, struct pushed *p)
+bool accepting_begin(struct connection *l, struct connection *c, struct pushed *p, const struct xts_endpoint *peer)
 {
 	int r = 0;
 
@@ -42,6 +42,7 @@ bool accepting_begin(struct connection *l, struct connection *c, struct pushed *
 		connection_free(c, true);
 		return false;
 	}
+	c->pushed->peer = *peer;
 	for (uint32_t i = 0; !p && i < c->pushed->id_count; i++)
 		c->worker->stats.ulp_pushed[c->pushed->ids[i]]++;
 	begin(l, c);

@@ -263,7 +263,7 @@ struct sockaddr_storage;
 /* --- listener.c ------------------------------------------------------------------------------------------------------ */
 
 /* Tells the host of l about c. */
-void listener_announce(struct connection *l, struct connection *c, const struct sockaddr_storage *peer,
+void listener_announce(struct connection *l, struct connection *c, const struct xts_endpoint *peer,
 		       const struct xts_tx_slot *slot);
 /* Accepts and announces connections while credits last, at most budget; true when it has more. */
 bool listener_send(struct connection *l, uint32_t budget);

@@ -54,7 +54,7 @@ void listener_offer_ends(struct connection *c)
 	c->listener = NULL;
 }
 
-void listener_announce(struct connection *l, struct connection *c, const struct sockaddr_storage *peer,
+void listener_announce(struct connection *l, struct connection *c, const struct xts_endpoint *peer,
 		       const struct xts_tx_slot *slot)
 {
 	struct xts_newconn m = { .proxy_id = c->proxy_id, .post_credits = connection_grant_window(c) };
@@ -67,7 +67,7 @@ void listener_announce(struct connection *l, struct connection *c, const struct 
 	list_append(&l->offers, &c->offers);
 	l->offer_count++;
 	socket_local(c->fd, &m.local);
-	m.peer = xts_endpoint_of(peer);
+	m.peer = *peer;
 	xts_head_encode(slot->data, XTS_REPLY_NEWCONN, 0, 0, l->xts_socket);
 	xts_newconn_encode(slot->data, &m);
 	channel_submit(l->channel, slot, XTS_NEWCONN_BYTES);
@@ -120,8 +120,6 @@ static struct connection *next_member(struct connection *l)
 static bool announce_ready(struct connection *l)
 {
 	struct connection *c = accepting_next(l);
-	struct sockaddr_storage peer;
-	socklen_t length = sizeof peer;
 	struct xts_tx_slot slot;
 
 	if (!c)
@@ -131,16 +129,12 @@ static bool announce_ready(struct connection *l)
 			share_give_back(c); /* its handshake is not in vain: another member takes it */
 		return l->shared;
 	}
-	if (getpeername(c->fd, (struct sockaddr *)&peer, &length)) {
-		connection_free(c, true);
-		return true;
-	}
 	if (!channel_slot(l->channel, &slot)) {
 		connection_wake(l);
 		return false;
 	}
 	accepting_ends(c);
-	listener_announce(l, c, &peer, &slot);
+	listener_announce(l, c, &c->pushed->peer, &slot);
 	return true;
 }
 
@@ -152,6 +146,7 @@ bool listener_send(struct connection *l, uint32_t budget)
 	while (budget--) {
 		struct pushed *pushed = NULL;
 		struct connection *c, *to;
+		struct xts_endpoint from;
 		int fd, error = 0;
 
 		if (l->pushed && announce_ready(l))
@@ -182,10 +177,11 @@ bool listener_send(struct connection *l, uint32_t budget)
 			l->readable = false;
 			return false;
 		}
-		if ((to->pushed || pushed) && !accepting_begin(to, c, pushed))
+		from = xts_endpoint_of(&peer);
+		if ((to->pushed || pushed) && !accepting_begin(to, c, pushed, &from))
 			xts_queue_abandon(to->channel->queue, &slot); /* it shakes hands, or has failed */
 		else
-			listener_announce(to, c, &peer, &slot);
+			listener_announce(to, c, &from, &slot);
 	}
 	return true;
 }

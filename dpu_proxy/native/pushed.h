@@ -68,6 +68,7 @@ struct pushed {
 	/* A listener's: connections it has accepted and not announced (connection.offers): with handshakes under way, and without. */
 	struct list shaking, shaken;
 	uint32_t accepting;
+	struct xts_endpoint peer;      /* of such a connection: one that has been reset since could not be asked */
 	/* What was pushed, to be counted for each accepted connection. */
 	uint8_t ids[PUSHED_MAX];
 	uint32_t id_count;
@@ -150,7 +151,7 @@ bool pushed_finish(struct connection *c);
 /* May a listener take another connection that has to shake hands? */
 bool accepting_has_room(const struct connection *l);
 /* c, accepted for l, gets l's protocols, or p (given back by another): true when it can be announced at once. */
-bool accepting_begin(struct connection *l, struct connection *c, struct pushed *p);
+bool accepting_begin(struct connection *l, struct connection *c, struct pushed *p, const struct xts_endpoint *peer);
 /* The handshakes of an accepted connection are done, or (error) have failed: then c is freed. */
 void accepting_done(struct connection *c, int error);
 /* The next that may be announced, or NULL. */

@@ -74,7 +74,8 @@ class Type(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """A parameter of a push. `name` is its name in C (XTS_<ULP>_<NAME>) and, in small letters, in Python."""
+    """A parameter of a push. `name` is its name in C (XTS_<ULP>_<NAME>) and, in small letters, in Python (where TLS has
+    `server_hostname` for SERVER_NAME and `ca` for TRUST)."""
 
     name: str
     number: int

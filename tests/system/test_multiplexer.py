@@ -9,14 +9,17 @@ import shutil
 import socket as kernel
 import struct
 import subprocess
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 import xts_socket
+from proxy_process import ProxyProcess
 from xts_socket import LengthPrefixed, Multiplexer, Pdu, StreamParser
 from xts_socket.multiplexer import Received
 
@@ -261,6 +264,23 @@ def test_memcached_over_several_connections() -> None:
             many.send(request(GET, n, b"key %d" % n))
         got = dict((opaque, value) for opaque, status, value in (answer(many.recv().pdu) for _ in values) if not status)
         assert got == values
+
+
+def test_the_example(xts_endpoint: ProxyProcess) -> None:
+    example = Path(__file__).resolve().parents[2] / "host_lib" / "examples" / "memcached_many.py"
+    with memcached() as one, memcached() as other:
+        done = subprocess.run(
+            [sys.executable, "-W", "error", str(example), *("{}:{}".format(*each) for each in (one, other))],
+            env=os.environ | {"XTS_ENDPOINT": xts_endpoint.endpoint},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=DEADLINE_S,
+        )
+        assert done.returncode == 0, done.stderr
+        lines = done.stdout.splitlines()
+        assert sorted(line.split(" from ")[0] for line in lines) == sorted(f"key {n} KEY {n}" for n in range(20))
+        assert {line.rpartition(" ")[2] for line in lines} == {str(one[1]), str(other[1])}
 
 
 def test_keys_find_the_memcached_that_has_them() -> None:

@@ -19,7 +19,7 @@ import trio
 import xts_socket
 import xts_socket.trio
 from xts_messages.ulps import ULPS
-from xts_socket import LengthPrefixed, Lines, Pdu, StreamParser, aio
+from xts_socket import Dns, DnsHeader, Http2, Http2Frame, LengthPrefixed, Lines, Pdu, StreamParser, aio
 
 pytestmark = pytest.mark.usefixtures("xts_endpoint")
 
@@ -331,3 +331,21 @@ def test_pdus_on_trio() -> None:
                     assert await ours.recv_pdu() == Pdu(b"world")
 
     trio.run(main)
+
+
+def test_what_a_layer_tells_of_each_pdu() -> None:
+    headers = bytes.fromhex("000003 01 05 00000001") + b"abc"
+    with connected(Http2()) as (ours, peer):
+        peer.sendall(headers)
+        assert ours.recv_pdu() == Pdu(headers, Http2Frame(length=3, type=1, flags=5, stream=1))
+        peer.sendall(headers)
+        data, ancillary, flags, _ = ours.recvmsg(100, 100)
+        assert data == headers and ancillary == [(0x5854, 8, headers[:9])] and flags & xts_socket.MSG_EOR
+        ours.send_pdu(headers)
+        assert receive(peer, 24 + len(headers)) == b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + headers
+    query = bytes.fromhex("1234 0100 0001 0000 0000 0000 00 0001 0001")
+    with connected(Dns()) as (ours, peer):
+        peer.sendall(len(query).to_bytes(2, "big") + query)
+        assert ours.recv_pdu() == Pdu(query, DnsHeader(id=0x1234, flags=0x0100))
+        ours.send_pdu(query, DnsHeader(id=0x1234, flags=0x0100))
+        assert receive(peer, len(query) + 2)[2:] == query
