@@ -29,12 +29,26 @@ enum xdp_attach_mode xdp_multiprog__attach_mode(const struct xdp_multiprog *mp);
 int xdp_multiprog__detach(struct xdp_multiprog *mp);
 void xdp_multiprog__close(struct xdp_multiprog *mp);
 
+struct bpf_program;
+enum bpf_prog_type { BPF_PROG_TYPE_SOCKET_FILTER, ... };
+struct bpf_object *bpf_object__open_file(const char *path, void *opts);
+int bpf_object__load(struct bpf_object *obj);
+void bpf_object__close(struct bpf_object *obj);
+struct bpf_program *bpf_object__next_program(const struct bpf_object *obj, struct bpf_program *prog);
+const char *bpf_program__name(const struct bpf_program *prog);
+const char *bpf_program__section_name(const struct bpf_program *prog);
+int bpf_program__set_autoload(struct bpf_program *prog, bool autoload);
+int bpf_program__set_type(struct bpf_program *prog, enum bpf_prog_type type);
+int bpf_program__set_expected_attach_type(struct bpf_program *prog, int type);
+int bpf_program__fd(const struct bpf_program *prog);
+
 int bpf_object__find_map_fd_by_name(const struct bpf_object *obj, const char *name);
 int bpf_map_update_elem(int fd, const void *key, const void *value, uint64_t flags);
 int bpf_map_lookup_elem(int fd, const void *key, void *value);
 int bpf_map_delete_elem(int fd, const void *key);
 int libbpf_num_possible_cpus(void);
 
+int xts_bpf_run_parser(int program_fd);
 void xts_bpf_catch_messages(void);
 const char *xts_bpf_messages(void);
 """
@@ -70,6 +84,15 @@ static int keep_libxdp(enum libxdp_print_level level, const char *format, va_lis
 	if (level <= LIBXDP_WARN)
 		keep(format, arguments);
 	return 0;
+}
+
+/* Runs a parser on one byte, to see that this kernel runs programs so. 0 or -errno. */
+static int xts_bpf_run_parser(int program_fd)
+{
+	unsigned char frame[15] = { 0 };
+	LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = frame, .data_size_in = sizeof frame, .repeat = 1);
+
+	return bpf_prog_test_run_opts(program_fd, &options);
 }
 
 static void xts_bpf_catch_messages(void)

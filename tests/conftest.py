@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from authority import Authority
 from hypothesis import settings
 from lab_bed import raise_or_skip
 from proxy_process import ProxyProcess, running_proxy
@@ -34,12 +36,36 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
 
 
 @pytest.fixture(scope="session")
-def xts_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
+def xts_authority() -> Authority:
+    """Whom the proxy of `xts_endpoint` trusts; its identity "localhost" is from there."""
+    return Authority()
+
+
+def tls_tables(folder: Path, authority: Authority) -> str:
+    """Of a proxy's configuration: an identity "localhost", and the authority as its trust."""
+    issued = authority.issue("localhost", "127.0.0.1", "::1")
+    for name, content in (
+        ("roots.pem", authority.certificate),
+        ("localhost.pem", issued.certificate),
+        ("localhost.key", issued.key),
+    ):
+        (folder / name).write_bytes(content)
+        (folder / name).chmod(0o600)
+    return (
+        f'[[tls.identity]]\nname = "localhost"\ncertificate = "{folder}/localhost.pem"\n'
+        f'key = "{folder}/localhost.key"\n'
+        f'[[tls.trust]]\nname = "default"\nfile = "{folder}/roots.pem"\n'
+    )
+
+
+@pytest.fixture(scope="session")
+def xts_endpoint(tmp_path_factory: pytest.TempPathFactory, xts_authority: Authority) -> Iterator[ProxyProcess]:
     """A proxy that serves shared memory, and XTS_ENDPOINT naming it: sockets of this process are its.
 
     The library reads the environment once: no test may make an XTS socket in this process with another endpoint.
     """
-    with running_proxy(tmp_path_factory.mktemp("xts")) as proxy:
+    folder = tmp_path_factory.mktemp("xts")
+    with running_proxy(folder, tls_tables(folder, xts_authority)) as proxy:
         before = os.environ.get("XTS_ENDPOINT")
         os.environ["XTS_ENDPOINT"] = proxy.endpoint
         try:

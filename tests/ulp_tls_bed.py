@@ -1,14 +1,16 @@
 """TLS on a stack of its own (ulp_bed.py), and Python's ssl as the peer: no threads, no other sockets, no waiting.
 
-    bed = TlsBed()
-    bed.add_trust("default", authority.certificate)
-    bed.push("TLS", server_name="localhost")
-    peer = bed.connect_to(server_context(authority.issue("localhost")))
-    assert peer.recv() == ...
+bed = TlsBed()
+bed.add_trust("default", authority.certificate)
+bed.push("TLS", server_name="localhost")
+peer = bed.connect_to(server_context(authority.issue("localhost")))
+assert peer.recv() == ...
 """
 
 from __future__ import annotations
 
+import select
+import socket
 import ssl
 from collections.abc import Iterator
 from typing import Any
@@ -158,6 +160,28 @@ class TlsBed(UlpBed):
             [list(pair) for pair in queues], len(queues), why, _WHY_BYTES
         )  # fmt: skip
         self._told(result, why)
+
+    def probe_kernel(self) -> str:
+        """Why the kernel does no TLS; "" when it does."""
+        why = ffi.new("char[]", _WHY_BYTES)
+        failed = lib.xts_tls_probe_kernel(self.config, why, _WHY_BYTES)
+        return ffi.string(why).decode() if failed else ""
+
+    def over_tcp(self, accepted: socket.socket | None = None) -> None:
+        """Our end is a TCP socket: one whose other end is `peer`, or one that somebody has connected."""
+        self.local.close()
+        self.peer.close()
+        if accepted is None:
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                self.peer = socket.create_connection(listener.getsockname())
+                accepted = listener.accept()[0]
+            self.peer.settimeout(5)
+        self.local = accepted
+        self.local.setblocking(False)
+
+    def wait(self, timeout_s: float = 5) -> None:
+        """For something at our end."""
+        assert select.select([self.local], [], [], timeout_s)[0], "nothing comes"
 
     # --- handshakes
 

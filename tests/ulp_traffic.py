@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from ulp_bed import Mark, UlpBed
+
+#: Examples enough to find what is wrong, and few enough for the time that the suite has.
+few = settings(max_examples=40)
 
 #: How a stream arrives, or what room a read has: first some small sizes, then all there is.
 sizes = st.lists(st.one_of(st.integers(1, 12), st.integers(1, 5000)), max_size=12)
@@ -14,8 +18,8 @@ sizes = st.lists(st.one_of(st.integers(1, 12), st.integers(1, 5000)), max_size=1
 def send_pdu(
     bed: UlpBed, data: bytes, control: tuple[int, bytes] = (0, b""), cuts: Iterable[int] = (), *, announce: bool = True
 ) -> bytes:
-    """Offers a PDU in parts of these sizes, the rest in one, until all is taken; what the peer received meanwhile. A part
-    that is refused is offered again when the peer has read; nothing taken and nothing read is a failure."""
+    """Offers a PDU in parts of these sizes, the rest in one, until all is taken; what the peer received meanwhile. A
+    part that is refused is offered again when the peer has read; nothing taken and nothing read is a failure."""
     received, at = bytearray(), 0
     lengths: list[int] = []
     for cut in cuts:

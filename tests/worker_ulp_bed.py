@@ -78,10 +78,15 @@ class Conn:
     def give_credits(self, count: int) -> None:
         self.host.send("XTS_CMD_SEND", id=self.id, post_credits=count)
 
-    def read(self, timeout_ms: int = 5000, *, credit: bool = True) -> codec.Frame:
-        """The next message with data, read at once."""
+    def receive_data(self, timeout_ms: int = 5000) -> codec.Frame:
+        """The next message that is more than credits."""
         while not (frame := self.receive(timeout_ms)).payload and frame.name == "XTS_REPLY_RECV" and not frame.flags:
             pass
+        return frame
+
+    def read(self, timeout_ms: int = 5000, *, credit: bool = True) -> codec.Frame:
+        """The next message with data, read at once."""
+        frame = self.receive_data(timeout_ms)
         self.read_bytes += len(frame.payload)
         if frame.name == "XTS_REPLY_RECV_PDU" and frame.fields["control_type"] < 0xFF00:
             self.owing += len(frame.payload) + table.PDU_CREDITS
@@ -106,8 +111,14 @@ class Conn:
                 assert first.fields["record_bytes"] in (0, len(whole))
                 return whole
 
-    def send_pdu(self, data: bytes, part: int = 1 << 15, record_bytes: int | None = None) -> None:
-        """A whole PDU, in parts, waiting for post credits."""
+    def send_pdu(
+        self,
+        data: bytes,
+        part: int = 1 << 15,
+        record_bytes: int | None = None,
+        control: tuple[int, bytes] = (0, b""),
+    ) -> None:
+        """A whole PDU, in parts, waiting for post credits. control: type and data, in the first part."""
         pieces = [data[i : i + part] for i in range(0, len(data), part)] or [b""]
         for i, piece in enumerate(pieces):
             while self.held < len(piece) + table.PDU_CREDITS:
@@ -119,6 +130,10 @@ class Conn:
                 id=self.id,
                 flags=MORE if i < len(pieces) - 1 else 0,
                 record_bytes=len(data) if record_bytes is None else record_bytes,
+                control_type=control[0] if i == 0 else 0,
+                control_bytes=len(control[1]) if i == 0 else 0,
+                control_high=int.from_bytes(control[1][:8].ljust(8, b"\0"), "big") if i == 0 else 0,
+                control_low=int.from_bytes(control[1][8:].ljust(8, b"\0"), "big") if i == 0 else 0,
             )
 
     def send(self, data: bytes, *names: str) -> None:
@@ -130,7 +145,7 @@ class Conn:
     def close(self, *names: str) -> codec.Frame:
         """CLOSE and its answer; whatever crosses it is passed over."""
         self.host.send("XTS_CMD_SEND", id=self.id, flags=flags("CLOSE", *names), post_credits=self.read_bytes)
-        while not (answer := self.host.expect("XTS_REPLY_RECV")).flags & flags("CLOSED"):
+        while (answer := self.host.receive()).name != "XTS_REPLY_RECV" or not answer.flags & flags("CLOSED"):
             pass
         return answer
 

@@ -285,6 +285,7 @@ static bool command_ioctl(struct channel *ch, const struct xts_head *head, const
 			error = -xts_ioctl_do(c->fd, m.request, value, &length);
 	}
 	command_reply_value(ch, XTS_REPLY_IOCTL_ACK, m.xts_socket, m.token, c, error, value, length);
+	explicit_bzero(value, sizeof value); /* may have been keys */
 	return false;
 }
 

@@ -23,6 +23,7 @@ struct parked {
 	bool accepted;
 	int error;                /* the connection has failed: told (again) to who claims it */
 	struct spill spill;
+	struct pushed *pushed;    /* protocols travel along; what is spilled waits for who claims them */
 	uint64_t sent_bytes;
 };
 
@@ -62,6 +63,7 @@ void parked_end(struct keyed *k)
 	int fd = p->fd;
 
 	become_husk(p);
+	pushed_free(p->pushed);
 	spill_free(&p->spill);
 	reset_and_close(fd);
 }
@@ -73,7 +75,7 @@ static int take_from(struct parked *p, struct connection *c)
 {
 	struct epoll_event event = { .events = EPOLLOUT | EPOLLET, .data.ptr = &p->watch };
 
-	p->watched = c->spill.bytes > 0;
+	p->watched = c->spill.bytes > 0 && !c->pushed;
 	if (c->in_epoll && epoll_ctl(c->worker->epoll_fd, p->watched ? EPOLL_CTL_MOD : EPOLL_CTL_DEL, c->fd, &event))
 		return ENOBUFS;
 	p->fd = c->fd;
@@ -83,6 +85,7 @@ static int take_from(struct parked *p, struct connection *c)
 	p->accepted = c->accepted;
 	p->error = c->error;
 	p->spill = c->spill;
+	p->pushed = pushed_leave(c);
 	p->sent_bytes = c->sent_bytes;
 	c->worker->stats.spill_bytes -= c->spill.bytes;
 	memset(&c->spill, 0, sizeof c->spill);
@@ -99,8 +102,8 @@ int park_start(struct connection *c, uint64_t key, uint32_t keep_ms)
 
 	if ((c->state != CONNECTION_ESTABLISHED && c->state != CONNECTION_FAILED) || c->connect_reply)
 		return EINVAL;
-	if (c->pushed && !pushed_is_empty(c->pushed))
-		return EOPNOTSUPP;
+	if (c->pushed && (c->pushed->peeking || c->pushed->owed))
+		return EOPNOTSUPP; /* positions that only this host knows */
 	p = calloc(1, sizeof *p);
 	if (!p)
 		return ENOBUFS;
@@ -194,6 +197,8 @@ static void give_to(struct parked *p, struct connection *c)
 	c->sent_bytes = p->sent_bytes;
 	become_husk(p); /* before its bytes are c's: it counts them out */
 	c->spill = p->spill;
+	if (p->pushed)
+		pushed_adopt(c, p->pushed);
 	c->worker->stats.spill_bytes += c->spill.bytes;
 	c->worker->stats.claims++;
 }
@@ -204,7 +209,8 @@ static struct connection *claim(struct channel *ch, struct parked *p, int *error
 
 	if (!c)
 		return NULL;
-	if (connection_grant_claimed(c, p->spill.bytes)) {
+	if (connection_grant_claimed(c, p->spill.bytes + (p->pushed ? pushed_costs(p->pushed) : 0)) &&
+	    (!p->pushed || c->window >= XTS_ULP_WINDOW_MIN)) {
 		give_to(p, c);
 		return c;
 	}

@@ -63,12 +63,17 @@ int pushed_take_spill(struct connection *c)
 	return r.bytes ? run_append(c->pushed, &r) : 0;
 }
 
+uint32_t pushed_costs(const struct pushed *p)
+{
+	return p->run_pdus * XTS_PDU_CREDITS;
+}
+
 void pushed_drop(struct connection *c)
 {
 	struct pushed *p = c->pushed;
 
 	if (c->channel)
-		xts_credit_free(&c->grant, p->run_pdus * XTS_PDU_CREDITS);
+		xts_credit_free(&c->grant, pushed_costs(p));
 	free(p->runs);
 	p->runs = NULL;
 	p->run_first = p->run_count = p->run_room = p->run_pdus = 0;
@@ -159,35 +164,49 @@ static bool write_waiting(struct connection *c)
 		if (done)
 			run_drop_first(p);
 		else
-			done = left && n; /* of a long stream there is more to offer */
+			done = n > 0; /* until nothing is taken: as in write_run() */
 	}
 	return true;
 }
 
-/* Spills what is left of a run after n bytes. */
-static bool spill(struct connection *c, struct run *r, struct iovec *iov, int pieces, uint32_t n)
+static bool spill(struct connection *c, const struct run *r, const struct iovec *iov, int pieces)
 {
-	uint32_t rest = r->bytes - n;
-
-	if (spill_append(&c->spill, iov, pieces, n))
+	if (spill_append(&c->spill, iov, pieces, 0))
 		return false;
-	c->worker->stats.spill_bytes += rest; /* connection_fail() takes them off again */
-	c->worker->stats.spilled_bytes += rest;
+	c->worker->stats.spill_bytes += r->bytes; /* connection_fail() takes them off again */
+	c->worker->stats.spilled_bytes += r->bytes;
 	c->spilled = true;
-	r->bytes = rest;
 	return !run_append(c->pushed, r);
 }
 
-/* Writes a run that the host has just sent, behind what waits. */
+/* Takes the first bytes off the pieces. */
+static int pieces_drop(struct iovec **iov, int pieces, size_t bytes)
+{
+	for (; pieces && bytes >= (*iov)->iov_len; pieces--)
+		bytes -= (*iov)++->iov_len;
+	if (pieces) {
+		(*iov)->iov_base = (uint8_t *)(*iov)->iov_base + bytes;
+		(*iov)->iov_len -= bytes;
+	}
+	return pieces;
+}
+
+/* Writes a run that the host has just sent, behind what waits. A layer may take less than all though TCP has room (TLS: some
+ * records at a time), and then nothing would tell of room again: offered until nothing is taken. */
 static bool write_run(struct connection *c, struct run *r, struct iovec *iov, int pieces)
 {
 	bool done = false;
-	ssize_t n = 0;
+	ssize_t n = 1;
 
 	r->raw = !c->pushed->started && !ulp_stack_sends(c->pushed->stack);
-	if (!c->pushed->run_count)
+	while (!c->pushed->run_count && !done && n > 0) {
 		n = offer(c, r, iov, pieces, true, &done);
-	if (n >= 0 && (done || spill(c, r, iov, pieces, (uint32_t)n)))
+		if (n > 0 && !done) {
+			r->bytes -= (uint32_t)n;
+			pieces = pieces_drop(&iov, pieces, (size_t)n);
+		}
+	}
+	if (n >= 0 && (done || spill(c, r, iov, pieces)))
 		return true;
 	connection_fail(c, n < 0 ? (int)-n : ENOBUFS);
 	return false;
@@ -238,7 +257,7 @@ static bool write_gathered(struct connection *c)
 static void check_account(const struct connection *c)
 {
 	assert(!c->channel || c->orphan || c->state != CONNECTION_ESTABLISHED ||
-	       xts_credit_buffered(&c->grant) == c->spill.bytes + c->pushed->run_pdus * XTS_PDU_CREDITS);
+	       xts_credit_buffered(&c->grant) == c->spill.bytes + pushed_costs(c->pushed));
 }
 #else
 static void check_account(const struct connection *c) { (void)c; }

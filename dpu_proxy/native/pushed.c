@@ -77,6 +77,8 @@ void pushed_timers(struct worker_state *w)
 		} else {
 			c->readable = true;
 			connection_wake(c);
+			if (pushed_waits(c))
+				connection_flush(c); /* the protocol's peer allows us to send again */
 		}
 	}
 }
@@ -127,6 +129,10 @@ int pushed_copy(struct pushed **out, const struct pushed *from, struct connectio
 
 	if (!p)
 		return -ENOMEM;
+	if (!c && from->connection) {
+		owner.config = from->connection->worker->config.ulp;
+		owner.queue_id = from->connection->channel->queue_id;
+	}
 	r = ulp_stack_copy(&p->stack, from->stack, &owner);
 	if (r) {
 		free(p);
@@ -182,11 +188,6 @@ void pushed_free(struct pushed *p)
 	free(p->runs);
 	free(p->given);
 	free(p);
-}
-
-bool pushed_is_empty(const struct pushed *p)
-{
-	return !p->peeking && !p->owed && !p->pdu_open && !p->run_pdus && !ulp_stack_receives(p->stack) && !ulp_stack_sends(p->stack);
 }
 
 int pushed_set_type(struct connection *c, bool message_socket)
@@ -272,15 +273,15 @@ void pushed_advance(struct connection *c)
 
 	if (!p->started || p->ready || p->owed || p->failed)
 		return;
-	r = ulp_stack_handshake(p->stack);
-	if (!r) {
-		becomes_ready(c);
-	} else if (r != -EAGAIN) {
-		fails(c, -r);
-	} else if (!p->handshaking) {
+	if (!p->handshaking) {
 		p->handshaking = true;
 		c->worker->stats.ulp_handshakes++;
 	}
+	r = ulp_stack_handshake(p->stack);
+	if (!r)
+		becomes_ready(c);
+	else if (r != -EAGAIN)
+		fails(c, -r);
 }
 
 /* Bytes that were sent before a push onto the send side leave first: the protocols might send something of their own. */

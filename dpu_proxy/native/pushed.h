@@ -93,8 +93,6 @@ void pushed_event(struct connection *c, uint32_t epoll_events);
 void pushed_fail(struct connection *c);
 /* Bytes have arrived that no application will read. */
 bool pushed_has_unread(struct connection *c);
-/* Nothing is on it, so that it may be dropped (pushed_leave). */
-bool pushed_is_empty(const struct pushed *p);
 /* Calls those whose time has come. */
 void pushed_timers(struct worker_state *w);
 /* SOCK_SEQPACKET or SOCK_STREAM: the first to say decides. 0 or -EINVAL. */
@@ -140,6 +138,8 @@ bool pushed_send_busy(const struct connection *c);
 int pushed_take_spill(struct connection *c);
 /* Can what waits leave without the host's doing? */
 bool pushed_deliverable(const struct connection *c);
+/* Post credits that the host has paid for the PDU messages that wait, beside their bytes. */
+uint32_t pushed_costs(const struct pushed *p);
 /* Drops what waits; its PDUs' credits are free. */
 void pushed_drop(struct connection *c);
 /* The protocols say that no more is sent: true when they have. May fail the connection. */

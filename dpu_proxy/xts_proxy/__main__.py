@@ -10,6 +10,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from xts_proxy import config_tls
 from xts_proxy.config import Config, ConfigError, Proxy, load, read, render
 
 EXAMPLES = """\
@@ -17,8 +18,9 @@ examples:
   xts-proxy --config /etc/xts/xts-proxy.toml
   xts-proxy --check /etc/xts/xts-proxy.toml
   xts-proxy --config /etc/xts/xts-proxy.toml --explain connect 198.18.0.2:80 --queue 3
+  xts-proxy --config /etc/xts/xts-proxy.toml --explain identity www --queue 3
   xts-proxy status --connections
-  kill -HUP PID     reads the file again: limits, policy, spin_us, drain_timeout_s, log_level
+  kill -HUP PID     reads the file again: limits, policy, tls, spin_us, drain_timeout_s, log_level
   kill -TERM PID    lets connections end for drain_timeout_s, then stops; a second time: stops at once
 """
 
@@ -37,8 +39,9 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--explain",
         nargs=2,
-        metavar=("ACTION", "ENDPOINT"),
-        help="connect or listen, and an address and port: say which rule of the policy decides, exit",
+        metavar=("ACTION", "WHAT"),
+        help="connect or listen, and an address and port: say which rule of the policy decides; identity or trust, and "
+        "a name: say whether the queue may use it; exit",
     )
     result.add_argument("--queue", type=int, default=0, metavar="N", help="with --explain: the host's queue (0)")
     result.add_argument("--ready-fd", type=int, metavar="N", help="write a line to this descriptor when ready")
@@ -89,8 +92,11 @@ def _explain(config: Config, options: argparse.Namespace) -> int:
     from xts_proxy import policy
 
     action, text = options.explain
+    if action in ("identity", "trust"):
+        print(config_tls.explain(config.tls, action, text, options.queue))
+        return 0
     if action not in ("connect", "listen"):
-        parser().error(f"--explain: {action!r} is no action; connect and listen are")
+        parser().error(f"--explain: {action!r} is no action; connect, listen, identity and trust are")
     try:
         address, port = policy.parse_endpoint(text)
     except ValueError as error:

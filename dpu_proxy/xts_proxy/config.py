@@ -22,6 +22,9 @@ from xts_messages.table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN
 
 from xts_proxy.config_tls import Tls
 from xts_proxy.config_tls import together as tls_together
+from xts_proxy.config_ulp import Ulp
+from xts_proxy.config_ulp import of_files as ulp_of_files
+from xts_proxy.config_ulp import together as ulp_together
 from xts_proxy.config_values import PARSED, Exposition, Mac, Network, Ports, Queues
 from xts_proxy.toml_positions import Path as KeyPath
 from xts_proxy.toml_positions import Place, Position, dotted, locate
@@ -63,6 +66,7 @@ class Proxy(Struct, frozen=True, kw_only=True):
     metrics: Exposition = Exposition()
     control: SocketPath = "/run/xts/proxy.sock"
     user: Annotated[str, Meta(pattern=r"^[^:\s\x00]{0,64}$", description="the name of a user")] = ""
+    core_dumps: bool = False
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -99,6 +103,7 @@ class Config(Struct, frozen=True, kw_only=True):
     proxy: Proxy = Proxy()
     limits: Limits = Limits()
     policy: Policy = Policy()
+    ulp: Ulp = Ulp()
     tls: Tls = Tls()
 
 
@@ -316,11 +321,13 @@ def _together(config: Config) -> Iterator[tuple[KeyPath, str]]:
     for name, path in paths.items():
         if path == proxy.control:
             yield ("proxy", "control"), f"{path} is also {name}"
+    yield from ulp_together(config.ulp)
     yield from tls_together(config.tls)
 
 
 def _of_files(config: Config) -> Iterator[tuple[KeyPath, str]]:
     """Mistakes in the files that this one names, and in what only the libraries that use them know."""
+    yield from ulp_of_files(config.ulp)
     if config.tls == Tls():
         return
     from xts_proxy import ulp_tls  # native code, which most files need not

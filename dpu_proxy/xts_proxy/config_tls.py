@@ -5,7 +5,7 @@ Files are named here, and read by `ulp_tls.py`, which also finds what is wrong w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -71,3 +71,15 @@ def together(tls: Tls) -> Iterator[tuple[KeyPath, str]]:
         if bool(trust.file) == bool(trust.directory):
             found = "both" if trust.file else "neither"
             yield ("tls", "trust", i, "file"), f"expected either file or directory, found {found}"
+
+
+def explain(tls: Tls, kind: Literal["identity", "trust"], name: str, queue: int) -> str:
+    """May a host on this queue use it? "allow: …" or "deny: …"."""
+    every: Sequence[Identity | Trust] = tls.identity if kind == "identity" else tls.trust
+    for i, one in enumerate(every):
+        if one.name == name:
+            verdict = "allow" if queue in one.queues else "deny"
+            return f'{verdict}: tls.{kind}[{i}] (queues = "{one.queues}")'
+    if kind == "trust" and name == "default":
+        return "allow: the roots of this machine, as no tls.trust is named default"
+    return f"deny: no tls.{kind} is named {name}"

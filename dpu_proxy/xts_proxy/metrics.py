@@ -2,7 +2,7 @@
 
 Names come from the fields of the native structs: a counter `accepts` of a worker is `xts_accepts_total{worker="0"}`,
 `sent_frames` of a channel's link `xts_link_sent_frames_total{queue="3"}`. There are no labels per connection, so
-the number of series is bounded by workers and queues. What is counted by pushed protocol or by kind of fault has a label:
+the number of series is bounded by workers and queues. What is counted by protocol or kind of fault has a label:
 `xts_ulp_faults_total{worker="0",fault="digest"}`.
 """
 

@@ -35,9 +35,10 @@ def raise_limits() -> int:
     return descriptors
 
 
-def confine(user: str) -> list[str]:
+def confine(user: str, core_dumps: bool = False) -> list[str]:
     """Becomes `user` ("" for the same one), keeps of all capabilities those in KEPT that are held, and never gains
-    any again. Returns what was done, for the log. OSError: nothing can be relied on."""
+    any again. Unless `core_dumps`, its memory, which may hold keys, is written nowhere and shown to no process of
+    the same user. Returns what was done, for the log. OSError: nothing can be relied on."""
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads != 1:
         raise RuntimeError(f"confine() must come before threads; there are {threads}")
@@ -55,6 +56,9 @@ def confine(user: str) -> list[str]:
     _set_capabilities(kept)
     _prctl("PR_CAP_AMBIENT", lib.PR_CAP_AMBIENT_CLEAR_ALL)
     _prctl("PR_SET_NO_NEW_PRIVS", 1)
+    _prctl("PR_SET_DUMPABLE", int(core_dumps))
+    if not core_dumps:
+        done.append("no core dumps")
     if capabilities() != kept:
         raise OSError(errno.EPERM, "the kernel kept capabilities that were dropped")
     names = [name for name, number in KEPT.items() if kept >> number & 1]

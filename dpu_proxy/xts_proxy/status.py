@@ -31,6 +31,8 @@ def show(path: str, *, as_json: bool, connections: bool) -> None:
     )
     console.print(_table("workers", _WORKER_COLUMNS, answer["workers"]))
     console.print(_table("channels", _CHANNEL_COLUMNS, [_channel_row(row) for row in answer["channels"]]))
+    if tls := _tls(answer["tls"]):
+        console.print(tls)
     if connections:
         rows = answer["connections"]
         shown = [row | {"ulps": _ulps(row)} for row in rows[:_SHOWN_CONNECTIONS]]
@@ -94,6 +96,15 @@ def _table(title: str, columns: dict[str, str], rows: list[dict[str, Any]]) -> T
 
 
 _TEXTS = frozenset({"program", "link", "state", "local", "peer", "ulps"})
+
+
+def _tls(counts: dict[str, int]) -> str:
+    """One line; "" when there was no handshake."""
+    handshakes = counts["client_handshakes"] + counts["server_handshakes"]
+    by = ", ".join(f"{counts[f'sent_by_{who}']} {who}" for who in ("user", "kernel", "device"))
+    return (
+        f"tls: {handshakes} handshakes, {counts['resumed']} of them resumed; encrypted by: {by}" if handshakes else ""
+    )
 
 
 def _ulps(row: dict[str, Any]) -> str:

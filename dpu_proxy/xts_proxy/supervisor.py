@@ -26,11 +26,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from xts_proxy import control, log, metrics, sandbox
+from xts_proxy import control, log, metrics, sandbox, ulp_tls
 from xts_proxy.config import Config, ConfigError, load, restart_needed
 from xts_proxy.log import LOG
 from xts_proxy.readiness import Readiness
 from xts_proxy.shm import ShmChannels
+from xts_proxy.ulp import Protocols
 from xts_proxy.workers import LINK_STATES, Worker
 
 _DRAIN_LOOK_S = 0.05
@@ -63,6 +64,8 @@ class Supervisor:
         self.workers: list[Worker] = []
         self._logs: list[log.WorkerLog] = []
         self.channels: Channels | None = None
+        self._protocols = Protocols()
+        self._ulp: Any = None  # struct xts_ulp_config in force
         self.reloads = {"taken": 0, "refused": 0}
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = asyncio.Event()
@@ -104,7 +107,9 @@ class Supervisor:
             self._listeners.append((self._undo.enter_context(listener), metrics.handler(self.metrics_text)))
         self.channels = ShmChannels(self.config) if proxy.queue == "shm" else _open_device(self.config)
         self._undo.callback(self.channels.close)
-        for line in sandbox.confine(proxy.user):
+        self._undo.enter_context(self._protocols)
+        self._ulp = self._protocols.build(self.config)
+        for line in sandbox.confine(proxy.user, proxy.core_dumps):
             LOG.info("sandbox: %s", line)
 
     def _listen_unix(self, path: str, mode: int, serve: Callable[..., object]) -> None:
@@ -138,7 +143,7 @@ class Supervisor:
     def _start_workers(self) -> None:
         loop = asyncio.get_running_loop()
         for index in range(self.config.proxy.workers):
-            worker = Worker(index, self.config)
+            worker = Worker(index, self.config, self._ulp)
             self.workers.append(worker)
             self._logs.append(log.WorkerLog(loop, worker))
         assert self.channels is not None
@@ -212,8 +217,15 @@ class Supervisor:
                 LOG.error("reload: %s: %s; this needs a restart", path, change)
             LOG.error("reload: the configuration in force stays")
             return False
+        try:
+            ulp = self._protocols.build(new)
+        except OSError as error:
+            LOG.error("reload: %s", error.strerror)
+            LOG.error("reload: the configuration in force stays")
+            return False
         for worker in self.workers:
-            worker.configure(new)
+            worker.configure(new, ulp)
+        self._ulp = ulp
         self.config = new
         if self.channels:
             self.channels.config = new
@@ -268,6 +280,7 @@ class Supervisor:
                 "reloads": self.reloads,
             },
             "workers": [_worker_row(worker) for worker in self.workers],
+            "tls": ulp_tls.counts(),
             "channels": sorted(channels, key=lambda row: row["queue_id"]),
         }
         if question.connections:
@@ -290,6 +303,8 @@ class Supervisor:
             families.add("xts_proxy_reloads", count, {"result": result}, "Reloads of the configuration")
         for name, (count, help_text) in (self.channels.counters() if self.channels else {}).items():
             families.add(name, count, {}, help_text)
+        for name, count in ulp_tls.counts().items():
+            families.add(f"xts_tls_{name}", count, {}, f"{name} of struct xts_tls_counts, ulp/tls_config.h")
         for worker in self.workers:
             metrics.add_worker(families, worker.index, worker.stats())
         for worker in self.workers:

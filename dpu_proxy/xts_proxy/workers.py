@@ -51,15 +51,16 @@ def _figure(name: str, kind: str, value: Any) -> Any:
 class Worker:
     """One worker thread. `index` is its number in logs and metrics."""
 
-    def __init__(self, index: int, config: Config) -> None:
-        """Starts the thread. OSError says why not (EINVAL: no such CPU)."""
+    def __init__(self, index: int, config: Config, protocols: Any = None) -> None:
+        """Starts the thread. `protocols`: struct xts_ulp_config *, None for its defaults. OSError says why not (EINVAL:
+        no such CPU)."""
         self.index = index
         out = ffi.new("struct xts_worker **")
-        native, _alive = self._native_config(config)
+        native, _alive = self._native_config(config, protocols)
         _check(lib.xts_worker_start(out, native), f"starting worker {index}")
         self._native = out[0]
 
-    def _native_config(self, config: Config) -> tuple[Any, Any]:
+    def _native_config(self, config: Config, protocols: Any) -> tuple[Any, Any]:
         """struct xts_worker_config *, and what must live as long as it."""
         flat = policy.flatten(config.policy)
         rules = policy.to_native(ffi, flat)
@@ -80,13 +81,14 @@ class Worker:
                 "policy_default_allow": config.policy.default == "allow",
                 "rules": rules,
                 "rule_count": len(flat),
+                "ulp": ffi.NULL if protocols is None else protocols,
             },
         )
         return native, rules
 
-    def configure(self, config: Config) -> None:
-        """Limits, policy and spin for what comes from now on."""
-        native, _alive = self._native_config(config)
+    def configure(self, config: Config, protocols: Any = None) -> None:
+        """Limits, policy, protocols and spin for what comes from now on."""
+        native, _alive = self._native_config(config, protocols)
         _check(lib.xts_worker_configure(self._native, native), f"configuring worker {self.index}")
 
     def add_channel(self, queue: Queue, queue_id: int, life_fd: int = -1) -> None:

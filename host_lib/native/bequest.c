@@ -1,6 +1,6 @@
 /*
- * Sockets as they pass from one process to another: a record each and, behind it, what had been received and not read,
- * one after the other in a memfd. Over fork() a memfd holds one, over exec() all that the program keeps.
+ * Sockets as they pass from one process to another: a record each and, behind it, what had been received and not read
+ * (its bytes, then the list of PDUs they are of), one after the other in a memfd. Over fork() a memfd holds one, over exec() all that the program keeps.
  *
  * The reader was made by the same program, or started by it under the same user, and both have the same build of this
  * library (version, sizes and ranges are checked all the same: a wrong memfd is refused, not believed).
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define BEQUEST_MAGIC 0x58545342u /* "XTSB" */
-#define BEQUEST_VERSION 1u
+#define BEQUEST_VERSION 2u
 
 struct bequest {
 	uint32_t magic, version;
@@ -27,10 +27,12 @@ struct bequest {
 	int32_t error, linger_s;
 	uint32_t backlog, window, window_max, receive_lowat;
 	uint32_t unread;           /* bytes that follow */
+	uint32_t pdus;             /* structures that follow */
 	uint8_t family, state, phase, shutdown;
-	bool done, nonblocking, close_on_exec, linger;
+	bool done, nonblocking, close_on_exec, linger, seqpacket;
 	bool again;                /* another descriptor of a socket whose record came before: nothing else is set */
 	struct xts_endpoint local, peer;
+	struct ulps ulps;
 };
 
 int bequest_make(const char *name, unsigned flags)
@@ -78,6 +80,19 @@ static int read_all(int fd, void *data, size_t bytes)
 	return 1;
 }
 
+static int write_unread(int memfd, struct xts_sock *s)
+{
+	struct iovec unread = {.iov_base = malloc(s->unread), .iov_len = s->unread};
+	int r;
+
+	if (!unread.iov_base)
+		return -ENOMEM;
+	buffer_copy(s, 0, &unread, 0, s->unread);
+	r = write_all(memfd, unread.iov_base, s->unread);
+	free(unread.iov_base);
+	return r;
+}
+
 int bequest_write(int memfd, struct xts_sock *s, int descriptor)
 {
 	bool asks = s->inherited == INHERITED_ASK;
@@ -89,19 +104,22 @@ int bequest_write(int memfd, struct xts_sock *s, int descriptor)
 		.backlog = s->backlog, .window = s->grant.window, .window_max = s->window_max,
 		.receive_lowat = s->receive_lowat, .unread = s->unread, .family = s->family, .state = s->state,
 		.phase = s->phase, .shutdown = s->shutdown, .done = s->done, .nonblocking = s->nonblocking,
-		.close_on_exec = s->close_on_exec, .linger = s->linger, .local = s->local, .peer = s->peer,
+		.close_on_exec = s->close_on_exec, .linger = s->linger, .seqpacket = s->seqpacket,
+		.local = s->local, .peer = s->peer, .ulps = s->ulps,
 	};
-	struct iovec unread = {.iov_len = s->unread};
-	int r = write_all(memfd, &b, sizeof b);
+	int r;
 
-	if (r || !s->unread)
-		return r;
-	unread.iov_base = malloc(s->unread);
-	if (!unread.iov_base)
-		return -ENOMEM;
-	buffer_copy(s, 0, &unread, 0, s->unread);
-	r = write_all(memfd, unread.iov_base, s->unread);
-	free(unread.iov_base);
+	for (const struct pdu *p = s->pdu_first; p; p = p->next)
+		b.pdus++;
+	r = write_all(memfd, &b, sizeof b);
+	if (!r && s->unread)
+		r = write_unread(memfd, s);
+	for (const struct pdu *p = s->pdu_first; p && !r; p = p->next) {
+		struct pdu copy = *p;
+
+		copy.next = NULL;
+		r = write_all(memfd, &copy, sizeof copy);
+	}
 	return r;
 }
 
@@ -122,6 +140,8 @@ static bool is_sound(const struct bequest *b)
 	if (b->again)
 		return true;
 	if ((b->family != 4 && b->family != 6) || b->phase > PHASE_DISCONNECTING || b->shutdown > SHUTDOWN_MASK)
+		return false;
+	if (b->ulps.depth[ULPS_RECEIVE] > ULP_DEPTH || b->ulps.depth[ULPS_SEND] > ULP_DEPTH || b->ulps.sending)
 		return false;
 	if (b->state == TCP_STATE_LISTEN)
 		return b->key && !b->unread && b->uplink == -1;
@@ -148,6 +168,29 @@ static int read_unread(int memfd, struct xts_sock *s, uint32_t bytes)
 	if (r)
 		free(heap);
 	return r;
+}
+
+/* They cover the bytes, only the last of them may be incomplete, and they are within the window. */
+static int read_pdus(int memfd, struct xts_sock *s, const struct bequest *b)
+{
+	uint64_t bytes = 0, messages = 0;
+
+	for (uint32_t i = 0; i < b->pdus; i++) {
+		struct pdu p;
+		int r = read_all(memfd, &p, sizeof p);
+
+		bytes += p.bytes;
+		messages += p.messages;
+		if (r == 1 && (p.control_bytes > CONTROL_BYTES || (!p.whole && !p.stream && i + 1 < b->pdus)))
+			r = -EPROTO;
+		if (r == 1)
+			r = pdu_restore(s, &p);
+		if (r)
+			return r < 0 ? r : -EPROTO;
+	}
+	if (b->state == TCP_STATE_ESTABLISHED && b->unread + messages * XTS_PDU_CREDITS > b->window)
+		return -EPROTO;
+	return b->pdus && bytes != b->unread ? -EPROTO : 0;
 }
 
 static struct xts_sock *find_adopted(uint32_t number)
@@ -180,8 +223,12 @@ int bequest_read(int memfd, struct xts_sock **out, bool is_child, int *descripto
 	if (!s)
 		return -EMFILE;
 	r = read_unread(memfd, s, b.unread);
+	if (!r)
+		r = read_pdus(memfd, s, &b);
 	if (r)
 		return r;
+	s->seqpacket = b.seqpacket;
+	s->ulps = b.ulps;
 	s->key = b.key;
 	s->state = b.state;
 	s->phase = b.phase;

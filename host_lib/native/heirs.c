@@ -38,6 +38,8 @@ int connection_park(struct xts_sock *s, uint64_t deadline_ns)
 	uint32_t id = s->id;
 	int r;
 
+	if (s->pushing || s->ulps.handshaking || s->ulps.sending)
+		return -EBUSY; /* whose they would be the proxy could not tell */
 	s->moved = MOVING;
 	xts.moving++;
 	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLHUP); /* who waits for it finds it gone */

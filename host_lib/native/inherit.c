@@ -85,7 +85,7 @@ static void forget_channel(struct xts_sock *s)
 	s->accept_count = 0;
 	s->outbox_next = s->outbox_prev = s->blocked_next = s->shared_next = NULL;
 	s->heirs = 0;
-	s->shared = false;
+	s->shared = s->pushing = s->ulps.sending = false;
 }
 
 static void cannot_be_had(struct xts_sock *s)
@@ -293,7 +293,7 @@ static int claim(struct xts_sock *s)
 	uint32_t window = s->grant.window < WINDOW_BYTES_MIN ? WINDOW_BYTES_MIN : s->grant.window;
 
 	xts_credit_grant_init(&s->grant, window);
-	s->grant.outstanding = window - s->unread;
+	s->grant.outstanding = window - s->unread - pdu_credits(s);
 	call.post_credits = s->grant.outstanding;
 	s->read_bytes = 0;
 	s->consumed = 0;

@@ -148,19 +148,23 @@ static struct pdu *find_or_add(struct xts_sock *s, const struct xts_recv_pdu *m)
 static bool append(struct xts_sock *s, struct pdu *p, const struct xts_recv_pdu *m, bool more, struct xts_rx_frame *frame)
 {
 	bool costs = m->length || !more || !p->messages;
+	uint64_t length = (uint64_t)p->read + p->bytes + m->length;
+	uint32_t record = m->record_bytes ? m->record_bytes : p->record_bytes;
 
-	if (m->record_bytes)
-		p->record_bytes = m->record_bytes;
-	p->bytes += m->length;
-	p->whole = !more;
-	if ((uint64_t)p->read + p->bytes > UINT32_MAX || (p->whole && p->record_bytes && p->read + p->bytes != p->record_bytes)) {
+	if (length > UINT32_MAX || (record && (more ? length > record : length != record))) {
 		channel_fail(EPROTO);
 		return true;
 	}
-	if (costs)
+	p->record_bytes = record;
+	p->bytes += m->length;
+	p->whole = !more;
+	if (costs) {
 		p->messages++;
-	else
+	} else {
 		xts_credit_free(&s->grant, XTS_PDU_CREDITS); /* nothing is kept of it */
+		if (xts_credit_due(&s->grant))
+			outbox_add(s, TODO_ADVERT);
+	}
 	s->received_bytes += m->length;
 	if (s->grant.outstanding < s->grant.window / 2)
 		s->squeezed = true;

@@ -254,7 +254,7 @@ ssize_t pdu_send(struct xts_sock *s, struct source *src, int flags, const struct
 		return r == -EPIPE && !gone && s->error ? take_error(s) : r;
 	if (control && !is_pushed(s, control->type))
 		return -EINVAL;
-	if (!s->seqpacket && control->type != XTS_ULP_TLS_KEYS)
+	if (!s->seqpacket && (!control || control->type != XTS_ULP_TLS_KEYS))
 		return -EINVAL;
 	if (s->seqpacket ? !s->ulps.depth[ULPS_SEND] : control->data[0] == TLS_DATA_RECORD)
 		return send_all(s, src, flags); /* of the byte stream */

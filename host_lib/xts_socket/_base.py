@@ -78,6 +78,7 @@ class SocketBase:
         "_timeout",
         "_timeout_ms",
         "_type",
+        "suppress_ragged_eofs",
     )
 
     def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
@@ -87,6 +88,10 @@ class SocketBase:
         self._layers: tuple[Pushed, ...] = ()
         self._partial: list[Any] | None = None
         self._peeking = False
+        #: as of ssl.SSLSocket: over TLS in the proxy the end of the stream may be without TLS's own (close_notify),
+        #: which many peers leave out, and one in the middle may forge; False: that is an error (UlpError, fault
+        #: "truncated")
+        self.suppress_ragged_eofs = True
         if fileno is not None:
             number, self._descriptor = adopt(fileno)
             found = _option(number, SO_TYPE)
@@ -118,6 +123,7 @@ class SocketBase:
         self._io_refs = 0
         self._closed = False
         self._layers, self._partial, self._peeking = listener._layers, None, listener._peeking
+        self.suppress_ragged_eofs = listener.suppress_ragged_eofs
         self._family, self._type, self._proto = listener._family, listener._type, listener._proto
         self._timeout = None
         self._timeout_ms = -1
@@ -210,6 +216,7 @@ class SocketBase:
         sock = self.__class__(self._family, self._type, self._proto, duplicate(self.fileno()))
         sock.settimeout(self._timeout)
         sock._layers, sock._peeking = self._layers, self._peeking
+        sock.suppress_ragged_eofs = self.suppress_ragged_eofs
         return sock
 
     # --- properties -----------------------------------------------------------------------------------------

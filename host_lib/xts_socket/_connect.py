@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _DEFAULT = object()
 
 
-def stack_of(tls: Tls | bool | None, push: Sequence[Layer], server_hostname: str | None = None) -> tuple[Layer, ...]:
-    """What is to be pushed, TLS first. TypeError for a `tls` that is none."""
+def client_stack(tls: Tls | bool | None, push: Sequence[Layer], host: str | None) -> tuple[Layer, ...]:
+    """What is to be pushed to connect to a host, TLS first. TypeError for a `tls` that is none."""
     if not tls:
         return tuple(push)
     from .layers import Tls
@@ -39,16 +39,34 @@ def stack_of(tls: Tls | bool | None, push: Sequence[Layer], server_hostname: str
         tls = Tls()
     if not isinstance(tls, Tls):
         raise TypeError(f"tls: Tls() or a bool is wanted, not {tls!r}")
-    return (named(tls, server_hostname), *push)
+    return (as_client(tls, host), *push)
 
 
-def named(tls: Tls, server_hostname: str | None) -> Tls:
-    """The parameters for a connection to this host, unless they have a name of their own."""
-    if tls.server_hostname is not None or not server_hostname or tls.role == "server":
-        return tls
+def server_stack(tls: Tls | None, push: Sequence[Layer] = ()) -> tuple[Layer, ...]:
+    """What is to be pushed to listen, TLS first. TypeError for a `tls` that is none."""
+    if not tls:
+        return tuple(push)
+    from .layers import Tls
+
+    if not isinstance(tls, Tls):
+        raise TypeError(f"tls: Tls(identity=…) is wanted, not {tls!r}")
+    return (as_server(tls), *push)
+
+
+def as_client(tls: Tls, server_hostname: str | None) -> Tls:
+    """The parameters for a connection to this host, unless they have a name, or a role, of their own."""
     from dataclasses import replace
 
-    return replace(tls, server_hostname=server_hostname)
+    if tls.role == "server":
+        return tls
+    return replace(tls, role="client", server_hostname=tls.server_hostname or server_hostname or None)
+
+
+def as_server(tls: Tls) -> Tls:
+    """The parameters of a server, which the proxy can look at before anybody connects."""
+    from dataclasses import replace
+
+    return tls if tls.role else replace(tls, role="server")
 
 
 def type_for(layers: Sequence[Layer]) -> int:
@@ -75,7 +93,7 @@ def create_connection(
     them. The connection is made when their handshakes are done; UlpError (TlsError, CertificateError) when one fails.
     """
     host, port = address
-    layers = stack_of(tls, push, host)
+    layers = client_stack(tls, push, host)
     failures: list[OSError] = []
     for family, _, proto, _, sockaddr in getaddrinfo(host, port, 0, SOCK_STREAM):
         sock = None
@@ -128,7 +146,7 @@ def create_server(
     tls: TLS is done in the proxy, with the identity that the parameters name; push: protocols above it. accept() gives
     connections whose handshakes are done; those whose handshake fails are never seen.
     """
-    layers = stack_of(tls, push)
+    layers = server_stack(tls, push)
     if dualstack_ipv6:
         if not has_dualstack_ipv6():
             raise ValueError("dualstack_ipv6 not supported on this platform")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _recv_pdu = lib.xts_py_recv_pdu
 _send_pdu = lib.xts_py_send_pdu
+_RECEIVING = (lib.xts_py_recv, lib.xts_py_recvfrom, lib.xts_py_recvmsg)
 _unpack = ffi.unpack
 _view = ffi.from_buffer
 _CHARS = ffi.typeof("char[]")
@@ -124,6 +125,22 @@ class PushingSocket(SocketBase):
         from . import _ulp
 
         return _ulp.tls_of(self)
+
+    def _finish(self, result: int, function: Any, *arguments: Any) -> int:
+        try:
+            return super()._finish(result, function, *arguments)
+        except OSError as failure:
+            if function in _RECEIVING and self._is_ragged_eof(failure):
+                return 0
+            raise
+
+    def _is_ragged_eof(self, failure: OSError) -> bool:
+        """Whether what recv() has failed with is to be the end of the stream."""
+        return (
+            self.suppress_ragged_eofs
+            and getattr(failure, "fault", None) == "truncated"
+            and self._layers[-1].layer.PROTOCOL == "TLS"
+        )
 
     def _failure(self, code: int, connecting: bool = False) -> OSError:
         if not self._layers and code not in _ONLY_OF_ULPS:

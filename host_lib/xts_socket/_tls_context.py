@@ -13,7 +13,7 @@ import ssl
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from ._connect import named
+from ._connect import as_client, as_server
 from ._pushing import PushingSocket
 from .layers import Tls
 
@@ -37,7 +37,7 @@ class OffloadedContext(ssl.SSLContext):
         ours = getattr(sock, "_ours", sock)  # of install()
         if not isinstance(ours, PushingSocket):
             raise ValueError(f"{sock!r} is not offloaded: there can be no TLS in the proxy for it")
-        ours.push(self.tls if server_side else named(self.tls, server_hostname))
+        ours.push(as_server(self.tls) if server_side else as_client(self.tls, server_hostname))
         return sock
 
     def wrap_bio(self, *_: Any, **__: Any) -> NoReturn:

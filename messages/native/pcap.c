@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -12,10 +13,13 @@
 
 #include "own.h"
 #include "queue.h"
+#include "ulp_wire.h"
+#include "wire.h"
 
 #define PCAP_MAGIC_NS 0xa1b23c4du
 #define PCAP_SNAPLEN 65535u
 #define PCAP_LINKTYPE_ETHERNET 1u
+#define PUSH_HEAD_BYTES 8u /* of a push: read_bytes, flags, ulp_id; then its parameters */
 
 struct pcap_queue {
 	struct xts_queue base;
@@ -25,8 +29,25 @@ struct pcap_queue {
 
 static struct pcap_queue *pcap_of(struct xts_queue *q) { return (struct pcap_queue *)q; }
 
+/* Of a push of TLS_KEYS only the part before its parameters is for a file. Bytes to be written as they are: all, or these. */
+static size_t without_keys(const struct iovec *first)
+{
+	const uint8_t *push = (const uint8_t *)first->iov_base + XTS_IOCTL_BYTES;
+	struct xts_ioctl m;
+	struct xts_head head;
+
+	if (first->iov_len < XTS_IOCTL_BYTES + PUSH_HEAD_BYTES ||
+	    xts_head_decode(&head, first->iov_base, first->iov_len) || head.type != XTS_CMD_IOCTL ||
+	    xts_ioctl_decode(&m, first->iov_base, (uint32_t)first->iov_len) ||
+	    (m.request != SIOC_PUSH_ULP_RX && m.request != SIOC_PUSH_ULP_TX && m.request != SIOC_PUSH_ULP) ||
+	    xts_get16(push + PUSH_HEAD_BYTES - 2) != XTS_ULP_TLS_KEYS)
+		return SIZE_MAX;
+	return XTS_IOCTL_BYTES + PUSH_HEAD_BYTES;
+}
+
 static void pcap_write(struct pcap_queue *q, const struct iovec *piece, uint32_t pieces, uint32_t bytes)
 {
+	size_t shown = without_keys(piece);
 	struct timespec t;
 	uint32_t head[4];
 
@@ -38,8 +59,14 @@ static void pcap_write(struct pcap_queue *q, const struct iovec *piece, uint32_t
 	if (ferror(q->file))
 		return;
 	fwrite(head, sizeof head, 1, q->file);
-	for (uint32_t i = 0; i < pieces; i++)
-		fwrite(piece[i].iov_base, piece[i].iov_len, 1, q->file);
+	for (uint32_t i = 0; i < pieces; i++) {
+		size_t n = piece[i].iov_len < shown ? piece[i].iov_len : shown;
+
+		fwrite(piece[i].iov_base, 1, n, q->file);
+		shown -= shown == SIZE_MAX ? 0 : n;
+		for (n = piece[i].iov_len - n; n; n--)
+			putc(0, q->file);
+	}
 }
 
 /* The decorated queue's figures are the inner one's. */

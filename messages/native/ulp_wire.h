@@ -64,7 +64,7 @@ enum xts_fault {
 /* What can be pushed: ulp_id. */
 enum xts_ulp_id {
 	XTS_ULP_STREAM_PARSER = 1, /* delineates PDUs whose header tells their length */
-	XTS_ULP_BPF_PARSER = 2, /* delineates PDUs with an eBPF program of the operator's (the kernel's strparser contract) */
+	XTS_ULP_BPF_PARSER = 2, /* delineates PDUs with an eBPF program of the operator's (the kernel's strparser contract); it has to know the length after 256 bytes */
 	XTS_ULP_LINES = 3, /* one PDU per line */
 	XTS_ULP_LENGTH_PREFIXED = 4, /* a length, then that many bytes: taken off on receive, put before each PDU on send */
 	XTS_ULP_TLS = 5, /* TLS 1.2 and 1.3, terminated in the proxy: handshake, records, keys. One layer of both directions: pushed by PUSH_ULP, or onto one side and then, with the same parameters or none, onto the other */

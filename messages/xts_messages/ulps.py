@@ -147,7 +147,8 @@ ULPS: tuple[Ulp, ...] = (
         True,
         False,
         True,
-        "delineates PDUs with an eBPF program of the operator's (the kernel's strparser contract)",
+        "delineates PDUs with an eBPF program of the operator's (the kernel's strparser contract); it has to know the "
+        "length after 256 bytes",
         (
             _MAX,
             Attribute("PROGRAM", 2, Type.STRING, "its name in the proxy's configuration", required=True),

@@ -5,18 +5,10 @@
  * credits than the window exist, control frames end, a link that is down stays down (the proxy's until a HELLO) with an
  * errno, and what a link delivers was within its window.
  */
-#include <stdio.h>
 #include <stdlib.h>
 
+#include "ensure.h"
 #include "link.h"
-
-#define ENSURE(condition)                                                                              \
-	do {                                                                                           \
-		if (!(condition)) {                                                                    \
-			fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition);  \
-			abort();                                                                       \
-		}                                                                                      \
-	} while (0)
 
 #define FRAMES_MAX 512
 #define HEAD_MAX 128

@@ -2,18 +2,8 @@
  * libFuzzer target: the decoders of all messages. The input is a frame. What decodes must lie within the table's limits
  * and the frame's bounds, encode back to the same bytes, and decode again to the same values.
  */
-#include <stdio.h>
-#include <stdlib.h>
-
+#include "ensure.h"
 #include "wire.h"
-
-#define ENSURE(condition)                                                                              \
-	do {                                                                                           \
-		if (!(condition)) {                                                                    \
-			fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition);  \
-			abort();                                                                       \
-		}                                                                                      \
-	} while (0)
 
 /* Decodes into zeroed memory, so that padding compares equal, and goes round once. */
 #define ROUND_TRIP(stem, TYPE, frame, bytes)                                                           \

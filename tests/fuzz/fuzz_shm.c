@@ -6,17 +6,8 @@
  * safe, what is received lies within the peer's slots and no slot is lent twice at once, a slot to send in is never one
  * that is taken or on its way, and a queue that is broken stays broken.
  */
-#include <stdio.h>
-
+#include "ensure.h"
 #include "shm.c"
-
-#define ENSURE(condition)                                                                              \
-	do {                                                                                           \
-		if (!(condition)) {                                                                    \
-			fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition);  \
-			abort();                                                                       \
-		}                                                                                      \
-	} while (0)
 
 #define WINDOW 4
 #define SLOTS (WINDOW + XTS_CONTROL_RESERVE)

@@ -6,10 +6,13 @@
  * AddressSanitizer sees a step beyond. Whatever the program does: limits hold after every operation, each frame is
  * recycled once, and when all is closed nothing is left.
  *
+ * Protocols are pushed, with parameters that mostly fit, onto anything at any time; PDUs come in parts, bytes are given back.
+ *
  * Three hosts on two workers share listeners and hand connections over. The workers' rounds are run in turns, without
  * threads, which is why it includes worker.c; either may stop and start again while the other goes on.
  */
 #include "../../dpu_proxy/native/worker.c"
+#include "../../dpu_proxy/native/pushed.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -17,6 +20,7 @@
 #include <sys/socket.h>
 
 #include "memory_queue.h"
+#include "ulp/config.h"
 
 #define PEERS 8u
 #define IDS 16u
@@ -63,7 +67,7 @@ static void host_start(struct host *h, uint64_t epoch)
 {
 	struct xts_link_config config = {
 		.role = XTS_LINK_HOST, .frame_window = WINDOW, .largest_message = LARGEST, .epoch = epoch,
-		.features = XTS_FEATURE_SHARE,
+		.features = XTS_FEATURE_SHARE | XTS_FEATURE_ULP,
 	};
 
 	memcpy(config.local_mac, host_mac, 6);
@@ -76,7 +80,7 @@ static void host_start(struct host *h, uint64_t epoch)
 /* Remembers what a reply tells: all but RECV and PARK_ACK begin with the proxy's identifier. */
 static void learn(struct scene *s, const struct xts_head *head, const uint8_t *frame)
 {
-	if (head->type == XTS_REPLY_RECV || head->type == XTS_REPLY_PARK_ACK)
+	if (head->type == XTS_REPLY_RECV || head->type == XTS_REPLY_RECV_PDU || head->type == XTS_REPLY_PARK_ACK)
 		return;
 	s->host->ids[s->host->id_count++ % IDS] = xts_get32(frame + XTS_HEAD_BYTES);
 	if (head->type == XTS_REPLY_LISTEN_ACK && !head->error)
@@ -115,6 +119,31 @@ static void check_offers(const struct connection *l)
 	ENSURE(offers == l->offer_count);
 }
 
+/* What waits is what the runs say, and a listener's unannounced connections are on its lists. */
+static void check_pushed(const struct connection *c)
+{
+	const struct pushed *p = c->pushed;
+	uint32_t bytes = 0, pdus = 0, unannounced = 0;
+
+	if (!p)
+		return;
+	ENSURE(p->connection == c);
+	for (uint32_t i = 0; i < p->run_count; i++) {
+		const struct run *r = &p->runs[(p->run_first + i) & (p->run_room - 1)];
+
+		bytes += r->bytes;
+		pdus += r->mark.pdu;
+	}
+	ENSURE(bytes == c->spill.bytes && pdus == p->run_pdus);
+	ENSURE(!p->ready || p->started);
+	ENSURE(!p->handshaking || (p->started && !p->ready));
+	for (const struct list *n = p->shaking.next; n != &p->shaking; n = n->next, unannounced++)
+		ENSURE(list_entry(n, struct connection, offers)->state == CONNECTION_CONNECTING);
+	for (const struct list *n = p->shaken.next; n != &p->shaken; n = n->next, unannounced++)
+		ENSURE(list_entry(n, struct connection, offers)->listener == c);
+	ENSURE(unannounced == p->accepting);
+}
+
 /* What must hold between any two operations. */
 static void check(struct worker_state *w)
 {
@@ -138,10 +167,12 @@ static void check(struct worker_state *w)
 			ENSURE(c->gathered_first == BATCH_NONE && list_empty(&c->dirty));
 			ENSURE(!c->shared || c->state == CONNECTION_LISTENER);
 			check_offers(c);
+			check_pushed(c);
 			if (c->window && !c->orphan && !c->error && c->state == CONNECTION_ESTABLISHED) {
 				/* The law: granted and not received + unadvertised + buffered is the window. */
 				ENSURE(c->grant.window == c->window);
-				ENSURE(xts_credit_buffered(&c->grant) == c->spill.bytes);
+				ENSURE(xts_credit_buffered(&c->grant) ==
+				       c->spill.bytes + (c->pushed ? c->pushed->run_pdus * XTS_PDU_CREDITS : 0));
 			}
 		}
 	}
@@ -152,9 +183,14 @@ static void check(struct worker_state *w)
 
 static void rounds(struct scene *s, unsigned count)
 {
-	while (count--)
-		for (unsigned i = 0; i < WORKERS; i++)
+	while (count--) {
+		for (unsigned i = 0; i < WORKERS; i++) {
 			work(&s->workers[i]);
+			if (s->workers[i].state.now_ns >= s->workers[i].state.timer_ns)
+				pushed_timers(&s->workers[i].state);
+			free_dead(&s->workers[i].state);
+		}
+	}
 	for (unsigned i = 0; i < WORKERS; i++)
 		check(&s->workers[i].state);
 }
@@ -199,6 +235,7 @@ static uint32_t put_body(struct scene *s, uint8_t type, uint8_t *frame, struct i
 	case XTS_CMD_SETSOCKOPT:
 	case XTS_CMD_GETSOCKOPT:
 	case XTS_CMD_IOCTL:
+	case XTS_CMD_GIVE_BACK:
 		payload = pick_number(in) % (LARGEST - fixed);
 		end = fixed - 4;
 		xts_put32(frame + end, payload);
@@ -210,6 +247,12 @@ static uint32_t put_body(struct scene *s, uint8_t type, uint8_t *frame, struct i
 	}
 	for (uint32_t at = XTS_HEAD_BYTES; at < end; at += 4)
 		xts_put32(frame + at, pick_number(in));
+	if (type == XTS_CMD_SEND_PDU) {
+		payload = pick_number(in) % (LARGEST - fixed);
+		xts_put32(frame + 28, payload);
+		if (take(in) < 128)
+			xts_put32(frame + 36, take(in) % 16u); /* control_bytes, of no type */
+	}
 	if (type == XTS_CMD_CONNECT || (type == XTS_CMD_BIND && take(in) < 250))
 		xts_put32(frame + 32, take(in) < 250 ? 4 : 6); /* domain */
 	if (type == XTS_CMD_SHARE || type == XTS_CMD_PARK || type == XTS_CMD_CLAIM) {
@@ -217,7 +260,7 @@ static uint32_t put_body(struct scene *s, uint8_t type, uint8_t *frame, struct i
 		if (type != XTS_CMD_CLAIM)
 			xts_put32(frame + 40, take(in) & 1 ? 60000 : 0); /* keep_ms */
 	}
-	if (type != XTS_CMD_SEND && take(in) < 250)
+	if (type != XTS_CMD_SEND && type != XTS_CMD_SEND_PDU && type != XTS_CMD_GIVE_BACK && take(in) < 250)
 		xts_put32(frame + XTS_HEAD_BYTES, 7); /* one number for all sockets of this host: calls find theirs */
 	(void)s;
 	return fixed + payload;
@@ -228,7 +271,7 @@ static void op_message(struct scene *s, struct input *in)
 	static const uint8_t types[] = {
 		XTS_CMD_SEND, XTS_CMD_SEND, XTS_CMD_CONNECT, XTS_CMD_LISTEN, XTS_CMD_NEWCONN_ACK, XTS_CMD_BIND,
 		XTS_CMD_SETSOCKOPT, XTS_CMD_GETSOCKOPT, XTS_CMD_IOCTL, XTS_CMD_SHARE, XTS_CMD_SHARE, XTS_CMD_PARK,
-		XTS_CMD_CLAIM,
+		XTS_CMD_CLAIM, XTS_CMD_SEND_PDU, XTS_CMD_GIVE_BACK,
 	};
 	struct host *h = s->host;
 	uint8_t frame[LARGEST] = { 0 };
@@ -298,7 +341,7 @@ static void peer_close(int *fd, bool reset)
 static void op_peer(struct scene *s, struct input *in)
 {
 	static uint8_t buffer[65536];
-	uint8_t which = take(in);
+	uint8_t which = take(in), some = 0;
 	int *fd = &s->peers[which % PEERS];
 	struct sockaddr_in to = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 
@@ -315,7 +358,12 @@ static void op_peer(struct scene *s, struct input *in)
 		to.sin_port = htons(s->listen_port);
 		(void)!connect(*fd, (struct sockaddr *)&to, sizeof to);
 		break;
-	case 3: (void)!send(*fd, buffer, pick_number(in) % sizeof buffer, MSG_DONTWAIT | MSG_NOSIGNAL); break;
+	case 3:
+		some = take(in);
+		for (unsigned i = 3; i < 64; i += 4)
+			buffer[i] = some; /* for LENGTH_PREFIXED PDUs of this length */
+		(void)!send(*fd, buffer, pick_number(in) % sizeof buffer, MSG_DONTWAIT | MSG_NOSIGNAL);
+		break;
 	case 4: (void)!recv(*fd, buffer, sizeof buffer, MSG_DONTWAIT); break;
 	case 5: (void)shutdown(*fd, SHUT_WR); break;
 	case 6: peer_close(fd, true); break;
@@ -357,6 +405,8 @@ static void worker_init(struct xts_worker *worker)
 	list_init(&w->orphans);
 	list_init(&w->ticking);
 	list_init(&w->kept);
+	list_init(&w->timers);
+	w->timer_ns = UINT64_MAX;
 	w->keep_deadline_ns = UINT64_MAX;
 	w->command_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	w->now_ns = monotonic_ns();
@@ -366,7 +416,8 @@ static void worker_init(struct xts_worker *worker)
 		.limits = { .connections = 6, .listeners = 2,
 			    .spill_bytes = 1u << 20, .window_bytes = 1u << 17, .window_bytes_max = 1u << 18 },
 	};
-	ENSURE(w->epoll_fd >= 0 && !log_open(&w->log));
+	w->config.ulp = xts_ulp_config_new(NULL);
+	ENSURE(w->config.ulp && w->epoll_fd >= 0 && !log_open(&w->log));
 	worker->command_watch.kind = WATCH_COMMAND;
 	pthread_mutex_init(&worker->mutex, NULL);
 	pthread_cond_init(&worker->done, NULL);
@@ -401,7 +452,8 @@ static void worker_close(struct scene *s, uint32_t index)
 	ENSURE(w->stats.spill_bytes == 0 && w->stats.window_bytes == 0 && w->stats.channels_up == 0);
 	registry_stats(w, &stats);
 	ENSURE(w->stats.shared_listeners == 0 && stats.kept_listeners == 0 && stats.parked_connections == 0);
-	ENSURE(!w->husks && list_empty(&w->kept));
+	ENSURE(!w->husks && list_empty(&w->kept) && list_empty(&w->timers) && !w->stats.ulp_handshakes);
+	xts_ulp_config_release(w->config.ulp);
 	close(w->epoll_fd);
 	close(w->command_fd);
 	log_close(&w->log);
@@ -429,15 +481,105 @@ static void nothing_is_kept(void)
 /* --- running a program ----------------------------------------------------------------------------------------------- */
 
 /* A well-formed message, carried out and answered. */
-static void say(struct scene *s, uint8_t *frame, uint8_t type, uint32_t id, uint16_t error, uint32_t bytes)
+static void say_with(struct scene *s, uint8_t *frame, uint8_t type, uint8_t flags, uint32_t id, uint16_t error, uint32_t bytes)
 {
 	if (!xts_link_credits(&s->host->link))
 		return;
-	xts_head_encode(frame, type, 0, error, id);
+	xts_head_encode(frame, type, flags, error, id);
 	xts_link_seal(&s->host->link, frame);
 	pipe_put(&s->host->queue->in, frame, bytes);
 	rounds(s, 1);
 	host_receive(s, WINDOW);
+}
+
+static void say(struct scene *s, uint8_t *frame, uint8_t type, uint32_t id, uint16_t error, uint32_t bytes)
+{
+	say_with(s, frame, type, 0, id, error, bytes);
+}
+
+/* A push that is well-formed up to its attributes, which mostly are, too. */
+static void op_push(struct scene *s, struct input *in, uint32_t id)
+{
+	uint8_t frame[LARGEST] = { 0 }, *p = frame + XTS_IOCTL_BYTES, choice = take(in), count = take(in) % 4u;
+	struct xts_ioctl m = { .xts_socket = 7, .domain = 4, .request = SIOC_PUSH_ULP_RX + choice % 3u, .length = 8 };
+	const struct connection *c = connection_find(s->host->channel, id);
+
+	xts_put32(p, c ? (uint32_t)c->received_bytes - (choice & 0x40 ? take(in) : 0) : 0);
+	xts_put16(p + 4, !(choice & 0x80));
+	xts_put16(p + 6, take(in) % (XTS_ULP_COUNT + 1u));
+	while (count--) {
+		uint16_t bytes = (uint16_t[]){ 0, 1, 2, 4, 8 }[take(in) % 5u];
+
+		xts_put16(p + m.length, take(in) % 16u);
+		xts_put16(p + m.length + 2, bytes);
+		for (uint16_t i = 0; i < bytes; i++)
+			p[m.length + 4 + i] = i + 1 == bytes ? take(in) : 0;
+		m.length += 4u + bytes;
+	}
+	xts_ioctl_encode(frame, &m);
+	say(s, frame, XTS_CMD_IOCTL, id, 0, XTS_IOCTL_BYTES + m.length);
+}
+
+static void op_send_pdu(struct scene *s, struct input *in, uint32_t id)
+{
+	uint8_t frame[LARGEST] = { 0 }, choice = take(in);
+	struct xts_send_pdu m = { .length = pick_number(in) % (LARGEST - XTS_SEND_PDU_BYTES) };
+	const struct connection *c = connection_find(s->host->channel, id);
+
+	if (!c || c->state != CONNECTION_ESTABLISHED || c->grant.outstanding < m.length + XTS_PDU_CREDITS)
+		return;
+	if (c->pushed && c->pushed->pdu_open)
+		m.record_bytes = c->pushed->pdu_bytes;
+	else if (choice & 2)
+		m.record_bytes = m.length + (choice & 1 ? choice : 0);
+	xts_send_pdu_encode(frame, &m);
+	say_with(s, frame, XTS_CMD_SEND_PDU, choice & 1 ? XTS_FLAG_MORE : 0, id, 0, XTS_SEND_PDU_BYTES + m.length);
+}
+
+static void op_give_back(struct scene *s, struct input *in, uint32_t id)
+{
+	uint8_t frame[LARGEST] = { 0 };
+	uint32_t most = 1 + pick_number(in) % (LARGEST - XTS_GIVE_BACK_BYTES - 1);
+	const struct connection *c = connection_find(s->host->channel, id);
+	uint32_t owed = c && c->pushed ? c->pushed->owed : 0;
+	struct xts_give_back m = { .length = owed < most ? owed : most };
+
+	if (!m.length)
+		return;
+	xts_give_back_encode(frame, &m);
+	say(s, frame, XTS_CMD_GIVE_BACK, id, 0, XTS_GIVE_BACK_BYTES + m.length);
+}
+
+static void op_ioctl(struct scene *s, uint32_t request, uint32_t id, uint32_t length, uint32_t value)
+{
+	uint8_t frame[LARGEST] = { 0 };
+	struct xts_ioctl m = { .xts_socket = 7, .domain = 4, .request = request, .length = length };
+
+	xts_ioctl_encode(frame, &m);
+	xts_put32(frame + XTS_IOCTL_BYTES, value);
+	say(s, frame, XTS_CMD_IOCTL, id, 0, XTS_IOCTL_BYTES + length);
+}
+
+static void op_ulp(struct scene *s, struct input *in, uint8_t which)
+{
+	struct worker_state *w = &s->workers[worker_of(s, s->host)].state;
+	uint32_t id = pick_id(s, in);
+	const struct connection *c = connection_find(s->host->channel, id);
+
+	switch (which) {
+	case 0: op_push(s, in, id); break;
+	case 1: op_send_pdu(s, in, id); break;
+	case 2: op_give_back(s, in, id); break;
+	case 3: op_ioctl(s, SIOC_PEEK_MODE, id, 1, (uint32_t)(take(in) % 3u) << 24); break;
+	case 4: op_ioctl(s, SIOC_END_PEEK_MODE, id, 4, c && c->received_bytes ? take(in) % (uint32_t)c->received_bytes : 0); break;
+	case 5:
+		w->now_ns += UINT64_C(11000000000);
+		pushed_timers(w);
+		w->now_ns = monotonic_ns();
+		free_dead(w);
+		break;
+	default: op_ioctl(s, SIOC_ULP_LIST + take(in) % 3u, id, 8, pick_number(in)); break;
+	}
 }
 
 /* What it takes several messages without a mistake to reach: shared listeners, offers, connections that change hands. */
@@ -454,7 +596,7 @@ static void op_hand_over(struct scene *s, struct input *in, uint8_t which)
 	switch (which) {
 	case 0:
 		xts_connect_encode(frame, &connect);
-		say(s, frame, XTS_CMD_CONNECT, 0, 0, XTS_CONNECT_BYTES);
+		say(s, frame, XTS_CMD_CONNECT, choice & 0x20 ? id : 0, 0, XTS_CONNECT_BYTES);
 		break;
 	case 1:
 		bind.local.port = choice & 1 ? s->listen_port : 0;
@@ -508,7 +650,9 @@ static void op_other(struct scene *s, struct input *in, uint8_t which)
 	case 11: worker_restart(s, worker_of(s, s->host)); break;
 	case 12: case 13: case 14: s->host = &s->hosts[which - 12]; break;
 	default:
-		if (which >= 24)
+		if (which < 7)
+			op_ulp(s, in, which);
+		else if (which >= 24)
 			op_hand_over(s, in, which - 24);
 		else if (which >= 16)
 			op_burst(s, in);
@@ -551,7 +695,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	for (unsigned i = HOSTS; i--;) {
 		scene.host = &scene.hosts[i];
 		host_receive(&scene, 1);
-		ENSURE(scene.host->link.state == XTS_LINK_UP && scene.host->link.features == XTS_FEATURE_SHARE);
+		ENSURE(scene.host->link.state == XTS_LINK_UP && scene.host->link.features == (XTS_FEATURE_SHARE | XTS_FEATURE_ULP));
 	}
 	while (in.bytes)
 		step(&scene, &in);

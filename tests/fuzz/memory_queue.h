@@ -5,20 +5,12 @@
 #ifndef XTS_MEMORY_QUEUE_H
 #define XTS_MEMORY_QUEUE_H
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "ensure.h"
 #include "queue.h"
-
-#define ENSURE(condition)                                                                              \
-	do {                                                                                           \
-		if (!(condition)) {                                                                    \
-			fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition);  \
-			abort();                                                                       \
-		}                                                                                      \
-	} while (0)
 
 #define WINDOW 16u
 #define LARGEST XTS_FRAME_BYTES_SINGLE

@@ -1,5 +1,5 @@
-"""Spin's verdict on the models of credits, acknowledgement and close (credits.pml) and of the doorbell (doorbell.pml),
-and on variants that must fail."""
+"""Spin's verdict on the models of credits, acknowledgement and close (credits.pml), of the doorbell (doorbell.pml) and
+of PDUs longer than the window (pdu.pml), and on variants that must fail."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from native_core import NATIVE, TOP
 
 MODEL = Path(__file__).with_name("credits.pml")
 DOORBELL = Path(__file__).with_name("doorbell.pml")
+PDU = Path(__file__).with_name("pdu.pml")
 WINDOW = 3
 
 pytestmark = pytest.mark.skipif(
@@ -112,7 +113,23 @@ def test_a_lost_wake_up_is_found(tmp_path: Path, fault: str, parameters: dict[st
     assert "invalid end state" in verdict, verdict or "nothing found"
 
 
-@pytest.mark.parametrize("model", [MODEL, DOORBELL], ids=lambda model: model.stem)
+@pytest.mark.parametrize(
+    "parameters",
+    [{"W": 16, "COST": 2, "P": 40}, {"W": 12, "COST": 3, "P": 40}, {"W": 16, "COST": 2, "P": 1, "N": 9}],
+    ids=["long", "as-small-as-it-may-be", "short"],
+)
+def test_a_pdu_of_any_length_flows(tmp_path: Path, parameters: dict[str, Any]) -> None:
+    """While a part is handed on at half of the window, and the window leaves that much beside the limit and a cost."""
+    assert verify(tmp_path, PDU, "-O0", **parameters) == ""
+
+
+@pytest.mark.parametrize("fault", [{"GATHER": True}, {"LATE": True}, {"LIMIT": 8}], ids=str)
+def test_a_pdu_that_stops_the_flow_is_found(tmp_path: Path, fault: dict[str, Any]) -> None:
+    verdict = verify(tmp_path, PDU, "-O0", **fault)
+    assert "invalid end state" in verdict, verdict or "no deadlock found"
+
+
+@pytest.mark.parametrize("model", [MODEL, DOORBELL, PDU], ids=lambda model: model.stem)
 def test_the_code_the_model_names_is_there(model: Path) -> None:
     """A function renamed in the code has to be renamed in the model's theory of operation."""
     told = model.read_text().split("*/")[0]
@@ -122,6 +139,7 @@ def test_the_code_the_model_names_is_there(model: Path) -> None:
         for path in part.glob("*.[ch]")
     )
     own = {"seal", "frame_ack", "link_receive", "recycle", "app_read", "tcp_write"}
+    own |= {"send_part", "advert", "hand_on"}
     own |= {"arm", "disarm", "pump", "take", "leave", "poll"}
     for name in set(re.findall(r"\b(\w+)\(\)", told)) - own:
         assert re.search(rf"\b{name}\(", code), name

@@ -7,42 +7,48 @@ import errno
 import json
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from call_scripts import Calls, address
 from library_scripts import Info
+from ulp_calls import ULP_CALLS
+
+
+def malformed(c: Calls) -> int:
+    info = Info(ctypes.sizeof(Info))
+    c.call("get_info", ctypes.byref(info))
+    return int(info.malformed)
+
+
+def recv(c: Calls, s: int, size: int) -> int | str:
+    """Data in hex, or minus errno."""
+    buffer = ctypes.create_string_buffer(size)
+    r = c.call("recv", s, buffer, size, 0)
+    return r if r < 0 else buffer.raw[:r].hex()
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "socket": lambda c: c.call("socket", socket.AF_INET, socket.SOCK_STREAM, 0),
+    "connect": lambda c, s: c.call("connect", s, address(80), 16),
+    "bind": lambda c, s: c.call("bind", s, address(0), 16),
+    "accept": lambda c, s: c.call("accept", s, None, None),
+    "send": lambda c, s, size: c.call("send", s, bytes(size), size, socket.MSG_NOSIGNAL),
+    "nodelay": lambda c, s: c.call("setsockopt", s, socket.IPPROTO_TCP, socket.TCP_NODELAY, b"\1\0\0\0", 4),
+    "malformed": malformed,
+    "recv": recv,
+    "descriptors": lambda _: len(list(Path("/proc/self/fd").iterdir())),
+    **ULP_CALLS,
+}
 
 
 def main() -> None:
     c = Calls(sys.argv[1])
     for line in sys.stdin:
         name, *arguments = json.loads(line)
-        if name == "socket":
-            r = c.call("socket", socket.AF_INET, socket.SOCK_STREAM, 0)
-        elif name == "connect":
-            r = c.call("connect", arguments[0], address(80), 16)
-        elif name == "bind":
-            r = c.call("bind", arguments[0], address(0), 16)
-        elif name == "accept":
-            r = c.call("accept", arguments[0], None, None)
-        elif name == "send":
-            r = c.call("send", arguments[0], bytes(arguments[1]), arguments[1], socket.MSG_NOSIGNAL)
-        elif name == "nodelay":
-            r = c.call("setsockopt", arguments[0], socket.IPPROTO_TCP, socket.TCP_NODELAY, b"\1\0\0\0", 4)
-        elif name == "malformed":
-            c.call("get_info", ctypes.byref(info := Info(ctypes.sizeof(Info))))
-            r = int(info.malformed)
-        elif name == "recv":
-            buffer = ctypes.create_string_buffer(arguments[1])
-            r = c.call("recv", arguments[0], buffer, arguments[1], 0)
-            if r >= 0:
-                print(json.dumps(buffer.raw[:r].hex()), flush=True)
-                continue
-        elif name == "descriptors":
-            r = len(list(Path("/proc/self/fd").iterdir()))
-        else:
-            r = c.call(name, *arguments)
-        print(json.dumps(errno.errorcode[-r] if r < 0 else r), flush=True)
+        r = CALLS[name](c, *arguments) if name in CALLS else c.call(name, *arguments)
+        print(json.dumps(errno.errorcode[-r] if isinstance(r, int) and r < 0 else r), flush=True)
 
 
 if __name__ == "__main__":

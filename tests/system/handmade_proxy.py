@@ -27,7 +27,8 @@ CALLER = Path(__file__).resolve().parent / "caller.py"
 class ScriptedProxy:
     """Serves one process at a time. Context manager."""
 
-    def __init__(self, directory: Path, frame_window: int = 32) -> None:
+    def __init__(self, directory: Path, frame_window: int = 32, features: int = 0) -> None:
+        self.features = features
         self.path = directory / "endpoint.sock"
         self.frame_window = frame_window
         self.queue: queue.Queue | None = None
@@ -56,6 +57,7 @@ class ScriptedProxy:
         config.local_mac, config.peer_mac = self.queue.local_mac, self.queue.peer_mac
         config.frame_window, config.largest_message = self.frame_window, self.queue.largest_message
         config.sockets_max = 1000
+        config.features = self.features
         assert lib.xts_link_init(self.link, config, time.monotonic_ns()) == 0
         return Grant(area.geometry, (area.memfd, area.host_bell))
 
@@ -172,9 +174,9 @@ class Caller:
         self.start(name, *arguments)
         return self.result()
 
-    def connected(self, credits: int = WINDOW) -> tuple[int, codec.Frame]:
+    def connected(self, credits: int = WINDOW, kind: str = "socket") -> tuple[int, codec.Frame]:
         """A connection, and the CONNECT that asked for it. The proxy's identifier is 0x77."""
-        s = self.call("socket")
+        s = self.call(kind)
         assert isinstance(s, int), s
         self.start("connect", s)
         connect = self.proxy.expect("XTS_CMD_CONNECT")

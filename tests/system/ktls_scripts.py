@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import signal
 import socket
 import struct
 import sys
@@ -245,6 +246,18 @@ def other_keys(port: int) -> None:
         assert receive(s, 3) == b"new"
 
 
+def hold(port: int, key: bytes) -> None:
+    """Not run with the others: talks with this key, and closes and ends when it is told to (SIGUSR1)."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    with with_keys(port, TLS12[:12] + key + TLS12[12 + 16 :]) as s:
+        s.sendall(b"data")
+        assert receive(s, 4) == b"data"
+        print("talked", flush=True)
+        signal.sigwait({signal.SIGUSR1})
+    print("closed", flush=True)
+    signal.sigwait({signal.SIGUSR1})
+
+
 SCRIPTS = {
     script.__name__: script
     for script in (
@@ -264,4 +277,7 @@ SCRIPTS = {
 }
 
 if __name__ == "__main__":
-    SCRIPTS[sys.argv[1]](int(sys.argv[2]))
+    if sys.argv[1] == "hold":
+        hold(int(sys.argv[2]), bytes.fromhex(sys.argv[3]))
+    else:
+        SCRIPTS[sys.argv[1]](int(sys.argv[2]))

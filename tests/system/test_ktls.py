@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import http.client
+import os
 import platform
+import shutil
+import signal
 import socket
 import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -17,9 +22,11 @@ from certificate import Certificate, certificate_for_localhost
 from kernel_tls import kernel_tls_reason, tls_stat
 from ktls_scripts import SCRIPTS
 from preload_bed import PreloadBed
+from xts_proxy import control
 
 FOLDER = Path(__file__).parent
 DEADLINE_S = 20.0
+NGINX_FOLDERS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 #: Linux has them since then.
 SINCE = {"other_keys": (6, 14)}
 
@@ -120,3 +127,124 @@ def test_pythons_ssl_hands_its_keys_over(
         after = tls_stat()
         used = [after[name] > before[name] for name in ("TlsTxSw", "TlsRxSw")]
         assert used == ["tx" in expected, "rx" in expected], "the proxy's kernel"
+
+
+def nginx_configuration(folder: Path, port: int, certificate: Certificate) -> Path:
+    temporary = "".join(f"{kind}_temp_path {folder}/{kind};" for kind in NGINX_FOLDERS)
+    path = folder / "nginx.conf"
+    path.write_text(
+        f"daemon off; {'user root;' if os.geteuid() == 0 else ''} pid {folder}/nginx.pid;\n"
+        f"error_log {folder}/error.log debug;\n"
+        f"events {{ }}\nhttp {{ access_log off; {temporary} sendfile on; keepalive_timeout 60; server {{\n"
+        f"listen 127.0.0.1:{port} ssl; root {folder};\n"
+        f"ssl_certificate {certificate.file}; ssl_certificate_key {certificate.file};\n"
+        f"ssl_protocols TLSv1.2 TLSv1.3; ssl_conf_command Options KTLS; }} }}\n"
+    )
+    return path
+
+
+def fetch(connection: http.client.HTTPSConnection, path: str) -> bytes:
+    """Over the connection, which is made first; as soon as somebody listens."""
+    deadline = time.monotonic() + DEADLINE_S
+    while connection.sock is None:
+        try:
+            connection.connect()
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline, "nginx does not listen"
+            time.sleep(0.05)
+    connection.request("GET", path)
+    return connection.getresponse().read()
+
+
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+def test_nginx_hands_its_keys_over_and_sends_files(
+    version: str, bed: PreloadBed, certificate: Certificate, tmp_path: Path
+) -> None:
+    """`ssl_conf_command Options KTLS`: files leave by SSL_sendfile(), which there is with kernel TLS only."""
+    program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+    if program is None:
+        pytest.skip("nginx is not installed")
+    content = os.urandom(3_000_000)
+    (tmp_path / "file").write_bytes(content)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    configuration = nginx_configuration(tmp_path, port, certificate)
+    context = certificate.client_context()
+    context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
+    connection = http.client.HTTPSConnection("localhost", port, context=context, timeout=DEADLINE_S)
+    with bed.start([program, "-p", str(tmp_path), "-c", str(configuration)]), closing(connection):
+        assert fetch(connection, "/file") == content
+        status = control.ask(bed.proxy.control, control.Question("status", connections=True))
+        ((send, receive),) = [
+            (row["send_ulps"], row["receive_ulps"]) for row in status["connections"] if row["send_ulps"] != ""
+        ]
+        assert send == "tls_keys"
+        assert receive == ("tls_keys" if version == "TLSv1_2" or ssl.OPENSSL_VERSION_INFO >= (3, 2) else "")
+        assert fetch(connection, "/file") == content
+    log = (tmp_path / "error.log").read_text()
+    assert "BIO_get_ktls_send(): 1" in log
+    assert "SSL_sendfile: " in log
+
+
+# --- keys are nowhere else --------------------------------------------------------------------------------------------
+
+KEY = bytes.fromhex("c0ffee0123456789fedcba9876543210")
+
+
+@contextmanager
+def holding_keys(bed: PreloadBed, port: int, env: dict[str, str]) -> Iterator[Callable[[], None]]:
+    """A program that has pushed KEY both ways and talked; the call makes it close its connection, and it goes on."""
+    arguments = [sys.executable, str(FOLDER / "ktls_scripts.py"), "hold", str(port), KEY.hex()]
+    with bed.start(arguments, env={"XTS_STRICT": "1"} | env) as process:
+        assert process.stdout is not None
+        output = process.stdout
+        assert output.readline() == b"talked\n"
+
+        def close() -> None:
+            process.send_signal(signal.SIGUSR1)
+            assert output.readline() == b"closed\n"
+
+        yield close
+
+
+def memory_of(pid: int) -> Iterator[tuple[str, bytes]]:
+    """What a process can write to, map by map."""
+    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            span, mode, *rest = line.split()
+            if "w" not in mode or rest[-1] in {"[vvar]", "[vsyscall]"}:
+                continue
+            begin, end = (int(number, 16) for number in span.split("-"))
+            with suppress(OSError):  # part of it may be out of reach
+                memory.seek(begin)
+                yield line, memory.read(end - begin)
+
+
+def test_keys_are_in_no_capture(bed: PreloadBed, tmp_path: Path) -> None:
+    capture = tmp_path / "frames.pcap"
+    with peer(echo) as port, holding_keys(bed, port, {"XTS_PCAP": str(capture)}) as close:
+        close()
+    frames = capture.read_bytes()
+    assert b"\x89\xe9" in frames, "the push"  # SIOC_PUSH_ULP_TX
+    assert KEY not in frames
+
+
+def test_the_proxy_forgets_keys(bed: PreloadBed) -> None:
+    """Its memory has the key while a connection has, and not after that; what it shares with the host never has."""
+
+    def places() -> list[str]:
+        return [line for line, content in memory_of(bed.proxy.process.pid) if KEY in content]
+
+    try:
+        next(memory_of(bed.proxy.process.pid))
+    except OSError as error:
+        pytest.skip(f"the proxy's memory cannot be read: {error.strerror}")
+    with peer(echo) as port, holding_keys(bed, port, {}) as close:
+        held = places()
+        assert held or not kernel_tls_reason(), "the key is looked for in the wrong place"
+        assert not [line for line in held if "memfd" in line], "what is shared"
+        close()
+        deadline = time.monotonic() + DEADLINE_S
+        while (left := places()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    assert not left

@@ -409,6 +409,9 @@ def test_ping_and_doctor_reach_the_proxy(xts_endpoint: ProxyProcess) -> None:
     checks = {check["name"]: check for check in report["checks"]}
     assert checks["endpoint"]["level"] == checks["attach"]["level"] == checks["proxy"]["level"] == "ok"
     assert "IPv4 and IPv6" in checks["proxy"]["found"]
+    assert checks["protocols"]["level"] == "ok" and "LENGTH_PREFIXED 1" in checks["protocols"]["found"]
+    offer = {"name": "LENGTH_PREFIXED", "number": 4, "version": 1, "receive": True, "send": True}
+    assert offer in report["protocols"]
     assert "Offloaded sockets work here." in xts("doctor").stdout
 
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import os
 import selectors
 import socket as kernel
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +18,6 @@ import pytest
 import trio
 import xts_socket
 import xts_socket.trio
-from proxy_process import ProxyProcess
 from xts_messages.ulps import ULPS
 from xts_socket import LengthPrefixed, Lines, Pdu, StreamParser, aio
 
@@ -284,22 +280,6 @@ def test_what_the_proxy_offers() -> None:
         assert (offer.number, offer.version, offer.receive, offer.send) == (
             *(ulp.number, ulp.version, ulp.receive, ulp.send),
         )
-
-
-def test_doctor_tells_what_can_be_pushed(xts_endpoint: ProxyProcess) -> None:
-    code = "import sys; from xts_socket.cli import main; sys.exit(main(['doctor', '--json']))"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"XTS_ENDPOINT": xts_endpoint.endpoint},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    report = json.loads(done.stdout)
-    check = next(check for check in report["checks"] if check["name"] == "protocols")
-    assert check["level"] == "ok" and "LENGTH_PREFIXED 1" in check["found"]
-    assert {"name": "LENGTH_PREFIXED", "number": 4, "version": 1, "receive": True, "send": True} in report["protocols"]
 
 
 def test_pdus_on_asyncio() -> None:

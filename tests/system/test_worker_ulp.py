@@ -16,6 +16,7 @@ from scripted_host import WINDOW, ScriptedHost, Worker
 from worker_ulp_bed import (
     FEATURES,
     LOOPBACK,
+    MORE,
     PREFIX,
     READY,
     SMALL,
@@ -119,7 +120,7 @@ def stall(c: Conn, make: Any) -> list[bytes]:
     raise AssertionError
 
 
-@pytest.mark.parametrize("length", [0, 1, 30, 3000])
+@pytest.mark.parametrize("length", [0, 30])
 def test_pdus_wait_in_the_spill_buffer_with_their_boundaries(
     worker: Worker, host: ScriptedHost, server: socket.socket, length: int
 ) -> None:
@@ -494,3 +495,107 @@ def test_peek_mode_wants_a_byte(host: ScriptedHost, payload: bytes) -> None:
 def test_ending_what_has_not_begun(host: ScriptedHost, server: socket.socket) -> None:
     with connected(host, server) as c:
         assert c.ioctl("END_PEEK_MODE", struct.pack("!I", 0)).error == errno.EINVAL
+
+
+# --- hosts that do as they please -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"payload": b"part", "flags": MORE}, {"name": "XTS_CMD_SEND", "payload": b"stream"}],
+        [{"payload": b"part", "flags": MORE, "record_bytes": 8}, {"payload": b"more", "record_bytes": 9}],
+        [{"payload": b"part", "flags": MORE, "record_bytes": 8}, {"payload": b"too much", "record_bytes": 8}],
+        [{"payload": b"part", "flags": MORE, "record_bytes": 8}, {"payload": b"few", "record_bytes": 8}],
+        [{"payload": b"x" * 5, "record_bytes": 4}],
+        [{"payload": b"", "control_type": READY}],
+        [{"payload": b"x", "post_credits": 1 << 30}],
+        [{"payload": b"x" * (SMALL - 63)}],
+    ],
+    ids=["stream-within", "changes", "more", "fewer", "longer", "event", "credits", "beyond-credits"],
+)
+def test_pdus_against_the_rules_end_the_link(server: socket.socket, messages: list[dict[str, Any]]) -> None:
+    with Worker(window_bytes=SMALL, window_bytes_max=SMALL) as worker, worker.attach(features=FEATURES) as host:
+        host.open()
+        with connected(host, server, PREFIX) as c:
+            for message in messages:
+                host.send(message.pop("name", "XTS_CMD_SEND_PDU"), id=c.id, **message)
+            assert host.wait_down() == errno.EPROTO
+        worker.wait(lambda s: s.connections == 0, "the connection did not end")
+
+
+def test_a_pdu_on_a_socket_that_is_not_connected(host: ScriptedHost) -> None:
+    id = host.push("LENGTH_PREFIXED", number=host.new_socket()).fields["proxy_id"]
+    host.send("XTS_CMD_SEND_PDU", b"x", id=id)
+    assert host.wait_down() == errno.EPROTO
+
+
+def test_strangers_identifiers_are_passed_over(worker: Worker, host: ScriptedHost) -> None:
+    host.send("XTS_CMD_SEND_PDU", b"x", id=77)
+    host.send("XTS_CMD_GIVE_BACK", b"x", id=77)
+    assert host.push("LENGTH_PREFIXED", 77, host.new_socket()).error == errno.EBADF
+    assert worker.stats().bad_identifiers == 3
+
+
+def test_layers_are_bounded_in_number(host: ScriptedHost) -> None:
+    number, id = host.new_socket(), 0
+    for _ in range(8):
+        answer = host.push("STREAM_PARSER", id, number, way="PUSH_ULP_RX", offset=0, width=4)
+        assert answer.error == 0
+        id = answer.fields["proxy_id"]
+    assert host.push("STREAM_PARSER", id, number, way="PUSH_ULP_RX", offset=0, width=4).error == errno.E2BIG
+
+
+def test_a_socket_does_not_change_its_kind(host: ScriptedHost) -> None:
+    number = host.new_socket()
+    id = host.push("LENGTH_PREFIXED", number=number).fields["proxy_id"]
+    assert host.push("TLS", id, number, message=False).error == errno.EINVAL
+
+
+def test_a_pdu_in_the_middle_of_which_the_host_closes(
+    worker: Worker, host: ScriptedHost, server: socket.socket
+) -> None:
+    with connected(host, server, PREFIX) as c:
+        host.send("XTS_CMD_SEND_PDU", b"begun", id=c.id, flags=MORE, record_bytes=100)
+        c.close()
+        assert receive_exactly(c.peer, 1000) == b"\0\0\0\x64begun"
+    worker.wait(lambda s: s.connections == 0, "the connection did not end")
+
+
+def test_unread_pdus_reset_when_the_host_closes(host: ScriptedHost, server: socket.socket) -> None:
+    """Sent and unread, or arrived and not sent: as the kernel does for bytes."""
+    for credits in (True, False):
+        with connected(host, server, PREFIX, window=SMALL if credits else 64) as c:
+            c.peer.sendall(prefixed(b"never read"))
+            if credits:
+                assert c.receive().payload == b"never read"
+            c.close()
+            with pytest.raises(ConnectionResetError):
+                while c.peer.recv(100):
+                    pass
+
+
+def test_lines_and_parsers(host: ScriptedHost, server: socket.socket) -> None:
+    with connected(host, server, {"ulp": "LINES"}) as c:
+        c.peer.sendall(b"one\ntwo\n\nfour\n")
+        assert [c.read_pdu() for _ in range(4)] == [b"one", b"two", b"", b"four"]
+        c.send_pdu(b"reply")
+        assert receive_exactly(c.peer, 6) == b"reply\n"
+        c.close()
+    parser = {"ulp": "STREAM_PARSER", "way": "PUSH_ULP_RX", "offset": 1, "width": 2, "adjustment": 3}
+    with connected(host, server, parser) as c:
+        c.peer.sendall(b"\7\0\4four\7\0\0")
+        assert [c.read_pdu() for _ in range(2)] == [b"\7\0\4four", b"\7\0\0"]
+        c.close()
+
+
+@pytest.mark.parametrize("timeout_ms", [50])
+def test_a_pdu_that_does_not_go_on_in_time(host: ScriptedHost, server: socket.socket, timeout_ms: int) -> None:
+    """Time passes although nothing comes."""
+    parser = {"ulp": "STREAM_PARSER", "way": "PUSH_ULP_RX", "offset": 0, "width": 2, "timeout_ms": timeout_ms}
+    with connected(host, server, parser) as c:
+        c.peer.sendall(b"\0\x10begun")
+        frame = c.receive_data()
+        while not frame.flags & flags("RESET"):
+            frame = c.receive_data()
+        assert frame.error == errno.ETIMEDOUT and host.ulp_error(c.id, c.number).fault == "stalled"

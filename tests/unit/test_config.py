@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from authority import Authority
 from hypothesis import given
 from hypothesis import strategies as st
 from xts_proxy.config import Config, ConfigError, load, parse, read, render, restart_needed
@@ -25,15 +26,24 @@ def test_an_empty_file_is_the_defaults() -> None:
     assert parse("", "f")[0] == Config()
 
 
-def test_the_example_has_every_key_at_its_default() -> None:
+def test_the_example_has_every_key_at_its_default(tmp_path: Path) -> None:
     config, given_keys = read(EXAMPLE)
     assert config == Config()
     # The example's rules are comments, so that its policy is the default; uncommented, they are valid.
-    for table in ("proxy", "limits"):
-        names = {field.name for field in msgspec.structs.fields(getattr(config, table))}
+    for table in ("proxy", "limits", "tls"):
+        names = {field.name for field in msgspec.structs.fields(getattr(config, table))} - {"identity", "trust"}
         assert {path[1] for path in given_keys if path[0] == table and len(path) == 2} == names
+    assert {path[1] for path in given_keys if path[0] == "ulp" and len(path) == 2} | {"parser"} == {
+        field.name for field in msgspec.structs.fields(config.ulp)
+    }
     uncommented = re.sub(r"^#(?=\[\[|\w+ = )", "", EXAMPLE.read_text(), flags=re.MULTILINE)
-    assert parse(uncommented, "f")[0].policy.rule
+    authority = Authority()
+    www = authority.issue("localhost")
+    for name, text in (("www.pem", www.certificate), ("www.key", www.key), ("roots.pem", authority.certificate)):
+        (tmp_path / name).touch(0o600)
+        (tmp_path / name).write_bytes(text)
+    full, _ = parse(uncommented.replace("/etc/xts/", f"{tmp_path}/"), "f")
+    assert full.policy.rule and full.tls.identity and full.tls.trust
 
 
 def test_values_arrive_as_their_types() -> None:

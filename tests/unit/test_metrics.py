@@ -48,6 +48,17 @@ def test_the_text_is_prometheus_format() -> None:
     assert 'xts_link_sent_frames_total{queue="4",worker="0"} 0' in text
 
 
+def test_what_is_counted_by_name_has_a_label() -> None:
+    families = Families()
+    stats = fields("xts_worker_stats") | {"ulp_pushed": {"tls": 3, "lines": 0}, "ulp_faults": {"digest": 1}}
+    add_worker(families, 0, stats)
+    text = families.text()
+    assert 'xts_ulp_pushed_total{worker="0",ulp="tls"} 3' in text
+    assert 'xts_ulp_faults_total{worker="0",fault="digest"} 1' in text
+    assert text.count("# TYPE xts_ulp_pushed_total") == 1
+    assert "# TYPE xts_ulp_handshakes gauge" in text
+
+
 def test_gauges_are_fields_of_the_worker() -> None:
     assert set(fields("xts_worker_stats")) >= WORKER_GAUGES
 

@@ -34,6 +34,8 @@ from tls_oracle import (
 )
 from ulp_bed import BOTH, RECEIVE, SEND, Mark, Pdu, UlpBed
 from xts_messages.ulps import BY_NAME as ULPS
+from xts_proxy._native import ffi, lib
+from xts_proxy.ulp_tls import counts
 
 TLS_KEYS = ULPS["TLS_KEYS"].number
 USER, KERNEL = 1, 2
@@ -57,6 +59,7 @@ class KeysBed(UlpBed):
     def __init__(self, crypto: int = USER, *, message_socket: bool = False, pushed_above: tuple[str, ...] = ()) -> None:
         super().__init__(message_socket=message_socket)
         self.crypto = crypto
+        lib.xts_tls_probe_kernel(self.config, ffi.new("char[]", 200), 200)
         if crypto != USER:
             self.local.close()
             self.peer.close()
@@ -529,12 +532,30 @@ def test_what_it_tells() -> None:
             bed.tell(4)
 
 
-def test_a_reason_is_told_where_the_kernel_cannot() -> None:
+def test_a_reason_is_told_and_counted_where_the_kernel_cannot() -> None:
     """On a Unix socket no kernel can."""
+    why, reason = (
+        ("no_kernel", b"the kernel has no TLS") if kernel_tls_reason() else ("refused", b"the kernel or OpenSSL")
+    )
+    before = counts()
     with KeysBed() as bed:
         bed.push_keys(keys_of(TLS13, BY_NAME["aes-128-gcm"]), SEND, crypto=0)
         assert bed.tell(CRYPTO, receive=False) == b"\1"
-        assert bed.tell(CRYPTO_REASON, receive=False).startswith(b"the kernel")
+        assert bed.tell(CRYPTO_REASON, receive=False).startswith(reason)
+        after = counts()
+        assert after[f"fallback_{why}"] == before[f"fallback_{why}"] + 1
+        assert after["sent_by_user"] == before["sent_by_user"] + 1
+
+
+def test_the_best_there_is(crypto: int) -> None:
+    """The kernel before OpenSSL; and a network card, which loopback is not, before the kernel."""
+    keys = keys_of(TLS13, BY_NAME["aes-128-gcm"])
+    for wanted in (USER, 0) if crypto == USER else (0, 2, 3):
+        with KeysBed(crypto) as bed:
+            bed.push_keys(keys, SEND, crypto=wanted)
+            assert bed.in_force(receive=False) == crypto
+            reason = bed.tell(CRYPTO_REASON, receive=False)
+            assert bool(reason) == (wanted != crypto or crypto == USER), reason
 
 
 def test_above_another_layer_the_kernel_is_not_asked() -> None:
@@ -545,7 +566,8 @@ def test_above_another_layer_the_kernel_is_not_asked() -> None:
         bed.push_keys(keys, RECEIVE, crypto=KERNEL)
         assert bed.describe() == "tls_records/tls_keys"
         assert stream_of(bed.feed(seal(b"one") + seal(b"two"), sizes=[1, 2, 3])) == b"onetwo"
-        assert bed.tell(CRYPTO_REASON, layer=1) == b"the kernel does it directly above TCP only"
+        expected = b"the kernel has no TLS" if kernel_tls_reason() else b"TLS is not next to TCP"
+        assert bed.tell(CRYPTO_REASON, layer=1) == expected
 
 
 # --- the kernel -------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ulp_bed import RECEIVE, SEND, Mark, Pdu, UlpBed
-from ulp_traffic import send_pdu, sizes, whole
+from ulp_traffic import few, send_pdu, sizes, whole
 from xts_messages.ulps import BY_NAME
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -34,7 +34,7 @@ frames = st.lists(
     st.builds(
         frame,
         st.integers(0, 255),
-        st.one_of(st.binary(max_size=40), st.integers(0, 16384).map(lambda n: bytes(n))),
+        st.one_of(st.binary(max_size=40), st.integers(0, 16384).map(bytes)),
         st.integers(0, 255),
         st.integers(0, 0x7FFFFFFF),
     ),
@@ -50,6 +50,7 @@ def bed_of(**parameters: int) -> UlpBed:
     return bed
 
 
+@few
 @given(frames=frames, chunks=sizes, rooms=sizes)
 def test_frames_are_pdus_however_they_arrive(frames: list[bytes], chunks: list[int], rooms: list[int]) -> None:
     with bed_of() as bed:
@@ -59,6 +60,7 @@ def test_frames_are_pdus_however_they_arrive(frames: list[bytes], chunks: list[i
         assert all(p.mark.record_bytes == len(p.data) and p.mark.control_type == HTTP2 for p in pdus)
 
 
+@few
 @given(frames=frames, cuts=sizes, together=st.booleans())
 def test_frames_are_sent_as_they_are_behind_the_preface(frames: list[bytes], cuts: list[int], together: bool) -> None:
     with bed_of() as bed:
@@ -180,7 +182,7 @@ def test_one_side_only() -> None:
         assert send_pdu(bed, frame(SETTINGS)) == PREFACE + frame(SETTINGS)
 
 
-# --- real peers ---------------------------------------------------------------------------------------------------------
+# --- real peers ------------------------------------------------------------------------------------------------------
 
 
 def connection(*, client: bool) -> h2.connection.H2Connection:

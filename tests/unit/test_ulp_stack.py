@@ -136,3 +136,105 @@ def test_attributes_survive_the_way_to_the_wire() -> None:
 def test_wrong_parameters_are_named(ulp, parameters, reason) -> None:
     with pytest.raises((ValueError, TypeError), match=reason):
         encode_attributes(ulp, parameters)
+
+
+# --- layers of both directions
+
+
+def tls(bed: UlpBed, direction: int = BOTH, **parameters: int) -> None:
+    bed.push("TLS", direction, **({"verify": 0} | parameters))
+
+
+@pytest.mark.parametrize(("first", "second"), [(RECEIVE, SEND), (SEND, RECEIVE)])
+@pytest.mark.parametrize("parameters", [b"", b"\0\4\0\1\0"])
+def test_two_halves_are_one_layer(first: int, second: int, parameters: bytes) -> None:
+    with UlpBed(message_socket=False) as bed:
+        tls(bed, first)
+        bed.push_bytes(5, parameters, second)  # none, or the same
+        bed.start()
+        assert not bed.handshake()
+        assert bed.describe() == bed.describe(receive=False) == "tls"
+        assert bed.peer_recv()[:1] == b"\x16"  # one ClientHello
+        assert bed.peer_recv() == b""
+
+
+def test_two_halves_of_different_parameters_are_refused() -> None:
+    with UlpBed(message_socket=False) as bed:
+        tls(bed, RECEIVE)
+        with pytest.raises(OSError, match="with other parameters: give the same, or none"):
+            tls(bed, SEND, min_version=0x0304)
+        assert bed.describe(receive=False) == ""
+
+
+def test_half_a_layer_does_not_start() -> None:
+    with UlpBed(message_socket=False) as bed:
+        tls(bed, RECEIVE)
+        with pytest.raises(OSError) as caught:
+            bed.start()
+        assert caught.value.errno == errno.EINVAL
+        assert "pushed onto the receive side only" in bed.error().text
+
+
+def test_half_a_layer_on_a_connection_waits_for_the_other_half_and_not_for_ever() -> None:
+    with UlpBed(message_socket=False, handshake_timeout_ms=3000) as bed:
+        bed.start()
+        tls(bed, RECEIVE)
+        assert bed.wakeups == [3000]
+        assert not bed.handshake()
+        assert bed.write(b"as it is") == 8  # the send side is as before
+        assert bed.read_all() == []
+        bed.now_ns += 3_000_000_000
+        with pytest.raises(OSError) as caught:
+            bed.handshake()
+        assert caught.value.errno == errno.ETIMEDOUT
+        assert bed.error().text == "the handshake of tls has not ended in 3000 ms"
+        assert bed.faults("STALLED") == 1
+
+
+def test_layers_do_not_cross() -> None:
+    with UlpBed() as bed:
+        bed.push("HTTP2", RECEIVE)
+        with pytest.raises(OSError, match="does not go above http2"):
+            tls(bed, RECEIVE)
+    with UlpBed() as bed:
+        tls(bed, RECEIVE)
+        bed.push("HTTP2", RECEIVE)
+        bed.push("HTTP2", SEND)
+        with pytest.raises(OSError, match="below a layer on the other side that it would be above on this one"):
+            tls(bed, SEND)
+        assert bed.describe() == "tls/http2"
+        assert bed.describe(receive=False) == "http2"
+
+
+def test_a_stack_has_a_bound() -> None:
+    with UlpBed() as bed:
+        for _ in range(8):
+            bed.push("STREAM_PARSER", offset=0, width=2)
+        with pytest.raises(OSError, match="8 layers already") as caught:
+            bed.push("STREAM_PARSER", offset=0, width=2)
+        assert caught.value.errno == errno.E2BIG
+        with pytest.raises(OSError, match="stream_parser is for the receive side only") as caught:
+            bed.push("STREAM_PARSER", SEND, offset=0, width=2)
+        assert caught.value.errno == errno.EOPNOTSUPP
+
+
+def test_a_layer_is_not_read_before_all_below_are_ready() -> None:
+    """A PDU that waits below a handshake is TLS's, and stays until that has failed or ended."""
+    with UlpBed(handshake_timeout_ms=1000) as bed:
+        tls(bed)
+        bed.push("LENGTH_PREFIXED")
+        bed.start()
+        assert not bed.ready
+        assert bed.write(b"early") == 0
+        assert bed.read_all() == []
+        assert not bed.handshake()
+        bed.peer_send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        with pytest.raises(OSError) as caught:
+            bed.handshake()
+        assert caught.value.errno == errno.EPROTO
+        assert bed.faults("HANDSHAKE") == 1
+        for call in (bed.read, lambda: bed.write(b"late"), bed.handshake):
+            with pytest.raises(OSError) as again:
+                call()
+            assert again.value.errno == errno.EPROTO
+        assert bed.faults("HANDSHAKE") == 1

@@ -76,9 +76,7 @@ def test_ciphers_of_tls_12(bed: TlsBed, suite: str) -> None:
     assert bed.tell(CIPHER).decode() == suite
 
 
-@pytest.mark.parametrize(
-    "suite", ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"]
-)
+@pytest.mark.parametrize("suite", ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"])
 def test_ciphersuites_of_tls_13(bed: TlsBed, suite: str) -> None:
     bed.push("TLS", server_name="localhost", ciphersuites=suite)
     exchange(bed, bed.connect_to(server_context(SERVER)))

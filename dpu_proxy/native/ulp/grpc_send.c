@@ -66,7 +66,7 @@ static ssize_t frames_write(struct ulp_layer *l, struct grpc *g, const struct io
 	if (n < 0)
 		return n;
 	at = 0;
-	while ((step = http2_walk(&t->walk, iov, pieces, (size_t)n < bytes ? (size_t)n : bytes, &at)) != HTTP2_WALK_END) {
+	while (http2_walk(&t->walk, iov, pieces, (size_t)n < bytes ? (size_t)n : bytes, &at) != HTTP2_WALK_END) {
 		const struct http2_frame *f = &t->walk.frame;
 
 		if (f->type == HTTP2_HEADERS || f->type == HTTP2_PUSH_PROMISE || f->type == HTTP2_CONTINUATION)

@@ -123,6 +123,8 @@ int ulp_stack_start(struct ulp_stack *s, int fd, bool client)
 	r = advance(s, false);
 	if (!r)
 		ulp_stack_expect_handshake(s);
+	else
+		s->failed = r;
 	return r;
 }
 
@@ -137,8 +139,10 @@ int ulp_stack_handshake(struct ulp_stack *s)
 	if (!s->started)
 		return -EAGAIN;
 	r = advance(s, true);
-	if (r)
+	if (r) {
+		s->failed = r; /* a start that was refused, or the socket's error, is as final as a fault */
 		return r;
+	}
 	s->idle = false;
 	l = first_unready(&s->receive);
 	if (!l)

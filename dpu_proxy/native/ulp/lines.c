@@ -297,6 +297,9 @@ static ssize_t lines_write(struct ulp_layer *l, const struct iovec *iov, int pie
 		return n;
 	if (!mark->more)
 		*s = (struct sending){ .owed = s->owed };
+	r = lines_flush(l); /* the layer below may have stopped short though there is room */
+	if (r && r != -EAGAIN)
+		return r;
 	return bytes ? n : 1;
 }
 

@@ -59,7 +59,8 @@ struct nvme_receive {
 struct nvme_send {
 	struct ulp_out out;      /* head or digest */
 	bool in_pdu;
-	uint32_t pdu_bytes, left; /* as announced, and what of it is still to come */
+	uint32_t pdu_bytes;      /* as announced; 0: not known before its header is here */
+	uint32_t taken;          /* of them */
 	uint8_t head[NVME_HEADER_BYTES_MAX];
 	uint32_t head_got, head_bytes;
 	uint32_t data_left;

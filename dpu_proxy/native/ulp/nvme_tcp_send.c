@@ -19,6 +19,8 @@ static int common_check(struct ulp_layer *l, struct nvme_send *s)
 	nvme_pdu_get(&p, s->head);
 	if (!kind || s->head[2] != kind->header_bytes)
 		return ulp_fail(l, XTS_FAULT_USE, "a PDU of type 0x%02x with a header of %u bytes: there is none", p.type, s->head[2]);
+	if (!s->pdu_bytes) /* sent in parts, and the host did not say: the header does */
+		s->pdu_bytes = p.plen;
 	if (p.plen != s->pdu_bytes || p.plen < kind->header_bytes || (p.plen > kind->header_bytes && !kind->data) ||
 	    (kind->bytes_max && p.plen > kind->bytes_max))
 		return ulp_fail(l, XTS_FAULT_USE, "a PDU of type 0x%02x and %u bytes says PLEN %u", p.type, s->pdu_bytes, p.plen);
@@ -137,14 +139,25 @@ static int head_gather(struct ulp_layer *l, struct nvme_tcp *n, const struct iov
 
 static int pdu_begin(struct ulp_layer *l, struct nvme_send *s, size_t bytes, const struct ulp_mark *mark)
 {
-	s->pdu_bytes = s->left = mark->record_bytes || mark->more ? mark->record_bytes : (uint32_t)bytes;
-	if (!mark->pdu || (mark->more && !mark->record_bytes))
-		return ulp_fail(l, XTS_FAULT_USE, "nvme_tcp sends PDUs whose length is known when they begin");
-	if (s->left < NVME_COMMON_BYTES)
-		return ulp_fail(l, XTS_FAULT_USE, "a PDU of %u bytes, shorter than its header", s->left);
+	s->pdu_bytes = mark->record_bytes || mark->more ? mark->record_bytes : (uint32_t)bytes;
+	s->taken = 0;
+	if (!mark->pdu)
+		return ulp_fail(l, XTS_FAULT_USE, "nvme_tcp sends PDUs, not a byte stream");
+	if (s->pdu_bytes < NVME_COMMON_BYTES && (s->pdu_bytes || !mark->more))
+		return ulp_fail(l, XTS_FAULT_USE, "a PDU of %u bytes, shorter than its header", s->pdu_bytes);
 	s->head_got = s->head_bytes = s->data_left = 0;
 	s->digest = false;
 	s->in_pdu = true;
+	return 0;
+}
+
+/* What is offered now is at most what is still to come, and all of it if nothing follows. */
+static int length_check(struct ulp_layer *l, const struct nvme_send *s, size_t bytes, bool more)
+{
+	uint32_t left = s->pdu_bytes - s->taken;
+
+	if (bytes > left || (!more && bytes < left))
+		return ulp_fail(l, XTS_FAULT_USE, "a PDU of another length than announced");
 	return 0;
 }
 
@@ -159,10 +172,12 @@ ssize_t nvme_tcp_write(struct ulp_layer *l, const struct iovec *iov, int pieces,
 		return error == -EAGAIN ? 0 : error;
 	if (!s->in_pdu)
 		error = pdu_begin(l, s, bytes, mark);
-	if (!error && (bytes > s->left || (!mark->more && bytes < s->left)))
-		return ulp_fail(l, XTS_FAULT_USE, "a PDU of another length than announced");
+	if (!error && s->pdu_bytes)
+		error = length_check(l, s, bytes, mark->more);
 	if (!error)
 		error = head_gather(l, t, iov, pieces, bytes, &taken);
+	if (!error && (s->pdu_bytes || !mark->more))
+		error = length_check(l, s, bytes, mark->more);
 	if (error)
 		return error;
 	while (s->out.bytes || (taken < bytes && s->data_left)) {
@@ -175,8 +190,8 @@ ssize_t nvme_tcp_write(struct ulp_layer *l, const struct iovec *iov, int pieces,
 		if (!n && s->out.bytes == waiting)
 			break;
 	}
-	s->left -= (uint32_t)taken;
-	s->in_pdu = s->left;
+	s->taken += (uint32_t)taken;
+	s->in_pdu = !s->pdu_bytes || s->taken < s->pdu_bytes;
 	return bytes ? (ssize_t)taken : 1;
 }
 

@@ -5,6 +5,7 @@
 
 static const struct ulp_protocol *const protocols[XTS_ULP_COUNT] = {
 	[XTS_ULP_STREAM_PARSER] = &ulp_stream_parser,
+	[XTS_ULP_BPF_PARSER] = &ulp_bpf_parser,
 	[XTS_ULP_LINES] = &ulp_lines,
 	[XTS_ULP_LENGTH_PREFIXED] = &ulp_length_prefixed,
 	[XTS_ULP_TLS] = &ulp_tls,

@@ -35,7 +35,8 @@ int ulp_stack_push(struct ulp_stack *s, enum ulp_direction direction, uint16_t u
 /* The bytes the uppermost receive layer is to read first; s copies them. To be called before anything is read or a handshake goes on. 0 or -ENOMEM. */
 int ulp_stack_give_back(struct ulp_stack *s, const void *data, uint32_t bytes);
 
-/* The connection is established: layers pushed so far are started; those pushed later start at once. 0 or -errno. */
+/* The connection is established: layers pushed so far are started; those pushed later start at once. 0 or -errno, which is final unless nothing
+ * has started (a layer of both directions that is in one only). */
 int ulp_stack_start(struct ulp_stack *s, int fd, bool client);
 /* Goes on with what is not ready: to be called after start, after a push, on events and wake-ups until 0: all are ready. -EAGAIN: a handshake is
  * under way; else it has failed. */

@@ -109,7 +109,7 @@ int tls_parameters_settle(struct ulp_layer *l, struct tls_parameters *p, bool cl
 /* --- contexts: tls_context.c ----------------------------------------------------------------------------------------- */
 
 struct tls_context {
-	struct tls_context *next, *previous; /* on config->contexts */
+	struct tls_context *next;            /* on config->contexts */
 	uint32_t references;                 /* under the lock; the list has one */
 	uint8_t key[TLS_KEY_BYTES];
 	SSL_CTX *ssl;
@@ -175,6 +175,8 @@ void tls_session_install(SSL_CTX *ssl, bool client);
 void tls_session_offer(struct tls *t, const struct tls_parameters *p);
 void tls_sessions_free(struct xts_tls_config *config);
 
+enum tls_fallback { TLS_NO_KERNEL, TLS_CONFIGURED, TLS_STACK, TLS_REFUSED, TLS_NO_DEVICE };
+
 /* --- tls_kernel.c ---------------------------------------------------------------------------------------------------- */
 
 /* Who is to do the crypto; t->socket is there if the kernel may. 0 or -ENOMEM. */
@@ -183,6 +185,11 @@ int tls_kernel_prepare(struct tls *t);
 void tls_kernel_settle(struct tls *t);
 /* As BIO_ctrl() for the kernel's TLS; notes whether the network card took the keys. */
 long tls_kernel_control(struct tls *t, int command, long number, void *argument);
+/* For TLS_KEYS, too: who is to do it, of what was asked for and is configured; the keys to the kernel's TLS of this socket, and in *by who has them
+ * (0 or -errno); and the reason, counted, for another one than the best. */
+uint8_t tls_crypto_wanted(uint8_t asked, uint8_t configured);
+int tls_kernel_give(const struct xts_tls_config *config, int fd, bool send, const void *info, uint32_t bytes, uint8_t *by);
+const char *tls_fall_back(enum tls_fallback why);
 
 /* --- tls_fault.c ----------------------------------------------------------------------------------------------------- */
 
@@ -201,7 +208,6 @@ struct tls_counters {
 	atomic_ullong fallback[5];                /* by enum tls_fallback */
 	atomic_ullong key_updates;
 };
-enum tls_fallback { TLS_NO_KERNEL, TLS_CONFIGURED, TLS_STACK, TLS_REFUSED, TLS_NO_DEVICE };
 extern struct tls_counters tls_counters;
 
 static inline void tls_count(atomic_ullong *counter)

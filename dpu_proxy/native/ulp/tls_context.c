@@ -197,23 +197,9 @@ static void context_free(struct tls_context *context)
 	free(context);
 }
 
-static void unlink_context(struct xts_tls_config *config, struct tls_context *context)
-{
-	if (context->previous)
-		context->previous->next = context->next;
-	else
-		config->contexts = context->next;
-	if (context->next)
-		context->next->previous = context->previous;
-	config->context_count--;
-}
-
 static void link_first(struct xts_tls_config *config, struct tls_context *context)
 {
-	context->previous = NULL;
 	context->next = config->contexts;
-	if (context->next)
-		context->next->previous = context;
 	config->contexts = context;
 	config->context_count++;
 }
@@ -221,16 +207,18 @@ static void link_first(struct xts_tls_config *config, struct tls_context *contex
 /* With the lock. */
 static struct tls_context *find(struct xts_tls_config *config, const uint8_t *key)
 {
-	struct tls_context *context = config->contexts;
+	for (struct tls_context **link = &config->contexts; *link; link = &(*link)->next) {
+		struct tls_context *context = *link;
 
-	while (context && memcmp(context->key, key, TLS_KEY_BYTES) != 0)
-		context = context->next;
-	if (context) {
-		unlink_context(config, context);
+		if (memcmp(context->key, key, TLS_KEY_BYTES) != 0)
+			continue;
+		*link = context->next;
+		config->context_count--;
 		link_first(config, context);
 		context->references++;
+		return context;
 	}
-	return context;
+	return NULL;
 }
 
 /* With the lock. */
@@ -243,16 +231,18 @@ static void drop(struct tls_context *context)
 /* With the lock: two threads may have made the same, which does no harm. */
 static void keep(struct xts_tls_config *config, struct tls_context *context)
 {
-	if (config->context_count >= TLS_CONTEXTS_MAX) {
-		struct tls_context *last = config->contexts;
+	struct tls_context **link = &config->contexts, *last;
 
-		while (last->next)
-			last = last->next;
-		unlink_context(config, last);
-		drop(last);
-	}
 	link_first(config, context);
 	context->references = 2;
+	if (config->context_count <= TLS_CONTEXTS_MAX)
+		return;
+	while ((*link)->next)
+		link = &(*link)->next;
+	last = *link;
+	*link = NULL;
+	config->context_count--;
+	drop(last);
 }
 
 int tls_context_get(struct ulp_layer *l, const struct tls_parameters *p, struct tls_context **out)
@@ -305,7 +295,7 @@ void tls_contexts_free(struct xts_tls_config *config)
 	while (config->contexts) {
 		struct tls_context *context = config->contexts;
 
-		unlink_context(config, context);
+		config->contexts = context->next;
 		drop(context);
 	}
 }

@@ -11,15 +11,21 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/tls.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "config_inside.h"
 #include "tls.h"
+
+#ifndef SOL_TLS
+#define SOL_TLS 282 /* linux/socket.h, which programs do not see */
+#endif
 
 struct tls_counters tls_counters;
 
@@ -31,10 +37,15 @@ static const char *const reasons[] = {
 	[TLS_NO_DEVICE] = "the network card does not do it",
 };
 
+const char *tls_fall_back(enum tls_fallback why)
+{
+	tls_count(&tls_counters.fallback[why]);
+	return reasons[why];
+}
+
 static void fall_back(struct tls *t, enum tls_fallback why)
 {
-	t->crypto_reason = reasons[why];
-	tls_count(&tls_counters.fallback[why]);
+	t->crypto_reason = tls_fall_back(why);
 }
 
 /* --- probing --------------------------------------------------------------------------------------------------------- */
@@ -71,10 +82,8 @@ int xts_tls_probe_kernel(struct xts_ulp_config *config, char *why, uint32_t why_
 
 /* --- a connection ---------------------------------------------------------------------------------------------------- */
 
-static uint8_t wanted(const struct tls *t, uint8_t configured)
+uint8_t tls_crypto_wanted(uint8_t asked, uint8_t configured)
 {
-	uint8_t asked = t->parameters->crypto;
-
 	if (configured == XTS_TLS_CRYPTO_USER || asked == XTS_TLS_CRYPTO_USER)
 		return XTS_TLS_CRYPTO_USER;
 	return asked == XTS_TLS_CRYPTO_BEST ? configured : asked;
@@ -85,7 +94,7 @@ int tls_kernel_prepare(struct tls *t)
 	const struct xts_tls_config *config = t->context->config;
 	int fd = ulp_socket(t->layer);
 
-	t->crypto = wanted(t, config->settings.crypto);
+	t->crypto = tls_crypto_wanted(t->parameters->crypto, config->settings.crypto);
 	t->send_by = t->receive_by = XTS_TLS_CRYPTO_USER;
 	SSL_set_read_ahead(t->ssl, 1);
 	if (t->crypto == XTS_TLS_CRYPTO_USER) {
@@ -114,11 +123,8 @@ struct statistics {
 static unsigned long long figure(const char *text, const char *name)
 {
 	const char *at = strstr(text, name);
-	unsigned long long value = 0;
 
-	if (at)
-		sscanf(at + strlen(name), "%llu", &value);
-	return value;
+	return at ? strtoull(at + strlen(name), NULL, 10) : 0;
 }
 
 static struct statistics read_statistics(int fd, bool send)
@@ -139,9 +145,15 @@ static struct statistics read_statistics(int fd, bool send)
 #define SET_KEYS 72 /* bio.h has it as a comment: internal to OpenSSL, and what this BIO has to pass on */
 #endif
 
+static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+
+static uint8_t who_took(const struct statistics *before, const struct statistics *after)
+{
+	return after->device > before->device && after->software == before->software ? XTS_TLS_CRYPTO_DEVICE : XTS_TLS_CRYPTO_KERNEL;
+}
+
 long tls_kernel_control(struct tls *t, int command, long number, void *argument)
 {
-	static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 	int fd = t->context->config->kernel_statistics;
 	bool send = number != 0;
 	struct statistics before, after;
@@ -156,8 +168,22 @@ long tls_kernel_control(struct tls *t, int command, long number, void *argument)
 	after = read_statistics(fd, send);
 	pthread_mutex_unlock(&one_at_a_time);
 	if (r > 0)
-		*by = after.device > before.device && after.software == before.software ? XTS_TLS_CRYPTO_DEVICE :
-											 XTS_TLS_CRYPTO_KERNEL;
+		*by = who_took(&before, &after);
+	return r;
+}
+
+int tls_kernel_give(const struct xts_tls_config *config, int fd, bool send, const void *info, uint32_t bytes, uint8_t *by)
+{
+	struct statistics before, after;
+	int r;
+
+	pthread_mutex_lock(&one_at_a_time);
+	before = read_statistics(config->kernel_statistics, send);
+	r = setsockopt(fd, SOL_TLS, send ? TLS_TX : TLS_RX, info, bytes) ? -errno : 0;
+	after = read_statistics(config->kernel_statistics, send);
+	pthread_mutex_unlock(&one_at_a_time);
+	if (!r)
+		*by = who_took(&before, &after);
 	return r;
 }
 

@@ -11,7 +11,6 @@
  * the peer's KeyUpdate until the host has pushed them.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,7 +57,7 @@ static int parse(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes,
 			memcpy(p->info.bytes, a.value, a.bytes < sizeof p->info ? a.bytes : sizeof p->info);
 		} else if (a.type == XTS_TLS_KEYS_CRYPTO) {
 			r = ulp_attribute_u8(l, &a, "CRYPTO", &p->crypto);
-			if (!r && p->crypto > TLS_CRYPTO_DEVICE)
+			if (!r && p->crypto > XTS_TLS_CRYPTO_DEVICE)
 				r = ulp_refuse(l, EINVAL, "tls_keys: CRYPTO %u; there are 0 to 3", p->crypto);
 			if (r)
 				return r;
@@ -87,13 +86,10 @@ static int make_state(struct ulp_layer *l, const struct parameters *p)
 	}
 	k->version = p->info.info.version;
 	k->wanted = p->crypto;
-	k->crypto = TLS_CRYPTO_USER;
-	k->try_kernel = p->crypto != TLS_CRYPTO_USER;
+	keys_kernel_consider(l, k);
 	k->info.info = p->info.info;
 	if (k->try_kernel)
 		k->info = p->info;
-	else
-		snprintf(k->reason, sizeof k->reason, "it was asked for");
 	l->state = k;
 	return 0;
 }
@@ -131,8 +127,7 @@ static void try_kernel(struct ulp_layer *l, struct tls_keys *k)
 	if (l->receive && (k->in_bytes || l->replay.bytes || l->again.bytes))
 		return;
 	k->try_kernel = false;
-	if (!tls_kernel_take(l, k, l->receive)) {
-		k->crypto = TLS_CRYPTO_KERNEL;
+	if (!keys_kernel_take(l, k)) {
 		EVP_CIPHER_CTX_free(k->aead.ctx);
 		k->aead.ctx = NULL;
 	}
@@ -158,7 +153,7 @@ static ssize_t keys_read(struct ulp_layer *l, void *out, size_t room, struct ulp
 		return -EAGAIN; /* change() goes on */
 	if (k->try_kernel)
 		try_kernel(l, k);
-	return k->crypto == TLS_CRYPTO_KERNEL ? tls_kernel_read(l, out, room, mark) : tls_user_read(l, out, room, mark);
+	return k->crypto != XTS_TLS_CRYPTO_USER ? keys_kernel_read(l, out, room, mark) : keys_user_read(l, out, room, mark);
 }
 
 static bool keys_pending(const struct ulp_layer *l)
@@ -169,7 +164,7 @@ static bool keys_pending(const struct ulp_layer *l)
 		return true;
 	if (k->expired)
 		return false;
-	return tls_user_pending(k) || ulp_pending_below(l);
+	return keys_user_pending(k) || ulp_pending_below(l);
 }
 
 static ssize_t keys_write(struct ulp_layer *l, const struct iovec *iov, int pieces, const struct ulp_mark *mark)
@@ -184,7 +179,7 @@ static ssize_t keys_write(struct ulp_layer *l, const struct iovec *iov, int piec
 	}
 	if (!ulp_iov_bytes(iov, pieces))
 		return mark->pdu; /* there are no empty records, as in the kernel */
-	return k->crypto == TLS_CRYPTO_KERNEL ? tls_kernel_write(l, iov, pieces, type) : tls_user_write(l, iov, pieces, type);
+	return k->crypto != XTS_TLS_CRYPTO_USER ? keys_kernel_write(l, iov, pieces, type) : keys_user_write(l, iov, pieces, type);
 }
 
 static int keys_flush(struct ulp_layer *l)
@@ -206,8 +201,8 @@ static int change_to(struct ulp_layer *l, struct tls_keys *k, const struct param
 		return ulp_refuse(l, EINVAL, "tls_keys: other keys are of the same version and cipher");
 	if (receive && !k->expired)
 		return ulp_refuse(l, EBUSY, "tls_keys: the peer has not sent KeyUpdate");
-	if (k->crypto == TLS_CRYPTO_KERNEL) {
-		r = tls_kernel_change(l, &p->info, p->info_bytes, receive);
+	if (k->crypto != XTS_TLS_CRYPTO_USER) {
+		r = keys_kernel_change(l, &p->info, p->info_bytes, receive);
 		if (r)
 			return ulp_refuse(l, -r, "tls_keys: the kernel, which has the keys, does not change them: %s", strerror(-r));
 	} else if (tls_aead_set(&k->aead, &p->info, !receive)) {
@@ -235,21 +230,16 @@ static int keys_change(struct ulp_layer *l, bool receive, const uint8_t *attribu
 static ssize_t keys_tell(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total)
 {
 	const struct tls_keys *k = l->state;
-	char reason[ULP_REASON_BYTES] = "";
-	uint8_t crypto = (uint8_t)k->crypto;
-	const void *value = reason;
+	const void *value = &k->crypto;
 
-	if (k->crypto == TLS_CRYPTO_KERNEL && item != XTS_TLS_KEYS_INFO_CRYPTO_INFO)
-		crypto = (uint8_t)tls_kernel_who(ulp_socket(l), receive, reason);
-	else if (k->crypto != TLS_CRYPTO_KERNEL)
-		memcpy(reason, k->reason, sizeof reason);
+	(void)receive;
 	switch (item) {
 	case XTS_TLS_KEYS_INFO_CRYPTO:
-		value = &crypto;
 		*total = 1;
 		break;
 	case XTS_TLS_KEYS_INFO_CRYPTO_REASON:
-		*total = (uint32_t)strlen(reason);
+		value = k->reason ? k->reason : "";
+		*total = (uint32_t)strlen(value);
 		break;
 	case XTS_TLS_KEYS_INFO_CRYPTO_INFO:
 		value = &k->info.info;

@@ -5,6 +5,7 @@
 #include <linux/tls.h>
 #include <openssl/evp.h>
 
+#include "tls_config.h"
 #include "ulp.h"
 
 #define TLS_HEADER_BYTES 5u
@@ -14,8 +15,6 @@
 #define TLS_RECORD_MAX (TLS_HEADER_BYTES + TLS_PAYLOAD_MAX + 256u)
 
 enum { TLS_CHANGE_CIPHER_SPEC = 20, TLS_ALERT = 21, TLS_HANDSHAKE = 22, TLS_APPLICATION_DATA = 23, TLS_HEARTBEAT = 24 };
-
-enum tls_crypto { TLS_CRYPTO_BEST, TLS_CRYPTO_USER, TLS_CRYPTO_KERNEL, TLS_CRYPTO_DEVICE };
 
 /* One of the kernel's structures: tls_crypto_info, iv, key, salt, sequence number, without padding. */
 struct tls_cipher {
@@ -69,10 +68,10 @@ void tls_aead_next(struct tls_aead *a);
 struct tls_keys {
 	struct tls_aead aead;
 	uint16_t version;
-	enum tls_crypto wanted, crypto;    /* in force: user or kernel; tls_kernel_who() knows more */
-	bool try_kernel;                   /* not refused yet */
+	uint8_t wanted, crypto;            /* enum xts_tls_crypto; what is in force is never BEST */
+	bool try_kernel;                   /* it may have it, as soon as it can */
 	bool expired;                      /* the peer has sent KeyUpdate: nothing is read before other keys come */
-	char reason[ULP_REASON_BYTES];     /* why crypto is not what was wanted */
+	const char *reason;                /* why it is not the best kind; NULL: it is */
 	union tls_crypto_info_any info;    /* as pushed, while the kernel may get it; else wiped */
 	/* receive */
 	uint8_t *in;                       /* TLS_RECORD_MAX, from the first read on */
@@ -86,23 +85,20 @@ struct tls_keys {
 };
 
 /* tls_keys_user.c */
-ssize_t tls_user_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
+ssize_t keys_user_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
 /* A whole record is here. */
-bool tls_user_pending(const struct tls_keys *k);
-ssize_t tls_user_write(struct ulp_layer *l, const struct iovec *iov, int pieces, uint8_t type);
+bool keys_user_pending(const struct tls_keys *k);
+ssize_t keys_user_write(struct ulp_layer *l, const struct iovec *iov, int pieces, uint8_t type);
 /* The mark of a piece of a control record that has so many bytes, the first of them given; notes a KeyUpdate. */
-void tls_control_mark(struct tls_keys *k, struct ulp_mark *mark, uint8_t type, uint8_t first, uint32_t bytes, bool more);
+void keys_control_mark(struct tls_keys *k, struct ulp_mark *mark, uint8_t type, uint8_t first, uint32_t bytes, bool more);
 
-/* tls_keys_kernel.c: hands the keys (with the sequence number reached) to the connection's socket. 0: the kernel does it from now on; else it
- * does not, for k->reason. */
-int tls_kernel_take(struct ulp_layer *l, struct tls_keys *k, bool receive);
-/* Other keys, to a kernel that has the first. 0 or -errno. */
-int tls_kernel_change(struct ulp_layer *l, const union tls_crypto_info_any *info, uint32_t bytes, bool receive);
-ssize_t tls_kernel_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
-ssize_t tls_kernel_write(struct ulp_layer *l, const struct iovec *iov, int pieces, uint8_t type);
-
-/* tls_keys_who.c: whether the kernel of this socket does it itself or a network card does; reason (ULP_REASON_BYTES): why it is no card, or empty. Asks
- * the kernel: not for the data path. */
-enum tls_crypto tls_kernel_who(int fd, bool receive, char *reason);
+/* tls_keys_kernel.c: is the kernel to have this direction? Notes in k who is, and why it is another. */
+void keys_kernel_consider(struct ulp_layer *l, struct tls_keys *k);
+/* Hands the key, with the sequence number reached, to the connection's socket: 0, or -errno: the kernel does not take it. */
+int keys_kernel_take(struct ulp_layer *l, struct tls_keys *k);
+/* Another key, to a kernel that has the first. 0 or -errno. */
+int keys_kernel_change(struct ulp_layer *l, const union tls_crypto_info_any *info, uint32_t bytes, bool receive);
+ssize_t keys_kernel_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
+ssize_t keys_kernel_write(struct ulp_layer *l, const struct iovec *iov, int pieces, uint8_t type);
 
 #endif

@@ -5,61 +5,65 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
-#include <openssl/crypto.h>
-
+#include "config_inside.h"
+#include "tls.h"
 #include "tls_keys.h"
 
 #ifndef SOL_TLS
 #define SOL_TLS 282
 #endif
-#define NS_PER_S UINT64_C(1000000000)
-#define ASK_AGAIN_S 60u /* a kernel without TLS may look for its module each time it is asked */
-
-static _Atomic uint64_t without_until_ns;
-
-static int attach(struct ulp_layer *l, int fd, struct tls_keys *k)
+/* Who has it is settled, for this direction. */
+static void settle(struct tls_keys *k, bool receive)
 {
-	if (ulp_now_ns(l) < atomic_load_explicit(&without_until_ns, memory_order_relaxed)) {
-		errno = ENOENT;
-	} else if (!setsockopt(fd, IPPROTO_TCP, TCP_ULP, "tls", 3) || errno == EEXIST) {
-		return 0; /* EEXIST: for the other direction */
-	} else if (errno == ENOENT) {
-		atomic_store_explicit(&without_until_ns, ulp_now_ns(l) + ASK_AGAIN_S * NS_PER_S, memory_order_relaxed);
-	}
-	if (errno == ENOENT)
-		snprintf(k->reason, sizeof k->reason, "the kernel has no TLS, or its module (tls) is not loaded");
-	else
-		snprintf(k->reason, sizeof k->reason, "the kernel's TLS does not take this connection: %s", strerror(errno));
-	return -errno;
+	tls_count(receive ? &tls_counters.received_by[k->crypto] : &tls_counters.sent_by[k->crypto]);
 }
 
-int tls_kernel_take(struct ulp_layer *l, struct tls_keys *k, bool receive)
+void keys_kernel_consider(struct ulp_layer *l, struct tls_keys *k)
+{
+	const struct xts_tls_config *config = ulp_config(l)->tls;
+	uint8_t asked = k->wanted;
+
+	k->wanted = tls_crypto_wanted(asked, config->settings.crypto);
+	k->crypto = XTS_TLS_CRYPTO_USER;
+	if (k->wanted == XTS_TLS_CRYPTO_USER)
+		k->reason = asked == XTS_TLS_CRYPTO_USER ? "it was asked for" : tls_fall_back(TLS_CONFIGURED);
+	else if (config->kernel_error)
+		k->reason = tls_fall_back(TLS_NO_KERNEL);
+	else if (ulp_socket(l) < 0)
+		k->reason = tls_fall_back(TLS_STACK);
+	else
+		k->try_kernel = true;
+	if (!k->try_kernel)
+		settle(k, l->receive);
+}
+
+/* EEXIST: the other direction has it already. */
+static int attach(int fd)
+{
+	return setsockopt(fd, IPPROTO_TCP, TCP_ULP, "tls", 4) && errno != EEXIST ? -errno : 0;
+}
+
+int keys_kernel_take(struct ulp_layer *l, struct tls_keys *k)
 {
 	uint32_t bytes = tls_cipher_info_bytes(k->aead.cipher);
-	int fd = ulp_socket(l), r;
+	int fd = ulp_socket(l), r = attach(fd);
 
-	if (fd < 0) {
-		snprintf(k->reason, sizeof k->reason, "the kernel does it directly above TCP only");
-		return -EINVAL;
-	}
-	r = attach(l, fd, k);
-	if (r)
-		return r;
 	for (unsigned i = 0; i < 8; i++)
 		k->info.bytes[bytes - 1 - i] = (uint8_t)(k->aead.sequence >> 8 * i);
-	if (!setsockopt(fd, SOL_TLS, receive ? TLS_RX : TLS_TX, k->info.bytes, bytes))
-		return 0;
-	snprintf(k->reason, sizeof k->reason, "the kernel does not take version 0x%04x with cipher type %u: %s", k->version,
-		 k->info.info.cipher_type, strerror(errno));
-	return -errno;
+	if (!r)
+		r = tls_kernel_give(ulp_config(l)->tls, fd, l->send, k->info.bytes, bytes, &k->crypto);
+	if (r)
+		k->reason = tls_fall_back(TLS_REFUSED);
+	else if (k->crypto == XTS_TLS_CRYPTO_KERNEL && k->wanted != XTS_TLS_CRYPTO_KERNEL)
+		k->reason = tls_fall_back(TLS_NO_DEVICE);
+	settle(k, l->receive);
+	return r;
 }
 
-int tls_kernel_change(struct ulp_layer *l, const union tls_crypto_info_any *info, uint32_t bytes, bool receive)
+int keys_kernel_change(struct ulp_layer *l, const union tls_crypto_info_any *info, uint32_t bytes, bool receive)
 {
 	return setsockopt(ulp_socket(l), SOL_TLS, receive ? TLS_RX : TLS_TX, info->bytes, bytes) ? -errno : 0;
 }
@@ -89,7 +93,7 @@ static ssize_t receive_failed(struct ulp_layer *l, int error)
 	}
 }
 
-ssize_t tls_kernel_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark)
+ssize_t keys_kernel_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark)
 {
 	struct iovec piece = { .iov_base = out, .iov_len = room };
 	union control control = { 0 };
@@ -112,14 +116,14 @@ ssize_t tls_kernel_read(struct ulp_layer *l, void *out, size_t room, struct ulp_
 	if (type != TLS_APPLICATION_DATA) {
 		bool more = !(message.msg_flags & MSG_EOR);
 
-		tls_control_mark(k, mark, type, k->within ? 0 : *(const uint8_t *)out, (uint32_t)n, more);
+		keys_control_mark(k, mark, type, k->within ? 0 : *(const uint8_t *)out, (uint32_t)n, more);
 		mark->record_bytes = more || k->within ? 0 : mark->record_bytes;
 		k->within = more;
 	}
 	return n;
 }
 
-ssize_t tls_kernel_write(struct ulp_layer *l, const struct iovec *iov, int pieces, uint8_t type)
+ssize_t keys_kernel_write(struct ulp_layer *l, const struct iovec *iov, int pieces, uint8_t type)
 {
 	struct msghdr message = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)pieces };
 	size_t bytes = ulp_iov_bytes(iov, pieces);

@@ -67,7 +67,7 @@ static int fill(struct ulp_layer *l, struct tls_keys *k, uint32_t *body)
 	}
 }
 
-bool tls_user_pending(const struct tls_keys *k)
+bool keys_user_pending(const struct tls_keys *k)
 {
 	const uint8_t *h = k->in + k->in_first;
 
@@ -84,7 +84,7 @@ static void record_done(struct tls_keys *k, uint32_t body)
 		k->in_first = 0;
 }
 
-void tls_control_mark(struct tls_keys *k, struct ulp_mark *mark, uint8_t type, uint8_t first, uint32_t bytes, bool more)
+void keys_control_mark(struct tls_keys *k, struct ulp_mark *mark, uint8_t type, uint8_t first, uint32_t bytes, bool more)
 {
 	*mark = (struct ulp_mark){
 		.pdu = true, .more = more, .control_type = XTS_ULP_TLS_KEYS, .control_bytes = 1, .control = { type }, .record_bytes = bytes
@@ -101,7 +101,7 @@ static ssize_t hand_on(struct tls_keys *k, void *out, size_t room, struct ulp_ma
 
 	memcpy(out, payload + k->payload_taken, n);
 	if (k->opened_type != TLS_APPLICATION_DATA)
-		tls_control_mark(k, mark, k->opened_type, payload[0], k->payload_bytes, n < left);
+		keys_control_mark(k, mark, k->opened_type, payload[0], k->payload_bytes, n < left);
 	k->payload_taken += n;
 	if (n == left)
 		record_done(k, (uint32_t)record[3] << 8 | record[4]);
@@ -122,7 +122,7 @@ static int open_in_place(struct ulp_layer *l, struct tls_keys *k, uint32_t body)
 }
 
 /* Payloads of application data, as many whole ones as are there and have room, or one control record. */
-ssize_t tls_user_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark)
+ssize_t keys_user_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark)
 {
 	struct tls_keys *k = l->state;
 	size_t done = 0;
@@ -156,7 +156,7 @@ ssize_t tls_user_read(struct ulp_layer *l, void *out, size_t room, struct ulp_ma
 		if (type != TLS_APPLICATION_DATA) {
 			if (done)
 				return (ssize_t)done; /* it comes by itself, next time */
-			tls_control_mark(k, mark, type, n ? *(uint8_t *)out : 0, (uint32_t)n, false);
+			keys_control_mark(k, mark, type, n ? *(uint8_t *)out : 0, (uint32_t)n, false);
 			record_done(k, body);
 			return n;
 		}
@@ -173,7 +173,7 @@ ssize_t tls_user_read(struct ulp_layer *l, void *out, size_t room, struct ulp_ma
 /* Where a record is made: what the layer below does not take of it is kept. Ciphertext only. */
 static _Thread_local uint8_t sealed[TLS_RECORD_MAX];
 
-ssize_t tls_user_write(struct ulp_layer *l, const struct iovec *iov, int pieces, uint8_t type)
+ssize_t keys_user_write(struct ulp_layer *l, const struct iovec *iov, int pieces, uint8_t type)
 {
 	struct tls_keys *k = l->state;
 	size_t bytes = ulp_iov_bytes(iov, pieces), done = 0;

@@ -56,6 +56,8 @@ static void drop_oldest(struct xts_tls_config *config)
 {
 	struct tls_session **link = &config->sessions;
 
+	if (!*link)
+		return;
 	while ((*link)->next)
 		link = &(*link)->next;
 	session_free(*link);

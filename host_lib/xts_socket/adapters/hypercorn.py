@@ -6,6 +6,7 @@ hypercorn binds its sockets itself, as its configuration says: here they are off
 from __future__ import annotations
 
 import ssl
+from dataclasses import replace
 from typing import Any
 
 from hypercorn.config import Config, Sockets
@@ -28,11 +29,14 @@ class XtsConfig(Config):
         return self.tls is not None or super().ssl_enabled
 
     def create_ssl_context(self) -> ssl.SSLContext | None:
-        if self.tls is None:
-            return super().create_ssl_context()
-        context = ssl_context(self.tls)
-        context.set_alpn_protocols(self.alpn_protocols)
-        return context
+        tls = self._offloaded()
+        return super().create_ssl_context() if tls is None else ssl_context(tls)
+
+    def _offloaded(self) -> Tls | None:
+        """What is pushed, with the protocols that hypercorn speaks."""
+        if self.tls is None or self.tls.alpn:
+            return self.tls
+        return replace(self.tls, alpn=self.alpn_protocols)
 
     def create_sockets(self) -> Sockets:
         if self.quic_bind:
@@ -41,8 +45,8 @@ class XtsConfig(Config):
         insecure = self.insecure_bind if self.ssl_enabled else self.bind
         sockets: list[list[Any]] = [[], []]
         try:
-            for made, binds in zip(sockets, (secure, insecure), strict=True):
-                made += [_bound(bind, self.backlog) for bind in binds]
+            for made, binds, tls in zip(sockets, (secure, insecure), (self._offloaded(), None), strict=True):
+                made += [_bound(bind, self.backlog, tls) for bind in binds]
         except BaseException:
             for sock in sockets[0] + sockets[1]:
                 sock.close()
@@ -50,12 +54,12 @@ class XtsConfig(Config):
         return Sockets(sockets[0], sockets[1], [])
 
 
-def _bound(bind: str, backlog: int) -> socket:
+def _bound(bind: str, backlog: int, tls: Tls | None) -> socket:
     host, _, port = bind.rpartition(":")
     if not host or not port.isdecimal() or host.startswith(("unix", "fd")):
         raise ValueError(f"bind {bind!r}: only host:port is offloaded")
     host = host.strip("[]")
     family = AF_INET6 if ":" in host else AF_INET
-    sock = create_server((host, int(port)), family=family, backlog=backlog)
+    sock = create_server((host, int(port)), family=family, backlog=backlog, tls=tls)
     sock.setblocking(False)
     return sock

@@ -11,7 +11,7 @@ from functools import partial
 from socket import IPPROTO_TCP, SOCK_STREAM, TCP_NODELAY
 from typing import TYPE_CHECKING, TypeVar
 
-from .._connect import named, stack_of
+from .._connect import as_client, client_stack
 from .._native import lib
 from .._socket import socket
 from ._resolve import Info, interleave, resolve
@@ -73,7 +73,7 @@ async def create_connection(
         local = await found(local_addr) if local_addr is not None else None
         async with asyncio.timeout(ssl_handshake_timeout if offloaded else None):  # connecting includes it
             sock = await _connect_any(
-                loop, infos, local, stack_of(offloaded, (), server_hostname), delay_s=happy_eyeballs_delay,
+                loop, infos, local, client_stack(offloaded, (), server_hostname), delay_s=happy_eyeballs_delay,
                 first_count=interleave, all_errors=all_errors,
             )  # fmt: skip
     elif sock is None:
@@ -82,7 +82,7 @@ async def create_connection(
         sock.setblocking(False)
         _set_nodelay(sock)
         if offloaded is not None and sock is passed:
-            await push_tls(sock, named(offloaded, server_hostname), ssl_handshake_timeout)
+            await push_tls(sock, as_client(offloaded, server_hostname), ssl_handshake_timeout)
         protocol = protocol_factory()
         waiter: asyncio.Future[None] = loop.create_future()
         transport = make_transport(

@@ -27,6 +27,7 @@ from socket import (
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
+from .._connect import as_server
 from .._socket import socket
 from ._poller import poller_of
 from ._resolve import resolve
@@ -300,8 +301,8 @@ async def create_server(
         each.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)  # connections inherit it
         if keep_alive:
             each.setsockopt(SOL_SOCKET, 9, 1)
-        if offloaded is not None:
-            each.push(offloaded)
+        if offloaded is not None and each.tls is None:
+            each.push(as_server(offloaded))
     context = ssl if isinstance(ssl, standard_ssl.SSLContext) and offloaded is None else None
     server = Server(
         loop, sockets, protocol_factory, context=context, backlog=backlog, handshake_timeout_s=ssl_handshake_timeout,
@@ -401,7 +402,7 @@ async def connect_accepted_socket(
     sock.setblocking(False)
     if offloaded is not None:
         try:
-            await push_tls(sock, offloaded, ssl_handshake_timeout)
+            await push_tls(sock, as_server(offloaded), ssl_handshake_timeout)
         except BaseException:
             sock.close()
             raise

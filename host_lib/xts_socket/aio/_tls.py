@@ -9,7 +9,7 @@ import ssl
 from asyncio import sslproto
 from typing import TYPE_CHECKING, Any
 
-from .._connect import named
+from .._connect import as_client, as_server
 from .._socket import socket
 from ._sock import sock_push
 from ._transport import Transport
@@ -96,9 +96,8 @@ async def start_tls(
     if offloaded is not None:
         if not isinstance(transport, Transport):
             raise TypeError(f"{transport!r} does TLS in this process: there can be none in the proxy above it")
-        await _push_under(
-            transport, named(offloaded, None if server_side else server_hostname), ssl_handshake_timeout
-        )
+        offloaded = as_server(offloaded) if server_side else as_client(offloaded, server_hostname)
+        await _push_under(transport, offloaded, ssl_handshake_timeout)
         transport.set_protocol(protocol)
         return transport
     loop = loop or asyncio.get_running_loop()

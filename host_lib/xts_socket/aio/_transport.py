@@ -315,7 +315,11 @@ class Transport(transports._FlowControlMixin, transports.Transport):
         elif got == _AGAIN:
             self._unread = False
         else:
-            self._fatal_error(self._failure(-got), "Fatal read error on socket transport")
+            failure = self._failure(-got)
+            if self._sock is not None and self._sock._is_ragged_eof(failure):
+                self._read_nothing(0)
+            else:
+                self._fatal_error(failure, "Fatal read error on socket transport")
 
     def _read_end(self) -> None:
         if self._loop.get_debug():

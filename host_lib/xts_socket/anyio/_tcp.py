@@ -15,7 +15,7 @@ from anyio.abc import SocketStream as AnySocketStream
 from anyio.streams.stapled import MultiListener
 from anyio.streams.tls import TLSStream
 
-from .._connect import create_server, has_dualstack_ipv6, stack_of
+from .._connect import client_stack, create_server, has_dualstack_ipv6
 from .._readiness import WRITABLE
 from .._socket import socket
 from ..aio._tls import in_proxy
@@ -85,7 +85,7 @@ async def connect_tcp(
     host = str(remote_host)
     local = None if local_host is None else (str(local_host), local_port or 0)
     offloaded = in_proxy(ssl_context, None if isinstance(tls, bool) else tls)
-    layers = stack_of(offloaded, (), tls_hostname or host)
+    layers = client_stack(offloaded, (), tls_hostname or host)
     stream = SocketStream(await _first_to_connect(host, remote_port, local, layers, happy_eyeballs_delay))
     if offloaded is not None or not (tls or tls_hostname or ssl_context):
         return stream

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from .._connect import stack_of
+from .._connect import client_stack, server_stack
 from ._socket import SocketType, socket
 from ._stream import SocketListener, SocketStream
 
@@ -51,7 +51,7 @@ async def open_tcp_stream(
     if not isinstance(port, int):
         raise TypeError(f"port must be int, not {port!r}")
     delay = _HAPPY_EYEBALLS_DELAY_S if happy_eyeballs_delay is None else happy_eyeballs_delay
-    layers = stack_of(tls, (), host.decode("ascii", "replace") if isinstance(host, bytes) else host)
+    layers = client_stack(tls, (), host.decode("ascii", "replace") if isinstance(host, bytes) else host)
     targets = _families_alternating(await trio.socket.getaddrinfo(host, port, type=SOCK_STREAM))
     failures: list[OSError] = []
     connected: list[SocketType] = []  # two attempts may end at the same moment: the first has won
@@ -97,7 +97,7 @@ async def open_tcp_listeners(
     try:
         for target in await trio.socket.getaddrinfo(host, port, type=SOCK_STREAM, flags=AI_PASSIVE):
             try:
-                listeners.append(await _listener(target, backlog, stack_of(tls, ())))
+                listeners.append(await _listener(target, backlog, server_stack(tls)))
             except OSError as failure:
                 if failure.errno != errno.EAFNOSUPPORT:
                     raise

@@ -1,0 +1,91 @@
+"""Parser programs of the operator's: opened, checked, and loaded for BPF_PARSER (dpu_proxy/native/ulp/bpf_parser.c).
+
+A program is written as for the kernel's strparser (`SEC("sk_skb/stream_parser")` or `SEC("socket")`;
+http2_parser.bpf.c is an example) and loaded as a socket filter, which is what the kernel runs on request; the verifier
+has then checked it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from xts_bpf import _native
+
+ffi, lib = _native.ffi, _native.lib
+#: The example that is installed with the package.
+EXAMPLE = Path(_native.__file__).with_name("http2_parser.bpf.o")
+SECTIONS = ("sk_skb", "socket")
+
+
+def _said() -> str:
+    """What libbpf said, and the kernel's verifier through it; the end of it, which has the reason."""
+    said = " ".join(ffi.string(lib.xts_bpf_messages()).decode(errors="replace").split())
+    return f" ({said[-400:]})" if said else ""
+
+
+def _raise(error: int, what: str) -> None:
+    raise OSError(error, f"{what}: {os.strerror(error)}{_said()}")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    with path.open("rb"):  # for an error in one's own words
+        pass
+    lib.xts_bpf_catch_messages()
+    opened = lib.bpf_object__open_file(os.fsencode(path), ffi.NULL)
+    if opened == ffi.NULL:
+        _raise(ffi.errno, f"{path} is no BPF object")
+    try:
+        yield opened
+    finally:
+        lib.bpf_object__close(opened)
+
+
+def _programs(opened: Any) -> dict[str, Any]:
+    programs = {}
+    program = lib.bpf_object__next_program(opened, ffi.NULL)
+    while program != ffi.NULL:
+        programs[ffi.string(lib.bpf_program__name(program)).decode()] = program
+        program = lib.bpf_object__next_program(opened, program)
+    return programs
+
+
+def _find(opened: Any, path: Path, name: str) -> Any:
+    programs = _programs(opened)
+    if name not in programs:
+        raise OSError(errno.ENOENT, f"{path} has no program {name}: it has {', '.join(sorted(programs)) or 'none'}")
+    section = ffi.string(lib.bpf_program__section_name(programs[name])).decode()
+    if section.split("/")[0] not in SECTIONS:
+        raise OSError(errno.EINVAL, f"{name} of {path} is in section {section!r}, which is for no parser")
+    return programs[name]
+
+
+def check_parser(path: Path, name: str) -> None:
+    """Is there such a program in that object? Needs no privilege. OSError tells what is wrong."""
+    with _opened(path) as opened:
+        _find(opened, path, name)
+
+
+def load_parser(path: Path, name: str) -> int:
+    """Loads a program, and none of the others of its object; returns its descriptor, the caller's. Needs CAP_BPF and
+    CAP_NET_ADMIN. OSError has the verifier's reason; EOPNOTSUPP: the kernel cannot run it."""
+    with _opened(path) as opened:
+        wanted = _find(opened, path, name)
+        for program in _programs(opened).values():
+            lib.bpf_program__set_autoload(program, program == wanted)
+        lib.bpf_program__set_type(wanted, lib.BPF_PROG_TYPE_SOCKET_FILTER)
+        lib.bpf_program__set_expected_attach_type(wanted, 0)
+        result = int(lib.bpf_object__load(opened))
+        if result < 0:
+            _raise(-result, f"loading {name} of {path}")
+        descriptor = int(lib.bpf_program__fd(wanted))
+        result = int(lib.xts_bpf_run_parser(descriptor))
+        if result < 0:
+            raise OSError(errno.EOPNOTSUPP, f"this kernel does not run {name} of {path}: {os.strerror(-result)}")
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)

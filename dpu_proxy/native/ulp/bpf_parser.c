@@ -1,0 +1,151 @@
+/*
+ * BPF_PARSER: delineates PDUs with an eBPF program of the operator's (the paper, "strparser").
+ *
+ * The contract is that of the kernel's strparser (Documentation/networking/strparser.rst): the program sees the first bytes of a PDU as its skb and returns
+ * the length of the PDU, 0 when it needs more bytes, or a negative errno. The supervisor has loaded it, so the kernel has verified it; the kernel runs it, too:
+ * BPF_PROG_TEST_RUN, which needs no privilege for a program whose descriptor one has. That call takes an
+ * Ethernet frame and pulls its header before the program runs: so 14 bytes go in front, and offset 0 is the first byte of the PDU.
+ */
+#include <errno.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "framing.h"
+#include "protocols.h"
+
+#define NAME_ROOM 64
+
+struct bpf_parser {
+	struct ulp_framing framing;
+	int program_fd;          /* the configuration's */
+	char name[NAME_ROOM];
+};
+
+/* --- running --------------------------------------------------------------------------------------------------------- */
+
+/* What the program returns, or -errno with *ran false. */
+static int run(const struct bpf_parser *p, const uint8_t *data, uint32_t bytes, bool *ran)
+{
+	uint8_t frame[ETH_HLEN + ULP_FRAMING_HEAD_MAX] = { 0 };
+	union bpf_attr attr;
+	long r;
+
+	memcpy(frame + ETH_HLEN, data, bytes);
+	memset(&attr, 0, sizeof attr);
+	attr.test.prog_fd = (uint32_t)p->program_fd;
+	attr.test.data_in = (uintptr_t)frame;
+	attr.test.data_size_in = ETH_HLEN + bytes;
+	attr.test.repeat = 1;
+	do {
+		r = syscall(SYS_bpf, BPF_PROG_TEST_RUN, &attr, sizeof attr);
+	} while (r < 0 && errno == EINTR);
+	*ran = r >= 0;
+	return r < 0 ? -errno : (int)attr.test.retval;
+}
+
+static int parse_head(struct ulp_layer *l, const uint8_t *data, uint32_t bytes, struct ulp_framing_head *head)
+{
+	const struct bpf_parser *p = l->state;
+	uint32_t seen = bytes < ULP_FRAMING_HEAD_MAX ? bytes : ULP_FRAMING_HEAD_MAX;
+	bool ran;
+	int r = run(p, data, seen, &ran);
+
+	if (!ran)
+		return ulp_fail(l, XTS_FAULT_PARSER, "bpf_parser: the kernel did not run %s: %s", p->name, strerror(-r));
+	if (r == -ESTRPIPE)
+		return ulp_fail(l, XTS_FAULT_PARSER, "bpf_parser: %s gives the stream up (ESTRPIPE)", p->name);
+	if (r < 0)
+		return ulp_fail(l, XTS_FAULT_PARSER, "bpf_parser: %s answered %d (%s)", p->name, r, strerror(-r));
+	if (!r && seen == ULP_FRAMING_HEAD_MAX)
+		return ulp_fail(l, XTS_FAULT_PARSER, "bpf_parser: %s knows no length after %u bytes", p->name, seen);
+	head->length = (uint64_t)r;
+	return r > 0;
+}
+
+/* --- parameters ------------------------------------------------------------------------------------------------------ */
+
+static int set_program(struct ulp_layer *l, struct bpf_parser *p, const struct ulp_attribute *a)
+{
+	int r = ulp_attribute_string(l, a, "PROGRAM", p->name, sizeof p->name);
+
+	if (r)
+		return r;
+	p->program_fd = xts_ulp_config_parser(ulp_config(l), p->name);
+	if (p->program_fd < 0)
+		return ulp_refuse(l, ENOENT, "bpf_parser: the proxy's configuration has no program %s", p->name);
+	return 0;
+}
+
+static int bpf_parser_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
+{
+	struct bpf_parser *p = calloc(1, sizeof *p);
+	struct ulp_attribute a;
+	uint32_t offset = 0;
+	int r;
+
+	if (!p)
+		return ulp_refuse(l, ENOMEM, "no memory for bpf_parser");
+	l->state = p;
+	p->program_fd = -1;
+	p->framing.parse = parse_head;
+	p->framing.max_bytes = ulp_max_bytes_default(l);
+	while ((r = ulp_attribute_next(l, attributes, bytes, &offset, &a)) > 0) {
+		switch (a.type) {
+		case XTS_BPF_PARSER_MAX_BYTES:
+			r = ulp_max_bytes(l, &a, &p->framing.max_bytes);
+			break;
+		case XTS_BPF_PARSER_PROGRAM:
+			r = set_program(l, p, &a);
+			break;
+		case XTS_BPF_PARSER_TIMEOUT_MS:
+			r = ulp_attribute_u32(l, &a, "TIMEOUT_MS", &p->framing.timeout_ms);
+			break;
+		default:
+			r = ulp_attribute_unknown(l, &a);
+		}
+		if (r)
+			return r;
+	}
+	if (!r && p->program_fd < 0)
+		r = ulp_refuse(l, EINVAL, "bpf_parser: PROGRAM is required");
+	return r;
+}
+
+static void bpf_parser_close(struct ulp_layer *l)
+{
+	free(l->state);
+}
+
+/* --- receiving ------------------------------------------------------------------------------------------------------- */
+
+static ssize_t bpf_parser_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark)
+{
+	struct bpf_parser *p = l->state;
+
+	return ulp_framing_read(&p->framing, l, out, room, mark);
+}
+
+static bool bpf_parser_pending(const struct ulp_layer *l)
+{
+	const struct bpf_parser *p = l->state;
+
+	return ulp_framing_pending(&p->framing, l);
+}
+
+const struct ulp_protocol ulp_bpf_parser = {
+	.id = XTS_ULP_BPF_PARSER,
+	.version = XTS_ULP_BPF_PARSER_VERSION,
+	.name = "bpf_parser",
+	.receive = true,
+	.boundaries = true,
+	.transparent = true,
+	.open = bpf_parser_open,
+	.read = bpf_parser_read,
+	.pending = bpf_parser_pending,
+	.close = bpf_parser_close,
+};

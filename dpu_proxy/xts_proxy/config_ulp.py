@@ -1,0 +1,55 @@
+"""The table of the configuration file about pushed protocols: `[ulp]`, `[[ulp.parser]]`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from xts_proxy.config_tls import File, Name
+from xts_proxy.toml_positions import Path as KeyPath
+
+_A_PROGRAM = "the name of a program in the object, as in C"
+
+
+class Parser(Struct, frozen=True, kw_only=True):
+    """[[ulp.parser]]: an eBPF program that finds PDUs; hosts ask for it by name."""
+
+    name: Name
+    object: File
+    program: Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$", description=_A_PROGRAM)]
+
+
+class Ulp(Struct, frozen=True, kw_only=True):
+    """[ulp]: bounds of what one connection's protocols may take."""
+
+    handshake_timeout_ms: Annotated[int, Meta(ge=1, le=3_600_000)] = 10_000
+    pdu_mib_max: Annotated[int, Meta(ge=1, le=4095)] = 64
+    buffered_mib_max: Annotated[int, Meta(ge=1, le=1024)] = 4
+    parser: list[Parser] = msgspec.field(default_factory=list)
+
+
+def together(ulp: Ulp) -> Iterator[tuple[KeyPath, str]]:
+    """Mistakes that only several values together make."""
+    names = [parser.name for parser in ulp.parser]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            yield ("ulp", "parser", i, "name"), f"{name} is there already, at ulp.parser[{names.index(name)}]"
+
+
+def of_files(ulp: Ulp) -> Iterator[tuple[KeyPath, str]]:
+    """Mistakes in the objects that are named. Needs no privilege."""
+    if not ulp.parser:
+        return
+    from xts_bpf.parser import check_parser  # libbpf, which most do without
+
+    for i, parser in enumerate(ulp.parser):
+        try:
+            check_parser(Path(parser.object), parser.program)
+        except OSError as error:
+            where = "program" if "program" in str(error.strerror) else "object"
+            text = str(error.strerror) if parser.object in str(error.strerror) else f"{parser.object}: {error.strerror}"
+            yield ("ulp", "parser", i, where), text

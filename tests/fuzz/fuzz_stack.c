@@ -1,0 +1,389 @@
+/*
+ * libFuzzer target: a stack of pushed protocols on one end of a socket pair.
+ *
+ * The input is a program of one-byte operations with their arguments: pushes of any protocol with parameters that are good, nearly
+ * good or any bytes, bytes of the peer in pieces, reads and writes of any size, bytes given back, time, and ends of the stream.
+ * Whatever it does: memory is safe and none is left, a refused push has a reason and changes nothing, the parts of a PDU agree about it and are
+ * as long as they say, a fault is told once and stays, and after -EAGAIN nothing invites to read again.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "ensure.h"
+#include "ulp/config.h"
+#include "ulp/stack.h"
+
+#define CHUNK 4096u
+#define PARAMETERS_MAX 128u
+#define STEPS_MAX 400
+
+struct input {
+	const uint8_t *data;
+	size_t bytes;
+};
+
+struct scene {
+	struct ulp_stack *stack;
+	struct ulp_owner owner;
+	uint64_t faults[XTS_FAULT_COUNT];
+	uint64_t now_ns;
+	int peer;
+	bool started, failed, ended;
+	struct ulp_mark reading;  /* of the PDU being read */
+	uint64_t read_bytes;      /* of it */
+	bool within;
+	struct ulp_mark writing;  /* of the PDU being written */
+	uint32_t writing_left;
+};
+
+static uint8_t take(struct input *in)
+{
+	if (!in->bytes)
+		return 0;
+	in->bytes--;
+	return *in->data++;
+}
+
+static uint32_t take_u16(struct input *in)
+{
+	uint32_t high = take(in);
+
+	return high << 8 | take(in);
+}
+
+static uint64_t now_ns(void *owner)
+{
+	return ((struct scene *)owner)->now_ns;
+}
+
+static void wake_after(void *owner, uint32_t timeout_ms)
+{
+	(void)owner;
+	(void)timeout_ms;
+}
+
+/* --- what holds ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t fault_count(const struct scene *s)
+{
+	uint64_t count = 0;
+
+	for (unsigned i = 0; i < XTS_FAULT_COUNT; i++)
+		count += i == XTS_FAULT_PUSH ? 0 : s->faults[i];
+	return count;
+}
+
+static bool of_socket(ssize_t r)
+{
+	return r == -ECONNRESET || r == -EPIPE || r == -EBADF || r == -ENOTCONN;
+}
+
+/* -errno of a call: either nothing for now, or the end, or a fault that has a reason, or the socket's own. */
+static void check_error(struct scene *s, ssize_t r)
+{
+	uint8_t answer[512];
+	ssize_t n = ulp_stack_error(s->stack, answer, sizeof answer);
+
+	ENSURE(r < 0 && r > -4096);
+	ENSURE(fault_count(s) <= 1);
+	ENSURE(n >= 4);
+	if (s->failed && !fault_count(s))
+		return;
+	if (!fault_count(s)) {
+		ENSURE(r == -EAGAIN || r == -ENODATA || of_socket(r));
+		return;
+	}
+	s->failed = true;
+	ENSURE(n > 4);
+	ENSURE((answer[0] << 8 | answer[1]) == -r);
+	for (ssize_t i = 4; i < n; i++)
+		ENSURE(answer[i]);
+}
+
+static void check_part(struct scene *s, ssize_t n, size_t room, const struct ulp_mark *mark)
+{
+	ENSURE(n >= 0 && (size_t)n <= room);
+	ENSURE(n > 0 || mark->pdu);
+	ENSURE(mark->control_bytes <= ULP_CONTROL_BYTES);
+	if (!mark->pdu) {
+		ENSURE(!s->within && !mark->more && !mark->record_bytes);
+		return;
+	}
+	if (s->within) {
+		ENSURE(mark->record_bytes == s->reading.record_bytes);
+		s->read_bytes += (uint64_t)n;
+	} else {
+		s->reading = *mark;
+		s->read_bytes = (uint64_t)n;
+	}
+	s->within = mark->more;
+	if (!mark->record_bytes)
+		return;
+	ENSURE(s->read_bytes <= mark->record_bytes);
+	ENSURE(mark->more == (s->read_bytes < mark->record_bytes));
+}
+
+/* --- operations ------------------------------------------------------------------------------------------------------ */
+
+static uint32_t attribute(uint8_t *out, struct input *in)
+{
+	static const uint8_t widths[] = {0, 1, 2, 4, 8, 1, 4, 8};
+	uint8_t head = take(in), width = widths[head & 7];
+
+	out[0] = 0;
+	out[1] = head >> 4 | (head & 8 ? 16 : 0);
+	out[2] = 0;
+	out[3] = width;
+	memset(out + 4, 0, width);
+	if (width)
+		out[4 + width - 1] = take(in); /* small numbers are the ones that are taken */
+	return 4u + width;
+}
+
+static void op_push(struct scene *s, struct input *in)
+{
+	uint8_t kind = take(in), parameters[PARAMETERS_MAX], *exact, answer[512];
+	uint16_t id = kind % 16;
+	uint32_t bytes = 0, layers_before, count = take(in);
+	char names[2][160];
+	uint64_t refused = s->faults[XTS_FAULT_PUSH];
+	int r;
+
+	if (kind & 0x80) {
+		for (uint32_t i = 0; i < count % PARAMETERS_MAX; i++)
+			parameters[bytes++] = take(in);
+	} else {
+		for (uint32_t i = 0; i < count % 8; i++)
+			bytes += attribute(parameters + bytes, in);
+	}
+	exact = malloc(bytes ? bytes : 1);
+	ENSURE(exact);
+	memcpy(exact, parameters, bytes);
+	ulp_stack_describe(s->stack, true, names[0], sizeof names[0]);
+	r = ulp_stack_push(s->stack, (enum ulp_direction)(kind >> 4 & 3), id, exact, bytes);
+	free(exact); /* what is needed later was copied */
+	ENSURE(r <= 0);
+	if (!r && (kind & 0x10))
+		s->within = false; /* what is read from now on begins anew */
+	layers_before = (uint32_t)strlen(names[0]);
+	ulp_stack_describe(s->stack, true, names[1], sizeof names[1]);
+	if (r && !s->failed) {
+		ENSURE(!strcmp(names[0], names[1]));
+		if (!fault_count(s))
+			ENSURE(ulp_stack_error(s->stack, answer, sizeof answer) > 4 && s->faults[XTS_FAULT_PUSH] > refused);
+	}
+	ENSURE(strlen(names[1]) >= layers_before);
+	if (fault_count(s))
+		s->failed = true;
+}
+
+static void op_start(struct scene *s, struct input *in)
+{
+	bool client = take(in) & 1;
+
+	if (s->started)
+		return;
+	if (ulp_stack_start(s->stack, s->owner.fd, client))
+		s->failed = true; /* the owner gives up */
+	s->started = true;
+}
+
+static void op_read(struct scene *s, struct input *in)
+{
+	size_t room = 1 + take_u16(in) % CHUNK;
+	uint8_t *out = malloc(room); /* of exactly that length, for AddressSanitizer */
+	struct ulp_mark mark;
+	ssize_t n;
+
+	ENSURE(out);
+	n = ulp_stack_read(s->stack, out, room, &mark);
+	if (n >= 0) {
+		ENSURE(!s->failed);
+		check_part(s, n, room, &mark);
+	} else {
+		check_error(s, n);
+		if (n == -EAGAIN && !s->failed)
+			ENSURE(!ulp_stack_readable(s->stack) && !ulp_stack_pending(s->stack));
+		if (n == -ENODATA)
+			s->ended = true;
+	}
+	free(out);
+}
+
+/* A PDU goes on behind what was taken of it, as its owner does it. */
+static void op_write(struct scene *s, struct input *in)
+{
+	static uint8_t text[CHUNK];
+	uint8_t how = take(in);
+	struct iovec iov[3];
+	uint32_t bytes, pieces = 1 + how % 3, left;
+	ssize_t n;
+
+	if (!s->writing_left) {
+		bytes = take_u16(in) % CHUNK;
+		s->writing_left = bytes;
+		s->writing = (struct ulp_mark){ .pdu = s->owner.message_socket, .more = s->owner.message_socket && (how & 0x40) };
+		if (s->writing.pdu)
+			s->writing.record_bytes = how & 0x20 ? bytes : how & 0x10 ? 2 * bytes : 0;
+		for (uint32_t i = 0; i < bytes; i++)
+			text[i] = how & 0x80 ? take(in) : (uint8_t)('a' + i % 23);
+	}
+	left = s->writing_left;
+	for (uint32_t i = 0; i < pieces; i++) {
+		iov[i].iov_base = text + (s->writing_left - left);
+		iov[i].iov_len = i == pieces - 1 ? left : left / 2;
+		left -= (uint32_t)iov[i].iov_len;
+	}
+	n = ulp_stack_write(s->stack, iov, (int)pieces, &s->writing);
+	if (n < 0) {
+		check_error(s, n);
+		ENSURE(n != -EAGAIN);
+		s->writing_left = 0;
+		return;
+	}
+	ENSURE((uint32_t)n <= s->writing_left || (!s->writing_left && n == 1));
+	memmove(text, text + n, s->writing_left ? s->writing_left - (uint32_t)n : 0);
+	s->writing_left -= s->writing_left ? (uint32_t)n : 0;
+}
+
+static void op_peer_sends(struct scene *s, struct input *in)
+{
+	uint8_t bytes[256];
+	uint32_t count = take(in);
+
+	for (uint32_t i = 0; i < count; i++)
+		bytes[i] = take(in);
+	if (count && send(s->peer, bytes, count, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+		ulp_stack_event(s->stack, true, false);
+}
+
+static void op_peer_receives(struct scene *s)
+{
+	uint8_t bytes[CHUNK];
+
+	while (recv(s->peer, bytes, sizeof bytes, MSG_DONTWAIT) > 0)
+		;
+	ulp_stack_event(s->stack, false, true);
+}
+
+static void op_peer_ends(struct scene *s, bool all)
+{
+	shutdown(s->peer, all ? SHUT_RDWR : SHUT_WR);
+	ulp_stack_event(s->stack, true, all);
+	ulp_stack_read_to_end(s->stack);
+}
+
+static void op_give_back(struct scene *s, struct input *in)
+{
+	uint32_t count = take(in);
+	uint8_t *bytes = malloc(count ? count : 1);
+
+	ENSURE(bytes);
+	for (uint32_t i = 0; i < count; i++)
+		bytes[i] = take(in);
+	if (ulp_stack_receives(s->stack))
+		ENSURE(!ulp_stack_give_back(s->stack, bytes, count));
+	free(bytes);
+}
+
+static void op_tell(struct scene *s, struct input *in)
+{
+	uint8_t answer[64];
+	uint8_t layer = take(in);
+	ssize_t n = ulp_stack_tell(s->stack, layer & 1, layer >> 1 & 7, take(in) % 16, take(in), answer, sizeof answer);
+
+	ENSURE(n <= (ssize_t)sizeof answer && (n >= 4 || n < 0));
+	ENSURE(ulp_list(answer, take(in) % sizeof answer) <= (ssize_t)sizeof answer);
+}
+
+/* A listener's: what can be copied behaves as the first. */
+static void op_copy(struct scene *s)
+{
+	struct ulp_stack *copy;
+	char names[2][160];
+	int r;
+
+	if (s->started)
+		return;
+	r = ulp_stack_copy(&copy, s->stack, &s->owner);
+	ENSURE(!r);
+	ulp_stack_describe(s->stack, true, names[0], sizeof names[0]);
+	ulp_stack_describe(copy, true, names[1], sizeof names[1]);
+	ENSURE(!strcmp(names[0], names[1]));
+	ulp_stack_free(s->stack);
+	s->stack = copy;
+}
+
+static void op_ends(struct scene *s, bool finish)
+{
+	int r = finish ? ulp_stack_finish(s->stack) : ulp_stack_flush(s->stack);
+
+	if (r < 0 && r != -EAGAIN && !of_socket(r)) /* a farewell is still written after a fault */
+		check_error(s, r);
+}
+
+static void op_handshake(struct scene *s)
+{
+	int r = ulp_stack_handshake(s->stack);
+
+	ENSURE(r <= 0);
+	if (!r)
+		ENSURE(ulp_stack_ready(s->stack));
+	else if (r != -EAGAIN)
+		ENSURE(ulp_stack_handshake(s->stack) == r);
+	if (r && r != -EAGAIN && !fault_count(s))
+		s->failed = true; /* a start was refused */
+	else if (r)
+		check_error(s, r);
+}
+
+static void step(struct scene *s, struct input *in)
+{
+	switch (take(in) % 16) {
+	case 0: op_push(s, in); break;
+	case 1: op_start(s, in); break;
+	case 2: case 3: case 4: op_read(s, in); break;
+	case 5: case 6: op_peer_sends(s, in); break;
+	case 7: case 8: op_write(s, in); break;
+	case 9: op_peer_receives(s); break;
+	case 10: op_peer_ends(s, take(in) & 1); break;
+	case 11: op_give_back(s, in); break;
+	case 12: op_tell(s, in); break;
+	case 13: op_copy(s); break;
+	case 14: op_ends(s, take(in) & 1); break;
+	default:
+		s->now_ns += (uint64_t)take(in) * 100000000u;
+		op_handshake(s);
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+	static struct xts_ulp_config *config; /* as long as the process */
+	struct input in = { data, bytes };
+	struct scene s = { .now_ns = 1000000000 };
+	uint8_t how = take(&in);
+	int pair[2];
+
+	if (!config)
+		config = xts_ulp_config_new(&(struct xts_ulp_limits){ 10000, 1 << 20, 1 << 12 });
+	ENSURE(config);
+	ENSURE(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair));
+	s.peer = pair[1];
+	s.owner = (struct ulp_owner){
+		.fd = pair[0], .message_socket = !(how & 1), .tells_end = how & 2, .config = config, .faults = s.faults,
+		.now_ns = now_ns, .wake_after = wake_after, .owner = &s,
+	};
+	ENSURE(!ulp_stack_new(&s.stack, &s.owner));
+	for (int i = 0; i < STEPS_MAX && in.bytes && !(s.failed && !fault_count(&s)); i++)
+		step(&s, &in);
+	ulp_stack_free(s.stack);
+	close(pair[0]);
+	close(pair[1]);
+	return 0;
+}

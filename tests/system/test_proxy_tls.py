@@ -1,0 +1,152 @@
+"""TLS as the operator configures it: a whole xts-proxy, its rights given up; reloads, and what it tells of secrets."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pwd
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from authority import Authority, Issued
+from operated_proxy import Proxy, running
+from scripted_host import ScriptedHost
+from ulp_tls_bed import server_context
+from worker_ulp_bed import FEATURES, connected, receive_exactly, server
+from xts_messages.attach import attach
+
+__all__ = ["server"]  # fixture
+AUTHORITY = Authority()
+WWW, OTHER = AUTHORITY.issue("localhost"), AUTHORITY.issue("other.example", kind="rsa")
+READY = 0xFF01
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """One that another user can read."""
+    with tempfile.TemporaryDirectory(prefix="xts-proxy-") as name:
+        path = Path(name)
+        path.chmod(0o755)
+        (path / "roots.pem").write_bytes(AUTHORITY.certificate)
+        yield path
+
+
+def identity(directory: Path, name: str, issued: Issued, **more: str) -> str:
+    """Its files, and the table that names them."""
+    certificate, key = directory / f"{name}.pem", directory / f"{name}.key"
+    certificate.write_bytes(issued.certificate)
+    key.touch(0o600)
+    key.write_bytes(issued.key)
+    values = {"name": name, "certificate": str(certificate), "key": str(key)} | more
+    return "[[tls.identity]]\n" + "".join(f"{field} = {json.dumps(value)}\n" for field, value in values.items())
+
+
+def trust(directory: Path) -> str:
+    return f'[[tls.trust]]\nname = "default"\nfile = "{directory}/roots.pem"\n'
+
+
+@contextmanager
+def host_of(proxy: Proxy) -> Iterator[ScriptedHost]:
+    attachment = attach(proxy.endpoint, program="test")
+    try:
+        yield ScriptedHost(attachment.queue, attachment.epoch, {"features": FEATURES}).open()
+    finally:
+        attachment.close()
+
+
+def may_serve(proxy: Proxy, name: str) -> bool:
+    """Is an identity of this name taken in a push?"""
+    with host_of(proxy) as host:
+        answer = host.push(number=host.new_socket(), ulp="TLS", role=2, identity=name)
+        assert answer.error in (0, errno.ENOENT)
+        return answer.error == 0
+
+
+def secrets_of(issued: Issued) -> list[str]:
+    """Lines of its key."""
+    return [line for line in issued.key.decode().splitlines() if not line.startswith("-----")]
+
+
+def test_a_connection_and_what_is_told_of_it(directory: Path, server: socket.socket) -> None:
+    """Status, metrics and log count it, and have nothing of the key."""
+    with running(directory, identity(directory, "www", WWW) + trust(directory)) as proxy:
+        with host_of(proxy) as host, connected(host, server) as c:
+            assert c.push("TLS", server_name="localhost", identity="www").error == 0
+            context = server_context(WWW, verify_mode=ssl.CERT_REQUIRED)
+            context.load_verify_locations(cadata=AUTHORITY.certificate.decode())
+            with context.wrap_socket(c.peer, server_side=True) as peer:
+                assert peer.getpeercert(True) == WWW.der
+                assert c.receive().fields["control_type"] == READY
+                c.send(b"through the proxy")
+                assert receive_exactly(peer, 17) == b"through the proxy"
+                peer.sendall(b"and back")
+                assert c.read().payload == b"and back"
+                status = proxy.status(connections=True)
+                (row,) = [row for row in status["connections"] if row["receive_ulps"]]
+                assert row["receive_ulps"] == row["send_ulps"] == "tls"
+                assert status["tls"]["client_handshakes"] == 1
+        with socket.socket(socket.AF_UNIX) as asker:
+            asker.connect(str(directory / "metrics.sock"))
+            asker.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            metrics = b"".join(iter(lambda: asker.recv(65536), b"")).decode()
+        assert "xts_tls_client_handshakes_total 1" in metrics
+        command = [sys.executable, "-m", "xts_proxy", "status", "--connections", "--socket", f"{directory}/proxy.sock"]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
+        assert "tls: 1 handshakes, 0 of them resumed" in shown
+        told = json.dumps(status) + metrics + shown + proxy.log.read_text()
+        assert not any(secret in told for secret in secrets_of(WWW))
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving up rights needs some")
+def test_keys_are_read_with_rights_and_again_without(directory: Path) -> None:
+    text = identity(directory, "www", WWW) + trust(directory)
+    with running(directory, text, user="nobody") as proxy:
+        assert may_serve(proxy, "www") and not may_serve(proxy, "other")
+        # No dumps: what /proc has of it is root's, though the process is nobody's.
+        assert Path(f"/proc/{proxy.process.pid}/mem").stat().st_uid == 0
+        # A key that nobody may read cannot be loaded any more, and then nothing changes.
+        text += identity(directory, "other", OTHER)
+        proxy.write_config(text, user="nobody")
+        said = proxy.hang_up("refused")
+        assert "other.key: Permission denied" in said and "tls.identity[1].key" in said
+        assert may_serve(proxy, "www") and not may_serve(proxy, "other")
+        for name in ("www.key", "other.key"):
+            shutil.chown(directory / name, pwd.getpwnam("nobody").pw_uid)
+        proxy.hang_up("taken")
+        assert may_serve(proxy, "www") and may_serve(proxy, "other")
+        assert not any(secret in proxy.log.read_text() for secret in secrets_of(WWW) + secrets_of(OTHER))
+
+
+def test_a_reload_changes_what_new_connections_get(directory: Path, server: socket.socket) -> None:
+    """Connections of before keep theirs."""
+    text = identity(directory, "www", WWW) + trust(directory)
+    with running(directory, text) as proxy, host_of(proxy) as host:
+        with connected(host, server) as c:
+            assert c.push("TLS", server_name="localhost").error == 0
+            with server_context(WWW).wrap_socket(c.peer, server_side=True) as peer:
+                assert c.receive().fields["control_type"] == READY
+                proxy.write_config("[tls]\nverify_required = true\n" + identity(directory, "other", OTHER))
+                proxy.hang_up("taken")
+                assert not may_serve(proxy, "www") and may_serve(proxy, "other")
+                c.send(b"still")
+                assert receive_exactly(peer, 5) == b"still"
+                refused = host.push(number=host.new_socket(), ulp="TLS", role=1, verify=0)
+                assert refused.error == errno.EACCES
+
+
+def test_a_mistake_in_a_certificate_ends_the_start(directory: Path) -> None:
+    text = identity(directory, "www", WWW)
+    (directory / "www.pem").write_bytes(OTHER.certificate)
+    with pytest.raises(AssertionError, match="certificate and key do not belong together"):
+        with running(directory, text):
+            pass

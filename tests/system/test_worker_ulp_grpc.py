@@ -1,0 +1,41 @@
+"""A message protocol that lets the sender wait, in the worker: gRPC on HTTP/2's windows."""
+
+from __future__ import annotations
+
+import socket
+
+from grpc_bed import DATA, END_HEADERS, HEADERS, PREFACE, control, frame, parse, prefixed, window_update
+from scripted_host import ScriptedHost
+from worker_ulp_bed import connected, host, receive_exactly, server, worker
+from xts_messages.ulps import BY_NAME
+
+__all__ = ["host", "server", "worker"]  # fixtures
+
+WINDOW = 65535
+
+
+def test_what_a_window_has_stopped_goes_on_when_it_opens(host: ScriptedHost, server: socket.socket) -> None:
+    """Nothing else happens than that WINDOW_UPDATE: TCP was never full."""
+    message = bytes(range(256)) * 300
+    rest = len(prefixed(message)) - WINDOW
+    with connected(host, server, {"ulp": "HTTP2"}, {"ulp": "GRPC"}) as c:
+        head = frame(HEADERS, b"\x82", END_HEADERS, 1)
+        c.send_pdu(head)
+        assert receive_exactly(c.peer, len(PREFACE + head)) == PREFACE + head
+        c.send_pdu(message, control=(BY_NAME["GRPC"].number, control(0, 0, 1)))
+        said = b""
+        for update in (b"", window_update(0, rest) + window_update(1, rest)):
+            c.peer.sendall(update)
+            end = WINDOW if not update else WINDOW + rest
+            while len(said) < end:
+                kind, _, stream, payload = next(parse(received_frame(c.peer)))
+                assert (kind, stream) == (DATA, 1)
+                said += payload
+            assert len(said) == end
+        assert said == prefixed(message)
+
+
+def received_frame(peer: socket.socket) -> bytes:
+    """A whole frame."""
+    head = receive_exactly(peer, 9)
+    return head + receive_exactly(peer, int.from_bytes(head[:3], "big"))
