@@ -343,8 +343,9 @@ def test_records_sent(version: int, cipher: Cipher, crypto: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_control_records_sent(version: int, crypto: int) -> None:
-    keys = keys_of(version, BY_NAME["chacha20-poly1305"])
+@pytest.mark.parametrize("cipher", CIPHERS, ids=lambda cipher: cipher.name)
+def test_control_records_sent(version: int, cipher: Cipher, crypto: int) -> None:
+    keys = keys_of(version, cipher)
     alert = Mark(pdu=True, control_type=TLS_KEYS, control=bytes([ALERT]), record_bytes=2)
     with KeysBed(crypto) as bed:
         bed.push_keys(keys, SEND)
