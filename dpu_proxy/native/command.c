@@ -313,7 +313,7 @@ static bool command_newconn_ack(struct channel *ch, const struct xts_head *head,
 	c->announced = false;
 	c->xts_socket = m.xts_socket;
 	c->held = m.post_credits;
-	c->readable = c->in_epoll; /* it has shaken hands: there may have been events */
+	c->readable = c->in_epoll || c->pushed; /* it has shaken hands: there may have been events, and layers may hold bytes */
 	/* Only now: epoll tells of everything that has arrived in the meantime. */
 	if (connection_watch(c))
 		connection_fail(c, ENOBUFS);

@@ -58,6 +58,8 @@ struct connection *connection_find(struct channel *ch, uint32_t proxy_id)
 	if (!index || index > ch->id_used || ch->ids[index].generation != proxy_id >> ID_INDEX_BITS)
 		return NULL;
 	c = ch->ids[index].connection;
+	if (c && c->listener && !c->announced)
+		return NULL; /* it shakes hands yet: no host knows it, so it was guessed */
 	if (c)
 		list_remove(&c->unnamed); /* the host knows it */
 	return c;

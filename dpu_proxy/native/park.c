@@ -193,7 +193,7 @@ static void give_to(struct parked *p, struct connection *c)
 	c->fin_done = p->fin_done;
 	c->accepted = p->accepted;
 	c->error = p->error;
-	c->readable = p->error != 0;
+	c->readable = p->error || p->pushed; /* layers may hold bytes of which epoll says nothing */
 	c->sent_bytes = p->sent_bytes;
 	become_husk(p); /* before its bytes are c's: it counts them out */
 	c->spill = p->spill;
