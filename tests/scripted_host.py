@@ -46,6 +46,7 @@ class Worker:
         assert worker_lib.xts_worker_start(out, config) == 0
         self.native = out[0]
         self.channels = 0
+        self.figures: Any = None
 
     def __enter__(self) -> Self:
         return self
@@ -69,12 +70,14 @@ class Worker:
     def channel(self, index: int = 0) -> Any:
         out = worker_ffi.new("struct xts_channel_stats[16]")
         assert worker_lib.xts_worker_channels(self.native, out, 16) > index
+        self.figures = out  # an item does not keep the array alive
         return out[index]
 
     def connection(self, index: int = 0) -> Any:
         """Figures of a connection or listener."""
         out = worker_ffi.new("struct xts_connection_stats[256]")
         assert worker_lib.xts_worker_connections(self.native, out, 256) > index
+        self.figures = out  # an item does not keep the array alive
         return out[index]
 
     def drain(self) -> None:

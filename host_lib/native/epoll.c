@@ -185,12 +185,15 @@ bool xts_epoll_is_ready(void *ectx)
 	return ready;
 }
 
-void epoll_promise(struct epoll_ctx *ctx)
+void epoll_promise(struct epoll_ctx *ctx, int count)
 {
 	struct thread *self = thread_self();
 
-	if (self)
-		self->batching = (ctx->flags & XTS_EPOLL_BATCH) && (ctx->turn || !(ctx->flags & XTS_EPOLL_TURN));
+	if (!self)
+		return;
+	self->batching = (ctx->flags & XTS_EPOLL_BATCH) && (ctx->turn || !(ctx->flags & XTS_EPOLL_TURN));
+	self->holding = (ctx->flags & XTS_EPOLL_HOLD) && count >= (int)HOLD_EVENTS_MIN && xts.channel &&
+			xts.channel->attachment.reply.kind != XTS_QUEUE_SHM;
 }
 
 void epoll_arrive(struct epoll_ctx *ctx)
@@ -198,7 +201,7 @@ void epoll_arrive(struct epoll_ctx *ctx)
 	struct thread *self = thread_self();
 
 	if (self)
-		self->batching = false;
+		self->batching = self->holding = false;
 	if (xts.to_join)
 		inherit_take_watched(ctx);
 	for (struct watch *w = ctx->listeners; w; w = w->listeners_next) {
@@ -222,7 +225,7 @@ int xts_epoll(void *ectx, struct epoll_event *events, int max)
 	epoll_arrive(ctx);
 	r = epoll_collect(ctx, events, max);
 	epoll_collected(ctx, r);
-	epoll_promise(ctx);
+	epoll_promise(ctx, r);
 	library_leave();
 	return r;
 }

@@ -41,7 +41,7 @@ struct watch {
 
 /* At the beginning of a call that collects: ends the promise to be back soon, takes what has come. */
 void epoll_arrive(struct epoll_ctx *ctx);
-void epoll_promise(struct epoll_ctx *ctx);
+void epoll_promise(struct epoll_ctx *ctx, int count);
 /* Reports what is ready: how many. */
 int epoll_collect(struct epoll_ctx *ctx, struct epoll_event *events, int max);
 bool epoll_has_event(struct epoll_ctx *ctx);

@@ -37,7 +37,7 @@ void *xts_epoll_ctx_create_flags(unsigned flags)
 {
 	struct epoll_ctx *ctx;
 
-	if (flags & ~(XTS_EPOLL_BATCH | XTS_EPOLL_TURN | XTS_EPOLL_PATIENT)) {
+	if (flags & ~(XTS_EPOLL_BATCH | XTS_EPOLL_TURN | XTS_EPOLL_PATIENT | XTS_EPOLL_HOLD)) {
 		errno = EINVAL;
 		return NULL;
 	}
@@ -91,7 +91,7 @@ void xts_epoll_ctx_destroy(void *ectx)
 		*at = ctx->next;
 	epoll_close_fd(ctx);
 	if (self)
-		self->batching = false; /* a promise to come back to this context would not be kept */
+		self->batching = self->holding = false; /* a promise to come back to this context would not be kept */
 	library_leave();
 	free(ctx);
 }

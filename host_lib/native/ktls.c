@@ -52,7 +52,8 @@ int ktls_get_ulp(const struct xts_sock *s, void *value, socklen_t *length)
 		*length = sizeof name;
 	if (!s->ulps.tls)
 		*length = 0;
-	memcpy(value, name, *length);
+	if (*length)
+		memcpy(value, name, *length);
 	return 0;
 }
 

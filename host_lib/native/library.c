@@ -109,7 +109,7 @@ static void after_fork_child(void)
 	xts.threads = this_thread;
 	if (this_thread) {
 		this_thread->next = this_thread->previous = NULL;
-		this_thread->batching = false;
+		this_thread->batching = this_thread->holding = false;
 	}
 	xts.waiters = xts.leader = NULL;
 	xts.waiting = xts.asked = 0;
@@ -197,12 +197,20 @@ void library_enter(void)
 	pthread_mutex_lock(&xts.lock);
 }
 
+/* Does this thread come back before the peer has to be rung? */
+static bool keeps_quiet(const struct channel *c)
+{
+	if (!this_thread || c->unkicked >= 4 * KICK_FRAMES)
+		return false;
+	return this_thread->batching || (this_thread->holding && (!c->unkicked || progress_will_flush()));
+}
+
 void library_rest(void)
 {
 	struct channel *c;
 
 	while ((c = xts.channel)) {
-		channel_flush(!(this_thread && this_thread->batching && c->unkicked < 4 * KICK_FRAMES));
+		channel_flush(!keeps_quiet(c));
 		if (xts.dirty)
 			mirrors_update();
 		/* Somebody sleeps on the queue outside of our waits: its doorbell has to be armed when we go. */
@@ -234,7 +242,7 @@ void xts_flush(void)
 {
 	library_enter();
 	if (this_thread)
-		this_thread->batching = false;
+		this_thread->batching = this_thread->holding = false;
 	epoll_end_turn();
 	library_leave();
 }

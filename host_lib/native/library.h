@@ -68,6 +68,8 @@
 #define DEAD_SHM_MS 3000u         /* over shm its death shows at once: only one that hangs is found by pings */
 #define OPENING_MS 2000u          /* for the answer to HELLO */
 #define OPTION_BYTES_MAX 1024u /* of a value that is forwarded */
+#define HOLD_US 200u
+#define HOLD_EVENTS_MIN 4u     /* in fewer events a turn there is less to save than the clock costs */
 #define KICK_FRAMES 4u         /* frames after which a long send rings the peer, so that both sides work */
 
 /* --- received data: buffer.c ---------------------------------------------------------------------------------------- */
@@ -254,6 +256,7 @@ struct thread {
 	int bell;
 	bool sleeping;             /* in poll: ring to wake it */
 	bool batching;             /* has promised to come back: no doorbell until then */
+	bool holding;              /* will probably come back: none until then, or until the progress thread's clock strikes */
 };
 
 struct waiter {
@@ -412,6 +415,7 @@ void progress_need(void);                     /* something has to be looked afte
 void progress_wake(void);                     /* if it sleeps on the queue */
 void progress_forget(void);
 bool progress_sleeps_on_queue(void);
+bool progress_will_flush(void);               /* in HOLD_US at the latest; false: it cannot */
 
 /* --- sockets ---------------------------------------------------------------------------------------------------------- */
 

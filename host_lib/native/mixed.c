@@ -207,7 +207,7 @@ static int collect_ours(struct collecting *c, struct beside *beside, uint64_t de
 		c->count += epoll_collect(ctx, c->events, c->max);
 	}
 	ctx->kernel_first = c->count == c->max && set_has_members(c);
-	epoll_promise(ctx);
+	epoll_promise(ctx, c->count);
 	library_leave();
 	return c->count ? 0 : r;
 }

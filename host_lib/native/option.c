@@ -155,6 +155,25 @@ static int get_local(struct xts_sock *s, int option, void *value, socklen_t *len
 
 /* --- forwarded ----------------------------------------------------------------------------------------------------------- */
 
+/* 0 or -errno, or 1 when the proxy has to be asked. */
+static int set_here(struct xts_sock *s, int level, int option, const void *value, socklen_t length)
+{
+	if (level == SOL_SOCKET)
+		return set_local(s, option, value, length);
+	if (level == SOL_TLS)
+		return ktls_set(s, option, value, length);
+	return level == IPPROTO_TCP && option == TCP_ULP ? ktls_set_ulp(s, value, length) : 1;
+}
+
+static int get_here(struct xts_sock *s, int level, int option, void *value, socklen_t *length)
+{
+	if (level == SOL_SOCKET)
+		return get_local(s, option, value, length);
+	if (level == SOL_TLS)
+		return ktls_get(s, option, value, length);
+	return level == IPPROTO_TCP && option == TCP_ULP ? ktls_get_ulp(s, value, length) : 1;
+}
+
 static int set_option(struct xts_sock *s, int level, int option, const void *value, socklen_t length)
 {
 	struct call call = {.type = XTS_CMD_SETSOCKOPT, .level = level, .option = option, .length = length};
@@ -163,11 +182,7 @@ static int set_option(struct xts_sock *s, int level, int option, const void *val
 
 	if (!value && length)
 		return -EFAULT;
-	r = level == SOL_SOCKET ? set_local(s, option, value, length) : 1;
-	if (level == SOL_TLS)
-		r = ktls_set(s, option, value, length);
-	else if (level == IPPROTO_TCP && option == TCP_ULP)
-		r = ktls_set_ulp(s, value, length);
+	r = set_here(s, level, option, value, length);
 	if (r <= 0)
 		return r;
 	if (length > sizeof call.value)
@@ -200,15 +215,11 @@ static int get_option(struct xts_sock *s, int level, int option, void *value, so
 		return -EFAULT;
 	if ((int)*length < 0)
 		return -EINVAL;
-	r = level == SOL_SOCKET ? get_local(s, option, value, length) : 1;
-	if (level == SOL_TLS)
-		r = ktls_get(s, option, value, length);
-	else if (level == IPPROTO_TCP && option == TCP_ULP)
-		r = ktls_get_ulp(s, value, length);
+	r = get_here(s, level, option, value, length);
 	if (r <= 0)
 		return r;
 	call.length = *length < sizeof call.value ? *length : (uint32_t)sizeof call.value;
-	if (call.length)
+	if (value && call.length)
 		memcpy(call.value, value, call.length);
 	r = call_proxy(s, &call);
 	if (r == -ENOPROTOOPT && s->family == 4 && level != SOL_SOCKET && level != IPPROTO_IP && level != IPPROTO_TCP)
@@ -217,7 +228,7 @@ static int get_option(struct xts_sock *s, int level, int option, void *value, so
 		return r;
 	if (call.length < *length)
 		*length = call.length;
-	if (*length)
+	if (value && *length)
 		memcpy(value, call.value, *length);
 	return 0;
 }

@@ -1,7 +1,8 @@
 /*
  * The progress thread: keeps mirrors true and the outbox moving while the application sleeps elsewhere, and gives
- * connections back that a busy application does not accept (share.c). It is started
- * when first needed, then sleeps on the queue while no application thread does, and on its bell while it is not needed
+ * connections back that a busy application does not accept (share.c), and sends what an application holds back (XTS_EPOLL_HOLD)
+ * and does not come back for: a clock wakes it for that, set with the first frame and never taken back. It is started when
+ * first needed, then sleeps on the queue while no application thread does, and on its bell while it is not needed
  * or one leads. Application threads do not wait for it; when they leave the library they arm the queue's doorbell on its
  * behalf (library_leave).
  */
@@ -9,11 +10,15 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 static bool started, standing_by, sleeping_on_queue;
 static uint64_t looks_again_ns; /* standing by: when it looks again by itself */
 static struct thread *self;
+static int clock_fd = -1;
+static bool clock_set;
 
 bool progress_sleeps_on_queue(void)
 {
@@ -30,7 +35,10 @@ void progress_wake(void)
 
 void progress_forget(void)
 {
-	started = standing_by = sleeping_on_queue = false;
+	if (clock_fd >= 0)
+		xts_own_close(clock_fd);
+	clock_fd = -1;
+	started = standing_by = sleeping_on_queue = clock_set = false;
 	self = NULL;
 }
 
@@ -51,7 +59,16 @@ static bool share(uint64_t *deadline_ns)
 	return share_is_away(now_ns(), deadline_ns) && xts.channel && !xts.leader;
 }
 
-static void one_turn(uint64_t deadline_ns)
+/* Has it struck? Then what is held back leaves with the next flush. */
+static void clock_look(void)
+{
+	uint64_t times;
+
+	if (clock_set && read(clock_fd, &times, sizeof times) > 0)
+		clock_set = false;
+}
+
+static void one_turn(struct beside *beside, uint64_t deadline_ns)
 {
 	struct channel *c = xts.channel;
 
@@ -64,7 +81,7 @@ static void one_turn(uint64_t deadline_ns)
 		channel_pump();
 	} else {
 		sleeping_on_queue = true;
-		sleep_on_channel(c, self, NULL, deadline_ns);
+		sleep_on_channel(c, self, beside, deadline_ns);
 		sleeping_on_queue = false;
 		/* A leader that has come meanwhile sleeps on a doorbell that this thread, called by the clock, has disarmed. */
 		while (xts.channel == c && xts.leader && xts_queue_arm(c->queue))
@@ -95,6 +112,8 @@ static bool leave_armed(void)
 
 static void *progress(void *unused)
 {
+	struct pollfd fds[SLEEP_FDS + 1] = {[SLEEP_FDS] = {.fd = clock_fd, .events = POLLIN}};
+	struct beside beside = {.fds = fds, .count = 1};
 	uint64_t deadline_ns;
 	bool away;
 
@@ -102,9 +121,10 @@ static void *progress(void *unused)
 	pthread_mutex_lock(&xts.lock);
 	self = thread_self();
 	while (self) {
+		clock_look();
 		away = share(&deadline_ns);
 		if (away || needed()) {
-			one_turn(deadline_ns);
+			one_turn(&beside, deadline_ns);
 			continue;
 		}
 		channel_flush(true);
@@ -114,7 +134,7 @@ static void *progress(void *unused)
 			continue;
 		standing_by = true;
 		looks_again_ns = deadline_ns;
-		sleep_on_bell(self, NULL, deadline_ns);
+		sleep_on_bell(self, &beside, deadline_ns);
 		standing_by = false;
 	}
 	started = false; /* no descriptor for a bell: the next need tries again */
@@ -130,6 +150,8 @@ static void start(void)
 
 	if (pthread_attr_init(&attributes))
 		return;
+	if (clock_fd < 0)
+		clock_fd = xts_own(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attributes, 128 * 1024);
 	sigfillset(&all);
@@ -150,4 +172,16 @@ void progress_need(void)
 		standing_by = false;
 		thread_ring(self);
 	}
+}
+
+bool progress_will_flush(void)
+{
+	static const struct itimerspec soon = {.it_value.tv_nsec = HOLD_US * 1000};
+
+	if (clock_set)
+		return true;
+	if (!started)
+		start();
+	clock_set = started && clock_fd >= 0 && timerfd_settime(clock_fd, 0, &soon, NULL) == 0;
+	return clock_set;
 }

@@ -290,7 +290,7 @@ int wait_beside(uint16_t *subject, uint64_t deadline_ns, bool may_spin, struct b
 	xts.waiters = &w;
 	xts.waiting++;
 	++*subject;
-	w.thread->batching = false;
+	w.thread->batching = w.thread->holding = false;
 	if (xts.shared)
 		share_wait_begins();
 	if (may_spin && worth_spinning(beside))

@@ -86,6 +86,9 @@ void xts_epoll_ctx_destroy(void *ectx);
 /* With XTS_EPOLL_PATIENT a wait spins for up to four times XTS_SPIN_US: for a program that loses more than that by sleeping,
  * as an interpreter does, and that lets the proxy wait so long between two requests that it has fallen asleep as well. */
 #define XTS_EPOLL_PATIENT 4u
+/* With XTS_EPOLL_HOLD, what is sent while several events of one xts_epoll_wait() are being handled leaves together too, but
+ * nothing is promised: it leaves by itself after 200 us at the latest. Only where a doorbell is a system call (AF_XDP). */
+#define XTS_EPOLL_HOLD 8u
 void *xts_epoll_ctx_create_flags(unsigned flags);
 /* Sends what an XTS_EPOLL_BATCH program has gathered, and ends the turn of XTS_EPOLL_TURN. */
 void xts_flush(void);

@@ -290,7 +290,7 @@ bool set_convert(struct epoll_set *set)
 	if (preload_inside)
 		return preload_reentered();
 	preload_inside = 1;
-	ctx = xts_epoll_ctx_create_flags(0);
+	ctx = xts_epoll_ctx_create_flags(XTS_EPOLL_HOLD);
 	preload_inside = 0;
 	if (!ctx)
 		return false;

@@ -114,11 +114,22 @@ static int exec_with(int memfd, const struct exec_target *target, char *const *a
 	return exec_real(target, arguments, with);
 }
 
+/* What was sent has left before the program changes. */
+static void send_held(void)
+{
+	if (getpid() != preload.pid || preload_inside)
+		return;
+	preload_inside = 1;
+	xts_flush();
+	preload_inside = 0;
+}
+
 static int exec_target(const struct exec_target *target, char *const *arguments, char *const *environment)
 {
 	struct luggage luggage = {0};
 	int memfd = give_up_sockets(&luggage), error;
 
+	send_held();
 	if (memfd == -1)
 		return exec_real(target, arguments, environment);
 	if (memfd < 0) {

@@ -117,7 +117,7 @@ enum xts_ulp_id {
 #define XTS_TLS_ROLE 1 /* u8: 0: by who connected (the default), 1: client, 2: server */
 #define XTS_TLS_SERVER_NAME 2 /* string: client: SNI, and the name the certificate has to be for */
 #define XTS_TLS_ALPN 3 /* string: a protocol offered (client) or taken (server), best first */
-#define XTS_TLS_VERIFY 4 /* u8: 0: not, 1: if there is one (server), 2: required (client's default) */
+#define XTS_TLS_VERIFY 4 /* u8: 0: not, 1: if there is one (server); its chain, not its name (client), 2: required (client's default) */
 #define XTS_TLS_TRUST 5 /* string: trust roots, by their name in the proxy's configuration; default: "default" */
 #define XTS_TLS_IDENTITY 6 /* string: certificate and key, by their name in the proxy's configuration; server: several are chosen from by SNI, the first being the default */
 #define XTS_TLS_MIN_VERSION 7 /* u16: 0x0303 or 0x0304; never below what the configuration says */

@@ -202,7 +202,12 @@ ULPS: tuple[Ulp, ...] = (
             Attribute(
                 "ALPN", 3, Type.STRING, "a protocol offered (client) or taken (server), best first", repeated=True
             ),
-            Attribute("VERIFY", 4, Type.U8, "0: not, 1: if there is one (server), 2: required (client's default)"),
+            Attribute(
+                "VERIFY",
+                4,
+                Type.U8,
+                "0: not, 1: if there is one (server); its chain, not its name (client), 2: required (client's default)",
+            ),
             Attribute(
                 "TRUST", 5, Type.STRING, 'trust roots, by their name in the proxy\'s configuration; default: "default"'
             ),

@@ -48,7 +48,7 @@ def config(address: str, peer: str, servers: Iterable[tuple[str, str, int]], dir
     """The configuration: every service of the peer, without and with splice; and the host's servers, each as the
     device's address, the host's and the port of both."""
     text = _GLOBAL.format(directory=directory, connections=most_connections())
-    for number in range(max(SERVICES.values()) + 2):
+    for number in range(SERVICES["check"] + 2):
         for name, shift, options in (("plain", HAPROXY_SHIFT, ""), ("splice", HAPROXY_SPLICE_SHIFT, _SPLICE)):
             port = PEER_PORT + number
             text += (

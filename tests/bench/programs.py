@@ -23,7 +23,7 @@ _FLAGS = [
 #: Headers that xts.h includes.
 _MESSAGES = (TOP / "messages" / "native",)
 _OPENSSL = ("-lssl", "-lcrypto")
-_CLIENT = ["client.c", "workloads.c", "workloads_many.c", "measure.c"]
+_CLIENT = ["client.c", "pdus.c", "workloads.c", "workloads_many.c", "measure.c"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,8 @@ def build(directory: Path) -> Programs:
             directory / "client-xts-tls", [*client, NATIVE / "net_api_xts_tls.c"], libxts_directory(), _MESSAGES
         ),
         compile_program(
-            directory / "peer", [NATIVE / name for name in ("peer.c", "peer_tls.c", "measure.c")], flags=_OPENSSL
+            directory / "peer",
+            [NATIVE / name for name in ("peer.c", "peer_tls.c", "pdus.c", "measure.c")],
+            flags=_OPENSSL,
         ),
     )

@@ -11,9 +11,10 @@ import argparse
 import importlib
 import json
 import os
+import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,64 @@ def _connect(connect: Callable[[], Any], seconds: float, warmup_s: float) -> dic
             return {"operations": count, **window(begin, sample()), "checked": "end of stream, no byte"}
 
 
+#: Windows that no run of the bench uses up.
+_WINDOW = 2**31 - 1
+_GET = [(":method", "GET"), (":path", "/"), (":scheme", "https"), (":authority", "peer")]
+
+
+def _frames_of_h2(address: tuple[str, int], name: str, trust: str) -> Iterator[int]:
+    """h2 over ssl in this process: numbers of DATA frames, as they come."""
+    from h2.config import H2Configuration
+    from h2.connection import H2Connection
+    from h2.events import DataReceived
+    from h2.settings import SettingCodes
+
+    context = ssl.create_default_context(cafile=trust)
+    with context.wrap_socket(socket.create_connection(address), server_hostname=name) as sock:
+        h2 = H2Connection(H2Configuration(client_side=True))
+        h2.initiate_connection()
+        h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: _WINDOW})
+        h2.increment_flow_control_window(_WINDOW - 65535)
+        h2.send_headers(1, _GET, end_stream=True)
+        sock.sendall(h2.data_to_send())
+        while data := sock.recv(BULK_BYTES):
+            yield sum(isinstance(event, DataReceived) for event in h2.receive_data(data))
+            if answer := h2.data_to_send():
+                sock.sendall(answer)
+
+
+def _frames_of_proxy(address: tuple[str, int], name: str, trust: str) -> Iterator[int]:
+    """TLS and HTTP/2's framing in the proxy: each PDU is a frame."""
+    import xts_socket
+    from hpack import Encoder
+
+    tls = xts_socket.Tls(server_hostname=name, ca=trust)
+    with xts_socket.create_connection(address, tls=tls, push=[xts_socket.Http2()]) as sock:
+
+        def send(kind: int, flags: int, stream: int, payload: bytes) -> None:
+            head = len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big")
+            sock.send_pdu(head + payload)
+
+        send(4, 0, 0, (4).to_bytes(2, "big") + _WINDOW.to_bytes(4, "big"))  # SETTINGS: INITIAL_WINDOW_SIZE
+        send(8, 0, 0, (_WINDOW - 65535).to_bytes(4, "big"))  # WINDOW_UPDATE
+        send(1, 5, 1, Encoder().encode(_GET))  # HEADERS: END_HEADERS, END_STREAM
+        while pdu := sock.recv_pdu():
+            yield pdu.data[3] == 0
+
+
+def _http2(counts: Iterator[int], seconds: float, warmup_s: float) -> dict[str, float | str]:
+    """DATA frames of 1 KB for the window."""
+    frames, start, begin = 0, time.monotonic(), None
+    for count in counts:
+        frames += count
+        now = time.monotonic()
+        if begin is None and now >= start + warmup_s:
+            begin, frames = sample(), 0
+        elif begin is not None and now >= begin[0] + seconds:
+            return {"operations": frames, **window(begin, sample()), "checked": "frames counted"}
+    raise SystemExit("the peer has closed the stream")
+
+
 def _fail(why: str) -> bytes:
     raise SystemExit(why)
 
@@ -146,14 +205,14 @@ def _hold(module: Any, address: tuple[str, int]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("workload", choices=["send", "receive", "request", "connect", "hold"])
+    parser.add_argument("workload", choices=["send", "receive", "request", "connect", "http2", "hold"])
     parser.add_argument("--module", choices=["socket", "xts_socket"], required=True)
     parser.add_argument("--address", required=True)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--seconds", type=float, default=1)
     parser.add_argument("--warmup", type=float, default=0.3)
-    parser.add_argument("--tls-name", help="TLS, for a peer of this name (with the standard module)")
-    parser.add_argument("--tls-ca", help="file of the certificates it is trusted by")
+    parser.add_argument("--tls-name", help="TLS, for a peer of this name")
+    parser.add_argument("--tls-trust", help="file of the certificates it is trusted by; for xts_socket the roots' name")
     parser.add_argument("--core", type=int, default=0)
     arguments = parser.parse_args()
     os.sched_setaffinity(0, {arguments.core})
@@ -162,7 +221,12 @@ def main() -> None:
     if arguments.workload == "hold":
         _hold(module, address)
         return
-    context = ssl.create_default_context(cafile=arguments.tls_ca) if arguments.tls_name else None
+    if arguments.workload == "http2":
+        frames = _frames_of_h2 if arguments.module == "socket" else _frames_of_proxy
+        counts = frames(address, arguments.tls_name, arguments.tls_trust)
+        print(json.dumps(_http2(counts, arguments.seconds, arguments.warmup)))
+        return
+    context = ssl.create_default_context(cafile=arguments.tls_trust) if arguments.tls_name else None
 
     def connect() -> Any:
         connection = module.create_connection(address)

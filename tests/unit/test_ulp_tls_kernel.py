@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from authority import Authority
+from kernel_tls import tls_stat
 from ulp_tls_bed import TlsBed, TlsPeer, client_context, counts, server_context
 
 AUTHORITY = Authority()
@@ -107,7 +108,8 @@ def test_not_next_to_tcp(bed: TlsBed) -> None:
 def test_kernel(
     kernel: TlsBed, client: bool, version: ssl.TLSVersion, ciphers: dict[str, Any], by: tuple[int, int]
 ) -> None:
-    """OpenSSL 3.0 leaves receiving TLS 1.3 to itself."""
+    """OpenSSL 3.0 leaves receiving TLS 1.3 to itself. The kernel's own counters say that it was used."""
+    before = tls_stat()
     if client:
         kernel.push("TLS", server_name="localhost", max_version=int(version), **ciphers)
         peer = kernel.connect_to(server_context(SERVER))
@@ -115,6 +117,9 @@ def test_kernel(
         kernel.push("TLS", identity="server", max_version=int(version), **ciphers)
         peer = kernel.accept_from(client_context(AUTHORITY.certificate))
     assert (kernel.tell(SEND_BY), kernel.tell(RECEIVE_BY)) == (bytes(by[:1]), bytes(by[1:]))
+    after = tls_stat()
+    assert after["TlsTxSw"] == before["TlsTxSw"] + (by[0] == KERNEL)
+    assert after["TlsRxSw"] == before["TlsRxSw"] + (by[1] == KERNEL)
     assert kernel.tell(REASON) != b""  # no network card has it here
     for size in (1, 100, 16384, 50_000):
         exchange(kernel, peer, size)

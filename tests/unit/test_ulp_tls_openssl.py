@@ -3,6 +3,7 @@ renegotiate, ask for an OCSP response."""
 
 from __future__ import annotations
 
+import errno
 import shutil
 import socket
 import subprocess
@@ -89,6 +90,20 @@ def test_keys_are_updated_when_the_peer_asks(bed: TlsBed) -> None:
     assert ">>> TLS 1.3, Handshake [length 0005], KeyUpdate" in output
     assert "<<< TLS 1.3, Handshake [length 0005], KeyUpdate" in output
     assert "so are ours" in output
+
+
+def test_the_kernels_keys_cannot_be_updated(bed: TlsBed) -> None:
+    """That is said, in place of sending what the peer cannot decrypt."""
+    if why := bed.probe_kernel():
+        pytest.skip(f"{why}: tests/vm/run runs this test where there is")
+    bed.push("TLS", identity="server")
+    with s_client(bed, "-tls1_3") as program:
+        program.shake()
+        program.say(b"K\n")
+        bed.wait(10)
+        with pytest.raises(OSError) as ours:
+            bed.read_all()
+        assert ours.value.errno == errno.EPROTO and "the kernel's cannot be changed" in bed.error().text
 
 
 def test_renegotiation_is_refused(bed: TlsBed) -> None:

@@ -213,6 +213,8 @@ static ssize_t tls_read(struct ulp_layer *l, void *out, size_t room, struct ulp_
 			r = tls_fault(t, r);
 		}
 	}
+	if (t->keys_lost && !t->failed)
+		t->failed = r = ulp_fail(l, XTS_FAULT_HANDSHAKE, "the peer asks for other keys, and the kernel's cannot be changed");
 	if (!t->failed)
 		tls_bio_flush(t); /* answers to what was read: a key update */
 	t->ended = r == -ENODATA && done;

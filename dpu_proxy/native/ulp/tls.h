@@ -154,6 +154,7 @@ struct tls {
 	bool starved;             /* OpenSSL needs more from below for the next byte */
 	bool ended;               /* close_notify was read behind data: the next read tells */
 	bool notified;            /* ours was sent */
+	bool keys_lost;           /* the peer was promised other keys, and the kernel has the old ones */
 	bool keeps_session;
 	uint8_t session_key[TLS_KEY_BYTES];
 };

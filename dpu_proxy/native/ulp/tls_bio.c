@@ -30,7 +30,9 @@ static int from_socket(struct tls *t, BIO *bio, char *out, int room)
 	if (n <= 0 && BIO_should_retry(t->socket)) {
 		ulp_socket_empty(t->layer);
 		BIO_set_retry_read(bio);
-	} else if (n < 0) {
+	} else if (n == 0) {
+		BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
+	} else if (n < 0 && errno != EBADMSG && errno != EMSGSIZE && errno != EINVAL) { /* those: bad records; OpenSSL sees errno */
 		t->below_error = -errno;
 	}
 	return n;

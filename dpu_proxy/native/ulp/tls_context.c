@@ -111,8 +111,10 @@ static void set_options(SSL_CTX *ssl, const struct xts_tls_settings *settings, c
 					   SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_NO_TLSv1_3 | SSL_OP_NO_TLSv1_2);
 	SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE |
 					 SSL_OP_PRIORITIZE_CHACHA);
-	if (p->no_resumption || settings->sessions_max == 0)
+	if (p->no_resumption || settings->sessions_max == 0) {
 		SSL_CTX_set_options(ssl, SSL_OP_NO_TICKET);
+		SSL_CTX_set_num_tickets(ssl, 0); /* of TLS 1.3, where that option leaves stateful ones */
+	}
 	SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
 				      SSL_MODE_NO_AUTO_CHAIN);
 	SSL_CTX_set_default_read_buffer_len(ssl, READ_AHEAD_BYTES);

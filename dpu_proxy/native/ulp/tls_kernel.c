@@ -7,6 +7,8 @@
  * connection at a time, and "device" is said only when a count of the card's has grown and none of the software's: others' connections can hide the card's
  * work, not make it up.
  *
+ * A peer that asks for other keys of the kernel's (TLS 1.3 KeyUpdate) cannot have them: the connection fails with that reason.
+ *
  * What was asked for and is not to be had falls back, with a counted reason.
  */
 #include <errno.h>
@@ -162,6 +164,8 @@ long tls_kernel_control(struct tls *t, int command, long number, void *argument)
 
 	if (command != SET_KEYS)
 		return BIO_ctrl(t->socket, command, number, argument);
+	if (setsockopt((int)BIO_get_fd(t->socket, NULL), IPPROTO_TCP, TCP_ULP, "tls", 4) < 0 && errno != EEXIST)
+		return 0; /* EEXIST: for the other direction */
 	pthread_mutex_lock(&one_at_a_time);
 	before = read_statistics(fd, send);
 	r = BIO_ctrl(t->socket, command, number, argument);
@@ -187,10 +191,26 @@ int tls_kernel_give(const struct xts_tls_config *config, int fd, bool send, cons
 	return r;
 }
 
+/* OpenSSL 3.0 changes its own keys and not the kernel's: the peer could decrypt nothing from here on. */
+static void on_message(int write, int version, int type, const void *data, size_t bytes, SSL *ssl, void *argument)
+{
+	const uint8_t *message = data;
+	struct tls *t = argument;
+
+	(void)version;
+	(void)ssl;
+	if (write && type == SSL3_RT_HANDSHAKE && bytes && message[0] == SSL3_MT_KEY_UPDATE)
+		t->keys_lost = true;
+}
+
 void tls_kernel_settle(struct tls *t)
 {
 	uint8_t least = t->send_by < t->receive_by ? t->send_by : t->receive_by;
 
+	if (t->send_by != XTS_TLS_CRYPTO_USER && SSL_version(t->ssl) == TLS1_3_VERSION) {
+		SSL_set_msg_callback(t->ssl, on_message);
+		SSL_set_msg_callback_arg(t->ssl, t);
+	}
 	if (t->socket) {
 		if (least == XTS_TLS_CRYPTO_USER)
 			fall_back(t, TLS_REFUSED);

@@ -19,6 +19,7 @@ static const struct {
 } workloads[] = {
 	{ "send", bulk_send }, { "receive", bulk_receive }, { "check", bulk_check }, { "request", requests_one },
 	{ "requests", requests_many }, { "connect", connects }, { "idle", idle },
+	{ "nvme-digest", nvme_with_digests }, { "nvme-plain", nvme_without },
 };
 
 static void usage(void)

@@ -63,6 +63,8 @@ int connect_to(const struct options *o, int type_flags);
 void bulk_send(const struct options *o);
 void bulk_receive(const struct options *o);
 void bulk_check(const struct options *o);
+void nvme_with_digests(const struct options *o);
+void nvme_without(const struct options *o);
 void requests_one(const struct options *o);
 void requests_many(const struct options *o);
 void connects(const struct options *o);

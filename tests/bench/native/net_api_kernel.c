@@ -4,10 +4,12 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "net_api.h"
+#include "pdus.h"
 
 static uint32_t spin_us;
 
@@ -70,6 +72,48 @@ static void kernel_set_destroy(void *set)
 	free(set);
 }
 
+/* --- NVMe/TCP, taken apart and checked here --------------------------------------------------------------------------- */
+
+static bool digests_wanted;
+
+static int kernel_nvme_connect(const struct sockaddr *address, socklen_t length, bool digests)
+{
+	int s = socket(address->sa_family, SOCK_STREAM, 0);
+
+	digests_wanted = digests;
+	return s < 0 || connect(s, address, length) ? -1 : s;
+}
+
+static bool take(int s, void *data, size_t bytes)
+{
+	return recv(s, data, bytes, MSG_WAITALL) == (ssize_t)bytes;
+}
+
+static bool digest_fits(const uint8_t *digest, const void *data, size_t bytes)
+{
+	uint32_t expected = (uint32_t)digest[0] | (uint32_t)digest[1] << 8 | (uint32_t)digest[2] << 16 | (uint32_t)digest[3] << 24;
+
+	return bench_crc32c(data, bytes) == expected;
+}
+
+/* As a host without offload does it: the header, then the data where the application wants it, then the digest. */
+static ssize_t kernel_nvme_recv(int s, void *data, size_t bytes)
+{
+	uint8_t header[NVME_HEADER_BYTES + 4], digest[4], *at = data;
+	size_t head = NVME_HEADER_BYTES + (digests_wanted ? 4 : 0);
+
+	if (bytes < NVME_HEADER_BYTES + NVME_DATA_BYTES || !take(s, header, head) ||
+	    !take(s, at + NVME_HEADER_BYTES, NVME_DATA_BYTES) || (digests_wanted && !take(s, digest, 4)))
+		return -1;
+	if (digests_wanted && (!digest_fits(header + NVME_HEADER_BYTES, header, NVME_HEADER_BYTES) ||
+			       !digest_fits(digest, at + NVME_HEADER_BYTES, NVME_DATA_BYTES))) {
+		errno = EBADMSG;
+		return -1;
+	}
+	memcpy(at, header, NVME_HEADER_BYTES);
+	return NVME_HEADER_BYTES + NVME_DATA_BYTES;
+}
+
 const struct net_api net_api = {
 	.name = "kernel",
 	.setup = kernel_setup,
@@ -88,4 +132,6 @@ const struct net_api net_api = {
 	.set_ctl = kernel_set_ctl,
 	.set_wait = kernel_set_wait,
 	.set_destroy = kernel_set_destroy,
+	.nvme_connect = kernel_nvme_connect,
+	.nvme_recv = kernel_nvme_recv,
 };

@@ -14,6 +14,27 @@ static void *set_create(void)
 	return xts_epoll_ctx_create_flags(XTS_EPOLL_BATCH);
 }
 
+static int nvme_connect(const struct sockaddr *address, socklen_t length, bool digests)
+{
+	struct {
+		struct ulp_info info;
+		uint8_t room[64];
+	} push = { .info.ulp_id = XTS_ULP_NVME_TCP };
+	int s = xts_socket(address->sa_family, SOCK_SEQPACKET, 0);
+
+	if (digests && (xts_ulp_put(&push.info, sizeof(push), XTS_NVME_TCP_HEADER_DIGEST, NULL, 0, 0) ||
+			xts_ulp_put(&push.info, sizeof(push), XTS_NVME_TCP_DATA_DIGEST, NULL, 0, 0)))
+		return -1;
+	if (s < 0 || xts_ioctl(s, SIOC_PUSH_ULP_RX, &push.info) || xts_connect(s, address, length))
+		return -1;
+	return s;
+}
+
+static ssize_t nvme_recv(int s, void *data, size_t bytes)
+{
+	return xts_recv(s, data, bytes, 0);
+}
+
 const struct net_api net_api = {
 	.name = "xts",
 	.setup = setup,
@@ -32,4 +53,6 @@ const struct net_api net_api = {
 	.set_ctl = xts_epoll_ctl,
 	.set_wait = xts_epoll_wait,
 	.set_destroy = xts_epoll_ctx_destroy,
+	.nvme_connect = nvme_connect,
+	.nvme_recv = nvme_recv,
 };

@@ -1,7 +1,7 @@
 /*
- * The TCP peer in the network: one process, one epoll set, six services on consecutive ports from the one given:
+ * The TCP peer in the network: one process, one epoll set, services on consecutive ports from the one given:
  * sink (counts, MSG_TRUNC), source (the pattern for ever), echo, accept and close, checking sink, source again (for the
- * client's check). A sink answers the end of the stream with the bytes it got and the position of the first wrong byte.
+ * client's check), NVMe/TCP PDUs for ever with digests and without, HTTP/2 frames for ever to who has asked (pdus.h). A sink answers the end of the stream with the bytes it got and the position of the first wrong byte.
  * With certificates given, the same services again over TLS: TLS_SHIFT further for the first, twice that for the second.
  */
 #include <arpa/inet.h>
@@ -19,14 +19,15 @@
 #include <unistd.h>
 
 #include "measure.h"
+#include "pdus.h"
 #include "peer_tls.h"
 
-#define SERVICES 6
+#define SERVICES 9
 #define TLS_SHIFT 300
 #define ROUNDS 16 /* calls on one connection before others have their turn */
 #define BACKLOG 4096
 
-enum service { SINK, SOURCE, ECHO, CLOSER, CHECKER, SOURCE_TOO };
+enum service { SINK, SOURCE, ECHO, CLOSER, CHECKER, SOURCE_TOO, NVME_DIGEST, NVME_PLAIN, HTTP2 };
 
 struct conn {
 	int s;
@@ -36,14 +37,23 @@ struct conn {
 	enum service service;
 	uint64_t position;    /* in the stream */
 	uint64_t first_wrong;
+	bool asked;           /* HTTP/2: a request has come */
 };
 
+/* What a source sends: the first bytes once, then the others for ever. */
+struct stream {
+	const uint8_t *data;
+	size_t once, bytes;
+};
+
+static uint8_t nvme[2][NVME_STREAM_BYTES], http2[HTTP2_STREAM_BYTES];
+static struct stream streams[SERVICES];
 static uint8_t pattern[PATTERN_BYTES], buffer[PATTERN_BYTES];
 static int set;
 
 static void watch(struct conn *c, int op)
 {
-	bool writes = !c->listener && !c->handshake && !c->ending && (c->service == SOURCE || c->service == SOURCE_TOO);
+	bool writes = !c->listener && !c->handshake && !c->ending && streams[c->service].bytes && (c->service != HTTP2 || c->asked);
 	struct epoll_event event = { .events = writes ? EPOLLOUT | EPOLLRDHUP : EPOLLIN, .data.ptr = c };
 
 	if (epoll_ctl(set, op, c->s, &event))
@@ -158,10 +168,15 @@ static void serve_sink(struct conn *c)
 
 static void serve_source(struct conn *c)
 {
-	for (int round = 0; round < ROUNDS; round++) {
-		size_t at = c->position % PATTERN_BYTES;
-		ssize_t n = conn_send(c, pattern + at, PATTERN_BYTES - at);
+	const struct stream *of = &streams[c->service];
 
+	for (int round = 0; round < ROUNDS; round++) {
+		size_t at = c->position;
+		ssize_t n;
+
+		if (at >= of->once)
+			at = of->once + (at - of->once) % (of->bytes - of->once);
+		n = conn_send(c, of->data + at, of->bytes - at);
 		if (n < 0 && errno == EAGAIN)
 			return;
 		if (n < 0) {
@@ -170,6 +185,21 @@ static void serve_source(struct conn *c)
 		}
 		c->position += (uint64_t)n;
 	}
+}
+
+/* A request of HTTP/2, which nobody looks at: the answer begins. */
+static void serve_request(struct conn *c)
+{
+	ssize_t n = conn_recv(c, buffer, sizeof(buffer), 0);
+
+	if (n < 0 && errno == EAGAIN)
+		return;
+	if (n <= 0) {
+		drop(c);
+		return;
+	}
+	c->asked = true;
+	watch(c, EPOLL_CTL_MOD);
 }
 
 static void serve_echo(struct conn *c)
@@ -215,6 +245,8 @@ static void serve(struct conn *c, uint32_t events)
 		serve_sink(c);
 	else if (c->service == ECHO)
 		serve_echo(c);
+	else if (c->service == HTTP2 && !c->asked)
+		serve_request(c);
 	else if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
 		drop(c);
 	else
@@ -236,6 +268,14 @@ int main(int argc, char **argv)
 	}
 	signal(SIGPIPE, SIG_IGN);
 	pattern_fill(pattern);
+	streams[SOURCE] = streams[SOURCE_TOO] = (struct stream){ pattern, 0, sizeof(pattern) };
+	for (int digests = 0; digests < 2; digests++) {
+		size_t bytes = nvme_stream(nvme[digests], digests);
+
+		streams[digests ? NVME_DIGEST : NVME_PLAIN] = (struct stream){ nvme[digests], 0, bytes };
+	}
+	streams[HTTP2].bytes = http2_stream(http2, &streams[HTTP2].once);
+	streams[HTTP2].data = http2;
 	set = epoll_create1(EPOLL_CLOEXEC);
 	if (set < 0)
 		die("epoll_create1");

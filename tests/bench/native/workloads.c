@@ -10,6 +10,7 @@
 
 #include "measure.h"
 #include "net_api.h"
+#include "pdus.h"
 
 static uint8_t pattern[PATTERN_BYTES];
 static uint8_t buffer[PATTERN_BYTES];
@@ -186,6 +187,58 @@ void bulk_check(const struct options *o)
 	}
 	net_api.close(s);
 	printf("{\"sent_bytes\": %" PRIu64 ", \"received_bytes\": %" PRIu64 ", \"checked\": \"every byte\"}\n", sent, received);
+}
+
+/* NVMe/TCP PDUs for the window, as fast as they come; their data is what pdus.c makes, which a byte of each tells. */
+static void nvme_receive(const struct options *o, bool digests)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(o->port) };
+	uint64_t received = 0, position = 0, pdus = 0;
+	struct window w;
+	int s, phase;
+
+	if (inet_pton(AF_INET, o->address, &to.sin_addr) != 1 || !net_api.nvme_connect) {
+		errno = EINVAL;
+		die("nvme");
+	}
+	s = net_api.nvme_connect((struct sockaddr *)&to, sizeof(to), digests);
+	if (s < 0)
+		die("connect");
+	window_open(&w, o);
+	while ((phase = window_step(&w, now_ns())) != 2) {
+		size_t got = 0, whole = NVME_HEADER_BYTES + NVME_DATA_BYTES;
+		uint8_t last;
+
+		if (phase == 1)
+			received = pdus = 0;
+		while (got < whole) {
+			ssize_t n = net_api.nvme_recv(s, buffer + got, sizeof(buffer) - got);
+
+			if (n <= 0)
+				die("recv");
+			got += (size_t)n;
+		}
+		last = (uint8_t)((NVME_DATA_BYTES - 1) * 31 + position % NVME_PDUS);
+		if (got != whole || buffer[0] != 7 || buffer[whole - 1] != last)
+			die_wrong("PDU", position);
+		position++;
+		pdus++;
+		received += got;
+	}
+	printf("{\"bytes\": %" PRIu64 ", \"calls\": %" PRIu64 ", ", received, pdus);
+	sample_print(&w.from, &w.to);
+	printf(", \"checked\": \"length and last byte of each PDU\"}\n");
+	net_api.close(s);
+}
+
+void nvme_with_digests(const struct options *o)
+{
+	nvme_receive(o, true);
+}
+
+void nvme_without(const struct options *o)
+{
+	nvme_receive(o, false);
 }
 
 void requests_one(const struct options *o)

@@ -1,0 +1,26 @@
+"""The tests of kernel TLS on a kernel that has it: all of them, in a virtual machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CANNOT = 77  # of tests/vm/run: something is missing, and it says what
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_kernel_tls() -> None:
+    if os.environ.get("XTS_VM"):
+        pytest.skip("this is the virtual machine")
+    if shutil.which("qemu-system-x86_64") is None:
+        pytest.skip("qemu-system-x86 is not installed; tests/vm/run, as root, installs it and runs this")
+    done = subprocess.run([Path(__file__).with_name("run")], capture_output=True, text=True, timeout=3500, check=False)
+    if done.returncode == CANNOT:
+        pytest.skip(done.stderr.strip().splitlines()[-1])
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert "has no TLS" not in done.stdout, "what should have been tried was skipped"
