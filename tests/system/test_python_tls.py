@@ -13,6 +13,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -238,6 +239,19 @@ def test_libraries_that_take_a_context(web: Web) -> None:
             assert pools.request("GET", web.url("/7")).data == bytes(7)
     with pytest.raises(ValueError, match="same time"):
         XtsTransport(verify=False, tls=True)
+
+
+def test_the_standard_library_after_install(web: Web, tmp_path: Path) -> None:
+    rules = tmp_path / "rules"
+    rules.write_text("use xts tcp_client *:*\n")
+    context = xts_socket.ssl_context()
+    with (
+        xts_socket.offload(rules),
+        urllib.request.urlopen(web.url("/1000"), context=context, timeout=DEADLINE_S) as got,
+    ):
+        assert got.read() == bytes(1000)
+    with pytest.raises(ValueError, match="not offloaded"), xts_socket.offload():  # loopback is the kernel's
+        urllib.request.urlopen(web.url("/1"), context=context, timeout=DEADLINE_S)
 
 
 def test_their_errors(xts_authority: Authority) -> None:
