@@ -119,7 +119,7 @@ static int connect_start(struct connection *c, const struct xts_connect *m)
 		return EACCES;
 	if (c->channel->worker->draining)
 		return ESHUTDOWN;
-	if (!connection_grant_window(c) || (c->pushed && c->window < XTS_ULP_WINDOW_MIN))
+	if (!connection_grant_window(c) || (pushed_any(c) && c->window < XTS_ULP_WINDOW_MIN))
 		return ENOBUFS;
 	c->held = m->post_credits;
 	if (!connect(c->fd, (struct sockaddr *)&address, length)) {

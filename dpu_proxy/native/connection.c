@@ -387,6 +387,8 @@ void connection_orphan(struct connection *c)
 	list_remove(&c->ready);
 	list_remove(&c->dirty);
 	list_remove(&c->unnamed);
+	if (c->pushed)
+		pushed_orphaned(c, ORPHAN_TIMEOUT_MS);
 }
 
 /* Has the TCP peer acknowledged everything, our FIN included? Negative: the connection has failed. */

@@ -92,6 +92,7 @@ bool pushed_receive(struct connection *c, const struct xts_tx_slot *slot)
 		p->pdus = mark.pdu;
 		memmove(slot->data + (mark.pdu ? XTS_RECV_PDU_BYTES : XTS_RECV_BYTES), at, (size_t)n);
 	}
+	p->since_pdu = mark.pdu ? 0 : p->since_pdu + (uint64_t)n;
 	c->held -= (uint32_t)n + (mark.pdu ? XTS_PDU_CREDITS : 0);
 	c->received_bytes += (uint64_t)n;
 	c->worker->stats.received_bytes += (uint64_t)n;

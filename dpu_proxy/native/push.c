@@ -26,30 +26,43 @@ static bool is_connected(const struct connection *c)
 static int check_state(const struct connection *c, enum ulp_direction direction)
 {
 	uint32_t window = c->window ? c->window : c->worker->config.limits.window_bytes;
+	struct ulp_stack *stack = c->pushed->stack;
 
 	if (c->state == CONNECTION_CLOSING || c->state == CONNECTION_FAILED || c->error)
-		return -ENOTCONN;
-	if (c->shared)
-		return -EBUSY; /* members have copies: push first, then share */
-	if (window < XTS_ULP_WINDOW_MIN)
-		return -ENOBUFS;
-	if (!c->pushed)
-		return 0;
-	if (c->pushed->owed || c->pushed->pdu_open || (direction & ULP_SEND && c->fin_wanted))
-		return -EBUSY;
-	return direction & ULP_SEND && pushed_send_busy(c) ? -EAGAIN : 0;
+		return ulp_stack_refuse(stack, ENOTCONN, "the connection has ended");
+	if (window < XTS_ULP_WINDOW_MIN) {
+		return ulp_stack_refuse(stack, ENOBUFS, "the window is %u bytes, and pushed protocols need %u", window,
+					XTS_ULP_WINDOW_MIN);
+	}
+	if (c->pushed->owed)
+		return ulp_stack_refuse(stack, EBUSY, "%u bytes are to be given back yet for the push before", c->pushed->owed);
+	if (c->pushed->pdu_open)
+		return ulp_stack_refuse(stack, EBUSY, "the host is in the middle of a PDU");
+	if (direction & ULP_SEND && c->fin_wanted)
+		return ulp_stack_refuse(stack, EBUSY, "the send side has been shut down");
+	if (direction & ULP_SEND && pushed_send_busy(c))
+		return ulp_stack_refuse(stack, EAGAIN, "%u bytes sent before wait for what was pushed before", c->spill.bytes);
+	return 0;
 }
 
-/* How much the host has to give back; more than was sent to it, or than a window, is no sum that a host could mean. */
+/*
+ * How much the host has to give back; more than was sent to it, or than a window, is no sum that a host could mean. Bytes
+ * come back as a stream: those of PDUs would have lost their boundaries and control data.
+ */
 static int debt(const struct connection *c, uint32_t read_bytes, uint32_t *owed)
 {
 	const struct xts_limits *limits = &c->worker->config.limits;
 	uint32_t most = limits->window_bytes_max > GIVE_BACK_MIN ? limits->window_bytes_max : GIVE_BACK_MIN;
+	struct ulp_stack *stack = c->pushed->stack;
 
 	*owed = ((uint32_t)(c->received_bytes & POSITION_MASK) - read_bytes) & POSITION_MASK;
 	if (read_bytes > POSITION_MASK || *owed > c->received_bytes)
-		return -EINVAL;
-	return *owed > most ? -ENOBUFS : 0;
+		return ulp_stack_refuse(stack, EINVAL, "the host has not received up to the position it has read to");
+	if (*owed > c->pushed->since_pdu)
+		return ulp_stack_refuse(stack, EBUSY, "PDUs are unread, and would lose their boundaries: read them first");
+	if (*owed > most)
+		return ulp_stack_refuse(stack, ENOBUFS, "%u bytes are unread, and at most %u can be given back", *owed, most);
+	return 0;
 }
 
 static int expect_give_back(struct connection *c, uint32_t owed)
@@ -62,7 +75,7 @@ static int expect_give_back(struct connection *c, uint32_t owed)
 	if (!owed)
 		return 0;
 	p->given = malloc(owed);
-	return p->given ? 0 : -ENOMEM;
+	return p->given ? 0 : ulp_stack_refuse(p->stack, ENOMEM, "no memory for %u bytes given back", owed);
 }
 
 /* After a push onto a connection that the host has. */
@@ -72,6 +85,7 @@ static void goes_on(struct connection *c, enum ulp_direction direction, uint32_t
 
 	p->owed = owed;
 	c->received_bytes -= owed;
+	p->since_pdu -= owed;
 	if (direction & ULP_RECEIVE)
 		c->eos_told = false;
 	p->ready = false;
@@ -113,6 +127,15 @@ static int push_onto(struct connection *c, enum ulp_direction direction, uint16_
 	return 0;
 }
 
+/* Something to push onto, which also keeps the reason why nothing can be. */
+static int may_have(struct connection *c)
+{
+	if (!c->shared)
+		return pushed_make(c);
+	/* Members have copies, or, where nothing was pushed, none: that stays. */
+	return c->pushed ? ulp_stack_refuse(c->pushed->stack, EBUSY, "the listener is shared already: push first") : -EBUSY;
+}
+
 static int push(struct connection *c, enum ulp_direction direction, uint8_t *value, uint32_t *bytes)
 {
 	uint16_t flags;
@@ -123,9 +146,9 @@ static int push(struct connection *c, enum ulp_direction direction, uint8_t *val
 	flags = xts_get16(value + 4);
 	if (flags & ~FLAG_MESSAGE_SOCKET)
 		return -EINVAL;
-	r = check_state(c, direction);
+	r = may_have(c);
 	if (!r)
-		r = pushed_make(c);
+		r = check_state(c, direction);
 	if (!r)
 		r = pushed_set_type(c, flags & FLAG_MESSAGE_SOCKET);
 	if (!r)

@@ -10,6 +10,7 @@
 
 #define NS_PER_MS 1000000u
 #define UNREAD_BYTES_MAX (1u << 20)
+#define DISCARD_READS 16u /* at once */
 
 /* --- what the stack asks of its owner -------------------------------------------------------------------------------- */
 
@@ -50,6 +51,39 @@ static struct ulp_owner owner_of(struct connection *c, bool message_socket, bool
 	return owner;
 }
 
+/* True when it was, or c has ended otherwise. */
+static bool abandoned(struct connection *c, uint64_t now_ns)
+{
+	struct pushed *p = c->pushed;
+	int in_tcp = 0;
+
+	if (c->fd < 0)
+		return true;
+	if (!p->abandon_ns || now_ns < p->abandon_ns)
+		return false;
+	/* What TCP has it sees to itself (TCP_USER_TIMEOUT). */
+	if (c->sent_bytes == p->abandon_sent_bytes && (ioctl(c->fd, TIOCOUTQ, &in_tcp) || !in_tcp)) {
+		connection_free(c, true);
+		return true;
+	}
+	pushed_orphaned(c, p->abandon_timeout_ms);
+	return c->fd < 0;
+}
+
+static void wake_again(struct connection *c)
+{
+	uint64_t now_ns = c->worker->now_ns;
+
+	c->readable = true;
+	connection_wake(c);
+	if (c->state == CONNECTION_CLOSING)
+		pushed_discard(c);
+	if (c->fd >= 0 && (pushed_waits(c) || c->fin_wanted))
+		connection_flush(c); /* the protocol's peer allows us to send again */
+	if (!abandoned(c, now_ns) && c->pushed->abandon_ns)
+		owner_wake_after(c, (uint32_t)((c->pushed->abandon_ns - now_ns) / NS_PER_MS + 1));
+}
+
 /* Moves those whose time has come to a list of their own first: a call may end others. */
 void pushed_timers(struct worker_state *w)
 {
@@ -72,14 +106,10 @@ void pushed_timers(struct worker_state *w)
 	while (!list_empty(&due)) {
 		struct connection *c = list_entry(list_pop(&due), struct pushed, timer)->connection;
 
-		if (c->pushed->started && !c->pushed->ready) {
+		if (c->pushed->started && !c->pushed->ready)
 			pushed_advance(c);
-		} else {
-			c->readable = true;
-			connection_wake(c);
-			if (pushed_waits(c))
-				connection_flush(c); /* the protocol's peer allows us to send again */
-		}
+		else
+			wake_again(c);
 	}
 }
 
@@ -92,6 +122,7 @@ static struct pushed *pushed_new(struct connection *c)
 	if (!p)
 		return NULL;
 	p->connection = c;
+	p->since_pdu = c ? c->received_bytes : 0;
 	list_init(&p->timer);
 	list_init(&p->shaking);
 	list_init(&p->shaken);
@@ -195,8 +226,12 @@ int pushed_set_type(struct connection *c, bool message_socket)
 	struct pushed *p = c->pushed;
 	struct ulp_owner owner = owner_of(c, message_socket, p->started);
 
-	if (p->typed)
-		return p->message_socket == message_socket ? 0 : -EINVAL;
+	if (p->typed && p->message_socket == message_socket)
+		return 0;
+	if (p->typed) {
+		return ulp_stack_refuse(p->stack, EINVAL, "a push before this one was for a socket of type %s, which does not change",
+					p->message_socket ? "SOCK_SEQPACKET" : "SOCK_STREAM");
+	}
 	p->typed = true;
 	p->message_socket = message_socket;
 	ulp_stack_move(p->stack, &owner);
@@ -336,6 +371,8 @@ void pushed_event(struct connection *c, uint32_t events)
 		ulp_stack_read_to_end(p->stack);
 	ulp_stack_event(p->stack, events & EPOLLIN, events & EPOLLOUT);
 	pushed_advance(c);
+	if (c->fd >= 0 && c->state == CONNECTION_CLOSING)
+		pushed_discard(c);
 }
 
 void pushed_fail(struct connection *c)
@@ -351,6 +388,34 @@ void pushed_fail(struct connection *c)
 	(void)shutdown(c->fd, SHUT_RDWR);
 	/* With bytes unread close() would reset the connection, and the peer might lose what we have just said. */
 	(void)peek_drop(c, UNREAD_BYTES_MAX);
+}
+
+void pushed_discard(struct connection *c)
+{
+	static _Thread_local uint8_t nobodys[16384];
+	struct pushed *p = c->pushed;
+	struct ulp_mark mark;
+	ssize_t n = 0;
+
+	if (!p->ready || p->failed || p->finished || c->error || !ulp_stack_receives(p->stack))
+		return;
+	for (unsigned i = 0; i < DISCARD_READS && n >= 0; i++)
+		n = ulp_stack_read(p->stack, nobodys, sizeof nobodys, &mark);
+	if (n >= 0)
+		owner_wake_after(c, 0);
+	else if (n != -EAGAIN && n != -ENODATA)
+		connection_fail(c, (int)-n);
+}
+
+void pushed_orphaned(struct connection *c, uint32_t timeout_ms)
+{
+	struct pushed *p = c->pushed;
+
+	p->abandon_timeout_ms = timeout_ms;
+	p->abandon_ns = c->worker->now_ns + (uint64_t)timeout_ms * NS_PER_MS;
+	p->abandon_sent_bytes = c->sent_bytes;
+	owner_wake_after(c, timeout_ms);
+	pushed_discard(c);
 }
 
 bool pushed_has_unread(struct connection *c)

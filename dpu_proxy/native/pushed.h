@@ -50,6 +50,7 @@ struct pushed {
 	bool event_wanted;             /* the host waits for READY */
 	bool peeking;
 	bool pdus;                     /* what was read last was of a PDU */
+	uint64_t since_pdu;            /* bytes of a stream that the host was sent after the last PDU, or ever if there was none */
 	bool failed;
 	bool finished;                 /* the protocols have said that no more is sent */
 	/* Waiting in the spill buffer. */
@@ -59,6 +60,9 @@ struct pushed {
 	/* The PDU that the host is in the middle of. */
 	bool pdu_open;
 	uint32_t pdu_bytes, pdu_left;  /* of the whole, if the host has told */
+	/* Of an orphan: when it is given up, unless it has come further than to these bytes; 0: no orphan. */
+	uint64_t abandon_ns, abandon_sent_bytes;
+	uint32_t abandon_timeout_ms;
 	/* GIVE_BACK. */
 	uint32_t owed, given_bytes;
 	uint8_t *given;
@@ -78,6 +82,11 @@ struct pushed {
 
 /* Makes c->pushed, with nothing on it, unless it has one. 0 or -ENOMEM. */
 int pushed_make(struct connection *c);
+/* Is there a protocol? (What was made for a push that has been refused stays.) */
+static inline bool pushed_any(const struct connection *c)
+{
+	return c->pushed && (ulp_stack_receives(c->pushed->stack) || ulp_stack_sends(c->pushed->stack));
+}
 /* The same as from, for another connection: not started. c may be NULL: for a shared listener. 0 or -errno. */
 int pushed_copy(struct pushed **out, const struct pushed *from, struct connection *c);
 /* Takes it away from its connection, to be adopted by another, of any worker. */
@@ -92,11 +101,16 @@ void pushed_advance(struct connection *c);
 void pushed_event(struct connection *c, uint32_t epoll_events);
 /* The connection has failed: says farewell, drops what waits. */
 void pushed_fail(struct connection *c);
+/* The host has closed, and data waits: reads on, for the protocols of the peer may have to allow it (windows of HTTP/2), and drops what is
+ * data. May free c. */
+void pushed_discard(struct connection *c);
+/* c is an orphan now: it ends when the peer has allowed nothing for so long, while TCP has nothing of it to deliver. */
+void pushed_orphaned(struct connection *c, uint32_t timeout_ms);
 /* Bytes have arrived that no application will read. */
 bool pushed_has_unread(struct connection *c);
 /* Calls those whose time has come. */
 void pushed_timers(struct worker_state *w);
-/* SOCK_SEQPACKET or SOCK_STREAM: the first to say decides. 0 or -EINVAL. */
+/* SOCK_SEQPACKET or SOCK_STREAM: the first to say decides. 0 or -EINVAL, with a reason. */
 int pushed_set_type(struct connection *c, bool message_socket);
 void pushed_count(struct connection *c, uint16_t ulp_id);
 

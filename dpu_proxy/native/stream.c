@@ -260,6 +260,8 @@ static bool send_data(struct connection *c, const struct xts_tx_slot *slot)
 	if (n > 0) {
 		c->held -= (uint32_t)n;
 		c->received_bytes += (uint64_t)n;
+		if (c->pushed) /* which has not begun to read */
+			c->pushed->since_pdu += (uint64_t)n;
 		c->worker->stats.received_bytes += (uint64_t)n;
 		if ((uint32_t)n < room && !c->read_to_end && !c->error)
 			c->readable = false;

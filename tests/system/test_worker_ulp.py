@@ -210,6 +210,57 @@ def test_a_refused_push_changes_nothing_and_has_a_reason(host: ScriptedHost, ser
         assert c.read().payload == b"both ways"
 
 
+def test_the_worker_says_why_it_refuses_a_push(host: ScriptedHost, server: socket.socket) -> None:
+    def refused(c: Conn, error: int, why: str, **push: Any) -> None:
+        answer = c.push(**(PREFIX | push))
+        told = host.ulp_error(c.id, c.number)
+        assert (answer.error, told.error, told.fault) == (error, error, "push") and why in told.text, told
+
+    with connected(host, server) as c:
+        refused(c, errno.EINVAL, "position", read_bytes=1)
+        c.peer.sendall(prefixed(b"hi"))
+        c.receive_data()
+        assert c.push("LENGTH_PREFIXED").error == 0
+        refused(c, errno.EBUSY, "6 bytes are to be given back")
+        host.send("XTS_CMD_GIVE_BACK", prefixed(b"hi"), id=c.id)
+        assert c.read_pdu() == b"hi"
+        refused(c, errno.EINVAL, "SOCK_SEQPACKET", message=False)
+        host.send("XTS_CMD_SEND_PDU", b"part", id=c.id, flags=MORE)
+        refused(c, errno.EBUSY, "in the middle of a PDU", read_bytes=c.read_bytes)
+        c.close("ABORT")
+    with connected(host, server) as c:
+        c.send(b"", "FIN")
+        refused(c, errno.EBUSY, "shut down", way="PUSH_ULP_TX")
+        c.close("ABORT")
+    with connected(host, server) as c:
+        c.peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        c.peer.close()
+        assert host.receive().error == errno.ECONNRESET
+        refused(c, errno.ENOTCONN, "has ended")
+
+
+@pytest.mark.parametrize("pdus", [(b"unread",), (b"read", b"unread")])
+def test_unread_pdus_are_not_given_back(host: ScriptedHost, server: socket.socket, pdus: tuple[bytes, ...]) -> None:
+    """They would come back as a stream; what is one, as before the first PDU, is given back."""
+    with connected(host, server) as c:
+        c.peer.sendall(prefixed(b"hi"))
+        assert c.receive_data().payload == prefixed(b"hi")
+        assert c.push("LENGTH_PREFIXED").error == 0
+        host.send("XTS_CMD_GIVE_BACK", prefixed(b"hi"), id=c.id)
+        assert c.read_pdu() == b"hi"
+        c.close("ABORT")
+    with connected(host, server, PREFIX) as c:
+        c.peer.sendall(prefixed(*pdus))
+        for pdu in pdus[:-1]:
+            assert c.read_pdu() == pdu
+        assert c.receive_data().payload == b"unread"
+        answer = c.push("LINES", way="PUSH_ULP_RX", read_bytes=c.read_bytes)
+        assert answer.error == errno.EBUSY
+        assert "boundaries" in host.ulp_error(c.id, c.number).text
+        c.peer.sendall(prefixed(b"as before"))
+        assert c.read_pdu() == b"as before"
+
+
 @pytest.mark.parametrize("cut", range(8))
 def test_a_push_without_all_its_fields(host: ScriptedHost, cut: int) -> None:
     payload = struct.pack("!IHH", 0, 1, 4)[:cut]
@@ -219,7 +270,10 @@ def test_a_push_without_all_its_fields(host: ScriptedHost, cut: int) -> None:
 def test_a_window_too_small_for_pdus(server: socket.socket) -> None:
     with Worker(window_bytes=SMALL - 1, window_bytes_max=SMALL - 1) as worker, worker.attach(features=FEATURES) as host:
         host.open()
-        assert host.push("LENGTH_PREFIXED", number=host.new_socket()).error == errno.ENOBUFS
+        number = host.new_socket()
+        refused = host.push("LENGTH_PREFIXED", number=number)
+        assert refused.error == errno.ENOBUFS
+        assert f"window is {SMALL - 1} bytes" in host.ulp_error(refused.fields["proxy_id"], number).text
         with connected(host, server, window=SMALL) as c:
             assert c.push("LENGTH_PREFIXED").error == errno.ENOBUFS
 

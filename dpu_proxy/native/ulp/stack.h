@@ -32,6 +32,8 @@ void ulp_stack_move(struct ulp_stack *s, const struct ulp_owner *owner);
 /* Puts a protocol on top. The attributes are copied when they are needed later. 0; -ENOPROTOOPT: not offered; else why not, and
  * ulp_stack_error() has the reason. Nothing has changed after an error. */
 int ulp_stack_push(struct ulp_stack *s, enum ulp_direction direction, uint16_t ulp_id, const uint8_t *attributes, uint32_t bytes);
+/* The owner refuses a push by itself, and says why, for ulp_stack_error(); a reason of a fault stays. -error. */
+int ulp_stack_refuse(struct ulp_stack *s, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* The bytes the uppermost receive layer is to read first; s copies them. To be called before anything is read or a handshake goes on. 0 or -ENOMEM. */
 int ulp_stack_give_back(struct ulp_stack *s, const void *data, uint32_t bytes);
 

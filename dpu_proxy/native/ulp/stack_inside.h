@@ -59,7 +59,6 @@ ssize_t ulp_bottom_read(struct ulp_stack *s, void *out, size_t room, struct ulp_
 ssize_t ulp_bottom_write(struct ulp_stack *s, const struct iovec *iov, int pieces, const struct ulp_mark *mark);
 
 /* --- reason.c --- */
-int ulp_stack_refuse(struct ulp_stack *s, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Asks the owner for a call, unless it has been asked for an earlier one. */
 void ulp_stack_wake_after(struct ulp_stack *s, uint32_t timeout_ms);
 
