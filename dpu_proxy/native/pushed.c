@@ -10,6 +10,8 @@
 
 #define NS_PER_MS 1000000u
 #define UNREAD_BYTES_MAX (1u << 20)
+#define DRAIN_READS 64 /* at once: the others wait */
+#define DRAIN_BYTES 16384u
 
 /* --- what the stack asks of its owner -------------------------------------------------------------------------------- */
 
@@ -50,6 +52,44 @@ static struct ulp_owner owner_of(struct connection *c, bool message_socket, bool
 	return owner;
 }
 
+/* --- orphans --------------------------------------------------------------------------------------------------------- */
+
+void pushed_orphan(struct connection *c, uint32_t timeout_ms)
+{
+	c->pushed->orphan_ns = c->worker->now_ns + (uint64_t)timeout_ms * NS_PER_MS;
+	owner_wake_after(c, 0);
+}
+
+void pushed_drain(struct connection *c)
+{
+	static _Thread_local uint8_t nobody[DRAIN_BYTES];
+	struct ulp_mark mark;
+	ssize_t n = 0;
+
+	for (unsigned i = 0; i < DRAIN_READS && n >= 0; i++)
+		n = ulp_stack_read(c->pushed->stack, nobody, sizeof nobody, &mark);
+	if (n >= 0)
+		owner_wake_after(c, 0);
+	else if (n != -EAGAIN && n != -ENODATA)
+		connection_fail(c, (int)-n);
+}
+
+/* Its time is not over, and it has not failed. */
+static bool orphan_goes_on(struct connection *c)
+{
+	struct pushed *p = c->pushed;
+	uint64_t now = c->worker->now_ns;
+
+	if (now >= p->orphan_ns) {
+		connection_free(c, true);
+		return false;
+	}
+	owner_wake_after(c, (uint32_t)((p->orphan_ns - now) / NS_PER_MS) + 1);
+	if (p->started)
+		pushed_drain(c);
+	return c->fd >= 0;
+}
+
 /* Moves those whose time has come to a list of their own first: a call may end others. */
 void pushed_timers(struct worker_state *w)
 {
@@ -72,6 +112,8 @@ void pushed_timers(struct worker_state *w)
 	while (!list_empty(&due)) {
 		struct connection *c = list_entry(list_pop(&due), struct pushed, timer)->connection;
 
+		if (c->orphan && !orphan_goes_on(c))
+			continue;
 		if (c->pushed->started && !c->pushed->ready) {
 			pushed_advance(c);
 		} else {

@@ -65,6 +65,7 @@ struct pushed {
 	/* The stack wants to be called. */
 	struct list timer;             /* on worker->timers */
 	uint64_t wake_ns;
+	uint64_t orphan_ns;            /* an orphan ends then, whatever its protocols wait for */
 	/* A listener's: connections it has accepted and not announced (connection.offers): with handshakes under way, and without. */
 	struct list shaking, shaken;
 	uint32_t accepting;
@@ -94,6 +95,10 @@ void pushed_event(struct connection *c, uint32_t epoll_events);
 void pushed_fail(struct connection *c);
 /* Bytes have arrived that no application will read. */
 bool pushed_has_unread(struct connection *c);
+/* It has no host any more, and has so long to deliver what waits. */
+void pushed_orphan(struct connection *c, uint32_t timeout_ms);
+/* Reads what an orphan's peer sends yet, for what the protocols learn of it (a window that opens). May free c, as above. */
+void pushed_drain(struct connection *c);
 /* Calls those whose time has come. */
 void pushed_timers(struct worker_state *w);
 /* SOCK_SEQPACKET or SOCK_STREAM: the first to say decides. 0 or -EINVAL. */

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 from grpc_bed import DATA, END_HEADERS, HEADERS, PREFACE, control, frame, parse, prefixed, window_update
-from scripted_host import ScriptedHost
+from scripted_host import ScriptedHost, Worker
 from worker_ulp_bed import connected, host, receive_exactly, server, worker
 from xts_messages.ulps import BY_NAME
 
@@ -33,6 +33,27 @@ def test_what_a_window_has_stopped_goes_on_when_it_opens(host: ScriptedHost, ser
                 said += payload
             assert len(said) == end
         assert said == prefixed(message)
+
+
+def test_what_a_window_has_stopped_is_delivered_after_the_host_has_closed(
+    worker: Worker, host: ScriptedHost, server: socket.socket
+) -> None:
+    message = bytes(range(256)) * 300
+    rest = len(prefixed(message)) - WINDOW
+    with connected(host, server, {"ulp": "HTTP2"}, {"ulp": "GRPC"}) as c:
+        head = frame(HEADERS, b"\x82", END_HEADERS, 1)
+        c.send_pdu(head)
+        c.send_pdu(message, control=(BY_NAME["GRPC"].number, control(0, 0, 1)))
+        assert receive_exactly(c.peer, len(PREFACE + head)) == PREFACE + head
+        said = b""
+        while len(said) < WINDOW:
+            said += next(parse(received_frame(c.peer)))[3]
+        assert c.close().error == 0
+        c.peer.sendall(window_update(0, rest) + window_update(1, rest))
+        while data := c.peer.recv(65536):
+            said += b"".join(payload for *_, payload in parse(data))
+        assert len(said) == len(prefixed(message))
+    worker.wait(lambda s: s.connections == 0, "the orphan has not ended")
 
 
 def received_frame(peer: socket.socket) -> bytes:
