@@ -56,7 +56,11 @@ static struct ulp_owner owner_of(struct connection *c, bool message_socket, bool
 
 void pushed_orphan(struct connection *c, uint32_t timeout_ms)
 {
-	c->pushed->orphan_ns = c->worker->now_ns + (uint64_t)timeout_ms * NS_PER_MS;
+	struct pushed *p = c->pushed;
+
+	p->orphan_timeout_ns = (uint64_t)timeout_ms * NS_PER_MS;
+	p->orphan_ns = c->worker->now_ns + p->orphan_timeout_ns;
+	p->orphan_sent_bytes = c->sent_bytes;
 	owner_wake_after(c, 0);
 }
 
@@ -80,9 +84,13 @@ static bool orphan_goes_on(struct connection *c)
 	struct pushed *p = c->pushed;
 	uint64_t now = c->worker->now_ns;
 
-	if (now >= p->orphan_ns) {
+	if (now >= p->orphan_ns && c->sent_bytes == p->orphan_sent_bytes) {
 		connection_free(c, true);
 		return false;
+	}
+	if (c->sent_bytes != p->orphan_sent_bytes) {
+		p->orphan_sent_bytes = c->sent_bytes;
+		p->orphan_ns = now + p->orphan_timeout_ns;
 	}
 	owner_wake_after(c, (uint32_t)((p->orphan_ns - now) / NS_PER_MS) + 1);
 	if (p->started)
@@ -223,7 +231,7 @@ void pushed_free(struct pushed *p)
 {
 	if (!p)
 		return;
-	if (p->connection)
+	if (p->handshaking)
 		handshake_ends(p->connection);
 	list_remove(&p->timer);
 	ulp_stack_free(p->stack);

@@ -65,7 +65,7 @@ struct pushed {
 	/* The stack wants to be called. */
 	struct list timer;             /* on worker->timers */
 	uint64_t wake_ns;
-	uint64_t orphan_ns;            /* an orphan ends then, whatever its protocols wait for */
+	uint64_t orphan_ns, orphan_timeout_ns, orphan_sent_bytes; /* an orphan ends then, unless bytes have left meanwhile */
 	/* A listener's: connections it has accepted and not announced (connection.offers): with handshakes under way, and without. */
 	struct list shaking, shaken;
 	uint32_t accepting;
@@ -95,7 +95,7 @@ void pushed_event(struct connection *c, uint32_t epoll_events);
 void pushed_fail(struct connection *c);
 /* Bytes have arrived that no application will read. */
 bool pushed_has_unread(struct connection *c);
-/* It has no host any more, and has so long to deliver what waits. */
+/* It has no host any more; it ends when for so long nothing has left of what waits. */
 void pushed_orphan(struct connection *c, uint32_t timeout_ms);
 /* Reads what an orphan's peer sends yet, for what the protocols learn of it (a window that opens). May free c, as above. */
 void pushed_drain(struct connection *c);
