@@ -181,6 +181,11 @@ def test_partial_wildcards_match_nothing(bed: TlsBed) -> None:
         assert "hostname mismatch" in refused(other, server_context(AUTHORITY.issue("w*.example.org")))
 
 
+def test_a_common_name_is_no_hosts_name(bed: TlsBed) -> None:
+    bed.push("TLS", server_name="www.example.org")
+    assert "hostname mismatch" in refused(bed, server_context(AUTHORITY.issue("www.example.org", named=False)))
+
+
 @VERSIONS
 def test_client_certificate_given(bed: TlsBed, version: ssl.TLSVersion) -> None:
     mine = AUTHORITY.issue("client.example")
