@@ -92,13 +92,15 @@ class Authority:
         #: PEM.
         self.certificate = self.x509.public_bytes(serialization.Encoding.PEM)
 
-    def issue(self, *names: str, kind: str = "ec", expired: bool = False) -> Issued:
-        """For hosts or addresses (a client's certificate: any name); the first is the common name."""
+    def issue(self, *names: str, kind: str = "ec", expired: bool = False, named: bool = True) -> Issued:
+        """For hosts or addresses (a client's certificate: any name); the first is the common name. named: as
+        alternative names too, where alone a host's name counts."""
         key = _shared_key(kind)
         begin = _now() - datetime.timedelta(days=10 if expired else 1)
         builder = _builder(_name(names[0]), self.name, key, begin, 2)
-        alternatives = x509.SubjectAlternativeName([_alternative(name) for name in names])
-        builder = builder.add_extension(alternatives, critical=False)
+        if named:
+            alternatives = x509.SubjectAlternativeName([_alternative(name) for name in names])
+            builder = builder.add_extension(alternatives, critical=False)
         signed = builder.sign(self._key, hashes.SHA256())
         chain = signed.public_bytes(serialization.Encoding.PEM)
         if self._parent:

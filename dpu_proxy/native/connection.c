@@ -210,6 +210,8 @@ static void stream_event(struct connection *c, uint32_t events)
 {
 	if (c->pushed) {
 		pushed_event(c, events);
+		if (c->orphan && c->fd >= 0 && c->pushed->started)
+			pushed_drain(c);
 		if (c->fd < 0)
 			return;
 	}
@@ -227,6 +229,10 @@ static void stream_event(struct connection *c, uint32_t events)
 	}
 	if (events & EPOLLOUT) {
 		c->writable = true;
+		if (c->pushed) { /* a protocol may have stopped reading, for there was no room for its answers */
+			c->readable = true;
+			connection_wake(c);
+		}
 		if (c->pushed || c->spill.bytes)
 			connection_flush(c); /* may free an orphan: nothing of c after this */
 	}
@@ -388,7 +394,7 @@ void connection_orphan(struct connection *c)
 	list_remove(&c->dirty);
 	list_remove(&c->unnamed);
 	if (c->pushed)
-		pushed_orphaned(c, ORPHAN_TIMEOUT_MS);
+		pushed_orphan(c, ORPHAN_TIMEOUT_MS);
 }
 
 /* Has the TCP peer acknowledged everything, our FIN included? Negative: the connection has failed. */

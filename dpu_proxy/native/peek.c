@@ -7,6 +7,7 @@
  * most; the greetings that peek mode is for are short.
  */
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -18,6 +19,13 @@
 #define SKIP_PIECES 1000u /* below IOV_MAX; 64 MB, more than a socket buffer holds */
 
 static _Thread_local uint8_t skipped[SKIP_BYTES];
+
+static bool has_ended(int fd)
+{
+	struct pollfd end = { .fd = fd, .events = POLLRDHUP };
+
+	return poll(&end, 1, 0) > 0;
+}
 
 ssize_t peek_read(struct connection *c, void *out, size_t room)
 {
@@ -42,8 +50,8 @@ ssize_t peek_read(struct connection *c, void *out, size_t room)
 		return -errno;
 	if ((uint64_t)n > skip)
 		return n - (ssize_t)skip;
-	/* Nothing new. When epoll has told of FIN, nothing will come: all that came before it is in the socket. */
-	return !n || c->read_to_end ? -ENODATA : -EAGAIN;
+	/* Nothing new. After FIN (read_to_end alone may be urgent data) nothing will come: all that came before it is in the socket. */
+	return !n || (c->read_to_end && has_ended(c->fd)) ? -ENODATA : -EAGAIN;
 }
 
 int peek_drop(struct connection *c, uint64_t bytes)

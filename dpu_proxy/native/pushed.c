@@ -10,7 +10,8 @@
 
 #define NS_PER_MS 1000000u
 #define UNREAD_BYTES_MAX (1u << 20)
-#define DISCARD_READS 16u /* at once */
+#define DRAIN_READS 64 /* at once: the others wait */
+#define DRAIN_BYTES 16384u
 
 /* --- what the stack asks of its owner -------------------------------------------------------------------------------- */
 
@@ -51,37 +52,50 @@ static struct ulp_owner owner_of(struct connection *c, bool message_socket, bool
 	return owner;
 }
 
-/* True when it was, or c has ended otherwise. */
-static bool abandoned(struct connection *c, uint64_t now_ns)
+/* --- orphans --------------------------------------------------------------------------------------------------------- */
+
+void pushed_orphan(struct connection *c, uint32_t timeout_ms)
 {
 	struct pushed *p = c->pushed;
-	int in_tcp = 0;
 
-	if (c->fd < 0)
-		return true;
-	if (!p->abandon_ns || now_ns < p->abandon_ns)
-		return false;
-	/* What TCP has it sees to itself (TCP_USER_TIMEOUT). */
-	if (c->sent_bytes == p->abandon_sent_bytes && (ioctl(c->fd, TIOCOUTQ, &in_tcp) || !in_tcp)) {
-		connection_free(c, true);
-		return true;
-	}
-	pushed_orphaned(c, p->abandon_timeout_ms);
-	return c->fd < 0;
+	p->orphan_timeout_ns = (uint64_t)timeout_ms * NS_PER_MS;
+	p->orphan_ns = c->worker->now_ns + p->orphan_timeout_ns;
+	p->orphan_sent_bytes = c->sent_bytes;
+	owner_wake_after(c, 0);
 }
 
-static void wake_again(struct connection *c)
+void pushed_drain(struct connection *c)
 {
-	uint64_t now_ns = c->worker->now_ns;
+	static _Thread_local uint8_t nobody[DRAIN_BYTES];
+	struct ulp_mark mark;
+	ssize_t n = 0;
 
-	c->readable = true;
-	connection_wake(c);
-	if (c->state == CONNECTION_CLOSING)
-		pushed_discard(c);
-	if (c->fd >= 0 && (pushed_waits(c) || c->fin_wanted))
-		connection_flush(c); /* the protocol's peer allows us to send again */
-	if (!abandoned(c, now_ns) && c->pushed->abandon_ns)
-		owner_wake_after(c, (uint32_t)((c->pushed->abandon_ns - now_ns) / NS_PER_MS + 1));
+	for (unsigned i = 0; i < DRAIN_READS && n >= 0; i++)
+		n = ulp_stack_read(c->pushed->stack, nobody, sizeof nobody, &mark);
+	if (n >= 0)
+		owner_wake_after(c, 0);
+	else if (n != -EAGAIN && n != -ENODATA)
+		connection_fail(c, (int)-n);
+}
+
+/* Its time is not over, and it has not failed. */
+static bool orphan_goes_on(struct connection *c)
+{
+	struct pushed *p = c->pushed;
+	uint64_t now = c->worker->now_ns;
+
+	if (now >= p->orphan_ns && c->sent_bytes == p->orphan_sent_bytes) {
+		connection_free(c, true);
+		return false;
+	}
+	if (c->sent_bytes != p->orphan_sent_bytes) {
+		p->orphan_sent_bytes = c->sent_bytes;
+		p->orphan_ns = now + p->orphan_timeout_ns;
+	}
+	owner_wake_after(c, (uint32_t)((p->orphan_ns - now) / NS_PER_MS) + 1);
+	if (p->started)
+		pushed_drain(c);
+	return c->fd >= 0;
 }
 
 /* Moves those whose time has come to a list of their own first: a call may end others. */
@@ -106,10 +120,16 @@ void pushed_timers(struct worker_state *w)
 	while (!list_empty(&due)) {
 		struct connection *c = list_entry(list_pop(&due), struct pushed, timer)->connection;
 
-		if (c->pushed->started && !c->pushed->ready)
+		if (c->orphan && !orphan_goes_on(c))
+			continue;
+		if (c->pushed->started && !c->pushed->ready) {
 			pushed_advance(c);
-		else
-			wake_again(c);
+		} else {
+			c->readable = true;
+			connection_wake(c);
+			if (pushed_waits(c))
+				connection_flush(c); /* the protocol's peer allows us to send again */
+		}
 	}
 }
 
@@ -212,7 +232,7 @@ void pushed_free(struct pushed *p)
 {
 	if (!p)
 		return;
-	if (p->connection)
+	if (p->handshaking)
 		handshake_ends(p->connection);
 	list_remove(&p->timer);
 	ulp_stack_free(p->stack);
@@ -371,8 +391,6 @@ void pushed_event(struct connection *c, uint32_t events)
 		ulp_stack_read_to_end(p->stack);
 	ulp_stack_event(p->stack, events & EPOLLIN, events & EPOLLOUT);
 	pushed_advance(c);
-	if (c->fd >= 0 && c->state == CONNECTION_CLOSING)
-		pushed_discard(c);
 }
 
 void pushed_fail(struct connection *c)
@@ -388,34 +406,6 @@ void pushed_fail(struct connection *c)
 	(void)shutdown(c->fd, SHUT_RDWR);
 	/* With bytes unread close() would reset the connection, and the peer might lose what we have just said. */
 	(void)peek_drop(c, UNREAD_BYTES_MAX);
-}
-
-void pushed_discard(struct connection *c)
-{
-	static _Thread_local uint8_t nobodys[16384];
-	struct pushed *p = c->pushed;
-	struct ulp_mark mark;
-	ssize_t n = 0;
-
-	if (!p->ready || p->failed || p->finished || c->error || !ulp_stack_receives(p->stack))
-		return;
-	for (unsigned i = 0; i < DISCARD_READS && n >= 0; i++)
-		n = ulp_stack_read(p->stack, nobodys, sizeof nobodys, &mark);
-	if (n >= 0)
-		owner_wake_after(c, 0);
-	else if (n != -EAGAIN && n != -ENODATA)
-		connection_fail(c, (int)-n);
-}
-
-void pushed_orphaned(struct connection *c, uint32_t timeout_ms)
-{
-	struct pushed *p = c->pushed;
-
-	p->abandon_timeout_ms = timeout_ms;
-	p->abandon_ns = c->worker->now_ns + (uint64_t)timeout_ms * NS_PER_MS;
-	p->abandon_sent_bytes = c->sent_bytes;
-	owner_wake_after(c, timeout_ms);
-	pushed_discard(c);
 }
 
 bool pushed_has_unread(struct connection *c)

@@ -60,15 +60,13 @@ struct pushed {
 	/* The PDU that the host is in the middle of. */
 	bool pdu_open;
 	uint32_t pdu_bytes, pdu_left;  /* of the whole, if the host has told */
-	/* Of an orphan: when it is given up, unless it has come further than to these bytes; 0: no orphan. */
-	uint64_t abandon_ns, abandon_sent_bytes;
-	uint32_t abandon_timeout_ms;
 	/* GIVE_BACK. */
 	uint32_t owed, given_bytes;
 	uint8_t *given;
 	/* The stack wants to be called. */
 	struct list timer;             /* on worker->timers */
 	uint64_t wake_ns;
+	uint64_t orphan_ns, orphan_timeout_ns, orphan_sent_bytes; /* an orphan ends then, unless bytes have left meanwhile */
 	/* A listener's: connections it has accepted and not announced (connection.offers): with handshakes under way, and without. */
 	struct list shaking, shaken;
 	uint32_t accepting;
@@ -101,13 +99,12 @@ void pushed_advance(struct connection *c);
 void pushed_event(struct connection *c, uint32_t epoll_events);
 /* The connection has failed: says farewell, drops what waits. */
 void pushed_fail(struct connection *c);
-/* The host has closed, and data waits: reads on, for the protocols of the peer may have to allow it (windows of HTTP/2), and drops what is
- * data. May free c. */
-void pushed_discard(struct connection *c);
-/* c is an orphan now: it ends when the peer has allowed nothing for so long, while TCP has nothing of it to deliver. */
-void pushed_orphaned(struct connection *c, uint32_t timeout_ms);
 /* Bytes have arrived that no application will read. */
 bool pushed_has_unread(struct connection *c);
+/* It has no host any more; it ends when for so long nothing has left of what waits. */
+void pushed_orphan(struct connection *c, uint32_t timeout_ms);
+/* Reads what an orphan's peer sends yet, for what the protocols learn of it (a window that opens). May free c, as above. */
+void pushed_drain(struct connection *c);
 /* Calls those whose time has come. */
 void pushed_timers(struct worker_state *w);
 /* SOCK_SEQPACKET or SOCK_STREAM: the first to say decides. 0 or -EINVAL, with a reason. */

@@ -16,7 +16,7 @@ from authority import Authority
 from scripted_host import WINDOW, ScriptedHost, Worker
 from ulp_tls_bed import client_context, server_context
 from worker_ulp_bed import FEATURES, LOOPBACK, READY, Conn, connected, prefixed, receive_exactly, server, wait_for
-from xts_messages import codec, ulps
+from xts_messages import codec, table, ulps
 from xts_messages._native import lib as link_lib
 from xts_messages.codec import Endpoint, flags
 from xts_proxy._native import ffi, lib
@@ -497,6 +497,34 @@ def test_a_connection_changes_hands_with_what_is_pushed(
         c.peer.sendall(prefixed(b"late"))
         assert d.read_pdu() == b"late"
         assert d.close().error == 0 and c.peer.recv(1) == b""
+
+
+def test_a_connection_that_shakes_hands_yet_cannot_be_named(worker: Worker, host: ScriptedHost) -> None:
+    """Its identifier can be guessed, and it has no socket of the host's: 0."""
+    _, id, port = listening(host, OWN)
+    with socket.create_connection((LOOPBACK, port)):
+        worker.wait(lambda s: s.ulp_handshakes == 1, "no handshake has begun")
+        assert host.push("LINES", id + 1, 0).error == errno.EBADF
+        assert host.ioctl("PEEK_MODE", b"\1", id + 1, 0).error == errno.EBADF
+
+
+def test_what_layers_hold_is_read_after_a_claim(
+    host: ScriptedHost, second: ScriptedHost, server: socket.socket
+) -> None:
+    """The TCP socket has nothing more, so epoll says nothing: a layer has read ahead."""
+    lines = [b"%03d" % i for i in range(100)]
+    with connected(host, server, {"ulp": "LINES"}, window=table.ULP_WINDOW_MIN) as c:
+        c.peer.sendall(b"".join(line + b"\n" for line in lines))
+        got = [c.receive_data().payload for _ in range(table.ULP_WINDOW_MIN // (table.PDU_CREDITS + 3))]
+        host.send("XTS_CMD_PARK", id=c.id, xts_socket=c.number, token=5, key=7, keep_ms=10_000)
+        assert host.expect("XTS_REPLY_PARK_ACK").error == 0
+        number, unread = second.new_socket(), 3 * len(got)
+        second.send("XTS_CMD_CLAIM", xts_socket=number, token=6, key=7, post_credits=WINDOW - unread, unread=unread)
+        ack = second.expect("XTS_REPLY_CLAIM_ACK")
+        assert ack.error == 0
+        d = Conn(second, number, ack.fields["proxy_id"], ack.fields["post_credits"], c.peer, read_bytes=unread)
+        assert got + [d.read_pdu() for _ in lines[len(got) :]] == lines
+        d.close("ABORT")
 
 
 def test_what_only_this_host_knows_cannot_change_hands(host: ScriptedHost, server: socket.socket) -> None:

@@ -501,6 +501,19 @@ def test_peek_mode_tells_the_end_of_the_stream_twice(host: ScriptedHost, server:
         assert c.close().error == 0
 
 
+def test_urgent_data_is_no_end_in_peek_mode(host: ScriptedHost, server: socket.socket) -> None:
+    with connected(host, server) as c:
+        assert c.ioctl("PEEK_MODE", b"\1").error == 0
+        c.peer.sendall(b"greeting")
+        assert c.read().payload == b"greeting"
+        c.peer.send(b"!", socket.MSG_OOB)
+        with pytest.raises(TimeoutError):
+            c.receive(50)
+        assert c.ioctl("END_PEEK_MODE", struct.pack("!I", 8)).error == 0
+        c.peer.sendall(b"more")
+        assert c.receive_data().payload == b"more"
+
+
 def test_at_most_a_socket_buffer_is_peeked(host: ScriptedHost, server: socket.socket) -> None:
     data = os.urandom(8 << 20)
     with connected(host, server) as c:

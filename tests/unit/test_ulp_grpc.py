@@ -217,6 +217,11 @@ def hostile(data: bytes, *, client: bool = True, bed: UlpBed | None = None) -> t
         pytest.param(window_update(1, 0x7FFFFFFF), "HANDSHAKE", id="a stream's window overflows"),
         pytest.param(window_update(9, 1), "HANDSHAKE", id="WINDOW_UPDATE of an idle stream"),
         pytest.param(setting(INITIAL_WINDOW_SIZE, 0x80000000), "HANDSHAKE", id="a window of 2 GiB"),
+        pytest.param(
+            b"".join(setting(INITIAL_WINDOW_SIZE, i) for i in range(1025)),
+            "HANDSHAKE",
+            id="a window that changes always",
+        ),
         pytest.param(setting(MAX_FRAME_SIZE, 16383), "HANDSHAKE", id="frames too short"),
         pytest.param(
             window_update(1, 0x7FFF0000) + setting(INITIAL_WINDOW_SIZE, 0x10000),

@@ -11,7 +11,7 @@ import pytest
 from authority import Authority, Issued, self_signed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ulp_bed import Mark
+from ulp_bed import SEND, Mark
 from ulp_tls_bed import TlsBed, TlsPeer, client_context, counts, server_context
 
 AUTHORITY = Authority()
@@ -179,6 +179,11 @@ def test_partial_wildcards_match_nothing(bed: TlsBed) -> None:
     with bed.again() as other:
         other.push("TLS", server_name="www.example.org")
         assert "hostname mismatch" in refused(other, server_context(AUTHORITY.issue("w*.example.org")))
+
+
+def test_a_common_name_is_no_hosts_name(bed: TlsBed) -> None:
+    bed.push("TLS", server_name="www.example.org")
+    assert "hostname mismatch" in refused(bed, server_context(AUTHORITY.issue("www.example.org", named=False)))
 
 
 @VERSIONS
@@ -533,6 +538,12 @@ def test_old_versions_are_refused(bed: TlsBed, version: ssl.TLSVersion, client: 
     assert not bed.ready
 
 
+def test_the_level_of_security_is_not_the_hosts_to_lower(bed: TlsBed) -> None:
+    with pytest.raises(PermissionError):
+        bed.push("TLS", server_name="localhost", ciphers="ECDHE-ECDSA-AES128-GCM-SHA256:@SECLEVEL=0")
+    assert "(@)" in bed.error().text
+
+
 def test_weak_ciphers_are_refused_one_by_one(bed: TlsBed) -> None:
     bed.add_identity("rsa", AUTHORITY.issue("localhost", kind="rsa"))
     every = client_context(None, maximum_version=ONE_TWO)
@@ -618,6 +629,20 @@ def records() -> Iterator[tuple[TlsBed, TlsPeer]]:
         made.add_trust("default", AUTHORITY.certificate)
         made.push("TLS", server_name="localhost")
         yield made, made.connect_to(server_context(SERVER))
+
+
+def test_a_gathered_pdu_of_many_records_leaves_while_there_is_room(records: tuple[TlsBed, TlsPeer]) -> None:
+    """TLS takes some records at a time: nothing would tell of room later."""
+    bed, peer = records
+    bed.push("LENGTH_PREFIXED", SEND)
+    gathered = b"g" * 150_000
+    assert bed.write(gathered, Mark(pdu=True, more=True)) == len(gathered)
+    assert bed.write(b"end", Mark(pdu=True)) == 3
+    assert bed.flush()
+    got = b""
+    while len(got) < 4 + 150_003:
+        got += peer.recv()
+    assert got == (150_003).to_bytes(4, "big") + gathered + b"end"
 
 
 def test_a_record_is_a_pdu(records: tuple[TlsBed, TlsPeer]) -> None:

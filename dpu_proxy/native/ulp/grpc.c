@@ -12,6 +12,7 @@
 #define MESSAGE_BYTES_DEFAULT (1u << 20)
 #define STREAMS_DEFAULT 1024u
 #define STREAMS_LIMIT 65536u
+#define WINDOW_CHANGES_MAX 1024u  /* of a connection: each goes over all streams; who adapts windows changes them some ten times */
 #define BUFFERED_LIMIT (1u << 30) /* so that 32 bits are enough to reckon with it */
 
 /* --- the layer --------------------------------------------------------------------------------------------------------- */
@@ -167,6 +168,11 @@ int grpc_peer_setting(struct ulp_layer *l, uint16_t setting, uint32_t value)
 		return 0;
 	if (value > HTTP2_WINDOW_MAX)
 		return grpc_fail(l, HTTP2_FLOW_CONTROL_ERROR, XTS_FAULT_HANDSHAKE, "the peer has set its initial window to %u", value);
+	if ((int32_t)value == g->peer_initial_window)
+		return 0;
+	if (++g->window_changes > WINDOW_CHANGES_MAX)
+		return grpc_fail(l, HTTP2_ENHANCE_YOUR_CALM, XTS_FAULT_HANDSHAKE, "the peer has changed its initial window %u times",
+				 g->window_changes);
 	for (uint32_t i = 0; i < g->streams.used; i++) {
 		struct grpc_stream *s = &g->streams.stream[i];
 		int64_t window = (int64_t)s->send_window + (int32_t)value - g->peer_initial_window;

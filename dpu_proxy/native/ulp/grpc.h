@@ -100,6 +100,7 @@ struct grpc {
 	uint32_t buffered;                /* for messages that are being gathered */
 	int64_t send_window;              /* of the connection */
 	int32_t peer_initial_window, local_initial_window;
+	uint32_t window_changes;          /* of the peer's initial window */
 	uint32_t peer_frame_bytes_max;
 	uint32_t owed;                    /* of the connection */
 	struct grpc_receive receive;

@@ -167,8 +167,8 @@ static size_t account(struct sending *s, size_t written)
 	return written - g;
 }
 
-/* Prefix, gathered bytes, the host's bytes from skip on: writes once, *offered is how much. */
-static ssize_t write_once(struct ulp_layer *l, struct sending *s, const struct iovec *iov, int pieces, size_t skip, size_t *offered)
+/* Prefix, gathered bytes, the host's bytes from skip on: writes once. */
+static ssize_t write_once(struct ulp_layer *l, struct sending *s, const struct iovec *iov, int pieces, size_t skip)
 {
 	struct iovec out[PIECES];
 	int n = 0;
@@ -178,21 +178,20 @@ static ssize_t write_once(struct ulp_layer *l, struct sending *s, const struct i
 	if (s->gathered.bytes)
 		out[n++] = (struct iovec){ s->gathered.data + s->gathered.first, s->gathered.bytes };
 	n += ulp_iov_slice(out + n, PIECES - n, iov, pieces, skip, SIZE_MAX);
-	*offered = ulp_iov_bytes(out, n);
-	return *offered ? ulp_write_below(l, out, n, NULL) : 0;
+	return ulp_iov_bytes(out, n) ? ulp_write_below(l, out, n, NULL) : 0;
 }
 
 static ssize_t write_through(struct ulp_layer *l, struct sending *s, const struct iovec *iov, int pieces)
 {
-	size_t done = 0, offered;
+	size_t done = 0;
 	ssize_t n;
 
 	do {
-		n = write_once(l, s, iov, pieces, done, &offered);
+		n = write_once(l, s, iov, pieces, done);
 		if (n < 0)
 			return n;
 		done += account(s, (size_t)n);
-	} while (n && (size_t)n == offered);
+	} while (n); /* TLS takes some records at a time, and what it has taken may be none of the host's bytes */
 	return (ssize_t)done;
 }
 

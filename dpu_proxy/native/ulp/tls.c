@@ -94,7 +94,8 @@ static bool set_server_name(SSL *ssl, const struct tls_parameters *p)
 		return false;
 	if (!p->verify_host)
 		return true;
-	SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+	/* Names are in subjectAltName alone (RFC 9110 4.3.4), as Python's ssl has it. */
+	SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
 	return address ? X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), p->server_name) == 1 :
 			 SSL_set1_host(ssl, p->server_name) == 1;
 }
@@ -334,6 +335,18 @@ static int check_pdu(struct tls *t, size_t bytes, const struct ulp_mark *mark)
 	return t->failed;
 }
 
+/* The kernel makes the records. It makes none of nothing, so the empty end of a PDU is taken here. */
+static ssize_t write_kernel(struct tls *t, const struct iovec *iov, int pieces, const struct ulp_mark *mark)
+{
+	size_t bytes = ulp_iov_bytes(iov, pieces);
+	bool pdu = mark && mark->pdu;
+	ssize_t n = !bytes && pdu ? 1 : ulp_write_below(t->layer, iov, pieces, NULL);
+
+	if (n > 0 && pdu)
+		t->in_pdu = mark->more || (size_t)n < bytes;
+	return n;
+}
+
 static ssize_t tls_write(struct ulp_layer *l, const struct iovec *iov, int pieces, const struct ulp_mark *mark)
 {
 	struct tls *t = l->state;
@@ -344,7 +357,7 @@ static ssize_t tls_write(struct ulp_layer *l, const struct iovec *iov, int piece
 	if (t->failed || (pdu && check_pdu(t, ulp_iov_bytes(iov, pieces), mark)))
 		return t->failed;
 	if (t->send_by != XTS_TLS_CRYPTO_USER)
-		return ulp_write_below(l, iov, pieces, NULL);
+		return write_kernel(t, iov, pieces, mark);
 	r = tls_bio_flush(t);
 	if (r)
 		return r == -EAGAIN ? 0 : r;

@@ -79,8 +79,6 @@ static int choose_ciphers(struct ulp_layer *l, SSL_CTX *ssl, const struct tls_pa
 
 	if (!set_ciphers(ssl, settings->ciphers, settings->ciphersuites))
 		return ulp_refuse(l, EINVAL, "the proxy's own ciphers cannot be set");
-	if (strchr(p->ciphers, '@')) /* @SECLEVEL: not the host's to lower */
-		return ulp_refuse(l, EACCES, "CIPHERS: commands (@) are not allowed");
 	if (p->ciphers[0]) {
 		cipher_names(ssl, false, NULL, allowed, sizeof allowed);
 		if (SSL_CTX_set_cipher_list(ssl, p->ciphers) != 1)

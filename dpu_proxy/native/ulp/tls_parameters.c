@@ -94,6 +94,8 @@ static int check(struct ulp_layer *l, const struct tls_parameters *p)
 		return ulp_refuse(l, EINVAL, "MAX_VERSION: the proxy's configuration demands TLS 1.3");
 	if (p->max_version && p->max_version < p->min_version)
 		return ulp_refuse(l, EINVAL, "MAX_VERSION is below MIN_VERSION");
+	if (strchr(p->ciphers, '@')) /* @SECLEVEL: the level is not the host's to lower */
+		return ulp_refuse(l, EACCES, "CIPHERS: commands (@) are not allowed");
 	for (uint32_t i = 0; i < p->identity_count; i++) {
 		if (!tls_config_identity(ulp_config(l)->tls, p->identity[i], ulp_queue_id(l)))
 			return ulp_refuse(l, ENOENT, "IDENTITY: the proxy has none named %s for this queue", p->identity[i]);
