@@ -210,7 +210,7 @@ static void stream_event(struct connection *c, uint32_t events)
 {
 	if (c->pushed) {
 		pushed_event(c, events);
-		if (c->orphan && c->fd >= 0 && c->pushed->started)
+		if (c->state == CONNECTION_CLOSING && c->fd >= 0 && c->pushed->started)
 			pushed_drain(c);
 		if (c->fd < 0)
 			return;

@@ -83,12 +83,15 @@ static bool orphan_goes_on(struct connection *c)
 {
 	struct pushed *p = c->pushed;
 	uint64_t now = c->worker->now_ns;
+	bool over = now >= p->orphan_ns && c->sent_bytes == p->orphan_sent_bytes;
+	int in_tcp = 0;
 
-	if (now >= p->orphan_ns && c->sent_bytes == p->orphan_sent_bytes) {
+	/* What TCP has in hand, and may deliver slowly, is of its own timeout. */
+	if (over && (ioctl(c->fd, TIOCOUTQ, &in_tcp) || !in_tcp)) {
 		connection_free(c, true);
 		return false;
 	}
-	if (c->sent_bytes != p->orphan_sent_bytes) {
+	if (over || c->sent_bytes != p->orphan_sent_bytes) {
 		p->orphan_sent_bytes = c->sent_bytes;
 		p->orphan_ns = now + p->orphan_timeout_ns;
 	}
@@ -122,6 +125,8 @@ void pushed_timers(struct worker_state *w)
 
 		if (c->orphan && !orphan_goes_on(c))
 			continue;
+		if (c->lingering && c->pushed->started)
+			pushed_drain(c);
 		if (c->pushed->started && !c->pushed->ready) {
 			pushed_advance(c);
 		} else {

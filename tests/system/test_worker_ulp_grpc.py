@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import socket
 
+import pytest
 from grpc_bed import DATA, END_HEADERS, HEADERS, PREFACE, control, frame, parse, prefixed, window_update
 from scripted_host import ScriptedHost, Worker
 from worker_ulp_bed import connected, host, receive_exactly, server, worker
+from xts_messages.codec import flags
 from xts_messages.ulps import BY_NAME
 
 __all__ = ["host", "server", "worker"]  # fixtures
@@ -35,9 +37,11 @@ def test_what_a_window_has_stopped_goes_on_when_it_opens(host: ScriptedHost, ser
         assert said == prefixed(message)
 
 
+@pytest.mark.parametrize("lingering", [False, True])
 def test_what_a_window_has_stopped_is_delivered_after_the_host_has_closed(
-    worker: Worker, host: ScriptedHost, server: socket.socket
+    worker: Worker, host: ScriptedHost, server: socket.socket, lingering: bool
 ) -> None:
+    """Data that comes meanwhile, more than is read at once, is for nobody."""
     message = bytes(range(256)) * 300
     rest = len(prefixed(message)) - WINDOW
     with connected(host, server, {"ulp": "HTTP2"}, {"ulp": "GRPC"}) as c:
@@ -48,11 +52,16 @@ def test_what_a_window_has_stopped_is_delivered_after_the_host_has_closed(
         said = b""
         while len(said) < WINDOW:
             said += next(parse(received_frame(c.peer)))[3]
-        assert c.close().error == 0
+        if lingering:
+            host.send("XTS_CMD_SEND", id=c.id, flags=flags("CLOSE", "LINGER"), post_credits=c.read_bytes)
+        else:
+            assert c.close().error == 0
+        c.peer.sendall(frame(HEADERS, b"\x88", END_HEADERS, 1))
+        c.peer.sendall(b"".join(frame(DATA, prefixed(bytes(16000)), 0, 1) for _ in range(4)))
         c.peer.sendall(window_update(0, rest) + window_update(1, rest))
-        while data := c.peer.recv(65536):
-            said += b"".join(payload for *_, payload in parse(data))
-        assert len(said) == len(prefixed(message))
+        rest_of_it = receive_exactly(c.peer, 1 << 30)
+        said += b"".join(payload for kind, *_, payload in parse(rest_of_it) if kind == DATA)
+        assert said == prefixed(message)
     worker.wait(lambda s: s.connections == 0, "the orphan has not ended")
 
 
