@@ -154,3 +154,20 @@ def _builder(
         .not_valid_before(begin)
         .not_valid_after(begin + datetime.timedelta(days=days))
     )
+
+
+def tls_tables(folder: Path, authority: Authority) -> str:
+    """Of a proxy's configuration: an identity "localhost", and the authority as its trust."""
+    issued = authority.issue("localhost", "127.0.0.1", "::1")
+    for name, content in (
+        ("roots.pem", authority.certificate),
+        ("localhost.pem", issued.certificate),
+        ("localhost.key", issued.key),
+    ):
+        (folder / name).write_bytes(content)
+        (folder / name).chmod(0o600)
+    return (
+        f'[[tls.identity]]\nname = "localhost"\ncertificate = "{folder}/localhost.pem"\n'
+        f'key = "{folder}/localhost.key"\n'
+        f'[[tls.trust]]\nname = "default"\nfile = "{folder}/roots.pem"\n'
+    )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from authority import Authority
+from authority import Authority, tls_tables
 from hypothesis import settings
 from lab_bed import raise_or_skip
 from proxy_process import ProxyProcess, running_proxy
@@ -39,23 +38,6 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
 def xts_authority() -> Authority:
     """Whom the proxy of `xts_endpoint` trusts; its identity "localhost" is from there."""
     return Authority()
-
-
-def tls_tables(folder: Path, authority: Authority) -> str:
-    """Of a proxy's configuration: an identity "localhost", and the authority as its trust."""
-    issued = authority.issue("localhost", "127.0.0.1", "::1")
-    for name, content in (
-        ("roots.pem", authority.certificate),
-        ("localhost.pem", issued.certificate),
-        ("localhost.key", issued.key),
-    ):
-        (folder / name).write_bytes(content)
-        (folder / name).chmod(0o600)
-    return (
-        f'[[tls.identity]]\nname = "localhost"\ncertificate = "{folder}/localhost.pem"\n'
-        f'key = "{folder}/localhost.key"\n'
-        f'[[tls.trust]]\nname = "default"\nfile = "{folder}/roots.pem"\n'
-    )
 
 
 @pytest.fixture(scope="session")

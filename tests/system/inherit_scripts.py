@@ -13,12 +13,13 @@ import inherit_connections
 import inherit_exec
 import inherit_exits
 import inherit_listeners
+import inherit_ulps
 from call_scripts import Calls
 from inherit_exec import NEXT, take_over
 from inheriting import SCRIPTS
 
 #: Each has added its scripts when it was imported.
-TOPICS = (inherit_listeners, inherit_connections, inherit_exits, inherit_exec)
+TOPICS = (inherit_listeners, inherit_connections, inherit_exits, inherit_exec, inherit_ulps)
 
 
 def main() -> None:

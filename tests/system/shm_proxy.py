@@ -27,14 +27,14 @@ def library() -> str:
 
 
 class ShmProxy:
-    """`start()` and `kill()` may be repeated. A context manager."""
+    """`start()` and `kill()` may be repeated. A context manager. `tables`: more of the configuration."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, tables: str = "") -> None:
         self.endpoint = directory / "endpoint.sock"
         self.log = directory / "log"
         self.config = directory / "proxy.toml"
         self.config.write_text(
-            f'[proxy]\nqueue = "shm"\nendpoint = "{self.endpoint}"\ncontrol = "{directory / "control.sock"}"\n'
+            f'[proxy]\nqueue = "shm"\nendpoint = "{self.endpoint}"\ncontrol = "{directory / "control.sock"}"\n' + tables
         )
         self.process: subprocess.Popen[bytes] | None = None
 
