@@ -192,6 +192,11 @@ bool progress_sleeps_on_queue(void)
 	return false;
 }
 
+bool progress_will_flush(void)
+{
+	return false;
+}
+
 /* --- operations ------------------------------------------------------------------------------------------------------ */
 
 static uint32_t pick_id(struct input *in)

@@ -29,7 +29,7 @@ class StressError(AssertionError):
 def build(kind: str) -> Path:
     """stress-kernel, stress-xts, or stress-checked (libxts with its checks at every step, and sanitizers)."""
     api = "kernel" if kind == "kernel" else "xts"
-    sources = [*(_NATIVE / name for name in _SOURCES), BENCH_NATIVE / f"net_api_{api}.c"]
+    sources = [*(_NATIVE / name for name in _SOURCES), BENCH_NATIVE / f"net_api_{api}.c", BENCH_NATIVE / "pdus.c"]
     output = TOP / "build" / "stress" / f"stress-{kind}"
     includes = (_NATIVE, BENCH_NATIVE)
     if kind == "checked":
@@ -44,7 +44,7 @@ def build_checked_proxy() -> Path:
     includes = (TOP / "messages" / "native", TOP / "dpu_proxy" / "native")
     output = TOP / "build" / "stress" / "proxy-checked"
     output.unlink(missing_ok=True)  # the libraries are no sources to compare with
-    return compile_program(output, [_NATIVE / "proxy.c"], None, includes, (*libraries, *_SANITIZE))
+    return compile_program(output, [_NATIVE / "proxy.c"], None, includes, (*libraries, "-lssl", "-lcrypto", *_SANITIZE))
 
 
 def _checked_build() -> Path:
