@@ -147,6 +147,7 @@ def test_bad_record_under_the_kernel(kernel: TlsBed, version: ssl.TLSVersion) ->
         kernel.wait()
         kernel.read_all()
     assert ours.value.errno == errno.EBADMSG and kernel.faults("RECORD") == 1
+    assert kernel.error().text == "decryption failed or bad record mac"
 
 
 @pytest.mark.parametrize("version", [ONE_TWO, ONE_THREE])

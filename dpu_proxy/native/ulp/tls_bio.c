@@ -87,7 +87,7 @@ static int to_socket(struct tls *t, BIO *bio, const char *data, int bytes)
 	if (n <= 0 && BIO_should_retry(t->socket)) {
 		ulp_socket_full(t->layer);
 		BIO_set_retry_write(bio);
-	} else if (n < 0) {
+	} else if (n < 0 && !ERR_peek_error()) { /* else it is an alert: what it would tell is what went wrong */
 		t->below_error = -errno;
 	}
 	return n;

@@ -43,8 +43,8 @@ int xts_tls_add_identity(struct xts_ulp_config *config, const char *name, const 
 /* roots, crls: PEM, one after the other; with crls a certificate is checked against them. */
 int xts_tls_add_trust(struct xts_ulp_config *config, const char *name, const void *roots, uint32_t roots_bytes, const void *crls,
 		      uint32_t crls_bytes, const struct xts_tls_queues *queues, uint32_t queue_count, char *why, uint32_t why_room);
-/* Asks the kernel, on a connection over loopback, whether it does TLS; may load its module, so this comes before privileges
- * are dropped. -errno: it does not. */
+/* Asks the kernel, on connections over loopback, whether it does TLS; loads its modules, those of the ciphers too, so this comes before
+ * privileges are dropped and may take seconds where it does. -errno: it does not. */
 int xts_tls_probe_kernel(struct xts_ulp_config *config, char *why, uint32_t why_room);
 
 /* Of all connections of this process. */

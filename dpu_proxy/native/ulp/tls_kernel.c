@@ -24,6 +24,7 @@
 
 #include "config_inside.h"
 #include "tls.h"
+#include "tls_keys.h"
 
 #ifndef SOL_TLS
 #define SOL_TLS 282 /* linux/socket.h, which programs do not see */
@@ -52,29 +53,83 @@ static void fall_back(struct tls *t, enum tls_fallback why)
 
 /* --- probing --------------------------------------------------------------------------------------------------------- */
 
-/* A connection over loopback, of which only one end is asked. 0 or -errno. */
-static int probe(int listener, int client)
+/* On loopback, with room for a connection that nobody accepts for each of the ciphers. A socket, or -errno. */
+static int listen_somewhere(struct sockaddr_in *address)
 {
-	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t bytes = sizeof address;
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), error;
+	socklen_t bytes = sizeof *address;
 
-	if (listener < 0 || client < 0 || bind(listener, (struct sockaddr *)&address, bytes) < 0 || listen(listener, 1) < 0 ||
-	    getsockname(listener, (struct sockaddr *)&address, &bytes) < 0 ||
-	    connect(client, (struct sockaddr *)&address, bytes) < 0 || setsockopt(client, IPPROTO_TCP, TCP_ULP, "tls", 4) < 0)
-		return -errno;
-	return 0;
+	*address = (struct sockaddr_in){ .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	if (listener >= 0 && bind(listener, (struct sockaddr *)address, bytes) == 0 && listen(listener, 8) == 0 &&
+	    getsockname(listener, (struct sockaddr *)address, &bytes) == 0)
+		return listener;
+	error = errno;
+	if (listener >= 0)
+		close(listener);
+	return -error;
+}
+
+/* A connection to it, of which only this end is asked: a socket with the kernel's TLS, or -errno. */
+static int connect_with_tls(const struct sockaddr_in *address)
+{
+	int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), error;
+
+	if (client >= 0 && connect(client, (const struct sockaddr *)address, sizeof *address) == 0 &&
+	    setsockopt(client, IPPROTO_TCP, TCP_ULP, "tls", 4) == 0)
+		return client;
+	error = errno;
+	if (client >= 0)
+		close(client);
+	return -error;
+}
+
+/*
+ * The first key of a cipher makes the kernel load the modules that do it, which takes seconds on a slow machine, and stops the thread meanwhile:
+ * not to be a worker's. So each gets one here, of zeros, with which nothing is sent. What the kernel does not have is found when it is wanted.
+ */
+static void load_cipher(const struct sockaddr_in *address, uint16_t type)
+{
+	union tls_crypto_info_any key = { .info = { .version = TLS_1_2_VERSION, .cipher_type = type } };
+	int client = connect_with_tls(address);
+
+	if (client < 0)
+		return;
+	(void)setsockopt(client, SOL_TLS, TLS_TX, key.bytes, tls_cipher_info_bytes(tls_cipher_find(type)));
+	close(client);
+}
+
+static void load_ciphers(const struct sockaddr_in *address)
+{
+	static const uint16_t types[] = { TLS_CIPHER_AES_GCM_128, TLS_CIPHER_AES_GCM_256, TLS_CIPHER_AES_CCM_128,
+					  TLS_CIPHER_CHACHA20_POLY1305 };
+	static bool loaded; /* once is enough for a process; only its main thread comes here */
+
+	for (size_t i = 0; !loaded && i < sizeof types / sizeof *types; i++)
+		load_cipher(address, types[i]);
+	loaded = true;
+}
+
+static int probe(void)
+{
+	struct sockaddr_in address;
+	int listener = listen_somewhere(&address), client;
+
+	if (listener < 0)
+		return listener;
+	client = connect_with_tls(&address);
+	if (client >= 0) {
+		load_ciphers(&address);
+		close(client);
+	}
+	close(listener);
+	return client < 0 ? client : 0;
 }
 
 int xts_tls_probe_kernel(struct xts_ulp_config *config, char *why, uint32_t why_room)
 {
-	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	struct xts_tls_config *tls = config->tls;
 
-	tls->kernel_error = probe(listener, client);
-	if (listener >= 0)
-		close(listener);
-	if (client >= 0)
-		close(client);
+	tls->kernel_error = probe();
 	if (tls->kernel_error)
 		snprintf(why, why_room, "%s (TCP_ULP \"tls\": %s)", reasons[TLS_NO_KERNEL], strerror(-tls->kernel_error));
 	else if (tls->kernel_statistics < 0)
@@ -191,23 +246,31 @@ int tls_kernel_give(const struct xts_tls_config *config, int fd, bool send, cons
 	return r;
 }
 
-/* OpenSSL 3.0 changes its own keys and not the kernel's: the peer could decrypt nothing from here on. */
+/*
+ * A peer that changes its keys leaves the kernel with the old ones, and one that asks for ours to be changed gets an answer only with what OpenSSL
+ * writes next, which is no data: the kernel would go on with keys that the peer wants no more (RFC 8446 4.6.3).
+ */
 static void on_message(int write, int version, int type, const void *data, size_t bytes, SSL *ssl, void *argument)
 {
 	const uint8_t *message = data;
 	struct tls *t = argument;
+	bool asked = bytes == SSL3_HM_HEADER_LENGTH + 1 && message[SSL3_HM_HEADER_LENGTH] == SSL_KEY_UPDATE_REQUESTED;
 
 	(void)version;
 	(void)ssl;
-	if (write && type == SSL3_RT_HANDSHAKE && bytes && message[0] == SSL3_MT_KEY_UPDATE)
-		t->keys_lost = true;
+	if (type != SSL3_RT_HANDSHAKE || !bytes || message[0] != SSL3_MT_KEY_UPDATE)
+		return;
+	if (write || asked)
+		t->keys_lost = t->keys_lost || t->send_by != XTS_TLS_CRYPTO_USER;
+	if (!write)
+		t->keys_lost = t->keys_lost || t->receive_by != XTS_TLS_CRYPTO_USER;
 }
 
 void tls_kernel_settle(struct tls *t)
 {
 	uint8_t least = t->send_by < t->receive_by ? t->send_by : t->receive_by;
 
-	if (t->send_by != XTS_TLS_CRYPTO_USER && SSL_version(t->ssl) == TLS1_3_VERSION) {
+	if ((t->send_by != XTS_TLS_CRYPTO_USER || t->receive_by != XTS_TLS_CRYPTO_USER) && SSL_version(t->ssl) == TLS1_3_VERSION) {
 		SSL_set_msg_callback(t->ssl, on_message);
 		SSL_set_msg_callback_arg(t->ssl, t);
 	}
