@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 
 from call_scripts import Calls, address
-from inherit_exec import after_exec, bequeath, execute
+from inherit_exec import after_exec, bequeath, execute, finds_some
 from inheriting import (
     PATIENCE_S,
     PATTERN,
@@ -27,7 +27,7 @@ from inheriting import (
 from ktls_scripts import SOL_TLS, TCP_ULP, TLS_GET_RECORD_TYPE, TLS_RX, TLS_SET_RECORD_TYPE, TLS_TX, info
 from libc_structs import Header, Vector
 from library_scripts import recv, send
-from ulp_calls import error, push, recvmsg, sendmsg, sequenced
+from ulp_calls import end_peek, error, peek, push, recvmsg, sendmsg, sequenced
 from ulp_calls import tell as tell_item
 from xts_messages.ulps import BY_NAME
 
@@ -280,3 +280,39 @@ def keys_move_before_they_expire(c: Calls) -> None:
 @script
 def keys_move_when_they_have_expired(c: Calls) -> None:
     keys_move(c, True)
+
+
+# --- what does not move -------------------------------------------------------------------------------
+
+
+@script
+def peek_mode_stays_with_the_parent(c: Calls) -> None:
+    """How far it has read only the parent knows: the child has no connection, and the parent goes on."""
+    s, peer = c.connected()
+    assert peek(c, s) == 0
+    peer.sendall(b"greeting" + prefixed(b"framed"))
+    poll(c, s)
+    assert recv(c, s, 8, socket.MSG_WAITALL) == b"greeting"
+
+    def child() -> None:
+        assert c.call("recv", s, ctypes.create_string_buffer(1), 1, 0) == -errno.ENOTCONN
+
+    Child(c, child).wait()
+    assert end_peek(c, s, 8) == 0, error(c, s)
+    assert recv(c, s, 10, socket.MSG_WAITALL) == prefixed(b"framed")
+    assert send(c, s, b"still mine") == 10 and peer.recv(100) == b"still mine"
+    assert c.call("close", s) == 0
+
+
+@script
+def peek_mode_is_not_kept_over_exec(c: Calls) -> None:
+    """And does not keep others from it."""
+    s, peer = c.connected()
+
+    def program() -> None:
+        mine, _ = c.connected()
+        assert peek(c, mine) == 0
+        execute(finds_some, bequeath(c, mine, s))
+
+    Child(c, program).wait()
+    assert peer.recv(1) == b"x"
