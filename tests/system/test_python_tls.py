@@ -199,7 +199,7 @@ def test_a_push_in_the_midst_and_without_blocking(web: Web, xts_authority: Autho
             sock.sendall(b"quietly")
             assert sock.recv(100) == b"QUIETLY"
         thread.join(DEADLINE_S)
-    with xts_socket.create_connection(web.server_address, 0.0001) as sock:
+    with xts_socket.create_connection(web.server_address, DEADLINE_S) as sock:
         sock.settimeout(0)
         sock.push(Tls(server_hostname="localhost"))
         with selectors.DefaultSelector() as selector:
