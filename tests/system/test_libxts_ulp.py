@@ -571,7 +571,11 @@ def test_accepted_connections_have_what_the_listener_had(proxy: ScriptedProxy, c
     assert caller.call("sendmsg", accepted, 7) == 7
     sent = proxy.expect("XTS_CMD_SEND_PDU")
     assert sent.id == 0x100 and sent.payload == body(7)
-    assert caller.call("close", accepted) == 0 and caller.call("close", s) == 0
+    for number, proxy_id in ((accepted, 0x100), (s, 0x66)):
+        assert caller.call("close", number) == 0
+        closed = proxy.expect("XTS_CMD_SEND")  # taken here, so that no later test meets it
+        assert (closed.id, closed.flag_names[0]) == (proxy_id, "CLOSE")
+        proxy.send("XTS_REPLY_RECV", flags=flags("CLOSED"), id=number, post_credits=0, length=0)
 
 
 # --- TLS_KEYS on a stream -----------------------------------------------------------------------------------
