@@ -71,6 +71,7 @@ def test_found(name: str, compared: Comparison) -> None:
     assert not (difference := compared.difference(FOUND[name])), difference
 
 
+@pytest.mark.long  # looks where none has looked: what it finds is new, and no verdict on a change
 def test_random_scripts(compared: Comparison) -> None:
     number = random.SystemRandom().randrange(1 << 32)
     end, before = time.monotonic() + SEARCH_S, compared.scripts
