@@ -26,6 +26,7 @@ import pytest
 import xts_socket
 from authority import Authority
 from grpc_bed import PREFACE, GrpcApplication, Received, grpc_client, grpc_server
+from h2_client import fetch
 from xts_socket import Dns, Grpc, Http2, NvmeTcp, Tls
 from xts_socket.control import DnsHeader, GrpcMessage, Http2Frame, NvmePdu
 
@@ -106,23 +107,9 @@ def test_nghttpd_serves_files(tmp_path: Path, xts_authority: Authority, tls: boo
     command = ["nghttpd", f"--address={LOOPBACK}", f"--htdocs={tmp_path}", *([] if tls else ["--no-tls"]), str(port)]
     with subprocess.Popen([*command, *credentials]) as server:
         try:
-            got: dict[int, bytearray] = {}
             frames = application(client=True)
             with connect(port, Http2(), tls=tls) as ours:
-                for name in files:
-                    stream = frames.get_next_available_stream_id()
-                    head = [(":method", "GET"), (":path", f"/{name}"), (":scheme", "http"), (":authority", "a")]
-                    frames.send_headers(stream, head, end_stream=True)
-                    got[stream] = bytearray()
-                left = len(files)
-                for event in exchange(ours, frames):
-                    if isinstance(event, h2.events.DataReceived):
-                        got[event.stream_id] += event.data
-                        frames.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
-                    left -= isinstance(event, h2.events.StreamEnded)
-                    if not left:
-                        break
-            assert [bytes(data) for data in got.values()] == list(files.values())
+                assert fetch(frames, files, exchange(ours, frames)) == list(files.values())
         finally:
             server.terminate()
 

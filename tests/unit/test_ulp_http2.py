@@ -14,6 +14,7 @@ import h2.config
 import h2.connection
 import h2.events
 import pytest
+from h2_client import fetch
 from hypothesis import given
 from hypothesis import strategies as st
 from ulp_bed import RECEIVE, SEND, Mark, Pdu, UlpBed
@@ -237,27 +238,13 @@ def test_nghttpd_serves_files(tmp_path: Path) -> None:
     command = ["nghttpd", "--no-tls", "--address=127.0.0.1", f"--htdocs={tmp_path}", str(port)]
     with subprocess.Popen(command) as server:
         try:
-            got: dict[int, bytearray] = {}
             application = connection(client=True)
             with UlpBed() as bed:
                 over_tcp(bed, connect(port))
                 bed.push("HTTP2")
                 bed.start(client=True)
                 application.initiate_connection()
-                for name in files:
-                    stream = application.get_next_available_stream_id()
-                    head = [(":method", "GET"), (":path", f"/{name}"), (":scheme", "http"), (":authority", "a")]
-                    application.send_headers(stream, head, end_stream=True)
-                    got[stream] = bytearray()
-                left = len(files)
-                for event in exchange(bed, application):
-                    if isinstance(event, h2.events.DataReceived):
-                        got[event.stream_id] += event.data
-                        application.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
-                    left -= isinstance(event, h2.events.StreamEnded)
-                    if not left:
-                        break
-                assert [bytes(data) for data in got.values()] == list(files.values())
+                assert fetch(application, files, exchange(bed, application)) == list(files.values())
         finally:
             server.terminate()
 
