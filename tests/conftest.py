@@ -5,16 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+import examples  # noqa: F401  (the profile of hypothesis)
 import pytest
 from authority import Authority, tls_tables
-from hypothesis import settings
 from lab_bed import raise_or_skip
 from proxy_process import ProxyProcess, running_proxy
 from xts_lab.lab import Lab
-
-# A shared machine pauses for seconds: how long an example takes says nothing about the code.
-settings.register_profile("xts", deadline=None)
-settings.load_profile("xts")
 
 
 @pytest.fixture(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hypothesis import settings
+from examples import examples
 from hypothesis import strategies as st
 from ulp_bed import Mark, UlpBed
 
 #: Examples enough to find what is wrong, and few enough for the time that the suite has.
-few = settings(max_examples=25)
+few = examples(25)
 
 #: How a stream arrives, or what room a read has: first some small sizes, then all there is.
 sizes = st.lists(st.one_of(st.integers(1, 12), st.integers(1, 5000)), max_size=12)

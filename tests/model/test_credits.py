@@ -7,7 +7,8 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from native_core import load
@@ -121,7 +122,7 @@ class CreditMachine(RuleBasedStateMachine):
 
 
 TestCredits = CreditMachine.TestCase
-TestCredits.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestCredits.settings = examples(150, stateful_step_count=60)
 
 
 @given(st.integers(0, table.CREDITS_MAX), st.integers(0, 0xFFFFFFFF))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from collections import deque
 
-from hypothesis import settings
+from examples import examples
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from link_pair import HOST, PROXY, Pair, config, core, is_sequenced
@@ -170,6 +170,6 @@ class FaultyLinkMachine(LinkMachine):
 
 
 TestLink = LinkMachine.TestCase
-TestLink.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestLink.settings = examples(60, stateful_step_count=60)
 TestFaultyLink = FaultyLinkMachine.TestCase
-TestFaultyLink.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestFaultyLink.settings = examples(150, stateful_step_count=50)

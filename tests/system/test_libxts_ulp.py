@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples import examples
 from handmade_proxy import Caller, ScriptedProxy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from shm_proxy import library
 from ulp_calls import body
@@ -346,7 +347,7 @@ def test_control_data(c: Connection) -> None:
     assert c.call("recvmsg", 9) == [5, b"frame".hex(), EOR | CTRUNC, []]
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     sizes=st.lists(st.one_of(st.integers(0, 300), st.integers(0, 40_000), st.integers(0, 200_000)), max_size=12),
     parts=st.lists(st.integers(0, 30_000), min_size=1, max_size=5).filter(any),
@@ -471,7 +472,7 @@ def test_a_nonblocking_pdu_goes_whole_or_not(proxy: ScriptedProxy, caller: Calle
     c.close()
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     sizes=st.lists(st.one_of(st.integers(0, 300), st.integers(0, 20_000), st.integers(0, 200_000)), max_size=12),
     window=st.integers(4096, 100_000),

@@ -12,7 +12,8 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from xts_messages import queue
 from xts_messages.queue import HOST, PROXY, Faults, Queue, create_shm, open_shm_pair
@@ -90,7 +91,7 @@ def test_nothing_is_seen_before_the_kick(pair: tuple[Queue, Queue]) -> None:
     assert drain(proxy) == [frame_of(60)]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seed=st.integers(0, 2**32), rounds=st.integers(1, 300))
 def test_frames_keep_their_order_and_content_when_recycled_at_random(seed: int, rounds: int) -> None:
     draw = random.Random(seed)
@@ -243,7 +244,7 @@ class TestHostilePeer:
         area.close()
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     writes=st.lists(
         st.tuples(

@@ -6,7 +6,8 @@ import tomllib
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from xts_proxy.toml_positions import Path, Position, dotted, locate
 
@@ -165,7 +166,7 @@ PIECES += [
 ]
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(st.lists(st.sampled_from(PIECES), max_size=24).map("".join))
 def test_whatever_tomllib_accepts_is_walked_to_its_end(source: str) -> None:
     try:

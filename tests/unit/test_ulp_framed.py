@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from ulp_bed import RECEIVE, SEND, Mark, Pdu, UlpBed
 
@@ -28,7 +29,7 @@ prefixes = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(pdus, sizes, sizes, prefixes)
 def test_any_pdus_in_any_pieces_arrive_as_they_were(pdus, sent, rooms, options) -> None:
     order = "little" if options["little_endian"] else "big"
@@ -44,7 +45,7 @@ def test_any_pdus_in_any_pieces_arrive_as_they_were(pdus, sent, rooms, options) 
         assert bed.ended
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(pdus, st.integers(1, 7), st.booleans(), prefixes)
 def test_what_is_sent_has_its_length_before_it(pdus, parts, told, options) -> None:
     order = "little" if options["little_endian"] else "big"
@@ -121,7 +122,7 @@ def test_parts_of_unknown_length_are_gathered_up_to_a_limit() -> None:
         assert caught.value.errno == errno.EINVAL
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.binary(max_size=300), sizes)
 def test_any_bytes_are_pdus_or_a_fault(data: bytes, sent: list[int]) -> None:
     with UlpBed() as bed:
@@ -214,7 +215,7 @@ short = st.integers(0, 40).map(lambda n: n.to_bytes(1, "big"))
 streams = st.lists(st.one_of(short, short, st.binary(max_size=8), st.just(bytes(7))), max_size=60).map(b"".join)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(streams, declarations(), sizes, sizes)
 def test_a_declared_parser_finds_what_the_oracle_finds(stream, declaration, sent, rooms) -> None:
     pdus, end = parse(stream, declaration, 300)
@@ -238,7 +239,7 @@ def test_a_declared_parser_finds_what_the_oracle_finds(stream, declaration, sent
         assert bed.error().fault == end
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(pdus, sizes, sizes)
 def test_pdus_of_a_declared_parser_have_their_heads(pdus, sent, rooms) -> None:
     frames = [b"\x2a" + len(p).to_bytes(3, "little") + p for p in pdus]

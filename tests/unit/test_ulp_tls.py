@@ -9,7 +9,8 @@ from contextlib import suppress
 
 import pytest
 from authority import Authority, Issued, self_signed
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from ulp_bed import SEND, Mark
 from ulp_tls_bed import TlsBed, TlsPeer, client_context, counts, server_context
@@ -572,7 +573,7 @@ def test_weak_ciphers_are_refused_one_by_one(bed: TlsBed) -> None:
 # --- bulk -----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     st.lists(st.tuples(st.integers(1, 40_000), st.integers(1, 7)), min_size=1, max_size=8),
     st.lists(st.integers(1, 70_000), max_size=12),

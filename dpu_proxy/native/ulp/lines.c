@@ -29,6 +29,7 @@ struct lines {
 	uint8_t delimiter[DELIMITER_MAX], delimiter_bytes;
 	bool keep;
 	uint64_t handed;         /* bytes of the line under way, handed on */
+	uint32_t ending;         /* its bytes still to hand on, once its end has been found: a delimiter cut by the reader's room is not found again */
 	bool starved;            /* what is here has been looked through and goes nowhere yet */
 	uint32_t first, bytes;   /* read ahead */
 	uint8_t ahead[AHEAD_BYTES];
@@ -123,10 +124,12 @@ static ssize_t read_ahead(struct ulp_layer *l, struct lines *p)
 static uint32_t look(const struct lines *p, bool *ends, uint32_t *drop)
 {
 	const uint8_t *begin = p->ahead + p->first;
-	const uint8_t *found = memmem(begin, p->bytes, p->delimiter, p->delimiter_bytes);
+	const uint8_t *found = p->ending ? NULL : memmem(begin, p->bytes, p->delimiter, p->delimiter_bytes);
 
-	*ends = found;
-	*drop = found && !p->keep ? p->delimiter_bytes : 0;
+	*ends = p->ending || found;
+	*drop = *ends && !p->keep ? p->delimiter_bytes : 0;
+	if (p->ending)
+		return p->ending;
 	if (!found)
 		return p->bytes - may_begin_delimiter(p);
 	return (uint32_t)(found - begin) + (p->keep ? p->delimiter_bytes : 0u);
@@ -153,6 +156,7 @@ static ssize_t lines_read(struct ulp_layer *l, void *out, size_t room, struct ul
 	if (p->handed + bytes > p->max_bytes)
 		return ulp_fail(l, XTS_FAULT_TOO_LONG, "lines: a line of more than MAX_BYTES, %u", p->max_bytes);
 	cut = bytes > room;
+	p->ending = cut && ends ? bytes - (uint32_t)room : 0;
 	if (cut)
 		bytes = (uint32_t)room;
 	memcpy(out, p->ahead + p->first, bytes);
