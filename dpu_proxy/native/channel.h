@@ -129,6 +129,7 @@ struct channel {
 	struct list member;       /* on worker->channels */
 	struct worker_state *worker;
 	struct xts_queue *queue;
+	struct xts_queue *bundle; /* the same where frames are packets (xts_bundle_wrap()), else NULL */
 	struct xts_link link;
 	uint32_t queue_id;
 	int life_fd;
@@ -136,7 +137,7 @@ struct channel {
 	bool dying;               /* to be freed at the end of the round */
 	bool kick_again;
 	bool slot_missing;        /* a send found no transmit slot: do not sleep for long */
-	uint32_t unkicked_bytes;
+	uint32_t unkicked_bytes, unkicked_messages; /* submitted, and the host may not know */
 
 	struct list connections;  /* all but orphans */
 	struct list ready, dirty;

@@ -120,6 +120,7 @@ struct xts_info {
     uint32_t sockets;
     uint64_t features, epoch;
     uint64_t sent_frames, received_frames, sent_acks, received_acks, kicks, sleeps, spins, malformed;
+    uint64_t sent_packets, received_packets;
     ...;
 };
 int xts_py_get_info(struct xts_info *info);

@@ -330,6 +330,7 @@ struct channel {
 	struct channel *next_dead;
 	struct xts_attachment attachment;
 	struct xts_queue *queue;   /* attachment.queue, perhaps decorated */
+	struct xts_queue *bundle;  /* one of the decorators (xts_bundle_wrap()), or NULL */
 	struct xts_link link;
 	bool dead;
 	bool retry;                /* no slot, or a doorbell that must be repeated: look again in a millisecond */
