@@ -22,6 +22,7 @@ from certificate import Certificate, certificate_for_localhost
 from kernel_tls import kernel_tls_reason, tls_stat
 from ktls_scripts import SCRIPTS
 from preload_bed import PreloadBed
+from process_memory import memory_of
 from xts_proxy import control
 
 FOLDER = Path(__file__).parent
@@ -205,19 +206,6 @@ def holding_keys(bed: PreloadBed, port: int, env: dict[str, str]) -> Iterator[Ca
             assert output.readline() == b"closed\n"
 
         yield close
-
-
-def memory_of(pid: int) -> Iterator[tuple[str, bytes]]:
-    """What a process can write to, map by map."""
-    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
-        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-            span, mode, *rest = line.split()
-            if "w" not in mode or rest[-1] in {"[vvar]", "[vsyscall]"}:
-                continue
-            begin, end = (int(number, 16) for number in span.split("-"))
-            with suppress(OSError):  # part of it may be out of reach
-                memory.seek(begin)
-                yield line, memory.read(end - begin)
 
 
 def test_keys_are_in_no_capture(bed: PreloadBed, tmp_path: Path) -> None:

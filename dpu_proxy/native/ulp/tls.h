@@ -11,6 +11,7 @@
  * tls_fault.c       from OpenSSL's errors to faults
  * tls_tell.c        what ULP_INFO tells
  * tls_config.c      identities, trust roots, settings
+ * tls_memory.c      OpenSSL's memory is wiped when it is freed
  */
 #ifndef XTS_TLS_H
 #define XTS_TLS_H

@@ -47,6 +47,9 @@ int xts_tls_add_trust(struct xts_ulp_config *config, const char *name, const voi
  * privileges are dropped and may take seconds where it does. -errno: it does not. */
 int xts_tls_probe_kernel(struct xts_ulp_config *config, char *why, uint32_t why_room);
 
+/* From now on OpenSSL's memory is wiped when it is freed; false: OpenSSL has allocated some already, and nothing has changed. To be called first. */
+bool xts_tls_wipe_memory(void);
+
 /* Of all connections of this process. */
 struct xts_tls_counts {
 	uint64_t client_handshakes, server_handshakes, resumed;
