@@ -211,7 +211,8 @@ class Tls(Layer):
     ciphers: str | None = None
     #: OpenSSL's list for TLS 1.3
     ciphersuites: str | None = None
-    #: what encrypts and decrypts: default the best there is. What is not to be had falls back, counted
+    #: what encrypts and decrypts: default the best there is. What is not to be had falls back, counted. With TLS 1.3
+    #: the best is "user": under "kernel" and "device" a peer that asks for other keys (KeyUpdate) ends the connection
     crypto: Crypto | None = None
     #: client: the name is checked although `verify` is "optional"
     verify_host: bool = False

@@ -124,7 +124,7 @@ enum xts_ulp_id {
 #define XTS_TLS_MAX_VERSION 8 /* u16: 0x0303 or 0x0304 */
 #define XTS_TLS_CIPHERS 9 /* string: OpenSSL's list for TLS 1.2; what the configuration forbids stays so */
 #define XTS_TLS_CIPHERSUITES 10 /* string: of TLS 1.3 */
-#define XTS_TLS_CRYPTO 11 /* u8: 0: best there is (the default), 1: user, 2: kernel, 3: device; what is not to be had falls back, counted */
+#define XTS_TLS_CRYPTO 11 /* u8: 0: best there is (the default), 1: user, 2: kernel, 3: device; what is not to be had falls back, counted. With TLS 1.3 the best is 1: under 2 and 3 a peer's KeyUpdate ends the connection */
 #define XTS_TLS_VERIFY_HOST 12 /* flag: client: check SERVER_NAME although VERIFY is 1 */
 #define XTS_TLS_NO_RESUMPTION 13 /* flag: no session of before, and none kept */
 #define XTS_TLS_INFO_VERSION 1 /* u16: 0x0303 or 0x0304 */
@@ -141,7 +141,7 @@ enum xts_ulp_id {
 
 #define XTS_ULP_TLS_KEYS_VERSION 1
 #define XTS_TLS_KEYS_CRYPTO_INFO 1 /* bytes: the kernel's struct tls12_crypto_info_*, as it lies in the host's memory (64-bit little-endian) */
-#define XTS_TLS_KEYS_CRYPTO 2 /* u8: as for TLS */
+#define XTS_TLS_KEYS_CRYPTO 2 /* u8: as for TLS; but 0 is the kernel with TLS 1.3 too where that can change keys (Linux 6.14) */
 #define XTS_TLS_KEYS_INFO_CRYPTO 1 /* u8: 1 user, 2 kernel, 3 device */
 #define XTS_TLS_KEYS_INFO_CRYPTO_REASON 2 /* string: why it is not the best kind */
 #define XTS_TLS_KEYS_INFO_CRYPTO_INFO 3 /* bytes: version and cipher type; never a key */

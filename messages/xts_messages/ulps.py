@@ -228,7 +228,7 @@ ULPS: tuple[Ulp, ...] = (
                 11,
                 Type.U8,
                 "0: best there is (the default), 1: user, 2: kernel, 3: device; what is not to be had falls "
-                "back, counted",
+                "back, counted. With TLS 1.3 the best is 1: under 2 and 3 a peer's KeyUpdate ends the connection",
             ),
             Attribute("VERIFY_HOST", 12, Type.FLAG, "client: check SERVER_NAME although VERIFY is 1"),
             Attribute("NO_RESUMPTION", 13, Type.FLAG, "no session of before, and none kept"),
@@ -267,7 +267,12 @@ ULPS: tuple[Ulp, ...] = (
                 "the kernel's struct tls12_crypto_info_*, as it lies in the host's memory (64-bit little-endian)",
                 required=True,
             ),
-            Attribute("CRYPTO", 2, Type.U8, "as for TLS"),
+            Attribute(
+                "CRYPTO",
+                2,
+                Type.U8,
+                "as for TLS; but 0 is the kernel with TLS 1.3 too where that can change keys (Linux 6.14)",
+            ),
         ),
         (
             Item("CRYPTO", 1, Type.U8, "1 user, 2 kernel, 3 device"),
