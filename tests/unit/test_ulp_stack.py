@@ -7,7 +7,7 @@ import errno
 import pytest
 from ulp_bed import BOTH, RECEIVE, SEND, Pdu, UlpBed, offers
 from xts_messages.ulp_attributes import decode_attributes, encode_attributes
-from xts_messages.ulps import BY_NAME
+from xts_messages.ulps import BY_NAME, ULPS
 
 
 def test_without_layers_it_is_the_socket() -> None:
@@ -69,6 +69,21 @@ def test_a_push_is_refused_with_a_reason(number, direction, attributes, error, r
         assert bed.describe() == bed.describe(receive=False) == ""
         bed.push("LENGTH_PREFIXED")
         assert bed.error().error == 0
+
+
+BOUNDED = [ulp.name for ulp in ULPS if any(a.name == "MAX_BYTES" for a in ulp.attributes)]
+BOUNDED.remove("BPF_PARSER")  # takes a program, which is loaded with privilege
+
+
+@pytest.mark.parametrize("ulp", BOUNDED)
+def test_max_bytes_is_bounded_by_the_operator_and_so_is_its_default(ulp: str) -> None:
+    needs: dict[str, int] = {"offset": 0, "width": 2} if ulp == "STREAM_PARSER" else {}
+    with UlpBed(pdu_bytes_max=4096) as bed:
+        if ulp == "GRPC":
+            bed.push("HTTP2")
+        with pytest.raises(OSError, match="MAX_BYTES is from 1 to 4096 here, not 4097"):
+            bed.push(ulp, max_bytes=4097, **needs)
+        bed.push(ulp, **needs)
 
 
 def test_pdus_need_a_message_socket() -> None:

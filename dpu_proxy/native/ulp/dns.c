@@ -32,22 +32,21 @@ struct dns {
 	uint8_t *gathered;       /* room for its length before it, and for the padding after it */
 };
 
+static int dns_set(struct ulp_layer *l, const struct ulp_attribute *a)
+{
+	struct dns *d = l->state;
+
+	return a->type == XTS_DNS_PADDING ? ulp_attribute_u16(l, a, "PADDING", &d->padding) : ulp_attribute_unknown(l, a);
+}
+
 static int dns_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
 {
 	struct dns *d = calloc(1, sizeof *d);
-	struct ulp_attribute a;
-	uint32_t offset = 0;
-	int r;
 
 	if (!d)
-		return ulp_refuse(l, ENOMEM, "no memory");
+		return ulp_refuse(l, ENOMEM, "no memory for dns");
 	l->state = d;
-	while ((r = ulp_attribute_next(l, attributes, bytes, &offset, &a)) == 1) {
-		r = a.type == XTS_DNS_PADDING ? ulp_attribute_u16(l, &a, "PADDING", &d->padding) : ulp_attribute_unknown(l, &a);
-		if (r < 0)
-			return r;
-	}
-	return r;
+	return ulp_attributes(l, attributes, bytes, dns_set);
 }
 
 /* --- received ---------------------------------------------------------------------------------------------------------- */

@@ -9,7 +9,6 @@
 #include "grpc.h"
 #include "protocols.h"
 
-#define MESSAGE_BYTES_DEFAULT (1u << 20)
 #define STREAMS_DEFAULT 1024u
 #define STREAMS_LIMIT 65536u
 #define WINDOW_CHANGES_MAX 1024u  /* of a connection: each goes over all streams; who adapts windows changes them some ten times */
@@ -24,47 +23,39 @@ static int grpc_fits(const struct ulp_layer *l, const struct ulp_layer *below)
 	return 0;
 }
 
-static int grpc_parameters(struct ulp_layer *l, struct grpc *g, const uint8_t *attributes, uint32_t bytes)
+static int grpc_set(struct ulp_layer *l, const struct ulp_attribute *a)
 {
-	struct ulp_attribute a;
-	uint32_t offset = 0;
-	int r;
+	struct grpc *g = l->state;
 
-	while ((r = ulp_attribute_next(l, attributes, bytes, &offset, &a)) == 1) {
-		if (a.type == XTS_GRPC_MAX_BYTES)
-			r = ulp_attribute_u32(l, &a, "MAX_BYTES", &g->message_bytes_max);
-		else if (a.type == XTS_GRPC_STREAMS_MAX)
-			r = ulp_attribute_u32(l, &a, "STREAMS_MAX", &g->streams_max);
-		else
-			r = ulp_attribute_unknown(l, &a);
-		if (r < 0)
-			return r;
+	switch (a->type) {
+	case XTS_GRPC_MAX_BYTES:
+		return ulp_max_bytes(l, a, &g->message_bytes_max);
+	case XTS_GRPC_STREAMS_MAX:
+		return ulp_attribute_u32(l, a, "STREAMS_MAX", &g->streams_max);
+	default:
+		return ulp_attribute_unknown(l, a);
 	}
-	if (r < 0)
-		return r;
-	if (!g->message_bytes_max || g->message_bytes_max > xts_ulp_config_limits(ulp_config(l))->pdu_bytes_max)
-		return ulp_refuse(l, EINVAL, "MAX_BYTES is 1 to %u here, not %u", xts_ulp_config_limits(ulp_config(l))->pdu_bytes_max,
-				  g->message_bytes_max);
-	if (!g->streams_max || g->streams_max > STREAMS_LIMIT)
-		return ulp_refuse(l, EINVAL, "STREAMS_MAX is 1 to %u, not %u", STREAMS_LIMIT, g->streams_max);
-	return 0;
 }
 
 static int grpc_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
 {
 	struct grpc *g = calloc(1, sizeof *g);
+	int r;
 
 	if (!g)
-		return ulp_refuse(l, ENOMEM, "no memory");
+		return ulp_refuse(l, ENOMEM, "no memory for grpc");
 	l->state = g;
-	g->message_bytes_max = MESSAGE_BYTES_DEFAULT;
+	g->message_bytes_max = ulp_max_bytes_default(l);
 	g->streams_max = STREAMS_DEFAULT;
 	g->buffered_max = xts_ulp_config_limits(ulp_config(l))->buffered_bytes_max;
 	if (g->buffered_max > BUFFERED_LIMIT)
 		g->buffered_max = BUFFERED_LIMIT;
 	g->send_window = g->peer_initial_window = g->local_initial_window = HTTP2_WINDOW_DEFAULT;
 	g->peer_frame_bytes_max = HTTP2_FRAME_BYTES_DEFAULT;
-	return grpc_parameters(l, g, attributes, bytes);
+	r = ulp_attributes(l, attributes, bytes, grpc_set);
+	if (!r && (!g->streams_max || g->streams_max > STREAMS_LIMIT))
+		r = ulp_refuse(l, EINVAL, "STREAMS_MAX is 1 to %u, not %u", STREAMS_LIMIT, g->streams_max);
+	return r;
 }
 
 static int grpc_start(struct ulp_layer *l, bool client)

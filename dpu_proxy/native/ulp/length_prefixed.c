@@ -50,8 +50,9 @@ static int parse_prefix(struct ulp_layer *l, const uint8_t *data, uint32_t bytes
 	return 1;
 }
 
-static int set_attribute(struct ulp_layer *l, struct length_prefixed *p, const struct ulp_attribute *a)
+static int set_attribute(struct ulp_layer *l, const struct ulp_attribute *a)
 {
+	struct length_prefixed *p = l->state;
 	int r;
 
 	switch (a->type) {
@@ -74,9 +75,6 @@ static int set_attribute(struct ulp_layer *l, struct length_prefixed *p, const s
 static int length_prefixed_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
 {
 	struct length_prefixed *p = calloc(1, sizeof *p);
-	struct ulp_attribute a;
-	uint32_t offset = 0;
-	int r;
 
 	if (!p)
 		return ulp_refuse(l, ENOMEM, "no memory for length_prefixed");
@@ -84,12 +82,7 @@ static int length_prefixed_open(struct ulp_layer *l, const uint8_t *attributes, 
 	p->width = 4;
 	p->framing.parse = parse_prefix;
 	p->framing.max_bytes = ulp_max_bytes_default(l);
-	while ((r = ulp_attribute_next(l, attributes, bytes, &offset, &a)) > 0) {
-		r = set_attribute(l, p, &a);
-		if (r)
-			break;
-	}
-	return r;
+	return ulp_attributes(l, attributes, bytes, set_attribute);
 }
 
 static void length_prefixed_close(struct ulp_layer *l)

@@ -47,8 +47,10 @@ static void set_delimiter(struct lines *p, const uint8_t *value, unsigned bytes)
 	}
 }
 
-static int set_attribute(struct ulp_layer *l, struct lines *p, const struct ulp_attribute *a)
+static int set_attribute(struct ulp_layer *l, const struct ulp_attribute *a)
 {
+	struct lines *p = l->state;
+
 	switch (a->type) {
 	case XTS_LINES_MAX_BYTES:
 		return ulp_max_bytes(l, a, &p->max_bytes);
@@ -67,19 +69,13 @@ static int set_attribute(struct ulp_layer *l, struct lines *p, const struct ulp_
 static int lines_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
 {
 	struct lines *p = calloc(1, sizeof *p);
-	struct ulp_attribute a;
-	uint32_t offset = 0;
 	int r;
 
 	if (!p)
 		return ulp_refuse(l, ENOMEM, "no memory for lines");
 	l->state = p;
 	p->max_bytes = ulp_max_bytes_default(l);
-	while ((r = ulp_attribute_next(l, attributes, bytes, &offset, &a)) > 0) {
-		r = set_attribute(l, p, &a);
-		if (r)
-			return r;
-	}
+	r = ulp_attributes(l, attributes, bytes, set_attribute);
 	if (!r && !p->delimiter_bytes)
 		set_delimiter(p, (const uint8_t *)"\n", 1);
 	return r;

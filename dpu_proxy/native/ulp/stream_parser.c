@@ -79,8 +79,10 @@ static int magic_attribute(struct ulp_layer *l, const struct ulp_attribute *a, c
 	return 0;
 }
 
-static int set_attribute(struct ulp_layer *l, struct stream_parser *p, const struct ulp_attribute *a)
+static int set_attribute(struct ulp_layer *l, const struct ulp_attribute *a)
 {
+	struct stream_parser *p = l->state;
+
 	switch (a->type) {
 	case XTS_STREAM_PARSER_MAX_BYTES:
 		return ulp_max_bytes(l, a, &p->framing.max_bytes);
@@ -160,8 +162,6 @@ static int check(struct ulp_layer *l, struct stream_parser *p)
 static int stream_parser_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
 {
 	struct stream_parser *p = calloc(1, sizeof *p);
-	struct ulp_attribute a;
-	uint32_t offset = 0;
 	int r;
 
 	if (!p)
@@ -171,11 +171,7 @@ static int stream_parser_open(struct ulp_layer *l, const uint8_t *attributes, ui
 	p->mask = UINT64_MAX;
 	p->framing.parse = parse_head;
 	p->framing.max_bytes = ulp_max_bytes_default(l);
-	while ((r = ulp_attribute_next(l, attributes, bytes, &offset, &a)) > 0) {
-		r = set_attribute(l, p, &a);
-		if (r)
-			break;
-	}
+	r = ulp_attributes(l, attributes, bytes, set_attribute);
 	return r ? r : check(l, p);
 }
 

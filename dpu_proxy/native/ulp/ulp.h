@@ -173,6 +173,9 @@ struct ulp_attribute {
 /* The next attribute from *offset on: 1, 0 at the end, or -EINVAL when the bytes are none, or it is there twice and the table has it
  * once (refused with a reason). */
 int ulp_attribute_next(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes, uint32_t *offset, struct ulp_attribute *out);
+/* Goes through all of them, with set() for each, until it refuses one. 0, or what was refused. */
+int ulp_attributes(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes,
+		   int (*set)(struct ulp_layer *l, const struct ulp_attribute *a));
 /* For an attribute that the protocol does not know: refused with a reason. */
 int ulp_attribute_unknown(struct ulp_layer *l, const struct ulp_attribute *a);
 /* Its value; refused with a reason, by the attribute's name, when it has another length. */
