@@ -160,6 +160,10 @@ class UlpBed:
         """Bytes the host has not read, for the uppermost receive layer."""
         _check(lib.ulp_stack_give_back(self.stack, data, len(data)))
 
+    def becomes_readable(self) -> None:
+        """What epoll says when bytes have come; `read_all` and its like say it themselves."""
+        lib.ulp_stack_event(self.stack, True, False)
+
     def _events(self) -> None:
         lib.ulp_stack_event(self.stack, True, True)
 

@@ -8,17 +8,30 @@
 
 /* --- time ------------------------------------------------------------------------------------------------------------ */
 
-int ulp_deadline(struct ulp_layer *l, uint64_t *deadline_ns, uint32_t timeout_ms)
+void ulp_wait_pause(struct ulp_layer *l, struct ulp_wait *w)
 {
-	uint64_t now = ulp_now_ns(l);
+	uint64_t came;
 
-	if (!*deadline_ns)
-		*deadline_ns = now + (uint64_t)timeout_ms * NS_PER_MS;
-	if (now >= *deadline_ns) {
-		return ulp_fail(l, XTS_FAULT_STALLED, "%s: a PDU that had begun was not complete after %u ms", l->protocol->name,
+	if (!w->waiting || !ulp_socket_readable(l, &came))
+		return;
+	if (came > w->since_ns) /* else it is not known: the connection has moved meanwhile */
+		w->spent_ns += came - w->since_ns;
+	w->waiting = false;
+}
+
+int ulp_wait_go_on(struct ulp_layer *l, struct ulp_wait *w, uint32_t timeout_ms)
+{
+	uint64_t now = ulp_now_ns(l), spent, all = (uint64_t)timeout_ms * NS_PER_MS;
+
+	if (!w->waiting)
+		w->since_ns = now;
+	w->waiting = true;
+	spent = w->spent_ns + (now - w->since_ns);
+	if (spent >= all) {
+		return ulp_fail(l, XTS_FAULT_STALLED, "%s: a PDU that had begun has waited for the peer for %u ms", l->protocol->name,
 				timeout_ms);
 	}
-	ulp_wake_after(l, (uint32_t)((*deadline_ns - now + NS_PER_MS - 1) / NS_PER_MS));
+	ulp_wake_after(l, (uint32_t)((all - spent + NS_PER_MS - 1) / NS_PER_MS));
 	return 0;
 }
 
@@ -38,7 +51,7 @@ static ssize_t nothing(struct ulp_framing *f, struct ulp_layer *l, ssize_t why)
 	}
 	if (why != -EAGAIN || !within || !f->timeout_ms)
 		return why;
-	r = ulp_deadline(l, &f->deadline_ns, f->timeout_ms);
+	r = ulp_wait_go_on(l, &f->wait, f->timeout_ms);
 	return r ? r : -EAGAIN;
 }
 
@@ -89,8 +102,10 @@ static ssize_t begin(struct ulp_framing *f, struct ulp_layer *l)
 ssize_t ulp_framing_read(struct ulp_framing *f, struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark)
 {
 	uint32_t done;
-	ssize_t n = begin(f, l);
+	ssize_t n;
 
+	ulp_wait_pause(l, &f->wait);
+	n = begin(f, l);
 	if (n)
 		return n;
 	if (room > f->left)
@@ -114,7 +129,7 @@ ssize_t ulp_framing_read(struct ulp_framing *f, struct ulp_layer *l, void *out, 
 	*mark = (struct ulp_mark){ .pdu = true, .more = f->left, .record_bytes = f->length };
 	if (!f->left) {
 		f->known = false;
-		f->deadline_ns = 0;
+		f->wait = (struct ulp_wait){ 0 };
 	}
 	return done;
 }

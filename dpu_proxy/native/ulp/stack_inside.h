@@ -27,6 +27,7 @@ struct ulp_stack {
 	struct ulp_push *pushes;        /* in order; once started, those of duplex layers only */
 	bool started, client;
 	bool readable, writable;        /* the socket, as far as is known */
+	uint64_t readable_ns;           /* when it last became so */
 	bool read_to_end;
 	bool ended;                     /* the peer's FIN has been read */
 	int read_error;                 /* of the socket, or 0 */

@@ -145,6 +145,8 @@ int ulp_socket(const struct ulp_layer *l);
 /* The socket was found full (or empty) behind the stack's back, through ulp_socket(): wait for epoll. */
 void ulp_socket_full(struct ulp_layer *l);
 void ulp_socket_empty(struct ulp_layer *l);
+/* Has it something to read, as far as is known, and since when (as ulp_now_ns()): for time that is the peer's, not ours. */
+bool ulp_socket_readable(const struct ulp_layer *l, uint64_t *since_ns);
 
 /* Notes why the connection fails; returns the fault's -errno. */
 int ulp_fail(struct ulp_layer *l, enum xts_fault fault, const char *format, ...) __attribute__((format(printf, 3, 4)));
