@@ -95,12 +95,12 @@ enum xts_ulp_id {
 #define XTS_STREAM_PARSER_MAGIC_OFFSET 9 /* u32: where every PDU has the magic bytes */
 #define XTS_STREAM_PARSER_MAGIC 10 /* bytes: the magic bytes, at most 16 */
 #define XTS_STREAM_PARSER_MAGIC_MASK 11 /* bytes: as long as MAGIC: bits that count */
-#define XTS_STREAM_PARSER_TIMEOUT_MS 12 /* u32: a PDU that has begun may wait so long for bytes of the peer, in all; default none */
+#define XTS_STREAM_PARSER_TIMEOUT_MS 12 /* u32: time a PDU that has begun may wait for its peer; default none */
 
 #define XTS_ULP_BPF_PARSER_VERSION 1
 #define XTS_BPF_PARSER_MAX_BYTES 1 /* u32: longest PDU taken, all of it; default 1 MiB */
 #define XTS_BPF_PARSER_PROGRAM 2 /* string: its name in the proxy's configuration */
-#define XTS_BPF_PARSER_TIMEOUT_MS 3 /* u32: a PDU that has begun may wait so long for bytes of the peer, in all; default none */
+#define XTS_BPF_PARSER_TIMEOUT_MS 3 /* u32: time a PDU that has begun may wait for its peer; default none */
 
 #define XTS_ULP_LINES_VERSION 1
 #define XTS_LINES_MAX_BYTES 1 /* u32: longest PDU taken, all of it; default 1 MiB */

@@ -137,7 +137,7 @@ ULPS: tuple[Ulp, ...] = (
             Attribute("MAGIC_OFFSET", 9, Type.U32, "where every PDU has the magic bytes"),
             Attribute("MAGIC", 10, Type.BYTES, "the magic bytes, at most 16"),
             Attribute("MAGIC_MASK", 11, Type.BYTES, "as long as MAGIC: bits that count"),
-            Attribute("TIMEOUT_MS", 12, Type.U32, "a PDU that has begun may wait so long for bytes of the peer, in all; default none"),
+            Attribute("TIMEOUT_MS", 12, Type.U32, "time a PDU that has begun may wait for its peer; default none"),
         ),
         source='the paper, "strparser"',
     ),
@@ -153,7 +153,7 @@ ULPS: tuple[Ulp, ...] = (
         (
             _MAX,
             Attribute("PROGRAM", 2, Type.STRING, "its name in the proxy's configuration", required=True),
-            Attribute("TIMEOUT_MS", 3, Type.U32, "a PDU that has begun may wait so long for bytes of the peer, in all; default none"),
+            Attribute("TIMEOUT_MS", 3, Type.U32, "time a PDU that has begun may wait for its peer; default none"),
         ),
         source="the paper; linux Documentation/networking/strparser.rst",
     ),

@@ -109,11 +109,20 @@ def test_a_late_push_starts_at_once_and_reads_first_what_is_given_back() -> None
         assert bed.read_all() == [Pdu(b"hello\0\1")]
         bed.push("LENGTH_PREFIXED", RECEIVE, width=2)
         assert bed.ready
-        bed.give_back(b"\0")
-        bed.give_back(b"\1")
+        bed.give_back(b"\0", b"\1")
         assert bed.pending
         bed.peer_send(b"a\0\2bc")
         assert [p.data for p in bed.read_all()] == [b"a", b"bc"]
+
+
+def test_what_is_given_back_later_was_read_before() -> None:
+    """As when some of what was given back has been read, and is given back once more."""
+    with UlpBed() as bed:
+        bed.push("LENGTH_PREFIXED", RECEIVE, width=1)
+        bed.start()
+        bed.give_back(b"bc\1d")
+        bed.give_back(b"\3", b"a")
+        assert [p.data for p in bed.read_all()] == [b"abc", b"d"]
 
 
 def test_what_is_offered_is_in_the_table() -> None:

@@ -45,6 +45,7 @@ static int grpc_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t by
 	if (!g)
 		return ulp_refuse(l, ENOMEM, "no memory for grpc");
 	l->state = g;
+	g->layer = l;
 	g->message_bytes_max = ulp_max_bytes_default(l);
 	g->streams_max = STREAMS_DEFAULT;
 	g->buffered_max = xts_ulp_config_limits(ulp_config(l))->buffered_bytes_max;
@@ -77,6 +78,7 @@ static void grpc_close(struct ulp_layer *l)
 {
 	struct grpc *g = l->state;
 
+	ulp_memory_return(l, g->buffered);
 	grpc_streams_free(g);
 	ulp_in_free(&g->receive.in);
 	free(g->receive.gathered);
@@ -96,7 +98,7 @@ int grpc_fail(struct ulp_layer *l, enum http2_error error, enum xts_fault fault,
 	va_start(arguments, format);
 	vsnprintf(reason, sizeof reason, format, arguments);
 	va_end(arguments);
-	if (!ulp_out_reserve(&g->send.control, sizeof frame)) {
+	if (!ulp_out_reserve(&g->send.control, l, sizeof frame)) {
 		http2_goaway_put(frame, g->last_remote, error);
 		ulp_out_put(&g->send.control, frame, sizeof frame);
 		grpc_control_write(l);
@@ -109,6 +111,7 @@ int grpc_headers(struct ulp_layer *l, const struct http2_frame *f, bool from_pee
 	struct grpc *g = l->state;
 	struct grpc_stream *s = grpc_stream_find(g, f->stream);
 	bool by_peer = (f->stream % 2 == 1) != g->client;
+	int error;
 
 	if (!s && f->stream && by_peer == from_peer && !grpc_stream_was(g, f->stream)) {
 		if (g->streams.open >= g->streams_max && !from_peer)
@@ -116,9 +119,9 @@ int grpc_headers(struct ulp_layer *l, const struct http2_frame *f, bool from_pee
 		if (g->streams.open >= g->streams_max)
 			return grpc_fail(l, HTTP2_ENHANCE_YOUR_CALM, XTS_FAULT_MEMORY, "the peer has opened more than %u streams at once",
 					 g->streams_max);
-		s = grpc_stream_open(g, f->stream);
-		if (!s)
-			return ulp_fail(l, XTS_FAULT_MEMORY, "no memory for another stream");
+		error = grpc_stream_open(g, f->stream, &s);
+		if (error)
+			return ulp_memory_fail(l, error, "another stream");
 		*(from_peer ? &g->last_remote : &g->last_local) = f->stream;
 	}
 	if (!s || !(f->flags & HTTP2_END_STREAM))

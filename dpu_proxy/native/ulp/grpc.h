@@ -93,6 +93,7 @@ struct grpc_send {
 };
 
 struct grpc {
+	struct ulp_layer *layer;
 	uint32_t message_bytes_max, streams_max, buffered_max;
 	bool client;
 	struct grpc_streams streams;
@@ -109,8 +110,8 @@ struct grpc {
 
 /* --- grpc_streams.c --- */
 struct grpc_stream *grpc_stream_find(const struct grpc *g, uint32_t id);
-/* NULL: there is no memory. Pointers to other streams are void after it. */
-struct grpc_stream *grpc_stream_open(struct grpc *g, uint32_t id);
+/* 0, -ENOMEM or -ENOBUFS (ulp_memory_fail()). Pointers to other streams are void after it. */
+int grpc_stream_open(struct grpc *g, uint32_t id, struct grpc_stream **out);
 void grpc_stream_forget(struct grpc *g, struct grpc_stream *s);
 /* Was it open once, as far as its number tells? */
 bool grpc_stream_was(const struct grpc *g, uint32_t id);

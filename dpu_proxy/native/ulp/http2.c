@@ -100,7 +100,7 @@ static void farewell(struct ulp_layer *l, struct http2 *h, enum http2_error erro
 {
 	uint8_t frame[HTTP2_HEAD_BYTES + 8];
 
-	if (!l->send || h->preface_due || h->in_pdu || !http2_walk_between(&h->walk) || ulp_out_reserve(&h->out, sizeof frame))
+	if (!l->send || h->preface_due || h->in_pdu || !http2_walk_between(&h->walk) || ulp_out_reserve(&h->out, l, sizeof frame))
 		return;
 	http2_goaway_put(frame, h->last_stream, error);
 	ulp_out_put(&h->out, frame, sizeof frame);
@@ -161,7 +161,7 @@ static bool http2_pending(const struct ulp_layer *l)
 static int preface_write(struct ulp_layer *l, struct http2 *h)
 {
 	if (h->preface_due) {
-		if (ulp_out_reserve(&h->out, PREFACE_BYTES))
+		if (ulp_out_reserve(&h->out, l, PREFACE_BYTES))
 			return ulp_fail(l, XTS_FAULT_MEMORY, "no memory for the preface");
 		ulp_out_put(&h->out, PREFACE, PREFACE_BYTES);
 		h->preface_due = false;

@@ -133,13 +133,15 @@ static ssize_t gather(struct ulp_layer *l, struct sending *s, const struct iovec
 {
 	uint32_t limit = xts_ulp_config_limits(ulp_config(l))->buffered_bytes_max;
 	size_t bytes = ulp_iov_bytes(iov, pieces);
+	int r;
 
 	if (bytes > limit - s->gathered.bytes) {
 		return ulp_fail(l, XTS_FAULT_USE,
 				"length_prefixed: a PDU of more than %u bytes was sent without telling its length first", limit);
 	}
-	if (ulp_out_reserve(&s->gathered, (uint32_t)bytes))
-		return ulp_fail(l, XTS_FAULT_MEMORY, "length_prefixed: no memory for a PDU of unknown length");
+	r = ulp_out_reserve(&s->gathered, l, (uint32_t)bytes);
+	if (r)
+		return ulp_memory_fail(l, r, "a PDU of unknown length");
 	for (int i = 0; i < pieces; i++)
 		ulp_out_put(&s->gathered, iov[i].iov_base, (uint32_t)iov[i].iov_len);
 	return bytes ? (ssize_t)bytes : 1;

@@ -339,8 +339,9 @@ static ssize_t mpa_write(struct ulp_layer *l, const struct iovec *iov, int piece
 		return error == -EAGAIN ? 0 : error;
 	if (bytes > m->left || (!mark->more && bytes < m->left))
 		return ulp_fail(l, XTS_FAULT_USE, "a PDU of another length than announced");
-	if (ulp_out_reserve(&m->out, (uint32_t)(bytes + bytes / (INTERVAL - MARKER_BYTES) * MARKER_BYTES + 32)))
-		return ulp_fail(l, XTS_FAULT_MEMORY, "no memory for an FPDU");
+	error = ulp_out_reserve(&m->out, l, (uint32_t)(bytes + bytes / (INTERVAL - MARKER_BYTES) * MARKER_BYTES + 32));
+	if (error)
+		return ulp_memory_fail(l, error, "an FPDU");
 	if (!m->in_pdu) {
 		uint8_t length[LENGTH_BYTES];
 

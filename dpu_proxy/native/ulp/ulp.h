@@ -25,7 +25,11 @@
  * room. Layers do not start, and are not read or written through, before all below them are ready.
  *
  * A layer keeps bounded memory: a header, one record, what its parameters allow. It allocates when it is pushed, or when it
- * first needs the room, never per PDU. What a peer wrote is looked at through copies or bounds-checked views, each field once.
+ * first needs the room, never per PDU. What is small and of a fixed size is bounded by the
+ * number of connections. What grows with lengths that a peer or the host chooses (PDUs that are gathered, bytes given back, tables of
+ * streams) is counted besides (memory.c), with one limit for all connections of a host together: beyond it a push is refused, and a layer that
+ * needs more fails (XTS_FAULT_MEMORY).
+ * What a peer wrote is looked at through copies or bounds-checked views, each field once.
  *
  * Errors: ulp_fail() notes the fault with a reason for people to read, counts it, and gives the -errno to return. A layer may
  * still write what its protocol wants as a farewell (an alert) before it returns it. The connection is then told RESET
@@ -107,6 +111,7 @@ struct ulp_protocol {
 struct ulp_out {
 	uint8_t *data;
 	uint32_t first, bytes, room;
+	struct ulp_stack *counted; /* whose memory it is; NULL: too little to be counted */
 };
 
 struct ulp_layer {
@@ -193,10 +198,19 @@ int ulp_attribute_string(struct ulp_layer *l, const struct ulp_attribute *a, con
 uint32_t ulp_max_bytes_default(const struct ulp_layer *l);
 int ulp_max_bytes(struct ulp_layer *l, const struct ulp_attribute *a, uint32_t *out);
 
+/* --- memory: memory.c ------------------------------------------------------------------------------------------------ */
+
+/* Counts what a layer is about to allocate: 0, or -ENOBUFS at the limit. Whatever is taken is returned, by close() too. */
+int ulp_memory_take(struct ulp_layer *l, uint32_t bytes);
+void ulp_memory_return(struct ulp_layer *l, uint32_t bytes);
+/* ulp_fail() for want of memory; why: -ENOBUFS of ulp_memory_take(), or -ENOMEM. */
+int ulp_memory_fail(struct ulp_layer *l, int why, const char *what);
+#define ULP_MEMORY_LIMIT "all protocols of this host together keep as much as they may"
+
 /* --- bytes that wait: out.c ------------------------------------------------------------------------------------------ */
 
-/* Makes room for at least bytes more; -ENOMEM. Appending then cannot fail. */
-int ulp_out_reserve(struct ulp_out *o, uint32_t bytes);
+/* Makes room for at least bytes more: 0, -ENOMEM or -ENOBUFS (ulp_memory_fail() has words for them). Appending then cannot fail. */
+int ulp_out_reserve(struct ulp_out *o, struct ulp_layer *l, uint32_t bytes);
 void ulp_out_put(struct ulp_out *o, const void *data, uint32_t bytes);
 /* Writes what waits as a byte stream. 0: nothing waits (its memory is free again when it was much); -EAGAIN; -errno. */
 int ulp_out_flush(struct ulp_out *o, struct ulp_layer *l);
