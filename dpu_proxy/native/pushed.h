@@ -40,6 +40,9 @@ struct run {
 	struct ulp_mark mark;
 };
 
+/* How the next bytes of a socket are peeked at. */
+enum peek { PEEK_NEW, PEEK_ON, PEEK_FROM_FRONT };
+
 struct pushed {
 	struct connection *connection; /* NULL while nobody holds it */
 	struct ulp_stack *stack;
@@ -49,6 +52,7 @@ struct pushed {
 	bool handshaking;              /* counted as such */
 	bool event_wanted;             /* the host waits for READY */
 	bool peeking;
+	uint8_t peek;                  /* enum peek */
 	bool pdus;                     /* what was read last was of a PDU */
 	uint64_t since_pdu;            /* bytes of a stream that the host was sent after the last PDU, or ever if there was none */
 	bool failed;
