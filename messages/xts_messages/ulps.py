@@ -321,8 +321,10 @@ ULPS: tuple[Ulp, ...] = (
         True,
         "gRPC messages of all streams; above HTTP2 only, on both sides, before the first HEADERS. Received "
         "messages are put together from DATA frames and told "
-        "with their stream; sent ones are cut into DATA frames as the peer's windows allow (the socket takes no "
-        "more while one is closed: go on reading). WINDOW_UPDATE is "
+        "with their stream; sent ones are cut into DATA frames as the peer's windows allow. What is sent on a socket "
+        "is one queue: a message whose window is closed holds up all behind it, those of other streams and RST_STREAM "
+        "too, until the peer opens it (go on reading; BLOCKED tells the stream). Streams that must not wait for one "
+        "another need sockets of their own. WINDOW_UPDATE is "
         "dealt with here, both ways. All other frames, and an empty DATA frame that ends a stream, pass as PDUs "
         "of kind 1; without control data a PDU sent is of that kind",
         (
@@ -340,6 +342,14 @@ ULPS: tuple[Ulp, ...] = (
             "stream: u32"
         ),
         source="gRPC over HTTP/2 (grpc/grpc doc/PROTOCOL-HTTP2.md)",
+        items=(
+            Item(
+                "BLOCKED",
+                1,
+                Type.U32,
+                "the stream whose message waits for a window, its own or the connection's; 0: none does",
+            ),
+        ),
     ),
     Ulp(
         "DNS",

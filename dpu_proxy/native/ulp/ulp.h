@@ -170,6 +170,9 @@ bool ulp_message_socket(const struct ulp_layer *l);
 /* The host's queue, and whether the local side connected: for policies and default roles. */
 uint32_t ulp_queue_id(const struct ulp_layer *l);
 
+/* For tell(), of a value that lies in memory: the part that was asked for. */
+ssize_t ulp_tell_part(const void *value, size_t bytes, uint32_t offset, void *out, size_t room, uint32_t *total);
+
 /* --- parameters: attributes.c ---------------------------------------------------------------------------------------- */
 
 struct ulp_attribute {
