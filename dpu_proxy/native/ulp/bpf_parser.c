@@ -21,7 +21,7 @@
 #define NAME_ROOM 64
 
 struct bpf_parser {
-	struct ulp_framing framing;
+	struct ulp_framing framing; /* first */
 	int program_fd;          /* the configuration's */
 	char name[NAME_ROOM];
 };
@@ -114,27 +114,6 @@ static int bpf_parser_open(struct ulp_layer *l, const uint8_t *attributes, uint3
 	return r;
 }
 
-static void bpf_parser_close(struct ulp_layer *l)
-{
-	free(l->state);
-}
-
-/* --- receiving ------------------------------------------------------------------------------------------------------- */
-
-static ssize_t bpf_parser_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark)
-{
-	struct bpf_parser *p = l->state;
-
-	return ulp_framing_read(&p->framing, l, out, room, mark);
-}
-
-static bool bpf_parser_pending(const struct ulp_layer *l)
-{
-	const struct bpf_parser *p = l->state;
-
-	return ulp_framing_pending(&p->framing, l);
-}
-
 const struct ulp_protocol ulp_bpf_parser = {
 	.id = XTS_ULP_BPF_PARSER,
 	.version = XTS_ULP_BPF_PARSER_VERSION,
@@ -143,7 +122,7 @@ const struct ulp_protocol ulp_bpf_parser = {
 	.boundaries = true,
 	.transparent = true,
 	.open = bpf_parser_open,
-	.read = bpf_parser_read,
-	.pending = bpf_parser_pending,
-	.close = bpf_parser_close,
+	.read = ulp_framed_read,
+	.pending = ulp_framed_pending,
+	.close = ulp_framed_close,
 };

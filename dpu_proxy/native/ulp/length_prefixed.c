@@ -24,7 +24,7 @@ struct sending {
 };
 
 struct length_prefixed {
-	struct ulp_framing framing;
+	struct ulp_framing framing; /* first */
 	struct sending sending;
 	uint8_t width;
 	bool little_endian, counts_itself;
@@ -90,23 +90,7 @@ static void length_prefixed_close(struct ulp_layer *l)
 	struct length_prefixed *p = l->state;
 
 	ulp_out_free(&p->sending.gathered);
-	free(p);
-}
-
-/* --- receiving ------------------------------------------------------------------------------------------------------- */
-
-static ssize_t length_prefixed_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark)
-{
-	struct length_prefixed *p = l->state;
-
-	return ulp_framing_read(&p->framing, l, out, room, mark);
-}
-
-static bool length_prefixed_pending(const struct ulp_layer *l)
-{
-	const struct length_prefixed *p = l->state;
-
-	return ulp_framing_pending(&p->framing, l);
+	ulp_framed_close(l);
 }
 
 /* --- sending --------------------------------------------------------------------------------------------------------- */
@@ -252,8 +236,8 @@ const struct ulp_protocol ulp_length_prefixed = {
 	.send = true,
 	.boundaries = true,
 	.open = length_prefixed_open,
-	.read = length_prefixed_read,
-	.pending = length_prefixed_pending,
+	.read = ulp_framed_read,
+	.pending = ulp_framed_pending,
 	.write = length_prefixed_write,
 	.close = length_prefixed_close,
 };

@@ -12,7 +12,7 @@
 #define MAGIC_MAX 16u
 
 struct stream_parser {
-	struct ulp_framing framing;
+	struct ulp_framing framing; /* first */
 	uint32_t offset, magic_offset, unit;
 	uint32_t head_bytes;     /* all that the length and the magic lie in */
 	uint64_t mask, adjustment;
@@ -175,27 +175,6 @@ static int stream_parser_open(struct ulp_layer *l, const uint8_t *attributes, ui
 	return r ? r : check(l, p);
 }
 
-static void stream_parser_close(struct ulp_layer *l)
-{
-	free(l->state);
-}
-
-/* --- receiving ------------------------------------------------------------------------------------------------------- */
-
-static ssize_t stream_parser_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark)
-{
-	struct stream_parser *p = l->state;
-
-	return ulp_framing_read(&p->framing, l, out, room, mark);
-}
-
-static bool stream_parser_pending(const struct ulp_layer *l)
-{
-	const struct stream_parser *p = l->state;
-
-	return ulp_framing_pending(&p->framing, l);
-}
-
 const struct ulp_protocol ulp_stream_parser = {
 	.id = XTS_ULP_STREAM_PARSER,
 	.version = XTS_ULP_STREAM_PARSER_VERSION,
@@ -204,7 +183,7 @@ const struct ulp_protocol ulp_stream_parser = {
 	.boundaries = true,
 	.transparent = true,
 	.open = stream_parser_open,
-	.read = stream_parser_read,
-	.pending = stream_parser_pending,
-	.close = stream_parser_close,
+	.read = ulp_framed_read,
+	.pending = ulp_framed_pending,
+	.close = ulp_framed_close,
 };

@@ -9,7 +9,7 @@
 #define BODY_MAX (16384u + 2048u) /* the longest, of TLS 1.2 (RFC 5246 6.2.3) */
 
 struct tls_records {
-	struct ulp_framing framing;
+	struct ulp_framing framing;   /* first */
 	uint8_t header[HEADER_BYTES]; /* of the record under way */
 };
 
@@ -62,19 +62,6 @@ static ssize_t records_read(struct ulp_layer *l, void *out, size_t room, struct 
 	return n;
 }
 
-static bool records_pending(const struct ulp_layer *l)
-{
-	const struct tls_records *t = l->state;
-
-	return ulp_framing_pending(&t->framing, l);
-}
-
-static void records_close(struct ulp_layer *l)
-{
-	free(l->state);
-	l->state = NULL;
-}
-
 const struct ulp_protocol ulp_tls_records = {
 	.id = XTS_ULP_TLS_RECORDS,
 	.version = XTS_ULP_TLS_RECORDS_VERSION,
@@ -84,6 +71,6 @@ const struct ulp_protocol ulp_tls_records = {
 	.transparent = true,
 	.open = records_open,
 	.read = records_read,
-	.pending = records_pending,
-	.close = records_close,
+	.pending = ulp_framed_pending,
+	.close = ulp_framed_close,
 };

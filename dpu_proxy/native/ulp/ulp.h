@@ -234,6 +234,9 @@ struct ulp_in {
 /* At most bytes (> 0) of the stream below, from what was read ahead if there is any. room >= bytes: out has so much room, and what is
  * behind the bytes may be written over (0: just the bytes). As ulp_read_below(), but never 0. */
 ssize_t ulp_in_read(struct ulp_in *in, struct ulp_layer *l, void *out, size_t bytes, size_t room);
+/* For who looks before it takes: reads more behind what is here, data[first] to data[first + bytes], which is less than ULP_IN_BYTES. As
+ * ulp_read_stream_below(). */
+ssize_t ulp_in_more(struct ulp_in *in, struct ulp_layer *l);
 /* Until out has want bytes, of which *got are there: 0; -EAGAIN, and the next call goes on; -ENODATA: the stream has ended; else it has failed. */
 int ulp_in_gather(struct ulp_in *in, struct ulp_layer *l, void *out, uint32_t *got, uint32_t want);
 bool ulp_in_pending(const struct ulp_in *in, const struct ulp_layer *l);
