@@ -144,6 +144,7 @@ struct channel {
 	struct list unnamed;
 	uint32_t connection_count, listener_count;
 	uint64_t window_bytes;    /* sum of the windows granted */
+	uint64_t ulp_bytes;       /* kept by the protocols of all connections */
 	struct id_slot *ids;
 	uint32_t id_count, id_used, id_free; /* room, ever used, head of the free list (0: none) */
 
@@ -226,6 +227,8 @@ uint32_t connection_grant_window(struct connection *c);
 /* Likewise for a connection that has as many bytes in its spill buffer as spilled; false when there is no window for it. */
 bool connection_grant_claimed(struct connection *c, uint32_t spilled);
 bool channel_window_left(const struct channel *ch);
+/* Counts memory of pushed protocols (negative: that is free). False: the channel's limit, or an orphan that has no channel any more. */
+bool connection_count_memory(struct connection *c, int64_t bytes);
 
 /* --- connection.c ---------------------------------------------------------------------------------------------------- */
 

@@ -54,6 +54,7 @@ _WORKER_COLUMNS = {
     "received": "received_bytes",
     "spilled now": "spill_bytes",
     "granted": "window_bytes",
+    "kept by protocols": "ulp_bytes",
     "refused": "refused",
     "sleeps": "sleeps",
 }
@@ -70,6 +71,7 @@ _CHANNEL_COLUMNS = {
     "frames out": "frames_out",
     "spilled now": "spill_bytes",
     "granted": "window_bytes",
+    "kept by protocols": "ulp_bytes",
 }
 _CONNECTION_COLUMNS = {
     "queue": "queue_id",

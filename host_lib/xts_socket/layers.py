@@ -293,7 +293,9 @@ class Http2(Layer):
 class Grpc(Layer):
     """gRPC messages of all streams, above `Http2` only, before the first HEADERS (gRPC over HTTP/2). Messages are put
     together from DATA frames and cut into them as the peer's windows allow, and WINDOW_UPDATE is dealt with, in the
-    proxy; all other frames are PDUs of their own, told apart by `GrpcMessage.kind`. Makes PDUs."""
+    proxy; all other frames are PDUs of their own, told apart by `GrpcMessage.kind`. What is sent is one queue: a
+    message whose window is closed holds up all behind it, of other streams too, until the peer opens it (`ulp_info()`
+    tells the stream, as "blocked"). Makes PDUs."""
 
     PROTOCOL: ClassVar[str] = "GRPC"
     #: streams open at once, at most 65536; default 1024. SETTINGS_MAX_CONCURRENT_STREAMS should not promise more

@@ -137,7 +137,7 @@ ULPS: tuple[Ulp, ...] = (
             Attribute("MAGIC_OFFSET", 9, Type.U32, "where every PDU has the magic bytes"),
             Attribute("MAGIC", 10, Type.BYTES, "the magic bytes, at most 16"),
             Attribute("MAGIC_MASK", 11, Type.BYTES, "as long as MAGIC: bits that count"),
-            Attribute("TIMEOUT_MS", 12, Type.U32, "a PDU that has begun has to be complete in this time; default none"),
+            Attribute("TIMEOUT_MS", 12, Type.U32, "time a PDU that has begun may wait for its peer; default none"),
         ),
         source='the paper, "strparser"',
     ),
@@ -153,7 +153,7 @@ ULPS: tuple[Ulp, ...] = (
         (
             _MAX,
             Attribute("PROGRAM", 2, Type.STRING, "its name in the proxy's configuration", required=True),
-            Attribute("TIMEOUT_MS", 3, Type.U32, "a PDU that has begun has to be complete in this time; default none"),
+            Attribute("TIMEOUT_MS", 3, Type.U32, "time a PDU that has begun may wait for its peer; default none"),
         ),
         source="the paper; linux Documentation/networking/strparser.rst",
     ),
@@ -326,8 +326,10 @@ ULPS: tuple[Ulp, ...] = (
         True,
         "gRPC messages of all streams; above HTTP2 only, on both sides, before the first HEADERS. Received "
         "messages are put together from DATA frames and told "
-        "with their stream; sent ones are cut into DATA frames as the peer's windows allow (the socket takes no "
-        "more while one is closed: go on reading). WINDOW_UPDATE is "
+        "with their stream; sent ones are cut into DATA frames as the peer's windows allow. What is sent on a socket "
+        "is one queue: a message whose window is closed holds up all behind it, those of other streams and RST_STREAM "
+        "too, until the peer opens it (go on reading; BLOCKED tells the stream). Streams that must not wait for one "
+        "another need sockets of their own. WINDOW_UPDATE is "
         "dealt with here, both ways. All other frames, and an empty DATA frame that ends a stream, pass as PDUs "
         "of kind 1; without control data a PDU sent is of that kind",
         (
@@ -345,6 +347,14 @@ ULPS: tuple[Ulp, ...] = (
             "stream: u32"
         ),
         source="gRPC over HTTP/2 (grpc/grpc doc/PROTOCOL-HTTP2.md)",
+        items=(
+            Item(
+                "BLOCKED",
+                1,
+                Type.U32,
+                "the stream whose message waits for a window, its own or the connection's; 0: none does",
+            ),
+        ),
     ),
     Ulp(
         "DNS",
