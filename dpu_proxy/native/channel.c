@@ -26,7 +26,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		.ethertype = worker->config.ethertype,
 		.frame_window = queue->frame_window,
 		.largest_message = queue->largest_message,
-		.features = XTS_FEATURE_SHARE | XTS_FEATURE_ULP,
+		.features = XTS_FEATURE_SHARE | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS,
 		.sockets_max = worker->config.limits.connections + worker->config.limits.listeners,
 	};
 	struct channel *ch = calloc(1, sizeof *ch);

@@ -151,6 +151,8 @@ struct ulps {
 	uint32_t sent;             /* of it */
 	uint32_t wanted;           /* credits without which a PDU was refused */
 	struct tls_crypto_info keys[2]; /* version and cipher of keys of the kernel's kind (ktls.c); version 0: none */
+	uint16_t tls_version, tls_cipher; /* as the proxy has told (event TLS); 0: has not */
+	uint8_t tls_by[2];         /* who decrypts and encrypts, by ULPS_RECEIVE and ULPS_SEND */
 	bool tls;                  /* setsockopt(TCP_ULP, "tls") */
 	bool keys_expired;         /* the peer has sent KeyUpdate */
 	bool zerocopy_ro, expect_no_pad;
@@ -556,6 +558,7 @@ int address_write(uint8_t family, const struct xts_endpoint *endpoint, struct so
 
 void status_state(const struct xts_sock *s);
 void status_data(const struct xts_sock *s);
+void status_ulps(const struct xts_sock *s);   /* what is pushed has changed */
 void status_link(void);
 
 #endif

@@ -41,7 +41,7 @@ static int link_start(struct channel *c)
 		.ethertype = reply->ethertype,
 		.frame_window = c->queue->frame_window,
 		.largest_message = c->queue->largest_message,
-		.features = XTS_FEATURE_SHARE | XTS_FEATURE_ULP,
+		.features = XTS_FEATURE_SHARE | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS,
 		.epoch = reply->epoch,
 		.pid = (uint32_t)getpid(),
 		.ping_ms = PING_MS,

@@ -135,6 +135,7 @@ FEATURES: dict[str, tuple[int, str]] = {
         0x02,
         "protocols pushed onto sockets by IOCTL; PDUs (SEND_PDU, RECV_PDU), GIVE_BACK (xts_messages/ulps.py)",
     ),
+    "ULP_TLS": (0x04, "the event TLS of pushed protocols: how a connection is encrypted"),
 }
 
 _XTS = Field("xts_socket", Kind.U32, "the host's identifier of this socket", "id")
