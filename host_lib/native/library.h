@@ -49,6 +49,7 @@
 #include "link.h"
 #include "own.h"
 #include "queue.h"
+#include "reason.h"
 #include "status.h"
 #include "xts.h"
 
@@ -192,6 +193,8 @@ struct xts_sock {
 	bool seqpacket;            /* SOCK_SEQPACKET */
 	bool pushing;              /* a push or the end of peek mode is under way: nobody reads or sends meanwhile */
 	uint8_t inherited, moved;
+	uint8_t gone;              /* enum xts_reason: why this process does not have it after fork or exec */
+	bool gone_untold;          /* nobody has used it since */
 	uint8_t family;            /* 4 or 6 */
 	uint8_t state, phase, shutdown;
 	uint8_t todo;

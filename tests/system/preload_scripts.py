@@ -11,11 +11,12 @@ import sys
 
 import preload_connections
 import preload_descriptors
+import preload_gone
 import preload_own
 import preload_processes
 from interposed import KERNEL, OURS
 
-TOPICS = (preload_connections, preload_descriptors, preload_processes, preload_own)
+TOPICS = (preload_connections, preload_descriptors, preload_processes, preload_gone, preload_own)
 #: Each topic has added its programs when it was imported.
 PROGRAMS = KERNEL | OURS
 

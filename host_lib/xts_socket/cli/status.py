@@ -217,7 +217,7 @@ def _suites() -> dict[int, str]:
 def _print(attached: list[Process], listening: bool) -> None:
     rows = [
         (
-            entry.state,
+            entry.state if entry.reason is None else f"{entry.state} ({entry.reason})",
             str(entry.recv_queue),
             str(entry.send_credits),
             str(entry.recv_window),
