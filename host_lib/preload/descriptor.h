@@ -27,6 +27,7 @@ enum { /* flags */
 	DESCRIPTOR_ALSO_LOCAL = 1, /* OFFLOADED listener with the kernel's beside it: wait for, accept from, both */
 	DESCRIPTOR_LISTENS = 2,
 	DESCRIPTOR_BOUND = 4,      /* OFFLOADED at bind, not yet connected or listening: may still go back to the kernel */
+	DESCRIPTOR_PUSHED = 8,     /* a protocol was pushed before it was connected or listened: it may not */
 };
 
 /* A snapshot: what was true when it was read. An XTS number has a generation, so a stale one is EBADF and never
