@@ -35,7 +35,7 @@ int option_note(int fd, struct descriptor d, uint32_t *number)
 static int set_undecided(int fd, struct descriptor d, int level, int option, const void *value, socklen_t length)
 {
 	int r = real()->setsockopt(fd, level, option, value, length), noted;
-	uint32_t number;
+	uint32_t number = 0;
 
 	if (r < 0)
 		return r;

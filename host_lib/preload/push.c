@@ -50,7 +50,7 @@ static int argument_bytes(unsigned long request, const void *argument)
 static int push_undecided(int fd, struct descriptor d, unsigned long request, void *argument)
 {
 	int bytes = argument_bytes(request, argument), noted;
-	uint32_t number;
+	uint32_t number = 0;
 
 	if (bytes < 0)
 		return -1;
