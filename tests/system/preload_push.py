@@ -10,13 +10,27 @@ import platform
 import socket
 import ssl
 import struct
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from interposed import DEADLINE_S, LIBC, OFFLOADED, RULE, STAYED, Report, errno_of, kind_of, pair, pushes
+from interposed import (
+    DEADLINE_S,
+    LIBC,
+    OFFLOADED,
+    RULE,
+    STAYED,
+    Report,
+    errno_of,
+    kind_of,
+    pair,
+    pushes,
+    wait_for_child,
+)
 from ktls_scripts import info
+from preload_gone import in_child, is_elsewhere
 from xts_messages.ulps import BY_NAME, REQUESTS
 
 TX, RX, BOTH = (REQUESTS[name][0] for name in ("PUSH_ULP_TX", "PUSH_ULP_RX", "PUSH_ULP"))
@@ -140,6 +154,59 @@ def pushed_onto_listeners() -> None:
             assert receive(accepted, 9) == b"decrypted", when
             client.join()
             accepted.close()
+
+
+NEXT = """
+import os, sys
+from xts_socket.cli import status
+os.write(int(sys.argv[1]), b"from the next program")
+assert os.read(int(sys.argv[1]), 100) == b"answer"
+(process,) = (process for process in status.ask(os.environ["XTS_ENDPOINT"]) if process.pid == os.getpid())
+(entry,) = process.entries
+assert entry.receive_layers == entry.send_layers == ("TLS",), entry
+assert entry.tls.version == "TLSv1.3" and entry.tls.send, entry
+"""
+
+
+@pushes
+def tls_in_the_proxy_goes_along_over_exec() -> None:
+    """And the new program's status shows it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        server, _ = listener.accept()
+    client.setblocking(False)
+    push(client, BOTH, CLIENT)
+    with context(True).wrap_socket(server, server_side=True) as wrapped:
+        client.setblocking(True)
+        os.set_inheritable(client.fileno(), True)
+        pid = os.fork()
+        if not pid:
+            os.execv(sys.executable, [sys.executable, "-c", NEXT, str(client.fileno())])
+        wrapped.settimeout(DEADLINE_S)
+        assert wrapped.recv(100) == b"from the next program"
+        wrapped.sendall(b"answer")
+        wait_for_child(pid)
+    client.close()
+
+
+@pushes
+def a_handshake_under_way_stays_with_its_process() -> None:
+    """Its state is nobody else's: the child is told so, and the parent goes on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        server, _ = listener.accept()
+    client.setblocking(False)
+    push(client, BOTH, CLIENT)
+    in_child(lambda: is_elsewhere(client))
+    with context(True).wrap_socket(server, server_side=True, do_handshake_on_connect=False) as wrapped:
+        wrapped.settimeout(DEADLINE_S)
+        wrapped.do_handshake()
+        wrapped.sendall(b"to the parent")
+        assert receive(client, 13) == b"to the parent"
+        # Now it is over, and the connection can move.
+        in_child(lambda: client.sendall(b"from a child"))
+        assert wrapped.recv(100) == b"from a child"
+    client.close()
 
 
 @pushes

@@ -28,7 +28,7 @@ FOLDER = Path(__file__).parent
 DEADLINE_S = 20.0
 NGINX_FOLDERS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 #: Linux has them since then.
-SINCE = {"other_keys": (6, 14)}
+SINCE = {"other_keys": (6, 14), "keys_that_have_expired_over_exec": (6, 14)}
 
 
 @contextmanager
