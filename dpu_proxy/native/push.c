@@ -86,8 +86,10 @@ static void goes_on(struct connection *c, enum ulp_direction direction, uint32_t
 		c->eos_told = false;
 	p->ready = false;
 	pushed_start(c); /* unless it has started, or cannot yet */
-	if (p->started && ulp_stack_ready(p->stack))
+	if (p->started && ulp_stack_ready(p->stack)) {
 		p->ready = true;
+		pushed_note_tls(c);
+	}
 	p->event_wanted = !p->ready;
 	pushed_advance(c);
 	c->readable = true;
@@ -219,8 +221,10 @@ static void give_back_ends(struct connection *c)
 {
 	struct pushed *p = c->pushed;
 
-	if (p->started && !p->ready && ulp_stack_ready(p->stack))
+	if (p->started && !p->ready && ulp_stack_ready(p->stack)) {
 		p->ready = true;
+		pushed_note_tls(c);
+	}
 	pushed_advance(c);
 	c->readable = true;
 	connection_wake(c);

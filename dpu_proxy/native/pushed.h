@@ -51,6 +51,8 @@ struct pushed {
 	bool ready;                    /* and its handshakes are done */
 	bool handshaking;              /* counted as such */
 	bool event_wanted;             /* the host waits for READY */
+	bool tls_wanted;               /* it is to be told the event TLS */
+	struct ulp_tls_told tls;       /* as it was, or will be, told last */
 	bool peeking;
 	uint8_t peek;                  /* enum peek */
 	bool pdus;                     /* what was read last was of a PDU */
@@ -143,6 +145,8 @@ bool pushed_may_read(const struct connection *c);
 /* Reads once and sends what came: true when a message was sent, and the slot with it. */
 bool pushed_receive(struct connection *c, const struct xts_tx_slot *slot);
 bool pushed_has_event(const struct connection *c);
+/* Layers have come, or are ready: how the connection is encrypted is told if that is new. */
+void pushed_note_tls(struct connection *c);
 void pushed_send_event(struct connection *c, const struct xts_tx_slot *slot);
 
 /* --- pdu_send.c ------------------------------------------------------------------------------------------------------ */

@@ -157,7 +157,7 @@ bool xts_rules_note(const struct xts_rules *rules, unsigned n, unsigned *line, c
 
 #: reason.h and the interposer's report.h, for `xts status --processes`.
 REPORT_CDEF = """
-enum { XTS_REASON_COUNT = ... };
+enum { XTS_REASON_COUNT = ..., XTS_REASON_ELSEWHERE = ..., XTS_REASON_LOST = ... };
 const char *xts_reason_name(unsigned number);
 const char *xts_reason_text(unsigned number);
 

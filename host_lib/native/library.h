@@ -49,6 +49,7 @@
 #include "link.h"
 #include "own.h"
 #include "queue.h"
+#include "reason.h"
 #include "status.h"
 #include "xts.h"
 
@@ -151,6 +152,8 @@ struct ulps {
 	uint32_t sent;             /* of it */
 	uint32_t wanted;           /* credits without which a PDU was refused */
 	struct tls_crypto_info keys[2]; /* version and cipher of keys of the kernel's kind (ktls.c); version 0: none */
+	uint16_t tls_version, tls_cipher; /* as the proxy has told (event TLS); 0: has not */
+	uint8_t tls_by[2];         /* who decrypts and encrypts, by ULPS_RECEIVE and ULPS_SEND */
 	bool tls;                  /* setsockopt(TCP_ULP, "tls") */
 	bool keys_expired;         /* the peer has sent KeyUpdate */
 	bool zerocopy_ro, expect_no_pad;
@@ -190,6 +193,8 @@ struct xts_sock {
 	bool seqpacket;            /* SOCK_SEQPACKET */
 	bool pushing;              /* a push or the end of peek mode is under way: nobody reads or sends meanwhile */
 	uint8_t inherited, moved;
+	uint8_t gone;              /* enum xts_reason: why this process does not have it after fork or exec */
+	bool gone_untold;          /* nobody has used it since */
 	uint8_t family;            /* 4 or 6 */
 	uint8_t state, phase, shutdown;
 	uint8_t todo;
@@ -557,6 +562,7 @@ int address_write(uint8_t family, const struct xts_endpoint *endpoint, struct so
 
 void status_state(const struct xts_sock *s);
 void status_data(const struct xts_sock *s);
+void status_ulps(const struct xts_sock *s);   /* what is pushed has changed */
 void status_link(void);
 
 #endif

@@ -50,8 +50,11 @@ static int connect_offloaded(int fd, struct descriptor d, const struct sockaddr 
 		bool bound = d.flags & DESCRIPTOR_BOUND &&
 			     XTS(xts_getsockname((int)d.number, &local.any, &local_length)) == 0;
 
-		if (!xts_rules_ask(preload.rules, XTS_ROLE_TCP_CLIENT, bound ? &local.any : NULL, address).offload &&
-		    give_back(fd, d))
+		bool stays = xts_rules_ask(preload.rules, XTS_ROLE_TCP_CLIENT, bound ? &local.any : NULL, address).offload;
+
+		if (!stays && bound && d.flags & DESCRIPTOR_PUSHED)
+			return push_refuse(fd, XTS_REASON_RULE);
+		if (!stays && give_back(fd, d))
 			return real()->connect(fd, address, length);
 	}
 	if (d.flags & DESCRIPTOR_BOUND && address && address->sa_family != AF_UNSPEC) {

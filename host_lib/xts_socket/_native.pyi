@@ -36,6 +36,8 @@ class _Lib:
     XTS_ULP_INFO_BYTES_MAX: int
     XTS_ULP_COUNT: int
     XTS_REASON_COUNT: int
+    XTS_REASON_ELSEWHERE: int
+    XTS_REASON_LOST: int
     XTS_REPORT_MAGIC: int
     XTS_REPORT_VERSION: int
     XTS_REPORT_ENTRIES: int

@@ -81,17 +81,7 @@ def _offer(raw: Any) -> Offer:
 
 def push(sock: PushingSocket, layers: Iterable[Layer], direction: Direction) -> None:
     """Pushes each onto the socket; all are checked before the first is pushed."""
-    pushes = [(layer, *_directions(layer, direction)) for layer in layers]
-    if not pushes:
-        raise TypeError("push() takes at least one protocol")
-    encoded = [layer.encoded() for layer, _, _ in pushes]
-    for (layer, *_), parameters in zip(pushes, encoded, strict=True):
-        if _HEAD.size + len(parameters) > lib.XTS_ULP_INFO_BYTES_MAX:
-            raise ValueError(
-                f"{layer.PROTOCOL}: {len(parameters)} bytes of parameters, at most "
-                f"{lib.XTS_ULP_INFO_BYTES_MAX - _HEAD.size} can be passed"
-            )
-    for (layer, receive, send), parameters in zip(pushes, encoded, strict=True):
+    for layer, receive, send, parameters in checked(layers, direction):
         request = lib.SIOC_PUSH_ULP if receive and send else lib.SIOC_PUSH_ULP_RX if receive else lib.SIOC_PUSH_ULP_TX
         info = ffi.new("char[]", _HEAD.pack(layer.ulp().number, len(parameters)) + parameters)
         result = lib.xts_py_push(sock._number, request, info, sock._timeout_ms)
@@ -102,6 +92,20 @@ def push(sock: PushingSocket, layers: Iterable[Layer], direction: Direction) -> 
         if result < 0:
             raise _refused(sock._number, layer, -result)
         sock._layers = (*sock._layers, Pushed(layer, receive, send))
+
+
+def checked(layers: Iterable[Layer], direction: Direction) -> list[tuple[Layer, bool, bool, bytes]]:
+    """(layer, receive, send, parameters) of each. Raises TypeError, ValueError."""
+    pushes = [(layer, *_directions(layer, direction), layer.encoded()) for layer in layers]
+    if not pushes:
+        raise TypeError("push() takes at least one protocol")
+    for layer, _, _, parameters in pushes:
+        if _HEAD.size + len(parameters) > lib.XTS_ULP_INFO_BYTES_MAX:
+            raise ValueError(
+                f"{layer.PROTOCOL}: {len(parameters)} bytes of parameters, at most "
+                f"{lib.XTS_ULP_INFO_BYTES_MAX - _HEAD.size} can be passed"
+            )
+    return pushes
 
 
 def _directions(layer: Layer, direction: str) -> tuple[bool, bool]:

@@ -71,11 +71,12 @@ enum xts_msg_type {
 #define XTS_FLAG_RESET  0x40u /* the connection has failed; error says how */
 #define XTS_FLAG_CLOSED 0x80u /* answer to CLOSE: both identifiers are free */
 
-#define XTS_FEATURE_SHARE  UINT64_C(0x1) /* listeners shared between processes (SHARE), connections that move between
-                                          * them (PARK, CLAIM) */
-#define XTS_FEATURE_ULP    UINT64_C(0x2) /* protocols pushed onto sockets by IOCTL; PDUs (SEND_PDU, RECV_PDU),
-                                          * GIVE_BACK (xts_messages/ulps.py) */
-#define XTS_FEATURE_BUNDLE UINT64_C(0x4) /* small frames may come several in one (BUNDLE) */
+#define XTS_FEATURE_SHARE  UINT64_C(0x1)  /* listeners shared between processes (SHARE), connections that move
+                                           * between them (PARK, CLAIM) */
+#define XTS_FEATURE_ULP    UINT64_C(0x2)  /* protocols pushed onto sockets by IOCTL; PDUs (SEND_PDU, RECV_PDU),
+                                           * GIVE_BACK (xts_messages/ulps.py) */
+#define XTS_FEATURE_ULP_TLS UINT64_C(0x4) /* the event TLS of pushed protocols: how a connection is encrypted */
+#define XTS_FEATURE_BUNDLE UINT64_C(0x8)  /* small frames may come several in one (BUNDLE) */
 
 /* The fixed part of each message in bytes, Ethernet header included. */
 #define XTS_CONNECT_BYTES       60u

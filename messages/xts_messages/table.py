@@ -135,7 +135,8 @@ FEATURES: dict[str, tuple[int, str]] = {
         0x02,
         "protocols pushed onto sockets by IOCTL; PDUs (SEND_PDU, RECV_PDU), GIVE_BACK (xts_messages/ulps.py)",
     ),
-    "BUNDLE": (0x04, "small frames may come several in one (BUNDLE)"),
+    "ULP_TLS": (0x04, "the event TLS of pushed protocols: how a connection is encrypted"),
+    "BUNDLE": (0x08, "small frames may come several in one (BUNDLE)"),
 }
 
 _XTS = Field("xts_socket", Kind.U32, "the host's identifier of this socket", "id")
