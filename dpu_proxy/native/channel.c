@@ -216,7 +216,7 @@ static bool deliver(struct channel *ch, const struct xts_head *head, struct batc
 	} else {
 		channel_flush(ch); /* calls see the effect of data sent before them; e stays valid */
 		credit = command_execute(ch, head, e->frame.segment[0].iov_base, e->frame.bytes);
-		if (head->type == XTS_CMD_IOCTL) /* keys that were pushed do not lie about */
+		if (head->type == XTS_CMD_IOCTL || head->type == XTS_CMD_CONNECT) /* keys that were pushed do not lie about */
 			explicit_bzero(e->frame.segment[0].iov_base, e->frame.segment[0].iov_len);
 	}
 	if (credit && ch->link.epoch == epoch)

@@ -203,6 +203,8 @@ static void connect_finished(struct connection *c)
 		return;
 	}
 	c->state = CONNECTION_IDLE;
+	if (c->pushed && c->pushed->along)
+		push_along_failed(c);
 	connection_connect_failed(c, error);
 }
 

@@ -16,6 +16,9 @@ An IOCTL's payload is, by request:
 - ULP_INFO: `direction: u8 (0 receive, 1 send), layer: u8 (0 is next to TCP), item: u16, offset: u32`; answer:
   `total: u32`, then bytes of the item.
 - ULP_ERROR: none; answer: `error: u16, fault: u16`, then text in UTF-8.
+
+CONNECT's payload, of at most CONNECT_PUSH_BYTES, is the pushes that go before it. For each: `request: u32`
+(PUSH_ULP_RX, PUSH_ULP_TX or PUSH_ULP), `bytes: u32`, then so many bytes, the payload of that IOCTL (`read_bytes` is 0).
 """
 
 from __future__ import annotations
