@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #define BATCH_BYTES (256u * 1024) /* of payload gathered before writing: TCP starts while the host still copies */
-#define KICK_BYTES (240u * 1024)  /* four large messages: the host starts reading while we still send */
+#define KICK_BYTES (480u * 1024)  /* eight large messages: the host starts reading while we still send; fewer cost it a wake each */
 #define MESSAGES_PER_TURN 4u      /* of one connection before the next has its turn */
 #define MESSAGES_PER_ROUND 64u
 
