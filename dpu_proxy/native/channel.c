@@ -294,6 +294,19 @@ static void kick(struct channel *ch)
 {
 	ch->kick_again = xts_queue_kick(ch->queue) == -EAGAIN;
 	ch->unkicked_bytes = 0;
+	ch->quiet_frames = 0;
+	ch->rung_ack = ch->link.acked_to_peer;
+}
+
+/* Quiet frames have waited for company long enough, or are in the way: of the host, for they return its frame credits, or of ours. */
+static bool quiet_no_more(const struct channel *ch)
+{
+	uint8_t acks = (uint8_t)(ch->link.acked_to_peer - ch->rung_ack);
+
+	if (!ch->quiet_frames)
+		return false;
+	return ch->quiet_frames >= CHANNEL_QUIET_FRAMES || acks >= ch->link.frame_window / 4 || !xts_link_credits(&ch->link) ||
+	       ch->slot_missing || ch->worker->now_ns - ch->quiet_ns >= CHANNEL_QUIET_MS * UINT64_C(1000000);
 }
 
 void channel_submit(struct channel *ch, const struct xts_tx_slot *slot, uint32_t bytes)
@@ -303,6 +316,14 @@ void channel_submit(struct channel *ch, const struct xts_tx_slot *slot, uint32_t
 	ch->unkicked_bytes += bytes;
 	if (ch->unkicked_bytes >= KICK_BYTES)
 		kick(ch);
+}
+
+void channel_submit_quietly(struct channel *ch, const struct xts_tx_slot *slot, uint32_t bytes)
+{
+	xts_link_seal(&ch->link, slot->data);
+	xts_queue_submit(ch->queue, slot, bytes);
+	if (!ch->quiet_frames++)
+		ch->quiet_ns = ch->worker->now_ns;
 }
 
 static bool send_replies(struct channel *ch)
@@ -377,7 +398,7 @@ bool channel_send(struct channel *ch)
 			any |= send_ready(ch); /* what follows a reply comes after it */
 	}
 	any |= send_control(ch);
-	if (ch->unkicked_bytes || ch->kick_again)
+	if (ch->unkicked_bytes || ch->kick_again || quiet_no_more(ch))
 		kick(ch);
 	return any;
 }
