@@ -137,13 +137,25 @@ static int connect_start(struct connection *c, const struct xts_connect *m)
 	return ENOBUFS;
 }
 
+/* With what the CONNECT brings along pushed before. After a failure the host cannot know what is: the socket is of no further use then. */
+static int connect_along(struct connection *c, const struct xts_connect *m, const void *pushes)
+{
+	int error = -push_along(c, pushes, m->length);
+
+	if (!error)
+		error = connect_start(c, m);
+	if (error)
+		push_along_failed(c);
+	return error;
+}
+
 static bool command_connect(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
 {
 	struct xts_connect m;
 	struct connection *c;
 	int error;
 
-	if (xts_connect_decode(&m, frame, bytes))
+	if (xts_connect_decode(&m, frame, bytes) || (m.length && !(ch->link.features & XTS_FEATURE_ULP)))
 		return command_malformed(ch, head);
 	c = command_target(ch, head->id, m.xts_socket, m.domain, &error);
 	if (c && !head->id && list_empty(&c->unnamed))
@@ -154,6 +166,8 @@ static bool command_connect(struct channel *ch, const struct xts_head *head, con
 		error = EISCONN;
 	else if (c && c->connect_reply)
 		error = EALREADY;
+	else if (c && m.length)
+		error = connect_along(c, &m, (const uint8_t *)frame + XTS_CONNECT_BYTES);
 	else if (c)
 		error = connect_start(c, &m);
 	if (!error)

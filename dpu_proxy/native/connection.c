@@ -203,6 +203,8 @@ static void connect_finished(struct connection *c)
 		return;
 	}
 	c->state = CONNECTION_IDLE;
+	if (c->pushed && c->pushed->along)
+		push_along_failed(c);
 	connection_connect_failed(c, error);
 }
 
@@ -326,6 +328,7 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 		return;
 	}
 	c->connect_reply = false;
+	c->unwaited = !(flags & (XTS_FLAG_ABORT | XTS_FLAG_LINGER)); /* a host that makes the socket anew aborts, and waits */
 	if (c->shared)
 		share_leave(c, true);
 	if (c->state != CONNECTION_ESTABLISHED || flags & XTS_FLAG_ABORT || unread || c->error || has_unread(c)) {

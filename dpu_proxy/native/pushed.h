@@ -53,6 +53,7 @@ struct pushed {
 	bool event_wanted;             /* the host waits for READY */
 	bool tls_wanted;               /* it is to be told the event TLS */
 	struct ulp_tls_told tls;       /* as it was, or will be, told last */
+	bool along;                    /* pushed by CONNECT itself: if that fails, all is over */
 	bool peeking;
 	uint8_t peek;                  /* enum peek */
 	bool pdus;                     /* what was read last was of a PDU */
@@ -127,6 +128,10 @@ void pushed_count(struct connection *c, uint16_t ulp_id);
 bool push_is_request(uint32_t request);
 /* Carries out a request; value holds *bytes of it and has room for SOCKET_CALL_BYTES_MAX of answer. 0 or -errno. */
 int push_request(struct connection *c, uint32_t request, uint8_t *value, uint32_t *bytes);
+/* Pushes what a CONNECT brings along, one after the other. 0, or -errno of the first that is refused. */
+int push_along(struct connection *c, const void *pushes, uint32_t bytes);
+/* That CONNECT has failed; its answer tells. The connection can only be asked why, and closed. */
+void push_along_failed(struct connection *c);
 void command_give_back(struct channel *ch, const struct xts_head *head, const struct xts_rx_frame *frame);
 
 /* --- peek.c ---------------------------------------------------------------------------------------------------------- */

@@ -52,7 +52,7 @@ static int listen_socket(struct xts_sock *s, int backlog)
 	bool sharing = s->to_share && sharing_possible();
 	int r;
 
-	if (s->phase != PHASE_UNCONNECTED || (s->state != TCP_STATE_CLOSE && !was_listening))
+	if (s->phase != PHASE_UNCONNECTED || (s->state != TCP_STATE_CLOSE && !was_listening) || s->ulps.along)
 		return -EINVAL;
 	if (s->renewed)
 		return -EOPNOTSUPP;

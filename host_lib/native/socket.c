@@ -307,6 +307,7 @@ int socket_disconnect(struct xts_sock *s)
 	s->credits = s->peer_window = 0;
 	s->grant.window = 0;
 	s->received_bytes = s->sent_bytes = s->read_bytes = 0;
+	s->renewed = s->renewed || s->ulps.along;
 	push_forget(s);
 	memset(&s->peer, 0, sizeof s->peer);
 	memset(&s->local, 0, sizeof s->local);

@@ -20,6 +20,9 @@ An IOCTL's payload is, by request:
 The event TLS has `version: u16, cipher: u16, send: u8, receive: u8` for control data, of the uppermost TLS or TLS_KEYS:
 version as on the wire of TLS; of TLS the suite's number at IANA, of TLS_KEYS the kernel's cipher type;
 who encrypts and who decrypts as in the items CRYPTO (0: no such protocol in that direction).
+
+CONNECT's payload, of at most CONNECT_PUSH_BYTES, is the pushes that go before it. For each: `request: u32`
+(PUSH_ULP_RX, PUSH_ULP_TX or PUSH_ULP), `bytes: u32`, then so many bytes, the payload of that IOCTL (`read_bytes` is 0).
 """
 
 from __future__ import annotations
