@@ -258,6 +258,8 @@ void connection_flush(struct connection *c);
 void connection_fail(struct connection *c, int error);
 /* Carries out a close of the host; read_bytes as in PROTOCOL.md. */
 void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes);
+/* A connection that has failed, as its host knows, becomes an unconnected socket again; false: it has not, or cannot. */
+bool connection_renew(struct connection *c);
 /* Frees it; the socket is closed, by reset if asked. */
 void connection_free(struct connection *c, bool reset);
 /* Frees its identifier: what was accepted is still delivered, then it frees itself. */

@@ -179,6 +179,7 @@ struct xts_sock {
 	bool nonblocking, close_on_exec;
 	bool linger, abort;        /* SO_LINGER; abort: CLOSE carries ABORT */
 	bool bound, optioned;      /* state that only the proxy's socket has */
+	bool bound_address;        /* bound to an address, not to a port only */
 	bool renewed;              /* disconnected since: such state is gone */
 	bool no_space;             /* a sender was refused: tell when there is room (SOCK_NOSPACE) */
 	bool asked;                /* has sent since it last received: counts in xts.asked */
@@ -435,6 +436,7 @@ void socket_free(struct xts_sock *s);         /* after CLOSED, or where the prox
 void socket_asked(struct xts_sock *s, bool asked);
 uint32_t socket_credits_worth_waiting_for(const struct xts_sock *s);
 int socket_disconnect(struct xts_sock *s);    /* back to unconnected */
+void socket_unconnected(struct xts_sock *s);  /* the same, where the proxy need not be told */
 void socket_close(struct xts_sock *s);
 void socket_end(struct xts_sock *s);
 int take_error(struct xts_sock *s);           /* sock_error(): -errno or 0, and clears it */
