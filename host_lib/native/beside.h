@@ -78,6 +78,12 @@ void xts_on_descriptors(int (*own)(int fd), void (*disown)(int fd));
  */
 int xts_set_nodelay(int s);
 
+/* --- connecting: connect.c ---------------------------------------------------------------------------------------- */
+
+/* 1: the next connect() begins an attempt. 0: it does not, for there was one whose outcome nobody has asked for, or a connection,
+ * be it over, or it listens. -1 with EBADF. */
+int xts_is_unconnected(int s);
+
 /* --- over fork and exec: inherit.c ------------------------------------------------------------------------------------ */
 
 /*

@@ -126,7 +126,7 @@ int xts_get_info(struct xts_info *info)
 	out.malformed = xts.bad_messages + xts.bad_ids;
 	out.not_inherited = xts.not_inherited;
 	if (c) {
-		snprintf(out.queue_kind, sizeof out.queue_kind, "%s", c->queue->ops->kind);
+		snprintf(out.queue_kind, sizeof out.queue_kind, "%s", c->attachment.reply.kind == XTS_QUEUE_SHM ? "shm" : "afxdp");
 		memcpy(out.interface, c->attachment.reply.interface, sizeof out.interface); /* terminated by xts_attach() */
 		out.queue_id = c->attachment.reply.queue_id;
 		out.link_state = c->link.state;
@@ -140,6 +140,8 @@ int xts_get_info(struct xts_info *info)
 		out.sent_acks = c->link.stats.sent_acks;
 		out.received_acks = c->link.stats.received_acks;
 		out.kicks = c->queue->stats.kicks;
+		out.sent_packets = c->queue->stats.tx_frames;
+		out.received_packets = c->queue->stats.rx_frames;
 		out.malformed += c->link.stats.malformed;
 	}
 	out.size = size;

@@ -22,14 +22,13 @@ static void bind_when_free(int fd, const union address *local, socklen_t length)
 /* Bound and offloaded, but not connected: back to the kernel, at the same address. false: it is too late for that. */
 static bool give_back(int fd, struct descriptor d)
 {
-	struct pollfd state = {.fd = (int)d.number, .events = POLLOUT};
 	union address local = {0};
 	socklen_t length = sizeof local;
 
 	if (d.flags & DESCRIPTOR_LISTENS || !descriptor_is_last(d))
 		return false;
-	if (XTS(xts_poll(&state, 1, 0)) < 0 || !(state.revents & POLLHUP))
-		return false; /* connecting, or connected */
+	if (XTS(xts_is_unconnected((int)d.number)) != 1)
+		return false;
 	if (XTS(xts_getsockname((int)d.number, &local.any, &length)) < 0)
 		return false;
 	epoll_descriptor_given_back(fd, d);

@@ -72,6 +72,17 @@ static void put_u16(uint8_t *out, uint16_t v)
 	out[1] = (uint8_t)v;
 }
 
+ssize_t ulp_tell_part(const void *value, size_t bytes, uint32_t offset, void *out, size_t room, uint32_t *total)
+{
+	*total = (uint32_t)bytes;
+	if (offset >= bytes)
+		return 0;
+	if (room > bytes - offset)
+		room = bytes - offset;
+	memcpy(out, (const uint8_t *)value + offset, room);
+	return (ssize_t)room;
+}
+
 ssize_t ulp_stack_tell(const struct ulp_stack *s, bool receive, uint8_t layer, uint16_t item, uint32_t offset, void *out, size_t room)
 {
 	const struct ulp_chain *c = receive ? &s->receive : &s->send;
