@@ -22,7 +22,7 @@
 	X(12, REFUSED, "the attach was refused: version, permission") \
 	X(13, FASTOPEN, "data before the connection is established (TCP Fast Open) is left to the kernel") \
 	X(14, ELSEWHERE, "over fork or exec: the connection is another process's, who has used it or cannot give it away (ENOTCONN)") \
-	X(15, LOST, "over fork or exec: the socket could not be kept (not connected yet, peek mode, no proxy)")
+	X(15, LOST, "over fork, exec or posix_spawn: the socket could not be kept (not connected yet, peek mode, no proxy)")
 
 enum xts_reason {
 	XTS_REASON_NONE, /* offloaded */

@@ -5,11 +5,15 @@
  */
 #include "decide.h"
 
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <string.h>
 
 #include "note.h"
 #include "report.h"
+
+#define PLACE_MARK 0x58545350 /* no timeout that anybody would set (in ms): 17 days */
+#define PLACES_MAX 256        /* descriptors that are looked at when a program starts */
 
 /* What a strict process is told, or 0: a rule, or what never could be ours, may stay. */
 static int strict_error(enum xts_reason reason)
@@ -153,6 +157,8 @@ bool decide_publish(int fd, struct descriptor was, int s, uint8_t flags)
 		(void)XTS(xts_close(s));
 		return false;
 	}
+	if (!flags)
+		decide_mark_place(fd);
 	atomic_fetch_add_explicit(&preload.offloaded, 1, memory_order_relaxed);
 	report_counters();
 	epoll_descriptor_offloaded(fd, d);
@@ -180,6 +186,50 @@ bool decide_bound_to(int fd, union address *local)
 	return real()->getsockname(fd, &local->any, &length) == 0 && *port_of(local) != 0;
 }
 
+/* --- places: what programs see that were started past us ------------------------------------------------------------------------ */
+
+void decide_mark_place(int fd)
+{
+	int before = errno, mark = PLACE_MARK;
+
+	(void)real()->setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &mark, sizeof mark);
+	errno = before;
+}
+
+static bool is_place(int fd)
+{
+	int mark = 0;
+	socklen_t length = sizeof mark;
+
+	return real()->getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &mark, &length) == 0 && mark == PLACE_MARK;
+}
+
+void decide_unmark_place(int fd, int s)
+{
+	int before = errno, timeout = 0;
+	socklen_t length = sizeof timeout;
+
+	if (is_place(fd)) {
+		if (XTS(xts_getsockopt(s, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, &length)) < 0)
+			timeout = 0;
+		(void)real()->setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof timeout);
+	}
+	errno = before;
+}
+
+void decide_lost_places(void)
+{
+	int before = errno;
+
+	for (int fd = 0; fd < PLACES_MAX; fd++) {
+		if (descriptor_get(fd).kind != DESCRIPTOR_KERNEL || !is_place(fd))
+			continue;
+		report_start();
+		(void)decide_stay(fd, XTS_REASON_LOST);
+	}
+	errno = before;
+}
+
 /* --- placeholders ------------------------------------------------------------------------------------------------------------ */
 
 /* Copies of one socket: they are never used, and a copy costs a sixth of a socket. */
@@ -194,6 +244,7 @@ int decide_placeholder(void)
 			fd = real()->socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
 		if (fd < 0)
 			return -1;
+		decide_mark_place(fd);
 		fd = descriptor_own(fd);
 		if (!atomic_compare_exchange_strong(&original, &expected, fd)) {
 			descriptor_disown(fd);

@@ -32,6 +32,7 @@ static bool give_back(int fd, struct descriptor d)
 	if (XTS(xts_getsockname((int)d.number, &local.any, &length)) < 0)
 		return false;
 	epoll_descriptor_given_back(fd, d);
+	decide_unmark_place(fd, (int)d.number);
 	decide_stay(fd, XTS_REASON_RULE);
 	descriptor_release(d);
 	if (d.flags & DESCRIPTOR_BOUND && !(d.flags & DESCRIPTOR_ALSO_LOCAL))
@@ -59,6 +60,7 @@ static int connect_offloaded(int fd, struct descriptor d, const struct sockaddr 
 	if (d.flags & DESCRIPTOR_BOUND && address && address->sa_family != AF_UNSPEC) {
 		connected.flags &= (uint8_t)~DESCRIPTOR_BOUND;
 		descriptor_become(fd, d, connected);
+		decide_mark_place(fd);
 		report_decision(fd, 0, NULL, address);
 	}
 	return XTS(xts_connect((int)d.number, address, length));

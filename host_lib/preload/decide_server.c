@@ -92,6 +92,8 @@ static int listen_offloaded(int fd, struct descriptor d, int backlog)
 	if (d.flags & DESCRIPTOR_ALSO_LOCAL && (d.flags & DESCRIPTOR_PUSHED || real()->listen(fd, backlog) < 0))
 		listens.flags &= (uint8_t)~DESCRIPTOR_ALSO_LOCAL;
 	listens.flags = (uint8_t)((listens.flags | DESCRIPTOR_LISTENS) & ~DESCRIPTOR_BOUND);
+	if (!(listens.flags & DESCRIPTOR_ALSO_LOCAL))
+		decide_mark_place(fd);
 	if (listens.flags != d.flags && descriptor_become(fd, d, listens))
 		epoll_descriptor_offloaded(fd, listens); /* sets that have it watch the kernel's half too from now on */
 	return 0;

@@ -57,10 +57,13 @@ EXPORT int open(const char *path, int flags, ...)
 	return fresh(real()->open(path, flags, MODE_OF(flags)));
 }
 
+int __open(const char *path, int flags, ...) __attribute__((alias("open"))) EXPORT;
+
 EXPORT int open64(const char *path, int flags, ...)
 {
 	return fresh(real()->open64(path, flags, MODE_OF(flags)));
 }
+int __open64(const char *path, int flags, ...) __attribute__((alias("open64"))) EXPORT;
 
 EXPORT int openat(int directory, const char *path, int flags, ...)
 {
@@ -114,6 +117,7 @@ EXPORT FILE *fopen(const char *restrict path, const char *restrict mode)
 {
 	return fresh_stream(real()->fopen(path, mode));
 }
+FILE *_IO_fopen(const char *path, const char *mode) __attribute__((alias("fopen"))) EXPORT;
 
 EXPORT FILE *fopen64(const char *restrict path, const char *restrict mode)
 {
@@ -126,6 +130,7 @@ EXPORT int pipe(int fds[2])
 {
 	return fresh_pair(real()->pipe(fds), fds);
 }
+int __pipe(int fds[2]) __attribute__((alias("pipe"))) EXPORT;
 
 EXPORT int pipe2(int fds[2], int flags)
 {

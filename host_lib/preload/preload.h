@@ -99,6 +99,13 @@ struct descriptor decide_unknown(int fd);
 int decide_bind(int fd, struct descriptor d, const struct sockaddr *address, socklen_t length);
 int decide_connect(int fd, struct descriptor d, const struct sockaddr *address, socklen_t length);
 int decide_listen(int fd, struct descriptor d, int backlog);
+/*
+ * The kernel's socket only keeps an offloaded one's place from now on. A program that is started past us (posix_spawn(), system()) finds
+ * such a socket where its parent had an offloaded one: decide_lost_places(), at its start, gives those the reason LOST.
+ */
+void decide_mark_place(int fd);
+void decide_unmark_place(int fd, int s); /* it is to serve again, with what the program has set on the XTS socket s */
+void decide_lost_places(void);
 /* A kernel descriptor to stand for an accepted XTS socket: an unconnected TCP socket, close-on-exec. -1 and errno. */
 int decide_placeholder(void);
 

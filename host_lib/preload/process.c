@@ -276,6 +276,7 @@ EXPORT pid_t vfork(void)
 {
 	return real()->fork();
 }
+pid_t __vfork(void) __attribute__((alias("vfork"))) EXPORT;
 
 /* A child on its parent's memory, as vfork() has it, but with descriptors of its own: it becomes a forked one. */
 EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument, ...)
@@ -297,6 +298,7 @@ EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument
 		_exit(function(argument));
 	return child;
 }
+int __clone(int (*function)(void *), void *stack, int flags, void *argument, ...) __attribute__((alias("clone"))) EXPORT;
 
 EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int fd, int as)
 {

@@ -51,6 +51,14 @@ ssize_t __write(int fd, const void *data, size_t bytes);
 ssize_t __send(int fd, const void *data, size_t bytes, int flags);
 int __connect(int fd, const struct sockaddr *address, socklen_t length);
 int __dup2(int from, int to);
+int __open(const char *path, int flags, ...) __attribute__((nonnull(1)));
+int __open64(const char *path, int flags, ...) __attribute__((nonnull(1)));
+int __pipe(int fds[2]) __attribute__((nothrow, leaf));
+FILE *_IO_fopen(const char *path, const char *mode) __attribute__((malloc));
+FILE *_IO_fdopen(int fd, const char *mode) __attribute__((nothrow, leaf, malloc));
+int _IO_fclose(FILE *file);
+pid_t __vfork(void) __attribute__((nothrow, leaf));
+int __clone(int (*function)(void *), void *stack, int flags, void *argument, ...) __attribute__((nothrow, leaf));
 int __poll(struct pollfd *fds, nfds_t count, int timeout_ms);
 int __select(int count, fd_set *readable, fd_set *writable, fd_set *exceptional, struct timeval *timeout);
 

@@ -152,4 +152,5 @@ __attribute__((constructor)) static void start(void)
 {
 	preload_start();
 	process_take_over();
+	decide_lost_places();
 }

@@ -97,6 +97,7 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 		return NULL;
 	return real()->fdopen(fd, mode);
 }
+FILE *_IO_fdopen(int fd, const char *mode) __attribute__((alias("fdopen"))) EXPORT;
 
 /* --- the standard streams ---------------------------------------------------------------------------------------------------- */
 
@@ -196,6 +197,7 @@ EXPORT int fclose(FILE *file)
 		forget(file);
 	return real()->fclose(file);
 }
+int _IO_fclose(FILE *file) __attribute__((alias("fclose"))) EXPORT;
 
 /* A stream of ours cannot be made one of the C library's. A standard one has the program's own behind it. */
 static FILE *reopen_ours(const char *path, const char *mode, FILE *file, int fd)

@@ -90,10 +90,12 @@ ADVICE = {
     ),
     "LOST": (
         "A socket came over `fork` or `exec` that is neither connected nor a listener, a connection in a state that "
-        "only its last process knew (as ELSEWHERE, over `exec`), or the proxy could not be reached. A descriptor "
+        "only its last process knew (as ELSEWHERE, over `exec`), or the proxy could not be reached; or the program was "
+        "started by `posix_spawn`, `system` or `popen`, which are inside the C library. A descriptor "
         "that came over `exec` is an unconnected socket then (ENOTCONN); calls in a forked child fail with "
         "ENETDOWN, ECONNRESET or ENOTCONN.",
-        "Connect after `fork` or `exec`, and end handshakes and peek mode before; look at the log of the proxy.",
+        "Start the program by `fork` and `exec`; connect after that, and end handshakes and peek mode before; look at "
+        "the log of the proxy.",
     ),
 }
 

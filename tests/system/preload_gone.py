@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shlex
 import socket
 import struct
 import sys
@@ -18,6 +19,7 @@ from interposed import (
     Report,
     errno_of,
     kind_of,
+    libc,
     ours,
     pair,
     wait_for_child,
@@ -149,3 +151,38 @@ def what_exec_loses_is_told_to_the_next_program() -> None:
     in_child(child)
     kept.close()
     assert server.recv(100) == b"went along"
+
+
+SPAWNED = """
+import errno, os, socket, sys
+sys.path[:0] = sys.argv[3:]
+from interposed import LOST, Report, errno_of
+from preload_gone import shown
+numbers = [int(number) for number in sys.argv[1].split(",")]
+for number in numbers:
+    assert shown(number) == ("gone", "LOST")
+    assert errno_of(lambda: os.read(number, 1)) == errno.ENOTCONN
+assert Report.read().stayed == {LOST: len(numbers)}
+"""
+
+
+@ours
+def a_program_started_past_us_is_told_what_it_lacks() -> None:
+    """posix_spawn() and system() make their child inside the C library."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        server, _ = listener.accept()
+        with socket.socket() as bound:
+            bound.bind(("127.0.0.1", 0))
+            bound.connect(listener.getsockname())
+            sockets = (listener, client, server, bound)
+            for s in sockets:
+                os.set_inheritable(s.fileno(), True)
+            numbers = ",".join(str(s.fileno()) for s in sockets)
+            words = [sys.executable, "-c", SPAWNED, numbers, "", *sys.path]
+            wait_for_child(os.posix_spawn(words[0], words, os.environ))
+            line = " ".join(shlex.quote(word) for word in words)
+            assert libc("system", line.encode()) == 0
+    assert not Report.read().stayed
+    client.sendall(b"still the parent's")
+    assert server.recv(100) == b"still the parent's"

@@ -230,6 +230,15 @@ def rules_decide() -> None:
             assert accepted.recv(1) == b"x"
         with socket.create_connection(other.getsockname()) as client:
             assert kind_of(client) == OFFLOADED
+        # Refused where it was offloaded, then connected where the kernel serves: with the options that it had.
+        other.close()
+        with socket.socket() as client:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1234)
+            assert errno_of(lambda: client.connect(("127.0.0.1", other_port))) == errno.ECONNREFUSED
+            assert kind_of(client) == OFFLOADED
+            client.connect(server.getsockname())
+            assert (kind_of(client), reason_of(client)) == (STAYED, RULE)
+            assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 1234
 
 
 @ours
