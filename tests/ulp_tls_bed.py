@@ -16,9 +16,17 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from authority import Issued
+import pytest
+from authority import Authority, Issued
 from ulp_bed import UlpBed
 from xts_proxy._native import ffi, lib
+
+AUTHORITY = Authority()
+SERVER = AUTHORITY.issue("localhost", "127.0.0.1")
+#: What a stack tells about TLS.
+VERSION, CIPHER, ALPN, PEER, CHAIN, RESUMED, SEND_BY, RECEIVE_BY, NAME, REASON, VERIFIED = range(1, 12)
+ONE_TWO, ONE_THREE = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
+VERSIONS = pytest.mark.parametrize("version", [ONE_TWO, ONE_THREE])
 
 _WHY_BYTES = 256
 _HANDSHAKE_S = 10
@@ -228,3 +236,20 @@ def counts() -> dict[str, int]:
     c = ffi.new("struct xts_tls_counts *")
     lib.xts_tls_counts(c)
     return {name: int(getattr(c, name)) for name, _ in ffi.typeof(c[0]).fields}
+
+
+@pytest.fixture
+def bed() -> Iterator[TlsBed]:
+    """It trusts the authority, and has the server's identity."""
+    with TlsBed() as made:
+        made.add_trust("default", AUTHORITY.certificate)
+        made.add_identity("server", SERVER)
+        yield made
+
+
+def exchange(bed: TlsBed, peer: TlsPeer) -> None:
+    """A message each way."""
+    assert bed.write(b"from the proxy") == 14
+    assert peer.recv() == b"from the proxy"
+    peer.send(b"from the peer")
+    assert b"".join(pdu.data for pdu in bed.read_all()) == b"from the peer"

@@ -3,6 +3,7 @@
 
 local ETHERTYPE = 0x855B
 local ETH_BYTES, HEAD_BYTES, ETH_MIN_BYTES = 14, 24, 60
+local BUNDLE_BYTES = 28
 local HEAD_TYPE = 14
 local HEAD_SEQNO = 15
 local HEAD_FRAME_ACK = 16
@@ -166,6 +167,7 @@ local type_names = {
 	[19] = "XTS_LINK_PING",
 	[20] = "XTS_LINK_PONG",
 	[21] = "XTS_LINK_GOODBYE",
+	[22] = "XTS_LINK_BUNDLE",
 	[32] = "XTS_CMD_BIND",
 	[33] = "XTS_REPLY_BIND_ACK",
 	[34] = "XTS_CMD_SETSOCKOPT",
@@ -427,6 +429,15 @@ local messages = {
 		flags = {},
 		fields = {
 			{ name = "epoch", offset = 24, bytes = 8, field = "xts.epoch" },
+		},
+	},
+	[22] = {
+		short = "BUNDLE", bytes = 28,
+		meaning = "several frames in one, as if they had come one by one; the payload is each frame's length (16 bits) and the frame itself, from its Ethernet header on. Its own sequence number and frame_ack are 0 and mean nothing",
+		id_of = "unused", payload = "length",
+		flags = {},
+		fields = {
+			{ name = "length", offset = 24, bytes = 4, field = "xts.length", limit = 61440, shown = true },
 		},
 	},
 	[32] = {
@@ -751,13 +762,12 @@ local function from_ethernet(after_ethernet)
 		{ __call = function(_, offset, bytes) return after_ethernet(offset - ETH_BYTES, bytes) end })
 end
 
-function xts.dissector(after_ethernet, packet, root)
+-- One frame; returns what the info column says of it.
+local function dissect_frame(after_ethernet, root)
 	local tree = root:add(xts, after_ethernet())
-	packet.cols.protocol = "XTS"
 	if after_ethernet:len() < HEAD_BYTES - ETH_BYTES then
-		packet.cols.info = "[short frame]"
 		tree:add_proto_expert_info(too_short)
-		return
+		return "[short frame]"
 	end
 	local buffer = from_ethernet(after_ethernet)
 	local code = buffer(HEAD_TYPE, 1):uint()
@@ -772,9 +782,8 @@ function xts.dissector(after_ethernet, packet, root)
 	local id_item = tree:add(common.id, buffer(HEAD_ID, 4))
 	if error_number ~= 0 then error_item:add_proto_expert_info(failed) end
 	if not message then
-		packet.cols.info = "[unknown type " .. code .. "]"
 		type_item:add_proto_expert_info(unknown)
-		return
+		return "[unknown type " .. code .. "]"
 	end
 	id_item:append_text(" (" .. message.id_of .. ")")
 	type_item:append_text(": " .. message.meaning)
@@ -789,7 +798,26 @@ function xts.dissector(after_ethernet, packet, root)
 	else
 		dissect_fields(tree, buffer, message, info)
 	end
-	packet.cols.info = table.concat(info, " ")
+	return table.concat(info, " "), message.short
+end
+
+-- Each frame of a bundle has its length in front.
+local function dissect_bundled(after_ethernet, root, info)
+	local at = BUNDLE_BYTES - ETH_BYTES
+	while at + 2 <= after_ethernet:len() do
+		local bytes = after_ethernet(at, 2):uint()
+		if bytes < HEAD_BYTES or bytes > after_ethernet:len() - at - 2 then return end
+		info[#info + 1] = dissect_frame(after_ethernet(at + 2 + ETH_BYTES, bytes - ETH_BYTES):tvb(), root)
+		at = at + 2 + bytes
+	end
+end
+
+function xts.dissector(after_ethernet, packet, root)
+	local text, kind = dissect_frame(after_ethernet, root)
+	local info = { text }
+	packet.cols.protocol = "XTS"
+	if kind == "BUNDLE" then dissect_bundled(after_ethernet, root, info) end
+	packet.cols.info = table.concat(info, "; ")
 end
 
 local registered

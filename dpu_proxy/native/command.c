@@ -25,10 +25,12 @@ uint8_t *command_reply(struct channel *ch, uint8_t type, uint32_t bytes, uint32_
 	return r->frame;
 }
 
-static void reply_connect(struct channel *ch, uint32_t xts_socket, uint32_t proxy_id, int error)
+static void reply_connect(struct channel *ch, uint32_t xts_socket, const struct connection *c, int error)
 {
-	struct xts_connect_ack m = { .proxy_id = proxy_id };
+	struct xts_connect_ack m = { .proxy_id = c ? c->proxy_id : 0 };
 
+	if (c)
+		socket_local(c->fd, &m.local);
 	xts_connect_ack_encode(command_reply(ch, XTS_REPLY_CONNECT_ACK, XTS_CONNECT_ACK_BYTES, xts_socket, error), &m);
 }
 
@@ -162,7 +164,7 @@ static bool command_connect(struct channel *ch, const struct xts_head *head, con
 		list_append(&ch->unnamed, &c->unnamed);
 	if (c && c->state == CONNECTION_CONNECTING)
 		error = EALREADY;
-	else if (c && c->state != CONNECTION_IDLE)
+	else if (c && c->state != CONNECTION_IDLE && !connection_renew(c))
 		error = EISCONN;
 	else if (c && c->connect_reply)
 		error = EALREADY;
@@ -173,7 +175,7 @@ static bool command_connect(struct channel *ch, const struct xts_head *head, con
 	if (!error)
 		return true; /* CONNECT_ACK is state of the connection */
 	ch->worker->stats.connects_failed++;
-	reply_connect(ch, m.xts_socket, c ? c->proxy_id : 0, error);
+	reply_connect(ch, m.xts_socket, c, error);
 	return false;
 }
 

@@ -10,7 +10,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from xts_proxy import config_tls
+from xts_proxy import WIPES_MEMORY, config_tls
 from xts_proxy.config import Config, ConfigError, Proxy, load, read, render
 
 EXAMPLES = """\
@@ -125,6 +125,8 @@ def _run(config: Config, options: argparse.Namespace) -> int:
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it means a reload
     log.start(config.proxy.log_level)
+    if not WIPES_MEMORY:
+        log.LOG.warning("tls: OpenSSL was in use before the proxy began: its memory is not wiped when it is freed")
 
     path = options.config.resolve() if options.config else None
     with Supervisor(config, path, Readiness(options.ready_fd)) as supervisor:

@@ -128,6 +128,7 @@ struct xts_info {
     uint32_t sockets;
     uint64_t features, epoch;
     uint64_t sent_frames, received_frames, sent_acks, received_acks, kicks, sleeps, spins, malformed;
+    uint64_t sent_packets, received_packets;
     ...;
 };
 int xts_py_get_info(struct xts_info *info);
@@ -164,7 +165,7 @@ bool xts_rules_note(const struct xts_rules *rules, unsigned n, unsigned *line, c
 
 #: reason.h and the interposer's report.h, for `xts status --processes`.
 REPORT_CDEF = """
-enum { XTS_REASON_COUNT = ... };
+enum { XTS_REASON_COUNT = ..., XTS_REASON_ELSEWHERE = ..., XTS_REASON_LOST = ... };
 const char *xts_reason_name(unsigned number);
 const char *xts_reason_text(unsigned number);
 

@@ -55,16 +55,23 @@ static int start(struct xts_sock *s, const struct xts_endpoint *peer, const stru
 	return 0;
 }
 
-/* The attempt has failed: tells why, once, and the socket may try again. */
+/*
+ * The attempt has failed, or what came of it before anybody asked: tells why, once, and the socket may try again. The
+ * proxy's is made ready for that by the next CONNECT.
+ */
 static int failed(struct xts_sock *s)
 {
 	int r = take_error(s);
 
-	s->phase = PHASE_UNCONNECTED;
-	if (!s->lost)
-		s->shutdown = 0;
-	memset(&s->peer, 0, sizeof s->peer);
-	status_state(s);
+	if (s->lost) {
+		s->phase = PHASE_UNCONNECTED;
+		memset(&s->peer, 0, sizeof s->peer);
+		status_state(s);
+		return r ? r : -ECONNABORTED;
+	}
+	if (!s->bound_address) /* inet_reset_saddr(): the port stays */
+		s->local = (struct xts_endpoint){.ip_version = s->family, .port = s->local.port};
+	socket_unconnected(s);
 	return r ? r : -ECONNABORTED;
 }
 
@@ -123,8 +130,22 @@ int xts_connect(int number, const struct sockaddr *address, socklen_t length)
 	int r;
 
 	library_enter();
+	channel_pump(); /* how the attempt has gone */
 	s = table_use(number);
 	r = s ? connect_socket(s, address, length, NULL) : -EBADF;
+	library_leave();
+	return finish(r);
+}
+
+int xts_is_unconnected(int number)
+{
+	struct xts_sock *s;
+	int r;
+
+	library_enter();
+	channel_pump();
+	s = table_open(number);
+	r = s ? s->phase == PHASE_UNCONNECTED && s->state == TCP_STATE_CLOSE : -EBADF;
 	library_leave();
 	return finish(r);
 }
@@ -186,6 +207,7 @@ int xts_getsockname(int number, struct sockaddr *address, socklen_t *length)
 	int r;
 
 	library_enter();
+	channel_pump(); /* it may be connected */
 	s = table_open(number);
 	r = s ? address_write(s->family, &s->local, address, length) : -EBADF;
 	library_leave();

@@ -49,6 +49,7 @@
 #include "link.h"
 #include "own.h"
 #include "queue.h"
+#include "reason.h"
 #include "status.h"
 #include "xts.h"
 
@@ -151,6 +152,8 @@ struct ulps {
 	uint32_t sent;             /* of it */
 	uint32_t wanted;           /* credits without which a PDU was refused */
 	struct tls_crypto_info keys[2]; /* version and cipher of keys of the kernel's kind (ktls.c); version 0: none */
+	uint16_t tls_version, tls_cipher; /* as the proxy has told (event TLS); 0: has not */
+	uint8_t tls_by[2];         /* who decrypts and encrypts, by ULPS_RECEIVE and ULPS_SEND */
 	bool tls;                  /* setsockopt(TCP_ULP, "tls") */
 	bool keys_expired;         /* the peer has sent KeyUpdate */
 	bool along;                /* pushed along with CONNECT: if that fails, nobody knows what is there */
@@ -176,6 +179,7 @@ struct xts_sock {
 	bool nonblocking, close_on_exec;
 	bool linger, abort;        /* SO_LINGER; abort: CLOSE carries ABORT */
 	bool bound, optioned;      /* state that only the proxy's socket has */
+	bool bound_address;        /* bound to an address, not to a port only */
 	bool renewed;              /* disconnected since: such state is gone */
 	bool no_space;             /* a sender was refused: tell when there is room (SOCK_NOSPACE) */
 	bool asked;                /* has sent since it last received: counts in xts.asked */
@@ -191,6 +195,8 @@ struct xts_sock {
 	bool seqpacket;            /* SOCK_SEQPACKET */
 	bool pushing;              /* a push or the end of peek mode is under way: nobody reads or sends meanwhile */
 	uint8_t inherited, moved;
+	uint8_t gone;              /* enum xts_reason: why this process does not have it after fork or exec */
+	bool gone_untold;          /* nobody has used it since */
 	uint8_t family;            /* 4 or 6 */
 	uint8_t state, phase, shutdown;
 	uint8_t todo;
@@ -331,6 +337,7 @@ struct channel {
 	struct channel *next_dead;
 	struct xts_attachment attachment;
 	struct xts_queue *queue;   /* attachment.queue, perhaps decorated */
+	struct xts_queue *bundle;  /* one of the decorators (xts_bundle_wrap()), or NULL */
 	struct xts_link link;
 	bool dead;
 	bool retry;                /* no slot, or a doorbell that must be repeated: look again in a millisecond */
@@ -429,6 +436,7 @@ void socket_free(struct xts_sock *s);         /* after CLOSED, or where the prox
 void socket_asked(struct xts_sock *s, bool asked);
 uint32_t socket_credits_worth_waiting_for(const struct xts_sock *s);
 int socket_disconnect(struct xts_sock *s);    /* back to unconnected */
+void socket_unconnected(struct xts_sock *s);  /* the same, where the proxy need not be told */
 void socket_close(struct xts_sock *s);
 void socket_end(struct xts_sock *s);
 int take_error(struct xts_sock *s);           /* sock_error(): -errno or 0, and clears it */
@@ -565,6 +573,7 @@ int address_write(uint8_t family, const struct xts_endpoint *endpoint, struct so
 
 void status_state(const struct xts_sock *s);
 void status_data(const struct xts_sock *s);
+void status_ulps(const struct xts_sock *s);   /* what is pushed has changed */
 void status_link(void);
 
 #endif

@@ -201,6 +201,7 @@ static int end(struct xts_sock *s, uint32_t id, int r)
 	s->pushing = false;
 	wake(&s->callers);
 	status_data(s);
+	status_ulps(s);
 	socket_changed(s, socket_events(s));
 	return r;
 }

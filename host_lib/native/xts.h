@@ -176,6 +176,7 @@ struct xts_info {
 	uint64_t features, epoch;
 	uint64_t sent_frames, received_frames, sent_acks, received_acks, kicks, sleeps, spins, malformed;
 	uint64_t not_inherited;   /* sockets that were refused after fork or exec, or lost in it */
+	uint64_t sent_packets, received_packets; /* in which frames travelled; small ones several in one (afxdp) */
 };
 int xts_get_info(struct xts_info *info);
 

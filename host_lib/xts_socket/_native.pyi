@@ -37,6 +37,8 @@ class _Lib:
     XTS_CONNECT_PUSH_BYTES: int
     XTS_ULP_COUNT: int
     XTS_REASON_COUNT: int
+    XTS_REASON_ELSEWHERE: int
+    XTS_REASON_LOST: int
     XTS_REPORT_MAGIC: int
     XTS_REPORT_VERSION: int
     XTS_REPORT_ENTRIES: int

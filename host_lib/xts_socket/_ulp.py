@@ -83,10 +83,7 @@ def _offer(raw: Any) -> Offer:
 
 def push(sock: PushingSocket, layers: Iterable[Layer], direction: Direction) -> None:
     """Pushes each onto the socket; all are checked before the first is pushed."""
-    pushes = _requests(layers, direction)
-    if not pushes:
-        raise TypeError("push() takes at least one protocol")
-    for pushed, request, info in pushes:
+    for pushed, request, info in _requests(layers, direction):
         result = lib.xts_py_push(sock._number, request, info, sock._timeout_ms)
         if result < 0:
             result = again(result, lib.xts_py_push, sock._number, request, info)
@@ -116,20 +113,27 @@ def connect(sock: PushingSocket, address: Any, layers: Iterable[Layer]) -> int:
 
 
 def _requests(layers: Iterable[Layer], direction: str) -> list[tuple[Pushed, int, Any]]:
-    """Each protocol with its request and its struct ulp_info. ValueError for one that cannot be passed."""
+    """Each protocol with its request and its struct ulp_info. TypeError, ValueError for one that cannot be passed."""
     found = []
-    for layer in layers:
-        receive, send = _directions(layer, direction)
-        parameters = layer.encoded()
+    for layer, receive, send, parameters in checked(layers, direction):
+        request = lib.SIOC_PUSH_ULP if receive and send else lib.SIOC_PUSH_ULP_RX if receive else lib.SIOC_PUSH_ULP_TX
+        info = ffi.new("char[]", _HEAD.pack(layer.ulp().number, len(parameters)) + parameters)
+        found.append((Pushed(layer, receive, send), request, info))
+    return found
+
+
+def checked(layers: Iterable[Layer], direction: str) -> list[tuple[Layer, bool, bool, bytes]]:
+    """(layer, receive, send, parameters) of each. Raises TypeError, ValueError."""
+    pushes = [(layer, *_directions(layer, direction), layer.encoded()) for layer in layers]
+    if not pushes:
+        raise TypeError("push() takes at least one protocol")
+    for layer, _, _, parameters in pushes:
         if _HEAD.size + len(parameters) > lib.XTS_ULP_INFO_BYTES_MAX:
             raise ValueError(
                 f"{layer.PROTOCOL}: {len(parameters)} bytes of parameters, at most "
                 f"{lib.XTS_ULP_INFO_BYTES_MAX - _HEAD.size} can be passed"
             )
-        request = lib.SIOC_PUSH_ULP if receive and send else lib.SIOC_PUSH_ULP_RX if receive else lib.SIOC_PUSH_ULP_TX
-        info = ffi.new("char[]", _HEAD.pack(layer.ulp().number, len(parameters)) + parameters)
-        found.append((Pushed(layer, receive, send), request, info))
-    return found
+    return pushes
 
 
 def _directions(layer: Layer, direction: str) -> tuple[bool, bool]:

@@ -36,6 +36,9 @@ enum xts_msg_type {
 	XTS_LINK_PING         = 19, /* both: answer me */
 	XTS_LINK_PONG         = 20, /* both: answer to a ping */
 	XTS_LINK_GOODBYE      = 21, /* both: this epoch has ended; error says why (0: orderly) */
+	XTS_LINK_BUNDLE       = 22, /* both: several frames in one, as if they had come one by one; the payload is
+	                             * each frame's length (16 bits) and the frame itself, from its Ethernet header
+	                             * on. Its own sequence number and frame_ack are 0 and mean nothing */
 	XTS_CMD_BIND          = 32, /* host: bind(2) */
 	XTS_REPLY_BIND_ACK    = 33, /* proxy: answer to bind */
 	XTS_CMD_SETSOCKOPT    = 34, /* host: setsockopt(2), against the proxy's allow-list */
@@ -70,10 +73,12 @@ enum xts_msg_type {
 #define XTS_FLAG_RESET  0x40u /* the connection has failed; error says how */
 #define XTS_FLAG_CLOSED 0x80u /* answer to CLOSE: both identifiers are free */
 
-#define XTS_FEATURE_SHARE  UINT64_C(0x1) /* listeners shared between processes (SHARE), connections that move between
-                                          * them (PARK, CLAIM) */
-#define XTS_FEATURE_ULP    UINT64_C(0x2) /* protocols pushed onto sockets by IOCTL; PDUs (SEND_PDU, RECV_PDU),
-                                          * GIVE_BACK (xts_messages/ulps.py) */
+#define XTS_FEATURE_SHARE  UINT64_C(0x1)  /* listeners shared between processes (SHARE), connections that move
+                                           * between them (PARK, CLAIM) */
+#define XTS_FEATURE_ULP    UINT64_C(0x2)  /* protocols pushed onto sockets by IOCTL; PDUs (SEND_PDU, RECV_PDU),
+                                           * GIVE_BACK (xts_messages/ulps.py) */
+#define XTS_FEATURE_ULP_TLS UINT64_C(0x4) /* the event TLS of pushed protocols: how a connection is encrypted */
+#define XTS_FEATURE_BUNDLE UINT64_C(0x8)  /* small frames may come several in one (BUNDLE) */
 
 /* The fixed part of each message in bytes, Ethernet header included. */
 #define XTS_CONNECT_BYTES       64u
@@ -90,6 +95,7 @@ enum xts_msg_type {
 #define XTS_PING_BYTES          32u
 #define XTS_PONG_BYTES          32u
 #define XTS_GOODBYE_BYTES       32u
+#define XTS_BUNDLE_BYTES        28u
 #define XTS_BIND_BYTES          60u
 #define XTS_BIND_ACK_BYTES      56u
 #define XTS_SETSOCKOPT_BYTES    48u
@@ -328,6 +334,15 @@ _Static_assert(sizeof(struct xts_wire_goodbye) == 32, "goodbye: size");
 _Static_assert(__builtin_offsetof(struct xts_wire_goodbye, head) == 0, "goodbye.head: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_goodbye, epoch) == 24, "goodbye.epoch: offset");
 _Static_assert(XTS_GOODBYE_BYTES == sizeof(struct xts_wire_goodbye), "goodbye: constant");
+
+struct xts_wire_bundle {
+	struct xts_wire_head head;
+	__be32 length;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_bundle) == 28, "bundle: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_bundle, head) == 0, "bundle.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_bundle, length) == 24, "bundle.length: offset");
+_Static_assert(XTS_BUNDLE_BYTES == sizeof(struct xts_wire_bundle), "bundle: constant");
 
 struct xts_wire_bind {
 	struct xts_wire_head head;
@@ -1097,6 +1112,38 @@ static inline void xts_goodbye_encode(void *frame, const struct xts_goodbye *m)
 	xts_put64(p + offsetof(struct xts_wire_goodbye, epoch), m->epoch);
 }
 
+/*
+ * XTS_LINK_BUNDLE: several frames in one, as if they had come one by one; the payload is each frame's length (16 bits)
+ * and the frame itself, from its Ethernet header on. Its own sequence number and frame_ack are 0 and mean nothing. id:
+ * unused.
+ */
+struct xts_bundle {
+	uint32_t length; /* bytes of payload (bytes) */
+};
+
+static inline int xts_bundle_decode(struct xts_bundle *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_BUNDLE_BYTES)
+		return -EBADMSG;
+	m->length = xts_get32(p + offsetof(struct xts_wire_bundle, length));
+	if (m->length > 61440u)
+		return -EBADMSG;
+	if (m->length > frame_bytes - XTS_BUNDLE_BYTES)
+		return -EBADMSG;
+	if (m->length < frame_bytes - XTS_BUNDLE_BYTES && frame_bytes > XTS_ETH_MIN_BYTES)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_bundle_encode(void *frame, const struct xts_bundle *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_bundle, length), m->length);
+}
+
 /* XTS_CMD_BIND: bind(2). id: the proxy's identifier, or 0: create the socket. */
 struct xts_bind {
 	uint32_t xts_socket;       /* the host's identifier of this socket (id) */
@@ -1733,6 +1780,7 @@ static inline size_t xts_type_bytes(uint8_t type)
 	case XTS_LINK_PING: return XTS_PING_BYTES;
 	case XTS_LINK_PONG: return XTS_PONG_BYTES;
 	case XTS_LINK_GOODBYE: return XTS_GOODBYE_BYTES;
+	case XTS_LINK_BUNDLE: return XTS_BUNDLE_BYTES;
 	case XTS_CMD_BIND: return XTS_BIND_BYTES;
 	case XTS_REPLY_BIND_ACK: return XTS_BIND_ACK_BYTES;
 	case XTS_CMD_SETSOCKOPT: return XTS_SETSOCKOPT_BYTES;
@@ -1784,6 +1832,7 @@ static inline int xts_type_to_host(uint8_t type)
 	case XTS_LINK_PING: return 1;
 	case XTS_LINK_PONG: return 1;
 	case XTS_LINK_GOODBYE: return 1;
+	case XTS_LINK_BUNDLE: return 1;
 	case XTS_REPLY_BIND_ACK: return 1;
 	case XTS_REPLY_SOCKOPT_ACK: return 1;
 	case XTS_REPLY_IOCTL_ACK: return 1;
@@ -1808,6 +1857,7 @@ static inline int xts_type_to_proxy(uint8_t type)
 	case XTS_LINK_PING: return 1;
 	case XTS_LINK_PONG: return 1;
 	case XTS_LINK_GOODBYE: return 1;
+	case XTS_LINK_BUNDLE: return 1;
 	case XTS_CMD_BIND: return 1;
 	case XTS_CMD_SETSOCKOPT: return 1;
 	case XTS_CMD_GETSOCKOPT: return 1;
@@ -1838,6 +1888,7 @@ static inline const char *xts_type_name(uint8_t type)
 	case XTS_LINK_PING: return "XTS_LINK_PING";
 	case XTS_LINK_PONG: return "XTS_LINK_PONG";
 	case XTS_LINK_GOODBYE: return "XTS_LINK_GOODBYE";
+	case XTS_LINK_BUNDLE: return "XTS_LINK_BUNDLE";
 	case XTS_CMD_BIND: return "XTS_CMD_BIND";
 	case XTS_REPLY_BIND_ACK: return "XTS_REPLY_BIND_ACK";
 	case XTS_CMD_SETSOCKOPT: return "XTS_CMD_SETSOCKOPT";

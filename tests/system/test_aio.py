@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,11 +14,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import aio_scripts as scripts
+import aio_lives
+import aio_serving
 import pytest
 import uvloop
 import xts_socket
-from aio_scripts import HOST, Net, Peer, Record, Recorder
+from aio_bed import HOST, LARGE, Net, Peer, Record, Recorder, said
 from xts_socket import aio
 
 pytestmark = pytest.mark.usefixtures("xts_endpoint")
@@ -55,7 +57,7 @@ def play(script: Script, calls: Callable[[], Any], loop_factory: Callable[[], An
         loop = asyncio.get_running_loop()
 
         def report(_: Any, context: dict[str, Any]) -> None:
-            net.reported.append((context["message"].partition(" callback")[0], scripts.said(context.get("exception"))))
+            net.reported.append((context["message"].partition(" callback")[0], said(context.get("exception"))))
 
         loop.set_exception_handler(report)
         async with asyncio.timeout(DEADLINE_S):
@@ -83,9 +85,11 @@ def expected(script: Script, certificate: Path) -> Record:
 
 #: The same function every time, for the cache.
 LIVES = {
-    f"{script.__name__}-{side}": partial(script, side=side) for script in scripts.LIVES for side in ("client", "server")
+    f"{script.__name__}-{side}": partial(script, side=side)
+    for script in aio_lives.LIVES
+    for side in ("client", "server")
 }
-SCRIPTS: dict[str, Script] = {**LIVES, **{script.__name__: script for script in scripts.OTHERS}}
+SCRIPTS: dict[str, Script] = {**LIVES, **{script.__name__: script for script in aio_serving.OTHERS}}
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -121,7 +125,7 @@ def test_importing_xts_socket_does_not_import_asyncio() -> None:
 
 def test_sock_calls(runner: asyncio.Runner, tmp_path: Path) -> None:
     file = tmp_path / "file"
-    file.write_bytes(scripts.LARGE)
+    file.write_bytes(LARGE)
 
     async def main() -> None:
         with xts_socket.create_server((HOST, 0)) as listener:
@@ -135,18 +139,18 @@ def test_sock_calls(runner: asyncio.Runner, tmp_path: Path) -> None:
                 with far:
                     assert address == near.getsockname()
                     reading = asyncio.ensure_future(aio.sock_recv(far, 100))
-                    sending = asyncio.ensure_future(aio.sock_sendall(far, scripts.LARGE))  # both wait on one socket
+                    sending = asyncio.ensure_future(aio.sock_sendall(far, LARGE))  # both wait on one socket
                     await asyncio.sleep(0)
                     await aio.sock_sendall(near, memoryview(b"hello"))
                     assert await reading == b"hello"
-                    received = await receive(near, len(scripts.LARGE))
+                    received = await receive(near, len(LARGE))
                     await sending
-                    assert received == scripts.LARGE
+                    assert received == LARGE
                     with file.open("rb") as opened:
                         sent = asyncio.ensure_future(aio.sock_sendfile(far, opened, 1000))
-                        assert await receive(near, len(scripts.LARGE) - 1000) == scripts.LARGE[1000:]
-                        assert await sent == len(scripts.LARGE) - 1000
-                        assert opened.tell() == len(scripts.LARGE)
+                        assert await receive(near, len(LARGE) - 1000) == LARGE[1000:]
+                        assert await sent == len(LARGE) - 1000
+                        assert opened.tell() == len(LARGE)
                         with pytest.raises(ValueError, match="count must be a positive integer"):
                             await aio.sock_sendfile(far, opened, 0, 0)
 
@@ -199,7 +203,7 @@ def test_a_socket_of_a_transport_is_refused_to_sock_calls(runner: asyncio.Runner
 
 def test_a_kernel_socket_is_refused(runner: asyncio.Runner) -> None:
     async def main() -> None:
-        with scripts.socket.socket() as kernel:
+        with socket.socket() as kernel:
             with pytest.raises(TypeError, match=r"an xts_socket\.socket is required"):
                 await aio.create_connection(Recorder, sock=kernel)  # type: ignore[arg-type]
             with pytest.raises(TypeError, match=r"an xts_socket\.socket is required"):
@@ -290,7 +294,7 @@ def test_a_loop_of_ours_is_used_by_asyncios_own_calls() -> None:
             each.close()
             await each.wait_closed()
         server.close()
-        near, far = scripts.socket.socketpair()
+        near, far = socket.socketpair()
         _, kernel = await asyncio.open_connection(sock=near)
         kinds.append(isinstance(kernel.transport, aio.Transport))
         kernel.close()
@@ -311,7 +315,7 @@ def test_a_loop_of_ours_is_as_asyncios(name: str, loop: str, certificate: Path) 
 
 def test_sendfile_of_the_loop(tmp_path: Path) -> None:
     file = tmp_path / "file"
-    file.write_bytes(scripts.LARGE)
+    file.write_bytes(LARGE)
 
     async def main() -> None:
         server, queue, port = await Peer.listen()
@@ -319,8 +323,8 @@ def test_sendfile_of_the_loop(tmp_path: Path) -> None:
         peer = await queue.get()
         with file.open("rb") as opened:
             sending = asyncio.ensure_future(asyncio.get_running_loop().sendfile(transport, opened))
-            assert await peer.reader.readexactly(len(scripts.LARGE)) == scripts.LARGE
-            assert await sending == len(scripts.LARGE)
+            assert await peer.reader.readexactly(len(LARGE)) == LARGE
+            assert await sending == len(LARGE)
         transport.close()
         await protocol.lost
         await peer.close()

@@ -13,9 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import aio_scripts as scripts
 import pytest
-from aio_scripts import HOST, Pair, Record, Recorder
+from aio_bed import HOST, LARGE, Net, Pair, Record, Recorder, said
 from scripted_proxy import ScriptedProxy
 from test_hostile_proxy import Application
 from xts_socket import aio
@@ -27,7 +26,7 @@ DELAY_S = 0.02  # until the loop sleeps, or spins: both are right
 
 
 async def _pair() -> Pair:
-    return await Pair.make(scripts.Net(aio), "client")
+    return await Pair.make(Net(aio), "client")
 
 
 async def _end(pair: Pair) -> None:
@@ -159,12 +158,12 @@ def test_an_exception_in_an_event_is_reported(debug: bool) -> None:
     async def main() -> Record:
         reported: Record = []
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: reported.append(scripts.said(context.get("exception"))))
-        pair = await Pair.make(scripts.Net(aio), "client", Unkind)
-        pair.transport.write(scripts.LARGE)
+        loop.set_exception_handler(lambda _, context: reported.append(said(context.get("exception"))))
+        pair = await Pair.make(Net(aio), "client", Unkind)
+        pair.transport.write(LARGE)
         assert pair.transport.get_write_buffer_size()
         pair.transport.close()
-        assert await pair.peer.reader.read() == scripts.LARGE
+        assert await pair.peer.reader.read() == LARGE
         await pair.end()
         return reported
 
@@ -179,7 +178,7 @@ def test_slow_callbacks_are_told_in_debug_mode(caplog: pytest.LogCaptureFixture)
 
     async def main() -> None:
         asyncio.get_running_loop().slow_callback_duration = 0.01
-        pair = await Pair.make(scripts.Net(aio), "client", Slow)
+        pair = await Pair.make(Net(aio), "client", Slow)
         pair.peer.writer.write(b"x")
         await pair.protocol.receive(1)
         await _end(pair)

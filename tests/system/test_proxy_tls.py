@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 from authority import Authority, Issued
-from operated_proxy import Proxy, running
+from operated_proxy import Proxy, running, wait
+from process_memory import memory_of
 from scripted_host import ScriptedHost
 from ulp_tls_bed import server_context
 from worker_ulp_bed import FEATURES, connected, receive_exactly, server
@@ -104,6 +105,36 @@ def test_a_connection_and_what_is_told_of_it(directory: Path, server: socket.soc
         assert "tls: 1 handshakes, 0 of them resumed" in shown
         told = json.dumps(status) + metrics + shown + proxy.log.read_text()
         assert not any(secret in told for secret in secrets_of(WWW))
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_the_secrets_of_a_connection_go_with_it(
+    directory: Path, server: socket.socket, version: ssl.TLSVersion
+) -> None:
+    """Of what decrypts a connection nothing is left in the proxy's memory when it is closed."""
+    text = identity(directory, "www", WWW) + trust(directory) + "[tls]\nsession_cache = 0\n"
+    with running(directory, text) as proxy, host_of(proxy) as host, connected(host, server) as c:
+        try:
+            next(memory_of(proxy.process.pid))
+        except OSError as error:
+            pytest.skip(f"the proxy's memory cannot be read: {error.strerror}")
+        log = directory / "secrets"
+        context = server_context(WWW, maximum_version=version, keylog_filename=str(log))
+        assert c.push("TLS", server_name="localhost").error == 0
+        with context.wrap_socket(c.peer, server_side=True) as peer:
+            assert c.receive().fields["control_type"] == READY
+            c.send(b"through the proxy")
+            assert receive_exactly(peer, 17) == b"through the proxy"
+            secrets = [bytes.fromhex(line.split()[2]) for line in log.read_text().splitlines() if line[0] != "#"]
+
+            def left() -> list[str]:
+                whole = memory_of(proxy.process.pid)
+                return [where for where, content in whole for secret in secrets if secret in content]
+
+            assert left(), "they are looked for in the wrong place"
+        c.close()
+        wait(lambda: not left(), "end of its secrets")
+        assert "is not wiped" not in proxy.log.read_text()
 
 
 @pytest.mark.root

@@ -1,5 +1,5 @@
 """Handshakes of pushed protocols in the worker: before CONNECT_ACK, before NEWCONN, and after a push onto a connection.
-TLS is what shakes hands here; what it does itself is tested in tests/unit/test_ulp_tls.py."""
+TLS is what shakes hands here; what it does itself is tested in tests/unit/test_ulp_tls*.py."""
 
 from __future__ import annotations
 

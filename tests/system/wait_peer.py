@@ -1,4 +1,4 @@
-"""The other end of wait_scripts.py, on the kernel: does what its standard input asks for, one JSON line each."""
+"""The other end of wait_bed.py, on the kernel: does what its standard input asks for, one JSON line each."""
 
 from __future__ import annotations
 

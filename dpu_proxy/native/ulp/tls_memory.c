@@ -1,0 +1,49 @@
+/*
+ * OpenSSL's memory, wiped when it is freed: OpenSSL 3.0 does so with keys and private numbers, but not with a connection's struct (the traffic
+ * secrets of TLS 1.3 are in it) nor with what it encodes into tickets (the master secret is). Who finds those later can decrypt what was recorded.
+ */
+#include <malloc.h>
+#include <openssl/crypto.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tls_config.h"
+
+#define WIPED_MAX 16384u /* larger blocks are buffers of records, which have no secrets, and come and go with each burst of data */
+
+static void *allocate(size_t bytes, const char *file, int line)
+{
+	(void)file;
+	(void)line;
+	return malloc(bytes);
+}
+
+static void give_back(void *block, const char *file, int line)
+{
+	size_t bytes = malloc_usable_size(block); /* 0 of NULL */
+
+	(void)file;
+	(void)line;
+	if (bytes && bytes <= WIPED_MAX)
+		explicit_bzero(block, bytes);
+	free(block);
+}
+
+/* As realloc(), but that a block that moves leaves nothing behind; of 0 bytes it frees, as OpenSSL's own. */
+static void *resize(void *block, size_t bytes, const char *file, int line)
+{
+	size_t before = malloc_usable_size(block);
+	void *moved = bytes ? malloc(bytes) : NULL;
+
+	if (bytes && !moved)
+		return NULL;
+	if (moved && before)
+		memcpy(moved, block, before < bytes ? before : bytes);
+	give_back(block, file, line);
+	return moved;
+}
+
+bool xts_tls_wipe_memory(void)
+{
+	return CRYPTO_set_mem_functions(allocate, resize, give_back) == 1;
+}

@@ -1,0 +1,511 @@
+/*
+ * libFuzzer target: terminated TLS against a hostile peer, as client and as server, during the handshake and after it.
+ *
+ * The peer is OpenSSL. The input says when it works, and what becomes of its bytes on their way: they come in pieces, are changed, lost,
+ * repeated, interrupted by others; and with the peer's own keys (TLS 1.3) records of any type and content are made that no peer would send. Random
+ * numbers are no chance here, so an input does the same each time.
+ *
+ * What holds: nothing that the peer has not sent is ever delivered, and nothing else than what the host has sent ever leaves; a fault has a name and a
+ * reason, is told once and stays; after -EAGAIN nothing invites to read again; a connection has bounded memory, leaves none behind, and
+ * gives no block back with a secret in it. If nobody has meddled, the handshake is done in the end, all data are there, and both sides say goodbye.
+ */
+#include <errno.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "between.h"
+#include "tls_peer.h"
+#include "ulp/config.h"
+#include "ulp/stack.h"
+
+#define CHUNK 8192u
+#define STEPS_MAX 250
+#define ROUNDS_MAX 400
+#define CONNECTIONS_MAX 3
+#define NS_PER_MS 1000000u
+/* Of a connection, its SSL_CTX, configuration and sessions included: 512 KiB of answers that the peer does not read, OpenSSL's longest handshake
+ * message (a chain of 100 KiB) as it comes, and parsed, and the buffers of records. */
+#define MEMORY_MAX (1280l << 10)
+
+struct scene {
+	struct xts_ulp_config *config;
+	struct ulp_stack *stack;
+	struct tls_peer peer;
+	struct between wire;          /* from the peer to us */
+	uint64_t faults[XTS_FAULT_COUNT];
+	uint64_t now_ns;
+	int fd, peer_fd;
+	bool client, messages, verifies, bad, small_records;
+	uint16_t version;
+	bool forged;                  /* the peer has said what its OpenSSL knows nothing of */
+	bool disturbed;               /* it need not end well */
+	bool failed, peer_failed, ended, finished;
+	uint32_t peer_sent, received, sent, peer_received; /* bytes of data: what each is follows from its place */
+	uint32_t writing;             /* of ours, offered and not taken */
+};
+
+static uint64_t now_ns(void *owner)
+{
+	return ((struct scene *)owner)->now_ns;
+}
+
+static void wake_after(void *owner, uint32_t timeout_ms)
+{
+	(void)owner;
+	(void)timeout_ms;
+}
+
+static uint8_t byte_at(uint32_t place)
+{
+	return (uint8_t)(place * 7 + (place >> 8) * 13);
+}
+
+/* --- what holds ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t fault_count(const struct scene *s)
+{
+	uint64_t count = 0;
+
+	for (unsigned i = 0; i < XTS_FAULT_COUNT; i++)
+		count += s->faults[i];
+	return count;
+}
+
+static bool of_socket(ssize_t r)
+{
+	return r == -ECONNRESET || r == -EPIPE;
+}
+
+/* -errno of a call: nothing for now, the end, the socket's own, or a fault, which has a reason. */
+static void check_error(struct scene *s, ssize_t r)
+{
+	uint8_t answer[512];
+	ssize_t n = ulp_stack_error(s->stack, answer, sizeof answer);
+
+	ENSURE(r < 0 && fault_count(s) <= 1);
+	if (!fault_count(s)) {
+		ENSURE(r == -EAGAIN || r == -ENODATA || of_socket(r));
+		s->failed |= of_socket(r);
+		return;
+	}
+	s->failed = true;
+	ENSURE(n > 4 && (answer[0] << 8 | answer[1]) == -r);
+	for (ssize_t i = 4; i < n; i++)
+		ENSURE(answer[i]);
+}
+
+static void check_memory(void)
+{
+	ENSURE(watch.held <= MEMORY_MAX);
+}
+
+/* --- our side -------------------------------------------------------------------------------------------------------- */
+
+static void we_shake_hands(struct scene *s)
+{
+	int r = WATCHED(ulp_stack_handshake(s->stack));
+
+	if (!r) {
+		ENSURE(ulp_stack_ready(s->stack));
+		ENSURE(!s->bad || !s->verifies);
+	} else {
+		check_error(s, r);
+		if (r != -EAGAIN)
+			ENSURE(ulp_stack_handshake(s->stack) == r);
+	}
+}
+
+static bool we_read(struct scene *s, uint32_t room)
+{
+	uint8_t *out;
+	struct ulp_mark mark;
+	ssize_t n;
+
+	if (!ulp_stack_ready(s->stack)) {
+		we_shake_hands(s);
+		return false;
+	}
+	out = malloc(room); /* of exactly that length, for AddressSanitizer */
+	ENSURE(out);
+	n = WATCHED(ulp_stack_read(s->stack, out, room, &mark));
+	if (n < 0) {
+		check_error(s, n);
+		if (n == -EAGAIN)
+			ENSURE(!ulp_stack_readable(s->stack) && !ulp_stack_pending(s->stack));
+		s->ended |= n == -ENODATA;
+	} else {
+		ENSURE(n && n <= room && !s->ended && mark.pdu == s->messages);
+		for (ssize_t i = 0; i < n && !s->forged; i++)
+			ENSURE(out[i] == byte_at(s->received + (uint32_t)i));
+		s->received += (uint32_t)n;
+		ENSURE(s->forged || s->received <= s->peer_sent);
+	}
+	free(out);
+	check_memory();
+	return n > 0;
+}
+
+static void we_write(struct scene *s, uint32_t bytes, bool begin)
+{
+	static uint8_t data[256 * 160];
+	struct iovec iov[2] = { { .iov_base = data }, { .iov_base = data } };
+	struct ulp_mark mark = { .pdu = s->messages };
+	ssize_t n;
+
+	if (begin && !s->writing)
+		s->writing = bytes;
+	if (!s->writing || s->finished)
+		return;
+	for (uint32_t i = 0; i < s->writing; i++)
+		data[i] = byte_at(s->sent + i);
+	iov[0].iov_len = s->writing / 3;
+	iov[1] = (struct iovec){ .iov_base = data + s->writing / 3, .iov_len = s->writing - s->writing / 3 };
+	mark.record_bytes = s->messages ? s->writing : 0;
+	n = WATCHED(ulp_stack_write(s->stack, iov, 2, &mark));
+	if (n < 0) {
+		ENSURE(n != -EAGAIN);
+		check_error(s, n);
+		s->writing = 0;
+	} else {
+		ENSURE(n <= s->writing);
+		s->writing -= (uint32_t)n;
+		s->sent += (uint32_t)n;
+	}
+	check_memory();
+}
+
+static int we_flush(struct scene *s, bool finish)
+{
+	int r = finish ? WATCHED(ulp_stack_finish(s->stack)) : WATCHED(ulp_stack_flush(s->stack));
+
+	ENSURE(r <= 0);
+	if (r && r != -EAGAIN && !of_socket(r) && !s->failed) /* a farewell is still written after a fault */
+		check_error(s, r);
+	s->finished |= finish;
+	return r;
+}
+
+static void pass(struct scene *s, uint32_t bytes)
+{
+	ssize_t n;
+
+	bytes = bytes < s->wire.bytes ? bytes : s->wire.bytes;
+	n = bytes ? send(s->peer_fd, s->wire.data, bytes, MSG_NOSIGNAL) : 0;
+	if (n <= 0)
+		return;
+	between_passed(&s->wire, (uint32_t)n);
+	ulp_stack_event(s->stack, true, false);
+}
+
+/* --- the peer -------------------------------------------------------------------------------------------------------- */
+
+static void peer_says(struct scene *s)
+{
+	static uint8_t bytes[CHUNK];
+	int n;
+
+	ERR_clear_error(); /* what is in there is the peer's, and not for us to free */
+	while (between_room(&s->wire) >= CHUNK && (n = BIO_read(SSL_get_wbio(s->peer.ssl), bytes, CHUNK)) > 0)
+		between_put(&s->wire, bytes, (uint32_t)n);
+}
+
+/* All that has come from us, if it is not lost; and what OpenSSL makes of it. */
+static void peer_works(struct scene *s, uint32_t lost)
+{
+	static uint8_t bytes[CHUNK];
+	ssize_t n;
+	int r = 1;
+
+	while ((n = recv(s->peer_fd, bytes, sizeof bytes, 0)) > 0) {
+		if (lost) {
+			lost = lost < n ? lost : (uint32_t)n;
+			s->disturbed = true;
+		}
+		ENSURE(BIO_write(SSL_get_rbio(s->peer.ssl), bytes + lost, (int)(n - lost)) == n - lost);
+		lost = 0;
+	}
+	ulp_stack_event(s->stack, false, true);
+	if (!SSL_is_init_finished(s->peer.ssl))
+		r = SSL_do_handshake(s->peer.ssl);
+	while (r > 0 && (r = SSL_read(s->peer.ssl, bytes, sizeof bytes)) > 0) {
+		for (int i = 0; i < r; i++)
+			ENSURE(bytes[i] == byte_at(s->peer_received + (uint32_t)i));
+		s->peer_received += (uint32_t)r;
+		ENSURE(s->peer_received <= s->sent);
+	}
+	if (r <= 0 && SSL_get_error(s->peer.ssl, r) == SSL_ERROR_SSL)
+		s->peer_failed = true;
+	peer_says(s);
+}
+
+static void peer_writes(struct scene *s, uint32_t bytes)
+{
+	static uint8_t data[256 * 160];
+	size_t written;
+
+	if (!SSL_is_init_finished(s->peer.ssl) || !bytes || s->peer_failed || between_room(&s->wire) < 2 * bytes + CHUNK)
+		return;
+	for (uint32_t i = 0; i < bytes; i++)
+		data[i] = byte_at(s->peer_sent + i);
+	if (SSL_write_ex(s->peer.ssl, data, bytes, &written) == 1)
+		s->peer_sent += bytes;
+	peer_says(s);
+}
+
+static void peer_controls(struct scene *s, uint8_t what)
+{
+	SSL *ssl = s->peer.ssl;
+
+	if (!SSL_is_init_finished(ssl) || s->peer_failed)
+		return;
+	switch (what % 5) {
+	case 0:
+		SSL_key_update(ssl, what & 8 ? SSL_KEY_UPDATE_REQUESTED : SSL_KEY_UPDATE_NOT_REQUESTED);
+		SSL_do_handshake(ssl);
+		break;
+	case 1: /* TLS 1.2; refused */
+		s->disturbed = true;
+		SSL_renegotiate(ssl);
+		SSL_do_handshake(ssl);
+		break;
+	case 2:
+		s->disturbed = true; /* what comes after it is not looked at */
+		SSL_shutdown(ssl);
+		break;
+	case 3:
+		SSL_new_session_ticket(ssl);
+		SSL_do_handshake(ssl);
+		break;
+	default: /* a certificate after the handshake: our clients do not offer that */
+		s->disturbed = true;
+		SSL_set_verify(ssl, SSL_VERIFY_PEER, NULL);
+		SSL_verify_client_post_handshake(ssl);
+		SSL_do_handshake(ssl);
+	}
+	peer_says(s);
+}
+
+static void peer_forges(struct scene *s, struct input *in)
+{
+	static const uint8_t types[] = { TLS_HANDSHAKE, TLS_ALERT, TLS_APPLICATION_DATA, TLS_CHANGE_CIPHER_SPEC };
+	uint8_t what = take(in), data[256], record[TLS_RECORD_MAX], type = what & 4 ? take(in) : types[what & 3];
+	uint32_t bytes = take(in);
+
+	if (!s->peer.has_secret || between_room(&s->wire) < sizeof record)
+		return;
+	for (uint32_t i = 0; i < bytes; i++)
+		data[i] = what & 8 ? (uint8_t)bytes : take(in);
+	between_put(&s->wire, record, tls_peer_forge(&s->peer, type, data, bytes, record));
+	s->forged = true;
+}
+
+/* --- connections ----------------------------------------------------------------------------------------------------- */
+
+static uint32_t attribute(uint8_t *out, uint16_t type, const void *value, uint16_t bytes)
+{
+	out[0] = (uint8_t)(type >> 8);
+	out[1] = (uint8_t)type;
+	out[2] = (uint8_t)(bytes >> 8);
+	out[3] = (uint8_t)bytes;
+	memcpy(out + 4, value, bytes);
+	return 4u + bytes;
+}
+
+static void push(struct scene *s)
+{
+	uint8_t parameters[128], verify = s->verifies ? 2 : 0;
+	uint32_t bytes = attribute(parameters, XTS_TLS_VERIFY, &verify, 1);
+
+	if (s->client)
+		bytes += attribute(parameters + bytes, XTS_TLS_SERVER_NAME, "localhost", 9);
+	else
+		bytes += attribute(parameters + bytes, XTS_TLS_IDENTITY, "own", 3);
+	if (!s->client && s->verifies)
+		bytes += attribute(parameters + bytes, XTS_TLS_TRUST, "default", 7);
+	bytes += attribute(parameters + bytes, XTS_TLS_ALPN, "h2", 2);
+	ENSURE(!WATCHED(ulp_stack_push(s->stack, ULP_BOTH, XTS_ULP_TLS, parameters, bytes)));
+}
+
+static void connect_both(struct scene *s)
+{
+	int pair[2], small = 1;
+	struct ulp_owner owner;
+
+	ENSURE(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair));
+	ENSURE(!setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small));
+	s->fd = pair[0];
+	s->peer_fd = pair[1];
+	owner = (struct ulp_owner){ .fd = s->fd, .message_socket = s->messages, .tells_end = true, .config = s->config,
+				    .faults = s->faults, .now_ns = now_ns, .wake_after = wake_after, .owner = s };
+	ENSURE(!WATCHED(ulp_stack_new(&s->stack, &owner)));
+	push(s);
+	ENSURE(!WATCHED(ulp_stack_start(s->stack, s->fd, s->client)));
+	tls_peer_open(&s->peer, s->client, s->bad, s->version, s->small_records);
+}
+
+static void disconnect(struct scene *s)
+{
+	WATCHED((ulp_stack_free(s->stack), 0));
+	tls_peer_close(&s->peer);
+	close(s->fd);
+	close(s->peer_fd);
+	s->wire.bytes = s->wire.passed_bytes = 0;
+	s->wire.touched = s->forged = s->disturbed = s->failed = s->peer_failed = s->ended = s->finished = false;
+	s->peer_sent = s->received = s->sent = s->peer_received = s->writing = 0;
+	memset(s->faults, 0, sizeof s->faults);
+}
+
+static void configure(struct scene *s)
+{
+	char why[256];
+
+	s->config = WATCHED(xts_ulp_config_new(&(struct xts_ulp_limits){ 10000, 1 << 20, 1 << 12 }));
+	ENSURE(s->config);
+	ENSURE(!WATCHED(xts_tls_add_trust(s->config, "default", world.authority_pem.text, (uint32_t)world.authority_pem.bytes, NULL, 0,
+					  NULL, 0, why, sizeof why)));
+	ENSURE(!WATCHED(xts_tls_add_identity(s->config, "own", world.good_pem.text, (uint32_t)world.good_pem.bytes, world.key_pem.text,
+					     (uint32_t)world.key_pem.bytes, NULL, 0, NULL, 0, why, sizeof why)));
+}
+
+/* --- the program ----------------------------------------------------------------------------------------------------- */
+
+static void round_of_all(struct scene *s)
+{
+	peer_works(s, 0);
+	pass(s, UINT32_MAX);
+	ulp_stack_event(s->stack, true, true);
+	while (we_read(s, CHUNK))
+		;
+	we_write(s, 0, false);
+	we_flush(s, s->finished);
+}
+
+/* Nobody has meddled: it ends well. */
+static void end_well(struct scene *s)
+{
+	for (int i = 0; i < ROUNDS_MAX && (s->received < s->peer_sent || s->peer_received < s->sent || s->writing ||
+					   !SSL_is_init_finished(s->peer.ssl) || !ulp_stack_ready(s->stack)); i++)
+		round_of_all(s);
+	ENSURE(ulp_stack_ready(s->stack) && SSL_is_init_finished(s->peer.ssl) && !fault_count(s) && !s->peer_failed);
+	ENSURE(s->received == s->peer_sent && s->peer_received == s->sent && !s->writing);
+	for (int i = 0; i < 8; i++) { /* tickets that are on their way */
+		round_of_all(s);
+		SSL_shutdown(s->peer.ssl);
+		peer_says(s);
+		we_flush(s, true);
+	}
+	ENSURE(s->ended && SSL_get_shutdown(s->peer.ssl) == (SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN));
+}
+
+static void connection_ends(struct scene *s)
+{
+	bool refused = s->bad && s->verifies;
+
+	if (!refused && !s->disturbed && !s->forged && !s->wire.touched && !s->finished)
+		end_well(s);
+	disconnect(s);
+}
+
+static void peer_leaves(struct scene *s, bool reset)
+{
+	struct linger now = { .l_onoff = 1 };
+
+	s->disturbed = true;
+	if (reset)
+		setsockopt(s->peer_fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+	shutdown(s->peer_fd, reset ? SHUT_RDWR : SHUT_WR);
+	ulp_stack_event(s->stack, true, reset);
+	ulp_stack_read_to_end(s->stack);
+}
+
+static void step(struct scene *s, struct input *in, int *connections)
+{
+	uint32_t n;
+
+	switch (take(in) % 16) {
+	case 0: case 1:
+		for (n = 1 + take(in) % 8; n; n--)
+			round_of_all(s);
+		break;
+	case 2: peer_works(s, 0); break;
+	case 3: peer_works(s, take_count(in)); break;
+	case 4: pass(s, 1 + take_count(in)); break;
+	case 5: we_read(s, 1 + take_count(in)); break;
+	case 6: we_write(s, 1 + take_count(in), true); break;
+	case 7:
+		n = take(in) & 3;
+		s->disturbed |= !n && !s->finished; /* a write that was refused has no sequel, then */
+		we_flush(s, !n);
+		break;
+	case 8: peer_writes(s, take_count(in)); break;
+	case 9: peer_controls(s, take(in)); break;
+	case 10: case 11: between_meddle(&s->wire, in); break;
+	case 12: peer_forges(s, in); break;
+	case 13: peer_leaves(s, take(in) & 1); break;
+	case 14:
+		s->now_ns += (uint64_t)take(in) * 100 * NS_PER_MS;
+		s->disturbed = true;
+		we_read(s, CHUNK);
+		break;
+	default:
+		if (*connections == CONNECTIONS_MAX)
+			break;
+		++*connections;
+		connection_ends(s);
+		connect_both(s);
+	}
+}
+
+static void begin(struct scene *s, struct input *in)
+{
+	uint8_t how = take(in);
+
+	s->client = how & 1;
+	s->version = how & 2 ? TLS1_2_VERSION : TLS1_3_VERSION;
+	s->messages = how & 4;
+	s->verifies = how & 8;
+	s->bad = (how & 48) == 48;
+	s->small_records = how & 64;
+	s->now_ns = 1000000000;
+	configure(s);
+	connect_both(s);
+}
+
+int LLVMFuzzerInitialize(int *count, char ***arguments);
+
+int LLVMFuzzerInitialize(int *count, char ***arguments)
+{
+	(void)count;
+	(void)arguments;
+	tls_world_make();
+	watch_install();
+	return 0;
+}
+
+static void run(const uint8_t *data, size_t bytes)
+{
+	static struct scene s;
+	struct input in = { data, bytes };
+	int connections = 1;
+
+	memset(&s, 0, sizeof s);
+	random_begin();
+	watch_begin();
+	begin(&s, &in);
+	for (int i = 0; i < STEPS_MAX && in.bytes; i++)
+		step(&s, &in, &connections);
+	connection_ends(&s);
+	WATCHED((xts_ulp_config_release(s.config), 0));
+	OPENSSL_thread_stop(); /* the room of error messages */
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+	run(data, bytes);
+	if (watch.held) /* OpenSSL has fetched what it keeps as long as the process; but once only */
+		run(data, bytes);
+	ENSURE(!watch.held);
+	return 0;
+}

@@ -1,0 +1,20 @@
+"""The memory of another process, for tests that look in it for what must not be there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+
+def memory_of(pid: int) -> Iterator[tuple[str, bytes]]:
+    """What a process can write to, map by map, with the map's line. OSError: it cannot be read."""
+    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            span, mode, *rest = line.split()
+            if "w" not in mode or rest[-1] in {"[vvar]", "[vsyscall]"}:
+                continue
+            begin, end = (int(number, 16) for number in span.split("-"))
+            with suppress(OSError):  # part of it may be out of reach
+                memory.seek(begin)
+                yield line, memory.read(end - begin)

@@ -1,0 +1,120 @@
+"""TLS as a layer: which sessions are resumed."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+from ulp_tls_bed import (
+    AUTHORITY,
+    ONE_TWO,
+    PEER,
+    RESUMED,
+    SERVER,
+    VERIFIED,
+    VERSIONS,
+    TlsBed,
+    bed,
+    client_context,
+    counts,
+    exchange,
+    server_context,
+)
+
+__all__ = ["bed"]  # fixture
+
+
+@VERSIONS
+def test_client_resumes(bed: TlsBed, version: ssl.TLSVersion) -> None:
+    context = server_context(SERVER, maximum_version=version)
+    resumed = []
+    for _ in range(3):
+        with bed.again() as other:
+            other.push("TLS", server_name="localhost")
+            peer = other.connect_to(context)
+            exchange(other, peer)
+            resumed.append((other.tell(RESUMED), peer.tls.session_reused))
+            assert other.tell(VERIFIED) == b"\1" and other.tell(PEER) == SERVER.der
+    assert resumed == [(b"\0", False), (b"\1", True), (b"\1", True)]
+
+
+@pytest.mark.parametrize(
+    "different",
+    [
+        {"queue_id": 2},
+        {"server_name": "127.0.0.1"},
+        {"trust": "other"},
+        {"verify": 0},
+        {"identity": "server"},
+        {"no_resumption": True},
+    ],
+)
+def test_client_resumes_nothing_of_others(bed: TlsBed, different: dict[str, object]) -> None:
+    bed.add_trust("other", AUTHORITY.certificate)
+    context = server_context(SERVER)
+    parameters = {"server_name": "localhost"} | different
+    queue_id = parameters.pop("queue_id", 1)
+    with bed.again() as first:
+        first.push("TLS", server_name="localhost")
+        exchange(first, first.connect_to(context))
+    with bed.again(queue_id=queue_id) as second:  # type: ignore[arg-type]
+        second.push("TLS", **parameters)  # type: ignore[arg-type]
+        exchange(second, second.connect_to(context))
+        assert second.tell(RESUMED) == b"\0"
+
+
+def test_sessions_are_bounded(bed: TlsBed) -> None:
+    bed.configure(sessions_max=2)
+    names = ["a.example", "b.example", "c.example"]
+    context = server_context(AUTHORITY.issue(*names))
+    before = counts()["resumed"]
+    for name in [*names, *names]:  # each has been pushed out when it is its turn
+        with bed.again() as other:
+            other.push("TLS", server_name=name)
+            exchange(other, other.connect_to(context))
+    assert counts()["resumed"] == before
+    with bed.again() as other:
+        other.push("TLS", server_name="c.example")
+        exchange(other, other.connect_to(context))
+        assert other.tell(RESUMED) == b"\1"
+
+
+@VERSIONS
+def test_server_resumes(bed: TlsBed, version: ssl.TLSVersion) -> None:
+    """By tickets, whatever the queue: the processes of one server have several."""
+    context, session = client_context(AUTHORITY.certificate, maximum_version=version), None
+    for queue_id in (1, 2):
+        with bed.again(queue_id=queue_id) as other:
+            other.push("TLS", identity="server")
+            peer = other.accept_from(context, session=session)
+            exchange(other, peer)
+            assert other.tell(RESUMED) == (b"\1" if session else b"\0")
+            session = peer.tls.session
+
+
+@VERSIONS
+@pytest.mark.parametrize("why", ["parameter", "configuration"])
+def test_no_resumption(bed: TlsBed, version: ssl.TLSVersion, why: str) -> None:
+    if why == "configuration":
+        bed.configure(sessions_max=0)
+    context, session = client_context(AUTHORITY.certificate, maximum_version=version), None
+    for _ in range(2):
+        with bed.again() as other:
+            other.push("TLS", identity="server", no_resumption=why == "parameter")
+            peer = other.accept_from(context, session=session)
+            exchange(other, peer)
+            session = peer.tls.session
+            assert other.tell(RESUMED) == b"\0" and (version == ONE_TWO or not session.has_ticket)
+
+
+def test_server_resumes_nothing_with_other_demands(bed: TlsBed) -> None:
+    """A session that began without a certificate of the client's does not get around one."""
+    context = client_context(AUTHORITY.certificate, AUTHORITY.issue("client.example"))
+    with bed.again() as first:
+        first.push("TLS", identity="server")
+        peer = first.accept_from(context)
+        exchange(first, peer)
+        session = peer.tls.session
+    bed.push("TLS", identity="server", verify=2, trust="default")
+    exchange(bed, bed.accept_from(context, session=session))
+    assert bed.tell(RESUMED) == b"\0" and bed.tell(VERIFIED) == b"\1"
