@@ -82,6 +82,7 @@ struct connection {
 	bool lingering : 1;       /* closed with LINGER: CLOSED waits for the peer's acknowledgement */
 	bool close_reply : 1;     /* CLOSED to be sent */
 	bool unwaited : 1;        /* nobody waits for it */
+	bool spent : 1;           /* a CONNECT that brought pushes along has failed: only CLOSE is left */
 	bool more : 1;            /* the last message said MORE */
 	bool announced : 1;       /* accepted: NEWCONN sent, no NEWCONN_ACK yet */
 	bool orphan : 1;          /* identifiers free, bytes still to deliver */

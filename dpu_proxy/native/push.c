@@ -255,7 +255,7 @@ int push_along(struct connection *c, const void *pushes, uint32_t bytes)
 void push_along_failed(struct connection *c)
 {
 	c->state = CONNECTION_FAILED;
-	c->reset_told = true;
+	c->reset_told = c->spent = true;
 	if (c->pushed)
 		c->pushed->failed = true; /* nothing of it starts any more */
 }

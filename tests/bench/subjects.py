@@ -120,7 +120,7 @@ class Workload:
 
     @property
     def bulk(self) -> bool:
-        return self.name in ("send", "receive")
+        return self.name in ("send", "receive", "nvme-digest", "nvme-plain")
 
 
 WORKLOADS = (
