@@ -433,6 +433,7 @@ class Operations(World):
             self.call("close", fd)
             if r == "ECONNREFUSED":
                 return
+            time.sleep(0.0005)  # not to fill its backlog: then connecting takes a second
 
     def op_reset(self, slot: int) -> Result:
         return [self.op_set(slot, "SO_LINGER", [1, 0]), self.op_close(slot)]
