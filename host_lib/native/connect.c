@@ -72,6 +72,7 @@ static int failed(struct xts_sock *s)
 	if (!s->bound_address) /* inet_reset_saddr(): the port stays */
 		s->local = (struct xts_endpoint){.ip_version = s->family, .port = s->local.port};
 	socket_unconnected(s);
+	socket_changed(s, EPOLLERR); /* tcp_disconnect() ends so */
 	return r ? r : -ECONNABORTED;
 }
 
@@ -166,25 +167,29 @@ static int shutdown_socket(struct xts_sock *s, int how)
 	if (s->phase == PHASE_CONNECTING && s->state != TCP_STATE_SYN_SENT) /* nobody has asked how the connect went */
 		s->phase = s->state == TCP_STATE_ESTABLISHED ? PHASE_CONNECTED : PHASE_DISCONNECTING;
 	if (s->state == TCP_STATE_LISTEN) {
-		if (!(bits & RCV_SHUTDOWN))
-			return 0;
-		return socket_disconnect(s);
+		if (bits & RCV_SHUTDOWN)
+			return socket_disconnect(s);
+		socket_changed(s, STATE_CHANGE);
+		return 0;
 	}
 	if (s->state == TCP_STATE_SYN_SENT)
 		return socket_disconnect(s);
 	if (s->state == TCP_STATE_CLOSE) {
 		s->shutdown |= bits;
-		socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLRDHUP);
+		socket_changed(s, STATE_CHANGE);
 		return -ENOTCONN;
 	}
-	if (is_over(s) || s->moved != NOT_MOVED)
+	if (s->moved != NOT_MOVED)
 		return -ENOTCONN;
+	if (is_over(s)) {
+		socket_changed(s, STATE_CHANGE);
+		return -ENOTCONN;
+	}
 	s->shutdown |= bits;
 	if ((bits & SEND_SHUTDOWN) && !(before & SEND_SHUTDOWN))
 		outbox_add(s, TODO_FIN);
 	status_state(s);
-	if (s->shutdown != before)
-		socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLRDHUP | (s->shutdown == SHUTDOWN_MASK ? EPOLLHUP : 0u));
+	socket_changed(s, STATE_CHANGE); /* also where nothing has, as in the kernel */
 	return 0;
 }
 

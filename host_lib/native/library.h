@@ -429,6 +429,8 @@ bool progress_will_flush(void);               /* in HOLD_US at the latest; false
 
 struct xts_sock *socket_make(uint8_t family);
 void socket_changed(struct xts_sock *s, uint32_t events); /* EPOLL* that may have become true: tells everybody */
+/* What sk_state_change() is here: whoever waits for anything looks again. EPOLLHUP is what everybody waits for. */
+#define STATE_CHANGE (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP)
 uint32_t socket_events(struct xts_sock *s);   /* readiness, as tcp_poll() in the kernel */
 void socket_fail(struct xts_sock *s, int error); /* the connection is gone (tcp_reset()) */
 void socket_learn(struct xts_sock *s, uint32_t proxy_id); /* the reply to the first request has come */

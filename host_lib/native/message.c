@@ -291,7 +291,10 @@ static bool receive_recv(const struct xts_head *head, const struct xts_recv *m, 
 		taken = receive_data(s, frame, m->length);
 		if (xts.channel != c)
 			return true;
-		events |= EPOLLIN;
+		if (s->pdu_first || s->unread >= s->receive_lowat)
+			events |= EPOLLIN;
+		else
+			wake(&s->readers); /* a call may want less than SO_RCVLOWAT */
 	}
 	if (m->post_credits && s->no_space)
 		events |= EPOLLOUT;
@@ -302,7 +305,7 @@ static bool receive_recv(const struct xts_head *head, const struct xts_recv *m, 
 		}
 		s->done = true;
 		s->shutdown |= RCV_SHUTDOWN;
-		events |= EPOLLIN | EPOLLRDHUP | (s->shutdown == SHUTDOWN_MASK ? EPOLLHUP : 0u);
+		events |= STATE_CHANGE & ~(uint32_t)EPOLLOUT; /* there is no more room than before */
 		status_state(s);
 	}
 	if (head->flags & XTS_FLAG_RESET) {

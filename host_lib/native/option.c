@@ -10,6 +10,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdarg.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/time.h>
 
@@ -53,6 +54,8 @@ static int set_lowat(struct xts_sock *s, int value)
 		xts_credit_grow(&s->grant, growth);
 		outbox_add(s, TODO_ADVERT);
 	}
+	if (s->done || (s->unread && s->unread >= s->receive_lowat))
+		socket_changed(s, EPOLLIN); /* tcp_set_rcvlowat() tells it again */
 	return 0;
 }
 

@@ -47,6 +47,8 @@ from random_world import (
     vectors,
 )
 
+EPOLL_CTL_ADD, EPOLL_CTL_MOD = 1, 3
+
 
 class Operations(World):
     """What scripts are made of: op_NAME carries out [NAME, argument…]."""
@@ -57,21 +59,25 @@ class Operations(World):
         if slot in self.slots:
             return "busy"
         kind = socket.SOCK_STREAM | flags
-        return self.made(
-            slot, "socket", self.call("socket", socket.AF_INET if family == 4 else socket.AF_INET6, kind, 0)
-        )
+        r = self.call("socket", socket.AF_INET if family == 4 else socket.AF_INET6, kind, 0)
+        made = self.made(slot, "socket", r)
+        if slot in self.slots:
+            self.undecided.add(self.files[slot])
+        return made
 
     def op_bind(self, slot: int, host: str, port: int) -> Result:
         where = socket_address(host, self.port(port))
         r = self.call("bind", self.fd(slot), where, len(where))
         if r == 0:
             self.hosts[slot] = host
+            self.undecided.discard(self.files[slot])
         return r
 
     def op_listen(self, slot: int, backlog: int) -> Result:
         r = self.call("listen", self.fd(slot), backlog)
         if r == 0:
             self.pending.setdefault(slot, 0)
+            self.undecided.discard(self.files[slot])
         return r
 
     def op_connect(self, slot: int, target: int) -> Result:
@@ -87,10 +93,14 @@ class Operations(World):
             host = "127.0.0.1"
         where = socket_address(host, port)
         r = self.call("connect", self.fd(slot), where, len(where))
+        if r in (0, "EINPROGRESS", "ECONNREFUSED"):
+            self.undecided.discard(self.files[slot])
         if r in (0, "EINPROGRESS"):
             for listener in self.pending:
                 if self.address("getsockname", listener) in (name, (host, port)):
                     self.pending[listener] += 1
+                    if self.pending[listener] > 1:
+                        self.late.add(self.files[listener])
         return r
 
     def op_disconnect(self, slot: int) -> Result:
@@ -373,19 +383,30 @@ class Operations(World):
 
     def op_shutdown(self, slot: int, how: int) -> Result:
         name = self.address("getsockname", slot)
+        if how != 0:
+            self.will_end(slot)
         ends_listening = self.option_of(slot, "SO_ACCEPTCONN") == 1 and how in (0, 2)
         r = self.call("shutdown", self.fd(slot), how)
         if r == 0 and not isinstance(name, str):
             self.shut[end_of(name)] = self.shut.get(end_of(name), 0) | (how + 1)
+            if how != 1:
+                self.read_shut.add(self.files[slot])
         return [r, self.last_looks(slot)] if ends_listening else r
 
     def op_close(self, slot: int) -> Result:
         ends = self.last_listening(slot)
+        self.will_end(slot)
         r = self.call("close", self.fd(slot))
         self.slots.pop(slot, None)
         self.pending.pop(slot, None)
         self.until_refused(ends)
         return r
+
+    def will_end(self, slot: int) -> None:
+        """A FIN that comes to who has been shut down for reading is not to be seen."""
+        peer = self.peer_of(slot) if self.read_shut else None
+        if peer is not None and self.files[peer] in self.read_shut:
+            self.late.add(self.files[peer])
 
     def last_listening(self, slot: int) -> tuple[str, int] | None:
         """Where nobody listens any more when this slot is closed."""
@@ -412,6 +433,7 @@ class Operations(World):
             self.call("close", fd)
             if r == "ECONNREFUSED":
                 return
+            time.sleep(0.0005)  # not to fill its backlog: then connecting takes a second
 
     def op_reset(self, slot: int) -> Result:
         return [self.op_set(slot, "SO_LINGER", [1, 0]), self.op_close(slot)]
@@ -429,6 +451,7 @@ class Operations(World):
         if into not in self.slots:
             return "no target"
         ends = self.last_listening(into) if slot in self.slots and self.files[slot] is not self.files[into] else None
+        self.will_end(into)
         r = self.call("dup2", self.fd(slot), self.fd(into))
         self.until_refused(ends)
         return self.copied(slot, into, r)
@@ -465,6 +488,8 @@ class Operations(World):
     # --- readiness -------------------------------------------------------------------------------------------------
 
     def op_poll(self, slots: list[int], wanted: int, timeout_ms: int) -> Result:
+        if self.late and "epoll" in (self.kinds.get(slot) for slot in slots):
+            return "may be late"
         fds = (PollFd * len(slots))(*(PollFd(self.fd(slot), wanted, 0) for slot in slots))
         r = self.call("poll", fds, ctypes.c_ulong(len(slots)), timeout_ms)
         return [r, [f.revents for f in fds]]
@@ -472,6 +497,8 @@ class Operations(World):
     def op_select(self, readers: list[int], writers: list[int], others: list[int], timeout_ms: int) -> Result:
         if any(slot not in self.slots for slot in (*readers, *writers, *others)):
             return "no target"
+        if self.late and "epoll" in (self.kinds[slot] for slot in (*readers, *writers, *others)):
+            return "may be late"
         sets = [[self.slots[slot] for slot in slots] for slots in (readers, writers, others)]
         found = select.select(sets[0], sets[1], sets[2], timeout_ms / 1000)
         back = {fd: slot for slot, fd in self.slots.items()}
@@ -483,13 +510,22 @@ class Operations(World):
         return self.made(slot, "epoll", self.call("epoll_create1", 0))
 
     def op_epoll_ctl(self, slot: int, operation: int, member: int, events: int) -> Result:
+        if events & select.EPOLLET and self.files.get(member) in self.undecided:
+            return "undecided"
         event = EpollEvent(events, member)
-        return self.call("epoll_ctl", self.fd(slot), operation, self.fd(member), ctypes.byref(event))
+        r = self.call("epoll_ctl", self.fd(slot), operation, self.fd(member), ctypes.byref(event))
+        if r == 0 and operation in (EPOLL_CTL_ADD, EPOLL_CTL_MOD):
+            self.edges.pop((self.files[slot], member), None)
+            if events & select.EPOLLET or self.kinds[member] == "epoll":
+                self.edges[self.files[slot], member] = self.kinds[member], self.files[member]
+        return r
 
     def op_epoll_wait(self, slot: int, timeout_ms: int, size: int) -> Result:
         events = (EpollEvent * max(size, 1))()
         r = self.call("epoll_wait", self.fd(slot), events, size, timeout_ms)
-        return r if isinstance(r, str) else sorted([e.data, e.events] for e in events[:r])
+        if isinstance(r, str):
+            return r
+        return sorted([e.data, e.events] for e in events[:r] if not self.may_be_late(slot, e.data))
 
     def op_pipe(self, reader: int, writer: int) -> Result:
         if reader in self.slots or writer in self.slots:

@@ -50,12 +50,13 @@ EXCLUSIONS = {
     "buffer-sizes": "SO_SNDBUF, SO_RCVBUF, TCP_NOTSENT_LOWAT; how much a send takes: BUDGET_BYTES",
     "connect-later": "connecting to where there is no way",
     "control-messages": "sendmsg() with one; options that ask for one",
+    "decision": "sockets that are neither bound nor connected in an edge-triggered set: World.undecided",
     "disconnect": "any use of a socket after it but closing it: World.last_looks",
     "options": "options that are not in the proxy's list; SO_PRIORITY above 6",
     "shutdown-both": "sending to who has been shut down both ways: World.sending",
     "signal-io": "O_ASYNC, FIOASYNC, F_SETOWN",
-    "timing": "several sends in one operation to who has ended, and connecting to a listener just closed: "
-    "op_sendmmsg, op_more, until_refused",
+    "timing": "several sends in one operation to who has ended: op_sendmmsg, op_more; connecting to a listener just "
+    "closed: until_refused; edges of what nothing else shows: World.late",
     "urgent-data": "sending MSG_OOB",
 }
 

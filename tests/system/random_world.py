@@ -103,6 +103,12 @@ class World:
         self.pending: dict[int, int] = {}
         self.labels: dict[int, int] = {}
         self.shut: dict[tuple[str, int], int] = {}  # ways of shutdown, by address and port
+        self.undecided: set[object] = set()  # files that the interposer may yet take from the kernel
+        self.read_shut: set[object] = set()
+        self.late: set[object] = set()  # files at which something can arrive that state() does not show
+        self.edges: dict[
+            tuple[object, int], tuple[str, object]
+        ] = {}  # by set and slot: edge-triggered members, and sets
         self.sent = 0
         self.pattern = 0
         self.broken_pipes = 0
@@ -210,6 +216,11 @@ class World:
     def gave(self, r: int | str) -> Result:
         signals, self.broken_pipes = self.broken_pipes, 0
         return [r, "SIGPIPE"] if signals else r
+
+    def may_be_late(self, slot: int, member: int) -> bool:
+        """Whether this event of a set has come yet depends on who looks when (see EXCLUSIONS)."""
+        kind, file = self.edges.get((self.files.get(slot), member), ("", None))
+        return bool(self.late) if kind == "epoll" else file in self.late
 
     # --- state -----------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from edge_scripts import CAUSES, edges
 from random_calls import Comparison, comparison, search
 from random_scripts import EXCLUSIONS, Script
 
@@ -130,6 +131,12 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comparison]:
 @pytest.mark.parametrize("name", FOUND)
 def test_found(name: str, compared: Comparison) -> None:
     assert not (difference := compared.difference(FOUND[name])), difference
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_edges(cause: str, compared: Comparison) -> None:
+    for script in edges(cause):
+        assert not (difference := compared.difference(script)), difference
 
 
 @pytest.mark.long  # looks where none has looked: what it finds is new, and no verdict on a change
