@@ -224,11 +224,11 @@ local fields = {
 	["xts.xts_socket"] = ProtoField.uint32("xts.xts_socket", "XTS socket", base.HEX, nil, nil, "the host's identifier of this socket"),
 	["xts.post_credits"] = ProtoField.uint32("xts.post_credits", "Post credits", base.UNIT_STRING, { " byte", " bytes" }, nil, "post credits granted with this message"),
 	["xts.domain"] = ProtoField.uint32("xts.domain", "Domain", base.DEC, nil, nil, "4 or 6: the family of the socket, should the proxy have to create it"),
+	["xts.length"] = ProtoField.uint32("xts.length", "Length", base.UNIT_STRING, { " byte", " bytes" }, nil, "bytes of payload"),
 	["xts.proxy_id"] = ProtoField.uint32("xts.proxy_id", "Proxy id", base.HEX, nil, nil, "the proxy's identifier of this socket"),
 	["xts.token"] = ProtoField.uint32("xts.token", "Token", base.HEX, nil, nil, "repeated in the reply"),
 	["xts.listen.post_credits"] = ProtoField.uint32("xts.listen.post_credits", "Post credits", base.UNIT_STRING, { " connection", " connections" }, nil, "connections that may wait for accept"),
 	["xts.backlog"] = ProtoField.uint32("xts.backlog", "Backlog", base.UNIT_STRING, { " connection", " connections" }, nil, "as in listen(2)"),
-	["xts.length"] = ProtoField.uint32("xts.length", "Length", base.UNIT_STRING, { " byte", " bytes" }, nil, "bytes of payload"),
 	["xts.version"] = ProtoField.uint16("xts.version", "Version", base.DEC, nil, nil, "wire version / wire version spoken"),
 	["xts.frame_window"] = ProtoField.uint16("xts.frame_window", "Frame window", base.UNIT_STRING, { " frame", " frames" }, nil, "largest window wanted / window in force, each way"),
 	["xts.largest_message"] = ProtoField.uint32("xts.largest_message", "Largest message", base.UNIT_STRING, { " byte", " bytes" }, nil, "largest frame the host can receive / largest frame in force, each way"),
@@ -277,15 +277,16 @@ local endpoints = {
 
 local messages = {
 	[1] = {
-		short = "CONNECT", bytes = 60,
-		meaning = "start a connection",
-		id_of = "the proxy's identifier, or 0: create the socket", payload = nil,
+		short = "CONNECT", bytes = 64,
+		meaning = "start a connection, with protocols pushed onto it before its first byte (payload: xts_messages/ulps.py)",
+		id_of = "the proxy's identifier, or 0: create the socket", payload = "length",
 		flags = {},
 		fields = {
 			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
 			{ name = "post_credits", offset = 28, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
 			{ name = "domain", offset = 32, bytes = 4, field = "xts.domain", legal = { 0, 4, 6 } },
 			{ name = "peer", offset = 36, bytes = 24, endpoint = "peer" },
+			{ name = "length", offset = 60, bytes = 4, field = "xts.length", limit = 61440, shown = true },
 		},
 	},
 	[2] = {

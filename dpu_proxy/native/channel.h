@@ -81,6 +81,7 @@ struct connection {
 	bool fin_done : 1;
 	bool lingering : 1;       /* closed with LINGER: CLOSED waits for the peer's acknowledgement */
 	bool close_reply : 1;     /* CLOSED to be sent */
+	bool unwaited : 1;        /* nobody waits for it */
 	bool more : 1;            /* the last message said MORE */
 	bool announced : 1;       /* accepted: NEWCONN sent, no NEWCONN_ACK yet */
 	bool orphan : 1;          /* identifiers free, bytes still to deliver */
@@ -118,6 +119,9 @@ struct reply {
 	uint8_t frame[XTS_SOCKOPT_ACK_BYTES + XTS_CONNECT_ACK_BYTES + SOCKET_CALL_BYTES_MAX];
 };
 
+#define CHANNEL_QUIET_FRAMES 16u
+#define CHANNEL_QUIET_MS 5
+
 struct id_slot {
 	struct connection *connection;
 	uint16_t generation;
@@ -138,6 +142,9 @@ struct channel {
 	bool kick_again;
 	bool slot_missing;        /* a send found no transmit slot: do not sleep for long */
 	uint32_t unkicked_bytes, unkicked_messages; /* submitted, and the host may not know */
+	uint32_t quiet_frames;    /* nobody waits for them: they leave with the next kick, or soon */
+	uint64_t quiet_ns;        /* since when */
+	uint8_t rung_ack;         /* what the host knew of recycled frames when it was last rung */
 
 	struct list connections;  /* all but orphans */
 	struct list ready, dirty;
@@ -171,6 +178,8 @@ bool channel_send(struct channel *ch);
 bool channel_slot(struct channel *ch, struct xts_tx_slot *slot);
 /* Seals and submits a sequenced message. */
 void channel_submit(struct channel *ch, const struct xts_tx_slot *slot, uint32_t bytes);
+/* The same for one that the host need not be woken for. */
+void channel_submit_quietly(struct channel *ch, const struct xts_tx_slot *slot, uint32_t bytes);
 /* Writes what was gathered for connections, and recycles the frames of the batch. */
 void channel_flush(struct channel *ch);
 /* The host broke the protocol: the link ends. */
@@ -249,6 +258,8 @@ void connection_flush(struct connection *c);
 void connection_fail(struct connection *c, int error);
 /* Carries out a close of the host; read_bytes as in PROTOCOL.md. */
 void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes);
+/* A connection that has failed, as its host knows, becomes an unconnected socket again; false: it has not, or cannot. */
+bool connection_renew(struct connection *c);
 /* Frees it; the socket is closed, by reset if asked. */
 void connection_free(struct connection *c, bool reset);
 /* Frees its identifier: what was accepted is still delivered, then it frees itself. */

@@ -6,6 +6,7 @@
 #include "stream.h"
 
 #define PUSH_BYTES 8u /* read_bytes, flags, ulp_id */
+#define ALONG_HEAD_BYTES 8u /* of each that comes along with CONNECT: request, bytes */
 #define FLAG_MESSAGE_SOCKET 0x0001u
 #define POSITION_MASK (XTS_CREDITS_MAX - 1)
 
@@ -86,8 +87,10 @@ static void goes_on(struct connection *c, enum ulp_direction direction, uint32_t
 		c->eos_told = false;
 	p->ready = false;
 	pushed_start(c); /* unless it has started, or cannot yet */
-	if (p->started && ulp_stack_ready(p->stack))
+	if (p->started && ulp_stack_ready(p->stack)) {
 		p->ready = true;
+		pushed_note_tls(c);
+	}
 	p->event_wanted = !p->ready;
 	pushed_advance(c);
 	c->readable = true;
@@ -212,6 +215,51 @@ int push_request(struct connection *c, uint32_t request, uint8_t *value, uint32_
 	}
 }
 
+/* --- along with CONNECT ---------------------------------------------------------------------------------------------- */
+
+/* The first of them, in left bytes: how many it takes, or -errno. */
+static int push_first(struct connection *c, uint8_t *at, uint32_t left)
+{
+	uint32_t request, bytes;
+	int r;
+
+	if (left < ALONG_HEAD_BYTES)
+		return -EINVAL;
+	request = xts_get32(at);
+	bytes = xts_get32(at + 4);
+	if (bytes > left - ALONG_HEAD_BYTES || request < SIOC_PUSH_ULP_RX || request > SIOC_PUSH_ULP)
+		return -EINVAL;
+	left = ALONG_HEAD_BYTES + bytes;
+	r = push_request(c, request, at + ALONG_HEAD_BYTES, &bytes);
+	return r ? r : (int)left;
+}
+
+int push_along(struct connection *c, const void *pushes, uint32_t bytes)
+{
+	uint8_t copy[XTS_CONNECT_PUSH_BYTES];
+	uint32_t at = 0;
+	int r = 0;
+
+	if (bytes > sizeof copy)
+		return -EMSGSIZE;
+	memcpy(copy, pushes, bytes);
+	for (; at < bytes && r >= 0; at += r > 0 ? (uint32_t)r : 0)
+		r = push_first(c, copy + at, bytes - at);
+	explicit_bzero(copy, sizeof copy); /* may have been keys */
+	if (r < 0)
+		return r;
+	c->pushed->along = true;
+	return 0;
+}
+
+void push_along_failed(struct connection *c)
+{
+	c->state = CONNECTION_FAILED;
+	c->reset_told = true;
+	if (c->pushed)
+		c->pushed->failed = true; /* nothing of it starts any more */
+}
+
 /* --- GIVE_BACK ------------------------------------------------------------------------------------------------------- */
 
 /* All of it is here. */
@@ -219,8 +267,10 @@ static void give_back_ends(struct connection *c)
 {
 	struct pushed *p = c->pushed;
 
-	if (p->started && !p->ready && ulp_stack_ready(p->stack))
+	if (p->started && !p->ready && ulp_stack_ready(p->stack)) {
 		p->ready = true;
+		pushed_note_tls(c);
+	}
 	pushed_advance(c);
 	c->readable = true;
 	connection_wake(c);

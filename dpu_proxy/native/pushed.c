@@ -327,6 +327,7 @@ static void becomes_ready(struct connection *c)
 	struct pushed *p = c->pushed;
 
 	p->ready = true;
+	pushed_note_tls(c);
 	if (p->handshaking)
 		c->worker->stats.ulp_handshakes_ok++;
 	handshake_ends(c);
@@ -385,6 +386,7 @@ void pushed_start(struct connection *c)
 		ulp_stack_read_to_end(p->stack);
 	if (ulp_stack_ready(p->stack)) {
 		p->ready = c->readable = true;
+		pushed_note_tls(c);
 		connection_wake(c);
 	} else {
 		pushed_advance(c);

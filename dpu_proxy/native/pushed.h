@@ -51,6 +51,9 @@ struct pushed {
 	bool ready;                    /* and its handshakes are done */
 	bool handshaking;              /* counted as such */
 	bool event_wanted;             /* the host waits for READY */
+	bool tls_wanted;               /* it is to be told the event TLS */
+	struct ulp_tls_told tls;       /* as it was, or will be, told last */
+	bool along;                    /* pushed by CONNECT itself: if that fails, all is over */
 	bool peeking;
 	uint8_t peek;                  /* enum peek */
 	bool pdus;                     /* what was read last was of a PDU */
@@ -125,6 +128,10 @@ void pushed_count(struct connection *c, uint16_t ulp_id);
 bool push_is_request(uint32_t request);
 /* Carries out a request; value holds *bytes of it and has room for SOCKET_CALL_BYTES_MAX of answer. 0 or -errno. */
 int push_request(struct connection *c, uint32_t request, uint8_t *value, uint32_t *bytes);
+/* Pushes what a CONNECT brings along, one after the other. 0, or -errno of the first that is refused. */
+int push_along(struct connection *c, const void *pushes, uint32_t bytes);
+/* That CONNECT has failed; its answer tells. The connection can only be asked why, and closed. */
+void push_along_failed(struct connection *c);
 void command_give_back(struct channel *ch, const struct xts_head *head, const struct xts_rx_frame *frame);
 
 /* --- peek.c ---------------------------------------------------------------------------------------------------------- */
@@ -143,6 +150,8 @@ bool pushed_may_read(const struct connection *c);
 /* Reads once and sends what came: true when a message was sent, and the slot with it. */
 bool pushed_receive(struct connection *c, const struct xts_tx_slot *slot);
 bool pushed_has_event(const struct connection *c);
+/* Layers have come, or are ready: how the connection is encrypted is told if that is new. */
+void pushed_note_tls(struct connection *c);
 void pushed_send_event(struct connection *c, const struct xts_tx_slot *slot);
 
 /* --- pdu_send.c ------------------------------------------------------------------------------------------------------ */

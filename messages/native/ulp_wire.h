@@ -15,6 +15,7 @@
 /* control_type of RECV_PDU: events, which are no PDUs. */
 #define XTS_CONTROL_EVENTS 0xff00u
 #define XTS_CONTROL_READY    0xff01u /* the handshakes of what was pushed onto an established connection have ended well */
+#define XTS_CONTROL_TLS      0xff02u /* how the connection is encrypted from now on (feature ULP_TLS), in 6 bytes of control data */
 
 /* What went wrong in a protocol. XTS_FAULT_ERRNO() is what the application sees. */
 enum xts_fault {
@@ -138,6 +139,7 @@ enum xts_ulp_id {
 #define XTS_TLS_INFO_SERVER_NAME 9 /* string: the name the client asked for */
 #define XTS_TLS_INFO_CRYPTO_REASON 10 /* string: why it is not the best kind */
 #define XTS_TLS_INFO_VERIFIED 11 /* u8: 1: the peer's certificate was checked and is good */
+#define XTS_TLS_INFO_CIPHER_ID 12 /* u16: IANA's number of the cipher suite */
 
 #define XTS_ULP_TLS_KEYS_VERSION 1
 #define XTS_TLS_KEYS_CRYPTO_INFO 1 /* bytes: the kernel's struct tls12_crypto_info_*, as it lies in the host's memory (64-bit little-endian) */
@@ -185,6 +187,7 @@ static inline unsigned xts_ulp_item_bytes(unsigned ulp_id, unsigned item)
 	case XTS_ULP_TLS_KEYS << 16 | XTS_TLS_KEYS_INFO_CRYPTO:
 		return 1;
 	case XTS_ULP_TLS << 16 | XTS_TLS_INFO_VERSION:
+	case XTS_ULP_TLS << 16 | XTS_TLS_INFO_CIPHER_ID:
 		return 2;
 	case XTS_ULP_GRPC << 16 | XTS_GRPC_INFO_BLOCKED:
 		return 4;

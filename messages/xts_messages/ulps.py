@@ -16,6 +16,13 @@ An IOCTL's payload is, by request:
 - ULP_INFO: `direction: u8 (0 receive, 1 send), layer: u8 (0 is next to TCP), item: u16, offset: u32`; answer:
   `total: u32`, then bytes of the item.
 - ULP_ERROR: none; answer: `error: u16, fault: u16`, then text in UTF-8.
+
+The event TLS has `version: u16, cipher: u16, send: u8, receive: u8` for control data, of the uppermost TLS or TLS_KEYS:
+version as on the wire of TLS; of TLS the suite's number at IANA, of TLS_KEYS the kernel's cipher type;
+who encrypts and who decrypts as in the items CRYPTO (0: no such protocol in that direction).
+
+CONNECT's payload, of at most CONNECT_PUSH_BYTES, is the pushes that go before it. For each: `request: u32`
+(PUSH_ULP_RX, PUSH_ULP_TX or PUSH_ULP), `bytes: u32`, then so many bytes, the payload of that IOCTL (`read_bytes` is 0).
 """
 
 from __future__ import annotations
@@ -41,6 +48,7 @@ REQUESTS: dict[str, tuple[int, str]] = {
 #: Events in `control_type` of RECV_PDU: they take no post credits and are no PDU.
 EVENTS: dict[str, tuple[int, str]] = {
     "READY": (0xFF01, "the handshakes of what was pushed onto an established connection have ended well"),
+    "TLS": (0xFF02, "how the connection is encrypted from now on (feature ULP_TLS), in 6 bytes of control data"),
 }
 
 #: What went wrong in a protocol: fault -> (number, errno the application sees, meaning). Counted each by itself.
@@ -245,6 +253,7 @@ ULPS: tuple[Ulp, ...] = (
             Item("SERVER_NAME", 9, Type.STRING, "the name the client asked for"),
             Item("CRYPTO_REASON", 10, Type.STRING, "why it is not the best kind"),
             Item("VERIFIED", 11, Type.U8, "1: the peer's certificate was checked and is good"),
+            Item("CIPHER_ID", 12, Type.U16, "IANA's number of the cipher suite"),
         ),
         control="record type: u8 (on SOCK_SEQPACKET, where TLS is the uppermost and a PDU is a record)",
         source="RFC 8446, RFC 5246; peers: xlio.md 6",

@@ -223,6 +223,23 @@ static void put_endpoint(uint8_t *p, struct input *in)
 	xts_endpoint_put(p, &e);
 }
 
+/* Pushes that a CONNECT brings along, more or less: how many bytes they take. */
+static uint32_t put_along(uint8_t *out, struct input *in)
+{
+	uint32_t count = take(in) % 4u, bytes = 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t length = 8 + take(in) % 32u;
+
+		xts_put32(out + bytes, SIOC_PUSH_ULP_RX + take(in) % 4u);
+		xts_put32(out + bytes + 4, take(in) < 250 ? length : pick_number(in));
+		for (uint32_t k = 0; k < length; k++)
+			out[bytes + 8 + k] = k == 7 ? take(in) % (XTS_ULP_COUNT + 1u) : k < 7 ? 0 : take(in);
+		bytes += 8 + length;
+	}
+	return bytes;
+}
+
 /* The fields of a message: numbers, but for addresses and the sizes that have to fit. Returns the frame's length. */
 static uint32_t put_body(struct scene *s, uint8_t type, uint8_t *frame, struct input *in)
 {
@@ -230,6 +247,11 @@ static uint32_t put_body(struct scene *s, uint8_t type, uint8_t *frame, struct i
 
 	switch (type) {
 	case XTS_CMD_CONNECT:
+		end = fixed - 28;
+		put_endpoint(frame + end, in);
+		payload = put_along(frame + fixed, in);
+		xts_put32(frame + fixed - 4, payload);
+		break;
 	case XTS_CMD_BIND:
 		end = fixed - 24;
 		put_endpoint(frame + end, in);

@@ -53,6 +53,6 @@ def info_after_many_answers(lab: Lab) -> dict[str, Any]:
 def test_answers_to_many_sockets_share_packets(lab: Lab) -> None:
     found = info_after_many_answers(lab)
     assert found["queue_kind"] == lab.settings.queue
-    assert bool(found["features"] & 4) == (lab.settings.queue == "afxdp")
+    assert bool(found["features"] & 8) == (lab.settings.queue == "afxdp")
     assert (found["received_packets"] < found["received_frames"]) == (lab.settings.queue == "afxdp")
     assert found["malformed"] == 0

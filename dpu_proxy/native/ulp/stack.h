@@ -81,6 +81,12 @@ bool ulp_stack_writable(const struct ulp_stack *s); /* the socket, as far as is 
 /* Answers of ULP_INFO and ULP_ERROR, in their wire form: bytes written, or -errno. */
 ssize_t ulp_stack_tell(const struct ulp_stack *s, bool receive, uint8_t layer, uint16_t item, uint32_t offset, void *out, size_t room);
 ssize_t ulp_stack_error(const struct ulp_stack *s, void *out, size_t room);
+/* How the connection is encrypted, by the uppermost TLS or TLS_KEYS; all 0: by neither, or its handshake is not done. */
+struct ulp_tls_told {
+	uint16_t version, cipher;      /* the suite's number at IANA; of TLS_KEYS the kernel's cipher type */
+	uint8_t send, receive;         /* enum xts_tls_crypto */
+};
+struct ulp_tls_told ulp_stack_tls(const struct ulp_stack *s);
 /* Names of the layers, "tls/http2", for the operator. */
 void ulp_stack_describe(const struct ulp_stack *s, bool receive, char *out, size_t room);
 /* ULP_LIST. */
