@@ -301,7 +301,9 @@ bool connection_renew(struct connection *c)
 {
 	const struct sockaddr nowhere = { .sa_family = AF_UNSPEC };
 
-	if (c->state != CONNECTION_FAILED || !c->reset_told || c->pushed || c->spent || c->fd < 0 || connect(c->fd, &nowhere, sizeof nowhere))
+	if (c->state != CONNECTION_FAILED || !c->reset_told || c->pushed || c->spent || c->fd < 0)
+		return false;
+	if (connect(c->fd, &nowhere, sizeof nowhere))
 		return false;
 	connection_flush(c); /* what was sent before its host knew: nobody will read it */
 	c->worker->stats.spill_bytes -= c->spill.bytes;

@@ -412,6 +412,9 @@ void wake_sleepers_on_queue(void);            /* to look again at how long they 
 void thread_ring(struct thread *thread);
 int sleep_on_bell(struct thread *thread, struct beside *beside, uint64_t deadline_ns);
 int sleep_on_channel(struct channel *c, struct thread *thread, struct beside *beside, uint64_t deadline_ns);
+/* In a call that sends: waits until there is room, or s has changed otherwise. 0: look again; else what the call returns: -EBADF: s was closed meanwhile,
+ * and is not to be touched; -EAGAIN: the deadline is over; -EINTR, where the kernel would not restart it; -ENOBUFS. */
+int wait_to_send(struct xts_sock *s, uint64_t deadline_ns, bool spin);
 /* After -EINTR: does the kernel restart such a call? */
 bool signal_restarts(uint64_t timeout_ns);
 static inline uint64_t deadline_after(uint64_t timeout_ns)

@@ -142,17 +142,12 @@ static int begin(struct xts_sock *s, struct sending *o, int flags)
 }
 
 /* Waits until more may be sent. 0 or -errno; *gone: the socket is. */
-static int wait_to_send(struct xts_sock *s, uint64_t deadline, bool *gone)
+static int wait_for_room(struct xts_sock *s, uint64_t deadline, bool *gone)
 {
-	uint32_t id = s->id;
-	int r = wait_for(&s->writers, deadline, false);
+	int r = wait_to_send(s, deadline, false);
 
-	*gone = s->id != id || !s->open;
-	if (*gone)
-		return -EBADF;
-	if (r == -ETIMEDOUT)
-		return -EAGAIN;
-	return r == -EINTR && signal_restarts(s->send_timeout_ns) ? 0 : r;
+	*gone = r == -EBADF;
+	return r;
 }
 
 static int why_not(const struct xts_sock *s)
@@ -170,7 +165,7 @@ static int wait_for_turn(struct xts_sock *s, bool blocking, uint64_t deadline, b
 	while (!r && (s->ulps.sending || s->pushing)) {
 		r = why_not(s);
 		if (!r)
-			r = blocking ? wait_to_send(s, deadline, gone) : -EAGAIN;
+			r = blocking ? wait_for_room(s, deadline, gone) : -EAGAIN;
 	}
 	return r ? r : why_not(s);
 }
@@ -203,7 +198,7 @@ static int send_messages(struct xts_sock *s, struct sending *o, uint64_t deadlin
 		if (!goes_on(s, o))
 			return -EAGAIN;
 		pumped = false;
-		r = wait_to_send(s, s->seqpacket ? deadline : FOREVER, gone);
+		r = wait_for_room(s, s->seqpacket ? deadline : FOREVER, gone);
 		if (r)
 			return r;
 	}

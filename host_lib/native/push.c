@@ -314,21 +314,14 @@ int push_ioctl(struct xts_sock *s, unsigned long request, const void *argument)
 static int handshake(struct xts_sock *s)
 {
 	uint64_t deadline = deadline_after(s->send_timeout_ns);
-	uint32_t id = s->id;
 	int r;
 
 	channel_pump();
 	while (s->state == TCP_STATE_SYN_SENT || s->ulps.handshaking) {
 		if (s->nonblocking)
 			return -EAGAIN;
-		r = wait_for(&s->writers, deadline, true);
-		if (s->id != id || !s->open)
-			return -EBADF;
-		if (r == -ETIMEDOUT)
-			return -EAGAIN;
-		if (r == -EINTR && !signal_restarts(s->send_timeout_ns))
-			return -EINTR;
-		if (r == -ENOBUFS)
+		r = wait_to_send(s, deadline, true);
+		if (r)
 			return r;
 	}
 	if (s->error)

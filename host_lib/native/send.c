@@ -124,8 +124,6 @@ static long send_some(struct xts_sock *s, struct source *src, bool blocking, int
 /* sk_stream_wait_connect(): 0, or why not to send. */
 int send_wait_connected(struct xts_sock *s, bool blocking, uint64_t deadline)
 {
-	uint32_t id = s->id;
-
 	for (;;) {
 		int r = take_error(s);
 
@@ -137,14 +135,8 @@ int send_wait_connected(struct xts_sock *s, bool blocking, uint64_t deadline)
 			return -EPIPE;
 		if (!blocking)
 			return -EAGAIN;
-		r = wait_for(&s->writers, deadline, true);
-		if (s->id != id || !s->open)
-			return -EBADF;
-		if (r == -ETIMEDOUT)
-			return -EAGAIN;
-		if (r == -EINTR && !signal_restarts(s->send_timeout_ns))
-			return -EINTR;
-		if (r == -ENOBUFS)
+		r = wait_to_send(s, deadline, true);
+		if (r)
 			return r;
 	}
 }

@@ -359,3 +359,15 @@ bool signal_restarts(uint64_t timeout_ns)
 	}
 	return true;
 }
+
+int wait_to_send(struct xts_sock *s, uint64_t deadline_ns, bool spin)
+{
+	uint32_t id = s->id;
+	int r = wait_for(&s->writers, deadline_ns, spin);
+
+	if (s->id != id || !s->open)
+		return -EBADF;
+	if (r == -ETIMEDOUT)
+		return -EAGAIN;
+	return r == -EINTR && signal_restarts(s->send_timeout_ns) ? 0 : r;
+}

@@ -9,9 +9,17 @@ import select
 import socket
 import struct
 import threading
+import time
 
 from call_scripts import Calls, address, fill, script, until
 from libc_structs import Header, Vector
+
+
+def _in_two_parts(peer: socket.socket) -> None:
+    """So that a call that waits for all of it is there before the first part, or between them, and in this order."""
+    for part in (b"abc", b"defgh"):
+        time.sleep(0.03)
+        peer.sendall(part)
 
 
 @script
@@ -30,11 +38,9 @@ def receive_flags(c: Calls) -> None:
     c.recv(s, 10, socket.MSG_ERRQUEUE)
     c.recv(s, 10, 0x400000)
     c.recv(s, 10, socket.MSG_DONTWAIT | socket.MSG_WAITALL)
-    threading.Timer(0.02, lambda: peer.sendall(b"abc")).start()
-    threading.Timer(0.06, lambda: peer.sendall(b"defgh")).start()
+    threading.Thread(target=_in_two_parts, args=(peer,)).start()
     c.recv(s, 8, socket.MSG_WAITALL)
-    threading.Timer(0.02, lambda: peer.sendall(b"abc")).start()
-    threading.Timer(0.06, lambda: peer.sendall(b"defgh")).start()
+    threading.Thread(target=_in_two_parts, args=(peer,)).start()
     c.recv(s, 8, socket.MSG_WAITALL | socket.MSG_PEEK)
     c.recv(s, 100)
     peer.sendall(b"end")

@@ -10,6 +10,7 @@ import pytest
 from grpc_bed import DATA, END_HEADERS, HEADERS, frame
 from scripted_host import ScriptedHost, Worker
 from worker_ulp_bed import FEATURES, Conn, connected, server
+from xts_messages import codec
 from xts_messages.codec import flags
 
 __all__ = ["server"]  # fixtures
@@ -17,6 +18,7 @@ __all__ = ["server"]  # fixtures
 LIMIT = 1 << 18
 UNREAD = 60_000
 MESSAGE = 100_000
+KEY = 0x1122334455667788
 AT_THE_LIMIT = "all protocols of this host together keep as much as they may"
 
 
@@ -118,3 +120,43 @@ def test_a_host_that_goes_leaves_nothing_counted(worker: Worker, server: socket.
         ScriptedHost(host.queue, host.epoch + 1, {"features": FEATURES}).open()
         worker.wait(lambda s: s.connections == 0, "connections of a host that has gone")
         assert worker.stats().ulp_bytes == worker.channel().ulp_bytes == 0
+
+
+def test_memory_moves_with_a_connection_that_is_parked(
+    worker: Worker, host: ScriptedHost, server: socket.socket
+) -> None:
+    """The host that claims it is charged for what it keeps, or, at its limit, does not get it."""
+    with worker.attach(features=FEATURES) as other, with_unread(host, server) as c:
+        other.open()
+        assert c.push("LENGTH_PREFIXED", read_bytes=0).error == 0
+        unread = (UNREAD - 4).to_bytes(4, "big") + bytes(UNREAD - 4)
+        for at in range(0, UNREAD, UNREAD // 4):
+            host.send("XTS_CMD_GIVE_BACK", unread[at : at + UNREAD // 4], id=c.id)
+        c.receive_data()  # as far as there are credits: the rest is kept
+        assert worker.channel(0).ulp_bytes == UNREAD
+        host.send("XTS_CMD_PARK", id=c.id, xts_socket=c.number, token=1, key=KEY, keep_ms=60_000)
+        while (answer := host.receive()).name != "XTS_REPLY_PARK_ACK":
+            pass
+        assert answer.error == 0
+        assert (worker.channel(0).ulp_bytes, worker.stats().ulp_bytes) == (0, 0)
+
+        held = [with_unread(other, server) for _ in range(LIMIT // UNREAD)]
+        for mine in held:
+            assert mine.push("LENGTH_PREFIXED", read_bytes=0).error == 0
+        assert claim(other).error == errno.ENOBUFS
+        assert held[0].close("ABORT").error == 0
+        claimed = claim(other)
+        assert claimed.error == 0
+        assert worker.channel(1).ulp_bytes == worker.stats().ulp_bytes == len(held) * UNREAD
+        other.send("XTS_CMD_SEND", id=claimed.fields["proxy_id"], flags=flags("CLOSE", "ABORT"))
+        for mine in held[1:]:
+            mine.host.send("XTS_CMD_SEND", id=mine.id, flags=flags("CLOSE", "ABORT"))
+        worker.wait(lambda s: s.ulp_bytes == 0, "memory of connections that have gone is counted yet")
+        for mine in held:
+            mine.peer.close()
+
+
+def claim(host: ScriptedHost) -> codec.Frame:
+    """What the proxy answers."""
+    host.send("XTS_CMD_CLAIM", xts_socket=host.new_socket(), token=2, key=KEY, post_credits=0)
+    return host.expect("XTS_REPLY_CLAIM_ACK")
