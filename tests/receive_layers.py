@@ -19,6 +19,7 @@ from xts_bpf.parser import EXAMPLE, load_parser
 from xts_proxy._native import lib
 
 MAX_BYTES = 4000  # of a PDU, where a layer can be told
+SERVING = server_context(SERVER)
 Result = tuple[list[tuple[bool, bytes, int, bytes]], str]
 
 
@@ -97,7 +98,7 @@ def tls_bed(*, messages: bool) -> Callable[[], UlpBed]:
         bed = TlsBed(message_socket=messages)
         bed.add_trust("default", AUTHORITY.certificate)
         bed.push("TLS", server_name="localhost")
-        bed.peer_tls = bed.connect_to(server_context(SERVER))
+        bed.peer_tls = bed.connect_to(SERVING)
         return bed
 
     return make
