@@ -39,7 +39,7 @@ class Case:
     #: What is changed on the way is not delivered.
     guarded: bool = False
     #: The beginning of a PDU that would not end, and the fault that names it. None: a length of two bytes has no such.
-    endless: tuple[bytes | None, str] = (None, "")
+    endless: tuple[bytes, str] | None = None
 
 
 def pushed(*layers: tuple[str, dict[str, object]], client: bool = True) -> Callable[[], UlpBed]:
