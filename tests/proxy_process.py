@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-READY_S = 20.0
+READY_S = 60.0  # an emulated machine loads modules of the kernel meanwhile
 STOP_S = 10.0
 
 

@@ -39,6 +39,7 @@ class Worker:
             "spill_bytes": 1 << 28,
             "window_bytes": WINDOW,
             "window_bytes_max": WINDOW,
+            "ulp_bytes": 1 << 28,
         }
         for name, value in (values | limits).items():
             setattr(config.limits, name, value)

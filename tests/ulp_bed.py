@@ -156,9 +156,15 @@ class UlpBed:
         _check(result)
         return True
 
-    def give_back(self, data: bytes) -> None:
+    def give_back(self, *parts: bytes) -> None:
         """Bytes the host has not read, for the uppermost receive layer."""
-        _check(lib.ulp_stack_give_back(self.stack, data, len(data)))
+        _check(lib.ulp_stack_expect(self.stack, sum(map(len, parts))))
+        for data in parts:
+            _check(lib.ulp_stack_give_back(self.stack, data, len(data)))
+
+    def becomes_readable(self) -> None:
+        """What epoll says when bytes have come; `read_all` and its like say it themselves."""
+        lib.ulp_stack_event(self.stack, True, False)
 
     def _events(self) -> None:
         lib.ulp_stack_event(self.stack, True, True)

@@ -3,6 +3,7 @@
 
 local ETHERTYPE = 0x855B
 local ETH_BYTES, HEAD_BYTES, ETH_MIN_BYTES = 14, 24, 60
+local BUNDLE_BYTES = 28
 local HEAD_TYPE = 14
 local HEAD_SEQNO = 15
 local HEAD_FRAME_ACK = 16
@@ -166,6 +167,7 @@ local type_names = {
 	[19] = "XTS_LINK_PING",
 	[20] = "XTS_LINK_PONG",
 	[21] = "XTS_LINK_GOODBYE",
+	[22] = "XTS_LINK_BUNDLE",
 	[32] = "XTS_CMD_BIND",
 	[33] = "XTS_REPLY_BIND_ACK",
 	[34] = "XTS_CMD_SETSOCKOPT",
@@ -222,11 +224,11 @@ local fields = {
 	["xts.xts_socket"] = ProtoField.uint32("xts.xts_socket", "XTS socket", base.HEX, nil, nil, "the host's identifier of this socket"),
 	["xts.post_credits"] = ProtoField.uint32("xts.post_credits", "Post credits", base.UNIT_STRING, { " byte", " bytes" }, nil, "post credits granted with this message"),
 	["xts.domain"] = ProtoField.uint32("xts.domain", "Domain", base.DEC, nil, nil, "4 or 6: the family of the socket, should the proxy have to create it"),
+	["xts.length"] = ProtoField.uint32("xts.length", "Length", base.UNIT_STRING, { " byte", " bytes" }, nil, "bytes of payload"),
 	["xts.proxy_id"] = ProtoField.uint32("xts.proxy_id", "Proxy id", base.HEX, nil, nil, "the proxy's identifier of this socket"),
 	["xts.token"] = ProtoField.uint32("xts.token", "Token", base.HEX, nil, nil, "repeated in the reply"),
 	["xts.listen.post_credits"] = ProtoField.uint32("xts.listen.post_credits", "Post credits", base.UNIT_STRING, { " connection", " connections" }, nil, "connections that may wait for accept"),
 	["xts.backlog"] = ProtoField.uint32("xts.backlog", "Backlog", base.UNIT_STRING, { " connection", " connections" }, nil, "as in listen(2)"),
-	["xts.length"] = ProtoField.uint32("xts.length", "Length", base.UNIT_STRING, { " byte", " bytes" }, nil, "bytes of payload"),
 	["xts.version"] = ProtoField.uint16("xts.version", "Version", base.DEC, nil, nil, "wire version / wire version spoken"),
 	["xts.frame_window"] = ProtoField.uint16("xts.frame_window", "Frame window", base.UNIT_STRING, { " frame", " frames" }, nil, "largest window wanted / window in force, each way"),
 	["xts.largest_message"] = ProtoField.uint32("xts.largest_message", "Largest message", base.UNIT_STRING, { " byte", " bytes" }, nil, "largest frame the host can receive / largest frame in force, each way"),
@@ -275,15 +277,16 @@ local endpoints = {
 
 local messages = {
 	[1] = {
-		short = "CONNECT", bytes = 60,
-		meaning = "start a connection",
-		id_of = "the proxy's identifier, or 0: create the socket", payload = nil,
+		short = "CONNECT", bytes = 64,
+		meaning = "start a connection, with protocols pushed onto it before its first byte (payload: xts_messages/ulps.py)",
+		id_of = "the proxy's identifier, or 0: create the socket", payload = "length",
 		flags = {},
 		fields = {
 			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
 			{ name = "post_credits", offset = 28, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
 			{ name = "domain", offset = 32, bytes = 4, field = "xts.domain", legal = { 0, 4, 6 } },
 			{ name = "peer", offset = 36, bytes = 24, endpoint = "peer" },
+			{ name = "length", offset = 60, bytes = 4, field = "xts.length", limit = 61440, shown = true },
 		},
 	},
 	[2] = {
@@ -426,6 +429,15 @@ local messages = {
 		flags = {},
 		fields = {
 			{ name = "epoch", offset = 24, bytes = 8, field = "xts.epoch" },
+		},
+	},
+	[22] = {
+		short = "BUNDLE", bytes = 28,
+		meaning = "several frames in one, as if they had come one by one; the payload is each frame's length (16 bits) and the frame itself, from its Ethernet header on. Its own sequence number and frame_ack are 0 and mean nothing",
+		id_of = "unused", payload = "length",
+		flags = {},
+		fields = {
+			{ name = "length", offset = 24, bytes = 4, field = "xts.length", limit = 61440, shown = true },
 		},
 	},
 	[32] = {
@@ -750,13 +762,12 @@ local function from_ethernet(after_ethernet)
 		{ __call = function(_, offset, bytes) return after_ethernet(offset - ETH_BYTES, bytes) end })
 end
 
-function xts.dissector(after_ethernet, packet, root)
+-- One frame; returns what the info column says of it.
+local function dissect_frame(after_ethernet, root)
 	local tree = root:add(xts, after_ethernet())
-	packet.cols.protocol = "XTS"
 	if after_ethernet:len() < HEAD_BYTES - ETH_BYTES then
-		packet.cols.info = "[short frame]"
 		tree:add_proto_expert_info(too_short)
-		return
+		return "[short frame]"
 	end
 	local buffer = from_ethernet(after_ethernet)
 	local code = buffer(HEAD_TYPE, 1):uint()
@@ -771,9 +782,8 @@ function xts.dissector(after_ethernet, packet, root)
 	local id_item = tree:add(common.id, buffer(HEAD_ID, 4))
 	if error_number ~= 0 then error_item:add_proto_expert_info(failed) end
 	if not message then
-		packet.cols.info = "[unknown type " .. code .. "]"
 		type_item:add_proto_expert_info(unknown)
-		return
+		return "[unknown type " .. code .. "]"
 	end
 	id_item:append_text(" (" .. message.id_of .. ")")
 	type_item:append_text(": " .. message.meaning)
@@ -788,7 +798,26 @@ function xts.dissector(after_ethernet, packet, root)
 	else
 		dissect_fields(tree, buffer, message, info)
 	end
-	packet.cols.info = table.concat(info, " ")
+	return table.concat(info, " "), message.short
+end
+
+-- Each frame of a bundle has its length in front.
+local function dissect_bundled(after_ethernet, root, info)
+	local at = BUNDLE_BYTES - ETH_BYTES
+	while at + 2 <= after_ethernet:len() do
+		local bytes = after_ethernet(at, 2):uint()
+		if bytes < HEAD_BYTES or bytes > after_ethernet:len() - at - 2 then return end
+		info[#info + 1] = dissect_frame(after_ethernet(at + 2 + ETH_BYTES, bytes - ETH_BYTES):tvb(), root)
+		at = at + 2 + bytes
+	end
+end
+
+function xts.dissector(after_ethernet, packet, root)
+	local text, kind = dissect_frame(after_ethernet, root)
+	local info = { text }
+	packet.cols.protocol = "XTS"
+	if kind == "BUNDLE" then dissect_bundled(after_ethernet, root, info) end
+	packet.cols.info = table.concat(info, "; ")
 end
 
 local registered

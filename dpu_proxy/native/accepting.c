@@ -33,10 +33,12 @@ bool accepting_begin(struct connection *l, struct connection *c, struct pushed *
 {
 	int r = 0;
 
-	if (p)
-		pushed_adopt(c, p);
-	else
+	if (!p) {
 		r = pushed_copy(&c->pushed, l->pushed, c);
+	} else if (!pushed_adopt(c, p)) {
+		pushed_free(p);
+		r = -ENOBUFS;
+	}
 	if (r || connection_grant_window(c) < XTS_ULP_WINDOW_MIN) {
 		c->worker->stats.refused_limit += !r;
 		connection_free(c, true);

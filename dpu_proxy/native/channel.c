@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 #define BATCH_BYTES (256u * 1024) /* of payload gathered before writing: TCP starts while the host still copies */
-#define KICK_BYTES (240u * 1024)  /* four large messages: the host starts reading while we still send */
+#define KICK_BYTES (480u * 1024)  /* eight large messages: the host starts reading while we still send; fewer cost it a wake each */
+#define KICK_MESSAGES 8u          /* and so with small ones: redis, 50 connections, served 38,000 requests/s without and 42,000 with it */
 #define MESSAGES_PER_TURN 4u      /* of one connection before the next has its turn */
 #define MESSAGES_PER_ROUND 64u
 
@@ -26,7 +27,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		.ethertype = worker->config.ethertype,
 		.frame_window = queue->frame_window,
 		.largest_message = queue->largest_message,
-		.features = XTS_FEATURE_SHARE | XTS_FEATURE_ULP,
+		.features = XTS_FEATURE_SHARE | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS | (queue->packets ? XTS_FEATURE_BUNDLE : 0),
 		.sockets_max = worker->config.limits.connections + worker->config.limits.listeners,
 	};
 	struct channel *ch = calloc(1, sizeof *ch);
@@ -52,7 +53,13 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		error = watch_descriptor(worker, queue->wait_fd, EPOLLIN, &ch->queue_watch);
 	if (!error && life_fd >= 0)
 		error = watch_descriptor(worker, life_fd, EPOLLIN | EPOLLRDHUP, &ch->life_watch);
+	if (!error && queue->packets) {
+		error = xts_bundle_wrap(&ch->queue, queue); /* last: on failure the queue is still the caller's */
+		ch->bundle = error ? NULL : ch->queue;
+	}
 	if (error) {
+		(void)epoll_ctl(worker->epoll_fd, EPOLL_CTL_DEL, queue->wait_fd, NULL);
+		(void)epoll_ctl(worker->epoll_fd, EPOLL_CTL_DEL, life_fd, NULL);
 		free(ch->replies);
 		free(ch);
 		return error;
@@ -177,6 +184,8 @@ static void link_opened(struct channel *ch)
 {
 	channel_end_epoch(ch, false); /* a process that went without a word */
 	ch->epoch_live = true;
+	if (ch->bundle)
+		xts_bundle_send(ch->bundle, ch->link.features & XTS_FEATURE_BUNDLE);
 	ch->worker->stats.channels_up++;
 	ch->worker->stats.hellos++;
 	log_line(&ch->worker->log, "queue %u: open, process %u, window %u frames of %u bytes", ch->queue_id,
@@ -188,6 +197,8 @@ static void link_closed(struct channel *ch)
 {
 	struct worker_state *w = ch->worker;
 
+	if (ch->bundle)
+		xts_bundle_send(ch->bundle, false);
 	if (!ch->epoch_live)
 		return;
 	if (ch->link.error == ESHUTDOWN)
@@ -216,7 +227,7 @@ static bool deliver(struct channel *ch, const struct xts_head *head, struct batc
 	} else {
 		channel_flush(ch); /* calls see the effect of data sent before them; e stays valid */
 		credit = command_execute(ch, head, e->frame.segment[0].iov_base, e->frame.bytes);
-		if (head->type == XTS_CMD_IOCTL) /* keys that were pushed do not lie about */
+		if (head->type == XTS_CMD_IOCTL || head->type == XTS_CMD_CONNECT) /* keys that were pushed do not lie about */
 			explicit_bzero(e->frame.segment[0].iov_base, e->frame.segment[0].iov_len);
 	}
 	if (credit && ch->link.epoch == epoch)
@@ -293,7 +304,20 @@ bool channel_slot(struct channel *ch, struct xts_tx_slot *slot)
 static void kick(struct channel *ch)
 {
 	ch->kick_again = xts_queue_kick(ch->queue) == -EAGAIN;
-	ch->unkicked_bytes = 0;
+	ch->unkicked_bytes = ch->unkicked_messages = 0;
+	ch->quiet_frames = 0;
+	ch->rung_ack = ch->link.acked_to_peer;
+}
+
+/* Quiet frames have waited for company long enough, or are in the way: of the host, for they return its frame credits, or of ours. */
+static bool quiet_no_more(const struct channel *ch)
+{
+	uint8_t acks = (uint8_t)(ch->link.acked_to_peer - ch->rung_ack);
+
+	if (!ch->quiet_frames)
+		return false;
+	return ch->quiet_frames >= CHANNEL_QUIET_FRAMES || acks >= ch->link.frame_window / 4 || !xts_link_credits(&ch->link) ||
+	       ch->slot_missing || ch->worker->now_ns - ch->quiet_ns >= CHANNEL_QUIET_MS * UINT64_C(1000000);
 }
 
 void channel_submit(struct channel *ch, const struct xts_tx_slot *slot, uint32_t bytes)
@@ -301,8 +325,17 @@ void channel_submit(struct channel *ch, const struct xts_tx_slot *slot, uint32_t
 	xts_link_seal(&ch->link, slot->data);
 	xts_queue_submit(ch->queue, slot, bytes);
 	ch->unkicked_bytes += bytes;
-	if (ch->unkicked_bytes >= KICK_BYTES)
+	ch->unkicked_messages++;
+	if (ch->unkicked_bytes >= KICK_BYTES || ch->unkicked_messages >= KICK_MESSAGES)
 		kick(ch);
+}
+
+void channel_submit_quietly(struct channel *ch, const struct xts_tx_slot *slot, uint32_t bytes)
+{
+	xts_link_seal(&ch->link, slot->data);
+	xts_queue_submit(ch->queue, slot, bytes);
+	if (!ch->quiet_frames++)
+		ch->quiet_ns = ch->worker->now_ns;
 }
 
 static bool send_replies(struct channel *ch)
@@ -377,7 +410,7 @@ bool channel_send(struct channel *ch)
 			any |= send_ready(ch); /* what follows a reply comes after it */
 	}
 	any |= send_control(ch);
-	if (ch->unkicked_bytes || ch->kick_again)
+	if (ch->unkicked_bytes || ch->kick_again || quiet_no_more(ch))
 		kick(ch);
 	return any;
 }

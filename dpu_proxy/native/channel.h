@@ -81,6 +81,7 @@ struct connection {
 	bool fin_done : 1;
 	bool lingering : 1;       /* closed with LINGER: CLOSED waits for the peer's acknowledgement */
 	bool close_reply : 1;     /* CLOSED to be sent */
+	bool unwaited : 1;        /* nobody waits for it */
 	bool more : 1;            /* the last message said MORE */
 	bool announced : 1;       /* accepted: NEWCONN sent, no NEWCONN_ACK yet */
 	bool orphan : 1;          /* identifiers free, bytes still to deliver */
@@ -118,6 +119,9 @@ struct reply {
 	uint8_t frame[XTS_SOCKOPT_ACK_BYTES + XTS_CONNECT_ACK_BYTES + SOCKET_CALL_BYTES_MAX];
 };
 
+#define CHANNEL_QUIET_FRAMES 16u
+#define CHANNEL_QUIET_MS 5
+
 struct id_slot {
 	struct connection *connection;
 	uint16_t generation;
@@ -129,6 +133,7 @@ struct channel {
 	struct list member;       /* on worker->channels */
 	struct worker_state *worker;
 	struct xts_queue *queue;
+	struct xts_queue *bundle; /* the same where frames are packets (xts_bundle_wrap()), else NULL */
 	struct xts_link link;
 	uint32_t queue_id;
 	int life_fd;
@@ -136,13 +141,17 @@ struct channel {
 	bool dying;               /* to be freed at the end of the round */
 	bool kick_again;
 	bool slot_missing;        /* a send found no transmit slot: do not sleep for long */
-	uint32_t unkicked_bytes;
+	uint32_t unkicked_bytes, unkicked_messages; /* submitted, and the host may not know */
+	uint32_t quiet_frames;    /* nobody waits for them: they leave with the next kick, or soon */
+	uint64_t quiet_ns;        /* since when */
+	uint8_t rung_ack;         /* what the host knew of recycled frames when it was last rung */
 
 	struct list connections;  /* all but orphans */
 	struct list ready, dirty;
 	struct list unnamed;
 	uint32_t connection_count, listener_count;
 	uint64_t window_bytes;    /* sum of the windows granted */
+	uint64_t ulp_bytes;       /* kept by the protocols of all connections */
 	struct id_slot *ids;
 	uint32_t id_count, id_used, id_free; /* room, ever used, head of the free list (0: none) */
 
@@ -169,6 +178,8 @@ bool channel_send(struct channel *ch);
 bool channel_slot(struct channel *ch, struct xts_tx_slot *slot);
 /* Seals and submits a sequenced message. */
 void channel_submit(struct channel *ch, const struct xts_tx_slot *slot, uint32_t bytes);
+/* The same for one that the host need not be woken for. */
+void channel_submit_quietly(struct channel *ch, const struct xts_tx_slot *slot, uint32_t bytes);
 /* Writes what was gathered for connections, and recycles the frames of the batch. */
 void channel_flush(struct channel *ch);
 /* The host broke the protocol: the link ends. */
@@ -225,6 +236,8 @@ uint32_t connection_grant_window(struct connection *c);
 /* Likewise for a connection that has as many bytes in its spill buffer as spilled; false when there is no window for it. */
 bool connection_grant_claimed(struct connection *c, uint32_t spilled);
 bool channel_window_left(const struct channel *ch);
+/* Counts memory of pushed protocols (negative: that is free). False: the channel's limit, or an orphan that has no channel any more. */
+bool connection_count_memory(struct connection *c, int64_t bytes);
 
 /* --- connection.c ---------------------------------------------------------------------------------------------------- */
 
@@ -245,6 +258,8 @@ void connection_flush(struct connection *c);
 void connection_fail(struct connection *c, int error);
 /* Carries out a close of the host; read_bytes as in PROTOCOL.md. */
 void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes);
+/* A connection that has failed, as its host knows, becomes an unconnected socket again; false: it has not, or cannot. */
+bool connection_renew(struct connection *c);
 /* Frees it; the socket is closed, by reset if asked. */
 void connection_free(struct connection *c, bool reset);
 /* Frees its identifier: what was accepted is still delivered, then it frees itself. */

@@ -25,10 +25,12 @@ uint8_t *command_reply(struct channel *ch, uint8_t type, uint32_t bytes, uint32_
 	return r->frame;
 }
 
-static void reply_connect(struct channel *ch, uint32_t xts_socket, uint32_t proxy_id, int error)
+static void reply_connect(struct channel *ch, uint32_t xts_socket, const struct connection *c, int error)
 {
-	struct xts_connect_ack m = { .proxy_id = proxy_id };
+	struct xts_connect_ack m = { .proxy_id = c ? c->proxy_id : 0 };
 
+	if (c)
+		socket_local(c->fd, &m.local);
 	xts_connect_ack_encode(command_reply(ch, XTS_REPLY_CONNECT_ACK, XTS_CONNECT_ACK_BYTES, xts_socket, error), &m);
 }
 
@@ -137,29 +139,43 @@ static int connect_start(struct connection *c, const struct xts_connect *m)
 	return ENOBUFS;
 }
 
+/* With what the CONNECT brings along pushed before. After a failure the host cannot know what is: the socket is of no further use then. */
+static int connect_along(struct connection *c, const struct xts_connect *m, const void *pushes)
+{
+	int error = -push_along(c, pushes, m->length);
+
+	if (!error)
+		error = connect_start(c, m);
+	if (error)
+		push_along_failed(c);
+	return error;
+}
+
 static bool command_connect(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
 {
 	struct xts_connect m;
 	struct connection *c;
 	int error;
 
-	if (xts_connect_decode(&m, frame, bytes))
+	if (xts_connect_decode(&m, frame, bytes) || (m.length && !(ch->link.features & XTS_FEATURE_ULP)))
 		return command_malformed(ch, head);
 	c = command_target(ch, head->id, m.xts_socket, m.domain, &error);
 	if (c && !head->id && list_empty(&c->unnamed))
 		list_append(&ch->unnamed, &c->unnamed);
 	if (c && c->state == CONNECTION_CONNECTING)
 		error = EALREADY;
-	else if (c && c->state != CONNECTION_IDLE)
+	else if (c && c->state != CONNECTION_IDLE && !connection_renew(c))
 		error = EISCONN;
 	else if (c && c->connect_reply)
 		error = EALREADY;
+	else if (c && m.length)
+		error = connect_along(c, &m, (const uint8_t *)frame + XTS_CONNECT_BYTES);
 	else if (c)
 		error = connect_start(c, &m);
 	if (!error)
 		return true; /* CONNECT_ACK is state of the connection */
 	ch->worker->stats.connects_failed++;
-	reply_connect(ch, m.xts_socket, c ? c->proxy_id : 0, error);
+	reply_connect(ch, m.xts_socket, c, error);
 	return false;
 }
 

@@ -203,6 +203,8 @@ static void connect_finished(struct connection *c)
 		return;
 	}
 	c->state = CONNECTION_IDLE;
+	if (c->pushed && c->pushed->along)
+		push_along_failed(c);
 	connection_connect_failed(c, error);
 }
 
@@ -295,6 +297,26 @@ void connection_fail(struct connection *c, int error)
 	connection_wake(c);
 }
 
+bool connection_renew(struct connection *c)
+{
+	const struct sockaddr nowhere = { .sa_family = AF_UNSPEC };
+
+	if (c->state != CONNECTION_FAILED || !c->reset_told || c->pushed || c->fd < 0 || connect(c->fd, &nowhere, sizeof nowhere))
+		return false;
+	connection_flush(c); /* what was sent before its host knew: nobody will read it */
+	c->worker->stats.spill_bytes -= c->spill.bytes;
+	spill_free(&c->spill);
+	if (c->window)
+		xts_credit_grant_init(&c->grant, c->window);
+	c->state = CONNECTION_IDLE;
+	c->readable = c->read_to_end = c->writable = c->eos_told = c->reset_told = false;
+	c->fin_wanted = c->fin_done = c->lingering = c->more = c->accepted = c->spilled = false;
+	c->error = 0;
+	c->held = c->consumed = 0;
+	c->sent_bytes = c->received_bytes = 0;
+	return true;
+}
+
 /* --- closing --------------------------------------------------------------------------------------------------------- */
 
 void connection_tick_start(struct connection *c)
@@ -326,6 +348,7 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 		return;
 	}
 	c->connect_reply = false;
+	c->unwaited = !(flags & (XTS_FLAG_ABORT | XTS_FLAG_LINGER)); /* a host that makes the socket anew aborts, and waits */
 	if (c->shared)
 		share_leave(c, true);
 	if (c->state != CONNECTION_ESTABLISHED || flags & XTS_FLAG_ABORT || unread || c->error || has_unread(c)) {

@@ -53,6 +53,7 @@ static void run_channels(struct worker_state *w, void *argument)
 				.frame_credits = xts_link_credits(&ch->link),
 				.window_bytes = ch->window_bytes,
 				.spill_bytes = channel_spill_bytes(ch),
+				.ulp_bytes = ch->ulp_bytes,
 				.link = ch->link.stats,
 				.queue = ch->queue->stats,
 			};

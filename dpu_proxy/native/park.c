@@ -32,13 +32,19 @@ static struct parked *parked_of(struct keyed *k)
 	return k ? list_entry(k, struct parked, keyed) : NULL;
 }
 
+/* What it keeps: bytes for TCP, and what its protocols have. */
+static uint64_t parked_bytes(const struct parked *p)
+{
+	return p->spill.bytes + pushed_memory(p->pushed);
+}
+
 /* Only its memory is left, for an event of this round may point at it. */
 static void become_husk(struct parked *p)
 {
 	struct worker_state *keeper = p->keyed.keeper;
 
 	registry_remove(&p->keyed);
-	registry_count_unowned(NULL, -1, -(int64_t)p->spill.bytes);
+	registry_count_unowned(NULL, -1, -(int64_t)parked_bytes(p));
 	p->fd = -1;
 	p->next_husk = keeper->husks;
 	keeper->husks = p;
@@ -97,6 +103,7 @@ static int take_from(struct parked *p, struct connection *c)
 int park_start(struct connection *c, uint64_t key, uint32_t keep_ms)
 {
 	struct worker_state *w = c->worker;
+	int64_t bytes = (int64_t)(c->spill.bytes + pushed_memory(c->pushed));
 	struct parked *p;
 	int error;
 
@@ -110,7 +117,7 @@ int park_start(struct connection *c, uint64_t key, uint32_t keep_ms)
 	p->watch.kind = WATCH_PARKED;
 	registry_lock();
 	error = registry_add(&p->keyed, key, KEYED_PARKED, w->config.limits.connections);
-	if (!error && !registry_count_unowned(&w->config.limits, 1, c->spill.bytes)) {
+	if (!error && !registry_count_unowned(&w->config.limits, 1, bytes)) {
 		registry_remove(&p->keyed);
 		error = ENOBUFS;
 	}
@@ -120,7 +127,7 @@ int park_start(struct connection *c, uint64_t key, uint32_t keep_ms)
 			registry_keep(&p->keyed, w, keep_ms);
 			w->stats.parks++;
 		} else {
-			registry_count_unowned(NULL, -1, -(int64_t)c->spill.bytes);
+			registry_count_unowned(NULL, -1, -bytes);
 			registry_remove(&p->keyed);
 		}
 	}
@@ -181,7 +188,7 @@ void park_event(struct watch *watch, struct worker_state *w)
 
 /* --- claiming --------------------------------------------------------------------------------------------------------- */
 
-/* Moves the TCP side of p to c, which has its window. */
+/* Moves the TCP side of p to c, which has its window and its protocols. */
 static void give_to(struct parked *p, struct connection *c)
 {
 	struct worker_state *keeper = p->keyed.keeper;
@@ -197,8 +204,6 @@ static void give_to(struct parked *p, struct connection *c)
 	c->sent_bytes = p->sent_bytes;
 	become_husk(p); /* before its bytes are c's: it counts them out */
 	c->spill = p->spill;
-	if (p->pushed)
-		pushed_adopt(c, p->pushed);
 	c->worker->stats.spill_bytes += c->spill.bytes;
 	c->worker->stats.claims++;
 }
@@ -210,7 +215,7 @@ static struct connection *claim(struct channel *ch, struct parked *p, int *error
 	if (!c)
 		return NULL;
 	if (connection_grant_claimed(c, p->spill.bytes + (p->pushed ? pushed_costs(p->pushed) : 0)) &&
-	    (!p->pushed || c->window >= XTS_ULP_WINDOW_MIN)) {
+	    (!p->pushed || (c->window >= XTS_ULP_WINDOW_MIN && pushed_adopt(c, p->pushed)))) {
 		give_to(p, c);
 		return c;
 	}

@@ -22,16 +22,46 @@ static void send_pdu(struct connection *c, const struct xts_tx_slot *slot, const
 	channel_submit(c->channel, slot, XTS_RECV_PDU_BYTES + length);
 }
 
+static bool tls_wanted(const struct connection *c)
+{
+	return c->pushed->tls_wanted && c->channel->link.features & XTS_FEATURE_ULP_TLS;
+}
+
 bool pushed_has_event(const struct connection *c)
 {
-	return c->pushed->event_wanted && c->pushed->ready && c->state == CONNECTION_ESTABLISHED && !c->announced && !c->connect_reply;
+	const struct pushed *p = c->pushed;
+
+	return (p->event_wanted || p->tls_wanted) && p->ready && c->state == CONNECTION_ESTABLISHED && !c->announced &&
+	       !c->connect_reply && (p->event_wanted || tls_wanted(c));
+}
+
+void pushed_note_tls(struct connection *c)
+{
+	struct ulp_tls_told now = ulp_stack_tls(c->pushed->stack), *was = &c->pushed->tls;
+
+	if (now.version == was->version && now.cipher == was->cipher && now.send == was->send && now.receive == was->receive)
+		return;
+	*was = now;
+	c->pushed->tls_wanted = true;
 }
 
 void pushed_send_event(struct connection *c, const struct xts_tx_slot *slot)
 {
 	struct ulp_mark mark = { .pdu = true, .control_type = XTS_CONTROL_READY };
+	const struct ulp_tls_told *tls = &c->pushed->tls;
 
-	c->pushed->event_wanted = false;
+	if (!tls_wanted(c)) {
+		c->pushed->event_wanted = false;
+		send_pdu(c, slot, &mark, 0);
+		return;
+	}
+	c->pushed->tls_wanted = false;
+	mark.control_type = XTS_CONTROL_TLS;
+	mark.control_bytes = 6;
+	xts_put16(mark.control, tls->version);
+	xts_put16(mark.control + 2, tls->cipher);
+	mark.control[4] = tls->send;
+	mark.control[5] = tls->receive;
 	send_pdu(c, slot, &mark, 0);
 }
 

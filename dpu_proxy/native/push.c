@@ -1,12 +1,12 @@
 /* IOCTL requests about pushed protocols (xts_messages/ulps.py has their layout), and GIVE_BACK. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "pushed.h"
 #include "stream.h"
 
 #define PUSH_BYTES 8u /* read_bytes, flags, ulp_id */
+#define ALONG_HEAD_BYTES 8u /* of each that comes along with CONNECT: request, bytes */
 #define FLAG_MESSAGE_SOCKET 0x0001u
 #define POSITION_MASK (XTS_CREDITS_MAX - 1)
 
@@ -67,15 +67,12 @@ static int debt(const struct connection *c, uint32_t read_bytes, uint32_t *owed)
 
 static int expect_give_back(struct connection *c, uint32_t owed)
 {
-	struct pushed *p = c->pushed;
+	struct ulp_stack *stack = c->pushed->stack;
+	int r = ulp_stack_expect(stack, owed);
 
-	free(p->given);
-	p->given = NULL;
-	p->given_bytes = 0;
-	if (!owed)
-		return 0;
-	p->given = malloc(owed);
-	return p->given ? 0 : ulp_stack_refuse(p->stack, ENOMEM, "no memory for %u bytes given back", owed);
+	if (r == -ENOBUFS)
+		return ulp_stack_refuse(stack, ENOBUFS, "no room for %u bytes given back: %s", owed, ULP_MEMORY_LIMIT);
+	return r ? ulp_stack_refuse(stack, ENOMEM, "no memory for %u bytes given back", owed) : 0;
 }
 
 /* After a push onto a connection that the host has. */
@@ -90,8 +87,10 @@ static void goes_on(struct connection *c, enum ulp_direction direction, uint32_t
 		c->eos_told = false;
 	p->ready = false;
 	pushed_start(c); /* unless it has started, or cannot yet */
-	if (p->started && ulp_stack_ready(p->stack))
+	if (p->started && ulp_stack_ready(p->stack)) {
 		p->ready = true;
+		pushed_note_tls(c);
+	}
 	p->event_wanted = !p->ready;
 	pushed_advance(c);
 	c->readable = true;
@@ -115,8 +114,10 @@ static int push_onto(struct connection *c, enum ulp_direction direction, uint16_
 	if (is_connected(c) && !(direction & ULP_SEND && p->run_count))
 		pushed_start(c);
 	r = ulp_stack_push(p->stack, direction, ulp_id, attributes, bytes);
-	if (r)
+	if (r) {
+		(void)ulp_stack_expect(p->stack, 0);
 		return r;
+	}
 	pushed_count(c, ulp_id);
 	if (is_connected(c))
 		goes_on(c, direction, owed);
@@ -214,34 +215,85 @@ int push_request(struct connection *c, uint32_t request, uint8_t *value, uint32_
 	}
 }
 
+/* --- along with CONNECT ---------------------------------------------------------------------------------------------- */
+
+/* The first of them, in left bytes: how many it takes, or -errno. */
+static int push_first(struct connection *c, uint8_t *at, uint32_t left)
+{
+	uint32_t request, bytes;
+	int r;
+
+	if (left < ALONG_HEAD_BYTES)
+		return -EINVAL;
+	request = xts_get32(at);
+	bytes = xts_get32(at + 4);
+	if (bytes > left - ALONG_HEAD_BYTES || request < SIOC_PUSH_ULP_RX || request > SIOC_PUSH_ULP)
+		return -EINVAL;
+	left = ALONG_HEAD_BYTES + bytes;
+	r = push_request(c, request, at + ALONG_HEAD_BYTES, &bytes);
+	return r ? r : (int)left;
+}
+
+int push_along(struct connection *c, const void *pushes, uint32_t bytes)
+{
+	uint8_t copy[XTS_CONNECT_PUSH_BYTES];
+	uint32_t at = 0;
+	int r = 0;
+
+	if (bytes > sizeof copy)
+		return -EMSGSIZE;
+	memcpy(copy, pushes, bytes);
+	for (; at < bytes && r >= 0; at += r > 0 ? (uint32_t)r : 0)
+		r = push_first(c, copy + at, bytes - at);
+	explicit_bzero(copy, sizeof copy); /* may have been keys */
+	if (r < 0)
+		return r;
+	c->pushed->along = true;
+	return 0;
+}
+
+void push_along_failed(struct connection *c)
+{
+	c->state = CONNECTION_FAILED;
+	c->reset_told = true;
+	if (c->pushed)
+		c->pushed->failed = true; /* nothing of it starts any more */
+}
+
 /* --- GIVE_BACK ------------------------------------------------------------------------------------------------------- */
 
 /* All of it is here. */
 static void give_back_ends(struct connection *c)
 {
 	struct pushed *p = c->pushed;
-	int r = ulp_stack_give_back(p->stack, p->given, p->given_bytes);
 
-	free(p->given);
-	p->given = NULL;
-	if (r) {
-		connection_fail(c, -r);
-		return;
-	}
-	if (p->started && !p->ready && ulp_stack_ready(p->stack))
+	if (p->started && !p->ready && ulp_stack_ready(p->stack)) {
 		p->ready = true;
+		pushed_note_tls(c);
+	}
 	pushed_advance(c);
 	c->readable = true;
 	connection_wake(c);
+}
+
+/* The stack takes a part of it. */
+static int give_back(struct pushed *p, const struct batch_entry *e)
+{
+	struct iovec iov[XTS_SEGMENTS_MAX];
+	int pieces = stream_pieces(e, iov, XTS_SEGMENTS_MAX), r = 0;
+
+	for (int i = 0; i < pieces && !r; i++)
+		r = ulp_stack_give_back(p->stack, iov[i].iov_base, (uint32_t)iov[i].iov_len);
+	return r;
 }
 
 void command_give_back(struct channel *ch, const struct xts_head *head, const struct xts_rx_frame *frame)
 {
 	struct batch_entry e = { .frame = *frame, .skip = XTS_GIVE_BACK_BYTES };
 	struct connection *c = connection_find(ch, head->id);
-	struct iovec iov[XTS_SEGMENTS_MAX];
 	struct xts_give_back m;
 	struct pushed *p;
+	int r;
 
 	if (!(ch->link.features & XTS_FEATURE_ULP) || xts_give_back_decode(&m, frame->segment[0].iov_base, frame->bytes)) {
 		command_malformed(ch, head);
@@ -257,9 +309,10 @@ void command_give_back(struct channel *ch, const struct xts_head *head, const st
 		return;
 	}
 	e.bytes = m.length;
-	(void)ulp_iov_copy(p->given + p->given_bytes, iov, stream_pieces(&e, iov, XTS_SEGMENTS_MAX), 0, m.length);
-	p->given_bytes += m.length;
+	r = give_back(p, &e);
 	p->owed -= m.length;
-	if (!p->owed)
+	if (r)
+		connection_fail(c, -r);
+	else if (!p->owed)
 		give_back_ends(c);
 }

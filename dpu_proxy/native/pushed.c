@@ -35,6 +35,11 @@ static void owner_wake_after(void *owner, uint32_t timeout_ms)
 		w->timer_ns = when;
 }
 
+static bool owner_memory(void *owner, int64_t bytes)
+{
+	return connection_count_memory(owner, bytes);
+}
+
 /* c NULL: of a template that no connection has. */
 static struct ulp_owner owner_of(struct connection *c, bool message_socket, bool started)
 {
@@ -48,6 +53,7 @@ static struct ulp_owner owner_of(struct connection *c, bool message_socket, bool
 	owner.faults = c->worker->stats.ulp_faults;
 	owner.now_ns = owner_now_ns;
 	owner.wake_after = owner_wake_after;
+	owner.memory = owner_memory;
 	owner.owner = c;
 	return owner;
 }
@@ -211,6 +217,12 @@ static void handshake_ends(struct connection *c)
 	c->worker->stats.ulp_handshakes--;
 }
 
+static void uncount(struct connection *c, struct pushed *p)
+{
+	(void)connection_count_memory(c, -(int64_t)pushed_memory(p));
+	ulp_stack_leave(p->stack);
+}
+
 struct pushed *pushed_leave(struct connection *c)
 {
 	struct pushed *p = c->pushed;
@@ -219,18 +231,22 @@ struct pushed *pushed_leave(struct connection *c)
 		return NULL;
 	handshake_ends(c);
 	list_remove(&p->timer);
+	uncount(c, p);
 	p->connection = NULL;
 	c->pushed = NULL;
 	return p;
 }
 
-void pushed_adopt(struct connection *c, struct pushed *p)
+bool pushed_adopt(struct connection *c, struct pushed *p)
 {
 	struct ulp_owner owner = owner_of(c, p->message_socket, p->started);
 
+	if (pushed_memory(p) && !connection_count_memory(c, (int64_t)pushed_memory(p)))
+		return false;
 	p->connection = c;
 	c->pushed = p;
 	ulp_stack_move(p->stack, &owner);
+	return true;
 }
 
 void pushed_free(struct pushed *p)
@@ -240,9 +256,10 @@ void pushed_free(struct pushed *p)
 	if (p->handshaking)
 		handshake_ends(p->connection);
 	list_remove(&p->timer);
+	if (p->connection)
+		uncount(p->connection, p);
 	ulp_stack_free(p->stack);
 	free(p->runs);
-	free(p->given);
 	free(p);
 }
 
@@ -310,6 +327,7 @@ static void becomes_ready(struct connection *c)
 	struct pushed *p = c->pushed;
 
 	p->ready = true;
+	pushed_note_tls(c);
 	if (p->handshaking)
 		c->worker->stats.ulp_handshakes_ok++;
 	handshake_ends(c);
@@ -368,6 +386,7 @@ void pushed_start(struct connection *c)
 		ulp_stack_read_to_end(p->stack);
 	if (ulp_stack_ready(p->stack)) {
 		p->ready = c->readable = true;
+		pushed_note_tls(c);
 		connection_wake(c);
 	} else {
 		pushed_advance(c);

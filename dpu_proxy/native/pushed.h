@@ -40,6 +40,9 @@ struct run {
 	struct ulp_mark mark;
 };
 
+/* How the next bytes of a socket are peeked at. */
+enum peek { PEEK_NEW, PEEK_ON, PEEK_FROM_FRONT };
+
 struct pushed {
 	struct connection *connection; /* NULL while nobody holds it */
 	struct ulp_stack *stack;
@@ -48,7 +51,11 @@ struct pushed {
 	bool ready;                    /* and its handshakes are done */
 	bool handshaking;              /* counted as such */
 	bool event_wanted;             /* the host waits for READY */
+	bool tls_wanted;               /* it is to be told the event TLS */
+	struct ulp_tls_told tls;       /* as it was, or will be, told last */
+	bool along;                    /* pushed by CONNECT itself: if that fails, all is over */
 	bool peeking;
+	uint8_t peek;                  /* enum peek */
 	bool pdus;                     /* what was read last was of a PDU */
 	uint64_t since_pdu;            /* bytes of a stream that the host was sent after the last PDU, or ever if there was none */
 	bool failed;
@@ -61,8 +68,7 @@ struct pushed {
 	bool pdu_open;
 	uint32_t pdu_bytes, pdu_left;  /* of the whole, if the host has told */
 	/* GIVE_BACK. */
-	uint32_t owed, given_bytes;
-	uint8_t *given;
+	uint32_t owed;
 	/* The stack wants to be called. */
 	struct list timer;             /* on worker->timers */
 	uint64_t wake_ns;
@@ -89,7 +95,13 @@ static inline bool pushed_any(const struct connection *c)
 int pushed_copy(struct pushed **out, const struct pushed *from, struct connection *c);
 /* Takes it away from its connection, to be adopted by another, of any worker. */
 struct pushed *pushed_leave(struct connection *c);
-void pushed_adopt(struct connection *c, struct pushed *p);
+/* False: c's channel has no room for what p keeps, and nothing has changed. */
+bool pushed_adopt(struct connection *c, struct pushed *p);
+/* Bytes that are counted while a connection has it; p may be NULL. */
+static inline uint64_t pushed_memory(const struct pushed *p)
+{
+	return p ? ulp_stack_memory(p->stack) : 0;
+}
 void pushed_free(struct pushed *p);
 /* Starts the stack if nothing is in the way; goes on with handshakes, and tells their end: to the host, or to the listener. When it has
  * failed, so has the connection: it may be freed (c->fd is then -1). */
@@ -116,6 +128,10 @@ void pushed_count(struct connection *c, uint16_t ulp_id);
 bool push_is_request(uint32_t request);
 /* Carries out a request; value holds *bytes of it and has room for SOCKET_CALL_BYTES_MAX of answer. 0 or -errno. */
 int push_request(struct connection *c, uint32_t request, uint8_t *value, uint32_t *bytes);
+/* Pushes what a CONNECT brings along, one after the other. 0, or -errno of the first that is refused. */
+int push_along(struct connection *c, const void *pushes, uint32_t bytes);
+/* That CONNECT has failed; its answer tells. The connection can only be asked why, and closed. */
+void push_along_failed(struct connection *c);
 void command_give_back(struct channel *ch, const struct xts_head *head, const struct xts_rx_frame *frame);
 
 /* --- peek.c ---------------------------------------------------------------------------------------------------------- */
@@ -134,6 +150,8 @@ bool pushed_may_read(const struct connection *c);
 /* Reads once and sends what came: true when a message was sent, and the slot with it. */
 bool pushed_receive(struct connection *c, const struct xts_tx_slot *slot);
 bool pushed_has_event(const struct connection *c);
+/* Layers have come, or are ready: how the connection is encrypted is told if that is new. */
+void pushed_note_tls(struct connection *c);
 void pushed_send_event(struct connection *c, const struct xts_tx_slot *slot);
 
 /* --- pdu_send.c ------------------------------------------------------------------------------------------------------ */

@@ -12,7 +12,7 @@ static struct {
 	struct list by_key[BUCKETS]; /* keys are random numbers */
 	uint32_t count[2];           /* by enum keyed_kind */
 	uint32_t unowned;            /* connections that belong to no channel: parked, or given back and waiting */
-	uint64_t unowned_bytes;      /* in their spill buffers */
+	uint64_t unowned_bytes;      /* in their spill buffers, and kept by their protocols */
 } registry = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
 void registry_lock(void)
@@ -121,13 +121,13 @@ void registry_expire(struct worker_state *w, bool all)
 
 /* --- how much there may be -------------------------------------------------------------------------------------------- */
 
-bool registry_count_unowned(const struct xts_limits *limits, int connections, int64_t spill_bytes)
+bool registry_count_unowned(const struct xts_limits *limits, int connections, int64_t bytes)
 {
 	if (connections > 0 && (registry.unowned >= limits->connections ||
-				registry.unowned_bytes + (uint64_t)spill_bytes > limits->spill_bytes))
+				registry.unowned_bytes + (uint64_t)bytes > limits->spill_bytes))
 		return false;
 	registry.unowned += (uint32_t)connections;
-	registry.unowned_bytes += (uint64_t)spill_bytes;
+	registry.unowned_bytes += (uint64_t)bytes;
 	return true;
 }
 

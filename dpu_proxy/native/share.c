@@ -55,7 +55,7 @@ static int pop_waiting(struct shared *s, struct pushed **pushed)
 	s->first_waiting = given->next;
 	if (!s->first_waiting)
 		s->last_waiting = NULL;
-	registry_count_unowned(NULL, -1, 0);
+	registry_count_unowned(NULL, -1, -(int64_t)pushed_memory(given->pushed));
 	fd = given->fd;
 	*pushed = given->pushed;
 	free(given);
@@ -330,7 +330,7 @@ void share_give_back(struct connection *c)
 	pushed = pushed_leave(c);
 	connection_free(c, false);
 	registry_lock();
-	if (given && !s->ended && registry_count_unowned(&w->config.limits, 1, 0)) {
+	if (given && !s->ended && registry_count_unowned(&w->config.limits, 1, (int64_t)pushed_memory(pushed))) {
 		given->fd = fd;
 		given->pushed = pushed;
 		push_waiting(s, given);

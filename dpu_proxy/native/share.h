@@ -63,8 +63,8 @@ void registry_remove(struct keyed *k);
 /* Nobody holds it now: the calling worker keeps it for a while. */
 void registry_keep(struct keyed *k, struct worker_state *w, uint32_t keep_ms);
 void registry_unkeep(struct keyed *k);
-/* A connection without a channel begins (1) or ends (-1), or its spill buffer changes. False: over the limits, not counted. */
-bool registry_count_unowned(const struct xts_limits *limits, int connections, int64_t spill_bytes);
+/* A connection without a channel begins (1) or ends (-1), or what it keeps (spilled, or in its protocols) changes. False: over the limits, not counted. */
+bool registry_count_unowned(const struct xts_limits *limits, int connections, int64_t bytes);
 /* Ends what has been kept long enough. Takes the lock. */
 void registry_expire(struct worker_state *w, bool all);
 /* The worker's gauges. Takes the lock. */

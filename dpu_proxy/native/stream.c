@@ -195,7 +195,10 @@ void stream_send_recv(struct connection *c, const struct xts_tx_slot *slot, uint
 
 	xts_head_encode(slot->data, XTS_REPLY_RECV, flags, (uint16_t)error, c->xts_socket);
 	xts_recv_encode(slot->data, &m);
-	channel_submit(c->channel, slot, XTS_RECV_BYTES + length);
+	if (flags & XTS_FLAG_CLOSED && c->unwaited)
+		channel_submit_quietly(c->channel, slot, XTS_RECV_BYTES + length);
+	else
+		channel_submit(c->channel, slot, XTS_RECV_BYTES + length);
 }
 
 static void send_connect_ack(struct connection *c, const struct xts_tx_slot *slot)
@@ -204,9 +207,9 @@ static void send_connect_ack(struct connection *c, const struct xts_tx_slot *slo
 
 	c->connect_reply = false;
 	list_remove(&c->unnamed);
+	socket_local(c->fd, &m.local);
 	if (!c->error) {
 		m.post_credits = c->grant.outstanding;
-		socket_local(c->fd, &m.local);
 		socket_peer(c->fd, &m.peer);
 	}
 	xts_head_encode(slot->data, XTS_REPLY_CONNECT_ACK, 0, (uint16_t)c->error, c->xts_socket);

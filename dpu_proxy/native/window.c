@@ -1,4 +1,4 @@
-/* The windows (post credits) of connections, and the channel's limit of them. */
+/* What connections may make the proxy keep: windows (post credits), and memory of pushed protocols; the channel's limits of both. */
 #include "channel.h"
 
 bool channel_window_left(const struct channel *ch)
@@ -39,5 +39,20 @@ bool connection_grant_claimed(struct connection *c, uint32_t spilled)
 	if (!take_window(c, window > spilled ? window : spilled, spilled > 2 ? spilled : 2))
 		return false;
 	c->grant.outstanding -= spilled;
+	return true;
+}
+
+bool connection_count_memory(struct connection *c, int64_t bytes)
+{
+	struct worker_state *w = c->worker;
+	struct channel *ch = c->channel;
+
+	if (bytes > 0 && (!ch || ch->ulp_bytes + (uint64_t)bytes > w->config.limits.ulp_bytes)) {
+		w->stats.refused_limit++;
+		return false;
+	}
+	if (ch)
+		ch->ulp_bytes += (uint64_t)bytes;
+	w->stats.ulp_bytes += (uint64_t)bytes;
 	return true;
 }

@@ -222,6 +222,8 @@ static bool arm_all(struct worker_state *w, int *timeout_ms)
 		quiet &= !xts_queue_arm(ch->queue);
 		if (ch->slot_missing || ch->kick_again)
 			*timeout_ms = SLOT_WAIT_MS;
+		else if (ch->quiet_frames && (*timeout_ms < 0 || *timeout_ms > CHANNEL_QUIET_MS))
+			*timeout_ms = CHANNEL_QUIET_MS;
 	}
 	return quiet;
 }

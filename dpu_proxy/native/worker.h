@@ -35,6 +35,7 @@ struct xts_limits { /* per queue */
 	uint64_t spill_bytes;     /* sum of the windows granted to hosts, so the most that can ever wait in spill buffers */
 	uint32_t window_bytes;    /* window a connection starts with */
 	uint32_t window_bytes_max;/* to which a busy one grows while spill_bytes allows */
+	uint64_t ulp_bytes;       /* that pushed protocols keep beside windows: given back, being gathered; beyond: ENOBUFS */
 };
 
 struct xts_worker_config {
@@ -80,6 +81,7 @@ struct xts_worker_stats {
 	uint64_t writes, gathered_messages, spilled_bytes;
 	uint64_t spill_bytes, window_bytes;        /* gauges: waiting now; granted now */
 	uint64_t bad_messages, bad_identifiers, link_failures, hellos, goodbyes;
+	uint64_t ulp_bytes;                        /* gauge: kept by pushed protocols, as limits.ulp_bytes counts */
 	uint32_t ulp_handshakes;                   /* gauge: of pushed protocols, under way now */
 	uint64_t ulp_handshakes_ok, ulp_handshakes_failed;
 	uint64_t ulp_pushed[XTS_ULP_COUNT];        /* by protocol (enum xts_ulp_id): pushes, and what accepted connections got of their listener */
@@ -94,7 +96,7 @@ struct xts_channel_stats {
 	uint32_t pid;
 	uint32_t connections, listeners;
 	uint32_t frame_credits;
-	uint64_t window_bytes, spill_bytes;
+	uint64_t window_bytes, spill_bytes, ulp_bytes;
 	struct xts_link_stats link;
 	struct xts_queue_stats queue;
 };

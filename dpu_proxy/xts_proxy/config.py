@@ -77,6 +77,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     spill_mib: Annotated[int, Meta(ge=1, le=1 << 20)] = 1024
     window_kib: Annotated[int, Meta(ge=1, le=WINDOW_KIB_MAX)] = 64
     window_max_kib: Annotated[int, Meta(ge=1, le=WINDOW_KIB_MAX)] = 2048
+    ulp_mib: Annotated[int, Meta(ge=1, le=1 << 20)] = 256
     clients: Annotated[int, Meta(ge=1, le=65536)] = 64
 
 

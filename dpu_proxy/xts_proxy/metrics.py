@@ -25,6 +25,7 @@ WORKER_GAUGES = frozenset(
         "parked_connections",
         "spill_bytes",
         "window_bytes",
+        "ulp_bytes",
         "ulp_handshakes",
     }
 )
@@ -84,7 +85,7 @@ def add_channel(families: Families, index: int, stats: dict[str, object]) -> Non
     labels = {"queue": str(stats["queue_id"]), "worker": str(index)}
     up = int(stats["link_state"] == 1)
     families.add("xts_channel_up", up, labels, "Whether the link of a queue is up", gauge=True)
-    for name in ("connections", "listeners", "frame_credits", "window_bytes", "spill_bytes"):
+    for name in ("connections", "listeners", "frame_credits", "window_bytes", "spill_bytes", "ulp_bytes"):
         value = stats[name]
         assert isinstance(value, int)
         families.add(f"xts_channel_{name}", value, labels, f"{name} of struct xts_channel_stats, worker.h", gauge=True)

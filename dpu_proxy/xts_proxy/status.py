@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
@@ -31,8 +32,8 @@ def show(path: str, *, as_json: bool, connections: bool) -> None:
     )
     console.print(_table("workers", _WORKER_COLUMNS, answer["workers"]))
     console.print(_table("channels", _CHANNEL_COLUMNS, [_channel_row(row) for row in answer["channels"]]))
-    if tls := _tls(answer["tls"]):
-        console.print(tls)
+    for line in _tls(answer["tls"]):
+        console.print(line)
     if connections:
         rows = answer["connections"]
         shown = [row | {"ulps": _ulps(row)} for row in rows[:_SHOWN_CONNECTIONS]]
@@ -53,6 +54,7 @@ _WORKER_COLUMNS = {
     "received": "received_bytes",
     "spilled now": "spill_bytes",
     "granted": "window_bytes",
+    "kept by protocols": "ulp_bytes",
     "refused": "refused",
     "sleeps": "sleeps",
 }
@@ -69,6 +71,7 @@ _CHANNEL_COLUMNS = {
     "frames out": "frames_out",
     "spilled now": "spill_bytes",
     "granted": "window_bytes",
+    "kept by protocols": "ulp_bytes",
 }
 _CONNECTION_COLUMNS = {
     "queue": "queue_id",
@@ -98,13 +101,32 @@ def _table(title: str, columns: dict[str, str], rows: list[dict[str, Any]]) -> T
 _TEXTS = frozenset({"program", "link", "state", "local", "peer", "ulps"})
 
 
-def _tls(counts: dict[str, int]) -> str:
-    """One line; "" when there was no handshake."""
-    handshakes = counts["client_handshakes"] + counts["server_handshakes"]
-    by = ", ".join(f"{counts[f'sent_by_{who}']} {who}" for who in ("user", "kernel", "device"))
-    return (
-        f"tls: {handshakes} handshakes, {counts['resumed']} of them resumed; encrypted by: {by}" if handshakes else ""
-    )
+#: fallback_… of struct xts_tls_counts
+_NOT_THE_BEST = {
+    "no_kernel": "the kernel has no TLS",
+    "configured": "the configuration says user",
+    "stack": "TLS is not next to TCP",
+    "refused": "the kernel or OpenSSL does not do this version, cipher or direction",
+    "no_device": "no network card does it",
+    "keys_change": "keys of TLS 1.3 may have to change",
+}
+
+
+def _tls(counts: dict[str, int]) -> Iterator[str]:
+    """Two lines, of handshakes and of keys that hosts have pushed; none when there was neither."""
+
+    def by(direction: str) -> str:
+        return ", ".join(f"{counts[f'{direction}_by_{who}']} {who}" for who in ("user", "kernel", "device"))
+
+    if any(counts.values()):
+        handshakes = counts["client_handshakes"] + counts["server_handshakes"]
+        yield (
+            f"tls: {handshakes} handshakes, {counts['resumed']} of them resumed; "
+            f"encrypted by: {by('sent')}; decrypted by: {by('received')}"
+        )
+    why = {words: count for name, words in _NOT_THE_BEST.items() if (count := counts[f"fallback_{name}"])}
+    if why:
+        yield "tls: not the best kind: " + ", ".join(f"{count} ({words})" for words, count in why.items())
 
 
 def _ulps(row: dict[str, Any]) -> str:

@@ -77,6 +77,7 @@ class Worker:
                     "spill_bytes": limits.spill_mib << 20,
                     "window_bytes": limits.window_kib << 10,
                     "window_bytes_max": limits.window_max_kib << 10,
+                    "ulp_bytes": limits.ulp_mib << 20,
                 },
                 "policy_default_allow": config.policy.default == "allow",
                 "rules": rules,

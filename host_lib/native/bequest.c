@@ -14,12 +14,13 @@
 #include <unistd.h>
 
 #define BEQUEST_MAGIC 0x58545342u /* "XTSB" */
-#define BEQUEST_VERSION 2u
+#define BEQUEST_VERSION 3u
 
 struct bequest {
 	uint32_t magic, version;
 	uint32_t number;           /* in the process that wrote it, or where to ask, there */
 	int32_t descriptor;        /* of the program; -1: none */
+	int32_t refused;           /* not 0: it could not be given up, for this errno; nothing else is set but the descriptor */
 	int32_t uplink;            /* not -1: it is still the parent's, who is to be asked on this descriptor */
 	uint64_t key;              /* 0: the connection has ended, only what is unread is left of it */
 	uint64_t receive_timeout_ns, send_timeout_ns;
@@ -133,10 +134,20 @@ static int bequest_write_again(int memfd, struct xts_sock *s, int descriptor)
 	return write_all(memfd, &b, sizeof b);
 }
 
+/* That the new program has it not, and why. */
+static void bequest_write_refused(int memfd, int error, int descriptor)
+{
+	struct bequest b = {.magic = BEQUEST_MAGIC, .version = BEQUEST_VERSION, .descriptor = descriptor, .refused = error == EPROTO ? EIO : error}; /* EPROTO: of the memfd */
+
+	(void)write_all(memfd, &b, sizeof b);
+}
+
 static bool is_sound(const struct bequest *b)
 {
 	if (b->magic != BEQUEST_MAGIC || b->version != BEQUEST_VERSION)
 		return false;
+	if (b->refused)
+		return b->refused > 0 && b->refused < 4096; /* an errno */
 	if (b->again)
 		return true;
 	if ((b->family != 4 && b->family != 6) || b->phase > PHASE_DISCONNECTING || b->shutdown > SHUTDOWN_MASK)
@@ -214,6 +225,8 @@ int bequest_read(int memfd, struct xts_sock **out, bool is_child, int *descripto
 	if (!is_sound(&b) || (is_child && b.number != s->link_number))
 		return -EPROTO;
 	*descriptor = b.descriptor;
+	if (b.refused)
+		return is_child ? -EPROTO : -b.refused;
 	if (b.again) {
 		*out = is_child ? NULL : find_adopted(b.number);
 		return *out ? BEQUEST_AGAIN : -EBADF;
@@ -326,6 +339,8 @@ int xts_bequeath(const struct xts_bequest *sockets, unsigned count)
 			xts.not_inherited++;
 		if (r == -ENOMEM || r == -ENOSPC)
 			break;
+		if (r)
+			bequest_write_refused(memfd, -r, sockets[i].descriptor);
 	}
 	heirs_at_exit(false);
 	library_settle();
@@ -373,7 +388,7 @@ int xts_inherit_next(int memfd, struct xts_bequest *out)
 		if (s->id != id)
 			r = -EBADF;
 		else if (s->lost)
-			r = s->error ? -s->error : -ECONNRESET;
+			r = s->moved == MOVED ? -ENOTCONN : s->error ? -s->error : -ECONNRESET;
 	}
 	if (s && r < 0 && s->in_use)
 		socket_free(s);

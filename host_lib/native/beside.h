@@ -78,6 +78,12 @@ void xts_on_descriptors(int (*own)(int fd), void (*disown)(int fd));
  */
 int xts_set_nodelay(int s);
 
+/* --- connecting: connect.c ---------------------------------------------------------------------------------------- */
+
+/* 1: the next connect() begins an attempt. 0: it does not, for there was one whose outcome nobody has asked for, or a connection,
+ * be it over, or it listens. -1 with EBADF. */
+int xts_is_unconnected(int s);
+
 /* --- over fork and exec: inherit.c ------------------------------------------------------------------------------------ */
 
 /*
@@ -98,7 +104,7 @@ struct xts_bequest {
 };
 int xts_bequeath(const struct xts_bequest *sockets, unsigned count);
 /* In the new program: takes the sockets over, one call each, in order: 1 and *out filled, 0 at the end, -1 with errno
- * for one that is lost (out->descriptor says which). Closes memfd at the end. */
+ * for one that is not kept (out->descriptor says which; ENOTCONN: it is another process's). Closes memfd at the end. */
 int xts_inherit_next(int memfd, struct xts_bequest *out);
 /* After an exec that failed: takes back what xts_bequeath() has given up, under the old numbers, and closes memfd. */
 void xts_resume(int memfd);
@@ -107,6 +113,13 @@ void xts_resume(int memfd);
  * Not in a child of vfork(). The library must not be used after it.
  */
 void xts_before_exit(void);
+
+/*
+ * tell() is told of each socket that is not this process's after fork or exec, when the application first uses it (whose call
+ * fails): its number, and XTS_REASON_ELSEWHERE or XTS_REASON_LOST. It is called with the library's lock, and must not wait or
+ * call the library. Before the first socket.
+ */
+void xts_on_gone(void (*tell)(int number, unsigned reason));
 
 /* A listener's connections are taken only while this process shows interest (a wait or an accept), in small numbers: for
  * listeners that may come to be shared. Call between socket and listen. */

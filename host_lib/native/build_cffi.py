@@ -22,6 +22,13 @@ int xts_py_setsockopt_int(int s, int level, int option, int value);
 int xts_py_set_nodelay(int s);
 int xts_py_bind(int s, const void *address, unsigned int length);
 int xts_py_connect(int s, const void *address, unsigned int length);
+struct ulp_info;
+struct xts_ulp_push {
+    unsigned long request;
+    const struct ulp_info *info;
+};
+int xts_py_ulp_connect(int s, const void *address, unsigned int length, const struct xts_ulp_push *pushes,
+                       unsigned count);
 int xts_py_listen(int s, int backlog);
 int xts_py_getsockname(int s, void *address, unsigned int *length);
 int xts_py_getpeername(int s, void *address, unsigned int *length);
@@ -80,6 +87,7 @@ int xts_py_ulps(struct xts_ulp_offer *offers, unsigned max);
 #define SIOC_PEEK_MODE ...
 #define SIOC_END_PEEK_MODE ...
 #define XTS_ULP_INFO_BYTES_MAX ...
+#define XTS_CONNECT_PUSH_BYTES ...
 #define XTS_ULP_COUNT ...
 
 void *xts_epoll_ctx_create_flags(unsigned flags);
@@ -120,6 +128,7 @@ struct xts_info {
     uint32_t sockets;
     uint64_t features, epoch;
     uint64_t sent_frames, received_frames, sent_acks, received_acks, kicks, sleeps, spins, malformed;
+    uint64_t sent_packets, received_packets;
     ...;
 };
 int xts_py_get_info(struct xts_info *info);
@@ -156,7 +165,7 @@ bool xts_rules_note(const struct xts_rules *rules, unsigned n, unsigned *line, c
 
 #: reason.h and the interposer's report.h, for `xts status --processes`.
 REPORT_CDEF = """
-enum { XTS_REASON_COUNT = ... };
+enum { XTS_REASON_COUNT = ..., XTS_REASON_ELSEWHERE = ..., XTS_REASON_LOST = ... };
 const char *xts_reason_name(unsigned number);
 const char *xts_reason_text(unsigned number);
 

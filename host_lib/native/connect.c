@@ -4,11 +4,11 @@
 #include <sys/epoll.h>
 
 /* Sends CONNECT. Waits only for a slot, or for another thread's first request. */
-static int start(struct xts_sock *s, const struct xts_endpoint *peer)
+static int start(struct xts_sock *s, const struct xts_endpoint *peer, const struct along *along)
 {
 	uint32_t id = s->id;
-	uint32_t window = push_window(s, xts.settings.window_bytes < s->window_max ? xts.settings.window_bytes : s->window_max);
-	struct xts_connect m = {.xts_socket = id, .post_credits = window, .domain = s->family, .peer = *peer};
+	uint32_t window = xts.settings.window_bytes < s->window_max ? xts.settings.window_bytes : s->window_max;
+	struct xts_connect m = {.xts_socket = id, .domain = s->family, .peer = *peer, .length = along ? along->bytes : 0};
 	struct xts_tx_slot slot;
 	int r;
 
@@ -32,7 +32,10 @@ static int start(struct xts_sock *s, const struct xts_endpoint *peer)
 		xts_queue_abandon(xts.channel->queue, &slot); /* another thread was faster */
 		return -EALREADY;
 	}
-	xts_credit_grant_init(&s->grant, window);
+	if (m.length)
+		push_along(s, along);
+	m.post_credits = push_window(s, window);
+	xts_credit_grant_init(&s->grant, m.post_credits);
 	s->consumed = 0;
 	s->error = 0;
 	s->done = false;
@@ -43,27 +46,36 @@ static int start(struct xts_sock *s, const struct xts_endpoint *peer)
 	socket_asked(s, true);
 	xts_head_encode(slot.data, XTS_CMD_CONNECT, 0, 0, s->proxy_id);
 	xts_connect_encode(slot.data, &m);
-	channel_submit(&slot, XTS_CONNECT_BYTES);
+	if (m.length)
+		memcpy(slot.data + XTS_CONNECT_BYTES, along->payload, m.length);
+	channel_submit(&slot, XTS_CONNECT_BYTES + m.length);
 	status_state(s);
 	if (s->mirror)
 		mirror_dirty(s); /* not writable until connected */
 	return 0;
 }
 
-/* The attempt has failed: tells why, once, and the socket may try again. */
+/*
+ * The attempt has failed, or what came of it before anybody asked: tells why, once, and the socket may try again. The
+ * proxy's is made ready for that by the next CONNECT.
+ */
 static int failed(struct xts_sock *s)
 {
 	int r = take_error(s);
 
-	s->phase = PHASE_UNCONNECTED;
-	if (!s->lost)
-		s->shutdown = 0;
-	memset(&s->peer, 0, sizeof s->peer);
-	status_state(s);
+	if (s->lost) {
+		s->phase = PHASE_UNCONNECTED;
+		memset(&s->peer, 0, sizeof s->peer);
+		status_state(s);
+		return r ? r : -ECONNABORTED;
+	}
+	if (!s->bound_address) /* inet_reset_saddr(): the port stays */
+		s->local = (struct xts_endpoint){.ip_version = s->family, .port = s->local.port};
+	socket_unconnected(s);
 	return r ? r : -ECONNABORTED;
 }
 
-static int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t length)
+int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t length, const struct along *along)
 {
 	uint32_t id = s->id;
 	struct xts_endpoint peer;
@@ -83,9 +95,11 @@ static int connect_socket(struct xts_sock *s, const struct sockaddr *address, so
 	if (s->phase == PHASE_UNCONNECTED) {
 		if (s->state != TCP_STATE_CLOSE)
 			return -EISCONN;
+		if (s->ulps.along)
+			return -EINVAL; /* that attempt has failed: this one might go without what was to be pushed */
 		r = address_read(&peer, s->family, address, length, false);
 		if (!r)
-			r = s->lost ? -ENETDOWN : start(s, &peer);
+			r = s->lost ? -ENETDOWN : start(s, &peer, along);
 		if (r)
 			return r;
 		again = -EINPROGRESS;
@@ -116,8 +130,22 @@ int xts_connect(int number, const struct sockaddr *address, socklen_t length)
 	int r;
 
 	library_enter();
+	channel_pump(); /* how the attempt has gone */
 	s = table_use(number);
-	r = s ? connect_socket(s, address, length) : -EBADF;
+	r = s ? connect_socket(s, address, length, NULL) : -EBADF;
+	library_leave();
+	return finish(r);
+}
+
+int xts_is_unconnected(int number)
+{
+	struct xts_sock *s;
+	int r;
+
+	library_enter();
+	channel_pump();
+	s = table_open(number);
+	r = s ? s->phase == PHASE_UNCONNECTED && s->state == TCP_STATE_CLOSE : -EBADF;
 	library_leave();
 	return finish(r);
 }
@@ -179,6 +207,7 @@ int xts_getsockname(int number, struct sockaddr *address, socklen_t *length)
 	int r;
 
 	library_enter();
+	channel_pump(); /* it may be connected */
 	s = table_open(number);
 	r = s ? address_write(s->family, &s->local, address, length) : -EBADF;
 	library_leave();

@@ -71,7 +71,7 @@ static void moved_away(struct xts_sock *s)
 	s->credits = 0;
 	socket_asked(s, false);
 	buffer_drop(s);
-	status_state(s);
+	inherit_gone(s, XTS_REASON_ELSEWHERE);
 	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP);
 	if (!s->open)
 		socket_free(s);

@@ -22,6 +22,7 @@ static int uplink = -1;
 static unsigned uplinks;       /* that there have been since the fork */
 static bool reading;
 static uint16_t read_waiters;
+static void (*tell_gone)(int number, unsigned reason);
 
 void xts_inherit_over_fork(void)
 {
@@ -88,6 +89,25 @@ static void forget_channel(struct xts_sock *s)
 	s->shared = s->pushing = s->ulps.sending = false;
 }
 
+void xts_on_gone(void (*tell)(int number, unsigned reason))
+{
+	tell_gone = tell;
+}
+
+void inherit_gone(struct xts_sock *s, uint8_t reason)
+{
+	s->gone = reason;
+	s->gone_untold = true;
+	status_state(s);
+}
+
+void inherit_tell_gone(struct xts_sock *s)
+{
+	s->gone_untold = false;
+	if (tell_gone)
+		tell_gone((int)s->id, s->gone);
+}
+
 static void cannot_be_had(struct xts_sock *s)
 {
 	set_inherited(s, NOT_INHERITED);
@@ -95,6 +115,7 @@ static void cannot_be_had(struct xts_sock *s)
 	s->state = TCP_STATE_CLOSE;
 	s->phase = PHASE_UNCONNECTED;
 	xts.not_inherited++;
+	inherit_gone(s, XTS_REASON_LOST);
 }
 
 /* In the child: buffers, pending data and mirrors have gone already. */
@@ -111,6 +132,7 @@ void inherit_after_fork(struct xts_sock *s)
 		s->moved = MOVED;
 		s->lost = true;
 		s->state = TCP_STATE_CLOSE;
+		inherit_gone(s, XTS_REASON_ELSEWHERE);
 		return;
 	}
 	if (listens) {
@@ -339,6 +361,7 @@ static void take_failed(struct xts_sock *s, int r)
 	socket_fail(s, listens ? ENETDOWN : r == -ENOTCONN ? 0 : ECONNRESET);
 	if (r == -ENOTCONN)
 		s->phase = PHASE_UNCONNECTED;
+	inherit_gone(s, r == -ENOTCONN ? XTS_REASON_ELSEWHERE : XTS_REASON_LOST);
 }
 
 void inherit_adopt(struct xts_sock *s, uint8_t how)

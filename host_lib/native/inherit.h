@@ -63,6 +63,8 @@ void inherit_uplink(int fd);                  /* the link to the parent, in a ne
 void inherit_adopt_uplink(int fd);            /* in a new program */
 int inherit_pass_uplink(bool pass);           /* over exec, or not after all: the descriptor, or -1 */
 void inherit_adopt(struct xts_sock *s, uint8_t how); /* in a new program */
+void inherit_gone(struct xts_sock *s, uint8_t reason); /* it is not this process's: told when the application uses it */
+void inherit_tell_gone(struct xts_sock *s);
 void inherit_read(void);                      /* files what the parent has said, if anything */
 void inherit_at_exit(void);
 

@@ -49,6 +49,7 @@
 #include "link.h"
 #include "own.h"
 #include "queue.h"
+#include "reason.h"
 #include "status.h"
 #include "xts.h"
 
@@ -151,8 +152,11 @@ struct ulps {
 	uint32_t sent;             /* of it */
 	uint32_t wanted;           /* credits without which a PDU was refused */
 	struct tls_crypto_info keys[2]; /* version and cipher of keys of the kernel's kind (ktls.c); version 0: none */
+	uint16_t tls_version, tls_cipher; /* as the proxy has told (event TLS); 0: has not */
+	uint8_t tls_by[2];         /* who decrypts and encrypts, by ULPS_RECEIVE and ULPS_SEND */
 	bool tls;                  /* setsockopt(TCP_ULP, "tls") */
 	bool keys_expired;         /* the peer has sent KeyUpdate */
+	bool along;                /* pushed along with CONNECT: if that fails, nobody knows what is there */
 	bool zerocopy_ro, expect_no_pad;
 };
 
@@ -175,6 +179,7 @@ struct xts_sock {
 	bool nonblocking, close_on_exec;
 	bool linger, abort;        /* SO_LINGER; abort: CLOSE carries ABORT */
 	bool bound, optioned;      /* state that only the proxy's socket has */
+	bool bound_address;        /* bound to an address, not to a port only */
 	bool renewed;              /* disconnected since: such state is gone */
 	bool no_space;             /* a sender was refused: tell when there is room (SOCK_NOSPACE) */
 	bool asked;                /* has sent since it last received: counts in xts.asked */
@@ -190,6 +195,8 @@ struct xts_sock {
 	bool seqpacket;            /* SOCK_SEQPACKET */
 	bool pushing;              /* a push or the end of peek mode is under way: nobody reads or sends meanwhile */
 	uint8_t inherited, moved;
+	uint8_t gone;              /* enum xts_reason: why this process does not have it after fork or exec */
+	bool gone_untold;          /* nobody has used it since */
 	uint8_t family;            /* 4 or 6 */
 	uint8_t state, phase, shutdown;
 	uint8_t todo;
@@ -330,6 +337,7 @@ struct channel {
 	struct channel *next_dead;
 	struct xts_attachment attachment;
 	struct xts_queue *queue;   /* attachment.queue, perhaps decorated */
+	struct xts_queue *bundle;  /* one of the decorators (xts_bundle_wrap()), or NULL */
 	struct xts_link link;
 	bool dead;
 	bool retry;                /* no slot, or a doorbell that must be repeated: look again in a millisecond */
@@ -428,6 +436,7 @@ void socket_free(struct xts_sock *s);         /* after CLOSED, or where the prox
 void socket_asked(struct xts_sock *s, bool asked);
 uint32_t socket_credits_worth_waiting_for(const struct xts_sock *s);
 int socket_disconnect(struct xts_sock *s);    /* back to unconnected */
+void socket_unconnected(struct xts_sock *s);  /* the same, where the proxy need not be told */
 void socket_close(struct xts_sock *s);
 void socket_end(struct xts_sock *s);
 int take_error(struct xts_sock *s);           /* sock_error(): -errno or 0, and clears it */
@@ -485,7 +494,7 @@ void send_wait_for_link(struct xts_sock *s);
 ssize_t send_all(struct xts_sock *s, struct source *src, int flags);
 int send_wait_connected(struct xts_sock *s, bool blocking, uint64_t deadline); /* sk_stream_wait_connect() */
 
-/* --- pushed protocols: push.c, tell.c, pdu.c, pdu_recv.c, pdu_send.c ---------------------------------------------------- */
+/* --- pushed protocols: push.c, push_along.c, tell.c, pdu.c, pdu_recv.c, pdu_send.c -------------------------------------- */
 
 enum { ULPS_RECEIVE, ULPS_SEND };
 
@@ -498,6 +507,14 @@ static inline uint16_t socket_ulp(const struct xts_sock *s, unsigned direction)
 /* Pushes a protocol: request is SIOC_PUSH_ULP_RX, SIOC_PUSH_ULP_TX or SIOC_PUSH_ULP. Waits; 0 or -errno. */
 int socket_push(struct xts_sock *s, uint32_t request, uint16_t ulp_id, const uint8_t *attributes, uint32_t bytes);
 int push_ioctl(struct xts_sock *s, unsigned long request, const void *argument);
+/* Pushes that go along with a CONNECT: push_along.c. */
+struct along {
+	uint32_t bytes;
+	uint8_t payload[XTS_CONNECT_PUSH_BYTES];
+};
+void push_note(struct xts_sock *s, uint32_t request, uint16_t ulp_id); /* it is there, or will be */
+void push_along(struct xts_sock *s, const struct along *along); /* they are on their way */
+int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t length, const struct along *along); /* connect.c; along NULL: none */
 void push_answered(struct xts_sock *s, const struct call *call); /* the proxy has done it */
 int push_give_back(struct xts_sock *s);       /* 0: all is given back; -EAGAIN: no frame can leave now; -ENETDOWN */
 void push_forget(struct xts_sock *s);         /* a new connection begins with nothing pushed */
@@ -556,6 +573,7 @@ int address_write(uint8_t family, const struct xts_endpoint *endpoint, struct so
 
 void status_state(const struct xts_sock *s);
 void status_data(const struct xts_sock *s);
+void status_ulps(const struct xts_sock *s);   /* what is pushed has changed */
 void status_link(void);
 
 #endif

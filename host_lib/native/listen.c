@@ -8,6 +8,13 @@
 
 #define BACKLOG_MAX 4096u
 
+static bool is_any(const struct xts_endpoint *endpoint)
+{
+	static const uint8_t any[sizeof endpoint->address];
+
+	return memcmp(endpoint->address, any, sizeof any) == 0;
+}
+
 static int bind_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t length)
 {
 	struct call call = {.type = XTS_CMD_BIND};
@@ -24,6 +31,7 @@ static int bind_socket(struct xts_sock *s, const struct sockaddr *address, sockl
 	if (!r && s->id == id) {
 		s->local = call.local;
 		s->bound = true;
+		s->bound_address = s->bound_address || !is_any(&call.local);
 		s->renewed = false;
 		status_state(s);
 	}
@@ -52,7 +60,7 @@ static int listen_socket(struct xts_sock *s, int backlog)
 	bool sharing = s->to_share && sharing_possible();
 	int r;
 
-	if (s->phase != PHASE_UNCONNECTED || (s->state != TCP_STATE_CLOSE && !was_listening))
+	if (s->phase != PHASE_UNCONNECTED || (s->state != TCP_STATE_CLOSE && !was_listening) || s->ulps.along)
 		return -EINVAL;
 	if (s->renewed)
 		return -EOPNOTSUPP;

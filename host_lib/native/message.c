@@ -49,6 +49,8 @@ static void receive_connect_ack(const struct xts_head *head, const struct xts_co
 	s->proxy_id = m->proxy_id;
 	if (head->error || !m->proxy_id) {
 		s->grant.window = 0;
+		if (m->local.ip_version) /* the attempt has given it a port */
+			s->local = m->local;
 		socket_fail(s, head->error ? head->error : EPROTO);
 	} else {
 		s->state = TCP_STATE_ESTABLISHED;

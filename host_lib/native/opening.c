@@ -16,6 +16,12 @@ static int decorate(struct channel *c)
 	int r;
 
 	c->queue = c->attachment.queue;
+	if (c->queue->packets) {
+		r = xts_bundle_wrap(&c->queue, c->queue);
+		if (r)
+			return r;
+		c->attachment.queue = c->bundle = c->queue;
+	}
 	if (xts.settings.faults[0]) {
 		r = faults_parse(xts.settings.faults, &transmit, &receive);
 		if (!r)
@@ -41,7 +47,7 @@ static int link_start(struct channel *c)
 		.ethertype = reply->ethertype,
 		.frame_window = c->queue->frame_window,
 		.largest_message = c->queue->largest_message,
-		.features = XTS_FEATURE_SHARE | XTS_FEATURE_ULP,
+		.features = XTS_FEATURE_SHARE | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS | (c->bundle ? XTS_FEATURE_BUNDLE : 0),
 		.epoch = reply->epoch,
 		.pid = (uint32_t)getpid(),
 		.ping_ms = PING_MS,
@@ -94,6 +100,8 @@ static int link_open(struct channel *c)
 	}
 	if (!r && c->link.state == XTS_LINK_DOWN)
 		r = -c->link.error;
+	if (!r && c->bundle)
+		xts_bundle_send(c->bundle, c->link.features & XTS_FEATURE_BUNDLE);
 	c->link.config.dead_ms = c->attachment.reply.kind == XTS_QUEUE_SHM ? DEAD_SHM_MS : DEAD_MS;
 	return r;
 }

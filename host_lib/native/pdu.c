@@ -175,8 +175,23 @@ static bool append(struct xts_sock *s, struct pdu *p, const struct xts_recv_pdu 
 	return true;
 }
 
+/* How it is encrypted: for `xts status`. */
+static void receive_tls(struct xts_sock *s, const struct xts_recv_pdu *m)
+{
+	s->ulps.tls_version = (uint16_t)(m->control_high >> 48);
+	s->ulps.tls_cipher = (uint16_t)(m->control_high >> 32);
+	s->ulps.tls_by[ULPS_SEND] = (uint8_t)(m->control_high >> 24);
+	s->ulps.tls_by[ULPS_RECEIVE] = (uint8_t)(m->control_high >> 16);
+	status_ulps(s);
+}
+
 static void receive_event(struct xts_sock *s, const struct xts_recv_pdu *m)
 {
+	if (m->control_type == XTS_CONTROL_TLS && !m->length && m->control_bytes == 6 &&
+	    xts.channel->link.features & XTS_FEATURE_ULP_TLS) {
+		receive_tls(s, m);
+		return;
+	}
 	if (m->control_type != XTS_CONTROL_READY || m->length) {
 		channel_fail(EPROTO);
 		return;

@@ -83,17 +83,21 @@ static void void_peeked(struct xts_sock *s)
 		outbox_add(s, TODO_ADVERT);
 }
 
-static void pushed(struct xts_sock *s, const struct call *call)
+void push_note(struct xts_sock *s, uint32_t request, uint16_t ulp_id)
 {
-	uint16_t ulp_id = call->ulp_id;
-	bool established = s->state == TCP_STATE_ESTABLISHED;
-
 	s->optioned = true; /* a connection of before a disconnect must not go on without */
 	s->renewed = false;
-	if (is_receive((uint32_t)call->option))
+	if (is_receive(request))
 		note(s, ULPS_RECEIVE, ulp_id);
-	if (is_send((uint32_t)call->option))
+	if (is_send(request))
 		note(s, ULPS_SEND, ulp_id);
+}
+
+static void pushed(struct xts_sock *s, const struct call *call)
+{
+	bool established = s->state == TCP_STATE_ESTABLISHED;
+
+	push_note(s, (uint32_t)call->option, call->ulp_id);
 	if (established && call->length && call->value[0])
 		s->ulps.handshaking = true;
 	if (established && is_receive((uint32_t)call->option) && !s->ulps.peeking)
@@ -159,7 +163,7 @@ static int check(const struct xts_sock *s)
 		return -ENOPROTOOPT;
 	if (s->state == TCP_STATE_SYN_SENT)
 		return -EALREADY; /* before or after connecting, but which bytes it would be for now nobody can tell */
-	if (s->state == TCP_STATE_CLOSE && (s->phase == PHASE_CONNECTED || s->shutdown))
+	if (s->state == TCP_STATE_CLOSE && (s->phase == PHASE_CONNECTED || s->shutdown || s->ulps.along))
 		return -ENOTCONN;
 	return s->ulps.begun ? -EBUSY : 0;
 }
@@ -197,6 +201,7 @@ static int end(struct xts_sock *s, uint32_t id, int r)
 	s->pushing = false;
 	wake(&s->callers);
 	status_data(s);
+	status_ulps(s);
 	socket_changed(s, socket_events(s));
 	return r;
 }

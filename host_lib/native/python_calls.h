@@ -298,6 +298,11 @@ static inline int xts_py_connect(int s, const void *address, socklen_t length)
 	return xts_py_result(xts_connect(s, address, length));
 }
 
+static inline int xts_py_ulp_connect(int s, const void *address, socklen_t length, const struct xts_ulp_push *pushes, unsigned count)
+{
+	return xts_py_result(xts_ulp_connect(s, address, length, pushes, count));
+}
+
 static inline int xts_py_listen(int s, int backlog)
 {
 	return xts_py_result(xts_listen(s, backlog));

@@ -1,6 +1,7 @@
 /*
- * Why a socket is the kernel's: a numbered reason for every socket that is not offloaded, counted per process and shown by
- * `xts status`. The numbers are stable; REASONS.md is made from this list.
+ * Why a socket is the kernel's, or not this process's: a numbered reason for every socket that is not offloaded, or that did
+ * not come along over fork or exec, counted per process and shown by `xts status`. The numbers are stable; REASONS.md is made
+ * from this list.
  */
 #ifndef XTS_REASON_H
 #define XTS_REASON_H
@@ -19,7 +20,9 @@
 	X(10, RAW, "the program uses it by calls the interposer cannot see (stdio inside the C library, another process)") \
 	X(11, INHERITED, "came over exec, fork or a Unix socket from a program that was not under xts run") \
 	X(12, REFUSED, "the attach was refused: version, permission") \
-	X(13, FASTOPEN, "data before the connection is established (TCP Fast Open) is left to the kernel")
+	X(13, FASTOPEN, "data before the connection is established (TCP Fast Open) is left to the kernel") \
+	X(14, ELSEWHERE, "over fork or exec: the connection is another process's, who has used it or cannot give it away (ENOTCONN)") \
+	X(15, LOST, "over fork or exec: the socket could not be kept (not connected yet, peek mode, no proxy)")
 
 enum xts_reason {
 	XTS_REASON_NONE, /* offloaded */
@@ -28,6 +31,9 @@ enum xts_reason {
 #undef XTS_REASON_AS_ENUM
 	XTS_REASON_COUNT
 };
+
+/* Is it about a socket that this process does not have at all, not even in the kernel? */
+#define XTS_REASON_IS_GONE(reason) ((reason) == XTS_REASON_ELSEWHERE || (reason) == XTS_REASON_LOST)
 
 #pragma GCC visibility push(default)
 

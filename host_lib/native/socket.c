@@ -275,6 +275,20 @@ void socket_close(struct xts_sock *s)
 	socket_end(s);
 }
 
+void socket_unconnected(struct xts_sock *s)
+{
+	s->state = TCP_STATE_CLOSE;
+	s->phase = PHASE_UNCONNECTED;
+	s->shutdown = 0;
+	s->done = false;
+	s->credits = s->peer_window = 0;
+	s->grant.window = 0;
+	s->received_bytes = s->sent_bytes = s->read_bytes = 0;
+	buffer_drop(s);
+	memset(&s->peer, 0, sizeof s->peer);
+	status_state(s);
+}
+
 int socket_disconnect(struct xts_sock *s)
 {
 	uint32_t id = s->id;
@@ -286,7 +300,7 @@ int socket_disconnect(struct xts_sock *s)
 		s->abort = true;
 		s->disconnecting = true;
 		s->renewed = s->bound || s->optioned;
-		s->bound = s->optioned = false;
+		s->bound = s->bound_address = s->optioned = false;
 		if (s->state == TCP_STATE_LISTEN)
 			drop_waiting_connections(s);
 		buffer_drop(s);
@@ -298,19 +312,12 @@ int socket_disconnect(struct xts_sock *s)
 		s->abort = false;
 	}
 	socket_asked(s, false);
-	s->state = TCP_STATE_CLOSE;
-	s->phase = PHASE_UNCONNECTED;
-	s->shutdown = 0;
-	s->done = false;
 	if (is_cut)
 		s->error = ECONNRESET; /* as tcp_disconnect() leaves it */
-	s->credits = s->peer_window = 0;
-	s->grant.window = 0;
-	s->received_bytes = s->sent_bytes = s->read_bytes = 0;
+	s->renewed = s->renewed || s->ulps.along;
 	push_forget(s);
-	memset(&s->peer, 0, sizeof s->peer);
 	memset(&s->local, 0, sizeof s->local);
-	status_state(s);
+	socket_unconnected(s);
 	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLHUP);
 	return 0;
 }

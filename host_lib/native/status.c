@@ -45,6 +45,30 @@ void status_data(const struct xts_sock *s)
 	e->received_bytes = s->received_bytes;
 }
 
+static void write_layers(uint8_t *out, const struct xts_sock *s, unsigned direction)
+{
+	_Static_assert(ULP_DEPTH == XTS_STATUS_ULPS, "layers");
+	for (unsigned i = 0; i < ULP_DEPTH; i++)
+		out[i] = i < s->ulps.depth[direction] ? s->ulps.id[direction][i] : 0;
+}
+
+void status_ulps(const struct xts_sock *s)
+{
+	struct xts_status_page *p = page();
+	uint32_t index = SOCKET_INDEX(s->id);
+	struct xts_status_entry *e;
+
+	if (!p || index >= XTS_STATUS_ENTRIES)
+		return;
+	e = &p->entry[index];
+	write_layers(e->receive_ulps, s, ULPS_RECEIVE);
+	write_layers(e->send_ulps, s, ULPS_SEND);
+	e->tls_version = s->ulps.tls_version;
+	e->tls_cipher = s->ulps.tls_cipher;
+	e->tls_send = s->ulps.tls_by[ULPS_SEND];
+	e->tls_receive = s->ulps.tls_by[ULPS_RECEIVE];
+}
+
 void status_state(const struct xts_sock *s)
 {
 	struct xts_status_page *p = page();
@@ -62,10 +86,12 @@ void status_state(const struct xts_sock *s)
 	e->xts_socket = s->id;
 	e->proxy_id = s->proxy_id;
 	e->state = state_of(s);
+	e->reason = s->gone;
 	e->error = s->error;
 	e->local = s->local;
 	e->peer = s->peer;
 	status_data(s);
+	status_ulps(s);
 }
 
 void status_link(void)
@@ -100,7 +126,7 @@ int xts_get_info(struct xts_info *info)
 	out.malformed = xts.bad_messages + xts.bad_ids;
 	out.not_inherited = xts.not_inherited;
 	if (c) {
-		snprintf(out.queue_kind, sizeof out.queue_kind, "%s", c->queue->ops->kind);
+		snprintf(out.queue_kind, sizeof out.queue_kind, "%s", c->attachment.reply.kind == XTS_QUEUE_SHM ? "shm" : "afxdp");
 		memcpy(out.interface, c->attachment.reply.interface, sizeof out.interface); /* terminated by xts_attach() */
 		out.queue_id = c->attachment.reply.queue_id;
 		out.link_state = c->link.state;
@@ -114,6 +140,8 @@ int xts_get_info(struct xts_info *info)
 		out.sent_acks = c->link.stats.sent_acks;
 		out.received_acks = c->link.stats.received_acks;
 		out.kicks = c->queue->stats.kicks;
+		out.sent_packets = c->queue->stats.tx_frames;
+		out.received_packets = c->queue->stats.rx_frames;
 		out.malformed += c->link.stats.malformed;
 	}
 	out.size = size;

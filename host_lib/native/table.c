@@ -73,10 +73,14 @@ struct xts_sock *table_use(int number)
 {
 	struct xts_sock *s = table_open(number);
 
-	if (!s || s->inherited == NOT_INHERITED)
+	if (!s || (s->inherited == NOT_INHERITED && !s->gone_untold))
 		return s;
-	inherit_take(s);
-	return table_open(number);
+	if (s->inherited != NOT_INHERITED)
+		inherit_take(s);
+	s = table_open(number);
+	if (s && s->gone_untold)
+		inherit_tell_gone(s);
+	return s;
 }
 
 void table_release(struct xts_sock *s)

@@ -109,6 +109,15 @@ struct ulp_info {
 #define XTS_ULP_INTEGER 1u
 int xts_ulp_put(struct ulp_info *info, size_t room, unsigned attribute, const void *value, size_t bytes, unsigned flags);
 
+/* Connects with protocols pushed: as xts_ioctl() of each in this order and then xts_connect(), but for one round trip in all, for none of which a non-blocking socket waits.
+ * What the proxy refuses is therefore an error of the connection: of this call, or of SO_ERROR; xts_ulp_error() has the reason. A failure of any kind leaves a socket
+ * that can be asked for it, and closed: nothing else (EINVAL). EMSGSIZE: the parameters of all pushes are too long to travel together (some 1000 bytes). */
+struct xts_ulp_push {
+	unsigned long request;     /* SIOC_PUSH_ULP_RX, SIOC_PUSH_ULP_TX or SIOC_PUSH_ULP */
+	const struct ulp_info *info;
+};
+int xts_ulp_connect(int s, const struct sockaddr *address, socklen_t length, const struct xts_ulp_push *pushes, unsigned count);
+
 /* SIOC_PEEK_MODE: int *, 1 to begin; SIOC_END_PEEK_MODE: uint32_t *, bytes to drop from the first received on. */
 
 /* Waits until the handshakes of what was pushed are done: 0, or -1 with their error; EAGAIN (non-blocking: not yet; poll for POLLOUT),
@@ -167,6 +176,7 @@ struct xts_info {
 	uint64_t features, epoch;
 	uint64_t sent_frames, received_frames, sent_acks, received_acks, kicks, sleeps, spins, malformed;
 	uint64_t not_inherited;   /* sockets that were refused after fork or exec, or lost in it */
+	uint64_t sent_packets, received_packets; /* in which frames travelled; small ones several in one (afxdp) */
 };
 int xts_get_info(struct xts_info *info);
 

@@ -35,9 +35,12 @@ static int strict_error(enum xts_reason reason)
 
 int decide_stay(int fd, enum xts_reason reason)
 {
-	int error = preload.strict ? strict_error(reason) : 0;
 	struct descriptor was = descriptor_get(fd);
+	int pushed = was.kind == DESCRIPTOR_UNDECIDED ? note_push_error(was.number) : 0;
+	int error = pushed ? pushed : preload.strict ? strict_error(reason) : 0;
 
+	if (pushed)
+		preload_refused(); /* the program's data would go without the protocol */
 	if (error) {
 		preload_log("descriptor %d: refused (%s): %s", fd, xts_reason_name(reason), strerror(error));
 		errno = error;
@@ -144,6 +147,8 @@ bool decide_publish(int fd, struct descriptor was, int s, uint8_t flags)
 {
 	struct descriptor d = {.kind = DESCRIPTOR_OFFLOADED, .flags = flags, .number = (uint32_t)s};
 
+	if (note_push_error(was.number))
+		d.flags |= DESCRIPTOR_PUSHED;
 	if (!descriptor_become(fd, was, d)) {
 		(void)XTS(xts_close(s));
 		return false;

@@ -22,14 +22,13 @@ static void bind_when_free(int fd, const union address *local, socklen_t length)
 /* Bound and offloaded, but not connected: back to the kernel, at the same address. false: it is too late for that. */
 static bool give_back(int fd, struct descriptor d)
 {
-	struct pollfd state = {.fd = (int)d.number, .events = POLLOUT};
 	union address local = {0};
 	socklen_t length = sizeof local;
 
 	if (d.flags & DESCRIPTOR_LISTENS || !descriptor_is_last(d))
 		return false;
-	if (XTS(xts_poll(&state, 1, 0)) < 0 || !(state.revents & POLLHUP))
-		return false; /* connecting, or connected */
+	if (XTS(xts_is_unconnected((int)d.number)) != 1)
+		return false;
 	if (XTS(xts_getsockname((int)d.number, &local.any, &length)) < 0)
 		return false;
 	epoll_descriptor_given_back(fd, d);
@@ -50,8 +49,11 @@ static int connect_offloaded(int fd, struct descriptor d, const struct sockaddr 
 		bool bound = d.flags & DESCRIPTOR_BOUND &&
 			     XTS(xts_getsockname((int)d.number, &local.any, &local_length)) == 0;
 
-		if (!xts_rules_ask(preload.rules, XTS_ROLE_TCP_CLIENT, bound ? &local.any : NULL, address).offload &&
-		    give_back(fd, d))
+		bool stays = xts_rules_ask(preload.rules, XTS_ROLE_TCP_CLIENT, bound ? &local.any : NULL, address).offload;
+
+		if (!stays && bound && d.flags & DESCRIPTOR_PUSHED)
+			return push_refuse(fd, XTS_REASON_RULE);
+		if (!stays && give_back(fd, d))
 			return real()->connect(fd, address, length);
 	}
 	if (d.flags & DESCRIPTOR_BOUND && address && address->sa_family != AF_UNSPEC) {

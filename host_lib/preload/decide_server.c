@@ -87,7 +87,9 @@ static int listen_offloaded(int fd, struct descriptor d, int backlog)
 		return -1;
 	if (XTS(xts_listen(s, backlog)) < 0)
 		return -1;
-	if (d.flags & DESCRIPTOR_ALSO_LOCAL && real()->listen(fd, backlog) < 0)
+	if (d.flags & DESCRIPTOR_PUSHED && d.flags & DESCRIPTOR_ALSO_LOCAL)
+		preload_log("descriptor %d: a protocol is pushed: connections from the host itself are not served", fd);
+	if (d.flags & DESCRIPTOR_ALSO_LOCAL && (d.flags & DESCRIPTOR_PUSHED || real()->listen(fd, backlog) < 0))
 		listens.flags &= (uint8_t)~DESCRIPTOR_ALSO_LOCAL;
 	listens.flags = (uint8_t)((listens.flags | DESCRIPTOR_LISTENS) & ~DESCRIPTOR_BOUND);
 	if (listens.flags != d.flags && descriptor_become(fd, d, listens))

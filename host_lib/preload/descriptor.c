@@ -162,6 +162,24 @@ void descriptor_each(enum descriptor_kind kind, void (*visit)(int fd, struct des
 	}
 }
 
+void descriptor_gone(int number, unsigned reason)
+{
+	for (int fd = 0; fd <= highest; fd++) {
+		uint64_t word = atomic_load_explicit(&words[fd], memory_order_acquire);
+		struct descriptor d = unpack(word);
+
+		if (d.kind != DESCRIPTOR_OFFLOADED || d.number != (uint32_t)number)
+			continue;
+		d.reason = (uint16_t)reason;
+		if (!atomic_compare_exchange_strong(&words[fd], &word, pack(d)))
+			continue; /* closed meanwhile */
+		report_descriptor(fd, d);
+		preload_log("descriptor %d: not this process's (%s)", fd, xts_reason_name(reason));
+	}
+	atomic_fetch_add_explicit(&preload.stayed[reason], 1, memory_order_relaxed);
+	report_counters();
+}
+
 /* As high as the limit allows: programs count on low numbers, and select() on those below FD_SETSIZE. */
 int descriptor_own(int fd)
 {

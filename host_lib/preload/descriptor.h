@@ -27,6 +27,7 @@ enum { /* flags */
 	DESCRIPTOR_ALSO_LOCAL = 1, /* OFFLOADED listener with the kernel's beside it: wait for, accept from, both */
 	DESCRIPTOR_LISTENS = 2,
 	DESCRIPTOR_BOUND = 4,      /* OFFLOADED at bind, not yet connected or listening: may still go back to the kernel */
+	DESCRIPTOR_PUSHED = 8,     /* a protocol was pushed before it was connected or listened: it may not */
 };
 
 /* A snapshot: what was true when it was read. An XTS number has a generation, so a stale one is EBADF and never
@@ -34,7 +35,7 @@ enum { /* flags */
 struct descriptor {
 	uint8_t kind;    /* enum descriptor_kind */
 	uint8_t flags;
-	uint16_t reason; /* enum xts_reason, of STAYED */
+	uint16_t reason; /* enum xts_reason, of STAYED, and of OFFLOADED that this process has not (XTS_REASON_IS_GONE) */
 	uint32_t number; /* XTS socket number; index of the epoll set; of UNDECIDED, index of its notes */
 };
 
@@ -77,6 +78,8 @@ void descriptor_copy(int fd, int copy);
 void descriptor_share(struct descriptor d);
 void descriptor_release(struct descriptor d);
 bool descriptor_is_last(struct descriptor d); /* of what it stands for */
+/* Over fork or exec the XTS socket has become nobody's here: what stands for it says why (enum xts_reason). Takes no lock. */
+void descriptor_gone(int number, unsigned reason);
 int descriptor_highest(void); /* ever set; -1: none */
 /* A descriptor of ours, which the program may not close: moved out of its way. Its number now. */
 int descriptor_own(int fd);

@@ -12,9 +12,12 @@
 
 struct note {
 	bool used, full;
+	bool pushes;              /* protocols have been pushed */
+	int push_error;           /* errno of one that was refused when it was repeated */
 	uint16_t bytes;
 	uint8_t data[NOTE_BYTES]; /* struct option_head, then its value, and again */
 };
+#define LEVEL_IOCTL (-1)          /* of option_head: option is the request */
 
 struct option_head {
 	int32_t level, option;
@@ -36,7 +39,8 @@ uint32_t note_make(void)
 		if (notes[at].used)
 			continue;
 		notes[at].used = true;
-		notes[at].full = false;
+		notes[at].full = notes[at].pushes = false;
+		notes[at].push_error = 0;
 		notes[at].bytes = 0;
 		number = at + 1;
 		next = i ? at + 1 : at; /* the lowest memory serves most */
@@ -48,6 +52,8 @@ uint32_t note_make(void)
 void note_drop(uint32_t number)
 {
 	pthread_mutex_lock(&lock);
+	if (notes[number - 1].pushes) /* among them may be keys */
+		explicit_bzero(notes[number - 1].data, sizeof notes[number - 1].data);
 	notes[number - 1].used = false;
 	next = number - 1;
 	pthread_mutex_unlock(&lock);
@@ -71,40 +77,92 @@ static void forget(struct note *n, int level, int option)
 	}
 }
 
-void note_option(uint32_t number, int level, int option, const void *value, socklen_t length)
+/* With the lock held. false: there is no room. */
+static bool append(struct note *n, int level, int option, const void *value, uint32_t length)
 {
 	struct option_head head = {.level = level, .option = option, .length = length};
+
+	if (length > NOTE_BYTES || n->bytes + sizeof head + length > NOTE_BYTES)
+		return false;
+	memcpy(n->data + n->bytes, &head, sizeof head);
+	if (length)
+		memcpy(n->data + n->bytes + sizeof head, value, length);
+	n->bytes = (uint16_t)(n->bytes + sizeof head + length);
+	return true;
+}
+
+void note_option(uint32_t number, int level, int option, const void *value, socklen_t length)
+{
 	struct note *n = &notes[number - 1];
 
 	pthread_mutex_lock(&lock);
 	forget(n, level, option);
-	if (length > NOTE_BYTES || n->bytes + sizeof head + length > NOTE_BYTES) {
+	if (!append(n, level, option, value, length))
 		n->full = true;
-	} else {
-		memcpy(n->data + n->bytes, &head, sizeof head);
-		if (length)
-			memcpy(n->data + n->bytes + sizeof head, value, length);
-		n->bytes = (uint16_t)(n->bytes + sizeof head + length);
-	}
 	pthread_mutex_unlock(&lock);
+}
+
+bool note_push(uint32_t number, unsigned long request, const void *argument, uint32_t bytes)
+{
+	struct note *n = &notes[number - 1];
+	bool noted;
+
+	pthread_mutex_lock(&lock);
+	noted = append(n, LEVEL_IOCTL, (int)request, argument, bytes);
+	n->pushes = n->pushes || noted;
+	pthread_mutex_unlock(&lock);
+	return noted;
+}
+
+int note_push_error(uint32_t number)
+{
+	int error = 0;
+
+	if (!number)
+		return 0;
+	pthread_mutex_lock(&lock);
+	if (notes[number - 1].pushes)
+		error = notes[number - 1].push_error ? notes[number - 1].push_error : EOPNOTSUPP;
+	pthread_mutex_unlock(&lock);
+	return error;
+}
+
+static void push_failed(uint32_t number, int error)
+{
+	pthread_mutex_lock(&lock);
+	notes[number - 1].push_error = error;
+	pthread_mutex_unlock(&lock);
+}
+
+/* One thing that was done: 0 or -errno. */
+static int repeat(const struct option_head *head, const uint8_t *value, int s)
+{
+	int r = head->level == LEVEL_IOCTL ? XTS(xts_ioctl(s, (unsigned long)(unsigned)head->option, (void *)(uintptr_t)value)) :
+					     XTS(xts_setsockopt(s, head->level, head->option, value, head->length));
+
+	return r < 0 ? -errno : 0;
 }
 
 int note_replay(uint32_t number, int s)
 {
 	struct option_head head;
 	struct note n;
+	int r;
 
 	if (!number)
 		return 0;
 	pthread_mutex_lock(&lock);
 	n = notes[number - 1];
 	pthread_mutex_unlock(&lock);
-	if (n.full)
-		return -ENOBUFS;
-	for (uint16_t at = 0; at < n.bytes; at = (uint16_t)(at + sizeof head + head.length)) {
+	r = n.full ? -ENOBUFS : 0;
+	for (uint16_t at = 0; !r && at < n.bytes; at = (uint16_t)(at + sizeof head + head.length)) {
 		memcpy(&head, n.data + at, sizeof head);
-		if (XTS(xts_setsockopt(s, head.level, head.option, n.data + at + sizeof head, head.length)) < 0)
-			return -errno;
+		r = repeat(&head, n.data + at + sizeof head, s);
+		if (r && head.level == LEVEL_IOCTL)
+			push_failed(number, -r);
 	}
-	return 0;
+	if (n.pushes)
+		explicit_bzero(n.data, sizeof n.data);
+	errno = -r;
+	return r;
 }

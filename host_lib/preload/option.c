@@ -15,24 +15,36 @@ EXPORT int getsockopt(int fd, int level, int option, void *restrict value, sockl
 		       XTS(xts_getsockopt(s, level, option, value, length));
 }
 
-static int set_undecided(int fd, struct descriptor d, int level, int option, const void *value, socklen_t length)
+int option_note(int fd, struct descriptor d, uint32_t *number)
 {
 	struct descriptor noted = d;
-	int r = real()->setsockopt(fd, level, option, value, length);
 
-	if (r < 0)
-		return r;
 	if (!d.number) {
 		noted.number = note_make();
 		if (!noted.number)
-			return decide_stay(fd, XTS_REASON_LIMIT) < 0 ? -1 : r;
+			return decide_stay(fd, XTS_REASON_LIMIT);
 		if (!descriptor_become(fd, d, noted)) {
 			note_drop(noted.number); /* decided, or noted, by another thread meanwhile */
-			return setsockopt(fd, level, option, value, length);
+			return 0;
 		}
 	}
-	note_option(noted.number, level, option, value, length);
-	return r;
+	*number = noted.number;
+	return 1;
+}
+
+static int set_undecided(int fd, struct descriptor d, int level, int option, const void *value, socklen_t length)
+{
+	int r = real()->setsockopt(fd, level, option, value, length), noted;
+	uint32_t number = 0;
+
+	if (r < 0)
+		return r;
+	noted = option_note(fd, d, &number);
+	if (noted == 1)
+		note_option(number, level, option, value, length);
+	else if (noted == 0)
+		return setsockopt(fd, level, option, value, length); /* as what it is now */
+	return noted < 0 ? -1 : r;
 }
 
 EXPORT int setsockopt(int fd, int level, int option, const void *value, socklen_t length)
@@ -151,6 +163,8 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
 	va_start(list, request);
 	argument = va_arg(list, void *);
 	va_end(list);
+	if (push_is_request(request))
+		return push_request(fd, d, request, argument);
 	return d.kind == DESCRIPTOR_OFFLOADED ? control_offloaded(fd, d, request, argument) :
 						real()->ioctl(fd, request, argument);
 }

@@ -102,6 +102,17 @@ int decide_listen(int fd, struct descriptor d, int backlog);
 /* A kernel descriptor to stand for an accepted XTS socket: an unconnected TCP socket, close-on-exec. -1 and errno. */
 int decide_placeholder(void);
 
+/* --- option.c, push.c --------------------------------------------------------------------------------------------------- */
+
+/* The notes of an UNDECIDED descriptor, made at need: 1; 0: it has been decided, or noted, by another thread meanwhile; -1 and
+ * errno. */
+int option_note(int fd, struct descriptor d, uint32_t *number);
+/* Is this ioctl() about pushed protocols? */
+bool push_is_request(unsigned long request);
+int push_request(int fd, struct descriptor d, unsigned long request, void *argument);
+/* It is the kernel's, for this reason, and cannot have protocols: counted; -1 and errno. */
+int push_refuse(int fd, enum xts_reason reason);
+
 /* --- open.c ------------------------------------------------------------------------------------------------------------------ */
 
 /* A number that has just been given out: what it stood for was closed past us. */

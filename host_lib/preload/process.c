@@ -244,7 +244,9 @@ void process_take_over(void)
 	report_start();
 	while ((r = XTS(xts_inherit_next(memfd, &got))) != 0) {
 		if (r < 0) {
-			preload_log("descriptor %d: lost over exec: %s", got.descriptor, strerror(errno));
+			preload_log("descriptor %d: not kept over exec: %s", got.descriptor, strerror(errno));
+			if (got.descriptor >= 0)
+				(void)decide_stay(got.descriptor, errno == ENOTCONN ? XTS_REASON_ELSEWHERE : XTS_REASON_LOST);
 			continue;
 		}
 		descriptor_set(got.descriptor, (struct descriptor){.kind = DESCRIPTOR_OFFLOADED, .number = (uint32_t)got.number});

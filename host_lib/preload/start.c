@@ -125,6 +125,7 @@ static void start_once(void)
 
 	xts_use_kernel_calls(&kernel_calls);
 	xts_on_descriptors(descriptor_own, descriptor_disown);
+	xts_on_gone(descriptor_gone);
 	preload.log = switched_on("XTS_LOG");
 	preload.strict = switched_on("XTS_STRICT");
 	if (path && *path) {

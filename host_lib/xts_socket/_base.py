@@ -298,20 +298,22 @@ class SocketBase:
         check(lib.xts_py_bind(self._number, sockaddr, len(sockaddr)))
 
     def connect(self, address: Any) -> None:
-        code = self._connect(address, "connect")
-        if code == errno.EAGAIN and self._timeout:
-            raise TimeoutError("timed out")
-        if code:
-            raise self._failure(code, True)
+        self._connected(self._connect(address, "connect"))
 
     def connect_ex(self, address: Any) -> int:
         """connect(), but returns the errno (0: connected; EAGAIN: timed out)."""
         return self._connect(address, "connect_ex")
 
-    def _connect(self, address: Any, call: str) -> int:
+    def _connected(self, code: int) -> None:
+        if code == errno.EAGAIN and self._timeout:
+            raise TimeoutError("timed out")
+        if code:
+            raise self._failure(code, True)
+
+    def _connect(self, address: Any, call: str, function: Any = lib.xts_py_connect, *arguments: Any) -> int:
         sockaddr = encode(self._family, address, call)
         sys.audit("socket.connect", self, address)
-        code = -int(lib.xts_py_connect(self._number, sockaddr, len(sockaddr)))
+        code = -int(function(self._number, sockaddr, len(sockaddr), *arguments))
         if code > 4095:
             code = errno.EINTR
         waits = (code == errno.EINTR and self._timeout != 0) or (code == errno.EINPROGRESS and self._timeout_ms > 0)

@@ -103,9 +103,7 @@ def create_connection(
                 sock.settimeout(timeout)
             if source_address:
                 sock.bind(source_address)
-            if layers:
-                sock.push(*layers)
-            sock.connect(sockaddr)
+            sock.connect_with(sockaddr, *layers)
             return sock
         except OSError as failure:
             failures.append(failure)

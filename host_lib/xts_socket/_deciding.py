@@ -13,12 +13,15 @@ import os
 import select
 import socket as _standard
 import warnings
+from collections.abc import Callable
+from socket import SOCK_SEQPACKET, SOCK_STREAM
 from time import monotonic, sleep
 from typing import Any
 
 from . import _report
 from ._address import decode, encode
 from ._descriptor import drop, keep_under
+from ._installed_pushing import InstalledPushing
 from ._reason import Reason
 from ._rules import Role, Verdict
 from ._scope import Scope
@@ -28,22 +31,25 @@ _Base = _standard.socket  # what the standard module had when this was imported
 _REBIND_S = 1.0
 
 
-class DecidingSocket(_Base):
+class DecidingSocket(InstalledPushing, _Base):
     """A socket of the kernel's that may turn out to be offloaded."""
 
-    __slots__ = ("_beside", "_notes", "_ours", "_reason", "_scope", "_told")
+    __slots__ = ("_beside", "_notes", "_ours", "_packets", "_pushes", "_reason", "_scope", "_told")
 
     _ours: offloaded_socket | None
     _beside: _standard.socket | None  # the kernel's socket, where it is still of use
     _scope: Scope | None  # while undecided
     _reason: Reason | None
     _notes: list[tuple[Any, ...]]  # options set so far
+    _pushes: list[Callable[[offloaded_socket], None]]  # protocols pushed before it was connected or listened
+    _packets: bool  # SOCK_SEQPACKET, which the kernel's TCP does not have
     _told: bool  # the descriptor's number has been asked for
 
     def _start(self) -> None:
         self._ours = self._beside = self._scope = self._reason = None
         self._notes = []
-        self._told = False
+        self._pushes = []
+        self._packets = self._told = False
 
     @property
     def reason(self) -> Reason | None:
@@ -65,6 +71,7 @@ class DecidingSocket(_Base):
     def _stay(self, reason: Reason) -> None:
         if self._ours is not None:
             return
+        self._check_may_stay(reason)
         scope, self._scope = self._scope, None
         if scope is not None:
             try:
@@ -73,6 +80,16 @@ class DecidingSocket(_Base):
                 self._scope = scope
                 raise
             self._settle()
+
+    def _check_may_stay(self, reason: Reason) -> None:
+        """OSError: what it sends would go without the protocols that were pushed."""
+        what = "a protocol has been pushed" if self._pushes else "SOCK_SEQPACKET" if self._packets else None
+        if what is not None:
+            raise OSError(errno.EOPNOTSUPP, f"{what}, and the socket cannot be offloaded ({reason.name})")
+
+    def _open(self, verdict: Verdict, scope: Scope) -> offloaded_socket | Reason:
+        kind = self.family, SOCK_SEQPACKET if self._packets else SOCK_STREAM
+        return scope.open(verdict, kind, super().gettimeout(), self._notes, self._pushes)
 
     def _offload(self, ours: offloaded_socket) -> None:
         self._ours, self._reason = ours, Reason.NONE
@@ -109,7 +126,7 @@ class DecidingSocket(_Base):
     def _bind_by(self, verdict: Verdict, scope: Scope, address: Any, resolved: Any) -> bool:
         if not verdict.offload:
             return False  # decided by listen() or, as a client, by connect()
-        ours = scope.open(verdict, self.family, super().gettimeout(), self._notes)
+        ours = self._open(verdict, scope)
         if isinstance(ours, Reason):
             self._stay(ours)
             return False
@@ -142,7 +159,7 @@ class DecidingSocket(_Base):
         local: Any = super().getsockname()
         bound = local if local[1] else None
         verdict = scope.ask(Role.TCP_CLIENT, bound, resolved)
-        ours = scope.open(verdict, self.family, super().gettimeout(), self._notes)
+        ours = self._open(verdict, scope)
         if not isinstance(ours, Reason) and bound is not None:
             try:
                 ours.bind(bound)  # which is taken on this host too, unused
@@ -164,8 +181,10 @@ class DecidingSocket(_Base):
         if scope is None or beside is None:
             return True  # not its first connect
         local = ours.getsockname()
-        self._scope = None
         verdict = scope.ask(Role.TCP_CLIENT, local, peer)
+        if not verdict.offload:
+            self._check_may_stay(Reason.RULE)
+        self._scope = None
         if verdict.offload:
             self._beside = None
             beside.close()
@@ -216,7 +235,12 @@ class DecidingSocket(_Base):
     def connect_ex(self, address: Any, /) -> int:
         if self._ours is None and self._scope is None:
             return super().connect_ex(address)
-        resolved = self._decide_connect(address, "connect_ex")
+        try:
+            resolved = self._decide_connect(address, "connect_ex")
+        except OSError as failure:
+            if failure.errno is None:
+                raise
+            return failure.errno
         if self._ours is not None:
             return self._ours.connect_ex(address if resolved is None else resolved)
         return super().connect_ex(address)
@@ -244,7 +268,7 @@ class DecidingSocket(_Base):
         assert ours is not None and beside is not None
         local = ours.getsockname()
         try:
-            if scope.wants_local(local):
+            if not self._pushes and not self._packets and scope.wants_local(local):
                 beside.bind(local)
                 beside.listen(*(() if backlog is None else (backlog,)))
                 beside.setblocking(False)

@@ -28,7 +28,7 @@ import socket as _standard
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from socket import AF_INET, AF_INET6, IPPROTO_TCP, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM
+from socket import AF_INET, AF_INET6, IPPROTO_TCP, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_SEQPACKET, SOCK_STREAM
 from time import monotonic
 from typing import Any, Self
 
@@ -87,15 +87,20 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
         if fileno is not None and number_of(fileno) is not None:
             self._take(offloaded_socket(family, type, proto, fileno))
             return
-        super().__init__(family, type, proto, fileno)
         scope = current()
+        self._packets = (
+            scope is not None and fileno is None and type & ~_FLAGS == SOCK_SEQPACKET and proto == IPPROTO_TCP
+        )
+        if self._packets:  # the kernel's keeps the place
+            type = SOCK_STREAM | type & _FLAGS
+        super().__init__(family, type, proto, fileno)
         if scope is None:
             self._settle()
             return
         never = None
         if self.family not in (AF_INET, AF_INET6):
             never = Reason.FAMILY
-        elif self.type & ~_FLAGS != SOCK_STREAM or self.proto not in (0, IPPROTO_TCP):
+        elif not self._packets and (self.type & ~_FLAGS != SOCK_STREAM or self.proto not in (0, IPPROTO_TCP)):
             never = Reason.PROTOCOL
         if fileno is not None:
             self._reason = never or Reason.INHERITED
@@ -260,6 +265,12 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
     def __repr__(self) -> str:
         return super().__repr__() if self._ours is None else repr(self._ours)
 
+    @property
+    def type(self) -> int:  # type: ignore[override]
+        if self._ours is not None:
+            return self._ours.type
+        return SOCK_SEQPACKET if self._packets else super().type
+
     # --- options --------------------------------------------------------------------------------------------
 
     def setsockopt(self, *arguments: Any) -> None:
@@ -297,7 +308,7 @@ _CALLS = """getblocking getpeername getsockname getsockopt gettimeout recv recv_
 recvmsg_into send sendall sendfile sendmsg sendto setblocking settimeout shutdown get_inheritable set_inheritable"""
 for _name in _CALLS.split():
     setattr(socket, _name, _delegating(_name))
-for _name in ("family", "type", "proto", "timeout"):
+for _name in ("family", "proto", "timeout"):
     setattr(socket, _name, _delegating_property(_name))
 
 

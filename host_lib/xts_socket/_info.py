@@ -37,6 +37,8 @@ class Info:
     sleeps: int  # waits that slept
     spins: int  # waits that a spin ended
     malformed: int  # frames dropped as malformed
+    sent_packets: int  # in which frames and acknowledgements travelled: small ones several in one (afxdp)
+    received_packets: int
 
 
 def info() -> Info:

@@ -40,6 +40,8 @@ _rooms: list[tuple[Any, Any]] = []
 #: The errno a fault of a protocol ends a connection with (FAULTS in xts_messages/ulps.py), but for those with which a
 #: socket without any may fail as well.
 _ONLY_OF_ULPS = (errno.EBADMSG, errno.EKEYREJECTED)
+#: And what is none: not worth asking the proxy for a reason.
+_NO_FAULTS = (errno.EINPROGRESS, errno.EALREADY, errno.EISCONN)
 
 
 class PushingSocket(SocketBase):
@@ -65,6 +67,19 @@ class PushingSocket(SocketBase):
 
         _ulp.push(self, layers, direction)
         self._finish_handshake()
+
+    def connect_with(self, address: Any, *layers: Layer) -> None:
+        """push() of these and connect(), in one message to the proxy: it waits for nothing that connect() does not.
+
+        What the proxy refuses is an error of the connection: a UlpError with its reason, for a non-blocking socket when
+        other errors of connecting are told. After a failure of any kind close the socket: it is good for nothing else.
+        """
+        if not layers:
+            self.connect(address)
+            return
+        from . import _ulp
+
+        self._connected(_ulp.connect(self, address, layers))
 
     def _finish_handshake(self) -> None:
         """As push() and end_peek_mode() do: unless the socket is non-blocking, or it is not yet time for it."""
@@ -143,7 +158,7 @@ class PushingSocket(SocketBase):
         )
 
     def _failure(self, code: int, connecting: bool = False) -> OSError:
-        if not self._layers and code not in _ONLY_OF_ULPS:
+        if code in _NO_FAULTS or (not self._layers and code not in _ONLY_OF_ULPS):
             return plain_error(code)
         from . import _ulp
 

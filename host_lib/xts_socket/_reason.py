@@ -26,6 +26,8 @@ class Reason(IntEnum):
     INHERITED = 11  # made from a descriptor that was a kernel socket's
     REFUSED = 12  # the attach was refused: version, permission
     FASTOPEN = 13  # data before the connection is established
+    ELSEWHERE = 14  # under the interposer, over fork or exec: another process's
+    LOST = 15  # under the interposer, over fork or exec: could not be kept
 
 
 #: What a strict process gets instead of a socket of the kernel's. A rule, or what never could be ours, may stay.

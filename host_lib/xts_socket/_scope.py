@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from _thread import allocate_lock
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
@@ -49,9 +50,15 @@ class Scope:
         return loopback is not None and not self.ask(Role.TCP_SERVER, (loopback, bound[1]), None).offload
 
     def open(
-        self, verdict: Verdict, family: int, timeout: float | None, notes: list[tuple[Any, ...]]
+        self,
+        verdict: Verdict,
+        kind: tuple[int, int],
+        timeout: float | None,
+        notes: list[tuple[Any, ...]],
+        pushes: list[Callable[[socket], None]],
     ) -> socket | Reason:
-        """An XTS socket with the options in `notes` set, or the reason why not."""
+        """An XTS socket of this kind (family, type) with the options in `notes` set and what is in `pushes` pushed, or
+        the reason why not. OSError: a push was refused."""
         if not verdict.offload:
             return Reason.RULE
         if not _endpoint_agrees(verdict.endpoint):
@@ -59,7 +66,7 @@ class Scope:
         if any(note[1] == _TCP_FASTOPEN_CONNECT and note[2] for note in notes):
             return Reason.FASTOPEN
         try:
-            made = socket(family)
+            made = socket(*kind)
         except OSError as failure:
             return _reason_of(failure)
         try:
@@ -69,6 +76,12 @@ class Scope:
         except OSError as failure:
             made.close()
             return Reason.PROXY_DOWN if failure.errno in (errno.ENETDOWN, errno.ECONNRESET) else Reason.OPTION
+        try:
+            for push in pushes:
+                push(made)
+        except OSError:
+            made.close()
+            raise
         count(Reason.NONE)
         return made
 

@@ -27,6 +27,8 @@ _HEAD = Struct("=HH")  # of struct ulp_info: ulp_id, ulp_bytes
 _TEXT_BYTES = 512
 _FAULT_NAMES = {number: name.lower() for name, (number, _, _) in FAULTS.items()}
 _PUSH = "push"
+_ALONG_BYTES = 16  # of each push in a CONNECT, beside its parameters (a struct ulp_info's head is shorter)
+_NOT_BEGUN = (errno.EISCONN, errno.EALREADY, errno.EBADF)
 _INTEGERS = (Type.U8, Type.U16, Type.U32, Type.U64)
 
 
@@ -81,27 +83,57 @@ def _offer(raw: Any) -> Offer:
 
 def push(sock: PushingSocket, layers: Iterable[Layer], direction: Direction) -> None:
     """Pushes each onto the socket; all are checked before the first is pushed."""
-    pushes = [(layer, *_directions(layer, direction)) for layer in layers]
-    if not pushes:
-        raise TypeError("push() takes at least one protocol")
-    encoded = [layer.encoded() for layer, _, _ in pushes]
-    for (layer, *_), parameters in zip(pushes, encoded, strict=True):
-        if _HEAD.size + len(parameters) > lib.XTS_ULP_INFO_BYTES_MAX:
-            raise ValueError(
-                f"{layer.PROTOCOL}: {len(parameters)} bytes of parameters, at most "
-                f"{lib.XTS_ULP_INFO_BYTES_MAX - _HEAD.size} can be passed"
-            )
-    for (layer, receive, send), parameters in zip(pushes, encoded, strict=True):
-        request = lib.SIOC_PUSH_ULP if receive and send else lib.SIOC_PUSH_ULP_RX if receive else lib.SIOC_PUSH_ULP_TX
-        info = ffi.new("char[]", _HEAD.pack(layer.ulp().number, len(parameters)) + parameters)
+    for pushed, request, info in _requests(layers, direction):
         result = lib.xts_py_push(sock._number, request, info, sock._timeout_ms)
         if result < 0:
             result = again(result, lib.xts_py_push, sock._number, request, info)
         if result == -errno.EAGAIN and sock._timeout:
             raise TimeoutError("timed out")
         if result < 0:
-            raise _refused(sock._number, layer, -result)
-        sock._layers = (*sock._layers, Pushed(layer, receive, send))
+            raise _refused(sock._number, pushed.layer, -result)
+        sock._layers = (*sock._layers, pushed)
+
+
+def connect(sock: PushingSocket, address: Any, layers: Iterable[Layer]) -> int:
+    """Connects with these pushed; the errno as of connect_ex()."""
+    pushes = _requests(layers, "both")
+    if (
+        sum(_ALONG_BYTES + len(info) for _, _, info in pushes) > lib.XTS_CONNECT_PUSH_BYTES
+    ):  # too long to travel together
+        push(sock, (pushed.layer for pushed, _, _ in pushes), "both")
+        return sock.connect_ex(address)
+    raw = ffi.new("struct xts_ulp_push[]", len(pushes))
+    for at, (_, request, info) in zip(raw, pushes, strict=True):
+        at.request, at.info = request, ffi.cast("struct ulp_info *", info)
+    before, sock._layers = sock._layers, (*sock._layers, *(pushed for pushed, _, _ in pushes))
+    code = sock._connect(address, "connect_with", lib.xts_py_ulp_connect, raw, len(pushes))
+    if code in _NOT_BEGUN:
+        sock._layers = before
+    return code
+
+
+def _requests(layers: Iterable[Layer], direction: str) -> list[tuple[Pushed, int, Any]]:
+    """Each protocol with its request and its struct ulp_info. TypeError, ValueError for one that cannot be passed."""
+    found = []
+    for layer, receive, send, parameters in checked(layers, direction):
+        request = lib.SIOC_PUSH_ULP if receive and send else lib.SIOC_PUSH_ULP_RX if receive else lib.SIOC_PUSH_ULP_TX
+        info = ffi.new("char[]", _HEAD.pack(layer.ulp().number, len(parameters)) + parameters)
+        found.append((Pushed(layer, receive, send), request, info))
+    return found
+
+
+def checked(layers: Iterable[Layer], direction: str) -> list[tuple[Layer, bool, bool, bytes]]:
+    """(layer, receive, send, parameters) of each. Raises TypeError, ValueError."""
+    pushes = [(layer, *_directions(layer, direction), layer.encoded()) for layer in layers]
+    if not pushes:
+        raise TypeError("push() takes at least one protocol")
+    for layer, _, _, parameters in pushes:
+        if _HEAD.size + len(parameters) > lib.XTS_ULP_INFO_BYTES_MAX:
+            raise ValueError(
+                f"{layer.PROTOCOL}: {len(parameters)} bytes of parameters, at most "
+                f"{lib.XTS_ULP_INFO_BYTES_MAX - _HEAD.size} can be passed"
+            )
+    return pushes
 
 
 def _directions(layer: Layer, direction: str) -> tuple[bool, bool]:
@@ -157,6 +189,8 @@ def failure(number: int, code: int, connecting: bool) -> OSError:
         found = last_error(number)
     except OSError:
         found = None
+    if connecting and code == errno.ENOPROTOOPT and found is None:
+        return UlpError(code, "this proxy knows no protocols to be pushed", _PUSH)
     if found is None or found.errno != code or (found.fault == _PUSH and not connecting):
         return plain_error(code)
     return found

@@ -81,6 +81,20 @@ ADVICE = {
         "The program sends data with the connection request.",
         "Turn TCP Fast Open off in the program.",
     ),
+    "ELSEWHERE": (
+        "A process used a connection that it shares by `fork` with another one, to which it has moved, or whose state "
+        "only that one knows: peek mode, a push or its handshake under way, a PDU half sent. Calls fail with ENOTCONN; "
+        "the other process goes on.",
+        "Let one process use each connection, as servers that fork do; fork or use it after the handshake, or after "
+        "peek mode.",
+    ),
+    "LOST": (
+        "A socket came over `fork` or `exec` that is neither connected nor a listener, a connection in a state that "
+        "only its last process knew (as ELSEWHERE, over `exec`), or the proxy could not be reached. A descriptor "
+        "that came over `exec` is an unconnected socket then (ENOTCONN); calls in a forked child fail with "
+        "ENETDOWN, ECONNRESET or ENOTCONN.",
+        "Connect after `fork` or `exec`, and end handshakes and peek mode before; look at the log of the proxy.",
+    ),
 }
 
 
@@ -88,14 +102,18 @@ def document() -> str:
     """The text of REASONS.md."""
     lines = [
         "<!-- Generated from host_lib/native/reason.h by `python -m xts_socket.generate_reasons`. Do not edit. -->",
-        "# Why a socket is the kernel's",
+        "# Why a socket is the kernel's, or gone",
         "",
         "A program under `xts run` keeps a socket of the kernel where it cannot, or shall not, have an offloaded one. "
         "It works as ever, and it is never silent: each has one of these reasons, counted by process and shown by "
         "`xts status --processes`. The numbers do not change.",
         "",
+        "Two reasons are about sockets that a process has not at all, though it has their descriptors: ELSEWHERE and "
+        "LOST, over `fork` and `exec`. They are counted when the program first uses such a socket, or at the start of "
+        "the program that `exec` runs; the first line of `xts status --processes` counts them apart (Gone).",
+        "",
         "With `xts run --strict` the call that would leave the socket to the kernel fails instead, except where it is "
-        "meant to stay: RULE, PROTOCOL, FAMILY, LOCAL and INHERITED.",
+        "meant to stay: RULE, PROTOCOL, FAMILY, LOCAL and INHERITED. (Over `fork` and `exec` calls fail in any case.)",
         "",
         *_table(),
     ]

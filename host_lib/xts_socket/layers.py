@@ -211,7 +211,8 @@ class Tls(Layer):
     ciphers: str | None = None
     #: OpenSSL's list for TLS 1.3
     ciphersuites: str | None = None
-    #: what encrypts and decrypts: default the best there is. What is not to be had falls back, counted
+    #: what encrypts and decrypts: default the best there is. What is not to be had falls back, counted. With TLS 1.3
+    #: the best is "user": under "kernel" and "device" a peer that asks for other keys (KeyUpdate) ends the connection
     crypto: Crypto | None = None
     #: client: the name is checked although `verify` is "optional"
     verify_host: bool = False
@@ -292,7 +293,9 @@ class Http2(Layer):
 class Grpc(Layer):
     """gRPC messages of all streams, above `Http2` only, before the first HEADERS (gRPC over HTTP/2). Messages are put
     together from DATA frames and cut into them as the peer's windows allow, and WINDOW_UPDATE is dealt with, in the
-    proxy; all other frames are PDUs of their own, told apart by `GrpcMessage.kind`. Makes PDUs."""
+    proxy; all other frames are PDUs of their own, told apart by `GrpcMessage.kind`. What is sent is one queue: a
+    message whose window is closed holds up all behind it, of other streams too, until the peer opens it (`ulp_info()`
+    tells the stream, as "blocked"). Makes PDUs."""
 
     PROTOCOL: ClassVar[str] = "GRPC"
     #: streams open at once, at most 65536; default 1024. SETTINGS_MAX_CONCURRENT_STREAMS should not promise more

@@ -343,6 +343,7 @@ int xts_afxdp_adopt(struct xts_queue **out, int xsk_fd, int umem_fd, const struc
 	q->base.largest_message = g->largest_message;
 	q->base.frame_window = g->frame_window;
 	q->base.multi_buffer = g->largest_message > XTS_FRAME_BYTES_SINGLE;
+	q->base.packets = true;
 	q->base.wait_fd = xsk_fd;
 	memcpy(q->base.local_mac, g->local_mac, 6);
 	memcpy(q->base.peer_mac, g->peer_mac, 6);

@@ -1,6 +1,6 @@
 /*
  * A queue: frames to and from one peer, in order. Two implementations (afxdp.c over an AF_XDP socket, shm.c over shared
- * memory) and two decorators (pcap.c, fault.c) behind one interface; everything above is the same code.
+ * memory) and three decorators (bundle.c, pcap.c, fault.c) behind one interface; everything above is the same code.
  *
  * Transmit: take a slot, write a frame into its contiguous memory, submit, and kick once per round. Slots come back by
  * themselves when the peer (shm) or the kernel (afxdp) has done with them, and are reused last in, first out, which
@@ -74,6 +74,7 @@ struct xts_queue {
 	uint16_t frame_window;    /* largest frame window its buffers allow, each way */
 	int wait_fd;              /* poll it for POLLIN while armed; the same for the queue's life */
 	bool multi_buffer;
+	bool packets;             /* a frame is a packet of the kernel's, which costs however small it is: worth a xts_bundle_wrap() */
 	uint8_t local_mac[6], peer_mac[6];
 	struct xts_queue_stats stats;
 };
@@ -98,6 +99,13 @@ static inline void xts_queue_disarm(struct xts_queue *q) { q->ops->disarm(q); }
 static inline void xts_queue_close(struct xts_queue *q) { if (q) q->ops->close(q); }
 
 /* --- opening (see afxdp.h, shm.h for the parameters) and decorating ------------------------------------------------- */
+
+/* Sends small frames several in one when told to, and takes apart what comes so. Takes over inner, like those below, which have to
+ * be wrapped around the result and not the other way. -ENOMEM. */
+int xts_bundle_wrap(struct xts_queue **out, struct xts_queue *inner);
+
+/* bundle: what xts_bundle_wrap() made. The peer takes bundles (XTS_FEATURE_BUNDLE), or, until it has said so, does not. */
+void xts_bundle_send(struct xts_queue *bundle, bool on);
 
 /* Writes every frame, both ways, to a pcap file that Wireshark opens (LINKTYPE_ETHERNET, ns timestamps). Takes over
  * inner: closing the result closes it. On failure returns -errno and leaves inner alone. */

@@ -11,7 +11,7 @@
 #include "wire.h"
 
 #define XTS_STATUS_MAGIC 0x58545350u /* "XTSP" */
-#define XTS_STATUS_VERSION 1u
+#define XTS_STATUS_VERSION 2u
 #define XTS_STATUS_ENTRIES 16384u /* sockets beyond these are not shown, only counted */
 
 enum xts_socket_state { /* names as ss(8) shows them */
@@ -27,10 +27,13 @@ enum xts_socket_state { /* names as ss(8) shows them */
 	XTS_STATE_FAILED,      /* reset or lost */
 };
 
-struct xts_status_entry { /* 96 bytes */
+#define XTS_STATUS_ULPS 8u /* protocols on one another, in each direction */
+
+struct xts_status_entry { /* 120 bytes */
 	uint32_t xts_socket, proxy_id;
 	uint8_t state; /* enum xts_socket_state */
-	uint8_t reserved[3];
+	uint8_t reason; /* enum xts_reason of a connection that could not be kept over fork or exec */
+	uint8_t tls_send, tls_receive; /* who encrypts and decrypts: enum xts_tls_crypto; 0: nobody */
 	uint32_t recv_queue;         /* bytes received and unread; for a listener, connections waiting */
 	uint32_t send_credits;       /* post credits held: bytes that may be sent now */
 	uint32_t recv_window;        /* bytes granted to the proxy in all */
@@ -38,9 +41,14 @@ struct xts_status_entry { /* 96 bytes */
 	int32_t error;
 	uint64_t sent_bytes, received_bytes;
 	struct xts_endpoint local, peer; /* host order */
+	/* What is pushed: enum xts_ulp_id, the first next to TCP; 0 after the last. */
+	uint8_t receive_ulps[XTS_STATUS_ULPS], send_ulps[XTS_STATUS_ULPS];
+	uint16_t tls_version;        /* 0x0303, 0x0304; 0: no TLS, or its handshake is not done */
+	uint16_t tls_cipher;         /* of TLS the suite's number at IANA, of TLS_KEYS the kernel's cipher type */
+	uint8_t reserved[4];
 };
 _Static_assert(sizeof(struct xts_endpoint) == 24, "endpoint layout");
-_Static_assert(sizeof(struct xts_status_entry) == 96, "entry layout");
+_Static_assert(sizeof(struct xts_status_entry) == 120, "entry layout");
 
 struct xts_status_page {
 	uint32_t magic, version;

@@ -15,6 +15,7 @@
 /* control_type of RECV_PDU: events, which are no PDUs. */
 #define XTS_CONTROL_EVENTS 0xff00u
 #define XTS_CONTROL_READY    0xff01u /* the handshakes of what was pushed onto an established connection have ended well */
+#define XTS_CONTROL_TLS      0xff02u /* how the connection is encrypted from now on (feature ULP_TLS), in 6 bytes of control data */
 
 /* What went wrong in a protocol. XTS_FAULT_ERRNO() is what the application sees. */
 enum xts_fault {
@@ -71,7 +72,7 @@ enum xts_ulp_id {
 	XTS_ULP_TLS_KEYS = 6, /* TLS records with keys of the host's, as setsockopt(SOL_TLS, TLS_TX or TLS_RX) hands them to the kernel; each direction by itself. Pushed again, it changes keys */
 	XTS_ULP_TLS_RECORDS = 7, /* delineates TLS records and leaves them as they are (the paper's figure 6) */
 	XTS_ULP_HTTP2 = 8, /* HTTP/2 frames, header included, one PDU each; the client's preface is sent and taken off here. On send, a PDU is one or more whole frames. SETTINGS and all other frames are the application's; a frame longer than MAX_FRAME_BYTES is answered by GOAWAY and ends the connection */
-	XTS_ULP_GRPC = 9, /* gRPC messages of all streams; above HTTP2 only, on both sides, before the first HEADERS. Received messages are put together from DATA frames and told with their stream; sent ones are cut into DATA frames as the peer's windows allow (the socket takes no more while one is closed: go on reading). WINDOW_UPDATE is dealt with here, both ways. All other frames, and an empty DATA frame that ends a stream, pass as PDUs of kind 1; without control data a PDU sent is of that kind */
+	XTS_ULP_GRPC = 9, /* gRPC messages of all streams; above HTTP2 only, on both sides, before the first HEADERS. Received messages are put together from DATA frames and told with their stream; sent ones are cut into DATA frames as the peer's windows allow. What is sent on a socket is one queue: a message whose window is closed holds up all behind it, those of other streams and RST_STREAM too, until the peer opens it (go on reading; BLOCKED tells the stream). Streams that must not wait for one another need sockets of their own. WINDOW_UPDATE is dealt with here, both ways. All other frames, and an empty DATA frame that ends a stream, pass as PDUs of kind 1; without control data a PDU sent is of that kind */
 	XTS_ULP_DNS = 10, /* DNS messages over TCP or TLS: the length of two bytes is taken off and put on */
 	XTS_ULP_NVME_TCP = 11, /* NVMe/TCP PDUs; header and data digests (CRC32C) are made and checked here. The application sees and sends the plain form, header and data: neither digest flag, PLEN the sum of both, PDO equal to HLEN, or 0 without data */
 	XTS_ULP_MPA = 12, /* RDMA over TCP: MPA's FPDUs after the start-up frames, with markers and CRC32C; a PDU is a ULPDU (at most 65535 bytes, with markers 64768) */
@@ -95,12 +96,12 @@ enum xts_ulp_id {
 #define XTS_STREAM_PARSER_MAGIC_OFFSET 9 /* u32: where every PDU has the magic bytes */
 #define XTS_STREAM_PARSER_MAGIC 10 /* bytes: the magic bytes, at most 16 */
 #define XTS_STREAM_PARSER_MAGIC_MASK 11 /* bytes: as long as MAGIC: bits that count */
-#define XTS_STREAM_PARSER_TIMEOUT_MS 12 /* u32: a PDU that has begun has to be complete in this time; default none */
+#define XTS_STREAM_PARSER_TIMEOUT_MS 12 /* u32: time a PDU that has begun may wait for its peer; default none */
 
 #define XTS_ULP_BPF_PARSER_VERSION 1
 #define XTS_BPF_PARSER_MAX_BYTES 1 /* u32: longest PDU taken, all of it; default 1 MiB */
 #define XTS_BPF_PARSER_PROGRAM 2 /* string: its name in the proxy's configuration */
-#define XTS_BPF_PARSER_TIMEOUT_MS 3 /* u32: a PDU that has begun has to be complete in this time; default none */
+#define XTS_BPF_PARSER_TIMEOUT_MS 3 /* u32: time a PDU that has begun may wait for its peer; default none */
 
 #define XTS_ULP_LINES_VERSION 1
 #define XTS_LINES_MAX_BYTES 1 /* u32: longest PDU taken, all of it; default 1 MiB */
@@ -124,7 +125,7 @@ enum xts_ulp_id {
 #define XTS_TLS_MAX_VERSION 8 /* u16: 0x0303 or 0x0304 */
 #define XTS_TLS_CIPHERS 9 /* string: OpenSSL's list for TLS 1.2; what the configuration forbids stays so */
 #define XTS_TLS_CIPHERSUITES 10 /* string: of TLS 1.3 */
-#define XTS_TLS_CRYPTO 11 /* u8: 0: best there is (the default), 1: user, 2: kernel, 3: device; what is not to be had falls back, counted */
+#define XTS_TLS_CRYPTO 11 /* u8: 0: best there is (the default), 1: user, 2: kernel, 3: device; what is not to be had falls back, counted. With TLS 1.3 the best is 1: under 2 and 3 a peer's KeyUpdate ends the connection */
 #define XTS_TLS_VERIFY_HOST 12 /* flag: client: check SERVER_NAME although VERIFY is 1 */
 #define XTS_TLS_NO_RESUMPTION 13 /* flag: no session of before, and none kept */
 #define XTS_TLS_INFO_VERSION 1 /* u16: 0x0303 or 0x0304 */
@@ -138,10 +139,11 @@ enum xts_ulp_id {
 #define XTS_TLS_INFO_SERVER_NAME 9 /* string: the name the client asked for */
 #define XTS_TLS_INFO_CRYPTO_REASON 10 /* string: why it is not the best kind */
 #define XTS_TLS_INFO_VERIFIED 11 /* u8: 1: the peer's certificate was checked and is good */
+#define XTS_TLS_INFO_CIPHER_ID 12 /* u16: IANA's number of the cipher suite */
 
 #define XTS_ULP_TLS_KEYS_VERSION 1
 #define XTS_TLS_KEYS_CRYPTO_INFO 1 /* bytes: the kernel's struct tls12_crypto_info_*, as it lies in the host's memory (64-bit little-endian) */
-#define XTS_TLS_KEYS_CRYPTO 2 /* u8: as for TLS */
+#define XTS_TLS_KEYS_CRYPTO 2 /* u8: as for TLS; but 0 is the kernel with TLS 1.3 too where that can change keys (Linux 6.14) */
 #define XTS_TLS_KEYS_INFO_CRYPTO 1 /* u8: 1 user, 2 kernel, 3 device */
 #define XTS_TLS_KEYS_INFO_CRYPTO_REASON 2 /* string: why it is not the best kind */
 #define XTS_TLS_KEYS_INFO_CRYPTO_INFO 3 /* bytes: version and cipher type; never a key */
@@ -156,6 +158,7 @@ enum xts_ulp_id {
 #define XTS_ULP_GRPC_VERSION 1
 #define XTS_GRPC_MAX_BYTES 1 /* u32: longest message taken; default 1 MiB */
 #define XTS_GRPC_STREAMS_MAX 2 /* u32: streams open at once, at most 65536; default 1024. SETTINGS_MAX_CONCURRENT_STREAMS should not promise more */
+#define XTS_GRPC_INFO_BLOCKED 1 /* u32: the stream whose message waits for a window, its own or the connection's; 0: none does */
 
 #define XTS_ULP_DNS_VERSION 1
 #define XTS_DNS_PADDING 2 /* u16: on send, EDNS padding to a multiple of this (RFC 8467: 128 for queries, 468 for answers); only of messages whose last record is OPT, without padding yet; default none */
@@ -184,7 +187,10 @@ static inline unsigned xts_ulp_item_bytes(unsigned ulp_id, unsigned item)
 	case XTS_ULP_TLS_KEYS << 16 | XTS_TLS_KEYS_INFO_CRYPTO:
 		return 1;
 	case XTS_ULP_TLS << 16 | XTS_TLS_INFO_VERSION:
+	case XTS_ULP_TLS << 16 | XTS_TLS_INFO_CIPHER_ID:
 		return 2;
+	case XTS_ULP_GRPC << 16 | XTS_GRPC_INFO_BLOCKED:
+		return 4;
 	default:
 		return 0;
 	}

@@ -17,9 +17,11 @@
 #define XTS_CREDITS_MAX        1073741824u
 #define XTS_PDU_CREDITS        64u
 #define XTS_ULP_WINDOW_MIN     4096u
+#define XTS_CONNECT_PUSH_BYTES 1024u
 
 enum xts_msg_type {
-	XTS_CMD_CONNECT       = 1,  /* host: start a connection */
+	XTS_CMD_CONNECT       = 1,  /* host: start a connection, with protocols pushed onto it before its first byte
+	                             * (payload: xts_messages/ulps.py) */
 	XTS_REPLY_CONNECT_ACK = 2,  /* proxy: the connection is established, or error says why not */
 	XTS_CMD_LISTEN        = 3,  /* host: start a listener; each post credit is one connection of the backlog */
 	XTS_REPLY_LISTEN_ACK  = 4,  /* proxy: the listener has started, or error says why not */
@@ -34,6 +36,9 @@ enum xts_msg_type {
 	XTS_LINK_PING         = 19, /* both: answer me */
 	XTS_LINK_PONG         = 20, /* both: answer to a ping */
 	XTS_LINK_GOODBYE      = 21, /* both: this epoch has ended; error says why (0: orderly) */
+	XTS_LINK_BUNDLE       = 22, /* both: several frames in one, as if they had come one by one; the payload is
+	                             * each frame's length (16 bits) and the frame itself, from its Ethernet header
+	                             * on. Its own sequence number and frame_ack are 0 and mean nothing */
 	XTS_CMD_BIND          = 32, /* host: bind(2) */
 	XTS_REPLY_BIND_ACK    = 33, /* proxy: answer to bind */
 	XTS_CMD_SETSOCKOPT    = 34, /* host: setsockopt(2), against the proxy's allow-list */
@@ -68,13 +73,15 @@ enum xts_msg_type {
 #define XTS_FLAG_RESET  0x40u /* the connection has failed; error says how */
 #define XTS_FLAG_CLOSED 0x80u /* answer to CLOSE: both identifiers are free */
 
-#define XTS_FEATURE_SHARE  UINT64_C(0x1) /* listeners shared between processes (SHARE), connections that move between
-                                          * them (PARK, CLAIM) */
-#define XTS_FEATURE_ULP    UINT64_C(0x2) /* protocols pushed onto sockets by IOCTL; PDUs (SEND_PDU, RECV_PDU),
-                                          * GIVE_BACK (xts_messages/ulps.py) */
+#define XTS_FEATURE_SHARE  UINT64_C(0x1)  /* listeners shared between processes (SHARE), connections that move
+                                           * between them (PARK, CLAIM) */
+#define XTS_FEATURE_ULP    UINT64_C(0x2)  /* protocols pushed onto sockets by IOCTL; PDUs (SEND_PDU, RECV_PDU),
+                                           * GIVE_BACK (xts_messages/ulps.py) */
+#define XTS_FEATURE_ULP_TLS UINT64_C(0x4) /* the event TLS of pushed protocols: how a connection is encrypted */
+#define XTS_FEATURE_BUNDLE UINT64_C(0x8)  /* small frames may come several in one (BUNDLE) */
 
 /* The fixed part of each message in bytes, Ethernet header included. */
-#define XTS_CONNECT_BYTES       60u
+#define XTS_CONNECT_BYTES       64u
 #define XTS_CONNECT_ACK_BYTES   80u
 #define XTS_LISTEN_BYTES        44u
 #define XTS_LISTEN_ACK_BYTES    56u
@@ -88,6 +95,7 @@ enum xts_msg_type {
 #define XTS_PING_BYTES          32u
 #define XTS_PONG_BYTES          32u
 #define XTS_GOODBYE_BYTES       32u
+#define XTS_BUNDLE_BYTES        28u
 #define XTS_BIND_BYTES          60u
 #define XTS_BIND_ACK_BYTES      56u
 #define XTS_SETSOCKOPT_BYTES    48u
@@ -149,13 +157,15 @@ struct xts_wire_connect {
 	__be32 post_credits;
 	__be32 domain;
 	struct xts_wire_endpoint peer;
+	__be32 length;
 } __attribute__((packed));
-_Static_assert(sizeof(struct xts_wire_connect) == 60, "connect: size");
+_Static_assert(sizeof(struct xts_wire_connect) == 64, "connect: size");
 _Static_assert(__builtin_offsetof(struct xts_wire_connect, head) == 0, "connect.head: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_connect, xts_socket) == 24, "connect.xts_socket: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_connect, post_credits) == 28, "connect.post_credits: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_connect, domain) == 32, "connect.domain: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_connect, peer) == 36, "connect.peer: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_connect, length) == 60, "connect.length: offset");
 _Static_assert(XTS_CONNECT_BYTES == sizeof(struct xts_wire_connect), "connect: constant");
 
 struct xts_wire_connect_ack {
@@ -324,6 +334,15 @@ _Static_assert(sizeof(struct xts_wire_goodbye) == 32, "goodbye: size");
 _Static_assert(__builtin_offsetof(struct xts_wire_goodbye, head) == 0, "goodbye.head: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_goodbye, epoch) == 24, "goodbye.epoch: offset");
 _Static_assert(XTS_GOODBYE_BYTES == sizeof(struct xts_wire_goodbye), "goodbye: constant");
+
+struct xts_wire_bundle {
+	struct xts_wire_head head;
+	__be32 length;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_bundle) == 28, "bundle: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_bundle, head) == 0, "bundle.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_bundle, length) == 24, "bundle.length: offset");
+_Static_assert(XTS_BUNDLE_BYTES == sizeof(struct xts_wire_bundle), "bundle: constant");
 
 struct xts_wire_bind {
 	struct xts_wire_head head;
@@ -653,12 +672,16 @@ static inline void xts_head_encode(void *frame, uint8_t type, uint8_t flags, uin
 	xts_put32(p + offsetof(struct xts_wire_head, id), id);
 }
 
-/* XTS_CMD_CONNECT: start a connection. id: the proxy's identifier, or 0: create the socket. */
+/*
+ * XTS_CMD_CONNECT: start a connection, with protocols pushed onto it before its first byte (payload:
+ * xts_messages/ulps.py). id: the proxy's identifier, or 0: create the socket.
+ */
 struct xts_connect {
 	uint32_t xts_socket;      /* the host's identifier of this socket (id) */
 	uint32_t post_credits;    /* post credits granted with this message (bytes) */
 	uint32_t domain;          /* 4 or 6: the family of the socket, should the proxy have to create it */
 	struct xts_endpoint peer; /* address of the TCP peer */
+	uint32_t length;          /* bytes of payload (bytes) */
 };
 
 static inline int xts_connect_decode(struct xts_connect *m, const void *frame, size_t frame_bytes)
@@ -671,11 +694,18 @@ static inline int xts_connect_decode(struct xts_connect *m, const void *frame, s
 	m->post_credits = xts_get32(p + offsetof(struct xts_wire_connect, post_credits));
 	m->domain = xts_get32(p + offsetof(struct xts_wire_connect, domain));
 	xts_endpoint_get(&m->peer, p + offsetof(struct xts_wire_connect, peer));
+	m->length = xts_get32(p + offsetof(struct xts_wire_connect, length));
 	if (m->post_credits > 1073741824u)
 		return -EBADMSG;
 	if (m->domain != 0 && m->domain != 4 && m->domain != 6)
 		return -EBADMSG;
 	if (m->peer.ip_version != 0 && m->peer.ip_version != 4 && m->peer.ip_version != 6)
+		return -EBADMSG;
+	if (m->length > 61440u)
+		return -EBADMSG;
+	if (m->length > frame_bytes - XTS_CONNECT_BYTES)
+		return -EBADMSG;
+	if (m->length < frame_bytes - XTS_CONNECT_BYTES && frame_bytes > XTS_ETH_MIN_BYTES)
 		return -EBADMSG;
 	return 0;
 }
@@ -688,6 +718,7 @@ static inline void xts_connect_encode(void *frame, const struct xts_connect *m)
 	xts_put32(p + offsetof(struct xts_wire_connect, post_credits), m->post_credits);
 	xts_put32(p + offsetof(struct xts_wire_connect, domain), m->domain);
 	xts_endpoint_put(p + offsetof(struct xts_wire_connect, peer), &m->peer);
+	xts_put32(p + offsetof(struct xts_wire_connect, length), m->length);
 }
 
 /* XTS_REPLY_CONNECT_ACK: the connection is established, or error says why not. id: XTS socket. */
@@ -1079,6 +1110,38 @@ static inline void xts_goodbye_encode(void *frame, const struct xts_goodbye *m)
 	uint8_t *p = (uint8_t *)frame;
 
 	xts_put64(p + offsetof(struct xts_wire_goodbye, epoch), m->epoch);
+}
+
+/*
+ * XTS_LINK_BUNDLE: several frames in one, as if they had come one by one; the payload is each frame's length (16 bits)
+ * and the frame itself, from its Ethernet header on. Its own sequence number and frame_ack are 0 and mean nothing. id:
+ * unused.
+ */
+struct xts_bundle {
+	uint32_t length; /* bytes of payload (bytes) */
+};
+
+static inline int xts_bundle_decode(struct xts_bundle *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_BUNDLE_BYTES)
+		return -EBADMSG;
+	m->length = xts_get32(p + offsetof(struct xts_wire_bundle, length));
+	if (m->length > 61440u)
+		return -EBADMSG;
+	if (m->length > frame_bytes - XTS_BUNDLE_BYTES)
+		return -EBADMSG;
+	if (m->length < frame_bytes - XTS_BUNDLE_BYTES && frame_bytes > XTS_ETH_MIN_BYTES)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_bundle_encode(void *frame, const struct xts_bundle *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_bundle, length), m->length);
 }
 
 /* XTS_CMD_BIND: bind(2). id: the proxy's identifier, or 0: create the socket. */
@@ -1717,6 +1780,7 @@ static inline size_t xts_type_bytes(uint8_t type)
 	case XTS_LINK_PING: return XTS_PING_BYTES;
 	case XTS_LINK_PONG: return XTS_PONG_BYTES;
 	case XTS_LINK_GOODBYE: return XTS_GOODBYE_BYTES;
+	case XTS_LINK_BUNDLE: return XTS_BUNDLE_BYTES;
 	case XTS_CMD_BIND: return XTS_BIND_BYTES;
 	case XTS_REPLY_BIND_ACK: return XTS_BIND_ACK_BYTES;
 	case XTS_CMD_SETSOCKOPT: return XTS_SETSOCKOPT_BYTES;
@@ -1768,6 +1832,7 @@ static inline int xts_type_to_host(uint8_t type)
 	case XTS_LINK_PING: return 1;
 	case XTS_LINK_PONG: return 1;
 	case XTS_LINK_GOODBYE: return 1;
+	case XTS_LINK_BUNDLE: return 1;
 	case XTS_REPLY_BIND_ACK: return 1;
 	case XTS_REPLY_SOCKOPT_ACK: return 1;
 	case XTS_REPLY_IOCTL_ACK: return 1;
@@ -1792,6 +1857,7 @@ static inline int xts_type_to_proxy(uint8_t type)
 	case XTS_LINK_PING: return 1;
 	case XTS_LINK_PONG: return 1;
 	case XTS_LINK_GOODBYE: return 1;
+	case XTS_LINK_BUNDLE: return 1;
 	case XTS_CMD_BIND: return 1;
 	case XTS_CMD_SETSOCKOPT: return 1;
 	case XTS_CMD_GETSOCKOPT: return 1;
@@ -1822,6 +1888,7 @@ static inline const char *xts_type_name(uint8_t type)
 	case XTS_LINK_PING: return "XTS_LINK_PING";
 	case XTS_LINK_PONG: return "XTS_LINK_PONG";
 	case XTS_LINK_GOODBYE: return "XTS_LINK_GOODBYE";
+	case XTS_LINK_BUNDLE: return "XTS_LINK_BUNDLE";
 	case XTS_CMD_BIND: return "XTS_CMD_BIND";
 	case XTS_REPLY_BIND_ACK: return "XTS_REPLY_BIND_ACK";
 	case XTS_CMD_SETSOCKOPT: return "XTS_CMD_SETSOCKOPT";

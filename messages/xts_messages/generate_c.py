@@ -141,6 +141,7 @@ def _constants() -> Iterator[str]:
             "CREDITS_MAX",
             "PDU_CREDITS",
             "ULP_WINDOW_MIN",
+            "CONNECT_PUSH_BYTES",
         )
     ]
     for name, value in values:

@@ -158,13 +158,12 @@ local function from_ethernet(after_ethernet)
 		{ __call = function(_, offset, bytes) return after_ethernet(offset - ETH_BYTES, bytes) end })
 end
 
-function xts.dissector(after_ethernet, packet, root)
+-- One frame; returns what the info column says of it.
+local function dissect_frame(after_ethernet, root)
 	local tree = root:add(xts, after_ethernet())
-	packet.cols.protocol = "XTS"
 	if after_ethernet:len() < HEAD_BYTES - ETH_BYTES then
-		packet.cols.info = "[short frame]"
 		tree:add_proto_expert_info(too_short)
-		return
+		return "[short frame]"
 	end
 	local buffer = from_ethernet(after_ethernet)
 	local code = buffer(HEAD_TYPE, 1):uint()
@@ -179,9 +178,8 @@ function xts.dissector(after_ethernet, packet, root)
 	local id_item = tree:add(common.id, buffer(HEAD_ID, 4))
 	if error_number ~= 0 then error_item:add_proto_expert_info(failed) end
 	if not message then
-		packet.cols.info = "[unknown type " .. code .. "]"
 		type_item:add_proto_expert_info(unknown)
-		return
+		return "[unknown type " .. code .. "]"
 	end
 	id_item:append_text(" (" .. message.id_of .. ")")
 	type_item:append_text(": " .. message.meaning)
@@ -196,7 +194,26 @@ function xts.dissector(after_ethernet, packet, root)
 	else
 		dissect_fields(tree, buffer, message, info)
 	end
-	packet.cols.info = table.concat(info, " ")
+	return table.concat(info, " "), message.short
+end
+
+-- Each frame of a bundle has its length in front.
+local function dissect_bundled(after_ethernet, root, info)
+	local at = BUNDLE_BYTES - ETH_BYTES
+	while at + 2 <= after_ethernet:len() do
+		local bytes = after_ethernet(at, 2):uint()
+		if bytes < HEAD_BYTES or bytes > after_ethernet:len() - at - 2 then return end
+		info[#info + 1] = dissect_frame(after_ethernet(at + 2 + ETH_BYTES, bytes - ETH_BYTES):tvb(), root)
+		at = at + 2 + bytes
+	end
+end
+
+function xts.dissector(after_ethernet, packet, root)
+	local text, kind = dissect_frame(after_ethernet, root)
+	local info = { text }
+	packet.cols.protocol = "XTS"
+	if kind == "BUNDLE" then dissect_bundled(after_ethernet, root, info) end
+	packet.cols.info = table.concat(info, "; ")
 end
 
 local registered
@@ -258,6 +275,8 @@ def _proto_field(abbreviation: str, label: str, f: Field, meaning: str) -> str:
 def _constants() -> Iterator[str]:
     yield f"local ETHERTYPE = 0x{table.ETHERTYPE:04X}"
     yield f"local ETH_BYTES, HEAD_BYTES, ETH_MIN_BYTES = {table.ETH_BYTES}, {table.HEAD_BYTES}, {table.ETH_MIN_BYTES}"
+    bundle = next(m for m in table.MESSAGES if m.name == "XTS_LINK_BUNDLE")
+    yield f"local BUNDLE_BYTES = {bundle.fixed_bytes}"
     offset = table.ETH_BYTES
     for f in table.HEAD:
         yield f"local HEAD_{f.name.upper()} = {offset}"

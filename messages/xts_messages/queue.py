@@ -209,6 +209,14 @@ class Queue:
         self._native = None
         return Queue(out[0])
 
+    def bundled(self, sending: bool = True) -> Queue:
+        """This queue with small frames sent several in one, if `sending`, and those of the peer taken apart."""
+        out = ffi.new("struct xts_queue **")
+        check(lib.xts_bundle_wrap(out, self.native), "bundle")
+        lib.xts_bundle_send(out[0], sending)
+        self._native = None
+        return Queue(out[0])
+
     def with_faults(self, on_transmit: Faults | None = None, on_receive: Faults | None = None) -> Queue:
         """This queue with faults; the result takes the place of this object."""
         out = ffi.new("struct xts_queue **")

@@ -135,6 +135,8 @@ FEATURES: dict[str, tuple[int, str]] = {
         0x02,
         "protocols pushed onto sockets by IOCTL; PDUs (SEND_PDU, RECV_PDU), GIVE_BACK (xts_messages/ulps.py)",
     ),
+    "ULP_TLS": (0x04, "the event TLS of pushed protocols: how a connection is encrypted"),
+    "BUNDLE": (0x08, "small frames may come several in one (BUNDLE)"),
 }
 
 _XTS = Field("xts_socket", Kind.U32, "the host's identifier of this socket", "id")
@@ -173,8 +175,9 @@ MESSAGES: tuple[Message, ...] = (
         1,
         "host",
         True,
-        "start a connection",
-        (_XTS, _CREDITS, _DOMAIN, _PEER),
+        "start a connection, with protocols pushed onto it before its first byte (payload: xts_messages/ulps.py)",
+        (_XTS, _CREDITS, _DOMAIN, _PEER, _LENGTH),
+        payload="length",
         source="paper",
         id_of=_FIRST,
     ),
@@ -301,6 +304,16 @@ MESSAGES: tuple[Message, ...] = (
         False,
         "this epoch has ended; error says why (0: orderly)",
         (Field("epoch", Kind.U64, "the epoch that ends"),),
+    ),
+    Message(
+        "XTS_LINK_BUNDLE",
+        22,
+        "both",
+        False,
+        "several frames in one, as if they had come one by one; the payload is each frame's length (16 bits) and the "
+        "frame itself, from its Ethernet header on. Its own sequence number and frame_ack are 0 and mean nothing",
+        (_LENGTH,),
+        "length",
     ),
     Message("XTS_CMD_BIND", 32, "host", True, "bind(2)", (_XTS, _TOKEN, _DOMAIN, _LOCAL), id_of=_FIRST),
     Message("XTS_REPLY_BIND_ACK", 33, "proxy", True, "answer to bind", (_PROXY, _TOKEN, _LOCAL), id_of="XTS socket"),
@@ -468,5 +481,7 @@ MESSAGES: tuple[Message, ...] = (
 PDU_CREDITS = 64
 #: The least window of a socket with pushed protocols.
 ULP_WINDOW_MIN = 4096
+#: Of the pushes that a CONNECT brings along: in the first chunk of its frame, whatever the queue.
+CONNECT_PUSH_BYTES = 1024
 
 assert all(m.sequenced == (m.code not in LINK_CODES) for m in MESSAGES)

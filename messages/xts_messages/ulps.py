@@ -16,6 +16,13 @@ An IOCTL's payload is, by request:
 - ULP_INFO: `direction: u8 (0 receive, 1 send), layer: u8 (0 is next to TCP), item: u16, offset: u32`; answer:
   `total: u32`, then bytes of the item.
 - ULP_ERROR: none; answer: `error: u16, fault: u16`, then text in UTF-8.
+
+The event TLS has `version: u16, cipher: u16, send: u8, receive: u8` for control data, of the uppermost TLS or TLS_KEYS:
+version as on the wire of TLS; of TLS the suite's number at IANA, of TLS_KEYS the kernel's cipher type;
+who encrypts and who decrypts as in the items CRYPTO (0: no such protocol in that direction).
+
+CONNECT's payload, of at most CONNECT_PUSH_BYTES, is the pushes that go before it. For each: `request: u32`
+(PUSH_ULP_RX, PUSH_ULP_TX or PUSH_ULP), `bytes: u32`, then so many bytes, the payload of that IOCTL (`read_bytes` is 0).
 """
 
 from __future__ import annotations
@@ -41,6 +48,7 @@ REQUESTS: dict[str, tuple[int, str]] = {
 #: Events in `control_type` of RECV_PDU: they take no post credits and are no PDU.
 EVENTS: dict[str, tuple[int, str]] = {
     "READY": (0xFF01, "the handshakes of what was pushed onto an established connection have ended well"),
+    "TLS": (0xFF02, "how the connection is encrypted from now on (feature ULP_TLS), in 6 bytes of control data"),
 }
 
 #: What went wrong in a protocol: fault -> (number, errno the application sees, meaning). Counted each by itself.
@@ -137,7 +145,7 @@ ULPS: tuple[Ulp, ...] = (
             Attribute("MAGIC_OFFSET", 9, Type.U32, "where every PDU has the magic bytes"),
             Attribute("MAGIC", 10, Type.BYTES, "the magic bytes, at most 16"),
             Attribute("MAGIC_MASK", 11, Type.BYTES, "as long as MAGIC: bits that count"),
-            Attribute("TIMEOUT_MS", 12, Type.U32, "a PDU that has begun has to be complete in this time; default none"),
+            Attribute("TIMEOUT_MS", 12, Type.U32, "time a PDU that has begun may wait for its peer; default none"),
         ),
         source='the paper, "strparser"',
     ),
@@ -153,7 +161,7 @@ ULPS: tuple[Ulp, ...] = (
         (
             _MAX,
             Attribute("PROGRAM", 2, Type.STRING, "its name in the proxy's configuration", required=True),
-            Attribute("TIMEOUT_MS", 3, Type.U32, "a PDU that has begun has to be complete in this time; default none"),
+            Attribute("TIMEOUT_MS", 3, Type.U32, "time a PDU that has begun may wait for its peer; default none"),
         ),
         source="the paper; linux Documentation/networking/strparser.rst",
     ),
@@ -228,7 +236,7 @@ ULPS: tuple[Ulp, ...] = (
                 11,
                 Type.U8,
                 "0: best there is (the default), 1: user, 2: kernel, 3: device; what is not to be had falls "
-                "back, counted",
+                "back, counted. With TLS 1.3 the best is 1: under 2 and 3 a peer's KeyUpdate ends the connection",
             ),
             Attribute("VERIFY_HOST", 12, Type.FLAG, "client: check SERVER_NAME although VERIFY is 1"),
             Attribute("NO_RESUMPTION", 13, Type.FLAG, "no session of before, and none kept"),
@@ -245,6 +253,7 @@ ULPS: tuple[Ulp, ...] = (
             Item("SERVER_NAME", 9, Type.STRING, "the name the client asked for"),
             Item("CRYPTO_REASON", 10, Type.STRING, "why it is not the best kind"),
             Item("VERIFIED", 11, Type.U8, "1: the peer's certificate was checked and is good"),
+            Item("CIPHER_ID", 12, Type.U16, "IANA's number of the cipher suite"),
         ),
         control="record type: u8 (on SOCK_SEQPACKET, where TLS is the uppermost and a PDU is a record)",
         source="RFC 8446, RFC 5246; peers: xlio.md 6",
@@ -267,7 +276,12 @@ ULPS: tuple[Ulp, ...] = (
                 "the kernel's struct tls12_crypto_info_*, as it lies in the host's memory (64-bit little-endian)",
                 required=True,
             ),
-            Attribute("CRYPTO", 2, Type.U8, "as for TLS"),
+            Attribute(
+                "CRYPTO",
+                2,
+                Type.U8,
+                "as for TLS; but 0 is the kernel with TLS 1.3 too where that can change keys (Linux 6.14)",
+            ),
         ),
         (
             Item("CRYPTO", 1, Type.U8, "1 user, 2 kernel, 3 device"),
@@ -321,8 +335,10 @@ ULPS: tuple[Ulp, ...] = (
         True,
         "gRPC messages of all streams; above HTTP2 only, on both sides, before the first HEADERS. Received "
         "messages are put together from DATA frames and told "
-        "with their stream; sent ones are cut into DATA frames as the peer's windows allow (the socket takes no "
-        "more while one is closed: go on reading). WINDOW_UPDATE is "
+        "with their stream; sent ones are cut into DATA frames as the peer's windows allow. What is sent on a socket "
+        "is one queue: a message whose window is closed holds up all behind it, those of other streams and RST_STREAM "
+        "too, until the peer opens it (go on reading; BLOCKED tells the stream). Streams that must not wait for one "
+        "another need sockets of their own. WINDOW_UPDATE is "
         "dealt with here, both ways. All other frames, and an empty DATA frame that ends a stream, pass as PDUs "
         "of kind 1; without control data a PDU sent is of that kind",
         (
@@ -340,6 +356,14 @@ ULPS: tuple[Ulp, ...] = (
             "stream: u32"
         ),
         source="gRPC over HTTP/2 (grpc/grpc doc/PROTOCOL-HTTP2.md)",
+        items=(
+            Item(
+                "BLOCKED",
+                1,
+                Type.U32,
+                "the stream whose message waits for a window, its own or the connection's; 0: none does",
+            ),
+        ),
     ),
     Ulp(
         "DNS",

@@ -48,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	}
 	ENSURE((xts_type_bytes(head.type) != 0) == (strcmp(xts_type_name(head.type), "unknown") != 0));
 	switch (head.type) {
-	case XTS_CMD_CONNECT: ROUND_TRIP(connect, XTS_CONNECT_BYTES, data, bytes); break;
+	case XTS_CMD_CONNECT: PAYLOAD_WITHIN(connect, XTS_CONNECT_BYTES, data, bytes); break;
 	case XTS_REPLY_CONNECT_ACK: ROUND_TRIP(connect_ack, XTS_CONNECT_ACK_BYTES, data, bytes); break;
 	case XTS_CMD_LISTEN: ROUND_TRIP(listen, XTS_LISTEN_BYTES, data, bytes); break;
 	case XTS_REPLY_LISTEN_ACK: ROUND_TRIP(listen_ack, XTS_LISTEN_ACK_BYTES, data, bytes); break;

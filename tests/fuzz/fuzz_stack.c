@@ -285,7 +285,7 @@ static void op_give_back(struct scene *s, struct input *in)
 	for (uint32_t i = 0; i < count; i++)
 		bytes[i] = take(in);
 	if (ulp_stack_receives(s->stack))
-		ENSURE(!ulp_stack_give_back(s->stack, bytes, count));
+		ENSURE(!ulp_stack_expect(s->stack, count) && !ulp_stack_give_back(s->stack, bytes, count));
 	free(bytes);
 }
 

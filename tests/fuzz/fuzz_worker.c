@@ -153,10 +153,11 @@ static void check(struct worker_state *w)
 
 	for (node = w->channels.next; node != &w->channels; node = node->next) {
 		const struct channel *ch = list_entry(node, struct channel, member);
+		uint64_t ulp_bytes = 0;
 
 		ENSURE(ch->connection_count <= limits->connections);
 		ENSURE(ch->listener_count <= limits->listeners);
-		ENSURE(ch->window_bytes <= limits->spill_bytes);
+		ENSURE(ch->window_bytes <= limits->spill_bytes && ch->ulp_bytes <= limits->ulp_bytes);
 		ENSURE(ch->reply_count <= WINDOW);
 		ENSURE(ch->batch_used == 0);
 		for (const struct list *n = ch->connections.next; n != &ch->connections; n = n->next) {
@@ -168,6 +169,7 @@ static void check(struct worker_state *w)
 			ENSURE(!c->shared || c->state == CONNECTION_LISTENER);
 			check_offers(c);
 			check_pushed(c);
+			ulp_bytes += pushed_memory(c->pushed);
 			if (c->window && !c->orphan && !c->error && c->state == CONNECTION_ESTABLISHED) {
 				/* The law: granted and not received + unadvertised + buffered is the window. */
 				ENSURE(c->grant.window == c->window);
@@ -175,6 +177,7 @@ static void check(struct worker_state *w)
 				       c->spill.bytes + (c->pushed ? c->pushed->run_pdus * XTS_PDU_CREDITS : 0));
 			}
 		}
+		ENSURE(ch->ulp_bytes == ulp_bytes);
 	}
 	ENSURE(w->stats.spill_bytes <= w->stats.window_bytes);
 	registry_stats(w, &stats);
@@ -220,6 +223,23 @@ static void put_endpoint(uint8_t *p, struct input *in)
 	xts_endpoint_put(p, &e);
 }
 
+/* Pushes that a CONNECT brings along, more or less: how many bytes they take. */
+static uint32_t put_along(uint8_t *out, struct input *in)
+{
+	uint32_t count = take(in) % 4u, bytes = 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t length = 8 + take(in) % 32u;
+
+		xts_put32(out + bytes, SIOC_PUSH_ULP_RX + take(in) % 4u);
+		xts_put32(out + bytes + 4, take(in) < 250 ? length : pick_number(in));
+		for (uint32_t k = 0; k < length; k++)
+			out[bytes + 8 + k] = k == 7 ? take(in) % (XTS_ULP_COUNT + 1u) : k < 7 ? 0 : take(in);
+		bytes += 8 + length;
+	}
+	return bytes;
+}
+
 /* The fields of a message: numbers, but for addresses and the sizes that have to fit. Returns the frame's length. */
 static uint32_t put_body(struct scene *s, uint8_t type, uint8_t *frame, struct input *in)
 {
@@ -227,6 +247,11 @@ static uint32_t put_body(struct scene *s, uint8_t type, uint8_t *frame, struct i
 
 	switch (type) {
 	case XTS_CMD_CONNECT:
+		end = fixed - 28;
+		put_endpoint(frame + end, in);
+		payload = put_along(frame + fixed, in);
+		xts_put32(frame + fixed - 4, payload);
+		break;
 	case XTS_CMD_BIND:
 		end = fixed - 24;
 		put_endpoint(frame + end, in);
@@ -414,7 +439,7 @@ static void worker_init(struct xts_worker *worker)
 	w->config = (struct xts_worker_config){
 		.cpu = -1, .rules = rules, .rule_count = 2,
 		.limits = { .connections = 6, .listeners = 2,
-			    .spill_bytes = 1u << 20, .window_bytes = 1u << 17, .window_bytes_max = 1u << 18 },
+			    .spill_bytes = 1u << 20, .window_bytes = 1u << 17, .window_bytes_max = 1u << 18, .ulp_bytes = 1u << 15 },
 	};
 	w->config.ulp = xts_ulp_config_new(NULL);
 	ENSURE(w->config.ulp && w->epoll_fd >= 0 && !log_open(&w->log));
@@ -450,6 +475,7 @@ static void worker_close(struct scene *s, uint32_t index)
 	close_everything(w, 0);
 	ENSURE(w->stats.connections == 0 && w->stats.listeners == 0 && w->stats.channels == 0);
 	ENSURE(w->stats.spill_bytes == 0 && w->stats.window_bytes == 0 && w->stats.channels_up == 0);
+	ENSURE(w->stats.ulp_bytes == 0);
 	registry_stats(w, &stats);
 	ENSURE(w->stats.shared_listeners == 0 && stats.kept_listeners == 0 && stats.parked_connections == 0);
 	ENSURE(!w->husks && list_empty(&w->kept) && list_empty(&w->timers) && !w->stats.ulp_handshakes);

@@ -13,7 +13,7 @@ import termios
 import threading
 import time
 
-from call_scripts import DEADLINE_S, SIOCOUTQ, Calls, address, script, unused_port
+from call_scripts import DEADLINE_S, SIOCOUTQ, Calls, address, reset, script, until, unused_port
 
 # --- creating, connecting -----------------------------------------------------------------------------
 
@@ -136,6 +136,65 @@ def connect_nonblocking_refused_told_by_connect(c: Calls) -> None:
         c.connect(s, port)
         c.wait(s, select.POLLOUT)
         c.connect(s, port)
+
+
+@script
+def connect_nonblocking_asked_by_connect_only(c: Calls) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        where = address(server.getsockname()[1])
+        s = c.create(flags=socket.SOCK_NONBLOCK)
+        c.do("connect", s, where, len(where))
+        last = -errno.EALREADY
+
+        def told() -> bool:
+            nonlocal last
+            last = c.call("connect", s, where, len(where))
+            return last != -errno.EALREADY
+
+        until(told)
+        c.note("connect", last)
+        c.do("connect", s, where, len(where))
+        peer, mine = server.accept()
+        c.note("address", c.name("getsockname", s) == mine)
+        reset(peer)
+        c.wait_error(s)
+        c.do("connect", s, where, len(where))
+
+
+@script
+def connect_after_a_reset_before_anybody_asked(c: Calls) -> None:
+    for bound in (None, "0.0.0.0", "127.0.0.1"):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            s = c.create(flags=socket.SOCK_NONBLOCK)
+            c.set(s, socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 77)
+            if bound:
+                c.bind(s, 0, bound)
+            c.connect(s, server.getsockname()[1])
+            peer, _ = server.accept()
+            peer.sendall(b"never read")
+            c.wait(s, select.POLLIN)
+            c.send(s, b"nor this")
+            reset(peer)
+            c.wait(s, select.POLLHUP)
+            c.name("getsockname", s)
+            c.connect(s, server.getsockname()[1])
+            c.name("getsockname", s)
+            c.events(s)
+            c.recv(s, 100)
+            c.connect(s, server.getsockname()[1])
+            c.wait(s, select.POLLOUT)
+            c.connect(s, server.getsockname()[1])
+            peer, mine = server.accept()
+            c.note("address", c.name("getsockname", s) == mine)
+            c.get(s, socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+            c.send(s, b"data")
+            c.note("peer", peer.recv(100).hex())
+            peer.sendall(b"answer")
+            peer.close()
+            c.wait(s, select.POLLRDHUP)
+            c.recv(s, 100)
+            c.recv(s, 100)
+            c.close(s)
 
 
 @script

@@ -21,6 +21,7 @@ SYS_CLOSE = {"x86_64": 3, "aarch64": 57}[platform.machine()]
 
 KERNEL: dict[str, Callable[[], None]] = {}
 OURS: dict[str, Callable[[], None]] = {}
+PUSHES: dict[str, Callable[[], None]] = {}  # with a proxy that has an identity for TLS
 
 
 def kernel(function: Callable[[], None]) -> Callable[[], None]:
@@ -30,6 +31,11 @@ def kernel(function: Callable[[], None]) -> Callable[[], None]:
 
 def ours(function: Callable[[], None]) -> Callable[[], None]:
     OURS[function.__name__] = function
+    return function
+
+
+def pushes(function: Callable[[], None]) -> Callable[[], None]:
+    PUSHES[function.__name__] = function
     return function
 
 
@@ -119,7 +125,7 @@ class Report:
 
 
 UNDECIDED, STAYED, OFFLOADED, INTERNAL = 1, 2, 3, 5
-RULE, PROTOCOL, NO_ENDPOINT, OPTION, RAW, INHERITED, FASTOPEN = 1, 2, 4, 7, 10, 11, 13
+RULE, PROTOCOL, NO_ENDPOINT, OPTION, RAW, INHERITED, FASTOPEN, ELSEWHERE, LOST = 1, 2, 4, 7, 10, 11, 13, 14, 15
 
 
 def kind_of(s: socket.socket | int) -> int:

@@ -246,6 +246,96 @@ def other_keys(port: int) -> None:
         assert receive(s, 3) == b"new"
 
 
+# --- over fork and exec -----------------------------------------------------------------------------------------------
+
+
+def ends_well(pid: int) -> None:
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def unread(port: int, chosen: bytes) -> socket.socket:
+    """Data is there that nobody has read, and half of a record that is none."""
+    s = with_keys(port, chosen)
+    send_record(s, b"handshake", HANDSHAKE)
+    s.sendall(b"unread")
+    got, ancillary, _, _ = s.recvmsg(4, 100)
+    assert (got, record_type(ancillary)) == (b"hand", HANDSHAKE)
+    return s
+
+
+def goes_on(s: socket.socket, chosen: bytes) -> None:
+    """What another process has begun."""
+    assert s.getsockopt(socket.IPPROTO_TCP, TCP_ULP, 16) == b"tls".ljust(16, b"\0")
+    for option in TLS_TX, TLS_RX:
+        assert s.getsockopt(SOL_TLS, option, 4) == chosen[:4]
+    got, ancillary, flags, _ = s.recvmsg(100, 100)
+    assert (got, record_type(ancillary), flags & socket.MSG_EOR) == (b"shake", HANDSHAKE, socket.MSG_EOR)
+    assert receive(s, 6) == b"unread"
+    sent = bytes(range(256)) * 200
+    s.sendall(sent)
+    assert receive(s, len(sent)) == sent
+    send_record(s, b"\1\0", ALERT)
+    got, ancillary, _, _ = s.recvmsg(100, 100)
+    assert (got, record_type(ancillary)) == (b"\1\0", ALERT)
+
+
+def a_child_goes_on(port: int) -> None:
+    for chosen in TLS12, TLS13:
+        with unread(port, chosen) as s:
+            pid = os.fork()
+            if not pid:
+                goes_on(s, chosen)
+                os._exit(0)
+            ends_well(pid)
+
+
+def the_next_program_goes_on(port: int) -> None:
+    for chosen in TLS12, TLS13:
+        with unread(port, chosen) as s:
+            s.set_inheritable(True)
+            pid = os.fork()
+            if not pid:
+                os.execv(sys.executable, [sys.executable, __file__, "go_on", str(s.fileno()), chosen.hex()])
+            ends_well(pid)
+
+
+def the_program_itself_goes_on(port: int) -> None:
+    """Without a fork between; the keys, which are its own process's, go along."""
+    pid = os.fork()
+    if not pid:
+        s = unread(port, TLS13)
+        s.set_inheritable(True)
+        os.execv(sys.executable, [sys.executable, __file__, "go_on", str(s.fileno()), TLS13.hex()])
+    ends_well(pid)
+
+
+def keys_that_have_expired_over_exec(port: int) -> None:
+    """As since Linux 6.14."""
+    second = info(0x0304, key=2)
+    with with_keys(port, TLS13) as s:
+        send_record(s, b"\x18\0\0\1\0", HANDSHAKE)
+        s.setsockopt(SOL_TLS, TLS_TX, second)
+        s.sendall(b"new")
+        assert s.recvmsg(100, 100)[0] == b"\x18\0\0\1\0"
+        s.set_inheritable(True)
+        pid = os.fork()
+        if not pid:
+            os.execv(sys.executable, [sys.executable, __file__, "change_keys", str(s.fileno()), second.hex()])
+        ends_well(pid)
+
+
+def change_keys(s: socket.socket, second: bytes) -> None:
+    fails(errno.EKEYEXPIRED, s.recv, 100)
+    s.setsockopt(SOL_TLS, TLS_RX, second)
+    assert receive(s, 3) == b"new"
+    s.sendall(b"on")
+    assert receive(s, 2) == b"on"
+
+
+#: What runs after exec: with the socket's descriptor, and keys.
+NEXT = {"go_on": goes_on, "change_keys": change_keys}
+
+
 def hold(port: int, key: bytes) -> None:
     """Not run with the others: talks with this key, and closes and ends when it is told to (SIGUSR1)."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
@@ -273,11 +363,17 @@ SCRIPTS = {
         without_blocking,
         the_end,
         other_keys,
+        a_child_goes_on,
+        the_next_program_goes_on,
+        the_program_itself_goes_on,
+        keys_that_have_expired_over_exec,
     )
 }
 
 if __name__ == "__main__":
     if sys.argv[1] == "hold":
         hold(int(sys.argv[2]), bytes.fromhex(sys.argv[3]))
+    elif sys.argv[1] in NEXT:
+        NEXT[sys.argv[1]](socket.socket(fileno=int(sys.argv[2])), bytes.fromhex(sys.argv[3]))
     else:
         SCRIPTS[sys.argv[1]](int(sys.argv[2]))

@@ -54,7 +54,8 @@ EXCLUSIONS = {
     "options": "options that are not in the proxy's list; SO_PRIORITY above 6",
     "shutdown-both": "sending to who has been shut down both ways: World.sending",
     "signal-io": "O_ASYNC, FIOASYNC, F_SETOWN",
-    "timing": "several sends in one operation to who has ended: op_sendmmsg, op_more",
+    "timing": "several sends in one operation to who has ended, and connecting to a listener just closed: "
+    "op_sendmmsg, op_more, until_refused",
     "urgent-data": "sending MSG_OOB",
 }
 

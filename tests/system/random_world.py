@@ -87,6 +87,11 @@ def vectors(buffer: ctypes.Array[ctypes.c_char], sizes: list[int]) -> ctypes.Arr
     return out
 
 
+def end_of(address: tuple[str, int]) -> tuple[str, int]:
+    """One name for an end of a connection, whichever family its own socket or its peer's is of."""
+    return address[0].removeprefix("::ffff:"), address[1]
+
+
 class World:
     """The descriptors of one script, by slot."""
 
@@ -197,7 +202,7 @@ class World:
     def sending(self, slot: int, size: int) -> bool:
         """May so much be sent? Not to who has been shut down both ways (see EXCLUSIONS)."""
         peer = self.address("getpeername", slot)
-        if not isinstance(peer, str) and self.shut.get(peer) == 3:
+        if not isinstance(peer, str) and self.shut.get(end_of(peer)) == 3:
             return False
         self.sent += size
         return self.sent <= BUDGET_BYTES

@@ -107,6 +107,76 @@ def test_the_calls_of_sockets_tell_where_a_pdu_ends() -> None:
         assert receive(peer, 11) == framed(b"one PDU")
 
 
+# --- connecting with protocols ----------------------------------------------------------------------------------------
+
+
+def sent_by(work: Callable[[], Any]) -> int:
+    """How many messages the library has sent to the proxy."""
+    before = xts_socket.info().sent_frames
+    work()
+    return xts_socket.info().sent_frames - before
+
+
+def test_connecting_with_protocols_is_one_message() -> None:
+    with listening() as listener:
+        for timeout in (DEADLINE_S, None, 0):
+            with xts_socket.socket(xts_socket.AF_INET, xts_socket.SOCK_SEQPACKET) as ours:
+                ours.settimeout(timeout)
+
+                def connect(ours: xts_socket.socket = ours) -> None:
+                    with suppress(BlockingIOError):
+                        ours.connect_with(listener.getsockname(), LengthPrefixed())
+
+                assert sent_by(connect) == 1
+                peer, _ = listener.accept()
+                with peer, selectors.DefaultSelector() as selector:
+                    selector.register(ours, selectors.EVENT_WRITE)
+                    assert selector.select(DEADLINE_S)
+                    ours.send_pdu(b"question")
+                    assert receive(peer, 12) == framed(b"question")
+                    assert [info.layer for info in ours.ulp_info()] == [LengthPrefixed()]
+
+
+def test_what_the_proxy_refuses_is_an_error_of_connecting() -> None:
+    unknown = xts_socket.BpfParser(program="nobody knows it")
+    with listening() as listener:
+        with xts_socket.socket(xts_socket.AF_INET, xts_socket.SOCK_SEQPACKET) as ours:
+            with pytest.raises(xts_socket.UlpError) as refused:
+                ours.connect_with(listener.getsockname(), unknown)
+            assert refused.value.fault == "push" and "nobody knows it" in str(refused.value)
+            for again in (lambda: ours.connect(listener.getsockname()), ours.listen):
+                with pytest.raises(OSError, match="Invalid"):
+                    again()
+        with xts_socket.socket(xts_socket.AF_INET, xts_socket.SOCK_SEQPACKET) as ours:
+            ours.setblocking(False)
+            with suppress(BlockingIOError):
+                ours.connect_with(listener.getsockname(), unknown)
+            with selectors.DefaultSelector() as selector:
+                selector.register(ours, selectors.EVENT_WRITE)
+                assert selector.select(DEADLINE_S)
+            assert ours.getsockopt(xts_socket.SOL_SOCKET, xts_socket.SO_ERROR) == refused.value.errno
+            found = ours.ulp_error()
+            assert found is not None and found.args == refused.value.args
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
+def test_parameters_too_long_for_one_message_go_before_it() -> None:
+    tls = xts_socket.Tls(server_hostname="a." * 100 + "test", alpn=("b" * 100, "c" * 90), verify=False)
+    with listening() as listener, xts_socket.socket() as ours:
+        ours.settimeout(DEADLINE_S)
+
+        def connect() -> None:
+            with pytest.raises(xts_socket.UlpError, match="TLS is there already"):
+                ours.connect_with(listener.getsockname(), tls, tls, tls)
+
+        assert sent_by(connect) > 2
+
+
+# --- pushing onto a connection ----------------------------------------------------------------------------------------
+
+
 def test_a_push_onto_a_connection_takes_what_is_unread() -> None:
     with connected() as (stream, peer):
         assert stream.type == xts_socket.SOCK_STREAM

@@ -16,6 +16,17 @@ SEARCH_S = 15.0
 SETTLE_S = 10.0
 DIFFERENCES = Path(__file__).parents[2] / "host_lib" / "DIFFERENCES.md"
 
+# Slot 1 is connected, which it has not been told, to slot 2 of listener 0; and has an option.
+NOBODY_HAS_ASKED: Script = [
+    ["socket", 0, 4, 0],
+    ["bind", 0, "127.0.0.1", 0],
+    ["listen", 0, 5],
+    ["socket", 1, 4, 2048],
+    ["set", 1, "TCP_KEEPIDLE", [77]],
+    ["connect", 1, 0],
+    ["accept", 0, 2, 0],
+]
+
 # Scripts that once went another way, as small as they could be made.
 FOUND: dict[str, Script] = {
     "splice_of_nothing_looks_at_nothing": [["pair", 0, 1, "::1"], ["splice", 8, 0, 0]],
@@ -56,6 +67,56 @@ FOUND: dict[str, Script] = {
         ["send", 1, 2, 0],
         ["reset", 1],
         ["recvmmsg", 0, [100], 64],
+    ],
+    "connection_reset_and_connected_to_where_the_kernel_is": [
+        ["pair", 0, 1, "127.0.0.1"],
+        ["reset", 1],
+        ["get", 0, "SO_ERROR", 4],
+        ["socket", 2, 4, 0],
+        ["bind", 2, "127.0.0.3", 0],
+        ["listen", 2, 5],
+        ["connect", 0, 2],
+    ],
+    "connect_after_a_reset_that_nobody_asked_about": [
+        *NOBODY_HAS_ASKED,
+        ["reset", 2],
+        ["name", "getsockname", 1, 28],
+        ["connect", 1, 0],
+        ["name", "getsockname", 1, 28],
+        ["connect", 1, 0],
+        ["connect", 1, 0],
+        ["accept", 0, 2, 0],
+        ["get", 1, "TCP_KEEPIDLE", 4],
+        ["send", 1, 100, 0],
+        ["send", 2, 7, 0],
+        ["recv", 2, 100, 0],
+        ["recv", 1, 100, 0],
+    ],
+    "connect_after_a_reset_whose_error_was_read": [
+        *NOBODY_HAS_ASKED,
+        ["send", 2, 7, 0],
+        ["reset", 2],
+        ["get", 1, "SO_ERROR", 4],
+        ["connect", 1, 0],
+        ["connect", 1, 0],
+        ["connect", 1, 0],
+    ],
+    "connect_after_a_reset_and_a_shutdown": [
+        *NOBODY_HAS_ASKED,
+        ["reset", 2],
+        ["shutdown", 1, 2],
+        ["connect", 1, 0],
+        ["get", 1, "SO_ERROR", 4],
+        ["connect", 1, 0],
+    ],
+    "name_of_who_was_refused": [
+        ["socket", 0, 4, 0],
+        ["bind", 0, "127.0.0.1", 0],
+        ["socket", 1, 4, 0],
+        ["connect", 1, 0],
+        ["name", "getsockname", 1, 28],
+        ["connect", 1, 0],
+        ["name", "getsockname", 1, 28],
     ],
 }
 

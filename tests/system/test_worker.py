@@ -69,6 +69,7 @@ def test_a_refused_connect_leaves_a_socket_that_can_try_again(host: ScriptedHost
         port = gone.getsockname()[1]
     number, ack = host.connect(LOOPBACK, port)
     assert ack.error == errno.ECONNREFUSED
+    assert ack.fields["local"].port, "the attempt has given it one, as in the kernel"
     host.send(
         "XTS_CMD_CONNECT",
         id=ack.fields["proxy_id"],
@@ -180,6 +181,37 @@ def test_a_reset_comes_after_the_data_before_it(host: ScriptedHost, server: sock
     peer.close()
     frame = host.expect("XTS_REPLY_RECV")
     assert frame.flags == flags("RESET") and frame.error == errno.ECONNRESET and frame.id == number
+
+
+def test_a_connection_that_was_reset_can_be_connected_again(host: ScriptedHost, server: socket.socket) -> None:
+    number, proxy_id, _, peer = connected(host, server, window=10)
+    port = server.getsockname()[1]
+    assert host.connect(LOOPBACK, port, id=proxy_id, number=number)[1].error == errno.EISCONN
+    value = (77).to_bytes(4, "little")
+    option = {"level": socket.IPPROTO_TCP, "option": socket.TCP_KEEPIDLE, "length": 4}
+    host.send("XTS_CMD_SETSOCKOPT", value, xts_socket=number, token=1, domain=4, id=proxy_id, **option)
+    assert host.expect("XTS_REPLY_SOCKOPT_ACK").error == 0
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.close()
+    assert host.expect("XTS_REPLY_RECV").flags == flags("RESET")
+    host.send("XTS_CMD_SEND", b"to nobody", id=proxy_id, flags=flags("FIN"))
+    _, ack = host.connect(LOOPBACK, port, window=20, id=proxy_id, number=number)
+    assert (ack.error, ack.fields["proxy_id"], ack.fields["post_credits"]) == (0, proxy_id, WINDOW)
+    again, address = server.accept()
+    with again:
+        again.settimeout(5)
+        local = ack.fields["local"]
+        assert (local.host, local.port) == address
+        host.send("XTS_CMD_SEND", b"to somebody", id=proxy_id)
+        assert again.recv(100) == b"to somebody"
+        again.sendall(bytes(100))
+        assert len(host.expect("XTS_REPLY_RECV").payload) == 20, "the credits of this CONNECT, not of the one before"
+        host.send("XTS_CMD_GETSOCKOPT", bytes(4), xts_socket=number, token=2, domain=4, id=proxy_id, **option)
+        assert host.expect("XTS_REPLY_SOCKOPT_ACK").payload == value
+        host.send("XTS_CMD_SEND", id=proxy_id, post_credits=80)
+        assert len(host.expect("XTS_REPLY_RECV").payload) == 80
+        assert close(host, proxy_id, 100).error == 0
+        assert again.recv(100) == b""
 
 
 def test_no_more_is_sent_than_the_host_has_credits_for(host: ScriptedHost, server: socket.socket) -> None:

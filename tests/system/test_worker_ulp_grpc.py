@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
+import struct
 
 import pytest
-from grpc_bed import DATA, END_HEADERS, HEADERS, PREFACE, control, frame, parse, prefixed, window_update
+from grpc_bed import DATA, END_HEADERS, HEADERS, PING, PREFACE, control, frame, parse, prefixed, window_update
 from scripted_host import ScriptedHost, Worker
-from worker_ulp_bed import connected, host, receive_exactly, server, worker
+from worker_ulp_bed import Conn, connected, host, receive_exactly, server, wait_for, worker
 from xts_messages.codec import flags
 from xts_messages.ulps import BY_NAME
 
@@ -35,6 +36,48 @@ def test_what_a_window_has_stopped_goes_on_when_it_opens(host: ScriptedHost, ser
                 said += payload
             assert len(said) == end
         assert said == prefixed(message)
+
+
+def blocked(c: Conn) -> int:
+    """The stream that the layer says it waits for."""
+    item = next(item for item in BY_NAME["GRPC"].items if item.name == "BLOCKED")
+    answer = c.ioctl("ULP_INFO", struct.pack("!BBHI", 1, 1, item.number, 0))
+    assert answer.error == 0, answer
+    total, stream = struct.unpack("!II", answer.payload)
+    assert total == 4
+    return int(stream)
+
+
+def test_a_message_without_a_window_holds_up_those_behind_it_and_says_so(
+    host: ScriptedHost, server: socket.socket
+) -> None:
+    """The limit that ULPS.md names: what is sent on a socket is one queue, whatever streams it is for."""
+    message = bytes(range(256)) * 300
+    rest = len(prefixed(message)) - WINDOW
+    with connected(host, server, {"ulp": "HTTP2"}, {"ulp": "GRPC"}) as c:
+        heads = frame(HEADERS, b"\x82", END_HEADERS, 1) + frame(HEADERS, b"\x82", END_HEADERS, 3)
+        c.send_pdu(heads)
+        assert receive_exactly(c.peer, len(PREFACE + heads)) == PREFACE + heads
+        assert blocked(c) == 0
+        c.send_pdu(message, control=(BY_NAME["GRPC"].number, control(0, 0, 1)))
+        c.send_pdu(b"behind", control=(BY_NAME["GRPC"].number, control(0, 0, 3)))
+        said = b""
+        while len(said) < WINDOW:
+            said += next(parse(received_frame(c.peer)))[3]
+        wait_for(lambda: blocked(c) == 1, "it waits for no window")
+        c.peer.sendall(window_update(0, 1 << 20) + frame(PING, bytes(8)))
+        assert c.read().payload == frame(PING, bytes(8))  # so the connection's window is open, and that of stream 3 was
+        wait_for(lambda: blocked(c) == 1, "it waits for no window")
+        c.peer.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            c.peer.recv(1)
+        c.peer.settimeout(5)
+        c.peer.sendall(window_update(1, rest))
+        while len(said) < WINDOW + rest:
+            said += next(parse(received_frame(c.peer)))[3]
+        assert said == prefixed(message)
+        assert list(parse(received_frame(c.peer))) == [(DATA, 0, 3, prefixed(b"behind"))]
+        assert blocked(c) == 0
 
 
 @pytest.mark.parametrize("lingering", [False, True])

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from call_scripts import Calls
+from call_scripts import Calls, address
 from libc_structs import Header, PollFd, Vector
 from xts_messages.ulps import REQUESTS
 
@@ -32,13 +32,30 @@ def kind(c: Calls, s: int) -> int:
 
 def push(c: Calls, s: int, request: str, ulp_id: int, attributes: Sequence[Sequence[Any]] = ()) -> int:
     """`attributes`: number and value, an integer of a given width in bytes or hex."""
+    info = _info(c, ulp_id, attributes)
+    return info if isinstance(info, int) else c.call("ioctl", s, ctypes.c_ulong(REQUESTS[request][0]), info)
+
+
+def _info(c: Calls, ulp_id: int, attributes: Sequence[Sequence[Any]]) -> ctypes.Array[ctypes.c_char] | int:
+    """A struct ulp_info, or minus errno."""
     info = ctypes.create_string_buffer(struct.pack("=HH", ulp_id, 0), 512)
     for number, value, *width in attributes:
         data = value.to_bytes(width[0], "little", signed=value < 0) if width else bytes.fromhex(value)
         r = c.call("ulp_put", info, ctypes.c_size_t(512), number, data, ctypes.c_size_t(len(data)), len(width))
         if r:
             return r
-    return c.call("ioctl", s, ctypes.c_ulong(REQUESTS[request][0]), info)
+    return info
+
+
+def ulp_connect(c: Calls, s: int, pushes: Sequence[Sequence[Any]], port: int = 80) -> int:
+    """`pushes`: request, protocol and, if there are any, attributes of each, as in push()."""
+    infos = [_info(c, ulp_id, *attributes or [()]) for _, ulp_id, *attributes in pushes]
+    pairs = (ctypes.c_void_p * (2 * len(infos) or 1))()
+    for i, ((request, *_), info) in enumerate(zip(pushes, infos, strict=True)):
+        if isinstance(info, int):
+            return info
+        pairs[2 * i], pairs[2 * i + 1] = REQUESTS[request][0], ctypes.addressof(info)
+    return c.call("ulp_connect", s, address(port), 16, pairs, len(infos))
 
 
 def end_peek(c: Calls, s: int, drop: int) -> int:
@@ -175,6 +192,7 @@ CALLS = (
     sequenced,
     kind,
     push,
+    ulp_connect,
     end_peek,
     peek,
     unread,

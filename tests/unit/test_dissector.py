@@ -146,6 +146,17 @@ def test_a_flag_without_meaning_is_noted(tmp_path: Path) -> None:
     assert "SEND" in _summary(tmp_path / "one.pcap", "-Y", "xts.odd_flag")
 
 
+def test_a_bundle_shows_all_its_frames(tmp_path: Path) -> None:
+    frames = [codec.encode(codec.Frame(name)) for name in ("XTS_LINK_PING", "XTS_LINK_FRAME_ACK", "XTS_CMD_SEND")]
+    payload = b"".join(struct.pack(">H", len(f)) + f for f in frames)
+    bundle = codec.Frame("XTS_LINK_BUNDLE", fields={"length": len(payload)}, payload=payload)
+    write_pcap(tmp_path / "one.pcap", [codec.encode(bundle)])
+    shown = _summary(tmp_path / "one.pcap", "-Y", "xts")
+    assert [part.split()[0] for part in shown.split("\t")[1].split("; ")] == ["BUNDLE", "PING", "FRAME_ACK", "SEND"]
+    assert _summary(tmp_path / "one.pcap", "-Y", "_ws.malformed || xts.malformed.short || xts.malformed.length") == ""
+    assert "SEND" in _summary(tmp_path / "one.pcap", "-Y", "xts.post_credits == 0")
+
+
 def test_another_ethertype(tmp_path: Path) -> None:
     """The preference moves the dissector; the default then no longer applies."""
     mine = codec.encode(codec.Frame("XTS_LINK_PING", ethertype=0x88B5))

@@ -107,6 +107,23 @@ def test_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert process["descriptors"][1]["xts_socket"] == 0x100001
 
 
+def test_sockets_that_are_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    """Over fork they keep their XTS number, over exec they have none; they are not counted as the kernel's."""
+    made = page()
+    made.stayed[lib.XTS_REASON_ELSEWHERE], made.stayed[lib.XTS_REASON_LOST] = 20, 5
+    made.entry[6].reason, made.entry[7].kind = lib.XTS_REASON_ELSEWHERE, STAYED
+    made.entry[7].reason = lib.XTS_REASON_LOST
+    with memfd_with(bytes(ffi.buffer(made))):
+        (process,) = found_here()
+        assert cli.main(["status", "--processes", "--pid", str(os.getpid())]) == 0
+    kernel, over_fork, over_exec = process.descriptors
+    assert kernel.kind == "kernel"
+    assert (over_fork.kind, over_fork.reason_name, over_fork.xts_socket) == ("gone", "ELSEWHERE", 0x100001)
+    assert (over_exec.kind, over_exec.reason_name, over_exec.xts_socket) == ("gone", "LOST", None)
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "/etc/xts/web.conf" in line)
+    assert line.split()[-4:] == ["7", "4", "25", "2"], "offloaded, kernel, gone, refused"
+
+
 def test_nothing_to_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["status", "--processes", "--pid", str(os.getpid())]) == 0
     assert "under `xts run`" in capsys.readouterr().out

@@ -14,7 +14,7 @@ import pytest
 from authority import Certificate, certificate_for_localhost
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_tls import kernel_tls_reason, tls_stat
+from kernel_tls import kernel_changes_keys, kernel_tls_reason, tls_stat
 from tls_oracle import (
     ALERT,
     BY_NAME,
@@ -542,7 +542,7 @@ def test_a_reason_is_told_and_counted_where_the_kernel_cannot() -> None:
     )
     before = counts()
     with KeysBed() as bed:
-        bed.push_keys(keys_of(TLS13, BY_NAME["aes-128-gcm"]), SEND, crypto=0)
+        bed.push_keys(keys_of(TLS12, BY_NAME["aes-128-gcm"]), SEND, crypto=0)
         assert bed.tell(CRYPTO, receive=False) == b"\1"
         assert bed.tell(CRYPTO_REASON, receive=False).startswith(reason)
         after = counts()
@@ -552,13 +552,28 @@ def test_a_reason_is_told_and_counted_where_the_kernel_cannot() -> None:
 
 def test_the_best_there_is(crypto: int) -> None:
     """The kernel before OpenSSL; and a network card, which loopback is not, before the kernel."""
-    keys = keys_of(TLS13, BY_NAME["aes-128-gcm"])
-    for wanted in (USER, 0) if crypto == USER else (0, 2, 3):
-        with KeysBed(crypto) as bed:
-            bed.push_keys(keys, SEND, crypto=wanted)
-            assert bed.in_force(receive=False) == crypto
-            reason = bed.tell(CRYPTO_REASON, receive=False)
-            assert bool(reason) == (wanted != crypto or crypto == USER), reason
+    for version in (TLS12, TLS13):
+        for wanted in (USER, 0) if crypto == USER else (KERNEL, 3) if version == TLS13 else (0, KERNEL, 3):
+            with KeysBed(crypto) as bed:
+                bed.push_keys(keys_of(version, BY_NAME["aes-128-gcm"]), SEND, crypto=wanted)
+                assert bed.in_force(receive=False) == crypto
+                reason = bed.tell(CRYPTO_REASON, receive=False)
+                assert bool(reason) == (wanted != crypto or crypto == USER), reason
+
+
+@pytest.mark.parametrize("direction", [RECEIVE, SEND])
+def test_keys_that_have_to_change_are_left_to_a_kernel_that_changes_them(direction: int) -> None:
+    if reason := kernel_tls_reason():
+        pytest.skip(f"{reason}: tests/vm/run runs this test where there is")
+    able, before = kernel_changes_keys(), counts()["fallback_keys_change"]
+    with KeysBed(KERNEL) as bed:
+        bed.push_keys(keys_of(TLS13, BY_NAME["aes-128-gcm"]), direction, crypto=0)
+        if direction == RECEIVE:
+            bed.read_all()
+        assert bed.in_force(receive=direction == RECEIVE) == (KERNEL if able else USER)
+        why = bed.tell(CRYPTO_REASON, receive=direction == RECEIVE)
+        assert why.startswith(b"the network card" if able else b"keys of TLS 1.3 may have to change")
+        assert counts()["fallback_keys_change"] == before + (not able)
 
 
 def test_above_another_layer_the_kernel_is_not_asked() -> None:

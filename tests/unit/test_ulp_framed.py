@@ -296,6 +296,29 @@ def test_a_pdu_has_its_time() -> None:
         assert bed.error().fault == "stalled"
 
 
+def test_time_in_which_nobody_reads_is_not_the_peers() -> None:
+    """As when the host gives no credits: what the peer has sent meanwhile waits in the socket."""
+    with UlpBed() as bed:
+        bed.push("STREAM_PARSER", offset=0, width=2, timeout_ms=500)
+        bed.start()
+        assert bed.feed(b"\0\x09abc", rooms=[1]) == []
+        assert bed.wakeups[-1] == 500
+        bed.now_ns += 400_000_000
+        bed.peer_send(b"de")
+        bed.becomes_readable()
+        bed.now_ns += 10_000_000_000
+        assert bed.read() is not None
+        assert bed.read() is None
+        assert bed.wakeups[-1] == 100  # the peer has waited 400 of its 500 ms; the 10 s were the reader's
+        bed.now_ns += 99_000_000
+        assert bed.read() is None
+        bed.now_ns += 1_000_000
+        with pytest.raises(OSError) as caught:
+            bed.read()
+        assert caught.value.errno == errno.ETIMEDOUT
+        assert "has waited for the peer for 500 ms" in bed.error().text
+
+
 def test_time_begins_within_a_part_that_was_handed_on() -> None:
     with UlpBed() as bed:
         bed.push("STREAM_PARSER", offset=0, width=2, timeout_ms=500)

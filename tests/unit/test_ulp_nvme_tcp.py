@@ -131,6 +131,18 @@ def test_digests_and_padding_are_put_in(
         assert sent == whole([s.wire(header=header, data=data, alignment=4 * (pda + 1)) for s in samples])
 
 
+@pytest.mark.parametrize("digests", [False, True])
+@pytest.mark.parametrize("size", [1, 4000, 32768, 60000])
+def test_a_pdu_that_has_come_whole_is_handed_on_at_once(size: int, *, digests: bool) -> None:
+    """Each part would be a message of its own to the host, whatever was read ahead and whatever has digests."""
+    sample = Sample(C2H_DATA, b"", (b"0123456789abc" * 5000)[:size])
+    with bed_of(header_digest=digests, data_digest=digests) as bed:
+        bed.peer_send(sample.wire(header=digests, data=digests) * 3)
+        bed._events()
+        parts = [bed.read(61000) for _ in range(4)]
+    assert [part and (part[0], part[1].more) for part in parts] == [(sample.plain(), False)] * 3 + [None]
+
+
 def test_large_data_through_a_full_socket() -> None:
     sample = Sample(C2H_DATA, b"", bytes(i & 0xFF for i in range(1 << 20)))
     with bed_of(header_digest=True, data_digest=True) as bed:

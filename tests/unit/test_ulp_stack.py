@@ -7,7 +7,7 @@ import errno
 import pytest
 from ulp_bed import BOTH, RECEIVE, SEND, Pdu, UlpBed, offers
 from xts_messages.ulp_attributes import decode_attributes, encode_attributes
-from xts_messages.ulps import BY_NAME
+from xts_messages.ulps import BY_NAME, ULPS
 
 
 def test_without_layers_it_is_the_socket() -> None:
@@ -71,6 +71,21 @@ def test_a_push_is_refused_with_a_reason(number, direction, attributes, error, r
         assert bed.error().error == 0
 
 
+BOUNDED = [ulp.name for ulp in ULPS if any(a.name == "MAX_BYTES" for a in ulp.attributes)]
+BOUNDED.remove("BPF_PARSER")  # takes a program, which is loaded with privilege
+
+
+@pytest.mark.parametrize("ulp", BOUNDED)
+def test_max_bytes_is_bounded_by_the_operator_and_so_is_its_default(ulp: str) -> None:
+    needs: dict[str, int] = {"offset": 0, "width": 2} if ulp == "STREAM_PARSER" else {}
+    with UlpBed(pdu_bytes_max=4096) as bed:
+        if ulp == "GRPC":
+            bed.push("HTTP2")
+        with pytest.raises(OSError, match="MAX_BYTES is from 1 to 4096 here, not 4097"):
+            bed.push(ulp, max_bytes=4097, **needs)
+        bed.push(ulp, **needs)
+
+
 def test_pdus_need_a_message_socket() -> None:
     with UlpBed(message_socket=False) as bed, pytest.raises(OSError, match="SOCK_SEQPACKET") as caught:
         bed.push("LENGTH_PREFIXED")
@@ -94,11 +109,20 @@ def test_a_late_push_starts_at_once_and_reads_first_what_is_given_back() -> None
         assert bed.read_all() == [Pdu(b"hello\0\1")]
         bed.push("LENGTH_PREFIXED", RECEIVE, width=2)
         assert bed.ready
-        bed.give_back(b"\0")
-        bed.give_back(b"\1")
+        bed.give_back(b"\0", b"\1")
         assert bed.pending
         bed.peer_send(b"a\0\2bc")
         assert [p.data for p in bed.read_all()] == [b"a", b"bc"]
+
+
+def test_what_is_given_back_later_was_read_before() -> None:
+    """As when some of what was given back has been read, and is given back once more."""
+    with UlpBed() as bed:
+        bed.push("LENGTH_PREFIXED", RECEIVE, width=1)
+        bed.start()
+        bed.give_back(b"bc\1d")
+        bed.give_back(b"\3", b"a")
+        assert [p.data for p in bed.read_all()] == [b"abc", b"d"]
 
 
 def test_what_is_offered_is_in_the_table() -> None:

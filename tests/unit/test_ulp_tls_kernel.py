@@ -11,11 +11,12 @@ import pytest
 from authority import Authority
 from kernel_tls import tls_stat
 from ulp_tls_bed import TlsBed, TlsPeer, client_context, counts, server_context
+from xts_proxy._native import lib
 
 AUTHORITY = Authority()
 SERVER = AUTHORITY.issue("localhost")
 VERSION, SEND_BY, RECEIVE_BY, REASON = 1, 7, 8, 10
-USER, KERNEL, DEVICE = 1, 2, 3
+BEST, USER, KERNEL, DEVICE = 0, 1, 2, 3
 ONE_TWO, ONE_THREE = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 
 
@@ -81,6 +82,23 @@ def test_user_by_wish(bed: TlsBed) -> None:
     assert bed.tell(REASON) == b""
 
 
+@pytest.mark.parametrize(
+    ("wanted", "one_two", "one_three", "one_three_if_keys_change"),
+    [
+        (BEST, True, False, True),
+        (USER, False, False, False),
+        (KERNEL, True, True, True),
+        (DEVICE, True, True, True),
+    ],
+)
+def test_who_may_have_the_keys(wanted: int, one_two: bool, one_three: bool, one_three_if_keys_change: bool) -> None:
+    """A peer of TLS 1.3 may ask for other keys (RFC 8446 4.6.3): the best there is can do that."""
+    for keys_change in (False, True):
+        assert lib.xts_tls_kernel_may(wanted, ONE_TWO, keys_change) == one_two
+    assert lib.xts_tls_kernel_may(wanted, ONE_THREE, False) == one_three
+    assert lib.xts_tls_kernel_may(wanted, ONE_THREE, True) == one_three_if_keys_change
+
+
 def test_not_next_to_tcp(bed: TlsBed) -> None:
     """Above another layer the kernel cannot do it."""
     if why := bed.probe_kernel():
@@ -100,16 +118,17 @@ def test_not_next_to_tcp(bed: TlsBed) -> None:
         (ONE_TWO, {"ciphers": "ECDHE-ECDSA-AES128-GCM-SHA256"}, (KERNEL, KERNEL)),
         (ONE_TWO, {"ciphers": "ECDHE-ECDSA-AES256-GCM-SHA384"}, (KERNEL, KERNEL)),
         (ONE_TWO, {"ciphers": "ECDHE-ECDSA-CHACHA20-POLY1305"}, (KERNEL, KERNEL)),
-        (ONE_THREE, {"ciphersuites": "TLS_AES_128_GCM_SHA256"}, (KERNEL, USER)),
-        (ONE_THREE, {"ciphersuites": "TLS_AES_256_GCM_SHA384"}, (KERNEL, USER)),
-        (ONE_THREE, {"ciphersuites": "TLS_CHACHA20_POLY1305_SHA256"}, (KERNEL, USER)),
+        (ONE_THREE, {"ciphersuites": "TLS_AES_128_GCM_SHA256", "crypto": KERNEL}, (KERNEL, USER)),
+        (ONE_THREE, {"ciphersuites": "TLS_AES_256_GCM_SHA384", "crypto": KERNEL}, (KERNEL, USER)),
+        (ONE_THREE, {"ciphersuites": "TLS_CHACHA20_POLY1305_SHA256", "crypto": KERNEL}, (KERNEL, USER)),
+        (ONE_THREE, {"ciphersuites": "TLS_AES_128_GCM_SHA256"}, (USER, USER)),
     ],
 )
 def test_kernel(
     kernel: TlsBed, client: bool, version: ssl.TLSVersion, ciphers: dict[str, Any], by: tuple[int, int]
 ) -> None:
     """OpenSSL 3.0 leaves receiving TLS 1.3 to itself. The kernel's own counters say that it was used."""
-    before = tls_stat()
+    before, fell_back = tls_stat(), counts()["fallback_keys_change"]
     if client:
         kernel.push("TLS", server_name="localhost", max_version=int(version), **ciphers)
         peer = kernel.connect_to(server_context(SERVER))
@@ -121,6 +140,8 @@ def test_kernel(
     assert after["TlsTxSw"] == before["TlsTxSw"] + (by[0] == KERNEL)
     assert after["TlsRxSw"] == before["TlsRxSw"] + (by[1] == KERNEL)
     assert kernel.tell(REASON) != b""  # no network card has it here
+    assert kernel.tell(REASON).startswith(b"keys of TLS 1.3") == (by == (USER, USER))
+    assert counts()["fallback_keys_change"] == fell_back + (by == (USER, USER))
     for size in (1, 100, 16384, 50_000):
         exchange(kernel, peer, size)
     assert kernel.finish()
@@ -136,7 +157,7 @@ def test_kernel(
 
 @pytest.mark.parametrize("version", [ONE_TWO, ONE_THREE])
 def test_bad_record_under_the_kernel(kernel: TlsBed, version: ssl.TLSVersion) -> None:
-    kernel.push("TLS", server_name="localhost", max_version=int(version))
+    kernel.push("TLS", server_name="localhost", max_version=int(version), crypto=KERNEL)
     peer = kernel.connect_to(server_context(SERVER))
     exchange(kernel, peer)
     peer.tls.write(b"to be changed on the way")
@@ -152,7 +173,7 @@ def test_bad_record_under_the_kernel(kernel: TlsBed, version: ssl.TLSVersion) ->
 
 @pytest.mark.parametrize("version", [ONE_TWO, ONE_THREE])
 def test_truncation_under_the_kernel(kernel: TlsBed, version: ssl.TLSVersion) -> None:
-    kernel.push("TLS", server_name="localhost", max_version=int(version))
+    kernel.push("TLS", server_name="localhost", max_version=int(version), crypto=KERNEL)
     exchange(kernel, kernel.connect_to(server_context(SERVER)))
     kernel.peer_close()
     with pytest.raises(OSError) as ours:

@@ -55,6 +55,21 @@ int ulp_attribute_next(struct ulp_layer *l, const uint8_t *attributes, uint32_t 
 	return 1;
 }
 
+int ulp_attributes(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes,
+		   int (*set)(struct ulp_layer *l, const struct ulp_attribute *a))
+{
+	struct ulp_attribute a;
+	uint32_t offset = 0;
+	int r;
+
+	while ((r = ulp_attribute_next(l, attributes, bytes, &offset, &a)) > 0) {
+		r = set(l, &a);
+		if (r)
+			break;
+	}
+	return r;
+}
+
 int ulp_attribute_unknown(struct ulp_layer *l, const struct ulp_attribute *a)
 {
 	return ulp_refuse(l, EINVAL, "%s has no parameter %u", l->protocol->name, a->type);

@@ -72,8 +72,16 @@ void ulp_socket_empty(struct ulp_layer *l)
 	l->stack->readable = false;
 }
 
+bool ulp_socket_readable(const struct ulp_layer *l, uint64_t *since_ns)
+{
+	*since_ns = l->stack->readable_ns;
+	return l->stack->readable;
+}
+
 void ulp_stack_event(struct ulp_stack *s, bool readable, bool writable)
 {
+	if (readable && !s->readable)
+		s->readable_ns = s->owner.now_ns(s->owner.owner);
 	s->readable |= readable;
 	s->writable |= writable;
 	if (readable || writable)

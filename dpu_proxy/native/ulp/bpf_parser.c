@@ -21,7 +21,7 @@
 #define NAME_ROOM 64
 
 struct bpf_parser {
-	struct ulp_framing framing;
+	struct ulp_framing framing; /* first */
 	int program_fd;          /* the configuration's */
 	char name[NAME_ROOM];
 };
@@ -81,11 +81,25 @@ static int set_program(struct ulp_layer *l, struct bpf_parser *p, const struct u
 	return 0;
 }
 
+static int set_attribute(struct ulp_layer *l, const struct ulp_attribute *a)
+{
+	struct bpf_parser *p = l->state;
+
+	switch (a->type) {
+	case XTS_BPF_PARSER_MAX_BYTES:
+		return ulp_max_bytes(l, a, &p->framing.max_bytes);
+	case XTS_BPF_PARSER_PROGRAM:
+		return set_program(l, p, a);
+	case XTS_BPF_PARSER_TIMEOUT_MS:
+		return ulp_attribute_u32(l, a, "TIMEOUT_MS", &p->framing.timeout_ms);
+	default:
+		return ulp_attribute_unknown(l, a);
+	}
+}
+
 static int bpf_parser_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
 {
 	struct bpf_parser *p = calloc(1, sizeof *p);
-	struct ulp_attribute a;
-	uint32_t offset = 0;
 	int r;
 
 	if (!p)
@@ -94,47 +108,10 @@ static int bpf_parser_open(struct ulp_layer *l, const uint8_t *attributes, uint3
 	p->program_fd = -1;
 	p->framing.parse = parse_head;
 	p->framing.max_bytes = ulp_max_bytes_default(l);
-	while ((r = ulp_attribute_next(l, attributes, bytes, &offset, &a)) > 0) {
-		switch (a.type) {
-		case XTS_BPF_PARSER_MAX_BYTES:
-			r = ulp_max_bytes(l, &a, &p->framing.max_bytes);
-			break;
-		case XTS_BPF_PARSER_PROGRAM:
-			r = set_program(l, p, &a);
-			break;
-		case XTS_BPF_PARSER_TIMEOUT_MS:
-			r = ulp_attribute_u32(l, &a, "TIMEOUT_MS", &p->framing.timeout_ms);
-			break;
-		default:
-			r = ulp_attribute_unknown(l, &a);
-		}
-		if (r)
-			return r;
-	}
+	r = ulp_attributes(l, attributes, bytes, set_attribute);
 	if (!r && p->program_fd < 0)
 		r = ulp_refuse(l, EINVAL, "bpf_parser: PROGRAM is required");
 	return r;
-}
-
-static void bpf_parser_close(struct ulp_layer *l)
-{
-	free(l->state);
-}
-
-/* --- receiving ------------------------------------------------------------------------------------------------------- */
-
-static ssize_t bpf_parser_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark)
-{
-	struct bpf_parser *p = l->state;
-
-	return ulp_framing_read(&p->framing, l, out, room, mark);
-}
-
-static bool bpf_parser_pending(const struct ulp_layer *l)
-{
-	const struct bpf_parser *p = l->state;
-
-	return ulp_framing_pending(&p->framing, l);
 }
 
 const struct ulp_protocol ulp_bpf_parser = {
@@ -145,7 +122,7 @@ const struct ulp_protocol ulp_bpf_parser = {
 	.boundaries = true,
 	.transparent = true,
 	.open = bpf_parser_open,
-	.read = bpf_parser_read,
-	.pending = bpf_parser_pending,
-	.close = bpf_parser_close,
+	.read = ulp_framed_read,
+	.pending = ulp_framed_pending,
+	.close = ulp_framed_close,
 };

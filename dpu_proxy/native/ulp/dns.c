@@ -16,6 +16,7 @@
 #define LENGTH_BYTES 2u
 #define HEADER_BYTES 12u
 #define MESSAGE_BYTES_MAX 65535u
+#define GATHERED_BYTES (LENGTH_BYTES + MESSAGE_BYTES_MAX)
 
 struct dns {
 	uint16_t padding;
@@ -32,22 +33,21 @@ struct dns {
 	uint8_t *gathered;       /* room for its length before it, and for the padding after it */
 };
 
+static int dns_set(struct ulp_layer *l, const struct ulp_attribute *a)
+{
+	struct dns *d = l->state;
+
+	return a->type == XTS_DNS_PADDING ? ulp_attribute_u16(l, a, "PADDING", &d->padding) : ulp_attribute_unknown(l, a);
+}
+
 static int dns_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
 {
 	struct dns *d = calloc(1, sizeof *d);
-	struct ulp_attribute a;
-	uint32_t offset = 0;
-	int r;
 
 	if (!d)
-		return ulp_refuse(l, ENOMEM, "no memory");
+		return ulp_refuse(l, ENOMEM, "no memory for dns");
 	l->state = d;
-	while ((r = ulp_attribute_next(l, attributes, bytes, &offset, &a)) == 1) {
-		r = a.type == XTS_DNS_PADDING ? ulp_attribute_u16(l, &a, "PADDING", &d->padding) : ulp_attribute_unknown(l, &a);
-		if (r < 0)
-			return r;
-	}
-	return r;
+	return ulp_attributes(l, attributes, bytes, dns_set);
 }
 
 /* --- received ---------------------------------------------------------------------------------------------------------- */
@@ -110,10 +110,24 @@ static bool dns_pending(const struct ulp_layer *l)
 
 /* --- sent -------------------------------------------------------------------------------------------------------------- */
 
+static int gather_memory(struct ulp_layer *l, struct dns *d)
+{
+	int r = d->gathered ? 0 : ulp_memory_take(l, GATHERED_BYTES);
+
+	if (r || d->gathered)
+		return r;
+	d->gathered = malloc(GATHERED_BYTES);
+	if (d->gathered)
+		return 0;
+	ulp_memory_return(l, GATHERED_BYTES);
+	return -ENOMEM;
+}
+
 static int message_begin(struct ulp_layer *l, struct dns *d, size_t bytes, const struct ulp_mark *mark)
 {
 	size_t length = mark->record_bytes || mark->more ? mark->record_bytes : bytes;
 	uint8_t head[LENGTH_BYTES];
+	int error;
 
 	if (!mark->pdu)
 		return ulp_fail(l, XTS_FAULT_USE, "dns sends messages, not a byte stream");
@@ -121,10 +135,9 @@ static int message_begin(struct ulp_layer *l, struct dns *d, size_t bytes, const
 	d->gathered_bytes = 0;
 	if (length > MESSAGE_BYTES_MAX || (length && length < HEADER_BYTES) || (!length && !mark->more))
 		return ulp_fail(l, XTS_FAULT_USE, "a message of %zu bytes: 12 to 65535 there are", length);
-	if (d->gathering && !d->gathered)
-		d->gathered = malloc(LENGTH_BYTES + MESSAGE_BYTES_MAX);
-	if ((d->gathering && !d->gathered) || (!d->gathering && ulp_out_reserve(&d->out, sizeof head)))
-		return ulp_fail(l, XTS_FAULT_MEMORY, "no memory for a message");
+	error = d->gathering ? gather_memory(l, d) : ulp_out_reserve(&d->out, l, sizeof head);
+	if (error)
+		return ulp_memory_fail(l, error, "a message");
 	if (!d->gathering) {
 		xts_put16(head, (uint16_t)length);
 		ulp_out_put(&d->out, head, sizeof head);
@@ -148,8 +161,9 @@ static ssize_t gather(struct ulp_layer *l, struct dns *d, const struct iovec *io
 	if (d->padding)
 		d->gathered_bytes = dns_pad(message, d->gathered_bytes, MESSAGE_BYTES_MAX, d->padding);
 	xts_put16(d->gathered, (uint16_t)d->gathered_bytes);
-	if (ulp_out_reserve(&d->out, LENGTH_BYTES + d->gathered_bytes))
-		return ulp_fail(l, XTS_FAULT_MEMORY, "no memory for a message");
+	error = ulp_out_reserve(&d->out, l, LENGTH_BYTES + d->gathered_bytes);
+	if (error)
+		return ulp_memory_fail(l, error, "a message");
 	ulp_out_put(&d->out, d->gathered, LENGTH_BYTES + d->gathered_bytes);
 	d->in_pdu = false;
 	error = ulp_out_flush(&d->out, l);
@@ -193,6 +207,8 @@ static void dns_close(struct ulp_layer *l)
 
 	ulp_in_free(&d->in);
 	ulp_out_free(&d->out);
+	if (d->gathered)
+		ulp_memory_return(l, GATHERED_BYTES);
 	free(d->gathered);
 	free(d);
 }

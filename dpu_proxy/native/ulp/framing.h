@@ -4,16 +4,17 @@
  *
  * Theory of operation
  *
- * Some bytes are read ahead, so that a short PDU costs no system call for its head and another for the rest. From them the protocol's
- * parse() tells the length. What was read ahead is handed on first; the rest of the PDU goes straight from the layer below to the
- * reader, in parts as it comes. What was read ahead beyond the PDU is the beginning of the next.
+ * From what was read ahead (in.c) the protocol's parse() tells the length; it sees the bytes without taking them, for it may need more first. What is here of
+ * the PDU is handed on, and in the same read the rest comes straight from the layer below, in parts as it arrives.
+ *
+ * Time is the peer's: it runs from a read that found nothing until the socket has something again. While nobody reads, because the host
+ * gives no credits, what the peer has sent waits in the socket, and that is not held against it.
  */
 #ifndef XTS_ULP_FRAMING_H
 #define XTS_ULP_FRAMING_H
 
 #include "ulp.h"
 
-#define ULP_FRAMING_AHEAD 1024u  /* bytes read ahead */
 #define ULP_FRAMING_HEAD_MAX 256u /* the length has to be known by then */
 
 struct ulp_framing_head {
@@ -21,26 +22,36 @@ struct ulp_framing_head {
 	uint64_t length;         /* of the PDU, without them; at most max_bytes, or it is a fault */
 };
 
+/* How long a PDU that has begun has waited for its peer. */
+struct ulp_wait {
+	bool waiting;            /* a read has found nothing since since_ns */
+	uint64_t since_ns, spent_ns;
+};
+
 struct ulp_framing {
-	/* Of the protocol. From the first bytes (1 to AHEAD) of a PDU: 1: *head is known; 0: needs more, which
+	/* Of the protocol. From the first bytes (1 to ULP_IN_BYTES) of a PDU: 1: *head is known; 0: needs more, which
 	 * must not be said of HEAD_MAX bytes or more; else ulp_fail(). */
 	int (*parse)(struct ulp_layer *l, const uint8_t *data, uint32_t bytes, struct ulp_framing_head *head);
 	uint32_t max_bytes;
 	uint32_t timeout_ms;     /* for a PDU that has begun; 0: none */
 	/* Its own. */
-	uint64_t deadline_ns;    /* 0: none */
+	struct ulp_wait wait;
 	uint32_t length, left;   /* of the PDU under way: all, and not handed on yet */
 	bool known;              /* a PDU is under way and its length is known */
 	bool starved;            /* more bytes are needed than are here */
-	uint16_t first, bytes;   /* read ahead */
-	uint8_t ahead[ULP_FRAMING_AHEAD];
+	struct ulp_in in;
 };
 
 ssize_t ulp_framing_read(struct ulp_framing *f, struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
-bool ulp_framing_pending(const struct ulp_framing *f, const struct ulp_layer *l);
 
-/* A deadline that begins when it is first asked about, as a layer does on -EAGAIN within a PDU: 0: there is time, and the owner will
- * call again; else ulp_fail(STALLED). */
-int ulp_deadline(struct ulp_layer *l, uint64_t *deadline_ns, uint32_t timeout_ms);
+/* For protocols: read, pending and close of a layer whose state begins with its framing, and has nothing else to free. */
+ssize_t ulp_framed_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
+bool ulp_framed_pending(const struct ulp_layer *l);
+void ulp_framed_close(struct ulp_layer *l);
+
+/* At the beginning of a read: if bytes have come since the one before found nothing, the wait was over when they came. */
+void ulp_wait_pause(struct ulp_layer *l, struct ulp_wait *w);
+/* On -EAGAIN within a PDU: it waits (again). 0: there is time, and the owner will call when there is none; else ulp_fail(STALLED). */
+int ulp_wait_go_on(struct ulp_layer *l, struct ulp_wait *w, uint32_t timeout_ms);
 
 #endif

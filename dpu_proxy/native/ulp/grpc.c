@@ -8,8 +8,8 @@
 #include "config.h"
 #include "grpc.h"
 #include "protocols.h"
+#include "wire.h"
 
-#define MESSAGE_BYTES_DEFAULT (1u << 20)
 #define STREAMS_DEFAULT 1024u
 #define STREAMS_LIMIT 65536u
 #define WINDOW_CHANGES_MAX 1024u  /* of a connection: each goes over all streams; who adapts windows changes them some ten times */
@@ -24,47 +24,40 @@ static int grpc_fits(const struct ulp_layer *l, const struct ulp_layer *below)
 	return 0;
 }
 
-static int grpc_parameters(struct ulp_layer *l, struct grpc *g, const uint8_t *attributes, uint32_t bytes)
+static int grpc_set(struct ulp_layer *l, const struct ulp_attribute *a)
 {
-	struct ulp_attribute a;
-	uint32_t offset = 0;
-	int r;
+	struct grpc *g = l->state;
 
-	while ((r = ulp_attribute_next(l, attributes, bytes, &offset, &a)) == 1) {
-		if (a.type == XTS_GRPC_MAX_BYTES)
-			r = ulp_attribute_u32(l, &a, "MAX_BYTES", &g->message_bytes_max);
-		else if (a.type == XTS_GRPC_STREAMS_MAX)
-			r = ulp_attribute_u32(l, &a, "STREAMS_MAX", &g->streams_max);
-		else
-			r = ulp_attribute_unknown(l, &a);
-		if (r < 0)
-			return r;
+	switch (a->type) {
+	case XTS_GRPC_MAX_BYTES:
+		return ulp_max_bytes(l, a, &g->message_bytes_max);
+	case XTS_GRPC_STREAMS_MAX:
+		return ulp_attribute_u32(l, a, "STREAMS_MAX", &g->streams_max);
+	default:
+		return ulp_attribute_unknown(l, a);
 	}
-	if (r < 0)
-		return r;
-	if (!g->message_bytes_max || g->message_bytes_max > xts_ulp_config_limits(ulp_config(l))->pdu_bytes_max)
-		return ulp_refuse(l, EINVAL, "MAX_BYTES is 1 to %u here, not %u", xts_ulp_config_limits(ulp_config(l))->pdu_bytes_max,
-				  g->message_bytes_max);
-	if (!g->streams_max || g->streams_max > STREAMS_LIMIT)
-		return ulp_refuse(l, EINVAL, "STREAMS_MAX is 1 to %u, not %u", STREAMS_LIMIT, g->streams_max);
-	return 0;
 }
 
 static int grpc_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
 {
 	struct grpc *g = calloc(1, sizeof *g);
+	int r;
 
 	if (!g)
-		return ulp_refuse(l, ENOMEM, "no memory");
+		return ulp_refuse(l, ENOMEM, "no memory for grpc");
 	l->state = g;
-	g->message_bytes_max = MESSAGE_BYTES_DEFAULT;
+	g->layer = l;
+	g->message_bytes_max = ulp_max_bytes_default(l);
 	g->streams_max = STREAMS_DEFAULT;
 	g->buffered_max = xts_ulp_config_limits(ulp_config(l))->buffered_bytes_max;
 	if (g->buffered_max > BUFFERED_LIMIT)
 		g->buffered_max = BUFFERED_LIMIT;
 	g->send_window = g->peer_initial_window = g->local_initial_window = HTTP2_WINDOW_DEFAULT;
 	g->peer_frame_bytes_max = HTTP2_FRAME_BYTES_DEFAULT;
-	return grpc_parameters(l, g, attributes, bytes);
+	r = ulp_attributes(l, attributes, bytes, grpc_set);
+	if (!r && (!g->streams_max || g->streams_max > STREAMS_LIMIT))
+		r = ulp_refuse(l, EINVAL, "STREAMS_MAX is 1 to %u, not %u", STREAMS_LIMIT, g->streams_max);
+	return r;
 }
 
 static int grpc_start(struct ulp_layer *l, bool client)
@@ -82,10 +75,23 @@ static bool grpc_pending(const struct ulp_layer *l)
 	return g->receive.phase == GRPC_GATHERED || ulp_in_pending(&g->receive.in, l);
 }
 
+static ssize_t grpc_tell(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total)
+{
+	const struct grpc *g = l->state;
+	uint8_t stream[4];
+
+	(void)receive;
+	if (item != XTS_GRPC_INFO_BLOCKED)
+		return -ENOENT;
+	xts_put32(stream, g->send.blocked ? g->send.stream : 0);
+	return ulp_tell_part(stream, sizeof stream, offset, out, room, total);
+}
+
 static void grpc_close(struct ulp_layer *l)
 {
 	struct grpc *g = l->state;
 
+	ulp_memory_return(l, g->buffered);
 	grpc_streams_free(g);
 	ulp_in_free(&g->receive.in);
 	free(g->receive.gathered);
@@ -105,7 +111,7 @@ int grpc_fail(struct ulp_layer *l, enum http2_error error, enum xts_fault fault,
 	va_start(arguments, format);
 	vsnprintf(reason, sizeof reason, format, arguments);
 	va_end(arguments);
-	if (!ulp_out_reserve(&g->send.control, sizeof frame)) {
+	if (!ulp_out_reserve(&g->send.control, l, sizeof frame)) {
 		http2_goaway_put(frame, g->last_remote, error);
 		ulp_out_put(&g->send.control, frame, sizeof frame);
 		grpc_control_write(l);
@@ -118,6 +124,7 @@ int grpc_headers(struct ulp_layer *l, const struct http2_frame *f, bool from_pee
 	struct grpc *g = l->state;
 	struct grpc_stream *s = grpc_stream_find(g, f->stream);
 	bool by_peer = (f->stream % 2 == 1) != g->client;
+	int error;
 
 	if (!s && f->stream && by_peer == from_peer && !grpc_stream_was(g, f->stream)) {
 		if (g->streams.open >= g->streams_max && !from_peer)
@@ -125,9 +132,9 @@ int grpc_headers(struct ulp_layer *l, const struct http2_frame *f, bool from_pee
 		if (g->streams.open >= g->streams_max)
 			return grpc_fail(l, HTTP2_ENHANCE_YOUR_CALM, XTS_FAULT_MEMORY, "the peer has opened more than %u streams at once",
 					 g->streams_max);
-		s = grpc_stream_open(g, f->stream);
-		if (!s)
-			return ulp_fail(l, XTS_FAULT_MEMORY, "no memory for another stream");
+		error = grpc_stream_open(g, f->stream, &s);
+		if (error)
+			return ulp_memory_fail(l, error, "another stream");
 		*(from_peer ? &g->last_remote : &g->last_local) = f->stream;
 	}
 	if (!s || !(f->flags & HTTP2_END_STREAM))
@@ -224,5 +231,6 @@ const struct ulp_protocol ulp_grpc = {
 	.pending = grpc_pending,
 	.write = grpc_write,
 	.flush = grpc_control_write,
+	.tell = grpc_tell,
 	.close = grpc_close,
 };

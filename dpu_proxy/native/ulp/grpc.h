@@ -16,7 +16,9 @@
  *
  * Sent, a message is cut into DATA frames no longer than the peer takes, the windows allow, and the host has offered so far; so a frame that
  * has begun stops for nothing but TCP, and WINDOW_UPDATEs of our own go between frames. When a window is closed the message waits, and all
- * behind it: the host's bytes are one queue. Then the WINDOW_UPDATE that opens it wakes the sender. An application must go on reading to see it come.
+ * behind it: the host's bytes are one queue, and so are its post credits. (To let other streams pass, the proxy would need a queue and credits for each
+ * stream, which is what sockets are.) ULP_INFO tells which stream it is. Then the WINDOW_UPDATE that opens it wakes the sender. An application must go
+ * on reading to see it come.
  *
  * Streams are known from the HEADERS that pass, either way, until both sides have ended them or one has reset them. What comes late for
  * a stream that is gone is dropped, in both directions.
@@ -93,6 +95,7 @@ struct grpc_send {
 };
 
 struct grpc {
+	struct ulp_layer *layer;
 	uint32_t message_bytes_max, streams_max, buffered_max;
 	bool client;
 	struct grpc_streams streams;
@@ -109,8 +112,8 @@ struct grpc {
 
 /* --- grpc_streams.c --- */
 struct grpc_stream *grpc_stream_find(const struct grpc *g, uint32_t id);
-/* NULL: there is no memory. Pointers to other streams are void after it. */
-struct grpc_stream *grpc_stream_open(struct grpc *g, uint32_t id);
+/* 0, -ENOMEM or -ENOBUFS (ulp_memory_fail()). Pointers to other streams are void after it. */
+int grpc_stream_open(struct grpc *g, uint32_t id, struct grpc_stream **out);
 void grpc_stream_forget(struct grpc *g, struct grpc_stream *s);
 /* Was it open once, as far as its number tells? */
 bool grpc_stream_was(const struct grpc *g, uint32_t id);

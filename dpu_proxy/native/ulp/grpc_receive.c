@@ -35,7 +35,7 @@ static int window_return(struct ulp_layer *l, uint32_t stream, uint32_t *owed)
 
 	if (!*owed || *owed < (uint32_t)window / 2)
 		return 0;
-	if (g->send.control.bytes > CONTROL_BYTES_MAX || ulp_out_reserve(&g->send.control, sizeof frame))
+	if (g->send.control.bytes > CONTROL_BYTES_MAX || ulp_out_reserve(&g->send.control, l, sizeof frame))
 		return ulp_fail(l, XTS_FAULT_MEMORY, "the peer sends, but does not take what opens its windows");
 	http2_frame_put(frame, &(struct http2_frame){ .length = 4, .type = HTTP2_WINDOW_UPDATE, .stream = stream });
 	xts_put32(frame + HTTP2_HEAD_BYTES, *owed);
@@ -195,6 +195,7 @@ static void gathered_free(struct grpc *g)
 {
 	free(g->receive.gathered);
 	g->buffered -= g->receive.gathered_room;
+	ulp_memory_return(g->layer, g->receive.gathered_room);
 	g->receive.gathered = NULL;
 	g->receive.gathered_room = 0;
 }
@@ -203,8 +204,9 @@ static void gathered_free(struct grpc *g)
 static int buffer_reserve(struct ulp_layer *l, struct grpc *g, struct grpc_stream *s, uint32_t bytes)
 {
 	struct grpc_receive *r = &g->receive;
-	uint32_t room = s->buffer_room;
+	uint32_t room = s->buffer_room, more;
 	uint8_t *buffer;
+	int error;
 
 	if (!s->buffer && r->gathered) {
 		s->buffer = r->gathered;
@@ -218,10 +220,16 @@ static int buffer_reserve(struct ulp_layer *l, struct grpc *g, struct grpc_strea
 	if (g->buffered - s->buffer_room + room > g->buffered_max)
 		return grpc_fail(l, HTTP2_ENHANCE_YOUR_CALM, XTS_FAULT_MEMORY, "messages that have begun take more than %u bytes",
 				 g->buffered_max);
+	more = room - s->buffer_room;
+	error = ulp_memory_take(l, more);
+	if (error)
+		return grpc_fail(l, HTTP2_ENHANCE_YOUR_CALM, XTS_FAULT_MEMORY, "grpc: no room to gather a message: %s", ULP_MEMORY_LIMIT);
 	buffer = realloc(s->buffer, room);
-	if (!buffer)
-		return ulp_fail(l, XTS_FAULT_MEMORY, "no memory to gather a message");
-	g->buffered += room - s->buffer_room;
+	if (!buffer) {
+		ulp_memory_return(l, more);
+		return ulp_memory_fail(l, -ENOMEM, "a message that is gathered");
+	}
+	g->buffered += more;
 	s->buffer = buffer;
 	s->buffer_room = room;
 	return 0;

@@ -1,4 +1,5 @@
 /* The table of open streams. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,37 +24,58 @@ struct grpc_stream *grpc_stream_find(const struct grpc *g, uint32_t id)
 	return NULL;
 }
 
-static bool grow(struct grpc_streams *t)
+static uint32_t table_bytes(uint32_t room)
 {
-	uint32_t room = t->room ? 2 * t->room : ROOM_FIRST;
+	return room * (uint32_t)(sizeof(struct grpc_stream) + sizeof(uint32_t));
+}
+
+static int table_alloc(struct grpc_streams *t, uint32_t room)
+{
 	struct grpc_stream *stream = realloc(t->stream, room * sizeof *stream);
 	uint32_t *chain;
 
 	if (!stream)
-		return false;
+		return -ENOMEM;
 	t->stream = stream;
 	chain = calloc(room, sizeof *chain);
 	if (!chain)
-		return false;
+		return -ENOMEM;
 	free(t->chain);
 	t->chain = chain;
 	t->room = room;
-	for (uint32_t i = 0; i < t->used; i++) { /* all are open: none was free */
-		uint32_t *first = chain_of(t, stream[i].id);
-
-		stream[i].next = *first;
-		*first = i + 1;
-	}
-	return true;
+	return 0;
 }
 
-struct grpc_stream *grpc_stream_open(struct grpc *g, uint32_t id)
+static int grow(struct grpc *g)
 {
 	struct grpc_streams *t = &g->streams;
+	uint32_t room = t->room ? 2 * t->room : ROOM_FIRST, more = table_bytes(room) - table_bytes(t->room);
+	int r = ulp_memory_take(g->layer, more);
+
+	if (r)
+		return r;
+	r = table_alloc(t, room);
+	if (r) {
+		ulp_memory_return(g->layer, more);
+		return r;
+	}
+	for (uint32_t i = 0; i < t->used; i++) { /* all are open: none was free */
+		uint32_t *first = chain_of(t, t->stream[i].id);
+
+		t->stream[i].next = *first;
+		*first = i + 1;
+	}
+	return 0;
+}
+
+int grpc_stream_open(struct grpc *g, uint32_t id, struct grpc_stream **out)
+{
+	struct grpc_streams *t = &g->streams;
+	int r = !t->free && t->used == t->room ? grow(g) : 0;
 	uint32_t i, *first;
 
-	if (!t->free && t->used == t->room && !grow(t))
-		return NULL;
+	if (r)
+		return r;
 	i = t->free ? t->free : ++t->used;
 	if (i == t->free)
 		t->free = t->stream[i - 1].next;
@@ -61,7 +83,8 @@ struct grpc_stream *grpc_stream_open(struct grpc *g, uint32_t id)
 	t->stream[i - 1] = (struct grpc_stream){ .id = id, .next = *first, .send_window = g->peer_initial_window };
 	*first = i;
 	t->open++;
-	return &t->stream[i - 1];
+	*out = &t->stream[i - 1];
+	return 0;
 }
 
 void grpc_stream_forget(struct grpc *g, struct grpc_stream *s)
@@ -74,6 +97,7 @@ void grpc_stream_forget(struct grpc *g, struct grpc_stream *s)
 	*link = s->next;
 	free(s->buffer);
 	g->buffered -= s->buffer_room;
+	ulp_memory_return(g->layer, s->buffer_room);
 	*s = (struct grpc_stream){ .next = t->free };
 	t->free = index;
 	t->open--;
@@ -90,6 +114,7 @@ void grpc_streams_free(struct grpc *g)
 {
 	for (uint32_t i = 0; i < g->streams.used; i++)
 		free(g->streams.stream[i].buffer);
+	ulp_memory_return(g->layer, table_bytes(g->streams.room));
 	free(g->streams.stream);
 	free(g->streams.chain);
 }

@@ -39,40 +39,35 @@ struct http2 {
 	uint32_t pdu_left;       /* UINT32_MAX: not known */
 };
 
-static int http2_parameters(struct ulp_layer *l, struct http2 *h, const uint8_t *attributes, uint32_t bytes)
+static int http2_set(struct ulp_layer *l, const struct ulp_attribute *a)
 {
-	struct ulp_attribute a;
-	uint32_t offset = 0;
-	int r;
+	struct http2 *h = l->state;
 
-	while ((r = ulp_attribute_next(l, attributes, bytes, &offset, &a)) == 1) {
-		if (a.type == XTS_HTTP2_ROLE)
-			r = ulp_attribute_u8(l, &a, "ROLE", &h->role);
-		else if (a.type == XTS_HTTP2_MAX_FRAME_BYTES)
-			r = ulp_attribute_u32(l, &a, "MAX_FRAME_BYTES", &h->frame_bytes_max);
-		else
-			r = ulp_attribute_unknown(l, &a);
-		if (r < 0)
-			return r;
+	switch (a->type) {
+	case XTS_HTTP2_ROLE:
+		return ulp_attribute_u8(l, a, "ROLE", &h->role);
+	case XTS_HTTP2_MAX_FRAME_BYTES:
+		return ulp_attribute_u32(l, a, "MAX_FRAME_BYTES", &h->frame_bytes_max);
+	default:
+		return ulp_attribute_unknown(l, a);
 	}
-	if (r < 0)
-		return r;
-	if (h->role > SERVER)
-		return ulp_refuse(l, EINVAL, "ROLE is 0, 1 or 2, not %u", h->role);
-	if (h->frame_bytes_max < HTTP2_FRAME_BYTES_DEFAULT || h->frame_bytes_max > HTTP2_FRAME_BYTES_MAX)
-		return ulp_refuse(l, EINVAL, "MAX_FRAME_BYTES is 16384 to 16777215, not %u", h->frame_bytes_max);
-	return 0;
 }
 
 static int http2_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
 {
 	struct http2 *h = calloc(1, sizeof *h);
+	int r;
 
 	if (!h)
-		return ulp_refuse(l, ENOMEM, "no memory");
+		return ulp_refuse(l, ENOMEM, "no memory for http2");
 	l->state = h;
 	h->frame_bytes_max = HTTP2_FRAME_BYTES_DEFAULT;
-	return http2_parameters(l, h, attributes, bytes);
+	r = ulp_attributes(l, attributes, bytes, http2_set);
+	if (!r && h->role > SERVER)
+		r = ulp_refuse(l, EINVAL, "ROLE is 0, 1 or 2, not %u", h->role);
+	if (!r && (h->frame_bytes_max < HTTP2_FRAME_BYTES_DEFAULT || h->frame_bytes_max > HTTP2_FRAME_BYTES_MAX))
+		r = ulp_refuse(l, EINVAL, "MAX_FRAME_BYTES is 16384 to 16777215, not %u", h->frame_bytes_max);
+	return r;
 }
 
 static int http2_start(struct ulp_layer *l, bool client)
@@ -105,7 +100,7 @@ static void farewell(struct ulp_layer *l, struct http2 *h, enum http2_error erro
 {
 	uint8_t frame[HTTP2_HEAD_BYTES + 8];
 
-	if (!l->send || h->preface_due || h->in_pdu || !http2_walk_between(&h->walk) || ulp_out_reserve(&h->out, sizeof frame))
+	if (!l->send || h->preface_due || h->in_pdu || !http2_walk_between(&h->walk) || ulp_out_reserve(&h->out, l, sizeof frame))
 		return;
 	http2_goaway_put(frame, h->last_stream, error);
 	ulp_out_put(&h->out, frame, sizeof frame);
@@ -166,7 +161,7 @@ static bool http2_pending(const struct ulp_layer *l)
 static int preface_write(struct ulp_layer *l, struct http2 *h)
 {
 	if (h->preface_due) {
-		if (ulp_out_reserve(&h->out, PREFACE_BYTES))
+		if (ulp_out_reserve(&h->out, l, PREFACE_BYTES))
 			return ulp_fail(l, XTS_FAULT_MEMORY, "no memory for the preface");
 		ulp_out_put(&h->out, PREFACE, PREFACE_BYTES);
 		h->preface_due = false;

@@ -1,7 +1,8 @@
 /*
  * Bytes read ahead. Headers are short, and a read of the socket for each would cost more than the PDU: a layer asks below for more than it
  * needs and keeps what it has not asked for. Large payloads are read straight to where they are wanted, with what follows them taken
- * along as far as the room there goes, so that a stream of large PDUs costs one read each.
+ * along as far as the room there goes, so that a stream of large PDUs costs one read each. A layer that does not know yet how much it needs (lines,
+ * parsers) looks at what is here before it takes any.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -54,6 +55,21 @@ ssize_t ulp_in_read(struct ulp_in *in, struct ulp_layer *l, void *out, size_t by
 		memcpy(in->data, (uint8_t *)out + bytes, in->bytes);
 		n = (ssize_t)bytes;
 	}
+	return n;
+}
+
+ssize_t ulp_in_more(struct ulp_in *in, struct ulp_layer *l)
+{
+	ssize_t n;
+	int error = ahead_memory(in, l);
+
+	if (error)
+		return error;
+	memmove(in->data, in->data + in->first, in->bytes);
+	in->first = 0;
+	n = ulp_read_stream_below(l, in->data + in->bytes, ULP_IN_BYTES - in->bytes);
+	if (n > 0)
+		in->bytes += (uint32_t)n;
 	return n;
 }
 

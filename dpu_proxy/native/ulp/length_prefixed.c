@@ -24,7 +24,7 @@ struct sending {
 };
 
 struct length_prefixed {
-	struct ulp_framing framing;
+	struct ulp_framing framing; /* first */
 	struct sending sending;
 	uint8_t width;
 	bool little_endian, counts_itself;
@@ -50,8 +50,9 @@ static int parse_prefix(struct ulp_layer *l, const uint8_t *data, uint32_t bytes
 	return 1;
 }
 
-static int set_attribute(struct ulp_layer *l, struct length_prefixed *p, const struct ulp_attribute *a)
+static int set_attribute(struct ulp_layer *l, const struct ulp_attribute *a)
 {
+	struct length_prefixed *p = l->state;
 	int r;
 
 	switch (a->type) {
@@ -74,9 +75,6 @@ static int set_attribute(struct ulp_layer *l, struct length_prefixed *p, const s
 static int length_prefixed_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
 {
 	struct length_prefixed *p = calloc(1, sizeof *p);
-	struct ulp_attribute a;
-	uint32_t offset = 0;
-	int r;
 
 	if (!p)
 		return ulp_refuse(l, ENOMEM, "no memory for length_prefixed");
@@ -84,12 +82,7 @@ static int length_prefixed_open(struct ulp_layer *l, const uint8_t *attributes, 
 	p->width = 4;
 	p->framing.parse = parse_prefix;
 	p->framing.max_bytes = ulp_max_bytes_default(l);
-	while ((r = ulp_attribute_next(l, attributes, bytes, &offset, &a)) > 0) {
-		r = set_attribute(l, p, &a);
-		if (r)
-			break;
-	}
-	return r;
+	return ulp_attributes(l, attributes, bytes, set_attribute);
 }
 
 static void length_prefixed_close(struct ulp_layer *l)
@@ -97,23 +90,7 @@ static void length_prefixed_close(struct ulp_layer *l)
 	struct length_prefixed *p = l->state;
 
 	ulp_out_free(&p->sending.gathered);
-	free(p);
-}
-
-/* --- receiving ------------------------------------------------------------------------------------------------------- */
-
-static ssize_t length_prefixed_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark)
-{
-	struct length_prefixed *p = l->state;
-
-	return ulp_framing_read(&p->framing, l, out, room, mark);
-}
-
-static bool length_prefixed_pending(const struct ulp_layer *l)
-{
-	const struct length_prefixed *p = l->state;
-
-	return ulp_framing_pending(&p->framing, l);
+	ulp_framed_close(l);
 }
 
 /* --- sending --------------------------------------------------------------------------------------------------------- */
@@ -140,13 +117,15 @@ static ssize_t gather(struct ulp_layer *l, struct sending *s, const struct iovec
 {
 	uint32_t limit = xts_ulp_config_limits(ulp_config(l))->buffered_bytes_max;
 	size_t bytes = ulp_iov_bytes(iov, pieces);
+	int r;
 
 	if (bytes > limit - s->gathered.bytes) {
 		return ulp_fail(l, XTS_FAULT_USE,
 				"length_prefixed: a PDU of more than %u bytes was sent without telling its length first", limit);
 	}
-	if (ulp_out_reserve(&s->gathered, (uint32_t)bytes))
-		return ulp_fail(l, XTS_FAULT_MEMORY, "length_prefixed: no memory for a PDU of unknown length");
+	r = ulp_out_reserve(&s->gathered, l, (uint32_t)bytes);
+	if (r)
+		return ulp_memory_fail(l, r, "a PDU of unknown length");
 	for (int i = 0; i < pieces; i++)
 		ulp_out_put(&s->gathered, iov[i].iov_base, (uint32_t)iov[i].iov_len);
 	return bytes ? (ssize_t)bytes : 1;
@@ -257,8 +236,8 @@ const struct ulp_protocol ulp_length_prefixed = {
 	.send = true,
 	.boundaries = true,
 	.open = length_prefixed_open,
-	.read = length_prefixed_read,
-	.pending = length_prefixed_pending,
+	.read = ulp_framed_read,
+	.pending = ulp_framed_pending,
 	.write = length_prefixed_write,
 	.close = length_prefixed_close,
 };

@@ -12,7 +12,6 @@
 #include "protocols.h"
 
 #define DELIMITER_MAX 8u
-#define AHEAD_BYTES 4096u
 #define PIECES 64
 
 struct sending {
@@ -31,8 +30,7 @@ struct lines {
 	uint64_t handed;         /* bytes of the line under way, handed on */
 	uint32_t ending;         /* its bytes still to hand on, once its end has been found: a delimiter cut by the reader's room is not found again */
 	bool starved;            /* what is here has been looked through and goes nowhere yet */
-	uint32_t first, bytes;   /* read ahead */
-	uint8_t ahead[AHEAD_BYTES];
+	struct ulp_in in;
 };
 
 /* --- parameters ------------------------------------------------------------------------------------------------------ */
@@ -47,8 +45,10 @@ static void set_delimiter(struct lines *p, const uint8_t *value, unsigned bytes)
 	}
 }
 
-static int set_attribute(struct ulp_layer *l, struct lines *p, const struct ulp_attribute *a)
+static int set_attribute(struct ulp_layer *l, const struct ulp_attribute *a)
 {
+	struct lines *p = l->state;
+
 	switch (a->type) {
 	case XTS_LINES_MAX_BYTES:
 		return ulp_max_bytes(l, a, &p->max_bytes);
@@ -67,19 +67,13 @@ static int set_attribute(struct ulp_layer *l, struct lines *p, const struct ulp_
 static int lines_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
 {
 	struct lines *p = calloc(1, sizeof *p);
-	struct ulp_attribute a;
-	uint32_t offset = 0;
 	int r;
 
 	if (!p)
 		return ulp_refuse(l, ENOMEM, "no memory for lines");
 	l->state = p;
 	p->max_bytes = ulp_max_bytes_default(l);
-	while ((r = ulp_attribute_next(l, attributes, bytes, &offset, &a)) > 0) {
-		r = set_attribute(l, p, &a);
-		if (r)
-			return r;
-	}
+	r = ulp_attributes(l, attributes, bytes, set_attribute);
 	if (!r && !p->delimiter_bytes)
 		set_delimiter(p, (const uint8_t *)"\n", 1);
 	return r;
@@ -87,7 +81,10 @@ static int lines_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t b
 
 static void lines_close(struct ulp_layer *l)
 {
-	free(l->state);
+	struct lines *p = l->state;
+
+	ulp_in_free(&p->in);
+	free(p);
 }
 
 /* --- receiving ------------------------------------------------------------------------------------------------------- */
@@ -97,25 +94,10 @@ static uint32_t may_begin_delimiter(const struct lines *p)
 {
 	uint32_t n = p->delimiter_bytes - 1u;
 
-	if (n > p->bytes)
-		n = p->bytes;
-	while (n && memcmp(p->ahead + p->first + p->bytes - n, p->delimiter, n) != 0)
+	if (n > p->in.bytes)
+		n = p->in.bytes;
+	while (n && memcmp(p->in.data + p->in.first + p->in.bytes - n, p->delimiter, n) != 0)
 		n--;
-	return n;
-}
-
-static ssize_t read_ahead(struct ulp_layer *l, struct lines *p)
-{
-	ssize_t n;
-
-	memmove(p->ahead, p->ahead + p->first, p->bytes);
-	p->first = 0;
-	n = ulp_read_stream_below(l, p->ahead + p->bytes, AHEAD_BYTES - p->bytes);
-	if (n == -ENODATA && (p->handed || p->bytes)) {
-		return ulp_fail(l, XTS_FAULT_TRUNCATED, "lines: the stream ended after %ju bytes of a line", p->handed + p->bytes);
-	}
-	if (n > 0)
-		p->bytes += (uint32_t)n;
 	return n;
 }
 
@@ -123,15 +105,15 @@ static ssize_t read_ahead(struct ulp_layer *l, struct lines *p)
  * no part of the PDU). */
 static uint32_t look(const struct lines *p, bool *ends, uint32_t *drop)
 {
-	const uint8_t *begin = p->ahead + p->first;
-	const uint8_t *found = p->ending ? NULL : memmem(begin, p->bytes, p->delimiter, p->delimiter_bytes);
+	const uint8_t *begin = p->in.data + p->in.first;
+	const uint8_t *found = p->ending ? NULL : memmem(begin, p->in.bytes, p->delimiter, p->delimiter_bytes);
 
 	*ends = p->ending || found;
 	*drop = *ends && !p->keep ? p->delimiter_bytes : 0;
 	if (p->ending)
 		return p->ending;
 	if (!found)
-		return p->bytes - may_begin_delimiter(p);
+		return p->in.bytes - may_begin_delimiter(p);
 	return (uint32_t)(found - begin) + (p->keep ? p->delimiter_bytes : 0u);
 }
 
@@ -143,12 +125,14 @@ static ssize_t lines_read(struct ulp_layer *l, void *out, size_t room, struct ul
 	ssize_t n;
 
 	for (;;) {
-		if (!p->starved)
+		if (!p->starved && p->in.bytes)
 			bytes = look(p, &ends, &drop);
 		if (bytes || ends)
 			break;
 		p->starved = true;
-		n = read_ahead(l, p);
+		n = ulp_in_more(&p->in, l);
+		if (n == -ENODATA && (p->handed || p->in.bytes))
+			return ulp_fail(l, XTS_FAULT_TRUNCATED, "lines: the stream ended after %ju bytes of a line", p->handed + p->in.bytes);
 		if (n < 0)
 			return n;
 		p->starved = false;
@@ -159,7 +143,7 @@ static ssize_t lines_read(struct ulp_layer *l, void *out, size_t room, struct ul
 	p->ending = cut && ends ? bytes - (uint32_t)room : 0;
 	if (cut)
 		bytes = (uint32_t)room;
-	memcpy(out, p->ahead + p->first, bytes);
+	memcpy(out, p->in.data + p->in.first, bytes);
 	*mark = (struct ulp_mark){ .pdu = true, .more = cut || !ends };
 	p->handed += bytes;
 	if (!mark->more) {
@@ -168,8 +152,8 @@ static ssize_t lines_read(struct ulp_layer *l, void *out, size_t room, struct ul
 	} else {
 		drop = 0;
 	}
-	p->first += bytes + drop;
-	p->bytes -= bytes + drop;
+	p->in.first += bytes + drop;
+	p->in.bytes -= bytes + drop;
 	return (ssize_t)bytes;
 }
 
@@ -177,7 +161,7 @@ static bool lines_pending(const struct ulp_layer *l)
 {
 	const struct lines *p = l->state;
 
-	return (p->bytes && !p->starved) || ulp_pending_below(l);
+	return (p->in.bytes && !p->starved) || ulp_pending_below(l);
 }
 
 /* --- sending --------------------------------------------------------------------------------------------------------- */

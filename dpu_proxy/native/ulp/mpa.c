@@ -81,35 +81,39 @@ static uint16_t pointer_of(const struct mpa_stream *s)
 	return s->begin == UINT64_MAX ? 0 : (uint16_t)(s->position - s->begin);
 }
 
+static int mpa_set(struct ulp_layer *l, const struct ulp_attribute *a)
+{
+	struct mpa *m = l->state;
+	uint32_t start = 0;
+	int r;
+
+	switch (a->type) {
+	case XTS_MPA_MARKERS_RX:
+		return ulp_attribute_flag(l, a, "MARKERS_RX", &m->from.markers);
+	case XTS_MPA_MARKERS_TX:
+		return ulp_attribute_flag(l, a, "MARKERS_TX", &m->to.markers);
+	case XTS_MPA_NO_CRC:
+		return ulp_attribute_flag(l, a, "NO_CRC", &m->no_crc);
+	case XTS_MPA_START_OFFSET:
+		r = ulp_attribute_u32(l, a, "START_OFFSET", &start);
+		if (!r && start % 4)
+			r = ulp_refuse(l, EINVAL, "START_OFFSET is a multiple of 4, as FPDUs are, not %u", start);
+		m->from.position = m->to.position = start;
+		return r;
+	default:
+		return ulp_attribute_unknown(l, a);
+	}
+}
+
 static int mpa_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
 {
 	struct mpa *m = calloc(1, sizeof *m);
-	struct ulp_attribute a;
-	uint32_t offset = 0, start = 0;
-	int r;
 
 	if (!m)
-		return ulp_refuse(l, ENOMEM, "no memory");
+		return ulp_refuse(l, ENOMEM, "no memory for mpa");
 	l->state = m;
-	while ((r = ulp_attribute_next(l, attributes, bytes, &offset, &a)) == 1) {
-		if (a.type == XTS_MPA_MARKERS_RX)
-			r = ulp_attribute_flag(l, &a, "MARKERS_RX", &m->from.markers);
-		else if (a.type == XTS_MPA_MARKERS_TX)
-			r = ulp_attribute_flag(l, &a, "MARKERS_TX", &m->to.markers);
-		else if (a.type == XTS_MPA_NO_CRC)
-			r = ulp_attribute_flag(l, &a, "NO_CRC", &m->no_crc);
-		else if (a.type == XTS_MPA_START_OFFSET)
-			r = ulp_attribute_u32(l, &a, "START_OFFSET", &start);
-		else
-			r = ulp_attribute_unknown(l, &a);
-		if (r < 0)
-			return r;
-	}
-	if (!r && start % 4)
-		r = ulp_refuse(l, EINVAL, "START_OFFSET is a multiple of 4, as FPDUs are, not %u", start);
-	m->from.position = m->to.position = start;
 	m->from.begin = m->to.begin = UINT64_MAX;
-	return r;
+	return ulp_attributes(l, attributes, bytes, mpa_set);
 }
 
 /* --- received ---------------------------------------------------------------------------------------------------------- */
@@ -335,8 +339,9 @@ static ssize_t mpa_write(struct ulp_layer *l, const struct iovec *iov, int piece
 		return error == -EAGAIN ? 0 : error;
 	if (bytes > m->left || (!mark->more && bytes < m->left))
 		return ulp_fail(l, XTS_FAULT_USE, "a PDU of another length than announced");
-	if (ulp_out_reserve(&m->out, (uint32_t)(bytes + bytes / (INTERVAL - MARKER_BYTES) * MARKER_BYTES + 32)))
-		return ulp_fail(l, XTS_FAULT_MEMORY, "no memory for an FPDU");
+	error = ulp_out_reserve(&m->out, l, (uint32_t)(bytes + bytes / (INTERVAL - MARKER_BYTES) * MARKER_BYTES + 32));
+	if (error)
+		return ulp_memory_fail(l, error, "an FPDU");
 	if (!m->in_pdu) {
 		uint8_t length[LENGTH_BYTES];
 

@@ -4,15 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config.h"
 #include "nvme_tcp.h"
 #include "protocols.h"
 
-#define PDU_BYTES_DEFAULT (1u << 20)
 #define TERM_REQ_BYTES_MAX 152u
 #define PDA_OFFSET 10 /* HPDA in ICReq, CPDA in ICResp: alignment that the sender of it wants, in units of 4 bytes, 0 for one */
 #define DGST_OFFSET 11
-#define PDA_MAX 31
+#define PDA_MAX 31u
 
 const struct nvme_kind *nvme_kind(uint8_t type)
 {
@@ -54,54 +52,54 @@ void nvme_negotiate(struct nvme_tcp *n, const uint8_t *head, bool sent)
 		n->digests = agreed & n->requested;
 }
 
-static int nvme_tcp_parameters(struct ulp_layer *l, struct nvme_tcp *n, const uint8_t *attributes, uint32_t bytes)
+static int nvme_tcp_set(struct ulp_layer *l, const struct ulp_attribute *a)
 {
-	bool header = false, data = false;
-	struct ulp_attribute a;
-	uint32_t offset = 0;
+	struct nvme_tcp *n = l->state;
+	bool asked = false;
 	uint8_t pda = 0;
 	int r;
 
-	while ((r = ulp_attribute_next(l, attributes, bytes, &offset, &a)) == 1) {
-		if (a.type == XTS_NVME_TCP_MAX_BYTES)
-			r = ulp_attribute_u32(l, &a, "MAX_BYTES", &n->pdu_bytes_max);
-		else if (a.type == XTS_NVME_TCP_HEADER_DIGEST)
-			r = ulp_attribute_flag(l, &a, "HEADER_DIGEST", &header);
-		else if (a.type == XTS_NVME_TCP_DATA_DIGEST)
-			r = ulp_attribute_flag(l, &a, "DATA_DIGEST", &data);
-		else if (a.type == XTS_NVME_TCP_NEGOTIATE)
-			r = ulp_attribute_flag(l, &a, "NEGOTIATE", &n->negotiate);
-		else if (a.type == XTS_NVME_TCP_DATA_ALIGNMENT)
-			r = ulp_attribute_u8(l, &a, "DATA_ALIGNMENT", &pda);
-		else
-			r = ulp_attribute_unknown(l, &a);
-		if (r < 0)
-			return r;
-	}
-	if (r < 0)
+	switch (a->type) {
+	case XTS_NVME_TCP_MAX_BYTES:
+		return ulp_max_bytes(l, a, &n->pdu_bytes_max);
+	case XTS_NVME_TCP_HEADER_DIGEST:
+		r = ulp_attribute_flag(l, a, "HEADER_DIGEST", &asked);
+		n->digests |= asked ? NVME_HEADER_DIGEST : 0;
 		return r;
-	if (n->pdu_bytes_max < NVME_HEADER_BYTES_MAX || n->pdu_bytes_max > xts_ulp_config_limits(ulp_config(l))->pdu_bytes_max)
-		return ulp_refuse(l, EINVAL, "MAX_BYTES is 128 to %u here, not %u", xts_ulp_config_limits(ulp_config(l))->pdu_bytes_max,
-				  n->pdu_bytes_max);
-	if (pda > PDA_MAX)
-		return ulp_refuse(l, EINVAL, "DATA_ALIGNMENT is 0 to 31, not %u", pda);
-	if (n->negotiate && (header || data))
-		return ulp_refuse(l, EINVAL, "either NEGOTIATE, or HEADER_DIGEST and DATA_DIGEST");
-	n->alignment = 4u * (pda + 1u);
-	n->digests = (uint8_t)((header ? NVME_HEADER_DIGEST : 0) | (data ? NVME_DATA_DIGEST : 0));
-	return 0;
+	case XTS_NVME_TCP_DATA_DIGEST:
+		r = ulp_attribute_flag(l, a, "DATA_DIGEST", &asked);
+		n->digests |= asked ? NVME_DATA_DIGEST : 0;
+		return r;
+	case XTS_NVME_TCP_NEGOTIATE:
+		return ulp_attribute_flag(l, a, "NEGOTIATE", &n->negotiate);
+	case XTS_NVME_TCP_DATA_ALIGNMENT:
+		r = ulp_attribute_u8(l, a, "DATA_ALIGNMENT", &pda);
+		if (!r && pda > PDA_MAX)
+			r = ulp_refuse(l, EINVAL, "DATA_ALIGNMENT is 0 to %u, not %u", PDA_MAX, pda);
+		n->alignment = 4u * (pda + 1u);
+		return r;
+	default:
+		return ulp_attribute_unknown(l, a);
+	}
 }
 
 static int nvme_tcp_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
 {
 	struct nvme_tcp *n = calloc(1, sizeof *n);
+	int r;
 
 	if (!n)
-		return ulp_refuse(l, ENOMEM, "no memory");
+		return ulp_refuse(l, ENOMEM, "no memory for nvme_tcp");
 	l->state = n;
-	n->pdu_bytes_max = PDU_BYTES_DEFAULT;
+	n->pdu_bytes_max = ulp_max_bytes_default(l);
 	n->requested = NVME_HEADER_DIGEST | NVME_DATA_DIGEST;
-	return nvme_tcp_parameters(l, n, attributes, bytes);
+	n->alignment = 4;
+	r = ulp_attributes(l, attributes, bytes, nvme_tcp_set);
+	if (!r && n->pdu_bytes_max < NVME_HEADER_BYTES_MAX)
+		r = ulp_refuse(l, EINVAL, "MAX_BYTES is %u at least, the longest header, not %u", NVME_HEADER_BYTES_MAX, n->pdu_bytes_max);
+	if (!r && n->negotiate && n->digests)
+		r = ulp_refuse(l, EINVAL, "either NEGOTIATE, or HEADER_DIGEST and DATA_DIGEST");
+	return r;
 }
 
 static int nvme_tcp_start(struct ulp_layer *l, bool client)

@@ -141,6 +141,23 @@ static ssize_t data_read(struct ulp_layer *l, struct nvme_receive *r, uint8_t *o
 	return n > 1 ? n - 1 : -EAGAIN;
 }
 
+/* As much of the left bytes of data as is there and has room, for each part that goes on by itself is a message for the host. */
+static ssize_t data_fill(struct ulp_layer *l, struct nvme_receive *r, uint8_t *out, size_t room, uint32_t left)
+{
+	uint32_t done = 0;
+
+	while (done < left && done < room) {
+		ssize_t n = data_read(l, r, out + done, room - done, left - done);
+
+		if (n < 0 && (n != -EAGAIN || !done))
+			return n;
+		if (n < 0)
+			break;
+		done += (uint32_t)n;
+	}
+	return (ssize_t)done;
+}
+
 ssize_t nvme_tcp_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark)
 {
 	struct nvme_tcp *t = l->state;
@@ -157,7 +174,7 @@ ssize_t nvme_tcp_read(struct ulp_layer *l, void *out, size_t room, struct ulp_ma
 		memcpy(out, r->head + r->given, n);
 	}
 	if (n < room && r->given + n < total) {
-		ssize_t read = data_read(l, r, (uint8_t *)out + n, room - n, total - r->given - n);
+		ssize_t read = data_fill(l, r, (uint8_t *)out + n, room - n, total - r->given - n);
 
 		if (read == -ENODATA)
 			return ulp_fail(l, XTS_FAULT_TRUNCATED, "the stream ended inside a PDU of type 0x%02x", r->pdu.type);

@@ -54,7 +54,7 @@ static int head_put(struct ulp_layer *l, struct nvme_tcp *n)
 	if (kind->digests)
 		s->head[3] = data ? (uint8_t)offset : 0;
 	memcpy(s->head + 4, &plen, sizeof plen);
-	if (ulp_out_reserve(&s->out, offset))
+	if (ulp_out_reserve(&s->out, l, offset))
 		return ulp_fail(l, XTS_FAULT_MEMORY, "no memory for a header");
 	ulp_out_put(&s->out, s->head, s->head_bytes);
 	crc = htole32(crc32c(0, s->head, s->head_bytes));
@@ -105,7 +105,7 @@ static ssize_t rest_write(struct ulp_layer *l, struct nvme_send *s, const struct
 	if (last && (size_t)n >= data) {
 		uint32_t gone = (uint32_t)((size_t)n - data);
 
-		if (ulp_out_reserve(&s->out, NVME_DIGEST_BYTES))
+		if (ulp_out_reserve(&s->out, l, NVME_DIGEST_BYTES))
 			return ulp_fail(l, XTS_FAULT_MEMORY, "no memory for a digest");
 		ulp_out_put(&s->out, (uint8_t *)&digest + gone, NVME_DIGEST_BYTES - gone);
 		s->digest = false;
@@ -201,7 +201,7 @@ void nvme_tcp_terminate(struct ulp_layer *l, uint16_t status, uint32_t informati
 	uint8_t pdu[TERM_REQ_HEADER_BYTES] = { t->client ? NVME_H2C_TERM_REQ : NVME_C2H_TERM_REQ, 0, TERM_REQ_HEADER_BYTES };
 	uint32_t plen = htole32(TERM_REQ_HEADER_BYTES + bytes);
 
-	if (!l->send || t->send.in_pdu || ulp_out_reserve(&t->send.out, TERM_REQ_HEADER_BYTES + bytes))
+	if (!l->send || t->send.in_pdu || ulp_out_reserve(&t->send.out, l, TERM_REQ_HEADER_BYTES + bytes))
 		return;
 	status = htole16(status);
 	information = htole32(information);

@@ -3,14 +3,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ulp.h"
+#include "stack_inside.h"
 
-#define KEPT_MAX 4096u /* an empty buffer of no more than that stays for the next time */
+#define KEPT_MAX 4096u /* an empty buffer of no more than that stays for the next time, and is not counted */
 
-int ulp_out_reserve(struct ulp_out *o, uint32_t bytes)
+int ulp_out_resize(struct ulp_out *o, struct ulp_stack *s, uint32_t room)
+{
+	struct ulp_out made = { .bytes = o->bytes, .room = room, .counted = room > KEPT_MAX ? s : NULL };
+	int r = made.counted ? ulp_stack_take_memory(s, room) : 0;
+
+	if (r)
+		return r;
+	made.data = malloc(room);
+	if (!made.data) {
+		if (made.counted)
+			ulp_stack_return_memory(s, room);
+		return -ENOMEM;
+	}
+	if (o->bytes)
+		memcpy(made.data, o->data + o->first, o->bytes);
+	ulp_out_free(o);
+	*o = made;
+	return 0;
+}
+
+int ulp_out_reserve(struct ulp_out *o, struct ulp_layer *l, uint32_t bytes)
 {
 	uint32_t room = 64;
-	uint8_t *data;
 
 	if (bytes > INT32_MAX || o->bytes > INT32_MAX)
 		return -ENOMEM;
@@ -18,15 +37,7 @@ int ulp_out_reserve(struct ulp_out *o, uint32_t bytes)
 		return 0;
 	while (room < o->bytes + bytes)
 		room *= 2;
-	data = malloc(room);
-	if (!data)
-		return -ENOMEM;
-	if (o->bytes)
-		memcpy(data, o->data + o->first, o->bytes);
-	bytes = o->bytes;
-	ulp_out_free(o);
-	*o = (struct ulp_out){ .data = data, .bytes = bytes, .room = room };
-	return 0;
+	return ulp_out_resize(o, l->stack, room);
 }
 
 void ulp_out_put(struct ulp_out *o, const void *data, uint32_t bytes)
@@ -71,6 +82,8 @@ void ulp_out_free(struct ulp_out *o)
 {
 	if (o->data)
 		explicit_bzero(o->data, o->room);
+	if (o->counted)
+		ulp_stack_return_memory(o->counted, o->room);
 	free(o->data);
 	*o = (struct ulp_out){ 0 };
 }

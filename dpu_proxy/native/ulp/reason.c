@@ -72,6 +72,17 @@ static void put_u16(uint8_t *out, uint16_t v)
 	out[1] = (uint8_t)v;
 }
 
+ssize_t ulp_tell_part(const void *value, size_t bytes, uint32_t offset, void *out, size_t room, uint32_t *total)
+{
+	*total = (uint32_t)bytes;
+	if (offset >= bytes)
+		return 0;
+	if (room > bytes - offset)
+		room = bytes - offset;
+	memcpy(out, (const uint8_t *)value + offset, room);
+	return (ssize_t)room;
+}
+
 ssize_t ulp_stack_tell(const struct ulp_stack *s, bool receive, uint8_t layer, uint16_t item, uint32_t offset, void *out, size_t room)
 {
 	const struct ulp_chain *c = receive ? &s->receive : &s->send;
@@ -105,6 +116,53 @@ ssize_t ulp_stack_error(const struct ulp_stack *s, void *out, size_t room)
 	for (size_t i = 0; i < n; i++) /* text on the wire has no NUL at its end */
 		answer[4 + i] = (uint8_t)s->reason.text[i];
 	return (ssize_t)(4 + n);
+}
+
+/* An integer of one or two bytes that a layer tells, or 0. */
+static unsigned told_number(const struct ulp_layer *l, bool receive, uint16_t item)
+{
+	uint8_t value[2] = { 0 };
+	uint32_t total = 0;
+	ssize_t n = l->protocol->tell(l, receive, item, 0, value, sizeof value, &total);
+
+	if (n == 1)
+		return value[0];
+	return n == 2 ? (unsigned)value[0] << 8 | value[1] : 0;
+}
+
+static uint8_t tls_of_layer(const struct ulp_layer *l, bool receive, struct ulp_tls_told *out)
+{
+	uint8_t info[4] = { 0 }; /* struct tls_crypto_info, little-endian */
+	uint32_t total = 0;
+
+	if (l->protocol->id == XTS_ULP_TLS) {
+		out->version = (uint16_t)told_number(l, receive, XTS_TLS_INFO_VERSION);
+		out->cipher = (uint16_t)told_number(l, receive, XTS_TLS_INFO_CIPHER_ID);
+		return (uint8_t)told_number(l, receive, receive ? XTS_TLS_INFO_CRYPTO_RECEIVE : XTS_TLS_INFO_CRYPTO_SEND);
+	}
+	(void)l->protocol->tell(l, receive, XTS_TLS_KEYS_INFO_CRYPTO_INFO, 0, info, sizeof info, &total);
+	out->version = (uint16_t)(info[0] | info[1] << 8);
+	out->cipher = (uint16_t)(info[2] | info[3] << 8);
+	return (uint8_t)told_number(l, receive, XTS_TLS_KEYS_INFO_CRYPTO);
+}
+
+struct ulp_tls_told ulp_stack_tls(const struct ulp_stack *s)
+{
+	struct ulp_tls_told out = { 0 };
+
+	for (unsigned receive = 0; receive <= 1; receive++) {
+		const struct ulp_chain *c = receive ? &s->receive : &s->send;
+
+		for (unsigned i = c->count; i-- > 0;) {
+			uint16_t id = c->layer[i]->protocol->id;
+
+			if (id != XTS_ULP_TLS && id != XTS_ULP_TLS_KEYS)
+				continue;
+			*(receive ? &out.receive : &out.send) = tls_of_layer(c->layer[i], receive, &out);
+			break;
+		}
+	}
+	return out;
 }
 
 void ulp_stack_describe(const struct ulp_stack *s, bool receive, char *out, size_t room)

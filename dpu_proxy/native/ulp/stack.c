@@ -38,6 +38,7 @@ void ulp_stack_free(struct ulp_stack *s)
 	}
 	for (unsigned i = s->receive.count; i-- > 0;)
 		ulp_layer_free(s->receive.layer[i]);
+	ulp_out_free(&s->given);
 	ulp_pushes_free(s, true);
 	xts_ulp_config_release(s->owner.config);
 	free(s);
@@ -77,19 +78,35 @@ void ulp_stack_move(struct ulp_stack *s, const struct ulp_owner *owner)
 		ulp_stack_wake_after(s, 0);
 }
 
+int ulp_stack_expect(struct ulp_stack *s, uint32_t bytes)
+{
+	ulp_out_free(&s->given);
+	return bytes ? ulp_out_resize(&s->given, s, bytes) : 0;
+}
+
 int ulp_stack_give_back(struct ulp_stack *s, const void *data, uint32_t bytes)
 {
 	struct ulp_layer *l = ulp_chain_top(&s->receive);
 	struct ulp_out *to;
 	int r;
 
-	if (!l)
-		return bytes ? -EINVAL : 0;
+	if (!bytes)
+		return 0;
+	if (!l || bytes > s->given.room - s->given.bytes)
+		return -EINVAL;
+	ulp_out_put(&s->given, data, bytes);
+	if (s->given.bytes < s->given.room)
+		return 0;
 	to = s->changed ? &l->again : &l->replay;
-	r = ulp_out_reserve(to, bytes);
-	if (r)
-		return r;
-	ulp_out_put(to, data, bytes);
+	if (to->bytes) { /* given back before, and not read again since: it comes behind */
+		r = ulp_out_reserve(&s->given, l, to->bytes);
+		if (r)
+			return r;
+		ulp_out_put(&s->given, to->data + to->first, to->bytes);
+		ulp_out_free(to);
+	}
+	*to = s->given;
+	s->given = (struct ulp_out){ 0 };
 	s->idle = false;
 	return 0;
 }

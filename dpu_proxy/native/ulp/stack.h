@@ -18,6 +18,8 @@ struct ulp_owner {
 	uint64_t *faults;              /* XTS_FAULT_COUNT counters, or NULL */
 	uint64_t (*now_ns)(void *owner);
 	void (*wake_after)(void *owner, uint32_t timeout_ms);
+	/* Counts memory (negative: that is free again, true); false: the limit is reached. NULL: no limit. */
+	bool (*memory)(void *owner, int64_t bytes);
 	void *owner;
 };
 
@@ -34,8 +36,18 @@ void ulp_stack_move(struct ulp_stack *s, const struct ulp_owner *owner);
 int ulp_stack_push(struct ulp_stack *s, enum ulp_direction direction, uint16_t ulp_id, const uint8_t *attributes, uint32_t bytes);
 /* The owner refuses a push by itself, and says why, for ulp_stack_error(); a reason of a fault stays. -error. */
 int ulp_stack_refuse(struct ulp_stack *s, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* The bytes the uppermost receive layer is to read first; s copies them. To be called before anything is read or a handshake goes on. 0 or -ENOMEM. */
+/* So many bytes will be given back after the next push (0: none will, after all). 0, -ENOMEM, or -ENOBUFS: the owner's limit. */
+int ulp_stack_expect(struct ulp_stack *s, uint32_t bytes);
+/* Some of them; with the last, they are what the uppermost receive layer reads first. To be called before anything is read or a handshake goes on.
+ * 0, -ENOMEM or -ENOBUFS; -EINVAL: more than expected, or no layer. */
 int ulp_stack_give_back(struct ulp_stack *s, const void *data, uint32_t bytes);
+/* Bytes of memory counted with the owner. An owner that gives the stack to another, or frees it, takes them off its own account: after
+ * ulp_stack_leave() it is told nothing more. */
+uint64_t ulp_stack_memory(const struct ulp_stack *s);
+void ulp_stack_leave(struct ulp_stack *s);
+/* Counts what the owner or a layer allocates for the stack. 0 or -ENOBUFS. */
+int ulp_stack_take_memory(struct ulp_stack *s, uint32_t bytes);
+void ulp_stack_return_memory(struct ulp_stack *s, uint32_t bytes);
 
 /* The connection is established: layers pushed so far are started; those pushed later start at once. 0 or -errno, which is final unless nothing
  * has started (a layer of both directions that is in one only). */
@@ -69,6 +81,12 @@ bool ulp_stack_writable(const struct ulp_stack *s); /* the socket, as far as is 
 /* Answers of ULP_INFO and ULP_ERROR, in their wire form: bytes written, or -errno. */
 ssize_t ulp_stack_tell(const struct ulp_stack *s, bool receive, uint8_t layer, uint16_t item, uint32_t offset, void *out, size_t room);
 ssize_t ulp_stack_error(const struct ulp_stack *s, void *out, size_t room);
+/* How the connection is encrypted, by the uppermost TLS or TLS_KEYS; all 0: by neither, or its handshake is not done. */
+struct ulp_tls_told {
+	uint16_t version, cipher;      /* the suite's number at IANA; of TLS_KEYS the kernel's cipher type */
+	uint8_t send, receive;         /* enum xts_tls_crypto */
+};
+struct ulp_tls_told ulp_stack_tls(const struct ulp_stack *s);
 /* Names of the layers, "tls/http2", for the operator. */
 void ulp_stack_describe(const struct ulp_stack *s, bool receive, char *out, size_t room);
 /* ULP_LIST. */

@@ -27,6 +27,7 @@ struct ulp_stack {
 	struct ulp_push *pushes;        /* in order; once started, those of duplex layers only */
 	bool started, client;
 	bool readable, writable;        /* the socket, as far as is known */
+	uint64_t readable_ns;           /* when it last became so */
 	bool read_to_end;
 	bool ended;                     /* the peer's FIN has been read */
 	int read_error;                 /* of the socket, or 0 */
@@ -34,6 +35,8 @@ struct ulp_stack {
 	bool changed;                   /* the last push onto the receive side changed a layer */
 	uint64_t handshake_deadline_ns; /* 0: none */
 	uint64_t wake_ns;               /* the earliest call the owner was asked for and has not made; 0: none */
+	uint64_t memory;                /* counted */
+	struct ulp_out given;           /* bytes given back, until as many as it has room for are there */
 	int failed;                     /* -errno of a fault, or 0 */
 	struct {
 		uint16_t error, fault;
@@ -61,6 +64,10 @@ ssize_t ulp_bottom_write(struct ulp_stack *s, const struct iovec *iov, int piece
 /* --- reason.c --- */
 /* Asks the owner for a call, unless it has been asked for an earlier one. */
 void ulp_stack_wake_after(struct ulp_stack *s, uint32_t timeout_ms);
+
+/* --- out.c --- */
+/* Other room for what waits, which fits into it: 0, -ENOMEM, -ENOBUFS. */
+int ulp_out_resize(struct ulp_out *o, struct ulp_stack *s, uint32_t room);
 
 /* --- push.c --- */
 /* All, or all that are of no use once the stack has started. */

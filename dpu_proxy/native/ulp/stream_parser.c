@@ -12,7 +12,7 @@
 #define MAGIC_MAX 16u
 
 struct stream_parser {
-	struct ulp_framing framing;
+	struct ulp_framing framing; /* first */
 	uint32_t offset, magic_offset, unit;
 	uint32_t head_bytes;     /* all that the length and the magic lie in */
 	uint64_t mask, adjustment;
@@ -79,8 +79,10 @@ static int magic_attribute(struct ulp_layer *l, const struct ulp_attribute *a, c
 	return 0;
 }
 
-static int set_attribute(struct ulp_layer *l, struct stream_parser *p, const struct ulp_attribute *a)
+static int set_attribute(struct ulp_layer *l, const struct ulp_attribute *a)
 {
+	struct stream_parser *p = l->state;
+
 	switch (a->type) {
 	case XTS_STREAM_PARSER_MAX_BYTES:
 		return ulp_max_bytes(l, a, &p->framing.max_bytes);
@@ -160,8 +162,6 @@ static int check(struct ulp_layer *l, struct stream_parser *p)
 static int stream_parser_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
 {
 	struct stream_parser *p = calloc(1, sizeof *p);
-	struct ulp_attribute a;
-	uint32_t offset = 0;
 	int r;
 
 	if (!p)
@@ -171,33 +171,8 @@ static int stream_parser_open(struct ulp_layer *l, const uint8_t *attributes, ui
 	p->mask = UINT64_MAX;
 	p->framing.parse = parse_head;
 	p->framing.max_bytes = ulp_max_bytes_default(l);
-	while ((r = ulp_attribute_next(l, attributes, bytes, &offset, &a)) > 0) {
-		r = set_attribute(l, p, &a);
-		if (r)
-			break;
-	}
+	r = ulp_attributes(l, attributes, bytes, set_attribute);
 	return r ? r : check(l, p);
-}
-
-static void stream_parser_close(struct ulp_layer *l)
-{
-	free(l->state);
-}
-
-/* --- receiving ------------------------------------------------------------------------------------------------------- */
-
-static ssize_t stream_parser_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark)
-{
-	struct stream_parser *p = l->state;
-
-	return ulp_framing_read(&p->framing, l, out, room, mark);
-}
-
-static bool stream_parser_pending(const struct ulp_layer *l)
-{
-	const struct stream_parser *p = l->state;
-
-	return ulp_framing_pending(&p->framing, l);
 }
 
 const struct ulp_protocol ulp_stream_parser = {
@@ -208,7 +183,7 @@ const struct ulp_protocol ulp_stream_parser = {
 	.boundaries = true,
 	.transparent = true,
 	.open = stream_parser_open,
-	.read = stream_parser_read,
-	.pending = stream_parser_pending,
-	.close = stream_parser_close,
+	.read = ulp_framed_read,
+	.pending = ulp_framed_pending,
+	.close = ulp_framed_close,
 };

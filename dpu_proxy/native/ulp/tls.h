@@ -71,6 +71,7 @@ struct xts_tls_config {
 	struct tls_trust *trusts;
 	int kernel_error;                 /* -errno of the kernel's TLS; 0: it is there */
 	int kernel_statistics;            /* /proc/net/tls_stat, or -1 */
+	bool kernel_changes_keys;         /* of TLS 1.3: Linux since 6.14 */
 	pthread_mutex_t lock;             /* of what follows */
 	struct tls_context *contexts;     /* the last used first */
 	uint32_t context_count;
@@ -177,7 +178,7 @@ void tls_session_install(SSL_CTX *ssl, bool client);
 void tls_session_offer(struct tls *t, const struct tls_parameters *p);
 void tls_sessions_free(struct xts_tls_config *config);
 
-enum tls_fallback { TLS_NO_KERNEL, TLS_CONFIGURED, TLS_STACK, TLS_REFUSED, TLS_NO_DEVICE };
+enum tls_fallback { TLS_NO_KERNEL, TLS_CONFIGURED, TLS_STACK, TLS_REFUSED, TLS_NO_DEVICE, TLS_KEYS_CHANGE, TLS_FALLBACKS };
 
 /* --- tls_kernel.c ---------------------------------------------------------------------------------------------------- */
 
@@ -207,7 +208,7 @@ ssize_t tls_tell(const struct ulp_layer *l, bool receive, uint16_t item, uint32_
 struct tls_counters {
 	atomic_ullong client_handshakes, server_handshakes, resumed;
 	atomic_ullong sent_by[4], received_by[4]; /* by enum xts_tls_crypto */
-	atomic_ullong fallback[5];                /* by enum tls_fallback */
+	atomic_ullong fallback[TLS_FALLBACKS];
 	atomic_ullong key_updates;
 };
 extern struct tls_counters tls_counters;

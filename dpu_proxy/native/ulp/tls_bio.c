@@ -68,11 +68,12 @@ static int on_read(BIO *bio, char *out, int room)
 /* Behind what waits already. */
 static int wait(struct tls *t, const void *data, uint32_t bytes)
 {
-	int r = ulp_out_reserve(&t->out, bytes);
+	int r = ulp_out_reserve(&t->out, t->layer, bytes);
 
-	if (!r)
-		ulp_out_put(&t->out, data, bytes);
-	return r;
+	if (r)
+		return ulp_memory_fail(t->layer, r, "what TCP does not take");
+	ulp_out_put(&t->out, data, bytes);
+	return 0;
 }
 
 static int to_socket(struct tls *t, BIO *bio, const char *data, int bytes)

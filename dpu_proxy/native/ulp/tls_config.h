@@ -46,6 +46,10 @@ int xts_tls_add_trust(struct xts_ulp_config *config, const char *name, const voi
 /* Asks the kernel, on connections over loopback, whether it does TLS; loads its modules, those of the ciphers too, so this comes before
  * privileges are dropped and may take seconds where it does. -errno: it does not. */
 int xts_tls_probe_kernel(struct xts_ulp_config *config, char *why, uint32_t why_room);
+/* May the kernel, or the network card below it, have the keys of this version (0x0303, 0x0304)? wanted: enum xts_tls_crypto, of host and
+ * configuration together. changes_keys: whoever hands them over can change them there. Those of TLS 1.3 have to change when the peer wants
+ * it (RFC 8446 4.6.3), so where they cannot is not the BEST there is; it is taken if it was asked for by name. */
+bool xts_tls_kernel_may(uint8_t wanted, uint16_t version, bool changes_keys);
 
 /* From now on OpenSSL's memory is wiped when it is freed; false: OpenSSL has allocated some already, and nothing has changed. To be called first. */
 bool xts_tls_wipe_memory(void);
@@ -61,6 +65,7 @@ struct xts_tls_counts {
 	uint64_t fallback_stack;       /* TLS is not next to TCP */
 	uint64_t fallback_refused;     /* the kernel or OpenSSL does not do this cipher, version or direction */
 	uint64_t fallback_no_device;   /* the network card does none */
+	uint64_t fallback_keys_change; /* keys of TLS 1.3 may have to change */
 	uint64_t key_updates;          /* begun here */
 };
 void xts_tls_counts(struct xts_tls_counts *out);

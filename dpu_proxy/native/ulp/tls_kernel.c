@@ -7,7 +7,9 @@
  * connection at a time, and "device" is said only when a count of the card's has grown and none of the software's: others' connections can hide the card's
  * work, not make it up.
  *
- * A peer that asks for other keys of the kernel's (TLS 1.3 KeyUpdate) cannot have them: the connection fails with that reason.
+ * A peer of TLS 1.3 may ask for other keys at any time (KeyUpdate). OpenSSL hands the kernel the first ones only, whether or not it takes
+ * others (Linux does since 6.14). So TLS 1.3 stays with OpenSSL unless the kernel was asked for by name; then such a peer loses its
+ * connection, with that reason.
  *
  * What was asked for and is not to be had falls back, with a counted reason.
  */
@@ -38,6 +40,7 @@ static const char *const reasons[] = {
 	[TLS_STACK] = "TLS is not next to TCP",
 	[TLS_REFUSED] = "the kernel or OpenSSL does not do this version, cipher or direction",
 	[TLS_NO_DEVICE] = "the network card does not do it",
+	[TLS_KEYS_CHANGE] = "keys of TLS 1.3 may have to change, and those in the kernel stay as they are",
 };
 
 const char *tls_fall_back(enum tls_fallback why)
@@ -102,14 +105,38 @@ static void load_ciphers(const struct sockaddr_in *address)
 {
 	static const uint16_t types[] = { TLS_CIPHER_AES_GCM_128, TLS_CIPHER_AES_GCM_256, TLS_CIPHER_AES_CCM_128,
 					  TLS_CIPHER_CHACHA20_POLY1305 };
-	static bool loaded; /* once is enough for a process; only its main thread comes here */
 
-	for (size_t i = 0; !loaded && i < sizeof types / sizeof *types; i++)
+	for (size_t i = 0; i < sizeof types / sizeof *types; i++)
 		load_cipher(address, types[i]);
-	loaded = true;
 }
 
-static int probe(void)
+/* Does a socket that has a key of TLS 1.3 take another? */
+static bool takes_other_keys(int fd)
+{
+	union tls_crypto_info_any key = { .info = { .version = TLS_1_3_VERSION, .cipher_type = TLS_CIPHER_AES_GCM_128 } };
+	uint32_t bytes = tls_cipher_info_bytes(tls_cipher_find(TLS_CIPHER_AES_GCM_128));
+
+	for (int i = 0; i < 2; i++) {
+		if (setsockopt(fd, SOL_TLS, TLS_TX, key.bytes, bytes) < 0)
+			return false;
+	}
+	return true;
+}
+
+/* Of a kernel with TLS, once in a process, in which only the main thread comes here. */
+static bool learn_more(int client, const struct sockaddr_in *address)
+{
+	static bool known, changes_keys;
+
+	if (!known) {
+		load_ciphers(address);
+		changes_keys = takes_other_keys(client);
+	}
+	known = true;
+	return changes_keys;
+}
+
+static int probe(bool *changes_keys)
 {
 	struct sockaddr_in address;
 	int listener = listen_somewhere(&address), client;
@@ -118,7 +145,7 @@ static int probe(void)
 		return listener;
 	client = connect_with_tls(&address);
 	if (client >= 0) {
-		load_ciphers(&address);
+		*changes_keys = learn_more(client, &address);
 		close(client);
 	}
 	close(listener);
@@ -129,7 +156,7 @@ int xts_tls_probe_kernel(struct xts_ulp_config *config, char *why, uint32_t why_
 {
 	struct xts_tls_config *tls = config->tls;
 
-	tls->kernel_error = probe();
+	tls->kernel_error = probe(&tls->kernel_changes_keys);
 	if (tls->kernel_error)
 		snprintf(why, why_room, "%s (TCP_ULP \"tls\": %s)", reasons[TLS_NO_KERNEL], strerror(-tls->kernel_error));
 	else if (tls->kernel_statistics < 0)
@@ -144,6 +171,18 @@ uint8_t tls_crypto_wanted(uint8_t asked, uint8_t configured)
 	if (configured == XTS_TLS_CRYPTO_USER || asked == XTS_TLS_CRYPTO_USER)
 		return XTS_TLS_CRYPTO_USER;
 	return asked == XTS_TLS_CRYPTO_BEST ? configured : asked;
+}
+
+bool xts_tls_kernel_may(uint8_t wanted, uint16_t version, bool changes_keys)
+{
+	if (wanted == XTS_TLS_CRYPTO_BEST)
+		return version < TLS1_3_VERSION || changes_keys;
+	return wanted != XTS_TLS_CRYPTO_USER;
+}
+
+static bool kernel_may(const struct tls *t)
+{
+	return xts_tls_kernel_may(t->crypto, (uint16_t)SSL_version(t->ssl), false); /* OpenSSL does not change them */
 }
 
 int tls_kernel_prepare(struct tls *t)
@@ -219,6 +258,8 @@ long tls_kernel_control(struct tls *t, int command, long number, void *argument)
 
 	if (command != SET_KEYS)
 		return BIO_ctrl(t->socket, command, number, argument);
+	if (!kernel_may(t))
+		return 0;
 	if (setsockopt((int)BIO_get_fd(t->socket, NULL), IPPROTO_TCP, TCP_ULP, "tls", 4) < 0 && errno != EEXIST)
 		return 0; /* EEXIST: for the other direction */
 	pthread_mutex_lock(&one_at_a_time);
@@ -275,7 +316,11 @@ void tls_kernel_settle(struct tls *t)
 		SSL_set_msg_callback_arg(t->ssl, t);
 	}
 	if (t->socket) {
-		if (least == XTS_TLS_CRYPTO_USER)
+		if (t->receive_by == XTS_TLS_CRYPTO_USER)
+			SSL_set_read_ahead(t->ssl, 1); /* or each record takes two reads: its header, and the rest */
+		if (!kernel_may(t))
+			fall_back(t, TLS_KEYS_CHANGE);
+		else if (least == XTS_TLS_CRYPTO_USER)
 			fall_back(t, TLS_REFUSED);
 		else if (least < XTS_TLS_CRYPTO_DEVICE && t->crypto != XTS_TLS_CRYPTO_KERNEL)
 			fall_back(t, TLS_NO_DEVICE);
@@ -303,6 +348,7 @@ void xts_tls_counts(struct xts_tls_counts *out)
 		.fallback_stack = tls_counters.fallback[TLS_STACK],
 		.fallback_refused = tls_counters.fallback[TLS_REFUSED],
 		.fallback_no_device = tls_counters.fallback[TLS_NO_DEVICE],
+		.fallback_keys_change = tls_counters.fallback[TLS_KEYS_CHANGE],
 		.key_updates = tls_counters.key_updates,
 	};
 }

@@ -230,30 +230,19 @@ static int keys_change(struct ulp_layer *l, bool receive, const uint8_t *attribu
 static ssize_t keys_tell(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total)
 {
 	const struct tls_keys *k = l->state;
-	const void *value = &k->crypto;
+	const char *reason = k->reason ? k->reason : "";
 
 	(void)receive;
 	switch (item) {
 	case XTS_TLS_KEYS_INFO_CRYPTO:
-		*total = 1;
-		break;
+		return ulp_tell_part(&k->crypto, 1, offset, out, room, total);
 	case XTS_TLS_KEYS_INFO_CRYPTO_REASON:
-		value = k->reason ? k->reason : "";
-		*total = (uint32_t)strlen(value);
-		break;
+		return ulp_tell_part(reason, strlen(reason), offset, out, room, total);
 	case XTS_TLS_KEYS_INFO_CRYPTO_INFO:
-		value = &k->info.info;
-		*total = sizeof k->info.info;
-		break;
+		return ulp_tell_part(&k->info.info, sizeof k->info.info, offset, out, room, total);
 	default:
 		return -ENOENT;
 	}
-	if (offset >= *total)
-		return 0;
-	if (room > *total - offset)
-		room = *total - offset;
-	memcpy(out, (const uint8_t *)value + offset, room);
-	return (ssize_t)room;
 }
 
 const struct ulp_protocol ulp_tls_keys = {

@@ -34,6 +34,8 @@ void keys_kernel_consider(struct ulp_layer *l, struct tls_keys *k)
 		k->reason = tls_fall_back(TLS_NO_KERNEL);
 	else if (ulp_socket(l) < 0)
 		k->reason = tls_fall_back(TLS_STACK);
+	else if (!xts_tls_kernel_may(k->wanted, k->version, config->kernel_changes_keys))
+		k->reason = tls_fall_back(TLS_KEYS_CHANGE);
 	else
 		k->try_kernel = true;
 	if (!k->try_kernel)

@@ -182,6 +182,7 @@ ssize_t keys_user_write(struct ulp_layer *l, const struct iovec *iov, int pieces
 		uint32_t part = bytes - done < TLS_PAYLOAD_MAX ? (uint32_t)(bytes - done) : TLS_PAYLOAD_MAX;
 		struct iovec piece = { .iov_base = sealed };
 		ssize_t n = ulp_out_flush(&k->out, l);
+		int error;
 
 		if (n)
 			return n == -EAGAIN ? (ssize_t)done : n;
@@ -195,8 +196,9 @@ ssize_t keys_user_write(struct ulp_layer *l, const struct iovec *iov, int pieces
 			return n;
 		if ((size_t)n == piece.iov_len)
 			continue;
-		if (ulp_out_reserve(&k->out, (uint32_t)(piece.iov_len - (size_t)n)))
-			return ulp_fail(l, XTS_FAULT_MEMORY, "no memory for a TLS record");
+		error = ulp_out_reserve(&k->out, l, (uint32_t)(piece.iov_len - (size_t)n));
+		if (error)
+			return ulp_memory_fail(l, error, "a TLS record");
 		ulp_out_put(&k->out, sealed + n, (uint32_t)(piece.iov_len - (size_t)n));
 	}
 	return (ssize_t)done;

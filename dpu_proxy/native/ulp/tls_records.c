@@ -9,7 +9,7 @@
 #define BODY_MAX (16384u + 2048u) /* the longest, of TLS 1.2 (RFC 5246 6.2.3) */
 
 struct tls_records {
-	struct ulp_framing framing;
+	struct ulp_framing framing;   /* first */
 	uint8_t header[HEADER_BYTES]; /* of the record under way */
 };
 
@@ -30,24 +30,23 @@ static int parse_header(struct ulp_layer *l, const uint8_t *data, uint32_t bytes
 	return 1;
 }
 
+static int records_set(struct ulp_layer *l, const struct ulp_attribute *a)
+{
+	struct tls_records *t = l->state;
+
+	return a->type == XTS_TLS_RECORDS_MAX_BYTES ? ulp_max_bytes(l, a, &t->framing.max_bytes) : ulp_attribute_unknown(l, a);
+}
+
 static int records_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
 {
 	struct tls_records *t = calloc(1, sizeof *t);
-	struct ulp_attribute a;
-	uint32_t offset = 0;
-	int r;
 
 	if (!t)
-		return ulp_refuse(l, ENOMEM, "tls_records: no memory");
+		return ulp_refuse(l, ENOMEM, "no memory for tls_records");
 	l->state = t;
 	t->framing.max_bytes = ulp_max_bytes_default(l);
 	t->framing.parse = parse_header;
-	while ((r = ulp_attribute_next(l, attributes, bytes, &offset, &a)) > 0) {
-		r = a.type == XTS_TLS_RECORDS_MAX_BYTES ? ulp_max_bytes(l, &a, &t->framing.max_bytes) : ulp_attribute_unknown(l, &a);
-		if (r)
-			return r;
-	}
-	return r;
+	return ulp_attributes(l, attributes, bytes, records_set);
 }
 
 static ssize_t records_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark)
@@ -63,19 +62,6 @@ static ssize_t records_read(struct ulp_layer *l, void *out, size_t room, struct 
 	return n;
 }
 
-static bool records_pending(const struct ulp_layer *l)
-{
-	const struct tls_records *t = l->state;
-
-	return ulp_framing_pending(&t->framing, l);
-}
-
-static void records_close(struct ulp_layer *l)
-{
-	free(l->state);
-	l->state = NULL;
-}
-
 const struct ulp_protocol ulp_tls_records = {
 	.id = XTS_ULP_TLS_RECORDS,
 	.version = XTS_ULP_TLS_RECORDS_VERSION,
@@ -85,6 +71,6 @@ const struct ulp_protocol ulp_tls_records = {
 	.transparent = true,
 	.open = records_open,
 	.read = records_read,
-	.pending = records_pending,
-	.close = records_close,
+	.pending = ulp_framed_pending,
+	.close = ulp_framed_close,
 };

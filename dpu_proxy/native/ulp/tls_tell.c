@@ -69,6 +69,15 @@ static void add_version(struct answer *a, const struct tls *t)
 	add_u8(a, (unsigned)version & 0xff);
 }
 
+static void add_cipher_id(struct answer *a, const struct tls *t)
+{
+	const SSL_CIPHER *cipher = SSL_get_current_cipher(t->ssl);
+	uint16_t id = cipher ? SSL_CIPHER_get_protocol_id(cipher) : 0;
+
+	add_u8(a, id >> 8);
+	add_u8(a, id & 0xff);
+}
+
 static void add_alpn(struct answer *a, const struct tls *t)
 {
 	const unsigned char *name;
@@ -112,6 +121,9 @@ static int add_item(struct answer *a, const struct tls *t, uint16_t item)
 		return 0;
 	case XTS_TLS_INFO_VERIFIED:
 		add_u8(a, t->verified);
+		return 0;
+	case XTS_TLS_INFO_CIPHER_ID:
+		add_cipher_id(a, t);
 		return 0;
 	default:
 		return -ENOENT;

@@ -25,7 +25,11 @@
  * room. Layers do not start, and are not read or written through, before all below them are ready.
  *
  * A layer keeps bounded memory: a header, one record, what its parameters allow. It allocates when it is pushed, or when it
- * first needs the room, never per PDU. What a peer wrote is looked at through copies or bounds-checked views, each field once.
+ * first needs the room, never per PDU. What is small and of a fixed size is bounded by the
+ * number of connections. What grows with lengths that a peer or the host chooses (PDUs that are gathered, bytes given back, tables of
+ * streams) is counted besides (memory.c), with one limit for all connections of a host together: beyond it a push is refused, and a layer that
+ * needs more fails (XTS_FAULT_MEMORY).
+ * What a peer wrote is looked at through copies or bounds-checked views, each field once.
  *
  * Errors: ulp_fail() notes the fault with a reason for people to read, counts it, and gives the -errno to return. A layer may
  * still write what its protocol wants as a farewell (an alert) before it returns it. The connection is then told RESET
@@ -107,6 +111,7 @@ struct ulp_protocol {
 struct ulp_out {
 	uint8_t *data;
 	uint32_t first, bytes, room;
+	struct ulp_stack *counted; /* whose memory it is; NULL: too little to be counted */
 };
 
 struct ulp_layer {
@@ -145,6 +150,8 @@ int ulp_socket(const struct ulp_layer *l);
 /* The socket was found full (or empty) behind the stack's back, through ulp_socket(): wait for epoll. */
 void ulp_socket_full(struct ulp_layer *l);
 void ulp_socket_empty(struct ulp_layer *l);
+/* Has it something to read, as far as is known, and since when (as ulp_now_ns()): for time that is the peer's, not ours. */
+bool ulp_socket_readable(const struct ulp_layer *l, uint64_t *since_ns);
 
 /* Notes why the connection fails; returns the fault's -errno. */
 int ulp_fail(struct ulp_layer *l, enum xts_fault fault, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -163,6 +170,9 @@ bool ulp_message_socket(const struct ulp_layer *l);
 /* The host's queue, and whether the local side connected: for policies and default roles. */
 uint32_t ulp_queue_id(const struct ulp_layer *l);
 
+/* For tell(), of a value that lies in memory: the part that was asked for. */
+ssize_t ulp_tell_part(const void *value, size_t bytes, uint32_t offset, void *out, size_t room, uint32_t *total);
+
 /* --- parameters: attributes.c ---------------------------------------------------------------------------------------- */
 
 struct ulp_attribute {
@@ -173,6 +183,9 @@ struct ulp_attribute {
 /* The next attribute from *offset on: 1, 0 at the end, or -EINVAL when the bytes are none, or it is there twice and the table has it
  * once (refused with a reason). */
 int ulp_attribute_next(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes, uint32_t *offset, struct ulp_attribute *out);
+/* Goes through all of them, with set() for each, until it refuses one. 0, or what was refused. */
+int ulp_attributes(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes,
+		   int (*set)(struct ulp_layer *l, const struct ulp_attribute *a));
 /* For an attribute that the protocol does not know: refused with a reason. */
 int ulp_attribute_unknown(struct ulp_layer *l, const struct ulp_attribute *a);
 /* Its value; refused with a reason, by the attribute's name, when it has another length. */
@@ -188,10 +201,19 @@ int ulp_attribute_string(struct ulp_layer *l, const struct ulp_attribute *a, con
 uint32_t ulp_max_bytes_default(const struct ulp_layer *l);
 int ulp_max_bytes(struct ulp_layer *l, const struct ulp_attribute *a, uint32_t *out);
 
+/* --- memory: memory.c ------------------------------------------------------------------------------------------------ */
+
+/* Counts what a layer is about to allocate: 0, or -ENOBUFS at the limit. Whatever is taken is returned, by close() too. */
+int ulp_memory_take(struct ulp_layer *l, uint32_t bytes);
+void ulp_memory_return(struct ulp_layer *l, uint32_t bytes);
+/* ulp_fail() for want of memory; why: -ENOBUFS of ulp_memory_take(), or -ENOMEM. */
+int ulp_memory_fail(struct ulp_layer *l, int why, const char *what);
+#define ULP_MEMORY_LIMIT "all protocols of this host together keep as much as they may"
+
 /* --- bytes that wait: out.c ------------------------------------------------------------------------------------------ */
 
-/* Makes room for at least bytes more; -ENOMEM. Appending then cannot fail. */
-int ulp_out_reserve(struct ulp_out *o, uint32_t bytes);
+/* Makes room for at least bytes more: 0, -ENOMEM or -ENOBUFS (ulp_memory_fail() has words for them). Appending then cannot fail. */
+int ulp_out_reserve(struct ulp_out *o, struct ulp_layer *l, uint32_t bytes);
 void ulp_out_put(struct ulp_out *o, const void *data, uint32_t bytes);
 /* Writes what waits as a byte stream. 0: nothing waits (its memory is free again when it was much); -EAGAIN; -errno. */
 int ulp_out_flush(struct ulp_out *o, struct ulp_layer *l);
@@ -212,6 +234,9 @@ struct ulp_in {
 /* At most bytes (> 0) of the stream below, from what was read ahead if there is any. room >= bytes: out has so much room, and what is
  * behind the bytes may be written over (0: just the bytes). As ulp_read_below(), but never 0. */
 ssize_t ulp_in_read(struct ulp_in *in, struct ulp_layer *l, void *out, size_t bytes, size_t room);
+/* For who looks before it takes: reads more behind what is here, data[first] to data[first + bytes], which is less than ULP_IN_BYTES. As
+ * ulp_read_stream_below(). */
+ssize_t ulp_in_more(struct ulp_in *in, struct ulp_layer *l);
 /* Until out has want bytes, of which *got are there: 0; -EAGAIN, and the next call goes on; -ENODATA: the stream has ended; else it has failed. */
 int ulp_in_gather(struct ulp_in *in, struct ulp_layer *l, void *out, uint32_t *got, uint32_t want);
 bool ulp_in_pending(const struct ulp_in *in, const struct ulp_layer *l);

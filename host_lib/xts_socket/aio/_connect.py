@@ -164,9 +164,7 @@ async def _connect_one(
         sock.setblocking(False)
         if local is not None:
             _bind_any(sock, local)
-        if layers:
-            sock.push(*layers)
-        await connect(loop, sock, address)
+        await connect(loop, sock, address, layers)
         return sock
     except BaseException as failure:
         if isinstance(failure, OSError):

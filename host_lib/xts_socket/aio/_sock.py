@@ -78,10 +78,10 @@ async def sock_connect(sock: socket, address: Any, *, loop: asyncio.AbstractEven
     await connect(loop, sock, infos[0][4])
 
 
-async def connect(loop: asyncio.AbstractEventLoop, sock: socket, address: Any) -> None:
-    """As sock_connect(), to an address that needs no resolving."""
+async def connect(loop: asyncio.AbstractEventLoop, sock: socket, address: Any, layers: Sequence[Layer] = ()) -> None:
+    """As sock_connect(), to an address that needs no resolving, with protocols pushed."""
     try:
-        sock.connect(address)
+        sock.connect_with(address, *layers)
         return
     except (BlockingIOError, InterruptedError):
         pass

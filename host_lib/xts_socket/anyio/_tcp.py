@@ -198,10 +198,8 @@ async def _connected(target: Any, local: Any, layers: Sequence[Layer]) -> socket
         if local is not None:
             found = await anyio.getaddrinfo(local[0], local[1], family=family, type=SOCK_STREAM)
             sock.bind(found[0][4])
-        if layers:
-            sock.push(*layers)
         with suppress(BlockingIOError):
-            sock.connect(address)
+            sock.connect_with(address, *layers)
         await wait(sock, WRITABLE)
         code = sock.getsockopt(SOL_SOCKET, SO_ERROR)
         if code:

@@ -19,6 +19,7 @@ from .options import endpoint_text, print_table, printable
 REPORT_LINK = "/memfd:xts-preload (deleted)"
 
 _KINDS = {1: "undecided", 2: "kernel", 3: "offloaded"}  # enum descriptor_kind; the others are no sockets
+_GONE = (lib.XTS_REASON_ELSEWHERE, lib.XTS_REASON_LOST)  # of sockets that the process has not at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Descriptor:
     """A TCP socket of a process, as it is now."""
 
     fd: int
-    kind: str  # "offloaded", "kernel", or "undecided" until it is connected or listens
+    kind: str  # "offloaded", "kernel", "undecided" until it is connected or listens, "gone": lost over fork or exec
     xts_socket: int | None
     reason: int | None
     reason_name: str | None
@@ -122,12 +123,12 @@ def describe(pid: int, page: Any) -> Interposed:
 
 
 def _descriptor(fd: int, entry: Any) -> Descriptor:
-    kind = _KINDS[entry.kind]
-    reason = int(entry.reason) if kind == "kernel" else None
+    kind = "gone" if entry.kind != 1 and entry.reason in _GONE else _KINDS[entry.kind]
+    reason = int(entry.reason) if kind in ("kernel", "gone") else None
     return Descriptor(
         fd=fd,
         kind=kind,
-        xts_socket=int(entry.number) if kind == "offloaded" else None,
+        xts_socket=int(entry.number) if kind in ("offloaded", "gone") and entry.number else None,
         reason=reason,
         reason_name=None if reason is None else reason_name(reason),
         rule_line=int(entry.rule_line) or None,
@@ -174,22 +175,27 @@ def _print(found: list[Interposed]) -> None:
             f"{p.program} ({p.pid})",
             p.rules or "default",
             "yes" if p.strict else "no",
-            *(str(n) for n in (p.offloaded, sum(reason.count for reason in p.stayed), p.unseen)),
+            *(str(n) for n in (p.offloaded, *_stayed_and_gone(p), p.unseen)),
         )
         for p in found
     ]
-    counts = ("Offloaded", "Kernel", "Refused")
+    counts = ("Offloaded", "Kernel", "Gone", "Refused")
     print_table(("Process", "Rules", "Strict", *counts), rows, counts)
     stayed = [
         (f"{p.program} ({p.pid})", str(reason.number), reason.name, str(reason.count), reason.text)
         for p in found
         for reason in p.stayed
     ]
-    print_table(("Process", "No.", "Reason to stay", "Sockets", "Meaning"), stayed, ("No.", "Sockets"))
+    print_table(("Process", "No.", "Reason", "Sockets", "Meaning"), stayed, ("No.", "Sockets"))
     sockets = [_row(p, d) for p in found for d in p.descriptors]
     print_table(
         ("Process", "fd", "Socket", "XTS", "Reason", "Rule line", "Local", "Peer"), sockets, ("fd", "Rule line")
     )
+
+
+def _stayed_and_gone(process: Interposed) -> tuple[int, int]:
+    gone = sum(reason.count for reason in process.stayed if reason.number in _GONE)
+    return sum(reason.count for reason in process.stayed) - gone, gone
 
 
 def _row(process: Interposed, descriptor: Descriptor) -> tuple[str, ...]:

@@ -11,11 +11,14 @@ import argparse
 import json
 import os
 from dataclasses import asdict, dataclass
+from functools import cache
+from itertools import takewhile
 from typing import Any
 
 from xts_messages._native import ffi, lib
 from xts_messages.attach import Listing, list_attachments
 from xts_messages.endpoint import read_status_page
+from xts_messages.ulps import BY_NAME, BY_NUMBER
 
 from . import processes
 from .options import add_verb, endpoint_path, endpoint_text, print_table, printable
@@ -27,9 +30,30 @@ _STATES = (
 _LINK_STATES = ("opening", "up", "down")
 
 
+#: The kernel's cipher types (linux/tls.h), which TLS_KEYS has.
+_KEYS_CIPHERS = {51: "AES_GCM_128", 52: "AES_GCM_256", 53: "AES_CCM_128", 54: "CHACHA20_POLY1305"}
+_TLS_VERSIONS = {0x0303: "TLSv1.2", 0x0304: "TLSv1.3"}
+_TLS_BY = {1: "user", 2: "kernel", 3: "device"}  # enum xts_tls_crypto
+
+
+@dataclass(frozen=True, slots=True)
+class Encryption:
+    """How the proxy encrypts a connection. `cipher`: of TLS OpenSSL's name of the suite, of TLS_KEYS the kernel's name.
+    `send`, `receive`: who does it, "user" (the proxy), "kernel" or "device"; None: not encrypted that way."""
+
+    version: str
+    cipher: str
+    send: str | None
+    receive: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One offloaded socket. Both identifiers, as they are on the wire; queues and credits in bytes."""
+    """One offloaded socket. Both identifiers, as they are on the wire; queues and credits in bytes.
+
+    `receive_layers`, `send_layers`: the pushed protocols (ULPS.md), the first next to TCP. `tls`: None without TLS, or
+    before its handshake is done. `reason`: why a connection of another process's is not this one's (REASONS.md).
+    """
 
     state: str
     xts_socket: int
@@ -43,6 +67,10 @@ class Entry:
     received_bytes: int
     local: str
     peer: str
+    receive_layers: tuple[str, ...]
+    send_layers: tuple[str, ...]
+    tls: Encryption | None
+    reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,22 +164,67 @@ def read_page(data: bytes) -> tuple[Any, tuple[Entry, ...]]:
     return page, tuple(_entry(entries[i]) for i in range(count) if entries[i].state)
 
 
+_NUMBERS = (
+    *("xts_socket", "proxy_id", "recv_queue", "send_credits", "recv_window", "recv_unadvertised", "error"),
+    *("sent_bytes", "received_bytes"),
+)
+
+
 def _entry(raw: Any) -> Entry:
-    names = (name for name in Entry.__slots__ if name not in ("state", "local", "peer"))
-    values = {name: int(getattr(raw, name)) for name in names}
-    state = _STATES[raw.state] if raw.state < len(_STATES) else str(raw.state)
-    return Entry(state=state, local=endpoint_text(raw.local), peer=endpoint_text(raw.peer), **values)
+    return Entry(
+        state=_STATES[raw.state] if raw.state < len(_STATES) else str(raw.state),
+        local=endpoint_text(raw.local),
+        peer=endpoint_text(raw.peer),
+        receive_layers=_layers(raw.receive_ulps),
+        send_layers=_layers(raw.send_ulps),
+        tls=_encryption(raw),
+        reason=processes.reason_name(raw.reason) if raw.reason else None,
+        **{name: int(getattr(raw, name)) for name in _NUMBERS},
+    )
+
+
+def _layers(raw: Any) -> tuple[str, ...]:
+    numbers = takewhile(bool, raw)
+    return tuple(BY_NUMBER[number].name if number in BY_NUMBER else str(number) for number in numbers)
+
+
+def _encryption(raw: Any) -> Encryption | None:
+    if not raw.tls_version:
+        return None
+    by_keys = not any(BY_NAME["TLS"].number in ulps for ulps in (raw.receive_ulps, raw.send_ulps))
+    return Encryption(
+        version=_TLS_VERSIONS.get(raw.tls_version, f"{raw.tls_version:#06x}"),
+        cipher=(_KEYS_CIPHERS if by_keys else _suites()).get(raw.tls_cipher, f"{raw.tls_cipher:#06x}"),
+        send=_by(raw.tls_send),
+        receive=_by(raw.tls_receive),
+    )
+
+
+def _by(number: int) -> str | None:
+    return _TLS_BY.get(number, str(number)) if number else None
+
+
+@cache
+def _suites() -> dict[int, str]:
+    """OpenSSL's names of the suites that this machine's OpenSSL knows."""
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    return {int(cipher["id"]) & 0xFFFF: str(cipher["name"]) for cipher in context.get_ciphers()}
 
 
 def _print(attached: list[Process], listening: bool) -> None:
     rows = [
         (
-            entry.state,
+            entry.state if entry.reason is None else f"{entry.state} ({entry.reason})",
             str(entry.recv_queue),
             str(entry.send_credits),
             str(entry.recv_window),
             entry.local,
             entry.peer,
+            _layers_text(entry),
+            _tls_text(entry.tls),
             f"{entry.xts_socket:#x}",
             f"{entry.proxy_id:#x}",
             f"{process.program} ({process.pid})",
@@ -161,7 +234,9 @@ def _print(attached: list[Process], listening: bool) -> None:
         if entry.state == "LISTEN" or not listening
     ]
     numeric = ("Recv-Q", "Credits", "Window")
-    print_table(("State", *numeric, "Local", "Peer", "XTS", "Proxy", "Process"), rows, numeric)
+    pushed = ("Layers", "TLS") if any(row[6] for row in rows) else ()
+    shown = rows if pushed else [(*row[:6], *row[8:]) for row in rows]
+    print_table(("State", *numeric, "Local", "Peer", *pushed, "XTS", "Proxy", "Process"), shown, numeric)
     summary = [
         (
             f"{p.program} ({p.pid})",
@@ -178,3 +253,16 @@ def _print(attached: list[Process], listening: bool) -> None:
     ]
     figures = ("Sockets", "Frame credits", "Post credits", "Unread", "Sleeps/spins")
     print_table(("Process", "Uid", "Queue", "Link", *figures), summary, figures)
+
+
+def _layers_text(entry: Entry) -> str:
+    """From TCP upwards, for receiving and for sending where they differ; as `xts-proxy status` has it."""
+    receive, send = ("/".join(layers).lower() for layers in (entry.receive_layers, entry.send_layers))
+    return receive if receive == send else f"in {receive or '-'}, out {send or '-'}"
+
+
+def _tls_text(tls: Encryption | None) -> str:
+    if tls is None:
+        return ""
+    by = tls.send if tls.send == tls.receive else f"in {tls.receive or '-'}, out {tls.send or '-'}"
+    return f"{tls.version} {tls.cipher} ({by})"

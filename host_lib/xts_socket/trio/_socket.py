@@ -143,11 +143,15 @@ class SocketType(trio.socket.SocketType):
         self._sock.bind(address)
 
     async def connect(self, address: Any) -> None:
+        await self.connect_with(address)
+
+    async def connect_with(self, address: Any, *layers: Layer) -> None:
+        """connect() with protocols pushed before, in one message to the proxy: `xts_socket.socket.connect_with()`."""
         try:
             address = await self._resolved(address, 0)
             await checkpoint_if_cancelled()
             try:
-                self._sock.connect(address)
+                self._sock.connect_with(address, *layers)
             except BlockingIOError:
                 await wait(self._sock, WRITABLE)
             else:

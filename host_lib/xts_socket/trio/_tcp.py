@@ -162,9 +162,7 @@ async def _connected(target: Any, local_address: str | None, layers: Sequence[La
                 raise OSError(
                     failure.errno, f"local_address={local_address!r} is incompatible with remote address {sockaddr!r}"
                 ) from failure
-        if layers:
-            await sock.push(*layers)
-        await sock.connect(sockaddr)
+        await sock.connect_with(sockaddr, *layers)
     except BaseException:
         sock.close()
         raise

@@ -1,4 +1,4 @@
-/* libxts with TLS in the proxy: every socket has the protocol pushed before it connects. $BENCH_TRUST names the trust roots in
+/* libxts with TLS in the proxy: every socket has the protocol pushed as it connects. $BENCH_TRUST names the trust roots in
  * the proxy's configuration. */
 #include <errno.h>
 #include <stdio.h>
@@ -33,14 +33,14 @@ static int setup(uint32_t spin_us)
 
 static int tls_connect(int s, const struct sockaddr *address, socklen_t length)
 {
-	if (xts_ioctl(s, SIOC_PUSH_ULP, &tls.info)) {
-		char reason[200];
+	const struct xts_ulp_push push = { .request = SIOC_PUSH_ULP, .info = &tls.info };
+	int result = xts_ulp_connect(s, address, length, &push, 1), error = errno;
+	char reason[200];
 
-		if (xts_ulp_error(s, NULL, reason, sizeof(reason)) > 0)
-			fprintf(stderr, "TLS refused: %s\n", reason);
-		return -1;
-	}
-	return xts_connect(s, address, length);
+	if (result && error != EINPROGRESS && xts_ulp_error(s, NULL, reason, sizeof(reason)) > 0)
+		fprintf(stderr, "TLS: %s\n", reason);
+	errno = error;
+	return result;
 }
 
 static void *set_create(void)

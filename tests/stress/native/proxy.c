@@ -115,7 +115,7 @@ int main(int argc, char **argv)
 	struct xts_worker_config config = {
 		.cpu = -1, .spin_us = 30, .ethertype = XTS_ETHERTYPE, .policy_default_allow = true,
 		.limits = { .connections = 16384, .listeners = 64, .spill_bytes = 1u << 30,
-			    .window_bytes = 65536, .window_bytes_max = 4u << 20 },
+			    .window_bytes = 65536, .window_bytes_max = 4u << 20, .ulp_bytes = 1u << 28 },
 	};
 	struct xts_worker *worker;
 	uint32_t queue_id = 0;

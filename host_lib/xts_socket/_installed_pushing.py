@@ -1,0 +1,111 @@
+"""Pushed protocols on the sockets of install() and offload(): the methods of `xts_socket.socket` (_pushing.py).
+
+An offloaded socket has them. One that is not decided yet notes what is pushed and repeats it when the rules offload
+it; where it then has to stay with the kernel, or the proxy refuses, its bind, connect or listen fails: what the program
+sends must not go without the protocol. For the same cause a listener with protocols does not serve this host's own
+loopback through the kernel. On a socket of the kernel's the methods raise OSError (EOPNOTSUPP) with the reason.
+
+Protocols with PDUs need SOCK_SEQPACKET: `socket.socket(AF_INET, SOCK_SEQPACKET, IPPROTO_TCP)`, which the kernel does
+not have, is offloaded or fails.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Any
+
+from ._errors import error
+from ._reason import Reason
+from ._socket import socket as offloaded_socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket as _standard
+
+    from ._errors import UlpError
+    from ._pushing import Direction
+    from ._scope import Scope
+    from ._tls import TlsConnection
+    from ._ulp import LayerInfo
+    from .control import Control, Pdu
+    from .layers import Layer
+
+
+class InstalledPushing:
+    """Of install()'s class, offloaded or not."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        _ours: offloaded_socket | None
+        _beside: _standard.socket | None
+        _scope: Scope | None
+        _reason: Reason | None
+        _pushes: list[Callable[[offloaded_socket], None]]
+
+    def push(self, *layers: Layer, direction: Direction = "both") -> None:
+        """As `xts_socket.socket.push()`. Before bind(), connect() or listen() it does not block, and it is those that
+        raise UlpError when the proxy refuses, OSError (EOPNOTSUPP) when the socket has to stay with the kernel."""
+        from . import _ulp
+
+        _ulp.checked(layers, direction)
+        self._push(lambda ours: ours.push(*layers, direction=direction))
+
+    def peek_mode(self) -> None:
+        """As `xts_socket.socket.peek_mode()`, and as with push()."""
+        self._push(offloaded_socket.peek_mode)
+
+    def _push(self, what: Callable[[offloaded_socket], None]) -> None:
+        if self._ours is None and self._scope is None:
+            raise self._kernels()
+        if self._ours is not None:
+            if self._beside is not None and self._scope is None:
+                raise OSError(
+                    errno.EOPNOTSUPP, "it serves this host's loopback through the kernel: push before listen()"
+                )
+            what(self._ours)
+        self._pushes.append(what)
+
+    def _kernels(self) -> OSError:
+        why = self._reason.name if self._reason is not None else "no rules were in force when it was made"
+        return OSError(errno.EOPNOTSUPP, f"the socket stays with the kernel ({why}), which has no pushed protocols")
+
+    def _offloaded(self) -> offloaded_socket:
+        """OSError: it is not, or not yet."""
+        if self._ours is None:
+            raise self._kernels() if self._scope is None else error(errno.ENOTCONN)
+        return self._ours
+
+    def end_peek_mode(self, drop: int) -> None:
+        """As `xts_socket.socket.end_peek_mode()`."""
+        self._offloaded().end_peek_mode(drop)
+
+    def do_handshake(self) -> None:
+        """As `xts_socket.socket.do_handshake()`."""
+        self._offloaded().do_handshake()
+
+    def recv_pdu(self) -> Pdu | None:
+        """As `xts_socket.socket.recv_pdu()`."""
+        return self._offloaded().recv_pdu()
+
+    def send_pdu(self, data: Any, control: Control | None = None) -> None:
+        """As `xts_socket.socket.send_pdu()`."""
+        self._offloaded().send_pdu(data, control)
+
+    def send_pdu_part(self, data: Any, control: Control | None = None) -> int:
+        """As `xts_socket.socket.send_pdu_part()`."""
+        return self._offloaded().send_pdu_part(data, control)
+
+    def ulp_error(self) -> UlpError | None:
+        """As `xts_socket.socket.ulp_error()`; None, too, on a socket of the kernel's, which has no protocols."""
+        return None if self._ours is None else self._ours.ulp_error()
+
+    def ulp_info(self) -> list[LayerInfo]:
+        """As `xts_socket.socket.ulp_info()`; empty until the socket is offloaded."""
+        return [] if self._ours is None else self._ours.ulp_info()
+
+    @property
+    def tls(self) -> TlsConnection | None:
+        """As `xts_socket.socket.tls`."""
+        return None if self._ours is None else self._ours.tls

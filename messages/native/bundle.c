@@ -1,0 +1,320 @@
+/*
+ * A decorator that sends small frames several in one (XTS_LINK_BUNDLE) and takes such bundles apart.
+ *
+ * Where each frame is a packet of the kernel's, its way (allocation, driver, XDP program, copy) costs some microseconds however
+ * short it is. Frames of one round mostly belong together: the requests of many connections, or the answers. So a small frame
+ * waits for the next submit or the kick. Alone it leaves as it is. With others it is copied behind the first, whose slot becomes
+ * the bundle. The link above sees its frames one by one on both sides, and all of its rules are about those.
+ *
+ * Receiving, the frames lie in the bundle that brought them, which goes back to the queue when all of them have been recycled.
+ * Bundles are taken apart always and sent only to a peer that has offered to (xts_bundle_send()).
+ */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "queue.h"
+#include "wire.h"
+
+#define SMALL_BYTES 512u /* above, the copy and the room cost more than the packet saves */
+#define LENGTH_BYTES 2u  /* in front of each frame */
+#define WHOLE_BYTES 2048u /* of a frame come in one piece (queue.h); so much is a bundle */
+
+/* A bundle that is being taken apart holds one, and so does each one of which the owner still has a frame: with a window's
+ * frames out and none of them alone, these are enough for any peer that keeps to the link's rules. */
+#define LENT_MAX (XTS_FRAME_WINDOW_MAX + XTS_CONTROL_RESERVE + 1u)
+#define LENT_COOKIE (UINT64_C(1) << 63) /* marks our cookies; no queue's own have it */
+
+struct lent {
+	void *data;
+	uint64_t cookie;    /* the inner queue's */
+	uint32_t bytes;
+	uint32_t end;       /* of its frames */
+	uint32_t users;     /* its frames that are out, and one while it is being taken apart; 0: free */
+};
+
+struct bundle_queue {
+	struct xts_queue base;
+	struct xts_queue *inner;
+	bool sending;
+	/* Transmit: what waits for others or for the kick. */
+	struct xts_tx_slot waiting;
+	uint32_t waiting_bytes, waiting_frames;
+	/* Receive: where we are in the bundle being taken apart. */
+	struct lent *current;
+	uint32_t at;
+	uint64_t invalid;
+	struct lent lent[LENT_MAX];
+};
+
+static struct bundle_queue *bundle_of(struct xts_queue *q) { return (struct bundle_queue *)q; }
+
+/* The figures are the inner queue's, which counts packets. */
+static void sync_stats(struct bundle_queue *q)
+{
+	q->base.stats = q->inner->stats;
+	q->base.stats.rx_invalid += q->invalid;
+}
+
+/* --- transmit --------------------------------------------------------------------------------------------------------- */
+
+static void let_go(struct bundle_queue *q)
+{
+	uint8_t *data = q->waiting.data;
+
+	if (!q->waiting_frames)
+		return;
+	if (q->waiting_frames > 1) {
+		struct xts_bundle m = { .length = q->waiting_bytes - XTS_BUNDLE_BYTES };
+
+		memcpy(data, data + XTS_BUNDLE_BYTES + LENGTH_BYTES, XTS_ETH_BYTES); /* of the first: they all go the same way */
+		xts_head_encode(data, XTS_LINK_BUNDLE, 0, 0, 0);
+		xts_put8(data + XTS_ETH_BYTES + 1, 0);
+		xts_put8(data + XTS_ETH_BYTES + 2, 0);
+		xts_bundle_encode(data, &m);
+	}
+	xts_queue_submit(q->inner, &q->waiting, q->waiting_bytes);
+	q->waiting_frames = 0;
+}
+
+/* The first one's slot becomes a bundle. */
+static void make_bundle(struct bundle_queue *q)
+{
+	uint8_t *data = q->waiting.data;
+
+	memmove(data + XTS_BUNDLE_BYTES + LENGTH_BYTES, data, q->waiting_bytes);
+	xts_put16(data + XTS_BUNDLE_BYTES, (uint16_t)q->waiting_bytes);
+	q->waiting_bytes += XTS_BUNDLE_BYTES + LENGTH_BYTES;
+}
+
+static void add(struct bundle_queue *q, const struct xts_tx_slot *slot, uint32_t bytes)
+{
+	uint8_t *end;
+
+	if (q->waiting_frames == 1)
+		make_bundle(q);
+	end = (uint8_t *)q->waiting.data + q->waiting_bytes;
+	xts_put16(end, (uint16_t)bytes);
+	memcpy(end + LENGTH_BYTES, slot->data, bytes);
+	q->waiting_bytes += LENGTH_BYTES + bytes;
+	q->waiting_frames++;
+	xts_queue_abandon(q->inner, slot);
+}
+
+static bool fits(const struct bundle_queue *q, uint32_t bytes)
+{
+	uint32_t head = q->waiting_frames == 1 ? XTS_BUNDLE_BYTES + LENGTH_BYTES : 0;
+
+	return q->waiting_frames && q->waiting_bytes + head + LENGTH_BYTES + bytes <= WHOLE_BYTES;
+}
+
+static int bundle_acquire(struct xts_queue *base, struct xts_tx_slot *slot)
+{
+	struct bundle_queue *q = bundle_of(base);
+	int error = xts_queue_acquire(q->inner, slot);
+
+	if (error)
+		sync_stats(q);
+	return error;
+}
+
+static void bundle_submit(struct xts_queue *base, const struct xts_tx_slot *slot, uint32_t bytes)
+{
+	struct bundle_queue *q = bundle_of(base);
+
+	if (!q->sending || bytes > SMALL_BYTES) {
+		let_go(q);
+		xts_queue_submit(q->inner, slot, bytes);
+		return;
+	}
+	if (fits(q, bytes)) {
+		add(q, slot, bytes);
+		return;
+	}
+	let_go(q);
+	q->waiting = *slot;
+	q->waiting_bytes = bytes;
+	q->waiting_frames = 1;
+}
+
+static void bundle_abandon(struct xts_queue *base, const struct xts_tx_slot *slot)
+{
+	xts_queue_abandon(bundle_of(base)->inner, slot);
+}
+
+static int bundle_kick(struct xts_queue *base)
+{
+	struct bundle_queue *q = bundle_of(base);
+	int error;
+
+	let_go(q);
+	error = xts_queue_kick(q->inner);
+	sync_stats(q);
+	return error;
+}
+
+/* --- receive ---------------------------------------------------------------------------------------------------------- */
+
+static void lent_drop(struct bundle_queue *q, struct lent *l)
+{
+	struct xts_rx_frame frame;
+
+	if (--l->users)
+		return;
+	frame.bytes = l->bytes;
+	frame.segments = 1;
+	frame.cookie = l->cookie;
+	frame.segment[0].iov_base = l->data;
+	frame.segment[0].iov_len = l->bytes;
+	xts_queue_recycle(q->inner, &frame);
+}
+
+static bool is_bundle(const struct xts_rx_frame *frame)
+{
+	struct xts_head head;
+
+	return !xts_head_decode(&head, frame->segment[0].iov_base, frame->segment[0].iov_len) && head.type == XTS_LINK_BUNDLE;
+}
+
+/* Begins to take a bundle apart. False: it is none that a peer of ours makes, or there are too many; it is gone. */
+static bool begin(struct bundle_queue *q, const struct xts_rx_frame *frame)
+{
+	struct xts_bundle m;
+	struct lent *l = q->lent;
+
+	while (l < q->lent + LENT_MAX && l->users)
+		l++;
+	if (frame->segments != 1 || l == q->lent + LENT_MAX ||
+	    xts_bundle_decode(&m, frame->segment[0].iov_base, frame->bytes)) {
+		q->invalid++;
+		xts_queue_recycle(q->inner, frame);
+		return false;
+	}
+	l->data = frame->segment[0].iov_base;
+	l->bytes = frame->bytes;
+	l->cookie = frame->cookie;
+	l->users = 1;
+	q->current = l;
+	q->at = XTS_BUNDLE_BYTES;
+	l->end = XTS_BUNDLE_BYTES + m.length;
+	return true;
+}
+
+/* The next frame of the current bundle; false: that was the last, or what is left is none. */
+static bool take(struct bundle_queue *q, struct xts_rx_frame *frame)
+{
+	struct lent *l = q->current;
+	uint32_t left = l->end - q->at, bytes;
+
+	if (!left)
+		return false;
+	bytes = left < LENGTH_BYTES ? 0 : xts_get16((const uint8_t *)l->data + q->at);
+	if (bytes < XTS_HEAD_BYTES || bytes > left - LENGTH_BYTES) {
+		q->invalid++; /* the link will miss what else was in it */
+		return false;
+	}
+	frame->bytes = bytes;
+	frame->segments = 1;
+	frame->cookie = LENT_COOKIE | (uint64_t)(l - q->lent);
+	frame->segment[0].iov_base = (uint8_t *)l->data + q->at + LENGTH_BYTES;
+	frame->segment[0].iov_len = bytes;
+	q->at += LENGTH_BYTES + bytes;
+	l->users++;
+	return true;
+}
+
+static int bundle_receive(struct xts_queue *base, struct xts_rx_frame *frame)
+{
+	struct bundle_queue *q = bundle_of(base);
+	int got;
+
+	for (;;) {
+		if (q->current) {
+			if (take(q, frame))
+				return 1;
+			lent_drop(q, q->current);
+			q->current = NULL;
+		}
+		got = xts_queue_receive(q->inner, frame);
+		sync_stats(q);
+		if (got <= 0 || !is_bundle(frame))
+			return got;
+		if (!begin(q, frame))
+			return 0; /* the caller has other work, too */
+	}
+}
+
+static void bundle_recycle(struct xts_queue *base, const struct xts_rx_frame *frame)
+{
+	struct bundle_queue *q = bundle_of(base);
+
+	if (frame->cookie & LENT_COOKIE)
+		lent_drop(q, &q->lent[frame->cookie & ~LENT_COOKIE]);
+	else
+		xts_queue_recycle(q->inner, frame);
+}
+
+static int bundle_arm(struct xts_queue *base)
+{
+	struct bundle_queue *q = bundle_of(base);
+	int ready;
+
+	if (q->current && q->at < q->current->end)
+		return 1;
+	ready = xts_queue_arm(q->inner);
+	sync_stats(q);
+	return ready;
+}
+
+static void bundle_disarm(struct xts_queue *base)
+{
+	xts_queue_disarm(bundle_of(base)->inner);
+	sync_stats(bundle_of(base));
+}
+
+static void bundle_close(struct xts_queue *base)
+{
+	struct bundle_queue *q = bundle_of(base);
+
+	if (q->waiting_frames)
+		xts_queue_abandon(q->inner, &q->waiting);
+	xts_queue_close(q->inner);
+	free(q);
+}
+
+static const struct xts_queue_ops bundle_ops = {
+	.kind = "bundle",
+	.acquire = bundle_acquire,
+	.submit = bundle_submit,
+	.abandon = bundle_abandon,
+	.kick = bundle_kick,
+	.receive = bundle_receive,
+	.recycle = bundle_recycle,
+	.arm = bundle_arm,
+	.disarm = bundle_disarm,
+	.close = bundle_close,
+};
+
+int xts_bundle_wrap(struct xts_queue **out, struct xts_queue *inner)
+{
+	struct bundle_queue *q = calloc(1, sizeof *q);
+
+	if (!q)
+		return -ENOMEM;
+	q->base = *inner;
+	q->base.ops = &bundle_ops;
+	q->inner = inner;
+	*out = &q->base;
+	return 0;
+}
+
+void xts_bundle_send(struct xts_queue *base, bool on)
+{
+	struct bundle_queue *q = bundle_of(base);
+
+	if (!on)
+		let_go(q);
+	q->sending = on;
+}

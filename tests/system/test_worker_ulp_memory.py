@@ -1,0 +1,120 @@
+"""What pushed protocols keep in the worker: counted for each host, bounded for all its connections together."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterator
+
+import pytest
+from grpc_bed import DATA, END_HEADERS, HEADERS, frame
+from scripted_host import ScriptedHost, Worker
+from worker_ulp_bed import FEATURES, Conn, connected, server
+from xts_messages.codec import flags
+
+__all__ = ["server"]  # fixtures
+
+LIMIT = 1 << 18
+UNREAD = 60_000
+MESSAGE = 100_000
+AT_THE_LIMIT = "all protocols of this host together keep as much as they may"
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    with Worker(ulp_bytes=LIMIT) as made:
+        yield made
+
+
+@pytest.fixture
+def host(worker: Worker) -> Iterator[ScriptedHost]:
+    with worker.attach(features=FEATURES) as made:
+        yield made.open()
+
+
+def with_unread(host: ScriptedHost, server: socket.socket) -> Conn:
+    """A connection whose host has bytes of it that its application has not read."""
+    c = connected(host, server)
+    c.peer.sendall(bytes(UNREAD))
+    had = 0
+    while had < UNREAD:
+        had += len(c.receive_data().payload)
+    return c
+
+
+def test_a_host_cannot_have_more_kept_for_it_than_its_limit(
+    worker: Worker, host: ScriptedHost, server: socket.socket
+) -> None:
+    """It pushes onto many connections and never gives back what it has been told to: the proxy has made room for it."""
+    held = [with_unread(host, server) for _ in range(LIMIT // UNREAD)]
+    for number, c in enumerate(held, 1):
+        assert c.push("LENGTH_PREFIXED", read_bytes=0).error == 0
+        assert worker.stats().ulp_bytes == worker.channel().ulp_bytes == number * UNREAD
+    one_more = with_unread(host, server)
+    assert one_more.push("LENGTH_PREFIXED", read_bytes=0).error == errno.ENOBUFS
+    said = host.ulp_error(one_more.id, one_more.number)
+    assert said.fault == "push"
+    assert said.text == f"no room for 60000 bytes given back: {AT_THE_LIMIT}"
+    stats = worker.stats()
+    assert (stats.ulp_bytes, stats.refused_limit) == (len(held) * UNREAD, 1)
+
+    with worker.attach(features=FEATURES) as other, with_unread(other.open(), server) as c:
+        assert c.push("LENGTH_PREFIXED", read_bytes=0).error == 0  # its limit is its own
+        unread = (UNREAD - 4).to_bytes(4, "big") + bytes(UNREAD - 4)
+        for at in range(0, UNREAD, UNREAD // 4):
+            other.send("XTS_CMD_GIVE_BACK", unread[at : at + UNREAD // 4], id=c.id)
+        c.give_credits(UNREAD)
+        assert c.read_pdu() == bytes(UNREAD - 4)
+        assert worker.channel(1).ulp_bytes == 0  # the memory goes with the last byte of it
+
+    assert held[0].close("ABORT").error == 0
+    assert one_more.push("LENGTH_PREFIXED", read_bytes=0).error == 0  # refused, and otherwise as before
+    for c in [*held[1:], one_more]:
+        c.close("ABORT")
+    worker.wait(lambda s: s.ulp_bytes == 0, "memory of connections that have gone is counted yet")
+    assert worker.channel().ulp_bytes == 0
+    for c in [*held, one_more]:
+        c.peer.close()
+
+
+def test_a_push_that_is_refused_keeps_nothing(worker: Worker, host: ScriptedHost, server: socket.socket) -> None:
+    with with_unread(host, server) as c:
+        assert c.push("LENGTH_PREFIXED", read_bytes=0, width=5).error == errno.EINVAL
+        assert worker.stats().ulp_bytes == 0
+
+
+def test_peers_cannot_have_more_gathered_for_them_than_their_host_s_limit(
+    worker: Worker, host: ScriptedHost, server: socket.socket
+) -> None:
+    """Messages of gRPC that begin and do not end, on as many connections as it takes."""
+    begun = frame(DATA, b"\0" + MESSAGE.to_bytes(4, "big") + bytes(16000), 0, 1) + frame(DATA, bytes(16000), 0, 1) * 3
+    many: list[Conn] = []
+    while not worker.stats().refused_limit:
+        assert len(many) <= LIMIT // 64000, "more is gathered than the limit allows"
+        c = connected(host, server, {"ulp": "HTTP2"}, {"ulp": "GRPC"})
+        many.append(c)
+        c.send_pdu(frame(HEADERS, b"\x82", END_HEADERS, 1))
+        c.peer.sendall(begun)
+        # Told to the host in its place in the stream: all before has been gathered, or it never will be.
+        c.peer.sendall(frame(HEADERS, b"\x88", END_HEADERS, 1))
+        last = c.receive_data()
+        assert worker.stats().ulp_bytes <= LIMIT
+    assert len(many) > 1
+    assert last.flags & flags("RESET") and last.error == errno.ENOBUFS
+    said = host.ulp_error(many[-1].id, many[-1].number)
+    assert (said.fault, said.text) == ("memory", f"grpc: no room to gather a message: {AT_THE_LIMIT}")
+    stats = worker.stats()
+    assert stats.ulp_faults[10] == stats.refused_limit == 1
+    for c in many:
+        c.close("ABORT")
+        c.peer.close()
+    worker.wait(lambda s: s.ulp_bytes == 0, "memory of connections that have gone is counted yet")
+
+
+def test_a_host_that_goes_leaves_nothing_counted(worker: Worker, server: socket.socket) -> None:
+    with worker.attach(features=FEATURES) as host, with_unread(host.open(), server) as c:
+        assert c.push("LENGTH_PREFIXED", read_bytes=0).error == 0
+        assert worker.stats().ulp_bytes == UNREAD
+        ScriptedHost(host.queue, host.epoch + 1, {"features": FEATURES}).open()
+        worker.wait(lambda s: s.connections == 0, "connections of a host that has gone")
+        assert worker.stats().ulp_bytes == worker.channel().ulp_bytes == 0
