@@ -1,8 +1,9 @@
-"""A certificate authority for tests: certificates of any kind and age, and what they are revoked with.
+"""Certificates for tests: of an authority, of any kind and age, and what they are revoked with; or self-signed.
 
     authority = Authority()
     server = authority.issue("localhost")
     server.certificate, server.key  # PEM
+    certificate_for_localhost(folder).server_context()
 
 Keys are made once for a run where a test does not need another: RSA keys take a tenth of a second.
 """
@@ -71,6 +72,37 @@ class Issued:
             file.write_bytes(self.key + self.certificate)
             context.load_cert_chain(file)
 
+    def write(self, folder: Path, name: str) -> Certificate:
+        """As files; the keys are their owner's alone."""
+        made = Certificate(folder / f"{name}.crt", folder / f"{name}.key", folder / f"{name}.pem")
+        for path, content in (
+            (made.certificate, self.certificate),
+            (made.key, self.key),
+            (made.both, self.key + self.certificate),
+        ):
+            path.touch(0o644 if path == made.certificate else 0o600)
+            path.write_bytes(content)
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Files of a certificate, its key, and both together, PEM."""
+
+    certificate: Path
+    key: Path
+    both: Path
+
+    def server_context(self) -> ssl.SSLContext:
+        """Of a server that has it."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.both)
+        return context
+
+    def client_context(self) -> ssl.SSLContext:
+        """Of a client that trusts it alone: it is self-signed."""
+        return ssl.create_default_context(cafile=str(self.certificate))
+
 
 def _pem(key: Key) -> bytes:
     return key.private_bytes(
@@ -133,13 +165,24 @@ class Authority:
         return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
 
 
-def self_signed(name: str) -> Issued:
-    """Nobody's but its own."""
-    key = _shared_key("ec")
-    builder = _builder(_name(name), _name(name), key, _now() - datetime.timedelta(days=1), 2)
-    builder = builder.add_extension(x509.SubjectAlternativeName([_alternative(name)]), critical=False)
+def self_signed(*names: str, kind: str = "ec") -> Issued:
+    """Nobody's but its own, and the root of those who trust it."""
+    key, subject = _shared_key(kind), _name(names[0])
+    builder = _builder(subject, subject, key, _now() - datetime.timedelta(days=1), 3)
+    for extension, critical in (
+        (x509.SubjectAlternativeName([_alternative(name) for name in names]), False),
+        (x509.BasicConstraints(ca=True, path_length=None), True),
+        (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False),
+        (x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), False),
+    ):
+        builder = builder.add_extension(extension, critical=critical)
     signed = builder.sign(key, hashes.SHA256())
     return Issued(signed.public_bytes(serialization.Encoding.PEM), _pem(key), signed)
+
+
+def certificate_for_localhost(folder: Path) -> Certificate:
+    """Self-signed, also for 127.0.0.1 and ::1."""
+    return self_signed("localhost", "127.0.0.1", "::1").write(folder, "localhost")
 
 
 def _builder(

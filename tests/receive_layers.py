@@ -19,6 +19,7 @@ from xts_bpf.parser import EXAMPLE, load_parser
 from xts_proxy._native import lib
 
 MAX_BYTES = 4000  # of a PDU, where a layer can be told
+SERVING = server_context(SERVER)
 Result = tuple[list[tuple[bool, bytes, int, bytes]], str]
 
 
@@ -38,7 +39,7 @@ class Case:
     #: What is changed on the way is not delivered.
     guarded: bool = False
     #: The beginning of a PDU that would not end, and the fault that names it. None: a length of two bytes has no such.
-    endless: tuple[bytes | None, str] = (None, "")
+    endless: tuple[bytes, str] | None = None
 
 
 def pushed(*layers: tuple[str, dict[str, object]], client: bool = True) -> Callable[[], UlpBed]:
@@ -97,7 +98,7 @@ def tls_bed(*, messages: bool) -> Callable[[], UlpBed]:
         bed = TlsBed(message_socket=messages)
         bed.add_trust("default", AUTHORITY.certificate)
         bed.push("TLS", server_name="localhost")
-        bed.peer_tls = bed.connect_to(server_context(SERVER))
+        bed.peer_tls = bed.connect_to(SERVING)
         return bed
 
     return make

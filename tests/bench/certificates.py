@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+
+from authority import self_signed
 
 #: As in native/measure.h.
 TLS_NAME = "peer.bench.test"
 #: The name of the trust roots in the proxy's configuration.
 TRUST_NAME = "bench"
-_KEYS = {"rsa": ("rsa:2048",), "ecdsa": ("ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +32,10 @@ class Certificates:
 
 
 def make(directory: Path) -> Certificates:
-    """Made by openssl, valid for two days. CalledProcessError when it fails."""
+    """Valid for two days."""
     directory.chmod(0o755)  # the proxy may run as somebody else
-    trusted = ""
-    for kind, key in _KEYS.items():
-        certificate, secret = directory / f"{kind}.crt", directory / f"{kind}.key"
-        name = ("-subj", f"/CN={TLS_NAME}", "-addext", f"subjectAltName=DNS:{TLS_NAME}")
-        files = ("-keyout", str(secret), "-out", str(certificate))
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", *key, "-nodes", *files, "-days", "2", *name],
-            check=True,
-            capture_output=True,
-        )
-        (directory / f"{kind}.pem").write_text(certificate.read_text() + secret.read_text())
-        trusted += certificate.read_text()
-    (directory / "trust.pem").write_text(trusted)
-    return Certificates(directory / "rsa.pem", directory / "ecdsa.pem", directory / "trust.pem")
+    rsa = self_signed(TLS_NAME, kind="rsa").write(directory, "rsa")
+    ecdsa = self_signed(TLS_NAME).write(directory, "ecdsa")
+    trust = directory / "trust.pem"
+    trust.write_bytes(rsa.certificate.read_bytes() + ecdsa.certificate.read_bytes())
+    return Certificates(rsa.both, ecdsa.both, trust)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from authority import self_signed
 from lab_bed import raise_or_skip
 from program_bed import DPU4, DPU6, KERN4, KERN6, NET4, NET6, Bed, Site
 from xts_lab.lab import Lab
@@ -48,15 +48,5 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
             file.write(at.to_bytes(8, "big"))
     (root / "small.txt").write_text("a small file\n")
     (root / "index.html").write_text("<p>" + "x" * 590 + "</p>\n")
-    certificate, key = root.parent / "site.crt", root.parent / "site.key"
-    names = ",".join(f"IP:{address}" for address in (NET4, NET6, DPU4, DPU6, KERN4, KERN6, "127.0.0.1"))
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-            *("-subj", "/CN=xts test", "-addext", f"subjectAltName={names}", "-days", "2"),
-            *("-keyout", str(key), "-out", str(certificate)),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return Site(root, large, hashlib.sha256(large.read_bytes()).hexdigest(), certificate, key)
+    made = self_signed(NET4, NET6, DPU4, DPU6, KERN4, KERN6, "127.0.0.1").write(root.parent, "site")
+    return Site(root, large, hashlib.sha256(large.read_bytes()).hexdigest(), made.certificate, made.key)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from authority import Certificate, certificate_for_localhost
 from proxy_process import ProxyProcess, running_proxy
-from tls_bed import Certificate, make_certificate
 
 CLIENT = Path(__file__).with_name("starttls_client.py")
 DEADLINE_S = 30.0
@@ -26,7 +26,7 @@ DEADLINE_S = 30.0
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    return make_certificate(tmp_path_factory.mktemp("certificate"))
+    return certificate_for_localhost(tmp_path_factory.mktemp("certificate"))
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,8 @@ from socket import create_connection, create_server
 from typing import Any
 
 import pytest
+from authority import Certificate, certificate_for_localhost
 from proxy_process import running_proxy
-from tls_bed import Certificate, make_certificate
 
 END = Path(__file__).with_name("tls_end.py")
 BODY = bytes(range(256)) * 4096
@@ -61,7 +61,7 @@ class Bed:
 @pytest.fixture(scope="module")
 def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     folder = tmp_path_factory.mktemp("interop")
-    made = make_certificate(folder)
+    made = certificate_for_localhost(folder)
     made.key.chmod(0o600)
     (folder / "body").write_bytes(BODY)
     tables = (

@@ -6,7 +6,6 @@ import asyncio
 import http.server
 import os
 import socket as kernel
-import ssl
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from typing import Any
 import httpcore
 import httpx
 import pytest
+from authority import certificate_for_localhost
 from proxy_process import ProxyProcess
 from xts_socket import aio
 from xts_socket.adapters.aiohttp import XtsConnector
@@ -184,16 +184,8 @@ def test_httpcore_refuses_unix_sockets(xts_endpoint: ProxyProcess) -> None:
 
 
 def test_httpcore_reads_over_tls(xts_endpoint: ProxyProcess, tmp_path: Path) -> None:
-    key, certificate = tmp_path / "key", tmp_path / "certificate"
-    subprocess.run(
-        [
-            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj",
-            "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate,
-        ],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    certificate = certificate_for_localhost(tmp_path)
+    context = certificate.server_context()
 
     async def main() -> None:
         closed = asyncio.Event()
@@ -207,7 +199,7 @@ def test_httpcore_reads_over_tls(xts_endpoint: ProxyProcess, tmp_path: Path) -> 
         async with await asyncio.start_server(greet, "127.0.0.1", 0, ssl=context) as server:
             port = server.sockets[0].getsockname()[1]
             plain = await AsyncXtsBackend().connect_tcp("127.0.0.1", port)
-            secure = await plain.start_tls(ssl.create_default_context(cafile=str(certificate)), "localhost", 5)
+            secure = await plain.start_tls(certificate.client_context(), "localhost", 5)
             assert secure.get_extra_info("ssl_object").version() == "TLSv1.3"
             assert secure.get_extra_info("is_readable") is False
             await secure.write(b"hello", 5)

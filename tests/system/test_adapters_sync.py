@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from authority import Certificate, certificate_for_localhost
 from http_bed import Web, serving
 from proxy_process import ProxyProcess
-from tls_bed import Certificate, make_certificate
 
 httpx = pytest.importorskip("httpx", reason="httpx is not installed")
 requests = pytest.importorskip("requests", reason="requests is not installed")
@@ -34,7 +34,7 @@ BODY = bytes(range(256)) * 4000  # a megabyte
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    return make_certificate(tmp_path_factory.mktemp("tls"))
+    return certificate_for_localhost(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(params=["http", "https"])

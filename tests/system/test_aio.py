@@ -20,6 +20,7 @@ import pytest
 import uvloop
 import xts_socket
 from aio_bed import HOST, LARGE, Net, Peer, Record, Recorder, said
+from authority import certificate_for_localhost
 from xts_socket import aio
 
 pytestmark = pytest.mark.usefixtures("xts_endpoint")
@@ -36,17 +37,7 @@ Script = Callable[..., Any]
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Key and certificate of `localhost`, which is its own authority."""
-    path = tmp_path_factory.mktemp("tls") / "localhost.pem"
-    subprocess.run(
-        [
-            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-            "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", path,
-            "-out", f"{path}.crt",
-        ],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    path.write_bytes(path.read_bytes() + Path(f"{path}.crt").read_bytes())
-    return path
+    return certificate_for_localhost(tmp_path_factory.mktemp("tls")).both
 
 
 def play(script: Script, calls: Callable[[], Any], loop_factory: Callable[[], Any], certificate: Path) -> Record:

@@ -17,7 +17,7 @@ import xts_socket
 import xts_socket.anyio as offloaded
 from anyio.abc import SocketAttribute
 from anyio.streams.tls import TLSAttribute, TLSListener, TLSStream
-from certificate import certificate_for_localhost
+from authority import certificate_for_localhost
 
 pytestmark = pytest.mark.usefixtures("xts_endpoint")
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 import xts_socket
+from authority import Certificate, certificate_for_localhost
 from proxy_process import ProxyProcess
 from test_install import DEADLINE_S, EVERYTHING, STANDARD, Handler
-from tls_bed import Certificate, make_certificate
 from xts_socket import Reason
 
 pytestmark = pytest.mark.usefixtures("xts_endpoint")
@@ -30,7 +30,7 @@ LARGE = 3 << 20
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    return make_certificate(tmp_path_factory.mktemp("tls"))
+    return certificate_for_localhost(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture

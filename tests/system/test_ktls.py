@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from certificate import Certificate, certificate_for_localhost
+from authority import Certificate, certificate_for_localhost
 from kernel_tls import kernel_changes_keys, kernel_tls_reason, tls_stat
 from ktls_scripts import SCRIPTS
 from preload_bed import PreloadBed
@@ -118,7 +118,7 @@ def test_pythons_ssl_hands_its_keys_over(
     context.set_ciphers("ALL")
     with tls_echo(context) as port:
         client = (sys.executable, str(FOLDER / "ktls_client.py"))
-        arguments = (str(port), str(certificate.file), version, ciphers, "1000000")
+        arguments = (str(port), str(certificate.both), version, ciphers, "1000000")
         done = bed.run([*client, *arguments], strict=True)
     assert done.stdout.decode().strip() == expected
     if before:
@@ -136,7 +136,7 @@ def nginx_configuration(folder: Path, port: int, certificate: Certificate) -> Pa
         f"error_log {folder}/error.log debug;\n"
         f"events {{ }}\nhttp {{ access_log off; {temporary} sendfile on; keepalive_timeout 60; server {{\n"
         f"listen 127.0.0.1:{port} ssl; root {folder};\n"
-        f"ssl_certificate {certificate.file}; ssl_certificate_key {certificate.file};\n"
+        f"ssl_certificate {certificate.both}; ssl_certificate_key {certificate.both};\n"
         f"ssl_protocols TLSv1.2 TLSv1.3; ssl_conf_command Options KTLS; }} }}\n"
     )
     return path

@@ -16,7 +16,7 @@ import pytest
 import trio
 import trio.testing
 import xts_socket.trio as offloaded
-from certificate import Certificate, certificate_for_localhost
+from authority import Certificate, certificate_for_localhost
 
 pytestmark = pytest.mark.usefixtures("xts_endpoint")
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import xts_socket
+from authority import certificate_for_localhost
 from hypothesis import given
 from hypothesis import strategies as st
-from tls_bed import make_certificate
 from xts_messages.ulp_attributes import decode_attributes
 from xts_messages.ulps import ULPS, Attribute, Type, Ulp
 from xts_socket import _tls, layers
@@ -176,7 +176,7 @@ def test_errors_are_also_those_of_ssl() -> None:
 
 
 def test_a_certificate_in_its_two_forms(tmp_path: Path) -> None:
-    der = ssl.PEM_cert_to_DER_cert(make_certificate(tmp_path).certificate.read_text())
+    der = ssl.PEM_cert_to_DER_cert(certificate_for_localhost(tmp_path).certificate.read_text())
     told: dict[str, Any] = {"PEER_CERTIFICATE": der, "VERIFIED": 1, "PEER_CHAIN": der + der}
     tls = _tls.TlsConnection(None, xts_socket.Tls(), lambda item: told.get(item.name))
     names = tls.getpeercert()["subjectAltName"]

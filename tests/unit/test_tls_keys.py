@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from certificate import Certificate, certificate_for_localhost
+from authority import Certificate, certificate_for_localhost
 from hypothesis import given
 from hypothesis import strategies as st
 from kernel_tls import kernel_changes_keys, kernel_tls_reason, tls_stat

@@ -5,16 +5,32 @@ does not end is a fault before it is memory."""
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from receive_layers import CASES, Case, play
+from ulp_bed import UlpBed
 from ulp_traffic import few, sizes
+from xts_messages.ulps import BY_NAME, Ulp
 
-EVERY = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+def of(wanted: Callable[[Case], object]) -> pytest.MarkDecorator:
+    """A test of the layers that are wanted."""
+    loads_bpf = {"BPF_PARSER": [pytest.mark.root]}
+    cases = [pytest.param(case, id=case.name, marks=loads_bpf.get(case.name, [])) for case in CASES if wanted(case)]
+    return pytest.mark.parametrize("case", cases)
+
+
+EVERY = of(lambda _: True)
+ULPS = list(BY_NAME.values())
 KEPT_BYTES_MAX = 300_000  # by a connection: one record or header, with OpenSSL's buffers
 
+#: Attributes as they travel, of numbers that protocols have.
+attributes = st.lists(st.tuples(st.integers(1, 13), st.binary(max_size=8)), max_size=3).map(
+    lambda pairs: b"".join(kind.to_bytes(2, "big") + len(value).to_bytes(2, "big") + value for kind, value in pairs)
+)
 bodies = st.lists(st.integers(0, 3000), min_size=1, max_size=5)
 #: Where the stream is cut off, or a byte of it changed, as parts of its length.
 changes = st.one_of(
@@ -64,7 +80,7 @@ def test_pieces_and_rooms_do_not_matter(case: Case, bodies, change, pieces, room
         assert expected[1] == ("end" if end else "")
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.guarded], ids=lambda case: case.name)
+@of(lambda case: case.guarded)
 @few
 @given(bodies, st.floats(0, 0.999), st.integers(1, 255), sizes)
 def test_what_was_changed_is_not_passed_on(case: Case, bodies, where, how, rooms) -> None:
@@ -96,11 +112,10 @@ def test_a_stream_that_is_cut_off_is_said_to_be(case: Case) -> None:
     assert endings.count("truncated") > len(endings) / 2
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if case.name not in ("DNS", "MPA")], ids=lambda case: case.name
-)
+@of(lambda case: case.endless)
 def test_a_pdu_that_does_not_end(case: Case) -> None:
-    """It is too long before it is memory. (Lengths of DNS and MPA have two bytes: there is none.)"""
+    """It is too long before it is memory."""
+    assert case.endless
     head, fault = case.endless
     with case.bed() as bed:
         before = allocated()
@@ -129,3 +144,21 @@ def test_a_stream_that_does_not_end(case: Case) -> None:
             _, ending = play(bed, chunk, end=False)
             assert not ending
         assert allocated() - before < KEPT_BYTES_MAX + sum(map(len, chunks))
+
+
+@few
+@given(st.sampled_from(ULPS), st.integers(1, 3), st.booleans(), st.binary(max_size=60) | attributes)
+def test_any_bytes_as_parameters(ulp: Ulp, direction: int, message_socket, data: bytes) -> None:
+    """A push is taken, or refused with a reason, and then nothing has changed."""
+    with UlpBed(message_socket=message_socket) as bed:
+        try:
+            bed.push_bytes(ulp.number, data, direction)
+        except OSError as error:
+            assert str(error) and bed.faults("PUSH") == 1
+            assert bed.describe() == bed.describe(receive=False) == ""
+        else:
+            assert ulp.name.lower() in (bed.describe(), bed.describe(receive=False))
+
+
+def test_every_layer_is_here() -> None:
+    assert {case.name.split("-")[0] for case in CASES} == {ulp.name for ulp in ULPS if ulp.receive}
