@@ -219,6 +219,8 @@ bool pdu_message(const struct xts_head *head, const struct xts_recv_pdu *m, stru
 		return true;
 	if (m->control_type >= XTS_CONTROL_EVENTS) {
 		receive_event(s, m);
+		if (xts.channel == c && m->post_credits)
+			socket_changed(s, EPOLLOUT);
 		return xts.channel != c;
 	}
 	if (s->done || (s->todo & TODO_GIVE_BACK) || xts_credit_receive(&s->grant, m->length + XTS_PDU_CREDITS)) {

@@ -14,7 +14,7 @@ from xts_messages import table
 from xts_messages.codec import Frame, flags
 from xts_messages.ulps import BY_NAME, EVENTS
 
-ULP = table.FEATURES["ULP"][0]
+ULP = table.FEATURES["ULP"][0] | table.FEATURES["ULP_TLS"][0]
 EACH = table.PDU_CREDITS
 SOL_XTS, SOL_TLS, SET_RECORD_TYPE, GET_RECORD_TYPE = 0x5854, 282, 1, 2
 EOR, TRUNC, CTRUNC = socket.MSG_EOR, socket.MSG_TRUNC, socket.MSG_CTRUNC
@@ -79,18 +79,26 @@ class Connection:
             length=len(payload),
         )
 
-    def pdu(self, payload: bytes, more: bool = False, record: int = 0, control: bytes = b"", about: int = 0) -> None:
+    def pdu(
+        self,
+        payload: bytes,
+        more: bool = False,
+        record: int = 0,
+        control: bytes = b"",
+        about: int = 0,
+        credits: int = 0,
+    ) -> None:
         self.credits -= len(payload) + EACH
         high, low = struct.unpack(">QQ", control.ljust(16, b"\0"))
         self.proxy.send(
-            "XTS_REPLY_RECV_PDU", payload, flags=flags("MORE") if more else 0, id=self.s, post_credits=0,
+            "XTS_REPLY_RECV_PDU", payload, flags=flags("MORE") if more else 0, id=self.s, post_credits=credits,
             length=len(payload), record_bytes=record, control_type=about, control_bytes=len(control),
             control_high=high, control_low=low,
         )  # fmt: skip
 
-    def event(self, name: str) -> None:
+    def event(self, name: str, control: bytes = b"", credits: int = 0) -> None:
         self.credits += EACH
-        self.pdu(b"", about=EVENTS[name][0])
+        self.pdu(b"", about=EVENTS[name][0], control=control, credits=credits)
 
     def answer(self, payload: bytes = b"", error: int = 0) -> Frame:
         asked = self.expect("XTS_CMD_IOCTL")

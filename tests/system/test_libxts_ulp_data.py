@@ -6,6 +6,7 @@ from __future__ import annotations
 import select
 import socket
 import zlib
+from pathlib import Path
 
 from examples import examples
 from handmade_proxy import Caller, ScriptedProxy
@@ -21,6 +22,7 @@ from libxts_ulp_bed import (
     SET_RECORD_TYPE,
     SOL_TLS,
     SOL_XTS,
+    TLS,
     TRUNC,
     Connection,
     c,
@@ -32,6 +34,8 @@ from ulp_calls import body
 from xts_messages.ulps import BY_NAME
 
 __all__ = ["c", "caller", "proxy", "stream"]  # fixtures
+
+PPOLL = ("271", "73")  # its number on x86-64 and on Arm
 
 
 # --- receiving -------------------------------------------------------------------------------------------
@@ -286,3 +290,15 @@ def test_control_records_are_sent(stream: Connection) -> None:
     assert c.call("sendmsg", 9, 0, [SOL_TLS, SET_RECORD_TYPE, "17"]) == 9
     assert c.expect("XTS_CMD_SEND").payload == body(9)
     assert c.call("send", 9) == 9
+
+
+def test_credits_that_come_with_an_event_wake_who_waits_for_them(proxy: ScriptedProxy, caller: Caller) -> None:
+    c = Connection(proxy, caller, "socket", credits=4096)
+    c.push("PUSH_ULP", TLS)
+    assert c.call("send", 4096) == 4096
+    c.caller.start("poll", c.s, select.POLLOUT, 600_000)
+    asleep = Path(f"/proc/{caller.process.pid}/syscall")
+    proxy.until(lambda: asleep.read_text().split()[0] in PPOLL, "it does not sleep")
+    c.event("TLS", control=bytes.fromhex("0304 1301 0303"), credits=4096)
+    assert c.caller.result() == select.POLLOUT
+    c.close()
