@@ -84,6 +84,7 @@ class Connection:
         payload: bytes,
         more: bool = False,
         record: int = 0,
+        *,
         control: bytes = b"",
         about: int = 0,
         credits: int = 0,
