@@ -13,8 +13,8 @@ from pathlib import Path
 
 from . import haproxy, served
 from .beds import Bed
-from .memory import idle_s
 from .programs import TOP
+from .pyclient import Cores
 
 
 def _first(path: str, key: str) -> str:
@@ -32,9 +32,10 @@ def _commit() -> str:
 
 def foreign_load(seconds: float = 1.0) -> float:
     """Busy share of core 0 while nothing of ours runs: what others take from the figures."""
-    before, begin = idle_s()[0], time.monotonic()
+    before, begin = Cores.now(), time.monotonic()
     time.sleep(seconds)
-    return max(0.0, 1 - (idle_s()[0] - before) / (time.monotonic() - begin))
+    elapsed = time.monotonic() - begin
+    return Cores.now().busy_s(before, 0, elapsed) / elapsed
 
 
 def record(beds: Sequence[Bed], command: list[str]) -> dict[str, object]:

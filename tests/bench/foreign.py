@@ -1,7 +1,8 @@
 """What other programs take from the machine while we measure.
 
-User time of both cores less that of our own processes: kernel threads have none, so what is left is somebody else's.
-Runs that were disturbed are made again rather than believed.
+User time of both cores less that of our own processes: kernel threads have none, so what is left is somebody
+else's. On a virtual machine, the time as well that the hypervisor gave to others although there was work here
+(stolen). Runs that were disturbed are made again rather than believed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class Foreign:
-    """Foreign user time since the last look. `pids`: our processes beside this one and its finished children."""
+    """Since the last look. `pids`: our processes beside this one and its finished children."""
 
     def __init__(self, pids: Iterable[int]) -> None:
         self.pids = tuple(pids)
@@ -23,10 +24,12 @@ class Foreign:
     def _now(self) -> tuple[float, float]:
         cpu = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()
         ours = os.times()
-        return (int(cpu[1]) + int(cpu[2])) * _TICK_S, ours.user + ours.children_user + sum(map(_user_s, self.pids))
+        return (int(cpu[1]) + int(cpu[2]) + int(cpu[8])) * _TICK_S, ours.user + ours.children_user + sum(
+            map(_user_s, self.pids)
+        )
 
     def look(self) -> float:
-        """Seconds of core time that others have used since the last look, or the beginning."""
+        """Seconds of core time that others have had since the last look, or the beginning."""
         total, ours = self._now()
         used = (total - self._total) - (ours - self._ours)
         self._total, self._ours = total, ours

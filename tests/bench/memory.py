@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from .pyclient import Cores
 from .session import PEER, Session
 from .subjects import PEER_PORT, SERVICES, Subject, Workload
 from .subjects import Path as Way
@@ -40,13 +41,6 @@ def _cpu_s(pid: int) -> float:
     """User and system time of a process, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def idle_s() -> tuple[float, float]:
-    """Seconds that core 0 and core 1 have been idle since boot."""
-    lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()[1:3]
-    host, device = ((int(line.split()[4]) + int(line.split()[5])) / os.sysconf("SC_CLK_TCK") for line in lines)
-    return host, device
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +93,11 @@ def idle_connections(session: Session, subject: Subject, count: int, watch_s: fl
         setup_s = time.monotonic() - started
         full = _settled_moment(client.pid, server_pid)
         processes = [client.pid, *([server_pid] if server_pid else [])]
-        cpu, idle, begin = [_cpu_s(pid) for pid in processes], idle_s(), time.monotonic()
+        cpu, cores, begin = [_cpu_s(pid) for pid in processes], Cores.now(), time.monotonic()
         time.sleep(watch_s)
-        cpu_after, idle_after, seconds = (
+        cpu_after, cores_after, seconds = (
             [_cpu_s(pid) for pid in processes],
-            idle_s(),
+            Cores.now(),
             time.monotonic() - begin,
         )
         _go_on(client)
@@ -118,8 +112,8 @@ def idle_connections(session: Session, subject: Subject, count: int, watch_s: fl
         "setup_s": setup_s,
         "host_bytes_each": (full.client - empty.client) / count,
         "kernel_bytes_each": (full.slab - empty.slab) / count,
-        "host_cpu": max(0.0, (seconds - (idle_after[0] - idle[0])) / seconds),
-        "device_cpu": max(0.0, (seconds - (idle_after[1] - idle[1])) / seconds),
+        "host_cpu": cores_after.busy_s(cores, 0, seconds) / seconds,
+        "device_cpu": cores_after.busy_s(cores, 1, seconds) / seconds,
         "client_process_cpu": (cpu_after[0] - cpu[0]) / seconds,
     }
     if server_pid:

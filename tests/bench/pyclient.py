@@ -16,28 +16,52 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 BULK_BYTES = 262144
 REQUEST_BYTES = 64
 
 
-def sample() -> tuple[float, list[float], float]:
-    """Time, idle seconds of both cores, CPU of this process."""
-    idle = []
-    for line in Path("/proc/stat").read_text(encoding="ascii").splitlines()[1:3]:
-        fields = line.split()
-        idle.append((int(fields[4]) + int(fields[5])) / os.sysconf("SC_CLK_TCK"))
-    return time.monotonic(), idle, time.process_time()
+class Cores(NamedTuple):
+    """Seconds since boot of core 0 and core 1: idle; stolen (a hypervisor gave them to others while work waits)."""
+
+    idle: tuple[float, float]
+    stolen: tuple[float, float]
+
+    @classmethod
+    def now(cls) -> Cores:
+        ticks = [line.split() for line in Path("/proc/stat").read_text(encoding="ascii").splitlines()[1:3]]
+        tick_s = 1 / os.sysconf("SC_CLK_TCK")
+        host, device = ((int(fields[4]) + int(fields[5])) * tick_s for fields in ticks)
+        host_stolen, device_stolen = (int(fields[8]) * tick_s for fields in ticks)
+        return cls((host, device), (host_stolen, device_stolen))
+
+    def busy_s(self, begin: Cores, core: int, seconds: float) -> float:
+        """What a core worked in the seconds since `begin`."""
+        unused = self.idle[core] - begin.idle[core] + self.stolen[core] - begin.stolen[core]
+        return max(0.0, seconds - unused)
 
 
-def window(begin: tuple[float, list[float], float], end: tuple[float, list[float], float]) -> dict[str, float]:
-    seconds = end[0] - begin[0]
+class Sample(NamedTuple):
+    """A moment."""
+
+    monotonic_s: float
+    cores: Cores
+    process_s: float
+
+
+def sample() -> Sample:
+    return Sample(time.monotonic(), Cores.now(), time.process_time())
+
+
+def window(begin: Sample, end: Sample) -> dict[str, float]:
+    seconds = end.monotonic_s - begin.monotonic_s
     return {
         "seconds": seconds,
-        "host_core_s": seconds - (end[1][0] - begin[1][0]),
-        "device_core_s": seconds - (end[1][1] - begin[1][1]),
-        "process_s": end[2] - begin[2],
+        "host_core_s": end.cores.busy_s(begin.cores, 0, seconds),
+        "device_core_s": end.cores.busy_s(begin.cores, 1, seconds),
+        "stolen_s": sum(end.cores.stolen) - sum(begin.cores.stolen),
+        "process_s": end.process_s - begin.process_s,
     }
 
 
@@ -52,7 +76,7 @@ def _send(connection: Any, seconds: float, warmup_s: float) -> dict[str, float |
         now = time.monotonic()
         if begin is None and now >= start + warmup_s:
             begin, before = sample(), sent
-        elif begin is not None and now >= begin[0] + seconds:
+        elif begin is not None and now >= begin.monotonic_s + seconds:
             end = sample()
             break
     if isinstance(connection, ssl.SSLSocket):  # which has no half-close
@@ -78,7 +102,7 @@ def _receive(connection: Any, seconds: float, warmup_s: float) -> dict[str, floa
         now = time.monotonic()
         if begin is None and now >= start + warmup_s:
             begin, before = sample(), received
-        elif begin is not None and now >= begin[0] + seconds:
+        elif begin is not None and now >= begin.monotonic_s + seconds:
             return {"bytes": received - before, **window(begin, sample())}
 
 
@@ -100,7 +124,7 @@ def _request(connection: Any, seconds: float, warmup_s: float) -> dict[str, floa
         count += 1
         if begin is None and after >= (start + warmup_s) * 1e9:
             begin, times = sample(), []
-        elif begin is not None and after >= (begin[0] + seconds) * 1e9:
+        elif begin is not None and after >= (begin.monotonic_s + seconds) * 1e9:
             end = sample()
             break
     times.sort()
@@ -121,7 +145,7 @@ def _connect(connect: Callable[[], Any], seconds: float, warmup_s: float) -> dic
         now = time.monotonic()
         if begin is None and now >= start + warmup_s:
             begin, count = sample(), 0
-        elif begin is not None and now >= begin[0] + seconds:
+        elif begin is not None and now >= begin.monotonic_s + seconds:
             return {"operations": count, **window(begin, sample()), "checked": "end of stream, no byte"}
 
 
@@ -178,7 +202,7 @@ def _http2(counts: Iterator[int], seconds: float, warmup_s: float) -> dict[str, 
         now = time.monotonic()
         if begin is None and now >= start + warmup_s:
             begin, frames = sample(), 0
-        elif begin is not None and now >= begin[0] + seconds:
+        elif begin is not None and now >= begin.monotonic_s + seconds:
             return {"operations": frames, **window(begin, sample()), "checked": "frames counted"}
     raise SystemExit("the peer has closed the stream")
 

@@ -6,13 +6,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "input.h"
+
 #define BETWEEN_BYTES (128u << 10)
 #define BETWEEN_REMEMBERED 2048u
-
-struct input {
-	const uint8_t *data;
-	size_t bytes;
-};
 
 struct between {
 	uint8_t data[BETWEEN_BYTES];
@@ -21,21 +18,6 @@ struct between {
 	uint32_t passed_bytes;
 	bool touched;
 };
-
-static uint8_t take(struct input *in)
-{
-	if (!in->bytes)
-		return 0;
-	in->bytes--;
-	return *in->data++;
-}
-
-static uint32_t take_u16(struct input *in)
-{
-	uint32_t high = take(in);
-
-	return high << 8 | take(in);
-}
 
 /* Many small numbers, and some large ones. */
 static uint32_t take_count(struct input *in)

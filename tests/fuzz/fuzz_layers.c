@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "ensure.h"
+#include "input.h"
 #include "ulp/config.h"
 #include "ulp/http2.h"
 #include "ulp/stack.h"
@@ -21,11 +22,6 @@
 #define WAITING_MAX 64u
 #define STEPS_MAX 300
 #define STREAMS 3u
-
-struct input {
-	const uint8_t *data;
-	size_t bytes;
-};
 
 /* A PDU on its way: what the other side has to see. */
 struct pdu {
@@ -46,14 +42,6 @@ struct side {
 };
 
 static uint16_t protocol;
-
-static uint8_t take(struct input *in)
-{
-	if (!in->bytes)
-		return 0;
-	in->bytes--;
-	return *in->data++;
-}
 
 static uint64_t now_ns(void *owner)
 {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "ensure.h"
+#include "input.h"
 #include "link.h"
 
 #define FRAMES_MAX 512
@@ -29,19 +30,6 @@ struct end {
 	struct pipe inbox;
 	unsigned held; /* delivered in this epoch and not recycled */
 };
-
-struct input {
-	const uint8_t *data;
-	size_t bytes;
-};
-
-static uint8_t take(struct input *in)
-{
-	if (!in->bytes)
-		return 0;
-	in->bytes--;
-	return *in->data++;
-}
 
 static void put(struct pipe *pipe, const void *data, size_t bytes)
 {

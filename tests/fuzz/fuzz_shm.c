@@ -7,15 +7,11 @@
  * that is taken or on its way, and a queue that is broken stays broken.
  */
 #include "ensure.h"
+#include "input.h"
 #include "shm.c"
 
 #define WINDOW 4
 #define SLOTS (WINDOW + XTS_CONTROL_RESERVE)
-
-struct input {
-	const uint8_t *data;
-	size_t bytes;
-};
 
 struct run {
 	struct shm_queue *q;
@@ -25,14 +21,6 @@ struct run {
 	unsigned held_count;
 	bool broken;
 };
-
-static uint8_t take(struct input *in)
-{
-	if (!in->bytes)
-		return 0;
-	in->bytes--;
-	return *in->data++;
-}
 
 /* Values around the limits, and any byte. */
 static uint32_t take_value(struct input *in)

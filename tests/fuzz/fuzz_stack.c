@@ -13,17 +13,13 @@
 #include <unistd.h>
 
 #include "ensure.h"
+#include "input.h"
 #include "ulp/config.h"
 #include "ulp/stack.h"
 
 #define CHUNK 4096u
 #define PARAMETERS_MAX 128u
 #define STEPS_MAX 400
-
-struct input {
-	const uint8_t *data;
-	size_t bytes;
-};
 
 struct scene {
 	struct ulp_stack *stack;
@@ -38,21 +34,6 @@ struct scene {
 	struct ulp_mark writing;  /* of the PDU being written */
 	uint32_t writing_left;
 };
-
-static uint8_t take(struct input *in)
-{
-	if (!in->bytes)
-		return 0;
-	in->bytes--;
-	return *in->data++;
-}
-
-static uint32_t take_u16(struct input *in)
-{
-	uint32_t high = take(in);
-
-	return high << 8 | take(in);
-}
 
 static uint64_t now_ns(void *owner)
 {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "ensure.h"
+#include "input.h"
 #include "queue.h"
 
 #define WINDOW 16u
@@ -195,19 +196,6 @@ static struct memory_queue *memory_open(bool at_host)
 }
 
 /* --- the input ------------------------------------------------------------------------------------------------------- */
-
-struct input {
-	const uint8_t *data;
-	size_t bytes;
-};
-
-static uint8_t take(struct input *in)
-{
-	if (!in->bytes)
-		return 0;
-	in->bytes--;
-	return *in->data++;
-}
 
 /* A number of the input's choosing: often small, sometimes at an edge. */
 static uint32_t pick_number(struct input *in)

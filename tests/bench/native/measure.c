@@ -17,7 +17,7 @@ uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static void read_idle(double idle_s[CORES])
+static void read_cores(struct sample *out)
 {
 	FILE *f = fopen("/proc/stat", "re");
 	char line[512];
@@ -25,11 +25,16 @@ static void read_idle(double idle_s[CORES])
 	if (!f)
 		die("open /proc/stat");
 	while (fgets(line, sizeof(line), f)) {
-		uint64_t idle_ticks, iowait_ticks;
+		uint64_t idle_ticks, iowait_ticks, stolen_ticks;
+		double tick_s = 1.0 / (double)sysconf(_SC_CLK_TCK);
 		unsigned core;
 
-		if (sscanf(line, "cpu%u %*u %*u %*u %" SCNu64 " %" SCNu64, &core, &idle_ticks, &iowait_ticks) == 3 && core < CORES)
-			idle_s[core] = (double)(idle_ticks + iowait_ticks) / (double)sysconf(_SC_CLK_TCK);
+		if (sscanf(line, "cpu%u %*u %*u %*u %" SCNu64 " %" SCNu64 " %*u %*u %" SCNu64, &core, &idle_ticks, &iowait_ticks,
+			   &stolen_ticks) != 4 ||
+		    core >= CORES)
+			continue;
+		out->idle_s[core] = (double)(idle_ticks + iowait_ticks) * tick_s;
+		out->stolen_s[core] = (double)stolen_ticks * tick_s;
 	}
 	fclose(f);
 }
@@ -56,18 +61,24 @@ void sample_take(struct sample *out)
 	out->process_s = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
 			 (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
 	read_net_rx(out->net_rx);
-	read_idle(out->idle_s);
+	read_cores(out);
 	out->ns = now_ns();
 }
 
 void sample_print(const struct sample *from, const struct sample *to)
 {
 	double seconds = (double)(to->ns - from->ns) / 1e9;
+	double stolen_s[CORES], busy_s[CORES];
 
-	printf("\"seconds\": %.6f, \"host_core_s\": %.6f, \"device_core_s\": %.6f, \"process_s\": %.6f, "
+	for (unsigned i = 0; i < CORES; i++) {
+		stolen_s[i] = to->stolen_s[i] - from->stolen_s[i];
+		busy_s[i] = seconds - (to->idle_s[i] - from->idle_s[i]) - stolen_s[i];
+	}
+
+	printf("\"seconds\": %.6f, \"host_core_s\": %.6f, \"device_core_s\": %.6f, \"stolen_s\": %.6f, \"process_s\": %.6f, "
 	       "\"host_net_rx\": %" PRIu64 ", \"device_net_rx\": %" PRIu64,
-	       seconds, seconds - (to->idle_s[0] - from->idle_s[0]), seconds - (to->idle_s[1] - from->idle_s[1]),
-	       to->process_s - from->process_s, to->net_rx[0] - from->net_rx[0], to->net_rx[1] - from->net_rx[1]);
+	       seconds, busy_s[0], busy_s[1], stolen_s[0] + stolen_s[1], to->process_s - from->process_s,
+	       to->net_rx[0] - from->net_rx[0], to->net_rx[1] - from->net_rx[1]);
 }
 
 void intervals_add(struct intervals *v, uint64_t ns)
