@@ -60,7 +60,7 @@ class Proxy(Struct, frozen=True, kw_only=True):
     frame_window: Annotated[int, Meta(ge=FRAME_WINDOW_MIN, le=FRAME_WINDOW_MAX)] = 64
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
     cpus: list[Annotated[int, Meta(ge=0, le=4095)]] = msgspec.field(default_factory=list)
-    spin_us: Annotated[int, Meta(ge=0, le=1_000_000)] = 30
+    spin_us: Annotated[int, Meta(ge=0, le=1_000_000)] = 50
     drain_timeout_s: Annotated[float, Meta(ge=0, le=86400)] = 10.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     metrics: Exposition = Exposition()
