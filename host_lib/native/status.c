@@ -6,6 +6,15 @@ static struct xts_status_page *page(void)
 	return xts.channel ? xts.channel->attachment.status : NULL;
 }
 
+/* The entry of a socket; NULL without a page, or when the page has none for it. */
+static struct xts_status_entry *entry_of(const struct xts_sock *s)
+{
+	struct xts_status_page *p = page();
+	uint32_t index = SOCKET_INDEX(s->id);
+
+	return p && index < XTS_STATUS_ENTRIES ? &p->entry[index] : NULL;
+}
+
 static uint8_t state_of(const struct xts_sock *s)
 {
 	if (!s->in_use)
@@ -30,13 +39,10 @@ static uint8_t state_of(const struct xts_sock *s)
 
 void status_data(const struct xts_sock *s)
 {
-	struct xts_status_page *p = page();
-	uint32_t index = SOCKET_INDEX(s->id);
-	struct xts_status_entry *e;
+	struct xts_status_entry *e = entry_of(s);
 
-	if (!p || index >= XTS_STATUS_ENTRIES)
+	if (!e)
 		return;
-	e = &p->entry[index];
 	e->recv_queue = s->state == TCP_STATE_LISTEN ? s->accept_count : s->unread;
 	e->send_credits = s->credits;
 	e->recv_window = s->grant.window;
@@ -54,13 +60,10 @@ static void write_layers(uint8_t *out, const struct xts_sock *s, unsigned direct
 
 void status_ulps(const struct xts_sock *s)
 {
-	struct xts_status_page *p = page();
-	uint32_t index = SOCKET_INDEX(s->id);
-	struct xts_status_entry *e;
+	struct xts_status_entry *e = entry_of(s);
 
-	if (!p || index >= XTS_STATUS_ENTRIES)
+	if (!e)
 		return;
-	e = &p->entry[index];
 	write_layers(e->receive_ulps, s, ULPS_RECEIVE);
 	write_layers(e->send_ulps, s, ULPS_SEND);
 	e->tls_version = s->ulps.tls_version;
@@ -71,18 +74,15 @@ void status_ulps(const struct xts_sock *s)
 
 void status_state(const struct xts_sock *s)
 {
+	struct xts_status_entry *e = entry_of(s);
 	struct xts_status_page *p = page();
-	uint32_t index = SOCKET_INDEX(s->id);
-	struct xts_status_entry *e;
 
-	if (!p)
+	if (p)
+		p->sockets = xts.sockets;
+	if (!e)
 		return;
-	p->sockets = xts.sockets;
-	if (index >= XTS_STATUS_ENTRIES)
-		return;
-	if (p->used <= index)
-		p->used = index + 1;
-	e = &p->entry[index];
+	if (p->used <= SOCKET_INDEX(s->id))
+		p->used = SOCKET_INDEX(s->id) + 1;
 	e->xts_socket = s->id;
 	e->proxy_id = s->proxy_id;
 	e->state = state_of(s);

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import ssl
 
 _ITEMS = {item.name: item for item in BY_NAME["TLS"].items}
-_VERSIONS = {0x0303: "TLSv1.2", 0x0304: "TLSv1.3"}
-_CRYPTO = {1: "user", 2: "kernel", 3: "device"}
+VERSIONS = {0x0303: "TLSv1.2", 0x0304: "TLSv1.3"}
+CRYPTO = {1: "user", 2: "kernel", 3: "device"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class TlsConnection:
     def version(self) -> str | None:
         """ "TLSv1.2" or "TLSv1.3"; None: before the handshake."""
         number = self._ask("VERSION")
-        return None if number is None else _VERSIONS.get(number, f"{number:#06x}")
+        return None if number is None else VERSIONS.get(number, f"{number:#06x}")
 
     def cipher(self) -> tuple[str, str, int] | None:
         """(OpenSSL's name, version, bits of its key)."""
@@ -98,9 +98,7 @@ class TlsConnection:
         send, receive = self._ask("CRYPTO_SEND"), self._ask("CRYPTO_RECEIVE")
         if not send or not receive:
             return None
-        return Crypto(
-            _CRYPTO.get(send, str(send)), _CRYPTO.get(receive, str(receive)), self._ask("CRYPTO_REASON") or ""
-        )
+        return Crypto(CRYPTO.get(send, str(send)), CRYPTO.get(receive, str(receive)), self._ask("CRYPTO_REASON") or "")
 
     @property
     def context(self) -> ssl.SSLContext:

@@ -238,8 +238,10 @@ static int bundle_receive(struct xts_queue *base, struct xts_rx_frame *frame)
 			q->current = NULL;
 		}
 		got = xts_queue_receive(q->inner, frame);
+		if (!got)
+			return 0; /* most calls of a loop that polls: nothing to account for */
 		sync_stats(q);
-		if (got <= 0 || !is_bundle(frame))
+		if (got < 0 || !is_bundle(frame))
 			return got;
 		if (!begin(q, frame))
 			return 0; /* the caller has other work, too */

@@ -82,3 +82,15 @@ def in_thread() -> Iterator[Callable[..., threading.Thread]]:
         assert not thread.is_alive()
     if failures:
         raise failures[0]
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Callable[[str], Path]:
+    """Writes a file of transport rules, and says where it is."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "rules.conf"
+        path.write_text(text)
+        return path
+
+    return write

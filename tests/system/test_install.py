@@ -38,16 +38,6 @@ EVERYTHING = "use xts tcp_client *:*\nuse xts tcp_server *:*\n"
 
 
 @pytest.fixture
-def rules(tmp_path: Path) -> Callable[[str], Path]:
-    def write(text: str) -> Path:
-        path = tmp_path / "rules.conf"
-        path.write_text(text)
-        return path
-
-    return write
-
-
-@pytest.fixture
 def installed(rules: Callable[[str], Path]) -> Iterator[None]:
     """Everything is offloaded, loopback included."""
     assert xts_socket.install(rules(EVERYTHING))

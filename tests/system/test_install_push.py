@@ -33,16 +33,6 @@ SERVER = Tls(identity="localhost")
 
 
 @pytest.fixture
-def rules(tmp_path: Path) -> Callable[[str], Path]:
-    def write(text: str) -> Path:
-        path = tmp_path / "rules.conf"
-        path.write_text(text)
-        return path
-
-    return write
-
-
-@pytest.fixture
 def offloaded(rules: Callable[[str], Path]) -> Iterator[None]:
     with xts_socket.offload(rules(EVERYTHING)):
         yield

@@ -20,6 +20,8 @@ from xts_messages.attach import Listing, list_attachments
 from xts_messages.endpoint import read_status_page
 from xts_messages.ulps import BY_NAME, BY_NUMBER
 
+from xts_socket._tls import CRYPTO, VERSIONS
+
 from . import processes
 from .options import add_verb, endpoint_path, endpoint_text, print_table, printable
 
@@ -32,8 +34,6 @@ _LINK_STATES = ("opening", "up", "down")
 
 #: The kernel's cipher types (linux/tls.h), which TLS_KEYS has.
 _KEYS_CIPHERS = {51: "AES_GCM_128", 52: "AES_GCM_256", 53: "AES_CCM_128", 54: "CHACHA20_POLY1305"}
-_TLS_VERSIONS = {0x0303: "TLSv1.2", 0x0304: "TLSv1.3"}
-_TLS_BY = {1: "user", 2: "kernel", 3: "device"}  # enum xts_tls_crypto
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def _encryption(raw: Any) -> Encryption | None:
         return None
     by_keys = not any(BY_NAME["TLS"].number in ulps for ulps in (raw.receive_ulps, raw.send_ulps))
     return Encryption(
-        version=_TLS_VERSIONS.get(raw.tls_version, f"{raw.tls_version:#06x}"),
+        version=VERSIONS.get(raw.tls_version, f"{raw.tls_version:#06x}"),
         cipher=(_KEYS_CIPHERS if by_keys else _suites()).get(raw.tls_cipher, f"{raw.tls_cipher:#06x}"),
         send=_by(raw.tls_send),
         receive=_by(raw.tls_receive),
@@ -201,7 +201,7 @@ def _encryption(raw: Any) -> Encryption | None:
 
 
 def _by(number: int) -> str | None:
-    return _TLS_BY.get(number, str(number)) if number else None
+    return CRYPTO.get(number, str(number)) if number else None
 
 
 @cache
