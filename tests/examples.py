@@ -8,13 +8,18 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 SEARCH = int(os.environ.get("XTS_SEARCH", "0"))
 
 # A shared machine pauses for seconds: how long an example takes says nothing about the code.
 settings.register_profile(
-    "xts", deadline=None, derandomize=not SEARCH, print_blob=True, max_examples=100 * max(1, SEARCH)
+    "xts",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=not SEARCH,
+    print_blob=True,
+    max_examples=100 * max(1, SEARCH),
 )
 settings.load_profile("xts")
 

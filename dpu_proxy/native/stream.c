@@ -43,7 +43,8 @@ ssize_t stream_write(struct connection *c, struct iovec *iov, int pieces)
 }
 
 /* A whole window has gone to TCP. If TCP took all of it at once, the window may be what holds the connection back: it
- * grows. If some was spilled, TCP is, and a larger window would only fill the spill buffer. */
+ * grows. If some was spilled, TCP is, and a larger window would only fill the spill buffer. Half of the channel's budget stays for
+ * connections to come: without windows of their own they would be refused. */
 static void window_used(struct connection *c, const struct xts_limits *limits)
 {
 	struct channel *ch = c->channel;
@@ -51,7 +52,7 @@ static void window_used(struct connection *c, const struct xts_limits *limits)
 
 	if (growth > c->window)
 		growth = c->window;
-	if (growth && !c->spilled && ch->window_bytes + growth <= limits->spill_bytes) {
+	if (growth && !c->spilled && ch->window_bytes + growth <= limits->spill_bytes / 2) {
 		xts_credit_grow(&c->grant, growth);
 		c->window += growth;
 		ch->window_bytes += growth;

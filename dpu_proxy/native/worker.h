@@ -34,7 +34,7 @@ struct xts_limits { /* per queue */
 	uint32_t listeners;       /* beyond: ENOBUFS */
 	uint64_t spill_bytes;     /* sum of the windows granted to hosts, so the most that can ever wait in spill buffers */
 	uint32_t window_bytes;    /* window a connection starts with */
-	uint32_t window_bytes_max;/* to which a busy one grows while spill_bytes allows */
+	uint32_t window_bytes_max;/* to which a busy one grows while half of spill_bytes is free */
 	uint64_t ulp_bytes;       /* that pushed protocols keep beside windows: given back, being gathered; beyond: ENOBUFS */
 };
 

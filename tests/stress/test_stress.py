@@ -25,7 +25,7 @@ RUNS = {
     "small windows everywhere": replace(SHORT, window_bytes=1000, proxy_window_kib=1, frame_window=4, seed=3),
     "small buffers": replace(SHORT, buffer_min=1, buffer_max=100_000, abort=0, seed=4),
     "slow readers, one-byte messages": replace(SHORT, message_max=64, slow_host=300, slow_peer=300, seed=5),
-    "slow TCP peers fill the spill limit": replace(SHORT, spill_mib=4, slow_peer=700, slow_host=0, abort=0, seed=6),
+    "slow TCP peers fill the spill limit": replace(SHORT, spill_mib=6, slow_peer=700, slow_host=0, abort=0, seed=6),
     "aborts": replace(SHORT, abort=600, threads=3, seed=7),
 }
 

@@ -331,6 +331,30 @@ def test_windows_come_out_of_the_channels_budget(server: socket.socket) -> None:
             peer.close()
 
 
+def test_windows_that_grow_leave_half_the_budget_to_newcomers(server: socket.socket) -> None:
+    with Worker(spill_bytes=8 * WINDOW, window_bytes_max=8 * WINDOW) as worker, worker.attach() as host:
+        host.open()
+        _, proxy_id, held, peer = connected(host, server)
+        peers = [peer]
+        for _ in range(64):  # one that takes everything at once: each window that is used up may grow
+            host.send("XTS_CMD_SEND", bytes(min(held, 16000)), id=proxy_id)
+            left = min(held, 16000)
+            held -= left
+            while left:
+                left -= len(peer.recv(left))
+            while held < WINDOW // 2:
+                held += host.expect("XTS_REPLY_RECV").fields["post_credits"]
+        while held < 3 * WINDOW:  # a quarter of the window may stay untold
+            held += host.expect("XTS_REPLY_RECV").fields["post_credits"]
+        assert worker.channel().window_bytes == 4 * WINDOW
+        for _ in range(4):
+            *_, credits, peer = connected(host, server)
+            assert credits == WINDOW
+            peers.append(peer)
+        for peer in peers:
+            peer.close()
+
+
 def test_policy_refuses_with_eacces(server: socket.socket) -> None:
     with Worker(policy_default_allow=False) as worker, worker.attach() as host:
         host.open()
