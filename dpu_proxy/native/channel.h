@@ -236,6 +236,8 @@ struct connection *connection_find_unnamed(struct channel *ch, uint32_t xts_sock
 uint32_t connection_grant_window(struct connection *c);
 /* Likewise for a connection that has as many bytes in its spill buffer as spilled; false when there is no window for it. */
 bool connection_grant_claimed(struct connection *c, uint32_t spilled);
+/* Doubles the window, at most to window_bytes_max, while half of the channel's limit is free. */
+void connection_grow_window(struct connection *c);
 bool channel_window_left(const struct channel *ch);
 /* Counts memory of pushed protocols (negative: that is free). False: the channel's limit, or an orphan that has no channel any more. */
 bool connection_count_memory(struct connection *c, int64_t bytes);

@@ -43,21 +43,11 @@ ssize_t stream_write(struct connection *c, struct iovec *iov, int pieces)
 }
 
 /* A whole window has gone to TCP. If TCP took all of it at once, the window may be what holds the connection back: it
- * grows. If some was spilled, TCP is, and a larger window would only fill the spill buffer. Half of the channel's budget stays for
- * connections to come: without windows of their own they would be refused. */
-static void window_used(struct connection *c, const struct xts_limits *limits)
+ * grows. If some was spilled, TCP is, and a larger window would only fill the spill buffer. */
+static void window_used(struct connection *c)
 {
-	struct channel *ch = c->channel;
-	uint32_t growth = limits->window_bytes_max > c->window ? limits->window_bytes_max - c->window : 0;
-
-	if (growth > c->window)
-		growth = c->window;
-	if (growth && !c->spilled && ch->window_bytes + growth <= limits->spill_bytes / 2) {
-		xts_credit_grow(&c->grant, growth);
-		c->window += growth;
-		ch->window_bytes += growth;
-		c->worker->stats.window_bytes += growth;
-	}
+	if (!c->spilled)
+		connection_grow_window(c);
 	c->consumed = 0;
 	c->spilled = false;
 }
@@ -65,18 +55,15 @@ static void window_used(struct connection *c, const struct xts_limits *limits)
 /* Bytes have left for TCP: the paper's POST_CREDITS_UNA grows, and perhaps the window. */
 void stream_account_sent(struct connection *c, uint32_t bytes, uint32_t credits)
 {
-	const struct xts_limits *limits = &c->worker->config.limits;
-	struct channel *ch = c->channel;
-
 	c->sent_bytes += bytes;
 	c->worker->stats.sent_bytes += bytes;
 	c->worker->stats.writes++;
-	if (!ch || c->orphan)
+	if (!c->channel || c->orphan)
 		return;
 	xts_credit_free(&c->grant, credits);
 	c->consumed += credits;
 	if (c->consumed >= c->window)
-		window_used(c, limits);
+		window_used(c);
 	if (xts_credit_due(&c->grant))
 		connection_wake(c);
 }

@@ -6,10 +6,17 @@ bool channel_window_left(const struct channel *ch)
 	return ch->window_bytes + 4096 <= ch->worker->config.limits.spill_bytes;
 }
 
+static void count_window(struct connection *c, uint32_t bytes)
+{
+	c->window += bytes;
+	c->channel->window_bytes += bytes;
+	c->worker->stats.window_bytes += bytes;
+}
+
 /* A window of wanted bytes, or what the channel's limit leaves of it; false when that is less than least. */
 static bool take_window(struct connection *c, uint32_t wanted, uint32_t least)
 {
-	struct channel *ch = c->channel;
+	const struct channel *ch = c->channel;
 	const struct xts_limits *limits = &c->worker->config.limits;
 	uint64_t left = limits->spill_bytes > ch->window_bytes ? limits->spill_bytes - ch->window_bytes : 0;
 	uint32_t window = left < wanted ? (uint32_t)left : wanted;
@@ -18,9 +25,7 @@ static bool take_window(struct connection *c, uint32_t wanted, uint32_t least)
 		c->worker->stats.refused_limit++;
 		return false;
 	}
-	c->window = window;
-	ch->window_bytes += window;
-	c->worker->stats.window_bytes += window;
+	count_window(c, window);
 	xts_credit_grant_init(&c->grant, window);
 	return true;
 }
@@ -40,6 +45,20 @@ bool connection_grant_claimed(struct connection *c, uint32_t spilled)
 		return false;
 	c->grant.outstanding -= spilled;
 	return true;
+}
+
+/* Half of the budget stays for connections to come: without windows of their own they would be refused. */
+void connection_grow_window(struct connection *c)
+{
+	const struct xts_limits *limits = &c->worker->config.limits;
+	uint32_t growth = limits->window_bytes_max > c->window ? limits->window_bytes_max - c->window : 0;
+
+	if (growth > c->window)
+		growth = c->window;
+	if (!growth || c->channel->window_bytes + growth > limits->spill_bytes / 2)
+		return;
+	xts_credit_grow(&c->grant, growth);
+	count_window(c, growth);
 }
 
 bool connection_count_memory(struct connection *c, int64_t bytes)

@@ -24,9 +24,8 @@ class Foreign:
     def _now(self) -> tuple[float, float]:
         cpu = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()
         ours = os.times()
-        return (int(cpu[1]) + int(cpu[2]) + int(cpu[8])) * _TICK_S, ours.user + ours.children_user + sum(
-            map(_user_s, self.pids)
-        )
+        taken = (int(cpu[1]) + int(cpu[2]) + int(cpu[8])) * _TICK_S  # user, nice, steal
+        return taken, ours.user + ours.children_user + sum(map(_user_s, self.pids))
 
     def look(self) -> float:
         """Seconds of core time that others have had since the last look, or the beginning."""

@@ -337,8 +337,8 @@ def test_windows_that_grow_leave_half_the_budget_to_newcomers(server: socket.soc
         _, proxy_id, held, peer = connected(host, server)
         peers = [peer]
         for _ in range(64):  # one that takes everything at once: each window that is used up may grow
-            host.send("XTS_CMD_SEND", bytes(min(held, 16000)), id=proxy_id)
             left = min(held, 16000)
+            host.send("XTS_CMD_SEND", bytes(left), id=proxy_id)
             held -= left
             while left:
                 left -= len(peer.recv(left))
