@@ -125,7 +125,7 @@ enum xts_ulp_id {
 #define XTS_TLS_MAX_VERSION 8 /* u16: 0x0303 or 0x0304 */
 #define XTS_TLS_CIPHERS 9 /* string: OpenSSL's list for TLS 1.2; what the configuration forbids stays so */
 #define XTS_TLS_CIPHERSUITES 10 /* string: of TLS 1.3 */
-#define XTS_TLS_CRYPTO 11 /* u8: 0: best there is (the default), 1: user, 2: kernel, 3: device; what is not to be had falls back, counted. With TLS 1.3 the best is 1: under 2 and 3 a peer's KeyUpdate ends the connection */
+#define XTS_TLS_CRYPTO 11 /* u8: 0: best there is (the default), 1: user, 2: kernel, 3: device; what is not to be had falls back, counted. The best is 2 with TLS 1.3 where the kernel changes keys (Linux 6.14); where it does not, it is 1, and under 2 and 3 KeyUpdate ends the connection */
 #define XTS_TLS_VERIFY_HOST 12 /* flag: client: check SERVER_NAME although VERIFY is 1 */
 #define XTS_TLS_NO_RESUMPTION 13 /* flag: no session of before, and none kept */
 #define XTS_TLS_INFO_VERSION 1 /* u16: 0x0303 or 0x0304 */

@@ -236,7 +236,8 @@ ULPS: tuple[Ulp, ...] = (
                 11,
                 Type.U8,
                 "0: best there is (the default), 1: user, 2: kernel, 3: device; what is not to be had falls "
-                "back, counted. With TLS 1.3 the best is 1: under 2 and 3 a peer's KeyUpdate ends the connection",
+                "back, counted. The best is 2 with TLS 1.3 where the kernel changes keys (Linux 6.14); where it does "
+                "not, it is 1, and under 2 and 3 KeyUpdate ends the connection",
             ),
             Attribute("VERIFY_HOST", 12, Type.FLAG, "client: check SERVER_NAME although VERIFY is 1"),
             Attribute("NO_RESUMPTION", 13, Type.FLAG, "no session of before, and none kept"),

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import xts_socket
 from authority import Authority
-from kernel_tls import kernel_tls_reason, tls_stat
+from kernel_tls import kernel_changes_keys, kernel_tls_reason, tls_stat
 from proxy_process import ProxyProcess
 from ulp_tls_bed import client_context, server_context
 from xts_proxy import control
@@ -47,7 +47,7 @@ COUNTED = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is asked for, and what comes of it where the kernel has TLS."""
+    """What is asked for, and what comes of it where the kernel has TLS and does not change keys."""
 
     version: ssl.TLSVersion
     cipher: str
@@ -65,9 +65,11 @@ class Case:
 
     def expected(self) -> tuple[str, str, str]:
         """On this kernel."""
-        if self.asked == "user" or not kernel_tls_reason():
-            return self.send, self.receive, self.reason
-        return "user", "user", NO_KERNEL
+        if self.asked != "user" and kernel_tls_reason():
+            return "user", "user", NO_KERNEL
+        if self.reason == KEYS_CHANGE and kernel_changes_keys():
+            return "kernel", "user", NO_DIRECTION
+        return self.send, self.receive, self.reason
 
 
 OF_1_2 = (
@@ -281,6 +283,7 @@ def test_status_shows_it(
         for way in ("sent", "received")
     ]
     assert f"; encrypted by: {by[0]}; decrypted by: {by[1]}\n" in shown
-    reason, words = (NO_KERNEL, NO_KERNEL) if kernel_tls_reason() else (KEYS_CHANGE, KEYS_CHANGE.partition(",")[0])
+    _, _, reason = case.expected()
+    words = reason.partition(",")[0] if reason == KEYS_CHANGE else reason
     (line,) = [line for line in shown.splitlines() if line.startswith("tls: not the best kind: ")]
     assert f"{answer[COUNTED[reason]]} ({words})" in line

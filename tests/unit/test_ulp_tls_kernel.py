@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from authority import Authority
-from kernel_tls import tls_stat
+from kernel_tls import kernel_changes_keys, tls_stat
 from ulp_tls_bed import TlsBed, TlsPeer, client_context, counts, server_context
 from xts_proxy._native import lib
 
@@ -128,6 +128,8 @@ def test_kernel(
     kernel: TlsBed, client: bool, version: ssl.TLSVersion, ciphers: dict[str, Any], by: tuple[int, int]
 ) -> None:
     """OpenSSL 3.0 leaves receiving TLS 1.3 to itself. The kernel's own counters say that it was used."""
+    if version == ONE_THREE and kernel_changes_keys():
+        by = (KERNEL, USER)
     before, fell_back = tls_stat(), counts()["fallback_keys_change"]
     if client:
         kernel.push("TLS", server_name="localhost", max_version=int(version), **ciphers)
@@ -180,6 +182,41 @@ def test_truncation_under_the_kernel(kernel: TlsBed, version: ssl.TLSVersion) ->
         kernel.wait()
         kernel.read_all()
     assert ours.value.errno == errno.EBADMSG and kernel.faults("TRUNCATED") == 1
+
+
+@pytest.mark.parametrize("suite", ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"])
+@pytest.mark.parametrize("client", [True, False])
+def test_keys_in_the_kernel_are_updated(kernel: TlsBed, client: bool, suite: str) -> None:
+    """After so many records; the kernel's counter says that it took them, and the peer that they are right."""
+    if not kernel_changes_keys():
+        pytest.skip("Linux has this since 6.14")
+    kernel.configure(rekey_records=3)
+    if client:
+        kernel.push("TLS", server_name="localhost", ciphersuites=suite)
+        peer = kernel.connect_to(server_context(SERVER))
+    else:
+        kernel.push("TLS", identity="server", ciphersuites=suite)
+        peer = kernel.accept_from(client_context(AUTHORITY.certificate))
+    assert (kernel.tell(SEND_BY), peer.tls.version()) == (bytes([KERNEL]), "TLSv1.3")
+    before, rekeys = counts()["key_updates"], tls_stat()["TlsTxRekeyOk"]
+    for size in (1, 100, 16384, 50_000, 1, 1):
+        exchange(kernel, peer, size)
+    assert counts()["key_updates"] - before == 2  # before the 50,000 bytes, which are four records, and after them
+    assert tls_stat()["TlsTxRekeyOk"] - rekeys == 2
+
+
+def test_a_key_that_has_done_its_work_and_cannot_change(kernel: TlsBed) -> None:
+    """Rather than encrypting more with it than is safe (RFC 8446 5.5), the connection ends."""
+    if kernel_changes_keys():
+        pytest.skip("Linux changes keys since 6.14")
+    kernel.configure(rekey_records=3)
+    kernel.push("TLS", server_name="localhost", crypto=KERNEL)
+    peer = kernel.connect_to(server_context(SERVER))
+    for _ in range(3):
+        exchange(kernel, peer)
+    with pytest.raises(OSError) as ours:
+        kernel.write(b"one more")
+    assert ours.value.errno == errno.EPROTO and "the kernel's cannot be changed" in kernel.error().text
 
 
 def test_full_socket_under_the_kernel(kernel: TlsBed) -> None:

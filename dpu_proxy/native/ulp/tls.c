@@ -65,6 +65,7 @@ static void tls_close(struct ulp_layer *l)
 	BIO_free(t->socket);
 	if (t->context)
 		tls_context_put(t->context);
+	tls_rekey_forget(t);
 	ulp_out_free(&t->out);
 	if (t->part)
 		OPENSSL_cleanse(t->part, TLS_RECORD_BYTES);
@@ -214,8 +215,8 @@ static ssize_t tls_read(struct ulp_layer *l, void *out, size_t room, struct ulp_
 			r = tls_fault(t, r);
 		}
 	}
-	if (t->keys_lost && !t->failed)
-		t->failed = r = ulp_fail(l, XTS_FAULT_HANDSHAKE, "the peer asks for other keys, and the kernel's cannot be changed");
+	if (!t->failed && tls_rekey_settle(t) && t->failed)
+		r = t->failed;
 	if (!t->failed)
 		tls_bio_flush(t); /* answers to what was read: a key update */
 	t->ended = r == -ENODATA && done;
@@ -340,8 +341,14 @@ static ssize_t write_kernel(struct tls *t, const struct iovec *iov, int pieces, 
 {
 	size_t bytes = ulp_iov_bytes(iov, pieces);
 	bool pdu = mark && mark->pdu;
-	ssize_t n = !bytes && pdu ? 1 : ulp_write_below(t->layer, iov, pieces, NULL);
+	int r = tls_rekey_settle(t);
+	ssize_t n;
 
+	if (r)
+		return r == -EAGAIN ? 0 : r;
+	n = !bytes && pdu ? 1 : ulp_write_below(t->layer, iov, pieces, NULL);
+	if (n > 0)
+		tls_rekey_count(t, bytes ? (size_t)n : 0);
 	if (n > 0 && pdu)
 		t->in_pdu = mark->more || (size_t)n < bytes;
 	return n;
@@ -371,13 +378,16 @@ static ssize_t tls_write(struct ulp_layer *l, const struct iovec *iov, int piece
 
 static int tls_flush(struct ulp_layer *l)
 {
-	return tls_bio_flush(l->state); /* after a fault too: the alert */
+	struct tls *t = l->state;
+	int r = tls_rekey_settle(t); /* the socket may have room for it now */
+
+	return r == -EAGAIN ? r : tls_bio_flush(t); /* after a fault too: the alert */
 }
 
 static int tls_finish(struct ulp_layer *l)
 {
 	struct tls *t = l->state;
-	int r = t->failed;
+	int r = t->failed ? t->failed : tls_rekey_settle(t);
 
 	if (!r && t->done && !t->notified) {
 		ERR_clear_error();

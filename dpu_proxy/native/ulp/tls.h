@@ -8,6 +8,7 @@
  * tls_session.c     sessions to resume: a cache for clients, keys of tickets for servers
  * tls_bio.c         between OpenSSL and the layer below
  * tls_kernel.c      who does the crypto
+ * tls_rekey.c       other keys for a kernel that does it
  * tls_fault.c       from OpenSSL's errors to faults
  * tls_tell.c        what ULP_INFO tells
  * tls_config.c      identities, trust roots, settings
@@ -156,7 +157,11 @@ struct tls {
 	bool starved;             /* OpenSSL needs more from below for the next byte */
 	bool ended;               /* close_notify was read behind data: the next read tells */
 	bool notified;            /* ours was sent */
-	bool keys_lost;           /* the peer was promised other keys, and the kernel has the old ones */
+	bool keys_lost;           /* others are due, and the kernel has the old ones */
+	bool update_due;          /* KeyUpdate is to be written, and the kernel sends */
+	bool update_written;      /* by OpenSSL; whether it has left, SSL_in_init() tells */
+	uint8_t secret_bytes;     /* of send_secret: while the kernel sends and takes other keys, else 0 */
+	uint8_t send_secret[48];  /* at most SHA-384 */
 	bool keeps_session;
 	uint8_t session_key[TLS_KEY_BYTES];
 };
@@ -193,6 +198,18 @@ long tls_kernel_control(struct tls *t, int command, long number, void *argument)
 uint8_t tls_crypto_wanted(uint8_t asked, uint8_t configured);
 int tls_kernel_give(const struct xts_tls_config *config, int fd, bool send, const void *info, uint32_t bytes, uint8_t *by);
 const char *tls_fall_back(enum tls_fallback why);
+
+/* --- tls_rekey.c ----------------------------------------------------------------------------------------------------- */
+
+/* For connections of which the kernel may get the keys, and others later. */
+void tls_rekey_install(const struct xts_tls_config *config, SSL_CTX *ssl);
+/* The handshake is done, and who does the crypto is settled: from now on KeyUpdate is looked for. */
+void tls_rekey_watch(struct tls *t);
+/* The kernel has sent so many bytes. */
+void tls_rekey_count(struct tls *t, size_t bytes);
+/* Writes the KeyUpdate that is due. 0: none is now; -EAGAIN; -errno of the fault: keys that cannot be changed. */
+int tls_rekey_settle(struct tls *t);
+void tls_rekey_forget(struct tls *t);
 
 /* --- tls_fault.c ----------------------------------------------------------------------------------------------------- */
 

@@ -185,6 +185,7 @@ static int build(struct ulp_layer *l, struct tls_context *context, const struct 
 	if (SSL_CTX_set_session_id_context(context->ssl, context->key, sizeof context->key) != 1)
 		return ulp_refuse(l, ENOMEM, "no memory for TLS");
 	tls_session_install(context->ssl, client);
+	tls_rekey_install(config, context->ssl);
 	if (client)
 		return set_client(l, context);
 	tls_choice_install(context);

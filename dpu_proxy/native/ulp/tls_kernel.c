@@ -7,9 +7,9 @@
  * connection at a time, and "device" is said only when a count of the card's has grown and none of the software's: others' connections can hide the card's
  * work, not make it up.
  *
- * A peer of TLS 1.3 may ask for other keys at any time (KeyUpdate). OpenSSL hands the kernel the first ones only, whether or not it takes
- * others (Linux does since 6.14). So TLS 1.3 stays with OpenSSL unless the kernel was asked for by name; then such a peer loses its
- * connection, with that reason.
+ * A peer of TLS 1.3 may ask for other keys at any time (KeyUpdate). OpenSSL hands the kernel the first ones only; the next ones it gets from
+ * tls_rekey.c, if it takes them (Linux does since 6.14). Where it does not, TLS 1.3 stays with OpenSSL unless the kernel was asked for by name; then
+ * such a peer loses its connection, with that reason.
  *
  * What was asked for and is not to be had falls back, with a counted reason.
  */
@@ -180,9 +180,10 @@ bool xts_tls_kernel_may(uint8_t wanted, uint16_t version, bool changes_keys)
 	return wanted != XTS_TLS_CRYPTO_USER;
 }
 
-static bool kernel_may(const struct tls *t)
+/* Keys to send with are changed (tls_rekey.c), those to receive with are not. */
+static bool kernel_may(const struct tls *t, bool send)
 {
-	return xts_tls_kernel_may(t->crypto, (uint16_t)SSL_version(t->ssl), false); /* OpenSSL does not change them */
+	return xts_tls_kernel_may(t->crypto, (uint16_t)SSL_version(t->ssl), send && t->context->config->kernel_changes_keys);
 }
 
 int tls_kernel_prepare(struct tls *t)
@@ -258,7 +259,7 @@ long tls_kernel_control(struct tls *t, int command, long number, void *argument)
 
 	if (command != SET_KEYS)
 		return BIO_ctrl(t->socket, command, number, argument);
-	if (!kernel_may(t))
+	if (!kernel_may(t, send))
 		return 0;
 	if (setsockopt((int)BIO_get_fd(t->socket, NULL), IPPROTO_TCP, TCP_ULP, "tls", 4) < 0 && errno != EEXIST)
 		return 0; /* EEXIST: for the other direction */
@@ -287,38 +288,15 @@ int tls_kernel_give(const struct xts_tls_config *config, int fd, bool send, cons
 	return r;
 }
 
-/*
- * A peer that changes its keys leaves the kernel with the old ones, and one that asks for ours to be changed gets an answer only with what OpenSSL
- * writes next, which is no data: the kernel would go on with keys that the peer wants no more (RFC 8446 4.6.3).
- */
-static void on_message(int write, int version, int type, const void *data, size_t bytes, SSL *ssl, void *argument)
-{
-	const uint8_t *message = data;
-	struct tls *t = argument;
-	bool asked = bytes == SSL3_HM_HEADER_LENGTH + 1 && message[SSL3_HM_HEADER_LENGTH] == SSL_KEY_UPDATE_REQUESTED;
-
-	(void)version;
-	(void)ssl;
-	if (type != SSL3_RT_HANDSHAKE || !bytes || message[0] != SSL3_MT_KEY_UPDATE)
-		return;
-	if (write || asked)
-		t->keys_lost = t->keys_lost || t->send_by != XTS_TLS_CRYPTO_USER;
-	if (!write)
-		t->keys_lost = t->keys_lost || t->receive_by != XTS_TLS_CRYPTO_USER;
-}
-
 void tls_kernel_settle(struct tls *t)
 {
 	uint8_t least = t->send_by < t->receive_by ? t->send_by : t->receive_by;
 
-	if ((t->send_by != XTS_TLS_CRYPTO_USER || t->receive_by != XTS_TLS_CRYPTO_USER) && SSL_version(t->ssl) == TLS1_3_VERSION) {
-		SSL_set_msg_callback(t->ssl, on_message);
-		SSL_set_msg_callback_arg(t->ssl, t);
-	}
+	tls_rekey_watch(t);
 	if (t->socket) {
 		if (t->receive_by == XTS_TLS_CRYPTO_USER)
 			SSL_set_read_ahead(t->ssl, 1); /* or each record takes two reads: its header, and the rest */
-		if (!kernel_may(t))
+		if (!kernel_may(t, true))
 			fall_back(t, TLS_KEYS_CHANGE);
 		else if (least == XTS_TLS_CRYPTO_USER)
 			fall_back(t, TLS_REFUSED);

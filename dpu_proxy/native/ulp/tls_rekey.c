@@ -1,0 +1,206 @@
+/*
+ * Other keys of TLS 1.3 where the kernel sends (RFC 8446 4.6.3, 7.2); it takes them since Linux 6.14.
+ *
+ * OpenSSL writes KeyUpdate and makes the next keys, but for itself: the kernel it leaves with the old ones. So the sending direction's traffic secret
+ * is kept here, as OpenSSL tells it to key logs, while the kernel has the keys; and once OpenSSL has written KeyUpdate, the kernel gets what
+ * follows from the next secret, before anything else is sent. KeyUpdate is due after rekey_records, and when the peer asks for it: OpenSSL would
+ * answer with what it writes next, but it writes no data here.
+ *
+ * What cannot be changed ends the connection, with that reason: keys in a kernel that takes no others, and those with which it receives.
+ */
+#include <errno.h>
+#include <openssl/core_names.h>
+#include <openssl/err.h>
+#include <openssl/kdf.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "tls.h"
+#include "tls_keys.h"
+
+#ifndef SOL_TLS
+#define SOL_TLS 282
+#endif
+
+/* --- the secret ------------------------------------------------------------------------------------------------------ */
+
+static int hex_digit(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* Of a line of a key log: the label, the client's random, the secret. */
+static void on_secret(const SSL *ssl, const char *line)
+{
+	struct tls *t = SSL_get_app_data(ssl);
+	const char *label = t->client ? "CLIENT_TRAFFIC_SECRET_0 " : "SERVER_TRAFFIC_SECRET_0 ";
+	const char *hex = strrchr(line, ' ');
+	uint8_t n = 0;
+
+	if (!t->socket || !hex || strncmp(line, label, strlen(label)) != 0)
+		return;
+	for (hex++; n < sizeof t->send_secret && hex_digit(hex[0]) >= 0 && hex_digit(hex[1]) >= 0; hex += 2)
+		t->send_secret[n++] = (uint8_t)(hex_digit(hex[0]) << 4 | hex_digit(hex[1]));
+	t->secret_bytes = n;
+}
+
+void tls_rekey_install(const struct xts_tls_config *config, SSL_CTX *ssl)
+{
+	if (config->kernel_changes_keys && config->settings.crypto != XTS_TLS_CRYPTO_USER)
+		SSL_CTX_set_keylog_callback(ssl, on_secret);
+}
+
+void tls_rekey_forget(struct tls *t)
+{
+	OPENSSL_cleanse(t->send_secret, sizeof t->send_secret);
+	t->secret_bytes = 0;
+}
+
+/* HKDF-Expand-Label of RFC 8446 7.1, without a context. */
+static bool expand_label(const EVP_MD *digest, const uint8_t *secret, size_t secret_bytes, const char *label, uint8_t *out, size_t bytes)
+{
+	char info[32] = { (char)(bytes >> 8), (char)bytes, 0 };
+	int label_bytes = snprintf(info + 3, sizeof info - 3, "tls13 %s", label); /* its 0: no context */
+	int mode = EVP_KDF_HKDF_MODE_EXPAND_ONLY;
+	OSSL_PARAM parameters[] = {
+		OSSL_PARAM_construct_int(OSSL_KDF_PARAM_MODE, &mode),
+		OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, (char *)(uintptr_t)EVP_MD_get0_name(digest), 0),
+		OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, (uint8_t *)(uintptr_t)secret, secret_bytes),
+		OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, info, 3 + (size_t)label_bytes + 1),
+		OSSL_PARAM_construct_end(),
+	};
+	EVP_KDF *kdf = EVP_KDF_fetch(NULL, "HKDF", NULL);
+	EVP_KDF_CTX *context = kdf ? EVP_KDF_CTX_new(kdf) : NULL;
+	bool ok;
+
+	info[2] = (char)label_bytes;
+	ok = context && EVP_KDF_derive(context, out, bytes, parameters) == 1;
+	EVP_KDF_CTX_free(context);
+	EVP_KDF_free(kdf);
+	return ok;
+}
+
+/* --- the next keys --------------------------------------------------------------------------------------------------- */
+
+static uint16_t kernel_cipher(const SSL_CIPHER *cipher)
+{
+	switch (SSL_CIPHER_get_protocol_id(cipher)) { /* RFC 8446 B.4 */
+	case 0x1301:
+		return TLS_CIPHER_AES_GCM_128;
+	case 0x1302:
+		return TLS_CIPHER_AES_GCM_256;
+	case 0x1303:
+		return TLS_CIPHER_CHACHA20_POLY1305;
+	case 0x1304:
+		return TLS_CIPHER_AES_CCM_128;
+	default:
+		return 0;
+	}
+}
+
+/* The secret becomes the next one; info: its keys, from record 0 on. */
+static bool next_keys(struct tls *t, const struct tls_cipher *cipher, union tls_crypto_info_any *info)
+{
+	const EVP_MD *digest = SSL_CIPHER_get_handshake_digest(SSL_get_current_cipher(t->ssl));
+	uint8_t next[sizeof t->send_secret], iv[TLS_NONCE_BYTES];
+	uint8_t *iv_at = info->bytes + sizeof info->info, *key_at = iv_at + cipher->iv_bytes, *salt_at = key_at + cipher->key_bytes;
+	bool ok = digest && t->secret_bytes && (size_t)EVP_MD_get_size(digest) == t->secret_bytes &&
+		  expand_label(digest, t->send_secret, t->secret_bytes, "traffic upd", next, t->secret_bytes) &&
+		  expand_label(digest, next, t->secret_bytes, "key", key_at, cipher->key_bytes) &&
+		  expand_label(digest, next, t->secret_bytes, "iv", iv, sizeof iv);
+
+	if (ok) {
+		memcpy(t->send_secret, next, t->secret_bytes);
+		memcpy(salt_at, iv, cipher->salt_bytes);
+		memcpy(iv_at, iv + cipher->salt_bytes, cipher->iv_bytes);
+		info->info.version = TLS_1_3_VERSION;
+		info->info.cipher_type = cipher->type;
+	}
+	OPENSSL_cleanse(next, sizeof next);
+	OPENSSL_cleanse(iv, sizeof iv);
+	return ok;
+}
+
+/* KeyUpdate has gone to the kernel, and nothing after it. False: what follows would be sent with keys that the peer has left behind. */
+static bool change_kernel(struct tls *t)
+{
+	const struct tls_cipher *cipher = tls_cipher_find(kernel_cipher(SSL_get_current_cipher(t->ssl)));
+	union tls_crypto_info_any info = { 0 };
+	bool ok = cipher && next_keys(t, cipher, &info) &&
+		  setsockopt((int)BIO_get_fd(t->socket, NULL), SOL_TLS, TLS_TX, info.bytes, tls_cipher_info_bytes(cipher)) == 0;
+
+	OPENSSL_cleanse(&info, sizeof info);
+	return ok;
+}
+
+/* --- KeyUpdate ------------------------------------------------------------------------------------------------------- */
+
+static void on_message(int write, int version, int type, const void *data, size_t bytes, SSL *ssl, void *argument)
+{
+	const uint8_t *message = data;
+	struct tls *t = argument;
+	bool asked = bytes == SSL3_HM_HEADER_LENGTH + 1 && message[SSL3_HM_HEADER_LENGTH] == SSL_KEY_UPDATE_REQUESTED;
+	bool kernel_sends = t->send_by != XTS_TLS_CRYPTO_USER;
+
+	(void)version;
+	(void)ssl;
+	if (type != SSL3_RT_HANDSHAKE || !bytes || message[0] != SSL3_MT_KEY_UPDATE)
+		return;
+	if (write) {
+		t->update_written = kernel_sends; /* to OpenSSL's buffer: it leaves at the end of SSL_do_handshake() */
+		return;
+	}
+	t->keys_lost = t->keys_lost || t->receive_by != XTS_TLS_CRYPTO_USER || (asked && kernel_sends && !t->secret_bytes);
+	t->update_due = t->update_due || (asked && kernel_sends);
+}
+
+void tls_rekey_watch(struct tls *t)
+{
+	bool kernel = t->send_by != XTS_TLS_CRYPTO_USER || t->receive_by != XTS_TLS_CRYPTO_USER;
+
+	if (t->send_by == XTS_TLS_CRYPTO_USER || SSL_version(t->ssl) != TLS1_3_VERSION)
+		tls_rekey_forget(t);
+	if (!kernel || SSL_version(t->ssl) != TLS1_3_VERSION)
+		return;
+	SSL_set_msg_callback(t->ssl, on_message);
+	SSL_set_msg_callback_arg(t->ssl, t);
+}
+
+void tls_rekey_count(struct tls *t, size_t bytes)
+{
+	t->records += (uint32_t)((bytes + TLS_RECORD_BYTES - 1) / TLS_RECORD_BYTES);
+	if (t->records < t->context->config->settings.rekey_records || SSL_version(t->ssl) != TLS1_3_VERSION)
+		return;
+	t->records = 0;
+	t->update_due = true;
+	t->keys_lost = t->keys_lost || !t->secret_bytes;
+	tls_count(&tls_counters.key_updates);
+}
+
+/* KeyUpdate leaves, unless it has: a read may have gone on with one that the socket did not take. */
+static int write_update(struct tls *t)
+{
+	int r = 1;
+
+	ERR_clear_error();
+	if (SSL_in_init(t->ssl) || !t->update_written)
+		r = SSL_in_init(t->ssl) || SSL_key_update(t->ssl, SSL_KEY_UPDATE_NOT_REQUESTED) == 1 ? SSL_do_handshake(t->ssl) : 0;
+	return r == 1 ? 0 : tls_fault(t, r);
+}
+
+int tls_rekey_settle(struct tls *t)
+{
+	int r = 0;
+
+	if (t->update_due && !t->keys_lost && !t->failed) {
+		r = write_update(t);
+		if (!r) {
+			t->update_due = t->update_written = false;
+			t->keys_lost = !change_kernel(t);
+		}
+	}
+	if (t->keys_lost && !t->failed)
+		t->failed = ulp_fail(t->layer, XTS_FAULT_HANDSHAKE, "other keys are due, and the kernel's cannot be changed");
+	return t->failed ? t->failed : r;
+}
