@@ -14,21 +14,11 @@
 #include <openssl/kdf.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "tls.h"
 #include "tls_keys.h"
 
-#ifndef SOL_TLS
-#define SOL_TLS 282
-#endif
-
 /* --- the secret ------------------------------------------------------------------------------------------------------ */
-
-static int hex_digit(char c)
-{
-	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
 
 /* Of a line of a key log: the label, the client's random, the secret. */
 static void on_secret(const SSL *ssl, const char *line)
@@ -36,13 +26,12 @@ static void on_secret(const SSL *ssl, const char *line)
 	struct tls *t = SSL_get_app_data(ssl);
 	const char *label = t->client ? "CLIENT_TRAFFIC_SECRET_0 " : "SERVER_TRAFFIC_SECRET_0 ";
 	const char *hex = strrchr(line, ' ');
-	uint8_t n = 0;
+	size_t n;
 
 	if (!t->socket || !hex || strncmp(line, label, strlen(label)) != 0)
 		return;
-	for (hex++; n < sizeof t->send_secret && hex_digit(hex[0]) >= 0 && hex_digit(hex[1]) >= 0; hex += 2)
-		t->send_secret[n++] = (uint8_t)(hex_digit(hex[0]) << 4 | hex_digit(hex[1]));
-	t->secret_bytes = n;
+	if (OPENSSL_hexstr2buf_ex(t->send_secret, sizeof t->send_secret, &n, hex + 1, 0) == 1)
+		t->secret_bytes = (uint8_t)n;
 }
 
 void tls_rekey_install(const struct xts_tls_config *config, SSL_CTX *ssl)
@@ -128,7 +117,7 @@ static bool change_kernel(struct tls *t)
 	const struct tls_cipher *cipher = tls_cipher_find(kernel_cipher(SSL_get_current_cipher(t->ssl)));
 	union tls_crypto_info_any info = { 0 };
 	bool ok = cipher && next_keys(t, cipher, &info) &&
-		  setsockopt((int)BIO_get_fd(t->socket, NULL), SOL_TLS, TLS_TX, info.bytes, tls_cipher_info_bytes(cipher)) == 0;
+		  keys_kernel_change(t->layer, &info, tls_cipher_info_bytes(cipher), false) == 0;
 
 	OPENSSL_cleanse(&info, sizeof info);
 	return ok;
@@ -181,11 +170,16 @@ void tls_rekey_count(struct tls *t, size_t bytes)
 /* KeyUpdate leaves, unless it has: a read may have gone on with one that the socket did not take. */
 static int write_update(struct tls *t)
 {
-	int r = 1;
+	int r;
 
 	ERR_clear_error();
-	if (SSL_in_init(t->ssl) || !t->update_written)
-		r = SSL_in_init(t->ssl) || SSL_key_update(t->ssl, SSL_KEY_UPDATE_NOT_REQUESTED) == 1 ? SSL_do_handshake(t->ssl) : 0;
+	if (!SSL_in_init(t->ssl)) {
+		if (t->update_written)
+			return 0;
+		if (SSL_key_update(t->ssl, SSL_KEY_UPDATE_NOT_REQUESTED) != 1)
+			return tls_fault(t, 0);
+	}
+	r = SSL_do_handshake(t->ssl);
 	return r == 1 ? 0 : tls_fault(t, r);
 }
 
