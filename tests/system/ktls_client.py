@@ -9,7 +9,8 @@ from __future__ import annotations
 import socket
 import ssl
 import sys
-import threading
+
+from tls_exchange import exchange
 
 SOL_TLS, TLS_TX, TLS_RX = 282, 1, 2
 OP_ENABLE_KTLS = 8
@@ -28,19 +29,12 @@ def main(port: int, certificate: str, version: str, ciphers: str, size: int) -> 
     if ciphers:
         context.set_ciphers(ciphers)
     context.options |= OP_ENABLE_KTLS
-    data, got = bytes(range(256)) * (size // 256), bytearray()
+    data = bytes(range(256)) * (size // 256)
     with (
         socket.create_connection(("127.0.0.1", port)) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as s,
     ):
-        sender = threading.Thread(target=s.sendall, args=(data,))
-        sender.start()
-        while len(got) < len(data):
-            part = s.recv(1 << 16)
-            assert part, f"the end, after {len(got)} bytes"
-            got += part
-        sender.join()
-        assert got == data
+        assert exchange(s, data) == data
         print(*(name for name, option in (("tx", TLS_TX), ("rx", TLS_RX)) if has_keys(s, option)))
         s.unwrap()  # close_notify both ways
 

@@ -29,6 +29,7 @@ from anyio.streams.tls import TLSAttribute
 from authority import Authority, self_signed
 from http_bed import Web, serving
 from proxy_process import ProxyProcess
+from tls_exchange import exchange
 from ulp_tls_bed import client_context, server_context
 from xts_socket import Tls, aio
 
@@ -376,13 +377,7 @@ def test_a_server(xts_authority: Authority) -> None:
             data = os.urandom(300_000)
             with kernel.create_connection(address, DEADLINE_S) as sock:
                 with context.wrap_socket(sock, server_hostname="localhost") as tls:
-                    sender = threading.Thread(target=tls.sendall, args=(data,))
-                    sender.start()
-                    got = b""
-                    while len(got) < len(data):
-                        got += tls.recv(65536)
-                    sender.join(DEADLINE_S)
-                    assert got == data and tls.selected_alpn_protocol() == "http/1.1"
+                    assert exchange(tls, data) == data and tls.selected_alpn_protocol() == "http/1.1"
         thread.join(DEADLINE_S)
         assert seen == ["http/1.1", "localhost", None]
 
