@@ -212,11 +212,13 @@ def test_a_key_that_has_done_its_work_and_cannot_change(kernel: TlsBed) -> None:
     kernel.configure(rekey_records=3)
     kernel.push("TLS", server_name="localhost", crypto=KERNEL)
     peer = kernel.connect_to(server_context(SERVER))
+    before = counts()["key_updates"]
     for _ in range(2):
         exchange(kernel, peer)
     assert kernel.write(b"the last one") == 12
     with pytest.raises(OSError) as ours:
         kernel.write(b"one more")
+    assert counts()["key_updates"] == before, "none was made"
     assert ours.value.errno == errno.EPROTO and "the kernel's cannot be changed" in kernel.error().text
 
 

@@ -140,7 +140,7 @@ static void on_message(int write, int version, int type, const void *data, size_
 		t->update_written = kernel_sends; /* to OpenSSL's buffer: it leaves at the end of SSL_do_handshake() */
 		return;
 	}
-	t->keys_lost = t->keys_lost || t->receive_by != XTS_TLS_CRYPTO_USER || (asked && kernel_sends && !t->secret_bytes);
+	t->keys_lost = t->keys_lost || t->receive_by != XTS_TLS_CRYPTO_USER;
 	t->update_due = t->update_due || (asked && kernel_sends);
 }
 
@@ -163,8 +163,8 @@ void tls_rekey_count(struct tls *t, size_t bytes)
 		return;
 	t->records = 0;
 	t->update_due = true;
-	t->keys_lost = t->keys_lost || !t->secret_bytes;
-	tls_count(&tls_counters.key_updates);
+	if (t->secret_bytes)
+		tls_count(&tls_counters.key_updates);
 }
 
 /* KeyUpdate leaves, unless it has: a read may have gone on with one that the socket did not take. */
@@ -187,6 +187,8 @@ int tls_rekey_settle(struct tls *t)
 {
 	int r = 0;
 
+	if (t->update_due && !t->secret_bytes)
+		t->keys_lost = true; /* the kernel takes no others */
 	if (t->update_due && !t->keys_lost && !t->failed) {
 		r = write_update(t);
 		if (!r) {
