@@ -11,21 +11,14 @@ import tempfile
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from . import analysis, certificates, environment, haproxy, memory, programs, report, served, targets
 from .analysis import Run
 from .beds import raised
 from .report import Results
 from .session import Session, session
-from .subjects import AFXDP_THR, DIRECT_R0, HAPROXY, SHM, SUBJECTS, WORKLOADS, Workload
+from .steps import Steps
+from .subjects import AFXDP_THR, DIRECT_R0, HAPROXY, SHM, SUBJECTS, WORKLOADS, Subject, Workload
 
 CHECK_BYTES = 48 << 20
 FILES = 200_000
@@ -79,7 +72,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measure(live: Session, wanted: list[Workload], repetitions: int, seconds: float, progress: Progress) -> list[Run]:
+def _measure(live: Session, wanted: list[Workload], repetitions: int, seconds: float, steps: Steps) -> list[Run]:
     """The paths of one repetition follow each other, so that they share the machine's slow and fast
     phases."""
     plan = [
@@ -89,16 +82,17 @@ def _measure(live: Session, wanted: list[Workload], repetitions: int, seconds: f
         for subject in workload.subjects
         if live.has(subject)
     ]
-    task = progress.add_task("measuring", total=len(plan))
-    runs = []
-    for workload, repetition, subject in plan:
-        progress.update(task, description=f"{workload.key} {repetition + 1}/{repetitions}: {subject.label}")
-        runs.append(live.run(workload, subject, repetition, seconds))
-        progress.advance(task)
-    return runs
+
+    def name(step: tuple[Workload, int, Subject]) -> str:
+        workload, repetition, subject = step
+        return f"{workload.key} {repetition + 1}/{repetitions}: {subject.label}"
+
+    return [
+        live.run(workload, subject, repetition, seconds) for workload, repetition, subject in steps.through(plan, name)
+    ]
 
 
-def _check_all(live: Session, wanted: list[Workload], progress: Progress) -> dict[str, object]:
+def _check_all(live: Session, wanted: list[Workload], steps: Steps) -> dict[str, object]:
     """Every byte, once for each path that will be measured."""
     subjects = {
         subject.key: subject
@@ -106,33 +100,34 @@ def _check_all(live: Session, wanted: list[Workload], progress: Progress) -> dic
         for subject in workload.subjects
         if live.has(subject) and subject in SUBJECTS  # the others' paths are among these
     }
-    task = progress.add_task("checking data", total=len(subjects))
-    checks: dict[str, object] = {}
-    for key, subject in subjects.items():
-        progress.update(task, description=f"every byte: {subject.label}")
-        checks[key] = dict(live.check(subject, CHECK_BYTES))
-        progress.advance(task)
-    return checks
+    plan = steps.through(list(subjects.values()), lambda subject: f"every byte: {subject.label}")
+    return {subject.key: dict(live.check(subject, CHECK_BYTES)) for subject in plan}
 
 
 def _memory(
-    live: Session, only: set[str], connections: int, watch_s: float, progress: Progress
+    live: Session, only: set[str], connections: int, watch_s: float, steps: Steps
 ) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
     subjects = {key: subject for key, subject in _IDLE_SUBJECTS.items() if live.has(subject)}
     idle: dict[str, dict[str, float]] = {}
     held: dict[str, dict[str, float]] = {}
-    task = progress.add_task("memory", total=len(subjects) * len(only))
-    for key, subject in subjects.items():
-        if "idle" in only:
-            progress.update(task, description=f"{connections:,} idle connections: {subject.label}")
+    plan = [
+        (what, key)
+        for key, subject in subjects.items()
+        for what in ("idle", "memory")
+        if what in only and not (what == "memory" and subject is HAPROXY)
+    ]
+
+    def name(step: tuple[str, str]) -> str:
+        what = f"{connections:,} idle connections" if step[0] == "idle" else "memory of a process"
+        return f"{what}: {subjects[step[1]].label}"
+
+    for what, key in steps.through(plan, name):
+        subject = subjects[key]
+        if what == "idle":
             count = min(connections, haproxy.most_connections()) if subject is HAPROXY else connections
             idle[key] = memory.idle_connections(live, subject, count, watch_s)
-            progress.advance(task)
-        if "memory" in only:
-            if subject is not HAPROXY:
-                progress.update(task, description=f"memory of a process: {subject.label}")
-                held[key] = memory.attached_process(live, subject)
-            progress.advance(task)
+        else:
+            held[key] = memory.attached_process(live, subject)
     return idle, held
 
 
@@ -170,13 +165,6 @@ def main() -> int:
     connections = arguments.connections or (2000 if arguments.quick else 10000)
     served.check_installed(wanted)
     built = programs.build(programs.TOP / "build" / "bench")
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
     with (
         tempfile.TemporaryDirectory(prefix="xts-bench-") as directory,
         raised(arguments.queue or ["afxdp", "shm"], (made := certificates.make(Path(directory))).tables()) as (
@@ -184,15 +172,15 @@ def main() -> int:
             beds,
         ),
         session(baseline, beds, built, arguments.patience, made) as live,
-        Progress(*columns, console=console, transient=True) as progress,
+        Steps(console) as steps,
     ):
         facts = environment.record([baseline, *beds.values()], sys.argv)
         foreign = facts["foreign_load"] = environment.foreign_load()
         if foreign > FOREIGN_LOAD:
             console.print(f"[yellow]core 0 is {foreign:.0%} busy with something else: figures suffer[/]")
-        checks = _check_all(live, wanted, progress)
-        runs = _measure(live, wanted, repetitions, seconds, progress)
-        idle, held = _memory(live, only & {"idle", "memory"}, connections, 1.0 if arguments.quick else 4.0, progress)
+        checks = _check_all(live, wanted, steps)
+        runs = _measure(live, wanted, repetitions, seconds, steps)
+        idle, held = _memory(live, only & {"idle", "memory"}, connections, 1.0 if arguments.quick else 4.0, steps)
     figures = analysis.figures(runs)
     results = Results(facts, checks, runs, figures, idle, held, targets.judge(figures, idle, held))
     report.print_workloads(console, figures)

@@ -1,0 +1,25 @@
+"""The bench tells how far it is, in a log too."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from bench.steps import Steps
+from rich.console import Console
+
+
+def test_lines_in_a_log(capsys: pytest.CaptureFixture[str]) -> None:
+    """One at once, and then not more often than that."""
+    clock = iter([100.0, 100.0, 105.0, 110.0, 121.0])
+    with Steps(Console(file=io.StringIO()), lambda: next(clock)) as told:
+        assert list(told.through(["a", "b", "c", "d"], lambda item: f"the {item}")) == ["a", "b", "c", "d"]
+    assert capsys.readouterr().err.splitlines() == ["1 of 4: the a", "4 of 4, about 0:07 left: the d"]
+
+
+def test_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = io.StringIO()
+    with Steps(Console(file=screen, force_terminal=True)) as told:
+        assert list(told.through(["a", "b"], lambda item: f"the {item}")) == ["a", "b"]
+    assert "the b" in screen.getvalue() and "2/2" in screen.getvalue()
+    assert capsys.readouterr().err == ""
