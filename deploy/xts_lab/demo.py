@@ -219,10 +219,22 @@ def measure(runner: Runner, role: str, echo_port: int, task: Task) -> dict[str, 
     }
 
 
+@contextmanager
+def everything_on(core: int) -> Iterator[None]:
+    """This process and what it starts, the proxy with it, but for jobs, which say themselves where they run."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 def visit(place: Place, task: Task, console: Console) -> Figures:
     """Raises a place, does the job both ways, and takes it down."""
     found: Figures = {}
     with ExitStack() as stack:
+        stack.enter_context(everything_on(place.device_core))
         stack.enter_context(place)
         console.print(f"[bold]{place.description}[/]", highlight=False)
         stack.enter_context(nginx(place, task.path.parent))

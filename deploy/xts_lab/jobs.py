@@ -86,7 +86,7 @@ def fetch(sockets: Any, clock: Stopwatch, address: tuple[str, int], path: str, s
             name, _, value = line.partition(b":")
             if name.lower() == b"content-length":
                 length = int(value)
-        content = memoryview(bytearray(length))
+        content = memoryview(bytearray(b"\0") * length)  # written to: the first touch of a page is no work of a socket
         first = stream.read1(length)  # what came along with the header
         content[: len(first)] = first
         have = len(first)

@@ -14,7 +14,7 @@ import pytest
 from xts_lab.access import afxdp_unavailable, missing_privilege
 from xts_lab.demo import make_file, sha256_of
 from xts_lab.lab import Lab
-from xts_lab.places import LAB_PREFIX, remove_abandoned
+from xts_lab.places import LAB_PREFIX, remove_abandoned, two_cores
 
 DEMO = [sys.executable, "-m", "xts_lab.demo", "--size", "4", "--seconds", "0.2"]
 NOBODY = 65534
@@ -60,10 +60,12 @@ def test_interrupted_half_way(queue: str, number: signal.Signals, tmp_path: Path
         while not (lab.directory / "nginx" / "nginx.pid").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         records = list(lab.records().values())
+        cores = {core for record in records for core in os.sched_getaffinity(record.pid)}
         demo.send_signal(number)
         said, _ = demo.communicate(timeout=30)
     assert demo.returncode == 130, said
     assert records
+    assert cores == {two_cores()[1]}, "what the proxy does is no work of the host's core"
     assert not any(record.alive for record in records)
     assert not lab.exists()
 
