@@ -91,7 +91,7 @@ def nginx(place: Place, root: Path) -> Iterator[None]:
         f"  sendfile on;\n  tcp_nodelay on;\n  server {{ listen {place.addresses.net}:{place.http_port} backlog=1024;"
         f" root {root}; }}\n}}\n"
     )
-    command = ["taskset", "-c", str(place.device_core), program, "-e", "stderr", "-c", str(configuration)]
+    command = [program, "-e", "stderr", "-c", str(configuration)]
     with (directory / "log").open("w") as log:
         process = place.start("net", command, stderr=log, start_new_session=True)
         try:
@@ -170,18 +170,7 @@ def curl_from(runner: Runner, role: str, task: Task, title: str) -> dict[str, fl
         stack.callback(end, server)
         reports = runner.lines(server)
         url = f"http://{address}:{listening_port(reports)}/"
-        command = [
-            "taskset",
-            "-c",
-            str(place.device_core),
-            "curl",
-            "-sS",
-            "--max-time",
-            "60",
-            "-o",
-            str(got),
-            url,
-        ]
+        command = ["curl", "-sS", "--max-time", "60", "-o", str(got), url]
         curl = place.start("net", command)
         stack.callback(end, curl)
         figures = runner.finish(server, title)

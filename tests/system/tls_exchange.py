@@ -27,10 +27,7 @@ def exchange(s: ssl.SSLSocket, data: bytes, timeout_s: float = 20.0) -> bytes:
             while sent < len(data):
                 sent += s.send(view[sent : sent + PART])
         with suppress(ssl.SSLWantReadError):
-            while len(got) < len(data):
-                part = s.recv(PART)
-                if not part:
-                    return bytes(got)
+            while len(got) < len(data) and (part := s.recv(PART)):
                 got += part
             break
         poll.register(s, select.POLLIN | (select.POLLOUT if sent < len(data) else 0))
