@@ -106,17 +106,17 @@ def _receive(connection: Any, seconds: float, warmup_s: float) -> dict[str, floa
             return {"bytes": received - before, **window(begin, sample())}
 
 
-def _request(connection: Any, seconds: float, warmup_s: float) -> dict[str, float | str]:
-    """sendall() and recv() of 64 bytes."""
+def _request(connection: Any, seconds: float, warmup_s: float, request_bytes: int) -> dict[str, float | str]:
+    """sendall() and recv() of so many bytes."""
     times: list[int] = []
     start, begin, count = time.monotonic(), None, 0
     while True:
         before = time.monotonic_ns()
-        request = count.to_bytes(REQUEST_BYTES, "big")
+        request = count.to_bytes(request_bytes, "big")
         connection.sendall(request)
-        response = connection.recv(REQUEST_BYTES)
-        while len(response) < REQUEST_BYTES:
-            response += connection.recv(REQUEST_BYTES - len(response)) or _fail("the peer has closed the stream")
+        response = connection.recv(request_bytes)
+        while len(response) < request_bytes:
+            response += connection.recv(request_bytes - len(response)) or _fail("the peer has closed the stream")
         if response != request:
             _fail("wrong response")
         after = time.monotonic_ns()
@@ -235,6 +235,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--seconds", type=float, default=1)
     parser.add_argument("--warmup", type=float, default=0.3)
+    parser.add_argument("--request-bytes", type=int, default=REQUEST_BYTES)
     parser.add_argument("--tls-name", help="TLS, for a peer of this name")
     parser.add_argument("--tls-trust", help="file of the certificates it is trusted by; for xts_socket the roots' name")
     parser.add_argument("--core", type=int, default=0)
@@ -260,9 +261,13 @@ def main() -> None:
     if arguments.workload == "connect":
         print(json.dumps(_connect(connect, arguments.seconds, arguments.warmup)))
         return
-    run = {"send": _send, "receive": _receive, "request": _request}[arguments.workload]
+    times = arguments.seconds, arguments.warmup
     with connect() as connection:
-        print(json.dumps(run(connection, arguments.seconds, arguments.warmup)))
+        if arguments.workload == "request":
+            result = _request(connection, *times, arguments.request_bytes)
+        else:
+            result = {"send": _send, "receive": _receive}[arguments.workload](connection, *times)
+        print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -64,6 +64,8 @@ class Session:
                 workload.name,
                 "--module",
                 module,
+                "--request-bytes",
+                str(workload.request_bytes),
             ]
             if workload.tls:
                 trust = TRUST_NAME if module == "xts_socket" else str(self.certificates.trust)

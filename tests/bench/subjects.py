@@ -139,6 +139,14 @@ WORKLOADS = (
     Workload("tls-send", "TLS: bulk send, 1 connection", "send", (*_TLS, PYTHON_R0), tls="rsa"),
     Workload("tls-receive", "TLS: bulk receive, 1 connection", "receive", (*_TLS, PYTHON_R0), tls="rsa"),
     Workload("tls-request", "TLS: 64-byte request/response, 1 connection", "request", (*_TLS, PYTHON_R0), tls="rsa"),
+    Workload(
+        "tls-request-1k",
+        "TLS: 1 KB request/response, 1 connection",
+        "request",
+        (*_TLS, PYTHON_R0),
+        tls="rsa",
+        request_bytes=1024,
+    ),
     *(
         Workload(
             f"tls-requests-{name}",
