@@ -1,0 +1,91 @@
+"""The bystander: requests at a steady pace over an offloaded socket. `python -m attack.bystander ADDRESS PORT`
+
+For each line on its standard input, a duration in seconds, it works that long and prints its latencies as JSON. A
+connection that ends is counted and made again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+
+import xts_socket
+
+from .scene import go_first
+
+PACE_NS = 1_000_000
+REQUEST = b"x" * 64
+LIMIT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Of one phase. `resets`: how often the connection ended or said nothing for LIMIT_S."""
+
+    requests: int
+    resets: int
+    p50_us: float
+    p99_us: float
+    max_us: float
+
+
+class Bystander:
+    """One connection to the echo server."""
+
+    def __init__(self, address: str, port: int) -> None:
+        self.target = (address, port)
+        self.socket = self._connect()
+
+    def _connect(self) -> xts_socket.socket:
+        made = xts_socket.create_connection(self.target, timeout=LIMIT_S)
+        made.setsockopt(xts_socket.IPPROTO_TCP, xts_socket.TCP_NODELAY, 1)
+        return made
+
+    def _ask(self) -> None:
+        self.socket.sendall(REQUEST)
+        left = len(REQUEST)
+        while left:
+            if not (data := self.socket.recv(left)):
+                raise ConnectionResetError("the connection has ended")
+            left -= len(data)
+
+    def work(self, duration_s: float) -> Latencies:
+        """A request each PACE_NS; one that begins late because others took long counts from when it was due."""
+        samples: list[int] = []
+        resets = 0
+        due = time.monotonic_ns()
+        end = due + int(duration_s * 1e9)
+        while due < end:
+            now = time.monotonic_ns()
+            if now < due:
+                time.sleep((due - now) / 1e9)
+                begin = time.monotonic_ns()
+            else:
+                begin = due
+            try:
+                self._ask()
+            except OSError:
+                resets += 1
+                self.socket.close()
+                self.socket = self._connect()
+            samples.append(time.monotonic_ns() - begin)
+            due += PACE_NS
+        samples.sort()
+        at = [samples[min(len(samples) - 1, int(len(samples) * share))] / 1000 for share in (0.5, 0.99, 1.0)]
+        return Latencies(len(samples), resets, *at)
+
+
+def main() -> int:
+    go_first()
+    bystander = Bystander(sys.argv[1], int(sys.argv[2]))
+    bystander.work(0.2)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(asdict(bystander.work(float(line)))), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""Results as tables for people and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from .measure import Result
+
+MEDIAN_GOAL, P99_GOAL = 1.5, 2.0
+
+
+def table(results: list[Result]) -> Table:
+    """One row an attack: the bystander's latency without and with it."""
+    made = Table(title="A bystander's requests, without → with the attack", title_justify="left")
+    for title in ("attack", "queue", "median µs", "ratio", "p99 µs", "ratio", "max µs", "resets", "the attack did"):
+        text = title in ("attack", "queue", "the attack did")
+        made.add_column(title, justify="left" if text else "right", no_wrap=title != "the attack did")
+    for result in results:
+        made.add_row(result.attack, result.queue, *cells(result))
+    return made
+
+
+def cells(result: Result) -> list[str]:
+    def pair(figure: str) -> str:
+        without, with_it = (result.median(figure, attacked=attacked) for attacked in (False, True))
+        return f"{without:,.0f} → {with_it:,.0f}"
+
+    did = ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in result.done.items())
+    return [
+        pair("p50_us"),
+        f"{result.ratio('p50_us'):.2f}",
+        pair("p99_us"),
+        f"{result.ratio('p99_us'):.2f}",
+        pair("max_us"),
+        str(result.resets),
+        did,
+    ]
+
+
+def held(result: Result) -> bool:
+    """Within the goal: the bystander is never reset, its median at most 1.5 times, its p99 at most twice."""
+    return not result.resets and result.ratio("p50_us") <= MEDIAN_GOAL and result.ratio("p99_us") <= P99_GOAL
+
+
+def show_account(console: Console, result: Result) -> None:
+    """What the attacker was charged, as the proxy's status tells it."""
+    if not result.account:
+        return
+    made = Table(title=f"{result.attack} over {result.queue}: accounts in the proxy", title_justify="left")
+    names = [name for name, value in result.account[0].items() if isinstance(value, int | float | str)]
+    for name in names:
+        made.add_column(name, justify="left" if name == "name" else "right")
+    for row in result.account:
+        made.add_row(*(f"{row[name]:,}" if isinstance(row[name], int) else str(row[name]) for name in names))
+    console.print(made)
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    figures = ("p50_us", "p99_us", "max_us")
+    return asdict(result) | {"ratios": {name: result.ratio(name) for name in figures}, "held": held(result)}

@@ -1,0 +1,129 @@
+"""Where an attack happens: a proxy, its network, and how to start programs at either end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from proxy_process import running_proxy
+from xts_lab.lab import Lab
+from xts_proxy import control
+
+ECHO_PORT = 7007
+PRIORITY = 10
+_LAB_DEVICE, _LAB_PEER, _LOOPBACK = "198.18.0.1", "198.18.0.2", "127.0.0.1"
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a part of an attack needs to know. `device_address`: where listeners of the host are reached from the
+    network; `peer_address`: where the host reaches the network; `folder`: for files of this run; `scale`: how much of
+    the attack to make, 1 for all of it."""
+
+    endpoint: str
+    device_address: str
+    peer_address: str
+    folder: str
+    scale: float = 1.0
+
+    def as_argument(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_argument(text: str) -> Place:
+        return Place(**json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A running proxy. `start(role, command)` starts a program at the "host" or the "net" end, with pipes for its
+    standard input and output."""
+
+    place: Place
+    control: str
+    proxy_pid: int
+    start: Start
+
+    def status(self) -> dict[str, Any]:
+        """What `xts-proxy status --json` tells."""
+        return control.ask(self.control, control.Question("status", connections=False))
+
+
+def cores() -> tuple[int, int]:
+    """The host's core and the device's. RuntimeError with fewer than two."""
+    usable = sorted(os.sched_getaffinity(0))
+    if len(usable) < 2:
+        raise RuntimeError("an attack is measured with two cores: one for the proxy, one for everybody else")
+    return usable[0], usable[1]
+
+
+@contextmanager
+def _on_core(core: int) -> Iterator[None]:
+    """What is started in the block stays on this core."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def module(name: str, *arguments: str) -> list[str]:
+    """The command of a program of this package."""
+    return [sys.executable, "-m", f"attack.{name}", *arguments]
+
+
+def _environment(endpoint: str) -> dict[str, str]:
+    tests = str(Path(__file__).resolve().parents[1])
+    return {"PYTHONPATH": os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")]), "XTS_ENDPOINT": endpoint}
+
+
+@contextmanager
+def raised(queue: str, folder: Path, tables: str, scale: float = 1.0) -> Iterator[Scene]:
+    """A proxy over "afxdp" or "shm" in a lab, or over "shm-loopback" without privilege; taken down at the end."""
+    host_core, device_core = cores()
+    with ExitStack() as stack:
+        pipes: Mapping[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        if queue == "shm-loopback":
+            with _on_core(device_core):
+                proxy = stack.enter_context(running_proxy(folder, f'log_level = "warning"\n{tables}'))
+            place = Place(proxy.endpoint, _LOOPBACK, _LOOPBACK, str(folder), scale)
+
+            def start(role: str, command: list[str]) -> subprocess.Popen[str]:
+                del role  # one machine is both
+                environment = os.environ | _environment(place.endpoint)
+                with _on_core(host_core):
+                    return subprocess.Popen(command, env=environment, **pipes)
+
+            yield Scene(place, proxy.control, proxy.process.pid, start)
+            return
+        lab = Lab(f"attack{os.getpid()}", queue=queue, queues=8, tables=tables)
+        with _on_core(device_core):
+            stack.enter_context(lab)
+        record = lab.record("proxy")
+        assert record is not None
+        place = Place(str(lab.endpoint), _LAB_DEVICE, _LAB_PEER, str(folder), scale)
+
+        def start_in_lab(role: str, command: list[str]) -> subprocess.Popen[str]:
+            with _on_core(host_core):
+                return lab.popen(role, command, environment=_environment(place.endpoint), **pipes)
+
+        yield Scene(place, str(lab.directory / "proxy.sock"), record.pid, start_in_lab)
+
+
+def go_first() -> bool:
+    """This process goes before all ordinary ones on its core. False where that is not allowed."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(PRIORITY))
+    except PermissionError:
+        return False
+    return True
