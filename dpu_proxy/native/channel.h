@@ -28,6 +28,7 @@
 #include "list.h"
 #include "queue.h"
 #include "spill.h"
+#include "timer.h"
 #include "ulp/ulp.h"
 #include "worker.h"
 
@@ -60,7 +61,7 @@ struct connection {
 	struct list ready;        /* on channel->ready: has something to say */
 	struct list dirty;        /* on channel->dirty: has gathered frames to write */
 	struct list member;       /* on channel->connections, or worker->orphans */
-	struct list tick;         /* on worker->ticking */
+	struct timer timer;       /* of a lingering close, or a listener that could not accept: to look again */
 	struct list unnamed;      /* on channel->unnamed: made by a CONNECT whose answer the host may not have seen */
 	struct channel *channel;  /* NULL for an orphan whose channel has gone */
 	struct connection *next_dead;
@@ -89,6 +90,7 @@ struct connection {
 	bool accepted : 1;        /* by a listener: the peer has connected to us */
 	bool spilled : 1;         /* TCP refused bytes since the window was last used up */
 	struct pushed *pushed;    /* protocols on it, or peek mode; NULL for most (pushed.h) */
+	uint32_t look_ms;         /* what the timer was set to last; it doubles */
 	int error;                /* of the connection, told by RESET, CONNECT_ACK or CLOSED */
 	uint32_t held;            /* post credits: bytes (listener: connections) we may send to the host */
 	struct xts_credit_grant grant; /* what we have granted the host */
@@ -267,10 +269,9 @@ bool connection_renew(struct connection *c);
 void connection_free(struct connection *c, bool reset);
 /* Frees its identifier: what was accepted is still delivered, then it frees itself. */
 void connection_orphan(struct connection *c);
-/* Asks for connection_tick(), some milliseconds from now and until it has done. */
-void connection_tick_start(struct connection *c);
-/* Looks after what no event tells: the end of lingering, a listener that could not accept. May free it. */
-void connection_tick(struct connection *c);
+/* Looks again later, and every time later still, after what no event may tell: the end of lingering, room for what a listener could
+ * not accept. */
+void connection_look_later(struct connection *c);
 /* Is anything to be delivered yet? */
 bool connection_waits(const struct connection *c);
 /* Half-closes or finishes closing when the spill buffer is empty. */
@@ -317,9 +318,7 @@ struct worker_state { /* what channels and connections see of their worker */
 	bool draining;
 	struct list channels, orphans;
 	struct connection *dead;  /* freed this round: epoll may still point at them */
-	struct list ticking;      /* connections that connection_tick() looks after */
-	struct list timers;       /* struct pushed.timer: protocols that want to be called */
-	uint64_t timer_ns;        /* none before */
+	struct timers timers;     /* of connections, and of pushed protocols that want to be called */
 	struct list kept;         /* what this worker keeps while nobody holds it (share.h); under the registry's lock */
 	uint32_t kept_count[2];   /* by enum keyed_kind; likewise */
 	uint64_t keep_deadline_ns; /* nothing kept has to be ended before */

@@ -272,7 +272,8 @@ static bool command_sockopt(struct channel *ch, const struct xts_head *head, con
 	if (c) {
 		memcpy(value, (const uint8_t *)frame + XTS_SETSOCKOPT_BYTES, length);
 		if (head->type == XTS_CMD_SETSOCKOPT)
-			error = -xts_sockopt_set(c->fd, m.level, m.option, value, length);
+			error = -xts_sockopt_set(c->fd, m.level, m.option, value, length,
+						 ch->worker->config.congestion_controls);
 		else
 			error = -xts_sockopt_get(c->fd, m.level, m.option, value, &length);
 	}

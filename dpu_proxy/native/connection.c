@@ -17,6 +17,15 @@
  * ten times, tcp_orphan_retries in ip-sysctl). A reader of 3 KB/s opens its window every 20 s to 80 s. */
 #define ORPHAN_TIMEOUT_MS 205000
 
+/* Looking again (connection_look_later()): soon at first, and at last so seldom that thousands who wait cost next to nothing.
+ * The kernel tells when the peer has acknowledged a FIN, so that a lingering close is looked at only for other stacks. */
+#define LOOK_MS_FIRST 5u
+#define LOOK_MS_LINGERING 1000u
+#define LOOK_MS_LISTENER 100u
+
+static void look_again(struct timer *timer);
+static void look_at_lingering(struct connection *c);
+
 /* --- making and freeing ---------------------------------------------------------------------------------------------- */
 
 struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version, int *error)
@@ -56,7 +65,7 @@ struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version
 	c->gathered_first = c->gathered_last = BATCH_NONE;
 	list_init(&c->ready);
 	list_init(&c->dirty);
-	list_init(&c->tick);
+	c->timer.expired = look_again;
 	list_init(&c->unnamed);
 	list_init(&c->offers);
 	list_init(&c->share);
@@ -119,7 +128,7 @@ void connection_free(struct connection *c, bool reset)
 	c->pushed = NULL;
 	list_remove(&c->ready);
 	list_remove(&c->dirty);
-	list_remove(&c->tick);
+	timer_cancel(&c->timer);
 	list_remove(&c->unnamed);
 	list_remove(&c->member);
 	/* Events already fetched may still point here: the worker frees the memory after them. */
@@ -264,9 +273,13 @@ void connection_event(struct connection *c, uint32_t events)
 		connection_wake(c);
 		break;
 	case CONNECTION_ESTABLISHED:
-	case CONNECTION_CLOSING:
 	case CONNECTION_FAILED:
 		stream_event(c, events);
+		break;
+	case CONNECTION_CLOSING:
+		stream_event(c, events);
+		if (c->fd >= 0 && c->lingering) /* the kernel wakes who lingers when FIN is acknowledged: as EPOLLOUT, once */
+			look_at_lingering(c);
 		break;
 	default:
 		break;
@@ -321,10 +334,14 @@ bool connection_renew(struct connection *c)
 
 /* --- closing --------------------------------------------------------------------------------------------------------- */
 
-void connection_tick_start(struct connection *c)
+void connection_look_later(struct connection *c)
 {
-	if (list_empty(&c->tick))
-		list_append(&c->worker->ticking, &c->tick);
+	uint32_t most = c->state == CONNECTION_LISTENER ? LOOK_MS_LISTENER : LOOK_MS_LINGERING;
+
+	if (timer_is_set(&c->timer))
+		return;
+	c->look_ms = !c->look_ms ? LOOK_MS_FIRST : c->look_ms < most / 2 ? 2 * c->look_ms : most;
+	timer_set(&c->worker->timers, &c->timer, c->worker->now_ns + c->look_ms * UINT64_C(1000000));
 }
 
 /* Bytes that have arrived and that nobody will read. */
@@ -369,7 +386,8 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 		c->close_reply = !c->lingering;
 		if (c->lingering) {
 			c->error = 0;
-			connection_tick_start(c);
+			c->look_ms = 0;
+			connection_look_later(c);
 		}
 		if (!connection_waits(c))
 			connection_drained(c);
@@ -437,23 +455,31 @@ static int all_acknowledged(int fd)
 	       info.tcpi_state != TCP_LAST_ACK && info.tcpi_state != TCP_CLOSING;
 }
 
-void connection_tick(struct connection *c)
+/* Is a lingering close at its end? */
+static void look_at_lingering(struct connection *c)
 {
+	int done = c->fin_done ? all_acknowledged(c->fd) : 0;
+
+	if (!done)
+		return;
+	c->error = done < 0 ? -done : 0;
+	c->lingering = false;
+	c->close_reply = true;
+	timer_cancel(&c->timer);
+	connection_wake(c);
+}
+
+static void look_again(struct timer *timer)
+{
+	struct connection *c = list_entry(timer, struct connection, timer);
+
+	c->worker->stats.looks++;
 	if (c->state == CONNECTION_LISTENER) {
-		list_remove(&c->tick);
 		c->readable = true;
 		connection_wake(c);
-	} else if (c->lingering && c->fin_done) {
-		int done = all_acknowledged(c->fd);
-
-		if (!done)
-			return;
-		c->error = done < 0 ? -done : 0;
-		c->lingering = false;
-		c->close_reply = true;
-		connection_wake(c);
-		list_remove(&c->tick);
-	} else if (!c->lingering) {
-		list_remove(&c->tick);
+	} else if (c->lingering) {
+		look_at_lingering(c);
+		if (c->lingering)
+			connection_look_later(c);
 	}
 }

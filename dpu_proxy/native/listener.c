@@ -72,6 +72,7 @@ void listener_announce(struct connection *l, struct connection *c, const struct 
 	xts_newconn_encode(slot->data, &m);
 	channel_submit(l->channel, slot, XTS_NEWCONN_BYTES);
 	l->held--;
+	l->look_ms = 0;
 	l->worker->stats.accepts++;
 }
 
@@ -95,7 +96,7 @@ static void accepted_all(struct connection *l)
 {
 	l->readable = false;
 	if (errno != EAGAIN)
-		connection_tick_start(l); /* out of descriptors or memory: again a little later */
+		connection_look_later(l); /* out of descriptors or memory: again a little later */
 	else if (l->shared)
 		share_accepted_all(l);
 }
@@ -109,7 +110,7 @@ static struct connection *next_member(struct connection *l)
 		return NULL;
 	if (!listener_has_room(to) || (to->pushed && !accepting_has_room(to))) {
 		/* They wait in the kernel's own backlog, as they would behind a busy server. */
-		connection_tick_start(to);
+		connection_look_later(to);
 		l->readable = false;
 		return NULL;
 	}
@@ -173,7 +174,7 @@ bool listener_send(struct connection *l, uint32_t budget)
 			xts_queue_abandon(to->channel->queue, &slot);
 			pushed_free(pushed);
 			close(fd);
-			connection_tick_start(l);
+			connection_look_later(l);
 			l->readable = false;
 			return false;
 		}

@@ -11,29 +11,30 @@
 
 int worker_copy_config(struct xts_worker_config *to, const struct xts_worker_config *from)
 {
-	struct xts_policy_rule *rules = NULL;
+	struct xts_policy_rule *rules = calloc(from->rule_count + 1u, sizeof *rules);
+	char *congestion_controls = strdup(from->congestion_controls ? from->congestion_controls : "");
 
-	if (from->rule_count) {
-		rules = calloc(from->rule_count, sizeof *rules);
-		if (!rules)
-			return -ENOMEM;
-		memcpy(rules, from->rules, from->rule_count * sizeof *rules);
-	}
 	*to = *from;
 	to->rules = rules;
+	to->congestion_controls = congestion_controls;
 	if (to->ulp)
 		xts_ulp_config_hold(to->ulp);
 	else
 		to->ulp = xts_ulp_config_new(NULL);
-	if (to->ulp)
-		return 0;
-	free(rules);
-	return -ENOMEM;
+	if (!rules || !congestion_controls || !to->ulp) {
+		worker_free_config(to);
+		*to = (struct xts_worker_config){ 0 };
+		return -ENOMEM;
+	}
+	if (from->rule_count)
+		memcpy(rules, from->rules, from->rule_count * sizeof *rules);
+	return 0;
 }
 
 void worker_free_config(struct xts_worker_config *config)
 {
 	free((void *)(uintptr_t)config->rules);
+	free((void *)(uintptr_t)config->congestion_controls);
 	xts_ulp_config_release(config->ulp);
 }
 

@@ -26,13 +26,8 @@ static void owner_wake_after(void *owner, uint32_t timeout_ms)
 	struct worker_state *w = c->worker;
 	uint64_t when = w->now_ns + (uint64_t)timeout_ms * NS_PER_MS;
 
-	if (list_empty(&c->pushed->timer))
-		list_append(&w->timers, &c->pushed->timer);
-	else if (c->pushed->wake_ns <= when)
-		return;
-	c->pushed->wake_ns = when;
-	if (when < w->timer_ns)
-		w->timer_ns = when;
+	if (!timer_is_set(&c->pushed->timer) || when < c->pushed->timer.deadline_ns)
+		timer_set(&w->timers, &c->pushed->timer, when);
 }
 
 static bool owner_memory(void *owner, int64_t bytes)
@@ -107,41 +102,22 @@ static bool orphan_goes_on(struct connection *c)
 	return c->fd >= 0;
 }
 
-/* Moves those whose time has come to a list of their own first: a call may end others. */
-void pushed_timers(struct worker_state *w)
+static void expired(struct timer *timer)
 {
-	struct list *node = w->timers.next;
-	struct list due;
+	struct connection *c = list_entry(timer, struct pushed, timer)->connection;
 
-	list_init(&due);
-	w->timer_ns = UINT64_MAX;
-	while (node != &w->timers) {
-		struct pushed *p = list_entry(node, struct pushed, timer);
-
-		node = node->next;
-		if (p->wake_ns <= w->now_ns) {
-			list_remove(&p->timer);
-			list_append(&due, &p->timer);
-		} else if (p->wake_ns < w->timer_ns) {
-			w->timer_ns = p->wake_ns;
-		}
+	if (c->orphan && !orphan_goes_on(c))
+		return;
+	if (c->lingering && c->pushed->started)
+		pushed_drain(c);
+	if (c->pushed->started && !c->pushed->ready) {
+		pushed_advance(c);
+		return;
 	}
-	while (!list_empty(&due)) {
-		struct connection *c = list_entry(list_pop(&due), struct pushed, timer)->connection;
-
-		if (c->orphan && !orphan_goes_on(c))
-			continue;
-		if (c->lingering && c->pushed->started)
-			pushed_drain(c);
-		if (c->pushed->started && !c->pushed->ready) {
-			pushed_advance(c);
-		} else {
-			c->readable = true;
-			connection_wake(c);
-			if (pushed_waits(c))
-				connection_flush(c); /* the protocol's peer allows us to send again */
-		}
-	}
+	c->readable = true;
+	connection_wake(c);
+	if (pushed_waits(c))
+		connection_flush(c); /* the protocol's peer allows us to send again */
 }
 
 /* --- life ------------------------------------------------------------------------------------------------------------ */
@@ -154,7 +130,7 @@ static struct pushed *pushed_new(struct connection *c)
 		return NULL;
 	p->connection = c;
 	p->since_pdu = c ? c->received_bytes : 0;
-	list_init(&p->timer);
+	p->timer.expired = expired;
 	list_init(&p->shaking);
 	list_init(&p->shaken);
 	return p;
@@ -230,7 +206,7 @@ struct pushed *pushed_leave(struct connection *c)
 	if (!p)
 		return NULL;
 	handshake_ends(c);
-	list_remove(&p->timer);
+	timer_cancel(&p->timer);
 	uncount(c, p);
 	p->connection = NULL;
 	c->pushed = NULL;
@@ -255,7 +231,7 @@ void pushed_free(struct pushed *p)
 		return;
 	if (p->handshaking)
 		handshake_ends(p->connection);
-	list_remove(&p->timer);
+	timer_cancel(&p->timer);
 	if (p->connection)
 		uncount(p->connection, p);
 	ulp_stack_free(p->stack);

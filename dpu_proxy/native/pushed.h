@@ -70,8 +70,7 @@ struct pushed {
 	/* GIVE_BACK. */
 	uint32_t owed;
 	/* The stack wants to be called. */
-	struct list timer;             /* on worker->timers */
-	uint64_t wake_ns;
+	struct timer timer;
 	uint64_t orphan_ns, orphan_timeout_ns, orphan_sent_bytes; /* an orphan ends then, unless bytes have left meanwhile */
 	/* A listener's: connections it has accepted and not announced (connection.offers): with handshakes under way, and without. */
 	struct list shaking, shaken;
@@ -117,8 +116,6 @@ bool pushed_has_unread(struct connection *c);
 void pushed_orphan(struct connection *c, uint32_t timeout_ms);
 /* Reads what an orphan's peer sends yet, for what the protocols learn of it (a window that opens). May free c, as above. */
 void pushed_drain(struct connection *c);
-/* Calls those whose time has come. */
-void pushed_timers(struct worker_state *w);
 /* SOCK_SEQPACKET or SOCK_STREAM: the first to say decides. 0 or -EINVAL, with a reason. */
 int pushed_set_type(struct connection *c, bool message_socket);
 void pushed_count(struct connection *c, uint16_t ulp_id);

@@ -1,7 +1,6 @@
 #include "sockopt.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <linux/in6.h>
 #include <linux/sockios.h>
@@ -12,13 +11,13 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 /* Not in the headers of every distribution we build on. */
 #ifndef IPV6_MINHOPCOUNT
 #define IPV6_MINHOPCOUNT 73
 #endif
 
+#define TCP_CA_NAME_BYTES 16u /* TCP_CA_NAME_MAX, with the terminator */
 #define GET 1u
 #define SET 2u
 #define DENY 4u /* known and refused: EPERM says so more clearly than ENOPROTOOPT */
@@ -26,44 +25,35 @@
 struct allowed {
 	int level, option;
 	unsigned access;
-	int (*check)(const void *value, uint32_t bytes); /* of a value to set, beyond the kernel's own checks */
+	int (*check)(const void *value, uint32_t bytes, const char *congestion_controls); /* of a value to set, beyond the kernel's own */
 };
 
 /* SO_PRIORITY above 6 is for CAP_NET_ADMIN. */
-static int check_priority(const void *value, uint32_t bytes)
+static int check_priority(const void *value, uint32_t bytes, const char *congestion_controls)
 {
 	int priority;
 
+	(void)congestion_controls;
 	if (bytes < sizeof priority)
 		return -EINVAL;
 	memcpy(&priority, value, sizeof priority);
 	return priority >= 0 && priority <= 6 ? 0 : -EPERM;
 }
 
-/* The kernel lets CAP_NET_ADMIN use, and even load, any congestion control; others get those on the administrator's
- * list. The list is this network namespace's. */
-static int check_congestion(const void *value, uint32_t bytes)
+/* The kernel lets CAP_NET_ADMIN use, and even load, any congestion control; others get those on the administrator's list. */
+static int check_congestion(const void *value, uint32_t bytes, const char *allowed)
 {
-	char names[512], name[16];
-	size_t wanted = strnlen(value, bytes < sizeof name ? bytes : sizeof name);
-	ssize_t got;
-	int fd;
+	const char *name = value, *at = allowed ? allowed : "";
+	size_t wanted = strnlen(name, bytes < TCP_CA_NAME_BYTES ? bytes : TCP_CA_NAME_BYTES);
 
-	if (wanted == 0 || wanted == sizeof name)
+	if (wanted == 0 || wanted == TCP_CA_NAME_BYTES)
 		return -EINVAL;
-	memcpy(name, value, wanted);
-	name[wanted] = '\0';
-	fd = open("/proc/sys/net/ipv4/tcp_allowed_congestion_control", O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -EPERM;
-	got = read(fd, names, sizeof names - 1);
-	close(fd);
-	if (got < 0)
-		return -EPERM;
-	names[got] = '\0';
-	for (char *rest = names, *word; (word = strtok_r(rest, " \n", &rest)) != NULL;) {
-		if (strcmp(word, name) == 0)
+	while (*(at += strspn(at, " \n"))) {
+		size_t length = strcspn(at, " \n");
+
+		if (length == wanted && memcmp(at, name, length) == 0)
 			return 0;
+		at += length;
 	}
 	return -EPERM;
 }
@@ -183,7 +173,7 @@ static int find(int level, int option, unsigned access, const struct allowed **e
 	return -ENOPROTOOPT;
 }
 
-int xts_sockopt_set(int fd, int level, int option, const void *value, uint32_t bytes)
+int xts_sockopt_set(int fd, int level, int option, const void *value, uint32_t bytes, const char *congestion_controls)
 {
 	const struct allowed *entry;
 	int error;
@@ -192,7 +182,7 @@ int xts_sockopt_set(int fd, int level, int option, const void *value, uint32_t b
 		return -EINVAL;
 	error = find(level, option, SET, &entry);
 	if (!error && entry->check)
-		error = entry->check(value, bytes);
+		error = entry->check(value, bytes, congestion_controls);
 	if (error)
 		return error;
 	return setsockopt(fd, level, option, value, (socklen_t)bytes) < 0 ? -errno : 0;

@@ -21,7 +21,7 @@
 #define EVENTS 64
 #define LAST_ROUNDS (2 * (int)(XTS_FRAME_WINDOW_MAX / CHANNEL_BATCH))
 #define SLOT_WAIT_MS 1 /* a transmit slot comes back without telling anybody */
-#define TICK_MS 5
+#define TIMERS_A_ROUND 64u
 
 struct request {
 	void (*run)(struct worker_state *w, void *argument);
@@ -145,18 +145,6 @@ static void free_dead(struct worker_state *w)
 	}
 }
 
-static void tick(struct worker_state *w)
-{
-	struct list *node = w->ticking.next;
-
-	while (node != &w->ticking) {
-		struct connection *c = list_entry(node, struct connection, tick);
-
-		node = node->next;
-		connection_tick(c);
-	}
-}
-
 static bool channels_receive(struct worker_state *w)
 {
 	struct list *node;
@@ -211,11 +199,11 @@ static int until_ms(const struct worker_state *w, uint64_t deadline_ns)
 /* Asks all queues for a wake-up; false when frames are there already. */
 static bool arm_all(struct worker_state *w, int *timeout_ms)
 {
+	uint64_t timer_ns = timers_next_ns(&w->timers);
 	struct list *node;
 	bool quiet = true;
 
-	*timeout_ms = list_empty(&w->ticking) ? until_ms(w, w->keep_deadline_ns < w->timer_ns ? w->keep_deadline_ns : w->timer_ns) :
-						TICK_MS;
+	*timeout_ms = until_ms(w, w->keep_deadline_ns < timer_ns ? w->keep_deadline_ns : timer_ns);
 	for (node = w->channels.next; node != &w->channels; node = node->next) {
 		struct channel *ch = list_entry(node, struct channel, member);
 
@@ -258,8 +246,6 @@ static void idle(struct xts_worker *worker)
 	disarm_all(w);
 	worker->idle_since_ns = 0;
 	w->now_ns = monotonic_ns();
-	if (!list_empty(&w->ticking))
-		tick(w);
 }
 
 static void close_everything(struct worker_state *w, int error)
@@ -297,17 +283,13 @@ static void *worker_thread(void *argument)
 
 	wait_for_turn(w);
 	while (!worker->stopping) {
-		if (work(worker)) {
+		if (work(worker))
 			worker->idle_since_ns = 0;
-			if (!list_empty(&w->ticking) && w->stats.rounds % 64 == 0)
-				tick(w); /* also when the worker never sleeps */
-		} else {
+		else
 			idle(worker);
-		}
 		if (w->now_ns >= w->keep_deadline_ns)
 			registry_expire(w, false);
-		if (w->now_ns >= w->timer_ns)
-			pushed_timers(w);
+		(void)timers_run(&w->timers, w->now_ns, TIMERS_A_ROUND);
 	}
 	close_everything(w, worker->stop_error);
 	spill_thread_end();
@@ -347,10 +329,7 @@ int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *co
 	w = &worker->state;
 	list_init(&w->channels);
 	list_init(&w->orphans);
-	list_init(&w->ticking);
 	list_init(&w->kept);
-	list_init(&w->timers);
-	w->timer_ns = UINT64_MAX;
 	w->keep_deadline_ns = UINT64_MAX;
 	w->now_ns = monotonic_ns();
 	w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);

@@ -46,6 +46,7 @@ struct xts_worker_config {
 	bool policy_default_allow;
 	const struct xts_policy_rule *rules; /* copied */
 	uint32_t rule_count;
+	const char *congestion_controls; /* that a host may choose (sockopt.h); copied */
 	struct xts_ulp_config *ulp; /* for pushed protocols (ulp/config.h); the worker takes a reference of its own. NULL: defaults */
 };
 
@@ -70,6 +71,7 @@ void xts_worker_stop(struct xts_worker *worker, int error);
 /* Counters of a worker since its start, and gauges. Read without stopping it. */
 struct xts_worker_stats {
 	uint64_t rounds, sleeps, spins;
+	uint64_t looks;                            /* by timers, after what no event tells (connection_look_later()) */
 	uint32_t channels, channels_up, connections, listeners;
 	uint32_t shared_listeners;                 /* of the listeners: those that other channels may join */
 	uint32_t kept_listeners, parked_connections; /* beside them: what no channel holds and this worker keeps for a while */

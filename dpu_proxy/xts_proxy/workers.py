@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from xts_messages import ulps
@@ -18,6 +19,17 @@ from xts_proxy.config import Config
 LINK_STATES = ("opening", "up", "down")
 CONNECTION_STATES = ("idle", "connecting", "established", "listener", "closing", "failed")
 _LOG_LINE_BYTES = 512
+
+
+#: What hosts may choose with TCP_CONGESTION: read when the configuration is, for workers open no files.
+_CONGESTION_CONTROLS = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+
+
+def _allowed_congestion_controls() -> bytes:
+    try:
+        return _CONGESTION_CONTROLS.read_bytes()
+    except OSError:
+        return b""
 
 
 def _check(result: int, what: str) -> int:
@@ -64,6 +76,7 @@ class Worker:
         """struct xts_worker_config *, and what must live as long as it."""
         flat = policy.flatten(config.policy)
         rules = policy.to_native(ffi, flat)
+        congestion_controls = ffi.new("char[]", _allowed_congestion_controls())
         limits = config.limits
         native = ffi.new(
             "struct xts_worker_config *",
@@ -82,10 +95,11 @@ class Worker:
                 "policy_default_allow": config.policy.default == "allow",
                 "rules": rules,
                 "rule_count": len(flat),
+                "congestion_controls": congestion_controls,
                 "ulp": ffi.NULL if protocols is None else protocols,
             },
         )
-        return native, rules
+        return native, (rules, congestion_controls)
 
     def configure(self, config: Config, protocols: Any = None) -> None:
         """Limits, policy, protocols and spin for what comes from now on."""

@@ -189,8 +189,7 @@ static void rounds(struct scene *s, unsigned count)
 	while (count--) {
 		for (unsigned i = 0; i < WORKERS; i++) {
 			work(&s->workers[i]);
-			if (s->workers[i].state.now_ns >= s->workers[i].state.timer_ns)
-				pushed_timers(&s->workers[i].state);
+			(void)timers_run(&s->workers[i].state.timers, s->workers[i].state.now_ns, TIMERS_A_ROUND);
 			free_dead(&s->workers[i].state);
 		}
 	}
@@ -428,10 +427,7 @@ static void worker_init(struct xts_worker *worker)
 	};
 	list_init(&w->channels);
 	list_init(&w->orphans);
-	list_init(&w->ticking);
 	list_init(&w->kept);
-	list_init(&w->timers);
-	w->timer_ns = UINT64_MAX;
 	w->keep_deadline_ns = UINT64_MAX;
 	w->command_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	w->now_ns = monotonic_ns();
@@ -478,7 +474,7 @@ static void worker_close(struct scene *s, uint32_t index)
 	ENSURE(w->stats.ulp_bytes == 0);
 	registry_stats(w, &stats);
 	ENSURE(w->stats.shared_listeners == 0 && stats.kept_listeners == 0 && stats.parked_connections == 0);
-	ENSURE(!w->husks && list_empty(&w->kept) && list_empty(&w->timers) && !w->stats.ulp_handshakes);
+	ENSURE(!w->husks && list_empty(&w->kept) && timers_next_ns(&w->timers) == UINT64_MAX && !w->stats.ulp_handshakes);
 	xts_ulp_config_release(w->config.ulp);
 	close(w->epoll_fd);
 	close(w->command_fd);
@@ -600,7 +596,7 @@ static void op_ulp(struct scene *s, struct input *in, uint8_t which)
 	case 4: op_ioctl(s, SIOC_END_PEEK_MODE, id, 4, c && c->received_bytes ? take(in) % (uint32_t)c->received_bytes : 0); break;
 	case 5:
 		w->now_ns += UINT64_C(11000000000);
-		pushed_timers(w);
+		(void)timers_run(&w->timers, w->now_ns, UINT32_MAX);
 		w->now_ns = monotonic_ns();
 		free_dead(w);
 		break;

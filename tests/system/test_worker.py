@@ -8,6 +8,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -171,6 +172,28 @@ def test_linger_confirms_only_what_the_peer_has_acknowledged(host: ScriptedHost,
         while not (answer := host.receive()).flags & flags("CLOSED"):
             pass
         assert answer.error == 0 and got == sent
+
+
+def test_lingering_closes_are_looked_at_ever_more_seldom(
+    worker: Worker, host: ScriptedHost, server: socket.socket
+) -> None:
+    """Each was looked at every 5 ms, for as long as its peer did not read: 6,000 took a third of a core."""
+    count, begun = 20, time.monotonic()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connections = [connected(host, server) for _ in range(count)]
+    for _, proxy_id, held, _ in connections:
+        for start in range(0, held, 32768):
+            host.send("XTS_CMD_SEND", bytes(min(32768, held - start)), id=proxy_id)
+        host.send("XTS_CMD_SEND", id=proxy_id, flags=flags("CLOSE", "LINGER"))
+    worker.wait(lambda s: s.looks >= 8 * count, "nobody looks at them")
+    assert time.monotonic() - begun > 1.27  # 5 + 10 + ... + 640 ms; eight looks every 5 ms take 0.04 s
+    for *_, peer in connections:
+        while peer.recv(65536):
+            pass
+        peer.close()
+    closed = 0
+    while closed < count:
+        closed += bool(host.receive().flags & flags("CLOSED"))
 
 
 def test_a_reset_comes_after_the_data_before_it(host: ScriptedHost, server: socket.socket) -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from xts_proxy._native import ffi, lib
 
 SOURCE = Path(__file__).parents[2] / "dpu_proxy" / "native" / "sockopt.c"
+ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 SIOCOUTQ, SIOCATMARK, FIONBIO, SIOCGIFCONF = termios.TIOCOUTQ, 0x8905, 0x5421, 0x8912
 LISTED = re.findall(r"\{ (SOL_SOCKET|IPPROTO_\w+), (\w+), (GET \| SET|GET|DENY), (\w+) \}", SOURCE.read_text())
 #: Those that Python has a name for.
@@ -39,7 +40,8 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[socket.socket, socket
 
 
 def set_option(target: socket.socket, level: int, option: int, value: bytes) -> int:
-    return int(lib.xts_sockopt_set(target.fileno(), level, option, value, len(value)))
+    allowed = ffi.new("char[]", ALLOWED.read_bytes())
+    return int(lib.xts_sockopt_set(target.fileno(), level, option, value, len(value), allowed))
 
 
 def get_option(target: socket.socket, level: int, option: int, room: int = 512) -> tuple[int, bytes]:
@@ -114,7 +116,7 @@ def test_what_takes_a_capability_is_refused_whoever_runs_the_proxy(pair: tuple[s
 def test_congestion_control_is_of_the_administrators_list(pair: tuple[socket.socket, socket.socket]) -> None:
     client, _ = pair
     level, option = socket.IPPROTO_TCP, socket.TCP_CONGESTION
-    allowed = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text().split()
+    allowed = ALLOWED.read_text().split()
     available = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
     for name in allowed:
         assert set_option(client, level, option, name.encode()) == 0
@@ -123,6 +125,22 @@ def test_congestion_control_is_of_the_administrators_list(pair: tuple[socket.soc
         assert set_option(client, level, option, name.encode()) == -errno.EPERM
     for value in (b"", b"x" * 16, b"\0reno"):
         assert set_option(client, level, option, value) == -errno.EINVAL
+
+
+def test_congestion_control_is_asked_of_the_list_it_is_given(pair: tuple[socket.socket, socket.socket]) -> None:
+    client, _ = pair
+    name = get_option(client, socket.IPPROTO_TCP, socket.TCP_CONGESTION)[1].rstrip(b"\0")
+    for names, result in [
+        (name, 0),
+        (b"other " + name + b" another\n", 0),
+        (b"", -errno.EPERM),
+        (name[:-1], -errno.EPERM),
+        (name + b"x", -errno.EPERM),
+    ]:
+        text = ffi.new("char[]", names)
+        arguments = (client.fileno(), socket.IPPROTO_TCP, socket.TCP_CONGESTION, name, len(name))
+        assert lib.xts_sockopt_set(*arguments, text) == result
+    assert lib.xts_sockopt_set(*arguments, ffi.NULL) == -errno.EPERM
 
 
 @pytest.mark.parametrize("option", [socket.SO_LINGER, socket.SO_RCVTIMEO, socket.SO_RCVLOWAT, socket.SO_ERROR])
@@ -155,7 +173,7 @@ def test_what_is_not_listed_is_refused(level: int, option: int) -> None:
 def test_a_length_beyond_an_int_is_refused(pair: tuple[socket.socket, socket.socket]) -> None:
     client, _ = pair
     huge = ffi.new("uint32_t *", 0xFFFFFFFF)
-    assert lib.xts_sockopt_set(client.fileno(), 1, socket.SO_KEEPALIVE, b"", 0xFFFFFFFF) == -errno.EINVAL
+    assert lib.xts_sockopt_set(client.fileno(), 1, socket.SO_KEEPALIVE, b"", 0xFFFFFFFF, ffi.NULL) == -errno.EINVAL
     assert lib.xts_sockopt_get(client.fileno(), 1, socket.SO_KEEPALIVE, ffi.NULL, huge) == -errno.EINVAL
 
 
