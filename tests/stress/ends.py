@@ -15,8 +15,11 @@ from bench.programs import NATIVE as BENCH_NATIVE
 from bench.programs import TOP, compile_program, libxts_directory
 
 _NATIVE = Path(__file__).with_name("native")
-_SANITIZE = ("-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
 _SOURCES = ("script.c", "conn.c", "worker.c", "main.c")
+
+#: Queues whose both ends are built for the run, with the law and other invariants checked at every step, and with
+#: these sanitizers.
+BUILT = {"shm-checked": "address,undefined", "shm-races": "thread"}
 
 #: Starts a command at the role's end with extra environment: (role, command, environment, streams).
 Spawn = Callable[..., subprocess.Popen[str]]
@@ -27,29 +30,35 @@ class StressError(AssertionError):
 
 
 def build(kind: str) -> Path:
-    """stress-kernel, stress-xts, or stress-checked (libxts with its checks at every step, and sanitizers)."""
+    """stress-kernel, stress-xts, or that of a queue in BUILT."""
     api = "kernel" if kind == "kernel" else "xts"
     sources = [*(_NATIVE / name for name in _SOURCES), BENCH_NATIVE / f"net_api_{api}.c", BENCH_NATIVE / "pdus.c"]
     output = TOP / "build" / "stress" / f"stress-{kind}"
     includes = (_NATIVE, BENCH_NATIVE)
-    if kind == "checked":
-        return compile_program(output, sources, _checked_build(), includes, _SANITIZE)
+    if kind in BUILT:
+        return compile_program(output, sources, _built(kind), includes, _sanitizers(kind))
     return compile_program(output, sources, libxts_directory() if api == "xts" else None, includes)
 
 
-def build_checked_proxy() -> Path:
-    """The proxy's worker with its checks at every step, and sanitizers."""
-    directory = _checked_build()
+def build_proxy(queue: str) -> Path:
+    """The proxy's workers for a queue in BUILT."""
+    directory = _built(queue)
     libraries = (str(directory / "libxts_worker.a"), str(directory / "libxts_core.a"))
     includes = (TOP / "messages" / "native", TOP / "dpu_proxy" / "native")
-    output = TOP / "build" / "stress" / "proxy-checked"
+    output = TOP / "build" / "stress" / f"proxy-{queue}"
     output.unlink(missing_ok=True)  # the libraries are no sources to compare with
-    return compile_program(output, [_NATIVE / "proxy.c"], None, includes, (*libraries, "-lssl", "-lcrypto", *_SANITIZE))
+    return compile_program(
+        output, [_NATIVE / "proxy.c"], None, includes, (*libraries, "-lssl", "-lcrypto", *_sanitizers(queue))
+    )
 
 
-def _checked_build() -> Path:
-    directory = TOP / "build" / "stress" / "checked"
-    options = ["-DCMAKE_BUILD_TYPE=Debug", "-DXTS_DEBUG=ON", "-DXTS_SANITIZE=address,undefined"]
+def _sanitizers(queue: str) -> tuple[str, ...]:
+    return (f"-fsanitize={BUILT[queue]}", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
+
+
+def _built(queue: str) -> Path:
+    directory = TOP / "build" / "stress" / queue
+    options = ["-DCMAKE_BUILD_TYPE=Debug", "-DXTS_DEBUG=ON", f"-DXTS_SANITIZE={BUILT[queue]}"]
     for command in (
         ["cmake", "-S", str(TOP / "deploy" / "cmake"), "-B", str(directory), *options],
         ["cmake", "--build", str(directory), "-j2", "--target", "xts", "xts_worker"],

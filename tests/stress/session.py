@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from . import beds, law
-from .ends import End, StressError, build
+from .ends import BUILT, End, StressError, build
 from .settings import Settings
 
 HOST_PORT = 7001
@@ -42,7 +42,7 @@ class Result:
     @property
     def law(self) -> str:
         """How often the conservation law was held against the figures, in words."""
-        if self.settings.queue == "shm-checked":
+        if self.settings.queue in BUILT:
             return "at every step"
         return f"for {self.laws_checked} connections at {self.quiet_points} quiet points"
 
@@ -75,7 +75,7 @@ def _start(stack: ExitStack, settings: Settings, bed: beds.Bed, ends: list[End])
     """Both programs listen before either connects. `ends` gets the host's and the peer's."""
     common = settings.script_arguments()
     host_command = [
-        str(build({"kernel": "kernel", "shm-checked": "checked"}.get(settings.queue, "xts"))),
+        str(build(settings.queue if settings.queue in (*BUILT, "kernel") else "xts")),
         *("--end", "host", "--connections", str(settings.connections), "--threads", str(settings.threads)),
         *(
             "--listen",

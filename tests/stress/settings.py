@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass, fields
 from typing import Any
 
-QUEUES = ("afxdp", "shm", "shm-loopback", "shm-checked", "kernel")
+QUEUES = ("afxdp", "shm", "shm-loopback", "shm-checked", "shm-races", "kernel")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     default = Settings()
     helps: dict[str, str] = {
         "queue": "afxdp and shm need root (a lab); shm-loopback does not; shm-checked neither, with the law and other "
-        "invariants checked at every step and sanitizers; kernel is plain TCP, a test of the test",
+        "invariants checked at every step, ASan and UBSan; shm-races likewise, with the thread sanitizer; kernel is "
+        "plain TCP, a test of the test",
         "seed": "of all scripts: the same seed and options do the same again, but for timing",
         "duration_s": "how long connections are opened anew; then those left may finish",
         "connections": "that the host keeps open at a time",

@@ -60,6 +60,15 @@ def test_every_step_checked(name: str) -> None:
     assert result.host["complete"] > 0
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_no_data_race() -> None:
+    """Library and worker under the thread sanitizer: four threads of the application, and a supervisor that asks."""
+    result = run(replace(SHORT, queue="shm-races", connections=24, accepted=12, threads=4, stall_s=60.0))
+    assert not result.failure, result.failure
+    assert result.host["complete"] > 0
+
+
 @pytest.mark.root
 @pytest.mark.afxdp
 @pytest.mark.timeout(120)

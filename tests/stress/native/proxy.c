@@ -22,6 +22,7 @@
 
 #define STATUS_BYTES (sizeof(struct xts_status_page) + XTS_STATUS_ENTRIES * sizeof(struct xts_status_entry))
 #define DESCRIPTORS 3
+#define ASK_MS 20
 
 static _Noreturn void die(const char *what, int error)
 {
@@ -117,6 +118,7 @@ int main(int argc, char **argv)
 		.limits = { .connections = 16384, .listeners = 64, .spill_bytes = 1u << 30,
 			    .window_bytes = 65536, .window_bytes_max = 4u << 20, .ulp_bytes = 1u << 28 },
 	};
+	struct xts_worker_stats figures;
 	struct xts_worker *worker;
 	uint32_t queue_id = 0;
 	int listener, r;
@@ -139,8 +141,10 @@ int main(int argc, char **argv)
 		struct pollfd fds[3] = { { .fd = listener, .events = POLLIN }, { .fd = STDIN_FILENO, .events = POLLIN },
 					 { .fd = xts_worker_log_fd(worker), .events = POLLIN } };
 
-		if (poll(fds, 3, -1) < 0 && errno != EINTR)
+		if (poll(fds, 3, ASK_MS) < 0 && errno != EINTR)
 			die("poll", errno);
+		if (xts_worker_stats(worker, &figures)) /* as a supervisor does, from a thread of its own */
+			die("xts_worker_stats", EIO);
 		if (fds[2].revents)
 			print_log(worker);
 		if (fds[1].revents)
