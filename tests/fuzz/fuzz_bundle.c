@@ -6,6 +6,7 @@
  * once, and as long as the peer is none but ourselves, what is submitted comes in that order and whole.
  */
 #include "memory_queue.h"
+#include "steps.h"
 
 struct run {
 	struct memory_queue *below;
@@ -101,6 +102,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	ENSURE(xts_bundle_wrap(&r.queue, &r.below->queue) == 0);
 	xts_bundle_send(r.queue, true);
 	while (in.bytes) {
+		step_begins(&in, data);
 		switch (take(&in) % 9) {
 		case 0: peer_sends(&r, &in); break;
 		case 1:
@@ -113,6 +115,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 		case 8: xts_bundle_send(r.queue, take(&in) % 8); break;
 		}
 	}
+	steps_ran(data, bytes);
 	while (r.held_count)
 		recycle(&r, 0);
 	xts_queue_close(r.queue);

@@ -15,6 +15,7 @@
 #include "beside.h"
 #include "library.h"
 #include "memory_queue.h"
+#include "steps.h"
 
 #define SOCKETS 8u
 #define IDS 16u
@@ -406,8 +407,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	scene.sockets[0] = xts_socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
 	ENSURE(scene.sockets[0] >= 0);
 	while (in.bytes) {
-		uint8_t op = take(&in);
+		uint8_t op;
 
+		step_begins(&in, data);
+		op = take(&in);
 		switch (op % 8) {
 		case 0: case 1: case 2: op_message(&in); break;
 		case 3: case 4: case 5: op_call(&in); break;
@@ -419,6 +422,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 		}
 		check();
 	}
+	steps_ran(data, bytes);
 	finish_scene();
 	return 0;
 }

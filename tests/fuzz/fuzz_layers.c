@@ -17,6 +17,7 @@
 #include "ulp/http2.h"
 #include "ulp/stack.h"
 #include "wire.h"
+#include "steps.h"
 
 #define PDU_BYTES_MAX 70000u
 #define WAITING_MAX 64u
@@ -262,8 +263,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 		ENSURE(!ulp_stack_start(sides[i].stack, pair[i], !i));
 	if (protocol == XTS_ULP_GRPC)
 		open_streams(sides);
-	for (int i = 0; i < STEPS_MAX && in.bytes; i++)
+	for (int i = 0; i < STEPS_MAX && in.bytes; i++) {
+		step_begins(&in, data);
 		step(sides, &in);
+	}
+	steps_ran(data, bytes);
 	for (int i = 0; i < 2; i++) {
 		for (int k = 0; k < XTS_FAULT_COUNT; k++)
 			ENSURE(!sides[i].faults[k]);

@@ -10,6 +10,7 @@
 #include "ensure.h"
 #include "input.h"
 #include "link.h"
+#include "steps.h"
 
 #define FRAMES_MAX 512
 #define HEAD_MAX 128
@@ -238,7 +239,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	while (in.bytes) {
 		uint8_t who = *in.data >> 7;
 
+		step_begins(&in, data);
 		step(&end[who], &end[1 - who], &in, &now_ns);
 	}
+	steps_ran(data, bytes);
 	return 0;
 }

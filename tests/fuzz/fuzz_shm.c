@@ -9,6 +9,7 @@
 #include "ensure.h"
 #include "input.h"
 #include "shm.c"
+#include "steps.h"
 
 #define WINDOW 4
 #define SLOTS (WINDOW + XTS_CONTROL_RESERVE)
@@ -136,8 +137,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	r.to_us = r.q->rx;
 	r.from_us = r.q->tx;
 	r.peer_bell = area.host_bell;
-	while (in.bytes)
+	while (in.bytes) {
+		step_begins(&in, data);
 		step(&r, &in);
+	}
+	steps_ran(data, bytes);
 	if (r.peer_bell >= 0)
 		close(r.peer_bell);
 	xts_queue_close(queue);

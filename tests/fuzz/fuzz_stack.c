@@ -16,6 +16,7 @@
 #include "input.h"
 #include "ulp/config.h"
 #include "ulp/stack.h"
+#include "steps.h"
 
 #define CHUNK 4096u
 #define PARAMETERS_MAX 128u
@@ -361,8 +362,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 		.now_ns = now_ns, .wake_after = wake_after, .owner = &s,
 	};
 	ENSURE(!ulp_stack_new(&s.stack, &s.owner));
-	for (int i = 0; i < STEPS_MAX && in.bytes && !(s.failed && !fault_count(&s)); i++)
+	for (int i = 0; i < STEPS_MAX && in.bytes && !(s.failed && !fault_count(&s)); i++) {
+		step_begins(&in, data);
 		step(&s, &in);
+	}
+	steps_ran(data, bytes);
 	ulp_stack_free(s.stack);
 	close(pair[0]);
 	close(pair[1]);

@@ -17,6 +17,7 @@
 #include "tls_peer.h"
 #include "ulp/config.h"
 #include "ulp/stack.h"
+#include "steps.h"
 
 #define CHUNK 8192u
 #define STEPS_MAX 250
@@ -492,8 +493,11 @@ static void run(const uint8_t *data, size_t bytes)
 	random_begin();
 	watch_begin();
 	begin(&s, &in);
-	for (int i = 0; i < STEPS_MAX && in.bytes; i++)
+	for (int i = 0; i < STEPS_MAX && in.bytes; i++) {
+		step_begins(&in, data);
 		step(&s, &in, &connections);
+	}
+	steps_ran(data, bytes);
 	connection_ends(&s);
 	WATCHED((xts_ulp_config_release(s.config), 0));
 	OPENSSL_thread_stop(); /* the room of error messages */

@@ -18,6 +18,7 @@
 #include "ulp/config.h"
 #include "ulp/stack.h"
 #include "ulp/tls_keys.h"
+#include "steps.h"
 
 #define STEPS_MAX 300
 #define CHUNK 16384u
@@ -357,8 +358,11 @@ static void run(const uint8_t *data, size_t bytes)
 	s.to = make(&s, 1, &s.to_fd, &s.to_peer);
 	push_keys(&s, true);
 	push_keys(&s, false);
-	for (int i = 0; i < STEPS_MAX && in.bytes; i++)
+	for (int i = 0; i < STEPS_MAX && in.bytes; i++) {
+		step_begins(&in, data);
 		step(&s, &in);
+	}
+	steps_ran(data, bytes);
 	if (!s.forged && !s.cut && !s.wire.touched)
 		end_well(&s);
 	WATCHED((ulp_stack_free(s.from), ulp_stack_free(s.to), xts_ulp_config_release(s.config), 0));

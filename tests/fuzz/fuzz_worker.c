@@ -16,11 +16,14 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <sys/socket.h>
 
 #include "memory_queue.h"
 #include "ulp/config.h"
+#include "steps.h"
 
 #define PEERS 8u
 #define IDS 16u
@@ -239,6 +242,26 @@ static uint32_t put_along(uint8_t *out, struct input *in)
 	return bytes;
 }
 
+/* SETSOCKOPT or GETSOCKOPT, which have one body: any level and number the kernel has, mostly a value as long as it may be. */
+static uint32_t put_option(uint8_t *frame, struct input *in)
+{
+	static const int levels[] = { SOL_SOCKET, IPPROTO_TCP, IPPROTO_IP, IPPROTO_IPV6 };
+	static const uint32_t lengths[] = { 4, 4, 1, 8, 16, 40, 0, 3 };
+	uint8_t how = take(in), option = take(in) % 96, value = take(in);
+	uint32_t length = how < 240 ? lengths[how / 4u % 8u] : pick_number(in) % (LARGEST - XTS_SETSOCKOPT_BYTES);
+	uint8_t *payload = frame + XTS_SETSOCKOPT_BYTES;
+	struct xts_setsockopt m = { .xts_socket = 7, .token = value, .domain = 4, .level = levels[how % 4u],
+				    .option = option, .length = length };
+
+	_Static_assert(XTS_SETSOCKOPT_BYTES == XTS_GETSOCKOPT_BYTES, "one body for both");
+	xts_setsockopt_encode(frame, &m);
+	if (m.level == IPPROTO_TCP && option == TCP_CONGESTION)
+		memcpy(payload, value & 1 ? "cubic" : "reno", length < 5 ? length : 4 + (value & 1u));
+	else if (length)
+		payload[0] = value;
+	return XTS_SETSOCKOPT_BYTES + length;
+}
+
 /* The fields of a message: numbers, but for addresses and the sizes that have to fit. Returns the frame's length. */
 static uint32_t put_body(struct scene *s, uint8_t type, uint8_t *frame, struct input *in)
 {
@@ -256,8 +279,6 @@ static uint32_t put_body(struct scene *s, uint8_t type, uint8_t *frame, struct i
 		put_endpoint(frame + end, in);
 		break;
 	case XTS_CMD_SEND:
-	case XTS_CMD_SETSOCKOPT:
-	case XTS_CMD_GETSOCKOPT:
 	case XTS_CMD_IOCTL:
 	case XTS_CMD_GIVE_BACK:
 		payload = pick_number(in) % (LARGEST - fixed);
@@ -266,6 +287,9 @@ static uint32_t put_body(struct scene *s, uint8_t type, uint8_t *frame, struct i
 		for (uint32_t i = 0; i < payload && i < 16; i++)
 			frame[fixed + i] = take(in);
 		break;
+	case XTS_CMD_SETSOCKOPT:
+	case XTS_CMD_GETSOCKOPT:
+		return put_option(frame, in);
 	default:
 		break;
 	}
@@ -719,8 +743,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 		host_receive(&scene, 1);
 		ENSURE(scene.host->link.state == XTS_LINK_UP && scene.host->link.features == (XTS_FEATURE_SHARE | XTS_FEATURE_ULP));
 	}
-	while (in.bytes)
+	while (in.bytes) {
+		step_begins(&in, data);
 		step(&scene, &in);
+	}
+	steps_ran(data, bytes);
 	rounds(&scene, 2);
 	for (unsigned i = 0; i < PEERS; i++)
 		peer_close(&scene.peers[i], true);

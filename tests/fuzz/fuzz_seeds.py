@@ -1,0 +1,229 @@
+"""Where corpora of the fuzz targets begin: programs written by hand, golden vectors, what was saved of earlier runs.
+
+A saved corpus is a text file, `corpora/TARGET.txt`, an input a line in hexadecimal: small, and its changes can be read.
+`tests/fuzz/run --save` writes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+CORPORA = Path(__file__).resolve().parent / "corpora"
+#: Of a saved corpus: the inputs are those that reach most, the shortest first.
+SAVED_BYTES_MAX = 48 * 1024
+
+
+def saved(target: str) -> list[bytes]:
+    """What was saved of earlier runs."""
+    path = CORPORA / f"{target}.txt"
+    return [bytes.fromhex(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def save(target: str, inputs: list[bytes]) -> int:
+    """Saves as many of the inputs as there is room for, the shortest first; how many."""
+    kept: list[bytes] = []
+    room = SAVED_BYTES_MAX
+    for data in sorted(inputs, key=lambda data: (len(data), data)):
+        room -= len(data)
+        if room < 0:
+            break
+        if data:
+            kept.append(data)
+    CORPORA.mkdir(exist_ok=True)
+    (CORPORA / f"{target}.txt").write_text("".join(f"{data.hex()}\n" for data in kept))
+    return len(kept)
+
+
+def seed(corpus: Path, target: str) -> None:
+    """Writes the corpus's beginning: the target's own programs, or golden vectors (as programs of the link)."""
+    corpus.mkdir(parents=True, exist_ok=True)
+    for data in saved(target):
+        (corpus / hashlib.sha1(data).hexdigest()).write_bytes(data)
+    own = {
+        "fuzz_stack": stack_programs,
+        "fuzz_layers": layer_programs,
+        "fuzz_tls": tls_programs,
+        "fuzz_tls_keys": keys_programs,
+        "fuzz_rules": rule_files,
+        "fuzz_worker": worker_programs,
+    }
+    for number, program in enumerate(own[target]() if target in own else []):
+        (corpus / f"program-{number}").write_bytes(program)
+    if target in own and target != "fuzz_worker":
+        return
+    for path in sorted((TOP / "messages" / "vectors").glob("*.json")):
+        for number, vector in enumerate(json.loads(path.read_text())["vectors"]):
+            frame = bytes.fromhex(vector["frame"])
+            if target == "fuzz_link":
+                frame = link_program(frame)
+            (corpus / f"{path.stem}-{number}").write_bytes(frame)
+
+
+def layer_programs() -> list[bytes]:
+    """Each protocol, each of its flags; PDUs both ways, and reads."""
+    rounds = [bytes([0, number, 90, 255, 4, 255, 1, 7, 200, 80, 5, 255, 6, 7]) * 12 for number in range(5 * 16)]
+    return [bytes([number * 3]) + program for number, program in enumerate(rounds)]
+
+
+def rule_files() -> list[bytes]:
+    """The examples of the manual."""
+    manual = (TOP / "host_lib" / "RULES.md").read_text()
+    return [block.encode() for block in re.findall(r"^```\w*\n(.*?)^```$", manual, re.MULTILINE | re.DOTALL)]
+
+
+def link_program(frame: bytes) -> bytes:
+    """The frame put in at each end of an open link (see step() and inject() of fuzz_link.c)."""
+    start_host, start_proxy = bytes([12, 1, 3, 9, 10, 100, 0]), bytes([12, 1, 3, 10, 100])
+    inject = bytes([0b0110, len(frame)]) + frame[14:] if 14 <= len(frame) <= 128 else b"\0\0"
+    return (
+        start_host + start_proxy + b"\1" + bytes([3, 0]) + inject + bytes([0x80]) + inject + bytes([8, 0x88, 3, 0x83])
+    )
+
+
+def worker_programs() -> list[bytes]:
+    """What takes too many steps to be found by chance: shared listeners and parked connections (op_hand_over() of
+    fuzz_worker.c)."""
+    connect, bind, listen, share, credit, answer, park, claim = (bytes([(24 + n) * 8 + 7]) for n in range(8))
+    hosts = [bytes([n * 8 + 7]) for n in (12, 13, 14)]
+    end, expire, drain, restart = (bytes([n * 8 + 7]) for n in (7, 9, 10, 11))
+    burst, peer_reads, peer_resets = bytes([20 * 8 + 7]), bytes([2, 32]) * 8, bytes([2, 48])
+    rounds, receive, last, none = b"\x0c", b"\x0b", bytes([0]), bytes([230])
+    key, back = b"\x11", b"\1"
+    newcomers = b"".join(bytes([2, 16 + n]) + rounds for n in range(3)) + receive
+    listener = bind + b"\0" + last + listen + b"\4" + last + share + key + last
+    member = b"".join(host + share + key + none + credit + b"\4" + last for host in hosts[1:])
+    offers = b"".join(host + receive for host in hosts)
+    give_back = b"".join(host + answer + back + bytes([n]) for host in hosts for n in range(1, 5))
+    accept = b"".join(host + answer + b"\0" + bytes([n]) for host in hosts for n in range(1, 5))
+    connection = connect + b"\0" + none + rounds + receive + bytes([2, 0]) + park + key + last
+    spilled = (
+        connect + b"\0" + none + rounds + bytes([2, 0]) + (burst + last + b"\x3f") * 12 + park + key + last + rounds
+    )
+    # Pushed protocols (op_ulp()): the identifier, then what each reads.
+    push, pdu, returned, peek_on, peek_end, timers = (bytes([n * 8 + 7]) for n in range(6))
+    reach, accepted = rounds * 2 + receive, bytes([2, 0])
+    connection_up = connect + b"\0" + none + reach + accepted
+    pushed = push + none + b"\2\0\4" + connect + b"\x20" + last + reach + accepted
+    peeking = peek_on + none + b"\1" + connect + b"\x20" + last + reach + accepted
+    peer_sends, peer_sends_zeros, peer_ends = bytes([2, 24, 5, 60]), bytes([2, 24, 0, 60]), bytes([2, 40])
+    pushed_listener = bind + b"\0" + last + push + last + b"\2\0\4" + listen + b"\4" + last
+    tls_listener = bind + b"\0" + last + push + last + b"\x82\0\5" + listen + b"\4" + last
+    late_push = push + last + b"\x42\1\x20\4" + returned + last + b"\x64"
+    send_pdu = pdu + last + b"\0" + b"\x20"
+    shared = listener + member + newcomers + offers + give_back + rounds + offers
+    return [
+        shared + accept,
+        shared + hosts[0] + end + b"\1" + rounds + offers + accept,
+        shared + hosts[1] + restart + rounds + offers + accept,
+        shared + drain + rounds + give_back,
+        listener + newcomers + end + b"\1" + rounds + hosts[1] + share + key + none + credit + b"\4" + last + receive,
+        listener + end + b"\1" + rounds + expire + rounds,
+        listener + end + b"\1" + rounds + hosts[1] + bind + b"\1" + none + rounds,
+        connection + hosts[1] + claim + key + none + rounds + receive,
+        connection + claim + key + none + rounds + receive + park + key + last + expire,
+        connection + restart + hosts[1] + claim + key + none,
+        spilled + hosts[2] + claim + key + none + rounds,
+        pushed + send_pdu * 8 + peer_sends + rounds + receive + expire,
+        pushed + send_pdu * 8 + peer_sends_zeros + peer_ends + rounds + receive + rounds + receive,
+        pushed_listener + newcomers + accept + peer_sends_zeros + rounds + receive,
+        pushed_listener + share + key + last + member + newcomers + offers + give_back + rounds + offers + accept,
+        tls_listener + newcomers + rounds + timers + last + rounds,
+        tls_listener + share + key + last + member + newcomers + rounds + end + b"\1" + rounds,
+        connection_up + peer_sends + rounds + receive + late_push + rounds + receive,
+        peeking + peer_sends + reach + push + last + b"\2\0\4" + peek_end + last + b"\4" + rounds + send_pdu + rounds,
+        pushed + (send_pdu * 20 + rounds) * 8 + restart,
+        push + none + b"\x82\0\5" + connect + b"\x20" + last + reach + timers + last + reach,
+        connection_up + push + last + b"\x82\0\5" + rounds + send_pdu + rounds + end + b"\1" + rounds,
+        spilled + peer_reads + rounds + expire,
+        spilled + peer_resets + rounds + hosts[1] + claim + key + none + rounds,
+    ]
+
+
+def stack_programs() -> list[bytes]:
+    """Protocols pushed, started, and a PDU or two of each (the operations of fuzz_stack.c)."""
+    start, read, write, late = b"\1\1", b"\2\x0f\xff", b"\7\x20\0\x10", bytes([15, 1])
+    send = [
+        (1, b"\x03\x12\0\x25\2", b"\0\0\3\4abc"),  # STREAM_PARSER: offset, width
+        (3, b"\1\x20", b"line\nline\n"),
+        (4, b"\1\x25\2", b"\0\3abc\0\0"),
+        (5, b"\1\x45\0", bytes.fromhex("16030100310100002d0303") + bytes(45)),
+        (7, b"\0", bytes.fromhex("17030300050102030405")),
+        (8, b"\0", bytes.fromhex("000000040000000000000003010500000001") + b"\x82\x86\x84"),
+        (10, b"\0", b"\0\x0c\0\1\1\0\0\0\0\0\0\0\0\0"),
+        (11, b"\0", bytes.fromhex("00008000800000000000000000000000") + bytes(112)),
+        (12, b"\0", b"\0\4abcd\0\0" + bytes(4)),
+    ]
+    programs = []
+    for ulp, parameters, data in send:
+        for direction in (0x10, 0x30):
+            push = bytes([0, direction | ulp]) + parameters
+            peer = b"\5" + bytes([len(data)]) + data
+            programs.append(b"\0" + push + start + late + peer + read * 3 + write + b"\x0e\1" + read)
+            programs.append(b"\2" + start + push + b"\x0b" + bytes([len(data)]) + data + late + read * 2)
+    return programs
+
+
+def tls_programs() -> list[bytes]:
+    """Handshakes of each kind, and what is reached behind them alone (the operations of fuzz_tls.c)."""
+    rounds, dribble, read, ours, theirs = b"\0\5", b"\2" + b"\4\7\5\x20" * 12, b"\5\xff", b"\6\xff", b"\x08\xff\x08\5"
+    again, leave, finish, peer_works = b"\x0f", b"\x0d\0", b"\7\0", b"\2"
+    meddle = b"\x0a"
+    late = [
+        theirs + b"\4\x7f" + read * 3,
+        ours * 4 + peer_works + ours,
+        *(b"\x09" + bytes([control]) + theirs + rounds for control in (0, 8, 1, 2, 3, 4)),
+        *(theirs + meddle + bytes([way, 0, 9, 40]) + bytes(range(40)) + rounds for way in range(5)),
+        *(b"\x0c" + bytes([kind, len(data)]) + data + rounds for kind, data in FORGERIES),
+        finish + rounds + leave + rounds,
+        leave + rounds,
+        again + rounds + again + theirs + rounds,
+    ]
+    programs = []
+    for how in range(64):
+        start = bytes([how + (how & 8) * 8])
+        programs.append(start + dribble + rounds + theirs + ours + rounds)
+        programs += [start + rounds + attack for attack in (late if how < 8 else ())]
+        for flight in range(1, 4):
+            step = peer_works + b"\4\xff\5\1"
+            programs.append(start + step * flight + peer_works + meddle + bytes([how % 5, 0, 9 * flight, how]) + rounds)
+    return programs
+
+
+def keys_programs() -> list[bytes]:
+    """Records of each version and cipher, keys that change, and what goes wrong (the operations of fuzz_tls_keys.c)."""
+    send, control, update, keys = b"\0\xff\0\5", b"\2\x20\x42\x7f", b"\3", b"\4"
+    arrive, drip, meddle, forge, end = b"\5\xff\7\xff" * 4, b"\5\3\7\1" * 10, b"\x09", b"\x0a", b"\x0b\0"
+    traffic = send + control + arrive + update + keys + send + arrive + keys + arrive
+    programs = []
+    for how in range(16):
+        start = bytes([how])
+        programs += [start + traffic, start + send + drip + traffic, start + send + arrive + send + end + arrive]
+        programs += [start + send + meddle + bytes([way, 0, 9, 40]) + bytes(range(40)) + arrive for way in range(5)]
+        programs += [start + forge + bytes([20 + kind, kind % 3, 99]) + b"ab" + arrive for kind in range(6)]
+    return programs
+
+
+#: Kind (see peer_forges() of fuzz_tls.c) and content of records: handshake messages, alerts, nothing, others.
+FORGERIES = (
+    (0, bytes.fromhex("1800000101")),
+    (0, bytes.fromhex("1800000102")),
+    (0, bytes.fromhex("18000001")),
+    (0, bytes.fromhex("00000000")),
+    (0, bytes.fromhex("0400ffff") + bytes(32)),
+    (0, bytes.fromhex("040000180000000a000000000000040000") + bytes(11)),
+    (0, bytes.fromhex("0d00000600000000000000")),
+    (0, bytes.fromhex("08000002") + bytes(2)),
+    (0, bytes.fromhex("0b00000400000000")),
+    (0, bytes.fromhex("14000020") + bytes(32)),
+    (1, bytes.fromhex("0100")),
+    (1, bytes.fromhex("0228")),
+    (1, bytes.fromhex("0170")),
+    (1, b"\1"),
+    (2, b""),
+    (2, b"data"),
+    (3, b"\1"),
+)
