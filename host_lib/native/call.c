@@ -47,7 +47,7 @@ static int call_begin(struct xts_sock *s, uint8_t type, struct xts_tx_slot *slot
 		if (r != -EAGAIN)
 			return r;
 		channel_pump();
-		if (s->id == id && !channel_can_send()) {
+		if (s->id == id && xts.channel && !channel_can_send()) {
 			r = wait_for(&xts.frame_waiters, FOREVER, false);
 			if (r == -ENOBUFS)
 				return r;

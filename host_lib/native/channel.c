@@ -219,7 +219,7 @@ static void socket_lose(struct xts_sock *s)
 	s->pending = NULL;
 	s->pending_bytes = s->pending_capacity = 0;
 	if (!s->open) {
-		/* Closed already, or never accepted; a disconnecting one is open. */
+		/* Closed already, or never accepted. */
 		s->closing = false;
 		if (!s->listener) {
 			if (s->call) {
@@ -234,7 +234,7 @@ static void socket_lose(struct xts_sock *s)
 	if (s->state == TCP_STATE_CLOSE && !s->proxy_id && !s->opening)
 		return; /* the proxy never knew it: good for the next channel */
 	s->lost = true;
-	s->opening = s->disconnecting = false;
+	s->opening = false;
 	s->proxy_id = 0;
 	if (s->call) {
 		s->call->error = ENETDOWN;
@@ -247,6 +247,8 @@ static void socket_lose(struct xts_sock *s)
 		socket_fail(s, ECONNRESET);
 	else if (s->state == TCP_STATE_LISTEN)
 		socket_fail(s, ENETDOWN);
+	if (s->disconnecting)
+		socket_disconnected(s);
 	wake(&s->callers);
 	status_state(s);
 }

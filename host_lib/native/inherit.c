@@ -390,6 +390,7 @@ void inherit_take(struct xts_sock *s)
 	if (s->id != id)
 		return;
 	s->taking = false;
+	wake(&s->callers);
 	set_inherited(s, NOT_INHERITED);
 	if (s->state != TCP_STATE_LISTEN)
 		s->key = 0;

@@ -174,6 +174,7 @@ struct xts_sock {
 	bool opening;              /* the first request is out: proxy_id will come with its reply */
 	bool closing;              /* CLOSE has been sent, or will be */
 	bool disconnecting;        /* the CLOSE is only the proxy's socket's: this one lives on */
+	bool cut;                  /* disconnecting: what goes is a connection, or an attempt at one, that had not ended */
 	bool lost;                 /* its channel has died */
 	bool done;                 /* the TCP peer's FIN has come (SOCK_DONE) */
 	bool nonblocking, close_on_exec;
@@ -440,7 +441,8 @@ void socket_learn(struct xts_sock *s, uint32_t proxy_id); /* the reply to the fi
 void socket_free(struct xts_sock *s);         /* after CLOSED, or where the proxy knows nothing of it */
 void socket_asked(struct xts_sock *s, bool asked);
 uint32_t socket_credits_worth_waiting_for(const struct xts_sock *s);
-int socket_disconnect(struct xts_sock *s);    /* back to unconnected */
+int socket_disconnect(struct xts_sock *s);    /* back to unconnected; waits */
+void socket_disconnected(struct xts_sock *s); /* it is */
 void socket_unconnected(struct xts_sock *s);  /* the same, where the proxy need not be told */
 void socket_close(struct xts_sock *s);
 void socket_end(struct xts_sock *s);

@@ -257,12 +257,10 @@ static void receive_closed(struct xts_sock *s)
 	}
 	s->proxy_id = 0;
 	s->closing = false;
-	if (s->disconnecting) {
-		s->disconnecting = false;
-		wake(&s->callers);
-		return;
-	}
-	socket_free(s);
+	if (s->disconnecting)
+		socket_disconnected(s);
+	else
+		socket_free(s);
 }
 
 /* True when the frame has been taken over. */

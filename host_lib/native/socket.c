@@ -140,6 +140,7 @@ void socket_fail(struct xts_sock *s, int error)
 			outbox_remove(s);
 	}
 	status_state(s);
+	wake(&s->callers);
 	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP | EPOLLERR);
 }
 
@@ -150,8 +151,7 @@ void socket_learn(struct xts_sock *s, uint32_t proxy_id)
 	if (proxy_id) {
 		outbox_add(s, TODO_CLOSE);
 	} else if (s->disconnecting) {
-		s->closing = s->disconnecting = false;
-		wake(&s->callers);
+		socket_disconnected(s);
 	} else {
 		socket_free(s);
 	}
@@ -191,8 +191,6 @@ static void start_closing(struct xts_sock *s)
 		outbox_add(s, TODO_CLOSE);
 	else if (s->opening)
 		status_state(s);
-	else if (s->disconnecting)
-		s->closing = s->disconnecting = false;
 	else
 		socket_free(s);
 }
@@ -237,6 +235,8 @@ void socket_end(struct xts_sock *s)
 	s->kept = heirs_keep(s);
 	if (s->kept)
 		return;
+	if (s->disconnecting)
+		return; /* another thread's doing: it is freed when that is done */
 	s->abort = (s->linger && !s->linger_s) || s->state == TCP_STATE_SYN_SENT;
 	if (!wait)
 		s->linger = false;
@@ -289,13 +289,35 @@ void socket_unconnected(struct xts_sock *s)
 	status_state(s);
 }
 
+void socket_disconnected(struct xts_sock *s)
+{
+	s->closing = s->disconnecting = s->abort = false;
+	wake(&s->callers);
+	if (!s->open && !s->kept) {
+		socket_free(s); /* closed meanwhile */
+		return;
+	}
+	socket_asked(s, false);
+	if (s->cut)
+		s->error = ECONNRESET; /* as tcp_disconnect() leaves it */
+	s->renewed = s->renewed || s->ulps.along;
+	push_forget(s);
+	memset(&s->local, 0, sizeof s->local);
+	socket_unconnected(s);
+	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLHUP);
+}
+
 int socket_disconnect(struct xts_sock *s)
 {
 	uint32_t id = s->id;
 	bool is_over = s->done && (s->shutdown & SEND_SHUTDOWN); /* tcp_need_reset() */
-	bool is_cut = s->state == TCP_STATE_SYN_SENT || (s->state == TCP_STATE_ESTABLISHED && !is_over);
 
-	if (s->opening || s->proxy_id) {
+	if (!s->disconnecting) {
+		s->cut = s->state == TCP_STATE_SYN_SENT || (s->state == TCP_STATE_ESTABLISHED && !is_over);
+		if (!s->opening && !s->proxy_id) {
+			socket_disconnected(s);
+			return 0;
+		}
 		share_forget(s);
 		s->abort = true;
 		s->disconnecting = true;
@@ -305,21 +327,10 @@ int socket_disconnect(struct xts_sock *s)
 			drop_waiting_connections(s);
 		buffer_drop(s);
 		start_closing(s);
-		while (s->id == id && s->disconnecting && wait_for(&s->callers, FOREVER, false) != -ENOBUFS)
-			;
-		if (s->id != id)
-			return -EBADF;
-		s->abort = false;
 	}
-	socket_asked(s, false);
-	if (is_cut)
-		s->error = ECONNRESET; /* as tcp_disconnect() leaves it */
-	s->renewed = s->renewed || s->ulps.along;
-	push_forget(s);
-	memset(&s->local, 0, sizeof s->local);
-	socket_unconnected(s);
-	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLHUP);
-	return 0;
+	while (s->id == id && s->open && s->disconnecting && wait_for(&s->callers, FOREVER, false) != -ENOBUFS)
+		;
+	return s->id == id && s->open ? 0 : -EBADF;
 }
 
 /* --- public ------------------------------------------------------------------------------------------------------------ */

@@ -40,6 +40,7 @@ static bool grow(void)
 
 struct xts_sock *table_allocate(void)
 {
+	uint16_t readers, writers, callers;
 	struct xts_sock *s;
 	uint32_t id;
 
@@ -47,9 +48,16 @@ struct xts_sock *table_allocate(void)
 		return NULL;
 	s = free_sockets;
 	free_sockets = s->free_next;
+	/* Threads that waited for the last socket here may not have run since they were woken: they count themselves out. */
 	id = s->id;
+	readers = s->readers;
+	writers = s->writers;
+	callers = s->callers;
 	memset(s, 0, sizeof *s);
 	s->id = id;
+	s->readers = readers;
+	s->writers = writers;
+	s->callers = callers;
 	s->in_use = true;
 	xts.sockets++;
 	return s;
@@ -92,6 +100,9 @@ void table_release(struct xts_sock *s)
 	s->open = false;
 	status_state(s);
 	s->id = generation << 20 | SOCKET_INDEX(s->id);
+	wake(&s->readers); /* it is not what they wait for any more */
+	wake(&s->writers);
+	wake(&s->callers);
 	s->free_next = free_sockets;
 	free_sockets = s;
 	xts.sockets--;

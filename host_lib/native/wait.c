@@ -6,6 +6,25 @@
  *
  * A wait may watch kernel descriptors beside its subject (struct beside). Leader or not, the thread sleeps in one ppoll() on
  * what it would sleep on anyway and on these; one that is ready ends this thread's wait, and nobody else's.
+ *
+ * Waits without a deadline. Each ends by what it waits for, and by the end of the channel, which wakes everybody: a proxy that does
+ * not answer is found dead by pings (library.h, DEAD_MS). Those on a socket's counter end by its close or failure too, and where
+ * its entry in the table becomes another socket's (table_release wakes them; a counter is never set back, for who has been
+ * woken may not have run yet).
+ *
+ *     subject             who waits                                      what ends it
+ *     s->readers          recv, accept                                   data, a connection, FIN, a signal
+ *     s->writers          send, connect, the handshake of a push         credits or frames, the outcome, READY; a signal
+ *     s->callers          first_request_wait(): another's first request  the reply to it
+ *                         call_begin(), start(): another's call          its end (call_proxy)
+ *                         call_proxy()                                   the reply
+ *                         socket_disconnect()                            CLOSED (socket_disconnected)
+ *                         end() of a push: what goes back to the proxy   its last frame has left (push_give_back)
+ *                         inherit_take(): another takes it over          that has ended, in 10 s (ANSWER_NS) and a call at most
+ *     xts.frame_waiters   channel_wait_slot(), call_begin()              FRAME_ACK
+ *     xts.attach_waiters  channel_attach(): another attaches             that has ended, in 5 s at most
+ *     xts.poll_waiters    poll, select                                   an event, a signal
+ *     ctx->waiters        epoll_wait                                     an event, a signal
  */
 #include "library.h"
 
