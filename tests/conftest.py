@@ -40,12 +40,16 @@ def xts_authority() -> Authority:
 def xts_endpoint(tmp_path_factory: pytest.TempPathFactory, xts_authority: Authority) -> Iterator[ProxyProcess]:
     """A proxy that serves shared memory, and XTS_ENDPOINT naming it: sockets of this process are its.
 
-    The library reads the environment once: no test may make an XTS socket in this process with another endpoint.
+    The library reads the environment once, when it is loaded: it is told here, once too. No test may make an XTS socket
+    in this process with another endpoint.
     """
+    from xts_socket import configure
+
     folder = tmp_path_factory.mktemp("xts")
     with running_proxy(folder, tls_tables(folder, xts_authority)) as proxy:
         before = os.environ.get("XTS_ENDPOINT")
         os.environ["XTS_ENDPOINT"] = proxy.endpoint
+        configure(endpoint=proxy.endpoint)
         try:
             yield proxy
         finally:

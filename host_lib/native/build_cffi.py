@@ -13,6 +13,7 @@ from pathlib import Path
 from cffi import FFI
 
 CDEF = """
+const char *xts_environment(const char *name);
 int xts_py_socket(int domain, int type, int protocol);
 int xts_py_close(int s);
 int xts_py_getsockopt(int s, int level, int option, void *value, unsigned int *length);

@@ -1,7 +1,9 @@
-/* Settings: xts_configure(), else the environment, else defaults. */
+/* Settings: xts_configure(), else the environment as it was when the library was loaded, else defaults. */
 #include "library.h"
 
 #include <stdlib.h>
+
+#include "environment.h"
 
 static int copy_text(char *out, size_t room, const char *text)
 {
@@ -15,7 +17,7 @@ static int copy_text(char *out, size_t room, const char *text)
 
 static int number_from(const char *name, uint32_t *out)
 {
-	const char *text = getenv(name);
+	const char *text = xts_environment(name);
 	unsigned long value;
 	char *end;
 
@@ -33,7 +35,7 @@ static int number_from(const char *name, uint32_t *out)
 
 static int text_from(const char *name, char *out, size_t room)
 {
-	const char *text = getenv(name);
+	const char *text = xts_environment(name);
 	int r = out[0] || !text ? 0 : copy_text(out, room, text);
 
 	if (r)
@@ -69,12 +71,14 @@ static int check(struct settings *s)
 
 int settings_complete(struct settings *s)
 {
-	const char *spin = getenv("XTS_SPIN_US");
-	int r;
+	const char *spin = xts_environment("XTS_SPIN_US");
+	int r = 0;
 
-	r = text_from("XTS_QUEUE", s->queue, sizeof s->queue);
-	if (!r && !s->endpoint[0])
-		r = text_from("XTS_ENDPOINT", s->endpoint, sizeof s->endpoint);
+	if (!s->endpoint[0]) {
+		r = text_from("XTS_QUEUE", s->queue, sizeof s->queue);
+		if (!r)
+			r = text_from("XTS_ENDPOINT", s->endpoint, sizeof s->endpoint);
+	}
 	if (!s->endpoint[0])
 		strcpy(s->endpoint, XTS_ENDPOINT_DEFAULT);
 	if (!r)

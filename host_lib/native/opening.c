@@ -8,7 +8,21 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "notice.h"
+
 #define ATTACH_TIMEOUT_MS 3000
+
+/* A capture that cannot be written costs no sockets. */
+static void capture(struct channel *c)
+{
+	static bool told;
+	int r = xts.settings.pcap[0] ? xts_pcap_wrap(&c->queue, c->queue, xts.settings.pcap) : 0;
+
+	c->attachment.queue = c->queue;
+	if (r && !told)
+		xts_notice("XTS_PCAP=%s: %s; going on without a capture", xts.settings.pcap, strerror(-r));
+	told = told || r;
+}
 
 static int decorate(struct channel *c)
 {
@@ -30,12 +44,7 @@ static int decorate(struct channel *c)
 			return r;
 		c->attachment.queue = c->queue;
 	}
-	if (xts.settings.pcap[0]) {
-		r = xts_pcap_wrap(&c->queue, c->queue, xts.settings.pcap);
-		if (r)
-			return r;
-		c->attachment.queue = c->queue;
-	}
+	capture(c);
 	return 0;
 }
 

@@ -151,7 +151,9 @@ int xts_poll(struct pollfd *fds, unsigned long nfds, int timeout_ms);
  * io_uring. Made at the first call; belongs to the socket and closes with it. Only for polling: do not read it. */
 int xts_fileno(int s);
 
-/* Settings of this process; call before the first socket (EBUSY after it). Zero or NULL: default, or environment. */
+/* Settings of this process; call before the first socket (EBUSY after it). Zero or NULL: default, or environment. That is read once,
+ * when the library is loaded: what the program does to it afterwards changes nothing here, and is for what it starts by exec().
+ * A privileged program (AT_SECURE: set-uid, file capabilities) believes nothing of it. XTS_QUIET=1: nothing is said on standard error. */
 struct xts_options {
 	size_t size;              /* sizeof(struct xts_options): tells the version */
 	const char *endpoint;     /* XTS_ENDPOINT */
@@ -159,7 +161,7 @@ struct xts_options {
 	uint32_t window_bytes;    /* XTS_WINDOW_BYTES: receive window of a new socket; default 65536 */
 	uint32_t window_bytes_max;/* XTS_WINDOW_BYTES_MAX: to which a busy one grows; default 2 MiB */
 	uint32_t frame_window;    /* XTS_FRAME_WINDOW */
-	const char *pcap;         /* XTS_PCAP: write all frames to this file */
+	const char *pcap;         /* XTS_PCAP: write all frames to this file; if it exists, to a new one with ".1", ".2" … behind its name */
 };
 int xts_configure(const struct xts_options *options);
 

@@ -228,7 +228,7 @@ static int parse_descriptor(const char *text)
 
 void process_take_over(void)
 {
-	char inherited[16], *text = getenv(INHERITED);
+	char inherited[16], *text = secure_getenv(INHERITED);
 	struct xts_bequest got = {.number = -1, .descriptor = -1};
 	int memfd, r;
 

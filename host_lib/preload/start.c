@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "environment.h"
 #include "report.h"
 
 struct preload preload;
@@ -92,7 +93,7 @@ void preload_carry_out(void)
 
 static bool switched_on(const char *name)
 {
-	const char *value = getenv(name);
+	const char *value = xts_environment(name);
 
 	if (!value || !*value || !strcmp(value, "0"))
 		return false;
@@ -106,7 +107,7 @@ static const char *application_id(void)
 	static const char *const names[] = {"XTS_APPLICATION_ID", "XLIO_APPLICATION_ID", "VMA_APPLICATION_ID"};
 
 	for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
-		const char *value = getenv(names[i]);
+		const char *value = xts_environment(names[i]);
 
 		if (value && *value)
 			return value;
@@ -117,7 +118,7 @@ static const char *application_id(void)
 static void start_once(void)
 {
 	const struct xts_rules *rules = xts_rules_default();
-	const char *path = getenv("XTS_RULES");
+	const char *path = xts_environment("XTS_RULES");
 	struct xts_rules_error error = {0};
 	const struct xts_kernel_calls kernel_calls = {.ppoll = real()->ppoll, .epoll_wait = real()->epoll_wait};
 	struct xts_rules *read = NULL;

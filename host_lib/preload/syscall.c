@@ -13,6 +13,8 @@
 #include <string.h>
 #include <sys/syscall.h>
 
+#include "environment.h"
+
 /* The arguments of a system call, whatever it takes. */
 struct arguments {
 	long a[6];
@@ -32,7 +34,7 @@ static bool is_ours(long fd)
 /* io_uring, asked for by number or through liburing. */
 static bool may_use_io_uring(void)
 {
-	const char *setting = getenv("XTS_IO_URING");
+	const char *setting = xts_environment("XTS_IO_URING");
 
 	if (preload_inside || (setting && !strcmp(setting, "allow")))
 		return true;

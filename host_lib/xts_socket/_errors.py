@@ -7,11 +7,15 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from ._environment import setting
+
 #: python_calls.h: a call interrupted by a signal returns this less the milliseconds left.
 INTERRUPTED = -8192
 _ERRNO_MIN = -4095
 
 
+#: That configure() was told; None: by the environment.
+endpoint: str | None = None
 _NO_PROXY = "no offload proxy to be reached by {endpoint}; is it, or xts-agent, running? See `xts doctor`"
 
 
@@ -32,8 +36,8 @@ def error(code: int) -> OSError:
     """The OSError (of the subclass for its errno) of a positive errno."""
     if code != errno.ENETDOWN:
         return OSError(code, os.strerror(code))
-    endpoint = os.environ.get("XTS_QUEUE") or os.environ.get("XTS_ENDPOINT") or "/run/xts/endpoint.sock"
-    return OSError(code, f"{os.strerror(code)}: {_NO_PROXY.format(endpoint=endpoint)}")
+    where = endpoint or setting("XTS_QUEUE") or setting("XTS_ENDPOINT") or "/run/xts/endpoint.sock"
+    return OSError(code, f"{os.strerror(code)}: {_NO_PROXY.format(endpoint=where)}")
 
 
 def check(result: int) -> int:

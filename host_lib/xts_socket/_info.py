@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from . import _errors
 from ._errors import check
 from ._native import ffi, lib
 
@@ -82,3 +83,5 @@ def configure(
     options.window_bytes_max = window_bytes_max
     options.frame_window = frame_window
     check(lib.xts_py_configure(options))
+    if endpoint is not None:
+        _errors.endpoint = os.fsdecode(endpoint)

@@ -16,6 +16,7 @@ from socket import AF_INET, AF_INET6, htons, inet_pton
 from struct import pack
 from typing import Any, NamedTuple
 
+from ._environment import setting
 from ._native import ffi, lib
 
 #: Where a process finds its id, the first that is set; its rules' path.
@@ -60,7 +61,7 @@ class RulesError(ValueError):
 
 def application_id() -> str | None:
     """The id of this process, from the environment; None when it has none."""
-    return next((os.environ[name] for name in ID_VARIABLES if os.environ.get(name)), None)
+    return next((value for name in ID_VARIABLES if (value := setting(name))), None)
 
 
 class Rules:
@@ -87,7 +88,7 @@ class Rules:
     @classmethod
     def of_environment(cls) -> Rules:
         """Those of $XTS_RULES, or without it the default. Raises as read() does."""
-        path = os.environ.get(RULES_VARIABLE)
+        path = setting(RULES_VARIABLE)
         return cls.read(path) if path else cls.default()
 
     @classmethod

@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from . import _report
+from ._environment import setting
 from ._errors import error
 from ._native import ffi, lib
 from ._reason import STRICT_ERRORS, Reason, count
@@ -31,7 +32,7 @@ class Scope:
         """`rules`: a file; None: those of XTS_RULES, or the default. Raises OSError, ValueError (RulesError)."""
         path = ""
         if rules is None:
-            path = os.environ.get(RULES_VARIABLE, "")
+            path = setting(RULES_VARIABLE) or ""
             rules = Rules.of_environment()
         elif not isinstance(rules, Rules):
             path = os.fspath(rules)

@@ -6,6 +6,7 @@
  */
 #include "attach.h"
 #include "afxdp.h"
+#include "environment.h"
 #include "own.h"
 #include "shm.h"
 
@@ -41,7 +42,7 @@ static void close_all(int *fds, size_t count)
 /* $XTS_QUEUE is "shm:PATH"; "afxdp:..." names a queue that only its opener can use, so an endpoint has to serve it. */
 static int endpoint_path(const char **path)
 {
-	const char *queue = getenv("XTS_QUEUE");
+	const char *queue = xts_environment("XTS_QUEUE");
 
 	if (*path)
 		return 0;
@@ -51,7 +52,7 @@ static int endpoint_path(const char **path)
 		*path = queue + 4;
 		return 0;
 	}
-	*path = getenv("XTS_ENDPOINT");
+	*path = xts_environment("XTS_ENDPOINT");
 	if (!*path || !**path)
 		*path = XTS_ENDPOINT_DEFAULT;
 	return 0;

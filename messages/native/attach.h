@@ -76,7 +76,7 @@ struct xts_attachment {
 };
 
 /*
- * Connects to the endpoint (NULL: $XTS_QUEUE's "shm:PATH", $XTS_ENDPOINT or the default), attaches and opens the queue. Blocks for as long as
+ * Connects to the endpoint (NULL: $XTS_QUEUE's "shm:PATH", $XTS_ENDPOINT or the default, by environment.h), attaches and opens the queue. Blocks for as long as
  * the server takes (milliseconds), at most timeout_ms. Returns 0 or -errno: ENOENT or ECONNREFUSED, no server there;
  * ETIMEDOUT; EPROTO, it does not speak this version; else what the server said. The reason is in out->reply.reason.
  * request may be NULL for the defaults. Its magic, version and, if empty, program are filled in here.

@@ -2,6 +2,9 @@
  * A decorator that writes every frame, both ways, to a capture file (libpcap format, nanoseconds, Ethernet), for
  * Wireshark and tshark with the dissector of deploy/wireshark. Frames are written as they are submitted and received,
  * not when they cross; the file is complete to the last frame after each kick.
+ *
+ * The file is always a new one, readable by its owner alone: where there is one of that name already, of another run or
+ * process, it is left alone, and the capture's name has ".1", ".2" … behind it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "notice.h"
 #include "own.h"
 #include "queue.h"
 #include "ulp_wire.h"
@@ -19,12 +23,15 @@
 #define PCAP_MAGIC_NS 0xa1b23c4du
 #define PCAP_SNAPLEN 65535u
 #define PCAP_LINKTYPE_ETHERNET 1u
+#define PCAP_NAMES_MAX 1000u /* files of one name */
+#define PCAP_NAME_BYTES 4096u
 #define PUSH_HEAD_BYTES 8u /* of a push: read_bytes, flags, ulp_id; then its parameters */
 
 struct pcap_queue {
 	struct xts_queue base;
 	struct xts_queue *inner;
 	FILE *file;
+	bool ended; /* it could not be written to its end */
 };
 
 static struct pcap_queue *pcap_of(struct xts_queue *q) { return (struct pcap_queue *)q; }
@@ -55,8 +62,7 @@ static void pcap_write(struct pcap_queue *q, const struct iovec *piece, uint32_t
 	head[0] = (uint32_t)t.tv_sec;
 	head[1] = (uint32_t)t.tv_nsec;
 	head[2] = head[3] = bytes;
-	/* A full disk must not stop the traffic: the capture then ends early. */
-	if (ferror(q->file))
+	if (q->ended)
 		return;
 	fwrite(head, sizeof head, 1, q->file);
 	for (uint32_t i = 0; i < pieces; i++) {
@@ -67,6 +73,15 @@ static void pcap_write(struct pcap_queue *q, const struct iovec *piece, uint32_t
 		for (n = piece[i].iov_len - n; n; n--)
 			putc(0, q->file);
 	}
+}
+
+/* A full disk must not stop the traffic: the capture then ends early, which is said. */
+static void pcap_flush(struct pcap_queue *q)
+{
+	if (q->ended || (fflush(q->file) == 0 && !ferror(q->file)))
+		return;
+	q->ended = true;
+	xts_notice("the capture of this process's frames ends here: %s", strerror(errno));
 }
 
 /* The decorated queue's figures are the inner one's. */
@@ -98,7 +113,7 @@ static int pcap_kick(struct xts_queue *base)
 {
 	int error = xts_queue_kick(pcap_of(base)->inner);
 
-	fflush(pcap_of(base)->file);
+	pcap_flush(pcap_of(base));
 	pcap_sync(pcap_of(base));
 	return error;
 }
@@ -122,7 +137,7 @@ static int pcap_arm(struct xts_queue *base)
 {
 	int ready = xts_queue_arm(pcap_of(base)->inner);
 
-	fflush(pcap_of(base)->file);
+	pcap_flush(pcap_of(base));
 	pcap_sync(pcap_of(base));
 	return ready;
 }
@@ -133,11 +148,25 @@ static void pcap_disarm(struct xts_queue *base)
 	pcap_sync(pcap_of(base));
 }
 
-static FILE *open_file(const char *path)
+/* A new file of that name, or of the name with the first number behind it that is free. NULL and errno. */
+static FILE *open_file(const char *path, char name[PCAP_NAME_BYTES])
 {
-	int fd = xts_own(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-	FILE *file = fd < 0 ? NULL : fdopen(fd, "wb");
+	FILE *file;
+	int fd = -1;
 
+	for (unsigned i = 0; fd < 0 && i < PCAP_NAMES_MAX; i++) {
+		int n = i ? snprintf(name, PCAP_NAME_BYTES, "%s.%u", path, i) : snprintf(name, PCAP_NAME_BYTES, "%s", path);
+
+		if (n < 0 || (unsigned)n >= PCAP_NAME_BYTES) {
+			errno = ENAMETOOLONG;
+			return NULL;
+		}
+		fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+		if (fd < 0 && errno != EEXIST)
+			return NULL;
+	}
+	fd = xts_own(fd);
+	file = fd < 0 ? NULL : fdopen(fd, "wb");
 	if (fd >= 0 && !file)
 		xts_own_close(fd);
 	return file;
@@ -180,6 +209,7 @@ int xts_pcap_wrap(struct xts_queue **out, struct xts_queue *inner, const char *p
 		uint32_t zone, accuracy, snaplen, linktype;
 	} head = {PCAP_MAGIC_NS, 2, 4, 0, 0, PCAP_SNAPLEN, PCAP_LINKTYPE_ETHERNET};
 	struct pcap_queue *q = calloc(1, sizeof *q);
+	char name[PCAP_NAME_BYTES];
 	int error;
 
 	if (!q)
@@ -187,14 +217,16 @@ int xts_pcap_wrap(struct xts_queue **out, struct xts_queue *inner, const char *p
 	q->base = *inner;
 	q->base.ops = &pcap_ops;
 	q->inner = inner;
-	q->file = open_file(path);
+	q->file = open_file(path, name);
 	if (q->file && fwrite(&head, sizeof head, 1, q->file) == 1 && fflush(q->file) == 0) {
 		*out = &q->base;
 		return 0;
 	}
 	error = -errno;
-	if (q->file)
+	if (q->file) {
 		close_file(q->file);
+		unlink(name); /* made just now, and nothing is in it */
+	}
 	free(q);
 	return error;
 }

@@ -107,7 +107,8 @@ int xts_bundle_wrap(struct xts_queue **out, struct xts_queue *inner);
 /* bundle: what xts_bundle_wrap() made. The peer takes bundles (XTS_FEATURE_BUNDLE), or, until it has said so, does not. */
 void xts_bundle_send(struct xts_queue *bundle, bool on);
 
-/* Writes every frame, both ways, to a pcap file that Wireshark opens (LINKTYPE_ETHERNET, ns timestamps). Takes over
+/* Writes every frame, both ways, to a pcap file that Wireshark opens (LINKTYPE_ETHERNET, ns timestamps): a new one of that
+ * name, or, if there is one, of the name with the first number behind it that is free ("path.1"). Takes over
  * inner: closing the result closes it. On failure returns -errno and leaves inner alone. */
 int xts_pcap_wrap(struct xts_queue **out, struct xts_queue *inner, const char *path);
 

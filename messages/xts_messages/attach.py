@@ -17,8 +17,9 @@ DEFAULT_ENDPOINT = "/run/xts/endpoint.sock"
 
 
 def endpoint_path() -> str:
-    """The endpoint this process would use."""
-    return os.environ.get("XTS_ENDPOINT") or DEFAULT_ENDPOINT
+    """The endpoint this process would use: by the environment it was started with."""
+    found = lib.xts_environment(b"XTS_ENDPOINT")
+    return (os.fsdecode(ffi.string(found)) if found else "") or DEFAULT_ENDPOINT
 
 
 class Attachment:

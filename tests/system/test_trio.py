@@ -305,7 +305,7 @@ async def main():
 
 with tempfile.TemporaryDirectory() as name:
     folder = Path(name)
-    os.environ["XTS_ENDPOINT"] = str(folder / "endpoint.sock")
+    xts_socket.configure(endpoint=str(folder / "endpoint.sock"))
     import trio.testing
     trio.run(main)
 """

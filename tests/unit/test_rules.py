@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from xts_socket import _rules
 from xts_socket._rules import Role, Rules, RulesError, application_id
 
 Address = tuple[str, int] | None
@@ -315,14 +316,12 @@ def test_notes(text: str, notes: dict[int, str]) -> None:
 
 
 def test_application_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("XTS_APPLICATION_ID", "XLIO_APPLICATION_ID", "VMA_APPLICATION_ID"):
-        monkeypatch.delenv(name, raising=False)
+    settings: dict[str, str] = {}
+    monkeypatch.setattr(_rules, "setting", settings.get)
     assert application_id() is None
-    monkeypatch.setenv("XTS_APPLICATION_ID", "")
-    monkeypatch.setenv("VMA_APPLICATION_ID", "c")
-    monkeypatch.setenv("XLIO_APPLICATION_ID", "b")
+    settings |= {"XTS_APPLICATION_ID": "", "VMA_APPLICATION_ID": "c", "XLIO_APPLICATION_ID": "b"}
     assert application_id() == "b"
-    monkeypatch.setenv("XTS_APPLICATION_ID", "a")
+    settings["XTS_APPLICATION_ID"] = "a"
     assert application_id() == "a"
 
 

@@ -22,6 +22,15 @@ examples:
 """
 
 
+def _use_endpoint(path: str) -> None:
+    """For this process, and for those it starts."""
+    from xts_socket import configure
+
+    os.environ["XTS_ENDPOINT"] = path
+    os.environ.pop("XTS_QUEUE", None)
+    configure(endpoint=path)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0 well, 1 not, 2 wrong usage."""
     parser = argparse.ArgumentParser(
@@ -37,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import_module(f".{verb}", __package__).add(verbs)
     parsed = parser.parse_args(given)
     if parsed.endpoint is not None:
-        os.environ["XTS_ENDPOINT"] = parsed.endpoint
+        _use_endpoint(parsed.endpoint)
     try:
         return int(parsed.run(parsed))
     except BrokenPipeError:  # xts status | head

@@ -42,6 +42,7 @@ examples:
 
 Settings that are in the environment (XTS_SPIN_US and the like) are kept, whatever the profile. Programs that the
 program starts are treated alike, as long as the environment reaches them (sudo and env -i clear it).
+The program itself reads it once, at its start: clearing it there changes only what the program starts.
 
 exit status: the program's; 2 when the rules are wrong or --strict refuses, 126 when the program cannot be started,
 127 when it is not found
