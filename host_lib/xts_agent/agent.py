@@ -24,7 +24,7 @@ from xts_messages.afxdp import XskSocket
 from xts_messages.endpoint import Attached, Endpoint, Grant, NotReady, Peer
 
 from xts_agent.config import AgentConfig
-from xts_agent.pool import Pool, Slot
+from xts_agent.pool import Pool, Slot, State
 
 log = logging.getLogger("xts-agent")
 
@@ -59,6 +59,7 @@ class Agent:
                     exclusive=config.exclusive,
                 )
             )
+            self.per_uid_max = config.per_uid_limit(count)
             spares = min(config.spares or count, count)
             self.pool = Pool(config.interface, count, spares, config.frame_window, config.single_chunk)
             undo.callback(self.pool.close)
@@ -71,7 +72,6 @@ class Agent:
                     self._attached,
                     self._released,
                     mode=config.endpoint_mode,
-                    per_uid_max=config.per_uid_max,
                 )
             )
             self._undo = undo.pop_all()
@@ -108,7 +108,8 @@ class Agent:
     # --- what the endpoint asks for --------------------------------------------------------------------
 
     def _allocate(self, peer: Peer, epoch: int) -> Grant:
-        slot = self.pool.take()
+        self._check_account(peer.uid)
+        slot = self.pool.take(peer.uid)
         if slot is None or slot.xsk is None:
             if self.pool.exhausted():
                 raise OSError(errno.EUSERS, f"all {self.pool.count} queues of {self.config.interface} are in use")
@@ -119,6 +120,20 @@ class Agent:
         except OSError:
             self.pool.give_back(slot)
             raise
+
+    def _check_account(self, uid: int) -> None:
+        """Raises what a user who occupies as many queues as one may is told: NotReady while some of them may be free
+        in a moment."""
+        charged = self.pool.charged(uid)
+        if not uid or not self.per_uid_max or len(charged) < self.per_uid_max:
+            return
+        kept = sum(slot.kept for slot in charged)
+        if len(charged) > kept + sum(slot.state is State.USED for slot in charged):
+            raise NotReady
+        text = f"user {uid} has {len(charged)} queues of {self.config.interface}, the most allowed"
+        if kept:
+            text += f"; {kept} of them without an attachment: some process keeps the descriptors, end it"
+        raise OSError(errno.EUSERS, text)
 
     def _grant(self, slot: Slot, xsk: XskSocket, peer: Peer) -> Grant:
         reply = ffi.new("struct xts_attach_reply *")

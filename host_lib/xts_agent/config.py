@@ -31,13 +31,17 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     queues: Annotated[int, Meta(ge=0, le=QUEUES_MAX)] = 0  # 0: all the interface has
     spares: Annotated[int, Meta(ge=0, le=QUEUES_MAX)] = 0  # kept open ahead; 0: all
     frame_window: Annotated[int, Meta(ge=FRAME_WINDOW_MIN, le=FRAME_WINDOW_MAX)] = 64  # frames, each way
-    per_uid_max: Annotated[int, Meta(ge=0)] = 0  # queues of one user, root exempt; 0: no limit
+    per_uid_max: Annotated[int, Meta(ge=0)] | None = None  # queues of one user, root exempt; 0: no limit
     single_chunk: bool = False
     exclusive: bool = False
 
     @property
     def peer_mac_bytes(self) -> bytes:
         return parse_mac(self.peer_mac)
+
+    def per_uid_limit(self, queues: int) -> int:
+        """The queues of one user, of so many: without a number of the operator's, what leaves a quarter for others."""
+        return self.per_uid_max if self.per_uid_max is not None else max(1, queues - max(1, queues // 4))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -58,7 +62,12 @@ def parser() -> argparse.ArgumentParser:
     add("--queues", metavar="N", type=int, help="serve queues 0 to N-1 (default: all)")
     add("--spares", metavar="N", type=int, help="queues kept open ahead of need, each with its memory (default: all)")
     add("--frame-window", metavar="N", type=int, help="frames in flight each way; decides the memory (default 64)")
-    add("--per-uid-max", metavar="N", type=int, help="queues one user may hold, root exempt (default: no limit)")
+    add(
+        "--per-uid-max",
+        metavar="N",
+        type=int,
+        help="queues of one user, root exempt; 0: no limit (default: three quarters)",
+    )
     add("--single-chunk", action="store_true", default=None, help="no frames over several buffers")
     add("--exclusive", action="store_true", default=None, help="drop all other traffic of the interface")
     add("--ready-fd", metavar="FD", type=int, help="write a line to this descriptor, and close it, when serving")

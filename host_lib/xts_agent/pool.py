@@ -1,9 +1,14 @@
 """The agent's queues: opened ahead, handed out, closed and opened anew.
 
 Theory of operation. A socket that a process has had is never given to another: no call resets its rings. So a queue
-goes round: OPENING (closed, then opened, by a thread of its own kind: closing waits for RCU and a queue answers EBUSY
-for some 17 ms after, and for as long as a forked child keeps the rings mapped), READY, USED, and again. Everything but
-the opening happens in the agent's own thread; the thread tells it of a result by `completed` and a byte in a pipe.
+goes round: OPENING (closed, then opened, by a thread of its own: closing waits for RCU), READY, USED, RETURNED, and
+again. Everything but the opening happens in the agent's own thread; the other tells it of a result by `_done` and a
+byte in a pipe.
+
+A queue is charged to the user it was given to (`charged()`) until it has been opened anew, not until the attachment has
+ended: a descriptor cannot be revoked, and a process that passed on or kept one of the queue's still occupies it. The
+kernel then answers EBUSY. It does so for some 17 ms after any close as well; a queue that is busy for longer than
+KEPT_AFTER_S is *kept*, which is logged, and tried again every so often.
 """
 
 from __future__ import annotations
@@ -23,7 +28,10 @@ from xts_messages.afxdp import LastWord, XskSocket, open_socket
 
 log = logging.getLogger("xts-agent")
 
-#: How long a queue may answer EBUSY before that is worth a warning, and how often it is tried after that.
+#: How long a queue may answer EBUSY before that is worth a warning (less than an endpoint lets a process wait), and how
+#: often it is tried before and after that.
+KEPT_AFTER_S = 0.5
+STEP_S = 0.005
 PATIENCE_S = 1.0
 FIRST_PATIENCE_S = 0.1
 AF_XDP = 44
@@ -36,6 +44,7 @@ class State(Enum):
     OPENING = "opening"
     READY = "ready"
     USED = "used"
+    RETURNED = "returned"
 
 
 @dataclass(slots=True, eq=False)
@@ -46,7 +55,10 @@ class Slot:
     state: State = State.CLOSED
     xsk: XskSocket | None = None
     last_word: LastWord | None = None
+    uid: int | None = None  # whom it is charged to: from USED on, until it is open again
     retry_at: float = 0.0  # time.monotonic(), after an opening that failed
+    busy_since: float | None = None  # likewise; None: it was not found busy
+    kept: bool = False  # busy for longer than a close takes
     warned: bool = False
 
     def say(self, frame: bytes) -> None:
@@ -108,58 +120,57 @@ class Pool:
             else:
                 slot.state = State.READY
 
-    def take(self) -> Slot | None:
-        """A READY queue, now USED; None when there is none."""
+    def take(self, uid: int) -> Slot | None:
+        """A READY queue, now USED and charged to a user; None when there is none."""
         for slot in self.slots:
             if slot.state is State.READY:
                 slot.state = State.USED
+                slot.uid = uid
                 self.refill()
                 return slot
         return None
 
+    def charged(self, uid: int) -> list[Slot]:
+        """The queues that a user occupies: with an attachment, or without one."""
+        return [slot for slot in self.slots if slot.uid == uid]
+
     def exhausted(self) -> bool:
         """All queues are held by processes: waiting for one would be in vain."""
-        return all(slot.state is State.USED for slot in self.slots)
+        return all(slot.state is State.USED or slot.kept for slot in self.slots)
 
     def give_back(self, slot: Slot) -> None:
-        """Lets a USED queue be closed, and opened again when it is needed."""
+        """Lets a USED queue be closed and opened again."""
         slot.state = State.OPENING
         self._work.put(slot)
 
     def refill(self) -> None:
-        """Has CLOSED queues opened until the spares are there again."""
+        """Has RETURNED queues tried again, and CLOSED ones opened until the spares are there again."""
         now = time.monotonic()
-        ahead = self._ahead()
-        for slot in self.slots:
-            if ahead >= self.spares:
-                break
-            if slot.state is State.CLOSED and slot.retry_at <= now:
-                slot.state = State.OPENING
-                self._work.put(slot)
-                ahead += 1
+        for slot in self._waiting():
+            if slot.retry_at > now or (slot.state is State.CLOSED and self._ahead() >= self.spares):
+                continue
+            slot.state = State.OPENING
+            self._work.put(slot)
 
     def collect(self) -> bool:
-        """Takes in what the thread has done. True: a queue has become READY."""
+        """Takes in what the thread has done. True: an answer that was put off may be given now."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._pipe[0], 4096)
-        ready = False
+        changed = False
         with contextlib.suppress(queue.Empty):
             while True:
                 slot, error = self._done.get_nowait()
                 if error is None:
-                    slot.state = State.READY
-                    slot.warned = False
-                    ready = True
-                    continue
-                self._failed(slot, error)
+                    self._opened(slot)
+                    changed = True
+                else:
+                    changed |= self._failed(slot, error)
         self.refill()
-        return ready
+        return changed
 
     def timeout_s(self) -> float | None:
         """When refill() is to be called again, in seconds; None: not before something happens."""
-        if self._ahead() >= self.spares:
-            return None
-        waiting = [s.retry_at for s in self.slots if s.state is State.CLOSED]
+        waiting = [slot.retry_at for slot in self._waiting()]
         return max(0.0, min(waiting) - time.monotonic()) if waiting else None
 
     def close(self) -> None:
@@ -171,17 +182,41 @@ class Pool:
         for fd in self._pipe:
             os.close(fd)
 
-    def _failed(self, slot: Slot, error: OSError) -> None:
-        slot.state = State.CLOSED
-        slot.retry_at = time.monotonic() + PATIENCE_S
+    def _waiting(self) -> list[Slot]:
+        """The queues that refill() has to try, sooner or later."""
+        wanted = {State.RETURNED} if self._ahead() >= self.spares else {State.RETURNED, State.CLOSED}
+        return [slot for slot in self.slots if slot.state in wanted]
+
+    def _opened(self, slot: Slot) -> None:
+        if slot.kept:
+            log.warning("queue %d of %s is free again", slot.queue_id, self.interface)
+        slot.state = State.READY
+        slot.uid = slot.busy_since = None
+        slot.kept = slot.warned = False
+
+    def _failed(self, slot: Slot, error: OSError) -> bool:
+        """True: the queue is known to be kept from now on."""
+        now = time.monotonic()
+        slot.state = State.CLOSED if slot.uid is None else State.RETURNED
+        if error.errno == errno.EBUSY:
+            slot.busy_since = slot.busy_since or now
+            if now - slot.busy_since < KEPT_AFTER_S:
+                slot.retry_at = now + STEP_S
+                return False
+        slot.retry_at = now + PATIENCE_S
+        found = not slot.kept and slot.uid is not None
+        slot.kept = slot.uid is not None
         if not slot.warned:
-            log.warning("%s; trying again every %g s", error.strerror, PATIENCE_S)
+            kept = error.errno == errno.EBUSY and slot.uid is not None
+            by = f", kept by user {slot.uid} beyond its attachment" if kept else ""
+            log.warning("%s%s; trying again every %g s", error.strerror, by, PATIENCE_S)
             slot.warned = True
+        return found
 
     def _ahead(self) -> int:
         return sum(s.state in (State.READY, State.OPENING) for s in self.slots)
 
-    def _open(self, slot: Slot, patience_s: float) -> None:
+    def _open(self, slot: Slot, patience_s: float = 0.0) -> None:
         xsk = open_socket(
             self.interface,
             slot.queue_id,
@@ -201,7 +236,7 @@ class Pool:
             error: OSError | None = None
             slot.close()
             try:
-                self._open(slot, PATIENCE_S)
+                self._open(slot)
             except OSError as found:
                 error = found
             self._done.put((slot, error))

@@ -20,7 +20,7 @@ from conftest import Wire
 from pyroute2 import NetNS
 from xts_agent.agent import goodbye_frame
 from xts_bpf.device import DeviceQueues, open_device_queues
-from xts_messages.attach import attach, list_attachments
+from xts_messages.attach import Attachment, attach, list_attachments
 from xts_messages.queue import Queue
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
@@ -218,17 +218,61 @@ def test_a_child_that_keeps_the_queue_delays_only_the_next_process(running: Runn
         child, epoch = map(int, process.stdout.readline().split())
         process.kill()
         assert take(running.device.queues[0]) == running.goodbye(epoch)
-        with pytest.raises(BlockingIOError, match="no queue became free"):
+        with pytest.raises(OSError, match="all 1 queues of xts0 are in use"):
             attach(running.endpoint)
         os.kill(child, signal.SIGKILL)
-    deadline = time.monotonic() + 10
+    with attach_at_last(running.endpoint) as attachment:
+        assert attachment.queue.kind == "afxdp"
+
+
+#: Attaches as often as it can, closes each attachment and keeps the socket's descriptor; then tells what it was told.
+KEEPING = """
+import os, sys, time
+from xts_messages.attach import attach
+kept = []
+while True:
+    try:
+        with attach(sys.argv[1]) as a:
+            kept.append(os.dup(a.queue.fileno()))
+    except OSError as error:
+        print(len(kept), error.errno, error.strerror, flush=True)
+        break
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("running", [["--queues", "4"]], indirect=True)
+def test_a_queue_is_charged_until_it_is_open_again(running: Running) -> None:
+    with subprocess.Popen([sys.executable, "-c", KEEPING, running.endpoint], stdout=subprocess.PIPE, text=True,
+                          user=NOBODY, group=NOBODY, extra_groups=[]) as keeper:  # fmt: skip
+        assert keeper.stdout
+        kept, error, reason = keeper.stdout.readline().split(maxsplit=2)
+        assert (int(kept), int(error)) == (3, errno.EUSERS), "three quarters are the most"
+        assert "user 65534 has 3 queues of xts0, the most allowed; 3 of them without an attachment" in reason
+        assert list(list_attachments(running.endpoint)) == []
+        with running.echo(uid=1234) as (_, _, queue_id):
+            running.exchange(queue_id, 60)
+        keeper.kill()
+    until(lambda: all_served(running, 3), 10)
+
+
+def all_served(running: Running, count: int) -> bool:
+    with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+        for _ in range(count):
+            stack.enter_context(attach(running.endpoint))
+        return True
+    return False
+
+
+def attach_at_last(endpoint: str, seconds: float = 10) -> Attachment:
+    """When the queues that were left are free again."""
+    deadline = time.monotonic() + seconds
     while True:
         try:
-            with attach(running.endpoint) as attachment:
-                assert attachment.queue.kind == "afxdp"
-            break
-        except BlockingIOError:
-            assert time.monotonic() < deadline
+            return attach(endpoint)
+        except OSError as error:
+            if error.errno not in (errno.EUSERS, errno.EAGAIN) or time.monotonic() > deadline:
+                raise
 
 
 def test_an_idle_agent_uses_no_processor(running: Running) -> None:
@@ -243,7 +287,11 @@ def test_an_idle_agent_uses_no_processor(running: Running) -> None:
 
 
 def test_more_processes_than_queues(running: Running) -> None:
-    with running.echo(), running.echo(), pytest.raises(OSError, match="all 2 queues of xts0 are in use") as refused:
+    with (
+        running.echo(),
+        running.echo(uid=1234),
+        pytest.raises(OSError, match="all 2 queues of xts0 are in use") as refused,
+    ):
         attach(running.endpoint)
     assert refused.value.errno == errno.EUSERS
     with running.echo() as (_, _, queue_id):
@@ -261,7 +309,7 @@ def test_a_user_has_a_limit(running: Running) -> None:
             group=NOBODY,
             extra_groups=[],
         ) as second:
-            assert "has 1 attachments already" in second.communicate(timeout=20)[1]
+            assert "user 65534 has 1 queues of xts0, the most allowed" in second.communicate(timeout=20)[1]
         with attach(running.endpoint):
             pass
 
@@ -323,14 +371,7 @@ def test_a_new_agent_serves_although_a_process_of_the_old_one_lives(running: Run
             running.exchange(other, 60)
             process.kill()
             process.wait(10)
-            deadline = time.monotonic() + 10
-            while True:
-                try:
-                    attachment = attach(running.endpoint)
-                    break
-                except BlockingIOError:
-                    assert time.monotonic() < deadline
-            with attachment:
+            with attach_at_last(running.endpoint) as attachment:
                 assert attachment.queue_id == held
 
 
