@@ -1,9 +1,10 @@
 /*
  * Steers XDP-Transport frames to the AF_XDP socket of the queue they arrive on, and is the only guard on the receiving
  * side: whoever holds a queue's socket can send any frame on the wire. Frames of our EtherType that are too short, come
- * from another station than the peer, or have no socket are dropped and counted; all other traffic is the kernel's
- * (or dropped, on an interface that carries nothing else). Declared for fragments: only the head is looked at, which is
- * in the linear part.
+ * from another station than the peer, or have no socket are dropped and counted. Everything else, VLAN tags in front of
+ * our EtherType included, is dropped on an interface that carries nothing else (exclusive), before this machine's
+ * network stack has seen it, and the kernel's on others. Declared for fragments: only the head is looked at, which is in
+ * the linear part.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -54,6 +55,12 @@ static __always_inline int count(__u32 counter, int action)
 	return action;
 }
 
+/* A frame that is not ours. Without a configuration nothing is known of the interface. */
+static __always_inline int others(const struct xts_steer_config *config)
+{
+	return config && config->exclusive ? count(OTHERS_DROPPED, XDP_DROP) : count(PASSED, XDP_PASS);
+}
+
 static __always_inline int same_station(const __u8 *a, const __u8 *b)
 {
 	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3] && a[4] == b[4] && a[5] == b[5];
@@ -68,10 +75,8 @@ int xts_steer(struct xdp_md *context)
 	__u32 zero = 0;
 	struct xts_steer_config *config = bpf_map_lookup_elem(&xts_config, &zero);
 
-	if (!config || data + sizeof(*ethernet) > end)
-		return count(PASSED, XDP_PASS);
-	if (ethernet->h_proto != config->ethertype)
-		return config->exclusive ? count(OTHERS_DROPPED, XDP_DROP) : count(PASSED, XDP_PASS);
+	if (!config || data + sizeof(*ethernet) > end || ethernet->h_proto != config->ethertype)
+		return others(config);
 	if (data + HEAD_BYTES > end)
 		return count(MALFORMED, XDP_DROP);
 	if (!same_station(ethernet->h_source, config->peer_mac))

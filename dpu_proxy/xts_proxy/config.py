@@ -56,6 +56,7 @@ class Proxy(Struct, frozen=True, kw_only=True):
     peer_mac: Mac = Mac(None)
     ethertype: Annotated[int, Meta(ge=0x0600, le=0xFFFF)] = ETHERTYPE
     queues: Queues = Queues(((0, Queues.highest),))
+    exclusive: bool = True
     single_chunk: bool = False
     frame_window: Annotated[int, Meta(ge=FRAME_WINDOW_MIN, le=FRAME_WINDOW_MAX)] = 64
     workers: Annotated[int, Meta(ge=1, le=256)] = 1

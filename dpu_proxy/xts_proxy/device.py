@@ -2,6 +2,9 @@
 
 The host at the other end attaches by HELLO; its death is told by its agent, or found by pings.
 
+The host's processes hold descriptors that send any frame. An interface that carries nothing but messages (`exclusive`)
+is guarded by its program: everything else ends there, before this machine's network stack sees it.
+
 After the sandbox has closed, the program on the interface cannot be detached any more: it stays, drops the frames of a
 host that nobody serves, and is replaced at the next start. `ip link set dev INTERFACE xdp off` removes it.
 """
@@ -10,10 +13,12 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_address
 from typing import Any
 
-from pyroute2 import Ethtool
+from pyroute2 import Ethtool, IPRoute
 from pyroute2.ethtool.ioctl import EthtoolError
 from xts_bpf.device import open_device_queues
 
@@ -36,6 +41,12 @@ class DeviceChannels:
         assert proxy.peer_mac.octets is not None
         self._told = False
         self.queue_ids = queue_ids(config)
+        if proxy.exclusive and (found := _addresses(proxy.interface)):
+            LOG.warning(
+                "%s has the addresses %s: what is sent to them over it is dropped (proxy.exclusive)",
+                proxy.interface,
+                ", ".join(found),
+            )
         self._opened = open_device_queues(
             proxy.interface,
             self.queue_ids,
@@ -43,6 +54,7 @@ class DeviceChannels:
             frame_window=proxy.frame_window,
             single_chunk=proxy.single_chunk,
             ethertype=proxy.ethertype,
+            exclusive=proxy.exclusive,
             patience_s=_PATIENCE_S,
         )
 
@@ -93,11 +105,26 @@ def receive_queues(interface: str) -> int:
     except OSError as error:
         raise OSError(errno.ENODEV, f"there is no interface {interface} in this network namespace") from error
     try:
-        with ThreadPoolExecutor(1) as outside:  # pyroute2 runs an event loop of its own, impossible inside ours
-            channels = outside.submit(_channels, interface).result()
+        channels = _outside(_channels, interface)
     except EthtoolError:  # a driver with a fixed number of queues, most often one
         return 1
     return max(1, (channels.rx_count or 0) + (channels.combined_count or 0))
+
+
+def _outside(query: Callable[[str], Any], interface: str) -> Any:
+    """pyroute2 runs an event loop of its own, which is impossible inside ours."""
+    with ThreadPoolExecutor(1) as outside:
+        return outside.submit(query, interface).result()
+
+
+def _addresses(interface: str) -> list[str]:
+    """The addresses that were given to an interface; a link-local one every interface gives itself."""
+    return [found for found in _outside(_all_addresses, interface) if not ip_address(found).is_link_local]
+
+
+def _all_addresses(interface: str) -> list[str]:
+    with IPRoute() as route:
+        return [str(a.get_attr("IFA_ADDRESS")) for a in route.get_addr(index=socket.if_nametoindex(interface))]
 
 
 def _channels(interface: str) -> Any:

@@ -286,6 +286,27 @@ class TestSteering:
             until(lambda: program.counters().others_dropped > before.others_dropped)
             assert program.counters().passed == before.passed
 
+    def test_what_a_holder_of_a_queue_sends_ends_at_an_exclusive_interface(self, wire: Wire) -> None:
+        others = [
+            wire.device_mac + wire.host_mac + kind + bytes(46) for kind in (b"\x08\x00", b"\x08\x06", b"\x81\x00")
+        ]
+        message = wire.device_mac + wire.host_mac + ETHERTYPE + bytes(46)
+        with ExitStack() as stack:
+            with wire.inside(wire.host):
+                host = stack.enter_context(open_device_queues(wire.host_if, 1, wire.device_mac))
+            with wire.inside(wire.device):
+                device = stack.enter_context(open_device_queues(wire.device_if, 1, wire.host_mac, exclusive=True))
+                sniffer = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)))
+                sniffer.bind((wire.device_if, 3))
+            for frame in (*others, message):
+                host.queues[0].send(frame)
+            assert take(device.queues[0]) == message
+            counters = device.program.counters()
+            assert (counters.admitted, counters.passed, counters.others_dropped >= len(others)) == (1, 0, True)
+            sniffer.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                print(sniffer.recvfrom(2048))
+
     def test_a_configured_ethertype(self, wire: Wire) -> None:
         with wire.inside(wire.device), open_device_queues(wire.device_if, 8, wire.host_mac, ethertype=0x88B6) as device:
             frame = wire.device_mac + wire.host_mac + b"\x88\xb6" + bytes(46)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import socket
 import struct
@@ -107,6 +108,41 @@ def test_messages_without_a_hello_are_dropped_and_counted(lab: Lab, raw: socket.
             raw.send(codec.encode(codec.Frame(message.name, destination=device, source=host)))
     wait(lambda: total(lab, "dropped_early") >= before + len(table.MESSAGES) - 4, "not all were counted")
     serves(lab, echo_port)
+
+
+#: A process without privilege sends other frames than messages through its queue, and a message in the end.
+OTHERS = """
+import os, sys
+from xts_messages.attach import attach
+os.setgroups([])
+os.setresuid(65534, 65534, 65534)
+with attach(os.environ["XTS_ENDPOINT"]) as a:
+    for frame in sys.argv[1:]:
+        a.queue.send(bytes.fromhex(frame))
+"""
+OUTGOING = 4  # PACKET_OUTGOING
+
+
+def test_the_devices_network_stack_sees_nothing_but_messages(lab: Lab) -> None:
+    device, host = addresses(lab)
+    arp = b"\xff" * 6 + host + b"\x08\x06" + bytes.fromhex("0001080006040001") + host + bytes(4) + bytes(10)
+    ipv4 = device + host + b"\x08\x00" + bytes.fromhex("4500001c000000004011") + bytes(18)
+    tagged = device + host + b"\x81\x00\x00\x05" + struct.pack(">H", table.ETHERTYPE) + bytes(42)
+    message = codec.encode(codec.Frame("XTS_LINK_PING", destination=device, source=host))
+    before = total(lab, "dropped_early")
+    with lab.inside("dpu"), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as sniffer:
+        sniffer.bind(("xtsd0", 3))
+        frames = [frame.hex() for frame in (arp, ipv4, tagged, message)]
+        script = ["python", "-c", OTHERS, *frames]
+        done = lab.run("host", script, timeout=30, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        wait(lambda: total(lab, "dropped_early") > before, "the message did not arrive")
+        sniffer.setblocking(False)
+        seen = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                seen.append(sniffer.recvfrom(2048))
+    assert [frame for frame, (_, _, kind, *_) in seen if kind != OUTGOING] == []
 
 
 def test_frames_of_another_source_do_not_reach_the_proxy(lab: Lab, raw: socket.socket, echo_port: int) -> None:
