@@ -16,6 +16,7 @@ from xts_messages import codec, queue, table, ulp_attributes, ulps
 from xts_messages._native import ffi, lib
 from xts_proxy._native import ffi as worker_ffi
 from xts_proxy._native import lib as worker_lib
+from xts_proxy.tenants import RESOURCES
 
 WINDOW = 64 * 1024
 NEVER_MS = 5000
@@ -25,24 +26,44 @@ def now_ns() -> int:
     return time.monotonic_ns()
 
 
-class Worker:
-    """A worker of the proxy; `limits` and `policy_default_allow` are fields of its configuration, `ulp` is a
-    struct xts_ulp_config * of the caller's."""
+#: What a tenant may use by default here, beside windows.
+LIMITS = {
+    "connections": 1000,
+    "listeners": 100,
+    "spill_bytes": 1 << 28,
+    "ulp_bytes": 1 << 28,
+}
 
-    def __init__(self, policy_default_allow: bool = True, ulp: Any = worker_ffi.NULL, **limits: int) -> None:
+
+def make_tenant(
+    name: str = "default", id: int = 0, window_bytes: int = WINDOW, window_bytes_max: int = WINDOW, **limits: int
+) -> Any:
+    """A struct xts_tenant *; `limits` by the names of enum xts_resource. What is kept without a channel
+    has the limits of what has one, unless it is named."""
+    config = worker_ffi.new("struct xts_tenant_config *", {"name": name.encode(), "id": id, "weight": 1})
+    config.window_bytes, config.window_bytes_max = window_bytes, window_bytes_max
+    values = LIMITS | limits
+    values = {
+        "kept": values["connections"],
+        "kept_bytes": values["spill_bytes"],
+        "names": values["listeners"],
+    } | values
+    for index, resource in RESOURCES.items():
+        config.limit[index] = values.get(resource, 1 << 30)
+    return worker_ffi.gc(worker_lib.xts_tenant_new(config), worker_lib.xts_tenant_release)
+
+
+class Worker:
+    """A worker of the proxy; `limits` are those of the tenant that it makes for its channels (make_tenant()) unless
+    it is given one, `ulp` is a struct xts_ulp_config * of the caller's."""
+
+    def __init__(
+        self, policy_default_allow: bool = True, ulp: Any = worker_ffi.NULL, tenant: Any = None, **limits: int
+    ) -> None:
         config = worker_ffi.new("struct xts_worker_config *")
         config.ulp = ulp
         config.cpu, config.spin_us, config.policy_default_allow = -1, 0, policy_default_allow
-        values = {
-            "connections": 1000,
-            "listeners": 100,
-            "spill_bytes": 1 << 28,
-            "window_bytes": WINDOW,
-            "window_bytes_max": WINDOW,
-            "ulp_bytes": 1 << 28,
-        }
-        for name, value in (values | limits).items():
-            setattr(config.limits, name, value)
+        self.tenant = tenant or make_tenant(**limits)
         out = worker_ffi.new("struct xts_worker **")
         assert worker_lib.xts_worker_start(out, config) == 0
         self.native = out[0]
@@ -55,11 +76,11 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         worker_lib.xts_worker_stop(self.native, 0)
 
-    def attach(self, epoch: int = 0x1234, **changes: int) -> ScriptedHost:
-        """A new channel with a host on it, whose link is not open yet."""
+    def attach(self, epoch: int = 0x1234, *, tenant: Any = None, **changes: int) -> ScriptedHost:
+        """A new channel with a host on it, whose link is not open yet. `tenant`: another than the worker's own."""
         host_queue, proxy_queue = queue.open_shm_pair()
         native = worker_ffi.cast("struct xts_queue *", proxy_queue.detach())
-        assert worker_lib.xts_worker_add_channel(self.native, native, -1, self.channels) == 0
+        assert worker_lib.xts_worker_add_channel(self.native, native, -1, self.channels, tenant or self.tenant) == 0
         self.channels += 1
         return ScriptedHost(host_queue, epoch, changes)
 

@@ -34,8 +34,8 @@ def worker() -> Iterator[Worker]:
 
 
 @pytest.fixture
-def other_worker() -> Iterator[Worker]:
-    with Worker() as made:
+def other_worker(worker: Worker) -> Iterator[Worker]:
+    with Worker(tenant=worker.tenant) as made:
         yield made
 
 

@@ -20,7 +20,16 @@ static int watch_descriptor(struct worker_state *w, int fd, uint32_t events, str
 	return epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
 
-int channel_open(struct channel **out, struct worker_state *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id)
+/* What the host is told: how many sockets it may have. */
+static uint32_t sockets_max(const struct xts_tenant *t)
+{
+	uint64_t sockets = tenant_limit(t, XTS_USE_CONNECTIONS) + tenant_limit(t, XTS_USE_LISTENERS);
+
+	return sockets < UINT32_MAX ? (uint32_t)sockets : UINT32_MAX;
+}
+
+int channel_open(struct channel **out, struct worker_state *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id,
+		 struct xts_tenant *tenant)
 {
 	struct xts_link_config config = {
 		.role = XTS_LINK_PROXY,
@@ -28,7 +37,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		.frame_window = queue->frame_window,
 		.largest_message = queue->largest_message,
 		.features = XTS_FEATURE_SHARE | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS | (queue->packets ? XTS_FEATURE_BUNDLE : 0),
-		.sockets_max = worker->config.limits.connections + worker->config.limits.listeners,
+		.sockets_max = sockets_max(tenant),
 	};
 	struct channel *ch = calloc(1, sizeof *ch);
 	int error;
@@ -64,6 +73,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		free(ch);
 		return error;
 	}
+	ch->tenant = tenant_hold(tenant);
 	list_append(&worker->channels, &ch->member);
 	worker->stats.channels++;
 	*out = ch;
@@ -155,6 +165,7 @@ void channel_free(struct channel *ch, bool reset)
 	list_remove(&ch->member);
 	w->stats.channels--;
 	free(ch->ids);
+	xts_tenant_release(ch->tenant);
 	free(ch->replies);
 	free(ch);
 }

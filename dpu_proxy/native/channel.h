@@ -28,6 +28,7 @@
 #include "list.h"
 #include "queue.h"
 #include "spill.h"
+#include "tenant.h"
 #include "timer.h"
 #include "ulp/ulp.h"
 #include "worker.h"
@@ -66,9 +67,10 @@ struct connection {
 	struct channel *channel;  /* NULL for an orphan whose channel has gone */
 	struct connection *next_dead;
 	struct worker_state *worker;
+	struct xts_tenant *tenant; /* bears its costs; a reference */
 	int fd;
 	uint32_t proxy_id, xts_socket; /* 0: none (orphan; not yet acknowledged) */
-	uint32_t window;          /* granted to the host, counted in channel->window_bytes */
+	uint32_t window;          /* granted to the host, counted in channel->window_bytes and for the tenant */
 	uint8_t state;            /* enum connection_state */
 	uint8_t ip_version;
 	bool in_epoll : 1;
@@ -139,6 +141,7 @@ struct channel {
 	struct xts_queue *bundle; /* the same where frames are packets (xts_bundle_wrap()), else NULL */
 	struct xts_link link;
 	uint32_t queue_id;
+	struct xts_tenant *tenant; /* bears the costs; a reference */
 	int life_fd;
 	bool epoch_live;          /* the link is up and nothing has ended it yet */
 	bool dying;               /* to be freed at the end of the round */
@@ -168,7 +171,8 @@ struct channel {
 
 /* --- channel.c ------------------------------------------------------------------------------------------------------- */
 
-int channel_open(struct channel **out, struct worker_state *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id);
+int channel_open(struct channel **out, struct worker_state *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id,
+		 struct xts_tenant *tenant);
 /* Ends the epoch (as channel_end_epoch) and frees everything, the queue included. */
 void channel_free(struct channel *ch, bool reset);
 /* Ends all connections: reset, or closed as the kernel does for a process that has exited. */
@@ -234,14 +238,14 @@ struct connection *connection_find_unnamed(struct channel *ch, uint32_t xts_sock
 
 /* --- window.c --------------------------------------------------------------------------------------------------- */
 
-/* Gives a new connection its window, as far as the channel's limit allows: the post credits to advertise, 0 for none. */
+/* Gives a new connection its window, as far as the tenant's limit allows: the post credits to advertise, 0 for none. */
 uint32_t connection_grant_window(struct connection *c);
 /* Likewise for a connection that has as many bytes in its spill buffer as spilled; false when there is no window for it. */
 bool connection_grant_claimed(struct connection *c, uint32_t spilled);
-/* Doubles the window, at most to window_bytes_max, while half of the channel's limit is free. */
+/* Doubles the window, at most to window_bytes_max, while half of the tenant's limit is free. */
 void connection_grow_window(struct connection *c);
 bool channel_window_left(const struct channel *ch);
-/* Counts memory of pushed protocols (negative: that is free). False: the channel's limit, or an orphan that has no channel any more. */
+/* Counts memory of pushed protocols (negative: that is free). False: the tenant's limit. */
 bool connection_count_memory(struct connection *c, int64_t bytes);
 
 /* --- connection.c ---------------------------------------------------------------------------------------------------- */
@@ -286,9 +290,9 @@ void listener_announce(struct connection *l, struct connection *c, const struct 
 		       const struct xts_tx_slot *slot);
 /* Accepts and announces connections while credits last, at most budget; true when it has more. */
 bool listener_send(struct connection *l, uint32_t budget);
-/* The connection is a listener from now on, and counted as one: the caller has looked at the limit. */
+/* The connection is a listener from now on: the caller has charged XTS_USE_LISTENERS. */
 void listener_become(struct connection *c);
-/* May its channel have one connection more? */
+/* May its tenant have one connection more? */
 bool listener_has_room(const struct connection *l);
 /* Closes the listener's descriptor; others may have the same socket open. */
 void listener_close(struct connection *l);

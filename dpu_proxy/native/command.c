@@ -183,22 +183,27 @@ static int listen_start(struct connection *c, const struct xts_listen *m)
 {
 	struct channel *ch = c->channel;
 	struct xts_endpoint local;
+	int error = 0;
 
 	if (c->state != CONNECTION_IDLE && c->state != CONNECTION_LISTENER)
 		return EINVAL;
 	socket_local(c->fd, &local);
 	if (!command_allowed(ch, XTS_POLICY_LISTEN, &local))
 		return EACCES;
-	if (c->state == CONNECTION_IDLE && ch->listener_count >= ch->worker->config.limits.listeners) {
+	if (c->state == CONNECTION_IDLE && !tenant_take(c->tenant, XTS_USE_LISTENERS, 1)) {
 		ch->worker->stats.refused_limit++;
 		return ENOBUFS;
 	}
-	if (xts_credit_add(&c->held, m->post_credits))
-		return EINVAL;
-	if (listen(c->fd, m->backlog > INT32_MAX ? INT32_MAX : (int)m->backlog)) {
+	if (xts_credit_add(&c->held, m->post_credits)) {
+		error = EINVAL;
+	} else if (listen(c->fd, m->backlog > INT32_MAX ? INT32_MAX : (int)m->backlog)) {
+		error = errno;
 		c->held -= m->post_credits;
-		return errno;
 	}
+	if (c->state == CONNECTION_IDLE && error)
+		tenant_give(c->tenant, XTS_USE_LISTENERS, 1);
+	if (error)
+		return error;
 	if (c->state == CONNECTION_IDLE)
 		listener_become(c);
 	c->readable = true;

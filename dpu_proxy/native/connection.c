@@ -33,30 +33,23 @@ struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version
 	struct worker_state *w = ch->worker;
 	struct connection *c;
 
-	if (ch->connection_count >= w->config.limits.connections) {
+	*error = ENOBUFS;
+	if (!tenant_take(ch->tenant, XTS_USE_CONNECTIONS, 1)) {
 		w->stats.refused_limit++;
-		*error = ENOBUFS;
 		return NULL;
 	}
 	c = calloc(1, sizeof *c);
-	if (!c) {
-		*error = ENOBUFS;
-		return NULL;
-	}
+	if (!c)
+		goto no_memory;
 	c->proxy_id = identifier_take(ch, c);
-	if (!c->proxy_id) {
-		free(c);
-		*error = ENOBUFS;
-		return NULL;
-	}
+	if (!c->proxy_id)
+		goto no_identifier;
 	if (fd < 0)
 		fd = socket(ip_version == 6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
-	if (fd < 0) {
-		*error = errno == EMFILE || errno == ENFILE ? ENOBUFS : errno;
-		identifier_release(ch, c->proxy_id);
-		free(c);
-		return NULL;
-	}
+	if (fd < 0)
+		goto no_socket;
+	*error = 0;
+	c->tenant = tenant_hold(ch->tenant);
 	c->watch.kind = WATCH_CONNECTION;
 	c->channel = ch;
 	c->worker = w;
@@ -73,6 +66,14 @@ struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version
 	ch->connection_count++;
 	w->stats.connections++;
 	return c;
+no_socket:
+	*error = errno == EMFILE || errno == ENFILE ? ENOBUFS : errno;
+	identifier_release(ch, c->proxy_id);
+no_identifier:
+	free(c);
+no_memory:
+	tenant_give(ch->tenant, XTS_USE_CONNECTIONS, 1);
+	return NULL;
 }
 
 static void socket_close(struct connection *c, bool reset)
@@ -99,6 +100,8 @@ static void uncount(struct connection *c)
 		w->stats.connections--;
 	w->stats.window_bytes -= c->window;
 	w->stats.spill_bytes -= c->spill.bytes;
+	tenant_give(c->tenant, c->state == CONNECTION_LISTENER ? XTS_USE_LISTENERS : XTS_USE_CONNECTIONS, 1);
+	tenant_give(c->tenant, XTS_USE_SPILL_BYTES, c->window);
 	if (!ch)
 		return;
 	ch->window_bytes -= c->window;
@@ -126,6 +129,8 @@ void connection_free(struct connection *c, bool reset)
 	spill_free(&c->spill);
 	pushed_free(c->pushed);
 	c->pushed = NULL;
+	xts_tenant_release(c->tenant);
+	c->tenant = NULL;
 	list_remove(&c->ready);
 	list_remove(&c->dirty);
 	timer_cancel(&c->timer);

@@ -20,6 +20,7 @@ void listener_become(struct connection *c)
 	struct xts_worker_stats *stats = &c->worker->stats;
 
 	c->state = CONNECTION_LISTENER;
+	tenant_give(c->tenant, XTS_USE_CONNECTIONS, 1);
 	c->channel->connection_count--;
 	c->channel->listener_count++;
 	stats->connections--;
@@ -28,7 +29,7 @@ void listener_become(struct connection *c)
 
 bool listener_has_room(const struct connection *l)
 {
-	return l->channel->connection_count < l->worker->config.limits.connections && channel_window_left(l->channel);
+	return tenant_left(l->tenant, XTS_USE_CONNECTIONS) && channel_window_left(l->channel);
 }
 
 void listener_close(struct connection *l)

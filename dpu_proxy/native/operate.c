@@ -42,6 +42,7 @@ struct add_channel {
 	struct xts_queue *queue;
 	int life_fd;
 	uint32_t queue_id;
+	struct xts_tenant *tenant;
 	int result;
 };
 
@@ -50,12 +51,13 @@ static void run_add_channel(struct worker_state *w, void *argument)
 	struct add_channel *a = argument;
 	struct channel *ch;
 
-	a->result = channel_open(&ch, w, a->queue, a->life_fd, a->queue_id);
+	a->result = channel_open(&ch, w, a->queue, a->life_fd, a->queue_id, a->tenant);
 }
 
-int xts_worker_add_channel(struct xts_worker *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id)
+int xts_worker_add_channel(struct xts_worker *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id,
+			   struct xts_tenant *tenant)
 {
-	struct add_channel a = { .queue = queue, .life_fd = life_fd, .queue_id = queue_id };
+	struct add_channel a = { .queue = queue, .life_fd = life_fd, .queue_id = queue_id, .tenant = tenant };
 
 	worker_request(worker, run_add_channel, &a);
 	return a.result;

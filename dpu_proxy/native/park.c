@@ -43,8 +43,8 @@ static void become_husk(struct parked *p)
 {
 	struct worker_state *keeper = p->keyed.keeper;
 
+	registry_give_unowned(p->keyed.tenant, parked_bytes(p));
 	registry_remove(&p->keyed);
-	registry_count_unowned(NULL, -1, -(int64_t)parked_bytes(p));
 	p->fd = -1;
 	p->next_husk = keeper->husks;
 	keeper->husks = p;
@@ -103,7 +103,7 @@ static int take_from(struct parked *p, struct connection *c)
 int park_start(struct connection *c, uint64_t key, uint32_t keep_ms)
 {
 	struct worker_state *w = c->worker;
-	int64_t bytes = (int64_t)(c->spill.bytes + pushed_memory(c->pushed));
+	uint64_t bytes = c->spill.bytes + pushed_memory(c->pushed);
 	struct parked *p;
 	int error;
 
@@ -116,8 +116,8 @@ int park_start(struct connection *c, uint64_t key, uint32_t keep_ms)
 		return ENOBUFS;
 	p->watch.kind = WATCH_PARKED;
 	registry_lock();
-	error = registry_add(&p->keyed, key, KEYED_PARKED, w->config.limits.connections);
-	if (!error && !registry_count_unowned(&w->config.limits, 1, bytes)) {
+	error = registry_add(&p->keyed, c->tenant, key, KEYED_PARKED);
+	if (!error && !registry_take_unowned(c->tenant, bytes)) {
 		registry_remove(&p->keyed);
 		error = ENOBUFS;
 	}
@@ -127,7 +127,7 @@ int park_start(struct connection *c, uint64_t key, uint32_t keep_ms)
 			registry_keep(&p->keyed, w, keep_ms);
 			w->stats.parks++;
 		} else {
-			registry_count_unowned(NULL, -1, -bytes);
+			registry_give_unowned(c->tenant, bytes);
 			registry_remove(&p->keyed);
 		}
 	}
@@ -158,7 +158,7 @@ static void drain(struct parked *p, struct worker_state *w)
 		n = sendmsg(p->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (n < 0 && errno != EAGAIN && errno != EINTR) {
 			p->error = errno;
-			registry_count_unowned(NULL, 0, -(int64_t)p->spill.bytes);
+			tenant_give(p->keyed.tenant, XTS_USE_KEPT_BYTES, p->spill.bytes);
 			spill_free(&p->spill);
 			return;
 		}
@@ -166,7 +166,7 @@ static void drain(struct parked *p, struct worker_state *w)
 		if (n <= 0)
 			continue;
 		spill_drop(&p->spill, (uint32_t)n);
-		registry_count_unowned(NULL, 0, -(int64_t)n);
+		tenant_give(p->keyed.tenant, XTS_USE_KEPT_BYTES, (uint64_t)n);
 		p->sent_bytes += (uint64_t)n;
 		w->stats.sent_bytes += (uint64_t)n;
 	}
@@ -231,7 +231,7 @@ struct connection *park_claim(struct channel *ch, uint64_t key, int *error)
 	struct parked *p;
 
 	registry_lock();
-	p = parked_of(registry_find(key, KEYED_PARKED));
+	p = parked_of(registry_find(ch->tenant, key, KEYED_PARKED));
 	if (p)
 		c = claim(ch, p, error);
 	else

@@ -25,7 +25,7 @@ static bool is_connected(const struct connection *c)
 /* May anything be pushed onto it, as things are? */
 static int check_state(const struct connection *c, enum ulp_direction direction)
 {
-	uint32_t window = c->window ? c->window : c->worker->config.limits.window_bytes;
+	uint32_t window = c->window ? c->window : c->tenant->window_bytes;
 	struct ulp_stack *stack = c->pushed->stack;
 
 	if (c->state == CONNECTION_CLOSING || c->state == CONNECTION_FAILED || c->error)
@@ -51,8 +51,7 @@ static int check_state(const struct connection *c, enum ulp_direction direction)
  */
 static int debt(const struct connection *c, uint32_t read_bytes, uint32_t *owed)
 {
-	const struct xts_limits *limits = &c->worker->config.limits;
-	uint32_t most = limits->window_bytes_max > GIVE_BACK_MIN ? limits->window_bytes_max : GIVE_BACK_MIN;
+	uint32_t window_max = c->tenant->window_bytes_max, most = window_max > GIVE_BACK_MIN ? window_max : GIVE_BACK_MIN;
 	struct ulp_stack *stack = c->pushed->stack;
 
 	*owed = ((uint32_t)(c->received_bytes & POSITION_MASK) - read_bytes) & POSITION_MASK;

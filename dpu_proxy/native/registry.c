@@ -10,9 +10,6 @@ static struct {
 	pthread_mutex_t mutex;
 	bool ready;
 	struct list by_key[BUCKETS]; /* keys are random numbers */
-	uint32_t count[2];           /* by enum keyed_kind */
-	uint32_t unowned;            /* connections that belong to no channel: parked, or given back and waiting */
-	uint64_t unowned_bytes;      /* in their spill buffers, and kept by their protocols */
 } registry = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
 void registry_lock(void)
@@ -43,26 +40,26 @@ static struct keyed *find(uint64_t key)
 	return NULL;
 }
 
-struct keyed *registry_find(uint64_t key, enum keyed_kind kind)
+struct keyed *registry_find(const struct xts_tenant *t, uint64_t key, enum keyed_kind kind)
 {
 	struct keyed *k = find(key);
 
-	return k && k->kind == kind ? k : NULL;
+	return k && k->kind == kind && k->tenant == t ? k : NULL;
 }
 
-int registry_add(struct keyed *k, uint64_t key, enum keyed_kind kind, uint32_t max)
+int registry_add(struct keyed *k, struct xts_tenant *t, uint64_t key, enum keyed_kind kind)
 {
 	if (!key)
 		return EINVAL;
 	if (find(key))
 		return EEXIST;
-	if (registry.count[kind] >= max)
-		return ENOBUFS;
+	if (kind == KEYED_LISTENER && !tenant_take(t, XTS_USE_NAMES, 1))
+		return ENOBUFS; /* parked connections are charged with their bytes */
+	k->tenant = tenant_hold(t);
 	k->key = key;
 	k->kind = kind;
 	list_init(&k->kept);
 	list_append(&registry.by_key[key % BUCKETS], &k->by_key);
-	registry.count[kind]++;
 	return 0;
 }
 
@@ -72,7 +69,10 @@ void registry_remove(struct keyed *k)
 	if (list_empty(&k->by_key))
 		return;
 	list_remove(&k->by_key);
-	registry.count[k->kind]--;
+	if (k->kind == KEYED_LISTENER)
+		tenant_give(k->tenant, XTS_USE_NAMES, 1);
+	xts_tenant_release(k->tenant);
+	k->tenant = NULL;
 }
 
 /* --- keeping ---------------------------------------------------------------------------------------------------------- */
@@ -121,14 +121,20 @@ void registry_expire(struct worker_state *w, bool all)
 
 /* --- how much there may be -------------------------------------------------------------------------------------------- */
 
-bool registry_count_unowned(const struct xts_limits *limits, int connections, int64_t bytes)
+bool registry_take_unowned(struct xts_tenant *t, uint64_t bytes)
 {
-	if (connections > 0 && (registry.unowned >= limits->connections ||
-				registry.unowned_bytes + (uint64_t)bytes > limits->spill_bytes))
+	if (!tenant_take(t, XTS_USE_KEPT, 1))
 		return false;
-	registry.unowned += (uint32_t)connections;
-	registry.unowned_bytes += (uint64_t)bytes;
-	return true;
+	if (tenant_take(t, XTS_USE_KEPT_BYTES, bytes))
+		return true;
+	tenant_give(t, XTS_USE_KEPT, 1);
+	return false;
+}
+
+void registry_give_unowned(struct xts_tenant *t, uint64_t bytes)
+{
+	tenant_give(t, XTS_USE_KEPT, 1);
+	tenant_give(t, XTS_USE_KEPT_BYTES, bytes);
 }
 
 void registry_stats(struct worker_state *w, struct xts_worker_stats *out)

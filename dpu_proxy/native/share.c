@@ -14,6 +14,7 @@
 /* A connection that a member has given back. */
 struct waiting {
 	struct waiting *next;
+	struct xts_tenant *tenant; /* a reference */
 	struct pushed *pushed;
 	int fd;
 };
@@ -55,7 +56,8 @@ static int pop_waiting(struct shared *s, struct pushed **pushed)
 	s->first_waiting = given->next;
 	if (!s->first_waiting)
 		s->last_waiting = NULL;
-	registry_count_unowned(NULL, -1, -(int64_t)pushed_memory(given->pushed));
+	registry_give_unowned(given->tenant, pushed_memory(given->pushed));
+	xts_tenant_release(given->tenant);
 	fd = given->fd;
 	*pushed = given->pushed;
 	free(given);
@@ -97,7 +99,7 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 	registry_lock();
 	error = s->fd < 0 || (l->pushed && pushed_copy(&s->pushed, l->pushed, NULL)) ? ENOBUFS : 0;
 	if (!error)
-		error = registry_add(&s->keyed, key, KEYED_LISTENER, w->config.limits.listeners);
+		error = registry_add(&s->keyed, l->tenant, key, KEYED_LISTENER);
 	if (!error) {
 		list_append(&listeners, &s->all);
 		add_member(s, l);
@@ -126,19 +128,18 @@ static struct connection *join(struct channel *ch, struct shared *s, int *error)
 		*error = EACCES;
 		return NULL;
 	}
-	if (ch->listener_count >= ch->worker->config.limits.listeners) {
+	if (!tenant_take(ch->tenant, XTS_USE_LISTENERS, 1)) {
 		ch->worker->stats.refused_limit++;
 		*error = ENOBUFS;
 		return NULL;
 	}
+	*error = ENOBUFS;
 	fd = fcntl(s->fd, F_DUPFD_CLOEXEC, 0);
-	if (fd < 0) {
-		*error = ENOBUFS;
-		return NULL;
-	}
-	l = connection_new(ch, fd, s->ip_version, error);
+	l = fd < 0 ? NULL : connection_new(ch, fd, s->ip_version, error);
 	if (!l) {
-		close(fd);
+		if (fd >= 0)
+			close(fd);
+		tenant_give(ch->tenant, XTS_USE_LISTENERS, 1);
 		return NULL;
 	}
 	listener_become(l);
@@ -158,7 +159,7 @@ struct connection *share_join(struct channel *ch, uint64_t key, int *error)
 	struct shared *s;
 
 	registry_lock();
-	s = shared_of(registry_find(key, KEYED_LISTENER));
+	s = shared_of(registry_find(ch->tenant, key, KEYED_LISTENER));
 	if (s)
 		l = join(ch, s, error);
 	else
@@ -319,6 +320,7 @@ void share_give_back(struct connection *c)
 	struct shared *s = c->listener->shared;
 	struct worker_state *w = c->worker;
 	struct waiting *given = calloc(1, sizeof *given);
+	struct xts_tenant *tenant = tenant_hold(c->tenant);
 	struct pushed *pushed;
 	int fd = c->fd;
 
@@ -330,7 +332,8 @@ void share_give_back(struct connection *c)
 	pushed = pushed_leave(c);
 	connection_free(c, false);
 	registry_lock();
-	if (given && !s->ended && registry_count_unowned(&w->config.limits, 1, (int64_t)pushed_memory(pushed))) {
+	if (given && !s->ended && registry_take_unowned(tenant, pushed_memory(pushed))) {
+		given->tenant = tenant_hold(tenant);
 		given->fd = fd;
 		given->pushed = pushed;
 		push_waiting(s, given);
@@ -343,6 +346,7 @@ void share_give_back(struct connection *c)
 		free(given);
 	}
 	registry_unlock();
+	xts_tenant_release(tenant);
 }
 
 void share_poked(struct worker_state *w)

@@ -17,7 +17,7 @@
  *
  * What nobody holds (a listener without members, a parked connection) has a *keeper*: the worker of the last that held it,
  * which ends it when its time is over, or when the worker stops. The number of connections that belong to no channel
- * and the bytes waiting in them are bounded by the limits of one queue, over the whole proxy.
+ * and the bytes waiting in them are limited for each tenant, and a key means nothing to another tenant than the one that made it.
  *
  * A parked connection's spill buffer goes on draining in its keeper. Who claims it, in whatever thread, takes descriptor
  * and buffer under the mutex and leaves a husk, for the keeper may hold an epoll event that points at it; the keeper
@@ -35,6 +35,7 @@ struct keyed {
 	struct list by_key;       /* in the registry; on no list: its key is nobody's any more */
 	struct list kept;         /* on keeper->kept, while nobody holds it */
 	struct worker_state *keeper;
+	struct xts_tenant *tenant; /* a reference, while it is in the registry */
 	uint64_t key, expires_ns;
 	enum keyed_kind kind;
 };
@@ -56,15 +57,18 @@ struct shared {
 /* All below need the lock, unless they say that they take it. */
 void registry_lock(void);
 void registry_unlock(void);
-struct keyed *registry_find(uint64_t key, enum keyed_kind kind);
-/* 0, EEXIST, EINVAL for key 0, ENOBUFS when there are max of the kind. */
-int registry_add(struct keyed *k, uint64_t key, enum keyed_kind kind, uint32_t max);
+/* Of this tenant: a key is nobody else's name. */
+struct keyed *registry_find(const struct xts_tenant *t, uint64_t key, enum keyed_kind kind);
+/* 0, EEXIST, EINVAL for key 0, ENOBUFS when the tenant may name no more listeners. */
+int registry_add(struct keyed *k, struct xts_tenant *t, uint64_t key, enum keyed_kind kind);
 void registry_remove(struct keyed *k);
 /* Nobody holds it now: the calling worker keeps it for a while. */
 void registry_keep(struct keyed *k, struct worker_state *w, uint32_t keep_ms);
 void registry_unkeep(struct keyed *k);
-/* A connection without a channel begins (1) or ends (-1), or what it keeps (spilled, or in its protocols) changes. False: over the limits, not counted. */
-bool registry_count_unowned(const struct xts_limits *limits, int connections, int64_t bytes);
+/* A connection without a channel begins, which keeps so many bytes (spilled, or in its protocols). False: over a limit of its tenant. */
+bool registry_take_unowned(struct xts_tenant *t, uint64_t bytes);
+/* It ends, and what it kept last. */
+void registry_give_unowned(struct xts_tenant *t, uint64_t bytes);
 /* Ends what has been kept long enough. Takes the lock. */
 void registry_expire(struct worker_state *w, bool all);
 /* The worker's gauges. Takes the lock. */

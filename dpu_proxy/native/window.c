@@ -1,9 +1,11 @@
-/* What connections may make the proxy keep: windows (post credits), and memory of pushed protocols; the channel's limits of both. */
+/* What connections may make the proxy keep: windows (post credits), and memory of pushed protocols; their tenant's limits of both. */
 #include "channel.h"
+
+#define WINDOW_LEAST_BYTES 4096u /* a newcomer with less is not worth an announcement */
 
 bool channel_window_left(const struct channel *ch)
 {
-	return ch->window_bytes + 4096 <= ch->worker->config.limits.spill_bytes;
+	return tenant_left(ch->tenant, XTS_USE_SPILL_BYTES) >= WINDOW_LEAST_BYTES;
 }
 
 static void count_window(struct connection *c, uint32_t bytes)
@@ -13,17 +15,19 @@ static void count_window(struct connection *c, uint32_t bytes)
 	c->worker->stats.window_bytes += bytes;
 }
 
-/* A window of wanted bytes, or what the channel's limit leaves of it; false when that is less than least. */
+/* A window of wanted bytes, or what the tenant's limit leaves of it; false when that is less than least. */
 static bool take_window(struct connection *c, uint32_t wanted, uint32_t least)
 {
-	const struct channel *ch = c->channel;
-	const struct xts_limits *limits = &c->worker->config.limits;
-	uint64_t left = limits->spill_bytes > ch->window_bytes ? limits->spill_bytes - ch->window_bytes : 0;
-	uint32_t window = left < wanted ? (uint32_t)left : wanted;
+	uint32_t window = wanted;
 
-	if (window < least) {
-		c->worker->stats.refused_limit++;
-		return false;
+	while (!tenant_take(c->tenant, XTS_USE_SPILL_BYTES, window)) {
+		uint64_t left = tenant_left(c->tenant, XTS_USE_SPILL_BYTES);
+
+		if (left < least) {
+			c->worker->stats.refused_limit++;
+			return false;
+		}
+		window = left < wanted ? (uint32_t)left : wanted;
 	}
 	count_window(c, window);
 	xts_credit_grant_init(&c->grant, window);
@@ -32,14 +36,14 @@ static bool take_window(struct connection *c, uint32_t wanted, uint32_t least)
 
 uint32_t connection_grant_window(struct connection *c)
 {
-	if (!c->window && !take_window(c, c->worker->config.limits.window_bytes, 2))
+	if (!c->window && !take_window(c, c->tenant->window_bytes, 2))
 		return 0;
 	return c->window; /* a second connect on the same socket keeps its window */
 }
 
 bool connection_grant_claimed(struct connection *c, uint32_t spilled)
 {
-	uint32_t window = c->worker->config.limits.window_bytes;
+	uint32_t window = c->tenant->window_bytes;
 
 	if (!take_window(c, window > spilled ? window : spilled, spilled > 2 ? spilled : 2))
 		return false;
@@ -50,12 +54,13 @@ bool connection_grant_claimed(struct connection *c, uint32_t spilled)
 /* Half of the budget stays for connections to come: without windows of their own they would be refused. */
 void connection_grow_window(struct connection *c)
 {
-	const struct xts_limits *limits = &c->worker->config.limits;
-	uint32_t growth = limits->window_bytes_max > c->window ? limits->window_bytes_max - c->window : 0;
+	uint32_t window_max = c->tenant->window_bytes_max;
+	uint32_t growth = window_max > c->window ? window_max - c->window : 0;
 
 	if (growth > c->window)
 		growth = c->window;
-	if (!growth || c->channel->window_bytes + growth > limits->spill_bytes / 2)
+	if (!growth || tenant_used(c->tenant, XTS_USE_SPILL_BYTES) + growth > tenant_limit(c->tenant, XTS_USE_SPILL_BYTES) / 2 ||
+	    !tenant_take(c->tenant, XTS_USE_SPILL_BYTES, growth))
 		return;
 	xts_credit_grow(&c->grant, growth);
 	count_window(c, growth);
@@ -64,14 +69,15 @@ void connection_grow_window(struct connection *c)
 bool connection_count_memory(struct connection *c, int64_t bytes)
 {
 	struct worker_state *w = c->worker;
-	struct channel *ch = c->channel;
 
-	if (bytes > 0 && (!ch || ch->ulp_bytes + (uint64_t)bytes > w->config.limits.ulp_bytes)) {
+	if (bytes > 0 && !tenant_take(c->tenant, XTS_USE_ULP_BYTES, (uint64_t)bytes)) {
 		w->stats.refused_limit++;
 		return false;
 	}
-	if (ch)
-		ch->ulp_bytes += (uint64_t)bytes;
+	if (bytes < 0)
+		tenant_give(c->tenant, XTS_USE_ULP_BYTES, (uint64_t)-bytes);
+	if (c->channel)
+		c->channel->ulp_bytes += (uint64_t)bytes;
 	w->stats.ulp_bytes += (uint64_t)bytes;
 	return true;
 }

@@ -29,20 +29,51 @@ struct xts_policy_rule {
 	uint32_t queue_first, queue_last;
 };
 
-struct xts_limits { /* per queue */
-	uint32_t connections;     /* TCP sockets of any state, listeners aside; beyond: ENOBUFS */
-	uint32_t listeners;       /* beyond: ENOBUFS */
-	uint64_t spill_bytes;     /* sum of the windows granted to hosts, so the most that can ever wait in spill buffers */
-	uint32_t window_bytes;    /* window a connection starts with */
-	uint32_t window_bytes_max;/* to which a busy one grows while half of spill_bytes is free */
-	uint64_t ulp_bytes;       /* that pushed protocols keep beside windows: given back, being gathered; beyond: ENOBUFS */
+/* What the device's costs are charged to (tenant.h): a user, a container, an interface. Shared by all workers. */
+struct xts_tenant;
+
+/* What is counted for a tenant, over all its channels and all workers; beyond its limit: ENOBUFS. */
+enum xts_resource {
+	XTS_USE_CONNECTIONS,      /* TCP sockets of channels, of any state, listeners aside */
+	XTS_USE_LISTENERS,        /* of channels */
+	XTS_USE_SPILL_BYTES,      /* windows granted to hosts, so the most that can ever wait in spill buffers */
+	XTS_USE_ULP_BYTES,        /* that pushed protocols keep beside windows: given back, being gathered */
+	XTS_USE_KEPT,             /* connections that belong to no channel: parked, or given back by a shared listener's member */
+	XTS_USE_KEPT_BYTES,       /* in their spill buffers, and kept by their protocols */
+	XTS_USE_NAMES,            /* listeners that have a key, by which other channels may join them */
+	XTS_USE_HANDSHAKES,       /* of pushed protocols, under way */
+	XTS_USE_CPU_NS,           /* of workers, ever; has no limit */
 };
+#define XTS_RESOURCES 9
+
+#define XTS_TENANT_NAME_BYTES 64
+#define XTS_TENANT_ANY 0xffffffffu
+struct xts_tenant_config {
+	char name[XTS_TENANT_NAME_BYTES];
+	uint32_t id;              /* by which policy rules mean it */
+	uint32_t weight;          /* its share of a worker's time, beside others' */
+	uint32_t window_bytes;    /* window a connection starts with */
+	uint32_t window_bytes_max;/* to which a busy one grows while half of the limit of windows is free */
+	uint64_t limit[XTS_RESOURCES];
+};
+
+/* A tenant of one reference, the caller's; NULL: no memory. */
+struct xts_tenant *xts_tenant_new(const struct xts_tenant_config *config);
+/* Another weight and other limits, for what comes from now on. Name and id stay. */
+void xts_tenant_configure(struct xts_tenant *tenant, const struct xts_tenant_config *config);
+/* The caller's reference: channels and connections have their own. */
+void xts_tenant_release(struct xts_tenant *tenant);
+
+struct xts_tenant_stats {
+	uint64_t used[XTS_RESOURCES];
+	uint64_t refused[XTS_RESOURCES]; /* how often the limit was in the way */
+};
+void xts_tenant_stats(const struct xts_tenant *tenant, struct xts_tenant_stats *out);
 
 struct xts_worker_config {
 	int cpu;                  /* to run on, or -1 */
 	uint32_t spin_us;         /* before sleeping */
 	uint16_t ethertype;
-	struct xts_limits limits;
 	bool policy_default_allow;
 	const struct xts_policy_rule *rules; /* copied */
 	uint32_t rule_count;
@@ -54,13 +85,14 @@ struct xts_worker;
 
 /* Starts a thread. 0 or -errno. */
 int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *config);
-/* Gives it a channel. The worker owns queue from now on. life_fd (-1: none): when it becomes readable or hangs
+/* Gives it a channel, of which the tenant bears the costs. The worker owns queue from now on. life_fd (-1: none): when it becomes readable or hangs
  * up, the host process has died and the channel is closed and forgotten; with -1 the channel stays and waits for the
  * next HELLO. The worker takes over life_fd. 0 or -errno. */
-int xts_worker_add_channel(struct xts_worker *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id);
+int xts_worker_add_channel(struct xts_worker *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id,
+			   struct xts_tenant *tenant);
 /* Closes a channel: GOODBYE, then resets its connections. */
 int xts_worker_remove_channel(struct xts_worker *worker, uint32_t queue_id);
-/* New limits and rules for what comes from now on. */
+/* New rules and protocols for what comes from now on; limits are the tenants'. */
 int xts_worker_configure(struct xts_worker *worker, const struct xts_worker_config *config);
 /* Stops listening and refuses new sockets with ESHUTDOWN; connections go on. xts_worker_stats() tells when
  * none are left. */
@@ -83,7 +115,7 @@ struct xts_worker_stats {
 	uint64_t writes, gathered_messages, spilled_bytes;
 	uint64_t spill_bytes, window_bytes;        /* gauges: waiting now; granted now */
 	uint64_t bad_messages, bad_identifiers, link_failures, hellos, goodbyes;
-	uint64_t ulp_bytes;                        /* gauge: kept by pushed protocols, as limits.ulp_bytes counts */
+	uint64_t ulp_bytes;                        /* gauge: kept by pushed protocols, as XTS_USE_ULP_BYTES counts */
 	uint32_t ulp_handshakes;                   /* gauge: of pushed protocols, under way now */
 	uint64_t ulp_handshakes_ok, ulp_handshakes_failed;
 	uint64_t ulp_pushed[XTS_ULP_COUNT];        /* by protocol (enum xts_ulp_id): pushes, and what accepted connections got of their listener */

@@ -10,16 +10,19 @@ import difflib
 import json
 import re
 import tomllib
+import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 import msgspec.inspect
 from msgspec import Meta, Struct
 from xts_messages.table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN
 
+from xts_proxy.config_tenant import Interface, Limits, Tenant, limits_together
+from xts_proxy.config_tenant import together as tenants_together
 from xts_proxy.config_tls import Tls
 from xts_proxy.config_tls import together as tls_together
 from xts_proxy.config_ulp import Ulp
@@ -29,21 +32,15 @@ from xts_proxy.config_values import PARSED, Exposition, Mac, Network, Ports, Que
 from xts_proxy.toml_positions import Path as KeyPath
 from xts_proxy.toml_positions import Place, Position, dotted, locate
 
-#: Identifiers have 20 bits for the index, and 0 is never one (messages/PROTOCOL.md).
-SOCKETS_MAX = (1 << 20) - 1
 #: Each rule counts once for each pair of its port and queue ranges; they are searched in order.
 RULES_MAX = 4096
-#: Post credits held by one peer never exceed 1 GiB (XTS_CREDITS_MAX).
-WINDOW_KIB_MAX = 1 << 20
 
 
 # --- the tables of the file ----------------------------------------------------------------------------
 
 # A Unix socket's path has 107 bytes at most (sockaddr_un).
 _A_PATH = 'an absolute path such as "/run/xts/x.sock"'
-_A_NAME = "the name of a network interface (at most 15 characters)"
 SocketPath = Annotated[str, Meta(pattern=r"^/[^\x00]{1,106}$", description=_A_PATH)]
-InterfaceName = Annotated[str, Meta(pattern=r"^[^/\s\x00]{0,15}$", description=_A_NAME)]
 
 
 class Proxy(Struct, frozen=True, kw_only=True):
@@ -52,7 +49,7 @@ class Proxy(Struct, frozen=True, kw_only=True):
     queue: Literal["shm", "afxdp"] = "shm"
     endpoint: SocketPath = "/run/xts/endpoint.sock"
     endpoint_mode: Annotated[int, Meta(ge=0, le=0o777)] = 0o666
-    interface: InterfaceName = ""
+    interface: Interface = ""
     peer_mac: Mac = Mac(None)
     ethertype: Annotated[int, Meta(ge=0x0600, le=0xFFFF)] = ETHERTYPE
     queues: Queues = Queues(((0, Queues.highest),))
@@ -68,18 +65,6 @@ class Proxy(Struct, frozen=True, kw_only=True):
     control: SocketPath = "/run/xts/proxy.sock"
     user: Annotated[str, Meta(pattern=r"^[^:\s\x00]{0,64}$", description="the name of a user")] = ""
     core_dumps: bool = False
-
-
-class Limits(Struct, frozen=True, kw_only=True):
-    """[limits]: what one queue may take from the device; clients: how many processes may attach (shm)."""
-
-    connections: Annotated[int, Meta(ge=1, le=SOCKETS_MAX)] = 16384
-    listeners: Annotated[int, Meta(ge=0, le=SOCKETS_MAX)] = 1024
-    spill_mib: Annotated[int, Meta(ge=1, le=1 << 20)] = 1024
-    window_kib: Annotated[int, Meta(ge=1, le=WINDOW_KIB_MAX)] = 64
-    window_max_kib: Annotated[int, Meta(ge=1, le=WINDOW_KIB_MAX)] = 2048
-    ulp_mib: Annotated[int, Meta(ge=1, le=1 << 20)] = 256
-    clients: Annotated[int, Meta(ge=1, le=65536)] = 64
 
 
 class Rule(Struct, frozen=True, kw_only=True):
@@ -107,6 +92,7 @@ class Config(Struct, frozen=True, kw_only=True):
     policy: Policy = Policy()
     ulp: Ulp = Ulp()
     tls: Tls = Tls()
+    tenant: list[Tenant] = msgspec.field(default_factory=list)
 
 
 #: Keys of [proxy] that a reload takes over; those of the other tables all are.
@@ -227,6 +213,7 @@ class _Check:
         return kind(**values) if len(self.mistakes) == before else None
 
     def _value(self, kind: Any, value: Any, path: KeyPath) -> Any:
+        kind = _needed(kind)
         if isinstance(kind, type) and issubclass(kind, Struct):
             return self._table(kind, value, path)
         if kind in PARSED:
@@ -274,8 +261,16 @@ def _found(value: Any) -> str:
             return f"a date or time ({value})"
 
 
+def _needed(kind: Any) -> Any:
+    """The type of a value that may be left out (TYPE | None)."""
+    if get_origin(kind) is not types.UnionType and get_origin(kind) is not Union:
+        return kind
+    return next(one for one in get_args(kind) if one is not type(None))
+
+
 def expectation(kind: Any) -> str:
     """What a value of this type looks like, for people."""
+    kind = _needed(kind)
     if hasattr(kind, "expected"):
         return str(kind.expected)
     if hasattr(kind, "__metadata__") and kind.__metadata__[0].description:
@@ -303,18 +298,14 @@ def _together(config: Config) -> Iterator[tuple[KeyPath, str]]:
     proxy, limits = config.proxy, config.limits
     if proxy.queue == "afxdp":
         if not proxy.interface:
-            yield ("proxy", "interface"), f'is needed with queue = "afxdp"; expected {_A_NAME}'
+            yield ("proxy", "interface"), f'is needed with queue = "afxdp"; expected {expectation(Interface)}'
         if proxy.peer_mac.octets is None:
             yield ("proxy", "peer_mac"), f'is needed with queue = "afxdp"; expected {Mac.expected}'
     if proxy.cpus and len(proxy.cpus) != proxy.workers:
         problem = f"expected one CPU for each of {proxy.workers} workers, or none; found {len(proxy.cpus)}"
         yield ("proxy", "cpus"), problem
-    if limits.window_kib > limits.window_max_kib:
-        problem = f"{limits.window_kib} is above window_max_kib = {limits.window_max_kib}"
-        yield ("limits", "window_kib"), problem
-    if limits.window_max_kib > limits.spill_mib * 1024:
-        problem = f"{limits.window_max_kib} KiB is more than spill_mib = {limits.spill_mib} allows in all"
-        yield ("limits", "window_max_kib"), problem
+    for key, problem in limits_together(limits):
+        yield ("limits", key), problem
     flat = sum(len(rule.ports.pairs) * len(rule.queues.pairs) for rule in config.policy.rule)
     if flat > RULES_MAX:
         problem = f"{flat} combinations of port and queue ranges; at most {RULES_MAX} are taken"
@@ -323,6 +314,7 @@ def _together(config: Config) -> Iterator[tuple[KeyPath, str]]:
     for name, path in paths.items():
         if path == proxy.control:
             yield ("proxy", "control"), f"{path} is also {name}"
+    yield from tenants_together(config.tenant, limits, proxy.queue)
     yield from ulp_together(config.ulp)
     yield from tls_together(config.tls)
 
@@ -345,27 +337,38 @@ def render(config: Config, given: frozenset[KeyPath] = frozenset()) -> str:
     lines: list[str] = []
     for table in msgspec.structs.fields(config):
         struct = getattr(config, table.name)
+        if isinstance(struct, list):
+            continue
         lines.append(f"[{table.name}]")
         for name, value in _simple_values(struct):
             mark = "" if (table.name, name) in given else "  # default"
             lines.append(f"{name} = {_toml(name, value)}{mark}")
         lines.append("")
-    for table in msgspec.structs.fields(config):
-        for name, structs in _arrays(getattr(config, table.name)):
-            for i, struct in enumerate(structs):
-                lines.append(f"[[{table.name}.{name}]]")
-                for key, value in _simple_values(struct):
-                    mark = "" if (table.name, name, i, key) in given else "  # default"
-                    lines.append(f"{key} = {_toml(key, value)}{mark}")
-                lines.append("")
+    for path, structs in _arrays_of(config):
+        for i, struct in enumerate(structs):
+            lines.append(f"[[{'.'.join(path)}]]")
+            for key, value in _simple_values(struct):
+                mark = "" if (*path, i, key) in given else "  # default"
+                lines.append(f"{key} = {_toml(key, value)}{mark}")
+            lines.append("")
     return "\n".join(lines)
+
+
+def _arrays_of(config: Config) -> Iterator[tuple[tuple[str, ...], list[Any]]]:
+    """Every array of tables, with its path."""
+    for name, structs in _arrays(config):
+        yield (name,), structs
+    for table in msgspec.structs.fields(config):
+        if not isinstance(struct := getattr(config, table.name), list):
+            for name, structs in _arrays(struct):
+                yield (table.name, name), structs
 
 
 def _simple_values(struct: Any) -> Iterator[tuple[str, Any]]:
     arrays = [name for name, _ in _arrays(struct)]
     for field in msgspec.structs.fields(struct):
-        if field.name not in arrays:
-            yield field.name, getattr(struct, field.name)
+        if field.name not in arrays and (value := getattr(struct, field.name)) is not None:
+            yield field.name, value
 
 
 def _arrays(struct: Any) -> Iterator[tuple[str, list[Any]]]:
@@ -383,6 +386,9 @@ def _toml(name: str, value: Any) -> str:
         return f"0o{value:03o}"
     if isinstance(value, PARSED):
         return json.dumps(str(value))
+    if isinstance(value, Struct):
+        keys = ", ".join(f"{key} = {_toml(key, one)}" for key, one in _simple_values(value))
+        return f"{{ {keys} }}" if keys else "{}"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

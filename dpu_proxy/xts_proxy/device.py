@@ -25,6 +25,7 @@ from xts_bpf.device import open_device_queues
 from xts_proxy.config import Config
 from xts_proxy.config_values import ALL, Queues
 from xts_proxy.log import LOG
+from xts_proxy.tenants import Tenants
 from xts_proxy.workers import Worker
 
 #: How long a queue that was closed just now (by the proxy before us) is waited for.
@@ -34,9 +35,10 @@ _PATIENCE_S = 2.0
 class DeviceChannels:
     """The queues of an interface, until they are given to workers."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, tenants: Tenants) -> None:
         """Opens program and queues. OSError says which could not be had and why; nothing is then left open."""
         self.config = config
+        self.tenants = tenants
         proxy = config.proxy
         assert proxy.peer_mac.octets is not None
         self._told = False
@@ -61,7 +63,8 @@ class DeviceChannels:
     def give_to(self, workers: list[Worker]) -> None:
         """Queue by queue in turn."""
         for i, (queue_id, queue) in enumerate(zip(self.queue_ids, self._opened.queues, strict=True)):
-            workers[i % len(workers)].add_channel(queue, queue_id)
+            tenant = self.tenants.of_queue(self.config.proxy.interface, queue_id)
+            workers[i % len(workers)].add_channel(queue, queue_id, tenant)
 
     def programs(self) -> dict[int, tuple[int, str]]:
         """The processes are on another machine: nothing is known here."""

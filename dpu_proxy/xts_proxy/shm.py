@@ -21,6 +21,7 @@ from xts_messages.table import FRAME_WINDOW_MIN
 
 from xts_proxy.config import Config
 from xts_proxy.log import LOG, printable
+from xts_proxy.tenants import Account, Tenants, cgroup_of
 from xts_proxy.workers import Worker
 
 _REMOVE_AFTER_S = 0.5
@@ -32,6 +33,7 @@ class _Client:
 
     queue_id: int
     queue: Queue
+    tenant: Account
     worker: Worker | None = None
     remove_at: float = 0.0  # by time.monotonic(), once released; 0: attached
 
@@ -39,9 +41,10 @@ class _Client:
 class ShmChannels:
     """The endpoint of shm, and the channels of the processes attached to it."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, tenants: Tenants) -> None:
         """Listens at once, so that the socket is made with the rights of the start; workers come later."""
         self.config = config
+        self.tenants = tenants
         self.workers: list[Worker] = []
         self.stopping = False
         self.attaches = 0
@@ -87,6 +90,7 @@ class ShmChannels:
         clients_max = self.config.limits.clients
         if len(self.clients) >= clients_max:
             raise OSError(errno.EUSERS, f"{clients_max} processes are attached, the most that limits.clients allows")
+        tenant = self.tenants.of_process(peer.uid, cgroup_of(peer.pid))
         window = self.config.proxy.frame_window
         if peer.frame_window_max:
             window = max(FRAME_WINDOW_MIN, min(window, peer.frame_window_max))
@@ -100,7 +104,7 @@ class ShmChannels:
         os.close(area.proxy_bell)
         area.geometry.ethertype = self.config.proxy.ethertype
         area.geometry.queue_id = queue_id
-        self.clients[queue_id] = client = _Client(queue_id, queue)
+        self.clients[queue_id] = client = _Client(queue_id, queue, tenant)
         return Grant(area.geometry, (area.memfd, area.host_bell), client)
 
     def _attached(self, attached: Attached) -> None:
@@ -113,7 +117,7 @@ class ShmChannels:
         worker = min(self.workers, key=lambda candidate: counts[candidate])
         life_fd = attached.life_fd()
         try:
-            worker.add_channel(client.queue, client.queue_id, life_fd)
+            worker.add_channel(client.queue, client.queue_id, client.tenant, life_fd)
         except OSError as error:
             os.close(life_fd)
             LOG.error("queue %d: %s", client.queue_id, error)
@@ -124,12 +128,13 @@ class ShmChannels:
         self.attaches += 1
         peer = attached.peer
         LOG.info(
-            "worker %d: queue %d: attached by process %d (%s) of user %d",
+            "worker %d: queue %d: attached by process %d (%s) of user %d, tenant %s",
             worker.index,
             client.queue_id,
             peer.pid,
             printable(peer.program),
             peer.uid,
+            client.tenant.name,
         )
 
     def _released(self, attached: Attached) -> None:

@@ -31,6 +31,7 @@ from xts_proxy.config import Config, ConfigError, load, restart_needed
 from xts_proxy.log import LOG
 from xts_proxy.readiness import Readiness
 from xts_proxy.shm import ShmChannels
+from xts_proxy.tenants import Tenants
 from xts_proxy.ulp import Protocols
 from xts_proxy.workers import LINK_STATES, Worker
 
@@ -63,6 +64,7 @@ class Supervisor:
         self.state = "starting"
         self.workers: list[Worker] = []
         self._logs: list[log.WorkerLog] = []
+        self.tenants = Tenants(config)
         self.channels: Channels | None = None
         self._protocols = Protocols()
         self._ulp: Any = None  # struct xts_ulp_config in force
@@ -105,7 +107,9 @@ class Supervisor:
             except OSError as error:
                 raise OSError(error.errno, f"metrics at {where}: {error.strerror}") from error
             self._listeners.append((self._undo.enter_context(listener), metrics.handler(self.metrics_text)))
-        self.channels = ShmChannels(self.config) if proxy.queue == "shm" else _open_device(self.config)
+        self.channels = (
+            ShmChannels(self.config, self.tenants) if proxy.queue == "shm" else _open_device(self.config, self.tenants)
+        )
         self._undo.callback(self.channels.close)
         self._undo.enter_context(self._protocols)
         self._ulp = self._protocols.build(self.config)
@@ -223,6 +227,7 @@ class Supervisor:
             LOG.error("reload: %s", error.strerror)
             LOG.error("reload: the configuration in force stays")
             return False
+        self.tenants.configure(new)
         for worker in self.workers:
             worker.configure(new, ulp)
         self._ulp = ulp
@@ -320,10 +325,10 @@ def _worker_row(worker: Worker) -> dict[str, Any]:
     return {"worker": worker.index, **stats, "refused": refused, "kept": kept}
 
 
-def _open_device(config: Config) -> Channels:
+def _open_device(config: Config, tenants: Tenants) -> Channels:
     from xts_proxy.device import DeviceChannels  # libxdp, which shm does without
 
-    return DeviceChannels(config)
+    return DeviceChannels(config, tenants)
 
 
 async def _serve(listener: socket.socket, serve: Any) -> None:

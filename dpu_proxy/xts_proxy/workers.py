@@ -15,6 +15,7 @@ from xts_messages.queue import Queue
 from xts_proxy import policy
 from xts_proxy._native import ffi, lib
 from xts_proxy.config import Config
+from xts_proxy.tenants import Account
 
 LINK_STATES = ("opening", "up", "down")
 CONNECTION_STATES = ("idle", "connecting", "established", "listener", "closing", "failed")
@@ -77,21 +78,12 @@ class Worker:
         flat = policy.flatten(config.policy)
         rules = policy.to_native(ffi, flat)
         congestion_controls = ffi.new("char[]", _allowed_congestion_controls())
-        limits = config.limits
         native = ffi.new(
             "struct xts_worker_config *",
             {
                 "cpu": config.proxy.cpus[self.index] if config.proxy.cpus else -1,
                 "spin_us": config.proxy.spin_us,
                 "ethertype": config.proxy.ethertype,
-                "limits": {
-                    "connections": limits.connections,
-                    "listeners": limits.listeners,
-                    "spill_bytes": limits.spill_mib << 20,
-                    "window_bytes": limits.window_kib << 10,
-                    "window_bytes_max": limits.window_max_kib << 10,
-                    "ulp_bytes": limits.ulp_mib << 20,
-                },
                 "policy_default_allow": config.policy.default == "allow",
                 "rules": rules,
                 "rule_count": len(flat),
@@ -102,16 +94,16 @@ class Worker:
         return native, (rules, congestion_controls)
 
     def configure(self, config: Config, protocols: Any = None) -> None:
-        """Limits, policy, protocols and spin for what comes from now on."""
+        """Policy, protocols and spin for what comes from now on."""
         native, _alive = self._native_config(config, protocols)
         _check(lib.xts_worker_configure(self._native, native), f"configuring worker {self.index}")
 
-    def add_channel(self, queue: Queue, queue_id: int, life_fd: int = -1) -> None:
-        """Gives the worker a queue, and the descriptor whose hang-up is the peer's death. It takes over both,
-        unless OSError says that it could not."""
+    def add_channel(self, queue: Queue, queue_id: int, tenant: Account, life_fd: int = -1) -> None:
+        """Gives the worker a queue, whose costs the tenant bears, and the descriptor whose hang-up is the peer's death.
+        It takes over both, unless OSError says that it could not."""
         address = int(messages_ffi.cast("uintptr_t", queue.native))
         native = ffi.cast("struct xts_queue *", address)
-        result = lib.xts_worker_add_channel(self._native, native, life_fd, queue_id)
+        result = lib.xts_worker_add_channel(self._native, native, life_fd, queue_id, tenant.native)
         _check(result, f"giving queue {queue_id} to worker {self.index}")
         queue.detach()
 

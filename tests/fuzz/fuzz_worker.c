@@ -108,6 +108,21 @@ static void host_receive(struct scene *s, unsigned count)
 	host_pump(h);
 }
 
+static struct xts_tenant *tenant; /* of all hosts, so that its limits are in the way soon */
+
+static void tenant_open(void)
+{
+	struct xts_tenant_config config = {
+		.name = "fuzz", .window_bytes = 1u << 17, .window_bytes_max = 1u << 18,
+		.limit = { [XTS_USE_CONNECTIONS] = 12, [XTS_USE_LISTENERS] = 4, [XTS_USE_SPILL_BYTES] = 2u << 20,
+			   [XTS_USE_ULP_BYTES] = 1u << 16, [XTS_USE_KEPT] = 6, [XTS_USE_KEPT_BYTES] = 1u << 20,
+			   [XTS_USE_NAMES] = 2, [XTS_USE_HANDSHAKES] = 8 },
+	};
+
+	tenant = xts_tenant_new(&config);
+	ENSURE(tenant);
+}
+
 static void check_offers(const struct connection *l)
 {
 	uint32_t offers = 0;
@@ -151,16 +166,12 @@ static void check_pushed(const struct connection *c)
 static void check(struct worker_state *w)
 {
 	struct xts_worker_stats stats;
-	const struct xts_limits *limits = &w->config.limits;
 	const struct list *node;
 
 	for (node = w->channels.next; node != &w->channels; node = node->next) {
 		const struct channel *ch = list_entry(node, struct channel, member);
 		uint64_t ulp_bytes = 0;
 
-		ENSURE(ch->connection_count <= limits->connections);
-		ENSURE(ch->listener_count <= limits->listeners);
-		ENSURE(ch->window_bytes <= limits->spill_bytes && ch->ulp_bytes <= limits->ulp_bytes);
 		ENSURE(ch->reply_count <= WINDOW);
 		ENSURE(ch->batch_used == 0);
 		for (const struct list *n = ch->connections.next; n != &ch->connections; n = n->next) {
@@ -184,7 +195,10 @@ static void check(struct worker_state *w)
 	}
 	ENSURE(w->stats.spill_bytes <= w->stats.window_bytes);
 	registry_stats(w, &stats);
-	ENSURE(stats.parked_connections <= limits->connections && stats.kept_listeners <= limits->listeners);
+	ENSURE(stats.parked_connections <= tenant_used(tenant, XTS_USE_KEPT));
+	ENSURE(stats.kept_listeners <= tenant_used(tenant, XTS_USE_NAMES));
+	for (unsigned i = 0; i < XTS_RESOURCES; i++)
+		ENSURE(tenant_used(tenant, i) <= tenant_limit(tenant, i));
 }
 
 static void rounds(struct scene *s, unsigned count)
@@ -458,8 +472,6 @@ static void worker_init(struct xts_worker *worker)
 	w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	w->config = (struct xts_worker_config){
 		.cpu = -1, .rules = rules, .rule_count = 2,
-		.limits = { .connections = 6, .listeners = 2,
-			    .spill_bytes = 1u << 20, .window_bytes = 1u << 17, .window_bytes_max = 1u << 18, .ulp_bytes = 1u << 15 },
 	};
 	w->config.ulp = xts_ulp_config_new(NULL);
 	ENSURE(w->config.ulp && w->epoll_fd >= 0 && !log_open(&w->log));
@@ -472,7 +484,7 @@ static void worker_init(struct xts_worker *worker)
 static void host_attach(struct scene *s, struct host *h)
 {
 	h->queue = memory_open(false);
-	ENSURE(!channel_open(&h->channel, &s->workers[worker_of(s, h)].state, &h->queue->queue, -1, 0));
+	ENSURE(!channel_open(&h->channel, &s->workers[worker_of(s, h)].state, &h->queue->queue, -1, 0, tenant));
 	host_start(h, 1);
 }
 
@@ -512,16 +524,15 @@ static void worker_restart(struct scene *s, uint32_t index)
 	worker_open(s, index);
 }
 
-/* After the last worker: neither keys nor connections without a channel. */
+/* After the last worker: neither keys nor connections without a channel, and the tenant's account is balanced. */
 static void nothing_is_kept(void)
 {
-	const struct xts_limits one = { .connections = 1 };
-
 	registry_lock();
 	for (uint64_t key = 0; key < KEYS; key++)
-		ENSURE(!registry_find(key, KEYED_LISTENER) && !registry_find(key, KEYED_PARKED));
-	ENSURE(registry_count_unowned(&one, 1, 0) && registry_count_unowned(NULL, -1, 0));
+		ENSURE(!registry_find(tenant, key, KEYED_LISTENER) && !registry_find(tenant, key, KEYED_PARKED));
 	registry_unlock();
+	for (unsigned i = 0; i < XTS_RESOURCES; i++)
+		ENSURE(!tenant_used(tenant, i));
 }
 
 /* --- running a program ----------------------------------------------------------------------------------------------- */
@@ -732,6 +743,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 
 	if (server_fd < 0)
 		server_open();
+	if (!tenant)
+		tenant_open();
 	memset(&scene, 0, sizeof scene);
 	for (unsigned i = 0; i < PEERS; i++)
 		scene.peers[i] = -1;

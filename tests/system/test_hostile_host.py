@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from scripted_host import WINDOW, ScriptedHost, Worker
+from scripted_host import WINDOW, ScriptedHost, Worker, make_tenant
 from xts_messages import codec, table
 from xts_messages._native import ffi, lib
 from xts_messages.codec import Endpoint, Frame, flags
@@ -110,7 +110,12 @@ def server() -> Iterator[socket.socket]:
 
 @pytest.fixture
 def scene(server: socket.socket) -> Iterator[Scene]:
-    with Worker(**LIMITS) as worker, worker.attach(EPOCH) as hostile, worker.attach(77) as other:
+    bystander_tenant = make_tenant("bystander", 1, **LIMITS)
+    with (
+        Worker(**LIMITS) as worker,
+        worker.attach(EPOCH) as hostile,
+        worker.attach(77, tenant=bystander_tenant) as other,
+    ):
         mine, bystander = establish(hostile.open(), server), establish(other.open(), server)
         with mine.peer, bystander.peer:
             made = Scene(worker, hostile, mine, bystander)

@@ -333,18 +333,7 @@ def test_options_pass_the_allow_list(host: ScriptedHost, server: socket.socket) 
         assert struct.unpack("i", host.expect("XTS_REPLY_SOCKOPT_ACK").payload) == (1,)
 
 
-def test_limits_are_per_channel(server: socket.socket) -> None:
-    with Worker(connections=2) as worker, worker.attach(1) as first, worker.attach(2) as second:
-        first.open(), second.open()
-        peers = [connected(first, server)[3] for _ in range(2)]
-        assert first.connect(LOOPBACK, server.getsockname()[1])[1].error == errno.ENOBUFS
-        peers.append(connected(second, server)[3])
-        assert worker.stats().refused_limit == 1
-        for peer in peers:
-            peer.close()
-
-
-def test_windows_come_out_of_the_channels_budget(server: socket.socket) -> None:
+def test_windows_come_out_of_the_tenants_budget(server: socket.socket) -> None:
     with Worker(spill_bytes=WINDOW + 5000) as worker, worker.attach() as host:
         host.open()
         connections = [connected(host, server) for _ in range(2)]

@@ -382,7 +382,7 @@ def test_nobody_claims_it_in_time(worker: Worker, join: Join, server: socket.soc
 
 
 def test_it_outlives_its_process_but_not_its_worker(other_worker: Worker, join: Join, server: socket.socket) -> None:
-    with Worker() as worker:
+    with Worker(tenant=other_worker.tenant) as worker:
         (first, peer), (second, other_peer) = (connected(join(worker), server) for _ in range(2))
         first.park(key := new_key())
         second.park(other_key := new_key())

@@ -273,7 +273,7 @@ def test_a_kept_listener_gives_way_to_a_bind_of_its_address(worker: Worker, othe
 
 
 def test_a_kept_listener_does_not_give_way_to_who_may_not_listen(join: Join) -> None:
-    with Worker() as worker, Worker(policy_default_allow=False) as forbidding:
+    with Worker() as worker, Worker(policy_default_allow=False, tenant=worker.tenant) as forbidding:
         key, first = shared(join(worker))
         goodbye(first.host)
         worker.wait(lambda s: s.kept_listeners == 1, "not kept")
@@ -313,20 +313,20 @@ def test_sharing_is_refused_without_the_feature(worker: Worker) -> None:
 
 
 def test_the_limits_hold_for_joining_and_sharing(join: Join) -> None:
-    with Worker(listeners=2) as worker:
+    with Worker(listeners=4, names=2) as worker:
         host = join(worker)
         (key, _), (_, _) = shared(host), shared(host)
-        assert share(host, key).error == errno.ENOBUFS  # of the channel
         other = join(worker)
         joined(other, key)
         third = listen(other)
         answer = share(other, new_key(), third.proxy_id, third.number)
-        assert answer.error == errno.ENOBUFS  # of the proxy
+        assert answer.error == errno.ENOBUFS  # no more names
+        assert share(host, key).error == errno.ENOBUFS  # no more listeners
         assert worker.stats().refused_limit == 2
 
 
 def test_a_full_member_leaves_newcomers_to_others(join: Join) -> None:
-    with Worker(connections=2) as worker:
+    with Worker(connections=4) as worker:
         key, first = shared(join(worker), credits=10)
         second = joined(join(worker), key, 10)
         with contextlib.ExitStack() as stack:
@@ -385,7 +385,7 @@ def test_draining_ends_shared_and_kept_listeners(worker: Worker, other_worker: W
 
 def test_a_worker_that_stops_leaves_the_others_members(join: Join) -> None:
     with Worker() as staying:
-        with Worker() as stopping:
+        with Worker(tenant=staying.tenant) as stopping:
             key, first = shared(join(stopping), credits=1)
             there = joined(join(staying), key)
             _, kept = shared(join(stopping))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from grpc_bed import DATA, END_HEADERS, HEADERS, frame
-from scripted_host import ScriptedHost, Worker
+from scripted_host import ScriptedHost, Worker, make_tenant
 from worker_ulp_bed import FEATURES, Conn, connected, server
 from xts_messages import codec
 from xts_messages.codec import flags
@@ -19,7 +19,7 @@ LIMIT = 1 << 18
 UNREAD = 60_000
 MESSAGE = 100_000
 KEY = 0x1122334455667788
-AT_THE_LIMIT = "all protocols of this host together keep as much as they may"
+AT_THE_LIMIT = "all protocols of this tenant together keep as much as they may"
 
 
 @pytest.fixture
@@ -60,7 +60,8 @@ def test_a_host_cannot_have_more_kept_for_it_than_its_limit(
     stats = worker.stats()
     assert (stats.ulp_bytes, stats.refused_limit) == (len(held) * UNREAD, 1)
 
-    with worker.attach(features=FEATURES) as other, with_unread(other.open(), server) as c:
+    tenant = make_tenant("other", 1, ulp_bytes=LIMIT)
+    with worker.attach(tenant=tenant, features=FEATURES) as other, with_unread(other.open(), server) as c:
         assert c.push("LENGTH_PREFIXED", read_bytes=0).error == 0  # its limit is its own
         unread = (UNREAD - 4).to_bytes(4, "big") + bytes(UNREAD - 4)
         for at in range(0, UNREAD, UNREAD // 4):

@@ -43,7 +43,7 @@ def test_the_example_has_every_key_at_its_default(tmp_path: Path) -> None:
         (tmp_path / name).touch(0o600)
         (tmp_path / name).write_bytes(text)
     full, _ = parse(uncommented.replace("/etc/xts/", f"{tmp_path}/"), "f")
-    assert full.policy.rule and full.tls.identity and full.tls.trust
+    assert full.policy.rule and full.tls.identity and full.tls.trust and full.tenant
 
 
 def test_values_arrive_as_their_types() -> None:

@@ -208,7 +208,7 @@ int ulp_memory_take(struct ulp_layer *l, uint32_t bytes);
 void ulp_memory_return(struct ulp_layer *l, uint32_t bytes);
 /* ulp_fail() for want of memory; why: -ENOBUFS of ulp_memory_take(), or -ENOMEM. */
 int ulp_memory_fail(struct ulp_layer *l, int why, const char *what);
-#define ULP_MEMORY_LIMIT "all protocols of this host together keep as much as they may"
+#define ULP_MEMORY_LIMIT "all protocols of this tenant together keep as much as they may"
 
 /* --- bytes that wait: out.c ------------------------------------------------------------------------------------------ */
 

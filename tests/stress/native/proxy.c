@@ -70,7 +70,7 @@ static void send_reply(int connection, const struct xts_attach_reply *reply, con
 		die("sending an attach reply", errno);
 }
 
-static void attach(struct xts_worker *worker, int connection, uint16_t frame_window, uint32_t queue_id)
+static void attach(struct xts_worker *worker, struct xts_tenant *tenant, int connection, uint16_t frame_window, uint32_t queue_id)
 {
 	struct xts_attach_request request;
 	struct xts_shm_area area;
@@ -94,7 +94,7 @@ static void attach(struct xts_worker *worker, int connection, uint16_t frame_win
 	r = xts_shm_open(&queue, XTS_SHM_PROXY, dup(area.memfd), -1, area.proxy_bell, &area.geometry);
 	if (r)
 		die("xts_shm_open", -r);
-	r = xts_worker_add_channel(worker, queue, dup(connection), queue_id);
+	r = xts_worker_add_channel(worker, queue, dup(connection), queue_id, tenant);
 	if (r)
 		die("xts_worker_add_channel", -r);
 	send_reply(connection, &area.geometry, fds);
@@ -113,11 +113,9 @@ static void print_log(struct xts_worker *worker)
 
 int main(int argc, char **argv)
 {
-	struct xts_worker_config config = {
-		.cpu = -1, .spin_us = 30, .ethertype = XTS_ETHERTYPE, .policy_default_allow = true,
-		.limits = { .connections = 16384, .listeners = 64, .spill_bytes = 1u << 30,
-			    .window_bytes = 65536, .window_bytes_max = 4u << 20, .ulp_bytes = 1u << 28 },
-	};
+	struct xts_worker_config config = { .cpu = -1, .spin_us = 30, .ethertype = XTS_ETHERTYPE, .policy_default_allow = true };
+	struct xts_tenant_config bounds = { .name = "default", .window_bytes = 65536, .window_bytes_max = 4u << 20 };
+	struct xts_tenant *tenant;
 	struct xts_worker_stats figures;
 	struct xts_worker *worker;
 	uint32_t queue_id = 0;
@@ -129,8 +127,13 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	if (atoi(argv[3]))
-		config.limits.window_bytes = config.limits.window_bytes_max = (uint32_t)atoi(argv[3]) << 10;
-	config.limits.spill_bytes = (uint64_t)atoi(argv[4]) << 20;
+		bounds.window_bytes = bounds.window_bytes_max = (uint32_t)atoi(argv[3]) << 10;
+	for (int i = 0; i < XTS_RESOURCES; i++)
+		bounds.limit[i] = 1u << 30;
+	bounds.limit[XTS_USE_SPILL_BYTES] = (uint64_t)atoi(argv[4]) << 20;
+	tenant = xts_tenant_new(&bounds);
+	if (!tenant)
+		die("xts_tenant_new", ENOMEM);
 	r = xts_worker_start(&worker, &config);
 	if (r)
 		die("xts_worker_start", -r);
@@ -150,7 +153,7 @@ int main(int argc, char **argv)
 		if (fds[1].revents)
 			break;
 		if (fds[0].revents)
-			attach(worker, accept4(listener, NULL, NULL, SOCK_CLOEXEC), (uint16_t)atoi(argv[2]), queue_id++);
+			attach(worker, tenant, accept4(listener, NULL, NULL, SOCK_CLOEXEC), (uint16_t)atoi(argv[2]), queue_id++);
 	}
 	xts_worker_stop(worker, 0);
 	return 0;

@@ -1,0 +1,53 @@
+/*
+ * Tenants: what the device's costs are charged to.
+ *
+ * Theory of operation
+ *
+ * A queue number binds nobody (over shared memory a process may attach as often as it likes), so everything that costs the device
+ * time or memory is charged to a tenant: a user or a container, as the supervisor finds out when a channel opens. A channel has a
+ * tenant, and so has each connection, which keeps it also when its channel has gone. The supervisor makes tenants from the
+ * configuration; all workers share them, so what is counted is atomic. Limits may change at any time: what is used
+ * above a new limit stays, and nothing more is given out.
+ *
+ * One pair of functions charges everything: tenant_take() before something is made, tenant_give() when it has gone.
+ */
+#ifndef XTS_TENANT_H
+#define XTS_TENANT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "worker.h"
+
+struct xts_tenant {
+	char name[XTS_TENANT_NAME_BYTES];
+	uint32_t id;
+	atomic_uint references;
+	_Atomic uint32_t weight, window_bytes, window_bytes_max;
+	_Atomic uint64_t limit[XTS_RESOURCES];
+	_Atomic uint64_t used[XTS_RESOURCES];
+	_Atomic uint64_t refused[XTS_RESOURCES];
+};
+
+struct xts_tenant *tenant_hold(struct xts_tenant *t);
+/* Charges so much; false: that would be more than its limit, and nothing is charged. */
+bool tenant_take(struct xts_tenant *t, enum xts_resource resource, uint64_t amount);
+/* Charges what cannot be refused: it exists already. */
+void tenant_take_anyway(struct xts_tenant *t, enum xts_resource resource, uint64_t amount);
+/* Takes a charge back. */
+void tenant_give(struct xts_tenant *t, enum xts_resource resource, uint64_t amount);
+/* How much might still be taken. Others take at the same time: tenant_take() decides. */
+uint64_t tenant_left(const struct xts_tenant *t, enum xts_resource resource);
+
+static inline uint64_t tenant_used(const struct xts_tenant *t, enum xts_resource resource)
+{
+	return atomic_load_explicit(&t->used[resource], memory_order_relaxed);
+}
+
+static inline uint64_t tenant_limit(const struct xts_tenant *t, enum xts_resource resource)
+{
+	return atomic_load_explicit(&t->limit[resource], memory_order_relaxed);
+}
+
+#endif

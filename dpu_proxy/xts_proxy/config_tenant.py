@@ -1,0 +1,162 @@
+"""The tables of the configuration file about tenants: `[limits]`, `[[tenant]]`.
+
+A tenant is who the device's costs are charged to. Who belongs to it is told by what the proxy sees itself: over shared
+memory the user and the cgroup of a process, over an interface the interface and its queues.
+"""
+
+from __future__ import annotations
+
+import pwd
+from collections.abc import Iterator
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from xts_proxy.config_values import Queues
+from xts_proxy.toml_positions import Path as KeyPath
+
+#: Identifiers have 20 bits for the index, and 0 is never one (messages/PROTOCOL.md).
+SOCKETS_MAX = (1 << 20) - 1
+#: Post credits held by one peer never exceed 1 GiB (XTS_CREDITS_MAX).
+WINDOW_KIB_MAX = 1 << 20
+TENANTS_MAX = 1024
+#: The tenant of whoever no table names. A table by this name sets its weight and limits.
+DEFAULT = "default"
+
+_A_NAME = 'a name of at most 63 letters, digits, ".", "_" and "-"'
+_A_USER = "the name of a user, or a user number"
+_A_CGROUP = 'the path of a cgroup such as "/system.slice/web.service"'
+_AN_INTERFACE = "the name of a network interface (at most 15 characters)"
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,63}$", description=_A_NAME)]
+User = Annotated[str, Meta(pattern=r"^[^:\s\x00]{1,64}$", description=_A_USER)]
+Cgroup = Annotated[str, Meta(pattern=r"^/[^\x00\n]{0,4094}$", description=_A_CGROUP)]
+Interface = Annotated[str, Meta(pattern=r"^[^/\s\x00]{0,15}$", description=_AN_INTERFACE)]
+
+Connections = Annotated[int, Meta(ge=1, le=SOCKETS_MAX)]
+Listeners = Annotated[int, Meta(ge=0, le=SOCKETS_MAX)]
+Mib = Annotated[int, Meta(ge=1, le=1 << 20)]
+WindowKib = Annotated[int, Meta(ge=1, le=WINDOW_KIB_MAX)]
+Clients = Annotated[int, Meta(ge=1, le=65536)]
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """[limits]: what a tenant may take from the device, unless its own table says otherwise."""
+
+    connections: Connections = 16384
+    listeners: Listeners = 1024
+    spill_mib: Mib = 1024
+    window_kib: WindowKib = 64
+    window_max_kib: WindowKib = 2048
+    ulp_mib: Mib = 256
+    clients: Clients = 64
+
+
+class TenantLimits(Struct, frozen=True, kw_only=True):
+    """[tenant.limits]: those of [limits] that are others for this tenant."""
+
+    connections: Connections | None = None
+    listeners: Listeners | None = None
+    spill_mib: Mib | None = None
+    window_kib: WindowKib | None = None
+    window_max_kib: WindowKib | None = None
+    ulp_mib: Mib | None = None
+    clients: Clients | None = None
+
+
+class Tenant(Struct, frozen=True, kw_only=True):
+    """[[tenant]]: the first that somebody belongs to is theirs."""
+
+    name: Name
+    users: list[User] = msgspec.field(default_factory=list)
+    cgroups: list[Cgroup] = msgspec.field(default_factory=list)
+    interface: Interface = ""
+    queues: Queues | None = None
+    weight: Annotated[int, Meta(ge=1, le=10_000)] = 100
+    limits: TenantLimits = TenantLimits()
+
+    def has_process(self, uid: int, cgroup: str) -> bool:
+        """Is a process of this user, in this cgroup, of this tenant?"""
+        if self.users and uid not in map(user_id, self.users):
+            return False
+        if self.cgroups and not any(_within(cgroup, path) for path in self.cgroups):
+            return False
+        return not self.interface and self.queues is None and self._named_or_default(self.users or self.cgroups)
+
+    def has_queue(self, interface: str, queue_id: int) -> bool:
+        """Does this queue of an interface belong to this tenant?"""
+        if self.interface and self.interface != interface:
+            return False
+        if self.queues is not None and queue_id not in self.queues:
+            return False
+        named = bool(self.interface) or self.queues is not None
+        return not self.users and not self.cgroups and self._named_or_default(named)
+
+    def _named_or_default(self, named: object) -> bool:
+        return bool(named) or self.name == DEFAULT
+
+    def limits_in_force(self, default: Limits) -> Limits:
+        """With what [limits] says of the others."""
+        own = {f: v for f in self.limits.__struct_fields__ if (v := getattr(self.limits, f)) is not None}
+        return msgspec.structs.replace(default, **own)
+
+
+def user_id(user: str) -> int:
+    """Of a name or a number; -1: there is no such user."""
+    if user.isdecimal():
+        return int(user)
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        return -1
+
+
+def _within(cgroup: str, path: str) -> bool:
+    return cgroup == path or cgroup.startswith(path.rstrip("/") + "/")
+
+
+def effective(tenants: list[Tenant], limits: Limits) -> list[Tenant]:
+    """The table as it is searched: `default` comes last, whether the file has it or not."""
+    named = [tenant for tenant in tenants if tenant.name != DEFAULT]
+    default = next((tenant for tenant in tenants if tenant.name == DEFAULT), Tenant(name=DEFAULT))
+    return [*named, default]
+
+
+def together(tenants: list[Tenant], limits: Limits, queue: str) -> Iterator[tuple[KeyPath, str]]:
+    """Mistakes that only several values together make."""
+    names = [tenant.name for tenant in tenants]
+    if len(names) > TENANTS_MAX:
+        yield ("tenant",), f"{len(names)} tenants; at most {TENANTS_MAX} are taken"
+    for i, tenant in enumerate(tenants):
+        if tenant.name in names[:i]:
+            yield ("tenant", i, "name"), f"{tenant.name} is there already, at tenant[{names.index(tenant.name)}]"
+        yield from _who(i, tenant, queue)
+        for key, problem in limits_together(tenant.limits_in_force(limits)):
+            yield ("tenant", i, "limits", key), problem
+
+
+def _who(i: int, tenant: Tenant, queue: str) -> Iterator[tuple[KeyPath, str]]:
+    of: dict[str, dict[str, object]] = {
+        "shm": {"users": tenant.users, "cgroups": tenant.cgroups},
+        "afxdp": {"interface": tenant.interface, "queues": tenant.queues is not None},
+    }
+    for kind, keys in of.items():
+        for key, value in keys.items():
+            if value and tenant.name == DEFAULT:
+                yield ("tenant", i, key), f"{DEFAULT} is who belongs to no other tenant; expected nothing here"
+            elif value and kind != queue:
+                yield ("tenant", i, key), f'means queue = "{kind}", and proxy.queue is "{queue}"'
+    if tenant.name != DEFAULT and not any(value for keys in of.values() for value in keys.values()):
+        yield ("tenant", i, "name"), f"nobody belongs to {tenant.name}; expected {' or '.join(of[queue])}"
+    for j, user in enumerate(tenant.users):
+        if user_id(user) < 0:
+            yield ("tenant", i, "users", j), f"this machine has no user {user}"
+
+
+def limits_together(limits: Limits) -> Iterator[tuple[str, str]]:
+    """Mistakes of limits that only several make: key and problem."""
+    if limits.window_kib > limits.window_max_kib:
+        yield "window_kib", f"{limits.window_kib} is above window_max_kib = {limits.window_max_kib}"
+    if limits.window_max_kib > limits.spill_mib * 1024:
+        problem = f"{limits.window_max_kib} KiB is more than spill_mib = {limits.spill_mib} allows in all"
+        yield "window_max_kib", problem

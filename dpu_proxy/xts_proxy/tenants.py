@@ -1,0 +1,113 @@
+"""Tenants in Python: which one a channel belongs to, and its account in the workers (native/tenant.h).
+
+A tenant of the configuration has one native account for the life of the process, found by its name: a reload changes
+limits, and connections of a tenant that the file names no more stay charged to its account.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from xts_proxy._native import ffi, lib
+from xts_proxy.config import Config
+from xts_proxy.config_tenant import DEFAULT, Limits, Tenant, effective
+
+#: enum xts_resource: number -> name, as in limits of the file and in figures.
+RESOURCES = {
+    number: name.removeprefix("XTS_USE_").lower() for number, name in ffi.typeof("enum xts_resource").elements.items()
+}
+
+
+def native_limits(limits: Limits) -> dict[str, int]:
+    """By the names of RESOURCES. What belongs to no channel for a while has the limits of what does."""
+    return {
+        "connections": limits.connections,
+        "listeners": limits.listeners,
+        "spill_bytes": limits.spill_mib << 20,
+        "ulp_bytes": limits.ulp_mib << 20,
+        "kept": limits.connections,
+        "kept_bytes": limits.spill_mib << 20,
+        "names": limits.listeners,
+        "handshakes": limits.connections,
+        "cpu_ns": 0,
+    }
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    """A tenant as the workers know it."""
+
+    name: str
+    number: int
+    native: Any  # struct xts_tenant *, released when Python forgets it
+
+    def figures(self) -> dict[str, dict[str, int]]:
+        """What it uses now, and how often it was refused what, by the names of RESOURCES."""
+        out = ffi.new("struct xts_tenant_stats *")
+        lib.xts_tenant_stats(self.native, out)
+        return {
+            "used": {name: int(out.used[i]) for i, name in RESOURCES.items()},
+            "refused": {name: int(out.refused[i]) for i, name in RESOURCES.items()},
+        }
+
+
+class Tenants:
+    """The table in force, and the accounts."""
+
+    def __init__(self, config: Config) -> None:
+        self.accounts: dict[str, Account] = {}
+        self.configure(config)
+
+    def configure(self, config: Config) -> None:
+        """Takes over a (reloaded) configuration: channels that are open keep the tenant they have."""
+        self._table = effective(config.tenant, config.limits)
+        for tenant in self._table:
+            native = _native_config(tenant, self.number(tenant.name), config.limits)
+            account = self.accounts.get(tenant.name)
+            if account:
+                lib.xts_tenant_configure(account.native, native)
+                continue
+            made = ffi.gc(lib.xts_tenant_new(native), lib.xts_tenant_release)
+            if made == ffi.NULL:
+                raise MemoryError
+            self.accounts[tenant.name] = Account(tenant.name, len(self.accounts), made)
+
+    def number(self, name: str) -> int:
+        """Of the account by this name, made or to be made next."""
+        account = self.accounts.get(name)
+        return account.number if account else len(self.accounts)
+
+    def of_process(self, uid: int, cgroup: str) -> Account:
+        """Of a process that attaches (shm)."""
+        return self.accounts[next(t.name for t in self._table if t.has_process(uid, cgroup))]
+
+    def of_queue(self, interface: str, queue_id: int) -> Account:
+        """Of a queue of an interface (afxdp)."""
+        return self.accounts[next(t.name for t in self._table if t.has_queue(interface, queue_id))]
+
+    @property
+    def default(self) -> Account:
+        """Of whoever no table names; there always is one."""
+        return self.accounts[DEFAULT]
+
+
+def _native_config(tenant: Tenant, number: int, default: Limits) -> Any:
+    limits = tenant.limits_in_force(default)
+    native = ffi.new("struct xts_tenant_config *")
+    native.name, native.id, native.weight = tenant.name.encode(), number, tenant.weight
+    native.window_bytes, native.window_bytes_max = limits.window_kib << 10, limits.window_max_kib << 10
+    values = native_limits(limits)
+    for index, name in RESOURCES.items():
+        native.limit[index] = values[name]
+    return native
+
+
+def cgroup_of(pid: int) -> str:
+    """The cgroup of a process (version 2), such as "/user.slice/user-1000.slice"; "" when it cannot be told."""
+    try:
+        text = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
+    return next((line[3:] for line in text.split("\n") if line.startswith("0::")), "")

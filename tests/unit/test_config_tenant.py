@@ -1,0 +1,133 @@
+"""Tenants of the configuration file: who belongs to which, and with which limits."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from xts_proxy.config import Config, ConfigError, parse, render
+from xts_proxy.config_tenant import Limits
+from xts_proxy.tenants import RESOURCES, Tenants, cgroup_of, native_limits
+
+SHM = """
+[limits]
+connections = 100
+[[tenant]]
+name = "web"
+users = ["1042", "root"]
+weight = 300
+limits = { connections = 7, spill_mib = 64 }
+[[tenant]]
+name = "jobs"
+cgroups = ["/jobs.slice"]
+[[tenant]]
+name = "night"
+users = ["1043"]
+cgroups = ["/night.slice/"]
+"""
+AFXDP = """
+[proxy]
+queue = "afxdp"
+interface = "xts0"
+peer_mac = "02:00:00:00:00:01"
+[[tenant]]
+name = "front"
+queues = "0-3"
+[[tenant]]
+name = "rest"
+interface = "xts0"
+"""
+
+
+def mistakes(text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, "f")
+    return [str(mistake) for mistake in caught.value.mistakes]
+
+
+def test_without_a_table_everybody_is_the_default_tenant() -> None:
+    tenants = Tenants(Config())
+    assert tenants.of_process(0, "/").name == tenants.of_queue("xts0", 3).name == "default"
+
+
+@pytest.mark.parametrize(
+    ("uid", "cgroup", "name"),
+    [
+        (1042, "/", "web"),
+        (0, "/jobs.slice/a.scope", "web"),
+        (7, "/jobs.slice", "jobs"),
+        (7, "/jobs.slice/a.scope", "jobs"),
+        (7, "/jobs.slicer", "default"),
+        (1043, "/night.slice/x", "night"),
+        (1043, "/day.slice", "default"),
+        (7, "/night.slice/x", "default"),
+        (7, "", "default"),
+    ],
+)
+def test_a_process_belongs_to_the_first_tenant_that_has_its_user_and_its_cgroup(
+    uid: int, cgroup: str, name: str
+) -> None:
+    assert Tenants(parse(SHM, "f")[0]).of_process(uid, cgroup).name == name
+
+
+@pytest.mark.parametrize(
+    ("interface", "queue", "name"), [("xts0", 3, "front"), ("xts0", 4, "rest"), ("xts1", 4, "default")]
+)
+def test_a_queue_belongs_to_the_first_tenant_that_has_it(interface: str, queue: int, name: str) -> None:
+    assert Tenants(parse(AFXDP, "f")[0]).of_queue(interface, queue).name == name
+
+
+def test_limits_of_a_tenant_are_those_of_all_but_for_its_own() -> None:
+    config, _ = parse(SHM, "f")
+    web, jobs, _ = config.tenant
+    assert web.limits_in_force(config.limits) == Limits(connections=7, spill_mib=64)
+    assert jobs.limits_in_force(config.limits) == Limits(connections=100)
+    assert set(native_limits(config.limits)) == set(RESOURCES.values())
+
+
+def test_a_reload_keeps_accounts_and_their_numbers() -> None:
+    tenants = Tenants(parse(SHM, "f")[0])
+    before = {name: (account.number, account.native) for name, account in tenants.accounts.items()}
+    tenants.configure(parse('[[tenant]]\nname = "new"\nusers = ["5"]\n' + SHM.replace('"jobs"', '"work"'), "f")[0])
+    assert {name: (account.number, account.native) for name, account in tenants.accounts.items()} | before == {
+        name: (account.number, account.native) for name, account in tenants.accounts.items()
+    }
+    numbers = [account.number for account in tenants.accounts.values()]
+    assert sorted(numbers) == list(range(6))
+
+
+def test_what_is_shown_reads_back_the_same() -> None:
+    for text in (SHM, AFXDP):
+        config, given = parse(text, "f")
+        assert parse(render(config, given), "f")[0] == config
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('name = "a"', "tenant[0].name: nobody belongs to a; expected users or cgroups"),
+        ('name = "a"\nqueues = "1"', 'tenant[0].queues: means queue = "afxdp", and proxy.queue is "shm"'),
+        ('name = "default"\nusers = ["1"]', "tenant[0].users: default is who belongs to no other tenant"),
+        ('name = "a"\nusers = ["1"]\n[[tenant]]\nname = "a"\nusers = ["2"]', "tenant[1].name: a is there already"),
+        (
+            'name = "a"\nusers = ["1"]\nlimits = { connection = 1 }',
+            "limits.connection: unknown key; did you mean connections",
+        ),
+        ('name = "a"\nusers = ["1"]\nlimits = { connections = 0 }', "expected an integer from 1 to 1048575, found 0"),
+        (
+            'name = "a"\nusers = ["1"]\nlimits = { spill_mib = 1 }',
+            "limits.window_max_kib: 2048 KiB is more than spill_mib",
+        ),
+        ('name = "a"\nusers = ["no-such-user"]', "tenant[0].users[0]: this machine has no user no-such-user"),
+        ('name = "a"\ncgroups = ["x"]', "expected the path of a cgroup"),
+        ('name = "a b"\nusers = ["1"]', "expected a name of at most 63 letters"),
+    ],
+)
+def test_mistakes_are_told(text: str, problem: str) -> None:
+    found = mistakes(f"[[tenant]]\n{text}\n")
+    assert len(found) == 1 and problem in found[0], found
+
+
+def test_the_cgroup_of_a_process_is_read() -> None:
+    assert cgroup_of(os.getpid()).startswith("/")
+    assert cgroup_of(1 << 30) == ""
