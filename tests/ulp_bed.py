@@ -169,8 +169,11 @@ class UlpBed:
     def _events(self) -> None:
         lib.ulp_stack_event(self.stack, True, True)
 
-    def read(self, room: int = _ROOM) -> tuple[bytes, Mark] | None:
-        """One read, of at most room bytes; None: nothing now. EOFError: the clean end of the stream."""
+    def read(self, room: int = _ROOM, *, same_turn: bool = False) -> tuple[bytes, Mark] | None:
+        """One read, of at most room bytes; None: nothing now. EOFError: the clean end of the stream. Each has a turn of
+        its own, unless it goes on with the one before."""
+        if not same_turn:
+            lib.ulp_stack_turn(self.stack)
         out, mark = ffi.new("uint8_t[]", room), ffi.new("struct ulp_mark *")
         n = lib.ulp_stack_read(self.stack, out, room, mark)
         if n == -errno.EAGAIN:
@@ -188,13 +191,32 @@ class UlpBed:
         self._events()
         parts, sizes = [], iter(rooms)
         while True:
+            wakeups = len(self.wakeups)
             try:
                 part = self.read(next(sizes, _ROOM))
             except EOFError:
                 return parts
-            if part is None:
+            if part is not None:
+                parts.append(part)
+            elif 0 not in self.wakeups[wakeups:]:  # else it goes on in the next turn
                 return parts
+
+    def turn(self, reads: int = 4) -> list[tuple[bytes, Mark]]:
+        """What a worker does with a connection when it is its turn."""
+        parts: list[tuple[bytes, Mark]] = []
+        while len(parts) < reads:
+            part = self.read(same_turn=bool(parts))
+            if part is None:
+                break
             parts.append(part)
+        return parts
+
+    @property
+    def asks_for_a_turn(self) -> bool:
+        """The last turn was used up, and the owner has been asked for another; asked once."""
+        asked = 0 in self.wakeups
+        self.wakeups.clear()
+        return asked
 
     def read_all(self, rooms: Iterable[int] = ()) -> list[Pdu]:
         """All that can be read now, whole PDUs (a byte stream: one Pdu for each read). A PDU that has begun and not

@@ -10,7 +10,7 @@
 
 #define NS_PER_MS 1000000u
 #define UNREAD_BYTES_MAX (1u << 20)
-#define DRAIN_READS 64 /* at once: the others wait */
+#define DRAIN_READS 16 /* at once, if the turn lasts so long: the others wait */
 #define DRAIN_BYTES 16384u
 
 /* --- what the stack asks of its owner -------------------------------------------------------------------------------- */
@@ -71,6 +71,7 @@ void pushed_drain(struct connection *c)
 	struct ulp_mark mark;
 	ssize_t n = 0;
 
+	ulp_stack_turn(c->pushed->stack);
 	for (unsigned i = 0; i < DRAIN_READS && n >= 0; i++)
 		n = ulp_stack_read(c->pushed->stack, nobody, sizeof nobody, &mark);
 	if (n >= 0)
@@ -417,5 +418,6 @@ bool pushed_has_unread(struct connection *c)
 
 	if (p->peeking) /* the application has read it all, as far as it had come */
 		return peek_drop(c, c->received_bytes) || ioctl(c->fd, FIONREAD, &bytes) || bytes > 0;
+	ulp_stack_turn(p->stack);
 	return p->ready && ulp_stack_read(p->stack, &byte, 1, &mark) >= 0;
 }

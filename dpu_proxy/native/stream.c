@@ -300,6 +300,8 @@ bool connection_send(struct connection *c, uint32_t budget)
 
 	if (c->state == CONNECTION_LISTENER && !c->close_reply)
 		return listener_send(c, budget);
+	if (c->pushed)
+		ulp_stack_turn(c->pushed->stack);
 	while (budget) {
 		bool event = c->pushed && pushed_has_event(c);
 

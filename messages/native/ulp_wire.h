@@ -31,8 +31,9 @@ enum xts_fault {
 	XTS_FAULT_MEMORY = 10, /* ENOBUFS: the proxy has no room for it */
 	XTS_FAULT_USE = 11, /* EINVAL: the application sent what the protocol cannot carry */
 	XTS_FAULT_PUSH = 12, /* EINVAL: the push was refused: parameters, place in the stack, kind of socket */
+	XTS_FAULT_FLOOD = 13, /* EPROTO: the peer sent too much in a row that carries no data: key updates, tickets … */
 };
-#define XTS_FAULT_COUNT 13
+#define XTS_FAULT_COUNT 14
 #define XTS_FAULT_ERRNOS { 0, \
 	EBADMSG, \
 	EBADMSG, \
@@ -46,6 +47,7 @@ enum xts_fault {
 	ENOBUFS, \
 	EINVAL, \
 	EINVAL, \
+	EPROTO, \
 }
 #define XTS_FAULT_NAMES { "none", \
 	"record", \
@@ -60,6 +62,7 @@ enum xts_fault {
 	"memory", \
 	"use", \
 	"push", \
+	"flood", \
 }
 
 /* What can be pushed: ulp_id. */

@@ -65,6 +65,7 @@ FAULTS: dict[str, tuple[int, str, str]] = {
     "MEMORY": (10, "ENOBUFS", "the proxy has no room for it"),
     "USE": (11, "EINVAL", "the application sent what the protocol cannot carry"),
     "PUSH": (12, "EINVAL", "the push was refused: parameters, place in the stack, kind of socket"),
+    "FLOOD": (13, "EPROTO", "the peer sent too much in a row that carries no data: key updates, tickets …"),
 }
 
 

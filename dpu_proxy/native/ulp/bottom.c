@@ -16,10 +16,14 @@ ssize_t ulp_bottom_read(struct ulp_stack *s, void *out, size_t room, struct ulp_
 		return s->read_error;
 	if (!s->readable || s->owner.fd < 0)
 		return -EAGAIN;
+	room = ulp_turn_bytes(s, room);
+	if (!room)
+		return -EAGAIN;
 	do {
 		n = recv(s->owner.fd, out, room, MSG_DONTWAIT);
 	} while (n < 0 && errno == EINTR);
 	if (n > 0) {
+		s->turn.bytes -= (uint32_t)n;
 		if ((size_t)n < room && s->owner.tells_end && !s->read_to_end)
 			s->readable = false;
 		return n;

@@ -376,6 +376,8 @@ ssize_t grpc_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *
 	int error = 0;
 
 	while (!error) {
+		if (!ulp_step(l, 1))
+			return -EAGAIN;
 		switch (g->receive.phase) {
 		case GRPC_PASS_FRAME:
 			return frame_give(l, g, out, room, mark);

@@ -138,6 +138,7 @@ int ulp_stack_handshake(struct ulp_stack *s)
 		return s->failed;
 	if (!s->started)
 		return -EAGAIN;
+	ulp_stack_turn(s);
 	r = advance(s, true);
 	if (r) {
 		s->failed = r; /* a start that was refused, or the socket's error, is as final as a fault */

@@ -30,23 +30,21 @@ ssize_t ulp_read_below(struct ulp_layer *l, void *out, size_t room, struct ulp_m
 		mark = &ignored;
 	if (l->replay.bytes)
 		return read_again(&l->replay, out, room, mark);
+	if (l->below_receive && !ulp_step(l, 1))
+		return -EAGAIN;
 	if (l->below_receive)
 		return ulp_layer_read(l->below_receive, out, room, mark);
 	return ulp_bottom_read(l->stack, out, room, mark);
 }
 
-#define EMPTY_PDUS_MAX 64 /* skipped at once: a peer that sends nothing else would keep the worker from the others */
-
 ssize_t ulp_read_stream_below(struct ulp_layer *l, void *out, size_t room)
 {
-	for (unsigned i = 0; i < EMPTY_PDUS_MAX; i++) {
-		ssize_t n = ulp_read_below(l, out, room, NULL);
+	ssize_t n;
 
-		if (n)
-			return n;
-	}
-	ulp_wake_after(l, 0);
-	return -EAGAIN;
+	do {
+		n = ulp_read_below(l, out, room, NULL);
+	} while (!n); /* as long as the turn lasts */
+	return n;
 }
 
 bool ulp_layer_pending(const struct ulp_layer *l)

@@ -24,6 +24,7 @@ int ulp_stack_new(struct ulp_stack **out, const struct ulp_owner *owner)
 		return -ENOMEM;
 	}
 	s->readable = s->writable = true;
+	ulp_stack_turn(s);
 	*out = s;
 	return 0;
 }

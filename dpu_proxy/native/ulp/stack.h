@@ -57,6 +57,10 @@ int ulp_stack_start(struct ulp_stack *s, int fd, bool client);
 int ulp_stack_handshake(struct ulp_stack *s);
 bool ulp_stack_ready(const struct ulp_stack *s);
 
+/* It is this connection's turn: its layers may do so much again as one turn has (ulp.h). When it is used up reads say -EAGAIN, and the owner was asked
+ * for a call of its next round (wake_after()), which is to begin another. */
+void ulp_stack_turn(struct ulp_stack *s);
+
 /* As the functions of a layer (ulp.h), of the uppermost one, or of the socket where there is none. -EAGAIN (write: 0) while that direction is not
  * ready. After a fault they return its -errno. */
 ssize_t ulp_stack_read(struct ulp_stack *s, void *out, size_t room, struct ulp_mark *mark);

@@ -21,6 +21,12 @@ struct ulp_chain {
 	unsigned count;
 };
 
+/* What is left of it. */
+struct ulp_turn {
+	uint32_t bytes, steps;
+	bool over;                      /* and the next one was asked for */
+};
+
 struct ulp_stack {
 	struct ulp_owner owner;
 	struct ulp_chain receive, send;
@@ -31,6 +37,7 @@ struct ulp_stack {
 	bool read_to_end;
 	bool ended;                     /* the peer's FIN has been read */
 	int read_error;                 /* of the socket, or 0 */
+	struct ulp_turn turn;
 	bool idle;                      /* a read said -EAGAIN, and nothing has happened since */
 	bool changed;                   /* the last push onto the receive side changed a layer */
 	uint64_t handshake_deadline_ns; /* 0: none */
@@ -60,6 +67,12 @@ int ulp_layer_finish(struct ulp_layer *l);
 /* --- bottom.c: the socket --- */
 ssize_t ulp_bottom_read(struct ulp_stack *s, void *out, size_t room, struct ulp_mark *mark);
 ssize_t ulp_bottom_write(struct ulp_stack *s, const struct iovec *iov, int pieces, const struct ulp_mark *mark);
+
+/* --- turn.c --- */
+/* As ulp_step(). */
+bool ulp_turn_step(struct ulp_stack *s, uint32_t steps);
+/* How many of so many bytes may be read from the socket now; 0: none in this turn. */
+size_t ulp_turn_bytes(struct ulp_stack *s, size_t bytes);
 
 /* --- reason.c --- */
 /* Asks the owner for a call, unless it has been asked for an earlier one. */

@@ -67,6 +67,7 @@ static void tls_close(struct ulp_layer *l)
 		tls_context_put(t->context);
 	tls_rekey_forget(t);
 	ulp_out_free(&t->out);
+	ulp_out_free(&t->slice.ahead);
 	if (t->part)
 		OPENSSL_cleanse(t->part, TLS_RECORD_BYTES);
 	free(t->part);
@@ -109,6 +110,7 @@ static int make_ssl(struct tls *t)
 	SSL_set_app_data(t->ssl, t);
 	if (tls_kernel_prepare(t) || tls_bio_attach(t))
 		return -ENOMEM;
+	tls_flood_watch(t);
 	if (!t->client) {
 		SSL_set_accept_state(t->ssl);
 		return 0;
@@ -145,6 +147,7 @@ static int tls_start(struct ulp_layer *l, bool client)
 static void handshake_done(struct tls *t)
 {
 	t->done = true;
+	tls_flood_calm(t);
 	t->verified = SSL_get_verify_mode(t->ssl) != SSL_VERIFY_NONE && SSL_get0_peer_certificate(t->ssl) &&
 		      SSL_get_verify_result(t->ssl) == X509_V_OK;
 	tls_count(t->client ? &tls_counters.client_handshakes : &tls_counters.server_handshakes);
@@ -163,6 +166,8 @@ static int tls_handshake(struct ulp_layer *l)
 	if (!t->done) {
 		ERR_clear_error();
 		r = SSL_do_handshake(t->ssl);
+		if (t->flooded)
+			return tls_flood_end(t);
 		if (r != 1) {
 			r = tls_fault(t, r);
 			if (r == -EAGAIN) {
@@ -206,13 +211,19 @@ static ssize_t tls_read(struct ulp_layer *l, void *out, size_t room, struct ulp_
 
 	ERR_clear_error();
 	while (!r && done < room && !(records && done)) {
+		t->refused = false;
 		r = SSL_read_ex(t->ssl, (char *)out + done, room - done, &n);
 		if (r == 1) {
 			t->starved = false;
 			done += n;
 			r = 0;
+			tls_flood_calm(t);
+		} else if (t->flooded) {
+			r = tls_flood_end(t);
 		} else {
 			r = tls_fault(t, r);
+			if (r == -EAGAIN && !t->refused && ulp_step(l, 1))
+				r = 0; /* there was a message; what is behind it */
 		}
 	}
 	if (!t->failed && tls_rekey_settle(t) && t->failed)
@@ -233,7 +244,8 @@ static bool tls_pending(const struct ulp_layer *l)
 {
 	const struct tls *t = l->state;
 
-	return t->failed || t->ended || (t->done && !t->starved && SSL_has_pending(t->ssl)) || ulp_pending_below(l);
+	return t->failed || t->ended || (t->done && !t->starved && (t->slice.ahead.bytes || SSL_has_pending(t->ssl))) ||
+	       ulp_pending_below(l);
 }
 
 /* --- send ------------------------------------------------------------------------------------------------------------ */

@@ -9,6 +9,8 @@
  * tls_bio.c         between OpenSSL and the layer below
  * tls_kernel.c      who does the crypto
  * tls_rekey.c       other keys for a kernel that does it
+ * tls_flood.c       a peer that sends no data
+ * tls_slice.c       how many records OpenSSL is shown at once
  * tls_fault.c       from OpenSSL's errors to faults
  * tls_tell.c        what ULP_INFO tells
  * tls_config.c      identities, trust roots, settings
@@ -136,6 +138,15 @@ void tls_choice_install(struct tls_context *context);
 
 /* --- connections ----------------------------------------------------------------------------------------------------- */
 
+/* Where what OpenSSL is shown is in its record, and what has been read beyond that. tls_slice.c */
+struct tls_slice {
+	struct ulp_out ahead;
+	uint8_t header[5];
+	uint8_t header_bytes;     /* of it, shown */
+	bool in_body;
+	uint16_t body_left;
+};
+
 struct tls {
 	struct ulp_layer *layer;
 	struct tls_parameters *parameters; /* until started */
@@ -155,6 +166,11 @@ struct tls {
 	bool client, done, verified;
 	bool in_pdu;              /* more of a PDU is to be written */
 	bool starved;             /* OpenSSL needs more from below for the next byte */
+	bool dry;                 /* there was nothing below when it was last asked */
+	bool refused;             /* OpenSSL was told to wait, since it was last called */
+	bool flooded;             /* there were too many of these: */
+	uint16_t quiet_records, quiet_messages; /* read since the last data, or since the handshake began or was done */
+	struct tls_slice slice;
 	bool ended;               /* close_notify was read behind data: the next read tells */
 	bool notified;            /* ours was sent */
 	bool keys_lost;           /* others are due, and the kernel has the old ones */
@@ -162,6 +178,7 @@ struct tls {
 	bool update_written;      /* by OpenSSL; whether it has left, SSL_in_init() tells */
 	uint8_t secret_bytes;     /* of send_secret: while the kernel sends and takes other keys, else 0 */
 	uint8_t send_secret[48];  /* at most SHA-384 */
+	bool watches_keys;        /* they are in the kernel, and may change */
 	bool keeps_session;
 	uint8_t session_key[TLS_KEY_BYTES];
 };
@@ -175,6 +192,26 @@ struct tls {
 int tls_bio_attach(struct tls *t);
 /* Writes what is gathered, and what waits. 0: nothing waits; -EAGAIN; -errno. */
 int tls_bio_flush(struct tls *t);
+
+/* --- tls_slice.c ----------------------------------------------------------------------------------------------------- */
+
+/* Fewer where they bring no data. */
+#define TLS_SLICE_RECORDS 4u
+#define TLS_RECORD_STEPS 8u /* of a turn: decrypted, and handed on */
+
+/* As ulp_read_stream_below(): bytes with whole records to the end of the last of so many, or the beginning of one. */
+ssize_t tls_slice_read(struct tls *t, void *out, size_t room);
+
+/* --- tls_flood.c ----------------------------------------------------------------------------------------------------- */
+
+void tls_flood_watch(struct tls *t);
+/* Data has come, or the handshake is done. */
+static inline void tls_flood_calm(struct tls *t)
+{
+	t->quiet_records = t->quiet_messages = 0;
+}
+/* t->flooded: ends it, with an alert. -errno of the fault. */
+int tls_flood_end(struct tls *t);
 
 /* --- tls_session.c --------------------------------------------------------------------------------------------------- */
 
@@ -203,8 +240,10 @@ const char *tls_fall_back(enum tls_fallback why);
 
 /* For connections of which the kernel may get the keys, and others later. */
 void tls_rekey_install(const struct xts_tls_config *config, SSL_CTX *ssl);
-/* The handshake is done, and who does the crypto is settled: from now on KeyUpdate is looked for. */
-void tls_rekey_watch(struct tls *t);
+/* The handshake is done, and who does the crypto is settled. */
+void tls_rekey_settled(struct tls *t);
+/* A message of a handshake has been read, or is to be written. */
+void tls_rekey_message(struct tls *t, bool write, const uint8_t *message, size_t bytes);
 /* The kernel has sent so many bytes. */
 void tls_rekey_count(struct tls *t, size_t bytes);
 /* Writes the KeyUpdate that is due. 0: none is now; -EAGAIN; -errno of the fault: keys that cannot be changed. */

@@ -21,21 +21,50 @@ static _Thread_local struct {
 	uint8_t data[TLS_GATHER_BYTES];
 } gathered;
 
+static void wait_to_read(struct tls *t, BIO *bio)
+{
+	t->refused = true;
+	BIO_set_retry_read(bio);
+}
+
+static void wait_to_write(struct tls *t, BIO *bio)
+{
+	t->refused = true;
+	BIO_set_retry_write(bio);
+}
+
 /* --- reading --------------------------------------------------------------------------------------------------------- */
 
 static int from_socket(struct tls *t, BIO *bio, char *out, int room)
 {
-	int n = BIO_read(t->socket, out, room);
+	int n;
 
+	t->dry = false;
+	if (!ulp_step(t->layer, TLS_RECORD_STEPS)) { /* it reads one record */
+		wait_to_read(t, bio);
+		return -1;
+	}
+	n = BIO_read(t->socket, out, room);
+	t->dry = n <= 0 && BIO_should_retry(t->socket);
 	if (n <= 0 && BIO_should_retry(t->socket)) {
 		ulp_socket_empty(t->layer);
-		BIO_set_retry_read(bio);
+		wait_to_read(t, bio);
 	} else if (n == 0) {
 		BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
 	} else if (n < 0 && errno != EBADMSG && errno != EMSGSIZE && errno != EINVAL) { /* those: bad records; OpenSSL sees errno */
 		t->below_error = -errno;
 	}
 	return n;
+}
+
+/* A record that none may send: OpenSSL says so to the peer (tls_flood.c). */
+static ssize_t bad_record(void *out, size_t room)
+{
+	static const uint8_t record[] = { 0x16, 3, 3, 0, 1, 0 };
+	size_t n = room < sizeof record ? room : sizeof record;
+
+	memcpy(out, record, n);
+	return (ssize_t)n;
 }
 
 static int on_read(BIO *bio, char *out, int room)
@@ -46,13 +75,13 @@ static int on_read(BIO *bio, char *out, int room)
 	BIO_clear_retry_flags(bio);
 	if (room <= 0)
 		return 0;
-	if (t->socket && BIO_get_ktls_recv(t->socket))
+	if (t->socket && BIO_get_ktls_recv(t->socket) && !t->flooded)
 		return from_socket(t, bio, out, room);
-	n = ulp_read_stream_below(t->layer, out, (size_t)room);
+	n = t->flooded ? bad_record(out, (size_t)room) : tls_slice_read(t, out, (size_t)room);
 	if (n > 0)
 		return (int)n;
 	if (n == -EAGAIN) {
-		BIO_set_retry_read(bio);
+		wait_to_read(t, bio);
 		return -1;
 	}
 	if (n == -ENODATA) {
@@ -81,13 +110,13 @@ static int to_socket(struct tls *t, BIO *bio, const char *data, int bytes)
 	int n;
 
 	if (tls_bio_flush(t)) { /* handshake records of before */
-		BIO_set_retry_write(bio);
+		wait_to_write(t, bio);
 		return -1;
 	}
 	n = BIO_write(t->socket, data, bytes);
 	if (n <= 0 && BIO_should_retry(t->socket)) {
 		ulp_socket_full(t->layer);
-		BIO_set_retry_write(bio);
+		wait_to_write(t, bio);
 	} else if (n < 0 && !ERR_peek_error()) { /* else it is an alert: what it would tell is what went wrong */
 		t->below_error = -errno;
 	}
@@ -104,7 +133,7 @@ static int on_write(BIO *bio, const char *data, int bytes)
 	if (t->socket && BIO_get_ktls_send(t->socket))
 		return to_socket(t, bio, data, bytes);
 	if (t->out.bytes + (uint32_t)bytes > TLS_OUT_MAX) {
-		BIO_set_retry_write(bio);
+		wait_to_write(t, bio);
 		return -1;
 	}
 	if (!t->out.bytes && gathered.bytes + (uint32_t)bytes <= sizeof gathered.data) {
@@ -153,7 +182,7 @@ static long on_control(BIO *bio, int command, long number, void *argument)
 		BIO_clear_retry_flags(bio);
 		if (!t->socket || tls_bio_flush(t) == 0)
 			return 1;
-		BIO_set_retry_write(bio);
+		wait_to_write(t, bio);
 		return -1;
 	case BIO_CTRL_EOF:
 		return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0;

@@ -117,6 +117,7 @@ static void set_options(SSL_CTX *ssl, const struct xts_tls_settings *settings, c
 	}
 	SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
 				      SSL_MODE_NO_AUTO_CHAIN);
+	SSL_CTX_clear_mode(ssl, SSL_MODE_AUTO_RETRY); /* SSL_read_ex() returns after each message that is no data */
 	SSL_CTX_set_default_read_buffer_len(ssl, READ_AHEAD_BYTES);
 	SSL_CTX_set_max_early_data(ssl, 0);
 	SSL_CTX_set_timeout(ssl, settings->session_timeout_s);

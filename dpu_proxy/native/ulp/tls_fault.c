@@ -113,7 +113,7 @@ int tls_fault(struct tls *t, int result)
 	int kind = SSL_get_error(t->ssl, result), r;
 
 	if (kind == SSL_ERROR_WANT_READ || kind == SSL_ERROR_WANT_WRITE) {
-		t->starved = kind == SSL_ERROR_WANT_READ;
+		t->starved = kind == SSL_ERROR_WANT_READ && t->dry;
 		r = t->below_error ? t->below_error : -EAGAIN;
 	} else if (kind == SSL_ERROR_ZERO_RETURN) {
 		r = -ENODATA;

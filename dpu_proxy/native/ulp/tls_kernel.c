@@ -292,7 +292,7 @@ void tls_kernel_settle(struct tls *t)
 {
 	uint8_t least = t->send_by < t->receive_by ? t->send_by : t->receive_by;
 
-	tls_rekey_watch(t);
+	tls_rekey_settled(t);
 	if (t->socket) {
 		if (t->receive_by == XTS_TLS_CRYPTO_USER)
 			SSL_set_read_ahead(t->ssl, 1); /* or each record takes two reads: its header, and the rest */

@@ -18,6 +18,8 @@
 
 #include "tls_keys.h"
 
+#define QUIET_MAX 32u
+
 /* --- parameters ------------------------------------------------------------------------------------------------------ */
 
 struct parameters {
@@ -142,6 +144,16 @@ static int keys_start(struct ulp_layer *l, bool client)
 	if (k->try_kernel && l->send)
 		try_kernel(l, k);
 	return 0;
+}
+
+/* As TLS itself here (tls_flood.c); to the peer nothing is said, for alerts are the host's. */
+int keys_quiet(struct ulp_layer *l)
+{
+	struct tls_keys *k = l->state;
+
+	if (++k->quiet <= QUIET_MAX)
+		return 0;
+	return ulp_fail(l, XTS_FAULT_FLOOD, "the peer sent %u TLS records in a row, and no data", k->quiet);
 }
 
 static ssize_t keys_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark)

@@ -74,6 +74,7 @@ struct tls_keys {
 	const char *reason;                /* why it is not the best kind; NULL: it is */
 	union tls_crypto_info_any info;    /* as pushed, while the kernel may get it; else wiped */
 	/* receive */
+	uint32_t quiet;                    /* records without payload, one after the other */
 	uint8_t *in;                       /* TLS_RECORD_MAX, from the first read on */
 	uint32_t in_first, in_bytes;
 	bool opened;                       /* the record at in_first is opened, in its place: */
@@ -83,6 +84,9 @@ struct tls_keys {
 	/* send */
 	struct ulp_out out;
 };
+
+/* tls_keys.c: a record was no payload, or had none. 0, or the fault: there were too many in a row. */
+int keys_quiet(struct ulp_layer *l);
 
 /* tls_keys_user.c */
 ssize_t keys_user_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);

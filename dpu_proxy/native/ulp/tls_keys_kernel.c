@@ -105,6 +105,8 @@ ssize_t keys_kernel_read(struct ulp_layer *l, void *out, size_t room, struct ulp
 	uint8_t type = TLS_APPLICATION_DATA;
 	ssize_t n;
 
+	if (!ulp_step(l, TLS_RECORD_STEPS))
+		return -EAGAIN;
 	do {
 		n = recvmsg(ulp_socket(l), &message, MSG_DONTWAIT);
 	} while (n < 0 && errno == EINTR);
@@ -115,8 +117,14 @@ ssize_t keys_kernel_read(struct ulp_layer *l, void *out, size_t room, struct ulp
 		type = *CMSG_DATA(head);
 	if (!n && type == TLS_APPLICATION_DATA)
 		return -ENODATA;
-	if (type != TLS_APPLICATION_DATA) {
+	if (type == TLS_APPLICATION_DATA) {
+		k->quiet = 0;
+	} else {
 		bool more = !(message.msg_flags & MSG_EOR);
+		int r = more ? 0 : keys_quiet(l);
+
+		if (r)
+			return r;
 
 		keys_control_mark(k, mark, type, k->within ? 0 : *(const uint8_t *)out, (uint32_t)n, more);
 		mark->record_bytes = more || k->within ? 0 : mark->record_bytes;

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tls.h"
 #include "tls_keys.h"
 
 #define HANDSHAKE_KEY_UPDATE 24u
-#define EMPTY_RECORDS_MAX 64u /* passed over at once: a peer that sends nothing else must not keep the worker from the others */
 
 /* --- receive --------------------------------------------------------------------------------------------------------- */
 
@@ -127,21 +127,22 @@ ssize_t keys_user_read(struct ulp_layer *l, void *out, size_t room, struct ulp_m
 	struct tls_keys *k = l->state;
 	size_t done = 0;
 
-	for (unsigned records = 0; !k->opened; records++) {
+	while (!k->opened) {
 		uint32_t body = 0;
 		uint8_t type;
 		ssize_t n = fill(l, k, &body);
 
+		if (!n && !ulp_step(l, TLS_RECORD_STEPS))
+			n = -EAGAIN;
 		if (n)
 			return done ? (ssize_t)done : n;
-		if (records >= EMPTY_RECORDS_MAX && !done) {
-			ulp_wake_after(l, 0);
-			return -EAGAIN;
-		}
 		if (room - done < body - tls_aead_overhead(&k->aead) + k->aead.tls13) {
 			if (done)
 				return (ssize_t)done;
 			n = open_in_place(l, k, body);
+			if (n)
+				return n;
+			n = k->payload_bytes && k->opened_type == TLS_APPLICATION_DATA ? 0 : keys_quiet(l);
 			if (n)
 				return n;
 			if (!k->payload_bytes && k->opened_type == TLS_APPLICATION_DATA)
@@ -153,15 +154,23 @@ ssize_t keys_user_read(struct ulp_layer *l, void *out, size_t room, struct ulp_m
 			return done ? (ssize_t)done : /* the record is there still, and fails again when the data has been taken */
 				      ulp_fail(l, XTS_FAULT_RECORD, "TLS record %llu cannot be authenticated",
 					       (unsigned long long)k->aead.sequence);
+		if (type != TLS_APPLICATION_DATA && done)
+			return (ssize_t)done; /* it comes by itself, next time */
+		if (type != TLS_APPLICATION_DATA || !n) {
+			int r = keys_quiet(l);
+
+			if (r)
+				return done ? (ssize_t)done : r;
+		}
 		if (type != TLS_APPLICATION_DATA) {
-			if (done)
-				return (ssize_t)done; /* it comes by itself, next time */
 			keys_control_mark(k, mark, type, n ? *(uint8_t *)out : 0, (uint32_t)n, false);
 			record_done(k, body);
 			return n;
 		}
 		record_done(k, body);
 		done += (size_t)n;
+		if (n)
+			k->quiet = 0;
 		if (done == room || (k->try_kernel && done))
 			return (ssize_t)done;
 	}

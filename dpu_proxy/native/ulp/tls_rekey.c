@@ -125,16 +125,12 @@ static bool change_kernel(struct tls *t)
 
 /* --- KeyUpdate ------------------------------------------------------------------------------------------------------- */
 
-static void on_message(int write, int version, int type, const void *data, size_t bytes, SSL *ssl, void *argument)
+void tls_rekey_message(struct tls *t, bool write, const uint8_t *message, size_t bytes)
 {
-	const uint8_t *message = data;
-	struct tls *t = argument;
 	bool asked = bytes == SSL3_HM_HEADER_LENGTH + 1 && message[SSL3_HM_HEADER_LENGTH] == SSL_KEY_UPDATE_REQUESTED;
 	bool kernel_sends = t->send_by != XTS_TLS_CRYPTO_USER;
 
-	(void)version;
-	(void)ssl;
-	if (type != SSL3_RT_HANDSHAKE || !bytes || message[0] != SSL3_MT_KEY_UPDATE)
+	if (!t->watches_keys || !bytes || message[0] != SSL3_MT_KEY_UPDATE)
 		return;
 	if (write) {
 		t->update_written = kernel_sends; /* to OpenSSL's buffer: it leaves at the end of SSL_do_handshake() */
@@ -144,16 +140,13 @@ static void on_message(int write, int version, int type, const void *data, size_
 	t->update_due = t->update_due || (asked && kernel_sends);
 }
 
-void tls_rekey_watch(struct tls *t)
+void tls_rekey_settled(struct tls *t)
 {
 	bool kernel = t->send_by != XTS_TLS_CRYPTO_USER || t->receive_by != XTS_TLS_CRYPTO_USER;
 
 	if (t->send_by == XTS_TLS_CRYPTO_USER || SSL_version(t->ssl) != TLS1_3_VERSION)
 		tls_rekey_forget(t);
-	if (!kernel || SSL_version(t->ssl) != TLS1_3_VERSION)
-		return;
-	SSL_set_msg_callback(t->ssl, on_message);
-	SSL_set_msg_callback_arg(t->ssl, t);
+	t->watches_keys = kernel && SSL_version(t->ssl) == TLS1_3_VERSION;
 }
 
 void tls_rekey_count(struct tls *t, size_t bytes)

@@ -20,7 +20,13 @@
  * of such a layer as the stream that they are parts of. Above what takes bytes away or wants PDUs written (LENGTH_PREFIXED, HTTP2) goes only a protocol whose
  * fits() agrees, for only it knows that it reads or writes those PDUs (GRPC above HTTP2). With boundaries a protocol needs SOCK_SEQPACKET, wherever it is in the stack.
  *
- * Who calls again when: -EAGAIN from read() says that nothing comes of it before the socket's next event, a hand-back of bytes, or ulp_wake_after(): a layer returns it only when
+ * Turns. Peers may send what costs work and gives the host nothing: key updates, empty records, frames that a layer keeps. So all that is read for one
+ * connection is paid from its *turn*, which the owner begins (ulp_stack_turn()) each time it is this connection's: ULP_TURN_BYTES of the socket, and
+ * ULP_TURN_STEPS of work. Each read of the layer below is a step; a layer that goes round without one pays by ulp_step(), and what is dear by more.
+ * When the turn is used up the layers find that nothing comes from below, say so, and are called again in the owner's next round: one
+ * connection's work is spread over as many rounds as it takes, and the others have their turns between.
+ *
+ * Who calls again when: -EAGAIN from read() says that nothing comes of it before the socket's next event, a hand-back of bytes, the next turn, or ulp_wake_after(): a layer returns it only when
  * the one below has, or it has asked to be woken. A layer writes until the one below takes less than it was given: only then epoll will tell of
  * room. Layers do not start, and are not read or written through, before all below them are ready.
  *
@@ -172,6 +178,15 @@ uint32_t ulp_queue_id(const struct ulp_layer *l);
 
 /* For tell(), of a value that lies in memory: the part that was asked for. */
 ssize_t ulp_tell_part(const void *value, size_t bytes, uint32_t offset, void *out, size_t room, uint32_t *total);
+
+/* --- turns: turn.c ---------------------------------------------------------------------------------------------------- */
+
+#define ULP_TURN_BYTES (256u << 10)
+#define ULP_TURN_STEPS 512u  /* of some 200 ns each */
+
+/* Pays for work, of this turn. False: the turn is used up, and the next one has been asked for: return what there is, or -EAGAIN. What is dear may be
+ * paid after it was done. */
+bool ulp_step(struct ulp_layer *l, uint32_t steps);
 
 /* --- parameters: attributes.c ---------------------------------------------------------------------------------------- */
 
