@@ -42,6 +42,7 @@ def make_tenant(
     has the limits of what has one, unless it is named."""
     config = worker_ffi.new("struct xts_tenant_config *", {"name": name.encode(), "id": id, "weight": 1})
     config.window_bytes, config.window_bytes_max = window_bytes, window_bytes_max
+    config.orphan_timeout_ms = 205_000
     values = LIMITS | limits
     values = {
         "kept": values["connections"],

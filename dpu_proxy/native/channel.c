@@ -84,14 +84,12 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 
 static void end_connection(struct connection *c, bool reset)
 {
-	if (c->orphan)
-		return; /* its host went before */
-	if (!reset && c->state == CONNECTION_ESTABLISHED && !c->announced && !c->error && c->fd >= 0)
+	if (!reset && c->state == CONNECTION_ESTABLISHED && !c->announced && !c->error && c->fd >= 0 && !orphan_would_reset(c))
 		connection_orphan(c);
 	else if (c->state == CONNECTION_CLOSING && c->fd >= 0)
 		connection_orphan(c);
 	else
-		connection_free(c, reset || c->announced);
+		connection_free(c, reset || c->announced || c->state == CONNECTION_ESTABLISHED);
 }
 
 static void batch_drop(struct channel *ch)
@@ -149,13 +147,6 @@ void channel_free(struct channel *ch, bool reset)
 	struct worker_state *w = ch->worker;
 
 	channel_end_epoch(ch, reset);
-	while (!list_empty(&ch->connections)) { /* orphans outlive the channel */
-		struct connection *c = list_entry(ch->connections.next, struct connection, member);
-
-		list_remove(&c->member);
-		c->channel = NULL;
-		list_append(&w->orphans, &c->member);
-	}
 	(void)epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, ch->queue->wait_fd, NULL);
 	if (ch->life_fd >= 0) {
 		(void)epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, ch->life_fd, NULL);

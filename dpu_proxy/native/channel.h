@@ -61,10 +61,10 @@ struct connection {
 	struct watch watch;       /* first: epoll's pointer */
 	struct list ready;        /* on channel->ready: has something to say */
 	struct list dirty;        /* on channel->dirty: has gathered frames to write */
-	struct list member;       /* on channel->connections, or worker->orphans */
+	struct list member;       /* on channel->connections; of an orphan on worker->orphans, the oldest first */
 	struct timer timer;       /* of a lingering close, or a listener that could not accept: to look again */
 	struct list unnamed;      /* on channel->unnamed: made by a CONNECT whose answer the host may not have seen */
-	struct channel *channel;  /* NULL for an orphan whose channel has gone */
+	struct channel *channel;  /* NULL for an orphan */
 	struct connection *next_dead;
 	struct worker_state *worker;
 	struct xts_tenant *tenant; /* bears its costs; a reference */
@@ -152,7 +152,7 @@ struct channel {
 	uint64_t quiet_ns;        /* since when */
 	uint8_t rung_ack;         /* what the host knew of recycled frames when it was last rung */
 
-	struct list connections;  /* all but orphans */
+	struct list connections;
 	struct list ready, dirty;
 	struct list unnamed;
 	uint32_t connection_count, listener_count;
@@ -244,6 +244,8 @@ uint32_t connection_grant_window(struct connection *c);
 bool connection_grant_claimed(struct connection *c, uint32_t spilled);
 /* Doubles the window, at most to window_bytes_max, while half of the tenant's limit is free. */
 void connection_grow_window(struct connection *c);
+/* Its window is nobody's any more. */
+void connection_return_window(struct connection *c);
 bool channel_window_left(const struct channel *ch);
 /* Counts memory of pushed protocols (negative: that is free). False: the tenant's limit. */
 bool connection_count_memory(struct connection *c, int64_t bytes);
@@ -271,8 +273,6 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes);
 bool connection_renew(struct connection *c);
 /* Frees it; the socket is closed, by reset if asked. */
 void connection_free(struct connection *c, bool reset);
-/* Frees its identifier: what was accepted is still delivered, then it frees itself. */
-void connection_orphan(struct connection *c);
 /* Looks again later, and every time later still, after what no event may tell: the end of lingering, room for what a listener could
  * not accept. */
 void connection_look_later(struct connection *c);
@@ -280,6 +280,17 @@ void connection_look_later(struct connection *c);
 bool connection_waits(const struct connection *c);
 /* Half-closes or finishes closing when the spill buffer is empty. */
 void connection_drained(struct connection *c);
+
+/* --- orphan.c -------------------------------------------------------------------------------------------------------- */
+
+/* Frees its identifier and leaves its channel: what was accepted is still delivered, then it frees itself. */
+void connection_orphan(struct connection *c);
+/* Its host goes without a word: is there data that nobody has read? Then it ends by reset, as with the kernel. */
+bool orphan_would_reset(struct connection *c);
+/* For connection_free(). */
+void orphan_uncount(struct connection *c);
+/* Bytes have left the spill buffer. */
+void connection_spill_gone(struct connection *c, uint64_t bytes);
 
 struct sockaddr_storage;
 

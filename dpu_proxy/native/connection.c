@@ -12,11 +12,6 @@
 #include "pushed.h"
 #include "share.h"
 
-/* How long the TCP peer of a host that has closed may refuse or not acknowledge what is left for it: as long as the
- * kernel bears with an orphan of its own, until the probes of a closed window would be two minutes apart (0.2 s doubled
- * ten times, tcp_orphan_retries in ip-sysctl). A reader of 3 KB/s opens its window every 20 s to 80 s. */
-#define ORPHAN_TIMEOUT_MS 205000
-
 /* Looking again (connection_look_later()): soon at first, and at last so seldom that thousands who wait cost next to nothing.
  * The kernel tells when the peer has acknowledged a FIN, so that a lingering close is looked at only for other stacks. */
 #define LOOK_MS_FIRST 5u
@@ -91,24 +86,21 @@ static void socket_close(struct connection *c, bool reset)
 
 static void uncount(struct connection *c)
 {
-	struct worker_state *w = c->worker;
-	struct channel *ch = c->channel;
-
 	if (c->state == CONNECTION_LISTENER)
-		w->stats.listeners--;
+		c->worker->stats.listeners--;
 	else
-		w->stats.connections--;
-	w->stats.window_bytes -= c->window;
-	w->stats.spill_bytes -= c->spill.bytes;
-	tenant_give(c->tenant, c->state == CONNECTION_LISTENER ? XTS_USE_LISTENERS : XTS_USE_CONNECTIONS, 1);
-	tenant_give(c->tenant, XTS_USE_SPILL_BYTES, c->window);
-	if (!ch)
+		c->worker->stats.connections--;
+	connection_spill_gone(c, c->spill.bytes);
+	if (c->orphan) {
+		orphan_uncount(c);
 		return;
-	ch->window_bytes -= c->window;
+	}
+	tenant_give(c->tenant, c->state == CONNECTION_LISTENER ? XTS_USE_LISTENERS : XTS_USE_CONNECTIONS, 1);
+	connection_return_window(c);
 	if (c->state == CONNECTION_LISTENER)
-		ch->listener_count--;
+		c->channel->listener_count--;
 	else
-		ch->connection_count--;
+		c->channel->connection_count--;
 }
 
 void connection_free(struct connection *c, bool reset)
@@ -124,7 +116,7 @@ void connection_free(struct connection *c, bool reset)
 		listener_offer_ends(list_entry(c->offers.next, struct connection, offers));
 	socket_close(c, reset);
 	uncount(c);
-	if (c->channel && !c->orphan)
+	if (c->channel)
 		identifier_release(c->channel, c->proxy_id);
 	spill_free(&c->spill);
 	pushed_free(c->pushed);
@@ -299,7 +291,7 @@ void connection_fail(struct connection *c, int error)
 	c->error = error;
 	if (c->pushed)
 		pushed_fail(c);
-	c->worker->stats.spill_bytes -= c->spill.bytes;
+	connection_spill_gone(c, c->spill.bytes);
 	if (c->channel)
 		xts_credit_free(&c->grant, c->spill.bytes);
 	spill_free(&c->spill);
@@ -324,7 +316,7 @@ bool connection_renew(struct connection *c)
 	if (connect(c->fd, &nowhere, sizeof nowhere))
 		return false;
 	connection_flush(c); /* what was sent before its host knew: nobody will read it */
-	c->worker->stats.spill_bytes -= c->spill.bytes;
+	connection_spill_gone(c, c->spill.bytes);
 	spill_free(&c->spill);
 	if (c->window)
 		xts_credit_grant_init(&c->grant, c->window);
@@ -381,7 +373,7 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 		socket_close(c, reset);
 		if (c->pushed)
 			pushed_drop(c);
-		c->worker->stats.spill_bytes -= c->spill.bytes;
+		connection_spill_gone(c, c->spill.bytes);
 		spill_free(&c->spill);
 		c->close_reply = true;
 	} else {
@@ -417,32 +409,6 @@ void connection_drained(struct connection *c)
 	}
 	if (c->orphan)
 		connection_free(c, false);
-}
-
-void connection_orphan(struct connection *c)
-{
-	int timeout_ms = ORPHAN_TIMEOUT_MS;
-
-	c->fin_wanted = true;
-	if (c->fd < 0 || (!connection_waits(c) && (!c->pushed || pushed_finish(c) || c->error))) {
-		connection_free(c, false);
-		return;
-	}
-	if (c->pushed && !pushed_deliverable(c)) {
-		connection_free(c, true);
-		return;
-	}
-	(void)setsockopt(c->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
-	identifier_release(c->channel, c->proxy_id);
-	c->orphan = true;
-	c->state = CONNECTION_CLOSING;
-	c->proxy_id = c->xts_socket = 0;
-	c->close_reply = false;
-	list_remove(&c->ready);
-	list_remove(&c->dirty);
-	list_remove(&c->unnamed);
-	if (c->pushed)
-		pushed_orphan(c, ORPHAN_TIMEOUT_MS);
 }
 
 /* Has the TCP peer acknowledged everything, our FIN included? Negative: the connection has failed. */

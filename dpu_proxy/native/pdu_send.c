@@ -159,7 +159,7 @@ static bool write_waiting(struct connection *c)
 		if (!n && !done)
 			break;
 		r->bytes -= (uint32_t)n;
-		c->worker->stats.spill_bytes -= (uint64_t)n;
+		connection_spill_gone(c, (uint64_t)n);
 		spill_drop(&c->spill, (uint32_t)n);
 		if (done)
 			run_drop_first(p);

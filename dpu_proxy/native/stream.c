@@ -86,7 +86,7 @@ static bool spill_write(struct connection *c)
 			return false;
 		}
 		c->writable = (uint32_t)n == offered;
-		c->worker->stats.spill_bytes -= (uint64_t)n;
+		connection_spill_gone(c, (uint64_t)n);
 		spill_drop(&c->spill, (uint32_t)n);
 		stream_account_sent(c, (uint32_t)n, (uint32_t)n);
 	}

@@ -22,6 +22,7 @@ void xts_tenant_configure(struct xts_tenant *t, const struct xts_tenant_config *
 	atomic_store(&t->weight, config->weight ? config->weight : 1);
 	atomic_store(&t->window_bytes, config->window_bytes);
 	atomic_store(&t->window_bytes_max, config->window_bytes_max);
+	atomic_store(&t->orphan_timeout_ms, config->orphan_timeout_ms);
 	for (int i = 0; i < XTS_RESOURCES; i++)
 		atomic_store(&t->limit[i], config->limit[i]);
 }

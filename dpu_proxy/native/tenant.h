@@ -24,7 +24,7 @@ struct xts_tenant {
 	char name[XTS_TENANT_NAME_BYTES];
 	uint32_t id;
 	atomic_uint references;
-	_Atomic uint32_t weight, window_bytes, window_bytes_max;
+	_Atomic uint32_t weight, window_bytes, window_bytes_max, orphan_timeout_ms;
 	_Atomic uint64_t limit[XTS_RESOURCES];
 	_Atomic uint64_t used[XTS_RESOURCES];
 	_Atomic uint64_t refused[XTS_RESOURCES];

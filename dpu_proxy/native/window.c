@@ -15,6 +15,14 @@ static void count_window(struct connection *c, uint32_t bytes)
 	c->worker->stats.window_bytes += bytes;
 }
 
+void connection_return_window(struct connection *c)
+{
+	tenant_give(c->tenant, XTS_USE_SPILL_BYTES, c->window);
+	c->channel->window_bytes -= c->window;
+	c->worker->stats.window_bytes -= c->window;
+	c->window = 0;
+}
+
 /* A window of wanted bytes, or what the tenant's limit leaves of it; false when that is less than least. */
 static bool take_window(struct connection *c, uint32_t wanted, uint32_t least)
 {
@@ -70,12 +78,14 @@ bool connection_count_memory(struct connection *c, int64_t bytes)
 {
 	struct worker_state *w = c->worker;
 
-	if (bytes > 0 && !tenant_take(c->tenant, XTS_USE_ULP_BYTES, (uint64_t)bytes)) {
+	enum xts_resource resource = c->orphan ? XTS_USE_ORPHAN_BYTES : XTS_USE_ULP_BYTES;
+
+	if (bytes > 0 && !tenant_take(c->tenant, resource, (uint64_t)bytes)) {
 		w->stats.refused_limit++;
 		return false;
 	}
 	if (bytes < 0)
-		tenant_give(c->tenant, XTS_USE_ULP_BYTES, (uint64_t)-bytes);
+		tenant_give(c->tenant, resource, (uint64_t)-bytes);
 	if (c->channel)
 		c->channel->ulp_bytes += (uint64_t)bytes;
 	w->stats.ulp_bytes += (uint64_t)bytes;

@@ -40,11 +40,13 @@ enum xts_resource {
 	XTS_USE_ULP_BYTES,        /* that pushed protocols keep beside windows: given back, being gathered */
 	XTS_USE_KEPT,             /* connections that belong to no channel: parked, or given back by a shared listener's member */
 	XTS_USE_KEPT_BYTES,       /* in their spill buffers, and kept by their protocols */
+	XTS_USE_ORPHANS,          /* connections whose host has closed them or has gone, and that have bytes to deliver yet */
+	XTS_USE_ORPHAN_BYTES,     /* those bytes, and what their protocols keep */
 	XTS_USE_NAMES,            /* listeners that have a key, by which other channels may join them */
 	XTS_USE_HANDSHAKES,       /* of pushed protocols, under way */
 	XTS_USE_CPU_NS,           /* of workers, ever; has no limit */
 };
-#define XTS_RESOURCES 9
+#define XTS_RESOURCES 11
 
 #define XTS_TENANT_NAME_BYTES 64
 #define XTS_TENANT_ANY 0xffffffffu
@@ -54,6 +56,7 @@ struct xts_tenant_config {
 	uint32_t weight;          /* its share of a worker's time, beside others' */
 	uint32_t window_bytes;    /* window a connection starts with */
 	uint32_t window_bytes_max;/* to which a busy one grows while half of the limit of windows is free */
+	uint32_t orphan_timeout_ms; /* how long the peer of an orphan may take nothing */
 	uint64_t limit[XTS_RESOURCES];
 };
 
@@ -107,6 +110,8 @@ struct xts_worker_stats {
 	uint32_t channels, channels_up, connections, listeners;
 	uint32_t shared_listeners;                 /* of the listeners: those that other channels may join */
 	uint32_t kept_listeners, parked_connections; /* beside them: what no channel holds and this worker keeps for a while */
+	uint32_t orphans;                          /* of connections: gauge */
+	uint64_t orphans_cut;                      /* reset, as their tenant's budget was full */
 	uint64_t connects_ok, connects_failed, accepts, resets;
 	uint64_t given_back;                       /* of accepts: announced, and offered to another host then */
 	uint64_t parks, claims;

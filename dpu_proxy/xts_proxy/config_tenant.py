@@ -37,6 +37,8 @@ Connections = Annotated[int, Meta(ge=1, le=SOCKETS_MAX)]
 Listeners = Annotated[int, Meta(ge=0, le=SOCKETS_MAX)]
 Mib = Annotated[int, Meta(ge=1, le=1 << 20)]
 WindowKib = Annotated[int, Meta(ge=1, le=WINDOW_KIB_MAX)]
+Orphans = Annotated[int, Meta(ge=0, le=SOCKETS_MAX)]
+TimeoutS = Annotated[int, Meta(ge=1, le=86400)]
 Clients = Annotated[int, Meta(ge=1, le=65536)]
 
 
@@ -49,6 +51,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     window_kib: WindowKib = 64
     window_max_kib: WindowKib = 2048
     ulp_mib: Mib = 256
+    orphans: Orphans = 4096
+    orphan_mib: Mib = 128
+    orphan_timeout_s: TimeoutS = 205
     clients: Clients = 64
 
 
@@ -61,6 +66,9 @@ class TenantLimits(Struct, frozen=True, kw_only=True):
     window_kib: WindowKib | None = None
     window_max_kib: WindowKib | None = None
     ulp_mib: Mib | None = None
+    orphans: Orphans | None = None
+    orphan_mib: Mib | None = None
+    orphan_timeout_s: TimeoutS | None = None
     clients: Clients | None = None
 
 

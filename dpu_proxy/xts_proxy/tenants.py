@@ -29,6 +29,8 @@ def native_limits(limits: Limits) -> dict[str, int]:
         "ulp_bytes": limits.ulp_mib << 20,
         "kept": limits.connections,
         "kept_bytes": limits.spill_mib << 20,
+        "orphans": limits.orphans,
+        "orphan_bytes": limits.orphan_mib << 20,
         "names": limits.listeners,
         "handshakes": limits.connections,
         "cpu_ns": 0,
@@ -99,6 +101,7 @@ def _native_config(tenant: Tenant, number: int, default: Limits) -> Any:
     native.name, native.id, native.weight = tenant.name.encode(), number, tenant.weight
     native.window_bytes, native.window_bytes_max = limits.window_kib << 10, limits.window_max_kib << 10
     values = native_limits(limits)
+    native.orphan_timeout_ms = limits.orphan_timeout_s * 1000
     for index, name in RESOURCES.items():
         native.limit[index] = values[name]
     return native

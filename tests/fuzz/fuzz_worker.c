@@ -116,7 +116,8 @@ static void tenant_open(void)
 		.name = "fuzz", .window_bytes = 1u << 17, .window_bytes_max = 1u << 18,
 		.limit = { [XTS_USE_CONNECTIONS] = 12, [XTS_USE_LISTENERS] = 4, [XTS_USE_SPILL_BYTES] = 2u << 20,
 			   [XTS_USE_ULP_BYTES] = 1u << 16, [XTS_USE_KEPT] = 6, [XTS_USE_KEPT_BYTES] = 1u << 20,
-			   [XTS_USE_NAMES] = 2, [XTS_USE_HANDSHAKES] = 8 },
+			   [XTS_USE_ORPHANS] = 3,
+			   [XTS_USE_ORPHAN_BYTES] = 1u << 18, [XTS_USE_NAMES] = 2, [XTS_USE_HANDSHAKES] = 8 },
 	};
 
 	tenant = xts_tenant_new(&config);
@@ -167,6 +168,8 @@ static void check(struct worker_state *w)
 {
 	struct xts_worker_stats stats;
 	const struct list *node;
+	uint64_t orphan_bytes = 0;
+	uint32_t orphans = 0;
 
 	for (node = w->channels.next; node != &w->channels; node = node->next) {
 		const struct channel *ch = list_entry(node, struct channel, member);
@@ -193,7 +196,13 @@ static void check(struct worker_state *w)
 		}
 		ENSURE(ch->ulp_bytes == ulp_bytes);
 	}
-	ENSURE(w->stats.spill_bytes <= w->stats.window_bytes);
+	for (node = w->orphans.next; node != &w->orphans; node = node->next, orphans++) {
+		const struct connection *c = list_entry(node, struct connection, member);
+
+		ENSURE(c->orphan && !c->channel && !c->window);
+		orphan_bytes += c->spill.bytes;
+	}
+	ENSURE(w->stats.orphans == orphans && w->stats.spill_bytes - orphan_bytes <= w->stats.window_bytes);
 	registry_stats(w, &stats);
 	ENSURE(stats.parked_connections <= tenant_used(tenant, XTS_USE_KEPT));
 	ENSURE(stats.kept_listeners <= tenant_used(tenant, XTS_USE_NAMES));
@@ -507,7 +516,7 @@ static void worker_close(struct scene *s, uint32_t index)
 	close_everything(w, 0);
 	ENSURE(w->stats.connections == 0 && w->stats.listeners == 0 && w->stats.channels == 0);
 	ENSURE(w->stats.spill_bytes == 0 && w->stats.window_bytes == 0 && w->stats.channels_up == 0);
-	ENSURE(w->stats.ulp_bytes == 0);
+	ENSURE(w->stats.ulp_bytes == 0 && w->stats.orphans == 0);
 	registry_stats(w, &stats);
 	ENSURE(w->stats.shared_listeners == 0 && stats.kept_listeners == 0 && stats.parked_connections == 0);
 	ENSURE(!w->husks && list_empty(&w->kept) && timers_next_ns(&w->timers) == UINT64_MAX && !w->stats.ulp_handshakes);

@@ -7,11 +7,12 @@ import secrets
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from scripted_host import WINDOW, ScriptedHost, Worker, make_tenant
-from share_bed import KEEP_MS, SHARE
+from share_bed import KEEP_MS, SHARE, goodbye
 from xts_messages import codec
 from xts_proxy._native import ffi, lib
 from xts_proxy.tenants import RESOURCES
@@ -104,3 +105,97 @@ def test_names_of_one_tenant_leave_others_theirs() -> None:
                 ack = share(host, secrets.randbits(64) | 1, listening.fields["proxy_id"], listening.id)
                 results.append(ack.error)
         assert results == [0] * 4
+
+
+# --- orphans ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Stalled:
+    """A connection whose peer has taken nothing yet of what was sent."""
+
+    peer: socket.socket
+    sent: bytes
+
+
+def stalled(host: ScriptedHost, server: socket.socket) -> Stalled:
+    """Sends to a peer that does not read until no more credits come: a window waits in the spill buffer."""
+    ack = connect(host, server)
+    assert ack.error == 0
+    peer, sent, held = server.accept()[0], bytearray(), ack.fields["post_credits"]
+    while True:
+        data = secrets.token_bytes(min(held, 16000))
+        if data:
+            host.send("XTS_CMD_SEND", data, id=ack.fields["proxy_id"])
+            held -= len(data)
+            sent += data
+            continue
+        try:
+            held += host.receive(100).fields["post_credits"]
+        except TimeoutError:
+            return Stalled(peer, bytes(sent))
+
+
+def received(peer: socket.socket) -> bytes:
+    """Everything up to the end of the stream."""
+    peer.settimeout(5)
+    with peer:
+        return b"".join(iter(lambda: peer.recv(65536), b""))
+
+
+def reattached(worker: Worker, tenant: Any, server: socket.socket, count: int) -> list[Stalled]:
+    """A process that fills connections and dies."""
+    with worker.attach(tenant=tenant).open() as host:
+        made = [stalled(host, server) for _ in range(count)]
+        goodbye(host)
+        worker.wait(lambda s: s.channels_up == 0, "still up")
+    return made
+
+
+def test_orphans_are_counted_apart_and_the_oldest_gives_way(server: socket.socket) -> None:
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    tenant = make_tenant(connections=2, spill_bytes=2 * WINDOW, orphans=3, window_bytes=WINDOW)
+    with Worker(tenant=tenant) as worker:
+        gone = reattached(worker, tenant, server, 2) + reattached(worker, tenant, server, 2)  # which all limits allow
+        worker.wait(lambda s: s.orphans == 3 and s.orphans_cut == 1, "the oldest did not give way")
+        assert used(tenant, "orphans") == 3 and used(tenant, "connections") == used(tenant, "spill_bytes") == 0
+        assert 0 < used(tenant, "orphan_bytes") <= 3 * WINDOW
+        with pytest.raises(ConnectionResetError):
+            received(gone[0].peer)
+        assert [received(one.peer) == one.sent for one in gone[1:]] == [True] * 3  # what was accepted is delivered
+        worker.wait(lambda s: s.connections == 0 and s.orphans == 0, "orphans do not end")
+        assert used(tenant, "orphans") == used(tenant, "orphan_bytes") == 0
+
+
+def test_bytes_of_orphans_are_limited(server: socket.socket) -> None:
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    tenant = make_tenant(orphan_bytes=WINDOW)
+    with Worker(tenant=tenant) as worker:
+        first, second = reattached(worker, tenant, server, 2)
+        worker.wait(lambda s: s.orphans == 1 and s.orphans_cut == 1, "more is kept than allowed")
+        with pytest.raises(ConnectionResetError):
+            received(first.peer)
+        assert received(second.peer) == second.sent
+
+
+def test_orphans_of_one_tenant_leave_those_of_another(server: socket.socket) -> None:
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    one, two = make_tenant("one", 0, orphans=1), make_tenant("two", 1, orphans=1)
+    with Worker(tenant=one) as worker:
+        (first,) = reattached(worker, one, server, 1)
+        second, third = reattached(worker, two, server, 2)
+        assert received(first.peer) == first.sent and received(third.peer) == third.sent
+        with pytest.raises(ConnectionResetError):
+            received(second.peer)
+
+
+def test_data_that_a_dead_process_has_not_read_resets_as_the_kernel_does(server: socket.socket) -> None:
+    with Worker() as worker, worker.attach().open() as host:
+        ack = host.connect(LOOPBACK, server.getsockname()[1], window=4)[1]  # credits for four bytes of it
+        assert ack.error == 0
+        peer = server.accept()[0]
+        peer.sendall(b"nobody reads this")
+        assert host.expect("XTS_REPLY_RECV").payload == b"nobo"
+        goodbye(host)
+        with pytest.raises(ConnectionResetError):
+            received(peer)

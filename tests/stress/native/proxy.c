@@ -114,7 +114,8 @@ static void print_log(struct xts_worker *worker)
 int main(int argc, char **argv)
 {
 	struct xts_worker_config config = { .cpu = -1, .spin_us = 30, .ethertype = XTS_ETHERTYPE, .policy_default_allow = true };
-	struct xts_tenant_config bounds = { .name = "default", .window_bytes = 65536, .window_bytes_max = 4u << 20 };
+	struct xts_tenant_config bounds = { .name = "default", .window_bytes = 65536, .window_bytes_max = 4u << 20,
+					    .orphan_timeout_ms = 205000 };
 	struct xts_tenant *tenant;
 	struct xts_worker_stats figures;
 	struct xts_worker *worker;
