@@ -71,6 +71,7 @@ class UlpBed:
         *,
         message_socket: bool = True,
         handshake_timeout_ms: int = 10_000,
+        first_byte_timeout_ms: int = 0,
         pdu_bytes_max: int = 64 << 20,
         buffered_bytes_max: int = 4 << 20,
         queue_id: int = 1,
@@ -84,6 +85,7 @@ class UlpBed:
             "struct xts_ulp_limits *",
             {
                 "handshake_timeout_ms": handshake_timeout_ms,
+                "first_byte_timeout_ms": first_byte_timeout_ms,
                 "pdu_bytes_max": pdu_bytes_max,
                 "buffered_bytes_max": buffered_bytes_max,
             },

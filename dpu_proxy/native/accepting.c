@@ -1,39 +1,179 @@
 /*
- * Connections that a listener with pushed protocols has accepted, until it announces them: handshakes come first (PROTOCOL.md).
+ * Connections that a listener with pushed protocols has accepted, until it announces them: handshakes come first
+ * (PROTOCOL.md).
  *
- * Such a connection has state CONNECTING and its listener, in whose channel it is; it counts as a connection there. It is on one of
- * the listener's two lists, and as many as that are bounded: more wait in the kernel's own backlog. When its handshake ends
- * well it waits for a post credit of the listener, or is given back for another member if the listener is shared. When it fails, or the listener
- * goes, it is closed, and the host never hears of it.
+ * Such a connection has state CONNECTING and its listener, in whose channel it is; it counts as a connection there.
+ * It is on one of the listener's two lists, and as many as that are bounded: more wait in the kernel's own backlog.
+ * When its handshake ends well it waits for a post credit of the listener, or is given back for another member if the
+ * listener is shared. When it fails, or the listener goes, it is closed, and the host never hears of it.
+ *
+ * Room for handshakes is what peers that never shake hands would take from those that do, for as long as a handshake
+ * may last. So when there is none left, the next connection takes the place of one that keeps it waiting, in this
+ * order: the oldest of its own source, if that has a quarter of the room; the oldest that has sent nothing; the
+ * oldest of any source that has a quarter; the oldest, if it has had the time that a first byte may take. Sources are
+ * IPv4 addresses and IPv6 networks (/64), counted by a hash under a key of the listener's.
  */
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/random.h>
 
 #include "pushed.h"
+#include "ulp/config.h"
 
 #define ACCEPTING_MAX 256u
+#define SOURCE_MAX (ACCEPTING_MAX / 4)
+#define SOURCES 256u
+#define NS_PER_MS 1000000u
+
+struct accepting {
+	struct list shaking, shaken; /* connection.offers: with handshakes under way, the oldest first, and without */
+	uint32_t count;
+	uint64_t key;
+	uint16_t by_source[SOURCES]; /* of those that are shaking */
+};
+
+/* --- sources --------------------------------------------------------------------------------------------------------- */
+
+static bool is_mapped(const struct xts_endpoint *e)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+	return e->ip_version == 6 && memcmp(e->address, mapped, sizeof mapped) == 0;
+}
+
+static uint16_t *source_of(struct accepting *a, const struct xts_endpoint *peer)
+{
+	uint64_t address = 0;
+
+	if (is_mapped(peer))
+		memcpy(&address, peer->address + 12, 4);
+	else
+		memcpy(&address, peer->address, peer->ip_version == 6 ? 8 : 4);
+	address = (address ^ a->key) * UINT64_C(0x9E3779B97F4A7C15);
+	address = (address ^ address >> 32 ^ a->key >> 7) * UINT64_C(0xD6E8FEB86659FD93);
+	return &a->by_source[address >> 56];
+}
+
+/* --- room ------------------------------------------------------------------------------------------------------------ */
+
+static bool is_silent(const struct connection *c)
+{
+	int bytes = 0;
+
+	return !ulp_stack_heard(c->pushed->stack) && !ioctl(c->fd, FIONREAD, &bytes) && !bytes;
+}
+
+static bool is_old(const struct connection *c)
+{
+	uint32_t timeout_ms = xts_ulp_config_limits(c->worker->config.ulp)->first_byte_timeout_ms;
+
+	return c->worker->now_ns - c->pushed->accepted_ns >= (uint64_t)timeout_ms * NS_PER_MS;
+}
+
+/* Whose place a newcomer takes (peer NULL: any that may come), when there is no room: NULL: nobody's. */
+static struct connection *gives_way(struct accepting *a, const struct xts_endpoint *peer)
+{
+	uint16_t *own = peer ? source_of(a, peer) : NULL;
+	struct connection *greedy = NULL;
+
+	if (own && *own < SOURCE_MAX)
+		own = NULL;
+	for (struct list *node = a->shaking.next; node != &a->shaking; node = node->next) {
+		struct connection *c = list_entry(node, struct connection, offers);
+		uint16_t *source = source_of(a, &c->pushed->peer);
+
+		if (own ? source == own : is_silent(c))
+			return c;
+		if (!greedy && *source >= SOURCE_MAX)
+			greedy = c;
+	}
+	if (!greedy && !list_empty(&a->shaking) && is_old(list_entry(a->shaking.next, struct connection, offers)))
+		greedy = list_entry(a->shaking.next, struct connection, offers);
+	return greedy;
+}
 
 bool accepting_has_room(const struct connection *l)
 {
-	return l->pushed->accepting < ACCEPTING_MAX;
+	struct accepting *a = l->pushed->accepting;
+
+	return !a || a->count < ACCEPTING_MAX || gives_way(a, NULL);
 }
 
-static void begin(struct connection *l, struct connection *c)
+/* Made with the first. NULL: no memory. */
+static struct accepting *accepting_of(struct connection *l)
 {
-	struct pushed *p = l->pushed;
+	struct accepting *a = l->pushed->accepting;
+
+	if (a)
+		return a;
+	a = calloc(1, sizeof *a);
+	if (!a)
+		return NULL;
+	if (getrandom(&a->key, sizeof a->key, GRND_NONBLOCK) < 0)
+		a->key = (uintptr_t)a ^ l->worker->now_ns;
+	list_init(&a->shaking);
+	list_init(&a->shaken);
+	l->pushed->accepting = a;
+	return a;
+}
+
+/* For a connection of peer's. False: there is none, after all. */
+static bool make_room(struct connection *l, const struct xts_endpoint *peer)
+{
+	struct accepting *a = accepting_of(l);
+	struct connection *c;
+
+	if (!a)
+		return false;
+	if (a->count < ACCEPTING_MAX)
+		return true;
+	c = gives_way(a, peer);
+	if (!c)
+		return false;
+	l->worker->stats.ulp_handshakes_failed++;
+	l->worker->stats.ulp_faults[XTS_FAULT_STALLED]++;
+	connection_free(c, true);
+	return true;
+}
+
+/* --- life ------------------------------------------------------------------------------------------------------------ */
+
+static void begin(struct connection *l, struct connection *c, const struct xts_endpoint *peer)
+{
+	struct accepting *a = l->pushed->accepting;
 
 	c->state = CONNECTION_CONNECTING;
 	c->accepted = true;
 	c->writable = true;
 	c->listener = l;
-	list_append(&p->shaking, &c->offers);
-	p->accepting++;
+	c->pushed->peer = *peer;
+	c->pushed->accepted_ns = c->worker->now_ns;
+	ulp_stack_expect_peer(c->pushed->stack);
+	list_append(&a->shaking, &c->offers);
+	a->count++;
+	++*source_of(a, peer);
+}
+
+/* Its handshake is over, one way or the other. */
+static void shaking_ends(struct connection *c)
+{
+	struct accepting *a = c->listener->pushed->accepting;
+
+	if (c->pushed->accepted_ns)
+		--*source_of(a, &c->pushed->peer);
+	c->pushed->accepted_ns = 0;
+	list_remove(&c->offers);
 }
 
 bool accepting_begin(struct connection *l, struct connection *c, struct pushed *p, const struct xts_endpoint *peer)
 {
-	int r = 0;
+	int r = make_room(l, peer) ? 0 : -ENOBUFS;
 
-	if (!p) {
+	if (r) {
+		pushed_free(p);
+	} else if (!p) {
 		r = pushed_copy(&c->pushed, l->pushed, c);
 	} else if (!pushed_adopt(c, p)) {
 		pushed_free(p);
@@ -44,10 +184,9 @@ bool accepting_begin(struct connection *l, struct connection *c, struct pushed *
 		connection_free(c, true);
 		return false;
 	}
-	c->pushed->peer = *peer;
 	for (uint32_t i = 0; !p && i < c->pushed->id_count; i++)
 		c->worker->stats.ulp_pushed[c->pushed->ids[i]]++;
-	begin(l, c);
+	begin(l, c, peer);
 	pushed_start(c); /* may be the end of c, or of its handshakes */
 	if (c->fd < 0)
 		return false;
@@ -73,31 +212,40 @@ void accepting_done(struct connection *c, int error)
 		connection_free(c, false);
 		return;
 	}
-	list_remove(&c->offers);
-	list_append(&l->pushed->shaken, &c->offers);
+	shaking_ends(c);
+	list_append(&l->pushed->accepting->shaken, &c->offers);
 	connection_wake(l);
 }
 
 struct connection *accepting_next(struct connection *l)
 {
-	const struct list *shaken = &l->pushed->shaken;
+	const struct accepting *a = l->pushed->accepting;
 
-	return list_empty(shaken) ? NULL : list_entry(shaken->next, struct connection, offers);
+	return !a || list_empty(&a->shaken) ? NULL : list_entry(a->shaken.next, struct connection, offers);
+}
+
+struct connection *accepting_any(struct connection *l)
+{
+	struct connection *c = l->pushed ? accepting_next(l) : NULL;
+	const struct accepting *a = l->pushed ? l->pushed->accepting : NULL;
+
+	return c || !a || list_empty(&a->shaking) ? c : list_entry(a->shaking.next, struct connection, offers);
 }
 
 void accepting_ends(struct connection *c)
 {
-	list_remove(&c->offers);
-	c->listener->pushed->accepting--;
+	shaking_ends(c);
+	c->listener->pushed->accepting->count--;
 	c->listener = NULL;
 }
 
 void accepting_drop(struct connection *l)
 {
-	struct pushed *p = l->pushed;
+	for (struct connection *c = accepting_any(l); c; c = accepting_any(l))
+		connection_free(c, true);
+}
 
-	while (!list_empty(&p->shaking))
-		connection_free(list_entry(p->shaking.next, struct connection, offers), true);
-	while (!list_empty(&p->shaken))
-		connection_free(list_entry(p->shaken.next, struct connection, offers), true);
+void accepting_free(struct pushed *p)
+{
+	free(p->accepting);
 }

@@ -132,8 +132,6 @@ static struct pushed *pushed_new(struct connection *c)
 	p->connection = c;
 	p->since_pdu = c ? c->received_bytes : 0;
 	p->timer.expired = expired;
-	list_init(&p->shaking);
-	list_init(&p->shaken);
 	return p;
 }
 
@@ -236,6 +234,7 @@ void pushed_free(struct pushed *p)
 	if (p->connection)
 		uncount(p->connection, p);
 	ulp_stack_free(p->stack);
+	accepting_free(p);
 	free(p->runs);
 	free(p);
 }

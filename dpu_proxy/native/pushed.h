@@ -73,9 +73,9 @@ struct pushed {
 	struct timer timer;
 	uint64_t orphan_ns, orphan_timeout_ns, orphan_sent_bytes; /* an orphan ends then, unless bytes have left meanwhile */
 	/* A listener's: connections it has accepted and not announced (connection.offers): with handshakes under way, and without. */
-	struct list shaking, shaken;
-	uint32_t accepting;
+	struct accepting *accepting;   /* NULL: none so far */
 	struct xts_endpoint peer;      /* of such a connection: one that has been reset since could not be asked */
+	uint64_t accepted_ns;
 	/* What was pushed, to be counted for each accepted connection. */
 	uint8_t ids[PUSHED_MAX];
 	uint32_t id_count;
@@ -174,7 +174,7 @@ bool pushed_finish(struct connection *c);
 
 /* --- accepting.c ----------------------------------------------------------------------------------------------------- */
 
-/* May a listener take another connection that has to shake hands? */
+/* May a listener take another connection that has to shake hands, if need be in the place of one that keeps it waiting? */
 bool accepting_has_room(const struct connection *l);
 /* c, accepted for l, gets l's protocols, or p (given back by another): true when it can be announced at once. */
 bool accepting_begin(struct connection *l, struct connection *c, struct pushed *p, const struct xts_endpoint *peer);
@@ -182,9 +182,12 @@ bool accepting_begin(struct connection *l, struct connection *c, struct pushed *
 void accepting_done(struct connection *c, int error);
 /* The next that may be announced, or NULL. */
 struct connection *accepting_next(struct connection *l);
+/* One whose handshake is done, or else is under way, or NULL. */
+struct connection *accepting_any(struct connection *l);
 /* Not announced any more: it is, or it goes. */
 void accepting_ends(struct connection *c);
 /* The listener goes: resets what it has accepted and not announced. */
 void accepting_drop(struct connection *l);
+void accepting_free(struct pushed *p);
 
 #endif

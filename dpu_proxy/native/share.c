@@ -190,10 +190,8 @@ void share_leave(struct connection *l, bool closed)
 	l->held = 0;
 	while (!list_empty(&l->offers))
 		share_give_back(list_entry(l->offers.next, struct connection, offers));
-	while (l->pushed && !list_empty(&l->pushed->shaken))
-		share_give_back(list_entry(l->pushed->shaken.next, struct connection, offers));
-	while (l->pushed && !list_empty(&l->pushed->shaking))
-		share_give_back(list_entry(l->pushed->shaking.next, struct connection, offers));
+	for (struct connection *c = accepting_any(l); c; c = accepting_any(l))
+		share_give_back(c);
 	listener_close(l);
 	l->shared = NULL;
 	l->worker->stats.shared_listeners--;

@@ -27,6 +27,7 @@ class Ulp(Struct, frozen=True, kw_only=True):
     """[ulp]: bounds of what one connection's protocols may take."""
 
     handshake_timeout_ms: Annotated[int, Meta(ge=1, le=3_600_000)] = 10_000
+    first_byte_timeout_ms: Annotated[int, Meta(ge=1, le=3_600_000)] = 2000
     pdu_mib_max: Annotated[int, Meta(ge=1, le=4095)] = 64
     buffered_mib_max: Annotated[int, Meta(ge=1, le=1024)] = 4
     parser: list[Parser] = msgspec.field(default_factory=list)
@@ -34,6 +35,9 @@ class Ulp(Struct, frozen=True, kw_only=True):
 
 def together(ulp: Ulp) -> Iterator[tuple[KeyPath, str]]:
     """Mistakes that only several values together make."""
+    if ulp.first_byte_timeout_ms > ulp.handshake_timeout_ms:
+        text = f"{ulp.first_byte_timeout_ms} is longer than the whole handshake, handshake_timeout_ms = "
+        yield ("ulp", "first_byte_timeout_ms"), f"{text}{ulp.handshake_timeout_ms}"
     names = [parser.name for parser in ulp.parser]
     for i, name in enumerate(names):
         if name in names[:i]:

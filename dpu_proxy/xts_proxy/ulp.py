@@ -73,6 +73,7 @@ def _limits(ulp: Ulp) -> Any:
         "struct xts_ulp_limits *",
         {
             "handshake_timeout_ms": ulp.handshake_timeout_ms,
+            "first_byte_timeout_ms": ulp.first_byte_timeout_ms,
             "pdu_bytes_max": ulp.pdu_mib_max << 20,
             "buffered_bytes_max": ulp.buffered_mib_max << 20,
         },

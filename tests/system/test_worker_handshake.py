@@ -28,10 +28,15 @@ ISSUED = AUTHORITY.issue("localhost", "127.0.0.1")
 TLS = {"ulp": "TLS", "message": False, "server_name": "localhost"}
 
 
-def make_config(handshake_timeout_ms: int) -> Any:
+def make_config(handshake_timeout_ms: int, first_byte_timeout_ms: int = 0) -> Any:
     limits = ffi.new(
         "struct xts_ulp_limits *",
-        {"handshake_timeout_ms": handshake_timeout_ms, "pdu_bytes_max": 1 << 26, "buffered_bytes_max": 1 << 22},
+        {
+            "handshake_timeout_ms": handshake_timeout_ms,
+            "first_byte_timeout_ms": first_byte_timeout_ms,
+            "pdu_bytes_max": 1 << 26,
+            "buffered_bytes_max": 1 << 22,
+        },
     )
     config = lib.xts_ulp_config_new(limits)
     why = ffi.new("char[256]")
@@ -46,8 +51,9 @@ def make_config(handshake_timeout_ms: int) -> Any:
 
 @pytest.fixture
 def worker(request: pytest.FixtureRequest) -> Iterator[Worker]:
-    """Its parameter, if any: how long a handshake may take."""
-    config = make_config(getattr(request, "param", 10_000))
+    """Its parameter, if any: how long a handshake may take, or that and how long its first byte may."""
+    parameter = getattr(request, "param", 10_000)
+    config = make_config(*parameter) if isinstance(parameter, tuple) else make_config(parameter)
     with Worker(ulp=config) as made:
         lib.xts_ulp_config_release(config)
         yield made
@@ -326,7 +332,7 @@ def test_a_connection_whose_handshake_fails_is_never_announced(worker: Worker, h
 
 @pytest.mark.parametrize("worker", [300], indirect=True)
 def test_slow_handshakes_time_out_and_are_bounded(worker: Worker, host: ScriptedHost) -> None:
-    """However many say nothing, so many are waited for and no more, and not for long."""
+    """However many do not go on, so many are waited for and no more, and not for long."""
     number, id, port = listening(host, OWN)
     with contextlib.ExitStack() as silent:
         for _ in range(300):
@@ -340,6 +346,87 @@ def test_slow_handshakes_time_out_and_are_bounded(worker: Worker, host: Scripted
             c.close()
         assert peer.join() is None
         worker.wait(lambda s: s.ulp_handshakes_failed == 300 and s.connections == 0, "silent ones are left")
+
+
+NEVER = 600_000  # in a test
+HELLO = bytes.fromhex("16030100ff010000fb0303") + bytes(40)  # of a ClientHello, which goes on
+
+
+def dial_from(source: str, port: int) -> Any:
+    return lambda: socket.create_connection((LOOPBACK, port), 5, source_address=(source, 0))
+
+
+def assert_served(host: ScriptedHost, number: int, id: int, port: int, source: str) -> None:
+    peer = Peer(dial_from(source, port), trusting(), is_server=False)
+    with take(host, number, id) as c:
+        c.send(b"served")
+        assert c.read().payload == b"served"
+        c.close()
+    assert peer.join() is None
+
+
+@pytest.mark.parametrize("worker", [NEVER], indirect=True)
+def test_silent_peers_give_way(worker: Worker, host: ScriptedHost) -> None:
+    """However many: the next one comes in at once, from the same address or another."""
+    number, id, port = listening(host, OWN)
+    with contextlib.ExitStack() as silent:
+        for _ in range(300):
+            silent.enter_context(dial(port)())
+        worker.wait(lambda s: s.ulp_handshakes == 256 and s.ulp_handshakes_failed == 44, "not as many as there may be")
+        for source in (LOOPBACK, "127.0.0.2"):
+            assert_served(host, number, id, port, source)
+        stats = worker.stats()
+        assert stats.ulp_handshakes == 255 and stats.ulp_handshakes_failed == 45  # of which the first left a place
+        assert stats.ulp_faults[ulps.FAULTS["STALLED"][0]] == 45
+
+
+@pytest.mark.parametrize("worker", [NEVER], indirect=True)
+def test_a_source_has_a_quarter_of_the_room(worker: Worker, host: ScriptedHost) -> None:
+    """Peers that have begun are not turned out, unless their address has more than its share and others wait."""
+    number, id, port = listening(host, OWN)
+    with contextlib.ExitStack() as begun:
+
+        def begin(source: str) -> socket.socket:
+            made: socket.socket = begun.enter_context(dial_from(source, port)())
+            made.sendall(HELLO)
+            return made
+
+        few = [begin("127.0.0.2") for _ in range(10)]
+        many = [begin("127.0.0.3") for _ in range(246)]
+        worker.wait(lambda s: s.ulp_handshakes == 256, "not as many as there may be")
+        assert worker.stats().ulp_handshakes_failed == 0
+        assert_served(host, number, id, port, "127.0.0.4")
+        many.append(begin("127.0.0.3"))  # has the place that is free again
+        many.append(begin("127.0.0.3"))  # takes one of its own source's
+        worker.wait(lambda s: s.ulp_handshakes_failed == 2 and s.ulp_handshakes == 256, "nobody gave way")
+        for gone in many[:2]:
+            with pytest.raises(ConnectionResetError):
+                gone.recv(1)
+        for kept in (few[0], many[2]):
+            kept.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                kept.recv(1)
+
+
+@pytest.mark.parametrize("worker", [(NEVER, 100)], indirect=True)
+def test_the_first_byte_comes_soon(worker: Worker, host: ScriptedHost) -> None:
+    """Of those that have sent one the rest may take longer; and who connects to a server waits for it as before."""
+    _, _, port = listening(host, OWN)
+    with dial(port)() as silent, dial(port)() as begun, socket.create_server((LOOPBACK, 0)) as server:
+        begun.sendall(HELLO)
+        push = host.push(number=host.new_socket(), **TLS)
+        host.send(
+            "XTS_CMD_CONNECT",
+            id=push.fields["proxy_id"],
+            xts_socket=push.id,
+            peer=Endpoint.of(LOOPBACK, server.getsockname()[1]),
+            post_credits=WINDOW,
+        )
+        worker.wait(lambda s: s.ulp_handshakes_failed == 1 and s.ulp_handshakes == 2, "the silent one is still there")
+        assert silent.recv(1) == b""
+        with pytest.raises(TimeoutError):
+            host.receive(200)
+        assert worker.stats().ulp_handshakes == 2
 
 
 def test_hands_are_shaken_while_credits_are_missing(worker: Worker, host: ScriptedHost) -> None:

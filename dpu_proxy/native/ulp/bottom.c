@@ -24,6 +24,7 @@ ssize_t ulp_bottom_read(struct ulp_stack *s, void *out, size_t room, struct ulp_
 	} while (n < 0 && errno == EINTR);
 	if (n > 0) {
 		s->turn.bytes -= (uint32_t)n;
+		s->heard = true;
 		if ((size_t)n < room && s->owner.tells_end && !s->read_to_end)
 			s->readable = false;
 		return n;

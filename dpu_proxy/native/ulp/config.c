@@ -11,6 +11,7 @@ struct xts_ulp_config *xts_ulp_config_new(const struct xts_ulp_limits *limits)
 {
 	static const struct xts_ulp_limits defaults = {
 		.handshake_timeout_ms = 10000,
+		.first_byte_timeout_ms = 2000,
 		.pdu_bytes_max = 64u << 20,
 		.buffered_bytes_max = 4u << 20,
 	};

@@ -85,14 +85,48 @@ bool ulp_stack_ready(const struct ulp_stack *s)
 	return s->started && !first_unready(&s->receive) && !first_unready(&s->send);
 }
 
+/* Of what is waited for. */
+static uint32_t time_of(const struct ulp_stack *s)
+{
+	const struct xts_ulp_limits *limits = xts_ulp_config_limits(s->owner.config);
+	bool silent = s->expects_peer && !s->heard && limits->first_byte_timeout_ms;
+
+	return silent ? limits->first_byte_timeout_ms : limits->handshake_timeout_ms;
+}
+
 void ulp_stack_expect_handshake(struct ulp_stack *s)
 {
-	uint32_t timeout_ms = xts_ulp_config_limits(s->owner.config)->handshake_timeout_ms;
-
-	if (ulp_stack_ready(s) || s->handshake_deadline_ns)
+	if (ulp_stack_ready(s) || s->handshake_begun_ns)
 		return;
-	s->handshake_deadline_ns = s->owner.now_ns(s->owner.owner) + (uint64_t)timeout_ms * NS_PER_MS;
-	ulp_stack_wake_after(s, timeout_ms);
+	s->handshake_begun_ns = s->owner.now_ns(s->owner.owner);
+	ulp_stack_wake_after(s, time_of(s));
+}
+
+void ulp_stack_expect_peer(struct ulp_stack *s)
+{
+	s->expects_peer = true;
+}
+
+bool ulp_stack_heard(const struct ulp_stack *s)
+{
+	return s->heard;
+}
+
+/* It is not done: its time is over, or will be. */
+static int wait_on(struct ulp_stack *s, struct ulp_layer *l)
+{
+	uint64_t now = s->owner.now_ns(s->owner.owner), deadline;
+	uint32_t timeout_ms = time_of(s);
+
+	ulp_stack_expect_handshake(s);
+	deadline = s->handshake_begun_ns + (uint64_t)timeout_ms * NS_PER_MS;
+	if (now < deadline) {
+		ulp_stack_wake_after(s, (uint32_t)((deadline - now + NS_PER_MS - 1) / NS_PER_MS));
+		return -EAGAIN;
+	}
+	if (s->expects_peer && !s->heard)
+		return ulp_fail(l, XTS_FAULT_STALLED, "the peer has sent nothing in %u ms", timeout_ms);
+	return ulp_fail(l, XTS_FAULT_STALLED, "the handshake of %s has not ended in %u ms", l->protocol->name, timeout_ms);
 }
 
 static int check_halves(const struct ulp_chain *c)
@@ -130,7 +164,6 @@ int ulp_stack_start(struct ulp_stack *s, int fd, bool client)
 
 int ulp_stack_handshake(struct ulp_stack *s)
 {
-	uint64_t now = s->owner.now_ns(s->owner.owner);
 	struct ulp_layer *l;
 	int r;
 
@@ -149,14 +182,8 @@ int ulp_stack_handshake(struct ulp_stack *s)
 	if (!l)
 		l = first_unready(&s->send);
 	if (!l) {
-		s->handshake_deadline_ns = 0;
+		s->handshake_begun_ns = 0;
 		return 0;
 	}
-	ulp_stack_expect_handshake(s);
-	if (now >= s->handshake_deadline_ns) {
-		return ulp_fail(l, XTS_FAULT_STALLED, "the handshake of %s has not ended in %u ms", l->protocol->name,
-				xts_ulp_config_limits(s->owner.config)->handshake_timeout_ms);
-	}
-	ulp_stack_wake_after(s, (uint32_t)((s->handshake_deadline_ns - now + NS_PER_MS - 1) / NS_PER_MS));
-	return -EAGAIN;
+	return wait_on(s, l);
 }

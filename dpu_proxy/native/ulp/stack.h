@@ -52,6 +52,10 @@ void ulp_stack_return_memory(struct ulp_stack *s, uint32_t bytes);
 /* The connection is established: layers pushed so far are started; those pushed later start at once. 0 or -errno, which is final unless nothing
  * has started (a layer of both directions that is in one only). */
 int ulp_stack_start(struct ulp_stack *s, int fd, bool client);
+/* Before it is started: the peer has connected to us, and it is for the peer to speak, within first_byte_timeout_ms. */
+void ulp_stack_expect_peer(struct ulp_stack *s);
+/* Has anything been read from the socket? */
+bool ulp_stack_heard(const struct ulp_stack *s);
 /* Goes on with what is not ready: to be called after start, after a push, on events and wake-ups until 0: all are ready. -EAGAIN: a handshake is
  * under way; else it has failed. */
 int ulp_stack_handshake(struct ulp_stack *s);

@@ -40,7 +40,8 @@ struct ulp_stack {
 	struct ulp_turn turn;
 	bool idle;                      /* a read said -EAGAIN, and nothing has happened since */
 	bool changed;                   /* the last push onto the receive side changed a layer */
-	uint64_t handshake_deadline_ns; /* 0: none */
+	uint64_t handshake_begun_ns;    /* 0: none */
+	bool expects_peer, heard;       /* its first byte; any has been read */
 	uint64_t wake_ns;               /* the earliest call the owner was asked for and has not made; 0: none */
 	uint64_t memory;                /* counted */
 	struct ulp_out given;           /* bytes given back, until as many as it has room for are there */
