@@ -45,11 +45,6 @@ def set_level(level: str) -> None:
     LOG.setLevel(level.upper())
 
 
-def printable(text: str) -> str:
-    """A name that a host gave itself, without what would act on a terminal or forge a line."""
-    return "".join(c if c.isprintable() else "?" for c in text)
-
-
 class WorkerLog:
     """Passes a worker's lines on as they come, but not in floods."""
 

@@ -16,11 +16,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from xts_messages.endpoint import Attached, Endpoint, Grant, Peer
+from xts_messages.printable import printable
 from xts_messages.queue import PROXY, Queue, create_shm
+from xts_messages.refusals import Refusals
 from xts_messages.table import FRAME_WINDOW_MIN
 
 from xts_proxy.config import Config
-from xts_proxy.log import LOG, printable
+from xts_proxy.log import LOG
 from xts_proxy.tenants import Account, Tenants, cgroup_of
 from xts_proxy.workers import Worker
 
@@ -55,6 +57,7 @@ class ShmChannels:
             self._allocate,
             self._attached,
             self._released,
+            Refusals(LOG.warning).note,
             mode=config.proxy.endpoint_mode,
         )
 
@@ -79,9 +82,8 @@ class ShmChannels:
     def _allocate(self, peer: Peer, epoch: int) -> Grant:
         try:
             return self._grant(peer)
-        except OSError as error:
+        except OSError:
             self.refusals += 1
-            LOG.warning("process %d (%s) refused: %s", peer.pid, printable(peer.program), error.strerror)
             raise
 
     def _grant(self, peer: Peer) -> Grant:

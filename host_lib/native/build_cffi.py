@@ -130,9 +130,11 @@ struct xts_info {
     uint64_t features, epoch;
     uint64_t sent_frames, received_frames, sent_acks, received_acks, kicks, sleeps, spins, malformed;
     uint64_t sent_packets, received_packets;
+    char attach_error[256];
     ...;
 };
 int xts_py_get_info(struct xts_info *info);
+void xts_py_notice(const char *text);
 """
 
 #: rules.h; addresses are bytes of a struct sockaddr, or NULL.
@@ -166,7 +168,8 @@ bool xts_rules_note(const struct xts_rules *rules, unsigned n, unsigned *line, c
 
 #: reason.h and the interposer's report.h, for `xts status --processes`.
 REPORT_CDEF = """
-enum { XTS_REASON_COUNT = ..., XTS_REASON_ELSEWHERE = ..., XTS_REASON_LOST = ... };
+enum { XTS_REASON_COUNT = ..., XTS_REASON_ELSEWHERE = ..., XTS_REASON_LOST = ..., XTS_REASON_NO_ENDPOINT = ...,
+       XTS_REASON_PROXY_DOWN = ..., XTS_REASON_REFUSED = ..., XTS_REASON_NO_QUEUE = ... };
 const char *xts_reason_name(unsigned number);
 const char *xts_reason_text(unsigned number);
 
@@ -196,6 +199,7 @@ struct xts_report_page {
     uint32_t strict;
     uint64_t offloaded, unseen;
     uint64_t stayed[...];
+    char attach_error[256];
     struct xts_report_entry entry[...];
     ...;
 };

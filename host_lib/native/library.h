@@ -68,6 +68,7 @@
 #define DEAD_MS 600u              /* a dead proxy is noticed within PING_MS + DEAD_MS: below a second */
 #define DEAD_SHM_MS 3000u         /* over shm its death shows at once: only one that hangs is found by pings */
 #define OPENING_MS 2000u          /* for the answer to HELLO */
+#define ATTACH_ERROR_BYTES 256u
 #define OPTION_BYTES_MAX 1024u /* of a value that is forwarded */
 #define HOLD_US 200u
 #define HOLD_EVENTS_MIN 4u     /* in fewer events a turn there is less to save than the clock costs */
@@ -300,6 +301,7 @@ struct library {
 	uint64_t not_inherited;    /* sockets that could not be kept over fork or exec */
 	uint32_t token;
 	int last_error;            /* why the last channel ended or could not be opened */
+	char attach_error[ATTACH_ERROR_BYTES]; /* the same of one that could not be opened, as a sentence; else empty */
 	uint64_t spins, sleeps, bad_ids, bad_messages;
 };
 extern struct library xts;

@@ -115,28 +115,61 @@ static int link_open(struct channel *c)
 	return r;
 }
 
-static int channel_open(struct channel **out)
+/* Why there is no queue, in a sentence, for people; c is as the failure has left it. */
+static void explain(char text[ATTACH_ERROR_BYTES], const struct channel *c, const char *endpoint, int r, bool attached)
+{
+	const char *reason = c->attachment.reply.reason;
+
+	if (attached)
+		snprintf(text, ATTACH_ERROR_BYTES, "a queue was to be had at %.128s, but %s", endpoint,
+			 r == -ETIMEDOUT || r == -ENETDOWN ? "the proxy behind it does not answer" : strerror(-r));
+	else if (c->attachment.reply.error > 0 && reason[0])
+		snprintf(text, ATTACH_ERROR_BYTES, "%s", reason);
+	else if (r == -ENOENT || r == -ECONNREFUSED)
+		snprintf(text, ATTACH_ERROR_BYTES, "no offload proxy to be reached by %.128s; is it, or xts-agent, running? See `xts doctor`",
+			 endpoint);
+	else
+		snprintf(text, ATTACH_ERROR_BYTES, "%.128s: %s", endpoint, r == -EPROTO ? "speaks another version" : strerror(-r));
+	for (char *at = text; *at; at++)
+		if ((unsigned char)*at < ' ' || *at == 0x7f)
+			*at = '?';
+}
+
+/* What the application is told. Without a queue, for want of one: EUSERS, whatever of that the server has said. */
+static int attach_result(const struct channel *c, int r)
+{
+	if (c->attachment.reply.error > 0 && (r == -EAGAIN || r == -ESHUTDOWN || r == -EUSERS || r == -ENOSPC))
+		return -EUSERS;
+	return r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -EACCES || r == -EPERM ? r : -ENETDOWN;
+}
+
+/* 0, or -errno: error says what went wrong, and *result what the application is told of it. */
+static int channel_open(struct channel **out, char error[ATTACH_ERROR_BYTES], int *result)
 {
 	struct channel *c = calloc(1, sizeof *c);
 	struct xts_attach_request request = {.frame_window_max = xts.settings.frame_window};
 	const char *endpoint = xts.settings.endpoint;
+	bool attached;
 	int r;
 
 	if (!c)
-		return -ENOMEM;
+		return *result = -ENOMEM;
 	if (strncmp(xts.settings.queue, "shm:", 4) == 0)
 		endpoint = xts.settings.queue + 4;
 	r = xts_attach(&c->attachment, endpoint, &request, ATTACH_TIMEOUT_MS);
+	attached = !r;
 	if (!r) {
 		r = decorate(c);
 		if (!r)
 			r = link_open(c);
 		if (!r)
 			r = buffer_pool_make(c);
-		if (r)
-			xts_detach(&c->attachment);
 	}
 	if (r) {
+		explain(error, c, endpoint, r, attached);
+		*result = attach_result(c, r);
+		if (attached)
+			xts_detach(&c->attachment);
 		free(c);
 		return r;
 	}
@@ -146,8 +179,9 @@ static int channel_open(struct channel **out)
 
 int channel_attach(void)
 {
+	char error[ATTACH_ERROR_BYTES] = "";
 	struct channel *c = NULL;
-	int r;
+	int r, result = 0;
 
 	while (xts.attaching)
 		wait_for(&xts.attach_waiters, FOREVER, false);
@@ -161,13 +195,14 @@ int channel_attach(void)
 	}
 	xts.attaching = true;
 	pthread_mutex_unlock(&xts.lock);
-	r = channel_open(&c);
+	r = channel_open(&c, error, &result);
 	pthread_mutex_lock(&xts.lock);
 	xts.attaching = false;
 	wake(&xts.attach_waiters);
 	xts.last_error = -r;
+	memcpy(xts.attach_error, error, sizeof error);
 	if (r)
-		return r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -EACCES || r == -EPERM ? r : -ENETDOWN;
+		return result;
 	xts.channel = c;
 	epoll_channel_opened();
 	status_link();

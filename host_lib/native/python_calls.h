@@ -19,6 +19,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "notice.h"
+
 #include "beside.h"
 #include "xts.h"
 
@@ -364,6 +366,11 @@ static inline int xts_py_ulps(struct xts_ulp_offer *offers, unsigned max)
 static inline int xts_py_configure(const struct xts_options *options)
 {
 	return xts_py_result(xts_configure(options));
+}
+
+static inline void xts_py_notice(const char *text)
+{
+	xts_notice("%s", text);
 }
 
 static inline int xts_py_get_info(struct xts_info *info)

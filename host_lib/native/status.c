@@ -120,6 +120,7 @@ int xts_get_info(struct xts_info *info)
 	c = xts.channel;
 	out.link_state = XTS_LINK_DOWN;
 	out.link_error = xts.last_error;
+	memcpy(out.attach_error, xts.attach_error, sizeof out.attach_error);
 	out.sockets = xts.sockets;
 	out.sleeps = xts.sleeps;
 	out.spins = xts.spins;

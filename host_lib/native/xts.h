@@ -42,7 +42,8 @@ struct pollfd;
 /* --- the paper's calls ---------------------------------------------------------------------------------------------- */
 
 /* domain AF_INET or AF_INET6, type SOCK_STREAM, or SOCK_SEQPACKET for PDUs (below), with SOCK_NONBLOCK and SOCK_CLOEXEC, protocol 0 or IPPROTO_TCP.
- * EAFNOSUPPORT, ESOCKTNOSUPPORT, EPROTONOSUPPORT, EMFILE; ENETDOWN: no proxy to be reached. */
+ * EAFNOSUPPORT, ESOCKTNOSUPPORT, EPROTONOSUPPORT, EMFILE; ENETDOWN: no proxy to be reached; EUSERS: it is there, and has no queue
+ * for this process. The sentence for people is xts_get_info()'s attach_error. */
 int xts_socket(int domain, int type, int protocol);
 int xts_close(int s);
 int xts_ioctl(int s, unsigned long request, ...);
@@ -179,6 +180,7 @@ struct xts_info {
 	uint64_t sent_frames, received_frames, sent_acks, received_acks, kicks, sleeps, spins, malformed;
 	uint64_t not_inherited;   /* sockets that were refused after fork or exec, or lost in it */
 	uint64_t sent_packets, received_packets; /* in which frames travelled; small ones several in one (afxdp) */
+	char attach_error[256];   /* why this process could not be attached, when it last tried: a sentence; empty: it could */
 };
 int xts_get_info(struct xts_info *info);
 

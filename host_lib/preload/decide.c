@@ -11,6 +11,7 @@
 
 #include "note.h"
 #include "report.h"
+#include "unasked.h"
 
 #define PLACE_MARK 0x58545350 /* no timeout that anybody would set (in ms): 17 days */
 #define PLACES_MAX 256        /* descriptors that are looked at when a program starts */
@@ -24,6 +25,8 @@ static int strict_error(enum xts_reason reason)
 		return ENETDOWN;
 	case XTS_REASON_LIMIT:
 		return ENOBUFS;
+	case XTS_REASON_NO_QUEUE:
+		return EUSERS;
 	case XTS_REASON_OPTION:
 	case XTS_REASON_RAW:
 	case XTS_REASON_FASTOPEN:
@@ -45,6 +48,7 @@ int decide_stay(int fd, enum xts_reason reason)
 
 	if (pushed)
 		preload_refused(); /* the program's data would go without the protocol */
+	unasked(reason, error);
 	if (error) {
 		preload_log("descriptor %d: refused (%s): %s", fd, xts_reason_name(reason), strerror(error));
 		errno = error;
@@ -116,6 +120,8 @@ static enum xts_reason reason_of_failure(int error)
 
 	if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS)
 		return XTS_REASON_LIMIT;
+	if (error == EUSERS)
+		return XTS_REASON_NO_QUEUE;
 	if (error == EACCES || error == EPERM)
 		return XTS_REASON_REFUSED;
 	if (XTS(xts_get_info(&info)) < 0 && (info.link_error == ENOENT || info.link_error == ECONNREFUSED))

@@ -23,6 +23,19 @@ void report_begin(const char *name, const char *path)
 	snprintf(rules, sizeof rules, "%s", path ? path : "");
 }
 
+const char *report_program(void)
+{
+	return program;
+}
+
+void report_attach_error(const char *text)
+{
+	struct xts_report_page *p = atomic_load_explicit(&page, memory_order_acquire);
+
+	if (p)
+		snprintf(p->attach_error, sizeof p->attach_error, "%s", text);
+}
+
 static void fill_in(struct xts_report_page *p)
 {
 	p->version = XTS_REPORT_VERSION;

@@ -14,7 +14,7 @@
 
 #define XTS_REPORT_NAME "xts-preload"
 #define XTS_REPORT_MAGIC 0x58545352u /* "XTSR" */
-#define XTS_REPORT_VERSION 2u
+#define XTS_REPORT_VERSION 3u
 #define XTS_REPORT_ENTRIES 4096u /* descriptors beyond these are counted only */
 #define XTS_REPORT_REASONS 32u
 
@@ -36,6 +36,7 @@ struct xts_report_page {
 	uint64_t offloaded;    /* sockets ever */
 	uint64_t unseen;       /* system calls past the interposer that were refused */
 	uint64_t stayed[XTS_REPORT_REASONS]; /* sockets ever, by reason */
+	char attach_error[256]; /* why the process could not be attached, when that last kept a socket with the kernel */
 	struct xts_report_entry entry[XTS_REPORT_ENTRIES];
 };
 
@@ -45,6 +46,8 @@ struct sockaddr;
 
 /* What the program is called and the path of its rules (NULL: the default), once. */
 void report_begin(const char *name, const char *path);
+const char *report_program(void);
+void report_attach_error(const char *text);
 void report_start(void); /* makes the page, once */
 void report_descriptor(int fd, struct descriptor d);
 /* What was decided about fd: the rule's line (0: none) and the addresses it was decided by (NULL: unknown). */

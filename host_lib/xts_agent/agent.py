@@ -22,6 +22,8 @@ from xts_bpf.program import SteerCounters, SteerProgram, interface_mac
 from xts_messages._native import ffi, lib
 from xts_messages.afxdp import XskSocket
 from xts_messages.endpoint import Attached, Endpoint, Grant, NotReady, Peer
+from xts_messages.printable import printable
+from xts_messages.refusals import Refusals
 
 from xts_agent.config import AgentConfig
 from xts_agent.pool import Pool, Slot, State
@@ -71,6 +73,7 @@ class Agent:
                     self._allocate,
                     self._attached,
                     self._released,
+                    Refusals(log.warning).note,
                     mode=config.endpoint_mode,
                 )
             )
@@ -152,7 +155,7 @@ class Agent:
 
     def _attached(self, attached: Attached) -> None:
         peer = attached.peer
-        log.info("queue %d: %s (pid %d, uid %d)", attached.queue_id, peer.program or "?", peer.pid, peer.uid)
+        log.info("queue %d: %s (pid %d, uid %d)", attached.queue_id, printable(peer.program) or "?", peer.pid, peer.uid)
 
     def _released(self, attached: Attached) -> None:
         slot = attached.tag

@@ -7,7 +7,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from xts_messages.printable import printable
+
 from ._environment import setting
+from ._native import ffi, lib
 
 #: python_calls.h: a call interrupted by a signal returns this less the milliseconds left.
 INTERRUPTED = -8192
@@ -32,10 +35,19 @@ class UlpError(OSError):
         self.fault = fault
 
 
+def attach_error() -> str:
+    """Why this process could not be attached, when it last tried, in the endpoint's words; empty: it could."""
+    raw = ffi.new("struct xts_info *")
+    lib.xts_py_get_info(raw)
+    return printable(ffi.string(raw.attach_error).decode(errors="replace"))
+
+
 def error(code: int) -> OSError:
     """The OSError (of the subclass for its errno) of a positive errno."""
-    if code != errno.ENETDOWN:
+    if code not in (errno.ENETDOWN, errno.EUSERS):
         return OSError(code, os.strerror(code))
+    if why := attach_error():
+        return OSError(code, f"{os.strerror(code)}: {why}")
     where = endpoint or setting("XTS_QUEUE") or setting("XTS_ENDPOINT") or "/run/xts/endpoint.sock"
     return OSError(code, f"{os.strerror(code)}: {_NO_PROXY.format(endpoint=where)}")
 

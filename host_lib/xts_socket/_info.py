@@ -40,6 +40,7 @@ class Info:
     malformed: int  # frames dropped as malformed
     sent_packets: int  # in which frames and acknowledgements travelled: small ones several in one (afxdp)
     received_packets: int
+    attach_error: str  # why this process could not be attached, when it last tried; empty: it could
 
 
 def info() -> Info:
@@ -47,7 +48,7 @@ def info() -> Info:
     raw = ffi.new("struct xts_info *")
     check(lib.xts_py_get_info(raw))
     values = {name: getattr(raw, name) for name in Info.__slots__}
-    for name in ("queue_kind", "interface"):
+    for name in ("queue_kind", "interface", "attach_error"):
         values[name] = ffi.string(values[name]).decode("ascii", "replace")
     state = raw.link_state
     values["link_state"] = _LINK_STATES[state] if state < len(_LINK_STATES) else str(state)

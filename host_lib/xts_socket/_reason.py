@@ -28,6 +28,7 @@ class Reason(IntEnum):
     FASTOPEN = 13  # data before the connection is established
     ELSEWHERE = 14  # under the interposer, over fork or exec: another process's
     LOST = 15  # under the interposer, over fork or exec: could not be kept
+    NO_QUEUE = 16  # the endpoint has no queue for this process
 
 
 #: What a strict process gets instead of a socket of the kernel's. A rule, or what never could be ours, may stay.
@@ -35,6 +36,7 @@ STRICT_ERRORS = {
     Reason.NO_ENDPOINT: errno.ENETDOWN,
     Reason.PROXY_DOWN: errno.ENETDOWN,
     Reason.LIMIT: errno.ENOBUFS,
+    Reason.NO_QUEUE: errno.EUSERS,
     Reason.OPTION: errno.EOPNOTSUPP,
     Reason.RAW: errno.EOPNOTSUPP,
     Reason.FASTOPEN: errno.EOPNOTSUPP,

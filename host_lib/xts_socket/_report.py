@@ -54,6 +54,12 @@ def count(reason: int, total: int) -> None:
         _page.offloaded = total
 
 
+def attach_failed(why: str) -> None:
+    """Why this process could not be attached, when that last kept a socket with the kernel."""
+    if _page is not None:
+        _page.attach_error = why.encode()[:255]
+
+
 def decided(fd: int, kind: int, *, reason: int, line: int, number: int, local: Any, peer: Any) -> None:
     """What became of the socket at a descriptor, by which line of the rules, and the addresses asked about."""
     if _page is None or not 0 <= fd < lib.XTS_REPORT_ENTRIES:

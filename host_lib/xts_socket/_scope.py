@@ -17,6 +17,7 @@ from ._native import ffi, lib
 from ._reason import STRICT_ERRORS, Reason, count
 from ._rules import RULES_VARIABLE, Role, Rules, Verdict, application_id
 from ._socket import socket
+from ._unasked import unasked
 
 _TCP_FASTOPEN_CONNECT = 30
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -88,6 +89,7 @@ class Scope:
 
     def stays(self, reason: Reason) -> Reason:
         """Counts a socket that stays with the kernel. OSError where a strict scope does not have that."""
+        unasked(reason, STRICT_ERRORS.get(reason, 0) if self.strict else 0)
         if self.strict and reason in STRICT_ERRORS:
             failure = error(STRICT_ERRORS[reason])
             failure.add_note(f"not offloaded: {reason.name} (strict)")
@@ -124,6 +126,8 @@ def _endpoint_agrees(endpoint: str | None) -> bool:
 def _reason_of(failure: OSError) -> Reason:
     if failure.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
         return Reason.LIMIT
+    if failure.errno == errno.EUSERS:
+        return Reason.NO_QUEUE
     if failure.errno in (errno.EACCES, errno.EPERM):
         return Reason.REFUSED
     info = ffi.new("struct xts_info *")

@@ -97,6 +97,14 @@ ADVICE = {
         "Start the program by `fork` and `exec`; connect after that, and end handshakes and peek mode before; look at "
         "the log of the proxy.",
     ),
+    "NO_QUEUE": (
+        "The agent or the proxy is there, and has no queue for one process more: all queues of the interface are in "
+        "use, the user has as many as one user may (`per_uid_max` of the agent), the proxy serves as many processes "
+        "as `limits.clients` allows, or it is stopping. Which of these, `xts status --processes` says in the "
+        "endpoint's own words, as do `xts doctor`, the endpoint's log, and Python's error (EUSERS).",
+        "Raise that limit, give the interface more queues, or end programs (`xts status` has their queues). The next "
+        "socket tries again.",
+    ),
 }
 
 
@@ -113,6 +121,10 @@ def document() -> str:
         "Two reasons are about sockets that a process has not at all, though it has their descriptors: ELSEWHERE and "
         "LOST, over `fork` and `exec`. They are counted when the program first uses such a socket, or at the start of "
         "the program that `exec` runs; the first line of `xts status --processes` counts them apart (Gone).",
+        "",
+        "NO_ENDPOINT, PROXY_DOWN, LIMIT, REFUSED and NO_QUEUE are what nobody asks for: the first of them in a program "
+        "is told on standard error, in one line (not with `XTS_QUIET=1`, nor when descriptor 2 is no longer the one "
+        "the program began with).",
         "",
         "With `xts run --strict` the call that would leave the socket to the kernel fails instead, except where it is "
         "meant to stay: RULE, PROTOCOL, FAMILY, LOCAL and INHERITED. (Over `fork` and `exec` calls fail in any case.)",

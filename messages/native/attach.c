@@ -211,7 +211,8 @@ int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xt
 	out->connection = endpoint_connect(endpoint, timeout_ms > 0 ? timeout_ms : 1);
 	if (out->connection < 0)
 		return out->connection;
-	if (send(out->connection, &mine, sizeof mine, MSG_NOSIGNAL) != (ssize_t)sizeof mine)
+	/* EPIPE: refused before it was asked. */
+	if (send(out->connection, &mine, sizeof mine, MSG_NOSIGNAL) != (ssize_t)sizeof mine && errno != EPIPE)
 		error = errno == EAGAIN ? -ETIMEDOUT : -errno;
 	if (!error)
 		error = wait_readable(out->connection, deadline_ms);

@@ -8,6 +8,11 @@
  * only that the agent has, and the queue goes on.
  *
  * Both ends are on one machine: the structs are in host byte order.
+ *
+ * A refusal has an errno, which a program may go by, and a sentence for people, which says what it is that has run out and
+ * where it is set; the same sentence is in the server's log. EUSERS: there is no queue for this process, since all are in use,
+ * or its user or all users together have as many as they may; EAGAIN: none became free in time; ESHUTDOWN: the server is
+ * stopping; EPROTONOSUPPORT: another version; ENOMEM, EMFILE …: the server could not make one.
  */
 #ifndef XTS_ATTACH_H
 #define XTS_ATTACH_H
@@ -33,7 +38,7 @@ struct xts_attach_request {
 
 struct xts_attach_reply {
 	uint32_t magic, version;
-	int32_t error;             /* 0, or a positive errno: refused, reason says why */
+	int32_t error;             /* 0, or a positive errno (above): refused, reason says why */
 	uint32_t kind;             /* enum xts_queue_kind */
 	uint64_t epoch;            /* of this attachment: goes into HELLO */
 	uint16_t ethertype;
@@ -51,7 +56,7 @@ struct xts_attach_reply {
 	uint32_t shm_slots;        /* slots each way */
 	uint32_t reserved[4];
 	char interface[16];        /* afxdp: name of the interface, for people */
-	char reason[160];          /* of a refusal, NUL-terminated */
+	char reason[160];          /* of a refusal, NUL-terminated; who shows it makes it printable */
 };
 
 /*

@@ -107,6 +107,7 @@ class Endpoint:
         allocate: Callable[[Peer, int], Grant],
         attached: Callable[[Attached], None] = lambda _: None,
         released: Callable[[Attached], None] = lambda _: None,
+        refused: Callable[[Peer, str], None] = lambda _, __: None,
         *,
         mode: int = 0o666,
         per_uid_max: int = 0,
@@ -115,6 +116,7 @@ class Endpoint:
         """allocate(peer, epoch) gives a grant, raises NotReady, or an OSError whose errno and text the process is
         told.
         attached and released are called once each per process, released also when the endpoint closes.
+        refused(peer, reason): a process has got nothing; it has been told the same sentence.
         per_uid_max: attachments of one user at a time, root exempt; 0: any number.
         OSError EADDRINUSE: another server serves path; ENOTSOCK: path is something else.
         """
@@ -122,6 +124,7 @@ class Endpoint:
         self._allocate = allocate
         self._on_attached = attached
         self._on_released = released
+        self._on_refused = refused
         self._per_uid_max = per_uid_max
         self._grant_wait_s = grant_wait_s
         self._connections: set[_Connection] = set()
@@ -170,7 +173,7 @@ class Endpoint:
         now = time.monotonic()
         for connection in [c for c in self._connections if not c.attached and c.deadline <= now]:
             if connection.peer:
-                self._refuse(connection, errno.EAGAIN, "no queue became free in time")
+                self._refuse(connection, errno.EAGAIN, f"no queue became free within {self._grant_wait_s:g} s")
             self._drop(connection)
 
     def serve(self, until: Callable[[], bool]) -> None:
@@ -205,23 +208,36 @@ class Endpoint:
             accepted, _ = self._listener.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                self._turn_away()
+                self._turn_next_away()
             return
         accepted.setblocking(False)
         _, uid, _ = _credentials(accepted)
         unsettled = sum(c.uid == uid and not c.attached for c in self._connections)
-        if len(self._connections) >= CONNECTIONS_MAX or (uid and unsettled >= UNSETTLED_MAX):
-            accepted.close()
+        if len(self._connections) >= CONNECTIONS_MAX:
+            self._turn_away(accepted, f"the endpoint has {CONNECTIONS_MAX} connections, the most it serves")
+            return
+        if uid and unsettled >= UNSETTLED_MAX:
+            self._turn_away(accepted, f"user {uid} has {unsettled} requests waiting already, the most allowed")
             return
         connection = _Connection(accepted, uid, time.monotonic() + 2.0)
         self._connections.add(connection)
         self._selector.register(accepted, selectors.EVENT_READ, connection)
 
-    def _turn_away(self) -> None:
+    def _turn_away(self, accepted: socket.socket, reason: str) -> None:
+        """Refuses a connection at once. What its process has sent is taken and what it would send is not: either
+        would make its end of the connection fail before the refusal is read."""
+        pid, uid, gid = _credentials(accepted)
+        with accepted, contextlib.suppress(OSError):
+            accepted.shutdown(socket.SHUT_RD)
+            accepted.recv(REQUEST_BYTES, socket.MSG_DONTWAIT)
+            accepted.send(_refusal(errno.EUSERS, reason), socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+        self._on_refused(Peer(pid, uid, gid, "", 0, 0), reason)
+
+    def _turn_next_away(self) -> None:
         """Out of descriptors: ends one waiting connection by means of a reserved one, or it would wake us for ever."""
         os.close(self._reserve)
         with contextlib.suppress(OSError):
-            self._listener.accept()[0].close()
+            self._turn_away(self._listener.accept()[0], "the endpoint is out of descriptors")
         self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _ready(self, connection: _Connection) -> None:
@@ -267,6 +283,7 @@ class Endpoint:
         native = ffi.from_buffer("struct xts_attach_request *", data)
         program = bytes(ffi.buffer(native.program)).split(b"\0")[0].decode(errors="replace")
         peer = Peer(pid, uid, gid, program, int(native.frame_window_max), int(native.umem_bytes_max))
+        connection.peer = peer
         held = Counter(a.peer.uid for a in self.attachments)[uid]
         if uid and self._per_uid_max and held >= self._per_uid_max:
             self._refuse(connection, errno.EUSERS, f"user {uid} has {held} attachments already, the most allowed")
@@ -286,7 +303,6 @@ class Endpoint:
             self._refuse(connection, error.errno or errno.EIO, error.strerror or str(error))
             self._drop(connection)
             return
-        connection.peer = None
         grant.reply.epoch = epoch
         kind, queue_id = int(grant.reply.kind), int(grant.reply.queue_id)
         attached = Attached(peer, epoch, kind, queue_id, grant.tag, -1, connection.socket)
@@ -301,19 +317,17 @@ class Endpoint:
             self._refuse(connection, error.errno or errno.EIO, str(error.strerror))
             self._drop(connection)
         else:
+            connection.peer = None
             self._on_attached(attached)
         finally:
             for fd in grant.descriptors:
                 os.close(fd)
 
     def _refuse(self, connection: _Connection, error: int, reason: str) -> None:
-        reply = ffi.new("struct xts_attach_reply *")
-        reply.magic = lib.XTS_ATTACH_MAGIC
-        reply.version = lib.XTS_ATTACH_VERSION
-        reply.error = error
-        reply.reason = reason.encode()[:159]
         with contextlib.suppress(OSError):
-            connection.socket.send(bytes(ffi.buffer(reply)), socket.MSG_NOSIGNAL)
+            connection.socket.send(_refusal(error, reason), socket.MSG_NOSIGNAL)
+        if connection.peer:
+            self._on_refused(connection.peer, reason)
 
     def _drop(self, connection: _Connection) -> None:
         if connection not in self._connections:
@@ -361,6 +375,15 @@ class Endpoint:
             connection.listing.popleft()
             os.close(fd)
         self._drop(connection)
+
+
+def _refusal(error: int, reason: str) -> bytes:
+    reply = ffi.new("struct xts_attach_reply *")
+    reply.magic = lib.XTS_ATTACH_MAGIC
+    reply.version = lib.XTS_ATTACH_VERSION
+    reply.error = error
+    reply.reason = reason.encode()[: ffi.sizeof(reply.reason) - 1]
+    return bytes(ffi.buffer(reply))
 
 
 def listen(path: Path, mode: int) -> socket.socket:

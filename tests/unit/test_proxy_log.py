@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import cast
 
 import pytest
-from xts_proxy.log import LINES_PER_S, LOG, WorkerLog, printable
+from xts_messages.printable import printable
+from xts_proxy.log import LINES_PER_S, LOG, WorkerLog
 from xts_proxy.workers import Worker
 
 

@@ -48,11 +48,6 @@ def endpoint_text(raw: Any) -> str:
     return "*"
 
 
-def printable(text: str) -> str:
-    """What another process wrote, safe to show."""
-    return "".join(char if char.isprintable() else "?" for char in text)
-
-
 def print_table(
     columns: Sequence[str],
     rows: Iterable[Sequence[str]],

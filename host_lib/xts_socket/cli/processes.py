@@ -13,12 +13,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from xts_messages.printable import printable
+
 from .._native import ffi, lib
-from .options import endpoint_text, print_table, printable
+from .options import endpoint_text, print_table
 
 REPORT_LINK = "/memfd:xts-preload (deleted)"
 
 _KINDS = {1: "undecided", 2: "kernel", 3: "offloaded"}  # enum descriptor_kind; the others are no sockets
+#: Of which the process's own attach error says more.
+_UNATTACHED = (
+    *(lib.XTS_REASON_NO_ENDPOINT, lib.XTS_REASON_PROXY_DOWN),
+    *(lib.XTS_REASON_REFUSED, lib.XTS_REASON_NO_QUEUE),
+)
 _GONE = (lib.XTS_REASON_ELSEWHERE, lib.XTS_REASON_LOST)  # of sockets that the process has not at all
 
 
@@ -57,6 +64,7 @@ class Interposed:
     offloaded: int
     unseen: int  # system calls past the interposer that were refused
     stayed: tuple[Reason, ...]
+    attach_error: str | None  # why it could not be attached, when that last kept a socket with the kernel
     descriptors: tuple[Descriptor, ...]
 
 
@@ -118,6 +126,7 @@ def describe(pid: int, page: Any) -> Interposed:
         offloaded=page.offloaded,
         unseen=page.unseen,
         stayed=tuple(Reason(number, reason_name(number), reason_text(number), count) for number, count in stayed),
+        attach_error=_text(page.attach_error) or None,
         descriptors=tuple(_descriptor(fd, page.entry[fd]) for fd in range(used) if page.entry[fd].kind in _KINDS),
     )
 
@@ -182,7 +191,7 @@ def _print(found: list[Interposed]) -> None:
     counts = ("Offloaded", "Kernel", "Gone", "Refused")
     print_table(("Process", "Rules", "Strict", *counts), rows, counts)
     stayed = [
-        (f"{p.program} ({p.pid})", str(reason.number), reason.name, str(reason.count), reason.text)
+        (f"{p.program} ({p.pid})", str(reason.number), reason.name, str(reason.count), _meaning(p, reason))
         for p in found
         for reason in p.stayed
     ]
@@ -191,6 +200,11 @@ def _print(found: list[Interposed]) -> None:
     print_table(
         ("Process", "fd", "Socket", "XTS", "Reason", "Rule line", "Local", "Peer"), sockets, ("fd", "Rule line")
     )
+
+
+def _meaning(process: Interposed, reason: Reason) -> str:
+    """The reason's text, or what the endpoint, or the attempt to reach it, has said."""
+    return process.attach_error if process.attach_error and reason.number in _UNATTACHED else reason.text
 
 
 def _stayed_and_gone(process: Interposed) -> tuple[int, int]:

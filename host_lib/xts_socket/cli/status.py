@@ -18,12 +18,13 @@ from typing import Any
 from xts_messages._native import ffi, lib
 from xts_messages.attach import Listing, list_attachments
 from xts_messages.endpoint import read_status_page
+from xts_messages.printable import printable
 from xts_messages.ulps import BY_NAME, BY_NUMBER
 
 from xts_socket._tls import CRYPTO, VERSIONS
 
 from . import processes
-from .options import add_verb, endpoint_path, endpoint_text, print_table, printable
+from .options import add_verb, endpoint_path, endpoint_text, print_table
 
 _STATES = (
     *("FREE", "UNCONN", "SYN-SENT", "ESTAB", "LISTEN"),

@@ -73,6 +73,8 @@ def _socket_there(path: str) -> Check:
 
 
 def _mend(failure: OSError) -> str:
+    if failure.errno == errno.EUSERS:
+        return "raise the limit that it names, or end programs: `xts status` lists those that have queues"
     if failure.errno == errno.ENETDOWN:
         return "look at the log of xts-agent or xts-proxy: it refused, or the proxy does not answer HELLO"
     return "look at the log of xts-proxy"
