@@ -16,7 +16,7 @@ from xts_messages import codec, queue, table, ulp_attributes, ulps
 from xts_messages._native import ffi, lib
 from xts_proxy._native import ffi as worker_ffi
 from xts_proxy._native import lib as worker_lib
-from xts_proxy.tenants import RESOURCES
+from xts_proxy.tenants import POOLS, RESOURCES
 
 WINDOW = 64 * 1024
 NEVER_MS = 5000
@@ -36,7 +36,12 @@ LIMITS = {
 
 
 def make_tenant(
-    name: str = "default", id: int = 0, window_bytes: int = WINDOW, window_bytes_max: int = WINDOW, **limits: int
+    name: str = "default",
+    id: int = 0,
+    window_bytes: int = WINDOW,
+    window_bytes_max: int = WINDOW,
+    guaranteed: dict[str, int] | None = None,
+    **limits: int,
 ) -> Any:
     """A struct xts_tenant *; `limits` by the names of enum xts_resource. What is kept without a channel
     has the limits of what has one, unless it is named."""
@@ -51,6 +56,8 @@ def make_tenant(
     } | values
     for index, resource in RESOURCES.items():
         config.limit[index] = values.get(resource, 1 << 30)
+    for index, pool in POOLS.items():
+        config.guaranteed[index] = (guaranteed or {}).get(pool, 0)
     return worker_ffi.gc(worker_lib.xts_tenant_new(config), worker_lib.xts_tenant_release)
 
 

@@ -189,6 +189,8 @@ void channel_submit(struct channel *ch, const struct xts_tx_slot *slot, uint32_t
 void channel_submit_quietly(struct channel *ch, const struct xts_tx_slot *slot, uint32_t bytes);
 /* Writes what was gathered for connections, and recycles the frames of the batch. */
 void channel_flush(struct channel *ch);
+/* A line about the channel, unless its tenant has filled the log. */
+__attribute__((format(printf, 2, 3))) void channel_log(const struct channel *ch, const char *format, ...);
 /* The host broke the protocol: the link ends. */
 void channel_violation(struct channel *ch, const char *what, uint32_t id);
 
@@ -287,6 +289,8 @@ void connection_drained(struct connection *c);
 void connection_orphan(struct connection *c);
 /* Its host goes without a word: is there data that nobody has read? Then it ends by reset, as with the kernel. */
 bool orphan_would_reset(struct connection *c);
+/* The tenant's oldest on this worker is reset; false: it has none. */
+bool orphan_gives_way(struct worker_state *w, const struct xts_tenant *t);
 /* For connection_free(). */
 void orphan_uncount(struct connection *c);
 /* Bytes have left the spill buffer. */

@@ -33,6 +33,12 @@ struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version
 		w->stats.refused_limit++;
 		return NULL;
 	}
+	while (!tenant_take_socket(ch->tenant)) {
+		if (orphan_gives_way(w, ch->tenant))
+			continue;
+		w->stats.refused_limit++;
+		goto no_descriptor;
+	}
 	c = calloc(1, sizeof *c);
 	if (!c)
 		goto no_memory;
@@ -67,6 +73,8 @@ no_socket:
 no_identifier:
 	free(c);
 no_memory:
+	tenant_give_socket(ch->tenant);
+no_descriptor:
 	tenant_give(ch->tenant, XTS_USE_CONNECTIONS, 1);
 	return NULL;
 }
@@ -121,6 +129,7 @@ void connection_free(struct connection *c, bool reset)
 	spill_free(&c->spill);
 	pushed_free(c->pushed);
 	c->pushed = NULL;
+	tenant_give_socket(c->tenant);
 	xts_tenant_release(c->tenant);
 	c->tenant = NULL;
 	list_remove(&c->ready);

@@ -1,4 +1,5 @@
 /* What the supervisor reads of a worker: taken between two rounds, so that it is one consistent moment. */
+#include <string.h>
 #include <sys/socket.h>
 
 #include "pushed.h"
@@ -42,7 +43,7 @@ static void run_channels(struct worker_state *w, void *argument)
 	for (node = w->channels.next; node != &w->channels; node = node->next) {
 		const struct channel *ch = list_entry(node, struct channel, member);
 
-		if (l->found < l->max)
+		if (l->found < l->max) {
 			out[l->found] = (struct xts_channel_stats){
 				.queue_id = ch->queue_id,
 				.link_state = ch->link.state,
@@ -57,6 +58,8 @@ static void run_channels(struct worker_state *w, void *argument)
 				.link = ch->link.stats,
 				.queue = ch->queue->stats,
 			};
+			memcpy(out[l->found].tenant, ch->tenant->name, sizeof out->tenant);
+		}
 		l->found++;
 	}
 }

@@ -49,18 +49,25 @@ static struct connection *oldest(const struct worker_state *w, const struct xts_
 	return NULL;
 }
 
+bool orphan_gives_way(struct worker_state *w, const struct xts_tenant *t)
+{
+	struct connection *c = oldest(w, t);
+
+	if (!c)
+		return false;
+	w->stats.orphans_cut++;
+	connection_free(c, true);
+	return true;
+}
+
 /* Room in the budget for one of so many bytes; false: it can have none. */
 static bool make_room(struct worker_state *w, struct xts_tenant *t, uint64_t bytes)
 {
 	if (bytes > tenant_limit(t, XTS_USE_ORPHAN_BYTES))
 		return false;
 	while (!take_orphan(t, bytes)) {
-		struct connection *gives_way = oldest(w, t);
-
-		if (!gives_way)
+		if (!orphan_gives_way(w, t))
 			return false;
-		w->stats.orphans_cut++;
-		connection_free(gives_way, true);
 	}
 	return true;
 }

@@ -47,13 +47,24 @@ struct keyed *registry_find(const struct xts_tenant *t, uint64_t key, enum keyed
 	return k && k->kind == kind && k->tenant == t ? k : NULL;
 }
 
+/* Of a listener, whose socket is kept for it. */
+static bool take_name(struct xts_tenant *t)
+{
+	if (!tenant_take(t, XTS_USE_NAMES, 1))
+		return false;
+	if (tenant_take_socket(t))
+		return true;
+	tenant_give(t, XTS_USE_NAMES, 1);
+	return false;
+}
+
 int registry_add(struct keyed *k, struct xts_tenant *t, uint64_t key, enum keyed_kind kind)
 {
 	if (!key)
 		return EINVAL;
 	if (find(key))
 		return EEXIST;
-	if (kind == KEYED_LISTENER && !tenant_take(t, XTS_USE_NAMES, 1))
+	if (kind == KEYED_LISTENER && !take_name(t))
 		return ENOBUFS; /* parked connections are charged with their bytes */
 	k->tenant = tenant_hold(t);
 	k->key = key;
@@ -69,8 +80,10 @@ void registry_remove(struct keyed *k)
 	if (list_empty(&k->by_key))
 		return;
 	list_remove(&k->by_key);
-	if (k->kind == KEYED_LISTENER)
+	if (k->kind == KEYED_LISTENER) {
 		tenant_give(k->tenant, XTS_USE_NAMES, 1);
+		tenant_give_socket(k->tenant);
+	}
 	xts_tenant_release(k->tenant);
 	k->tenant = NULL;
 }
@@ -125,8 +138,12 @@ bool registry_take_unowned(struct xts_tenant *t, uint64_t bytes)
 {
 	if (!tenant_take(t, XTS_USE_KEPT, 1))
 		return false;
-	if (tenant_take(t, XTS_USE_KEPT_BYTES, bytes))
+	if (!tenant_take(t, XTS_USE_KEPT_BYTES, bytes))
+		goto no_bytes;
+	if (tenant_take_socket(t))
 		return true;
+	tenant_give(t, XTS_USE_KEPT_BYTES, bytes);
+no_bytes:
 	tenant_give(t, XTS_USE_KEPT, 1);
 	return false;
 }
@@ -135,6 +152,7 @@ void registry_give_unowned(struct xts_tenant *t, uint64_t bytes)
 {
 	tenant_give(t, XTS_USE_KEPT, 1);
 	tenant_give(t, XTS_USE_KEPT_BYTES, bytes);
+	tenant_give_socket(t);
 }
 
 void registry_stats(struct worker_state *w, struct xts_worker_stats *out)

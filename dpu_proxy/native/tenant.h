@@ -9,7 +9,8 @@
  * configuration; all workers share them, so what is counted is atomic. Limits may change at any time: what is used
  * above a new limit stays, and nothing more is given out.
  *
- * One pair of functions charges everything: tenant_take() before something is made, tenant_give() when it has gone.
+ * One pair of functions charges everything: tenant_take() before something is made, tenant_give() when it has gone. What the machine
+ * as a whole is short of (descriptors, memory) is charged to a pool at the same time.
  */
 #ifndef XTS_TENANT_H
 #define XTS_TENANT_H
@@ -18,7 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "worker.h"
+#include "pool.h"
 
 struct xts_tenant {
 	char name[XTS_TENANT_NAME_BYTES];
@@ -28,10 +29,13 @@ struct xts_tenant {
 	_Atomic uint64_t limit[XTS_RESOURCES];
 	_Atomic uint64_t used[XTS_RESOURCES];
 	_Atomic uint64_t refused[XTS_RESOURCES];
+	struct pool_share share;
+	_Atomic uint64_t log_second;   /* since when log_lines counts */
+	_Atomic uint32_t log_lines, log_suppressed;
 };
 
 struct xts_tenant *tenant_hold(struct xts_tenant *t);
-/* Charges so much; false: that would be more than its limit, and nothing is charged. */
+/* Charges so much; false: that would be more than its limit, or than is left of the pool for it, and nothing is charged. */
 bool tenant_take(struct xts_tenant *t, enum xts_resource resource, uint64_t amount);
 /* Charges what cannot be refused: it exists already. */
 void tenant_take_anyway(struct xts_tenant *t, enum xts_resource resource, uint64_t amount);
@@ -39,6 +43,16 @@ void tenant_take_anyway(struct xts_tenant *t, enum xts_resource resource, uint64
 void tenant_give(struct xts_tenant *t, enum xts_resource resource, uint64_t amount);
 /* How much might still be taken. Others take at the same time: tenant_take() decides. */
 uint64_t tenant_left(const struct xts_tenant *t, enum xts_resource resource);
+
+/* May a line about it be logged now? Of a flood only so many a second are; *suppressed: how many were not, to be told with this one. */
+#define TENANT_LOG_LINES_PER_S 20u
+bool tenant_may_log(struct xts_tenant *t, uint64_t now_ns, uint32_t *suppressed);
+
+/* What an open TCP socket costs beside buffers: a descriptor, and our struct with the kernel's (tcp_sock 2.4 KB, inode, dentry, file,
+ * epoll item, port). */
+#define TENANT_SOCKET_BYTES 4096u
+bool tenant_take_socket(struct xts_tenant *t);
+void tenant_give_socket(struct xts_tenant *t);
 
 static inline uint64_t tenant_used(const struct xts_tenant *t, enum xts_resource resource)
 {

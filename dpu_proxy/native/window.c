@@ -64,10 +64,11 @@ void connection_grow_window(struct connection *c)
 {
 	uint32_t window_max = c->tenant->window_bytes_max;
 	uint32_t growth = window_max > c->window ? window_max - c->window : 0;
+	uint64_t used = tenant_used(c->tenant, XTS_USE_SPILL_BYTES);
 
 	if (growth > c->window)
 		growth = c->window;
-	if (!growth || tenant_used(c->tenant, XTS_USE_SPILL_BYTES) + growth > tenant_limit(c->tenant, XTS_USE_SPILL_BYTES) / 2 ||
+	if (!growth || used + growth > (used + tenant_left(c->tenant, XTS_USE_SPILL_BYTES)) / 2 ||
 	    !tenant_take(c->tenant, XTS_USE_SPILL_BYTES, growth))
 		return;
 	xts_credit_grow(&c->grant, growth);

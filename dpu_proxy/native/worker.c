@@ -101,7 +101,7 @@ static void handle_event(struct xts_worker *worker, const struct epoll_event *ev
 				;
 			ch->dying = true;
 			worker->state.stats.goodbyes++;
-			log_line(&worker->state.log, "queue %u: the process has gone", ch->queue_id);
+			channel_log(ch, "the process has gone");
 		}
 		break;
 	case WATCH_COMMAND:

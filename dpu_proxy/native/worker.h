@@ -43,10 +43,18 @@ enum xts_resource {
 	XTS_USE_ORPHANS,          /* connections whose host has closed them or has gone, and that have bytes to deliver yet */
 	XTS_USE_ORPHAN_BYTES,     /* those bytes, and what their protocols keep */
 	XTS_USE_NAMES,            /* listeners that have a key, by which other channels may join them */
+	XTS_USE_DESCRIPTORS,      /* of sockets, whoever has them, and of queues */
+	XTS_USE_SOCKET_BYTES,     /* what a socket costs by itself, here and in the kernel, estimated */
 	XTS_USE_HANDSHAKES,       /* of pushed protocols, under way */
 	XTS_USE_CPU_NS,           /* of workers, ever; has no limit */
 };
-#define XTS_RESOURCES 11
+#define XTS_RESOURCES 13
+
+/* What the machine has, of which each tenant has a guaranteed share (pool.h). All that is counted in bytes is of one pool. */
+enum xts_pool { XTS_POOL_DESCRIPTORS, XTS_POOL_MEMORY };
+#define XTS_POOLS 2
+/* So much there is of each, for all tenants together; 0: not watched. */
+void xts_pools_configure(const uint64_t *capacity);
 
 #define XTS_TENANT_NAME_BYTES 64
 #define XTS_TENANT_ANY 0xffffffffu
@@ -58,6 +66,7 @@ struct xts_tenant_config {
 	uint32_t window_bytes_max;/* to which a busy one grows while half of the limit of windows is free */
 	uint32_t orphan_timeout_ms; /* how long the peer of an orphan may take nothing */
 	uint64_t limit[XTS_RESOURCES];
+	uint64_t guaranteed[XTS_POOLS];
 };
 
 /* A tenant of one reference, the caller's; NULL: no memory. */
@@ -70,6 +79,8 @@ void xts_tenant_release(struct xts_tenant *tenant);
 struct xts_tenant_stats {
 	uint64_t used[XTS_RESOURCES];
 	uint64_t refused[XTS_RESOURCES]; /* how often the limit was in the way */
+	uint64_t pool_used[XTS_POOLS], pool_guaranteed[XTS_POOLS];
+	uint64_t pool_refused[XTS_POOLS]; /* how often it was above its guarantee, and others had the rest */
 };
 void xts_tenant_stats(const struct xts_tenant *tenant, struct xts_tenant_stats *out);
 
@@ -130,6 +141,7 @@ int xts_worker_stats(struct xts_worker *worker, struct xts_worker_stats *out);
 
 struct xts_channel_stats {
 	uint32_t queue_id;
+	char tenant[XTS_TENANT_NAME_BYTES];
 	uint32_t link_state;      /* enum xts_link_state */
 	int32_t link_error;
 	uint32_t pid;

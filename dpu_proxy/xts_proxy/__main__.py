@@ -12,6 +12,7 @@ from pathlib import Path
 
 from xts_proxy import WIPES_MEMORY, config_tls
 from xts_proxy.config import Config, ConfigError, Proxy, load, read, render
+from xts_proxy.config_tenant import effective, shortages
 
 EXAMPLES = """\
 examples:
@@ -82,7 +83,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _check(path: Path) -> int:
+    from xts_proxy.tenants import this_machine
+
     config, given = read(path)
+    for warning in shortages(effective(config.tenant), this_machine(config)):
+        print(f"{path}: warning: {warning}", file=sys.stderr)
     print("ok\n")
     print(render(config, given), end="")
     return 0

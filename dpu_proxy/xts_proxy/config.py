@@ -65,6 +65,7 @@ class Proxy(Struct, frozen=True, kw_only=True):
     control: SocketPath = "/run/xts/proxy.sock"
     user: Annotated[str, Meta(pattern=r"^[^:\s\x00]{0,64}$", description="the name of a user")] = ""
     core_dumps: bool = False
+    memory_mib: Annotated[int, Meta(ge=0, le=1 << 24)] = 0
 
 
 class Rule(Struct, frozen=True, kw_only=True):
@@ -96,7 +97,7 @@ class Config(Struct, frozen=True, kw_only=True):
 
 
 #: Keys of [proxy] that a reload takes over; those of the other tables all are.
-RELOADABLE = frozenset({"spin_us", "drain_timeout_s", "log_level"})
+RELOADABLE = frozenset({"memory_mib", "spin_us", "drain_timeout_s", "log_level"})
 
 # --- mistakes ------------------------------------------------------------------------------------------
 

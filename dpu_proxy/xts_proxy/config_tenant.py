@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pwd
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -21,6 +22,8 @@ SOCKETS_MAX = (1 << 20) - 1
 #: Post credits held by one peer never exceed 1 GiB (XTS_CREDITS_MAX).
 WINDOW_KIB_MAX = 1 << 20
 TENANTS_MAX = 1024
+#: As many as a process can have (NR_OPEN of Linux is 1048576 unless raised).
+DESCRIPTORS_MAX = 1 << 20
 #: The tenant of whoever no table names. A table by this name sets its weight and limits.
 DEFAULT = "default"
 
@@ -39,6 +42,8 @@ Mib = Annotated[int, Meta(ge=1, le=1 << 20)]
 WindowKib = Annotated[int, Meta(ge=1, le=WINDOW_KIB_MAX)]
 Orphans = Annotated[int, Meta(ge=0, le=SOCKETS_MAX)]
 TimeoutS = Annotated[int, Meta(ge=1, le=86400)]
+Descriptors = Annotated[int, Meta(ge=1, le=DESCRIPTORS_MAX)]
+PerUser = Annotated[int, Meta(ge=0, le=65536)]
 Clients = Annotated[int, Meta(ge=1, le=65536)]
 
 
@@ -54,7 +59,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     orphans: Orphans = 4096
     orphan_mib: Mib = 128
     orphan_timeout_s: TimeoutS = 205
+    descriptors: Descriptors = DESCRIPTORS_MAX
     clients: Clients = 64
+    clients_per_user: PerUser = 0
 
 
 class TenantLimits(Struct, frozen=True, kw_only=True):
@@ -69,7 +76,17 @@ class TenantLimits(Struct, frozen=True, kw_only=True):
     orphans: Orphans | None = None
     orphan_mib: Mib | None = None
     orphan_timeout_s: TimeoutS | None = None
+    descriptors: Descriptors | None = None
     clients: Clients | None = None
+    clients_per_user: PerUser | None = None
+
+
+class Guarantees(Struct, frozen=True, kw_only=True):
+    """[tenant.guaranteed]: what is there for this tenant whatever others take; without a number, its share by weight of
+    half of what the machine has."""
+
+    descriptors: Annotated[int, Meta(ge=0, le=DESCRIPTORS_MAX)] | None = None
+    memory_mib: Annotated[int, Meta(ge=0, le=1 << 24)] | None = None
 
 
 class Tenant(Struct, frozen=True, kw_only=True):
@@ -82,6 +99,7 @@ class Tenant(Struct, frozen=True, kw_only=True):
     queues: Queues | None = None
     weight: Annotated[int, Meta(ge=1, le=10_000)] = 100
     limits: TenantLimits = TenantLimits()
+    guaranteed: Guarantees = Guarantees()
 
     def has_process(self, uid: int, cgroup: str) -> bool:
         """Is a process of this user, in this cgroup, of this tenant?"""
@@ -123,11 +141,51 @@ def _within(cgroup: str, path: str) -> bool:
     return cgroup == path or cgroup.startswith(path.rstrip("/") + "/")
 
 
-def effective(tenants: list[Tenant], limits: Limits) -> list[Tenant]:
+def effective(tenants: list[Tenant]) -> list[Tenant]:
     """The table as it is searched: `default` comes last, whether the file has it or not."""
     named = [tenant for tenant in tenants if tenant.name != DEFAULT]
     default = next((tenant for tenant in tenants if tenant.name == DEFAULT), Tenant(name=DEFAULT))
     return [*named, default]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What there is for all tenants together."""
+
+    descriptors: int
+    memory_mib: int
+
+
+def guarantees(tenants: list[Tenant], machine: Machine) -> dict[str, Machine]:
+    """What each tenant of the effective table is guaranteed."""
+    weights = sum(tenant.weight for tenant in tenants)
+    return {
+        tenant.name: Machine(
+            _share(tenant.guaranteed.descriptors, machine.descriptors, tenant.weight, weights),
+            _share(tenant.guaranteed.memory_mib, machine.memory_mib, tenant.weight, weights),
+        )
+        for tenant in tenants
+    }
+
+
+def _share(given: int | None, whole: int, weight: int, weights: int) -> int:
+    return whole // 2 * weight // weights if given is None else given
+
+
+def shortages(tenants: list[Tenant], machine: Machine) -> Iterator[str]:
+    """What is promised to tenants together and not there."""
+    promised = guarantees(tenants, machine).values()
+    sums = Machine(sum(one.descriptors for one in promised), sum(one.memory_mib for one in promised))
+    if sums.descriptors > machine.descriptors:
+        yield (
+            f"tenants are guaranteed {sums.descriptors} descriptors together, and there are {machine.descriptors}: "
+            "raise RLIMIT_NOFILE (LimitNOFILE= of the unit) or lower guaranteed.descriptors"
+        )
+    if sums.memory_mib > machine.memory_mib:
+        yield (
+            f"tenants are guaranteed {sums.memory_mib} MiB together, and there are {machine.memory_mib}: "
+            "raise proxy.memory_mib, if the machine has more, or lower guaranteed.memory_mib"
+        )
 
 
 def together(tenants: list[Tenant], limits: Limits, queue: str) -> Iterator[tuple[KeyPath, str]]:

@@ -17,6 +17,9 @@ LOG = logging.getLogger("xts-proxy")
 #: counts the rest.
 LINES_PER_S = 200
 
+#: Of those, and of the supervisor's own, about one tenant (TENANT_LOG_LINES_PER_S in native/tenant.h).
+TENANT_LINES_PER_S = 20
+
 _PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
 
 
@@ -43,6 +46,28 @@ def start(level: str) -> None:
 def set_level(level: str) -> None:
     """Takes effect at once."""
     LOG.setLevel(level.upper())
+
+
+class Budget:
+    """So many lines a second about one tenant; the rest is counted."""
+
+    def __init__(self, lines_per_s: int = TENANT_LINES_PER_S) -> None:
+        self._lines_per_s = lines_per_s
+        self._second = 0
+        self._lines = self._suppressed = 0
+
+    def log(self, level: int, tenant: str, message: str) -> None:
+        """Logs the line, and before it how many there would have been since the last, if it may."""
+        if (second := int(time.monotonic())) != self._second:
+            self._second, self._lines = second, 0
+        if self._lines >= self._lines_per_s:
+            self._suppressed += 1
+            return
+        self._lines += 1
+        if self._suppressed:
+            LOG.warning("tenant %s: %d lines suppressed", tenant, self._suppressed)
+            self._suppressed = 0
+        LOG.log(level, "%s", message)
 
 
 class WorkerLog:

@@ -2,8 +2,8 @@
 
 Names come from the fields of the native structs: a counter `accepts` of a worker is `xts_accepts_total{worker="0"}`,
 `sent_frames` of a channel's link `xts_link_sent_frames_total{queue="3"}`. There are no labels per connection, so
-the number of series is bounded by workers and queues. What is counted by protocol or kind of fault has a label:
-`xts_ulp_faults_total{worker="0",fault="digest"}`.
+the number of series is bounded by workers, queues and tenants. What is counted by protocol or kind of fault has a
+label: `xts_ulp_faults_total{worker="0",fault="digest"}`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ WORKER_GAUGES = frozenset(
     {
         "channels",
         "channels_up",
+        "orphans",
         "connections",
         "listeners",
         "shared_listeners",
@@ -95,6 +96,25 @@ def add_channel(families: Families, index: int, stats: dict[str, object]) -> Non
         for name, value in figures.items():
             help_text = f"{name} of struct xts_{part}_stats, {part}.h"
             families.add(f"xts_{part}_{name}", value, labels, help_text)
+
+
+def add_tenant(families: Families, name: str, figures: dict[str, dict[str, int]]) -> None:
+    """The account of a tenant (Account.figures())."""
+    labels = {"tenant": name}
+    for resource, number in figures["used"].items():
+        if resource == "cpu_ns":
+            families.add("xts_tenant_cpu_ns", number, labels, "Time of workers, in nanoseconds")
+        else:
+            families.add("xts_tenant_used", number, labels | {"resource": resource}, "enum xts_resource", gauge=True)
+    for resource, number in figures["refused"].items():
+        families.add("xts_tenant_refused", number, labels | {"resource": resource}, "Refused by the tenant's limit")
+    for pool in figures["pool_used"]:
+        of_pool = labels | {"pool": pool}
+        families.add("xts_tenant_pool_used", figures["pool_used"][pool], of_pool, "enum xts_pool", gauge=True)
+        families.add(
+            "xts_tenant_pool_guaranteed", figures["pool_guaranteed"][pool], of_pool, "There for it", gauge=True
+        )
+        families.add("xts_tenant_pool_refused", figures["pool_refused"][pool], of_pool, "Refused above the guarantee")
 
 
 def _escape(label: str) -> str:

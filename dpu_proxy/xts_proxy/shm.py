@@ -9,6 +9,8 @@ cannot see (a forked child has inherited the connection of a dead process).
 from __future__ import annotations
 
 import errno
+import itertools
+import logging
 import os
 import socket
 import time
@@ -22,7 +24,7 @@ from xts_messages.refusals import Refusals
 from xts_messages.table import FRAME_WINDOW_MIN
 
 from xts_proxy.config import Config
-from xts_proxy.log import LOG
+from xts_proxy.log import LOG, Budget
 from xts_proxy.tenants import Account, Tenants, cgroup_of
 from xts_proxy.workers import Worker
 
@@ -36,6 +38,7 @@ class _Client:
     queue_id: int
     queue: Queue
     tenant: Account
+    uid: int
     worker: Worker | None = None
     remove_at: float = 0.0  # by time.monotonic(), once released; 0: attached
 
@@ -49,6 +52,7 @@ class ShmChannels:
         self.tenants = tenants
         self.workers: list[Worker] = []
         self.stopping = False
+        self._budgets: dict[str, Budget] = {}
         self.attaches = 0
         self.refusals = 0
         self.clients: dict[int, _Client] = {}  # by queue_id
@@ -89,14 +93,12 @@ class ShmChannels:
     def _grant(self, peer: Peer) -> Grant:
         if self.stopping or not self.workers:
             raise OSError(errno.ESHUTDOWN, "the proxy is stopping")
-        clients_max = self.config.limits.clients
-        if len(self.clients) >= clients_max:
-            raise OSError(errno.EUSERS, f"{clients_max} processes are attached, the most that limits.clients allows")
         tenant = self.tenants.of_process(peer.uid, cgroup_of(peer.pid))
+        self._check_room(peer, tenant)
         window = self.config.proxy.frame_window
         if peer.frame_window_max:
             window = max(FRAME_WINDOW_MIN, min(window, peer.frame_window_max))
-        queue_id = next(number for number in range(clients_max) if number not in self.clients)
+        queue_id = next(number for number in itertools.count() if number not in self.clients)
         area = create_shm(window)
         try:
             queue = area.open(PROXY)
@@ -106,8 +108,22 @@ class ShmChannels:
         os.close(area.proxy_bell)
         area.geometry.ethertype = self.config.proxy.ethertype
         area.geometry.queue_id = queue_id
-        self.clients[queue_id] = client = _Client(queue_id, queue, tenant)
+        self.clients[queue_id] = client = _Client(queue_id, queue, tenant, peer.uid)
         return Grant(area.geometry, (area.memfd, area.host_bell), client)
+
+    def _check_room(self, peer: Peer, tenant: Account) -> None:
+        """OSError EUSERS: the tenant, or the user within it, has as many queues as it may."""
+        limits = self.tenants.limits(tenant.name)
+        of_tenant = [client.uid for client in self.clients.values() if client.tenant is tenant]
+        if len(of_tenant) >= limits.clients:
+            problem = (
+                f"tenant {tenant.name} has {len(of_tenant)} processes attached, the most that limits.clients allows"
+            )
+            raise OSError(errno.EUSERS, problem)
+        per_user = limits.clients_per_user or max(1, limits.clients - max(1, limits.clients // 4))
+        if peer.uid and of_tenant.count(peer.uid) >= per_user:
+            problem = f"user {peer.uid} has {per_user} processes attached, the most that limits.clients_per_user allows"
+            raise OSError(errno.EUSERS, problem)
 
     def _attached(self, attached: Attached) -> None:
         client = attached.tag
@@ -129,15 +145,16 @@ class ShmChannels:
         client.worker = worker
         self.attaches += 1
         peer = attached.peer
-        LOG.info(
-            "worker %d: queue %d: attached by process %d (%s) of user %d, tenant %s",
-            worker.index,
-            client.queue_id,
-            peer.pid,
-            printable(peer.program),
-            peer.uid,
-            client.tenant.name,
+        name = client.tenant.name
+        message = (
+            f"worker {worker.index}: tenant {name}: queue {client.queue_id}: "
+            f"attached by process {peer.pid} ({printable(peer.program)}) of user {peer.uid}"
         )
+        self._budget(name).log(logging.INFO, name, message)
+
+    def _budget(self, tenant: str) -> Budget:
+        """Of the log, for a tenant."""
+        return self._budgets.setdefault(tenant, Budget())
 
     def _released(self, attached: Attached) -> None:
         client = attached.tag

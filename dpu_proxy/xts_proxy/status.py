@@ -31,6 +31,7 @@ def show(path: str, *, as_json: bool, connections: bool) -> None:
         f"{proxy['state']}, queue kind {proxy['queue']}, configuration {proxy['config'] or 'built in'}"
     )
     console.print(_table("workers", _WORKER_COLUMNS, answer["workers"]))
+    console.print(_table("tenants", _TENANT_COLUMNS, [_tenant_row(row) for row in answer["tenants"]]))
     console.print(_table("channels", _CHANNEL_COLUMNS, [_channel_row(row) for row in answer["channels"]]))
     for line in _tls(answer["tls"]):
         console.print(line)
@@ -58,8 +59,20 @@ _WORKER_COLUMNS = {
     "refused": "refused",
     "sleeps": "sleeps",
 }
+_TENANT_COLUMNS = {
+    "tenant": "tenant",
+    "conns": "connections",
+    "listeners": "listeners",
+    "orphans": "orphans",
+    "descriptors": "descriptors",
+    "guaranteed": "descriptors_guaranteed",
+    "memory": "memory_bytes",
+    "guaranteed ": "memory_guaranteed_bytes",
+    "refused": "refused",
+}
 _CHANNEL_COLUMNS = {
     "queue": "queue_id",
+    "tenant": "tenant",
     "worker": "worker",
     "pid": "pid",
     "program": "program",
@@ -98,7 +111,7 @@ def _table(title: str, columns: dict[str, str], rows: list[dict[str, Any]]) -> T
     return table
 
 
-_TEXTS = frozenset({"program", "link", "state", "local", "peer", "ulps"})
+_TEXTS = frozenset({"program", "tenant", "link", "state", "local", "peer", "ulps"})
 
 
 #: fallback_… of struct xts_tls_counts
@@ -149,6 +162,19 @@ def _channel_row(row: dict[str, Any]) -> dict[str, Any]:
         "frames_in": row["link"]["received_frames"],
         "frames_out": row["link"]["sent_frames"],
     }
+
+
+def _tenant_row(row: dict[str, Any]) -> dict[str, Any]:
+    used, guaranteed = row["pool_used"], row["pool_guaranteed"]
+    shown: dict[str, Any] = row["used"] | {
+        "tenant": row["tenant"],
+        "descriptors": used["descriptors"],
+        "descriptors_guaranteed": guaranteed["descriptors"],
+        "memory_bytes": used["memory"],
+        "memory_guaranteed_bytes": guaranteed["memory"],
+        "refused": sum(row["refused"].values()) + sum(row["pool_refused"].values()),
+    }
+    return shown
 
 
 def _bytes(count: int) -> str:

@@ -28,16 +28,16 @@ from typing import Any, Protocol, Self
 
 from xts_proxy import control, log, metrics, sandbox, ulp_tls
 from xts_proxy.config import Config, ConfigError, load, restart_needed
+from xts_proxy.config_tenant import effective, shortages
 from xts_proxy.log import LOG
 from xts_proxy.readiness import Readiness
 from xts_proxy.shm import ShmChannels
-from xts_proxy.tenants import Tenants
+from xts_proxy.tenants import Tenants, machine_of
 from xts_proxy.ulp import Protocols
 from xts_proxy.workers import LINK_STATES, Worker
 
 _DRAIN_LOOK_S = 0.05
 _REAP_S = 0.05
-_DESCRIPTORS_BESIDE = 256
 _REQUEST_BYTES_MAX = 8192
 
 
@@ -87,13 +87,9 @@ class Supervisor:
         """Everything that takes the rights we started with, and then gives them up. Before the loop runs: pyroute2 has
         one of its own. OSError: something could not be had; leaving the context closes the rest."""
         descriptors = sandbox.raise_limits()
-        proxy, limits = self.config.proxy, self.config.limits
-        if descriptors < limits.connections + limits.listeners + _DESCRIPTORS_BESIDE:
-            LOG.warning(
-                "RLIMIT_NOFILE allows %d descriptors, and one queue may ask for %d sockets: raise it or lower [limits]",
-                descriptors,
-                limits.connections + limits.listeners,
-            )
+        proxy = self.config.proxy
+        for warning in shortages(effective(self.config.tenant), machine_of(self.config, descriptors)):
+            LOG.warning("%s", warning)
         if proxy.user:
             sandbox.find_user(proxy.user)
         self._listen_unix(proxy.control, 0o600, control.handler(self.answer))
@@ -285,6 +281,7 @@ class Supervisor:
                 "reloads": self.reloads,
             },
             "workers": [_worker_row(worker) for worker in self.workers],
+            "tenants": [{"tenant": account.name} | account.figures() for account in self.tenants.accounts.values()],
             "tls": ulp_tls.counts(),
             "channels": sorted(channels, key=lambda row: row["queue_id"]),
         }
@@ -312,6 +309,8 @@ class Supervisor:
             families.add(f"xts_tls_{name}", count, {}, f"{name} of struct xts_tls_counts, ulp/tls_config.h")
         for worker in self.workers:
             metrics.add_worker(families, worker.index, worker.stats())
+        for account in self.tenants.accounts.values():
+            metrics.add_tenant(families, account.name, account.figures())
         for worker in self.workers:
             for row in worker.channels():
                 metrics.add_channel(families, worker.index, row)

@@ -6,18 +6,40 @@ limits, and connections of a tenant that the file names no more stay charged to 
 
 from __future__ import annotations
 
+import os
+import resource
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from xts_proxy._native import ffi, lib
 from xts_proxy.config import Config
-from xts_proxy.config_tenant import DEFAULT, Limits, Tenant, effective
+from xts_proxy.config_tenant import DEFAULT, Limits, Machine, Tenant, effective, guarantees
 
 #: enum xts_resource: number -> name, as in limits of the file and in figures.
 RESOURCES = {
     number: name.removeprefix("XTS_USE_").lower() for number, name in ffi.typeof("enum xts_resource").elements.items()
 }
+
+
+#: enum xts_pool, likewise.
+POOLS = {
+    number: name.removeprefix("XTS_POOL_").lower() for number, name in ffi.typeof("enum xts_pool").elements.items()
+}
+UNLIMITED = (1 << 64) - 1
+#: Descriptors of the proxy that are nobody's: its own sockets, workers, files.
+DESCRIPTORS_BESIDE = 256
+
+
+def machine_of(config: Config, descriptors: int) -> Machine:
+    """What there is for tenants, when a process may have so many descriptors."""
+    memory_mib = config.proxy.memory_mib or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 21
+    return Machine(max(1, descriptors - DESCRIPTORS_BESIDE), memory_mib)
+
+
+def this_machine(config: Config) -> Machine:
+    """The same, with the descriptors that the hard limit of this process allows."""
+    return machine_of(config, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 
 
 def native_limits(limits: Limits) -> dict[str, int]:
@@ -32,8 +54,10 @@ def native_limits(limits: Limits) -> dict[str, int]:
         "orphans": limits.orphans,
         "orphan_bytes": limits.orphan_mib << 20,
         "names": limits.listeners,
+        "descriptors": limits.descriptors,
+        "socket_bytes": UNLIMITED,
         "handshakes": limits.connections,
-        "cpu_ns": 0,
+        "cpu_ns": UNLIMITED,
     }
 
 
@@ -46,12 +70,15 @@ class Account:
     native: Any  # struct xts_tenant *, released when Python forgets it
 
     def figures(self) -> dict[str, dict[str, int]]:
-        """What it uses now, and how often it was refused what, by the names of RESOURCES."""
+        """What it uses now, and how often it was refused what, by the names of RESOURCES and of POOLS."""
         out = ffi.new("struct xts_tenant_stats *")
         lib.xts_tenant_stats(self.native, out)
         return {
             "used": {name: int(out.used[i]) for i, name in RESOURCES.items()},
             "refused": {name: int(out.refused[i]) for i, name in RESOURCES.items()},
+            "pool_used": {name: int(out.pool_used[i]) for i, name in POOLS.items()},
+            "pool_guaranteed": {name: int(out.pool_guaranteed[i]) for i, name in POOLS.items()},
+            "pool_refused": {name: int(out.pool_refused[i]) for i, name in POOLS.items()},
         }
 
 
@@ -64,17 +91,30 @@ class Tenants:
 
     def configure(self, config: Config) -> None:
         """Takes over a (reloaded) configuration: channels that are open keep the tenant they have."""
-        self._table = effective(config.tenant, config.limits)
+        machine = this_machine(config)
+        lib.xts_pools_configure([machine.descriptors, machine.memory_mib << 20])
+        self._limits = config.limits
+        self._table = effective(config.tenant)
+        promised = guarantees(self._table, machine)
+        for name, account in self.accounts.items():
+            if name not in promised:  # what it has left is charged to it yet, and it is promised nothing
+                lib.xts_tenant_configure(
+                    account.native, _native_config(Tenant(name=name), account.number, config.limits)
+                )
         for tenant in self._table:
             native = _native_config(tenant, self.number(tenant.name), config.limits)
-            account = self.accounts.get(tenant.name)
-            if account:
-                lib.xts_tenant_configure(account.native, native)
+            native.guaranteed = [promised[tenant.name].descriptors, promised[tenant.name].memory_mib << 20]
+            if tenant.name in self.accounts:
+                lib.xts_tenant_configure(self.accounts[tenant.name].native, native)
                 continue
             made = ffi.gc(lib.xts_tenant_new(native), lib.xts_tenant_release)
             if made == ffi.NULL:
                 raise MemoryError
             self.accounts[tenant.name] = Account(tenant.name, len(self.accounts), made)
+
+    def limits(self, name: str) -> Limits:
+        """In force for a tenant; those of all for one that is named no more."""
+        return next((t.limits_in_force(self._limits) for t in self._table if t.name == name), self._limits)
 
     def number(self, name: str) -> int:
         """Of the account by this name, made or to be made next."""

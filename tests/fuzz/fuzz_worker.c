@@ -117,7 +117,8 @@ static void tenant_open(void)
 		.limit = { [XTS_USE_CONNECTIONS] = 12, [XTS_USE_LISTENERS] = 4, [XTS_USE_SPILL_BYTES] = 2u << 20,
 			   [XTS_USE_ULP_BYTES] = 1u << 16, [XTS_USE_KEPT] = 6, [XTS_USE_KEPT_BYTES] = 1u << 20,
 			   [XTS_USE_ORPHANS] = 3,
-			   [XTS_USE_ORPHAN_BYTES] = 1u << 18, [XTS_USE_NAMES] = 2, [XTS_USE_HANDSHAKES] = 8 },
+			   [XTS_USE_ORPHAN_BYTES] = 1u << 18, [XTS_USE_NAMES] = 2, [XTS_USE_HANDSHAKES] = 8, [XTS_USE_DESCRIPTORS] = 100,
+			   [XTS_USE_SOCKET_BYTES] = 1u << 30 },
 	};
 
 	tenant = xts_tenant_new(&config);

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import re
 import secrets
 import socket
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -199,3 +201,98 @@ def test_data_that_a_dead_process_has_not_read_resets_as_the_kernel_does(server:
         goodbye(host)
         with pytest.raises(ConnectionResetError):
             received(peer)
+
+
+# --- pools --------------------------------------------------------------------------------------------------
+
+#: Descriptors of a channel (CHANNEL_DESCRIPTORS of channel.c).
+OF_A_CHANNEL = 8
+
+
+@contextmanager
+def pools(descriptors: int = 0, memory: int = 0) -> Iterator[None]:
+    """So much for all tenants of this process."""
+    lib.xts_pools_configure([descriptors, memory])
+    try:
+        yield
+    finally:
+        lib.xts_pools_configure([0, 0])
+
+
+def connects(host: ScriptedHost, server: socket.socket, most: int) -> int:
+    """How many connections it gets before it is refused one."""
+    for count in range(most):
+        if (error := connect(host, server).error) != 0:
+            assert error == errno.ENOBUFS
+            return count
+    return most
+
+
+def test_a_guaranteed_share_is_there_whatever_others_take(server: socket.socket) -> None:
+    greedy, modest = make_tenant("greedy", 0), make_tenant("modest", 1, guaranteed={"descriptors": OF_A_CHANNEL + 5})
+    with pools(descriptors=2 * OF_A_CHANNEL + 20), Worker(tenant=greedy) as worker, worker.attach(1) as first:
+        assert connects(first.open(), server, 100) == 15  # all but what the other is guaranteed
+        with worker.attach(2, tenant=modest) as second:
+            assert connects(second.open(), server, 100) == 5
+            goodbye(first)
+            worker.wait(lambda s: s.channels_up == 1, "still up")
+            assert connects(second, server, 100) == 15  # the rest goes by need
+    assert used(greedy, "descriptors") == used(modest, "descriptors") == 0
+
+
+def test_windows_come_out_of_the_memory_of_all(server: socket.socket) -> None:
+    greedy, modest = make_tenant("greedy", 0), make_tenant("modest", 1, guaranteed={"memory": 2 * WINDOW + 8192})
+    with pools(memory=8 * WINDOW), Worker(tenant=greedy) as worker, worker.attach(1) as first:
+        assert 4 <= connects(first.open(), server, 100) <= 6
+        with worker.attach(2, tenant=modest) as second:
+            assert connects(second.open(), server, 2) == 2
+
+
+def test_guarantees_that_change_leave_the_account_right(server: socket.socket) -> None:
+    tenants = [make_tenant(f"t{i}", i, guaranteed={"descriptors": OF_A_CHANNEL + 2}) for i in range(2)]
+    with pools(descriptors=40), Worker(tenant=tenants[0]) as worker, worker.attach(1) as first:
+        assert connects(first.open(), server, 100) == 40 - OF_A_CHANNEL - (OF_A_CHANNEL + 2)
+        config = ffi.new("struct xts_tenant_config *", {"name": b"t1", "weight": 1})
+        config.limit = [1 << 30] * len(RESOURCES)
+        lib.xts_tenant_configure(tenants[1], config)  # guaranteed nothing now
+        assert connects(first, server, 100) == OF_A_CHANNEL + 2
+
+
+def test_orphans_give_way_to_new_sockets_when_descriptors_run_out(server: socket.socket) -> None:
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    tenant = make_tenant()
+    with pools(descriptors=2 * OF_A_CHANNEL + 3), Worker(tenant=tenant) as worker, ExitStack() as stack:
+        for one in reattached(worker, tenant, server, 3):
+            stack.enter_context(one.peer)
+        worker.wait(lambda s: s.orphans == 3, "no orphans")
+        with worker.attach(2) as second:
+            assert connects(second.open(), server, 3) == 3
+        assert worker.stats().orphans_cut == 3
+
+
+# --- the log ------------------------------------------------------------------------------------------------
+
+
+def lines(worker: Worker) -> list[str]:
+    line, found = ffi.new("char[]", 512), []
+    while lib.xts_worker_log_next(worker.native, line, 512) > 0:
+        found.append(ffi.string(line).decode())
+    return found
+
+
+def test_a_tenant_that_floods_the_log_is_cut_and_others_are_not() -> None:
+    one, two = make_tenant("one", 0), make_tenant("two", 1)
+    with Worker(tenant=one) as worker:
+        for epoch in range(1, 200):
+            with worker.attach(epoch) as host:
+                goodbye(host.open())
+        with worker.attach(200, tenant=two) as host:
+            host.open()
+            found = lines(worker)
+    assert any(line.startswith("tenant two: queue 199: open") for line in found)
+    ours = [line for line in found if line.startswith("tenant one: ")]
+    assert len(ours) < 200
+    time.sleep(1)  # a second of its own, whatever is in it
+    with Worker(tenant=one) as worker, worker.attach() as host:
+        host.open()
+        assert any(re.fullmatch(r"tenant one: \d+ lines suppressed", line) for line in lines(worker))
