@@ -705,13 +705,21 @@ static void op_expire(struct worker_state *w)
 	free_dead(w);
 }
 
+static void op_timers(struct worker_state *w)
+{
+	w->now_ns += UINT64_C(1000000000);
+	(void)timers_run(&w->timers, w->now_ns, 64);
+	w->now_ns = monotonic_ns();
+	free_dead(w);
+}
+
 static void op_other(struct scene *s, struct input *in, uint8_t which)
 {
 	struct worker_state *w = &s->workers[worker_of(s, s->host)].state;
 
 	switch (which) {
 	case 7: host_start(s->host, 2u + take(in)); break;
-	case 8: tick(w); break;
+	case 8: op_timers(w); break;
 	case 9: op_expire(w); break;
 	case 10: worker_drain(w); break;
 	case 11: worker_restart(s, worker_of(s, s->host)); break;
