@@ -11,22 +11,12 @@ CDEF = """
 struct xdp_program;
 struct xdp_multiprog;
 struct bpf_object;
-enum xdp_attach_mode { XDP_MODE_UNSPEC, XDP_MODE_NATIVE, XDP_MODE_SKB, XDP_MODE_HW, ... };
 
-struct xdp_program *xdp_program__open_file(const char *filename, const char *section_name, void *opts);
 long libxdp_get_error(const void *ptr);
-int xdp_program__set_xdp_frags_support(struct xdp_program *prog, bool frags);
-int xdp_program__attach(struct xdp_program *prog, int ifindex, enum xdp_attach_mode mode, unsigned int flags);
-int xdp_program__detach(struct xdp_program *prog, int ifindex, enum xdp_attach_mode mode, unsigned int flags);
-void xdp_program__close(struct xdp_program *prog);
-struct bpf_object *xdp_program__bpf_obj(struct xdp_program *prog);
 const char *xdp_program__name(const struct xdp_program *prog);
-uint32_t xdp_program__id(const struct xdp_program *prog);
-
+int xdp_program__fd(const struct xdp_program *prog);
 struct xdp_multiprog *xdp_multiprog__get_from_ifindex(int ifindex);
 struct xdp_program *xdp_multiprog__main_prog(const struct xdp_multiprog *mp);
-enum xdp_attach_mode xdp_multiprog__attach_mode(const struct xdp_multiprog *mp);
-int xdp_multiprog__detach(struct xdp_multiprog *mp);
 void xdp_multiprog__close(struct xdp_multiprog *mp);
 
 struct bpf_program;
@@ -48,6 +38,11 @@ int bpf_map_lookup_elem(int fd, const void *key, void *value);
 int bpf_map_delete_elem(int fd, const void *key);
 int libbpf_num_possible_cpus(void);
 
+int xts_bpf_attach(int ifindex, int program_fd, int old_fd);
+int xts_bpf_detach(int ifindex, int program_fd);
+int xts_bpf_reuse_map(struct bpf_object *object, int program_fd, const char *name);
+int xts_bpf_hold_map(int program_fd, int map_fd);
+uint32_t xts_bpf_program_id(int program_fd);
 int xts_bpf_run_parser(int program_fd);
 void xts_bpf_catch_messages(void);
 const char *xts_bpf_messages(void);
@@ -55,8 +50,11 @@ const char *xts_bpf_messages(void);
 
 PRELUDE = r"""
 #include <stdarg.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <linux/if_link.h>
+#include <unistd.h>
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <xdp/libxdp.h>
@@ -84,6 +82,84 @@ static int keep_libxdp(enum libxdp_print_level level, const char *format, va_lis
 	if (level <= LIBXDP_WARN)
 		keep(format, arguments);
 	return 0;
+}
+
+/* Attaches in native mode, in one step in place of old_fd; -1: there must be none. */
+static int xts_bpf_attach(int ifindex, int program_fd, int old_fd)
+{
+	LIBBPF_OPTS(bpf_xdp_attach_opts, options, .old_prog_fd = old_fd);
+
+	if (old_fd < 0)
+		return bpf_xdp_attach(ifindex, program_fd, XDP_FLAGS_DRV_MODE | XDP_FLAGS_UPDATE_IF_NOEXIST, NULL);
+	return bpf_xdp_attach(ifindex, program_fd, XDP_FLAGS_DRV_MODE | XDP_FLAGS_REPLACE, &options);
+}
+
+/* Detaches this program, and no other that has taken its place. */
+static int xts_bpf_detach(int ifindex, int program_fd)
+{
+	LIBBPF_OPTS(bpf_xdp_attach_opts, options, .old_prog_fd = program_fd);
+
+	return bpf_xdp_detach(ifindex, XDP_FLAGS_DRV_MODE | XDP_FLAGS_REPLACE, &options);
+}
+
+static int map_of(const struct bpf_prog_info *info, const __u32 *ids, const char *name, struct bpf_map_info *map)
+{
+	for (__u32 i = 0; i < info->nr_map_ids; i++) {
+		__u32 bytes = sizeof *map;
+		int fd = bpf_map_get_fd_by_id(ids[i]);
+
+		if (fd < 0)
+			return -errno;
+		memset(map, 0, sizeof *map);
+		if (bpf_obj_get_info_by_fd(fd, map, &bytes) == 0 && strcmp(map->name, name) == 0)
+			return fd;
+		close(fd);
+	}
+	return -ENOENT;
+}
+
+/* Makes an object that is not loaded yet use the map of this name of a loaded program. 1; 0: that has none like it, and
+ * the object will make its own; or -errno. */
+static int xts_bpf_reuse_map(struct bpf_object *object, int program_fd, const char *name)
+{
+	struct bpf_map *own = bpf_object__find_map_by_name(object, name);
+	struct bpf_map_info m;
+	__u32 ids[16], bytes = sizeof(struct bpf_prog_info);
+	struct bpf_prog_info info = { .nr_map_ids = 16, .map_ids = (__u64)(unsigned long)ids };
+	int error = 0, fd;
+
+	if (!own)
+		return -EINVAL;
+	if (bpf_obj_get_info_by_fd(program_fd, &info, &bytes) < 0)
+		return -errno;
+	if (info.nr_map_ids > 16)
+		info.nr_map_ids = 16;
+	fd = map_of(&info, ids, name, &m);
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
+	if (m.type == bpf_map__type(own) && m.key_size == bpf_map__key_size(own) &&
+			m.value_size == bpf_map__value_size(own) && m.max_entries == bpf_map__max_entries(own)) {
+		error = bpf_map__reuse_fd(own, fd); /* duplicates it */
+		if (!error)
+			error = 1;
+	}
+	close(fd);
+	return error;
+}
+
+/* A map that the program does not use lives as long as the program all the same. 0 or -errno. */
+static int xts_bpf_hold_map(int program_fd, int map_fd)
+{
+	return bpf_prog_bind_map(program_fd, map_fd, NULL);
+}
+
+/* 0: it cannot be told. */
+static __u32 xts_bpf_program_id(int program_fd)
+{
+	struct bpf_prog_info info = { 0 };
+	__u32 bytes = sizeof info;
+
+	return bpf_obj_get_info_by_fd(program_fd, &info, &bytes) < 0 ? 0 : info.id;
 }
 
 /* Runs a parser on one byte, to see that this kernel runs programs so. 0 or -errno. */

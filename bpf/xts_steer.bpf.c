@@ -32,6 +32,21 @@ struct {
 	__type(value, __u32);
 } xts_sockets SEC(".maps");
 
+/* Whom a queue was given to, kept here for an agent that is started after another has died: the program does not look at
+ * it, but it lives as long. An epoch of 0: nobody. Mirrored in xts_bpf/program.py. */
+struct xts_steer_owner {
+	__u64 epoch;
+	__u32 uid;
+	__u32 pid;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, QUEUES_MAX);
+	__type(key, __u32);
+	__type(value, struct xts_steer_owner);
+} xts_owners SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

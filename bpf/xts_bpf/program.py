@@ -1,8 +1,12 @@
-"""The steering program on an interface: loading, attaching, its maps and counters, through libxdp.
+"""The steering program on an interface: loading, attaching, its maps and counters, through libxdp and libbpf.
 
-libxdp's dispatcher is switched off (`LIBXDP_SKIP_DISPATCHER`): it needs bpffs, cannot carry fragments on older kernels,
-and is refused under lockdown. The program is attached by netlink in native mode only; generic mode delivers veth's
-frames to the wrong queue.
+libxdp tells what is on the interface. Its dispatcher is switched off (`LIBXDP_SKIP_DISPATCHER`): it needs bpffs, cannot
+carry fragments on older kernels, and is refused under lockdown. The program is attached by netlink in native mode only;
+generic mode delivers veth's frames to the wrong queue.
+
+So attached it outlives the process that attached it, and with it its maps: sockets that were admitted go on receiving.
+The next process to attach loads the program anew, gives it the maps of the old one, and puts it in its place in one
+step, without a frame lost; nothing has to be pinned. The program is configured before it is attached.
 """
 
 from __future__ import annotations
@@ -26,7 +30,10 @@ ffi, lib = _native.ffi, _native.lib
 OBJECT = Path(_native.__file__).with_name("xts_steer.bpf.o")  # installed beside the compiled module
 PROGRAM = "xts_steer"
 QUEUES_MAX = 256
+#: What the next program takes over. The configuration is each one's own.
+LASTING_MAPS = ("xts_sockets", "xts_owners", "xts_counters")
 CONFIG = struct.Struct("=2s6sB7x")
+OWNER = struct.Struct("=QII")
 SIOCGIFHWADDR = 0x8927
 
 
@@ -40,6 +47,15 @@ class SteerCounters:
     malformed: int  # ours, but shorter than a message's head: dropped
     no_socket: int  # ours, but nobody is attached to this queue: dropped
     others_dropped: int  # not ours, on an exclusive interface: dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whom a queue was given to."""
+
+    epoch: int  # of the attachment, never 0
+    uid: int
+    pid: int
 
 
 def parse_mac(text: str) -> bytes:
@@ -65,47 +81,47 @@ def interface_index(interface: str) -> int:
         raise OSError(errno.ENODEV, f"there is no interface {interface} in this network namespace") from None
 
 
-def _caught(result: int, what: str) -> None:
-    """Raises the OSError of a libxdp call, with what libbpf, libxdp and the kernel said about it."""
+def _caught(result: int, what: str) -> int:
+    """The result of a call of libxdp or libbpf; OSError, with what they and the kernel said about it."""
     if result < 0:
         said = " ".join(ffi.string(lib.xts_bpf_messages()).decode(errors="replace").split())
         raise OSError(-result, f"{what}: {os.strerror(-result)}" + (f" ({said})" if said else ""))
+    return result
 
 
 class SteerProgram:
     """The program, attached to an interface as long as this object is open. A context manager.
 
-    Needs CAP_NET_ADMIN and CAP_BPF. OSError: EBUSY, another XDP program is there; EOPNOTSUPP, the driver has no native
-    XDP; else the text says what the kernel answered. A program of ours that a dead process left is replaced.
+    Needs CAP_NET_ADMIN and CAP_BPF, and CAP_SYS_ADMIN where a program is attached already. OSError: EBUSY, another XDP
+    program is there; EOPNOTSUPP, the driver has no native XDP; else the text says what the kernel answered. A program
+    of ours that another process left is replaced, and its sockets, owners and counters are taken over.
     """
 
     def __init__(self, interface: str, peer_mac: bytes, *, ethertype: int = 0x855B, exclusive: bool = False) -> None:
         """peer_mac: the only station whose frames are admitted. exclusive: drop all traffic that is not ours."""
         self.interface = interface
         self._ifindex = interface_index(interface)
-        self._program: Any = None
-        self._attached = False
+        self._fd = -1
         lib.xts_bpf_catch_messages()
-        self._remove_stale()
-        program = lib.xdp_program__open_file(os.fsencode(OBJECT), b"xdp.frags", ffi.NULL)
-        _caught(int(lib.libxdp_get_error(program)), f"opening {OBJECT}")
-        self._program = program
+        self._object: Any = lib.bpf_object__open_file(os.fsencode(OBJECT), ffi.NULL)
+        if self._object == ffi.NULL:
+            _caught(-int(ffi.errno), f"opening {OBJECT}")
+        old = -1
         try:
-            # libbpf 1.1 derives the flag from the section only at load, which is too late for libxdp.
-            _caught(lib.xdp_program__set_xdp_frags_support(program, True), "asking for fragments")
-            _caught(
-                lib.xdp_program__attach(program, self._ifindex, lib.XDP_MODE_NATIVE, 0),
-                f"attaching the XDP program to {interface} in native mode",
-            )
-            self._attached = True
-            self._check_native()
-            self._sockets_fd = self._map("xts_sockets")
-            self._counters_fd = self._map("xts_counters")
+            old = self._left_over()
+            self._load(old)
             config = CONFIG.pack(ethertype.to_bytes(2, "big"), peer_mac, exclusive)
             self._update(self._map("xts_config"), 0, config, "configuring the XDP program")
+            _caught(
+                lib.xts_bpf_attach(self._ifindex, self._fd, old),
+                f"attaching the XDP program to {interface} in native mode",
+            )
         except OSError:
-            self.close()
+            self.leave()
             raise
+        finally:
+            if old >= 0:
+                os.close(old)
 
     def __enter__(self) -> Self:
         return self
@@ -116,57 +132,83 @@ class SteerProgram:
     @property
     def program_id(self) -> int:
         """The kernel's number of the loaded program, as bpftool and tracepoints show it."""
-        return int(lib.xdp_program__id(self._program))
+        return int(lib.xts_bpf_program_id(self._fd))
 
-    def admit(self, queue_id: int, xsk_fd: int) -> None:
-        """Hands frames that arrive on a queue to this socket from now on."""
+    def admit(self, queue_id: int, xsk_fd: int, owner: Owner | None = None) -> None:
+        """Hands frames that arrive on a queue to this socket from now on; whose it is, is remembered with it."""
         what = f"registering a socket for queue {queue_id} of {self.interface}"
+        if owner:
+            self._update(self._owners_fd, queue_id, OWNER.pack(owner.epoch, owner.uid, owner.pid), what)
         self._update(self._sockets_fd, queue_id, struct.pack("=i", xsk_fd), what)
 
     def withdraw(self, queue_id: int) -> None:
         """Drops frames that arrive on a queue from now on; harmless when nothing was registered."""
         lib.bpf_map_delete_elem(self._sockets_fd, struct.pack("=I", queue_id))
 
+    def owner(self, queue_id: int) -> Owner | None:
+        """To whom a queue was given last; None when that was undone by `forget()`."""
+        value = ffi.new("char[]", OWNER.size)
+        if lib.bpf_map_lookup_elem(self._owners_fd, struct.pack("=I", queue_id), value) < 0:
+            raise OSError(ffi.errno, f"reading the owner of queue {queue_id}: {os.strerror(ffi.errno)}")
+        epoch, uid, pid = OWNER.unpack(bytes(ffi.buffer(value)))
+        return Owner(epoch, uid, pid) if epoch else None
+
+    def forget(self, queue_id: int) -> None:
+        """The queue is nobody's any more."""
+        self._update(self._owners_fd, queue_id, bytes(OWNER.size), f"releasing queue {queue_id} of {self.interface}")
+
     def counters(self) -> SteerCounters:
         """Sums over the processors; not one moment's picture."""
         return SteerCounters(*(self._counter(i) for i in range(len(SteerCounters.__slots__))))
 
     def close(self) -> None:
-        """Detaches and unloads the program; harmless when repeated."""
-        if self._program is None:
-            return
-        if self._attached:
-            lib.xdp_program__detach(self._program, self._ifindex, lib.XDP_MODE_NATIVE, 0)
-        lib.xdp_program__close(self._program)
-        self._program = None
+        """Detaches the program, unless another has taken its place, and unloads it; harmless when repeated."""
+        if self._fd >= 0:
+            lib.xts_bpf_detach(self._ifindex, self._fd)
+        self.leave()
 
-    def _remove_stale(self) -> None:
+    def leave(self) -> None:
+        """Lets go of the program and leaves it attached: what was admitted goes on. Harmless when repeated."""
+        if self._object is not None:
+            lib.bpf_object__close(self._object)
+        self._object = None
+        self._fd = -1
+
+    def _left_over(self) -> int:
+        """A descriptor of the program of ours that is attached, or -1."""
         found = lib.xdp_multiprog__get_from_ifindex(self._ifindex)
-        if int(lib.libxdp_get_error(found)) < 0:
-            return
+        error = int(lib.libxdp_get_error(found))
+        if error == -errno.ENOENT:
+            return -1
+        _caught(error, f"finding out which XDP program {self.interface} has")
         try:
-            name = ffi.string(lib.xdp_program__name(lib.xdp_multiprog__main_prog(found))).decode()
+            program = lib.xdp_multiprog__main_prog(found)
+            name = ffi.string(lib.xdp_program__name(program)).decode()
             if name != PROGRAM:
                 raise OSError(
                     errno.EBUSY,
                     f"{self.interface} has the XDP program {name!r}: remove it (ip link set {self.interface} xdp off)",
                 )
-            _caught(lib.xdp_multiprog__detach(found), f"removing a left-over program from {self.interface}")
+            return os.dup(lib.xdp_program__fd(program))
         finally:
             lib.xdp_multiprog__close(found)
 
-    def _check_native(self) -> None:
-        found = lib.xdp_multiprog__get_from_ifindex(self._ifindex)
-        _caught(int(lib.libxdp_get_error(found)), f"looking for the program on {self.interface}")
-        mode = lib.xdp_multiprog__attach_mode(found)
-        lib.xdp_multiprog__close(found)
-        if mode != lib.XDP_MODE_NATIVE:
-            raise OSError(errno.EOPNOTSUPP, f"the driver of {self.interface} has no native XDP")
+    def _load(self, old: int) -> None:
+        """Loads the program, with the maps of an old one unless that is -1."""
+        if old >= 0:
+            for name in LASTING_MAPS:
+                what = f"taking over the map {name} of the program on {self.interface}"
+                _caught(lib.xts_bpf_reuse_map(self._object, old, name.encode()), what)
+        _caught(lib.bpf_object__load(self._object), f"loading {OBJECT}")
+        program = lib.bpf_object__next_program(self._object, ffi.NULL)
+        self._fd = int(lib.bpf_program__fd(program))
+        self._sockets_fd = self._map("xts_sockets")
+        self._owners_fd = self._map("xts_owners")
+        self._counters_fd = self._map("xts_counters")
+        _caught(lib.xts_bpf_hold_map(self._fd, self._owners_fd), "keeping the owners of queues with the XDP program")
 
     def _map(self, name: str) -> int:
-        fd = int(lib.bpf_object__find_map_fd_by_name(lib.xdp_program__bpf_obj(self._program), name.encode()))
-        _caught(fd, f"map {name}")
-        return fd
+        return _caught(int(lib.bpf_object__find_map_fd_by_name(self._object, name.encode())), f"map {name}")
 
     def _update(self, fd: int, key: int, value: bytes, what: str) -> None:
         if lib.bpf_map_update_elem(fd, struct.pack("=I", key), value, 0) < 0:
