@@ -162,25 +162,17 @@ class Lab(AbstractContextManager["Lab"]):
         self.spawn("dpu", [sys.executable, "-m", "xts_proxy", "--config", str(configuration)], name="proxy", ready=True)
         if self.settings.queue == "afxdp":
             say("agent on the host")
-            self.spawn(
-                "host",
-                [
-                    sys.executable,
-                    "-m",
-                    "xts_agent",
-                    "--interface",
-                    topology.HOST_XTS.interface,
-                    "--endpoint",
-                    str(self.endpoint),
-                    "--peer-mac",
-                    topology.mac_address(self.name, topology.DPU_XTS),
-                ],
-                name="agent",
-                ready=True,
-            )
+            self.start_agent()
         say("first message")
         self._cross()
         self._store_settings()
+
+    def start_agent(self) -> Record:
+        """Starts the agent of an afxdp lab: at the beginning, and when it was killed."""
+        mac = topology.mac_address(self.name, topology.DPU_XTS)
+        command = [sys.executable, "-m", "xts_agent", "--interface", topology.HOST_XTS.interface]
+        command += ["--endpoint", str(self.endpoint), "--peer-mac", mac]
+        return self.spawn("host", command, name="agent", ready=True)
 
     def proxy_configuration(self) -> str:
         """The text of proxy.toml. In a lab everybody may connect and listen everywhere."""

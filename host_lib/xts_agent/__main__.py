@@ -38,6 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with Agent(config) as agent:
             line = f"ready: {agent.pool.count} queues of {config.interface} at {config.endpoint}"
+            agent.confine()
             announce(line, options.ready_fd)
             agent.serve(stop_fd)
     except OSError as error:

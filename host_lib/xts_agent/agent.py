@@ -1,9 +1,12 @@
-"""The agent's loop: endpoint, pool and program put together.
+"""The agent's loop: endpoint and pool put together, without any privilege.
 
-Privilege ends here: a process that connects to the endpoint gets a queue as file descriptors and needs nothing more.
-What the agent does for it afterwards is to notice its end, by the connection or by its pidfd, and then, in this order:
-take the queue out of the XSKMAP, so that nothing more arrives; send what the process had still put into its ring; send
-GOODBYE for its epoch through a socket of the agent's own; and have the queue closed and opened anew for the next.
+A process that connects to the endpoint gets a queue as file descriptors and needs nothing more. What the agent does for
+it afterwards is to notice its end, by the connection or by its pidfd, and to release the queue: nothing more arrives
+there, what the process had still put into its ring is sent, and GOODBYE for its epoch behind that (opener.py); then the
+queue is closed and opened anew for the next (pool.py).
+
+Who may have how many queues is decided here. The opener, which was forked before, does what needs privilege; this
+process talks with everybody and keeps no capability (`confine()`).
 """
 
 from __future__ import annotations
@@ -11,60 +14,44 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import pwd
 import selectors
 import signal
 import socket
 from contextlib import ExitStack
 from pathlib import Path
 
-from xts_bpf.device import receive_queues
-from xts_bpf.program import SteerCounters, SteerProgram, interface_mac
+from xts_bpf.program import Owner
+from xts_messages import privilege
 from xts_messages._native import ffi, lib
-from xts_messages.afxdp import XskSocket
 from xts_messages.endpoint import Attached, Endpoint, Grant, NotReady, Peer
 from xts_messages.printable import printable
 from xts_messages.refusals import Refusals
 
+from xts_agent import opener
 from xts_agent.config import AgentConfig
 from xts_agent.pool import Pool, Slot, State
 
 log = logging.getLogger("xts-agent")
 
-
-def goodbye_frame(local_mac: bytes, peer_mac: bytes, ethertype: int, epoch: int) -> bytes:
-    """The GOODBYE that ends an epoch in the name of its process: without error, as the kernel closes the sockets of a
-    process that ends."""
-    frame = ffi.new("uint8_t[]", int(lib.XTS_ETH_MIN_BYTES))
-    ffi.memmove(frame, peer_mac + local_mac + ethertype.to_bytes(2, "big"), 14)
-    lib.xts_head_encode(frame, lib.XTS_LINK_GOODBYE, 0, 0, 0)
-    lib.xts_goodbye_encode(frame, ffi.new("struct xts_goodbye *", {"epoch": epoch}))
-    return bytes(ffi.buffer(frame))
+#: Whom the unprivileged process becomes when root has started it and the configuration names nobody.
+USERS = ("xts-agent", "nobody")
 
 
 class Agent:
     """Serves an interface while it is open. A context manager. OSError: what could not be had, and why."""
 
     def __init__(self, config: AgentConfig) -> None:
+        """Forks the opener: to be called before there are threads."""
         self.config = config
-        self.local_mac = interface_mac(config.interface)
-        available = receive_queues(config.interface)
-        count = config.queues or available
-        if count > available:
-            raise OSError(errno.EINVAL, f"{config.interface} has {available} queues, not {count}: ask for fewer")
-        self._stop = False
+        self._user = find_user(config.user)
         with ExitStack() as undo:
-            self._program = undo.enter_context(
-                SteerProgram(
-                    config.interface,
-                    config.peer_mac_bytes,
-                    ethertype=config.ethertype,
-                    exclusive=config.exclusive,
-                )
-            )
-            self.per_uid_max = config.per_uid_limit(count)
-            spares = min(config.spares or count, count)
-            self.pool = Pool(config.interface, count, spares, config.frame_window, config.single_chunk)
+            connection, process = opener.start(config)
+            undo.callback(os.waitpid, process, 0)
+            undo.callback(connection.close)
+            self.pool = Pool(config.interface, connection, config.spares)
             undo.callback(self.pool.close)
+            self.per_uid_max = config.per_uid_limit(self.pool.count)
             self.pool.open_first()
             Path(config.endpoint).parent.mkdir(parents=True, exist_ok=True)
             self.endpoint = undo.enter_context(
@@ -79,6 +66,10 @@ class Agent:
             )
             self._undo = undo.pop_all()
 
+    def confine(self) -> None:
+        """Gives up all privilege of this process. OSError: nothing can be relied on."""
+        privilege.confine(user=self._user)
+
     def __enter__(self) -> Agent:
         return self
 
@@ -87,15 +78,10 @@ class Agent:
 
     def close(self) -> None:
         """GOODBYE for everybody, the endpoint's file removed, the program detached."""
-        self._stop = True
         self._undo.close()
 
-    def counters(self) -> SteerCounters:
-        """What the program has counted."""
-        return self._program.counters()
-
     def serve(self, stop_fd: int) -> None:
-        """Serves until stop_fd is readable."""
+        """Serves until stop_fd is readable. ConnectionResetError: the opener has ended."""
         with selectors.EpollSelector() as selector:
             for source in (self.endpoint, self.pool, stop_fd):
                 selector.register(source, selectors.EVENT_READ, source)
@@ -113,15 +99,15 @@ class Agent:
     def _allocate(self, peer: Peer, epoch: int) -> Grant:
         self._check_account(peer.uid)
         slot = self.pool.take(peer.uid)
-        if slot is None or slot.xsk is None:
+        if slot is None:
             if self.pool.exhausted():
                 raise OSError(errno.EUSERS, f"all {self.pool.count} queues of {self.config.interface} are in use")
             self.pool.refill()
             raise NotReady
         try:
-            return self._grant(slot, slot.xsk, peer)
+            return self._grant(slot, peer, epoch)
         except OSError:
-            self.pool.give_back(slot)
+            self.pool.put_back(slot)
             raise
 
     def _check_account(self, uid: int) -> None:
@@ -130,28 +116,24 @@ class Agent:
         charged = self.pool.charged(uid)
         if not uid or not self.per_uid_max or len(charged) < self.per_uid_max:
             return
-        kept = sum(slot.kept for slot in charged)
-        if len(charged) > kept + sum(slot.state is State.USED for slot in charged):
+        if not all(slot.kept or slot.state is State.USED for slot in charged):
             raise NotReady
+        kept = sum(slot.kept and not slot.before_us for slot in charged)
         text = f"user {uid} has {len(charged)} queues of {self.config.interface}, the most allowed"
         if kept:
             text += f"; {kept} of them without an attachment: some process keeps the descriptors, end it"
         raise OSError(errno.EUSERS, text)
 
-    def _grant(self, slot: Slot, xsk: XskSocket, peer: Peer) -> Grant:
+    def _grant(self, slot: Slot, peer: Peer, epoch: int) -> Grant:
         reply = ffi.new("struct xts_attach_reply *")
-        reply[0] = xsk.geometry[0]
+        ffi.memmove(reply, slot.geometry, len(slot.geometry))
         needed = int(reply.rx_chunks * reply.chunk_bytes + reply.tx_slots * reply.slot_bytes)
         if peer.umem_bytes_max and peer.umem_bytes_max < needed:
             raise OSError(errno.ENOMEM, f"a queue here takes {needed} bytes of memory, not {peer.umem_bytes_max}")
         if peer.frame_window_max:
             window = min(int(reply.frame_window), peer.frame_window_max)
             reply.frame_window = max(window, int(lib.XTS_FRAME_WINDOW_MIN))
-        reply.ethertype = self.config.ethertype
-        ffi.memmove(reply.local_mac, self.local_mac, 6)
-        ffi.memmove(reply.peer_mac, self.config.peer_mac_bytes, 6)
-        self._program.admit(slot.queue_id, xsk.xsk_fd)
-        return Grant(reply, (os.dup(xsk.xsk_fd), os.dup(xsk.umem_fd)), tag=slot)
+        return Grant(reply, self.pool.admit(slot, Owner(epoch, peer.uid, peer.pid)), tag=slot)
 
     def _attached(self, attached: Attached) -> None:
         peer = attached.peer
@@ -160,16 +142,26 @@ class Agent:
     def _released(self, attached: Attached) -> None:
         slot = attached.tag
         assert isinstance(slot, Slot)
-        self._program.withdraw(slot.queue_id)
-        peer_mac = self.config.peer_mac_bytes
-        frame = goodbye_frame(self.local_mac, peer_mac, self.config.ethertype, attached.epoch)
         try:
-            slot.say(frame)
+            self.pool.release(slot)
         except OSError as failure:
             log.warning("queue %d: GOODBYE for pid %d: %s", slot.queue_id, attached.peer.pid, failure.strerror)
         log.info("queue %d: pid %d has gone", slot.queue_id, attached.peer.pid)
-        if not self._stop:
-            self.pool.give_back(slot)
+
+
+def find_user(name: str) -> pwd.struct_passwd | None:
+    """Whom to become: the user of this name; without a name, when root has started us, one of USERS. None: nobody else.
+    OSError ENOENT: there is none."""
+    if name:
+        return privilege.find_user(name)
+    if os.geteuid() != 0:
+        return None
+    for candidate in USERS:
+        try:
+            return privilege.find_user(candidate)
+        except FileNotFoundError:
+            continue
+    raise FileNotFoundError(errno.ENOENT, f"there is none of the users {', '.join(USERS)}: name one (--user)")
 
 
 def stop_on_signals() -> int:

@@ -32,6 +32,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     spares: Annotated[int, Meta(ge=0, le=QUEUES_MAX)] = 0  # kept open ahead; 0: all
     frame_window: Annotated[int, Meta(ge=FRAME_WINDOW_MIN, le=FRAME_WINDOW_MAX)] = 64  # frames, each way
     per_uid_max: Annotated[int, Meta(ge=0)] | None = None  # queues of one user, root exempt; 0: no limit
+    user: str = ""  # whom the unprivileged process becomes; "": xts-agent or nobody if root has started it
     single_chunk: bool = False
     exclusive: bool = False
 
@@ -68,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         help="queues of one user, root exempt; 0: no limit (default: three quarters)",
     )
+    add("--user", metavar="NAME", help="user to become for what needs no privilege (default: xts-agent or nobody)")
     add("--single-chunk", action="store_true", default=None, help="no frames over several buffers")
     add("--exclusive", action="store_true", default=None, help="drop all other traffic of the interface")
     add("--ready-fd", metavar="FD", type=int, help="write a line to this descriptor, and close it, when serving")

@@ -182,6 +182,37 @@ int xts_afxdp_socket_open(struct xts_afxdp_socket *out, const struct xts_afxdp_c
 	return error;
 }
 
+static int probe_bind(int fd, const struct sockaddr_xdp *address)
+{
+	static const int rings[] = {XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING, XDP_TX_RING};
+	uint32_t entries = 1;
+	int umem_fd = memfd_create("xts-probe", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int error = umem_fd < 0 ? -errno : umem_register(fd, umem_fd, XTS_CHUNK_BYTES);
+
+	for (size_t i = 0; !error && i < sizeof rings / sizeof *rings; i++)
+		if (setsockopt(fd, SOL_XDP, rings[i], &entries, sizeof entries) < 0)
+			error = -errno;
+	if (!error && bind(fd, (const struct sockaddr *)address, sizeof *address) < 0)
+		error = -errno;
+	if (umem_fd >= 0)
+		close(umem_fd);
+	return error;
+}
+
+int xts_afxdp_probe(uint32_t ifindex, uint32_t queue_id)
+{
+	struct sockaddr_xdp address = {.sxdp_family = AF_XDP, .sxdp_flags = XDP_COPY, .sxdp_ifindex = ifindex,
+				       .sxdp_queue_id = queue_id};
+	int fd = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
+	int error;
+
+	if (fd < 0)
+		return -errno;
+	error = probe_bind(fd, &address);
+	close(fd);
+	return error;
+}
+
 int xts_afxdp_last_word_open(int xsk_fd, uint32_t ifindex, uint32_t queue_id)
 {
 	struct sockaddr_xdp address = {.sxdp_family = AF_XDP, .sxdp_flags = XDP_SHARED_UMEM, .sxdp_ifindex = ifindex,

@@ -13,7 +13,10 @@ from pathlib import Path
 from cffi import FFI
 
 HERE = Path(__file__).resolve().parent
-HEADERS = ("wire.h", "link.h", "credit.h", "queue.h", "status.h", "attach.h", "environment.h", "afxdp.h", "shm.h")
+HEADERS = (
+    *("wire.h", "link.h", "credit.h", "queue.h", "status.h", "attach.h", "environment.h", "afxdp.h", "shm.h"),
+    "privilege.h",
+)
 
 KNOWN = """
 struct iovec { void *iov_base; size_t iov_len; };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
@@ -15,6 +16,7 @@ from xts_messages.queue import Queue, adopt_afxdp
 
 #: A queue answers EBUSY for some 17 ms after its last socket was closed.
 REBIND_STEP_S = 0.005
+AF_XDP = 44
 
 _EXPLAIN = {
     errno.EBUSY: "the queue has a socket already",
@@ -87,6 +89,14 @@ def open_socket(
     return XskSocket(interface, queue_id, int(out.xsk_fd), int(out.umem_fd), geometry)
 
 
+def is_busy(interface: str, queue_id: int) -> bool:
+    """Has some process a socket on this queue? Cheaper than trying to open it. OSError: it cannot be told."""
+    result = int(lib.xts_afxdp_probe(socket.if_nametoindex(interface), queue_id))
+    if result < 0 and result != -errno.EBUSY:
+        raise OSError(-result, f"queue {queue_id} of {interface}: {_EXPLAIN.get(-result, os.strerror(-result))}")
+    return result == -errno.EBUSY
+
+
 class LastWord:
     """A transmit-only socket of our own on the queue of another's socket: what is to be said after its death leaves
     here, whatever state its rings are in. A context manager."""
@@ -106,6 +116,13 @@ class LastWord:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+    def flush(self) -> None:
+        """Has the kernel send what the other socket's owner had put into its ring, as far as it can."""
+        # Without a socket object Python has no sendto; this one only borrows the descriptor.
+        kick = socket.socket(AF_XDP, socket.SOCK_RAW, fileno=os.dup(self._fds[1]))
+        with kick, contextlib.suppress(OSError):
+            kick.send(b"", socket.MSG_DONTWAIT)
 
     def send(self, frame: bytes) -> None:
         """Sends one frame of at most a chunk. OSError: it was not sent."""

@@ -394,7 +394,7 @@ def listen(path: Path, mode: int) -> socket.socket:
         if path.exists():
             if not stat.S_ISSOCK(path.lstat().st_mode):
                 raise OSError(errno.ENOTSOCK, f"{path} exists and is no socket: remove it, or choose another")
-            if _is_served(path):
+            if is_served(path):
                 raise OSError(errno.EADDRINUSE, f"{path} is served by another process: stop it, or choose another")
         temporary.unlink(missing_ok=True)
         listener.bind(str(temporary))
@@ -427,7 +427,8 @@ def read_status_page(fd: int) -> bytes:
         return page[: int(ffi.sizeof("struct xts_status_page")) + entries]
 
 
-def _is_served(path: Path) -> bool:
+def is_served(path: Path) -> bool:
+    """Does some process listen there?"""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as probe:
         try:
             probe.connect(str(path))

@@ -7,19 +7,25 @@ import errno
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from conftest import Wire
 from pyroute2 import NetNS
-from xts_agent.agent import goodbye_frame
+from xts_agent import opener, opener_protocol
+from xts_agent.config import AgentConfig
+from xts_agent.opener import goodbye_frame
 from xts_bpf.device import DeviceQueues, open_device_queues
+from xts_bpf.program import Owner
 from xts_messages.attach import Attachment, attach, list_attachments
 from xts_messages.queue import Queue
 
@@ -78,6 +84,21 @@ class Running:
                 yield process, int(said[2]), int(said[3])
             finally:
                 process.kill()
+
+    def refusal(self, uid: int = NOBODY) -> str:
+        """What a process that is refused a queue says."""
+        done = subprocess.run(
+            [sys.executable, "-c", ECHO, self.endpoint],
+            capture_output=True,
+            text=True,
+            user=uid,
+            group=uid,
+            extra_groups=[],
+            timeout=20,
+            check=False,
+        )
+        assert done.returncode == 1
+        return done.stderr
 
     def kill_agent(self) -> None:
         with self.agent:
@@ -301,15 +322,7 @@ def test_more_processes_than_queues(running: Running) -> None:
 @pytest.mark.parametrize("running", [["--queues", "3", "--per-uid-max", "1"]], indirect=True)
 def test_a_user_has_a_limit(running: Running) -> None:
     with running.echo(), running.echo(uid=1234):
-        with subprocess.Popen(
-            [sys.executable, "-c", ECHO, running.endpoint],
-            stderr=subprocess.PIPE,
-            text=True,
-            user=NOBODY,
-            group=NOBODY,
-            extra_groups=[],
-        ) as second:
-            assert "user 65534 has 1 queues of xts0, the most allowed" in second.communicate(timeout=20)[1]
+        assert "user 65534 has 1 queues of xts0, the most allowed" in running.refusal()
         with attach(running.endpoint):
             pass
 
@@ -362,15 +375,125 @@ def test_an_agent_that_was_killed_is_succeeded(running: Running) -> None:
             running.exchange(again, 60)
 
 
-def test_a_new_agent_serves_although_a_process_of_the_old_one_lives(running: Running) -> None:
-    with running.echo() as (process, _, held):
+@pytest.mark.parametrize("pause_s", [0, 0.5])
+def test_a_queue_in_use_outlives_agents_without_losing_a_frame(running: Running, pause_s: float) -> None:
+    stop_traffic = threading.Event()
+    crossed = 0
+
+    def exchange_on_and_on(queue_id: int) -> None:
+        nonlocal crossed
+        while not stop_traffic.is_set():
+            running.exchange(queue_id, 3000)
+            crossed += 1
+
+    with running.echo() as (_, _, queue_id), ThreadPoolExecutor(1) as beside:
+        traffic = beside.submit(exchange_on_and_on, queue_id)
+        try:
+            for _ in range(3):
+                running.kill_agent()
+                time.sleep(pause_s)
+                before = crossed
+                running.agent = start_agent(running.wire, running.endpoint, "--queues", "2")
+                until(lambda: crossed > before + 10 or traffic.done())  # noqa: B023
+                with running.echo(uid=1234) as (_, _, other):
+                    running.exchange(other, 60)
+        finally:
+            stop_traffic.set()
+        traffic.result()
+        admitted = running.device.program.counters().admitted
+        assert admitted >= crossed
+
+
+def test_stopping_leaves_a_queue_alone_that_a_dead_agent_gave_away(running: Running) -> None:
+    with running.echo() as (_, _, queue_id):
         running.kill_agent()
         running.agent = start_agent(running.wire, running.endpoint, "--queues", "2")
-        with running.echo() as (_, _, other):
+        assert stop(running.agent) == 0
+        running.exchange(queue_id, 60)
+        running.agent = start_agent(running.wire, running.endpoint, "--queues", "2")
+        running.exchange(queue_id, 60)
+
+
+class TestPrivilege:
+    """What the two processes of an agent may do."""
+
+    def opener(self, agent: subprocess.Popen[str]) -> int:
+        return int(Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text())
+
+    def status(self, pid: int) -> dict[str, str]:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+
+    def test_who_talks_with_everybody_may_nothing(self, running: Running) -> None:
+        found = self.status(running.agent.pid)
+        assert "0" not in found["Uid"].split()
+        assert "0" not in found["Gid"].split()
+        assert [int(found[f"Cap{kind}"], 16) for kind in ("Eff", "Prm", "Bnd", "Amb")] == [0, 0, 0, 0]
+        assert found["NoNewPrivs"] == "1"
+        assert found["Groups"].strip() == ""
+
+    def test_the_opener_keeps_what_it_needs(self, running: Running) -> None:
+        found = self.status(self.opener(running.agent))
+        kept = sum(1 << number for number in opener.KEPT)
+        assert [int(found[f"Cap{kind}"], 16) & ~kept for kind in ("Eff", "Prm", "Bnd", "Amb")] == [0, 0, 0, 0]
+        assert found["NoNewPrivs"] == "1"
+
+    def test_the_death_of_the_opener_ends_the_agent_and_no_channel(self, running: Running) -> None:
+        with running.echo() as (_, _, queue_id):
+            os.kill(self.opener(running.agent), signal.SIGKILL)
+            with running.agent:
+                assert running.agent.wait(10) == 1
+            running.exchange(queue_id, 60)
+            running.agent = start_agent(running.wire, running.endpoint, "--queues", "2")
+            running.exchange(queue_id, 60)
+
+    @pytest.mark.parametrize(
+        "request_bytes",
+        [
+            b"?",
+            opener_protocol.Request(opener_protocol.Ask.OPEN, 2).pack(),
+            opener_protocol.Request(opener_protocol.Ask.RELEASE, 0).pack(),
+            opener_protocol.Request(opener_protocol.Ask.ADMIT, 0).pack(),
+            opener_protocol.Request(opener_protocol.Ask.ADMIT, 0, Owner(1, 2, 3)).pack(),
+            struct.pack("=HHIIQ", 9, 0, 0, 0, 0),
+        ],
+    )
+    def test_the_opener_ends_when_asked_nonsense(self, wire: Wire, folder: str, request_bytes: bytes) -> None:
+        script = "import sys; from test_agent import ask_nonsense; ask_nonsense(*sys.argv[1:])"
+        with wire.inside(wire.host):
+            done = subprocess.run(
+                [sys.executable, "-c", script, wire.host_if, wire.device_mac.hex(":"), folder, request_bytes.hex()],
+                cwd=Path(__file__).parent,
+                env=os.environ | {"PYTHONPATH": f"{Path(__file__).parent.parent}"},
+                capture_output=True,
+                text=True,
+                timeout=20,
+                check=False,
+            )
+        assert "broke the protocol" in done.stderr
+        assert done.stdout == "1\n"
+
+
+def ask_nonsense(interface: str, peer_mac: str, folder: str, request: str) -> None:
+    """In a process of its own, which becomes the parent of an opener; prints its exit status."""
+    config = AgentConfig(interface=interface, peer_mac=peer_mac, endpoint=f"{folder}/e.sock", queues=2)
+    connection, process = opener.start(config)
+    assert len(opener_protocol.receive_ready(connection)) == 2
+    connection.send(bytes.fromhex(request))
+    print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+
+
+def test_a_new_agent_serves_although_a_process_of_the_old_one_lives(running: Running) -> None:
+    with running.echo() as (process, epoch, held):
+        running.kill_agent()
+        running.agent = start_agent(running.wire, running.endpoint, "--queues", "2")
+        assert running.refusal().endswith("user 65534 has 1 queues of xts0, the most allowed\n")
+        with running.echo(uid=1234) as (_, _, other):
             assert other != held
             running.exchange(other, 60)
+            running.exchange(held, 60)
             process.kill()
-            process.wait(10)
+            assert take(running.device.queues[held]) == running.goodbye(epoch), "by the agent that did not see it begin"
             with attach_at_last(running.endpoint) as attachment:
                 assert attachment.queue_id == held
 

@@ -1,0 +1,237 @@
+"""The privileged part of the agent: opens and closes AF_XDP sockets, and admits them to the XDP program. Nothing else.
+
+Theory of operation. The agent begins with two processes. This one keeps CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF; the
+other, which talks with everybody, keeps nothing and asks this one (opener_protocol.py). A request names a queue and at
+most whom it is for; sockets, frames and addresses are made here, so that whoever takes over the other process can
+give queues away, and no more: not a frame of its own, not a descriptor into the program's map.
+
+Closing and opening wait for the kernel and are a thread's; everything else is done at once. When the other process
+ends without FINISH, this one ends, too, and leaves the program attached: processes that hold queues go on, and the next
+agent finds in the program's map whose they are. When it can open such a queue, its process has ended, and the proxy is
+told so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import queue
+import signal
+import socket
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from xts_bpf.device import receive_queues
+from xts_bpf.program import Owner, SteerProgram, interface_mac
+from xts_messages import privilege
+from xts_messages._native import ffi, lib
+from xts_messages.afxdp import LastWord, XskSocket, is_busy, open_socket
+from xts_messages.endpoint import is_served
+
+from xts_agent.config import AgentConfig
+from xts_agent.opener_protocol import Answer, Ask, Request, Say, send_ready
+
+log = logging.getLogger("xts-agent")
+
+KEPT = (privilege.NET_ADMIN, privilege.NET_RAW, privilege.BPF, privilege.PERFMON, privilege.IPC_LOCK)
+
+
+def goodbye_frame(local_mac: bytes, peer_mac: bytes, ethertype: int, epoch: int) -> bytes:
+    """The GOODBYE that ends an epoch in the name of its process: without error, as the kernel closes the sockets of a
+    process that ends."""
+    frame = ffi.new("uint8_t[]", int(lib.XTS_ETH_MIN_BYTES))
+    ffi.memmove(frame, peer_mac + local_mac + ethertype.to_bytes(2, "big"), 14)
+    lib.xts_head_encode(frame, lib.XTS_LINK_GOODBYE, 0, 0, 0)
+    lib.xts_goodbye_encode(frame, ffi.new("struct xts_goodbye *", {"epoch": epoch}))
+    return bytes(ffi.buffer(frame))
+
+
+@dataclass(slots=True, eq=False)
+class _Queue:
+    """`xsk` and `last_word` are there while it is open. While `opening` it is the thread's."""
+
+    number: int
+    xsk: XskSocket | None = None
+    last_word: LastWord | None = None
+    admitted: Owner | None = None
+    told: int = 0  # the last epoch whose end the proxy was told
+    opening: bool = False
+    busy: bool = False  # when it was last tried
+
+    def close(self) -> None:
+        """Blocks for some milliseconds."""
+        if self.last_word:
+            self.last_word.close()
+        if self.xsk:
+            self.xsk.close()
+        self.last_word = self.xsk = None
+
+
+class Opener:
+    """Serves one connection."""
+
+    def __init__(self, config: AgentConfig, connection: socket.socket) -> None:
+        """Attaches the program. OSError: it cannot serve this interface, and why."""
+        self.config = config
+        self._connection = connection
+        self._local_mac = interface_mac(config.interface)
+        available = receive_queues(config.interface)
+        count = config.queues or available
+        if count > available:
+            raise OSError(errno.EINVAL, f"{config.interface} has {available} queues, not {count}: ask for fewer")
+        self._queues = [_Queue(number) for number in range(count)]
+        self._work: queue.SimpleQueue[_Queue | None] = queue.SimpleQueue()
+        self._program = SteerProgram(
+            config.interface, config.peer_mac_bytes, ethertype=config.ethertype, exclusive=config.exclusive
+        )
+
+    def run(self) -> None:
+        """Serves until the other process ends, or has said FINISH. ValueError: it broke the protocol."""
+        thread = threading.Thread(target=self._open_queues, name="open-queues", daemon=True)
+        send_ready(self._connection, [self._program.owner(q.number) for q in self._queues])
+        thread.start()
+        while data := self._connection.recv(64):
+            request = Request.unpack(data, len(self._queues))
+            if request.ask is Ask.FINISH:
+                self._work.put(None)
+                thread.join()
+                self._finish()
+                return
+            self._execute(request, self._queues[request.queue_id])
+
+    def _execute(self, request: Request, q: _Queue) -> None:
+        legal = {
+            Ask.OPEN: q.admitted is None,
+            Ask.ADMIT: q.admitted is None and q.xsk is not None,
+            Ask.RELEASE: q.admitted is not None,
+        }[request.ask]
+        if q.opening or not legal:
+            raise ValueError(f"{request.ask.name} of queue {q.number} at a wrong time")
+        if request.ask is Ask.OPEN:
+            q.opening = True
+            self._work.put(q)
+            return
+        answer = Answer(Say.DONE, q.number)
+        try:
+            if request.ask is Ask.ADMIT and q.xsk:
+                self._program.admit(q.number, q.xsk.xsk_fd, request.owner)
+                q.admitted = request.owner
+            elif q.admitted:
+                owner, q.admitted = q.admitted, None
+                self._program.withdraw(q.number)
+                self._say_goodbye(q, owner.epoch)
+        except OSError as error:
+            answer = Answer(Say.DONE, q.number, error.errno or errno.EIO, error.strerror or str(error))
+        answer.send(self._connection)
+
+    def _say_goodbye(self, q: _Queue, epoch: int) -> None:
+        """Sends what the process had still put into its ring, and GOODBYE behind it."""
+        if q.last_word is None:
+            raise OSError(errno.ENOTCONN, f"queue {q.number} is not open")
+        config = self.config
+        q.told = epoch
+        q.last_word.flush()
+        q.last_word.send(goodbye_frame(self._local_mac, config.peer_mac_bytes, config.ethertype, epoch))
+
+    # --- the thread ------------------------------------------------------------------------------------
+
+    def _open_queues(self) -> None:
+        while (q := self._work.get()) is not None:
+            try:
+                answer = self._open(q)
+            except OSError as error:
+                q.busy = error.errno == errno.EBUSY
+                answer = Answer(Say.OPENED, q.number, error.errno or errno.EIO, error.strerror or str(error))
+            q.opening = False
+            with contextlib.suppress(OSError):  # the other process has ended: so do we
+                answer.send(self._connection)
+
+    def _open(self, q: _Queue) -> Answer:
+        config = self.config
+        q.close()
+        if q.busy and is_busy(config.interface, q.number):
+            raise OSError(errno.EBUSY, f"queue {q.number} of {config.interface} has a socket already")
+        xsk = open_socket(
+            config.interface, q.number, frame_window=config.frame_window, single_chunk=config.single_chunk
+        )
+        try:
+            q.last_word = LastWord(xsk)
+        except OSError:
+            xsk.close()
+            raise
+        q.xsk, q.busy = xsk, False
+        self._settle(q)
+        xsk.geometry.ethertype = config.ethertype
+        xsk.set_addresses(self._local_mac, config.peer_mac_bytes)
+        geometry = bytes(ffi.buffer(xsk.geometry))
+        return Answer(Say.OPENED, q.number, geometry=geometry, descriptors=(xsk.xsk_fd, xsk.umem_fd))
+
+    def _settle(self, q: _Queue) -> None:
+        """The process that had the queue has let go of it."""
+        owner = self._program.owner(q.number)
+        if owner is None:
+            return
+        if owner.epoch != q.told:  # it was given the queue by an agent before us
+            try:
+                self._say_goodbye(q, owner.epoch)
+            except OSError as failure:
+                log.warning("queue %d: GOODBYE for pid %d: %s", q.number, owner.pid, failure.strerror)
+        self._program.forget(q.number)
+
+    # --- the end ---------------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        for q in self._queues:
+            q.close()
+        if any(self._in_use(q) for q in self._queues):
+            self._program.leave()
+        else:
+            self._program.close()
+        endpoint = Path(self.config.endpoint)
+        if endpoint.is_socket() and not is_served(endpoint):
+            endpoint.unlink()
+
+    def _in_use(self, q: _Queue) -> bool:
+        """By a process that an agent before us gave it to: we can send it no GOODBYE, and leave it alone."""
+        owner = self._program.owner(q.number)
+        return owner is not None and owner.epoch != q.told and is_busy(self.config.interface, q.number)
+
+
+def start(config: AgentConfig) -> tuple[socket.socket, int]:
+    """Forks the opener; to be called before there are threads. Our end of its connection, and its process number."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    process = os.fork()
+    if process == 0:
+        _be_the_opener(config, theirs)
+    theirs.close()
+    return ours, process
+
+
+def _be_the_opener(config: AgentConfig, inherited: socket.socket) -> NoReturn:
+    status = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # the other process ends in good order, and tells us
+        os.dup2(inherited.fileno(), 3)
+        os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=3)
+        connection.set_inheritable(False)
+        try:
+            opener = Opener(config, connection)
+            privilege.confine(*KEPT)
+        except OSError as error:
+            Answer(Say.READY, error=error.errno or errno.EIO, text=error.strerror or str(error)).send(connection)
+        else:
+            opener.run()
+            status = 0
+    except ValueError as error:
+        log.error("the unprivileged process broke the protocol: %s", error)
+    except OSError as error:
+        log.error("the privileged process ends: %s", error.strerror or error)
+    finally:
+        os._exit(status)

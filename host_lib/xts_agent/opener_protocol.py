@@ -1,0 +1,127 @@
+"""What the agent and its privileged opener say to each other, over a pair of SOCK_SEQPACKET sockets.
+
+A request is 20 bytes, an answer some hundred, with descriptors where a queue was opened; anything else ends the
+connection. Each request has one answer; that to OPEN comes when it is done, the others at once and in order.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from xts_bpf.program import QUEUES_MAX, Owner
+from xts_messages._native import ffi
+
+_REQUEST = struct.Struct("=HHIIQ")
+_ANSWER = struct.Struct("=HHi")
+_COUNT = struct.Struct("=HH")
+_FD = struct.Struct("=i")
+_OWNED = struct.Struct("=H2xIIxxxxQ")
+GEOMETRY_BYTES = int(ffi.sizeof("struct xts_attach_reply"))
+TEXT_BYTES_MAX = 400
+ANSWER_BYTES_MAX = _ANSWER.size + _COUNT.size + QUEUES_MAX * _OWNED.size
+DESCRIPTORS = 2  # the socket and its UMEM
+
+
+class Ask(IntEnum):
+    """What the agent may ask for."""
+
+    OPEN = 1  # close a queue, open it anew, and hand its descriptors over
+    ADMIT = 2  # let frames of an open queue in, for the process it is given to
+    RELEASE = 3  # let none in any more, and tell the proxy that this process has ended
+    FINISH = 4  # close everything and detach the program
+
+
+class Say(IntEnum):
+    """What the opener answers."""
+
+    READY = 16  # once, unasked: the program is attached
+    OPENED = 17
+    DONE = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`owner` is of ADMIT alone."""
+
+    ask: Ask
+    queue_id: int = 0
+    owner: Owner | None = None
+
+    def pack(self) -> bytes:
+        owner = self.owner or Owner(0, 0, 0)
+        return _REQUEST.pack(self.ask, self.queue_id, owner.uid, owner.pid, owner.epoch)
+
+    @classmethod
+    def unpack(cls, data: bytes, queues: int) -> Request:
+        """ValueError: no request, or of a queue that is not there."""
+        if len(data) != _REQUEST.size:
+            raise ValueError(f"a request of {len(data)} bytes")
+        ask, queue_id, uid, pid, epoch = _REQUEST.unpack(data)
+        if queue_id >= queues:
+            raise ValueError(f"a request for queue {queue_id} of {queues}")
+        request = cls(Ask(ask), queue_id, Owner(epoch, uid, pid) if epoch else None)
+        if (request.ask is Ask.ADMIT) != (request.owner is not None):
+            raise ValueError("an owner where none belongs, or none")
+        return request
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`error` is an errno, and `text` says what it means; `geometry` and `descriptors` are of OPENED without one."""
+
+    say: Say
+    queue_id: int = 0
+    error: int = 0
+    text: str = ""
+    geometry: bytes = b""
+    descriptors: tuple[int, ...] = ()
+
+    def send(self, connection: socket.socket) -> None:
+        body = self.text.encode()[:TEXT_BYTES_MAX] if self.error else self.geometry
+        socket.send_fds(connection, [_ANSWER.pack(self.say, self.queue_id, self.error) + body], self.descriptors)
+
+
+def send_ready(connection: socket.socket, owners: list[Owner | None]) -> None:
+    """How many queues there are, and whom those belong to that were given away before."""
+    owned = [_OWNED.pack(n, o.uid, o.pid, o.epoch) for n, o in enumerate(owners) if o]
+    head = _ANSWER.pack(Say.READY, 0, 0) + _COUNT.pack(len(owners), len(owned))
+    connection.send(head + b"".join(owned))
+
+
+def receive_ready(connection: socket.socket) -> list[Owner | None]:
+    """What `send_ready()` sent. OSError: why the opener could not begin."""
+    data = connection.recv(ANSWER_BYTES_MAX)
+    if len(data) < _ANSWER.size:
+        raise ConnectionResetError("the privileged process ended before it was ready")
+    _, _, error = _ANSWER.unpack_from(data)
+    if error:
+        raise OSError(error, data[_ANSWER.size :].decode(errors="replace"))
+    count, owned = _COUNT.unpack_from(data, _ANSWER.size)
+    owners: list[Owner | None] = [None] * count
+    for i in range(owned):
+        number, uid, pid, epoch = _OWNED.unpack_from(data, _ANSWER.size + _COUNT.size + i * _OWNED.size)
+        owners[number] = Owner(epoch, uid, pid)
+    return owners
+
+
+def receive_answer(connection: socket.socket, flags: int = 0) -> Answer:
+    """The next answer. BlockingIOError: none waits, with MSG_DONTWAIT. ConnectionResetError: the opener has ended."""
+    room = socket.CMSG_LEN(DESCRIPTORS * _FD.size)
+    # recv_fds() of Python 3.11 ignores its flags.
+    data, ancillary, _, _ = connection.recvmsg(ANSWER_BYTES_MAX, room, flags | socket.MSG_CMSG_CLOEXEC)
+    fds = [fd for _, _, found in ancillary for (fd,) in _FD.iter_unpack(found[: len(found) // _FD.size * _FD.size])]
+    if len(data) < _ANSWER.size:
+        raise ConnectionResetError("the privileged process has ended")
+    say, queue_id, error = _ANSWER.unpack_from(data)
+    body = data[_ANSWER.size :]
+    whole = (len(body), len(fds)) == (GEOMETRY_BYTES, DESCRIPTORS)
+    if say == Say.OPENED and not error and not whole:
+        for fd in fds:
+            os.close(fd)
+        raise ConnectionResetError("the privileged process gave no queue")
+    text = body.decode(errors="replace") if error else ""
+    return Answer(Say(say), queue_id, error, text, b"" if error else body, tuple(fds))

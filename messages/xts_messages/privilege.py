@@ -1,0 +1,36 @@
+"""Least privilege for a process that serves others: another user, few capabilities or none, none to be gained again."""
+
+from __future__ import annotations
+
+import os
+import pwd
+
+from xts_messages._native import lib
+
+#: Numbers of linux/capability.h.
+NET_ADMIN, NET_RAW, IPC_LOCK, PERFMON, BPF = 12, 13, 14, 38, 39
+
+
+def find_user(name: str) -> pwd.struct_passwd:
+    """OSError ENOENT: there is none of this name."""
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        raise FileNotFoundError(2, f"there is no user {name}") from None
+
+
+def confine(*keep: int, user: pwd.struct_passwd | None = None) -> None:
+    """Becomes a user (None: stays the same) and keeps these capabilities, as far as they are held; to be called before
+    there are threads. With a user none can be kept. OSError: nothing can be relied on."""
+    mask = sum(1 << number for number in keep)
+    _check(int(lib.xts_privilege_bound(mask)))
+    if user:
+        os.setgroups([])
+        os.setresgid(user.pw_gid, user.pw_gid, user.pw_gid)
+        os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
+    _check(int(lib.xts_privilege_keep(mask)))
+
+
+def _check(result: int) -> None:
+    if result < 0:
+        raise OSError(-result, f"giving up privileges: {os.strerror(-result)}")
