@@ -63,13 +63,19 @@ def make_tenant(
 
 class Worker:
     """A worker of the proxy; `limits` are those of the tenant that it makes for its channels (make_tenant()) unless
-    it is given one, `ulp` is a struct xts_ulp_config * of the caller's."""
+    it is given one, `ulp` is a struct xts_ulp_config * of the caller's, and `clock_ns` a callback, called in the
+    worker's thread in place of its clock."""
 
     def __init__(
-        self, policy_default_allow: bool = True, ulp: Any = worker_ffi.NULL, tenant: Any = None, **limits: int
+        self,
+        policy_default_allow: bool = True,
+        ulp: Any = worker_ffi.NULL,
+        tenant: Any = None,
+        clock_ns: Any = worker_ffi.NULL,
+        **limits: int,
     ) -> None:
         config = worker_ffi.new("struct xts_worker_config *")
-        config.ulp = ulp
+        config.ulp, config.clock_ns = ulp, clock_ns
         config.cpu, config.spin_us, config.policy_default_allow = -1, 0, policy_default_allow
         self.tenant = tenant or make_tenant(**limits)
         out = worker_ffi.new("struct xts_worker **")

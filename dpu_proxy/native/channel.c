@@ -64,6 +64,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 	list_init(&ch->ready);
 	list_init(&ch->dirty);
 	list_init(&ch->unnamed);
+	list_init(&ch->noted);
 	if (!error)
 		error = watch_descriptor(worker, queue->wait_fd, EPOLLIN, &ch->queue_watch);
 	if (!error && life_fd >= 0)
@@ -82,6 +83,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 	}
 	ch->tenant = tenant_hold(tenant);
 	list_append(&worker->channels, &ch->member);
+	account_open(&worker->schedule, &ch->account, NULL);
 	worker->stats.channels++;
 	*out = ch;
 	return 0;
@@ -178,6 +180,7 @@ void channel_free(struct channel *ch, bool reset)
 	}
 	xts_queue_close(ch->queue);
 	list_remove(&ch->member);
+	account_close(&ch->account);
 	w->stats.channels--;
 	free(ch->ids);
 	tenant_give(ch->tenant, XTS_USE_DESCRIPTORS, CHANNEL_DESCRIPTORS);
@@ -261,7 +264,9 @@ static bool deliver(struct channel *ch, const struct xts_head *head, struct batc
 	return false;
 }
 
-/* Takes the next frame: 1, 0 for none, or -EPIPE. */
+/* Takes the next frame: -EPIPE, or one of these. */
+enum taken { TAKEN_NONE, TAKEN_CHEAP, TAKEN_CALL };
+
 static int receive_one(struct channel *ch)
 {
 	struct batch_entry *e = &ch->batch[ch->batch_used];
@@ -271,13 +276,17 @@ static int receive_one(struct channel *ch)
 
 	if (got <= 0)
 		return got;
+	got = TAKEN_CHEAP;
 	switch (xts_link_receive(&ch->link, e->frame.segment[0].iov_base, e->frame.segment[0].iov_len, e->frame.bytes,
 				 ch->worker->now_ns, &head)) {
 	case XTS_LINK_DELIVER:
 		kept = deliver(ch, &head, e);
+		if (!kept)
+			got = TAKEN_CALL;
 		break;
 	case XTS_LINK_OPENED:
 		link_opened(ch);
+		got = TAKEN_CALL;
 		break;
 	default:
 		break;
@@ -288,21 +297,44 @@ static int receive_one(struct channel *ch)
 		xts_queue_recycle(ch->queue, &e->frame);
 	if (ch->link.state != XTS_LINK_UP)
 		link_closed(ch);
-	return 1;
+	return got;
+}
+
+/* Takes as many as a turn has time for, by what they have cost of late; *last as receive_one() says. */
+static uint32_t receive_batch(struct channel *ch, int *last)
+{
+	struct worker_state *w = ch->worker;
+	uint64_t left_ns = w->turn_end_ns - w->now_ns;
+	uint32_t taken = 0, max = account_frames(&ch->account, list_empty(&ch->ready) ? left_ns : left_ns / 2, CHANNEL_BATCH);
+
+	while (taken < max && ch->batch_used < CHANNEL_BATCH && ch->batch_bytes < BATCH_BYTES) {
+		*last = receive_one(ch);
+		if (*last <= 0)
+			break;
+		taken++;
+		if (*last == TAKEN_CALL && worker_turn_is_over(w))
+			break;
+	}
+	return taken;
+}
+
+/* Its process has gone: what it sent before that is still taken, unless it lives and goes on sending. */
+static void last_words(struct channel *ch, bool received)
+{
+	if (!ch->last_rounds || ch->dying || (received && --ch->last_rounds))
+		return;
+	ch->dying = true;
+	ch->worker->stats.goodbyes++;
+	channel_log(ch, "the process has gone");
 }
 
 bool channel_receive(struct channel *ch)
 {
-	uint32_t taken = 0;
-	int got = 1;
+	uint64_t begun_ns = ch->worker->now_ns;
+	int last = TAKEN_NONE;
+	uint32_t taken = receive_batch(ch, &last);
 
-	while (taken < CHANNEL_BATCH && ch->batch_used < CHANNEL_BATCH && ch->batch_bytes < BATCH_BYTES) {
-		got = receive_one(ch);
-		if (got <= 0)
-			break;
-		taken++;
-	}
-	if (got < 0 && !ch->dying) {
+	if (last < 0 && !ch->dying) {
 		/* A process that exits closes its end of the queue and its attach connection in either order, so this is
 		 * most likely its end; if it lives and broke the queue, it loses no more by it. */
 		channel_log(ch, "the host's end of the queue has gone");
@@ -312,7 +344,12 @@ bool channel_receive(struct channel *ch)
 	}
 	if (ch->batch_used || !list_empty(&ch->dirty))
 		channel_flush(ch);
-	return taken;
+	if (taken) {
+		(void)worker_turn_is_over(ch->worker); /* for the clock */
+		account_note_frames(&ch->account, taken, ch->worker->now_ns - begun_ns);
+	}
+	last_words(ch, taken);
+	return taken || ch->dying;
 }
 
 /* --- sending --------------------------------------------------------------------------------------------------------- */
@@ -350,6 +387,8 @@ void channel_submit(struct channel *ch, const struct xts_tx_slot *slot, uint32_t
 {
 	xts_link_seal(&ch->link, slot->data);
 	xts_queue_submit(ch->queue, slot, bytes);
+	if (!ch->unkicked_bytes)
+		ch->unkicked_ns = ch->worker->now_ns;
 	ch->unkicked_bytes += bytes;
 	ch->unkicked_messages++;
 	if (ch->unkicked_bytes >= KICK_BYTES || ch->unkicked_messages >= KICK_MESSAGES)
@@ -419,15 +458,26 @@ static bool send_ready(struct channel *ch)
 			connection_wake(c);
 		if (ch->slot_missing || ch->link.stats.sent_frames - before >= MESSAGES_PER_ROUND)
 			break;
+		if (!list_empty(&ch->ready) && worker_turn_is_over(ch->worker)) {
+			ch->cut_short = true;
+			break;
+		}
 	}
-	return ch->link.stats.sent_frames != before;
+	return ch->cut_short || ch->link.stats.sent_frames != before;
+}
+
+/* The turn was over before everything was said: the rest follows within a round, and a kick for each turn would cost more than
+ * the turns do. */
+static bool more_comes_soon(const struct channel *ch)
+{
+	return ch->cut_short && ch->worker->now_ns - ch->unkicked_ns < SCHEDULE_ROUND_NS;
 }
 
 bool channel_send(struct channel *ch)
 {
 	bool any = false;
 
-	ch->slot_missing = false;
+	ch->slot_missing = ch->cut_short = false;
 	if (ch->link.state == XTS_LINK_UP) {
 		if (!ch->link.traffic)
 			any |= send_control(ch); /* HELLO_ACK comes before anything else */
@@ -436,7 +486,7 @@ bool channel_send(struct channel *ch)
 			any |= send_ready(ch); /* what follows a reply comes after it */
 	}
 	any |= send_control(ch);
-	if (ch->unkicked_bytes || ch->kick_again || quiet_no_more(ch))
+	if ((ch->unkicked_bytes && !more_comes_soon(ch)) || ch->kick_again || quiet_no_more(ch))
 		kick(ch);
 	return any;
 }

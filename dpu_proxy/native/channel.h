@@ -4,9 +4,9 @@
  * Theory of operation
  *
  * Each round of the worker receives a batch of frames (channel_receive), lets the connections write what was gathered
- * for them (one sendmsg per connection and batch: the largest single gain for small messages), takes in what epoll
- * says, and then sends (channel_send): waiting replies, what the connections on the ready list have to say, control
- * frames; then one kick.
+ * for them (one sendmsg per connection and batch: the largest single gain for small messages), takes in what epoll and timers
+ * say (connection_turn), and then sends (channel_send): waiting replies, what the connections on the ready list have to
+ * say, control frames; then one kick. How long all this may take for one channel in a round, schedule.h says.
  *
  * What the proxy has to say is *state of a connection* wherever it can be (a connect that has ended, bytes in the TCP
  * socket, credits unadvertised, a close to confirm), and the ready list holds the connections that have something.
@@ -27,6 +27,7 @@
 #include "link.h"
 #include "list.h"
 #include "queue.h"
+#include "schedule.h"
 #include "spill.h"
 #include "tenant.h"
 #include "timer.h"
@@ -64,6 +65,8 @@ struct connection {
 	struct list member;       /* on channel->connections; of an orphan on worker->orphans, the oldest first */
 	struct timer timer;       /* of a lingering close, or a listener that could not accept: to look again */
 	struct list unnamed;      /* on channel->unnamed: made by a CONNECT whose answer the host may not have seen */
+	struct list noted;        /* on channel->noted, or worker->noted: something has happened, and waits for its turn */
+	uint32_t noted_events;    /* of epoll */
 	struct channel *channel;  /* NULL for an orphan */
 	struct connection *next_dead;
 	struct worker_state *worker;
@@ -91,6 +94,7 @@ struct connection {
 	bool orphan : 1;          /* identifiers free, bytes still to deliver */
 	bool accepted : 1;        /* by a listener: the peer has connected to us */
 	bool spilled : 1;         /* TCP refused bytes since the window was last used up */
+	bool look_due : 1;        /* the timer has expired */
 	struct pushed *pushed;    /* protocols on it, or peek mode; NULL for most (pushed.h) */
 	uint32_t look_ms;         /* what the timer was set to last; it doubles */
 	int error;                /* of the connection, told by RESET, CONNECT_ACK or CLOSED */
@@ -145,9 +149,12 @@ struct channel {
 	int life_fd;
 	bool epoch_live;          /* the link is up and nothing has ended it yet */
 	bool dying;               /* to be freed at the end of the round */
+	uint32_t last_rounds;     /* its process has gone; so many more rounds for what it sent before. 0: it lives */
+	bool cut_short;           /* the last turn ended with more to send */
 	bool kick_again;
 	bool slot_missing;        /* a send found no transmit slot: do not sleep for long */
 	uint32_t unkicked_bytes, unkicked_messages; /* submitted, and the host may not know */
+	uint64_t unkicked_ns;     /* since when */
 	uint32_t quiet_frames;    /* nobody waits for them: they leave with the next kick, or soon */
 	uint64_t quiet_ns;        /* since when */
 	uint8_t rung_ack;         /* what the host knew of recycled frames when it was last rung */
@@ -155,6 +162,8 @@ struct channel {
 	struct list connections;
 	struct list ready, dirty;
 	struct list unnamed;
+	struct list noted;        /* connections to which something has happened */
+	struct account account;
 	uint32_t connection_count, listener_count;
 	uint64_t window_bytes;    /* sum of the windows granted */
 	uint64_t ulp_bytes;       /* kept by the protocols of all connections */
@@ -262,7 +271,10 @@ int connection_watch(struct connection *c);
 /* CONNECT is answered: it is established, or has failed. */
 void connection_connected(struct connection *c);
 void connection_connect_failed(struct connection *c, int error);
-void connection_event(struct connection *c, uint32_t epoll_events);
+/* Notes what epoll says, or (0) a timer: it is carried out in the turn of its channel. */
+void connection_note(struct connection *c, uint32_t epoll_events);
+/* Carries out what was noted. May free it. */
+void connection_turn(struct connection *c);
 /* Sends what the connection has to say, at most budget messages; true when it has more. */
 bool connection_send(struct connection *c, uint32_t budget);
 /* Writes the gathered frames, or spills them. */
@@ -326,6 +338,9 @@ void socket_peer(int fd, struct xts_endpoint *endpoint);
 
 #include "log.h"
 
+/* Is the present turn over? Reads the clock. What has begun is finished anyway; what else waits has another turn. */
+bool worker_turn_is_over(struct worker_state *w);
+
 /* Runs a function in the worker's thread between two rounds, and waits for it. */
 void worker_request(struct xts_worker *worker, void (*run)(struct worker_state *w, void *argument), void *argument);
 
@@ -338,6 +353,10 @@ struct worker_state { /* what channels and connections see of their worker */
 	struct list channels, orphans;
 	struct connection *dead;  /* freed this round: epoll may still point at them */
 	struct timers timers;     /* of connections, and of pushed protocols that want to be called */
+	struct schedule schedule;
+	uint64_t turn_end_ns;     /* of the present turn */
+	struct list noted;        /* orphans without a channel to which something has happened */
+	struct account orphan_account; /* theirs */
 	struct list kept;         /* what this worker keeps while nobody holds it (share.h); under the registry's lock */
 	uint32_t kept_count[2];   /* by enum keyed_kind; likewise */
 	uint64_t keep_deadline_ns; /* nothing kept has to be ended before */

@@ -18,7 +18,8 @@
 #define LOOK_MS_LINGERING 1000u
 #define LOOK_MS_LISTENER 100u
 
-static void look_again(struct timer *timer);
+static void look_expired(struct timer *timer);
+static void look_again(struct connection *c);
 static void look_at_lingering(struct connection *c);
 
 /* --- making and freeing ---------------------------------------------------------------------------------------------- */
@@ -59,8 +60,9 @@ struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version
 	c->gathered_first = c->gathered_last = BATCH_NONE;
 	list_init(&c->ready);
 	list_init(&c->dirty);
-	c->timer.expired = look_again;
+	c->timer.expired = look_expired;
 	list_init(&c->unnamed);
+	list_init(&c->noted);
 	list_init(&c->offers);
 	list_init(&c->share);
 	list_append(&ch->connections, &c->member);
@@ -135,10 +137,13 @@ void connection_free(struct connection *c, bool reset)
 	list_remove(&c->ready);
 	list_remove(&c->dirty);
 	timer_cancel(&c->timer);
+	list_remove(&c->noted);
 	list_remove(&c->unnamed);
 	list_remove(&c->member);
 	/* Events already fetched may still point here: the worker frees the memory after them. */
 	c->channel = NULL;
+	c->noted_events = 0;
+	c->look_due = false;
 	c->next_dead = c->worker->dead;
 	c->worker->dead = c;
 }
@@ -255,7 +260,7 @@ static void stream_event(struct connection *c, uint32_t events)
 	}
 }
 
-void connection_event(struct connection *c, uint32_t events)
+static void connection_event(struct connection *c, uint32_t events)
 {
 	if (c->fd < 0)
 		return;
@@ -290,6 +295,26 @@ void connection_event(struct connection *c, uint32_t events)
 	default:
 		break;
 	}
+}
+
+void connection_note(struct connection *c, uint32_t events)
+{
+	c->noted_events |= events;
+	if (list_empty(&c->noted))
+		list_append(c->channel ? &c->channel->noted : &c->worker->noted, &c->noted);
+}
+
+void connection_turn(struct connection *c)
+{
+	uint32_t events = c->noted_events;
+
+	c->noted_events = 0;
+	if (events)
+		connection_event(c, events);
+	if (c->pushed && c->pushed->timer_due)
+		pushed_timer(c);
+	if (c->look_due)
+		look_again(c);
 }
 
 void connection_fail(struct connection *c, int error)
@@ -330,6 +355,7 @@ bool connection_renew(struct connection *c)
 	if (c->window)
 		xts_credit_grant_init(&c->grant, c->window);
 	c->state = CONNECTION_IDLE;
+	c->noted_events = 0; /* of before */
 	c->readable = c->read_to_end = c->writable = c->eos_told = c->reset_told = false;
 	c->fin_wanted = c->fin_done = c->lingering = c->more = c->accepted = c->spilled = false;
 	c->error = 0;
@@ -449,10 +475,17 @@ static void look_at_lingering(struct connection *c)
 	connection_wake(c);
 }
 
-static void look_again(struct timer *timer)
+static void look_expired(struct timer *timer)
 {
 	struct connection *c = list_entry(timer, struct connection, timer);
 
+	c->look_due = true;
+	connection_note(c, 0);
+}
+
+static void look_again(struct connection *c)
+{
+	c->look_due = false;
 	c->worker->stats.looks++;
 	if (c->state == CONNECTION_LISTENER) {
 		c->readable = true;

@@ -89,6 +89,7 @@ static void run_configure(struct worker_state *w, void *argument)
 {
 	struct xts_worker_config *config = argument;
 
+	config->clock_ns = w->config.clock_ns;
 	worker_free_config(&w->config);
 	w->config = *config;
 }

@@ -99,6 +99,10 @@ static void leave_channel(struct connection *c)
 	list_remove(&c->unnamed);
 	list_remove(&c->member);
 	c->channel = NULL;
+	if (!list_empty(&c->noted)) { /* it has its turn among the orphans */
+		list_remove(&c->noted);
+		list_append(&c->worker->noted, &c->noted);
+	}
 }
 
 void connection_orphan(struct connection *c)

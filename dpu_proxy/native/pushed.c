@@ -105,8 +105,15 @@ static bool orphan_goes_on(struct connection *c)
 
 static void expired(struct timer *timer)
 {
-	struct connection *c = list_entry(timer, struct pushed, timer)->connection;
+	struct pushed *p = list_entry(timer, struct pushed, timer);
 
+	p->timer_due = true;
+	connection_note(p->connection, 0);
+}
+
+void pushed_timer(struct connection *c)
+{
+	c->pushed->timer_due = false;
 	if (c->orphan && !orphan_goes_on(c))
 		return;
 	if (c->lingering && c->pushed->started)
@@ -206,6 +213,7 @@ struct pushed *pushed_leave(struct connection *c)
 		return NULL;
 	handshake_ends(c);
 	timer_cancel(&p->timer);
+	p->timer_due = false;
 	uncount(c, p);
 	p->connection = NULL;
 	c->pushed = NULL;

@@ -71,6 +71,7 @@ struct pushed {
 	uint32_t owed;
 	/* The stack wants to be called. */
 	struct timer timer;
+	bool timer_due;                /* it has expired */
 	uint64_t orphan_ns, orphan_timeout_ns, orphan_sent_bytes; /* an orphan ends then, unless bytes have left meanwhile */
 	/* A listener's: connections it has accepted and not announced (connection.offers): with handshakes under way, and without. */
 	struct accepting *accepting;   /* NULL: none so far */
@@ -112,6 +113,8 @@ void pushed_event(struct connection *c, uint32_t epoll_events);
 void pushed_fail(struct connection *c);
 /* Bytes have arrived that no application will read. */
 bool pushed_has_unread(struct connection *c);
+/* Calls the stack, whose time has come. May free c, as above. */
+void pushed_timer(struct connection *c);
 /* It has no host any more; it ends when for so long nothing has left of what waits. */
 void pushed_orphan(struct connection *c, uint32_t timeout_ms);
 /* Reads what an orphan's peer sends yet, for what the protocols learn of it (a window that opens). May free c, as above. */

@@ -1,6 +1,7 @@
 /* The data path of a connection: host to TCP (gather, write, spill) and TCP to host (read straight into a slot). */
 #include <assert.h>
 #include <errno.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -89,6 +90,10 @@ static bool spill_write(struct connection *c)
 		connection_spill_gone(c, (uint64_t)n);
 		spill_drop(&c->spill, (uint32_t)n);
 		stream_account_sent(c, (uint32_t)n, (uint32_t)n);
+		if (c->spill.bytes && c->writable && worker_turn_is_over(c->worker)) {
+			connection_note(c, EPOLLOUT); /* goes on in the next turn */
+			break;
+		}
 	}
 	return true;
 }

@@ -18,10 +18,11 @@
 #include "pushed.h"
 #include "share.h"
 
-#define EVENTS 64
-#define LAST_ROUNDS (2 * (int)(XTS_FRAME_WINDOW_MAX / CHANNEL_BATCH))
+#define EVENTS 256
+#define LAST_ROUNDS (2 * XTS_FRAME_WINDOW_MAX)
 #define SLOT_WAIT_MS 1 /* a transmit slot comes back without telling anybody */
-#define TIMERS_A_ROUND 64u
+#define TIMERS_A_ROUND 256u
+#define CHEAP_EVENTS 8u /* between two looks at the clock */
 
 struct request {
 	void (*run)(struct worker_state *w, void *argument);
@@ -84,25 +85,26 @@ static void serve_requests(struct xts_worker *worker)
 
 /* --- a round --------------------------------------------------------------------------------------------------------- */
 
+/* Its process has gone: what it sent before is still taken. */
+static void life_ends(struct worker_state *w, struct channel *ch)
+{
+	(void)epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, ch->life_fd, NULL);
+	ch->last_rounds = LAST_ROUNDS;
+}
+
 static void handle_event(struct xts_worker *worker, const struct epoll_event *event)
 {
 	struct watch *watch = event->data.ptr;
-	struct channel *ch;
+	struct connection *c;
 
 	switch (watch->kind) {
 	case WATCH_CONNECTION:
-		connection_event((struct connection *)watch, event->events);
+		c = (struct connection *)watch;
+		if (c->fd >= 0)
+			connection_note(c, event->events);
 		break;
 	case WATCH_LIFE:
-		ch = list_entry(watch, struct channel, life_watch);
-		if (!ch->dying) {
-			/* What the process sent before it ended; bounded, should it live and go on sending. */
-			for (int rounds = 0; rounds < LAST_ROUNDS && channel_receive(ch); rounds++)
-				;
-			ch->dying = true;
-			worker->state.stats.goodbyes++;
-			channel_log(ch, "the process has gone");
-		}
+		life_ends(&worker->state, list_entry(watch, struct channel, life_watch));
 		break;
 	case WATCH_COMMAND:
 		serve_requests(worker);
@@ -131,6 +133,109 @@ static bool poll_events(struct xts_worker *worker, int timeout_ms)
 	return any;
 }
 
+/* --- turns ----------------------------------------------------------------------------------------------------------- */
+
+bool worker_turn_is_over(struct worker_state *w)
+{
+	w->now_ns = w->config.clock_ns();
+	return w->now_ns >= w->turn_end_ns;
+}
+
+/* An account goes on with its turn of this round: returns when that was. */
+static uint64_t turn_begins(struct worker_state *w, const struct account *a)
+{
+	w->turn_end_ns = w->now_ns + (a->left_ns > 0 ? (uint64_t)a->left_ns : 0);
+	return w->now_ns;
+}
+
+static void turn_ends(struct worker_state *w, struct account *a, uint64_t begun_ns)
+{
+	w->now_ns = w->config.clock_ns();
+	account_charge(&w->schedule, a, w->now_ns, w->now_ns - begun_ns);
+}
+
+/* A channel without a turn may have nothing to do, but whether is not known: the worker stays awake until it has one. */
+static bool channels_receive(struct worker_state *w)
+{
+	struct list *node;
+	bool any = false;
+
+	for (node = w->channels.next; node != &w->channels; node = node->next) {
+		struct channel *ch = list_entry(node, struct channel, member);
+		uint64_t begun_ns;
+
+		if (!ch->account.has_turn) {
+			any = true;
+			continue;
+		}
+		begun_ns = turn_begins(w, &ch->account);
+		if (!channel_receive(ch))
+			continue;
+		turn_ends(w, &ch->account, begun_ns);
+		any = true;
+	}
+	return any;
+}
+
+/* Carries out what was noted, at least one of it, until the turn is over. */
+static void carry_out(struct worker_state *w, struct list *noted, struct account *a)
+{
+	uint64_t begun_ns = turn_begins(w, a);
+	uint32_t cheap = 0;
+	bool over = false;
+
+	while (!list_empty(noted) && !over) {
+		struct connection *c = list_entry(list_pop(noted), struct connection, noted);
+		bool dear = c->pushed;
+
+		connection_turn(c);
+		if (dear || ++cheap % CHEAP_EVENTS == 0)
+			over = worker_turn_is_over(w);
+	}
+	turn_ends(w, a, begun_ns);
+}
+
+static bool all_carry_out(struct worker_state *w)
+{
+	struct list *node;
+	bool any = !list_empty(&w->noted);
+
+	if (any && w->orphan_account.has_turn)
+		carry_out(w, &w->noted, &w->orphan_account);
+	for (node = w->channels.next; node != &w->channels; node = node->next) {
+		struct channel *ch = list_entry(node, struct channel, member);
+
+		if (!ch->account.has_turn || list_empty(&ch->noted))
+			continue;
+		carry_out(w, &ch->noted, &ch->account);
+		any = true;
+	}
+	return any;
+}
+
+static bool channels_send(struct worker_state *w)
+{
+	struct list *node = w->channels.next;
+	bool any = false;
+
+	while (node != &w->channels) {
+		struct channel *ch = list_entry(node, struct channel, member);
+		uint64_t begun_ns;
+
+		node = node->next;
+		if (!ch->account.has_turn)
+			continue;
+		begun_ns = turn_begins(w, &ch->account);
+		if (channel_send(ch)) {
+			turn_ends(w, &ch->account, begun_ns);
+			any = true;
+		}
+		if (ch->dying)
+			channel_free(ch, false);
+	}
+	return any;
+}
+
 static void free_dead(struct worker_state *w)
 {
 	while (w->dead) {
@@ -145,42 +250,19 @@ static void free_dead(struct worker_state *w)
 	}
 }
 
-static bool channels_receive(struct worker_state *w)
-{
-	struct list *node;
-	bool any = false;
-
-	for (node = w->channels.next; node != &w->channels; node = node->next)
-		any |= channel_receive(list_entry(node, struct channel, member));
-	return any;
-}
-
-static bool channels_send(struct worker_state *w)
-{
-	struct list *node = w->channels.next;
-	bool any = false;
-
-	while (node != &w->channels) {
-		struct channel *ch = list_entry(node, struct channel, member);
-
-		node = node->next;
-		any |= channel_send(ch);
-		if (ch->dying)
-			channel_free(ch, false);
-	}
-	return any;
-}
-
 /* One round; true when anything was done. */
 static bool work(struct xts_worker *worker)
 {
 	struct worker_state *w = &worker->state;
 	bool any;
 
-	w->now_ns = monotonic_ns();
+	w->now_ns = w->config.clock_ns();
 	w->stats.rounds++;
+	schedule_round(&w->schedule, w->now_ns);
 	any = channels_receive(w);
 	any |= poll_events(worker, 0);
+	(void)timers_run(&w->timers, w->now_ns, TIMERS_A_ROUND);
+	any |= all_carry_out(w);
 	any |= channels_send(w);
 	free_dead(w);
 	return any;
@@ -245,11 +327,12 @@ static void idle(struct xts_worker *worker)
 	}
 	disarm_all(w);
 	worker->idle_since_ns = 0;
-	w->now_ns = monotonic_ns();
+	w->now_ns = w->config.clock_ns();
 }
 
 static void close_everything(struct worker_state *w, int error)
 {
+	w->turn_end_ns = UINT64_MAX;
 	while (!list_empty(&w->channels)) {
 		struct channel *ch = list_entry(w->channels.next, struct channel, member);
 
@@ -289,7 +372,6 @@ static void *worker_thread(void *argument)
 			idle(worker);
 		if (w->now_ns >= w->keep_deadline_ns)
 			registry_expire(w, false);
-		(void)timers_run(&w->timers, w->now_ns, TIMERS_A_ROUND);
 	}
 	close_everything(w, worker->stop_error);
 	spill_thread_end();
@@ -317,6 +399,18 @@ static int start_thread(struct xts_worker *worker)
 	return -error;
 }
 
+static void state_init(struct worker_state *w)
+{
+	list_init(&w->channels);
+	list_init(&w->orphans);
+	list_init(&w->noted);
+	list_init(&w->kept);
+	schedule_init(&w->schedule);
+	account_open(&w->schedule, &w->orphan_account, NULL);
+	w->keep_deadline_ns = UINT64_MAX;
+	w->now_ns = monotonic_ns();
+}
+
 int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *config)
 {
 	struct xts_worker *worker = calloc(1, sizeof *worker);
@@ -327,11 +421,7 @@ int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *co
 	if (!worker)
 		return -ENOMEM;
 	w = &worker->state;
-	list_init(&w->channels);
-	list_init(&w->orphans);
-	list_init(&w->kept);
-	w->keep_deadline_ns = UINT64_MAX;
-	w->now_ns = monotonic_ns();
+	state_init(w);
 	w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	worker->state.command_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	worker->command_watch.kind = WATCH_COMMAND;
@@ -345,6 +435,8 @@ int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *co
 		error = log_open(&w->log);
 	if (!error)
 		error = worker_copy_config(&w->config, config);
+	if (!w->config.clock_ns)
+		w->config.clock_ns = monotonic_ns;
 	if (!error)
 		error = start_thread(worker);
 	if (error) {

@@ -92,6 +92,7 @@ struct xts_worker_config {
 	const struct xts_policy_rule *rules; /* copied */
 	uint32_t rule_count;
 	const char *congestion_controls; /* that a host may choose (sockopt.h); copied */
+	uint64_t (*clock_ns)(void); /* NULL: CLOCK_MONOTONIC. For tests: it cannot change later */
 	struct xts_ulp_config *ulp; /* for pushed protocols (ulp/config.h); the worker takes a reference of its own. NULL: defaults */
 };
 

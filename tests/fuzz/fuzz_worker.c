@@ -216,8 +216,6 @@ static void rounds(struct scene *s, unsigned count)
 	while (count--) {
 		for (unsigned i = 0; i < WORKERS; i++) {
 			work(&s->workers[i]);
-			(void)timers_run(&s->workers[i].state.timers, s->workers[i].state.now_ns, TIMERS_A_ROUND);
-			free_dead(&s->workers[i].state);
 		}
 	}
 	for (unsigned i = 0; i < WORKERS; i++)
@@ -473,15 +471,11 @@ static void worker_init(struct xts_worker *worker)
 		.allow = true, .action = XTS_POLICY_LISTEN, .ip_version = 4, .prefix_bits = 8, .address = { 127, 0, 0, 1 },
 		.port_last = UINT16_MAX, .queue_last = UINT32_MAX,
 	};
-	list_init(&w->channels);
-	list_init(&w->orphans);
-	list_init(&w->kept);
-	w->keep_deadline_ns = UINT64_MAX;
+	state_init(w);
 	w->command_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	w->now_ns = monotonic_ns();
 	w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	w->config = (struct xts_worker_config){
-		.cpu = -1, .rules = rules, .rule_count = 2,
+		.cpu = -1, .clock_ns = monotonic_ns, .rules = rules, .rule_count = 2,
 	};
 	w->config.ulp = xts_ulp_config_new(NULL);
 	ENSURE(w->config.ulp && w->epoll_fd >= 0 && !log_open(&w->log));
@@ -642,6 +636,7 @@ static void op_ulp(struct scene *s, struct input *in, uint8_t which)
 	case 5:
 		w->now_ns += UINT64_C(11000000000);
 		(void)timers_run(&w->timers, w->now_ns, UINT32_MAX);
+		(void)all_carry_out(w);
 		w->now_ns = monotonic_ns();
 		free_dead(w);
 		break;

@@ -1,0 +1,127 @@
+/* The arithmetic of schedule.h. */
+#include "schedule.h"
+
+void schedule_init(struct schedule *s)
+{
+	list_init(&s->accounts);
+	list_init(&s->groups);
+	s->common = (struct account_group){ .weight = 1 };
+	list_append(&s->groups, &s->common.member);
+	s->survey_ns = 0;
+	s->alone = true;
+}
+
+void account_open(struct schedule *s, struct account *a, struct account_group *group)
+{
+	*a = (struct account){ .group = group ? group : &s->common, .quantum_ns = SCHEDULE_LEAST_NS };
+	list_append(&s->accounts, &a->member);
+	s->survey_ns = 0;
+}
+
+void account_close(struct account *a)
+{
+	list_remove(&a->member);
+}
+
+/* A part of the round for an account of a group, of which so many are active, when all that are active weigh so much. */
+static uint32_t part_ns(uint32_t weight, uint64_t all, uint32_t accounts)
+{
+	uint64_t ns = (uint64_t)SCHEDULE_ROUND_NS * weight / all / accounts;
+
+	return ns < SCHEDULE_LEAST_NS ? SCHEDULE_LEAST_NS : (uint32_t)ns;
+}
+
+/* Works out who is active, and all quanta. An account that is not has what it would have if it were. */
+static void survey(struct schedule *s, uint64_t now_ns)
+{
+	uint64_t all = 0;
+	uint32_t active = 0;
+
+	for (struct list *node = s->groups.next; node != &s->groups; node = node->next)
+		list_entry(node, struct account_group, member)->active = 0;
+	for (struct list *node = s->accounts.next; node != &s->accounts; node = node->next) {
+		const struct account *a = list_entry(node, struct account, member);
+
+		if (a->active_until_ns <= now_ns)
+			continue;
+		active++;
+		if (!a->group->active++)
+			all += a->group->weight;
+	}
+	s->alone = active < 2;
+	for (struct list *node = s->accounts.next; node != &s->accounts; node = node->next) {
+		struct account *a = list_entry(node, struct account, member);
+		const struct account_group *g = a->group;
+		bool is_active = a->active_until_ns > now_ns;
+
+		if (active - is_active == 0)
+			a->quantum_ns = SCHEDULE_ALONE_NS;
+		else
+			a->quantum_ns = part_ns(g->weight, g->active ? all : all + g->weight, g->active + !is_active);
+	}
+	s->survey_ns = now_ns + SCHEDULE_SURVEY_NS;
+}
+
+static void begin_turn(const struct schedule *s, struct account *a)
+{
+	if (a->round_ns)
+		a->expected_ns = a->round_ns > 7u * a->expected_ns / 8u ? a->round_ns : 7u * a->expected_ns / 8u;
+	a->round_ns = 0;
+	a->left_ns += a->quantum_ns;
+	if (a->left_ns > a->quantum_ns || s->alone)
+		a->left_ns = a->quantum_ns;
+	a->has_turn = a->left_ns > 0;
+}
+
+void schedule_round(struct schedule *s, uint64_t now_ns)
+{
+	struct list *node = s->accounts.next, served;
+	uint64_t long_ns = 0;
+
+	if (now_ns >= s->survey_ns)
+		survey(s, now_ns);
+	list_init(&served);
+	while (node != &s->accounts) {
+		struct account *a = list_entry(node, struct account, member);
+
+		node = node->next;
+		begin_turn(s, a);
+		if (!a->has_turn || a->expected_ns <= a->quantum_ns)
+			continue;
+		a->has_turn = !long_ns || long_ns + a->expected_ns <= SCHEDULE_ROUND_NS;
+		if (!a->has_turn)
+			continue;
+		long_ns += a->expected_ns;
+		list_remove(&a->member); /* others first, next time */
+		list_append(&served, &a->member);
+	}
+	while (!list_empty(&served))
+		list_append(&s->accounts, list_pop(&served));
+}
+
+void account_charge(struct schedule *s, struct account *a, uint64_t now_ns, uint64_t took_ns)
+{
+	a->left_ns -= (int64_t)took_ns;
+	a->round_ns += took_ns;
+	a->used_ns += took_ns;
+	if (a->active_until_ns <= now_ns)
+		s->survey_ns = 0; /* a newcomer: the others' turns are shorter from the next round on */
+	a->active_until_ns = now_ns + SCHEDULE_ACTIVE_NS;
+}
+
+uint32_t account_frames(const struct account *a, uint64_t left_ns, uint32_t max)
+{
+	uint64_t frames = a->frame_ns ? left_ns / a->frame_ns : max;
+
+	return frames < 1 ? 1 : frames < max ? (uint32_t)frames : max;
+}
+
+void account_note_frames(struct account *a, uint32_t frames, uint64_t took_ns)
+{
+	uint64_t each = took_ns / frames;
+
+	/* Dearer ones count at once, cheaper ones by and by. */
+	if (each < a->frame_ns)
+		each = (7u * (uint64_t)a->frame_ns + each) / 8u;
+	a->frame_ns = each < UINT32_MAX ? (uint32_t)each : UINT32_MAX;
+}
