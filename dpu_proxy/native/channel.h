@@ -95,12 +95,15 @@ struct connection {
 	bool accepted : 1;        /* by a listener: the peer has connected to us */
 	bool spilled : 1;         /* TCP refused bytes since the window was last used up */
 	bool look_due : 1;        /* the timer has expired */
+	bool send_buffer_set : 1; /* the program has set SO_SNDBUF (buffers.c) */
+	bool receive_tuned : 1;   /* how large TCP's receive buffer is is the kernel's or the program's business */
 	struct pushed *pushed;    /* protocols on it, or peek mode; NULL for most (pushed.h) */
 	uint32_t look_ms;         /* what the timer was set to last; it doubles */
 	int error;                /* of the connection, told by RESET, CONNECT_ACK or CLOSED */
 	uint32_t held;            /* post credits: bytes (listener: connections) we may send to the host */
 	struct xts_credit_grant grant; /* what we have granted the host */
 	uint32_t consumed;        /* bytes written since the window last grew */
+	uint32_t read_bytes;      /* that the application has read, until receive_tuned */
 	uint32_t gathered_first, gathered_last; /* chain through channel->batch, BATCH_NONE for none */
 	struct spill spill;
 	uint64_t sent_bytes, received_bytes;
@@ -253,13 +256,32 @@ struct connection *connection_find_unnamed(struct channel *ch, uint32_t xts_sock
 uint32_t connection_grant_window(struct connection *c);
 /* Likewise for a connection that has as many bytes in its spill buffer as spilled; false when there is no window for it. */
 bool connection_grant_claimed(struct connection *c, uint32_t spilled);
-/* Doubles the window, at most to window_bytes_max, while half of the tenant's limit is free. */
+/* Doubles the window, at most to buffers_window_max(), while half of the tenant's limit is free. */
 void connection_grow_window(struct connection *c);
+/* Makes the window so large, as far as the tenant's limit allows; smaller by keeping credits that come free. */
+void connection_set_window(struct connection *c, uint32_t bytes);
+/* Bytes of the window have left, or will not be kept: their credits go back. */
+void connection_free_credits(struct connection *c, uint32_t credits);
 /* Its window is nobody's any more. */
 void connection_return_window(struct connection *c);
 bool channel_window_left(const struct channel *ch);
 /* Counts memory of pushed protocols (negative: that is free). False: the tenant's limit. */
 bool connection_count_memory(struct connection *c, int64_t bytes);
+
+/* --- buffers.c ------------------------------------------------------------------------------------------------------- */
+
+/* A connection begins: the window it should have. */
+uint32_t buffers_begin(struct connection *c);
+/* The largest window beside TCP's send buffer as it is. */
+uint32_t buffers_window_max(const struct connection *c);
+/* The host's application has read so much of what came from TCP. Only until c->receive_tuned. */
+void buffers_read(struct connection *c, uint32_t bytes);
+/* From now on TCP's receive buffer is tuned as any: before the socket goes to another connection, for instance. */
+void buffers_tune(struct connection *c);
+/* The same socket is another connection's now. */
+void buffers_claimed(struct connection *c);
+/* An option has been set. */
+void buffers_option_set(struct connection *c, int level, int name);
 
 /* --- connection.c ---------------------------------------------------------------------------------------------------- */
 

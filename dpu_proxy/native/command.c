@@ -1,8 +1,10 @@
 /* Carrying out the host's messages. Each is decoded once, into a private struct, and checked before anything is done. */
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "policy.h"
@@ -276,15 +278,35 @@ static bool command_sockopt(struct channel *ch, const struct xts_head *head, con
 	length = m.length < sizeof value ? m.length : (uint32_t)sizeof value;
 	if (c) {
 		memcpy(value, (const uint8_t *)frame + XTS_SETSOCKOPT_BYTES, length);
-		if (head->type == XTS_CMD_SETSOCKOPT)
+		if (head->type == XTS_CMD_GETSOCKOPT)
+			error = -xts_sockopt_get(c->fd, m.level, m.option, value, &length);
+		else
 			error = -xts_sockopt_set(c->fd, m.level, m.option, value, length,
 						 ch->worker->config.congestion_controls);
-		else
-			error = -xts_sockopt_get(c->fd, m.level, m.option, value, &length);
+		if (head->type == XTS_CMD_SETSOCKOPT && !error)
+			buffers_option_set(c, m.level, m.option);
 	}
 	command_reply_value(ch, XTS_REPLY_SOCKOPT_ACK, m.xts_socket, m.token, c, error, value,
 			    head->type == XTS_CMD_GETSOCKOPT ? length : 0);
 	return false;
+}
+
+/* What waits in the spill buffer has not been sent either. */
+static int do_ioctl(struct connection *c, uint32_t request, void *value, uint32_t *bytes)
+{
+	int error, unsent;
+
+	if ((request == SIOCOUTQ || request == SIOCOUTQNSD) && !list_empty(&c->dirty)) {
+		list_remove(&c->dirty);
+		connection_flush(c);
+	}
+	error = xts_ioctl_do(c->fd, request, value, bytes);
+	if (error || (request != SIOCOUTQ && request != SIOCOUTQNSD))
+		return error;
+	memcpy(&unsent, value, sizeof unsent);
+	unsent += (int)c->spill.bytes;
+	memcpy(value, &unsent, sizeof unsent);
+	return 0;
 }
 
 static bool command_ioctl(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
@@ -304,7 +326,7 @@ static bool command_ioctl(struct channel *ch, const struct xts_head *head, const
 		if (ch->link.features & XTS_FEATURE_ULP && push_is_request(m.request))
 			error = m.length > sizeof value ? EMSGSIZE : -push_request(c, m.request, value, &length);
 		else
-			error = -xts_ioctl_do(c->fd, m.request, value, &length);
+			error = -do_ioctl(c, m.request, value, &length);
 	}
 	command_reply_value(ch, XTS_REPLY_IOCTL_ACK, m.xts_socket, m.token, c, error, value, length);
 	explicit_bzero(value, sizeof value); /* may have been keys */

@@ -327,7 +327,7 @@ void connection_fail(struct connection *c, int error)
 		pushed_fail(c);
 	connection_spill_gone(c, c->spill.bytes);
 	if (c->channel)
-		xts_credit_free(&c->grant, c->spill.bytes);
+		connection_free_credits(c, c->spill.bytes);
 	spill_free(&c->spill);
 	c->readable = true; /* what has arrived is still delivered; the read after it finds the error */
 	if (c->orphan) {

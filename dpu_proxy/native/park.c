@@ -84,6 +84,7 @@ static int take_from(struct parked *p, struct connection *c)
 	p->watched = c->spill.bytes > 0 && !c->pushed;
 	if (c->in_epoll && epoll_ctl(c->worker->epoll_fd, p->watched ? EPOLL_CTL_MOD : EPOLL_CTL_DEL, c->fd, &event))
 		return ENOBUFS;
+	buffers_tune(c);
 	p->fd = c->fd;
 	p->ip_version = c->ip_version;
 	p->fin_wanted = c->fin_wanted;

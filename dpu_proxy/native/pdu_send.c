@@ -73,7 +73,7 @@ void pushed_drop(struct connection *c)
 	struct pushed *p = c->pushed;
 
 	if (c->channel)
-		xts_credit_free(&c->grant, pushed_costs(p));
+		connection_free_credits(c, pushed_costs(p));
 	free(p->runs);
 	p->runs = NULL;
 	p->run_first = p->run_count = p->run_room = p->run_pdus = 0;
@@ -247,7 +247,7 @@ static bool write_gathered(struct connection *c)
 		if (fine && !c->error && c->fd >= 0)
 			fine = write_run(c, &r, iov, pieces);
 		else /* nobody will read it; the host is told by RESET */
-			xts_credit_free(&c->grant, r.bytes + (r.mark.pdu ? XTS_PDU_CREDITS : 0));
+			connection_free_credits(c, r.bytes + (r.mark.pdu ? XTS_PDU_CREDITS : 0));
 	}
 	return fine && !c->error && c->fd >= 0;
 }

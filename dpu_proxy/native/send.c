@@ -36,6 +36,8 @@ bool send_take_credits(struct channel *ch, struct connection *c, uint32_t post_c
 		channel_violation(ch, "credit overflow", c->proxy_id);
 		return false;
 	}
+	if (!c->receive_tuned && c->state == CONNECTION_ESTABLISHED)
+		buffers_read(c, post_credits);
 	c->readable |= c->state == CONNECTION_LISTENER || c->held == post_credits || c->pushed;
 	connection_wake(c);
 	return true;

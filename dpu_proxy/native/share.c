@@ -324,6 +324,7 @@ void share_give_back(struct connection *c)
 
 	if (c->in_epoll) /* it has shaken hands, or was about to */
 		(void)epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+	buffers_tune(c);
 	c->fd = -1;
 	if (!c->announced)
 		accepting_ends(c);

@@ -61,7 +61,7 @@ void stream_account_sent(struct connection *c, uint32_t bytes, uint32_t credits)
 	c->worker->stats.writes++;
 	if (!c->channel || c->orphan)
 		return;
-	xts_credit_free(&c->grant, credits);
+	connection_free_credits(c, credits);
 	c->consumed += credits;
 	if (c->consumed >= c->window)
 		window_used(c);
@@ -121,13 +121,13 @@ static bool gathered_write(struct connection *c)
 	ssize_t n = 0;
 
 	if (c->error || c->fd < 0) { /* nobody will read it: the credits go back, the host is told by RESET */
-		xts_credit_free(&c->grant, bytes);
+		connection_free_credits(c, bytes);
 		return false;
 	}
 	if (!c->spill.bytes) {
 		n = stream_write(c, iov, pieces);
 		if (n < 0) {
-			xts_credit_free(&c->grant, bytes);
+			connection_free_credits(c, bytes);
 			connection_fail(c, (int)-n);
 			return false;
 		}
@@ -138,7 +138,7 @@ static bool gathered_write(struct connection *c)
 		uint32_t rest = bytes - (uint32_t)n;
 
 		if (spill_append(&c->spill, iov, pieces, (uint32_t)n)) {
-			xts_credit_free(&c->grant, rest);
+			connection_free_credits(c, rest);
 			connection_fail(c, ENOBUFS);
 			return false;
 		}

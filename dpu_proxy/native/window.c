@@ -2,17 +2,40 @@
 #include "channel.h"
 
 #define WINDOW_LEAST_BYTES 4096u /* a newcomer with less is not worth an announcement */
+#define WINDOW_SHARE_MIN 16384u
 
 bool channel_window_left(const struct channel *ch)
 {
 	return tenant_left(ch->tenant, XTS_USE_SPILL_BYTES) >= WINDOW_LEAST_BYTES;
 }
 
-static void count_window(struct connection *c, uint32_t bytes)
+static void count_window(struct connection *c, int64_t bytes)
 {
-	c->window += bytes;
-	c->channel->window_bytes += bytes;
-	c->worker->stats.window_bytes += bytes;
+	c->window = (uint32_t)(c->window + bytes);
+	if (c->channel)
+		c->channel->window_bytes += (uint64_t)bytes;
+	c->worker->stats.window_bytes += (uint64_t)bytes;
+}
+
+/* Half of the budget stays for connections to come: without windows of their own they would be refused. */
+static bool may_be_large(const struct connection *c, uint32_t more)
+{
+	uint64_t used = tenant_used(c->tenant, XTS_USE_SPILL_BYTES);
+
+	return used + more <= (used + tenant_left(c->tenant, XTS_USE_SPILL_BYTES)) / 2;
+}
+
+/* For a newcomer: three times its share of what is left, if as many came as may, so that the last ones get something too. */
+static uint32_t newcomers_share(const struct connection *c, uint32_t wanted)
+{
+	uint64_t connections = tenant_limit(c->tenant, XTS_USE_CONNECTIONS);
+	uint64_t share = tenant_left(c->tenant, XTS_USE_SPILL_BYTES) / (connections > 3 ? connections / 3 : 1);
+
+	if (wanted > c->tenant->window_bytes && may_be_large(c, wanted))
+		return wanted; /* its program has asked for it */
+	if (share < WINDOW_SHARE_MIN)
+		share = WINDOW_SHARE_MIN;
+	return share < wanted ? (uint32_t)share : wanted;
 }
 
 void connection_return_window(struct connection *c)
@@ -44,7 +67,7 @@ static bool take_window(struct connection *c, uint32_t wanted, uint32_t least)
 
 uint32_t connection_grant_window(struct connection *c)
 {
-	if (!c->window && !take_window(c, c->tenant->window_bytes, 2))
+	if (!c->window && !take_window(c, newcomers_share(c, buffers_begin(c)), 2))
 		return 0;
 	return c->window; /* a second connect on the same socket keeps its window */
 }
@@ -56,23 +79,45 @@ bool connection_grant_claimed(struct connection *c, uint32_t spilled)
 	if (!take_window(c, window > spilled ? window : spilled, spilled > 2 ? spilled : 2))
 		return false;
 	c->grant.outstanding -= spilled;
+	buffers_claimed(c);
 	return true;
 }
 
-/* Half of the budget stays for connections to come: without windows of their own they would be refused. */
 void connection_grow_window(struct connection *c)
 {
-	uint32_t window_max = c->tenant->window_bytes_max;
-	uint32_t growth = window_max > c->window ? window_max - c->window : 0;
-	uint64_t used = tenant_used(c->tenant, XTS_USE_SPILL_BYTES);
+	uint32_t most = c->window < c->tenant->window_bytes_max ? buffers_window_max(c) : 0;
 
-	if (growth > c->window)
-		growth = c->window;
-	if (!growth || used + growth > (used + tenant_left(c->tenant, XTS_USE_SPILL_BYTES)) / 2 ||
-	    !tenant_take(c->tenant, XTS_USE_SPILL_BYTES, growth))
+	if (most > c->window)
+		connection_set_window(c, most / 2 < c->window ? most : 2 * c->window);
+}
+
+static void count_lessened(struct connection *c)
+{
+	if (c->grant.window >= c->window)
 		return;
-	xts_credit_grow(&c->grant, growth);
-	count_window(c, growth);
+	tenant_give(c->tenant, XTS_USE_SPILL_BYTES, c->window - c->grant.window);
+	count_window(c, (int64_t)c->grant.window - c->window);
+}
+
+void connection_set_window(struct connection *c, uint32_t bytes)
+{
+	uint32_t growth = bytes > c->window ? bytes - c->window : 0;
+
+	if (growth && (!may_be_large(c, growth) || !tenant_take(c->tenant, XTS_USE_SPILL_BYTES, growth)))
+		return;
+	if (growth) {
+		xts_credit_grow(&c->grant, growth);
+		count_window(c, growth);
+	} else if (c->channel->link.features & XTS_FEATURE_SHRINK) {
+		xts_credit_shrink(&c->grant, bytes);
+		count_lessened(c);
+	}
+}
+
+void connection_free_credits(struct connection *c, uint32_t credits)
+{
+	xts_credit_free(&c->grant, credits);
+	count_lessened(c);
 }
 
 bool connection_count_memory(struct connection *c, int64_t bytes)

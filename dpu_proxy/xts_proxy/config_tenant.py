@@ -53,7 +53,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     connections: Connections = 16384
     listeners: Listeners = 1024
     spill_mib: Mib = 1024
-    window_kib: WindowKib = 64
+    window_kib: WindowKib = 160
     window_max_kib: WindowKib = 2048
     ulp_mib: Mib = 256
     orphans: Orphans = 4096

@@ -177,6 +177,25 @@ static int get_here(struct xts_sock *s, int level, int option, void *value, sock
 	return level == IPPROTO_TCP && option == TCP_ULP ? ktls_get_ulp(s, value, length) : 1;
 }
 
+/* TCP's buffers are the kernel's business, doubled as there; beside each a window may be half of that (the proxy's buffers.c). */
+static void buffer_size_set(struct xts_sock *s, int option, const void *value)
+{
+	int bytes;
+
+	if (option == SO_SNDBUF) {
+		s->peer_window = 0; /* may be smaller from now on: what is advertised next tells */
+		return;
+	}
+	memcpy(&bytes, value, sizeof bytes);
+	s->window_max = bytes < 0 || bytes > (int)XTS_CREDITS_MAX ? XTS_CREDITS_MAX : (uint32_t)bytes;
+	if (s->window_max < XTS_ULP_WINDOW_MIN)
+		s->window_max = XTS_ULP_WINDOW_MIN;
+	if (s->window_max > xts.settings.window_bytes_max)
+		s->window_max = xts.settings.window_bytes_max;
+	if (s->state == TCP_STATE_ESTABLISHED && s->grant.window > s->window_max)
+		xts_credit_shrink(&s->grant, s->window_max);
+}
+
 static int set_option(struct xts_sock *s, int level, int option, const void *value, socklen_t length)
 {
 	struct call call = {.type = XTS_CMD_SETSOCKOPT, .level = level, .option = option, .length = length};
@@ -197,15 +216,8 @@ static int set_option(struct xts_sock *s, int level, int option, const void *val
 		return r;
 	s->optioned = true;
 	s->renewed = false;
-	if (level == SOL_SOCKET && option == SO_RCVBUF) {
-		int bytes;
-
-		/* Doubled as in the kernel; what the application has seen of the window stays granted. */
-		memcpy(&bytes, value, sizeof bytes);
-		s->window_max = bytes < 1152 ? 2304 : (uint32_t)(bytes > (int)(XTS_CREDITS_MAX / 2) ? (int)XTS_CREDITS_MAX / 2 : bytes) * 2;
-		if (s->window_max > xts.settings.window_bytes_max)
-			s->window_max = xts.settings.window_bytes_max;
-	}
+	if (level == SOL_SOCKET && (option == SO_RCVBUF || option == SO_SNDBUF))
+		buffer_size_set(s, option, value);
 	return 0;
 }
 

@@ -22,6 +22,7 @@ struct xts_credit_grant {
 	uint32_t outstanding;  /* granted and not yet received: the most the peer may still send */
 	uint32_t unadvertised; /* POST_CREDITS_UNA: freed, not yet told */
 	uint32_t limit;        /* POST_CREDITS_LIMIT: advertise when unadvertised exceeds it */
+	uint32_t excess;       /* of the window: what comes free is not granted again, until this is gone */
 };
 
 /* Starts an account of window bytes (at least 2); the first advert, in CONNECT or its like, is the whole window. */
@@ -31,6 +32,7 @@ static inline void xts_credit_grant_init(struct xts_credit_grant *g, uint32_t wi
 	g->outstanding = window;
 	g->unadvertised = 0;
 	g->limit = window / 4;
+	g->excess = 0;
 }
 
 /* Data has come. -EPROTO: more than was granted, the peer breaks the protocol. */
@@ -45,15 +47,33 @@ static inline int xts_credit_receive(struct xts_credit_grant *g, uint32_t bytes)
 /* Data has left the buffer (read by the application, or written to TCP). */
 static inline void xts_credit_free(struct xts_credit_grant *g, uint32_t bytes)
 {
-	g->unadvertised += bytes;
+	uint32_t kept = bytes < g->excess ? bytes : g->excess;
+
+	if (kept) {
+		g->excess -= kept;
+		g->window -= kept;
+		g->limit = g->window / 4;
+	}
+	g->unadvertised += bytes - kept;
 }
 
 /* Enlarges the window: the growth goes out with the next advert. */
 static inline void xts_credit_grow(struct xts_credit_grant *g, uint32_t bytes)
 {
+	g->excess = 0;
 	g->window += bytes;
 	g->unadvertised += bytes;
 	g->limit = g->window / 4;
+}
+
+/* Lessens the window to that many bytes (at least 2), by and by: what has been granted stays granted. */
+static inline void xts_credit_shrink(struct xts_credit_grant *g, uint32_t window)
+{
+	uint32_t free = g->unadvertised;
+
+	g->excess = window < g->window ? g->window - window : 0;
+	g->unadvertised = 0;
+	xts_credit_free(g, free);
 }
 
 /* Should a pure credit advertisement go out? */

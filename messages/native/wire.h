@@ -79,6 +79,7 @@ enum xts_msg_type {
                                            * GIVE_BACK (xts_messages/ulps.py) */
 #define XTS_FEATURE_ULP_TLS UINT64_C(0x4) /* the event TLS of pushed protocols: how a connection is encrypted */
 #define XTS_FEATURE_BUNDLE UINT64_C(0x8)  /* small frames may come several in one (BUNDLE) */
+#define XTS_FEATURE_SHRINK UINT64_C(0x10) /* a window may be lessened: less advertised than was freed */
 
 /* The fixed part of each message in bytes, Ethernet header included. */
 #define XTS_CONNECT_BYTES       64u

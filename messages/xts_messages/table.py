@@ -137,6 +137,7 @@ FEATURES: dict[str, tuple[int, str]] = {
     ),
     "ULP_TLS": (0x04, "the event TLS of pushed protocols: how a connection is encrypted"),
     "BUNDLE": (0x08, "small frames may come several in one (BUNDLE)"),
+    "SHRINK": (0x10, "a window may be lessened: less advertised than was freed"),
 }
 
 _XTS = Field("xts_socket", Kind.U32, "the host's identifier of this socket", "id")

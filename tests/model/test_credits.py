@@ -43,6 +43,7 @@ class CreditMachine(RuleBasedStateMachine):
         self.held = ffi.new("uint32_t *", 0)
         assert core.xts_credit_add(self.held, window) == 0
         self.window = window
+        self.excess = 0
         self.oracle = Oracle(window)
 
     @rule(share=st.floats(0, 1))
@@ -64,7 +65,13 @@ class CreditMachine(RuleBasedStateMachine):
         count = int(self.oracle.buffered * share) or min(1, self.oracle.buffered)
         core.xts_credit_free(self.grant, count)
         self.oracle.buffered -= count
-        self.oracle.unadvertised += count
+        self.freed(count)
+
+    def freed(self, count: int) -> None:
+        kept = min(count, self.excess)
+        self.excess -= kept
+        self.window -= kept
+        self.oracle.unadvertised += count - kept
 
     @rule(always=st.booleans())
     def advertise(self, always: bool) -> None:
@@ -88,7 +95,16 @@ class CreditMachine(RuleBasedStateMachine):
         if self.window + count <= table.CREDITS_MAX:
             core.xts_credit_grow(self.grant, count)
             self.window += count
+            self.excess = 0
             self.oracle.unadvertised += count
+
+    @rule(share=st.floats(0, 1))
+    def shrink(self, share: float) -> None:
+        window = max(2, int(self.window * share))
+        core.xts_credit_shrink(self.grant, window)
+        self.excess = max(0, self.window - window)
+        free, self.oracle.unadvertised = self.oracle.unadvertised, 0
+        self.freed(free)
 
     @rule(excess=st.integers(1, 1 << 20))
     def too_much_is_refused(self, excess: int) -> None:

@@ -334,7 +334,7 @@ def test_options_pass_the_allow_list(host: ScriptedHost, server: socket.socket) 
 
 
 def test_windows_come_out_of_the_tenants_budget(server: socket.socket) -> None:
-    with Worker(spill_bytes=WINDOW + 5000) as worker, worker.attach() as host:
+    with Worker(connections=3, spill_bytes=WINDOW + 5000) as worker, worker.attach() as host:
         host.open()
         connections = [connected(host, server) for _ in range(2)]
         assert [credits for _, _, credits, _ in connections] == [WINDOW, 5000]
@@ -344,7 +344,7 @@ def test_windows_come_out_of_the_tenants_budget(server: socket.socket) -> None:
 
 
 def test_windows_that_grow_leave_half_the_budget_to_newcomers(server: socket.socket) -> None:
-    with Worker(spill_bytes=8 * WINDOW, window_bytes_max=8 * WINDOW) as worker, worker.attach() as host:
+    with Worker(connections=5, spill_bytes=8 * WINDOW, window_bytes_max=8 * WINDOW) as worker, worker.attach() as host:
         host.open()
         _, proxy_id, held, peer = connected(host, server)
         peers = [peer]

@@ -1,0 +1,94 @@
+/*
+ * How much may wait between an application and its peer. On the kernel that is what TCP's send and receive buffers hold; here
+ * a window (post credits) comes beside each, towards the proxy and towards the host. So that both together stay near what a
+ * program knows from the kernel:
+ *
+ * - A window towards the proxy grows to a third of TCP's send buffer, which the kernel sizes by the path. A program that sets
+ *   SO_SNDBUF sets both: TCP's buffer as the kernel does, and the window to three quarters of it from the start, for a single
+ *   write finds room in the window only, and it should find at least half of what the kernel would take.
+ * - TCP's receive buffer is not tuned before the application has begun to read. The proxy reads a window ahead for a host
+ *   that does not read at all; TCP would take that for a fast reader, and let the peer send megabytes (measured: 64 KB read at
+ *   once made 1.5 MB of 128 KB).
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "channel.h"
+
+/* Not in the headers of every distribution we build on; since Linux 5.14. Before, TCP tunes by what the proxy reads. */
+#ifndef SO_BUF_LOCK
+#define SO_BUF_LOCK 72
+#endif
+#define LOCK_SEND 1
+#define LOCK_RECEIVE 2
+
+#define READ_BYTES_MIN 32768u /* that the application must have read: less makes TCP grow nothing anyway */
+
+static int option(const struct connection *c, int name)
+{
+	int value = 0;
+	socklen_t length = sizeof value;
+
+	return getsockopt(c->fd, SOL_SOCKET, name, &value, &length) ? -errno : value;
+}
+
+uint32_t buffers_window_max(const struct connection *c)
+{
+	const struct xts_tenant *limits = c->tenant;
+	int bytes = option(c, SO_SNDBUF);
+	uint32_t tcp = bytes > 0 ? (uint32_t)bytes : 0, least = c->send_buffer_set ? XTS_ULP_WINDOW_MIN : limits->window_bytes;
+	uint32_t window = c->send_buffer_set ? tcp - tcp / 4 : tcp / 3;
+
+	if (window < least)
+		window = least;
+	return window < limits->window_bytes_max ? window : limits->window_bytes_max;
+}
+
+uint32_t buffers_begin(struct connection *c)
+{
+	int locks = option(c, SO_BUF_LOCK), locked = locks | LOCK_RECEIVE;
+
+	c->send_buffer_set = locks > 0 && locks & LOCK_SEND;
+	/* What is locked already is the program's, by SO_RCVBUF. */
+	c->receive_tuned = locks < 0 || locks & LOCK_RECEIVE ||
+			   setsockopt(c->fd, SOL_SOCKET, SO_BUF_LOCK, &locked, sizeof locked);
+	c->read_bytes = 0;
+	return c->send_buffer_set ? buffers_window_max(c) : c->tenant->window_bytes;
+}
+
+void buffers_claimed(struct connection *c)
+{
+	int locks = option(c, SO_BUF_LOCK);
+
+	c->send_buffer_set = locks > 0 && locks & LOCK_SEND;
+	c->receive_tuned = true;
+}
+
+void buffers_tune(struct connection *c)
+{
+	int locks = c->send_buffer_set ? LOCK_SEND : 0;
+
+	if (!c->receive_tuned && c->fd >= 0)
+		(void)setsockopt(c->fd, SOL_SOCKET, SO_BUF_LOCK, &locks, sizeof locks);
+	c->receive_tuned = true;
+}
+
+void buffers_read(struct connection *c, uint32_t bytes)
+{
+	c->read_bytes += bytes;
+	if (c->read_bytes >= READ_BYTES_MIN)
+		buffers_tune(c);
+}
+
+void buffers_option_set(struct connection *c, int level, int name)
+{
+	if (level != SOL_SOCKET || !c->window)
+		return; /* buffers_begin() will look */
+	if (name == SO_RCVBUF)
+		c->receive_tuned = true; /* the kernel tunes it no more, and so it shall stay */
+	if (name != SO_SNDBUF)
+		return;
+	c->send_buffer_set = true;
+	connection_set_window(c, buffers_window_max(c));
+}
