@@ -26,10 +26,12 @@ uint64_t xts_now_ns(void);
 
 /* The C library's own calls, for an interposer that has taken their names. */
 struct xts_kernel_calls {
-	int (*ppoll)(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask);
+	int (*ppoll)(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask); /* xts_sleep_poll() */
 	int (*epoll_wait)(int set, struct epoll_event *events, int max, int timeout_ms);
+	long (*syscall)(long number, ...);
+	int (*sigaction)(int number, const struct sigaction *action, struct sigaction *old);
 };
-/* Before anything else is called. */
+/* Before anything else is called. NULL: as it is. */
 void xts_use_kernel_calls(const struct xts_kernel_calls *calls);
 
 /*

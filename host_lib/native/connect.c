@@ -109,13 +109,13 @@ int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t
 	while (s->state == TCP_STATE_SYN_SENT) {
 		if (s->nonblocking)
 			return again;
-		r = wait_for(&s->writers, deadline, true);
+		r = wait_interruptibly(&s->writers, deadline, true);
 		if (s->id != id || !s->open)
 			return -EBADF;
 		if (r == -ETIMEDOUT)
 			return again;
-		if (r == -EINTR && !signal_restarts(s->send_timeout_ns))
-			return -EINTR;
+		if (r == -EINTR)
+			return interrupted(s->send_timeout_ns);
 		if (r == -ENOBUFS)
 			return r;
 	}
@@ -128,14 +128,15 @@ int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t
 int xts_connect(int number, const struct sockaddr *address, socklen_t length)
 {
 	struct xts_sock *s;
-	int r;
+	ssize_t r;
 
-	library_enter();
-	channel_pump(); /* how the attempt has gone */
-	s = table_use(number);
-	r = s ? connect_socket(s, address, length, NULL) : -EBADF;
-	library_leave();
-	return finish(r);
+	do {
+		library_enter();
+		channel_pump(); /* how the attempt has gone */
+		s = table_use(number);
+		r = s ? connect_socket(s, address, length, NULL) : -EBADF;
+	} while (library_restarts(&r));
+	return finish((int)r);
 }
 
 int xts_is_unconnected(int number)

@@ -37,6 +37,7 @@ static void thread_end(void *arg)
 {
 	struct thread *t = arg;
 
+	xts_go_in();
 	pthread_mutex_lock(&xts.lock);
 	if (t->previous)
 		t->previous->next = t->next;
@@ -48,6 +49,7 @@ static void thread_end(void *arg)
 	if (t->bell >= 0)
 		xts_own_close(t->bell);
 	free(t);
+	xts_come_out();
 }
 
 struct thread *thread_self(void)
@@ -73,8 +75,19 @@ struct thread *thread_self(void)
 
 /* --- fork ------------------------------------------------------------------------------------------------------------- */
 
+/*
+ * The thread itself may be in the library: fork() by a handler that xts_sigaction() does not know, in the midst of a call. The lock is
+ * its own then, or it waits for it; what it guards may be half changed, and the child is good for exec and _exit only.
+ */
+static __thread bool forks_inside;
+
 static void before_fork(void)
 {
+	signals_before_fork();
+	forks_inside = xts_inside.locked;
+	if (forks_inside)
+		return;
+	xts_inside.locked = 1; /* what is done until after_fork is the library's doing */
 	pthread_mutex_lock(&xts.lock);
 	heirs_before_fork();
 	sharers_before_fork();
@@ -82,8 +95,12 @@ static void before_fork(void)
 
 static void after_fork_parent(void)
 {
-	heirs_after_fork_parent();
-	pthread_mutex_unlock(&xts.lock);
+	if (!forks_inside) {
+		heirs_after_fork_parent();
+		pthread_mutex_unlock(&xts.lock);
+		xts_inside.locked = 0;
+	}
+	signals_after_fork_parent();
 }
 
 /*
@@ -91,13 +108,11 @@ static void after_fork_parent(void)
  * are forgotten with a new generation, so that an inherited number is EBADF even after the child has made its own; or,
  * where they are kept over fork, have no channel any more and wait to be used (inherit.c).
  */
-static void after_fork_child(void)
+static void forget_parent(void)
 {
 	struct xts_sock *s = NULL;
 	int link;
 
-	pthread_mutex_init(&xts.lock, NULL);
-	pthread_mutex_lock(&xts.lock);
 	for (struct thread *t = xts.threads, *next; t; t = next) {
 		next = t->next;
 		xts_own_close(t->bell);
@@ -137,7 +152,18 @@ static void after_fork_child(void)
 	epoll_forget();
 	xts.dirty = NULL;
 	xts.started = false;
-	pthread_mutex_unlock(&xts.lock);
+}
+
+static void after_fork_child(void)
+{
+	if (!forks_inside) {
+		pthread_mutex_init(&xts.lock, NULL);
+		pthread_mutex_lock(&xts.lock);
+		forget_parent();
+		pthread_mutex_unlock(&xts.lock);
+		xts_inside.locked = 0;
+	}
+	signals_after_fork_child();
 }
 
 void library_settle(void)
@@ -163,8 +189,12 @@ void xts_before_exit(void)
 	/* Never held for long; but exit() may have been called from a handler that has interrupted a call of ours. */
 	clock_gettime(CLOCK_REALTIME, &limit);
 	limit.tv_sec++;
-	if (pthread_mutex_timedlock(&xts.lock, &limit) != 0)
+	xts_go_in();
+	if (pthread_mutex_timedlock(&xts.lock, &limit) != 0) {
+		xts_come_out();
 		return;
+	}
+	xts_inside.locked = 1;
 	heirs_at_exit(true);
 	inherit_at_exit();
 	sharers_at_exit();
@@ -174,6 +204,8 @@ void xts_before_exit(void)
 		channel_flush(true);
 	}
 	pthread_mutex_unlock(&xts.lock);
+	xts_inside.locked = 0;
+	xts_come_out();
 }
 
 __attribute__((destructor)) static void at_exit(void)
@@ -191,9 +223,11 @@ static void start_once(void)
 
 void library_enter(void)
 {
+	xts_go_in();
 	/* A thread that is cancelled while it waits would leave its waiter, on its stack, in our list. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
 	pthread_once(&once, start_once);
+	xts_inside.locked = 1;
 	pthread_mutex_lock(&xts.lock);
 }
 
@@ -231,11 +265,29 @@ void library_rest(void)
 		channel_reap();
 }
 
-void library_leave(void)
+static void let_go(void)
 {
 	library_rest();
 	pthread_mutex_unlock(&xts.lock);
+	xts_inside.locked = 0;
 	pthread_setcancelstate(cancel_state, NULL);
+}
+
+void library_leave(void)
+{
+	let_go();
+	xts_come_out();
+}
+
+bool library_leave_interrupted(ssize_t *result)
+{
+	bool again;
+
+	let_go();
+	again = xts_come_out_again(true);
+	if (!xts_inside.depth)
+		*result = -EINTR;
+	return again;
 }
 
 void xts_flush(void)

@@ -50,6 +50,7 @@
 #include "own.h"
 #include "queue.h"
 #include "reason.h"
+#include "signals.h"
 #include "status.h"
 #include "xts.h"
 
@@ -308,6 +309,16 @@ extern struct library xts;
 
 void library_enter(void);
 void library_leave(void);
+/* Leaves, as library_leave(), with the result of a call that may be interrupted. True: it is -ERESTART, and the call is to be made
+ * again from the beginning. One that is not becomes -EINTR, unless the caller is inside still (signals.h) and decides itself. */
+bool library_leave_interrupted(ssize_t *result);
+static inline bool library_restarts(ssize_t *result)
+{
+	if (__builtin_expect(*result == -ERESTART, 0))
+		return library_leave_interrupted(result);
+	library_leave();
+	return false;
+}
 /* Before the lock is given up for anything but a wait of wait.c: what was said leaves, and whoever sleeps on the queue outside
  * of our waits has its doorbell armed. */
 void library_rest(void);
@@ -317,7 +328,7 @@ static inline int finish(int result)
 {
 	if (result >= 0)
 		return result;
-	errno = -result;
+	errno = result == -ERESTART && !xts_inside.depth ? EINTR : -result;
 	return -1;
 }
 struct thread *thread_self(void); /* NULL: no descriptor to be had */
@@ -404,8 +415,10 @@ struct beside {
 	bool ready;                /* one of them is */
 };
 
-/* Sleeps until the subject is woken: 0, -ETIMEDOUT at deadline_ns, -EINTR. Gives up xts.lock meanwhile. */
+/* Sleeps until the subject is woken: 0, -ETIMEDOUT at deadline_ns, -ENOBUFS. Gives up xts.lock meanwhile. */
 int wait_for(uint16_t *subject, uint64_t deadline_ns, bool spin);
+/* The same, but a signal ends it: -EINTR. */
+int wait_interruptibly(uint16_t *subject, uint64_t deadline_ns, bool spin);
 /* The same; 0 also when beside->ready. */
 int wait_beside(uint16_t *subject, uint64_t deadline_ns, bool spin, struct beside *beside);
 extern struct xts_kernel_calls kernel_calls;
@@ -416,10 +429,14 @@ void thread_ring(struct thread *thread);
 int sleep_on_bell(struct thread *thread, struct beside *beside, uint64_t deadline_ns);
 int sleep_on_channel(struct channel *c, struct thread *thread, struct beside *beside, uint64_t deadline_ns);
 /* In a call that sends: waits until there is room, or s has changed otherwise. 0: look again; else what the call returns: -EBADF: s was closed meanwhile,
- * and is not to be touched; -EAGAIN: the deadline is over; -EINTR, where the kernel would not restart it; -ENOBUFS. */
+ * and is not to be touched; -EAGAIN: the deadline is over; -ERESTART or -EINTR, as interrupted() has it; -ENOBUFS. */
 int wait_to_send(struct xts_sock *s, uint64_t deadline_ns, bool spin);
-/* After -EINTR: does the kernel restart such a call? */
-bool signal_restarts(uint64_t timeout_ns);
+/* After -EINTR: what the call ends with. One that has a timeout is never made again (signal(7)). */
+static inline int interrupted(uint64_t timeout_ns)
+{
+	return timeout_ns == FOREVER ? -ERESTART : -EINTR;
+}
+bool signal_restarts(void);
 static inline uint64_t deadline_after(uint64_t timeout_ns)
 {
 	return timeout_ns == FOREVER ? FOREVER : now_ns() + timeout_ns;

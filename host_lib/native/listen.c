@@ -164,11 +164,11 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 		if (s->nonblocking)
 			deadline = now_ns() + NS_PER_MS;
 		first = false;
-		r = wait_for(&s->readers, deadline, false);
+		r = wait_interruptibly(&s->readers, deadline, false);
 		if (r == -ETIMEDOUT)
 			return -EAGAIN;
-		if (r == -EINTR && !signal_restarts(s->receive_timeout_ns))
-			return -EINTR;
+		if (r == -EINTR)
+			return interrupted(s->receive_timeout_ns);
 		if (r == -ENOBUFS)
 			return r;
 	}
@@ -186,13 +186,14 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 int xts_accept4(int number, struct sockaddr *address, socklen_t *length, int flags)
 {
 	struct xts_sock *s;
-	int r;
+	ssize_t r;
 
-	library_enter();
-	s = table_use(number);
-	r = s ? accept_socket(s, address, length, flags) : -EBADF;
-	library_leave();
-	return finish(r);
+	do {
+		library_enter();
+		s = table_use(number);
+		r = s ? accept_socket(s, address, length, flags) : -EBADF;
+	} while (library_restarts(&r));
+	return finish((int)r);
 }
 
 int xts_accept(int number, struct sockaddr *address, socklen_t *length)

@@ -251,15 +251,16 @@ static int get_option(struct xts_sock *s, int level, int option, void *value, so
 int xts_setsockopt(int number, int level, int option, const void *value, socklen_t length)
 {
 	struct xts_sock *s;
-	int r;
+	ssize_t r;
 
 	if ((int)length < 0)
 		return finish(-EINVAL);
-	library_enter();
-	s = table_use(number);
-	r = s ? set_option(s, level, option, value, length) : -EBADF;
-	library_leave();
-	return finish(r);
+	do {
+		library_enter();
+		s = table_use(number);
+		r = s ? set_option(s, level, option, value, length) : -EBADF;
+	} while (library_restarts(&r));
+	return finish((int)r);
 }
 
 int xts_set_nodelay(int number)
@@ -380,16 +381,17 @@ int xts_ioctl(int number, unsigned long request, ...)
 	struct xts_sock *s;
 	void *argument;
 	va_list list;
-	int r;
+	ssize_t r;
 
 	va_start(list, request);
 	argument = va_arg(list, void *);
 	va_end(list);
-	library_enter();
-	s = table_use(number);
-	r = s ? control(s, request, argument) : -EBADF;
-	library_leave();
-	return finish(r);
+	do {
+		library_enter();
+		s = table_use(number);
+		r = s ? control(s, request, argument) : -EBADF;
+	} while (library_restarts(&r));
+	return finish((int)r);
 }
 
 static int file_control(struct xts_sock *s, int command, long argument)

@@ -237,11 +237,11 @@ static int wait_until_sent(struct xts_sock *s, uint64_t deadline)
 	if (s->nonblocking || soon > deadline)
 		return -EAGAIN;
 	/* Credits that come back tell of it, but the last ones are not told: only when a quarter of the window has gathered. */
-	r = wait_for(&s->writers, soon, false);
+	r = wait_interruptibly(&s->writers, soon, false);
 	if (s->id != id || !s->open)
 		return -EBADF;
 	if (r == -EINTR)
-		return signal_restarts(s->send_timeout_ns) ? 0 : -EINTR;
+		return interrupted(s->send_timeout_ns);
 	return r == -ETIMEDOUT ? 0 : r;
 }
 
@@ -332,11 +332,12 @@ static int handshake(struct xts_sock *s)
 int xts_ulp_handshake(int number)
 {
 	struct xts_sock *s;
-	int r;
+	ssize_t r;
 
-	library_enter();
-	s = table_use(number);
-	r = s ? handshake(s) : -EBADF;
-	library_leave();
-	return finish(r);
+	do {
+		library_enter();
+		s = table_use(number);
+		r = s ? handshake(s) : -EBADF;
+	} while (library_restarts(&r));
+	return finish((int)r);
 }

@@ -57,15 +57,16 @@ int xts_ulp_connect(int number, const struct sockaddr *address, socklen_t length
 {
 	struct along along;
 	struct xts_sock *s;
-	int r;
+	ssize_t r;
 
-	along.bytes = 0;
-	library_enter();
-	s = table_use(number);
-	r = s ? add_all(&along, s, pushes, count) : -EBADF;
-	if (!r)
-		r = connect_socket(s, address, length, &along);
-	library_leave();
+	do {
+		along.bytes = 0;
+		library_enter();
+		s = table_use(number);
+		r = s ? add_all(&along, s, pushes, count) : -EBADF;
+		if (!r)
+			r = connect_socket(s, address, length, &along);
+	} while (library_restarts(&r));
 	explicit_bzero(along.payload, along.bytes); /* parameters may be keys */
-	return finish(r);
+	return finish((int)r);
 }

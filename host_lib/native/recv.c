@@ -135,13 +135,13 @@ static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t byte
 		if (r)
 			return r < 0 ? r : (ssize_t)done;
 		pumped = false;
-		r = wait_for(&s->readers, deadline, true);
+		r = wait_interruptibly(&s->readers, deadline, true);
 		if (s->id != id || !s->open)
 			return done ? (ssize_t)done : -EBADF;
 		if (r == -ETIMEDOUT)
 			return done ? (ssize_t)done : -EAGAIN;
-		if (r == -EINTR && (done || !signal_restarts(s->receive_timeout_ns)))
-			return done ? (ssize_t)done : -EINTR;
+		if (r == -EINTR)
+			return done ? (ssize_t)done : interrupted(s->receive_timeout_ns);
 		if (r == -ENOBUFS)
 			return r;
 	}
@@ -172,19 +172,20 @@ static ssize_t recv_call(int number, const struct iovec *iov, size_t count, int 
 	}
 	if (bytes > RECV_BYTES_MAX)
 		bytes = RECV_BYTES_MAX;
-	library_enter();
-	s = table_use(number);
-	if (!s)
-		r = -EBADF;
-	else if (flags & MSG_ERRQUEUE)
-		r = -EAGAIN; /* there is never anything in it */
-	else if (flags & MSG_OOB)
-		r = s->state == TCP_STATE_LISTEN ? -ENOTCONN : -EINVAL; /* no urgent data */
-	else {
-		keys = about && !s->seqpacket && socket_ulp(s, ULPS_RECEIVE) == XTS_ULP_TLS_KEYS;
-		r = recv_all(s, iov, bytes, flags, about);
-	}
-	library_leave();
+	do {
+		library_enter();
+		s = table_use(number);
+		if (!s)
+			r = -EBADF;
+		else if (flags & MSG_ERRQUEUE)
+			r = -EAGAIN; /* there is never anything in it */
+		else if (flags & MSG_OOB)
+			r = s->state == TCP_STATE_LISTEN ? -ENOTCONN : -EINVAL; /* no urgent data */
+		else {
+			keys = about && !s->seqpacket && socket_ulp(s, ULPS_RECEIVE) == XTS_ULP_TLS_KEYS;
+			r = recv_all(s, iov, bytes, flags, about);
+		}
+	} while (library_restarts(&r));
 	if (keys && r > 0)
 		tell_data(about);
 	if (r >= 0)

@@ -181,13 +181,13 @@ ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 			r = -EAGAIN;
 			break;
 		}
-		r = wait_for(&s->writers, deadline, false);
+		r = wait_interruptibly(&s->writers, deadline, false);
 		if (s->id != id || !s->open)
 			return sent ? (ssize_t)sent : -EBADF;
 		if (r == -ETIMEDOUT)
 			r = -EAGAIN;
-		else if (r == -EINTR && signal_restarts(s->send_timeout_ns))
-			r = 0;
+		else if (r == -EINTR)
+			r = interrupted(s->send_timeout_ns);
 	}
 	if (s->id == id)
 		status_data(s);
@@ -213,17 +213,18 @@ static ssize_t send_call(int number, const struct iovec *iov, size_t count, int 
 	}
 	if (src.left > SEND_BYTES_MAX)
 		src.left = SEND_BYTES_MAX;
-	library_enter();
-	s = table_use(number);
-	if (!s)
-		r = -EBADF;
-	else if (flags & (MSG_OOB | MSG_FASTOPEN))
-		r = -EOPNOTSUPP;
-	else if (s->seqpacket || control)
-		r = pdu_send(s, &src, flags, control);
-	else
-		r = send_all(s, &src, flags);
-	library_leave();
+	do {
+		library_enter();
+		s = table_use(number);
+		if (!s)
+			r = -EBADF;
+		else if (flags & (MSG_OOB | MSG_FASTOPEN))
+			r = -EOPNOTSUPP;
+		else if (s->seqpacket || control)
+			r = pdu_send(s, &src, flags, control);
+		else
+			r = send_all(s, &src, flags);
+	} while (library_restarts(&r)); /* of which nothing has been sent */
 	if (r >= 0)
 		return r;
 	if (r == -EPIPE && !(flags & MSG_NOSIGNAL))

@@ -219,7 +219,7 @@ static void linger(struct xts_sock *s)
 	int r = 0;
 
 	while (!r && s->id == id && s->closing)
-		r = wait_for(&xts.close_waiters, deadline, false);
+		r = wait_interruptibly(&xts.close_waiters, deadline, false);
 	if (s->id == id && s->closing && xts.channel) {
 		s->linger = false; /* time over: the proxy shall not wait either */
 		outbox_add(s, TODO_CLOSE);

@@ -41,11 +41,19 @@
 
 #define SPIN_BESIDE_MAX 8u /* kernel descriptors: looking at more of them costs more than the spin saves */
 
-struct xts_kernel_calls kernel_calls = {.ppoll = ppoll, .epoll_wait = epoll_wait};
+struct xts_kernel_calls kernel_calls = {
+	.ppoll = xts_sleep_poll, .epoll_wait = epoll_wait, .syscall = syscall, .sigaction = sigaction};
 
 void xts_use_kernel_calls(const struct xts_kernel_calls *calls)
 {
-	kernel_calls = *calls;
+	if (calls->ppoll)
+		kernel_calls.ppoll = calls->ppoll;
+	if (calls->epoll_wait)
+		kernel_calls.epoll_wait = calls->epoll_wait;
+	if (calls->syscall)
+		kernel_calls.syscall = calls->syscall;
+	if (calls->sigaction)
+		kernel_calls.sigaction = calls->sigaction;
 }
 
 /* How many spins to skip, and how many are left to skip: doubles with every one in vain. */
@@ -155,7 +163,9 @@ static int sleep_on(struct thread *thread, struct pollfd own[SLEEP_FDS], struct 
 
 	thread->sleeping = true;
 	pthread_mutex_unlock(&xts.lock);
+	xts_inside.locked = 0;
 	r = poll_until(own, beside, deadline_ns);
+	xts_inside.locked = 1;
 	pthread_mutex_lock(&xts.lock);
 	thread->sleeping = false;
 	if (own[0].revents & POLLIN)
@@ -265,7 +275,7 @@ static void spin(struct waiter *w, struct beside *beside, uint64_t deadline_ns)
 		uint64_t now = now_ns();
 
 		channel_pump();
-		if (w->woken || xts.waiting > 1 || other)
+		if (w->woken || xts.waiting > 1 || other || xts_inside.put_off)
 			break;
 		if (now >= end || now >= deadline_ns)
 			break;
@@ -296,7 +306,21 @@ static bool worth_spinning(const struct beside *beside)
 	       (!beside || beside->count <= SPIN_BESIDE_MAX);
 }
 
-int wait_beside(uint16_t *subject, uint64_t deadline_ns, bool may_spin, struct beside *beside)
+/* One turn as the leader, or beside one. */
+static int one_sleep(struct waiter *w, struct beside *beside, uint64_t deadline_ns)
+{
+	if (xts.channel && (!xts.leader || xts.leader == w))
+		return lead(w, beside, deadline_ns);
+	/* The leader sleeps: what this thread has built has to leave before it sleeps too. */
+	channel_flush(true);
+	if (xts.dirty)
+		mirrors_update();
+	if (w->woken || (xts.channel && !xts.leader))
+		return 0;
+	return sleep_on_bell(w->thread, beside, deadline_ns);
+}
+
+static int wait_until(uint16_t *subject, uint64_t deadline_ns, bool may_spin, struct beside *beside, bool interruptible)
 {
 	struct waiter w = {.subject = subject, .thread = thread_self()};
 	int r = 0;
@@ -315,18 +339,9 @@ int wait_beside(uint16_t *subject, uint64_t deadline_ns, bool may_spin, struct b
 	if (may_spin && worth_spinning(beside))
 		spin(&w, beside, deadline_ns);
 	while (!w.woken && !r && !(beside && beside->ready)) {
-		if (xts.channel && (!xts.leader || xts.leader == &w)) {
-			r = lead(&w, beside, deadline_ns);
-			continue;
-		}
-		/* The leader sleeps: what this thread has built has to leave before it sleeps too. */
-		channel_flush(true);
-		if (xts.dirty)
-			mirrors_update();
-		if (!w.woken && xts.channel && !xts.leader)
-			continue;
-		if (!w.woken)
-			r = sleep_on_bell(w.thread, beside, deadline_ns);
+		r = interruptible && xts_inside.put_off ? -EINTR : one_sleep(&w, beside, deadline_ns);
+		if (r == -EINTR && !interruptible)
+			r = 0;
 	}
 	if (w.woken || r > 0)
 		r = 0;
@@ -345,48 +360,29 @@ int wait_beside(uint16_t *subject, uint64_t deadline_ns, bool may_spin, struct b
 	return r;
 }
 
+int wait_beside(uint16_t *subject, uint64_t deadline_ns, bool may_spin, struct beside *beside)
+{
+	return wait_until(subject, deadline_ns, may_spin, beside, true);
+}
+
+int wait_interruptibly(uint16_t *subject, uint64_t deadline_ns, bool may_spin)
+{
+	return wait_until(subject, deadline_ns, may_spin, NULL, true);
+}
+
 int wait_for(uint16_t *subject, uint64_t deadline_ns, bool may_spin)
 {
-	return wait_beside(subject, deadline_ns, may_spin, NULL);
-}
-
-/*
- * A call that was interrupted is restarted by the kernel when the handler that ran was installed with SA_RESTART and the
- * socket has no timeout (signal(7)). We cannot see which handler ran: when all that are installed have SA_RESTART, the
- * answer is certain; when some have it and some not, we take it that the one without interrupted us, so that a program
- * that relies on EINTR gets it. Faults do not interrupt a sleeping thread.
- */
-static bool is_fault(int number)
-{
-	return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGTRAP ||
-	       number == SIGABRT;
-}
-
-bool signal_restarts(uint64_t timeout_ns)
-{
-	struct sigaction action;
-
-	if (timeout_ns != FOREVER)
-		return false;
-	for (int number = 1; number < NSIG; number++) {
-		if (is_fault(number) || sigaction(number, NULL, &action) < 0)
-			continue; /* 32 and 33 are the C library's own */
-		if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN)
-			continue;
-		if (!(action.sa_flags & SA_RESTART))
-			return false;
-	}
-	return true;
+	return wait_until(subject, deadline_ns, may_spin, NULL, false);
 }
 
 int wait_to_send(struct xts_sock *s, uint64_t deadline_ns, bool spin)
 {
 	uint32_t id = s->id;
-	int r = wait_for(&s->writers, deadline_ns, spin);
+	int r = wait_interruptibly(&s->writers, deadline_ns, spin);
 
 	if (s->id != id || !s->open)
 		return -EBADF;
 	if (r == -ETIMEDOUT)
 		return -EAGAIN;
-	return r == -EINTR && signal_restarts(s->send_timeout_ns) ? 0 : r;
+	return r == -EINTR ? interrupted(s->send_timeout_ns) : r;
 }

@@ -17,7 +17,11 @@
  *
  * Where this differs from the kernel: DIFFERENCES.md has the list. Above all, a connection, and every socket the proxy
  * knows, ends with the proxy or the way to it: ECONNRESET (ECONNABORTED while connecting); calls that need the proxy then
- * fail with ENETDOWN. Calls must not be made from signal handlers, and are no cancellation points.
+ * fail with ENETDOWN. Calls are no cancellation points.
+ *
+ * Signal handlers that call the library, fork(), or leave by siglongjmp() are to be installed with xts_sigaction(): they run where their
+ * thread holds nothing of the library's. Others may do so only while no call is under way in their thread; the child of a fork()
+ * in one that has interrupted a call may only exec or _exit. Under libxts-preload sigaction() and its kin do the same for all.
  */
 #ifndef XTS_H
 #define XTS_H
@@ -36,6 +40,7 @@ extern "C" {
 #endif
 
 struct pollfd;
+struct sigaction;
 
 #pragma GCC visibility push(default)
 
@@ -146,6 +151,8 @@ int xts_ulps(struct xts_ulp_offer *offers, unsigned max);
 
 int xts_shutdown(int s, int how);
 int xts_accept4(int s, struct sockaddr *address, socklen_t *length, int flags);
+/* sigaction(2), for handlers that may run in the middle of these calls: see above. */
+int xts_sigaction(int number, const struct sigaction *action, struct sigaction *old);
 /* poll(2) over XTS socket numbers. */
 int xts_poll(struct pollfd *fds, unsigned long nfds, int timeout_ms);
 /* A kernel descriptor that is readable, writable and hung up when the socket is, for select, poll, epoll, asyncio,

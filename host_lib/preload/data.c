@@ -184,15 +184,12 @@ static int pending_error(int s)
 }
 
 /* The timeout is looked at after each message only, as in the kernel. */
-EXPORT int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags, struct timespec *timeout)
+static int receive_messages(int s, struct mmsghdr *messages, unsigned count, int flags, const struct timespec *timeout)
 {
-	int s = descriptor_offloaded(fd);
 	int64_t end = 0;
 	unsigned i;
 	int error;
 
-	if (s < 0)
-		return real()->recvmmsg(fd, messages, count, flags, timeout);
 	if (timeout && (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec > 999999999)) {
 		errno = EINVAL;
 		return -1;
@@ -218,6 +215,14 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags,
 		}
 	}
 	return (int)i;
+}
+
+EXPORT int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags, struct timespec *timeout)
+{
+	int s = descriptor_offloaded(fd);
+
+	return s < 0 ? real()->recvmmsg(fd, messages, count, flags, timeout) :
+		       CALL_AGAIN(receive_messages(s, messages, count, flags, timeout));
 }
 
 /* --- sending ---------------------------------------------------------------------------------------------------------------- */
@@ -304,12 +309,10 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 	return XTS(xts_sendmsg((int)d.number, message, flags));
 }
 
-EXPORT int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags)
+static int send_messages(int fd, struct mmsghdr *messages, unsigned count, int flags)
 {
 	unsigned i;
 
-	if (descriptor_offloaded(fd) < 0)
-		return real()->sendmmsg(fd, messages, count, flags);
 	for (i = 0; i < count && i < MESSAGES_MAX; i++) {
 		ssize_t bytes = sendmsg(fd, &messages[i].msg_hdr, flags);
 
@@ -318,6 +321,12 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags)
 		messages[i].msg_len = (unsigned)bytes;
 	}
 	return (int)i;
+}
+
+EXPORT int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags)
+{
+	return descriptor_offloaded(fd) < 0 ? real()->sendmmsg(fd, messages, count, flags) :
+					      CALL_AGAIN(send_messages(fd, messages, count, flags));
 }
 
 EXPORT ssize_t write(int fd, const void *data, size_t bytes)

@@ -55,7 +55,7 @@ static int connect_offloaded(int fd, struct descriptor d, const struct sockaddr 
 		if (!stays && bound && d.flags & DESCRIPTOR_PUSHED)
 			return push_refuse(fd, XTS_REASON_RULE);
 		if (!stays && give_back(fd, d))
-			return real()->connect(fd, address, length);
+			return DECIDE_KERNEL;
 	}
 	if (d.flags & DESCRIPTOR_BOUND && address && address->sa_family != AF_UNSPEC) {
 		connected.flags &= (uint8_t)~DESCRIPTOR_BOUND;
@@ -77,7 +77,7 @@ int decide_connect(int fd, struct descriptor d, const struct sockaddr *address, 
 	if (d.kind == DESCRIPTOR_OFFLOADED)
 		return connect_offloaded(fd, d, address, length);
 	if (!decide_takes_address(fd, address, length))
-		return real()->connect(fd, address, length);
+		return DECIDE_KERNEL;
 	bound = decide_bound_to(fd, &local);
 	verdict = xts_rules_ask(preload.rules, XTS_ROLE_TCP_CLIENT, bound ? &local.any : NULL, address);
 	report_decision(fd, verdict.line, bound ? &local.any : NULL, address);
@@ -92,7 +92,7 @@ int decide_connect(int fd, struct descriptor d, const struct sockaddr *address, 
 		}
 	}
 	if (reason)
-		return decide_stay(fd, reason) < 0 ? -1 : real()->connect(fd, address, length);
+		return decide_stay(fd, reason) < 0 ? -1 : DECIDE_KERNEL;
 	if (!decide_publish(fd, d, s, 0))
 		return decide_connect(fd, descriptor_get(fd), address, length);
 	return XTS(xts_connect(s, address, length));

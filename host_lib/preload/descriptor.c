@@ -46,6 +46,18 @@ static _Atomic uint32_t *more_of(struct descriptor d)
 	return &more[d.kind][d.number % SHARED_MAX];
 }
 
+static void lock_table(void)
+{
+	xts_go_in();
+	pthread_mutex_lock(&table_lock);
+}
+
+static void unlock_table(void)
+{
+	pthread_mutex_unlock(&table_lock);
+	xts_come_out();
+}
+
 void descriptor_set(int fd, struct descriptor d)
 {
 	int before = atomic_load_explicit(&highest, memory_order_relaxed);
@@ -86,9 +98,7 @@ void descriptor_release(struct descriptor d)
 		;
 	if (others)
 		return;
-	if (d.kind == DESCRIPTOR_OFFLOADED && preload_inside)
-		preload_defer_close((int)d.number);
-	else if (d.kind == DESCRIPTOR_OFFLOADED)
+	if (d.kind == DESCRIPTOR_OFFLOADED)
 		(void)XTS(xts_close((int)d.number));
 	else if (d.kind == DESCRIPTOR_UNDECIDED)
 		note_drop(d.number);
@@ -111,7 +121,7 @@ bool descriptor_become(int fd, struct descriptor was, struct descriptor d)
 	uint32_t others = 0;
 	bool same;
 
-	pthread_mutex_lock(&table_lock);
+	lock_table();
 	same = pack(descriptor_get(fd)) == pack(was);
 	if (same && is_shared_kind(was))
 		others = atomic_exchange(more_of(was), 0);
@@ -123,7 +133,7 @@ bool descriptor_become(int fd, struct descriptor was, struct descriptor d)
 	}
 	if (same)
 		descriptor_set(fd, d);
-	pthread_mutex_unlock(&table_lock);
+	unlock_table();
 	if (same && was.kind == DESCRIPTOR_UNDECIDED && was.number)
 		note_drop(was.number);
 	return same;
@@ -133,7 +143,7 @@ void descriptor_copy(int fd, int copy)
 {
 	struct descriptor d;
 
-	pthread_mutex_lock(&table_lock);
+	lock_table();
 	d = descriptor_get(fd);
 	if (d.kind == DESCRIPTOR_UNDECIDED && !d.number) {
 		/* From now on it needs a name by which both are known. */
@@ -149,7 +159,7 @@ void descriptor_copy(int fd, int copy)
 		descriptor_set(copy, d);
 		report_duplicate(fd, copy);
 	}
-	pthread_mutex_unlock(&table_lock);
+	unlock_table();
 }
 
 void descriptor_each(enum descriptor_kind kind, void (*visit)(int fd, struct descriptor d, void *argument), void *argument)
@@ -202,16 +212,6 @@ void descriptor_disown(int fd)
 {
 	if (descriptor_get(fd).kind == DESCRIPTOR_INTERNAL)
 		(void)descriptor_take(fd);
-}
-
-static void lock_table(void)
-{
-	pthread_mutex_lock(&table_lock);
-}
-
-static void unlock_table(void)
-{
-	pthread_mutex_unlock(&table_lock);
 }
 
 /* A child forked while another thread changes the table must not find it locked for ever. */

@@ -13,8 +13,9 @@ static int known(int fd)
 {
 	uint32_t number;
 
-	if (fd < 0 || preload_inside) /* libxts's own */
+	if (fd < 0 || xts_inside.locked) /* libxts's own */
 		return fd;
+	INSIDE;
 	descriptor_forget_stale(fd);
 	number = set_make(fd, 0);
 	if (number)
@@ -208,13 +209,16 @@ EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 	struct epoll_set *set = NULL;
 	int r;
 
-	if (preload_inside || (op != EPOLL_CTL_DEL && !event))
+	if (xts_inside.locked || (op != EPOLL_CTL_DEL && !event))
 		return real()->epoll_ctl(epfd, op, fd, event);
 	if (member.kind == DESCRIPTOR_INTERNAL) {
 		errno = EBADF;
 		return -1;
 	}
-	if (d.kind == DESCRIPTOR_KERNEL && ours) {
+	if (d.kind != DESCRIPTOR_EPOLL && !(d.kind == DESCRIPTOR_KERNEL && ours))
+		return real()->epoll_ctl(epfd, op, fd, event);
+	INSIDE;
+	if (d.kind == DESCRIPTOR_KERNEL) {
 		adopt(epfd, fd);
 		d = descriptor_get(epfd);
 	}

@@ -18,19 +18,19 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* --- locks, fork ---------------------------------------------------------------------------------------------------------- */
 
-/* libxts's handlers run inside of these: the calls they make are its own, and must not want these locks. */
+/* libxts's handlers run inside of these: the calls they make are its own, and do not want these locks. */
 static void before_fork(void)
 {
+	xts_go_in();
 	pthread_mutex_lock(&lock);
 	pthread_mutex_lock(&store_lock);
-	preload_inside++;
 }
 
 static void after_fork_parent(void)
 {
-	preload_inside--;
 	pthread_mutex_unlock(&store_lock);
 	pthread_mutex_unlock(&lock);
+	xts_come_out();
 }
 
 /* The threads that waited are the parent's. */
@@ -50,20 +50,33 @@ static void after_fork_child(void)
  */
 __attribute__((constructor(101))) static void watch_fork(void)
 {
-	preload_inside = 1;
+	preload_lend_calls(); /* before libxts makes any */
 	xts_flush();
-	preload_inside = 0;
 	pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
 void sets_lock(void)
 {
+	xts_go_in();
 	pthread_mutex_lock(&lock);
 }
 
 void sets_unlock(void)
 {
 	pthread_mutex_unlock(&lock);
+	xts_come_out();
+}
+
+static void lock_store(void)
+{
+	xts_go_in();
+	pthread_mutex_lock(&store_lock);
+}
+
+static void unlock_store(void)
+{
+	pthread_mutex_unlock(&store_lock);
+	xts_come_out();
 }
 
 /* --- the store -------------------------------------------------------------------------------------------------------------- */
@@ -74,7 +87,7 @@ uint32_t set_make(int fd, uint32_t members)
 	struct epoll_set *set = NULL;
 	uint32_t number = 0;
 
-	pthread_mutex_lock(&store_lock);
+	lock_store();
 	if (unused) {
 		set = unused;
 		unused = set->next_free;
@@ -91,7 +104,7 @@ uint32_t set_make(int fd, uint32_t members)
 		set->users = 1;
 		atomic_store(&set->number, number);
 	}
-	pthread_mutex_unlock(&store_lock);
+	unlock_store();
 	return number;
 }
 
@@ -104,15 +117,12 @@ static void set_free(struct epoll_set *set)
 	free(set->notes);
 	set->notes = NULL;
 	set->note_count = set->note_room = 0;
-	if (set->ctx && !preload_inside) {
-		preload_inside = 1;
+	if (set->ctx && !xts_inside.locked)
 		xts_epoll_ctx_destroy(set->ctx);
-		preload_inside = 0;
-	}
-	pthread_mutex_lock(&store_lock);
+	lock_store();
 	set->next_free = unused;
 	unused = set;
-	pthread_mutex_unlock(&store_lock);
+	unlock_store();
 	errno = before;
 }
 
@@ -287,11 +297,9 @@ bool set_convert(struct epoll_set *set)
 
 	if (set->ctx)
 		return true;
-	if (preload_inside)
+	if (xts_inside.locked)
 		return preload_reentered();
-	preload_inside = 1;
 	ctx = xts_epoll_ctx_create_flags(XTS_EPOLL_HOLD);
-	preload_inside = 0;
 	if (!ctx)
 		return false;
 	atomic_store(&set->ctx, ctx);

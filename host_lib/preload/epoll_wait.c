@@ -25,6 +25,16 @@ static int pass(const struct request *r)
 	}
 }
 
+/* The same, by a thread that holds the set. */
+static int wait_for_kernels(const struct request *r)
+{
+	struct timespec timeout = {.tv_sec = r->timeout_ms / 1000, .tv_nsec = r->timeout_ms % 1000 * 1000000L};
+
+	if (r->name == PWAIT2)
+		return preload_sleep_epoll(r->set, r->events, r->max, r->timeout, r->mask);
+	return preload_sleep_epoll(r->set, r->events, r->max, r->timeout_ms < 0 ? NULL : &timeout, r->mask);
+}
+
 /* --- what the program shall not see ------------------------------------------------------------------------------------------------ */
 
 static int without_bell(struct epoll_event *events, int count)
@@ -117,21 +127,17 @@ static bool deadline_of_request(const struct request *r, uint64_t *deadline_ns)
 	return true;
 }
 
-static int wait_for_set(const struct request *request)
+static int wait_held(struct epoll_set *set, const struct request *request)
 {
-	struct descriptor d = descriptor_get(request->set);
-	struct epoll_set *set = d.kind == DESCRIPTOR_EPOLL ? set_hold(d.number, SET_WAITER + 1) : NULL;
 	uint64_t deadline_ns = 0;
 	int r = 0, before;
 
-	if (!set)
-		return pass(request);
 	if (!deadline_of_request(request, &deadline_ns)) {
 		set_drop(set, SET_WAITER + 1);
 		return -1;
 	}
 	if (!atomic_load(&set->ctx)) {
-		r = pass(request);
+		r = wait_for_kernels(request);
 		if (!atomic_load(&set->ctx)) {
 			set_drop(set, SET_WAITER + 1);
 			return r;
@@ -149,6 +155,20 @@ static int wait_for_set(const struct request *request)
 		r = wait_for_both(set, request, deadline_ns);
 	set_drop(set, 1);
 	return r;
+}
+
+static int wait_for_set(const struct request *request)
+{
+	struct descriptor d = descriptor_get(request->set);
+
+	if (d.kind == DESCRIPTOR_EPOLL) {
+		INSIDE;
+		struct epoll_set *set = set_hold(d.number, SET_WAITER + 1);
+
+		if (set)
+			return wait_held(set, request);
+	}
+	return pass(request);
 }
 
 EXPORT int epoll_wait(int set, struct epoll_event *events, int max, int timeout_ms)
@@ -170,30 +190,4 @@ EXPORT int epoll_pwait2(int set, struct epoll_event *events, int max, const stru
 	struct request request = {.name = PWAIT2, .set = set, .events = events, .max = max, .timeout = timeout, .mask = mask};
 
 	return wait_for_set(&request);
-}
-
-/* --- inside libxts -------------------------------------------------------------------------------------------------------------------- */
-
-/* While it sleeps it holds no lock: a signal handler may use sockets. */
-static int sleep_in_kernel(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask)
-{
-	sig_atomic_t inside = preload_inside;
-	int r;
-
-	preload_inside = 0;
-	r = real()->ppoll(fds, count, timeout, mask);
-	preload_inside = inside;
-	return r;
-}
-
-static int look_in_kernel(int set, struct epoll_event *events, int max, int timeout_ms)
-{
-	return real()->epoll_wait(set, events, max, timeout_ms);
-}
-
-__attribute__((constructor)) static void lend_kernel_calls(void)
-{
-	static const struct xts_kernel_calls calls = {.ppoll = sleep_in_kernel, .epoll_wait = look_in_kernel};
-
-	xts_use_kernel_calls(&calls);
 }

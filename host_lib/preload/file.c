@@ -16,6 +16,7 @@ static int no_such_descriptor(void)
  */
 static int close_ours(int fd, struct descriptor d)
 {
+	INSIDE;
 	int r;
 
 	if (d.kind == DESCRIPTOR_INTERNAL)
@@ -75,6 +76,7 @@ EXPORT void closefrom(int first)
 
 EXPORT int dup(int fd)
 {
+	INSIDE;
 	int copy;
 
 	if (descriptor_get(fd).kind == DESCRIPTOR_INTERNAL)
@@ -90,6 +92,7 @@ EXPORT int dup(int fd)
 EXPORT int dup3(int from, int to, int flags)
 {
 	struct descriptor source = descriptor_get(from), target = descriptor_get(to);
+	INSIDE;
 	int r;
 
 	if (source.kind == DESCRIPTOR_KERNEL && target.kind == DESCRIPTOR_KERNEL)

@@ -28,11 +28,29 @@ static struct note notes[NOTES_MAX];
 static uint32_t next;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+static void lock_notes(void)
+{
+	xts_go_in();
+	pthread_mutex_lock(&lock);
+}
+
+static void unlock_notes(void)
+{
+	pthread_mutex_unlock(&lock);
+	xts_come_out();
+}
+
+/* Before the table does: who has the table's lock may want this one, and at fork() what comes last here is locked first. */
+__attribute__((constructor(102))) static void keep_over_fork(void)
+{
+	pthread_atfork(lock_notes, unlock_notes, unlock_notes);
+}
+
 uint32_t note_make(void)
 {
 	uint32_t number = 0;
 
-	pthread_mutex_lock(&lock);
+	lock_notes();
 	for (uint32_t i = 0; i < NOTES_MAX && !number; i++) {
 		uint32_t at = (next + i) % NOTES_MAX;
 
@@ -45,18 +63,18 @@ uint32_t note_make(void)
 		number = at + 1;
 		next = i ? at + 1 : at; /* the lowest memory serves most */
 	}
-	pthread_mutex_unlock(&lock);
+	unlock_notes();
 	return number;
 }
 
 void note_drop(uint32_t number)
 {
-	pthread_mutex_lock(&lock);
+	lock_notes();
 	if (notes[number - 1].pushes) /* among them may be keys */
 		explicit_bzero(notes[number - 1].data, sizeof notes[number - 1].data);
 	notes[number - 1].used = false;
 	next = number - 1;
-	pthread_mutex_unlock(&lock);
+	unlock_notes();
 }
 
 /* The option's earlier value is of no consequence once it is set again. */
@@ -95,11 +113,11 @@ void note_option(uint32_t number, int level, int option, const void *value, sock
 {
 	struct note *n = &notes[number - 1];
 
-	pthread_mutex_lock(&lock);
+	lock_notes();
 	forget(n, level, option);
 	if (!append(n, level, option, value, length))
 		n->full = true;
-	pthread_mutex_unlock(&lock);
+	unlock_notes();
 }
 
 bool note_push(uint32_t number, unsigned long request, const void *argument, uint32_t bytes)
@@ -107,10 +125,10 @@ bool note_push(uint32_t number, unsigned long request, const void *argument, uin
 	struct note *n = &notes[number - 1];
 	bool noted;
 
-	pthread_mutex_lock(&lock);
+	lock_notes();
 	noted = append(n, LEVEL_IOCTL, (int)request, argument, bytes);
 	n->pushes = n->pushes || noted;
-	pthread_mutex_unlock(&lock);
+	unlock_notes();
 	return noted;
 }
 
@@ -120,18 +138,18 @@ int note_push_error(uint32_t number)
 
 	if (!number)
 		return 0;
-	pthread_mutex_lock(&lock);
+	lock_notes();
 	if (notes[number - 1].pushes)
 		error = notes[number - 1].push_error ? notes[number - 1].push_error : EOPNOTSUPP;
-	pthread_mutex_unlock(&lock);
+	unlock_notes();
 	return error;
 }
 
 static void push_failed(uint32_t number, int error)
 {
-	pthread_mutex_lock(&lock);
+	lock_notes();
 	notes[number - 1].push_error = error;
-	pthread_mutex_unlock(&lock);
+	unlock_notes();
 }
 
 /* One thing that was done: 0 or -errno. */
@@ -151,9 +169,9 @@ int note_replay(uint32_t number, int s)
 
 	if (!number)
 		return 0;
-	pthread_mutex_lock(&lock);
+	lock_notes();
 	n = notes[number - 1];
-	pthread_mutex_unlock(&lock);
+	unlock_notes();
 	r = n.full ? -ENOBUFS : 0;
 	for (uint16_t at = 0; !r && at < n.bytes; at = (uint16_t)(at + sizeof head + head.length)) {
 		memcpy(&head, n.data + at, sizeof head);

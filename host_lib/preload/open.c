@@ -10,8 +10,9 @@ void descriptor_forget_stale(int fd)
 	struct descriptor d = descriptor_get(fd);
 
 	/* libxts's own new descriptors are moved at once, and locks may be held. */
-	if (d.kind == DESCRIPTOR_KERNEL || d.kind == DESCRIPTOR_INTERNAL || preload_inside)
+	if (d.kind == DESCRIPTOR_KERNEL || d.kind == DESCRIPTOR_INTERNAL || xts_inside.locked)
 		return;
+	INSIDE;
 	epoll_descriptor_gone(fd, d);
 	descriptor_release(descriptor_take(fd));
 }

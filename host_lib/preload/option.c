@@ -34,6 +34,7 @@ int option_note(int fd, struct descriptor d, uint32_t *number)
 
 static int set_undecided(int fd, struct descriptor d, int level, int option, const void *value, socklen_t length)
 {
+	INSIDE;
 	int r = real()->setsockopt(fd, level, option, value, length), noted;
 	uint32_t number = 0;
 
@@ -74,6 +75,7 @@ static int set_status(int fd, struct descriptor d, long argument)
 
 static int duplicate(int fd, int command, long lowest)
 {
+	INSIDE;
 	int copy = real()->fcntl(fd, command, lowest);
 
 	if (copy >= 0) {

@@ -187,12 +187,13 @@ static int poll_kernel(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, c
 	uint64_t left = deadline_ns > now ? deadline_ns - now : 0;
 	struct timespec timeout = {.tv_sec = (time_t)(left / NS_A_SECOND), .tv_nsec = (long)(left % NS_A_SECOND)};
 
-	return real()->ppoll(fds, count, deadline_ns == XTS_FOREVER ? NULL : &timeout, mask);
+	return preload_sleep_poll(fds, count, deadline_ns == XTS_FOREVER ? NULL : &timeout, mask);
 }
 
 int poll_both(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigset_t *mask)
 {
 	struct plain_sets plain = {.count = 0};
+	INSIDE;
 	bool changed;
 	int r = 0, before;
 

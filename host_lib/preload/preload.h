@@ -23,11 +23,12 @@
  * such calls too (xts_fileno()) is not put in its place: it would give a read a byte that nobody sent.
  *
  * Locks: the data path takes none of ours (libxts has its own). table_lock guards changes of what descriptors stand for;
- * it is never held across a wait or a call to the proxy.
+ * it is never held across a wait or a call to the proxy. A thread that holds a lock is inside (INSIDE): no handler of the
+ * program's runs in it meanwhile.
  *
  * Files: real.h the C library's functions; descriptor.[ch]; decide*.c rules, reasons and the change to offloaded; socket.c,
  * data.c, option.c, note.c (what was done to a socket before it was offloaded), file.c (dup, close), open.c (other
- * descriptors), sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c; process.c (fork, exec, exit); start.c
+ * descriptors), sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c; process.c (fork, exec, exit); signal.c; start.c
  * (environment), report.c (what others see of it). CALLS.md lists all functions, and what becomes of each.
  */
 #ifndef XTS_PRELOAD_H
@@ -42,33 +43,50 @@
 #include "real.h"
 #include "reason.h"
 #include "rules.h"
+#include "signals.h"
 #include "xts.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
 /*
- * Every call of libxts's that takes its lock goes through XTS(): a signal handler that interrupted this very thread in one
- * must not wait for that lock. It gets EDEADLK, which is counted; a close is only put off.
+ * Every call of libxts's that takes its lock goes through XTS(). Handlers of the program do not run inside it (signal.c), but for
+ * those of faults, and those that a program installs past us: in one that interrupted this very thread in libxts the call
+ * must not wait for libxts's lock. It gets EDEADLK, which is counted.
  */
-extern __thread volatile sig_atomic_t preload_inside __attribute__((tls_model("initial-exec")));
-extern __thread volatile sig_atomic_t preload_deferred __attribute__((tls_model("initial-exec")));
 bool preload_reentered(void); /* sets errno, counts; false */
-void preload_defer_close(int number); /* from such a handler: when the interrupted call returns */
-void preload_carry_out(void); /* what has been deferred; keeps errno */
 void preload_refused(void);   /* counts a call that has to be refused (unseen) */
 
 #define XTS(call) \
 	({ \
 		__typeof__(call) result_ = -1; \
-		if (__builtin_expect(preload_inside, 0)) { \
+		if (__builtin_expect(xts_inside.locked, 0)) \
 			preload_reentered(); \
-		} else { \
-			preload_inside = 1; \
+		else \
 			result_ = (call); \
-			preload_inside = 0; \
-			if (__builtin_expect(preload_deferred, 0)) \
-				preload_carry_out(); \
-		} \
+		result_; \
+	})
+
+/*
+ * INSIDE: from here to the end of the block handlers are put off (signals.h), for something is held, or half done. Whatever
+ * sleeps in it must let a signal end its sleep. CALL_AGAIN(): a call made inside, again where a handler that was put off
+ * says so (SA_RESTART): it fails with ERESTART then. exec and _exit must not be called inside.
+ */
+static inline void preload_come_out(const int *unused)
+{
+	(void)unused;
+	xts_come_out();
+}
+#define INSIDE __attribute__((cleanup(preload_come_out), unused)) const int inside_ = (xts_go_in(), 0)
+
+#define CALL_AGAIN(call) \
+	({ \
+		__typeof__(call) result_; \
+		do { \
+			xts_go_in(); \
+			result_ = (call); \
+		} while (xts_come_out_again(result_ < 0 && errno == ERESTART)); \
+		if (result_ < 0 && errno == ERESTART && !xts_inside.depth) \
+			errno = EINTR; \
 		result_; \
 	})
 
@@ -95,7 +113,9 @@ void preload_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int decide_stay(int fd, enum xts_reason reason);
 /* A TCP socket the table has never heard of (from before exec, or a Unix socket) is STAYED from now on. What it is now. */
 struct descriptor decide_unknown(int fd);
-/* bind(2), connect(2) and listen(2) of a socket that may be offloaded: as the calls. */
+/* bind(2), connect(2) and listen(2) of a socket that may be offloaded: as the calls. decide_connect() is called inside, and leaves
+ * the kernel's connect(), which may sleep, to its caller. */
+#define DECIDE_KERNEL 1
 int decide_bind(int fd, struct descriptor d, const struct sockaddr *address, socklen_t length);
 int decide_connect(int fd, struct descriptor d, const struct sockaddr *address, socklen_t length);
 int decide_listen(int fd, struct descriptor d, int backlog);
@@ -124,6 +144,14 @@ int push_refuse(int fd, enum xts_reason reason);
 
 /* A number that has just been given out: what it stood for was closed past us. */
 void descriptor_forget_stale(int fd);
+
+/* --- signal.c ------------------------------------------------------------------------------------------------------------- */
+
+/* libxts uses the C library's own calls. Before it is used. */
+void preload_lend_calls(void);
+/* xts_sleep_poll() and xts_sleep_epoll() in the place of the C library's calls, which are cancellation points. */
+int preload_sleep_poll(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask);
+int preload_sleep_epoll(int set, struct epoll_event *events, int max, const struct timespec *timeout, const sigset_t *mask);
 
 /* --- process.c ------------------------------------------------------------------------------------------------------------ */
 

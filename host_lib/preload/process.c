@@ -117,11 +117,8 @@ static int exec_with(int memfd, const struct exec_target *target, char *const *a
 /* What was sent has left before the program changes. */
 static void send_held(void)
 {
-	if (getpid() != preload.pid || preload_inside)
-		return;
-	preload_inside = 1;
-	xts_flush();
-	preload_inside = 0;
+	if (getpid() == preload.pid && !xts_inside.locked)
+		xts_flush();
 }
 
 static int exec_target(const struct exec_target *target, char *const *arguments, char *const *environment)
@@ -314,7 +311,7 @@ EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions,
 /* Not in a child on its parent's memory (clone): that would be the parent's farewell. */
 EXPORT __attribute__((noreturn)) void _exit(int status)
 {
-	if (getpid() == preload.pid && !preload_inside)
+	if (getpid() == preload.pid && !xts_inside.locked)
 		xts_before_exit();
 	real()->_exit(status);
 	__builtin_unreachable();

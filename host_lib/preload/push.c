@@ -77,10 +77,8 @@ static int push_offloaded(int fd, struct descriptor d, unsigned long request, vo
 	return r;
 }
 
-int push_request(int fd, struct descriptor d, unsigned long request, void *argument)
+static int route(int fd, struct descriptor d, unsigned long request, void *argument)
 {
-	if (d.kind == DESCRIPTOR_KERNEL)
-		d = decide_unknown(fd);
 	switch (d.kind) {
 	case DESCRIPTOR_OFFLOADED:
 		return push_offloaded(fd, d, request, argument);
@@ -91,4 +89,11 @@ int push_request(int fd, struct descriptor d, unsigned long request, void *argum
 	default: /* no TCP socket: the numbers may be another protocol's */
 		return real()->ioctl(fd, request, argument);
 	}
+}
+
+int push_request(int fd, struct descriptor d, unsigned long request, void *argument)
+{
+	return d.kind == DESCRIPTOR_KERNEL && decide_unknown(fd).kind == DESCRIPTOR_KERNEL ?
+		       real()->ioctl(fd, request, argument) :
+		       CALL_AGAIN(route(fd, descriptor_get(fd), request, argument));
 }

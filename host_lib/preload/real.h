@@ -59,6 +59,8 @@ FILE *_IO_fdopen(int fd, const char *mode) __attribute__((nothrow, leaf, malloc)
 int _IO_fclose(FILE *file);
 pid_t __vfork(void) __attribute__((nothrow, leaf));
 int __clone(int (*function)(void *), void *stack, int flags, void *argument, ...) __attribute__((nothrow, leaf));
+int __sigaction(int number, const struct sigaction *action, struct sigaction *old);
+__sighandler_t bsd_signal(int number, __sighandler_t handler) __attribute__((nothrow, leaf));
 int __poll(struct pollfd *fds, nfds_t count, int timeout_ms);
 int __select(int count, fd_set *readable, fd_set *writable, fd_set *exceptional, struct timeval *timeout);
 
@@ -72,7 +74,7 @@ int __select(int count, fd_set *readable, fd_set *writable, fd_set *exceptional,
 	X(fdopen) X(fclose) X(freopen) X(fileno) X(vdprintf) X(__vdprintf_chk) \
 	X(select) X(pselect) X(poll) X(ppoll) X(__poll_chk) X(__ppoll_chk) \
 	X(epoll_create) X(epoll_create1) X(epoll_ctl) X(epoll_wait) X(epoll_pwait) \
-	X(fork) X(clone) X(_exit) X(execve) X(execvpe) X(fexecve) \
+	X(sigaction) X(fork) X(clone) X(_exit) X(execve) X(execvpe) X(fexecve) \
 	X(posix_spawn_file_actions_adddup2) X(syscall) \
 	X(open) X(open64) X(openat) X(openat64) X(creat) X(creat64) X(__open_2) X(__open64_2) X(__openat_2) X(__openat64_2) \
 	X(fopen) X(fopen64) X(pipe) X(pipe2) X(socketpair) X(eventfd) X(memfd_create) X(timerfd_create) X(signalfd) \

@@ -17,6 +17,18 @@ static int page_fd = -1;
 /* As they were at the start: a program may write over its arguments (setproctitle) and change its environment. */
 static char program[sizeof page->program], rules[sizeof page->rules];
 
+static void lock_report(void)
+{
+	xts_go_in();
+	pthread_mutex_lock(&lock);
+}
+
+static void unlock_report(void)
+{
+	pthread_mutex_unlock(&lock);
+	xts_come_out();
+}
+
 void report_begin(const char *name, const char *path)
 {
 	snprintf(program, sizeof program, "%s", name);
@@ -81,10 +93,10 @@ void report_start(void)
 
 	if (atomic_load_explicit(&page, memory_order_relaxed))
 		return;
-	pthread_mutex_lock(&lock);
+	lock_report();
 	if (!page)
 		make();
-	pthread_mutex_unlock(&lock);
+	unlock_report();
 	errno = before;
 }
 
@@ -169,16 +181,6 @@ void report_counters(void)
 		p->stayed[i] = atomic_load_explicit(&preload.stayed[i], memory_order_relaxed);
 }
 
-static void lock_report(void)
-{
-	pthread_mutex_lock(&lock);
-}
-
-static void unlock_report(void)
-{
-	pthread_mutex_unlock(&lock);
-}
-
 /* The page is the parent's: the child's begins anew, its counters too, with what the parent's says of sockets they share. */
 static void in_child(void)
 {
@@ -198,7 +200,7 @@ static void in_child(void)
 		}
 		munmap(p, sizeof *p);
 	}
-	pthread_mutex_unlock(&lock);
+	unlock_report();
 }
 
 __attribute__((constructor)) static void keep_over_fork(void)

@@ -120,6 +120,7 @@ static int select_both(const struct sets *s, uint64_t deadline_ns, const sigset_
 {
 	struct listing l = {.sets = s};
 	struct pollfd few[FDS_ON_STACK];
+	INSIDE;
 	int r, error;
 
 	each(s, count_one, &l);

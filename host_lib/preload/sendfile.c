@@ -70,7 +70,7 @@ EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t count)
 	int s = descriptor_offloaded(out);
 
 	if (s >= 0)
-		return send_file(s, in, offset, count);
+		return CALL_AGAIN(send_file(s, in, offset, count));
 	if (descriptor_offloaded(in) >= 0) {
 		errno = EINVAL; /* a socket is no source, in the kernel either */
 		return -1;
@@ -81,16 +81,40 @@ ssize_t sendfile64(int out, int in, off64_t *offset, size_t count) __attribute__
 
 /* --- splice ------------------------------------------------------------------------------------------------------------ */
 
-/* Data of the pipe, without taking it, into buffer. Waits for some unless told not to. */
-static ssize_t look_into_pipe(int pipe_in, const int aside[2], char *buffer, size_t bytes, unsigned flags)
+/* A pipe that polls writable takes PIPE_BUF bytes without waiting. */
+static int pipe_is_ready(int fd, short events, bool wait)
 {
-	ssize_t had = real()->tee(pipe_in, aside[1], bytes, flags & SPLICE_F_NONBLOCK);
+	struct pollfd state = {.fd = fd, .events = events};
+	int r = wait ? preload_sleep_poll(&state, 1, NULL, NULL) : real()->poll(&state, 1, 0);
 
+	if (r == 0)
+		errno = EAGAIN;
+	else if (r < 0 && errno == EINTR)
+		errno = ERESTART;
+	return r > 0 ? 0 : -1;
+}
+
+static bool pipe_waits(int fd, unsigned flags)
+{
+	return !(flags & SPLICE_F_NONBLOCK) && !(real()->fcntl(fd, F_GETFL) & O_NONBLOCK);
+}
+
+/* Data of the pipe, without taking it, into buffer. Waits for some if it is to. */
+static ssize_t look_into_pipe(int pipe_in, const int aside[2], char *buffer, size_t bytes, bool wait)
+{
+	ssize_t had;
+
+	do {
+		if (wait && pipe_is_ready(pipe_in, POLLIN, true) < 0)
+			return -1;
+		had = real()->tee(pipe_in, aside[1], bytes, SPLICE_F_NONBLOCK);
+	} while (had < 0 && errno == EAGAIN && wait); /* another reader was faster */
 	return had <= 0 ? had : real()->read(aside[0], buffer, (size_t)had);
 }
 
 static ssize_t pipe_to_socket(int pipe_in, int s, size_t bytes, unsigned flags)
 {
+	bool wait = pipe_waits(pipe_in, flags);
 	char buffer[COPY_BYTES];
 	int aside[2];
 	size_t done = 0;
@@ -100,7 +124,7 @@ static ssize_t pipe_to_socket(int pipe_in, int s, size_t bytes, unsigned flags)
 		return -1;
 	while (done < bytes) {
 		size_t part = bytes - done < sizeof buffer ? bytes - done : sizeof buffer;
-		ssize_t had = look_into_pipe(pipe_in, aside, buffer, part, done ? flags | SPLICE_F_NONBLOCK : flags);
+		ssize_t had = look_into_pipe(pipe_in, aside, buffer, part, wait && !done);
 
 		r = had;
 		if (had <= 0)
@@ -117,20 +141,9 @@ static ssize_t pipe_to_socket(int pipe_in, int s, size_t bytes, unsigned flags)
 	return done ? (ssize_t)done : r;
 }
 
-/* A pipe that polls writable takes PIPE_BUF bytes without waiting. */
-static int pipe_has_room(int pipe_out, bool wait)
-{
-	struct pollfd state = {.fd = pipe_out, .events = POLLOUT};
-	int r = real()->poll(&state, 1, wait ? -1 : 0);
-
-	if (r == 0)
-		errno = EAGAIN;
-	return r > 0 ? 0 : -1;
-}
-
 static ssize_t socket_to_pipe(int s, int pipe_out, size_t bytes, unsigned flags)
 {
-	bool wait = !(flags & SPLICE_F_NONBLOCK) && !(real()->fcntl(pipe_out, F_GETFL) & O_NONBLOCK);
+	bool wait = pipe_waits(pipe_out, flags);
 	char buffer[PIPE_BUF];
 	size_t done = 0;
 	ssize_t r = 0;
@@ -139,7 +152,7 @@ static ssize_t socket_to_pipe(int s, int pipe_out, size_t bytes, unsigned flags)
 		size_t part = bytes - done < sizeof buffer ? bytes - done : sizeof buffer;
 
 		r = XTS(xts_recv(s, buffer, part, MSG_PEEK | (done || flags & SPLICE_F_NONBLOCK ? MSG_DONTWAIT : 0)));
-		if (r <= 0 || pipe_has_room(pipe_out, wait && !done) < 0) {
+		if (r <= 0 || pipe_is_ready(pipe_out, POLLOUT, wait && !done) < 0) {
 			r = r <= 0 ? r : -1;
 			break;
 		}
@@ -183,5 +196,5 @@ EXPORT ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, 
 		errno = ESPIPE;
 		return -1;
 	}
-	return from < 0 ? pipe_to_socket(in, to, bytes, flags) : socket_to_pipe(from, out, bytes, flags);
+	return from < 0 ? CALL_AGAIN(pipe_to_socket(in, to, bytes, flags)) : CALL_AGAIN(socket_to_pipe(from, out, bytes, flags));
 }

@@ -16,6 +16,7 @@ static bool may_be_offloaded(void)
 static void new_socket(int fd, int type, int protocol)
 {
 	int before = errno;
+	INSIDE;
 
 	preload_start();
 	report_start();
@@ -46,6 +47,7 @@ EXPORT int bind(int fd, const struct sockaddr *address, socklen_t length)
 {
 	struct descriptor d = descriptor_get(fd);
 
+	INSIDE;
 	if (d.kind == DESCRIPTOR_UNDECIDED)
 		return decide_bind(fd, d, address, length);
 	if (d.kind == DESCRIPTOR_OFFLOADED)
@@ -57,8 +59,11 @@ EXPORT int connect(int fd, const struct sockaddr *address, socklen_t length)
 {
 	struct descriptor d = descriptor_get(fd);
 
-	if (d.kind == DESCRIPTOR_UNDECIDED || d.kind == DESCRIPTOR_OFFLOADED)
-		return decide_connect(fd, d, address, length);
+	if (d.kind == DESCRIPTOR_UNDECIDED || d.kind == DESCRIPTOR_OFFLOADED) {
+		int r = CALL_AGAIN(decide_connect(fd, descriptor_get(fd), address, length));
+
+		return r == DECIDE_KERNEL ? real()->connect(fd, address, length) : r;
+	}
 	if (d.kind == DESCRIPTOR_KERNEL && address && (address->sa_family == AF_INET || address->sa_family == AF_INET6))
 		decide_unknown(fd);
 	return real()->connect(fd, address, length);
@@ -69,6 +74,7 @@ EXPORT int listen(int fd, int backlog)
 {
 	struct descriptor d = descriptor_get(fd);
 
+	INSIDE;
 	if (d.kind == DESCRIPTOR_UNDECIDED || d.kind == DESCRIPTOR_OFFLOADED)
 		return decide_listen(fd, d, backlog);
 	if (d.kind == DESCRIPTOR_KERNEL)
@@ -85,6 +91,7 @@ static int accept_kernel(int listener, struct descriptor d, struct sockaddr *add
 	int fd = real()->accept4(listener, address, length, flags), before = errno;
 	struct sockaddr_storage peer;
 	socklen_t peer_length = sizeof peer;
+	INSIDE;
 
 	if (fd >= 0) {
 		descriptor_forget_stale(fd);
@@ -131,6 +138,15 @@ static int accept_offloaded(int listener, int s, struct sockaddr *address, sockl
 	return fd;
 }
 
+static bool has_timeout(int s)
+{
+	struct timeval timeout = {0};
+	socklen_t length = sizeof timeout;
+
+	(void)XTS(xts_getsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &timeout, &length));
+	return timeout.tv_sec || timeout.tv_usec;
+}
+
 /* Both queues, in turn first, so that neither starves. */
 static int accept_either(int fd, struct descriptor d, struct sockaddr *address, socklen_t *length, int flags)
 {
@@ -164,8 +180,11 @@ static int accept_either(int fd, struct descriptor d, struct sockaddr *address, 
 			errno = EAGAIN;
 			return -1;
 		}
-		if (XTS(xts_poll_mixed(&ours, 1, &theirs, 1, XTS_FOREVER, NULL)) < 0)
+		if (XTS(xts_poll_mixed(&ours, 1, &theirs, 1, XTS_FOREVER, NULL)) < 0) {
+			if (errno == EINTR && !has_timeout((int)d.number))
+				errno = ERESTART;
 			return -1;
+		}
 	}
 }
 
@@ -175,8 +194,8 @@ EXPORT int accept4(int fd, struct sockaddr *address, socklen_t *length, int flag
 
 	if (d.kind == DESCRIPTOR_OFFLOADED) {
 		if (d.flags & DESCRIPTOR_ALSO_LOCAL && d.flags & DESCRIPTOR_LISTENS)
-			return accept_either(fd, d, address, length, flags);
-		return accept_offloaded(fd, (int)d.number, address, length, flags);
+			return CALL_AGAIN(accept_either(fd, d, address, length, flags));
+		return CALL_AGAIN(accept_offloaded(fd, (int)d.number, address, length, flags));
 	}
 	if (d.kind == DESCRIPTOR_KERNEL)
 		d = decide_unknown(fd);

@@ -10,11 +10,6 @@
 #include "report.h"
 
 struct preload preload;
-__thread volatile sig_atomic_t preload_inside, preload_deferred;
-
-/* Sockets closed in a handler: a thread is interrupted in one call at a time, by few handlers. */
-#define DEFERRED_MAX 16
-static __thread int deferred[DEFERRED_MAX];
 
 #define EXIT_MISCONFIGURED 2
 
@@ -70,27 +65,6 @@ bool preload_reentered(void)
 	return false;
 }
 
-void preload_defer_close(int number)
-{
-	preload_refused();
-	if (preload_deferred < DEFERRED_MAX)
-		deferred[preload_deferred++] = number;
-	else
-		preload_log("a signal handler closed more than %d sockets in one call: they stay open", DEFERRED_MAX);
-}
-
-void preload_carry_out(void)
-{
-	int before = errno;
-
-	while (preload_deferred) {
-		int number = deferred[--preload_deferred];
-
-		(void)XTS(xts_close(number));
-	}
-	errno = before;
-}
-
 static bool switched_on(const char *name)
 {
 	const char *value = xts_environment(name);
@@ -120,11 +94,9 @@ static void start_once(void)
 	const struct xts_rules *rules = xts_rules_default();
 	const char *path = xts_environment("XTS_RULES");
 	struct xts_rules_error error = {0};
-	const struct xts_kernel_calls kernel_calls = {.ppoll = real()->ppoll, .epoll_wait = real()->epoll_wait};
 	struct xts_rules *read = NULL;
 	int r;
 
-	xts_use_kernel_calls(&kernel_calls);
 	xts_on_descriptors(descriptor_own, descriptor_disown);
 	xts_on_gone(descriptor_gone);
 	preload.log = switched_on("XTS_LOG");

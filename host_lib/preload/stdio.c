@@ -20,6 +20,23 @@ struct stream {
 static struct stream *_Atomic streams;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+static void lock_streams(void)
+{
+	xts_go_in();
+	pthread_mutex_lock(&lock);
+}
+
+static void unlock_streams(void)
+{
+	pthread_mutex_unlock(&lock);
+	xts_come_out();
+}
+
+__attribute__((constructor)) static void keep_over_fork(void)
+{
+	pthread_atfork(lock_streams, unlock_streams, unlock_streams);
+}
+
 static ssize_t stream_read(void *cookie, char *data, size_t bytes)
 {
 	return read(((struct stream *)cookie)->fd, data, bytes);
@@ -46,12 +63,12 @@ static int stream_close(void *cookie)
 	struct stream *_Atomic *at = &streams;
 	int r;
 
-	pthread_mutex_lock(&lock);
+	lock_streams();
 	while (*at && *at != stream)
 		at = (struct stream *_Atomic *)&(*at)->next;
 	if (*at)
 		*at = stream->next;
-	pthread_mutex_unlock(&lock);
+	unlock_streams();
 	r = stream->fd < 0 ? 0 : close(stream->fd);
 	free(stream);
 	return r;
@@ -72,10 +89,10 @@ static FILE *open_stream(int fd, const char *mode)
 	}
 	if (strchr(mode, 'e'))
 		real()->fcntl(fd, F_SETFD, FD_CLOEXEC);
-	pthread_mutex_lock(&lock);
+	lock_streams();
 	stream->next = streams;
 	streams = stream;
-	pthread_mutex_unlock(&lock);
+	unlock_streams();
 	return stream->file;
 }
 
@@ -111,12 +128,12 @@ static FILE **standard(int fd)
 /* Its stream without the descriptor, which has become another file already. */
 static void drop_stream(FILE *file)
 {
-	pthread_mutex_lock(&lock);
+	lock_streams();
 	for (struct stream *stream = streams; stream; stream = stream->next) {
 		if (stream->file == file)
 			stream->fd = -1;
 	}
-	pthread_mutex_unlock(&lock);
+	unlock_streams();
 	real()->fclose(file);
 }
 
@@ -158,12 +175,12 @@ static int descriptor_of(FILE *file)
 {
 	int fd = -1;
 
-	pthread_mutex_lock(&lock);
+	lock_streams();
 	for (struct stream *stream = streams; stream && fd < 0; stream = stream->next) {
 		if (stream->file == file)
 			fd = stream->fd;
 	}
-	pthread_mutex_unlock(&lock);
+	unlock_streams();
 	return fd;
 }
 

@@ -36,7 +36,7 @@ static bool may_use_io_uring(void)
 {
 	const char *setting = xts_environment("XTS_IO_URING");
 
-	if (preload_inside || (setting && !strcmp(setting, "allow")))
+	if (xts_inside.locked || (setting && !strcmp(setting, "allow")))
 		return true;
 	preload_refused();
 	preload_log("io_uring is refused: it would bypass offloaded sockets (XTS_IO_URING=allow lets it through)");
@@ -240,7 +240,7 @@ EXPORT long syscall(long number, ...)
 		errno = ENOSYS;
 		return -1;
 	}
-	if (!preload_inside) {
+	if (!xts_inside.locked) {
 		if (route_making(number, &c, &r))
 			return r;
 		if (is_ours(c.a[0]) && (route_socket(number, &c, &r) || route_descriptor(number, &c, &r)))

@@ -9,6 +9,11 @@ import threading
 from typing import Any
 
 
+def drain(end: socket.socket, count: int) -> None:
+    while count:
+        count -= len(end.recv(min(count, 1 << 20)))
+
+
 def main() -> None:
     server = socket.create_server(("127.0.0.1", 0), backlog=64)
     ends: list[socket.socket] = []
@@ -29,6 +34,10 @@ def main() -> None:
             answer = ends[arguments[0]].recv(arguments[1], socket.MSG_WAITALL).decode()
         elif word == "later":
             threading.Timer(arguments[2], ends[arguments[0]].sendall, (arguments[1].encode(),)).start()
+        elif word == "connect later":
+            threading.Timer(arguments[1], socket.create_connection, (("127.0.0.1", arguments[0]),)).start()
+        elif word == "drain later":
+            threading.Timer(arguments[2], drain, (ends[arguments[0]], arguments[1])).start()
         elif word == "close":
             ends[arguments[0]].close()
         else:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import select
 import signal
 import socket
+import struct
 import time
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +21,8 @@ from wait_bed import (
     alarm_after,
     script,
 )
+
+SA_RESTORER = 0x04000000
 
 
 class Timespec(ctypes.Structure):
@@ -69,6 +73,99 @@ def signals_interrupt(c: Run) -> None:
                 signal.sigtimedwait({signal.SIGALRM}, 1)
         limit.sec, limit.nsec = 2, 0
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+
+
+def fill(s: socket.socket) -> int:
+    """Until not a byte more is taken, for a while. How many bytes."""
+    count, part = 0, 1 << 16
+    s.setblocking(False)
+    writable = select.poll()
+    writable.register(s, select.POLLOUT)
+    while part:
+        try:
+            count += s.send(bytes(part))
+        except BlockingIOError:
+            if not writable.poll(200):
+                part //= 16
+    s.setblocking(True)
+    return count
+
+
+@script
+def calls_are_made_again(c: Run) -> None:
+    """Or not: as the handler says that ran, whatever others are installed. Never with a timeout."""
+    s, end = c.connected()
+    full, full_end = c.connected()
+    listener = c.listening()
+    port = listener.getsockname()[1]
+    buffer = (ctypes.c_uint8 * 8)()
+    part = (ctypes.c_uint64 * 2)(ctypes.addressof(buffer), 1)
+    message = (ctypes.c_uint64 * 7)(0, 0, ctypes.addressof(part), 1)
+    calls: dict[str, tuple[socket.socket, Callable[[], int], Callable[[], object]]] = {
+        "recv": (s, lambda: LIBC.recv(s.fileno(), buffer, 1, 0), lambda: c.later(end, "x", 0.15)),
+        "read": (s, lambda: LIBC.read(s.fileno(), buffer, 1), lambda: c.later(end, "x", 0.15)),
+        "recvmsg": (s, lambda: LIBC.recvmsg(s.fileno(), message, 0), lambda: c.later(end, "x", 0.15)),
+        "accept": (
+            listener,
+            lambda: LIBC.accept(listener.fileno(), None, None),
+            lambda: c.peer.ask("connect later", port, 0.15),
+        ),
+        "send": (
+            full,
+            lambda: LIBC.send(full.fileno(), buffer, 1, 0),
+            lambda: c.peer.ask("drain later", full_end, fill(full), 0.15),
+        ),
+    }
+    signal.signal(signal.SIGUSR2, lambda *_: None)
+    for name, (sock, call, prepare) in calls.items():
+        for restart, other_restarts, timeout_s in ((False, True, 0), (True, False, 0), (True, True, 5)):
+            signal.siginterrupt(signal.SIGUSR2, not other_restarts)
+            limit = struct.pack("ll", timeout_s, 0)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO if name == "send" else socket.SO_RCVTIMEO, limit)
+            prepare()
+            with alarm_after(0.05, restart) as seen:
+                r = call()
+            c.note(name, [restart, timeout_s, r >= 0 or errno.errorcode[ctypes.get_errno()], len(seen)])
+            if r < 0:
+                r = call()  # what had been prepared
+                c.note(name, r >= 0)
+            if name == "accept":
+                os.close(r)
+    signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+
+
+@script
+def handlers_are_told(c: Run) -> None:
+    """What sigaction() says is installed is what the program has installed."""
+    c.connected()
+    old = (ctypes.c_uint64 * 19)()
+    flags = 0xFFFFFFFF
+
+    def installed() -> list[object]:
+        LIBC.sigaction(int(signal.SIGUSR2), None, old)
+        return [old[0] == mine, old[17] & flags & ~SA_RESTORER if old[0] > 1 else old[0]]
+
+    for kind in ("signal", "sysv_signal", "sigset"):
+        seen: list[int] = []
+
+        @ctypes.CFUNCTYPE(None, ctypes.c_int)
+        def handler(number: int, seen: list[int] = seen) -> None:
+            seen.append(number)
+
+        mine = ctypes.cast(handler, ctypes.c_void_p).value
+        getattr(LIBC, kind)(int(signal.SIGUSR2), handler)
+        c.note(kind, installed())
+        LIBC.siginterrupt(int(signal.SIGUSR2), 1)
+        c.note(kind, installed())
+        os.kill(os.getpid(), signal.SIGUSR2)
+        c.note(kind, [len(seen), *installed()])
+        LIBC.siginterrupt(int(signal.SIGUSR2), 0)
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+        c.note(kind, installed())
+        signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+    ctypes.set_errno(0)
+    c.note("SIGKILL", [LIBC.sigaction(int(signal.SIGKILL), old, None), ctypes.get_errno()])
+    c.note("no signal", [LIBC.sigaction(65, None, old), ctypes.get_errno()])
 
 
 @script

@@ -1,0 +1,133 @@
+/*
+ * Signal handlers: whatever installs one by the C library comes by here, and libxts keeps it (signals.h): it runs where its
+ * thread holds nothing of ours. The C library's own signal(), sigset() and siginterrupt() would call its sigaction() past us.
+ */
+#include "preload.h"
+
+#include <pthread.h>
+
+#define SIGNALS 64
+
+static _Atomic bool lent;
+static _Atomic bool interrupts[SIGNALS + 1]; /* siginterrupt() said so: what signal() installs has no SA_RESTART */
+
+void preload_lend_calls(void)
+{
+	const struct xts_kernel_calls calls = {.epoll_wait = real()->epoll_wait, .syscall = real()->syscall,
+					       .sigaction = real()->sigaction};
+
+	xts_use_kernel_calls(&calls);
+	lent = true;
+}
+
+/* Other libraries' constructors may come before ours. */
+static int change(int number, const struct sigaction *action, struct sigaction *old)
+{
+	if (!lent)
+		preload_lend_calls();
+	return xts_sigaction(number, action, old);
+}
+
+EXPORT int sigaction(int number, const struct sigaction *restrict action, struct sigaction *restrict old)
+{
+	return change(number, action, old);
+}
+int __sigaction(int number, const struct sigaction *restrict action, struct sigaction *restrict old)
+	__attribute__((nothrow, leaf, alias("sigaction"))) EXPORT;
+
+/* --- older names ------------------------------------------------------------------------------------------------------------ */
+
+static __sighandler_t install(int number, struct sigaction *action)
+{
+	struct sigaction old;
+
+	if (action->sa_handler == SIG_ERR || number < 1 || number > SIGNALS) {
+		errno = EINVAL;
+		return SIG_ERR;
+	}
+	return change(number, action, &old) < 0 ? SIG_ERR : old.sa_handler;
+}
+
+EXPORT __sighandler_t signal(int number, __sighandler_t handler)
+{
+	struct sigaction action = {.sa_handler = handler};
+
+	if (number >= 1 && number <= SIGNALS) {
+		sigaddset(&action.sa_mask, number);
+		action.sa_flags = interrupts[number] ? 0 : SA_RESTART;
+	}
+	return install(number, &action);
+}
+__sighandler_t bsd_signal(int number, __sighandler_t handler) __attribute__((alias("signal"))) EXPORT;
+__sighandler_t ssignal(int number, __sighandler_t handler) __attribute__((alias("signal"))) EXPORT;
+
+/* System V's, which is also signal() of programs compiled for it: once, and the signal is not blocked meanwhile. */
+EXPORT __sighandler_t __sysv_signal(int number, __sighandler_t handler)
+{
+	struct sigaction action = {.sa_handler = handler, .sa_flags = (int)(SA_RESETHAND | SA_NODEFER)};
+
+	return install(number, &action);
+}
+__sighandler_t sysv_signal(int number, __sighandler_t handler) __attribute__((alias("__sysv_signal"))) EXPORT;
+
+EXPORT int siginterrupt(int number, int interrupt)
+{
+	struct sigaction action;
+
+	if (change(number, NULL, &action) < 0)
+		return -1;
+	if (number <= SIGNALS)
+		interrupts[number] = interrupt;
+	action.sa_flags = interrupt ? action.sa_flags & ~SA_RESTART : action.sa_flags | SA_RESTART;
+	return change(number, &action, NULL);
+}
+
+EXPORT __sighandler_t sigset(int number, __sighandler_t handler)
+{
+	struct sigaction action = {.sa_handler = handler}, old;
+	sigset_t one, before;
+
+	if (handler == SIG_ERR || number < 1 || number > SIGNALS) {
+		errno = EINVAL;
+		return SIG_ERR;
+	}
+	sigemptyset(&one);
+	sigaddset(&one, number);
+	if (change(number, handler == SIG_HOLD ? NULL : &action, &old) < 0 ||
+	    sigprocmask(handler == SIG_HOLD ? SIG_BLOCK : SIG_UNBLOCK, &one, &before) < 0)
+		return SIG_ERR;
+	return sigismember(&before, number) ? SIG_HOLD : old.sa_handler;
+}
+
+/* --- sleeping in the kernel alone, inside --------------------------------------------------------------------------------------- */
+
+static void cancelled(void *unused)
+{
+	(void)unused;
+	xts_inside.limit = NULL;
+	xts_inside.depth = 0;
+}
+
+int preload_sleep_poll(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask)
+{
+	int type, r;
+
+	pthread_cleanup_push(cancelled, NULL);
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type); /* NOLINT(concurrency-thread-canceltype-asynchronous) */
+	r = xts_sleep_poll(fds, count, timeout, mask);
+	pthread_setcanceltype(type, NULL);
+	pthread_cleanup_pop(0);
+	return r;
+}
+
+int preload_sleep_epoll(int set, struct epoll_event *events, int max, const struct timespec *timeout, const sigset_t *mask)
+{
+	int type, r;
+
+	pthread_cleanup_push(cancelled, NULL);
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type); /* NOLINT(concurrency-thread-canceltype-asynchronous) */
+	r = xts_sleep_epoll(set, events, max, timeout, mask);
+	pthread_setcanceltype(type, NULL);
+	pthread_cleanup_pop(0);
+	return r;
+}
