@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <linux/sockios.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdarg.h>
@@ -72,11 +73,30 @@ static int set_linger(struct xts_sock *s, const void *value, socklen_t length)
 	return 0;
 }
 
+/*
+ * SO_BINDTODEVICE: by name. An offloaded socket is at none of this host's devices, and so it stays: to undo it is all that is
+ * possible here. 0 or -errno, or 1: the proxy, which knows no host's devices, says EPERM.
+ */
+static int set_device(const void *value, socklen_t length)
+{
+	char name[IFNAMSIZ] = "";
+
+	if (length > sizeof name - 1)
+		length = sizeof name - 1;
+	if (length)
+		memcpy(name, value, length);
+	if (!name[0])
+		return 0;
+	return if_nametoindex(name) ? 1 : -ENODEV;
+}
+
 /* Options of this end: 0 or -errno, or 1 when the proxy has to be asked. */
 static int set_local(struct xts_sock *s, int option, const void *value, socklen_t length)
 {
 	int number = 0;
 
+	if (option == SO_BINDTODEVICE)
+		return set_device(value, length);
 	if (length < sizeof number)
 		return -EINVAL;
 	memcpy(&number, value, sizeof number);
@@ -89,6 +109,8 @@ static int set_local(struct xts_sock *s, int option, const void *value, socklen_
 		return set_lowat(s, number);
 	case SO_LINGER:
 		return set_linger(s, value, length);
+	case SO_BINDTOIFINDEX:
+		return number < 0 ? -EINVAL : number > 0;
 	case SO_TYPE:
 	case SO_PROTOCOL:
 	case SO_DOMAIN:
@@ -145,6 +167,11 @@ static int get_local(struct xts_sock *s, int option, void *value, socklen_t *len
 		break;
 	case SO_SNDLOWAT:
 		v.number = 1;
+		break;
+	case SO_BINDTODEVICE:
+		bytes = 0;
+		break;
+	case SO_BINDTOIFINDEX:
 		break;
 	default:
 		return 1;

@@ -5,6 +5,7 @@
  */
 #include "decide.h"
 
+#include <net/if.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <string.h>
@@ -131,11 +132,22 @@ static enum xts_reason reason_of_failure(int error)
 	return XTS_REASON_PROXY_DOWN;
 }
 
+/* Has the program bound it to the loopback device (SO_BINDTODEVICE)? That is this host's own, and the kernel's business. */
+static bool is_at_loopback(int fd)
+{
+	char name[IFNAMSIZ] = "";
+	socklen_t length = sizeof name;
+
+	return real()->getsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, name, &length) == 0 && length && !strcmp(name, "lo");
+}
+
 enum xts_reason decide_make(int fd, struct descriptor d, const char *endpoint, int *out)
 {
 	int status = real()->fcntl(fd, F_GETFL), domain = decide_number_option(fd, SO_DOMAIN), one = 0, s;
 	socklen_t length = sizeof one;
 
+	if (d.number && is_at_loopback(fd))
+		return XTS_REASON_RULE;
 	if (!endpoint_agrees(endpoint))
 		return XTS_REASON_NO_ENDPOINT;
 	if (real()->getsockopt(fd, IPPROTO_TCP, 30 /* TCP_FASTOPEN_CONNECT */, &one, &length) == 0 && one)

@@ -28,4 +28,7 @@ enum xts_reason decide_make(int fd, struct descriptor d, const char *endpoint, i
 /* fd stands for s from now on. false: another thread was faster, and s is closed. */
 bool decide_publish(int fd, struct descriptor was, int s, uint8_t flags);
 
+/* What was offloaded at bind() and is not connected goes back to the kernel, at the same address. false: it is too late for that. */
+bool decide_give_back(int fd, struct descriptor d, enum xts_reason reason);
+
 #endif

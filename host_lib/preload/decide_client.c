@@ -19,8 +19,7 @@ static void bind_when_free(int fd, const union address *local, socklen_t length)
 		nanosleep(&moment, NULL);
 }
 
-/* Bound and offloaded, but not connected: back to the kernel, at the same address. false: it is too late for that. */
-static bool give_back(int fd, struct descriptor d)
+bool decide_give_back(int fd, struct descriptor d, enum xts_reason reason)
 {
 	union address local = {0};
 	socklen_t length = sizeof local;
@@ -33,7 +32,7 @@ static bool give_back(int fd, struct descriptor d)
 		return false;
 	epoll_descriptor_given_back(fd, d);
 	decide_unmark_place(fd, (int)d.number);
-	decide_stay(fd, XTS_REASON_RULE);
+	decide_stay(fd, reason);
 	descriptor_release(d);
 	if (d.flags & DESCRIPTOR_BOUND && !(d.flags & DESCRIPTOR_ALSO_LOCAL))
 		bind_when_free(fd, &local, length);
@@ -54,7 +53,7 @@ static int connect_offloaded(int fd, struct descriptor d, const struct sockaddr 
 
 		if (!stays && bound && d.flags & DESCRIPTOR_PUSHED)
 			return push_refuse(fd, XTS_REASON_RULE);
-		if (!stays && give_back(fd, d))
+		if (!stays && decide_give_back(fd, d, XTS_REASON_RULE))
 			return DECIDE_KERNEL;
 	}
 	if (d.flags & DESCRIPTOR_BOUND && address && address->sa_family != AF_UNSPEC) {

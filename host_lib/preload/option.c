@@ -1,8 +1,11 @@
 /* Options, fcntl() and ioctl(). While a socket is undecided the kernel's has its options, and they are noted. */
 #include "preload.h"
 
+#include <limits.h>
+#include <string.h>
 #include <sys/ioctl.h>
 
+#include "decide.h"
 #include "note.h"
 
 /* --- options --------------------------------------------------------------------------------------------------------------- */
@@ -48,6 +51,11 @@ static int set_undecided(int fd, struct descriptor d, int level, int option, con
 	return noted < 0 ? -1 : r;
 }
 
+static bool names_loopback(const void *name, socklen_t length)
+{
+	return name && length >= 2 && length <= INT_MAX && !strncmp(name, "lo", length < 3 ? length : 3);
+}
+
 EXPORT int setsockopt(int fd, int level, int option, const void *value, socklen_t length)
 {
 	struct descriptor d = descriptor_get(fd);
@@ -55,6 +63,9 @@ EXPORT int setsockopt(int fd, int level, int option, const void *value, socklen_
 	if (d.kind == DESCRIPTOR_UNDECIDED)
 		return set_undecided(fd, d, level, option, value, length);
 	if (d.kind != DESCRIPTOR_OFFLOADED)
+		return real()->setsockopt(fd, level, option, value, length);
+	if (level == SOL_SOCKET && option == SO_BINDTODEVICE && !(d.flags & DESCRIPTOR_PUSHED) &&
+	    names_loopback(value, length) && decide_give_back(fd, d, XTS_REASON_RULE))
 		return real()->setsockopt(fd, level, option, value, length);
 	if (XTS(xts_setsockopt((int)d.number, level, option, value, length)) < 0)
 		return -1;

@@ -8,6 +8,7 @@ import sys
 from _thread import allocate_lock
 from collections.abc import Callable
 from contextvars import ContextVar
+from socket import SO_BINDTODEVICE, SOL_SOCKET
 from typing import Any
 
 from . import _report
@@ -61,7 +62,7 @@ class Scope:
     ) -> socket | Reason:
         """An XTS socket of this kind (family, type) with the options in `notes` set and what is in `pushes` pushed, or
         the reason why not. OSError: a push was refused."""
-        if not verdict.offload:
+        if not verdict.offload or _is_at_loopback(notes):
             return Reason.RULE
         if not _endpoint_agrees(verdict.endpoint):
             return Reason.NO_ENDPOINT
@@ -73,7 +74,7 @@ class Scope:
             return _reason_of(failure)
         try:
             made.settimeout(timeout)
-            for note in notes:
+            for note in _in_force(notes):
                 made.setsockopt(*note)
         except OSError as failure:
             made.close()
@@ -121,6 +122,21 @@ def _endpoint_agrees(endpoint: str | None) -> bool:
                 return False
             _endpoint = endpoint
         return endpoint == _endpoint
+
+
+_DEVICE = (SOL_SOCKET, SO_BINDTODEVICE)
+
+
+def _is_at_loopback(notes: list[tuple[Any, ...]]) -> bool:
+    """Was it bound to the loopback device (SO_BINDTODEVICE)? That is this host's own, and the kernel's business."""
+    names = [note[2] for note in notes if note[:2] == _DEVICE]
+    return bool(names) and not isinstance(names[-1], int) and bytes(names[-1] or b"").partition(b"\0")[0] == b"lo"
+
+
+def _in_force(notes: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Without devices that were named before the last: it may have been undone."""
+    devices = [note for note in notes if note[:2] == _DEVICE]
+    return [note for note in notes if note[:2] != _DEVICE] + devices[-1:]
 
 
 def _reason_of(failure: OSError) -> Reason:

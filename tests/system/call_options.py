@@ -64,6 +64,31 @@ def options(c: Calls) -> None:
 
 
 @script
+def devices(c: Calls) -> None:
+    """Bound to none, which is how they are."""
+    to_index = 62  # SO_BINDTOIFINDEX
+    idle, (connected, _peer) = c.create(), c.connected()
+    for s in (idle, connected):
+        for name, length in (
+            (None, 0),
+            (b"", 0),
+            (b"", 1),
+            (b"\0lo", 4),
+            (b"none-such", 9),
+            (b"none-such-of-any-name", 21),
+        ):
+            c.set(s, socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name, length)
+        c.do("setsockopt", s, socket.SOL_SOCKET, socket.SO_BINDTODEVICE, None, 3)
+        c.do("setsockopt", s, socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo", ctypes.c_uint(-1))
+        for size in (0, 1, 16):
+            c.get(s, socket.SOL_SOCKET, socket.SO_BINDTODEVICE, size)
+        c.set(s, socket.SOL_SOCKET, to_index, 0)
+        c.set(s, socket.SOL_SOCKET, to_index, -1)
+        c.set(s, socket.SOL_SOCKET, to_index, b"", 0)
+        c.get(s, socket.SOL_SOCKET, to_index)
+
+
+@script
 def buffers(c: Calls) -> None:
     s = c.create()
     for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):

@@ -132,9 +132,10 @@ class Calls:
         self.note("getsockopt", [option, length.value, value if record else "any"])
         return value
 
-    def set(self, s: int, level: int, option: int, value: int | bytes, length: int | None = None) -> int:
+    def set(self, s: int, level: int, option: int, value: int | bytes | None, length: int | None = None) -> int:
         raw = struct.pack("=i", value) if isinstance(value, int) else value
-        r = self.call("setsockopt", s, level, option, raw, len(raw) if length is None else length)
+        size = len(raw or b"") if length is None else length
+        r = self.call("setsockopt", s, level, option, raw, size)
         self.note("setsockopt", [option, errno.errorcode[-r] if r < 0 else r])
         return r
 

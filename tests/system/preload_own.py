@@ -151,7 +151,7 @@ def reasons_of_staying() -> None:
         with socket.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo")
             s.connect(server.getsockname())
-            assert (kind_of(s), reason_of(s)) == (STAYED, OPTION)
+            assert (kind_of(s), reason_of(s)) == (STAYED, RULE)
         with socket.socket() as s:
             fcntl.fcntl(s, F_SETOWN, os.getpid())
             assert (kind_of(s), reason_of(s)) == (STAYED, OPTION)
@@ -159,6 +159,33 @@ def reasons_of_staying() -> None:
         with socket.socket() as s:
             assert LIBC.fdopen(os.dup(s.fileno()), b"r+")
             assert (kind_of(s), reason_of(s)) == (STAYED, RAW)
+
+
+@ours
+def a_socket_at_the_loopback_device_is_the_kernels() -> None:
+    """Whenever it comes there, as long as it is neither connected nor listens; taken back, it changes nothing."""
+
+    def at(s: socket.socket, name: bytes) -> None:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name)
+
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        address = server.getsockname()
+        assert kind_of(server) == OFFLOADED
+        at(server, b"lo\0")
+        assert (kind_of(server), reason_of(server)) == (STAYED, RULE)
+        assert server.getsockname() == address
+        server.listen()
+        with socket.socket() as client:
+            at(client, b"lo")
+            at(client, b"")
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, None, 0)
+            client.connect(address)
+            assert kind_of(client) == OFFLOADED
+            assert errno_of(lambda: at(client, b"lo")) == errno.EPERM
+            assert errno_of(lambda: at(client, b"nothing")) == errno.ENODEV
+            at(client, b"\0lo")
+            assert client.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16) == b""
 
 
 @ours
@@ -184,12 +211,12 @@ def duplicates_stay_with_what_they_are_of() -> None:
             s.connect(server.getsockname())
             after = s.dup()
             for each in (s, before, after):
-                assert (kind_of(each), reason_of(each)) == (STAYED, OPTION)
+                assert (kind_of(each), reason_of(each)) == (STAYED, RULE)
         before.close()
         with after, server.accept()[0] as accepted:
             after.send(b"x")
             assert accepted.recv(1) == b"x"
-        assert Report.read().stayed == {OPTION: 1}
+        assert Report.read().stayed == {RULE: 1}
 
 
 @ours

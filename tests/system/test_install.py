@@ -220,6 +220,18 @@ def test_options_come_along(installed: None, kernel_listener: socket.socket) -> 
         assert (sock.gettimeout(), sock.timeout) == (3.5, 3.5)
 
 
+def test_a_socket_at_the_loopback_device_is_the_kernels(
+    rules: Callable[[str], Path], kernel_listener: socket.socket
+) -> None:
+    with xts_socket.offload(rules(EVERYTHING), strict=True):
+        for names, reason in (((b"lo",), Reason.RULE), ((b"lo", b""), Reason.NONE)):
+            with socket.socket() as sock:
+                for name in names:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name)
+                sock.connect(kernel_listener.getsockname())
+                assert sock.reason is reason  # type: ignore[attr-defined]
+
+
 def test_an_option_that_the_proxy_refuses_is_a_reason(
     rules: Callable[[str], Path], kernel_listener: socket.socket
 ) -> None:
