@@ -4,7 +4,6 @@
 #include "beside.h"
 
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -45,9 +44,8 @@ static void thread_end(void *arg)
 		xts.threads = t->next;
 	if (t->next)
 		t->next->previous = t->previous;
+	bell_give_up(t);
 	pthread_mutex_unlock(&xts.lock);
-	if (t->bell >= 0)
-		xts_own_close(t->bell);
 	free(t);
 	xts_come_out();
 }
@@ -68,9 +66,7 @@ struct thread *thread_self(void)
 		this_thread = t;
 		pthread_setspecific(thread_key, t);
 	}
-	if (t->bell < 0)
-		t->bell = xts_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-	return t->bell >= 0 ? t : NULL;
+	return bell_get(t) ? t : NULL;
 }
 
 /* --- fork ------------------------------------------------------------------------------------------------------------- */
@@ -115,12 +111,13 @@ static void forget_parent(void)
 
 	for (struct thread *t = xts.threads, *next; t; t = next) {
 		next = t->next;
-		xts_own_close(t->bell);
-		t->bell = -1;
+		t->rung = false;
+		bell_give_up(t);
 		if (t == this_thread)
 			continue;
 		free(t);
 	}
+	bells_forget();
 	xts.threads = this_thread;
 	if (this_thread) {
 		this_thread->next = this_thread->previous = NULL;

@@ -263,7 +263,8 @@ struct settings {
 /* A thread that has waited: its bell rings (becomes readable) when it is woken. */
 struct thread {
 	struct thread *next, *previous;
-	int bell;
+	int bell;                  /* an eventfd, its own or the spare one: bell.c */
+	bool shares_bell, rung;    /* it has the spare; which was rung for it */
 	bool sleeping;             /* in poll: ring to wake it */
 	bool batching;             /* has promised to come back: no doorbell until then */
 	bool holding;              /* will probably come back: none until then, or until the progress thread's clock strikes */
@@ -331,7 +332,13 @@ static inline int finish(int result)
 	errno = result == -ERESTART && !xts_inside.depth ? EINTR : -result;
 	return -1;
 }
-struct thread *thread_self(void); /* NULL: no descriptor to be had */
+struct thread *thread_self(void); /* NULL: no memory, or no bell to be had */
+
+void bell_reserve(void);          /* the spare; once attached there is one */
+bool bell_get(struct thread *t);  /* false: there is none to be had */
+void bell_heard(struct thread *t, bool ringing); /* t is awake again, and its bell was ringing or not */
+void bell_give_up(struct thread *t);
+void bells_forget(void);          /* in a forked child: they are its parent's */
 uint64_t now_ns(void);
 
 /* --- settings: configure.c ------------------------------------------------------------------------------------------ */

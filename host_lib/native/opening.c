@@ -194,6 +194,7 @@ int channel_attach(void)
 			return r;
 		xts.started = true;
 	}
+	bell_reserve();
 	xts.attaching = true;
 	pthread_mutex_unlock(&xts.lock);
 	r = channel_open(&c, error, &result);

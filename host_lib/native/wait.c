@@ -32,7 +32,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -66,22 +65,6 @@ static inline void cpu_relax(void)
 #elif defined(__aarch64__)
 	__asm__ volatile("yield");
 #endif
-}
-
-void thread_ring(struct thread *t)
-{
-	uint64_t one = 1;
-
-	if (write(t->bell, &one, sizeof one) < 0)
-		return; /* full: it rings already */
-}
-
-static void hush(struct thread *t)
-{
-	uint64_t count;
-
-	if (read(t->bell, &count, sizeof count) < 0)
-		return;
 }
 
 static void wake_one(struct waiter *w)
@@ -165,11 +148,12 @@ static int sleep_on(struct thread *thread, struct pollfd own[SLEEP_FDS], struct 
 	pthread_mutex_unlock(&xts.lock);
 	xts_inside.locked = 0;
 	r = poll_until(own, beside, deadline_ns);
+	if (thread->shares_bell)
+		sched_yield(); /* it may ring for another, who is to hear it first */
 	xts_inside.locked = 1;
 	pthread_mutex_lock(&xts.lock);
 	thread->sleeping = false;
-	if (own[0].revents & POLLIN)
-		hush(thread);
+	bell_heard(thread, own[0].revents & POLLIN);
 	return r;
 }
 

@@ -12,12 +12,21 @@ import sys
 import preload_connections
 import preload_descriptors
 import preload_gone
+import preload_limits
 import preload_own
 import preload_processes
 import preload_push
 from interposed import KERNEL, OURS, PUSHES
 
-TOPICS = (preload_connections, preload_descriptors, preload_processes, preload_gone, preload_push, preload_own)
+TOPICS = (
+    preload_connections,
+    preload_descriptors,
+    preload_processes,
+    preload_gone,
+    preload_push,
+    preload_own,
+    preload_limits,
+)
 #: Each topic has added its programs when it was imported.
 PROGRAMS = KERNEL | OURS | PUSHES
 
