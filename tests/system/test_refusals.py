@@ -176,7 +176,7 @@ def test_an_endpoint_that_is_full_itself_says_so(limit: str, tmp_path: Path, mon
 
 
 def test_one_sentence_everywhere(tmp_path: Path, server: list[str]) -> None:
-    sentence = "1 processes are attached, the most that limits.clients allows"
+    sentence = "tenant default has 1 processes attached, the most that limits.clients allows"
     with running_proxy(tmp_path, "[limits]\nclients = 1\n") as proxy:
         with attach(proxy.endpoint):
             assert sentence in output(tmp_path, PYTHON)
