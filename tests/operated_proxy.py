@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from scripted_host import ScriptedHost
+from xts_lab.loopback import ALLOW_LOOPBACK
 from xts_messages.attach import Attachment, attach
 from xts_proxy import control
 
@@ -79,7 +80,7 @@ def write_config(directory: Path, text: str = "", **proxy: Any) -> Path:
     } | proxy
     lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
     path = directory / "proxy.toml"
-    path.write_text("\n".join(["[proxy]", *lines, text, ""]))
+    path.write_text("\n".join(["[proxy]", *lines, text, ALLOW_LOOPBACK]))
     return path
 
 

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from xts_lab.loopback import ALLOW_LOOPBACK
+
 READY_S = 60.0  # an emulated machine loads modules of the kernel meanwhile
 STOP_S = 10.0
 
@@ -31,7 +33,8 @@ def running_proxy(folder: Path, extra: str = "") -> Iterator[ProxyProcess]:
     endpoint, control, log = folder / "endpoint.sock", folder / "proxy.sock", folder / "proxy.log"
     config = folder / "proxy.toml"
     config.write_text(
-        f'[proxy]\nqueue = "shm"\nendpoint = "{endpoint}"\ncontrol = "{control}"\ndrain_timeout_s = 0.0\n{extra}'
+        f'[proxy]\nqueue = "shm"\nendpoint = "{endpoint}"\ncontrol = "{control}"\ndrain_timeout_s = 0.0\n{extra}\n'
+        + ALLOW_LOOPBACK
     )
     read_end, write_end = os.pipe()
     try:

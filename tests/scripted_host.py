@@ -26,6 +26,16 @@ def now_ns() -> int:
     return time.monotonic_ns()
 
 
+#: Peers are on loopback here, which has to be allowed by name (struct xts_policy_rule).
+LOOPBACK = {
+    "allow": True,
+    "action": 3,
+    "own": True,
+    "port_last": 0xFFFF,
+    "queue_last": 0xFFFFFFFF,
+    "tenant": 0xFFFFFFFF,
+}
+
 #: What a tenant may use by default here, beside windows.
 LIMITS = {
     "connections": 1000,
@@ -76,7 +86,11 @@ class Worker:
     ) -> None:
         config = worker_ffi.new("struct xts_worker_config *")
         config.ulp, config.clock_ns = ulp, clock_ns
-        config.cpu, config.spin_us, config.policy_default_allow = -1, 0, policy_default_allow
+        config.cpu, config.spin_us = -1, 0
+        config.policy_default_allow = config.policy_listen_allow = policy_default_allow
+        rule = worker_ffi.new("struct xts_policy_rule *", LOOPBACK)
+        if policy_default_allow:
+            config.rules, config.rule_count = rule, 1
         self.tenant = tenant or make_tenant(**limits)
         out = worker_ffi.new("struct xts_worker **")
         assert worker_lib.xts_worker_start(out, config) == 0

@@ -26,6 +26,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from xts_lab.loopback import ALLOW_LOOPBACK
+
 from . import netns, placement, topology
 from .access import RUN_DIRECTORY, LabError, exclusively, require_privilege
 from .launch import raise_file_limit
@@ -189,7 +191,9 @@ class Lab(AbstractContextManager["Lab"]):
         else:
             values |= {"endpoint": str(self.endpoint)}
         lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
-        return "\n".join(["[proxy]", *lines, "", "[policy]", 'default = "allow"', "", self.settings.tables])
+        return "\n".join(
+            ["[proxy]", *lines, "", "[policy]", 'default = "allow"', "", self.settings.tables, ALLOW_LOOPBACK]
+        )
 
     def _cross(self) -> None:
         """Attaches as an application would, and waits for the proxy's answer."""

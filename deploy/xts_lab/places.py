@@ -20,6 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
+from xts_lab.loopback import ALLOW_LOOPBACK
+
 from . import netns, topology
 from .access import RUN_DIRECTORY, LabError
 from .lab import START_TIMEOUT_S, Lab
@@ -178,7 +180,7 @@ class LoopbackPlace(AbstractContextManager["LoopbackPlace"]):
         configuration = self._directory / "proxy.toml"
         configuration.write_text(
             f'[proxy]\nqueue = "shm"\nendpoint = "{self._directory}/endpoint.sock"\n'
-            f'control = "{self._directory}/proxy.sock"\ncpus = [{self.device_core}]\n'
+            f'control = "{self._directory}/proxy.sock"\ncpus = [{self.device_core}]\n{ALLOW_LOOPBACK}'
         )
         log = self._stack.enter_context((self._directory / "proxy.log").open("w"))
         reading, writing = os.pipe()

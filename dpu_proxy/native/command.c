@@ -96,9 +96,9 @@ struct connection *command_target(struct channel *ch, uint32_t id, uint32_t xts_
 bool command_allowed(struct channel *ch, enum xts_policy_action action, const struct xts_endpoint *endpoint)
 {
 	const struct xts_worker_config *config = &ch->worker->config;
+	bool otherwise = action == XTS_POLICY_CONNECT ? config->policy_default_allow : config->policy_listen_allow;
 
-	if (xts_policy_allows(config->rules, config->rule_count, config->policy_default_allow, (uint8_t)action, ch->queue_id,
-			      endpoint))
+	if (xts_policy_allows(config->rules, config->rule_count, otherwise, (uint8_t)action, ch->tenant->id, ch->queue_id, endpoint))
 		return true;
 	ch->worker->stats.refused_policy++;
 	return false;
@@ -228,17 +228,17 @@ static bool command_listen(struct channel *ch, const struct xts_head *head, cons
 	return false;
 }
 
-/* A listener that is only kept for whoever joins it gives way to one who may listen there. */
+/* A name is taken by who may listen there; without a port, it is a client's choice of its source address. A listener that the tenant
+ * only keeps, for whoever joins it, gives way. */
 static int bind_here(struct connection *c, const struct xts_endpoint *local, const struct sockaddr_storage *address,
 		     socklen_t length)
 {
-	const struct xts_worker_config *config = &c->worker->config;
-	int error = bind(c->fd, (const struct sockaddr *)address, length) ? errno : 0;
+	int error;
 
-	if ((error && error != EADDRINUSE) ||
-	    !xts_policy_allows(config->rules, config->rule_count, config->policy_default_allow, XTS_POLICY_LISTEN,
-			       c->channel->queue_id, local) ||
-	    !share_gives_way(local) || !error)
+	if ((local->port || xts_policy_is_own(local, XTS_POLICY_LISTEN)) && !command_allowed(c->channel, XTS_POLICY_LISTEN, local))
+		return EACCES;
+	error = bind(c->fd, (const struct sockaddr *)address, length) ? errno : 0;
+	if ((error && error != EADDRINUSE) || !share_gives_way(c->tenant, local) || !error)
 		return error;
 	return bind(c->fd, (const struct sockaddr *)address, length) ? errno : 0;
 }

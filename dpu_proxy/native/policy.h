@@ -1,11 +1,17 @@
 /*
- * Policy: which host queue may connect or listen where. A pure function over rules that the supervisor has parsed and
+ * Policy: which tenant, over which queue, may connect or listen where. A pure function over rules that the supervisor has parsed and
  * checked; the first rule that matches decides. dpu_proxy/xts_proxy/policy.py holds the same rules in Python, and the
  * tests hold one against the other.
  *
- * Two kinds of address would slip through a plain comparison:
+ * The device's own addresses, loopback and link-local (127.0.0.0/8, 169.254.0.0/16, ::1, fe80::/10), are for the device's own
+ * services: nobody connects or listens there but where a rule allows it that means them: one with `own`, or with a network within
+ * those. "All" and wider networks do not. To connect to the unspecified address is to connect to loopback.
+ *
+ * Some kinds of address would slip through a plain comparison:
  *
  * - An IPv4-mapped IPv6 address (::ffff:a.b.c.d) reaches an IPv4 peer, so it is matched as IPv4.
+ * - IPv6 addresses that a translator or tunnel turns into IPv4 ones (NAT64, 6to4, Teredo, ISATAP, IPv4-compatible): a deny matches
+ *   the one or the other, and they are the device's own if the IPv4 address is.
  * - The unspecified address (0.0.0.0, ::, ::ffff:0.0.0.0) stands for addresses the kernel picks: all local ones when
  *   listening (:: includes the IPv4 ones), a local one when connecting. A deny rule of any network therefore matches
  *   it; an allow rule only when it covers all addresses of the family (prefix 0, or no network at all).
@@ -21,11 +27,14 @@
 
 /* Index of the rule that decides, or XTS_POLICY_NO_RULE. action is XTS_POLICY_CONNECT or XTS_POLICY_LISTEN; an
  * endpoint of ip_version 0 counts as the unspecified address of either family. */
-uint32_t xts_policy_match(const struct xts_policy_rule *rules, uint32_t count, uint8_t action, uint32_t queue_id,
+uint32_t xts_policy_match(const struct xts_policy_rule *rules, uint32_t count, uint8_t action, uint32_t tenant, uint32_t queue_id,
 			  const struct xts_endpoint *endpoint);
 
-/* May a host on this queue connect to endpoint, or listen on it? */
-bool xts_policy_allows(const struct xts_policy_rule *rules, uint32_t count, bool default_allow, uint8_t action,
+/* May the tenant, over this queue, connect to endpoint, or listen on it? */
+bool xts_policy_allows(const struct xts_policy_rule *rules, uint32_t count, bool default_allow, uint8_t action, uint32_t tenant,
 		       uint32_t queue_id, const struct xts_endpoint *endpoint);
+
+/* Is it the device's own, so that only a rule that means it allows it? */
+bool xts_policy_is_own(const struct xts_endpoint *endpoint, uint8_t action);
 
 #endif

@@ -399,8 +399,9 @@ static bool is_on(const struct shared *s, const struct xts_endpoint *address)
 	return local.port == address->port && same_address(&local, address);
 }
 
-/* Ends the listeners nobody holds: those that keeper keeps (NULL: any), on this address (NULL: any). True for some. */
-static bool end_kept(const struct worker_state *keeper, const struct xts_endpoint *address)
+/* Ends the listeners nobody holds: those that keeper keeps (NULL: any), of this tenant (NULL: any), on this
+ * address (NULL: any). True for some. */
+static bool end_kept(const struct worker_state *keeper, const struct xts_tenant *t, const struct xts_endpoint *address)
 {
 	struct list *node;
 	bool any = false;
@@ -411,7 +412,8 @@ static bool end_kept(const struct worker_state *keeper, const struct xts_endpoin
 		struct shared *s = list_entry(node, struct shared, all);
 
 		node = node->next;
-		if (!list_empty(&s->members) || (keeper && s->keyed.keeper != keeper) || (address && !is_on(s, address)))
+		if (!list_empty(&s->members) || (keeper && s->keyed.keeper != keeper) || (t && s->keyed.tenant != t) ||
+		    (address && !is_on(s, address)))
 			continue;
 		shared_end(s);
 		any = true;
@@ -422,10 +424,10 @@ static bool end_kept(const struct worker_state *keeper, const struct xts_endpoin
 
 void share_drain_kept(struct worker_state *w)
 {
-	(void)end_kept(w, NULL);
+	(void)end_kept(w, NULL, NULL);
 }
 
-bool share_gives_way(const struct xts_endpoint *local)
+bool share_gives_way(const struct xts_tenant *t, const struct xts_endpoint *local)
 {
-	return local->port && end_kept(NULL, local);
+	return local->port && end_kept(NULL, t, local);
 }

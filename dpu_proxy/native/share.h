@@ -96,8 +96,8 @@ void share_poked(struct worker_state *w);
 /* No newcomers from now on: the listening socket is shut for all members. */
 void share_drain(struct connection *l);
 void share_drain_kept(struct worker_state *w);
-/* Closes a listener that is only being kept, on an address that somebody binds. True when there was one. */
-bool share_gives_way(const struct xts_endpoint *local);
+/* Closes a listener that is only being kept, on an address that somebody of the same tenant binds. True when there was one. */
+bool share_gives_way(const struct xts_tenant *t, const struct xts_endpoint *local);
 /* With the lock held: closes the socket and resets what waits; frees it when it has no members. */
 void shared_end(struct shared *s);
 /* Closes a connection's socket by reset. */

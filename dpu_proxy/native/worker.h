@@ -27,6 +27,8 @@ struct xts_policy_rule {
 	uint8_t address[16];      /* the remote address for connect, the local one for listen */
 	uint16_t port_first, port_last;
 	uint32_t queue_first, queue_last;
+	uint32_t tenant;          /* its id, or XTS_TENANT_ANY */
+	bool own;                 /* the device's own addresses, instead of a network (policy.h) */
 };
 
 /* What the device's costs are charged to (tenant.h): a user, a container, an interface. Shared by all workers. */
@@ -88,7 +90,8 @@ struct xts_worker_config {
 	int cpu;                  /* to run on, or -1 */
 	uint32_t spin_us;         /* before sleeping */
 	uint16_t ethertype;
-	bool policy_default_allow;
+	bool policy_default_allow; /* to connect */
+	bool policy_listen_allow; /* the default for bind and listen */
 	const struct xts_policy_rule *rules; /* copied */
 	uint32_t rule_count;
 	const char *congestion_controls; /* that a host may choose (sockopt.h); copied */

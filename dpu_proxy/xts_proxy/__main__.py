@@ -12,7 +12,7 @@ from pathlib import Path
 
 from xts_proxy import WIPES_MEMORY, config_tls
 from xts_proxy.config import Config, ConfigError, Proxy, load, read, render
-from xts_proxy.config_tenant import effective, shortages
+from xts_proxy.config_tenant import DEFAULT, effective, shortages
 
 EXAMPLES = """\
 examples:
@@ -44,6 +44,7 @@ def parser() -> argparse.ArgumentParser:
         help="connect or listen, and an address and port: say which rule of the policy decides; identity or trust, and "
         "a name: say whether the queue may use it; exit",
     )
+    result.add_argument("--tenant", default=DEFAULT, metavar="NAME", help=f"with --explain: who asks ({DEFAULT})")
     result.add_argument("--queue", type=int, default=0, metavar="N", help="with --explain: the host's queue (0)")
     result.add_argument("--ready-fd", type=int, metavar="N", help="write a line to this descriptor when ready")
     commands = result.add_subparsers(dest="command", metavar="COMMAND")
@@ -106,9 +107,16 @@ def _explain(config: Config, options: argparse.Namespace) -> int:
         address, port = policy.parse_endpoint(text)
     except ValueError as error:
         parser().error(f"--explain: {error}")
-    decision = policy.decide(config.policy, policy.Action[action.upper()], options.queue, address, port)
+    wanted, who = policy.Action[action.upper()], policy.Who(options.tenant, options.queue, len(config.tenant))
+    decision = policy.decide(config.policy, wanted, who, address, port)
     verdict = "allow" if decision.allow else "deny"
-    if decision.rule is None:
+    if decision.rule is None and policy.is_own(wanted, address):
+        print(f'{verdict}: {address} is the device\'s own, loopback or link-local; no rule allows network "loopback"')
+    elif decision.rule is None and action == "listen":
+        default = policy.listen_default(config.policy, len(config.tenant))
+        given = json.dumps(config.policy.listen)
+        print(f"{verdict}: no rule matches; policy.listen = {given}, which is {default} here")
+    elif decision.rule is None:
         print(f"{verdict}: no rule matches; policy.default = {json.dumps(config.policy.default)}")
     else:
         rule = config.policy.rule[decision.rule]

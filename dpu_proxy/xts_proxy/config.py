@@ -11,7 +11,7 @@ import json
 import re
 import tomllib
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -21,7 +21,8 @@ import msgspec.inspect
 from msgspec import Meta, Struct
 from xts_messages.table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN
 
-from xts_proxy.config_tenant import Interface, Limits, Tenant, limits_together
+from xts_proxy.config_tenant import DEFAULT, Interface, Limits, Tenant, limits_together
+from xts_proxy.config_tenant import Name as TenantName
 from xts_proxy.config_tenant import together as tenants_together
 from xts_proxy.config_tls import Tls
 from xts_proxy.config_tls import together as tls_together
@@ -76,12 +77,14 @@ class Rule(Struct, frozen=True, kw_only=True):
     network: Network = Network(None)
     ports: Ports = Ports(((0, Ports.highest),))
     queues: Queues = Queues(((0, Queues.highest),))
+    tenants: list[TenantName] = msgspec.field(default_factory=list)
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """[policy]: which queue may connect or listen where."""
+    """[policy]: which tenant may connect or listen where. `listen`: the default for bind and listen."""
 
     default: Literal["allow", "deny"] = "allow"
+    listen: Literal["auto", "allow", "deny"] = "auto"
     rule: list[Rule] = msgspec.field(default_factory=list)
 
 
@@ -242,10 +245,13 @@ class _Check:
 
 
 def _unknown(name: str, known: list[str], is_top: bool) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     what = "table" if is_top else "key"
-    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-    return f"unknown {what}; {hint}"
+    return f"unknown {what}; {_near(name, known)}"
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
 
 
 def _found(value: Any) -> str:
@@ -307,9 +313,14 @@ def _together(config: Config) -> Iterator[tuple[KeyPath, str]]:
         yield ("proxy", "cpus"), problem
     for key, problem in limits_together(limits):
         yield ("limits", key), problem
-    flat = sum(len(rule.ports.pairs) * len(rule.queues.pairs) for rule in config.policy.rule)
+    known = {DEFAULT, *(tenant.name for tenant in config.tenant)}
+    for i, rule in enumerate(config.policy.rule):
+        for j, name in enumerate(rule.tenants):
+            if name not in known:
+                yield ("policy", "rule", i, "tenants", j), f"there is no tenant {name}; {_near(name, known)}"
+    flat = sum(len(r.ports.pairs) * len(r.queues.pairs) * max(1, len(r.tenants)) for r in config.policy.rule)
     if flat > RULES_MAX:
-        problem = f"{flat} combinations of port and queue ranges; at most {RULES_MAX} are taken"
+        problem = f"{flat} combinations of port and queue ranges and tenants; at most {RULES_MAX} are taken"
         yield ("policy", "rule"), problem
     paths = {"endpoint": proxy.endpoint, "metrics": proxy.metrics.unix_path}
     for name, path in paths.items():

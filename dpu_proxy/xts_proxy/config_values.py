@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 ALL = "all"
+LOOPBACK = "loopback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +67,26 @@ class Queues(Ranges):
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """An IPv4 or IPv6 network in prefix notation, or None for "all"."""
+    """An IPv4 or IPv6 network in prefix notation, or None for "all"; `own`: the device's loopback and link-local."""
 
-    expected: ClassVar[str] = 'a network such as "198.18.0.0/15" or "fd18::/64", or "all"'
+    expected: ClassVar[str] = 'a network such as "198.18.0.0/15" or "fd18::/64", or "all", or "loopback"'
     network: ipaddress.IPv4Network | ipaddress.IPv6Network | None
+    own: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Self:
         if text.strip() == ALL:
             return cls(None)
+        if text.strip() == LOOPBACK:
+            return cls(None, own=True)
         interface = ipaddress.ip_interface(text.strip())
         if interface.ip != interface.network.network_address:
             raise ValueError(f"{text} has bits set after its prefix; did you mean {interface.network}?")
         return cls(interface.network)
 
     def __str__(self) -> str:
+        if self.own:
+            return LOOPBACK
         return ALL if self.network is None else str(self.network)
 
 

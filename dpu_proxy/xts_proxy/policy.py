@@ -2,20 +2,27 @@
 
 `decide()` reads the rules as they stand in the file and asks `ipaddress`; the workers match the flattened rules
 of `flatten()` bit by bit (native/policy.c). The tests hold one against the other. What both do with IPv4-mapped
-and unspecified addresses is explained in native/policy.h.
+unspecified and the device's own addresses is explained in native/policy.h.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 from xts_proxy.config import Policy, Rule
+from xts_proxy.config_tenant import DEFAULT
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+#: XTS_TENANT_ANY of worker.h.
+_ANY_TENANT = 0xFFFFFFFF
 
 
 class Action(IntEnum):
@@ -38,17 +45,22 @@ class FlatRule:
     address: bytes
     ports: tuple[int, int]
     queues: tuple[int, int]
+    tenant: int
+    own: bool
 
 
-def flatten(policy: Policy) -> list[FlatRule]:
-    """The rules with one range of ports and one of queues each, in order."""
+def flatten(policy: Policy, numbers: Mapping[str, int]) -> list[FlatRule]:
+    """The rules with one tenant, one range of ports and one of queues each, in order. `numbers`: of tenants by name."""
     flat = []
     for source, rule in enumerate(policy.rule):
         network = rule.network.network
-        for queues in rule.queues.pairs:
+        tenants = [numbers[name] for name in rule.tenants] or [_ANY_TENANT]
+        for tenant, queues in itertools.product(tenants, rule.queues.pairs):
             for ports in rule.ports.pairs:
                 flat.append(
                     FlatRule(
+                        tenant=tenant,
+                        own=rule.network.own,
                         source=source,
                         allow=rule.action == "allow",
                         action=Action[rule.what.upper()],
@@ -73,6 +85,7 @@ def to_native(ffi: Any, flat: list[FlatRule]) -> Any:
         ffi.memmove(target.address, rule.address, 16)
         target.port_first, target.port_last = rule.ports
         target.queue_first, target.queue_last = rule.queues
+        target.tenant, target.own = rule.tenant, rule.own
     return rules
 
 
@@ -84,30 +97,105 @@ class Decision:
     rule: int | None
 
 
-def decide(policy: Policy, action: Action, queue_id: int, address: IPAddress, port: int) -> Decision:
-    """What the policy says to queue `queue_id` that connects to, or listens on, address and port."""
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Who asks: the tenant, the queue it comes over, and how many tables of tenants there are."""
+
+    tenant: str = DEFAULT
+    queue_id: int = 0
+    tenants: int = 0
+
+
+def listen_default(policy: Policy, tenants: int) -> str:
+    """For bind and listen: where there are tenants, what they may listen on is named."""
+    if policy.listen != "auto":
+        return policy.listen
+    return "deny" if tenants else policy.default
+
+
+def decide(policy: Policy, action: Action, who: Who, address: IPAddress, port: int) -> Decision:
+    """What the policy says to who connects to, or listens on, address and port."""
     for index, rule in enumerate(policy.rule):
         if (
             Action[rule.what.upper()] & action
-            and queue_id in rule.queues
+            and (not rule.tenants or who.tenant in rule.tenants)
+            and who.queue_id in rule.queues
             and port in rule.ports
-            and _covers(rule, address)
+            and _covers(rule, action, address)
         ):
             return Decision(rule.action == "allow", index)
-    return Decision(policy.default == "allow", None)
+    default = policy.default if action == Action.CONNECT else listen_default(policy, who.tenants)
+    return Decision(default == "allow" and not is_own(action, address), None)
 
 
-def _covers(rule: Rule, address: IPAddress) -> bool:
+def _plain(address: IPAddress) -> IPAddress:
+    """An IPv4-mapped address as the IPv4 address that it means."""
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+def _embedded(address: IPAddress) -> ipaddress.IPv4Address | None:
+    """The IPv4 address that a translator or a tunnel makes of it."""
+    if address.version == 4 or address.is_unspecified or _is_own(address):
+        return None
+    for prefix in _NAT64:
+        if address in prefix:
+            return ipaddress.IPv4Address(address.packed[12:])
+    if address.sixtofour:
+        return address.sixtofour
+    if address.teredo:
+        return address.teredo[1]
+    if address.packed[8:12] in _ISATAP or address in _COMPATIBLE:
+        return ipaddress.IPv4Address(address.packed[12:])
+    return None
+
+
+_NAT64 = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
+_ISATAP = (bytes.fromhex("00005efe"), bytes.fromhex("02005efe"))
+_COMPATIBLE = ipaddress.IPv6Network("::/96")
+_OWN = tuple(
+    ipaddress.ip_network(text) for text in ("127.0.0.0/8", "169.254.0.0/16", "0.0.0.0/8", "::1/128", "fe80::/10")
+)
+
+
+def _is_own(address: IPAddress) -> bool:
+    return any(address in network for network in _OWN if network.version == address.version)
+
+
+def is_own(action: Action, address: IPAddress) -> bool:
+    """Is it the device's own, loopback or link-local, so that only a rule that means it allows it?"""
+    address = _plain(address)
+    if address.is_unspecified:
+        return action == Action.CONNECT
+    embedded = _embedded(address)
+    return _is_own(address) or (embedded is not None and _is_own(embedded))
+
+
+def _means_own(rule: Rule) -> bool:
     network = rule.network.network
     if network is None:
+        return False
+    if network.version == 6 and network == ipaddress.IPv6Network("::/128"):
         return True
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
+    return any(network.version == own.version and network.subnet_of(own) for own in _OWN)  # type: ignore[arg-type]
+
+
+def _covers(rule: Rule, action: Action, address: IPAddress) -> bool:
+    network, own = rule.network.network, is_own(action, address)
+    if rule.network.own:
+        return own
+    if network is None:
+        return rule.action == "deny" or not own
+    address = _plain(address)
     if address.is_unspecified and rule.action == "deny":
         return address.version == 6 or network.version == 4
-    if address.is_unspecified:
+    if own and rule.action == "allow" and not _means_own(rule):
+        return False
+    if address.is_unspecified and not own:
         return address.version == network.version and network.prefixlen == 0
-    return address in network
+    embedded = _embedded(address)
+    through = embedded is not None and embedded in network and (rule.action == "deny" or own)
+    return address in network or through
 
 
 def parse_endpoint(text: str) -> tuple[IPAddress, int]:
@@ -124,4 +212,5 @@ def parse_endpoint(text: str) -> tuple[IPAddress, int]:
 def describe(rule: Rule) -> str:
     """A rule in one line."""
     what = "connect and listen" if rule.what == "both" else rule.what
-    return f"{rule.action} {what}, network {rule.network}, ports {rule.ports}, queues {rule.queues}"
+    whose = f", tenants {', '.join(rule.tenants)}" if rule.tenants else ""
+    return f"{rule.action} {what}, network {rule.network}, ports {rule.ports}, queues {rule.queues}{whose}"

@@ -143,7 +143,7 @@ class Supervisor:
     def _start_workers(self) -> None:
         loop = asyncio.get_running_loop()
         for index in range(self.config.proxy.workers):
-            worker = Worker(index, self.config, self._ulp)
+            worker = Worker(index, self.config, self.tenants.numbers(), self._ulp)
             self.workers.append(worker)
             self._logs.append(log.WorkerLog(loop, worker))
         assert self.channels is not None
@@ -225,7 +225,7 @@ class Supervisor:
             return False
         self.tenants.configure(new)
         for worker in self.workers:
-            worker.configure(new, ulp)
+            worker.configure(new, self.tenants.numbers(), ulp)
         self._ulp = ulp
         self.config = new
         if self.channels:

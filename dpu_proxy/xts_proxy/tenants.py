@@ -121,6 +121,10 @@ class Tenants:
         account = self.accounts.get(name)
         return account.number if account else len(self.accounts)
 
+    def numbers(self) -> dict[str, int]:
+        """By which rules of policy mean tenants."""
+        return {name: account.number for name, account in self.accounts.items()}
+
     def of_process(self, uid: int, cgroup: str) -> Account:
         """Of a process that attaches (shm)."""
         return self.accounts[next(t.name for t in self._table if t.has_process(uid, cgroup))]

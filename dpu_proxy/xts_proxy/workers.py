@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,18 +64,18 @@ def _figure(name: str, kind: str, value: Any) -> Any:
 class Worker:
     """One worker thread. `index` is its number in logs and metrics."""
 
-    def __init__(self, index: int, config: Config, protocols: Any = None) -> None:
-        """Starts the thread. `protocols`: struct xts_ulp_config *, None for its defaults. OSError says why not (EINVAL:
-        no such CPU)."""
+    def __init__(self, index: int, config: Config, numbers: Mapping[str, int], protocols: Any = None) -> None:
+        """Starts the thread. `numbers`: of tenants, by name (Tenants.numbers()). `protocols`: struct xts_ulp_config *,
+        None for its defaults. OSError says why not (EINVAL: no such CPU)."""
         self.index = index
         out = ffi.new("struct xts_worker **")
-        native, _alive = self._native_config(config, protocols)
+        native, _alive = self._native_config(config, numbers, protocols)
         _check(lib.xts_worker_start(out, native), f"starting worker {index}")
         self._native = out[0]
 
-    def _native_config(self, config: Config, protocols: Any) -> tuple[Any, Any]:
+    def _native_config(self, config: Config, numbers: Mapping[str, int], protocols: Any) -> tuple[Any, Any]:
         """struct xts_worker_config *, and what must live as long as it."""
-        flat = policy.flatten(config.policy)
+        flat = policy.flatten(config.policy, numbers)
         rules = policy.to_native(ffi, flat)
         congestion_controls = ffi.new("char[]", _allowed_congestion_controls())
         native = ffi.new(
@@ -85,6 +85,7 @@ class Worker:
                 "spin_us": config.proxy.spin_us,
                 "ethertype": config.proxy.ethertype,
                 "policy_default_allow": config.policy.default == "allow",
+                "policy_listen_allow": policy.listen_default(config.policy, len(config.tenant)) == "allow",
                 "rules": rules,
                 "rule_count": len(flat),
                 "congestion_controls": congestion_controls,
@@ -93,9 +94,9 @@ class Worker:
         )
         return native, (rules, congestion_controls)
 
-    def configure(self, config: Config, protocols: Any = None) -> None:
+    def configure(self, config: Config, numbers: Mapping[str, int], protocols: Any = None) -> None:
         """Policy, protocols and spin for what comes from now on."""
-        native, _alive = self._native_config(config, protocols)
+        native, _alive = self._native_config(config, numbers, protocols)
         _check(lib.xts_worker_configure(self._native, native), f"configuring worker {self.index}")
 
     def add_channel(self, queue: Queue, queue_id: int, tenant: Account, life_fd: int = -1) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from xts_lab.lab import Lab
+from xts_lab.loopback import ALLOW_LOOPBACK
 from xts_proxy import control
 from xts_socket.cli import status as host_status
 
@@ -182,7 +183,7 @@ def _proxy(directory: Path, settings: Settings) -> Iterator[int]:
     configuration = directory / "proxy.toml"
     configuration.write_text(
         f'[proxy]\nqueue = "shm"\nendpoint = "{directory}/endpoint.sock"\ncontrol = "{directory}/proxy.sock"\n'
-        f'log_level = "warning"\n{_limits(settings)}'
+        f'log_level = "warning"\n{_limits(settings)}\n{ALLOW_LOOPBACK}'
     )
     reading, writing = os.pipe()
     command = [str(Path(sys.executable).with_name("xts-proxy")), "--config", str(configuration)]

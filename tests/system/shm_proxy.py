@@ -11,6 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
+from xts_lab.loopback import ALLOW_LOOPBACK
+
 HERE = Path(__file__).resolve().parent
 START_S = 20.0
 
@@ -34,7 +36,9 @@ class ShmProxy:
         self.log = directory / "log"
         self.config = directory / "proxy.toml"
         self.config.write_text(
-            f'[proxy]\nqueue = "shm"\nendpoint = "{self.endpoint}"\ncontrol = "{directory / "control.sock"}"\n' + tables
+            f'[proxy]\nqueue = "shm"\nendpoint = "{self.endpoint}"\ncontrol = "{directory / "control.sock"}"\n'
+            + tables
+            + ALLOW_LOOPBACK
         )
         self.process: subprocess.Popen[bytes] | None = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import socket
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import pytest
 from operated_proxy import PROXY, running, wait, write_config
+from xts_lab.loopback import ALLOW_LOOPBACK
 from xts_messages.attach import attach
+from xts_messages.codec import Endpoint
 from xts_proxy import status
 
 NOBODY = 65534

@@ -131,3 +131,9 @@ def test_mistakes_are_told(text: str, problem: str) -> None:
 def test_the_cgroup_of_a_process_is_read() -> None:
     assert cgroup_of(os.getpid()).startswith("/")
     assert cgroup_of(1 << 30) == ""
+
+
+def test_policy_names_tenants_that_are_there() -> None:
+    rule = '[[policy.rule]]\naction = "deny"\ntenants = ["web", "jbos"]\n'
+    assert mistakes(SHM + rule)[0].endswith("policy.rule[0].tenants[1]: there is no tenant jbos; did you mean jobs?")
+    assert parse(SHM + rule.replace("jbos", "default"), "f")[0].policy.rule[0].tenants == ["web", "default"]

@@ -113,7 +113,10 @@ static void print_log(struct xts_worker *worker)
 
 int main(int argc, char **argv)
 {
-	struct xts_worker_config config = { .cpu = -1, .spin_us = 30, .ethertype = XTS_ETHERTYPE, .policy_default_allow = true };
+	const struct xts_policy_rule own = { .allow = true, .action = XTS_POLICY_BOTH, .own = true, .port_last = 65535,
+					     .queue_last = UINT32_MAX, .tenant = XTS_TENANT_ANY };
+	struct xts_worker_config config = { .cpu = -1, .spin_us = 30, .ethertype = XTS_ETHERTYPE, .policy_default_allow = true, .policy_listen_allow = true,
+					     .rules = &own, .rule_count = 1 };
 	struct xts_tenant_config bounds = { .name = "default", .window_bytes = 65536, .window_bytes_max = 4u << 20,
 					    .orphan_timeout_ms = 205000 };
 	struct xts_tenant *tenant;
