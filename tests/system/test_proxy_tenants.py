@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from operated_proxy import PROXY, running, wait, write_config
+from operated_proxy import PROXY, running, write_config
 from xts_lab.loopback import ALLOW_LOOPBACK
 from xts_messages.attach import attach
 from xts_messages.codec import Endpoint
@@ -87,14 +87,39 @@ def test_a_user_leaves_a_quarter_of_the_queues_to_others(tmp_path: Path) -> None
             pass
 
 
-def test_a_flood_of_attachments_is_cut_in_the_log(tmp_path: Path) -> None:
-    with running(tmp_path, TENANTS) as proxy:
+def explained(config: Path, *arguments: str) -> str:
+    command = [*PROXY, "--config", str(config), "--explain", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout
 
-        def one_more() -> bool:
-            attach(proxy.endpoint, program="again").close()
-            return bool(re.search(r"tenant me: \d+ lines suppressed", proxy.log.read_text()))
 
-        wait(one_more, "line that says how many were suppressed")
+def test_the_policy_of_tenants_is_explained(tmp_path: Path) -> None:
+    config = tmp_path / "xts.toml"
+    config.write_text(
+        TENANTS + '[[policy.rule]]\naction = "allow"\nwhat = "listen"\nports = "8080"\ntenants = ["other"]\n'
+    )
+    assert explained(config, "connect", "198.18.0.2:80", "--tenant", "me").startswith("allow: no rule matches")
+    assert explained(config, "listen", "0.0.0.0:8080", "--tenant", "other").startswith("allow: policy.rule[0]")
+    narrow = explained(config, "listen", "0.0.0.0:8080", "--tenant", "me")
+    assert narrow.endswith('policy.listen = "auto", which is deny here\n')
+    for own in ("127.0.0.1:80", "[::ffff:127.0.0.1]:80", "[64:ff9b::7f00:1]:80", "0.0.0.0:80", "[fe80::1]:80"):
+        assert "the device's own, loopback or link-local" in explained(config, "connect", own)
+
+
+def test_the_loopback_of_the_device_is_not_for_hosts_unless_it_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with running(tmp_path) as proxy:
+            with proxy.host() as (_, host):
+                assert host.connect("127.0.0.1", port)[1].error == 0
+            config = proxy.write_config()
+            config.write_text(config.read_text().replace(ALLOW_LOOPBACK, ""))
+            proxy.hang_up("taken")
+            with proxy.host() as (_, host):
+                for name in ("127.0.0.1", "::ffff:127.0.0.1", "0.0.0.0", "::", "64:ff9b::7f00:1"):
+                    assert host.connect(name, port)[1].error == errno.EACCES, name
+                local = Endpoint.of("127.0.0.1", 0)
+                host.send("XTS_CMD_BIND", xts_socket=host.new_socket(), token=1, domain=4, local=local)
+                assert host.expect("XTS_REPLY_BIND_ACK").error == errno.EACCES
 
 
 def test_guarantees_that_exceed_the_machine_are_warned_of(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 from xts_messages.printable import printable
-from xts_proxy.log import LINES_PER_S, LOG, WorkerLog
+from xts_proxy.log import LINES_PER_S, LOG, Budget, WorkerLog
 from xts_proxy.workers import Worker
 
 
@@ -68,3 +68,15 @@ def test_a_flood_is_cut_each_second(lines: list[str]) -> None:
 
 def test_names_cannot_act_on_a_terminal() -> None:
     assert printable("gürke 1\n\x1b[2J\u202e") == "gürke 1??[2J?"
+
+
+def test_lines_about_one_tenant_are_cut_and_told(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    budget = Budget(lines_per_s=3)
+    for i in range(10):
+        budget.log(logging.INFO, "web", f"line {i}")
+    assert lines == ["line 0", "line 1", "line 2"]
+    now = 101.0
+    budget.log(logging.INFO, "web", "later")
+    assert lines[3:] == ["tenant web: 7 lines suppressed", "later"]
