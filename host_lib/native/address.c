@@ -47,6 +47,52 @@ int address_read(struct xts_endpoint *out, uint8_t family, const struct sockaddr
 	return family == 4 ? read_v4(out, address, length, to_bind) : read_v6(out, address, length);
 }
 
+/* --- where nobody can connect to ----------------------------------------------------------------------------------------- */
+
+static bool is_mapped(const struct xts_endpoint *e)
+{
+	struct in6_addr address;
+
+	memcpy(&address, e->address, sizeof address);
+	return e->ip_version == 6 && IN6_IS_ADDR_V4MAPPED(&address);
+}
+
+/* ip_route_connect(): no unicast address. (Broadcast addresses of its networks only the device knows.) */
+static int check_v4(const uint8_t address[4])
+{
+	struct in_addr in;
+
+	memcpy(&in, address, sizeof in);
+	return IN_MULTICAST(ntohl(in.s_addr)) || in.s_addr == htonl(INADDR_BROADCAST) ? -ENETUNREACH : 0;
+}
+
+/* tcp_v6_connect(), in its order. */
+static int check_v6(const struct xts_sock *s, const struct xts_endpoint *peer)
+{
+	struct in6_addr to, from;
+	bool mapped = is_mapped(peer);
+
+	memcpy(&to, peer->address, sizeof to);
+	memcpy(&from, s->local.address, sizeof from);
+	if (IN6_IS_ADDR_UNSPECIFIED(&to))
+		return 0; /* its own loopback, of either version */
+	if (IN6_IS_ADDR_MULTICAST(&to))
+		return -ENETUNREACH;
+	/* The interface may be known by the address that it is bound to. */
+	if (IN6_IS_ADDR_LINKLOCAL(&to) && !peer->scope_id && !(s->bound_address && IN6_IS_ADDR_LINKLOCAL(&from)))
+		return -EINVAL;
+	if (mapped && (s->v6only || (s->bound_address && !is_mapped(&s->local))))
+		return -ENETUNREACH;
+	if (!mapped && s->bound_address && is_mapped(&s->local))
+		return -EAFNOSUPPORT;
+	return mapped ? check_v4(peer->address + 12) : 0;
+}
+
+int address_connectable(const struct xts_sock *s, const struct xts_endpoint *peer)
+{
+	return peer->ip_version == 4 ? check_v4(peer->address) : check_v6(s, peer);
+}
+
 /* Copies what fits and tells the whole length, as the kernel does. */
 int address_write(uint8_t family, const struct xts_endpoint *endpoint, struct sockaddr *address, socklen_t *length)
 {

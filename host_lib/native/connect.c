@@ -100,6 +100,8 @@ int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t
 			return -EINVAL; /* that attempt has failed: this one might go without what was to be pushed */
 		r = address_read(&peer, s->family, address, length, false);
 		if (!r)
+			r = address_connectable(s, &peer);
+		if (!r)
 			r = s->lost ? -ENETDOWN : start(s, &peer, along);
 		if (r)
 			return r;

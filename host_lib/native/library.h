@@ -183,6 +183,7 @@ struct xts_sock {
 	bool linger, abort;        /* SO_LINGER; abort: CLOSE carries ABORT */
 	bool bound, optioned;      /* state that only the proxy's socket has */
 	bool bound_address;        /* bound to an address, not to a port only */
+	bool v6only;               /* the program has set IPV6_V6ONLY */
 	bool renewed;              /* disconnected since: such state is gone */
 	bool no_space;             /* a sender was refused: tell when there is room (SOCK_NOSPACE) */
 	bool asked;                /* has sent since it last received: counts in xts.asked */
@@ -600,6 +601,8 @@ void mirrors_update(void);
 void mirror_close(struct xts_sock *s);
 
 int address_read(struct xts_endpoint *out, uint8_t family, const struct sockaddr *address, socklen_t length, bool to_bind);
+/* -errno where this host can tell, as the kernel at once, that s cannot connect to peer; else 0. */
+int address_connectable(const struct xts_sock *s, const struct xts_endpoint *peer);
 int address_write(uint8_t family, const struct xts_endpoint *endpoint, struct sockaddr *address, socklen_t *length);
 
 #include "inherit.h"

@@ -223,6 +223,15 @@ static void buffer_size_set(struct xts_sock *s, int option, const void *value)
 		xts_credit_shrink(&s->grant, s->window_max);
 }
 
+static bool is_on(const void *value, socklen_t length)
+{
+	int on = 0;
+
+	if (value)
+		memcpy(&on, value, length < sizeof on ? length : sizeof on);
+	return on;
+}
+
 static int set_option(struct xts_sock *s, int level, int option, const void *value, socklen_t length)
 {
 	struct call call = {.type = XTS_CMD_SETSOCKOPT, .level = level, .option = option, .length = length};
@@ -243,6 +252,8 @@ static int set_option(struct xts_sock *s, int level, int option, const void *val
 		return r;
 	s->optioned = true;
 	s->renewed = false;
+	if (level == IPPROTO_IPV6 && option == IPV6_V6ONLY)
+		s->v6only = is_on(value, length);
 	if (level == SOL_SOCKET && (option == SO_RCVBUF || option == SO_SNDBUF))
 		buffer_size_set(s, option, value);
 	return 0;

@@ -322,7 +322,7 @@ int socket_disconnect(struct xts_sock *s)
 		s->abort = true;
 		s->disconnecting = true;
 		s->renewed = s->bound || s->optioned;
-		s->bound = s->bound_address = s->optioned = false;
+		s->bound = s->bound_address = s->optioned = s->v6only = false;
 		if (s->state == TCP_STATE_LISTEN)
 			drop_waiting_connections(s);
 		buffer_drop(s);

@@ -97,6 +97,34 @@ def connect_bad_address(c: Calls) -> None:
 
 
 @script
+def connect_where_nobody_can(c: Calls) -> None:
+    """Told at once, as by the kernel, and the socket is as before: it can be connected elsewhere."""
+    both = socket.create_server(("::1", 0), family=socket.AF_INET6), socket.create_server(("127.0.0.1", 0))
+    with both[0] as server, both[1] as v4:
+        port, v4_port = server.getsockname()[1], v4.getsockname()[1]
+        for flags in (0, socket.SOCK_NONBLOCK):
+            s = c.create(socket.AF_INET, flags)
+            for host in ("224.0.0.1", "239.255.255.250", "255.255.255.255"):
+                c.connect(s, 1, host)
+            c.get(s, socket.SOL_SOCKET, socket.SO_ERROR)
+            c.events(s)
+            c.connect(s, v4_port)
+            c.wait(s, select.POLLOUT)
+            t = c.create(socket.AF_INET6, flags)
+            for host in ("fe80::1", "ff02::1", "::ffff:224.0.0.1", "::ffff:255.255.255.255"):
+                c.connect(t, 1, host)
+            c.do("setsockopt", t, socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, struct.pack("=i", 1), 4)
+            c.connect(t, v4_port, "::ffff:127.0.0.1")
+            c.do("setsockopt", t, socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, struct.pack("=i", 0), 4)
+            c.connect(t, port, "::1")
+            c.wait(t, select.POLLOUT)
+            for own, other in (("::1", "::ffff:127.0.0.1"), ("::ffff:127.0.0.1", "::1")):
+                bound = c.create(socket.AF_INET6, flags)
+                c.bind(bound, 0, own)
+                c.connect(bound, v4_port if "." in other else port, other)
+
+
+@script
 def connect_nonblocking(c: Calls) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         s = c.create(flags=socket.SOCK_NONBLOCK)
