@@ -94,14 +94,32 @@ struct descriptor decide_unknown(int fd)
 
 /* --- making the XTS socket ------------------------------------------------------------------------------------------- */
 
+static pthread_mutex_t endpoint_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void lock_endpoint(void)
+{
+	xts_go_in();
+	pthread_mutex_lock(&endpoint_lock);
+}
+
+static void unlock_endpoint(void)
+{
+	pthread_mutex_unlock(&endpoint_lock);
+	xts_come_out();
+}
+
+__attribute__((constructor)) static void keep_over_fork(void)
+{
+	pthread_atfork(lock_endpoint, unlock_endpoint, unlock_endpoint);
+}
+
 /* One channel a process: the first endpoint a rule names is the process's. */
 static bool endpoint_agrees(const char *endpoint)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	static const char *chosen;
 	bool agrees = true;
 
-	pthread_mutex_lock(&lock);
+	lock_endpoint();
 	if (endpoint && !chosen) {
 		struct xts_options options = {.size = sizeof options, .endpoint = endpoint};
 
@@ -111,7 +129,7 @@ static bool endpoint_agrees(const char *endpoint)
 	} else if (endpoint) {
 		agrees = strcmp(endpoint, chosen) == 0;
 	}
-	pthread_mutex_unlock(&lock);
+	unlock_endpoint();
 	return agrees;
 }
 

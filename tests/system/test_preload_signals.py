@@ -1,4 +1,5 @@
-"""Signal handlers that interrupt calls under the interposer, and do in them what they may on the kernel."""
+"""Signal handlers that interrupt calls, and do in them what they may on the kernel: under the interposer, and in
+programs that call libxts."""
 
 from __future__ import annotations
 
@@ -9,15 +10,18 @@ from pathlib import Path
 
 import pytest
 from preload_bed import ALL, PreloadBed, preload_library
+from shm_proxy import library
 from xts_lab.lab import Lab
 
 FOLDER = Path(__file__).parent
+TOP = FOLDER.parents[1]
 RUN_S = 3
 INTERRUPTS = 2000
+CHILDREN = 500
 DEADLINE_S = 60.0
 DEVICE = "198.18.0.1"
 
-Compile = Callable[[str], str]
+Compile = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +32,10 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
         pytest.skip("there is no C compiler")
     folder = tmp_path_factory.mktemp("programs")
 
-    def make(name: str) -> str:
+    def make(name: str, *more: str) -> str:
         made = folder / name
         flags = ["-O2", "-Wall", "-Wextra", "-Werror", "-pthread"]
-        subprocess.run([compiler, *flags, "-o", made, FOLDER / f"{name}.c"], check=True)
+        subprocess.run([compiler, *flags, "-o", made, FOLDER / f"{name}.c", *more], check=True)
         return str(made)
 
     return make
@@ -70,3 +74,21 @@ def test_a_server_whose_handlers_start_children(compiled: Compile, bed: PreloadB
     done = bed.run([compiled("forking"), str(RUN_S)], strict=True, env={"XTS_LOG": "1"})
     assert counts(done.stdout)["started"] > 20
     assert b": offloaded" in done.stderr
+
+
+@pytest.mark.parametrize("installed", ["ours", "plain"])
+def test_a_program_that_calls_libxts(installed: str, compiled: Compile, bed: PreloadBed) -> None:
+    """Its handlers fork in the middle of the calls; those that xts_sigaction() has installed make such calls too."""
+    where = str(Path(library()).parent)
+    includes = [f"-I{TOP / part / 'native'}" for part in ("host_lib", "messages")]
+    program = compiled("handlers", *includes, f"-L{where}", f"-Wl,-rpath,{where}", "-lxts")
+    done = subprocess.run(
+        [program, installed, str(CHILDREN)],
+        env={"XTS_ENDPOINT": bed.proxy.endpoint},
+        capture_output=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    found = counts(done.stdout)
+    assert found["children"] >= CHILDREN and bool(found["written"]) == (installed == "ours")
