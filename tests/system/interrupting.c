@@ -19,7 +19,9 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/select.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/uio.h>
@@ -44,7 +46,7 @@ enum kind { ECHO, COUNT, KEEP, DROP }; /* what the other end does with a connect
 static struct sockaddr_in address = {.sin_family = AF_INET};
 static struct in_addr device;
 static atomic_ulong counted;
-static int echoed, idle, side, pipe_end[2];
+static int echoed, idle, side, file, pipe_end[2];
 static volatile sig_atomic_t spare = -1;
 static volatile sig_atomic_t may_jump;
 static sigjmp_buf back;
@@ -278,9 +280,10 @@ static ssize_t receive(char *data, size_t bytes, unsigned how)
 {
 	struct iovec part = {.iov_base = data, .iov_len = bytes};
 	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+	struct mmsghdr one = {.msg_hdr = message};
 
 	doing = "receive";
-	switch (how % 5) {
+	switch (how % 6) {
 	case 0:
 		return read(echoed, data, bytes);
 	case 1:
@@ -289,6 +292,8 @@ static ssize_t receive(char *data, size_t bytes, unsigned how)
 		return recvmsg(echoed, &message, 0);
 	case 3:
 		return readv(echoed, &part, 1);
+	case 4:
+		return recvmmsg(echoed, &one, 1, 0, NULL) == 1 ? (ssize_t)one.msg_len : -1;
 	default:
 		return recv(echoed, data, bytes, MSG_DONTWAIT);
 	}
@@ -298,9 +303,11 @@ static ssize_t transmit(const char *data, size_t bytes, unsigned how)
 {
 	struct iovec part = {.iov_base = (void *)data, .iov_len = bytes};
 	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+	struct mmsghdr one = {.msg_hdr = message};
+	off_t at = 0;
 
 	doing = "transmit";
-	switch (how % 5) {
+	switch (how % 7) {
 	case 0:
 		return write(echoed, data, bytes);
 	case 1:
@@ -309,6 +316,11 @@ static ssize_t transmit(const char *data, size_t bytes, unsigned how)
 		return sendmsg(echoed, &message, 0);
 	case 3:
 		return writev(echoed, &part, 1);
+	case 4:
+		return sendmmsg(echoed, &one, 1, 0) == 1 ? (ssize_t)one.msg_len : -1;
+	case 5:
+		CHECK(pwrite(file, data, bytes, 0) == (ssize_t)bytes);
+		return sendfile(echoed, file, &at, bytes);
 	default:
 		return send(echoed, data, bytes, MSG_DONTWAIT);
 	}
@@ -446,6 +458,8 @@ static void set_up(int *own, struct sockaddr_in *own_address)
 	CHECK(pthread_create(&thread, NULL, serve, &listener) == 0);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	CHECK(pipe2(pipe_end, O_NONBLOCK) == 0);
+	file = memfd_create("data", 0);
+	CHECK(file >= 0);
 	echoed = connection(ECHO);
 	idle = connection(KEEP);
 	side = connection(COUNT);
