@@ -130,6 +130,12 @@ class Worker:
         self.figures = out  # an item does not keep the array alive
         return out[index]
 
+    def used(self, resource: str) -> int:
+        """What the tenant uses, by the name of a resource."""
+        out = worker_ffi.new("struct xts_tenant_stats *")
+        worker_lib.xts_tenant_stats(self.tenant, out)
+        return int(out.used[next(index for index, name in RESOURCES.items() if name == resource)])
+
     def drain(self) -> None:
         worker_lib.xts_worker_drain(self.native)
 

@@ -67,6 +67,8 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 	list_init(&ch->unnamed);
 	list_init(&ch->noted);
 	if (!error)
+		error = account_open(&worker->schedule, &ch->account, &tenant->weight);
+	if (!error)
 		error = watch_descriptor(worker, queue->wait_fd, EPOLLIN, &ch->queue_watch);
 	if (!error && life_fd >= 0)
 		error = watch_descriptor(worker, life_fd, EPOLLIN | EPOLLRDHUP, &ch->life_watch);
@@ -75,6 +77,8 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		ch->bundle = error ? NULL : ch->queue;
 	}
 	if (error) {
+		if (ch->account.group)
+			account_close(&ch->account);
 		(void)epoll_ctl(worker->epoll_fd, EPOLL_CTL_DEL, queue->wait_fd, NULL);
 		(void)epoll_ctl(worker->epoll_fd, EPOLL_CTL_DEL, life_fd, NULL);
 		tenant_give(tenant, XTS_USE_DESCRIPTORS, CHANNEL_DESCRIPTORS);
@@ -84,7 +88,6 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 	}
 	ch->tenant = tenant_hold(tenant);
 	list_append(&worker->channels, &ch->member);
-	account_open(&worker->schedule, &ch->account, NULL);
 	worker->stats.channels++;
 	*out = ch;
 	return 0;

@@ -1,32 +1,63 @@
 /* The arithmetic of schedule.h. */
 #include "schedule.h"
 
+#include <errno.h>
+#include <stdlib.h>
+
 void schedule_init(struct schedule *s)
 {
 	list_init(&s->accounts);
 	list_init(&s->groups);
-	s->common = (struct account_group){ .weight = 1 };
-	list_append(&s->groups, &s->common.member);
 	s->survey_ns = 0;
 	s->alone = true;
 }
 
-void account_open(struct schedule *s, struct account *a, struct account_group *group)
+static struct account_group *find_group(struct schedule *s, const _Atomic uint32_t *weight)
 {
-	*a = (struct account){ .group = group ? group : &s->common, .quantum_ns = SCHEDULE_LEAST_NS };
+	struct account_group *g;
+
+	for (struct list *node = s->groups.next; node != &s->groups; node = node->next) {
+		g = list_entry(node, struct account_group, member);
+		if (g->weight == weight)
+			return g;
+	}
+	g = calloc(1, sizeof *g);
+	if (g) {
+		g->weight = weight;
+		list_append(&s->groups, &g->member);
+	}
+	return g;
+}
+
+int account_open(struct schedule *s, struct account *a, const _Atomic uint32_t *weight)
+{
+	*a = (struct account){ .group = find_group(s, weight), .quantum_ns = SCHEDULE_LEAST_NS };
+	if (!a->group)
+		return -ENOMEM;
+	a->group->accounts++;
 	list_append(&s->accounts, &a->member);
 	s->survey_ns = 0;
+	return 0;
 }
 
 void account_close(struct account *a)
 {
 	list_remove(&a->member);
+	if (--a->group->accounts)
+		return;
+	list_remove(&a->group->member);
+	free(a->group);
+}
+
+static uint32_t weight_of(const struct account_group *g)
+{
+	return atomic_load_explicit(g->weight, memory_order_relaxed);
 }
 
 /* A part of the round for an account of a group, of which so many are active, when all that are active weigh so much. */
 static uint32_t part_ns(uint32_t weight, uint64_t all, uint32_t accounts)
 {
-	uint64_t ns = (uint64_t)SCHEDULE_ROUND_NS * weight / all / accounts;
+	uint64_t ns = all && accounts ? (uint64_t)SCHEDULE_ROUND_NS * weight / all / accounts : SCHEDULE_ROUND_NS;
 
 	return ns < SCHEDULE_LEAST_NS ? SCHEDULE_LEAST_NS : (uint32_t)ns;
 }
@@ -46,7 +77,7 @@ static void survey(struct schedule *s, uint64_t now_ns)
 			continue;
 		active++;
 		if (!a->group->active++)
-			all += a->group->weight;
+			all += weight_of(a->group);
 	}
 	s->alone = active < 2;
 	for (struct list *node = s->accounts.next; node != &s->accounts; node = node->next) {
@@ -54,10 +85,12 @@ static void survey(struct schedule *s, uint64_t now_ns)
 		const struct account_group *g = a->group;
 		bool is_active = a->active_until_ns > now_ns;
 
-		if (active - is_active == 0)
+		if (active == is_active)
 			a->quantum_ns = SCHEDULE_ALONE_NS;
+		else if (is_active)
+			a->quantum_ns = part_ns(weight_of(g), all, g->active);
 		else
-			a->quantum_ns = part_ns(g->weight, g->active ? all : all + g->weight, g->active + !is_active);
+			a->quantum_ns = part_ns(weight_of(g), g->active ? all : all + weight_of(g), g->active + 1u);
 	}
 	s->survey_ns = now_ns + SCHEDULE_SURVEY_NS;
 }

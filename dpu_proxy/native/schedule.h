@@ -19,6 +19,7 @@
 #ifndef XTS_SCHEDULE_H
 #define XTS_SCHEDULE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -32,8 +33,9 @@
 
 struct account_group {
 	struct list member;       /* of the schedule */
-	uint32_t weight;          /* at least 1 */
-	uint32_t active;          /* of its accounts, at the last survey */
+	const _Atomic uint32_t *weight; /* by which it is found, too; at least 1, and may change */
+	uint32_t accounts;
+	uint32_t active;          /* of them, at the last survey */
 };
 
 struct account {
@@ -51,14 +53,13 @@ struct account {
 
 struct schedule {
 	struct list accounts, groups;
-	struct account_group common; /* of accounts without a group of their own */
 	uint64_t survey_ns;       /* the next one */
 	bool alone;               /* nobody but one, at most, is active */
 };
 
 void schedule_init(struct schedule *s);
-/* group NULL: the common one. */
-void account_open(struct schedule *s, struct account *a, struct account_group *group);
+/* Accounts with the same weight, the very same one, are of one group. 0 or -ENOMEM. */
+int account_open(struct schedule *s, struct account *a, const _Atomic uint32_t *weight);
 void account_close(struct account *a);
 /* Begins a round: says of all accounts whether they have a turn in it, and for how long. */
 void schedule_round(struct schedule *s, uint64_t now_ns);

@@ -148,10 +148,15 @@ static uint64_t turn_begins(struct worker_state *w, const struct account *a)
 	return w->now_ns;
 }
 
-static void turn_ends(struct worker_state *w, struct account *a, uint64_t begun_ns)
+static void turn_ends(struct worker_state *w, struct account *a, struct xts_tenant *tenant, uint64_t begun_ns)
 {
+	uint64_t took_ns;
+
 	w->now_ns = w->config.clock_ns();
-	account_charge(&w->schedule, a, w->now_ns, w->now_ns - begun_ns);
+	took_ns = w->now_ns - begun_ns;
+	account_charge(&w->schedule, a, w->now_ns, took_ns);
+	if (tenant)
+		tenant_take_anyway(tenant, XTS_USE_CPU_NS, took_ns);
 }
 
 /* A channel without a turn may have nothing to do, but whether is not known: the worker stays awake until it has one. */
@@ -171,14 +176,14 @@ static bool channels_receive(struct worker_state *w)
 		begun_ns = turn_begins(w, &ch->account);
 		if (!channel_receive(ch))
 			continue;
-		turn_ends(w, &ch->account, begun_ns);
+		turn_ends(w, &ch->account, ch->tenant, begun_ns);
 		any = true;
 	}
 	return any;
 }
 
 /* Carries out what was noted, at least one of it, until the turn is over. */
-static void carry_out(struct worker_state *w, struct list *noted, struct account *a)
+static void carry_out(struct worker_state *w, struct list *noted, struct account *a, struct xts_tenant *tenant)
 {
 	uint64_t begun_ns = turn_begins(w, a);
 	uint32_t cheap = 0;
@@ -192,7 +197,7 @@ static void carry_out(struct worker_state *w, struct list *noted, struct account
 		if (dear || ++cheap % CHEAP_EVENTS == 0)
 			over = worker_turn_is_over(w);
 	}
-	turn_ends(w, a, begun_ns);
+	turn_ends(w, a, tenant, begun_ns);
 }
 
 static bool all_carry_out(struct worker_state *w)
@@ -201,13 +206,13 @@ static bool all_carry_out(struct worker_state *w)
 	bool any = !list_empty(&w->noted);
 
 	if (any && w->orphan_account.has_turn)
-		carry_out(w, &w->noted, &w->orphan_account);
+		carry_out(w, &w->noted, &w->orphan_account, NULL);
 	for (node = w->channels.next; node != &w->channels; node = node->next) {
 		struct channel *ch = list_entry(node, struct channel, member);
 
 		if (!ch->account.has_turn || list_empty(&ch->noted))
 			continue;
-		carry_out(w, &ch->noted, &ch->account);
+		carry_out(w, &ch->noted, &ch->account, ch->tenant);
 		any = true;
 	}
 	return any;
@@ -227,7 +232,7 @@ static bool channels_send(struct worker_state *w)
 			continue;
 		begun_ns = turn_begins(w, &ch->account);
 		if (channel_send(ch)) {
-			turn_ends(w, &ch->account, begun_ns);
+			turn_ends(w, &ch->account, ch->tenant, begun_ns);
 			any = true;
 		}
 		if (ch->dying)
@@ -399,16 +404,19 @@ static int start_thread(struct xts_worker *worker)
 	return -error;
 }
 
-static void state_init(struct worker_state *w)
+static int state_init(struct worker_state *w)
 {
+	static const _Atomic uint32_t orphans_weigh = 1;
+
+
 	list_init(&w->channels);
 	list_init(&w->orphans);
 	list_init(&w->noted);
 	list_init(&w->kept);
 	schedule_init(&w->schedule);
-	account_open(&w->schedule, &w->orphan_account, NULL);
 	w->keep_deadline_ns = UINT64_MAX;
 	w->now_ns = monotonic_ns();
+	return account_open(&w->schedule, &w->orphan_account, &orphans_weigh);
 }
 
 int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *config)
@@ -421,7 +429,10 @@ int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *co
 	if (!worker)
 		return -ENOMEM;
 	w = &worker->state;
-	state_init(w);
+	if (state_init(w)) {
+		free(worker);
+		return -ENOMEM;
+	}
 	w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	worker->state.command_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	worker->command_watch.kind = WATCH_COMMAND;
@@ -440,6 +451,7 @@ int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *co
 	if (!error)
 		error = start_thread(worker);
 	if (error) {
+		account_close(&w->orphan_account);
 		close(w->epoll_fd);
 		close(worker->state.command_fd);
 		worker_free_config(&w->config);
@@ -470,6 +482,7 @@ void xts_worker_stop(struct xts_worker *worker, int error)
 
 	worker_request(worker, run_stop, &s);
 	pthread_join(worker->thread, NULL);
+	account_close(&worker->state.orphan_account);
 	close(worker->state.epoll_fd);
 	close(worker->state.command_fd);
 	worker_free_config(&worker->state.config);

@@ -471,7 +471,7 @@ static void worker_init(struct xts_worker *worker)
 		.allow = true, .action = XTS_POLICY_LISTEN, .ip_version = 4, .prefix_bits = 8, .address = { 127, 0, 0, 1 },
 		.port_last = UINT16_MAX, .queue_last = UINT32_MAX,
 	};
-	state_init(w);
+	ENSURE(!state_init(w));
 	w->command_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	w->config = (struct xts_worker_config){
@@ -519,6 +519,8 @@ static void worker_close(struct scene *s, uint32_t index)
 	close(w->epoll_fd);
 	close(w->command_fd);
 	log_close(&w->log);
+	account_close(&w->orphan_account);
+	ENSURE(list_empty(&w->schedule.accounts) && list_empty(&w->schedule.groups));
 	memset(&s->workers[index], 0, sizeof s->workers[index]);
 }
 

@@ -1,4 +1,4 @@
-"""What a bystander on another queue waits for while a host keeps the worker busy, by a clock that the test makes up: each
+"""What a bystander on another queue waits for while a host keeps the worker busy, by a clock of the test: each
 look at it takes 10 us, and the worker looks at it after everything that costs time."""
 
 from __future__ import annotations
@@ -142,3 +142,11 @@ def test_many_closes_that_linger_do_not_keep_a_bystander_waiting(
         clock.going.set()
         worker.wait(lambda stats: clock.arrived_ns, "the bystander's byte did not arrive")
         assert clock.arrived_ns - begun_ns < 250 * US
+
+
+def test_a_tenant_is_charged_the_time_of_its_channels(worker: Worker, clock: Clock, connect: Connect) -> None:
+    with worker.attach(1) as host:
+        number, id, _ = connect(host.open())
+        before = worker.used("cpu_ns")
+        ask_options(host, 20, number, id)
+        worker.wait(lambda stats: worker.used("cpu_ns") - before >= 20 * LOOK_NS, "nothing was charged")

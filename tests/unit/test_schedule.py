@@ -20,14 +20,10 @@ SHIM = """
 #include "schedule.h"
 static struct schedule s;
 static struct account a[64];
-static struct account_group g[8];
+static _Atomic uint32_t weights[8], one = 1;
 void start(void) { schedule_init(&s); }
-void group(int i, unsigned weight)
-{
-    g[i] = (struct account_group){ .weight = weight };
-    list_append(&s.groups, &g[i].member);
-}
-void open_account(int i, int group) { account_open(&s, &a[i], group < 0 ? NULL : &g[group]); }
+void group(int i, unsigned weight) { weights[i] = weight; }
+int open_account(int i, int group) { return account_open(&s, &a[i], group < 0 ? &one : &weights[group]); }
 void close_account(int i) { account_close(&a[i]); }
 void begin(uint64_t now_ns) { schedule_round(&s, now_ns); }
 int64_t turn(int i) { return a[i].has_turn ? a[i].left_ns : 0; }
@@ -37,7 +33,7 @@ unsigned frames(int i, uint64_t left_ns, unsigned max) { return account_frames(&
 void note(int i, unsigned count, uint64_t took_ns) { account_note_frames(&a[i], count, took_ns); }
 """
 CDEF = """
-void start(void); void group(int i, unsigned weight); void open_account(int i, int group); void close_account(int i);
+void start(void); void group(int i, unsigned weight); int open_account(int i, int group); void close_account(int i);
 void begin(uint64_t now_ns); int64_t turn(int i); void charge(int i, uint64_t now_ns, uint64_t took_ns);
 uint64_t used(int i); unsigned frames(int i, uint64_t left_ns, unsigned max);
 void note(int i, unsigned count, uint64_t took_ns);
