@@ -114,6 +114,7 @@ struct xts_options {
     uint32_t window_bytes_max;
     uint32_t frame_window;
     const char *pcap;
+    uint32_t dead_ms;
     ...;
 };
 int xts_py_configure(const struct xts_options *options);

@@ -61,6 +61,13 @@ static int check(struct settings *s)
 			XTS_FRAME_WINDOW_MAX);
 		return -EINVAL;
 	}
+	if (!s->dead_ms)
+		s->dead_ms = DEAD_MS_DEFAULT;
+	if (s->dead_ms < DEAD_MS_MIN) {
+		fprintf(stderr, "libxts: XTS_DEAD_MS=%u: a silent device is given up after %u ms at the earliest\n", s->dead_ms,
+			DEAD_MS_MIN);
+		return -EINVAL;
+	}
 	if (s->queue[0] && strncmp(s->queue, "shm:", 4) != 0) {
 		fprintf(stderr, "libxts: XTS_QUEUE=%s: only shm:PATH can be opened from here; an AF_XDP queue needs "
 			"xts-agent (XTS_ENDPOINT)\n", s->queue);
@@ -91,6 +98,8 @@ int settings_complete(struct settings *s)
 		r = number_from("XTS_WINDOW_BYTES_MAX", &s->window_bytes_max);
 	if (!r)
 		r = number_from("XTS_FRAME_WINDOW", &s->frame_window);
+	if (!r)
+		r = number_from("XTS_DEAD_MS", &s->dead_ms);
 	if (!r && !s->spin_us) {
 		r = number_from("XTS_SPIN_US", &s->spin_us);
 		if (!r && !s->spin_us)
@@ -112,6 +121,7 @@ int xts_configure(const struct xts_options *options)
 	s.window_bytes = o.window_bytes;
 	s.window_bytes_max = o.window_bytes_max;
 	s.frame_window = o.frame_window;
+	s.dead_ms = o.dead_ms;
 	r = copy_text(s.endpoint, sizeof s.endpoint, o.endpoint);
 	if (!r)
 		r = copy_text(s.pcap, sizeof s.pcap, o.pcap);

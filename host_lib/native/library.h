@@ -66,8 +66,10 @@
 #define SPIN_NEVER UINT32_MAX
 #define PATIENCE 4u
 #define PING_MS 250u
-#define DEAD_MS 600u              /* a dead proxy is noticed within PING_MS + DEAD_MS: below a second */
-#define DEAD_SHM_MS 3000u         /* over shm its death shows at once: only one that hangs is found by pings */
+/* A device that says nothing may be busy, stopped or dead, which look alike from here. It is given up after so long, whatever
+ * the queue; where its death shows at once (over shm the attach connection hangs up) it is not waited for. */
+#define DEAD_MS_DEFAULT 3000u
+#define DEAD_MS_MIN 500u
 #define OPENING_MS 2000u          /* for the answer to HELLO */
 #define ATTACH_ERROR_BYTES 256u
 #define OPTION_BYTES_MAX 1024u /* of a value that is forwarded */
@@ -258,7 +260,7 @@ struct settings {
 	char queue[128];
 	char pcap[256];
 	char faults[256];
-	uint32_t spin_us, window_bytes, window_bytes_max, frame_window;
+	uint32_t spin_us, window_bytes, window_bytes_max, frame_window, dead_ms;
 };
 
 /* A thread that has waited: its bell rings (becomes readable) when it is woken. */

@@ -112,7 +112,7 @@ static int link_open(struct channel *c)
 		r = -c->link.error;
 	if (!r && c->bundle)
 		xts_bundle_send(c->bundle, c->link.features & XTS_FEATURE_BUNDLE);
-	c->link.config.dead_ms = c->attachment.reply.kind == XTS_QUEUE_SHM ? DEAD_SHM_MS : DEAD_MS;
+	c->link.config.dead_ms = xts.settings.dead_ms - PING_MS; /* after a ping, which comes after so much silence */
 	return r;
 }
 

@@ -170,6 +170,7 @@ struct xts_options {
 	uint32_t window_bytes_max;/* XTS_WINDOW_BYTES_MAX: to which a busy one grows; default 2 MiB */
 	uint32_t frame_window;    /* XTS_FRAME_WINDOW */
 	const char *pcap;         /* XTS_PCAP: write all frames to this file; if it exists, to a new one with ".1", ".2" … behind its name */
+	uint32_t dead_ms;         /* XTS_DEAD_MS: after so long a silent device is given up, and sockets end; default 3000, at least 500 */
 };
 int xts_configure(const struct xts_options *options);
 

@@ -63,14 +63,16 @@ def configure(
     window_bytes_max: int = 0,
     frame_window: int = 0,
     pcap: str | os.PathLike[str] | None = None,
+    dead_ms: int = 0,
 ) -> None:
     """Settings of this process, before its first socket (OSError EBUSY after it); they win over the
     environment.
 
     endpoint: path of the agent's or proxy's socket (XTS_ENDPOINT). spin_us: longest spin before a wait sleeps
     (XTS_SPIN_US; SPIN_NEVER: none). window_bytes, window_bytes_max: receive window of a new socket, and to
-    what a busy one grows. frame_window: frames on their way at most. pcap: write all frames to this file. 0
-    or None leaves a default.
+    what a busy one grows. frame_window: frames on their way at most. pcap: write all frames to this file.
+    dead_ms: how long the device may be silent before it is given up and sockets end (XTS_DEAD_MS). 0 or None
+    leaves a default.
     """
     options = ffi.new("struct xts_options *")
     keep = []
@@ -83,6 +85,7 @@ def configure(
     options.window_bytes = window_bytes
     options.window_bytes_max = window_bytes_max
     options.frame_window = frame_window
+    options.dead_ms = dead_ms
     check(lib.xts_py_configure(options))
     if endpoint is not None:
         _errors.endpoint = os.fsdecode(endpoint)

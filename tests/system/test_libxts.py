@@ -95,7 +95,7 @@ def test_death_of_the_proxy_ends_every_call_and_it_can_come_back(tmp_path: Path)
 @pytest.mark.parametrize(
     ("name", "value"),
     [("XTS_WINDOW_BYTES", "many"), ("XTS_FRAME_WINDOW", "3"), ("XTS_SPIN_US", "-1"), ("XTS_QUEUE", "afxdp:eth0:0"),
-     ("XTS_WINDOW_BYTES_MAX", "4294967295")],
+     ("XTS_WINDOW_BYTES_MAX", "4294967295"), ("XTS_DEAD_MS", "499")],
 )  # fmt: skip
 def test_a_bad_setting_is_named(name: str, value: str, proxy: ShmProxy) -> None:
     program = f"""
