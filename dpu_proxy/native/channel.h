@@ -360,11 +360,10 @@ void socket_peer(int fd, struct xts_endpoint *endpoint);
 
 #include "log.h"
 
-/* Is the present turn over? Reads the clock. What has begun is finished anyway; what else waits has another turn. */
-bool worker_turn_is_over(struct worker_state *w);
-
 /* Runs a function in the worker's thread between two rounds, and waits for it. */
 void worker_request(struct xts_worker *worker, void (*run)(struct worker_state *w, void *argument), void *argument);
+/* Waits for XTS_ANSWER_MS at most: 0, or -ETIMEDOUT, and the function is not run. */
+int worker_ask(struct xts_worker *worker, void (*run)(struct worker_state *w, void *argument), void *argument);
 
 struct worker_state { /* what channels and connections see of their worker */
 	struct xts_worker_config config;
@@ -375,6 +374,8 @@ struct worker_state { /* what channels and connections see of their worker */
 	struct list channels, orphans;
 	struct connection *dead;  /* freed this round: epoll may still point at them */
 	struct timers timers;     /* of connections, and of pushed protocols that want to be called */
+	_Atomic uint64_t round_ns; /* when the present round began; 0: asleep */
+	_Atomic uint64_t doing;   /* enum xts_worker_phase << 32 | queue */
 	struct schedule schedule;
 	uint64_t turn_end_ns;     /* of the present turn */
 	struct list noted;        /* orphans without a channel to which something has happened */
@@ -387,6 +388,22 @@ struct worker_state { /* what channels and connections see of their worker */
 	struct xts_worker_stats stats;
 	struct log log;
 };
+
+uint64_t worker_monotonic_ns(void);
+
+static inline void worker_doing(struct worker_state *w, enum xts_worker_phase phase, uint32_t queue_id)
+{
+	atomic_store_explicit(&w->doing, (uint64_t)phase << 32 | queue_id, memory_order_relaxed);
+}
+
+/* --- turns.c --------------------------------------------------------------------------------------------------------- */
+
+/* Is the present turn over? Reads the clock. What has begun is finished anyway; what else waits has another turn. */
+bool worker_turn_is_over(struct worker_state *w);
+/* The parts of a round; true when there was anything to do, or may be. */
+bool turns_receive(struct worker_state *w);
+bool turns_carry_out(struct worker_state *w);
+bool turns_send(struct worker_state *w); /* frees channels that are dying */
 
 /* --- operate.c ------------------------------------------------------------------------------------------------------- */
 

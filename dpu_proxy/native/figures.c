@@ -15,8 +15,7 @@ static void run_stats(struct worker_state *w, void *argument)
 
 int xts_worker_stats(struct xts_worker *worker, struct xts_worker_stats *out)
 {
-	worker_request(worker, run_stats, out);
-	return 0;
+	return worker_ask(worker, run_stats, out);
 }
 
 struct listing {
@@ -67,9 +66,10 @@ static void run_channels(struct worker_state *w, void *argument)
 int xts_worker_channels(struct xts_worker *worker, struct xts_channel_stats *out, uint32_t max)
 {
 	struct listing l = { .out = out, .max = max };
+	int error;
 
-	worker_request(worker, run_channels, &l);
-	return (int)l.found;
+	error = worker_ask(worker, run_channels, &l);
+	return error ? error : (int)l.found;
 }
 
 static void list_connection(struct listing *l, const struct channel *ch, const struct connection *c)
@@ -116,7 +116,8 @@ static void run_connections(struct worker_state *w, void *argument)
 int xts_worker_connections(struct xts_worker *worker, struct xts_connection_stats *out, uint32_t max)
 {
 	struct listing l = { .out = out, .max = max };
+	int error;
 
-	worker_request(worker, run_connections, &l);
-	return (int)l.found;
+	error = worker_ask(worker, run_connections, &l);
+	return error ? error : (int)l.found;
 }

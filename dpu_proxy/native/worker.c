@@ -1,8 +1,5 @@
 /*
  * The worker's thread: rounds over its channels, sleeping when there is nothing to do, and requests of the supervisor.
- *
- * A request (a channel to add, figures to read) is a function run in the worker between two rounds while the caller
- * waits: the worker's data needs no locks, and what the supervisor reads is one consistent moment.
  */
 #include "worker.h"
 
@@ -17,70 +14,19 @@
 
 #include "pushed.h"
 #include "share.h"
+#include "worker_inside.h"
 
 #define EVENTS 256
 #define LAST_ROUNDS (2 * XTS_FRAME_WINDOW_MAX)
 #define SLOT_WAIT_MS 1 /* a transmit slot comes back without telling anybody */
 #define TIMERS_A_ROUND 256u
-#define CHEAP_EVENTS 8u /* between two looks at the clock */
 
-struct request {
-	void (*run)(struct worker_state *w, void *argument);
-	void *argument;
-	bool done;
-	struct request *next;
-};
-
-struct xts_worker {
-	struct worker_state state;
-	pthread_t thread;
-	struct watch command_watch;
-	pthread_mutex_t mutex;    /* of the requests */
-	pthread_cond_t done;
-	struct request *requests;
-	bool stopping;
-	int stop_error;
-	uint64_t idle_since_ns;   /* 0: not idle */
-};
-
-static uint64_t monotonic_ns(void)
+uint64_t worker_monotonic_ns(void)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-/* --- requests -------------------------------------------------------------------------------------------------------- */
-
-void worker_request(struct xts_worker *worker, void (*run)(struct worker_state *, void *), void *argument)
-{
-	struct request r = { .run = run, .argument = argument };
-
-	pthread_mutex_lock(&worker->mutex);
-	r.next = worker->requests;
-	worker->requests = &r;
-	(void)eventfd_write(worker->state.command_fd, 1);
-	while (!r.done)
-		pthread_cond_wait(&worker->done, &worker->mutex);
-	pthread_mutex_unlock(&worker->mutex);
-}
-
-static void serve_requests(struct xts_worker *worker)
-{
-	eventfd_t ignored;
-
-	(void)eventfd_read(worker->state.command_fd, &ignored);
-	pthread_mutex_lock(&worker->mutex);
-	while (worker->requests) {
-		struct request *r = worker->requests;
-
-		worker->requests = r->next;
-		r->run(&worker->state, r->argument);
-		r->done = true;
-	}
-	pthread_cond_broadcast(&worker->done);
-	pthread_mutex_unlock(&worker->mutex);
 }
 
 /* --- a round --------------------------------------------------------------------------------------------------------- */
@@ -107,7 +53,8 @@ static void handle_event(struct xts_worker *worker, const struct epoll_event *ev
 		life_ends(&worker->state, list_entry(watch, struct channel, life_watch));
 		break;
 	case WATCH_COMMAND:
-		serve_requests(worker);
+		worker_doing(&worker->state, XTS_PHASE_REQUEST, 0);
+		worker_serve_requests(worker);
 		share_poked(&worker->state);
 		worker->state.poked = true;
 		break;
@@ -126,117 +73,12 @@ static bool poll_events(struct xts_worker *worker, int timeout_ms)
 	int n = epoll_wait(worker->state.epoll_fd, events, EVENTS, timeout_ms);
 	bool any = false;
 
+	if (timeout_ms) /* it has slept */
+		atomic_store_explicit(&worker->state.round_ns, worker->state.config.clock_ns(), memory_order_relaxed);
+
 	for (int i = 0; i < n; i++) {
 		any |= ((struct watch *)events[i].data.ptr)->kind != WATCH_QUEUE;
 		handle_event(worker, &events[i]);
-	}
-	return any;
-}
-
-/* --- turns ----------------------------------------------------------------------------------------------------------- */
-
-bool worker_turn_is_over(struct worker_state *w)
-{
-	w->now_ns = w->config.clock_ns();
-	return w->now_ns >= w->turn_end_ns;
-}
-
-/* An account goes on with its turn of this round: returns when that was. */
-static uint64_t turn_begins(struct worker_state *w, const struct account *a)
-{
-	w->turn_end_ns = w->now_ns + (a->left_ns > 0 ? (uint64_t)a->left_ns : 0);
-	return w->now_ns;
-}
-
-static void turn_ends(struct worker_state *w, struct account *a, struct xts_tenant *tenant, uint64_t begun_ns)
-{
-	uint64_t took_ns;
-
-	w->now_ns = w->config.clock_ns();
-	took_ns = w->now_ns - begun_ns;
-	account_charge(&w->schedule, a, w->now_ns, took_ns);
-	if (tenant)
-		tenant_take_anyway(tenant, XTS_USE_CPU_NS, took_ns);
-}
-
-/* A channel without a turn may have nothing to do, but whether is not known: the worker stays awake until it has one. */
-static bool channels_receive(struct worker_state *w)
-{
-	struct list *node;
-	bool any = false;
-
-	for (node = w->channels.next; node != &w->channels; node = node->next) {
-		struct channel *ch = list_entry(node, struct channel, member);
-		uint64_t begun_ns;
-
-		if (!ch->account.has_turn) {
-			any = true;
-			continue;
-		}
-		begun_ns = turn_begins(w, &ch->account);
-		if (!channel_receive(ch))
-			continue;
-		turn_ends(w, &ch->account, ch->tenant, begun_ns);
-		any = true;
-	}
-	return any;
-}
-
-/* Carries out what was noted, at least one of it, until the turn is over. */
-static void carry_out(struct worker_state *w, struct list *noted, struct account *a, struct xts_tenant *tenant)
-{
-	uint64_t begun_ns = turn_begins(w, a);
-	uint32_t cheap = 0;
-	bool over = false;
-
-	while (!list_empty(noted) && !over) {
-		struct connection *c = list_entry(list_pop(noted), struct connection, noted);
-		bool dear = c->pushed;
-
-		connection_turn(c);
-		if (dear || ++cheap % CHEAP_EVENTS == 0)
-			over = worker_turn_is_over(w);
-	}
-	turn_ends(w, a, tenant, begun_ns);
-}
-
-static bool all_carry_out(struct worker_state *w)
-{
-	struct list *node;
-	bool any = !list_empty(&w->noted);
-
-	if (any && w->orphan_account.has_turn)
-		carry_out(w, &w->noted, &w->orphan_account, NULL);
-	for (node = w->channels.next; node != &w->channels; node = node->next) {
-		struct channel *ch = list_entry(node, struct channel, member);
-
-		if (!ch->account.has_turn || list_empty(&ch->noted))
-			continue;
-		carry_out(w, &ch->noted, &ch->account, ch->tenant);
-		any = true;
-	}
-	return any;
-}
-
-static bool channels_send(struct worker_state *w)
-{
-	struct list *node = w->channels.next;
-	bool any = false;
-
-	while (node != &w->channels) {
-		struct channel *ch = list_entry(node, struct channel, member);
-		uint64_t begun_ns;
-
-		node = node->next;
-		if (!ch->account.has_turn)
-			continue;
-		begun_ns = turn_begins(w, &ch->account);
-		if (channel_send(ch)) {
-			turn_ends(w, &ch->account, ch->tenant, begun_ns);
-			any = true;
-		}
-		if (ch->dying)
-			channel_free(ch, false);
 	}
 	return any;
 }
@@ -262,13 +104,16 @@ static bool work(struct xts_worker *worker)
 	bool any;
 
 	w->now_ns = w->config.clock_ns();
+	atomic_store_explicit(&w->round_ns, w->now_ns, memory_order_relaxed);
 	w->stats.rounds++;
 	schedule_round(&w->schedule, w->now_ns);
-	any = channels_receive(w);
+	any = turns_receive(w);
+	worker_doing(w, XTS_PHASE_ELSE, 0);
 	any |= poll_events(worker, 0);
 	(void)timers_run(&w->timers, w->now_ns, TIMERS_A_ROUND);
-	any |= all_carry_out(w);
-	any |= channels_send(w);
+	any |= turns_carry_out(w);
+	any |= turns_send(w);
+	worker_doing(w, XTS_PHASE_ELSE, 0);
 	free_dead(w);
 	return any;
 }
@@ -328,6 +173,7 @@ static void idle(struct xts_worker *worker)
 	}
 	if (arm_all(w, &timeout_ms)) {
 		w->stats.sleeps++;
+		atomic_store_explicit(&w->round_ns, 0, memory_order_relaxed);
 		(void)poll_events(worker, timeout_ms);
 	}
 	disarm_all(w);
@@ -415,7 +261,7 @@ static int state_init(struct worker_state *w)
 	list_init(&w->kept);
 	schedule_init(&w->schedule);
 	w->keep_deadline_ns = UINT64_MAX;
-	w->now_ns = monotonic_ns();
+	w->now_ns = worker_monotonic_ns();
 	return account_open(&w->schedule, &w->orphan_account, &orphans_weigh);
 }
 
@@ -437,8 +283,7 @@ int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *co
 	worker->state.command_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	worker->command_watch.kind = WATCH_COMMAND;
 	event.data.ptr = &worker->command_watch;
-	pthread_mutex_init(&worker->mutex, NULL);
-	pthread_cond_init(&worker->done, NULL);
+	worker_requests_open(worker);
 	error = w->epoll_fd < 0 || worker->state.command_fd < 0 ? -errno : 0;
 	if (!error && epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, worker->state.command_fd, &event))
 		error = -errno;
@@ -447,7 +292,7 @@ int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *co
 	if (!error)
 		error = worker_copy_config(&w->config, config);
 	if (!w->config.clock_ns)
-		w->config.clock_ns = monotonic_ns;
+		w->config.clock_ns = worker_monotonic_ns;
 	if (!error)
 		error = start_thread(worker);
 	if (error) {
@@ -487,8 +332,7 @@ void xts_worker_stop(struct xts_worker *worker, int error)
 	close(worker->state.command_fd);
 	worker_free_config(&worker->state.config);
 	log_close(&worker->state.log);
-	pthread_cond_destroy(&worker->done);
-	pthread_mutex_destroy(&worker->mutex);
+	worker_requests_close(worker);
 	free(worker);
 }
 

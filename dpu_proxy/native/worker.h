@@ -118,6 +118,22 @@ int xts_worker_drain(struct xts_worker *worker);
 /* Sends GOODBYE(error) on all channels, closes them, ends the thread and frees everything. Blocks some milliseconds. */
 void xts_worker_stop(struct xts_worker *worker, int error);
 
+/* Is the worker at work, on what, and for how long without an end? Read without the worker's doing: also of one that hangs. */
+enum xts_worker_phase {
+	XTS_PHASE_ASLEEP,
+	XTS_PHASE_RECEIVE,        /* messages of a queue */
+	XTS_PHASE_EVENTS,         /* of connections of a queue */
+	XTS_PHASE_SEND,           /* to a queue */
+	XTS_PHASE_REQUEST,        /* of the supervisor */
+	XTS_PHASE_ELSE,           /* timers, orphans, what is kept */
+};
+struct xts_worker_pulse {
+	uint64_t busy_ns;         /* since its present round began; 0: it sleeps */
+	uint32_t phase;           /* enum xts_worker_phase */
+	uint32_t queue_id;        /* of the first three */
+};
+void xts_worker_pulse(struct xts_worker *worker, struct xts_worker_pulse *out);
+
 /* Counters of a worker since its start, and gauges. Read without stopping it. */
 struct xts_worker_stats {
 	uint64_t rounds, sleeps, spins;
@@ -141,6 +157,8 @@ struct xts_worker_stats {
 	uint64_t ulp_pushed[XTS_ULP_COUNT];        /* by protocol (enum xts_ulp_id): pushes, and what accepted connections got of their listener */
 	uint64_t ulp_faults[XTS_FAULT_COUNT];      /* by enum xts_fault */
 };
+/* What asks a worker for figures answers 0 or more, or -ETIMEDOUT when the worker has made no progress for XTS_ANSWER_MS. */
+#define XTS_ANSWER_MS 2000
 int xts_worker_stats(struct xts_worker *worker, struct xts_worker_stats *out);
 
 struct xts_channel_stats {

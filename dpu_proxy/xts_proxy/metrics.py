@@ -80,6 +80,15 @@ def add_worker(families: Families, index: int, stats: dict[str, Any]) -> None:
             families.add(f"xts_{name}", number, labels, help_text, gauge=name in WORKER_GAUGES)
 
 
+def add_progress(families: Families, index: int, stands_s: float, reports: int) -> None:
+    """Whether a worker makes progress: for how long it has not, and how often that was reported."""
+    labels = {"worker": str(index)}
+    families.add(
+        "xts_worker_no_progress_seconds", stands_s, labels, "For how long a worker has not ended a round", gauge=True
+    )
+    families.add("xts_worker_no_progress", reports, labels, "How often a worker has not ended a round for a second")
+
+
 def add_channel(families: Families, index: int, stats: dict[str, object]) -> None:
     """The figures of a channel (Worker.channels()), with those of its link and queue. They begin anew when another
     process attaches to the queue, as counters may."""

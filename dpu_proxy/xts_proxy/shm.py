@@ -24,6 +24,7 @@ from xts_messages.refusals import Refusals
 from xts_messages.table import FRAME_WINDOW_MIN
 
 from xts_proxy.config import Config
+from xts_proxy.heartbeat import answers
 from xts_proxy.log import LOG, Budget
 from xts_proxy.tenants import Account, Tenants, cgroup_of
 from xts_proxy.workers import Worker
@@ -168,7 +169,7 @@ class ShmChannels:
     def reap(self) -> bool:
         """Frees the numbers of ended channels. True: some have yet to end, call again in some milliseconds."""
         released = [client for client in self.clients.values() if client.remove_at]
-        for worker in {client.worker for client in released if client.worker}:
+        for worker in {client.worker for client in released if client.worker and answers(client.worker)}:
             alive = {channel["queue_id"] for channel in worker.channels()}
             for client in released:
                 if client.worker is not worker:

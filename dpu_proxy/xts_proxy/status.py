@@ -58,6 +58,7 @@ _WORKER_COLUMNS = {
     "kept by protocols": "ulp_bytes",
     "refused": "refused",
     "sleeps": "sleeps",
+    "stands still, s": "no_progress_s",
 }
 _TENANT_COLUMNS = {
     "tenant": "tenant",

@@ -8,7 +8,8 @@ SIGHUP: the file is read and checked; only if it is valid and changes nothing th
 over. SIGTERM, SIGINT: new sockets are refused and listeners closed, connections go on until none is left or the time
 is over; then every host is told GOODBYE. A second signal ends the waiting.
 
-Under systemd's watchdog, a sign of life is sent only when every worker has answered: one that hangs is a restart.
+A worker that makes no progress is reported (heartbeat.py), and status and metrics do without its figures. Under
+systemd's watchdog, a sign of life is sent only when every worker makes progress: one that hangs is a restart.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import Any, Protocol, Self
 from xts_proxy import control, log, metrics, sandbox, ulp_tls
 from xts_proxy.config import Config, ConfigError, load, restart_needed
 from xts_proxy.config_tenant import effective, shortages
+from xts_proxy.heartbeat import Heartbeat, answers
 from xts_proxy.log import LOG
 from xts_proxy.readiness import Readiness
 from xts_proxy.shm import ShmChannels
@@ -63,6 +65,7 @@ class Supervisor:
         self.started_at = time.time()
         self.state = "starting"
         self.workers: list[Worker] = []
+        self._heartbeat = Heartbeat(self.workers)
         self._logs: list[log.WorkerLog] = []
         self.tenants = Tenants(config)
         self.channels: Channels | None = None
@@ -131,6 +134,7 @@ class Supervisor:
             self.state = "running"
             LOG.info("ready: queue kind %s, %d worker(s)", self.config.proxy.queue, len(self.workers))
             self.readiness.ready("serving")
+            self._heartbeat.start()
             self._stay_alive()
             await self._stopping.wait()
             error = await self._drain()
@@ -153,6 +157,7 @@ class Supervisor:
 
     def _stop_workers(self, error: int) -> None:
         """Once; GOODBYE(error) to the hosts."""
+        self._heartbeat.stop()
         workers, self.workers[:] = list(self.workers), []
         if isinstance(self.channels, ShmChannels):
             self.channels.stopping = True
@@ -188,8 +193,9 @@ class Supervisor:
         return errno.ESHUTDOWN if left else 0
 
     def _connections(self) -> int:
-        every = [worker.stats() for worker in self.workers]
-        return sum(stats["connections"] + stats["parked_connections"] for stats in every)
+        every = [worker.stats() for worker in self.workers if answers(worker)]
+        hanging = len(self.workers) - len(every)  # at least one each, as far as we know
+        return hanging + sum(int(stats["connections"] + stats["parked_connections"]) for stats in every)
 
     # --- reloading -------------------------------------------------------------------------------------
 
@@ -239,9 +245,8 @@ class Supervisor:
     def _stay_alive(self) -> None:
         if not self.readiness.alive_every_s or not self.workers:
             return
-        for worker in self.workers:
-            worker.stats()  # hangs when the worker does
-        self.readiness.alive()
+        if all(answers(worker) for worker in self.workers):
+            self.readiness.alive()
         asyncio.get_running_loop().call_later(self.readiness.alive_every_s, self._stay_alive)
 
     def _on_endpoint(self) -> None:
@@ -263,8 +268,9 @@ class Supervisor:
     def answer(self, question: control.Question) -> dict[str, Any]:
         """What the control socket is asked."""
         programs = self.channels.programs() if self.channels else {}
+        awake = [worker for worker in self.workers if answers(worker)]
         channels = []
-        for worker in self.workers:
+        for worker in awake:
             for row in worker.channels():
                 pid, program = programs.get(row["queue_id"], (row["pid"], ""))
                 row |= {"worker": worker.index, "pid": pid, "program": program}
@@ -280,16 +286,24 @@ class Supervisor:
                 "uptime_s": time.time() - self.started_at,
                 "reloads": self.reloads,
             },
-            "workers": [_worker_row(worker) for worker in self.workers],
+            "workers": [self._worker_row(worker, worker in awake) for worker in self.workers],
             "tenants": [{"tenant": account.name} | account.figures() for account in self.tenants.accounts.values()],
             "tls": ulp_tls.counts(),
             "channels": sorted(channels, key=lambda row: row["queue_id"]),
         }
         if question.connections:
-            result["connections"] = [
-                row | {"worker": worker.index} for worker in self.workers for row in worker.connections()
-            ]
+            result["connections"] = [row | {"worker": worker.index} for worker in awake for row in worker.connections()]
         return result
+
+    def _worker_row(self, worker: Worker, awake: bool) -> dict[str, Any]:
+        stands_s, reports = self._heartbeat.figures(worker)
+        row: dict[str, Any] = {"worker": worker.index, "no_progress_s": round(stands_s, 1), "no_progress": reports}
+        if not awake:
+            return row
+        stats = worker.stats()
+        refused = stats["refused_policy"] + stats["refused_limit"]
+        kept = stats["kept_listeners"] + stats["parked_connections"]
+        return row | {**stats, "refused": refused, "kept": kept}
 
     def metrics_text(self) -> str:
         """What /metrics shows."""
@@ -315,13 +329,6 @@ class Supervisor:
             for row in worker.channels():
                 metrics.add_channel(families, worker.index, row)
         return families.text()
-
-
-def _worker_row(worker: Worker) -> dict[str, Any]:
-    stats = worker.stats()
-    refused = stats["refused_policy"] + stats["refused_limit"]
-    kept = stats["kept_listeners"] + stats["parked_connections"]
-    return {"worker": worker.index, **stats, "refused": refused, "kept": kept}
 
 
 def _open_device(config: Config, tenants: Tenants) -> Channels:

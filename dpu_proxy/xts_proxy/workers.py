@@ -33,6 +33,17 @@ def _allowed_congestion_controls() -> bytes:
         return b""
 
 
+#: enum xts_worker_phase
+_PHASES = (
+    "asleep",
+    "messages of queue {queue}",
+    "events of queue {queue}",
+    "sending to queue {queue}",
+    "a request of the supervisor",
+    "timers and orphans",
+)
+
+
 def _check(result: int, what: str) -> int:
     if result < 0:
         raise OSError(-result, f"{what}: {os.strerror(-result)}")
@@ -121,6 +132,14 @@ class Worker:
         if self._native is not None:
             lib.xts_worker_stop(self._native, error)
             self._native = None
+
+    def pulse(self) -> tuple[float, str]:
+        """For how long its present round has lasted, in seconds (0.0: it sleeps), and what it is at. Asks nothing of
+        the worker, so that it tells of one that hangs, too."""
+        out = ffi.new("struct xts_worker_pulse *")
+        lib.xts_worker_pulse(self._native, out)
+        what = _PHASES[out.phase] if out.phase < len(_PHASES) else "?"
+        return out.busy_ns / 1e9, what.format(queue=int(out.queue_id))
 
     def stats(self) -> dict[str, Any]:
         """struct xts_worker_stats; its arrays by the names of what they count."""

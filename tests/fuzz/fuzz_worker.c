@@ -475,13 +475,12 @@ static void worker_init(struct xts_worker *worker)
 	w->command_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	w->config = (struct xts_worker_config){
-		.cpu = -1, .clock_ns = monotonic_ns, .rules = rules, .rule_count = 2,
+		.cpu = -1, .clock_ns = worker_monotonic_ns, .rules = rules, .rule_count = 2,
 	};
 	w->config.ulp = xts_ulp_config_new(NULL);
 	ENSURE(w->config.ulp && w->epoll_fd >= 0 && !log_open(&w->log));
 	worker->command_watch.kind = WATCH_COMMAND;
-	pthread_mutex_init(&worker->mutex, NULL);
-	pthread_cond_init(&worker->done, NULL);
+	worker_requests_open(worker);
 	ENSURE(!epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, w->command_fd, &event));
 }
 
@@ -638,8 +637,8 @@ static void op_ulp(struct scene *s, struct input *in, uint8_t which)
 	case 5:
 		w->now_ns += UINT64_C(11000000000);
 		(void)timers_run(&w->timers, w->now_ns, UINT32_MAX);
-		(void)all_carry_out(w);
-		w->now_ns = monotonic_ns();
+		(void)turns_carry_out(w);
+		w->now_ns = worker_monotonic_ns();
 		free_dead(w);
 		break;
 	default: op_ioctl(s, SIOC_ULP_LIST + take(in) % 3u, id, 8, pick_number(in)); break;
@@ -698,7 +697,7 @@ static void op_expire(struct worker_state *w)
 {
 	w->now_ns += UINT64_C(61000000000);
 	registry_expire(w, false);
-	w->now_ns = monotonic_ns();
+	w->now_ns = worker_monotonic_ns();
 	free_dead(w);
 }
 
@@ -706,7 +705,7 @@ static void op_timers(struct worker_state *w)
 {
 	w->now_ns += UINT64_C(1000000000);
 	(void)timers_run(&w->timers, w->now_ns, 64);
-	w->now_ns = monotonic_ns();
+	w->now_ns = worker_monotonic_ns();
 	free_dead(w);
 }
 

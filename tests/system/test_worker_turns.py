@@ -4,16 +4,18 @@ look at it takes 10 us, and the worker looks at it after everything that costs t
 from __future__ import annotations
 
 import contextlib
+import errno
 import select
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from scripted_host import ScriptedHost, Worker
 from xts_messages import codec
 from xts_messages.codec import Endpoint, flags
-from xts_proxy._native import ffi
+from xts_proxy._native import ffi, lib
 
 LOOPBACK = "127.0.0.1"
 US, MS = 1000, 1_000_000
@@ -23,7 +25,8 @@ LOOK_NS = 10 * US
 class Clock:
     """The worker's clock. Stopped, it keeps the worker waiting; going again, it tells when `arrived` became true."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, made_up: bool = True) -> None:
+        self.made_up = made_up
         self.now_ns = 1000 * MS
         self.going = threading.Event()
         self.waiting = threading.Event()
@@ -36,7 +39,7 @@ class Clock:
         if not self.going.is_set():
             self.waiting.set()
             self.going.wait(10)
-        self.now_ns += LOOK_NS
+        self.now_ns = self.now_ns + LOOK_NS if self.made_up else time.monotonic_ns()
         if not self.arrived_ns and self.arrived():
             self.arrived_ns = self.now_ns
         return self.now_ns
@@ -150,3 +153,22 @@ def test_a_tenant_is_charged_the_time_of_its_channels(worker: Worker, clock: Clo
         before = worker.used("cpu_ns")
         ask_options(host, 20, number, id)
         worker.wait(lambda stats: worker.used("cpu_ns") - before >= 20 * LOOK_NS, "nothing was charged")
+
+
+def test_a_worker_that_makes_no_progress_tells_where_it_is(clock: Clock, connect: Connect) -> None:
+    clock.made_up = False
+    with Worker(clock_ns=clock.callback) as worker, worker.attach(1) as host:
+        _, id, _ = connect(host.open())
+        clock.going.clear()
+        host.send("XTS_CMD_SEND", b"wakes the worker", id=id)
+        assert clock.waiting.wait(10)
+        pulse, stats = ffi.new("struct xts_worker_pulse *"), ffi.new("struct xts_worker_stats *")
+        assert lib.xts_worker_stats(worker.native, stats) == -errno.ETIMEDOUT  # after two seconds
+        lib.xts_worker_pulse(worker.native, pulse)
+        assert pulse.busy_ns > 1000 * MS and pulse.phase != lib.XTS_PHASE_ASLEEP
+        clock.going.set()
+        worker.wait(lambda stats: stats.rounds, "the worker does not go on")
+        deadline = time.monotonic() + 5
+        while pulse.busy_ns and time.monotonic() < deadline:
+            lib.xts_worker_pulse(worker.native, pulse)
+        assert (pulse.busy_ns, pulse.phase) == (0, lib.XTS_PHASE_ASLEEP)

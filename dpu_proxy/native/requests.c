@@ -1,0 +1,104 @@
+/*
+ * What the supervisor asks of a running worker.
+ *
+ * A request (a channel to add, figures to read) is a function run in the worker between two rounds while the caller
+ * waits: the worker's data needs no locks, and what the supervisor reads is one consistent moment.
+ * Where the answer is only told to somebody, the caller does not wait for ever: a worker that hangs is reported, by what it says
+ * without being asked (xts_worker_pulse()).
+ */
+#include <errno.h>
+#include <sys/eventfd.h>
+#include <time.h>
+
+#include "worker_inside.h"
+
+void worker_requests_open(struct xts_worker *worker)
+{
+	pthread_condattr_t attributes;
+
+	pthread_mutex_init(&worker->mutex, NULL);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* nobody sets it */
+	pthread_cond_init(&worker->done, &attributes);
+	pthread_condattr_destroy(&attributes);
+}
+
+void worker_requests_close(struct xts_worker *worker)
+{
+	pthread_cond_destroy(&worker->done);
+	pthread_mutex_destroy(&worker->mutex);
+}
+
+static void take_back(struct xts_worker *worker, const struct request *r)
+{
+	struct request **at = &worker->requests;
+
+	while (*at != r)
+		at = &(*at)->next;
+	*at = r->next;
+}
+
+/* until NULL: for ever. */
+static int ask(struct xts_worker *worker, struct request *r, const struct timespec *until)
+{
+	int error = 0;
+
+	pthread_mutex_lock(&worker->mutex);
+	r->next = worker->requests;
+	worker->requests = r;
+	(void)eventfd_write(worker->state.command_fd, 1);
+	while (!r->done && !error)
+		error = until ? pthread_cond_timedwait(&worker->done, &worker->mutex, until) :
+				pthread_cond_wait(&worker->done, &worker->mutex);
+	if (!r->done)
+		take_back(worker, r); /* it has not begun: that, too, takes the mutex */
+	error = r->done ? 0 : -error;
+	pthread_mutex_unlock(&worker->mutex);
+	return error;
+}
+
+void worker_request(struct xts_worker *worker, void (*run)(struct worker_state *, void *), void *argument)
+{
+	struct request r = { .run = run, .argument = argument };
+
+	(void)ask(worker, &r, NULL);
+}
+
+int worker_ask(struct xts_worker *worker, void (*run)(struct worker_state *, void *), void *argument)
+{
+	struct request r = { .run = run, .argument = argument };
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += XTS_ANSWER_MS / 1000;
+	return ask(worker, &r, &until);
+}
+
+void worker_serve_requests(struct xts_worker *worker)
+{
+	eventfd_t ignored;
+
+	(void)eventfd_read(worker->state.command_fd, &ignored);
+	pthread_mutex_lock(&worker->mutex);
+	while (worker->requests) {
+		struct request *r = worker->requests;
+
+		worker->requests = r->next;
+		r->run(&worker->state, r->argument);
+		r->done = true;
+	}
+	pthread_cond_broadcast(&worker->done);
+	pthread_mutex_unlock(&worker->mutex);
+}
+
+void xts_worker_pulse(struct xts_worker *worker, struct xts_worker_pulse *out)
+{
+	uint64_t round_ns = atomic_load_explicit(&worker->state.round_ns, memory_order_relaxed);
+	uint64_t at = atomic_load_explicit(&worker->state.doing, memory_order_relaxed), now_ns = worker_monotonic_ns();
+
+	*out = (struct xts_worker_pulse){
+		.busy_ns = round_ns && round_ns < now_ns ? now_ns - round_ns : 0,
+		.phase = round_ns ? (uint32_t)(at >> 32) : XTS_PHASE_ASLEEP,
+		.queue_id = (uint32_t)at,
+	};
+}

@@ -1,0 +1,114 @@
+/* A round of the worker, channel by channel: each works until its turn is over by the clock, and is charged for it. schedule.h has
+ * the theory of operation. */
+#include "channel.h"
+
+#define CHEAP_EVENTS 8u /* between two looks at the clock */
+
+bool worker_turn_is_over(struct worker_state *w)
+{
+	w->now_ns = w->config.clock_ns();
+	return w->now_ns >= w->turn_end_ns;
+}
+
+/* An account goes on with its turn of this round: returns when that was. */
+static uint64_t turn_begins(struct worker_state *w, const struct account *a)
+{
+	w->turn_end_ns = w->now_ns + (a->left_ns > 0 ? (uint64_t)a->left_ns : 0);
+	return w->now_ns;
+}
+
+static void turn_ends(struct worker_state *w, struct account *a, struct xts_tenant *tenant, uint64_t begun_ns)
+{
+	uint64_t took_ns;
+
+	w->now_ns = w->config.clock_ns();
+	took_ns = w->now_ns - begun_ns;
+	account_charge(&w->schedule, a, w->now_ns, took_ns);
+	if (tenant)
+		tenant_take_anyway(tenant, XTS_USE_CPU_NS, took_ns);
+}
+
+/* A channel without a turn may have nothing to do, but whether is not known: the worker stays awake until it has one. */
+bool turns_receive(struct worker_state *w)
+{
+	struct list *node;
+	bool any = false;
+
+	for (node = w->channels.next; node != &w->channels; node = node->next) {
+		struct channel *ch = list_entry(node, struct channel, member);
+		uint64_t begun_ns;
+
+		if (!ch->account.has_turn) {
+			any = true;
+			continue;
+		}
+		begun_ns = turn_begins(w, &ch->account);
+		worker_doing(w, XTS_PHASE_RECEIVE, ch->queue_id);
+		if (!channel_receive(ch))
+			continue;
+		turn_ends(w, &ch->account, ch->tenant, begun_ns);
+		any = true;
+	}
+	return any;
+}
+
+/* Carries out what was noted, at least one of it, until the turn is over. */
+static void carry_out(struct worker_state *w, struct list *noted, struct account *a, struct xts_tenant *tenant)
+{
+	uint64_t begun_ns = turn_begins(w, a);
+	uint32_t cheap = 0;
+	bool over = false;
+
+	while (!list_empty(noted) && !over) {
+		struct connection *c = list_entry(list_pop(noted), struct connection, noted);
+		bool dear = c->pushed;
+
+		connection_turn(c);
+		if (dear || ++cheap % CHEAP_EVENTS == 0)
+			over = worker_turn_is_over(w);
+	}
+	turn_ends(w, a, tenant, begun_ns);
+}
+
+bool turns_carry_out(struct worker_state *w)
+{
+	struct list *node;
+	bool any = !list_empty(&w->noted);
+
+	if (any && w->orphan_account.has_turn)
+		carry_out(w, &w->noted, &w->orphan_account, NULL);
+	for (node = w->channels.next; node != &w->channels; node = node->next) {
+		struct channel *ch = list_entry(node, struct channel, member);
+
+		if (!ch->account.has_turn || list_empty(&ch->noted))
+			continue;
+		worker_doing(w, XTS_PHASE_EVENTS, ch->queue_id);
+		carry_out(w, &ch->noted, &ch->account, ch->tenant);
+		any = true;
+	}
+	return any;
+}
+
+bool turns_send(struct worker_state *w)
+{
+	struct list *node = w->channels.next;
+	bool any = false;
+
+	while (node != &w->channels) {
+		struct channel *ch = list_entry(node, struct channel, member);
+		uint64_t begun_ns;
+
+		node = node->next;
+		if (!ch->account.has_turn)
+			continue;
+		begun_ns = turn_begins(w, &ch->account);
+		worker_doing(w, XTS_PHASE_SEND, ch->queue_id);
+		if (channel_send(ch)) {
+			turn_ends(w, &ch->account, ch->tenant, begun_ns);
+			any = true;
+		}
+		if (ch->dying)
+			channel_free(ch, false);
+	}
+	return any;
+}

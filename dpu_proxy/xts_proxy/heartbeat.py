@@ -1,0 +1,67 @@
+"""Do workers make progress? A worker that is busy is not dead, and hosts wait for it (XTS_DEAD_MS). One that
+does not come to the end of a round for a second is reported: what it is at, and when it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from xts_proxy.log import LOG
+from xts_proxy.workers import Worker
+
+LOOK_S = 0.5
+NO_PROGRESS_S = 1.0
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Of one worker: for how long it has stood still, and when that is told (again)."""
+
+    stands_s: float = 0.0
+    told_s: float = 0.0
+    count: int = 0
+
+
+class Heartbeat:
+    """Looks at the workers while the loop runs."""
+
+    def __init__(self, workers: list[Worker]) -> None:
+        self._workers = workers
+        self._seen: dict[int, _Seen] = {}
+        self._handle: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """From now on, every LOOK_S."""
+        self.look()
+        self._handle = asyncio.get_running_loop().call_later(LOOK_S, self.start)
+
+    def stop(self) -> None:
+        if self._handle:
+            self._handle.cancel()
+
+    def look(self) -> None:
+        """Once."""
+        for worker in self._workers:
+            self._look_at(worker, self._seen.setdefault(worker.index, _Seen()))
+
+    def _look_at(self, worker: Worker, seen: _Seen) -> None:
+        stands_s, what = worker.pulse()
+        if stands_s < seen.stands_s and seen.told_s:
+            LOG.warning("worker %d: goes on after %.1f s", worker.index, seen.stands_s)
+            seen.told_s = 0.0
+        seen.stands_s = stands_s
+        if stands_s >= max(NO_PROGRESS_S, 2 * seen.told_s):
+            seen.count += not seen.told_s
+            seen.told_s = stands_s
+            LOG.warning("worker %d: no progress for %.1f s (%s)", worker.index, stands_s, what)
+
+    def figures(self, worker: Worker) -> tuple[float, int]:
+        """For how long it has stood still now (0.0: it does not), and how often it was reported."""
+        stands_s, _ = worker.pulse()
+        seen = self._seen.get(worker.index, _Seen())
+        return (stands_s if stands_s >= NO_PROGRESS_S else 0.0), seen.count
+
+
+def answers(worker: Worker) -> bool:
+    """False: do not ask it for figures now, it would not answer in time."""
+    return worker.pulse()[0] < NO_PROGRESS_S
