@@ -29,6 +29,37 @@ unsigned endpoint_to_sockaddr(const struct xts_endpoint *endpoint, struct sockad
 	}
 }
 
+/* An IPv4-mapped address as IPv4. */
+static struct xts_endpoint plain(const struct xts_endpoint *endpoint)
+{
+	static const uint8_t mapped[12] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff };
+	struct xts_endpoint out = *endpoint;
+
+	if (endpoint->ip_version != 6 || memcmp(endpoint->address, mapped, sizeof mapped) != 0)
+		return out;
+	out.ip_version = 4;
+	memset(out.address, 0, sizeof out.address);
+	memcpy(out.address, endpoint->address + sizeof mapped, 4);
+	return out;
+}
+
+bool endpoint_is_unspecified(const struct xts_endpoint *endpoint)
+{
+	static const uint8_t zero[16];
+	struct xts_endpoint one = plain(endpoint);
+
+	return memcmp(one.address, zero, one.ip_version == 4 ? 4 : 16) == 0;
+}
+
+bool endpoint_overlaps(const struct xts_endpoint *a, const struct xts_endpoint *b)
+{
+	struct xts_endpoint one = plain(a), other = plain(b);
+
+	if (endpoint_is_unspecified(a) || endpoint_is_unspecified(b))
+		return true; /* also :: and an IPv4 address, unless IPV6_V6ONLY says otherwise */
+	return one.ip_version == other.ip_version && !memcmp(one.address, other.address, one.ip_version == 4 ? 4 : 16);
+}
+
 void socket_local(int fd, struct xts_endpoint *endpoint)
 {
 	struct sockaddr_storage address;

@@ -26,6 +26,7 @@
 #include "credit.h"
 #include "link.h"
 #include "list.h"
+#include "names.h"
 #include "queue.h"
 #include "schedule.h"
 #include "spill.h"
@@ -71,6 +72,7 @@ struct connection {
 	struct connection *next_dead;
 	struct worker_state *worker;
 	struct xts_tenant *tenant; /* bears its costs; a reference */
+	struct name *name;        /* what its socket is bound to; NULL: it is not */
 	int fd;
 	uint32_t proxy_id, xts_socket; /* 0: none (orphan; not yet acknowledged) */
 	uint32_t window;          /* granted to the host, counted in channel->window_bytes and for the tenant */
@@ -352,6 +354,10 @@ void listener_offer_ends(struct connection *c);
 
 /* Returns the length of the socket address, or 0 when the endpoint has no address. */
 unsigned endpoint_to_sockaddr(const struct xts_endpoint *endpoint, struct sockaddr_storage *address);
+/* Is it 0.0.0.0, :: or ::ffff:0.0.0.0? */
+bool endpoint_is_unspecified(const struct xts_endpoint *endpoint);
+/* Do sockets on these addresses, of one port, get in each other's way? */
+bool endpoint_overlaps(const struct xts_endpoint *a, const struct xts_endpoint *b);
 /* The socket's own address, and its peer's; none when it has none. */
 void socket_local(int fd, struct xts_endpoint *endpoint);
 void socket_peer(int fd, struct xts_endpoint *endpoint);

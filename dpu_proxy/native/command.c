@@ -181,6 +181,17 @@ static bool command_connect(struct channel *ch, const struct xts_head *head, con
 	return false;
 }
 
+/* Names the address and port that the kernel has picked: nobody else has them. */
+static int name_what_is_bound(struct connection *c)
+{
+	struct xts_endpoint local;
+	int error;
+
+	socket_local(c->fd, &local);
+	c->name = name_take(c->tenant, &local, &error);
+	return error;
+}
+
 static int listen_start(struct connection *c, const struct xts_listen *m)
 {
 	struct channel *ch = c->channel;
@@ -208,6 +219,8 @@ static int listen_start(struct connection *c, const struct xts_listen *m)
 		return error;
 	if (c->state == CONNECTION_IDLE)
 		listener_become(c);
+	if (!c->name)
+		(void)name_what_is_bound(c); /* without memory it is nobody's name */
 	c->readable = true;
 	connection_wake(c);
 	return -connection_watch(c);
@@ -228,19 +241,32 @@ static bool command_listen(struct channel *ch, const struct xts_head *head, cons
 	return false;
 }
 
-/* A name is taken by who may listen there; without a port, it is a client's choice of its source address. A listener that the tenant
- * only keeps, for whoever joins it, gives way. */
+/* To an address or a port of the device policy has to agree; not to those that the kernel picks for whoever connects. What another
+ * tenant is bound to is in use, whatever options allow to share. A listener that the tenant only keeps, for whoever joins it, gives way. */
 static int bind_here(struct connection *c, const struct xts_endpoint *local, const struct sockaddr_storage *address,
 		     socklen_t length)
 {
+	struct name *name;
 	int error;
 
-	if ((local->port || xts_policy_is_own(local, XTS_POLICY_LISTEN)) && !command_allowed(c->channel, XTS_POLICY_LISTEN, local))
+	if ((local->port || !endpoint_is_unspecified(local)) && !command_allowed(c->channel, XTS_POLICY_LISTEN, local))
 		return EACCES;
-	error = bind(c->fd, (const struct sockaddr *)address, length) ? errno : 0;
-	if ((error && error != EADDRINUSE) || !share_gives_way(c->tenant, local) || !error)
+	name = name_take(c->tenant, local, &error);
+	if (!name)
 		return error;
-	return bind(c->fd, (const struct sockaddr *)address, length) ? errno : 0;
+	error = bind(c->fd, (const struct sockaddr *)address, length) ? errno : 0;
+	if ((!error || error == EADDRINUSE) && share_gives_way(c->tenant, local) && error)
+		error = bind(c->fd, (const struct sockaddr *)address, length) ? errno : 0;
+	if (error || c->name) {
+		name_release(name);
+		return error;
+	}
+	if (local->port) {
+		c->name = name;
+		return 0;
+	}
+	name_release(name);
+	return name_what_is_bound(c);
 }
 
 static bool command_bind(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)

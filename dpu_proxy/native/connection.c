@@ -92,6 +92,8 @@ static void socket_close(struct connection *c, bool reset)
 	close(c->fd);
 	c->fd = -1;
 	c->in_epoll = false;
+	name_release(c->name);
+	c->name = NULL;
 }
 
 static void uncount(struct connection *c)
@@ -125,6 +127,8 @@ void connection_free(struct connection *c, bool reset)
 	while (!list_empty(&c->offers)) /* a listener's, which its host will answer yet */
 		listener_offer_ends(list_entry(c->offers.next, struct connection, offers));
 	socket_close(c, reset);
+	name_release(c->name); /* of a socket that has gone elsewhere */
+	c->name = NULL;
 	uncount(c);
 	if (c->channel)
 		identifier_release(c->channel, c->proxy_id);

@@ -41,6 +41,8 @@ void listener_close(struct connection *l)
 	close(l->fd);
 	l->fd = -1;
 	l->in_epoll = false;
+	name_release(l->name);
+	l->name = NULL;
 	l->readable = false;
 }
 

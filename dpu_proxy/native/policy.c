@@ -165,8 +165,3 @@ bool xts_policy_allows(const struct xts_policy_rule *rules, uint32_t count, bool
 
 	return rule == XTS_POLICY_NO_RULE ? default_allow && !s.own : rules[rule].allow;
 }
-
-bool xts_policy_is_own(const struct xts_endpoint *endpoint, uint8_t action)
-{
-	return subject_of(endpoint, action).own;
-}

@@ -34,7 +34,4 @@ uint32_t xts_policy_match(const struct xts_policy_rule *rules, uint32_t count, u
 bool xts_policy_allows(const struct xts_policy_rule *rules, uint32_t count, bool default_allow, uint8_t action, uint32_t tenant,
 		       uint32_t queue_id, const struct xts_endpoint *endpoint);
 
-/* Is it the device's own, so that only a rule that means it allows it? */
-bool xts_policy_is_own(const struct xts_endpoint *endpoint, uint8_t action);
-
 #endif

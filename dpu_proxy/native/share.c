@@ -101,6 +101,7 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 	if (!error)
 		error = registry_add(&s->keyed, l->tenant, key, KEYED_LISTENER);
 	if (!error) {
+		s->name = name_hold(l->name);
 		list_append(&listeners, &s->all);
 		add_member(s, l);
 	}
@@ -142,6 +143,7 @@ static struct connection *join(struct channel *ch, struct shared *s, int *error)
 		tenant_give(ch->tenant, XTS_USE_LISTENERS, 1);
 		return NULL;
 	}
+	l->name = name_hold(s->name);
 	listener_become(l);
 	if ((s->pushed && pushed_copy(&l->pushed, s->pushed, l)) || connection_watch(l)) {
 		*error = ENOBUFS;
@@ -218,6 +220,8 @@ void shared_end(struct shared *s)
 	if (s->fd >= 0)
 		close(s->fd);
 	s->fd = -1;
+	name_release(s->name);
+	s->name = NULL;
 	for (int fd; (fd = pop_waiting(s, &pushed)) >= 0;) {
 		pushed_free(pushed);
 		reset_and_close(fd);
@@ -377,26 +381,12 @@ void share_drain(struct connection *l)
 	listener_close(l);
 }
 
-/* The address as it is compared: an IPv4-mapped one as IPv4. */
-static bool same_address(const struct xts_endpoint *a, const struct xts_endpoint *b)
-{
-	static const uint8_t mapped[12] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff };
-	static const uint8_t zero[16];
-	const struct xts_endpoint *four = a->ip_version == 4 ? a : b, *six = a->ip_version == 4 ? b : a;
-
-	if (!memcmp(a->address, zero, 16) || !memcmp(b->address, zero, 16))
-		return true;
-	if (a->ip_version == b->ip_version)
-		return !memcmp(a->address, b->address, a->ip_version == 4 ? 4 : 16);
-	return !memcmp(six->address, mapped, sizeof mapped) && !memcmp(six->address + sizeof mapped, four->address, 4);
-}
-
 static bool is_on(const struct shared *s, const struct xts_endpoint *address)
 {
 	struct xts_endpoint local = { 0 };
 
 	socket_local(s->fd, &local);
-	return local.port == address->port && same_address(&local, address);
+	return local.port == address->port && endpoint_overlaps(&local, address);
 }
 
 /* Ends the listeners nobody holds: those that keeper keeps (NULL: any), of this tenant (NULL: any), on this

@@ -44,6 +44,7 @@ struct shared {
 	struct keyed keyed;
 	struct list all;          /* on the list of all */
 	int fd;                   /* outlives the members' */
+	struct name *name;        /* likewise */
 	uint8_t ip_version;
 	bool ended;               /* drained: members remain until their hosts close them */
 	bool forsaken;            /* no process is left that might still join it: never kept */

@@ -6,6 +6,7 @@ import errno
 import re
 import secrets
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -296,3 +297,75 @@ def test_a_tenant_that_floods_the_log_is_cut_and_others_are_not() -> None:
     with Worker(tenant=one) as worker, worker.attach() as host:
         host.open()
         assert any(re.fullmatch(r"tenant one: \d+ lines suppressed", line) for line in lines(worker))
+
+
+# --- names --------------------------------------------------------------------------------------------------
+
+SO_REUSEPORT = 15
+
+
+def bound(host: ScriptedHost, address: str, port: int) -> tuple[codec.Frame, int]:
+    """A socket with SO_REUSEADDR and SO_REUSEPORT that BIND is tried on: the answer, and its number."""
+    number, local = host.new_socket(), codec.Endpoint.of(address, port)
+    proxy_id = 0
+    for option in (socket.SO_REUSEADDR, SO_REUSEPORT):
+        fields = {
+            "xts_socket": number,
+            "token": 1,
+            "domain": local.ip_version,
+            "level": socket.SOL_SOCKET,
+            "option": option,
+        }
+        host.send("XTS_CMD_SETSOCKOPT", struct.pack("i", 1), id=proxy_id, **fields)
+        answer = host.expect("XTS_REPLY_SOCKOPT_ACK")
+        assert answer.error == 0
+        proxy_id = answer.fields["proxy_id"]
+    host.send("XTS_CMD_BIND", id=proxy_id, xts_socket=number, token=2, domain=local.ip_version, local=local)
+    return host.expect("XTS_REPLY_BIND_ACK"), number
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "::ffff:127.0.0.1", "::"])
+def test_a_port_is_shared_within_a_tenant_only(address: str) -> None:
+    one, two = make_tenant("one", 0), make_tenant("two", 1)
+    with Worker() as worker, Worker() as elsewhere, ExitStack() as stack:
+        owner, friend, stranger = (
+            stack.enter_context(place.attach(epoch, tenant=tenant)).open()
+            for epoch, (place, tenant) in enumerate([(worker, one), (elsewhere, one), (elsewhere, two)], 1)
+        )
+        first, _ = bound(owner, "127.0.0.1", 0)
+        port = first.fields["local"].port
+        assert first.error == 0
+        assert bound(stranger, address, port)[0].error == errno.EADDRINUSE
+        assert bound(stranger, "127.0.0.2", port)[0].error == 0  # another address of the device
+        if address == "127.0.0.1":
+            assert bound(friend, address, port)[0].error == 0
+            goodbye(friend)
+        goodbye(owner)
+        worker.wait(lambda s: s.connections == 0, "still bound")
+        elsewhere.wait(lambda s: s.connections <= 2, "still bound")
+        if address in ("127.0.0.1", "::ffff:127.0.0.1"):
+            assert bound(stranger, address, port)[0].error == 0  # nobody's any more
+
+
+def test_a_listener_that_is_kept_gives_way_to_its_tenant_only() -> None:
+    one, two = make_tenant("one", 0), make_tenant("two", 1)
+    with Worker() as worker, ExitStack() as stack:
+        owner = stack.enter_context(worker.attach(1, tenant=one, features=SHARE)).open()
+        answer, number = bound(owner, LOOPBACK, 0)
+        local, proxy_id = answer.fields["local"], answer.fields["proxy_id"]
+        fields = {"xts_socket": number, "token": 3, "domain": 4, "post_credits": 0, "backlog": 8}
+        owner.send("XTS_CMD_LISTEN", id=proxy_id, **fields)
+        assert owner.expect("XTS_REPLY_LISTEN_ACK").error == 0
+        assert share(owner, secrets.randbits(64) | 1, proxy_id, number).error == 0
+        goodbye(owner)
+        worker.wait(lambda s: s.kept_listeners == 1, "not kept")
+        with socket.create_connection((LOOPBACK, local.port)) as client:
+            for address in (LOOPBACK, "0.0.0.0"):
+                stranger = stack.enter_context(worker.attach(2, tenant=two)).open()
+                assert bound(stranger, address, local.port)[0].error == errno.EADDRINUSE
+            client.settimeout(0.2)
+            with pytest.raises(TimeoutError):  # it waits yet
+                client.recv(1)
+            friend = stack.enter_context(worker.attach(3, tenant=one)).open()
+            assert bound(friend, LOOPBACK, local.port)[0].error == 0
+        assert worker.stats().kept_listeners == 0
