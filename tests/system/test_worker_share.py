@@ -329,6 +329,7 @@ def test_a_full_member_leaves_newcomers_to_others(join: Join) -> None:
     with Worker(connections=4) as worker:
         key, first = shared(join(worker), credits=10)
         second = joined(join(worker), key, 10)
+        worker.wait(lambda _: worker.connection(1).send_credits == 10, "no credits for the second")
         with contextlib.ExitStack() as stack:
             for _ in range(5):
                 stack.enter_context(client(first.port))
