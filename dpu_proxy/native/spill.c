@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Large enough that a stalled bulk connection needs few, small enough that ten thousand stalled ones waste little. */
-#define BLOCK_MIN 4096u
+/* The first is small, for a message of one byte must not make us keep a page; each is then as large as all before, so that a stalled
+ * bulk connection needs few, and at most half of what is kept is empty. */
+#define BLOCK_MIN 192u
 #define BLOCK_MAX 65536u
 
 /* Full-sized blocks a thread keeps for the next spill: given back to malloc, they go back to the kernel, and a bulk
@@ -33,11 +34,15 @@ static void block_free(struct spill_block *b)
 	kept_count++;
 }
 
-static struct spill_block *block_new(uint32_t wanted)
+/* For so many bytes, in a buffer that holds so many. */
+static struct spill_block *block_new(uint32_t wanted, uint32_t held)
 {
-	uint32_t room = wanted < BLOCK_MIN ? BLOCK_MIN : wanted > BLOCK_MAX / 2 ? BLOCK_MAX : wanted;
+	uint32_t least = held < BLOCK_MIN ? BLOCK_MIN : held;
+	uint32_t room = wanted > least ? wanted : least;
 	struct spill_block *b = kept;
 
+	if (room > BLOCK_MAX / 2)
+		room = BLOCK_MAX;
 	if (room == BLOCK_MAX && b) {
 		kept = b->next;
 		kept_count--;
@@ -53,12 +58,12 @@ static struct spill_block *block_new(uint32_t wanted)
 }
 
 /* Makes room for bytes more behind the tail: a chain of new blocks, or NULL with *error set. */
-static struct spill_block *blocks_for(uint32_t bytes, int *error)
+static struct spill_block *blocks_for(uint32_t bytes, uint32_t held, int *error)
 {
 	struct spill_block *first = NULL, **link = &first;
 
 	while (bytes) {
-		struct spill_block *b = block_new(bytes);
+		struct spill_block *b = block_new(bytes, held);
 
 		if (!b) {
 			while (first) {
@@ -88,7 +93,7 @@ int spill_append(struct spill *s, const struct iovec *iov, int count, uint32_t s
 	if (total <= skip)
 		return 0;
 	total -= skip;
-	more = blocks_for(total > room ? (uint32_t)(total - room) : 0, &error);
+	more = blocks_for(total > room ? (uint32_t)(total - room) : 0, s->bytes, &error);
 	if (error)
 		return error;
 	if (!s->tail)
