@@ -205,7 +205,7 @@ class ScriptedHost:
 
     def pump(self, timeout_ms: int) -> None:
         """Sends what the link has due, and takes one frame if one comes."""
-        memory = ffi.new("uint8_t[128]")
+        memory = ffi.new("uint8_t[]", int(lib.XTS_LINK_CONTROL_BYTES_MAX))
         lib.xts_link_tick(self.link, now_ns())
         while length := lib.xts_link_control(self.link, memory, now_ns()):
             self.queue.send(bytes(ffi.buffer(memory, length)))

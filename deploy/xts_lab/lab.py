@@ -50,6 +50,8 @@ class Settings:
     kern_placement: KernelPlacement = KernelPlacement.R0
     #: More tables for the proxy's configuration file, as TOML: identities and trust roots, parsers, limits.
     tables: str = ""
+    #: Do agent and proxy share a key? Without one a proxy answers whoever says HELLO.
+    tokens: bool = True
 
     def __post_init__(self) -> None:
         if self.queue not in QUEUE_KINDS:
@@ -80,6 +82,8 @@ class Lab(AbstractContextManager["Lab"]):
         self.settings = Settings(**settings)
         self.directory = RUN_DIRECTORY / name
         self.endpoint = self.directory / "endpoint.sock"
+        #: What agent and proxy share.
+        self.token_key = self.directory / "token.key"
         #: Of the interpreter this runs in: where its commands are.
         self.commands = Path(sys.executable).parent
 
@@ -126,8 +130,8 @@ class Lab(AbstractContextManager["Lab"]):
         found = self.stored_settings()
         return (
             found is not None
-            and (found.queue, found.queues, found.tables)
-            == (self.settings.queue, self.settings.queues, self.settings.tables)
+            and (found.queue, found.queues, found.tables, found.tokens)
+            == (self.settings.queue, self.settings.queues, self.settings.tables, self.settings.tokens)
             and all(netns.exists(topology.namespace_of(self.name, role)) for role in topology.ROLES)
             and all((record := self.record(program)) is not None and record.alive for program in self._programs())
         )
@@ -147,6 +151,7 @@ class Lab(AbstractContextManager["Lab"]):
             QueuePlacement(stored["placement"]),
             KernelPlacement(stored["kern_placement"]),
             stored.get("tables", ""),
+            stored.get("tokens", True),
         )
 
     def _store_settings(self) -> None:
@@ -159,6 +164,8 @@ class Lab(AbstractContextManager["Lab"]):
         say("network: namespaces and cables")
         topology.raise_network(self.name, self.settings.queues)
         say("proxy on the device")
+        self.token_key.touch(0o600)
+        self.token_key.write_bytes(os.urandom(32))
         configuration = self.directory / "proxy.toml"
         configuration.write_text(self.proxy_configuration())
         self.spawn("dpu", [sys.executable, "-m", "xts_proxy", "--config", str(configuration)], name="proxy", ready=True)
@@ -174,6 +181,8 @@ class Lab(AbstractContextManager["Lab"]):
         mac = topology.mac_address(self.name, topology.DPU_XTS)
         command = [sys.executable, "-m", "xts_agent", "--interface", topology.HOST_XTS.interface]
         command += ["--endpoint", str(self.endpoint), "--peer-mac", mac]
+        if self.settings.tokens:
+            command += ["--token-key", str(self.token_key)]
         return self.spawn("host", command, name="agent", ready=True)
 
     def proxy_configuration(self) -> str:
@@ -187,6 +196,7 @@ class Lab(AbstractContextManager["Lab"]):
                 "interface": topology.DPU_XTS.interface,
                 "peer_mac": topology.mac_address(self.name, topology.HOST_XTS),
                 "queues": f"0-{self.settings.queues - 1}",
+                "token_key": str(self.token_key) if self.settings.tokens else "",
             }
         else:
             values |= {"endpoint": str(self.endpoint)}

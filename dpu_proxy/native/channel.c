@@ -52,6 +52,11 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		return -ENOBUFS;
 	}
 	ch->replies = calloc(XTS_FRAME_WINDOW_MAX, sizeof *ch->replies);
+	if (life_fd < 0 && worker->trust.key_bytes) {
+		config.features |= XTS_FEATURE_TOKEN;
+		config.admit = token_admit;
+		config.admit_context = ch;
+	}
 	memcpy(config.local_mac, queue->local_mac, 6);
 	memcpy(config.peer_mac, queue->peer_mac, 6);
 	error = ch->replies ? xts_link_init(&ch->link, &config, worker->now_ns) : -ENOMEM;
@@ -214,9 +219,24 @@ void channel_flush(struct channel *ch)
 	ch->batch_bytes = 0;
 }
 
+/* The process that has opened the link bears the costs from now on; what earlier ones left keeps its tenant. */
+static void take_over_costs(struct channel *ch)
+{
+	struct xts_tenant *tenant = ch->link.config.admit ? token_tenant(ch) : NULL;
+
+	if (!tenant || tenant == ch->tenant)
+		return;
+	tenant_take_anyway(tenant, XTS_USE_DESCRIPTORS, CHANNEL_DESCRIPTORS); /* they are open already */
+	tenant_give(ch->tenant, XTS_USE_DESCRIPTORS, CHANNEL_DESCRIPTORS);
+	xts_tenant_release(ch->tenant);
+	ch->tenant = tenant_hold(tenant);
+	ch->link.config.sockets_max = sockets_max(tenant);
+}
+
 static void link_opened(struct channel *ch)
 {
 	channel_end_epoch(ch, false); /* a process that went without a word */
+	take_over_costs(ch);
 	ch->epoch_live = true;
 	if (ch->bundle)
 		xts_bundle_send(ch->bundle, ch->link.features & XTS_FEATURE_BUNDLE);

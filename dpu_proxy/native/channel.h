@@ -31,6 +31,7 @@
 #include "schedule.h"
 #include "spill.h"
 #include "tenant.h"
+#include "token.h"
 #include "timer.h"
 #include "ulp/ulp.h"
 #include "worker.h"
@@ -151,6 +152,7 @@ struct channel {
 	struct xts_link link;
 	uint32_t queue_id;
 	struct xts_tenant *tenant; /* bears the costs; a reference */
+	struct identity identity; /* whom its token names, where tokens are asked for */
 	int life_fd;
 	bool epoch_live;          /* the link is up and nothing has ended it yet */
 	bool dying;               /* to be freed at the end of the round */
@@ -373,6 +375,7 @@ int worker_ask(struct xts_worker *worker, void (*run)(struct worker_state *w, vo
 
 struct worker_state { /* what channels and connections see of their worker */
 	struct xts_worker_config config;
+	struct trust trust;
 	int epoll_fd;
 	int command_fd;           /* an eventfd: the supervisor has a request, or another worker has left something */
 	uint64_t now_ns;

@@ -331,6 +331,7 @@ void xts_worker_stop(struct xts_worker *worker, int error)
 	close(worker->state.epoll_fd);
 	close(worker->state.command_fd);
 	worker_free_config(&worker->state.config);
+	trust_free(&worker->state.trust);
 	log_close(&worker->state.log);
 	worker_requests_close(worker);
 	free(worker);

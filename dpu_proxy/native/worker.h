@@ -108,6 +108,21 @@ int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *co
  * next HELLO. The worker takes over life_fd. 0 or -errno. */
 int xts_worker_add_channel(struct xts_worker *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id,
 			   struct xts_tenant *tenant);
+#define XTS_TOKEN_KEY_BYTES_MAX 128
+#define XTS_CGROUP_BYTES_MAX 255
+/* Whose costs those of a process behind an interface are; the first that it fits decides (token.h). */
+struct xts_identity_rule {
+	uint32_t queue_first, queue_last;
+	bool any_uid;
+	uint32_t uid;
+	uint32_t cgroup_bytes;    /* 0: any */
+	uint8_t cgroup[XTS_CGROUP_BYTES_MAX]; /* it or what is below it */
+	struct xts_tenant *tenant;
+};
+/* Channels without life_fd that are added from now on ask for attach tokens under this key; the rules (copied) are for what opens from
+ * now on. No key: they do not ask. 0 or -errno. */
+int xts_worker_trust(struct xts_worker *worker, const uint8_t *key, uint32_t key_bytes, const struct xts_identity_rule *rules,
+		     uint32_t rule_count);
 /* Closes a channel: GOODBYE, then resets its connections. */
 int xts_worker_remove_channel(struct xts_worker *worker, uint32_t queue_id);
 /* New rules and protocols for what comes from now on; limits are the tenants'. */

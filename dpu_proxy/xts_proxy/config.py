@@ -55,6 +55,7 @@ class Proxy(Struct, frozen=True, kw_only=True):
     ethertype: Annotated[int, Meta(ge=0x0600, le=0xFFFF)] = ETHERTYPE
     queues: Queues = Queues(((0, Queues.highest),))
     exclusive: bool = True
+    token_key: Annotated[str, Meta(pattern=r"^(/[^\x00]*)?$", description="an absolute path")] = ""
     single_chunk: bool = False
     frame_window: Annotated[int, Meta(ge=FRAME_WINDOW_MIN, le=FRAME_WINDOW_MAX)] = 64
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
@@ -326,7 +327,7 @@ def _together(config: Config) -> Iterator[tuple[KeyPath, str]]:
     for name, path in paths.items():
         if path == proxy.control:
             yield ("proxy", "control"), f"{path} is also {name}"
-    yield from tenants_together(config.tenant, limits, proxy.queue)
+    yield from tenants_together(config.tenant, limits, proxy.queue, bool(proxy.token_key))
     yield from ulp_together(config.ulp)
     yield from tls_together(config.tls)
 

@@ -1,7 +1,8 @@
 """The tables of the configuration file about tenants: `[limits]`, `[[tenant]]`.
 
 A tenant is who the device's costs are charged to. Who belongs to it is told by what the proxy sees itself: over shared
-memory the user and the cgroup of a process, over an interface the interface and its queues.
+memory the user and the cgroup of a process, over an interface the interface and its queues; and, where it shares a key
+with the agent of the host (`proxy.token_key`), by the user and the cgroup that agent vouches for.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
+from xts_messages.table import TOKEN_CGROUP_BYTES_MAX
 
 from xts_proxy.config_values import Queues
 from xts_proxy.toml_positions import Path as KeyPath
@@ -89,6 +91,16 @@ class Guarantees(Struct, frozen=True, kw_only=True):
     memory_mib: Annotated[int, Meta(ge=0, le=1 << 24)] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Processes behind an interface: some of its queues, one user or any (None), one cgroup or any ("")."""
+
+    queue_first: int
+    queue_last: int
+    uid: int | None
+    cgroup: str
+
+
 class Tenant(Struct, frozen=True, kw_only=True):
     """[[tenant]]: the first that somebody belongs to is theirs."""
 
@@ -120,6 +132,16 @@ class Tenant(Struct, frozen=True, kw_only=True):
 
     def _named_or_default(self, named: object) -> bool:
         return bool(named) or self.name == DEFAULT
+
+    def identities(self, interface: str) -> Iterator[Identity]:
+        """Whom a token must name to belong to this tenant; nobody, when it is about another interface."""
+        named = self.users or self.cgroups or self.interface or self.queues is not None
+        if (self.interface and self.interface != interface) or not self._named_or_default(named):
+            return
+        for first, last in self.queues.pairs if self.queues is not None else ((0, Queues.highest),):
+            for user in self.users or [""]:
+                for cgroup in self.cgroups or [""]:
+                    yield Identity(first, last, int(user) if user else None, cgroup)
 
     def limits_in_force(self, default: Limits) -> Limits:
         """With what [limits] says of the others."""
@@ -188,7 +210,7 @@ def shortages(tenants: list[Tenant], machine: Machine) -> Iterator[str]:
         )
 
 
-def together(tenants: list[Tenant], limits: Limits, queue: str) -> Iterator[tuple[KeyPath, str]]:
+def together(tenants: list[Tenant], limits: Limits, queue: str, tokens: bool) -> Iterator[tuple[KeyPath, str]]:
     """Mistakes that only several values together make."""
     names = [tenant.name for tenant in tenants]
     if len(names) > TENANTS_MAX:
@@ -196,12 +218,12 @@ def together(tenants: list[Tenant], limits: Limits, queue: str) -> Iterator[tupl
     for i, tenant in enumerate(tenants):
         if tenant.name in names[:i]:
             yield ("tenant", i, "name"), f"{tenant.name} is there already, at tenant[{names.index(tenant.name)}]"
-        yield from _who(i, tenant, queue)
+        yield from _who(i, tenant, queue, tokens)
         for key, problem in limits_together(tenant.limits_in_force(limits)):
             yield ("tenant", i, "limits", key), problem
 
 
-def _who(i: int, tenant: Tenant, queue: str) -> Iterator[tuple[KeyPath, str]]:
+def _who(i: int, tenant: Tenant, queue: str, tokens: bool) -> Iterator[tuple[KeyPath, str]]:
     of: dict[str, dict[str, object]] = {
         "shm": {"users": tenant.users, "cgroups": tenant.cgroups},
         "afxdp": {"interface": tenant.interface, "queues": tenant.queues is not None},
@@ -210,12 +232,25 @@ def _who(i: int, tenant: Tenant, queue: str) -> Iterator[tuple[KeyPath, str]]:
         for key, value in keys.items():
             if value and tenant.name == DEFAULT:
                 yield ("tenant", i, key), f"{DEFAULT} is who belongs to no other tenant; expected nothing here"
+            elif value and kind == "shm" != queue:
+                if not tokens:
+                    yield ("tenant", i, key), "cannot be told over an interface, unless the agent says so (token_key)"
             elif value and kind != queue:
                 yield ("tenant", i, key), f'means queue = "{kind}", and proxy.queue is "{queue}"'
     if tenant.name != DEFAULT and not any(value for keys in of.values() for value in keys.values()):
         yield ("tenant", i, "name"), f"nobody belongs to {tenant.name}; expected {' or '.join(of[queue])}"
+    yield from _processes(i, tenant, queue)
+
+
+def _processes(i: int, tenant: Tenant, queue: str) -> Iterator[tuple[KeyPath, str]]:
+    for j, cgroup in enumerate(tenant.cgroups):
+        if queue == "afxdp" and len(cgroup.encode()) > TOKEN_CGROUP_BYTES_MAX:
+            yield ("tenant", i, "cgroups", j), f"tokens have {TOKEN_CGROUP_BYTES_MAX} bytes of it: name one further up"
     for j, user in enumerate(tenant.users):
-        if user_id(user) < 0:
+        if queue == "afxdp":
+            if not user.isdecimal() or int(user) >= 1 << 32:
+                yield ("tenant", i, "users", j), f"{user} is no number, and the names of users are the host's own"
+        elif user_id(user) < 0:
             yield ("tenant", i, "users", j), f"this machine has no user {user}"
 
 

@@ -21,6 +21,7 @@ from typing import Any
 from pyroute2 import Ethtool, IPRoute
 from pyroute2.ethtool.ioctl import EthtoolError
 from xts_bpf.device import open_device_queues
+from xts_messages import attach_token
 
 from xts_proxy.config import Config
 from xts_proxy.config_values import ALL, Queues
@@ -42,6 +43,7 @@ class DeviceChannels:
         proxy = config.proxy
         assert proxy.peer_mac.octets is not None
         self._told = False
+        self._key = attach_token.load_key(proxy.token_key) if proxy.token_key else b""
         self.queue_ids = queue_ids(config)
         if proxy.exclusive and (found := _addresses(proxy.interface)):
             LOG.warning(
@@ -62,9 +64,16 @@ class DeviceChannels:
 
     def give_to(self, workers: list[Worker]) -> None:
         """Queue by queue in turn."""
+        self.reconfigure(workers)
         for i, (queue_id, queue) in enumerate(zip(self.queue_ids, self._opened.queues, strict=True)):
             tenant = self.tenants.of_queue(self.config.proxy.interface, queue_id)
             workers[i % len(workers)].add_channel(queue, queue_id, tenant)
+
+    def reconfigure(self, workers: list[Worker]) -> None:
+        """Tells the workers whom a token makes whose tenant, by the table in force."""
+        rules = self.tenants.identity_rules(self.config.proxy.interface) if self._key else []
+        for worker in workers:
+            worker.trust(self._key, rules)
 
     def programs(self) -> dict[int, tuple[int, str]]:
         """The processes are on another machine: nothing is known here."""

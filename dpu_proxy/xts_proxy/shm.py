@@ -70,6 +70,9 @@ class ShmChannels:
         """From now on processes can attach."""
         self.workers = workers
 
+    def reconfigure(self, workers: list[Worker]) -> None:
+        """Nothing: whose a process is, is seen when it attaches."""
+
     def counters(self) -> dict[str, tuple[int, str]]:
         """For metrics: name -> value and help."""
         return {

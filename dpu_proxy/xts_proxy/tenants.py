@@ -14,7 +14,7 @@ from typing import Any
 
 from xts_proxy._native import ffi, lib
 from xts_proxy.config import Config
-from xts_proxy.config_tenant import DEFAULT, Limits, Machine, Tenant, effective, guarantees
+from xts_proxy.config_tenant import DEFAULT, Identity, Limits, Machine, Tenant, effective, guarantees
 
 #: enum xts_resource: number -> name, as in limits of the file and in figures.
 RESOURCES = {
@@ -132,6 +132,10 @@ class Tenants:
     def of_queue(self, interface: str, queue_id: int) -> Account:
         """Of a queue of an interface (afxdp)."""
         return self.accounts[next(t.name for t in self._table if t.has_queue(interface, queue_id))]
+
+    def identity_rules(self, interface: str) -> list[tuple[Identity, Account]]:
+        """Whose costs those of a process are that a token names (afxdp); the first it fits decides."""
+        return [(found, self.accounts[t.name]) for t in self._table for found in t.identities(interface)]
 
     @property
     def default(self) -> Account:

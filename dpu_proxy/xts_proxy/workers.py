@@ -15,6 +15,7 @@ from xts_messages.queue import Queue
 from xts_proxy import policy
 from xts_proxy._native import ffi, lib
 from xts_proxy.config import Config
+from xts_proxy.config_tenant import Identity
 from xts_proxy.tenants import Account
 
 LINK_STATES = ("opening", "up", "down")
@@ -118,6 +119,20 @@ class Worker:
         result = lib.xts_worker_add_channel(self._native, native, life_fd, queue_id, tenant.native)
         _check(result, f"giving queue {queue_id} to worker {self.index}")
         queue.detach()
+
+    def trust(self, key: bytes, rules: list[tuple[Identity, Account]]) -> None:
+        """Asks processes behind an interface for tokens under this key (b"": for none): of channels that are added from
+        now on. The rules say whose costs theirs are."""
+        native = ffi.new("struct xts_identity_rule[]", len(rules))
+        for rule, (identity, account) in zip(native, rules, strict=True):
+            path = identity.cgroup.rstrip("/").encode(errors="surrogateescape")
+            rule.queue_first, rule.queue_last = identity.queue_first, identity.queue_last
+            rule.any_uid, rule.uid = identity.uid is None, identity.uid or 0
+            rule.cgroup_bytes = len(path)
+            ffi.memmove(rule.cgroup, path, len(path))
+            rule.tenant = account.native
+        result = lib.xts_worker_trust(self._native, key, len(key), native, len(rules))
+        _check(result, f"telling worker {self.index} whom to trust")
 
     def remove_channel(self, queue_id: int) -> None:
         """Ends a channel. Harmless when the worker has already forgotten it."""

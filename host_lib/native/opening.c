@@ -62,6 +62,8 @@ static int link_start(struct channel *c)
 		.pid = (uint32_t)getpid(),
 		.ping_ms = PING_MS,
 		.dead_ms = OPENING_MS,
+		.token = reply->token,
+		.token_bytes = reply->token_bytes,
 	};
 
 	if (xts.settings.frame_window && xts.settings.frame_window < config.frame_window)

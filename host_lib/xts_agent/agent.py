@@ -18,11 +18,13 @@ import pwd
 import selectors
 import signal
 import socket
+import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from xts_bpf.program import Owner
-from xts_messages import privilege
+from xts_messages import attach_token, privilege
 from xts_messages._native import ffi, lib
 from xts_messages.endpoint import Attached, Endpoint, Grant, NotReady, Peer
 from xts_messages.printable import printable
@@ -45,6 +47,8 @@ class Agent:
         """Forks the opener: to be called before there are threads."""
         self.config = config
         self._user = find_user(config.user)
+        self._key = attach_token.load_key(config.token_key) if config.token_key else b""
+        self._last_expiry_ms = 0
         with ExitStack() as undo:
             connection, process = opener.start(config)
             undo.callback(os.waitpid, process, 0)
@@ -133,7 +137,26 @@ class Agent:
         if peer.frame_window_max:
             window = min(int(reply.frame_window), peer.frame_window_max)
             reply.frame_window = max(window, int(lib.XTS_FRAME_WINDOW_MIN))
+        if self._key:
+            token = self._token(reply, peer, epoch)
+            reply.token_bytes = len(token)
+            ffi.memmove(reply.token, token, len(token))
         return Grant(reply, self.pool.admit(slot, Owner(epoch, peer.uid, peer.pid)), tag=slot)
+
+    def _token(self, reply: Any, peer: Peer, epoch: int) -> bytes:
+        """What the process shows the proxy. Each expires after the one before, or the proxy takes it for an old one."""
+        expires_ms = time.time_ns() // 1_000_000 + attach_token.LIFETIME_S * 1000
+        self._last_expiry_ms = max(expires_ms, self._last_expiry_ms + 1)
+        return attach_token.make(
+            self._key,
+            bytes(ffi.buffer(reply.local_mac)),
+            bytes(ffi.buffer(reply.peer_mac)),
+            queue_id=int(reply.queue_id),
+            uid=peer.uid,
+            cgroup=attach_token.cgroup_of(peer.pid),
+            epoch=epoch,
+            expires_ms=self._last_expiry_ms,
+        )
 
     def _attached(self, attached: Attached) -> None:
         peer = attached.peer

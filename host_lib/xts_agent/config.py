@@ -33,6 +33,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     frame_window: Annotated[int, Meta(ge=FRAME_WINDOW_MIN, le=FRAME_WINDOW_MAX)] = 64  # frames, each way
     per_uid_max: Annotated[int, Meta(ge=0)] | None = None  # queues of one user, root exempt; 0: no limit
     user: str = ""  # whom the unprivileged process becomes; "": xts-agent or nobody if root has started it
+    token_key: str = ""  # file with the key that the proxy has, too; "": no tokens
     single_chunk: bool = False
     exclusive: bool = False
 
@@ -70,6 +71,7 @@ def parser() -> argparse.ArgumentParser:
         help="queues of one user, root exempt; 0: no limit (default: three quarters)",
     )
     add("--user", metavar="NAME", help="user to become for what needs no privilege (default: xts-agent or nobody)")
+    add("--token-key", metavar="FILE", help="key shared with the proxy, to vouch for users and cgroups (default: none)")
     add("--single-chunk", action="store_true", default=None, help="no frames over several buffers")
     add("--exclusive", action="store_true", default=None, help="drop all other traffic of the interface")
     add("--ready-fd", metavar="FD", type=int, help="write a line to this descriptor, and close it, when serving")

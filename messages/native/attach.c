@@ -144,6 +144,8 @@ static int reply_check(struct xts_attach_reply *reply, int descriptors)
 		return -EPROTO;
 	if (reply->error)
 		return reply->error > 0 && reply->error < 4096 ? -reply->error : -EPROTO;
+	if (reply->token_bytes > sizeof reply->token)
+		return -EPROTO;
 	return descriptors == ATTACH_DESCRIPTORS && reply->epoch ? 0 : -EPROTO;
 }
 

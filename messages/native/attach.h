@@ -24,7 +24,8 @@
 
 #define XTS_ATTACH_MAGIC 0x58545341u /* "XTSA" */
 #define XTS_ATTACH_STATUS_MAGIC 0x58545351u /* "XTSQ": not to attach, but to list */
-#define XTS_ATTACH_VERSION 1u
+#define XTS_ATTACH_VERSION 2u
+#define XTS_ATTACH_TOKEN_BYTES_MAX 304u
 #define XTS_ENDPOINT_DEFAULT "/run/xts/endpoint.sock"
 
 enum xts_queue_kind { XTS_QUEUE_AFXDP = 1, XTS_QUEUE_SHM = 2 };
@@ -54,9 +55,11 @@ struct xts_attach_reply {
 	uint32_t ring_entries;     /* of each of the four rings */
 	/* shm: see shm.h for the layout of the memory. */
 	uint32_t shm_slots;        /* slots each way */
-	uint32_t reserved[4];
+	uint32_t token_bytes;      /* afxdp: of token; 0: there is none */
+	uint32_t reserved[3];
 	char interface[16];        /* afxdp: name of the interface, for people */
 	char reason[160];          /* of a refusal, NUL-terminated; who shows it makes it printable */
+	uint8_t token[XTS_ATTACH_TOKEN_BYTES_MAX]; /* what XTS_LINK_TOKEN has after its head; the proxy's business alone */
 };
 
 /*

@@ -9,6 +9,7 @@ enum link_due {
 	DUE_PING = 4,
 	DUE_PONG = 8,
 	DUE_GOODBYE = 16,
+	DUE_TOKEN = 32,
 };
 
 static uint64_t ms_to_ns(uint32_t ms)
@@ -42,10 +43,23 @@ static bool size_valid(uint32_t bytes)
 	return bytes >= XTS_FRAME_BYTES_SINGLE && bytes <= XTS_FRAME_BYTES_MAX;
 }
 
+/* A HELLO, and the token before it. */
+static uint8_t hello_due(const struct xts_link *link)
+{
+	return link->config.token_bytes ? DUE_TOKEN | DUE_HELLO : DUE_HELLO;
+}
+
+static bool token_valid(const struct xts_link_config *config)
+{
+	return !config->token_bytes ||
+	       (config->role == XTS_LINK_HOST && config->token && config->token_bytes >= XTS_TOKEN_BYTES - XTS_HEAD_BYTES &&
+		config->token_bytes <= XTS_LINK_CONTROL_BYTES_MAX - XTS_HEAD_BYTES);
+}
+
 int xts_link_init(struct xts_link *link, const struct xts_link_config *config, uint64_t now_ns)
 {
 	if (!window_valid(config->frame_window) || !size_valid(config->largest_message) ||
-	    (config->role != XTS_LINK_HOST && config->role != XTS_LINK_PROXY))
+	    (config->role != XTS_LINK_HOST && config->role != XTS_LINK_PROXY) || !token_valid(config))
 		return -EINVAL;
 	memset(link, 0, sizeof *link);
 	link->config = *config;
@@ -55,7 +69,9 @@ int xts_link_init(struct xts_link *link, const struct xts_link_config *config, u
 	link->opened_ns = link->heard_ns = now_ns;
 	if (config->role == XTS_LINK_HOST) {
 		link->epoch = config->epoch;
-		link->due = DUE_HELLO;
+		link->due = hello_due(link);
+		if (config->token_bytes)
+			link->config.features |= XTS_FEATURE_TOKEN;
 	}
 	return 0;
 }
@@ -114,8 +130,12 @@ static enum xts_link_verdict refuse_hello(struct xts_link *link, const struct xt
 static enum xts_link_verdict receive_hello(struct xts_link *link, const struct xts_hello *hello)
 {
 	const struct xts_link_config *config = &link->config;
+	const struct xts_token *token = link->token_here ? &link->token : NULL;
+	uint64_t features = config->features & ~(config->admit ? 0 : XTS_FEATURE_TOKEN);
+	int error;
 
 	link->stats.hellos++;
+	link->token_here = false;
 	if (hello->epoch == link->epoch && link->state == XTS_LINK_UP) {
 		if (link->traffic)
 			return violation(link, &link->stats.sequence_errors);
@@ -132,10 +152,13 @@ static enum xts_link_verdict receive_hello(struct xts_link *link, const struct x
 		return refuse_hello(link, hello, EOPNOTSUPP);
 	if (!window_valid(hello->frame_window) || !size_valid(hello->largest_message) || !hello->epoch)
 		return refuse_hello(link, hello, EINVAL);
+	error = config->admit ? config->admit(config->admit_context, hello, token, link->token_cgroup) : 0;
+	if (error)
+		return refuse_hello(link, hello, error);
 	open_epoch(link, hello->epoch,
 		   hello->frame_window < config->frame_window ? hello->frame_window : config->frame_window,
 		   hello->largest_message < config->largest_message ? hello->largest_message : config->largest_message,
-		   hello->features & config->features);
+		   hello->features & features);
 	link->config.pid = hello->pid;
 	link->due = DUE_HELLO_ACK;
 	return XTS_LINK_OPENED;
@@ -177,7 +200,16 @@ static enum xts_link_verdict receive_goodbye(struct xts_link *link, const struct
 	return XTS_LINK_CLOSED;
 }
 
-/* HELLO, HELLO_ACK and GOODBYE stand outside the sequence: they open and end it. */
+/* Kept until the HELLO it is about. */
+static enum xts_link_verdict receive_token(struct xts_link *link, const void *frame)
+{
+	if (link->config.admit)
+		memcpy(link->token_cgroup, (const uint8_t *)frame + XTS_TOKEN_BYTES, link->token.length);
+	link->token_here = link->config.admit;
+	return XTS_LINK_CONSUMED;
+}
+
+/* TOKEN, HELLO, HELLO_ACK and GOODBYE stand outside the sequence: they open and end it. */
 static enum xts_link_verdict receive_epoch(struct xts_link *link, const struct xts_head *head, const void *frame,
 					   size_t bytes)
 {
@@ -188,6 +220,11 @@ static enum xts_link_verdict receive_epoch(struct xts_link *link, const struct x
 	} m;
 
 	switch (head->type) {
+	case XTS_LINK_TOKEN:
+		link->token_here = false;
+		if (!xts_token_decode(&link->token, frame, bytes))
+			return receive_token(link, frame);
+		break;
 	case XTS_LINK_HELLO:
 		if (!xts_hello_decode(&m.hello, frame, bytes))
 			return receive_hello(link, &m.hello);
@@ -256,7 +293,8 @@ enum xts_link_verdict xts_link_receive(struct xts_link *link, const void *head, 
 	right_way = link->config.role == XTS_LINK_HOST ? xts_type_to_host(out->type) : xts_type_to_proxy(out->type);
 	fixed = xts_type_bytes(out->type);
 	if (right_way && head_bytes >= fixed &&
-	    (out->type == XTS_LINK_HELLO || out->type == XTS_LINK_HELLO_ACK || out->type == XTS_LINK_GOODBYE)) {
+	    (out->type == XTS_LINK_TOKEN || out->type == XTS_LINK_HELLO || out->type == XTS_LINK_HELLO_ACK ||
+	     out->type == XTS_LINK_GOODBYE)) {
 		link->heard_ns = now_ns;
 		return receive_epoch(link, out, head, head_bytes);
 	}
@@ -360,12 +398,23 @@ static size_t write_hello_ack(struct xts_link *link, uint8_t *frame)
 	return XTS_HELLO_ACK_BYTES;
 }
 
+static size_t write_token(struct xts_link *link, uint8_t *frame)
+{
+	size_t bytes = XTS_HEAD_BYTES + link->config.token_bytes;
+
+	control(link, frame, DUE_TOKEN, XTS_LINK_TOKEN, 0, bytes);
+	memcpy(frame + XTS_HEAD_BYTES, link->config.token, link->config.token_bytes);
+	return bytes;
+}
+
 size_t xts_link_control(struct xts_link *link, void *frame, uint64_t now_ns)
 {
 	struct xts_ping ping;
 	struct xts_pong pong;
 	struct xts_goodbye goodbye;
 
+	if (link->due & DUE_TOKEN)
+		return write_token(link, frame);
 	if (link->due & DUE_HELLO)
 		return write_hello(link, frame, now_ns);
 	if (link->due & DUE_HELLO_ACK)
@@ -410,7 +459,7 @@ enum xts_link_verdict xts_link_tick(struct xts_link *link, uint64_t now_ns)
 			return XTS_LINK_CLOSED;
 		}
 		if (now_ns - link->hello_ns >= HELLO_REPEAT_NS)
-			link->due |= DUE_HELLO;
+			link->due |= hello_due(link);
 	} else if (link->state == XTS_LINK_UP && link->watching && config->ping_ms) {
 		if (link->pinged_ns && config->dead_ms && now_ns - link->pinged_ns >= ms_to_ns(config->dead_ms)) {
 			go_down(link, ETIMEDOUT, true);

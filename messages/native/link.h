@@ -26,6 +26,9 @@
 
 #include "wire.h"
 
+/* Of the longest control frame, which is TOKEN. */
+#define XTS_LINK_CONTROL_BYTES_MAX (XTS_TOKEN_BYTES + 255u)
+
 enum xts_link_role { XTS_LINK_HOST, XTS_LINK_PROXY };
 
 enum xts_link_state {
@@ -57,6 +60,12 @@ struct xts_link_config {
 	uint32_t sockets_max;     /* proxy: told in HELLO_ACK */
 	uint32_t ping_ms;         /* silence after which to ping, while asked to watch (xts_link_watch); 0: never */
 	uint32_t dead_ms;         /* silence after an unanswered ping that ends the link; also the time a HELLO waits */
+	const uint8_t *token;     /* host: what TOKEN has after its head, sent before each HELLO; it outlives the link */
+	uint32_t token_bytes;     /* 0: none */
+	/* Proxy: may this HELLO open a new epoch? token is the one that came before it, with its payload, or NULL. 0, or the positive
+	 * errno that refuses it. NULL: everybody may, and tokens are not looked at. */
+	int (*admit)(void *context, const struct xts_hello *hello, const struct xts_token *token, const uint8_t *cgroup);
+	void *admit_context;
 };
 
 struct xts_link_stats {
@@ -91,6 +100,9 @@ struct xts_link {
 	uint8_t due;              /* bits, private to link.c */
 	bool watching;
 	bool traffic;             /* a sequenced message has arrived in this epoch */
+	bool token_here;          /* a TOKEN has arrived since the last HELLO */
+	struct xts_token token;
+	uint8_t token_cgroup[255];
 	uint64_t ping_token, pong_token;
 	uint64_t heard_ns;        /* last frame received */
 	uint64_t pinged_ns;       /* when the outstanding ping went out, 0 for none */
@@ -101,12 +113,12 @@ struct xts_link {
 	struct xts_link_stats stats;
 };
 
-/* Starts a link. A host has its HELLO due at once. Returns 0 or -EINVAL (window, size or role out of range). */
+/* Starts a link. A host has its HELLO due at once. Returns 0 or -EINVAL (window, size, role or token out of range). */
 int xts_link_init(struct xts_link *link, const struct xts_link_config *config, uint64_t now_ns);
 
 /*
- * Takes a frame. head points at its first head_bytes bytes (at least min(frame_bytes, 128), from the Ethernet header
- * on); frame_bytes is the length of the whole frame. On XTS_LINK_DELIVER, *out is the decoded head; the message's own
+ * Takes a frame. head points at its first head_bytes bytes (at least min(frame_bytes, 128), of a TOKEN all, from
+ * the Ethernet header on); frame_bytes is the length of the whole frame. On XTS_LINK_DELIVER, *out is the decoded head; the message's own
  * fields are still to be decoded and checked by the caller.
  */
 enum xts_link_verdict xts_link_receive(struct xts_link *link, const void *head, size_t head_bytes, size_t frame_bytes,
@@ -125,8 +137,8 @@ unsigned xts_link_credits(const struct xts_link *link);
  * credit: the caller has checked xts_link_credits() and must now submit the frame. */
 void xts_link_seal(struct xts_link *link, void *frame);
 
-/* Writes the next control frame that is due (HELLO, HELLO_ACK, FRAME_ACK, PING, PONG, GOODBYE) and returns its length,
- * or 0 when none is. frame has room for at least 128 bytes. Call until 0 after receiving, and at the deadline. */
+/* Writes the next control frame that is due (TOKEN, HELLO, HELLO_ACK, FRAME_ACK, PING, PONG, GOODBYE) and returns its
+ * length, or 0 when none is. frame has room for 128 bytes, and for XTS_LINK_CONTROL_BYTES_MAX when there is a token. Call until 0 after receiving, and at the deadline. */
 size_t xts_link_control(struct xts_link *link, void *frame, uint64_t now_ns);
 
 /* Is a control frame due without regard to time? Cheap test before taking a transmit slot. */

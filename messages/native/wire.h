@@ -39,6 +39,8 @@ enum xts_msg_type {
 	XTS_LINK_BUNDLE       = 22, /* both: several frames in one, as if they had come one by one; the payload is
 	                             * each frame's length (16 bits) and the frame itself, from its Ethernet header
 	                             * on. Its own sequence number and frame_ack are 0 and mean nothing */
+	XTS_LINK_TOKEN        = 23, /* host: what the agent of the host vouches for, right before the HELLO it is
+	                             * about; the payload is the path of the process's cgroup */
 	XTS_CMD_BIND          = 32, /* host: bind(2) */
 	XTS_REPLY_BIND_ACK    = 33, /* proxy: answer to bind */
 	XTS_CMD_SETSOCKOPT    = 34, /* host: setsockopt(2), against the proxy's allow-list */
@@ -80,6 +82,8 @@ enum xts_msg_type {
 #define XTS_FEATURE_ULP_TLS UINT64_C(0x4) /* the event TLS of pushed protocols: how a connection is encrypted */
 #define XTS_FEATURE_BUNDLE UINT64_C(0x8)  /* small frames may come several in one (BUNDLE) */
 #define XTS_FEATURE_SHRINK UINT64_C(0x10) /* a window may be lessened: less advertised than was freed */
+#define XTS_FEATURE_TOKEN  UINT64_C(0x20) /* an attach token comes before HELLO (TOKEN); in HELLO_ACK: it was checked
+                                           * and holds */
 
 /* The fixed part of each message in bytes, Ethernet header included. */
 #define XTS_CONNECT_BYTES       64u
@@ -97,6 +101,7 @@ enum xts_msg_type {
 #define XTS_PONG_BYTES          32u
 #define XTS_GOODBYE_BYTES       32u
 #define XTS_BUNDLE_BYTES        28u
+#define XTS_TOKEN_BYTES         68u
 #define XTS_BIND_BYTES          60u
 #define XTS_BIND_ACK_BYTES      56u
 #define XTS_SETSOCKOPT_BYTES    48u
@@ -344,6 +349,27 @@ _Static_assert(sizeof(struct xts_wire_bundle) == 28, "bundle: size");
 _Static_assert(__builtin_offsetof(struct xts_wire_bundle, head) == 0, "bundle.head: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_bundle, length) == 24, "bundle.length: offset");
 _Static_assert(XTS_BUNDLE_BYTES == sizeof(struct xts_wire_bundle), "bundle: constant");
+
+struct xts_wire_token {
+	struct xts_wire_head head;
+	__be32 queue;
+	__be32 uid;
+	__be64 epoch;
+	__be64 expires_ms;
+	__be64 mac_high;
+	__be64 mac_low;
+	__be32 length;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_token) == 68, "token: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_token, head) == 0, "token.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_token, queue) == 24, "token.queue: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_token, uid) == 28, "token.uid: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_token, epoch) == 32, "token.epoch: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_token, expires_ms) == 40, "token.expires_ms: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_token, mac_high) == 48, "token.mac_high: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_token, mac_low) == 56, "token.mac_low: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_token, length) == 64, "token.length: offset");
+_Static_assert(XTS_TOKEN_BYTES == sizeof(struct xts_wire_token), "token: constant");
 
 struct xts_wire_bind {
 	struct xts_wire_head head;
@@ -1145,6 +1171,55 @@ static inline void xts_bundle_encode(void *frame, const struct xts_bundle *m)
 	xts_put32(p + offsetof(struct xts_wire_bundle, length), m->length);
 }
 
+/*
+ * XTS_LINK_TOKEN: what the agent of the host vouches for, right before the HELLO it is about; the payload is the path
+ * of the process's cgroup. id: unused.
+ */
+struct xts_token {
+	uint32_t queue;      /* the queue it was given */
+	uint32_t uid;        /* its user */
+	uint64_t epoch;      /* that of the HELLO */
+	uint64_t expires_ms; /* the HELLO comes before, in milliseconds since 1970 (ms) */
+	uint64_t mac_high;   /* first eight bytes of HMAC-SHA256 under the key that agent and proxy share */
+	uint64_t mac_low;    /* and the next eight */
+	uint32_t length;     /* bytes of payload (bytes) */
+};
+
+static inline int xts_token_decode(struct xts_token *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_TOKEN_BYTES)
+		return -EBADMSG;
+	m->queue = xts_get32(p + offsetof(struct xts_wire_token, queue));
+	m->uid = xts_get32(p + offsetof(struct xts_wire_token, uid));
+	m->epoch = xts_get64(p + offsetof(struct xts_wire_token, epoch));
+	m->expires_ms = xts_get64(p + offsetof(struct xts_wire_token, expires_ms));
+	m->mac_high = xts_get64(p + offsetof(struct xts_wire_token, mac_high));
+	m->mac_low = xts_get64(p + offsetof(struct xts_wire_token, mac_low));
+	m->length = xts_get32(p + offsetof(struct xts_wire_token, length));
+	if (m->length > 255u)
+		return -EBADMSG;
+	if (m->length > frame_bytes - XTS_TOKEN_BYTES)
+		return -EBADMSG;
+	if (m->length < frame_bytes - XTS_TOKEN_BYTES && frame_bytes > XTS_ETH_MIN_BYTES)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_token_encode(void *frame, const struct xts_token *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_token, queue), m->queue);
+	xts_put32(p + offsetof(struct xts_wire_token, uid), m->uid);
+	xts_put64(p + offsetof(struct xts_wire_token, epoch), m->epoch);
+	xts_put64(p + offsetof(struct xts_wire_token, expires_ms), m->expires_ms);
+	xts_put64(p + offsetof(struct xts_wire_token, mac_high), m->mac_high);
+	xts_put64(p + offsetof(struct xts_wire_token, mac_low), m->mac_low);
+	xts_put32(p + offsetof(struct xts_wire_token, length), m->length);
+}
+
 /* XTS_CMD_BIND: bind(2). id: the proxy's identifier, or 0: create the socket. */
 struct xts_bind {
 	uint32_t xts_socket;       /* the host's identifier of this socket (id) */
@@ -1782,6 +1857,7 @@ static inline size_t xts_type_bytes(uint8_t type)
 	case XTS_LINK_PONG: return XTS_PONG_BYTES;
 	case XTS_LINK_GOODBYE: return XTS_GOODBYE_BYTES;
 	case XTS_LINK_BUNDLE: return XTS_BUNDLE_BYTES;
+	case XTS_LINK_TOKEN: return XTS_TOKEN_BYTES;
 	case XTS_CMD_BIND: return XTS_BIND_BYTES;
 	case XTS_REPLY_BIND_ACK: return XTS_BIND_ACK_BYTES;
 	case XTS_CMD_SETSOCKOPT: return XTS_SETSOCKOPT_BYTES;
@@ -1859,6 +1935,7 @@ static inline int xts_type_to_proxy(uint8_t type)
 	case XTS_LINK_PONG: return 1;
 	case XTS_LINK_GOODBYE: return 1;
 	case XTS_LINK_BUNDLE: return 1;
+	case XTS_LINK_TOKEN: return 1;
 	case XTS_CMD_BIND: return 1;
 	case XTS_CMD_SETSOCKOPT: return 1;
 	case XTS_CMD_GETSOCKOPT: return 1;
@@ -1890,6 +1967,7 @@ static inline const char *xts_type_name(uint8_t type)
 	case XTS_LINK_PONG: return "XTS_LINK_PONG";
 	case XTS_LINK_GOODBYE: return "XTS_LINK_GOODBYE";
 	case XTS_LINK_BUNDLE: return "XTS_LINK_BUNDLE";
+	case XTS_LINK_TOKEN: return "XTS_LINK_TOKEN";
 	case XTS_CMD_BIND: return "XTS_CMD_BIND";
 	case XTS_REPLY_BIND_ACK: return "XTS_REPLY_BIND_ACK";
 	case XTS_CMD_SETSOCKOPT: return "XTS_CMD_SETSOCKOPT";

@@ -30,6 +30,7 @@ class Attachment:
         self.queue = Queue(native.queue)
         self.epoch = int(native.reply.epoch)
         self.queue_id = int(native.reply.queue_id)
+        self.token = bytes(ffi.buffer(native.reply.token))[: native.reply.token_bytes]
 
     def __enter__(self) -> Self:
         return self

@@ -34,6 +34,8 @@ FRAME_WINDOW_MIN = 4
 CONTROL_RESERVE = 32
 #: Types of the link's own frames, which take no frame credit and no sequence number.
 LINK_CODES = range(16, 32)
+#: Of the path of a cgroup in an attach token; a longer one is cut at a component.
+TOKEN_CGROUP_BYTES_MAX = 255
 #: Post credits a peer may hold for one connection: 1 GiB, far from wrapping 32 bits.
 CREDITS_MAX = 1 << 30
 
@@ -138,6 +140,7 @@ FEATURES: dict[str, tuple[int, str]] = {
     "ULP_TLS": (0x04, "the event TLS of pushed protocols: how a connection is encrypted"),
     "BUNDLE": (0x08, "small frames may come several in one (BUNDLE)"),
     "SHRINK": (0x10, "a window may be lessened: less advertised than was freed"),
+    "TOKEN": (0x20, "an attach token comes before HELLO (TOKEN); in HELLO_ACK: it was checked and holds"),
 }
 
 _XTS = Field("xts_socket", Kind.U32, "the host's identifier of this socket", "id")
@@ -314,6 +317,24 @@ MESSAGES: tuple[Message, ...] = (
         "several frames in one, as if they had come one by one; the payload is each frame's length (16 bits) and the "
         "frame itself, from its Ethernet header on. Its own sequence number and frame_ack are 0 and mean nothing",
         (_LENGTH,),
+        "length",
+    ),
+    Message(
+        "XTS_LINK_TOKEN",
+        23,
+        "host",
+        False,
+        "what the agent of the host vouches for, right before the HELLO it is about; the payload is the path of the "
+        "process's cgroup",
+        (
+            Field("queue", Kind.U32, "the queue it was given"),
+            Field("uid", Kind.U32, "its user"),
+            Field("epoch", Kind.U64, "that of the HELLO"),
+            Field("expires_ms", Kind.U64, "the HELLO comes before, in milliseconds since 1970", "ms"),
+            Field("mac_high", Kind.U64, "first eight bytes of HMAC-SHA256 under the key that agent and proxy share"),
+            Field("mac_low", Kind.U64, "and the next eight"),
+            Field("length", Kind.U32, "bytes of payload", "bytes", TOKEN_CGROUP_BYTES_MAX),
+        ),
         "length",
     ),
     Message("XTS_CMD_BIND", 32, "host", True, "bind(2)", (_XTS, _TOKEN, _DOMAIN, _LOCAL), id_of=_FIRST),

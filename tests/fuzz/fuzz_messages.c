@@ -62,6 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	case XTS_LINK_PONG: ROUND_TRIP(pong, XTS_PONG_BYTES, data, bytes); break;
 	case XTS_LINK_GOODBYE: ROUND_TRIP(goodbye, XTS_GOODBYE_BYTES, data, bytes); break;
 	case XTS_LINK_BUNDLE: PAYLOAD_WITHIN(bundle, XTS_BUNDLE_BYTES, data, bytes); break;
+	case XTS_LINK_TOKEN: PAYLOAD_WITHIN(token, XTS_TOKEN_BYTES, data, bytes); break;
 	case XTS_CMD_BIND: ROUND_TRIP(bind, XTS_BIND_BYTES, data, bytes); break;
 	case XTS_REPLY_BIND_ACK: ROUND_TRIP(bind_ack, XTS_BIND_ACK_BYTES, data, bytes); break;
 	case XTS_CMD_SETSOCKOPT: PAYLOAD_WITHIN(setsockopt, XTS_SETSOCKOPT_BYTES, data, bytes); break;

@@ -7,6 +7,7 @@ import os
 import pytest
 from xts_proxy.config import Config, ConfigError, parse, render
 from xts_proxy.config_tenant import Limits
+from xts_proxy.config_values import Queues
 from xts_proxy.tenants import RESOURCES, Tenants, cgroup_of, native_limits
 
 SHM = """
@@ -137,3 +138,44 @@ def test_policy_names_tenants_that_are_there() -> None:
     rule = '[[policy.rule]]\naction = "deny"\ntenants = ["web", "jbos"]\n'
     assert mistakes(SHM + rule)[0].endswith("policy.rule[0].tenants[1]: there is no tenant jbos; did you mean jobs?")
     assert parse(SHM + rule.replace("jbos", "default"), "f")[0].policy.rule[0].tenants == ["web", "default"]
+
+
+VOUCHED = """
+[proxy]
+queue = "afxdp"
+interface = "xts0"
+peer_mac = "02:00:00:00:00:01"
+token_key = "/etc/xts/token.key"
+[[tenant]]
+name = "web"
+users = ["1042", "7"]
+cgroups = ["/a.slice", "/b.slice/"]
+[[tenant]]
+name = "front"
+queues = "0-3,7"
+[[tenant]]
+name = "elsewhere"
+interface = "xts1"
+"""
+
+
+def test_identities_are_rules_in_the_order_of_the_file() -> None:
+    rules = Tenants(parse(VOUCHED, "f")[0]).identity_rules("xts0")
+    assert [(i.queue_first, i.queue_last, i.uid, i.cgroup, account.name) for i, account in rules] == [
+        *((0, Queues.highest, uid, path, "web") for uid in (1042, 7) for path in ("/a.slice", "/b.slice/")),
+        (0, 3, None, "", "front"),
+        (7, 7, None, "", "front"),
+        (0, Queues.highest, None, "", "default"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("token_key", "#", "cannot be told over an interface, unless the agent says so (token_key)"),
+        ('"1042"', '"root"', "root is no number, and the names of users are the host's own"),
+        ("/a.slice", "/" + "a" * 255, "tokens have 255 bytes of it: name one further up"),
+    ],
+)
+def test_mistakes_of_what_an_agent_vouches_for_are_told(old: str, new: str, problem: str) -> None:
+    assert any(problem in mistake for mistake in mistakes(VOUCHED.replace(old, new)))

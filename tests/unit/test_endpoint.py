@@ -196,7 +196,7 @@ def test_a_grant_that_never_comes(server: Server) -> None:
         ("kind", 9),
         ("kind", 1),
         ("magic", 1),
-        ("version", 2),
+        ("version", 1),
         ("shm_slots", 10**9),
         ("slot_bytes", 4096),
         ("largest_message", 2**32 - 1),
@@ -252,7 +252,7 @@ def test_a_client_that_leaves_without_reading_its_grant(server: Server) -> None:
     for count in range(1, 4):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
             client.connect(str(server.endpoint.path))
-            client.send(struct.pack("=II", 0x58545341, 1).ljust(80, b"\0"))
+            client.send(struct.pack("=II", 0x58545341, 2).ljust(80, b"\0"))
             until(lambda: len(server.attached) == count)  # noqa: B023
         until(lambda: len(server.released) == count)  # noqa: B023
     with attach(str(server.endpoint.path)):
@@ -269,7 +269,7 @@ def test_a_server_without_descriptors_turns_clients_away_and_recovers(server: Se
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
         with contextlib.suppress(OSError):
-            client.send(struct.pack("=II", 0x58545341, 1).ljust(80, b"\0"))
+            client.send(struct.pack("=II", 0x58545341, 2).ljust(80, b"\0"))
         with contextlib.suppress(ConnectionError):
             while client.recv(4096):
                 pass
