@@ -33,6 +33,7 @@
 #include "tenant.h"
 #include "token.h"
 #include "timer.h"
+#include "ulp/pool.h"
 #include "ulp/ulp.h"
 #include "worker.h"
 
@@ -377,6 +378,7 @@ struct worker_state { /* what channels and connections see of their worker */
 	struct xts_worker_config config;
 	struct trust trust;
 	int epoll_fd;
+	struct ulp_bell bell;     /* handshakes that were done elsewhere come back */
 	int command_fd;           /* an eventfd: the supervisor has a request, or another worker has left something */
 	uint64_t now_ns;
 	bool draining;

@@ -30,6 +30,11 @@ static void owner_wake_after(void *owner, uint32_t timeout_ms)
 		timer_set(&w->timers, &c->pushed->timer, when);
 }
 
+static void owner_spent(void *owner, uint64_t ns)
+{
+	tenant_take_anyway(((struct connection *)owner)->tenant, XTS_USE_CPU_NS, ns);
+}
+
 static bool owner_memory(void *owner, int64_t bytes)
 {
 	return connection_count_memory(owner, bytes);
@@ -49,6 +54,10 @@ static struct ulp_owner owner_of(struct connection *c, bool message_socket, bool
 	owner.now_ns = owner_now_ns;
 	owner.wake_after = owner_wake_after;
 	owner.memory = owner_memory;
+	owner.bell = ulp_bell_is_made(&c->worker->bell) ? &c->worker->bell : NULL;
+	owner.account = c->tenant->id;
+	owner.weight = atomic_load_explicit(&c->tenant->weight, memory_order_relaxed);
+	owner.spent = owner_spent;
 	owner.owner = c;
 	return owner;
 }

@@ -107,7 +107,10 @@ static bool work(struct xts_worker *worker)
 	atomic_store_explicit(&w->round_ns, w->now_ns, memory_order_relaxed);
 	w->stats.rounds++;
 	schedule_round(&w->schedule, w->now_ns);
-	any = turns_receive(w);
+	any = ulp_bell_rung(&w->bell);
+	if (any)
+		ulp_bell_serve(&w->bell);
+	any |= turns_receive(w);
 	worker_doing(w, XTS_PHASE_ELSE, 0);
 	any |= poll_events(worker, 0);
 	(void)timers_run(&w->timers, w->now_ns, TIMERS_A_ROUND);
@@ -281,6 +284,7 @@ int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *co
 	}
 	w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	worker->state.command_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	ulp_bell_init(&w->bell, w->command_fd);
 	worker->command_watch.kind = WATCH_COMMAND;
 	event.data.ptr = &worker->command_watch;
 	worker_requests_open(worker);
@@ -294,7 +298,12 @@ int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *co
 	if (!w->config.clock_ns)
 		w->config.clock_ns = worker_monotonic_ns;
 	if (!error)
+		error = ulp_pool_hold();
+	if (!error) {
 		error = start_thread(worker);
+		if (error)
+			ulp_pool_release();
+	}
 	if (error) {
 		account_close(&w->orphan_account);
 		close(w->epoll_fd);
@@ -328,6 +337,7 @@ void xts_worker_stop(struct xts_worker *worker, int error)
 	worker_request(worker, run_stop, &s);
 	pthread_join(worker->thread, NULL);
 	account_close(&worker->state.orphan_account);
+	ulp_pool_release();
 	close(worker->state.epoll_fd);
 	close(worker->state.command_fd);
 	worker_free_config(&worker->state.config);

@@ -83,6 +83,11 @@ bool ulp_socket_readable(const struct ulp_layer *l, uint64_t *since_ns)
 	return l->stack->readable;
 }
 
+bool ulp_socket_writable(const struct ulp_layer *l)
+{
+	return l->stack->writable;
+}
+
 void ulp_stack_event(struct ulp_stack *s, bool readable, bool writable)
 {
 	if (readable && !s->readable)

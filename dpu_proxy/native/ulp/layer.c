@@ -154,6 +154,27 @@ uint32_t ulp_queue_id(const struct ulp_layer *l)
 	return l->stack->owner.queue_id;
 }
 
+struct ulp_bell *ulp_bell(const struct ulp_layer *l)
+{
+	return l->stack->owner.bell;
+}
+
+uint32_t ulp_account(const struct ulp_layer *l)
+{
+	return l->stack->owner.account;
+}
+
+uint32_t ulp_weight(const struct ulp_layer *l)
+{
+	return l->stack->owner.weight;
+}
+
+void ulp_spent(struct ulp_layer *l, uint64_t ns)
+{
+	if (l->stack->owner.spent)
+		l->stack->owner.spent(l->stack->owner.owner, ns);
+}
+
 /* --- pieces ---------------------------------------------------------------------------------------------------------- */
 
 size_t ulp_iov_bytes(const struct iovec *iov, int pieces)

@@ -26,11 +26,6 @@ uint64_t ulp_stack_memory(const struct ulp_stack *s)
 	return s->memory;
 }
 
-void ulp_stack_leave(struct ulp_stack *s)
-{
-	s->owner.memory = NULL;
-}
-
 int ulp_memory_take(struct ulp_layer *l, uint32_t bytes)
 {
 	return ulp_stack_take_memory(l->stack, bytes);

@@ -78,12 +78,18 @@ int ulp_out_flush(struct ulp_out *o, struct ulp_layer *l)
 	return 0;
 }
 
+void ulp_out_uncount(struct ulp_out *o)
+{
+	if (o->counted)
+		ulp_stack_return_memory(o->counted, o->room);
+	o->counted = NULL;
+}
+
 void ulp_out_free(struct ulp_out *o)
 {
 	if (o->data)
 		explicit_bzero(o->data, o->room);
-	if (o->counted)
-		ulp_stack_return_memory(o->counted, o->room);
+	ulp_out_uncount(o);
 	free(o->data);
 	*o = (struct ulp_out){ 0 };
 }

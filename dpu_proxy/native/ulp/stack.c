@@ -63,6 +63,20 @@ int ulp_stack_copy(struct ulp_stack **out, const struct ulp_stack *from, const s
 	return 0;
 }
 
+static void move_layers(const struct ulp_chain *c)
+{
+	for (unsigned i = 0; i < c->count; i++) {
+		if (c->layer[i]->protocol->move)
+			c->layer[i]->protocol->move(c->layer[i]);
+	}
+}
+
+static void moved(struct ulp_stack *s)
+{
+	move_layers(&s->receive);
+	move_layers(&s->send);
+}
+
 void ulp_stack_move(struct ulp_stack *s, const struct ulp_owner *owner)
 {
 	struct xts_ulp_config *config = s->owner.config;
@@ -75,8 +89,16 @@ void ulp_stack_move(struct ulp_stack *s, const struct ulp_owner *owner)
 	s->readable = s->writable = true;
 	s->idle = false;
 	s->wake_ns = 0; /* asked of the owner of before */
+	moved(s);
 	if (s->started && !ulp_stack_ready(s))
 		ulp_stack_wake_after(s, 0);
+}
+
+void ulp_stack_leave(struct ulp_stack *s)
+{
+	s->owner.memory = NULL;
+	s->owner.bell = NULL;
+	moved(s);
 }
 
 int ulp_stack_expect(struct ulp_stack *s, uint32_t bytes)

@@ -55,10 +55,8 @@ static int tls_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t byt
 	return r ? r : tls_context_get(l, p, &t->context);
 }
 
-static void tls_close(struct ulp_layer *l)
+void tls_free(struct tls *t)
 {
-	struct tls *t = l->state;
-
 	if (t->ssl && t->done && !t->failed) /* or OpenSSL takes the session for one that must not be resumed */
 		SSL_set_shutdown(t->ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
 	SSL_free(t->ssl);
@@ -74,6 +72,12 @@ static void tls_close(struct ulp_layer *l)
 	free(t->parameters);
 	free(t);
 	ERR_clear_error();
+}
+
+static void tls_close(struct ulp_layer *l)
+{
+	if (tls_shake_end(l->state))
+		tls_free(l->state);
 }
 
 /* --- start and handshake --------------------------------------------------------------------------------------------- */
@@ -156,6 +160,18 @@ static void handshake_done(struct tls *t)
 	tls_kernel_settle(t);
 }
 
+/* As tls_shake(), in this thread. */
+static int shake_here(struct tls *t)
+{
+	int r;
+
+	ERR_clear_error();
+	r = SSL_do_handshake(t->ssl);
+	if (t->flooded)
+		return tls_flood_end(t);
+	return r == 1 ? 1 : tls_fault(t, r);
+}
+
 static int tls_handshake(struct ulp_layer *l)
 {
 	struct tls *t = l->state;
@@ -164,19 +180,16 @@ static int tls_handshake(struct ulp_layer *l)
 	if (t->failed)
 		return t->failed;
 	if (!t->done) {
-		ERR_clear_error();
-		r = SSL_do_handshake(t->ssl);
-		if (t->flooded)
-			return tls_flood_end(t);
-		if (r != 1) {
-			r = tls_fault(t, r);
-			if (r == -EAGAIN) {
-				int flushed = tls_bio_flush(t);
+		r = ulp_bell(l) ? tls_shake(t) : shake_here(t);
+		if (r == -EAGAIN) {
+			int flushed = t->away ? 0 : tls_bio_flush(t);
 
-				return flushed ? flushed : r;
-			}
-			return r == -ENODATA ? ulp_fail(l, XTS_FAULT_HANDSHAKE, "the peer ended the connection during the handshake") : r;
+			return flushed ? flushed : r;
 		}
+		if (r == -ENODATA)
+			return ulp_fail(l, XTS_FAULT_HANDSHAKE, "the peer ended the connection during the handshake");
+		if (r != 1)
+			return r;
 		handshake_done(t);
 	}
 	return tls_bio_flush(t);
@@ -391,7 +404,7 @@ static ssize_t tls_write(struct ulp_layer *l, const struct iovec *iov, int piece
 static int tls_flush(struct ulp_layer *l)
 {
 	struct tls *t = l->state;
-	int r = tls_rekey_settle(t); /* the socket may have room for it now */
+	int r = t->away ? -EAGAIN : tls_rekey_settle(t); /* the socket may have room for it now */
 
 	return r == -EAGAIN ? r : tls_bio_flush(t); /* after a fault too: the alert */
 }
@@ -399,7 +412,7 @@ static int tls_flush(struct ulp_layer *l)
 static int tls_finish(struct ulp_layer *l)
 {
 	struct tls *t = l->state;
-	int r = t->failed ? t->failed : tls_rekey_settle(t);
+	int r = t->failed ? t->failed : t->away ? -EAGAIN : tls_rekey_settle(t);
 
 	if (!r && t->done && !t->notified) {
 		ERR_clear_error();
@@ -428,5 +441,6 @@ const struct ulp_protocol ulp_tls = {
 	.flush = tls_flush,
 	.finish = tls_finish,
 	.tell = tls_tell,
+	.move = tls_shake_move,
 	.close = tls_close,
 };

@@ -9,6 +9,7 @@
  * tls_bio.c         between OpenSSL and the layer below
  * tls_kernel.c      who does the crypto
  * tls_rekey.c       other keys for a kernel that does it
+ * tls_shake.c       handshakes on other threads
  * tls_flood.c       a peer that sends no data
  * tls_slice.c       how many records OpenSSL is shown at once
  * tls_fault.c       from OpenSSL's errors to faults
@@ -167,6 +168,8 @@ struct tls {
 	bool in_pdu;              /* more of a PDU is to be written */
 	bool starved;             /* OpenSSL needs more from below for the next byte */
 	bool dry;                 /* there was nothing below when it was last asked */
+	bool away;                /* with a thread of the pool, by this: */
+	struct tls_shake *shake;
 	bool refused;             /* OpenSSL was told to wait, since it was last called */
 	bool flooded;             /* there were too many of these: */
 	uint16_t quiet_records, quiet_messages; /* read since the last data, or since the handshake began or was done */
@@ -192,6 +195,9 @@ struct tls {
 int tls_bio_attach(struct tls *t);
 /* Writes what is gathered, and what waits. 0: nothing waits; -EAGAIN; -errno. */
 int tls_bio_flush(struct tls *t);
+
+/* Sends, behind what waits. As tls_bio_flush(). */
+int tls_bio_send(struct tls *t, const void *data, uint32_t bytes);
 
 /* --- tls_slice.c ----------------------------------------------------------------------------------------------------- */
 
@@ -252,8 +258,30 @@ void tls_rekey_forget(struct tls *t);
 
 /* --- tls_fault.c ----------------------------------------------------------------------------------------------------- */
 
-/* After an SSL function has failed: -EAGAIN, -ENODATA, or the fault, which is then t->failed. */
+/* How an SSL function ended: to be asked in the same thread. */
+struct tls_outcome {
+	int result, kind;        /* as it returned, and SSL_get_error() */
+	unsigned long error;
+};
+struct tls_outcome tls_outcome(struct tls *t, int result);
+/* It has failed: -EAGAIN, -ENODATA, or the fault, which is then t->failed. */
+int tls_fault_of(struct tls *t, const struct tls_outcome *o);
+/* Both. */
 int tls_fault(struct tls *t, int result);
+
+/* --- tls_shake.c ----------------------------------------------------------------------------------------------------- */
+
+/* Goes on with the handshake: 1 when it is done; -EAGAIN; else the fault. */
+int tls_shake(struct tls *t);
+void tls_shake_move(struct ulp_layer *l);
+/* The connection ends. False: a thread of the pool frees t. */
+bool tls_shake_end(struct tls *t);
+/* While it is away. As recv(), but -errno, and -ENODATA at the end; 0 or -ENOMEM; 0 or -errno. */
+ssize_t tls_shake_receive(struct tls *t, void *out, size_t room);
+int tls_shake_put(struct tls *t, const void *data, uint32_t bytes);
+int tls_shake_flush(struct tls *t);
+/* All of it, wherever. tls.c */
+void tls_free(struct tls *t);
 
 /* --- tls_tell.c ------------------------------------------------------------------------------------------------------ */
 

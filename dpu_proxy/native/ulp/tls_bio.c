@@ -40,14 +40,15 @@ static int from_socket(struct tls *t, BIO *bio, char *out, int room)
 	int n;
 
 	t->dry = false;
-	if (!ulp_step(t->layer, TLS_RECORD_STEPS)) { /* it reads one record */
+	if (!t->away && !ulp_step(t->layer, TLS_RECORD_STEPS)) { /* it reads one record */
 		wait_to_read(t, bio);
 		return -1;
 	}
 	n = BIO_read(t->socket, out, room);
 	t->dry = n <= 0 && BIO_should_retry(t->socket);
 	if (n <= 0 && BIO_should_retry(t->socket)) {
-		ulp_socket_empty(t->layer);
+		if (!t->away)
+			ulp_socket_empty(t->layer);
 		wait_to_read(t, bio);
 	} else if (n == 0) {
 		BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
@@ -109,13 +110,14 @@ static int to_socket(struct tls *t, BIO *bio, const char *data, int bytes)
 {
 	int n;
 
-	if (tls_bio_flush(t)) { /* handshake records of before */
+	if (t->away ? tls_shake_flush(t) : tls_bio_flush(t)) { /* handshake records of before */
 		wait_to_write(t, bio);
 		return -1;
 	}
 	n = BIO_write(t->socket, data, bytes);
 	if (n <= 0 && BIO_should_retry(t->socket)) {
-		ulp_socket_full(t->layer);
+		if (!t->away)
+			ulp_socket_full(t->layer);
 		wait_to_write(t, bio);
 	} else if (n < 0 && !ERR_peek_error()) { /* else it is an alert: what it would tell is what went wrong */
 		t->below_error = -errno;
@@ -132,6 +134,10 @@ static int on_write(BIO *bio, const char *data, int bytes)
 		return 0;
 	if (t->socket && BIO_get_ktls_send(t->socket))
 		return to_socket(t, bio, data, bytes);
+	if (t->away) {
+		t->below_error = tls_shake_put(t, data, (uint32_t)bytes);
+		return t->below_error ? -1 : bytes;
+	}
 	if (t->out.bytes + (uint32_t)bytes > TLS_OUT_MAX) {
 		wait_to_write(t, bio);
 		return -1;
@@ -150,10 +156,21 @@ static int on_write(BIO *bio, const char *data, int bytes)
 	return t->below_error ? -1 : bytes;
 }
 
+int tls_bio_send(struct tls *t, const void *data, uint32_t bytes)
+{
+	struct iovec piece = { .iov_base = (void *)(uintptr_t)data, .iov_len = bytes };
+	ssize_t n = t->out.bytes ? 0 : ulp_write_below(t->layer, &piece, 1, NULL);
+
+	if (n >= 0 && (size_t)n < bytes)
+		t->below_error = wait(t, (const uint8_t *)data + n, bytes - (uint32_t)n);
+	else if (n < 0)
+		t->below_error = (int)n;
+	return t->below_error ? t->below_error : t->out.bytes ? -EAGAIN : 0;
+}
+
 int tls_bio_flush(struct tls *t)
 {
-	struct iovec piece = { .iov_base = gathered.data, .iov_len = gathered.bytes };
-	ssize_t n;
+	uint32_t bytes = gathered.bytes;
 	int r;
 
 	if (!gathered.bytes) {
@@ -163,12 +180,7 @@ int tls_bio_flush(struct tls *t)
 		return r;
 	}
 	gathered.bytes = 0;
-	n = ulp_write_below(t->layer, &piece, 1, NULL);
-	if (n >= 0 && (size_t)n < piece.iov_len)
-		t->below_error = wait(t, gathered.data + n, (uint32_t)(piece.iov_len - (size_t)n));
-	else if (n < 0)
-		t->below_error = (int)n;
-	return t->below_error ? t->below_error : t->out.bytes ? -EAGAIN : 0;
+	return tls_bio_send(t, gathered.data, bytes);
 }
 
 /* --- OpenSSL --------------------------------------------------------------------------------------------------------- */
@@ -180,7 +192,7 @@ static long on_control(BIO *bio, int command, long number, void *argument)
 	switch (command) {
 	case BIO_CTRL_FLUSH: /* OpenSSL asks for it at the end of each flight, and before the kernel gets the keys */
 		BIO_clear_retry_flags(bio);
-		if (!t->socket || tls_bio_flush(t) == 0)
+		if (!t->socket || (t->away ? tls_shake_flush(t) : tls_bio_flush(t)) == 0)
 			return 1;
 		wait_to_write(t, bio);
 		return -1;

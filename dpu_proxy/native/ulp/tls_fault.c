@@ -107,25 +107,38 @@ static int fail_ssl(struct tls *t, unsigned long error)
 	}
 }
 
-int tls_fault(struct tls *t, int result)
+struct tls_outcome tls_outcome(struct tls *t, int result)
 {
-	unsigned long error = ERR_peek_error();
-	int kind = SSL_get_error(t->ssl, result), r;
+	struct tls_outcome o = { .result = result, .error = ERR_peek_error(), .kind = SSL_get_error(t->ssl, result) };
 
-	if (kind == SSL_ERROR_WANT_READ || kind == SSL_ERROR_WANT_WRITE) {
-		t->starved = kind == SSL_ERROR_WANT_READ && t->dry;
+	ERR_clear_error();
+	return o;
+}
+
+int tls_fault_of(struct tls *t, const struct tls_outcome *o)
+{
+	int r;
+
+	if (o->kind == SSL_ERROR_WANT_READ || o->kind == SSL_ERROR_WANT_WRITE) {
+		t->starved = o->kind == SSL_ERROR_WANT_READ && t->dry;
 		r = t->below_error ? t->below_error : -EAGAIN;
-	} else if (kind == SSL_ERROR_ZERO_RETURN) {
+	} else if (o->kind == SSL_ERROR_ZERO_RETURN) {
 		r = -ENODATA;
 	} else if (t->below_error) {
 		r = t->failed = t->below_error;
-	} else if (kind == SSL_ERROR_SSL || error) {
-		r = fail_ssl(t, error);
+	} else if (o->kind == SSL_ERROR_SSL || o->error) {
+		r = fail_ssl(t, o->error);
 	} else {
 		r = fail(t, t->done ? XTS_FAULT_TRUNCATED : XTS_FAULT_HANDSHAKE, "", "the peer closed the connection");
 	}
-	ERR_clear_error();
 	if (t->failed)
 		tls_bio_flush(t); /* the alert; nothing is to be done if it does not leave */
 	return r;
+}
+
+int tls_fault(struct tls *t, int result)
+{
+	struct tls_outcome o = tls_outcome(t, result);
+
+	return tls_fault_of(t, &o);
 }

@@ -60,26 +60,26 @@ ssize_t tls_slice_read(struct tls *t, void *out, size_t room)
 	int r;
 
 	t->dry = false;
-	if (!ulp_step(t->layer, 1))
+	if (!t->away && !ulp_step(t->layer, 1))
 		return -EAGAIN;
 	if (again) {
 		n = s->ahead.bytes < room ? s->ahead.bytes : (ssize_t)room;
 		memcpy(out, s->ahead.data + s->ahead.first, (size_t)n);
 	} else {
-		n = ulp_read_stream_below(t->layer, out, room);
+		n = t->away ? tls_shake_receive(t, out, room) : ulp_read_stream_below(t->layer, out, room);
 	}
 	t->dry = n == -EAGAIN;
 	if (n < 0)
 		return n;
 	shown = cut(s, out, (size_t)n, records, &whole);
-	if (whole)
+	if (whole && !t->away)
 		(void)ulp_step(t->layer, whole * TLS_RECORD_STEPS);
 	if (again) {
 		s->ahead.first += (uint32_t)shown;
 		s->ahead.bytes -= (uint32_t)shown;
-		if (!s->ahead.bytes)
+		if (!s->ahead.bytes && !t->away)
 			ulp_out_free(&s->ahead);
-	} else if (shown < (size_t)n) {
+	} else if (shown < (size_t)n) { /* not while it is away: OpenSSL asks for no more than it needs then */
 		r = keep(t, (uint8_t *)out + shown, (uint32_t)((size_t)n - shown));
 		if (r)
 			return r;

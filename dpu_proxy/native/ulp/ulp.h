@@ -109,6 +109,8 @@ struct ulp_protocol {
 	int (*change)(struct ulp_layer *l, bool receive, const uint8_t *attributes, uint32_t bytes);
 	/* An item of ulps.py: copies at most room bytes from offset on, *total is its length. -ENOENT: no such item. */
 	ssize_t (*tell)(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total);
+	/* The stack has another owner, or none for now (ulp_bell() tells). NULL: that makes no difference. */
+	void (*move)(struct ulp_layer *l);
 	/* Frees the state; wipes keys. */
 	void (*close)(struct ulp_layer *l);
 };
@@ -158,6 +160,7 @@ void ulp_socket_full(struct ulp_layer *l);
 void ulp_socket_empty(struct ulp_layer *l);
 /* Has it something to read, as far as is known, and since when (as ulp_now_ns()): for time that is the peer's, not ours. */
 bool ulp_socket_readable(const struct ulp_layer *l, uint64_t *since_ns);
+bool ulp_socket_writable(const struct ulp_layer *l);
 
 /* Notes why the connection fails; returns the fault's -errno. */
 int ulp_fail(struct ulp_layer *l, enum xts_fault fault, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -173,6 +176,12 @@ uint64_t ulp_now_ns(const struct ulp_layer *l);
 void ulp_wake_after(struct ulp_layer *l, uint32_t timeout_ms);
 /* Is the socket SOCK_SEQPACKET? */
 bool ulp_message_socket(const struct ulp_layer *l);
+/* The pool (pool.h): where its jobs come back, NULL: there is none, everything is done here; to whose account they are;
+ * and what a job took is told. */
+struct ulp_bell *ulp_bell(const struct ulp_layer *l);
+uint32_t ulp_account(const struct ulp_layer *l);
+uint32_t ulp_weight(const struct ulp_layer *l);
+void ulp_spent(struct ulp_layer *l, uint64_t ns);
 /* The host's queue, and whether the local side connected: for policies and default roles. */
 uint32_t ulp_queue_id(const struct ulp_layer *l);
 
@@ -236,6 +245,8 @@ int ulp_out_flush(struct ulp_out *o, struct ulp_layer *l);
 size_t ulp_out_take(struct ulp_out *o, void *out, size_t room);
 /* Frees, and wipes: what waits may have been secret. */
 void ulp_out_free(struct ulp_out *o);
+/* From now on it is nobody's account: for who outlives the stack. */
+void ulp_out_uncount(struct ulp_out *o);
 
 /* --- bytes read ahead from the layer below: in.c --------------------------------------------------------------------- */
 

@@ -1,0 +1,80 @@
+/*
+ * Threads for what computes for longer than a worker may: the steps of handshakes (tls_shake.c). A job belongs to who
+ * made it, and to the pool from ulp_pool_submit() until its bell hands it back; whatever it works on is left alone
+ * meanwhile.
+ *
+ * A worker's round is some 100 us, and one signature by an RSA key of 2048 bits takes 700 to 1500, a whole step of a
+ * handshake 150 to 500 more. OpenSSL's asynchronous jobs (ASYNC_start_job) could take the signature alone elsewhere:
+ * the rest, which is most of it with elliptic curves, would stay. Slices (HAProxy: one heavy task a round) are as
+ * long as one step.
+ *
+ * Threads. As many as the process has CPUs, at most eight, SCHED_IDLE: where a core is shared the worker runs as soon
+ * as it wakes, which it does not with a nice value (a worker is SCHED_BATCH, and those interrupt idle ones only). A
+ * core that is never idle would starve them, so when nothing has been done for BOOST_MS although there is work they
+ * are ordinary threads, until all is done.
+ *
+ * Fairness. Each account (a tenant) has a queue. Next is the one that has had the least time for its weight, so a
+ * flood of one tenant's costs another the wait for one job. A queue is bounded: beyond it the oldest job is handed
+ * back undone, for its peer is the most likely to have given up.
+ */
+#ifndef XTS_ULP_POOL_H
+#define XTS_ULP_POOL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "list.h"
+
+/* Where jobs are handed back: one thread's, which sleeps on event_fd. */
+struct ulp_bell {
+	struct list jobs;        /* under the pool's lock */
+	int event_fd;            /* an eventfd, not the bell's own */
+	atomic_bool rung;
+};
+
+enum ulp_job_state { ULP_JOB_OWN, ULP_JOB_QUEUED, ULP_JOB_RUNNING, ULP_JOB_DONE };
+
+struct ulp_job {
+	void (*run)(struct ulp_job *job);     /* on a thread of the pool */
+	void (*done)(struct ulp_job *job);    /* on the bell's thread, and it is the owner's again */
+	void (*abandoned)(struct ulp_job *job); /* its owner has gone: frees it. On any thread */
+	uint64_t spent_ns;       /* by run() */
+	bool undone;             /* handed back without a run: too many are waiting */
+	/* The pool's: */
+	enum ulp_job_state state;
+	bool orphan;
+	struct ulp_bell *bell;
+	struct list node;
+	uint32_t account, weight;
+};
+
+/* The first starts the threads, the last ends them. 0 or -errno. */
+int ulp_pool_hold(void);
+void ulp_pool_release(void);
+
+void ulp_bell_init(struct ulp_bell *bell, int event_fd);
+/* Has it been made? A worker without one does everything by itself. */
+static inline bool ulp_bell_is_made(const struct ulp_bell *bell)
+{
+	return bell->jobs.next;
+}
+/* On its thread: hands back what is there. */
+void ulp_bell_serve(struct ulp_bell *bell);
+static inline bool ulp_bell_rung(const struct ulp_bell *bell)
+{
+	return atomic_load_explicit(&bell->rung, memory_order_relaxed);
+}
+
+void ulp_pool_submit(struct ulp_job *job, struct ulp_bell *bell, uint32_t account, uint32_t weight);
+/* Where else it is handed back; NULL: nowhere, but that its state says so. */
+void ulp_pool_move(struct ulp_job *job, struct ulp_bell *bell);
+/* Is it the owner's? (Without a bell: it may have been handed back.) */
+bool ulp_pool_returned(struct ulp_job *job);
+/* Its owner goes. True: the job is free now; false: abandoned() will be called. */
+bool ulp_pool_drop(struct ulp_job *job);
+/* The job has waited for BOOST_MS: looks whether the threads have to be helped. */
+void ulp_pool_help(void);
+#define ULP_POOL_BOOST_MS 20u
+
+#endif

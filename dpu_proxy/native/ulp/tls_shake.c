@@ -1,0 +1,276 @@
+/*
+ * Handshakes on the threads of the pool (pool.h).
+ *
+ * A step of a handshake is a job: SSL_do_handshake() as far as what has arrived takes it. While it is away (t->away)
+ * the connection's struct tls belongs to that thread, and to the worker only the stack does: OpenSSL reads what the
+ * worker has put into t->slice.ahead before, and writes into a buffer here, which the worker sends when the job is
+ * back. Where the kernel may get the keys nothing can be read ahead, and what is written has to leave before; so
+ * OpenSSL reads and writes the socket itself then, by a descriptor of the job's own, and the worker leaves the socket
+ * alone.
+ *
+ * A connection that ends meanwhile leaves its struct tls to the thread, which frees it; one that is given to another
+ * worker has its job handed back there.
+ *
+ * Private keys are used by SSL_do_handshake() on these threads only: what signs elsewhere may block here.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/err.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "pool.h"
+#include "tls.h"
+
+#define AHEAD_MAX (64u << 10)
+#define READ_BYTES 16384u
+
+struct tls_shake {
+	struct ulp_job job;      /* first */
+	struct tls *t;
+	struct tls_outcome outcome;
+	bool begun;
+	int fd;                  /* the socket, while it is away; -1: not used */
+	uint8_t *out;            /* written, not sent */
+	uint32_t out_first, out_bytes, out_room;
+	struct xts_ulp_config *config; /* of a job that nobody waits for */
+};
+
+/* --- on a thread of the pool ----------------------------------------------------------------------------------------- */
+
+ssize_t tls_shake_receive(struct tls *t, void *out, size_t room)
+{
+	struct tls_shake *s = t->shake;
+	ssize_t n;
+
+	if (s->fd < 0)
+		return -EAGAIN; /* there is no more than what the worker has brought */
+	do {
+		n = recv(s->fd, out, room, MSG_DONTWAIT);
+	} while (n < 0 && errno == EINTR);
+	return n > 0 ? n : n < 0 ? -errno : -ENODATA;
+}
+
+int tls_shake_put(struct tls *t, const void *data, uint32_t bytes)
+{
+	struct tls_shake *s = t->shake;
+	uint32_t used = s->out_first + s->out_bytes;
+
+	if (s->out_room - used < bytes) {
+		uint32_t room = 2 * (used + bytes);
+		uint8_t *more = realloc(s->out, room);
+
+		if (!more)
+			return -ENOMEM;
+		s->out = more;
+		s->out_room = room;
+	}
+	memcpy(s->out + used, data, bytes);
+	s->out_bytes += bytes;
+	return 0;
+}
+
+int tls_shake_flush(struct tls *t)
+{
+	struct tls_shake *s = t->shake;
+
+	while (s->out_bytes) {
+		ssize_t n = send(s->fd, s->out + s->out_first, s->out_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		s->out_first += (uint32_t)n;
+		s->out_bytes -= (uint32_t)n;
+	}
+	s->out_first = 0;
+	return 0;
+}
+
+static void step(struct ulp_job *job)
+{
+	struct tls_shake *s = list_entry(job, struct tls_shake, job);
+
+	ERR_clear_error();
+	s->outcome = tls_outcome(s->t, SSL_do_handshake(s->t->ssl));
+}
+
+static void shake_free(struct tls_shake *s)
+{
+	if (s->fd >= 0)
+		close(s->fd);
+	free(s->out);
+	free(s);
+}
+
+static void abandoned(struct ulp_job *job)
+{
+	struct tls_shake *s = list_entry(job, struct tls_shake, job);
+	struct xts_ulp_config *config = s->config;
+
+	tls_free(s->t);
+	shake_free(s);
+	xts_ulp_config_release(config);
+}
+
+/* --- on the worker's ------------------------------------------------------------------------------------------------- */
+
+static void returned(struct ulp_job *job)
+{
+	ulp_wake_after(list_entry(job, struct tls_shake, job)->t->layer, 0);
+}
+
+static struct tls_shake *shake_of(struct tls *t)
+{
+	struct tls_shake *s = t->shake;
+
+	if (s)
+		return s;
+	s = calloc(1, sizeof *s);
+	if (!s)
+		return NULL;
+	s->job = (struct ulp_job){ .run = step, .done = returned, .abandoned = abandoned };
+	list_init(&s->job.node);
+	s->fd = -1;
+	s->t = t;
+	t->shake = s;
+	return s;
+}
+
+/* What has arrived: its bytes, 0 for none, -errno: the end, or an error. */
+static ssize_t bring(struct tls *t)
+{
+	static _Thread_local uint8_t bytes[READ_BYTES];
+	uint64_t since;
+	ssize_t all = 0;
+
+	if (t->socket)
+		return ulp_socket_readable(t->layer, &since);
+	while (t->slice.ahead.bytes < AHEAD_MAX) {
+		ssize_t n = ulp_read_stream_below(t->layer, bytes, sizeof bytes);
+		int r;
+
+		if (n == -EAGAIN || (n < 0 && all))
+			break;
+		if (n < 0)
+			return n;
+		r = ulp_out_reserve(&t->slice.ahead, t->layer, (uint32_t)n);
+		if (r)
+			return ulp_memory_fail(t->layer, r, "a handshake");
+		ulp_out_put(&t->slice.ahead, bytes, (uint32_t)n);
+		all += n;
+	}
+	return all;
+}
+
+static int send_away(struct tls *t)
+{
+	struct tls_shake *s = t->shake;
+
+	if (t->socket) {
+		s->fd = fcntl(ulp_socket(t->layer), F_DUPFD_CLOEXEC, 0); /* the connection may be closed meanwhile */
+		if (s->fd < 0)
+			return ulp_fail(t->layer, XTS_FAULT_MEMORY, "no descriptor for the handshake");
+		BIO_set_fd(t->socket, s->fd, BIO_NOCLOSE);
+		ulp_socket_empty(t->layer); /* unless there is an event meanwhile */
+	}
+	s->begun = true;
+	t->away = true;
+	ulp_pool_submit(&s->job, ulp_bell(t->layer), ulp_account(t->layer), ulp_weight(t->layer));
+	return 0;
+}
+
+/* It is back: 1, the handshake is done; -EAGAIN, it goes on; else the fault. */
+static int come_back(struct tls *t)
+{
+	struct tls_shake *s = t->shake;
+	int r = 0;
+
+	t->away = false;
+	ulp_spent(t->layer, s->job.spent_ns);
+	s->job.spent_ns = 0;
+	if (s->fd >= 0) {
+		BIO_set_fd(t->socket, ulp_socket(t->layer), BIO_NOCLOSE);
+		close(s->fd);
+		s->fd = -1;
+		if (s->outcome.kind == SSL_ERROR_WANT_WRITE)
+			ulp_socket_full(t->layer);
+	}
+	if (!t->slice.ahead.bytes)
+		ulp_out_free(&t->slice.ahead);
+	if (s->job.undone)
+		return ulp_fail(t->layer, XTS_FAULT_STALLED, "too many handshakes are waiting");
+	if (s->out_bytes)
+		r = tls_bio_send(t, s->out + s->out_first, s->out_bytes);
+	s->out_first = s->out_bytes = 0;
+	if (r && r != -EAGAIN)
+		return r;
+	if (t->flooded)
+		return tls_flood_end(t);
+	return s->outcome.result == 1 ? 1 : tls_fault_of(t, &s->outcome);
+}
+
+int tls_shake(struct tls *t)
+{
+	struct tls_shake *s = shake_of(t);
+	ssize_t n;
+	int r;
+
+	if (!s)
+		return ulp_fail(t->layer, XTS_FAULT_MEMORY, "no memory for a handshake");
+	if (t->away && !ulp_pool_returned(&s->job)) {
+		ulp_pool_help();
+		ulp_wake_after(t->layer, ULP_POOL_BOOST_MS);
+		return -EAGAIN;
+	}
+	if (t->away) {
+		r = come_back(t);
+		if (r != -EAGAIN)
+			return r;
+	}
+	if (s->begun && s->outcome.kind == SSL_ERROR_WANT_WRITE && !ulp_socket_writable(t->layer))
+		return -EAGAIN;
+	n = bring(t);
+	if (n < 0) { /* OpenSSL finds it at once */
+		ERR_clear_error();
+		r = SSL_do_handshake(t->ssl);
+		return r == 1 ? 1 : tls_fault(t, r);
+	}
+	if (!n && (s->begun ? s->outcome.kind != SSL_ERROR_WANT_WRITE : !t->client))
+		return -EAGAIN;
+	r = send_away(t);
+	if (!r)
+		ulp_wake_after(t->layer, ULP_POOL_BOOST_MS);
+	return r ? r : -EAGAIN;
+}
+
+void tls_shake_move(struct ulp_layer *l)
+{
+	struct tls *t = l->state;
+
+	if (t && t->away)
+		ulp_pool_move(&t->shake->job, ulp_bell(l));
+}
+
+bool tls_shake_end(struct tls *t)
+{
+	struct tls_shake *s = t->shake;
+
+	if (t->away) {
+		s->config = ulp_config(t->layer);
+		xts_ulp_config_hold(s->config);
+		ulp_out_uncount(&t->slice.ahead);
+		ulp_out_uncount(&t->out);
+		if (!ulp_pool_drop(&s->job))
+			return false;
+		xts_ulp_config_release(s->config);
+	}
+	if (s)
+		shake_free(s);
+	t->shake = NULL;
+	return true;
+}

@@ -1,0 +1,145 @@
+"""Handshakes on other threads: a worker, its other connections and other tenants do not wait for those of one."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from scripted_host import ScriptedHost, Worker, make_tenant
+from test_worker_handshake import AUTHORITY, OWN, Peer, dial, listening, make_config, take, trusting
+from ulp_tls_bed import client_context
+from worker_ulp_bed import FEATURES, LOOPBACK, connected, server
+from xts_messages.codec import flags
+from xts_proxy._native import ffi, lib
+
+__all__ = ["server"]
+
+FLOOD = 200  # half handshakes, each of which takes a signature by this key:
+SLOW = AUTHORITY.issue("localhost", kind="rsa")
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    config = make_config(60_000)
+    why = ffi.new("char[256]")
+    chain, key = SLOW.certificate, SLOW.key
+    assert lib.xts_tls_add_identity(
+        config, b"slow", chain, len(chain), key, len(key), ffi.NULL, 0, ffi.NULL, 0, why, 256
+    ) == 0  # fmt: skip
+    with Worker(ulp=config) as made:
+        lib.xts_ulp_config_release(config)
+        yield made
+
+
+def hello() -> bytes:
+    """Of a client that does not go on."""
+    outgoing = ssl.MemoryBIO()
+    client = client_context(None).wrap_bio(ssl.MemoryBIO(), outgoing, False, "localhost")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
+
+
+@contextlib.contextmanager
+def flood(port: int, count: int = FLOOD) -> Iterator[list[socket.socket]]:
+    with contextlib.ExitStack() as stack:
+        begun = [stack.enter_context(socket.create_connection((LOOPBACK, port))) for _ in range(count)]
+        for one in begun:
+            one.sendall(hello())
+        yield begun
+
+
+SLOW_PUSH: dict[str, Any] = OWN | {"identity": "slow"}
+
+
+def answered(begun: list[socket.socket]) -> int:
+    """How many have got their ServerHello, which is behind the signature."""
+    count = 0
+    for one in begun:
+        with contextlib.suppress(BlockingIOError):
+            count += bool(one.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    return count
+
+
+def test_a_bystander_does_not_wait_for_signatures(worker: Worker, server: socket.socket) -> None:
+    """Requests are answered while most of the flood waits."""
+    with (
+        worker.attach(1, features=FEATURES) as hostile,
+        worker.attach(2, features=FEATURES) as quiet,
+        connected(quiet.open(), server) as c,
+    ):
+        _, _, port = listening(hostile.open(), SLOW_PUSH)
+        with flood(port) as begun:
+            for _ in range(3):
+                c.send(b"x" * 64)
+                assert c.peer.recv(64) == b"x" * 64
+                c.peer.sendall(b"y" * 64)
+                assert c.read().payload == b"y" * 64
+            assert answered(begun) < FLOOD
+        worker.wait(lambda s: s.connections == 1, "the flood is still there")
+
+
+def test_a_tenant_does_not_wait_for_anothers_handshakes(worker: Worker) -> None:
+    one, two = make_tenant("one", 1), make_tenant("two", 2)
+    with (
+        worker.attach(1, tenant=one, features=FEATURES) as hostile,
+        worker.attach(2, tenant=two, features=FEATURES) as quiet,
+    ):
+        _, _, port = listening(hostile.open(), SLOW_PUSH)
+        number, id, own_port = listening(quiet.open(), OWN)
+        with flood(port) as begun:
+            peer = Peer(dial(own_port), trusting(), is_server=False)
+            with take(quiet, number, id) as c:
+                assert answered(begun) < FLOOD
+                c.close()
+            assert peer.join() is None
+
+
+@pytest.mark.parametrize("how", ["reset", "close"])
+def test_what_ends_meanwhile(worker: Worker, how: str) -> None:
+    """Connections that are reset, or whose listener goes, while their handshakes are on other threads."""
+    with worker.attach(features=FEATURES) as host:
+        _, id, port = listening(host.open(), SLOW_PUSH)
+        with flood(port) as begun:
+            worker.wait(lambda s: s.ulp_handshakes > 0, "no handshake has begun")
+            if how == "close":
+                host.send("XTS_CMD_SEND", id=id, flags=flags("CLOSE"))
+                host.expect("XTS_REPLY_RECV")
+            for one in begun if how == "reset" else []:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                one.close()
+            worker.wait(lambda s: s.connections == 0 and s.ulp_handshakes == 0, "something is left")
+
+
+def test_the_worker_stops_meanwhile() -> None:
+    config = make_config(60_000)
+    with Worker(ulp=config) as worker:
+        lib.xts_ulp_config_release(config)
+        with worker.attach(features=FEATURES) as host:
+            _, _, port = listening(host.open(), OWN)
+            with flood(port, 50):
+                worker.wait(lambda s: s.ulp_handshakes > 0, "no handshake has begun")
+
+
+def test_what_a_handshake_took_is_charged(worker: Worker) -> None:
+    tenant = make_tenant("one", 1)
+    with worker.attach(tenant=tenant, features=FEATURES) as host:
+        number, id, port = listening(host.open(), SLOW_PUSH)
+        serve(host, number, id, port)
+        out = ffi.new("struct xts_tenant_stats *")
+        lib.xts_tenant_stats(tenant, out)
+        assert out.used[lib.XTS_USE_CPU_NS] > 100_000
+
+
+def serve(host: ScriptedHost, number: int, id: int, port: int) -> None:
+    peer = Peer(dial(port), trusting(), is_server=False)
+    with take(host, number, id) as c:
+        c.send(b"data")
+        assert c.read().payload == b"data"
+        c.close()
+    assert peer.join() is None
