@@ -23,6 +23,8 @@ PRELUDE = """
 #include "ulp/config.h"
 #include "ulp/tls_config.h"
 #include "ulp/stack.h"
+#include "calls.h"
+#include "keys/keys.h"
 
 #include <sys/prctl.h>
 
@@ -42,6 +44,8 @@ int prctl(int option, ...);
 #define PR_SET_KEEPCAPS ...
 #define PR_CAPBSET_READ ...
 #define PR_CAPBSET_DROP ...
+#define PR_SET_PDEATHSIG ...
+#define PR_SET_NAME ...
 #define PR_CAP_AMBIENT ...
 #define PR_CAP_AMBIENT_CLEAR_ALL ...
 """
@@ -81,6 +85,8 @@ def cdef() -> str:
         declarations(HERE / "sockopt.h"),
         declarations(HERE / "ulp" / "config.h"),
         declarations(HERE / "ulp" / "tls_config.h"),
+        declarations(HERE / "calls.h"),
+        declarations(HERE / "keys" / "keys.h"),
         "struct iovec { void *iov_base; size_t iov_len; };",
         definition(HERE / "ulp" / "ulp.h", "struct ulp_mark").replace("ULP_CONTROL_BYTES", "..."),
         "struct ulp_stack;",

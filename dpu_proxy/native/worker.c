@@ -218,6 +218,7 @@ static void *worker_thread(void *argument)
 	struct xts_worker *worker = argument;
 	struct worker_state *w = &worker->state;
 
+	(void)pthread_setname_np(pthread_self(), "xts-worker"); /* of another thread, it would open a file */
 	wait_for_turn(w);
 	while (!worker->stopping) {
 		if (work(worker))
@@ -248,8 +249,6 @@ static int start_thread(struct xts_worker *worker)
 	}
 	error = pthread_create(&worker->thread, &attributes, worker_thread, worker);
 	pthread_attr_destroy(&attributes);
-	if (!error)
-		(void)pthread_setname_np(worker->thread, "xts-worker");
 	return -error;
 }
 

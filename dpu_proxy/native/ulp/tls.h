@@ -50,6 +50,7 @@ struct tls_identity {
 	X509 *certificate;
 	STACK_OF(X509) *chain;
 	EVP_PKEY *key;
+	uint32_t key_number;      /* of a key in the process that has them; 0: it is here */
 	uint8_t *ocsp;
 	uint32_t ocsp_bytes;
 };

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "config_inside.h"
+#include "keys/client.h"
 #include "tls.h"
 
 #define NAMES_MAX 64 /* of a trust's roots: with more they are not told to clients, which would be kilobytes each time */
@@ -200,6 +201,10 @@ static int no_passphrase(char *buffer, int room, int writing, void *argument)
 
 static void identity_free(struct tls_identity *identity)
 {
+	const struct key_request forget = { .operation = KEY_FORGET, .number = identity->key_number };
+
+	if (identity->key_number)
+		(void)key_ask(&forget, NULL, 0, NULL, 0);
 	X509_free(identity->certificate);
 	sk_X509_pop_free(identity->chain, X509_free);
 	EVP_PKEY_free(identity->key);
@@ -225,13 +230,20 @@ static int read_chain(struct tls_identity *identity, BIO *pem)
 	return r;
 }
 
-static int identity_read(struct tls_identity *identity, BIO *certificate, BIO *key, char *why, uint32_t room)
+struct private_key {
+	uint32_t number;   /* in the process that has the keys; 0: PEM */
+	uint32_t byte_count;
+	const void *bytes; /* PEM; with a number the public key, DER */
+};
+
+static int read_key(struct tls_identity *identity, const struct private_key *key, char *why, uint32_t room)
 {
-	if (!certificate || !key)
+	BIO *pem = BIO_new_mem_buf(key->bytes, (int)key->byte_count);
+
+	if (!pem)
 		return explain(why, room, ENOMEM, "no memory");
-	if (read_chain(identity, certificate))
-		return explain_openssl(why, room, "certificate");
-	identity->key = PEM_read_bio_PrivateKey(key, NULL, no_passphrase, NULL);
+	identity->key = PEM_read_bio_PrivateKey(pem, NULL, no_passphrase, NULL);
+	BIO_free(pem);
 	if (!identity->key)
 		return explain_openssl(why, room, "key (it must not be encrypted)");
 	if (!X509_check_private_key(identity->certificate, identity->key))
@@ -239,12 +251,38 @@ static int identity_read(struct tls_identity *identity, BIO *certificate, BIO *k
 	return 0;
 }
 
-int xts_tls_add_identity(struct xts_ulp_config *config, const char *name, const void *certificate, uint32_t certificate_bytes,
-			 const void *key, uint32_t key_bytes, const void *ocsp, uint32_t ocsp_bytes,
-			 const struct xts_tls_queues *queues, uint32_t queue_count, char *why, uint32_t why_room)
+/* The key is in another process, its public part here. */
+static int number_key(struct tls_identity *identity, const struct private_key *key, char *why, uint32_t room)
+{
+	const unsigned char *at = key->bytes;
+	EVP_PKEY *public_part = d2i_PUBKEY(NULL, &at, key->byte_count);
+	bool same = public_part && EVP_PKEY_eq(X509_get0_pubkey(identity->certificate), public_part) == 1;
+
+	if (same)
+		identity->key = key_by_number(key->number, public_part);
+	EVP_PKEY_free(public_part);
+	if (!same)
+		return explain_openssl(why, room, "certificate and key do not belong together");
+	if (!identity->key)
+		return explain_openssl(why, room, "key");
+	return 0;
+}
+
+static int identity_read(struct tls_identity *identity, BIO *certificate, const struct private_key *key, char *why, uint32_t room)
+{
+	if (!certificate)
+		return explain(why, room, ENOMEM, "no memory");
+	if (read_chain(identity, certificate))
+		return explain_openssl(why, room, "certificate");
+	return key->number ? number_key(identity, key, why, room) : read_key(identity, key, why, room);
+}
+
+static int add_identity(struct xts_ulp_config *config, const char *name, const void *certificate, uint32_t certificate_bytes,
+			const struct private_key *key, const void *ocsp, uint32_t ocsp_bytes, const struct xts_tls_queues *queues,
+			uint32_t queue_count, char *why, uint32_t why_room)
 {
 	struct tls_identity *identity;
-	BIO *certificate_pem, *key_pem;
+	BIO *certificate_pem;
 	int r = check_name(name, identity_is(config->tls, name), why, why_room);
 
 	if (r)
@@ -253,11 +291,10 @@ int xts_tls_add_identity(struct xts_ulp_config *config, const char *name, const 
 	if (!identity)
 		return explain(why, why_room, ENOMEM, "no memory");
 	memcpy(identity->name, name, strlen(name));
+	identity->key_number = key->number;
 	certificate_pem = BIO_new_mem_buf(certificate, (int)certificate_bytes);
-	key_pem = BIO_new_mem_buf(key, (int)key_bytes);
-	r = identity_read(identity, certificate_pem, key_pem, why, why_room);
+	r = identity_read(identity, certificate_pem, key, why, why_room);
 	BIO_free(certificate_pem);
-	BIO_free(key_pem);
 	if (!r && access_copy(&identity->access, queues, queue_count))
 		r = explain(why, why_room, ENOMEM, "no memory");
 	if (!r && ocsp_bytes) {
@@ -275,6 +312,25 @@ int xts_tls_add_identity(struct xts_ulp_config *config, const char *name, const 
 	identity->next = config->tls->identities;
 	config->tls->identities = identity;
 	return 0;
+}
+
+int xts_tls_add_identity(struct xts_ulp_config *config, const char *name, const void *certificate, uint32_t certificate_bytes,
+			 const void *key, uint32_t key_bytes, const void *ocsp, uint32_t ocsp_bytes,
+			 const struct xts_tls_queues *queues, uint32_t queue_count, char *why, uint32_t why_room)
+{
+	const struct private_key pem = { .bytes = key, .byte_count = key_bytes };
+
+	return add_identity(config, name, certificate, certificate_bytes, &pem, ocsp, ocsp_bytes, queues, queue_count, why, why_room);
+}
+
+int xts_tls_add_identity_by_number(struct xts_ulp_config *config, const char *name, const void *certificate,
+				   uint32_t certificate_bytes, uint32_t number, const void *public_key, uint32_t public_bytes,
+				   const void *ocsp, uint32_t ocsp_bytes, const struct xts_tls_queues *queues, uint32_t queue_count,
+				   char *why, uint32_t why_room)
+{
+	const struct private_key key = { .number = number, .bytes = public_key, .byte_count = public_bytes };
+
+	return add_identity(config, name, certificate, certificate_bytes, &key, ocsp, ocsp_bytes, queues, queue_count, why, why_room);
 }
 
 /* --- trust ----------------------------------------------------------------------------------------------------------- */

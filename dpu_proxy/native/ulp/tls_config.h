@@ -40,6 +40,12 @@ void xts_tls_defaults(struct xts_tls_settings *settings);
 int xts_tls_add_identity(struct xts_ulp_config *config, const char *name, const void *certificate, uint32_t certificate_bytes,
 			 const void *key, uint32_t key_bytes, const void *ocsp, uint32_t ocsp_bytes,
 			 const struct xts_tls_queues *queues, uint32_t queue_count, char *why, uint32_t why_room);
+/* The same with a key that is in another process (keys/keys.h), by its number there and its public part (SubjectPublicKeyInfo, DER). It is
+ * forgotten there when the identity is freed, also when this fails. */
+int xts_tls_add_identity_by_number(struct xts_ulp_config *config, const char *name, const void *certificate,
+				   uint32_t certificate_bytes, uint32_t number, const void *public_key, uint32_t public_bytes,
+				   const void *ocsp, uint32_t ocsp_bytes, const struct xts_tls_queues *queues, uint32_t queue_count,
+				   char *why, uint32_t why_room);
 /* roots, crls: PEM, one after the other; with crls a certificate is checked against them. */
 int xts_tls_add_trust(struct xts_ulp_config *config, const char *name, const void *roots, uint32_t roots_bytes, const void *crls,
 		      uint32_t crls_bytes, const struct xts_tls_queues *queues, uint32_t queue_count, char *why, uint32_t why_room);

@@ -152,6 +152,16 @@ static int probe(bool *changes_keys)
 	return client < 0 ? client : 0;
 }
 
+/* The file is opened once in a process, which may give up its right to files after that. A descriptor, or -1. */
+static int open_statistics(void)
+{
+	static int statistics = -1;
+
+	if (statistics < 0)
+		statistics = open("/proc/net/tls_stat", O_RDONLY | O_CLOEXEC);
+	return statistics < 0 ? -1 : fcntl(statistics, F_DUPFD_CLOEXEC, 0);
+}
+
 int xts_tls_probe_kernel(struct xts_ulp_config *config, char *why, uint32_t why_room)
 {
 	struct xts_tls_config *tls = config->tls;
@@ -160,7 +170,7 @@ int xts_tls_probe_kernel(struct xts_ulp_config *config, char *why, uint32_t why_
 	if (tls->kernel_error)
 		snprintf(why, why_room, "%s (TCP_ULP \"tls\": %s)", reasons[TLS_NO_KERNEL], strerror(-tls->kernel_error));
 	else if (tls->kernel_statistics < 0)
-		tls->kernel_statistics = open("/proc/net/tls_stat", O_RDONLY | O_CLOEXEC);
+		tls->kernel_statistics = open_statistics();
 	return tls->kernel_error;
 }
 

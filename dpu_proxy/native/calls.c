@@ -1,0 +1,291 @@
+/* The filters of system calls; see calls.h. */
+#include "calls.h"
+
+#include <errno.h>
+#include <linux/audit.h>
+#include <linux/bpf.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#if defined(__x86_64__)
+#define ARCHITECTURE AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define ARCHITECTURE AUDIT_ARCH_AARCH64
+#else
+#error "the filter of system calls knows x86-64 and arm64"
+#endif
+
+#define BY_SIGSYS 159 /* exit status: as a shell tells a process that SIGSYS has ended */
+
+/* What an argument must be for the call to be allowed. */
+enum condition {
+	ALWAYS,
+	ONE_OF_TWO, /* equal to the first or the second value */
+	HAS_NONE,   /* of the first value's bits */
+	HAS_ALL,
+	REFUSED,    /* the call fails with the first value, an errno, and whoever makes it goes on without */
+};
+
+struct call {
+	int number;
+	uint8_t condition;
+	uint8_t argument;
+	uint32_t values[2];
+};
+
+#define ANY(name) { .number = __NR_##name }
+
+/* What every thread here needs: memory without code, locks, time, randomness, an end. */
+static const struct call common[] = {
+	ANY(read),
+	ANY(close),
+	ANY(brk),
+	{ __NR_mmap, HAS_NONE, 2, { PROT_EXEC, 0 } },
+	{ __NR_mprotect, HAS_NONE, 2, { PROT_EXEC, 0 } },
+	ANY(munmap),
+	ANY(mremap),
+	ANY(madvise),
+	ANY(futex),
+	ANY(getrandom),
+	ANY(getpid),
+	ANY(clock_gettime),
+	ANY(sendmsg),
+	ANY(recvmsg),
+	ANY(sendto),
+	ANY(recvfrom),
+	ANY(write), /* eventfd; the last words on stderr */
+	ANY(rt_sigprocmask),
+	ANY(exit),
+	ANY(exit_group),
+	ANY(restart_syscall),
+	/* malloc() looks for /proc/sys/vm/overcommit_memory before it gives memory back, and does without. */
+	{ __NR_openat, REFUSED, 0, { EACCES, 0 } },
+};
+
+static const struct call of_workers[] = {
+	{ __NR_socket, ONE_OF_TWO, 0, { AF_INET, AF_INET6 } },
+	ANY(connect),
+	ANY(bind),
+	ANY(listen),
+	ANY(accept4),
+	ANY(shutdown),
+	ANY(getsockname),
+	ANY(getpeername),
+	ANY(getsockopt),
+	ANY(setsockopt),
+	ANY(ioctl),
+	ANY(fcntl),
+#ifdef __NR_newfstatat
+	ANY(newfstatat), /* of a descriptor: which version of the C library says so how */
+#endif
+	ANY(fstat),
+#ifdef __NR_epoll_wait
+	ANY(epoll_wait),
+#else
+	ANY(epoll_pwait),
+#endif
+	ANY(epoll_ctl),
+	ANY(sched_yield),
+	ANY(sched_setscheduler),
+	/* The first that a thread makes, which may come after the start has ended. */
+	ANY(set_robust_list),
+	ANY(rseq),
+};
+
+/* Until all threads run. */
+static const struct call of_start[] = {
+	ANY(epoll_create1),
+	ANY(eventfd2),
+	/* Threads, never processes. Flags of clone3() cannot be seen here. */
+	{ __NR_clone, HAS_ALL, 0, { CLONE_THREAD | CLONE_VM | CLONE_SIGHAND, 0 } },
+	{ __NR_clone3, REFUSED, 0, { ENOSYS, 0 } },
+	{ __NR_rt_sigaction, ONE_OF_TWO, 0, { 32, 33 } }, /* the C library's own, with the first thread */
+	ANY(sched_setaffinity),
+	ANY(sched_getaffinity),
+	ANY(sched_getparam),
+	ANY(sched_getscheduler),
+	{ __NR_prctl, ONE_OF_TWO, 0, { PR_SET_NAME, PR_SET_NAME } },
+	ANY(seccomp), /* another filter beside this one */
+};
+
+static const struct call of_parsers[] = {
+	{ __NR_bpf, ONE_OF_TWO, 0, { BPF_PROG_TEST_RUN, BPF_PROG_TEST_RUN } },
+};
+
+/* What the sanitizers' run-time libraries do beside: stacks for signals, looks at their own threads and memory, reports. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+static const struct call of_sanitizers[] = {
+	ANY(sigaltstack), ANY(gettid), ANY(getppid), ANY(pipe2), ANY(tgkill), ANY(rt_sigaction), ANY(sched_yield),
+	ANY(prlimit64), ANY(sched_getaffinity), ANY(sysinfo), ANY(readlinkat), ANY(set_robust_list), ANY(mincore), ANY(rt_sigreturn),
+#ifdef __NR_readlink
+	ANY(readlink), ANY(pipe), ANY(getrlimit),
+#endif
+};
+#endif
+
+/* --- the program of the filter --------------------------------------------------------------------------------------- */
+
+#define PROGRAM_MAX 512
+
+struct program {
+	struct sock_filter code[PROGRAM_MAX];
+	unsigned short count;
+};
+
+static void emit(struct program *p, uint16_t code, uint32_t k, uint8_t if_true, uint8_t if_false)
+{
+	if (p->count < PROGRAM_MAX)
+		p->code[p->count++] = (struct sock_filter){ .code = code, .k = k, .jt = if_true, .jf = if_false };
+}
+
+static void give(struct program *p, uint32_t action)
+{
+	emit(p, BPF_RET | BPF_K, action, 0, 0);
+}
+
+static void load(struct program *p, size_t offset)
+{
+	emit(p, BPF_LD | BPF_W | BPF_ABS, (uint32_t)offset, 0, 0);
+}
+
+/* What does not hold of an argument: the next instruction is jumped over or not, so each ends in an action of its own. */
+static void add_condition(struct program *p, const struct call *c)
+{
+	load(p, offsetof(struct seccomp_data, args) + c->argument * sizeof(uint64_t)); /* the low half: flags and families fit */
+	switch (c->condition) {
+	case ONE_OF_TWO:
+		emit(p, BPF_JMP | BPF_JEQ | BPF_K, c->values[0], 1, 0);
+		emit(p, BPF_JMP | BPF_JEQ | BPF_K, c->values[1], 0, 1);
+		break;
+	case HAS_NONE:
+		emit(p, BPF_JMP | BPF_JSET | BPF_K, c->values[0], 1, 0);
+		break;
+	default:
+		emit(p, BPF_ALU | BPF_AND | BPF_K, c->values[0], 0, 0);
+		emit(p, BPF_JMP | BPF_JEQ | BPF_K, c->values[0], 0, 1);
+	}
+	give(p, SECCOMP_RET_ALLOW);
+	give(p, SECCOMP_RET_TRAP);
+}
+
+static void add_call(struct program *p, const struct call *c)
+{
+	unsigned short at = p->count;
+
+	emit(p, BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)c->number, 0, 0);
+	if (c->condition == ALWAYS)
+		give(p, SECCOMP_RET_ALLOW);
+	else if (c->condition == REFUSED)
+		give(p, SECCOMP_RET_ERRNO | c->values[0]);
+	else
+		add_condition(p, c);
+	p->code[at].jf = (uint8_t)(p->count - at - 1);
+}
+
+static void add_calls(struct program *p, const struct call *calls, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		add_call(p, &calls[i]);
+}
+
+#define COUNT(table) (sizeof(table) / sizeof *(table))
+
+static void write_program(struct program *p, int calls)
+{
+	load(p, offsetof(struct seccomp_data, arch));
+	emit(p, BPF_JMP | BPF_JEQ | BPF_K, ARCHITECTURE, 1, 0);
+	give(p, SECCOMP_RET_KILL_PROCESS);
+	load(p, offsetof(struct seccomp_data, nr)); /* x32's numbers are none of ours, so they are none of the list */
+	add_calls(p, common, COUNT(common));
+	if (calls & XTS_CALLS_OF_WORKERS)
+		add_calls(p, of_workers, COUNT(of_workers));
+	if (calls & XTS_CALLS_OF_PARSERS)
+		add_calls(p, of_parsers, COUNT(of_parsers));
+	if (calls & XTS_CALLS_OF_START)
+		add_calls(p, of_start, COUNT(of_start));
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	add_calls(p, of_sanitizers, COUNT(of_sanitizers));
+#endif
+	give(p, SECCOMP_RET_TRAP);
+}
+
+/* --- in force -------------------------------------------------------------------------------------------------------- */
+
+/* Only what a signal handler may call. */
+static void on_forbidden(int signal_number, siginfo_t *info, void *context)
+{
+	static const char before[] = "xts-proxy: a process ends, for it made a system call that none of its kind needs: number ";
+	char line[sizeof before + 16], digits[12];
+	size_t bytes = sizeof before - 1;
+	int left = info->si_syscall, count = 0;
+
+	(void)signal_number;
+	(void)context;
+	memcpy(line, before, bytes);
+	do
+		digits[count++] = (char)('0' + left % 10);
+	while ((left /= 10) > 0 && count < (int)sizeof digits);
+	while (count)
+		line[bytes++] = digits[--count];
+	line[bytes++] = '\n';
+	(void)!write(STDERR_FILENO, line, bytes);
+	_exit(BY_SIGSYS);
+}
+
+static int obey_signal(void)
+{
+	struct sigaction action = { .sa_sigaction = on_forbidden, .sa_flags = SA_SIGINFO };
+	static atomic_bool done;
+
+	return atomic_exchange(&done, true) ? 0 : sigaction(SIGSYS, &action, NULL);
+}
+
+int xts_calls_only(int calls)
+{
+	unsigned long flags = calls & XTS_CALLS_OF_WORKERS ? SECCOMP_FILTER_FLAG_TSYNC : 0;
+	struct program p = { .count = 0 };
+	struct sock_fprog whole = { .filter = p.code };
+	long r;
+
+	write_program(&p, calls);
+	whole.len = p.count;
+	if (p.count == PROGRAM_MAX)
+		return -E2BIG;
+	r = obey_signal() ? -1 : syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &whole);
+	return r < 0 ? -errno : r ? -ESRCH : 0; /* > 0: the number of a thread that has other filters */
+}
+
+static int count_allowed(const struct call *calls, size_t count)
+{
+	int allowed = 0;
+
+	for (size_t i = 0; i < count; i++)
+		allowed += calls[i].condition != REFUSED;
+	return allowed;
+}
+
+int xts_calls_count(int calls)
+{
+	int count = count_allowed(common, COUNT(common));
+
+	if (calls & XTS_CALLS_OF_WORKERS)
+		count += count_allowed(of_workers, COUNT(of_workers));
+	if (calls & XTS_CALLS_OF_PARSERS)
+		count += count_allowed(of_parsers, COUNT(of_parsers));
+	if (calls & XTS_CALLS_OF_START)
+		count += count_allowed(of_start, COUNT(of_start));
+	return count;
+}

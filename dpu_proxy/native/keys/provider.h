@@ -1,0 +1,17 @@
+/* What the parts of the provider share; see provider.c. */
+#ifndef XTS_KEYS_PROVIDER_H
+#define XTS_KEYS_PROVIDER_H
+
+#include <openssl/core.h>
+#include <openssl/evp.h>
+#include <stdint.h>
+
+struct numbered_key {
+	const char *type;
+	uint32_t number;       /* 0: there is only the public part */
+	EVP_PKEY *public_part; /* of OpenSSL's own provider */
+};
+
+extern const OSSL_ALGORITHM key_signatures[], key_ciphers[]; /* operations.c */
+
+#endif
