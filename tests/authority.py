@@ -20,17 +20,25 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.x509 import ocsp
 from cryptography.x509.oid import NameOID
 
-Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
 
 
 def _new_key(kind: str) -> Key:
-    if kind == "rsa":
-        return rsa.generate_private_key(65537, 2048)
-    return ec.generate_private_key(ec.SECP256R1())
+    match kind:
+        case "rsa":
+            return rsa.generate_private_key(65537, 2048)
+        case "ed25519":
+            return ed25519.Ed25519PrivateKey.generate()
+        case "ed448":
+            return ed448.Ed448PrivateKey.generate()
+        case "ec384":
+            return ec.generate_private_key(ec.SECP384R1())
+        case _:
+            return ec.generate_private_key(ec.SECP256R1())
 
 
 @cache

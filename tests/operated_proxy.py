@@ -6,11 +6,12 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from scripted_host import ScriptedHost
 from xts_lab.loopback import ALLOW_LOOPBACK
 from xts_messages.attach import Attachment, attach
-from xts_proxy import control
+from xts_proxy import control, sandbox
 
 PROXY = [sys.executable, "-m", "xts_proxy"]
 START_S = 10.0
@@ -38,6 +39,10 @@ class Proxy:
 
     def status(self, *, connections: bool = False) -> dict[str, Any]:
         return control.ask(str(self.directory / "proxy.sock"), control.Question("status", connections))
+
+    def pid_of(self, name: str) -> int:
+        """Of one of its other processes: "xts-workers", "xts-keys"."""
+        return int(self.status()["proxy"]["processes"][name])
 
     def write_config(self, text: str = "", **proxy: Any) -> Path:
         return write_config(self.directory, text, **proxy)
@@ -63,6 +68,13 @@ class Proxy:
         return self.process.wait(timeout_s)
 
 
+def user_to_become() -> str:
+    """Whom the proxy becomes when root starts it."""
+    account = sandbox.user_to_become("")
+    assert account
+    return account.pw_name
+
+
 def wait(reached: Callable[[], Any], what: str, timeout_s: float = 5.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not reached():
@@ -86,14 +98,21 @@ def write_config(directory: Path, text: str = "", **proxy: Any) -> Path:
 
 @contextlib.contextmanager
 def running(
-    directory: Path, text: str = "", environment: dict[str, str] | None = None, **proxy: Any
+    directory: Path,
+    text: str = "",
+    environment: dict[str, str] | None = None,
+    under: Sequence[str] = (),
+    **proxy: Any,
 ) -> Iterator[Proxy]:
+    """under: a program that runs it, with its arguments."""
     config = write_config(directory, text, **proxy)
     log = directory / "log"
+    if os.geteuid() == 0 and "user" not in proxy:
+        shutil.chown(directory, user_to_become())  # as an operator does with /run/xts: its sockets go when it does
     ready, told = os.pipe()
     with log.open("a") as stderr:
         process = subprocess.Popen(
-            [*PROXY, "--config", str(config), "--ready-fd", str(told)],
+            [*under, *PROXY, "--config", str(config), "--ready-fd", str(told)],
             stderr=stderr,
             pass_fds=[told],
             text=True,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xts_lab.loopback import ALLOW_LOOPBACK
+from xts_proxy.control import workers_pid
 
 READY_S = 60.0  # an emulated machine loads modules of the kernel meanwhile
 STOP_S = 10.0
@@ -25,6 +26,11 @@ class ProxyProcess:
     endpoint: str
     control: str
     log: Path
+
+    @property
+    def workers_pid(self) -> int:
+        """The process that carries data."""
+        return workers_pid(self.control)
 
 
 @contextmanager

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Self
+from typing import Self, TypedDict, Unpack
 
 from pyroute2 import Ethtool
 from pyroute2.ethtool.ioctl import EthtoolError
-from xts_messages.afxdp import open_socket
+from xts_messages.afxdp import XskSocket, open_socket
 from xts_messages.queue import Queue
 
 from xts_bpf.program import SteerProgram, interface_index, interface_mac
@@ -24,6 +24,37 @@ def receive_queues(interface: str) -> int:
     except EthtoolError:  # a driver with a fixed number of queues, most often one
         return 1
     return max(1, (channels.rx_count or 0) + (channels.combined_count or 0))
+
+
+class Options(TypedDict, total=False):
+    """What open_device_sockets() has defaults for."""
+
+    frame_window: int
+    single_chunk: bool
+    ethertype: int
+    exclusive: bool
+    patience_s: float
+
+
+class DeviceSockets:
+    """Sockets of an interface's queues, in the order asked for, for another process to use. A context manager: closing
+    closes those of this process and removes the program."""
+
+    def __init__(self, program: SteerProgram, sockets: list[XskSocket]) -> None:
+        self.program = program
+        self.sockets = sockets
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Harmless when repeated."""
+        for xsk in self.sockets:
+            xsk.close()
+        self.program.close()
 
 
 class DeviceQueues:
@@ -47,7 +78,7 @@ class DeviceQueues:
         self.program.close()
 
 
-def open_device_queues(
+def open_device_sockets(
     interface: str,
     queues: int | Iterable[int],
     peer_mac: bytes,
@@ -57,24 +88,37 @@ def open_device_queues(
     ethertype: int = 0x855B,
     exclusive: bool = False,
     patience_s: float = 1.0,
-) -> DeviceQueues:
-    """Attaches the steering program and opens the queues, in the current network namespace.
+) -> DeviceSockets:
+    """Attaches the steering program and opens sockets on the queues, in the current network namespace.
 
     queues: their numbers, or how many from 0 on. peer_mac: the host's station on this wire. A queue that was closed
-    just now is waited for, patience_s at most. Each queue's `detach()` gives its address for a worker to take over;
-    the program stays with the result. OSError says what could not be had; nothing is then left behind.
+    just now is waited for, patience_s at most. OSError says what could not be had; nothing is then left behind.
     """
     with ExitStack() as undo:
         program = undo.enter_context(SteerProgram(interface, peer_mac, ethertype=ethertype, exclusive=exclusive))
         local_mac = interface_mac(interface)
-        opened: list[Queue] = []
+        opened: list[XskSocket] = []
         for queue_id in range(queues) if isinstance(queues, int) else queues:
-            with open_socket(
-                interface, queue_id, frame_window=frame_window, single_chunk=single_chunk, patience_s=patience_s
-            ) as xsk:
-                xsk.geometry.ethertype = ethertype
-                xsk.set_addresses(local_mac, peer_mac)
-                opened.append(undo.enter_context(xsk.adopt()))
-            program.admit(queue_id, opened[-1].fileno())
+            xsk = undo.enter_context(
+                open_socket(
+                    interface, queue_id, frame_window=frame_window, single_chunk=single_chunk, patience_s=patience_s
+                )
+            )
+            xsk.geometry.ethertype = ethertype
+            xsk.set_addresses(local_mac, peer_mac)
+            opened.append(xsk)
+            program.admit(queue_id, xsk.xsk_fd)
         undo.pop_all()
-        return DeviceQueues(program, opened)
+        return DeviceSockets(program, opened)
+
+
+def open_device_queues(
+    interface: str, queues: int | Iterable[int], peer_mac: bytes, **options: Unpack[Options]
+) -> DeviceQueues:
+    """The same for use in this process, with the options of open_device_sockets(). Each queue's `detach()` gives its
+    address for a worker to take over; the program stays with the result."""
+    with ExitStack() as undo:
+        sockets = undo.enter_context(open_device_sockets(interface, queues, peer_mac, **options))
+        opened = [undo.enter_context(xsk.adopt()) for xsk in sockets.sockets]
+        undo.pop_all()
+        return DeviceQueues(sockets.program, opened)

@@ -69,6 +69,11 @@ def _is_served(path: str) -> bool:
         return True
 
 
+def workers_pid(path: str) -> int:
+    """The process of a running proxy that carries data. OSError: as ask()."""
+    return int(ask(path, Question("status"))["proxy"]["processes"]["xts-workers"])
+
+
 def handler(
     answer: Callable[[Question], dict[str, Any]],
 ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], object]:

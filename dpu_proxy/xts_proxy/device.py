@@ -20,14 +20,14 @@ from typing import Any
 
 from pyroute2 import Ethtool, IPRoute
 from pyroute2.ethtool.ioctl import EthtoolError
-from xts_bpf.device import open_device_queues
+from xts_bpf.device import open_device_sockets
 from xts_messages import attach_token
 
 from xts_proxy.config import Config
 from xts_proxy.config_values import ALL, Queues
 from xts_proxy.log import LOG
 from xts_proxy.tenants import Tenants
-from xts_proxy.workers import Worker
+from xts_proxy.worker_process import RemoteWorker
 
 #: How long a queue that was closed just now (by the proxy before us) is waited for.
 _PATIENCE_S = 2.0
@@ -51,7 +51,7 @@ class DeviceChannels:
                 proxy.interface,
                 ", ".join(found),
             )
-        self._opened = open_device_queues(
+        self._opened = open_device_sockets(
             proxy.interface,
             self.queue_ids,
             proxy.peer_mac.octets,
@@ -62,14 +62,15 @@ class DeviceChannels:
             patience_s=_PATIENCE_S,
         )
 
-    def give_to(self, workers: list[Worker]) -> None:
+    def give_to(self, workers: list[RemoteWorker]) -> None:
         """Queue by queue in turn."""
         self.reconfigure(workers)
-        for i, (queue_id, queue) in enumerate(zip(self.queue_ids, self._opened.queues, strict=True)):
-            tenant = self.tenants.of_queue(self.config.proxy.interface, queue_id)
-            workers[i % len(workers)].add_channel(queue, queue_id, tenant)
+        for i, xsk in enumerate(self._opened.sockets):
+            tenant = self.tenants.of_queue(self.config.proxy.interface, xsk.queue_id)
+            workers[i % len(workers)].add_afxdp_channel(xsk, tenant)
+            xsk.close()
 
-    def reconfigure(self, workers: list[Worker]) -> None:
+    def reconfigure(self, workers: list[RemoteWorker]) -> None:
         """Tells the workers whom a token makes whose tenant, by the table in force."""
         rules = self.tenants.identity_rules(self.config.proxy.interface) if self._key else []
         for worker in workers:

@@ -4,13 +4,22 @@ does not come to the end of a round for a second is reported: what it is at, and
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from xts_proxy.log import LOG
-from xts_proxy.workers import Worker
 
 LOOK_S = 0.5
 NO_PROGRESS_S = 1.0
+
+
+class Worker(Protocol):
+    """What is looked at: a worker, in this process or in its own."""
+
+    @property
+    def index(self) -> int: ...
+    def pulse(self) -> tuple[float, str]: ...
 
 
 @dataclass(slots=True)
@@ -25,7 +34,7 @@ class _Seen:
 class Heartbeat:
     """Looks at the workers while the loop runs."""
 
-    def __init__(self, workers: list[Worker]) -> None:
+    def __init__(self, workers: Sequence[Worker]) -> None:
         self._workers = workers
         self._seen: dict[int, _Seen] = {}
         self._handle: asyncio.TimerHandle | None = None

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import os
 import sys
 import time
-
-from xts_proxy.workers import Worker
+from typing import Protocol
 
 LOG = logging.getLogger("xts-proxy")
 
@@ -70,10 +68,19 @@ class Budget:
         LOG.log(level, "%s", message)
 
 
+class Source(Protocol):
+    """A worker, here or in a process of its own."""
+
+    index: int
+
+    def log_fd(self) -> int: ...
+    def log_lines(self, lines_max: int) -> list[str]: ...
+
+
 class WorkerLog:
     """Passes a worker's lines on as they come, but not in floods."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, worker: Worker) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, worker: Source) -> None:
         self._loop = loop
         self._worker = worker
         self._second = 0.0
@@ -102,6 +109,6 @@ class WorkerLog:
         self._loop.add_reader(self._worker.log_fd(), self._pass_on)
 
     def _write(self) -> None:
-        for line in itertools.islice(self._worker.log_lines(), self._budget):
+        for line in self._worker.log_lines(self._budget):
             LOG.info("worker %d: %s", self._worker.index, line)
             self._budget -= 1

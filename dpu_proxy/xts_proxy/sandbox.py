@@ -1,9 +1,11 @@
-"""Least privilege for the proxy, once everything that needs privilege is open.
+"""Least privilege for the proxy's processes, once everything that needs privilege is open.
 
 Limits are raised first (`raise_limits`); then queues and sockets are opened; then `confine` gives up what is no
-longer needed. Capabilities belong to threads: confine() runs before the workers start, so that they inherit the
-little that is left, and it refuses to run later. What a reload needs (reading the file, posting to workers) needs
-none of what is dropped, except that another user must still be allowed to read the file.
+longer needed, the user root before all. Capabilities belong to threads: confine() runs before any are started, and
+refuses to run later.
+
+The supervisor keeps one capability, to read the files that a reload names, which may be root's alone. It is in force
+only inside `reading()`.
 """
 
 from __future__ import annotations
@@ -12,13 +14,20 @@ import errno
 import os
 import pwd
 import resource
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from xts_proxy._native import ffi, lib
 
-#: What stays: hosts may listen on ports below 1024 of the device.
-KEPT = {"net_bind_service": 10}
+CAPABILITIES = {"dac_read_search": 2, "net_bind_service": 10}
+#: What a supervisor keeps, to read again what it has read as root; and workers: ports below 1024 of the device.
+OF_SUPERVISOR = ("dac_read_search",)
+OF_WORKERS = ("net_bind_service",)
+#: Who the proxy becomes when root has started it and the configuration names nobody: the first that there is.
+DEFAULT_USERS = ("xts", "nobody")
 _SETPCAP = 8
 _CAPABILITY_VERSION_3 = 0x20080522
 
@@ -35,25 +44,21 @@ def raise_limits() -> int:
     return descriptors
 
 
-def confine(user: str, core_dumps: bool = False) -> list[str]:
-    """Becomes `user` ("" for the same one), keeps of all capabilities those in KEPT that are held, and never gains
-    any again. Unless `core_dumps`, its memory, which may hold keys, is written nowhere and shown to no process of
-    the same user. Returns what was done, for the log. OSError: nothing can be relied on."""
+def confine(user: str, keep: Sequence[str] = (), core_dumps: bool = False) -> list[str]:
+    """Becomes `user` ("": see `user_to_become`), keeps of all capabilities those of `keep` that are held, and never
+    gains any again; DAC_READ_SEARCH is out of force from here on. Unless `core_dumps`, its memory is written nowhere
+    and shown to no process of the same user. Returns what was done, for the log. OSError: nothing can be relied on."""
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads != 1:
         raise RuntimeError(f"confine() must come before threads; there are {threads}")
     done = []
-    _empty_bounding_set()
-    if user:
-        account = find_user(user)
-        _prctl("PR_SET_KEEPCAPS", 1)
-        os.initgroups(account.pw_name, account.pw_gid)
-        os.setgid(account.pw_gid)
-        os.setuid(account.pw_uid)
-        done.append(f"user {user}")
+    _empty_bounding_set(keep)
+    if account := user_to_become(user):
+        _become(account)
+        done.append(f"user {account.pw_name}")
     before = capabilities()
-    kept = before & sum(1 << number for number in KEPT.values())
-    _set_capabilities(kept)
+    kept = before & _mask(*keep)
+    _set_capabilities(kept, kept & ~_mask("dac_read_search"))
     _prctl("PR_CAP_AMBIENT", lib.PR_CAP_AMBIENT_CLEAR_ALL)
     _prctl("PR_SET_NO_NEW_PRIVS", 1)
     _prctl("PR_SET_DUMPABLE", int(core_dumps))
@@ -61,10 +66,59 @@ def confine(user: str, core_dumps: bool = False) -> list[str]:
         done.append("no core dumps")
     if capabilities() != kept:
         raise OSError(errno.EPERM, "the kernel kept capabilities that were dropped")
-    names = [name for name, number in KEPT.items() if kept >> number & 1]
+    names = [name for name, number in CAPABILITIES.items() if kept >> number & 1]
     done.append(f"{(before & ~kept).bit_count()} capabilities dropped, kept: {', '.join(names) or 'none'}")
     done.append("no new privileges")
     return done
+
+
+def restrict_calls(*, parsers: bool, started: bool) -> str:
+    """A workers' process from here on makes only the system calls that workers need (native/calls.h); those that start
+    threads until it is `started`, and that to run parsers only if there are `parsers`. What was done, for the log."""
+    calls = lib.XTS_CALLS_OF_WORKERS | (lib.XTS_CALLS_OF_PARSERS if parsers else 0)
+    calls |= 0 if started else lib.XTS_CALLS_OF_START
+    if result := lib.xts_calls_only(calls):
+        raise OSError(-result, f"restricting system calls: {os.strerror(-result)}")
+    return f"{lib.xts_calls_count(calls)} system calls"
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Inside, files may be read that are root's alone, if we could when we started."""
+    held = capabilities()
+    reader = _mask("dac_read_search")
+    if held & reader:
+        _set_capabilities(held, held)
+    try:
+        yield
+    finally:
+        if held & reader:
+            _set_capabilities(held, held & ~reader)
+
+
+def user_to_become(name: str) -> pwd.struct_passwd | None:
+    """The user of this name; without a name, one without rights if we are root, or None: we stay who we are. OSError
+    ENOENT: there is no such user."""
+    if name:
+        return find_user(name)
+    if os.geteuid() != 0:
+        return None
+    for default in DEFAULT_USERS:
+        with suppress(OSError):
+            return find_user(default)
+    wanted = " nor ".join(DEFAULT_USERS)
+    raise OSError(errno.ENOENT, f"there is no user {wanted} for the proxy to become: name one as proxy.user")
+
+
+def set_name(name: str) -> None:
+    """What ps and top call this process, 15 characters at most."""
+    text = ffi.new("char[]", name.encode())
+    _prctl("PR_SET_NAME", int(ffi.cast("uintptr_t", text)))
+
+
+def die_with_parent() -> None:
+    """SIGKILL when the thread that forked us ends. A change of user forgets this."""
+    _prctl("PR_SET_PDEATHSIG", signal.SIGKILL)
 
 
 def find_user(name: str) -> pwd.struct_passwd:
@@ -75,6 +129,17 @@ def find_user(name: str) -> pwd.struct_passwd:
         raise OSError(errno.ENOENT, f"proxy.user: there is no user {name}") from error
 
 
+def _become(account: pwd.struct_passwd) -> None:
+    _prctl("PR_SET_KEEPCAPS", 1)
+    try:
+        os.initgroups(account.pw_name, account.pw_gid)
+        os.setgid(account.pw_gid)
+        os.setuid(account.pw_uid)
+    except OSError as error:
+        hint = 'proxy.user = "root" says that it is to stay root' if os.geteuid() == 0 else "only root can"
+        raise OSError(error.errno, f"becoming user {account.pw_name}: {error.strerror}; {hint}") from error
+
+
 def capabilities() -> int:
     """The permitted capabilities of this thread, as a bit mask."""
     header, data = _header(), ffi.new("uint32_t[6]")
@@ -83,21 +148,25 @@ def capabilities() -> int:
     return int(data[1]) | int(data[4]) << 32
 
 
-def _set_capabilities(mask: int) -> None:
-    """Permitted and effective; nothing inheritable."""
-    low, high = mask & 0xFFFFFFFF, mask >> 32
-    data = ffi.new("uint32_t[6]", [low, low, 0, high, high, 0])
+def _mask(*names: str) -> int:
+    return sum(1 << CAPABILITIES[name] for name in names)
+
+
+def _set_capabilities(permitted: int, effective: int) -> None:
+    """Nothing inheritable."""
+    words = [mask >> shift & 0xFFFFFFFF for shift in (0, 32) for mask in (effective, permitted, 0)]
+    data = ffi.new("uint32_t[6]", words)
     if lib.capset(_header(), data) < 0:
         raise OSError(ffi.errno, os.strerror(ffi.errno))
 
 
-def _empty_bounding_set() -> None:
+def _empty_bounding_set(keep: Sequence[str]) -> None:
     """So that no program run from here gains any. Needs CAP_SETPCAP; without it there is little to gain anyway."""
     if not capabilities() >> _SETPCAP & 1:
         return
     number = 0
     while lib.prctl(lib.PR_CAPBSET_READ, ffi.cast("unsigned long", number)) >= 0:
-        if number not in KEPT.values():
+        if not _mask(*keep) >> number & 1:
             _prctl("PR_CAPBSET_DROP", number)
         number += 1
 

@@ -15,11 +15,11 @@ import os
 import socket
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xts_messages.endpoint import Attached, Endpoint, Grant, Peer
 from xts_messages.printable import printable
-from xts_messages.queue import PROXY, Queue, create_shm
+from xts_messages.queue import ShmArea, create_shm
 from xts_messages.refusals import Refusals
 from xts_messages.table import FRAME_WINDOW_MIN
 
@@ -27,7 +27,7 @@ from xts_proxy.config import Config
 from xts_proxy.heartbeat import answers
 from xts_proxy.log import LOG, Budget
 from xts_proxy.tenants import Account, Tenants, cgroup_of
-from xts_proxy.workers import Worker
+from xts_proxy.worker_process import RemoteWorker
 
 _REMOVE_AFTER_S = 0.5
 
@@ -37,11 +37,15 @@ class _Client:
     """What a grant is remembered by: the proxy's side waits here until the process has its own."""
 
     queue_id: int
-    queue: Queue
+    area: ShmArea  # of its descriptors the shared memory and the proxy's bell are ours, until the worker has its own
     tenant: Account
     uid: int
-    worker: Worker | None = None
+    worker: RemoteWorker | None = None
     remove_at: float = 0.0  # by time.monotonic(), once released; 0: attached
+
+    def close(self) -> None:
+        os.close(self.area.memfd)
+        os.close(self.area.proxy_bell)
 
 
 class ShmChannels:
@@ -51,7 +55,7 @@ class ShmChannels:
         """Listens at once, so that the socket is made with the rights of the start; workers come later."""
         self.config = config
         self.tenants = tenants
-        self.workers: list[Worker] = []
+        self.workers: list[RemoteWorker] = []
         self.stopping = False
         self._budgets: dict[str, Budget] = {}
         self.attaches = 0
@@ -66,11 +70,11 @@ class ShmChannels:
             mode=config.proxy.endpoint_mode,
         )
 
-    def give_to(self, workers: list[Worker]) -> None:
+    def give_to(self, workers: list[RemoteWorker]) -> None:
         """From now on processes can attach."""
         self.workers = workers
 
-    def reconfigure(self, workers: list[Worker]) -> None:
+    def reconfigure(self, workers: list[RemoteWorker]) -> None:
         """Nothing: whose a process is, is seen when it attaches."""
 
     def counters(self) -> dict[str, tuple[int, str]]:
@@ -104,15 +108,10 @@ class ShmChannels:
             window = max(FRAME_WINDOW_MIN, min(window, peer.frame_window_max))
         queue_id = next(number for number in itertools.count() if number not in self.clients)
         area = create_shm(window)
-        try:
-            queue = area.open(PROXY)
-        except OSError:
-            area.close()
-            raise
-        os.close(area.proxy_bell)
         area.geometry.ethertype = self.config.proxy.ethertype
         area.geometry.queue_id = queue_id
-        self.clients[queue_id] = client = _Client(queue_id, queue, tenant, peer.uid)
+        ours = replace(area, memfd=os.dup(area.memfd), host_bell=-1)
+        self.clients[queue_id] = client = _Client(queue_id, ours, tenant, peer.uid)
         return Grant(area.geometry, (area.memfd, area.host_bell), client)
 
     def _check_room(self, peer: Peer, tenant: Account) -> None:
@@ -137,15 +136,14 @@ class ShmChannels:
             if other.worker is not None:
                 counts[other.worker] += 1
         worker = min(self.workers, key=lambda candidate: counts[candidate])
-        life_fd = attached.life_fd()
         try:
-            worker.add_channel(client.queue, client.queue_id, client.tenant, life_fd)
+            worker.add_shm_channel(client.area, client.queue_id, client.tenant, attached.connection.fileno())
         except OSError as error:
-            os.close(life_fd)
             LOG.error("queue %d: %s", client.queue_id, error)
             with suppress(OSError):  # ends the attachment at both ends
                 attached.connection.shutdown(socket.SHUT_RDWR)
             return
+        client.close()
         client.worker = worker
         self.attaches += 1
         peer = attached.peer
@@ -164,7 +162,7 @@ class ShmChannels:
         client = attached.tag
         assert isinstance(client, _Client)
         if client.worker is None:
-            client.queue.close()
+            client.close()
             del self.clients[client.queue_id]
         else:
             client.remove_at = time.monotonic() + _REMOVE_AFTER_S

@@ -1,8 +1,10 @@
 """The running proxy: start, reload, drain, stop.
 
-Theory of operation. One asyncio loop, and worker threads that need nothing from it to carry data. Everything that
-takes privilege or can fail is opened first (sockets, queues); then the sandbox closes; then workers start and get
-their queues. Only then are we ready. A mistake on the way ends the process before anything serves.
+Theory of operation. Three processes: this one, with an asyncio loop; the workers' (worker_process.py), which needs
+nothing from it to carry data; and the one that has the private keys of TLS (keys.py). Everything that takes privilege
+or can fail is opened first (sockets, queues, files), the other two are forked, and then all give up their rights. Then
+workers start and get their queues. Only then are we ready. A mistake on the way ends the proxy before anything serves,
+and so does the end of one of the processes.
 
 SIGHUP: the file is read and checked; only if it is valid and changes nothing that needs a restart is any of it taken
 over. SIGTERM, SIGINT: new sockets are refused and listeners closed, connections go on until none is left or the time
@@ -27,16 +29,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from xts_proxy import control, log, metrics, sandbox, ulp_tls
+from xts_proxy import control, log, metrics, sandbox
+from xts_proxy.children import Child
 from xts_proxy.config import Config, ConfigError, load, restart_needed
 from xts_proxy.config_tenant import effective, shortages
 from xts_proxy.heartbeat import Heartbeat, answers
+from xts_proxy.keys import Key, KeyProcess
 from xts_proxy.log import LOG
 from xts_proxy.readiness import Readiness
 from xts_proxy.shm import ShmChannels
 from xts_proxy.tenants import Tenants, machine_of
-from xts_proxy.ulp import Protocols
-from xts_proxy.workers import LINK_STATES, Worker
+from xts_proxy.ulp import Material, Protocols
+from xts_proxy.worker_process import RemoteWorker, WorkerProcess
+from xts_proxy.workers import LINK_STATES
 
 _DRAIN_LOOK_S = 0.05
 _REAP_S = 0.05
@@ -48,8 +53,8 @@ class Channels(Protocol):
 
     config: Config
 
-    def give_to(self, workers: list[Worker]) -> None: ...
-    def reconfigure(self, workers: list[Worker]) -> None: ...
+    def give_to(self, workers: list[RemoteWorker]) -> None: ...
+    def reconfigure(self, workers: list[RemoteWorker]) -> None: ...
     def programs(self) -> dict[int, tuple[int, str]]: ...
     def counters(self) -> dict[str, tuple[int, str]]: ...
     def close(self) -> None: ...
@@ -65,13 +70,16 @@ class Supervisor:
         self.readiness = readiness
         self.started_at = time.time()
         self.state = "starting"
-        self.workers: list[Worker] = []
+        self.workers: list[RemoteWorker] = []
         self._heartbeat = Heartbeat(self.workers)
         self._logs: list[log.WorkerLog] = []
         self.tenants = Tenants(config)
         self.channels: Channels | None = None
-        self._protocols = Protocols()
-        self._ulp: Any = None  # struct xts_ulp_config in force
+        self._keys: KeyProcess | None = None
+        self._protocols: Protocols | None = None
+        self._process: WorkerProcess | None = None
+        self._material: Material | None = None  # until the workers have it
+        self._failed = ""  # which process has ended, and how
         self.reloads = {"taken": 0, "refused": 0}
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = asyncio.Event()
@@ -94,8 +102,7 @@ class Supervisor:
         proxy = self.config.proxy
         for warning in shortages(effective(self.config.tenant), machine_of(self.config, descriptors)):
             LOG.warning("%s", warning)
-        if proxy.user:
-            sandbox.find_user(proxy.user)
+        sandbox.user_to_become(proxy.user)
         self._listen_unix(proxy.control, 0o600, control.handler(self.answer))
         where = proxy.metrics
         if where.unix_path is not None:
@@ -110,11 +117,21 @@ class Supervisor:
         self.channels = (
             ShmChannels(self.config, self.tenants) if proxy.queue == "shm" else _open_device(self.config, self.tenants)
         )
-        self._undo.callback(self.channels.close)
-        self._undo.enter_context(self._protocols)
-        self._ulp = self._protocols.build(self.config)
-        for line in sandbox.confine(proxy.user, proxy.core_dumps):
+        self._undo.callback(_close, self.channels)
+        self._fork()
+        for line in sandbox.confine(proxy.user, sandbox.OF_SUPERVISOR, proxy.core_dumps):
             LOG.info("sandbox: %s", line)
+
+    def _fork(self) -> None:
+        """The other processes, and what they need of files."""
+        proxy = self.config.proxy
+        self._keys = KeyProcess(proxy.user, proxy.core_dumps)
+        self._undo.callback(self._keys.close)
+        self._protocols = self._undo.enter_context(Protocols(self._keys.load))
+        self._material = self._protocols.gather(self.config)
+        self._process = WorkerProcess([connection.fileno() for connection in self._keys.connections])
+        self._undo.callback(self._process.close)
+        self._keys.handed_over()
 
     def _listen_unix(self, path: str, mode: int, serve: Callable[..., object]) -> None:
         listener = self._undo.enter_context(control.listen_unix(path, mode))
@@ -132,13 +149,16 @@ class Supervisor:
             self._start_workers()
             for listener, serve in self._listeners:
                 await _serve(listener, serve)
+            self._check_children()
             self.state = "running"
             LOG.info("ready: queue kind %s, %d worker(s)", self.config.proxy.queue, len(self.workers))
             self.readiness.ready("serving")
             self._heartbeat.start()
             self._stay_alive()
             await self._stopping.wait()
+            self._check_children()
             error = await self._drain()
+            self._check_children()
         except BaseException:
             self._stop_workers(errno.ESHUTDOWN)
             raise
@@ -147,18 +167,32 @@ class Supervisor:
 
     def _start_workers(self) -> None:
         loop = asyncio.get_running_loop()
-        for index in range(self.config.proxy.workers):
-            worker = Worker(index, self.config, self.tenants.numbers(), self._ulp)
-            self.workers.append(worker)
+        assert self._process and self._keys and self._material
+        done, notes = self._process.start(self.config, self._material)
+        for line in done:
+            LOG.info("sandbox of workers: %s", line)
+        self._log_notes(notes)
+        self._material = None
+        self.workers[:] = self._process.workers
+        for worker in self.workers:
             self._logs.append(log.WorkerLog(loop, worker))
+        for child in (self._process.child, self._keys.child):
+            loop.add_reader(child.fileno(), self._on_child, child)
         assert self.channels is not None
         self.channels.give_to(self.workers)
         if isinstance(self.channels, ShmChannels):
             loop.add_reader(self.channels.endpoint.fileno(), self._on_endpoint)
 
+    def _log_notes(self, notes: list[tuple[int, str]]) -> None:
+        for level, text in notes:
+            LOG.log(level, "%s", text)
+
     def _stop_workers(self, error: int) -> None:
         """Once; GOODBYE(error) to the hosts."""
         self._heartbeat.stop()
+        if self._process and self._process.child.ended():
+            self.workers.clear()
+            return
         workers, self.workers[:] = list(self.workers), []
         if isinstance(self.channels, ShmChannels):
             self.channels.stopping = True
@@ -166,6 +200,17 @@ class Supervisor:
             relay.close()
         for worker in workers:
             worker.stop(error)
+
+    def _on_child(self, child: Child) -> None:
+        """A process of ours has ended: nothing can be carried without workers, and no handshake made without keys."""
+        asyncio.get_running_loop().remove_reader(child.fileno())
+        self._failed = f"{child.name}: {child.ended()}; the proxy ends"
+        self._stopping.set()
+        self._hurry.set()
+
+    def _check_children(self) -> None:
+        if self._failed:
+            raise OSError(errno.ECHILD, self._failed)
 
     # --- stopping --------------------------------------------------------------------------------------
 
@@ -186,9 +231,11 @@ class Supervisor:
             worker.drain()
         LOG.info("stopping: %d connections may go on for %g s", self._connections(), timeout_s)
         deadline = time.monotonic() + timeout_s
-        while (left := self._connections()) and time.monotonic() < deadline and not self._hurry.is_set():
+        left = self._connections()
+        while left and time.monotonic() < deadline and not self._hurry.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), _DRAIN_LOOK_S)
+            left = 0 if self._failed else self._connections()
         if left:
             LOG.warning("%d connections are cut off", left)
         return errno.ESHUTDOWN if left else 0
@@ -213,7 +260,8 @@ class Supervisor:
 
     def _reload(self, path: Path) -> bool:
         try:
-            new = load(path)
+            with sandbox.reading():
+                new = load(path)
         except ConfigError as error:
             for mistake in error.mistakes:
                 LOG.error("reload: %s", mistake)
@@ -225,15 +273,12 @@ class Supervisor:
             LOG.error("reload: the configuration in force stays")
             return False
         try:
-            ulp = self._protocols.build(new)
+            self._configure(new)
         except OSError as error:
             LOG.error("reload: %s", error.strerror)
             LOG.error("reload: the configuration in force stays")
             return False
         self.tenants.configure(new)
-        for worker in self.workers:
-            worker.configure(new, self.tenants.numbers(), ulp)
-        self._ulp = ulp
         self.config = new
         if self.channels:
             self.channels.config = new
@@ -241,6 +286,18 @@ class Supervisor:
         log.set_level(new.proxy.log_level)
         LOG.info("reload: %s is in force", path)
         return True
+
+    def _configure(self, new: Config) -> None:
+        assert self._process and self._protocols and self._keys
+        with sandbox.reading():
+            material = self._protocols.gather(new)
+        try:
+            self._log_notes(self._process.configure(new, material))
+        except OSError:
+            for key in material.tls.keys.values():
+                if isinstance(key, Key):
+                    self._keys.forget(key)
+            raise
 
     # --- events ----------------------------------------------------------------------------------------
 
@@ -282,6 +339,7 @@ class Supervisor:
             "proxy": {
                 "version": version("xts-offload"),
                 "pid": os.getpid(),
+                "processes": {child.name: child.pid for child in self._children()},
                 "state": self.state,
                 "queue": self.config.proxy.queue,
                 "config": str(self.path) if self.path else None,
@@ -289,15 +347,15 @@ class Supervisor:
                 "reloads": self.reloads,
             },
             "workers": [self._worker_row(worker, worker in awake) for worker in self.workers],
-            "tenants": [{"tenant": account.name} | account.figures() for account in self.tenants.accounts.values()],
-            "tls": ulp_tls.counts(),
+            "tenants": [{"tenant": name} | figures for name, figures in self._tenants().items()],
+            "tls": self._tls_counts(),
             "channels": sorted(channels, key=lambda row: row["queue_id"]),
         }
         if question.connections:
             result["connections"] = [row | {"worker": worker.index} for worker in awake for row in worker.connections()]
         return result
 
-    def _worker_row(self, worker: Worker, awake: bool) -> dict[str, Any]:
+    def _worker_row(self, worker: RemoteWorker, awake: bool) -> dict[str, Any]:
         stands_s, reports = self._heartbeat.figures(worker)
         row: dict[str, Any] = {"worker": worker.index, "no_progress_s": round(stands_s, 1), "no_progress": reports}
         if not awake:
@@ -306,6 +364,15 @@ class Supervisor:
         refused = stats["refused_policy"] + stats["refused_limit"]
         kept = stats["kept_listeners"] + stats["parked_connections"]
         return row | {**stats, "refused": refused, "kept": kept}
+
+    def _children(self) -> list[Child]:
+        return [process.child for process in (self._process, self._keys) if process]
+
+    def _tenants(self) -> dict[str, dict[str, dict[str, int]]]:
+        return self._process.tenants() if self._process and self.workers else {}
+
+    def _tls_counts(self) -> dict[str, int]:
+        return self._process.tls_counts() if self._process and self.workers else {}
 
     def metrics_text(self) -> str:
         """What /metrics shows."""
@@ -321,12 +388,12 @@ class Supervisor:
             families.add("xts_proxy_reloads", count, {"result": result}, "Reloads of the configuration")
         for name, (count, help_text) in (self.channels.counters() if self.channels else {}).items():
             families.add(name, count, {}, help_text)
-        for name, count in ulp_tls.counts().items():
+        for name, count in self._tls_counts().items():
             families.add(f"xts_tls_{name}", count, {}, f"{name} of struct xts_tls_counts, ulp/tls_config.h")
         for worker in self.workers:
             metrics.add_worker(families, worker.index, worker.stats())
-        for account in self.tenants.accounts.values():
-            metrics.add_tenant(families, account.name, account.figures())
+        for name, figures in self._tenants().items():
+            metrics.add_tenant(families, name, figures)
         for worker in self.workers:
             for row in worker.channels():
                 metrics.add_channel(families, worker.index, row)
@@ -346,8 +413,13 @@ async def _serve(listener: socket.socket, serve: Any) -> None:
         await asyncio.start_server(serve, sock=listener, limit=_REQUEST_BYTES_MAX)
 
 
+def _close(channels: Channels) -> None:
+    with sandbox.reading():  # an endpoint removes its socket
+        channels.close()
+
+
 def _unlink(path: str) -> None:
-    with suppress(OSError):  # another user's directory, after the sandbox: the next start replaces it
+    with suppress(OSError), sandbox.reading():  # where we may not, it stays, and the next start replaces it
         Path(path).unlink()
 
 

@@ -85,13 +85,14 @@ class Account:
 class Tenants:
     """The table in force, and the accounts."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, machine: Machine | None = None) -> None:
+        """`machine`: what there is; None: what this process finds."""
         self.accounts: dict[str, Account] = {}
-        self.configure(config)
+        self.configure(config, machine)
 
-    def configure(self, config: Config) -> None:
+    def configure(self, config: Config, machine: Machine | None = None) -> None:
         """Takes over a (reloaded) configuration: channels that are open keep the tenant they have."""
-        machine = this_machine(config)
+        machine = machine or this_machine(config)
         lib.xts_pools_configure([machine.descriptors, machine.memory_mib << 20])
         self._limits = config.limits
         self._table = effective(config.tenant)

@@ -1,6 +1,8 @@
 """What the operator has configured for pushed protocols, for the workers: struct xts_ulp_config (native/ulp/config.h).
 
 A configuration is made whole for each start and reload and never changed; connections keep theirs until they close.
+It is made in the workers' process (`build`) of what the supervisor has read and loaded (`Protocols.gather`).
+
 Parser programs are loaded with the rights of the start and kept from then on: a reload can name them again, but it
 loads others only if the proxy still may. A program whose object file has changed needs a restart.
 """
@@ -9,21 +11,40 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from xts_proxy import ulp_tls
+from xts_proxy import tls_files, ulp_tls
 from xts_proxy._native import ffi, lib
 from xts_proxy.config import Config
+from xts_proxy.config_tenant import Machine
 from xts_proxy.config_ulp import Parser, Ulp
+from xts_proxy.keys import Key
+from xts_proxy.tenants import this_machine
+from xts_proxy.tls_files import TlsFiles
 from xts_proxy.toml_positions import dotted
+from xts_proxy.workers import allowed_congestion_controls
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What a configuration is made of beside its text."""
+
+    tls: TlsFiles
+    machine: Machine  # for tenants
+    congestion_controls: bytes = b""  # that hosts may choose
+    programs: list[int] = field(default_factory=list)  # descriptors of the parsers, in the order of the configuration
 
 
 class Protocols:
-    """Makes configurations; holds the programs. A context manager."""
+    """Reads and loads what configurations name; holds the programs. A context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, load_key: Callable[[int], Key] | None = None) -> None:
+        """load_key: see tls_files.gather()."""
+        self._load_key = load_key
         self._programs: dict[tuple[str, str], int] = {}
 
     def __enter__(self) -> Self:
@@ -37,19 +58,13 @@ class Protocols:
         while self._programs:
             os.close(self._programs.popitem()[1])
 
-    def build(self, config: Config) -> Any:
-        """struct xts_ulp_config *, released when Python forgets it. OSError: something could not be had, and why."""
-        native = ffi.gc(lib.xts_ulp_config_new(_limits(config.ulp)), lib.xts_ulp_config_release)
-        if native == ffi.NULL:
-            raise MemoryError
-        for path, problem in ulp_tls.add(native, config.tls):
-            raise OSError(errno.EINVAL, f"{dotted(path)}: {problem}")
-        ulp_tls.add_of_this_machine(native, config.tls)
-        for parser in config.ulp.parser:
-            self._add(native, parser)
-        return native
+    def gather(self, config: Config) -> Material:
+        """OSError: a parser could not be loaded, and why."""
+        programs = [self._program(parser) for parser in config.ulp.parser]
+        tls = tls_files.gather(config.tls, self._load_key)
+        return Material(tls, this_machine(config), allowed_congestion_controls(), programs)
 
-    def _add(self, native: Any, parser: Parser) -> None:
+    def _program(self, parser: Parser) -> int:
         key = (parser.object, parser.program)
         if key not in self._programs:
             from xts_bpf.parser import load_parser  # libbpf, which most do without
@@ -61,11 +76,25 @@ class Protocols:
                 raise OSError(error.errno, f"parser {parser.name}: {error.strerror}; {hint}") from error
             except OSError as error:
                 raise OSError(error.errno, f"parser {parser.name}: {error.strerror}") from error
-        descriptor = os.dup(self._programs[key])
+        return self._programs[key]
+
+
+def build(config: Config, material: Material) -> tuple[Any, list[tuple[int, str]]]:
+    """struct xts_ulp_config *, released when Python forgets it, and what is to be logged, with its level. OSError:
+    something could not be had, and why."""
+    native = ffi.gc(lib.xts_ulp_config_new(_limits(config.ulp)), lib.xts_ulp_config_release)
+    if native == ffi.NULL:
+        raise MemoryError
+    for path, problem in ulp_tls.add(native, config.tls, material.tls):
+        raise OSError(errno.EINVAL, f"{dotted(path)}: {problem}")
+    notes = list(ulp_tls.add_of_this_machine(native, config.tls, material.tls))
+    for parser, program in zip(config.ulp.parser, material.programs, strict=True):
+        descriptor = os.dup(program)
         result = lib.xts_ulp_config_add_parser(native, parser.name.encode(), descriptor)
         if result:
             os.close(descriptor)
             raise OSError(-result, f"parser {parser.name}: {os.strerror(-result)}")
+    return native, notes
 
 
 def _limits(ulp: Ulp) -> Any:

@@ -1,44 +1,37 @@
-"""Identities, trust roots and settings of TLS: from the files that the configuration names to native/ulp/tls_config.h.
-
-Files are read by the supervisor, before it gives up its rights; keys pass through memory that is wiped at once and stay
-only where OpenSSL has them. A reload reads them again, with the rights that are left then.
+"""Identities, trust roots and settings of TLS: from the configuration and the contents of the files that it names
+(tls_files.py) to native/ulp/tls_config.h.
 """
 
 from __future__ import annotations
 
-import errno
-import os
-import ssl
-import stat
+import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
+from xts_proxy import tls_files
 from xts_proxy._native import ffi, lib
 from xts_proxy.config_tls import Identity, Tls, Trust, together
 from xts_proxy.config_values import Queues
-from xts_proxy.log import LOG
+from xts_proxy.keys import Key
+from xts_proxy.tls_files import TlsFiles
 from xts_proxy.toml_positions import Path as KeyPath
 
 _VERSIONS = {"1.2": 0x0303, "1.3": 0x0304}
 _CRYPTO = {"auto": 0, "user": 1, "kernel": 2, "device": 3}
 _WHY_BYTES = 256
-_FILE_BYTES_MAX = 16 << 20
-_BEGIN = b"-----BEGIN "
 
 
-def add(native: Any, tls: Tls) -> Iterator[tuple[KeyPath, str]]:
+def add(native: Any, tls: Tls, files: TlsFiles) -> Iterator[tuple[KeyPath, str]]:
     """Puts all of it into a new struct xts_ulp_config; what is wrong, by its key in the file. It is of no use then.
     What config_tls.together() finds wrong is left out and not told again."""
     told = {path[:3] for path, _ in together(tls)}
     yield from _settings(native, tls)
     for i, identity in enumerate(tls.identity):
         if ("tls", "identity", i) not in told:
-            yield from _identity(native, identity, ("tls", "identity", i))
+            yield from _identity(native, identity, files.keys[i], files, ("tls", "identity", i))
     for i, trust in enumerate(tls.trust):
         if ("tls", "trust", i) not in told:
-            yield from _trust(native, trust, ("tls", "trust", i))
+            yield from _trust(native, trust, files, ("tls", "trust", i))
 
 
 def check(tls: Tls) -> Iterator[tuple[KeyPath, str]]:
@@ -46,21 +39,24 @@ def check(tls: Tls) -> Iterator[tuple[KeyPath, str]]:
     native = ffi.gc(lib.xts_ulp_config_new(ffi.NULL), lib.xts_ulp_config_release)
     if native == ffi.NULL:
         raise MemoryError
-    yield from add(native, tls)
+    files = tls_files.gather(tls)
+    try:
+        yield from add(native, tls, files)
+    finally:
+        files.wipe()
 
 
-def add_of_this_machine(native: Any, tls: Tls) -> None:
+def add_of_this_machine(native: Any, tls: Tls, files: TlsFiles) -> Iterator[tuple[int, str]]:
     """What depends on the machine and not on the file: whether its kernel does TLS, and its own trust roots, which are
-    "default" unless the file has one."""
+    "default" unless the file has one. What is to be logged of it, with its level."""
     why = ffi.new("char[]", _WHY_BYTES)
     if tls.crypto != "user" and lib.xts_tls_probe_kernel(native, why, _WHY_BYTES):
-        LOG.info("tls: the proxy encrypts by itself: %s", _text(why))
+        yield logging.INFO, f"tls: the proxy encrypts by itself: {_text(why)}"
     if any(trust.name == "default" for trust in tls.trust):
         return
-    roots = _system_roots()
-    arguments = _trust_arguments("default", roots, b"", Queues(((0, Queues.highest),)))
+    arguments = _trust_arguments("default", files.system_roots, b"", Queues(((0, Queues.highest),)))
     if lib.xts_tls_add_trust(native, *arguments, why, _WHY_BYTES):
-        LOG.warning("tls: no trust roots of this machine: %s; name some in [[tls.trust]]", _text(why))
+        yield logging.WARNING, f"tls: no trust roots of this machine: {_text(why)}; name some in [[tls.trust]]"
 
 
 def counts() -> dict[str, int]:
@@ -88,26 +84,33 @@ def _settings(native: Any, tls: Tls) -> Iterator[tuple[KeyPath, str]]:
 # --- identities ----------------------------------------------------------------------------------------
 
 
-def _identity(native: Any, identity: Identity, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+def _identity(
+    native: Any, identity: Identity, key: Key | str, files: TlsFiles, path: KeyPath
+) -> Iterator[tuple[KeyPath, str]]:
     problems: list[tuple[KeyPath, str]] = []
-    with _file(identity.certificate, (*path, "certificate"), problems) as certificate:
-        with _file(identity.key, (*path, "key"), problems, secret=True) as key:
-            with _file(identity.ocsp, (*path, "ocsp"), problems) as ocsp:
-                if not problems:
-                    problem = _add_identity(native, identity, certificate, key, ocsp)
-                    where = "key" if problem.startswith("key") else "certificate"
-                    problems += [((*path, where), problem)] if problem else []
+    certificate = _content(files, identity.certificate, (*path, "certificate"), problems)
+    if isinstance(key, str):
+        problems.append(((*path, "key"), key))
+    ocsp = _content(files, identity.ocsp, (*path, "ocsp"), problems)
+    if not problems and isinstance(key, Key):
+        problem = _add_identity(native, identity, certificate, key, ocsp)
+        where = "key" if problem.startswith("key") else "certificate"
+        problems += [((*path, where), problem)] if problem else []
     yield from problems
 
 
-def _add_identity(native: Any, identity: Identity, certificate: bytearray, key: bytearray, ocsp: bytearray) -> str:
+def _add_identity(native: Any, identity: Identity, certificate: bytes, key: Key, ocsp: bytes) -> str:
     why = ffi.new("char[]", _WHY_BYTES)
     pairs = _pairs(identity.queues)
-    with ffi.from_buffer(certificate) as one, ffi.from_buffer(key) as two, ffi.from_buffer(ocsp) as three:
-        result = lib.xts_tls_add_identity(
+    with ffi.from_buffer(key.data) as data:
+        known: tuple[Any, ...] = (data, len(key.data))
+        how = lib.xts_tls_add_identity
+        if key.number:
+            how, known = lib.xts_tls_add_identity_by_number, (key.number, *known)
+        result = how(
             native,
             identity.name.encode(),
-            *(one, len(certificate), two, len(key), three, len(ocsp)),
+            *(certificate, len(certificate), *known, ocsp or ffi.NULL, len(ocsp)),
             *(pairs, len(pairs), why, _WHY_BYTES),
         )
     return _text(why) if result else ""
@@ -116,21 +119,17 @@ def _add_identity(native: Any, identity: Identity, certificate: bytearray, key: 
 # --- trust ---------------------------------------------------------------------------------------------
 
 
-def _trust(native: Any, trust: Trust, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+def _trust(native: Any, trust: Trust, files: TlsFiles, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
     problems: list[tuple[KeyPath, str]] = []
     where = (*path, "file" if trust.file else "directory")
-    with _file(trust.file, where, problems) as roots, _file(trust.crl, (*path, "crl"), problems) as crl:
-        if trust.directory:
-            try:
-                roots.extend(_directory(Path(trust.directory)))
-            except OSError as error:
-                problems.append((where, f"{trust.directory}: {error.strerror}"))
-        if not problems:
-            why = ffi.new("char[]", _WHY_BYTES)
-            arguments = _trust_arguments(trust.name, bytes(roots), bytes(crl), trust.queues)
-            if lib.xts_tls_add_trust(native, *arguments, why, _WHY_BYTES):
-                text = _text(why)
-                problems.append(((*path, "crl") if "revocation" in text else where, text))
+    roots = _content(files, trust.file or trust.directory, where, problems)
+    crl = _content(files, trust.crl, (*path, "crl"), problems)
+    if not problems:
+        why = ffi.new("char[]", _WHY_BYTES)
+        arguments = _trust_arguments(trust.name, roots, crl, trust.queues)
+        if lib.xts_tls_add_trust(native, *arguments, why, _WHY_BYTES):
+            text = _text(why)
+            problems.append(((*path, "crl") if "revocation" in text else where, text))
     yield from problems
 
 
@@ -139,67 +138,13 @@ def _trust_arguments(name: str, roots: bytes, crl: bytes, queues: Queues) -> tup
     return name.encode(), roots, len(roots), crl or ffi.NULL, len(crl), pairs, len(pairs)
 
 
-def _directory(directory: Path) -> bytes:
-    """All PEM files of a directory, each once however many links there are to it."""
-    files = {file.resolve() for file in directory.iterdir() if file.is_file()}
-    texts = (_read_public(file) for file in sorted(files))
-    return b"\n".join(text for text in texts if _BEGIN in text)
-
-
-def _read_public(file: Path) -> bytes:
-    with suppress(PermissionError):
-        return file.read_bytes()
-    return b""
-
-
-def _system_roots() -> bytes:
-    """OpenSSL's own places, on this machine; empty when they are."""
-    paths = ssl.get_default_verify_paths()
-    with suppress(OSError):
-        if paths.cafile:
-            return Path(paths.cafile).read_bytes()
-        if paths.capath:
-            return _directory(Path(paths.capath))
-    return b""
-
-
-# --- files ---------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _file(
-    name: str, path: KeyPath, problems: list[tuple[KeyPath, str]], *, secret: bool = False
-) -> Iterator[bytearray]:
-    """Its bytes, wiped at the end; empty without a name, or after a problem."""
-    data = bytearray()
-    try:
-        if name:
-            data = _read(name, secret)
-            if not data:
-                raise OSError(errno.ENODATA, "is empty")
-    except OSError as error:
-        problems.append((path, f"{name}: {error.strerror}"))
-    try:
-        yield data
-    finally:
-        for i in range(0, len(data) if secret else 0):
-            data[i] = 0
-
-
-def _read(name: str, secret: bool) -> bytearray:
-    descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "is no regular file")
-        if secret and status.st_mode & stat.S_IROTH:
-            mode = stat.S_IMODE(status.st_mode)
-            raise OSError(errno.EPERM, f"is a key that everybody may read (mode {mode:04o}): chmod o-rwx {name}")
-        if status.st_size > _FILE_BYTES_MAX:
-            raise OSError(errno.EFBIG, f"is longer than {_FILE_BYTES_MAX >> 20} MiB")
-        data = bytearray(status.st_size)
-        del data[file.readinto(data) :]
-        return data
+def _content(files: TlsFiles, name: str, path: KeyPath, problems: list[tuple[KeyPath, str]]) -> bytes:
+    """What was read; empty without a name, or after a problem."""
+    found = files.contents[name] if name else b""
+    if isinstance(found, str):
+        problems.append((path, found))
+        return b""
+    return found
 
 
 def _pairs(queues: Queues) -> list[list[int]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from xts_messages import ulps
 from xts_messages._native import ffi as messages_ffi
-from xts_messages.queue import Queue
+from xts_messages.queue import PROXY, Queue, ShmArea
 
 from xts_proxy import policy
 from xts_proxy._native import ffi, lib
@@ -27,7 +27,7 @@ _LOG_LINE_BYTES = 512
 _CONGESTION_CONTROLS = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 
 
-def _allowed_congestion_controls() -> bytes:
+def allowed_congestion_controls() -> bytes:
     try:
         return _CONGESTION_CONTROLS.read_bytes()
     except OSError:
@@ -76,20 +76,30 @@ def _figure(name: str, kind: str, value: Any) -> Any:
 class Worker:
     """One worker thread. `index` is its number in logs and metrics."""
 
-    def __init__(self, index: int, config: Config, numbers: Mapping[str, int], protocols: Any = None) -> None:
+    def __init__(
+        self,
+        index: int,
+        config: Config,
+        numbers: Mapping[str, int],
+        protocols: Any = None,
+        congestion_controls: bytes | None = None,
+    ) -> None:
         """Starts the thread. `numbers`: of tenants, by name (Tenants.numbers()). `protocols`: struct xts_ulp_config *,
-        None for its defaults. OSError says why not (EINVAL: no such CPU)."""
+        None for its defaults. `congestion_controls`: that hosts may choose; None: what the kernel lets users have.
+        OSError says why not (EINVAL: no such CPU)."""
         self.index = index
         out = ffi.new("struct xts_worker **")
-        native, _alive = self._native_config(config, numbers, protocols)
+        native, _alive = self._native_config(config, numbers, protocols, congestion_controls)
         _check(lib.xts_worker_start(out, native), f"starting worker {index}")
         self._native = out[0]
 
-    def _native_config(self, config: Config, numbers: Mapping[str, int], protocols: Any) -> tuple[Any, Any]:
+    def _native_config(
+        self, config: Config, numbers: Mapping[str, int], protocols: Any, controls: bytes | None
+    ) -> tuple[Any, Any]:
         """struct xts_worker_config *, and what must live as long as it."""
         flat = policy.flatten(config.policy, numbers)
         rules = policy.to_native(ffi, flat)
-        congestion_controls = ffi.new("char[]", _allowed_congestion_controls())
+        congestion_controls = ffi.new("char[]", allowed_congestion_controls() if controls is None else controls)
         native = ffi.new(
             "struct xts_worker_config *",
             {
@@ -106,9 +116,15 @@ class Worker:
         )
         return native, (rules, congestion_controls)
 
-    def configure(self, config: Config, numbers: Mapping[str, int], protocols: Any = None) -> None:
-        """Policy, protocols and spin for what comes from now on."""
-        native, _alive = self._native_config(config, numbers, protocols)
+    def configure(
+        self,
+        config: Config,
+        numbers: Mapping[str, int],
+        protocols: Any = None,
+        congestion_controls: bytes | None = None,
+    ) -> None:
+        """Policy, protocols and spin for what comes from now on; arguments as at the start."""
+        native, _alive = self._native_config(config, numbers, protocols, congestion_controls)
         _check(lib.xts_worker_configure(self._native, native), f"configuring worker {self.index}")
 
     def add_channel(self, queue: Queue, queue_id: int, tenant: Account, life_fd: int = -1) -> None:
@@ -133,6 +149,15 @@ class Worker:
             rule.tenant = account.native
         result = lib.xts_worker_trust(self._native, key, len(key), native, len(rules))
         _check(result, f"telling worker {self.index} whom to trust")
+
+    def add_shm_channel(self, area: ShmArea, queue_id: int, tenant: Account, life_fd: int) -> None:
+        """The same with shared memory, of which it opens the proxy's side; `area` stays the caller's to close."""
+        queue = area.open(PROXY)
+        try:
+            self.add_channel(queue, queue_id, tenant, life_fd)
+        except OSError:
+            queue.close()
+            raise
 
     def remove_channel(self, queue_id: int) -> None:
         """Ends a channel. Harmless when the worker has already forgotten it."""
@@ -191,11 +216,13 @@ class Worker:
         """Readable when log lines wait."""
         return int(lib.xts_worker_log_fd(self._native))
 
-    def log_lines(self) -> Iterator[str]:
-        """The lines that wait."""
-        line = ffi.new("char[]", _LOG_LINE_BYTES)
-        while lib.xts_worker_log_next(self._native, line, _LOG_LINE_BYTES) > 0:
-            yield ffi.string(line).decode(errors="replace")
+    def log_lines(self, lines_max: int) -> list[str]:
+        """Of the lines that wait, the first."""
+        room = ffi.new("char[]", _LOG_LINE_BYTES)
+        lines: list[str] = []
+        while len(lines) < lines_max and lib.xts_worker_log_next(self._native, room, _LOG_LINE_BYTES) > 0:
+            lines.append(ffi.string(room).decode(errors="replace"))
+        return lines
 
 
 def _figures_but(struct: Any, left_out: tuple[str, ...]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from xts_lab import netns, placement, topology
 from xts_lab.lab import Lab
+from xts_proxy import control
 
 _NAME = "xtsb"
 
@@ -83,5 +84,6 @@ def raised(queues: Sequence[str], tables: str) -> Iterator[tuple[Bed, dict[str, 
         for queue in queues:
             lab = stack.enter_context(Lab(f"{_NAME}-{queue}", queue=queue, queues=1, tables=tables))
             pids = {name: record.pid for name, record in lab.records().items()}
-            beds[queue] = Bed(lab.name, str(lab.endpoint), pids["proxy"], tuple(pids.values()))
+            workers = control.workers_pid(str(lab.directory / "proxy.sock"))
+            beds[queue] = Bed(lab.name, str(lab.endpoint), workers, (*pids.values(), workers))
         yield Bed(base), beds

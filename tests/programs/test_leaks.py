@@ -8,6 +8,7 @@ import pytest
 from program_bed import Bed, Site, need, nginx, wait_until
 from test_nginx import children
 from test_redis import server
+from xts_proxy import control
 
 pytestmark = [pytest.mark.root]
 
@@ -26,8 +27,11 @@ def resident_kb(pid: int) -> int:
 
 def watched(bed: Bed, programs: list[int]) -> list[int]:
     """The programs, and the proxy."""
+    if bed.queue == "kernel":
+        return programs
     record = bed.lab.record("proxy")
-    return programs if bed.queue == "kernel" or record is None else [*programs, record.pid]
+    assert record
+    return [*programs, record.pid, control.workers_pid(str(bed.lab.directory / "proxy.sock"))]
 
 
 def nothing_is_left(pids: list[int], before: dict[int, int], resident: dict[int, int]) -> None:

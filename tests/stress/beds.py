@@ -50,7 +50,7 @@ class Bed(Protocol):
 
     @property
     def proxy_pid(self) -> int:
-        """0: there is none, nor a law to check."""
+        """Of its workers; 0: there is none, nor a law to check."""
 
     def spawn(self, role: str, command: list[str], extra: Mapping[str, str], **streams: Any) -> subprocess.Popen[str]:
         """Starts a command at the host's or the net's end."""
@@ -173,9 +173,7 @@ def raised(settings: Settings) -> Iterator[Bed]:
     else:
         lab = StressLab(settings, queue=settings.queue, queues=2)
         with lab:
-            record = lab.record("proxy")
-            assert record is not None
-            yield LabBed(lab, record.pid)
+            yield LabBed(lab, control.workers_pid(str(lab.directory / "proxy.sock")))
 
 
 @contextmanager
@@ -193,7 +191,7 @@ def _proxy(directory: Path, settings: Settings) -> Iterator[int]:
         with os.fdopen(reading, encoding="ascii") as ready:
             if not select.select([ready], [], [], _START_S)[0] or not ready.readline():
                 raise RuntimeError(f"xts-proxy did not get ready; configuration {configuration.read_text()}")
-        yield process.pid
+        yield control.workers_pid(f"{directory}/proxy.sock")
     finally:
         process.kill()
         process.wait()

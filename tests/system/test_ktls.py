@@ -219,10 +219,10 @@ def test_the_proxy_forgets_keys(bed: PreloadBed) -> None:
     """Its memory has the key while a connection has, and not after that; what it shares with the host never has."""
 
     def places() -> list[str]:
-        return [line for line, content in memory_of(bed.proxy.process.pid) if KEY in content]
+        return [line for line, content in memory_of(bed.proxy.workers_pid) if KEY in content]
 
     try:
-        next(memory_of(bed.proxy.process.pid))
+        next(memory_of(bed.proxy.workers_pid))
     except OSError as error:
         pytest.skip(f"the proxy's memory cannot be read: {error.strerror}")
     with peer(echo) as port, holding_keys(bed, port, {}) as close:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import pwd
 import shutil
 import socket
 import ssl
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from authority import Authority, Issued
-from operated_proxy import Proxy, running, wait
+from operated_proxy import Proxy, running, user_to_become, wait
 from process_memory import memory_of
 from scripted_host import ScriptedHost
 from ulp_tls_bed import server_context
@@ -115,10 +114,10 @@ def test_the_secrets_of_a_connection_go_with_it(
     text = identity(directory, "www", WWW) + trust(directory) + "[tls]\nsession_cache = 0\n"
     with running(directory, text) as proxy, host_of(proxy) as host, connected(host, server) as c:
         try:
-            next(memory_of(proxy.process.pid))
+            next(memory_of(proxy.pid_of("xts-workers")))
         except OSError as error:
             pytest.skip(f"the proxy's memory cannot be read: {error.strerror}")
-        log = directory / "secrets"
+        workers, log = proxy.pid_of("xts-workers"), directory / "secrets"
         context = server_context(WWW, maximum_version=version, keylog_filename=str(log))
         assert c.push("TLS", server_name="localhost").error == 0
         with context.wrap_socket(c.peer, server_side=True) as peer:
@@ -128,7 +127,7 @@ def test_the_secrets_of_a_connection_go_with_it(
             secrets = [bytes.fromhex(line.split()[2]) for line in log.read_text().splitlines() if line[0] != "#"]
 
             def left() -> list[str]:
-                whole = memory_of(proxy.process.pid)
+                whole = memory_of(workers)
                 return [where for where, content in whole for secret in secrets if secret in content]
 
             assert left(), "they are looked for in the wrong place"
@@ -139,20 +138,32 @@ def test_the_secrets_of_a_connection_go_with_it(
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving up rights needs some")
-def test_keys_are_read_with_rights_and_again_without(directory: Path) -> None:
+def test_a_reload_reads_what_only_root_may(directory: Path) -> None:
+    """With a right that is in force for as long as that takes."""
     text = identity(directory, "www", WWW) + trust(directory)
-    with running(directory, text, user="nobody") as proxy:
+    with running(directory, text) as proxy:
         assert may_serve(proxy, "www") and not may_serve(proxy, "other")
-        # No dumps: what /proc has of it is root's, though the process is nobody's.
+        # No dumps: what /proc has of it is root's, though the process is not.
         assert Path(f"/proc/{proxy.process.pid}/mem").stat().st_uid == 0
-        # A key that nobody may read cannot be loaded any more, and then nothing changes.
+        proxy.write_config(text + identity(directory, "other", OTHER))
+        proxy.hang_up("taken")
+        assert may_serve(proxy, "www") and may_serve(proxy, "other")
+        assert "CapEff:\t0000000000000000\n" in Path(f"/proc/{proxy.process.pid}/status").read_text()
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to go without")
+def test_without_that_right_files_are_read_as_its_user_may(directory: Path) -> None:
+    text = identity(directory, "www", WWW) + trust(directory)
+    without = ["setpriv", "--bounding-set", "-dac_read_search"]
+    with running(directory, text, under=without) as proxy:
         text += identity(directory, "other", OTHER)
-        proxy.write_config(text, user="nobody")
+        proxy.write_config(text)
         said = proxy.hang_up("refused")
         assert "other.key: Permission denied" in said and "tls.identity[1].key" in said
         assert may_serve(proxy, "www") and not may_serve(proxy, "other")
         for name in ("www.key", "other.key"):
-            shutil.chown(directory / name, pwd.getpwnam("nobody").pw_uid)
+            shutil.chown(directory / name, user_to_become())
         proxy.hang_up("taken")
         assert may_serve(proxy, "www") and may_serve(proxy, "other")
         assert not any(secret in proxy.log.read_text() for secret in secrets_of(WWW) + secrets_of(OTHER))

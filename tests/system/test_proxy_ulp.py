@@ -53,7 +53,7 @@ def frames_arrive(proxy: Proxy, server: socket.socket, program: str) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="loading a BPF program needs CAP_BPF")
 def test_a_program_is_loaded_with_rights_and_runs_without(directory: Path, server: socket.socket) -> None:
     with running(directory, parser(directory), user="nobody") as proxy:
-        status = Path(f"/proc/{proxy.process.pid}/status").read_text()
+        status = Path(f"/proc/{proxy.pid_of('xts-workers')}/status").read_text()
         assert f"CapEff:\t{1 << 10:016x}" in status
         frames_arrive(proxy, server, "http2")
         # What is loaded may be named anew; what is not cannot be loaded any more, and then nothing changes.

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ulp_bed import RECEIVE, UlpBed
@@ -15,7 +16,7 @@ from xts_bpf.parser import EXAMPLE, check_parser, load_parser
 from xts_proxy._native import lib
 from xts_proxy.config import Config, ConfigError, parse
 from xts_proxy.config_ulp import Parser, Ulp
-from xts_proxy.ulp import Protocols
+from xts_proxy.ulp import Protocols, build
 
 SOURCE = Path(__file__).parents[1] / "parsers.bpf.c"
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="loading a BPF program needs CAP_BPF")
@@ -170,6 +171,11 @@ program = "byte"
         parse(twice, "f")
 
 
+def made(protocols: Protocols, config: Config) -> Any:
+    """struct xts_ulp_config *"""
+    return build(config, protocols.gather(config))[0]
+
+
 @pytest.mark.root
 @needs_root
 def test_a_reload_keeps_programs_and_the_verifier_has_its_say(programs: Path, tmp_path: Path) -> None:
@@ -177,12 +183,12 @@ def test_a_reload_keeps_programs_and_the_verifier_has_its_say(programs: Path, tm
     shutil.copy(programs, copy)
     good = Parser(name="good", object=str(copy), program="byte")
     with Protocols() as protocols:
-        first = protocols.build(Config(ulp=Ulp(parser=[good])))
+        first = made(protocols, Config(ulp=Ulp(parser=[good])))
         assert lib.xts_ulp_config_parser(first, b"good") > 2
         copy.unlink()  # it is loaded, and named again only
-        second = protocols.build(Config(ulp=Ulp(parser=[good], pdu_mib_max=1)))
+        second = made(protocols, Config(ulp=Ulp(parser=[good], pdu_mib_max=1)))
         assert lib.xts_ulp_config_parser(second, b"good") not in (lib.xts_ulp_config_parser(first, b"good"), -1)
         assert lib.xts_ulp_config_limits(second).pdu_bytes_max == 1 << 20
         bad = Parser(name="bad", object=str(programs), program="endless")
         with pytest.raises(OSError, match="parser bad: loading endless"):
-            protocols.build(Config(ulp=Ulp(parser=[good, bad])))
+            made(protocols, Config(ulp=Ulp(parser=[good, bad])))

@@ -1,0 +1,99 @@
+"""The proxy's other processes: forked from the supervisor before it has threads, each with rights of its own.
+
+They end with the supervisor, however it ends: the kernel kills them, and their connections to it hang up. That one of
+them has ended the supervisor sees by a descriptor.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from xts_proxy import sandbox
+
+_STDERR = 2
+#: Exit status of a process that made a system call it may not (native/calls.c).
+_FORBIDDEN_CALL = 159
+
+
+@dataclass(slots=True)
+class Child:
+    """A process we have forked. Closing kills it, if it still runs."""
+
+    name: str
+    pid: int
+    pidfd: int
+    status: int | None = None
+
+    def fileno(self) -> int:
+        """Readable when it has ended."""
+        return self.pidfd
+
+    def ended(self) -> str | None:
+        """How it ended, for people; None: it runs."""
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid == 0:
+                return None
+            self.status = os.waitstatus_to_exitcode(status)
+        if self.status == _FORBIDDEN_CALL:
+            return "it made a system call that it may not"
+        if self.status < 0:
+            return f"killed by {signal.Signals(-self.status).name}"
+        return f"exit status {self.status}"
+
+    def close(self) -> None:
+        """Harmless when repeated."""
+        if self.pidfd < 0:
+            return
+        if self.status is None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        os.close(self.pidfd)
+        self.pidfd = -1
+
+
+def fork(name: str, keep: Iterable[int], run: Callable[[], None]) -> Child:
+    """Runs `run` in a process that has of our descriptors stderr and `keep`. It calls `bound_to_parent()` when it has
+    its final user. When it returns, the process ends."""
+    kept = {_STDERR, *keep}
+    gc.collect()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        return Child(name, pid, os.pidfd_open(pid))
+    status = 1
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # they are the supervisor's to act on
+        sandbox.set_name(name)
+        _close_others(kept)
+        run()
+        status = 0
+    except Exception as error:  # no traceback: it would read files, which may be forbidden by now
+        os.write(_STDERR, f"{name}: {type(error).__name__}: {error}\n".encode())
+    finally:
+        os._exit(status)
+
+
+def bound_to_parent() -> None:
+    """From now on this process is killed when its parent has ended."""
+    parent = os.getppid()
+    sandbox.die_with_parent()
+    if os.getppid() != parent or parent == 1:
+        os._exit(1)
+
+
+def _close_others(kept: set[int]) -> None:
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        if int(entry.name) not in kept:
+            with suppress(OSError):  # that of the listing itself
+                os.close(int(entry.name))

@@ -1,0 +1,252 @@
+"""The workers' process. It reads what hosts and peers send, so it has next to nothing else: no files, no private keys,
+no right but to bind to low ports, and only the system calls it needs (native/calls.h).
+
+Theory of operation. The supervisor forks it when queues are open, and from then on calls its methods (calling.py).
+The first, `start`, gives up all rights and then starts the workers. The main thread carries out calls, one by one;
+threads of workers need nothing of it. Everything that would need a file comes with the call that needs it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from xts_messages._native import ffi as messages_ffi
+from xts_messages.afxdp import XskSocket
+from xts_messages.queue import ShmArea
+
+from xts_proxy import calling, children, keys, sandbox, ulp, ulp_tls
+from xts_proxy.config import Config
+from xts_proxy.config_tenant import Identity
+from xts_proxy.tenants import Account, Tenants
+from xts_proxy.ulp import Material
+from xts_proxy.workers import Worker
+
+Result = tuple[Any, list[int]]
+
+
+def run(sock: socket.socket, key_connections: list[int]) -> None:
+    """In the forked process, until the supervisor has gone."""
+    keys.connect(key_connections)
+    host = _Host()
+    calling.serve(sock, lambda name: getattr(host, f"on_{name}"))
+
+
+@dataclass(slots=True)
+class _Host:
+    """The methods; each gets the descriptors that came with the call first."""
+
+    workers: list[Worker] = field(default_factory=list)
+    tenants: Tenants | None = None
+
+    def on_start(self, came: list[int], config: Config, material: Material) -> Result:
+        """Gives up rights, starts workers. What was done and is to be logged; their log descriptors."""
+        protocols, notes = self._build(came, config, material)  # which asks the kernel for modules of TLS
+        done = sandbox.confine(config.proxy.user, sandbox.OF_WORKERS, config.proxy.core_dumps)
+        children.bound_to_parent()
+        sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=False)
+        self.tenants = Tenants(config, material.machine)
+        for index in range(config.proxy.workers):
+            self.workers.append(Worker(index, config, self.tenants.numbers(), protocols, material.congestion_controls))
+            self.workers[index].stats()  # it has begun: its thread needs no more than others
+        done.append(sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=True))
+        return (done, notes), [worker.log_fd() for worker in self.workers]
+
+    def on_configure(self, came: list[int], config: Config, material: Material) -> Result:
+        """What is to be logged. OSError: nothing has changed."""
+        protocols, notes = self._build(came, config, material)
+        assert self.tenants
+        self.tenants.configure(config, material.machine)
+        for worker in self.workers:
+            worker.configure(config, self.tenants.numbers(), protocols, material.congestion_controls)
+        return notes, []
+
+    def _build(self, came: list[int], config: Config, material: Material) -> tuple[Any, list[tuple[int, str]]]:
+        try:
+            return ulp.build(config, replace(material, programs=came))
+        finally:
+            _close(came)
+
+    def on_add_shm_channel(self, came: list[int], index: int, geometry: bytes, queue_id: int, tenant: str) -> Result:
+        memfd, bell, life_fd = came
+        native = messages_ffi.new("struct xts_attach_reply *")
+        messages_ffi.buffer(native)[:] = geometry
+        try:
+            self.workers[index].add_shm_channel(
+                ShmArea(memfd, -1, bell, native), queue_id, self._account(tenant), life_fd
+            )
+        except OSError:
+            os.close(life_fd)
+            raise
+        finally:
+            _close([memfd, bell])
+        return None, []
+
+    def on_add_afxdp_channel(self, came: list[int], index: int, geometry: bytes, queue_id: int, tenant: str) -> Result:
+        native = messages_ffi.new("struct xts_attach_reply *")
+        messages_ffi.buffer(native)[:] = geometry
+        xsk_fd, umem_fd = came
+        with XskSocket("", queue_id, xsk_fd, umem_fd, native) as xsk, xsk.adopt() as queue:
+            self.workers[index].add_channel(queue, queue_id, self._account(tenant))
+        return None, []
+
+    def _account(self, tenant: str) -> Account:
+        assert self.tenants
+        return self.tenants.accounts[tenant]
+
+    def on_tenants(self, came: list[int]) -> Result:
+        assert self.tenants
+        return {name: account.figures() for name, account in self.tenants.accounts.items()}, []
+
+    def on_trust(self, came: list[int], index: int, key: bytes, rules: list[tuple[Identity, str]]) -> Result:
+        self.workers[index].trust(key, [(identity, self._account(tenant)) for identity, tenant in rules])
+        return None, []
+
+    def on_pulse(self, came: list[int], index: int) -> Result:
+        return self.workers[index].pulse(), []
+
+    def on_remove_channel(self, came: list[int], index: int, queue_id: int) -> Result:
+        self.workers[index].remove_channel(queue_id)
+        return None, []
+
+    def on_drain(self, came: list[int], index: int) -> Result:
+        self.workers[index].drain()
+        return None, []
+
+    def on_stop(self, came: list[int], index: int, error: int) -> Result:
+        self.workers[index].stop(error)
+        return None, []
+
+    def on_stats(self, came: list[int], index: int) -> Result:
+        return self.workers[index].stats(), []
+
+    def on_channels(self, came: list[int], index: int) -> Result:
+        return self.workers[index].channels(), []
+
+    def on_connections(self, came: list[int], index: int) -> Result:
+        return self.workers[index].connections(), []
+
+    def on_log_lines(self, came: list[int], index: int, lines_max: int) -> Result:
+        return self.workers[index].log_lines(lines_max), []
+
+    def on_tls_counts(self, came: list[int]) -> Result:
+        return ulp_tls.counts(), []
+
+
+def _close(descriptors: list[int]) -> None:
+    while descriptors:
+        os.close(descriptors.pop())
+
+
+class WorkerProcess:
+    """The process, from the supervisor. A context manager in effect: `close()` ends it."""
+
+    def __init__(self, key_connections: list[int]) -> None:
+        """Forks it, with connections to the process that has the keys."""
+        self._sock, its = socket.socketpair()
+        with its:
+            kept = [its.fileno(), *key_connections]
+            self.child = children.fork("xts-workers", kept, lambda: run(its, key_connections))
+        self.workers: list[RemoteWorker] = []
+
+    def close(self) -> None:
+        """Harmless when repeated."""
+        for worker in self.workers:
+            worker.close()
+        self._sock.close()
+        self.child.close()
+
+    def call(self, method: str, *arguments: Any, descriptors: list[int] | None = None) -> Any:
+        result, came = calling.call(self._sock, method, *arguments, descriptors=descriptors or [])
+        _close(came)
+        return result
+
+    def start(self, config: Config, material: Material) -> tuple[list[str], list[tuple[int, str]]]:
+        """Starts the workers; what was given up, and what else is to be logged. OSError: why not."""
+        (done, notes), came = calling.call(
+            self._sock, "start", config, replace(material, programs=[]), descriptors=material.programs
+        )
+        if len(came) != config.proxy.workers:
+            _close(came)
+            raise OSError(errno.EPROTO, "the workers' process did not start all of them")
+        self.workers = [RemoteWorker(self, index, log_fd) for index, log_fd in enumerate(came)]
+        return done, notes
+
+    def configure(self, config: Config, material: Material) -> list[tuple[int, str]]:
+        """For all workers; what is to be logged. OSError: nothing has changed."""
+        notes = self.call("configure", config, replace(material, programs=[]), descriptors=material.programs)
+        return [(int(level), str(text)) for level, text in notes]
+
+    def tenants(self) -> dict[str, dict[str, dict[str, int]]]:
+        """Account.figures() of each tenant, by its name."""
+        return dict(self.call("tenants"))
+
+    def tls_counts(self) -> dict[str, int]:
+        """struct xts_tls_counts."""
+        return dict(self.call("tls_counts"))
+
+
+class RemoteWorker:
+    """A worker of that process: what workers.Worker has."""
+
+    def __init__(self, process: WorkerProcess, index: int, log_fd: int) -> None:
+        self.index = index
+        self._process = process
+        self._log_fd = log_fd
+
+    def close(self) -> None:
+        """Gives up its descriptor."""
+        if self._log_fd >= 0:
+            os.close(self._log_fd)
+            self._log_fd = -1
+
+    def add_afxdp_channel(self, xsk: XskSocket, tenant: Account) -> None:
+        """An open socket, which stays the caller's to close."""
+        geometry = bytes(messages_ffi.buffer(xsk.geometry))
+        descriptors = [xsk.xsk_fd, xsk.umem_fd]
+        self._process.call(
+            "add_afxdp_channel", self.index, geometry, xsk.queue_id, tenant.name, descriptors=descriptors
+        )
+
+    def add_shm_channel(self, area: ShmArea, queue_id: int, tenant: Account, life_fd: int) -> None:
+        """Shared memory, and the descriptor whose hang-up is the peer's death; both stay the caller's to close."""
+        descriptors = [area.memfd, area.proxy_bell, life_fd]
+        geometry = bytes(messages_ffi.buffer(area.geometry))
+        self._process.call("add_shm_channel", self.index, geometry, queue_id, tenant.name, descriptors=descriptors)
+
+    def trust(self, key: bytes, rules: list[tuple[Identity, Account]]) -> None:
+        """Under which key tokens are believed, and whose costs theirs are (workers.Worker.trust())."""
+        named = [(identity, account.name) for identity, account in rules]
+        self._process.call("trust", self.index, key, named)
+
+    def pulse(self) -> tuple[float, str]:
+        """For how long its present round has lasted, in seconds, and what it is at. Also of a worker that hangs."""
+        busy_s, what = self._process.call("pulse", self.index)
+        return float(busy_s), str(what)
+
+    def remove_channel(self, queue_id: int) -> None:
+        self._process.call("remove_channel", self.index, queue_id)
+
+    def drain(self) -> None:
+        self._process.call("drain", self.index)
+
+    def stop(self, error: int) -> None:
+        self._process.call("stop", self.index, error)
+
+    def stats(self) -> dict[str, Any]:
+        return dict(self._process.call("stats", self.index))
+
+    def channels(self) -> list[dict[str, Any]]:
+        return list(self._process.call("channels", self.index))
+
+    def connections(self) -> list[dict[str, Any]]:
+        return list(self._process.call("connections", self.index))
+
+    def log_fd(self) -> int:
+        return self._log_fd
+
+    def log_lines(self, lines_max: int) -> list[str]:
+        return [str(line) for line in self._process.call("log_lines", self.index, lines_max)]
