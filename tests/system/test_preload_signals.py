@@ -76,6 +76,16 @@ def test_a_server_whose_handlers_start_children(compiled: Compile, bed: PreloadB
     assert b": offloaded" in done.stderr
 
 
+def test_signals_are_delivered_as_on_the_kernel(compiled: Compile, bed: PreloadBed) -> None:
+    """Siginfo, order, alternate stack, masks in the handler and after it, SA_RESETHAND; stop and continue."""
+    program = compiled("delivered")
+    plain = subprocess.run([program], capture_output=True, check=True, timeout=DEADLINE_S)
+    assert plain.stdout.count(b"signal ") == 6 and plain.stdout.count(b"EINTR") == 2
+    done = bed.run([program], strict=True, env={"XTS_LOG": "1"})
+    assert done.stdout == plain.stdout
+    assert b": offloaded" in done.stderr
+
+
 @pytest.mark.parametrize("installed", ["ours", "plain"])
 def test_a_program_that_calls_libxts(installed: str, compiled: Compile, bed: PreloadBed) -> None:
     """Its handlers fork in the middle of the calls; those that xts_sigaction() has installed make such calls too."""
