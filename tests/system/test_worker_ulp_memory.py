@@ -161,3 +161,17 @@ def claim(host: ScriptedHost) -> codec.Frame:
     """What the proxy answers."""
     host.send("XTS_CMD_CLAIM", xts_socket=host.new_socket(), token=2, key=KEY, post_credits=0)
     return host.expect("XTS_REPLY_CLAIM_ACK")
+
+
+def test_what_tls_takes_is_counted(worker: Worker, host: ScriptedHost) -> None:
+    """OpenSSL's share estimated: a push is many times its message."""
+    pushed = []
+    while (ack := host.push("TLS", number=host.new_socket(), message=False, verify=0)).error == 0:
+        pushed.append(ack)
+        assert worker.stats().ulp_bytes >= 2000 * len(pushed)
+    assert ack.error == errno.ENOBUFS
+    assert LIMIT // 4000 < len(pushed) < LIMIT // 2000
+    for ack in pushed:
+        host.send("XTS_CMD_SEND", id=ack.fields["proxy_id"], flags=flags("CLOSE"))
+        host.expect("XTS_REPLY_RECV")
+    worker.wait(lambda s: s.ulp_bytes == 0, "memory of sockets that have gone is counted yet")

@@ -20,6 +20,7 @@ from ulp_tls_bed import (
     exchange,
     server_context,
 )
+from xts_proxy._native import lib
 
 __all__ = ["bed"]  # fixture
 
@@ -46,6 +47,7 @@ def test_client_resumes(bed: TlsBed, version: ssl.TLSVersion) -> None:
         {"trust": "other"},
         {"verify": 0},
         {"identity": "server"},
+        {"alpn": "h2"},
         {"no_resumption": True},
     ],
 )
@@ -118,3 +120,32 @@ def test_server_resumes_nothing_with_other_demands(bed: TlsBed) -> None:
     bed.push("TLS", identity="server", verify=2, trust="default")
     exchange(bed, bed.accept_from(context, session=session))
     assert bed.tell(RESUMED) == b"\0" and bed.tell(VERIFIED) == b"\1"
+
+
+def contexts(bed: TlsBed) -> int:
+    return int(lib.xts_tls_contexts(bed.config))
+
+
+@pytest.mark.parametrize("role", [{"role": 1, "server_name": "localhost"}, {"role": 2, "identity": "server"}])
+def test_pushes_with_ever_new_alpn_make_nothing_new(bed: TlsBed, role: dict[str, object]) -> None:
+    """What OpenSSL makes slowly is shared by all that differ in what a connection can be told by itself."""
+    for i in range(50):
+        with bed.again() as other:
+            other.push("TLS", **role, alpn=f"protocol-{i}")  # type: ignore[arg-type]
+    assert contexts(bed) == 1
+
+
+def test_servers_that_differ_in_alpn_share_no_sessions(bed: TlsBed) -> None:
+    context = client_context(AUTHORITY.certificate, maximum_version=ONE_TWO)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    session, resumed = None, []
+    for alpn in ("h2", "http/1.1", "http/1.1"):
+        with bed.again() as other:
+            other.push("TLS", identity="server", alpn=alpn)
+            peer = other.accept_from(context, session=session)
+            assert peer.tls.selected_alpn_protocol() == alpn
+            exchange(other, peer)
+            resumed.append(peer.tls.session_reused)
+            session = peer.tls.session
+    assert resumed == [False, False, True]
+    assert contexts(bed) == 1

@@ -22,6 +22,7 @@
 
 #define APPLICATION_DATA 23u /* RFC 8446 5.1, ContentType */
 #define WRITE_MAX (4 * TLS_RECORD_BYTES)
+#define SSL_BYTES 8192u /* that OpenSSL takes for a connection, measured: 6 KB and what a handshake adds */
 
 /* --- life ------------------------------------------------------------------------------------------------------------ */
 
@@ -32,6 +33,17 @@ static int tls_fits(const struct ulp_layer *l, const struct ulp_layer *below)
 			return ulp_refuse(l, EINVAL, "TLS is there already, and is not done within TLS");
 	}
 	return ulp_fits_stream(l, below);
+}
+
+/* What it takes from now on, beside what is counted as it comes. 0 or -ENOBUFS. */
+static int count_memory(struct tls *t, uint32_t bytes)
+{
+	int r;
+
+	ulp_memory_return(t->layer, t->counted);
+	r = ulp_memory_take(t->layer, bytes);
+	t->counted = r ? 0 : bytes;
+	return r;
 }
 
 static int tls_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)
@@ -48,6 +60,9 @@ static int tls_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t byt
 	l->state = t;
 	t->layer = l;
 	t->parameters = p;
+	r = count_memory(t, (uint32_t)(sizeof *t + sizeof *p));
+	if (r)
+		return ulp_refuse(l, -r, "tls: no room: %s", ULP_MEMORY_LIMIT);
 	r = tls_parameters_read(l, attributes, bytes, p);
 	if (r || p->role == TLS_BY_CONNECT)
 		return r;
@@ -70,12 +85,14 @@ void tls_free(struct tls *t)
 		OPENSSL_cleanse(t->part, TLS_RECORD_BYTES);
 	free(t->part);
 	free(t->parameters);
+	free(t->alpn);
 	free(t);
 	ERR_clear_error();
 }
 
 static void tls_close(struct ulp_layer *l)
 {
+	(void)count_memory(l->state, 0);
 	if (tls_shake_end(l->state))
 		tls_free(l->state);
 }
@@ -106,6 +123,29 @@ static bool set_server_name(SSL *ssl, const struct tls_parameters *p)
 			 SSL_set1_host(ssl, p->server_name) == 1;
 }
 
+/* Contexts are shared by connections that differ in ALPN; sessions are not. */
+static bool set_alpn(struct tls *t, const struct tls_parameters *p)
+{
+	struct {
+		uint8_t context[TLS_KEY_BYTES], alpn[TLS_ALPN_BYTES];
+	} same = { 0 };
+	uint8_t key[TLS_KEY_BYTES];
+
+	if (!p->alpn_bytes)
+		return true;
+	if (t->client)
+		return SSL_set_alpn_protos(t->ssl, p->alpn, p->alpn_bytes) == 0;
+	t->alpn = malloc(p->alpn_bytes);
+	if (!t->alpn)
+		return false;
+	memcpy(t->alpn, p->alpn, p->alpn_bytes);
+	t->alpn_bytes = p->alpn_bytes;
+	memcpy(same.context, t->context->key, sizeof same.context);
+	memcpy(same.alpn, p->alpn, p->alpn_bytes);
+	return EVP_Digest(&same, sizeof same, key, NULL, EVP_sha256(), NULL) == 1 &&
+	       SSL_set_session_id_context(t->ssl, key, sizeof key) == 1;
+}
+
 static int make_ssl(struct tls *t)
 {
 	t->ssl = SSL_new(t->context->ssl);
@@ -115,6 +155,8 @@ static int make_ssl(struct tls *t)
 	if (tls_kernel_prepare(t) || tls_bio_attach(t))
 		return -ENOMEM;
 	tls_flood_watch(t);
+	if (!set_alpn(t, t->parameters))
+		return -ENOMEM;
 	if (!t->client) {
 		SSL_set_accept_state(t->ssl);
 		return 0;
@@ -139,6 +181,9 @@ static int tls_start(struct ulp_layer *l, bool client)
 			return r;
 	}
 	t->client = t->parameters->role == TLS_CLIENT;
+	r = count_memory(t, (uint32_t)sizeof *t + SSL_BYTES);
+	if (r)
+		return ulp_memory_fail(l, r, "a connection");
 	r = make_ssl(t);
 	ERR_clear_error();
 	if (r)

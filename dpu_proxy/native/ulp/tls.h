@@ -8,6 +8,7 @@
  * tls_session.c     sessions to resume: a cache for clients, keys of tickets for servers
  * tls_bio.c         between OpenSSL and the layer below
  * tls_kernel.c      who does the crypto
+ * tls_device.c      is there a network card that does
  * tls_rekey.c       other keys for a kernel that does it
  * tls_shake.c       handshakes on other threads
  * tls_flood.c       a peer that sends no data
@@ -75,7 +76,7 @@ struct xts_tls_config {
 	struct tls_identity *identities;
 	struct tls_trust *trusts;
 	int kernel_error;                 /* -errno of the kernel's TLS; 0: it is there */
-	int kernel_statistics;            /* /proc/net/tls_stat, or -1 */
+	int kernel_statistics;            /* /proc/net/tls_stat, where a network card does TLS, else -1 */
 	bool kernel_changes_keys;         /* of TLS 1.3: Linux since 6.14 */
 	pthread_mutex_t lock;             /* of what follows */
 	struct tls_context *contexts;     /* the last used first */
@@ -121,8 +122,6 @@ struct tls_context {
 	uint8_t key[TLS_KEY_BYTES];
 	SSL_CTX *ssl;
 	struct xts_tls_config *config;
-	uint8_t alpn[TLS_ALPN_BYTES];
-	uint16_t alpn_bytes;
 	const struct tls_identity *identity[TLS_IDENTITIES_MAX];
 	uint32_t identity_count;
 };
@@ -154,6 +153,9 @@ struct tls {
 	struct tls_parameters *parameters; /* until started */
 	struct tls_context *context;
 	SSL *ssl;
+	uint8_t *alpn;            /* a server's; NULL: none */
+	uint16_t alpn_bytes;
+	uint32_t counted;         /* bytes of memory */
 	BIO *socket;              /* for the kernel's TLS; NULL: not wanted or not possible */
 	struct ulp_out out;       /* records that the layer below has not taken */
 	uint8_t *part;            /* of a PDU that comes in parts, plain text: what is not a record yet */
@@ -242,6 +244,11 @@ long tls_kernel_control(struct tls *t, int command, long number, void *argument)
 uint8_t tls_crypto_wanted(uint8_t asked, uint8_t configured);
 int tls_kernel_give(const struct xts_tls_config *config, int fd, bool send, const void *info, uint32_t bytes, uint8_t *by);
 const char *tls_fall_back(enum tls_fallback why);
+
+/* --- tls_device.c ---------------------------------------------------------------------------------------------------- */
+
+/* Is there a network card in this namespace whose driver does TLS? */
+bool tls_device_is_there(void);
 
 /* --- tls_rekey.c ----------------------------------------------------------------------------------------------------- */
 

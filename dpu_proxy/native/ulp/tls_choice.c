@@ -47,12 +47,13 @@ static int choose_identity(SSL *ssl, void *argument)
 static int choose_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_bytes, const unsigned char *offered,
 		       unsigned int offered_bytes, void *argument)
 {
-	const struct tls_context *context = argument;
+	const struct tls *t = SSL_get_app_data(ssl);
 	unsigned char *chosen;
 
-	(void)ssl;
-	if (SSL_select_next_proto(&chosen, out_bytes, context->alpn, context->alpn_bytes, offered, offered_bytes) !=
-	    OPENSSL_NPN_NEGOTIATED)
+	(void)argument;
+	if (!t->alpn)
+		return SSL_TLSEXT_ERR_NOACK;
+	if (SSL_select_next_proto(&chosen, out_bytes, t->alpn, t->alpn_bytes, offered, offered_bytes) != OPENSSL_NPN_NEGOTIATED)
 		return SSL_TLSEXT_ERR_ALERT_FATAL; /* RFC 7301: no_application_protocol */
 	*out = chosen;
 	return SSL_TLSEXT_ERR_OK;
@@ -84,8 +85,7 @@ static int staple(SSL *ssl, void *argument)
 void tls_choice_install(struct tls_context *context)
 {
 	SSL_CTX_set_cert_cb(context->ssl, choose_identity, context);
-	if (context->alpn_bytes)
-		SSL_CTX_set_alpn_select_cb(context->ssl, choose_alpn, context);
+	SSL_CTX_set_alpn_select_cb(context->ssl, choose_alpn, NULL);
 	SSL_CTX_set_tlsext_status_cb(context->ssl, staple);
 	SSL_CTX_set_tlsext_status_arg(context->ssl, context);
 }

@@ -75,5 +75,7 @@ struct xts_tls_counts {
 	uint64_t key_updates;          /* begun here */
 };
 void xts_tls_counts(struct xts_tls_counts *out);
+/* SSL_CTXs that it keeps. */
+uint32_t xts_tls_contexts(struct xts_ulp_config *config);
 
 #endif

@@ -155,8 +155,6 @@ static int set_client(struct ulp_layer *l, const struct tls_context *context)
 	if (identity && SSL_CTX_use_cert_and_key(context->ssl, identity->certificate, identity->key, identity->chain, 1) != 1)
 		return ulp_refuse(l, EINVAL, "IDENTITY: %s cannot be used: %s", identity->name,
 				  ERR_reason_error_string(ERR_peek_last_error()));
-	if (context->alpn_bytes && SSL_CTX_set_alpn_protos(context->ssl, context->alpn, context->alpn_bytes) != 0)
-		return ulp_refuse(l, EINVAL, "ALPN: OpenSSL does not take it");
 	return 0;
 }
 
@@ -170,8 +168,6 @@ static int build(struct ulp_layer *l, struct tls_context *context, const struct 
 	context->ssl = SSL_CTX_new(client ? TLS_client_method() : TLS_server_method());
 	if (!context->ssl)
 		return ulp_refuse(l, ENOMEM, "no memory for TLS");
-	memcpy(context->alpn, p->alpn, p->alpn_bytes);
-	context->alpn_bytes = p->alpn_bytes;
 	for (; context->identity_count < p->identity_count; context->identity_count++) {
 		const char *name = p->identity[context->identity_count];
 
@@ -183,7 +179,7 @@ static int build(struct ulp_layer *l, struct tls_context *context, const struct 
 		r = set_verification(l, context->ssl, p);
 	if (r)
 		return r;
-	if (SSL_CTX_set_session_id_context(context->ssl, context->key, sizeof context->key) != 1)
+	if (SSL_CTX_set_session_id_context(context->ssl, context->key, sizeof context->key) != 1) /* till tls.c knows better */
 		return ulp_refuse(l, ENOMEM, "no memory for TLS");
 	tls_session_install(context->ssl, client);
 	tls_rekey_install(config, context->ssl);
@@ -257,7 +253,9 @@ int tls_context_get(struct ulp_layer *l, const struct tls_parameters *p, struct 
 	uint8_t key[TLS_KEY_BYTES];
 	int r;
 
-	memset(same.server_name, 0, sizeof same.server_name); /* of the connection, as is who does the crypto */
+	memset(same.server_name, 0, sizeof same.server_name); /* of the connection, as are ALPN, and who does the crypto */
+	memset(same.alpn, 0, sizeof same.alpn);
+	same.alpn_bytes = 0;
 	same.crypto = 0;
 	if (!EVP_Digest(&same, sizeof same, key, NULL, EVP_sha256(), NULL))
 		return ulp_refuse(l, ENOMEM, "no memory for TLS");
@@ -302,4 +300,14 @@ void tls_contexts_free(struct xts_tls_config *config)
 		config->contexts = context->next;
 		drop(context);
 	}
+}
+
+uint32_t xts_tls_contexts(struct xts_ulp_config *config)
+{
+	uint32_t count;
+
+	pthread_mutex_lock(&config->tls->lock);
+	count = config->tls->context_count;
+	pthread_mutex_unlock(&config->tls->lock);
+	return count;
 }

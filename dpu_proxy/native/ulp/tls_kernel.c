@@ -2,9 +2,9 @@
  * Who does the crypto: OpenSSL here ("user"), the kernel's TLS on the socket ("kernel"), or the network card under it ("device").
  *
  * The kernel is given the keys by OpenSSL at the end of the handshake (SSL_OP_ENABLE_KTLS), each direction by itself; OpenSSL
- * 3.0 does so for sending, and for receiving with TLS 1.2. Whether the card then took them the kernel tells unprivileged
- * processes by counters only: /proc/net/tls_stat, of the network namespace. So they are read before and after, one
- * connection at a time, and "device" is said only when a count of the card's has grown and none of the software's: others' connections can hide the card's
+ * 3.0 does so for sending, and for receiving with TLS 1.2. Whether a card then took them the kernel tells unprivileged
+ * processes by counters only: /proc/net/tls_stat, of the network namespace. So, where there is a card that does TLS at all
+ * (tls_device.c), they are read before and after, one connection at a time, and "device" is said only when a count of the card's has grown and none of the software's: others' connections can hide the card's
  * work, not make it up.
  *
  * A peer of TLS 1.3 may ask for other keys at any time (KeyUpdate). OpenSSL hands the kernel the first ones only; the next ones it gets from
@@ -169,7 +169,7 @@ int xts_tls_probe_kernel(struct xts_ulp_config *config, char *why, uint32_t why_
 	tls->kernel_error = probe(&tls->kernel_changes_keys);
 	if (tls->kernel_error)
 		snprintf(why, why_room, "%s (TCP_ULP \"tls\": %s)", reasons[TLS_NO_KERNEL], strerror(-tls->kernel_error));
-	else if (tls->kernel_statistics < 0)
+	else if (tls->kernel_statistics < 0 && tls_device_is_there())
 		tls->kernel_statistics = open_statistics();
 	return tls->kernel_error;
 }
@@ -254,6 +254,23 @@ static struct statistics read_statistics(int fd, bool send)
 
 static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 
+/* Around the hand-over of a key; nothing where no card could take it. */
+static struct statistics begin(int fd, bool send)
+{
+	if (fd >= 0)
+		pthread_mutex_lock(&one_at_a_time);
+	return read_statistics(fd, send);
+}
+
+static struct statistics end(int fd, bool send)
+{
+	struct statistics after = read_statistics(fd, send);
+
+	if (fd >= 0)
+		pthread_mutex_unlock(&one_at_a_time);
+	return after;
+}
+
 static uint8_t who_took(const struct statistics *before, const struct statistics *after)
 {
 	return after->device > before->device && after->software == before->software ? XTS_TLS_CRYPTO_DEVICE : XTS_TLS_CRYPTO_KERNEL;
@@ -273,11 +290,9 @@ long tls_kernel_control(struct tls *t, int command, long number, void *argument)
 		return 0;
 	if (setsockopt((int)BIO_get_fd(t->socket, NULL), IPPROTO_TCP, TCP_ULP, "tls", 4) < 0 && errno != EEXIST)
 		return 0; /* EEXIST: for the other direction */
-	pthread_mutex_lock(&one_at_a_time);
-	before = read_statistics(fd, send);
+	before = begin(fd, send);
 	r = BIO_ctrl(t->socket, command, number, argument);
-	after = read_statistics(fd, send);
-	pthread_mutex_unlock(&one_at_a_time);
+	after = end(fd, send);
 	if (r > 0)
 		*by = who_took(&before, &after);
 	return r;
@@ -288,11 +303,9 @@ int tls_kernel_give(const struct xts_tls_config *config, int fd, bool send, cons
 	struct statistics before, after;
 	int r;
 
-	pthread_mutex_lock(&one_at_a_time);
-	before = read_statistics(config->kernel_statistics, send);
+	before = begin(config->kernel_statistics, send);
 	r = setsockopt(fd, SOL_TLS, send ? TLS_TX : TLS_RX, info, bytes) ? -errno : 0;
-	after = read_statistics(config->kernel_statistics, send);
-	pthread_mutex_unlock(&one_at_a_time);
+	after = end(config->kernel_statistics, send);
 	if (!r)
 		*by = who_took(&before, &after);
 	return r;

@@ -104,6 +104,8 @@ static bool session_key(struct tls *t, const struct tls_parameters *p)
 	struct {
 		uint8_t context[TLS_KEY_BYTES];
 		uint32_t queue_id;
+		uint16_t alpn_bytes;
+		uint8_t alpn[TLS_ALPN_BYTES];
 		char server_name[TLS_HOST_BYTES];
 		struct sockaddr_storage peer;
 	} same;
@@ -113,6 +115,8 @@ static bool session_key(struct tls *t, const struct tls_parameters *p)
 	memset(&same, 0, sizeof same);
 	memcpy(same.context, t->context->key, sizeof same.context);
 	memcpy(same.server_name, p->server_name, sizeof same.server_name);
+	memcpy(same.alpn, p->alpn, p->alpn_bytes);
+	same.alpn_bytes = p->alpn_bytes;
 	same.queue_id = ulp_queue_id(t->layer);
 	if ((fd < 0 || getpeername(fd, (struct sockaddr *)&same.peer, &bytes) < 0) && !p->server_name[0])
 		return false;

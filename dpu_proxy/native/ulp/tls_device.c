@@ -1,0 +1,81 @@
+/* Network cards that do TLS: what their drivers say, once, when the configuration is made. */
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tls.h"
+
+#define FEATURES_MAX 256u
+
+/* ethtool(8) of one interface. */
+static bool ask(int fd, const char *interface, void *command)
+{
+	struct ifreq request = { 0 };
+
+	strncpy(request.ifr_name, interface, sizeof request.ifr_name - 1);
+	request.ifr_data = command;
+	return ioctl(fd, SIOCETHTOOL, &request) == 0;
+}
+
+/* How many features the kernel knows; the same for all interfaces. */
+static uint32_t feature_count(int fd, const char *interface)
+{
+	struct {
+		struct ethtool_sset_info info;
+		uint32_t count;
+	} set = { .info = { .cmd = ETHTOOL_GSSET_INFO, .sset_mask = 1u << ETH_SS_FEATURES } };
+
+	if (!ask(fd, interface, &set) || !set.info.sset_mask)
+		return 0;
+	return set.count < FEATURES_MAX ? set.count : FEATURES_MAX;
+}
+
+static bool is_active(int fd, const char *interface, uint32_t feature)
+{
+	struct {
+		struct ethtool_gfeatures head;
+		struct ethtool_get_features_block blocks[FEATURES_MAX / 32];
+	} features = { .head = { .cmd = ETHTOOL_GFEATURES, .size = FEATURES_MAX / 32 } };
+
+	return ask(fd, interface, &features) && features.blocks[feature / 32].active >> feature % 32 & 1;
+}
+
+static bool does_tls(int fd, const char *interface)
+{
+	uint32_t count = feature_count(fd, interface);
+	struct ethtool_gstrings *names = calloc(1, sizeof *names + (size_t)count * ETH_GSTRING_LEN);
+	bool any = false;
+
+	if (!names)
+		return false;
+	*names = (struct ethtool_gstrings){ .cmd = ETHTOOL_GSTRINGS, .string_set = ETH_SS_FEATURES, .len = count };
+	if (!count || !ask(fd, interface, names))
+		count = 0;
+	for (uint32_t i = 0; i < count && !any; i++) {
+		const char *name = (const char *)names->data + (size_t)i * ETH_GSTRING_LEN;
+
+		if (!strncmp(name, "tls-hw-tx-offload", ETH_GSTRING_LEN) || !strncmp(name, "tls-hw-rx-offload", ETH_GSTRING_LEN))
+			any = is_active(fd, interface, i);
+	}
+	free(names);
+	return any;
+}
+
+bool tls_device_is_there(void)
+{
+	struct if_nameindex *interfaces = if_nameindex();
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool any = false;
+
+	for (struct if_nameindex *i = interfaces; fd >= 0 && i && i->if_index && !any; i++)
+		any = does_tls(fd, i->if_name);
+	if (fd >= 0)
+		close(fd);
+	if_freenameindex(interfaces);
+	return any;
+}
