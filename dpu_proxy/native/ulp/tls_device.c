@@ -1,7 +1,8 @@
-/* Network cards that do TLS: what their drivers say, once, when the configuration is made. */
+/* Network cards that do TLS: what their drivers say, once in a process, which may give up the right to ask after that. */
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
 #include <net/if.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -11,6 +12,9 @@
 #include "tls.h"
 
 #define FEATURES_MAX 256u
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static bool found;
 
 /* ethtool(8) of one interface. */
 static bool ask(int fd, const char *interface, void *command)
@@ -66,16 +70,20 @@ static bool does_tls(int fd, const char *interface)
 	return any;
 }
 
-bool tls_device_is_there(void)
+static void find(void)
 {
 	struct if_nameindex *interfaces = if_nameindex();
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	bool any = false;
 
-	for (struct if_nameindex *i = interfaces; fd >= 0 && i && i->if_index && !any; i++)
-		any = does_tls(fd, i->if_name);
+	for (struct if_nameindex *i = interfaces; fd >= 0 && i && i->if_index && !found; i++)
+		found = does_tls(fd, i->if_name);
 	if (fd >= 0)
 		close(fd);
 	if_freenameindex(interfaces);
-	return any;
+}
+
+bool tls_device_is_there(void)
+{
+	pthread_once(&once, find);
+	return found;
 }

@@ -165,11 +165,12 @@ static int open_statistics(void)
 int xts_tls_probe_kernel(struct xts_ulp_config *config, char *why, uint32_t why_room)
 {
 	struct xts_tls_config *tls = config->tls;
+	bool device = tls_device_is_there();
 
 	tls->kernel_error = probe(&tls->kernel_changes_keys);
 	if (tls->kernel_error)
 		snprintf(why, why_room, "%s (TCP_ULP \"tls\": %s)", reasons[TLS_NO_KERNEL], strerror(-tls->kernel_error));
-	else if (tls->kernel_statistics < 0 && tls_device_is_there())
+	else if (tls->kernel_statistics < 0 && device)
 		tls->kernel_statistics = open_statistics();
 	return tls->kernel_error;
 }
