@@ -154,6 +154,7 @@ class ScriptedHost:
     queue: queue.Queue
     epoch: int
     changes: dict[str, int] = field(default_factory=dict)
+    token: bytes = b""  # of the agent's, to be shown with HELLO
     next_socket: int = 1
     tokens: int = 0
     backlog: list[codec.Frame] = field(default_factory=list)
@@ -165,6 +166,8 @@ class ScriptedHost:
         config.local_mac, config.peer_mac = self.queue.local_mac, self.queue.peer_mac
         config.frame_window, config.largest_message = 64, table.FRAME_BYTES_MAX
         config.epoch, config.pid, config.dead_ms = self.epoch, os.getpid(), NEVER_MS
+        self.link_token = ffi.from_buffer("uint8_t[]", self.token)  # the link keeps its address
+        config.token, config.token_bytes = self.link_token, len(self.token)
         for name, value in self.changes.items():
             setattr(config, name, value)
         assert lib.xts_link_init(self.link, config, now_ns()) == 0

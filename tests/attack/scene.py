@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from proxy_process import running_proxy
+from stress.beds import LOOPBACK
 from xts_lab.lab import Lab
 from xts_proxy import control
 
 ECHO_PORT = 7007
 PRIORITY = 10
-_LAB_DEVICE, _LAB_PEER, _LOOPBACK = "198.18.0.1", "198.18.0.2", "127.0.0.1"
+_LAB_DEVICE, _LAB_PEER = "198.18.0.1", "198.18.0.2"
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -96,7 +97,7 @@ def raised(queue: str, folder: Path, tables: str, scale: float = 1.0) -> Iterato
         if queue == "shm-loopback":
             with _on_core(device_core):
                 proxy = stack.enter_context(running_proxy(folder, f'log_level = "warning"\n{tables}'))
-            place = Place(proxy.endpoint, _LOOPBACK, _LOOPBACK, str(folder), scale)
+            place = Place(proxy.endpoint, LOOPBACK, LOOPBACK, str(folder), scale)
 
             def start(role: str, command: list[str]) -> subprocess.Popen[str]:
                 del role  # one machine is both

@@ -39,4 +39,4 @@ class Attack:
 def hostile_host(script: Script) -> Iterator[ScriptedHost]:
     """A queue of the attacker's own, its link up."""
     with attach(script.place.endpoint, program="attacker") as attachment:
-        yield ScriptedHost(attachment.queue, attachment.epoch).open()
+        yield ScriptedHost(attachment.queue, attachment.epoch, token=attachment.token).open()
