@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from operated_proxy import START_S, running
+from operated_proxy import START_S, Proxy, running
 from test_proxy_afxdp import DEVICE_MAC, Cable, cable, inside, proxy_on
 
 __all__ = ["cable"]  # a fixture
@@ -101,33 +101,35 @@ def test_on_shared_memory(tmp_path: Path, server: socket.socket) -> None:
                 serve_again(process, server)
 
 
-def stands_still(proxy: subprocess.Popen[str], process: subprocess.Popen[str], server: socket.socket) -> None:
+def stands_still(proxy: Proxy, process: subprocess.Popen[str], server: socket.socket) -> None:
     """The proxy stops for a while, and the program's connection goes on."""
     assert line_of(process, START_S) == "connected"
     peer, _ = server.accept()
+    workers = proxy.pid_of("xts-workers")
     with peer:
-        proxy.send_signal(signal.SIGSTOP)
+        os.kill(workers, signal.SIGSTOP)
         time.sleep(STANDSTILL_S)
         peer.sendall(b"still-there")
-        proxy.send_signal(signal.SIGCONT)
+        os.kill(workers, signal.SIGCONT)
         assert line_of(process, START_S) == "still-there"
 
 
 def test_a_proxy_that_stands_still_is_not_dead_on_shared_memory(tmp_path: Path, server: socket.socket) -> None:
     with running(tmp_path) as proxy, program(proxy.endpoint, server) as process:
-        stands_still(proxy.process, process, server)
+        stands_still(proxy, process, server)
 
 
 def test_a_proxy_that_stands_still_is_given_up_after_the_configured_time(tmp_path: Path, server: socket.socket) -> None:
     with running(tmp_path) as proxy, program(proxy.endpoint, server, XTS_DEAD_MS=str(DEAD_MS)) as process:
         assert line_of(process, START_S) == "connected"
         begun = time.monotonic()
-        proxy.process.send_signal(signal.SIGSTOP)
+        workers = proxy.pid_of("xts-workers")
+        os.kill(workers, signal.SIGSTOP)
         try:
             assert int(line_of(process, START_S)) == errno.ECONNRESET
             assert time.monotonic() - begun > (DEAD_MS - 250) / 1000  # the last sign of life may be a ping old
         finally:
-            proxy.process.send_signal(signal.SIGCONT)
+            os.kill(workers, signal.SIGCONT)
 
 
 @contextlib.contextmanager
@@ -186,4 +188,4 @@ def test_a_proxy_that_stands_still_is_not_dead_on_af_xdp(cable: Cable, tmp_path:
             process = context.__enter__()
         with contextlib.ExitStack() as stack:
             stack.push(context.__exit__)
-            stands_still(proxy.process, process, server)
+            stands_still(proxy, process, server)
