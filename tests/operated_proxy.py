@@ -8,6 +8,7 @@ import os
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -43,6 +44,14 @@ class Proxy:
     def pid_of(self, name: str) -> int:
         """Of one of its other processes: "xts-workers", "xts-keys"."""
         return int(self.status()["proxy"]["processes"][name])
+
+    def metrics(self) -> str:
+        """What it answers at its metrics socket, with the head of HTTP."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(self.directory / "metrics.sock"))
+            connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            with connection.makefile("rb") as answer:
+                return answer.read().decode()
 
     def write_config(self, text: str = "", **proxy: Any) -> Path:
         return write_config(self.directory, text, **proxy)

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import array
 import errno
+import os
 import pickle
+import select
 import socket
 import struct
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-_HEAD = struct.Struct("=I")
+_HEAD = struct.Struct("=QI")  # number of the call, bytes of the body
 _DESCRIPTORS_MAX = 250  # SCM_MAX_FD has 253
 _ANSWER_BYTES_MAX = 256 << 20
+#: A worker that hangs ends a question after two seconds (native/requests.c).
+PATIENCE_S = 5.0
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -29,18 +34,54 @@ class Answer(msgspec.Struct, frozen=True):
     result: Any
 
 
-def call(sock: socket.socket, method: str, *arguments: Any, descriptors: Sequence[int] = ()) -> tuple[Any, list[int]]:
-    """The result, and the descriptors that came with it. OSError: what the method raised; EPIPE: nobody answers."""
-    try:
-        _send(sock, pickle.dumps((method, arguments)), descriptors)
-        body, came = _receive(sock, _ANSWER_BYTES_MAX)
-    except (OSError, EOFError) as error:
-        what = f"the workers' process does not answer: {error}"
-        raise OSError(errno.EPIPE, what) from error
-    answer = msgspec.msgpack.decode(body, type=Answer)
-    if answer.error:
-        raise OSError(answer.error, answer.text)
-    return answer.result, came
+class Caller:
+    """The supervisor's end. A process that does not answer in time must not take the supervisor along: the call ends
+    with ETIMEDOUT, and until that answer has come so do all others, at once. Late answers are passed over."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._number = 0
+        self.silent_since = 0.0  # by time.monotonic(): when what is unanswered was asked; 0: nothing is
+
+    def call(
+        self, method: str, *arguments: Any, descriptors: Sequence[int] = (), patience_s: float | None = PATIENCE_S
+    ) -> tuple[Any, list[int]]:
+        """The result, and the descriptors that came with it; None: waits for it as long as it takes. OSError: what the
+        method raised; EPIPE: nobody answers; ETIMEDOUT."""
+        try:
+            if self.silent_since and not self._collect(0.0):
+                raise _late(method)
+            self._number += 1
+            self.silent_since = time.monotonic()
+            _send(self._sock, self._number, pickle.dumps((method, arguments)), descriptors)
+            if not (answered := self._collect(patience_s)):
+                raise _late(method)
+        except (BrokenPipeError, ConnectionError, EOFError) as error:
+            what = f"the workers' process does not answer: {error}"
+            raise OSError(errno.EPIPE, what) from error
+        body, came = answered
+        answer = msgspec.msgpack.decode(body, type=Answer)
+        if answer.error:
+            raise OSError(answer.error, answer.text)
+        return answer.result, came
+
+    def _collect(self, patience_s: float | None) -> tuple[bytearray, list[int]] | None:
+        """The answer to the last question, when it has come in time; older ones are passed over."""
+        deadline = None if patience_s is None else time.monotonic() + patience_s
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not select.select([self._sock], [], [], left)[0]:
+                return None
+            number, body, came = _receive(self._sock, _ANSWER_BYTES_MAX)
+            if number == self._number:
+                self.silent_since = 0.0
+                return body, came
+            for fd in came:
+                os.close(fd)
+
+
+def _late(method: str) -> OSError:
+    return OSError(errno.ETIMEDOUT, f"the workers' process does not answer in time ({method})")
 
 
 def serve(sock: socket.socket, find: Callable[[str], Callable[..., Any]]) -> None:
@@ -48,7 +89,7 @@ def serve(sock: socket.socket, find: Callable[[str], Callable[..., Any]]) -> Non
     returns its result and the descriptors that go with it."""
     while True:
         try:
-            body, came = _receive(sock, _ANSWER_BYTES_MAX)
+            number, body, came = _receive(sock, _ANSWER_BYTES_MAX)
         except EOFError:
             return
         method, arguments = pickle.loads(body)  # of the supervisor, which has more rights than we
@@ -60,18 +101,18 @@ def serve(sock: socket.socket, find: Callable[[str], Callable[..., Any]]) -> Non
             answer = Answer(error.errno or errno.EIO, error.strerror or str(error), None)
         except Exception as error:  # a mistake of ours; no traceback, which would read files
             answer = Answer(errno.EPROTO, f"{method}: {type(error).__name__}: {error}", None)
-        _send(sock, msgspec.msgpack.encode(answer), descriptors)
+        _send(sock, number, msgspec.msgpack.encode(answer), descriptors)
 
 
-def _send(sock: socket.socket, body: bytes, descriptors: Sequence[int]) -> None:
+def _send(sock: socket.socket, number: int, body: bytes, descriptors: Sequence[int]) -> None:
     if len(descriptors) > _DESCRIPTORS_MAX:
         raise OSError(errno.E2BIG, f"{len(descriptors)} descriptors in one call; {_DESCRIPTORS_MAX} may be")
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
-    sock.sendmsg([_HEAD.pack(len(body))], rights)
+    sock.sendmsg([_HEAD.pack(number, len(body))], rights)
     sock.sendall(body)
 
 
-def _receive(sock: socket.socket, bytes_max: int) -> tuple[bytearray, list[int]]:
+def _receive(sock: socket.socket, bytes_max: int) -> tuple[int, bytearray, list[int]]:
     head, ancillary, _, _ = sock.recvmsg(_HEAD.size, socket.CMSG_SPACE(4 * _DESCRIPTORS_MAX), socket.MSG_CMSG_CLOEXEC)
     came = array.array("i")
     for level, kind, data in ancillary:
@@ -79,7 +120,7 @@ def _receive(sock: socket.socket, bytes_max: int) -> tuple[bytearray, list[int]]
             came.frombytes(data[: len(data) - len(data) % came.itemsize])
     if len(head) < _HEAD.size:
         raise EOFError("it has ended")
-    (length,) = _HEAD.unpack(head)
+    number, length = _HEAD.unpack(head)
     if length > bytes_max:
         raise OSError(errno.EMSGSIZE, f"{length} bytes in one message")
     body = bytearray(length)
@@ -89,4 +130,4 @@ def _receive(sock: socket.socket, bytes_max: int) -> tuple[bytearray, list[int]]
         if not n:
             raise EOFError("it broke off")
         view = view[n:]
-    return body, list(came)
+    return number, body, list(came)

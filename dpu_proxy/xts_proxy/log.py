@@ -109,6 +109,11 @@ class WorkerLog:
         self._loop.add_reader(self._worker.log_fd(), self._pass_on)
 
     def _write(self) -> None:
-        for line in self._worker.log_lines(self._budget):
+        try:
+            lines = self._worker.log_lines(self._budget)
+        except TimeoutError:  # a second later, perhaps
+            self._budget = 0
+            return
+        for line in lines:
             LOG.info("worker %d: %s", self._worker.index, line)
             self._budget -= 1

@@ -199,7 +199,8 @@ class Supervisor:
         for relay in self._logs:
             relay.close()
         for worker in workers:
-            worker.stop(error)
+            with suppress(TimeoutError):  # it is killed then
+                worker.stop(error)
 
     def _on_child(self, child: Child) -> None:
         """A process of ours has ended: nothing can be carried without workers, and no handshake made without keys."""
@@ -228,7 +229,8 @@ class Supervisor:
         if isinstance(self.channels, ShmChannels):
             self.channels.stopping = True
         for worker in self.workers:
-            worker.drain()
+            with suppress(TimeoutError):
+                worker.drain()
         LOG.info("stopping: %d connections may go on for %g s", self._connections(), timeout_s)
         deadline = time.monotonic() + timeout_s
         left = self._connections()
@@ -368,11 +370,18 @@ class Supervisor:
     def _children(self) -> list[Child]:
         return [process.child for process in (self._process, self._keys) if process]
 
+    def _answers(self) -> bool:
+        """Does the workers' process answer, whatever its workers do?"""
+        if not self._process or not self.workers:
+            return False
+        self.workers[0].pulse()
+        return not self._process.silent_s
+
     def _tenants(self) -> dict[str, dict[str, dict[str, int]]]:
-        return self._process.tenants() if self._process and self.workers else {}
+        return self._process.tenants() if self._process and self._answers() else {}
 
     def _tls_counts(self) -> dict[str, int]:
-        return self._process.tls_counts() if self._process and self.workers else {}
+        return self._process.tls_counts() if self._process and self._answers() else {}
 
     def metrics_text(self) -> str:
         """What /metrics shows."""
@@ -390,11 +399,14 @@ class Supervisor:
             families.add(name, count, {}, help_text)
         for name, count in self._tls_counts().items():
             families.add(f"xts_tls_{name}", count, {}, f"{name} of struct xts_tls_counts, ulp/tls_config.h")
+        awake = [worker for worker in self.workers if answers(worker)]
         for worker in self.workers:
+            metrics.add_progress(families, worker.index, *self._heartbeat.figures(worker))
+        for worker in awake:
             metrics.add_worker(families, worker.index, worker.stats())
         for name, figures in self._tenants().items():
             metrics.add_tenant(families, name, figures)
-        for worker in self.workers:
+        for worker in awake:
             for row in worker.channels():
                 metrics.add_channel(families, worker.index, row)
         return families.text()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,6 +27,8 @@ from xts_proxy.ulp import Material
 from xts_proxy.workers import Worker
 
 Result = tuple[Any, list[int]]
+#: It asks nothing of a worker: who does not tell in this time has been stopped, or has no processor.
+_PULSE_S = 1.0
 
 
 def run(sock: socket.socket, key_connections: list[int]) -> None:
@@ -147,6 +150,7 @@ class WorkerProcess:
     def __init__(self, key_connections: list[int]) -> None:
         """Forks it, with connections to the process that has the keys."""
         self._sock, its = socket.socketpair()
+        self._caller = calling.Caller(self._sock)
         with its:
             kept = [its.fileno(), *key_connections]
             self.child = children.fork("xts-workers", kept, lambda: run(its, key_connections))
@@ -159,15 +163,20 @@ class WorkerProcess:
         self._sock.close()
         self.child.close()
 
-    def call(self, method: str, *arguments: Any, descriptors: list[int] | None = None) -> Any:
-        result, came = calling.call(self._sock, method, *arguments, descriptors=descriptors or [])
+    @property
+    def silent_s(self) -> float:
+        """For how long it has not answered what it was asked last; 0.0: it has."""
+        return time.monotonic() - self._caller.silent_since if self._caller.silent_since else 0.0
+
+    def call(self, method: str, *arguments: Any, descriptors: list[int] | None = None, **how: Any) -> Any:
+        result, came = self._caller.call(method, *arguments, descriptors=descriptors or [], **how)
         _close(came)
         return result
 
     def start(self, config: Config, material: Material) -> tuple[list[str], list[tuple[int, str]]]:
         """Starts the workers; what was given up, and what else is to be logged. OSError: why not."""
-        (done, notes), came = calling.call(
-            self._sock, "start", config, replace(material, programs=[]), descriptors=material.programs
+        (done, notes), came = self._caller.call(
+            "start", config, replace(material, programs=[]), descriptors=material.programs, patience_s=None
         )
         if len(came) != config.proxy.workers:
             _close(came)
@@ -177,7 +186,9 @@ class WorkerProcess:
 
     def configure(self, config: Config, material: Material) -> list[tuple[int, str]]:
         """For all workers; what is to be logged. OSError: nothing has changed."""
-        notes = self.call("configure", config, replace(material, programs=[]), descriptors=material.programs)
+        notes = self.call(
+            "configure", config, replace(material, programs=[]), descriptors=material.programs, patience_s=None
+        )
         return [(int(level), str(text)) for level, text in notes]
 
     def tenants(self) -> dict[str, dict[str, dict[str, int]]]:
@@ -224,7 +235,10 @@ class RemoteWorker:
 
     def pulse(self) -> tuple[float, str]:
         """For how long its present round has lasted, in seconds, and what it is at. Also of a worker that hangs."""
-        busy_s, what = self._process.call("pulse", self.index)
+        try:
+            busy_s, what = self._process.call("pulse", self.index, patience_s=_PULSE_S)
+        except TimeoutError:
+            return self._process.silent_s, "its process does not answer"
         return float(busy_s), str(what)
 
     def remove_channel(self, queue_id: int) -> None:

@@ -74,11 +74,7 @@ def test_a_connection_is_carried_and_shown(proxy: Proxy, server: socket.socket) 
 
 def test_metrics_are_served_on_a_unix_socket(proxy: Proxy) -> None:
     with proxy.host():
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(str(proxy.directory / "metrics.sock"))
-            connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-            with connection.makefile("rb") as answer:
-                text = answer.read().decode()
+        text = proxy.metrics()
     assert text.startswith("HTTP/1.1 200 OK")
     assert 'xts_channel_up{queue="0",worker="0"} 1' in text
     assert "xts_attaches_total 1" in text

@@ -247,3 +247,22 @@ def test_private_keys_are_in_one_process_while_they_are_needed(
         proxy.hang_up("taken")
         wait(lambda: not has_some(keys), "end of the key")
         assert not has_some(proxy.process.pid)
+
+
+def test_workers_that_stand_still_do_not_take_the_supervisor_along(tmp_path: Path) -> None:
+    """It tells of them in its log, status and metrics, and all goes on when they do."""
+    with running(tmp_path) as proxy:
+        workers = proxy.pid_of("xts-workers")
+        os.kill(workers, signal.SIGSTOP)
+        try:
+            wait(lambda: "its process does not answer" in proxy.log.read_text(), "line in the log", 10)
+            row = proxy.status()["workers"][0]
+            assert row["no_progress_s"] > 0
+            assert "rounds" not in row
+            assert "xts_worker_no_progress_seconds" in proxy.metrics()
+        finally:
+            os.kill(workers, signal.SIGCONT)
+        wait(lambda: "goes on after" in proxy.log.read_text(), "end of it", 10)
+        assert proxy.status()["workers"][0]["rounds"] > 0
+        with proxy.host():
+            pass
