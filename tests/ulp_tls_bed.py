@@ -29,6 +29,8 @@ ONE_TWO, ONE_THREE = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 VERSIONS = pytest.mark.parametrize("version", [ONE_TWO, ONE_THREE])
 
 _WHY_BYTES = 256
+#: UINT32_MAX of tls_config.h.
+ANY_TENANT = 0xFFFFFFFF
 _HANDSHAKE_S = 10
 
 
@@ -150,23 +152,23 @@ class TlsBed(UlpBed):
         self._told(lib.xts_tls_configure(self.config, c, why, _WHY_BYTES), why)
 
     def add_identity(
-        self, name: str, issued: Issued, *, ocsp: bytes = b"", queues: tuple[tuple[int, int], ...] = ()
+        self, name: str, issued: Issued, *, ocsp: bytes = b"", queues: tuple[tuple[int, ...], ...] = ()
     ) -> None:
         why = ffi.new("char[]", _WHY_BYTES)
         certificate, key = issued.certificate, issued.key
         result = lib.xts_tls_add_identity(
             self.config, name.encode(), certificate, len(certificate), key, len(key), ocsp or ffi.NULL, len(ocsp),
-            [list(pair) for pair in queues], len(queues), why, _WHY_BYTES
+            [[*pair, ANY_TENANT][:3] for pair in queues], len(queues), why, _WHY_BYTES
         )  # fmt: skip
         self._told(result, why)
 
     def add_trust(
-        self, name: str, roots: bytes, *, crls: bytes = b"", queues: tuple[tuple[int, int], ...] = ()
+        self, name: str, roots: bytes, *, crls: bytes = b"", queues: tuple[tuple[int, ...], ...] = ()
     ) -> None:
         why = ffi.new("char[]", _WHY_BYTES)
         result = lib.xts_tls_add_trust(
             self.config, name.encode(), roots, len(roots), crls or ffi.NULL, len(crls),
-            [list(pair) for pair in queues], len(queues), why, _WHY_BYTES
+            [[*pair, ANY_TENANT][:3] for pair in queues], len(queues), why, _WHY_BYTES
         )  # fmt: skip
         self._told(result, why)
 
@@ -217,14 +219,14 @@ class TlsBed(UlpBed):
         self.start(client=False)
         return self.shake(TlsPeer(self, context, server=False, name=name, session=session))
 
-    def again(self, *, queue_id: int = 1) -> TlsBed:
+    def again(self, *, queue_id: int = 1, tenant: int = 0) -> TlsBed:
         """Another connection of the same configuration, which is shared."""
         other = TlsBed(message_socket=self.message_socket, queue_id=queue_id)
         lib.xts_ulp_config_hold(self.config)
         lib.xts_ulp_config_release(other.config)
         lib.ulp_stack_free(other.stack)
         other.config = self.config
-        other.owner.config = self.config
+        other.owner.config, other.owner.tenant = self.config, tenant
         out = ffi.new("struct ulp_stack **")
         assert lib.ulp_stack_new(out, other.owner) == 0
         other.stack = out[0]

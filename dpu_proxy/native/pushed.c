@@ -48,6 +48,7 @@ static struct ulp_owner owner_of(struct connection *c, bool message_socket, bool
 	if (!c)
 		return owner;
 	owner.fd = started ? c->fd : -1;
+	owner.tenant = c->tenant->id;
 	owner.queue_id = c->channel ? c->channel->queue_id : 0;
 	owner.config = c->worker->config.ulp;
 	owner.faults = c->worker->stats.ulp_faults;
@@ -184,6 +185,7 @@ int pushed_copy(struct pushed **out, const struct pushed *from, struct connectio
 		return -ENOMEM;
 	if (!c && from->connection) {
 		owner.config = from->connection->worker->config.ulp;
+		owner.tenant = from->connection->tenant->id;
 		owner.queue_id = from->connection->channel->queue_id;
 	}
 	r = ulp_stack_copy(&p->stack, from->stack, &owner);

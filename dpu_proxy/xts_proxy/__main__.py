@@ -99,7 +99,7 @@ def _explain(config: Config, options: argparse.Namespace) -> int:
 
     action, text = options.explain
     if action in ("identity", "trust"):
-        print(config_tls.explain(config.tls, action, text, options.queue))
+        print(config_tls.explain(config.tls, action, text, options.tenant, options.queue))
         return 0
     if action not in ("connect", "listen"):
         parser().error(f"--explain: {action!r} is no action; connect, listen, identity and trust are")

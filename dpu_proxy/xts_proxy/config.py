@@ -315,10 +315,16 @@ def _together(config: Config) -> Iterator[tuple[KeyPath, str]]:
     for key, problem in limits_together(limits):
         yield ("limits", key), problem
     known = {DEFAULT, *(tenant.name for tenant in config.tenant)}
-    for i, rule in enumerate(config.policy.rule):
-        for j, name in enumerate(rule.tenants):
-            if name not in known:
-                yield ("policy", "rule", i, "tenants", j), f"there is no tenant {name}; {_near(name, known)}"
+    of_tenants: list[tuple[KeyPath, list[Any]]] = [
+        (("policy", "rule"), config.policy.rule),
+        (("tls", "identity"), config.tls.identity),
+        (("tls", "trust"), config.tls.trust),
+    ]
+    for where, items in of_tenants:
+        for i, item in enumerate(items):
+            for j, name in enumerate(item.tenants):
+                if name not in known:
+                    yield (*where, i, "tenants", j), f"there is no tenant {name}; {_near(name, known)}"
     flat = sum(len(r.ports.pairs) * len(r.queues.pairs) * max(1, len(r.tenants)) for r in config.policy.rule)
     if flat > RULES_MAX:
         problem = f"{flat} combinations of port and queue ranges and tenants; at most {RULES_MAX} are taken"

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from xts_proxy.config_tenant import Name as TenantName
 from xts_proxy.config_values import Queues
 from xts_proxy.toml_positions import Path as KeyPath
 
@@ -25,13 +26,14 @@ Ciphers = Annotated[str, Meta(pattern=r"^[A-Za-z0-9:+!@=._-]{1,511}$", descripti
 
 
 class Identity(Struct, frozen=True, kw_only=True):
-    """[[tls.identity]]: a certificate and its key, which hosts on these queues may ask for by name."""
+    """[[tls.identity]]: a certificate and its key, which these tenants, on these queues, may name."""
 
     name: Name
     certificate: File
     key: File
     ocsp: FileOrNone = ""
     queues: Queues = Queues(((0, Queues.highest),))
+    tenants: list[TenantName] = msgspec.field(default_factory=list)
 
 
 class Trust(Struct, frozen=True, kw_only=True):
@@ -42,6 +44,7 @@ class Trust(Struct, frozen=True, kw_only=True):
     directory: FileOrNone = ""
     crl: FileOrNone = ""
     queues: Queues = Queues(((0, Queues.highest),))
+    tenants: list[TenantName] = msgspec.field(default_factory=list)
 
 
 class Tls(Struct, frozen=True, kw_only=True):
@@ -73,13 +76,14 @@ def together(tls: Tls) -> Iterator[tuple[KeyPath, str]]:
             yield ("tls", "trust", i, "file"), f"expected either file or directory, found {found}"
 
 
-def explain(tls: Tls, kind: Literal["identity", "trust"], name: str, queue: int) -> str:
-    """May a host on this queue use it? "allow: …" or "deny: …"."""
+def explain(tls: Tls, kind: Literal["identity", "trust"], name: str, tenant: str, queue: int) -> str:
+    """May a host of this tenant use it on this queue? "allow: …" or "deny: …"."""
     every: Sequence[Identity | Trust] = tls.identity if kind == "identity" else tls.trust
     for i, one in enumerate(every):
         if one.name == name:
-            verdict = "allow" if queue in one.queues else "deny"
-            return f'{verdict}: tls.{kind}[{i}] (queues = "{one.queues}")'
+            verdict = "allow" if queue in one.queues and (not one.tenants or tenant in one.tenants) else "deny"
+            whose = f", tenants {', '.join(one.tenants)}" if one.tenants else ""
+            return f'{verdict}: tls.{kind}[{i}] (queues = "{one.queues}"{whose})'
     if kind == "trust" and name == "default":
         return "allow: the roots of this machine, as no tls.trust is named default"
     return f"deny: no tls.{kind} is named {name}"

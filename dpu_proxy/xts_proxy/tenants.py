@@ -122,9 +122,12 @@ class Tenants:
         account = self.accounts.get(name)
         return account.number if account else len(self.accounts)
 
-    def numbers(self) -> dict[str, int]:
-        """By which rules of policy mean tenants."""
-        return {name: account.number for name, account in self.accounts.items()}
+    def numbers(self, new: Config | None = None) -> dict[str, int]:
+        """By which rules mean tenants; with those that `new` will make."""
+        numbers = {name: account.number for name, account in self.accounts.items()}
+        for tenant in effective(new.tenant) if new else []:
+            numbers.setdefault(tenant.name, len(numbers))
+        return numbers
 
     def of_process(self, uid: int, cgroup: str) -> Account:
         """Of a process that attaches (shm)."""

@@ -29,6 +29,7 @@ class TlsFiles:
     contents: dict[str, bytes | str] = field(default_factory=dict)
     keys: dict[int, Key | str] = field(default_factory=dict)
     system_roots: bytes = b""
+    numbers: dict[str, int] = field(default_factory=dict)  # of tenants, by name: known where the workers are
 
     def wipe(self) -> None:
         """Keys in PEM are gone."""

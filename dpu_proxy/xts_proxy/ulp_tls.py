@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from xts_proxy import tls_files
@@ -19,6 +19,8 @@ from xts_proxy.toml_positions import Path as KeyPath
 _VERSIONS = {"1.2": 0x0303, "1.3": 0x0304}
 _CRYPTO = {"auto": 0, "user": 1, "kernel": 2, "device": 3}
 _WHY_BYTES = 256
+#: UINT32_MAX of tls_config.h.
+_ANY_TENANT = 0xFFFFFFFF
 
 
 def add(native: Any, tls: Tls, files: TlsFiles) -> Iterator[tuple[KeyPath, str]]:
@@ -54,7 +56,7 @@ def add_of_this_machine(native: Any, tls: Tls, files: TlsFiles) -> Iterator[tupl
         yield logging.INFO, f"tls: the proxy encrypts by itself: {_text(why)}"
     if any(trust.name == "default" for trust in tls.trust):
         return
-    arguments = _trust_arguments("default", files.system_roots, b"", Queues(((0, Queues.highest),)))
+    arguments = _trust_arguments("default", files.system_roots, b"", [])
     if lib.xts_tls_add_trust(native, *arguments, why, _WHY_BYTES):
         yield logging.WARNING, f"tls: no trust roots of this machine: {_text(why)}; name some in [[tls.trust]]"
 
@@ -93,15 +95,16 @@ def _identity(
         problems.append(((*path, "key"), key))
     ocsp = _content(files, identity.ocsp, (*path, "ocsp"), problems)
     if not problems and isinstance(key, Key):
-        problem = _add_identity(native, identity, certificate, key, ocsp)
+        pairs = _pairs(identity.queues, identity.tenants, files.numbers)
+        problem = _add_identity(native, identity.name, pairs, key, certificate, ocsp)
         where = "key" if problem.startswith("key") else "certificate"
         problems += [((*path, where), problem)] if problem else []
     yield from problems
 
 
-def _add_identity(native: Any, identity: Identity, certificate: bytes, key: Key, ocsp: bytes) -> str:
+def _add_identity(native: Any, name: str, pairs: list[list[int]], key: Key, *files: bytes) -> str:
+    certificate, ocsp = files
     why = ffi.new("char[]", _WHY_BYTES)
-    pairs = _pairs(identity.queues)
     with ffi.from_buffer(key.data) as data:
         known: tuple[Any, ...] = (data, len(key.data))
         how = lib.xts_tls_add_identity
@@ -109,7 +112,7 @@ def _add_identity(native: Any, identity: Identity, certificate: bytes, key: Key,
             how, known = lib.xts_tls_add_identity_by_number, (key.number, *known)
         result = how(
             native,
-            identity.name.encode(),
+            name.encode(),
             *(certificate, len(certificate), *known, ocsp or ffi.NULL, len(ocsp)),
             *(pairs, len(pairs), why, _WHY_BYTES),
         )
@@ -126,15 +129,14 @@ def _trust(native: Any, trust: Trust, files: TlsFiles, path: KeyPath) -> Iterato
     crl = _content(files, trust.crl, (*path, "crl"), problems)
     if not problems:
         why = ffi.new("char[]", _WHY_BYTES)
-        arguments = _trust_arguments(trust.name, roots, crl, trust.queues)
+        arguments = _trust_arguments(trust.name, roots, crl, _pairs(trust.queues, trust.tenants, files.numbers))
         if lib.xts_tls_add_trust(native, *arguments, why, _WHY_BYTES):
             text = _text(why)
             problems.append(((*path, "crl") if "revocation" in text else where, text))
     yield from problems
 
 
-def _trust_arguments(name: str, roots: bytes, crl: bytes, queues: Queues) -> tuple[Any, ...]:
-    pairs = _pairs(queues)
+def _trust_arguments(name: str, roots: bytes, crl: bytes, pairs: list[list[int]]) -> tuple[Any, ...]:
     return name.encode(), roots, len(roots), crl or ffi.NULL, len(crl), pairs, len(pairs)
 
 
@@ -147,8 +149,10 @@ def _content(files: TlsFiles, name: str, path: KeyPath, problems: list[tuple[Key
     return found
 
 
-def _pairs(queues: Queues) -> list[list[int]]:
-    return [list(pair) for pair in queues.pairs]
+def _pairs(queues: Queues, tenants: Sequence[str], numbers: Mapping[str, int]) -> list[list[int]]:
+    """struct xts_tls_queues[]: each range for each tenant; of a tenant without a number for nobody (an empty range)."""
+    ids = [numbers.get(name, -1) for name in tenants] or [_ANY_TENANT]
+    return [[first, last, number] if number >= 0 else [1, 0, 0] for first, last in queues.pairs for number in ids]
 
 
 def _text(why: Any) -> str:

@@ -47,11 +47,11 @@ class _Host:
 
     def on_start(self, came: list[int], config: Config, material: Material) -> Result:
         """Gives up rights, starts workers. What was done and is to be logged; their log descriptors."""
+        self.tenants = Tenants(config, material.machine)
         protocols, notes = self._build(came, config, material)  # which asks the kernel for modules of TLS
         done = sandbox.confine(config.proxy.user, sandbox.OF_WORKERS, config.proxy.core_dumps)
         children.bound_to_parent()
         sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=False)
-        self.tenants = Tenants(config, material.machine)
         for index in range(config.proxy.workers):
             self.workers.append(Worker(index, config, self.tenants.numbers(), protocols, material.congestion_controls))
             self.workers[index].stats()  # it has begun: its thread needs no more than others
@@ -68,8 +68,10 @@ class _Host:
         return notes, []
 
     def _build(self, came: list[int], config: Config, material: Material) -> tuple[Any, list[tuple[int, str]]]:
+        assert self.tenants
+        tls = replace(material.tls, numbers=self.tenants.numbers(config))
         try:
-            return ulp.build(config, replace(material, programs=came))
+            return ulp.build(config, replace(material, programs=came, tls=tls))
         finally:
             _close(came)
 

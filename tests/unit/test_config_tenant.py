@@ -7,6 +7,7 @@ import os
 import pytest
 from xts_proxy.config import Config, ConfigError, parse, render
 from xts_proxy.config_tenant import Limits
+from xts_proxy.config_tls import Identity, Tls, explain
 from xts_proxy.config_values import Queues
 from xts_proxy.tenants import RESOURCES, Tenants, cgroup_of, native_limits
 
@@ -179,3 +180,21 @@ def test_identities_are_rules_in_the_order_of_the_file() -> None:
 )
 def test_mistakes_of_what_an_agent_vouches_for_are_told(old: str, new: str, problem: str) -> None:
     assert any(problem in mistake for mistake in mistakes(VOUCHED.replace(old, new)))
+
+
+def test_identities_are_for_tenants() -> None:
+    table = SHM + '[[tls.identity]]\nname = "www"\ncertificate = "/c"\nkey = "/k"\ntenants = ["wbe"]\n'
+    assert any(
+        "tls.identity[0].tenants[0]: there is no tenant wbe; did you mean web?" in told for told in mistakes(table)
+    )
+    tls = Tls(identity=[Identity(name="www", certificate="/c", key="/k", tenants=["web"])])
+    assert explain(tls, "identity", "www", "web", 3) == 'allow: tls.identity[0] (queues = "all", tenants web)'
+    assert explain(tls, "identity", "www", "jobs", 3).startswith("deny")
+
+
+def test_numbers_of_tenants_are_known_before_a_reload_takes_them() -> None:
+    tenants = Tenants(parse(SHM, "f")[0])
+    new = parse('[[tenant]]\nname = "new"\nusers = ["5"]\n' + SHM, "f")[0]
+    before = tenants.numbers(new)
+    tenants.configure(new)
+    assert tenants.numbers() == before

@@ -70,6 +70,17 @@ def test_policy_of_queues(bed: TlsBed) -> None:
                     other.push("TLS", identity="theirs")
 
 
+def test_policy_of_tenants(bed: TlsBed) -> None:
+    bed.add_identity("theirs", SERVER, queues=((0, 9, 3), (5, 5, 7)))
+    for tenant, queue_id, allowed in ((3, 0, True), (3, 10, False), (7, 5, True), (7, 4, False), (1, 5, False)):
+        with bed.again(tenant=tenant, queue_id=queue_id) as other:
+            if allowed:
+                other.push("TLS", identity="theirs")
+            else:
+                with pytest.raises(OSError, match="none named theirs for this"):
+                    other.push("TLS", identity="theirs")
+
+
 def test_verification_can_be_demanded(bed: TlsBed) -> None:
     bed.configure(verify_required=True)
     for parameters in ({"verify": 0}, {"verify": 1, "server_name": "localhost"}):

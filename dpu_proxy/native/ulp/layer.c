@@ -154,6 +154,11 @@ uint32_t ulp_queue_id(const struct ulp_layer *l)
 	return l->stack->owner.queue_id;
 }
 
+uint32_t ulp_tenant(const struct ulp_layer *l)
+{
+	return l->stack->owner.tenant;
+}
+
 struct ulp_bell *ulp_bell(const struct ulp_layer *l)
 {
 	return l->stack->owner.bell;

@@ -13,7 +13,7 @@ struct ulp_owner {
 	int fd;                        /* the TCP socket; -1 until started */
 	bool message_socket;           /* SOCK_SEQPACKET */
 	bool tells_end;                /* it calls ulp_stack_read_to_end(): a short read then means that the socket is empty */
-	uint32_t queue_id;
+	uint32_t tenant, queue_id;     /* whose it is, for what only some may use */
 	struct xts_ulp_config *config; /* the stack takes a reference of its own */
 	uint64_t *faults;              /* XTS_FAULT_COUNT counters, or NULL */
 	uint64_t (*now_ns)(void *owner);

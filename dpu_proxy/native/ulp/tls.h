@@ -89,8 +89,8 @@ struct xts_tls_config {
 struct xts_tls_config *tls_config_new(void);
 void tls_config_free(struct xts_tls_config *config);
 /* NULL: there is none of this name for this queue. */
-struct tls_identity *tls_config_identity(const struct xts_tls_config *config, const char *name, uint32_t queue_id);
-struct tls_trust *tls_config_trust(const struct xts_tls_config *config, const char *name, uint32_t queue_id);
+struct tls_identity *tls_config_identity(const struct xts_tls_config *config, const char *name, uint32_t tenant, uint32_t queue_id);
+struct tls_trust *tls_config_trust(const struct xts_tls_config *config, const char *name, uint32_t tenant, uint32_t queue_id);
 
 /* --- parameters: tls_parameters.c ------------------------------------------------------------------------------------ */
 

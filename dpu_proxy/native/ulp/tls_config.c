@@ -109,10 +109,11 @@ struct xts_tls_config *tls_config_new(void)
 
 /* --- names ----------------------------------------------------------------------------------------------------------- */
 
-static bool allows(const struct tls_access *access, uint32_t queue_id)
+static bool allows(const struct tls_access *access, uint32_t tenant, uint32_t queue_id)
 {
 	for (uint32_t i = 0; i < access->count; i++) {
-		if (queue_id >= access->queues[i].first && queue_id <= access->queues[i].last)
+		if ((access->queues[i].tenant == UINT32_MAX || access->queues[i].tenant == tenant) &&
+		    queue_id >= access->queues[i].first && queue_id <= access->queues[i].last)
 			return true;
 	}
 	return access->count == 0;
@@ -155,20 +156,20 @@ static bool trust_is(const struct xts_tls_config *config, const char *name)
 	return trust;
 }
 
-struct tls_identity *tls_config_identity(const struct xts_tls_config *config, const char *name, uint32_t queue_id)
+struct tls_identity *tls_config_identity(const struct xts_tls_config *config, const char *name, uint32_t tenant, uint32_t queue_id)
 {
 	struct tls_identity *identity = config->identities;
 
-	while (identity && (strcmp(identity->name, name) != 0 || !allows(&identity->access, queue_id)))
+	while (identity && (strcmp(identity->name, name) != 0 || !allows(&identity->access, tenant, queue_id)))
 		identity = identity->next;
 	return identity;
 }
 
-struct tls_trust *tls_config_trust(const struct xts_tls_config *config, const char *name, uint32_t queue_id)
+struct tls_trust *tls_config_trust(const struct xts_tls_config *config, const char *name, uint32_t tenant, uint32_t queue_id)
 {
 	struct tls_trust *trust = config->trusts;
 
-	while (trust && (strcmp(trust->name, name) != 0 || !allows(&trust->access, queue_id)))
+	while (trust && (strcmp(trust->name, name) != 0 || !allows(&trust->access, tenant, queue_id)))
 		trust = trust->next;
 	return trust;
 }

@@ -27,9 +27,9 @@ struct xts_tls_settings {
 	const char *ciphersuites;   /* of TLS 1.3 */
 };
 
-/* Queues that may use something, as ranges; without any: all. */
+/* Queues that may use something, as ranges; without any: all. Those of one tenant, by its id, or of any (0xffffffff). */
 struct xts_tls_queues {
-	uint32_t first, last;
+	uint32_t first, last, tenant;
 };
 
 /* NULL in settings: the defaults stay. */

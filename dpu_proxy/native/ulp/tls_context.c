@@ -133,7 +133,7 @@ static int set_verification(struct ulp_layer *l, SSL_CTX *ssl, const struct tls_
 		SSL_CTX_set_verify(ssl, SSL_VERIFY_NONE, NULL);
 		return 0;
 	}
-	trust = tls_config_trust(ulp_config(l)->tls, p->trust, ulp_queue_id(l)); /* settled: it is there */
+	trust = tls_config_trust(ulp_config(l)->tls, p->trust, ulp_tenant(l), ulp_queue_id(l)); /* settled: it is there */
 	if (!client && p->verify == TLS_VERIFY_REQUIRED)
 		mode |= SSL_VERIFY_FAIL_IF_NO_PEER_CERT;
 	SSL_CTX_set_verify(ssl, mode, NULL);
@@ -171,7 +171,7 @@ static int build(struct ulp_layer *l, struct tls_context *context, const struct 
 	for (; context->identity_count < p->identity_count; context->identity_count++) {
 		const char *name = p->identity[context->identity_count];
 
-		context->identity[context->identity_count] = tls_config_identity(config, name, ulp_queue_id(l));
+		context->identity[context->identity_count] = tls_config_identity(config, name, ulp_tenant(l), ulp_queue_id(l));
 	}
 	set_options(context->ssl, &config->settings, p);
 	r = choose_ciphers(l, context->ssl, p);

@@ -97,10 +97,10 @@ static int check(struct ulp_layer *l, const struct tls_parameters *p)
 	if (strchr(p->ciphers, '@')) /* @SECLEVEL: the level is not the host's to lower */
 		return ulp_refuse(l, EACCES, "CIPHERS: commands (@) are not allowed");
 	for (uint32_t i = 0; i < p->identity_count; i++) {
-		if (!tls_config_identity(ulp_config(l)->tls, p->identity[i], ulp_queue_id(l)))
+		if (!tls_config_identity(ulp_config(l)->tls, p->identity[i], ulp_tenant(l), ulp_queue_id(l)))
 			return ulp_refuse(l, ENOENT, "IDENTITY: the proxy has none named %s for this queue", p->identity[i]);
 	}
-	if (p->trust[0] && !tls_config_trust(ulp_config(l)->tls, p->trust, ulp_queue_id(l)))
+	if (p->trust[0] && !tls_config_trust(ulp_config(l)->tls, p->trust, ulp_tenant(l), ulp_queue_id(l)))
 		return ulp_refuse(l, ENOENT, "TRUST: the proxy has no roots named %s for this queue", p->trust);
 	return 0;
 }
@@ -162,7 +162,7 @@ int tls_parameters_settle(struct ulp_layer *l, struct tls_parameters *p, bool cl
 	p->role = client ? TLS_CLIENT : TLS_SERVER;
 	if (p->verify != TLS_VERIFY_NOT && !p->trust[0])
 		memcpy(p->trust, "default", sizeof "default");
-	if (p->verify != TLS_VERIFY_NOT && !tls_config_trust(ulp_config(l)->tls, p->trust, ulp_queue_id(l)))
+	if (p->verify != TLS_VERIFY_NOT && !tls_config_trust(ulp_config(l)->tls, p->trust, ulp_tenant(l), ulp_queue_id(l)))
 		return ulp_refuse(l, ENOENT, "TRUST: the proxy has no roots named %s for this queue", p->trust);
 	return 0;
 }

@@ -103,7 +103,7 @@ static bool session_key(struct tls *t, const struct tls_parameters *p)
 {
 	struct {
 		uint8_t context[TLS_KEY_BYTES];
-		uint32_t queue_id;
+		uint32_t tenant, queue_id;
 		uint16_t alpn_bytes;
 		uint8_t alpn[TLS_ALPN_BYTES];
 		char server_name[TLS_HOST_BYTES];
@@ -117,6 +117,7 @@ static bool session_key(struct tls *t, const struct tls_parameters *p)
 	memcpy(same.server_name, p->server_name, sizeof same.server_name);
 	memcpy(same.alpn, p->alpn, p->alpn_bytes);
 	same.alpn_bytes = p->alpn_bytes;
+	same.tenant = ulp_tenant(t->layer);
 	same.queue_id = ulp_queue_id(t->layer);
 	if ((fd < 0 || getpeername(fd, (struct sockaddr *)&same.peer, &bytes) < 0) && !p->server_name[0])
 		return false;

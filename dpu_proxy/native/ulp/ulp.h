@@ -184,6 +184,7 @@ uint32_t ulp_weight(const struct ulp_layer *l);
 void ulp_spent(struct ulp_layer *l, uint64_t ns);
 /* The host's queue, and whether the local side connected: for policies and default roles. */
 uint32_t ulp_queue_id(const struct ulp_layer *l);
+uint32_t ulp_tenant(const struct ulp_layer *l);
 
 /* For tell(), of a value that lies in memory: the part that was asked for. */
 ssize_t ulp_tell_part(const void *value, size_t bytes, uint32_t offset, void *out, size_t room, uint32_t *total);
