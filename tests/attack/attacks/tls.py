@@ -1,0 +1,178 @@
+"""Peers of a TLS listener: half handshakes, silence, key updates without end; and a host that pushes TLS again and
+again."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from authority import Authority
+from scripted_host import ScriptedHost
+from tls_oracle import BY_NAME, HANDSHAKE, KEY_UPDATE, Sealer, Secret
+from ulp_tls_bed import client_context
+from xts_messages import table
+from xts_messages.attach import attach
+from xts_messages.codec import Endpoint, flags
+
+from .attack import Attack, Part
+
+if TYPE_CHECKING:
+    from ..part import Script
+
+PORT = 7201
+ALPN_PUSHES = 200
+_BATCH = 16
+_WINDOW = 1 << 16
+_SUITE = BY_NAME["aes-256-gcm"]
+
+
+def _tables(kind: str, folder: Path) -> str:
+    """A proxy with an identity that this attack's own authority has issued."""
+    issued = Authority().issue("localhost", kind=kind)
+    (folder / "own.pem").write_bytes(issued.certificate)
+    (folder / "own.key").write_bytes(issued.key)
+    (folder / "own.key").chmod(0o600)
+    return f'[[tls.identity]]\nname = "own"\ncertificate = "{folder}/own.pem"\nkey = "{folder}/own.key"\n'
+
+
+def _ec(folder: Path) -> str:
+    return _tables("ec", folder)
+
+
+def _rsa(folder: Path) -> str:
+    return _tables("rsa", folder)
+
+
+@contextmanager
+def _host(script: Script) -> Iterator[ScriptedHost]:
+    """A queue of its own, by which protocols can be pushed."""
+    with attach(script.place.endpoint, program="pusher") as attachment:
+        yield ScriptedHost(attachment.queue, attachment.epoch, {"features": table.FEATURES["ULP"][0]}).open()
+
+
+def _listen(script: Script) -> None:
+    """The listener of an innocent host, which takes every connection and reads nothing."""
+    with _host(script) as host:
+        number = host.new_socket()
+        local = Endpoint.of(script.place.device_address, PORT)
+        host.send("XTS_CMD_BIND", xts_socket=number, domain=4, local=local)
+        bound: Any = host.expect("XTS_REPLY_BIND_ACK").fields
+        id = bound["proxy_id"]
+        host.push("TLS", id, number, message=False, identity="own")
+        host.send("XTS_CMD_LISTEN", id=id, xts_socket=number, post_credits=64, backlog=1000)
+        host.expect("XTS_REPLY_LISTEN_ACK")
+        script.under_way()
+        while not script.stopped:
+            with suppress(TimeoutError):
+                frame = host.receive(100)
+                if frame.name != "XTS_REPLY_NEWCONN":
+                    continue
+                taken: Any = {"id": frame.fields["proxy_id"], "xts_socket": host.new_socket()}
+                host.send("XTS_CMD_NEWCONN_ACK", post_credits=_WINDOW, **taken)
+                host.send("XTS_CMD_SEND", id=id, post_credits=1)
+                script.done["handshakes"] += 1
+
+
+def _dial(script: Script) -> socket.socket:
+    return socket.create_connection((script.place.device_address, PORT), 5)
+
+
+def _half_handshakes(script: Script) -> None:
+    """A ClientHello each, and reset when the answer comes."""
+    outgoing = ssl.MemoryBIO()
+    client = client_context(None).wrap_bio(ssl.MemoryBIO(), outgoing, False, "localhost")
+    with suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    hello = outgoing.read()
+    while not script.stopped:
+        with ExitStack() as stack:
+            begun = [stack.enter_context(_dial(script)) for _ in range(_BATCH)]
+            for one in begun:
+                one.sendall(hello)
+            for one in begun:
+                with suppress(OSError):
+                    script.done["half_handshakes"] += bool(one.recv(1))
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        script.under_way()
+
+
+def _silent(script: Script) -> None:
+    """As many as a listener has room for, and more of them all the time."""
+    kept: list[socket.socket] = []
+    while not script.stopped:
+        with suppress(OSError):
+            kept.append(_dial(script))
+            script.done["silent_connections"] += 1
+        if len(kept) > 300:
+            script.under_way()
+            kept.pop(0).close()
+
+
+def _update_records(secret: bytes, count: int) -> bytes:
+    now = Secret(_SUITE, secret)
+    records = []
+    for _ in range(count):
+        records.append(Sealer(now.keys())(KEY_UPDATE, HANDSHAKE))
+        now = now.next()
+    return b"".join(records)
+
+
+def _key_updates(script: Script) -> None:
+    """A whole handshake, and then nothing but key updates until the connection ends."""
+    keylog = Path(script.place.folder) / "keylog"
+    while not script.stopped:
+        keylog.unlink(missing_ok=True)
+        context = client_context(None, keylog_filename=str(keylog))
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = context.wrap_bio(incoming, outgoing, False, "localhost")
+        with _dial(script) as peer, suppress(OSError):
+            done = False
+            while not done:
+                with suppress(ssl.SSLWantReadError):
+                    client.do_handshake()
+                    done = True
+                peer.sendall(outgoing.read())
+                if not done:
+                    incoming.write(peer.recv(65536))
+            lines = [line.split() for line in keylog.read_text().splitlines()]
+            secret = next(line[2] for line in lines if line[0] == "CLIENT_TRAFFIC_SECRET_0")
+            peer.sendall(_update_records(bytes.fromhex(secret), script.size(1000)))
+            script.done["floods"] += 1
+            while peer.recv(65536):
+                pass
+        script.under_way()
+
+
+def _pushes(script: Script) -> None:
+    """TLS with an ALPN that was not there before, onto a socket that is then closed."""
+    with _host(script) as host:
+        while not script.stopped:
+            for _ in range(script.size(ALPN_PUSHES)):
+                number = host.new_socket()
+                ack: Any = host.push("TLS", number=number, message=False, role=1, verify=0, alpn=f"p{number}")
+                host.send("XTS_CMD_SEND", id=ack.fields["proxy_id"], flags=flags("CLOSE"))
+                host.expect("XTS_REPLY_RECV")
+                script.done["pushes"] += not ack.error
+            script.under_way()
+
+
+_LISTENER = Part("host", _listen)
+ATTACKS = [
+    Attack(
+        "tls-half-handshakes",
+        "ClientHellos, reset when the answer comes",
+        (_LISTENER, Part("net", _half_handshakes)),
+        _ec,
+    ),
+    Attack("tls-half-rsa", "the same with an RSA key", (_LISTENER, Part("net", _half_handshakes)), _rsa),
+    Attack(
+        "tls-silence", "300 connections that say nothing, and ever new ones", (_LISTENER, Part("net", _silent)), _ec
+    ),
+    Attack("tls-key-updates", "handshakes followed by 1,000 key updates", (_LISTENER, Part("net", _key_updates)), _ec),
+    Attack("tls-new-pushes", "pushes of TLS with ever new ALPN", (Part("host", _pushes),), _ec),
+]
