@@ -1,5 +1,4 @@
 /* The threads, the queues and the bells; see pool.h. */
-#define _GNU_SOURCE
 #include "pool.h"
 
 #include <errno.h>

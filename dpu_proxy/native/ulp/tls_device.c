@@ -29,24 +29,24 @@ static bool ask(int fd, const char *interface, void *command)
 /* How many features the kernel knows; the same for all interfaces. */
 static uint32_t feature_count(int fd, const char *interface)
 {
-	struct {
+	union { /* with room for the one number that is asked for */
 		struct ethtool_sset_info info;
-		uint32_t count;
+		uint8_t room[sizeof(struct ethtool_sset_info) + sizeof(uint32_t)];
 	} set = { .info = { .cmd = ETHTOOL_GSSET_INFO, .sset_mask = 1u << ETH_SS_FEATURES } };
 
 	if (!ask(fd, interface, &set) || !set.info.sset_mask)
 		return 0;
-	return set.count < FEATURES_MAX ? set.count : FEATURES_MAX;
+	return set.info.data[0] < FEATURES_MAX ? set.info.data[0] : FEATURES_MAX;
 }
 
 static bool is_active(int fd, const char *interface, uint32_t feature)
 {
-	struct {
+	union {
 		struct ethtool_gfeatures head;
-		struct ethtool_get_features_block blocks[FEATURES_MAX / 32];
+		uint8_t room[sizeof(struct ethtool_gfeatures) + FEATURES_MAX / 32 * sizeof(struct ethtool_get_features_block)];
 	} features = { .head = { .cmd = ETHTOOL_GFEATURES, .size = FEATURES_MAX / 32 } };
 
-	return ask(fd, interface, &features) && features.blocks[feature / 32].active >> feature % 32 & 1;
+	return ask(fd, interface, &features) && features.head.features[feature / 32].active >> feature % 32 & 1;
 }
 
 static bool does_tls(int fd, const char *interface)
