@@ -9,7 +9,11 @@ import pytest
 from .attacks import ATTACKS, Attack
 from .measure import Settings, run
 
-QUEUES = [pytest.param("shm-loopback"), pytest.param("afxdp", marks=[pytest.mark.root, pytest.mark.afxdp])]
+#: A lab for each attack takes minutes: all of them are tried over shared memory, and with `long` over AF_XDP.
+QUEUES = [
+    pytest.param("shm-loopback"),
+    pytest.param("afxdp", marks=[pytest.mark.root, pytest.mark.afxdp, pytest.mark.long]),
+]
 
 
 @pytest.mark.parametrize("queue", QUEUES)

@@ -156,6 +156,7 @@ static void op_read(struct side *s, struct side *other, size_t room)
 	ssize_t n;
 
 	ulp_stack_event(s->stack, true, true);
+	ulp_stack_turn(s->stack);
 	n = ulp_stack_read(s->stack, out, room, &mark);
 	if (n == -EAGAIN)
 		return;

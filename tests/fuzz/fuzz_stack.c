@@ -181,6 +181,7 @@ static void op_read(struct scene *s, struct input *in)
 	ssize_t n;
 
 	ENSURE(out);
+	ulp_stack_turn(s->stack);
 	n = ulp_stack_read(s->stack, out, room, &mark);
 	if (n >= 0) {
 		ENSURE(!s->failed);
@@ -353,7 +354,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	int pair[2];
 
 	if (!config)
-		config = xts_ulp_config_new(&(struct xts_ulp_limits){ 10000, 1 << 20, 1 << 12 });
+		config = xts_ulp_config_new(&(struct xts_ulp_limits){ 10000, 10000, 1 << 20, 1 << 12 });
 	ENSURE(config);
 	ENSURE(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair));
 	s.peer = pair[1];

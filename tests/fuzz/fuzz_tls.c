@@ -128,6 +128,7 @@ static bool we_read(struct scene *s, uint32_t room)
 	}
 	out = malloc(room); /* of exactly that length, for AddressSanitizer */
 	ENSURE(out);
+	ulp_stack_turn(s->stack);
 	n = WATCHED(ulp_stack_read(s->stack, out, room, &mark));
 	if (n < 0) {
 		check_error(s, n);
@@ -360,7 +361,7 @@ static void configure(struct scene *s)
 {
 	char why[256];
 
-	s->config = WATCHED(xts_ulp_config_new(&(struct xts_ulp_limits){ 10000, 1 << 20, 1 << 12 }));
+	s->config = WATCHED(xts_ulp_config_new(&(struct xts_ulp_limits){ 10000, 10000, 1 << 20, 1 << 12 }));
 	ENSURE(s->config);
 	ENSURE(!WATCHED(xts_tls_add_trust(s->config, "default", world.authority_pem.text, (uint32_t)world.authority_pem.bytes, NULL, 0,
 					  NULL, 0, why, sizeof why)));

@@ -155,6 +155,7 @@ static bool op_read(struct scene *s, uint32_t room)
 
 	ENSURE(out);
 	ulp_stack_event(s->to, true, true);
+	ulp_stack_turn(s->to);
 	n = WATCHED(ulp_stack_read(s->to, out, room, &mark));
 	ENSURE(!s->failed || n < 0);
 	if (n >= 0 && mark.pdu)

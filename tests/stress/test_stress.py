@@ -60,7 +60,7 @@ def test_every_step_checked(name: str) -> None:
     assert result.host["complete"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_no_data_race() -> None:
     """Library and worker under the thread sanitizer: four threads of the application, and a supervisor that asks."""

@@ -36,6 +36,7 @@ MAKES = {
     "XTS_CMD_LISTEN": "a listener, and what the kernel queues for it (net.core.somaxconn): listeners",
     "XTS_CMD_IOCTL": "protocols: ulp_mib",
     "XTS_LINK_HELLO": "nothing: the queue's memory is there already, its clients are limited",
+    "XTS_LINK_TOKEN": "nothing: the link has room for one, and the next takes its place",
 }
 #: Of the kernel, per message: inet_bind_bucket and inet_bind2_bucket.
 IN_KERNEL = {"XTS_CMD_BIND": 256}
