@@ -97,7 +97,8 @@ static void survey(struct schedule *s, uint64_t now_ns)
 
 static void begin_turn(const struct schedule *s, struct account *a)
 {
-	if (a->round_ns)
+	/* Also after a turn that was not used: or two that once took long would leave each other without one for ever. */
+	if (a->has_turn)
 		a->expected_ns = a->round_ns > 7u * a->expected_ns / 8u ? a->round_ns : 7u * a->expected_ns / 8u;
 	a->round_ns = 0;
 	a->left_ns += a->quantum_ns;

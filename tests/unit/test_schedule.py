@@ -177,3 +177,21 @@ def test_no_more_frames_are_taken_than_there_is_time_for(native: Any) -> None:
     assert native.frames(0, 20 * US, 32) >= 15
     native.note(0, 1, 10 * MS)  # dear at once
     assert native.frames(0, 500 * US, 32) == 1
+
+
+def test_who_took_long_and_has_nothing_to_do_keeps_nobody_awake(native: Any) -> None:
+    """Two of them once left each other without a turn for ever, and a worker with such an account does not sleep."""
+    native.start()
+    now = 0
+    for account in (0, 1):
+        native.open_account(account, -1)
+    for _ in range(20):
+        now += MS
+        native.begin(now)
+        for account in (0, 1):
+            if native.turn(account) > 0:
+                native.charge(account, now, MS)
+    for _ in range(200):
+        now += MS
+        native.begin(now)
+    assert all(native.turn(account) > 0 for account in (0, 1))
