@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,10 @@ def preload_library() -> str:
     found = [str(path) for where in places for path in where.glob("libxts-preload.so")]
     assert found, "libxts-preload.so is not installed"
     return found[0]
+
+
+#: A port that is shared with SO_REUSEPORT is one user's, and here both halves of a listener are on one machine.
+_OUR_USER = f'user = "{pwd.getpwuid(os.geteuid()).pw_name}"\n'
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,5 +102,5 @@ class PreloadBed:
 @contextmanager
 def preload_bed(folder: Path, extra: str = "") -> Iterator[PreloadBed]:
     """A proxy in `folder` (`extra`: more of its configuration) and programs under the interposer beside it."""
-    with running_proxy(folder, extra) as proxy:
+    with running_proxy(folder, f"{_OUR_USER}{extra}") as proxy:
         yield PreloadBed(proxy, folder)
