@@ -9,15 +9,20 @@ import pytest
 from .attacks import ATTACKS, Attack
 from .measure import Settings, run
 
-#: A lab for each attack takes minutes: all of them are tried over shared memory, and with `long` over AF_XDP.
+#: A proxy for each takes minutes in all: some are tried each time, and all of them, over AF_XDP too, with `long`.
+EACH_TIME = {"lingering-closes", "tls-key-updates", "tls-silence"}
 QUEUES = [
     pytest.param("shm-loopback"),
     pytest.param("afxdp", marks=[pytest.mark.root, pytest.mark.afxdp, pytest.mark.long]),
 ]
+TRIED = [
+    pytest.param(attack, id=attack.name, marks=[] if attack.name in EACH_TIME else pytest.mark.long)
+    for attack in ATTACKS
+]
 
 
 @pytest.mark.parametrize("queue", QUEUES)
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+@pytest.mark.parametrize("attack", TRIED)
 def test_the_bystander_is_served(attack: Attack, queue: str) -> None:
     if queue not in attack.queues:
         pytest.skip(f"{attack.name} is not for {queue}")
