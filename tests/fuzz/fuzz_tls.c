@@ -388,6 +388,8 @@ static void end_well(struct scene *s)
 	for (int i = 0; i < ROUNDS_MAX && (s->received < s->peer_sent || s->peer_received < s->sent || s->writing ||
 					   !SSL_is_init_finished(s->peer.ssl) || !ulp_stack_ready(s->stack)); i++)
 		round_of_all(s);
+	if (s->faults[XTS_FAULT_FLOOD])
+		return; /* more messages in a row without data than any peer may send */
 	ENSURE(ulp_stack_ready(s->stack) && SSL_is_init_finished(s->peer.ssl) && !fault_count(s) && !s->peer_failed);
 	ENSURE(s->received == s->peer_sent && s->peer_received == s->sent && !s->writing);
 	for (int i = 0; i < 8; i++) { /* tickets that are on their way */

@@ -181,7 +181,7 @@ def _proxy(directory: Path, settings: Settings) -> Iterator[int]:
     configuration = directory / "proxy.toml"
     configuration.write_text(
         f'[proxy]\nqueue = "shm"\nendpoint = "{directory}/endpoint.sock"\ncontrol = "{directory}/proxy.sock"\n'
-        f'log_level = "warning"\n{_limits(settings)}\n{ALLOW_LOOPBACK}'
+        f'log_level = "warning"\ndrain_timeout_s = 0.0\n{_limits(settings)}\n{ALLOW_LOOPBACK}'
     )
     reading, writing = os.pipe()
     command = [str(Path(sys.executable).with_name("xts-proxy")), "--config", str(configuration)]
@@ -193,7 +193,7 @@ def _proxy(directory: Path, settings: Settings) -> Iterator[int]:
                 raise RuntimeError(f"xts-proxy did not get ready; configuration {configuration.read_text()}")
         yield control.workers_pid(f"{directory}/proxy.sock")
     finally:
-        process.kill()
+        process.terminate()  # were it killed, its workers might have the ports for a moment yet
         process.wait()
 
 

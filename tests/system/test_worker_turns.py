@@ -30,13 +30,16 @@ class Clock:
         self.now_ns = 1000 * MS
         self.going = threading.Event()
         self.waiting = threading.Event()
+        self.looks_left = 1  # by who wakes, for when that was
         self.going.set()
         self.arrived: Callable[[], bool] = lambda: False
         self.arrived_ns = 0
         self.callback = ffi.callback("uint64_t(void)", self._look)
 
     def _look(self) -> int:
-        if not self.going.is_set():
+        if not self.going.is_set() and self.looks_left:
+            self.looks_left -= 1
+        elif not self.going.is_set():
             self.waiting.set()
             self.going.wait(10)
         self.now_ns = self.now_ns + LOOK_NS if self.made_up else time.monotonic_ns()
@@ -159,10 +162,12 @@ def test_a_worker_that_makes_no_progress_tells_where_it_is(clock: Clock, connect
     clock.made_up = False
     with Worker(clock_ns=clock.callback) as worker, worker.attach(1) as host:
         _, id, _ = connect(host.open())
+        pulse, stats = ffi.new("struct xts_worker_pulse *"), ffi.new("struct xts_worker_stats *")
+        pulse.phase = lib.XTS_PHASE_REQUEST
+        worker.wait(lambda _: lib.xts_worker_pulse(worker.native, pulse) or pulse.phase == 0, "it does not fall asleep")
         clock.going.clear()
         host.send("XTS_CMD_SEND", b"wakes the worker", id=id)
         assert clock.waiting.wait(10)
-        pulse, stats = ffi.new("struct xts_worker_pulse *"), ffi.new("struct xts_worker_stats *")
         assert lib.xts_worker_stats(worker.native, stats) == -errno.ETIMEDOUT  # after two seconds
         lib.xts_worker_pulse(worker.native, pulse)
         assert pulse.busy_ns > 1000 * MS and pulse.phase != lib.XTS_PHASE_ASLEEP
