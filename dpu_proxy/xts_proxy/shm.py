@@ -17,6 +17,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from xts_messages.attach_token import cgroup_of
 from xts_messages.endpoint import Attached, Endpoint, Grant, Peer
 from xts_messages.printable import printable
 from xts_messages.queue import ShmArea, create_shm
@@ -26,7 +27,7 @@ from xts_messages.table import FRAME_WINDOW_MIN
 from xts_proxy.config import Config
 from xts_proxy.heartbeat import answers
 from xts_proxy.log import LOG, Budget
-from xts_proxy.tenants import Account, Tenants, cgroup_of
+from xts_proxy.tenants import Account, Tenants
 from xts_proxy.worker_process import RemoteWorker
 
 _REMOVE_AFTER_S = 0.5

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import resource
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from xts_proxy._native import ffi, lib
@@ -157,12 +156,3 @@ def _native_config(tenant: Tenant, number: int, default: Limits) -> Any:
     for index, name in RESOURCES.items():
         native.limit[index] = values[name]
     return native
-
-
-def cgroup_of(pid: int) -> str:
-    """The cgroup of a process (version 2), such as "/user.slice/user-1000.slice"; "" when it cannot be told."""
-    try:
-        text = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError:
-        return ""
-    return next((line[3:] for line in text.split("\n") if line.startswith("0::")), "")

@@ -14,6 +14,7 @@ from typing import Any
 
 from proxy_process import running_proxy
 from stress.beds import LOOPBACK
+from xts_lab.demo import everything_on
 from xts_lab.lab import Lab
 from xts_proxy import control
 
@@ -67,17 +68,6 @@ def cores() -> tuple[int, int]:
     return usable[0], usable[1]
 
 
-@contextmanager
-def _on_core(core: int) -> Iterator[None]:
-    """What is started in the block stays on this core."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
 def module(name: str, *arguments: str) -> list[str]:
     """The command of a program of this package."""
     return [sys.executable, "-m", f"attack.{name}", *arguments]
@@ -95,27 +85,27 @@ def raised(queue: str, folder: Path, tables: str, scale: float = 1.0) -> Iterato
     with ExitStack() as stack:
         pipes: Mapping[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         if queue == "shm-loopback":
-            with _on_core(device_core):
+            with everything_on(device_core):
                 proxy = stack.enter_context(running_proxy(folder, f'log_level = "warning"\n{tables}'))
             place = Place(proxy.endpoint, LOOPBACK, LOOPBACK, str(folder), scale)
 
             def start(role: str, command: list[str]) -> subprocess.Popen[str]:
                 del role  # one machine is both
                 environment = os.environ | _environment(place.endpoint)
-                with _on_core(host_core):
+                with everything_on(host_core):
                     return subprocess.Popen(command, env=environment, **pipes)
 
             yield Scene(place, proxy.control, proxy.process.pid, start)
             return
         lab = Lab(f"attack{os.getpid()}", queue=queue, queues=8, tables=tables)
-        with _on_core(device_core):
+        with everything_on(device_core):
             stack.enter_context(lab)
         record = lab.record("proxy")
         assert record is not None
         place = Place(str(lab.endpoint), _LAB_DEVICE, _LAB_PEER, str(folder), scale)
 
         def start_in_lab(role: str, command: list[str]) -> subprocess.Popen[str]:
-            with _on_core(host_core):
+            with everything_on(host_core):
                 return lab.popen(role, command, environment=_environment(place.endpoint), **pipes)
 
         yield Scene(place, str(lab.directory / "proxy.sock"), record.pid, start_in_lab)
