@@ -21,6 +21,7 @@ import queue
 import signal
 import socket
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -36,6 +37,11 @@ from xts_agent.config import AgentConfig
 from xts_agent.opener_protocol import Answer, Ask, Request, Say, send_ready
 
 log = logging.getLogger("xts-agent")
+
+#: How long a queue that was found free may still answer EBUSY. The socket that found it so was bound to it, and the
+#: kernel takes some 17 ms, or more when it is busy, to let go of a queue after its socket was closed.
+PROBED_S = 1.0
+STEP_S = 0.005
 
 KEPT = (privilege.NET_ADMIN, privilege.NET_RAW, privilege.BPF, privilege.PERFMON, privilege.IPC_LOCK)
 
@@ -153,11 +159,7 @@ class Opener:
     def _open(self, q: _Queue) -> Answer:
         config = self.config
         q.close()
-        if q.busy and is_busy(config.interface, q.number):
-            raise OSError(errno.EBUSY, f"queue {q.number} of {config.interface} has a socket already")
-        xsk = open_socket(
-            config.interface, q.number, frame_window=config.frame_window, single_chunk=config.single_chunk
-        )
+        xsk = self._open_socket(q)
         try:
             q.last_word = LastWord(xsk)
         except OSError:
@@ -169,6 +171,24 @@ class Opener:
         xsk.set_addresses(self._local_mac, config.peer_mac_bytes)
         geometry = bytes(ffi.buffer(xsk.geometry))
         return Answer(Say.OPENED, q.number, geometry=geometry, descriptors=(xsk.xsk_fd, xsk.umem_fd))
+
+    def _open_socket(self, q: _Queue) -> XskSocket:
+        """OSError EBUSY: another socket has the queue."""
+        config = self.config
+        until = 0.0
+        if q.busy:
+            if is_busy(config.interface, q.number):
+                raise OSError(errno.EBUSY, f"queue {q.number} of {config.interface} has a socket already")
+            until = time.monotonic() + PROBED_S
+        while True:
+            try:
+                return open_socket(
+                    config.interface, q.number, frame_window=config.frame_window, single_chunk=config.single_chunk
+                )
+            except OSError as error:
+                if error.errno != errno.EBUSY or time.monotonic() >= until:
+                    raise
+            time.sleep(STEP_S)
 
     def _settle(self, q: _Queue) -> None:
         """The process that had the queue has let go of it."""

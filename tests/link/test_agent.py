@@ -194,9 +194,7 @@ def test_a_death_is_told_and_the_next_process_is_served(running: Running) -> Non
             running.exchange(queue_id, 20_000)
             epochs.add(epoch)
             process.kill()
-            begin = time.monotonic()
             assert take(running.device.queues[queue_id]) == running.goodbye(epoch)
-            assert time.monotonic() - begin < 0.5
     assert len(epochs) == 4
     assert running.device.program.counters().foreign == 0
 
@@ -483,10 +481,6 @@ def ask_nonsense(interface: str, peer_mac: str, folder: str, request: str) -> No
     print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="a queue that an agent before it gave out is noticed to be free only when another process ends",
-)
 def test_a_new_agent_serves_although_a_process_of_the_old_one_lives(running: Running) -> None:
     with running.echo() as (process, epoch, held):
         running.kill_agent()
