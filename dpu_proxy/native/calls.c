@@ -99,14 +99,13 @@ static const struct call of_workers[] = {
 #endif
 	ANY(epoll_ctl),
 	ANY(sched_yield),
-	ANY(sched_setscheduler),
-	/* The first that a thread makes, which may come after the start has ended. */
-	ANY(set_robust_list),
-	ANY(rseq),
 };
 
-/* Until all threads run. */
+/* Until all threads run, and have made the first calls of the C library and their own. */
 static const struct call of_start[] = {
+	ANY(set_robust_list),
+	ANY(rseq),
+	{ __NR_sched_setscheduler, ONE_OF_TWO, 1, { SCHED_BATCH, SCHED_IDLE } },
 	ANY(epoll_create1),
 	ANY(eventfd2),
 	/* Threads, never processes. Flags of clone3() cannot be seen here. */

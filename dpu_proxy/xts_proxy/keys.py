@@ -35,7 +35,7 @@ class KeyProcess:
 
     def __init__(self, user: str, core_dumps: bool) -> None:
         """Forks it."""
-        count = min(os.cpu_count() or 1, _THREADS_MAX)
+        count = 1 + min(os.cpu_count() or 1, _THREADS_MAX)  # all but the first in the background
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(count)]
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = control

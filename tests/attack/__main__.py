@@ -24,7 +24,7 @@ def main() -> int:
         description="Attacks a proxy and prints what a bystander on another queue of the same worker notices: 64-byte "
         "requests at a steady pace, without and with the attack in turns, and the account of each tenant.",
         epilog="example: ./tests/attack/run --only lingering-closes --queue shm --rounds 3\n\nattacks:\n"
-        + "".join(f"  {attack.name:<22}{attack.tries}\n" for attack in ATTACKS),
+        + "".join(f"  {attack.name:<22} {attack.tries}\n" for attack in ATTACKS),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", action="append", choices=names, metavar="NAME", help="an attack; may be repeated")
@@ -38,26 +38,26 @@ def main() -> int:
     progress = Console(stderr=True, highlight=False)
     settings = Settings(arguments.rounds, arguments.seconds)
     results: list[Result] = []
-    try:
-        for attack in ATTACKS:
-            if arguments.only and attack.name not in arguments.only:
-                continue
-            for queue in queues:
-                if queue in attack.queues:
-                    results.append(run(attack, queue, settings, progress.print))
-    except (OSError, RuntimeError) as error:
-        print(f"tests/attack/run: {error}", file=sys.stderr)
-        return 2
+    failed = False
+    wanted = [attack for attack in ATTACKS if not arguments.only or attack.name in arguments.only]
+    for attack, queue in [(attack, queue) for attack in wanted for queue in queues if queue in attack.queues]:
+        try:
+            results.append(run(attack, queue, settings, progress.print))
+        except (OSError, RuntimeError) as error:  # what was measured before and what comes after is worth having
+            failed = True
+            print(f"tests/attack/run: {attack.name} over {queue}: {error}", file=sys.stderr)
+            continue
+        progress.print(report.line(results[-1]))
+        if arguments.json:
+            arguments.json.write_text(json.dumps([report.as_json(result) for result in results], indent=1) + "\n")
     console = Console() if sys.stdout.isatty() else Console(width=150)
     console.print(report.table(results))
     for result in results:
         report.show_account(console, result)
-    if arguments.json:
-        arguments.json.write_text(json.dumps([report.as_json(result) for result in results], indent=1) + "\n")
     noticed = [f"{result.attack} ({result.queue})" for result in results if not report.held(result)]
     if noticed:
         print(f"the bystander noticed: {', '.join(noticed)}")
-    return 1 if noticed else 0
+    return 2 if failed else 1 if noticed else 0
 
 
 if __name__ == "__main__":

@@ -61,4 +61,15 @@ def show_account(console: Console, result: Result) -> None:
 
 def as_json(result: Result) -> dict[str, Any]:
     figures = ("p50_us", "p99_us", "max_us")
-    return asdict(result) | {"ratios": {name: result.ratio(name) for name in figures}, "held": held(result)}
+    ratios = {name: result.ratio(name) for name in figures}
+    # asdict() counts the items of a Counter instead of copying it.
+    return asdict(result) | {"done": dict(result.done), "ratios": ratios, "held": held(result)}
+
+
+def line(result: Result) -> str:
+    """One attack in a line, while the others are still to come."""
+    verdict = "held" if held(result) else "NOTICED"
+    return (
+        f"{result.attack} over {result.queue}: {verdict}, median {result.ratio('p50_us'):.2f} times, "
+        f"p99 {result.ratio('p99_us'):.2f} times, {result.resets} resets"
+    )

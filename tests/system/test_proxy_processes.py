@@ -266,3 +266,27 @@ def test_workers_that_stand_still_do_not_take_the_supervisor_along(tmp_path: Pat
         assert proxy.status()["workers"][0]["rounds"] > 0
         with proxy.host():
             pass
+
+
+def policies(pid: int, name: str) -> list[int]:
+    """Of the threads of a process that have this name, the first one of all left out."""
+    others = [thread for thread in Path(f"/proc/{pid}/task").iterdir() if thread.name != str(pid)]
+    named = [int(thread.name) for thread in others if (thread / "comm").read_text() == f"{name}\n"]
+    return sorted(os.sched_getscheduler(thread) for thread in named)
+
+
+def test_who_computes_for_long_gives_way_to_workers(directory: Path) -> None:
+    """But for one thread each, for a core that is never idle."""
+    with running(directory, identity(directory, "www", issue("rsa"))) as proxy, proxy.host():
+        for name, found in (
+            ("xts-handshake", policies(proxy.pid_of("xts-workers"), "xts-handshake")),
+            ("xts-keys", policies(proxy.pid_of("xts-keys"), "xts-keys")),
+        ):
+            assert len(found) >= 2, name
+            assert found[1:] == [os.SCHED_IDLE] * (len(found) - 1), name
+            assert found[0] != os.SCHED_IDLE, name
+
+
+def test_workers_need_few_system_calls() -> None:
+    assert lib.xts_calls_count(lib.XTS_CALLS_OF_WORKERS) <= 40
+    assert lib.xts_calls_count(lib.XTS_CALLS_OF_KEYS) <= 25

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import ssl
 import struct
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,8 +27,11 @@ FLOOD = 200  # half handshakes, each of which takes a signature by this key:
 SLOW = AUTHORITY.issue("localhost", kind="rsa")
 
 
-@pytest.fixture
-def worker() -> Iterator[Worker]:
+BUSY_FLOOD = 60
+
+
+@contextlib.contextmanager
+def slow_worker() -> Iterator[Worker]:
     config = make_config(60_000)
     why = ffi.new("char[256]")
     chain, key = SLOW.certificate, SLOW.key
@@ -33,6 +40,12 @@ def worker() -> Iterator[Worker]:
     ) == 0  # fmt: skip
     with Worker(ulp=config) as made:
         lib.xts_ulp_config_release(config)
+        yield made
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    with slow_worker() as made:
         yield made
 
 
@@ -124,6 +137,33 @@ def test_the_worker_stops_meanwhile() -> None:
             _, _, port = listening(host.open(), OWN)
             with flood(port, 50):
                 worker.wait(lambda s: s.ulp_handshakes > 0, "no handshake has begun")
+
+
+@pytest.fixture
+def busy_core() -> Iterator[None]:
+    """Everything that is started here shares a core with a process that never sleeps."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(before)})
+    try:
+        with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+            try:
+                yield
+            finally:
+                busy.kill()
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@pytest.mark.usefixtures("busy_core")
+def test_handshakes_get_on_where_the_core_is_never_idle() -> None:
+    """Threads in the background get some three thousandths of it, in which this many would take half a minute."""
+    with slow_worker() as made, made.attach(features=FEATURES) as host:
+        _, _, port = listening(host.open(), SLOW_PUSH)
+        with flood(port, BUSY_FLOOD) as begun:
+            deadline = time.monotonic() + 15
+            while answered(begun) < BUSY_FLOOD:
+                assert time.monotonic() < deadline, f"only {answered(begun)} of {BUSY_FLOOD}"
+                host.pump(10)
 
 
 def test_what_a_handshake_took_is_charged(worker: Worker) -> None:

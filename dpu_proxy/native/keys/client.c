@@ -1,6 +1,6 @@
 /*
  * Asking the process that has the keys. There are as many connections as it has threads, so whoever finds none free would have to wait
- * there, too.
+ * there, too. One is for who is in a hurry; those whose other end is in the background are for who is there himself.
  */
 #include "client.h"
 
@@ -16,54 +16,78 @@
 
 #define PATIENCE_S 10 /* a signature takes a millisecond; a process that is stopped must not stop us for ever */
 
-static struct {
-	pthread_mutex_t mutex;
+/* Connections, and those of them that are not in use. */
+struct set {
 	pthread_cond_t given_back;
 	int *free;
 	uint32_t free_count, count; /* count: those that still work */
-} keys = { .mutex = PTHREAD_MUTEX_INITIALIZER, .given_back = PTHREAD_COND_INITIALIZER };
+};
 
-int xts_keys_connect(const int *connections, uint32_t count)
+static struct {
+	pthread_mutex_t mutex;
+	struct set ordinary, background;
+} keys = {
+	.mutex = PTHREAD_MUTEX_INITIALIZER,
+	.ordinary = { .given_back = PTHREAD_COND_INITIALIZER },
+	.background = { .given_back = PTHREAD_COND_INITIALIZER },
+};
+static _Thread_local struct set *own_set = &keys.ordinary;
+
+void key_in_background(void)
+{
+	own_set = &keys.background;
+}
+
+static int fill(struct set *s, const int *connections, uint32_t count)
 {
 	struct timeval patience = { .tv_sec = PATIENCE_S };
 
-	keys.free = calloc(count, sizeof *keys.free);
-	if (!keys.free)
+	s->free = calloc(count, sizeof *s->free);
+	if (!s->free)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < count; i++) {
 		if (setsockopt(connections[i], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) < 0)
 			return -errno;
-		keys.free[i] = connections[i];
+		s->free[i] = connections[i];
 	}
-	keys.free_count = keys.count = count;
-	return key_provider_load();
+	s->free_count = s->count = count;
+	return 0;
+}
+
+int xts_keys_connect(const int *connections, uint32_t count)
+{
+	int error = count < 2 ? -EINVAL : fill(&keys.ordinary, connections, 1);
+
+	if (!error)
+		error = fill(&keys.background, connections + 1, count - 1);
+	return error ? error : key_provider_load();
 }
 
 /* A connection, waited for; -EPIPE when none is left. */
-static int take(void)
+static int take(struct set *s)
 {
 	int fd = -EPIPE;
 
 	pthread_mutex_lock(&keys.mutex);
-	while (keys.count && !keys.free_count)
-		pthread_cond_wait(&keys.given_back, &keys.mutex);
-	if (keys.count)
-		fd = keys.free[--keys.free_count];
+	while (s->count && !s->free_count)
+		pthread_cond_wait(&s->given_back, &keys.mutex);
+	if (s->count)
+		fd = s->free[--s->free_count];
 	pthread_mutex_unlock(&keys.mutex);
 	return fd;
 }
 
-static void give_back(int fd, int works)
+static void give_back(struct set *s, int fd, int works)
 {
 	pthread_mutex_lock(&keys.mutex);
 	if (works)
-		keys.free[keys.free_count++] = fd;
+		s->free[s->free_count++] = fd;
 	else
-		keys.count--; /* what is on its way there would be the answer to another question */
-	if (keys.count)
-		pthread_cond_signal(&keys.given_back);
+		s->count--; /* what is on its way there would be the answer to another question */
+	if (s->count)
+		pthread_cond_signal(&s->given_back);
 	else
-		pthread_cond_broadcast(&keys.given_back);
+		pthread_cond_broadcast(&s->given_back);
 	pthread_mutex_unlock(&keys.mutex);
 	if (!works)
 		close(fd);
@@ -89,17 +113,18 @@ ssize_t key_ask(const struct key_request *request, const void *data, size_t byte
 	struct key_answer answer;
 	struct iovec asks[] = { { (void *)(uintptr_t)request, sizeof *request }, { (void *)(uintptr_t)data, bytes } };
 	struct iovec answers[] = { { &answer, sizeof answer }, { out, room } };
+	struct set *set = own_set;
 	struct msghdr question = { .msg_iov = asks, .msg_iovlen = 2 }, reply = { .msg_iov = answers, .msg_iovlen = 2 };
 	ssize_t n;
 	int fd;
 
 	if (bytes > KEY_DATA_MAX)
 		return -EMSGSIZE;
-	fd = take();
+	fd = take(set);
 	if (fd < 0)
 		return fd;
 	n = exchange(fd, &question, &reply);
-	give_back(fd, n > 0);
+	give_back(set, fd, n > 0);
 	if (n < (ssize_t)sizeof answer)
 		return -EPIPE;
 	if (reply.msg_flags & MSG_TRUNC)

@@ -8,10 +8,11 @@
 #include <stdint.h>
 
 /* The process: loads keys as `control` says, serves each of the connections in a thread, and ends with `control`. The caller has forked it
- * and given up its rights; what it may ask of the kernel from here on is little (calls.h). Does not return. */
+ * and given up its rights; what it may ask of the kernel from here on is little (calls.h). The first connection is served at once, the
+ * others in the background (SCHED_IDLE). Does not return. */
 void xts_keys_serve(int control, const int *connections, uint32_t count);
 
-/* This process asks over these connections from now on, and has them. 0 or -errno. Once in a process, before threads. */
+/* This process asks over these connections, two at least, from now on, and has them. 0 or -errno. Once in a process, before threads. */
 int xts_keys_connect(const int *connections, uint32_t count);
 
 #endif

@@ -12,6 +12,7 @@
 #include <openssl/rsa.h>
 #include <openssl/x509.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,15 +179,19 @@ static size_t answer(const uint8_t *in, size_t n, uint8_t *out)
 
 struct served {
 	int fd;
+	bool background;
 	uint8_t in[sizeof(struct key_request) + KEY_DATA_MAX];
 	uint8_t out[sizeof(struct key_answer) + KEY_ANSWER_MAX];
 };
 
 static void *serve_connection(void *argument)
 {
+	struct sched_param none = { 0 };
 	struct served *c = argument;
 	ssize_t n;
 
+	if (c->background)
+		(void)sched_setscheduler(0, SCHED_IDLE, &none);
 	if (xts_calls_only(XTS_CALLS_OF_KEYS))
 		_exit(1);
 	for (;;) {
@@ -310,6 +315,7 @@ void xts_keys_serve(int control, const int *connections, uint32_t count)
 	OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CRYPTO_STRINGS | OPENSSL_INIT_ADD_ALL_DIGESTS | OPENSSL_INIT_LOAD_CONFIG, NULL);
 	for (uint32_t i = 0; served && i < count; i++) {
 		served[i].fd = connections[i];
+		served[i].background = i > 0;
 		if (pthread_create(&thread, NULL, serve_connection, &served[i]))
 			_exit(1);
 	}

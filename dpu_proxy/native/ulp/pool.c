@@ -7,6 +7,8 @@
 #include <sys/eventfd.h>
 #include <time.h>
 
+#include "keys/client.h"
+
 #define THREADS_MAX 8u
 #define ACCOUNTS 64u        /* by number, modulo: those that meet share their time */
 #define QUEUED_MAX 1024u    /* of an account */
@@ -21,15 +23,16 @@ struct account {
 
 static struct {
 	pthread_mutex_t lock;
-	pthread_cond_t work;
-	pthread_t threads[THREADS_MAX];
-	uint32_t holders, thread_count, idle, queued;
+	pthread_cond_t work, reserve_work, begun;
+	pthread_t threads[THREADS_MAX + 1]; /* those in the background, and the reserve */
+	uint32_t holders, thread_count, begun_count, background_count, idle, queued;
 	bool stopping;
-	bool boosted;            /* the threads are ordinary ones */
+	uint64_t reserve_ns;     /* for so long the reserve may work; 0: it sleeps */
 	uint64_t progress_ns;    /* when a job was done last, or one came to none */
 	uint64_t floor_ns;       /* used_ns of who was served last: a newcomer begins there */
 	struct account accounts[ACCOUNTS];
-} pool = { .lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER };
+} pool = { .lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER, .reserve_work = PTHREAD_COND_INITIALIZER,
+	   .begun = PTHREAD_COND_INITIALIZER };
 
 static uint64_t now_ns(void)
 {
@@ -97,7 +100,7 @@ static void enqueue(struct ulp_job *job)
 	}
 	if (!a->count && a->used_ns < pool.floor_ns)
 		a->used_ns = pool.floor_ns;
-	if (!pool.queued && pool.idle == pool.thread_count)
+	if (!pool.queued && pool.idle == pool.background_count)
 		pool.progress_ns = now_ns();
 	list_append(&a->jobs, &job->node);
 	a->count++;
@@ -131,54 +134,53 @@ static struct ulp_job *take(void)
 
 /* --- threads --------------------------------------------------------------------------------------------------------- */
 
-static void set_policy(pthread_t thread, int policy)
+/* Runs the next job; with the lock, which it lets go of meanwhile. How long it took. */
+static uint64_t run_next(void)
 {
-	struct sched_param none = { 0 };
-
-	(void)pthread_setschedparam(thread, policy, &none); /* where that is not allowed they are what they were */
-}
-
-static void run(struct ulp_job *job)
-{
-	uint64_t begun = now_ns();
+	struct ulp_job *job = take();
+	uint64_t begun, took_ns;
 	bool orphan;
 
+	pthread_mutex_unlock(&pool.lock);
+	begun = now_ns();
 	job->run(job);
 	pthread_mutex_lock(&pool.lock);
 	pool.progress_ns = now_ns();
-	job->spent_ns += pool.progress_ns - begun;
-	pool.accounts[job->account].used_ns += (pool.progress_ns - begun) * WEIGHT / job->weight;
+	took_ns = pool.progress_ns - begun;
+	job->spent_ns += took_ns;
+	pool.accounts[job->account].used_ns += took_ns * WEIGHT / job->weight;
 	orphan = job->orphan;
 	if (!orphan)
 		hand_back(job);
-	pthread_mutex_unlock(&pool.lock);
-	if (orphan)
+	if (orphan) {
+		pthread_mutex_unlock(&pool.lock);
 		job->abandoned(job);
+		pthread_mutex_lock(&pool.lock);
+	}
+	return took_ns;
 }
 
-static void *pool_thread(void *nothing)
+/* Takes the lock. From here on a thread may be denied what only beginnings need (calls.h). */
+static void begin(void)
 {
-	bool boosted = false;
-
-	set_policy(pthread_self(), SCHED_IDLE);
+	(void)pthread_setname_np(pthread_self(), "xts-handshake"); /* of another thread, it would open a file */
 	pthread_mutex_lock(&pool.lock);
-	for (;;) {
-		if (pool.queued) {
-			struct ulp_job *job = take();
+	pool.begun_count++;
+	pthread_cond_signal(&pool.begun);
+}
 
-			boosted |= pool.boosted;
-			pthread_mutex_unlock(&pool.lock);
-			run(job);
-			pthread_mutex_lock(&pool.lock);
+static void *background_thread(void *nothing)
+{
+	struct sched_param none = { 0 };
+
+	(void)pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
+	key_in_background();
+	begin();
+	while (!pool.stopping) {
+		if (pool.queued) {
+			(void)run_next();
 			continue;
 		}
-		boosted |= pool.boosted;
-		pool.boosted = false;
-		if (boosted) /* all is done */
-			set_policy(pthread_self(), SCHED_IDLE);
-		boosted = false;
-		if (pool.stopping)
-			break;
 		pool.idle++;
 		pthread_cond_wait(&pool.work, &pool.lock);
 		pool.idle--;
@@ -187,14 +189,29 @@ static void *pool_thread(void *nothing)
 	return nothing;
 }
 
+static void *reserve_thread(void *nothing)
+{
+	begin();
+	while (!pool.stopping) {
+		if (pool.queued && pool.reserve_ns) {
+			uint64_t took_ns = run_next();
+
+			pool.reserve_ns -= took_ns < pool.reserve_ns ? took_ns : pool.reserve_ns;
+			continue;
+		}
+		pool.reserve_ns = 0;
+		pthread_cond_wait(&pool.reserve_work, &pool.lock);
+	}
+	pthread_mutex_unlock(&pool.lock);
+	return nothing;
+}
+
 void ulp_pool_help(void)
 {
 	pthread_mutex_lock(&pool.lock);
-	if ((pool.queued || pool.idle < pool.thread_count) && !pool.boosted &&
-	    now_ns() - pool.progress_ns > ULP_POOL_BOOST_MS * NS_PER_MS) {
-		pool.boosted = true;
-		for (uint32_t i = 0; i < pool.thread_count; i++)
-			set_policy(pool.threads[i], SCHED_BATCH);
+	if (pool.queued && !pool.reserve_ns && now_ns() - pool.progress_ns > (uint64_t)ULP_POOL_HELP_MS * NS_PER_MS) {
+		pool.reserve_ns = (uint64_t)ULP_POOL_RESERVE_MS * NS_PER_MS;
+		pthread_cond_signal(&pool.reserve_work);
 	}
 	pthread_mutex_unlock(&pool.lock);
 }
@@ -209,6 +226,16 @@ static uint32_t wanted_threads(void)
 	return count < THREADS_MAX ? count : THREADS_MAX;
 }
 
+static int add_thread(void *(*run)(void *))
+{
+	pthread_t *thread = &pool.threads[pool.thread_count];
+	int error = pthread_create(thread, NULL, run, NULL);
+
+	if (!error)
+		pool.thread_count++;
+	return -error;
+}
+
 /* With the lock. 0 or -errno: not one. */
 static int start(void)
 {
@@ -217,14 +244,18 @@ static int start(void)
 
 	for (uint32_t i = 0; i < ACCOUNTS; i++)
 		list_init(&pool.accounts[i].jobs);
-	pool.stopping = pool.boosted = false;
-	pool.thread_count = pool.idle = 0;
-	while (!error && pool.thread_count < wanted) {
-		error = pthread_create(&pool.threads[pool.thread_count], NULL, pool_thread, NULL);
-		if (!error)
-			(void)pthread_setname_np(pool.threads[pool.thread_count++], "xts-handshake");
+	pool.stopping = false;
+	pool.thread_count = pool.begun_count = pool.background_count = pool.idle = 0;
+	pool.reserve_ns = 0;
+	while (!error && pool.background_count < wanted) {
+		error = add_thread(background_thread);
+		pool.background_count += !error;
 	}
-	return pool.thread_count ? 0 : -error;
+	if (pool.background_count)
+		(void)add_thread(reserve_thread);
+	while (pool.begun_count < pool.thread_count)
+		pthread_cond_wait(&pool.begun, &pool.lock);
+	return pool.background_count ? 0 : error;
 }
 
 int ulp_pool_hold(void)
@@ -248,6 +279,7 @@ void ulp_pool_release(void)
 		pool.stopping = true;
 		count = pool.thread_count;
 		pthread_cond_broadcast(&pool.work);
+		pthread_cond_broadcast(&pool.reserve_work);
 	}
 	pthread_mutex_unlock(&pool.lock);
 	for (uint32_t i = 0; i < count; i++)

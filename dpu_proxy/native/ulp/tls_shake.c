@@ -224,7 +224,7 @@ int tls_shake(struct tls *t)
 		return ulp_fail(t->layer, XTS_FAULT_MEMORY, "no memory for a handshake");
 	if (t->away && !ulp_pool_returned(&s->job)) {
 		ulp_pool_help();
-		ulp_wake_after(t->layer, ULP_POOL_BOOST_MS);
+		ulp_wake_after(t->layer, ULP_POOL_HELP_MS);
 		return -EAGAIN;
 	}
 	if (t->away) {
@@ -244,7 +244,7 @@ int tls_shake(struct tls *t)
 		return -EAGAIN;
 	r = send_away(t);
 	if (!r)
-		ulp_wake_after(t->layer, ULP_POOL_BOOST_MS);
+		ulp_wake_after(t->layer, ULP_POOL_HELP_MS);
 	return r ? r : -EAGAIN;
 }
 

@@ -52,7 +52,8 @@ def _rsa(folder: Path) -> str:
 def _host(script: Script) -> Iterator[ScriptedHost]:
     """A queue of its own, by which protocols can be pushed."""
     with attach(script.place.endpoint, program="pusher") as attachment:
-        yield ScriptedHost(attachment.queue, attachment.epoch, {"features": table.FEATURES["ULP"][0]}).open()
+        features = {"features": table.FEATURES["ULP"][0]}
+        yield ScriptedHost(attachment.queue, attachment.epoch, features, token=attachment.token).open()
 
 
 def _listen(script: Script) -> None:
