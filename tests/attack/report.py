@@ -51,11 +51,12 @@ def show_account(console: Console, result: Result) -> None:
     if not result.account:
         return
     made = Table(title=f"{result.attack} over {result.queue}: accounts in the proxy", title_justify="left")
-    names = [name for name, value in result.account[0].items() if isinstance(value, int | float | str)]
-    for name in names:
-        made.add_column(name, justify="left" if name == "name" else "right")
+    used = [name for name in result.account[0]["used"] if any(row["used"][name] for row in result.account)]
+    for name in ("tenant", *used, "refused"):
+        made.add_column(name.replace("_", " "), justify="left" if name in ("tenant", "refused") else "right")
     for row in result.account:
-        made.add_row(*(f"{row[name]:,}" if isinstance(row[name], int) else str(row[name]) for name in names))
+        refused = ", ".join(f"{count:,} {name}" for name, count in row["refused"].items() if count)
+        made.add_row(row["tenant"], *(f"{row['used'][name]:,}" for name in used), refused)
     console.print(made)
 
 

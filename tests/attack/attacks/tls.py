@@ -60,10 +60,15 @@ def _listen(script: Script) -> None:
     """The listener of an innocent host, which takes every connection and reads nothing."""
     with _host(script) as host:
         number = host.new_socket()
+        # The last round's connections, which the proxy ended first, keep the port.
+        option = {"level": socket.SOL_SOCKET, "option": socket.SO_REUSEADDR, "length": 4}
+        host.send("XTS_CMD_SETSOCKOPT", struct.pack("i", 1), xts_socket=number, token=1, domain=4, **option)
+        made: Any = host.expect("XTS_REPLY_SOCKOPT_ACK").fields
+        id = made["proxy_id"]
         local = Endpoint.of(script.place.device_address, PORT)
-        host.send("XTS_CMD_BIND", xts_socket=number, domain=4, local=local)
-        bound: Any = host.expect("XTS_REPLY_BIND_ACK").fields
-        id = bound["proxy_id"]
+        host.send("XTS_CMD_BIND", id=id, xts_socket=number, domain=4, local=local)
+        bound = host.expect("XTS_REPLY_BIND_ACK")
+        assert not bound.error, f"bind: {bound}"
         host.push("TLS", id, number, message=False, identity="own")
         host.send("XTS_CMD_LISTEN", id=id, xts_socket=number, post_credits=64, backlog=1000)
         host.expect("XTS_REPLY_LISTEN_ACK")
