@@ -173,6 +173,7 @@ void channel_end_epoch(struct channel *ch, bool reset)
 		end_connection(c, reset);
 	}
 	ch->reply_count = 0;
+	identifiers_forget(ch);
 	ch->epoch_live = false;
 	ch->worker->stats.channels_up--;
 }

@@ -33,6 +33,7 @@
 #include "tenant.h"
 #include "token.h"
 #include "timer.h"
+#include "trim.h"
 #include "ulp/pool.h"
 #include "ulp/ulp.h"
 #include "worker.h"
@@ -250,6 +251,8 @@ bool handover_execute(struct channel *ch, const struct xts_head *head, const voi
 /* A new identifier, never 0, for a connection; 0: none left. */
 uint32_t identifier_take(struct channel *ch, struct connection *c);
 void identifier_release(struct channel *ch, uint32_t id);
+/* The epoch has ended, and its identifiers with it: a queue that is used again begins with a small table. */
+void identifiers_forget(struct channel *ch);
 /* By the identifier a message of the host carries. */
 struct connection *connection_find(struct channel *ch, uint32_t proxy_id);
 /* By the host's own number, among those whose identifier it may not know yet: for calls that follow a CONNECT. */
@@ -384,6 +387,7 @@ struct worker_state { /* what channels and connections see of their worker */
 	bool draining;
 	struct list channels, orphans;
 	struct connection *dead;  /* freed this round: epoll may still point at them */
+	struct trim trim;
 	struct timers timers;     /* of connections, and of pushed protocols that want to be called */
 	_Atomic uint64_t round_ns; /* when the present round began; 0: asleep */
 	_Atomic uint64_t doing;   /* enum xts_worker_phase << 32 | queue */

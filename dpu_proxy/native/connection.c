@@ -12,6 +12,8 @@
 #include "pushed.h"
 #include "share.h"
 
+#define PUSHED_BYTES 32768u /* about what a connection with TLS keeps in malloc's heap */
+
 /* Looking again (connection_look_later()): soon at first, and at last so seldom that thousands who wait cost next to nothing.
  * The kernel tells when the peer has acknowledged a FIN, so that a lingering close is looked at only for other stacks. */
 #define LOOK_MS_FIRST 5u
@@ -129,6 +131,7 @@ void connection_free(struct connection *c, bool reset)
 	socket_close(c, reset);
 	name_release(c->name); /* of a socket that has gone elsewhere */
 	c->name = NULL;
+	trim_count(&c->worker->trim, &c->worker->timers, c->worker->now_ns, sizeof *c + (c->pushed ? PUSHED_BYTES : 0));
 	uncount(c);
 	if (c->channel)
 		identifier_release(c->channel, c->proxy_id);

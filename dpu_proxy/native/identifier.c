@@ -50,6 +50,13 @@ void identifier_release(struct channel *ch, uint32_t id)
 	ch->id_free = index;
 }
 
+void identifiers_forget(struct channel *ch)
+{
+	free(ch->ids);
+	ch->ids = NULL;
+	ch->id_count = ch->id_used = ch->id_free = 0;
+}
+
 struct connection *connection_find(struct channel *ch, uint32_t proxy_id)
 {
 	uint32_t index = proxy_id & ID_INDEX_MASK;

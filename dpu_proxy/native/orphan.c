@@ -17,7 +17,10 @@
 
 void connection_spill_gone(struct connection *c, uint64_t bytes)
 {
-	c->worker->stats.spill_bytes -= bytes;
+	struct worker_state *w = c->worker;
+
+	w->stats.spill_bytes -= bytes;
+	trim_count(&w->trim, &w->timers, w->now_ns, bytes);
 	if (c->orphan)
 		tenant_give(c->tenant, XTS_USE_ORPHAN_BYTES, bytes);
 }

@@ -27,7 +27,7 @@ void spill_drop(struct spill *s, uint32_t bytes);
 
 void spill_free(struct spill *s);
 
-/* Frees what this thread keeps for later spills. */
+/* Frees what this thread keeps for later spills. It may go on. */
 void spill_thread_end(void);
 
 #endif

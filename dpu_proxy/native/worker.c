@@ -14,6 +14,7 @@
 
 #include "pushed.h"
 #include "share.h"
+#include "trim.h"
 #include "worker_inside.h"
 
 #define EVENTS 256
@@ -174,6 +175,7 @@ static void idle(struct xts_worker *worker)
 		sched_yield(); /* the TCP peer, or veth's thread, may want this very core */
 		return;
 	}
+	trim_if_due(&w->trim, w->now_ns);
 	if (arm_all(w, &timeout_ms)) {
 		w->stats.sleeps++;
 		atomic_store_explicit(&w->round_ns, 0, memory_order_relaxed);
@@ -256,7 +258,7 @@ static int state_init(struct worker_state *w)
 {
 	static const _Atomic uint32_t orphans_weigh = 1;
 
-
+	trim_init(&w->trim);
 	list_init(&w->channels);
 	list_init(&w->orphans);
 	list_init(&w->noted);

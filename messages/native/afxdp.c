@@ -24,6 +24,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* not in the headers of every distribution we build on */
+#endif
 #define AFXDP_SLOTS_MAX (XTS_FRAME_WINDOW_MAX + XTS_CONTROL_RESERVE)
 /* The kernel's drop counter costs a system call: read with every so many sleeps. */
 #define AFXDP_STATS_EVERY 64u
@@ -306,6 +309,13 @@ static int afxdp_map(struct afxdp_queue *q, uint32_t entries)
 		return -errno;
 	/* Ring state cannot be reset, so a used socket is of no use to anybody. */
 	return *q->fill.producer || *q->tx.producer ? -EBUSY : 0;
+}
+
+void xts_afxdp_populate(struct xts_queue *queue)
+{
+	struct afxdp_queue *q = afxdp_of(queue);
+
+	(void)madvise(q->umem, q->umem_bytes, MADV_POPULATE_WRITE);
 }
 
 int xts_afxdp_adopt(struct xts_queue **out, int xsk_fd, int umem_fd, const struct xts_attach_reply *g)

@@ -40,6 +40,10 @@ int xts_afxdp_probe(uint32_t ifindex, uint32_t queue_id);
  * descriptors on success. Needs no privilege (Linux 6.4 or later when another process has bound it). */
 int xts_afxdp_adopt(struct xts_queue **out, int xsk_fd, int umem_fd, const struct xts_attach_reply *geometry);
 
+/* Maps all of its memory now, which the socket has pinned anyway: what a process holds shows from the start, and no first use
+ * waits for it. Without effect before Linux 5.14. */
+void xts_afxdp_populate(struct xts_queue *queue);
+
 /* A second, transmit-only socket of the agent on the queue of xsk_fd, for the last word after its owner has died
  * (XDP_SHARED_UMEM). Sends one frame of at most chunk_bytes through it. Returns 0 or -errno. */
 int xts_afxdp_last_word_open(int xsk_fd, uint32_t ifindex, uint32_t queue_id);

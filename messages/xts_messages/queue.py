@@ -283,7 +283,8 @@ def open_shm_pair(frame_window: int = 64, largest_message: int = int(lib.XTS_FRA
 
 
 def adopt_afxdp(xsk_fd: int, umem_fd: int, geometry: Any) -> Queue:
-    """Makes a queue of an open AF_XDP socket; takes over both descriptors on success."""
+    """Makes a queue of an open AF_XDP socket, all of its memory mapped; takes over both descriptors on success."""
     out = ffi.new("struct xts_queue **")
     check(lib.xts_afxdp_adopt(out, xsk_fd, umem_fd, geometry), "adopting an AF_XDP socket")
+    lib.xts_afxdp_populate(out[0])
     return Queue(out[0])

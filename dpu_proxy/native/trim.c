@@ -1,0 +1,58 @@
+#include "trim.h"
+
+#include <malloc.h>
+
+#include "list.h"
+#include "spill.h"
+
+#define WORTH_BYTES (256u << 10)
+#define AFTER_NS 1000000000u
+#define EVERY_NS (10 * (uint64_t)AFTER_NS)
+
+static void trim_now(struct trim *t, uint64_t now_ns)
+{
+	timer_cancel(&t->timer);
+	t->due = false;
+	t->freed_bytes = 0;
+	t->last_ns = now_ns;
+	spill_thread_end();
+#ifdef __GLIBC__
+	(void)malloc_trim(0);
+#endif
+}
+
+static void expired(struct timer *timer)
+{
+	struct trim *t = list_entry(timer, struct trim, timer);
+
+	if (t->due) {
+		trim_now(t, timer->deadline_ns); /* it has been busy all the time */
+		return;
+	}
+	t->due = true;
+	timer_set(t->timers, timer, timer->deadline_ns + EVERY_NS);
+}
+
+void trim_init(struct trim *t)
+{
+	t->timer.expired = expired;
+}
+
+void trim_count(struct trim *t, struct timers *timers, uint64_t now_ns, uint64_t bytes)
+{
+	uint64_t at_ns = now_ns + AFTER_NS;
+
+	t->timers = timers;
+	t->freed_bytes += bytes;
+	if (t->freed_bytes < WORTH_BYTES || t->due || timer_is_set(&t->timer))
+		return;
+	if (t->last_ns && at_ns < t->last_ns + EVERY_NS)
+		at_ns = t->last_ns + EVERY_NS;
+	timer_set(timers, &t->timer, at_ns);
+}
+
+void trim_if_due(struct trim *t, uint64_t now_ns)
+{
+	if (t->due)
+		trim_now(t, now_ns);
+}

@@ -1,0 +1,29 @@
+/*
+ * Memory that is free goes back to the system. malloc keeps what it gets back as long as something in use lies behind it, and
+ * of the end of its heaps up to 64 MB (the threshold follows the largest block ever freed), one heap a thread; spill.c
+ * keeps blocks. So a proxy would stay as large as its busiest moment made it. A worker that has freed enough trims a second later, or
+ * ten after it did so last, in the first round that has nothing else to do, or ten seconds later if there was none.
+ */
+#ifndef XTS_TRIM_H
+#define XTS_TRIM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "timer.h"
+
+struct trim {
+	struct timer timer;
+	uint64_t freed_bytes;     /* about, since the last time */
+	uint64_t last_ns;
+	struct timers *timers;
+	bool due;
+};
+
+void trim_init(struct trim *t);
+/* So many bytes have been freed. */
+void trim_count(struct trim *t, struct timers *timers, uint64_t now_ns, uint64_t bytes);
+/* For a worker that is about to sleep; does something only when it is due. */
+void trim_if_due(struct trim *t, uint64_t now_ns);
+
+#endif
