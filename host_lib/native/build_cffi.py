@@ -13,7 +13,9 @@ from pathlib import Path
 from cffi import FFI
 
 CDEF = """
-const char *xts_environment(const char *name);
+const char *xts_environment(int variable);
+int xts_environment_find(const char *name);
+int xts_environment_fault(int variable, const char *value, char *out, size_t room);
 int xts_py_socket(int domain, int type, int protocol);
 int xts_py_close(int s);
 int xts_py_getsockopt(int s, int level, int option, void *value, unsigned int *length);

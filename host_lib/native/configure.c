@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "environment.h"
+#include "notice.h"
 
 static int copy_text(char *out, size_t room, const char *text)
 {
@@ -15,97 +16,109 @@ static int copy_text(char *out, size_t room, const char *text)
 	return 0;
 }
 
-static int number_from(const char *name, uint32_t *out)
+static int number_from(enum xts_variable variable, uint32_t *out)
 {
-	const char *text = xts_environment(name);
-	unsigned long value;
-	char *end;
-
-	if (*out || !text || !*text)
-		return 0;
-	errno = 0;
-	value = strtoul(text, &end, 10);
-	if (errno || *end || *text == '-' || value > UINT32_MAX) {
-		fprintf(stderr, "libxts: %s=%s: not a number from 0 to %u\n", name, text, UINT32_MAX);
-		return -EINVAL;
-	}
-	*out = (uint32_t)value;
-	return 0;
+	return *out ? 0 : xts_environment_number(variable, out);
 }
 
-static int text_from(const char *name, char *out, size_t room)
+static int text_from(enum xts_variable variable, char *out, size_t room)
 {
-	const char *text = xts_environment(name);
-	int r = out[0] || !text ? 0 : copy_text(out, room, text);
+	int r = out[0] ? 0 : xts_environment_check(variable);
 
-	if (r)
-		fprintf(stderr, "libxts: %s: longer than %zu bytes\n", name, room - 1);
-	return r;
+	return r || out[0] ? r : copy_text(out, room, xts_environment(variable));
 }
 
+_Static_assert(XTS_ENV_MIN_FRAME_WINDOW == XTS_FRAME_WINDOW_MIN && XTS_ENV_MAX_FRAME_WINDOW == XTS_FRAME_WINDOW_MAX,
+	       "the declared range of XTS_FRAME_WINDOW is not the wire's");
+_Static_assert(XTS_ENV_MAX_WINDOW_BYTES == XTS_CREDITS_MAX && XTS_ENV_MAX_WINDOW_BYTES_MAX == XTS_CREDITS_MAX,
+	       "the declared range of XTS_WINDOW_BYTES is not the wire's");
+
+/* What the program gave to xts_configure(); what the environment says has been checked before. */
 static int check(struct settings *s)
 {
 	if (!s->window_bytes)
-		s->window_bytes = WINDOW_BYTES_DEFAULT;
+		s->window_bytes = XTS_ENV_DEFAULT_WINDOW_BYTES;
 	if (!s->window_bytes_max)
-		s->window_bytes_max = WINDOW_BYTES_MAX_DEFAULT;
+		s->window_bytes_max = XTS_ENV_DEFAULT_WINDOW_BYTES_MAX;
 	if (s->window_bytes_max < s->window_bytes)
 		s->window_bytes_max = s->window_bytes;
 	if (s->window_bytes < WINDOW_BYTES_MIN || s->window_bytes_max > XTS_CREDITS_MAX) {
-		fprintf(stderr, "libxts: receive window of %u to %u bytes: must be %u to %u\n", s->window_bytes,
-			s->window_bytes_max, WINDOW_BYTES_MIN, XTS_CREDITS_MAX);
+		xts_notice("a receive window of %u to %u bytes: must be %u to %u", s->window_bytes, s->window_bytes_max,
+			   WINDOW_BYTES_MIN, XTS_CREDITS_MAX);
 		return -EINVAL;
 	}
 	if (s->frame_window && (s->frame_window < XTS_FRAME_WINDOW_MIN || s->frame_window > XTS_FRAME_WINDOW_MAX)) {
-		fprintf(stderr, "libxts: frame window of %u: must be %u to %u\n", s->frame_window, XTS_FRAME_WINDOW_MIN,
-			XTS_FRAME_WINDOW_MAX);
+		xts_notice("a frame window of %u: must be %u to %u", s->frame_window, XTS_FRAME_WINDOW_MIN,
+			   XTS_FRAME_WINDOW_MAX);
 		return -EINVAL;
 	}
 	if (!s->dead_ms)
-		s->dead_ms = DEAD_MS_DEFAULT;
-	if (s->dead_ms < DEAD_MS_MIN) {
-		fprintf(stderr, "libxts: XTS_DEAD_MS=%u: a silent device is given up after %u ms at the earliest\n", s->dead_ms,
-			DEAD_MS_MIN);
-		return -EINVAL;
-	}
-	if (s->queue[0] && strncmp(s->queue, "shm:", 4) != 0) {
-		fprintf(stderr, "libxts: XTS_QUEUE=%s: only shm:PATH can be opened from here; an AF_XDP queue needs "
-			"xts-agent (XTS_ENDPOINT)\n", s->queue);
+		s->dead_ms = XTS_ENV_DEFAULT_DEAD_MS;
+	if (s->dead_ms < XTS_ENV_MIN_DEAD_MS) {
+		xts_notice("dead_ms is %u: a silent device is given up after %u ms at the earliest", s->dead_ms,
+			   XTS_ENV_MIN_DEAD_MS);
 		return -EINVAL;
 	}
 	return 0;
 }
 
-int settings_complete(struct settings *s)
+static int faults_from(struct settings *s)
 {
-	const char *spin = xts_environment("XTS_SPIN_US");
+	struct xts_faults transmit, receive;
+	int r = text_from(XTS_ENV_FAULTS, s->faults, sizeof s->faults);
+
+	if (!r && s->faults[0] && faults_parse(s->faults, &transmit, &receive))
+		r = xts_environment_refuse(XTS_ENV_FAULTS);
+	return r;
+}
+
+static int spin_from(struct settings *s)
+{
+	uint32_t spin_us = XTS_ENV_DEFAULT_SPIN_US;
+	int r = s->spin_us ? 0 : xts_environment_number(XTS_ENV_SPIN_US, &spin_us);
+
+	if (!r && !s->spin_us)
+		s->spin_us = spin_us ? spin_us : SPIN_NEVER;
+	return r;
+}
+
+static int take_environment(struct settings *s)
+{
 	int r = 0;
 
 	if (!s->endpoint[0]) {
-		r = text_from("XTS_QUEUE", s->queue, sizeof s->queue);
+		r = text_from(XTS_ENV_QUEUE, s->queue, sizeof s->queue);
 		if (!r)
-			r = text_from("XTS_ENDPOINT", s->endpoint, sizeof s->endpoint);
+			r = text_from(XTS_ENV_ENDPOINT, s->endpoint, sizeof s->endpoint);
 	}
 	if (!s->endpoint[0])
-		strcpy(s->endpoint, XTS_ENDPOINT_DEFAULT);
+		strcpy(s->endpoint, XTS_ENV_DEFAULT_ENDPOINT);
 	if (!r)
-		r = text_from("XTS_PCAP", s->pcap, sizeof s->pcap);
+		r = text_from(XTS_ENV_PCAP, s->pcap, sizeof s->pcap);
 	if (!r)
-		r = text_from("XTS_FAULTS", s->faults, sizeof s->faults);
+		r = faults_from(s);
 	if (!r)
-		r = number_from("XTS_WINDOW_BYTES", &s->window_bytes);
+		r = number_from(XTS_ENV_WINDOW_BYTES, &s->window_bytes);
 	if (!r)
-		r = number_from("XTS_WINDOW_BYTES_MAX", &s->window_bytes_max);
+		r = number_from(XTS_ENV_WINDOW_BYTES_MAX, &s->window_bytes_max);
 	if (!r)
-		r = number_from("XTS_FRAME_WINDOW", &s->frame_window);
+		r = number_from(XTS_ENV_FRAME_WINDOW, &s->frame_window);
 	if (!r)
-		r = number_from("XTS_DEAD_MS", &s->dead_ms);
-	if (!r && !s->spin_us) {
-		r = number_from("XTS_SPIN_US", &s->spin_us);
-		if (!r && !s->spin_us)
-			s->spin_us = spin && *spin ? SPIN_NEVER : SPIN_US_DEFAULT; /* "0" says never */
-	}
+		r = number_from(XTS_ENV_DEAD_MS, &s->dead_ms);
+	if (!r)
+		r = spin_from(s);
 	return r ? r : check(s);
+}
+
+/* Settings that are wrong change nothing: the next attempt shall find them wrong as well. */
+int settings_complete(struct settings *s)
+{
+	struct settings complete = *s;
+	int r = take_environment(&complete);
+
+	if (!r)
+		*s = complete;
+	return r;
 }
 
 int xts_configure(const struct xts_options *options)

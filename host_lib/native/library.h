@@ -44,6 +44,7 @@
 #include <sys/uio.h>
 
 #include "attach.h"
+#include "environment_names.h"
 #include "beside.h"
 #include "credit.h"
 #include "link.h"
@@ -59,17 +60,12 @@
 #define NS_PER_S UINT64_C(1000000000)
 #define FOREVER UINT64_MAX
 
-#define WINDOW_BYTES_DEFAULT 65536u
-#define WINDOW_BYTES_MAX_DEFAULT (2u << 20) /* more in flight only spoils the cache: bulk was slower with 4 MiB */
-#define WINDOW_BYTES_MIN 2u
-#define SPIN_US_DEFAULT 50u
+#define WINDOW_BYTES_MIN XTS_ENV_MIN_WINDOW_BYTES
 #define SPIN_NEVER UINT32_MAX
 #define PATIENCE 4u
 #define PING_MS 250u
 /* A device that says nothing may be busy, stopped or dead, which look alike from here. It is given up after so long, whatever
  * the queue; where its death shows at once (over shm the attach connection hangs up) it is not waited for. */
-#define DEAD_MS_DEFAULT 3000u
-#define DEAD_MS_MIN 500u
 #define OPENING_MS 2000u          /* for the answer to HELLO */
 #define ATTACH_ERROR_BYTES 256u
 #define OPTION_BYTES_MAX 1024u /* of a value that is forwarded */

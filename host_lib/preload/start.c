@@ -65,43 +65,36 @@ bool preload_reentered(void)
 	return false;
 }
 
-static bool switched_on(const char *name)
+static bool switched_on(enum xts_variable variable)
 {
-	const char *value = xts_environment(name);
+	uint32_t value = 0;
 
-	if (!value || !*value || !strcmp(value, "0"))
-		return false;
-	if (strcmp(value, "1") != 0)
-		refuse("%s=%s: must be 0 or 1", name, value);
-	return true;
+	xts_environment_number(variable, &value);
+	return value;
 }
 
-static const char *application_id(void)
+static void check_environment(void)
 {
-	static const char *const names[] = {"XTS_APPLICATION_ID", "XLIO_APPLICATION_ID", "VMA_APPLICATION_ID"};
+	char fault[256];
 
-	for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
-		const char *value = xts_environment(names[i]);
-
-		if (value && *value)
-			return value;
-	}
-	return NULL;
+	if (xts_environment_first_fault(fault, sizeof fault))
+		refuse("%s", fault);
 }
 
 static void start_once(void)
 {
 	const struct xts_rules *rules = xts_rules_default();
-	const char *path = xts_environment("XTS_RULES");
+	const char *path = xts_environment(XTS_ENV_RULES);
 	struct xts_rules_error error = {0};
 	struct xts_rules *read = NULL;
 	int r;
 
 	xts_on_descriptors(descriptor_own, descriptor_disown);
 	xts_on_gone(descriptor_gone);
-	preload.log = switched_on("XTS_LOG");
-	preload.strict = switched_on("XTS_STRICT");
-	if (path && *path) {
+	check_environment();
+	preload.log = switched_on(XTS_ENV_LOG);
+	preload.strict = switched_on(XTS_ENV_STRICT);
+	if (path) {
 		r = xts_rules_read(&read, path, &error);
 		if (r == -EINVAL)
 			refuse("%s:%u:%u: %s", path, error.line, error.column, error.text);
@@ -111,7 +104,8 @@ static void start_once(void)
 	}
 	report_begin(program_invocation_short_name, path);
 	xts_inherit_over_fork();
-	preload.rules = xts_rules_group(rules, program_invocation_short_name, application_id());
+	preload.rules = xts_rules_group(rules, program_invocation_short_name,
+					 xts_environment(XTS_ENV_APPLICATION_ID));
 }
 
 void preload_start(void)

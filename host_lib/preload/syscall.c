@@ -34,7 +34,7 @@ static bool is_ours(long fd)
 /* io_uring, asked for by number or through liburing. */
 static bool may_use_io_uring(void)
 {
-	const char *setting = xts_environment("XTS_IO_URING");
+	const char *setting = xts_environment(XTS_ENV_IO_URING);
 
 	if (xts_inside.locked || (setting && !strcmp(setting, "allow")))
 		return true;

@@ -9,6 +9,9 @@ from ._native import ffi, lib
 
 
 def setting(name: str) -> str | None:
-    """A variable (XTS_…, XLIO_…, VMA_…) as it was then; None: it was not set, or this program is privileged."""
-    found = lib.xts_environment(name.encode())
+    """A declared variable as it was then; None: it was not set, or is empty, or this program is privileged."""
+    variable = lib.xts_environment_find(name.encode())
+    if variable < 0:
+        raise LookupError(f"{name} is not declared in xts_messages/environment.py")
+    found = lib.xts_environment(variable)
     return os.fsdecode(ffi.string(found)) if found else None

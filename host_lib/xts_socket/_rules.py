@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 from ._environment import setting
 from ._native import ffi, lib
 
-#: Where a process finds its id, the first that is set; its rules' path.
-ID_VARIABLES = ("XTS_APPLICATION_ID", "XLIO_APPLICATION_ID", "VMA_APPLICATION_ID")
+#: Where a process finds the path of its rules.
 RULES_VARIABLE = "XTS_RULES"
 
 
@@ -61,7 +60,7 @@ class RulesError(ValueError):
 
 def application_id() -> str | None:
     """The id of this process, from the environment; None when it has none."""
-    return next((value for name in ID_VARIABLES if (value := setting(name))), None)
+    return setting("XTS_APPLICATION_ID")
 
 
 class Rules:

@@ -42,19 +42,19 @@ static void close_all(int *fds, size_t count)
 /* $XTS_QUEUE is "shm:PATH"; "afxdp:..." names a queue that only its opener can use, so an endpoint has to serve it. */
 static int endpoint_path(const char **path)
 {
-	const char *queue = xts_environment("XTS_QUEUE");
+	const char *queue = xts_environment(XTS_ENV_QUEUE);
 
 	if (*path)
 		return 0;
-	if (queue && *queue) {
+	if (queue) {
 		if (strncmp(queue, "shm:", 4) != 0)
 			return -EOPNOTSUPP;
 		*path = queue + 4;
 		return 0;
 	}
-	*path = xts_environment("XTS_ENDPOINT");
-	if (!*path || !**path)
-		*path = XTS_ENDPOINT_DEFAULT;
+	*path = xts_environment(XTS_ENV_ENDPOINT);
+	if (!*path)
+		*path = XTS_ENV_DEFAULT_ENDPOINT;
 	return 0;
 }
 

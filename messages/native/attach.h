@@ -26,7 +26,6 @@
 #define XTS_ATTACH_STATUS_MAGIC 0x58545351u /* "XTSQ": not to attach, but to list */
 #define XTS_ATTACH_VERSION 2u
 #define XTS_ATTACH_TOKEN_BYTES_MAX 304u
-#define XTS_ENDPOINT_DEFAULT "/run/xts/endpoint.sock"
 
 enum xts_queue_kind { XTS_QUEUE_AFXDP = 1, XTS_QUEUE_SHM = 2 };
 

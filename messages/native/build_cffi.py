@@ -14,7 +14,18 @@ from cffi import FFI
 
 HERE = Path(__file__).resolve().parent
 HEADERS = (
-    *("wire.h", "link.h", "credit.h", "queue.h", "status.h", "attach.h", "environment.h", "afxdp.h", "shm.h"),
+    *(
+        "wire.h",
+        "link.h",
+        "credit.h",
+        "queue.h",
+        "status.h",
+        "attach.h",
+        "environment_names.h",
+        "environment.h",
+        "afxdp.h",
+        "shm.h",
+    ),
     "privilege.h",
 )
 

@@ -22,7 +22,7 @@ __attribute__((constructor)) static void note_standard_error(void)
 
 static bool may_speak(void)
 {
-	const char *quiet = xts_environment("XTS_QUIET");
+	const char *quiet = xts_environment(XTS_ENV_QUIET);
 	struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
 	struct stat now;
 

@@ -11,14 +11,15 @@ from types import TracebackType
 from typing import Any, Self
 
 from xts_messages._native import ffi, lib
+from xts_messages.environment import BY_NAME
 from xts_messages.queue import Queue
 
-DEFAULT_ENDPOINT = "/run/xts/endpoint.sock"
+DEFAULT_ENDPOINT = str(BY_NAME["XTS_ENDPOINT"].default)
 
 
 def endpoint_path() -> str:
     """The endpoint this process would use: by the environment it was started with."""
-    found = lib.xts_environment(b"XTS_ENDPOINT")
+    found = lib.xts_environment(lib.XTS_ENV_ENDPOINT)
     return (os.fsdecode(ffi.string(found)) if found else "") or DEFAULT_ENDPOINT
 
 

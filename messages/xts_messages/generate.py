@@ -1,6 +1,7 @@
-"""Regenerates every file made from the wire table: `python -m xts_messages.generate [--check]`.
+"""Regenerates every file made from the wire table and the declaration of the environment.
 
-With --check nothing is written; the exit status is 1 when a committed file differs from what the table says.
+`python -m xts_messages.generate [--check]`.
+With --check nothing is written; the exit status is 1 when a committed file differs from what they say.
 """
 
 from __future__ import annotations
@@ -8,12 +9,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from . import generate_c, generate_doc, generate_lua, generate_ulps, generate_vectors, generated
+from . import generate_c, generate_doc, generate_environment, generate_lua, generate_ulps, generate_vectors, generated
 
 #: Path below the top of the checkout -> the function that makes its text.
 OUTPUTS: dict[str, Callable[[], str]] = {
     "messages/native/wire.h": generate_c.header,
     "messages/native/ulp_wire.h": generate_ulps.header,
+    "messages/native/environment_names.h": generate_environment.header,
+    "messages/native/environment_table.c": generate_environment.table,
     "messages/ULPS.md": generate_ulps.document,
     "messages/MESSAGES.md": generate_doc.document,
     "deploy/wireshark/xts.lua": generate_lua.dissector,

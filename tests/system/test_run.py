@@ -115,6 +115,24 @@ def test_wrong_rules_and_nothing_is_started(tmp_path: Path, rules: Path) -> None
     assert not touched.exists()
 
 
+def test_wrong_settings_and_nothing_is_started(tmp_path: Path) -> None:
+    touched = tmp_path / "touched"
+    done = run("--", "touch", str(touched), XTS_SPIN_US="soon", XTS_STRICT="yes")
+    assert (done.returncode, touched.exists()) == (2, False)
+    assert done.stderr == (
+        "xts run: XTS_STRICT=yes: must be 0 or 1; "
+        "XTS_SPIN_US=soon: must be a number from 0 to 4294967295 (microseconds)\n"
+    )
+    done = run("--", "touch", str(touched), XTS_SPINUS="7")
+    assert (done.returncode, touched.exists()) == (0, True)
+    assert done.stderr == "xts run: XTS_SPINUS is no variable of ours: did you mean XTS_SPIN_US?\n"
+
+
+def test_the_interposer_does_not_run_on_half_of_the_settings() -> None:
+    done = run("--", "env", "XTS_DEAD_MS=1", "XTS_IO_URING=perhaps", "true")
+    assert (done.returncode, done.stderr) == (2, "libxts-preload: XTS_IO_URING=perhaps: must be refuse or allow\n")
+
+
 def test_what_cannot_be_started(tmp_path: Path) -> None:
     absent = run("--", "no-such-program-anywhere")
     assert (absent.returncode, "not found in PATH" in absent.stderr) == (127, True)

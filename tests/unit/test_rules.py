@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import fnmatch
 import ipaddress
+import os
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from xts_socket import _rules
-from xts_socket._rules import Role, Rules, RulesError, application_id
+from xts_socket._rules import Role, Rules, RulesError
 
 Address = tuple[str, int] | None
 CLIENT, SERVER = Role.TCP_CLIENT, Role.TCP_SERVER
@@ -315,14 +317,19 @@ def test_notes(text: str, notes: dict[int, str]) -> None:
         assert words in found[line]
 
 
-def test_application_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings: dict[str, str] = {}
-    monkeypatch.setattr(_rules, "setting", settings.get)
-    assert application_id() is None
-    settings |= {"XTS_APPLICATION_ID": "", "VMA_APPLICATION_ID": "c", "XLIO_APPLICATION_ID": "b"}
-    assert application_id() == "b"
-    settings["XTS_APPLICATION_ID"] = "a"
-    assert application_id() == "a"
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ({}, None),
+        ({"XTS_APPLICATION_ID": "", "VMA_APPLICATION_ID": "c", "XLIO_APPLICATION_ID": "b"}, "b"),
+        ({"XTS_APPLICATION_ID": "a", "VMA_APPLICATION_ID": "c", "XLIO_APPLICATION_ID": "b"}, "a"),
+    ],
+)
+def test_application_id(settings: dict[str, str], found: str | None) -> None:
+    program = "from xts_socket._rules import application_id; print(application_id())"
+    clean = {name: value for name, value in os.environ.items() if not name.endswith("_APPLICATION_ID")}
+    done = subprocess.run([sys.executable, "-c", program], env=clean | settings, capture_output=True, check=True)
+    assert done.stdout.decode().strip() == str(found)
 
 
 # --- against a matcher of our own -------------------------------------------------------------------------------------

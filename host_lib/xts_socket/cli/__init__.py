@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-_VERBS = ("run", "status", "doctor", "ping", "rules")
+_VERBS = ("run", "status", "doctor", "ping", "rules", "env")
 
 _EXAMPLES = """\
 examples:
@@ -19,6 +19,7 @@ examples:
   xts doctor                  what this machine can and cannot do, and how to mend it
   xts ping -n 100             the time of a round trip to the offload proxy
   xts rules check FILE        are the transport rules in FILE right
+  xts env                     the environment variables, and what they are set to
 """
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from .. import _native
 from .._rules import RULES_VARIABLE, Rules, RulesError
+from . import env
 from . import rules as rules_verb
 from .options import ENDPOINT_DEFAULT, print_table
 from .program import find, look_at, preload_value
@@ -124,6 +125,10 @@ def _environment(arguments: argparse.Namespace) -> dict[str, str]:
         environment["XTS_ENDPOINT"] = str(Path(arguments.endpoint).absolute())
     if arguments.profile:
         environment = {**PROFILES[arguments.profile][1], **environment}
+    if wrong := env.faults(environment):
+        raise _RefusedError(2, "; ".join(wrong))
+    for stranger in env.unknown(environment):
+        print(f"xts run: {stranger}", file=sys.stderr)
     library = preload_library()
     if not library.exists():
         raise _RefusedError(2, f"{library} is not there: install the package again; nothing was started")

@@ -1,0 +1,132 @@
+"""`xts env`: the environment variables, what they may be, and what they are here.
+
+The declaration is messages/xts_messages/environment.py, which the C code uses too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from xts_messages._native import ffi, lib
+from xts_messages.environment import BY_NAME, OURS, VARIABLES, Variable
+
+from .options import add_verb, print_table
+
+_EXIT_STATUS = "exit status: 0, or 1 when a variable is set to what it may not be, or a name is not known"
+
+
+def add(verbs: Any) -> None:
+    parser = add_verb(
+        verbs,
+        "env",
+        "list the environment variables, their meaning and what they are set to",
+        "xts env XTS_SPIN_US",
+        run,
+    )
+    parser.add_argument("name", metavar="NAME", nargs="*", help="only these, with their meaning")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="also the system's that are read, and those that our programs and tests set for each other",
+    )
+    parser.epilog = f"{parser.epilog}\n\n{_EXIT_STATUS}"
+
+
+def fault(name: str, value: str) -> str | None:
+    """What is wrong with this value of a variable that C reads, in the library's words; None: nothing."""
+    number = lib.xts_environment_find(name.encode())
+    out = ffi.new("char[]", 512)
+    if number < 0 or not lib.xts_environment_fault(number, os.fsencode(value), out, len(out)):
+        return None
+    return str(ffi.string(out).decode(errors="replace"))
+
+
+def faults(environment: Mapping[str, str]) -> list[str]:
+    """What is wrong in an environment: values that are not allowed."""
+    names = (name for variable in OURS for name in (variable.name, *variable.aliases))
+    return [text for name in names if (text := fault(name, environment.get(name, "")))]
+
+
+def unknown(environment: Iterable[str]) -> list[str]:
+    """Names that look like ours and are not: a sentence on each."""
+    found = []
+    public = [variable.name for variable in VARIABLES if not variable.internal]
+    for name in sorted(environment):
+        if name.startswith("XTS_") and name not in BY_NAME:
+            close = difflib.get_close_matches(name, public, 1)
+            found.append(f"{name} is no variable of ours" + (f": did you mean {close[0]}?" if close else ""))
+    return found
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if missing := [name for name in arguments.name if name not in BY_NAME]:
+        raise OSError(f"{missing[0]} is no variable of ours; `xts env` lists them")
+    names = dict.fromkeys(BY_NAME[name].name for name in arguments.name)
+    chosen = [BY_NAME[name] for name in names] or [v for v in VARIABLES if arguments.all or not (v.internal or v.owner)]
+    wrong = {variable.name: text for variable in chosen if (text := fault(variable.name, _value(variable) or ""))}
+    strangers = [] if arguments.name else unknown(os.environ)
+    if arguments.json:
+        listed = [_described(variable, wrong.get(variable.name)) for variable in chosen]
+        print(json.dumps({"variables": listed, "unknown": strangers}, indent=2))
+    else:
+        _print(chosen, [*wrong.values(), *strangers], bool(arguments.name))
+    return 1 if wrong else 0
+
+
+def _value(variable: Variable) -> str | None:
+    """As it is in this process's environment."""
+    return next((value for name in (variable.name, *variable.aliases) if (value := os.environ.get(name))), None)
+
+
+def _described(variable: Variable, wrong: str | None) -> dict[str, Any]:
+    plain = asdict(variable) | {
+        "kind": variable.kind.name.lower(),
+        "readers": [reader.value for reader in variable.readers],
+        "allowed": variable.allowed,
+    }
+    return plain | {"value": _value(variable), "fault": wrong}
+
+
+def _print(chosen: list[Variable], complaints: list[str], details: bool) -> None:
+    if details:
+        for variable in chosen:
+            _print_one(variable)
+    else:
+        rows = [
+            (
+                variable.name,
+                _value(variable) or "",
+                "" if variable.default is None else str(variable.default),
+                variable.allowed,
+                ", ".join(reader.value for reader in variable.readers),
+            )
+            for variable in chosen
+        ]
+        print_table(("Variable", "Set to", "Default", "Allowed", "Read by"), rows)
+        print("`xts env NAME` tells what one means.")
+    for complaint in complaints:
+        print(complaint)
+
+
+def _print_one(variable: Variable) -> None:
+    default = "none" if variable.default is None else str(variable.default)
+    facts = {
+        "is": _value(variable) or "not set",
+        "default": default,
+        "allowed": variable.allowed,
+        "read by": ", ".join(reader.value for reader in variable.readers),
+        "also": ", ".join(variable.aliases),
+        "option": variable.option,
+        "belongs to": variable.owner,
+    }
+    print(variable.name)
+    print(f"  {variable.meaning}")
+    for name, value in facts.items():
+        if value:
+            print(f"  {name + ':':<12}{value}")

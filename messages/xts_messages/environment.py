@@ -1,0 +1,342 @@
+"""Every environment variable that a program of this project reads or sets, declared once.
+
+C reads the same table: `python -m xts_messages.generate` makes native/environment_names.h (numbers, ranges, defaults)
+and native/environment_table.c from it. `xts env` prints it. A test finds names in the code that are not here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(Enum):
+    """What a value has to be. The values are those of `enum xts_variable_kind`."""
+
+    SWITCH = 0  # 0 or 1
+    NUMBER = 1
+    PATH = 2
+    CHOICE = 3
+    TEXT = 4
+
+
+class Reader(Enum):
+    """Who reads a variable."""
+
+    LIBRARY = "library"  # libxts, also under the interposer and under Python
+    INTERPOSER = "interposer"  # libxts-preload, which `xts run` loads into a program
+    PYTHON = "Python"  # the package xts_socket
+    AGENT = "agent"
+    PROXY = "proxy"
+    TOOLS = "tools"  # xts and its verbs
+    LAB = "lab"
+    TESTS = "tests"
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One variable. An empty value is the same as none."""
+
+    name: str
+    kind: Kind
+    meaning: str  # one or two plain sentences
+    readers: tuple[Reader, ...]
+    default: str | int | None = None  # None: what the meaning says
+    unit: str = ""  # of a number
+    minimum: int = 0
+    maximum: int = 0  # of a number; of a path or text: its greatest length in bytes
+    choices: tuple[str, ...] = ()
+    prefix: str = ""  # what a text begins with
+    form: str = ""  # of a text: what it looks like
+    aliases: tuple[str, ...] = ()  # read where it is not set, in this order
+    option: str = ""  # the option of a command that sets it
+    owner: str = ""  # whose it is, when it is not ours
+    internal: bool = False  # one of our programs sets it for another; nobody else should
+
+    @property
+    def allowed(self) -> str:
+        """What a value has to be, in words."""
+        match self.kind:
+            case Kind.SWITCH:
+                return "0 or 1"
+            case Kind.NUMBER:
+                return f"a number from {self.minimum} to {self.maximum}" + (f" ({self.unit})" if self.unit else "")
+            case Kind.CHOICE:
+                return " or ".join(self.choices)
+            case Kind.PATH:
+                return "a path" + (f" of at most {self.maximum} bytes" if self.maximum else "")
+            case Kind.TEXT:
+                limit = f"at most {self.maximum} bytes" if self.maximum else ""
+                return ", ".join(filter(None, (self.form, limit))) or "a text"
+
+
+_UINT32_MAX = 0xFFFFFFFF
+_LIBRARY, _INTERPOSER, _PYTHON = Reader.LIBRARY, Reader.INTERPOSER, Reader.PYTHON
+
+#: Those that C reads, in the order of `enum xts_variable`.
+OURS = (
+    Variable(
+        "XTS_ENDPOINT",
+        Kind.PATH,
+        "The Unix socket of the agent or proxy that gives this process its queue.",
+        (_LIBRARY, Reader.TOOLS),
+        default="/run/xts/endpoint.sock",
+        maximum=107,
+        option="--endpoint",
+    ),
+    Variable(
+        "XTS_QUEUE",
+        Kind.TEXT,
+        "Names the queue itself instead of XTS_ENDPOINT, and wins over it. shm:PATH is the endpoint of a proxy that "
+        "serves shared memory.",
+        (_LIBRARY,),
+        maximum=111,
+        prefix="shm:",
+        form="shm:PATH (an AF_XDP queue is opened by xts-agent: set XTS_ENDPOINT)",
+    ),
+    Variable(
+        "XTS_RULES",
+        Kind.PATH,
+        "A file of transport rules, which say what is offloaded (RULES.md). Without it TCP is offloaded, except on "
+        "loopback.",
+        (_INTERPOSER, _PYTHON, Reader.TOOLS),
+        option="--rules",
+    ),
+    Variable(
+        "XTS_STRICT",
+        Kind.SWITCH,
+        "1: a socket that should be offloaded and cannot be fails, instead of staying with the kernel.",
+        (_INTERPOSER, Reader.TOOLS),
+        default=0,
+        option="--strict",
+    ),
+    Variable(
+        "XTS_APPLICATION_ID",
+        Kind.TEXT,
+        "The id of this program, which an `application-id` line of the rules can name.",
+        (_INTERPOSER, _PYTHON),
+        aliases=("XLIO_APPLICATION_ID", "VMA_APPLICATION_ID"),
+    ),
+    Variable(
+        "XTS_LOG",
+        Kind.SWITCH,
+        "1: tells on standard error of each socket whether it is offloaded, and why not.",
+        (_INTERPOSER,),
+        default=0,
+    ),
+    Variable(
+        "XTS_QUIET",
+        Kind.SWITCH,
+        "1: the library writes nothing on standard error by itself, not even that sockets stay with the kernel.",
+        (_LIBRARY, _INTERPOSER, _PYTHON),
+        default=0,
+    ),
+    Variable(
+        "XTS_IO_URING",
+        Kind.CHOICE,
+        "What io_uring does in a program under the interposer. It is refused by default, for it would go past "
+        "offloaded sockets.",
+        (_INTERPOSER,),
+        default="refuse",
+        choices=("refuse", "allow"),
+    ),
+    Variable(
+        "XTS_SPIN_US",
+        Kind.NUMBER,
+        "The longest time a wait spins on the processor before it sleeps. 0: it sleeps at once.",
+        (_LIBRARY,),
+        default=50,
+        unit="microseconds",
+        maximum=_UINT32_MAX,
+    ),
+    Variable(
+        "XTS_WINDOW_BYTES",
+        Kind.NUMBER,
+        "The receive window that a new socket begins with.",
+        (_LIBRARY,),
+        default=65536,
+        unit="bytes",
+        minimum=2,
+        maximum=1 << 30,
+    ),
+    Variable(
+        "XTS_WINDOW_BYTES_MAX",
+        Kind.NUMBER,
+        "What the receive window of a busy socket may grow to.",
+        (_LIBRARY,),
+        default=2 << 20,  # more in flight only spoils the cache: bulk was slower with 4 MiB
+        unit="bytes",
+        minimum=2,
+        maximum=1 << 30,
+    ),
+    Variable(
+        "XTS_FRAME_WINDOW",
+        Kind.NUMBER,
+        "How many frames may be on their way each way. Without it as many as the endpoint gives.",
+        (_LIBRARY,),
+        unit="frames",
+        minimum=4,
+        maximum=128,
+    ),
+    Variable(
+        "XTS_DEAD_MS",
+        Kind.NUMBER,
+        "How long the device may be silent before it is given up and its sockets end.",
+        (_LIBRARY,),
+        default=3000,
+        unit="milliseconds",
+        minimum=500,
+        maximum=_UINT32_MAX,
+    ),
+    Variable(
+        "XTS_PCAP",
+        Kind.PATH,
+        "Writes all frames of this process to a new file of this name, which Wireshark can read.",
+        (_LIBRARY,),
+        maximum=255,
+    ),
+    Variable(
+        "XTS_FAULTS",
+        Kind.TEXT,
+        "For tests: loses, repeats, reorders or damages frames at random. `tx.` or `rx.` before a name is one way.",
+        (_LIBRARY,),
+        maximum=255,
+        form="seed=N and drop_ppm, duplicate_ppm, reorder_ppm, corrupt_ppm, truncate_ppm or skip_frames=N, "
+        "separated by commas",
+    ),
+)
+
+#: Those that C reads or sets past that table, and those that only Python reads.
+OTHERS = (
+    Variable(
+        "XTS_INHERITED",
+        Kind.NUMBER,
+        "The descriptor by which a program under the interposer hands its sockets to the one that exec() starts.",
+        (_INTERPOSER,),
+        maximum=0x7FFFFFFF,
+        internal=True,
+    ),
+    Variable(
+        "LD_PRELOAD",
+        Kind.TEXT,
+        "`xts run` puts the interposer before what is there.",
+        (Reader.TOOLS,),
+        owner="ld.so(8)",
+    ),
+    Variable(
+        "LIBXDP_SKIP_DISPATCHER",
+        Kind.SWITCH,
+        "Set to 1 by our programs that load XDP: one program an interface, without libxdp's dispatcher.",
+        (Reader.AGENT, Reader.PROXY),
+        owner="libxdp",
+        internal=True,
+    ),
+    Variable(
+        "NOTIFY_SOCKET",
+        Kind.PATH,
+        "Where the service tells systemd that it is ready (Type=notify).",
+        (Reader.AGENT, Reader.PROXY),
+        owner="systemd",
+    ),
+    Variable(
+        "WATCHDOG_USEC",
+        Kind.NUMBER,
+        "How often the service has to give systemd a sign of life (WatchdogSec=).",
+        (Reader.PROXY,),
+        unit="microseconds",
+        maximum=(1 << 63) - 1,
+        owner="systemd",
+    ),
+    Variable(
+        "JOURNAL_STREAM",
+        Kind.TEXT,
+        "Set by systemd when output goes to the journal: lines then have no time and carry their priority.",
+        (Reader.PROXY,),
+        owner="systemd",
+    ),
+    Variable(
+        "REQUESTS_CA_BUNDLE",
+        Kind.PATH,
+        "A session of requests over the adapter accepts `verify` of this value, which requests puts there itself.",
+        (_PYTHON,),
+        owner="requests",
+    ),
+    Variable(
+        "CURL_CA_BUNDLE",
+        Kind.PATH,
+        "As REQUESTS_CA_BUNDLE.",
+        (_PYTHON,),
+        owner="requests",
+    ),
+    Variable(
+        "XDG_CACHE_HOME",
+        Kind.PATH,
+        "Where the demonstration keeps its files. Without it in ~/.cache.",
+        (Reader.LAB,),
+        owner="XDG Base Directory Specification",
+    ),
+    Variable(
+        "PATH",
+        Kind.TEXT,
+        "Where programs are looked for.",
+        (Reader.TOOLS, Reader.LAB),
+        owner="POSIX",
+    ),
+    Variable(
+        "XTS_TEST_PRELOAD",
+        Kind.PATH,
+        "The interposer that the tests use, instead of the installed one.",
+        (Reader.TESTS,),
+        internal=True,
+    ),
+    Variable(
+        "XTS_TEST_LIBRARY",
+        Kind.PATH,
+        "The libxts.so that the tests use, instead of the installed one.",
+        (Reader.TESTS,),
+        internal=True,
+    ),
+    Variable(
+        "XTS_SEARCH",
+        Kind.NUMBER,
+        "How many hundred examples each property test tries, chosen at random. 0: one hundred, always the same.",
+        (Reader.TESTS,),
+        default=0,
+        maximum=_UINT32_MAX,
+        internal=True,
+    ),
+    Variable(
+        "XTS_CASES_SHOW",
+        Kind.SWITCH,
+        "1: CPython's own tests show the traceback of each failure, also of those that are expected.",
+        (Reader.TESTS,),
+        default=0,
+        internal=True,
+    ),
+    Variable(
+        "XTS_PROGRAMS_KERNEL",
+        Kind.SWITCH,
+        "1: the tests of unmodified programs run them over the kernel's TCP, to see whether a test holds without us.",
+        (Reader.TESTS,),
+        default=0,
+        internal=True,
+    ),
+    Variable(
+        "XTS_VM",
+        Kind.SWITCH,
+        "1: the tests run inside their virtual machine.",
+        (Reader.TESTS,),
+        default=0,
+        internal=True,
+    ),
+    Variable(
+        "XTS_VM_KERNEL",
+        Kind.PATH,
+        "The kernel of the tests' virtual machine. Without it Debian's newest.",
+        (Reader.TESTS,),
+        internal=True,
+    ),
+)
+
+VARIABLES = OURS + OTHERS
+BY_NAME = {name: variable for variable in VARIABLES for name in (variable.name, *variable.aliases)}
