@@ -10,6 +10,7 @@ from typing import Any
 from pyroute2.netlink.exceptions import NetlinkError
 from rich.console import Console
 from rich.table import Table
+from xts_messages.command_line import add_common, add_watch, watch
 
 from . import topology
 from .access import LabError
@@ -39,9 +40,21 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    add_common(parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    up = commands.add_parser("up", parents=[shared], help="raise the lab, or change it to what is asked")
+    def command(name: str, text: str, example: str, usage: str | None = None) -> argparse.ArgumentParser:
+        return commands.add_parser(
+            name,
+            parents=[shared],
+            help=text,
+            description=text[0].upper() + text[1:] + ".",
+            usage=usage,
+            epilog=f"example:\n  xts-lab {name} {example}".rstrip(),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    up = command("up", "raise the lab, or change it to what is asked", "--queue shm --name mine")
     up.add_argument("--queue", choices=QUEUE_KINDS, default="afxdp", help="kind of queue (default: %(default)s)")
     up.add_argument(
         "--queues",
@@ -69,18 +82,15 @@ def _parser() -> argparse.ArgumentParser:
         help="more tables for the proxy's configuration: TLS identities and trust roots, parsers, limits",
     )
 
-    commands.add_parser("down", parents=[shared], help="end its programs and remove everything")
-    status = commands.add_parser("status", parents=[shared], help="what is there (exit status 1: not up)")
+    command("down", "end its programs and remove everything", "--name mine")
+    status = command("status", "tell what is there (exit status 1: not up)", "--json")
     status.add_argument("--json", action="store_true", help="for programs")
-    execute = commands.add_parser(
-        "exec",
-        parents=[shared],
-        help="run a command in a namespace",
-        usage="xts-lab exec [--name NAME] {host,dpu,net,kern} -- COMMAND ...",
-    )
+    add_watch(status)
+    usage = "xts-lab exec [--name NAME] {host,dpu,net,kern} -- COMMAND ..."
+    execute = command("exec", "run a command in a namespace", "host -- python3 program.py", usage)
     execute.add_argument("role", choices=topology.ROLES, help="which namespace")
     execute.add_argument("argv", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command and its arguments")
-    logs = commands.add_parser("logs", parents=[shared], help="what its programs have said")
+    logs = command("logs", "print what its programs have said", "proxy")
     logs.add_argument("program", nargs="?", help="only of this one: proxy, agent, ...")
     return parser
 
@@ -124,6 +134,10 @@ def _table(status: dict[str, Any]) -> Table:
 
 
 def _status(options: argparse.Namespace) -> int:
+    return watch(options.watch, lambda: _show(options))
+
+
+def _show(options: argparse.Namespace) -> int:
     status = Lab(options.name).status()
     if options.json:
         print(json.dumps(status, indent=2))

@@ -1,5 +1,7 @@
 """The offload proxy."""
 
+from xts_messages.version import __version__ as __version__
+
 from xts_proxy._native import lib
 
 #: OpenSSL's memory is wiped when it is freed. To be asked for before anything of OpenSSL is in use, and asyncio uses

@@ -7,8 +7,9 @@ import asyncio
 import json
 import signal
 import sys
-from importlib.metadata import version
 from pathlib import Path
+
+from xts_messages.command_line import add_common, add_watch, watch
 
 from xts_proxy import WIPES_MEMORY, config_tls
 from xts_proxy.config import Config, ConfigError, Proxy, load, read, render
@@ -21,6 +22,7 @@ examples:
   xts-proxy --config /etc/xts/xts-proxy.toml --explain connect 198.18.0.2:80 --queue 3
   xts-proxy --config /etc/xts/xts-proxy.toml --explain identity www --queue 3
   xts-proxy status --connections
+  xts-proxy status --watch 2
   kill -HUP PID     reads the file again: limits, policy, tls, spin_us, drain_timeout_s, log_level
   kill -TERM PID    lets connections end for drain_timeout_s, then stops; a second time: stops at once
 """
@@ -34,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    result.add_argument("--version", action="version", version=f"xts-proxy {version('xts-offload')}")
+    add_common(result)
     result.add_argument("--config", type=Path, metavar="FILE", help="TOML file; without one, the defaults")
     result.add_argument("--check", type=Path, metavar="FILE", help="check a file, print the values in effect, exit")
     result.add_argument(
@@ -52,10 +54,11 @@ def parser() -> argparse.ArgumentParser:
         "status",
         help="show what a running proxy is doing",
         description="Shows workers, channels and, if asked, connections of a running proxy.",
-        epilog="example:\n  xts-proxy status --connections --socket /run/xts/proxy.sock",
+        epilog="example:\n  xts-proxy status --connections --control /run/xts/proxy.sock",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    status.add_argument("--socket", default=Proxy().control, metavar="PATH", help="its control socket (%(default)s)")
+    status.add_argument("--control", default=Proxy().control, metavar="PATH", help="its control socket (%(default)s)")
+    add_watch(status)
     status.add_argument("--connections", action="store_true", help="also list connections and listeners")
     status.add_argument("--json", action="store_true", help="everything, for programs")
     return result
@@ -127,8 +130,11 @@ def _explain(config: Config, options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     from xts_proxy import status
 
-    status.show(options.socket, as_json=options.json, connections=options.connections)
-    return 0
+    def show() -> int:
+        status.show(options.control, as_json=options.json, connections=options.connections)
+        return 0
+
+    return watch(options.watch, show)
 
 
 def _run(config: Config, options: argparse.Namespace) -> int:

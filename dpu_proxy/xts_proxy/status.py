@@ -106,6 +106,8 @@ def _table(title: str, columns: dict[str, str], rows: list[dict[str, Any]]) -> T
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for heading, key in columns.items():
         table.add_column(heading, justify="left" if key in _TEXTS else "right", no_wrap=True)
+    if not rows:
+        table.add_row(f"no {title}")
     for row in rows:
         # Text, because a str would be searched for markup: programs name themselves.
         table.add_row(*(Text(_cell(key, row.get(key, ""))) for key in columns.values()))

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 from xts_bpf.program import QUEUES_MAX, parse_mac
 from xts_messages.attach import DEFAULT_ENDPOINT
+from xts_messages.command_line import add_common
 from xts_messages.table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN
 
 MacText = Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}$")]
@@ -52,8 +53,10 @@ def parser() -> argparse.ArgumentParser:
         prog="xts-agent",
         description="Opens AF_XDP queues of an interface for processes without privilege: attaches the XDP program, "
         "hands a queue to each process that connects to the endpoint, and takes it back when the process has gone.",
-        epilog="example: xts-agent --interface xts0 --peer-mac 02:00:00:00:00:02 --endpoint /run/xts/endpoint.sock",
+        epilog="example:\n  xts-agent --interface xts0 --peer-mac 02:00:00:00:00:02 --endpoint /run/xts/endpoint.sock",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    add_common(result)
     add = result.add_argument
     add("--config", metavar="FILE", help="TOML file, the options below as keys (frame_window = 64); they override it")
     add("--interface", metavar="NAME", help="interface of this network namespace that leads to the proxy")

@@ -91,6 +91,8 @@ from socket import (
 )
 from typing import Any
 
+from xts_messages.version import __version__ as __version__
+
 from ._connect import create_connection, create_server, fromfd, has_dualstack_ipv6
 from ._descriptor import close, dup
 from ._epoll import epoll
@@ -311,6 +313,11 @@ __all__ = [
 
 __all__ += [name for name in _standard.__all__ if name not in __all__]
 
+#: What is the standard module's: its public names, and some that programs use all the same.
+_STANDARD = {*_standard.__all__, "AddressInfo", "MsgFlag", "EBADF", "EAGAIN", "EWOULDBLOCK"}
+
+#: Modules of this package that programs import.
+_MODULES = ("adapters", "aio", "anyio", "control", "layers", "multiplexer", "trio")
 
 #: What is imported when it is first asked for, for it takes longer than all else here.
 _LATER = {
@@ -342,7 +349,7 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         value: Any = getattr(import_module(f".{_LATER[name]}", __name__), name)
-    elif not name.startswith("__") and hasattr(_standard, name):
+    elif name in _STANDARD:
         value = getattr(_standard, name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -351,4 +358,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *dir(_standard)})
+    return sorted({*__all__, *_MODULES, "__all__", "__doc__", "__file__", "__name__", "__path__", "__version__"})

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from . import _either, _scope
+from . import _either, _made_in_c, _scope
 from ._descriptor import close, dup
 from ._rules import Rules
 from ._scope import Scope
@@ -108,6 +108,7 @@ def _enter() -> None:
     ):
         _saved.append((owner, name, getattr(owner, name)))
         setattr(owner, name, ours)
+    _made_in_c.look_out()
 
 
 def _leave() -> None:
@@ -117,3 +118,4 @@ def _leave() -> None:
         for owner, name, before in _saved:
             setattr(owner, name, before)
         _saved.clear()
+        _made_in_c.stop()

@@ -276,7 +276,7 @@ def test_status_shows_it(
     with as_client(case, xts_authority, later) as (ours, peer):
         exchange(ours, peer, later)
         answer = status(xts_endpoint)["tls"]
-        command = [sys.executable, "-m", "xts_proxy", "status", "--connections", "--socket", xts_endpoint.control]
+        command = [sys.executable, "-m", "xts_proxy", "status", "--connections", "--control", xts_endpoint.control]
         shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE_S).stdout
     by = [
         ", ".join(f"{answer[f'{way}_by_{who}']} {who}" for who in ("user", "kernel", "device"))

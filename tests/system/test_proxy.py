@@ -63,7 +63,7 @@ def test_a_connection_is_carried_and_shown(proxy: Proxy, server: socket.socket) 
             assert connection["peer"] == f"{LOOPBACK}:{server.getsockname()[1]}"
             assert connection["sent_bytes"] == len(b"question")
             shown = subprocess.run(
-                [*PROXY, "status", "--connections", "--socket", str(proxy.directory / "proxy.sock")],
+                [*PROXY, "status", "--connections", "--control", str(proxy.directory / "proxy.sock")],
                 check=True,
                 capture_output=True,
                 text=True,
@@ -244,7 +244,7 @@ def test_privileges_are_gone_while_it_serves(proxy: Proxy) -> None:
 
 def test_what_a_process_calls_itself_does_nothing_to_a_terminal(proxy: Proxy) -> None:
     with attached(proxy.endpoint, "[red]x\x1b[2J\nforged"):
-        command = [*PROXY, "status", "--socket", str(proxy.directory / "proxy.sock")]
+        command = [*PROXY, "status", "--control", str(proxy.directory / "proxy.sock")]
         shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         assert "[red]x?[2J?forged" in shown
         assert "\x1b" not in shown + proxy.log.read_text()

@@ -99,7 +99,7 @@ def test_a_connection_and_what_is_told_of_it(directory: Path, server: socket.soc
             asker.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
             metrics = b"".join(iter(lambda: asker.recv(65536), b"")).decode()
         assert "xts_tls_client_handshakes_total 1" in metrics
-        command = [sys.executable, "-m", "xts_proxy", "status", "--connections", "--socket", f"{directory}/proxy.sock"]
+        command = [sys.executable, "-m", "xts_proxy", "status", "--connections", "--control", f"{directory}/proxy.sock"]
         shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
         assert "tls: 1 handshakes, 0 of them resumed" in shown
         told = json.dumps(status) + metrics + shown + proxy.log.read_text()

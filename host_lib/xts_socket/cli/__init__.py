@@ -9,13 +9,16 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-_VERBS = ("run", "status", "doctor", "ping", "rules", "env")
+from xts_messages.command_line import add_common
+
+_VERBS = ("run", "status", "doctor", "ping", "rules", "env", "completion")
 
 _EXAMPLES = """\
 examples:
   xts run -- curl http://198.18.0.2/      a program, with its sockets offloaded
   xts status                  the sockets of this host's processes, as ss(8) shows kernel sockets
   xts status --processes      why the kernel has the others
+  xts status --watch          the same every second
   xts doctor                  what this machine can and cannot do, and how to mend it
   xts ping -n 100             the time of a round trip to the offload proxy
   xts rules check FILE        are the transport rules in FILE right
@@ -32,20 +35,26 @@ def _use_endpoint(path: str) -> None:
     configure(endpoint=path)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status: 0 well, 1 not, 2 wrong usage."""
+def make_parser(chosen: Sequence[str] = _VERBS) -> argparse.ArgumentParser:
+    """The command line, with these verbs: each is a module, and takes its time to be imported."""
     parser = argparse.ArgumentParser(
         prog="xts",
         description="Runs programs with offloaded sockets, and looks at the sockets this host has offloaded.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    add_common(parser)
     verbs = parser.add_subparsers(metavar="VERB", required=True)
+    for verb in chosen:
+        import_module(f".{verb}", __package__).add(verbs)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status: 0 well, 1 not, 2 wrong usage."""
     given = sys.argv[1:] if arguments is None else arguments
     # The one that is asked for need not wait for the others' modules.
-    for verb in given[:1] if given and given[0] in _VERBS else _VERBS:
-        import_module(f".{verb}", __package__).add(verbs)
-    parsed = parser.parse_args(given)
+    parsed = make_parser(given[:1] if given and given[0] in _VERBS else _VERBS).parse_args(given)
     if parsed.endpoint is not None:
         _use_endpoint(parsed.endpoint)
     try:

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from .checks import Check, endpoint, interfaces, interposer, kernel, privilege, protocols, rdma, tls
-from .options import add_verb, print_table
+from .options import add_verb
+from .table import print_table
 
 _EXIT_STATUS = "exit status: 0, or 1 when a check failed that offloading cannot do without"
 _LEVEL_STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -42,4 +43,5 @@ def run(arguments: argparse.Namespace) -> int:
 def _print(checks: list[Check], works: bool) -> None:
     rows = [(check.level, check.name, check.found, check.mend) for check in checks]
     print_table(("", "Check", "Found", "To do"), rows, styles=_LEVEL_STYLES)
+    print()
     print(f"Offloaded sockets {'work' if works else 'do not work'} here.")

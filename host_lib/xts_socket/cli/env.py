@@ -16,7 +16,8 @@ from typing import Any
 from xts_messages._native import ffi, lib
 from xts_messages.environment import BY_NAME, OURS, VARIABLES, Variable
 
-from .options import add_verb, print_table
+from .options import add_verb
+from .table import print_table
 
 _EXIT_STATUS = "exit status: 0, or 1 when a variable is set to what it may not be, or a name is not known"
 

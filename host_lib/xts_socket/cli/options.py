@@ -1,12 +1,11 @@
-"""What the verbs have in common: their options, the endpoint they ask, and tables."""
+"""What the verbs have in common: their options, and the endpoint they ask."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import socket
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 ENDPOINT_DEFAULT = "/run/xts/endpoint.sock"
@@ -46,26 +45,3 @@ def endpoint_text(raw: Any) -> str:
         scope = f"%{raw.scope_id}" if raw.scope_id else ""
         return f"[{socket.inet_ntop(socket.AF_INET6, bytes(raw.address))}{scope}]:{raw.port}"
     return "*"
-
-
-def print_table(
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    numeric: Iterable[str] = (),
-    styles: Mapping[str, str] | None = None,
-) -> None:
-    """A table on standard output: as wide as it needs to be when that is not a terminal.
-
-    `styles`: colours, on a terminal, of cells with just this text. Cells are shown as they are, never as markup.
-    """
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right" if column in numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell, (styles or {}).get(cell, "")) for cell in row))
-    Console(width=None if sys.stdout.isatty() else 240, highlight=False).print(table)

@@ -16,7 +16,8 @@ from typing import Any
 from xts_messages.printable import printable
 
 from .._native import ffi, lib
-from .options import endpoint_text, print_table
+from .options import endpoint_text
+from .table import print_table
 
 REPORT_LINK = "/memfd:xts-preload (deleted)"
 
@@ -190,15 +191,25 @@ def _print(found: list[Interposed]) -> None:
     ]
     counts = ("Offloaded", "Kernel", "Gone", "Refused")
     print_table(("Process", "Rules", "Strict", *counts), rows, counts)
+    print()
     stayed = [
         (f"{p.program} ({p.pid})", str(reason.number), reason.name, str(reason.count), _meaning(p, reason))
         for p in found
         for reason in p.stayed
     ]
-    print_table(("Process", "No.", "Reason", "Sockets", "Meaning"), stayed, ("No.", "Sockets"))
+    print_table(
+        ("Process", "No.", "Reason", "Sockets", "Meaning"),
+        stayed,
+        ("No.", "Sockets"),
+        empty="no socket has stayed with the kernel",
+    )
+    print()
     sockets = [_row(p, d) for p in found for d in p.descriptors]
     print_table(
-        ("Process", "fd", "Socket", "XTS", "Reason", "Rule line", "Local", "Peer"), sockets, ("fd", "Rule line")
+        ("Process", "fd", "Socket", "XTS", "Reason", "Rule line", "Local", "Peer"),
+        sockets,
+        ("fd", "Rule line"),
+        empty="no TCP sockets now",
     )
 
 

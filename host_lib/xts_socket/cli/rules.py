@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .._rules import Role, Rules, RulesError, Verdict
-from .options import print_table
+from .table import print_table
 
 _EXAMPLES = """\
 examples:

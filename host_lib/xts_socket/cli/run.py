@@ -18,8 +18,9 @@ from .. import _native
 from .._rules import RULES_VARIABLE, Rules, RulesError
 from . import env
 from . import rules as rules_verb
-from .options import ENDPOINT_DEFAULT, print_table
+from .options import ENDPOINT_DEFAULT
 from .program import find, look_at, preload_value
+from .table import print_table
 
 #: What a profile says, and the settings it stands for (native/configure.c reads them).
 PROFILES = {

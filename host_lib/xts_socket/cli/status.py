@@ -17,14 +17,14 @@ from typing import Any
 
 from xts_messages._native import ffi, lib
 from xts_messages.attach import Listing, list_attachments
+from xts_messages.command_line import add_watch, watch
 from xts_messages.endpoint import read_status_page
 from xts_messages.printable import printable
 from xts_messages.ulps import BY_NAME, BY_NUMBER
 
-from xts_socket._tls import CRYPTO, VERSIONS
-
 from . import processes
-from .options import add_verb, endpoint_path, endpoint_text, print_table
+from .options import add_verb, endpoint_path, endpoint_text
+from .table import print_table
 
 _STATES = (
     *("FREE", "UNCONN", "SYN-SENT", "ESTAB", "LISTEN"),
@@ -96,6 +96,7 @@ def add(verbs: Any) -> None:
     text = "list this host's offloaded sockets, as ss(8) lists kernel sockets"
     parser = add_verb(verbs, "status", text, "xts status --pid 4711", run)
     parser.add_argument("--pid", type=int, help="only this process")
+    add_watch(parser)
     parser.add_argument("-l", "--listening", action="store_true", help="only listeners")
     parser.add_argument(
         "--processes",
@@ -105,6 +106,10 @@ def add(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    return watch(arguments.watch, lambda: _show(arguments))
+
+
+def _show(arguments: argparse.Namespace) -> int:
     if arguments.processes:
         return processes.show(arguments.pid, arguments.json)
     path = endpoint_path()
@@ -112,7 +117,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"endpoint": path, "processes": [asdict(p) for p in attached]}, indent=2))
         return 0
-    _print(attached, arguments.listening)
+    if attached:
+        _print(attached, arguments.listening)
+    elif arguments.pid is not None:
+        print(f"process {arguments.pid} is not attached to {path}")
+    else:
+        print(f"no process is attached to {path}" if not os.geteuid() else f"no process of yours is attached to {path}")
     return 0
 
 
@@ -192,6 +202,8 @@ def _layers(raw: Any) -> tuple[str, ...]:
 def _encryption(raw: Any) -> Encryption | None:
     if not raw.tls_version:
         return None
+    from xts_socket._tls import VERSIONS
+
     by_keys = not any(BY_NAME["TLS"].number in ulps for ulps in (raw.receive_ulps, raw.send_ulps))
     return Encryption(
         version=VERSIONS.get(raw.tls_version, f"{raw.tls_version:#06x}"),
@@ -202,6 +214,8 @@ def _encryption(raw: Any) -> Encryption | None:
 
 
 def _by(number: int) -> str | None:
+    from xts_socket._tls import CRYPTO
+
     return CRYPTO.get(number, str(number)) if number else None
 
 
@@ -213,6 +227,9 @@ def _suites() -> dict[int, str]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_ciphers("ALL:@SECLEVEL=0")
     return {int(cipher["id"]) & 0xFFFF: str(cipher["name"]) for cipher in context.get_ciphers()}
+
+
+_NO_SOCKETS = {False: "no offloaded sockets", True: "no offloaded listeners"}
 
 
 def _print(attached: list[Process], listening: bool) -> None:
@@ -237,7 +254,13 @@ def _print(attached: list[Process], listening: bool) -> None:
     numeric = ("Recv-Q", "Credits", "Window")
     pushed = ("Layers", "TLS") if any(row[6] for row in rows) else ()
     shown = rows if pushed else [(*row[:6], *row[8:]) for row in rows]
-    print_table(("State", *numeric, "Local", "Peer", *pushed, "XTS", "Proxy", "Process"), shown, numeric)
+    print_table(
+        ("State", *numeric, "Local", "Peer", *pushed, "XTS", "Proxy", "Process"),
+        shown,
+        numeric,
+        empty=_NO_SOCKETS[listening],
+    )
+    print()
     summary = [
         (
             f"{p.program} ({p.pid})",

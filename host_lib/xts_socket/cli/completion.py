@@ -1,0 +1,34 @@
+"""`xts completion`: what makes a shell complete `xts`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from xts_messages.command_line import SHELLS, completion
+
+_EPILOG = """\
+examples:
+  xts completion bash > ~/.local/share/bash-completion/completions/xts
+  xts completion zsh > ~/.zfunc/_xts          with ~/.zfunc in $fpath before compinit
+  xts-proxy --print-completion bash           likewise xts-agent and xts-lab
+"""
+
+
+def add(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "completion",
+        help="print what makes a shell complete this command",
+        description="Print what makes a shell complete this command.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
+    parser.set_defaults(run=run, endpoint=None)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from . import make_parser
+
+    print(completion(make_parser(), arguments.shell))
+    return 0

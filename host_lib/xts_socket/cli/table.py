@@ -1,0 +1,77 @@
+"""Tables on standard output: as wide as they need to be, folded where a terminal is narrower.
+
+The package rich does this too, and takes longer to be imported than the whole of `xts status`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+
+_GAP = "  "
+_CODES = {"green": "\x1b[32m", "yellow": "\x1b[33m", "red": "\x1b[31m", "bold": "\x1b[1m"}
+_NARROWEST = 8  # of a column that is folded
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    numeric: Iterable[str] = (),
+    styles: Mapping[str, str] | None = None,
+    empty: str = "",
+) -> None:
+    """A table; `empty` is said instead when it has no rows.
+
+    `styles`: colours, on a terminal, of cells with just this text. `numeric`: columns to be aligned to the right.
+    """
+    cells = [tuple(row) for row in rows]
+    if not cells and empty:
+        print(empty)
+        return
+    terminal = sys.stdout.isatty()
+    widths = [max(len(row[i]) for row in (columns, *cells)) for i in range(len(columns))]
+    if terminal:
+        _shrink(widths, os.get_terminal_size(sys.stdout.fileno()).columns - 1)
+    right = [column in set(numeric) for column in columns]
+    lines = [*_lines(columns, widths, right, {"": "bold"} if terminal else {}, True)]
+    lines.append(_GAP.join("─" * width for width in widths))
+    for row in cells:
+        lines += _lines(row, widths, right, (styles or {}) if terminal else {}, False)
+    print("\n".join(line.rstrip() for line in lines))
+
+
+def _shrink(widths: list[int], room: int) -> None:
+    """Narrows the widest columns until all fit, as far as that goes."""
+    while sum(widths) + len(_GAP) * (len(widths) - 1) > room:
+        widest = max(range(len(widths)), key=widths.__getitem__)
+        if widths[widest] <= _NARROWEST:
+            return
+        widths[widest] -= 1
+
+
+def _lines(
+    row: Sequence[str], widths: Sequence[int], right: Sequence[bool], styles: Mapping[str, str], head: bool
+) -> list[str]:
+    folded = [_fold(cell, width) for cell, width in zip(row, widths, strict=True)]
+    lines = []
+    for parts in zip_longest(*folded, fillvalue=""):
+        out = []
+        for part, cell, width, aligned in zip(parts, row, widths, right, strict=True):
+            text = part.rjust(width) if aligned else part.ljust(width)
+            code = _CODES.get(styles.get("" if head else cell, ""), "")
+            out.append(f"{code}{text}\x1b[0m" if code else text)
+        lines.append(_GAP.join(out))
+    return lines
+
+
+def _fold(text: str, width: int) -> list[str]:
+    """In pieces of at most this width, at spaces where there are some."""
+    pieces = []
+    while len(text) > width:
+        space = text.rfind(" ", 1, width + 1)
+        at = space if space > 0 else width
+        pieces.append(text[:at].rstrip())
+        text = text[at:].lstrip()
+    return [*pieces, text]

@@ -1,0 +1,91 @@
+"""What the commands have in common: --version, --print-completion, and repeating a table (--watch)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .version import __version__
+
+SHELLS = ("bash", "zsh", "tcsh")
+_CLEAR = "\x1b[H\x1b[2J"
+#: Metavars of what is a file; the shell completes their names.
+_FILES = {"FILE", "PATH"}
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """--version and --print-completion, of a whole command."""
+    parser.add_argument("--version", action="version", version=f"{parser.prog} {__version__}")
+    parser.add_argument(
+        "--print-completion",
+        action=_Completion,
+        choices=SHELLS,
+        metavar="SHELL",
+        help=f"print what makes a shell complete this command ({', '.join(SHELLS)})",
+    )
+
+
+class _Completion(argparse.Action):
+    """Prints it and ends, as --version does."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        print(completion(parser, values))
+        parser.exit(0)
+
+
+def completion(parser: argparse.ArgumentParser, shell: str) -> str:
+    """A shell's script that completes the command's verbs, options and files. OSError: shtab is not installed."""
+    try:
+        import shtab
+    except ImportError:
+        raise OSError("completion needs the package shtab: pip install shtab") from None
+    _mark_files(parser, shtab.FILE)
+    return str(shtab.complete(parser, shell))
+
+
+def _mark_files(parser: argparse.ArgumentParser, mark: Any) -> None:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for verb in action.choices.values():
+                _mark_files(verb, mark)
+        elif action.metavar in _FILES:
+            action.complete = mark  # type: ignore[attr-defined]
+
+
+def add_watch(parser: argparse.ArgumentParser) -> None:
+    """--watch [SECONDS]."""
+    parser.add_argument(
+        "--watch",
+        nargs="?",
+        type=_seconds,
+        const=1.0,
+        metavar="SECONDS",
+        help="show it again every so many seconds (default: 1), until interrupted",
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= 86400:
+        raise argparse.ArgumentTypeError("must be a number of seconds from 0.1 to 86400")
+    return seconds
+
+
+def watch(seconds: float | None, show: Callable[[], int]) -> int:
+    """Shows it once, or every so many seconds until it fails or KeyboardInterrupt; the exit status."""
+    while True:
+        if seconds is not None and sys.stdout.isatty():
+            sys.stdout.write(_CLEAR)
+        status = show()
+        if seconds is None or status:
+            return status
+        sys.stdout.flush()
+        time.sleep(seconds)

@@ -1,0 +1,35 @@
+"""Modules that make their sockets in C, past install(): importing one warns."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize("module", ["uvloop", "grpc"])
+def test_a_module_that_makes_its_sockets_in_c_warns(module: str) -> None:
+    """Else the first that its user hears of it is "Network is unreachable"."""
+    program = f"""
+import sys, warnings, xts_socket
+{{before}}
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    xts_socket.install()
+    import {module}
+    import {module}
+    xts_socket.install()
+xts_socket.uninstall()
+assert [w for w in sys.meta_path if "made_in_c" in type(w).__module__] == []
+(warning,) = [w for w in caught if w.category is RuntimeWarning]
+assert str(warning.message).startswith("{module} makes its sockets in C, past xts_socket.install()"), warning
+assert "`xts run`" in str(warning.message)
+assert warning.filename == "<string>", warning.filename
+"""
+    pytest.importorskip(module)
+    for before in ("", f"import {module}"):
+        done = subprocess.run(
+            [sys.executable, "-c", program.format(before=before)], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
