@@ -7,6 +7,8 @@ import asyncio
 import json
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from xts_messages.command_line import add_common, add_watch, watch
@@ -49,6 +51,15 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--tenant", default=DEFAULT, metavar="NAME", help=f"with --explain: who asks ({DEFAULT})")
     result.add_argument("--queue", type=int, default=0, metavar="N", help="with --explain: the host's queue (0)")
     result.add_argument("--ready-fd", type=int, metavar="N", help="write a line to this descriptor when ready")
+    result.add_argument(
+        "--until-fd",
+        type=int,
+        metavar="N",
+        help="stop, as on SIGTERM, when this descriptor is readable or hung up: a pidfd or a pipe of who started it",
+    )
+    result.add_argument(
+        "--make-dir", type=Path, metavar="DIR", help="make this directory first, for the sockets; remove it at the end"
+    )
     commands = result.add_subparsers(dest="command", metavar="COMMAND")
     status = commands.add_parser(
         "status",
@@ -148,10 +159,27 @@ def _run(config: Config, options: argparse.Namespace) -> int:
         log.LOG.warning("tls: OpenSSL was in use before the proxy began: its memory is not wiped when it is freed")
 
     path = options.config.resolve() if options.config else None
-    with Supervisor(config, path, Readiness(options.ready_fd)) as supervisor:
+    readiness = Readiness(options.ready_fd)
+    with _made(options.make_dir), Supervisor(config, path, readiness, options.until_fd) as supervisor:
         supervisor.open()
         asyncio.run(supervisor.run())
     return 0
+
+
+@contextmanager
+def _made(directory: Path | None) -> Iterator[None]:
+    """The directory of --make-dir, which only our user may enter. OSError: it is there already, or cannot be made."""
+    if directory is not None:
+        try:
+            directory.mkdir(mode=0o700)
+        except OSError as error:
+            raise OSError(error.errno, f"{directory} cannot be made: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        if directory is not None:
+            with suppress(OSError):
+                directory.rmdir()
 
 
 if __name__ == "__main__":

@@ -130,6 +130,8 @@ def find_user(name: str) -> pwd.struct_passwd:
 
 
 def _become(account: pwd.struct_passwd) -> None:
+    if (os.getresuid(), os.getresgid()) == ((account.pw_uid,) * 3, (account.pw_gid,) * 3):
+        return  # it is already, and a user namespace with one user, say, does not let it change its groups
     _prctl("PR_SET_KEEPCAPS", 1)
     try:
         os.initgroups(account.pw_name, account.pw_gid)

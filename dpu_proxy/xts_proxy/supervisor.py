@@ -8,7 +8,8 @@ and so does the end of one of the processes.
 
 SIGHUP: the file is read and checked; only if it is valid and changes nothing that needs a restart is any of it taken
 over. SIGTERM, SIGINT: new sockets are refused and listeners closed, connections go on until none is left or the time
-is over; then every host is told GOODBYE. A second signal ends the waiting.
+is over; then every host is told GOODBYE. A second signal ends the waiting. The end of who started the proxy
+(--until-fd) is as SIGTERM.
 
 A worker that makes no progress is reported (heartbeat.py), and status and metrics do without its figures. Under
 systemd's watchdog, a sign of life is sent only when every worker makes progress: one that hangs is a restart.
@@ -63,11 +64,15 @@ class Channels(Protocol):
 class Supervisor:
     """One proxy, from opening to its end."""
 
-    def __init__(self, config: Config, path: Path | None, readiness: Readiness) -> None:
-        """`path`: the file to read again on SIGHUP; None without one."""
+    def __init__(self, config: Config, path: Path | None, readiness: Readiness, until_fd: int | None = None) -> None:
+        """`path`: the file to read again on SIGHUP; None without one. `until_fd`: when it is readable or hung up, who
+        started us is gone, and we stop. OSError EBADF: it is not open."""
         self.config = config
         self.path = path
         self.readiness = readiness
+        if until_fd is not None:
+            os.set_inheritable(until_fd, False)
+        self._until_fd = until_fd
         self.started_at = time.time()
         self.state = "starting"
         self.workers: list[RemoteWorker] = []
@@ -145,6 +150,8 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_stop_signal)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
+        if self._until_fd is not None:
+            loop.add_reader(self._until_fd, self._on_orphaned, self._until_fd)
         try:
             self._start_workers()
             for listener, serve in self._listeners:
@@ -219,6 +226,11 @@ class Supervisor:
         if self._stopping.is_set():
             LOG.warning("second signal: stopping at once")
             self._hurry.set()
+        self._stopping.set()
+
+    def _on_orphaned(self, until_fd: int) -> None:
+        asyncio.get_running_loop().remove_reader(until_fd)
+        LOG.info("who started this proxy has ended")
         self._stopping.set()
 
     async def _drain(self) -> int:
