@@ -72,6 +72,16 @@ int xts_epoll_nest(void *ectx, int op, void *inner, uint32_t key, struct epoll_e
  */
 void xts_on_descriptors(int (*own)(int fd), void (*disown)(int fd));
 
+/*
+ * Gives this process's attachment up, in order: what closed sockets have sent leaves first, for a second at most; open sockets end
+ * (ECONNRESET). Settings are again as at the start, so that xts_configure() may name another endpoint. Without one: only the latter.
+ */
+void xts_leave(void);
+
+/* For tests: of the messages that this process sends from now on, the next so many are lost on the queue, and of the others this
+ * share, in millionths. 0, 0: none. */
+void xts_lose(uint32_t share_ppm, uint32_t next);
+
 /* --- options: option.c -------------------------------------------------------------------------------------------- */
 
 /*

@@ -137,6 +137,9 @@ struct xts_info {
     ...;
 };
 int xts_py_get_info(struct xts_info *info);
+void xts_leave(void);
+void xts_lose(uint32_t share_ppm, uint32_t next);
+int xts_py_end_with_parent(int number);
 void xts_py_notice(const char *text);
 """
 

@@ -179,6 +179,10 @@ void channel_submit(const struct xts_tx_slot *slot, uint32_t bytes)
 	struct channel *c = xts.channel;
 
 	xts_link_seal(&c->link, slot->data);
+	if ((xts.lose_ppm || xts.lose_next) && loss_takes_it()) {
+		xts_queue_abandon(c->queue, slot);
+		return;
+	}
 	xts_queue_submit(c->queue, slot, bytes);
 	c->unkicked++;
 }
@@ -320,6 +324,15 @@ void channel_connection_event(struct channel *c)
 	}
 	xts_own_close(c->attachment.connection);
 	c->attachment.connection = -1;
+}
+
+/* A proxy that has said nothing for a while may have gone, with nobody waiting for anything and so seeing it. */
+void channel_check_idle(void)
+{
+	struct channel *c = xts.channel;
+
+	if (c && c->attachment.connection >= 0 && now_ns() - c->link.heard_ns >= PING_MS * NS_PER_MS)
+		channel_connection_event(c);
 }
 
 void channel_forget(void)

@@ -139,10 +139,12 @@ int xts_configure(const struct xts_options *options)
 	if (!r)
 		r = copy_text(s.pcap, sizeof s.pcap, o.pcap);
 	library_enter();
-	if (!r && xts.started)
+	if (!r && (xts.channel || xts.attaching))
 		r = -EBUSY;
-	if (!r)
+	if (!r) {
 		xts.settings = s;
+		xts.started = false;
+	}
 	library_leave();
 	return finish(r);
 }

@@ -175,6 +175,22 @@ void library_settle(void)
 	}
 }
 
+void xts_leave(void)
+{
+	library_enter();
+	while (xts.attaching)
+		wait_for(&xts.attach_waiters, FOREVER, false);
+	library_settle();
+	if (xts.channel) {
+		xts_link_goodbye(&xts.channel->link, 0);
+		channel_flush(true);
+		channel_die(ENETDOWN);
+	}
+	xts.settings = (struct settings){0};
+	xts.started = false;
+	library_leave();
+}
+
 /*
  * At an orderly exit what is still in the outbox leaves, then GOODBYE: the proxy closes our connections as the kernel
  * would. Other threads may still be in calls; these wait until the process is gone.

@@ -304,6 +304,7 @@ struct library {
 	int last_error;            /* why the last channel ended or could not be opened */
 	char attach_error[ATTACH_ERROR_BYTES]; /* the same of one that could not be opened, as a sentence; else empty */
 	uint64_t spins, sleeps, bad_ids, bad_messages;
+	uint32_t lose_ppm, lose_next; /* loss.c */
 };
 extern struct library xts;
 
@@ -322,6 +323,8 @@ static inline bool library_restarts(ssize_t *result)
 /* Before the lock is given up for anything but a wait of wait.c: what was said leaves, and whoever sleeps on the queue outside
  * of our waits has its doorbell armed. */
 void library_rest(void);
+/* Is the message at hand to be lost? Asked only while some are (loss.c). */
+bool loss_takes_it(void);
 void library_settle(void);                    /* waits, a second at most, until what has been said has left */
 /* The result of a public call: -1 and errno for -errno. */
 static inline int finish(int result)
@@ -386,6 +389,7 @@ void channel_tick(uint64_t now);
 void channel_die(int error);                  /* ends the channel and its sockets */
 void channel_fail(int error);                 /* the same for a violation by the peer: says GOODBYE */
 void channel_reap(void);
+void channel_check_idle(void);                       /* before something new is begun on it */
 void channel_connection_event(struct channel *c); /* the attach connection is readable */
 uint64_t channel_deadline_ns(const struct channel *c);
 bool channel_can_send(void);

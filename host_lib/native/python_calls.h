@@ -17,6 +17,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #include "notice.h"
@@ -366,6 +367,12 @@ static inline int xts_py_ulps(struct xts_ulp_offer *offers, unsigned max)
 static inline int xts_py_configure(const struct xts_options *options)
 {
 	return xts_py_result(xts_configure(options));
+}
+
+/* From now on this process gets the signal when its parent has ended: 0 or -errno. */
+static inline int xts_py_end_with_parent(int number)
+{
+	return prctl(PR_SET_PDEATHSIG, (unsigned long)number, 0ul, 0ul, 0ul) ? -errno : 0;
 }
 
 static inline void xts_py_notice(const char *text)

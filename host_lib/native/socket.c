@@ -355,6 +355,7 @@ int xts_socket(int domain, int type, int protocol)
 		return -1;
 	}
 	library_enter();
+	channel_check_idle();
 	r = xts.channel ? 0 : channel_attach();
 	if (!r) {
 		s = socket_make(domain == AF_INET ? 4 : 6);

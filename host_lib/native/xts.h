@@ -159,7 +159,7 @@ int xts_poll(struct pollfd *fds, unsigned long nfds, int timeout_ms);
  * io_uring. Made at the first call; belongs to the socket and closes with it. Only for polling: do not read it. */
 int xts_fileno(int s);
 
-/* Settings of this process; call before the first socket (EBUSY after it). Zero or NULL: default, or environment. That is read once,
+/* Settings of this process; call before the first socket (EBUSY while it is attached). Zero or NULL: default, or environment. That is read once,
  * when the library is loaded: what the program does to it afterwards changes nothing here, and is for what it starts by exec().
  * A privileged program (AT_SECURE: set-uid, file capabilities) believes nothing of it. XTS_QUIET=1: nothing is said on standard error. */
 struct xts_options {

@@ -6,7 +6,7 @@
 by name (`xts_socket`, `xts_connect`, ...).
 
 `install()` makes the standard module's sockets offloaded by rules, for code that never heard of us; `with offload():`
-does so for a block. `wrap_ssl()` is TLS over an offloaded socket.
+does so for a block. `wrap_ssl()` is TLS over an offloaded socket. `with dev():` starts an offload proxy for a block.
 
 Protocols that the proxy does above TCP are pushed: `sock.push(Tls(), Http2())`, `create_connection(address, tls=True)`;
 `ulps()` lists them, layers.py has their parameters. `Multiplexer` is one message socket over several connections.
@@ -126,6 +126,7 @@ from ._socket import socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ._dev import dev
     from ._info import SPIN_NEVER, Info, configure, info
     from ._install import install, offload, uninstall
     from ._reason import Reason, reasons
@@ -249,6 +250,7 @@ __all__ = [
     "configure",
     "create_connection",
     "create_server",
+    "dev",
     "dup",
     "epoll",
     "error",
@@ -322,6 +324,7 @@ _MODULES = ("adapters", "aio", "anyio", "control", "layers", "multiplexer", "tri
 #: What is imported when it is first asked for, for it takes longer than all else here.
 _LATER = {
     **dict.fromkeys(("SPIN_NEVER", "Info", "configure", "info"), "_info"),
+    "dev": "_dev",
     **dict.fromkeys(("install", "offload", "uninstall"), "_install"),
     **dict.fromkeys(("Reason", "reasons"), "_reason"),
     "wrap_ssl": "_ssl",

@@ -65,7 +65,7 @@ def configure(
     pcap: str | os.PathLike[str] | None = None,
     dead_ms: int = 0,
 ) -> None:
-    """Settings of this process, before its first socket (OSError EBUSY after it); they win over the
+    """Settings of this process, before its first socket (OSError EBUSY while it is attached); they win over the
     environment.
 
     endpoint: path of the agent's or proxy's socket (XTS_ENDPOINT). spin_us: longest spin before a wait sleeps

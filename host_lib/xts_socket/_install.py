@@ -82,8 +82,13 @@ def offload(rules: RulesSource = None, strict: bool = False) -> Iterator[None]:
             _leave()
 
 
+def under_interposer() -> bool:
+    """Was this process started by `xts run`, and its sockets are offloaded by libxts-preload?"""
+    return "libxts-preload" in Path("/proc/self/maps").read_text()
+
+
 def _preloaded() -> bool:
-    if "libxts-preload" not in Path("/proc/self/maps").read_text():
+    if not under_interposer():
         return False
     warnings.warn(
         "this process runs under libxts-preload, which offloads its sockets already: nothing to do for xts_socket",

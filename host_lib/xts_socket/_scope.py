@@ -8,6 +8,7 @@ import sys
 from _thread import allocate_lock
 from collections.abc import Callable
 from contextvars import ContextVar
+from pathlib import Path
 from socket import SO_BINDTODEVICE, SOL_SOCKET
 from typing import Any
 
@@ -23,6 +24,8 @@ from ._unasked import unasked
 _TCP_FASTOPEN_CONNECT = 30
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
+#: Those of dev(), where the environment names none.
+dev_rules: Path | None = None
 _lock = allocate_lock()
 _endpoint: str | None = None  # a process has one channel: the first endpoint that a rule names is its own
 
@@ -33,6 +36,8 @@ class Scope:
     def __init__(self, rules: str | os.PathLike[str] | Rules | None, strict: bool) -> None:
         """`rules`: a file; None: those of XTS_RULES, or the default. Raises OSError, ValueError (RulesError)."""
         path = ""
+        if rules is None and dev_rules is not None:
+            rules = dev_rules
         if rules is None:
             path = setting(RULES_VARIABLE) or ""
             rules = Rules.of_environment()

@@ -11,11 +11,12 @@ from importlib import import_module
 
 from xts_messages.command_line import add_common
 
-_VERBS = ("run", "status", "doctor", "ping", "rules", "env", "completion")
+_VERBS = ("run", "dev", "status", "doctor", "ping", "rules", "env", "completion")
 
 _EXAMPLES = """\
 examples:
   xts run -- curl http://198.18.0.2/      a program, with its sockets offloaded
+  xts dev -- pytest           a command, with an offload proxy of its own on this machine
   xts status                  the sockets of this host's processes, as ss(8) shows kernel sockets
   xts status --processes      why the kernel has the others
   xts status --watch          the same every second

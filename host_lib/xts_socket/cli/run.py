@@ -51,7 +51,7 @@ exit status: the program's; 2 when the rules are wrong or --strict refuses, 126 
 """
 
 
-class _RefusedError(Exception):
+class RefusedError(Exception):
     """What keeps the program from being started: a message and an exit status."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -94,12 +94,12 @@ def run(arguments: argparse.Namespace) -> int:
         print("xts run: name a program to run; see xts run --help", file=sys.stderr)
         return 2
     try:
-        environment = _environment(arguments)
-        path = _program(command[0], environment.get("XTS_STRICT") == "1")
+        environment = environment_for(arguments)
+        path = program_for(command[0], environment.get("XTS_STRICT") == "1")
     except RulesError as error:
         rules_verb.print_error(error)
         return 2
-    except _RefusedError as refused:
+    except RefusedError as refused:
         print(f"xts run: {refused}", file=sys.stderr)
         return refused.status
     return _become(path, command, environment)
@@ -110,15 +110,15 @@ def preload_library() -> Path:
     return Path(_native.__file__ or "").with_name("libxts-preload.so")
 
 
-def _environment(arguments: argparse.Namespace) -> dict[str, str]:
-    """The program's. Raises RulesError, _RefusedError."""
+def environment_for(arguments: argparse.Namespace) -> dict[str, str]:
+    """The program's. Raises RulesError, RefusedError."""
     environment = _as_started()
     rules = arguments.rules or environment.get(RULES_VARIABLE)
     if rules:
         try:
             Rules.read(rules)
         except OSError as failure:
-            raise _RefusedError(2, f"{rules}: {failure.strerror}") from None
+            raise RefusedError(2, f"{rules}: {failure.strerror}") from None
         environment[RULES_VARIABLE] = str(Path(rules).absolute())  # the program may go elsewhere
     if arguments.strict:
         environment["XTS_STRICT"] = "1"
@@ -132,11 +132,11 @@ def _environment(arguments: argparse.Namespace) -> dict[str, str]:
         print(f"xts run: {stranger}", file=sys.stderr)
     library = preload_library()
     if not library.exists():
-        raise _RefusedError(2, f"{library} is not there: install the package again; nothing was started")
+        raise RefusedError(2, f"{library} is not there: install the package again; nothing was started")
     try:
         environment["LD_PRELOAD"] = preload_value(environment, str(library))
     except OSError as failure:
-        raise _RefusedError(2, str(failure)) from None
+        raise RefusedError(2, str(failure)) from None
     return environment
 
 
@@ -148,20 +148,20 @@ def _as_started() -> dict[str, str]:
     return environment
 
 
-def _program(name: str, strict: bool) -> str:
-    """The file to start, after a word about what will not be offloaded. Raises _RefusedError."""
+def program_for(name: str, strict: bool) -> str:
+    """The file to start, after a word about what will not be offloaded. Raises RefusedError."""
     try:
         program = look_at(find(name))
     except FileNotFoundError as failure:
-        raise _RefusedError(127, str(failure)) from None
+        raise RefusedError(127, str(failure)) from None
     except OSError as failure:
-        raise _RefusedError(126, str(failure)) from None
+        raise RefusedError(126, str(failure)) from None
     if program.obstacle:
         what = program.path if program.runs == program.path else f"{program.path}, that is {program.runs},"
         fate = "refused, for --strict" if strict else "its sockets stay with the kernel"
         message = f"{what} {program.obstacle}: {fate}"
         if strict:
-            raise _RefusedError(2, message)
+            raise RefusedError(2, message)
         print(f"xts run: {message}", file=sys.stderr)
     return program.path
 

@@ -1,0 +1,120 @@
+"""`with xts_socket.dev():` an offload proxy of this process's own, for as long as the block lasts."""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import os
+from _thread import allocate_lock
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from . import _errors, _scope
+from ._dev_proxy import RULES, DevProxy
+from ._environment import setting
+from ._info import configure
+from ._install import under_interposer
+from ._native import lib
+from ._rules import RULES_VARIABLE
+
+_VARIABLES = ("XTS_ENDPOINT", "XTS_QUEUE", RULES_VARIABLE)
+
+_lock = allocate_lock()
+_proxy: DevProxy | None = None  # one for all blocks of the process
+_users = 0
+_before: dict[str, str | None] = {}
+
+
+@contextmanager
+def dev(tables: str = "") -> Iterator[DevProxy]:
+    """An offload proxy for this process, without privilege or configuration: XTS sockets made in the block are its.
+
+    Its network is this machine's, loopback included. It is a child process over shared memory, and ends with the
+    block or with this process, whatever ends that. Blocks may nest and run in several threads; they share the one
+    proxy, which ends with the last. Then open XTS sockets end (ECONNRESET); bytes that were sent on closed ones are
+    still delivered. Programs started in the block attach to it as well (XTS_ENDPOINT, and XTS_RULES, by which loopback
+    is offloaded too); install() and offload() have the same rules then. After fork() the child's new sockets are also
+    the proxy's, which stays the parent's.
+
+    tables: more of the proxy's configuration, [[tls.identity]] for instance (deploy/xts-proxy.toml).
+    Raises OSError: EBUSY if this process is attached to another proxy already or runs under `xts run`, ENETDOWN if the
+    proxy could not be started; ENOSYS on a kernel before 5.3. The text says why.
+    """
+    proxy = _enter(tables)
+    try:
+        yield proxy
+    finally:
+        _leave()
+
+
+def _enter(tables: str) -> DevProxy:
+    global _proxy, _users  # noqa: PLW0603 - of the process, as its attachment
+    with _lock:
+        if _proxy is None:
+            _proxy = _started(tables)
+        _users += 1
+        return _proxy
+
+
+def _started(tables: str) -> DevProxy:
+    if under_interposer():
+        raise OSError(errno.EBUSY, "this process runs under `xts run` or `xts dev`: its sockets have a proxy already")
+    proxy = DevProxy(tables)
+    proxy.start()
+    try:
+        configure(endpoint=proxy.endpoint)
+    except OSError as failure:
+        proxy.kill()
+        if failure.errno != errno.EBUSY:
+            raise
+        text = "this process is attached to an offload proxy already: enter dev() before its first XTS socket"
+        raise OSError(errno.EBUSY, text) from None
+    _before.update({name: os.environ.get(name) for name in _VARIABLES})
+    os.environ["XTS_ENDPOINT"] = proxy.endpoint
+    os.environ.pop("XTS_QUEUE", None)
+    os.environ.setdefault(RULES_VARIABLE, str(RULES))
+    _scope.dev_rules = None if setting(RULES_VARIABLE) else RULES
+    return proxy
+
+
+def _leave() -> None:
+    global _users  # noqa: PLW0603
+    with _lock:
+        _users = max(0, _users - 1)
+        if not _users:
+            _end()
+
+
+def _end() -> None:
+    """What closed sockets have sent leaves, then the proxy is told to end. Also at the interpreter's end, in a thread's
+    block that is not left by then."""
+    global _proxy
+    if _proxy is None:
+        return
+    proxy, _proxy = _proxy, None
+    lose()
+    lib.xts_leave()
+    _errors.endpoint = _scope.dev_rules = None
+    for name, value in _before.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
+    _before.clear()
+    proxy.stop()
+
+
+def lose(share: float = 0.0, count: int = 0) -> None:
+    """For tests: the next `count` messages that this process sends are lost, and of the others this share."""
+    lib.xts_lose(round(share * 1e6), count)
+
+
+def _in_child() -> None:
+    """After a fork: blocks that were entered in the parent are left here without effect but on this process."""
+    global _lock  # noqa: PLW0603
+    _lock = allocate_lock()
+    if _proxy is not None:
+        _proxy.forget()
+
+
+os.register_at_fork(after_in_child=_in_child)
+atexit.register(_end)

@@ -1,0 +1,340 @@
+"""An offload proxy of one's own: a child over shared memory, for `xts dev`, `xts_socket.dev()` and the pytest plug-in.
+
+Theory of operation. The proxy is a program (`python -m xts_proxy` of this interpreter) with a configuration in
+memory. Its sockets are in a directory that it makes itself, for this user only, and removes at its end. It ends when
+it is told to, or when this process has ended, however that came: it watches a pidfd of it. It leads a process group of
+its own, so that Ctrl-C in a terminal reaches the program that uses it and not the proxy; and a proxy that is stopped
+(pause()) when this process ends is continued by the kernel, as its group is orphaned then, and finds that out.
+
+What is left only if both are killed at once, a directory with two sockets, the next one to start removes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import select
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Self
+
+from xts_messages.printable import printable
+
+#: Everything that is TCP is offloaded, loopback too: the network of this proxy is this machine's, with its loopback.
+RULES = Path(__file__).with_name("dev.rules")
+
+_START_S = 30.0
+_DRAIN_S = 10.0
+_STOP_S = 5.0  # what a proxy needs to end, beyond its drain
+_PREFIX = "xts-dev-"
+_UNIX_PATH_MAX = 107  # sockaddr_un
+_LONGEST_NAME = ".endpoint.sock.4194304"  # what a socket is called until it listens
+_LOG_BYTES_MAX = 65536
+#: Of Python's variables only those that say where it and its packages are: others (PYTHONINSPECT, PYTHONWARNINGS) are
+#: meant for the program that is being worked on.
+_PYTHON_KEPT = {"PYTHONHOME", "PYTHONPATH", "PYTHONPLATLIBDIR", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"}
+_SETTINGS = ("XTS_", "XLIO_", "VMA_")
+
+_CONFIGURATION = """\
+[proxy]
+queue = "shm"
+endpoint = "{directory}/endpoint.sock"
+control = "{directory}/proxy.sock"
+user = "{user}"
+drain_timeout_s = {drain_s:.1f}
+log_level = "{log_level}"
+{tables}
+[[policy.rule]]
+action = "allow"
+network = "loopback"
+"""
+
+
+class DevProxy:
+    """A proxy, from start() to stop(); both may be repeated. A context manager.
+
+    `endpoint` is where processes attach: XTS_ENDPOINT. `tables`: more of its configuration (deploy/xts-proxy.toml), TLS
+    identities for instance. `verbose`: its log goes to standard error; else it is shown only in what is raised.
+    All methods raise OSError, with a sentence, for what cannot be done.
+    """
+
+    def __init__(self, tables: str = "", verbose: bool = False) -> None:
+        self._tables = tables
+        self.verbose = verbose
+        self._directory = Path()
+        self._log = -1
+        self._owner = os.getpid()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def endpoint(self) -> str:
+        return str(self._directory / "endpoint.sock")
+
+    @property
+    def pid(self) -> int | None:
+        """Of the running proxy."""
+        return self._process.pid if self._process else None
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        """For a program whose XTS sockets are to be this proxy's: os.environ with XTS_ENDPOINT and XTS_RULES."""
+        there = {name: value for name, value in os.environ.items() if name != "XTS_QUEUE"}
+        there.setdefault("XTS_RULES", str(RULES))
+        return {**there, "XTS_ENDPOINT": self.endpoint, **extra}
+
+    def start(self) -> Self:
+        """Returns when it serves. A proxy that was killed starts again at the same endpoint."""
+        if self._process:
+            return self
+        if not self._directory.name:
+            self._directory = _new_directory()
+        read_end, write_end = os.pipe()
+        try:
+            self._spawn(write_end)
+            os.close(write_end)
+            write_end = -1
+            served = _readable(read_end, _START_S) and os.read(read_end, 1)
+        except BaseException:
+            self.kill()
+            raise
+        finally:
+            os.close(read_end)
+            if write_end >= 0:
+                os.close(write_end)
+        if not served:
+            raise self._not_started()
+        return self
+
+    def stop(self) -> None:
+        """Connections that are closed but have bytes for their peers may end first, for 10 s. Harmless when repeated,
+        and in a process that was forked."""
+        if self.request_stop():
+            assert self._process
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_DRAIN_S + _STOP_S)
+        self.kill()
+
+    def request_stop(self) -> bool:
+        """The beginning of stop(); a second time: at once. False: it does not run."""
+        if not self._is_ours() or not self._process or self._process.poll() is not None:
+            return False
+        self._process.terminate()
+        self.resume()
+        return True
+
+    def wait(self, timeout_s: float) -> bool:
+        """Has it ended within this time?"""
+        if self._process:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout_s)
+        return not self._process or self._process.returncode is not None
+
+    def kill(self) -> None:
+        """At once: connections are cut off. Harmless when repeated, and in a process that was forked."""
+        if not self._is_ours():
+            return
+        if self._process:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+        if self._directory.name:
+            shutil.rmtree(self._directory, ignore_errors=True)
+        if self._log >= 0:
+            os.close(self._log)
+            self._log = -1
+
+    def pause(self) -> None:
+        """When this returns it does nothing any more, until resume(): a device that hangs."""
+        self._signal(signal.SIGSTOP)
+        while self._process and not _is_stopped(self._process.pid):
+            time.sleep(0.001)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def ended(self) -> str | None:
+        """How it ended by itself, and its last words; None: it runs, or was not started."""
+        if not self._process or self._process.poll() is None:
+            return None
+        code = self._process.returncode
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+        words = self.log_text().strip().splitlines()
+        return f"{how}: {words[-1]}" if words else how
+
+    def log_text(self) -> str:
+        """What it has logged, the end of it; nothing if `verbose`."""
+        if self._log < 0:
+            return ""
+        size = os.fstat(self._log).st_size
+        text = os.pread(self._log, _LOG_BYTES_MAX, max(0, size - _LOG_BYTES_MAX))
+        return "\n".join(printable(line) for line in text.decode(errors="replace").splitlines())
+
+    def forget(self) -> None:
+        """In the child of a fork: the proxy is its parent's."""
+        if self._process:
+            self._process.returncode = 0  # for Popen, which would warn of a child that is none of this process
+
+    # --- inside ----------------------------------------------------------------------------------------
+
+    def _is_ours(self) -> bool:
+        return os.getpid() == self._owner
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._is_ours() and self._process and self._process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    def _spawn(self, ready_fd: int) -> None:
+        if not self.verbose and self._log < 0:
+            self._log = _needed("memfd_create", "3.17")("xts-dev-log")
+        with ExitStack() as undo:
+            until_fd = _needed("pidfd_open", "5.3")(self._owner)
+            undo.callback(os.close, until_fd)
+            config_fd = _needed("memfd_create", "3.17")("xts-dev-configuration")
+            undo.callback(os.close, config_fd)
+            Path(f"/proc/self/fd/{config_fd}").write_text(self._configuration())
+            command = [sys.executable, "-P", "-m", "xts_proxy", "--config", f"/proc/self/fd/{config_fd}"]
+            command += ["--make-dir", str(self._directory), "--ready-fd", str(ready_fd), "--until-fd", str(until_fd)]
+            self._process = subprocess.Popen(
+                command,
+                env=_environment(os.environ),
+                stdin=subprocess.DEVNULL,
+                stdout=None if self.verbose else self._log,
+                stderr=None if self.verbose else self._log,
+                pass_fds=[config_fd, ready_fd, until_fd],
+                process_group=0,
+            )
+
+    def _configuration(self) -> str:
+        # Listeners that several processes share (SO_REUSEPORT) have to be of one user: root's proxy stays root, too.
+        return _CONFIGURATION.format(
+            directory=self._directory,
+            user="root" if os.geteuid() == 0 else "",
+            drain_s=_DRAIN_S,
+            log_level="info" if self.verbose else "warning",
+            tables=self._tables,
+        )
+
+    def _not_started(self) -> OSError:
+        """After a start that came to nothing: cleans up, and says what it was."""
+        assert self._process
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(1)
+        silent = f"not ready after {_START_S:g} s" if self._process.poll() is None else "it said nothing"
+        why = self.log_text().strip() or ("its log is above" if self.verbose else silent)
+        self.kill()
+        return OSError(errno.ENETDOWN, f"the proxy could not be started: {why.removeprefix('xts-proxy: ')}")
+
+
+def _needed(name: str, since: str) -> Callable[..., int]:
+    """A system call of module os; OSError with a sentence where the kernel, or this Python, does not have it."""
+
+    def call(*arguments: object) -> int:
+        try:
+            return int(getattr(os, name)(*arguments))
+        except (AttributeError, OSError) as failure:
+            if isinstance(failure, OSError) and failure.errno != errno.ENOSYS:
+                raise
+            problem = f"an offload proxy needs {name}(), of Linux {since}, which this system does not have"
+            raise OSError(errno.ENOSYS, problem) from None
+
+    return call
+
+
+def _is_stopped(group: int) -> bool:
+    """Are all processes of a process group stopped, or have ended?"""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                stat_text = entry.joinpath("stat").read_text()
+            except OSError:
+                continue
+            state, _, its_group = stat_text.rpartition(")")[2].split()[:3]  # its name may hold anything
+            if int(its_group) == group and state not in "TtZX":
+                return False
+    return True
+
+
+def _readable(descriptor: int, timeout_s: float) -> bool:
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(timeout_s * 1000))
+
+
+def _environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The proxy's: it must not be offloaded itself, and what is set for the program is not meant for it."""
+    result = {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith(_SETTINGS) and (not name.startswith("PYTHON") or name in _PYTHON_KEPT)
+    }
+    preloaded = result.pop("LD_PRELOAD", "").replace(":", " ").split()
+    if others := [library for library in preloaded if not library.endswith("libxts-preload.so")]:
+        result["LD_PRELOAD"] = ":".join(others)
+    return result
+
+
+# --- directories ---------------------------------------------------------------------------------------------
+
+
+def _places() -> Iterator[Path]:
+    """Where its directory may be."""
+    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        yield Path(runtime)
+    with suppress(FileNotFoundError):
+        yield Path(tempfile.gettempdir())
+    yield Path("/tmp")
+
+
+def _new_directory() -> Path:
+    """The name of one that is not there yet. OSError: there is no place for it."""
+    name = f"{_PREFIX}{secrets.token_hex(8)}"
+    tried = []
+    for place in _places():
+        path = place.absolute() / name
+        if len(os.fsencode(path / _LONGEST_NAME)) > _UNIX_PATH_MAX or any(char in str(path) for char in '"\\\n'):
+            tried.append(f"{place} (its name does not fit a Unix socket)")
+        elif not os.access(place, os.W_OK | os.X_OK):
+            tried.append(f"{place} (not to be written to)")
+        else:
+            _remove_stale(place)
+            return path
+    raise OSError(errno.EACCES, f"no directory for the proxy's sockets: tried {', '.join(tried)}; TMPDIR can name one")
+
+
+def _remove_stale(place: Path) -> None:
+    """Those of proxies that were killed together with who started them."""
+    for path in place.glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            status = path.lstat()
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and _is_stale(path, status.st_mtime):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_stale(path: Path, changed_at: float) -> bool:
+    """Nobody listens there, and it is not about to be used either."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as probe:
+        try:
+            probe.connect(str(path / "endpoint.sock"))
+        except ConnectionRefusedError:
+            return True
+        except FileNotFoundError:
+            return time.time() - changed_at > _START_S
+        except OSError:
+            return False
+    return False

@@ -1,0 +1,218 @@
+"""`xts dev`: a command with an offload proxy around it, on this machine alone.
+
+The proxy is started first, then the command; at its end the proxy is stopped, and its status is ours. Signals that are
+sent to us are handed on to the command; Ctrl-C it gets from the terminal itself, and what it does then is its business.
+Ctrl-C while the proxy is started, or while it waits for what closed connections still have to deliver, ends that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from .._dev_proxy import RULES, DevProxy
+from .._native import lib
+from .._rules import RULES_VARIABLE, RulesError
+from . import rules as rules_verb
+from .run import PROFILES, RefusedError, environment_for, program_for
+
+_EPILOG = f"""\
+examples:
+  xts dev -- curl http://127.0.0.1:8000/
+  xts dev -- python -m http.server 8000      and then, from anywhere: curl http://127.0.0.1:8000/
+  xts dev --strict -- pytest                 what is not offloaded fails, and says why
+  xts dev --no-preload -- python app.py      a program that uses xts_socket or libxts by itself
+
+The device of this proxy is this machine: what the command connects to and listens on is this machine's network, seen
+from outside as the command's own would be. Without --rules (or ${RULES_VARIABLE}) all TCP is offloaded, loopback too.
+Nothing has to be configured, no privilege is needed, and nothing is left behind. Programs that the command starts
+attach to the same proxy; when the command has ended, what is left of them loses its connections.
+
+exit status: the command's, or 128 and the number of the signal that killed it; 1 when the proxy cannot be started, 2
+when rules are wrong or --strict refuses, 126 when the command cannot be started, 127 when it is not found
+"""
+
+#: Handed on to the command when somebody sends them to us.
+_HANDED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+#: What ends us while there is no command.
+_ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_TELL_AFTER_S = 1.0
+_DRAIN_S = 15.0
+
+
+class _EndedError(BaseException):
+    """By a signal, at a time without a command."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def add(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "dev",
+        help="run a command with an offload proxy of its own, on this machine",
+        description="Start an offload proxy on this machine, run a command with its TCP sockets offloaded to it.",
+        usage="xts dev [--rules FILE] [--strict] [--profile NAME] [--tables FILE] [--no-preload] [-v]"
+        " -- COMMAND [ARG ...]",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--rules", metavar="FILE", help=f"transport rules (default: ${RULES_VARIABLE}, else all TCP)")
+    parser.add_argument(
+        "--strict", action="store_true", help="what cannot be offloaded fails, instead of staying with the kernel"
+    )
+    parser.add_argument("--profile", metavar="NAME", choices=sorted(PROFILES), help="settings by a name (xts run)")
+    parser.add_argument(
+        "--tables", metavar="FILE", help="more of the proxy's configuration: TLS identities and roots, limits"
+    )
+    parser.add_argument(
+        "--no-preload", action="store_true", help="only xts_socket and libxts are offloaded, not the kernel's sockets"
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="show what the proxy logs")
+    parser.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the command and its arguments")
+    parser.set_defaults(run=run, endpoint=None)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the command; its exit status."""
+    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    if not command:
+        print("xts dev: name a command to run; see xts dev --help", file=sys.stderr)
+        return 2
+    try:
+        environment = _environment(arguments)
+        path = program_for(command[0], environment.get("XTS_STRICT") == "1")
+        proxy = DevProxy(_tables(arguments.tables), arguments.verbose)
+    except RulesError as error:
+        rules_verb.print_error(error)
+        return 2
+    except RefusedError as refused:
+        print(f"xts dev: {refused}", file=sys.stderr)
+        return refused.status
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who started us may have ignored it, and then nobody can be awaited
+    try:
+        with _ending_is_raised():
+            return _run(path, command, environment, proxy)
+    except (_EndedError, KeyboardInterrupt) as ended:
+        return 128 + (ended.number if isinstance(ended, _EndedError) else signal.SIGINT)
+    except OSError as failure:
+        print(f"xts dev: {failure.strerror or failure}", file=sys.stderr)
+        return 1
+
+
+def _tables(file: str | None) -> str:
+    """More of the proxy's configuration. Raises RefusedError."""
+    try:
+        return Path(file).read_text(encoding="utf-8") if file else ""
+    except (OSError, UnicodeDecodeError) as failure:
+        why = failure.strerror if isinstance(failure, OSError) else "is not UTF-8"
+        raise RefusedError(2, f"{file}: {why}") from None
+
+
+def _environment(arguments: argparse.Namespace) -> dict[str, str]:
+    """The command's but for where the proxy is. Raises RulesError, RefusedError."""
+    environment = environment_for(arguments)
+    if arguments.no_preload:
+        environment.pop("LD_PRELOAD")
+        if there := os.environ.get("LD_PRELOAD"):
+            environment["LD_PRELOAD"] = there
+    environment.setdefault(RULES_VARIABLE, str(RULES))
+    environment.pop("XTS_QUEUE", None)
+    return environment
+
+
+def _run(path: str, command: list[str], environment: dict[str, str], proxy: DevProxy) -> int:
+    begun = time.monotonic()
+    try:
+        proxy.start()
+        if proxy.verbose:
+            print(f"xts dev: the proxy serves after {time.monotonic() - begun:.1f} s", file=sys.stderr)
+        status = _await(path, command, environment | {"XTS_ENDPOINT": proxy.endpoint}, proxy)
+        _drain(proxy)
+        return status
+    finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HANDED_ON)  # it does not take long, and has to be done
+        proxy.kill()
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def _await(path: str, command: list[str], environment: dict[str, str], proxy: DevProxy) -> int:
+    """From the command's start to its end."""
+    watched = {signal.SIGCHLD, *(number for number in _HANDED_ON if signal.getsignal(number) != signal.SIG_IGN)}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+    ours = os.getpid()
+
+    def in_child() -> None:
+        lib.xts_py_end_with_parent(signal.SIGTERM)
+        if os.getppid() != ours:
+            os._exit(128 + signal.SIGTERM)
+        for number in watched:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    try:
+        sys.stdout.flush()
+        try:
+            # No thread runs here, so that Python in the child is safe.
+            process = subprocess.Popen(
+                command,
+                executable=path,
+                env=environment,
+                close_fds=False,
+                preexec_fn=in_child,  # noqa: PLW1509
+            )
+        except OSError as failure:
+            print(f"xts dev: {path}: {failure.strerror}", file=sys.stderr)
+            return 126
+        told = False
+        while process.poll() is None:
+            if not told and (how := proxy.ended()):
+                print(f"xts dev: the proxy has ended ({how}); the command goes on without it", file=sys.stderr)
+                told = True
+            received = signal.sigwaitinfo(watched)
+            if received.si_signo != signal.SIGCHLD and received.si_pid not in (0, process.pid):
+                process.send_signal(received.si_signo)  # of the terminal's (0) it has its own
+    finally:
+        while signal.sigtimedwait(watched, 0):
+            pass  # meant for the command, which has ended
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+def _drain(proxy: DevProxy) -> None:
+    """Until everything that the command has sent is delivered, as it would be by the kernel."""
+    if not proxy.request_stop() or proxy.wait(_TELL_AFTER_S):
+        return
+    print("xts dev: connections have yet to deliver what was sent on them; Ctrl-C to cut them off", file=sys.stderr)
+    proxy.wait(_DRAIN_S)
+
+
+# --- signals without a command ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _ending_is_raised() -> Iterator[None]:
+    def ended(number: int, _: FrameType | None) -> None:
+        raise _EndedError(number)
+
+    before = {number: signal.getsignal(number) for number in _ENDING}
+    for number, handler in before.items():
+        if handler == signal.SIG_DFL:
+            signal.signal(number, ended)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
