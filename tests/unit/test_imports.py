@@ -15,6 +15,7 @@ PACKAGES = {
     "xts_messages": ("messages", set[str]()),
     "xts_bpf": ("bpf", {"xts_messages"}),
     "xts_socket": ("host_lib", {"xts_messages"}),
+    "xts_pytest": ("host_lib", {"xts_messages", "xts_socket"}),
     "xts_agent": ("host_lib", {"xts_messages", "xts_socket", "xts_bpf"}),
     "xts_proxy": ("dpu_proxy", {"xts_messages", "xts_bpf"}),
     "xts_lab": ("deploy", {"xts_messages", "xts_socket", "xts_bpf"}),
