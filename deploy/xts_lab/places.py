@@ -144,8 +144,11 @@ class LoopbackPlace(AbstractContextManager["LoopbackPlace"]):
     queue = "shm"
     addresses = Addresses(net="127.0.0.1", host="127.0.0.1", kern="127.0.0.1")
 
-    def __init__(self) -> None:
+    def __init__(self, tables: str = "") -> None:
+        """tables: more of them for the proxy's configuration, as TOML."""
         self.http_port = free_port()
+        self.tables = tables
+        self.proxy_pid = 0
         self.host_core, self.device_core = two_cores()
         self._stack = ExitStack()
         self._directory = Path()
@@ -180,7 +183,7 @@ class LoopbackPlace(AbstractContextManager["LoopbackPlace"]):
         configuration = self._directory / "proxy.toml"
         configuration.write_text(
             f'[proxy]\nqueue = "shm"\nendpoint = "{self._directory}/endpoint.sock"\n'
-            f'control = "{self._directory}/proxy.sock"\ncpus = [{self.device_core}]\n{ALLOW_LOOPBACK}'
+            f'control = "{self._directory}/proxy.sock"\ncpus = [{self.device_core}]\n{self.tables}{ALLOW_LOOPBACK}'
         )
         log = self._stack.enter_context((self._directory / "proxy.log").open("w"))
         reading, writing = os.pipe()
@@ -188,6 +191,7 @@ class LoopbackPlace(AbstractContextManager["LoopbackPlace"]):
             command = [sys.executable, "-m", "xts_proxy", "--config", str(configuration), "--ready-fd", str(writing)]
             proxy = self.start("dpu", command, pass_fds=[writing], stdout=log, stderr=log, start_new_session=True)
             self._stack.callback(end, proxy)
+            self.proxy_pid = proxy.pid
             ready.close()
             if not wait_ready(reading, START_TIMEOUT_S):
                 raise RuntimeError(f"xts-proxy did not get ready\n{(self._directory / 'proxy.log').read_text()}")

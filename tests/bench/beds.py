@@ -1,4 +1,5 @@
-"""Test beds: one lab per kind of queue, and a network of the same shape without queues for the kernel-TCP baselines."""
+"""Test beds: one lab per kind of queue, and a network of the same shape without queues for the kernel-TCP baselines.
+Without privilege, one bed for all: a proxy on a shared-memory queue, and everybody on the loopback of this machine."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from typing import Any
 
 from xts_lab import netns, placement, topology
 from xts_lab.lab import Lab
+from xts_lab.places import LoopbackPlace
 from xts_proxy import control
 
 _NAME = "xtsb"
@@ -26,14 +28,19 @@ class Bed:
     proxy_pid: int = 0
     #: Of the lab's programs.
     pids: tuple[int, ...] = ()
+    #: The peer, and the device as the kernel-TCP host sees it.
+    peer: str = "198.18.0.2"
+    device: str = "198.18.1.1"
 
     def spawn(
         self, role: str, command: Sequence[str], environment: Mapping[str, str] | None = None, **streams: Any
     ) -> subprocess.Popen[str]:
-        """Starts a command in the namespace of a role; it inherits this process's core."""
+        """Starts a command in the namespace of a role; it inherits this process's core, and leads a session of its own:
+        the kernel shares a core between sessions first (autogroup), so two programs of one would have half of what a
+        third has."""
         with netns.inside(topology.namespace_of(self.name, role)):
             process: subprocess.Popen[str] = subprocess.Popen(
-                command, text=True, env={**os.environ, **(environment or {})}, **streams
+                command, text=True, env={**os.environ, **(environment or {})}, start_new_session=True, **streams
             )
         return process
 
@@ -58,6 +65,26 @@ class Bed:
             with netns.inside(topology.namespace_of(self.name, role)):
                 found[role] = netns.sysctl("ipv4/tcp_congestion_control")
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class LoopbackBed(Bed):
+    """Without namespaces. Addresses of the loopback that few programs listen on; the kernel places work as it likes."""
+
+    peer: str = "127.18.0.2"
+    device: str = "127.18.1.1"
+
+    def spawn(
+        self, role: str, command: Sequence[str], environment: Mapping[str, str] | None = None, **streams: Any
+    ) -> subprocess.Popen[str]:
+        everything = {**os.environ, **(environment or {})}
+        return subprocess.Popen(command, text=True, env=everything, start_new_session=True, **streams)
+
+    def place(self, wanted: str) -> dict[str, str]:
+        return {"placement": "loopback"}
+
+    def congestion_controls(self) -> dict[str, str]:
+        return {"loopback": netns.sysctl("ipv4/tcp_congestion_control")}
 
 
 @contextmanager
@@ -87,3 +114,13 @@ def raised(queues: Sequence[str], tables: str) -> Iterator[tuple[Bed, dict[str, 
             workers = control.workers_pid(str(lab.directory / "proxy.sock"))
             beds[queue] = Bed(lab.name, str(lab.endpoint), workers, (*pids.values(), workers))
         yield Bed(base), beds
+
+
+@contextmanager
+def loopback(tables: str) -> Iterator[tuple[Bed, dict[str, Bed]]]:
+    """The same without privilege: one bed, for kernel TCP and for shared memory."""
+    with _alone(), LoopbackPlace(tables) as place:
+        workers = control.workers_pid(str(place.directory / "proxy.sock"))
+        endpoint = str(place.directory / "endpoint.sock")
+        bed = LoopbackBed("loopback", endpoint, workers, (place.proxy_pid, workers))
+        yield bed, {"shm": bed}

@@ -15,6 +15,7 @@ from . import haproxy, served
 from .beds import Bed
 from .programs import TOP
 from .pyclient import Cores
+from .resultfile import FORMAT
 
 
 def _first(path: str, key: str) -> str:
@@ -42,8 +43,9 @@ def record(beds: Sequence[Bed], command: list[str]) -> dict[str, object]:
     """As one JSON object."""
     system = platform.freedesktop_os_release()
     return {
+        "format": FORMAT,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join(command),
+        "command": " ".join(["tests/bench/run", *(Path(word).name if "/" in word else word for word in command[1:])]),
         "version": metadata.version("xts-offload"),
         "commit": _commit(),
         "kernel": platform.release(),

@@ -1,15 +1,19 @@
-"""HAProxy as a user would run it for the same topology: TCP mode, one thread, on the device core."""
+"""HAProxy as a user would run it for the same topology: TCP mode, one thread, on the device core. Where the workload is
+TLS, HAProxy speaks it with the peer, and the application's side is plain TCP."""
 
 from __future__ import annotations
 
+import os
 import resource
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .subjects import HAPROXY_SHIFT, HAPROXY_SPLICE_SHIFT, PEER_PORT, SERVICES
+from .certificates import TLS_NAME, Certificates
+from .subjects import HAPROXY_SHIFT, HAPROXY_SPLICE_SHIFT, HAPROXY_TLS_SHIFT, PEER_PORT, SERVICES, TLS_SHIFT
 
 _GLOBAL = """\
 global
@@ -30,8 +34,10 @@ defaults
 _LISTEN = """
 listen {name}
     bind {address}:{port}
-    server peer {peer}:{peer_port}
+    server peer {peer}:{peer_port}{tls}
 """
+#: As the others do it: the certificate is verified for the peer's name, and no session is resumed.
+_TLS = " ssl verify required ca-file {trust} sni str({name}) verifyhost {name} no-ssl-reuse no-tls-tickets"
 _SPLICE = """\
     option splice-request
     option splice-response
@@ -44,19 +50,22 @@ def most_connections() -> int:
     return min(50_000, (limit - 300) // 2)
 
 
-def config(address: str, peer: str, servers: Iterable[tuple[str, str, int]], directory: Path) -> str:
-    """The configuration: every service of the peer, without and with splice; and the host's servers, each as the
-    device's address, the host's and the port of both."""
+def config(
+    address: str, peer: str, servers: Iterable[tuple[str, str, int]], directory: Path, certificates: Certificates
+) -> str:
+    """The configuration: every service of the peer, without and with splice, and with TLS to the peer; and the host's
+    servers, each as the device's address, the host's and the port of both."""
     text = _GLOBAL.format(directory=directory, connections=most_connections())
+    tls = _TLS.format(trust=certificates.trust, name=TLS_NAME)
     for number in range(SERVICES["check"] + 2):
-        for name, shift, options in (("plain", HAPROXY_SHIFT, ""), ("splice", HAPROXY_SPLICE_SHIFT, _SPLICE)):
-            port = PEER_PORT + number
-            text += (
-                _LISTEN.format(name=f"{name}-{port}", address=address, port=port + shift, peer=peer, peer_port=port)
-                + options
-            )
+        port = PEER_PORT + number
+        ways = [("plain", HAPROXY_SHIFT, port, "", ""), ("splice", HAPROXY_SPLICE_SHIFT, port, "", _SPLICE)]
+        ways += [(kind, shift, port + TLS_SHIFT[kind], tls, "") for kind, shift in HAPROXY_TLS_SHIFT.items()]
+        for name, shift, to, secured, options in ways:
+            at = {"name": f"{name}-{port}", "address": address, "port": port + shift}
+            text += _LISTEN.format(**at, peer=peer, peer_port=to, tls=secured) + options
     for outside, inside, port in servers:
-        text += _LISTEN.format(name=f"served-{port}", address=outside, port=port, peer=inside, peer_port=port)
+        text += _LISTEN.format(name=f"served-{port}", address=outside, port=port, peer=inside, peer_port=port, tls="")
     return text
 
 
@@ -66,12 +75,13 @@ def running(
     address: str,
     peer: str,
     servers: Iterable[tuple[str, str, int]],
-    directory: Path,
+    certificates: Certificates,
 ) -> Iterator[subprocess.Popen[str]]:
     """HAProxy, accepting, until the block ends. `spawn` starts a command in the device's namespace."""
+    directory = certificates.directory
     path = directory / "haproxy.cfg"
-    path.write_text(config(address, peer, servers, directory))
-    process = spawn(["haproxy", "-db", "-q", "-f", str(path)])
+    path.write_text(config(address, peer, servers, directory, certificates))
+    process = spawn([str(_program()), "-db", "-q", "-f", str(path)])
     try:
         deadline = time.monotonic() + 10
         while not (directory / "haproxy.sock").is_socket():
@@ -84,6 +94,17 @@ def running(
         process.wait(10)
 
 
+def installed() -> bool:
+    """Is it there? Debian has it in a folder that an ordinary user's PATH may lack."""
+    return _program() is not None
+
+
+def _program() -> str | None:
+    return shutil.which("haproxy", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/local/sbin")
+
+
 def version() -> str:
     """First line of `haproxy -v`."""
-    return subprocess.run(["haproxy", "-v"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    if not installed():
+        return "not installed"
+    return subprocess.run([str(_program()), "-v"], capture_output=True, text=True, check=True).stdout.splitlines()[0]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .pyclient import Cores
-from .session import PEER, Session
+from .session import Session
 from .subjects import PEER_PORT, SERVICES, Subject, Workload
 from .subjects import Path as Way
 
@@ -142,7 +142,7 @@ def attached_process(session: Session, subject: Subject) -> dict[str, float]:
         "--module",
         module,
         "--address",
-        PEER,
+        session.bed(subject).peer,
         "--port",
         str(PEER_PORT + SERVICES["request"]),
     ]

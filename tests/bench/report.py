@@ -1,15 +1,15 @@
-"""Tables, JSON and plot."""
+"""Tables and plot of one run."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from .analysis import Figures, Run, Spread, ratio, spread
+from . import limits
+from .analysis import Figures, Spread, ratio, spread
 from .subjects import LABELS, WORKLOADS, Workload
 from .targets import Verdict
 
@@ -55,6 +55,18 @@ def print_workloads(console: Console, figures: Figures) -> None:
 
 def _ratio_text(value: Spread | None) -> str:
     return "" if value is None else f"{value.median:.2f} ({value.low:.2f}–{value.high:.2f})"
+
+
+def print_limits(console: Console, figures: Figures) -> None:
+    """What keeps each path from being faster."""
+    table = Table(title="what limits it", title_justify="left")
+    for title in ("workload", "path", "host core", "device core", "of that the peer", "limit"):
+        table.add_column(title, justify="right" if title.endswith(("core", "peer")) else "left")
+    for limit in limits.of(figures):
+        peer = "" if limit.peer_share is None else f"{limit.peer_share:.0%}"
+        busy = (f"{limit.host_share:.0%}", f"{limit.device_share:.0%}")
+        table.add_row(limit.workload, LABELS[limit.path], *busy, peer, limit.reason)
+    console.print(table)
 
 
 def print_memory(console: Console, idle: dict[str, dict[str, float]], memory: dict[str, dict[str, float]]) -> None:
@@ -124,45 +136,13 @@ def _measured_text(value: Spread | None) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Results:
-    """Everything a session has found."""
-
-    environment: dict[str, object]
-    checks: dict[str, object]
-    runs: list[Run]
-    figures: Figures
-    idle: dict[str, dict[str, float]]
-    memory: dict[str, dict[str, float]]
-    verdicts: list[Verdict]
-
-
-def write_json(path: Path, results: Results) -> None:
-    """The environment, each run as the client printed it, medians, targets."""
-    content = asdict(results)
-    content.pop("figures")
-    content |= {"format": 1, "medians": _medians(results.figures)}
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _medians(figures: Figures) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
-    return {
-        workload: {
-            subject: {metric: asdict(spread(values)) for metric, values in metrics.items()}
-            for subject, metrics in subjects.items()
-        }
-        for workload, subjects in figures.items()
-    }
-
-
-def write_plot(path: Path, results: Results) -> None:
+def write_plot(path: Path, figures: Figures, environment: Mapping[str, object]) -> None:
     """One panel a workload and figure, one bar a path; whiskers are the range over repetitions."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figures, environment = results.figures, results.environment
     panels = [
         (workload, column)
         for workload in WORKLOADS

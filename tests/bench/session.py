@@ -3,7 +3,9 @@ each."""
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 import time
@@ -15,17 +17,15 @@ from typing import Any
 
 from . import haproxy, served
 from .analysis import Run
-from .beds import Bed
+from .beds import Bed, LoopbackBed
 from .certificates import TLS_NAME, TRUST_NAME, Certificates
 from .foreign import Foreign
 from .programs import Programs
 from .subjects import PEER_PORT, Subject, Workload
 from .subjects import Path as Way
 
-#: Addresses of the lab: the peer, and the device as the kernel-TCP host sees it.
-PEER = "198.18.0.2"
-DEVICE = "198.18.1.1"
 RUN_TIMEOUT_S = 60
+QUEUE_FREE_S = 5.0
 #: Share of a core that others may use during a run.
 DISTURBED = 0.04
 
@@ -42,11 +42,17 @@ class Session:
     pids: tuple[int, ...]
     patience_s: float
     certificates: Certificates
+    warmup_s: float = 0.3
 
     def bed(self, subject: Subject) -> Bed:
         return self.beds[subject.queue] if subject.queue else self.baseline
 
     def has(self, subject: Subject) -> bool:
+        """Can this session measure it? Without privilege the kernel places the work of its TCP as it likes (r0)."""
+        if subject.path is Way.HAPROXY and not self.haproxy_pid:
+            return False
+        if isinstance(self.baseline, LoopbackBed) and subject.placement not in ("", "r0"):
+            return False
         return subject.queue is None or subject.queue in self.beds
 
     def client(self, subject: Subject, workload: Workload) -> list[str]:
@@ -75,13 +81,15 @@ class Session:
             program += ["--connections", str(workload.connections), "--request-bytes", str(workload.request_bytes)]
             if workload.spin_us is not None:
                 program += ["--spin", str(workload.spin_us)]
-        address = DEVICE if subject.path is Way.HAPROXY else PEER
+        bed = self.bed(subject)
+        address = bed.device if subject.path is Way.HAPROXY else bed.peer
         return [*program, "--address", address, "--port", str(subject.port(workload.name, workload.tls)), "--core", "0"]
 
     def _client_program(self, subject: Subject, workload: Workload) -> Path:
         if subject.path is Way.XTS:
             return self.programs.client_xts_tls if workload.tls else self.programs.client_xts
-        return self.programs.client_openssl if workload.tls else self.programs.client_kernel
+        in_host = workload.tls and subject.path is Way.DIRECT
+        return self.programs.client_openssl if in_host else self.programs.client_kernel
 
     def spawn(self, subject: Subject, command: list[str], **streams: Any) -> subprocess.Popen[str]:
         """Starts a command where the application of this subject lives."""
@@ -112,6 +120,7 @@ class Session:
             result = served.measure(self.bed(subject), workload, subject, seconds * workload.stretch)
             return Run(workload.key, subject.key, repetition, result, placement)
         command = [*self.client(subject, workload), "--seconds", f"{seconds * workload.stretch:.2f}"]
+        command += ["--warmup", f"{self.warmup_s:.2f}"]
         result = self._finish(subject, command)
         return Run(workload.key, subject.key, repetition, result, placement)
 
@@ -122,6 +131,18 @@ class Session:
         return self._finish(subject, [*command, "--check-bytes", str(check_bytes)])
 
     def _finish(self, subject: Subject, command: list[str]) -> Mapping[str, float | str]:
+        """Runs a client to its end. The only queue may still be the client's before: on a busy machine its agent hears
+        of that one's end a moment later, and answers EUSERS until then."""
+        deadline = time.monotonic() + QUEUE_FREE_S
+        while True:
+            try:
+                return self._client_ended(subject, command)
+            except RuntimeError as error:
+                if os.strerror(errno.EUSERS) not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+
+    def _client_ended(self, subject: Subject, command: list[str]) -> Mapping[str, float | str]:
         process = self.spawn(subject, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
             out, err = process.communicate(timeout=RUN_TIMEOUT_S)
@@ -144,31 +165,32 @@ def session(
     programs: Programs,
     patience_s: float,
     certificates: Certificates,
+    *,
+    warmup_s: float = 0.3,
 ) -> Iterator[Session]:
-    """Starts a peer in each bed and HAProxy in the baseline's, and stops them at the end."""
+    """Starts a peer in each bed and HAProxy, where it is installed, in the baseline's, and stops them at the end."""
     with ExitStack() as stack:
-        peers = []
-        for bed in (baseline, *beds.values()):
-            peers.append(stack.enter_context(_peer(bed, programs, certificates)).pid)
+        pids: list[int] = []
+        different = [baseline, *(bed for bed in beds.values() if bed is not baseline)]
+        for bed in different:
+            pids += [stack.enter_context(_peer(bed, programs, certificates)).pid, *bed.pids]
             wrong = {role: name for role, name in bed.congestion_controls().items() if name != "cubic"}
-            if wrong:
+            if wrong and not isinstance(bed, LoopbackBed):
                 raise RuntimeError(f"lab {bed.name}: congestion control is not cubic: {wrong}")
-        proxy = stack.enter_context(
-            haproxy.running(
-                lambda command: baseline.spawn("dpu", command),
-                DEVICE,
-                PEER,
-                served.behind_haproxy(),
-                certificates.directory,
+        haproxy_pid = 0
+        if haproxy.installed():
+            servers = [] if isinstance(baseline, LoopbackBed) else served.behind_haproxy()
+            program = haproxy.running(
+                lambda command: baseline.spawn("dpu", command), baseline.device, baseline.peer, servers, certificates
             )
-        )
-        pids = (proxy.pid, *peers, *(pid for bed in beds.values() for pid in bed.pids))
-        yield Session(beds, baseline, programs, proxy.pid, pids, patience_s, certificates)
+            haproxy_pid = stack.enter_context(program).pid
+            pids.append(haproxy_pid)
+        yield Session(beds, baseline, programs, haproxy_pid, tuple(pids), patience_s, certificates, warmup_s)
 
 
 @contextmanager
 def _peer(bed: Bed, programs: Programs, certificates: Certificates) -> Iterator[subprocess.Popen[str]]:
-    command = [str(programs.peer), PEER, str(PEER_PORT), str(certificates.rsa), str(certificates.ecdsa)]
+    command = [str(programs.peer), bed.peer, str(PEER_PORT), str(certificates.rsa), str(certificates.ecdsa)]
     process = bed.spawn("net", command, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None

@@ -23,6 +23,8 @@ HAPROXY_SHIFT = 100
 HAPROXY_SPLICE_SHIFT = 200
 #: And the peer itself over TLS, by the kind of its certificate.
 TLS_SHIFT = {"rsa": 300, "ecdsa": 600}
+#: HAProxy, which takes plain TCP from the application there and speaks TLS with the peer.
+HAPROXY_TLS_SHIFT = {"rsa": 1000, "ecdsa": 1100}
 
 
 class Path(Enum):
@@ -52,9 +54,10 @@ class Subject:
 
     def port(self, workload: str, tls: str = "") -> int:
         """Where the application connects for this workload."""
-        shift = TLS_SHIFT[tls] if tls else 0
         if self.path is Path.HAPROXY:
-            shift = HAPROXY_SPLICE_SHIFT if self.splice else HAPROXY_SHIFT
+            shift = HAPROXY_SPLICE_SHIFT if self.splice else HAPROXY_TLS_SHIFT[tls] if tls else HAPROXY_SHIFT
+        else:
+            shift = TLS_SHIFT[tls] if tls else 0
         return PEER_PORT + SERVICES[workload] + shift
 
 
@@ -64,18 +67,20 @@ SHM = Subject("shm", "XTS shm", Path.XTS, "", "shm")
 DIRECT_R0 = Subject("direct-r0", "direct TCP r0", Path.DIRECT, "r0")
 DIRECT_R1 = Subject("direct-r1", "direct TCP r1", Path.DIRECT, "r1")
 HAPROXY = Subject("haproxy", "HAProxy r0", Path.HAPROXY, "r0")
+#: All of the device's work on the device's core, as XTS thr has it: for the device's own CPU.
+HAPROXY_R1 = Subject("haproxy-r1", "HAProxy r1", Path.HAPROXY, "r1")
 PYTHON_R0 = Subject("python-r0", "Python ssl r0", Path.DIRECT, "r0", python=True)
 HAPROXY_SPLICE = Subject("haproxy-splice", "HAProxy splice r0", Path.HAPROXY, "r0", splice=True)
 
 
 PASSED_R1 = Subject("passed-r1", "direct TCP r1, interposer loaded", Path.DIRECT, "r1", preloaded=True)
 
-SUBJECTS = (DIRECT_R0, DIRECT_R1, HAPROXY, HAPROXY_SPLICE, AFXDP_THR, AFXDP_SOFT, SHM)
+SUBJECTS = (DIRECT_R0, DIRECT_R1, HAPROXY, HAPROXY_R1, HAPROXY_SPLICE, AFXDP_THR, AFXDP_SOFT, SHM)
 _NO_SPLICE = tuple(subject for subject in SUBJECTS if not subject.splice)
 #: Where a program of others is the server.
 _SERVED = (DIRECT_R1, HAPROXY, AFXDP_THR, AFXDP_SOFT, SHM)
-#: TLS: OpenSSL in the application's process over kernel TCP, or pushed, in the proxy.
-_TLS = (DIRECT_R0, DIRECT_R1, AFXDP_THR, AFXDP_SOFT, SHM)
+#: TLS: OpenSSL in the application's process over kernel TCP; by HAProxy; or pushed, in the proxy.
+_TLS = (DIRECT_R0, DIRECT_R1, HAPROXY, HAPROXY_R1, AFXDP_THR, AFXDP_SOFT, SHM)
 #: Where a program of ours in Python does HTTP/2: h2 over ssl, or frames that the proxy gives.
 _HTTP2 = (PYTHON_R0, AFXDP_THR, SHM)
 _UVLOOP = tuple(

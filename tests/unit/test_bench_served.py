@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from bench import __main__ as command
-from bench import served
+from bench import options, served
 from bench.subjects import WORKLOADS
 
 REDIS = """\
@@ -97,7 +96,7 @@ def test_output_of_another_form_is_shown() -> None:
 
 
 def test_only_takes_workloads_and_groups_of_them() -> None:
-    names = command._names()
+    names = options.names()
     assert len(names["redis"]) == 8 and names["redis-get-50-p16"] == ["redis-get-50-p16"]
     assert names["wrk"] == ["wrk-keepalive", "wrk-close"] and names["send"] == ["send"]
     assert {key for keys in names.values() for key in keys} == {w.key for w in WORKLOADS} | {"idle", "memory"}

@@ -1,0 +1,161 @@
+"""The figures over several result files, of several machines and days: the median of what each found, and the range.
+
+With one file the range is that over its repetitions; with more, that over the files' medians.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from . import analysis
+from .analysis import Figures, Spread
+from .resultfile import Recorded, read
+from .rows import ROWS, Row
+from .subjects import LABELS
+
+SUFFIX = ".jsonl"
+_HEADS = ("", "path", "measured", "÷ HAProxy", "÷ direct")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One result file."""
+
+    name: str
+    environment: dict[str, Any]
+    figures: Figures
+    idle: dict[str, dict[str, float]]
+    memory: dict[str, dict[str, float]]
+
+    @classmethod
+    def of(cls, name: str, recorded: Recorded) -> Measured:
+        return cls(name, recorded.environment[-1], analysis.figures(recorded.runs), recorded.idle, recorded.memory)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A row for one path, over all files that have it."""
+
+    row: Row
+    path: str
+    values: Spread
+    haproxy: Spread | None
+    direct: Spread | None
+    files: int
+
+
+def files_of(paths: Iterable[Path]) -> list[Path]:
+    """Result files, and those of folders. FileNotFoundError when there is none."""
+    found = [path for given in paths for path in (sorted(given.glob(f"*{SUFFIX}")) if given.is_dir() else [given])]
+    if not found:
+        raise FileNotFoundError(
+            2, f"no result file (*{SUFFIX}) in {', '.join(map(str, paths))}: --json FILE writes one"
+        )
+    return found
+
+
+def _over(spreads: Sequence[Spread | None]) -> Spread | None:
+    there = [found for found in spreads if found is not None]
+    if len(there) == 1:
+        return there[0]
+    medians = [found.median for found in there]
+    return Spread(median(medians), min(medians), max(medians)) if medians else None
+
+
+def lines(measured: Sequence[Measured]) -> Iterator[Line]:
+    """Every row and path that at least one file has."""
+    for row in ROWS:
+        for path in row.paths:
+            having = [(one, value) for one in measured if (value := row.value(one.figures, path)) is not None]
+            if not having:
+                continue
+            haproxy = _over([row.ratio(one.figures, path, row.haproxy) for one, _ in having])
+            direct = _over([row.ratio(one.figures, path, row.direct) for one, _ in having])
+            values = [value for _, value in having]
+            yield Line(row, path, Spread(median(values), min(values), max(values)), haproxy, direct, len(having))
+
+
+def _number(value: float) -> str:
+    size = abs(value)
+    return f"{value:,.0f}" if size >= 100 else f"{value:.1f}" if size >= 10 else f"{value:.2f}"
+
+
+def _value(found: Spread) -> str:
+    text = _number(found.median)
+    return text if found.low == found.high else f"{text} ({_number(found.low)}–{_number(found.high)})"
+
+
+def _ratio(found: Spread | None, over: str | None) -> str:
+    if found is None:
+        return ""
+    return f"{found.median:.2f} ({found.low:.2f}–{found.high:.2f})" + ("" if over is None else f", {over}")
+
+
+def _cells(line: Line) -> tuple[str, str, str, str]:
+    """The path, its figure and both ratios; which placement of direct TCP is in the last."""
+    placement = None if line.row.direct is None else line.row.direct.removeprefix("direct-")
+    return LABELS[line.path], _value(line.values), _ratio(line.haproxy, None), _ratio(line.direct, placement)
+
+
+def _sections(measured: Sequence[Measured]) -> dict[str, list[Line]]:
+    found: dict[str, list[Line]] = {}
+    for line in lines(measured):
+        found.setdefault(line.row.section, []).append(line)
+    return found
+
+
+def print_rows(console: Console, measured: Sequence[Measured]) -> None:
+    """One table a section."""
+    for section, of_section in _sections(measured).items():
+        table = Table(title=section, title_justify="left")
+        for head in _HEADS:
+            table.add_column(head, justify="left" if head in _HEADS[:2] else "right")
+        last = None
+        for line in of_section:
+            table.add_row("" if line.row is last else line.row.label, *_cells(line))
+            last = line.row
+        console.print(table)
+
+
+def markdown(measured: Sequence[Measured]) -> str:
+    """The same as Markdown, with what it was measured on."""
+    out = []
+    for section, of_section in _sections(measured).items():
+        out += [f"## {section}", "", f"| {' | '.join(_HEADS)} |", f"|{'---|' * 2}{'---:|' * 3}"]
+        out += [f"| {line.row.label} | {' | '.join(_cells(line))} |" for line in of_section]
+        out.append("")
+    return "\n".join([*out, "## Measured on", "", *(f"- {_where(one)}" for one in measured), ""])
+
+
+def _where(one: Measured) -> str:
+    facts = one.environment
+    repetitions = max(
+        (len(values) for paths in one.figures.values() for metrics in paths.values() for values in metrics.values()),
+        default=0,
+    )
+    return (
+        f"{one.name}: {facts['date'][:10]}, {facts['cpu']}, {facts['cores']} cores, Linux {facts['kernel']}, "
+        f"{facts['haproxy'].partition(' - ')[0]}, commit {facts['commit']}, {repetitions} repetitions"
+    )
+
+
+def show(console: Console, paths: Sequence[Path], as_markdown: bool) -> None:
+    """Prints the range over these files, or those in these folders."""
+    measured = [Measured.of(path.name, read(path)) for path in files_of(paths)]
+    if as_markdown:
+        print(markdown(measured), end="")
+        return
+    print_rows(console, measured)
+    for one in measured:
+        console.print(_where(one), highlight=False)
+    if len(measured) > 1:
+        console.print("Medians over the files; in brackets the range of the files' medians.", highlight=False)
+    else:
+        console.print("In brackets the range over the repetitions.", highlight=False)

@@ -1,0 +1,149 @@
+"""The rows that README and the page of figures show: what is measured, and beside what.
+
+Each is a ratio within one repetition: to HAProxy, which one would run instead for the same topology, and to kernel TCP
+without anything between ("direct"), with OpenSSL in the application where the workload is TLS.
+
+The *device's own* CPU is what remains of the device core's busy time when that of direct TCP is taken off: there the
+core does the peer's work alone. For that, all of the device's work is on its core (thr, r1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .analysis import Figures, Spread, ratio, spread
+
+_BULK_PATHS = ("afxdp-thr", "shm")
+_PATHS = ("afxdp-thr", "afxdp-soft", "shm")
+#: What the device's core does for the peer alone.
+PEER_ALONE = "direct-r1"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row. `haproxy` and `direct`: keys of the paths it is divided by."""
+
+    section: str
+    label: str
+    workload: str
+    metric: str
+    haproxy: str | None
+    direct: str | None
+    paths: tuple[str, ...] = _BULK_PATHS
+    #: Of the device's CPU, what the peer does not need.
+    own: bool = False
+
+    def paths_needed(self) -> set[str]:
+        """Keys of all that must be measured for this row."""
+        beside = {key for key in (self.haproxy, self.direct) if key}
+        return {*self.paths, *beside, *([PEER_ALONE] if self.own else [])}
+
+    def ratio(self, data: Figures, path: str, baseline: str | None) -> Spread | None:
+        """The path's metric over the baseline's; None when this run has not both."""
+        if baseline is None:
+            return None
+        if self.own:
+            return _own_ratio(data, self.workload, self.metric, path, baseline)
+        return ratio(data, self.workload, self.metric, path, baseline)
+
+    def value(self, data: Figures, path: str) -> float | None:
+        """The metric itself, median of the repetitions."""
+        values = data.get(self.workload, {}).get(path, {}).get(self.metric)
+        if not values:
+            return None
+        if self.own:
+            alone = data[self.workload].get(PEER_ALONE, {}).get(self.metric, {})
+            rest = {number: values[number] - alone[number] for number in values if number in alone}
+            return spread(rest).median if rest else None
+        return spread(values).median
+
+
+def _own_ratio(data: Figures, workload: str, metric: str, path: str, baseline: str) -> Spread | None:
+    found = data.get(workload, {})
+    over, under, alone = (found.get(key, {}).get(metric, {}) for key in (path, baseline, PEER_ALONE))
+    common = [number for number in over if number in under and number in alone and under[number] > alone[number]]
+    ratios = {number: (over[number] - alone[number]) / (under[number] - alone[number]) for number in common}
+    return spread(ratios) if ratios else None
+
+
+def _plain() -> Iterator[Row]:
+    rate, host = "Throughput and latency", "Host CPU"
+    yield Row(rate, "bulk send, Gbit/s", "send", "gbit_s", "haproxy", "direct-r0", _PATHS)
+    yield Row(rate, "the same, against HAProxy with splice", "send", "gbit_s", "haproxy-splice", None)
+    yield Row(rate, "bulk receive, Gbit/s", "receive", "gbit_s", "haproxy", "direct-r0")
+    yield Row(rate, "the same, against HAProxy with splice", "receive", "gbit_s", "haproxy-splice", None)
+    spinning = ("request-spin", "p50_us", "haproxy", "direct-r0", ("afxdp-soft", "shm"))
+    yield Row(rate, "64-byte request, median latency in µs, spinning", *spinning)
+    yield Row(rate, "requests per second, 32 connections", "requests-32", "rate", "haproxy", "direct-r0", _PATHS)
+    yield Row(rate, "connections per second, 32 at a time", "connect-32", "rate", "haproxy", "direct-r0", _PATHS)
+    yield Row(host, "s per GB sent", "send", "host_s_per_gb", "haproxy", "direct-r0")
+    yield Row(host, "s per GB received", "receive", "host_s_per_gb", "haproxy", "direct-r1")
+    yield Row(host, "µs per request, 32 connections", "requests-32", "host_us_per_op", "haproxy", "direct-r1")
+    yield Row(host, "µs per connection", "connect-32", "host_us_per_op", "haproxy", "direct-r0")
+
+
+_TLS = (
+    ("sent", "tls-send", "direct-r0"),
+    ("received", "tls-receive", "direct-r1"),
+    ("64-byte request, 32 connections", "tls-requests-64", "direct-r1"),
+    ("1 KB request, 32 connections", "tls-requests-1k", "direct-r1"),
+    ("handshake, RSA-2048", "tls-connect-rsa", "direct-r0"),
+    ("handshake, ECDSA P-256", "tls-connect-ecdsa", "direct-r0"),
+)
+
+
+def _tls() -> Iterator[Row]:
+    for label, workload, direct in _TLS:
+        bulk = label in ("sent", "received")
+        rate, unit = ("gbit_s", "Gbit/s") if bulk else ("rate", "per second")
+        yield Row("TLS, throughput", f"{label}, {unit}", workload, rate, "haproxy", direct)
+    for label, workload, direct in _TLS:
+        bulk = label in ("sent", "received")
+        metric, unit = ("host_s_per_gb", "s per GB") if bulk else ("host_us_per_op", "µs per")
+        yield Row("TLS, host CPU", f"{unit} {label}", workload, metric, "haproxy", direct)
+
+
+def _own() -> Iterator[Row]:
+    works = (
+        ("s per GB sent", "send"),
+        ("s per GB received", "receive"),
+        ("µs per request, 32 connections", "requests-32"),
+        ("µs per connection", "connect-32"),
+        *(
+            (f"TLS: {'s per GB' if workload in ('tls-send', 'tls-receive') else 'µs per'} {label}", workload)
+            for label, workload, _ in _TLS
+        ),
+    )
+    for label, workload in works:
+        metric = "device_s_per_gb" if label.startswith(("s per", "TLS: s per")) else "device_us_per_op"
+        yield Row("The device's own CPU", label, workload, metric, "haproxy-r1", None, own=True)
+
+
+def _programs() -> Iterator[Row]:
+    section = "Unmodified servers, asyncio, protocols"
+    for label, workload in (("redis GET, 50 connections", "redis-get-50"), ("nginx under wrk, kept", "wrk-keepalive")):
+        yield Row(section, f"{label}: requests per second", workload, "rate", "haproxy", "direct-r1", _PATHS)
+        host = f"{label}: host µs per request"
+        yield Row(section, host, workload, "host_us_per_op", "haproxy", "direct-r1", _PATHS)
+    for connections in (1, 32):
+        label = f"asyncio echo, {connections} connection{'s'[: connections > 1]}, beside uvloop"
+        uvloop = (f"asyncio-{connections}", "rate", "haproxy-uvloop", "direct-r0-uvloop", _PATHS)
+        yield Row(section, f"{label}: per second", *uvloop)
+        workload, _, *beside = uvloop
+        yield Row(section, f"{label}: host µs each", workload, "host_us_per_op", *beside)
+    yield Row(section, "HTTP/2 frames of 1 KB over TLS in Python, per second", "http2", "rate", None, "python-r0")
+    for name in ("digest", "plain"):
+        label = f"NVMe/TCP, host s per GB, {'with' if name == 'digest' else 'no'} digests"
+        yield Row(section, label, f"nvme-{name}", "host_s_per_gb", None, "direct-r1")
+    for workload, what in (("pass-redis", "redis GET"), ("pass-wrk", "nginx")):
+        label = f"{what}, all left to the kernel: requests per second"
+        yield Row(section, label, workload, "rate", None, "direct-r1", ("passed-r1",))
+
+
+ROWS: tuple[Row, ...] = (*_plain(), *_tls(), *_own(), *_programs())
+
+
+def needed() -> set[tuple[str, str]]:
+    """Workload and path of every run that the rows want."""
+    return {(row.workload, path) for row in ROWS for path in row.paths_needed()}

@@ -1,0 +1,184 @@
+"""What the bench keeps, goes on with, and says over several runs."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from bench import limits, options, results, rows
+from bench.analysis import Run, figures
+from bench.certificates import Certificates
+from bench.haproxy import config
+from bench.resultfile import FORMAT, Recorded, Writer, read
+from bench.subjects import DIRECT_R0, HAPROXY, SHM, WORKLOADS
+from rich.console import Console
+
+FACTS = {"format": FORMAT, "date": "2026-01-02T03:04:05+00:00", "cpu": "CPU", "cores": 2, "kernel": "6.18"}
+FACTS |= {"haproxy": "HAProxy 2.6 - more", "commit": "0123456789ab"}
+
+
+def run(workload: str, path: str, repetition: int, *, host: float = 1.0, device: float = 1.0, count: int = 100) -> Run:
+    result = {"operations": count, "seconds": 1.0, "host_core_s": host, "device_core_s": device, "checked": "all"}
+    return Run(workload, path, repetition, result, {"placement": "r0"})
+
+
+def recorded(*runs: Run) -> Recorded:
+    found = Recorded(environment=[dict(FACTS)])
+    found.runs.extend(runs)
+    return found
+
+
+# --- the file -------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_interrupted_keeps_what_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "bench.jsonl"
+    with Writer(path) as writer:
+        writer.add("environment", FACTS)
+        writer.add("asked", {"repetitions": 2})
+        writer.run(run("send", "shm", 0, host=1 / 3))
+        writer.add("idle", {"path": "shm", "host_cpu": 0.25})
+        assert read(path).runs == writer.recorded.runs, "it is in the file at once"
+    with path.open("a") as file:
+        file.write('{"kind":"run","workl')  # killed in the middle of a line
+    with Writer(path, resume=True) as writer:
+        assert writer.recorded.done() == {("send", "shm", 0)}
+        assert writer.recorded.asked == {"repetitions": 2}
+        writer.run(run("send", "shm", 1))
+    found = read(path)
+    assert found.done() == {("send", "shm", 0), ("send", "shm", 1)}
+    assert found.runs[0].result["host_core_s"] == 0.333333
+    assert found.idle == {"shm": {"host_cpu": 0.25}}
+    assert len(path.read_text().splitlines()) == 5
+
+
+def test_a_file_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "bench.jsonl"
+    path.write_text("precious\n")
+    with pytest.raises(FileExistsError, match=r"--resume .*bench\.jsonl"):
+        Writer(path)
+    assert path.read_text() == "precious\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no result file"),
+        ("[]\n", "line 1"),
+        ('{"kind":"environment","format":1}\n', "line 1.*format 1"),
+        (json.dumps({"kind": "environment", **FACTS}) + '\n{"kind":"song"}\n', "line 2.*song"),
+    ],
+    ids=["empty", "no object", "old format", "unknown kind"],
+)
+def test_no_result_file(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "bench.jsonl"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read(path)
+
+
+# --- what is asked --------------------------------------------------------------------------------------------------
+
+
+def ask(*arguments: str) -> options.Asked:
+    return options.asked(options.parser("").parse_args(arguments))
+
+
+def test_quick_has_every_row_and_nothing_else() -> None:
+    quick = ask("--quick")
+    planned = {(w.key, s.key) for w in quick.wanted() for s in w.subjects if quick.wants(w, s)}
+    assert planned == rows.needed(), "a row names a path that its workload does not have"
+    assert quick.minutes == 5 and quick.repetitions > 1
+    everything = ask()
+    assert sum(len(w.subjects) for w in everything.wanted()) == sum(len(w.subjects) for w in WORKLOADS)
+    assert everything.minutes is None
+
+
+def test_what_was_asked_is_known_when_resumed() -> None:
+    asked = ask("--quick", "--only", "tls", "--seconds", "0.25")
+    assert options.Asked.of(json.loads(json.dumps(asked.stored()))) == asked
+
+
+def test_without_privilege_only_what_needs_none() -> None:
+    asked = ask("--loopback", "--queue", "afxdp")
+    assert asked.queues == ("shm",) and asked.extras == ()
+
+
+# --- figures --------------------------------------------------------------------------------------------------------
+
+
+def test_the_devices_own_cpu_is_without_the_peers() -> None:
+    (row,) = (row for row in rows.ROWS if row.own and row.workload == "requests-32")
+    data = figures(
+        [
+            run("requests-32", "direct-r1", 0, device=0.2),
+            run("requests-32", "haproxy-r1", 0, device=1.0),
+            run("requests-32", "shm", 0, device=0.6),
+        ]
+    )
+    found = row.ratio(data, "shm", row.haproxy)
+    assert found is not None and found.median == pytest.approx(0.5)
+    assert row.value(data, "shm") == pytest.approx(4000)
+    assert row.value(figures([run("requests-32", "shm", 0)]), "shm") is None
+
+
+def test_the_range_over_files() -> None:
+    files = [
+        results.Measured.of(
+            name, recorded(run("requests-32", "shm", 0, count=count), run("requests-32", "haproxy", 0, count=100))
+        )
+        for name, count in (("a", 150), ("b", 200), ("c", 120))
+    ]
+    (line,) = (line for line in results.lines(files) if line.row.metric == "rate")
+    assert line.haproxy is not None and line.direct is None
+    assert (line.haproxy.median, line.haproxy.low, line.haproxy.high) == (1.5, 1.2, 2.0)
+    assert line.files == 3
+    text = results.markdown(files)
+    assert "1.50 (1.20–2.00)" in text and "- b: 2026-01-02, CPU, 2 cores, Linux 6.18" in text
+    screen = io.StringIO()
+    results.print_rows(Console(file=screen, width=120), files)
+    assert "1.50 (1.20–2.00)" in screen.getvalue()
+
+
+def test_results_need_a_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no result file"):
+        results.files_of([tmp_path])
+
+
+def test_committed_files_can_be_read() -> None:
+    for path in options.RESULTS.glob(f"*{results.SUFFIX}"):
+        assert read(path).runs
+
+
+def test_limits() -> None:
+    data = figures(
+        [
+            run("requests-32", "direct-r1", 0, host=1.0, device=0.6),
+            run("requests-32", "haproxy", 0, host=0.5, device=0.99),
+            run("requests-32", "shm", 0, host=0.5, device=0.7),
+        ]
+    )
+    found = {limit.path: limit for limit in limits.of(data)}
+    assert found["direct-r1"].reason == "the host's core"
+    assert found["haproxy"].reason == "the device's core, most of it the peer's work"
+    assert found["haproxy"].peer_share == pytest.approx(0.606, abs=0.001)
+    assert found["shm"].reason.startswith("wake-ups")
+
+
+# --- HAProxy --------------------------------------------------------------------------------------------------------
+
+
+def test_haproxy_speaks_tls_with_the_peer_alone() -> None:
+    files = Certificates(Path("/c/rsa"), Path("/c/ecdsa"), Path("/c/trust.pem"))
+    text = config("198.18.1.1", "198.18.0.2", [], Path("/c"), files)
+    port = HAPROXY.port("connect", "ecdsa")
+    block = text[text.index(f"bind 198.18.1.1:{port}\n") :].partition("listen")[0]
+    assert f"198.18.0.2:{DIRECT_R0.port('connect', 'ecdsa')} ssl verify required ca-file /c/trust.pem" in block
+    assert "no-ssl-reuse" in block
+    ports = [line.rpartition(":")[2] for line in text.splitlines() if line.lstrip().startswith("bind")]
+    assert len(ports) == len(set(ports))
+    assert SHM.port("connect", "rsa") == DIRECT_R0.port("connect", "rsa")
+    assert replace(HAPROXY, splice=True).port("send") != HAPROXY.port("send")
