@@ -25,7 +25,6 @@ from xts_lab.loopback import ALLOW_LOOPBACK
 from . import netns, topology
 from .access import RUN_DIRECTORY, LabError
 from .lab import START_TIMEOUT_S, Lab
-from .placement import KernelPlacement, QueuePlacement
 from .processes import wait_ready
 
 #: A demo's lab has the number of its process, so that several can run.
@@ -60,6 +59,7 @@ class Place(Protocol):
     queue: str
     addresses: Addresses
     http_port: int
+    https_port: int
     host_core: int
     device_core: int
 
@@ -87,31 +87,23 @@ def two_cores() -> tuple[int, int]:
     return cores[0], cores[min(1, len(cores) - 1)]
 
 
-def free_port() -> int:
-    """A port of the loopback that nobody has just now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback that nobody has just now, each another."""
+    with ExitStack() as stack:
+        return [stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(count)]
 
 
 class LabPlace(AbstractContextManager["LabPlace"]):
-    """A lab of its own. Device work is where a DPU or NIC would do it: *thr* and *r1*, when there are two
-    cores."""
+    """A lab of its own."""
 
-    def __init__(self, queue: str) -> None:
+    def __init__(self, queue: str, tables: str = "") -> None:
+        """tables: more of them for the proxy's configuration, as TOML."""
         self.queue = queue
         self.http_port = 80
+        self.https_port = 443
         self.addresses = Addresses(net="198.18.0.2", host="198.18.0.1", kern="198.18.1.2")
         self.host_core, self.device_core = two_cores()
-        apart = self.host_core == 0 and self.device_core == 1
-        threaded = apart and queue == "afxdp"
-        self.lab = Lab(
-            f"{LAB_PREFIX}{os.getpid()}",
-            queue=queue,
-            queues=2,
-            placement=QueuePlacement.THR if threaded else QueuePlacement.SOFT,
-            kern_placement=KernelPlacement.R1 if apart else KernelPlacement.R0,
-        )
+        self.lab = Lab(f"{LAB_PREFIX}{os.getpid()}", queue=queue, queues=2, tables=tables)
 
     @property
     def directory(self) -> Path:
@@ -119,8 +111,7 @@ class LabPlace(AbstractContextManager["LabPlace"]):
 
     @property
     def description(self) -> str:
-        settings = self.lab.settings
-        return f"{self.queue} queue, device work {settings.placement}; kernel TCP {settings.kern_placement}"
+        return f"{self.queue} queue, in a lab of namespaces"
 
     def __enter__(self) -> LabPlace:
         remove_abandoned()
@@ -146,7 +137,7 @@ class LoopbackPlace(AbstractContextManager["LoopbackPlace"]):
 
     def __init__(self, tables: str = "") -> None:
         """tables: more of them for the proxy's configuration, as TOML."""
-        self.http_port = free_port()
+        self.http_port, self.https_port = free_ports(2)
         self.tables = tables
         self.proxy_pid = 0
         self.host_core, self.device_core = two_cores()
@@ -200,12 +191,12 @@ class LoopbackPlace(AbstractContextManager["LoopbackPlace"]):
         return subprocess.Popen(command, env=self._environment, **options)
 
 
-def end(process: subprocess.Popen[Any]) -> None:
-    """Ends a program that we started, and waits for it."""
+def end(process: subprocess.Popen[Any], timeout_s: float = 5) -> None:
+    """Ends a program that we started, and waits for it: SIGTERM, after timeout_s SIGKILL."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(5)
+            process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             process.kill()
     process.wait()

@@ -3,9 +3,12 @@ Without privilege, one bed for all: a proxy on a shared-memory queue, and everyb
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
+import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -89,12 +92,21 @@ class LoopbackBed(Bed):
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Two benches at a time would measure each other and share names. The lock is a name without a file."""
+    """Two benches at a time would measure each other and share names: waits for the other's end. The lock is a name
+    without a file, so a crash leaves none."""
+    told = False
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as lock:
-        try:
-            lock.bind("\0xts-bench")
-        except OSError as error:
-            raise RuntimeError("another bench is running on this machine: wait for its end") from error
+        while True:
+            try:
+                lock.bind("\0xts-bench")
+                break
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                if not told:
+                    print("another bench is running on this machine: waiting for its end", file=sys.stderr)
+                told = True
+                time.sleep(0.1)
         yield
 
 

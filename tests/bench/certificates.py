@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from authority import self_signed
+from xts_lab.certificate import self_signed
 
 #: As in native/measure.h.
 TLS_NAME = "peer.bench.test"
@@ -34,8 +34,7 @@ class Certificates:
 def make(directory: Path) -> Certificates:
     """Valid for two days."""
     directory.chmod(0o755)  # the proxy may run as somebody else
-    rsa = self_signed(TLS_NAME, kind="rsa").write(directory, "rsa")
-    ecdsa = self_signed(TLS_NAME).write(directory, "ecdsa")
+    rsa, ecdsa = (self_signed(directory, kind, TLS_NAME, kind) for kind in ("rsa", "ecdsa"))
     trust = directory / "trust.pem"
     trust.write_bytes(rsa.certificate.read_bytes() + ecdsa.certificate.read_bytes())
     return Certificates(rsa.both, ecdsa.both, trust)

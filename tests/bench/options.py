@@ -37,8 +37,8 @@ class Asked:
 
     workloads: tuple[str, ...]
     extras: tuple[str, ...]  # "idle", "memory"
-    #: Only the paths that README's rows want.
-    rows_only: bool
+    #: Only these, each WORKLOAD:PATH; empty: all.
+    pairs: tuple[str, ...]
     queues: tuple[str, ...]
     loopback: bool
     repetitions: int
@@ -61,7 +61,7 @@ class Asked:
         return asdict(self)
 
     def wants(self, workload: Workload, subject: Subject) -> bool:
-        return not self.rows_only or (workload.key, subject.key) in rows.needed()
+        return not self.pairs or f"{workload.key}:{subject.key}" in self.pairs
 
     def wanted(self) -> list[Workload]:
         """Workloads of which at least one path is wanted."""
@@ -76,6 +76,11 @@ def names() -> dict[str, list[str]]:
         found.setdefault(workload.group, []).append(workload.key)
     found |= {workload.key: [workload.key] for workload in WORKLOADS}
     return found | {"idle": ["idle"], "memory": ["memory"]}
+
+
+def pairs() -> list[str]:
+    """What --run may say."""
+    return [f"{workload.key}:{subject.key}" for workload in WORKLOADS for subject in workload.subjects]
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -119,6 +124,13 @@ def parser(description: str) -> argparse.ArgumentParser:
         help=f"may be repeated; a workload, or the beginning that several share: {', '.join(known)}",
     )
     add("--rows", action="store_true", help="only the paths that README's rows name")
+    add(
+        "--run",
+        action="append",
+        choices=pairs(),
+        metavar="WORKLOAD:PATH",
+        help="may be repeated; only these paths of these workloads, tls-send:shm for instance",
+    )
     add("--queue", action="append", choices=["afxdp", "shm"], help="may be repeated; default: both")
     add("--loopback", action="store_true", help="without root: shared memory, and everybody on this machine's loopback")
     add("--repetitions", type=int, metavar="N", help="at most; default: 7")
@@ -141,13 +153,17 @@ def asked(arguments: argparse.Namespace) -> Asked:
     quick = arguments.quick
     keys = {key for name in arguments.only or names() for key in names()[name]}
 
+    chosen_pairs = set(arguments.run or ())
+    if arguments.rows or quick:
+        chosen_pairs |= {f"{workload}:{path}" for workload, path in rows.needed()}
+
     def chosen(value: Any, plain: Any, quickly: Any) -> Any:
         return value if value is not None else quickly if quick else plain
 
     return Asked(
         workloads=tuple(workload.key for workload in WORKLOADS if workload.key in keys),
-        extras=() if arguments.loopback else tuple(key for key in ("idle", "memory") if key in keys),
-        rows_only=arguments.rows or quick,
+        extras=() if arguments.loopback or arguments.run else tuple(key for key in ("idle", "memory") if key in keys),
+        pairs=tuple(sorted(chosen_pairs)),
         queues=("shm",) if arguments.loopback else tuple(arguments.queue or ("afxdp", "shm")),
         loopback=arguments.loopback,
         repetitions=chosen(arguments.repetitions, 7, 7),

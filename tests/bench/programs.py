@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 TOP = Path(__file__).resolve().parents[2]
 NATIVE = TOP / "tests" / "bench" / "native"
@@ -77,18 +80,18 @@ def compile_program(
 
 
 def build(directory: Path) -> Programs:
-    """Builds them into `directory`."""
+    """Builds them into `directory`, as many at a time as there are cores."""
     client = [NATIVE / name for name in _CLIENT]
-    return Programs(
-        compile_program(directory / "client-kernel", [*client, NATIVE / "net_api_kernel.c"]),
-        compile_program(directory / "client-xts", [*client, NATIVE / "net_api_xts.c"], libxts_directory(), _MESSAGES),
-        compile_program(directory / "client-openssl", [*client, NATIVE / "net_api_openssl.c"], flags=_OPENSSL),
-        compile_program(
-            directory / "client-xts-tls", [*client, NATIVE / "net_api_xts_tls.c"], libxts_directory(), _MESSAGES
-        ),
-        compile_program(
-            directory / "peer",
-            [NATIVE / name for name in ("peer.c", "peer_tls.c", "pdus.c", "measure.c")],
-            flags=_OPENSSL,
-        ),
-    )
+    peer = [NATIVE / name for name in ("peer.c", "peer_tls.c", "pdus.c", "measure.c")]
+    libxts = libxts_directory()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+
+        def begin(name: str, sources: list[Path], *options: Any) -> Future[Path]:
+            return pool.submit(compile_program, directory / name, sources, *options)
+
+        kernel = begin("client-kernel", [*client, NATIVE / "net_api_kernel.c"])
+        xts = begin("client-xts", [*client, NATIVE / "net_api_xts.c"], libxts, _MESSAGES)
+        openssl = begin("client-openssl", [*client, NATIVE / "net_api_openssl.c"], None, (), _OPENSSL)
+        xts_tls = begin("client-xts-tls", [*client, NATIVE / "net_api_xts_tls.c"], libxts, _MESSAGES)
+        server = begin("peer", peer, None, (), _OPENSSL)
+    return Programs(kernel.result(), xts.result(), openssl.result(), xts_tls.result(), server.result())

@@ -1,0 +1,186 @@
+"""What the demo measures: a few rows of tests/bench, with the programs and the counting of tests/bench, shorter.
+
+Each row is measured on each way there is, one after the other, and then all of it again, some rounds; what counts is
+the median. Host CPU is the busy time of the host's whole core, work that the kernel does in interrupts included.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from .access import LabError
+from .places import end
+
+_TOP = Path(__file__).resolve().parents[2]
+#: Labs of the bench and all rounds, seconds: with the job, and taking everything down, the demo stays below a minute.
+MEASURE_S = 44.0
+WARMUP_S = 0.1
+#: How long a run that other programs disturb is made again.
+PATIENCE_S = 0.7
+
+
+@dataclass(frozen=True)
+class Row:
+    """One group of bars. `ways`: the paths of the bench for kernel TCP, HAProxy and an afxdp queue."""
+
+    key: str
+    label: str
+    workload: str
+    unit: str  # "µs" each, "s/GB", or "µs latency"
+    ways: tuple[str, str, str] = ("direct-r1", "haproxy-r1", "afxdp-thr")
+    tls: bool = False
+    #: What it is called in the verdict; empty: not in it.
+    short: str = ""
+
+    def path(self, way: str, loopback: bool) -> str:
+        """The bench's key. On loopback nobody can say where the kernel does its work (r0)."""
+        if way == "shm":
+            return "shm"
+        path = self.ways[("kernel", "haproxy", "afxdp").index(way)]
+        return {"direct-r1": "direct-r0", "haproxy-r1": "haproxy"}.get(path, path) if loopback else path
+
+
+#: For latency each has the placement that suits it: what runs on the core that waits needs no wake-up.
+ROWS = (
+    Row("handshake", "TLS handshake, ECDSA P-256", "tls-connect-ecdsa", "µs", tls=True, short="a TLS handshake"),
+    Row(
+        "tls-request",
+        "TLS request, 32 connections",
+        "tls-requests-64",
+        "µs",
+        tls=True,
+        short="a TLS request",
+    ),
+    Row("tls-bulk", "TLS bulk, sent", "tls-send", "s/GB", tls=True, short="TLS bulk"),
+    Row("request", "plain request, 32 connections", "requests-32", "µs", short="a plain request"),
+    Row("bulk", "plain bulk, sent", "send", "s/GB"),
+    Row("latency", "latency of a single request", "request-spin", "µs latency", ("direct-r0", "haproxy", "afxdp-soft")),
+)
+WAYS = ("kernel", "haproxy", "afxdp", "shm")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One bar: the median over the rounds and what they ranged over, and what went through, per second."""
+
+    value: float
+    low: float
+    high: float
+    rate: float
+
+
+@dataclass
+class Found:
+    """Row and way -> figure; and what it was measured on."""
+
+    figures: dict[tuple[str, str], Figure] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    #: Share of a core that other programs had, median of all runs.
+    foreign_share: float = 0.0
+    rounds: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be measured."""
+
+    rows: tuple[Row, ...]
+    queues: tuple[str, ...]
+    loopback: bool
+    rounds: int
+    seconds: float
+
+    def runs(self) -> dict[tuple[str, str], tuple[str, str]]:
+        """Workload and path of the bench -> row and way."""
+        return {
+            (row.workload, row.path(way, self.loopback)): (row.key, way)
+            for row in self.rows
+            for way in WAYS
+            if way in ("kernel", "haproxy", *self.queues)
+        }
+
+    def command(self) -> list[str]:
+        """The bench's."""
+        command = [sys.executable, "-m", "bench", "--json", "-", "--check-mb", "0", "--warmup", f"{WARMUP_S}"]
+        command += ["--patience", f"{PATIENCE_S}", "--minutes", f"{MEASURE_S / 60}"]
+        command += ["--repetitions", str(self.rounds), "--seconds", f"{self.seconds}"]
+        command += ["--loopback"] if self.loopback else [f"--queue={queue}" for queue in self.queues]
+        return command + [f"--run={workload}:{path}" for workload, path in self.runs()]
+
+
+def measured(unit: str, result: dict[str, Any]) -> tuple[float, float]:
+    """What one run gives: the figure, and operations or gigabits per second."""
+    seconds = result["seconds"]
+    if unit == "s/GB":
+        gigabytes = result["bytes"] / 1e9
+        return result["host_core_s"] / gigabytes, 8 * gigabytes / seconds
+    value = result["p50_us"] if unit == "µs latency" else 1e6 * result["host_core_s"] / result["operations"]
+    return value, result["operations"] / seconds
+
+
+def found_in(plan: Plan, lines: Iterator[dict[str, Any]]) -> Iterator[tuple[str, Found]]:
+    """What the lines of the bench's result file say: after each run its title, and everything so far."""
+    runs, found = plan.runs(), Found()
+    units = {row.key: row.unit for row in plan.rows}
+    values: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    foreign: list[float] = []
+    for line in lines:
+        if line["kind"] == "environment":
+            found.environment = {key: line[key] for key in ("date", "cpu", "kernel", "commit", "haproxy")}
+        if line["kind"] != "run":
+            continue
+        key = runs[line["workload"], line["subject"]]
+        values.setdefault(key, []).append(measured(units[key[0]], line["result"]))
+        foreign.append(line["result"].get("foreign_share", 0.0))
+        of_key = [value for value, _ in values[key]]
+        rate = median(rate for _, rate in values[key])
+        found.figures[key] = Figure(median(of_key), min(of_key), max(of_key), rate)
+        found.foreign_share = median(foreign)
+        found.rounds = max(map(len, values.values()))
+        yield f"{key[0]}, {key[1]}", found
+
+
+@contextmanager
+def bench(plan: Plan) -> Iterator[Iterator[dict[str, Any]]]:
+    """The bench at work: the lines it writes, as they come. LabError with what it complained of when it fails."""
+    if not (_TOP / "tests" / "bench" / "__main__.py").exists():
+        raise LabError("the demo measures with tests/bench, which only a checkout has")
+    environment = os.environ | {"PYTHONPATH": f"{_TOP / 'tests'}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")}
+    with tempfile.TemporaryFile("w+") as complaints:
+        process = subprocess.Popen(
+            plan.command(),
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for us; it is told to take its labs down
+        )
+        try:
+            yield _lines(process)
+        finally:
+            end(process, 20)  # it takes its labs down
+        if process.returncode != 0:
+            complaints.seek(0)
+            raise LabError("\n".join(complaints.read().strip().splitlines()[-8:]))
+
+
+def _lines(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+    assert process.stdout is not None
+    for line in process.stdout:
+        yield json.loads(line)
+    process.wait()
+
+
+def rows_named(names: Sequence[str] | None) -> tuple[Row, ...]:
+    """Rows by their keys; all without any."""
+    return tuple(row for row in ROWS if not names or row.key in names)

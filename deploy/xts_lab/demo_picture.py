@@ -1,0 +1,234 @@
+"""The demo's picture: bars in the terminal, the verdict in a sentence, where it loses, and the same as a drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from .access import LabError
+from .demo_measure import WAYS, Figure, Found, Row
+
+_BAR = 34
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_COLOURS = {"kernel": "bright_black", "haproxy": "yellow", "afxdp": "green", "shm": "bright_green"}
+_DRAWN = {"kernel": "#8c8c8c", "haproxy": "#d9a441", "afxdp": "#2f7d4f", "shm": "#58b47c"}
+#: Less than that is within what rounds differ by.
+_WORSE = 1.1
+#: Where other programs had more of a core, the figures are theirs too.
+BUSY_MAX = 0.05
+_NO_VERDICT = 0.25
+
+
+def title_of(row: Row, way: str) -> str:
+    """What a bar stands for."""
+    if way == "kernel":
+        return "kernel TCP + OpenSSL" if row.tls else "kernel TCP"
+    if way == "haproxy":
+        return "HAProxy doing TLS" if row.tls else "HAProxy"
+    return f"XTS {way}"
+
+
+def heading(row: Row) -> str:
+    """What a group of bars shows."""
+    if row.unit == "µs latency":
+        return f"{row.label}, median, µs"
+    return f"{row.label}: host CPU, {'s per GB' if row.unit == 's/GB' else 'µs'}"
+
+
+def number(value: float) -> str:
+    """About three digits."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _rate(row: Row, figure: Figure) -> str:
+    return f"{figure.rate:.1f} Gbit/s" if row.unit == "s/GB" else f"{figure.rate:,.0f}/s"
+
+
+def bar(share: float, width: int = _BAR) -> str:
+    """A bar of so much of the width, 0 to 1, in eighths of a column; never nothing."""
+    eighths = max(1, round(share * width * 8))
+    whole, rest = divmod(eighths, 8)
+    return "█" * whole + _EIGHTHS[rest].strip()
+
+
+def _of_row(found: Found, row: Row) -> dict[str, Figure]:
+    return {way: found.figures[row.key, way] for way in WAYS if (row.key, way) in found.figures}
+
+
+def picture(found: Found, rows: Sequence[Row]) -> Iterator[Text]:
+    """Lines for a terminal. Bars of one group are to the same scale."""
+    for row in rows:
+        figures = _of_row(found, row)
+        if not figures:
+            continue
+        longest = max(figure.value for figure in figures.values()) or 1.0
+        yield Text(heading(row), style="bold")
+        for way, figure in figures.items():
+            line = Text(f"  {title_of(row, way):<21}")
+            line.append(f"{bar(figure.value / longest):<{_BAR}}", style=_COLOURS[way])
+            line.append(f" {number(figure.value):>7}")
+            line.append(f"  {_rate(row, figure):>12}", style="dim")
+            yield line
+
+
+# --- what it says ---------------------------------------------------------------------------------------------
+
+
+def _ratios(found: Found, rows: Iterable[Row], baseline: str, ways: Sequence[str] = ("afxdp", "shm")) -> list[float]:
+    ratios = []
+    for row in rows:
+        figures = _of_row(found, row)
+        if baseline in figures and figures[baseline].value:
+            ratios += [figures[way].value / figures[baseline].value for way in ways if way in figures]
+    return ratios
+
+
+def _percent(ratios: Sequence[float]) -> str:
+    low, high = round(100 * min(ratios)), round(100 * max(ratios))
+    return f"{low} %" if low == high else f"{low} to {high} %"
+
+
+def _list(parts: Sequence[str]) -> str:
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def verdict(found: Found, rows: Sequence[Row]) -> str:
+    """One sentence. Empty without figures to compare. Plain bulk is not in it: what is worse is told apart."""
+    gaining = [row for row in rows if row.short and _ratios(found, [row], "kernel")]
+    if not gaining:
+        return ""
+    parts = [f"{row.short} {_percent(_ratios(found, [row], 'kernel'))}" for row in gaining]
+    parts[0] = parts[0].replace(gaining[0].short, f"{gaining[0].short} costs the host", 1)
+    parts[0] += " of the CPU that kernel TCP takes"
+    sentence = _list(parts)
+    if beside := [_percent(ratios) for row in gaining if (ratios := _ratios(found, [row], "haproxy"))]:
+        sentence += f"; beside what HAProxy leaves it to do {_list(beside)}"
+    return f"{sentence[0].upper()}{sentence[1:]}."
+
+
+def throughput(found: Found, rows: Sequence[Row]) -> str:
+    """What went through, beside the others, in a sentence."""
+    rates: dict[str, list[float]] = {}
+    for row in rows:
+        figures = _of_row(found, row)
+        for baseline in ("haproxy", "kernel"):
+            if row.unit != "µs latency" and baseline in figures and figures[baseline].rate:
+                of_row = [figures[way].rate / figures[baseline].rate for way in ("afxdp", "shm") if way in figures]
+                rates.setdefault(baseline, []).extend(of_row)
+    told = [f"{_percent(rates['haproxy'])} of HAProxy's"] if rates.get("haproxy") else []
+    if rates.get("kernel"):
+        told.append(f"{_percent(rates['kernel'])} of direct TCP's, for here one core is device and peer at once")
+    return f"Throughput: {'; '.join(told)}." if told else ""
+
+
+def _why(row: Row, way: str, loopback: bool) -> str:
+    if row.unit == "s/GB" and way == "afxdp":
+        return "on veth AF_XDP copies each byte twice more, where kernel TCP hands pages over"
+    if row.key == "latency":
+        return "the device is one hop more"
+    if row.key == "bulk" and loopback:
+        return "loopback TCP has no network to work for"
+    return ""
+
+
+def losses(found: Found, rows: Sequence[Row], loopback: bool) -> Iterator[str]:
+    """Where ours costs more than one of the two, and why, if that is known."""
+    for row in rows:
+        for way in ("afxdp", "shm"):
+            ratios = [(name, ratio) for name in WAYS[:2] for ratio in _ratios(found, [row], name, (way,))]
+            worse = [f"{ratio:.1f} times {title_of(row, name)}" for name, ratio in ratios if ratio >= _WORSE]
+            if worse:
+                why = _why(row, way, loopback)
+                yield f"{row.label}, {way}: {', '.join(worse)}{': ' if why else ''}{why}."
+
+
+def print_all(console: Console, found: Found, rows: Sequence[Row], loopback: bool) -> None:
+    """Picture, verdict, losses."""
+    console.print("[dim]Bars: what it costs, less is better. On the right: what went through.[/]", highlight=False)
+    for line in picture(found, rows):
+        console.print(line)
+    busy = found.foreign_share
+    if busy > BUSY_MAX:
+        console.print(
+            f"Other programs had {busy:.0%} of a core meanwhile: "
+            f"{'no verdict. ' if busy > _NO_VERDICT else ''}Do not rely on the figures.",
+            style="yellow",
+            highlight=False,
+        )
+    if busy > _NO_VERDICT:
+        return
+    if sentence := verdict(found, rows):
+        console.print(f"[bold green]{sentence}[/]", highlight=False)
+    if sentence := throughput(found, rows):
+        console.print(sentence, highlight=False)
+    for loss in losses(found, rows, loopback):
+        console.print(f"[yellow]Costs more:[/] {loss}", highlight=False)
+
+
+# --- the drawing ----------------------------------------------------------------------------------------------
+
+
+def _draw_group(axis: object, found: Found, row: Row) -> None:
+    figures = _of_row(found, row)
+    ways = list(figures)
+    values = [figures[way].value for way in ways]
+    ranges = [
+        [figures[way].value - figures[way].low for way in ways],
+        [figures[way].high - figures[way].value for way in ways],
+    ]
+    axis.barh(  # type: ignore[attr-defined]
+        [title_of(row, way) for way in ways],
+        values,
+        xerr=ranges,
+        color=[_DRAWN[way] for way in ways],
+        ecolor="#444444",
+        capsize=2,
+    )
+    axis.invert_yaxis()  # type: ignore[attr-defined]
+    axis.set_title(heading(row), fontsize=10, loc="left", fontweight="bold")  # type: ignore[attr-defined]
+    axis.tick_params(labelsize=9, length=0)  # type: ignore[attr-defined]
+    axis.set_xticks([])  # type: ignore[attr-defined]
+    for side in ("top", "right", "bottom"):
+        axis.spines[side].set_visible(False)  # type: ignore[attr-defined]
+    reach = max(figure.high for figure in figures.values())
+    axis.set_xlim(0, reach * 1.2)  # type: ignore[attr-defined]
+    for place, way in enumerate(ways):
+        at = figures[way].high + reach * 0.02
+        axis.text(at, place, number(figures[way].value), va="center", fontsize=9)  # type: ignore[attr-defined]
+
+
+def check_drawing(path: Path) -> None:
+    """LabError when nothing can be drawn here."""
+    if find_spec("matplotlib") is None:
+        raise LabError(f"{path}: drawing needs matplotlib: .venv/bin/pip install matplotlib")
+
+
+def plot(path: Path, found: Found, rows: Sequence[Row]) -> None:
+    """Draws it (.svg or .png). LabError when that cannot be done here."""
+    check_drawing(path)
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    shown = [row for row in rows if _of_row(found, row)]
+    tall = (len(shown) + 1) // 2
+    with pyplot.rc_context({"svg.fonttype": "none", "svg.hashsalt": "xts", "font.family": "sans-serif"}):
+        figure, axes = pyplot.subplots(tall, 2, figsize=(11, 1.75 * tall + 0.9), squeeze=False)
+        for axis, row in zip(axes.flat, shown, strict=False):
+            _draw_group(axis, found, row)
+        for axis in list(axes.flat)[len(shown) :]:
+            axis.set_visible(False)
+        facts = found.environment
+        where = f"{facts['cpu']}, Linux {facts['kernel']}, {facts['date'][:10]}, medians of {found.rounds} rounds"
+        figure.text(
+            0.01, 0.985, "CPU of the host's core, and latency: less is better", va="top", fontsize=12, fontweight="bold"
+        )
+        figure.text(0.01, 0.01, f"{where}; whiskers: their range. deploy/demo --plot", fontsize=8, color="#666666")
+        figure.tight_layout(rect=(0, 0.025, 1, 0.965))
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+        pyplot.close(figure)
