@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from typing import Any
 
@@ -33,7 +34,11 @@ comparison). `up` also allows CUBIC in the machine's net.ipv4.tcp_allowed_conges
 
 def _parser() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("--name", default="xts", help="which lab; several can be up at once (default: %(default)s)")
+    shared.add_argument(
+        "--name",
+        default=os.environ.get("XTS_LAB") or "xts",
+        help="which lab; several can be up at once (default: $XTS_LAB, else xts)",
+    )
     parser = argparse.ArgumentParser(
         prog="xts-lab",
         description="The test-bed: a host, a device and a network in namespaces of this machine.",

@@ -1,0 +1,231 @@
+"""Writes the manual pages to `deploy/man`: `PYTHONPATH=deploy python -m xts_docs.man [--check]`.
+
+Their sources: the commands' argparse parsers, the declarations and comments of xts.h, the configuration's declarations
+and the commented example, and RULES.md. With --check nothing is written; the exit status is 1 when a page that is
+committed differs.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from functools import partial
+
+from xts_messages import generated
+
+from . import commands, header, roff, settings
+from .commands import Command
+from .markdown import TOP
+
+FOLDER = "deploy/man"
+_USER, _FILES, _CALLS = "User Commands", "File Formats", "libxts"
+#: Besides its verbs: what to read after a command's page.
+_ALSO = {
+    "xts": "xts\\-agent(1), xts\\-proxy(1), xts\\-lab(1), xts\\-rules(5), xts_socket(3)",
+    "xts-agent": "xts(1), xts\\-agent.toml(5)",
+    "xts-proxy": "xts(1), xts\\-proxy.toml(5)",
+    "xts-lab": "xts(1), ip\\-netns(8)",
+}
+
+# --- commands ------------------------------------------------------------------------------------------
+
+
+def _sections_of(epilog: str) -> Iterator[tuple[str, list[str]]]:
+    """An epilog is parts with a heading such as "examples:"; a part without one is a note."""
+    for part in re.split(r"\n\s*\n", epilog.strip("\n")):
+        lines = part.splitlines()
+        title = re.match(r"^([a-z][a-z ]*):\s*(.*)$", lines[0]) if lines else None
+        if title:
+            rest = [title[2], *lines[1:]] if title[2] else lines[1:]
+            name = {"example": "examples"}.get(title[1], title[1])
+            yield name.upper(), rest
+        elif lines:
+            yield "NOTES", lines
+
+
+def command_page(command: Command, parent: Command | None = None) -> str:
+    """The page of a command, or of a verb, which tells of its own verbs there."""
+    lines = [*roff.head(command.page, "1", command.summary, _USER), ".SH SYNOPSIS"]
+    told = [verb for verb in command.verbs if parent is not None]
+    for one in [command, *told]:
+        if one is command and told:
+            continue
+        name, rest = one.name, one.synopsis.removeprefix(one.name)
+        lines += [f".B {roff.escape(name)}", f"{roff.escape(rest.strip())}" or "\\&", ".br"]
+    lines.pop()
+    lines += [".SH DESCRIPTION", *roff.paragraphs(command.description)]
+    if command.verbs and parent is None:
+        lines.append(".SH COMMANDS")
+        for verb in command.verbs:
+            lines += [".TP", f".BR {roff.escape(verb.page)} (1)", roff.inline(verb.summary)]
+    for one in [command, *told]:
+        lines += _options(one, f"OPTIONS OF {one.name.upper()}" if one is not command else "OPTIONS")
+    for one in [command, *told]:
+        for title, text in _sections_of(one.epilog):
+            lines += [f".SH {title}", *(_text(text) if title in ("NOTES", "EXIT STATUS") else roff.example(text))]
+    top = parent or command
+    also = [f"{roff.escape(verb.page)}(1)" for verb in command.verbs] if parent is None else [f"{top.page}(1)"]
+    rest = _ALSO[top.page] if parent is None else _ALSO[top.page].split(", ", 1)[-1]
+    lines += [".SH SEE ALSO", ", ".join([*also, rest]).replace("--", "-")]
+    return "\n".join(lines) + "\n"
+
+
+def _text(lines: list[str]) -> Iterator[str]:
+    yield from roff.paragraphs("\n".join(line.strip() for line in lines))
+
+
+def _options(command: Command, title: str) -> Iterator[str]:
+    if command.options or command.arguments:
+        yield f".SH {title}"
+    for option in [*command.arguments, *command.options]:
+        yield ".TP"
+        yield f".B {roff.escape(option.names)}"
+        yield roff.inline(option.text) or "\\&"
+
+
+# --- files ---------------------------------------------------------------------------------------------
+
+
+def proxy_file_page() -> str:
+    """xts-proxy.toml(5)."""
+    lines = list(roff.head("xts-proxy.toml", "5", "configuration of the offload proxy", _FILES))
+    for table in settings.proxy_tables():
+        lines.append(f'.SH "{roff.escape(table.name) or "DESCRIPTION"}"')
+        lines += roff.paragraphs(table.meaning) if table.meaning else []
+        for key in table.keys:
+            lines += [".TP", f".B {roff.escape(f'{key.name} = {key.value}')}"]
+            text = " ".join(key.meaning.split())
+            lines.append(roff.inline(f"{text} ({key.legal})" if key.legal else text).strip() or "\\&")
+    lines += [".SH SEE ALSO", "xts\\-proxy(1)"]
+    return "\n".join(lines) + "\n"
+
+
+def agent_file_page() -> str:
+    """xts-agent.toml(5)."""
+    lines = list(roff.head("xts-agent.toml", "5", "configuration of the agent of a host", _FILES))
+    lines += [".SH DESCRIPTION", *roff.paragraphs("TOML, without tables. An option of xts-agent(1) overrides its key.")]
+    lines.append(".SH KEYS")
+    for key in settings.agent_keys():
+        shown = f"{key.name} = {key.value}" if key.value else key.name
+        lines += [".TP", f".B {roff.escape(shown)}", roff.inline(f"{key.meaning} ({key.legal})")]
+    lines += [".SH SEE ALSO", "xts\\-agent(1)"]
+    return "\n".join(lines) + "\n"
+
+
+def rules_page() -> str:
+    """xts-rules(5), from RULES.md."""
+    lines = list(roff.head("xts-rules", "5", "which TCP sockets of which program are offloaded", _FILES))
+    lines.append(".SH DESCRIPTION")
+    text = (TOP / "host_lib" / "RULES.md").read_text()
+    lines += _from_markdown(re.sub(r"<!--.*?-->\n?", "", text, flags=re.DOTALL).split("\n", 1)[1])
+    lines += [".SH SEE ALSO", "xts\\-run(1), xts(1)"]
+    return "\n".join(lines) + "\n"
+
+
+def _from_markdown(text: str) -> Iterator[str]:
+    for index, part in enumerate(re.split(r"^```\w*\n?", text, flags=re.MULTILINE)):
+        if index % 2:
+            yield from roff.example(part.rstrip("\n").splitlines())
+            continue
+        for block in re.split(r"\n[ \t]*\n", part.strip()):
+            if heading := re.match(r"^(#+) (.*)", block):
+                yield f'.SH "{roff.escape(heading[2].upper())}"' if len(heading[1]) == 2 else f".SS {heading[2]}"
+            elif block.startswith("|"):
+                yield from _rows(block)
+            elif block:
+                yield from roff.paragraphs(re.sub(r"^\d+\. ", "- ", block, flags=re.MULTILINE))
+
+
+def _rows(table: str) -> Iterator[str]:
+    """A table as a list: the first cell names a row."""
+    rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))] for line in table.splitlines()]
+    titles = rows[0]
+    for row in rows[2:]:
+        named = [(title, cell) for title, cell in zip(titles[1:], row[1:], strict=False) if cell]
+        cells = [f"{title}: {cell}" if title and len(named) > 1 else cell for title, cell in named]
+        yield from (".TP", roff.inline(row[0]), roff.inline("; ".join(cells)) or "\\&")
+
+
+# --- libxts --------------------------------------------------------------------------------------------
+
+
+def call_pages() -> dict[str, str]:
+    """A page for each function of xts.h, by its file's name."""
+    found = {}
+    sections = header.sections()
+    for section in sections:
+        around = [entry for entry in section.entries if not entry.names]
+        for entry in section.entries:
+            for name in entry.names:
+                found[f"man3/{name}.3"] = _call_page(name, entry, section, around)
+    return found
+
+
+def _call_page(name: str, entry: header.Entry, section: header.Section, around: list[header.Entry]) -> str:
+    bsd = name.removeprefix("xts_")
+    text = entry.text or f"As `{bsd}`(2), on an XTS socket: the same arguments, results and errno."
+    summary = _summary(text) if entry.text else f"{bsd}(2) for XTS sockets"
+    lines = [*roff.head(name, "3", summary, _CALLS), ".SH SYNOPSIS", ".nf", "#include <xts.h>", ""]
+    lines += [roff.escape(line.expandtabs(8)) or "\\&" for line in entry.declarations.splitlines()]
+    lines += [".fi", ".SH DESCRIPTION", *roff.paragraphs(text)]
+    if not section.title.startswith("the paper") and section.text:
+        lines += [".SH NOTES", *(line for text in section.text for line in roff.paragraphs(text))]
+    calls = sorted({other for one in section.entries for other in one.names} - {name})
+    lines += [".SH SEE ALSO", "xts(7), " + ", ".join(f"{other}(3)" for other in calls)]
+    return "\n".join(lines) + "\n"
+
+
+def _summary(text: str) -> str:
+    """The first sentence, or as much of it as is one thought and no longer than a line."""
+    first = re.split(r"(?<=[.:;])\s", " ".join(text.split()))[0].rstrip(".:;")
+    return first if len(first) <= 70 else first[:70].rpartition(", ")[0] or first[:70].rpartition(" ")[0]
+
+
+def overview_page() -> str:
+    """xts(7): what all calls have in common, and the calls by section."""
+    first, *rest = header.sections()
+    lines = [*roff.head("xts", "7", "offloaded TCP sockets, for C programs", _CALLS), ".SH DESCRIPTION"]
+    for text in first.text:
+        lines += roff.paragraphs(text)
+    for section in rest:
+        lines.append(f'.SH "{roff.escape(section.title.upper())}"')
+        for text in section.text:
+            lines += roff.paragraphs(text)
+        for entry in section.entries:
+            lines += roff.example(entry.declarations.splitlines())
+            lines += roff.paragraphs(entry.text) if entry.text else []
+    lines += [".SH SEE ALSO", "xts(1), xts\\-run(1), xts_socket(3)"]
+    return "\n".join(lines) + "\n"
+
+
+# --- all of them ---------------------------------------------------------------------------------------
+
+
+def pages() -> dict[str, str]:
+    """Every page, by its path below deploy/man."""
+    found = {
+        "man5/xts-proxy.toml.5": proxy_file_page(),
+        "man5/xts-agent.toml.5": agent_file_page(),
+        "man5/xts-rules.5": rules_page(),
+        "man7/xts.7": overview_page(),
+    } | call_pages()
+    for command in commands.all_commands():
+        found[f"man1/{command.page}.1"] = command_page(command)
+        for verb in command.verbs:
+            found[f"man1/{verb.page}.1"] = command_page(verb, command)
+    return found
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Writes or checks the pages; returns the exit status."""
+    made = pages()
+    outputs = {f"{FOLDER}/{name}": partial(made.__getitem__, name) for name in sorted(made)}
+    stale = [path for path in (TOP / FOLDER).rglob("*.[0-9]") if str(path.relative_to(TOP / FOLDER)) not in made]
+    for path in stale:
+        print(f"{path.relative_to(TOP)} is of nothing that is there: remove it", file=sys.stderr)
+    return generated.main("xts_docs.man", __doc__, outputs, argv) or bool(stale)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,198 @@
+"""The pages of the reference that are made from the sources when the site is built."""
+
+from __future__ import annotations
+
+import ast
+import re
+import socket as standard
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from . import commands, header, settings
+from .commands import Command
+from .markdown import TOP
+
+_PACKAGE = TOP / "host_lib" / "xts_socket"
+
+# --- Python --------------------------------------------------------------------------------------------
+
+#: What the page of the Python interface shows first, by topic; everything else of the package comes behind.
+_TOPICS: dict[str, tuple[str, ...]] = {
+    "Sockets": ("socket", "create_connection", "create_server", "fromfd", "dup", "close", "epoll"),
+    "Offloading what exists": ("install", "uninstall", "offload", "reasons", "Reason"),
+    "This process": ("info", "Info", "configure"),
+    "TLS": ("Tls", "TlsConnection", "TlsError", "CertificateError", "ssl_context", "wrap_ssl"),
+    "Protocols": ("ulps", "Offer", "LayerInfo", "UlpError", "Layer", "Multiplexer", "Pdu"),
+}
+_MODULES = ("aio", "trio", "anyio")
+
+
+def own_names() -> list[str]:
+    """Public names of the package that the standard module does not have."""
+    tree = ast.parse((_PACKAGE / "__init__.py").read_text())
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and isinstance(
+            node.value, ast.List | ast.Tuple
+        ):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(one, ast.Name) and one.id.startswith("__all__") for one in targets):
+                found |= {str(item.value) for item in node.value.elts if isinstance(item, ast.Constant)}
+    ours = {"socket", "create_connection", "create_server", "fromfd", "dup", "close"}
+    return sorted(name for name in found if name in ours or not hasattr(standard, name))
+
+
+def python_page() -> str:
+    """The Python interface, by mkdocstrings."""
+    names = own_names()
+    lines = [
+        "# Python interface",
+        "",
+        "The package `xts_socket`, apart from the names that it has from the standard module `socket`.",
+        "[PYTHON.md](../../../host_lib/PYTHON.md) explains how they belong together.",
+        "",
+    ]
+    told: set[str] = set()
+    for topic, wanted in _TOPICS.items():
+        lines += [f"## {topic}", ""]
+        for name in wanted:
+            if name in names:
+                told.add(name)
+                lines += [f"::: xts_socket.{name}", ""]
+    paper = [name for name in names if name.startswith("xts_")]
+    lines += ["## Protocols by class", ""]
+    for name in names:
+        if name not in told and name not in paper and name[0].isupper() and not name.isupper():
+            lines += [f"::: xts_socket.{name}", ""]
+            told.add(name)
+    lines += ["## The paper's calls", "", "As in [xts.h](xts_h.md), by number of the socket.", ""]
+    for name in paper:
+        lines += [f"::: xts_socket.{name}", ""]
+    for module in _MODULES:
+        lines += [f"## xts_socket.{module}", "", f"::: xts_socket.{module}", ""]
+    return "\n".join(lines)
+
+
+# --- C -------------------------------------------------------------------------------------------------
+
+
+def header_page() -> str:
+    """xts.h as text."""
+    first, *rest = header.sections()
+    lines = ["# xts.h", "", *first.text, "", "The header itself: [xts.h](../../../host_lib/native/xts.h).", ""]
+    for section in rest:
+        lines += [f"## {section.title[0].upper()}{section.title[1:]}", "", *(f"{text}\n" for text in section.text)]
+        for entry in section.entries:
+            if entry.names:
+                lines += [f"### {entry.names[0]} {{ #{entry.names[0]} }}", ""]
+            lines += ["```c", entry.declarations, "```", "", entry.text, ""]
+    return "\n".join(lines)
+
+
+# --- commands and configuration ------------------------------------------------------------------------
+
+
+def commands_page() -> str:
+    """All commands with their options."""
+    lines = ["# Commands", "", "Each has a manual page: `man xts-run`.", ""]
+    for command in commands.all_commands():
+        lines += _command(command, 2)
+    return "\n".join(lines)
+
+
+def _command(command: Command, level: int) -> Iterator[str]:
+    yield from (f"{'#' * level} {command.name}", "", command.description, "", "```text", command.synopsis, "```", "")
+    shown = [*command.arguments, *command.options]
+    if shown:
+        yield from ("| option | |", "|---|---|")
+        yield from (f"| `{option.names}` | {_cell(option.text)} |" for option in shown)
+        yield ""
+    if command.epilog:
+        yield from ("```text", command.epilog.strip("\n"), "```", "")
+    for verb in command.verbs:
+        yield from _command(verb, level + 1)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+def configuration_page() -> str:
+    """xts-proxy.toml and xts-agent.toml."""
+    lines = ["# Configuration files", "", "## xts-proxy.toml", ""]
+    for table in settings.proxy_tables():
+        lines += [f"### {table.name}", ""] if table.name else []
+        lines += [table.meaning, ""]
+        for key in table.keys:
+            limits = f" ({key.legal})" if key.legal else ""
+            lines += [f"**`{key.name} = {key.value}`**{limits}", "", key.meaning, ""]
+    lines += ["## xts-agent.toml", "", "TOML, without tables. An option of the command overrides its key.", ""]
+    lines += ["| key | default | may be | meaning |", "|---|---|---|---|"]
+    for key in settings.agent_keys():
+        lines.append(f"| `{key.name}` | {f'`{key.value}`' if key.value else ''} | {key.legal} | {_cell(key.meaning)} |")
+    return "\n".join(lines) + "\n"
+
+
+# --- metrics -------------------------------------------------------------------------------------------
+
+_FIELD = re.compile(r"^\s*(?:u?int\d+_t|uint\d+_t|_Atomic uint\d+_t) ([\w, \[\]]+);\s*(?:/\*\s*(.*?)\s*\*/)?\s*$")
+
+
+def fields(path: Path, struct: str) -> Iterator[tuple[str, str]]:
+    """Name and comment of each number in a struct of C. A line may declare several, which share a comment."""
+    body = re.search(rf"^struct {struct} {{\n(.*?)^}};", path.read_text(), re.DOTALL | re.MULTILINE)
+    assert body, f"{path}: struct {struct} is not there"
+    for line in body[1].splitlines():
+        if found := _FIELD.match(line):
+            for name in found[1].split(","):
+                yield name.strip().partition("[")[0], found[2] or ""
+
+
+def metrics_page() -> str:
+    """The metrics that the proxy serves, with the meaning that the native structs tell."""
+    from xts_proxy.metrics import WORKER_GAUGES, WORKER_LABELS
+
+    native, messages = TOP / "dpu_proxy" / "native", TOP / "messages" / "native"
+    lines = [
+        "# Metrics",
+        "",
+        "`proxy.metrics` says where they are served, in the text format of Prometheus. A counter ends in `_total`.",
+        "",
+        "## Of a worker",
+        "",
+        "Label `worker`.",
+        "",
+        *_metrics("xts_", fields(native / "worker.h", "xts_worker_stats"), WORKER_GAUGES, WORKER_LABELS),
+        "",
+        "`xts_worker_no_progress_seconds` (gauge): for how long a worker has not ended a round.",
+        "`xts_worker_no_progress_total`: how often that was longer than a second.",
+    ]
+    for title, prefix, path, struct in (
+        ("Of a link", "xts_link_", messages / "link.h", "xts_link_stats"),
+        ("Of a queue", "xts_queue_", messages / "queue.h", "xts_queue_stats"),
+    ):
+        lines += ["", f"## {title}", "", "Labels `queue` and `worker`.", ""]
+        lines += _metrics(prefix, fields(path, struct), frozenset(), {})
+    return "\n".join(lines) + "\n"
+
+
+def _metrics(
+    prefix: str, named: Iterator[tuple[str, str]], gauges: frozenset[str], labels: dict[str, str]
+) -> Iterator[str]:
+    yield from ("| metric | kind | labels | meaning |", "|---|---|---|---|")
+    for name, text in named:
+        gauge = name in gauges
+        shown = f"{prefix}{name}" if gauge else f"{prefix}{name}_total"
+        label = f"`{labels[name]}`" if name in labels else ""
+        yield f"| `{shown}` | {'gauge' if gauge else 'counter'} | {label} | {_cell(text)} |"
+
+
+#: Name below deploy/docs/reference/ -> what makes its text.
+MAKERS: dict[str, Callable[[], str]] = {
+    "python.md": python_page,
+    "xts_h.md": header_page,
+    "commands.md": commands_page,
+    "configuration.md": configuration_page,
+    "metrics.md": metrics_page,
+}
+PAGES = tuple(MAKERS)

@@ -1,0 +1,141 @@
+"""The checks of the documents themselves: links, and plain English."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+import pytest
+from xts_docs import commands, header, links, markdown, prose, roff, settings
+from xts_proxy.config import Proxy
+
+RULES = prose.Rules(60, 80, 8, {"heirs?": "say something else", "of course": "leave it out"}, [])
+
+
+def faults_of(text: str) -> list[tuple[int, str]]:
+    return list(prose.faults_of(list(enumerate(text.splitlines(), 1)), RULES))
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "fault"),
+    [
+        ("A short line.\n\n" + "word " * 13, 3, "columns; at most 60"),
+        ("Its heirs\nare many.", 1, "“heirs”: say something else"),
+        ("One two three.\nOne two three four five\nsix seven eight nine ten.", 2, "a sentence of 10 words"),
+        ("| one two three four five | six |\n| one two three four five six seven eight nine | |", 2, "of 9 words"),
+        ("- one two three four five six\n  seven eight nine\n- ten", 1, "of 9 words"),
+    ],
+)
+def test_prose_faults(text: str, line: int, fault: str) -> None:
+    found = faults_of(text)
+    assert [(number, said) for number, said in found if fault in said] and found[0][0] == line, found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`heirs` of code, and [text](heirs.md)",
+        "One two three four five. One two three four five.",
+        "- one two three four five\n- one two three four five",
+        "| one two three four | one two three four five |",
+        "https://example.org/" + "long" * 30,
+    ],
+)
+def test_what_is_no_fault(text: str) -> None:
+    assert faults_of(text) == []
+
+
+def test_links(tmp_path: Path) -> None:
+    (tmp_path / "there.md").write_text("# A heading, with `code`\n\n# Twice\n\n# Twice\n")
+    here = tmp_path / "here.md"
+    for target in ("there.md", "there.md#a-heading-with-code", "there.md#twice-1", "https://example.org", "#mine"):
+        here.write_text("# Mine\n")
+        assert links.fault(here, target, tmp_path) is None, target
+    for target in ("elsewhere.md", "there.md#twice-2", "../outside.md", "#yours"):
+        assert links.fault(here, target, tmp_path), target
+    assert list(links.targets("`[no](link)` [a](b.md) ![c](d.svg) [e](f.md#g)")) == ["b.md", "d.svg", "f.md#g"]
+
+
+def test_anchors_are_those_of_the_headings_outside_of_code(tmp_path: Path) -> None:
+    path = tmp_path / "some.md"
+    path.write_text('# One, two & three\n\n```text\n# not one\n```\n<a id="mine"></a>\n')
+    assert markdown.anchors(path) == {"one-two--three", "mine"}
+
+
+def test_every_example_is_in_the_index_and_in_a_test() -> None:
+    index = (markdown.TOP / "deploy" / "docs" / "examples.md").read_text()
+    tests = "".join(path.read_text() for path in (markdown.TOP / "tests").rglob("test_*.py"))
+    for folder in ("examples", "native/examples"):
+        for path in (markdown.TOP / "host_lib" / folder).glob("*.*"):
+            assert f"/{folder}/{path.name})" in index, f"{path.name} is not in examples.md"
+            named = re.search(rf'"{path.stem}(?:{re.escape(path.suffix)})?"', tests)
+            assert named, f"no test runs {path.name}"
+
+
+def test_commands_of_the_manual() -> None:
+    parser = argparse.ArgumentParser(prog="tool", description="Does it.", epilog="example:\n  tool do -n 3")
+    verbs = parser.add_subparsers(metavar="VERB")
+    verb = verbs.add_parser("do", help="do it 100 %% of the time")
+    verb.add_argument("-n", "--number", type=int, default=1, help="how often (default: %(default)s)")
+    verb.add_argument("file", nargs="?", metavar="FILE")
+    found = commands.command(parser, "tool", "does it")
+    assert found.synopsis == "tool VERB …"
+    assert [one.name for one in found.verbs] == ["tool do"]
+    (do,) = found.verbs
+    assert do.synopsis == "tool do [--number NUMBER] [FILE]"
+    assert do.options == [commands.Option("-n NUMBER, --number NUMBER", "how often (default: 1)")]
+    assert do.summary == "do it 100 %% of the time"
+
+
+HEADER = """\
+/*
+ * What all have in common.
+ */
+
+#ifndef X_H
+#define X_H
+
+struct msghdr;
+
+/* --- making them ------------ */
+
+/* About the section. */
+
+/* Makes one: -1 and ENOMEM. */
+#define X_FLAG 1u
+int xts_make(int kind,
+             unsigned flags);
+int xts_close(int s);
+
+struct xts_state {
+	int a; /* one; two */
+};
+#pragma GCC visibility pop
+"""
+
+
+def test_declarations_of_the_header() -> None:
+    first, section = header.sections(HEADER)
+    assert first.text == ["What all have in common."]
+    assert section.title == "making them"
+    assert section.text == ["About the section."]
+    make, close, state = section.entries
+    assert make.names == ("xts_make",) and make.text == "Makes one: -1 and ENOMEM."
+    assert make.declarations.startswith("#define X_FLAG 1u\nint xts_make(")
+    assert close == header.Entry("int xts_close(int s);", ("xts_close",), "")
+    assert not state.names and state.declarations.startswith("struct xts_state {")
+
+
+def test_every_call_and_key_has_its_place() -> None:
+    exported = set(re.findall(r"xts_\w+", (markdown.TOP / "host_lib" / "native" / "xts.h").read_text()))
+    told = {name for section in header.sections() for entry in section.entries for name in entry.names}
+    assert len(told) > 30 and told <= exported
+    tables = {table.name: [key.name for key in table.keys] for table in settings.proxy_tables()}
+    assert tables["[proxy]"] == list(Proxy.__struct_fields__)
+    assert "peer_mac" in [key.name for key in settings.agent_keys()]
+
+
+def test_rows_of_text_for_man() -> None:
+    assert roff.inline("a `b-c` **d** [e](f.md)") == r"a \fBb\-c\fR \fBd\fR e"
+    assert roff.escape('.x\n\'y "z"') == "\\&.x\n\\(aqy \\(dqz\\(dq"
