@@ -269,6 +269,21 @@ OTHERS = (
         owner="requests",
     ),
     Variable(
+        "XTS_LAB",
+        Kind.TEXT,
+        "Which lab the commands of xts-lab mean.",
+        (Reader.LAB,),
+        default="xts",
+        option="--name",
+    ),
+    Variable(
+        "XDG_RUNTIME_DIR",
+        Kind.PATH,
+        "Where a proxy of one's own (`xts dev`) has its sockets. Without it in the folder for temporary files.",
+        (Reader.TOOLS, _PYTHON),
+        owner="XDG Base Directory Specification",
+    ),
+    Variable(
         "XDG_CACHE_HOME",
         Kind.PATH,
         "Where the demonstration keeps its files. Without it in ~/.cache.",

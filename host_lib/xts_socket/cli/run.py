@@ -127,7 +127,7 @@ def environment_for(arguments: argparse.Namespace) -> dict[str, str]:
     if arguments.profile:
         environment = {**PROFILES[arguments.profile][1], **environment}
     if wrong := env.faults(environment):
-        raise _RefusedError(2, "; ".join(wrong))
+        raise RefusedError(2, "; ".join(wrong))
     for stranger in env.unknown(environment):
         print(f"xts run: {stranger}", file=sys.stderr)
     library = preload_library()
