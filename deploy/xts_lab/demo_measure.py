@@ -21,6 +21,9 @@ from typing import Any
 from .access import LabError
 from .places import end
 
+#: The host's and everybody else's, in the bench.
+MEASURED_CORES = {0, 1}
+
 _TOP = Path(__file__).resolve().parents[2]
 #: Labs of the bench and all rounds, seconds: with the job, and taking everything down, the demo stays below a minute.
 MEASURE_S = 44.0
@@ -150,11 +153,15 @@ def found_in(plan: Plan, lines: Iterator[dict[str, Any]]) -> Iterator[tuple[str,
         yield f"{key[0]}, {key[1]}", found
 
 
+def check_bench() -> None:
+    """LabError where there is no bench: in an installed wheel."""
+    if not (_TOP / "tests" / "bench" / "__main__.py").exists():
+        raise LabError("the demo measures with tests/bench, which only a checkout has")
+
+
 @contextmanager
 def bench(plan: Plan) -> Iterator[Iterator[dict[str, Any]]]:
     """The bench at work: the lines it writes, as they come. LabError with what it complained of when it fails."""
-    if not (_TOP / "tests" / "bench" / "__main__.py").exists():
-        raise LabError("the demo measures with tests/bench, which only a checkout has")
     environment = os.environ | {"PYTHONPATH": f"{_TOP / 'tests'}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")}
     with tempfile.TemporaryFile("w+") as complaints:
         process = subprocess.Popen(

@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +149,9 @@ def _refusal(asked: Asked) -> str | None:
     """Why this cannot be measured here, in a sentence; None when it can."""
     if not asked.loopback and os.geteuid() != 0:
         return "needs root: it makes network namespaces and pins processes to cores (--loopback does without)"
-    if not {0, 1} <= os.sched_getaffinity(0):
+    with suppress(OSError):  # whoever started us may keep to one core
+        os.sched_setaffinity(0, {0, 1})
+    if os.sched_getaffinity(0) != {0, 1}:
         return "needs two cores, 0 and 1: one for the application, one for everything else"
     return None
 

@@ -14,10 +14,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from . import analysis
+from . import analysis, limits
 from .analysis import Figures, Spread
 from .resultfile import Recorded, read
-from .rows import ROWS, Row
+from .rows import ROWS, Row, needed
 from .subjects import LABELS
 
 SUFFIX = ".jsonl"
@@ -124,6 +124,17 @@ def print_rows(console: Console, measured: Sequence[Measured]) -> None:
         console.print(table)
 
 
+def _limits(measured: Sequence[Measured]) -> Iterator[tuple[str, ...]]:
+    """Of the newest file: workload, path, busy shares of both cores, and what limits it."""
+    newest = max(measured, key=lambda one: str(one.environment["date"]))
+    wanted = needed()
+    for limit in limits.of(newest.figures):
+        if (limit.workload, limit.path) in wanted:
+            peer = "" if limit.peer_share is None else f"{limit.peer_share:.0%}"
+            busy = (f"{limit.host_share:.0%}", f"{limit.device_share:.0%}")
+            yield limit.workload, LABELS[limit.path], *busy, peer, limit.reason
+
+
 def markdown(measured: Sequence[Measured]) -> str:
     """The same as Markdown, with what it was measured on."""
     out = []
@@ -131,6 +142,9 @@ def markdown(measured: Sequence[Measured]) -> str:
         out += [f"## {section}", "", f"| {' | '.join(_HEADS)} |", f"|{'---|' * 2}{'---:|' * 3}"]
         out += [f"| {line.row.label} | {' | '.join(_cells(line))} |" for line in of_section]
         out.append("")
+    heads = ("workload", "path", "host core", "device core", "of that the peer", "limit")
+    out += ["## What limits it", "", f"| {' | '.join(heads)} |", f"|{'---|' * 2}{'---:|' * 3}---|"]
+    out += [*(f"| {' | '.join(cells)} |" for cells in _limits(measured)), ""]
     return "\n".join([*out, "## Measured on", "", *(f"- {_where(one)}" for one in measured), ""])
 
 
