@@ -6,7 +6,9 @@ With --check nothing is written; the exit status is 1 when the committed file di
 
 from __future__ import annotations
 
+import re
 import sys
+import textwrap
 from collections.abc import Iterator
 
 from xts_messages import generated
@@ -19,130 +21,139 @@ OUTPUT = "host_lib/REASONS.md"
 #: For each reason: when it is given, and what its reader can do.
 ADVICE = {
     "RULE": (
-        "The rules were asked at `connect` or `listen`, and a line, or the default, says that the kernel serves it.",
-        "`xts status --processes` shows the line; `xts rules explain` says why it and no other decides. Change the "
+        "The rules were consulted at `connect` or `listen`. A line, or the default, says that the kernel serves this "
+        "socket.",
+        "`xts status --processes` shows the line, and `xts rules explain` says why it decides and no other. Change the "
         "rules and start the program again: they are read once.",
     ),
     "PROTOCOL": (
-        "UDP, raw and other sockets, and TCP variants such as MPTCP. Name lookups belong here.",
+        "UDP, raw and other sockets, and variants of TCP such as MPTCP. Name lookups belong here.",
         "Nothing. A program that asks for MPTCP usually has a setting for plain TCP.",
     ),
     "FAMILY": (
         "Unix, netlink, packet and other sockets that do not speak IP.",
-        "Nothing: they have no part in TCP over the network.",
+        "Nothing. They have no part in TCP over the network.",
     ),
     "NO_ENDPOINT": (
-        "The attach socket is not there, or nobody listens on it; or the rules name another one than the process is "
-        "attached to already.",
-        "Start `xts-agent`, or `xts-proxy` on the same machine; set `XTS_ENDPOINT` or `xts run --endpoint` to its "
-        "path. `xts doctor` looks at it. The next socket tries again. A process is attached to one endpoint: give "
+        "The attach socket does not exist, or nobody listens on it. Or the rules name another endpoint than the one "
+        "that the process is attached to.",
+        "Start `xts-agent`, or `xts-proxy` on the same machine. Set `XTS_ENDPOINT` or `xts run --endpoint` to its "
+        "path. `xts doctor` looks at it. The next socket tries again. A process attaches to one endpoint only: give "
         "each program its own group of rules.",
     ),
     "PROXY_DOWN": (
-        "A queue was handed out, and the proxy at its other end did not answer.",
+        "The agent gave the process a queue, and the proxy at its other end did not answer.",
         "Look at the log of `xts-proxy` on the device, and at `xts ping`. The next socket tries again.",
     ),
     "LIMIT": (
         "The proxy serves this host as many sockets as its configuration allows, or the process has as many as the "
         "library can number.",
-        "Raise the limit in the proxy's configuration (`xts-proxy status` shows how much of it is used), or have the "
-        "program close connections.",
+        "Raise the limit in the proxy's configuration, or let the program close connections. `xts-proxy status` shows "
+        "how much of a limit is used.",
     ),
     "OPTION": (
-        "The program has set an option that the proxy's list of options does not have, so that the socket would not "
-        "behave as the program expects.",
-        "Leave it, or turn the feature off in the program.",
+        "The program has set an option that the proxy does not carry out. An offloaded socket would not behave as the "
+        "program expects.",
+        "Nothing, or turn the feature off in the program.",
     ),
     "ADDRESS": (
-        "The program bound the socket to an address that the device does not have, and this host does.",
-        "Bind to the wildcard address or to one of the device's.",
+        "The program bound the socket to an address that this host has and the device does not.",
+        "Bind to the wildcard address or to an address of the device.",
     ),
     "LOCAL": (
-        "An offloaded listener on the wildcard address also takes connections from this host itself; those come "
+        "An offloaded listener on the wildcard address also accepts connections from this host itself. Those come "
         "through the kernel.",
         "Nothing: this is meant. The listener itself is offloaded.",
     ),
     "RAW": (
-        "Before it was connected or listened, it became a stdio stream (`fdopen`), whose reads and writes are made "
-        "inside the C library, or was passed to another process over a Unix socket.",
-        "Nothing, or connect the socket first: an offloaded one can be a stdio stream, but cannot be passed.",
+        "Before the socket was connected or listened, it became a stdio stream (`fdopen`), or was passed to another "
+        "process over a Unix socket. stdio reads and writes inside the C library, where the interposer does not see "
+        "it.",
+        "Nothing, or connect the socket first. An offloaded socket can become a stdio stream. It cannot be passed.",
     ),
     "INHERITED": (
-        "The descriptor was there before the interposer was: opened by a parent, a service manager (socket "
-        "activation) or another process.",
+        "The descriptor existed before the interposer was loaded: a parent, a service manager (socket activation) or "
+        "another process opened it.",
         "Put `xts run` before the program that opens the socket.",
     ),
     "REFUSED": (
         "The agent or the proxy refused to give this process a queue.",
-        "The library's version and the proxy's must fit, and the process must be allowed to use the attach socket "
-        "(its mode and group). The log of `xts-agent` has the cause; `xts doctor` tries it.",
+        "The versions of library and proxy must fit, and the process must be allowed to use the attach socket (its "
+        "mode and group). The log of `xts-agent` has the cause, and `xts doctor` tries it.",
     ),
     "FASTOPEN": (
         "The program sends data with the connection request.",
         "Turn TCP Fast Open off in the program.",
     ),
     "ELSEWHERE": (
-        "A process used a connection that it shares by `fork` with another one, to which it has moved, or whose state "
-        "only that one knows: peek mode, a push or its handshake under way, a PDU half sent. Calls fail with ENOTCONN; "
-        "the other process goes on.",
-        "Let one process use each connection, as servers that fork do; fork or use it after the handshake, or after "
-        "peek mode.",
+        "Two processes share a connection by `fork`. This process used it after the other one had. Or only the other "
+        "process knows its state: peek mode, a push or a handshake under way, a PDU half sent. Calls fail with "
+        "ENOTCONN here, and the other process goes on.",
+        "Let one process use each connection, as servers that fork do. Fork after the handshake or after peek mode.",
     ),
     "LOST": (
-        "A socket came over `fork` or `exec` that is neither connected nor a listener, a connection in a state that "
-        "only its last process knew (as ELSEWHERE, over `exec`), or the proxy could not be reached; or the program was "
-        "started by `posix_spawn`, `system` or `popen`, which are inside the C library. A descriptor "
-        "that came over `exec` is an unconnected socket then (ENOTCONN); calls in a forked child fail with "
-        "ENETDOWN, ECONNRESET or ENOTCONN.",
-        "Start the program by `fork` and `exec`; connect after that, and end handshakes and peek mode before; look at "
+        "A socket came over `fork` or `exec` that is neither connected nor a listener. Or it is a connection whose "
+        "state only the last process knew (see ELSEWHERE). Or the proxy could not be reached. Or `posix_spawn`, "
+        "`system` or `popen` started the program, which work inside the C library. A descriptor that came over `exec` "
+        "is then an unconnected socket (ENOTCONN). Calls in a forked child fail with ENETDOWN, ECONNRESET or "
+        "ENOTCONN.",
+        "Start the program by `fork` and `exec`, and connect after that. End handshakes and peek mode before. Look at "
         "the log of the proxy.",
     ),
     "NO_QUEUE": (
-        "The agent or the proxy is there, and has no queue for one process more: all queues of the interface are in "
-        "use, the user has as many as one user may (`per_uid_max` of the agent), the proxy serves as many processes "
-        "as `limits.clients` allows, or it is stopping. Which of these, `xts status --processes` says in the "
-        "endpoint's own words, as do `xts doctor`, the endpoint's log, and Python's error (EUSERS).",
-        "Raise that limit, give the interface more queues, or end programs (`xts status` has their queues). The next "
-        "socket tries again.",
+        "The agent or the proxy answers, and has no queue for one process more. All queues of the interface are in "
+        "use, or the user has as many as one user may (`per_uid_max` of the agent). Or the proxy serves as many "
+        "processes as `limits.clients` allows, or it is stopping. `xts status --processes`, `xts doctor`, the "
+        "endpoint's log and Python's error (EUSERS) tell which of these it is.",
+        "Raise that limit, give the interface more queues, or end programs. `xts status` shows who has a queue. The "
+        "next socket tries again.",
     ),
 }
+
+_INTRODUCTION = (
+    "Under `xts run` a socket stays with the kernel where it cannot be offloaded, or where the rules say so. It works "
+    "as without `xts run`. Each such socket has one of these reasons. They are counted by process, and "
+    "`xts status --processes` shows them. The numbers do not change.",
+    "ELSEWHERE and LOST are about sockets that a process does not have at all, though it has their descriptors. They "
+    "come over `fork` and `exec`. They are counted when the program first uses such a socket, or when the program "
+    "starts that `exec` runs. The first line of `xts status --processes` counts them apart (Gone).",
+    "Nobody asks for NO_ENDPOINT, PROXY_DOWN, LIMIT, REFUSED and NO_QUEUE. The first of them in a program is told on "
+    "standard error, in one line. With `XTS_QUIET=1` it is not told, and also not when descriptor 2 is no longer the "
+    "one that the program began with.",
+    "With `xts run --strict` the call fails that would leave the socket to the kernel. RULE, PROTOCOL, FAMILY, LOCAL "
+    "and INHERITED are meant, and do not fail. Over `fork` and `exec` calls fail in any case.",
+)
+
+
+def _wrapped(text: str) -> str:
+    """Lines of a document; what is in backquotes stays on one line."""
+    whole = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", "\0"), text)
+    return "\n".join(textwrap.wrap(whole, 100, break_long_words=False, break_on_hyphens=False)).replace("\0", " ")
 
 
 def document() -> str:
     """The text of REASONS.md."""
     lines = [
         "<!-- Generated from host_lib/native/reason.h by `python -m xts_socket.generate_reasons`. Do not edit. -->",
-        "# Why a socket is the kernel's, or gone",
-        "",
-        "A program under `xts run` keeps a socket of the kernel where it cannot, or shall not, have an offloaded one. "
-        "It works as ever, and it is never silent: each has one of these reasons, counted by process and shown by "
-        "`xts status --processes`. The numbers do not change.",
-        "",
-        "Two reasons are about sockets that a process has not at all, though it has their descriptors: ELSEWHERE and "
-        "LOST, over `fork` and `exec`. They are counted when the program first uses such a socket, or at the start of "
-        "the program that `exec` runs; the first line of `xts status --processes` counts them apart (Gone).",
-        "",
-        "NO_ENDPOINT, PROXY_DOWN, LIMIT, REFUSED and NO_QUEUE are what nobody asks for: the first of them in a program "
-        "is told on standard error, in one line (not with `XTS_QUIET=1`, nor when descriptor 2 is no longer the one "
-        "the program began with).",
-        "",
-        "With `xts run --strict` the call that would leave the socket to the kernel fails instead, except where it is "
-        "meant to stay: RULE, PROTOCOL, FAMILY, LOCAL and INHERITED. (Over `fork` and `exec` calls fail in any case.)",
-        "",
-        *_table(),
+        "# Why a socket stays with the kernel, or is gone",
     ]
+    for paragraph in _INTRODUCTION:
+        lines += ["", _wrapped(paragraph)]
+    lines += ["", *_reasons()]
     return "\n".join(lines) + "\n"
 
 
-def _table() -> Iterator[str]:
+def _reasons() -> Iterator[str]:
     names = [reason_name(number) for number in range(1, lib.XTS_REASON_COUNT)]
     if set(names) != set(ADVICE):
         raise SystemExit(f"reasons without advice, or advice without a reason: {sorted(set(names) ^ set(ADVICE))}")
-    yield "| number | name | reason | when | what to do |"
-    yield "|---:|---|---|---|---|"
+    yield "| number | name | reason |"
+    yield "|---:|---|---|"
     for number, name in enumerate(names, 1):
+        yield f"| {number} | [{name}](#{name.lower()}) | {reason_text(number)} |"
+    for name in names:
         when, advice = ADVICE[name]
-        yield f"| {number} | {name} | {reason_text(number)} | {when} | {advice} |"
+        yield from ("", f"## {name}", "", _wrapped(when), "", _wrapped(f"**What to do.** {advice}"))
 
 
 def main(argv: list[str] | None = None) -> int:
