@@ -68,16 +68,16 @@ enum xts_fault {
 /* What can be pushed: ulp_id. */
 enum xts_ulp_id {
 	XTS_ULP_STREAM_PARSER = 1, /* delineates PDUs whose header tells their length */
-	XTS_ULP_BPF_PARSER = 2, /* delineates PDUs with an eBPF program of the operator's (the kernel's strparser contract); it has to know the length after 256 bytes */
+	XTS_ULP_BPF_PARSER = 2, /* delineates PDUs with an eBPF program of the operator's (the kernel's strparser contract) */
 	XTS_ULP_LINES = 3, /* one PDU per line */
 	XTS_ULP_LENGTH_PREFIXED = 4, /* a length, then that many bytes: taken off on receive, put before each PDU on send */
-	XTS_ULP_TLS = 5, /* TLS 1.2 and 1.3, terminated in the proxy: handshake, records, keys. One layer of both directions: pushed by PUSH_ULP, or onto one side and then, with the same parameters or none, onto the other */
-	XTS_ULP_TLS_KEYS = 6, /* TLS records with keys of the host's, as setsockopt(SOL_TLS, TLS_TX or TLS_RX) hands them to the kernel; each direction by itself. Pushed again, it changes keys */
+	XTS_ULP_TLS = 5, /* TLS 1.2 and 1.3, terminated in the proxy: handshake, records, keys */
+	XTS_ULP_TLS_KEYS = 6, /* TLS records with keys of the host's, as setsockopt(SOL_TLS, TLS_TX or TLS_RX) hands them to the kernel */
 	XTS_ULP_TLS_RECORDS = 7, /* delineates TLS records and leaves them as they are (the paper's figure 6) */
-	XTS_ULP_HTTP2 = 8, /* HTTP/2 frames, header included, one PDU each; the client's preface is sent and taken off here. On send, a PDU is one or more whole frames. SETTINGS and all other frames are the application's; a frame longer than MAX_FRAME_BYTES is answered by GOAWAY and ends the connection */
-	XTS_ULP_GRPC = 9, /* gRPC messages of all streams; above HTTP2 only, on both sides, before the first HEADERS. Received messages are put together from DATA frames and told with their stream; sent ones are cut into DATA frames as the peer's windows allow. What is sent on a socket is one queue: a message whose window is closed holds up all behind it, those of other streams and RST_STREAM too, until the peer opens it (go on reading; BLOCKED tells the stream). Streams that must not wait for one another need sockets of their own. WINDOW_UPDATE is dealt with here, both ways. All other frames, and an empty DATA frame that ends a stream, pass as PDUs of kind 1; without control data a PDU sent is of that kind */
+	XTS_ULP_HTTP2 = 8, /* HTTP/2 frames, header included, one PDU each */
+	XTS_ULP_GRPC = 9, /* gRPC messages of all streams, above HTTP2 only */
 	XTS_ULP_DNS = 10, /* DNS messages over TCP or TLS: the length of two bytes is taken off and put on */
-	XTS_ULP_NVME_TCP = 11, /* NVMe/TCP PDUs; header and data digests (CRC32C) are made and checked here. The application sees and sends the plain form, header and data: neither digest flag, PLEN the sum of both, PDO equal to HLEN, or 0 without data */
+	XTS_ULP_NVME_TCP = 11, /* NVMe/TCP PDUs; header and data digests (CRC32C) are made and checked here */
 	XTS_ULP_MPA = 12, /* RDMA over TCP: MPA's FPDUs after the start-up frames, with markers and CRC32C; a PDU is a ULPDU (at most 65535 bytes, with markers 64768) */
 };
 #define XTS_ULP_COUNT 13
@@ -119,24 +119,24 @@ enum xts_ulp_id {
 
 #define XTS_ULP_TLS_VERSION 1
 #define XTS_TLS_ROLE 1 /* u8: 0: by who connected (the default), 1: client, 2: server */
-#define XTS_TLS_SERVER_NAME 2 /* string: client: SNI, and the name the certificate has to be for */
+#define XTS_TLS_SERVER_NAME 2 /* string: client: SNI, and the name that the certificate must have */
 #define XTS_TLS_ALPN 3 /* string: a protocol offered (client) or taken (server), best first */
-#define XTS_TLS_VERIFY 4 /* u8: 0: not, 1: if there is one (server); its chain, not its name (client), 2: required (client's default) */
+#define XTS_TLS_VERIFY 4 /* u8: 0: no, 1: if there is one (server); its chain, not its name (client), 2: required (client's default) */
 #define XTS_TLS_TRUST 5 /* string: trust roots, by their name in the proxy's configuration; default: "default" */
 #define XTS_TLS_IDENTITY 6 /* string: certificate and key, by their name in the proxy's configuration; server: several are chosen from by SNI, the first being the default */
 #define XTS_TLS_MIN_VERSION 7 /* u16: 0x0303 or 0x0304; never below what the configuration says */
 #define XTS_TLS_MAX_VERSION 8 /* u16: 0x0303 or 0x0304 */
-#define XTS_TLS_CIPHERS 9 /* string: OpenSSL's list for TLS 1.2; what the configuration forbids stays so */
+#define XTS_TLS_CIPHERS 9 /* string: OpenSSL's list for TLS 1.2; the configuration may forbid more */
 #define XTS_TLS_CIPHERSUITES 10 /* string: of TLS 1.3 */
-#define XTS_TLS_CRYPTO 11 /* u8: 0: best there is (the default), 1: user, 2: kernel, 3: device; what is not to be had falls back, counted. The best is 2 with TLS 1.3 where the kernel changes keys (Linux 6.14); where it does not, it is 1, and under 2 and 3 KeyUpdate ends the connection */
+#define XTS_TLS_CRYPTO 11 /* u8: 0: the best available (the default), 1: user, 2: kernel, 3: device. Where that is not available it falls back, counted. With TLS 1.3 the best is 2 where the kernel changes keys (Linux 6.14), else 1; under 2 and 3 KeyUpdate then ends the connection */
 #define XTS_TLS_VERIFY_HOST 12 /* flag: client: check SERVER_NAME although VERIFY is 1 */
-#define XTS_TLS_NO_RESUMPTION 13 /* flag: no session of before, and none kept */
+#define XTS_TLS_NO_RESUMPTION 13 /* flag: does not resume an earlier session, and keeps none */
 #define XTS_TLS_INFO_VERSION 1 /* u16: 0x0303 or 0x0304 */
 #define XTS_TLS_INFO_CIPHER 2 /* string: OpenSSL's name */
 #define XTS_TLS_INFO_ALPN 3 /* string: the protocol agreed on */
 #define XTS_TLS_INFO_PEER_CERTIFICATE 4 /* bytes: DER */
 #define XTS_TLS_INFO_PEER_CHAIN 5 /* bytes: DER, one after the other */
-#define XTS_TLS_INFO_RESUMED 6 /* u8: 1: with a session of before */
+#define XTS_TLS_INFO_RESUMED 6 /* u8: 1: an earlier session was resumed */
 #define XTS_TLS_INFO_CRYPTO_SEND 7 /* u8: who encrypts: 1 user, 2 kernel, 3 device */
 #define XTS_TLS_INFO_CRYPTO_RECEIVE 8 /* u8: who decrypts */
 #define XTS_TLS_INFO_SERVER_NAME 9 /* string: the name the client asked for */
@@ -169,7 +169,7 @@ enum xts_ulp_id {
 #define XTS_ULP_NVME_TCP_VERSION 1
 #define XTS_NVME_TCP_MAX_BYTES 1 /* u32: longest PDU taken, all of it; default 1 MiB */
 #define XTS_NVME_TCP_HEADER_DIGEST 2 /* flag: as agreed in ICReq and ICResp: from the PDU after them on */
-#define XTS_NVME_TCP_DATA_DIGEST 3 /* flag: likewise */
+#define XTS_NVME_TCP_DATA_DIGEST 3 /* flag: the same for data */
 #define XTS_NVME_TCP_NEGOTIATE 4 /* flag: digests and alignment as ICReq and ICResp, which pass through here, agree on */
 #define XTS_NVME_TCP_DATA_ALIGNMENT 5 /* u8: on send, data begin at a multiple of 4 times (this plus 1), as HPDA and CPDA say it; default 0 */
 

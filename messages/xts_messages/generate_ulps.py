@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 from .ulps import EVENTS, FAULTS, REQUESTS, ULPS, Type, Ulp
@@ -100,39 +101,26 @@ def document() -> str:
     return "\n".join(_document_lines())
 
 
+def _wrapped(text: str) -> str:
+    return "\n".join(textwrap.wrap(text, 100, break_long_words=False, break_on_hyphens=False))
+
+
 def _document_lines() -> Iterator[str]:
     yield "# Protocols that can be pushed onto a socket"
     yield ""
     yield f"<!-- {_BANNER} -->"
     yield ""
-    yield 'PROTOCOL.md ("Pushed protocols") tells how they are pushed and what they do to a socket.'
+    yield "[PROTOCOL.md](PROTOCOL.md#pushed-protocols) tells how protocols are pushed, and what they do to a"
+    yield "socket."
     yield ""
     yield "| protocol | id | version | directions | PDUs | what it does |"
     yield "|---|---|---|---|---|---|"
     for ulp in ULPS:
         boundaries = "yes" if ulp.boundaries else "no"
-        yield f"| {ulp.name} | {ulp.number} | {ulp.version} | {_directions(ulp)} | {boundaries} | {ulp.meaning} |"
+        name = f"[{ulp.name}](#{ulp.name.lower()})"
+        yield f"| {name} | {ulp.number} | {ulp.version} | {_directions(ulp)} | {boundaries} | {ulp.meaning} |"
     for ulp in ULPS:
-        yield ""
-        yield f"## {ulp.name}"
-        yield ""
-        yield f"{ulp.meaning[0].upper()}{ulp.meaning[1:]}. Source: {ulp.source or 'ours'}."
-        if ulp.control:
-            yield ""
-            yield f"Control data: {ulp.control}."
-        if ulp.attributes:
-            yield ""
-            yield "| parameter | number | type | meaning |"
-            yield "|---|---|---|---|"
-            for a in ulp.attributes:
-                marks = "".join((" (required)" if a.required else "", " (may be repeated)" if a.repeated else ""))
-                yield f"| `{a.name.lower()}`{marks} | {a.number} | {a.type.value} | {a.meaning} |"
-        if ulp.items:
-            yield ""
-            yield "| tells | number | type | meaning |"
-            yield "|---|---|---|---|"
-            for i in ulp.items:
-                yield f"| `{i.name.lower()}` | {i.number} | {i.type.value} | {i.meaning} |"
+        yield from _protocol(ulp)
     yield ""
     yield "## Faults"
     yield ""
@@ -141,3 +129,31 @@ def _document_lines() -> Iterator[str]:
     for name, (number, error, meaning) in FAULTS.items():
         yield f"| {name} | {number} | {error} | {meaning} |"
     yield ""
+
+
+def _protocol(ulp: Ulp) -> Iterator[str]:
+    yield ""
+    yield f"## {ulp.name}"
+    yield ""
+    yield _wrapped(f"{ulp.meaning[0].upper()}{ulp.meaning[1:]}.")
+    if ulp.notes:
+        yield ""
+        yield _wrapped(ulp.notes)
+    yield ""
+    yield _wrapped(f"Source: {ulp.source or 'ours'}.")
+    if ulp.control:
+        yield ""
+        yield _wrapped(f"Control data: {ulp.control}.")
+    if ulp.attributes:
+        yield ""
+        yield "| parameter | number | type | meaning |"
+        yield "|---|---|---|---|"
+        for a in ulp.attributes:
+            marks = "".join((" (required)" if a.required else "", " (may be repeated)" if a.repeated else ""))
+            yield f"| `{a.name.lower()}`{marks} | {a.number} | {a.type.value} | {a.meaning} |"
+    if ulp.items:
+        yield ""
+        yield "| tells | number | type | meaning |"
+        yield "|---|---|---|---|"
+        for i in ulp.items:
+            yield f"| `{i.name.lower()}` | {i.number} | {i.type.value} | {i.meaning} |"

@@ -107,8 +107,8 @@ class Item:
 @dataclass(frozen=True, slots=True)
 class Ulp:
     """A protocol. `receive`, `send`: directions it can be pushed onto; `boundaries`: its output are PDUs, so that it
-    needs SOCK_SEQPACKET when it is the uppermost (otherwise a byte stream). `control`: the 16 bytes of control data
-    hold."""
+    needs SOCK_SEQPACKET when it is the uppermost (otherwise a byte stream). `control`: what the 16 bytes of control
+    data hold. `meaning`: in a phrase; `notes`: sentences about its use."""
 
     name: str
     number: int
@@ -121,6 +121,7 @@ class Ulp:
     items: tuple[Item, ...] = ()
     control: str = ""
     source: str = ""
+    notes: str = ""
 
 
 _MAX = Attribute("MAX_BYTES", 1, Type.U32, "longest PDU taken, all of it; default 1 MiB")
@@ -157,13 +158,13 @@ ULPS: tuple[Ulp, ...] = (
         True,
         False,
         True,
-        "delineates PDUs with an eBPF program of the operator's (the kernel's strparser contract); it has to know the "
-        "length after 256 bytes",
+        "delineates PDUs with an eBPF program of the operator's (the kernel's strparser contract)",
         (
             _MAX,
             Attribute("PROGRAM", 2, Type.STRING, "its name in the proxy's configuration", required=True),
             Attribute("TIMEOUT_MS", 3, Type.U32, "time a PDU that has begun may wait for its peer; default none"),
         ),
+        notes=("The program has to know the length of a PDU after 256 bytes."),
         source="the paper; linux Documentation/networking/strparser.rst",
     ),
     Ulp(
@@ -202,12 +203,10 @@ ULPS: tuple[Ulp, ...] = (
         True,
         True,
         False,
-        "TLS 1.2 and 1.3, terminated in the proxy: handshake, records, keys. One layer of both directions: "
-        "pushed by PUSH_ULP, or onto "
-        "one side and then, with the same parameters or none, onto the other",
+        "TLS 1.2 and 1.3, terminated in the proxy: handshake, records, keys",
         (
             Attribute("ROLE", 1, Type.U8, "0: by who connected (the default), 1: client, 2: server"),
-            Attribute("SERVER_NAME", 2, Type.STRING, "client: SNI, and the name the certificate has to be for"),
+            Attribute("SERVER_NAME", 2, Type.STRING, "client: SNI, and the name that the certificate must have"),
             Attribute(
                 "ALPN", 3, Type.STRING, "a protocol offered (client) or taken (server), best first", repeated=True
             ),
@@ -215,7 +214,7 @@ ULPS: tuple[Ulp, ...] = (
                 "VERIFY",
                 4,
                 Type.U8,
-                "0: not, 1: if there is one (server); its chain, not its name (client), 2: required (client's default)",
+                "0: no, 1: if there is one (server); its chain, not its name (client), 2: required (client's default)",
             ),
             Attribute(
                 "TRUST", 5, Type.STRING, 'trust roots, by their name in the proxy\'s configuration; default: "default"'
@@ -230,18 +229,18 @@ ULPS: tuple[Ulp, ...] = (
             ),
             Attribute("MIN_VERSION", 7, Type.U16, "0x0303 or 0x0304; never below what the configuration says"),
             Attribute("MAX_VERSION", 8, Type.U16, "0x0303 or 0x0304"),
-            Attribute("CIPHERS", 9, Type.STRING, "OpenSSL's list for TLS 1.2; what the configuration forbids stays so"),
+            Attribute("CIPHERS", 9, Type.STRING, "OpenSSL's list for TLS 1.2; the configuration may forbid more"),
             Attribute("CIPHERSUITES", 10, Type.STRING, "of TLS 1.3"),
             Attribute(
                 "CRYPTO",
                 11,
                 Type.U8,
-                "0: best there is (the default), 1: user, 2: kernel, 3: device; what is not to be had falls "
-                "back, counted. The best is 2 with TLS 1.3 where the kernel changes keys (Linux 6.14); where it does "
-                "not, it is 1, and under 2 and 3 KeyUpdate ends the connection",
+                "0: the best available (the default), 1: user, 2: kernel, 3: device. Where that is not "
+                "available it falls back, counted. With TLS 1.3 the best is 2 where the kernel changes keys (Linux "
+                "6.14), else 1; under 2 and 3 KeyUpdate then ends the connection",
             ),
             Attribute("VERIFY_HOST", 12, Type.FLAG, "client: check SERVER_NAME although VERIFY is 1"),
-            Attribute("NO_RESUMPTION", 13, Type.FLAG, "no session of before, and none kept"),
+            Attribute("NO_RESUMPTION", 13, Type.FLAG, "does not resume an earlier session, and keeps none"),
         ),
         (
             Item("VERSION", 1, Type.U16, "0x0303 or 0x0304"),
@@ -249,7 +248,7 @@ ULPS: tuple[Ulp, ...] = (
             Item("ALPN", 3, Type.STRING, "the protocol agreed on"),
             Item("PEER_CERTIFICATE", 4, Type.BYTES, "DER"),
             Item("PEER_CHAIN", 5, Type.BYTES, "DER, one after the other"),
-            Item("RESUMED", 6, Type.U8, "1: with a session of before"),
+            Item("RESUMED", 6, Type.U8, "1: an earlier session was resumed"),
             Item("CRYPTO_SEND", 7, Type.U8, "who encrypts: 1 user, 2 kernel, 3 device"),
             Item("CRYPTO_RECEIVE", 8, Type.U8, "who decrypts"),
             Item("SERVER_NAME", 9, Type.STRING, "the name the client asked for"),
@@ -258,7 +257,11 @@ ULPS: tuple[Ulp, ...] = (
             Item("CIPHER_ID", 12, Type.U16, "IANA's number of the cipher suite"),
         ),
         control="record type: u8 (on SOCK_SEQPACKET, where TLS is the uppermost and a PDU is a record)",
-        source="RFC 8446, RFC 5246; peers: xlio.md 6",
+        notes=(
+            "This is one layer of both directions. It is pushed by PUSH_ULP. Or it is pushed onto one side, and "
+            "then, with the same parameters or none, onto the other."
+        ),
+        source="RFC 8446, RFC 5246",
     ),
     Ulp(
         "TLS_KEYS",
@@ -267,9 +270,7 @@ ULPS: tuple[Ulp, ...] = (
         True,
         True,
         False,
-        "TLS records with keys of the host's, as setsockopt(SOL_TLS, TLS_TX or TLS_RX) hands them to the "
-        "kernel; each direction by itself. Pushed again, it "
-        "changes keys",
+        "TLS records with keys of the host's, as setsockopt(SOL_TLS, TLS_TX or TLS_RX) hands them to the kernel",
         (
             Attribute(
                 "CRYPTO_INFO",
@@ -291,6 +292,7 @@ ULPS: tuple[Ulp, ...] = (
             Item("CRYPTO_INFO", 3, Type.BYTES, "version and cipher type; never a key"),
         ),
         control="record type: u8, for every record that is not application data (23)",
+        notes=("Each direction is a layer by itself. Pushed again, it changes keys."),
         source="linux Documentation/networking/tls.rst",
     ),
     Ulp(
@@ -312,10 +314,7 @@ ULPS: tuple[Ulp, ...] = (
         True,
         True,
         True,
-        "HTTP/2 frames, header included, one PDU each; the client's preface is sent and taken off here. On "
-        "send, a PDU is one or more whole frames. SETTINGS and all "
-        "other frames are the application's; a frame longer than MAX_FRAME_BYTES is answered by GOAWAY and ends "
-        "the connection",
+        "HTTP/2 frames, header included, one PDU each",
         (
             Attribute("ROLE", 2, Type.U8, "0: by who connected (the default), 1: client, 2: server"),
             Attribute(
@@ -326,6 +325,11 @@ ULPS: tuple[Ulp, ...] = (
             ),
         ),
         control="length: u24, type: u8, flags: u8, stream: u32, as in the frame's header",
+        notes=(
+            "The client's preface is sent and taken off here. On send, a PDU is one or more whole frames. "
+            "SETTINGS and all other frames are the application's. A frame longer than MAX_FRAME_BYTES is answered"
+            " by GOAWAY and ends the connection."
+        ),
         source="RFC 9113 3.4, 4.1",
     ),
     Ulp(
@@ -335,14 +339,7 @@ ULPS: tuple[Ulp, ...] = (
         True,
         True,
         True,
-        "gRPC messages of all streams; above HTTP2 only, on both sides, before the first HEADERS. Received "
-        "messages are put together from DATA frames and told "
-        "with their stream; sent ones are cut into DATA frames as the peer's windows allow. What is sent on a socket "
-        "is one queue: a message whose window is closed holds up all behind it, those of other streams and RST_STREAM "
-        "too, until the peer opens it (go on reading; BLOCKED tells the stream). Streams that must not wait for one "
-        "another need sockets of their own. WINDOW_UPDATE is "
-        "dealt with here, both ways. All other frames, and an empty DATA frame that ends a stream, pass as PDUs "
-        "of kind 1; without control data a PDU sent is of that kind",
+        "gRPC messages of all streams, above HTTP2 only",
         (
             Attribute("MAX_BYTES", 1, Type.U32, "longest message taken; default 1 MiB"),
             Attribute(
@@ -356,6 +353,16 @@ ULPS: tuple[Ulp, ...] = (
         control=(
             "kind: u8 (0: message, 1: HTTP/2 frame), flags: u8 (0x01: compressed, 0x80: END_STREAM), reserved: u16, "
             "stream: u32"
+        ),
+        notes=(
+            "It is pushed onto both sides, before the first HEADERS. Received messages are put together from DATA"
+            " frames and told with their stream. Sent ones are cut into DATA frames as the peer's windows allow. "
+            "What is sent on a socket is one queue. A message whose window is closed holds up all behind it, "
+            "messages of other streams and RST_STREAM too, until the peer opens the window. Meanwhile go on "
+            "reading; BLOCKED tells the stream. Streams that must not wait for one another need sockets of their "
+            "own. WINDOW_UPDATE is dealt with here, both ways. All other frames pass as PDUs of kind 1, and so "
+            "does an empty DATA frame that ends a stream. A PDU that is sent without control data is of that "
+            "kind."
         ),
         source="gRPC over HTTP/2 (grpc/grpc doc/PROTOCOL-HTTP2.md)",
         items=(
@@ -395,13 +402,11 @@ ULPS: tuple[Ulp, ...] = (
         True,
         True,
         True,
-        "NVMe/TCP PDUs; header and data digests (CRC32C) are made and checked here. The application sees and "
-        "sends the plain form, header and data: neither digest flag, "
-        "PLEN the sum of both, PDO equal to HLEN, or 0 without data",
+        "NVMe/TCP PDUs; header and data digests (CRC32C) are made and checked here",
         (
             _MAX,
             Attribute("HEADER_DIGEST", 2, Type.FLAG, "as agreed in ICReq and ICResp: from the PDU after them on"),
-            Attribute("DATA_DIGEST", 3, Type.FLAG, "likewise"),
+            Attribute("DATA_DIGEST", 3, Type.FLAG, "the same for data"),
             Attribute(
                 "NEGOTIATE",
                 4,
@@ -418,6 +423,10 @@ ULPS: tuple[Ulp, ...] = (
         control=(
             "type: u8, flags: u8, hlen: u8, pdo: u8, as in the plain header; digests of this PDU: u8 (0x01 header, "
             "0x02 data), right when the PDU is complete"
+        ),
+        notes=(
+            "The application sees and sends the plain form, header and data. It has neither digest flag. PLEN is "
+            "the sum of both, and PDO is equal to HLEN, or 0 without data."
         ),
         source="NVM Express TCP Transport 1.0, 3.3 and 3.6",
     ),
