@@ -1,7 +1,8 @@
 """What the demo measures: a few rows of tests/bench, with the programs and the counting of tests/bench, shorter.
 
 Each row is measured on each way there is, one after the other, and then all of it again, some rounds; what counts is
-the median. Host CPU is the busy time of the host's whole core, work that the kernel does in interrupts included.
+the median of the runs that others left alone. Host CPU is the busy time of the host's whole core, work that the kernel
+does in interrupts included.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ _TOP = Path(__file__).resolve().parents[2]
 #: Labs of the bench and all rounds, seconds: with the job, and taking everything down, the demo stays below a minute.
 MEASURE_S = 44.0
 WARMUP_S = 0.1
+#: A run in which other programs had more of a core does not count, where the same was measured without them.
+DISTURBED = 0.1
 #: How long a run that other programs disturb is made again.
 PATIENCE_S = 0.7
 
@@ -88,7 +91,7 @@ class Found:
 
     figures: dict[tuple[str, str], Figure] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
-    #: Share of a core that other programs had, median of all runs.
+    #: Share of a core that other programs had, median of the runs that count.
     foreign_share: float = 0.0
     rounds: int = 0
 
@@ -131,25 +134,39 @@ def measured(unit: str, result: dict[str, Any]) -> tuple[float, float]:
     return value, result["operations"] / seconds
 
 
+@dataclass(frozen=True)
+class _Run:
+    """One run: the figure, what went through, and the share of a core that other programs had."""
+
+    value: float
+    rate: float
+    foreign_share: float
+
+
+def _counting(runs: list[_Run]) -> list[_Run]:
+    """Those that others left alone; all where there is none such."""
+    return [run for run in runs if run.foreign_share <= DISTURBED] or runs
+
+
 def found_in(plan: Plan, lines: Iterator[dict[str, Any]]) -> Iterator[tuple[str, Found]]:
     """What the lines of the bench's result file say: after each run its title, and everything so far."""
-    runs, found = plan.runs(), Found()
+    keys, found = plan.runs(), Found()
     units = {row.key: row.unit for row in plan.rows}
-    values: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    foreign: list[float] = []
+    runs: dict[tuple[str, str], list[_Run]] = {}
     for line in lines:
         if line["kind"] == "environment":
             found.environment = {key: line[key] for key in ("date", "cpu", "kernel", "commit", "haproxy")}
         if line["kind"] != "run":
             continue
-        key = runs[line["workload"], line["subject"]]
-        values.setdefault(key, []).append(measured(units[key[0]], line["result"]))
-        foreign.append(line["result"].get("foreign_share", 0.0))
-        of_key = [value for value, _ in values[key]]
-        rate = median(rate for _, rate in values[key])
-        found.figures[key] = Figure(median(of_key), min(of_key), max(of_key), rate)
-        found.foreign_share = median(foreign)
-        found.rounds = max(map(len, values.values()))
+        key = keys[line["workload"], line["subject"]]
+        share = line["result"].get("foreign_share", 0.0)
+        runs.setdefault(key, []).append(_Run(*measured(units[key[0]], line["result"]), share))
+        counting = _counting(runs[key])
+        values = [run.value for run in counting]
+        rate = median(run.rate for run in counting)
+        found.figures[key] = Figure(median(values), min(values), max(values), rate)
+        found.foreign_share = median(run.foreign_share for of_key in runs.values() for run in _counting(of_key))
+        found.rounds = max(map(len, runs.values()))
         yield f"{key[0]}, {key[1]}", found
 
 

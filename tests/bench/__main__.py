@@ -160,7 +160,11 @@ def main() -> int:
     arguments = options.parser(__doc__ or "").parse_args()
     console = Console(width=max(130, Console().width) if not sys.stdout.isatty() else None)
     if arguments.results is not None:
-        results.show(console, arguments.results or [options.RESULTS], arguments.markdown)
+        paths = arguments.results or [options.RESULTS]
+        if arguments.into:
+            results.put_into(arguments.into, results.markdown(results.load(paths)))
+        else:
+            results.show(console, paths, arguments.markdown)
         return 0
     with Writer(arguments.resume or arguments.json, resume=arguments.resume is not None) as writer:
         asked = Asked.of(writer.recorded.asked) if writer.recorded.asked else options.asked(arguments)

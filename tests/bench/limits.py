@@ -14,7 +14,7 @@ from .analysis import Figures, spread
 from .rows import PEER_ALONE
 from .subjects import WORKLOADS, Workload
 
-FULL = 0.93
+FULL = 0.9
 #: How often a byte of bulk data is copied between the application and the device's socket to the peer, that socket's
 #: own copy included. The peer's are left out: a sink copies nothing.
 _COPIES = {

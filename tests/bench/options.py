@@ -27,6 +27,7 @@ examples:
   ./tests/bench/run --only redis --queue shm --repetitions 3
   ./tests/bench/run --results                           the range over the committed result files
   ./tests/bench/run --results full.jsonl --markdown
+  ./tests/bench/run --results --into deploy/docs/figures.md
 Needs root (network namespaces; --loopback does not) and two cores that nothing else uses.
 """
 
@@ -115,6 +116,12 @@ def parser(description: str) -> argparse.ArgumentParser:
         help="measure nothing: print the range over result files, or folders of them (default: tests/bench/results)",
     )
     add("--markdown", action="store_true", help="with --results: as Markdown")
+    add(
+        "--into",
+        type=Path,
+        metavar="PAGE",
+        help="with --results: replace the figures in a page (deploy/docs/figures.md)",
+    )
     add("--plot", type=Path, metavar="FILE", help="write a picture (.png, .svg, .pdf) to FILE")
     add(
         "--only",

@@ -21,6 +21,9 @@ from .rows import ROWS, Row, needed
 from .subjects import LABELS
 
 SUFFIX = ".jsonl"
+#: Where the figures are in a page.
+BEGIN = "<!-- figures: begin (tests/bench/run --results --into) -->"
+END = "<!-- figures: end -->"
 _HEADS = ("", "path", "measured", "÷ HAProxy", "÷ direct")
 
 
@@ -160,9 +163,23 @@ def _where(one: Measured) -> str:
     )
 
 
+def load(paths: Sequence[Path]) -> list[Measured]:
+    """What these files have, or those in these folders."""
+    return [Measured.of(path.name, read(path)) for path in files_of(paths)]
+
+
+def put_into(page: Path, text: str) -> None:
+    """Replaces what is between the markers of a page. ValueError when it has none."""
+    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{page}: no place for the figures: lines {BEGIN!r} and {END!r} are needed")
+    page.write_text(f"{before}{begin}\n\n{text}\n{end}{after}", encoding="utf-8")
+
+
 def show(console: Console, paths: Sequence[Path], as_markdown: bool) -> None:
     """Prints the range over these files, or those in these folders."""
-    measured = [Measured.of(path.name, read(path)) for path in files_of(paths)]
+    measured = load(paths)
     if as_markdown:
         print(markdown(measured), end="")
         return

@@ -148,9 +148,26 @@ def test_results_need_a_file(tmp_path: Path) -> None:
         results.files_of([tmp_path])
 
 
-def test_committed_files_can_be_read() -> None:
-    for path in options.RESULTS.glob(f"*{results.SUFFIX}"):
-        assert read(path).runs
+def test_figures_go_into_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "figures.md"
+    page.write_text(f"before\n{results.BEGIN}\nold\n{results.END}\nafter\n")
+    for _ in range(2):
+        results.put_into(page, "new\n")
+        assert page.read_text() == f"before\n{results.BEGIN}\n\nnew\n\n{results.END}\nafter\n"
+    page.write_text("nothing")
+    with pytest.raises(ValueError, match="no place"):
+        results.put_into(page, "new")
+    assert page.read_text() == "nothing"
+
+
+def test_the_page_has_the_figures_of_the_committed_files(tmp_path: Path) -> None:
+    if not list(options.RESULTS.glob(f"*{results.SUFFIX}")):
+        pytest.skip("no result file is committed yet")
+    page = options.RESULTS.parents[2] / "deploy" / "docs" / "figures.md"
+    copy = tmp_path / page.name
+    copy.write_text(page.read_text())
+    results.put_into(copy, results.markdown(results.load([options.RESULTS])))
+    assert copy.read_text() == page.read_text(), "run tests/bench/run --results --into deploy/docs/figures.md"
 
 
 def test_limits() -> None:

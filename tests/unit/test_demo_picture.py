@@ -57,6 +57,17 @@ def test_the_median_of_the_rounds_counts() -> None:
     assert last.foreign_share == pytest.approx(0.03) and last.rounds == 3 and "more" not in last.environment
 
 
+def test_disturbed_runs_do_not_count_where_there_are_others() -> None:
+    def line(host: float, share: float) -> dict[str, object]:
+        result = {"operations": 1000, "seconds": 1.0, "host_core_s": host, "foreign_share": share}
+        return {"kind": "run", "workload": "requests-32", "subject": "shm", "result": result}
+
+    *_, (_, calm) = found_in(PLAN, iter([line(0.9, 0.8), line(0.2, 0.01), line(0.1, 0.0)]))
+    assert calm.figures["request", "shm"].high == 200 and calm.foreign_share < 0.02
+    *_, (_, busy) = found_in(PLAN, iter([line(0.9, 0.8), line(0.8, 0.7)]))
+    assert busy.figures["request", "shm"].value == 850 and busy.foreign_share == 0.75
+
+
 def test_the_verdict_says_what_is_gained() -> None:
     assert verdict(GAIN, ROWS) == (
         "A TLS handshake costs the host 5 to 7 % of the CPU that kernel TCP takes, a TLS request 20 to 25 % and a "
