@@ -129,7 +129,7 @@ def print_rows(console: Console, measured: Sequence[Measured]) -> None:
 
 def _limits(measured: Sequence[Measured]) -> Iterator[tuple[str, ...]]:
     """Of the newest file: workload, path, busy shares of both cores, and what limits it."""
-    newest = max(measured, key=lambda one: str(one.environment["date"]))
+    newest = max(measured, key=_date)
     wanted = needed()
     for limit in limits.of(newest.figures):
         if (limit.workload, limit.path) in wanted:
@@ -138,28 +138,56 @@ def _limits(measured: Sequence[Measured]) -> Iterator[tuple[str, ...]]:
             yield limit.workload, LABELS[limit.path], *busy, peer, limit.reason
 
 
+def _table(heads: Sequence[str], left: int, cells: Iterable[Sequence[str]]) -> list[str]:
+    """A Markdown table; the first columns are text, the others numbers."""
+    rule = "---|" * left + "---:|" * (len(heads) - left)
+    return [f"| {' | '.join(heads)} |", f"|{rule}", *(f"| {' | '.join(row)} |" for row in cells), ""]
+
+
+def _idle(measured: Sequence[Measured]) -> Iterator[tuple[str, ...]]:
+    """Idle connections of the newest file that has them: bytes of each in application and proxy, CPU of both cores."""
+    having = [one for one in measured if one.idle]
+    for path, row in max(having, key=_date).idle.items() if having else ():
+        proxy = _number(row["proxy_bytes_each"]) if "proxy_bytes_each" in row else ""
+        busy = (f"{row['host_cpu']:.1%}", f"{row['device_cpu']:.1%}")
+        yield path, f"{row['connections']:,.0f}", _number(row["host_bytes_each"]), proxy, *busy
+
+
 def markdown(measured: Sequence[Measured]) -> str:
-    """The same as Markdown, with what it was measured on."""
+    """The same as Markdown, with what limits each path, idle connections, and what it was measured on."""
     out = []
     for section, of_section in _sections(measured).items():
-        out += [f"## {section}", "", f"| {' | '.join(_HEADS)} |", f"|{'---|' * 2}{'---:|' * 3}"]
-        out += [f"| {line.row.label} | {' | '.join(_cells(line))} |" for line in of_section]
-        out.append("")
-    heads = ("workload", "path", "host core", "device core", "of that the peer", "limit")
-    out += ["## What limits it", "", f"| {' | '.join(heads)} |", f"|{'---|' * 2}{'---:|' * 3}---|"]
-    out += [*(f"| {' | '.join(cells)} |" for cells in _limits(measured)), ""]
-    return "\n".join([*out, "## Measured on", "", *(f"- {_where(one)}" for one in measured), ""])
+        cells = [(line.row.label, *_cells(line)) for line in of_section]
+        out += [f"## {section}", "", *_table(_HEADS, 2, cells)]
+    busy = ("host core", "device core")
+    heads = ("workload", "path", "limit", *busy, "of that the peer")
+    limiting = [(workload, path, reason, *shares) for workload, path, *shares, reason in _limits(measured)]
+    out += ["## What limits it", "", *_table(heads, 3, limiting)]
+    if idle := list(_idle(measured)):
+        heads = ("path", "connections", "bytes each in the application", "in the proxy", *busy)
+        out += ["## Idle connections", "", *_table(heads, 1, idle)]
+    heads = ("file", "date", "CPU", "cores", "Linux", "HAProxy", "commit", "repetitions")
+    return "\n".join([*out, "## Measured on", "", *_table(heads, 3, map(_facts, measured))])
+
+
+def _date(one: Measured) -> str:
+    return str(one.environment["date"])
+
+
+def _facts(one: Measured) -> tuple[str, ...]:
+    """File, date, CPU, cores, kernel, HAProxy, commit, repetitions."""
+    facts = one.environment
+    counts = [len(v) for paths in one.figures.values() for metrics in paths.values() for v in metrics.values()]
+    haproxy = facts["haproxy"].removeprefix("HAProxy version ").partition(" ")[0]
+    where = (facts["cpu"], str(facts["cores"]), facts["kernel"], haproxy, facts["commit"])
+    return one.name, _date(one)[:10], *where, str(max(counts, default=0))
 
 
 def _where(one: Measured) -> str:
-    facts = one.environment
-    repetitions = max(
-        (len(values) for paths in one.figures.values() for metrics in paths.values() for values in metrics.values()),
-        default=0,
-    )
+    name, date, cpu, cores, kernel, haproxy, commit, repetitions = _facts(one)
     return (
-        f"{one.name}: {facts['date'][:10]}, {facts['cpu']}, {facts['cores']} cores, Linux {facts['kernel']}, "
-        f"{facts['haproxy'].partition(' - ')[0]}, commit {facts['commit']}, {repetitions} repetitions"
+        f"{name}: {date}, {cpu}, {cores} cores, Linux {kernel}, HAProxy {haproxy}, commit {commit}, "
+        f"{repetitions} repetitions"
     )
 
 

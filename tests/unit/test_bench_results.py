@@ -17,7 +17,7 @@ from bench.subjects import DIRECT_R0, HAPROXY, SHM, WORKLOADS
 from rich.console import Console
 
 FACTS = {"format": FORMAT, "date": "2026-01-02T03:04:05+00:00", "cpu": "CPU", "cores": 2, "kernel": "6.18"}
-FACTS |= {"haproxy": "HAProxy 2.6 - more", "commit": "0123456789ab"}
+FACTS |= {"haproxy": "HAProxy version 2.6 2026/01/01 - more", "commit": "0123456789ab"}
 
 
 def run(workload: str, path: str, repetition: int, *, host: float = 1.0, device: float = 1.0, count: int = 100) -> Run:
@@ -137,7 +137,7 @@ def test_the_range_over_files() -> None:
     assert (line.haproxy.median, line.haproxy.low, line.haproxy.high) == (1.5, 1.2, 2.0)
     assert line.files == 3
     text = results.markdown(files)
-    assert "1.50 (1.20–2.00)" in text and "- b: 2026-01-02, CPU, 2 cores, Linux 6.18" in text
+    assert "1.50 (1.20–2.00)" in text and "| b | 2026-01-02 | CPU | 2 | 6.18 |" in text
     screen = io.StringIO()
     results.print_rows(Console(file=screen, width=120), files)
     assert "1.50 (1.20–2.00)" in screen.getvalue()
