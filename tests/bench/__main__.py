@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from contextlib import AbstractContextManager, nullcontext, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,15 @@ def _build_directory(scratch: str) -> Path:
     return directory if os.access(existing, os.W_OK) else Path(scratch)
 
 
+def _check_modules(asked: Asked, plot: Path | None) -> None:
+    """RuntimeError, which says what to do, when a Python package that is needed on the way is not there."""
+    needed = {"matplotlib"} if plot else set()
+    for workload in asked.wanted():
+        needed |= {"uvloop"} if workload.aio else {"h2", "hpack"} if workload.name == "http2" else set()
+    if missing := sorted(name for name in needed if find_spec(name) is None):
+        raise RuntimeError(f"not installed: {', '.join(missing)}. .venv/bin/pip install it, or choose with --only")
+
+
 def _session(asked: Asked, writer: Writer, console: Console) -> None:
     """Everything that is asked for and not there yet."""
     begun = time.monotonic()
@@ -171,6 +181,7 @@ def main() -> int:
         if refusal := _refusal(asked):
             print(f"tests/bench/run: {refusal}", file=sys.stderr)
             return 2
+        _check_modules(asked, arguments.plot)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the labs are taken down on the way out
         os.sched_setaffinity(0, {1})
         _raise_file_limit()
