@@ -10,7 +10,8 @@ Each fenced block of commands or of a program has an HTML comment right before i
 More lines of the comment add to that, each at most once: `before: COMMAND` and `after: COMMAND` are commands that a
 test needs and a reader does not (waiting for a server, say); `prints: TEXT` is what the output has to contain.
 Somewhere in the document `<!-- blocks: MARKER … -->` names the marks that pytest shall give to the test: root, long.
-The blocks of a document run from its first to its last, in one folder that looks like a checkout.
+The blocks of a document run from its first to its last, in one shell, in a folder that looks like a checkout. Port 8000
+becomes one that is free.
 """
 
 from __future__ import annotations

@@ -11,8 +11,9 @@ from urllib.parse import unquote
 from . import markdown
 
 _LINK = re.compile(r"!?\[(?:[^\]\\]|\\.)*\]\(([^()\s]+)(?:\s+\"[^\"]*\")?\)")
-#: Pages that the site makes from the sources: they have no file.
+#: Pages that reference.py makes when the site is built: they have no file.
 GENERATED = "deploy/docs/reference/"
+PAGES = frozenset({"commands.md", "configuration.md", "environment.md", "metrics.md", "python.md", "xts_h.md"})
 
 
 def targets(line: str) -> Iterator[str]:
@@ -31,17 +32,11 @@ def fault(path: Path, target: str, top: Path = markdown.TOP) -> str | None:
     if not there.is_relative_to(top):
         return f"{target} leads out of the repository"
     if not there.exists():
-        return None if str(there.relative_to(top)) in generated_pages() else f"there is no {there.relative_to(top)}"
+        name = str(there.relative_to(top))
+        return None if name.removeprefix(GENERATED) in PAGES else f"there is no {name}"
     if anchor and there.suffix == ".md" and anchor not in markdown.anchors(there):
         return f"{there.relative_to(top)} has no heading for #{anchor}"
     return None
-
-
-def generated_pages() -> set[str]:
-    """Paths of the pages that are made when the site is built."""
-    from .reference import PAGES
-
-    return {GENERATED + name for name in PAGES}
 
 
 def faults(paths: list[Path]) -> Iterator[str]:

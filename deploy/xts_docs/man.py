@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from xts_messages import generated
+from xts_messages.environment import VARIABLES
 
 from . import commands, header, roff, settings
 from .commands import Command
@@ -123,6 +124,21 @@ def rules_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def environment_page() -> str:
+    """xts-environment(7)."""
+    lines = list(roff.head("xts-environment", "7", "variables that programs of xts-offload read", "Miscellany"))
+    lines += [".SH DESCRIPTION", *roff.paragraphs("An empty value is the same as none. `xts env` lists them.")]
+    lines.append(".SH VARIABLES")
+    for variable in VARIABLES:
+        if not variable.internal and not variable.owner:
+            default = f" Default: {variable.default}." if variable.default is not None else ""
+            option = f" The option {variable.option} sets it." if variable.option else ""
+            lines += [".TP", f".B {roff.escape(variable.name)}"]
+            lines.append(roff.inline(f"{variable.meaning} A value is {variable.allowed}.{default}{option}"))
+    lines += [".SH SEE ALSO", "xts\\-env(1), xts\\-run(1), xts(7)"]
+    return "\n".join(lines) + "\n"
+
+
 def _from_markdown(text: str) -> Iterator[str]:
     for index, part in enumerate(re.split(r"^```\w*\n?", text, flags=re.MULTILINE)):
         if index % 2:
@@ -209,6 +225,7 @@ def pages() -> dict[str, str]:
         "man5/xts-agent.toml.5": agent_file_page(),
         "man5/xts-rules.5": rules_page(),
         "man7/xts.7": overview_page(),
+        "man7/xts-environment.7": environment_page(),
     } | call_pages()
     for command in commands.all_commands():
         found[f"man1/{command.page}.1"] = command_page(command)

@@ -8,6 +8,8 @@ import socket as standard
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from xts_messages.environment import VARIABLES
+
 from . import commands, header, settings
 from .commands import Command
 from .markdown import TOP
@@ -133,6 +135,31 @@ def configuration_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+# --- environment ---------------------------------------------------------------------------------------
+
+
+def environment_page() -> str:
+    """The variables that users may set, from the declaration that the code uses too."""
+    lines = [
+        "# Environment variables",
+        "",
+        "An empty value is the same as none. `xts env` lists them with what they are set to.",
+        "",
+    ]
+    for variable in VARIABLES:
+        if not variable.internal and not variable.owner:
+            lines += [f"## {variable.name}", "", variable.meaning, "", f"- is: {_cell(variable.allowed)}"]
+            lines += [f"- default: `{variable.default}`"] if variable.default is not None else []
+            lines += [f"- else: `{'`, `'.join(variable.aliases)}`"] if variable.aliases else []
+            lines += [f"- as an option: `{variable.option}`"] if variable.option else []
+            lines += [f"- read by: {', '.join(reader.value for reader in variable.readers)}", ""]
+    lines += ["## Variables of others", "", "| variable | whose | what for |", "|---|---|---|"]
+    for variable in VARIABLES:
+        if variable.owner:
+            lines.append(f"| `{variable.name}` | {variable.owner} | {_cell(variable.meaning)} |")
+    return "\n".join(lines) + "\n"
+
+
 # --- metrics -------------------------------------------------------------------------------------------
 
 _FIELD = re.compile(r"^\s*(?:u?int\d+_t|uint\d+_t|_Atomic uint\d+_t) ([\w, \[\]]+);\s*(?:/\*\s*(.*?)\s*\*/)?\s*$")
@@ -193,6 +220,6 @@ MAKERS: dict[str, Callable[[], str]] = {
     "xts_h.md": header_page,
     "commands.md": commands_page,
     "configuration.md": configuration_page,
+    "environment.md": environment_page,
     "metrics.md": metrics_page,
 }
-PAGES = tuple(MAKERS)

@@ -7,6 +7,7 @@ import os
 import select
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -21,6 +22,8 @@ from xts_lab.lab import Lab
 
 TOP = markdown.TOP
 DEADLINE_S = 60.0
+#: The documents' port of a server on this machine: a free one takes its place.
+PORT = "8000"
 
 
 class Reader:
@@ -29,6 +32,8 @@ class Reader:
     def __init__(self, folder: Path, lab: str) -> None:
         self.folder = folder
         self.blocks = 0
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = str(free.getsockname()[1])
         for entry in TOP.iterdir():
             if entry.name not in (".git", ".venv"):
                 (folder / entry.name).symlink_to(entry)
@@ -50,6 +55,7 @@ class Reader:
     def shell(self, text: str, given: str = "") -> str:
         """Runs commands, which must succeed; returns what was printed. Programs in the background go on."""
         self.blocks += 1
+        text, given = (what.replace(PORT, self.port) for what in (text, given))
         script, output, stdin = (self.folder / f".{name}-{self.blocks}" for name in ("block", "output", "input"))
         script.write_text(text)
         stdin.write_text(given)

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from xts_docs import commands, header, links, markdown, prose, roff, settings
+from xts_docs import commands, header, links, markdown, prose, reference, roff, settings
 from xts_proxy.config import Proxy
 
 RULES = prose.Rules(60, 80, 8, {"heirs?": "say something else", "of course": "leave it out"}, [])
@@ -55,6 +55,13 @@ def test_links(tmp_path: Path) -> None:
     for target in ("elsewhere.md", "there.md#twice-2", "../outside.md", "#yours"):
         assert links.fault(here, target, tmp_path), target
     assert list(links.targets("`[no](link)` [a](b.md) ![c](d.svg) [e](f.md#g)")) == ["b.md", "d.svg", "f.md#g"]
+
+
+def test_pages_of_the_reference_are_made() -> None:
+    assert set(reference.MAKERS) == links.PAGES
+    assert "XTS_ENDPOINT" in reference.environment_page()
+    assert "| `xts_accepts_total` | counter |" in reference.metrics_page()
+    assert {"socket", "Tls", "xts_connect"} <= set(reference.own_names())
 
 
 def test_anchors_are_those_of_the_headings_outside_of_code(tmp_path: Path) -> None:
