@@ -29,6 +29,9 @@ _ALSO = {
     "xts-lab": "xts(1), ip\\-netns(8)",
 }
 
+#: Sections that come from epilogs stand in this order.
+_ORDER = ("EXAMPLES", "NOTES", "EXIT STATUS")
+
 # --- commands ------------------------------------------------------------------------------------------
 
 
@@ -62,9 +65,14 @@ def command_page(command: Command, parent: Command | None = None) -> str:
             lines += [".TP", f".BR {roff.escape(verb.page)} (1)", roff.inline(verb.summary)]
     for one in [command, *told]:
         lines += _options(one, f"OPTIONS OF {one.name.upper()}" if one is not command else "OPTIONS")
+    parts: dict[str, list[str]] = {}
     for one in [command, *told]:
         for title, text in _sections_of(one.epilog):
-            lines += [f".SH {title}", *(_text(text) if title in ("NOTES", "EXIT STATUS") else roff.example(text))]
+            plain = title in ("NOTES", "EXIT STATUS")
+            new = [line for line in text if plain or line not in parts.get(title, [])]
+            parts.setdefault(title, []).extend(new)
+    for title, text in sorted(parts.items(), key=lambda part: _ORDER.index(part[0]) if part[0] in _ORDER else -1):
+        lines += [f".SH {title}", *(_text(text) if title in ("NOTES", "EXIT STATUS") else roff.example(text))]
     top = parent or command
     also = [f"{roff.escape(verb.page)}(1)" for verb in command.verbs] if parent is None else [f"{top.page}(1)"]
     rest = _ALSO[top.page] if parent is None else _ALSO[top.page].split(", ", 1)[-1]

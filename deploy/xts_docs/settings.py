@@ -44,15 +44,16 @@ class Table:
 
 
 def _paragraphs(comment: list[str]) -> str:
-    """A comment as Markdown: an item of a list begins with "- "."""
+    """A comment as Markdown: an item of a list begins with "- ", and its further lines are indented."""
     lines: list[str] = []
-    for text in comment:
-        if text.startswith("- ") and lines and not lines[-1].startswith("- ") and lines[-1]:
-            lines.append("")
-        if lines and lines[-1] and not text.startswith("- ") and text:
-            lines[-1] += f" {text}"
-        else:
+    for raw in comment:
+        text, last = raw.strip(), lines[-1] if lines else ""
+        item, goes_on = text.startswith("- "), raw.startswith("  ")
+        if item or not text or not last or (last.startswith("- ") and not goes_on):
+            lines += [""] if last and item != last.startswith("- ") else []
             lines.append(text)
+        else:
+            lines[-1] += f" {text}"
     return "\n".join(lines).strip()
 
 
@@ -70,7 +71,7 @@ def proxy_tables() -> list[Table]:
             found[-1].keys.append(Key(key[2], key[3], legal(hints.get(key[2])), _paragraphs(comment)))
             comment = []
         elif line.startswith("#"):
-            comment.append(line.lstrip("#").strip())
+            comment.append(line.lstrip("#").removeprefix(" ").rstrip())
         elif comment and len(found) == 1:
             found[0].meaning, comment = _paragraphs(comment), []
     return found

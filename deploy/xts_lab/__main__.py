@@ -20,7 +20,7 @@ from .placement import KernelPlacement, QueuePlacement
 
 EXAMPLE = """\
 example:
-  xts-lab up --queue afxdp            raise the lab; agent and proxy run
+  xts-lab up --queue afxdp            make the lab; agent and proxy run
   xts-lab exec net -- python3 -m http.server 80 &
   xts-lab exec host -- python3        a program with no network but ours
   xts-lab status
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
-    up = command("up", "raise the lab, or change it to what is asked", "--queue shm --name mine")
+    up = command("up", "make the lab, or change it to these options", "--queue shm --name mine")
     up.add_argument("--queue", choices=QUEUE_KINDS, default="afxdp", help="kind of queue (default: %(default)s)")
     up.add_argument(
         "--queues",
@@ -88,15 +88,15 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     command("down", "end its programs and remove everything", "--name mine")
-    status = command("status", "tell what is there (exit status 1: not up)", "--json")
+    status = command("status", "show the state of the lab (exit status 1: not up)", "--json")
     status.add_argument("--json", action="store_true", help="for programs")
     add_watch(status)
     usage = "xts-lab exec [--name NAME] {host,dpu,net,kern} -- COMMAND ..."
     execute = command("exec", "run a command in a namespace", "host -- python3 program.py", usage)
     execute.add_argument("role", choices=topology.ROLES, help="which namespace")
     execute.add_argument("argv", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command and its arguments")
-    logs = command("logs", "print what its programs have said", "proxy")
-    logs.add_argument("program", nargs="?", help="only of this one: proxy, agent, ...")
+    logs = command("logs", "print the logs of its programs", "proxy")
+    logs.add_argument("program", nargs="?", help="only this program's: proxy, agent, ...")
     return parser
 
 

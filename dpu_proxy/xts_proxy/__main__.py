@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
         help="stop, as on SIGTERM, when this descriptor is readable or hung up: a pidfd or a pipe of who started it",
     )
     result.add_argument(
-        "--make-dir", type=Path, metavar="DIR", help="make this directory first, for the sockets; remove it at the end"
+        "--make-dir", type=Path, metavar="DIR", help="make this directory for the sockets, and remove it at the end"
     )
     commands = result.add_subparsers(dest="command", metavar="COMMAND")
     status = commands.add_parser(

@@ -24,7 +24,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         action=_Completion,
         choices=SHELLS,
         metavar="SHELL",
-        help=f"print what makes a shell complete this command ({', '.join(SHELLS)})",
+        help=f"print a completion script for a shell ({', '.join(SHELLS)})",
     )
 
 
@@ -65,7 +65,7 @@ def add_watch(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         const=1.0,
         metavar="SECONDS",
-        help="show it again every so many seconds (default: 1), until interrupted",
+        help="repeat it every SECONDS (default: 1), until interrupted",
     )
 
 

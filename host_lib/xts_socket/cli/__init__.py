@@ -20,7 +20,7 @@ examples:
   xts status                  the sockets of this host's processes, as ss(8) shows kernel sockets
   xts status --processes      why the kernel has the others
   xts status --watch          the same every second
-  xts doctor                  what this machine can and cannot do, and how to mend it
+  xts doctor                  what this machine can and cannot do, and what to do about it
   xts ping -n 100             the time of a round trip to the offload proxy
   xts rules check FILE        are the transport rules in FILE right
   xts env                     the environment variables, and what they are set to

@@ -11,14 +11,14 @@ _EPILOG = """\
 examples:
   xts completion bash > ~/.local/share/bash-completion/completions/xts
   xts completion zsh > ~/.zfunc/_xts          with ~/.zfunc in $fpath before compinit
-  xts-proxy --print-completion bash           likewise xts-agent and xts-lab
+  xts-proxy --print-completion bash           also xts-agent and xts-lab
 """
 
 
 def add(verbs: Any) -> None:
     parser = verbs.add_parser(
         "completion",
-        help="print what makes a shell complete this command",
+        help="print a completion script for a shell",
         description="Print what makes a shell complete this command.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -69,7 +69,9 @@ def add(verbs: Any) -> None:
     )
     parser.add_argument("--rules", metavar="FILE", help=f"transport rules (default: ${RULES_VARIABLE}, else all TCP)")
     parser.add_argument(
-        "--strict", action="store_true", help="what cannot be offloaded fails, instead of staying with the kernel"
+        "--strict",
+        action="store_true",
+        help="a socket that cannot be offloaded fails, instead of staying with the kernel",
     )
     parser.add_argument("--profile", metavar="NAME", choices=sorted(PROFILES), help="settings by a name (xts run)")
     parser.add_argument(

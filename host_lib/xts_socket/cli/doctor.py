@@ -11,7 +11,7 @@ from .checks import Check, endpoint, interfaces, interposer, kernel, privilege, 
 from .options import add_verb
 from .table import print_table
 
-_EXIT_STATUS = "exit status: 0, or 1 when a check failed that offloading cannot do without"
+_EXIT_STATUS = "exit status: 0, or 1 when a check failed that offloading needs"
 _LEVEL_STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
@@ -19,7 +19,7 @@ def add(verbs: Any) -> None:
     parser = add_verb(
         verbs,
         "doctor",
-        "tell what this machine can and cannot do, and how to mend it",
+        "show what this machine can and cannot do, and what to do about it",
         "sudo xts doctor",
         run,
     )

@@ -19,7 +19,7 @@ from xts_messages.environment import BY_NAME, OURS, VARIABLES, Variable
 from .options import add_verb
 from .table import print_table
 
-_EXIT_STATUS = "exit status: 0, or 1 when a variable is set to what it may not be, or a name is not known"
+_EXIT_STATUS = "exit status: 0, or 1 when a variable has a value that is not allowed, or a name is not known"
 
 
 def add(verbs: Any) -> None:
@@ -34,7 +34,7 @@ def add(verbs: Any) -> None:
     parser.add_argument(
         "--all",
         action="store_true",
-        help="also the system's that are read, and those that our programs and tests set for each other",
+        help="also variables of the system that are read, and those that programs and tests set for each other",
     )
     parser.epilog = f"{parser.epilog}\n\n{_EXIT_STATUS}"
 

@@ -34,7 +34,7 @@ _LISTENING = (Role.TCP_SERVER, Role.UDP_RECEIVER)
 def add(verbs: Any) -> None:
     parser = verbs.add_parser(
         "rules",
-        help="check a file of transport rules, or tell which line decides about a socket",
+        help="check a file of transport rules, or show which line decides about a socket",
         description="Transport rules: which sockets of which program are offloaded.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -70,7 +70,9 @@ def add(verbs: Any) -> None:
     )
     parser.add_argument("--rules", metavar="FILE", help=f"transport rules (default: ${RULES_VARIABLE}, else none)")
     parser.add_argument(
-        "--strict", action="store_true", help="what cannot be offloaded fails, instead of staying with the kernel"
+        "--strict",
+        action="store_true",
+        help="a socket that cannot be offloaded fails, instead of staying with the kernel",
     )
     parser.add_argument("--profile", metavar="NAME", choices=sorted(PROFILES), help="settings by a name")
     parser.add_argument("--list-profiles", action="store_true", help="print the profiles and what they set")
