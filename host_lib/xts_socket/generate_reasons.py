@@ -6,9 +6,7 @@ With --check nothing is written; the exit status is 1 when the committed file di
 
 from __future__ import annotations
 
-import re
 import sys
-import textwrap
 from collections.abc import Iterator
 
 from xts_messages import generated
@@ -125,12 +123,6 @@ _INTRODUCTION = (
 )
 
 
-def _wrapped(text: str) -> str:
-    """Lines of a document; what is in backquotes stays on one line."""
-    whole = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", "\0"), text)
-    return "\n".join(textwrap.wrap(whole, 100, break_long_words=False, break_on_hyphens=False)).replace("\0", " ")
-
-
 def document() -> str:
     """The text of REASONS.md."""
     lines = [
@@ -138,7 +130,7 @@ def document() -> str:
         "# Why a socket stays with the kernel, or is gone",
     ]
     for paragraph in _INTRODUCTION:
-        lines += ["", _wrapped(paragraph)]
+        lines += ["", generated.wrapped(paragraph)]
     lines += ["", *_reasons()]
     return "\n".join(lines) + "\n"
 
@@ -153,7 +145,7 @@ def _reasons() -> Iterator[str]:
         yield f"| {number} | [{name}](#{name.lower()}) | {reason_text(number)} |"
     for name in names:
         when, advice = ADVICE[name]
-        yield from ("", f"## {name}", "", _wrapped(when), "", _wrapped(f"**What to do.** {advice}"))
+        yield from ("", f"## {name}", "", generated.wrapped(when), "", generated.wrapped(f"**What to do.** {advice}"))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from . import table
+from .generated import wrapped
 from .table import Field, Message
 
 
@@ -42,8 +43,9 @@ def _overview() -> Iterator[str]:
 def _message(m: Message) -> Iterator[str]:
     yield f"### {m.name}"
     yield ""
-    yield f"{m.code}, sent by {'either side' if m.sender == 'both' else 'the ' + m.sender}: {m.meaning}."
-    yield f"`id`: {m.id_of or 'unused'}. Flags: {', '.join(f'`{name}`' for name in m.flags) or 'none'}."
+    yield wrapped(f"{m.code}, sent by {'either side' if m.sender == 'both' else 'the ' + m.sender}: {m.meaning}.")
+    yield ""
+    yield wrapped(f"`id`: {m.id_of or 'unused'}. Flags: {', '.join(f'`{name}`' for name in m.flags) or 'none'}.")
     yield ""
     if m.fields:
         yield from _rows(m.fields, table.HEAD_BYTES)
@@ -60,9 +62,8 @@ def document() -> str:
         "<!-- Generated from messages/xts_messages/table.py by `python -m xts_messages.generate`. Do not edit. -->",
         "# XDP-Transport messages",
         "",
-        f"Version {table.VERSION}, EtherType 0x{table.ETHERTYPE:04X} (configurable). Network byte order. "
-        "How the messages are used is in "
-        "[PROTOCOL.md](PROTOCOL.md).",
+        f"Version {table.VERSION}, EtherType 0x{table.ETHERTYPE:04X} (configurable). Network byte order.",
+        "[PROTOCOL.md](PROTOCOL.md) says how the messages are used.",
         "",
         *_overview(),
         "",
@@ -72,9 +73,10 @@ def document() -> str:
         "",
         *_rows(table.HEAD, table.ETH_BYTES),
         "",
-        f"A frame may be padded to {table.ETH_MIN_BYTES} bytes. Beyond that, "
-        "a message with payload ends where its length says; one "
-        "without may be longer than this version knows, and the rest is ignored.",
+        wrapped(
+            f"A frame may be padded to {table.ETH_MIN_BYTES} bytes. Beyond that, a message with payload ends where its "
+            "length says. A message without payload may be longer than this version knows; the rest is ignored."
+        ),
         "",
         "| flag | bit | meaning |",
         "|---|---:|---|",

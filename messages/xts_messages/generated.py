@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
+
+#: Of a line in a document.
+COLUMNS = 100
+
+
+def wrapped(text: str) -> str:
+    """A paragraph of Markdown in lines of a document; code in backquotes and links stay whole."""
+    whole = re.sub(r"`[^`]*`|\[[^\]]*\]\([^)]*\)", lambda part: part[0].replace(" ", "\0"), text)
+    lines = textwrap.wrap(whole, COLUMNS, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace("\0", " ")
 
 
 def main(module: str, description: str | None, outputs: Mapping[str, Callable[[], str]], argv: list[str] | None) -> int:

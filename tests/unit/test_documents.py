@@ -10,7 +10,7 @@ import pytest
 from xts_docs import commands, header, links, markdown, prose, reference, roff, settings
 from xts_proxy.config import Proxy
 
-RULES = prose.Rules(60, 80, 8, {"heirs?": "say something else", "of course": "leave it out"}, [])
+RULES = prose.Rules(60, 80, 8, {"heirs?": "say something else", "of course": "leave it out"})
 
 
 def faults_of(text: str) -> list[tuple[int, str]]:
