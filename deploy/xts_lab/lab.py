@@ -52,6 +52,8 @@ class Settings:
     tables: str = ""
     #: Do agent and proxy share a key? Without one a proxy answers whoever says HELLO.
     tokens: bool = True
+    #: May hosts connect to the device's own loopback? As a proxy's default is, they may not.
+    loopback: bool = True
 
     def __post_init__(self) -> None:
         if self.queue not in QUEUE_KINDS:
@@ -130,8 +132,8 @@ class Lab(AbstractContextManager["Lab"]):
         found = self.stored_settings()
         return (
             found is not None
-            and (found.queue, found.queues, found.tables, found.tokens)
-            == (self.settings.queue, self.settings.queues, self.settings.tables, self.settings.tokens)
+            and replace(found, placement=self.settings.placement, kern_placement=self.settings.kern_placement)
+            == self.settings
             and all(netns.exists(topology.namespace_of(self.name, role)) for role in topology.ROLES)
             and all((record := self.record(program)) is not None and record.alive for program in self._programs())
         )
@@ -152,6 +154,7 @@ class Lab(AbstractContextManager["Lab"]):
             KernelPlacement(stored["kern_placement"]),
             stored.get("tables", ""),
             stored.get("tokens", True),
+            stored.get("loopback", True),
         )
 
     def _store_settings(self) -> None:
@@ -201,9 +204,8 @@ class Lab(AbstractContextManager["Lab"]):
         else:
             values |= {"endpoint": str(self.endpoint)}
         lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
-        return "\n".join(
-            ["[proxy]", *lines, "", "[policy]", 'default = "allow"', "", self.settings.tables, ALLOW_LOOPBACK]
-        )
+        last = ALLOW_LOOPBACK if self.settings.loopback else ""
+        return "\n".join(["[proxy]", *lines, "", "[policy]", 'default = "allow"', "", self.settings.tables, last])
 
     def _cross(self) -> None:
         """Attaches as an application would, and waits for the proxy's answer."""

@@ -97,7 +97,7 @@ def raised(queue: str, folder: Path, tables: str, scale: float = 1.0) -> Iterato
 
             yield Scene(place, proxy.control, proxy.process.pid, start)
             return
-        lab = Lab(f"attack{os.getpid()}", queue=queue, queues=8, tables=tables)
+        lab = Lab(f"attack{os.getpid()}", queue=queue, queues=8, tables=tables, loopback=False)
         with everything_on(device_core):
             stack.enter_context(lab)
         record = lab.record("proxy")
