@@ -16,9 +16,15 @@ def inline(text: str) -> str:
     """A line with `code`, **strong** and [links](…), whose addresses are left out."""
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
     parts = re.split(r"(`[^`]*`|\*\*[^*]+\*\*)", text)
-    return "".join(
-        f"\\fB{escape(part.strip('`*'))}\\fR" if part.startswith(("`", "**")) else escape(part) for part in parts
-    )
+    return "".join(_marked(part) for part in parts)
+
+
+def _marked(part: str) -> str:
+    if part.startswith("`") and part.endswith("`") and len(part) > 2:
+        return f"\\fB{escape(part[1:-1])}\\fR"
+    if part.startswith("**") and part.endswith("**") and len(part) > 4:
+        return f"\\fB{escape(part[2:-2])}\\fR"
+    return escape(part)
 
 
 def paragraphs(text: str) -> Iterator[str]:
