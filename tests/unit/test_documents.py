@@ -145,4 +145,5 @@ def test_every_call_and_key_has_its_place() -> None:
 
 def test_rows_of_text_for_man() -> None:
     assert roff.inline("a `b-c` **d** [e](f.md)") == r"a \fBb\-c\fR \fBd\fR e"
+    assert roff.inline("`*` or `a*b`") == r"\fB*\fR or \fBa*b\fR"
     assert roff.escape('.x\n\'y "z"') == "\\&.x\n\\(aqy \\(dqz\\(dq"
