@@ -116,7 +116,7 @@ def _explain(config: Config, options: argparse.Namespace) -> int:
         print(config_tls.explain(config.tls, action, text, options.tenant, options.queue))
         return 0
     if action not in ("connect", "listen"):
-        parser().error(f"--explain: {action!r} is no action; connect, listen, identity and trust are")
+        parser().error(f"--explain: {action!r} is not an action; use connect, listen, identity or trust")
     try:
         address, port = policy.parse_endpoint(text)
     except ValueError as error:

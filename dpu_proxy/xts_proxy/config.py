@@ -327,7 +327,7 @@ def _together(config: Config) -> Iterator[tuple[KeyPath, str]]:
                     yield (*where, i, "tenants", j), f"there is no tenant {name}; {_near(name, known)}"
     flat = sum(len(r.ports.pairs) * len(r.queues.pairs) * max(1, len(r.tenants)) for r in config.policy.rule)
     if flat > RULES_MAX:
-        problem = f"{flat} combinations of port and queue ranges and tenants; at most {RULES_MAX} are taken"
+        problem = f"{flat} combinations of port and queue ranges and tenants; at most {RULES_MAX} are allowed"
         yield ("policy", "rule"), problem
     paths = {"endpoint": proxy.endpoint, "metrics": proxy.metrics.unix_path}
     for name, path in paths.items():

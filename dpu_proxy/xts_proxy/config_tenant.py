@@ -214,10 +214,10 @@ def together(tenants: list[Tenant], limits: Limits, queue: str, tokens: bool) ->
     """Mistakes that only several values together make."""
     names = [tenant.name for tenant in tenants]
     if len(names) > TENANTS_MAX:
-        yield ("tenant",), f"{len(names)} tenants; at most {TENANTS_MAX} are taken"
+        yield ("tenant",), f"{len(names)} tenants; at most {TENANTS_MAX} are allowed"
     for i, tenant in enumerate(tenants):
         if tenant.name in names[:i]:
-            yield ("tenant", i, "name"), f"{tenant.name} is there already, at tenant[{names.index(tenant.name)}]"
+            yield ("tenant", i, "name"), f"{tenant.name} is used already, at tenant[{names.index(tenant.name)}]"
         yield from _who(i, tenant, queue, tokens)
         for key, problem in limits_together(tenant.limits_in_force(limits)):
             yield ("tenant", i, "limits", key), problem
@@ -231,7 +231,7 @@ def _who(i: int, tenant: Tenant, queue: str, tokens: bool) -> Iterator[tuple[Key
     for kind, keys in of.items():
         for key, value in keys.items():
             if value and tenant.name == DEFAULT:
-                yield ("tenant", i, key), f"{DEFAULT} is who belongs to no other tenant; expected nothing here"
+                yield ("tenant", i, key), f"{DEFAULT} is for who belongs to no other tenant; expected nothing here"
             elif value and kind == "shm" != queue:
                 if not tokens:
                     yield ("tenant", i, key), "cannot be told over an interface, unless the agent says so (token_key)"
@@ -249,7 +249,8 @@ def _processes(i: int, tenant: Tenant, queue: str) -> Iterator[tuple[KeyPath, st
     for j, user in enumerate(tenant.users):
         if queue == "afxdp":
             if not user.isdecimal() or int(user) >= 1 << 32:
-                yield ("tenant", i, "users", j), f"{user} is no number, and the names of users are the host's own"
+                problem = f"{user} is not a number, and only the host knows the names of its users"
+                yield ("tenant", i, "users", j), problem
         elif user_id(user) < 0:
             yield ("tenant", i, "users", j), f"this machine has no user {user}"
 

@@ -69,7 +69,7 @@ def together(tls: Tls) -> Iterator[tuple[KeyPath, str]]:
     ):
         for i, name in enumerate(names):
             if name in names[:i]:
-                yield ("tls", kind, i, "name"), f"{name} is there already, at tls.{kind}[{names.index(name)}]"
+                yield ("tls", kind, i, "name"), f"{name} is used already, at tls.{kind}[{names.index(name)}]"
     for i, trust in enumerate(tls.trust):
         if bool(trust.file) == bool(trust.directory):
             found = "both" if trust.file else "neither"

@@ -41,7 +41,7 @@ def together(ulp: Ulp) -> Iterator[tuple[KeyPath, str]]:
     names = [parser.name for parser in ulp.parser]
     for i, name in enumerate(names):
         if name in names[:i]:
-            yield ("ulp", "parser", i, "name"), f"{name} is there already, at ulp.parser[{names.index(name)}]"
+            yield ("ulp", "parser", i, "name"), f"{name} is used already, at ulp.parser[{names.index(name)}]"
 
 
 def of_files(ulp: Ulp) -> Iterator[tuple[KeyPath, str]]:

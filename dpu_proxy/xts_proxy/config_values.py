@@ -134,7 +134,7 @@ class Exposition:
             raise ValueError("this is no address and port")
         address = ipaddress.ip_address(match[1] or match[2])
         if not address.is_loopback:
-            raise ValueError(f"{address} is no loopback address; metrics are served on this machine only")
+            raise ValueError(f"{address} is not a loopback address; metrics are served on this machine only")
         return cls(host=str(address), port=int(match[3]))
 
     def __str__(self) -> str:

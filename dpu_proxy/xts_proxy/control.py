@@ -37,7 +37,7 @@ def listen_unix(path: str, mode: int) -> socket.socket:
     target = Path(path)
     if target.is_symlink() or target.exists():
         if not stat.S_ISSOCK(target.lstat().st_mode):
-            raise OSError(errno.ENOTSOCK, f"{path} exists and is no socket: remove it or choose another path")
+            raise OSError(errno.ENOTSOCK, f"{path} exists and is not a socket: remove it or choose another path")
         if _is_served(path):
             raise OSError(errno.EADDRINUSE, f"{path} is served by another process: stop it or choose another path")
     if not target.parent.is_dir():

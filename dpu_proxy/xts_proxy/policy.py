@@ -202,7 +202,7 @@ def parse_endpoint(text: str) -> tuple[IPAddress, int]:
     """ "198.18.0.2:80" or "[fd18::2]:80". ValueError says what is wrong."""
     match = re.fullmatch(r"(?:\[([^\]]+)\]|([^:\[\]]+)):(\d{1,5})", text, re.ASCII)
     if not match:
-        raise ValueError(f'{text!r} is no endpoint; expected one such as "198.18.0.2:80" or "[fd18::2]:80"')
+        raise ValueError(f'{text!r} is not an address and port such as "198.18.0.2:80" or "[fd18::2]:80"')
     port = int(match[3])
     if port > 65535:
         raise ValueError(f"port {port} is above 65535")

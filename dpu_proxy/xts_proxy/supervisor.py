@@ -230,7 +230,7 @@ class Supervisor:
 
     def _on_orphaned(self, until_fd: int) -> None:
         asyncio.get_running_loop().remove_reader(until_fd)
-        LOG.info("who started this proxy has ended")
+        LOG.info("the process that started this proxy has ended")
         self._stopping.set()
 
     async def _drain(self) -> int:

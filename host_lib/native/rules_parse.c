@@ -214,7 +214,7 @@ static int read_log(struct parser *p)
 		else
 			p->scan.at += scan_peek_raw(&p->scan).bytes;
 	}
-	return r ? r : rules_add_note(p->rules, p->scan.line, "log statements are taken, and have no effect");
+	return r ? r : rules_add_note(p->rules, p->scan.line, "log statements are accepted and have no effect");
 }
 
 static int read_statement(struct parser *p)

@@ -184,7 +184,7 @@ def find_user(name: str) -> pwd.struct_passwd | None:
             return privilege.find_user(candidate)
         except FileNotFoundError:
             continue
-    raise FileNotFoundError(errno.ENOENT, f"there is none of the users {', '.join(USERS)}: name one (--user)")
+    raise FileNotFoundError(errno.ENOENT, f"none of the users {', '.join(USERS)} exists: name one (--user)")
 
 
 def stop_on_signals() -> int:

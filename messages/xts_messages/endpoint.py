@@ -393,7 +393,7 @@ def listen(path: Path, mode: int) -> socket.socket:
     try:
         if path.exists():
             if not stat.S_ISSOCK(path.lstat().st_mode):
-                raise OSError(errno.ENOTSOCK, f"{path} exists and is no socket: remove it, or choose another")
+                raise OSError(errno.ENOTSOCK, f"{path} exists and is not a socket: remove it, or choose another")
             if is_served(path):
                 raise OSError(errno.EADDRINUSE, f"{path} is served by another process: stop it, or choose another")
         temporary.unlink(missing_ok=True)

@@ -125,7 +125,7 @@ def test_wrong_settings_and_nothing_is_started(tmp_path: Path) -> None:
     )
     done = run("--", "touch", str(touched), XTS_SPINUS="7")
     assert (done.returncode, touched.exists()) == (0, True)
-    assert done.stderr == "xts run: XTS_SPINUS is no variable of ours: did you mean XTS_SPIN_US?\n"
+    assert done.stderr == "xts run: XTS_SPINUS is not a variable of xts-offload: did you mean XTS_SPIN_US?\n"
 
 
 def test_the_interposer_does_not_run_on_half_of_the_settings() -> None:

@@ -135,7 +135,7 @@ ports = "80-70"
         ("[limits]\nwindow_kib = 8192", "f:2:14: limits.window_kib: 8192 is above window_max_kib = 2048"),
         ("[limits]\nspill_mib = 1", "limits.window_max_kib: 2048 KiB is more than spill_mib = 1"),
         ("[ulp]\nhandshake_timeout_ms = 500", "ulp.first_byte_timeout_ms: 2000 is longer than the whole handshake"),
-        ('[proxy]\nmetrics = "0.0.0.0:9464"', "0.0.0.0 is no loopback address"),
+        ('[proxy]\nmetrics = "0.0.0.0:9464"', "0.0.0.0 is not a loopback address"),
         ('[proxy]\nmetrics = "unix:x"', "the path of the socket must be absolute"),
         ('[proxy]\npeer_mac = "03:00:00:00:00:01"', "this is a group address"),
         ('[proxy]\nqueues = ""', "'' is neither a number nor a range"),

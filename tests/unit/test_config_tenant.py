@@ -110,8 +110,8 @@ def test_what_is_shown_reads_back_the_same() -> None:
     [
         ('name = "a"', "tenant[0].name: nobody belongs to a; expected users or cgroups"),
         ('name = "a"\nqueues = "1"', 'tenant[0].queues: means queue = "afxdp", and proxy.queue is "shm"'),
-        ('name = "default"\nusers = ["1"]', "tenant[0].users: default is who belongs to no other tenant"),
-        ('name = "a"\nusers = ["1"]\n[[tenant]]\nname = "a"\nusers = ["2"]', "tenant[1].name: a is there already"),
+        ('name = "default"\nusers = ["1"]', "tenant[0].users: default is for who belongs to no other tenant"),
+        ('name = "a"\nusers = ["1"]\n[[tenant]]\nname = "a"\nusers = ["2"]', "tenant[1].name: a is used already"),
         (
             'name = "a"\nusers = ["1"]\nlimits = { connection = 1 }',
             "limits.connection: unknown key; did you mean connections",
@@ -175,7 +175,7 @@ def test_identities_are_rules_in_the_order_of_the_file() -> None:
     ("old", "new", "problem"),
     [
         ("token_key", "#", "cannot be told over an interface, unless the agent says so (token_key)"),
-        ('"1042"', '"root"', "root is no number, and the names of users are the host's own"),
+        ('"1042"', '"root"', "root is not a number, and only the host knows the names of its users"),
         ("/a.slice", "/" + "a" * 255, "tokens have 255 bytes of it: name one further up"),
     ],
 )

@@ -119,7 +119,7 @@ def test_other_mistakes(text: str, told: str) -> None:
 
 def test_names_are_there_once(files: Path) -> None:
     (line,) = mistakes(identity(files) + identity(files))
-    assert line == "f:6:8: tls.identity[1].name: www is there already, at tls.identity[0]"
+    assert line == "f:6:8: tls.identity[1].name: www is used already, at tls.identity[0]"
 
 
 def test_all_mistakes_are_told_at_once(files: Path) -> None:

@@ -185,7 +185,7 @@ def test_xts_env_lists_them(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     rows = {line.split()[0]: line for line in out.splitlines() if line.strip()}
     assert re.search(r"XTS_SPIN_US +7 +50 +a number", rows["XTS_SPIN_US"])
     assert "shop" in rows["XTS_APPLICATION_ID"] and "systemd" not in rows and "XTS_TEST_LIBRARY" not in rows
-    assert "XTS_SPINUS is no variable of ours: did you mean XTS_SPIN_US?" in out
+    assert "XTS_SPINUS is not a variable of xts-offload: did you mean XTS_SPIN_US?" in out
     assert "XTS_TEST_LIBRARY" in env(capsys, "--all")[1]
 
 
@@ -203,4 +203,4 @@ def test_xts_env_tells_what_one_means(capsys: pytest.CaptureFixture[str], monkey
 
 def test_xts_env_of_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["env", "XTS_SPINUS"]) == 1
-    assert "XTS_SPINUS is no variable of ours" in capsys.readouterr().err
+    assert "XTS_SPINUS is not a variable of xts-offload" in capsys.readouterr().err

@@ -45,14 +45,14 @@ def test_check(rules: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert (status, err) == (0, "")
     assert out.splitlines() == [
         f"{rules} is right: 4 rules",
-        f"{rules}:2: note: log statements are taken, and have no effect",
+        f"{rules}:2: note: log statements are accepted and have no effect",
     ]
     status, out, _ = xts(capsys, "check", rules, "--json")
     assert status == 0
     assert json.loads(out) == {
         "file": rules,
         "valid": True,
-        "notes": [{"line": 2, "text": "log statements are taken, and have no effect"}],
+        "notes": [{"line": 2, "text": "log statements are accepted and have no effect"}],
     }
 
 

@@ -167,7 +167,7 @@ program = "byte"
     assert program.startswith("f:5:11: ulp.parser[0].program:") and "no program four" in program
     assert absent == "f:8:10: ulp.parser[1].object: /nowhere/at.all: No such file or directory"
     twice = 2 * f'[[ulp.parser]]\nname = "a"\nobject = "{programs}"\nprogram = "byte"\n'
-    with pytest.raises(ConfigError, match=r"f:6:8: ulp\.parser\[1\]\.name: a is there already"):
+    with pytest.raises(ConfigError, match=r"f:6:8: ulp\.parser\[1\]\.name: a is used already"):
         parse(twice, "f")
 
 

@@ -135,7 +135,7 @@ static int check_name(const char *name, bool taken, char *why, uint32_t room)
 {
 	if (!*name || strlen(name) >= TLS_NAME_BYTES)
 		return explain(why, room, EINVAL, "a name has 1 to %d bytes", TLS_NAME_BYTES - 1);
-	return taken ? explain(why, room, EEXIST, "the name %s is there already", name) : 0;
+	return taken ? explain(why, room, EEXIST, "the name %s is used already", name) : 0;
 }
 
 static bool identity_is(const struct xts_tls_config *config, const char *name)

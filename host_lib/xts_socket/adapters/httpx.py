@@ -37,7 +37,7 @@ def pool_options(
     context: ssl.SSLContext
     if tls:
         if verify is not True:
-            raise ValueError("verify and tls can not be given at the same time: Tls(ca=…, verify=…) is the latter's")
+            raise ValueError("verify is for TLS in this process: with tls use Tls(ca=…, verify=…)")
         context = ssl_context(tls)
     else:
         context = verify if isinstance(verify, ssl.SSLContext) else httpx.create_ssl_context(verify=verify)

@@ -61,13 +61,13 @@ def unknown(environment: Iterable[str]) -> list[str]:
     for name in sorted(environment):
         if name.startswith("XTS_") and name not in BY_NAME:
             close = difflib.get_close_matches(name, public, 1)
-            found.append(f"{name} is no variable of ours" + (f": did you mean {close[0]}?" if close else ""))
+            found.append(f"{name} is not a variable of xts-offload" + (f": did you mean {close[0]}?" if close else ""))
     return found
 
 
 def run(arguments: argparse.Namespace) -> int:
     if missing := [name for name in arguments.name if name not in BY_NAME]:
-        raise OSError(f"{missing[0]} is no variable of ours; `xts env` lists them")
+        raise OSError(f"{missing[0]} is not a variable of xts-offload; `xts env` lists them")
     names = dict.fromkeys(BY_NAME[name].name for name in arguments.name)
     chosen = [BY_NAME[name] for name in names] or [v for v in VARIABLES if arguments.all or not (v.internal or v.owner)]
     wrong = {variable.name: text for variable in chosen if (text := fault(variable.name, _value(variable) or ""))}
