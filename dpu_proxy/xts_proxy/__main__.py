@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from xts_messages import attach_token
 from xts_messages.command_line import add_common, add_watch, watch
 
 from xts_proxy import WIPES_MEMORY, config_tls
@@ -103,6 +104,13 @@ def _check(path: Path) -> int:
     config, given = read(path)
     for warning in shortages(effective(config.tenant), this_machine(config)):
         print(f"{path}: warning: {warning}", file=sys.stderr)
+    if config.proxy.token_key:
+        try:
+            attach_token.load_key(config.proxy.token_key)
+        except PermissionError as error:
+            if error.filename is None:  # not who opens it, but who else may
+                raise
+            print(f"{path}: warning: proxy.token_key: not checked, for only its owner may read it", file=sys.stderr)
     print("ok\n")
     print(render(config, given), end="")
     return 0

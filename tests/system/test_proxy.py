@@ -382,3 +382,27 @@ def test_check_tells_mistakes_or_values(tmp_path: Path) -> None:
     bad = subprocess.run([*PROXY, "--check", str(config)], check=False, capture_output=True, text=True)
     assert (bad.returncode, bad.stdout) == (1, "")
     assert bad.stderr == f"{config}:8:1: limits.listners: unknown key; did you mean listeners?\n"
+
+
+@pytest.mark.parametrize(
+    "key, mode, said",
+    [
+        (b"k" * 32, 0o600, ""),
+        (b"k" * 32, 0o644, "may be read by others"),
+        (b"short", 0o600, "has 5 bytes; expected 32 to 128"),
+        (None, 0, "No such file"),
+    ],
+)
+def test_check_tries_the_key_that_is_shared_with_the_agent(
+    tmp_path: Path, key: bytes | None, mode: int, said: str
+) -> None:
+    """What would keep the proxy from starting is told before it is to start."""
+    file = tmp_path / "token.key"
+    if key is not None:
+        file.write_bytes(key)
+        file.chmod(mode)
+    config = tmp_path / "proxy.toml"
+    config.write_text(f'[proxy]\ninterface = "xts0"\npeer_mac = "02:00:00:00:00:01"\ntoken_key = "{file}"\n')
+    done = subprocess.run([*PROXY, "--check", str(config)], check=False, capture_output=True, text=True)
+    assert (done.returncode, "Traceback" in done.stderr) == (int(bool(said)), False)
+    assert said in done.stderr
