@@ -26,7 +26,11 @@ _LENGTH = struct.Struct(">I")
 
 def load_key(path: str) -> bytes:
     """The key in a file that only its owner may read. OSError: it cannot be used, and why."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        error.strerror = f"{path}: {error.strerror}"  # which is all that callers show
+        raise
     with os.fdopen(fd, "rb") as file:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):

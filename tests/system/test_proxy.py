@@ -390,7 +390,7 @@ def test_check_tells_mistakes_or_values(tmp_path: Path) -> None:
         (b"k" * 32, 0o600, ""),
         (b"k" * 32, 0o644, "may be read by others"),
         (b"short", 0o600, "has 5 bytes; expected 32 to 128"),
-        (None, 0, "No such file"),
+        (None, 0, "token.key: No such file"),
     ],
 )
 def test_check_tries_the_key_that_is_shared_with_the_agent(
