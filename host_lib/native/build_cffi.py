@@ -212,6 +212,7 @@ struct xts_report_page {
 """
 
 PRELUDE = """
+#include "environment.h"
 #include "python_calls.h"
 #include "reason.h"
 #include "report.h"
