@@ -99,13 +99,15 @@ static const struct call of_workers[] = {
 #endif
 	ANY(epoll_ctl),
 	ANY(sched_yield),
+	{ __NR_sched_setscheduler, ONE_OF_TWO, 1, { SCHED_BATCH, SCHED_IDLE } }, /* threads of handshakes (ulp/pool.h) */
 };
 
 /* Until all threads run, and have made the first calls of the C library and their own. */
 static const struct call of_start[] = {
 	ANY(set_robust_list),
 	ANY(rseq),
-	{ __NR_sched_setscheduler, ONE_OF_TWO, 1, { SCHED_BATCH, SCHED_IDLE } },
+	ANY(getpriority),
+	ANY(setpriority),
 	ANY(epoll_create1),
 	ANY(eventfd2),
 	/* Threads, never processes. Flags of clone3() cannot be seen here. */

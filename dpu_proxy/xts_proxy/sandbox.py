@@ -22,18 +22,20 @@ from typing import Any
 
 from xts_proxy._native import ffi, lib
 
-CAPABILITIES = {"dac_read_search": 2, "net_bind_service": 10}
-#: What a supervisor keeps, to read again what it has read as root; and workers: ports below 1024 of the device.
+CAPABILITIES = {"dac_read_search": 2, "net_bind_service": 10, "sys_nice": 23}
+#: What a supervisor keeps, to read again what it has read as root.
 OF_SUPERVISOR = ("dac_read_search",)
-OF_WORKERS = ("net_bind_service",)
 #: Who the proxy becomes when root has started it and the configuration names nobody: the first that there is.
 DEFAULT_USERS = ("xts", "nobody")
 _SETPCAP = 8
+#: setrlimit(2): RLIMIT_NICE is this minus the lowest nice value that may be set.
+_NICE_RANGE = 20
 _CAPABILITY_VERSION_3 = 0x20080522
 
 
 def raise_limits() -> int:
-    """Descriptors up to the hard limit, which is returned; locked memory without limit, for UMEM, where we may."""
+    """Descriptors up to the hard limit, which is returned; where we may, locked memory without limit, for UMEM, and
+    leave for threads to be SCHED_IDLE for a while only (native/ulp/pool.h)."""
     _, descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
     _, locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)
@@ -41,7 +43,26 @@ def raise_limits() -> int:
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     except (ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (locked, locked))
+    _, nice_max = resource.getrlimit(resource.RLIMIT_NICE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NICE, (_nice_limit(), nice_max if _allows_nice(nice_max) else _nice_limit()))
     return descriptors
+
+
+def _nice_limit() -> int:
+    """The RLIMIT_NICE with which a thread of ours may leave SCHED_IDLE."""
+    return _NICE_RANGE - os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def _allows_nice(limit: int) -> bool:
+    return limit == resource.RLIM_INFINITY or limit >= _nice_limit()
+
+
+def of_workers() -> tuple[str, ...]:
+    """What workers keep: ports below 1024 of the device; and the right to leave SCHED_IDLE, where the limit does not
+    give it, as root of a container may not raise limits."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NICE)
+    return ("net_bind_service",) if _allows_nice(limit) else ("net_bind_service", "sys_nice")
 
 
 def confine(user: str, keep: Sequence[str] = (), core_dumps: bool = False) -> list[str]:

@@ -3,6 +3,7 @@ programs that call libxts."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -94,7 +95,7 @@ def test_a_program_that_calls_libxts(installed: str, compiled: Compile, bed: Pre
     program = compiled("handlers", *includes, f"-L{where}", f"-Wl,-rpath,{where}", "-lxts")
     done = subprocess.run(
         [program, installed, str(CHILDREN)],
-        env={"XTS_ENDPOINT": bed.proxy.endpoint},
+        env=os.environ | {"XTS_ENDPOINT": bed.proxy.endpoint},
         capture_output=True,
         timeout=DEADLINE_S,
         check=False,

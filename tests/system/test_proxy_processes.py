@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import platform
+import re
 import select
 import signal
 import socket
@@ -40,7 +41,7 @@ ONE_TWO, ONE_THREE = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 
 #: For each of the arguments but the first: a process gives up rights as the proxy's do, and does it.
 CONFINED = """
-import ctypes, json, mmap, os, socket, sys
+import ctypes, json, mmap, os, select, socket, sys
 from xts_proxy._native import ffi, lib
 libc = ctypes.CDLL(None, use_errno=True)
 libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
@@ -74,6 +75,8 @@ OPEN = "os.open('/etc/passwd', os.O_RDONLY)"
 RUN_PARSER, LOAD_PARSER = (
     f"libc.syscall({{bpf}}, {command}, ctypes.create_string_buffer(128), 128)" for command in (10, 5)
 )
+RENAME, SET_NICE = "libc.prctl(15, b'other', 0, 0, 0)", "libc.setpriority(0, 0, 1)"
+REAL_TIME = "os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"
 BPF = 321 if platform.machine() == "x86_64" else 280
 
 
@@ -103,6 +106,18 @@ def test_no_file_can_be_opened() -> None:
 def test_bpf_is_for_parsers_only() -> None:
     assert ends(lib.XTS_CALLS_OF_WORKERS | lib.XTS_CALLS_OF_PARSERS, RUN_PARSER)[0] == [0]
     assert ends(lib.XTS_CALLS_OF_WORKERS, RUN_PARSER)[0] == [159]
+
+
+def test_workers_that_run_have_forty_system_calls_at_most(directory: Path) -> None:
+    """Those that only a start needs are over then: threads have begun, and have their names."""
+    assert lib.xts_calls_count(lib.XTS_CALLS_OF_WORKERS | lib.XTS_CALLS_OF_PARSERS) <= 40
+    assert lib.xts_calls_count(lib.XTS_CALLS_OF_KEYS) <= 25
+    for call in (RENAME, SET_NICE, REAL_TIME, "os.eventfd(0)", "select.epoll()"):
+        assert ends(lib.XTS_CALLS_OF_WORKERS, call)[0] == [159], call
+    with running(directory) as proxy, proxy.host():
+        tasks = Path(f"/proc/{proxy.pid_of('xts-workers')}/task").iterdir()
+        assert {(task / "comm").read_text().strip() for task in tasks} == {"xts-workers", "xts-worker", "xts-handshake"}
+        assert f"{lib.xts_calls_count(lib.XTS_CALLS_OF_WORKERS)} system calls" in proxy.log.read_text()
 
 
 def test_processes_have_no_files_and_no_others_sockets(directory: Path) -> None:
@@ -275,18 +290,24 @@ def policies(pid: int, name: str) -> list[int]:
     return sorted(os.sched_getscheduler(thread) for thread in named)
 
 
+def may_leave_idle(pid: int) -> bool:
+    capabilities = re.search(r"^CapEff:\t(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    limit = re.search(r"^Max nice priority +(\w+)", Path(f"/proc/{pid}/limits").read_text(), re.MULTILINE)
+    assert capabilities and limit
+    return bool(int(capabilities[1], 16) >> 23 & 1) or limit[1] == "unlimited" or int(limit[1]) >= 20
+
+
 def test_who_computes_for_long_gives_way_to_workers(directory: Path) -> None:
-    """But for one thread each, for a core that is never idle."""
+    """But for one thread each, for a core that is never idle. At rest a thread is an ordinary one, where it may be: a
+    process ends when its last thread has run once more, which idle ones do when nobody else wants to. That took 1.6 s
+    beside two others on a core, and hosts were told of the end only then."""
     with running(directory, identity(directory, "www", issue("rsa"))) as proxy, proxy.host():
+        visitors = may_leave_idle(proxy.pid_of("xts-workers"))
+        assert visitors or os.geteuid() != 0
         for name, found in (
             ("xts-handshake", policies(proxy.pid_of("xts-workers"), "xts-handshake")),
             ("xts-keys", policies(proxy.pid_of("xts-keys"), "xts-keys")),
         ):
             assert len(found) >= 2, name
-            assert found[1:] == [os.SCHED_IDLE] * (len(found) - 1), name
             assert found[0] != os.SCHED_IDLE, name
-
-
-def test_workers_need_few_system_calls() -> None:
-    assert lib.xts_calls_count(lib.XTS_CALLS_OF_WORKERS) <= 40
-    assert lib.xts_calls_count(lib.XTS_CALLS_OF_KEYS) <= 25
+            assert set(found[1:]) == {os.SCHED_IDLE if name == "xts-keys" or not visitors else os.SCHED_BATCH}, name

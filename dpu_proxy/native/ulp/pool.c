@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "keys/client.h"
@@ -14,6 +15,7 @@
 #define QUEUED_MAX 1024u    /* of an account */
 #define WEIGHT 256u
 #define NS_PER_MS 1000000u
+#define NICE_LAST 19
 
 struct account {
 	struct list jobs;        /* the oldest first */
@@ -134,8 +136,24 @@ static struct ulp_job *take(void)
 
 /* --- threads --------------------------------------------------------------------------------------------------------- */
 
-/* Runs the next job; with the lock, which it lets go of meanwhile. How long it took. */
-static uint64_t run_next(void)
+static void set_policy(int policy)
+{
+	struct sched_param none = { 0 };
+
+	(void)pthread_setschedparam(pthread_self(), policy, &none);
+}
+
+/* SCHED_IDLE can be left by who may lower its nice value: the kernel asks the same of both (RLIMIT_NICE, CAP_SYS_NICE). So
+ * that is tried with a nice value, which does no harm if it cannot be undone. */
+static bool may_leave_idle(void)
+{
+	int nice = getpriority(PRIO_PROCESS, 0); /* of this thread */
+
+	return nice < NICE_LAST && !setpriority(PRIO_PROCESS, 0, nice + 1) && !setpriority(PRIO_PROCESS, 0, nice);
+}
+
+/* Runs the next job, SCHED_IDLE if it is a `visitor` there; with the lock, which it lets go of meanwhile. How long it took. */
+static uint64_t run_next(bool visitor)
 {
 	struct ulp_job *job = take();
 	uint64_t begun, took_ns;
@@ -143,7 +161,11 @@ static uint64_t run_next(void)
 
 	pthread_mutex_unlock(&pool.lock);
 	begun = now_ns();
+	if (visitor)
+		set_policy(SCHED_IDLE);
 	job->run(job);
+	if (visitor)
+		set_policy(SCHED_BATCH);
 	pthread_mutex_lock(&pool.lock);
 	pool.progress_ns = now_ns();
 	took_ns = pool.progress_ns - begun;
@@ -171,14 +193,14 @@ static void begin(void)
 
 static void *background_thread(void *nothing)
 {
-	struct sched_param none = { 0 };
+	bool visitor = may_leave_idle();
 
-	(void)pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
+	set_policy(visitor ? SCHED_BATCH : SCHED_IDLE);
 	key_in_background();
 	begin();
 	while (!pool.stopping) {
 		if (pool.queued) {
-			(void)run_next();
+			(void)run_next(visitor);
 			continue;
 		}
 		pool.idle++;
@@ -194,7 +216,7 @@ static void *reserve_thread(void *nothing)
 	begin();
 	while (!pool.stopping) {
 		if (pool.queued && pool.reserve_ns) {
-			uint64_t took_ns = run_next();
+			uint64_t took_ns = run_next(false);
 
 			pool.reserve_ns -= took_ns < pool.reserve_ns ? took_ns : pool.reserve_ns;
 			continue;

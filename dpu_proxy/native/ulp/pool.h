@@ -16,6 +16,10 @@
  * been done for HELP_MS although there is work, it works for RESERVE_MS, and sleeps again. That is a fifth of a core that
  * others keep busy; until all is done would be for ever in a flood.
  *
+ * Where RLIMIT_NICE (the unit's LimitNICE, or sandbox.py) allows a thread to leave SCHED_IDLE, it is there while it runs a
+ * job only, and SCHED_BATCH at rest: a process ends when its last thread has run once more. With idle threads beside two
+ * busy processes on the core, a killed one was there for up to 1.6 s, and its hosts were told then; 14 ms so.
+ *
  * Fairness. Each account (a tenant) has a queue. Next is the one that has had the least time for its weight, so a
  * flood of one tenant's costs another the wait for one job. A queue is bounded: beyond it the oldest job is handed
  * back undone, for its peer is the most likely to have given up.
