@@ -237,6 +237,8 @@ class DevProxy:
             self._process.wait(1)
         silent = f"not ready after {_START_S:g} s" if self._process.poll() is None else "it said nothing"
         why = self.log_text().strip() or ("its log is above" if self.verbose else silent)
+        if "Traceback" in why:
+            why = why.splitlines()[-1]  # ImportError: libssl.so.3: …, where this machine has no OpenSSL 3
         self.kill()
         return OSError(errno.ENETDOWN, f"the proxy could not be started: {why.removeprefix('xts-proxy: ')}")
 

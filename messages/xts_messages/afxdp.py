@@ -19,6 +19,7 @@ REBIND_STEP_S = 0.005
 AF_XDP = 44
 
 _EXPLAIN = {
+    errno.EAFNOSUPPORT: "this kernel has no AF_XDP (CONFIG_XDP_SOCKETS, Linux 4.18); shared memory does without",
     errno.EBUSY: "the queue has a socket already",
     errno.EINVAL: "there is no such queue, or the interface has no AF_XDP",
     errno.EPERM: "CAP_NET_RAW and CAP_NET_ADMIN are needed",

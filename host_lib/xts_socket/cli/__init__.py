@@ -11,7 +11,7 @@ from importlib import import_module
 
 from xts_messages.command_line import add_common
 
-_VERBS = ("run", "dev", "status", "doctor", "ping", "rules", "env", "completion")
+_VERBS = ("run", "dev", "status", "doctor", "ping", "rules", "env", "files", "completion")
 
 _EXAMPLES = """\
 examples:
@@ -23,6 +23,7 @@ examples:
   xts doctor                  what this machine can and cannot do, and what to do about it
   xts ping -n 100             the time of a round trip to the offload proxy
   xts rules check FILE        are the transport rules in FILE right
+  xts files                   where dissector, units, configuration and examples are
   xts env                     the environment variables, and what they are set to
 """
 

@@ -82,7 +82,7 @@ def add(verbs: Any) -> None:
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="show what the proxy logs")
     parser.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the command and its arguments")
-    parser.set_defaults(run=run, endpoint=None)
+    parser.set_defaults(run=run, endpoint=None, quiet=False)
 
 
 def run(arguments: argparse.Namespace) -> int:
