@@ -45,8 +45,9 @@ def _measure(live: Session, asked: Asked, writer: Writer, steps: Steps, begun: f
         workload, repetition, subject = step
         return f"{workload.key} {repetition + 1}/{asked.repetitions}: {subject.label}"
 
-    for workload, repetition, subject in steps.through(plan, name):
-        if repetition and asked.minutes is not None and time.monotonic() > begun + 60 * asked.minutes:
+    ends_s = None if asked.minutes is None else begun + 60 * asked.minutes
+    for workload, repetition, subject in steps.through(plan, name, ends_s):
+        if repetition and ends_s is not None and time.monotonic() > ends_s:
             break
         writer.run(live.run(workload, subject, repetition, asked.seconds))
 
@@ -204,6 +205,7 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except (OSError, RuntimeError, ValueError) as error:
-        sys.exit(f"tests/bench/run: {error}")
+        plain = isinstance(error, OSError) and error.strerror and error.filename is None
+        sys.exit(f"tests/bench/run: {error.strerror if plain else error}")  # type: ignore[union-attr]
     except KeyboardInterrupt:
         sys.exit(130)

@@ -56,7 +56,9 @@ class Line:
 
 def files_of(paths: Iterable[Path]) -> list[Path]:
     """Result files, and those of folders. FileNotFoundError when there is none."""
-    found = [path for given in paths for path in (sorted(given.glob(f"*{SUFFIX}")) if given.is_dir() else [given])]
+    found: list[Path] = []
+    for given in paths:
+        found += sorted(given.glob(f"*{SUFFIX}")) if given.is_dir() else [given] if given.exists() else []
     if not found:
         raise FileNotFoundError(
             2, f"no result file (*{SUFFIX}) in {', '.join(map(str, paths))}: --json FILE writes one"
@@ -98,7 +100,8 @@ def _value(found: Spread) -> str:
 def _ratio(found: Spread | None, over: str | None) -> str:
     if found is None:
         return ""
-    return f"{found.median:.2f} ({found.low:.2f}–{found.high:.2f})" + ("" if over is None else f", {over}")
+    spread = "" if found.low == found.high else f" ({found.low:.2f}–{found.high:.2f})"
+    return f"{found.median:.2f}{spread}" + ("" if over is None else f", {over}")
 
 
 def _cells(line: Line) -> tuple[str, str, str, str]:
@@ -160,12 +163,11 @@ def markdown(measured: Sequence[Measured]) -> str:
         cells = [(line.row.label, *_cells(line)) for line in of_section]
         out += [f"## {section}", "", *_table(_HEADS, 2, cells)]
     busy = ("host core", "device core")
-    heads = ("workload", "path", "limit", *busy, "of that the peer")
     limiting = [(workload, path, reason, *shares) for workload, path, *shares, reason in _limits(measured)]
-    out += ["## What limits it", "", *_table(heads, 3, limiting)]
+    out += ["## What limits it", "", *_table(("workload", "path", "limit", *busy, "of that the peer"), 3, limiting)]
     if idle := list(_idle(measured)):
-        heads = ("path", "connections", "bytes each in the application", "in the proxy", *busy)
-        out += ["## Idle connections", "", *_table(heads, 1, idle)]
+        sizes = ("connections", "bytes each in the application", "in the proxy")
+        out += ["## Idle connections", "", *_table(("path", *sizes, *busy), 1, idle)]
     heads = ("file", "date", "CPU", "cores", "Linux", "HAProxy", "commit", "repetitions")
     return "\n".join([*out, "## Measured on", "", *_table(heads, 3, map(_facts, measured))])
 

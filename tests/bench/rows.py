@@ -128,10 +128,9 @@ def _programs() -> Iterator[Row]:
         yield Row(section, host, workload, "host_us_per_op", "haproxy", "direct-r1", _PATHS)
     for connections in (1, 32):
         label = f"asyncio echo, {connections} connection{'s'[: connections > 1]}, beside uvloop"
-        uvloop = (f"asyncio-{connections}", "rate", "haproxy-uvloop", "direct-r0-uvloop", _PATHS)
-        yield Row(section, f"{label}: per second", *uvloop)
-        workload, _, *beside = uvloop
-        yield Row(section, f"{label}: host µs each", workload, "host_us_per_op", *beside)
+        workload, uvloop = f"asyncio-{connections}", ("haproxy-uvloop", "direct-r0-uvloop", _PATHS)
+        yield Row(section, f"{label}: per second", workload, "rate", *uvloop)
+        yield Row(section, f"{label}: host µs each", workload, "host_us_per_op", *uvloop)
     yield Row(section, "HTTP/2 frames of 1 KB over TLS in Python, per second", "http2", "rate", None, "python-r0")
     for name in ("digest", "plain"):
         label = f"NVMe/TCP, host s per GB, {'with' if name == 'digest' else 'no'} digests"

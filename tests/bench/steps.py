@@ -48,8 +48,8 @@ class Steps:
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
-    def through(self, plan: Sequence[T], name: Callable[[T], str]) -> Iterator[T]:
-        """Each item of the plan, with its name before it is done."""
+    def through(self, plan: Sequence[T], name: Callable[[T], str], ends_s: float | None = None) -> Iterator[T]:
+        """Each item of the plan, with its name before it is done. `ends_s`: when it ends at the latest, however far."""
         task = self._bars.add_task("", total=len(plan))
         begin = self._now_s()
         told = begin - LINE_EVERY_S
@@ -58,7 +58,10 @@ class Steps:
             self._bars.update(task, description=name(item))
             if self._in_log and now - told >= LINE_EVERY_S:
                 told = now
-                left = f", about {_minutes((now - begin) / done * (len(plan) - done))} left" if done else ""
+                left_s = (now - begin) / done * (len(plan) - done) if done else 0.0
+                if ends_s is not None:
+                    left_s = min(left_s, max(0.0, ends_s - now))
+                left = f", about {_minutes(left_s)} left" if done else ""
                 print(f"{done + 1} of {len(plan)}{left}: {name(item)}", file=sys.stderr, flush=True)
             yield item
             self._bars.advance(task)
