@@ -1,6 +1,7 @@
 #include "trim.h"
 
 #include <malloc.h>
+#include <stdlib.h>
 
 #include "list.h"
 #include "spill.h"
@@ -9,6 +10,34 @@
 #define AFTER_NS 1000000000u
 #define EVERY_NS (10 * (uint64_t)AFTER_NS)
 
+#ifdef __GLIBC__
+/* Fixed, or malloc raises both with the size of what is freed, up to 64 MB. */
+#define HEAP_END_BYTES (1 << 20) /* that are free at the end of a thread's heap stay there for the next burst */
+#define MMAP_BYTES (4 << 20)
+#define BLOCK_BYTES (128 << 10) /* large enough for free() to look at the end */
+
+static void keep_little(void)
+{
+	(void)mallopt(M_TRIM_THRESHOLD, HEAP_END_BYTES);
+	(void)mallopt(M_MMAP_THRESHOLD, MMAP_BYTES);
+}
+
+/* malloc_trim() gives back what is free inside of all heaps, but of a thread's own heap not the end: a free() there does. */
+static void give_back(void)
+{
+	void *volatile at_the_end;
+
+	(void)malloc_trim(0);
+	(void)mallopt(M_TRIM_THRESHOLD, 1);
+	at_the_end = malloc(BLOCK_BYTES);
+	free(at_the_end);
+	(void)mallopt(M_TRIM_THRESHOLD, HEAP_END_BYTES);
+}
+#else
+static void keep_little(void) { }
+static void give_back(void) { }
+#endif
+
 static void trim_now(struct trim *t, uint64_t now_ns)
 {
 	timer_cancel(&t->timer);
@@ -16,9 +45,7 @@ static void trim_now(struct trim *t, uint64_t now_ns)
 	t->freed_bytes = 0;
 	t->last_ns = now_ns;
 	spill_thread_end();
-#ifdef __GLIBC__
-	(void)malloc_trim(0);
-#endif
+	give_back();
 }
 
 static void expired(struct timer *timer)
@@ -36,6 +63,7 @@ static void expired(struct timer *timer)
 void trim_init(struct trim *t)
 {
 	t->timer.expired = expired;
+	keep_little();
 }
 
 void trim_count(struct trim *t, struct timers *timers, uint64_t now_ns, uint64_t bytes)

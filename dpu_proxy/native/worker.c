@@ -201,6 +201,7 @@ static void close_everything(struct worker_state *w, int error)
 	while (!list_empty(&w->orphans))
 		connection_free(list_entry(w->orphans.next, struct connection, member), false);
 	free_dead(w);
+	timer_cancel(&w->trim.timer);
 }
 
 /* Where a core is shared, every packet for us would interrupt who sends it, and we would serve requests one by one. SCHED_BATCH

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+from operated_proxy import running, wait
 from scripted_host import Worker
+from test_proxy_tls import directory
 from worker_ulp_bed import FEATURES, LOOPBACK, Conn, connected, wait_for
 from xts_proxy._native import ffi
 
+__all__ = ["directory"]  # a fixture
 MIB = 1 << 20
 WINDOW = 2 * MIB
 STALLED = 6
@@ -39,19 +45,27 @@ def stall(worker: Worker, c: Conn, payload: bytes) -> None:
         c.send(payload)
 
 
+@contextlib.contextmanager
+def slow_server(backlog: int) -> Iterator[socket.socket]:
+    """Its connections take little ahead."""
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        server.bind((LOOPBACK, 0))
+        server.listen(backlog)
+        server.settimeout(5)
+        yield server
+
+
 def test_memory_of_connections_that_have_ended_goes_back_to_the_system() -> None:
     clock, payload = Clock(), bytes(1 << 15)
     with (
-        socket.socket() as server,
+        slow_server(STALLED) as server,
         Worker(clock_ns=clock.callback, window_bytes=WINDOW, window_bytes_max=WINDOW, connections=9) as worker,
         worker.attach(features=FEATURES) as host,
     ):
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        server.bind((LOOPBACK, 0))
-        server.listen(STALLED)
-        server.settimeout(5)
         with connected(host.open(), server, window=WINDOW) as c:
             c.close()
+        ctypes.CDLL(None).malloc_trim(0)  # what other tests have left would be used first
         before = resident()
         made = [connected(host, server, window=WINDOW) for _ in range(STALLED)]
         for c in made:
@@ -69,3 +83,29 @@ def test_memory_of_connections_that_have_ended_goes_back_to_the_system() -> None
             return resident() - before < NOISE_BYTES
 
         wait_for(is_back, f"of {grown} bytes more than {NOISE_BYTES} are kept")
+
+
+def anonymous_kb(pid: int) -> int:
+    """Of a process: all but files and shared memory."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("RssAnon:")))
+
+
+def test_it_goes_back_in_the_sandbox_too(directory: Path) -> None:
+    """The calls that this takes are among those that workers may make."""
+    piece = bytes(1 << 15)
+    limits = "[limits]\nwindow_kib = 2048"
+    with slow_server(STALLED) as server, running(directory, limits) as proxy, proxy.host() as (_, host):
+        workers = proxy.pid_of("xts-workers")
+        with connected(host, server) as c:
+            c.close()
+        before = anonymous_kb(workers)
+        with contextlib.ExitStack() as stack:
+            made = [stack.enter_context(connected(host, server)) for _ in range(STALLED)]
+            for number, c in enumerate(made, 1):
+                while proxy.status()["workers"][0]["spill_bytes"] < number * MIB:
+                    c.send(piece)
+            assert anonymous_kb(workers) - before > STALLED * 1000
+            for c in made:
+                c.close("ABORT")
+        wait(lambda: anonymous_kb(workers) - before < 1200, "memory that goes back", 30)
