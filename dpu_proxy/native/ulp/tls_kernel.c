@@ -4,7 +4,8 @@
  * The kernel is given the keys by OpenSSL at the end of the handshake (SSL_OP_ENABLE_KTLS), each direction by itself; OpenSSL
  * 3.0 does so for sending, and for receiving with TLS 1.2. Whether a card then took them the kernel tells unprivileged
  * processes by counters only: /proc/net/tls_stat, of the network namespace. So, where there is a card that does TLS at all
- * (tls_device.c), they are read before and after, one connection at a time, and "device" is said only when a count of the card's has grown and none of the software's: others' connections can hide the card's
+ * (tls_device.c), they are read before and after, one connection at a time, and
+ * "device" is said only when a count of the card's has grown and none of the software's: others' connections can hide the card's
  * work, not make it up.
  *
  * A peer of TLS 1.3 may ask for other keys at any time (KeyUpdate). OpenSSL hands the kernel the first ones only; the next ones it gets from
@@ -255,21 +256,19 @@ static struct statistics read_statistics(int fd, bool send)
 
 static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 
-/* Around the hand-over of a key; nothing where no card could take it. */
-static struct statistics begin(int fd, bool send)
+/*
+ * Around the hand-over of a key: the descriptor to read by; -1 where no card could take it, or another key is being handed over. A worker
+ * does not wait for a thread that does handshakes, which may not run for long: it reads nothing then, and says "kernel".
+ */
+static int begin(int fd)
 {
-	if (fd >= 0)
-		pthread_mutex_lock(&one_at_a_time);
-	return read_statistics(fd, send);
+	return fd >= 0 && !pthread_mutex_trylock(&one_at_a_time) ? fd : -1;
 }
 
-static struct statistics end(int fd, bool send)
+static void end(int fd)
 {
-	struct statistics after = read_statistics(fd, send);
-
 	if (fd >= 0)
 		pthread_mutex_unlock(&one_at_a_time);
-	return after;
 }
 
 static uint8_t who_took(const struct statistics *before, const struct statistics *after)
@@ -279,8 +278,8 @@ static uint8_t who_took(const struct statistics *before, const struct statistics
 
 long tls_kernel_control(struct tls *t, int command, long number, void *argument)
 {
-	int fd = t->context->config->kernel_statistics;
 	bool send = number != 0;
+	int fd;
 	struct statistics before, after;
 	uint8_t *by = send ? &t->send_by : &t->receive_by;
 	long r;
@@ -291,9 +290,11 @@ long tls_kernel_control(struct tls *t, int command, long number, void *argument)
 		return 0;
 	if (setsockopt((int)BIO_get_fd(t->socket, NULL), IPPROTO_TCP, TCP_ULP, "tls", 4) < 0 && errno != EEXIST)
 		return 0; /* EEXIST: for the other direction */
-	before = begin(fd, send);
+	fd = begin(t->context->config->kernel_statistics);
+	before = read_statistics(fd, send);
 	r = BIO_ctrl(t->socket, command, number, argument);
-	after = end(fd, send);
+	after = read_statistics(fd, send);
+	end(fd);
 	if (r > 0)
 		*by = who_took(&before, &after);
 	return r;
@@ -301,12 +302,13 @@ long tls_kernel_control(struct tls *t, int command, long number, void *argument)
 
 int tls_kernel_give(const struct xts_tls_config *config, int fd, bool send, const void *info, uint32_t bytes, uint8_t *by)
 {
+	int statistics = begin(config->kernel_statistics), r;
 	struct statistics before, after;
-	int r;
 
-	before = begin(config->kernel_statistics, send);
+	before = read_statistics(statistics, send);
 	r = setsockopt(fd, SOL_TLS, send ? TLS_TX : TLS_RX, info, bytes) ? -errno : 0;
-	after = end(config->kernel_statistics, send);
+	after = read_statistics(statistics, send);
+	end(statistics);
 	if (!r)
 		*by = who_took(&before, &after);
 	return r;
