@@ -9,6 +9,11 @@
  * - TCP's receive buffer is not tuned before the application has begun to read. The proxy reads a window ahead for a host
  *   that does not read at all; TCP would take that for a fast reader, and let the peer send megabytes (measured: 64 KB read at
  *   once made 1.5 MB of 128 KB).
+ *
+ * What the kernel keeps is charged to the tenant by an estimate: a little for any socket (TENANT_SOCKET_BYTES), and for one whose
+ * program has set SO_SNDBUF or SO_RCVBUF all that it may then hold. Where the tenant's memory has no room for that the buffer goes
+ * back to what it was, without an error, as the kernel itself stops at wmem_max. What the kernel's own tuning adds is
+ * bounded by tcp_mem, for all together.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -33,6 +38,34 @@ static int option(const struct connection *c, int name)
 	return getsockopt(c->fd, SOL_SOCKET, name, &value, &length) ? -errno : value;
 }
 
+/* So many bytes of a buffer that its program has sized; *charged: before. False: its tenant has no room for more. */
+static bool charge(const struct connection *c, uint32_t *charged, uint32_t bytes)
+{
+	uint32_t wanted = bytes > TENANT_BUFFER_BYTES ? bytes - TENANT_BUFFER_BYTES : 0; /* TENANT_SOCKET_BYTES has some */
+
+	if (wanted > *charged && !tenant_take(c->tenant, XTS_USE_SOCKET_BYTES, wanted - *charged))
+		return false;
+	if (wanted < *charged)
+		tenant_give(c->tenant, XTS_USE_SOCKET_BYTES, *charged - wanted);
+	*charged = wanted;
+	return true;
+}
+
+/* The program has set its size: it is charged, or goes back to what is. */
+static void settle(const struct connection *c, int name, uint32_t *charged)
+{
+	int bytes = option(c, name), before = (int)((*charged + TENANT_BUFFER_BYTES) / 2); /* the kernel doubles it */
+
+	if (bytes > 0 && !charge(c, charged, (uint32_t)bytes))
+		(void)setsockopt(c->fd, SOL_SOCKET, name, &before, sizeof before);
+}
+
+void buffers_uncharge(struct connection *c)
+{
+	tenant_give(c->tenant, XTS_USE_SOCKET_BYTES, (uint64_t)c->kernel_send + c->kernel_receive);
+	c->kernel_send = c->kernel_receive = 0;
+}
+
 uint32_t buffers_window_max(const struct connection *c)
 {
 	const struct xts_tenant *limits = c->tenant;
@@ -54,6 +87,10 @@ uint32_t buffers_begin(struct connection *c)
 	c->receive_tuned = locks < 0 || locks & LOCK_RECEIVE ||
 			   setsockopt(c->fd, SOL_SOCKET, SO_BUF_LOCK, &locked, sizeof locked);
 	c->read_bytes = 0;
+	if (locks > 0 && locks & LOCK_RECEIVE) /* an accepted one's too: its listener had it */
+		settle(c, SO_RCVBUF, &c->kernel_receive);
+	if (c->send_buffer_set)
+		settle(c, SO_SNDBUF, &c->kernel_send);
 	return c->send_buffer_set ? buffers_window_max(c) : c->tenant->window_bytes;
 }
 
@@ -83,6 +120,10 @@ void buffers_read(struct connection *c, uint32_t bytes)
 
 void buffers_option_set(struct connection *c, int level, int name)
 {
+	if (level == SOL_SOCKET && name == SO_SNDBUF)
+		settle(c, name, &c->kernel_send);
+	if (level == SOL_SOCKET && name == SO_RCVBUF)
+		settle(c, name, &c->kernel_receive);
 	if (level != SOL_SOCKET || !c->window)
 		return; /* buffers_begin() will look */
 	if (name == SO_RCVBUF)

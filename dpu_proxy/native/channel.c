@@ -13,7 +13,6 @@
 #define KICK_MESSAGES 8u          /* and so with small ones: redis, 50 connections, served 38,000 requests/s without and 42,000 with it */
 #define MESSAGES_PER_TURN 4u      /* of one connection before the next has its turn */
 #define MESSAGES_PER_ROUND 64u
-#define CHANNEL_DESCRIPTORS 8u    /* of a queue, here and where processes attach: memory, two bells, life, the attachment, its pidfd, status */
 
 static int watch_descriptor(struct worker_state *w, int fd, uint32_t events, struct watch *watch)
 {
@@ -115,90 +114,6 @@ void channel_log(const struct channel *ch, const char *format, ...)
 	log_line(log, "tenant %s: queue %u: %s", ch->tenant->name, ch->queue_id, text);
 }
 
-/* --- the end of an epoch --------------------------------------------------------------------------------------------- */
-
-static void end_connection(struct connection *c, bool reset)
-{
-	if (!reset && c->state == CONNECTION_ESTABLISHED && !c->announced && !c->error && c->fd >= 0 && !orphan_would_reset(c))
-		connection_orphan(c);
-	else if (c->state == CONNECTION_CLOSING && c->fd >= 0)
-		connection_orphan(c);
-	else
-		connection_free(c, reset || c->announced || c->state == CONNECTION_ESTABLISHED);
-}
-
-static void batch_drop(struct channel *ch)
-{
-	for (uint32_t i = 0; i < ch->batch_used; i++)
-		xts_queue_recycle(ch->queue, &ch->batch[i].frame);
-	ch->batch_used = 0;
-	ch->batch_bytes = 0;
-}
-
-/* What a shared listener has offered to this host, and the host has not taken, is for others. What a listener has accepted
- * and not announced ends with it. */
-static void return_offers(struct channel *ch)
-{
-	struct list *node = ch->connections.next;
-
-	while (node != &ch->connections) {
-		struct connection *c = list_entry(node, struct connection, member);
-
-		node = node->next;
-		if (c->listener && c->listener->shared)
-			share_give_back(c);
-		else if (c->listener && !c->announced)
-			connection_free(c, true);
-	}
-}
-
-void channel_end_epoch(struct channel *ch, bool reset)
-{
-	struct list *node;
-
-	if (!ch->epoch_live)
-		return;
-	if (!reset)
-		channel_flush(ch);
-	while (!list_empty(&ch->dirty))
-		list_pop(&ch->dirty);
-	batch_drop(ch);
-	return_offers(ch);
-	node = ch->connections.next;
-	while (node != &ch->connections) {
-		struct connection *c = list_entry(node, struct connection, member);
-
-		node = node->next;
-		c->gathered_first = c->gathered_last = BATCH_NONE;
-		end_connection(c, reset);
-	}
-	ch->reply_count = 0;
-	identifiers_forget(ch);
-	ch->epoch_live = false;
-	ch->worker->stats.channels_up--;
-}
-
-void channel_free(struct channel *ch, bool reset)
-{
-	struct worker_state *w = ch->worker;
-
-	channel_end_epoch(ch, reset);
-	(void)epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, ch->queue->wait_fd, NULL);
-	if (ch->life_fd >= 0) {
-		(void)epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, ch->life_fd, NULL);
-		close(ch->life_fd);
-	}
-	xts_queue_close(ch->queue);
-	list_remove(&ch->member);
-	account_close(&ch->account);
-	w->stats.channels--;
-	free(ch->ids);
-	tenant_give(ch->tenant, XTS_USE_DESCRIPTORS, CHANNEL_DESCRIPTORS);
-	xts_tenant_release(ch->tenant);
-	free(ch->replies);
-	free(ch);
-}
-
 void channel_violation(struct channel *ch, const char *what, uint32_t id)
 {
 	ch->worker->stats.bad_messages++;
@@ -229,6 +144,7 @@ static void take_over_costs(struct channel *ch)
 		return;
 	tenant_take_anyway(tenant, XTS_USE_DESCRIPTORS, CHANNEL_DESCRIPTORS); /* they are open already */
 	tenant_give(ch->tenant, XTS_USE_DESCRIPTORS, CHANNEL_DESCRIPTORS);
+	account_move(&ch->worker->schedule, &ch->account, &tenant->weight);
 	xts_tenant_release(ch->tenant);
 	ch->tenant = tenant_hold(tenant);
 	ch->link.config.sockets_max = sockets_max(tenant);
@@ -332,7 +248,7 @@ static uint32_t receive_batch(struct channel *ch, int *last)
 	uint64_t left_ns = w->turn_end_ns - w->now_ns;
 	uint32_t taken = 0, max = account_frames(&ch->account, list_empty(&ch->ready) ? left_ns : left_ns / 2, CHANNEL_BATCH);
 
-	while (taken < max && ch->batch_used < CHANNEL_BATCH && ch->batch_bytes < BATCH_BYTES) {
+	while (taken < max && !ch->ending && ch->batch_used < CHANNEL_BATCH && ch->batch_bytes < BATCH_BYTES) {
 		*last = receive_one(ch);
 		if (*last <= 0)
 			break;
@@ -357,8 +273,13 @@ bool channel_receive(struct channel *ch)
 {
 	uint64_t begun_ns = ch->worker->now_ns;
 	int last = TAKEN_NONE;
-	uint32_t taken = receive_batch(ch, &last);
+	uint32_t taken;
 
+	if (ch->ending) {
+		channel_end_some(ch);
+		return true;
+	}
+	taken = receive_batch(ch, &last);
 	if (last < 0 && !ch->dying) {
 		/* A process that exits closes its end of the queue and its attach connection in either order, so this is
 		 * most likely its end; if it lives and broke the queue, it loses no more by it. */
@@ -503,7 +424,7 @@ bool channel_send(struct channel *ch)
 	bool any = false;
 
 	ch->slot_missing = ch->cut_short = false;
-	if (ch->link.state == XTS_LINK_UP) {
+	if (ch->link.state == XTS_LINK_UP && !ch->ending) {
 		if (!ch->link.traffic)
 			any |= send_control(ch); /* HELLO_ACK comes before anything else */
 		any |= send_replies(ch);

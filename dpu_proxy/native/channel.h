@@ -39,6 +39,7 @@
 #include "worker.h"
 
 #define CHANNEL_BATCH 32u         /* frames taken per round */
+#define CHANNEL_DESCRIPTORS 8u    /* of a queue, here and where processes attach: memory, two bells, life, the attachment, its pidfd, status */
 #define SOCKET_CALL_BYTES_MAX 512u /* of an option's or ioctl's value */
 #define ID_INDEX_BITS 20u
 #define ID_INDEX_MASK ((1u << ID_INDEX_BITS) - 1)
@@ -66,12 +67,16 @@ struct connection {
 	struct watch watch;       /* first: epoll's pointer */
 	struct list ready;        /* on channel->ready: has something to say */
 	struct list dirty;        /* on channel->dirty: has gathered frames to write */
-	struct list member;       /* on channel->connections; of an orphan on worker->orphans, the oldest first */
+	struct list member;       /* on channel->connections; of an orphan on unowned->orphans; the oldest first */
 	struct timer timer;       /* of a lingering close, or a listener that could not accept: to look again */
 	struct list unnamed;      /* on channel->unnamed: made by a CONNECT whose answer the host may not have seen */
-	struct list noted;        /* on channel->noted, or worker->noted: something has happened, and waits for its turn */
+	struct list noted;        /* on channel->noted, or unowned->noted: something has happened, and waits for its turn */
 	uint32_t noted_events;    /* of epoll */
 	struct channel *channel;  /* NULL for an orphan */
+	struct unowned *unowned;  /* of an orphan */
+	struct list by_age;       /* of an orphan: on tenant->orphans, or on worker->cut; under the lock of orphan.c */
+	atomic_bool cut;          /* another orphan has taken its place in the tenant's account: to be reset */
+	_Atomic uint64_t orphan_bytes; /* that are charged for it as an orphan's */
 	struct connection *next_dead;
 	struct worker_state *worker;
 	struct xts_tenant *tenant; /* bears its costs; a reference */
@@ -112,6 +117,7 @@ struct connection {
 	uint32_t gathered_first, gathered_last; /* chain through channel->batch, BATCH_NONE for none */
 	struct spill spill;
 	uint64_t sent_bytes, received_bytes;
+	uint32_t kernel_send, kernel_receive; /* charged for buffers in the kernel that its program has set (buffers.c) */
 	/* An offer is a connection that is announced; a listener has a list of its own. */
 	struct list offers;       /* of a listener: those without an answer; of an announced connection: on that list */
 	struct connection *listener; /* that announced it; NULL when it has gone */
@@ -157,7 +163,9 @@ struct channel {
 	struct identity identity; /* whom its token names, where tokens are asked for */
 	int life_fd;
 	bool epoch_live;          /* the link is up and nothing has ended it yet */
-	bool dying;               /* to be freed at the end of the round */
+	bool ending;              /* connections of an epoch that is over are being closed (ending.c) */
+	bool ending_reset;        /* by reset */
+	bool dying;               /* to be freed at the end of a round, when nothing is ending any more */
 	uint32_t last_rounds;     /* its process has gone; so many more rounds for what it sent before. 0: it lives */
 	bool cut_short;           /* the last turn ended with more to send */
 	bool kick_again;
@@ -191,10 +199,6 @@ struct channel {
 
 int channel_open(struct channel **out, struct worker_state *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id,
 		 struct xts_tenant *tenant);
-/* Ends the epoch (as channel_end_epoch) and frees everything, the queue included. */
-void channel_free(struct channel *ch, bool reset);
-/* Ends all connections: reset, or closed as the kernel does for a process that has exited. */
-void channel_end_epoch(struct channel *ch, bool reset);
 /* Takes a batch of frames and carries them out; true when there were any. */
 bool channel_receive(struct channel *ch);
 /* Sends what there is to say; true when anything was sent. */
@@ -211,6 +215,15 @@ void channel_flush(struct channel *ch);
 __attribute__((format(printf, 2, 3))) void channel_log(const struct channel *ch, const char *format, ...);
 /* The host broke the protocol: the link ends. */
 void channel_violation(struct channel *ch, const char *what, uint32_t id);
+
+/* --- ending.c -------------------------------------------------------------------------------------------------------- */
+
+/* All connections are to end: reset, or closed as the kernel does for a process that has exited. The channel is ending from now on. */
+void channel_end_epoch(struct channel *ch, bool reset);
+/* Ends some of them, for the rest of the turn, one at least. */
+void channel_end_some(struct channel *ch);
+/* Ends the epoch, all of it at once, and frees everything, the queue included. */
+void channel_free(struct channel *ch, bool reset);
 
 /* --- command.c: carrying out messages of the host -------------------------------------------------------------------- */
 
@@ -290,6 +303,8 @@ void buffers_tune(struct connection *c);
 void buffers_claimed(struct connection *c);
 /* An option has been set. */
 void buffers_option_set(struct connection *c, int level, int name);
+/* The socket is closed, or another's: what was charged for its buffers is free. */
+void buffers_uncharge(struct connection *c);
 
 /* --- connection.c ---------------------------------------------------------------------------------------------------- */
 
@@ -331,12 +346,42 @@ void connection_drained(struct connection *c);
 void connection_orphan(struct connection *c);
 /* Its host goes without a word: is there data that nobody has read? Then it ends by reset, as with the kernel. */
 bool orphan_would_reset(struct connection *c);
-/* The tenant's oldest on this worker is reset; false: it has none. */
-bool orphan_gives_way(struct worker_state *w, const struct xts_tenant *t);
+/* The tenant's oldest on any worker gives way: it is reset at once, or, on another worker, in that worker's next round, and is
+ * not charged any more. False: it has none. */
+bool orphan_gives_way(struct worker_state *w, struct xts_tenant *t);
+/* Others have taken the place of orphans of this worker: they are noted. */
+void orphans_poked(struct worker_state *w);
 /* For connection_free(). */
 void orphan_uncount(struct connection *c);
+/* Charges bytes for an orphan; false: its tenant's limit. */
+bool orphan_take_bytes(struct connection *c, uint64_t bytes);
+/* So many are not kept any more. */
+void orphan_give_bytes(struct connection *c, uint64_t bytes);
 /* Bytes have left the spill buffer. */
 void connection_spill_gone(struct connection *c, uint64_t bytes);
+
+/* --- unowned.c ------------------------------------------------------------------------------------------------------- */
+
+/* What a tenant has on a worker without a channel: orphans, and parked connections with bytes to deliver. It has turns like a
+ * channel's, in the tenant's share of the worker. */
+struct unowned {
+	struct list member;       /* on worker->unowned */
+	struct xts_tenant *tenant; /* a reference */
+	struct account account;
+	struct list orphans;      /* the oldest first */
+	struct list noted;        /* of them: something has happened to them */
+	struct list drains;       /* parked connections (share.h) of which TCP takes more */
+	uint32_t references;
+};
+
+/* A reference to the tenant's on this worker; NULL: no memory. */
+struct unowned *unowned_hold(struct worker_state *w, struct xts_tenant *t);
+void unowned_release(struct unowned *u);
+/* Frees those that nothing refers to. */
+void unowned_reap(struct worker_state *w);
+bool unowned_has_work(const struct unowned *u);
+/* One parked connection writes some of what it has. */
+void unowned_drain_some(struct unowned *u, struct worker_state *w);
 
 struct sockaddr_storage;
 
@@ -385,7 +430,8 @@ struct worker_state { /* what channels and connections see of their worker */
 	int command_fd;           /* an eventfd: the supervisor has a request, or another worker has left something */
 	uint64_t now_ns;
 	bool draining;
-	struct list channels, orphans;
+	struct list channels, unowned;
+	struct list cut;          /* orphans of this worker that are to be reset; under the lock of orphan.c */
 	struct connection *dead;  /* freed this round: epoll may still point at them */
 	struct trim trim;
 	struct timers timers;     /* of connections, and of pushed protocols that want to be called */
@@ -393,9 +439,8 @@ struct worker_state { /* what channels and connections see of their worker */
 	_Atomic uint64_t doing;   /* enum xts_worker_phase << 32 | queue */
 	struct schedule schedule;
 	uint64_t turn_end_ns;     /* of the present turn */
-	struct list noted;        /* orphans without a channel to which something has happened */
-	struct account orphan_account; /* theirs */
 	struct list kept;         /* what this worker keeps while nobody holds it (share.h); under the registry's lock */
+	struct list expired;      /* for too long: to be ended; likewise */
 	uint32_t kept_count[2];   /* by enum keyed_kind; likewise */
 	uint64_t keep_deadline_ns; /* nothing kept has to be ended before */
 	struct parked *husks;     /* of what was parked here, to be freed; under the registry's lock */

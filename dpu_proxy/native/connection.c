@@ -65,6 +65,7 @@ struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version
 	c->timer.expired = look_expired;
 	list_init(&c->unnamed);
 	list_init(&c->noted);
+	list_init(&c->by_age);
 	list_init(&c->offers);
 	list_init(&c->share);
 	list_append(&ch->connections, &c->member);
@@ -138,7 +139,9 @@ void connection_free(struct connection *c, bool reset)
 	spill_free(&c->spill);
 	pushed_free(c->pushed);
 	c->pushed = NULL;
-	tenant_give_socket(c->tenant);
+	buffers_uncharge(c);
+	if (!atomic_load(&c->cut)) /* who has taken its place has the charge */
+		tenant_give_socket(c->tenant);
 	xts_tenant_release(c->tenant);
 	c->tenant = NULL;
 	list_remove(&c->ready);
@@ -308,13 +311,18 @@ void connection_note(struct connection *c, uint32_t events)
 {
 	c->noted_events |= events;
 	if (list_empty(&c->noted))
-		list_append(c->channel ? &c->channel->noted : &c->worker->noted, &c->noted);
+		list_append(c->channel ? &c->channel->noted : &c->unowned->noted, &c->noted);
 }
 
 void connection_turn(struct connection *c)
 {
 	uint32_t events = c->noted_events;
 
+	if (c->orphan && atomic_load(&c->cut)) {
+		c->worker->stats.orphans_cut++;
+		connection_free(c, true);
+		return;
+	}
 	c->noted_events = 0;
 	if (events)
 		connection_event(c, events);

@@ -75,7 +75,7 @@ static void run_remove_channel(struct worker_state *w, void *argument)
 			continue;
 		xts_link_goodbye(&ch->link, 0);
 		channel_end_epoch(ch, true);
-		ch->dying = true; /* freed after the GOODBYE has left */
+		ch->dying = true; /* freed when the GOODBYE has left, and all have ended */
 	}
 }
 

@@ -3,13 +3,19 @@
  *
  * The kernel's own TCP does the same for a process that has ended: what it was given is delivered, unless the process has left data
  * unread, and then the connection is reset. An orphan belongs to its worker, not to a channel. It is charged to its tenant, in a budget of
- * its own (connections, bytes, and time without progress), so that it is never in the way of the next process on the queue. When the
- * budget is full, the tenant's oldest orphan on this worker is reset for the new one; a new one that would not fit at all, or
- * that finds the budget used by orphans of other workers, is reset itself.
+ * its own (connections, bytes, time without progress, and the tenant's share of the worker), so that it is never in the way of the
+ * next process on the queue. When the budget is full, the tenant's oldest orphan is reset for the new one; a new one that
+ * would not fit at all is reset itself.
+ *
+ * The oldest may be another worker's, which alone may touch it. So a tenant's orphans are on one list, under a lock of its own; who takes
+ * one off takes over its charge, and its worker is told to reset it (connection.cut). Until that worker's next round the memory of
+ * both is there: at most as much again as the budget.
  */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -22,13 +28,45 @@ void connection_spill_gone(struct connection *c, uint64_t bytes)
 	w->stats.spill_bytes -= bytes;
 	trim_count(&w->trim, &w->timers, w->now_ns, bytes);
 	if (c->orphan)
-		tenant_give(c->tenant, XTS_USE_ORPHAN_BYTES, bytes);
+		orphan_give_bytes(c, bytes);
+}
+
+/* --- what they are charged for --------------------------------------------------------------------------------------- */
+
+static pthread_mutex_t by_age = PTHREAD_MUTEX_INITIALIZER; /* of all tenants' lists, and all workers' */
+
+bool orphan_take_bytes(struct connection *c, uint64_t bytes)
+{
+	if (!tenant_take(c->tenant, XTS_USE_ORPHAN_BYTES, bytes))
+		return false;
+	atomic_fetch_add(&c->orphan_bytes, bytes);
+	return true;
+}
+
+/* Unless somebody else has taken over the charge. */
+void orphan_give_bytes(struct connection *c, uint64_t bytes)
+{
+	uint64_t charged = atomic_load(&c->orphan_bytes);
+
+	while (charged >= bytes) {
+		if (atomic_compare_exchange_weak(&c->orphan_bytes, &charged, charged - bytes)) {
+			tenant_give(c->tenant, XTS_USE_ORPHAN_BYTES, bytes);
+			return;
+		}
+	}
 }
 
 void orphan_uncount(struct connection *c)
 {
 	c->worker->stats.orphans--;
-	tenant_give(c->tenant, XTS_USE_ORPHANS, 1); /* its bytes went with the spill buffer, and go with its protocols */
+	pthread_mutex_lock(&by_age);
+	list_remove(&c->by_age);
+	pthread_mutex_unlock(&by_age); /* c->cut does not change any more */
+	tenant_give(c->tenant, XTS_USE_ORPHAN_BYTES, atomic_exchange(&c->orphan_bytes, 0));
+	if (!atomic_load(&c->cut))
+		tenant_give(c->tenant, XTS_USE_ORPHANS, 1);
+	unowned_release(c->unowned);
+	c->unowned = NULL;
 }
 
 static bool take_orphan(struct xts_tenant *t, uint64_t bytes)
@@ -41,26 +79,47 @@ static bool take_orphan(struct xts_tenant *t, uint64_t bytes)
 	return false;
 }
 
-static struct connection *oldest(const struct worker_state *w, const struct xts_tenant *t)
-{
-	for (const struct list *node = w->orphans.next; node != &w->orphans; node = node->next) {
-		struct connection *c = list_entry(node, struct connection, member);
+/* --- the oldest goes first ------------------------------------------------------------------------------------------- */
 
-		if (c->tenant == t)
-			return c;
-	}
-	return NULL;
+/* With the lock: another worker's orphan. Returns the bytes it was charged for. */
+static uint64_t cut(struct connection *c)
+{
+	atomic_store(&c->cut, true);
+	list_remove(&c->by_age);
+	list_append(&c->worker->cut, &c->by_age);
+	(void)eventfd_write(c->worker->command_fd, 1);
+	return atomic_exchange(&c->orphan_bytes, 0);
 }
 
-bool orphan_gives_way(struct worker_state *w, const struct xts_tenant *t)
+bool orphan_gives_way(struct worker_state *w, struct xts_tenant *t)
 {
-	struct connection *c = oldest(w, t);
+	struct connection *c;
+	uint64_t bytes = 0;
+	bool own;
 
-	if (!c)
-		return false;
-	w->stats.orphans_cut++;
-	connection_free(c, true);
-	return true;
+	pthread_mutex_lock(&by_age);
+	c = list_empty(&t->orphans) ? NULL : list_entry(t->orphans.next, struct connection, by_age);
+	own = c && c->worker == w;
+	if (c && !own)
+		bytes = cut(c);
+	pthread_mutex_unlock(&by_age);
+	if (own) {
+		w->stats.orphans_cut++;
+		connection_free(c, true);
+	} else if (c) { /* which may not be there any more */
+		tenant_give(t, XTS_USE_ORPHAN_BYTES, bytes);
+		tenant_give(t, XTS_USE_ORPHANS, 1);
+		tenant_give_socket(t);
+	}
+	return c;
+}
+
+void orphans_poked(struct worker_state *w)
+{
+	pthread_mutex_lock(&by_age);
+	while (!list_empty(&w->cut))
+		connection_note(list_entry(list_pop(&w->cut), struct connection, by_age), 0);
+	pthread_mutex_unlock(&by_age);
 }
 
 /* Room in the budget for one of so many bytes; false: it can have none. */
@@ -104,13 +163,14 @@ static void leave_channel(struct connection *c)
 	c->channel = NULL;
 	if (!list_empty(&c->noted)) { /* it has its turn among the orphans */
 		list_remove(&c->noted);
-		list_append(&c->worker->noted, &c->noted);
+		list_append(&c->unowned->noted, &c->noted);
 	}
 }
 
 void connection_orphan(struct connection *c)
 {
 	struct worker_state *w = c->worker;
+	uint64_t bytes;
 	int timeout_ms;
 
 	c->fin_wanted = true;
@@ -122,7 +182,11 @@ void connection_orphan(struct connection *c)
 		connection_free(c, true);
 		return;
 	}
-	if (!make_room(w, c->tenant, c->spill.bytes + pushed_memory(c->pushed))) {
+	bytes = c->spill.bytes + pushed_memory(c->pushed); /* of what its protocols have not sent */
+	c->unowned = unowned_hold(w, c->tenant);
+	if (!c->unowned || !make_room(w, c->tenant, bytes)) {
+		if (c->unowned)
+			unowned_release(c->unowned);
 		w->stats.orphans_cut++;
 		connection_free(c, true);
 		return;
@@ -130,11 +194,15 @@ void connection_orphan(struct connection *c)
 	timeout_ms = (int)c->tenant->orphan_timeout_ms;
 	(void)setsockopt(c->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
 	leave_channel(c);
+	atomic_store(&c->orphan_bytes, bytes);
 	c->orphan = true;
 	c->state = CONNECTION_CLOSING;
 	c->close_reply = false;
 	w->stats.orphans++;
-	list_append(&w->orphans, &c->member);
+	list_append(&c->unowned->orphans, &c->member);
+	pthread_mutex_lock(&by_age);
+	list_append(&c->tenant->orphans, &c->by_age);
+	pthread_mutex_unlock(&by_age);
 	if (c->pushed)
 		pushed_orphan(c, (uint32_t)timeout_ms);
 }

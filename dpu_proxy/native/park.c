@@ -10,11 +10,13 @@
 #include "pushed.h"
 #include "share.h"
 
-#define DRAIN_PIECES 32
+#define DRAIN_PIECES 2 /* blocks of 64 KiB: in one call, and with the lock */
 
 struct parked {
 	struct watch watch;       /* first: epoll's pointer, while there are bytes to deliver */
 	struct keyed keyed;
+	struct list noted;        /* on unowned->drains: TCP takes more */
+	struct unowned *unowned;  /* of the keeper, whose turns deliver it; NULL: there is nothing to deliver */
 	struct parked *next_husk;
 	int fd;                   /* -1: a husk */
 	uint8_t ip_version;
@@ -25,6 +27,7 @@ struct parked {
 	struct spill spill;
 	struct pushed *pushed;    /* protocols travel along; what is spilled waits for who claims them */
 	uint64_t sent_bytes;
+	uint32_t kernel_send, kernel_receive; /* as in struct connection */
 };
 
 static struct parked *parked_of(struct keyed *k)
@@ -44,11 +47,20 @@ static void become_husk(struct parked *p)
 	struct worker_state *keeper = p->keyed.keeper;
 
 	registry_give_unowned(p->keyed.tenant, parked_bytes(p));
+	tenant_give(p->keyed.tenant, XTS_USE_SOCKET_BYTES, p->kernel_send + p->kernel_receive);
 	registry_remove(&p->keyed);
 	p->fd = -1;
 	p->next_husk = keeper->husks;
 	keeper->husks = p;
 	(void)eventfd_write(keeper->command_fd, 1); /* for a round, at the end of which the husk goes */
+}
+
+static void parked_free(struct parked *p)
+{
+	list_remove(&p->noted);
+	if (p->unowned)
+		unowned_release(p->unowned);
+	free(p);
 }
 
 void park_reap(struct worker_state *w)
@@ -58,7 +70,7 @@ void park_reap(struct worker_state *w)
 		struct parked *p = w->husks;
 
 		w->husks = p->next_husk;
-		free(p);
+		parked_free(p);
 	}
 	registry_unlock();
 }
@@ -81,7 +93,7 @@ static int take_from(struct parked *p, struct connection *c)
 {
 	struct epoll_event event = { .events = EPOLLOUT | EPOLLET, .data.ptr = &p->watch };
 
-	p->watched = c->spill.bytes > 0 && !c->pushed;
+	p->watched = p->unowned;
 	if (c->in_epoll && epoll_ctl(c->worker->epoll_fd, p->watched ? EPOLL_CTL_MOD : EPOLL_CTL_DEL, c->fd, &event))
 		return ENOBUFS;
 	buffers_tune(c);
@@ -94,6 +106,9 @@ static int take_from(struct parked *p, struct connection *c)
 	p->spill = c->spill;
 	p->pushed = pushed_leave(c);
 	p->sent_bytes = c->sent_bytes;
+	p->kernel_send = c->kernel_send;
+	p->kernel_receive = c->kernel_receive;
+	c->kernel_send = c->kernel_receive = 0;
 	c->worker->stats.spill_bytes -= c->spill.bytes;
 	memset(&c->spill, 0, sizeof c->spill);
 	c->fd = -1;
@@ -116,6 +131,14 @@ int park_start(struct connection *c, uint64_t key, uint32_t keep_ms)
 	if (!p)
 		return ENOBUFS;
 	p->watch.kind = WATCH_PARKED;
+	list_init(&p->noted);
+	if (c->spill.bytes && !c->pushed) {
+		p->unowned = unowned_hold(w, c->tenant);
+		if (!p->unowned) {
+			free(p);
+			return ENOBUFS;
+		}
+	}
 	registry_lock();
 	error = registry_add(&p->keyed, c->tenant, key, KEYED_PARKED);
 	if (!error && !registry_take_unowned(c->tenant, bytes)) {
@@ -138,34 +161,31 @@ int park_start(struct connection *c, uint64_t key, uint32_t keep_ms)
 		return 0;
 	}
 	w->stats.refused_limit += error == ENOBUFS;
-	free(p);
+	parked_free(p);
 	return error;
 }
 
-/* Delivers to TCP what it takes. */
-static void drain(struct parked *p, struct worker_state *w)
+/* Delivers some to TCP. Does it take more? */
+static bool drain(struct parked *p, struct worker_state *w)
 {
 	struct iovec iov[DRAIN_PIECES];
-	bool writable = true;
+	struct msghdr message = { .msg_iov = iov };
+	uint32_t offered = 0;
+	ssize_t n;
 
-	while (p->spill.bytes && writable) {
-		struct msghdr message = { .msg_iov = iov };
-		uint32_t offered = 0;
-		ssize_t n;
-
-		message.msg_iovlen = (size_t)spill_peek(&p->spill, iov, DRAIN_PIECES);
-		for (size_t i = 0; i < message.msg_iovlen; i++)
-			offered += (uint32_t)iov[i].iov_len;
-		n = sendmsg(p->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-		if (n < 0 && errno != EAGAIN && errno != EINTR) {
-			p->error = errno;
-			tenant_give(p->keyed.tenant, XTS_USE_KEPT_BYTES, p->spill.bytes);
-			spill_free(&p->spill);
-			return;
-		}
-		writable = n < 0 ? errno == EINTR : (uint32_t)n == offered;
-		if (n <= 0)
-			continue;
+	message.msg_iovlen = (size_t)spill_peek(&p->spill, iov, DRAIN_PIECES);
+	for (size_t i = 0; i < message.msg_iovlen; i++)
+		offered += (uint32_t)iov[i].iov_len;
+	n = offered ? sendmsg(p->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
+	if (n < 0 && errno == EINTR)
+		return true;
+	if (n < 0 && errno != EAGAIN) {
+		p->error = errno;
+		tenant_give(p->keyed.tenant, XTS_USE_KEPT_BYTES, p->spill.bytes);
+		spill_free(&p->spill);
+		return false;
+	}
+	if (n > 0) {
 		spill_drop(&p->spill, (uint32_t)n);
 		tenant_give(p->keyed.tenant, XTS_USE_KEPT_BYTES, (uint64_t)n);
 		p->sent_bytes += (uint64_t)n;
@@ -175,16 +195,26 @@ static void drain(struct parked *p, struct worker_state *w)
 		p->fin_done = true;
 		(void)shutdown(p->fd, SHUT_WR);
 	}
+	return p->spill.bytes && n == (ssize_t)offered;
 }
 
-void park_event(struct watch *watch, struct worker_state *w)
+void park_event(struct watch *watch)
 {
 	struct parked *p = (struct parked *)watch;
 
+	if (p->unowned && list_empty(&p->noted))
+		list_append(&p->unowned->drains, &p->noted);
+}
+
+bool park_drain(struct list *noted, struct worker_state *w)
+{
+	struct parked *p = list_entry(noted, struct parked, noted);
+	bool more;
+
 	registry_lock();
-	if (p->fd >= 0 && !p->error)
-		drain(p, w);
+	more = p->fd >= 0 && !p->error && drain(p, w);
 	registry_unlock();
+	return more;
 }
 
 /* --- claiming --------------------------------------------------------------------------------------------------------- */
@@ -203,6 +233,9 @@ static void give_to(struct parked *p, struct connection *c)
 	c->error = p->error;
 	c->readable = p->error || p->pushed; /* layers may hold bytes of which epoll says nothing */
 	c->sent_bytes = p->sent_bytes;
+	c->kernel_send = p->kernel_send;
+	c->kernel_receive = p->kernel_receive;
+	p->kernel_send = p->kernel_receive = 0;
 	become_husk(p); /* before its bytes are c's: it counts them out */
 	c->spill = p->spill;
 	c->worker->stats.spill_bytes += c->spill.bytes;

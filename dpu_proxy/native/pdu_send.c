@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 
 #include "pushed.h"
 #include "stream.h"
@@ -165,6 +166,10 @@ static bool write_waiting(struct connection *c)
 			run_drop_first(p);
 		else
 			done = n > 0; /* until nothing is taken: as in write_run() */
+		if (p->run_count && done && worker_turn_is_over(c->worker)) {
+			connection_note(c, EPOLLOUT); /* goes on in the next turn */
+			break;
+		}
 	}
 	return true;
 }
@@ -192,20 +197,23 @@ static int pieces_drop(struct iovec **iov, int pieces, size_t bytes)
 }
 
 /* Writes a run that the host has just sent, behind what waits. A layer may take less than all though TCP has room (TLS: some
- * records at a time), and then nothing would tell of room again: offered until nothing is taken. */
+ * records at a time), and then nothing would tell of room again: offered until nothing is taken, or the turn is over. */
 static bool write_run(struct connection *c, struct run *r, struct iovec *iov, int pieces)
 {
-	bool done = false;
+	bool done = false, over = false;
 	ssize_t n = 1;
 
 	r->raw = !c->pushed->started && !ulp_stack_sends(c->pushed->stack);
-	while (!c->pushed->run_count && !done && n > 0) {
+	while (!c->pushed->run_count && !done && n > 0 && !over) {
 		n = offer(c, r, iov, pieces, true, &done);
 		if (n > 0 && !done) {
 			r->bytes -= (uint32_t)n;
 			pieces = pieces_drop(&iov, pieces, (size_t)n);
+			over = worker_turn_is_over(c->worker);
 		}
 	}
+	if (over)
+		connection_note(c, EPOLLOUT);
 	if (n >= 0 && (done || spill(c, r, iov, pieces)))
 		return true;
 	connection_fail(c, n < 0 ? (int)-n : ENOBUFS);

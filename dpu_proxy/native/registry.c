@@ -5,6 +5,8 @@
 #include "share.h"
 
 #define BUCKETS 1024u
+#define ENDED_AT_ONCE 8u             /* in a round */
+#define COLLECT_EVERY_NS 10000000u   /* at most: all that is kept is looked at */
 
 static struct {
 	pthread_mutex_t mutex;
@@ -108,13 +110,12 @@ void registry_unkeep(struct keyed *k)
 	k->keeper->kept_count[k->kind]--;
 }
 
-void registry_expire(struct worker_state *w, bool all)
+/* Moves what has been kept long enough to w->expired. Returns when it will be the next one's time. */
+static uint64_t collect(struct worker_state *w, bool all)
 {
-	struct list *node;
+	struct list *node = w->kept.next;
 	uint64_t next_ns = UINT64_MAX;
 
-	registry_lock();
-	node = w->kept.next;
 	while (node != &w->kept) {
 		struct keyed *k = list_entry(node, struct keyed, kept);
 
@@ -123,11 +124,40 @@ void registry_expire(struct worker_state *w, bool all)
 			next_ns = k->expires_ns < next_ns ? k->expires_ns : next_ns;
 			continue;
 		}
-		if (k->kind == KEYED_LISTENER)
-			shared_end(list_entry(k, struct shared, keyed));
-		else
-			parked_end(k);
+		list_remove(&k->kept);
+		list_append(&w->expired, &k->kept);
 	}
+	return next_ns;
+}
+
+/* Its tenant is charged the time. */
+static void end_keyed(struct keyed *k, struct worker_state *w)
+{
+	struct xts_tenant *tenant = tenant_hold(k->tenant);
+	uint64_t begun_ns = w->config.clock_ns();
+
+	if (k->kind == KEYED_LISTENER)
+		shared_end(list_entry(k, struct shared, keyed));
+	else
+		parked_end(k);
+	tenant_take_anyway(tenant, XTS_USE_CPU_NS, w->config.clock_ns() - begun_ns);
+	xts_tenant_release(tenant);
+}
+
+void registry_expire(struct worker_state *w, bool all)
+{
+	uint64_t next_ns = w->now_ns; /* after some have ended: looks again */
+	unsigned ended = 0;
+
+	registry_lock();
+	if (all || list_empty(&w->expired))
+		next_ns = collect(w, all);
+	for (; !list_empty(&w->expired) && (all || ended < ENDED_AT_ONCE); ended++)
+		end_keyed(list_entry(w->expired.next, struct keyed, kept), w);
+	if (ended && !all)
+		next_ns = w->now_ns;
+	else if (next_ns < w->now_ns + COLLECT_EVERY_NS)
+		next_ns = w->now_ns + COLLECT_EVERY_NS; /* one that is kept for less is late by so much */
 	w->keep_deadline_ns = next_ns;
 	registry_unlock();
 }

@@ -40,13 +40,30 @@ int account_open(struct schedule *s, struct account *a, const _Atomic uint32_t *
 	return 0;
 }
 
+static void leave_group(struct account_group *g)
+{
+	if (--g->accounts)
+		return;
+	list_remove(&g->member);
+	free(g);
+}
+
 void account_close(struct account *a)
 {
 	list_remove(&a->member);
-	if (--a->group->accounts)
+	leave_group(a->group);
+}
+
+void account_move(struct schedule *s, struct account *a, const _Atomic uint32_t *weight)
+{
+	struct account_group *to = find_group(s, weight), *from = a->group;
+
+	if (!to)
 		return;
-	list_remove(&a->group->member);
-	free(a->group);
+	to->accounts++;
+	a->group = to;
+	leave_group(from);
+	s->survey_ns = 0;
 }
 
 static uint32_t weight_of(const struct account_group *g)

@@ -61,6 +61,8 @@ void schedule_init(struct schedule *s);
 /* Accounts with the same weight, the very same one, are of one group. 0 or -ENOMEM. */
 int account_open(struct schedule *s, struct account *a, const _Atomic uint32_t *weight);
 void account_close(struct account *a);
+/* It is of that group from now on; without memory for a new one it stays where it is. */
+void account_move(struct schedule *s, struct account *a, const _Atomic uint32_t *weight);
 /* Begins a round: says of all accounts whether they have a turn in it, and for how long. */
 void schedule_round(struct schedule *s, uint64_t now_ns);
 /* It has worked for so long. */

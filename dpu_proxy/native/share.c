@@ -260,7 +260,7 @@ struct connection *share_turn(struct connection *l)
 	for (node = s->members.next; node != &s->members; node = node->next) {
 		struct connection *m = list_entry(node, struct connection, share);
 
-		if (m->worker != l->worker || !m->held)
+		if (m->worker != l->worker || !m->held || m->channel->ending)
 			continue;
 		if (!best || nearness(m) > nearness(best) ||
 		    (nearness(m) == nearness(best) && m->offer_count < best->offer_count))

@@ -33,7 +33,7 @@ enum keyed_kind { KEYED_LISTENER, KEYED_PARKED };
 /* What a key stands for. */
 struct keyed {
 	struct list by_key;       /* in the registry; on no list: its key is nobody's any more */
-	struct list kept;         /* on keeper->kept, while nobody holds it */
+	struct list kept;         /* on keeper->kept, while nobody holds it, or keeper->expired */
 	struct worker_state *keeper;
 	struct xts_tenant *tenant; /* a reference, while it is in the registry */
 	uint64_t key, expires_ns;
@@ -70,7 +70,7 @@ void registry_unkeep(struct keyed *k);
 bool registry_take_unowned(struct xts_tenant *t, uint64_t bytes);
 /* It ends, and what it kept last. */
 void registry_give_unowned(struct xts_tenant *t, uint64_t bytes);
-/* Ends what has been kept long enough. Takes the lock. */
+/* Ends some of what has been kept long enough, or all that is kept. Takes the lock. */
 void registry_expire(struct worker_state *w, bool all);
 /* The worker's gauges. Takes the lock. */
 void registry_stats(struct worker_state *w, struct xts_worker_stats *out);
@@ -110,8 +110,10 @@ void reset_and_close(int fd);
 int park_start(struct connection *c, uint64_t key, uint32_t keep_ms);
 /* A connection of this channel that was parked; NULL with *error. Takes the lock. */
 struct connection *park_claim(struct channel *ch, uint64_t key, int *error);
-/* An event of WATCH_PARKED: TCP takes more of what is spilled. Takes the lock. */
-void park_event(struct watch *watch, struct worker_state *w);
+/* An event of WATCH_PARKED: TCP takes more of what is spilled. It is delivered in turns (unowned_drain_some()). */
+void park_event(struct watch *watch);
+/* Delivers some of what is on unowned->drains; true: TCP takes more. Takes the lock. */
+bool park_drain(struct list *noted, struct worker_state *w);
 /* Frees husks; no event that was fetched before is still to come. Takes the lock. */
 void park_reap(struct worker_state *w);
 /* With the lock held: resets the connection. */

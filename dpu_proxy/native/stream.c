@@ -8,6 +8,8 @@
 #include "pushed.h"
 #include "stream.h"
 
+#define WRITE_PIECES 4 /* of the spill buffer, 64 KiB each, between two looks at the clock */
+
 /* --- host to TCP ----------------------------------------------------------------------------------------------------- */
 
 int stream_pieces(const struct batch_entry *e, struct iovec *iov, int max)
@@ -72,11 +74,11 @@ void stream_account_sent(struct connection *c, uint32_t bytes, uint32_t credits)
 /* Empties the spill buffer as far as TCP takes it. False when the connection has failed. */
 static bool spill_write(struct connection *c)
 {
-	struct iovec iov[SPILL_PIECES];
+	struct iovec iov[WRITE_PIECES];
 
 	while (c->spill.bytes && c->writable) {
 		uint32_t offered = 0;
-		int pieces = spill_peek(&c->spill, iov, SPILL_PIECES);
+		int pieces = spill_peek(&c->spill, iov, WRITE_PIECES);
 		ssize_t n;
 
 		for (int i = 0; i < pieces; i++)

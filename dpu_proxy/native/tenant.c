@@ -23,6 +23,7 @@ struct xts_tenant *xts_tenant_new(const struct xts_tenant_config *config)
 	(void)snprintf(t->name, sizeof t->name, "%s", config->name);
 	t->id = config->id;
 	atomic_store(&t->references, 1);
+	list_init(&t->orphans);
 	pool_join(&t->share, config->guaranteed);
 	set_limits(t, config);
 	return t;

@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "list.h"
 #include "pool.h"
 
 struct xts_tenant {
@@ -30,6 +31,7 @@ struct xts_tenant {
 	_Atomic uint64_t used[XTS_RESOURCES];
 	_Atomic uint64_t refused[XTS_RESOURCES];
 	struct pool_share share;
+	struct list orphans;           /* connection.by_age, the oldest first; under the lock of orphan.c */
 	_Atomic uint64_t log_second;   /* since when log_lines counts */
 	_Atomic uint32_t log_lines, log_suppressed;
 };
@@ -48,9 +50,11 @@ uint64_t tenant_left(const struct xts_tenant *t, enum xts_resource resource);
 #define TENANT_LOG_LINES_PER_S 20u
 bool tenant_may_log(struct xts_tenant *t, uint64_t now_ns, uint32_t *suppressed);
 
-/* What an open TCP socket costs beside buffers: a descriptor, and our struct with the kernel's (tcp_sock 2.4 KB, inode, dentry, file,
- * epoll item, port). */
-#define TENANT_SOCKET_BYTES 4096u
+/* What an open TCP socket costs: a descriptor, our struct with the kernel's (tcp_sock 2.4 KB, inode, dentry, file, epoll item, port:
+ * 4 KB), and buffers in the kernel, estimated: what it lets each of both have in any case (the first numbers of tcp_wmem and tcp_rmem).
+ * What a program has asked for beyond that is charged beside (buffers.c). */
+#define TENANT_BUFFER_BYTES 4096u
+#define TENANT_SOCKET_BYTES (4096u + 2u * TENANT_BUFFER_BYTES)
 bool tenant_take_socket(struct xts_tenant *t);
 void tenant_give_socket(struct xts_tenant *t);
 

@@ -24,8 +24,7 @@ static void turn_ends(struct worker_state *w, struct account *a, struct xts_tena
 	w->now_ns = w->config.clock_ns();
 	took_ns = w->now_ns - begun_ns;
 	account_charge(&w->schedule, a, w->now_ns, took_ns);
-	if (tenant)
-		tenant_take_anyway(tenant, XTS_USE_CPU_NS, took_ns);
+	tenant_take_anyway(tenant, XTS_USE_CPU_NS, took_ns);
 }
 
 /* A channel without a turn may have nothing to do, but whether is not known: the worker stays awake until it has one. */
@@ -52,10 +51,9 @@ bool turns_receive(struct worker_state *w)
 	return any;
 }
 
-/* Carries out what was noted, at least one of it, until the turn is over. */
-static void carry_out(struct worker_state *w, struct list *noted, struct account *a, struct xts_tenant *tenant)
+/* Carries out what was noted, at least one of it, until the turn is over: true. */
+static bool carry_out(struct worker_state *w, struct list *noted)
 {
-	uint64_t begun_ns = turn_begins(w, a);
 	uint32_t cheap = 0;
 	bool over = false;
 
@@ -67,23 +65,48 @@ static void carry_out(struct worker_state *w, struct list *noted, struct account
 		if (dear || ++cheap % CHEAP_EVENTS == 0)
 			over = worker_turn_is_over(w);
 	}
-	turn_ends(w, a, tenant, begun_ns);
+	return over;
+}
+
+/* Parked connections among them, one before the others, so that nobody waits for ever. */
+static void carry_out_unowned(struct worker_state *w, struct unowned *u)
+{
+	uint64_t begun_ns = turn_begins(w, &u->account);
+	bool over;
+
+	worker_doing(w, XTS_PHASE_ELSE, 0);
+	unowned_drain_some(u, w);
+	over = carry_out(w, &u->noted);
+	while (!list_empty(&u->drains) && !over) {
+		over = worker_turn_is_over(w);
+		unowned_drain_some(u, w);
+	}
+	turn_ends(w, &u->account, u->tenant, begun_ns);
 }
 
 bool turns_carry_out(struct worker_state *w)
 {
 	struct list *node;
-	bool any = !list_empty(&w->noted);
+	bool any = false;
 
-	if (any && w->orphan_account.has_turn)
-		carry_out(w, &w->noted, &w->orphan_account, NULL);
+	for (node = w->unowned.next; node != &w->unowned; node = node->next) {
+		struct unowned *u = list_entry(node, struct unowned, member);
+
+		any |= unowned_has_work(u);
+		if (unowned_has_work(u) && u->account.has_turn)
+			carry_out_unowned(w, u);
+	}
 	for (node = w->channels.next; node != &w->channels; node = node->next) {
 		struct channel *ch = list_entry(node, struct channel, member);
 
-		if (!ch->account.has_turn || list_empty(&ch->noted))
+		uint64_t begun_ns;
+
+		if (!ch->account.has_turn || ch->ending || list_empty(&ch->noted))
 			continue;
 		worker_doing(w, XTS_PHASE_EVENTS, ch->queue_id);
-		carry_out(w, &ch->noted, &ch->account, ch->tenant);
+		begun_ns = turn_begins(w, &ch->account);
+		(void)carry_out(w, &ch->noted);
+		turn_ends(w, &ch->account, ch->tenant, begun_ns);
 		any = true;
 	}
 	return any;
@@ -108,6 +131,8 @@ bool turns_send(struct worker_state *w)
 			any = true;
 		}
 		if (ch->dying)
+			channel_end_epoch(ch, false);
+		if (ch->dying && !ch->ending)
 			channel_free(ch, false);
 	}
 	return any;

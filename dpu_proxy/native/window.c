@@ -124,14 +124,15 @@ bool connection_count_memory(struct connection *c, int64_t bytes)
 {
 	struct worker_state *w = c->worker;
 
-	enum xts_resource resource = c->orphan ? XTS_USE_ORPHAN_BYTES : XTS_USE_ULP_BYTES;
-
-	if (bytes > 0 && !tenant_take(c->tenant, resource, (uint64_t)bytes)) {
+	if (bytes > 0 && !(c->orphan ? orphan_take_bytes(c, (uint64_t)bytes) :
+				       tenant_take(c->tenant, XTS_USE_ULP_BYTES, (uint64_t)bytes))) {
 		w->stats.refused_limit++;
 		return false;
 	}
-	if (bytes < 0)
-		tenant_give(c->tenant, resource, (uint64_t)-bytes);
+	if (bytes < 0 && c->orphan)
+		orphan_give_bytes(c, (uint64_t)-bytes);
+	else if (bytes < 0)
+		tenant_give(c->tenant, XTS_USE_ULP_BYTES, (uint64_t)-bytes);
 	if (c->channel)
 		c->channel->ulp_bytes += (uint64_t)bytes;
 	w->stats.ulp_bytes += (uint64_t)bytes;

@@ -57,10 +57,11 @@ static void handle_event(struct xts_worker *worker, const struct epoll_event *ev
 		worker_doing(&worker->state, XTS_PHASE_REQUEST, 0);
 		worker_serve_requests(worker);
 		share_poked(&worker->state);
+		orphans_poked(&worker->state);
 		worker->state.poked = true;
 		break;
 	case WATCH_PARKED:
-		park_event(watch, &worker->state);
+		park_event(watch);
 		break;
 	case WATCH_QUEUE:
 		break;
@@ -96,6 +97,7 @@ static void free_dead(struct worker_state *w)
 		w->poked = false;
 		park_reap(w);
 	}
+	unowned_reap(w);
 }
 
 /* One round; true when anything was done. */
@@ -198,8 +200,12 @@ static void close_everything(struct worker_state *w, int error)
 	}
 	registry_expire(w, true);
 	w->poked = true;
-	while (!list_empty(&w->orphans))
-		connection_free(list_entry(w->orphans.next, struct connection, member), false);
+	for (struct list *node = w->unowned.next; node != &w->unowned; node = node->next) {
+		struct list *orphans = &list_entry(node, struct unowned, member)->orphans;
+
+		while (!list_empty(orphans))
+			connection_free(list_entry(orphans->next, struct connection, member), false);
+	}
 	free_dead(w);
 	timer_cancel(&w->trim.timer);
 }
@@ -255,19 +261,17 @@ static int start_thread(struct xts_worker *worker)
 	return -error;
 }
 
-static int state_init(struct worker_state *w)
+static void state_init(struct worker_state *w)
 {
-	static const _Atomic uint32_t orphans_weigh = 1;
-
 	trim_init(&w->trim);
 	list_init(&w->channels);
-	list_init(&w->orphans);
-	list_init(&w->noted);
+	list_init(&w->unowned);
+	list_init(&w->cut);
 	list_init(&w->kept);
+	list_init(&w->expired);
 	schedule_init(&w->schedule);
 	w->keep_deadline_ns = UINT64_MAX;
 	w->now_ns = worker_monotonic_ns();
-	return account_open(&w->schedule, &w->orphan_account, &orphans_weigh);
 }
 
 int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *config)
@@ -280,10 +284,7 @@ int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *co
 	if (!worker)
 		return -ENOMEM;
 	w = &worker->state;
-	if (state_init(w)) {
-		free(worker);
-		return -ENOMEM;
-	}
+	state_init(w);
 	w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	worker->state.command_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	ulp_bell_init(&w->bell, w->command_fd);
@@ -307,7 +308,6 @@ int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *co
 			ulp_pool_release();
 	}
 	if (error) {
-		account_close(&w->orphan_account);
 		close(w->epoll_fd);
 		close(worker->state.command_fd);
 		worker_free_config(&w->config);
@@ -338,7 +338,6 @@ void xts_worker_stop(struct xts_worker *worker, int error)
 
 	worker_request(worker, run_stop, &s);
 	pthread_join(worker->thread, NULL);
-	account_close(&worker->state.orphan_account);
 	ulp_pool_release();
 	close(worker->state.epoll_fd);
 	close(worker->state.command_fd);

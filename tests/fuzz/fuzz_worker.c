@@ -183,7 +183,7 @@ static void check(struct worker_state *w)
 			check_offers(c);
 			check_pushed(c);
 			ulp_bytes += pushed_memory(c->pushed);
-			if (c->window && !c->orphan && !c->error && c->state == CONNECTION_ESTABLISHED) {
+			if (c->window && !ch->ending && !c->error && c->state == CONNECTION_ESTABLISHED) {
 				/* The law: granted and not received + unadvertised + buffered is the window. */
 				ENSURE(c->grant.window == c->window);
 				ENSURE(xts_credit_buffered(&c->grant) ==
@@ -192,11 +192,15 @@ static void check(struct worker_state *w)
 		}
 		ENSURE(ch->ulp_bytes == ulp_bytes);
 	}
-	for (node = w->orphans.next; node != &w->orphans; node = node->next, orphans++) {
-		const struct connection *c = list_entry(node, struct connection, member);
+	for (node = w->unowned.next; node != &w->unowned; node = node->next) {
+		const struct unowned *u = list_entry(node, struct unowned, member);
 
-		ENSURE(c->orphan && !c->channel && !c->window);
-		orphan_bytes += c->spill.bytes;
+		for (const struct list *n = u->orphans.next; n != &u->orphans; n = n->next, orphans++) {
+			const struct connection *c = list_entry(n, struct connection, member);
+
+			ENSURE(c->orphan && c->unowned == u && !c->channel && !c->window);
+			orphan_bytes += c->spill.bytes;
+		}
 	}
 	ENSURE(w->stats.orphans == orphans && w->stats.spill_bytes - orphan_bytes <= w->stats.window_bytes);
 	registry_stats(w, &stats);
@@ -466,7 +470,7 @@ static void worker_init(struct xts_worker *worker)
 		.allow = true, .action = XTS_POLICY_LISTEN, .ip_version = 4, .prefix_bits = 8, .address = { 127, 0, 0, 1 },
 		.port_last = UINT16_MAX, .queue_last = UINT32_MAX,
 	};
-	ENSURE(!state_init(w));
+	state_init(w);
 	w->command_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	w->config = (struct xts_worker_config){
@@ -508,12 +512,12 @@ static void worker_close(struct scene *s, uint32_t index)
 	ENSURE(w->stats.ulp_bytes == 0 && w->stats.orphans == 0);
 	registry_stats(w, &stats);
 	ENSURE(w->stats.shared_listeners == 0 && stats.kept_listeners == 0 && stats.parked_connections == 0);
-	ENSURE(!w->husks && list_empty(&w->kept) && timers_next_ns(&w->timers) == UINT64_MAX && !w->stats.ulp_handshakes);
+	ENSURE(!w->husks && list_empty(&w->kept) && list_empty(&w->expired) && timers_next_ns(&w->timers) == UINT64_MAX && !w->stats.ulp_handshakes);
 	xts_ulp_config_release(w->config.ulp);
 	close(w->epoll_fd);
 	close(w->command_fd);
 	log_close(&w->log);
-	account_close(&w->orphan_account);
+	ENSURE(list_empty(&w->unowned) && list_empty(&w->cut));
 	ENSURE(list_empty(&w->schedule.accounts) && list_empty(&w->schedule.groups));
 	memset(&s->workers[index], 0, sizeof s->workers[index]);
 }

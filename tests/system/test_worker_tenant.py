@@ -204,6 +204,106 @@ def test_data_that_a_dead_process_has_not_read_resets_as_the_kernel_does(server:
             received(peer)
 
 
+def test_the_oldest_orphan_gives_way_whatever_worker_has_it(server: socket.socket) -> None:
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    tenant = make_tenant(orphans=2)
+    with Worker(tenant=tenant) as worker, Worker(tenant=tenant) as other:
+        first, second = reattached(worker, tenant, server, 2)
+        (third,) = reattached(other, tenant, server, 1)
+        other.wait(lambda s: s.orphans == 1, "the youngest was reset")
+        worker.wait(lambda s: s.orphans == s.orphans_cut == 1, "the oldest has not given way")
+        assert used(tenant, "orphans") == 2
+        with pytest.raises(ConnectionResetError):
+            received(first.peer)
+        assert [received(one.peer) == one.sent for one in (second, third)] == [True] * 2
+        for one in (worker, other):
+            one.wait(lambda s: s.connections == s.orphans == 0, "orphans do not end")
+    assert not any(used(tenant, name) for name in RESOURCES.values() if name != "cpu_ns")
+
+
+def test_orphans_of_another_worker_give_way_to_new_sockets(server: socket.socket) -> None:
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    tenant = make_tenant()
+    with (
+        pools(descriptors=2 * OF_A_CHANNEL + 3),
+        Worker(tenant=tenant) as worker,
+        Worker(tenant=tenant) as other,
+        ExitStack() as stack,
+    ):
+        for one in reattached(worker, tenant, server, 3):
+            stack.enter_context(one.peer)
+        worker.wait(lambda s: s.orphans == 3, "no orphans")
+        with other.attach(2) as second:
+            assert connects(second.open(), server, 3) == 3
+        worker.wait(lambda s: s.orphans_cut == 3 and not s.orphans, "they have not given way")
+    assert not any(used(tenant, name) for name in RESOURCES.values() if name != "cpu_ns")
+
+
+def test_the_time_of_orphans_is_their_tenants(server: socket.socket) -> None:
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    one, two = make_tenant("one", 0), make_tenant("two", 1)
+    with Worker(tenant=two) as worker:
+        (orphan,) = reattached(worker, one, server, 1)
+        before = used(one, "cpu_ns")
+        assert received(orphan.peer) == orphan.sent
+        worker.wait(lambda s: s.orphans == 0, "it does not end")
+        assert used(one, "cpu_ns") > before
+
+
+# --- the kernel's share -------------------------------------------------------------------------------------
+
+#: Of a socket: TENANT_SOCKET_BYTES of tenant.h, and what of it is for a buffer.
+SOCKET_BYTES, BUFFER_BYTES = 12288, 4096
+
+
+def size_of(host: ScriptedHost, ack: codec.Frame, option: int, size: int = 0) -> int:
+    """What a buffer is in the kernel, when its program has asked for such a size."""
+    fields = {"xts_socket": ack.id, "token": 1, "domain": 4, "level": socket.SOL_SOCKET, "option": option}
+    answers = []
+    for name, value in [("XTS_CMD_SETSOCKOPT", size)] * bool(size) + [("XTS_CMD_GETSOCKOPT", 0)]:
+        host.send(name, struct.pack("i", value), id=ack.fields["proxy_id"], **fields)
+        while (answer := host.receive()).name != "XTS_REPLY_SOCKOPT_ACK":
+            pass
+        assert answer.error == 0
+        answers.append(answer.payload)
+    return int(struct.unpack("i", answers[-1])[0])
+
+
+@pytest.mark.parametrize("option", [socket.SO_SNDBUF, socket.SO_RCVBUF])
+def test_buffers_that_a_program_has_sized_are_charged(server: socket.socket, option: int) -> None:
+    tenant = make_tenant()
+    with Worker(tenant=tenant) as worker, worker.attach(features=SHARE) as host:
+        ack = connect(host.open(), server)
+        with server.accept()[0]:
+            assert used(tenant, "socket_bytes") == SOCKET_BYTES
+            large = size_of(host, ack, option, 100_000)
+            assert large >= 200_000
+            assert used(tenant, "socket_bytes") == SOCKET_BYTES + large - BUFFER_BYTES
+            key = secrets.randbits(64) | 1
+            host.send("XTS_CMD_PARK", id=ack.fields["proxy_id"], xts_socket=ack.id, token=2, key=key, keep_ms=KEEP_MS)
+            assert host.expect("XTS_REPLY_PARK_ACK").error == 0
+            worker.stats()
+            assert used(tenant, "socket_bytes") == SOCKET_BYTES + large - BUFFER_BYTES  # it has them yet
+            host.send("XTS_CMD_CLAIM", xts_socket=host.new_socket(), token=3, key=key, post_credits=WINDOW, unread=0)
+            ack = host.expect("XTS_REPLY_CLAIM_ACK")
+            worker.stats()
+            assert used(tenant, "socket_bytes") == SOCKET_BYTES + large - BUFFER_BYTES
+            small = size_of(host, ack, option, 10_000)
+            assert used(tenant, "socket_bytes") == SOCKET_BYTES + small - BUFFER_BYTES
+        goodbye(host)
+        worker.wait(lambda s: not s.connections, "a connection is left")
+        assert used(tenant, "socket_bytes") == 0
+
+
+def test_buffers_are_not_larger_than_their_tenants_memory(server: socket.socket) -> None:
+    with pools(memory=10 * WINDOW), Worker() as worker, worker.attach() as host, ExitStack() as stack:
+        acks = [connect(host.open() if not i else host, server) for i in range(4)]
+        for _ in acks:
+            stack.enter_context(server.accept()[0])
+        sizes = [size_of(host, ack, socket.SO_RCVBUF, 100_000) for ack in acks]
+        assert sizes[0] >= 200_000 and max(sizes[2:]) < 100_000  # as with rmem_max: no error
+
+
 # --- pools --------------------------------------------------------------------------------------------------
 
 #: Descriptors of a channel (CHANNEL_DESCRIPTORS of channel.c).

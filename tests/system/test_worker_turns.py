@@ -5,14 +5,20 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import secrets
 import select
 import socket
+import struct
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from scripted_host import ScriptedHost, Worker
+from scripted_host import WINDOW, ScriptedHost, Worker, make_tenant
+from share_bed import KEEP_MS, goodbye
+from worker_ulp_bed import FEATURES, PREFIX, Conn, connected, receive_exactly
 from xts_messages import codec
 from xts_messages.codec import Endpoint, flags
 from xts_proxy._native import ffi, lib
@@ -148,6 +154,132 @@ def test_many_closes_that_linger_do_not_keep_a_bystander_waiting(
         clock.going.set()
         worker.wait(lambda stats: clock.arrived_ns, "the bystander's byte did not arrive")
         assert clock.arrived_ns - begun_ns < 250 * US
+
+
+def has_ended(peer: socket.socket) -> bool:
+    return bool(select.select([peer], [], [], 0)[0])
+
+
+@pytest.mark.parametrize("how", ["goodbye", "another hello"])
+def test_a_host_that_ends_with_many_connections_does_not_keep_a_bystander_waiting(
+    worker: Worker, clock: Clock, connect: Connect, how: str
+) -> None:
+    with worker.attach(1) as attacker, worker.attach(2) as bystander:
+        attacker.open()
+        peers = [connect(attacker)[2] for _ in range(60)]
+        _, bystander_id, peer = connect(bystander.open())
+        clock.going.clear()
+        bystander.send("XTS_CMD_SEND", b"wakes the worker", id=bystander_id)
+        assert clock.waiting.wait(10)
+        if how == "goodbye":
+            goodbye(attacker)
+        else:
+            say_hello(attacker, 1, 0, 0)
+        bystander.send("XTS_CMD_SEND", b"!", id=bystander_id)
+        ended: list[int] = []
+
+        def arrived() -> bool:
+            if has_ended(peer) and b"!" in peer.recv(64):
+                ended.append(sum(map(has_ended, peers)))
+            return bool(ended)
+
+        clock.arrived = arrived
+        clock.going.set()
+        worker.wait(lambda stats: clock.arrived_ns, "the bystander's byte did not arrive")
+        assert ended[0] < len(peers) // 2  # each is a look at the clock, of 10 us
+        worker.wait(lambda stats: stats.connections == 1, "connections of a host that has gone")
+        assert all(map(has_ended, peers))
+
+
+def test_a_new_host_on_a_queue_finds_that_all_of_the_old_one_has_ended(worker: Worker, connect: Connect) -> None:
+    """The port that it binds to first was a listener's of the host before."""
+    with worker.attach(1) as host:
+        host.open()
+        local = Endpoint.of(LOOPBACK, 0)
+        fields = {"token": 1, "domain": 4, "post_credits": 1, "backlog": 8}
+        host.send("XTS_CMD_LISTEN", xts_socket=host.new_socket(), **fields)
+        local = host.expect("XTS_REPLY_LISTEN_ACK").fields["local"]
+        for _ in range(100):
+            connect(host)
+        second = ScriptedHost(host.queue, host.epoch + 1).open()
+        second.send("XTS_CMD_BIND", xts_socket=1, token=2, domain=4, local=Endpoint.of(LOOPBACK, local.port))
+        assert second.expect("XTS_REPLY_BIND_ACK").error == 0
+        assert worker.stats().connections == 1
+
+
+class Sampled:
+    """What a figure was, each time the worker looked at its clock."""
+
+    def __init__(self, clock: Clock, figure: Callable[[], int]) -> None:
+        self.values: set[int] = set()
+        clock.arrived = lambda: self.values.add(figure()) is not None
+
+
+def fill(worker: Worker, c: Conn, send: Callable[[bytes], None], piece: bytes, waiting: int) -> int:
+    """Sends until so many bytes wait in the worker; how many TCP has taken."""
+    sent = 0
+    while worker.channel().spill_bytes < waiting:
+        send(piece)
+        sent += len(piece)
+    return sent - int(worker.channel().spill_bytes)
+
+
+def test_what_waits_for_a_protocol_is_written_in_turns(worker: Worker, clock: Clock, connect: Connect) -> None:
+    connect.listener.settimeout(5)
+    with worker.attach(1, features=FEATURES) as host, connected(host.open(), connect.listener, PREFIX) as c:
+        taken = fill(worker, c, c.send_pdu, bytes(2000), WINDOW // 2)
+        clock.going.clear()
+        receive_exactly(c.peer, taken)  # TCP has room for all now
+        assert clock.waiting.wait(10)
+        unread = Sampled(clock, lambda: struct.unpack("i", fcntl.ioctl(c.peer, termios.FIONREAD, bytes(4)))[0])
+        clock.going.set()
+        worker.wait(lambda stats: not stats.spill_bytes, "what waited was not written")
+        clock.arrived = lambda: False
+        assert len(unread.values) > 5
+
+
+def test_what_waits_in_a_parked_connection_is_delivered_in_turns(clock: Clock, connect: Connect) -> None:
+    connect.listener.settimeout(5)
+    window = 16 * WINDOW
+    tenant = make_tenant(window_bytes=window, window_bytes_max=window)
+    with (
+        Worker(tenant=tenant, clock_ns=clock.callback) as worker,
+        worker.attach(1, features=FEATURES) as host,
+        connected(host.open(), connect.listener, window=window) as c,
+    ):
+        taken = fill(worker, c, c.send, bytes(32768), window // 2)
+        fields = {"xts_socket": c.number, "token": 1, "key": secrets.randbits(64) | 1, "keep_ms": KEEP_MS}
+        host.send("XTS_CMD_PARK", id=c.id, **fields)
+        while host.receive().name != "XTS_REPLY_PARK_ACK":
+            pass
+        waits, cpu_ns = worker.used("kept_bytes"), worker.used("cpu_ns")
+        clock.going.clear()
+        receive_exactly(c.peer, taken)
+        assert clock.waiting.wait(10)
+        kept = Sampled(clock, lambda: worker.used("kept_bytes"))
+        clock.going.set()
+        receive_exactly(c.peer, waits)
+        worker.wait(lambda stats: not worker.used("kept_bytes"), "what waited was not written")
+        clock.arrived = lambda: False
+        assert len(kept.values) > 5
+        assert worker.used("cpu_ns") > cpu_ns
+        goodbye(host)
+
+
+def test_what_was_kept_for_too_long_ends_some_at_a_time(clock: Clock, connect: Connect) -> None:
+    with Worker(clock_ns=clock.callback) as worker, worker.attach(1, features=FEATURES) as host:
+        host.open()
+        for _ in range(40):
+            number, id, _ = connect(host)
+            fields = {"xts_socket": number, "token": 1, "key": secrets.randbits(64) | 1, "keep_ms": 1000}
+            host.send("XTS_CMD_PARK", id=id, **fields)
+            assert host.expect("XTS_REPLY_PARK_ACK").error == 0
+        kept = Sampled(clock, lambda: worker.used("kept"))
+        clock.now_ns += 2000 * MS
+        worker.wait(lambda stats: not worker.used("kept"), "they are kept yet")
+        clock.arrived = lambda: False
+        goodbye(host)
+        assert len(kept.values) >= 40 // 8
 
 
 def test_a_tenant_is_charged_the_time_of_its_channels(worker: Worker, clock: Clock, connect: Connect) -> None:

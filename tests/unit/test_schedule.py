@@ -25,6 +25,7 @@ void start(void) { schedule_init(&s); }
 void group(int i, unsigned weight) { weights[i] = weight; }
 int open_account(int i, int group) { return account_open(&s, &a[i], group < 0 ? &one : &weights[group]); }
 void close_account(int i) { account_close(&a[i]); }
+void move(int i, int group) { account_move(&s, &a[i], &weights[group]); }
 void begin(uint64_t now_ns) { schedule_round(&s, now_ns); }
 int64_t turn(int i) { return a[i].has_turn ? a[i].left_ns : 0; }
 void charge(int i, uint64_t now_ns, uint64_t took_ns) { account_charge(&s, &a[i], now_ns, took_ns); }
@@ -34,6 +35,7 @@ void note(int i, unsigned count, uint64_t took_ns) { account_note_frames(&a[i], 
 """
 CDEF = """
 void start(void); void group(int i, unsigned weight); int open_account(int i, int group); void close_account(int i);
+void move(int i, int group);
 void begin(uint64_t now_ns); int64_t turn(int i); void charge(int i, uint64_t now_ns, uint64_t took_ns);
 uint64_t used(int i); unsigned frames(int i, uint64_t left_ns, unsigned max);
 void note(int i, unsigned count, uint64_t took_ns);
@@ -195,3 +197,22 @@ def test_who_took_long_and_has_nothing_to_do_keeps_nobody_awake(native: Any) -> 
         now += MS
         native.begin(now)
     assert all(native.turn(account) > 0 for account in (0, 1))
+
+
+def test_an_account_that_goes_to_another_group_has_its_part(native: Any) -> None:
+    native.start()
+    for group, weight in enumerate((1, 3)):
+        native.group(group, weight)
+        native.open_account(group, group)
+    native.open_account(2, 0)
+    native.move(2, 1)  # beside account 1, not beside account 0
+    now = 0
+    for _ in range(3):
+        for account in range(3):
+            native.charge(account, now, 1)
+        now += 2 * MS
+        native.begin(now)
+    quarter = ROUND // 4
+    assert [native.turn(account) for account in range(3)] == [quarter, 3 * quarter // 2, 3 * quarter // 2]
+    for account in range(3):
+        native.close_account(account)

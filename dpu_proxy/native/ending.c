@@ -1,0 +1,119 @@
+/*
+ * The end of an epoch: its host has gone, has broken the link, or begins another.
+ *
+ * To close a connection takes some 10 us, and a host may have thousands: so they are closed some at a time, in the turns of their
+ * channel (channel_end_some()), which is *ending* meanwhile. Until the last has gone nothing more is taken from its queue: who
+ * comes next on it finds ports and limits free, as after the kernel has ended a process. What is to be said to it
+ * waits, too, but for the link's own frames.
+ */
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "pushed.h"
+#include "share.h"
+
+static void end_connection(struct connection *c, bool reset)
+{
+	if (!reset && c->state == CONNECTION_ESTABLISHED && !c->announced && !c->error && c->fd >= 0 && !orphan_would_reset(c))
+		connection_orphan(c);
+	else if (c->state == CONNECTION_CLOSING && c->fd >= 0)
+		connection_orphan(c);
+	else
+		connection_free(c, reset || c->announced || c->state == CONNECTION_ESTABLISHED);
+}
+
+/* The oldest first, for that is the order of orphans; but before a listener what it has accepted, one by one. */
+static struct connection *next_to_end(struct channel *ch)
+{
+	struct connection *c = list_entry(ch->connections.next, struct connection, member), *accepted;
+
+	if (c->state != CONNECTION_LISTENER)
+		return c;
+	accepted = accepting_any(c);
+	if (!accepted && c->shared && !list_empty(&c->offers))
+		accepted = list_entry(c->offers.next, struct connection, offers);
+	return accepted ? accepted : c;
+}
+
+/* What a shared listener has offered to this host, and the host has not taken, is for others. What a listener has accepted
+ * and not announced ends with it. */
+static void end_one(struct channel *ch)
+{
+	struct connection *c = next_to_end(ch);
+
+	if (c->listener && c->listener->shared)
+		share_give_back(c);
+	else if (c->listener && !c->announced)
+		connection_free(c, true);
+	else
+		end_connection(c, ch->ending_reset);
+}
+
+static bool has_ended(struct channel *ch)
+{
+	if (!list_empty(&ch->connections))
+		return false;
+	identifiers_forget(ch);
+	ch->ending = ch->ending_reset = false;
+	return true;
+}
+
+void channel_end_some(struct channel *ch)
+{
+	while (!has_ended(ch)) {
+		end_one(ch);
+		if (worker_turn_is_over(ch->worker))
+			break;
+	}
+}
+
+static void batch_drop(struct channel *ch)
+{
+	for (uint32_t i = 0; i < ch->batch_used; i++)
+		xts_queue_recycle(ch->queue, &ch->batch[i].frame);
+	ch->batch_used = 0;
+	ch->batch_bytes = 0;
+}
+
+void channel_end_epoch(struct channel *ch, bool reset)
+{
+	if (!ch->epoch_live)
+		return;
+	if (!reset && !ch->ending)
+		channel_flush(ch);
+	while (!list_empty(&ch->dirty)) {
+		struct connection *c = list_entry(list_pop(&ch->dirty), struct connection, dirty);
+
+		c->gathered_first = c->gathered_last = BATCH_NONE;
+	}
+	batch_drop(ch);
+	ch->reply_count = 0;
+	ch->epoch_live = false;
+	ch->worker->stats.channels_up--;
+	ch->ending = true;
+	ch->ending_reset |= reset;
+}
+
+void channel_free(struct channel *ch, bool reset)
+{
+	struct worker_state *w = ch->worker;
+
+	channel_end_epoch(ch, reset);
+	while (ch->ending && !has_ended(ch))
+		end_one(ch);
+	(void)epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, ch->queue->wait_fd, NULL);
+	if (ch->life_fd >= 0) {
+		(void)epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, ch->life_fd, NULL);
+		close(ch->life_fd);
+	}
+	xts_queue_close(ch->queue);
+	list_remove(&ch->member);
+	account_close(&ch->account);
+	w->stats.channels--;
+	free(ch->ids);
+	tenant_give(ch->tenant, XTS_USE_DESCRIPTORS, CHANNEL_DESCRIPTORS);
+	xts_tenant_release(ch->tenant);
+	free(ch->replies);
+	free(ch);
+}
