@@ -7,6 +7,7 @@
  * When its handshake ends well it waits for a post credit of the listener, or is given back for another member if the
  * listener is shared. When it fails, or the listener goes, it is closed, and the host never hears of it.
  *
+ * A listener has room for so many, and its tenant for so many handshakes (limits.handshakes), of all its listeners together.
  * Room for handshakes is what peers that never shake hands would take from those that do, for as long as a handshake
  * may last. So when there is none left, the next connection takes the place of one that keeps it waiting, in this
  * order: the oldest of its own source, if that has a quarter of the room; the oldest that has sent nothing; the
@@ -94,11 +95,19 @@ static struct connection *gives_way(struct accepting *a, const struct xts_endpoi
 	return greedy;
 }
 
+/* Of the listener, and for handshakes of its tenant. */
+static bool has_free_room(const struct connection *l, const struct accepting *a)
+{
+	if (a && a->count >= ACCEPTING_MAX)
+		return false;
+	return tenant_left(l->tenant, XTS_USE_HANDSHAKES) || !ulp_stack_shakes(l->pushed->stack);
+}
+
 bool accepting_has_room(const struct connection *l)
 {
 	struct accepting *a = l->pushed->accepting;
 
-	return !a || a->count < ACCEPTING_MAX || gives_way(a, NULL);
+	return has_free_room(l, a) || (a && gives_way(a, NULL));
 }
 
 /* Made with the first. NULL: no memory. */
@@ -127,7 +136,7 @@ static bool make_room(struct connection *l, const struct xts_endpoint *peer)
 
 	if (!a)
 		return false;
-	if (a->count < ACCEPTING_MAX)
+	if (has_free_room(l, a))
 		return true;
 	c = gives_way(a, peer);
 	if (!c)

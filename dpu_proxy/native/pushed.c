@@ -140,6 +140,12 @@ void pushed_timer(struct connection *c)
 
 /* --- life ------------------------------------------------------------------------------------------------------------ */
 
+/* The structs that are there for any push, and for none (peek mode): the stack has the charge, and takes it along. */
+static int charge_structs(struct pushed *p)
+{
+	return ulp_stack_take_memory(p->stack, (uint32_t)sizeof *p + ulp_stack_bytes());
+}
+
 static struct pushed *pushed_new(struct connection *c)
 {
 	struct pushed *p = calloc(1, sizeof *p);
@@ -156,6 +162,7 @@ int pushed_make(struct connection *c)
 {
 	struct ulp_owner owner = owner_of(c, false, false);
 	struct pushed *p;
+	int r;
 
 	if (c->pushed)
 		return 0;
@@ -166,13 +173,15 @@ int pushed_make(struct connection *c)
 		free(p);
 		return -ENOMEM;
 	}
+	r = charge_structs(p);
 	c->pushed = p;
-	if (pushed_take_spill(c)) {
+	if (!r && pushed_take_spill(c))
+		r = -ENOMEM;
+	if (r) {
 		c->pushed = NULL;
 		pushed_free(p);
-		return -ENOMEM;
 	}
-	return 0;
+	return r;
 }
 
 int pushed_copy(struct pushed **out, const struct pushed *from, struct connection *c)
@@ -193,6 +202,11 @@ int pushed_copy(struct pushed **out, const struct pushed *from, struct connectio
 		free(p);
 		return r;
 	}
+	r = charge_structs(p);
+	if (r) {
+		pushed_free(p);
+		return r;
+	}
 	p->message_socket = from->message_socket;
 	p->typed = from->typed;
 	p->peeking = from->peeking;
@@ -208,6 +222,7 @@ static void handshake_ends(struct connection *c)
 		return;
 	c->pushed->handshaking = false;
 	c->worker->stats.ulp_handshakes--;
+	tenant_give(c->tenant, XTS_USE_HANDSHAKES, 1);
 }
 
 static void uncount(struct connection *c, struct pushed *p)
@@ -339,6 +354,22 @@ static void becomes_ready(struct connection *c)
 		connection_flush(c);
 }
 
+/* A handshake begins: 0, or -ENOBUFS and the reason. */
+static int handshake_begins(struct connection *c)
+{
+	struct pushed *p = c->pushed;
+
+	if (p->handshaking)
+		return 0;
+	if (!tenant_take(c->tenant, XTS_USE_HANDSHAKES, 1)) {
+		c->worker->stats.refused_limit++;
+		return ulp_stack_refuse(p->stack, ENOBUFS, "as many handshakes of this tenant are under way as may be (limits.handshakes)");
+	}
+	p->handshaking = true;
+	c->worker->stats.ulp_handshakes++;
+	return 0;
+}
+
 void pushed_advance(struct connection *c)
 {
 	struct pushed *p = c->pushed;
@@ -346,11 +377,9 @@ void pushed_advance(struct connection *c)
 
 	if (!p->started || p->ready || p->owed || p->failed)
 		return;
-	if (!p->handshaking) {
-		p->handshaking = true;
-		c->worker->stats.ulp_handshakes++;
-	}
-	r = ulp_stack_handshake(p->stack);
+	r = handshake_begins(c);
+	if (!r)
+		r = ulp_stack_handshake(p->stack);
 	if (!r)
 		becomes_ready(c);
 	else if (r != -EAGAIN)

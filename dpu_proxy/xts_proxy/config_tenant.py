@@ -58,6 +58,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     window_kib: WindowKib = 160
     window_max_kib: WindowKib = 2048
     ulp_mib: Mib = 256
+    handshakes: Connections = 4096
     orphans: Orphans = 4096
     orphan_mib: Mib = 128
     orphan_timeout_s: TimeoutS = 205
@@ -75,6 +76,7 @@ class TenantLimits(Struct, frozen=True, kw_only=True):
     window_kib: WindowKib | None = None
     window_max_kib: WindowKib | None = None
     ulp_mib: Mib | None = None
+    handshakes: Connections | None = None
     orphans: Orphans | None = None
     orphan_mib: Mib | None = None
     orphan_timeout_s: TimeoutS | None = None

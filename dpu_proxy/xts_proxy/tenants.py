@@ -55,7 +55,7 @@ def native_limits(limits: Limits) -> dict[str, int]:
         "names": limits.listeners,
         "descriptors": limits.descriptors,
         "socket_bytes": UNLIMITED,
-        "handshakes": limits.connections,
+        "handshakes": limits.handshakes,
         "cpu_ns": UNLIMITED,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import ssl
@@ -14,11 +15,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from scripted_host import ScriptedHost, Worker, make_tenant
-from test_worker_handshake import AUTHORITY, OWN, Peer, dial, listening, make_config, take, trusting
+from scripted_host import WINDOW, ScriptedHost, Worker, make_tenant
+from share_bed import goodbye
+from test_worker_handshake import AUTHORITY, OWN, TLS, Peer, dial, listening, make_config, take, trusting
 from ulp_tls_bed import client_context
 from worker_ulp_bed import FEATURES, LOOPBACK, connected, server
-from xts_messages.codec import flags
+from xts_messages.codec import Endpoint, flags
 from xts_proxy._native import ffi, lib
 
 __all__ = ["server"]
@@ -70,6 +72,17 @@ def flood(port: int, count: int = FLOOD) -> Iterator[list[socket.socket]]:
 SLOW_PUSH: dict[str, Any] = OWN | {"identity": "slow"}
 
 
+def begin_handshake(host: ScriptedHost, server: socket.socket) -> tuple[int, int]:
+    """A client of TLS connects to a server that says nothing; its numbers."""
+    number = host.new_socket()
+    answer = host.push(number=number, **TLS)
+    assert answer.error == 0
+    peer = Endpoint.of(LOOPBACK, server.getsockname()[1])
+    id = answer.fields["proxy_id"]
+    host.send("XTS_CMD_CONNECT", id=id, xts_socket=number, post_credits=WINDOW, domain=4, peer=peer)
+    return number, id
+
+
 def answered(begun: list[socket.socket]) -> int:
     """How many have got their ServerHello, which is behind the signature."""
     count = 0
@@ -111,6 +124,56 @@ def test_a_tenant_does_not_wait_for_anothers_handshakes(worker: Worker) -> None:
                 assert answered(begun) < FLOOD
                 c.close()
             assert peer.join() is None
+
+
+def test_a_tenant_has_so_many_handshakes_under_way(server: socket.socket) -> None:
+    """Of connections of its own; the others' are others'."""
+    config = make_config(60_000)
+    one, two = make_tenant("one", 1, handshakes=2), make_tenant("two", 2, handshakes=1)
+    with Worker(ulp=config, tenant=one) as worker, contextlib.ExitStack() as stack:
+        lib.xts_ulp_config_release(config)
+        hosts = [
+            stack.enter_context(worker.attach(epoch, tenant=tenant, features=FEATURES)).open()
+            for epoch, tenant in enumerate((one, two), 1)
+        ]
+        begun = [begin_handshake(hosts[0], server) for _ in range(2)]
+        for _ in begun:
+            stack.enter_context(server.accept()[0])
+        worker.wait(lambda s: s.ulp_handshakes == worker.used("handshakes") == 2, "they are not counted")
+        number, id = begin_handshake(hosts[0], server)
+        stack.enter_context(server.accept()[0])
+        ack = hosts[0].expect("XTS_REPLY_CONNECT_ACK")
+        assert (ack.id, ack.error) == (number, errno.ENOBUFS)
+        assert "handshakes of this tenant" in hosts[0].ulp_error(id, number).text
+        begin_handshake(hosts[1], server)
+        stack.enter_context(server.accept()[0])
+        worker.wait(lambda s: s.ulp_handshakes == 3, "another tenant's was refused")
+        hosts[0].send("XTS_CMD_SEND", id=begun[0][1], flags=flags("CLOSE", "ABORT"))
+        worker.wait(lambda s: worker.used("handshakes") == 1, "one that has ended is counted yet")
+        for host in hosts:
+            goodbye(host)
+        worker.wait(lambda s: not s.connections and not worker.used("handshakes"), "some are counted yet")
+
+
+def test_clients_of_a_listener_share_the_handshakes_of_its_tenant() -> None:
+    """Who comes next takes the place of the oldest that is silent, as if the listener had no room."""
+    config = make_config(60_000)
+    with Worker(ulp=config, handshakes=2) as worker, worker.attach(features=FEATURES) as host:
+        lib.xts_ulp_config_release(config)
+        number, id, port = listening(host.open(), OWN)
+        with socket.create_connection((LOOPBACK, port)) as first, socket.create_connection((LOOPBACK, port)) as second:
+            worker.wait(lambda s: s.ulp_handshakes == 2, "they have not begun")
+            peer = Peer(dial(port), trusting(), is_server=False)
+            with take(host, number, id) as c:
+                c.close()
+            assert peer.join() is None
+            first.settimeout(5)
+            with pytest.raises(ConnectionResetError):
+                first.recv(1)
+            second.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                second.recv(1)
+        worker.wait(lambda s: not s.ulp_handshakes and not worker.used("handshakes"), "some are counted yet")
 
 
 @pytest.mark.parametrize("how", ["reset", "close"])

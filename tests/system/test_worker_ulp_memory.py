@@ -15,10 +15,12 @@ from xts_messages.codec import flags
 
 __all__ = ["server"]  # fixtures
 
-LIMIT = 1 << 18
+LIMIT = (1 << 18) + 8192
 UNREAD = 60_000
 MESSAGE = 100_000
 KEY = 0x1122334455667788
+#: Of a connection with anything pushed, or in peek mode: the proxy's structs for that, at most.
+STRUCTS_MAX = 1000
 AT_THE_LIMIT = "all protocols of this tenant together keep as much as they may"
 
 
@@ -51,14 +53,16 @@ def test_a_host_cannot_have_more_kept_for_it_than_its_limit(
     held = [with_unread(host, server) for _ in range(LIMIT // UNREAD)]
     for number, c in enumerate(held, 1):
         assert c.push("LENGTH_PREFIXED", read_bytes=0).error == 0
-        assert worker.stats().ulp_bytes == worker.channel().ulp_bytes == number * UNREAD
+        counted = worker.stats().ulp_bytes
+        assert number * UNREAD < counted == worker.channel().ulp_bytes <= number * (UNREAD + STRUCTS_MAX)
+    structs = counted // len(held) - UNREAD
     one_more = with_unread(host, server)
     assert one_more.push("LENGTH_PREFIXED", read_bytes=0).error == errno.ENOBUFS
     said = host.ulp_error(one_more.id, one_more.number)
     assert said.fault == "push"
     assert said.text == f"no room for 60000 bytes given back: {AT_THE_LIMIT}"
     stats = worker.stats()
-    assert (stats.ulp_bytes, stats.refused_limit) == (len(held) * UNREAD, 1)
+    assert (stats.ulp_bytes, stats.refused_limit) == (len(held) * UNREAD + (len(held) + 1) * structs, 1)
 
     tenant = make_tenant("other", 1, ulp_bytes=LIMIT)
     with worker.attach(tenant=tenant, features=FEATURES) as other, with_unread(other.open(), server) as c:
@@ -68,7 +72,7 @@ def test_a_host_cannot_have_more_kept_for_it_than_its_limit(
             other.send("XTS_CMD_GIVE_BACK", unread[at : at + UNREAD // 4], id=c.id)
         c.give_credits(UNREAD)
         assert c.read_pdu() == bytes(UNREAD - 4)
-        assert worker.channel(1).ulp_bytes == 0  # the memory goes with the last byte of it
+        assert worker.channel(1).ulp_bytes == structs  # the memory goes with the last byte of it
 
     assert held[0].close("ABORT").error == 0
     assert one_more.push("LENGTH_PREFIXED", read_bytes=0).error == 0  # refused, and otherwise as before
@@ -83,7 +87,22 @@ def test_a_host_cannot_have_more_kept_for_it_than_its_limit(
 def test_a_push_that_is_refused_keeps_nothing(worker: Worker, host: ScriptedHost, server: socket.socket) -> None:
     with with_unread(host, server) as c:
         assert c.push("LENGTH_PREFIXED", read_bytes=0, width=5).error == errno.EINVAL
-        assert worker.stats().ulp_bytes == 0
+        assert 0 < worker.stats().ulp_bytes < STRUCTS_MAX  # what tells why
+
+
+def test_peek_mode_is_charged(host: ScriptedHost, worker: Worker, server: socket.socket) -> None:
+    made: list[Conn] = []
+    error = 0
+    while not error:
+        assert len(made) < LIMIT // 500, "nothing is charged"
+        made.append(connected(host, server))
+        error = made[-1].ioctl("PEEK_MODE", b"\1").error
+        assert 0 < worker.used("ulp_bytes") <= len(made) * STRUCTS_MAX
+    assert error == errno.ENOBUFS
+    for c in made:
+        c.close("ABORT")
+        c.peer.close()
+    worker.wait(lambda s: s.ulp_bytes == 0 and not worker.used("ulp_bytes"), "peek mode that has ended is counted yet")
 
 
 def test_peers_cannot_have_more_gathered_for_them_than_their_host_s_limit(
@@ -117,7 +136,7 @@ def test_peers_cannot_have_more_gathered_for_them_than_their_host_s_limit(
 def test_a_host_that_goes_leaves_nothing_counted(worker: Worker, server: socket.socket) -> None:
     with worker.attach(features=FEATURES) as host, with_unread(host.open(), server) as c:
         assert c.push("LENGTH_PREFIXED", read_bytes=0).error == 0
-        assert worker.stats().ulp_bytes == UNREAD
+        assert UNREAD < worker.stats().ulp_bytes < UNREAD + STRUCTS_MAX
         ScriptedHost(host.queue, host.epoch + 1, {"features": FEATURES}).open()
         worker.wait(lambda s: s.connections == 0, "connections of a host that has gone")
         assert worker.stats().ulp_bytes == worker.channel().ulp_bytes == 0
@@ -134,7 +153,8 @@ def test_memory_moves_with_a_connection_that_is_parked(
         for at in range(0, UNREAD, UNREAD // 4):
             host.send("XTS_CMD_GIVE_BACK", unread[at : at + UNREAD // 4], id=c.id)
         c.receive_data()  # as far as there are credits: the rest is kept
-        assert worker.channel(0).ulp_bytes == UNREAD
+        counted = worker.channel(0).ulp_bytes
+        assert UNREAD < counted < UNREAD + STRUCTS_MAX
         host.send("XTS_CMD_PARK", id=c.id, xts_socket=c.number, token=1, key=KEY, keep_ms=60_000)
         while (answer := host.receive()).name != "XTS_REPLY_PARK_ACK":
             pass
@@ -148,7 +168,7 @@ def test_memory_moves_with_a_connection_that_is_parked(
         assert held[0].close("ABORT").error == 0
         claimed = claim(other)
         assert claimed.error == 0
-        assert worker.channel(1).ulp_bytes == worker.stats().ulp_bytes == len(held) * UNREAD
+        assert worker.channel(1).ulp_bytes == worker.stats().ulp_bytes == len(held) * counted
         other.send("XTS_CMD_SEND", id=claimed.fields["proxy_id"], flags=flags("CLOSE", "ABORT"))
         for mine in held[1:]:
             mine.host.send("XTS_CMD_SEND", id=mine.id, flags=flags("CLOSE", "ABORT"))
@@ -170,8 +190,8 @@ def test_what_tls_takes_is_counted(worker: Worker, host: ScriptedHost) -> None:
         pushed.append(ack)
         assert worker.stats().ulp_bytes >= 2000 * len(pushed)
     assert ack.error == errno.ENOBUFS
-    assert LIMIT // 4000 < len(pushed) < LIMIT // 2000
-    for ack in pushed:
-        host.send("XTS_CMD_SEND", id=ack.fields["proxy_id"], flags=flags("CLOSE"))
+    assert LIMIT // 4500 < len(pushed) < LIMIT // 2000
+    for made in [*pushed, ack]:
+        host.send("XTS_CMD_SEND", id=made.fields["proxy_id"], flags=flags("CLOSE"))
         host.expect("XTS_REPLY_RECV")
     worker.wait(lambda s: s.ulp_bytes == 0, "memory of sockets that have gone is counted yet")

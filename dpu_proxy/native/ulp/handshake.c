@@ -80,6 +80,20 @@ static struct ulp_layer *first_unready(const struct ulp_chain *c)
 	return NULL;
 }
 
+static bool shakes(const struct ulp_chain *c)
+{
+	for (unsigned i = 0; i < c->count; i++) {
+		if (c->layer[i]->protocol->handshake)
+			return true;
+	}
+	return false;
+}
+
+bool ulp_stack_shakes(const struct ulp_stack *s)
+{
+	return shakes(&s->receive) || shakes(&s->send);
+}
+
 bool ulp_stack_ready(const struct ulp_stack *s)
 {
 	return s->started && !first_unready(&s->receive) && !first_unready(&s->send);

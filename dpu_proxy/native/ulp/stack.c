@@ -29,6 +29,11 @@ int ulp_stack_new(struct ulp_stack **out, const struct ulp_owner *owner)
 	return 0;
 }
 
+uint32_t ulp_stack_bytes(void)
+{
+	return sizeof(struct ulp_stack);
+}
+
 void ulp_stack_free(struct ulp_stack *s)
 {
 	if (!s)

@@ -52,6 +52,8 @@ void ulp_stack_leave(struct ulp_stack *s);
 /* Counts what the owner or a layer allocates for the stack. 0 or -ENOBUFS. */
 int ulp_stack_take_memory(struct ulp_stack *s, uint32_t bytes);
 void ulp_stack_return_memory(struct ulp_stack *s, uint32_t bytes);
+/* Of its struct, which nobody has counted. */
+uint32_t ulp_stack_bytes(void);
 
 /* The connection is established: layers pushed so far are started; those pushed later start at once. 0 or -errno, which is final unless nothing
  * has started (a layer of both directions that is in one only). */
@@ -64,6 +66,8 @@ bool ulp_stack_heard(const struct ulp_stack *s);
  * under way; else it has failed. */
 int ulp_stack_handshake(struct ulp_stack *s);
 bool ulp_stack_ready(const struct ulp_stack *s);
+/* Is there a protocol with a handshake? */
+bool ulp_stack_shakes(const struct ulp_stack *s);
 
 /* It is this connection's turn: its layers may do so much again as one turn has (ulp.h). When it is used up reads say -EAGAIN, and the owner was asked
  * for a call of its next round (wake_after()), which is to begin another. */

@@ -22,6 +22,7 @@
 
 #define APPLICATION_DATA 23u /* RFC 8446 5.1, ContentType */
 #define WRITE_MAX (4 * TLS_RECORD_BYTES)
+#define SHAKE_BYTES 24576u /* beside that, as long as it shakes hands: messages, keys, certificates; measured: 19 KB */
 #define SSL_BYTES 8192u /* that OpenSSL takes for a connection, measured: 6 KB and what a handshake adds */
 
 /* --- life ------------------------------------------------------------------------------------------------------------ */
@@ -181,7 +182,7 @@ static int tls_start(struct ulp_layer *l, bool client)
 			return r;
 	}
 	t->client = t->parameters->role == TLS_CLIENT;
-	r = count_memory(t, (uint32_t)sizeof *t + SSL_BYTES);
+	r = count_memory(t, (uint32_t)sizeof *t + SSL_BYTES + SHAKE_BYTES);
 	if (r)
 		return ulp_memory_fail(l, r, "a connection");
 	r = make_ssl(t);
@@ -196,6 +197,8 @@ static int tls_start(struct ulp_layer *l, bool client)
 static void handshake_done(struct tls *t)
 {
 	t->done = true;
+	ulp_memory_return(t->layer, SHAKE_BYTES);
+	t->counted -= SHAKE_BYTES;
 	tls_flood_calm(t);
 	t->verified = SSL_get_verify_mode(t->ssl) != SSL_VERIFY_NONE && SSL_get0_peer_certificate(t->ssl) &&
 		      SSL_get_verify_result(t->ssl) == X509_V_OK;
