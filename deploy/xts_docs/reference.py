@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 import socket as standard
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from xts_messages.environment import VARIABLES
+from xts_proxy.metric_help import PARTS
 
 from . import commands, header, settings
 from .commands import Command
@@ -162,56 +161,19 @@ def environment_page() -> str:
 
 # --- metrics -------------------------------------------------------------------------------------------
 
-_FIELD = re.compile(r"^\s*(?:u?int\d+_t|uint\d+_t|_Atomic uint\d+_t) ([\w, \[\]]+);\s*(?:/\*\s*(.*?)\s*\*/)?\s*$")
-
-
-def fields(path: Path, struct: str) -> Iterator[tuple[str, str]]:
-    """Name and comment of each number in a struct of C. A line may declare several, which share a comment."""
-    body = re.search(rf"^struct {struct} {{\n(.*?)^}};", path.read_text(), re.DOTALL | re.MULTILINE)
-    assert body, f"{path}: struct {struct} is not there"
-    for line in body[1].splitlines():
-        if found := _FIELD.match(line):
-            for name in found[1].split(","):
-                yield name.strip().partition("[")[0], found[2] or ""
-
 
 def metrics_page() -> str:
-    """The metrics that the proxy serves, with the meaning that the native structs tell."""
-    from xts_proxy.metrics import WORKER_GAUGES, WORKER_LABELS
-
-    native, messages = TOP / "dpu_proxy" / "native", TOP / "messages" / "native"
+    """The metrics that the proxy serves, with their HELP texts."""
     lines = [
         "# Metrics",
         "",
-        "`proxy.metrics` says where they are served, in the text format of Prometheus. A counter ends in `_total`.",
-        "",
-        "## Of a worker",
-        "",
-        "Label `worker`.",
-        "",
-        *_metrics("xts_", fields(native / "worker.h", "xts_worker_stats"), WORKER_GAUGES, WORKER_LABELS),
-        "",
-        "`xts_worker_no_progress_seconds` (gauge): for how long a worker has not ended a round.",
-        "`xts_worker_no_progress_total`: how often that was longer than a second.",
+        "`proxy.metrics` says where they are served, in the text format of Prometheus. A counter has `_total` behind",
+        "its name here.",
     ]
-    for title, prefix, path, struct in (
-        ("Of a link", "xts_link_", messages / "link.h", "xts_link_stats"),
-        ("Of a queue", "xts_queue_", messages / "queue.h", "xts_queue_stats"),
-    ):
-        lines += ["", f"## {title}", "", "Labels `queue` and `worker`.", ""]
-        lines += _metrics(prefix, fields(path, struct), frozenset(), {})
+    for title, part in PARTS.items():
+        lines += ["", f"## {title}", "", "| metric | meaning |", "|---|---|"]
+        lines += [f"| `{name}` | {_cell(text)} |" for name, text in part.items()]
     return "\n".join(lines) + "\n"
-
-
-def _metrics(
-    prefix: str, named: Iterator[tuple[str, str]], gauges: frozenset[str], labels: dict[str, str]
-) -> Iterator[str]:
-    yield from ("| metric | kind | labels | meaning |", "|---|---|---|---|")
-    for name, text in named:
-        gauge = name in gauges
-        shown = f"{prefix}{name}" if gauge else f"{prefix}{name}_total"
-        label = f"`{labels[name]}`" if name in labels else ""
-        yield f"| `{shown}` | {'gauge' if gauge else 'counter'} | {label} | {_cell(text)} |"
 
 
 #: Name below deploy/docs/reference/ -> what makes its text.

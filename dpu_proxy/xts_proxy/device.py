@@ -80,8 +80,8 @@ class DeviceChannels:
         """The processes are on another machine: nothing is known here."""
         return {}
 
-    def counters(self) -> dict[str, tuple[int, str]]:
-        """For metrics: name -> value and help."""
+    def counters(self) -> dict[str, int]:
+        """For metrics."""
         try:
             found = self._opened.program.counters()
         except OSError as error:
@@ -89,10 +89,7 @@ class DeviceChannels:
                 LOG.warning("no metrics of the XDP program: %s", error)
             self._told = True
             return {}
-        return {
-            f"xts_steer_{name}": (getattr(found, name), f"{name} of the XDP program on {self.config.proxy.interface}")
-            for name in found.__slots__
-        }
+        return {f"xts_steer_{name}": getattr(found, name) for name in found.__slots__}
 
     def close(self) -> None:
         self._opened.close()

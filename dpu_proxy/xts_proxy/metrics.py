@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from xts_proxy.metric_help import HELP
+
 #: Fields that go up and down; all others count.
 WORKER_GAUGES = frozenset(
     {
@@ -56,7 +58,9 @@ class Families:
     def __init__(self) -> None:
         self.by_name: dict[str, Family] = {}
 
-    def add(self, name: str, value: float, labels: dict[str, str], help_text: str, *, gauge: bool = False) -> None:
+    def add(self, name: str, value: float, labels: dict[str, str], *, gauge: bool = False) -> None:
+        """A sample. metric_help.py has what the metric means; KeyError: nobody has said it."""
+        help_text = HELP[name]
         name = name if gauge else f"{name}_total"
         kind = "gauge" if gauge else "counter"
         family = self.by_name.setdefault(name, Family(name, kind, help_text))
@@ -76,17 +80,14 @@ def add_worker(families: Families, index: int, stats: dict[str, Any]) -> None:
         each = value.items() if isinstance(value, dict) else [(None, value)]
         for which, number in each:
             labels = {"worker": str(index)} | ({WORKER_LABELS[name]: which} if which else {})
-            help_text = f"{name} of struct xts_worker_stats, worker.h"
-            families.add(f"xts_{name}", number, labels, help_text, gauge=name in WORKER_GAUGES)
+            families.add(f"xts_{name}", number, labels, gauge=name in WORKER_GAUGES)
 
 
 def add_progress(families: Families, index: int, stands_s: float, reports: int) -> None:
     """Whether a worker makes progress: for how long it has not, and how often that was reported."""
     labels = {"worker": str(index)}
-    families.add(
-        "xts_worker_no_progress_seconds", stands_s, labels, "For how long a worker has not ended a round", gauge=True
-    )
-    families.add("xts_worker_no_progress", reports, labels, "How often a worker has not ended a round for a second")
+    families.add("xts_worker_no_progress_seconds", stands_s, labels, gauge=True)
+    families.add("xts_worker_no_progress", reports, labels)
 
 
 def add_channel(families: Families, index: int, stats: dict[str, object]) -> None:
@@ -94,17 +95,16 @@ def add_channel(families: Families, index: int, stats: dict[str, object]) -> Non
     process attaches to the queue, as counters may."""
     labels = {"queue": str(stats["queue_id"]), "worker": str(index)}
     up = int(stats["link_state"] == 1)
-    families.add("xts_channel_up", up, labels, "Whether the link of a queue is up", gauge=True)
+    families.add("xts_channel_up", up, labels, gauge=True)
     for name in ("connections", "listeners", "frame_credits", "window_bytes", "spill_bytes", "ulp_bytes"):
         value = stats[name]
         assert isinstance(value, int)
-        families.add(f"xts_channel_{name}", value, labels, f"{name} of struct xts_channel_stats, worker.h", gauge=True)
+        families.add(f"xts_channel_{name}", value, labels, gauge=True)
     for part in ("link", "queue"):
         figures = stats[part]
         assert isinstance(figures, dict)
         for name, value in figures.items():
-            help_text = f"{name} of struct xts_{part}_stats, {part}.h"
-            families.add(f"xts_{part}_{name}", value, labels, help_text)
+            families.add(f"xts_{part}_{name}", value, labels)
 
 
 def add_tenant(families: Families, name: str, figures: dict[str, dict[str, int]]) -> None:
@@ -112,18 +112,16 @@ def add_tenant(families: Families, name: str, figures: dict[str, dict[str, int]]
     labels = {"tenant": name}
     for resource, number in figures["used"].items():
         if resource == "cpu_ns":
-            families.add("xts_tenant_cpu_ns", number, labels, "Time of workers, in nanoseconds")
+            families.add("xts_tenant_cpu_ns", number, labels)
         else:
-            families.add("xts_tenant_used", number, labels | {"resource": resource}, "enum xts_resource", gauge=True)
+            families.add("xts_tenant_used", number, labels | {"resource": resource}, gauge=True)
     for resource, number in figures["refused"].items():
-        families.add("xts_tenant_refused", number, labels | {"resource": resource}, "Refused by the tenant's limit")
+        families.add("xts_tenant_refused", number, labels | {"resource": resource})
     for pool in figures["pool_used"]:
         of_pool = labels | {"pool": pool}
-        families.add("xts_tenant_pool_used", figures["pool_used"][pool], of_pool, "enum xts_pool", gauge=True)
-        families.add(
-            "xts_tenant_pool_guaranteed", figures["pool_guaranteed"][pool], of_pool, "There for it", gauge=True
-        )
-        families.add("xts_tenant_pool_refused", figures["pool_refused"][pool], of_pool, "Refused above the guarantee")
+        families.add("xts_tenant_pool_used", figures["pool_used"][pool], of_pool, gauge=True)
+        families.add("xts_tenant_pool_guaranteed", figures["pool_guaranteed"][pool], of_pool, gauge=True)
+        families.add("xts_tenant_pool_refused", figures["pool_refused"][pool], of_pool)
 
 
 def _escape(label: str) -> str:

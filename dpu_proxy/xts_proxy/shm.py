@@ -78,12 +78,9 @@ class ShmChannels:
     def reconfigure(self, workers: list[RemoteWorker]) -> None:
         """Nothing: whose a process is, is seen when it attaches."""
 
-    def counters(self) -> dict[str, tuple[int, str]]:
-        """For metrics: name -> value and help."""
-        return {
-            "xts_attaches": (self.attaches, "Processes that got a queue"),
-            "xts_attaches_refused": (self.refusals, "Processes that were refused one"),
-        }
+    def counters(self) -> dict[str, int]:
+        """For metrics."""
+        return {"xts_attaches": self.attaches, "xts_attaches_refused": self.refusals}
 
     def programs(self) -> dict[int, tuple[int, str]]:
         """Process and program of each queue."""

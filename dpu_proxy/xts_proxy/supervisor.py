@@ -57,7 +57,7 @@ class Channels(Protocol):
     def give_to(self, workers: list[RemoteWorker]) -> None: ...
     def reconfigure(self, workers: list[RemoteWorker]) -> None: ...
     def programs(self) -> dict[int, tuple[int, str]]: ...
-    def counters(self) -> dict[str, tuple[int, str]]: ...
+    def counters(self) -> dict[str, int]: ...
     def close(self) -> None: ...
 
 
@@ -399,18 +399,16 @@ class Supervisor:
         """What /metrics shows."""
         families = metrics.Families()
         info = {"version": version("xts-offload"), "queue": self.config.proxy.queue}
-        families.add("xts_proxy_info", 1, info, "The proxy's version and kind of queue", gauge=True)
-        families.add(
-            "xts_proxy_start_time_seconds", self.started_at, {}, "When the proxy started, Unix time", gauge=True
-        )
+        families.add("xts_proxy_info", 1, info, gauge=True)
+        families.add("xts_proxy_start_time_seconds", self.started_at, {}, gauge=True)
         draining = int(self.state == "draining")
-        families.add("xts_proxy_draining", draining, {}, "Whether the proxy is stopping", gauge=True)
+        families.add("xts_proxy_draining", draining, {}, gauge=True)
         for result, count in self.reloads.items():
-            families.add("xts_proxy_reloads", count, {"result": result}, "Reloads of the configuration")
-        for name, (count, help_text) in (self.channels.counters() if self.channels else {}).items():
-            families.add(name, count, {}, help_text)
+            families.add("xts_proxy_reloads", count, {"result": result})
+        for name, count in (self.channels.counters() if self.channels else {}).items():
+            families.add(name, count, {})
         for name, count in self._tls_counts().items():
-            families.add(f"xts_tls_{name}", count, {}, f"{name} of struct xts_tls_counts, ulp/tls_config.h")
+            families.add(f"xts_tls_{name}", count, {})
         awake = [worker for worker in self.workers if answers(worker)]
         for worker in self.workers:
             metrics.add_progress(families, worker.index, *self._heartbeat.figures(worker))

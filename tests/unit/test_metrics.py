@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from xts_bpf.program import SteerCounters
 from xts_proxy._native import ffi
+from xts_proxy.metric_help import HELP
 from xts_proxy.metrics import WORKER_GAUGES, Families, add_channel, add_worker, handler, respond
 
 
@@ -73,13 +75,31 @@ def test_the_number_of_series_does_not_grow_with_connections() -> None:
     assert series(0) == series(100_000)
 
 
+def test_every_metric_says_what_it_means() -> None:
+    """Sentences for what the structs of C have, and none for what they do not have."""
+    parts = {
+        "xts_": "xts_worker_stats",
+        "xts_link_": "xts_link_stats",
+        "xts_queue_": "xts_queue_stats",
+        "xts_tls_": "xts_tls_counts",
+    }
+    of_structs = {f"{prefix}{name}" for prefix, struct in parts.items() for name in fields(struct)}
+    of_steer = {f"xts_steer_{name}" for name in SteerCounters.__slots__}
+    of_python = {"xts_worker_no_progress", "xts_worker_no_progress_seconds"}
+    others = {name for name in HELP if re.match(r"xts_(proxy|channel|tenant|attaches)", name)}
+    assert of_structs | of_steer | of_python | others == set(HELP)
+    assert all(text.endswith(".") and "struct " not in text for text in HELP.values())
+    with pytest.raises(KeyError):
+        Families().add("xts_nobody_knows", 1, {})
+
+
 @given(st.text())
 def test_labels_are_escaped(label: str) -> None:
     families = Families()
-    families.add("x", 1, {"label": label}, "help", gauge=True)
+    families.add("xts_channels", 1, {"label": label}, gauge=True)
     sample = families.text().split("\n", 2)[2]
     assert sample.count("\n") == 1
-    quoted = sample[len('x{label="') : -len('"} 1\n')]
+    quoted = sample[len('xts_channels{label="') : -len('"} 1\n')]
     assert re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], quoted, flags=re.DOTALL) == label
 
 

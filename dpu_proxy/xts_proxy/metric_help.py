@@ -1,0 +1,138 @@
+"""What each metric means, in a sentence: its HELP line, and its row in the reference. Names are without "_total"."""
+
+from __future__ import annotations
+
+_PROXY = {
+    "xts_proxy_info": "Always 1; labels tell the proxy's version and its kind of queue.",
+    "xts_proxy_start_time_seconds": "When the proxy started, in seconds of Unix time.",
+    "xts_proxy_draining": "1 while the proxy is stopping and lets connections end.",
+    "xts_proxy_reloads": "Reloads of the configuration, by result.",
+    "xts_attaches": "Processes of this machine that got a queue (shm).",
+    "xts_attaches_refused": "Processes of this machine that were refused a queue (shm).",
+}
+
+_WORKER = {
+    "xts_worker_no_progress_seconds": "For how long a worker has not ended a round.",
+    "xts_worker_no_progress": "How often a worker has not ended a round for a second.",
+    "xts_rounds": "Rounds of a worker: receive from its queues, serve its connections, send.",
+    "xts_sleeps": "How often a worker went to sleep.",
+    "xts_spins": "Rounds without work in which a worker stayed awake to look again (proxy.spin_us).",
+    "xts_looks": "Looks by a timer at what no event tells, such as a close that lingers.",
+    "xts_channels": "Queues of processes of hosts that a worker serves.",
+    "xts_channels_up": "Of these, those whose link is up.",
+    "xts_connections": "TCP sockets that are no listeners.",
+    "xts_listeners": "TCP listeners.",
+    "xts_shared_listeners": "Of the listeners, those that several processes may share.",
+    "xts_kept_listeners": "Listeners that no process holds now, kept for one that may join.",
+    "xts_parked_connections": "Connections on their way from one process to another.",
+    "xts_orphans": "Connections that a process has left and whose data peers have not taken yet.",
+    "xts_orphans_cut": "Orphans that were reset because their tenant's budget was full.",
+    "xts_connects_ok": "Connections made.",
+    "xts_connects_failed": "Connections that could not be made.",
+    "xts_accepts": "Connections accepted by listeners.",
+    "xts_resets": "Connections that failed, by a peer's reset or another error.",
+    "xts_given_back": "Accepted connections that one process gave back and another was offered.",
+    "xts_parks": "Connections that a process gave up for another one.",
+    "xts_claims": "Connections that a process took over from another one.",
+    "xts_refused_policy": "Connects, binds and listens that the policy refused.",
+    "xts_refused_limit": "What was refused because a limit was reached.",
+    "xts_sent_bytes": "Bytes sent to TCP.",
+    "xts_received_bytes": "Bytes received from TCP.",
+    "xts_writes": "Writes to TCP that took bytes.",
+    "xts_gathered_messages": "Messages whose data was gathered for a write.",
+    "xts_spilled_bytes": "Bytes that TCP did not take at once and that went to a spill buffer.",
+    "xts_spill_bytes": "Bytes that wait in spill buffers now.",
+    "xts_window_bytes": "Bytes of windows that are granted to hosts now.",
+    "xts_bad_messages": "Messages of hosts that are malformed or not allowed.",
+    "xts_bad_identifiers": "Messages of hosts about sockets that they do not have.",
+    "xts_link_failures": "Links that ended with an error.",
+    "xts_hellos": "Links that were opened.",
+    "xts_goodbyes": "Links that ended because their process ended.",
+    "xts_ulp_bytes": "Bytes that pushed protocols keep now, in addition to the windows.",
+    "xts_ulp_handshakes": "Handshakes of pushed protocols that are under way.",
+    "xts_ulp_handshakes_ok": "Handshakes that succeeded.",
+    "xts_ulp_handshakes_failed": "Handshakes that failed.",
+    "xts_ulp_pushed": "Protocols pushed onto connections, by protocol.",
+    "xts_ulp_faults": "Faults that pushed protocols found, by kind of fault.",
+}
+
+_CHANNEL = {
+    "xts_channel_up": "1 if the link of a queue is up.",
+    "xts_channel_connections": "TCP sockets over a queue that are no listeners.",
+    "xts_channel_listeners": "Listeners over a queue.",
+    "xts_channel_frame_credits": "Frames that the proxy may send to the host now.",
+    "xts_channel_window_bytes": "Bytes of windows that are granted to the process of a queue.",
+    "xts_channel_spill_bytes": "Bytes that wait in spill buffers of a queue's connections.",
+    "xts_channel_ulp_bytes": "Bytes that pushed protocols of a queue's connections keep.",
+    "xts_link_sent_frames": "Sequenced frames sent to the host.",
+    "xts_link_received_frames": "Sequenced frames received from the host.",
+    "xts_link_sent_acks": "Frames sent that only acknowledge.",
+    "xts_link_received_acks": "Frames received that only acknowledge.",
+    "xts_link_dropped_early": "Frames dropped because the link was not up yet.",
+    "xts_link_dropped_foreign": "Frames dropped because of their EtherType or source address.",
+    "xts_link_dropped_stale": "GOODBYE and HELLO_ACK of another epoch, dropped.",
+    "xts_link_malformed": "Frames too short, of unknown type or of the wrong direction.",
+    "xts_link_sequence_errors": "Frames out of sequence; each ends the link.",
+    "xts_link_credit_errors": "Frames beyond the window, or acknowledgements of frames never sent; each ends the link.",
+    "xts_link_hellos": "HELLOs received.",
+    "xts_queue_tx_frames": "Frames put into a queue.",
+    "xts_queue_tx_bytes": "Bytes of these frames.",
+    "xts_queue_rx_frames": "Frames taken from a queue.",
+    "xts_queue_rx_bytes": "Bytes of these frames.",
+    "xts_queue_kicks": "Doorbells rung, or sendto() calls on an AF_XDP socket.",
+    "xts_queue_kicks_again": "Kicks that had to be repeated (EAGAIN, ENOBUFS).",
+    "xts_queue_tx_lost": "Frames that the kernel lost on sending (EBUSY).",
+    "xts_queue_tx_no_slot": "How often no slot for sending was free.",
+    "xts_queue_rx_invalid": "Frames with descriptors out of bounds, too many pieces or too many bytes.",
+    "xts_queue_rx_dropped": "Frames that the kernel dropped for lack of a free buffer (AF_XDP).",
+    "xts_queue_sleeps": "How often the worker asked this queue to wake it.",
+    "xts_queue_wakeups": "How often this queue woke the worker.",
+}
+
+_TENANT = {
+    "xts_tenant_cpu_ns": "Time that workers spent for a tenant, in nanoseconds.",
+    "xts_tenant_used": "What a tenant uses now, by resource.",
+    "xts_tenant_refused": "What a tenant was refused because of its limit, by resource.",
+    "xts_tenant_pool_used": "What a tenant uses now of the proxy's descriptors and memory.",
+    "xts_tenant_pool_guaranteed": "What of them a tenant is guaranteed.",
+    "xts_tenant_pool_refused": "What of them a tenant was refused above its guarantee.",
+}
+
+_TLS = {
+    "xts_tls_client_handshakes": "TLS handshakes as client.",
+    "xts_tls_server_handshakes": "TLS handshakes as server.",
+    "xts_tls_resumed": "Handshakes that resumed an earlier session.",
+    "xts_tls_sent_by_user": "Connections that OpenSSL in the proxy encrypts.",
+    "xts_tls_sent_by_kernel": "Connections that the device's kernel encrypts.",
+    "xts_tls_sent_by_device": "Connections that a network card encrypts.",
+    "xts_tls_received_by_user": "Connections that OpenSSL in the proxy decrypts.",
+    "xts_tls_received_by_kernel": "Connections that the device's kernel decrypts.",
+    "xts_tls_received_by_device": "Connections that a network card decrypts.",
+    "xts_tls_fallback_no_kernel": "Not the best kind: the kernel has no TLS.",
+    "xts_tls_fallback_configured": "Not the best kind: the configuration says so.",
+    "xts_tls_fallback_stack": "Not the best kind: TLS is not next to TCP.",
+    "xts_tls_fallback_refused": "Not the best kind: kernel or OpenSSL lack this cipher, version or direction.",
+    "xts_tls_fallback_no_device": "Not the best kind: the network card does no TLS.",
+    "xts_tls_fallback_keys_change": "Not the best kind: keys of TLS 1.3 may have to change.",
+    "xts_tls_key_updates": "Changes of keys that the proxy began.",
+}
+
+_STEER = {
+    "xts_steer_admitted": "Frames that the XDP program handed to a queue's socket.",
+    "xts_steer_passed": "Frames that are no messages, left to the device's kernel.",
+    "xts_steer_foreign": "Messages from another station than the peer, dropped.",
+    "xts_steer_malformed": "Frames of our EtherType shorter than a message's head, dropped.",
+    "xts_steer_no_socket": "Messages for a queue to which nobody is attached, dropped.",
+    "xts_steer_others_dropped": "Frames that are no messages, dropped on an exclusive interface.",
+}
+
+#: Title of a part of the reference -> its metrics.
+PARTS = {
+    "The proxy": _PROXY,
+    "Workers": _WORKER,
+    "Queues and their links": _CHANNEL,
+    "Tenants": _TENANT,
+    "TLS": _TLS,
+    "The XDP program": _STEER,
+}
+HELP = {name: text for part in PARTS.values() for name, text in part.items()}
