@@ -25,6 +25,11 @@ def _first(path: str, key: str) -> str:
     return "unknown"
 
 
+def _kernel() -> str:
+    """Its version, without what a distribution or a provider of machines has added."""
+    return platform.release().partition("-")[0]
+
+
 def _commit() -> str:
     command = ["git", "-C", str(TOP), "describe", "--always", "--dirty", "--abbrev=12"]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -48,7 +53,7 @@ def record(beds: Sequence[Bed], command: list[str]) -> dict[str, object]:
         "command": " ".join(["tests/bench/run", *(Path(word).name if "/" in word else word for word in command[1:])]),
         "version": metadata.version("xts-offload"),
         "commit": _commit(),
-        "kernel": platform.release(),
+        "kernel": _kernel(),
         "system": system.get("PRETTY_NAME", "unknown"),
         "cpu": _first("/proc/cpuinfo", "model name"),
         "cores": os.cpu_count(),
