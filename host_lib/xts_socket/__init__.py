@@ -352,8 +352,8 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         value: Any = getattr(import_module(f".{_LATER[name]}", __name__), name)
-    elif name in _STANDARD:
-        value = getattr(_standard, name)
+    elif name in _STANDARD or (name[:1] == "_" != name[1:2] and hasattr(_standard, name)):
+        value = getattr(_standard, name)  # also its private ones, which CPython's own tests use: _LOCALHOST
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
