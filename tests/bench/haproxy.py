@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from .certificates import TLS_NAME, Certificates
 from .subjects import HAPROXY_SHIFT, HAPROXY_SPLICE_SHIFT, HAPROXY_TLS_SHIFT, PEER_PORT, SERVICES, TLS_SHIFT
@@ -71,22 +72,25 @@ def config(
 
 @contextmanager
 def running(
-    spawn: Callable[[list[str]], subprocess.Popen[str]],
+    spawn: Callable[[list[str], IO[str]], subprocess.Popen[str]],
     address: str,
     peer: str,
     servers: Iterable[tuple[str, str, int]],
     certificates: Certificates,
 ) -> Iterator[subprocess.Popen[str]]:
-    """HAProxy, accepting, until the block ends. `spawn` starts a command in the device's namespace."""
+    """HAProxy, accepting, until the block ends. `spawn` starts a command in the device's namespace, with its output
+    in a file."""
     directory = certificates.directory
     path = directory / "haproxy.cfg"
     path.write_text(config(address, peer, servers, directory, certificates))
-    process = spawn([str(_program()), "-db", "-q", "-f", str(path)])
+    log = directory / "haproxy.log"
+    with log.open("w") as file:
+        process = spawn([str(_program()), "-db", "-f", str(path)], file)
     try:
         deadline = time.monotonic() + 10
         while not (directory / "haproxy.sock").is_socket():
             if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"haproxy did not start: exit status {process.poll()}, configuration {path}")
+                raise RuntimeError(f"haproxy did not start: exit status {process.poll()}\n{log.read_text()[-1000:]}")
             time.sleep(0.02)
         yield process
     finally:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from . import haproxy, served
 from .analysis import Run
@@ -180,9 +180,11 @@ def session(
         haproxy_pid = 0
         if haproxy.installed():
             servers = [] if isinstance(baseline, LoopbackBed) else served.behind_haproxy()
-            program = haproxy.running(
-                lambda command: baseline.spawn("dpu", command), baseline.device, baseline.peer, servers, certificates
-            )
+
+            def spawn(command: list[str], log: IO[str]) -> subprocess.Popen[str]:
+                return baseline.spawn("dpu", command, stdout=log, stderr=log)
+
+            program = haproxy.running(spawn, baseline.device, baseline.peer, servers, certificates)
             haproxy_pid = stack.enter_context(program).pid
             pids.append(haproxy_pid)
         yield Session(beds, baseline, programs, haproxy_pid, tuple(pids), patience_s, certificates, warmup_s)
