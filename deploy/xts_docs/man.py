@@ -192,12 +192,27 @@ def _call_page(name: str, entry: header.Entry, section: header.Section, around: 
     summary = _summary(text) if entry.text else f"{bsd}(2) for XTS sockets"
     lines = [*roff.head(name, "3", summary, _CALLS), ".SH SYNOPSIS", ".nf", "#include <xts.h>", ""]
     lines += [roff.escape(line.expandtabs(8)) or "\\&" for line in entry.declarations.splitlines()]
-    lines += [".fi", ".SH DESCRIPTION", *roff.paragraphs(text)]
+    about, parts = _parts(text)
+    see = parts.pop("SEE", "")
+    lines += [".fi", ".SH DESCRIPTION", *roff.paragraphs(about)]
+    for title, part in parts.items():
+        lines += [f".SH {title}", *roff.paragraphs(part)]
     if not section.title.startswith("the paper") and section.text:
         lines += [".SH NOTES", *(line for text in section.text for line in roff.paragraphs(text))]
     calls = sorted({other for one in section.entries for other in one.names} - {name})
-    lines += [".SH SEE ALSO", "xts(7), " + ", ".join(f"{other}(3)" for other in calls)]
+    also = see.strip().rstrip(".").replace("()", "(3)") or ", ".join(f"{other}(3)" for other in calls)
+    lines += [".SH SEE ALSO", roff.escape(f"xts(7), {' '.join(also.split())}")]
     return "\n".join(lines) + "\n"
+
+
+#: What a comment of xts.h begins its last paragraphs with, and the heading it becomes.
+_HEADINGS = {"Returns": '"RETURN VALUE"', "Errors": "ERRORS", "See": "SEE"}
+
+
+def _parts(text: str) -> tuple[str, dict[str, str]]:
+    """The description, and what follows "Returns:", "Errors:" and "See:", by heading."""
+    about, *rest = re.split(r"^(Returns|Errors|See): ", text, flags=re.MULTILINE)
+    return about, {_HEADINGS[name]: part for name, part in zip(rest[::2], rest[1::2], strict=True)}
 
 
 def _summary(text: str) -> str:

@@ -126,6 +126,12 @@ void xts_resume(int memfd);
  */
 void xts_before_exit(void);
 
+/* The sentence that goes with this errno, if this thread's last failed call had it, or the proxy means more by it than its usual
+ * text says; else NULL. ask: a pushed protocol's reason may be asked for, which takes a round trip. Valid until the next call. */
+const char *xts_reason_of(int error, bool ask);
+/* The state of a socket, enum xts_state of status.h; -1 with EBADF. Does not block. */
+int xts_state(int number);
+
 /*
  * tell() is told of each socket that is not this process's after fork or exec, when the application first uses it (whose call
  * fails): its number, and XTS_REASON_ELSEWHERE or XTS_REASON_LOST. It is called with the library's lock, and must not wait or

@@ -134,6 +134,7 @@ struct xts_info {
     uint64_t sent_frames, received_frames, sent_acks, received_acks, kicks, sleeps, spins, malformed;
     uint64_t sent_packets, received_packets;
     char attach_error[256];
+    uint64_t sent_bytes, received_bytes;
     ...;
 };
 int xts_py_get_info(struct xts_info *info);
@@ -141,6 +142,8 @@ void xts_leave(void);
 void xts_lose(uint32_t share_ppm, uint32_t next);
 int xts_py_end_with_parent(int number);
 void xts_py_notice(const char *text);
+const char *xts_py_reason_of(int code);
+int xts_py_state(int s);
 """
 
 #: rules.h; addresses are bytes of a struct sockaddr, or NULL.
@@ -205,6 +208,7 @@ struct xts_report_page {
     uint32_t strict;
     uint64_t offloaded, unseen;
     uint64_t stayed[...];
+    char endpoint[112];
     char attach_error[256];
     struct xts_report_entry entry[...];
     ...;

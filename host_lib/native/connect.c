@@ -138,7 +138,7 @@ int xts_connect(int number, const struct sockaddr *address, socklen_t length)
 		s = table_use(number);
 		r = s ? connect_socket(s, address, length, NULL) : -EBADF;
 	} while (library_restarts(&r));
-	return finish((int)r);
+	return finish_of(number, (int)r);
 }
 
 int xts_is_unconnected(int number)
@@ -206,7 +206,7 @@ int xts_shutdown(int number, int how)
 	s = table_use(number);
 	r = s ? shutdown_socket(s, how) : -EBADF;
 	library_leave();
-	return finish(r);
+	return finish_of(number, r);
 }
 
 int xts_getsockname(int number, struct sockaddr *address, socklen_t *length)
@@ -219,7 +219,7 @@ int xts_getsockname(int number, struct sockaddr *address, socklen_t *length)
 	s = table_open(number);
 	r = s ? address_write(s->family, &s->local, address, length) : -EBADF;
 	library_leave();
-	return finish(r);
+	return finish_of(number, r);
 }
 
 int xts_getpeername(int number, struct sockaddr *address, socklen_t *length)
@@ -235,5 +235,5 @@ int xts_getpeername(int number, struct sockaddr *address, socklen_t *length)
 	else if (s)
 		r = address_write(s->family, &s->peer, address, length);
 	library_leave();
-	return finish(r);
+	return finish_of(number, r);
 }

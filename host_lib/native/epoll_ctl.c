@@ -39,6 +39,7 @@ void *xts_epoll_ctx_create_flags(unsigned flags)
 
 	if (flags & ~(XTS_EPOLL_BATCH | XTS_EPOLL_TURN | XTS_EPOLL_PATIENT | XTS_EPOLL_HOLD)) {
 		errno = EINVAL;
+		last_error_failed(EINVAL, -1);
 		return NULL;
 	}
 	ctx = calloc(1, sizeof *ctx);

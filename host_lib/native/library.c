@@ -149,6 +149,7 @@ static void forget_parent(void)
 	epoll_forget();
 	xts.dirty = NULL;
 	xts.started = false;
+	xts.sent_bytes = xts.received_bytes = 0;
 }
 
 static void after_fork_child(void)

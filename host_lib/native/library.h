@@ -305,6 +305,7 @@ struct library {
 	char attach_error[ATTACH_ERROR_BYTES]; /* the same of one that could not be opened, as a sentence; else empty */
 	uint64_t spins, sleeps, bad_ids, bad_messages;
 	uint32_t lose_ppm, lose_next; /* loss.c */
+	uint64_t sent_bytes, received_bytes; /* of all sockets ever, since the process began or was forked */
 };
 extern struct library xts;
 
@@ -326,13 +327,22 @@ void library_rest(void);
 /* Is the message at hand to be lost? Asked only while some are (loss.c). */
 bool loss_takes_it(void);
 void library_settle(void);                    /* waits, a second at most, until what has been said has left */
-/* The result of a public call: -1 and errno for -errno. */
-static inline int finish(int result)
+/* The sentence about an error that a call is about to return, where errno does not say it all: xts_last_error() gives it. */
+__attribute__((format(printf, 2, 3))) void last_error_note(int error, const char *format, ...);
+/* A public call of this thread, on this socket (-1: on none), has failed. */
+void last_error_failed(int error, int number);
+/* The result of a public call on a socket (-1: on none): -1 and errno for -errno. */
+static inline int finish_of(int number, int result)
 {
 	if (result >= 0)
 		return result;
 	errno = result == -ERESTART && !xts_inside.depth ? EINTR : -result;
+	last_error_failed(errno, number);
 	return -1;
+}
+static inline int finish(int result)
+{
+	return finish_of(-1, result);
 }
 struct thread *thread_self(void); /* NULL: no memory, or no bell to be had */
 

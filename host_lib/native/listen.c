@@ -47,7 +47,7 @@ int xts_bind(int number, const struct sockaddr *address, socklen_t length)
 	s = table_open(number);
 	r = s ? bind_socket(s, address, length) : -EBADF;
 	library_leave();
-	return finish(r);
+	return finish_of(number, r);
 }
 
 /* The kernel lets one more wait than the backlog says. */
@@ -110,7 +110,7 @@ int xts_listen(int number, int backlog)
 	s = table_use(number);
 	r = s ? listen_socket(s, backlog) : -EBADF;
 	library_leave();
-	return finish(r);
+	return finish_of(number, r);
 }
 
 static struct xts_sock *take_connection(struct xts_sock *listener)
@@ -193,7 +193,7 @@ int xts_accept4(int number, struct sockaddr *address, socklen_t *length, int fla
 		s = table_use(number);
 		r = s ? accept_socket(s, address, length, flags) : -EBADF;
 	} while (library_restarts(&r));
-	return finish((int)r);
+	return finish_of(number, (int)r);
 }
 
 int xts_accept(int number, struct sockaddr *address, socklen_t *length)

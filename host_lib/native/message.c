@@ -242,6 +242,7 @@ static bool receive_data(struct xts_sock *s, struct xts_rx_frame *frame, uint32_
 		return true;
 	}
 	s->received_bytes += length;
+	xts.received_bytes += length;
 	if (s->grant.outstanding < s->grant.window / 2)
 		s->squeezed = true;
 	socket_asked(s, false);

@@ -2,6 +2,7 @@
  * The beginning of a channel: attaching, decorating the queue as the settings ask, HELLO and HELLO_ACK. It blocks, without
  * the lock, for as long as that takes; the channel is nobody else's until it is up.
  */
+#include "environment.h"
 #include "library.h"
 
 #include <poll.h>
@@ -180,6 +181,16 @@ static int channel_open(struct channel **out, char error[ATTACH_ERROR_BYTES], in
 	return 0;
 }
 
+static void note_settings(int r)
+{
+	char fault[ATTACH_ERROR_BYTES];
+
+	if (xts_environment_first_fault(fault, sizeof fault))
+		last_error_note(-r, "%s", fault);
+	else
+		last_error_note(-r, "the settings given to xts_configure() or by XTS_FAULTS are not allowed");
+}
+
 int channel_attach(void)
 {
 	char error[ATTACH_ERROR_BYTES] = "";
@@ -192,8 +203,10 @@ int channel_attach(void)
 		return 0;
 	if (!xts.started) {
 		r = settings_complete(&xts.settings);
-		if (r)
+		if (r) {
+			note_settings(r);
 			return r;
+		}
 		xts.started = true;
 	}
 	bell_reserve();
@@ -205,8 +218,10 @@ int channel_attach(void)
 	wake(&xts.attach_waiters);
 	xts.last_error = -r;
 	memcpy(xts.attach_error, error, sizeof error);
-	if (r)
+	if (r) {
+		last_error_note(-result, "%s", error);
 		return result;
+	}
 	xts.channel = c;
 	epoll_channel_opened();
 	status_link();

@@ -298,7 +298,7 @@ int xts_setsockopt(int number, int level, int option, const void *value, socklen
 		s = table_use(number);
 		r = s ? set_option(s, level, option, value, length) : -EBADF;
 	} while (library_restarts(&r));
-	return finish((int)r);
+	return finish_of(number, (int)r);
 }
 
 int xts_set_nodelay(int number)
@@ -320,19 +320,24 @@ int xts_set_nodelay(int number)
 		s->renewed = false;
 	}
 	library_leave();
-	return finish(r);
+	return finish_of(number, r);
 }
 
 int xts_getsockopt(int number, int level, int option, void *value, socklen_t *length)
 {
 	struct xts_sock *s;
-	int r;
+	int r, failed;
 
 	library_enter();
 	s = table_use(number);
 	r = s ? get_option(s, level, option, value, length) : -EBADF;
 	library_leave();
-	return finish(r);
+	if (!r && level == SOL_SOCKET && option == SO_ERROR && *length == sizeof failed) {
+		memcpy(&failed, value, sizeof failed);
+		if (failed)
+			last_error_failed(failed, number);
+	}
+	return finish_of(number, r);
 }
 
 /* --- ioctl, fcntl --------------------------------------------------------------------------------------------------------- */
@@ -429,7 +434,7 @@ int xts_ioctl(int number, unsigned long request, ...)
 		s = table_use(number);
 		r = s ? control(s, request, argument) : -EBADF;
 	} while (library_restarts(&r));
-	return finish((int)r);
+	return finish_of(number, (int)r);
 }
 
 static int file_control(struct xts_sock *s, int command, long argument)

@@ -166,6 +166,7 @@ static bool append(struct xts_sock *s, struct pdu *p, const struct xts_recv_pdu 
 			outbox_add(s, TODO_ADVERT);
 	}
 	s->received_bytes += m->length;
+	xts.received_bytes += m->length;
 	if (s->grant.outstanding < s->grant.window / 2)
 		s->squeezed = true;
 	socket_asked(s, false);

@@ -67,6 +67,7 @@ static void begin_giving_back(struct xts_sock *s)
 		pdu_drop(s);
 	}
 	s->received_bytes -= s->unread;
+	xts.received_bytes -= s->unread;
 	if (s->unread)
 		outbox_add(s, TODO_GIVE_BACK);
 }
@@ -339,5 +340,5 @@ int xts_ulp_handshake(int number)
 		s = table_use(number);
 		r = s ? handshake(s) : -EBADF;
 	} while (library_restarts(&r));
-	return finish((int)r);
+	return finish_of(number, (int)r);
 }

@@ -68,5 +68,5 @@ int xts_ulp_connect(int number, const struct sockaddr *address, socklen_t length
 			r = connect_socket(s, address, length, &along);
 	} while (library_restarts(&r));
 	explicit_bzero(along.payload, along.bytes); /* parameters may be keys */
-	return finish((int)r);
+	return finish_of(number, (int)r);
 }

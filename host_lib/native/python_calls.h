@@ -375,6 +375,19 @@ static inline int xts_py_end_with_parent(int number)
 	return prctl(PR_SET_PDEATHSIG, (unsigned long)number, 0ul, 0ul, 0ul) ? -errno : 0;
 }
 
+/* For the thread whose call has just returned -code; NULL: errno says it all. */
+static inline const char *xts_py_reason_of(int code)
+{
+	return xts_reason_of(code, false);
+}
+
+static inline int xts_py_state(int s)
+{
+	int state = xts_state(s);
+
+	return state < 0 ? -errno : state;
+}
+
 static inline void xts_py_notice(const char *text)
 {
 	xts_notice("%s", text);

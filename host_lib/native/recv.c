@@ -190,8 +190,7 @@ static ssize_t recv_call(int number, const struct iovec *iov, size_t count, int 
 		tell_data(about);
 	if (r >= 0)
 		return r;
-	errno = (int)-r;
-	return -1;
+	return finish_of(number, (int)r);
 }
 
 ssize_t xts_recv(int number, void *data, size_t bytes, int flags)

@@ -40,6 +40,7 @@ void send_account(struct xts_sock *s, uint32_t credits, uint32_t bytes)
 {
 	s->credits -= credits;
 	s->sent_bytes += bytes;
+	xts.sent_bytes += bytes;
 	socket_asked(s, true);
 }
 
@@ -229,8 +230,7 @@ static ssize_t send_call(int number, const struct iovec *iov, size_t count, int 
 		return r;
 	if (r == -EPIPE && !(flags & MSG_NOSIGNAL))
 		pthread_kill(pthread_self(), SIGPIPE);
-	errno = (int)-r;
-	return -1;
+	return finish_of(number, (int)r);
 }
 
 ssize_t xts_send(int number, const void *data, size_t bytes, int flags)
@@ -244,8 +244,7 @@ ssize_t xts_send(int number, const void *data, size_t bytes, int flags)
 ssize_t xts_sendto(int number, const void *data, size_t bytes, int flags, const struct sockaddr *address, socklen_t length)
 {
 	if (address && length > sizeof(struct sockaddr_storage)) {
-		errno = EINVAL;
-		return -1;
+		return finish(-EINVAL);
 	}
 	return xts_send(number, data, bytes, flags);
 }

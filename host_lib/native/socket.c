@@ -342,18 +342,12 @@ int xts_socket(int domain, int type, int protocol)
 	int r;
 
 	type &= ~flags;
-	if (domain != AF_INET && domain != AF_INET6) {
-		errno = EAFNOSUPPORT;
-		return -1;
-	}
-	if (type != SOCK_STREAM && type != SOCK_SEQPACKET) {
-		errno = type < 0 || type > SOCK_PACKET ? EINVAL : ESOCKTNOSUPPORT;
-		return -1;
-	}
-	if (protocol != 0 && protocol != IPPROTO_TCP) {
-		errno = EPROTONOSUPPORT;
-		return -1;
-	}
+	if (domain != AF_INET && domain != AF_INET6)
+		return finish(-EAFNOSUPPORT);
+	if (type != SOCK_STREAM && type != SOCK_SEQPACKET)
+		return finish(type < 0 || type > SOCK_PACKET ? -EINVAL : -ESOCKTNOSUPPORT);
+	if (protocol != 0 && protocol != IPPROTO_TCP)
+		return finish(-EPROTONOSUPPORT);
 	library_enter();
 	channel_check_idle();
 	r = xts.channel ? 0 : channel_attach();

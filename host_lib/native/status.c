@@ -106,6 +106,18 @@ void status_link(void)
 	p->spins = xts.spins;
 }
 
+int xts_state(int number)
+{
+	struct xts_sock *s;
+	int r;
+
+	library_enter();
+	s = table_open(number);
+	r = s ? state_of(s) : -EBADF;
+	library_leave();
+	return finish(r);
+}
+
 int xts_get_info(struct xts_info *info)
 {
 	struct xts_info out = {.size = sizeof out};
@@ -126,6 +138,8 @@ int xts_get_info(struct xts_info *info)
 	out.spins = xts.spins;
 	out.malformed = xts.bad_messages + xts.bad_ids;
 	out.not_inherited = xts.not_inherited;
+	out.sent_bytes = xts.sent_bytes;
+	out.received_bytes = xts.received_bytes;
 	if (c) {
 		snprintf(out.queue_kind, sizeof out.queue_kind, "%s", c->attachment.reply.kind == XTS_QUEUE_SHM ? "shm" : "afxdp");
 		memcpy(out.interface, c->attachment.reply.interface, sizeof out.interface); /* terminated by xts_attach() */

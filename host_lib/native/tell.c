@@ -213,8 +213,7 @@ ssize_t xts_ulp_tell(int number, int send, unsigned layer, unsigned item, void *
 	library_leave();
 	if (r >= 0)
 		return r;
-	errno = (int)-r;
-	return -1;
+	return finish_of(number, (int)r);
 }
 
 /* --- offers --------------------------------------------------------------------------------------------------------------- */

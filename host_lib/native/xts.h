@@ -1,27 +1,38 @@
 /*
  * libxts: TCP sockets whose protocol work is done by an offload proxy on a SmartNIC or DPU.
  *
- * The eighteen calls of the paper (Herbert, "TCP and ULP Offload via AF_XDP Sockets", "Application API") under their
- * names, with the arguments, results and errno of their BSD counterparts (the man page of the counterpart applies,
- * section 2), and what programs need beside them. An XTS socket number is not a file descriptor; xts_fileno() gives
- * one that mirrors its readiness.
+ * These are the eighteen calls of the paper (Herbert, "TCP and ULP Offload via AF_XDP Sockets",
+ * section "Application API"), its polling, and what programs need besides. A call takes the same
+ * arguments as its counterpart of BSD sockets, returns the same and sets the same errno: the
+ * counterpart's manual page (section 2) applies. What is different is said here, and listed in
+ * DIFFERENCES.md.
  *
- * The first socket attaches the process: $XTS_ENDPOINT (default /run/xts/endpoint.sock) names the agent or proxy that
- * hands out its queue; $XTS_QUEUE ("shm:/path/to/endpoint.sock") goes before it and insists on shared memory. Without
- * an endpoint xts_socket() fails with ENETDOWN.
+ * Numbers. An XTS socket has a number of its own. It is not a file descriptor. xts_fileno() gives
+ * a descriptor that becomes readable and writable together with the socket.
  *
- * All calls are thread-safe; threads may share sockets. A call blocks unless the socket is non-blocking (O_NONBLOCK,
- * SOCK_NONBLOCK) or MSG_DONTWAIT is given; it is interrupted by signals as in signal(7). After fork() the child has
- * no XTS sockets (EBADF); its first xts_socket() attaches it anew. Under libxts-preload sockets are kept over fork() and exec(),
- * with limits; xts_get_info() counts what could not be kept (not_inherited).
+ * Attaching. The first socket attaches the process: it asks the agent or proxy at XTS_ENDPOINT
+ * (/run/xts/endpoint.sock by default) for a queue. xts_configure() and the environment have the
+ * settings; `xts env` lists the variables.
  *
- * Where this differs from the kernel: DIFFERENCES.md has the list. Above all, a connection, and every socket the proxy
- * knows, ends with the proxy or the way to it: ECONNRESET (ECONNABORTED while connecting); calls that need the proxy then
- * fail with ENETDOWN. Calls are no cancellation points.
+ * Blocking. A call blocks unless the socket is non-blocking (O_NONBLOCK, SOCK_NONBLOCK) or
+ * MSG_DONTWAIT is given. Signals interrupt it as signal(7) says. Calls are not cancellation points.
  *
- * Signal handlers that call the library, fork(), or leave by siglongjmp() are to be installed with xts_sigaction(): they run where their
- * thread holds nothing of the library's. Others may do so only while no call is under way in their thread; the child of a fork()
- * in one that has interrupted a call may only exec or _exit. Under libxts-preload sigaction() and its kin do the same for all.
+ * Errors. A call that fails returns -1 and sets errno. xts_last_error() has a sentence that says
+ * why. When the proxy dies, or the way to it, its connections end with ECONNRESET (ECONNABORTED
+ * while they are being connected), and calls that need the proxy fail with ENETDOWN. The next
+ * xts_socket() attaches the process again.
+ *
+ * Threads. All calls are thread-safe, and threads may share sockets.
+ *
+ * Processes. After fork() the child has no XTS sockets (EBADF); its first xts_socket() attaches it.
+ * Under libxts-preload sockets are kept over fork() and exec(), with limits: xts_get_info() counts
+ * those that could not be kept (not_inherited).
+ *
+ * Signal handlers. A handler that calls this library, forks, or leaves by siglongjmp() has to be
+ * installed with xts_sigaction(), so that it runs where its thread holds none of the library's
+ * locks. A handler installed in another way may do so only while its thread is in none of these
+ * calls. If it forks inside one, the child may only exec or _exit. Under libxts-preload
+ * sigaction() and its like do the same for all handlers.
  */
 #ifndef XTS_H
 #define XTS_H
@@ -44,151 +55,562 @@ struct sigaction;
 
 #pragma GCC visibility push(default)
 
-/* --- the paper's calls ---------------------------------------------------------------------------------------------- */
+/* --- the paper's calls ------------------------------------------------------------------------ */
 
-/* domain AF_INET or AF_INET6, type SOCK_STREAM, or SOCK_SEQPACKET for PDUs (below), with SOCK_NONBLOCK and SOCK_CLOEXEC, protocol 0 or IPPROTO_TCP.
- * EAFNOSUPPORT, ESOCKTNOSUPPORT, EPROTONOSUPPORT, EMFILE; ENETDOWN: no proxy to be reached; EUSERS: it is there, and has no queue
- * for this process. The sentence for people is xts_get_info()'s attach_error. */
+/*
+ * Make a TCP socket.
+ *
+ * domain is AF_INET or AF_INET6. type is SOCK_STREAM, or SOCK_SEQPACKET for a socket that carries
+ * PDUs (see "pushed protocols"), with SOCK_NONBLOCK and SOCK_CLOEXEC if wanted. protocol is 0 or
+ * IPPROTO_TCP. The first call attaches the process, which takes some milliseconds; all other calls
+ * return at once.
+ *
+ * Returns: the socket's number.
+ * Errors: EAFNOSUPPORT, ESOCKTNOSUPPORT, EPROTONOSUPPORT: another domain, type or protocol.
+ * EMFILE: the process has as many sockets as the library can number. ENETDOWN: no proxy can be
+ * reached. EUSERS: the agent or proxy is there, and has no queue for one process more. EACCES,
+ * EPERM: it refuses this process. EINVAL: a setting is wrong.
+ * See: socket(2), xts_configure(), xts_last_error().
+ */
 int xts_socket(int domain, int type, int protocol);
+
+/*
+ * Close a socket.
+ *
+ * What was sent is still delivered, as with the kernel; SO_LINGER has its usual meaning. Blocks
+ * only where SO_LINGER asks for it.
+ *
+ * Returns: 0.
+ * Errors: EBADF.
+ * See: close(2).
+ */
 int xts_close(int s);
+
+/*
+ * Control a socket, or push a protocol onto it.
+ *
+ * FIONREAD, SIOCOUTQ, SIOCATMARK, FIONBIO, FIOCLEX and FIONCLEX are as for a socket of the
+ * kernel's. SIOC_PUSH_ULP and its like push a protocol and block for a round trip; see "pushed
+ * protocols". SIOC_PEEK_MODE takes an int *, 1 to begin. SIOC_END_PEEK_MODE takes a uint32_t *:
+ * the bytes to drop, from the first received one on.
+ *
+ * Returns: 0.
+ * Errors: as ioctl(2), and those of a push.
+ * See: ioctl(2), tcp(7), xts_ulp_put().
+ */
 int xts_ioctl(int s, unsigned long request, ...);
+
+/*
+ * Read or change a socket's flags.
+ *
+ * F_GETFL and F_SETFL (O_NONBLOCK), F_GETFD and F_SETFD (FD_CLOEXEC). Never blocks.
+ *
+ * Returns: the flags, or 0.
+ * Errors: EBADF. EINVAL: another command, or O_ASYNC.
+ * See: fcntl(2).
+ */
 int xts_fcntl(int s, int command, ...);
+
+/*
+ * Read an option of a socket.
+ *
+ * Options are those of the device's TCP. SO_ERROR, SO_TYPE, SO_DOMAIN, SO_PROTOCOL and
+ * SO_ACCEPTCONN are known at once; others block for a round trip.
+ *
+ * Returns: 0.
+ * Errors: as getsockopt(2). ENOPROTOOPT: the proxy does not offer the option. ENETDOWN.
+ * See: getsockopt(2), tcp(7).
+ */
 int xts_getsockopt(int s, int level, int option, void *value, socklen_t *length);
+
+/*
+ * Set an option of a socket.
+ *
+ * Most options block for a round trip.
+ *
+ * Returns: 0.
+ * Errors: as setsockopt(2). ENOPROTOOPT: the proxy does not offer the option. EPERM: it refuses
+ * this one to hosts. ENETDOWN.
+ * See: setsockopt(2), tcp(7).
+ */
 int xts_setsockopt(int s, int level, int option, const void *value, socklen_t length);
+
+/*
+ * Bind a socket to an address of the device.
+ *
+ * Blocks for a round trip.
+ *
+ * Returns: 0.
+ * Errors: as bind(2). EADDRNOTAVAIL: the device does not have the address. EACCES: the proxy's
+ * policy forbids it to this host. ENOBUFS: a limit of the proxy. ENETDOWN.
+ * See: bind(2).
+ */
 int xts_bind(int s, const struct sockaddr *address, socklen_t length);
+
+/*
+ * Connect a socket.
+ *
+ * The device connects: addresses and routes are the device's. Blocks until the connection is there
+ * or has failed, unless the socket is non-blocking: then EINPROGRESS, and the socket becomes
+ * writable when its outcome is known (SO_ERROR). The handshakes of protocols that were pushed
+ * before are part of it.
+ *
+ * Returns: 0.
+ * Errors: as connect(2). EACCES: the proxy's policy forbids that address or port to this host.
+ * ENOBUFS: a limit of the proxy. ESHUTDOWN: the proxy is about to stop. ECONNABORTED: it has gone
+ * meanwhile. ENETDOWN.
+ * See: connect(2), xts_ulp_connect().
+ */
 int xts_connect(int s, const struct sockaddr *address, socklen_t length);
+
+/*
+ * Listen for connections on the device.
+ *
+ * Blocks for a round trip.
+ *
+ * Returns: 0.
+ * Errors: as listen(2). EACCES: the proxy's policy forbids it to this host. ENOBUFS: a limit of the
+ * proxy. ESHUTDOWN: the proxy is about to stop. ENETDOWN.
+ * See: listen(2).
+ */
 int xts_listen(int s, int backlog);
+
+/*
+ * Take a connection from a listener.
+ *
+ * Blocks until there is one, unless the listener is non-blocking.
+ *
+ * Returns: the number of a new socket, which is blocking.
+ * Errors: as accept(2). ENETDOWN: the proxy has gone, and the listener with it.
+ * See: accept(2), xts_accept4().
+ */
 int xts_accept(int s, struct sockaddr *address, socklen_t *length);
+
+/*
+ * Send data.
+ *
+ * Flags: MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE, MSG_EOR. Blocks until all of it has been taken,
+ * unless the socket is non-blocking: then as much as there is room for. The data may be changed
+ * when the call has returned. On a socket with PDUs one call is one PDU; see SOL_XTS.
+ *
+ * Returns: the bytes taken.
+ * Errors: as send(2). EPIPE, with SIGPIPE unless MSG_NOSIGNAL is given: the connection is shut down
+ * for sending. EOPNOTSUPP: MSG_OOB; there is no urgent data. ECONNRESET, also when the proxy has
+ * gone.
+ * See: send(2).
+ */
 ssize_t xts_send(int s, const void *data, size_t bytes, int flags);
-ssize_t xts_sendto(int s, const void *data, size_t bytes, int flags, const struct sockaddr *address, socklen_t length);
+
+/*
+ * Send data; the address is ignored.
+ *
+ * As xts_send(). A stream socket ignores the address, as the kernel's does.
+ *
+ * See: sendto(2), xts_send().
+ */
+ssize_t xts_sendto(int s, const void *data, size_t bytes, int flags,
+		   const struct sockaddr *address, socklen_t length);
+
+/*
+ * Send data from several buffers, or a PDU with control data.
+ *
+ * As xts_send(). Control data is that of a pushed protocol: see SOL_XTS. Any other is refused.
+ *
+ * Errors: as xts_send(), and EMSGSIZE: more than IOV_MAX buffers. EINVAL: other control data.
+ * See: sendmsg(2), xts_send().
+ */
 ssize_t xts_sendmsg(int s, const struct msghdr *message, int flags);
+
+/*
+ * Receive data.
+ *
+ * Flags: MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, MSG_TRUNC. Blocks until there is some, unless the
+ * socket is non-blocking. On a socket with PDUs one call gives one PDU; see SOL_XTS.
+ *
+ * Returns: the bytes received; 0 at the end of the stream.
+ * Errors: as recv(2). ECONNRESET: the peer has reset the connection, or the proxy has gone.
+ * EINVAL: MSG_OOB. The fault of a pushed protocol: xts_ulp_error() has its reason.
+ * See: recv(2).
+ */
 ssize_t xts_recv(int s, void *data, size_t bytes, int flags);
-ssize_t xts_recvfrom(int s, void *data, size_t bytes, int flags, struct sockaddr *address, socklen_t *length);
+
+/*
+ * Receive data; the address is not set.
+ *
+ * As xts_recv(). A stream socket does not set the address, as the kernel's does not.
+ *
+ * See: recvfrom(2), xts_recv().
+ */
+ssize_t xts_recvfrom(int s, void *data, size_t bytes, int flags,
+		     struct sockaddr *address, socklen_t *length);
+
+/*
+ * Receive data into several buffers, or a PDU with its control data.
+ *
+ * As xts_recv(). msg_flags has MSG_EOR, MSG_TRUNC and MSG_CTRUNC; see SOL_XTS.
+ *
+ * Errors: as xts_recv(), and EMSGSIZE: more than IOV_MAX buffers.
+ * See: recvmsg(2), xts_recv().
+ */
 ssize_t xts_recvmsg(int s, struct msghdr *message, int flags);
+
+/*
+ * Tell the address that a socket has on the device.
+ *
+ * Never blocks.
+ *
+ * Returns: 0.
+ * Errors: as getsockname(2).
+ * See: getsockname(2).
+ */
 int xts_getsockname(int s, struct sockaddr *address, socklen_t *length);
+
+/*
+ * Tell the address of a socket's peer.
+ *
+ * Never blocks.
+ *
+ * Returns: 0.
+ * Errors: as getpeername(2). ENOTCONN.
+ * See: getpeername(2).
+ */
 int xts_getpeername(int s, struct sockaddr *address, socklen_t *length);
 
-/* --- polling (the paper, "Polling") --------------------------------------------------------------------------------- */
+/* --- polling ---------------------------------------------------------------------------------- */
 
-void *xts_epoll_ctx_create(void);
-/* op, ev: as epoll_ctl(2): level- and edge-triggered, EPOLLONESHOT. */
-int xts_epoll_ctl(void *ectx, int op, int xts_socket_num, struct epoll_event *ev);
-/* The ready events now; never blocks. */
-int xts_epoll(void *ectx, struct epoll_event *events, int maxevents);
-
-/* The descriptor to put into an epoll set (EPOLLIN): when it is ready, call xts_epoll(). Belongs to the context. */
-int xts_epoll_fd(void *ectx);
-/* As epoll_wait(2) on XTS sockets alone: spins, then sleeps. */
-int xts_epoll_wait(void *ectx, struct epoll_event *events, int maxevents, int timeout_ms);
-void xts_epoll_ctx_destroy(void *ectx);
-
-/* With XTS_EPOLL_BATCH the caller promises to come back to xts_epoll_wait(), xts_epoll() or xts_flush() soon: what it
+/* The caller promises to come back to xts_epoll_wait(), xts_epoll() or xts_flush() soon. What it
  * sends in between leaves then, with one doorbell for all. */
 #define XTS_EPOLL_BATCH 1u
-/* With XTS_EPOLL_TURN the caller promises to call xts_flush() after it has handled what xts_epoll() gave, if that was not
- * nothing, before it sleeps on the descriptor: until then nothing rings, which spares an event loop two system calls and a
- * turn for each event. */
+
+/* The caller promises to call xts_flush() after it has handled what xts_epoll() gave it, if that
+ * was anything, and before it sleeps on the descriptor. No doorbell rings until then. This spares
+ * an event loop two system calls and one turn of the loop for each event. */
 #define XTS_EPOLL_TURN 2u
-/* With XTS_EPOLL_PATIENT a wait spins for up to four times XTS_SPIN_US: for a program that loses more than that by sleeping,
- * as an interpreter does, and that lets the proxy wait so long between two requests that it has fallen asleep as well. */
+
+/* A wait spins for up to four times XTS_SPIN_US. This is for a program that loses more than that by
+ * sleeping, as an interpreter does, and whose pauses are so long that the proxy sleeps as well. */
 #define XTS_EPOLL_PATIENT 4u
-/* With XTS_EPOLL_HOLD, what is sent while several events of one xts_epoll_wait() are being handled leaves together too, but
- * nothing is promised: it leaves by itself after 200 us at the latest. Only where a doorbell is a system call (AF_XDP). */
+
+/* What is sent while several events of one xts_epoll_wait() are handled leaves together, but
+ * nothing is promised: it leaves by itself after 200 us at the latest. It has an effect only where
+ * a doorbell is a system call (AF_XDP). */
 #define XTS_EPOLL_HOLD 8u
+
+/*
+ * Make a set of XTS sockets to wait for.
+ *
+ * Returns: the set, or NULL.
+ * Errors: ENOMEM.
+ * See: epoll_create(2), xts_epoll_ctx_destroy().
+ */
+void *xts_epoll_ctx_create(void);
+
+/*
+ * Make a set of XTS sockets to wait for, with promises of the caller.
+ *
+ * flags: XTS_EPOLL_BATCH, XTS_EPOLL_TURN, XTS_EPOLL_PATIENT and XTS_EPOLL_HOLD, or 0.
+ *
+ * Returns: the set, or NULL.
+ * Errors: ENOMEM. EINVAL: another flag.
+ * See: xts_epoll_ctx_create(), xts_flush().
+ */
 void *xts_epoll_ctx_create_flags(unsigned flags);
-/* Sends what an XTS_EPOLL_BATCH program has gathered, and ends the turn of XTS_EPOLL_TURN. */
+
+/*
+ * Add a socket to a set, change what is waited for, or remove it.
+ *
+ * op and ev are as for epoll_ctl(2): level-triggered or edge-triggered (EPOLLET), EPOLLONESHOT.
+ * Never blocks.
+ *
+ * Returns: 0.
+ * Errors: as epoll_ctl(2).
+ * See: epoll_ctl(2).
+ */
+int xts_epoll_ctl(void *ectx, int op, int xts_socket_num, struct epoll_event *ev);
+
+/*
+ * Tell which sockets of a set are ready now.
+ *
+ * Never blocks.
+ *
+ * Returns: how many events are in events.
+ * Errors: EINVAL: maxevents is not above 0. EFAULT. EBADF: ectx is NULL.
+ * See: xts_epoll_wait().
+ */
+int xts_epoll(void *ectx, struct epoll_event *events, int maxevents);
+
+/*
+ * Wait until a socket of a set is ready.
+ *
+ * Spins for up to XTS_SPIN_US, then sleeps. timeout_ms: -1 waits for ever, 0 does not wait.
+ *
+ * Returns: how many events are in events; 0: the time is over.
+ * Errors: as xts_epoll(), and EINTR.
+ * See: epoll_wait(2).
+ */
+int xts_epoll_wait(void *ectx, struct epoll_event *events, int maxevents, int timeout_ms);
+
+/*
+ * Give a descriptor that is readable when a socket of the set is ready.
+ *
+ * Put it into a set of the kernel's (EPOLLIN); when it is readable, call xts_epoll(). It belongs to
+ * the set: do not read it and do not close it.
+ *
+ * Returns: the descriptor.
+ * Errors: EMFILE, ENFILE, ENOMEM. EBADF: ectx is NULL.
+ * See: xts_fileno().
+ */
+int xts_epoll_fd(void *ectx);
+
+/*
+ * Destroy a set. Its sockets stay as they are.
+ *
+ * See: xts_epoll_ctx_create().
+ */
+void xts_epoll_ctx_destroy(void *ectx);
+
+/*
+ * Send what a program with XTS_EPOLL_BATCH has gathered, and end the turn of XTS_EPOLL_TURN.
+ *
+ * See: xts_epoll_ctx_create_flags().
+ */
 void xts_flush(void);
 
-/* --- pushed protocols (the paper, "ULP Offloads"; ULPS.md has protocols and parameters) ------------------------------ */
+/* --- pushed protocols ------------------------------------------------------------------------- */
 
-/* The argument of SIOC_PUSH_ULP_RX, SIOC_PUSH_ULP_TX and SIOC_PUSH_ULP (both): which protocol, and its parameters as attributes, built by
- * xts_ulp_put(). (The paper's structure has no length: xts_ioctl() could not know it.) Blocks for a round trip. ENOPROTOOPT: the proxy does not offer it; EINVAL,
- * EPROTOTYPE (a protocol with PDUs uppermost needs SOCK_SEQPACKET), EACCES, ENOBUFS …: xts_ulp_error() has the reason. */
+/*
+ * The proxy can carry out protocols above TCP, such as TLS or HTTP/2. A program pushes them onto a
+ * socket, the lowest first. ULPS.md lists the protocols and their parameters, and xts_ulps() what
+ * the attached proxy offers.
+ *
+ * A socket of type SOCK_SEQPACKET with a protocol that makes PDUs works like the kernel's KCM. A
+ * receive call gives one PDU or the rest of one: msg_flags has MSG_EOR when it is complete, and
+ * MSG_TRUNC when there is more of it than the buffer took; the next call gives the rest. A PDU of
+ * more than half the window (XTS_WINDOW_BYTES_MAX) comes in parts. With MSG_TRUNC as a flag of the
+ * call the result is the whole length of the PDU, as far as it is known. A PDU of length 0 is
+ * received as 0 with MSG_EOR. A send call is one PDU, or with MSG_MORE a part of one.
+ */
+
+/* The level of control data (cmsg_level) both ways; cmsg_type is the protocol's ulp_id. TLS_KEYS
+ * has SOL_TLS with TLS_GET_RECORD_TYPE and TLS_SET_RECORD_TYPE instead, as the kernel's has. */
+#define SOL_XTS 0x5854
+
+/* The argument of SIOC_PUSH_ULP_RX, SIOC_PUSH_ULP_TX and SIOC_PUSH_ULP (both directions): which
+ * protocol, and its parameters as attributes, which xts_ulp_put() appends. The paper's structure
+ * has no length, without which xts_ioctl() could not know how much to read. */
 struct ulp_info {
 	uint16_t ulp_id;           /* enum xts_ulp_id of ulp_wire.h; host byte order */
 	uint16_t ulp_bytes;        /* of ulp_parameters */
 	uint8_t ulp_parameters[];
 };
 #define XTS_ULP_INFO_BYTES_MAX 480
-/* Appends an attribute to info, which has room bytes in all (its head included): 0, or -1 with ENOSPC. Integers: value in host byte order, bytes 1, 2, 4 or 8, with
- * XTS_ULP_INTEGER; anything else is copied as it is. */
-#define XTS_ULP_INTEGER 1u
-int xts_ulp_put(struct ulp_info *info, size_t room, unsigned attribute, const void *value, size_t bytes, unsigned flags);
 
-/* Connects with protocols pushed: as xts_ioctl() of each in this order and then xts_connect(), but for one round trip in all, for none of which a non-blocking socket waits.
- * What the proxy refuses is therefore an error of the connection: of this call, or of SO_ERROR; xts_ulp_error() has the reason. A failure of any kind leaves a socket
- * that can be asked for it, and closed: nothing else (EINVAL). EMSGSIZE: the parameters of all pushes are too long to travel together (some 1000 bytes). */
+/*
+ * Append an attribute to the parameters of a protocol.
+ *
+ * room is the size of info in bytes, its head included. With XTS_ULP_INTEGER in flags, value is an
+ * integer of 1, 2, 4 or 8 bytes in host byte order; anything else is copied as it is.
+ *
+ * Returns: 0.
+ * Errors: ENOSPC: no room. EINVAL.
+ * See: xts_ioctl(), xts_ulp_connect().
+ */
+#define XTS_ULP_INTEGER 1u
+int xts_ulp_put(struct ulp_info *info, size_t room, unsigned attribute, const void *value,
+		size_t bytes, unsigned flags);
+
+/*
+ * Push protocols and connect, in one round trip.
+ *
+ * As xts_ioctl() of each push in order and xts_connect() after them. What the proxy refuses is an
+ * error of the connection, of this call or of SO_ERROR. After a failure the socket can be asked
+ * for its reason (xts_ulp_error()) and closed, and nothing else (EINVAL).
+ *
+ * Returns: 0.
+ * Errors: as xts_connect() and as a push. EMSGSIZE: the parameters of all pushes are too long to
+ * travel together (some 1000 bytes).
+ * See: xts_connect(), xts_ulp_handshake().
+ */
 struct xts_ulp_push {
 	unsigned long request;     /* SIOC_PUSH_ULP_RX, SIOC_PUSH_ULP_TX or SIOC_PUSH_ULP */
 	const struct ulp_info *info;
 };
-int xts_ulp_connect(int s, const struct sockaddr *address, socklen_t length, const struct xts_ulp_push *pushes, unsigned count);
+int xts_ulp_connect(int s, const struct sockaddr *address, socklen_t length,
+		    const struct xts_ulp_push *pushes, unsigned count);
 
-/* SIOC_PEEK_MODE: int *, 1 to begin; SIOC_END_PEEK_MODE: uint32_t *, bytes to drop from the first received on. */
-
-/* Waits until the handshakes of what was pushed are done: 0, or -1 with their error; EAGAIN (non-blocking: not yet; poll for POLLOUT),
- * ENOTCONN. connect() and accept() wait by themselves for what was pushed before. */
+/*
+ * Wait until the handshakes of what was pushed are done.
+ *
+ * Needed after a push onto a connection in use. xts_connect() and xts_accept() wait by themselves
+ * for what was pushed before.
+ *
+ * Returns: 0.
+ * Errors: the handshake's. EAGAIN: the socket is non-blocking and it is not done; poll for POLLOUT.
+ * ENOTCONN.
+ * See: xts_ulp_error().
+ */
 int xts_ulp_handshake(int s);
-/* The reason, for people, of the last refused push or of the fault that ended the connection: its errno (0: none), and *fault its number (enum xts_fault). text (NULL: not
- * wanted) is terminated. -1: EBADF, ENETDOWN. Blocks for a round trip, the first time after a fault. */
+
+/*
+ * Tell why a push was refused, or which fault of a protocol ended the connection.
+ *
+ * *fault is its number (enum xts_fault); text is a sentence, cut to bytes and terminated. Both may
+ * be NULL. Blocks for a round trip, the first time after a fault.
+ *
+ * Returns: its errno; 0: there was none.
+ * Errors: EBADF, ENETDOWN.
+ * See: xts_last_error().
+ */
 int xts_ulp_error(int s, unsigned *fault, char *text, size_t bytes);
-/* What the layer (0 is next to TCP) of a direction tells: length of the item, of which at most bytes are written, or -1: ENOENT, ENOTCONN … Integers in host byte order. */
+
+/*
+ * Tell what a pushed protocol knows, such as the version of TLS or the peer's certificate.
+ *
+ * send: 0 for the receive side, 1 for the send side. layer: 0 is next to TCP. item: of ULPS.md. At
+ * most bytes are written to value, integers in host byte order. Blocks for a round trip.
+ *
+ * Returns: the item's whole length in bytes.
+ * Errors: ENOENT: there is no such layer or item. ENOTCONN. EAGAIN: it has changed meanwhile; ask
+ * again. ENETDOWN.
+ * See: xts_ulp_error().
+ */
 ssize_t xts_ulp_tell(int s, int send, unsigned layer, unsigned item, void *value, size_t bytes);
-/* What the attached proxy offers; returns how many there are (at most max are written), -1: ENETDOWN. Attaches the process. */
+
+/*
+ * List the protocols that the attached proxy offers to this host.
+ *
+ * At most max offers are written. Attaches the process. Blocks for a round trip.
+ *
+ * Returns: how many there are.
+ * Errors: as xts_socket().
+ * See: xts_ioctl().
+ */
 struct xts_ulp_offer {
 	uint16_t ulp_id, version;
-	uint8_t receive, send;
+	uint8_t receive, send;     /* 1: in this direction */
 };
 int xts_ulps(struct xts_ulp_offer *offers, unsigned max);
 
-/* A socket of type SOCK_SEQPACKET with a protocol that makes PDUs, as the kernel's KCM: a receive call gives one PDU, or the rest of one, MSG_EOR in msg_flags when it is
- * complete, MSG_TRUNC when more of it is there than the buffer took (the rest waits for the next call). A PDU of more than half the window (XTS_WINDOW_BYTES_MAX) comes in
- * parts. MSG_TRUNC asked for: the return value is the whole length of the PDU, as far as it is known. A PDU of length 0 is received as 0 with MSG_EOR. A send call is one PDU, or with MSG_MORE a part
- * of one. Control data: cmsg_level SOL_XTS, cmsg_type the protocol's ulp_id, both ways; for TLS_KEYS SOL_TLS with TLS_GET_RECORD_TYPE and TLS_SET_RECORD_TYPE, as the kernel has it. */
-#define SOL_XTS 0x5854
+/* --- other calls ------------------------------------------------------------------------------ */
 
-/* --- beside the paper ----------------------------------------------------------------------------------------------- */
-
+/*
+ * Shut down one direction of a connection, or both.
+ *
+ * What was sent before is still delivered. Never blocks.
+ *
+ * Returns: 0.
+ * Errors: as shutdown(2).
+ * See: shutdown(2).
+ */
 int xts_shutdown(int s, int how);
+
+/*
+ * Take a connection from a listener, with flags.
+ *
+ * As xts_accept(). flags: SOCK_NONBLOCK and SOCK_CLOEXEC, of the new socket.
+ *
+ * See: accept4(2), xts_accept().
+ */
 int xts_accept4(int s, struct sockaddr *address, socklen_t *length, int flags);
-/* sigaction(2), for handlers that may run in the middle of these calls: see above. */
+
+/*
+ * Install a signal handler that may run in the middle of these calls.
+ *
+ * As sigaction(2). See "Signal handlers" at the top.
+ *
+ * See: sigaction(2).
+ */
 int xts_sigaction(int number, const struct sigaction *action, struct sigaction *old);
-/* poll(2) over XTS socket numbers. */
+
+/*
+ * Wait for XTS sockets, by number.
+ *
+ * As poll(2), with numbers of XTS sockets in place of descriptors. For many sockets
+ * xts_epoll_wait() is faster.
+ *
+ * Returns: how many have events; 0: the time is over.
+ * Errors: as poll(2).
+ * See: poll(2), xts_epoll_wait().
+ */
 int xts_poll(struct pollfd *fds, unsigned long nfds, int timeout_ms);
-/* A kernel descriptor that is readable, writable and hung up when the socket is, for select, poll, epoll, asyncio,
- * io_uring. Made at the first call; belongs to the socket and closes with it. Only for polling: do not read it. */
+
+/*
+ * Give a descriptor that is readable, writable and hung up when the socket is.
+ *
+ * For select, poll, epoll, event loops and io_uring. It is made at the first call and belongs to
+ * the socket, with which it closes. It is only for polling: do not read, write or close it.
+ *
+ * Returns: the descriptor.
+ * Errors: EBADF, EMFILE, ENFILE, ENOMEM.
+ * See: xts_epoll_fd().
+ */
 int xts_fileno(int s);
 
-/* Settings of this process; call before the first socket (EBUSY while it is attached). Zero or NULL: default, or environment. That is read once,
- * when the library is loaded: what the program does to it afterwards changes nothing here, and is for what it starts by exec().
- * A privileged program (AT_SECURE: set-uid, file capabilities) believes nothing of it. XTS_QUIET=1: nothing is said on standard error. */
+/*
+ * Tell why the last call of this thread that failed did so, as a sentence.
+ *
+ * "the policy of the offload proxy forbids that address or port to this host: ..." says more than
+ * "Permission denied". The reason of a pushed protocol is asked for if need be, which blocks for a
+ * round trip. errno is kept.
+ *
+ * Returns: the sentence, or the text of errno where there is no more to say; "" when no call of
+ * this thread has failed. Never NULL. It is valid until this thread's next call of this library.
+ * See: errno(3), strerror(3), xts_ulp_error().
+ */
+const char *xts_last_error(void);
+
+/*
+ * Set how this process uses the library.
+ *
+ * Call it before the first socket. 0 or NULL leaves a setting to the environment, or to its
+ * default; `xts env` lists both. The environment is read once, when the library is loaded. A
+ * privileged program (AT_SECURE: set-uid, file capabilities) ignores it.
+ *
+ * Returns: 0.
+ * Errors: EBUSY: the process is attached. EINVAL: options is NULL or its size is wrong.
+ * ENAMETOOLONG: endpoint or pcap is too long. A value that is out of range makes xts_socket() fail
+ * with EINVAL.
+ * See: xts_socket().
+ */
 struct xts_options {
-	size_t size;              /* sizeof(struct xts_options): tells the version */
-	const char *endpoint;     /* XTS_ENDPOINT */
-	uint32_t spin_us;         /* XTS_SPIN_US: longest spin before sleeping; default 50; UINT32_MAX: never spin */
-	uint32_t window_bytes;    /* XTS_WINDOW_BYTES: receive window of a new socket; default 65536 */
-	uint32_t window_bytes_max;/* XTS_WINDOW_BYTES_MAX: to which a busy one grows; default 2 MiB */
-	uint32_t frame_window;    /* XTS_FRAME_WINDOW */
-	const char *pcap;         /* XTS_PCAP: write all frames to this file; if it exists, to a new one with ".1", ".2" … behind its name */
-	uint32_t dead_ms;         /* XTS_DEAD_MS: after so long a silent device is given up, and sockets end; default 3000, at least 500 */
+	size_t size;               /* sizeof(struct xts_options): tells the version */
+	const char *endpoint;      /* XTS_ENDPOINT: socket of the agent or proxy */
+	uint32_t spin_us;          /* XTS_SPIN_US: longest spin before sleeping; UINT32_MAX: none */
+	uint32_t window_bytes;     /* XTS_WINDOW_BYTES: receive window of a new socket */
+	uint32_t window_bytes_max; /* XTS_WINDOW_BYTES_MAX: what a busy one may grow to */
+	uint32_t frame_window;     /* XTS_FRAME_WINDOW: frames on their way, each direction */
+	const char *pcap;          /* XTS_PCAP: write all frames to a new file of this name */
+	uint32_t dead_ms;          /* XTS_DEAD_MS: a device silent for so long is given up */
 };
 int xts_configure(const struct xts_options *options);
 
-/* The state of this process's attachment, for diagnosis. Returns 0, or -1 with ENOTCONN when not attached. */
+/*
+ * Tell the state of this process's attachment, for diagnosis.
+ *
+ * Set info->size to sizeof *info first. Never blocks.
+ *
+ * Returns: 0.
+ * Errors: ENOTCONN: not attached; info is filled all the same. EINVAL: the size is wrong.
+ * See: xts_last_error().
+ */
 struct xts_info {
 	size_t size;
-	char queue_kind[16];      /* "afxdp" or "shm" */
+	char queue_kind[16];       /* "afxdp" or "shm" */
 	char interface[16];
 	uint32_t queue_id;
-	uint32_t link_state;      /* 0 opening, 1 up, 2 down */
-	int32_t link_error;
+	uint32_t link_state;       /* 0 opening, 1 up, 2 down */
+	int32_t link_error;        /* errno: why it is down */
 	uint32_t frame_window, frame_credits, largest_message;
-	uint32_t sockets;
+	uint32_t sockets;          /* in being */
 	uint64_t features, epoch;
-	uint64_t sent_frames, received_frames, sent_acks, received_acks, kicks, sleeps, spins, malformed;
-	uint64_t not_inherited;   /* sockets that were refused after fork or exec, or lost in it */
-	uint64_t sent_packets, received_packets; /* in which frames travelled; small ones several in one (afxdp) */
-	char attach_error[256];   /* why this process could not be attached, when it last tried: a sentence; empty: it could */
+	uint64_t sent_frames, received_frames, sent_acks, received_acks;
+	uint64_t kicks;            /* doorbells rung */
+	uint64_t sleeps, spins;    /* waits that slept, and that a spin ended */
+	uint64_t malformed;        /* frames dropped */
+	uint64_t not_inherited;    /* sockets refused after fork or exec, or lost in it */
+	uint64_t sent_packets, received_packets; /* in which frames travelled (afxdp) */
+	char attach_error[256];    /* why attaching failed, when last tried; empty: it did not */
+	uint64_t sent_bytes, received_bytes; /* of all sockets, closed ones too */
 };
 int xts_get_info(struct xts_info *info);
 

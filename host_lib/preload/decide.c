@@ -49,7 +49,7 @@ int decide_stay(int fd, enum xts_reason reason)
 
 	if (pushed)
 		preload_refused(); /* the program's data would go without the protocol */
-	unasked(reason, error);
+	unasked(fd, reason, error);
 	if (error) {
 		preload_log("descriptor %d: refused (%s): %s", fd, xts_reason_name(reason), strerror(error));
 		errno = error;
@@ -124,8 +124,10 @@ static bool endpoint_agrees(const char *endpoint)
 		struct xts_options options = {.size = sizeof options, .endpoint = endpoint};
 
 		agrees = XTS(xts_configure(&options)) == 0;
-		if (agrees)
+		if (agrees) {
 			chosen = endpoint;
+			report_endpoint(endpoint);
+		}
 	} else if (endpoint) {
 		agrees = strcmp(endpoint, chosen) == 0;
 	}

@@ -29,7 +29,8 @@
  * Files: real.h the C library's functions; descriptor.[ch]; decide*.c rules, reasons and the change to offloaded; socket.c,
  * data.c, option.c, note.c (what was done to a socket before it was offloaded), file.c (dup, close), open.c (other
  * descriptors), sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c; process.c (fork, exec, exit); signal.c; start.c
- * (environment), report.c (what others see of it). CALLS.md lists all functions, and what becomes of each.
+ * (environment), report.c (what others see of it), unasked.c, tree.c and summary.c (what is told on standard error). CALLS.md lists
+ * all functions, and what becomes of each.
  */
 #ifndef XTS_PRELOAD_H
 #define XTS_PRELOAD_H

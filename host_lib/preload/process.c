@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 
 #include "report.h"
+#include "summary.h"
 
 #define INHERITED "XTS_INHERITED"
 
@@ -311,8 +312,10 @@ EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions,
 /* Not in a child on its parent's memory (clone): that would be the parent's farewell. */
 EXPORT __attribute__((noreturn)) void _exit(int status)
 {
-	if (getpid() == preload.pid && !xts_inside.locked)
+	if (getpid() == preload.pid && !xts_inside.locked) {
+		summary_tell();
 		xts_before_exit();
+	}
 	real()->_exit(status);
 	__builtin_unreachable();
 }

@@ -2,6 +2,7 @@
  * without one cost nothing; a forked child makes its own. */
 #include "report.h"
 
+#include <arpa/inet.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -9,13 +10,14 @@
 #include <sys/mman.h>
 
 #include "endpoint.h"
+#include "environment.h"
 #include "preload.h"
 
 static struct xts_report_page *_Atomic page;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int page_fd = -1;
 /* As they were at the start: a program may write over its arguments (setproctitle) and change its environment. */
-static char program[sizeof page->program], rules[sizeof page->rules];
+static char program[sizeof page->program], rules[sizeof page->rules], endpoint[sizeof page->endpoint];
 
 static void lock_report(void)
 {
@@ -29,10 +31,35 @@ static void unlock_report(void)
 	xts_come_out();
 }
 
+/* As messages/native/attach.c chooses it. */
+static void endpoint_of_environment(void)
+{
+	const char *queue = xts_environment(XTS_ENV_QUEUE), *path = xts_environment(XTS_ENV_ENDPOINT);
+
+	if (queue && !strncmp(queue, "shm:", 4))
+		path = queue + 4;
+	snprintf(endpoint, sizeof endpoint, "%s", path ? path : XTS_ENV_DEFAULT_ENDPOINT);
+}
+
+void report_endpoint(const char *path)
+{
+	struct xts_report_page *p = atomic_load_explicit(&page, memory_order_acquire);
+
+	snprintf(endpoint, sizeof endpoint, "%s", path);
+	if (p)
+		memcpy(p->endpoint, endpoint, sizeof p->endpoint);
+}
+
+bool report_made(void)
+{
+	return atomic_load_explicit(&page, memory_order_relaxed);
+}
+
 void report_begin(const char *name, const char *path)
 {
 	snprintf(program, sizeof program, "%s", name);
 	snprintf(rules, sizeof rules, "%s", path ? path : "");
+	endpoint_of_environment();
 }
 
 const char *report_program(void)
@@ -56,6 +83,7 @@ static void fill_in(struct xts_report_page *p)
 	p->strict = preload.strict;
 	snprintf(p->program, sizeof p->program, "%s", program);
 	snprintf(p->rules, sizeof p->rules, "%s", rules);
+	memcpy(p->endpoint, endpoint, sizeof p->endpoint);
 	for (int fd = 0; fd < (int)XTS_REPORT_ENTRIES; fd++) {
 		struct descriptor d = descriptor_get(fd);
 
@@ -135,6 +163,18 @@ void report_decision(int fd, unsigned rule_line, const struct sockaddr *local, c
 		e->local = xts_endpoint_of(local);
 	if (peer)
 		e->peer = xts_endpoint_of(peer);
+}
+
+void report_where(int fd, char *out, size_t room)
+{
+	struct xts_report_entry *e = entry_of(fd);
+	const struct xts_endpoint *shown = !e ? NULL : e->peer.ip_version ? &e->peer : e->local.ip_version ? &e->local : NULL;
+	char text[INET6_ADDRSTRLEN];
+
+	out[0] = 0;
+	if (shown && inet_ntop(shown->ip_version == 4 ? AF_INET : AF_INET6, shown->address, text, sizeof text))
+		snprintf(out, room, shown->ip_version == 4 ? " %s %s:%u" : " %s [%s]:%u", shown == &e->peer ? "to" : "at", text,
+			 shown->port);
 }
 
 static void copy_decision(struct xts_report_entry *to, const struct xts_report_entry *from)

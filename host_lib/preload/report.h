@@ -14,7 +14,7 @@
 
 #define XTS_REPORT_NAME "xts-preload"
 #define XTS_REPORT_MAGIC 0x58545352u /* "XTSR" */
-#define XTS_REPORT_VERSION 3u
+#define XTS_REPORT_VERSION 4u
 #define XTS_REPORT_ENTRIES 4096u /* descriptors beyond these are counted only */
 #define XTS_REPORT_REASONS 32u
 
@@ -36,6 +36,7 @@ struct xts_report_page {
 	uint64_t offloaded;    /* sockets ever */
 	uint64_t unseen;       /* system calls past the interposer that were refused */
 	uint64_t stayed[XTS_REPORT_REASONS]; /* sockets ever, by reason */
+	char endpoint[112];    /* path of the agent's or proxy's socket */
 	char attach_error[256]; /* why the process could not be attached, when that last kept a socket with the kernel */
 	struct xts_report_entry entry[XTS_REPORT_ENTRIES];
 };
@@ -56,6 +57,10 @@ void report_decision(int fd, unsigned rule_line, const struct sockaddr *local, c
 void report_duplicate(int fd, int copy);
 /* fd was accepted from listener, whose rule it goes by. NULL: its address is the listener's; unknown. */
 void report_accepted(int fd, int listener, const struct sockaddr *local, const struct sockaddr *peer);
+bool report_made(void); /* has the process had a TCP socket? */
+void report_endpoint(const char *path); /* it is attached, or to be attached, here */
+/* What is known of the addresses of fd, as "to ADDRESS:PORT" or "at ADDRESS:PORT"; else empty. */
+void report_where(int fd, char *out, size_t room);
 /* Is there an entry for fd? */
 bool report_wants(int fd);
 void report_counters(void);

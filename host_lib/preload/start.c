@@ -8,6 +8,7 @@
 
 #include "environment.h"
 #include "report.h"
+#include "tree.h"
 
 struct preload preload;
 
@@ -103,6 +104,7 @@ static void start_once(void)
 		rules = read;
 	}
 	report_begin(program_invocation_short_name, path);
+	tree_start();
 	xts_inherit_over_fork();
 	preload.rules = xts_rules_group(rules, program_invocation_short_name,
 					 xts_environment(XTS_ENV_APPLICATION_ID));

@@ -1,17 +1,22 @@
 /*
- * What is told when there is no queue, no proxy or no endpoint, and so the kernel serves what was to be offloaded. A program
- * says it once, its forked children say nothing more: whoever started it reads it, and `xts status --processes` has the rest.
- * Causes that are in the program itself (an option, an address, a rule) are no news to anybody, and are only counted.
+ * What is told when there is no queue, no proxy or no endpoint, and so the kernel serves what was to be offloaded. Each reason is
+ * told once among the processes of one `xts run`, or once in a process without it: whoever started it reads it, and
+ * `xts status --processes` has the rest. Causes that are in the program itself (an option, an address, a rule) are only
+ * counted, unless a strict process has a call fail for them.
  */
 #include "unasked.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #include "notice.h"
 #include "preload.h"
 #include "report.h"
+#include "tree.h"
+
+#define FAILURES (TREE_BITS / 2) /* numbers of what made a call fail; below: of what left a socket to the kernel */
+
+_Static_assert(XTS_REASON_COUNT <= FAILURES, "a bit for each");
 
 static bool nobody_asked_for(enum xts_reason reason)
 {
@@ -19,23 +24,24 @@ static bool nobody_asked_for(enum xts_reason reason)
 	       reason == XTS_REASON_REFUSED || reason == XTS_REASON_NO_QUEUE;
 }
 
-void unasked(enum xts_reason reason, int error)
+void unasked(int fd, enum xts_reason reason, int error)
 {
-	static atomic_bool told;
 	struct xts_info info = {.size = sizeof info};
 	const char *why = xts_reason_text(reason);
+	char where[80];
 	int before = errno;
 
-	if (!nobody_asked_for(reason))
+	if (!nobody_asked_for(reason) && !error)
 		return;
-	if (XTS(xts_get_info(&info)) < 0 && info.attach_error[0]) {
+	if (nobody_asked_for(reason) && XTS(xts_get_info(&info)) < 0 && info.attach_error[0]) {
 		why = info.attach_error;
 		report_attach_error(why);
 	}
-	if (!atomic_exchange(&told, true)) {
+	if (tree_tells(error ? FAILURES + reason : reason)) {
+		report_where(fd, where, sizeof where);
 		if (error)
-			xts_notice("%s (process %d): not offloaded, so calls fail with \"%s\" (%s): %s", report_program(), (int)getpid(),
-				   strerror(error), xts_reason_name(reason), why);
+			xts_notice("%s (process %d): descriptor %d%s: not offloaded, so its call fails with \"%s\" (%s, strict): %s",
+				   report_program(), (int)getpid(), fd, where, strerror(error), xts_reason_name(reason), why);
 		else
 			xts_notice("%s (process %d): not offloaded, sockets stay with the kernel (%s): %s", report_program(),
 				   (int)getpid(), xts_reason_name(reason), why);

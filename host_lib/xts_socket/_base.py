@@ -61,6 +61,13 @@ def _forget_in_child() -> None:
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
+#: enum xts_state of status.h.
+_STATES = (
+    *("closed", "unconnected", "connecting", "connected", "listening"),
+    *("end of stream received", "half-closed", "both ends closed", "closing", "failed"),
+)
+
+
 class SocketBase:
     """`socket` without sending and receiving."""
 
@@ -198,7 +205,9 @@ class SocketBase:
     def __repr__(self) -> str:
         closed = " [closed]" if self._closed else ""
         kind = type(self)
-        text = f"<{kind.__module__}.{kind.__qualname__}{closed} fd={self._descriptor}, xts={self._number}"
+        text = f"<{kind.__module__}.{kind.__qualname__}{closed or ' ' + self._state()}, xts={self._number}"
+        if self._descriptor >= 0:
+            text += f", fd={self._descriptor}"
         text += f", family={self._family}, type={self._type}, proto={self._proto}"
         if not self._closed:
             for name, function in (("laddr", lib.xts_py_getsockname), ("raddr", lib.xts_py_getpeername)):
@@ -207,6 +216,11 @@ class SocketBase:
                 except OSError:
                     continue
         return text + ">"
+
+    def _state(self) -> str:
+        """What `xts status` shows of it, in words. Does not block."""
+        state = lib.xts_py_state(self._number)
+        return _STATES[state] if 0 <= state < len(_STATES) else "gone"
 
     def __getstate__(self) -> Any:
         raise TypeError(f"cannot pickle {self.__class__.__name__!r} object")

@@ -9,7 +9,7 @@ from _thread import allocate_lock
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from . import _errors, _scope
+from . import _report, _scope
 from ._dev_proxy import RULES, DevProxy
 from ._environment import setting
 from ._info import configure
@@ -94,7 +94,8 @@ def _end() -> None:
     proxy, _proxy = _proxy, None
     lose()
     lib.xts_leave()
-    _errors.endpoint = _scope.dev_rules = None
+    _scope.dev_rules = None
+    _report.attached_at(None)
     for name, value in _before.items():
         os.environ.pop(name, None)
         if value is not None:

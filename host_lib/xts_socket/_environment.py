@@ -7,6 +7,9 @@ import os
 
 from ._native import ffi, lib
 
+#: Of XTS_ENDPOINT. (The declaration itself is not for programs to wait for.)
+DEFAULT_ENDPOINT = "/run/xts/endpoint.sock"
+
 
 def setting(name: str) -> str | None:
     """A declared variable as it was then; None: it was not set, or is empty, or this program is privileged."""

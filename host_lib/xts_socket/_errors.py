@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable
 from typing import Any
 
 from xts_messages.printable import printable
 
-from ._environment import setting
 from ._native import ffi, lib
 
 #: python_calls.h: a call interrupted by a signal returns this less the milliseconds left.
 INTERRUPTED = -8192
 _ERRNO_MIN = -4095
-
-
-#: That configure() was told; None: by the environment.
-endpoint: str | None = None
-_NO_PROXY = "no offload proxy to be reached by {endpoint}; is it, or xts-agent, running? See `xts doctor`"
 
 
 class UlpError(OSError):
@@ -33,6 +26,8 @@ class UlpError(OSError):
     def __init__(self, code: int, text: str, fault: str) -> None:
         super().__init__(code, text)
         self.fault = fault
+        if not hasattr(type(self), "reason"):  # ssl's errors have one of their own kind
+            self.reason = text
 
 
 def attach_error() -> str:
@@ -42,14 +37,17 @@ def attach_error() -> str:
     return printable(ffi.string(raw.attach_error).decode(errors="replace"))
 
 
-def error(code: int) -> OSError:
-    """The OSError (of the subclass for its errno) of a positive errno."""
-    if code not in (errno.ENETDOWN, errno.EUSERS):
-        return OSError(code, os.strerror(code))
-    if why := attach_error():
-        return OSError(code, f"{os.strerror(code)}: {why}")
-    where = endpoint or setting("XTS_QUEUE") or setting("XTS_ENDPOINT") or "/run/xts/endpoint.sock"
-    return OSError(code, f"{os.strerror(code)}: {_NO_PROXY.format(endpoint=where)}")
+def error(code: int, reason: str = "") -> OSError:
+    """The OSError (of the subclass for its errno) of a positive errno, for the call that has just returned it.
+
+    Its attribute `reason` is the sentence that says why, or the errno's text where there is no more to say.
+    """
+    if not reason and (found := lib.xts_py_reason_of(code)):
+        reason = printable(ffi.string(found).decode(errors="replace"))
+    text = os.strerror(code)
+    failure = OSError(code, f"{text}: {reason}" if reason else text)
+    failure.reason = reason or text  # type: ignore[attr-defined]
+    return failure
 
 
 def check(result: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from . import _errors
+from . import _report
 from ._errors import check
 from ._native import ffi, lib
 
@@ -41,6 +41,8 @@ class Info:
     sent_packets: int  # in which frames and acknowledgements travelled: small ones several in one (afxdp)
     received_packets: int
     attach_error: str  # why this process could not be attached, when it last tried; empty: it could
+    sent_bytes: int  # of all sockets, closed ones too
+    received_bytes: int
 
 
 def info() -> Info:
@@ -88,4 +90,4 @@ def configure(
     options.dead_ms = dead_ms
     check(lib.xts_py_configure(options))
     if endpoint is not None:
-        _errors.endpoint = os.fsdecode(endpoint)
+        _report.attached_at(os.fsdecode(endpoint))

@@ -12,11 +12,14 @@ import sys
 from socket import AF_INET, AF_INET6, inet_pton
 from typing import Any
 
+from ._environment import DEFAULT_ENDPOINT, setting
 from ._native import ffi, lib
 
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 UNDECIDED, STAYED, OFFLOADED = 1, 2, 3  # enum descriptor_kind
 
+#: Path of the attach socket that configure() was told; None: by the environment.
+_endpoint: str | None = None
 _page: Any = None  # struct xts_report_page, over the memory of a memfd
 _memory: mmap.mmap | None = None
 
@@ -40,8 +43,23 @@ def start(rules: str, strict: bool) -> None:
         _page.version, _page.entries, _page.pid = lib.XTS_REPORT_VERSION, lib.XTS_REPORT_ENTRIES, os.getpid()
         program = os.fsencode(sys.orig_argv[0].rpartition("/")[2])
         _page.program = program[:31]
+    _page.endpoint = os.fsencode(_endpoint or _endpoint_of_environment())[:111]
     _page.rules, _page.strict = os.fsencode(rules)[:255], strict
     _page.magic = lib.XTS_REPORT_MAGIC
+
+
+def _endpoint_of_environment() -> str:
+    """As messages/native/attach.c chooses it."""
+    queue = setting("XTS_QUEUE") or ""
+    return queue.removeprefix("shm:") or setting("XTS_ENDPOINT") or DEFAULT_ENDPOINT
+
+
+def attached_at(endpoint: str | None) -> None:
+    """This process is attached, or to be attached, there; None: where the environment says."""
+    global _endpoint  # noqa: PLW0603 - one of the process
+    _endpoint = endpoint
+    if _page is not None:
+        _page.endpoint = os.fsencode(endpoint or _endpoint_of_environment())[:111]
 
 
 def count(reason: int, total: int) -> None:

@@ -19,7 +19,7 @@ from ._native import ffi, lib
 from ._reason import STRICT_ERRORS, Reason, count
 from ._rules import RULES_VARIABLE, Role, Rules, Verdict, application_id
 from ._socket import socket
-from ._unasked import unasked
+from ._unasked import unasked, why
 
 _TCP_FASTOPEN_CONNECT = 30
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -97,9 +97,7 @@ class Scope:
         """Counts a socket that stays with the kernel. OSError where a strict scope does not have that."""
         unasked(reason, STRICT_ERRORS.get(reason, 0) if self.strict else 0)
         if self.strict and reason in STRICT_ERRORS:
-            failure = error(STRICT_ERRORS[reason])
-            failure.add_note(f"not offloaded: {reason.name} (strict)")
-            raise failure
+            raise error(STRICT_ERRORS[reason], f"not offloaded ({reason.name}, strict): {why(reason)}")
         count(reason)
         return reason
 

@@ -1,5 +1,5 @@
-"""A fall-back to the kernel that nobody asked for, after install() or offload(): told on standard error once, as the
-interposer does (preload/unasked.c), and its cause is kept for `xts status --processes`."""
+"""A fall-back to the kernel that nobody asked for, after install() or offload(): told on standard error once for each
+reason, as the interposer does (preload/unasked.c), and its cause is kept for `xts status --processes`."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ from ._reason import Reason
 
 _REASONS = {Reason.NO_ENDPOINT, Reason.PROXY_DOWN, Reason.LIMIT, Reason.REFUSED, Reason.NO_QUEUE}
 
-_told = False
+_told: set[Reason] = set()
 
 
 def unasked(reason: Reason, code: int) -> None:
     """A socket that should have been offloaded stays with the kernel, or, code not 0, its call fails with that."""
-    global _told  # noqa: PLW0603 - once in a process
-    if reason not in _REASONS:
+    if reason not in _REASONS and not code:
         return
-    why = attach_error()
-    if why:
-        _report.attach_failed(why)
-    if _told:
+    if reason in _REASONS and (text := attach_error()):
+        _report.attach_failed(text)
+    if reason in _told:
         return
-    _told = True
+    _told.add(reason)
     outcome = f'so calls fail with "{os.strerror(code)}"' if code else "sockets stay with the kernel"
     program = sys.orig_argv[0].rpartition("/")[2]
     text = f"{program} (process {os.getpid()}): not offloaded, {outcome} ({reason.name})"
-    lib.xts_py_notice(f"{text}: {why or _text(reason)}".encode())
+    lib.xts_py_notice(f"{text}: {why(reason)}".encode())
 
 
-def _text(reason: Reason) -> str:
+def why(reason: Reason) -> str:
+    """The sentence about it, in the endpoint's words where it has said some."""
     from .cli.processes import reason_text
 
-    return reason_text(reason)
+    return (attach_error() if reason in _REASONS else "") or reason_text(reason)

@@ -115,11 +115,13 @@ _INTRODUCTION = (
     "ELSEWHERE and LOST are about sockets that a process does not have at all, though it has their descriptors. They "
     "come over `fork` and `exec`. They are counted when the program first uses such a socket, or when the program "
     "starts that `exec` runs. The first line of `xts status --processes` counts them apart (Gone).",
-    "Nobody asks for NO_ENDPOINT, PROXY_DOWN, LIMIT, REFUSED and NO_QUEUE. The first of them in a program is told on "
-    "standard error, in one line. With `XTS_QUIET=1` it is not told, and also not when descriptor 2 is no longer the "
-    "one that the program began with.",
+    "Nobody asks for NO_ENDPOINT, PROXY_DOWN, LIMIT, REFUSED and NO_QUEUE. Each of them is told on standard error in "
+    "one line, once among all processes that one `xts run` has started. With `xts run -q` or `XTS_QUIET=1` it is not "
+    "told, and also not when descriptor 2 is no longer the one that the program began with. With `xts run -v` each "
+    "program tells when it ends how many sockets were offloaded and how many not, with all reasons.",
     "With `xts run --strict` the call fails that would leave the socket to the kernel. RULE, PROTOCOL, FAMILY, LOCAL "
-    "and INHERITED are meant, and do not fail. Over `fork` and `exec` calls fail in any case.",
+    "and INHERITED are meant, and do not fail. A line on standard error names the descriptor, the "
+    "address, the error and the reason, once for each reason. Over `fork` and `exec` calls fail in any case.",
 )
 
 

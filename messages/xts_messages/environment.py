@@ -130,6 +130,26 @@ OURS = (
         "1: the library writes nothing on standard error by itself, not even that sockets stay with the kernel.",
         (_LIBRARY, _INTERPOSER, _PYTHON),
         default=0,
+        option="-q",
+    ),
+    Variable(
+        "XTS_VERBOSE",
+        Kind.SWITCH,
+        "1: a program under the interposer tells on standard error when it ends how many sockets were offloaded and "
+        "how many not, with the reasons, the bytes and its CPU time.",
+        (_INTERPOSER,),
+        default=0,
+        option="-v",
+    ),
+    Variable(
+        "XTS_ROOT_PID",
+        Kind.NUMBER,
+        "The process that `xts run` has become: what it and those that it starts tell on standard error they tell "
+        "once among them.",
+        (_INTERPOSER,),
+        unit="process id",
+        maximum=1 << 22,
+        internal=True,
     ),
     Variable(
         "XTS_IO_URING",

@@ -16,6 +16,7 @@ from xts_messages import generate
 from xts_messages._native import ffi, lib
 from xts_messages.environment import BY_NAME, OURS, VARIABLES, Kind, Variable
 from xts_socket import cli
+from xts_socket._environment import DEFAULT_ENDPOINT
 
 TOP = Path(__file__).resolve().parents[2]
 FOLDERS = ("messages", "host_lib", "dpu_proxy", "bpf", "deploy", "tests", ".ci")
@@ -93,6 +94,7 @@ def test_each_of_ours_is_read() -> None:
 
 
 def test_the_declaration_is_whole() -> None:
+    assert BY_NAME["XTS_ENDPOINT"].default == DEFAULT_ENDPOINT
     assert len(BY_NAME) == sum(1 + len(variable.aliases) for variable in VARIABLES), "a name is declared twice"
     for variable in VARIABLES:
         assert variable.meaning.endswith(".") and variable.readers, variable.name

@@ -11,7 +11,7 @@ from importlib import import_module
 
 from xts_messages.command_line import add_common
 
-_VERBS = ("run", "dev", "status", "doctor", "ping", "rules", "env", "files", "completion")
+_VERBS = ("run", "dev", "status", "doctor", "ping", "rules", "env", "files", "build-flags", "completion")
 
 _EXAMPLES = """\
 examples:
@@ -25,6 +25,7 @@ examples:
   xts rules check FILE        are the transport rules in FILE right
   xts files                   where dissector, units, configuration and examples are
   xts env                     the environment variables, and what they are set to
+  cc fetch.c $(xts build-flags)           a C program that calls libxts
 """
 
 
@@ -48,7 +49,7 @@ def make_parser(chosen: Sequence[str] = _VERBS) -> argparse.ArgumentParser:
     add_common(parser)
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     for verb in chosen:
-        import_module(f".{verb}", __package__).add(verbs)
+        import_module(f".{verb.replace('-', '_')}", __package__).add(verbs)
     return parser
 
 

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-ENDPOINT_DEFAULT = "/run/xts/endpoint.sock"
+from .._environment import DEFAULT_ENDPOINT as ENDPOINT_DEFAULT
 
 
 def add_verb(
@@ -34,7 +34,8 @@ def add_verb(
 
 def endpoint_path() -> str:
     """Where the agent or proxy is to be found."""
-    return os.environ.get("XTS_ENDPOINT") or ENDPOINT_DEFAULT
+    queue = os.environ.get("XTS_QUEUE", "")
+    return queue.removeprefix("shm:") or os.environ.get("XTS_ENDPOINT") or ENDPOINT_DEFAULT
 
 
 def endpoint_text(raw: Any) -> str:

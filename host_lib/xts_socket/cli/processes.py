@@ -60,6 +60,7 @@ class Interposed:
 
     pid: int
     program: str
+    endpoint: str  # path of the agent's or proxy's socket that it uses
     rules: str | None  # path of the rules in force; None: the default ones
     strict: bool
     offloaded: int
@@ -122,6 +123,7 @@ def describe(pid: int, page: Any) -> Interposed:
     return Interposed(
         pid=pid,
         program=_text(page.program),
+        endpoint=_text(page.endpoint),
         rules=_text(page.rules) or None,
         strict=bool(page.strict),
         offloaded=page.offloaded,
@@ -166,20 +168,30 @@ def _text(field: Any) -> str:
 # --- showing ---------------------------------------------------------------------------------------------------------
 
 
-def show(pid: int | None, as_json: bool) -> int:
-    """Prints them, or the one with this process id; the exit status."""
-    found = [process for process in find() if pid in (None, process.pid)]
+def show(pid: int | None, as_json: bool, endpoint: str | None) -> int:
+    """Prints those of an endpoint (None: of all), or the one with this process id; the exit status."""
+    everybody = list(find())
+    found = [p for p in everybody if p.pid == pid or (pid is None and endpoint in (None, p.endpoint))]
     if as_json:
-        print(json.dumps({"processes": [asdict(process) for process in found]}, indent=2))
-    else:
+        print(json.dumps({"endpoint": endpoint, "processes": [asdict(process) for process in found]}, indent=2))
+    elif found:
         _print(found)
+    else:
+        _print_none(pid, endpoint, len(everybody))
     return 0
 
 
+def _print_none(pid: int | None, endpoint: str | None, elsewhere: int) -> None:
+    whose = " of yours" if os.geteuid() else ""
+    if pid is not None:
+        print(f"process {pid} is not under `xts run`, or has had no TCP socket yet")
+    elif endpoint is None or not elsewhere:
+        print(f"no process{whose} under `xts run` has had a TCP socket")
+    else:
+        print(f"no process{whose} under `xts run` uses {endpoint}; {elsewhere} use others: --all lists them")
+
+
 def _print(found: list[Interposed]) -> None:
-    if not found:
-        print("no process of yours is under `xts run`" if os.geteuid() else "no process is under `xts run`")
-        return
     rows = [
         (
             f"{p.program} ({p.pid})",

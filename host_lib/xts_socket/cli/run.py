@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import _native
+from .._environment import DEFAULT_ENDPOINT as ENDPOINT_DEFAULT
 from .._rules import RULES_VARIABLE, Rules, RulesError
 from . import env
 from . import rules as rules_verb
-from .options import ENDPOINT_DEFAULT
 from .program import find, look_at, preload_value
 from .table import print_table
 
@@ -40,6 +40,7 @@ examples:
   xts run -- curl http://198.18.0.2/
   xts run --rules web.conf --strict -- nginx -g 'daemon off;'
   xts run --profile latency -- redis-server
+  xts run -v -- curl http://198.18.0.2/   at its end: what was offloaded, and why the rest was not
   xts status --processes                  what was offloaded, and why the rest was not
 
 Settings that are in the environment (XTS_SPIN_US and the like) are kept, whatever the profile. Programs that the
@@ -64,7 +65,7 @@ def add(verbs: Any) -> None:
         "run",
         help="run a program with its sockets offloaded",
         description="Run a program as it is, with its TCP sockets offloaded as the rules say.",
-        usage="xts run [--rules FILE] [--strict] [--profile NAME] [--endpoint PATH] -- PROGRAM [ARG ...]",
+        usage="xts run [-q | -v] [--rules FILE] [--strict] [--profile NAME] [--endpoint PATH] -- PROGRAM [ARG ...]",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -73,6 +74,13 @@ def add(verbs: Any) -> None:
         "--strict",
         action="store_true",
         help="a socket that cannot be offloaded fails, instead of staying with the kernel",
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="the library tells nothing on standard error")
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="each program tells at its end what was offloaded, what not and why, bytes and CPU time",
     )
     parser.add_argument("--profile", metavar="NAME", choices=sorted(PROFILES), help="settings by a name")
     parser.add_argument("--list-profiles", action="store_true", help="print the profiles and what they set")
@@ -96,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
         print("xts run: name a program to run; see xts run --help", file=sys.stderr)
         return 2
     try:
-        environment = environment_for(arguments)
+        environment = environment_for(arguments) | _telling(arguments)
         path = program_for(command[0], environment.get("XTS_STRICT") == "1")
     except RulesError as error:
         rules_verb.print_error(error)
@@ -110,6 +118,16 @@ def run(arguments: argparse.Namespace) -> int:
 def preload_library() -> Path:
     """Where libxts-preload.so belongs: beside libxts.so."""
     return Path(_native.__file__ or "").with_name("libxts-preload.so")
+
+
+def _telling(arguments: argparse.Namespace) -> dict[str, str]:
+    """What the program is to tell on standard error. This process becomes it, and the first of those that share what
+    they have told."""
+    return {
+        "XTS_ROOT_PID": str(os.getpid()),
+        **({"XTS_QUIET": "1"} if arguments.quiet else {}),
+        **({"XTS_VERBOSE": "1"} if arguments.verbose else {}),
+    }
 
 
 def environment_for(arguments: argparse.Namespace) -> dict[str, str]:

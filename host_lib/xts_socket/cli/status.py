@@ -96,6 +96,7 @@ def add(verbs: Any) -> None:
     text = "list this host's offloaded sockets, as ss(8) lists kernel sockets"
     parser = add_verb(verbs, "status", text, "xts status --pid 4711", run)
     parser.add_argument("--pid", type=int, help="only this process")
+    parser.add_argument("--all", action="store_true", help="with --processes: also those that use another endpoint")
     add_watch(parser)
     parser.add_argument("-l", "--listening", action="store_true", help="only listeners")
     parser.add_argument(
@@ -111,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _show(arguments: argparse.Namespace) -> int:
     if arguments.processes:
-        return processes.show(arguments.pid, arguments.json)
+        return processes.show(arguments.pid, arguments.json, None if arguments.all else endpoint_path())
     path = endpoint_path()
     attached = [process for process in ask(path) if arguments.pid in (None, process.pid)]
     if arguments.json:

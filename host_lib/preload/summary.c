@@ -1,0 +1,91 @@
+/* What a process under `xts run -v` tells when it ends: its sockets, offloaded and not, with the reasons; bytes; CPU. */
+#include "summary.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/resource.h>
+
+#include "environment.h"
+#include "notice.h"
+#include "preload.h"
+#include "report.h"
+
+#define TEXT_BYTES 400u
+
+static double seconds(struct timeval t)
+{
+	return (double)t.tv_sec + (double)t.tv_usec / 1e6;
+}
+
+static size_t append(char *text, size_t at, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+static size_t append(char *text, size_t at, const char *format, ...)
+{
+	va_list arguments;
+	int n;
+
+	va_start(arguments, format);
+	n = vsnprintf(text + at, TEXT_BYTES - at, format, arguments);
+	va_end(arguments);
+	return n < 0 ? at : at + (size_t)n < TEXT_BYTES ? at + (size_t)n : TEXT_BYTES - 1;
+}
+
+static size_t append_bytes(char *text, size_t at, uint64_t bytes, const char *what)
+{
+	static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB"};
+	double amount = (double)bytes;
+	unsigned unit = 0;
+
+	while (amount >= 1000 && unit < sizeof units / sizeof *units - 1) {
+		amount /= 1000;
+		unit++;
+	}
+	return append(text, at, unit ? "%.1f %s %s" : "%.0f %s %s", amount, units[unit], what);
+}
+
+static size_t append_stayed(char *text, size_t at)
+{
+	uint64_t total = 0;
+
+	for (unsigned i = 1; i < XTS_REASON_COUNT; i++)
+		total += atomic_load_explicit(&preload.stayed[i], memory_order_relaxed);
+	at = append(text, at, "; %llu not", (unsigned long long)total);
+	for (unsigned i = 1, listed = 0; i < XTS_REASON_COUNT; i++) {
+		uint64_t count = atomic_load_explicit(&preload.stayed[i], memory_order_relaxed);
+
+		if (count)
+			at = append(text, at, "%s%llu %s", listed++ ? ", " : " (", (unsigned long long)count,
+				    xts_reason_name(i));
+	}
+	return total ? append(text, at, ")") : at;
+}
+
+void summary_tell(void)
+{
+	static atomic_bool told;
+	struct xts_info info = {.size = sizeof info};
+	char text[TEXT_BYTES] = "";
+	struct rusage used;
+	uint32_t wanted = 0;
+	size_t at;
+
+	xts_environment_number(XTS_ENV_VERBOSE, &wanted);
+	if (!wanted || !report_made() || atomic_exchange(&told, true))
+		return;
+	(void)XTS(xts_get_info(&info)); /* not attached any more, or never: what it counted is there all the same */
+	at = append(text, 0, "%llu offloaded (", (unsigned long long)atomic_load(&preload.offloaded));
+	at = append_bytes(text, at, info.sent_bytes, "sent, ");
+	at = append_bytes(text, at, info.received_bytes, "received)");
+	at = append_stayed(text, at);
+	getrusage(RUSAGE_SELF, &used);
+	append(text, at, "; CPU %.2f s user, %.2f s system", seconds(used.ru_utime), seconds(used.ru_stime));
+	xts_notice("%s (process %d): TCP sockets: %s", report_program(), (int)getpid(), text);
+}
+
+/* exit(); _exit() has a call of its own. */
+__attribute__((destructor)) static void at_exit(void)
+{
+	if (getpid() == preload.pid)
+		summary_tell();
+}

@@ -1,0 +1,8 @@
+/* What a process under `xts run -v` tells when it ends. */
+#ifndef XTS_PRELOAD_SUMMARY_H
+#define XTS_PRELOAD_SUMMARY_H
+
+/* Once; nothing without XTS_VERBOSE=1, or in a process that had no TCP socket. */
+void summary_tell(void);
+
+#endif
