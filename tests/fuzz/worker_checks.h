@@ -1,0 +1,105 @@
+/*
+ * What holds of a worker after every operation, and the rounds it makes.
+ */
+#ifndef XTS_FUZZ_WORKER_CHECKS_H
+#define XTS_FUZZ_WORKER_CHECKS_H
+
+#include "worker_scene.h"
+
+static void check_offers(const struct connection *l)
+{
+	uint32_t offers = 0;
+
+	if (l->state != CONNECTION_LISTENER)
+		return;
+	for (const struct list *n = l->offers.next; n != &l->offers; n = n->next, offers++) {
+		const struct connection *c = list_entry(n, struct connection, offers);
+
+		ENSURE(c->listener == l && c->announced && c->channel == l->channel);
+	}
+	ENSURE(offers == l->offer_count);
+}
+
+/* What waits is what the runs say. */
+static void check_pushed(const struct connection *c)
+{
+	const struct pushed *p = c->pushed;
+	uint32_t bytes = 0, pdus = 0;
+
+	if (!p)
+		return;
+	ENSURE(p->connection == c);
+	for (uint32_t i = 0; i < p->run_count; i++) {
+		const struct run *r = &p->runs[(p->run_first + i) & (p->run_room - 1)];
+
+		bytes += r->bytes;
+		pdus += r->mark.pdu;
+	}
+	ENSURE(bytes == c->spill.bytes && pdus == p->run_pdus);
+	ENSURE(!p->ready || p->started);
+	ENSURE(!p->handshaking || (p->started && !p->ready));
+}
+
+/* What must hold between any two operations. */
+static void check(struct worker_state *w)
+{
+	struct xts_worker_stats stats;
+	const struct list *node;
+	uint64_t orphan_bytes = 0;
+	uint32_t orphans = 0;
+
+	for (node = w->channels.next; node != &w->channels; node = node->next) {
+		const struct channel *ch = list_entry(node, struct channel, member);
+		uint64_t ulp_bytes = 0;
+
+		ENSURE(ch->reply_count <= WINDOW);
+		ENSURE(ch->batch_used == 0);
+		for (const struct list *n = ch->connections.next; n != &ch->connections; n = n->next) {
+			const struct connection *c = list_entry(n, struct connection, member);
+
+			ENSURE(c->spill.bytes <= c->window);
+			ENSURE(c->held <= XTS_CREDITS_MAX);
+			ENSURE(c->gathered_first == BATCH_NONE && list_empty(&c->dirty));
+			ENSURE(!c->shared || c->state == CONNECTION_LISTENER);
+			check_offers(c);
+			check_pushed(c);
+			ulp_bytes += pushed_memory(c->pushed);
+			if (c->window && !ch->ending && !c->error && c->state == CONNECTION_ESTABLISHED) {
+				/* The law: granted and not received + unadvertised + buffered is the window. */
+				ENSURE(c->grant.window == c->window);
+				ENSURE(xts_credit_buffered(&c->grant) ==
+				       c->spill.bytes + (c->pushed ? c->pushed->run_pdus * XTS_PDU_CREDITS : 0));
+			}
+		}
+		ENSURE(ch->ulp_bytes == ulp_bytes);
+	}
+	for (node = w->unowned.next; node != &w->unowned; node = node->next) {
+		const struct unowned *u = list_entry(node, struct unowned, member);
+
+		for (const struct list *n = u->orphans.next; n != &u->orphans; n = n->next, orphans++) {
+			const struct connection *c = list_entry(n, struct connection, member);
+
+			ENSURE(c->orphan && c->unowned == u && !c->channel && !c->window);
+			orphan_bytes += c->spill.bytes;
+		}
+	}
+	ENSURE(w->stats.orphans == orphans && w->stats.spill_bytes - orphan_bytes <= w->stats.window_bytes);
+	registry_stats(w, &stats);
+	ENSURE(stats.parked_connections <= tenant_used(tenant, XTS_USE_KEPT));
+	ENSURE(stats.kept_listeners <= tenant_used(tenant, XTS_USE_NAMES));
+	for (unsigned i = 0; i < XTS_RESOURCES; i++)
+		ENSURE(i == XTS_USE_CPU_NS || tenant_used(tenant, i) <= tenant_limit(tenant, i));
+}
+
+static void rounds(struct scene *s, unsigned count)
+{
+	while (count--) {
+		for (unsigned i = 0; i < WORKERS; i++) {
+			work(&s->workers[i]);
+		}
+	}
+	for (unsigned i = 0; i < WORKERS; i++)
+		check(&s->workers[i].state);
+}
+
+#endif
