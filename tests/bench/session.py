@@ -182,7 +182,8 @@ def session(
             servers = [] if isinstance(baseline, LoopbackBed) else served.behind_haproxy()
 
             def spawn(command: list[str], log: IO[str]) -> subprocess.Popen[str]:
-                return baseline.spawn("dpu", command, stdout=log, stderr=log)
+                # It goes back to where it was started, which an ordinary user may not be allowed to enter.
+                return baseline.spawn("dpu", command, stdout=log, stderr=log, cwd=certificates.directory)
 
             program = haproxy.running(spawn, baseline.device, baseline.peer, servers, certificates)
             haproxy_pid = stack.enter_context(program).pid

@@ -108,9 +108,12 @@ def test_without_privilege(tmp_path: Path) -> None:
         probe = subprocess.run([sys.executable, "-c", "import xts_lab"], check=False, capture_output=True, **options)  # type: ignore[call-overload]
         if probe.returncode != 0:
             pytest.skip(f"user nobody cannot read this checkout: {Path(sys.executable)}")
+    started_in = tmp_path / "closed" / "here"  # where it could not get back to: HAProxy tries that
+    started_in.mkdir(parents=True)
+    started_in.parent.chmod(0o700)
     command = [*DEMO, "--cache", str(tmp_path)]
     result = subprocess.run(  # type: ignore[call-overload]
-        command, capture_output=True, text=True, check=False, timeout=110, cwd=tmp_path, **options
+        command, capture_output=True, text=True, check=False, timeout=110, cwd=started_in, **options
     )
     assert result.returncode == 0, result.stdout + result.stderr
     assert "No privilege" in result.stdout
