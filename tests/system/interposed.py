@@ -113,12 +113,12 @@ class Report:
             data = bytes(page)
         os.close(fd)
         magic, version, count, pid = struct.unpack_from("=4I", data)
-        assert (magic, version, pid) == (0x58545352, 3, os.getpid())
+        assert (magic, version, pid) == (0x58545352, 4, os.getpid())
         offloaded, unseen, *stayed = struct.unpack_from("=34Q", data, 312)
-        size = (len(data) - 840) // count if len(data) % 4096 else 64
+        size = (len(data) - 952) // count if len(data) % 4096 else 64
         entries = {}
         for fd in range(count):
-            kind, flags, reason = struct.unpack_from("=BBH", data, 840 + fd * size)
+            kind, flags, reason = struct.unpack_from("=BBH", data, 952 + fd * size)
             if kind:
                 entries[fd] = (kind, flags, reason)
         return cls(offloaded, unseen, {i: n for i, n in enumerate(stayed) if n}, entries)

@@ -413,7 +413,7 @@ class TestSocketFile:
     def test_a_file_is_never_overwritten(self, tmp_path: Path) -> None:
         path = tmp_path / "endpoint.sock"
         path.write_text("precious")
-        with pytest.raises(OSError, match="no socket"):
+        with pytest.raises(OSError, match="is not a socket"):
             self.make(path)
         assert path.read_text() == "precious"
 

@@ -111,7 +111,7 @@ def test_identities_that_are_none(bed: TlsBed) -> None:
     ):
         with pytest.raises(OSError, match=reason):
             bed.add_identity("new", issued)
-    with pytest.raises(OSError, match="there already"):
+    with pytest.raises(OSError, match="used already"):
         bed.add_identity("server", SERVER)
     bed.add_identity("new", SERVER)
 
