@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import examples  # noqa: F401  (the profile of hypothesis)
@@ -11,6 +12,11 @@ from authority import Authority, tls_tables
 from lab_bed import raise_or_skip
 from proxy_process import ProxyProcess, running_proxy
 from xts_lab.lab import Lab
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As in all that a script has a shell run in the background: the programs that tests start would heed no Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(
