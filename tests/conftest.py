@@ -13,7 +13,6 @@ from lab_bed import raise_or_skip
 from proxy_process import ProxyProcess, running_proxy
 from xts_lab.lab import Lab
 
-
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in all that a script has a shell run in the background: the programs that tests start would heed no Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
