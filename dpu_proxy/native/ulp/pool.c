@@ -157,7 +157,6 @@ static uint64_t run_next(bool visitor)
 {
 	struct ulp_job *job = take();
 	uint64_t begun, took_ns;
-	bool orphan;
 
 	pthread_mutex_unlock(&pool.lock);
 	begun = now_ns();
@@ -171,10 +170,9 @@ static uint64_t run_next(bool visitor)
 	took_ns = pool.progress_ns - begun;
 	job->spent_ns += took_ns;
 	pool.accounts[job->account].used_ns += took_ns * WEIGHT / job->weight;
-	orphan = job->orphan;
-	if (!orphan)
+	if (!job->orphan) {
 		hand_back(job);
-	if (orphan) {
+	} else {
 		pthread_mutex_unlock(&pool.lock);
 		job->abandoned(job);
 		pthread_mutex_lock(&pool.lock);

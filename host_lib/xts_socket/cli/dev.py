@@ -23,7 +23,7 @@ from .._dev_proxy import RULES, DevProxy
 from .._native import lib
 from .._rules import RULES_VARIABLE, RulesError
 from . import rules as rules_verb
-from .run import PROFILES, RefusedError, environment_for, program_for
+from .run import PROFILES, RefusedError, add_rules, environment_for, program_for
 
 _EPILOG = f"""\
 examples:
@@ -67,12 +67,7 @@ def add(verbs: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--rules", metavar="FILE", help=f"transport rules (default: ${RULES_VARIABLE}, else all TCP)")
-    parser.add_argument(
-        "--strict",
-        action="store_true",
-        help="a socket that cannot be offloaded fails, instead of staying with the kernel",
-    )
+    add_rules(parser, "all TCP")
     parser.add_argument("--profile", metavar="NAME", choices=sorted(PROFILES), help="settings by a name (xts run)")
     parser.add_argument(
         "--tables", metavar="FILE", help="more of the proxy's configuration: TLS identities and roots, limits"

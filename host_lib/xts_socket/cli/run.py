@@ -60,6 +60,16 @@ class RefusedError(Exception):
         self.status = status
 
 
+def add_rules(parser: argparse.ArgumentParser, default: str) -> None:
+    """The options that say what of a program is offloaded; `default`: what holds without rules."""
+    parser.add_argument("--rules", metavar="FILE", help=f"transport rules (default: ${RULES_VARIABLE}, else {default})")
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="a socket that cannot be offloaded fails, instead of staying with the kernel",
+    )
+
+
 def add(verbs: Any) -> None:
     parser = verbs.add_parser(
         "run",
@@ -69,12 +79,7 @@ def add(verbs: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--rules", metavar="FILE", help=f"transport rules (default: ${RULES_VARIABLE}, else none)")
-    parser.add_argument(
-        "--strict",
-        action="store_true",
-        help="a socket that cannot be offloaded fails, instead of staying with the kernel",
-    )
+    add_rules(parser, "none")
     parser.add_argument("-q", "--quiet", action="store_true", help="the library tells nothing on standard error")
     parser.add_argument(
         "-v",

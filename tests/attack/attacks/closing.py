@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import socket
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from xts_messages.codec import flags
 
-from .attack import Attack, Part, hostile_host
+from .attack import Attack, Part, deaf_peer, hostile_host
 
 if TYPE_CHECKING:
     from ..part import Script
@@ -16,24 +14,6 @@ if TYPE_CHECKING:
 PORT = 7101
 CLOSES = 6000
 _BATCH = 200
-_NEVER_READ_BYTES = 2048
-
-
-def _deaf_peer(script: Script) -> None:
-    """Accepts, and never reads: with so small a buffer what was sent stays unacknowledged."""
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _NEVER_READ_BYTES)
-        listener.bind((script.place.peer_address, PORT))
-        listener.listen(1024)
-        listener.settimeout(0.1)
-        script.under_way()
-        accepted: list[socket.socket] = []
-        while not script.stopped:
-            with suppress(TimeoutError):
-                accepted.append(listener.accept()[0])
-        for connection in accepted:
-            connection.close()
 
 
 def _close(script: Script) -> None:
@@ -58,6 +38,6 @@ ATTACKS = [
     Attack(
         "lingering-closes",
         f"{CLOSES:,} closes with SO_LINGER that no peer acknowledges",
-        (Part("net", _deaf_peer), Part("host", _close)),
+        (deaf_peer(PORT), Part("host", _close)),
     )
 ]

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import errno
-import selectors
-import socket
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from xts_messages import codec
 
-from .attack import Attack, Part, hostile_host
+from .attack import Attack, Part, deaf_peer, hostile_host
 
 if TYPE_CHECKING:
     from ..part import Script
@@ -20,27 +17,6 @@ _OF_A_PROCESS = 64
 _AT_ONCE = 2000
 _SENT = b"x" * 16384
 _MESSAGES = 8  # more than the device's kernel takes in
-
-
-def _peer(receive_buffer_bytes: int) -> Callable[[Script], None]:
-    """Accepts and never reads."""
-
-    def run(script: Script) -> None:
-        accepted: list[socket.socket] = []
-        with socket.socket() as listener, selectors.DefaultSelector() as selector:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-            listener.bind((script.place.peer_address, PORT))
-            listener.listen(4096)
-            selector.register(listener, selectors.EVENT_READ)
-            script.under_way()
-            while not script.stopped:
-                if selector.select(0.1):
-                    accepted.append(listener.accept()[0])
-        for connection in accepted:
-            connection.close()
-
-    return run
 
 
 def _processes_that_end(script: Script) -> None:
@@ -103,12 +79,12 @@ ATTACKS = [
     Attack(
         "orphans",
         f"processes that end and leave {_OF_A_PROCESS} connections each to a peer that never reads",
-        (Part("net", _peer(2048)), Part("host", _processes_that_end)),
+        (deaf_peer(PORT), Part("host", _processes_that_end)),
     ),
     Attack(
         "kept-sockets",
         f"{_AT_ONCE:,} connections that are kept, and more asked for",
-        (Part("net", _peer(2048)), Part("host", _sockets)),
+        (deaf_peer(PORT), Part("host", _sockets)),
     ),
     Attack(
         "device-itself",
