@@ -146,7 +146,7 @@ const char *xts_py_reason_of(int code);
 int xts_py_state(int s);
 """
 
-#: rules.h; addresses are bytes of a struct sockaddr, or NULL.
+#: rules/rules.h; addresses are bytes of a struct sockaddr, or NULL.
 RULES_CDEF = """
 struct xts_rules;
 struct xts_rule_group;
@@ -175,7 +175,7 @@ int xts_rules_take_notes(struct xts_rules *rules);
 bool xts_rules_note(const struct xts_rules *rules, unsigned n, unsigned *line, const char **text);
 """
 
-#: reason.h and the interposer's report.h, for `xts status --processes`.
+#: core/reason.h and the interposer's report.h, for `xts status --processes`.
 REPORT_CDEF = """
 enum { XTS_REASON_COUNT = ..., XTS_REASON_ELSEWHERE = ..., XTS_REASON_LOST = ..., XTS_REASON_NO_ENDPOINT = ...,
        XTS_REASON_PROXY_DOWN = ..., XTS_REASON_REFUSED = ..., XTS_REASON_NO_QUEUE = ... };
@@ -218,9 +218,9 @@ struct xts_report_page {
 PRELUDE = """
 #include "environment.h"
 #include "python_calls.h"
-#include "reason.h"
+#include "core/reason.h"
 #include "report.h"
-#include "rules.h"
+#include "rules/rules.h"
 """
 
 

@@ -22,7 +22,7 @@
 
 #include "notice.h"
 
-#include "beside.h"
+#include "xts_private.h"
 #include "xts.h"
 
 #define XTS_PY_INTERRUPTED (-8192)
@@ -164,7 +164,7 @@ static inline ssize_t xts_py_ulp_handshake(int s, int64_t timeout_ms)
 	XTS_PY_WAITING(ssize_t, s, POLLOUT, timeout_ms, xts_ulp_handshake(s));
 }
 
-/* SIOC_PUSH_ULP and its like. EAGAIN: what was sent before has not left yet; nothing tells when it has (push.c). */
+/* SIOC_PUSH_ULP and its like. EAGAIN: what was sent before has not left yet; nothing tells when it has (push_ulp.c). */
 static inline ssize_t xts_py_push(int s, unsigned long request, void *info, int64_t timeout_ms)
 {
 	struct xts_py_wait wait = { timeout_ms, timeout_ms > 0 ? xts_py_now_ns() + timeout_ms * 1000000 : 0 };

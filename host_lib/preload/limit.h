@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <time.h>
 
-#include "beside.h"
+#include "xts_private.h"
 
 #define NS_A_SECOND 1000000000
 #define SECONDS_MAX (1L << 32) /* longer is for ever */

@@ -39,12 +39,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "beside.h"
+#include "xts_private.h"
 #include "descriptor.h"
 #include "real.h"
-#include "reason.h"
-#include "rules.h"
-#include "signals.h"
+#include "core/reason.h"
+#include "rules/rules.h"
+#include "waiting/signals.h"
 #include "xts.h"
 
 #define EXPORT __attribute__((visibility("default")))

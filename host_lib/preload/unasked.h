@@ -3,7 +3,7 @@
 #ifndef XTS_PRELOAD_UNASKED_H
 #define XTS_PRELOAD_UNASKED_H
 
-#include "reason.h"
+#include "core/reason.h"
 
 /* A socket that should have been offloaded stays with the kernel, or, error not 0, its call fails with that. */
 void unasked(int fd, enum xts_reason reason, int error);

@@ -1,4 +1,4 @@
-"""Transport rules: which sockets of which program are offloaded (host_lib/RULES.md; native/rules.h).
+"""Transport rules: which sockets of which program are offloaded (host_lib/RULES.md; native/rules/rules.h).
 
     rules = Rules.read("xts.conf")
     verdict = rules.group("nginx", None).ask(Role.TCP_CLIENT, None, ("2001:db8::1", 443))

@@ -1,4 +1,4 @@
-"""Regenerates `host_lib/REASONS.md` from native/reason.h and what is said here: `python -m
+"""Regenerates `host_lib/REASONS.md` from native/core/reason.h and what is said here: `python -m
 xts_socket.generate_reasons [--check]`.
 
 With --check nothing is written; the exit status is 1 when the committed file differs.
@@ -128,7 +128,8 @@ _INTRODUCTION = (
 def document() -> str:
     """The text of REASONS.md."""
     lines = [
-        "<!-- Generated from host_lib/native/reason.h by `python -m xts_socket.generate_reasons`. Do not edit. -->",
+        "<!-- Generated from host_lib/native/core/reason.h by "
+        "`python -m xts_socket.generate_reasons`. Do not edit. -->",
         "# Why a socket stays with the kernel, or is gone",
     ]
     for paragraph in _INTRODUCTION:

@@ -12,8 +12,8 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-#include "beside.h"
-#include "library.h"
+#include "xts_private.h"
+#include "core/library.h"
 #include "memory_queue.h"
 #include "steps.h"
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "ensure.h"
-#include "rules.h"
+#include "rules/rules.h"
 
 static void check_error(const struct xts_rules_error *error, const uint8_t *data, size_t bytes)
 {

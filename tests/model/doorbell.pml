@@ -10,7 +10,7 @@
  * What it mirrors. Each atomic step is what a thread does with xts.lock held; poll() and getting the lock are two steps.
  *
  *   arm(), disarm(), proxy's ring   shm_arm(), shm_disarm(), shm_kick() in messages/native/shm.c
- *   pump()                          channel_pump() in host_lib/native/channel.c; one frame at a time, so that some are left
+ *   pump()                          channel_pump() in host_lib/native/core/channel.c; one frame at a time, so that some are left
  *   take()                          sleep_on_channel() in wait.c: what whoever has slept on the queue does
  *   application                     wait_beside(), lead(), hand_over(), wake_one() in wait.c
  *   leave()                         library_rest() in library.c

@@ -1,7 +1,7 @@
 """Waits of libxts for XTS sockets and kernel descriptors at once: `python mixed_scripts.py LIBRARY NAME`.
 
-What the interposer builds poll, select and epoll from (host_lib/native/beside.h), used here without it. Each script
-is a process of its own and asserts; the exit status tells.
+What the interposer builds poll, select and epoll from (host_lib/native/xts_private.h), used here without it.
+Each script is a process of its own and asserts; the exit status tells.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Waiting for XTS sockets and kernel descriptors at once, as the interposer does: host_lib/native/beside.h."""
+"""Waiting for XTS sockets and kernel descriptors at once, as the interposer does: host_lib/native/xts_private.h."""
 
 from __future__ import annotations
 

@@ -1,0 +1,131 @@
+/* struct sockaddr to and from struct xts_endpoint, with the kernel's checks. */
+#include "core/library.h"
+
+#include <netinet/in.h>
+
+#define SIN6_BYTES_MIN 24 /* RFC 2133: without the scope */
+
+static int read_v4(struct xts_endpoint *out, const struct sockaddr *address, socklen_t length, bool to_bind)
+{
+	struct sockaddr_in in;
+
+	if (length < sizeof in)
+		return -EINVAL;
+	memcpy(&in, address, sizeof in);
+	/* bind(2) takes AF_UNSPEC for the wildcard address, for old programs' sake. */
+	if (in.sin_family != AF_INET && !(to_bind && in.sin_family == AF_UNSPEC && !in.sin_addr.s_addr))
+		return -EAFNOSUPPORT;
+	out->ip_version = 4;
+	out->port = ntohs(in.sin_port);
+	memcpy(out->address, &in.sin_addr, 4);
+	return 0;
+}
+
+static int read_v6(struct xts_endpoint *out, const struct sockaddr *address, socklen_t length)
+{
+	struct sockaddr_in6 in = {0};
+
+	if (length < SIN6_BYTES_MIN)
+		return -EINVAL;
+	memcpy(&in, address, length < sizeof in ? length : sizeof in);
+	if (in.sin6_family != AF_INET6)
+		return -EAFNOSUPPORT;
+	out->ip_version = 6;
+	out->port = ntohs(in.sin6_port);
+	out->scope_id = in.sin6_scope_id;
+	memcpy(out->address, &in.sin6_addr, 16);
+	return 0;
+}
+
+int address_read(struct xts_endpoint *out, uint8_t family, const struct sockaddr *address, socklen_t length, bool to_bind)
+{
+	memset(out, 0, sizeof *out);
+	if (!address)
+		return -EFAULT;
+	if (length > sizeof(struct sockaddr_storage))
+		return -EINVAL;
+	return family == 4 ? read_v4(out, address, length, to_bind) : read_v6(out, address, length);
+}
+
+/* --- where nobody can connect to ----------------------------------------------------------------------------------------- */
+
+static bool is_mapped(const struct xts_endpoint *e)
+{
+	struct in6_addr address;
+
+	memcpy(&address, e->address, sizeof address);
+	return e->ip_version == 6 && IN6_IS_ADDR_V4MAPPED(&address);
+}
+
+/* ip_route_connect(): no unicast address. (Broadcast addresses of its networks only the device knows.) */
+static int check_v4(const uint8_t address[4])
+{
+	struct in_addr in;
+
+	memcpy(&in, address, sizeof in);
+	return IN_MULTICAST(ntohl(in.s_addr)) || in.s_addr == htonl(INADDR_BROADCAST) ? -ENETUNREACH : 0;
+}
+
+/* tcp_v6_connect(), in its order. */
+static int check_v6(const struct xts_sock *s, const struct xts_endpoint *peer)
+{
+	struct in6_addr to, from;
+	bool mapped = is_mapped(peer);
+
+	memcpy(&to, peer->address, sizeof to);
+	memcpy(&from, s->local.address, sizeof from);
+	if (IN6_IS_ADDR_UNSPECIFIED(&to))
+		return 0; /* its own loopback, of either version */
+	if (IN6_IS_ADDR_MULTICAST(&to))
+		return -ENETUNREACH;
+	/* The interface may be known by the address that it is bound to. */
+	if (IN6_IS_ADDR_LINKLOCAL(&to) && !peer->scope_id && !(s->bound_address && IN6_IS_ADDR_LINKLOCAL(&from)))
+		return -EINVAL;
+	if (mapped && (s->v6only || (s->bound_address && !is_mapped(&s->local))))
+		return -ENETUNREACH;
+	if (!mapped && s->bound_address && is_mapped(&s->local))
+		return -EAFNOSUPPORT;
+	return mapped ? check_v4(peer->address + 12) : 0;
+}
+
+int address_connectable(const struct xts_sock *s, const struct xts_endpoint *peer)
+{
+	return peer->ip_version == 4 ? check_v4(peer->address) : check_v6(s, peer);
+}
+
+/* Copies what fits and tells the whole length, as the kernel does. */
+int address_write(uint8_t family, const struct xts_endpoint *endpoint, struct sockaddr *address, socklen_t *length)
+{
+	union {
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
+	} out;
+	socklen_t bytes, room;
+
+	if (!address || !length)
+		return -EFAULT;
+	room = *length;
+	if ((int)room < 0)
+		return -EINVAL;
+	memset(&out, 0, sizeof out);
+	if (family == 4) {
+		out.v4.sin_family = AF_INET;
+		out.v4.sin_port = htons(endpoint->port);
+		memcpy(&out.v4.sin_addr, endpoint->address, 4);
+		bytes = sizeof out.v4;
+	} else {
+		out.v6.sin6_family = AF_INET6;
+		out.v6.sin6_port = htons(endpoint->port);
+		out.v6.sin6_scope_id = endpoint->scope_id;
+		if (endpoint->ip_version == 4) {
+			out.v6.sin6_addr.s6_addr[10] = out.v6.sin6_addr.s6_addr[11] = 0xff;
+			memcpy(out.v6.sin6_addr.s6_addr + 12, endpoint->address, 4);
+		} else {
+			memcpy(&out.v6.sin6_addr, endpoint->address, 16);
+		}
+		bytes = sizeof out.v6;
+	}
+	memcpy(address, &out, room < bytes ? room : bytes);
+	*length = bytes;
+	return 0;
+}

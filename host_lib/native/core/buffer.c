@@ -1,0 +1,293 @@
+/*
+ * Received data, until the application reads it. A frame is held where it lies and copied once, straight into the
+ * caller's buffer. At most half of the frame window is held, so that frame credits keep coming back however slowly an
+ * application reads: beyond that the oldest held frame is copied to the heap. Small messages behind others
+ * are gathered in heap buffers, so that many of them cost little more than their bytes. What waits in all is bounded
+ * by the sockets' windows.
+ */
+#include "core/library.h"
+
+#include <stdlib.h>
+
+#define SMALL_BYTES 512u       /* not worth holding a frame for, if data is waiting already */
+#define HEAP_BYTES_MIN 2048u
+#define SPARE_PIECES 128u
+
+/* Kept for the next message, so that none allocates. */
+static struct piece *spare;
+static unsigned spare_count;
+
+static void copy_from_frame(uint8_t *out, const struct xts_rx_frame *frame, uint32_t offset, uint32_t bytes)
+{
+	for (uint32_t i = 0; i < frame->segments && bytes; i++) {
+		size_t length = frame->segment[i].iov_len, n;
+
+		if (offset >= length) {
+			offset -= (uint32_t)length;
+			continue;
+		}
+		n = length - offset < bytes ? length - offset : bytes;
+		memcpy(out, (const uint8_t *)frame->segment[i].iov_base + offset, n);
+		out += n;
+		bytes -= (uint32_t)n;
+		offset = 0;
+	}
+}
+
+void frame_recycle(struct xts_rx_frame *frame)
+{
+	struct channel *c = xts.channel;
+
+	xts_queue_recycle(c->queue, frame);
+	xts_link_recycled(&c->link);
+}
+
+/* --- held frames ------------------------------------------------------------------------------------------------------ */
+
+int buffer_pool_make(struct channel *c)
+{
+	unsigned count = c->link.frame_window / 2u;
+
+	c->held = calloc(count, sizeof *c->held);
+	if (!c->held)
+		return -ENOMEM;
+	for (unsigned i = 0; i < count; i++) {
+		c->held[i].newer = c->pool;
+		c->pool = &c->held[i];
+	}
+	return 0;
+}
+
+static void held_unlink(struct channel *c, struct held *h)
+{
+	if (h->older)
+		h->older->newer = h->newer;
+	else
+		c->held_oldest = h->newer;
+	if (h->newer)
+		h->newer->older = h->older;
+	else
+		c->held_newest = h->older;
+	h->newer = c->pool;
+	c->pool = h;
+}
+
+static void held_release(struct held *h)
+{
+	frame_recycle(&h->frame);
+	held_unlink(xts.channel, h);
+}
+
+/* Copies a held frame's unread part to the heap. Without memory the data is lost, so the channel has to end. */
+static bool evict(struct channel *c, struct held *h)
+{
+	struct piece *p = h->piece;
+	uint8_t *heap = malloc(p->bytes);
+
+	if (heap)
+		copy_from_frame(heap, &h->frame, p->offset, p->bytes);
+	else
+		p->bytes = 0;
+	p->heap = heap;
+	p->capacity = p->bytes;
+	p->offset = 0;
+	p->held = NULL;
+	xts_queue_recycle(c->queue, &h->frame);
+	xts_link_recycled(&c->link);
+	held_unlink(c, h);
+	return heap != NULL;
+}
+
+void buffer_evict_all(struct channel *c)
+{
+	while (c->held_oldest)
+		evict(c, c->held_oldest);
+}
+
+/* --- a socket's pieces ------------------------------------------------------------------------------------------------ */
+
+static struct piece *piece_add(struct xts_sock *s)
+{
+	struct piece *p = spare;
+
+	if (p) {
+		spare = p->next;
+		spare_count--;
+	} else {
+		p = malloc(sizeof *p);
+		if (!p)
+			return NULL;
+	}
+	memset(p, 0, sizeof *p);
+	if (s->last)
+		s->last->next = p;
+	else
+		s->first = p;
+	s->last = p;
+	return p;
+}
+
+static void piece_drop_first(struct xts_sock *s)
+{
+	struct piece *p = s->first;
+
+	s->first = p->next;
+	if (!s->first)
+		s->last = NULL;
+	if (p->held)
+		held_release(p->held);
+	free(p->heap);
+	if (spare_count == SPARE_PIECES) {
+		free(p);
+		return;
+	}
+	p->next = spare;
+	spare = p;
+	spare_count++;
+}
+
+static bool append_heap(struct xts_sock *s, const struct xts_rx_frame *frame, uint32_t offset, uint32_t bytes)
+{
+	struct piece *p = s->last;
+
+	if (!p || p->held || p->capacity - p->offset - p->bytes < bytes) {
+		uint32_t capacity = bytes < HEAP_BYTES_MIN ? HEAP_BYTES_MIN : bytes;
+		uint8_t *heap = malloc(capacity);
+
+		p = heap ? piece_add(s) : NULL;
+		if (!p) {
+			free(heap);
+			return false;
+		}
+		p->heap = heap;
+		p->capacity = capacity;
+	}
+	copy_from_frame(p->heap + p->offset + p->bytes, frame, offset, bytes);
+	p->bytes += bytes;
+	return true;
+}
+
+static bool append_held(struct xts_sock *s, const struct xts_rx_frame *frame, uint32_t offset, uint32_t bytes)
+{
+	struct channel *c = xts.channel;
+	struct piece *p;
+	struct held *h;
+
+	if (!c->pool && !evict(c, c->held_oldest))
+		return false;
+	p = piece_add(s);
+	if (!p)
+		return false;
+	h = c->pool;
+	c->pool = h->newer;
+	h->frame.bytes = frame->bytes;
+	h->frame.segments = frame->segments;
+	h->frame.cookie = frame->cookie;
+	memcpy(h->frame.segment, frame->segment, frame->segments * sizeof frame->segment[0]);
+	h->piece = p;
+	h->newer = NULL;
+	h->older = c->held_newest;
+	if (h->older)
+		h->older->newer = h;
+	else
+		c->held_oldest = h;
+	c->held_newest = h;
+	p->held = h;
+	p->offset = offset;
+	p->bytes = bytes;
+	return true;
+}
+
+/* Takes over the frame: holds or recycles it. */
+void buffer_append(struct xts_sock *s, struct xts_rx_frame *frame, uint32_t offset, uint32_t bytes)
+{
+	bool kept;
+
+	s->unread += bytes;
+	if (s->first && bytes <= SMALL_BYTES) {
+		kept = append_heap(s, frame, offset, bytes);
+		frame_recycle(frame);
+	} else {
+		kept = append_held(s, frame, offset, bytes);
+	}
+	if (!kept)
+		channel_fail(ENOMEM);
+}
+
+int buffer_take_over(struct xts_sock *s, uint8_t *heap, uint32_t bytes)
+{
+	struct piece *p = piece_add(s);
+
+	if (!p)
+		return -ENOMEM;
+	p->heap = heap;
+	p->bytes = p->capacity = bytes;
+	s->unread += bytes;
+	return 0;
+}
+
+static size_t piece_copy(const struct piece *p, uint32_t skip, uint8_t *out, size_t bytes)
+{
+	size_t n = p->bytes - skip < bytes ? p->bytes - skip : bytes;
+
+	if (p->held)
+		copy_from_frame(out, &p->held->frame, p->offset + skip, (uint32_t)n);
+	else
+		memcpy(out, p->heap + p->offset + skip, n);
+	return n;
+}
+
+/* Copies unread data from byte skip on into out, from byte out_skip of it on. */
+size_t buffer_copy(struct xts_sock *s, uint32_t skip, const struct iovec *out, size_t out_skip, size_t bytes)
+{
+	struct piece *p = s->first;
+	size_t done = 0;
+
+	while (p && skip >= p->bytes) {
+		skip -= p->bytes;
+		p = p->next;
+	}
+	while (p && done < bytes) {
+		size_t room, n;
+
+		while (out_skip >= out->iov_len) {
+			out_skip -= out->iov_len;
+			out++;
+		}
+		room = out->iov_len - out_skip;
+		n = piece_copy(p, skip, (uint8_t *)out->iov_base + out_skip, room < bytes - done ? room : bytes - done);
+		done += n;
+		out_skip += n;
+		skip += (uint32_t)n;
+		while (p && skip >= p->bytes) {
+			skip -= p->bytes;
+			p = p->next;
+		}
+	}
+	return done;
+}
+
+void buffer_consume(struct xts_sock *s, uint32_t bytes)
+{
+	s->unread -= bytes;
+	while (bytes) {
+		struct piece *p = s->first;
+
+		if (p->bytes > bytes) {
+			p->offset += bytes;
+			p->bytes -= bytes;
+			return;
+		}
+		bytes -= p->bytes;
+		piece_drop_first(s);
+	}
+}
+
+void buffer_drop(struct xts_sock *s)
+{
+	while (s->first)
+		piece_drop_first(s);
+	if (s->pdu_first)
+		pdu_drop(s);
+	s->unread = 0;
+}

@@ -1,0 +1,154 @@
+/*
+ * Requests that have a reply: BIND, LISTEN, SETSOCKOPT, GETSOCKOPT, IOCTL, SHARE, PARK, CLAIM. One at a time per socket; the proxy answers
+ * promptly or is found dead, so these waits end, and a signal does not end them (as in the kernel, where these calls do
+ * not sleep).
+ */
+#include "core/library.h"
+
+/* Another thread's first request will tell the proxy's identifier: until then we cannot name the socket. */
+int first_request_wait(struct xts_sock *s)
+{
+	uint32_t id = s->id;
+
+	while (s->id == id && (s->open || s->kept) && s->opening && !s->lost) {
+		int r = wait_for(&s->callers, FOREVER, false);
+
+		if (r == -ENOBUFS)
+			return r;
+	}
+	if (s->id != id || !(s->open || s->kept))
+		return -EBADF;
+	if (s->moved == MOVED)
+		return -ENOTCONN;
+	return s->lost || !xts.channel ? -ENETDOWN : 0;
+}
+
+/* Waits for the socket's turn and for a slot: nothing of what was true before is true after. */
+static int call_begin(struct xts_sock *s, uint8_t type, struct xts_tx_slot *slot)
+{
+	uint32_t id = s->id;
+	int r;
+
+	for (;;) {
+		/* Behind a CONNECT the proxy knows the socket by our number (PROTOCOL.md, "Identifiers"): an option must not
+		 * wait for the outcome of a connect, which may take minutes. */
+		r = s->opening && s->state == TCP_STATE_SYN_SENT ? 0 : first_request_wait(s);
+		if (r)
+			return r;
+		if (s->moved != NOT_MOVED && type != XTS_CMD_PARK)
+			return -ENOTCONN;
+		if (s->call) {
+			r = wait_for(&s->callers, FOREVER, false);
+			if (r == -ENOBUFS)
+				return r;
+			continue;
+		}
+		r = outbox_flush_socket(s) ? channel_slot(slot) : -EAGAIN;
+		if (r != -EAGAIN)
+			return r;
+		channel_pump();
+		if (s->id == id && xts.channel && !channel_can_send()) {
+			r = wait_for(&xts.frame_waiters, FOREVER, false);
+			if (r == -ENOBUFS)
+				return r;
+		}
+		if (s->id != id)
+			return -EBADF;
+	}
+}
+
+static uint32_t encode(const struct xts_sock *s, const struct call *call, uint8_t *frame)
+{
+	struct xts_bind bind = {.xts_socket = s->id, .token = call->token, .domain = s->family, .local = call->local};
+	struct xts_listen listen = {.xts_socket = s->id, .token = call->token, .post_credits = call->post_credits,
+				    .domain = s->family, .backlog = call->backlog};
+	struct xts_setsockopt set = {.xts_socket = s->id, .token = call->token, .domain = s->family,
+				     .level = call->level, .option = call->option, .length = call->length};
+	struct xts_getsockopt get = {.xts_socket = s->id, .token = call->token, .domain = s->family,
+				     .level = call->level, .option = call->option, .length = call->length};
+	struct xts_ioctl ioctl = {.xts_socket = s->id, .token = call->token, .domain = s->family,
+				  .request = (uint32_t)call->option, .length = call->length};
+	struct xts_share share = {.xts_socket = s->id, .token = call->token, .key = call->key, .keep_ms = call->keep_ms};
+	struct xts_park park = {.xts_socket = s->id, .token = call->token, .key = call->key, .keep_ms = call->keep_ms};
+	struct xts_claim claim = {.xts_socket = s->id, .token = call->token, .key = call->key,
+				  .post_credits = call->post_credits, .unread = call->unread};
+	uint32_t bytes;
+
+	xts_head_encode(frame, call->type, 0, 0, s->proxy_id);
+	switch (call->type) {
+	case XTS_CMD_BIND:
+		xts_bind_encode(frame, &bind);
+		return XTS_BIND_BYTES;
+	case XTS_CMD_LISTEN:
+		xts_listen_encode(frame, &listen);
+		return XTS_LISTEN_BYTES;
+	case XTS_CMD_SHARE:
+		xts_share_encode(frame, &share);
+		return XTS_SHARE_BYTES;
+	case XTS_CMD_PARK:
+		xts_park_encode(frame, &park);
+		return XTS_PARK_BYTES;
+	case XTS_CMD_CLAIM:
+		xts_claim_encode(frame, &claim);
+		return XTS_CLAIM_BYTES;
+	case XTS_CMD_SETSOCKOPT:
+		xts_setsockopt_encode(frame, &set);
+		bytes = XTS_SETSOCKOPT_BYTES;
+		break;
+	case XTS_CMD_GETSOCKOPT:
+		xts_getsockopt_encode(frame, &get);
+		bytes = XTS_GETSOCKOPT_BYTES;
+		break;
+	default:
+		xts_ioctl_encode(frame, &ioctl);
+		bytes = XTS_IOCTL_BYTES;
+	}
+	memcpy(frame + bytes, call->value, call->length);
+	return bytes + call->length;
+}
+
+/* Carries out a request whose reply nobody needs. 0; -EAGAIN when it would have to wait first; -ENETDOWN. */
+int call_proxy_unanswered(struct xts_sock *s, struct call *call)
+{
+	struct xts_tx_slot slot;
+	int r;
+
+	if (!s->proxy_id || s->opening || s->call || s->moved != NOT_MOVED || !outbox_flush_socket(s))
+		return -EAGAIN;
+	r = channel_slot(&slot);
+	if (r)
+		return r;
+	call->token = 0;
+	channel_submit(&slot, encode(s, call, slot.data));
+	return 0;
+}
+
+/* Carries out the request and waits for the reply. 0 or -errno; values are in *call. */
+int call_proxy(struct xts_sock *s, struct call *call)
+{
+	uint32_t id = s->id;
+	struct xts_tx_slot slot;
+	int r = call_begin(s, call->type, &slot);
+
+	if (r)
+		return r;
+	call->token = ++xts.token;
+	call->done = false;
+	call->error = 0;
+	channel_submit(&slot, encode(s, call, slot.data));
+	if (!s->proxy_id)
+		s->opening = true;
+	s->call = call;
+	socket_asked(s, true);
+	while (!call->done) {
+		r = wait_for(&s->callers, call->deadline_ns ? call->deadline_ns : FOREVER, true);
+		if (r == -ENOBUFS || r == -ETIMEDOUT)
+			break;
+		r = 0;
+	}
+	if (s->id == id && s->call == call)
+		s->call = NULL;
+	if (s->id == id)
+		wake(&s->callers); /* the next caller's turn */
+	return r ? r : -call->error;
+}

@@ -1,0 +1,205 @@
+/* Settings: xts_configure(), else the environment as it was when the library was loaded, else defaults. */
+#include "core/library.h"
+
+#include <stdlib.h>
+
+#include "environment.h"
+#include "notice.h"
+
+static int copy_text(char *out, size_t room, const char *text)
+{
+	if (!text)
+		return 0;
+	if (strlen(text) >= room)
+		return -ENAMETOOLONG;
+	strcpy(out, text);
+	return 0;
+}
+
+static int number_from(enum xts_variable variable, uint32_t *out)
+{
+	return *out ? 0 : xts_environment_number(variable, out);
+}
+
+static int text_from(enum xts_variable variable, char *out, size_t room)
+{
+	int r = out[0] ? 0 : xts_environment_check(variable);
+
+	return r || out[0] ? r : copy_text(out, room, xts_environment(variable));
+}
+
+_Static_assert(XTS_ENV_MIN_FRAME_WINDOW == XTS_FRAME_WINDOW_MIN && XTS_ENV_MAX_FRAME_WINDOW == XTS_FRAME_WINDOW_MAX,
+	       "the declared range of XTS_FRAME_WINDOW is not the wire's");
+_Static_assert(XTS_ENV_MAX_WINDOW_BYTES == XTS_CREDITS_MAX && XTS_ENV_MAX_WINDOW_BYTES_MAX == XTS_CREDITS_MAX,
+	       "the declared range of XTS_WINDOW_BYTES is not the wire's");
+
+/* What the program gave to xts_configure(); what the environment says has been checked before. */
+static int check(struct settings *s)
+{
+	if (!s->window_bytes)
+		s->window_bytes = XTS_ENV_DEFAULT_WINDOW_BYTES;
+	if (!s->window_bytes_max)
+		s->window_bytes_max = XTS_ENV_DEFAULT_WINDOW_BYTES_MAX;
+	if (s->window_bytes_max < s->window_bytes)
+		s->window_bytes_max = s->window_bytes;
+	if (s->window_bytes < WINDOW_BYTES_MIN || s->window_bytes_max > XTS_CREDITS_MAX) {
+		xts_notice("a receive window of %u to %u bytes: must be %u to %u", s->window_bytes, s->window_bytes_max,
+			   WINDOW_BYTES_MIN, XTS_CREDITS_MAX);
+		return -EINVAL;
+	}
+	if (s->frame_window && (s->frame_window < XTS_FRAME_WINDOW_MIN || s->frame_window > XTS_FRAME_WINDOW_MAX)) {
+		xts_notice("a frame window of %u: must be %u to %u", s->frame_window, XTS_FRAME_WINDOW_MIN,
+			   XTS_FRAME_WINDOW_MAX);
+		return -EINVAL;
+	}
+	if (!s->dead_ms)
+		s->dead_ms = XTS_ENV_DEFAULT_DEAD_MS;
+	if (s->dead_ms < XTS_ENV_MIN_DEAD_MS) {
+		xts_notice("dead_ms is %u: a silent device is given up after %u ms at the earliest", s->dead_ms,
+			   XTS_ENV_MIN_DEAD_MS);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int faults_from(struct settings *s)
+{
+	struct xts_faults transmit, receive;
+	int r = text_from(XTS_ENV_FAULTS, s->faults, sizeof s->faults);
+
+	if (!r && s->faults[0] && faults_parse(s->faults, &transmit, &receive))
+		r = xts_environment_refuse(XTS_ENV_FAULTS);
+	return r;
+}
+
+static int spin_from(struct settings *s)
+{
+	uint32_t spin_us = XTS_ENV_DEFAULT_SPIN_US;
+	int r = s->spin_us ? 0 : xts_environment_number(XTS_ENV_SPIN_US, &spin_us);
+
+	if (!r && !s->spin_us)
+		s->spin_us = spin_us ? spin_us : SPIN_NEVER;
+	return r;
+}
+
+static int take_environment(struct settings *s)
+{
+	int r = 0;
+
+	if (!s->endpoint[0]) {
+		r = text_from(XTS_ENV_QUEUE, s->queue, sizeof s->queue);
+		if (!r)
+			r = text_from(XTS_ENV_ENDPOINT, s->endpoint, sizeof s->endpoint);
+	}
+	if (!s->endpoint[0])
+		strcpy(s->endpoint, XTS_ENV_DEFAULT_ENDPOINT);
+	if (!r)
+		r = text_from(XTS_ENV_PCAP, s->pcap, sizeof s->pcap);
+	if (!r)
+		r = faults_from(s);
+	if (!r)
+		r = number_from(XTS_ENV_WINDOW_BYTES, &s->window_bytes);
+	if (!r)
+		r = number_from(XTS_ENV_WINDOW_BYTES_MAX, &s->window_bytes_max);
+	if (!r)
+		r = number_from(XTS_ENV_FRAME_WINDOW, &s->frame_window);
+	if (!r)
+		r = number_from(XTS_ENV_DEAD_MS, &s->dead_ms);
+	if (!r)
+		r = spin_from(s);
+	return r ? r : check(s);
+}
+
+/* Settings that are wrong change nothing: the next attempt shall find them wrong as well. */
+int settings_complete(struct settings *s)
+{
+	struct settings complete = *s;
+	int r = take_environment(&complete);
+
+	if (!r)
+		*s = complete;
+	return r;
+}
+
+int xts_configure(const struct xts_options *options)
+{
+	struct xts_options o = {0};
+	struct settings s = {0};
+	int r;
+
+	if (!options || options->size < sizeof options->size || options->size > sizeof o)
+		return finish(-EINVAL);
+	memcpy(&o, options, options->size);
+	s.spin_us = o.spin_us;
+	s.window_bytes = o.window_bytes;
+	s.window_bytes_max = o.window_bytes_max;
+	s.frame_window = o.frame_window;
+	s.dead_ms = o.dead_ms;
+	r = copy_text(s.endpoint, sizeof s.endpoint, o.endpoint);
+	if (!r)
+		r = copy_text(s.pcap, sizeof s.pcap, o.pcap);
+	library_enter();
+	if (!r && (xts.channel || xts.attaching))
+		r = -EBUSY;
+	if (!r) {
+		xts.settings = s;
+		xts.started = false;
+	}
+	library_leave();
+	return finish(r);
+}
+
+/* --- XTS_FAULTS ----------------------------------------------------------------------------------------------------------- */
+
+static uint32_t *fault_field(struct xts_faults *f, const char *name)
+{
+	if (!strcmp(name, "drop_ppm"))
+		return &f->drop_ppm;
+	if (!strcmp(name, "duplicate_ppm"))
+		return &f->duplicate_ppm;
+	if (!strcmp(name, "reorder_ppm"))
+		return &f->reorder_ppm;
+	if (!strcmp(name, "corrupt_ppm"))
+		return &f->corrupt_ppm;
+	if (!strcmp(name, "truncate_ppm"))
+		return &f->truncate_ppm;
+	if (!strcmp(name, "skip_frames"))
+		return &f->skip_frames;
+	return NULL;
+}
+
+/* "seed=1,drop_ppm=1000,…": both ways; "tx.drop_ppm" or "rx.drop_ppm": one way. */
+int faults_parse(const char *text, struct xts_faults *transmit, struct xts_faults *receive)
+{
+	char copy[256], *save = NULL;
+
+	memset(transmit, 0, sizeof *transmit);
+	memset(receive, 0, sizeof *receive);
+	if (strlen(text) >= sizeof copy)
+		return -EINVAL;
+	strcpy(copy, text);
+	for (char *word = strtok_r(copy, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
+		bool tx = strncmp(word, "rx.", 3) != 0, rx = strncmp(word, "tx.", 3) != 0;
+		char *name = tx && rx ? word : word + 3, *value = strchr(name, '='), *end;
+		uint64_t number;
+
+		if (!value)
+			return -EINVAL;
+		*value++ = 0;
+		number = strtoull(value, &end, 10);
+		if (end == value || *end)
+			return -EINVAL;
+		if (!strcmp(name, "seed")) {
+			transmit->seed = number;
+			receive->seed = number + 1;
+			continue;
+		}
+		if (!fault_field(transmit, name) || number > UINT32_MAX)
+			return -EINVAL;
+		if (tx)
+			*fault_field(transmit, name) = (uint32_t)number;
+		if (rx)
+			*fault_field(receive, name) = (uint32_t)number;
+	}
+	return 0;
+}

@@ -1,0 +1,239 @@
+/* connect(2), shutdown(2), getsockname(2), getpeername(2): __inet_stream_connect() and inet_shutdown() of the kernel. */
+#include "core/library.h"
+
+#include <sys/epoll.h>
+
+/* Sends CONNECT. Waits only for a slot, or for another thread's first request. */
+static int start(struct xts_sock *s, const struct xts_endpoint *peer, const struct along *along)
+{
+	uint32_t id = s->id;
+	uint32_t window = xts.settings.window_bytes < s->window_max ? xts.settings.window_bytes : s->window_max;
+	struct xts_connect m = {.xts_socket = id, .domain = s->family, .peer = *peer, .length = along ? along->bytes : 0};
+	struct xts_tx_slot slot;
+	int r;
+
+	if (s->renewed)
+		return -EOPNOTSUPP; /* bound or optioned before it was disconnected: that is gone, so no success */
+	do {
+		r = first_request_wait(s);
+		if (!r && s->call)
+			r = wait_for(&s->callers, FOREVER, false) == -ENOBUFS ? -ENOBUFS : -EAGAIN;
+		else if (!r)
+			r = channel_wait_slot(&slot);
+		if (s->id != id || !s->open) {
+			if (!r)
+				xts_queue_abandon(xts.channel->queue, &slot);
+			return -EBADF;
+		}
+	} while (r == -EAGAIN);
+	if (r)
+		return r;
+	if (s->phase != PHASE_UNCONNECTED || s->state != TCP_STATE_CLOSE || (s->opening && !s->proxy_id)) {
+		xts_queue_abandon(xts.channel->queue, &slot); /* another thread was faster */
+		return -EALREADY;
+	}
+	if (m.length)
+		push_along(s, along);
+	m.post_credits = push_window(s, window);
+	xts_credit_grant_init(&s->grant, m.post_credits);
+	s->consumed = 0;
+	s->error = 0;
+	s->done = false;
+	s->peer = *peer;
+	s->state = TCP_STATE_SYN_SENT;
+	s->phase = PHASE_CONNECTING;
+	s->opening = !s->proxy_id;
+	socket_asked(s, true);
+	xts_head_encode(slot.data, XTS_CMD_CONNECT, 0, 0, s->proxy_id);
+	xts_connect_encode(slot.data, &m);
+	if (m.length)
+		memcpy(slot.data + XTS_CONNECT_BYTES, along->payload, m.length);
+	channel_submit(&slot, XTS_CONNECT_BYTES + m.length);
+	status_state(s);
+	if (s->mirror)
+		mirror_dirty(s); /* not writable until connected */
+	return 0;
+}
+
+/*
+ * The attempt has failed, or what came of it before anybody asked: tells why, once, and the socket may try again. The
+ * proxy's is made ready for that by the next CONNECT.
+ */
+static int failed(struct xts_sock *s)
+{
+	int r = take_error(s);
+
+	if (s->lost) {
+		s->phase = PHASE_UNCONNECTED;
+		memset(&s->peer, 0, sizeof s->peer);
+		status_state(s);
+		return r ? r : -ECONNABORTED;
+	}
+	if (!s->bound_address) /* inet_reset_saddr(): the port stays */
+		s->local = (struct xts_endpoint){.ip_version = s->family, .port = s->local.port};
+	socket_unconnected(s);
+	socket_changed(s, EPOLLERR); /* tcp_disconnect() ends so */
+	return r ? r : -ECONNABORTED;
+}
+
+int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t length, const struct along *along)
+{
+	uint32_t id = s->id;
+	struct xts_endpoint peer;
+	uint64_t deadline;
+	int r, again = -EALREADY;
+
+	if (!address)
+		return -EFAULT;
+	if (length < sizeof address->sa_family)
+		return -EINVAL;
+	if (address->sa_family == AF_UNSPEC)
+		return socket_disconnect(s);
+	if (s->phase == PHASE_CONNECTED)
+		return -EISCONN;
+	if (s->phase == PHASE_DISCONNECTING)
+		return -EINVAL;
+	if (s->phase == PHASE_UNCONNECTED) {
+		if (s->state != TCP_STATE_CLOSE)
+			return -EISCONN;
+		if (s->ulps.along)
+			return -EINVAL; /* that attempt has failed: this one might go without what was to be pushed */
+		r = address_read(&peer, s->family, address, length, false);
+		if (!r)
+			r = address_connectable(s, &peer);
+		if (!r)
+			r = s->lost ? -ENETDOWN : start(s, &peer, along);
+		if (r)
+			return r;
+		again = -EINPROGRESS;
+	}
+	deadline = deadline_after(s->send_timeout_ns);
+	while (s->state == TCP_STATE_SYN_SENT) {
+		if (s->nonblocking)
+			return again;
+		r = wait_interruptibly(&s->writers, deadline, true);
+		if (s->id != id || !s->open)
+			return -EBADF;
+		if (r == -ETIMEDOUT)
+			return again;
+		if (r == -EINTR)
+			return interrupted(s->send_timeout_ns);
+		if (r == -ENOBUFS)
+			return r;
+	}
+	if (s->state == TCP_STATE_CLOSE)
+		return failed(s);
+	s->phase = PHASE_CONNECTED;
+	return 0;
+}
+
+int xts_connect(int number, const struct sockaddr *address, socklen_t length)
+{
+	struct xts_sock *s;
+	ssize_t r;
+
+	do {
+		library_enter();
+		channel_pump(); /* how the attempt has gone */
+		s = table_use(number);
+		r = s ? connect_socket(s, address, length, NULL) : -EBADF;
+	} while (library_restarts(&r));
+	return finish_of(number, (int)r);
+}
+
+int xts_is_unconnected(int number)
+{
+	struct xts_sock *s;
+	int r;
+
+	library_enter();
+	channel_pump();
+	s = table_open(number);
+	r = s ? s->phase == PHASE_UNCONNECTED && s->state == TCP_STATE_CLOSE : -EBADF;
+	library_leave();
+	return finish(r);
+}
+
+/* Both FINs are out: the kernel's socket is TCP_CLOSE as soon as ours is acknowledged. */
+static bool is_over(const struct xts_sock *s)
+{
+	return s->done && (s->shutdown & SEND_SHUTDOWN);
+}
+
+static int shutdown_socket(struct xts_sock *s, int how)
+{
+	uint8_t bits = (uint8_t)(how + 1);
+	uint8_t before = s->shutdown;
+
+	if (how < SHUT_RD || how > SHUT_RDWR)
+		return -EINVAL;
+	if (s->phase == PHASE_CONNECTING && s->state != TCP_STATE_SYN_SENT) /* nobody has asked how the connect went */
+		s->phase = s->state == TCP_STATE_ESTABLISHED ? PHASE_CONNECTED : PHASE_DISCONNECTING;
+	if (s->state == TCP_STATE_LISTEN) {
+		if (bits & RCV_SHUTDOWN)
+			return socket_disconnect(s);
+		socket_changed(s, STATE_CHANGE);
+		return 0;
+	}
+	if (s->state == TCP_STATE_SYN_SENT)
+		return socket_disconnect(s);
+	if (s->state == TCP_STATE_CLOSE) {
+		s->shutdown |= bits;
+		socket_changed(s, STATE_CHANGE);
+		return -ENOTCONN;
+	}
+	if (s->moved != NOT_MOVED)
+		return -ENOTCONN;
+	if (is_over(s)) {
+		socket_changed(s, STATE_CHANGE);
+		return -ENOTCONN;
+	}
+	s->shutdown |= bits;
+	if ((bits & SEND_SHUTDOWN) && !(before & SEND_SHUTDOWN))
+		outbox_add(s, TODO_FIN);
+	status_state(s);
+	socket_changed(s, STATE_CHANGE); /* also where nothing has, as in the kernel */
+	return 0;
+}
+
+int xts_shutdown(int number, int how)
+{
+	struct xts_sock *s;
+	int r;
+
+	library_enter();
+	channel_pump(); /* it may have ended */
+	s = table_use(number);
+	r = s ? shutdown_socket(s, how) : -EBADF;
+	library_leave();
+	return finish_of(number, r);
+}
+
+int xts_getsockname(int number, struct sockaddr *address, socklen_t *length)
+{
+	struct xts_sock *s;
+	int r;
+
+	library_enter();
+	channel_pump(); /* it may be connected */
+	s = table_open(number);
+	r = s ? address_write(s->family, &s->local, address, length) : -EBADF;
+	library_leave();
+	return finish_of(number, r);
+}
+
+int xts_getpeername(int number, struct sockaddr *address, socklen_t *length)
+{
+	struct xts_sock *s;
+	int r = -EBADF;
+
+	library_enter();
+	channel_pump(); /* it may have ended */
+	s = table_open(number);
+	if (s && (s->state != TCP_STATE_ESTABLISHED || is_over(s)))
+		r = -ENOTCONN;
+	else if (s)
+		r = address_write(s->family, &s->peer, address, length);
+	library_leave();
+	return finish_of(number, r);
+}

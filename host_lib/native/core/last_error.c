@@ -1,0 +1,122 @@
+/*
+ * The sentence about the last call of this thread that failed (xts_last_error() in xts.h).
+ *
+ * Theory of operation. A call that fails leaves its errno and its socket's number here, nothing more: most failures are
+ * EAGAIN. Code that knows more than errno says notes a sentence before it fails. Who asks gets that sentence, else what
+ * the socket's state tells, else what the proxy means by that errno, else the C library's text.
+ */
+#include "xts_private.h"
+#include "core/library.h"
+
+#include <stdarg.h>
+
+#define TEXT_BYTES ATTACH_ERROR_BYTES
+
+static __thread struct {
+	int error;             /* of the last call that failed; 0: none has */
+	int number;            /* its socket; -1: of no socket */
+	int noted;             /* the errno that text is about; 0: none */
+	char text[TEXT_BYTES];
+} last = {.number = -1};
+
+void last_error_note(int error, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(last.text, sizeof last.text, format, arguments);
+	va_end(arguments);
+	last.noted = error;
+}
+
+void last_error_failed(int error, int number)
+{
+	if (last.noted != error)
+		last.text[0] = 0;
+	last.noted = 0;
+	last.error = error;
+	last.number = number;
+}
+
+/* What the proxy, or the library for it, means by an errno beyond its usual text. */
+static const char *meaning_of(int error)
+{
+	switch (error) {
+	case ENETDOWN:
+		return "the offload proxy, or the way to it, has gone: see `xts doctor`, and the logs of xts-agent and xts-proxy";
+	case EUSERS:
+		return "the endpoint has no queue for one process more: see `xts doctor`";
+	case ESHUTDOWN:
+		return "the offload proxy is about to stop, and takes no new connections and listeners";
+	case EACCES:
+		return "the policy of the offload proxy forbids that address or port to this host: `xts-proxy --explain` on the "
+		       "device names the rule";
+	case EPERM:
+		return "the offload proxy refuses this socket option to hosts";
+	case ENOBUFS:
+		return "a limit of the offload proxy is reached, of sockets or of memory: `xts-proxy status` on the device shows "
+		       "what this host uses";
+	case EMFILE:
+		return "this process has as many XTS sockets as the library can number: close some";
+	default:
+		return NULL;
+	}
+}
+
+static bool is_of_waiting(int error)
+{
+	return error == EAGAIN || error == EINTR || error == EINPROGRESS || error == EALREADY || error == EBADF;
+}
+
+/* What the state of the socket tells; NULL: nothing. */
+static const char *state_of(int number, bool *pushed)
+{
+	const char *text = NULL;
+	struct xts_sock *s;
+
+	library_enter();
+	s = table_open(number);
+	if (s && s->gone)
+		text = xts_reason_text(s->gone);
+	else if (s && s->lost)
+		text = "the offload proxy, or the way to it, has gone, and this socket with it: a new one attaches again";
+	*pushed = s && !text && (s->ulps.depth[ULPS_RECEIVE] || s->ulps.depth[ULPS_SEND] || s->ulps.along || s->seqpacket);
+	library_leave();
+	return text;
+}
+
+const char *xts_reason_of(int error, bool ask)
+{
+	const char *text = NULL;
+	bool pushed = false;
+
+	if (last.error == error && last.text[0])
+		return last.text;
+	if (is_of_waiting(error))
+		return NULL;
+	if (last.error == error && last.number >= 0) {
+		int number = last.number;
+
+		text = state_of(number, &pushed);
+		if (!text && ask && xts_ulp_error(number, NULL, last.text, sizeof last.text) == error && last.text[0])
+			text = last.text;
+		else if (!text)
+			last.text[0] = 0;
+		last.error = error; /* what xts_ulp_error() did is no call of the program's */
+		last.number = number;
+	}
+	return text ? text : meaning_of(error);
+}
+
+const char *xts_last_error(void)
+{
+	int before = errno;
+	const char *text = last.error ? xts_reason_of(last.error, true) : "";
+
+	if (!text) {
+		snprintf(last.text, sizeof last.text, "%s", strerror(last.error));
+		text = last.text;
+	}
+	errno = before;
+	return text;
+}

@@ -1,0 +1,202 @@
+/*
+ * bind(2), listen(2), accept4(2). The proxy accepts; connections come as NEWCONN, have a socket and are answered before
+ * the application accepts them, so that data can arrive. A listener's credit account counts connections.
+ */
+#include "core/library.h"
+
+#include <sys/epoll.h>
+
+#define BACKLOG_MAX 4096u
+
+static bool is_any(const struct xts_endpoint *endpoint)
+{
+	static const uint8_t any[sizeof endpoint->address];
+
+	return memcmp(endpoint->address, any, sizeof any) == 0;
+}
+
+static int bind_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t length)
+{
+	struct call call = {.type = XTS_CMD_BIND};
+	uint32_t id = s->id;
+	int r = address_read(&call.local, s->family, address, length, true);
+
+	if (r)
+		return r;
+	/* What is wrong with the address is said before that it is too late for any; and after a reset it is not. */
+	if ((s->state != TCP_STATE_CLOSE || s->phase != PHASE_UNCONNECTED || s->bound) &&
+	    (!s->proxy_id || s->closing || !xts.channel))
+		return -EINVAL;
+	r = call_proxy(s, &call);
+	if (!r && s->id == id) {
+		s->local = call.local;
+		s->bound = true;
+		s->bound_address = s->bound_address || !is_any(&call.local);
+		s->renewed = false;
+		status_state(s);
+	}
+	return r;
+}
+
+int xts_bind(int number, const struct sockaddr *address, socklen_t length)
+{
+	struct xts_sock *s;
+	int r;
+
+	library_enter();
+	s = table_open(number);
+	r = s ? bind_socket(s, address, length) : -EBADF;
+	library_leave();
+	return finish_of(number, r);
+}
+
+/* The kernel lets one more wait than the backlog says. */
+static int listen_socket(struct xts_sock *s, int backlog)
+{
+	uint32_t id = s->id, length = backlog < 0 || (uint32_t)backlog > BACKLOG_MAX ? BACKLOG_MAX : (uint32_t)backlog;
+	struct call call = {.type = XTS_CMD_LISTEN, .backlog = length};
+	bool was_listening = s->state == TCP_STATE_LISTEN;
+	uint32_t window = length + 1 < 2 ? 2 : length + 1;
+	bool sharing = s->to_share && sharing_possible();
+	int r;
+
+	if (s->phase != PHASE_UNCONNECTED || (s->state != TCP_STATE_CLOSE && !was_listening) || s->ulps.along)
+		return -EINVAL;
+	if (s->renewed)
+		return -EOPNOTSUPP;
+	if (!was_listening) {
+		call.post_credits = sharing ? 0 : window;
+		/* From now on, for a NEWCONN may overtake our waking up. */
+		xts_credit_grant_init(&s->grant, window);
+		s->state = TCP_STATE_LISTEN;
+	} else if (window > s->grant.window && !s->shared) {
+		call.post_credits = window - s->grant.window;
+		s->grant.window += call.post_credits;
+		s->grant.outstanding += call.post_credits;
+		s->grant.limit = s->grant.window / 4;
+	}
+	r = call_proxy(s, &call);
+	if (s->id != id)
+		return r;
+	if (r && !was_listening && s->state == TCP_STATE_LISTEN) {
+		s->state = TCP_STATE_CLOSE;
+		s->grant.window = 0;
+	}
+	if (!r) {
+		s->backlog = length;
+		s->local = call.local;
+		s->shutdown = 0;
+	}
+	if (!r && sharing && !was_listening && share_name(s) && s->id == id && s->state == TCP_STATE_LISTEN) {
+		xts_credit_grant_init(&s->grant, window); /* as a listener of this process alone */
+		s->grant.outstanding = 0;
+		s->grant.unadvertised = window;
+		s->key = 0;
+		outbox_add(s, TODO_ADVERT);
+	}
+	if (s->id != id)
+		return -EBADF;
+	status_state(s);
+	socket_changed(s, EPOLLHUP);
+	return r;
+}
+
+int xts_listen(int number, int backlog)
+{
+	struct xts_sock *s;
+	int r;
+
+	library_enter();
+	s = table_use(number);
+	r = s ? listen_socket(s, backlog) : -EBADF;
+	library_leave();
+	return finish_of(number, r);
+}
+
+static struct xts_sock *take_connection(struct xts_sock *listener)
+{
+	struct xts_sock *s = listener->accept_first;
+
+	listener->accept_first = s->accept_next;
+	if (!listener->accept_first)
+		listener->accept_last = NULL;
+	listener->accept_count--;
+	s->accept_next = s->listener = NULL;
+	if (s->offered) {
+		s->offered = false;
+		outbox_add(s, TODO_ACCEPTED);
+	}
+	if (!listener->lost && !listener->shared) {
+		xts_credit_free(&listener->grant, 1);
+		if (xts_credit_due(&listener->grant))
+			outbox_add(listener, TODO_ADVERT);
+	}
+	if (!listener->accept_first && listener->mirror)
+		mirror_dirty(listener);
+	status_data(listener);
+	return s;
+}
+
+static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t *length, int flags)
+{
+	uint64_t deadline = deadline_after(s->receive_timeout_ns);
+	uint32_t id = s->id;
+	bool first = s->joint && !s->accept_first && !s->grant.outstanding;
+	int r;
+
+	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
+		return -EINVAL;
+	if (address && !length)
+		return -EFAULT;
+	if (address && (int)*length < 0)
+		return -EINVAL;
+	listener_interest(s);
+	if (!s->accept_first && xts.channel)
+		channel_pump();
+	while (s->id == id && s->open && !s->accept_first) {
+		if (s->lost && s->phase == PHASE_UNCONNECTED)
+			return -ENETDOWN;
+		if (s->state != TCP_STATE_LISTEN)
+			return -EINVAL;
+		if (s->nonblocking && !first)
+			return -EAGAIN;
+		/* Before it was asked for none could come: one that waits at the proxy is here in a moment. */
+		if (s->nonblocking)
+			deadline = now_ns() + NS_PER_MS;
+		first = false;
+		r = wait_interruptibly(&s->readers, deadline, false);
+		if (r == -ETIMEDOUT)
+			return -EAGAIN;
+		if (r == -EINTR)
+			return interrupted(s->receive_timeout_ns);
+		if (r == -ENOBUFS)
+			return r;
+	}
+	if (s->id != id || !s->open)
+		return -EBADF;
+	s = take_connection(s);
+	s->open = true;
+	s->nonblocking = flags & SOCK_NONBLOCK;
+	s->close_on_exec = flags & SOCK_CLOEXEC;
+	if (address)
+		address_write(s->family, &s->peer, address, length);
+	return (int)s->id;
+}
+
+int xts_accept4(int number, struct sockaddr *address, socklen_t *length, int flags)
+{
+	struct xts_sock *s;
+	ssize_t r;
+
+	do {
+		library_enter();
+		s = table_use(number);
+		r = s ? accept_socket(s, address, length, flags) : -EBADF;
+	} while (library_restarts(&r));
+	return finish_of(number, (int)r);
+}
+
+int xts_accept(int number, struct sockaddr *address, socklen_t *length)
+{
+	return xts_accept4(number, address, length, 0);
+}

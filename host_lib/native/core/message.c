@@ -1,0 +1,412 @@
+/*
+ * Messages from the proxy. Each is decoded from a private copy of the frame's first bytes; only payload is read from
+ * the frame itself. The proxy is not trusted: an unknown identifier or token is counted and dropped, a message that no
+ * correct proxy can send in the socket's state ends the channel (channel_fail).
+ */
+#include "core/library.h"
+
+#include <stdlib.h>
+#include <sys/epoll.h>
+
+#define REFUSED_MAX (1u << 16) /* beyond any backlog */
+
+/* The sender's end of an account: more credits than there can be end the channel. */
+bool message_credits(struct xts_sock *s, uint32_t post_credits)
+{
+	if (xts_credit_add(&s->credits, post_credits)) {
+		channel_fail(EPROTO);
+		return false;
+	}
+	if (s->credits > s->peer_window)
+		s->peer_window = s->credits;
+	return true;
+}
+
+struct xts_sock *message_target(uint32_t id)
+{
+	struct xts_sock *s = table_find(id);
+
+	if (!s || s->lost) {
+		xts.bad_ids++;
+		return NULL;
+	}
+	return s;
+}
+
+static void receive_connect_ack(const struct xts_head *head, const struct xts_connect_ack *m)
+{
+	struct xts_sock *s = message_target(head->id);
+	bool learns = s && (s->opening || !m->proxy_id);
+
+	if (!s)
+		return;
+	if (s->state != TCP_STATE_SYN_SENT) {
+		xts.bad_ids++;
+		return;
+	}
+	socket_asked(s, false);
+	s->opening = false;
+	s->proxy_id = m->proxy_id;
+	if (head->error || !m->proxy_id) {
+		s->grant.window = 0;
+		if (m->local.ip_version) /* the attempt has given it a port */
+			s->local = m->local;
+		socket_fail(s, head->error ? head->error : EPROTO);
+	} else {
+		s->state = TCP_STATE_ESTABLISHED;
+		s->local = m->local;
+		s->peer = m->peer;
+		if (!message_credits(s, m->post_credits))
+			return;
+		status_state(s);
+		socket_changed(s, EPOLLIN | EPOLLOUT);
+	}
+	wake(&s->callers);
+	if (learns)
+		socket_learn(s, m->proxy_id);
+}
+
+/* A reply to a struct call; value is the payload's offset in the frame. */
+static void receive_reply(const struct xts_head *head, uint8_t request, uint32_t proxy_id, uint32_t token,
+			  const struct xts_endpoint *local, const struct xts_rx_frame *frame, uint32_t offset,
+			  uint32_t length)
+{
+	struct xts_sock *s = message_target(head->id);
+	struct call *call = s ? s->call : NULL;
+	bool learns = false;
+
+	if (!s)
+		return;
+	if (s->opening && s->state != TCP_STATE_SYN_SENT && (!call || call->token == token)) {
+		learns = true;
+		s->opening = false;
+		s->proxy_id = proxy_id;
+	} else if (!s->opening && !s->proxy_id && !s->closing) {
+		s->proxy_id = proxy_id; /* the CONNECT before it came to nothing, and this call made the socket */
+	}
+	if (call && call->token == token) {
+		if (call->type != request && !(call->type == XTS_CMD_GETSOCKOPT && request == XTS_CMD_SETSOCKOPT)) {
+			channel_fail(EPROTO);
+			return;
+		}
+		if (local)
+			call->local = *local;
+		if (length > sizeof call->value)
+			length = sizeof call->value;
+		/* Replies are short: the value lies in the first segment, or the frame is not worth more trouble. */
+		if (offset + length <= frame->segment[0].iov_len)
+			memcpy(call->value, (const uint8_t *)frame->segment[0].iov_base + offset, length);
+		else
+			length = 0;
+		call->length = length;
+		call->error = head->error;
+		call->done = true;
+		s->call = NULL;
+		if (s->pushing && request == XTS_CMD_IOCTL && !head->error)
+			push_answered(s, call);
+	} else if (!s->closing && token) {
+		xts.bad_ids++;
+	}
+	if (token)
+		socket_asked(s, false);
+	wake(&s->callers);
+	if (learns)
+		socket_learn(s, proxy_id);
+}
+
+/* The connection is ours from here on: what follows this message belongs to it already. */
+static void receive_claim_ack(const struct xts_head *head, const struct xts_claim_ack *m, const struct xts_rx_frame *frame)
+{
+	struct xts_sock *s = message_target(head->id);
+	struct call *call = s ? s->call : NULL;
+
+	if (call && call->type == XTS_CMD_CLAIM && call->token == m->token && !head->error) {
+		if (!m->proxy_id) {
+			channel_fail(EPROTO);
+			return;
+		}
+		if (!message_credits(s, m->post_credits))
+			return;
+		s->local = m->local;
+		s->peer = m->peer;
+	}
+	if (s)
+		receive_reply(head, XTS_CMD_CLAIM, m->proxy_id, m->token, NULL, frame, 0, 0);
+}
+
+/*
+ * Notes a refusal for the outbox. A listener that closes may have as many connections on their way as its backlog, and
+ * no frame credit may be there to refuse them with; holding back theirs could leave both sides waiting for the other.
+ */
+void channel_refuse(uint32_t proxy_id, uint16_t error)
+{
+	struct channel *c = xts.channel;
+
+	if (c->refused_count == c->refused_room) {
+		unsigned room = c->refused_room ? c->refused_room * 2 : 64;
+		struct refused *refused = room <= REFUSED_MAX ? realloc(c->refused, room * sizeof *refused) : NULL;
+
+		if (!refused) {
+			channel_fail(ENOBUFS);
+			return;
+		}
+		c->refused = refused;
+		c->refused_room = room;
+	}
+	c->refused[c->refused_count++] = (struct refused){.proxy_id = proxy_id, .error = error};
+}
+
+static void refuse(struct xts_sock *listener, uint32_t proxy_id)
+{
+	bool joint = listener && listener->joint;
+
+	channel_refuse(proxy_id, joint ? EAGAIN : ENFILE);
+	if (joint) {
+		listener->grant.outstanding = listener->grant.unadvertised = 0;
+	} else if (listener) {
+		xts_credit_free(&listener->grant, 1);
+		if (xts_credit_due(&listener->grant))
+			outbox_add(listener, TODO_ADVERT);
+	}
+}
+
+static bool is_due(struct xts_sock *listener)
+{
+	if (listener->state != TCP_STATE_LISTEN)
+		return false;
+	return listener->shared ? share_offered(listener) : xts_credit_receive(&listener->grant, 1) == 0;
+}
+
+static void receive_newconn(const struct xts_head *head, const struct xts_newconn *m)
+{
+	struct xts_sock *listener = table_find(head->id), *s;
+	uint32_t window;
+
+	if (!m->proxy_id || (listener && !listener->closing && !is_due(listener))) {
+		channel_fail(EPROTO);
+		return;
+	}
+	if (listener && listener->closing && listener->key)
+		return; /* it goes back with the listener, which the proxy is about to learn */
+	if (!listener || listener->closing) {
+		refuse(NULL, m->proxy_id);
+		return;
+	}
+	s = socket_make(listener->family);
+	if (!s) {
+		refuse(listener, m->proxy_id);
+		return;
+	}
+	s->proxy_id = m->proxy_id;
+	s->state = TCP_STATE_ESTABLISHED;
+	s->phase = PHASE_CONNECTED;
+	s->local = m->local;
+	s->peer = m->peer;
+	s->listener = listener;
+	s->linger = listener->linger;
+	s->linger_s = listener->linger_s;
+	s->receive_timeout_ns = listener->receive_timeout_ns;
+	s->send_timeout_ns = listener->send_timeout_ns;
+	s->receive_lowat = listener->receive_lowat;
+	s->window_max = listener->window_max;
+	s->seqpacket = listener->seqpacket;
+	memcpy(s->ulps.id, listener->ulps.id, sizeof s->ulps.id);
+	memcpy(s->ulps.depth, listener->ulps.depth, sizeof s->ulps.depth);
+	s->ulps.peeking = listener->ulps.peeking;
+	window = xts.settings.window_bytes < s->window_max ? xts.settings.window_bytes : s->window_max;
+	xts_credit_grant_init(&s->grant, push_window(s, window));
+	if (!message_credits(s, m->post_credits))
+		return;
+	if (listener->accept_last)
+		listener->accept_last->accept_next = s;
+	else
+		listener->accept_first = s;
+	listener->accept_last = s;
+	listener->accept_count++;
+	s->offered = listener->shared && (listener->joint || !listener->interested);
+	if (!s->offered)
+		outbox_add(s, TODO_ACCEPTED);
+	else if (listener->joint)
+		progress_need();
+	status_state(s);
+	status_data(listener);
+	socket_changed(listener, EPOLLIN);
+}
+
+/* Data for a socket: true when the frame has been taken over. */
+static bool receive_data(struct xts_sock *s, struct xts_rx_frame *frame, uint32_t length)
+{
+	if (s->done || s->state != TCP_STATE_ESTABLISHED || (s->todo & TODO_GIVE_BACK) ||
+	    xts_credit_receive(&s->grant, length) || (s->pdu_first && !pdu_stream_data(s, length))) {
+		channel_fail(EPROTO);
+		return true;
+	}
+	s->received_bytes += length;
+	xts.received_bytes += length;
+	if (s->grant.outstanding < s->grant.window / 2)
+		s->squeezed = true;
+	socket_asked(s, false);
+	buffer_append(s, frame, XTS_RECV_BYTES, length);
+	return true;
+}
+
+static void receive_closed(struct xts_sock *s)
+{
+	if (!s->closing) {
+		channel_fail(EPROTO);
+		return;
+	}
+	s->proxy_id = 0;
+	s->closing = false;
+	if (s->disconnecting)
+		socket_disconnected(s);
+	else
+		socket_free(s);
+}
+
+/* True when the frame has been taken over. */
+static bool receive_recv(const struct xts_head *head, const struct xts_recv *m, struct xts_rx_frame *frame)
+{
+	struct xts_sock *s = message_target(head->id);
+	struct channel *c = xts.channel;
+	uint32_t events = 0;
+	bool taken = false;
+
+	if (!s)
+		return false;
+	if (head->flags & XTS_FLAG_CLOSED) {
+		receive_closed(s);
+		return xts.channel != c;
+	}
+	if (s->closing)
+		return false; /* crossed our CLOSE */
+	if (s->state != TCP_STATE_ESTABLISHED) {
+		channel_fail(EPROTO);
+		return true;
+	}
+	if (m->post_credits && !message_credits(s, m->post_credits))
+		return true;
+	if (m->length) {
+		taken = receive_data(s, frame, m->length);
+		if (xts.channel != c)
+			return true;
+		if (s->pdu_first || s->unread >= s->receive_lowat)
+			events |= EPOLLIN;
+		else
+			wake(&s->readers); /* a call may want less than SO_RCVLOWAT */
+	}
+	if (m->post_credits && s->no_space)
+		events |= EPOLLOUT;
+	if (head->flags & XTS_FLAG_EOS) {
+		if (pdu_is_open(s)) {
+			channel_fail(EPROTO);
+			return true;
+		}
+		s->done = true;
+		s->shutdown |= RCV_SHUTDOWN;
+		events |= STATE_CHANGE & ~(uint32_t)EPOLLOUT; /* there is no more room than before */
+		status_state(s);
+	}
+	if (head->flags & XTS_FLAG_RESET) {
+		socket_fail(s, s->done && (!head->error || head->error == ECONNRESET) ? EPIPE :
+			       head->error ? head->error : ECONNRESET);
+		return taken;
+	}
+	status_data(s);
+	if (events)
+		socket_changed(s, events);
+	else if (m->post_credits)
+		wake(&s->writers);
+	return taken;
+}
+
+/* Handles a sequenced message and recycles its frame, unless the data in it is kept. copy: its first 128 bytes. */
+void message_receive(struct xts_rx_frame *frame, const struct xts_head *head, const uint8_t *copy)
+{
+	struct channel *c = xts.channel;
+	union {
+		struct xts_connect_ack connect_ack;
+		struct xts_listen_ack listen_ack;
+		struct xts_newconn newconn;
+		struct xts_recv recv;
+		struct xts_recv_pdu recv_pdu;
+		struct xts_bind_ack bind_ack;
+		struct xts_sockopt_ack sockopt_ack;
+		struct xts_ioctl_ack ioctl_ack;
+		struct xts_share_ack share_ack;
+		struct xts_park_ack park_ack;
+		struct xts_claim_ack claim_ack;
+	} m;
+	bool taken = false, bad = false;
+
+	switch (head->type) {
+	case XTS_REPLY_RECV:
+		bad = xts_recv_decode(&m.recv, copy, frame->bytes);
+		if (!bad)
+			taken = receive_recv(head, &m.recv, frame);
+		break;
+	case XTS_REPLY_RECV_PDU:
+		bad = xts_recv_pdu_decode(&m.recv_pdu, copy, frame->bytes);
+		if (!bad)
+			taken = pdu_message(head, &m.recv_pdu, frame);
+		break;
+	case XTS_REPLY_CONNECT_ACK:
+		bad = xts_connect_ack_decode(&m.connect_ack, copy, frame->bytes);
+		if (!bad)
+			receive_connect_ack(head, &m.connect_ack);
+		break;
+	case XTS_REPLY_NEWCONN:
+		bad = xts_newconn_decode(&m.newconn, copy, frame->bytes);
+		if (!bad)
+			receive_newconn(head, &m.newconn);
+		break;
+	case XTS_REPLY_LISTEN_ACK:
+		bad = xts_listen_ack_decode(&m.listen_ack, copy, frame->bytes);
+		if (!bad)
+			receive_reply(head, XTS_CMD_LISTEN, m.listen_ack.proxy_id, m.listen_ack.token,
+				      &m.listen_ack.local, frame, 0, 0);
+		break;
+	case XTS_REPLY_BIND_ACK:
+		bad = xts_bind_ack_decode(&m.bind_ack, copy, frame->bytes);
+		if (!bad)
+			receive_reply(head, XTS_CMD_BIND, m.bind_ack.proxy_id, m.bind_ack.token, &m.bind_ack.local,
+				      frame, 0, 0);
+		break;
+	case XTS_REPLY_SOCKOPT_ACK:
+		bad = xts_sockopt_ack_decode(&m.sockopt_ack, copy, frame->bytes);
+		if (!bad)
+			receive_reply(head, XTS_CMD_SETSOCKOPT, m.sockopt_ack.proxy_id, m.sockopt_ack.token, NULL,
+				      frame, XTS_SOCKOPT_ACK_BYTES, m.sockopt_ack.length);
+		break;
+	case XTS_REPLY_IOCTL_ACK:
+		bad = xts_ioctl_ack_decode(&m.ioctl_ack, copy, frame->bytes);
+		if (!bad)
+			receive_reply(head, XTS_CMD_IOCTL, m.ioctl_ack.proxy_id, m.ioctl_ack.token, NULL, frame,
+				      XTS_IOCTL_ACK_BYTES, m.ioctl_ack.length);
+		break;
+	case XTS_REPLY_SHARE_ACK:
+		bad = xts_share_ack_decode(&m.share_ack, copy, frame->bytes);
+		if (!bad)
+			receive_reply(head, XTS_CMD_SHARE, m.share_ack.proxy_id, m.share_ack.token, &m.share_ack.local,
+				      frame, 0, 0);
+		break;
+	case XTS_REPLY_PARK_ACK:
+		bad = xts_park_ack_decode(&m.park_ack, copy, frame->bytes);
+		if (!bad)
+			receive_reply(head, XTS_CMD_PARK, 0, m.park_ack.token, NULL, frame, 0, 0);
+		break;
+	case XTS_REPLY_CLAIM_ACK:
+		bad = xts_claim_ack_decode(&m.claim_ack, copy, frame->bytes);
+		if (!bad)
+			receive_claim_ack(head, &m.claim_ack, frame);
+		break;
+	default:
+		bad = true; /* the link lets none through */
+	}
+	if (bad)
+		channel_fail(EBADMSG);
+	if (xts.channel != c)
+		return; /* the queue goes, and this frame with it */
+	if (!taken)
+		frame_recycle(frame);
+}

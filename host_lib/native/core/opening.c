@@ -1,0 +1,231 @@
+/*
+ * The beginning of a channel: attaching, decorating the queue as the settings ask, HELLO and HELLO_ACK. It blocks, without
+ * the lock, for as long as that takes; the channel is nobody else's until it is up.
+ */
+#include "environment.h"
+#include "core/library.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "notice.h"
+
+#define ATTACH_TIMEOUT_MS 3000
+
+/* A capture that cannot be written costs no sockets. */
+static void capture(struct channel *c)
+{
+	static bool told;
+	int r = xts.settings.pcap[0] ? xts_pcap_wrap(&c->queue, c->queue, xts.settings.pcap) : 0;
+
+	c->attachment.queue = c->queue;
+	if (r && !told)
+		xts_notice("XTS_PCAP=%s: %s; going on without a capture", xts.settings.pcap, strerror(-r));
+	told = told || r;
+}
+
+static int decorate(struct channel *c)
+{
+	struct xts_faults transmit, receive;
+	int r;
+
+	c->queue = c->attachment.queue;
+	if (c->queue->packets) {
+		r = xts_bundle_wrap(&c->queue, c->queue);
+		if (r)
+			return r;
+		c->attachment.queue = c->bundle = c->queue;
+	}
+	if (xts.settings.faults[0]) {
+		r = faults_parse(xts.settings.faults, &transmit, &receive);
+		if (!r)
+			r = xts_fault_wrap(&c->queue, c->queue, &transmit, &receive);
+		if (r)
+			return r;
+		c->attachment.queue = c->queue;
+	}
+	capture(c);
+	return 0;
+}
+
+static int link_start(struct channel *c)
+{
+	const struct xts_attach_reply *reply = &c->attachment.reply;
+	struct xts_link_config config = {
+		.role = XTS_LINK_HOST,
+		.ethertype = reply->ethertype,
+		.frame_window = c->queue->frame_window,
+		.largest_message = c->queue->largest_message,
+		.features = XTS_FEATURE_SHARE | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS | XTS_FEATURE_SHRINK |
+			    (c->bundle ? XTS_FEATURE_BUNDLE : 0),
+		.epoch = reply->epoch,
+		.pid = (uint32_t)getpid(),
+		.ping_ms = PING_MS,
+		.dead_ms = OPENING_MS,
+		.token = reply->token,
+		.token_bytes = reply->token_bytes,
+	};
+
+	if (xts.settings.frame_window && xts.settings.frame_window < config.frame_window)
+		config.frame_window = (uint16_t)xts.settings.frame_window;
+	memcpy(config.local_mac, c->queue->local_mac, 6);
+	memcpy(config.peer_mac, c->queue->peer_mac, 6);
+	return xts_link_init(&c->link, &config, now_ns());
+}
+
+/* Exchanges HELLO and HELLO_ACK. The channel is not yet anybody else's. */
+static int link_open(struct channel *c)
+{
+	int r = link_start(c);
+
+	while (!r && c->link.state == XTS_LINK_OPENING) {
+		struct pollfd fds[2] = {{.fd = c->queue->wait_fd, .events = POLLIN},
+					{.fd = c->attachment.connection, .events = POLLIN}};
+		uint64_t now = now_ns(), deadline;
+		struct xts_rx_frame frame;
+		struct xts_head head;
+		uint8_t copy[HEAD_COPY_BYTES];
+
+		channel_control(c, now);
+		if (xts_queue_kick(c->queue) == -ENXIO)
+			return -ENETDOWN;
+		while (c->link.state == XTS_LINK_OPENING && (r = xts_queue_receive(c->queue, &frame)) == 1) {
+			uint32_t n = frame.bytes < sizeof copy ? frame.bytes : (uint32_t)sizeof copy;
+
+			memcpy(copy, frame.segment[0].iov_base, n);
+			xts_queue_recycle(c->queue, &frame);
+			xts_link_receive(&c->link, copy, n, frame.bytes, now, &head);
+		}
+		if (r < 0)
+			return -ENETDOWN;
+		r = 0;
+		if (c->link.state != XTS_LINK_OPENING)
+			break;
+		deadline = xts_link_deadline_ns(&c->link);
+		if (!xts_queue_arm(c->queue)) {
+			poll(fds, 2, deadline > now ? (int)((deadline - now) / NS_PER_MS) + 1 : 0);
+			xts_queue_disarm(c->queue);
+		}
+		if (fds[1].revents && c->attachment.reply.kind == XTS_QUEUE_SHM)
+			return -ENETDOWN;
+		xts_link_tick(&c->link, now_ns());
+	}
+	if (!r && c->link.state == XTS_LINK_DOWN)
+		r = -c->link.error;
+	if (!r && c->bundle)
+		xts_bundle_send(c->bundle, c->link.features & XTS_FEATURE_BUNDLE);
+	c->link.config.dead_ms = xts.settings.dead_ms - PING_MS; /* after a ping, which comes after so much silence */
+	return r;
+}
+
+/* Why there is no queue, in a sentence, for people; c is as the failure has left it. */
+static void explain(char text[ATTACH_ERROR_BYTES], const struct channel *c, const char *endpoint, int r, bool attached)
+{
+	const char *reason = c->attachment.reply.reason;
+
+	if (attached)
+		snprintf(text, ATTACH_ERROR_BYTES, "a queue was to be had at %.128s, but %s", endpoint,
+			 r == -ETIMEDOUT || r == -ENETDOWN ? "the proxy behind it does not answer" : strerror(-r));
+	else if (c->attachment.reply.error > 0 && reason[0])
+		snprintf(text, ATTACH_ERROR_BYTES, "%s", reason);
+	else if (r == -ENOENT || r == -ECONNREFUSED)
+		snprintf(text, ATTACH_ERROR_BYTES, "no offload proxy to be reached by %.128s; is it, or xts-agent, running? See `xts doctor`",
+			 endpoint);
+	else
+		snprintf(text, ATTACH_ERROR_BYTES, "%.128s: %s", endpoint, r == -EPROTO ? "speaks another version" : strerror(-r));
+	for (char *at = text; *at; at++)
+		if ((unsigned char)*at < ' ' || *at == 0x7f)
+			*at = '?';
+}
+
+/* What the application is told. Without a queue, for want of one: EUSERS, whatever of that the server has said. */
+static int attach_result(const struct channel *c, int r)
+{
+	if (c->attachment.reply.error > 0 && (r == -EAGAIN || r == -ESHUTDOWN || r == -EUSERS || r == -ENOSPC))
+		return -EUSERS;
+	return r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -EACCES || r == -EPERM ? r : -ENETDOWN;
+}
+
+/* 0, or -errno: error says what went wrong, and *result what the application is told of it. */
+static int channel_open(struct channel **out, char error[ATTACH_ERROR_BYTES], int *result)
+{
+	struct channel *c = calloc(1, sizeof *c);
+	struct xts_attach_request request = {.frame_window_max = xts.settings.frame_window};
+	const char *endpoint = xts.settings.endpoint;
+	bool attached;
+	int r;
+
+	if (!c)
+		return *result = -ENOMEM;
+	if (strncmp(xts.settings.queue, "shm:", 4) == 0)
+		endpoint = xts.settings.queue + 4;
+	r = xts_attach(&c->attachment, endpoint, &request, ATTACH_TIMEOUT_MS);
+	attached = !r;
+	if (!r) {
+		r = decorate(c);
+		if (!r)
+			r = link_open(c);
+		if (!r)
+			r = buffer_pool_make(c);
+	}
+	if (r) {
+		explain(error, c, endpoint, r, attached);
+		*result = attach_result(c, r);
+		if (attached)
+			xts_detach(&c->attachment);
+		free(c);
+		return r;
+	}
+	*out = c;
+	return 0;
+}
+
+static void note_settings(int r)
+{
+	char fault[ATTACH_ERROR_BYTES];
+
+	if (xts_environment_first_fault(fault, sizeof fault))
+		last_error_note(-r, "%s", fault);
+	else
+		last_error_note(-r, "the settings given to xts_configure() or by XTS_FAULTS are not allowed");
+}
+
+int channel_attach(void)
+{
+	char error[ATTACH_ERROR_BYTES] = "";
+	struct channel *c = NULL;
+	int r, result = 0;
+
+	while (xts.attaching)
+		wait_for(&xts.attach_waiters, FOREVER, false);
+	if (xts.channel)
+		return 0;
+	if (!xts.started) {
+		r = settings_complete(&xts.settings);
+		if (r) {
+			note_settings(r);
+			return r;
+		}
+		xts.started = true;
+	}
+	bell_reserve();
+	xts.attaching = true;
+	pthread_mutex_unlock(&xts.lock);
+	r = channel_open(&c, error, &result);
+	pthread_mutex_lock(&xts.lock);
+	xts.attaching = false;
+	wake(&xts.attach_waiters);
+	xts.last_error = -r;
+	memcpy(xts.attach_error, error, sizeof error);
+	if (r) {
+		last_error_note(-result, "%s", error);
+		return result;
+	}
+	xts.channel = c;
+	epoll_channel_opened();
+	status_link();
+	if (xts.waiters)
+		wake_all(); /* those who had nothing to lead */
+	return 0;
+}

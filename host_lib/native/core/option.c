@@ -1,0 +1,475 @@
+/*
+ * getsockopt(2), setsockopt(2), ioctl(2), fcntl(2). What concerns this end alone (timeouts, low-water mark, lingering,
+ * the pending error, the socket's nature, non-blocking mode, bytes waiting) is done here; keys of TLS are in ktls.c; everything
+ * else is carried out by the proxy on the TCP socket, against its allow-list, and what it does not know fails there.
+ */
+#include "core/library.h"
+
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdarg.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/time.h>
+
+/* --- options of this end ------------------------------------------------------------------------------------------------ */
+
+static int set_timeout(uint64_t *timeout_ns, const void *value, socklen_t length)
+{
+	struct timeval t;
+
+	if (length < sizeof t)
+		return -EINVAL;
+	memcpy(&t, value, sizeof t);
+	if (t.tv_usec < 0 || t.tv_usec >= 1000000)
+		return -EDOM;
+	if (t.tv_sec < 0)
+		*timeout_ns = 0; /* the kernel: do not wait at all */
+	else if (!t.tv_sec && !t.tv_usec)
+		*timeout_ns = FOREVER;
+	else if ((uint64_t)t.tv_sec > FOREVER / NS_PER_S / 2)
+		*timeout_ns = FOREVER;
+	else
+		*timeout_ns = (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_usec * NS_PER_US;
+	return 0;
+}
+
+static void get_timeout(struct timeval *t, uint64_t timeout_ns)
+{
+	t->tv_sec = timeout_ns == FOREVER ? 0 : (time_t)(timeout_ns / NS_PER_S);
+	t->tv_usec = timeout_ns == FOREVER ? 0 : (suseconds_t)(timeout_ns % NS_PER_S / NS_PER_US);
+}
+
+static int set_lowat(struct xts_sock *s, int value)
+{
+	uint32_t lowat = value < 0 ? INT32_MAX : (uint32_t)value, growth;
+
+	if (lowat > s->window_max / 2)
+		lowat = s->window_max / 2; /* more could never come together */
+	s->receive_lowat = lowat ? lowat : 1;
+	if (s->state == TCP_STATE_ESTABLISHED && s->grant.window / 2 < s->receive_lowat) {
+		growth = s->receive_lowat * 2 - s->grant.window;
+		xts_credit_grow(&s->grant, growth);
+		outbox_add(s, TODO_ADVERT);
+	}
+	if (s->done || (s->unread && s->unread >= s->receive_lowat))
+		socket_changed(s, EPOLLIN); /* tcp_set_rcvlowat() tells it again */
+	return 0;
+}
+
+static int set_linger(struct xts_sock *s, const void *value, socklen_t length)
+{
+	struct linger l;
+
+	if (length < sizeof l)
+		return -EINVAL;
+	memcpy(&l, value, sizeof l);
+	s->linger = l.l_onoff;
+	if (l.l_onoff)
+		s->linger_s = l.l_linger < 0 ? INT32_MAX : l.l_linger;
+	return 0;
+}
+
+/*
+ * SO_BINDTODEVICE: by name. An offloaded socket is at none of this host's devices, and so it stays: to undo it is all that is
+ * possible here. 0 or -errno, or 1: the proxy, which knows no host's devices, says EPERM.
+ */
+static int set_device(const void *value, socklen_t length)
+{
+	char name[IFNAMSIZ] = "";
+
+	if (length > sizeof name - 1)
+		length = sizeof name - 1;
+	if (length)
+		memcpy(name, value, length);
+	if (!name[0])
+		return 0;
+	return if_nametoindex(name) ? 1 : -ENODEV;
+}
+
+/* Options of this end: 0 or -errno, or 1 when the proxy has to be asked. */
+static int set_local(struct xts_sock *s, int option, const void *value, socklen_t length)
+{
+	int number = 0;
+
+	if (option == SO_BINDTODEVICE)
+		return set_device(value, length);
+	if (length < sizeof number)
+		return -EINVAL;
+	memcpy(&number, value, sizeof number);
+	switch (option) {
+	case SO_RCVTIMEO:
+		return set_timeout(&s->receive_timeout_ns, value, length);
+	case SO_SNDTIMEO:
+		return set_timeout(&s->send_timeout_ns, value, length);
+	case SO_RCVLOWAT:
+		return set_lowat(s, number);
+	case SO_LINGER:
+		return set_linger(s, value, length);
+	case SO_BINDTOIFINDEX:
+		return number < 0 ? -EINVAL : number > 0;
+	case SO_TYPE:
+	case SO_PROTOCOL:
+	case SO_DOMAIN:
+	case SO_ERROR:
+	case SO_ACCEPTCONN:
+	case SO_SNDLOWAT:
+		return -ENOPROTOOPT;
+	default:
+		return 1;
+	}
+}
+
+static int get_local(struct xts_sock *s, int option, void *value, socklen_t *length)
+{
+	union {
+		int number;
+		struct linger linger;
+		struct timeval time;
+	} v = {0};
+	socklen_t bytes = sizeof v.number;
+
+	switch (option) {
+	case SO_RCVTIMEO:
+		get_timeout(&v.time, s->receive_timeout_ns);
+		bytes = sizeof v.time;
+		break;
+	case SO_SNDTIMEO:
+		get_timeout(&v.time, s->send_timeout_ns);
+		bytes = sizeof v.time;
+		break;
+	case SO_RCVLOWAT:
+		v.number = (int)s->receive_lowat;
+		break;
+	case SO_LINGER:
+		v.linger.l_onoff = s->linger;
+		v.linger.l_linger = s->linger_s;
+		bytes = sizeof v.linger;
+		break;
+	case SO_TYPE:
+		v.number = s->seqpacket ? SOCK_SEQPACKET : SOCK_STREAM;
+		break;
+	case SO_PROTOCOL:
+		v.number = IPPROTO_TCP;
+		break;
+	case SO_DOMAIN:
+		v.number = s->family == 4 ? AF_INET : AF_INET6;
+		break;
+	case SO_ERROR:
+		channel_pump();
+		v.number = -take_error(s);
+		break;
+	case SO_ACCEPTCONN:
+		v.number = s->state == TCP_STATE_LISTEN;
+		break;
+	case SO_SNDLOWAT:
+		v.number = 1;
+		break;
+	case SO_BINDTODEVICE:
+		bytes = 0;
+		break;
+	case SO_BINDTOIFINDEX:
+		break;
+	default:
+		return 1;
+	}
+	if (*length > bytes)
+		*length = bytes;
+	if (*length)
+		memcpy(value, &v, *length);
+	return 0;
+}
+
+/* --- forwarded ----------------------------------------------------------------------------------------------------------- */
+
+/* 0 or -errno, or 1 when the proxy has to be asked. */
+static int set_here(struct xts_sock *s, int level, int option, const void *value, socklen_t length)
+{
+	if (level == SOL_SOCKET)
+		return set_local(s, option, value, length);
+	if (level == SOL_TLS)
+		return ktls_set(s, option, value, length);
+	return level == IPPROTO_TCP && option == TCP_ULP ? ktls_set_ulp(s, value, length) : 1;
+}
+
+static int get_here(struct xts_sock *s, int level, int option, void *value, socklen_t *length)
+{
+	if (level == SOL_SOCKET)
+		return get_local(s, option, value, length);
+	if (level == SOL_TLS)
+		return ktls_get(s, option, value, length);
+	return level == IPPROTO_TCP && option == TCP_ULP ? ktls_get_ulp(s, value, length) : 1;
+}
+
+/* TCP's buffers are the kernel's business, doubled as there; beside each a window may be half of that (the proxy's buffers.c). */
+static void buffer_size_set(struct xts_sock *s, int option, const void *value)
+{
+	int bytes;
+
+	if (option == SO_SNDBUF) {
+		s->peer_window = 0; /* may be smaller from now on: what is advertised next tells */
+		return;
+	}
+	memcpy(&bytes, value, sizeof bytes);
+	s->window_max = bytes < 0 || bytes > (int)XTS_CREDITS_MAX ? XTS_CREDITS_MAX : (uint32_t)bytes;
+	if (s->window_max < XTS_ULP_WINDOW_MIN)
+		s->window_max = XTS_ULP_WINDOW_MIN;
+	if (s->window_max > xts.settings.window_bytes_max)
+		s->window_max = xts.settings.window_bytes_max;
+	if (s->state == TCP_STATE_ESTABLISHED && s->grant.window > s->window_max)
+		xts_credit_shrink(&s->grant, s->window_max);
+}
+
+static bool is_on(const void *value, socklen_t length)
+{
+	int on = 0;
+
+	if (value)
+		memcpy(&on, value, length < sizeof on ? length : sizeof on);
+	return on;
+}
+
+static int set_option(struct xts_sock *s, int level, int option, const void *value, socklen_t length)
+{
+	struct call call = {.type = XTS_CMD_SETSOCKOPT, .level = level, .option = option, .length = length};
+	uint32_t id = s->id;
+	int r;
+
+	if (!value && length)
+		return -EFAULT;
+	r = set_here(s, level, option, value, length);
+	if (r <= 0)
+		return r;
+	if (length > sizeof call.value)
+		return -EINVAL;
+	if (length)
+		memcpy(call.value, value, length);
+	r = call_proxy(s, &call);
+	if (r || s->id != id)
+		return r;
+	s->optioned = true;
+	s->renewed = false;
+	if (level == IPPROTO_IPV6 && option == IPV6_V6ONLY)
+		s->v6only = is_on(value, length);
+	if (level == SOL_SOCKET && (option == SO_RCVBUF || option == SO_SNDBUF))
+		buffer_size_set(s, option, value);
+	return 0;
+}
+
+static int get_option(struct xts_sock *s, int level, int option, void *value, socklen_t *length)
+{
+	struct call call = {.type = XTS_CMD_GETSOCKOPT, .level = level, .option = option};
+	int r;
+
+	if (!length || (!value && *length))
+		return -EFAULT;
+	if ((int)*length < 0)
+		return -EINVAL;
+	r = get_here(s, level, option, value, length);
+	if (r <= 0)
+		return r;
+	call.length = *length < sizeof call.value ? *length : (uint32_t)sizeof call.value;
+	if (value && call.length)
+		memcpy(call.value, value, call.length);
+	r = call_proxy(s, &call);
+	if (r == -ENOPROTOOPT && s->family == 4 && level != SOL_SOCKET && level != IPPROTO_IP && level != IPPROTO_TCP)
+		return -EOPNOTSUPP; /* so says ip_getsockopt(), unlike ip_setsockopt() */
+	if (r)
+		return r;
+	if (call.length < *length)
+		*length = call.length;
+	if (value && *length)
+		memcpy(value, call.value, *length);
+	return 0;
+}
+
+int xts_setsockopt(int number, int level, int option, const void *value, socklen_t length)
+{
+	struct xts_sock *s;
+	ssize_t r;
+
+	if ((int)length < 0)
+		return finish(-EINVAL);
+	do {
+		library_enter();
+		s = table_use(number);
+		r = s ? set_option(s, level, option, value, length) : -EBADF;
+	} while (library_restarts(&r));
+	return finish_of(number, (int)r);
+}
+
+int xts_set_nodelay(int number)
+{
+	struct call call = {.type = XTS_CMD_SETSOCKOPT, .level = IPPROTO_TCP, .option = TCP_NODELAY, .length = sizeof(int)};
+	const int on = 1;
+	struct xts_sock *s;
+	int r = -EAGAIN;
+
+	memcpy(call.value, &on, sizeof on);
+	library_enter();
+	s = table_open(number);
+	if (!s)
+		r = -EBADF;
+	else if (s->state == TCP_STATE_ESTABLISHED)
+		r = call_proxy_unanswered(s, &call);
+	if (!r) {
+		s->optioned = true;
+		s->renewed = false;
+	}
+	library_leave();
+	return finish_of(number, r);
+}
+
+int xts_getsockopt(int number, int level, int option, void *value, socklen_t *length)
+{
+	struct xts_sock *s;
+	int r, failed;
+
+	library_enter();
+	s = table_use(number);
+	r = s ? get_option(s, level, option, value, length) : -EBADF;
+	library_leave();
+	if (!r && level == SOL_SOCKET && option == SO_ERROR && *length == sizeof failed) {
+		memcpy(&failed, value, sizeof failed);
+		if (failed)
+			last_error_failed(failed, number);
+	}
+	return finish_of(number, r);
+}
+
+/* --- ioctl, fcntl --------------------------------------------------------------------------------------------------------- */
+
+/* Bytes of a request's argument, or 0 when the request is none of a TCP socket's. */
+static uint32_t argument_bytes(unsigned long request)
+{
+	switch (request) {
+	case SIOCOUTQ:
+	case SIOCOUTQNSD:
+	case SIOCATMARK:
+		return sizeof(int);
+	default:
+		/* The old networking numbers tell no size; those of later kinds do. */
+		return (request >> _IOC_TYPESHIFT & _IOC_TYPEMASK) == 0x89 ? 0 : (uint32_t)_IOC_SIZE(request);
+	}
+}
+
+static int forward_ioctl(struct xts_sock *s, unsigned long request, void *argument)
+{
+	struct call call = {.type = XTS_CMD_IOCTL, .option = (int32_t)request, .length = argument_bytes(request)};
+	int r, bytes;
+
+	if (!call.length || call.length > sizeof call.value)
+		return -ENOTTY;
+	if (!argument)
+		return -EFAULT;
+	if (s->state == TCP_STATE_LISTEN && request != SIOCATMARK)
+		return -EINVAL;
+	memcpy(call.value, argument, call.length);
+	r = call_proxy(s, &call);
+	if (r)
+		return r;
+	if (request == SIOCOUTQ || request == SIOCOUTQNSD) {
+		memcpy(&bytes, call.value, sizeof bytes);
+		bytes += (int)s->pending_bytes;
+		memcpy(call.value, &bytes, sizeof bytes);
+	}
+	memcpy(argument, call.value, argument_bytes(request));
+	return 0;
+}
+
+static int control(struct xts_sock *s, unsigned long request, void *argument)
+{
+	int value; /* the program's may lie anywhere */
+
+	switch (request) {
+	case FIONBIO:
+		if (!argument)
+			return -EFAULT;
+		memcpy(&value, argument, sizeof value);
+		s->nonblocking = value != 0;
+		return 0;
+	case FIONREAD: /* SIOCINQ */
+		if (s->state == TCP_STATE_LISTEN)
+			return -EINVAL;
+		if (!argument)
+			return -EFAULT;
+		channel_pump();
+		value = (int)(s->pdu_first ? s->pdu_first->bytes : s->unread);
+		memcpy(argument, &value, sizeof value);
+		return 0;
+	case FIOCLEX:
+	case FIONCLEX:
+		s->close_on_exec = request == FIOCLEX;
+		return 0;
+	case SIOC_PUSH_ULP_RX:
+	case SIOC_PUSH_ULP_TX:
+	case SIOC_PUSH_ULP:
+	case SIOC_PEEK_MODE:
+	case SIOC_END_PEEK_MODE:
+		return push_ioctl(s, request, argument);
+	case FIOASYNC: /* no signals for XTS sockets */
+	case FIOSETOWN:
+	case SIOCSPGRP:
+		return -EINVAL;
+	default:
+		return forward_ioctl(s, request, argument);
+	}
+}
+
+int xts_ioctl(int number, unsigned long request, ...)
+{
+	struct xts_sock *s;
+	void *argument;
+	va_list list;
+	ssize_t r;
+
+	va_start(list, request);
+	argument = va_arg(list, void *);
+	va_end(list);
+	do {
+		library_enter();
+		s = table_use(number);
+		r = s ? control(s, request, argument) : -EBADF;
+	} while (library_restarts(&r));
+	return finish_of(number, (int)r);
+}
+
+static int file_control(struct xts_sock *s, int command, long argument)
+{
+	switch (command) {
+	case F_GETFL:
+		return O_RDWR | (s->nonblocking ? O_NONBLOCK : 0);
+	case F_SETFL:
+		if (argument & O_ASYNC)
+			return -EINVAL;
+		s->nonblocking = argument & O_NONBLOCK;
+		return 0;
+	case F_GETFD:
+		return s->close_on_exec ? FD_CLOEXEC : 0;
+	case F_SETFD:
+		s->close_on_exec = argument & FD_CLOEXEC;
+		return 0;
+	default:
+		return -EINVAL;
+	}
+}
+
+int xts_fcntl(int number, int command, ...)
+{
+	struct xts_sock *s;
+	va_list list;
+	long argument;
+	int r;
+
+	va_start(list, command);
+	argument = va_arg(list, long);
+	va_end(list);
+	library_enter();
+	s = table_open(number);
+	r = s ? file_control(s, command, argument) : -EBADF;
+	library_leave();
+	return finish(r);
+}

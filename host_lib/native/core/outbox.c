@@ -1,0 +1,182 @@
+/*
+ * What could not leave at once. A socket with something to say is in the channel's outbox, in order of coming, until
+ * a frame credit and a slot let it speak: its pending data, its advert, its FIN or CLOSE, all in one SEND where possible.
+ */
+#include "core/library.h"
+
+#include <stdlib.h>
+#include <sys/epoll.h>
+
+void outbox_remove(struct xts_sock *s)
+{
+	struct channel *c = xts.channel;
+
+	s->todo = 0;
+	if (!s->in_outbox)
+		return;
+	s->in_outbox = false;
+	if (!c)
+		return;
+	if (s->outbox_prev)
+		s->outbox_prev->outbox_next = s->outbox_next;
+	else
+		c->outbox_first = s->outbox_next;
+	if (s->outbox_next)
+		s->outbox_next->outbox_prev = s->outbox_prev;
+	else
+		c->outbox_last = s->outbox_prev;
+	s->outbox_next = s->outbox_prev = NULL;
+}
+
+void outbox_add(struct xts_sock *s, uint8_t todo)
+{
+	struct channel *c = xts.channel;
+
+	if (!c)
+		return;
+	if (s->moved != NOT_MOVED)
+		return; /* nothing more may be said of it here */
+	s->todo |= todo;
+	if (s->in_outbox)
+		return;
+	s->in_outbox = true;
+	s->outbox_next = NULL;
+	s->outbox_prev = c->outbox_last;
+	if (c->outbox_last)
+		c->outbox_last->outbox_next = s;
+	else
+		c->outbox_first = s;
+	c->outbox_last = s;
+}
+
+static int send_accepted(struct xts_sock *s)
+{
+	struct xts_newconn_ack m = {.xts_socket = s->id, .post_credits = s->grant.window};
+	struct xts_tx_slot slot;
+	int r = channel_slot(&slot);
+
+	if (r)
+		return r;
+	xts_head_encode(slot.data, XTS_CMD_NEWCONN_ACK, 0, 0, s->proxy_id);
+	xts_newconn_ack_encode(slot.data, &m);
+	channel_submit(&slot, XTS_NEWCONN_ACK_BYTES);
+	s->todo &= (uint8_t)~TODO_ACCEPTED;
+	return 0;
+}
+
+/* Without a token: nobody waits for the answer. The listener is kept for other processes, if there are any. */
+static int send_share(struct xts_sock *s)
+{
+	struct xts_share m = {.xts_socket = s->id, .key = s->key, .keep_ms = s->alone ? 0 : LISTENER_KEEP_MS};
+	struct xts_tx_slot slot;
+	int r = channel_slot(&slot);
+
+	if (r)
+		return r;
+	xts_head_encode(slot.data, XTS_CMD_SHARE, 0, 0, s->proxy_id);
+	xts_share_encode(slot.data, &m);
+	channel_submit(&slot, XTS_SHARE_BYTES);
+	s->todo &= (uint8_t)~TODO_SHARE;
+	return 0;
+}
+
+static uint8_t closing_flags(const struct xts_sock *s)
+{
+	uint8_t flags = XTS_FLAG_CLOSE;
+
+	if (s->abort)
+		flags |= XTS_FLAG_ABORT;
+	else if (s->linger && s->linger_s)
+		flags |= XTS_FLAG_LINGER;
+	return flags;
+}
+
+/* One SEND with as much of what is to be said as it holds. */
+static int send_todo(struct xts_sock *s)
+{
+	bool had_data = s->todo & TODO_DATA;
+	struct channel *c = xts.channel;
+	struct xts_send m = {0};
+	struct xts_tx_slot slot;
+	uint8_t flags = 0;
+	int r = channel_slot(&slot);
+
+	if (r)
+		return r;
+	if (s->todo & TODO_DATA) {
+		m.length = s->pending_bytes;
+		memcpy(slot.data + XTS_SEND_BYTES, s->pending, s->pending_bytes);
+		c->pending_bytes -= s->pending_capacity;
+		free(s->pending);
+		s->pending = NULL;
+		s->pending_bytes = s->pending_capacity = 0;
+	}
+	if (s->todo & TODO_CLOSE) {
+		flags |= closing_flags(s);
+		m.post_credits = (uint32_t)(s->read_bytes % XTS_CREDITS_MAX);
+	} else if (s->grant.window) {
+		m.post_credits = xts_credit_advertise(&s->grant);
+	}
+	if (s->todo & TODO_FIN)
+		flags |= XTS_FLAG_FIN;
+	xts_head_encode(slot.data, XTS_CMD_SEND, flags, 0, s->proxy_id);
+	xts_send_encode(slot.data, &m);
+	channel_submit(&slot, XTS_SEND_BYTES + m.length);
+	s->todo = 0;
+	status_data(s);
+	/* Until now it was not writable, whatever tell_blocked() has said; and nothing may ever come to say so again. */
+	if (had_data && s->no_space)
+		socket_changed(s, EPOLLOUT);
+	return 0;
+}
+
+bool outbox_flush_socket(struct xts_sock *s)
+{
+	if (!s->todo)
+		return true;
+	if (!s->proxy_id)
+		return false;
+	if ((s->todo & TODO_ACCEPTED) && send_accepted(s))
+		return false;
+	if ((s->todo & TODO_SHARE) && send_share(s))
+		return false;
+	if ((s->todo & TODO_GIVE_BACK) && push_give_back(s))
+		return false;
+	if (s->todo && send_todo(s))
+		return false;
+	outbox_remove(s);
+	return true;
+}
+
+static void flush_refused(struct channel *c)
+{
+	struct xts_newconn_ack m = {0};
+	struct xts_tx_slot slot;
+
+	if (!c->refused_count)
+		return;
+	while (c->refused_count && !channel_slot(&slot)) {
+		const struct refused *r = &c->refused[--c->refused_count];
+
+		xts_head_encode(slot.data, XTS_CMD_NEWCONN_ACK, 0, r->error, r->proxy_id);
+		xts_newconn_ack_encode(slot.data, &m);
+		channel_submit(&slot, XTS_NEWCONN_ACK_BYTES);
+	}
+	if (!c->refused_count)
+		share_wait_begins(); /* credits that had to wait for this */
+}
+
+void outbox_flush(void)
+{
+	struct channel *c = xts.channel;
+	struct xts_sock *s, *next;
+
+	flush_refused(c);
+	for (s = c->outbox_first; s; s = next) {
+		next = s->outbox_next;
+		if (!outbox_flush_socket(s) && s->proxy_id)
+			return;
+		if (xts.channel != c)
+			return;
+	}
+}

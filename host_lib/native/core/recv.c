@@ -1,0 +1,232 @@
+/*
+ * Receiving: tcp_recvmsg() of the kernel, over the pieces that buffer.c keeps. What has been read returns as post
+ * credits, with whatever is sent next or, when a quarter of the window has gathered, by itself. The window doubles when
+ * the application has read a whole one, kept up (little was waiting) and the proxy had used most of it. Where
+ * there are PDUs, pdu_recv.c says what there is to be had.
+ */
+#include "core/library.h"
+
+#define RECV_BYTES_MAX 0x7ffff000u
+
+static void grow_window(struct xts_sock *s)
+{
+	uint32_t window = s->grant.window, growth;
+
+	if (s->consumed < window)
+		return;
+	s->consumed = 0;
+	if (!s->squeezed || xts_credit_buffered(&s->grant) > window / 4)
+		return;
+	s->squeezed = false;
+	growth = window < s->window_max ? s->window_max - window : 0;
+	if (growth > window)
+		growth = window;
+	if (growth)
+		xts_credit_grow(&s->grant, growth);
+}
+
+#ifdef XTS_DEBUG
+#include <assert.h>
+/* The conservation law, as far as this end sees it. */
+static void check_account(const struct xts_sock *s)
+{
+	uint64_t bytes = 0;
+
+	for (const struct piece *p = s->first; p; p = p->next)
+		bytes += p->bytes;
+	assert(bytes == s->unread);
+	assert(s->lost || xts_credit_buffered(&s->grant) == s->unread + pdu_credits(s));
+	bytes = 0;
+	for (const struct pdu *p = s->pdu_first; p; p = p->next)
+		bytes += p->bytes;
+	assert(!s->pdu_first || bytes == s->unread);
+}
+#else
+static void check_account(const struct xts_sock *s) { (void)s; }
+#endif
+
+void recv_consume(struct xts_sock *s, uint32_t bytes, uint32_t credits)
+{
+	buffer_consume(s, bytes);
+	s->read_bytes += bytes;
+	if (!s->unread && s->mirror)
+		mirror_dirty(s);
+	if (s->lost || s->state != TCP_STATE_ESTABLISHED || s->closing)
+		return;
+	xts_credit_free(&s->grant, bytes + credits);
+	s->consumed += bytes + credits;
+	grow_window(s);
+	check_account(s);
+	if (xts_credit_due(&s->grant) && !s->done)
+		outbox_add(s, TODO_ADVERT);
+}
+
+/* Copies what is there, at most bytes, from byte done of the caller's buffers on. MSG_TRUNC: drops it uncopied. */
+static uint32_t take(struct xts_sock *s, const struct iovec *iov, size_t done, size_t bytes, int flags)
+{
+	uint32_t skip = flags & MSG_PEEK ? (uint32_t)done : 0, n;
+
+	if (s->unread <= skip)
+		return 0;
+	n = s->unread - skip < bytes ? s->unread - skip : (uint32_t)bytes;
+	if (!(flags & MSG_TRUNC))
+		n = (uint32_t)buffer_copy(s, skip, iov, done, n);
+	if (!(flags & MSG_PEEK))
+		recv_consume(s, n, 0);
+	return n;
+}
+
+/* Nothing is there (any more): 1 to end with what was copied, 0 to wait, or -errno. */
+static int at_end(struct xts_sock *s, size_t done, bool blocking)
+{
+	if (s->pushing && !s->error && s->state == TCP_STATE_ESTABLISHED)
+		return blocking ? 0 : -EAGAIN; /* what comes will be read by another protocol */
+	if (done)
+		return s->error || s->state == TCP_STATE_CLOSE || (s->shutdown & RCV_SHUTDOWN) || !blocking;
+	if (s->done)
+		return 1;
+	if (s->error)
+		return take_error(s);
+	if (s->ulps.keys_expired)
+		return -EKEYEXPIRED;
+	if (s->shutdown & RCV_SHUTDOWN)
+		return 1;
+	if (s->state == TCP_STATE_CLOSE)
+		return -ENOTCONN;
+	return blocking ? 0 : -EAGAIN;
+}
+
+static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t bytes, int flags, struct about *about)
+{
+	uint64_t deadline = deadline_after(s->receive_timeout_ns);
+	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT), pumped = false;
+	size_t done = 0, target = flags & MSG_WAITALL ? bytes : s->receive_lowat;
+	uint32_t id = s->id;
+	int r;
+
+	if (s->state == TCP_STATE_LISTEN)
+		return -ENOTCONN;
+	if (target > bytes)
+		target = bytes;
+	if (flags & MSG_PEEK && s->unread < bytes)
+		channel_pump(); /* who looks again wants to see more */
+	for (;;) {
+		if (s->moved != NOT_MOVED)
+			return done ? (ssize_t)done : -ENOTCONN;
+		if (s->pdu_first || s->pushing) {
+			r = pdu_recv(s, iov, bytes, &done, flags, about);
+			if (r < 0)
+				return done ? (ssize_t)done : r;
+			if (r)
+				break;
+		} else {
+			if (!bytes && s->unread)
+				return 0;
+			done += take(s, iov, done, bytes - done, flags);
+			if (bytes && done >= target)
+				break;
+		}
+		if (!pumped) {
+			pumped = true;
+			channel_pump();
+			continue;
+		}
+		r = at_end(s, done, blocking);
+		if (r)
+			return r < 0 ? r : (ssize_t)done;
+		pumped = false;
+		r = wait_interruptibly(&s->readers, deadline, true);
+		if (s->id != id || !s->open)
+			return done ? (ssize_t)done : -EBADF;
+		if (r == -ETIMEDOUT)
+			return done ? (ssize_t)done : -EAGAIN;
+		if (r == -EINTR)
+			return done ? (ssize_t)done : interrupted(s->receive_timeout_ns);
+		if (r == -ENOBUFS)
+			return r;
+	}
+	status_data(s);
+	return (ssize_t)done;
+}
+
+/* Data of TLS on a stream, of which net/tls in the kernel tells that it is data. */
+static void tell_data(struct about *about)
+{
+	const uint8_t type = TLS_DATA_RECORD;
+
+	if (!about->used)
+		about_put(about, SOL_TLS, TLS_GET_RECORD_TYPE, &type, sizeof type);
+}
+
+static ssize_t recv_call(int number, const struct iovec *iov, size_t count, int flags, struct about *about)
+{
+	bool keys = false;
+	struct xts_sock *s;
+	size_t bytes = 0;
+	ssize_t r;
+
+	for (size_t i = 0; i < count; i++) {
+		if (iov[i].iov_len > SSIZE_MAX - bytes)
+			return finish(-EINVAL);
+		bytes += iov[i].iov_len;
+	}
+	if (bytes > RECV_BYTES_MAX)
+		bytes = RECV_BYTES_MAX;
+	do {
+		library_enter();
+		s = table_use(number);
+		if (!s)
+			r = -EBADF;
+		else if (flags & MSG_ERRQUEUE)
+			r = -EAGAIN; /* there is never anything in it */
+		else if (flags & MSG_OOB)
+			r = s->state == TCP_STATE_LISTEN ? -ENOTCONN : -EINVAL; /* no urgent data */
+		else {
+			keys = about && !s->seqpacket && socket_ulp(s, ULPS_RECEIVE) == XTS_ULP_TLS_KEYS;
+			r = recv_all(s, iov, bytes, flags, about);
+		}
+	} while (library_restarts(&r));
+	if (keys && r > 0)
+		tell_data(about);
+	if (r >= 0)
+		return r;
+	return finish_of(number, (int)r);
+}
+
+ssize_t xts_recv(int number, void *data, size_t bytes, int flags)
+{
+	struct iovec iov = {.iov_base = data, .iov_len = bytes};
+
+	return recv_call(number, &iov, 1, flags, NULL);
+}
+
+/* A stream socket tells no address: the length becomes 0. */
+ssize_t xts_recvfrom(int number, void *data, size_t bytes, int flags, struct sockaddr *address, socklen_t *length)
+{
+	ssize_t r = xts_recv(number, data, bytes, flags);
+
+	if (r >= 0 && address && length)
+		*length = 0;
+	return r;
+}
+
+ssize_t xts_recvmsg(int number, struct msghdr *message, int flags)
+{
+	struct about about = {0};
+	ssize_t r;
+
+	if (!message)
+		return finish(-EFAULT);
+	if (message->msg_iovlen > 1024)
+		return finish(-EMSGSIZE);
+	about.control = message->msg_control;
+	about.room = message->msg_control ? message->msg_controllen : 0;
+	r = recv_call(number, message->msg_iov, message->msg_iovlen, flags, &about);
+	if (r < 0)
+		return r;
+	if (message->msg_name)
+		message->msg_namelen = 0;
+	message->msg_controllen = about.used;
+	message->msg_flags = about.flags;
+	return r;
+}

@@ -1,0 +1,263 @@
+/*
+ * Sending. Data is copied once, from the caller into a transmit slot, as much at a time as post credits and the largest
+ * message allow; the peer is rung once at the end, or every few frames of a long call. A blocking sender with more to
+ * send waits for a quarter of the window rather than send many small frames. While no frame can leave (the link is out
+ * of frame credits) small data is gathered in the socket's pending buffer, and leaves with the first credit as
+ * one message, whatever the application does meanwhile.
+ */
+#include "core/library.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+
+#define PENDING_SMALL 4096u            /* data worth gathering; more waits for the link */
+#define PENDING_MAX 16384u             /* bytes gathered per socket */
+#define PENDING_CHANNEL_MAX (4u << 20) /* of all sockets of a channel */
+#define SEND_BYTES_MAX 0x7ffff000u     /* MAX_RW_COUNT */
+
+void source_take(struct source *src, uint8_t *out, size_t bytes)
+{
+	src->left -= bytes;
+	while (bytes) {
+		size_t n = src->iov->iov_len - src->offset;
+
+		if (n > bytes)
+			n = bytes;
+		if (n)
+			memcpy(out, (const uint8_t *)src->iov->iov_base + src->offset, n);
+		out += n;
+		bytes -= n;
+		src->offset += n;
+		if (src->offset == src->iov->iov_len) {
+			src->iov++;
+			src->offset = 0;
+		}
+	}
+}
+
+void send_account(struct xts_sock *s, uint32_t credits, uint32_t bytes)
+{
+	s->credits -= credits;
+	s->sent_bytes += bytes;
+	xts.sent_bytes += bytes;
+	socket_asked(s, true);
+}
+
+/* No frame can leave: gathers small data. Bytes taken, or 0. */
+static uint32_t gather(struct xts_sock *s, struct source *src)
+{
+	struct channel *c = xts.channel;
+	uint32_t n = src->left < s->credits ? (uint32_t)src->left : s->credits, room;
+
+	if (!s->pending) {
+		if (src->left > PENDING_SMALL || c->pending_bytes + PENDING_MAX > PENDING_CHANNEL_MAX)
+			return 0;
+		s->pending = malloc(PENDING_MAX);
+		if (!s->pending)
+			return 0;
+		s->pending_capacity = PENDING_MAX;
+		s->pending_bytes = 0;
+		c->pending_bytes += PENDING_MAX;
+	}
+	room = s->pending_capacity - s->pending_bytes;
+	if (room > c->link.largest_message - XTS_SEND_BYTES - s->pending_bytes)
+		room = c->link.largest_message - XTS_SEND_BYTES - s->pending_bytes;
+	if (n > room)
+		n = room;
+	source_take(src, s->pending + s->pending_bytes, n);
+	s->pending_bytes += n;
+	send_account(s, n, n);
+	if (n)
+		outbox_add(s, TODO_DATA);
+	return n;
+}
+
+void send_wait_for_link(struct xts_sock *s)
+{
+	struct channel *c = xts.channel;
+
+	s->no_space = true;
+	if (!c || s->in_blocked)
+		return;
+	s->in_blocked = true;
+	s->blocked_next = c->blocked;
+	c->blocked = s;
+}
+
+/* Sends one message. Bytes taken, or -EAGAIN: wait for post credits, frame credits or a slot. */
+static long send_some(struct xts_sock *s, struct source *src, bool blocking, int flags)
+{
+	struct channel *c = xts.channel;
+	uint32_t largest = c->link.largest_message - XTS_SEND_BYTES;
+	uint32_t n = src->left < largest ? (uint32_t)src->left : largest;
+	struct xts_send m;
+	struct xts_tx_slot slot;
+
+	if (s->credits < n) {
+		uint32_t enough = socket_credits_worth_waiting_for(s);
+
+		if (!s->credits || (blocking && s->credits < (enough < n ? enough : n))) {
+			s->no_space = true;
+			return -EAGAIN;
+		}
+		n = s->credits;
+	}
+	if (!outbox_flush_socket(s) || channel_slot(&slot)) {
+		n = xts.channel == c ? gather(s, src) : 0;
+		if (n)
+			return n;
+		send_wait_for_link(s);
+		return -EAGAIN;
+	}
+	m.post_credits = xts_credit_advertise(&s->grant);
+	m.length = n;
+	xts_head_encode(slot.data, XTS_CMD_SEND, flags & MSG_MORE ? XTS_FLAG_MORE : 0, 0, s->proxy_id);
+	xts_send_encode(slot.data, &m);
+	source_take(src, slot.data + XTS_SEND_BYTES, n);
+	send_account(s, n, n);
+	channel_submit(&slot, XTS_SEND_BYTES + n);
+	if (c->unkicked >= KICK_FRAMES && src->left)
+		channel_flush(true);
+	return n;
+}
+
+/* sk_stream_wait_connect(): 0, or why not to send. */
+int send_wait_connected(struct xts_sock *s, bool blocking, uint64_t deadline)
+{
+	for (;;) {
+		int r = take_error(s);
+
+		if (r)
+			return r;
+		if (s->state == TCP_STATE_ESTABLISHED)
+			return 0;
+		if (s->state != TCP_STATE_SYN_SENT)
+			return -EPIPE;
+		if (!blocking)
+			return -EAGAIN;
+		r = wait_to_send(s, deadline, true);
+		if (r)
+			return r;
+	}
+}
+
+/* tcp_sendmsg(): all of it when blocking, else what fits. Bytes or -errno. */
+ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
+{
+	uint64_t deadline = deadline_after(s->send_timeout_ns);
+	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT), pumped = false;
+	uint32_t id = s->id;
+	size_t sent = 0;
+	long r = 0;
+
+	channel_pump(); /* who only ever sends has to hear of the end, too */
+	if (s->state != TCP_STATE_ESTABLISHED && s->moved == NOT_MOVED)
+		r = send_wait_connected(s, blocking, deadline);
+	while (!r) {
+		if (s->moved != NOT_MOVED) {
+			r = -ENOTCONN;
+			break;
+		}
+		if (s->error || (s->shutdown & SEND_SHUTDOWN)) {
+			r = -EPIPE;
+			break;
+		}
+		if (!src->left)
+			break;
+		r = s->pushing || s->ulps.sending ? 0 : send_some(s, src, blocking, flags);
+		if (r > 0) {
+			sent += (size_t)r;
+			r = 0;
+			pumped = false;
+			continue;
+		}
+		r = 0;
+		if (!pumped) {
+			pumped = true;
+			channel_pump();
+			continue;
+		}
+		if (!blocking) {
+			r = -EAGAIN;
+			break;
+		}
+		r = wait_interruptibly(&s->writers, deadline, false);
+		if (s->id != id || !s->open)
+			return sent ? (ssize_t)sent : -EBADF;
+		if (r == -ETIMEDOUT)
+			r = -EAGAIN;
+		else if (r == -EINTR)
+			r = interrupted(s->send_timeout_ns);
+	}
+	if (s->id == id)
+		status_data(s);
+	if (s->mirror)
+		mirror_dirty(s); /* it may be full now */
+	if (sent)
+		return (ssize_t)sent;
+	if (r == -EPIPE && s->error)
+		r = take_error(s);
+	return r;
+}
+
+static ssize_t send_call(int number, const struct iovec *iov, size_t count, int flags, const struct control *control)
+{
+	struct source src = {.iov = iov};
+	struct xts_sock *s;
+	ssize_t r = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		if (iov[i].iov_len > SSIZE_MAX - src.left)
+			return finish(-EINVAL);
+		src.left += iov[i].iov_len;
+	}
+	if (src.left > SEND_BYTES_MAX)
+		src.left = SEND_BYTES_MAX;
+	do {
+		library_enter();
+		s = table_use(number);
+		if (!s)
+			r = -EBADF;
+		else if (flags & (MSG_OOB | MSG_FASTOPEN))
+			r = -EOPNOTSUPP;
+		else if (s->seqpacket || control)
+			r = pdu_send(s, &src, flags, control);
+		else
+			r = send_all(s, &src, flags);
+	} while (library_restarts(&r)); /* of which nothing has been sent */
+	if (r >= 0)
+		return r;
+	if (r == -EPIPE && !(flags & MSG_NOSIGNAL))
+		pthread_kill(pthread_self(), SIGPIPE);
+	return finish_of(number, (int)r);
+}
+
+ssize_t xts_send(int number, const void *data, size_t bytes, int flags)
+{
+	struct iovec iov = {.iov_base = (void *)data, .iov_len = bytes};
+
+	return send_call(number, &iov, 1, flags, NULL);
+}
+
+/* The address is ignored on a stream socket, as in the kernel. */
+ssize_t xts_sendto(int number, const void *data, size_t bytes, int flags, const struct sockaddr *address, socklen_t length)
+{
+	if (address && length > sizeof(struct sockaddr_storage)) {
+		return finish(-EINVAL);
+	}
+	return xts_send(number, data, bytes, flags);
+}
+
+ssize_t xts_sendmsg(int number, const struct msghdr *message, int flags)
+{
+	struct control control = {0};
+
+	if (!message)
+		return finish(-EFAULT);
+	if (message->msg_iovlen > 1024)
+		return finish(-EMSGSIZE);
+	if (message->msg_controllen && control_read(&control, message))
+		return finish(-EINVAL);
+	return send_call(number, message->msg_iov, message->msg_iovlen, flags, control.type ? &control : NULL);
+}

@@ -1,0 +1,381 @@
+/*
+ * A socket's life: made, changed, failed, disconnected, closed, freed; and its readiness, which follows tcp_poll() of
+ * the kernel line by line.
+ */
+#include "core/library.h"
+
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+struct xts_sock *socket_make(uint8_t family)
+{
+	struct channel *c = xts.channel;
+	struct xts_sock *s;
+
+	if (c && c->link.sockets_max && xts.sockets >= c->link.sockets_max)
+		return NULL;
+	s = table_allocate();
+	if (!s)
+		return NULL;
+	s->family = family;
+	s->receive_lowat = 1;
+	s->receive_timeout_ns = s->send_timeout_ns = FOREVER;
+	s->window_max = xts.settings.window_bytes_max;
+	status_state(s);
+	return s;
+}
+
+int take_error(struct xts_sock *s)
+{
+	int error = s->error;
+
+	s->error = 0;
+	return -error;
+}
+
+void socket_asked(struct xts_sock *s, bool asked)
+{
+	if (s->asked == asked)
+		return;
+	s->asked = asked;
+	if (asked)
+		xts.asked++;
+	else
+		xts.asked--;
+}
+
+/* --- readiness --------------------------------------------------------------------------------------------------------- */
+
+/* With fewer credits than this a sender with more to send waits: the proxy advertises a quarter window at a time. */
+uint32_t socket_credits_worth_waiting_for(const struct xts_sock *s)
+{
+	return s->peer_window / 4 ? s->peer_window / 4 : 1;
+}
+
+static bool is_writable(struct xts_sock *s)
+{
+	if (s->state != TCP_STATE_ESTABLISHED)
+		return true;
+	if (s->ulps.handshaking || s->pushing || s->credits < s->ulps.wanted) {
+		s->no_space = true;
+		return false;
+	}
+	if (s->credits >= socket_credits_worth_waiting_for(s) && (channel_can_send() && !(s->todo & TODO_DATA)))
+		return true;
+	s->no_space = true;
+	if (s->credits && xts.channel && !s->in_blocked) {
+		s->in_blocked = true;
+		s->blocked_next = xts.channel->blocked;
+		xts.channel->blocked = s;
+	}
+	return false;
+}
+
+uint32_t socket_events(struct xts_sock *s)
+{
+	uint32_t events = 0;
+
+	if (s->state == TCP_STATE_LISTEN)
+		return s->accept_first ? EPOLLIN | EPOLLRDNORM : 0u;
+	if (s->shutdown == SHUTDOWN_MASK || s->state == TCP_STATE_CLOSE)
+		events |= EPOLLHUP;
+	if (s->moved != NOT_MOVED)
+		events |= EPOLLIN | EPOLLRDNORM; /* that it is another process's now is something to be read */
+	if (s->shutdown & RCV_SHUTDOWN)
+		events |= EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;
+	if (s->state != TCP_STATE_SYN_SENT) {
+		if (s->pdu_first || s->pushing ? pdu_is_readable(s) : s->unread && s->unread >= s->receive_lowat)
+			events |= EPOLLIN | EPOLLRDNORM;
+		if ((s->shutdown & SEND_SHUTDOWN) || is_writable(s))
+			events |= EPOLLOUT | EPOLLWRNORM;
+	}
+	if (s->error)
+		events |= EPOLLERR;
+	return events;
+}
+
+void socket_changed(struct xts_sock *s, uint32_t events)
+{
+	if (events & EPOLLOUT)
+		s->no_space = false;
+	if (events & ~(uint32_t)EPOLLOUT)
+		wake(&s->readers);
+	if (events & ~(uint32_t)(EPOLLIN | EPOLLRDHUP))
+		wake(&s->writers);
+	if (s->polled)
+		wake(&xts.poll_waiters);
+	if (s->watches)
+		epoll_ready(s, events);
+	if (s->mirror)
+		mirror_dirty(s);
+}
+
+/* --- failing ----------------------------------------------------------------------------------------------------------- */
+
+/* The connection, or the attempt, has ended in an error: tcp_reset() and tcp_done(). What was received stays readable. */
+void socket_fail(struct xts_sock *s, int error)
+{
+	socket_asked(s, false);
+	if (s->todo & TODO_GIVE_BACK)
+		buffer_drop(s); /* no application may read them as they are */
+	s->ulps.handshaking = false;
+	s->error = error;
+	s->state = TCP_STATE_CLOSE;
+	s->shutdown = SHUTDOWN_MASK;
+	s->credits = 0;
+	if (s->todo & ~TODO_CLOSE) {
+		uint8_t keep = s->todo & TODO_CLOSE;
+
+		/* Nothing but our CLOSE interests the proxy any more; an answer to NEWCONN it still waits for. */
+		keep |= s->todo & TODO_ACCEPTED;
+		if (s->pending && xts.channel)
+			xts.channel->pending_bytes -= s->pending_capacity;
+		free(s->pending);
+		s->pending = NULL;
+		s->pending_bytes = s->pending_capacity = 0;
+		s->todo = keep;
+		if (!keep)
+			outbox_remove(s);
+	}
+	status_state(s);
+	wake(&s->callers);
+	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+}
+
+void socket_learn(struct xts_sock *s, uint32_t proxy_id)
+{
+	if (!s->closing || s->proxy_id != proxy_id)
+		return;
+	if (proxy_id) {
+		outbox_add(s, TODO_CLOSE);
+	} else if (s->disconnecting) {
+		socket_disconnected(s);
+	} else {
+		socket_free(s);
+	}
+}
+
+/* --- closing ----------------------------------------------------------------------------------------------------------- */
+
+void socket_free(struct xts_sock *s)
+{
+	struct channel *c = xts.channel;
+
+	socket_asked(s, false);
+	outbox_remove(s);
+	if (s->in_blocked && c) {
+		struct xts_sock **at = &c->blocked;
+
+		while (*at && *at != s)
+			at = &(*at)->blocked_next;
+		if (*at)
+			*at = s->blocked_next;
+	}
+	buffer_drop(s);
+	if (s->pending && c)
+		c->pending_bytes -= s->pending_capacity;
+	free(s->pending);
+	s->pending = NULL;
+	fault_forget(s);
+	table_release(s);
+	wake(&xts.close_waiters);
+}
+
+/* Tells the proxy, or waits for its reply to the first request to learn whom to tell. */
+static void start_closing(struct xts_sock *s)
+{
+	s->closing = true;
+	if (s->proxy_id)
+		outbox_add(s, TODO_CLOSE);
+	else if (s->opening)
+		status_state(s);
+	else
+		socket_free(s);
+}
+
+static void drop_waiting_connections(struct xts_sock *listener)
+{
+	struct xts_sock *s, *next;
+
+	for (s = listener->accept_first; s; s = next) {
+		next = s->accept_next;
+		s->accept_next = s->listener = NULL;
+		s->abort = true;
+		if (s->lost)
+			socket_free(s);
+		else
+			start_closing(s);
+	}
+	listener->accept_first = listener->accept_last = NULL;
+	listener->accept_count = 0;
+}
+
+static void linger(struct xts_sock *s)
+{
+	uint64_t deadline = deadline_after((uint64_t)s->linger_s * NS_PER_S);
+	uint32_t id = s->id;
+	int r = 0;
+
+	while (!r && s->id == id && s->closing)
+		r = wait_interruptibly(&xts.close_waiters, deadline, false);
+	if (s->id == id && s->closing && xts.channel) {
+		s->linger = false; /* time over: the proxy shall not wait either */
+		outbox_add(s, TODO_CLOSE);
+	}
+}
+
+/* Closed for the application: now the connection too, unless a child may still want it (then children.c calls this again). */
+void socket_end(struct xts_sock *s)
+{
+	bool wait = s->open && s->linger && s->linger_s && s->state == TCP_STATE_ESTABLISHED && !s->unread && !s->lost;
+
+	s->open = false;
+	s->kept = heirs_keep(s);
+	if (s->kept)
+		return;
+	if (s->disconnecting)
+		return; /* another thread's doing: it is freed when that is done */
+	s->abort = (s->linger && !s->linger_s) || s->state == TCP_STATE_SYN_SENT;
+	if (!wait)
+		s->linger = false;
+	buffer_drop(s);
+	if (s->inherited != NOT_INHERITED && !s->opening) {
+		inherit_release(s);
+		s->lost = true;
+	}
+	if (s->lost) {
+		socket_free(s);
+		return;
+	}
+	start_closing(s);
+	if (wait)
+		linger(s);
+}
+
+void socket_close(struct xts_sock *s)
+{
+	sharers_leave(s);
+	share_forget(s);
+	if (s->call && s->moved == NOT_MOVED) {
+		s->call->error = EBADF;
+		s->call->done = true;
+		s->call = NULL;
+	}
+	epoll_forget_socket(s);
+	mirror_close(s);
+	wake(&s->readers);
+	wake(&s->writers);
+	wake(&s->callers);
+	if (s->polled)
+		wake(&xts.poll_waiters);
+	if (s->state == TCP_STATE_LISTEN || s->accept_first)
+		drop_waiting_connections(s);
+	socket_end(s);
+}
+
+void socket_unconnected(struct xts_sock *s)
+{
+	s->state = TCP_STATE_CLOSE;
+	s->phase = PHASE_UNCONNECTED;
+	s->shutdown = 0;
+	s->done = false;
+	s->credits = s->peer_window = 0;
+	s->grant.window = 0;
+	s->received_bytes = s->sent_bytes = s->read_bytes = 0;
+	buffer_drop(s);
+	memset(&s->peer, 0, sizeof s->peer);
+	status_state(s);
+}
+
+void socket_disconnected(struct xts_sock *s)
+{
+	s->closing = s->disconnecting = s->abort = false;
+	wake(&s->callers);
+	if (!s->open && !s->kept) {
+		socket_free(s); /* closed meanwhile */
+		return;
+	}
+	socket_asked(s, false);
+	if (s->cut)
+		s->error = ECONNRESET; /* as tcp_disconnect() leaves it */
+	s->renewed = s->renewed || s->ulps.along;
+	push_forget(s);
+	memset(&s->local, 0, sizeof s->local);
+	socket_unconnected(s);
+	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLHUP);
+}
+
+int socket_disconnect(struct xts_sock *s)
+{
+	uint32_t id = s->id;
+	bool is_over = s->done && (s->shutdown & SEND_SHUTDOWN); /* tcp_need_reset() */
+
+	if (!s->disconnecting) {
+		s->cut = s->state == TCP_STATE_SYN_SENT || (s->state == TCP_STATE_ESTABLISHED && !is_over);
+		if (!s->opening && !s->proxy_id) {
+			socket_disconnected(s);
+			return 0;
+		}
+		share_forget(s);
+		s->abort = true;
+		s->disconnecting = true;
+		s->renewed = s->bound || s->optioned;
+		s->bound = s->bound_address = s->optioned = s->v6only = false;
+		if (s->state == TCP_STATE_LISTEN)
+			drop_waiting_connections(s);
+		buffer_drop(s);
+		start_closing(s);
+	}
+	while (s->id == id && s->open && s->disconnecting && wait_for(&s->callers, FOREVER, false) != -ENOBUFS)
+		;
+	return s->id == id && s->open ? 0 : -EBADF;
+}
+
+/* --- public ------------------------------------------------------------------------------------------------------------ */
+
+int xts_socket(int domain, int type, int protocol)
+{
+	int flags = type & (SOCK_NONBLOCK | SOCK_CLOEXEC);
+	struct xts_sock *s;
+	int r;
+
+	type &= ~flags;
+	if (domain != AF_INET && domain != AF_INET6)
+		return finish(-EAFNOSUPPORT);
+	if (type != SOCK_STREAM && type != SOCK_SEQPACKET)
+		return finish(type < 0 || type > SOCK_PACKET ? -EINVAL : -ESOCKTNOSUPPORT);
+	if (protocol != 0 && protocol != IPPROTO_TCP)
+		return finish(-EPROTONOSUPPORT);
+	library_enter();
+	channel_check_idle();
+	r = xts.channel ? 0 : channel_attach();
+	if (!r) {
+		s = socket_make(domain == AF_INET ? 4 : 6);
+		r = s ? (int)s->id : -EMFILE;
+		if (s) {
+			s->open = true;
+			s->seqpacket = type == SOCK_SEQPACKET;
+			s->nonblocking = flags & SOCK_NONBLOCK;
+			s->close_on_exec = flags & SOCK_CLOEXEC;
+		}
+	}
+	library_leave();
+	return finish(r);
+}
+
+int xts_close(int number)
+{
+	struct xts_sock *s;
+	int r = -EBADF;
+
+	library_enter();
+	s = table_open(number);
+	if (s) {
+		socket_close(s);
+		r = 0;
+	}
+	library_leave();
+	return finish(r);
+}

@@ -1,0 +1,166 @@
+/* The status page (status.h): what `xts status` shows of this process. */
+#include "core/library.h"
+
+static struct xts_status_page *page(void)
+{
+	return xts.channel ? xts.channel->attachment.status : NULL;
+}
+
+/* The entry of a socket; NULL without a page, or when the page has none for it. */
+static struct xts_status_entry *entry_of(const struct xts_sock *s)
+{
+	struct xts_status_page *p = page();
+	uint32_t index = SOCKET_INDEX(s->id);
+
+	return p && index < XTS_STATUS_ENTRIES ? &p->entry[index] : NULL;
+}
+
+static uint8_t state_of(const struct xts_sock *s)
+{
+	if (!s->in_use)
+		return XTS_STATE_FREE;
+	if (s->closing)
+		return XTS_STATE_CLOSING;
+	if (s->error || s->lost)
+		return XTS_STATE_FAILED;
+	switch (s->state) {
+	case TCP_STATE_SYN_SENT:
+		return XTS_STATE_SYN_SENT;
+	case TCP_STATE_LISTEN:
+		return XTS_STATE_LISTEN;
+	case TCP_STATE_ESTABLISHED:
+		if (s->done)
+			return s->shutdown & SEND_SHUTDOWN ? XTS_STATE_LAST_ACK : XTS_STATE_CLOSE_WAIT;
+		return s->shutdown & SEND_SHUTDOWN ? XTS_STATE_FIN_WAIT : XTS_STATE_ESTABLISHED;
+	default:
+		return s->phase == PHASE_CONNECTED ? XTS_STATE_FAILED : XTS_STATE_UNCONNECTED;
+	}
+}
+
+void status_data(const struct xts_sock *s)
+{
+	struct xts_status_entry *e = entry_of(s);
+
+	if (!e)
+		return;
+	e->recv_queue = s->state == TCP_STATE_LISTEN ? s->accept_count : s->unread;
+	e->send_credits = s->credits;
+	e->recv_window = s->grant.window;
+	e->recv_unadvertised = s->grant.unadvertised;
+	e->sent_bytes = s->sent_bytes;
+	e->received_bytes = s->received_bytes;
+}
+
+static void write_layers(uint8_t *out, const struct xts_sock *s, unsigned direction)
+{
+	_Static_assert(ULP_DEPTH == XTS_STATUS_ULPS, "layers");
+	for (unsigned i = 0; i < ULP_DEPTH; i++)
+		out[i] = i < s->ulps.depth[direction] ? s->ulps.id[direction][i] : 0;
+}
+
+void status_ulps(const struct xts_sock *s)
+{
+	struct xts_status_entry *e = entry_of(s);
+
+	if (!e)
+		return;
+	write_layers(e->receive_ulps, s, ULPS_RECEIVE);
+	write_layers(e->send_ulps, s, ULPS_SEND);
+	e->tls_version = s->ulps.tls_version;
+	e->tls_cipher = s->ulps.tls_cipher;
+	e->tls_send = s->ulps.tls_by[ULPS_SEND];
+	e->tls_receive = s->ulps.tls_by[ULPS_RECEIVE];
+}
+
+void status_state(const struct xts_sock *s)
+{
+	struct xts_status_entry *e = entry_of(s);
+	struct xts_status_page *p = page();
+
+	if (p)
+		p->sockets = xts.sockets;
+	if (!e)
+		return;
+	if (p->used <= SOCKET_INDEX(s->id))
+		p->used = SOCKET_INDEX(s->id) + 1;
+	e->xts_socket = s->id;
+	e->proxy_id = s->proxy_id;
+	e->state = state_of(s);
+	e->reason = s->gone;
+	e->error = s->error;
+	e->local = s->local;
+	e->peer = s->peer;
+	status_data(s);
+	status_ulps(s);
+}
+
+void status_link(void)
+{
+	struct xts_status_page *p = page();
+
+	if (!p)
+		return;
+	p->link_state = xts.channel->link.state;
+	p->frame_credits = xts_link_credits(&xts.channel->link);
+	p->sleeps = xts.sleeps;
+	p->spins = xts.spins;
+}
+
+int xts_state(int number)
+{
+	struct xts_sock *s;
+	int r;
+
+	library_enter();
+	s = table_open(number);
+	r = s ? state_of(s) : -EBADF;
+	library_leave();
+	return finish(r);
+}
+
+int xts_get_info(struct xts_info *info)
+{
+	struct xts_info out = {.size = sizeof out};
+	struct channel *c;
+	size_t size;
+
+	if (!info || info->size < sizeof info->size)
+		return finish(-EINVAL);
+	size = info->size < sizeof out ? info->size : sizeof out;
+	library_enter();
+	channel_pump();
+	c = xts.channel;
+	out.link_state = XTS_LINK_DOWN;
+	out.link_error = xts.last_error;
+	memcpy(out.attach_error, xts.attach_error, sizeof out.attach_error);
+	out.sockets = xts.sockets;
+	out.sleeps = xts.sleeps;
+	out.spins = xts.spins;
+	out.malformed = xts.bad_messages + xts.bad_ids;
+	out.not_inherited = xts.not_inherited;
+	out.sent_bytes = xts.sent_bytes;
+	out.received_bytes = xts.received_bytes;
+	if (c) {
+		snprintf(out.queue_kind, sizeof out.queue_kind, "%s", c->attachment.reply.kind == XTS_QUEUE_SHM ? "shm" : "afxdp");
+		memcpy(out.interface, c->attachment.reply.interface, sizeof out.interface); /* terminated by xts_attach() */
+		out.queue_id = c->attachment.reply.queue_id;
+		out.link_state = c->link.state;
+		out.frame_window = c->link.frame_window;
+		out.frame_credits = xts_link_credits(&c->link);
+		out.largest_message = c->link.largest_message;
+		out.features = c->link.features;
+		out.epoch = c->link.epoch;
+		out.sent_frames = c->link.stats.sent_frames;
+		out.received_frames = c->link.stats.received_frames;
+		out.sent_acks = c->link.stats.sent_acks;
+		out.received_acks = c->link.stats.received_acks;
+		out.kicks = c->queue->stats.kicks;
+		out.sent_packets = c->queue->stats.tx_frames;
+		out.received_packets = c->queue->stats.rx_frames;
+		out.malformed += c->link.stats.malformed;
+	}
+	out.size = size;
+	memcpy(info, &out, size);
+	library_leave();
+	return finish(c ? 0 : -ENOTCONN);
+}

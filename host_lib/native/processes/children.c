@@ -1,0 +1,403 @@
+/*
+ * The parent's side of keeping connections over fork(): for each child that may want some (an heir) a link, and one thread
+ * that answers on all links and ends when there are none. inherit.h has the theory of operation.
+ *
+ * A child's word counts for little: it can only ask for, or let go, what it was born with, each once.
+ */
+#include "core/library.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define EVENTS 16
+#define EXIT_NS NS_PER_S
+
+struct heir {
+	struct heir *next;
+	int fd;                    /* our end of the link */
+	uint32_t count;
+	uint32_t ids[];            /* what it may still want */
+};
+
+static struct heir *heirs;     /* newest first */
+static struct heir *coming;    /* of the fork that is under way */
+static int child_end = -1;
+static int set = -1;           /* epoll set of the links, while the thread serves */
+static unsigned answering;     /* answers that threads are at */
+static bool leaving;           /* another thread hands everything over */
+
+/* --- giving ------------------------------------------------------------------------------------------------------------- */
+
+int connection_park(struct xts_sock *s, uint64_t deadline_ns)
+{
+	struct call call = {.type = XTS_CMD_PARK, .key = key_make(), .keep_ms = CONNECTION_KEEP_MS, .deadline_ns = deadline_ns};
+	uint32_t id = s->id;
+	int r;
+
+	if (s->pushing || s->ulps.handshaking || s->ulps.sending)
+		return -EBUSY; /* whose they would be the proxy could not tell */
+	s->moved = MOVING;
+	xts.moving++;
+	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLHUP); /* who waits for it finds it gone */
+	r = call_proxy(s, &call);
+	xts.moving--;
+	if (s->id != id)
+		return -ECONNRESET;
+	if (r) {
+		s->moved = NOT_MOVED;
+		if (!s->open && !s->heirs && !s->closing)
+			socket_end(s); /* the application has closed it meanwhile */
+		return r;
+	}
+	s->proxy_id = 0;
+	s->key = call.key;
+	return 0;
+}
+
+/* It is the child's now. */
+static void moved_away(struct xts_sock *s)
+{
+	inherit_release(s);
+	s->moved = MOVED;
+	s->lost = true;
+	s->state = TCP_STATE_CLOSE;
+	s->phase = PHASE_UNCONNECTED;
+	s->error = 0;
+	s->key = 0;
+	s->credits = 0;
+	socket_asked(s, false);
+	buffer_drop(s);
+	inherit_gone(s, XTS_REASON_ELSEWHERE);
+	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP);
+	if (!s->open)
+		socket_free(s);
+}
+
+static int send_message(const struct heir *h, struct link_message m, int fd)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr alignment;
+	} control = {.bytes = {0}};
+	struct iovec piece = {.iov_base = &m, .iov_len = sizeof m};
+	struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
+	struct cmsghdr *c;
+
+	if (fd >= 0) {
+		message.msg_control = control.bytes;
+		message.msg_controllen = sizeof control.bytes;
+		c = CMSG_FIRSTHDR(&message);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof fd);
+		memcpy(CMSG_DATA(c), &fd, sizeof fd);
+	}
+	return sendmsg(h->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+}
+
+static int send_answer(const struct heir *h, uint32_t number, int error, int memfd)
+{
+	return send_message(h, (struct link_message){.number = number, .error = -error}, memfd);
+}
+
+/* Makes its state ready to go: under a key, or, where it has ended, without one. 0 or -errno. */
+static int prepare(struct xts_sock *s, uint64_t deadline_ns)
+{
+	uint32_t id = s->id;
+	int r = 0;
+
+	if (s->taking)
+		inherit_take(s); /* another thread is at it */
+	if (s->id != id || s->moved != NOT_MOVED || s->closing)
+		return -ENOTCONN;
+	if (s->inherited != NOT_INHERITED)
+		r = inherit_obtain(s);
+	else if (s->state == TCP_STATE_ESTABLISHED)
+		r = connection_park(s, deadline_ns);
+	if (s->id != id)
+		return -ENOTCONN;
+	return r && s->state == TCP_STATE_ESTABLISHED ? r : 0;
+}
+
+static void give(const struct heir *h, struct xts_sock *s, uint64_t deadline_ns)
+{
+	uint32_t id = s->id;
+	bool parked;
+	int memfd = -1, r = prepare(s, deadline_ns);
+
+	if (r) {
+		send_answer(h, id, r, -1);
+		return;
+	}
+	parked = s->moved == MOVING;
+	memfd = bequest_make("xts-socket", MFD_CLOEXEC);
+	r = memfd < 0 ? memfd : bequest_write(memfd, s, -1);
+	if (!r)
+		r = send_answer(h, id, 0, memfd);
+	if (memfd >= 0)
+		close(memfd);
+	if (!r && s->key)
+		moved_away(s);
+	else if (r && parked)
+		inherit_take_back(s);
+}
+
+/* --- heirs -------------------------------------------------------------------------------------------------------------- */
+
+static bool forget_id(struct heir *h, uint32_t id)
+{
+	for (uint32_t i = 0; i < h->count; i++) {
+		if (h->ids[i] != id)
+			continue;
+		h->ids[i] = h->ids[--h->count];
+		return true;
+	}
+	return false;
+}
+
+/* One who may have wanted it does not, or has it. */
+static void heir_done(uint32_t id)
+{
+	struct xts_sock *s = table_find(id);
+
+	if (!s || !s->heirs)
+		return;
+	s->heirs--;
+	if (!s->heirs && s->kept && s->moved == NOT_MOVED)
+		socket_end(s);
+}
+
+static void answer(struct heir *h, uint32_t id, uint64_t deadline_ns)
+{
+	struct xts_sock *s = table_find(id);
+
+	if (!forget_id(h, id))
+		return;
+	answering++;
+	if (s)
+		give(h, s, deadline_ns);
+	else
+		send_answer(h, id, -ECONNRESET, -1);
+	answering--;
+	heir_done(id);
+}
+
+static void heir_gone(struct heir *h)
+{
+	struct heir **at = &heirs;
+
+	while (*at != h)
+		at = &(*at)->next;
+	*at = h->next;
+	while (h->count)
+		heir_done(h->ids[--h->count]);
+	xts_own_close(h->fd);
+	free(h);
+}
+
+bool heirs_keep(struct xts_sock *s)
+{
+	return s->moved == MOVING || (s->heirs && !s->lost && s->moved == NOT_MOVED && s->phase != PHASE_UNCONNECTED);
+}
+
+/* --- the thread --------------------------------------------------------------------------------------------------------- */
+
+static void serve_link(int fd)
+{
+	struct heir *h = heirs;
+	struct link_message m;
+	ssize_t got;
+
+	while (h && h->fd != fd)
+		h = h->next;
+	if (!h)
+		return;
+	while ((got = recv(fd, &m, sizeof m, MSG_DONTWAIT)) == (ssize_t)sizeof m) {
+		if (!m.error)
+			answer(h, m.number, 0);
+		else if (forget_id(h, m.number))
+			heir_done(m.number);
+	}
+	if (got >= 0 || (errno != EAGAIN && errno != EINTR))
+		heir_gone(h);
+}
+
+static void *serve(void *unused)
+{
+	struct epoll_event events[EVENTS];
+	uint16_t nobody = 0;
+	int count;
+
+	library_enter();
+	while (heirs) {
+		library_leave();
+		count = epoll_wait(set, events, EVENTS, -1);
+		library_enter();
+		while (leaving)
+			wait_for(&nobody, now_ns() + NS_PER_MS, false);
+		for (int i = 0; i < count; i++)
+			serve_link(events[i].data.fd);
+	}
+	xts_own_close(set);
+	set = -1;
+	library_leave();
+	return unused;
+}
+
+static bool start(void)
+{
+	pthread_attr_t attributes;
+	sigset_t all, before;
+	pthread_t thread;
+	bool started;
+
+	set = xts_own(epoll_create1(EPOLL_CLOEXEC));
+	if (set < 0 || pthread_attr_init(&attributes))
+		return false;
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attributes, 256 * 1024);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	started = pthread_create(&thread, &attributes, serve, NULL) == 0;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attributes);
+	return started;
+}
+
+/* --- fork, exit ----------------------------------------------------------------------------------------------------------- */
+
+void heirs_before_fork(void)
+{
+	struct xts_sock *s = NULL;
+	uint32_t count = 0;
+	int ends[2];
+
+	coming = NULL;
+	while (xts.inherits && (s = table_next(s)))
+		count += inherit_possible(s);
+	if (!count)
+		return;
+	coming = calloc(1, sizeof *coming + count * sizeof coming->ids[0]);
+	if (!coming)
+		return;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) {
+		free(coming);
+		coming = NULL;
+		return;
+	}
+	coming->fd = xts_own(ends[0]);
+	child_end = xts_own(ends[1]);
+	while ((s = table_next(s)))
+		if (inherit_possible(s))
+			coming->ids[coming->count++] = s->id;
+}
+
+/* When the fork has failed, the child's end closes here, and the thread finds the heir gone. */
+void heirs_after_fork_parent(void)
+{
+	struct epoll_event event = {.events = EPOLLIN};
+	struct heir *h = coming;
+
+	if (xts.inherits) {
+		for (struct xts_sock *s = xts.shared; s; s = s->shared_next)
+			s->joint = xts.joint = true;
+		if (xts.shared)
+			progress_need(); /* what has been promised to this process alone may have to go to another */
+	}
+	if (!h)
+		return;
+	coming = NULL;
+	xts_own_close(child_end);
+	child_end = -1;
+	for (uint32_t i = 0; i < h->count; i++) {
+		struct xts_sock *s = table_find(h->ids[i]);
+
+		if (s)
+			s->heirs++;
+		else
+			forget_id(h, h->ids[i--]);
+	}
+	h->next = heirs;
+	heirs = h;
+	event.data.fd = h->fd;
+	if ((set < 0 && !start()) || epoll_ctl(set, EPOLL_CTL_ADD, h->fd, &event) < 0)
+		heir_gone(h); /* the child is told by the end of its link */
+}
+
+int heirs_after_fork_child(void)
+{
+	int mine = child_end;
+
+	if (coming)
+		xts_own_close(coming->fd);
+	free(coming);
+	coming = NULL;
+	child_end = -1;
+	while (heirs) {
+		struct heir *h = heirs;
+
+		heirs = h->next;
+		xts_own_close(h->fd);
+		free(h);
+	}
+	if (set >= 0)
+		xts_own_close(set);
+	set = -1;
+	leaving = false;
+	answering = 0;
+	return mine;
+}
+
+/* The parent's still, who may be using it. */
+static bool not_taken(uint32_t id)
+{
+	const struct xts_sock *s = table_find(id);
+
+	return s && s->inherited == INHERITED_ASK && s->moved == NOT_MOVED;
+}
+
+static void leave_elsewhere(struct heir *h, uint32_t id, bool reachable)
+{
+	struct link_message m = {.number = id, .error = reachable ? 0 : EBUSY};
+
+	forget_id(h, id);
+	if (reachable)
+		m.elsewhere = table_find(id)->link_number;
+	send_message(h, m, -1);
+}
+
+/*
+ * Everything that a living child may want is left in its link, the newest child's first. What is still of our own parent's
+ * stays there: the first child that wants some of it may have our link to that parent (pass_uplink).
+ */
+void heirs_at_exit(bool pass_uplink)
+{
+	uint64_t deadline = now_ns() + EXIT_NS;
+	const struct heir *follower = NULL;
+	uint16_t nobody = 0;
+
+	leaving = true;
+	inherit_read();
+	for (struct heir *h = heirs; h; h = h->next) {
+		while (h->count && now_ns() < deadline) {
+			uint32_t id = h->ids[h->count - 1];
+
+			if (!not_taken(id)) {
+				answer(h, id, deadline);
+				continue;
+			}
+			if (pass_uplink && !follower)
+				follower = h;
+			leave_elsewhere(h, id, follower == h);
+		}
+	}
+	if (follower)
+		send_message(follower, (struct link_message){0}, inherit_pass_uplink(false));
+	while (answering && now_ns() < deadline)
+		wait_for(&nobody, now_ns() + NS_PER_MS, false);
+	leaving = false;
+}

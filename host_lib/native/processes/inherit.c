@@ -1,0 +1,445 @@
+/*
+ * The child's side of keeping sockets over fork(): what each socket is after it, and taking one over at its first use.
+ * inherit.h has the theory of operation.
+ *
+ * The link to the parent (uplink) carries questions one way, and answers the other: one message each, with a memfd where
+ * there is state. Answers may come unasked, from a parent that exits. One thread at a time reads them, for all.
+ */
+#include "core/library.h"
+
+#include "xts_private.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define ANSWER_NS (10 * NS_PER_S) /* parking waits for nothing but the proxy */
+
+static int uplink = -1;
+static unsigned uplinks;       /* that there have been since the fork */
+static bool reading;
+static uint16_t read_waiters;
+static void (*tell_gone)(int number, unsigned reason);
+
+void xts_inherit_over_fork(void)
+{
+	library_enter();
+	xts.inherits = true;
+	library_leave();
+}
+
+/* --- after the fork ------------------------------------------------------------------------------------------------------- */
+
+bool inherit_possible(const struct xts_sock *s)
+{
+	if (!s->open || s->moved != NOT_MOVED || s->closing)
+		return false;
+	return s->inherited != NOT_INHERITED ? s->state != TCP_STATE_LISTEN :
+	       s->state == TCP_STATE_ESTABLISHED || (s->state == TCP_STATE_CLOSE && s->phase == PHASE_CONNECTED && !s->lost);
+}
+
+void inherit_uplink(int fd)
+{
+	if (uplink >= 0)
+		xts_own_close(uplink);
+	uplink = fd;
+	reading = false;
+	read_waiters = 0;
+}
+
+void inherit_adopt_uplink(int fd)
+{
+	if (fd != uplink)
+		inherit_uplink(fd);
+	inherit_pass_uplink(false);
+}
+
+int inherit_pass_uplink(bool pass)
+{
+	if (uplink >= 0)
+		ioctl(uplink, pass ? FIONCLEX : FIOCLEX); /* the interposer keeps fcntl() off its own descriptors */
+	return uplink;
+}
+
+static void set_inherited(struct xts_sock *s, uint8_t how)
+{
+	if ((s->inherited != NOT_INHERITED) != (how != NOT_INHERITED))
+		xts.untaken += how == NOT_INHERITED ? UINT_MAX : 1;
+	s->inherited = how;
+}
+
+/* Nothing of it is on any channel of this process. */
+static void forget_channel(struct xts_sock *s)
+{
+	s->proxy_id = 0;
+	s->opening = s->in_outbox = s->in_blocked = s->no_space = s->asked = s->taking = false;
+	s->todo = 0;
+	s->pending = NULL;
+	s->pending_bytes = s->pending_capacity = 0;
+	s->credits = s->peer_window = 0;
+	s->readers = s->writers = s->callers = s->polled = 0;
+	s->call = NULL;
+	s->accept_first = s->accept_last = NULL;
+	s->accept_count = 0;
+	s->outbox_next = s->outbox_prev = s->blocked_next = s->shared_next = NULL;
+	s->heirs = 0;
+	s->shared = s->pushing = s->ulps.sending = false;
+}
+
+void xts_on_gone(void (*tell)(int number, unsigned reason))
+{
+	tell_gone = tell;
+}
+
+void inherit_gone(struct xts_sock *s, uint8_t reason)
+{
+	s->gone = reason;
+	s->gone_untold = true;
+	status_state(s);
+}
+
+void inherit_tell_gone(struct xts_sock *s)
+{
+	s->gone_untold = false;
+	if (tell_gone)
+		tell_gone((int)s->id, s->gone);
+}
+
+static void cannot_be_had(struct xts_sock *s)
+{
+	set_inherited(s, NOT_INHERITED);
+	s->lost = true;
+	s->state = TCP_STATE_CLOSE;
+	s->phase = PHASE_UNCONNECTED;
+	xts.not_inherited++;
+	inherit_gone(s, XTS_REASON_LOST);
+}
+
+/* In the child: buffers, pending data and mirrors have gone already. */
+void inherit_after_fork(struct xts_sock *s)
+{
+	bool fresh = s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED && !s->proxy_id && !s->opening && !s->lost;
+	bool possible = inherit_possible(s), listens = s->state == TCP_STATE_LISTEN && (s->shared || s->inherited);
+
+	forget_channel(s);
+	s->inherited = NOT_INHERITED;
+	if (fresh || s->lost)
+		return;
+	if (s->moved != NOT_MOVED) {
+		s->moved = MOVED;
+		s->lost = true;
+		s->state = TCP_STATE_CLOSE;
+		inherit_gone(s, XTS_REASON_ELSEWHERE);
+		return;
+	}
+	if (listens) {
+		inherit_adopt(s, INHERITED_KEYED);
+	} else if (possible && uplink >= 0) {
+		s->link_number = s->id;
+		set_inherited(s, INHERITED_ASK);
+	} else {
+		cannot_be_had(s);
+	}
+}
+
+/* --- the link to the parent ----------------------------------------------------------------------------------------------- */
+
+/* Receives one message and its descriptor: 1, -EAGAIN, or -EPIPE where the parent has gone. */
+static int receive(struct link_message *m, int *memfd)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr alignment;
+	} control;
+	struct iovec piece = {.iov_base = m, .iov_len = sizeof *m};
+	struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control.bytes,
+				 .msg_controllen = sizeof control.bytes};
+	struct cmsghdr *c;
+	ssize_t got = recvmsg(uplink, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+	/* Said once of a parent that has gone without reading our question; what it has left comes after that. */
+	if (got < 0 && errno == ECONNRESET)
+		got = recvmsg(uplink, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	*memfd = -1;
+	if (got < 0)
+		return errno == EAGAIN || errno == EINTR ? -EAGAIN : -EPIPE;
+	c = CMSG_FIRSTHDR(&message);
+	if (got && c && c->cmsg_type == SCM_RIGHTS)
+		memcpy(memfd, CMSG_DATA(c), sizeof *memfd);
+	if (got == sizeof *m)
+		return 1;
+	if (*memfd >= 0)
+		close(*memfd);
+	return -EPIPE;
+}
+
+static struct xts_sock *find_asking(uint32_t link_number)
+{
+	struct xts_sock *s = NULL;
+
+	while ((s = table_next(s)))
+		if (s->inherited == INHERITED_ASK && s->link_number == link_number)
+			return s;
+	return NULL;
+}
+
+/* The parent has gone, and what it had not taken itself is to be asked for where it would have asked. */
+static void replace_uplink(int fd)
+{
+	if (fd < 0)
+		return;
+	xts_own_close(uplink);
+	uplink = xts_own(fd);
+	uplinks++;
+}
+
+/* Files an answer with the socket it is about. */
+static void file_answer(const struct link_message *m, int memfd)
+{
+	struct xts_sock *s = find_asking(m->number);
+	int descriptor, r = -m->error;
+
+	if (!m->number) {
+		replace_uplink(memfd);
+		return;
+	}
+	if (s && m->elsewhere) {
+		s->link_number = m->elsewhere;
+	} else if (s) {
+		if (!r)
+			r = memfd >= 0 && lseek(memfd, 0, SEEK_SET) == 0 ? bequest_read(memfd, &s, true, &descriptor) : -EPROTO;
+		if (r == 1)
+			set_inherited(s, INHERITED_KEYED);
+		else
+			s->moved = MOVED; /* another's, or nobody's */
+	}
+	if (memfd >= 0)
+		close(memfd);
+}
+
+/* Files what has come. -EPIPE: the parent has gone, and nothing more will come. */
+static int read_uplink(void)
+{
+	struct link_message m;
+	int memfd, r;
+
+	if (uplink < 0)
+		return -EPIPE;
+	while ((r = receive(&m, &memfd)) == 1)
+		file_answer(&m, memfd);
+	return r == -EAGAIN ? 0 : r;
+}
+
+static void ask(const struct xts_sock *s, int32_t what)
+{
+	struct link_message m = {.number = s->link_number, .error = what};
+
+	/* A parent that does not read, or has gone, shows in the reading. */
+	if (uplink >= 0 && send(uplink, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+		return;
+}
+
+static void sleep_on_uplink(void)
+{
+	struct pollfd fd = {.fd = uplink, .events = POLLIN};
+
+	reading = true;
+	library_rest();
+	pthread_mutex_unlock(&xts.lock);
+	poll(&fd, 1, 100);
+	pthread_mutex_lock(&xts.lock);
+	reading = false;
+	wake(&read_waiters);
+}
+
+int inherit_obtain(struct xts_sock *s)
+{
+	uint64_t deadline = now_ns() + ANSWER_NS;
+	uint32_t id = s->id;
+	unsigned asked = uplinks - 1;
+	int r;
+
+	for (;;) {
+		if (s->id != id)
+			return -EBADF;
+		if (s->moved != NOT_MOVED)
+			return -ENOTCONN;
+		if (s->inherited != INHERITED_ASK)
+			return 0;
+		if (now_ns() > deadline)
+			return -ETIMEDOUT;
+		if (reading) {
+			r = wait_for(&read_waiters, deadline, false);
+			if (r == -ENOBUFS)
+				return r;
+			continue;
+		}
+		r = read_uplink();
+		if (s->inherited != INHERITED_ASK || s->moved != NOT_MOVED)
+			continue;
+		if (r)
+			return -ECONNRESET;
+		if (asked != uplinks)
+			ask(s, 0);
+		asked = uplinks;
+		sleep_on_uplink();
+	}
+}
+
+static void leave_to_join(struct xts_sock *s)
+{
+	struct xts_sock **at = &xts.to_join;
+
+	while (*at && *at != s)
+		at = &(*at)->shared_next;
+	if (*at)
+		*at = s->shared_next;
+}
+
+void inherit_release(struct xts_sock *s)
+{
+	leave_to_join(s);
+	if (s->inherited == INHERITED_ASK)
+		ask(s, 1);
+	set_inherited(s, NOT_INHERITED);
+}
+
+/* --- taking over ------------------------------------------------------------------------------------------------------------ */
+
+static int claim(struct xts_sock *s)
+{
+	struct call call = {.type = XTS_CMD_CLAIM, .key = s->key, .unread = s->unread};
+	uint32_t window = s->grant.window < WINDOW_BYTES_MIN ? WINDOW_BYTES_MIN : s->grant.window;
+
+	xts_credit_grant_init(&s->grant, window);
+	s->grant.outstanding = window - s->unread - pdu_credits(s);
+	call.post_credits = s->grant.outstanding;
+	s->read_bytes = 0;
+	s->consumed = 0;
+	s->credits = s->peer_window = 0;
+	if (s->done) {
+		/* It is told again, with what follows the bytes we have. */
+		s->done = false;
+		s->shutdown &= (uint8_t)~RCV_SHUTDOWN;
+	}
+	return call_proxy(s, &call);
+}
+
+static int take(struct xts_sock *s)
+{
+	bool listens = s->state == TCP_STATE_LISTEN;
+	uint32_t id = s->id;
+	int r = listens ? 0 : inherit_obtain(s);
+
+	if (r || s->id != id)
+		return r;
+	if (!s->key)
+		return 0; /* it had ended: what is unread is all there is */
+	r = xts.channel ? 0 : channel_attach();
+	if (s->id != id)
+		return -EBADF;
+	if (!r && !sharing_possible())
+		r = -EOPNOTSUPP;
+	if (!r)
+		r = listens ? share_join(s) : claim(s);
+	return r;
+}
+
+static void take_failed(struct xts_sock *s, int r)
+{
+	bool listens = s->state == TCP_STATE_LISTEN;
+
+	xts.not_inherited++;
+	s->lost = true;
+	s->proxy_id = 0;
+	s->opening = false;
+	if (r == -ENOTCONN)
+		s->moved = MOVED;
+	socket_fail(s, listens ? ENETDOWN : r == -ENOTCONN ? 0 : ECONNRESET);
+	if (r == -ENOTCONN)
+		s->phase = PHASE_UNCONNECTED;
+	inherit_gone(s, r == -ENOTCONN ? XTS_REASON_ELSEWHERE : XTS_REASON_LOST);
+}
+
+void inherit_adopt(struct xts_sock *s, uint8_t how)
+{
+	set_inherited(s, how);
+	if (s->state != TCP_STATE_LISTEN)
+		return;
+	s->joint = true;
+	s->shared_next = xts.to_join;
+	xts.to_join = s;
+}
+
+void inherit_take(struct xts_sock *s)
+{
+	uint32_t id = s->id;
+	int r;
+
+	while (s->id == id && s->taking)
+		if (wait_for(&s->callers, FOREVER, false) == -ENOBUFS)
+			return;
+	if (s->id != id || s->inherited == NOT_INHERITED)
+		return;
+	s->taking = true;
+	leave_to_join(s);
+	r = take(s);
+	if (s->id != id)
+		return;
+	s->taking = false;
+	wake(&s->callers);
+	set_inherited(s, NOT_INHERITED);
+	if (s->state != TCP_STATE_LISTEN)
+		s->key = 0;
+	if (r && !s->closing)
+		take_failed(s, r);
+	status_state(s);
+	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+}
+
+/* A parked connection that nobody else has taken comes back to the process that parked it. */
+void inherit_take_back(struct xts_sock *s)
+{
+	uint32_t id = s->id;
+
+	s->moved = NOT_MOVED;
+	set_inherited(s, INHERITED_KEYED);
+	inherit_take(s);
+	if (s->id == id && !s->open && !s->closing)
+		socket_end(s);
+}
+
+void inherit_take_watched(const struct epoll_ctx *ctx)
+{
+	struct xts_sock *s = xts.to_join;
+
+	while (s) {
+		if (!epoll_watches(ctx, s)) {
+			s = s->shared_next;
+			continue;
+		}
+		inherit_take(s);
+		s = xts.to_join; /* the lock was given up */
+	}
+}
+
+void inherit_read(void)
+{
+	(void)read_uplink();
+}
+
+/* What the parent has left us and nobody has used is closed as the kernel would, with this process. */
+void inherit_at_exit(void)
+{
+	struct xts_sock *s = NULL;
+
+	if (uplink < 0 || !xts.untaken)
+		return;
+	read_uplink();
+	while ((s = table_next(s)))
+		if (s->inherited == INHERITED_KEYED && s->state == TCP_STATE_ESTABLISHED && s->key)
+			inherit_take(s);
+}

@@ -1,0 +1,341 @@
+/*
+ * Shared listeners: interest, offers and what goes back. inherit.h has the theory of operation.
+ *
+ * Until other processes can have it, a listener works as any other, but for one thing: what comes before the application
+ * has shown interest is not answered, so that a process which listens, and leaves the accepting to its children, can give
+ * it back. From the fork on, or from joining, credits are posted only when the application shows interest, few at a time. An offer is a socket in the accept queue whose NEWCONN has no answer yet: accept takes it, EAGAIN gives it back and
+ * voids the credits the proxy still holds of us. A NEWCONN that crosses such an answer comes without a credit, as far as
+ * this end can tell; the number of open offers is what bounds a proxy.
+ *
+ * An application that sleeps on a mirror or on a context's descriptor cannot be seen waiting: it is offered connections
+ * again after RETRY_NS.
+ */
+#include "core/library.h"
+
+#include "xts_private.h"
+
+#include <sys/epoll.h>
+#include <sys/random.h>
+
+#define OFFERS_MAX 4097u       /* open at a time: one more than the largest backlog */
+#define RETRY_NS (10 * NS_PER_MS)
+#define JOIN_ATTEMPTS 100
+#define JOIN_PAUSE_NS (5 * NS_PER_MS)
+
+uint64_t key_make(void)
+{
+	uint64_t key = 0;
+
+	while (!key)
+		if (getrandom(&key, sizeof key, 0) != (ssize_t)sizeof key)
+			key = 0;
+	return key;
+}
+
+bool sharing_possible(void)
+{
+	return xts.channel && (xts.channel->link.features & XTS_FEATURE_SHARE);
+}
+
+/* --- naming, joining ---------------------------------------------------------------------------------------------------- */
+
+static void add(struct xts_sock *s)
+{
+	s->shared = true;
+	s->shared_next = xts.shared;
+	xts.shared = s;
+}
+
+void share_forget(struct xts_sock *s)
+{
+	struct xts_sock **at = &xts.shared;
+
+	if (!s->shared)
+		return;
+	s->shared = false;
+	while (*at && *at != s)
+		at = &(*at)->shared_next;
+	if (*at)
+		*at = s->shared_next;
+	share_drop_offers(s);
+}
+
+/* Its grant is counted by listener_interest() alone. */
+static void start_account(struct xts_sock *s)
+{
+	xts_credit_grant_init(&s->grant, s->backlog + 1 < 2 ? 2 : s->backlog + 1);
+	s->grant.outstanding = 0;
+}
+
+static void promise(struct xts_sock *s, uint32_t connections)
+{
+	xts_credit_free(&s->grant, connections);
+	outbox_add(s, TODO_ADVERT);
+}
+
+int share_name(struct xts_sock *s)
+{
+	struct call call = {.type = XTS_CMD_SHARE};
+	uint32_t id = s->id;
+	int r;
+
+	if (!s->key)
+		s->key = key_make();
+	call.key = s->key;
+	r = call_proxy(s, &call);
+	if (s->id != id || !s->open)
+		return -EBADF;
+	if (r || s->state != TCP_STATE_LISTEN)
+		return r ? r : -EINVAL;
+	start_account(s);
+	add(s);
+	if (!s->joint)
+		promise(s, s->backlog + 1);
+	return 0;
+}
+
+/* Makes the listener anew where there is none of its key any more. 0, or -errno; -EADDRINUSE: another process has. */
+static int renew(struct xts_sock *s)
+{
+	struct call bind = {.type = XTS_CMD_BIND, .local = s->local};
+	struct call listen = {.type = XTS_CMD_LISTEN, .backlog = s->backlog};
+	int r = call_proxy(s, &bind);
+
+	if (!r)
+		r = call_proxy(s, &listen);
+	return r ? r : share_name(s);
+}
+
+/* What a failed attempt has left with the proxy goes. */
+static int start_again(struct xts_sock *s)
+{
+	struct xts_endpoint local = s->local;
+	uint32_t id = s->id;
+	int r;
+
+	s->state = TCP_STATE_CLOSE;
+	r = socket_disconnect(s);
+	if (s->id != id || !s->open)
+		return -EBADF;
+	s->error = 0;
+	s->local = local;
+	s->state = TCP_STATE_LISTEN;
+	s->renewed = false;
+	return r;
+}
+
+int share_join(struct xts_sock *s)
+{
+	uint32_t id = s->id;
+	uint16_t nobody = 0;
+	int r = -ENOENT;
+
+	s->joint = xts.joint = true;
+	for (int i = 0; i < JOIN_ATTEMPTS; i++) {
+		struct call call = {.type = XTS_CMD_SHARE, .key = s->key, .keep_ms = LISTENER_KEEP_MS};
+
+		r = call_proxy(s, &call);
+		if (s->id != id || !s->open)
+			return -EBADF;
+		if (!r) {
+			start_account(s);
+			add(s);
+			return 0;
+		}
+		if (r == -ENOENT)
+			r = renew(s);
+		if (s->id != id || !s->open)
+			return -EBADF;
+		if (!r || r == -ENETDOWN)
+			return r;
+		if (r != -EADDRINUSE && r != -EEXIST)
+			return r;
+		/* Another process is about to make it. */
+		r = start_again(s);
+		if (r)
+			return r;
+		wait_for(&nobody, now_ns() + JOIN_PAUSE_NS, false);
+		if (s->id != id || !s->open)
+			return -EBADF;
+	}
+	return -EADDRINUSE;
+}
+
+/* --- interest ----------------------------------------------------------------------------------------------------------- */
+
+static bool is_awaited(const struct xts_sock *s)
+{
+	return s->readers || (s->polled && xts.poll_waiters) || epoll_awaits(s);
+}
+
+static bool waits_elsewhere(const struct xts_sock *s)
+{
+	return s->mirror || epoll_awaits_elsewhere(s);
+}
+
+static uint32_t promised(const struct xts_sock *s)
+{
+	return s->grant.outstanding + s->grant.unadvertised;
+}
+
+/* What has come while nobody was interested, and nobody else could have it. */
+static void take_held(struct xts_sock *listener)
+{
+	for (struct xts_sock *s = listener->accept_first; s; s = s->accept_next) {
+		if (!s->offered)
+			continue;
+		s->offered = false;
+		outbox_add(s, TODO_ACCEPTED);
+	}
+}
+
+void listener_interest(struct xts_sock *s)
+{
+	uint32_t wanted = s->joint ? OFFERS_AT_ONCE : s->backlog + 1, have = promised(s) + s->accept_count;
+
+	if (!s->shared || s->closing || s->lost || !xts.channel)
+		return;
+	s->interest_ns = now_ns();
+	if (!s->interested && !s->joint)
+		take_held(s);
+	s->interested = true;
+	/* What goes back voids the credits that are there: new ones have to come after it. */
+	if (have > wanted / 2 || xts.channel->refused_count)
+		return;
+	promise(s, wanted - have);
+}
+
+void share_wait_begins(void)
+{
+	for (struct xts_sock *s = xts.shared; s; s = s->shared_next)
+		if (is_awaited(s))
+			listener_interest(s);
+}
+
+void share_wait_ends(void)
+{
+	uint64_t now = now_ns();
+
+	for (struct xts_sock *s = xts.shared; s; s = s->shared_next)
+		if (is_awaited(s))
+			s->interest_ns = now;
+}
+
+/* --- offers ------------------------------------------------------------------------------------------------------------- */
+
+bool share_offered(struct xts_sock *s)
+{
+	if (s->accept_count >= OFFERS_MAX)
+		return false;
+	if (s->grant.outstanding)
+		s->grant.outstanding--;
+	if (!s->accept_count)
+		s->interest_ns = now_ns(); /* the application has that long to come */
+	return true;
+}
+
+/* Takes the offers out of the accept queue. give_back: and tells the proxy. */
+static void remove_offers(struct xts_sock *listener, bool give_back)
+{
+	struct xts_sock **at = &listener->accept_first, *s;
+
+	listener->accept_last = NULL;
+	while ((s = *at)) {
+		if (!s->offered) {
+			listener->accept_last = s;
+			at = &s->accept_next;
+			continue;
+		}
+		*at = s->accept_next;
+		listener->accept_count--;
+		s->accept_next = s->listener = NULL;
+		if (give_back)
+			channel_refuse(s->proxy_id, EAGAIN);
+		socket_free(s);
+		if (!xts.channel)
+			give_back = false;
+	}
+	if (listener->mirror)
+		mirror_dirty(listener);
+	status_data(listener);
+}
+
+void share_drop_offers(struct xts_sock *listener)
+{
+	remove_offers(listener, false);
+}
+
+static bool has_offers(const struct xts_sock *listener)
+{
+	for (const struct xts_sock *s = listener->accept_first; s; s = s->accept_next)
+		if (s->offered)
+			return true;
+	return false;
+}
+
+void share_tick(uint64_t now)
+{
+	struct xts_sock *s, *next;
+
+	for (s = xts.shared; s; s = next) {
+		next = s->shared_next;
+		if (!s->joint || is_awaited(s) || now - s->interest_ns < GIVE_BACK_NS)
+			continue;
+		if (has_offers(s)) {
+			s->grant.outstanding = s->grant.unadvertised = 0;
+			s->interest_ns = now;
+			remove_offers(s, true);
+			if (!xts.channel)
+				return;
+		} else if (!promised(s) && waits_elsewhere(s) && now - s->interest_ns >= RETRY_NS) {
+			listener_interest(s);
+		}
+	}
+}
+
+bool share_is_away(uint64_t now, uint64_t *deadline_ns)
+{
+	bool away = false;
+
+	*deadline_ns = FOREVER;
+	for (const struct xts_sock *s = xts.shared; s; s = s->shared_next) {
+		uint64_t at = s->interest_ns + GIVE_BACK_NS;
+
+		if (!s->joint || is_awaited(s))
+			continue;
+		if (has_offers(s)) {
+			away = true;
+		} else if (promised(s)) {
+			if (xts.leader)
+				continue; /* it takes the offer, and then calls us */
+			if (now >= at) {
+				away = true;
+				continue;
+			}
+		} else if (waits_elsewhere(s)) {
+			at = s->interest_ns + RETRY_NS;
+		} else {
+			continue;
+		}
+		if (at < *deadline_ns)
+			*deadline_ns = at;
+	}
+	return away;
+}
+
+int xts_share_listener(int number)
+{
+	struct xts_sock *s;
+	int r = 0;
+
+	library_enter();
+	s = table_open(number);
+	if (!s)
+		r = -EBADF;
+	else if (s->state != TCP_STATE_CLOSE || s->phase != PHASE_UNCONNECTED)
+		r = -EINVAL;
+	else
+		s->to_share = true;
+	library_leave();
+	return finish(r);
+}

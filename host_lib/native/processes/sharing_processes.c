@@ -1,0 +1,76 @@
+/*
+ * Has another process a shared listener too? Who leaves it tells the proxy: that there is none, so that it is closed at once,
+ * as the kernel would; or, at exit, that there are some, so that it is kept for those that have not joined it yet. inherit.h
+ * has the theory of operation.
+ *
+ * Every process that has the listener over fork(), used or not, has both ends of a pipe of it. Who leaves closes its writing
+ * end, and when that was the last one the reading end tells. Several that leave at once may all find that, and are right.
+ * Over exec() the pipe closes. A process that is killed tells nothing: should it have been the last that had joined, the
+ * listener closes, and a child that has not joined makes it anew.
+ */
+#include "core/library.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct sharers {
+	int held, seen;            /* the writing and the reading end */
+};
+
+static void make(struct xts_sock *s)
+{
+	struct sharers *made = malloc(sizeof *made);
+	int ends[2];
+
+	if (!made)
+		return;
+	if (pipe2(ends, O_CLOEXEC) < 0) {
+		free(made);
+		return;
+	}
+	made->seen = xts_own(ends[0]);
+	made->held = xts_own(ends[1]);
+	s->sharers = made;
+}
+
+void sharers_before_fork(void)
+{
+	if (!xts.inherits)
+		return;
+	for (struct xts_sock *s = xts.shared; s; s = s->shared_next)
+		if (!s->sharers)
+			make(s);
+}
+
+/* Closes this process's ends. True: nobody else has any. */
+static bool leave(struct xts_sock *s)
+{
+	struct pollfd seen = {.fd = s->sharers->seen};
+
+	xts_own_close(s->sharers->held);
+	(void)poll(&seen, 1, 0);
+	xts_own_close(s->sharers->seen);
+	free(s->sharers);
+	s->sharers = NULL;
+	return seen.revents & POLLHUP;
+}
+
+/* Whichever of its members' channels the proxy then sees end last, it is closed with that one. */
+void sharers_leave(struct xts_sock *s)
+{
+	if (!s->sharers || !leave(s) || !s->shared)
+		return;
+	s->alone = true;
+	outbox_add(s, TODO_SHARE);
+}
+
+void sharers_at_exit(void)
+{
+	for (struct xts_sock *s = xts.shared; s; s = s->shared_next) {
+		if (!s->sharers)
+			continue;
+		s->alone = leave(s);
+		outbox_add(s, TODO_SHARE);
+	}
+}

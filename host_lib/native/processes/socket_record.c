@@ -1,0 +1,399 @@
+/*
+ * Sockets as they pass from one process to another: a record each and, behind it, what had been received and not read
+ * (its bytes, then the list of PDUs they are of), one after the other in a memfd. Over fork() a memfd holds one, over exec() all that the program keeps.
+ *
+ * The reader was made by the same program, or started by it under the same user, and both have the same build of this
+ * library (version, sizes and ranges are checked all the same: a wrong memfd is refused, not believed).
+ */
+#include "core/library.h"
+
+#include "xts_private.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define BEQUEST_MAGIC 0x58545342u /* "XTSB" */
+#define BEQUEST_VERSION 3u
+
+struct bequest {
+	uint32_t magic, version;
+	uint32_t number;           /* in the process that wrote it, or where to ask, there */
+	int32_t descriptor;        /* of the program; -1: none */
+	int32_t refused;           /* not 0: it could not be given up, for this errno; nothing else is set but the descriptor */
+	int32_t uplink;            /* not -1: it is still the parent's, who is to be asked on this descriptor */
+	uint64_t key;              /* 0: the connection has ended, only what is unread is left of it */
+	uint64_t receive_timeout_ns, send_timeout_ns;
+	uint64_t sent_bytes, received_bytes;
+	int32_t error, linger_s;
+	uint32_t backlog, window, window_max, receive_lowat;
+	uint32_t unread;           /* bytes that follow */
+	uint32_t pdus;             /* structures that follow */
+	uint8_t family, state, phase, shutdown;
+	bool done, nonblocking, close_on_exec, linger, seqpacket;
+	bool again;                /* another descriptor of a socket whose record came before: nothing else is set */
+	struct xts_endpoint local, peer;
+	struct ulps ulps;
+};
+
+int bequest_make(const char *name, unsigned flags)
+{
+	int fd = memfd_create(name, flags);
+
+	return fd < 0 ? -errno : fd;
+}
+
+static int write_all(int fd, const void *data, size_t bytes)
+{
+	const uint8_t *at = data;
+
+	while (bytes) {
+		ssize_t n = write(fd, at, bytes);
+
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		if (n > 0) {
+			at += n;
+			bytes -= (size_t)n;
+		}
+	}
+	return 0;
+}
+
+/* 1, 0 at the end of the file, -EPROTO where it is cut short. */
+static int read_all(int fd, void *data, size_t bytes)
+{
+	uint8_t *at = data;
+	size_t left = bytes;
+
+	while (left) {
+		ssize_t n = read(fd, at, left);
+
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		if (n == 0)
+			return left == bytes ? 0 : -EPROTO;
+		if (n > 0) {
+			at += n;
+			left -= (size_t)n;
+		}
+	}
+	return 1;
+}
+
+static int write_unread(int memfd, struct xts_sock *s)
+{
+	struct iovec unread = {.iov_base = malloc(s->unread), .iov_len = s->unread};
+	int r;
+
+	if (!unread.iov_base)
+		return -ENOMEM;
+	buffer_copy(s, 0, &unread, 0, s->unread);
+	r = write_all(memfd, unread.iov_base, s->unread);
+	free(unread.iov_base);
+	return r;
+}
+
+int bequest_write(int memfd, struct xts_sock *s, int descriptor)
+{
+	bool asks = s->inherited == INHERITED_ASK;
+	struct bequest b = {
+		.magic = BEQUEST_MAGIC, .version = BEQUEST_VERSION, .number = asks ? s->link_number : s->id,
+		.descriptor = descriptor, .uplink = asks ? inherit_pass_uplink(true) : -1, .key = s->key,
+		.receive_timeout_ns = s->receive_timeout_ns, .send_timeout_ns = s->send_timeout_ns,
+		.sent_bytes = s->sent_bytes, .received_bytes = s->received_bytes, .error = s->error, .linger_s = s->linger_s,
+		.backlog = s->backlog, .window = s->grant.window, .window_max = s->window_max,
+		.receive_lowat = s->receive_lowat, .unread = s->unread, .family = s->family, .state = s->state,
+		.phase = s->phase, .shutdown = s->shutdown, .done = s->done, .nonblocking = s->nonblocking,
+		.close_on_exec = s->close_on_exec, .linger = s->linger, .seqpacket = s->seqpacket,
+		.local = s->local, .peer = s->peer, .ulps = s->ulps,
+	};
+	int r;
+
+	for (const struct pdu *p = s->pdu_first; p; p = p->next)
+		b.pdus++;
+	r = write_all(memfd, &b, sizeof b);
+	if (!r && s->unread)
+		r = write_unread(memfd, s);
+	for (const struct pdu *p = s->pdu_first; p && !r; p = p->next) {
+		struct pdu copy = *p;
+
+		copy.next = NULL;
+		r = write_all(memfd, &copy, sizeof copy);
+	}
+	return r;
+}
+
+static int bequest_write_again(int memfd, struct xts_sock *s, int descriptor)
+{
+	struct bequest b = {
+		.magic = BEQUEST_MAGIC, .version = BEQUEST_VERSION, .descriptor = descriptor, .again = true,
+		.number = s->inherited == INHERITED_ASK ? s->link_number : s->id,
+	};
+
+	return write_all(memfd, &b, sizeof b);
+}
+
+/* That the new program has it not, and why. */
+static void bequest_write_refused(int memfd, int error, int descriptor)
+{
+	struct bequest b = {.magic = BEQUEST_MAGIC, .version = BEQUEST_VERSION, .descriptor = descriptor, .refused = error == EPROTO ? EIO : error}; /* EPROTO: of the memfd */
+
+	(void)write_all(memfd, &b, sizeof b);
+}
+
+static bool is_sound(const struct bequest *b)
+{
+	if (b->magic != BEQUEST_MAGIC || b->version != BEQUEST_VERSION)
+		return false;
+	if (b->refused)
+		return b->refused > 0 && b->refused < 4096; /* an errno */
+	if (b->again)
+		return true;
+	if ((b->family != 4 && b->family != 6) || b->phase > PHASE_DISCONNECTING || b->shutdown > SHUTDOWN_MASK)
+		return false;
+	if (b->ulps.depth[ULPS_RECEIVE] > ULP_DEPTH || b->ulps.depth[ULPS_SEND] > ULP_DEPTH || b->ulps.sending)
+		return false;
+	if (b->state == TCP_STATE_LISTEN)
+		return b->key && !b->unread && b->uplink == -1;
+	if (b->state != TCP_STATE_ESTABLISHED && b->state != TCP_STATE_CLOSE)
+		return false;
+	return b->window <= XTS_CREDITS_MAX && b->unread <= XTS_CREDITS_MAX && (b->state == TCP_STATE_CLOSE || b->unread <= b->window);
+}
+
+static int read_unread(int memfd, struct xts_sock *s, uint32_t bytes)
+{
+	uint8_t *heap;
+	int r;
+
+	if (!bytes)
+		return 0;
+	heap = malloc(bytes);
+	if (!heap)
+		return -ENOMEM;
+	r = read_all(memfd, heap, bytes);
+	if (r == 1)
+		r = buffer_take_over(s, heap, bytes);
+	else if (!r)
+		r = -EPROTO;
+	if (r)
+		free(heap);
+	return r;
+}
+
+/* They cover the bytes, only the last of them may be incomplete, and they are within the window. */
+static int read_pdus(int memfd, struct xts_sock *s, const struct bequest *b)
+{
+	uint64_t bytes = 0, messages = 0;
+
+	for (uint32_t i = 0; i < b->pdus; i++) {
+		struct pdu p;
+		int r = read_all(memfd, &p, sizeof p);
+
+		bytes += p.bytes;
+		messages += p.messages;
+		if (r == 1 && (p.control_bytes > CONTROL_BYTES || (!p.whole && !p.stream && i + 1 < b->pdus)))
+			r = -EPROTO;
+		if (r == 1)
+			r = pdu_restore(s, &p);
+		if (r)
+			return r < 0 ? r : -EPROTO;
+	}
+	if (b->state == TCP_STATE_ESTABLISHED && b->unread + messages * XTS_PDU_CREDITS > b->window)
+		return -EPROTO;
+	return b->pdus && bytes != b->unread ? -EPROTO : 0;
+}
+
+static struct xts_sock *find_adopted(uint32_t number)
+{
+	struct xts_sock *s = NULL;
+
+	while ((s = table_next(s)))
+		if (s->open && s->link_number == number)
+			return s;
+	return NULL;
+}
+
+int bequest_read(int memfd, struct xts_sock **out, bool is_child, int *descriptor)
+{
+	struct xts_sock *s = *out;
+	struct bequest b;
+	int r = read_all(memfd, &b, sizeof b);
+
+	if (r != 1)
+		return r;
+	if (!is_sound(&b) || (is_child && b.number != s->link_number))
+		return -EPROTO;
+	*descriptor = b.descriptor;
+	if (b.refused)
+		return is_child ? -EPROTO : -b.refused;
+	if (b.again) {
+		*out = is_child ? NULL : find_adopted(b.number);
+		return *out ? BEQUEST_AGAIN : -EBADF;
+	}
+	if (!s)
+		s = *out = socket_make(b.family);
+	if (!s)
+		return -EMFILE;
+	r = read_unread(memfd, s, b.unread);
+	if (!r)
+		r = read_pdus(memfd, s, &b);
+	if (r)
+		return r;
+	s->seqpacket = b.seqpacket;
+	s->ulps = b.ulps;
+	s->key = b.key;
+	s->state = b.state;
+	s->phase = b.phase;
+	s->error = b.error;
+	s->done = b.done;
+	s->shutdown = b.shutdown;
+	s->backlog = b.backlog;
+	s->grant.window = b.window;
+	s->window_max = b.window_max;
+	s->sent_bytes = b.sent_bytes;
+	s->received_bytes = b.received_bytes;
+	s->local = b.local;
+	s->peer = b.peer;
+	if (is_child)
+		return 1; /* what the child has set since the fork stays */
+	s->open = true;
+	s->link_number = b.number;
+	if (b.uplink >= 0)
+		inherit_adopt_uplink(b.uplink);
+	inherit_adopt(s, b.uplink >= 0 ? INHERITED_ASK : INHERITED_KEYED);
+	s->nonblocking = b.nonblocking;
+	s->close_on_exec = b.close_on_exec;
+	s->linger = b.linger;
+	s->linger_s = b.linger_s;
+	s->receive_lowat = b.receive_lowat;
+	s->receive_timeout_ns = b.receive_timeout_ns;
+	s->send_timeout_ns = b.send_timeout_ns;
+	return 1;
+}
+
+/* --- exec --------------------------------------------------------------------------------------------------------------- */
+
+/* A listener that was not to be shared gets its key now. */
+static int bequeath_listener(struct xts_sock *s)
+{
+	struct call call = {.type = XTS_CMD_SHARE, .keep_ms = LISTENER_KEEP_MS};
+	int r;
+
+	if (s->inherited != NOT_INHERITED)
+		return 0;
+	if (!sharing_possible())
+		return -EOPNOTSUPP;
+	if (!s->key)
+		s->key = key_make();
+	call.key = s->key;
+	r = call_proxy(s, &call);
+	return r;
+}
+
+static int bequeath(struct xts_sock *s)
+{
+	if (s->moved != NOT_MOVED)
+		return -ENOTCONN;
+	if (s->state == TCP_STATE_LISTEN)
+		return bequeath_listener(s);
+	if (s->inherited != NOT_INHERITED)
+		return s->taking ? -EBUSY : 0; /* as it is: its parent's, or keyed */
+	if (s->lost || s->phase == PHASE_UNCONNECTED || s->state == TCP_STATE_SYN_SENT)
+		return -EOPNOTSUPP;
+	if (s->state == TCP_STATE_ESTABLISHED)
+		return sharing_possible() ? connection_park(s, now_ns() + NS_PER_S) : -EOPNOTSUPP;
+	return 0; /* what is left of an ended one */
+}
+
+static int bequeath_to(int memfd, const struct xts_bequest *b)
+{
+	struct xts_sock *s = table_open(b->number);
+	int r = s ? bequeath(s) : -EBADF;
+
+	if (!r && (s = table_open(b->number)))
+		r = bequest_write(memfd, s, b->descriptor);
+	return r;
+}
+
+static bool is_again(const struct xts_bequest *sockets, unsigned i)
+{
+	for (unsigned earlier = 0; earlier < i; earlier++)
+		if (sockets[earlier].number == sockets[i].number)
+			return true;
+	return false;
+}
+
+int xts_bequeath(const struct xts_bequest *sockets, unsigned count)
+{
+	int memfd = bequest_make("xts-sockets", 0), r;
+
+	if (memfd < 0)
+		return finish(memfd);
+	library_enter();
+	for (unsigned i = 0; i < count; i++) {
+		struct xts_sock *s = is_again(sockets, i) ? table_open(sockets[i].number) : NULL;
+
+		r = s ? bequest_write_again(memfd, s, sockets[i].descriptor) : bequeath_to(memfd, &sockets[i]);
+		if (r)
+			xts.not_inherited++;
+		if (r == -ENOMEM || r == -ENOSPC)
+			break;
+		if (r)
+			bequest_write_refused(memfd, -r, sockets[i].descriptor);
+	}
+	heirs_at_exit(false);
+	library_settle();
+	library_leave();
+	lseek(memfd, 0, SEEK_SET);
+	return memfd;
+}
+
+void xts_resume(int memfd)
+{
+	struct xts_sock *s = NULL;
+
+	close(memfd);
+	library_enter();
+	inherit_pass_uplink(false);
+	while ((s = table_next(s)))
+		if (s->moved == MOVING && s->key && !s->proxy_id)
+			inherit_take_back(s);
+	library_leave();
+}
+
+int xts_inherit_next(int memfd, struct xts_bequest *out)
+{
+	struct xts_sock *s = NULL;
+	int r;
+
+	library_enter();
+	out->descriptor = -1;
+	out->number = -1;
+	out->again = false;
+	r = bequest_read(memfd, &s, false, &out->descriptor);
+	if (r == -EPROTO)
+		lseek(memfd, 0, SEEK_END); /* where the next one begins cannot be known */
+	if (s && r == BEQUEST_AGAIN) {
+		out->number = (int)s->id;
+		out->again = true;
+		r = 1;
+	} else if (s && r == 1) {
+		uint32_t id = s->id;
+
+		out->number = (int)id;
+		/* A connection waits for nobody long. The rest is taken over when it is used. */
+		if (s->inherited == INHERITED_KEYED && s->state != TCP_STATE_LISTEN)
+			inherit_take(s);
+		if (s->id != id)
+			r = -EBADF;
+		else if (s->lost)
+			r = s->moved == MOVED ? -ENOTCONN : s->error ? -s->error : -ECONNRESET;
+	}
+	if (s && r < 0 && s->in_use)
+		socket_free(s);
+	if (r == 0)
+		close(memfd);
+	library_leave();
+	return finish(r);
+}

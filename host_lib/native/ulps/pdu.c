@@ -1,0 +1,268 @@
+/*
+ * PDUs in the receive buffer.
+ *
+ * Their bytes are pieces (buffer.c) like any other. Beside them a socket has a list of *PDUs*, each with its share of the
+ * unread bytes: the list covers all of them, in order, and only its last may still be incomplete. A byte stream alone
+ * has no list, so that nothing of this costs it anything; where stream data lies between PDUs (control records of TLS on
+ * a stream socket) its stretch is in the list, marked so.
+ *
+ * The account: each message of a PDU takes XTS_PDU_CREDITS beside its bytes. They come back as the bytes it came with are read.
+ *
+ * A PDU is handed on when it is whole. One that is longer than the window would stop the flow: when what waits reaches half
+ * of the window, the window grows, and when it has its full size, a part of the PDU is handed on (PROTOCOL.md has why that
+ * suffices; tests/model/pdu.pml).
+ */
+#include "core/library.h"
+
+#include <stdlib.h>
+#include <sys/epoll.h>
+
+bool pdu_is_open(const struct xts_sock *s)
+{
+	return s->pdu_last && !s->pdu_last->stream && !s->pdu_last->whole;
+}
+
+/* What waits is as much as may wait before something of it has to be handed on. */
+static bool is_crowded(const struct xts_sock *s)
+{
+	return xts_credit_buffered(&s->grant) >= s->grant.window / 2;
+}
+
+bool pdu_is_readable(const struct xts_sock *s)
+{
+	const struct pdu *p = s->pdu_first;
+
+	if (!p || s->pushing)
+		return false;
+	if (p->stream || p->whole)
+		return true;
+	/* The rest of one whose connection has failed will never come. */
+	return p->bytes && s->state == TCP_STATE_ESTABLISHED && is_crowded(s);
+}
+
+uint32_t pdu_credits(const struct xts_sock *s)
+{
+	uint32_t messages = 0;
+
+	for (const struct pdu *p = s->pdu_first; p; p = p->next)
+		messages += p->messages;
+	return messages * XTS_PDU_CREDITS;
+}
+
+/* --- the list ----------------------------------------------------------------------------------------------------------- */
+
+static struct pdu *add(struct xts_sock *s)
+{
+	struct pdu *p = calloc(1, sizeof *p);
+
+	if (!p)
+		return NULL;
+	if (s->pdu_last)
+		s->pdu_last->next = p;
+	else
+		s->pdu_first = p;
+	s->pdu_last = p;
+	return p;
+}
+
+static void drop_first(struct xts_sock *s)
+{
+	struct pdu *p = s->pdu_first;
+
+	s->pdu_first = p->next;
+	if (!s->pdu_first)
+		s->pdu_last = NULL;
+	free(p);
+}
+
+void pdu_drop(struct xts_sock *s)
+{
+	while (s->pdu_first)
+		drop_first(s);
+}
+
+int pdu_restore(struct xts_sock *s, const struct pdu *pdu)
+{
+	struct pdu *p = add(s);
+
+	if (!p)
+		return -ENOMEM;
+	*p = *pdu;
+	p->next = NULL;
+	return 0;
+}
+
+bool pdu_stream_data(struct xts_sock *s, uint32_t bytes)
+{
+	if (pdu_is_open(s))
+		return false;
+	if (!s->pdu_last->stream && !add(s)) {
+		channel_fail(ENOMEM);
+		return true;
+	}
+	s->pdu_last->stream = true;
+	s->pdu_last->bytes += bytes;
+	return true;
+}
+
+/* --- receiving ---------------------------------------------------------------------------------------------------------- */
+
+/* A PDU that does not fit into half of the window shall have more of it, if there is more. */
+static void make_room(struct xts_sock *s)
+{
+	const struct pdu *p = s->pdu_first;
+	uint32_t growth;
+
+	if (!p || p->stream || p->whole || s->grant.window >= s->window_max || !is_crowded(s))
+		return;
+	growth = s->window_max - s->grant.window;
+	xts_credit_grow(&s->grant, growth < s->grant.window ? growth : s->grant.window);
+	outbox_add(s, TODO_ADVERT);
+}
+
+/* The PDU this message belongs to; NULL: without memory, or it cannot belong to the one that is open. */
+static struct pdu *find_or_add(struct xts_sock *s, const struct xts_recv_pdu *m)
+{
+	uint64_t control[2] = {htobe64(m->control_high), htobe64(m->control_low)};
+	struct pdu *p = s->pdu_last;
+
+	if (pdu_is_open(s))
+		return p;
+	if (!p && s->unread) {
+		p = add(s);
+		if (!p)
+			return NULL;
+		p->stream = true;
+		p->bytes = s->unread;
+	}
+	p = add(s);
+	if (!p)
+		return NULL;
+	p->control_type = m->control_type;
+	p->control_bytes = (uint8_t)m->control_bytes;
+	memcpy(p->control, control, sizeof control);
+	return p;
+}
+
+/* True when the frame has been taken over. */
+static bool append(struct xts_sock *s, struct pdu *p, const struct xts_recv_pdu *m, bool more, struct xts_rx_frame *frame)
+{
+	bool costs = m->length || !more || !p->messages;
+	uint64_t length = (uint64_t)p->read + p->bytes + m->length;
+	uint32_t record = m->record_bytes ? m->record_bytes : p->record_bytes;
+
+	if (length > UINT32_MAX || (record && (more ? length > record : length != record))) {
+		channel_fail(EPROTO);
+		return true;
+	}
+	p->record_bytes = record;
+	p->bytes += m->length;
+	p->whole = !more;
+	if (costs) {
+		p->messages++;
+	} else {
+		xts_credit_free(&s->grant, XTS_PDU_CREDITS); /* nothing is kept of it */
+		if (xts_credit_due(&s->grant))
+			outbox_add(s, TODO_ADVERT);
+	}
+	s->received_bytes += m->length;
+	xts.received_bytes += m->length;
+	if (s->grant.outstanding < s->grant.window / 2)
+		s->squeezed = true;
+	socket_asked(s, false);
+	if (!m->length)
+		return false;
+	buffer_append(s, frame, XTS_RECV_PDU_BYTES, m->length);
+	return true;
+}
+
+/* How it is encrypted: for `xts status`. */
+static void receive_tls(struct xts_sock *s, const struct xts_recv_pdu *m)
+{
+	s->ulps.tls_version = (uint16_t)(m->control_high >> 48);
+	s->ulps.tls_cipher = (uint16_t)(m->control_high >> 32);
+	s->ulps.tls_by[ULPS_SEND] = (uint8_t)(m->control_high >> 24);
+	s->ulps.tls_by[ULPS_RECEIVE] = (uint8_t)(m->control_high >> 16);
+	status_ulps(s);
+}
+
+static void receive_event(struct xts_sock *s, const struct xts_recv_pdu *m)
+{
+	if (m->control_type == XTS_CONTROL_TLS && !m->length && m->control_bytes == 6 &&
+	    xts.channel->link.features & XTS_FEATURE_ULP_TLS) {
+		receive_tls(s, m);
+		return;
+	}
+	if (m->control_type != XTS_CONTROL_READY || m->length) {
+		channel_fail(EPROTO);
+		return;
+	}
+	s->ulps.handshaking = false;
+	socket_asked(s, false);
+	status_data(s);
+	socket_changed(s, EPOLLOUT);
+}
+
+bool pdu_message(const struct xts_head *head, const struct xts_recv_pdu *m, struct xts_rx_frame *frame)
+{
+	struct xts_sock *s = message_target(head->id);
+	struct channel *c = xts.channel;
+	struct pdu *p;
+	bool taken;
+
+	if (!s || s->closing)
+		return false; /* crossed our CLOSE */
+	if (s->state != TCP_STATE_ESTABLISHED || !(c->link.features & XTS_FEATURE_ULP)) {
+		channel_fail(EPROTO);
+		return true;
+	}
+	if (m->post_credits && !message_credits(s, m->post_credits))
+		return true;
+	if (m->control_type >= XTS_CONTROL_EVENTS) {
+		receive_event(s, m);
+		if (xts.channel == c && m->post_credits)
+			socket_changed(s, EPOLLOUT);
+		return xts.channel != c;
+	}
+	if (s->done || (s->todo & TODO_GIVE_BACK) || xts_credit_receive(&s->grant, m->length + XTS_PDU_CREDITS)) {
+		channel_fail(EPROTO);
+		return true;
+	}
+	p = find_or_add(s, m);
+	if (!p) {
+		channel_fail(ENOMEM);
+		return true;
+	}
+	taken = append(s, p, m, head->flags & XTS_FLAG_MORE, frame);
+	if (xts.channel != c)
+		return true;
+	make_room(s);
+	status_data(s);
+	if (pdu_is_readable(s))
+		socket_changed(s, EPOLLIN | (m->post_credits && s->no_space ? EPOLLOUT : 0u));
+	else if (m->post_credits)
+		socket_changed(s, EPOLLOUT);
+	return taken;
+}
+
+/* --- reading ------------------------------------------------------------------------------------------------------------ */
+
+/* Has been read: bytes of the first one, with the credits of the messages they came in. */
+void pdu_consume(struct xts_sock *s, uint32_t bytes)
+{
+	struct pdu *p = s->pdu_first;
+	uint32_t messages = bytes == p->bytes ? p->messages : (uint32_t)((uint64_t)p->messages * bytes / p->bytes);
+
+	p->messages -= messages;
+	p->bytes -= bytes;
+	p->read += bytes;
+	if (!p->bytes && (p->whole || p->stream))
+		drop_first(s);
+	if (s->pdu_first && s->pdu_first == s->pdu_last && s->pdu_first->stream)
+		drop_first(s); /* a byte stream alone again */
+	recv_consume(s, bytes, messages * XTS_PDU_CREDITS);
+	if (s->state == TCP_STATE_ESTABLISHED && !s->lost && !s->closing)
+		make_room(s);
+	if (s->mirror)
+		mirror_dirty(s);
+}

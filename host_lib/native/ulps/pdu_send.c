@@ -1,0 +1,257 @@
+/*
+ * Sending PDUs: one per call, or a part of one with MSG_MORE, in as many messages as post credits and the largest message make
+ * of it. Nothing is gathered: two PDUs never share a message.
+ *
+ * A PDU once begun goes on: what a call could not send of it is the beginning of what the next call sends. A blocking call
+ * sends all of its part. A non-blocking one sends a PDU whole, or, where the credits for all of it are not there, not at
+ * all (EAGAIN, as kcm_sendmsg() has it): but a PDU of more than half of the peer's window, for which they may never be
+ * there, goes in parts, and the call says how much it has taken. Where its length is known the next calls end the PDU with
+ * its last byte, whatever they offer.
+ */
+#include "core/library.h"
+
+#define TLS_RECORD_BYTES 16384u        /* of a control record; more becomes several, as in the kernel */
+
+int control_read(struct control *out, const struct msghdr *message)
+{
+	struct msghdr m = *message; /* the macros take none that is const */
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
+		size_t bytes = c->cmsg_len - CMSG_LEN(0);
+		bool keys = c->cmsg_level == SOL_TLS && c->cmsg_type == TLS_SET_RECORD_TYPE && bytes == 1;
+
+		if (c->cmsg_len < CMSG_LEN(0) || out->type)
+			return -EINVAL;
+		if (!keys && (c->cmsg_level != SOL_XTS || c->cmsg_type <= 0 || c->cmsg_type >= (int)XTS_CONTROL_EVENTS || bytes > CONTROL_BYTES))
+			return -EINVAL;
+		out->type = keys ? XTS_ULP_TLS_KEYS : (uint16_t)c->cmsg_type;
+		out->bytes = (uint16_t)bytes;
+		memcpy(out->data, CMSG_DATA(c), bytes);
+	}
+	return 0;
+}
+
+/* --- one call ----------------------------------------------------------------------------------------------------------- */
+
+struct sending {
+	struct source *src;
+	const struct control *control; /* of the first message */
+	size_t goal;               /* bytes left to this call */
+	size_t sent;
+	bool blocking;
+	bool continues;            /* MSG_MORE: the PDU goes on with the next call */
+};
+
+static uint32_t largest(void)
+{
+	return xts.channel->link.largest_message - XTS_SEND_PDU_BYTES;
+}
+
+static uint32_t smaller(uint64_t a, uint64_t b)
+{
+	return (uint32_t)(a < b ? a : b);
+}
+
+/* Credits without which the next message is not sent. */
+static uint32_t credits_needed(const struct xts_sock *s, const struct sending *o)
+{
+	uint64_t messages = o->goal / largest() + (o->goal % largest() != 0), all;
+	uint32_t enough = socket_credits_worth_waiting_for(s), least = XTS_PDU_CREDITS + (o->goal != 0);
+
+	if (enough < least)
+		enough = least;
+	if (o->blocking)
+		return smaller(enough, smaller(o->goal, largest()) + XTS_PDU_CREDITS);
+	if (s->ulps.begun)
+		return least;
+	all = o->goal + (messages ? messages : 1) * XTS_PDU_CREDITS;
+	return all <= s->peer_window / 2 ? (uint32_t)all : enough;
+}
+
+static void encode(struct xts_sock *s, const struct sending *o, uint8_t *frame, uint32_t bytes, bool more)
+{
+	struct xts_send_pdu m = {.post_credits = xts_credit_advertise(&s->grant), .length = bytes, .record_bytes = s->ulps.record_bytes};
+	uint64_t words[2] = {0};
+
+	if (o->control && !s->ulps.begun) {
+		m.control_type = o->control->type;
+		m.control_bytes = o->control->bytes;
+		memcpy(words, o->control->data, sizeof words);
+		m.control_high = be64toh(words[0]);
+		m.control_low = be64toh(words[1]);
+	}
+	xts_head_encode(frame, XTS_CMD_SEND_PDU, more ? XTS_FLAG_MORE : 0, 0, s->proxy_id);
+	xts_send_pdu_encode(frame, &m);
+}
+
+/* Sends one message: 0, or -EAGAIN: wait for credits or for the link. */
+static int send_message(struct xts_sock *s, struct sending *o)
+{
+	struct channel *c = xts.channel;
+	uint32_t needed = credits_needed(s, o), n = smaller(o->goal, largest());
+	struct xts_tx_slot slot;
+	bool more;
+
+	s->ulps.wanted = s->credits < needed ? needed : 0;
+	if (s->ulps.wanted) {
+		s->no_space = true;
+		return -EAGAIN;
+	}
+	if (!outbox_flush_socket(s) || channel_slot(&slot)) {
+		send_wait_for_link(s);
+		return -EAGAIN;
+	}
+	n = smaller(n, s->credits - XTS_PDU_CREDITS);
+	more = o->continues || n < o->goal;
+	if (s->ulps.record_bytes)
+		more = s->ulps.sent + n != s->ulps.record_bytes;
+	encode(s, o, slot.data, n, more);
+	source_take(o->src, slot.data + XTS_SEND_PDU_BYTES, n);
+	send_account(s, n + XTS_PDU_CREDITS, n);
+	channel_submit(&slot, XTS_SEND_PDU_BYTES + n);
+	s->ulps.begun = more;
+	s->ulps.sent = more ? s->ulps.sent + n : 0;
+	o->goal -= n;
+	o->sent += n;
+	if (c->unkicked >= KICK_FRAMES && o->goal)
+		channel_flush(true);
+	return 0;
+}
+
+/* What this call is to send: the rest of a PDU that has begun, or a new one. 0 or -errno. */
+static int begin(struct xts_sock *s, struct sending *o, int flags)
+{
+	struct ulps *u = &s->ulps;
+
+	o->goal = o->src->left;
+	o->continues = flags & MSG_MORE;
+	if (u->begun) {
+		if (o->control)
+			return -EINVAL; /* too late: it goes with the first part */
+		if (u->record_bytes && o->goal > u->record_bytes - u->sent)
+			o->goal = u->record_bytes - u->sent;
+		return o->goal > UINT32_MAX - u->sent ? -EMSGSIZE : 0;
+	}
+	u->sent = 0;
+	if (!s->seqpacket) {
+		o->goal = smaller(o->goal, TLS_RECORD_BYTES);
+		o->continues = false;
+	}
+	u->record_bytes = o->continues ? 0 : (uint32_t)o->goal;
+	return 0;
+}
+
+/* Waits until more may be sent. 0 or -errno; *gone: the socket is. */
+static int wait_for_room(struct xts_sock *s, uint64_t deadline, bool *gone)
+{
+	int r = wait_to_send(s, deadline, false);
+
+	*gone = r == -EBADF;
+	return r;
+}
+
+static int why_not(const struct xts_sock *s)
+{
+	if (s->moved != NOT_MOVED)
+		return -ENOTCONN;
+	return s->error || (s->shutdown & SEND_SHUTDOWN) ? -EPIPE : 0;
+}
+
+/* Until no other thread is in the middle of a PDU, or pushes a protocol. */
+static int wait_for_turn(struct xts_sock *s, bool blocking, uint64_t deadline, bool *gone)
+{
+	int r = 0;
+
+	while (!r && (s->ulps.sending || s->pushing)) {
+		r = why_not(s);
+		if (!r)
+			r = blocking ? wait_for_room(s, deadline, gone) : -EAGAIN;
+	}
+	return r ? r : why_not(s);
+}
+
+/* A control record on a stream goes on to its end, for no data may come into the midst of it. */
+static bool goes_on(const struct xts_sock *s, const struct sending *o)
+{
+	return o->blocking || (!s->seqpacket && s->ulps.begun);
+}
+
+static int send_messages(struct xts_sock *s, struct sending *o, uint64_t deadline, bool *gone)
+{
+	bool pumped = false;
+	int r;
+
+	for (;;) {
+		r = why_not(s);
+		if (!r)
+			r = send_message(s, o);
+		if (!r && !o->goal)
+			return 0;
+		if (r && r != -EAGAIN)
+			return r;
+		if (!r || !pumped) {
+			pumped = r;
+			if (r)
+				channel_pump();
+			continue;
+		}
+		if (!goes_on(s, o))
+			return -EAGAIN;
+		pumped = false;
+		r = wait_for_room(s, s->seqpacket ? deadline : FOREVER, gone);
+		if (r)
+			return r;
+	}
+}
+
+static bool is_pushed(const struct xts_sock *s, uint16_t ulp_id)
+{
+	for (unsigned i = 0; i < s->ulps.depth[ULPS_SEND]; i++)
+		if (s->ulps.id[ULPS_SEND][i] == ulp_id)
+			return true;
+	return false;
+}
+
+static ssize_t send_pdu(struct xts_sock *s, struct source *src, int flags, const struct control *control, bool blocking, uint64_t deadline)
+{
+	struct sending o = {.src = src, .control = control, .blocking = blocking};
+	bool gone = false;
+	int r = begin(s, &o, flags);
+
+	if (r || (!o.goal && (o.continues || (s->ulps.begun && s->ulps.record_bytes))))
+		return r;
+	s->ulps.sending = true;
+	r = send_messages(s, &o, deadline, &gone);
+	if (gone)
+		return o.sent ? (ssize_t)o.sent : r;
+	s->ulps.sending = false;
+	wake(&s->writers); /* the next one's turn */
+	status_data(s);
+	if (s->mirror)
+		mirror_dirty(s); /* it may be full now */
+	if (o.sent)
+		return (ssize_t)o.sent;
+	return r == -EPIPE && s->error ? take_error(s) : r;
+}
+
+ssize_t pdu_send(struct xts_sock *s, struct source *src, int flags, const struct control *control)
+{
+	uint64_t deadline = deadline_after(s->send_timeout_ns);
+	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT), gone = false;
+	int r = 0;
+
+	channel_pump(); /* who only ever sends has to hear of the end, too */
+	if (s->state != TCP_STATE_ESTABLISHED && s->moved == NOT_MOVED)
+		r = send_wait_connected(s, blocking, deadline);
+	if (!r)
+		r = wait_for_turn(s, blocking, deadline, &gone);
+	if (r)
+		return r == -EPIPE && !gone && s->error ? take_error(s) : r;
+	if (control && !is_pushed(s, control->type))
+		return -EINVAL;
+	if (!s->seqpacket && (!control || control->type != XTS_ULP_TLS_KEYS))
+		return -EINVAL;
+	if (s->seqpacket ? !s->ulps.depth[ULPS_SEND] : control->data[0] == TLS_DATA_RECORD)
+		return send_all(s, src, flags); /* of the byte stream */
+	return send_pdu(s, src, flags, control, blocking, deadline);
+}

@@ -1,0 +1,344 @@
+/*
+ * Pushing protocols onto a socket, and peek mode (PROTOCOL.md, "Pushed protocols").
+ *
+ * A push is a request to the proxy. A receive push names the position the application has read to; what has been received
+ * beyond it goes back to the proxy when the answer comes (push_answered, by whichever thread takes it), before anything
+ * else is said of this socket: it is the first thing in the socket's todo. While a push is under way nobody reads, for the
+ * position must stay, or sends, for what is sent would be of one protocol or the other.
+ */
+#include "core/library.h"
+
+#include <sys/epoll.h>
+
+#define PUSH_HEAD_BYTES 8u
+#define PUSH_SEQPACKET 1u      /* flags */
+#define AGAIN_NS (10 * NS_PER_MS)
+
+static bool is_receive(uint32_t request)
+{
+	return request != SIOC_PUSH_ULP_TX;
+}
+
+static bool is_send(uint32_t request)
+{
+	return request != SIOC_PUSH_ULP_RX;
+}
+
+void push_forget(struct xts_sock *s)
+{
+	memset(&s->ulps, 0, sizeof s->ulps);
+	fault_forget(s);
+}
+
+uint32_t push_window(const struct xts_sock *s, uint32_t window)
+{
+	bool pushed = s->ulps.depth[ULPS_RECEIVE] || s->ulps.depth[ULPS_SEND];
+
+	return pushed && window < XTS_ULP_WINDOW_MIN ? XTS_ULP_WINDOW_MIN : window;
+}
+
+/* --- the answer ----------------------------------------------------------------------------------------------------------- */
+
+static void note(struct xts_sock *s, unsigned direction, uint16_t ulp_id)
+{
+	struct ulps *u = &s->ulps;
+
+	/* Pushed once more, TLS_KEYS only changes keys. */
+	if ((ulp_id == XTS_ULP_TLS_KEYS && socket_ulp(s, direction) == ulp_id) || u->depth[direction] == ULP_DEPTH)
+		return;
+	u->id[direction][u->depth[direction]++] = (uint8_t)ulp_id;
+}
+
+/* The end of the stream is behind bytes that will be read again: it is told again. */
+static void unend(struct xts_sock *s)
+{
+	if (!s->done)
+		return;
+	s->done = false;
+	s->shutdown &= (uint8_t)~RCV_SHUTDOWN;
+}
+
+/* What is unread is none of this protocol's any more. */
+static void begin_giving_back(struct xts_sock *s)
+{
+	unend(s);
+	if (s->pdu_first) {
+		xts_credit_free(&s->grant, pdu_credits(s));
+		pdu_drop(s);
+	}
+	s->received_bytes -= s->unread;
+	xts.received_bytes -= s->unread;
+	if (s->unread)
+		outbox_add(s, TODO_GIVE_BACK);
+}
+
+/* All that was received is void, read or not. */
+static void void_peeked(struct xts_sock *s)
+{
+	unend(s);
+	xts_credit_free(&s->grant, xts_credit_buffered(&s->grant));
+	buffer_drop(s);
+	s->received_bytes = s->read_bytes = 0;
+	s->ulps.peeking = false;
+	if (xts_credit_due(&s->grant))
+		outbox_add(s, TODO_ADVERT);
+}
+
+void push_note(struct xts_sock *s, uint32_t request, uint16_t ulp_id)
+{
+	s->optioned = true; /* a connection of before a disconnect must not go on without */
+	s->renewed = false;
+	if (is_receive(request))
+		note(s, ULPS_RECEIVE, ulp_id);
+	if (is_send(request))
+		note(s, ULPS_SEND, ulp_id);
+}
+
+static void pushed(struct xts_sock *s, const struct call *call)
+{
+	bool established = s->state == TCP_STATE_ESTABLISHED;
+
+	push_note(s, (uint32_t)call->option, call->ulp_id);
+	if (established && call->length && call->value[0])
+		s->ulps.handshaking = true;
+	if (established && is_receive((uint32_t)call->option) && !s->ulps.peeking)
+		begin_giving_back(s);
+}
+
+void push_answered(struct xts_sock *s, const struct call *call)
+{
+	switch ((uint32_t)call->option) {
+	case SIOC_PUSH_ULP_RX:
+	case SIOC_PUSH_ULP_TX:
+	case SIOC_PUSH_ULP:
+		pushed(s, call);
+		break;
+	case SIOC_PEEK_MODE:
+		s->ulps.peeking = true;
+		break;
+	case SIOC_END_PEEK_MODE:
+		if (s->state == TCP_STATE_ESTABLISHED)
+			void_peeked(s);
+		break;
+	default: /* another thread's */
+		break;
+	}
+}
+
+int push_give_back(struct xts_sock *s)
+{
+	while (s->unread) {
+		uint32_t largest = xts.channel->link.largest_message - XTS_GIVE_BACK_BYTES;
+		struct xts_give_back m = {.length = s->unread < largest ? s->unread : largest};
+		struct xts_tx_slot slot;
+		struct iovec out = {.iov_len = m.length};
+		int r = channel_slot(&slot);
+
+		if (r)
+			return r;
+		out.iov_base = slot.data + XTS_GIVE_BACK_BYTES;
+		xts_head_encode(slot.data, XTS_CMD_GIVE_BACK, 0, 0, s->proxy_id);
+		xts_give_back_encode(slot.data, &m);
+		buffer_copy(s, 0, &out, 0, m.length);
+		buffer_consume(s, m.length);
+		xts_credit_free(&s->grant, m.length);
+		channel_submit(&slot, XTS_GIVE_BACK_BYTES + m.length);
+	}
+	s->todo &= (uint8_t)~TODO_GIVE_BACK;
+	if (xts_credit_due(&s->grant))
+		s->todo |= TODO_ADVERT;
+	wake(&s->callers);
+	return 0;
+}
+
+/* --- the request ---------------------------------------------------------------------------------------------------------- */
+
+/* Can it be asked for now? 0 or -errno. */
+static int check(const struct xts_sock *s)
+{
+	if (s->moved != NOT_MOVED)
+		return -ENOTCONN;
+	if (s->lost)
+		return -ENETDOWN;
+	if (xts.channel && !(xts.channel->link.features & XTS_FEATURE_ULP))
+		return -ENOPROTOOPT;
+	if (s->state == TCP_STATE_SYN_SENT)
+		return -EALREADY; /* before or after connecting, but which bytes it would be for now nobody can tell */
+	if (s->state == TCP_STATE_CLOSE && (s->phase == PHASE_CONNECTED || s->shutdown || s->ulps.along))
+		return -ENOTCONN;
+	return s->ulps.begun ? -EBUSY : 0;
+}
+
+/* Until this thread alone may push. 0 or -errno. */
+static int begin(struct xts_sock *s)
+{
+	uint32_t id = s->id;
+	int r;
+
+	channel_pump();
+	while ((s->pushing || s->ulps.sending) && !s->lost) {
+		r = wait_for(&s->callers, now_ns() + AGAIN_NS, false);
+		if (s->id != id || !s->open)
+			return -EBADF;
+		if (r == -ENOBUFS)
+			return r;
+	}
+	r = check(s);
+	if (!r)
+		s->pushing = true;
+	return r;
+}
+
+/* Until what is to be given back has left; then others may read and send again. */
+static int end(struct xts_sock *s, uint32_t id, int r)
+{
+	while (s->id == id && (s->todo & TODO_GIVE_BACK) && xts.channel) {
+		channel_flush(true);
+		if (s->todo & TODO_GIVE_BACK && wait_for(&s->callers, FOREVER, false) == -ENOBUFS)
+			channel_pump();
+	}
+	if (s->id != id || !s->open)
+		return r ? r : -EBADF;
+	s->pushing = false;
+	wake(&s->callers);
+	status_data(s);
+	status_ulps(s);
+	socket_changed(s, socket_events(s));
+	return r;
+}
+
+/* Asks the proxy; of a push the attributes are in call->value already. 0 or -errno. */
+static int ask(struct xts_sock *s, struct call *call)
+{
+	uint32_t id = s->id;
+	int r = begin(s);
+
+	if (r)
+		return r;
+	if (call->ulp_id) {
+		xts_put32(call->value, (uint32_t)(s->read_bytes % XTS_CREDITS_MAX));
+		xts_put16(call->value + 4, s->seqpacket ? PUSH_SEQPACKET : 0);
+		xts_put16(call->value + 6, call->ulp_id);
+		if (s->state == TCP_STATE_ESTABLISHED && s->grant.window < XTS_ULP_WINDOW_MIN) {
+			xts_credit_grow(&s->grant, XTS_ULP_WINDOW_MIN - s->grant.window);
+			outbox_add(s, TODO_ADVERT);
+		}
+	}
+	r = call_proxy(s, call);
+	return end(s, id, r);
+}
+
+/* The proxy has not yet sent all that is to leave as it is. 0: it may be asked again; -errno. */
+static int wait_until_sent(struct xts_sock *s, uint64_t deadline)
+{
+	uint64_t soon = now_ns() + AGAIN_NS;
+	uint32_t id = s->id;
+	int r;
+
+	if (s->nonblocking || soon > deadline)
+		return -EAGAIN;
+	/* Credits that come back tell of it, but the last ones are not told: only when a quarter of the window has gathered. */
+	r = wait_interruptibly(&s->writers, soon, false);
+	if (s->id != id || !s->open)
+		return -EBADF;
+	if (r == -EINTR)
+		return interrupted(s->send_timeout_ns);
+	return r == -ETIMEDOUT ? 0 : r;
+}
+
+int socket_push(struct xts_sock *s, uint32_t request, uint16_t ulp_id, const uint8_t *attributes, uint32_t bytes)
+{
+	uint64_t deadline = deadline_after(s->send_timeout_ns);
+	uint32_t id = s->id;
+	int r;
+
+	if (!ulp_id || bytes > OPTION_BYTES_MAX - PUSH_HEAD_BYTES)
+		return -EINVAL;
+	fault_forget(s);
+	do {
+		struct call call = {.type = XTS_CMD_IOCTL, .option = (int32_t)request, .ulp_id = ulp_id,
+				    .length = PUSH_HEAD_BYTES + bytes};
+
+		if (bytes)
+			memcpy(call.value + PUSH_HEAD_BYTES, attributes, bytes);
+		r = ask(s, &call);
+		explicit_bzero(&call, sizeof call); /* the attributes may be keys */
+		if (s->id != id)
+			return -EBADF;
+		if (r != -EAGAIN)
+			return r;
+		r = wait_until_sent(s, deadline);
+	} while (!r);
+	return r;
+}
+
+/* --- ioctl ---------------------------------------------------------------------------------------------------------------- */
+
+static int peek_mode(struct xts_sock *s, int on)
+{
+	struct call call = {.type = XTS_CMD_IOCTL, .option = SIOC_PEEK_MODE, .length = 1, .value = {1}};
+
+	if (on != 1)
+		return -EINVAL; /* it ends with SIOC_END_PEEK_MODE */
+	return ask(s, &call);
+}
+
+static int end_peek_mode(struct xts_sock *s, uint32_t drop_bytes)
+{
+	struct call call = {.type = XTS_CMD_IOCTL, .option = SIOC_END_PEEK_MODE, .length = sizeof drop_bytes};
+
+	if (!s->ulps.peeking)
+		return -EINVAL;
+	xts_put32(call.value, drop_bytes);
+	return ask(s, &call);
+}
+
+int push_ioctl(struct xts_sock *s, unsigned long request, const void *argument)
+{
+	struct ulp_info info;
+	uint32_t value;
+
+	if (!argument)
+		return -EFAULT;
+	if (request == SIOC_PEEK_MODE || request == SIOC_END_PEEK_MODE) {
+		memcpy(&value, argument, sizeof value);
+		return request == SIOC_PEEK_MODE ? peek_mode(s, (int)value) : end_peek_mode(s, value);
+	}
+	memcpy(&info, argument, sizeof info);
+	if (info.ulp_bytes > XTS_ULP_INFO_BYTES_MAX)
+		return -EINVAL;
+	return socket_push(s, (uint32_t)request, info.ulp_id, ((const struct ulp_info *)argument)->ulp_parameters, info.ulp_bytes);
+}
+
+/* --- the handshake -------------------------------------------------------------------------------------------------------- */
+
+static int handshake(struct xts_sock *s)
+{
+	uint64_t deadline = deadline_after(s->send_timeout_ns);
+	int r;
+
+	channel_pump();
+	while (s->state == TCP_STATE_SYN_SENT || s->ulps.handshaking) {
+		if (s->nonblocking)
+			return -EAGAIN;
+		r = wait_to_send(s, deadline, true);
+		if (r)
+			return r;
+	}
+	if (s->error)
+		return take_error(s);
+	return s->state == TCP_STATE_ESTABLISHED && s->moved == NOT_MOVED ? 0 : -ENOTCONN;
+}
+
+int xts_ulp_handshake(int number)
+{
+	struct xts_sock *s;
+	ssize_t r;
+
+	do {
+		library_enter();
+		s = table_use(number);
+		r = s ? handshake(s) : -EBADF;
+	} while (library_restarts(&r));
+	return finish_of(number, (int)r);
+}

@@ -1,0 +1,258 @@
+/*
+ * What the proxy tells about protocols: which it offers, what a pushed one knows, and why one has failed. The reason of a
+ * failure is asked for once and kept, for the proxy forgets it with the connection.
+ */
+#include "core/library.h"
+
+#include <stdlib.h>
+
+#define TEXT_BYTES 256u
+#define OFFER_BYTES 5u         /* on the wire */
+#define TELL_HEAD_BYTES 4u     /* of an answer of ULP_INFO */
+
+struct fault {
+	int error;
+	unsigned number;           /* enum xts_fault */
+	char text[TEXT_BYTES];
+};
+
+/* --- parameters ----------------------------------------------------------------------------------------------------------- */
+
+/* An integer of the host, in network byte order. 0 or -EINVAL. */
+static int put_integer(uint8_t *out, const void *value, size_t bytes)
+{
+	if (bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8)
+		return -EINVAL;
+	for (size_t i = 0; i < bytes; i++)
+		out[i] = ((const uint8_t *)value)[bytes - 1 - i]; /* the host is little-endian: wire.h has it checked */
+	return 0;
+}
+
+int xts_ulp_put(struct ulp_info *info, size_t room, unsigned attribute, const void *value, size_t bytes, unsigned flags)
+{
+	uint8_t *at;
+	int r = 0;
+
+	if (!info || (!value && bytes) || attribute > UINT16_MAX || flags & ~XTS_ULP_INTEGER)
+		return finish(-EINVAL);
+	if (bytes > XTS_ULP_INFO_BYTES_MAX || info->ulp_bytes + 4 + bytes > XTS_ULP_INFO_BYTES_MAX ||
+	    sizeof *info + info->ulp_bytes + 4 + bytes > room)
+		return finish(-ENOSPC);
+	at = info->ulp_parameters + info->ulp_bytes;
+	if (flags & XTS_ULP_INTEGER)
+		r = put_integer(at + 4, value, bytes);
+	else if (bytes)
+		memcpy(at + 4, value, bytes);
+	if (r)
+		return finish(r);
+	xts_put16(at, (uint16_t)attribute);
+	xts_put16(at + 2, (uint16_t)bytes);
+	info->ulp_bytes = (uint16_t)(info->ulp_bytes + 4 + bytes);
+	return 0;
+}
+
+/* --- errors ----------------------------------------------------------------------------------------------------------------- */
+
+void fault_forget(struct xts_sock *s)
+{
+	free(s->fault);
+	s->fault = NULL;
+}
+
+/* What a proxy wrote is for people to read: nothing but printable text, terminated. */
+static void copy_text(char *out, const uint8_t *text, size_t bytes)
+{
+	size_t i;
+
+	for (i = 0; i < bytes && i < TEXT_BYTES - 1; i++)
+		out[i] = (char)(text[i] < ' ' || text[i] == 0x7f ? '?' : text[i]);
+	out[i] = 0;
+}
+
+/* Asks the proxy what has gone wrong; *out.error stays 0 when nothing has. */
+static int ask_fault(struct xts_sock *s, struct fault *out)
+{
+	struct call call = {.type = XTS_CMD_IOCTL, .option = SIOC_ULP_ERROR};
+	int r;
+
+	if (s->lost || !xts.channel)
+		return -ENETDOWN;
+	if (!s->proxy_id && !s->opening)
+		return 0; /* nothing was ever asked for */
+	if (!(xts.channel->link.features & XTS_FEATURE_ULP))
+		return 0;
+	r = call_proxy(s, &call);
+	if (r)
+		return r;
+	if (call.length < 4)
+		return -EPROTO;
+	out->error = xts_get16(call.value);
+	out->number = xts_get16(call.value + 2);
+	copy_text(out->text, call.value + 4, call.length - 4);
+	return 0;
+}
+
+static int find_fault(struct xts_sock *s, struct fault *out)
+{
+	uint32_t id = s->id;
+	int r;
+
+	channel_pump();
+	if (s->fault) {
+		*out = *s->fault;
+		return 0;
+	}
+	r = ask_fault(s, out);
+	if (r || !out->error || s->id != id)
+		return r;
+	free(s->fault);
+	s->fault = malloc(sizeof *s->fault);
+	if (s->fault)
+		*s->fault = *out;
+	return 0;
+}
+
+int xts_ulp_error(int number, unsigned *fault, char *text, size_t bytes)
+{
+	struct fault found = {0};
+	struct xts_sock *s;
+	int r;
+
+	library_enter();
+	s = table_use(number);
+	r = s ? find_fault(s, &found) : -EBADF;
+	library_leave();
+	if (r)
+		return finish(r);
+	if (fault)
+		*fault = found.number;
+	if (text && bytes)
+		snprintf(text, bytes, "%s", found.text);
+	return found.error;
+}
+
+/* --- items -------------------------------------------------------------------------------------------------------------- */
+
+struct item {
+	uint8_t send, layer;
+	uint16_t number;
+	uint8_t *out;
+	size_t room;
+};
+
+/* A part of it, from offset on: how many bytes came, or -errno. */
+static long ask_part(struct xts_sock *s, const struct item *item, uint32_t offset, uint32_t *total)
+{
+	struct call call = {.type = XTS_CMD_IOCTL, .option = SIOC_ULP_INFO, .length = 8};
+	uint32_t n;
+	int r;
+
+	call.value[0] = item->send;
+	call.value[1] = item->layer;
+	xts_put16(call.value + 2, item->number);
+	xts_put32(call.value + 4, offset);
+	r = call_proxy(s, &call);
+	if (r)
+		return r;
+	if (call.length < TELL_HEAD_BYTES)
+		return -EPROTO;
+	*total = xts_get32(call.value);
+	n = call.length - TELL_HEAD_BYTES;
+	if (*total > INT32_MAX || n > *total - (offset < *total ? offset : *total))
+		return -EPROTO;
+	if (offset < item->room)
+		memcpy(item->out + offset, call.value + TELL_HEAD_BYTES, n < item->room - offset ? n : item->room - offset);
+	return n;
+}
+
+static ssize_t tell(struct xts_sock *s, const struct item *item)
+{
+	uint32_t id = s->id, offset = 0, total = 0, before;
+	unsigned width;
+	long n;
+
+	if (s->lost || !xts.channel)
+		return -ENETDOWN;
+	if (item->layer >= s->ulps.depth[item->send])
+		return s->state == TCP_STATE_ESTABLISHED ? -ENOENT : -ENOTCONN;
+	width = xts_ulp_item_bytes(s->ulps.id[item->send][item->layer], item->number);
+	do {
+		before = total;
+		n = ask_part(s, item, offset, &total);
+		if (n < 0)
+			return n;
+		if (s->id != id)
+			return -EBADF;
+		if (offset && total != before)
+			return -EAGAIN; /* it has changed meanwhile */
+		offset += (uint32_t)n;
+	} while (n && offset < total && offset < item->room);
+	if (offset < total && offset < item->room)
+		return -EPROTO;
+	if (width && total == width && item->room >= width)
+		for (unsigned i = 0; i < width / 2; i++) {
+			uint8_t byte = item->out[i];
+
+			item->out[i] = item->out[width - 1 - i];
+			item->out[width - 1 - i] = byte;
+		}
+	return (ssize_t)total;
+}
+
+ssize_t xts_ulp_tell(int number, int send, unsigned layer, unsigned item, void *value, size_t bytes)
+{
+	struct item asked = {.send = send != 0, .layer = (uint8_t)layer, .number = (uint16_t)item, .out = value, .room = value ? bytes : 0};
+	struct xts_sock *s;
+	ssize_t r;
+
+	if (layer >= ULP_DEPTH || item > UINT16_MAX)
+		return finish(-ENOENT);
+	library_enter();
+	s = table_use(number);
+	r = s ? tell(s, &asked) : -EBADF;
+	library_leave();
+	if (r >= 0)
+		return r;
+	return finish_of(number, (int)r);
+}
+
+/* --- offers --------------------------------------------------------------------------------------------------------------- */
+
+static int list(struct xts_ulp_offer *offers, unsigned max)
+{
+	struct call call = {.type = XTS_CMD_IOCTL, .option = SIOC_ULP_LIST};
+	struct xts_sock *s;
+	unsigned count = 0;
+	int r = xts.channel ? 0 : channel_attach();
+
+	if (r)
+		return r;
+	if (!xts.channel || !(xts.channel->link.features & XTS_FEATURE_ULP))
+		return 0;
+	s = socket_make(4); /* an ioctl is of a socket: one for this question */
+	if (!s)
+		return -EMFILE;
+	s->open = true;
+	r = call_proxy(s, &call);
+	if (s->open)
+		socket_close(s);
+	if (r)
+		return r;
+	for (uint32_t at = 0; call.length - at >= OFFER_BYTES; at += OFFER_BYTES, count++) {
+		if (count >= max)
+			continue;
+		offers[count] = (struct xts_ulp_offer){.ulp_id = xts_get16(call.value + at), .version = xts_get16(call.value + at + 2),
+						       .receive = call.value[at + 4] & 1, .send = call.value[at + 4] >> 1 & 1};
+	}
+	return (int)count;
+}
+
+int xts_ulps(struct xts_ulp_offer *offers, unsigned max)
+{
+	int r;
+
+	library_enter();
+	r = list(offers, offers ? max : 0);
+	library_leave();
+	return finish(r);
+}

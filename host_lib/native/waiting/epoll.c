@@ -1,0 +1,231 @@
+/*
+ * Polling contexts: ready lists, as in the kernel's epoll. A watch joins the ready list of its context when its
+ * socket changes in a way it has asked for; collecting asks each socket on the list how it is now, reports, and puts
+ * level-triggered ones back at the end. A socket nobody touches costs nothing. A watch may also be on another context, which
+ * is readable while it has an event itself: sets in sets. Registering is in epoll_ctl.c, the descriptor that a program can
+ * sleep on in epoll_fd.c, waiting in mixed.c.
+ */
+#include "waiting/epoll.h"
+
+void epoll_ready_remove(struct watch *w)
+{
+	struct epoll_ctx *ctx = w->ctx;
+
+	if (!w->ready)
+		return;
+	w->ready = false;
+	if (w->ready_previous)
+		w->ready_previous->ready_next = w->ready_next;
+	else
+		ctx->ready_first = w->ready_next;
+	if (w->ready_next)
+		w->ready_next->ready_previous = w->ready_previous;
+	else
+		ctx->ready_last = w->ready_previous;
+}
+
+static void ready_add(struct watch *w)
+{
+	struct epoll_ctx *ctx = w->ctx;
+
+	if (w->ready)
+		return;
+	w->ready = true;
+	w->ready_next = NULL;
+	w->ready_previous = ctx->ready_last;
+	if (ctx->ready_last)
+		ctx->ready_last->ready_next = w;
+	else
+		ctx->ready_first = w;
+	ctx->ready_last = w;
+}
+
+void epoll_set_ready(struct watch *w)
+{
+	struct epoll_ctx *ctx = w->ctx;
+
+	ready_add(w);
+	wake(&ctx->waiters);
+	epoll_ring(ctx);
+	if (ctx->polled)
+		wake(&xts.poll_waiters);
+	for (struct watch *outer = ctx->outer; outer; outer = outer->next) {
+		if (!outer->disabled && (outer->events & EPOLLIN))
+			epoll_set_ready(outer);
+	}
+}
+
+void epoll_note_listener(struct watch *w)
+{
+	if (w->listening)
+		return;
+	w->listening = true;
+	w->listeners_next = w->ctx->listeners;
+	w->ctx->listeners = w;
+}
+
+void epoll_ready(struct xts_sock *s, uint32_t events)
+{
+	for (struct watch *w = s->watches; w; w = w->next) {
+		if (s->state == TCP_STATE_LISTEN)
+			epoll_note_listener(w);
+		if (!w->disabled && (events & (w->events | EPOLL_ALWAYS)))
+			epoll_set_ready(w);
+	}
+}
+
+static bool asks(const struct watch *w)
+{
+	return !w->disabled && (w->events & EPOLLIN);
+}
+
+/* Is ctx this context, or one that watches it? */
+static bool reaches(const struct epoll_ctx *from, const struct epoll_ctx *ctx)
+{
+	if (from == ctx)
+		return true;
+	for (const struct watch *outer = from->outer; outer; outer = outer->next)
+		if (asks(outer) && reaches(outer->ctx, ctx))
+			return true;
+	return false;
+}
+
+static bool is_awaited(const struct epoll_ctx *ctx)
+{
+	if (ctx->waiters || (ctx->polled && xts.poll_waiters))
+		return true;
+	for (const struct watch *outer = ctx->outer; outer; outer = outer->next)
+		if (asks(outer) && is_awaited(outer->ctx))
+			return true;
+	return false;
+}
+
+bool epoll_watches(const struct epoll_ctx *ctx, const struct xts_sock *s)
+{
+	for (const struct watch *w = s->watches; w; w = w->next)
+		if (asks(w) && reaches(w->ctx, ctx))
+			return true;
+	return false;
+}
+
+bool epoll_awaits(const struct xts_sock *s)
+{
+	for (const struct watch *w = s->watches; w; w = w->next)
+		if (asks(w) && is_awaited(w->ctx))
+			return true;
+	return false;
+}
+
+bool epoll_awaits_elsewhere(const struct xts_sock *s)
+{
+	for (const struct watch *w = s->watches; w; w = w->next)
+		if (asks(w) && w->ctx->set >= 0)
+			return true;
+	return false;
+}
+
+uint32_t epoll_watch_events(struct watch *w)
+{
+	uint32_t now;
+
+	if (w->disabled)
+		return 0;
+	if (w->socket)
+		now = socket_events(w->socket);
+	else
+		now = epoll_has_event(w->inner) ? EPOLLIN | EPOLLRDNORM : 0;
+	return now & ((w->events & ~(uint32_t)EPOLL_WAYS) | EPOLL_ALWAYS);
+}
+
+bool epoll_has_event(struct epoll_ctx *ctx)
+{
+	struct watch *w;
+
+	while ((w = ctx->ready_first)) {
+		if (epoll_watch_events(w))
+			return true;
+		epoll_ready_remove(w);
+	}
+	return false;
+}
+
+int epoll_collect(struct epoll_ctx *ctx, struct epoll_event *events, int max)
+{
+	struct watch *last = ctx->ready_last, *w;
+	int count = 0;
+
+	while (count < max && (w = ctx->ready_first)) {
+		uint32_t now = epoll_watch_events(w);
+		bool end = w == last;
+
+		epoll_ready_remove(w);
+		if (now) {
+			events[count].events = now;
+			events[count].data = w->data;
+			count++;
+			if (w->events & EPOLLONESHOT)
+				w->disabled = true;
+			else if (!(w->events & EPOLLET))
+				ready_add(w);
+		}
+		if (end)
+			break;
+	}
+	return count;
+}
+
+bool xts_epoll_is_ready(void *ectx)
+{
+	bool ready;
+
+	library_enter();
+	channel_pump();
+	ready = epoll_has_event(ectx);
+	library_leave();
+	return ready;
+}
+
+void epoll_promise(struct epoll_ctx *ctx, int count)
+{
+	struct thread *self = thread_self();
+
+	if (!self)
+		return;
+	self->batching = (ctx->flags & XTS_EPOLL_BATCH) && (ctx->turn || !(ctx->flags & XTS_EPOLL_TURN));
+	self->holding = (ctx->flags & XTS_EPOLL_HOLD) && count >= (int)HOLD_EVENTS_MIN && xts.channel &&
+			xts.channel->attachment.reply.kind != XTS_QUEUE_SHM;
+}
+
+void epoll_arrive(struct epoll_ctx *ctx)
+{
+	struct thread *self = thread_self();
+
+	if (self)
+		self->batching = self->holding = false;
+	if (xts.to_join)
+		inherit_take_watched(ctx);
+	for (struct watch *w = ctx->listeners; w; w = w->listeners_next) {
+		if (!w->disabled && (w->events & EPOLLIN) && w->socket->state == TCP_STATE_LISTEN)
+			listener_interest(w->socket);
+	}
+	channel_flush(true);
+	channel_pump();
+}
+
+int xts_epoll(void *ectx, struct epoll_event *events, int max)
+{
+	struct epoll_ctx *ctx = ectx;
+	int r;
+
+	if (!ctx)
+		return finish(-EBADF);
+	if (max <= 0 || !events)
+		return finish(max <= 0 ? -EINVAL : -EFAULT);
+	library_enter();
+	epoll_arrive(ctx);
+	r = epoll_collect(ctx, events, max);
+	epoll_collected(ctx, r);
+	epoll_promise(ctx, r);
+	library_leave();
+	return r;
+}

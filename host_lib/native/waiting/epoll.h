@@ -1,0 +1,58 @@
+/* Polling contexts, between epoll.c (what is ready), epoll_ctl.c (what is registered), epoll_fd.c (the descriptor) and mixed.c (waiting). */
+#ifndef XTS_EPOLL_H
+#define XTS_EPOLL_H
+
+#include <sys/epoll.h>
+
+#include "core/library.h"
+
+#define EPOLL_ALWAYS (EPOLLERR | EPOLLHUP)
+#define EPOLL_WAYS (EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE) /* not what is waited for, but how */
+
+struct epoll_ctx {
+	struct epoll_ctx *next;
+	struct watch *ready_first, *ready_last;
+	struct watch *listeners;   /* watches of listening sockets, whose connections a wait asks for */
+	struct watch *outer;       /* watches of other contexts on this one */
+	uint16_t waiters, polled;
+	unsigned flags;
+	int set, bell;             /* -1 until xts_epoll_fd() */
+	int queue_fd;              /* the queue's descriptor in the set, or -1 */
+	bool idle, ringing;
+	bool turn;                 /* XTS_EPOLL_TURN: between a collection that found something and xts_flush() */
+	_Atomic bool kernel_first; /* the kernel's events had no room at the last wait */
+};
+
+/* Watches of one socket in one context differ by a key, the interposer's descriptor: the kernel registers a file once for
+ * each descriptor. */
+struct watch {
+	struct watch *next;        /* of the socket or the inner context */
+	struct watch *ready_next, *ready_previous;
+	struct watch *listeners_next;
+	struct epoll_ctx *ctx;
+	struct xts_sock *socket;   /* watched, or */
+	struct epoll_ctx *inner;
+	uint32_t key;
+	uint32_t events;
+	bool ready, disabled;      /* disabled: reported once (EPOLLONESHOT) */
+	bool listening;            /* in ctx->listeners */
+	epoll_data_t data;
+};
+
+/* At the beginning of a call that collects: ends the promise to be back soon, takes what has come. */
+void epoll_arrive(struct epoll_ctx *ctx);
+void epoll_promise(struct epoll_ctx *ctx, int count);
+/* Reports what is ready: how many. */
+int epoll_collect(struct epoll_ctx *ctx, struct epoll_event *events, int max);
+bool epoll_has_event(struct epoll_ctx *ctx);
+uint32_t epoll_watch_events(struct watch *w); /* what it has to report now */
+void epoll_set_ready(struct watch *w);
+void epoll_ready_remove(struct watch *w);
+void epoll_note_listener(struct watch *w);
+
+/* The descriptor: ready until a collection finds nothing; what one has found; gone. */
+void epoll_ring(struct epoll_ctx *ctx);
+void epoll_collected(struct epoll_ctx *ctx, int found);
+void epoll_close_fd(struct epoll_ctx *ctx);
+
+#endif

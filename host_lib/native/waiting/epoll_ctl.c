@@ -1,0 +1,214 @@
+/* Polling contexts and what is registered with them: epoll_create(2) and epoll_ctl(2). */
+#include "waiting/epoll.h"
+
+#include <stdlib.h>
+
+/* All that may come with EPOLLEXCLUSIVE. */
+#define WITH_EXCLUSIVE (EPOLLIN | EPOLLOUT | EPOLL_ALWAYS | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE)
+
+static struct watch **watches_of(struct xts_sock *s, struct epoll_ctx *inner)
+{
+	return s ? &s->watches : &inner->outer;
+}
+
+static void watch_free(struct watch *w)
+{
+	struct watch **at = watches_of(w->socket, w->inner);
+
+	epoll_ready_remove(w);
+	while (*at != w)
+		at = &(*at)->next;
+	*at = w->next;
+	if (w->listening) {
+		for (at = &w->ctx->listeners; *at != w; at = &(*at)->listeners_next)
+			;
+		*at = w->listeners_next;
+	}
+	free(w);
+}
+
+void epoll_forget_socket(struct xts_sock *s)
+{
+	while (s->watches)
+		watch_free(s->watches);
+}
+
+void *xts_epoll_ctx_create_flags(unsigned flags)
+{
+	struct epoll_ctx *ctx;
+
+	if (flags & ~(XTS_EPOLL_BATCH | XTS_EPOLL_TURN | XTS_EPOLL_PATIENT | XTS_EPOLL_HOLD)) {
+		errno = EINVAL;
+		last_error_failed(EINVAL, -1);
+		return NULL;
+	}
+	ctx = calloc(1, sizeof *ctx);
+	if (!ctx)
+		return NULL;
+	ctx->flags = flags;
+	ctx->set = ctx->bell = ctx->queue_fd = -1;
+	library_enter();
+	ctx->next = xts.contexts;
+	xts.contexts = ctx;
+	library_leave();
+	return ctx;
+}
+
+void *xts_epoll_ctx_create(void)
+{
+	return xts_epoll_ctx_create_flags(0);
+}
+
+static void free_watches(struct watch *w, const struct epoll_ctx *ctx)
+{
+	struct watch *next;
+
+	for (; w; w = next) {
+		next = w->next;
+		if (w->ctx == ctx)
+			watch_free(w);
+	}
+}
+
+void xts_epoll_ctx_destroy(void *ectx)
+{
+	struct epoll_ctx *ctx = ectx, **at = &xts.contexts;
+	struct xts_sock *s = NULL;
+	struct thread *self;
+
+	if (!ctx)
+		return;
+	library_enter();
+	self = thread_self();
+	while ((s = table_next(s)))
+		free_watches(s->watches, ctx);
+	for (struct epoll_ctx *inner = xts.contexts; inner; inner = inner->next)
+		free_watches(inner->outer, ctx);
+	while (ctx->outer)
+		watch_free(ctx->outer);
+	while (*at && *at != ctx)
+		at = &(*at)->next;
+	if (*at)
+		*at = ctx->next;
+	epoll_close_fd(ctx);
+	if (self)
+		self->batching = self->holding = false; /* a promise to come back to this context would not be kept */
+	library_leave();
+	free(ctx);
+}
+
+static struct watch *watch_make(struct epoll_ctx *ctx, struct xts_sock *s, struct epoll_ctx *inner, uint32_t key)
+{
+	struct watch *w = calloc(1, sizeof *w), **list = watches_of(s, inner);
+
+	if (!w)
+		return NULL;
+	w->ctx = ctx;
+	w->socket = s;
+	w->inner = inner;
+	w->key = key;
+	w->next = *list;
+	*list = w;
+	return w;
+}
+
+static struct watch *watch_find(const struct epoll_ctx *ctx, struct xts_sock *s, struct epoll_ctx *inner, uint32_t key)
+{
+	struct watch *w = *watches_of(s, inner);
+
+	while (w && (w->ctx != ctx || w->key != key))
+		w = w->next;
+	return w;
+}
+
+static int change(struct epoll_ctx *ctx, int op, struct xts_sock *s, struct epoll_ctx *inner, uint32_t key,
+		  const struct epoll_event *event)
+{
+	struct watch *w = watch_find(ctx, s, inner, key);
+
+	switch (op) {
+	case EPOLL_CTL_DEL:
+		if (!w)
+			return -ENOENT;
+		watch_free(w);
+		return 0;
+	case EPOLL_CTL_ADD:
+		if (event->events & EPOLLEXCLUSIVE && (inner || event->events & ~(uint32_t)WITH_EXCLUSIVE))
+			return -EINVAL;
+		if (w)
+			return -EEXIST;
+		w = watch_make(ctx, s, inner, key);
+		if (!w)
+			return -ENOMEM;
+		break;
+	case EPOLL_CTL_MOD:
+		if (event->events & EPOLLEXCLUSIVE)
+			return -EINVAL;
+		if (!w)
+			return -ENOENT;
+		if (w->events & EPOLLEXCLUSIVE)
+			return -EINVAL;
+		break;
+	default:
+		return -EINVAL;
+	}
+	w->events = event->events;
+	w->data = event->data;
+	w->disabled = false;
+	if (s && s->state == TCP_STATE_LISTEN) {
+		epoll_note_listener(w);
+		if (ctx->waiters || ctx->set >= 0)
+			listener_interest(s); /* else when the program comes to wait */
+	}
+	if (epoll_watch_events(w))
+		epoll_set_ready(w);
+	return 0;
+}
+
+int xts_epoll_ctl_keyed(void *ectx, int op, int number, uint32_t key, struct epoll_event *event)
+{
+	struct xts_sock *s;
+	int r;
+
+	if (!ectx)
+		return finish(-EBADF);
+	if (op != EPOLL_CTL_DEL && !event)
+		return finish(-EFAULT);
+	library_enter();
+	s = op == EPOLL_CTL_DEL ? table_open(number) : table_use(number);
+	r = s ? change(ectx, op, s, NULL, key, event) : -EBADF;
+	library_leave();
+	return finish(r);
+}
+
+int xts_epoll_ctl(void *ectx, int op, int number, struct epoll_event *event)
+{
+	return xts_epoll_ctl_keyed(ectx, op, number, 0, event);
+}
+
+int xts_epoll_registered(void *ectx, int number, uint32_t key, struct epoll_event *event)
+{
+	struct watch *w = NULL;
+	struct xts_sock *s;
+
+	library_enter();
+	s = table_open(number);
+	if (s)
+		w = watch_find(ectx, s, NULL, key);
+	if (w) {
+		event->events = w->disabled ? w->events & (uint32_t)EPOLL_WAYS : w->events;
+		event->data = w->data;
+	}
+	library_leave();
+	return finish(w ? 0 : -ENOENT);
+}
+
+int xts_epoll_nest(void *ectx, int op, void *inner, uint32_t key, struct epoll_event *event)
+{
+	int r;
+
+	library_enter();
+	r = change(ectx, op, NULL, inner, key, event);
+	library_leave();
+	return finish(r);
+}

@@ -1,0 +1,151 @@
+/*
+ * The descriptor of a polling context (xts_epoll_fd): an epoll set of its own with the queue's descriptor and an eventfd.
+ * When a collection finds nothing, the context is idle: the queue's doorbell stays armed whenever a thread leaves the
+ * library, so that whatever comes makes the descriptor ready. When a collection finds something, or a thread makes
+ * something ready, the eventfd is rung and stays so until a collection finds nothing: after handling events a program
+ * can sleep on the descriptor at once. With XTS_EPOLL_TURN neither doorbell nor eventfd is touched between a collection
+ * that found something and xts_flush(), which decides by what is on the ready list then.
+ */
+#include "waiting/epoll.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+static void set_idle(struct epoll_ctx *ctx, bool idle)
+{
+	if (ctx->idle == idle)
+		return;
+	ctx->idle = idle;
+	if (idle)
+		xts.idle_contexts++;
+	else
+		xts.idle_contexts--;
+}
+
+/* Makes the context's descriptor ready until a collection finds nothing. */
+void epoll_ring(struct epoll_ctx *ctx)
+{
+	uint64_t one = 1;
+
+	if (ctx->bell < 0 || ctx->ringing || ctx->turn)
+		return;
+	ctx->ringing = write(ctx->bell, &one, sizeof one) == (ssize_t)sizeof one;
+	set_idle(ctx, false);
+}
+
+static void hush(struct epoll_ctx *ctx)
+{
+	uint64_t count;
+
+	if (ctx->bell < 0)
+		return;
+	if (ctx->ringing && read(ctx->bell, &count, sizeof count) == (ssize_t)sizeof count)
+		ctx->ringing = false;
+	set_idle(ctx, true);
+}
+
+/* The set holds the live channel's descriptor. */
+static void follow_channel(struct epoll_ctx *ctx)
+{
+	struct epoll_event event = {.events = EPOLLIN};
+	int fd = xts.channel ? xts.channel->queue->wait_fd : -1;
+
+	if (ctx->set < 0 || ctx->queue_fd == fd)
+		return; /* a dead channel's descriptor has left the set by being closed */
+	ctx->queue_fd = fd;
+	if (fd >= 0 && epoll_ctl(ctx->set, EPOLL_CTL_ADD, fd, &event) < 0 && errno != EEXIST)
+		ctx->queue_fd = -1;
+}
+
+void epoll_collected(struct epoll_ctx *ctx, int found)
+{
+	follow_channel(ctx);
+	ctx->turn = found && ctx->flags & XTS_EPOLL_TURN;
+	if (ctx->turn)
+		set_idle(ctx, false);
+	else if (found)
+		epoll_ring(ctx);
+	else
+		hush(ctx);
+}
+
+/* The turn is over: what is ready, or becomes so, shows at the descriptor again. */
+void epoll_end_turn(void)
+{
+	for (struct epoll_ctx *ctx = xts.contexts; ctx; ctx = ctx->next) {
+		if (!ctx->turn)
+			continue;
+		ctx->turn = false;
+		if (ctx->ready_first)
+			epoll_ring(ctx);
+		else
+			hush(ctx);
+	}
+}
+
+/* Somebody may be asleep on a descriptor already. The number of the dead channel's may have been given to this one's. */
+void epoll_channel_opened(void)
+{
+	for (struct epoll_ctx *ctx = xts.contexts; ctx; ctx = ctx->next) {
+		ctx->queue_fd = -1;
+		follow_channel(ctx);
+	}
+}
+
+static int open_descriptor(struct epoll_ctx *ctx)
+{
+	struct epoll_event event = {.events = EPOLLIN};
+
+	if (ctx->set >= 0)
+		return ctx->set;
+	ctx->set = xts_own(epoll_create1(EPOLL_CLOEXEC));
+	if (ctx->set < 0)
+		return -errno;
+	ctx->bell = xts_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	if (ctx->bell < 0 || epoll_ctl(ctx->set, EPOLL_CTL_ADD, ctx->bell, &event) < 0) {
+		int error = -errno;
+
+		if (ctx->bell >= 0)
+			xts_own_close(ctx->bell);
+		xts_own_close(ctx->set);
+		ctx->set = ctx->bell = -1;
+		return error;
+	}
+	ctx->queue_fd = -1;
+	follow_channel(ctx);
+	epoll_ring(ctx); /* the first collection decides */
+	return ctx->set;
+}
+
+void epoll_close_fd(struct epoll_ctx *ctx)
+{
+	set_idle(ctx, false);
+	if (ctx->set >= 0) {
+		xts_own_close(ctx->set);
+		xts_own_close(ctx->bell);
+	}
+	ctx->set = ctx->bell = ctx->queue_fd = -1;
+	ctx->ringing = false;
+}
+
+/* In a forked child: the descriptors are the parent's, the sockets are gone. */
+void epoll_forget(void)
+{
+	for (struct epoll_ctx *ctx = xts.contexts; ctx; ctx = ctx->next) {
+		epoll_close_fd(ctx);
+		ctx->waiters = ctx->polled = 0;
+		ctx->turn = false;
+	}
+}
+
+int xts_epoll_fd(void *ectx)
+{
+	int r;
+
+	if (!ectx)
+		return finish(-EBADF);
+	library_enter();
+	r = open_descriptor(ectx);
+	library_leave();
+	return finish(r);
+}

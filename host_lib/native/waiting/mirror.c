@@ -1,0 +1,153 @@
+/*
+ * xts_fileno(): one end of a Unix socket pair whose readiness is made to equal the socket's, so that select, poll, epoll
+ * and everything built on them see it.
+ *
+ *     readable   a byte waits in it             (written from our end, taken back from theirs)
+ *     writable   its send buffer has room       (filled from their end, drained from ours)
+ *     read hang-up, hang-up                     our end has shut down one way, both ways
+ *
+ * Both ends are in this process, so either can be used to undo. A hang-up cannot be undone, so it is only mirrored once a
+ * connection has ended; a socket that was never connected, which the kernel calls hung up, is only writable here.
+ */
+#include "core/library.h"
+
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define SEND_BUFFER_BYTES 4608 /* the kernel's least */
+#define FILL_BYTES 2048        /* more than a quarter of it, so that it counts as full */
+
+struct mirror {
+	int ours, theirs;
+	bool readable, writable, half_closed, closed;
+};
+
+static int mirror_make(struct xts_sock *s)
+{
+	struct mirror *m = calloc(1, sizeof *m);
+	int ends[2], bytes = SEND_BUFFER_BYTES;
+
+	if (!m)
+		return -ENOMEM;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0) {
+		free(m);
+		return -errno;
+	}
+	setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+	m->ours = xts_own(ends[0]);
+	m->theirs = xts_own(ends[1]);
+	m->writable = true;
+	s->mirror = m;
+	mirror_dirty(s);
+	xts.mirrors++;
+	progress_need();
+	return 0;
+}
+
+static void set_readable(struct mirror *m, bool readable)
+{
+	char byte = 0;
+
+	if (m->readable == readable)
+		return;
+	if (readable)
+		m->readable = send(m->ours, &byte, 1, MSG_NOSIGNAL) == 1;
+	else
+		m->readable = recv(m->theirs, &byte, 1, 0) < 0 && errno != EAGAIN;
+}
+
+static void set_writable(struct mirror *m, bool writable)
+{
+	char fill[FILL_BYTES];
+
+	if (m->writable == writable)
+		return;
+	memset(fill, 0, sizeof fill);
+	if (!writable) {
+		while (send(m->theirs, fill, sizeof fill, MSG_NOSIGNAL) > 0)
+			;
+	} else {
+		while (recv(m->ours, fill, sizeof fill, 0) > 0)
+			;
+	}
+	m->writable = writable;
+}
+
+static void update(struct xts_sock *s)
+{
+	struct mirror *m = s->mirror;
+	uint32_t events = socket_events(s);
+
+	/* First, for with it comes POLLIN too, and for good: a byte before it would show a poller POLLIN alone. */
+	if ((s->shutdown & RCV_SHUTDOWN) && s->phase == PHASE_CONNECTED && !m->half_closed) {
+		m->half_closed = true;
+		shutdown(m->ours, SHUT_WR);
+	}
+	if (!m->half_closed)
+		set_readable(m, events & EPOLLIN);
+	set_writable(m, events & EPOLLOUT);
+	if (s->phase == PHASE_UNCONNECTED)
+		return;
+	if (s->shutdown == SHUTDOWN_MASK && s->phase == PHASE_CONNECTED && !m->closed) {
+		m->closed = true;
+		shutdown(m->ours, SHUT_RDWR);
+	}
+}
+
+void mirror_dirty(struct xts_sock *s)
+{
+	if (s->mirror_dirty)
+		return;
+	s->mirror_dirty = true;
+	s->dirty_next = xts.dirty;
+	xts.dirty = s;
+}
+
+void mirrors_update(void)
+{
+	struct xts_sock *s;
+
+	while ((s = xts.dirty)) {
+		xts.dirty = s->dirty_next;
+		s->mirror_dirty = false;
+		if (s->mirror)
+			update(s);
+	}
+}
+
+void mirror_close(struct xts_sock *s)
+{
+	struct xts_sock **at = &xts.dirty;
+
+	if (!s->mirror)
+		return;
+	while (*at && *at != s)
+		at = &(*at)->dirty_next;
+	if (*at)
+		*at = s->dirty_next;
+	s->mirror_dirty = false;
+	xts_own_close(s->mirror->ours);
+	xts_own_close(s->mirror->theirs);
+	free(s->mirror);
+	s->mirror = NULL;
+	xts.mirrors--;
+}
+
+int xts_fileno(int number)
+{
+	struct xts_sock *s;
+	int r = -EBADF;
+
+	library_enter();
+	s = table_use(number);
+	if (s) {
+		listener_interest(s);
+		r = s->mirror ? 0 : mirror_make(s);
+		if (s->mirror)
+			r = s->mirror->theirs;
+	}
+	library_leave();
+	return finish(r);
+}

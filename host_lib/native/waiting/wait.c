@@ -1,0 +1,372 @@
+/*
+ * Waiting and waking. A waiter names the counter of the thing that must change; wake() marks every waiter of that
+ * counter and rings those that sleep. The leader, one of the waiting threads, sleeps on the queue and takes frames
+ * for all; when it goes it hands over to another. Before sleeping a thread spins if it is the only one that waits and
+ * exactly one socket awaits an answer; spins that find nothing make it skip ever more of them.
+ *
+ * A wait may watch kernel descriptors beside its subject (struct beside). Leader or not, the thread sleeps in one ppoll() on
+ * what it would sleep on anyway and on these; one that is ready ends this thread's wait, and nobody else's.
+ *
+ * Waits without a deadline. Each ends by what it waits for, and by the end of the channel, which wakes everybody: a proxy that does
+ * not answer is found dead by pings (library.h, DEAD_MS). Those on a socket's counter end by its close or failure too, and where
+ * its entry in the table becomes another socket's (table_release wakes them; a counter is never set back, for who has been
+ * woken may not have run yet).
+ *
+ *     subject             who waits                                      what ends it
+ *     s->readers          recv, accept                                   data, a connection, FIN, a signal
+ *     s->writers          send, connect, the handshake of a push         credits or frames, the outcome, READY; a signal
+ *     s->callers          first_request_wait(): another's first request  the reply to it
+ *                         call_begin(), start(): another's call          its end (call_proxy)
+ *                         call_proxy()                                   the reply
+ *                         socket_disconnect()                            CLOSED (socket_disconnected)
+ *                         end() of a push: what goes back to the proxy   its last frame has left (push_give_back)
+ *                         inherit_take(): another takes it over          that has ended, in 10 s (ANSWER_NS) and a call at most
+ *     xts.frame_waiters   channel_wait_slot(), call_begin()              FRAME_ACK
+ *     xts.attach_waiters  channel_attach(): another attaches             that has ended, in 5 s at most
+ *     xts.poll_waiters    poll, select                                   an event, a signal
+ *     ctx->waiters        epoll_wait                                     an event, a signal
+ */
+#include "core/library.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RETRY_NS NS_PER_MS
+#define SKIP_MAX 64u
+
+#define SPIN_BESIDE_MAX 8u /* kernel descriptors: looking at more of them costs more than the spin saves */
+
+struct xts_kernel_calls kernel_calls = {
+	.ppoll = xts_sleep_poll, .epoll_wait = epoll_wait, .syscall = syscall, .sigaction = sigaction};
+
+void xts_use_kernel_calls(const struct xts_kernel_calls *calls)
+{
+	if (calls->ppoll)
+		kernel_calls.ppoll = calls->ppoll;
+	if (calls->epoll_wait)
+		kernel_calls.epoll_wait = calls->epoll_wait;
+	if (calls->syscall)
+		kernel_calls.syscall = calls->syscall;
+	if (calls->sigaction)
+		kernel_calls.sigaction = calls->sigaction;
+}
+
+/* How many spins to skip, and how many are left to skip: doubles with every one in vain. */
+static unsigned spin_skip, spin_skipped;
+
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+static void wake_one(struct waiter *w)
+{
+	if (w->thread->sleeping)
+		thread_ring(w->thread);
+	w->thread->sleeping = false;
+}
+
+void wake(uint16_t *subject)
+{
+	if (!*subject)
+		return;
+	for (struct waiter *w = xts.waiters; w; w = w->next) {
+		if (w->subject != subject || w->woken)
+			continue;
+		w->woken = true;
+		wake_one(w);
+	}
+}
+
+void wake_all(void)
+{
+	for (struct waiter *w = xts.waiters; w; w = w->next) {
+		w->woken = true;
+		wake_one(w);
+	}
+}
+
+void wake_sleepers_on_queue(void)
+{
+	if (xts.leader)
+		wake_one(xts.leader);
+	progress_wake();
+}
+
+/* ppoll() until the deadline, on our own descriptors and what is watched beside them. 0, 1 for beside, -ETIMEDOUT, -EINTR. */
+static int poll_until(struct pollfd own[SLEEP_FDS], struct beside *beside, uint64_t deadline_ns)
+{
+	struct pollfd *fds = beside ? beside->fds : own;
+	nfds_t count = SLEEP_FDS + (beside ? beside->count : 0);
+	struct timespec limit, *timeout = NULL;
+	uint64_t now;
+	int r, others;
+
+	if (deadline_ns != FOREVER) {
+		now = now_ns();
+		if (now >= deadline_ns)
+			deadline_ns = now;
+		limit.tv_sec = (time_t)((deadline_ns - now) / NS_PER_S);
+		limit.tv_nsec = (long)((deadline_ns - now) % NS_PER_S);
+		timeout = &limit;
+	}
+	if (beside)
+		memcpy(fds, own, SLEEP_FDS * sizeof *own);
+	r = kernel_calls.ppoll(fds, count, timeout, beside ? beside->mask : NULL);
+	if (r < 0) {
+		own[0].revents = POLLIN; /* unknown: looking is harmless */
+		return errno == EINTR ? -EINTR : 0;
+	}
+	others = r;
+	for (int i = 0; i < SLEEP_FDS; i++) {
+		own[i].revents = fds[i].revents;
+		others -= own[i].revents != 0;
+	}
+	if (beside) {
+		beside->looked = true;
+		beside->ready = others > 0;
+	}
+	if (!r)
+		return -ETIMEDOUT;
+	return beside && beside->ready;
+}
+
+/* Sleeps without the lock. */
+static int sleep_on(struct thread *thread, struct pollfd own[SLEEP_FDS], struct beside *beside, uint64_t deadline_ns)
+{
+	int r;
+
+	thread->sleeping = true;
+	pthread_mutex_unlock(&xts.lock);
+	xts_inside.locked = 0;
+	r = poll_until(own, beside, deadline_ns);
+	if (thread->shares_bell)
+		sched_yield(); /* it may ring for another, who is to hear it first */
+	xts_inside.locked = 1;
+	pthread_mutex_lock(&xts.lock);
+	thread->sleeping = false;
+	bell_heard(thread, own[0].revents & POLLIN);
+	return r;
+}
+
+/* The queue is armed: sleeps on it, and handles what has come. */
+int sleep_on_channel(struct channel *c, struct thread *thread, struct beside *beside, uint64_t deadline_ns)
+{
+	struct pollfd own[SLEEP_FDS] = {
+		{.fd = thread->bell, .events = POLLIN},
+		{.fd = c->queue->wait_fd, .events = POLLIN},
+		{.fd = c->attachment.connection, .events = POLLIN},
+	};
+	uint64_t limit = channel_deadline_ns(c);
+	int r;
+
+	if (c->retry && now_ns() + RETRY_NS < limit)
+		limit = now_ns() + RETRY_NS;
+	c->armed = false; /* for this thread now: who takes frames meanwhile must not disarm it */
+	xts.sleeps++;
+	c->sleepers++;
+	r = sleep_on(thread, own, beside, deadline_ns < limit ? deadline_ns : limit);
+	c->sleepers--;
+	if (c->dead || c != xts.channel)
+		return r == -ETIMEDOUT ? 0 : r;
+	c->armed = false;
+	xts_queue_disarm(c->queue);
+	if (own[2].revents)
+		channel_connection_event(c);
+	channel_pump();
+	channel_tick(now_ns());
+	if (r == -ETIMEDOUT && deadline_ns > limit)
+		r = 0;
+	return r;
+}
+
+/* One turn as the leader. */
+static int lead(struct waiter *w, struct beside *beside, uint64_t deadline_ns)
+{
+	struct channel *c = xts.channel;
+
+	xts.leader = w;
+	xts_link_watch(&c->link, true, now_ns());
+	channel_flush(true);
+	if (xts.dirty)
+		mirrors_update();
+	if (w->woken || xts.channel != c)
+		return 0;
+	if (xts_queue_arm(c->queue)) {
+		channel_pump();
+		return 0;
+	}
+	status_link();
+	return sleep_on_channel(c, w->thread, beside, deadline_ns);
+}
+
+/* Sleeps until rung, while another thread leads or where there is no channel to lead. */
+int sleep_on_bell(struct thread *thread, struct beside *beside, uint64_t deadline_ns)
+{
+	struct pollfd own[SLEEP_FDS] = {{.fd = thread->bell, .events = POLLIN}, {.fd = -1}, {.fd = -1}};
+
+	return sleep_on(thread, own, beside, deadline_ns);
+}
+
+/* The leader goes: somebody else has to look after the queue. */
+static void hand_over(void)
+{
+	xts.leader = NULL;
+	if (xts.waiters) {
+		wake_one(xts.waiters);
+		return;
+	}
+	if (!xts.channel)
+		return;
+	if (!xts.mirrors)
+		xts_link_watch(&xts.channel->link, false, 0);
+	if (xts.mirrors || channel_busy(xts.channel))
+		progress_need();
+}
+
+/* Is a kernel descriptor ready now? Without the lock. */
+static bool look_beside(struct beside *beside)
+{
+	struct timespec none = {0};
+
+	if (!beside || !beside->count)
+		return false;
+	beside->ready = kernel_calls.ppoll(beside->fds + SLEEP_FDS, beside->count, &none, NULL) > 0;
+	beside->looked = true;
+	return beside->ready;
+}
+
+static void spin(struct waiter *w, struct beside *beside, uint64_t deadline_ns)
+{
+	uint64_t end = now_ns() + xts.settings.spin_us * NS_PER_US * (beside && beside->patient ? PATIENCE : 1);
+	unsigned turn = 0;
+	bool other = false;
+
+	if (spin_skipped) {
+		spin_skipped--;
+		return;
+	}
+	channel_flush(true);
+	while (xts.channel) {
+		uint64_t now = now_ns();
+
+		channel_pump();
+		if (w->woken || xts.waiting > 1 || other || xts_inside.put_off)
+			break;
+		if (now >= end || now >= deadline_ns)
+			break;
+		pthread_mutex_unlock(&xts.lock);
+		if (turn % 16 == 0)
+			other = look_beside(beside);
+		/* The one we wait for may have been put on this very core. */
+		if (++turn % 16 == 0)
+			sched_yield();
+		for (int i = 0; i < 8; i++)
+			cpu_relax();
+		pthread_mutex_lock(&xts.lock);
+	}
+	if (w->woken) {
+		xts.spins++;
+		spin_skip = 0;
+	} else if (!other) {
+		spin_skip = spin_skip ? spin_skip * 2 : 1;
+		if (spin_skip > SKIP_MAX)
+			spin_skip = SKIP_MAX;
+		spin_skipped = spin_skip;
+	}
+}
+
+static bool worth_spinning(const struct beside *beside)
+{
+	return xts.waiting == 1 && xts.asked == 1 && xts.settings.spin_us != SPIN_NEVER &&
+	       (!beside || beside->count <= SPIN_BESIDE_MAX);
+}
+
+/* One turn as the leader, or beside one. */
+static int one_sleep(struct waiter *w, struct beside *beside, uint64_t deadline_ns)
+{
+	if (xts.channel && (!xts.leader || xts.leader == w))
+		return lead(w, beside, deadline_ns);
+	/* The leader sleeps: what this thread has built has to leave before it sleeps too. */
+	channel_flush(true);
+	if (xts.dirty)
+		mirrors_update();
+	if (w->woken || (xts.channel && !xts.leader))
+		return 0;
+	return sleep_on_bell(w->thread, beside, deadline_ns);
+}
+
+static int wait_until(uint16_t *subject, uint64_t deadline_ns, bool may_spin, struct beside *beside, bool interruptible)
+{
+	struct waiter w = {.subject = subject, .thread = thread_self()};
+	int r = 0;
+
+	if (!w.thread)
+		return -ENOBUFS;
+	w.next = xts.waiters;
+	if (w.next)
+		w.next->previous = &w;
+	xts.waiters = &w;
+	xts.waiting++;
+	++*subject;
+	w.thread->batching = w.thread->holding = false;
+	if (xts.shared)
+		share_wait_begins();
+	if (may_spin && worth_spinning(beside))
+		spin(&w, beside, deadline_ns);
+	while (!w.woken && !r && !(beside && beside->ready)) {
+		r = interruptible && xts_inside.put_off ? -EINTR : one_sleep(&w, beside, deadline_ns);
+		if (r == -EINTR && !interruptible)
+			r = 0;
+	}
+	if (w.woken || r > 0)
+		r = 0;
+	if (xts.shared)
+		share_wait_ends();
+	--*subject;
+	xts.waiting--;
+	if (w.previous)
+		w.previous->next = w.next;
+	else
+		xts.waiters = w.next;
+	if (w.next)
+		w.next->previous = w.previous;
+	if (xts.leader == &w || !xts.leader)
+		hand_over();
+	return r;
+}
+
+int wait_beside(uint16_t *subject, uint64_t deadline_ns, bool may_spin, struct beside *beside)
+{
+	return wait_until(subject, deadline_ns, may_spin, beside, true);
+}
+
+int wait_interruptibly(uint16_t *subject, uint64_t deadline_ns, bool may_spin)
+{
+	return wait_until(subject, deadline_ns, may_spin, NULL, true);
+}
+
+int wait_for(uint16_t *subject, uint64_t deadline_ns, bool may_spin)
+{
+	return wait_until(subject, deadline_ns, may_spin, NULL, false);
+}
+
+int wait_to_send(struct xts_sock *s, uint64_t deadline_ns, bool spin)
+{
+	uint32_t id = s->id;
+	int r = wait_interruptibly(&s->writers, deadline_ns, spin);
+
+	if (s->id != id || !s->open)
+		return -EBADF;
+	if (r == -ETIMEDOUT)
+		return -EAGAIN;
+	return r == -EINTR ? interrupted(s->send_timeout_ns) : r;
+}
