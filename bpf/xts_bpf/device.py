@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Self, TypedDict, Unpack
+from typing import Any, Self, TypedDict, Unpack
 
 from pyroute2 import Ethtool
 from pyroute2.ethtool.ioctl import EthtoolError
@@ -24,6 +26,34 @@ def receive_queues(interface: str) -> int:
     except EthtoolError:  # a driver with a fixed number of queues, most often one
         return 1
     return max(1, (channels.rx_count or 0) + (channels.combined_count or 0))
+
+
+def raise_receive_queues(interface: str, wanted: int) -> int:
+    """Gives an interface so many receive queues, or as many as its driver allows if that is less, and as many to send
+    with; never fewer than it has. How many it has then. OSError: the driver refuses, and what it said. Drivers may stop
+    the whole interface for this: to be called while nobody uses it."""
+    interface_index(interface)
+    try:
+        with Ethtool() as ethtool:
+            now = ethtool.get_channels(interface)
+            ethtool.set_channels(interface, _raised(now, wanted))
+    except EthtoolError as error:
+        raise OSError(errno.EOPNOTSUPP, f"the driver of {interface} has a fixed number of queues ({error})") from None
+    except OSError as error:
+        code = error.errno or errno.EIO
+        raise OSError(code, f"giving {interface} {wanted} queues: {os.strerror(code)}") from None
+    return receive_queues(interface)
+
+
+def _raised(now: Any, wanted: int) -> dict[str, int]:
+    """Of struct ethtool_channels: combined queues where the driver has such, else as many of either direction."""
+    if now.max_combined:
+        wanted_combined = min(wanted - now.rx_count, now.max_combined)
+        return {"combined_count": max(now.combined_count, wanted_combined)}
+    return {
+        "rx_count": max(now.rx_count, min(wanted, now.max_rx)),
+        "tx_count": max(now.tx_count, min(wanted, now.max_tx)),
+    }
 
 
 class Options(TypedDict, total=False):

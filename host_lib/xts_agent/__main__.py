@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     stop_fd = stop_on_signals()
     try:
         with Agent(config) as agent:
-            line = f"ready: {agent.pool.count} queues of {config.interface} at {config.endpoint}"
+            line = f"ready: {agent.count} queues of {config.name} at {config.endpoint}"
             agent.confine()
             announce(line, options.ready_fd)
             agent.serve(stop_fd)

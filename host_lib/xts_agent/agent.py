@@ -1,11 +1,15 @@
-"""The agent's loop: endpoint and pool put together, without any privilege.
+"""The agent's loop: endpoint and pools put together, without any privilege.
 
 A process that connects to the endpoint gets a queue as file descriptors and needs nothing more. What the agent does for
 it afterwards is to notice its end, by the connection or by its pidfd, and to release the queue: nothing more arrives
 there, what the process had still put into its ring is sent, and GOODBYE for its epoch behind that (opener.py); then the
 queue is closed and opened anew for the next (pool.py).
 
-Who may have how many queues is decided here. The opener, which was forked before, does what needs privilege; this
+Each interface has an opener and a pool of its own. A process gets a queue of the interface of which the smallest share
+is in use, unless it is related to a process that is attached (kin.py): connections and listeners are handed on within
+one proxy only, so that parents and children belong on one interface while it has a queue.
+
+Who may have how many queues is decided here. The openers, which were forked before, do what needs privilege; this
 process talks with everybody and keeps no capability (`confine()`).
 """
 
@@ -30,7 +34,7 @@ from xts_messages.endpoint import Attached, Endpoint, Grant, NotReady, Peer
 from xts_messages.printable import printable
 from xts_messages.refusals import Refusals
 
-from xts_agent import opener
+from xts_agent import kin, opener
 from xts_agent.config import AgentConfig
 from xts_agent.pool import Pool, Slot, State
 
@@ -41,22 +45,19 @@ USERS = ("xts-agent", "nobody")
 
 
 class Agent:
-    """Serves an interface while it is open. A context manager. OSError: what could not be had, and why."""
+    """Serves its interfaces while it is open. A context manager. OSError: what could not be had, and why."""
 
     def __init__(self, config: AgentConfig) -> None:
-        """Forks the opener: to be called before there are threads."""
+        """Forks the openers: to be called before there are threads."""
         self.config = config
         self._user = find_user(config.user)
         self._key = attach_token.load_key(config.token_key) if config.token_key else b""
         self._last_expiry_ms = 0
         with ExitStack() as undo:
-            connection, process = opener.start(config)
-            undo.callback(os.waitpid, process, 0)
-            undo.callback(connection.close)
-            self.pool = Pool(config.interface, connection, config.spares)
-            undo.callback(self.pool.close)
-            self.per_uid_max = config.per_uid_limit(self.pool.count)
-            self.pool.open_first()
+            self.pools = [self._open_pool(one, undo) for one in config.each()]
+            self.per_uid_max = config.per_uid_limit(self.count)
+            for pool in self.pools:
+                pool.open_first()
             Path(config.endpoint).parent.mkdir(parents=True, exist_ok=True)
             self.endpoint = undo.enter_context(
                 Endpoint(
@@ -69,6 +70,20 @@ class Agent:
                 )
             )
             self._undo = undo.pop_all()
+
+    @staticmethod
+    def _open_pool(config: AgentConfig, undo: ExitStack) -> Pool:
+        connection, process = opener.start(config)
+        undo.callback(os.waitpid, process, 0)
+        undo.callback(connection.close)
+        pool = Pool(config.name, connection, config.spares)
+        undo.callback(pool.close)
+        return pool
+
+    @property
+    def count(self) -> int:
+        """The queues of all interfaces."""
+        return sum(pool.count for pool in self.pools)
 
     def confine(self) -> None:
         """Gives up all privilege of this process. OSError: nothing can be relied on."""
@@ -87,14 +102,16 @@ class Agent:
     def serve(self, stop_fd: int) -> None:
         """Serves until stop_fd is readable. ConnectionResetError: the opener has ended."""
         with selectors.EpollSelector() as selector:
-            for source in (self.endpoint, self.pool, stop_fd):
+            sources: list[Endpoint | Pool | int] = [self.endpoint, *self.pools, stop_fd]
+            for source in sources:
                 selector.register(source, selectors.EVENT_READ, source)
             while True:
-                limits = [t for t in (self.endpoint.timeout_s(), self.pool.timeout_s()) if t is not None]
+                times = [self.endpoint.timeout_s(), *(pool.timeout_s() for pool in self.pools)]
+                limits = [t for t in times if t is not None]
                 ready = [key.data for key, _ in selector.select(min(limits) if limits else None)]
                 if stop_fd in ready:
                     return
-                if self.pool.collect():
+                if any([pool.collect() for pool in self.pools]):
                     self.endpoint.retry()
                 self.endpoint.process()
 
@@ -102,28 +119,50 @@ class Agent:
 
     def _allocate(self, peer: Peer, epoch: int) -> Grant:
         self._check_account(peer.uid)
-        slot = self.pool.take(peer.uid)
+        slot = self._take(peer)
         if slot is None:
-            if self.pool.exhausted():
-                raise OSError(errno.EUSERS, f"all {self.pool.count} queues of {self.config.interface} are in use")
-            self.pool.refill()
-            raise NotReady
+            raise OSError(errno.EUSERS, f"all {self.count} queues of {self.config.name} are in use")
         try:
             return self._grant(slot, peer, epoch)
         except OSError:
-            self.pool.put_back(slot)
+            slot.pool.put_back(slot)
             raise
+
+    def _take(self, peer: Peer) -> Slot | None:
+        """A queue for a process. None: there is none. NotReady: there may be one in a moment."""
+        pools = sorted(self.pools, key=Pool.used)
+        home = self._home(peer)
+        if home:
+            pools.remove(home)
+            pools.insert(0, home)
+        for pool in pools:
+            if slot := pool.take(peer.uid):
+                return slot
+            pool.refill()
+            if pool is home and not pool.exhausted():
+                raise NotReady
+        if not all(pool.exhausted() for pool in pools):
+            raise NotReady
+        return None
+
+    def _home(self, peer: Peer) -> Pool | None:
+        """The pool of a process that this one is related to."""
+        if len(self.pools) == 1:
+            return None
+        homes = {a.peer.pid: a.tag.pool for a in self.endpoint.attachments if isinstance(a.tag, Slot)}
+        found = kin.related(peer.pid, homes)
+        return homes[found] if found else None
 
     def _check_account(self, uid: int) -> None:
         """Raises what a user who occupies as many queues as one may is told: NotReady while some of them may be free
         in a moment."""
-        charged = self.pool.charged(uid)
+        charged = [slot for pool in self.pools for slot in pool.charged(uid)]
         if not uid or not self.per_uid_max or len(charged) < self.per_uid_max:
             return
         if not all(slot.kept or slot.state is State.USED for slot in charged):
             raise NotReady
         kept = sum(slot.kept and not slot.before_us for slot in charged)
-        text = f"user {uid} has {len(charged)} queues of {self.config.interface}, the most allowed"
+        text = f"user {uid} has {len(charged)} queues of {self.config.name}, the most allowed"
         if kept:
             text += f"; {kept} of them without an attachment: some process keeps the descriptors, end it"
         raise OSError(errno.EUSERS, text)
@@ -141,7 +180,7 @@ class Agent:
             token = self._token(reply, peer, epoch)
             reply.token_bytes = len(token)
             ffi.memmove(reply.token, token, len(token))
-        return Grant(reply, self.pool.admit(slot, Owner(epoch, peer.uid, peer.pid)), tag=slot)
+        return Grant(reply, slot.pool.admit(slot, Owner(epoch, peer.uid, peer.pid)), tag=slot)
 
     def _token(self, reply: Any, peer: Peer, epoch: int) -> bytes:
         """What the process shows the proxy. Each expires after the one before, or the proxy takes it for an old one."""
@@ -159,14 +198,16 @@ class Agent:
         )
 
     def _attached(self, attached: Attached) -> None:
-        peer = attached.peer
-        log.info("queue %d: %s (pid %d, uid %d)", attached.queue_id, printable(peer.program) or "?", peer.pid, peer.uid)
+        peer, slot = attached.peer, attached.tag
+        assert isinstance(slot, Slot)
+        queue = f"{slot.pool.interface}: queue {slot.queue_id}"
+        log.info("%s: %s (pid %d, uid %d)", queue, printable(peer.program) or "?", peer.pid, peer.uid)
 
     def _released(self, attached: Attached) -> None:
         slot = attached.tag
         assert isinstance(slot, Slot)
         try:
-            self.pool.release(slot)
+            slot.pool.release(slot)
         except OSError as failure:
             log.warning("queue %d: GOODBYE for pid %d: %s", slot.queue_id, attached.peer.pid, failure.strerror)
         log.info("queue %d: pid %d has gone", slot.queue_id, attached.peer.pid)

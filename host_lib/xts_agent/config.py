@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, structs
 from xts_bpf.program import QUEUES_MAX, parse_mac
 from xts_messages.attach import DEFAULT_ENDPOINT
 from xts_messages.command_line import add_common
 from xts_messages.table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN
 
 MacText = Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}$")]
+InterfaceName = Annotated[str, Meta(min_length=1, max_length=15)]
 
 
 class ConfigError(Exception):
@@ -22,14 +23,15 @@ class ConfigError(Exception):
 
 
 class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The file's keys, at its top level, are these names."""
+    """The file's keys, at its top level, are these names. What concerns an interface concerns each of several."""
 
-    interface: Annotated[str, Meta(min_length=1, max_length=15)]
-    peer_mac: MacText  # the proxy's station on this wire
+    interface: InterfaceName | tuple[InterfaceName, ...]
+    peer_mac: MacText | tuple[MacText, ...]  # the proxy's station on each of these wires
     endpoint: Annotated[str, Meta(min_length=1, max_length=107)] = DEFAULT_ENDPOINT
     endpoint_mode: Annotated[int, Meta(ge=0, le=0o777)] = 0o666
     ethertype: Annotated[int, Meta(ge=0x0600, le=0xFFFF)] = ETHERTYPE
     queues: Annotated[int, Meta(ge=0, le=QUEUES_MAX)] = 0  # 0: all the interface has
+    raise_queues: bool = False  # give the interface so many (0: as many as its driver allows) if it has fewer
     spares: Annotated[int, Meta(ge=0, le=QUEUES_MAX)] = 0  # kept open ahead; 0: all
     frame_window: Annotated[int, Meta(ge=FRAME_WINDOW_MIN, le=FRAME_WINDOW_MAX)] = 64  # frames, each way
     per_uid_max: Annotated[int, Meta(ge=0)] | None = None  # queues of one user, root exempt; 0: no limit
@@ -39,8 +41,26 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     exclusive: bool = False
 
     @property
+    def name(self) -> str:
+        """The interface; of several, all of them, for people."""
+        return self.interface if isinstance(self.interface, str) else ", ".join(self.interface)
+
+    @property
     def peer_mac_bytes(self) -> bytes:
+        """Of the configuration of one interface."""
+        assert isinstance(self.peer_mac, str)
         return parse_mac(self.peer_mac)
+
+    def each(self) -> list[AgentConfig]:
+        """The configuration of each interface. ConfigError: they and the proxy's stations are not pairs."""
+        interfaces = (self.interface,) if isinstance(self.interface, str) else self.interface
+        macs = (self.peer_mac,) if isinstance(self.peer_mac, str) else self.peer_mac
+        if not interfaces or len(interfaces) != len(macs):
+            raise ConfigError(f"{len(interfaces)} interfaces and {len(macs)} of peer_mac: give one for each, in order")
+        if len(set(interfaces)) != len(interfaces):
+            raise ConfigError(f"an interface is named twice: {', '.join(interfaces)}")
+        pairs = zip(interfaces, macs, strict=True)
+        return [structs.replace(self, interface=name, peer_mac=mac) for name, mac in pairs]
 
     def per_uid_limit(self, queues: int) -> int:
         """The queues of one user, of so many: without a number of the operator's, what leaves a quarter for others."""
@@ -59,12 +79,30 @@ def parser() -> argparse.ArgumentParser:
     add_common(result)
     add = result.add_argument
     add("--config", metavar="FILE", help="TOML file, the options below as keys (frame_window = 64); they override it")
-    add("--interface", metavar="NAME", help="interface of this network namespace that leads to the proxy")
-    add("--peer-mac", metavar="MAC", help="the proxy's address on it: frames from others are dropped")
+    several = "; may be repeated, for several interfaces"
+    add(
+        "--interface",
+        metavar="NAME",
+        action="append",
+        help=f"interface of this network namespace that leads to the proxy{several}",
+    )
+    add(
+        "--peer-mac",
+        metavar="MAC",
+        action="append",
+        help="the proxy's address on it: frames from others are dropped; one for each interface, in order",
+    )
     add("--endpoint", metavar="PATH", help=f"Unix socket to serve (default {DEFAULT_ENDPOINT})")
     add("--endpoint-mode", metavar="OCTAL", type=lambda text: int(text, 8), help="its access mode (default 666)")
     add("--ethertype", metavar="N", type=lambda text: int(text, 0), help="EtherType of messages (default 0x855b)")
     add("--queues", metavar="N", type=int, help="serve queues 0 to N-1 (default: all)")
+    add(
+        "--raise-queues",
+        action="store_true",
+        default=None,
+        help="when starting, give the interface that many queues if it has fewer and none is in use; without --queues "
+        "as many as its driver allows (default: leave it as it is)",
+    )
     add("--spares", metavar="N", type=int, help="queues kept open ahead of need, each with its memory (default: all)")
     add("--frame-window", metavar="N", type=int, help="frames in flight each way; decides the memory (default 64)")
     add(
@@ -95,7 +133,9 @@ def load(options: argparse.Namespace) -> AgentConfig:
     names = AgentConfig.__struct_fields__
     merged |= {n: getattr(options, n) for n in names if getattr(options, n, None) is not None}
     try:
-        return msgspec.convert(merged, AgentConfig)
+        config = msgspec.convert(merged, AgentConfig)
+        config.each()
+        return config
     except msgspec.ValidationError as error:
         where = f"{options.config} or the command line" if options.config else "the command line"
         raise ConfigError(f"{where}: {error} (see xts-agent --help)") from None

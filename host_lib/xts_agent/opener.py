@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from xts_bpf.device import receive_queues
-from xts_bpf.program import Owner, SteerProgram, interface_mac
+from xts_bpf.device import raise_receive_queues, receive_queues
+from xts_bpf.program import QUEUES_MAX, Owner, SteerProgram, interface_mac
 from xts_messages import privilege
 from xts_messages._native import ffi, lib
 from xts_messages.afxdp import LastWord, XskSocket, is_busy, open_socket
@@ -84,16 +84,41 @@ class Opener:
         """Attaches the program. OSError: it cannot serve this interface, and why."""
         self.config = config
         self._connection = connection
-        self._local_mac = interface_mac(config.interface)
-        available = receive_queues(config.interface)
-        count = config.queues or available
-        if count > available:
-            raise OSError(errno.EINVAL, f"{config.interface} has {available} queues, not {count}: ask for fewer")
-        self._queues = [_Queue(number) for number in range(count)]
+        self._local_mac = interface_mac(config.name)
         self._work: queue.SimpleQueue[_Queue | None] = queue.SimpleQueue()
         self._program = SteerProgram(
-            config.interface, config.peer_mac_bytes, ethertype=config.ethertype, exclusive=config.exclusive
+            config.name, config.peer_mac_bytes, ethertype=config.ethertype, exclusive=config.exclusive
         )
+        try:
+            self._queues = [_Queue(number) for number in range(self._count())]
+        except OSError:
+            in_use = any(self._program.owner(number) for number in range(QUEUES_MAX))
+            (self._program.leave if in_use else self._program.close)()
+            raise
+
+    def _count(self) -> int:
+        """How many queues to serve. OSError EINVAL: the interface has fewer than asked for."""
+        config = self.config
+        available = receive_queues(config.name)
+        if config.raise_queues and available < (config.queues or QUEUES_MAX):
+            available = self._raise(available)
+        count = config.queues or min(available, QUEUES_MAX)
+        if count > available:
+            raise OSError(errno.EINVAL, f"{config.name} has {available} queues, not {count}: ask for fewer")
+        return count
+
+    def _raise(self, available: int) -> int:
+        """How many queues the interface has now. Not while one is in use by a process of an agent before us: a driver
+        may stop all queues, and lose frames, while it makes more of them."""
+        name = self.config.name
+        if any(self._program.owner(n) and is_busy(name, n) for n in range(min(available, QUEUES_MAX))):
+            log.warning("%s keeps its %d queues: some are in use", name, available)
+            return available
+        try:
+            return raise_receive_queues(name, self.config.queues or QUEUES_MAX)
+        except OSError as error:
+            log.warning("%s keeps its %d queues: %s", name, available, error.strerror)
+            return available
 
     def run(self) -> None:
         """Serves until the other process ends, or has said FINISH. ValueError: it broke the protocol."""
@@ -177,13 +202,13 @@ class Opener:
         config = self.config
         until = 0.0
         if q.busy:
-            if is_busy(config.interface, q.number):
-                raise OSError(errno.EBUSY, f"queue {q.number} of {config.interface} has a socket already")
+            if is_busy(config.name, q.number):
+                raise OSError(errno.EBUSY, f"queue {q.number} of {config.name} has a socket already")
             until = time.monotonic() + PROBED_S
         while True:
             try:
                 return open_socket(
-                    config.interface, q.number, frame_window=config.frame_window, single_chunk=config.single_chunk
+                    config.name, q.number, frame_window=config.frame_window, single_chunk=config.single_chunk
                 )
             except OSError as error:
                 if error.errno != errno.EBUSY or time.monotonic() >= until:
@@ -218,7 +243,7 @@ class Opener:
     def _in_use(self, q: _Queue) -> bool:
         """By a process that an agent before us gave it to: we can send it no GOODBYE, and leave it alone."""
         owner = self._program.owner(q.number)
-        return owner is not None and owner.epoch != q.told and is_busy(self.config.interface, q.number)
+        return owner is not None and owner.epoch != q.told and is_busy(self.config.name, q.number)
 
 
 def start(config: AgentConfig) -> tuple[socket.socket, int]:

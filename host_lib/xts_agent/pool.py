@@ -54,6 +54,7 @@ class State(Enum):
 class Slot:
     """A queue of the interface."""
 
+    pool: Pool = field(repr=False)
     queue_id: int
     state: State = State.CLOSED
     geometry: bytes = b""  # struct xts_attach_reply, while READY and USED
@@ -66,7 +67,7 @@ class Slot:
     before_us: Owner | None = None  # who got it from an agent before us
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Pool:
     """The queues that the opener serves, `spares` of them kept READY."""
 
@@ -80,7 +81,7 @@ class Pool:
         """OSError: the opener could not begin, and why."""
         self.slots = []
         for number, owner in enumerate(receive_ready(self.opener)):
-            slot = Slot(number, before_us=owner)
+            slot = Slot(self, number, before_us=owner)
             if owner:
                 slot.state, slot.uid, slot.kept = State.RETURNED, owner.uid, True
             self.slots.append(slot)
@@ -142,6 +143,10 @@ class Pool:
     def charged(self, uid: int) -> list[Slot]:
         """The queues that a user occupies: with an attachment, or without one."""
         return [slot for slot in self.slots if slot.uid == uid]
+
+    def used(self) -> float:
+        """The share of the queues that processes hold."""
+        return sum(slot.uid is not None for slot in self.slots) / self.count
 
     def exhausted(self) -> bool:
         """All queues are held by processes: waiting for one would be in vain."""

@@ -36,6 +36,30 @@ class Wire:
             netns.popns()
 
 
+def join(wire: Wire, mtu: int) -> None:
+    """Makes the pair of interfaces of a wire, in namespaces that are there."""
+    with NetNS(wire.host) as host, NetNS(wire.device) as device:
+        host.link(
+            "add",
+            ifname=wire.host_if,
+            kind="veth",
+            address=wire.host_mac.hex(":"),
+            mtu=mtu,
+            num_tx_queues=8,
+            num_rx_queues=8,
+            peer={
+                "ifname": wire.device_if,
+                "address": wire.device_mac.hex(":"),
+                "mtu": mtu,
+                "num_tx_queues": 8,
+                "num_rx_queues": 8,
+                "net_ns_fd": wire.device,
+            },
+        )
+        for ns, name in ((host, wire.host_if), (device, wire.device_if)):
+            ns.link("set", index=ns.link_lookup(ifname=name)[0], state="up")
+
+
 def make_wire(mtu: int) -> Iterator[Wire]:
     if lacking := missing_privilege():
         pytest.skip(f"network namespaces need root; lacking {', '.join(lacking)}")
@@ -46,26 +70,7 @@ def make_wire(mtu: int) -> Iterator[Wire]:
     try:
         netns.create(wire.host)
         netns.create(wire.device)
-        with NetNS(wire.host) as host, NetNS(wire.device) as device:
-            host.link(
-                "add",
-                ifname=wire.host_if,
-                kind="veth",
-                address=wire.host_mac.hex(":"),
-                mtu=mtu,
-                num_tx_queues=8,
-                num_rx_queues=8,
-                peer={
-                    "ifname": wire.device_if,
-                    "address": wire.device_mac.hex(":"),
-                    "mtu": mtu,
-                    "num_tx_queues": 8,
-                    "num_rx_queues": 8,
-                    "net_ns_fd": wire.device,
-                },
-            )
-            for ns, name in ((host, wire.host_if), (device, wire.device_if)):
-                ns.link("set", index=ns.link_lookup(ifname=name)[0], state="up")
+        join(wire, mtu)
         yield wire
     finally:
         for name in (wire.host, wire.device):
