@@ -152,6 +152,22 @@ local errno_names = {
 	[133] = "EHWPOISON",
 }
 
+local refusal_names = {
+	[0] = "none",
+	[1] = "CONNECT_POLICY",
+	[2] = "LISTEN_POLICY",
+	[3] = "STOPPING",
+	[4] = "CONNECTIONS",
+	[5] = "LISTENERS",
+	[6] = "SOCKETS",
+	[7] = "WINDOWS",
+	[8] = "DEVICE_DESCRIPTORS",
+	[9] = "DEVICE_MEMORY",
+	[10] = "OPTION",
+	[11] = "SHARED_LISTENERS",
+	[12] = "PARKED",
+}
+
 local type_names = {
 	[1] = "XTS_CMD_CONNECT",
 	[2] = "XTS_REPLY_CONNECT_ACK",
@@ -191,9 +207,10 @@ local common = {
 	type = ProtoField.uint8("xts.type", "Type", base.DEC, type_names, nil, "the message's type"),
 	seqno = ProtoField.uint8("xts.seqno", "Seqno", base.DEC, nil, nil, "sequence number, modulo 256; of a link frame: that of the next sequenced message"),
 	frame_ack = ProtoField.uint8("xts.frame_ack", "Frame ack", base.UNIT_STRING, { " frame", " frames" }, nil, "frames whose buffers the sender has recycled, modulo 256"),
-	flags = ProtoField.uint8("xts.flags", "Flags", base.HEX, nil, nil, "XTS_FLAG_*"),
+	flags = ProtoField.uint8("xts.flags", "Flags", base.HEX, nil, nil, "XTS_FLAG_*; in a reply to a request: its refusal (XTS_REFUSED_*), 0 for none"),
 	error = ProtoField.uint16("xts.error", "Error", base.DEC, errno_names, nil, "Linux errno, 0 for none"),
 	id = ProtoField.uint32("xts.id", "Id", base.HEX, nil, nil, "the target's identifier"),
+	refusal = ProtoField.uint8("xts.refusal", "Refusal", base.DEC, refusal_names, nil, "why it failed"),
 	payload = ProtoField.bytes("xts.payload", "Payload", base.NONE, "what the length field counts"),
 	trailer = ProtoField.bytes("xts.trailer", "Trailer", base.NONE, "padding, or unknown to this version"),
 }
@@ -300,6 +317,7 @@ local messages = {
 		meaning = "the connection is established, or error says why not",
 		id_of = "XTS socket", payload = nil,
 		flags = {},
+		refusal = true,
 		fields = {
 			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
 			{ name = "post_credits", offset = 28, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
@@ -325,6 +343,7 @@ local messages = {
 		meaning = "the listener has started, or error says why not",
 		id_of = "XTS socket", payload = nil,
 		flags = {},
+		refusal = true,
 		fields = {
 			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -478,6 +497,7 @@ local messages = {
 		meaning = "answer to bind",
 		id_of = "XTS socket", payload = nil,
 		flags = {},
+		refusal = true,
 		fields = {
 			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -517,6 +537,7 @@ local messages = {
 		meaning = "answer to either; the payload is the option's value",
 		id_of = "XTS socket", payload = "length",
 		flags = {},
+		refusal = true,
 		fields = {
 			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -541,6 +562,7 @@ local messages = {
 		meaning = "answer to ioctl; the payload is its result",
 		id_of = "XTS socket", payload = "length",
 		flags = {},
+		refusal = true,
 		fields = {
 			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -564,6 +586,7 @@ local messages = {
 		meaning = "shared, or error says why not (ENOENT: no listener of that key)",
 		id_of = "XTS socket", payload = nil,
 		flags = {},
+		refusal = true,
 		fields = {
 			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -587,6 +610,7 @@ local messages = {
 		meaning = "parked: nothing more comes for it and both identifiers are free; or error says why not",
 		id_of = "XTS socket", payload = nil,
 		flags = {},
+		refusal = true,
 		fields = {
 			{ name = "token", offset = 24, bytes = 4, field = "xts.token" },
 		},
@@ -609,6 +633,7 @@ local messages = {
 		meaning = "the connection is this process's, or error says why not (ENOENT: nothing parked under that key)",
 		id_of = "XTS socket", payload = nil,
 		flags = {},
+		refusal = true,
 		fields = {
 			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
 			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
@@ -798,7 +823,13 @@ local function dissect_frame(after_ethernet, root)
 	local type_item = tree:add(common.type, buffer(HEAD_TYPE, 1))
 	tree:add(common.seqno, buffer(HEAD_SEQNO, 1))
 	tree:add(common.frame_ack, buffer(HEAD_FRAME_ACK, 1))
-	local flag_names = dissect_flags(tree, buffer(HEAD_FLAGS, 1), message)
+	local flag_names, refusal = "", 0
+	if message and message.refusal then
+		refusal = buffer(HEAD_FLAGS, 1):uint()
+		tree:add(common.refusal, buffer(HEAD_FLAGS, 1))
+	else
+		flag_names = dissect_flags(tree, buffer(HEAD_FLAGS, 1), message)
+	end
 	local error_item = tree:add(common.error, buffer(HEAD_ERROR, 2))
 	local id_item = tree:add(common.id, buffer(HEAD_ID, 4))
 	if error_number ~= 0 then error_item:add_proto_expert_info(failed) end
@@ -813,6 +844,7 @@ local function dissect_frame(after_ethernet, root)
 	if message.id_of ~= "unused" then info[#info + 1] = string.format("id=0x%x", buffer(HEAD_ID, 4):uint()) end
 	if flag_names ~= "" then info[#info + 1] = "[" .. flag_names .. "]" end
 	if error_number ~= 0 then info[#info + 1] = errno_names[error_number] or ("errno " .. error_number) end
+	if refusal ~= 0 then info[#info + 1] = refusal_names[refusal] or ("refusal " .. refusal) end
 	if buffer:len() < message.bytes then
 		info[#info + 1] = "[short frame]"
 		type_item:add_proto_expert_info(too_short)

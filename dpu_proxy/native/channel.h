@@ -187,6 +187,7 @@ struct channel {
 	struct id_slot *ids;
 	uint32_t id_count, id_used, id_free; /* room, ever used, head of the free list (0: none) */
 
+	uint8_t refusal;          /* enum xts_refusal: why the proxy refuses the request that is being carried out */
 	struct reply *replies;    /* ring of XTS_FRAME_WINDOW_MAX */
 	uint32_t reply_first, reply_count;
 
@@ -230,6 +231,8 @@ void channel_free(struct channel *ch, bool reset);
 /* Carries out a message that is not SEND. Returns true when the frame's credit is to be returned at once, false when a
  * reply will return it. */
 bool command_execute(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes);
+/* The proxy refuses the request that is being carried out: its reply tells why. Returns the errno, positive. */
+int command_refuse(struct channel *ch, enum xts_refusal refusal);
 /* A reply that waits its turn: its frame, the head written, the rest to be filled in. */
 uint8_t *command_reply(struct channel *ch, uint8_t type, uint32_t bytes, uint32_t xts_socket, int error);
 /* LISTEN_ACK, BIND_ACK or SHARE_ACK about c (NULL: it is gone). */

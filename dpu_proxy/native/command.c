@@ -14,6 +14,18 @@
 
 /* --- replies --------------------------------------------------------------------------------------------------------- */
 
+int command_refuse(struct channel *ch, enum xts_refusal refusal)
+{
+	ch->refusal = (uint8_t)refusal;
+	return xts_refusal_errno(refusal);
+}
+
+/* That of the request, if it is about the error that the request ends in. */
+static uint8_t refusal_of(const struct channel *ch, int error)
+{
+	return ch->link.features & XTS_FEATURE_REFUSAL && error && xts_refusal_errno(ch->refusal) == error ? ch->refusal : 0;
+}
+
 uint8_t *command_reply(struct channel *ch, uint8_t type, uint32_t bytes, uint32_t xts_socket, int error)
 {
 	struct reply *r = &ch->replies[(ch->reply_first + ch->reply_count) % XTS_FRAME_WINDOW_MAX];
@@ -23,7 +35,7 @@ uint8_t *command_reply(struct channel *ch, uint8_t type, uint32_t bytes, uint32_
 		abort();
 	ch->reply_count++;
 	r->bytes = bytes;
-	xts_head_encode(r->frame, type, 0, (uint16_t)error, xts_socket);
+	xts_head_encode(r->frame, type, refusal_of(ch, error), (uint16_t)error, xts_socket);
 	return r->frame;
 }
 
@@ -76,7 +88,7 @@ struct connection *command_target(struct channel *ch, uint32_t id, uint32_t xts_
 			return NULL;
 		}
 		if (ch->worker->draining) {
-			*error = ESHUTDOWN;
+			*error = command_refuse(ch, XTS_REFUSED_STOPPING);
 			return NULL;
 		}
 		c = connection_new(ch, -1, (uint8_t)domain, error);
@@ -101,6 +113,7 @@ bool command_allowed(struct channel *ch, enum xts_policy_action action, const st
 	if (xts_policy_allows(config->rules, config->rule_count, otherwise, (uint8_t)action, ch->tenant->id, ch->queue_id, endpoint))
 		return true;
 	ch->worker->stats.refused_policy++;
+	(void)command_refuse(ch, action == XTS_POLICY_CONNECT ? XTS_REFUSED_CONNECT_POLICY : XTS_REFUSED_LISTEN_POLICY);
 	return false;
 }
 
@@ -122,9 +135,9 @@ static int connect_start(struct connection *c, const struct xts_connect *m)
 	if (!command_allowed(c->channel, XTS_POLICY_CONNECT, &m->peer))
 		return EACCES;
 	if (c->channel->worker->draining)
-		return ESHUTDOWN;
+		return command_refuse(c->channel, XTS_REFUSED_STOPPING);
 	if (!connection_grant_window(c) || (pushed_any(c) && c->window < XTS_ULP_WINDOW_MIN))
-		return ENOBUFS;
+		return command_refuse(c->channel, XTS_REFUSED_WINDOWS);
 	c->held = m->post_credits;
 	if (!connect(c->fd, (struct sockaddr *)&address, length)) {
 		c->state = CONNECTION_CONNECTING;
@@ -138,7 +151,7 @@ static int connect_start(struct connection *c, const struct xts_connect *m)
 		return 0;
 	c->state = CONNECTION_IDLE; /* epoll has no room: as if there were no memory */
 	c->connect_reply = false;
-	return ENOBUFS;
+	return command_refuse(c->channel, XTS_REFUSED_DEVICE_MEMORY);
 }
 
 /* With what the CONNECT brings along pushed before. After a failure the host cannot know what is: the socket is of no further use then. */
@@ -205,7 +218,7 @@ static int listen_start(struct connection *c, const struct xts_listen *m)
 		return EACCES;
 	if (c->state == CONNECTION_IDLE && !tenant_take(c->tenant, XTS_USE_LISTENERS, 1)) {
 		ch->worker->stats.refused_limit++;
-		return ENOBUFS;
+		return command_refuse(ch, XTS_REFUSED_LISTENERS);
 	}
 	if (xts_credit_add(&c->held, m->post_credits)) {
 		error = EINVAL;
@@ -236,7 +249,7 @@ static bool command_listen(struct channel *ch, const struct xts_head *head, cons
 		return command_malformed(ch, head);
 	c = command_target(ch, head->id, m.xts_socket, m.domain, &error);
 	if (c)
-		error = ch->worker->draining ? ESHUTDOWN : listen_start(c, &m);
+		error = ch->worker->draining ? command_refuse(ch, XTS_REFUSED_STOPPING) : listen_start(c, &m);
 	command_reply_local(ch, XTS_REPLY_LISTEN_ACK, m.xts_socket, m.token, c, error);
 	return false;
 }
@@ -309,6 +322,8 @@ static bool command_sockopt(struct channel *ch, const struct xts_head *head, con
 		else
 			error = -xts_sockopt_set(c->fd, m.level, m.option, value, length,
 						 ch->worker->config.congestion_controls);
+		if (error == EPERM)
+			(void)command_refuse(ch, XTS_REFUSED_OPTION);
 		if (head->type == XTS_CMD_SETSOCKOPT && !error)
 			buffers_option_set(c, m.level, m.option);
 	}
@@ -393,6 +408,7 @@ static bool command_newconn_ack(struct channel *ch, const struct xts_head *head,
 
 bool command_execute(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
 {
+	ch->refusal = XTS_REFUSED_NONE;
 	switch (head->type) {
 	case XTS_CMD_CONNECT:
 		return command_connect(ch, head, frame, bytes);

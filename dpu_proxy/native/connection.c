@@ -31,17 +31,19 @@ struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version
 	struct worker_state *w = ch->worker;
 	struct connection *c;
 
-	*error = ENOBUFS;
 	if (!tenant_take(ch->tenant, XTS_USE_CONNECTIONS, 1)) {
 		w->stats.refused_limit++;
+		*error = command_refuse(ch, XTS_REFUSED_CONNECTIONS);
 		return NULL;
 	}
 	while (!tenant_take_socket(ch->tenant)) {
 		if (orphan_gives_way(w, ch->tenant))
 			continue;
 		w->stats.refused_limit++;
+		*error = command_refuse(ch, XTS_REFUSED_SOCKETS);
 		goto no_descriptor;
 	}
+	*error = command_refuse(ch, XTS_REFUSED_DEVICE_MEMORY);
 	c = calloc(1, sizeof *c);
 	if (!c)
 		goto no_memory;
@@ -52,7 +54,7 @@ struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version
 		fd = socket(ip_version == 6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
 	if (fd < 0)
 		goto no_socket;
-	*error = 0;
+	*error = command_refuse(ch, XTS_REFUSED_NONE);
 	c->tenant = tenant_hold(ch->tenant);
 	c->watch.kind = WATCH_CONNECTION;
 	c->channel = ch;
@@ -73,7 +75,7 @@ struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version
 	w->stats.connections++;
 	return c;
 no_socket:
-	*error = errno == EMFILE || errno == ENFILE ? ENOBUFS : errno;
+	*error = errno == EMFILE || errno == ENFILE ? command_refuse(ch, XTS_REFUSED_DEVICE_DESCRIPTORS) : errno;
 	identifier_release(ch, c->proxy_id);
 no_identifier:
 	free(c);

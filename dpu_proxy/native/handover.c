@@ -18,7 +18,7 @@ static bool command_share(struct channel *ch, const struct xts_head *head, const
 			error = l->state == CONNECTION_LISTENER ? share_start(l, m.key, m.keep_ms) : EINVAL;
 	} else if (ch->worker->draining) {
 		l = NULL;
-		error = ESHUTDOWN;
+		error = command_refuse(ch, XTS_REFUSED_STOPPING);
 	} else {
 		l = share_join(ch, m.key, &error);
 		if (l)
@@ -40,6 +40,8 @@ static bool command_park(struct channel *ch, const struct xts_head *head, const 
 	c = head->id ? command_target(ch, head->id, m.xts_socket, 0, &error) : NULL;
 	if (c)
 		error = park_start(c, m.key, m.keep_ms);
+	if (error == ENOBUFS)
+		(void)command_refuse(ch, XTS_REFUSED_PARKED);
 	ack.token = m.token;
 	xts_park_ack_encode(command_reply(ch, XTS_REPLY_PARK_ACK, XTS_PARK_ACK_BYTES, m.xts_socket, error), &ack);
 	return false;

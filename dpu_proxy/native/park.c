@@ -255,7 +255,7 @@ static struct connection *claim(struct channel *ch, struct parked *p, int *error
 	}
 	c->fd = -1; /* it stays parked */
 	connection_free(c, false);
-	*error = ENOBUFS;
+	*error = command_refuse(ch, XTS_REFUSED_WINDOWS);
 	return NULL;
 }
 

@@ -108,8 +108,10 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 	registry_unlock();
 	if (!error)
 		return 0;
-	if (error == ENOBUFS)
+	if (error == ENOBUFS) {
 		w->stats.refused_limit++;
+		(void)command_refuse(l->channel, XTS_REFUSED_SHARED_LISTENERS);
+	}
 	if (s->fd >= 0)
 		close(s->fd);
 	pushed_free(s->pushed);
@@ -131,10 +133,10 @@ static struct connection *join(struct channel *ch, struct shared *s, int *error)
 	}
 	if (!tenant_take(ch->tenant, XTS_USE_LISTENERS, 1)) {
 		ch->worker->stats.refused_limit++;
-		*error = ENOBUFS;
+		*error = command_refuse(ch, XTS_REFUSED_LISTENERS);
 		return NULL;
 	}
-	*error = ENOBUFS;
+	*error = command_refuse(ch, XTS_REFUSED_DEVICE_DESCRIPTORS);
 	fd = fcntl(s->fd, F_DUPFD_CLOEXEC, 0);
 	l = fd < 0 ? NULL : connection_new(ch, fd, s->ip_version, error);
 	if (!l) {

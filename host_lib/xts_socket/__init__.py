@@ -127,6 +127,7 @@ from ._socket import socket
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._dev import dev
+    from ._explained import WithReason
     from ._info import SPIN_NEVER, Info, configure, info
     from ._install import install, offload, uninstall
     from ._reason import Reason, reasons
@@ -246,6 +247,7 @@ __all__ = [
     "TlsRecordType",
     "TlsRecords",
     "UlpError",
+    "WithReason",
     "close",
     "configure",
     "create_connection",
@@ -325,6 +327,7 @@ _MODULES = ("adapters", "aio", "anyio", "control", "layers", "multiplexer", "tri
 _LATER = {
     **dict.fromkeys(("SPIN_NEVER", "Info", "configure", "info"), "_info"),
     "dev": "_dev",
+    "WithReason": "_explained",
     **dict.fromkeys(("install", "offload", "uninstall"), "_install"),
     **dict.fromkeys(("Reason", "reasons"), "_reason"),
     "wrap_ssl": "_ssl",

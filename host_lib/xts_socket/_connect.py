@@ -20,6 +20,7 @@ from socket import (
 from typing import Any
 
 from ._descriptor import adopt, duplicate
+from ._errors import explained
 from ._socket import socket
 
 TYPE_CHECKING = False
@@ -161,9 +162,8 @@ def create_server(
         try:
             sock.bind(address)
         except OSError as failure:
-            raise OSError(
-                failure.errno, f"{failure.strerror} (while attempting to bind on address {address!r})"
-            ) from None
+            text = f"{failure.strerror} (while attempting to bind on address {address!r})"
+            raise explained(OSError(failure.errno, text), getattr(failure, "reason", text)) from None
         if layers:
             sock.push(*layers)
         sock.listen(backlog)

@@ -45,8 +45,12 @@ def error(code: int, reason: str = "") -> OSError:
     if not reason and (found := lib.xts_py_reason_of(code)):
         reason = printable(ffi.string(found).decode(errors="replace"))
     text = os.strerror(code)
-    failure = OSError(code, f"{text}: {reason}" if reason else text)
-    failure.reason = reason or text  # type: ignore[attr-defined]
+    return explained(OSError(code, f"{text}: {reason}" if reason else text), reason or text)
+
+
+def explained(failure: OSError, reason: str) -> OSError:
+    """The same error with its `reason` (WithReason)."""
+    failure.reason = reason  # type: ignore[attr-defined]
     return failure
 
 

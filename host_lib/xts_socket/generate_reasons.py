@@ -1,4 +1,4 @@
-"""Regenerates `host_lib/REASONS.md` from native/core/reason.h and what is said here: `python -m
+"""Regenerates `host_lib/REASONS.md` from native/core/reason.h, the wire table and what is said here: `python -m
 xts_socket.generate_reasons [--check]`.
 
 With --check nothing is written; the exit status is 1 when the committed file differs.
@@ -6,10 +6,11 @@ With --check nothing is written; the exit status is 1 when the committed file di
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Iterator
 
-from xts_messages import generated
+from xts_messages import generated, table
 
 from ._native import lib
 from .cli.processes import reason_name, reason_text
@@ -134,7 +135,7 @@ def document() -> str:
     ]
     for paragraph in _INTRODUCTION:
         lines += ["", generated.wrapped(paragraph)]
-    lines += ["", *_reasons()]
+    lines += ["", *_reasons(), "", *_refusals()]
     return "\n".join(lines) + "\n"
 
 
@@ -149,6 +150,21 @@ def _reasons() -> Iterator[str]:
     for name in names:
         when, advice = ADVICE[name]
         yield from ("", f"## {name}", "", generated.wrapped(when), "", generated.wrapped(f"**What to do.** {advice}"))
+
+
+_REFUSALS = (
+    "An offloaded socket stays offloaded when the proxy refuses a call on it. The call fails with an errno, and these "
+    "are the sentences about it. `xts_last_error()` and Python's `error.reason` give them. What the TCP of the device "
+    "refuses has its errno alone. The numbers are those of the protocol, and do not change."
+)
+
+
+def _refusals() -> Iterator[str]:
+    yield from ("## Calls that the proxy refuses", "", generated.wrapped(_REFUSALS), "")
+    yield "| number | errno | sentence |"
+    yield "|---:|---|---|"
+    for number, error, sentence in table.REFUSALS.values():
+        yield f"| {number} | {errno.errorcode[error]} | {sentence} |"
 
 
 def main(argv: list[str] | None = None) -> int:

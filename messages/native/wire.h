@@ -75,15 +75,42 @@ enum xts_msg_type {
 #define XTS_FLAG_RESET  0x40u /* the connection has failed; error says how */
 #define XTS_FLAG_CLOSED 0x80u /* answer to CLOSE: both identifiers are free */
 
-#define XTS_FEATURE_SHARE  UINT64_C(0x1)  /* listeners shared between processes (SHARE), connections that move
-                                           * between them (PARK, CLAIM) */
-#define XTS_FEATURE_ULP    UINT64_C(0x2)  /* protocols pushed onto sockets by IOCTL; PDUs (SEND_PDU, RECV_PDU),
-                                           * GIVE_BACK (xts_messages/ulps.py) */
-#define XTS_FEATURE_ULP_TLS UINT64_C(0x4) /* the event TLS of pushed protocols: how a connection is encrypted */
-#define XTS_FEATURE_BUNDLE UINT64_C(0x8)  /* small frames may come several in one (BUNDLE) */
-#define XTS_FEATURE_SHRINK UINT64_C(0x10) /* a window may be lessened: less advertised than was freed */
-#define XTS_FEATURE_TOKEN  UINT64_C(0x20) /* an attach token comes before HELLO (TOKEN); in HELLO_ACK: it was checked
-                                           * and holds */
+#define XTS_FEATURE_SHARE   UINT64_C(0x1)  /* listeners shared between processes (SHARE), connections that move
+                                            * between them (PARK, CLAIM) */
+#define XTS_FEATURE_ULP     UINT64_C(0x2)  /* protocols pushed onto sockets by IOCTL; PDUs (SEND_PDU, RECV_PDU),
+                                            * GIVE_BACK (xts_messages/ulps.py) */
+#define XTS_FEATURE_ULP_TLS UINT64_C(0x4)  /* the event TLS of pushed protocols: how a connection is encrypted */
+#define XTS_FEATURE_BUNDLE  UINT64_C(0x8)  /* small frames may come several in one (BUNDLE) */
+#define XTS_FEATURE_SHRINK  UINT64_C(0x10) /* a window may be lessened: less advertised than was freed */
+#define XTS_FEATURE_TOKEN   UINT64_C(0x20) /* an attach token comes before HELLO (TOKEN); in HELLO_ACK: it was
+                                            * checked and holds */
+#define XTS_FEATURE_REFUSAL UINT64_C(0x40) /* replies that fail have the number of a refusal where other messages
+                                            * have their flags */
+
+/* Why the proxy refuses a request: in a reply, where other messages have their flags. */
+enum xts_refusal {
+	XTS_REFUSED_NONE, /* not refused, or by the TCP of the device: errno says it all */
+	XTS_REFUSED_CONNECT_POLICY     = 1,  /* the proxy's policy forbids this host to connect to that address:
+	                                      * `xts-proxy --explain` on the device names the rule */
+	XTS_REFUSED_LISTEN_POLICY      = 2,  /* the proxy's policy forbids this host to bind or listen there: `xts-
+	                                      * proxy --explain` on the device names the rule */
+	XTS_REFUSED_STOPPING           = 3,  /* the proxy is about to stop, and takes no new connections and
+	                                      * listeners */
+	XTS_REFUSED_CONNECTIONS        = 4,  /* this host has as many connections as limits.connections of the proxy
+	                                      * allows */
+	XTS_REFUSED_LISTENERS          = 5,  /* this host has as many listeners as limits.listeners of the proxy
+	                                      * allows */
+	XTS_REFUSED_SOCKETS            = 6,  /* the proxy has no more descriptors or memory for sockets of this host
+	                                      * (limits.descriptors, guaranteed) */
+	XTS_REFUSED_WINDOWS            = 7,  /* the proxy has no more memory for data of this host's connections
+	                                      * (limits.spill_mib, guaranteed) */
+	XTS_REFUSED_DEVICE_DESCRIPTORS = 8,  /* the proxy, or the device, is out of descriptors */
+	XTS_REFUSED_DEVICE_MEMORY      = 9,  /* the proxy, or the kernel of the device, is out of memory */
+	XTS_REFUSED_OPTION             = 10, /* the proxy lets no host use this option, or not with this value */
+	XTS_REFUSED_SHARED_LISTENERS   = 11, /* the proxy has as many shared listeners of this host as it allows */
+	XTS_REFUSED_PARKED             = 12, /* the proxy keeps as many connections, or bytes, between two processes
+	                                      * of this host as it allows */
+};
 
 /* The fixed part of each message in bytes, Ethernet header included. */
 #define XTS_CONNECT_BYTES       64u
@@ -667,7 +694,7 @@ struct xts_head {
 	uint8_t type;      /* the message's type */
 	uint8_t seqno;     /* sequence number, modulo 256; of a link frame: that of the next sequenced message */
 	uint8_t frame_ack; /* frames whose buffers the sender has recycled, modulo 256 (frames) */
-	uint8_t flags;     /* XTS_FLAG_* */
+	uint8_t flags;     /* XTS_FLAG_*; in a reply to a request: its refusal (XTS_REFUSED_*), 0 for none */
 	uint16_t error;    /* Linux errno, 0 for none (errno) */
 	uint32_t id;       /* the target's identifier (id) */
 };
@@ -1887,6 +1914,46 @@ static inline uint8_t xts_type_flags(uint8_t type)
 	case XTS_CMD_SEND_PDU: return XTS_FLAG_MORE;
 	case XTS_REPLY_RECV_PDU: return XTS_FLAG_MORE;
 	default: return 0;
+	}
+}
+
+/* The errno that goes with a refusal; 0 for a number that this version does not know. */
+static inline int xts_refusal_errno(unsigned refusal)
+{
+	switch (refusal) {
+	case XTS_REFUSED_CONNECT_POLICY: return EACCES;
+	case XTS_REFUSED_LISTEN_POLICY: return EACCES;
+	case XTS_REFUSED_STOPPING: return ESHUTDOWN;
+	case XTS_REFUSED_CONNECTIONS: return ENOBUFS;
+	case XTS_REFUSED_LISTENERS: return ENOBUFS;
+	case XTS_REFUSED_SOCKETS: return ENOBUFS;
+	case XTS_REFUSED_WINDOWS: return ENOBUFS;
+	case XTS_REFUSED_DEVICE_DESCRIPTORS: return ENOBUFS;
+	case XTS_REFUSED_DEVICE_MEMORY: return ENOBUFS;
+	case XTS_REFUSED_OPTION: return EPERM;
+	case XTS_REFUSED_SHARED_LISTENERS: return ENOBUFS;
+	case XTS_REFUSED_PARKED: return ENOBUFS;
+	default: return 0;
+	}
+}
+
+/* The sentence about it, or NULL. */
+static inline const char *xts_refusal_text(unsigned refusal)
+{
+	switch (refusal) {
+	case XTS_REFUSED_CONNECT_POLICY: return "the proxy's policy forbids this host to connect to that address: `xts-proxy --explain` on the device names the rule";
+	case XTS_REFUSED_LISTEN_POLICY: return "the proxy's policy forbids this host to bind or listen there: `xts-proxy --explain` on the device names the rule";
+	case XTS_REFUSED_STOPPING: return "the proxy is about to stop, and takes no new connections and listeners";
+	case XTS_REFUSED_CONNECTIONS: return "this host has as many connections as limits.connections of the proxy allows";
+	case XTS_REFUSED_LISTENERS: return "this host has as many listeners as limits.listeners of the proxy allows";
+	case XTS_REFUSED_SOCKETS: return "the proxy has no more descriptors or memory for sockets of this host (limits.descriptors, guaranteed)";
+	case XTS_REFUSED_WINDOWS: return "the proxy has no more memory for data of this host's connections (limits.spill_mib, guaranteed)";
+	case XTS_REFUSED_DEVICE_DESCRIPTORS: return "the proxy, or the device, is out of descriptors";
+	case XTS_REFUSED_DEVICE_MEMORY: return "the proxy, or the kernel of the device, is out of memory";
+	case XTS_REFUSED_OPTION: return "the proxy lets no host use this option, or not with this value";
+	case XTS_REFUSED_SHARED_LISTENERS: return "the proxy has as many shared listeners of this host as it allows";
+	case XTS_REFUSED_PARKED: return "the proxy keeps as many connections, or bytes, between two processes of this host as it allows";
+	default: return NULL;
 	}
 }
 

@@ -77,7 +77,12 @@ class Frame:
 
     @property
     def flag_names(self) -> tuple[str, ...]:
-        return tuple(name for name, (bit, _) in table.FLAGS.items() if self.flags & bit)
+        return () if self.message.refusal else tuple(name for name, (bit, _) in table.FLAGS.items() if self.flags & bit)
+
+    @property
+    def refusal(self) -> int:
+        """In a reply: why the proxy has refused the request (table.REFUSALS); 0 for none."""
+        return self.flags if self.message.refusal else 0
 
 
 def flags(*names: str) -> int:

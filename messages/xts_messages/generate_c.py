@@ -10,6 +10,7 @@ under us can change what we saw, never what we checked.
 
 from __future__ import annotations
 
+import errno
 import textwrap
 from collections.abc import Iterable, Iterator
 
@@ -159,11 +160,19 @@ def _constants() -> Iterator[str]:
     yield ""
     yield from _aligned(
         (
-            (f"#define XTS_FEATURE_{name:6} UINT64_C(0x{bit:x})", meaning)
+            (f"#define XTS_FEATURE_{name:7} UINT64_C(0x{bit:x})", meaning)
             for name, (bit, meaning) in table.FEATURES.items()
         ),
         indent="",
     )
+    yield ""
+    yield "/* Why the proxy refuses a request: in a reply, where other messages have their flags. */"
+    yield "enum xts_refusal {"
+    yield "\tXTS_REFUSED_NONE, /* not refused, or by the TCP of the device: errno says it all */"
+    yield from _aligned(
+        (f"XTS_REFUSED_{name:18} = {number},", sentence) for name, (number, _, sentence) in table.REFUSALS.items()
+    )
+    yield "};"
     yield ""
     yield "/* The fixed part of each message in bytes, Ethernet header included. */"
     for m in table.MESSAGES:
@@ -327,12 +336,14 @@ def _message(message: Message) -> Iterator[str]:
     yield ""
 
 
-def _switch(signature: str, comment: str, cases: Iterable[tuple[str, str]], default: str) -> Iterator[str]:
+def _switch(
+    signature: str, comment: str, cases: Iterable[tuple[str, str]], default: str, argument: str = "type"
+) -> Iterator[str]:
     if comment:
         yield f"/* {comment} */"
     yield f"static inline {signature}"
     yield "{"
-    yield "\tswitch (type) {"
+    yield f"\tswitch ({argument}) {{"
     for label, value in cases:
         yield f"\tcase {label}: return {value};"
     yield f"\tdefault: return {default};"
@@ -354,6 +365,21 @@ def _type_tables() -> Iterator[str]:
         "The flags that are legal with a type.",
         ((m.name, " | ".join(f"XTS_FLAG_{name}" for name in m.flags)) for m in messages if m.flags),
         "0",
+    )
+    refusals = table.REFUSALS.items()
+    yield from _switch(
+        "int xts_refusal_errno(unsigned refusal)",
+        "The errno that goes with a refusal; 0 for a number that this version does not know.",
+        ((f"XTS_REFUSED_{name}", errno.errorcode[error]) for name, (_, error, _) in refusals),
+        "0",
+        "refusal",
+    )
+    yield from _switch(
+        "const char *xts_refusal_text(unsigned refusal)",
+        "The sentence about it, or NULL.",
+        ((f"XTS_REFUSED_{name}", f'"{sentence}"') for name, (_, _, sentence) in refusals),
+        "NULL",
+        "refusal",
     )
     yield from _comment(
         "Does the type take a frame credit and a sequence number? Its range tells, for later types too."

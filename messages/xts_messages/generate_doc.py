@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Iterator
 
 from . import table
@@ -45,7 +46,8 @@ def _message(m: Message) -> Iterator[str]:
     yield ""
     yield wrapped(f"{m.code}, sent by {'either side' if m.sender == 'both' else 'the ' + m.sender}: {m.meaning}.")
     yield ""
-    yield wrapped(f"`id`: {m.id_of or 'unused'}. Flags: {', '.join(f'`{name}`' for name in m.flags) or 'none'}.")
+    flags = ", ".join(f"`{name}`" for name in m.flags) or ("none; a refusal" if m.refusal else "none")
+    yield wrapped(f"`id`: {m.id_of or 'unused'}. Flags: {flags}.")
     yield ""
     if m.fields:
         yield from _rows(m.fields, table.HEAD_BYTES)
@@ -85,6 +87,21 @@ def document() -> str:
         "| feature | bit | meaning |",
         "|---|---:|---|",
         *(f"| `{name}` | 0x{bit:x} | {_cell(meaning)} |" for name, (bit, meaning) in table.FEATURES.items()),
+        "",
+        "### Refusals",
+        "",
+        wrapped(
+            "With the feature `REFUSAL` in force a reply that fails has a number in the place of `flags`, where the "
+            "proxy itself has refused the request. 0: the errno says it all. A number that the host does not know "
+            "counts as 0."
+        ),
+        "",
+        "| number | refusal | errno | meaning |",
+        "|---:|---|---|---|",
+        *(
+            f"| {number} | `{name}` | {errno.errorcode[error]} | {_cell(sentence)} |"
+            for name, (number, error, sentence) in table.REFUSALS.items()
+        ),
         "",
         "### endpoint",
         "",

@@ -173,7 +173,13 @@ local function dissect_frame(after_ethernet, root)
 	local type_item = tree:add(common.type, buffer(HEAD_TYPE, 1))
 	tree:add(common.seqno, buffer(HEAD_SEQNO, 1))
 	tree:add(common.frame_ack, buffer(HEAD_FRAME_ACK, 1))
-	local flag_names = dissect_flags(tree, buffer(HEAD_FLAGS, 1), message)
+	local flag_names, refusal = "", 0
+	if message and message.refusal then
+		refusal = buffer(HEAD_FLAGS, 1):uint()
+		tree:add(common.refusal, buffer(HEAD_FLAGS, 1))
+	else
+		flag_names = dissect_flags(tree, buffer(HEAD_FLAGS, 1), message)
+	end
 	local error_item = tree:add(common.error, buffer(HEAD_ERROR, 2))
 	local id_item = tree:add(common.id, buffer(HEAD_ID, 4))
 	if error_number ~= 0 then error_item:add_proto_expert_info(failed) end
@@ -188,6 +194,7 @@ local function dissect_frame(after_ethernet, root)
 	if message.id_of ~= "unused" then info[#info + 1] = string.format("id=0x%x", buffer(HEAD_ID, 4):uint()) end
 	if flag_names ~= "" then info[#info + 1] = "[" .. flag_names .. "]" end
 	if error_number ~= 0 then info[#info + 1] = errno_names[error_number] or ("errno " .. error_number) end
+	if refusal ~= 0 then info[#info + 1] = refusal_names[refusal] or ("refusal " .. refusal) end
 	if buffer:len() < message.bytes then
 		info[#info + 1] = "[short frame]"
 		type_item:add_proto_expert_info(too_short)
@@ -296,6 +303,12 @@ def _constants() -> Iterator[str]:
             yield f"\t[{number}] = {_quote(name)},"
     yield "}"
     yield ""
+    yield "local refusal_names = {"
+    yield '\t[0] = "none",'
+    for name, (number, _, _) in table.REFUSALS.items():
+        yield f"\t[{number}] = {_quote(name)},"
+    yield "}"
+    yield ""
     yield "local type_names = {"
     for m in table.MESSAGES:
         yield f"\t[{m.code}] = {_quote(m.name)},"
@@ -315,6 +328,7 @@ def _common_fields() -> Iterator[str]:
             )
         else:
             yield f"\t{f.name} = {_proto_field('xts.' + f.name, _label(f.name), f, f.meaning)},"
+    yield '\trefusal = ProtoField.uint8("xts.refusal", "Refusal", base.DEC, refusal_names, nil, "why it failed"),'
     yield '\tpayload = ProtoField.bytes("xts.payload", "Payload", base.NONE, "what the length field counts"),'
     yield '\ttrailer = ProtoField.bytes("xts.trailer", "Trailer", base.NONE, "padding, or unknown to this version"),'
     yield "}"
@@ -394,6 +408,8 @@ def _messages(names: dict[tuple[str, str], str]) -> Iterator[str]:
         yield f"\t\tmeaning = {_quote(m.meaning)},"
         yield f"\t\tid_of = {_quote(m.id_of or 'unused')}, payload = {_quote(m.payload) if m.payload else 'nil'},"
         yield f"\t\tflags = {{ {legal} }}," if legal else "\t\tflags = {},"
+        if m.refusal:
+            yield "\t\trefusal = true,"
         yield "\t\tfields = {"
         offset = table.HEAD_BYTES
         for f in m.fields:

@@ -97,6 +97,10 @@ def _legal(message: Message) -> Iterator[tuple[str, bytes]]:
         ),
     )
     yield "error", codec.encode(replace(zero, error=111))
+    if message.refusal:
+        for refused, (number, error, _) in table.REFUSALS.items():
+            yield f"refused {refused}", codec.encode(replace(zero, error=error, flags=number))
+        yield "refused for what this version does not know", codec.encode(replace(zero, error=1, flags=255))
     for name in message.flags:
         yield f"flag {name}", codec.encode(replace(zero, flags=codec.flags(name)))
     if message.fixed_bytes < table.ETH_MIN_BYTES:
@@ -159,6 +163,7 @@ def expected(data: bytes) -> dict[str, Any]:
         "seqno": frame.seqno,
         "frame_ack": frame.frame_ack,
         "flags": list(frame.flag_names),
+        **({"refusal": frame.refusal} if frame.message.refusal else {}),
         "error": frame.error,
         "id": frame.id,
         "fields": {name: _plain(value) for name, value in frame.fields.items()},

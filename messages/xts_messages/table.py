@@ -14,6 +14,7 @@ common to all messages, so that an acknowledgement of frames rides on whatever i
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -85,6 +86,7 @@ class Message:
     flags: tuple[str, ...] = ()
     source: str = "ours"
     id_of: str = field(default="")  # what the common id means here
+    refusal: bool = False  # a reply: byte 17 is the number of a refusal, and not flags
 
     @property
     def stem(self) -> str:
@@ -101,7 +103,7 @@ HEAD = (
     Field("type", Kind.U8, "the message's type"),
     Field("seqno", Kind.U8, "sequence number, modulo 256; of a link frame: that of the next sequenced message"),
     Field("frame_ack", Kind.U8, "frames whose buffers the sender has recycled, modulo 256", "frames"),
-    Field("flags", Kind.U8, "XTS_FLAG_*"),
+    Field("flags", Kind.U8, "XTS_FLAG_*; in a reply to a request: its refusal (XTS_REFUSED_*), 0 for none"),
     Field("error", Kind.U16, "Linux errno, 0 for none", "errno"),
     Field("id", Kind.U32, "the target's identifier", "id"),
 )
@@ -141,6 +143,38 @@ FEATURES: dict[str, tuple[int, str]] = {
     "BUNDLE": (0x08, "small frames may come several in one (BUNDLE)"),
     "SHRINK": (0x10, "a window may be lessened: less advertised than was freed"),
     "TOKEN": (0x20, "an attach token comes before HELLO (TOKEN); in HELLO_ACK: it was checked and holds"),
+    "REFUSAL": (0x40, "replies that fail have the number of a refusal where other messages have their flags"),
+}
+
+_EXPLAIN = "`xts-proxy --explain` on the device names the rule"
+
+#: Why the proxy itself refuses a request, by name: the number, the errno that goes with it, and the sentence that the
+#: program gets. What the device's TCP refuses has its errno alone. The numbers do not change.
+REFUSALS: dict[str, tuple[int, int, str]] = {
+    "CONNECT_POLICY": (1, errno.EACCES, f"the proxy's policy forbids this host to connect to that address: {_EXPLAIN}"),
+    "LISTEN_POLICY": (2, errno.EACCES, f"the proxy's policy forbids this host to bind or listen there: {_EXPLAIN}"),
+    "STOPPING": (3, errno.ESHUTDOWN, "the proxy is about to stop, and takes no new connections and listeners"),
+    "CONNECTIONS": (4, errno.ENOBUFS, "this host has as many connections as limits.connections of the proxy allows"),
+    "LISTENERS": (5, errno.ENOBUFS, "this host has as many listeners as limits.listeners of the proxy allows"),
+    "SOCKETS": (
+        6,
+        errno.ENOBUFS,
+        "the proxy has no more descriptors or memory for sockets of this host (limits.descriptors, guaranteed)",
+    ),
+    "WINDOWS": (
+        7,
+        errno.ENOBUFS,
+        "the proxy has no more memory for data of this host's connections (limits.spill_mib, guaranteed)",
+    ),
+    "DEVICE_DESCRIPTORS": (8, errno.ENOBUFS, "the proxy, or the device, is out of descriptors"),
+    "DEVICE_MEMORY": (9, errno.ENOBUFS, "the proxy, or the kernel of the device, is out of memory"),
+    "OPTION": (10, errno.EPERM, "the proxy lets no host use this option, or not with this value"),
+    "SHARED_LISTENERS": (11, errno.ENOBUFS, "the proxy has as many shared listeners of this host as it allows"),
+    "PARKED": (
+        12,
+        errno.ENOBUFS,
+        "the proxy keeps as many connections, or bytes, between two processes of this host as it allows",
+    ),
 }
 
 _XTS = Field("xts_socket", Kind.U32, "the host's identifier of this socket", "id")
@@ -194,6 +228,7 @@ MESSAGES: tuple[Message, ...] = (
         (_PROXY, _CREDITS, _LOCAL, _PEER),
         source="paper",
         id_of="XTS socket",
+        refusal=True,
     ),
     Message(
         "XTS_CMD_LISTEN",
@@ -220,6 +255,7 @@ MESSAGES: tuple[Message, ...] = (
         (_PROXY, _TOKEN, _LOCAL),
         source="paper",
         id_of="XTS socket",
+        refusal=True,
     ),
     Message(
         "XTS_REPLY_NEWCONN",
@@ -338,7 +374,16 @@ MESSAGES: tuple[Message, ...] = (
         "length",
     ),
     Message("XTS_CMD_BIND", 32, "host", True, "bind(2)", (_XTS, _TOKEN, _DOMAIN, _LOCAL), id_of=_FIRST),
-    Message("XTS_REPLY_BIND_ACK", 33, "proxy", True, "answer to bind", (_PROXY, _TOKEN, _LOCAL), id_of="XTS socket"),
+    Message(
+        "XTS_REPLY_BIND_ACK",
+        33,
+        "proxy",
+        True,
+        "answer to bind",
+        (_PROXY, _TOKEN, _LOCAL),
+        id_of="XTS socket",
+        refusal=True,
+    ),
     Message(
         "XTS_CMD_SETSOCKOPT",
         34,
@@ -382,6 +427,7 @@ MESSAGES: tuple[Message, ...] = (
         (_PROXY, _TOKEN, _LENGTH),
         "length",
         id_of="XTS socket",
+        refusal=True,
     ),
     Message(
         "XTS_CMD_IOCTL",
@@ -402,6 +448,7 @@ MESSAGES: tuple[Message, ...] = (
         (_PROXY, _TOKEN, _LENGTH),
         "length",
         id_of="XTS socket",
+        refusal=True,
     ),
     Message(
         "XTS_CMD_SHARE",
@@ -420,6 +467,7 @@ MESSAGES: tuple[Message, ...] = (
         "shared, or error says why not (ENOENT: no listener of that key)",
         (_PROXY, _TOKEN, _LOCAL),
         id_of="XTS socket",
+        refusal=True,
     ),
     Message(
         "XTS_CMD_PARK",
@@ -438,6 +486,7 @@ MESSAGES: tuple[Message, ...] = (
         "parked: nothing more comes for it and both identifiers are free; or error says why not",
         (_TOKEN,),
         id_of="XTS socket",
+        refusal=True,
     ),
     Message(
         "XTS_CMD_CLAIM",
@@ -464,6 +513,7 @@ MESSAGES: tuple[Message, ...] = (
         "the connection is this process's, or error says why not (ENOENT: nothing parked under that key)",
         (_PROXY, _TOKEN, _CREDITS, _LOCAL, _PEER),
         id_of="XTS socket",
+        refusal=True,
     ),
     Message(
         "XTS_CMD_SEND_PDU",
@@ -507,3 +557,4 @@ ULP_WINDOW_MIN = 4096
 CONNECT_PUSH_BYTES = 1024
 
 assert all(m.sequenced == (m.code not in LINK_CODES) for m in MESSAGES)
+assert not any(m.refusal and m.flags for m in MESSAGES)

@@ -29,6 +29,12 @@ def recv(c: Calls, s: int, size: int) -> int | str:
     return r if r < 0 else buffer.raw[:r].hex()
 
 
+def last_error(c: Calls) -> str:
+    function = c.native.xts_last_error
+    function.restype = ctypes.c_char_p
+    return str(function().decode())
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "socket": lambda c: c.call("socket", socket.AF_INET, socket.SOCK_STREAM, 0),
     "connect": lambda c, s: c.call("connect", s, address(80), 16),
@@ -37,6 +43,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "send": lambda c, s, size: c.call("send", s, bytes(size), size, socket.MSG_NOSIGNAL),
     "nodelay": lambda c, s: c.call("setsockopt", s, socket.IPPROTO_TCP, socket.TCP_NODELAY, b"\1\0\0\0", 4),
     "malformed": malformed,
+    "last_error": last_error,
     "recv": recv,
     "descriptors": lambda _: len(list(Path("/proc/self/fd").iterdir())),
     **ULP_CALLS,

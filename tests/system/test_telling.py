@@ -18,6 +18,7 @@ import pytest
 import xts_socket
 from proxy_process import ProxyProcess, running_proxy
 from shm_proxy import library
+from xts_messages import table
 
 XTS = [sys.executable, "-m", "xts_socket.cli"]
 DEADLINE_S = 60
@@ -175,7 +176,45 @@ raise xts_socket._errors.error(s.getsockopt(1, 4))
 """
     for program in (connect, later):
         kind, reason, _ = in_python(program, *server, XTS_ENDPOINT=denying.endpoint)
-        assert (kind, reason.startswith("the policy of the offload proxy forbids")) == ("PermissionError", True)
+        assert (kind, reason.startswith("the proxy's policy forbids this host to connect")) == ("PermissionError", True)
+
+
+CALLS = {
+    "CONNECTIONS": "t = [xts_socket.socket() for _ in range(2)]\nfor s in t: s.bind(('', 0))",
+    "LISTENERS": "t = xts_socket.create_server(('', 0))\nxts_socket.create_server(('', 0))",
+    "LISTEN_POLICY": "xts_socket.create_server(('127.0.0.1', 9))",
+    "OPTION": "xts_socket.socket().setsockopt(socket.SOL_SOCKET, socket.SO_MARK, 7)",
+}
+
+
+def test_the_proxy_tells_what_it_refuses(tmp_path: Path, server: list[str]) -> None:
+    deny = '[[policy.rule]]\naction = "deny"\nwhat = "listen"\nnetwork = "127.0.0.1"\nports = "9"\n'
+    with running_proxy(tmp_path, "[limits]\nconnections = 1\nlisteners = 1\n" + deny) as proxy:
+        for name, program in CALLS.items():
+            _, error, sentence = table.REFUSALS[name]
+            _, reason, text = in_python(program, *server, XTS_ENDPOINT=proxy.endpoint)
+            assert (reason, text) == (sentence, text)
+            assert text.startswith(f"[Errno {error:d}] {os.strerror(error)}: {sentence}")
+
+
+def test_asyncio_and_type_checkers_have_the_reason(denying: ProxyProcess, server: list[str]) -> None:
+    program = """
+import asyncio
+from xts_socket import aio
+try:
+    asyncio.run(aio.open_connection(sys.argv[1], int(sys.argv[2])))
+except OSError as error:
+    assert isinstance(error, xts_socket.WithReason)
+    raise
+"""
+    kind, reason, text = in_python(program, *server, XTS_ENDPOINT=denying.endpoint)
+    assert (kind, reason) == ("PermissionError", table.REFUSALS["CONNECT_POLICY"][2])
+    assert "Connect call failed" in text
+    caught: OSError = xts_socket._errors.error(errno.EACCES, "because")
+    assert isinstance(caught, xts_socket.WithReason)
+    told: str = caught.reason  # mypy knows it from here on
+    assert (told, type(caught)) == ("because", PermissionError)
+    assert not isinstance(OSError(errno.EACCES, "of somebody else's"), xts_socket.WithReason)
 
 
 def test_why_a_connection_has_ended(tmp_path: Path, server: list[str]) -> None:
@@ -266,7 +305,7 @@ def test_last_error_without_a_proxy(tmp_path: Path) -> None:
 def test_last_error_of_policy(denying: ProxyProcess, server: list[str]) -> None:
     _, result, code, text, *_ = in_c(server[1], XTS_ENDPOINT=denying.endpoint)
     assert (result, code) == (-1, errno.EACCES)
-    assert str(text).startswith("the policy of the offload proxy forbids that address")
+    assert str(text).startswith("the proxy's policy forbids this host to connect to that address")
 
 
 # --- status and repr -------------------------------------------------------------------------------

@@ -108,7 +108,10 @@ def test_vector(dissected: list[dict[str, list[str]]], index: int) -> None:
     ):
         assert number(seen, f"xts.{head}") == vector[key], head
     assert ("xts.failed" in seen) == (vector["error"] != 0)
-    check_flags(seen, vector["flags"])
+    if codec.BY_NAME[vector["type"]].refusal:
+        assert number(seen, "xts.refusal") == vector["refusal"]
+    else:
+        check_flags(seen, vector["flags"])
     names = generate_lua.field_names()
     message = codec.BY_NAME[vector["type"]]
     for f in message.fields:
@@ -138,6 +141,12 @@ def test_summary_line(tmp_path: Path) -> None:
     assert _summary(tmp_path / "one.pcap") == (
         "XTS\tSEND seq=3 ack=2 id=0x200007 [FIN,MORE] ECONNRESET post_credits=100 length=5"
     )
+
+
+def test_a_refusal_is_named(tmp_path: Path) -> None:
+    frame = codec.Frame("XTS_REPLY_LISTEN_ACK", error=13, flags=table.REFUSALS["LISTEN_POLICY"][0])
+    write_pcap(tmp_path / "one.pcap", [codec.encode(frame)])
+    assert " EACCES LISTEN_POLICY" in _summary(tmp_path / "one.pcap")
 
 
 def test_a_flag_without_meaning_is_noted(tmp_path: Path) -> None:

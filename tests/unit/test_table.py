@@ -169,6 +169,18 @@ def test_type_functions_say_what_the_table_says() -> None:
         assert ffi.string(core.xts_type_name(code)).decode() == (m.name if m else "unknown")
 
 
+def test_refusals_have_a_number_and_an_errno_each() -> None:
+    ffi, core = load()
+    numbers = [number for number, _, _ in table.REFUSALS.values()]
+    assert numbers == list(range(1, len(numbers) + 1))
+    for number, error, sentence in table.REFUSALS.values():
+        assert core.xts_refusal_errno(number) == error
+        assert ffi.string(core.xts_refusal_text(number)).decode() == sentence
+    for unknown in (0, len(numbers) + 1, 255):
+        assert core.xts_refusal_errno(unknown) == 0
+        assert core.xts_refusal_text(unknown) == ffi.NULL
+
+
 def test_errno_names_of_the_dissector_are_linux() -> None:
     for number, name in enumerate(generate_lua.ERRNO_NAMES, 1):
         if name != "-":

@@ -3,7 +3,8 @@
  *
  * Theory of operation. A call that fails leaves its errno and its socket's number here, nothing more: most failures are
  * EAGAIN. Code that knows more than errno says notes a sentence before it fails. Who asks gets that sentence, else what
- * the socket's state tells, else what the proxy means by that errno, else the C library's text.
+ * the socket's state and the proxy's last refusal tell, else what that errno usually means here, else the C library's
+ * text.
  */
 #include "xts_private.h"
 #include "core/library.h"
@@ -38,7 +39,7 @@ void last_error_failed(int error, int number)
 	last.number = number;
 }
 
-/* What the proxy, or the library for it, means by an errno beyond its usual text. */
+/* What the library means by an errno beyond its usual text. */
 static const char *meaning_of(int error)
 {
 	switch (error) {
@@ -46,18 +47,26 @@ static const char *meaning_of(int error)
 		return "the offload proxy, or the way to it, has gone: see `xts doctor`, and the logs of xts-agent and xts-proxy";
 	case EUSERS:
 		return "the endpoint has no queue for one process more: see `xts doctor`";
+	case EMFILE:
+		return "this process has as many XTS sockets as the library can number: close some";
+	default:
+		return NULL;
+	}
+}
+
+/* What a proxy that does not tell its refusals usually means by an errno. */
+static const char *likely_refusal(int error)
+{
+	switch (error) {
 	case ESHUTDOWN:
-		return "the offload proxy is about to stop, and takes no new connections and listeners";
+		return xts_refusal_text(XTS_REFUSED_STOPPING);
 	case EACCES:
-		return "the policy of the offload proxy forbids that address or port to this host: `xts-proxy --explain` on the "
-		       "device names the rule";
+		return "probably the policy of the offload proxy: `xts-proxy --explain` on the device names the rule";
 	case EPERM:
 		return "the offload proxy refuses this socket option to hosts";
 	case ENOBUFS:
-		return "a limit of the offload proxy is reached, of sockets or of memory: `xts-proxy status` on the device shows "
-		       "what this host uses";
-	case EMFILE:
-		return "this process has as many XTS sockets as the library can number: close some";
+		return "probably a limit of the offload proxy, of sockets or of memory: `xts-proxy status` on the device shows what "
+		       "this host uses";
 	default:
 		return NULL;
 	}
@@ -69,7 +78,7 @@ static bool is_of_waiting(int error)
 }
 
 /* What the state of the socket tells; NULL: nothing. */
-static const char *state_of(int number, bool *pushed)
+static const char *state_of(int number, int error, bool *pushed)
 {
 	const char *text = NULL;
 	struct xts_sock *s;
@@ -80,9 +89,22 @@ static const char *state_of(int number, bool *pushed)
 		text = xts_reason_text(s->gone);
 	else if (s && s->lost)
 		text = "the offload proxy, or the way to it, has gone, and this socket with it: a new one attaches again";
+	else if (s && xts_refusal_errno(s->refusal) == error)
+		text = xts_refusal_text(s->refusal);
 	*pushed = s && !text && (s->ulps.depth[ULPS_RECEIVE] || s->ulps.depth[ULPS_SEND] || s->ulps.along || s->seqpacket);
 	library_leave();
 	return text;
+}
+
+/* Does the proxy tell why it refuses? Then what it does not explain is no refusal of its own. */
+static bool refusals_are_told(void)
+{
+	bool told;
+
+	library_enter();
+	told = xts.channel && xts.channel->link.features & XTS_FEATURE_REFUSAL;
+	library_leave();
+	return told;
 }
 
 const char *xts_reason_of(int error, bool ask)
@@ -97,7 +119,7 @@ const char *xts_reason_of(int error, bool ask)
 	if (last.error == error && last.number >= 0) {
 		int number = last.number;
 
-		text = state_of(number, &pushed);
+		text = state_of(number, error, &pushed);
 		if (!text && ask && xts_ulp_error(number, NULL, last.text, sizeof last.text) == error && last.text[0])
 			text = last.text;
 		else if (!text)
@@ -105,7 +127,11 @@ const char *xts_reason_of(int error, bool ask)
 		last.error = error; /* what xts_ulp_error() did is no call of the program's */
 		last.number = number;
 	}
-	return text ? text : meaning_of(error);
+	if (!text)
+		text = meaning_of(error);
+	if (!text && likely_refusal(error) && !refusals_are_told())
+		text = likely_refusal(error);
+	return text;
 }
 
 const char *xts_last_error(void)

@@ -203,6 +203,7 @@ struct xts_sock {
 	uint8_t state, phase, shutdown;
 	uint8_t todo;
 	int32_t error;             /* sk_err, positive */
+	uint8_t refusal;           /* enum xts_refusal: why the proxy has refused the last request, 0 if it has not */
 	int32_t linger_s;
 	uint16_t readers, writers, callers, polled; /* waiting threads, by what they wait for */
 	uint32_t receive_lowat;

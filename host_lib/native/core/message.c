@@ -47,6 +47,7 @@ static void receive_connect_ack(const struct xts_head *head, const struct xts_co
 	socket_asked(s, false);
 	s->opening = false;
 	s->proxy_id = m->proxy_id;
+	s->refusal = head->error ? head->flags : 0;
 	if (head->error || !m->proxy_id) {
 		s->grant.window = 0;
 		if (m->local.ip_version) /* the attempt has given it a port */
@@ -100,6 +101,7 @@ static void receive_reply(const struct xts_head *head, uint8_t request, uint32_t
 			length = 0;
 		call->length = length;
 		call->error = head->error;
+		s->refusal = head->error ? head->flags : 0;
 		call->done = true;
 		s->call = NULL;
 		if (s->pushing && request == XTS_CMD_IOCTL && !head->error)

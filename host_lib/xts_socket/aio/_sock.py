@@ -9,7 +9,7 @@ from select import EPOLLIN, EPOLLOUT
 from socket import SO_ERROR, SOL_SOCKET
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from .._errors import UlpError
+from .._errors import UlpError, explained
 from .._socket import socket
 from ._poller import poller_of, wait_for
 from ._resolve import resolve
@@ -89,7 +89,9 @@ async def connect(loop: asyncio.AbstractEventLoop, sock: socket, address: Any, l
     failure = sock.getsockopt(SOL_SOCKET, SO_ERROR)
     if failure:
         found = sock._failure(failure, True)
-        raise found if isinstance(found, UlpError) else OSError(failure, f"Connect call failed {address}")
+        if isinstance(found, UlpError):
+            raise found
+        raise explained(OSError(failure, f"Connect call failed {address}"), getattr(found, "reason", ""))
 
 
 async def sock_push(sock: socket, *layers: Layer, loop: asyncio.AbstractEventLoop | None = None) -> None:

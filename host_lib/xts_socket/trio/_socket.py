@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import trio
 from trio.lowlevel import cancel_shielded_checkpoint, checkpoint, checkpoint_if_cancelled
 
-from .._errors import UlpError
+from .._errors import UlpError, explained
 from .._readiness import READABLE, WRITABLE, Tasks, is_readable, is_writable
 from .._socket import socket as XtsSocket  # noqa: N812 - one of three kinds of socket here
 from ._waits import forget, wait
@@ -165,7 +165,8 @@ class SocketType(trio.socket.SocketType):
             failure = self._sock._failure(code, True)
             if isinstance(failure, UlpError):
                 raise failure
-            raise OSError(code, f"Error connecting to {address!r}: {os.strerror(code)}")
+            text = f"Error connecting to {address!r}: {os.strerror(code)}"
+            raise explained(OSError(code, text), getattr(failure, "reason", text))
 
     async def wait_writable(self) -> None:
         await checkpoint_if_cancelled()
