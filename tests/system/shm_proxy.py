@@ -23,8 +23,8 @@ def library() -> str:
         return named
     spec = find_spec("xts_socket")
     assert spec is not None and spec.submodule_search_locations
-    found = [str(path) for where in spec.submodule_search_locations for path in Path(where).glob("libxts.so")]
-    assert found, "libxts.so is not installed"
+    found = [str(path) for where in spec.submodule_search_locations for path in Path(where).glob("libxts.so.*")]
+    assert found, "libxts.so.0 is not installed"
     return found[0]
 
 

@@ -12,8 +12,6 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
-from .. import _native
-
 _EPILOG = """\
 examples:
   cc -o fetch fetch.c $(xts build-flags)
@@ -37,7 +35,7 @@ def add(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     include = Path(sysconfig.get_path("data"), "include").absolute()
-    library = Path(_native.__file__ or "").absolute().parent
+    library = Path(sysconfig.get_path("data"), "lib").absolute()
     if not (include / "xts.h").exists():
         raise OSError(f"{include}/xts.h is not there: install the package again")
     cflags = [f"-I{include}"]
