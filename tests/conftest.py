@@ -6,13 +6,15 @@ import os
 import signal
 from collections.abc import Iterator
 
-import examples  # noqa: F401  (the profile of hypothesis)
 import pytest
-from authority import Authority, tls_tables
-from lab_bed import raise_or_skip
-from proxy_process import ProxyProcess, running_proxy
+from beds import examples  # noqa: F401  (the profile of hypothesis)
+from beds.authority import Authority, tls_tables
+from beds.children import share_import_path
+from beds.lab import raise_or_skip
+from beds.proxy_process import ProxyProcess, running_proxy
 from xts_lab.lab import Lab
 
+share_import_path()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in all that a script has a shell run in the background: the programs that tests start would heed no Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)

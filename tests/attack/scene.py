@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from proxy_process import running_proxy
+from beds.proxy_process import running_proxy
 from stress.beds import LOOPBACK
 from xts_lab.demo import everything_on
 from xts_lab.lab import Lab

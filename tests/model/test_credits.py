@@ -7,11 +7,11 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import pytest
-from examples import examples
+from beds.examples import examples
+from beds.native_core import load
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from native_core import load
 from xts_messages import table
 
 ffi, core = load()

@@ -6,7 +6,7 @@ import errno
 from typing import Any
 
 import pytest
-from link_pair import (
+from beds.link_pair import (
     CLOSED,
     CONSUMED,
     DELIVER,

@@ -9,10 +9,10 @@ from __future__ import annotations
 import errno
 from collections import deque
 
-from examples import examples
+from beds.examples import examples
+from beds.link_pair import HOST, PROXY, Pair, config, core, is_sequenced
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from link_pair import HOST, PROXY, Pair, config, core, is_sequenced
 from xts_messages import table
 
 ends = st.sampled_from([HOST, PROXY])

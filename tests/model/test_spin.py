@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from native_core import NATIVE, TOP
+from beds.native_core import NATIVE, TOP
 
 MODEL = Path(__file__).with_name("credits.pml")
 DOORBELL = Path(__file__).with_name("doorbell.pml")

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from authority import self_signed
-from lab_bed import raise_or_skip
-from program_bed import DPU4, DPU6, KERN4, KERN6, NET4, NET6, Bed, Site
+from beds.authority import self_signed
+from beds.lab import raise_or_skip
+from beds.unmodified import DPU4, DPU6, KERN4, KERN6, NET4, NET6, Bed, Site
 from xts_lab.lab import Lab
 
 QUEUES = [pytest.param("shm"), pytest.param("afxdp", marks=pytest.mark.afxdp)]

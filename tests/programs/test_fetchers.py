@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from program_bed import NET4, NET6, Bed, Site, need, nginx
+from beds.unmodified import NET4, NET6, Bed, Site, need, nginx
 
 pytestmark = [pytest.mark.root]
 

@@ -7,7 +7,7 @@ import json
 import sys
 
 import pytest
-from program_bed import NET4, NET6, Bed, Site, need, nginx
+from beds.unmodified import NET4, NET6, Bed, Site, need, nginx
 
 pytestmark = [pytest.mark.root]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from program_bed import Bed, Site, need, nginx, wait_until
+from beds.unmodified import Bed, Site, need, nginx, wait_until
 
 pytestmark = [pytest.mark.root]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from program_bed import NET4, Bed, need
+from beds.unmodified import NET4, Bed, need
 
 pytestmark = [pytest.mark.root]
 
@@ -58,6 +58,6 @@ def test_a_session_that_goes_to_the_background(bed: Bed, options: list[str]) -> 
     """`ssh -f` forks after it has connected, and the parent exits: the connection is the child's."""
     mark = bed.folder / "mark"
     bed.run("host", "ssh", "-f", *options, f"sleep 0.3; echo done > {mark}")
-    from program_bed import wait_until
+    from beds.unmodified import wait_until
 
     wait_until(mark.exists, "the command in the background")

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from authority import Certificate, certificate_for_localhost
-from proxy_process import ProxyProcess, running_proxy
+from beds.authority import Certificate, certificate_for_localhost
+from beds.proxy_process import ProxyProcess, running_proxy
 
 CLIENT = Path(__file__).with_name("starttls_client.py")
 DEADLINE_S = 30.0

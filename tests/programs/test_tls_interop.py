@@ -24,8 +24,8 @@ from socket import create_connection, create_server
 from typing import Any
 
 import pytest
-from authority import Certificate, certificate_for_localhost
-from proxy_process import running_proxy
+from beds.authority import Certificate, certificate_for_localhost
+from beds.proxy_process import running_proxy
 
 END = Path(__file__).with_name("tls_end.py")
 BODY = bytes(range(256)) * 4096

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from authority import Authority
+from beds.authority import Authority
 from xts_lab.lab import Lab
 from xts_proxy.control import workers_pid
 

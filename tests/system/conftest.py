@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import xts_socket as socket
-from preload_bed import PreloadBed, preload_bed
-from python_socket_bed import DEADLINE_S, Pair
-from scripted_proxy import ScriptedProxy
-from shm_proxy import ShmProxy
+from beds.preload import PreloadBed, preload_bed
+from beds.python_socket import DEADLINE_S, Pair
+from beds.scripted_proxy import ScriptedProxy
+from beds.shm_proxy import ShmProxy
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from examples import examples
+from beds.examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from xts_messages import codec

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from authority import Authority
+from beds.authority import Authority
 from hypothesis import given
 from hypothesis import strategies as st
 from xts_proxy.config import Config, ConfigError, load, parse, read, render, restart_needed

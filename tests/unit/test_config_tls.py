@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from authority import Authority, Issued
+from beds.authority import Authority, Issued
 from xts_proxy.__main__ import main
 from xts_proxy.config import ConfigError, load, parse, render, restart_needed
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from native_core import TOP
+from beds.native_core import TOP
 from xts_messages import codec, generate_lua, table
 from xts_messages.table import Kind
 

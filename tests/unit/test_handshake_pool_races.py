@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from native_core import TOP, compiler
+from beds.native_core import TOP, compiler
 
 NATIVE = TOP / "dpu_proxy" / "native"
 #: Each worker has a bell and jobs of its own. A job counts in plain memory: only what the pool promises orders it.

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import xts_socket
-from authority import certificate_for_localhost
+from beds.authority import certificate_for_localhost
 from hypothesis import given
 from hypothesis import strategies as st
 from xts_messages.ulp_attributes import decode_attributes

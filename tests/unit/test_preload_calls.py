@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from preload_bed import preload_library
+from beds.preload import preload_library
 
 FOLDER = Path(__file__).resolve().parents[2] / "host_lib" / "preload"
 # Called by us, not by programs through us.

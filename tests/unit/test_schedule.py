@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from beds.native_core import TOP, compiler
 from cffi import FFI
-from native_core import TOP, compiler
 
 NATIVE = TOP / "dpu_proxy" / "native"
 US, MS = 1000, 1_000_000

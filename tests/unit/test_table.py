@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from native_core import NATIVE, TOP, compiler, load
+from beds.native_core import NATIVE, TOP, compiler, load
 from xts_messages import generate, generate_lua, table
 from xts_messages.table import Kind, Message
 

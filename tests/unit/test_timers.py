@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from beds.native_core import TOP, compiler
 from cffi import FFI
 from hypothesis import given
 from hypothesis import strategies as st
-from native_core import TOP, compiler
 
 NATIVE = TOP / "dpu_proxy" / "native"
 COUNT = 24

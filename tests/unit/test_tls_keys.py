@@ -11,11 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from authority import Certificate, certificate_for_localhost
+from beds.authority import Certificate, certificate_for_localhost
+from beds.kernel_tls import kernel_changes_keys, kernel_tls_reason, tls_stat
+from beds.ulp import BOTH, RECEIVE, SEND, Mark, Pdu, UlpBed
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_tls import kernel_changes_keys, kernel_tls_reason, tls_stat
-from tls_oracle import (
+from oracles.tls_records import (
     ALERT,
     BY_NAME,
     CIPHERS,
@@ -32,7 +33,6 @@ from tls_oracle import (
     Secret,
     session,
 )
-from ulp_bed import BOTH, RECEIVE, SEND, Mark, Pdu, UlpBed
 from xts_messages.ulps import BY_NAME as ULPS
 from xts_proxy._native import ffi, lib
 from xts_proxy.ulp_tls import counts

@@ -6,7 +6,7 @@ import tomllib
 from typing import Any
 
 import pytest
-from examples import examples
+from beds.examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from xts_proxy.toml_positions import Path, Position, dotted, locate

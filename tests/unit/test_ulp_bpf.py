@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ulp_bed import RECEIVE, UlpBed
+from beds.ulp import RECEIVE, UlpBed
 from xts_bpf.parser import EXAMPLE, check_parser, load_parser
 from xts_proxy._native import lib
 from xts_proxy.config import Config, ConfigError, parse
 from xts_proxy.config_ulp import Parser, Ulp
 from xts_proxy.ulp import Protocols, build
 
-SOURCE = Path(__file__).parents[1] / "parsers.bpf.c"
+SOURCE = Path(__file__).with_name("programs") / "parsers.bpf.c"
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="loading a BPF program needs CAP_BPF")
 
 

@@ -56,10 +56,10 @@ CHECKLIST = {
         ],
     },
     "keys that go with the connection": {
-        "TLS": ["system/test_proxy_tls.py::test_the_secrets_of_a_connection_go_with_it"],
+        "TLS": ["system/operate/test_proxy_tls.py::test_the_secrets_of_a_connection_go_with_it"],
         "TLS_KEYS": [
-            "system/test_ktls.py::test_the_proxy_forgets_keys",
-            "system/test_ktls.py::test_keys_are_in_no_capture",
+            "system/tls/test_ktls.py::test_the_proxy_forgets_keys",
+            "system/tls/test_ktls.py::test_keys_are_in_no_capture",
         ],
     },
 }

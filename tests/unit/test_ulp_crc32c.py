@@ -8,9 +8,9 @@ from pathlib import Path
 
 import google_crc32c
 import pytest
+from beds.native_core import TOP, compiler
 from hypothesis import given
 from hypothesis import strategies as st
-from native_core import TOP, compiler
 
 ULP = TOP / "dpu_proxy" / "native" / "ulp"
 

@@ -13,10 +13,10 @@ import dns.rdatatype
 import dns.rrset
 import dns.tsig
 import pytest
+from beds.ulp import RECEIVE, SEND, Mark, Pdu, UlpBed
+from beds.ulp_traffic import few, send_pdu, sizes, whole
 from hypothesis import given
 from hypothesis import strategies as st
-from ulp_bed import RECEIVE, SEND, Mark, Pdu, UlpBed
-from ulp_traffic import few, send_pdu, sizes, whole
 from xts_messages.ulps import BY_NAME
 
 DNS = BY_NAME["DNS"].number

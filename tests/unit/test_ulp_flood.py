@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from grpc_bed import DATA as GRPC_DATA
-from grpc_bed import END_HEADERS, HEADERS, SETTINGS, WINDOW_UPDATE, frame
+from beds.grpc import DATA as GRPC_DATA
+from beds.grpc import END_HEADERS, HEADERS, SETTINGS, WINDOW_UPDATE, frame
+from beds.ulp import RECEIVE, UlpBed
+from beds.ulp_tls import AUTHORITY, SERVER, TlsBed, TlsPeer, bed, client_context, server_context
+from oracles.tls_records import BY_NAME, HANDSHAKE, KEY_UPDATE, TLS12, TLS13, Sealer, Secret
 from test_tls_keys import USER, KeysBed, keys_of
-from tls_oracle import BY_NAME, HANDSHAKE, KEY_UPDATE, TLS12, TLS13, Sealer, Secret
-from ulp_bed import RECEIVE, UlpBed
-from ulp_tls_bed import AUTHORITY, SERVER, TlsBed, TlsPeer, bed, client_context, server_context
 
 __all__ = ["bed"]  # fixture
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 
 import pytest
-from examples import examples
+from beds.examples import examples
+from beds.ulp import RECEIVE, SEND, Mark, Pdu, UlpBed
 from hypothesis import given
 from hypothesis import strategies as st
-from ulp_bed import RECEIVE, SEND, Mark, Pdu, UlpBed
 
 sizes = st.lists(st.integers(1, 3000), max_size=12)
 pdus = st.lists(

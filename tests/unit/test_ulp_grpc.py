@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pytest
-from grpc_bed import (
+from beds.grpc import (
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -37,10 +37,10 @@ from grpc_bed import (
     setting,
     window_update,
 )
+from beds.ulp import BOTH, RECEIVE, Mark, Pdu, UlpBed
+from beds.ulp_traffic import few, sizes, whole
 from hypothesis import given
 from hypothesis import strategies as st
-from ulp_bed import BOTH, RECEIVE, Mark, Pdu, UlpBed
-from ulp_traffic import few, sizes, whole
 from xts_messages.ulps import BY_NAME
 
 GRPC = BY_NAME["GRPC"].number

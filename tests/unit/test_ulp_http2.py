@@ -14,11 +14,11 @@ import h2.config
 import h2.connection
 import h2.events
 import pytest
-from h2_client import fetch
+from beds.ulp import RECEIVE, SEND, Mark, Pdu, UlpBed
+from beds.ulp_traffic import few, send_pdu, sizes, whole
 from hypothesis import given
 from hypothesis import strategies as st
-from ulp_bed import RECEIVE, SEND, Mark, Pdu, UlpBed
-from ulp_traffic import few, send_pdu, sizes, whole
+from oracles.h2_client import fetch
 from xts_messages.ulps import BY_NAME
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 
 import pytest
-from examples import examples
+from beds.examples import examples
+from beds.ulp import RECEIVE, SEND, Mark, UlpBed
 from hypothesis import example, given
 from hypothesis import strategies as st
-from ulp_bed import RECEIVE, SEND, Mark, UlpBed
 
 sizes = st.lists(st.integers(1, 50), max_size=20)
 #: Few letters, so that delimiters overlap with what is around them.

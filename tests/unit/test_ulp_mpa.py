@@ -11,10 +11,10 @@ from pathlib import Path
 
 import google_crc32c
 import pytest
+from beds.ulp import RECEIVE, SEND, Mark, Pdu, UlpBed
+from beds.ulp_traffic import few, send_pdu, sizes, whole
 from hypothesis import given
 from hypothesis import strategies as st
-from ulp_bed import RECEIVE, SEND, Mark, Pdu, UlpBed
-from ulp_traffic import few, send_pdu, sizes, whole
 
 INTERVAL = 512
 ulpdus = st.lists(

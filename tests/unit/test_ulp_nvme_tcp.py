@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import google_crc32c
 import pytest
+from beds.ulp import BOTH, RECEIVE, SEND, Mark, Pdu, UlpBed
+from beds.ulp_traffic import few, send_pdu, sizes, whole
 from hypothesis import given
 from hypothesis import strategies as st
-from ulp_bed import BOTH, RECEIVE, SEND, Mark, Pdu, UlpBed
-from ulp_traffic import few, send_pdu, sizes, whole
 from xts_messages.ulps import BY_NAME
 
 NVME = BY_NAME["NVME_TCP"].number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from ulp_bed import BOTH, RECEIVE, SEND, Pdu, UlpBed, offers
+from beds.ulp import BOTH, RECEIVE, SEND, Pdu, UlpBed, offers
 from xts_messages.ulp_attributes import decode_attributes, encode_attributes
 from xts_messages.ulps import BY_NAME, ULPS
 

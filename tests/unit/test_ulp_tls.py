@@ -7,11 +7,9 @@ import ssl
 from collections.abc import Iterator
 
 import pytest
-from examples import examples
-from hypothesis import given
-from hypothesis import strategies as st
-from ulp_bed import SEND, Mark
-from ulp_tls_bed import (
+from beds.examples import examples
+from beds.ulp import SEND, Mark
+from beds.ulp_tls import (
     ALPN,
     AUTHORITY,
     CIPHER,
@@ -34,6 +32,8 @@ from ulp_tls_bed import (
     exchange,
     server_context,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 __all__ = ["bed"]  # fixture
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from authority import Authority
-from kernel_tls import kernel_changes_keys, tls_stat
-from ulp_tls_bed import TlsBed, TlsPeer, client_context, counts, server_context
+from beds.authority import Authority
+from beds.kernel_tls import kernel_changes_keys, tls_stat
+from beds.ulp_tls import TlsBed, TlsPeer, client_context, counts, server_context
 from xts_proxy._native import lib
 
 AUTHORITY = Authority()

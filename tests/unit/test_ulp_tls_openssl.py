@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from authority import Authority
-from kernel_tls import kernel_changes_keys
-from ulp_tls_bed import TlsBed, counts
+from beds.authority import Authority
+from beds.kernel_tls import kernel_changes_keys
+from beds.ulp_tls import TlsBed, counts
 
 AUTHORITY = Authority()
 SERVER = AUTHORITY.issue("localhost")

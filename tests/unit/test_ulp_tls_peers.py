@@ -7,8 +7,8 @@ import ssl
 from contextlib import suppress
 
 import pytest
-from authority import Authority, Issued, self_signed
-from ulp_tls_bed import (
+from beds.authority import Authority, Issued, self_signed
+from beds.ulp_tls import (
     AUTHORITY,
     CHAIN,
     NAME,

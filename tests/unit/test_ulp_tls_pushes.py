@@ -5,8 +5,8 @@ from __future__ import annotations
 import ssl
 
 import pytest
-from authority import Issued
-from ulp_tls_bed import (
+from beds.authority import Issued
+from beds.ulp_tls import (
     AUTHORITY,
     ONE_TWO,
     SERVER,

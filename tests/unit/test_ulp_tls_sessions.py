@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 
 import pytest
-from ulp_tls_bed import (
+from beds.ulp_tls import (
     AUTHORITY,
     ONE_TWO,
     PEER,

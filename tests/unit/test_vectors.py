@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from beds.native_core import TOP, load
 from hypothesis import given
 from hypothesis import strategies as st
-from native_core import TOP, load
 from xts_messages import codec, generate_vectors, table
 from xts_messages.codec import Endpoint, Frame, MalformedFrameError, Value
 from xts_messages.table import Field, Kind, Message

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scripted_host import ScriptedHost
+from beds.scripted_host import ScriptedHost
 from xts_messages.attach import attach
 
 if TYPE_CHECKING:

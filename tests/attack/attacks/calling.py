@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from scripted_host import ScriptedHost
+from beds.scripted_host import ScriptedHost
 from xts_messages import codec, table
 from xts_messages._native import ffi, lib
 from xts_messages.codec import Endpoint, flags

@@ -11,10 +11,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from authority import Authority
-from scripted_host import ScriptedHost
-from tls_oracle import BY_NAME, HANDSHAKE, KEY_UPDATE, Sealer, Secret
-from ulp_tls_bed import client_context
+from beds.authority import Authority
+from beds.scripted_host import ScriptedHost
+from beds.ulp_tls import client_context
+from oracles.tls_records import BY_NAME, HANDSHAKE, KEY_UPDATE, Sealer, Secret
 from xts_messages import table
 from xts_messages.attach import attach
 from xts_messages.codec import Endpoint, flags

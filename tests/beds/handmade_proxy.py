@@ -1,0 +1,190 @@
+"""A proxy made by hand, for tests of the host library: it serves the endpoint over shm, speaks the link properly and
+says whatever a test wants. The library runs in a process of its own (`Caller`), which makes one call at a time."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+from xts_messages import codec, queue, table
+from xts_messages._native import ffi, lib
+from xts_messages.endpoint import Endpoint, Grant, Peer
+from xts_messages.queue import PROXY
+
+WINDOW = 64 * 1024
+PATIENCE_S = 10.0
+CALLER = Path(__file__).resolve().parents[1] / "system" / "sockets" / "programs" / "caller.py"
+
+
+class ScriptedProxy:
+    """Serves one process at a time. Context manager."""
+
+    def __init__(self, directory: Path, frame_window: int = 32, features: int = 0) -> None:
+        self.features = features
+        self.path = directory / "endpoint.sock"
+        self.frame_window = frame_window
+        self.queue: queue.Queue | None = None
+        self.link: Any = None
+        self.backlog: list[codec.Frame] = []
+        self.mute = False  # says nothing, not even what the link has due
+        self.answer_hello: int | None = 0  # 0: properly; an errno: refuses; None: not at all
+        self.endpoint = Endpoint(str(self.path), self._allocate)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.endpoint.close()
+        if self.queue is not None:
+            self.queue.close()
+
+    def _allocate(self, _peer: Peer, _epoch: int) -> Grant:
+        area = queue.create_shm(self.frame_window)
+        self.queue = area.open(PROXY)
+        os.close(area.proxy_bell)
+        area.geometry.ethertype = table.ETHERTYPE
+        self.link = ffi.new("struct xts_link *")
+        config = ffi.new("struct xts_link_config *")
+        config.role = lib.XTS_LINK_PROXY
+        config.local_mac, config.peer_mac = self.queue.local_mac, self.queue.peer_mac
+        config.frame_window, config.largest_message = self.frame_window, self.queue.largest_message
+        config.sockets_max = 1000
+        config.features = self.features
+        assert lib.xts_link_init(self.link, config, time.monotonic_ns()) == 0
+        return Grant(area.geometry, (area.memfd, area.host_bell))
+
+    @property
+    def up(self) -> bool:
+        return self.link is not None and bool(self.link.state == lib.XTS_LINK_UP)
+
+    # --- frames --------------------------------------------------------------------------------------
+
+    def raw(self, frame: bytes) -> None:
+        assert self.queue is not None
+        self.queue.send(frame)
+
+    def send(self, name: str, payload: bytes = b"", flags: int = 0, error: int = 0, id: int = 0, **fields: Any) -> None:
+        """Sends a message, properly sealed; waits for a frame credit."""
+        frame = bytearray(codec.encode(codec.Frame(name, fields, payload, flags=flags, error=error, id=id)))
+        self.send_encoded(frame)
+
+    def send_encoded(self, frame: bytearray) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not lib.xts_link_credits(self.link):
+            self.pump()
+            assert time.monotonic() < end, "no frame credit"
+        lib.xts_link_seal(self.link, ffi.from_buffer(frame))
+        self.raw(bytes(frame))
+
+    def pump(self) -> None:
+        """Serves the endpoint, and the link once."""
+        self.endpoint.process(0.002)
+        if self.queue is None:
+            return
+        memory, head = ffi.new("uint8_t[128]"), ffi.new("struct xts_head *")
+        while (frame := self.queue.receive()) is not None:
+            data = bytes(frame)
+            frame.recycle()
+            size = min(len(data), 128)
+            if not self.up and self.answer_hello != 0:
+                self._refuse(data)
+                continue
+            verdict = lib.xts_link_receive(self.link, ffi.from_buffer(data), size, len(data), time.monotonic_ns(), head)
+            if verdict == lib.XTS_LINK_DELIVER:
+                lib.xts_link_recycled(self.link)
+                self.backlog.append(codec.decode(data))
+        while not self.mute and (length := lib.xts_link_control(self.link, memory, time.monotonic_ns())):
+            self.raw(bytes(ffi.buffer(memory, length)))
+
+    def _refuse(self, data: bytes) -> None:
+        hello = codec.decode(data)
+        if self.answer_hello and hello.name == "XTS_LINK_HELLO":
+            assert self.queue is not None
+            answer = codec.Frame(
+                "XTS_LINK_HELLO_ACK", {**dict.fromkeys(("version", "frame_window", "largest_message", "features",
+                "sockets_max"), 0), "epoch": hello.fields["epoch"]}, error=self.answer_hello,
+                destination=self.queue.peer_mac, source=self.queue.local_mac,
+            )  # fmt: skip
+            self.raw(codec.encode(answer))
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < end, what
+            self.pump()
+
+    def expect(self, name: str) -> codec.Frame:
+        """The next message, which must be of this type."""
+        self.until(lambda: bool(self.backlog), f"no {name} came")
+        frame = self.backlog.pop(0)
+        assert frame.name == name, frame
+        return frame
+
+    def down(self) -> int:
+        """Waits for the end of the link; its errno."""
+        self.until(lambda: not self.up, "the link is still up")
+        return int(self.link.error)
+
+
+class Caller:
+    """A process that makes calls on libxts.so as it is told. Context manager."""
+
+    def __init__(self, proxy: ScriptedProxy, library: str, **settings: str) -> None:
+        self.proxy = proxy
+        environment = {**os.environ, "XTS_ENDPOINT": str(proxy.path), **settings}
+        self.process = subprocess.Popen(
+            [sys.executable, str(CALLER), library], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        )
+        self.selector = selectors.DefaultSelector()
+        assert self.process.stdout is not None
+        self.selector.register(self.process.stdout, selectors.EVENT_READ)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.selector.close()
+        self.process.kill()
+        with self.process:
+            pass
+
+    def start(self, name: str, *arguments: Any) -> None:
+        """Begins a call."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps([name, *arguments]).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def result(self) -> Any:
+        """What the call came to, while the proxy goes on: a number, data as hex, or the name of an errno."""
+        self.proxy.until(lambda: bool(self.selector.select(0)), "the call does not return")
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, f"the process died: {self.process.wait()}"
+        return json.loads(line)
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        self.start(name, *arguments)
+        return self.result()
+
+    def connected(self, credits: int = WINDOW, kind: str = "socket") -> tuple[int, codec.Frame]:
+        """A connection, and the CONNECT that asked for it. The proxy's identifier is 0x77."""
+        s = self.call(kind)
+        assert isinstance(s, int), s
+        self.start("connect", s)
+        connect = self.proxy.expect("XTS_CMD_CONNECT")
+        peer = codec.Endpoint.of("127.0.0.1", 80)
+        self.proxy.send("XTS_REPLY_CONNECT_ACK", id=s, proxy_id=0x77, post_credits=credits, local=peer, peer=peer)
+        assert self.result() == 0
+        return s, connect
+
+
+def name_of(error: int) -> str:
+    return errno.errorcode[error]

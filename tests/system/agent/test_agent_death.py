@@ -1,0 +1,108 @@
+"""The agent is killed under traffic: no connection notices, and those that come later are served."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import IO
+
+import pytest
+from beds.lab import raise_or_skip
+from xts_lab.lab import Lab
+
+pytestmark = [pytest.mark.root, pytest.mark.afxdp]
+
+LINE_S = 20.0
+ECHO = """
+import asyncio
+
+async def echo(reader, writer):
+    while data := await reader.read(65536):
+        writer.write(data)
+
+async def main():
+    server = await asyncio.start_server(echo, "198.18.0.2", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+asyncio.run(main())
+"""
+#: One request after the other on one connection, for as long as it goes well; each hundredth is told.
+CLIENT = """
+import itertools, os, sys
+import xts_socket as socket
+with socket.create_connection(("198.18.0.2", int(sys.argv[1])), 10) as s:
+    for number in itertools.count(1):
+        sent = os.urandom(1000)
+        s.sendall(sent)
+        assert s.recv(1000, socket.MSG_WAITALL) == sent
+        if number % 100 == 0:
+            print(number, flush=True)
+"""
+ONCE = """
+import sys
+import xts_socket as socket
+with socket.create_connection(("198.18.0.2", int(sys.argv[1])), 10) as s:
+    s.sendall(b"once")
+    assert s.recv(4, socket.MSG_WAITALL) == b"once"
+"""
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    raised = raise_or_skip("afxdp", "death")
+    try:
+        yield raised
+    finally:
+        assert not raised.down()
+
+
+@contextlib.contextmanager
+def speaking(lab: Lab, role: str, *command: str) -> Iterator[IO[str]]:
+    """A Python program in the lab: what it prints."""
+    with lab.popen(role, ["python", "-c", *command], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            yield process.stdout
+        finally:
+            process.kill()
+
+
+def line(said: IO[str]) -> int:
+    assert select.select([said], [], [], LINE_S)[0], f"nothing in {LINE_S} s"
+    text = said.readline()
+    assert text, "the connection was lost"
+    return int(text)
+
+
+def kill_agent(lab: Lab) -> None:
+    record = lab.record("agent")
+    assert record
+    os.kill(record.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 5
+    while record.alive:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def test_connections_outlive_agents(lab: Lab) -> None:
+    with speaking(lab, "net", ECHO) as server:
+        port = str(line(server))
+        with speaking(lab, "host", CLIENT, port) as first:
+            line(first)
+            for agents in range(1, 4):
+                kill_agent(lab)
+                if agents == 2:  # not started again at once: they do not need it
+                    for _ in range(5):
+                        line(first)
+                lab.start_agent()
+                for _ in range(3):
+                    line(first)
+                done = lab.run("host", ["python", "-c", ONCE, port], capture_output=True, text=True, timeout=30)
+                assert done.returncode == 0, done.stderr
+            line(first)

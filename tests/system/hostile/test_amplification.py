@@ -1,0 +1,253 @@
+"""How much memory each message of a host makes the proxy and its kernel keep, per byte sent: none more than eightfold,
+but those that make a socket or a protocol, which are counted and limited by themselves. `pytest -s` prints the table
+of SECURITY.md.
+
+Memory of the process is what malloc has given out (mallinfo2), of the kernel an estimate from the sizes of its structs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import secrets
+import socket
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from beds.native_core import compiler
+from beds.scripted_host import ScriptedHost, Worker
+from beds.share import KEEP_MS, goodbye
+from beds.worker import FEATURES, LOOPBACK, PREFIX, Conn, connected
+from xts_messages import codec, table
+
+MANY = 256
+MOST = 8
+PDU = 8000
+WORKER = Path(__file__).resolve().parents[3] / "dpu_proxy" / "native"
+
+#: What makes something that is charged by itself, and by what.
+MAKES = {
+    "XTS_CMD_CONNECT": "a socket, and its window: connections, descriptors, spill_mib",
+    "XTS_CMD_LISTEN": "a listener, and what the kernel queues for it (net.core.somaxconn): listeners",
+    "XTS_CMD_IOCTL": "protocols: ulp_mib",
+    "XTS_LINK_HELLO": "nothing: the queue's memory is there already, its clients are limited",
+    "XTS_LINK_TOKEN": "nothing: the link has room for one, and the next takes its place",
+}
+#: Of the kernel, per message: inet_bind_bucket and inet_bind2_bucket.
+IN_KERNEL = {"XTS_CMD_BIND": 256}
+
+
+class _Mallinfo2(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    ]
+
+
+def given_out() -> int:
+    """Bytes that malloc has given out, in all arenas."""
+    libc = ctypes.CDLL(None)
+    libc.mallinfo2.restype = _Mallinfo2
+    gc.collect()
+    info = libc.mallinfo2()
+    return int(info.uordblks + info.hblkhd)
+
+
+@dataclass
+class Bed:
+    """A host with many connections to one server."""
+
+    worker: Worker
+    host: ScriptedHost
+    server: socket.socket
+    stack: ExitStack
+
+    def connections(self, count: int) -> list[Conn]:
+        made = [connected(self.host, self.server) for _ in range(count)]
+        for c in made:
+            self.stack.enter_context(c.peer)
+        return made
+
+    def sockets(self, count: int) -> list[tuple[int, int]]:
+        """Numbers and identifiers of sockets that are not connected."""
+        made = []
+        for _ in range(count):
+            number = self.host.new_socket()
+            made.append((number, self.option("XTS_CMD_SETSOCKOPT", 0, number).fields["proxy_id"]))
+        return made
+
+    def option(self, name: str, id: int, number: int) -> codec.Frame:
+        what = {"level": socket.SOL_SOCKET, "option": socket.SO_KEEPALIVE}
+        fields = {"xts_socket": number, "token": 1, "domain": 4} | what
+        self.host.send(name, struct.pack("i", 1), id=id, **fields)
+        return self.host.expect("XTS_REPLY_SOCKOPT_ACK")
+
+
+@pytest.fixture
+def bed() -> Iterator[Bed]:
+    with socket.create_server((LOOPBACK, 0), backlog=512) as server, Worker() as worker, ExitStack() as stack:
+        server.settimeout(5)
+        host = stack.enter_context(worker.attach(features=FEATURES)).open()
+        yield Bed(worker, host, server, stack)
+
+
+#: What is done so often, and how many bytes of frames that takes; preparations come before, and are not counted.
+Measured = tuple[Callable[[], None], int]
+
+
+def wire_bytes(name: str, payload: int = 0) -> int:
+    return next(m.fixed_bytes for m in table.MESSAGES if m.name == name) + payload
+
+
+def options(bed: Bed, name: str) -> Measured:
+    number, proxy_id = bed.sockets(1)[0]
+    return lambda: [bed.option(name, proxy_id, number) for _ in range(MANY)] and None, MANY * wire_bytes(name, 4)
+
+
+def binds(bed: Bed) -> Measured:
+    made = bed.sockets(MANY)
+
+    def run() -> None:
+        for number, proxy_id in made:
+            local = codec.Endpoint.of(LOOPBACK, 0)
+            bed.host.send("XTS_CMD_BIND", id=proxy_id, xts_socket=number, token=1, domain=4, local=local)
+            assert bed.host.expect("XTS_REPLY_BIND_ACK").error == 0
+
+    return run, MANY * wire_bytes("XTS_CMD_BIND")
+
+
+def shares(bed: Bed) -> Measured:
+    made = bed.sockets(64)
+    for number, proxy_id in made:
+        fields = {"xts_socket": number, "token": 1, "domain": 4, "post_credits": 1, "backlog": 8}
+        bed.host.send("XTS_CMD_LISTEN", id=proxy_id, **fields)
+        assert bed.host.expect("XTS_REPLY_LISTEN_ACK").error == 0
+
+    def run() -> None:
+        for number, proxy_id in made:
+            fields = {"xts_socket": number, "token": 2, "key": secrets.randbits(64) | 1, "keep_ms": KEEP_MS}
+            bed.host.send("XTS_CMD_SHARE", id=proxy_id, **fields)
+            assert bed.host.expect("XTS_REPLY_SHARE_ACK").error == 0
+
+    return run, 64 * wire_bytes("XTS_CMD_SHARE")
+
+
+def parks(bed: Bed) -> Measured:
+    made, keys = bed.connections(64), [secrets.randbits(64) | 1 for _ in range(64)]
+
+    def run() -> None:
+        for c, key in zip(made, keys, strict=True):
+            bed.host.send("XTS_CMD_PARK", id=c.id, xts_socket=c.number, token=1, key=key, keep_ms=KEEP_MS)
+            assert bed.host.expect("XTS_REPLY_PARK_ACK").error == 0
+
+    return run, 64 * wire_bytes("XTS_CMD_PARK")
+
+
+def claims(bed: Bed) -> Measured:
+    def run() -> None:
+        for _ in range(MANY):  # of what is not there; what is there was kept before
+            fields = {"xts_socket": bed.host.new_socket(), "token": 1, "key": 5, "post_credits": 1, "unread": 0}
+            bed.host.send("XTS_CMD_CLAIM", **fields)
+            bed.host.expect("XTS_REPLY_CLAIM_ACK")
+
+    return run, MANY * wire_bytes("XTS_CMD_CLAIM")
+
+
+def accepts(bed: Bed) -> Measured:
+    fields = {"xts_socket": bed.host.new_socket(), "token": 1, "domain": 4, "post_credits": 64, "backlog": 64}
+    bed.host.send("XTS_CMD_LISTEN", **fields)
+    port = bed.host.expect("XTS_REPLY_LISTEN_ACK").fields["local"].port
+    offers = []
+    for _ in range(32):
+        bed.stack.enter_context(socket.create_connection((LOOPBACK, port)))
+        offers.append(bed.host.expect("XTS_REPLY_NEWCONN").fields["proxy_id"])
+
+    def run() -> None:
+        for offer in offers:
+            bed.host.send("XTS_CMD_NEWCONN_ACK", id=offer, xts_socket=bed.host.new_socket(), post_credits=64)
+
+    return run, len(offers) * wire_bytes("XTS_CMD_NEWCONN_ACK")
+
+
+def pdus(bed: Bed) -> Measured:
+    bed.server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    c = connected(bed.host, bed.server, PREFIX)
+    bed.stack.enter_context(c.peer)
+    while not bed.worker.channel().spill_bytes:  # until TCP takes no more
+        while c.held < 2 * PDU:
+            c.receive()
+        c.send_pdu(bytes(PDU))
+    count = min(MANY, c.held // (table.PDU_CREDITS + 1))
+
+    def run() -> None:
+        for _ in range(count):
+            c.send_pdu(b"x")
+
+    return run, count * wire_bytes("XTS_CMD_SEND_PDU", 1)
+
+
+BEDS: dict[str, Callable[[Bed], Measured]] = {
+    "XTS_CMD_SETSOCKOPT": lambda bed: options(bed, "XTS_CMD_SETSOCKOPT"),
+    "XTS_CMD_GETSOCKOPT": lambda bed: options(bed, "XTS_CMD_GETSOCKOPT"),
+    "XTS_CMD_BIND": binds,
+    "XTS_CMD_SHARE": shares,
+    "XTS_CMD_PARK": parks,
+    "XTS_CMD_CLAIM": claims,
+    "XTS_CMD_NEWCONN_ACK": accepts,
+    "XTS_CMD_SEND_PDU": pdus,
+}
+#: Measured by itself (below), or kept where the push that asked for it has made room.
+APART = {"XTS_CMD_SEND": "spilled", "XTS_CMD_GIVE_BACK": "what IOCTL has made room for"}
+#: The link handles these in the frame they came in.
+AT_ONCE = {"XTS_LINK_BUNDLE", "XTS_LINK_FRAME_ACK", "XTS_LINK_PING", "XTS_LINK_PONG", "XTS_LINK_GOODBYE"}
+
+
+def test_every_message_of_a_host_has_its_place_here() -> None:
+    """A new message has to be measured, or be one that makes something with an account of its own."""
+    of_hosts = {m.name for m in table.MESSAGES if m.sender in ("host", "both")}
+    assert of_hosts == {*MAKES, *BEDS, *APART, *AT_ONCE}
+
+
+@pytest.mark.parametrize("name", BEDS)
+def test_a_message_keeps_at_most_eight_bytes_for_each_of_its_own(bed: Bed, name: str) -> None:
+    run, sent = BEDS[name](bed)
+    bed.worker.stats()
+    before = given_out()
+    run()
+    bed.worker.stats()  # carried out: it answers between two rounds
+    kept = max(0, given_out() - before) + IN_KERNEL.get(name, 0) * sent // wire_bytes(name)
+    print(f"| {name} | {kept / sent:.1f} |")
+    assert kept / sent <= MOST
+    goodbye(bed.host)
+
+
+@pytest.mark.parametrize("length", [1, 100, 1000, 60_000])
+def test_what_is_spilled_is_not_many_times_what_was_sent(tmp_path: Path, length: int) -> None:
+    """The first byte of each of many connections, and a few more: the worst that SEND can do."""
+    library = tmp_path / "spill.so"
+    command = [compiler(), "-shared", "-fPIC", "-O1", "-D_GNU_SOURCE", f"-I{WORKER}", str(WORKER / "spill.c")]
+    subprocess.run([*command, "-o", str(library)], check=True)
+    native = ctypes.CDLL(str(library))
+
+    class Piece(ctypes.Structure):
+        _fields_ = [("base", ctypes.c_char_p), ("bytes", ctypes.c_size_t)]
+
+    buffers = [ctypes.create_string_buffer(64) for _ in range(MANY)]
+    piece = Piece(b"x" * length, length)
+    before = given_out()
+    for messages in range(1, 4):
+        for buffer in buffers:
+            assert native.spill_append(buffer, ctypes.byref(piece), 1, 0) == 0
+        kept, sent = given_out() - before, messages * MANY * wire_bytes("XTS_CMD_SEND", length)
+        print(f"| XTS_CMD_SEND ({messages} of {length} bytes) | {kept / sent:.1f} |")
+        assert kept / sent <= MOST
+    for buffer in buffers:
+        native.spill_free(buffer)

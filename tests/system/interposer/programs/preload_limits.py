@@ -1,0 +1,124 @@
+"""Programs for the interposer: what is left to do where no descriptor is to be had."""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from system.interposer.programs.interposed import DEADLINE_S, OFFLOADED, kernel, kind_of, ours, pair, until
+
+THREADS = 6
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """None is to be had meanwhile."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[0], 1024), before[1]))
+    taken = []
+    try:
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        pass
+    try:
+        yield
+    finally:
+        for fd in taken:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def _recv(s: socket.socket) -> None:
+    pass
+
+
+def _poll(s: socket.socket) -> None:
+    poll = select.poll()
+    poll.register(s, select.POLLIN)
+    assert poll.poll(DEADLINE_S * 1000) == [(s.fileno(), select.POLLIN)]
+
+
+def _select(s: socket.socket) -> None:
+    assert select.select([s], [], [], DEADLINE_S)[0] == [s]
+
+
+def exchange(rounds: int, waits: list[Callable[[socket.socket], None]]) -> None:
+    """Threads that have never waited get what is sent to them, again and again, without a descriptor to be had."""
+    pairs = [pair() for _ in waits]
+    failed: list[BaseException] = []
+    heard = [0] * len(waits)
+
+    def serve(number: int) -> None:
+        try:
+            for _ in range(rounds):
+                waits[number](pairs[number][1])
+                data = pairs[number][1].recv(100)
+                assert data
+                heard[number] += 1
+                pairs[number][1].sendall(data)
+        except BaseException as error:
+            failed.append(error)
+
+    with no_descriptors():
+        threads = [threading.Thread(target=serve, args=(number,)) for number in range(len(waits))]
+        for thread in threads:
+            thread.start()
+        for turn in range(rounds):
+            for client, _ in pairs:
+                client.sendall(b"%d" % turn)
+            for client, _ in pairs:
+                assert client.recv(100) == b"%d" % turn or failed
+        for thread in threads:
+            thread.join(DEADLINE_S)
+            assert not thread.is_alive()
+    assert not failed, failed
+    for client, server in pairs:
+        client.close()
+        server.close()
+
+
+@kernel
+def first_waits_without_a_descriptor() -> None:
+    sets = [select.epoll() for _ in range(2)]
+
+    def epoll(number: int) -> Callable[[socket.socket], None]:
+        registered = []
+
+        def wait(s: socket.socket) -> None:
+            if not registered:
+                sets[number].register(s, select.EPOLLIN)
+                registered.append(s)
+            assert sets[number].poll(DEADLINE_S) == [(s.fileno(), select.EPOLLIN)]
+
+        return wait
+
+    exchange(30, [_recv, _poll, _select, epoll(0), epoll(1), _recv, _poll])
+
+
+@ours
+def many_waits_without_a_descriptor() -> None:
+    """All wake by the one spare bell, and a wait that is over costs no processor."""
+    exchange(100, [_recv] * THREADS)
+    client, server = pair()
+    assert kind_of(server) == OFFLOADED
+    idle = [pair() for _ in range(THREADS)]
+    with no_descriptors():
+        threads = [threading.Thread(target=s.recv, args=(1,), daemon=True) for _, s in idle]
+        for thread in threads:
+            thread.start()
+        client.sendall(b"x")
+        assert server.recv(1) == b"x"
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        until_idle = select.poll()
+        until_idle.poll(500)
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        assert after.ru_nvcsw - used.ru_nvcsw < 200, "they sleep"
+        for c, _ in idle:
+            c.sendall(b"x")
+        until(lambda: not any(thread.is_alive() for thread in threads))

@@ -1,0 +1,161 @@
+"""Sockets under the interposer over fork and exec."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+
+from system.interposer.programs.interposed import DEADLINE_S, LIBC, drain, errno_of, kernel, libc, pair, wait_for_child
+
+
+@kernel
+def a_child_accepts() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        pid = os.fork()
+        if not pid:
+            accepted, _ = server.accept()
+            accepted.sendall(b"from the child")
+            accepted.shutdown(socket.SHUT_WR)
+            accepted.recv(1)
+            os._exit(0)
+        with socket.create_connection(server.getsockname()) as client:
+            assert drain(client) == b"from the child"
+        wait_for_child(pid)
+
+
+@kernel
+def a_child_goes_on_with_a_connection() -> None:
+    client, server = pair()
+    pid = os.fork()
+    if not pid:
+        client.sendall(b"from the child")
+        os._exit(0)
+    client.close()
+    assert drain(server) == b"from the child"
+    wait_for_child(pid)
+    server.close()
+
+
+@kernel
+def a_daemon_takes_only_what_it_uses() -> None:
+    """daemon(3): who has inherited a connection leaves at once, and it is its child's; the other end stays."""
+    client, server = pair()
+    pid = os.fork()
+    if not pid:
+        client.sendall(b"before, ")
+        libc("daemon", 0, 0)
+        client.sendall(b"after")
+        os._exit(0)
+    client.close()
+    assert drain(server) == b"before, after"
+    wait_for_child(pid)
+    server.close()
+
+
+@kernel
+def exec_keeps_a_connection() -> None:
+    client, server = pair()
+    os.set_inheritable(client.fileno(), True)
+    pid = os.fork()
+    if not pid:
+        os.execv(
+            sys.executable, [sys.executable, "-c", f"import os; os.write({client.fileno()}, b'from the new program')"]
+        )
+    client.close()
+    assert drain(server) == b"from the new program"
+    wait_for_child(pid)
+    server.close()
+
+
+@kernel
+def every_way_to_exec() -> None:
+    """Each with the socket inherited; the shell says into it which one it was."""
+    shell = b"/bin/sh"
+    shell_fd = os.open(shell, os.O_RDONLY | os.O_CLOEXEC)
+
+    def text(*items: bytes) -> ctypes.Array[ctypes.c_char_p]:
+        return (ctypes.c_char_p * (len(items) + 1))(*items, None)
+
+    environment = text(*(name + b"=" + value for name, value in os.environb.items()))
+    for name in ("execl", "execlp", "execle", "execv", "execvp", "execve", "execvpe", "fexecve", "execveat"):
+        client, server = pair()
+        os.set_inheritable(client.fileno(), True)
+        pid = os.fork()
+        if not pid:
+            words = (b"sh", b"-c", b"echo %s >&%d" % (name.encode(), client.fileno()))
+            first: tuple[object, ...] = (shell_fd,) if name == "fexecve" else (b"sh",) if "p" in name else (shell,)
+            if name == "execveat":
+                first = (-100, shell)  # AT_FDCWD
+            if name.startswith("execl"):
+                libc(name, *first, *words, None, *([environment] if name == "execle" else []))
+            else:
+                takes_environment = name not in ("execv", "execvp")
+                libc(name, *first, text(*words), *([environment] if takes_environment else []), 0)
+        client.close()
+        assert drain(server) == name.encode() + b"\n"
+        wait_for_child(pid)
+        server.close()
+    os.close(shell_fd)
+
+
+@kernel
+def standard_output_becomes_a_file_again() -> None:
+    LIBC.freopen.restype = ctypes.c_void_p
+
+    def stdout() -> ctypes.c_void_p:
+        return ctypes.c_void_p.in_dll(LIBC, "stdout")
+
+    client, server = pair()
+    kept = os.dup(1)
+    os.dup2(client.fileno(), 1)
+    client.close()
+    libc("fputs", b"to the socket", stdout())
+    with tempfile.NamedTemporaryFile() as file:
+        assert LIBC.freopen(file.name.encode(), b"w", stdout())
+        assert drain(server) == b"to the socket"
+        libc("fputs", b"to the file", stdout())
+        assert libc("fflush", stdout()) == 0
+        assert file.read() == b"to the file"
+        os.write(1, b", both ways")
+        assert file.read() == b", both ways"
+    os.dup2(kept, 1)
+    server.close()
+
+
+@kernel
+def a_subprocess_with_a_socket_for_standard_output() -> None:
+    client, server = pair()
+    done = subprocess.Popen([sys.executable, "-c", "import os; os.write(1, b'written')"], stdout=client)
+    assert done.wait(DEADLINE_S) == 0
+    client.close()
+    assert drain(server) == b"written"
+    client, server = pair()
+    done = subprocess.Popen(["sh", "-c", "read line; echo got $line"], stdin=client, stdout=client)
+    server.sendall(b"a line\n")
+    client.close()
+    assert drain(server) == b"got a line\n"
+    assert done.wait(DEADLINE_S) == 0
+
+
+@kernel
+def an_exec_that_fails_changes_nothing() -> None:
+    client, server = pair()
+    os.set_inheritable(client.fileno(), True)
+    assert errno_of(lambda: os.execv("/nonexistent", ["x"])) == errno.ENOENT
+    client.sendall(b"still here")
+    assert server.recv(100) == b"still here"
+
+
+@kernel
+def unix_sockets_pass_descriptors() -> None:
+    one, two = socket.socketpair()
+    read_end, write_end = os.pipe()
+    socket.send_fds(one, [b"x"], [write_end])
+    _, fds, _, _ = socket.recv_fds(two, 10, 1)
+    os.write(fds[0], b"passed")
+    assert os.read(read_end, 10) == b"passed"

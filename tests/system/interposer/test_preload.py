@@ -1,0 +1,151 @@
+"""Unmodified programs under the interposer, their peers on the kernel."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import http.server
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from beds.preload import PreloadBed, preload_library
+from system.interposer.programs.preload_scripts import KERNEL, OURS
+from xts_lab.lab import Lab
+
+SCRIPTS = str(Path(__file__).with_name("programs") / "preload_scripts.py")
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_curl_fetches_a_file(bed: PreloadBed, tmp_path: Path) -> None:
+    data = os.urandom(20_000_000)
+    (tmp_path / "file").write_bytes(data)
+    handler = functools.partial(QuietHandler, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}/file"
+            done = bed.run(["curl", "-sS", url], env={"XTS_LOG": "1"})
+        finally:
+            server.shutdown()
+            serving.join()
+    assert hashlib.sha256(done.stdout).digest() == hashlib.sha256(data).digest()
+    assert b": offloaded" in done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(KERNEL))
+def test_as_the_kernel_does(name: str) -> None:
+    """What the scripts assert is true without the interposer."""
+    subprocess.run([sys.executable, SCRIPTS, name], check=True, timeout=60, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("name", sorted(KERNEL))
+def test_offloaded(name: str, bed: PreloadBed) -> None:
+    bed.run([sys.executable, SCRIPTS, name], strict=True)
+
+
+# Scripts that need rules or a proxy of their own.
+APART = {
+    "rules_decide",
+    "bound_offloaded_goes_back_to_the_kernel",
+    "without_a_proxy_it_is_the_kernels",
+    "strict_without_a_proxy",
+    "chroot_before_the_first_socket",
+    "the_capture_is_protected",
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(OURS) - APART))
+def test_interposer(name: str, bed: PreloadBed) -> None:
+    bed.run([sys.executable, SCRIPTS, name])
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody has; they may be taken by others until they are used."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in held]
+    for s in held:
+        s.close()
+    return ports
+
+
+def test_rules_decide(bed: PreloadBed) -> None:
+    ports = free_ports(2)
+    rules = f"use os tcp_server *:*\nuse os tcp_client 127.0.0.0/8:{ports[0]}\nuse xts tcp_client *:*\n"
+    bed.run([sys.executable, SCRIPTS, "rules_decide", *map(str, ports)], rules=rules)
+
+
+def test_bound_offloaded_goes_back_to_the_kernel(bed: PreloadBed) -> None:
+    rules = "use os tcp_client *:*\nuse xts tcp_server 127.0.0.2:*\nuse os tcp_server *:*\n"
+    bed.run([sys.executable, SCRIPTS, "bound_offloaded_goes_back_to_the_kernel"], rules=rules)
+
+
+def test_default_rules_leave_loopback_alone(bed: PreloadBed) -> None:
+    done = bed.run([sys.executable, SCRIPTS, "echo_both_families"], rules=None, env={"XTS_LOG": "1"})
+    assert b"offloaded" not in done.stderr
+    assert b"stays with the kernel (RULE)" in done.stderr
+
+
+def test_without_a_proxy(bed: PreloadBed, tmp_path: Path) -> None:
+    nowhere = {"XTS_ENDPOINT": str(tmp_path / "none.sock")}
+    bed.run([sys.executable, SCRIPTS, "without_a_proxy_it_is_the_kernels"], env=nowhere)
+    bed.run([sys.executable, SCRIPTS, "strict_without_a_proxy"], env=nowhere, strict=True)
+
+
+@pytest.mark.root
+def test_chroot(bed: PreloadBed) -> None:
+    bed.run([sys.executable, SCRIPTS, "chroot_before_the_first_socket"])
+
+
+def test_capture(bed: PreloadBed, tmp_path: Path) -> None:
+    bed.run([sys.executable, SCRIPTS, "the_capture_is_protected"], env={"XTS_PCAP": str(tmp_path / "frames.pcap")})
+
+
+@pytest.mark.parametrize(
+    ("rules", "env", "message"),
+    [
+        ("use xts tcp_client *:*\nuse nonsense\n", {}, b".rules:2:5: "),
+        (None, {"XTS_RULES": "/nonexistent/rules"}, b"XTS_RULES=/nonexistent/rules: No such file"),
+        (None, {"XTS_STRICT": "maybe"}, b"XTS_STRICT=maybe: must be 0 or 1"),
+    ],
+)
+def test_half_a_configuration_is_none(rules: str | None, env: dict[str, str], message: bytes, bed: PreloadBed) -> None:
+    done = bed.run([sys.executable, "-c", "print('ran')"], rules=rules, env=env, check=False)
+    assert done.returncode == 2
+    assert done.stdout == b""
+    assert message in done.stderr
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_silent_unless_asked(bed: PreloadBed) -> None:
+    assert bed.run([sys.executable, SCRIPTS, "echo_both_families"]).stderr == b""
+
+
+@pytest.mark.parametrize("wildcard", ["0.0.0.0", "::"])
+def test_a_wildcard_listener_serves_both_worlds(wildcard: str, lab: Lab, tmp_path: Path) -> None:
+    """The device's addresses through the proxy, this host's loopback through the kernel; the accepting is one's."""
+    (tmp_path / "file").write_bytes(os.urandom(1_000_000))
+    command = [sys.executable, "-u", "-m", "http.server", "--bind", wildcard, "--directory", str(tmp_path), "0"]
+    environment = {"LD_PRELOAD": preload_library(), "XTS_LOG": "1"}
+    server = lab.popen(
+        "host", command, environment=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert server.stdout is not None
+        port = server.stdout.readline().split(" port ")[1].split()[0]
+        for role, host in (("net", "198.18.0.1"), ("host", "127.0.0.1"), ("net", "198.18.0.1"), ("host", "127.0.0.1")):
+            done = lab.run(role, ["curl", "-sS", "-m", "20", f"http://{host}:{port}/file"], capture_output=True)
+            assert done.stdout == (tmp_path / "file").read_bytes(), done.stderr
+    finally:
+        server.terminate()
+        _, said = server.communicate(timeout=20)
+    assert said.count("stays with the kernel (LOCAL)") == 2

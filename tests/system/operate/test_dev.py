@@ -1,0 +1,273 @@
+"""`xts dev`: a command with an offload proxy around it, whatever befalls them, and nothing left behind."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from beds.dev import XTS, DevBed, dev_bed, wait
+
+WITHOUT = str(Path(__file__).with_name("programs") / "without_calls.py")
+
+#: A server and a client of its own; says how many of its sockets were offloaded, and how many were not.
+PROGRAM = """
+import os, socket
+from xts_socket.cli.processes import find
+with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+    accepted, _ = server.accept()
+    client.sendall(b"x" * 100000)
+    assert accepted.recv(100000, socket.MSG_WAITALL) == b"x" * 100000
+page, = [page for page in find() if page.pid == os.getpid()]
+print(page.offloaded, len(page.stayed), page.strict)
+"""
+
+
+@pytest.fixture
+def bed() -> Iterator[DevBed]:
+    with dev_bed() as made:
+        yield made
+
+
+def test_a_command_is_offloaded_loopback_included(bed: DevBed) -> None:
+    done = bed.dev("--strict", "--", sys.executable, "-c", PROGRAM)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "3 0 True\n", "")
+    assert not bed.left(), "before xts dev had ended"
+
+
+def test_xts_socket_inside(bed: DevBed) -> None:
+    code = (
+        "import os, xts_socket as s\nassert 'libxts-preload' not in open('/proc/self/maps').read()\n"
+        "with s.create_server(('127.0.0.1', 0)) as a, s.create_connection(a.getsockname()): print(s.info().link_state)"
+    )
+    done = bed.dev("--no-preload", "--", sys.executable, "-c", code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "up\n", "")
+
+
+def test_exit_status(bed: DevBed, tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_text("x")
+    assert bed.dev("--", "sh", "-c", "exit 7").returncode == 7
+    assert bed.dev("sh", "-c", "kill -TERM $$").returncode == 128 + signal.SIGTERM
+    absent, refused, nothing = bed.dev("--", "no-such-program"), bed.dev("--", str(plain)), bed.dev()
+    assert (absent.returncode, absent.stderr) == (127, "xts dev: no-such-program: not found in PATH\n")
+    assert (refused.returncode, refused.stderr) == (126, f"xts dev: {plain}: not executable\n")
+    assert (nothing.returncode, nothing.stderr) == (2, "xts dev: name a command to run; see xts dev --help\n")
+
+
+def test_rules_and_tables(bed: DevBed, tmp_path: Path) -> None:
+    rules, tables = tmp_path / "rules", tmp_path / "tables"
+    rules.write_text("default os\n")
+    tables.write_text("[limits]\nconnexions = 3\n")
+    kept = bed.dev("--rules", str(rules), "--", sys.executable, "-c", PROGRAM)
+    assert kept.stdout == "0 1 False\n", kept.stderr
+    wrong = bed.dev("--tables", str(tables), "--", "true")
+    assert (wrong.returncode, "did you mean connections?" in wrong.stderr) == (1, True), wrong.stderr
+    assert "Traceback" not in wrong.stderr
+    missing = bed.dev("--tables", str(tmp_path / "none"), "--", "true")
+    assert (missing.returncode, "No such file" in missing.stderr) == (2, True)
+
+
+def test_signals_are_the_commands(bed: DevBed) -> None:
+    """It may have its own mind about them; another one's kill(2) reaches it through us."""
+    script = "trap 'echo trapped; exit 5' TERM; echo up; while :; do sleep 0.05; done"
+    with bed.start([*XTS, "dev", "--", "sh", "-c", script]) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.terminate()
+        assert process.stdout.readline() == "trapped\n"
+        assert process.wait(60) == 5
+
+
+@pytest.mark.parametrize("delay_ms", [0, 60, 120, 180, 240, 300, 400])
+def test_ctrl_c_at_any_moment(bed: DevBed, delay_ms: int) -> None:
+    """While Python starts, while the proxy starts, while the command runs: which it hits differs with the machine."""
+    with bed.start([*XTS, "dev", "--", "sleep", "60"]) as process:
+        time.sleep(delay_ms / 1000)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode in (128 + signal.SIGINT, -signal.SIGINT, 1), errors
+    assert "xts_proxy" not in errors
+    bed.nothing_is_left()
+
+
+def test_ctrl_c_while_the_proxy_starts(bed: DevBed) -> None:
+    with bed.start([*XTS, "dev", "--", "sleep", "60"]) as process:
+        wait(bed.proxies, lambda: "a proxy")
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(60) == 128 + signal.SIGINT
+        assert not bed.left()
+
+
+def test_ctrl_c_that_the_command_does_not_end_of(bed: DevBed) -> None:
+    """It has that of the terminal once, and we have no opinion."""
+    script = "trap 'echo no' INT; echo up; i=0; while [ $i -lt 5 ]; do sleep 0.05; i=$((i+1)); done; exit 3"
+    ours, terminal = os.openpty()
+    with subprocess.Popen(
+        [*XTS, "dev", "--", "sh", "-c", script],
+        env=bed.environment(),
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
+    ) as process:
+        os.close(terminal)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        os.write(ours, b"\x03")
+        assert process.communicate(timeout=60)[0] == "no\n"
+        assert process.returncode == 3
+    os.close(ours)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP], ids=lambda n: str(n.name))
+def test_xts_dev_itself_is_killed(bed: DevBed, number: signal.Signals) -> None:
+    with bed.start([*XTS, "dev", "--", "sh", "-c", "echo $$; exec sleep 60"]) as process:
+        assert process.stdout is not None
+        command = int(process.stdout.readline())
+        process.send_signal(number)
+        assert process.wait(60) == (-number if number == signal.SIGKILL else 128 + number)
+        wait(lambda: not Path(f"/proc/{command}").exists(), lambda: "the command goes on")
+        bed.nothing_is_left()
+
+
+def test_it_is_killed_while_the_proxy_starts(bed: DevBed) -> None:
+    with bed.start([*XTS, "dev", "--", "sleep", "60"]) as process:
+        wait(bed.proxies, lambda: "a proxy")
+        process.kill()
+        bed.nothing_is_left()
+
+
+def test_what_was_sent_is_delivered_when_the_command_has_ended(bed: DevBed) -> None:
+    """As it is by the kernel; and Ctrl-C ends the waiting for a peer that takes nothing."""
+    code = (
+        "import socket, sys\ns = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n"
+        "s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)\ns.sendall(b'x' * 60000)"
+    )
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        command = [*XTS, "dev", "--", sys.executable, "-c", code, str(listener.getsockname()[1])]
+        for taken in (True, False):
+            with bed.start(command) as process, listener.accept()[0] as peer:
+                assert process.stderr is not None
+                told = process.stderr.readline()
+                assert "yet to deliver" in told, told
+                if taken:
+                    with peer.makefile("rb") as file:
+                        assert file.read() == b"x" * 60000
+                else:
+                    os.killpg(process.pid, signal.SIGINT)
+                assert process.wait(60) == (0 if taken else 128 + signal.SIGINT)
+                assert not bed.left()
+
+
+def test_two_at_once_a_nested_one_and_a_port_in_use(bed: DevBed) -> None:
+    server = "import socket, sys; s = socket.create_server(('', int(sys.argv[1]))); print(*s.getsockname()); input()"
+    with bed.start([*XTS, "dev", "--", sys.executable, "-uc", server.replace("input()", "s.accept()"), "0"]) as one:
+        assert one.stdout is not None
+        port = one.stdout.readline().split()[1]
+        inner = [*XTS, "dev", "--", sys.executable, "-c", server, port]
+        for command in (inner, [*XTS, "dev", "--", *inner]):
+            second = bed.run(*command)
+            assert (second.returncode, second.stdout) == (1, "")
+            assert "Address already in use" in second.stderr
+        socket.create_connection(("127.0.0.1", int(port))).close()
+        assert one.wait(60) == 0
+
+
+def test_the_proxy_dies_first(bed: DevBed) -> None:
+    code = "import sys; print('up', flush=True); sys.stdin.read(); import time; time.sleep(0.2); sys.exit(4)"
+    with subprocess.Popen(
+        [*XTS, "dev", "--", sys.executable, "-c", code],
+        env=bed.environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        os.kill(bed.proxies()[0], signal.SIGKILL)
+        _, errors = process.communicate("", timeout=60)
+    assert process.returncode == 4
+    assert "the proxy has ended (killed by SIGKILL); the command goes on without it" in errors
+
+
+def test_sockets_of_killed_ones_are_removed(bed: DevBed) -> None:
+    """Where proxy and starter were killed together, the next one cleans up; what is another's, or in use, stays."""
+    stale = bed.place / "xts-dev-0123"
+    stale.mkdir()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as endpoint:
+        endpoint.bind(str(stale / "endpoint.sock"))
+        endpoint.listen()
+        assert bed.dev("--", "true").returncode == 0
+        assert stale.exists()
+    assert bed.dev("--", "true").returncode == 0
+    assert not stale.exists()
+
+
+def test_no_place_for_its_sockets(bed: DevBed, tmp_path: Path) -> None:
+    """A long name is passed over; where no place is left it says which were tried."""
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    assert bed.dev("--", "true", TMPDIR=str(long)).returncode == 0
+    code = (
+        "from xts_socket import _dev_proxy as p\n"
+        "p._places = lambda: iter([p.Path('/nowhere'), p.Path('/' + 'x' * 99)])\n"
+        "try: p.DevProxy().start()\nexcept OSError as error: print(error.strerror)"
+    )
+    told = bed.python(code).stdout
+    assert f"tried /nowhere (not to be written to), /{'x' * 99} (its name does not fit a Unix socket); TMPDIR" in told
+
+
+@pytest.mark.parametrize(
+    ("calls", "sentence"),
+    [
+        ("memfd_create", "needs memfd_create(), of Linux 3.17"),
+        ("pidfd_open", "needs pidfd_open(), of Linux 5.3"),
+        ("pidfd_send_signal", ""),
+        ("seccomp", "restricting system calls"),
+        ("bpf,io_uring_setup,landlock_create_ruleset,AF_XDP", ""),
+    ],
+)
+def test_a_kernel_without(bed: DevBed, calls: str, sentence: str) -> None:
+    """What is needed and not there is told in a sentence; what is not needed is not missed."""
+    done = bed.run(sys.executable, WITHOUT, calls, *XTS, "dev", "--strict", "--", sys.executable, "-c", PROGRAM)
+    assert "Traceback" not in done.stderr, done.stderr
+    if sentence:
+        assert (done.returncode, sentence in done.stderr) == (1, True), done.stderr
+    else:
+        assert (done.returncode, done.stdout) == (0, "3 0 True\n"), done.stderr
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("how", ["full", "absent"])
+def test_dev_shm_is(bed: DevBed, how: str) -> None:
+    """Shared memory is of no file system."""
+    script = {
+        "full": "mount -t tmpfs -o size=4k none /dev/shm; ! dd if=/dev/zero of=/dev/shm/x bs=64k count=1 2>/dev/null",
+        "absent": "mkdir $TMPDIR/d; mount -t tmpfs none $TMPDIR/d; cp -a /dev/null /dev/zero /dev/urandom $TMPDIR/d;"
+        " mount --move $TMPDIR/d /dev; rmdir $TMPDIR/d; ! [ -e /dev/shm ]",
+    }[how]
+    command = [*XTS, "dev", "--strict", "--", sys.executable, "-c", PROGRAM]
+    done = bed.run("unshare", "-m", "sh", "-ec", f'{script}; exec "$@"', "-", *command)
+    assert (done.returncode, done.stdout) == (0, "3 0 True\n"), done.stderr
+
+
+def test_in_a_user_namespace_with_one_user(bed: DevBed) -> None:
+    """As in a container that is started without root: root there may not change its groups."""
+    if subprocess.run(["unshare", "-r", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine allows no user namespaces")
+    done = bed.run("unshare", "-r", *XTS, "dev", "--strict", "--", sys.executable, "-c", PROGRAM)
+    assert (done.returncode, done.stdout) == (0, "3 0 True\n"), done.stderr

@@ -1,0 +1,313 @@
+"""The proxy's processes: what each may, that none outlives another, and that private keys are in one of them only."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import platform
+import re
+import select
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from beds.authority import Authority, Issued
+from beds.operated_proxy import Proxy, running, wait
+from beds.operated_tls import READY, directory, host_of, identity, trust
+from beds.process_memory import memory_of
+from beds.ulp_tls import client_context, server_context
+from beds.worker import Conn, connected, receive_exactly, server
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509 import load_pem_x509_certificate
+from xts_messages.attach import attach
+from xts_proxy._native import lib
+
+__all__ = ["directory", "server"]  # fixtures
+AUTHORITY = Authority()
+TOLD_S = 1.0
+KINDS = ["ec", "ec384", "rsa", "rsa-pss", "ed25519", "ed448"]
+ONE_TWO, ONE_THREE = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
+
+
+# --- what each may -------------------------------------------------------------------------------------
+
+#: For each of the arguments but the first: a process gives up rights as the proxy's do, and does it.
+CONFINED = """
+import ctypes, json, mmap, os, select, socket, sys
+from xts_proxy._native import ffi, lib
+libc = ctypes.CDLL(None, use_errno=True)
+libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
+ends = []
+for thing in sys.argv[2:]:
+    code = compile(thing, thing, "exec")
+    if (pid := os.fork()) == 0:
+        assert lib.xts_calls_only(int(sys.argv[1])) == 0
+        try:
+            exec(code)
+        except OSError as error:
+            os._exit(error.errno)
+        os._exit(0)
+    ends.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+print(json.dumps(ends))
+"""
+FORBIDDEN = [
+    "os.execv('/bin/true', ['true'])",
+    "os.fork()",
+    "os.kill(os.getppid(), 0)",
+    "socket.socket(socket.AF_UNIX)",
+    "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
+    "socket.socket(socket.AF_PACKET, socket.SOCK_RAW)",
+    "mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_EXEC)",
+    "libc.ptrace(0, 0, 0, 0)",
+    "libc.syscall(425, 1, 0)",  # io_uring_setup
+    "libc.unshare(0x10000000)",
+    "libc.setsid()",
+]
+OPEN = "os.open('/etc/passwd', os.O_RDONLY)"
+RUN_PARSER, LOAD_PARSER = (
+    f"libc.syscall({{bpf}}, {command}, ctypes.create_string_buffer(128), 128)" for command in (10, 5)
+)
+RENAME, SET_NICE = "libc.prctl(15, b'other', 0, 0, 0)", "libc.setpriority(0, 0, 1)"
+REAL_TIME = "os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"
+BPF = 321 if platform.machine() == "x86_64" else 280
+
+
+def ends(calls: int, *things: str) -> tuple[list[int], str]:
+    """Exit statuses, and what was said."""
+    command = [sys.executable, "-c", CONFINED, str(calls), *(thing.format(bpf=BPF) for thing in things)]
+    ended = subprocess.run(command, check=True, capture_output=True, text=True, timeout=20)
+    return json.loads(ended.stdout), ended.stderr
+
+
+@pytest.mark.parametrize("calls", [lib.XTS_CALLS_OF_KEYS, lib.XTS_CALLS_OF_WORKERS | lib.XTS_CALLS_OF_PARSERS])
+def test_a_system_call_that_none_needs_ends_the_process(calls: int) -> None:
+    found, said = ends(calls, *FORBIDDEN, LOAD_PARSER)
+    assert dict(zip(FORBIDDEN, found, strict=False)) == dict.fromkeys(FORBIDDEN, 159)
+    assert found[-1] == 159
+    lines = said.splitlines()
+    assert len(lines) == len(FORBIDDEN) + 1
+    assert all("made a system call that none of its kind needs: number " in line for line in lines)
+
+
+def test_no_file_can_be_opened() -> None:
+    """The C library tries to when it gives memory back, and does without."""
+    for calls in (lib.XTS_CALLS_OF_KEYS, lib.XTS_CALLS_OF_WORKERS):
+        assert ends(calls, OPEN) == ([errno.EACCES], "")
+
+
+def test_bpf_is_for_parsers_only() -> None:
+    assert ends(lib.XTS_CALLS_OF_WORKERS | lib.XTS_CALLS_OF_PARSERS, RUN_PARSER)[0] == [0]
+    assert ends(lib.XTS_CALLS_OF_WORKERS, RUN_PARSER)[0] == [159]
+
+
+def test_workers_that_run_have_forty_system_calls_at_most(directory: Path) -> None:
+    """Those that only a start needs are over then: threads have begun, and have their names."""
+    assert lib.xts_calls_count(lib.XTS_CALLS_OF_WORKERS | lib.XTS_CALLS_OF_PARSERS) <= 40
+    assert lib.xts_calls_count(lib.XTS_CALLS_OF_KEYS) <= 25
+    for call in (RENAME, SET_NICE, REAL_TIME, "os.eventfd(0)", "select.epoll()"):
+        assert ends(lib.XTS_CALLS_OF_WORKERS, call)[0] == [159], call
+    with running(directory) as proxy, proxy.host():
+        tasks = Path(f"/proc/{proxy.pid_of('xts-workers')}/task").iterdir()
+        assert {(task / "comm").read_text().strip() for task in tasks} == {"xts-workers", "xts-worker", "xts-handshake"}
+        assert f"{lib.xts_calls_count(lib.XTS_CALLS_OF_WORKERS)} system calls" in proxy.log.read_text()
+
+
+def test_processes_have_no_files_and_no_others_sockets(directory: Path) -> None:
+    with running(directory) as proxy, proxy.host():
+        for name in ("xts-workers", "xts-keys"):
+            pid = proxy.pid_of(name)
+            opened = {str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()}
+            files = {path for path in opened if path.startswith("/") and not path.startswith("/memfd:")}
+            assert files <= {str(proxy.log), "/proc/net/tls_stat"}, "stderr, and counters"
+            assert Path(f"/proc/{pid}/comm").read_text().strip() == name
+
+
+# --- their ends ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["xts-workers", "xts-keys"])
+def test_the_end_of_one_is_the_end_of_all_and_told(directory: Path, name: str) -> None:
+    with running(directory) as proxy:
+        attachment = attach(proxy.endpoint, program="test")
+        try:
+            os.kill(proxy.pid_of(name), signal.SIGKILL)
+            assert select.select([attachment], [], [], TOLD_S)[0], "the host is told"
+        finally:
+            attachment.close()
+        assert proxy.ended(TOLD_S) == 1
+        assert f"{name}: killed by SIGKILL; the proxy ends" in proxy.log.read_text()
+
+
+def test_none_outlives_the_supervisor(directory: Path) -> None:
+    with running(directory) as proxy:
+        others = [os.pidfd_open(proxy.pid_of(name)) for name in ("xts-workers", "xts-keys")]
+        proxy.process.kill()
+        for pidfd in others:
+            assert select.select([pidfd], [], [], TOLD_S)[0]
+            os.close(pidfd)
+
+
+# --- keys ----------------------------------------------------------------------------------------------
+
+
+def issue(kind: str) -> Issued:
+    if kind != "rsa-pss":
+        return AUTHORITY.issue("localhost", kind=kind)
+    command = ["openssl", "req", "-x509", "-newkey", "rsa-pss", "-nodes", "-subj", "/CN=localhost", "-keyout", "-"]
+    made = subprocess.run(command, check=True, capture_output=True).stdout
+    begin = made.index(b"-----BEGIN CERTIFICATE")
+    return Issued(made[begin:], made[:begin], load_pem_x509_certificate(made[begin:]))
+
+
+def talk(c: Conn, peer: ssl.SSLSocket) -> None:
+    assert c.receive().fields["control_type"] == READY
+    c.send(b"through the proxy")
+    assert receive_exactly(peer, 17) == b"through the proxy"
+
+
+@pytest.fixture(scope="module")
+def identities() -> dict[str, Issued]:
+    return {kind: issue(kind) for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def proxy(identities: dict[str, Issued]) -> Iterator[Proxy]:
+    """One that has them all."""
+    with tempfile.TemporaryDirectory(prefix="xts-proxy-") as name:
+        path = Path(name)
+        path.chmod(0o755)
+        (path / "roots.pem").write_bytes(AUTHORITY.certificate)
+        text = "".join(identity(path, kind, issued) for kind, issued in identities.items())
+        with running(path, text + trust(path)) as made:
+            yield made
+
+
+@pytest.mark.parametrize("version", [ONE_TWO, ONE_THREE], ids=["1.2", "1.3"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_keys_of_each_kind_sign(
+    proxy: Proxy, identities: dict[str, Issued], server: socket.socket, kind: str, version: ssl.TLSVersion
+) -> None:
+    """As a server's, and as a client's."""
+    own = identities[kind]
+    with host_of(proxy) as host, connected(host, server) as c:
+        assert c.push("TLS", role=2, identity=kind).error == 0
+        context = client_context(None, minimum_version=version, maximum_version=version)
+        with context.wrap_socket(c.peer) as peer:
+            assert peer.getpeercert(True) == own.der
+            talk(c, peer)
+    with host_of(proxy) as host, connected(host, server) as c:
+        assert c.push("TLS", server_name="localhost", identity=kind).error == 0
+        context = server_context(AUTHORITY.issue("localhost"), verify_mode=ssl.CERT_REQUIRED, maximum_version=version)
+        context.load_verify_locations(cadata=(AUTHORITY.certificate + own.certificate).decode())
+        with context.wrap_socket(c.peer, server_side=True) as peer:
+            assert peer.getpeercert(True) == own.der
+            talk(c, peer)
+
+
+def test_a_secret_without_forward_secrecy_is_decrypted(directory: Path, server: socket.socket) -> None:
+    text = identity(directory, "www", issue("rsa")) + '[tls]\nciphers = "AES128-GCM-SHA256"\n'
+    with running(directory, text) as proxy, host_of(proxy) as host, connected(host, server) as c:
+        assert c.push("TLS", role=2, identity="www").error == 0
+        context = client_context(None, maximum_version=ONE_TWO)
+        context.set_ciphers("AES128-GCM-SHA256")
+        with context.wrap_socket(c.peer) as peer:
+            talk(c, peer)
+
+
+def secrets_of(www: Issued) -> list[bytes]:
+    """What its key is made of, as it may lie in memory."""
+    key = serialization.load_pem_private_key(www.key, None)
+    numbers: list[tuple[int, int]] = []
+    if isinstance(key, rsa.RSAPrivateKey):
+        private = key.private_numbers()
+        numbers = [(private.p, 128), (private.q, 128), (private.d, 256)]
+    elif isinstance(key, ec.EllipticCurvePrivateKey):
+        numbers = [(key.private_numbers().private_value, 32)]
+    pem = [line for line in www.key.splitlines() if b"-----" not in line and len(line) > 30]
+    return pem + [number.to_bytes(size, order) for number, size in numbers for order in ("little", "big")]
+
+
+@pytest.mark.parametrize("kind", ["ec", "rsa"])
+def test_private_keys_are_in_one_process_while_they_are_needed(
+    directory: Path, server: socket.socket, kind: str
+) -> None:
+    www = AUTHORITY.issue("localhost", kind=kind)
+    secrets = secrets_of(www)
+    with running(directory, identity(directory, "www", www)) as proxy:
+        keys, workers = proxy.pid_of("xts-keys"), proxy.pid_of("xts-workers")
+
+        def has_some(pid: int) -> bool:
+            return any(secret in content for _, content in memory_of(pid) for secret in secrets)
+
+        try:
+            next(memory_of(keys))
+        except OSError as error:
+            pytest.skip(f"the proxy's memory cannot be read: {error.strerror}")
+        with host_of(proxy) as host, connected(host, server) as c:
+            assert c.push("TLS", role=2, identity="www").error == 0
+            with client_context(None).wrap_socket(c.peer) as peer:
+                talk(c, peer)
+            assert has_some(keys), "they are looked for in the wrong place"
+            assert not has_some(proxy.process.pid)
+            assert not has_some(workers)
+        proxy.write_config(identity(directory, "other", AUTHORITY.issue("localhost", kind="ec384")))
+        proxy.hang_up("taken")
+        wait(lambda: not has_some(keys), "end of the key")
+        assert not has_some(proxy.process.pid)
+
+
+def test_workers_that_stand_still_do_not_take_the_supervisor_along(tmp_path: Path) -> None:
+    """It tells of them in its log, status and metrics, and all goes on when they do."""
+    with running(tmp_path) as proxy:
+        workers = proxy.pid_of("xts-workers")
+        os.kill(workers, signal.SIGSTOP)
+        try:
+            wait(lambda: "its process does not answer" in proxy.log.read_text(), "line in the log", 10)
+            row = proxy.status()["workers"][0]
+            assert row["no_progress_s"] > 0
+            assert "rounds" not in row
+            assert "xts_worker_no_progress_seconds" in proxy.metrics()
+        finally:
+            os.kill(workers, signal.SIGCONT)
+        wait(lambda: "goes on after" in proxy.log.read_text(), "end of it", 10)
+        assert proxy.status()["workers"][0]["rounds"] > 0
+        with proxy.host():
+            pass
+
+
+def policies(pid: int, name: str) -> list[int]:
+    """Of the threads of a process that have this name, the first one of all left out."""
+    others = [thread for thread in Path(f"/proc/{pid}/task").iterdir() if thread.name != str(pid)]
+    named = [int(thread.name) for thread in others if (thread / "comm").read_text() == f"{name}\n"]
+    return sorted(os.sched_getscheduler(thread) for thread in named)
+
+
+def may_leave_idle(pid: int) -> bool:
+    capabilities = re.search(r"^CapEff:\t(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    limit = re.search(r"^Max nice priority +(\w+)", Path(f"/proc/{pid}/limits").read_text(), re.MULTILINE)
+    assert capabilities and limit
+    return bool(int(capabilities[1], 16) >> 23 & 1) or limit[1] == "unlimited" or int(limit[1]) >= 20
+
+
+def test_who_computes_for_long_gives_way_to_workers(directory: Path) -> None:
+    """But for one thread each, for a core that is never idle. At rest a thread is an ordinary one, where it may be: a
+    process ends when its last thread has run once more, which idle ones do when nobody else wants to. That took 1.6 s
+    beside two others on a core, and hosts were told of the end only then."""
+    with running(directory, identity(directory, "www", issue("rsa"))) as proxy, proxy.host():
+        visitors = may_leave_idle(proxy.pid_of("xts-workers"))
+        assert visitors or os.geteuid() != 0
+        for name, found in (
+            ("xts-handshake", policies(proxy.pid_of("xts-workers"), "xts-handshake")),
+            ("xts-keys", policies(proxy.pid_of("xts-keys"), "xts-keys")),
+        ):
+            assert len(found) >= 2, name
+            assert found[0] != os.SCHED_IDLE, name
+            assert set(found[1:]) == {os.SCHED_IDLE if name == "xts-keys" or not visitors else os.SCHED_BATCH}, name

@@ -1,0 +1,281 @@
+"""Connections that are kept over fork, and processes that end, fail, or are many."""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+from beds.calls import Calls, address, until
+from system.processes.programs.inheriting import (
+    PATIENCE_S,
+    PATTERN,
+    Child,
+    Signal,
+    kernel_receive_all,
+    listen,
+    open_descriptors,
+    receive_all,
+    script,
+)
+from system.sockets.programs.library_scripts import info, recv, send
+
+
+@script
+def parent_exits(c: Calls) -> None:
+    """ssh -f: the parent exits at once with data unread; the connection is the child's."""
+    s, peer = c.connected()
+    go = Signal()
+
+    def parent() -> None:
+        # It has taken the connection from us when it forks in its turn.
+        assert recv(c, s, 1000, socket.MSG_WAITALL) == PATTERN[:1000]
+        Child(c, rest)
+
+    def rest() -> None:
+        go.wait()
+        assert receive_all(c, s, 59_000) == PATTERN[1000:60_000]
+        assert send(c, s, b"child") == 5
+
+    peer.sendall(PATTERN[:60_000])
+    Child(c, parent).wait()
+    go.tell()
+    assert peer.recv(100) == b"child"
+
+
+@script
+def daemon_forks_twice(c: Calls) -> None:
+    s, peer = c.connected()
+    peer.sendall(b"hello")
+    go = Signal()
+
+    def grandchild() -> None:
+        go.wait()
+        assert recv(c, s, 10) == b"hello"
+        assert send(c, s, b"daemon") == 6
+        c.call("close", s)
+
+    def child() -> None:
+        Child(c, grandchild)
+
+    def parent() -> None:
+        assert send(c, s, b"parent") == 6
+        Child(c, child)
+
+    Child(c, parent).wait()
+    assert c.call("close", s) == 0
+    go.tell()
+    assert kernel_receive_all(peer) == b"parentdaemon"
+
+
+@script
+def exits_between_parent_and_grandchild(c: Calls) -> None:
+    """What a child has not used stays its parent's when it exits; the grandchild asks there."""
+    s, peer = c.connected()
+    second, second_peer = c.connected()
+    go, used = Signal(), Signal()
+
+    def grandchild() -> None:
+        go.wait()
+        assert send(c, second, b"grandchild") == 10
+        used.tell()
+        assert c.call("close", s) == 0 and c.call("close", second) == 0
+
+    def child() -> None:
+        Child(c, grandchild)
+
+    Child(c, child).wait()
+    assert send(c, s, b"parent") == 6
+    go.tell()
+    used.wait()
+    assert kernel_receive_all(second_peer) == b"grandchild"
+    assert send(c, s, b", still") == 7
+    assert c.call("close", s) == 0
+    assert kernel_receive_all(peer) == b"parent, still"
+
+
+@script
+def closes_when_nobody_wants_it(c: Calls) -> None:
+    """The parent has closed; the child never uses its copy. Its close, its end or its death ends the connection."""
+    for how in ("close", "end", "kill", "child first"):
+        s, peer = c.connected()
+        go, closed = Signal(), Signal()
+
+        def child(how: str = how, s: int = s, go: Signal = go, closed: Signal = closed) -> None:
+            if how != "child first":
+                go.wait()
+            if how in ("close", "child first"):
+                assert c.call("close", s) == 0
+                closed.tell()
+                time.sleep(60)
+            if how == "kill":
+                time.sleep(60)
+
+        made = Child(c, child)
+        if how == "child first":
+            closed.wait()
+        assert c.call("close", s) == 0
+        assert c.call("close", s) == -errno.EBADF
+        if how != "child first":
+            assert not select.select([peer], [], [], 0.1)[0], "closed, though the child may want it"
+            go.tell()
+        if how == "kill":
+            made.kill()
+        assert peer.recv(1) == b"", how
+        if how in ("close", "child first"):
+            made.kill()
+        elif how == "end":
+            made.wait()
+        until(lambda: info(c).sockets == 0)
+
+
+@script
+def killed_child(c: Calls) -> None:
+    """A child killed after it has taken the connection: the peer learns it, the parent's copy stays gone."""
+    s, peer = c.connected()
+
+    def child() -> None:
+        send(c, s, b"x")
+        time.sleep(60)
+
+    taken = Child(c, child)
+    assert peer.recv(1) == b"x"
+    taken.kill()
+    assert peer.recv(1) == b""
+    assert c.call("send", s, b"x", 1, 0) == -errno.ENOTCONN
+
+
+@script
+def what_cannot_be_kept(c: Calls) -> None:
+    """Refused, each with an errno; and what the proxy never knew is as good as new."""
+    _server = socket.create_server(("127.0.0.1", 0))
+    port = _server.getsockname()[1]
+    fresh, bound, listening = c.create(), c.create(), listen(c, share=False)[0]
+    assert c.call("bind", bound, address(0), 16) == 0
+
+    def child() -> None:
+        assert c.call("listen", bound, 5) == -errno.ENETDOWN
+        assert c.call("connect", bound, address(port), 16) == -errno.ENETDOWN
+        assert c.call("accept4", listening, None, None, 0) == -errno.ENETDOWN
+        assert c.call("connect", fresh, address(port), 16) == -errno.ENETDOWN  # nothing attaches it
+        mine = c.create()
+        assert c.call("connect", mine, address(port), 16) == 0
+        assert c.call("connect", fresh, address(port), 16) == 0
+        for s in (fresh, bound, listening, mine):
+            assert c.call("close", s) == 0
+
+    Child(c, child).wait()
+    assert c.call("listen", bound, 5) == 0
+
+
+@script
+def another_child_was_faster(c: Calls) -> None:
+    s, peer = c.connected()
+    first, second = Signal(), Signal()
+
+    def takes() -> None:
+        assert send(c, s, b"x") == 1
+        first.tell()
+        second.wait()
+
+    def too_late() -> None:
+        first.wait()
+        assert c.call("send", s, b"y", 1, 0) == -errno.ENOTCONN
+        assert c.call("close", s) == 0
+        second.tell()
+
+    children = [Child(c, takes), Child(c, too_late)]
+    for child in children:
+        child.wait()
+    assert kernel_receive_all(peer) == b"x"
+
+
+@script
+def hundreds_of_forks(c: Calls) -> None:
+    """Each child uses one connection, closes one and leaves one alone. No descriptor, socket or thread is left over."""
+    server = socket.create_server(("127.0.0.1", 0))
+    port = server.getsockname()[1]
+    kept = c.create()
+    assert c.call("connect", kept, address(port), 16) == 0
+    kept_peer = server.accept()[0]
+
+    def one() -> None:
+        s = c.create()
+        assert c.call("connect", s, address(port), 16) == 0
+        peer = server.accept()[0]
+
+        def child() -> None:
+            assert send(c, s, b"child") == 5
+            assert c.call("close", kept) == 0
+
+        made = Child(c, child)
+        assert c.call("close", s) == 0
+        assert kernel_receive_all(peer) == b"child"
+        peer.close()
+        made.wait()
+
+    one()
+    until(lambda: info(c).sockets == 1)
+    fds, threads = open_descriptors(), len(list(Path("/proc/self/task").iterdir()))
+    for _ in range(200):
+        one()
+    until(lambda: info(c).sockets == 1)
+    until(lambda: open_descriptors() <= fds and len(list(Path("/proc/self/task").iterdir())) <= threads)
+    assert send(c, kept, b"still mine") == 10 and kept_peer.recv(100) == b"still mine"
+
+
+@script
+def fork_amid_threads(c: Calls) -> None:
+    """Threads echo on connections of their own while the process forks; children take one connection each."""
+    server = socket.create_server(("127.0.0.1", 0), backlog=64)
+    port = server.getsockname()[1]
+    stop = threading.Event()
+    failed: list[BaseException] = []
+    rounds = Counter[int]()
+
+    def busy(index: int) -> None:
+        try:
+            s = c.create()
+            assert c.call("connect", s, address(port), 16) == 0
+            while not stop.is_set():
+                data = PATTERN[index : index + 5000]
+                assert send(c, s, data) == len(data)
+                assert receive_all(c, s, len(data)) == data
+                rounds[index] += 1
+            c.call("close", s)
+        except BaseException as error:
+            failed.append(error)
+
+    def echo(peer: socket.socket) -> None:
+        with peer:
+            while data := peer.recv(65536):
+                peer.sendall(data)
+
+    def accepting() -> None:
+        while True:
+            threading.Thread(target=echo, args=(server.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=accepting, daemon=True).start()
+    threads = [threading.Thread(target=busy, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(25):
+        s = c.create()
+        assert c.call("connect", s, address(port), 16) == 0
+
+        def child(s: int = s) -> None:
+            assert send(c, s, b"child") == 5
+            assert receive_all(c, s, 5) == b"child"
+
+        made = Child(c, child)
+        assert c.call("close", s) == 0
+        made.wait()
+    stop.set()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert not failed, failed
+    assert len(rounds) == 4

@@ -1,0 +1,39 @@
+"""Programs that keep sockets over fork and exec: `python inherit_scripts.py LIBRARY NAME`.
+
+Each is a process of its own, with children of its own, that calls libxts.so as the interposer would. They assert; the
+exit status tells. TCP peers are the kernel's.
+"""
+
+from __future__ import annotations
+
+import errno
+import faulthandler
+import sys
+
+from beds.calls import Calls
+from system.processes.programs import inherit_connections, inherit_exec, inherit_exits, inherit_listeners, inherit_ulps
+from system.processes.programs.inherit_exec import NEXT, take_over
+from system.processes.programs.inheriting import SCRIPTS
+
+#: Each has added its scripts when it was imported.
+TOPICS = (inherit_listeners, inherit_connections, inherit_exits, inherit_exec, inherit_ulps)
+
+
+def main() -> None:
+    faulthandler.dump_traceback_later(100, exit=True)
+    calls = Calls(sys.argv[1])
+    calls.native.xts_inherit_over_fork()
+    if len(sys.argv) > 3:
+        got, lost = take_over(calls, int(sys.argv[3]))
+        if sys.argv[2] == "says_what_is_lost":
+            assert not got and [descriptor for descriptor, _ in lost] == [100, 101], (got, lost)
+            sys.exit(3)
+        # What its last process could not give up is told, by its descriptor and why.
+        assert lost == ([(100, errno.EOPNOTSUPP)] if sys.argv[2] == "finds_some" else []), lost
+        NEXT[sys.argv[2]](calls, got)
+    else:
+        SCRIPTS[sys.argv[2]](calls)
+
+
+if __name__ == "__main__":
+    main()

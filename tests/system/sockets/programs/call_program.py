@@ -1,0 +1,37 @@
+"""Scripts of socket calls that are run twice, on the kernel's sockets and on XTS sockets, and must go the same way.
+
+Run as a program: `python call_program.py kernel|LIBRARY` prints a JSON object, script name -> trace; a trace is what
+each call returned and its errno. TCP peers are the kernel's own in both runs. Both sides are called through their C
+interface, so Python's socket module smooths nothing over.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from beds.calls import SCRIPTS, Calls
+from system.sockets.programs import call_connecting, call_data, call_ending, call_options
+
+#: Each has added its scripts when it was imported.
+TOPICS = (call_connecting, call_data, call_ending, call_options)
+
+
+def main() -> None:
+    side = sys.argv[1]
+    wanted = sys.argv[2:] or list(SCRIPTS)
+    calls = Calls(None if side == "kernel" else side)
+    traces: dict[str, Any] = {}
+    for name in wanted:
+        failure = None
+        try:
+            SCRIPTS[name](calls)
+        except Exception as error:
+            failure = f"{type(error).__name__}: {error}"
+        traces[name] = calls.finish() + ([["failed", failure]] if failure else [])
+    json.dump(traces, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

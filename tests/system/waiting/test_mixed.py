@@ -1,0 +1,17 @@
+"""Waiting for XTS sockets and kernel descriptors at once, as the interposer does: host_lib/native/xts_private.h."""
+
+from __future__ import annotations
+
+import pytest
+from beds.shm_proxy import ShmProxy, library
+from system.waiting.programs.mixed_scripts import SCRIPTS
+
+
+@pytest.mark.parametrize("name", sorted(SCRIPTS))
+def test_program(name: str, proxy: ShmProxy) -> None:
+    proxy.run("waiting/programs/mixed_scripts.py", library(), name)
+
+
+@pytest.mark.parametrize("name", ["either_ends_the_sleep", "threads_wait_together"])
+def test_without_spinning(name: str, proxy: ShmProxy) -> None:
+    proxy.run("waiting/programs/mixed_scripts.py", library(), name, XTS_SPIN_US="4294967295")
