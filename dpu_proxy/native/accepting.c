@@ -153,7 +153,7 @@ static void begin(struct connection *l, struct connection *c, const struct xts_e
 {
 	struct accepting *a = l->pushed->accepting;
 
-	c->state = CONNECTION_CONNECTING;
+	connection_enter(c, CONNECTION_CONNECTING);
 	c->accepted = true;
 	c->writable = true;
 	c->listener = l;

@@ -25,6 +25,7 @@ PRELUDE = """
 #include "ulp/stack.h"
 #include "calls.h"
 #include "keys/keys.h"
+#include "states.h"
 
 #include <sys/prctl.h>
 
@@ -36,6 +37,10 @@ int capset(void *header, const void *data);
 #: What is small, or of the system: capabilities and prctl are for sandbox.py.
 CDEF = """
 static const uint32_t XTS_POLICY_NO_RULE;
+uint32_t xts_states(const struct xts_state_rule **out);
+uint32_t xts_state_flags(const struct xts_state_flag **out);
+uint32_t xts_flag_rules(const struct xts_flag_rule **out);
+uint32_t xts_state_changes(const struct xts_state_change **out);
 int capget(void *header, void *data);
 int capset(void *header, const void *data);
 int prctl(int option, ...);
@@ -90,6 +95,10 @@ def cdef() -> str:
         "struct iovec { void *iov_base; size_t iov_len; };",
         definition(HERE / "ulp" / "ulp.h", "struct ulp_mark").replace("ULP_CONTROL_BYTES", "..."),
         "struct ulp_stack;",
+        *(
+            definition(HERE / "states.h", f"struct xts_{name}")
+            for name in ("state_rule", "state_flag", "flag_rule", "state_change", "states_visited")
+        ),
         declarations(HERE / "ulp" / "stack.h"),
         CDEF,
     ]

@@ -125,8 +125,12 @@ void channel_violation(struct channel *ch, const char *what, uint32_t id)
 
 void channel_flush(struct channel *ch)
 {
-	while (!list_empty(&ch->dirty))
-		connection_flush(list_entry(list_pop(&ch->dirty), struct connection, dirty));
+	while (!list_empty(&ch->dirty)) {
+		struct connection *c = list_entry(list_pop(&ch->dirty), struct connection, dirty);
+
+		connection_flush(c);
+		connection_check(c);
+	}
 	for (uint32_t i = 0; i < ch->batch_used; i++) {
 		xts_queue_recycle(ch->queue, &ch->batch[i].frame);
 		xts_link_recycled(&ch->link);
@@ -222,6 +226,7 @@ static int receive_one(struct channel *ch)
 				 ch->worker->now_ns, &head)) {
 	case XTS_LINK_DELIVER:
 		kept = deliver(ch, &head, e);
+		channel_check(ch, head.id);
 		if (!kept)
 			got = TAKEN_CALL;
 		break;
@@ -402,6 +407,7 @@ static bool send_ready(struct channel *ch)
 
 		if (connection_send(c, MESSAGES_PER_TURN))
 			connection_wake(c);
+		connection_check(c);
 		if (ch->slot_missing || ch->link.stats.sent_frames - before >= MESSAGES_PER_ROUND)
 			break;
 		if (!list_empty(&ch->ready) && worker_turn_is_over(ch->worker)) {

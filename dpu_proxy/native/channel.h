@@ -30,6 +30,7 @@
 #include "queue.h"
 #include "schedule.h"
 #include "spill.h"
+#include "states.h"
 #include "tenant.h"
 #include "token.h"
 #include "timer.h"
@@ -54,15 +55,6 @@ struct watch {
 	enum watch_kind kind;
 };
 
-enum connection_state { /* values as in struct xts_connection_stats */
-	CONNECTION_IDLE,        /* made by BIND or an option, or a connect that failed */
-	CONNECTION_CONNECTING,
-	CONNECTION_ESTABLISHED,
-	CONNECTION_LISTENER,
-	CONNECTION_CLOSING,     /* the host has closed: lingering, or an orphan whose spill buffer drains */
-	CONNECTION_FAILED,      /* RESET told, or about to be; waits for the host to close */
-};
-
 struct connection {
 	struct watch watch;       /* first: epoll's pointer */
 	struct list ready;        /* on channel->ready: has something to say */
@@ -84,29 +76,11 @@ struct connection {
 	int fd;
 	uint32_t proxy_id, xts_socket; /* 0: none (orphan; not yet acknowledged) */
 	uint32_t window;          /* granted to the host, counted in channel->window_bytes and for the tenant */
-	uint8_t state;            /* enum connection_state */
+	uint8_t state;            /* enum connection_state; it changes by connection_enter() alone (states.h) */
 	uint8_t ip_version;
-	bool in_epoll : 1;
-	bool connect_reply : 1;   /* CONNECT_ACK to be sent */
-	bool readable : 1;        /* TCP may have bytes; cleared by a short read */
-	bool read_to_end : 1;     /* FIN or error seen by epoll: a short read says nothing */
-	bool writable : 1;
-	bool eos_told : 1;
-	bool reset_told : 1;
-	bool fin_wanted : 1;      /* half-close when the spill buffer is empty */
-	bool fin_done : 1;
-	bool lingering : 1;       /* closed with LINGER: CLOSED waits for the peer's acknowledgement */
-	bool close_reply : 1;     /* CLOSED to be sent */
-	bool unwaited : 1;        /* nobody waits for it */
-	bool spent : 1;           /* a CONNECT that brought pushes along has failed: only CLOSE is left */
-	bool more : 1;            /* the last message said MORE */
-	bool announced : 1;       /* accepted: NEWCONN sent, no NEWCONN_ACK yet */
-	bool orphan : 1;          /* identifiers free, bytes still to deliver */
-	bool accepted : 1;        /* by a listener: the peer has connected to us */
-	bool spilled : 1;         /* TCP refused bytes since the window was last used up */
-	bool look_due : 1;        /* the timer has expired */
-	bool send_buffer_set : 1; /* the program has set SO_SNDBUF (buffers.c) */
-	bool receive_tuned : 1;   /* how large TCP's receive buffer is is the kernel's or the program's business */
+#define FLAG_FIELD(name, bit, meaning) bool name : 1;
+	CONNECTION_FLAGS(FLAG_FIELD)
+#undef FLAG_FIELD
 	struct pushed *pushed;    /* protocols on it, or peek mode; NULL for most (pushed.h) */
 	uint32_t look_ms;         /* what the timer was set to last; it doubles */
 	int error;                /* of the connection, told by RESET, CONNECT_ACK or CLOSED */

@@ -140,16 +140,16 @@ static int connect_start(struct connection *c, const struct xts_connect *m)
 		return command_refuse(c->channel, XTS_REFUSED_WINDOWS);
 	c->held = m->post_credits;
 	if (!connect(c->fd, (struct sockaddr *)&address, length)) {
-		c->state = CONNECTION_CONNECTING;
+		connection_enter(c, CONNECTION_CONNECTING);
 		connection_connected(c);
 	} else if (errno == EINPROGRESS) {
-		c->state = CONNECTION_CONNECTING;
+		connection_enter(c, CONNECTION_CONNECTING);
 	} else {
 		return errno;
 	}
-	if (!connection_watch(c))
-		return 0;
-	c->state = CONNECTION_IDLE; /* epoll has no room: as if there were no memory */
+	if (!connection_watch(c) || c->state == CONNECTION_FAILED)
+		return 0; /* a protocol that has failed at once is answered like one that fails later */
+	connection_enter(c, CONNECTION_IDLE); /* epoll has no room: as if there were no memory */
 	c->connect_reply = false;
 	return command_refuse(c->channel, XTS_REFUSED_DEVICE_MEMORY);
 }
@@ -211,7 +211,7 @@ static int listen_start(struct connection *c, const struct xts_listen *m)
 	struct xts_endpoint local;
 	int error = 0;
 
-	if (c->state != CONNECTION_IDLE && c->state != CONNECTION_LISTENER)
+	if ((c->state != CONNECTION_IDLE && c->state != CONNECTION_LISTENER) || c->connect_reply)
 		return EINVAL;
 	socket_local(c->fd, &local);
 	if (!command_allowed(ch, XTS_POLICY_LISTEN, &local))

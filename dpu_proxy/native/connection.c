@@ -156,6 +156,7 @@ void connection_free(struct connection *c, bool reset)
 	c->channel = NULL;
 	c->noted_events = 0;
 	c->look_due = false;
+	connection_enter(c, CONNECTION_FREED);
 	c->next_dead = c->worker->dead;
 	c->worker->dead = c;
 }
@@ -218,7 +219,7 @@ void connection_connected(struct connection *c)
 		if (c->state != CONNECTION_CONNECTING || (c->pushed->started && !c->pushed->ready))
 			return; /* done, or it will be when the handshakes are */
 	}
-	c->state = CONNECTION_ESTABLISHED;
+	connection_enter(c, CONNECTION_ESTABLISHED);
 	c->connect_reply = true;
 	c->worker->stats.connects_ok++;
 	connection_wake(c);
@@ -234,7 +235,7 @@ static void connect_finished(struct connection *c)
 		connection_connected(c);
 		return;
 	}
-	c->state = CONNECTION_IDLE;
+	connection_enter(c, CONNECTION_IDLE);
 	if (c->pushed && c->pushed->along)
 		push_along_failed(c);
 	connection_connect_failed(c, error);
@@ -332,6 +333,7 @@ void connection_turn(struct connection *c)
 		pushed_timer(c);
 	if (c->look_due)
 		look_again(c);
+	connection_check(c);
 }
 
 void connection_fail(struct connection *c, int error)
@@ -371,7 +373,7 @@ bool connection_renew(struct connection *c)
 	spill_free(&c->spill);
 	if (c->window)
 		xts_credit_grant_init(&c->grant, c->window);
-	c->state = CONNECTION_IDLE;
+	connection_enter(c, CONNECTION_IDLE);
 	c->noted_events = 0; /* of before */
 	c->readable = c->read_to_end = c->writable = c->eos_told = c->reset_told = false;
 	c->fin_wanted = c->fin_done = c->lingering = c->more = c->accepted = c->spilled = false;
@@ -430,7 +432,7 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 		c->close_reply = true;
 	} else {
 		c->fin_wanted = true;
-		c->state = CONNECTION_CLOSING;
+		connection_enter(c, CONNECTION_CLOSING);
 		c->lingering = flags & XTS_FLAG_LINGER;
 		c->close_reply = !c->lingering;
 		if (c->lingering) {

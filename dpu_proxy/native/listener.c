@@ -19,7 +19,7 @@ void listener_become(struct connection *c)
 {
 	struct xts_worker_stats *stats = &c->worker->stats;
 
-	c->state = CONNECTION_LISTENER;
+	connection_enter(c, CONNECTION_LISTENER);
 	tenant_give(c->tenant, XTS_USE_CONNECTIONS, 1);
 	c->channel->connection_count--;
 	c->channel->listener_count++;
@@ -62,7 +62,7 @@ void listener_announce(struct connection *l, struct connection *c, const struct 
 {
 	struct xts_newconn m = { .proxy_id = c->proxy_id, .post_credits = connection_grant_window(c) };
 
-	c->state = CONNECTION_ESTABLISHED;
+	connection_enter(c, CONNECTION_ESTABLISHED);
 	c->announced = true;
 	c->accepted = true;
 	c->writable = true;

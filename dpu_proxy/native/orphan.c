@@ -196,7 +196,9 @@ void connection_orphan(struct connection *c)
 	leave_channel(c);
 	atomic_store(&c->orphan_bytes, bytes);
 	c->orphan = true;
-	c->state = CONNECTION_CLOSING;
+	c->connect_reply = c->lingering = c->unwaited = c->look_due = false; /* nobody is to be told anything */
+	timer_cancel(&c->timer);
+	connection_enter(c, CONNECTION_CLOSING);
 	c->close_reply = false;
 	w->stats.orphans++;
 	list_append(&c->unowned->orphans, &c->member);

@@ -226,7 +226,7 @@ static void give_to(struct parked *p, struct connection *c)
 
 	if (p->watched)
 		(void)epoll_ctl(keeper->epoll_fd, EPOLL_CTL_DEL, p->fd, NULL);
-	c->state = CONNECTION_ESTABLISHED;
+	connection_enter(c, CONNECTION_ESTABLISHED);
 	c->fin_wanted = p->fin_wanted;
 	c->fin_done = p->fin_done;
 	c->accepted = p->accepted;

@@ -253,7 +253,7 @@ int push_along(struct connection *c, const void *pushes, uint32_t bytes)
 
 void push_along_failed(struct connection *c)
 {
-	c->state = CONNECTION_FAILED;
+	connection_enter(c, CONNECTION_FAILED);
 	c->reset_told = c->spent = true;
 	if (c->pushed)
 		c->pushed->failed = true; /* nothing of it starts any more */

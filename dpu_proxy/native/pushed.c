@@ -315,7 +315,7 @@ static void new_fails(struct connection *c, int error)
 		return;
 	}
 	pushed_fail(c);
-	c->state = CONNECTION_FAILED;
+	connection_enter(c, CONNECTION_FAILED);
 	c->reset_told = true; /* by CONNECT_ACK */
 	connection_connect_failed(c, error);
 }

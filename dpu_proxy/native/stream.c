@@ -221,7 +221,7 @@ void stream_send_end(struct connection *c, const struct xts_tx_slot *slot, int e
 		c->reset_told = true;
 		stream_send_recv(c, slot, XTS_FLAG_RESET, error, 0);
 		if (c->state == CONNECTION_ESTABLISHED)
-			c->state = CONNECTION_FAILED;
+			connection_enter(c, CONNECTION_FAILED);
 	} else {
 		c->eos_told = true;
 		stream_send_recv(c, slot, XTS_FLAG_EOS, 0, 0);

@@ -61,6 +61,7 @@ static void check(struct worker_state *w)
 			ENSURE(c->held <= XTS_CREDITS_MAX);
 			ENSURE(c->gathered_first == BATCH_NONE && list_empty(&c->dirty));
 			ENSURE(!c->shared || c->state == CONNECTION_LISTENER);
+			connection_check(c);
 			check_offers(c);
 			check_pushed(c);
 			ulp_bytes += pushed_memory(c->pushed);
@@ -79,6 +80,7 @@ static void check(struct worker_state *w)
 		for (const struct list *n = u->orphans.next; n != &u->orphans; n = n->next, orphans++) {
 			const struct connection *c = list_entry(n, struct connection, member);
 
+			connection_check(c);
 			ENSURE(c->orphan && c->unowned == u && !c->channel && !c->window);
 			orphan_bytes += c->spill.bytes;
 		}

@@ -1,0 +1,209 @@
+"""Writes the page about the states of a connection: `PYTHONPATH=deploy python -m xts_docs.states [--check]`.
+
+Its source is the table that the proxy asserts (dpu_proxy/native/states.c). With --check nothing is written; the exit
+status is 1 when the page that is committed differs. With --visited FILE, which a build with XTS_DEBUG and
+XTS_VISITED_STATES has written, it lists the legal states and changes of state that no test has visited.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from xts_messages import generated
+from xts_proxy._native import ffi, lib
+
+PAGE = "deploy/docs/explanation/connection-states.md"
+PICTURE = "deploy/docs/images/connection-states.svg"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A state; sets of flags are masks."""
+
+    name: str
+    meaning: str
+    may: int
+    must: int
+    one: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A flag of a connection; needs and excludes are masks of others."""
+
+    name: str
+    meaning: str
+    needs: int
+    excludes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One state follows another; both are indices."""
+
+    origin: int
+    to: int
+    when: str
+
+
+def _text(pointer: object) -> str:
+    return bytes(ffi.string(pointer)).decode()
+
+
+def states() -> list[State]:
+    """All states, by their number."""
+    out = ffi.new("const struct xts_state_rule **")
+    count = lib.xts_states(out)
+    return [State(_text(s.name), _text(s.meaning), s.may, s.must, s.one) for s in out[0][0:count]]
+
+
+def flags() -> list[Flag]:
+    """All flags, by their bit."""
+    out, rules = ffi.new("const struct xts_state_flag **"), ffi.new("const struct xts_flag_rule **")
+    needs: dict[int, int] = {}
+    excludes: dict[int, int] = {}
+    rule_count = lib.xts_flag_rules(rules)
+    for rule in rules[0][0:rule_count]:
+        needs[rule.flag] = rule.needs
+        excludes[rule.flag] = rule.excludes
+    count = lib.xts_state_flags(out)
+    found = enumerate(out[0][0:count])
+    return [Flag(_text(f.name), _text(f.meaning), needs.get(i, 0), excludes.get(i, 0)) for i, f in found]
+
+
+def changes() -> list[Change]:
+    """All changes of state that are possible."""
+    out = ffi.new("const struct xts_state_change **")
+    count = lib.xts_state_changes(out)
+    return [Change(c.before, c.after, _text(c.when)) for c in out[0][0:count]]
+
+
+def _names(mask: int, of: list[Flag]) -> list[str]:
+    return [f"`{flag.name}`" for i, flag in enumerate(of) if mask >> i & 1]
+
+
+# --- the picture ---------------------------------------------------------------------------------------
+
+#: Where a state stands: the middle of its box. The last has the whole width below.
+_PLACES = ((100, 70), (400, 70), (700, 70), (100, 230), (1000, 70), (400, 230), (550, 350))
+_WIDE, _NARROW, _LAST_WIDE, _HIGH = 150, 110, 1050, 44
+#: Between the two arrows of a pair, and from the edge of the picture.
+_APART = 16
+
+
+def _arrow(change: Change, both: bool) -> str:
+    (x1, y1), (x2, y2) = _PLACES[change.origin], _PLACES[change.to]
+    last = len(_PLACES) - 1
+    if change.to == last:
+        x, bottom = x1 + (66 if y1 == _PLACES[0][1] else 20), _PLACES[last][1] - _HIGH // 2
+        return f"M{x} {y1 + _HIGH // 2} L{x} {bottom}"
+    if y1 == y2 and abs(x2 - x1) > 300:  # over the box between them
+        top, away = y1 - _HIGH // 2, 30 if change.origin < change.to else 46
+        start, end = (x1 - 20, x2 - 20) if change.origin < change.to else (x1 + 20, x2 + 20)
+        return f"M{start} {top} C{start} {top - away} {end} {top - away} {end} {top}"
+    if y1 == y2:
+        side, shift = (1 if x2 > x1 else -1), (_APART // 2 if both else 0) * (1 if x2 > x1 else -1)
+        return f"M{x1 + side * _WIDE // 2} {y1 + shift} L{x2 - side * _WIDE // 2} {y2 + shift}"
+    shift = (_APART if both else 0) * (1 if y2 > y1 else -1)
+    down = 1 if y2 > y1 else -1
+    lean = 0 if x1 == x2 else 30 if x2 > x1 else -30
+    return f"M{x1 + lean + shift} {y1 + down * _HIGH // 2} L{x2 - lean + shift} {y2 - down * _HIGH // 2}"
+
+
+def picture() -> str:
+    """The states and their changes, as SVG."""
+    named, all_changes = states(), changes()
+    pairs = {(c.origin, c.to) for c in all_changes}
+    width, height = 1100, 390
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif">',
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+        '<marker id="head" viewBox="0 0 10 10" refX="10" refY="5" markerWidth="8" markerHeight="8" orient="auto">'
+        '<path d="M0 0 L10 5 L0 10 z" fill="#444"/></marker>',
+    ]
+    for c in all_changes:
+        path = _arrow(c, (c.to, c.origin) in pairs)
+        title = f"<title>{c.when}</title>"
+        lines.append(f'<path d="{path}" fill="none" stroke="#444" marker-end="url(#head)">{title}</path>')
+    for i, state in enumerate(named):
+        x, y = _PLACES[i]
+        wide = _LAST_WIDE if i == len(named) - 1 else _WIDE if y == _PLACES[0][1] else _NARROW
+        lines.append(
+            f'<rect x="{x - wide // 2}" y="{y - _HIGH // 2}" width="{wide}" height="{_HIGH}" rx="8" fill="#e8eef7" '
+            f'stroke="#345"/><text x="{x}" y="{y + 5}" text-anchor="middle">{state.name}</text>'
+        )
+    return "\n".join([*lines, "</svg>", ""])
+
+
+# --- the page ------------------------------------------------------------------------------------------
+
+_INTRODUCTION = """\
+# States of a connection
+
+<!-- Made by `python -m xts_docs.states` from dpu_proxy/native/states.c. -->
+
+What a worker of the proxy knows of a connection is one state and a set of flags. The table below
+says which flags each state allows. Builds with `XTS_DEBUG` assert it, together with the
+conservation law of [flow control](flow-control.md), wherever a connection has been worked on and
+rests. `python -m xts_docs.states --visited FILE` lists what the tests of such a build have not
+visited.
+
+![The states and their changes](../images/connection-states.svg)
+"""
+
+
+def page() -> str:
+    """The page, as Markdown."""
+    named, bits = states(), flags()
+    always = 0xFFFFFFFF
+    for state in named[:-1]:
+        always &= state.may
+    out = [_INTRODUCTION, "| State | What it is | Flags it may have | Flags it must have |", "|---|---|---|---|"]
+    for state in named:
+        may = "any" if state.may == 0xFFFFFFFF else ", ".join(_names(state.may & ~always & ~state.must, bits))
+        must = ", ".join(_names(state.must, bits))
+        if state.one:
+            must += f"{', and ' if must else ''}one of {', '.join(_names(state.one, bits))}"
+        out.append(f"| {state.name} | {state.meaning} | {may} | {must} |")
+    out += ["", generated.wrapped(f"Any state may have {', '.join(_names(always, bits))}."), "", "## Flags", ""]
+    out += ["| Flag | Meaning | Only with | Never with |", "|---|---|---|---|"]
+    for flag in bits:
+        needs, excludes = (", ".join(_names(mask, bits)) for mask in (flag.needs, flag.excludes))
+        out.append(f"| `{flag.name}` | {flag.meaning} | {needs} | {excludes} |")
+    out += ["", "## Changes of state", "", "| From | To | When |", "|---|---|---|"]
+    out += [f"| {named[c.origin].name} | {named[c.to].name} | {c.when} |" for c in changes()]
+    return "\n".join([*out, ""])
+
+
+# --- what tests visit ----------------------------------------------------------------------------------
+
+
+def unreached(visited: bytes) -> Iterator[str]:
+    """The legal states, flags of a state and changes that a struct xts_states_visited does not have."""
+    numbers = struct.unpack("=17I", visited)
+    seen_flags, seen_changes, seen_states = numbers[:8], numbers[8:16], numbers[16]
+    named, bits = states(), flags()
+    for i, state in enumerate(named[:-1]):
+        if not seen_states >> i & 1:
+            yield f"state {state.name}"
+        else:
+            yield from (f"state {state.name} with {name}" for name in _names(state.may & ~seen_flags[i], bits))
+    for change in changes():
+        if not seen_changes[change.origin] >> change.to & 1:
+            yield f"change from {named[change.origin].name} to {named[change.to].name}: {change.when}"
+
+
+def main(argv: list[str]) -> int:
+    """Writes or checks the page, or lists what was not visited; returns the exit status."""
+    if argv[:1] == ["--visited"] and len(argv) == 2:
+        print("\n".join(unreached(Path(argv[1]).read_bytes())) or "every legal state has been visited")
+        return 0
+    return generated.main("xts_docs.states", __doc__, {PAGE: page, PICTURE: picture}, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
