@@ -21,7 +21,7 @@ PRELUDE = """
 #include "policy.h"
 #include "sockopt.h"
 #include "ulp/config.h"
-#include "ulp/tls_config.h"
+#include "ulp/tls/tls_config.h"
 #include "ulp/stack.h"
 #include "calls.h"
 #include "keys/keys.h"
@@ -89,7 +89,7 @@ def cdef() -> str:
         declarations(HERE / "policy.h"),
         declarations(HERE / "sockopt.h"),
         declarations(HERE / "ulp" / "config.h"),
-        declarations(HERE / "ulp" / "tls_config.h"),
+        declarations(HERE / "ulp" / "tls" / "tls_config.h"),
         declarations(HERE / "calls.h"),
         declarations(HERE / "keys" / "keys.h"),
         "struct iovec { void *iov_base; size_t iov_len; };",

@@ -15,7 +15,7 @@ from xts_proxy.config_tenant import Name as TenantName
 from xts_proxy.config_values import Queues
 from xts_proxy.toml_positions import Path as KeyPath
 
-#: Names travel in pushes; native/ulp/tls.h has room for 63 bytes.
+#: Names travel in pushes; native/ulp/tls/tls.h has room for 63 bytes.
 _NAME = 'a name of at most 63 letters, digits, ".", "_" and "-"'
 _FILE = 'an absolute path such as "/etc/xts/server.pem"'
 _LIST = "names of OpenSSL's, with colons between them"

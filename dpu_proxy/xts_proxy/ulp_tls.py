@@ -1,5 +1,5 @@
 """Identities, trust roots and settings of TLS: from the configuration and the contents of the files that it names
-(tls_files.py) to native/ulp/tls_config.h.
+(tls_files.py) to native/ulp/tls/tls_config.h.
 """
 
 from __future__ import annotations

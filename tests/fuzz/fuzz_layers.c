@@ -14,7 +14,7 @@
 #include "ensure.h"
 #include "input.h"
 #include "ulp/config.h"
-#include "ulp/http2.h"
+#include "ulp/http2/http2.h"
 #include "ulp/stack.h"
 #include "wire.h"
 #include "steps.h"

@@ -17,7 +17,7 @@
 #include "secrets.h"
 #include "ulp/config.h"
 #include "ulp/stack.h"
-#include "ulp/tls_keys.h"
+#include "ulp/tls_keys/tls_keys.h"
 #include "steps.h"
 
 #define STEPS_MAX 300

@@ -14,8 +14,8 @@
 #include <openssl/x509v3.h>
 
 #include "secrets.h"
-#include "ulp/tls_config.h"
-#include "ulp/tls_keys.h"
+#include "ulp/tls/tls_config.h"
+#include "ulp/tls_keys/tls_keys.h"
 
 #define SECRET_BYTES 32u /* of TLS_AES_128_GCM_SHA256, the only suite of TLS 1.3 that the peer has */
 

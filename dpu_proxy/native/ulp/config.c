@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "config_inside.h"
-#include "tls.h"
+#include "ulp/tls/tls.h"
 
 struct xts_ulp_config *xts_ulp_config_new(const struct xts_ulp_limits *limits)
 {

@@ -2,7 +2,7 @@
 #ifndef XTS_ULP_HTTP2_H
 #define XTS_ULP_HTTP2_H
 
-#include "ulp.h"
+#include "ulp/ulp.h"
 
 #define HTTP2_HEAD_BYTES 9u
 #define HTTP2_FRAME_BYTES_MAX 0xffffffu

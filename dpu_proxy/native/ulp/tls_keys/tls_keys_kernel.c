@@ -8,9 +8,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "config_inside.h"
-#include "tls.h"
 #include "tls_keys.h"
+#include "ulp/config_inside.h"
+#include "ulp/tls/tls.h"
 
 #ifndef SOL_TLS
 #define SOL_TLS 282

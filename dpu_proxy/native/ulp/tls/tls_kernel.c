@@ -25,9 +25,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "config_inside.h"
 #include "tls.h"
-#include "tls_keys.h"
+#include "ulp/config_inside.h"
+#include "ulp/tls_keys/tls_keys.h"
 
 #ifndef SOL_TLS
 #define SOL_TLS 282 /* linux/socket.h, which programs do not see */

@@ -3,8 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "crc32c.h"
 #include "nvme_tcp.h"
+#include "ulp/crc32c.h"
 
 #define STATUS_HEADER_FIELD 1u /* fatal error status of a TermReq: invalid field in the header */
 #define STATUS_HEADER_DIGEST 3u

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "http2.h"
-#include "protocols.h"
+#include "ulp/protocols.h"
 
 #define PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 #define PREFACE_BYTES 24u

@@ -21,9 +21,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "config.h"
-#include "pool.h"
 #include "tls.h"
+#include "ulp/config.h"
+#include "ulp/pool.h"
 
 #define AHEAD_MAX (64u << 10)
 #define READ_BYTES 16384u

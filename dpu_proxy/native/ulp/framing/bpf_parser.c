@@ -14,9 +14,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "config.h"
 #include "framing.h"
-#include "protocols.h"
+#include "ulp/config.h"
+#include "ulp/protocols.h"
 
 #define NAME_ROOM 64
 

@@ -26,7 +26,7 @@
 #include <stdatomic.h>
 
 #include "tls_config.h"
-#include "ulp.h"
+#include "ulp/ulp.h"
 
 #define TLS_NAME_BYTES 64        /* of a name in the configuration */
 #define TLS_HOST_BYTES 254       /* RFC 1035: 253 */

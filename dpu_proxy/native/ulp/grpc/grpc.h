@@ -26,7 +26,7 @@
 #ifndef XTS_ULP_GRPC_H
 #define XTS_ULP_GRPC_H
 
-#include "http2.h"
+#include "ulp/http2/http2.h"
 
 #define GRPC_PREFIX_BYTES 5u
 

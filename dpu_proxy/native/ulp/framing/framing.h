@@ -13,7 +13,7 @@
 #ifndef XTS_ULP_FRAMING_H
 #define XTS_ULP_FRAMING_H
 
-#include "ulp.h"
+#include "ulp/ulp.h"
 
 #define ULP_FRAMING_HEAD_MAX 256u /* the length has to be known by then */
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "nvme_tcp.h"
-#include "protocols.h"
+#include "ulp/protocols.h"
 
 #define TERM_REQ_BYTES_MAX 152u
 #define PDA_OFFSET 10 /* HPDA in ICReq, CPDA in ICResp: alignment that the sender of it wants, in units of 4 bytes, 0 for one */

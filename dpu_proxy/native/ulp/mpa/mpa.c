@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "crc32c.h"
-#include "protocols.h"
+#include "ulp/crc32c.h"
+#include "ulp/protocols.h"
 #include "wire.h"
 
 #define INTERVAL 512u

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "protocols.h"
+#include "ulp/protocols.h"
 
 #define DELIMITER_MAX 8u
 #define PIECES 64

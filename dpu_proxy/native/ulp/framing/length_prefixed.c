@@ -7,9 +7,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "config.h"
 #include "framing.h"
-#include "protocols.h"
+#include "ulp/config.h"
+#include "ulp/protocols.h"
 
 #define PREFIX_MAX 8u
 #define PIECES 64 /* offered below at once; the rest follows */

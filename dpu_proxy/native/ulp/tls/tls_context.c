@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config_inside.h"
 #include "tls.h"
+#include "ulp/config_inside.h"
 
 #define READ_AHEAD_BYTES (64u << 10) /* with one call, where the kernel does not decrypt */
 #define SECURITY_LEVEL 2             /* OpenSSL's: 112 bits, so RSA of 2048 and SHA-256 */

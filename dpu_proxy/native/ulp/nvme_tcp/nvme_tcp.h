@@ -13,7 +13,7 @@
 #ifndef XTS_ULP_NVME_TCP_H
 #define XTS_ULP_NVME_TCP_H
 
-#include "ulp.h"
+#include "ulp/ulp.h"
 
 #define NVME_COMMON_BYTES 8u /* type, flags, HLEN, PDO, PLEN */
 #define NVME_HEADER_BYTES_MAX 128u

@@ -11,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "config_inside.h"
 #include "keys/client.h"
 #include "tls.h"
+#include "ulp/config_inside.h"
 
 #define NAMES_MAX 64 /* of a trust's roots: with more they are not told to clients, which would be kilobytes each time */
 

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "tls.h"
-#include "tls_keys.h"
+#include "ulp/tls_keys/tls_keys.h"
 
 /* --- the secret ------------------------------------------------------------------------------------------------------ */
 

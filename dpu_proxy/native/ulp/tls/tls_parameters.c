@@ -2,8 +2,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "config_inside.h"
 #include "tls.h"
+#include "ulp/config_inside.h"
 
 /* Its length before it, as it travels (RFC 7301). */
 static int add_alpn(struct ulp_layer *l, const struct ulp_attribute *a, struct tls_parameters *out)

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config.h"
 #include "grpc.h"
-#include "protocols.h"
+#include "ulp/config.h"
+#include "ulp/protocols.h"
 #include "wire.h"
 
 #define STREAMS_DEFAULT 1024u

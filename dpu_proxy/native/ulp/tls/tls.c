@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "protocols.h"
 #include "tls.h"
+#include "ulp/protocols.h"
 
 #define APPLICATION_DATA 23u /* RFC 8446 5.1, ContentType */
 #define WRITE_MAX (4 * TLS_RECORD_BYTES)

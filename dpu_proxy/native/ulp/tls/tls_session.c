@@ -19,8 +19,8 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#include "config_inside.h"
 #include "tls.h"
+#include "ulp/config_inside.h"
 
 /* --- clients --------------------------------------------------------------------------------------------------------- */
 

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tls.h"
 #include "tls_keys.h"
+#include "ulp/tls/tls.h"
 
 #define HANDSHAKE_KEY_UPDATE 24u
 

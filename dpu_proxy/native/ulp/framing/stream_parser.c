@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "framing.h"
-#include "protocols.h"
+#include "ulp/protocols.h"
 
 #define MAGIC_MAX 16u
 

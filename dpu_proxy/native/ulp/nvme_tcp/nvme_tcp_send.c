@@ -3,8 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "crc32c.h"
 #include "nvme_tcp.h"
+#include "ulp/crc32c.h"
 
 #define PIECES 64 /* written at once */
 #define ALIGNMENT_MAX 128u

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "dns_padding.h"
-#include "protocols.h"
+#include "ulp/protocols.h"
 #include "wire.h"
 
 #define LENGTH_BYTES 2u

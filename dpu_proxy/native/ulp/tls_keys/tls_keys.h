@@ -5,8 +5,8 @@
 #include <linux/tls.h>
 #include <openssl/evp.h>
 
-#include "tls_config.h"
-#include "ulp.h"
+#include "ulp/tls/tls_config.h"
+#include "ulp/ulp.h"
 
 #define TLS_HEADER_BYTES 5u
 #define TLS_TAG_BYTES 16u         /* of every cipher here */
