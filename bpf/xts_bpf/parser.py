@@ -1,4 +1,4 @@
-"""Parser programs of the operator's: opened, checked, and loaded for BPF_PARSER (dpu_proxy/native/ulp/framing/bpf_parser.c).
+"""Parser programs of the operator: opened, checked and loaded for BPF_PARSER (native/ulp/framing/bpf_parser.c).
 
 A program is written as for the kernel's strparser (`SEC("sk_skb/stream_parser")` or `SEC("socket")`;
 http2_parser.bpf.c is an example) and loaded as a socket filter, which is what the kernel runs on request; the verifier

@@ -99,7 +99,7 @@ static const struct call of_workers[] = {
 #endif
 	ANY(epoll_ctl),
 	ANY(sched_yield),
-	{ __NR_sched_setscheduler, ONE_OF_TWO, 1, { SCHED_BATCH, SCHED_IDLE } }, /* threads of handshakes (ulp/pool.h) */
+	{ __NR_sched_setscheduler, ONE_OF_TWO, 1, { SCHED_BATCH, SCHED_IDLE } }, /* threads of handshakes (ulp/handshake_pool.h) */
 };
 
 /* Until all threads run, and have made the first calls of the C library and their own. */

@@ -35,7 +35,7 @@
 #include "token.h"
 #include "timer.h"
 #include "trim.h"
-#include "ulp/pool.h"
+#include "ulp/handshake_pool.h"
 #include "ulp/ulp.h"
 #include "worker.h"
 

@@ -35,7 +35,7 @@ _CAPABILITY_VERSION_3 = 0x20080522
 
 def raise_limits() -> int:
     """Descriptors up to the hard limit, which is returned; where we may, locked memory without limit, for UMEM, and
-    leave for threads to be SCHED_IDLE for a while only (native/ulp/pool.h)."""
+    leave for threads to be SCHED_IDLE for a while only (native/ulp/handshake_pool.h)."""
     _, descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
     _, locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)

@@ -1,5 +1,5 @@
 """The pool of handshake threads under the thread sanitizer: jobs that are handed back, moved, dropped and helped by
-several threads at once (dpu_proxy/native/ulp/pool.c)."""
+several threads at once (dpu_proxy/native/ulp/handshake_pool.c)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from beds.native_core import TOP, compiler
 NATIVE = TOP / "dpu_proxy" / "native"
 #: Each worker has a bell and jobs of its own. A job counts in plain memory: only what the pool promises orders it.
 PROGRAM = r"""
-#include "ulp/pool.h"
+#include "ulp/handshake_pool.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -153,7 +153,7 @@ def test_no_data_race(tmp_path: Path) -> None:
     (tmp_path / "main.c").write_text(PROGRAM)
     built = tmp_path / "pool"
     command = [compiler(), "-O1", "-g", "-fsanitize=thread", "-D_GNU_SOURCE", f"-I{NATIVE}", "-o", built]
-    command += [tmp_path / "main.c", NATIVE / "ulp" / "pool.c", "-lpthread"]
+    command += [tmp_path / "main.c", NATIVE / "ulp" / "handshake_pool.c", "-lpthread"]
     if subprocess.run(command, check=False, capture_output=True, timeout=60).returncode:
         pytest.skip("the compiler has no thread sanitizer")
     done = subprocess.run([built], check=False, capture_output=True, text=True, timeout=100, env={})

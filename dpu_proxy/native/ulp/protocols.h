@@ -1,4 +1,4 @@
-/* Every protocol there is: one variable each, in the file of its name. registry.c offers them. */
+/* Every protocol there is: one variable each, in the file of its name. protocols.c offers them. */
 #ifndef XTS_ULP_PROTOCOLS_H
 #define XTS_ULP_PROTOCOLS_H
 

@@ -20,7 +20,7 @@ struct ulp_owner {
 	void (*wake_after)(void *owner, uint32_t timeout_ms);
 	/* Counts memory (negative: that is free again, true); false: the limit is reached. NULL: no limit. */
 	bool (*memory)(void *owner, int64_t bytes);
-	/* For handshakes elsewhere (pool.h); bell NULL: they are done here. spent: what they took; NULL: it does not matter. */
+	/* For handshakes elsewhere (handshake_pool.h); bell NULL: they are done here. spent: what they took; NULL: it does not matter. */
 	struct ulp_bell *bell;
 	uint32_t account, weight;
 	void (*spent)(void *owner, uint64_t ns);

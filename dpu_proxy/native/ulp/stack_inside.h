@@ -83,7 +83,7 @@ void ulp_stack_wake_after(struct ulp_stack *s, uint32_t timeout_ms);
 /* Other room for what waits, which fits into it: 0, -ENOMEM, -ENOBUFS. */
 int ulp_out_resize(struct ulp_out *o, struct ulp_stack *s, uint32_t room);
 
-/* --- push.c --- */
+/* --- stack_push.c --- */
 /* All, or all that are of no use once the stack has started. */
 void ulp_pushes_free(struct ulp_stack *s, bool all);
 void ulp_layer_free(struct ulp_layer *l);

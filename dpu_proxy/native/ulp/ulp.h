@@ -134,7 +134,7 @@ struct ulp_layer {
 	struct ulp_out again;    /* read before what the layer itself reads: given back when it was changed */
 };
 
-/* --- registry.c ------------------------------------------------------------------------------------------------------ */
+/* --- protocols.c ----------------------------------------------------------------------------------------------------- */
 
 /* By ulp_id; NULL: not offered. */
 const struct ulp_protocol *ulp_protocol(uint16_t id);
@@ -176,7 +176,7 @@ uint64_t ulp_now_ns(const struct ulp_layer *l);
 void ulp_wake_after(struct ulp_layer *l, uint32_t timeout_ms);
 /* Is the socket SOCK_SEQPACKET? */
 bool ulp_message_socket(const struct ulp_layer *l);
-/* The pool (pool.h): where its jobs come back, NULL: there is none, everything is done here; to whose account they are;
+/* The pool (handshake_pool.h): where its jobs come back, NULL: there is none, everything is done here; to whose account they are;
  * and what a job took is told. */
 struct ulp_bell *ulp_bell(const struct ulp_layer *l);
 uint32_t ulp_account(const struct ulp_layer *l);

@@ -1,5 +1,5 @@
 /*
- * Handshakes on the threads of the pool (pool.h).
+ * Handshakes on the threads of the pool (handshake_pool.h).
  *
  * A step of a handshake is a job: SSL_do_handshake() as far as what has arrived takes it. While it is away (t->away)
  * the connection's struct tls belongs to that thread, and to the worker only the stack does: OpenSSL reads what the
@@ -23,7 +23,7 @@
 
 #include "tls.h"
 #include "ulp/config.h"
-#include "ulp/pool.h"
+#include "ulp/handshake_pool.h"
 
 #define AHEAD_MAX (64u << 10)
 #define READ_BYTES 16384u

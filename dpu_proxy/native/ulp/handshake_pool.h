@@ -24,8 +24,8 @@
  * flood of one tenant's costs another the wait for one job. A queue is bounded: beyond it the oldest job is handed
  * back undone, for its peer is the most likely to have given up.
  */
-#ifndef XTS_ULP_POOL_H
-#define XTS_ULP_POOL_H
+#ifndef XTS_ULP_HANDSHAKE_POOL_H
+#define XTS_ULP_HANDSHAKE_POOL_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

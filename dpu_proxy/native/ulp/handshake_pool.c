@@ -1,5 +1,5 @@
-/* The threads, the queues and the bells; see pool.h. */
-#include "pool.h"
+/* The threads, the queues and the bells; see handshake_pool.h. */
+#include "handshake_pool.h"
 
 #include <errno.h>
 #include <pthread.h>
