@@ -129,6 +129,8 @@ void xts_before_exit(void);
 /* The sentence that goes with this errno, if this thread's last failed call had it, or the proxy means more by it than its usual
  * text says; else NULL. ask: a pushed protocol's reason may be asked for, which takes a round trip. Valid until the next call. */
 const char *xts_reason_of(int error, bool ask);
+/* Why the proxy has refused this thread's last failed call, if it has: enum xts_refusal, else 0. */
+unsigned xts_last_refusal(void);
 /* The state of a socket, enum xts_state of status.h; -1 with EBADF. Does not block. */
 int xts_state(int number);
 

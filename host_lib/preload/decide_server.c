@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "report.h"
+#include "unasked.h"
 
 static bool is_wildcard(const struct sockaddr *address)
 {
@@ -63,6 +64,7 @@ int decide_bind(int fd, struct descriptor d, const struct sockaddr *address, soc
 		return decide_stay(fd, reason) < 0 ? -1 : real()->bind(fd, address, length);
 	if (XTS(xts_bind(s, address, length)) < 0) {
 		error = errno;
+		unasked_refusal(fd, -1);
 		(void)XTS(xts_close(s));
 		if (error == ENETDOWN || error == ECONNRESET)
 			return decide_stay(fd, XTS_REASON_PROXY_DOWN) < 0 ? -1 : real()->bind(fd, address, length);

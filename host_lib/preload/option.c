@@ -7,15 +7,33 @@
 
 #include "decide.h"
 #include "note.h"
+#include "unasked.h"
 
 /* --- options --------------------------------------------------------------------------------------------------------------- */
 
+/* A connect() that did not wait has failed. */
+static void tell_failed_connect(int fd, int error)
+{
+	int before = errno;
+
+	errno = error;
+	unasked_refusal(fd, -1);
+	errno = before;
+}
+
 EXPORT int getsockopt(int fd, int level, int option, void *restrict value, socklen_t *restrict length)
 {
-	int s = descriptor_offloaded(fd);
+	int s = descriptor_offloaded(fd), r, failed;
 
-	return s < 0 ? real()->getsockopt(fd, level, option, value, length) :
-		       XTS(xts_getsockopt(s, level, option, value, length));
+	if (s < 0)
+		return real()->getsockopt(fd, level, option, value, length);
+	r = XTS(xts_getsockopt(s, level, option, value, length));
+	if (r == 0 && level == SOL_SOCKET && option == SO_ERROR && *length == sizeof failed) {
+		memcpy(&failed, value, sizeof failed);
+		if (failed)
+			tell_failed_connect(fd, failed);
+	}
+	return r;
 }
 
 int option_note(int fd, struct descriptor d, uint32_t *number)

@@ -6,6 +6,7 @@
 
 #include "note.h"
 #include "report.h"
+#include "unasked.h"
 
 static bool may_be_offloaded(void)
 {
@@ -46,13 +47,16 @@ EXPORT int socket(int domain, int type, int protocol)
 EXPORT int bind(int fd, const struct sockaddr *address, socklen_t length)
 {
 	struct descriptor d = descriptor_get(fd);
+	int r;
 
 	INSIDE;
 	if (d.kind == DESCRIPTOR_UNDECIDED)
 		return decide_bind(fd, d, address, length);
-	if (d.kind == DESCRIPTOR_OFFLOADED)
-		return XTS(xts_bind((int)d.number, address, length));
-	return real()->bind(fd, address, length);
+	if (d.kind != DESCRIPTOR_OFFLOADED)
+		return real()->bind(fd, address, length);
+	r = XTS(xts_bind((int)d.number, address, length));
+	unasked_refusal(fd, r);
+	return r;
 }
 
 EXPORT int connect(int fd, const struct sockaddr *address, socklen_t length)
@@ -62,7 +66,10 @@ EXPORT int connect(int fd, const struct sockaddr *address, socklen_t length)
 	if (d.kind == DESCRIPTOR_UNDECIDED || d.kind == DESCRIPTOR_OFFLOADED) {
 		int r = CALL_AGAIN(decide_connect(fd, descriptor_get(fd), address, length));
 
-		return r == DECIDE_KERNEL ? real()->connect(fd, address, length) : r;
+		if (r == DECIDE_KERNEL)
+			return real()->connect(fd, address, length);
+		unasked_refusal(fd, r);
+		return r;
 	}
 	if (d.kind == DESCRIPTOR_KERNEL && address && (address->sa_family == AF_INET || address->sa_family == AF_INET6))
 		decide_unknown(fd);
@@ -75,8 +82,12 @@ EXPORT int listen(int fd, int backlog)
 	struct descriptor d = descriptor_get(fd);
 
 	INSIDE;
-	if (d.kind == DESCRIPTOR_UNDECIDED || d.kind == DESCRIPTOR_OFFLOADED)
-		return decide_listen(fd, d, backlog);
+	if (d.kind == DESCRIPTOR_UNDECIDED || d.kind == DESCRIPTOR_OFFLOADED) {
+		int r = decide_listen(fd, d, backlog);
+
+		unasked_refusal(fd, r);
+		return r;
+	}
 	if (d.kind == DESCRIPTOR_KERNEL)
 		decide_unknown(fd);
 	return real()->listen(fd, backlog);

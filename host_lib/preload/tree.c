@@ -13,9 +13,12 @@
 #include "environment.h"
 #include "preload.h"
 
+#define WORD_BITS 64u
+
 struct told {
-	_Atomic uint64_t reasons;
+	_Atomic uint64_t reasons[TREE_BITS / WORD_BITS];
 };
+_Static_assert(sizeof(struct told) == TREE_BYTES, "the page");
 
 static struct told own;                    /* where nothing is shared */
 static struct told *_Atomic told = &own;
@@ -99,9 +102,9 @@ void tree_start(void)
 bool tree_tells(unsigned number)
 {
 	uint32_t root = 0;
-	uint64_t bit = UINT64_C(1) << number;
+	uint64_t bit = UINT64_C(1) << number % WORD_BITS;
 
 	if (!atomic_exchange(&looked, true) && xts_environment_number(XTS_ENV_ROOT_PID, &root) == 0)
 		look_in(root);
-	return !(atomic_fetch_or(&atomic_load(&told)->reasons, bit) & bit);
+	return !(atomic_fetch_or(&atomic_load(&told)->reasons[number / WORD_BITS], bit) & bit);
 }

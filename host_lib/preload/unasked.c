@@ -14,7 +14,9 @@
 #include "report.h"
 #include "tree.h"
 
-#define FAILURES (TREE_BITS / 2) /* numbers of what made a call fail; below: of what left a socket to the kernel */
+/* Numbers in the page of what was told: what left a socket to the kernel, what made a call fail, what the proxy has refused. */
+#define FAILURES 32u
+#define REFUSALS 64u
 
 _Static_assert(XTS_REASON_COUNT <= FAILURES, "a bit for each");
 
@@ -45,6 +47,23 @@ void unasked(int fd, enum xts_reason reason, int error)
 		else
 			xts_notice("%s (process %d): not offloaded, sockets stay with the kernel (%s): %s", report_program(),
 				   (int)getpid(), xts_reason_name(reason), why);
+	}
+	errno = before;
+}
+
+void unasked_refusal(int fd, int result)
+{
+	int before = errno;
+	int refusal;
+	char where[80];
+
+	if (result >= 0 || (before != EACCES && before != ENOBUFS && before != ESHUTDOWN))
+		return;
+	refusal = XTS((int)xts_last_refusal());
+	if (refusal > 0 && REFUSALS + (unsigned)refusal < TREE_BITS && tree_tells(REFUSALS + (unsigned)refusal)) {
+		report_where(fd, where, sizeof where);
+		xts_notice("%s (process %d): descriptor %d%s: \"%s\": %s", report_program(), (int)getpid(), fd, where,
+			   strerror(before), xts_refusal_text((unsigned)refusal));
 	}
 	errno = before;
 }

@@ -1,5 +1,6 @@
 """A fall-back to the kernel that nobody asked for, after install() or offload(): told on standard error once for each
-reason, as the interposer does (preload/unasked.c), and its cause is kept for `xts status --processes`."""
+reason among the processes of one `xts run` or `xts dev`, as the interposer does (preload/unasked.c). Its cause is kept
+for `xts status --processes`."""
 
 from __future__ import annotations
 
@@ -10,10 +11,11 @@ from . import _report
 from ._errors import attach_error
 from ._native import lib
 from ._reason import Reason
+from ._tree import tells
 
 _REASONS = {Reason.NO_ENDPOINT, Reason.PROXY_DOWN, Reason.LIMIT, Reason.REFUSED, Reason.NO_QUEUE}
 
-_told: set[Reason] = set()
+_FAILURES = 32  # preload/unasked.c: numbers in the page of what made calls fail
 
 
 def unasked(reason: Reason, code: int) -> None:
@@ -22,9 +24,8 @@ def unasked(reason: Reason, code: int) -> None:
         return
     if reason in _REASONS and (text := attach_error()):
         _report.attach_failed(text)
-    if reason in _told:
+    if not tells(reason + (_FAILURES if code else 0)):
         return
-    _told.add(reason)
     outcome = f'so calls fail with "{os.strerror(code)}"' if code else "sockets stay with the kernel"
     program = sys.orig_argv[0].rpartition("/")[2]
     text = f"{program} (process {os.getpid()}): not offloaded, {outcome} ({reason.name})"

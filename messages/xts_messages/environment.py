@@ -144,8 +144,8 @@ OURS = (
     Variable(
         "XTS_ROOT_PID",
         Kind.NUMBER,
-        "The process that `xts run` has become: what it and those that it starts tell on standard error they tell "
-        "once among them.",
+        "The process that `xts run` has become, or `xts dev`: what it and those that it starts tell on standard error "
+        "they tell once among them.",
         (_INTERPOSER,),
         unit="process id",
         maximum=1 << 22,

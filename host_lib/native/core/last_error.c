@@ -134,6 +134,21 @@ const char *xts_reason_of(int error, bool ask)
 	return text;
 }
 
+unsigned xts_last_refusal(void)
+{
+	struct xts_sock *s;
+	unsigned refusal = 0;
+
+	if (last.number < 0)
+		return 0;
+	library_enter();
+	s = table_open(last.number);
+	if (s && xts_refusal_errno(s->refusal) == last.error)
+		refusal = s->refusal;
+	library_leave();
+	return refusal;
+}
+
 const char *xts_last_error(void)
 {
 	int before = errno;

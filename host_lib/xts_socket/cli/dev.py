@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from .. import _tree
 from .._dev_proxy import RULES, DevProxy
 from .._native import lib
 from .._rules import RULES_VARIABLE, RulesError
@@ -134,7 +135,10 @@ def _run(path: str, command: list[str], environment: dict[str, str], proxy: DevP
         proxy.start()
         if proxy.verbose:
             print(f"xts dev: the proxy serves after {time.monotonic() - begun:.1f} s", file=sys.stderr)
-        status = _await(path, command, environment | {"XTS_ENDPOINT": proxy.endpoint}, proxy)
+        more = {"XTS_ENDPOINT": proxy.endpoint}
+        if _tree.make() >= 0:  # open as long as this process is there
+            more["XTS_ROOT_PID"] = str(os.getpid())
+        status = _await(path, command, environment | more, proxy)
         _drain(proxy)
         return status
     finally:

@@ -89,6 +89,49 @@ def test_strict_names_the_reason_of_a_call_that_fails(rules: str, tmp_path: Path
     assert '"Operation not supported" (FASTOPEN, strict): data before' in line
 
 
+def test_a_refused_call_is_told_once(denying: ProxyProcess, rules: str, server: list[str]) -> None:
+    later = f"s=socket.socket(); s.setblocking(False); s.connect_ex(('{server[0]}', {server[1]})); "
+    later += "import select; select.select([], [s], []); print(os.strerror(s.getsockopt(1, 4)))"
+    for program in (CONNECT, "import os, socket; " + later):
+        command = f'{sys.executable} -c "{program}" {" ".join(server)}'
+        done = xts_run("--rules", rules, "--endpoint", denying.endpoint, "--", "sh", "-c", f"{command}; {command}")
+        (line,) = [line for line in done.stderr.splitlines() if line.startswith("libxts: ")]
+        assert line.endswith(f' to {server[0]}:{server[1]}: "Permission denied": {table.REFUSALS["CONNECT_POLICY"][2]}')
+
+
+def test_a_refused_server_is_told(tmp_path: Path) -> None:
+    deny = '[[policy.rule]]\naction = "deny"\nwhat = "listen"\nnetwork = "127.0.0.1"\n'
+    rules = tmp_path / "rules"
+    rules.write_text("use xts tcp_server *:*\n")
+    with running_proxy(tmp_path, deny) as proxy:
+        done = xts_run("--rules", str(rules), "--endpoint", proxy.endpoint, "--", sys.executable, "-c",
+                       "import socket; socket.create_server(('127.0.0.1', 0))")  # fmt: skip
+    assert "PermissionError" in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("libxts: ")]
+    assert table.REFUSALS["LISTEN_POLICY"][2] in line
+
+
+@pytest.mark.parametrize("way", ["interposed", "installed"])
+def test_each_reason_once_among_the_processes_of_xts_dev(way: str, tmp_path: Path, server: list[str]) -> None:
+    (tmp_path / "tables").write_text("[limits]\nclients = 1\n")
+    install = "" if way == "interposed" else "import xts_socket; xts_socket.install(); "
+    program = install + CONNECT
+    holding = f"""
+import subprocess, sys, xts_socket
+held = xts_socket.socket()
+for _ in range(3):
+    subprocess.run([sys.executable, "-c", {program!r}, *sys.argv[1:]], check=True)
+"""
+    preload = [] if way == "interposed" else ["--no-preload"]
+    done = subprocess.run(
+        [*XTS, "dev", *preload, "--tables", str(tmp_path / "tables"), "--", sys.executable, "-c", holding, *server],
+        env=settings(), capture_output=True, text=True, timeout=DEADLINE_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "(NO_QUEUE)" in line
+
+
 def test_what_is_meant_is_not_told(tmp_path: Path, server: list[str]) -> None:
     """Loopback stays with the kernel by the default rules."""
     done = xts_run("--endpoint", str(tmp_path / "nowhere"), "--", sys.executable, "-c", CONNECT, *server)

@@ -1,0 +1,69 @@
+"""What the processes of one `xts run` or `xts dev` have told on standard error: a page of bits that they share
+(preload/tree.h), so that each reason is told once among them."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from ._environment import setting
+from ._native import lib
+
+_NAME = "xts-told"
+_LINK = f"/memfd:{_NAME} (deleted)"
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+_told: bytearray | mmap.mmap | None = None
+
+
+def make() -> int:
+    """A page for the programs that this process starts with XTS_ROOT_PID set to its id; its descriptor, open as long
+    as they run, or -1: each process then tells for itself."""
+    fd = -1
+    try:
+        fd = os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, lib.TREE_BYTES)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    except OSError:
+        if fd >= 0:
+            os.close(fd)
+        return -1
+    return fd
+
+
+def tells(number: int) -> bool:
+    """Has nobody told this yet? It counts as told from now on. Two processes at the same moment may both tell it."""
+    global _told  # noqa: PLW0603 - one of the process
+    if _told is None:
+        _told = _shared() or bytearray(lib.TREE_BYTES)
+    byte, bit = number // 8, 1 << number % 8
+    first = not _told[byte] & bit
+    _told[byte] |= bit
+    return first
+
+
+def _shared() -> mmap.mmap | None:
+    """The page of the process that began the run; None: there is none that this process may use."""
+    root = setting("XTS_ROOT_PID") or ""
+    if not root.isdecimal() or int(root) == 0:
+        return None
+    with suppress(OSError):
+        for entry in Path(f"/proc/{root}/fd").iterdir():
+            with suppress(OSError):
+                if os.readlink(entry) == _LINK:  # noqa: PTH115 - a Path would be made of what is no path
+                    return _map(entry)
+    return None
+
+
+def _map(entry: Path) -> mmap.mmap | None:
+    """Whoever runs as this user could have put one of another length there."""
+    fd = os.open(entry, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        if os.fstat(fd).st_size != lib.TREE_BYTES or not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+            return None
+        return mmap.mmap(fd, lib.TREE_BYTES)
+    finally:
+        os.close(fd)
