@@ -117,9 +117,10 @@ _INTRODUCTION = (
     "come over `fork` and `exec`. They are counted when the program first uses such a socket, or when the program "
     "starts that `exec` runs. The first line of `xts status --processes` counts them apart (Gone).",
     "Nobody asks for NO_ENDPOINT, PROXY_DOWN, LIMIT, REFUSED and NO_QUEUE. Each of them is told on standard error in "
-    "one line, once among all processes that one `xts run` or `xts dev` has started. With "
-    "`xts run -q` or `XTS_QUIET=1` it is not told, and also not when descriptor 2 is no longer the one that the program began with. With `xts run -v` each "
-    "program tells when it ends how many sockets were offloaded and how many not, with all reasons.",
+    "one line, once among all processes that one `xts run` or `xts dev` has started. With `xts run -q` or "
+    "`XTS_QUIET=1` it is not told, and also not when descriptor 2 is no longer the one that the program began with. "
+    "With `xts run -v` each program tells when it ends how many sockets were offloaded and how many not, with all "
+    "reasons.",
     "With `xts run --strict` the call fails that would leave the socket to the kernel. RULE, PROTOCOL, FAMILY, LOCAL "
     "and INHERITED are meant, and do not fail. A line on standard error names the descriptor, the "
     "address, the error and the reason, once for each reason. Over `fork` and `exec` calls fail in any case.",

@@ -17,6 +17,8 @@ PEER_PORT = 7002
 _LOOK_S = 0.25
 _DUMPED = 40
 _QUIET_EVERY_S = 2.0
+#: At the end, beyond what one connection may stand still: its own end is to tell that first.
+_DRAIN_MORE_S = 30.0
 #: What processes may grow beside what windows and spill buffers account for.
 _SLACK_BYTES = 24 << 20
 #: To which a busy connection's window grows by default, in both directions.
@@ -163,8 +165,10 @@ def _quiet_point(bed: beds.Bed, ends: list[End]) -> int:
 
 
 def _drain(settings: Settings, ends: list[End], say: Say) -> None:
-    """No new connections; those there are must all come to their end. A stuck one is told by its own end."""
-    deadline = time.monotonic() + settings.stall_s + 30
+    """No new connections; those there are must all come to their end, however long that takes while bytes move. One
+    that is stuck while others move is told by its own end."""
+    patience_s = settings.stall_s + _DRAIN_MORE_S
+    moved, deadline = -1, time.monotonic() + patience_s
     for end in ends:
         end.ask("stop")
     while True:
@@ -174,8 +178,11 @@ def _drain(settings: Settings, ends: list[End], say: Say) -> None:
             left[end.name] = end.ask("report")["open"]
         if not any(left.values()):
             return
-        if time.monotonic() > deadline:
-            raise StressError(f"connections left open at the end: {left}")
+        so_far = sum(end.figures["sent_bytes"] + end.figures["received_bytes"] for end in ends)
+        if so_far != moved:
+            moved, deadline = so_far, time.monotonic() + patience_s
+        elif time.monotonic() > deadline:
+            raise StressError(f"connections left open at the end, and nothing has moved for {patience_s:g} s: {left}")
         say(f"finishing: {left['host']} connections at the host, {left['peer']} at the peer")
         time.sleep(0.05)
 

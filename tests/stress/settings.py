@@ -6,6 +6,10 @@ import argparse
 from dataclasses import dataclass, fields
 from typing import Any
 
+#: The longest streams, where nobody says how long, in windows: one window takes one round trip.
+STREAM_MAX = 1 << 20
+STREAM_WINDOWS = 4096
+
 QUEUES = ("afxdp", "shm", "shm-loopback", "shm-checked", "shm-races", "kernel")
 
 
@@ -19,7 +23,7 @@ class Settings:
     connections: int = 64
     accepted: int = 32
     threads: int = 2
-    stream_max: int = 1 << 20
+    stream_max: int = 0
     message_min: int = 1
     message_max: int = 65536
     slow_host: int = 100
@@ -48,13 +52,20 @@ class Settings:
             raise ValueError("proxy-window-kib: expected 0 or more; spill-mib: expected 1 or more")
         if self.buffer_max and not 0 < self.buffer_min <= self.buffer_max:
             raise ValueError(f"buffers of {self.buffer_min} to {self.buffer_max} bytes: expected 1 <= least <= most")
+        if self.stream_max < 0:
+            raise ValueError(f"streams of {self.stream_max} bytes: expected 1 or more, or 0 to choose by the window")
         if self.connections + self.accepted < 1 or self.threads < 1:
             raise ValueError("expected at least one connection and one thread")
+
+    @property
+    def longest_stream(self) -> int:
+        """What was asked for, or as much as small windows carry in seconds."""
+        return self.stream_max or min(STREAM_MAX, STREAM_WINDOWS * (self.window_bytes or STREAM_MAX))
 
     def script_arguments(self) -> list[str]:
         """What both ends must agree on."""
         return [
-            *("--seed", str(self.seed), "--stream-max", str(self.stream_max)),
+            *("--seed", str(self.seed), "--stream-max", str(self.longest_stream)),
             *("--message-min", str(self.message_min), "--message-max", str(self.message_max)),
             *("--slow-host", str(self.slow_host), "--slow-peer", str(self.slow_peer)),
             *("--slow-pause-us", str(self.slow_pause_us), "--abort", str(self.abort)),
@@ -89,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "connections": "that the host keeps open at a time",
         "accepted": "that the host accepts at a time",
         "threads": "of the host's program, each with its connections and epoll set",
-        "stream_max": "longest stream each way, bytes",
+        "stream_max": "longest stream each way, bytes; 0: a mebibyte, or 4096 windows if they are that small",
         "message_min": "shortest message, bytes",
         "message_max": "longest message, bytes; also of one receive",
         "slow_host": "per thousand of connections that the host reads slowly",

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from xts_lab.access import afxdp_unavailable, missing_privilege
 
+from stress import session
 from stress.beds import LOOPBACK
-from stress.ends import End, build
+from stress.ends import End, StressError, build
 from stress.session import run
 from stress.settings import Settings
 
@@ -20,7 +21,7 @@ SHORT = Settings(duration_s=1.5, connections=32, accepted=16, stream_max=1 << 18
 #: What each run is after.
 RUNS = {
     "everything": SHORT,
-    "smallest window": replace(SHORT, window_bytes=2, stream_max=4000, connections=16, accepted=8, slow_host=20),
+    "smallest window": replace(SHORT, window_bytes=2, stream_max=0, connections=16, accepted=8, slow_host=20),
     "smallest frame window": replace(SHORT, frame_window=4, threads=3, seed=2),
     "small windows everywhere": replace(SHORT, window_bytes=1000, proxy_window_kib=1, frame_window=4, seed=3),
     "small buffers": replace(SHORT, buffer_min=1, buffer_max=100_000, abort=0, seed=4),
@@ -49,6 +50,44 @@ def _passes(settings: Settings) -> None:
 @pytest.mark.parametrize("name", RUNS)
 def test_shared_memory_without_privilege(name: str) -> None:
     _passes(replace(RUNS[name], queue="shm-loopback"))
+
+
+class _End:
+    """An end that moves a byte at each of so many looks, before its connection is closed."""
+
+    def __init__(self, name: str, moves: int, closes: bool) -> None:
+        self.moves, self.closes, self.looks = moves, closes, 0
+        self.name, self.figures = name, {"sent_bytes": 0, "received_bytes": 0, "open": 1}
+
+    def check(self) -> None:
+        pass
+
+    def ask(self, command: str) -> dict[str, Any]:
+        if command == "report":
+            self.looks += 1
+            self.figures["sent_bytes"] = min(self.looks, self.moves)
+            self.figures["open"] = int(not self.closes or self.looks <= self.moves)
+        return self.figures
+
+
+def test_slow_is_not_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end may take far longer than anything may stand still, as long as bytes move."""
+    monkeypatch.setattr(session, "_DRAIN_MORE_S", 0.2)
+    settings = replace(SHORT, stall_s=0.2)
+    slow: list[Any] = [_End(name, moves=20, closes=True) for name in ("host", "peer")]
+    session._drain(settings, slow, lambda text: None)
+    assert slow[0].looks > 20
+    stuck: list[Any] = [_End(name, moves=3, closes=False) for name in ("host", "peer")]
+    with pytest.raises(StressError, match="nothing has moved for"):
+        session._drain(settings, stuck, lambda text: None)
+
+
+def test_streams_are_scaled_to_small_windows() -> None:
+    assert Settings(window_bytes=2).longest_stream == 8192
+    assert Settings(window_bytes=1 << 20).longest_stream == Settings().longest_stream == 1 << 20
+    assert Settings(window_bytes=2, stream_max=5).longest_stream == 5
+    with pytest.raises(ValueError, match="streams"):
+        Settings(stream_max=-1)
 
 
 @pytest.mark.timeout(300)
