@@ -21,8 +21,9 @@ def main() -> int:
     names = [attack.name for attack in ATTACKS]
     parser = argparse.ArgumentParser(
         prog="tests/attack/run",
-        description="Attacks a proxy and prints what a bystander on another queue of the same worker notices: 64-byte "
-        "requests at a steady pace, without and with the attack in turns, and the account of each tenant.",
+        description="Attacks a proxy and prints what bystanders on other queues of the same worker notice, one of the "
+        "attacker's own tenant and one of another: 64-byte requests at a steady pace, without the attack, with it, and "
+        "with it on another proxy of the same core, in turns; and the account of each tenant.",
         epilog="example: ./tests/attack/run --only lingering-closes --queue shm --rounds 3\n\nattacks:\n"
         + "".join(f"  {attack.name:<22} {attack.tries}\n" for attack in ATTACKS),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -31,12 +32,13 @@ def main() -> int:
     parser.add_argument("--queue", action="append", choices=("afxdp", "shm", "shm-loopback"), help="may be repeated")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="of each attack (default 5)")
     parser.add_argument("--seconds", type=float, default=2.0, metavar="S", help="of each phase (default 2)")
+    parser.add_argument("--no-control", action="store_true", help="attack no other proxy of the same core")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # everything is taken down on the way out
     queues = arguments.queue or (["afxdp", "shm"] if os.geteuid() == 0 else ["shm-loopback"])
     progress = Console(stderr=True, highlight=False)
-    settings = Settings(arguments.rounds, arguments.seconds)
+    settings = Settings(arguments.rounds, arguments.seconds, control=not arguments.no_control)
     results: list[Result] = []
     failed = False
     wanted = [attack for attack in ATTACKS if not arguments.only or attack.name in arguments.only]
@@ -50,13 +52,13 @@ def main() -> int:
         progress.print(report.line(results[-1]))
         if arguments.json:
             arguments.json.write_text(json.dumps([report.as_json(result) for result in results], indent=1) + "\n")
-    console = Console() if sys.stdout.isatty() else Console(width=150)
+    console = Console() if sys.stdout.isatty() else Console(width=180)
     console.print(report.table(results))
     for result in results:
         report.show_account(console, result)
-    noticed = [f"{result.attack} ({result.queue})" for result in results if not report.held(result)]
+    noticed = [f"{result.attack} ({result.queue}, {who})" for result in results for who in report.noticed_by(result)]
     if noticed:
-        print(f"the bystander noticed: {', '.join(noticed)}")
+        print(f"a bystander noticed: {', '.join(noticed)}")
     return 2 if failed else 1 if noticed else 0
 
 

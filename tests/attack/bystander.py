@@ -1,4 +1,4 @@
-"""The bystander: requests at a steady pace over an offloaded socket. `python -m attack.bystander ADDRESS PORT`
+"""A bystander: requests at a steady pace over an offloaded socket. `python -m attack.bystander ADDRESS PORT [USER]`
 
 For each line on its standard input, a duration in seconds, it works that long and prints its latencies as JSON. A
 connection that ends is counted and made again.
@@ -7,6 +7,7 @@ connection that ends is counted and made again.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -77,8 +78,17 @@ class Bystander:
         return Latencies(len(samples), resets, *at)
 
 
+def _become(user: int) -> None:
+    """Of another tenant, as far as proxy and agent know."""
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
+
+
 def main() -> int:
     go_first()
+    if len(sys.argv) > 3:
+        _become(int(sys.argv[3]))
     bystander = Bystander(sys.argv[1], int(sys.argv[2]))
     bystander.work(0.2)
     print("ready", flush=True)

@@ -20,6 +20,16 @@ from xts_proxy import control
 
 ECHO_PORT = 7007
 PRIORITY = 10
+OTHER_USER = 61007
+#: Processes of this user are another tenant than the attack. Where there are tenants, listening has to be allowed.
+_TENANTS = f"""
+[[tenant]]
+name = "other"
+users = ["{OTHER_USER}"]
+[[policy.rule]]
+action = "allow"
+what = "listen"
+"""
 _LAB_DEVICE, _LAB_PEER = "198.18.0.1", "198.18.0.2"
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -59,6 +69,14 @@ class Scene:
         """What `xts-proxy status --json` tells."""
         return control.ask(self.control, control.Question("status", connections=False))
 
+    def worker_waited_ns(self) -> int:
+        """For how long the worker could have run, and something else had its core, since it began."""
+        waited_ns = 0
+        for task in Path(f"/proc/{control.workers_pid(self.control)}/task").iterdir():
+            if (task / "comm").read_text().strip() == "xts-worker":
+                waited_ns += int((task / "schedstat").read_text().split()[1])
+        return waited_ns
+
 
 def cores() -> tuple[int, int]:
     """The host's core and the device's. RuntimeError with fewer than two."""
@@ -80,8 +98,10 @@ def _environment(endpoint: str) -> dict[str, str]:
 
 @contextmanager
 def raised(queue: str, folder: Path, tables: str, scale: float = 1.0) -> Iterator[Scene]:
-    """A proxy over "afxdp" or "shm" in a lab, or over "shm-loopback" without privilege; taken down at the end."""
+    """A proxy over "afxdp" or "shm" in a lab, or over "shm-loopback" without privilege; taken down at the end. There
+    may be several at the same time, on the same cores."""
     host_core, device_core = cores()
+    tables += _TENANTS
     with ExitStack() as stack:
         pipes: Mapping[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         if queue == "shm-loopback":
@@ -97,9 +117,10 @@ def raised(queue: str, folder: Path, tables: str, scale: float = 1.0) -> Iterato
 
             yield Scene(place, proxy.control, proxy.process.pid, start)
             return
-        lab = Lab(f"attack{os.getpid()}", queue=queue, queues=8, tables=tables, loopback=False)
+        lab = Lab(f"attack{os.getpid()}{folder.name}", queue=queue, queues=8, tables=tables, loopback=False)
         with everything_on(device_core):
             stack.enter_context(lab)
+        _move_agent(lab, host_core)
         record = lab.record("proxy")
         assert record is not None
         place = Place(str(lab.endpoint), _LAB_DEVICE, _LAB_PEER, str(folder), scale)
@@ -109,6 +130,16 @@ def raised(queue: str, folder: Path, tables: str, scale: float = 1.0) -> Iterato
                 return lab.popen(role, command, environment=_environment(place.endpoint), **pipes)
 
         yield Scene(place, str(lab.directory / "proxy.sock"), record.pid, start_in_lab)
+
+
+def _move_agent(lab: Lab, core: int) -> None:
+    """The agent is a program of the host's, with its opener and all threads."""
+    if (record := lab.record("agent")) is None:
+        return
+    children = Path(f"/proc/{record.pid}/task/{record.pid}/children").read_text().split()
+    for pid in (record.pid, *map(int, children)):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            os.sched_setaffinity(int(task.name), {core})
 
 
 def go_first() -> bool:

@@ -28,7 +28,10 @@ def test_the_bystander_is_served(attack: Attack, queue: str) -> None:
         pytest.skip(f"{attack.name} is not for {queue}")
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("an attack needs a core beside the proxy's")
-    result = run(attack, queue, Settings(rounds=1, seconds=0.3, scale=0.02))
-    assert result.resets == 0
-    assert result.attacked[0].requests >= 300
+    result = run(attack, queue, Settings(rounds=1, seconds=0.3, scale=0.02, control=False))
+    assert result.bystanders == (["own", "other"] if os.geteuid() == 0 else ["own"])
+    assert all(result.resets(who) == 0 for who in result.bystanders)
+    assert all(latencies.requests >= 300 for latencies in result.attacked[0].values())
+    if os.geteuid() == 0:
+        assert {row["tenant"] for row in result.account if row["used"]["connections"]} >= {"default", "other"}
     assert sum(result.done.values()) > 0, "the attack did nothing"
