@@ -49,6 +49,7 @@ class _Host:
         """Gives up rights, starts workers. What was done and is to be logged; their log descriptors."""
         self.tenants = Tenants(config, material.machine)
         protocols, notes = self._build(came, config, material)  # which asks the kernel for modules of TLS
+        sandbox.reserve_descriptors()
         done = sandbox.confine(config.proxy.user, sandbox.of_workers(), config.proxy.core_dumps)
         children.bound_to_parent()
         sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=False)

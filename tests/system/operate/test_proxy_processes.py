@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import resource
 import select
 import signal
 import socket
@@ -118,6 +119,14 @@ def test_workers_that_run_have_forty_system_calls_at_most(directory: Path) -> No
         tasks = Path(f"/proc/{proxy.pid_of('xts-workers')}/task").iterdir()
         assert {(task / "comm").read_text().strip() for task in tasks} == {"xts-workers", "xts-worker", "xts-handshake"}
         assert f"{lib.xts_calls_count(lib.XTS_CALLS_OF_WORKERS)} system calls" in proxy.log.read_text()
+
+
+def test_no_connection_makes_the_table_of_descriptors_grow(directory: Path) -> None:
+    """Growing it in a process with threads waits for all processors (RCU), and everybody's connections with it."""
+    with running(directory) as proxy:
+        status = Path(f"/proc/{proxy.pid_of('xts-workers')}/status").read_text(encoding="ascii")
+    table = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("FDSize:"))
+    assert table >= min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], 1 << 20)
 
 
 def test_processes_have_no_files_and_no_others_sockets(directory: Path) -> None:
