@@ -151,7 +151,7 @@ void xts_worker_pulse(struct xts_worker *worker, struct xts_worker_pulse *out);
 
 /* Counters of a worker since its start, and gauges. Read without stopping it. */
 struct xts_worker_stats {
-	uint64_t rounds, sleeps, spins;
+	uint64_t rounds, sleeps, spins, yields;
 	uint64_t looks;                            /* by timers, after what no event tells (connection_look_later()) */
 	uint32_t channels, channels_up, connections, listeners;
 	uint32_t shared_listeners;                 /* of the listeners: those that other channels may join */

@@ -17,6 +17,7 @@ _WORKER = {
     "xts_rounds": "Rounds of a worker: receive from its queues, serve its connections, send.",
     "xts_sleeps": "How often a worker went to sleep.",
     "xts_spins": "Rounds without work in which a worker stayed awake to look again (proxy.spin_us).",
+    "xts_yields": "Of these, rounds in which others could have the core first: while no handshake computes.",
     "xts_looks": "Looks by a timer at what no event tells, such as a close that lingers.",
     "xts_channels": "Queues of processes of hosts that a worker serves.",
     "xts_channels_up": "Of these, those whose link is up.",

@@ -44,6 +44,13 @@ static uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+static atomic_uint unfinished; /* jobs that are queued or run */
+
+bool ulp_pool_is_working(void)
+{
+	return atomic_load_explicit(&unfinished, memory_order_relaxed);
+}
+
 /* --- bells ----------------------------------------------------------------------------------------------------------- */
 
 void ulp_bell_init(struct ulp_bell *bell, int event_fd)
@@ -87,6 +94,7 @@ static void dequeue(struct ulp_job *job)
 	list_remove(&job->node);
 	pool.accounts[job->account].count--;
 	pool.queued--;
+	atomic_fetch_sub(&unfinished, 1);
 }
 
 static void enqueue(struct ulp_job *job)
@@ -107,6 +115,7 @@ static void enqueue(struct ulp_job *job)
 	list_append(&a->jobs, &job->node);
 	a->count++;
 	pool.queued++;
+	atomic_fetch_add(&unfinished, 1);
 }
 
 /* The next job's; there is one. */
@@ -130,6 +139,7 @@ static struct ulp_job *take(void)
 
 	pool.floor_ns = a->used_ns;
 	dequeue(job);
+	atomic_fetch_add(&unfinished, 1);
 	job->state = ULP_JOB_RUNNING;
 	return job;
 }
@@ -165,6 +175,7 @@ static uint64_t run_next(bool visitor)
 	job->run(job);
 	if (visitor)
 		set_policy(SCHED_BATCH);
+	atomic_fetch_sub(&unfinished, 1);
 	pthread_mutex_lock(&pool.lock);
 	pool.progress_ns = now_ns();
 	took_ns = pool.progress_ns - begun;

@@ -80,6 +80,8 @@ void ulp_pool_move(struct ulp_job *job, struct ulp_bell *bell);
 bool ulp_pool_returned(struct ulp_job *job);
 /* Its owner goes. True: the job is free now; false: abandoned() will be called. */
 bool ulp_pool_drop(struct ulp_job *job);
+/* Has any thread of it something to do, or waits for xts-keys? */
+bool ulp_pool_is_working(void);
 /* The job has waited for HELP_MS: looks whether the reserve has to help. */
 void ulp_pool_help(void);
 #define ULP_POOL_HELP_MS 20u

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -320,3 +321,41 @@ def test_who_computes_for_long_gives_way_to_workers(directory: Path) -> None:
             assert len(found) >= 2, name
             assert found[0] != os.SCHED_IDLE, name
             assert set(found[1:]) == {os.SCHED_IDLE if name == "xts-keys" or not visitors else os.SCHED_BATCH}, name
+
+
+def spins_and_yields(proxy: Proxy) -> tuple[int, int]:
+    found = dict(re.findall(r"^xts_(spins|yields)_total\{[^}]*\} (\d+)", proxy.metrics(), re.MULTILINE))
+    return int(found["spins"]), int(found["yields"])
+
+
+def test_a_worker_gives_its_core_to_no_handshake(directory: Path, server: socket.socket) -> None:
+    """Who gives way waits for as long as a step of a handshake takes; who wakes, or goes on, does not."""
+
+    def stays(spins: int) -> bool:
+        before = spins_and_yields(proxy)
+        wait(lambda: spins_and_yields(proxy)[0] >= before[0] + spins, "spinning worker")
+        return spins_and_yields(proxy)[1] == before[1]
+
+    www = AUTHORITY.issue("localhost", kind="ec")
+    with (
+        running(directory, identity(directory, "www", www), spin_us=1_000_000) as proxy,
+        host_of(proxy) as host,
+        connected(host, server) as c,
+    ):
+        assert c.push("TLS", role=2, identity="www").error == 0
+        assert not stays(1)
+        keys = proxy.pid_of("xts-keys")
+        os.kill(keys, signal.SIGSTOP)  # a step of the handshake lasts until it goes on
+        try:
+            with client_context(None).wrap_socket(c.peer, do_handshake_on_connect=False) as peer:
+                peer.setblocking(False)
+                with suppress(ssl.SSLWantReadError):
+                    peer.do_handshake()
+                wait(lambda: stays(100), "worker that keeps its core")
+                os.kill(keys, signal.SIGCONT)
+                peer.setblocking(True)
+                peer.do_handshake()
+                talk(c, peer)
+                assert not stays(1)
+        finally:
+            os.kill(keys, signal.SIGCONT)
