@@ -12,10 +12,13 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-#include "xts_private.h"
-#include "core/library.h"
+#include "core/outbox.h"
+#include "core/process.h"
+#include "core/socket.h"
+#include "core/stack.h"
 #include "memory_queue.h"
 #include "steps.h"
+#include "xts_private.h"
 
 #define SOCKETS 8u
 #define IDS 16u
@@ -77,7 +80,7 @@ static void confirm(uint32_t proxy_id)
 	struct xts_sock *s = NULL;
 	uint8_t frame[XTS_RECV_BYTES] = { 0 };
 
-	while ((s = table_next(s))) {
+	while ((s = table_next(process_stacks(), s))) {
 		if (s->proxy_id != proxy_id || !s->closing || !(s->disconnecting || proxy_id % 4))
 			continue;
 		xts_head_encode(frame, XTS_REPLY_RECV, XTS_FLAG_CLOSED, 0, s->id);
@@ -176,25 +179,24 @@ void xts_detach(struct xts_attachment *attachment)
 }
 
 /* In place of progress.c: one thread, so that an input always does the same. */
-void progress_need(void)
+void progress_need(struct stack *st)
 {
+	(void)st;
 }
 
-void progress_forget(void)
+void progress_forget(struct stack *st)
 {
+	(void)st;
 }
 
-void progress_wake(void)
+void progress_wake(struct stack *st)
 {
+	(void)st;
 }
 
-bool progress_sleeps_on_queue(void)
+bool progress_will_flush(struct stack *st)
 {
-	return false;
-}
-
-bool progress_will_flush(void)
-{
+	(void)st;
 	return false;
 }
 
@@ -256,11 +258,12 @@ static bool would_wait(int number)
 {
 	struct xts_sock *s;
 	bool waits;
+	struct stack *st = process_stacks();
 
-	pthread_mutex_lock(&xts.lock);
-	s = table_open(number);
+	pthread_mutex_lock(&st->lock);
+	s = table_open(st, number);
 	waits = s && (s->opening || s->state == TCP_STATE_SYN_SENT);
-	pthread_mutex_unlock(&xts.lock);
+	pthread_mutex_unlock(&st->lock);
 	return waits;
 }
 
@@ -284,13 +287,14 @@ static void bequeath(int s, bool resume)
 /* As after a fork: others may have the listeners now, and the time that offers may wait is over. */
 static void become_joint(void)
 {
-	library_enter();
-	for (struct xts_sock *s = xts.shared; s; s = s->shared_next) {
-		s->joint = xts.joint = true;
+	struct stack *st = stack_enter_own();
+
+	for (struct xts_sock *s = st->shared; s; s = s->shared_next) {
+		s->joint = st->joint = true;
 		outbox_add(s, TODO_SHARE);
 	}
-	share_tick(now_ns() + NS_PER_S);
-	library_leave();
+	share_tick(st, now_ns() + NS_PER_S);
+	stack_leave(st);
 }
 
 static void op_call(struct input *in)
@@ -353,23 +357,25 @@ static void look(void)
 static void check(void)
 {
 	const struct xts_sock *s = NULL;
+	struct stack *st = process_stacks();
 	uint32_t count = 0;
 
-	pthread_mutex_lock(&xts.lock);
-	while ((s = table_next((struct xts_sock *)(uintptr_t)s))) {
+	pthread_mutex_lock(&st->lock);
+	while ((s = table_next(st, (struct xts_sock *)(uintptr_t)s))) {
 		count++;
 		ENSURE(s->credits <= XTS_CREDITS_MAX);
 		ENSURE((s->first != NULL) == (s->unread != 0));
 		if (s->state == TCP_STATE_ESTABLISHED && !s->lost && !s->closing && s->grant.window)
 			ENSURE(xts_credit_buffered(&s->grant) >= s->unread);
 	}
-	ENSURE(count == xts.sockets);
-	pthread_mutex_unlock(&xts.lock);
+	ENSURE(count == st->sockets);
+	pthread_mutex_unlock(&st->lock);
 }
 
 /* The proxy goes: every socket ends, and can then be closed without an answer. */
 static void finish_scene(void)
 {
+	struct stack *st = process_stacks();
 	uint8_t frame[XTS_GOODBYE_BYTES];
 
 	if (scene.queue && scene.link.state == XTS_LINK_UP) {
@@ -383,15 +389,15 @@ static void finish_scene(void)
 	for (unsigned i = 0; i < SOCKETS; i++)
 		xts_close(scene.sockets[i]);
 	look();
-	ENSURE(!xts.channel || xts.channel->link.state == XTS_LINK_UP);
-	if (xts.channel) { /* the raw frames have spoiled the GOODBYE */
-		library_enter();
-		channel_die(ENETDOWN);
-		library_leave();
+	ENSURE(!st->channel || st->channel->link.state == XTS_LINK_UP);
+	if (st->channel) { /* the raw frames have spoiled the GOODBYE */
+		stack_enter(st);
+		channel_die(st, ENETDOWN);
+		stack_leave(st);
 	}
-	ENSURE(xts.sockets == 0);
-	ENSURE(!xts.channel);
-	ENSURE(!xts.dead);
+	ENSURE(st->sockets == 0);
+	ENSURE(!st->channel);
+	ENSURE(!st->dead);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);

@@ -1,7 +1,8 @@
 /* struct sockaddr to and from struct xts_endpoint, with the kernel's checks. */
-#include "core/library.h"
-
 #include <netinet/in.h>
+
+#include "core/address.h"
+#include "core/socket.h"
 
 #define SIN6_BYTES_MIN 24 /* RFC 2133: without the scope */
 

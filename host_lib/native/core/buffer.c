@@ -5,17 +5,19 @@
  * are gathered in heap buffers, so that many of them cost little more than their bytes. What waits in all is bounded
  * by the sockets' windows.
  */
-#include "core/library.h"
-
 #include <stdlib.h>
+
+#include "core/buffer.h"
+#include "core/channel.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "link.h"
+#include "queue.h"
+#include "ulps/pdu.h"
 
 #define SMALL_BYTES 512u       /* not worth holding a frame for, if data is waiting already */
 #define HEAP_BYTES_MIN 2048u
 #define SPARE_PIECES 128u
-
-/* Kept for the next message, so that none allocates. */
-static struct piece *spare;
-static unsigned spare_count;
 
 static void copy_from_frame(uint8_t *out, const struct xts_rx_frame *frame, uint32_t offset, uint32_t bytes)
 {
@@ -34,9 +36,9 @@ static void copy_from_frame(uint8_t *out, const struct xts_rx_frame *frame, uint
 	}
 }
 
-void frame_recycle(struct xts_rx_frame *frame)
+void frame_recycle(struct stack *st, struct xts_rx_frame *frame)
 {
-	struct channel *c = xts.channel;
+	struct channel *c = st->channel;
 
 	xts_queue_recycle(c->queue, frame);
 	xts_link_recycled(&c->link);
@@ -72,10 +74,10 @@ static void held_unlink(struct channel *c, struct held *h)
 	c->pool = h;
 }
 
-static void held_release(struct held *h)
+static void held_release(struct stack *st, struct held *h)
 {
-	frame_recycle(&h->frame);
-	held_unlink(xts.channel, h);
+	frame_recycle(st, &h->frame);
+	held_unlink(st->channel, h);
 }
 
 /* Copies a held frame's unread part to the heap. Without memory the data is lost, so the channel has to end. */
@@ -108,11 +110,11 @@ void buffer_evict_all(struct channel *c)
 
 static struct piece *piece_add(struct xts_sock *s)
 {
-	struct piece *p = spare;
+	struct piece *p = s->stack->spare_pieces;
 
 	if (p) {
-		spare = p->next;
-		spare_count--;
+		s->stack->spare_pieces = p->next;
+		s->stack->spare_piece_count--;
 	} else {
 		p = malloc(sizeof *p);
 		if (!p)
@@ -135,15 +137,15 @@ static void piece_drop_first(struct xts_sock *s)
 	if (!s->first)
 		s->last = NULL;
 	if (p->held)
-		held_release(p->held);
+		held_release(s->stack, p->held);
 	free(p->heap);
-	if (spare_count == SPARE_PIECES) {
+	if (s->stack->spare_piece_count == SPARE_PIECES) {
 		free(p);
 		return;
 	}
-	p->next = spare;
-	spare = p;
-	spare_count++;
+	p->next = s->stack->spare_pieces;
+	s->stack->spare_pieces = p;
+	s->stack->spare_piece_count++;
 }
 
 static bool append_heap(struct xts_sock *s, const struct xts_rx_frame *frame, uint32_t offset, uint32_t bytes)
@@ -169,7 +171,7 @@ static bool append_heap(struct xts_sock *s, const struct xts_rx_frame *frame, ui
 
 static bool append_held(struct xts_sock *s, const struct xts_rx_frame *frame, uint32_t offset, uint32_t bytes)
 {
-	struct channel *c = xts.channel;
+	struct channel *c = s->stack->channel;
 	struct piece *p;
 	struct held *h;
 
@@ -201,17 +203,18 @@ static bool append_held(struct xts_sock *s, const struct xts_rx_frame *frame, ui
 /* Takes over the frame: holds or recycles it. */
 void buffer_append(struct xts_sock *s, struct xts_rx_frame *frame, uint32_t offset, uint32_t bytes)
 {
+	struct stack *st = s->stack;
 	bool kept;
 
 	s->unread += bytes;
 	if (s->first && bytes <= SMALL_BYTES) {
 		kept = append_heap(s, frame, offset, bytes);
-		frame_recycle(frame);
+		frame_recycle(st, frame);
 	} else {
 		kept = append_held(s, frame, offset, bytes);
 	}
 	if (!kept)
-		channel_fail(ENOMEM);
+		channel_fail(st, ENOMEM);
 }
 
 int buffer_take_over(struct xts_sock *s, uint8_t *heap, uint32_t bytes)

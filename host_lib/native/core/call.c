@@ -3,15 +3,24 @@
  * promptly or is found dead, so these waits end, and a signal does not end them (as in the kernel, where these calls do
  * not sleep).
  */
-#include "core/library.h"
+#include "core/call.h"
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/outbox.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "queue.h"
+#include "waiting/wait.h"
+#include "xts.h"
 
 /* Another thread's first request will tell the proxy's identifier: until then we cannot name the socket. */
 int first_request_wait(struct xts_sock *s)
 {
+	struct stack *st = s->stack;
 	uint32_t id = s->id;
 
 	while (s->id == id && (s->open || s->kept) && s->opening && !s->lost) {
-		int r = wait_for(&s->callers, FOREVER, false);
+		int r = wait_for(st, &s->callers, FOREVER, false);
 
 		if (r == -ENOBUFS)
 			return r;
@@ -20,12 +29,13 @@ int first_request_wait(struct xts_sock *s)
 		return -EBADF;
 	if (s->moved == MOVED)
 		return -ENOTCONN;
-	return s->lost || !xts.channel ? -ENETDOWN : 0;
+	return s->lost || !st->channel ? -ENETDOWN : 0;
 }
 
 /* Waits for the socket's turn and for a slot: nothing of what was true before is true after. */
 static int call_begin(struct xts_sock *s, uint8_t type, struct xts_tx_slot *slot)
 {
+	struct stack *st = s->stack;
 	uint32_t id = s->id;
 	int r;
 
@@ -38,17 +48,17 @@ static int call_begin(struct xts_sock *s, uint8_t type, struct xts_tx_slot *slot
 		if (s->moved != NOT_MOVED && type != XTS_CMD_PARK)
 			return -ENOTCONN;
 		if (s->call) {
-			r = wait_for(&s->callers, FOREVER, false);
+			r = wait_for(st, &s->callers, FOREVER, false);
 			if (r == -ENOBUFS)
 				return r;
 			continue;
 		}
-		r = outbox_flush_socket(s) ? channel_slot(slot) : -EAGAIN;
+		r = outbox_flush_socket(s) ? channel_slot(st, slot) : -EAGAIN;
 		if (r != -EAGAIN)
 			return r;
-		channel_pump();
-		if (s->id == id && xts.channel && !channel_can_send()) {
-			r = wait_for(&xts.frame_waiters, FOREVER, false);
+		channel_pump(st);
+		if (s->id == id && st->channel && !channel_can_send(st)) {
+			r = wait_for(st, &st->frame_waiters, FOREVER, false);
 			if (r == -ENOBUFS)
 				return r;
 		}
@@ -110,38 +120,40 @@ static uint32_t encode(const struct xts_sock *s, const struct call *call, uint8_
 /* Carries out a request whose reply nobody needs. 0; -EAGAIN when it would have to wait first; -ENETDOWN. */
 int call_proxy_unanswered(struct xts_sock *s, struct call *call)
 {
+	struct stack *st = s->stack;
 	struct xts_tx_slot slot;
 	int r;
 
 	if (!s->proxy_id || s->opening || s->call || s->moved != NOT_MOVED || !outbox_flush_socket(s))
 		return -EAGAIN;
-	r = channel_slot(&slot);
+	r = channel_slot(st, &slot);
 	if (r)
 		return r;
 	call->token = 0;
-	channel_submit(&slot, encode(s, call, slot.data));
+	channel_submit(st, &slot, encode(s, call, slot.data));
 	return 0;
 }
 
 /* Carries out the request and waits for the reply. 0 or -errno; values are in *call. */
 int call_proxy(struct xts_sock *s, struct call *call)
 {
+	struct stack *st = s->stack;
 	uint32_t id = s->id;
 	struct xts_tx_slot slot;
 	int r = call_begin(s, call->type, &slot);
 
 	if (r)
 		return r;
-	call->token = ++xts.token;
+	call->token = ++st->token;
 	call->done = false;
 	call->error = 0;
-	channel_submit(&slot, encode(s, call, slot.data));
+	channel_submit(st, &slot, encode(s, call, slot.data));
 	if (!s->proxy_id)
 		s->opening = true;
 	s->call = call;
 	socket_asked(s, true);
 	while (!call->done) {
-		r = wait_for(&s->callers, call->deadline_ns ? call->deadline_ns : FOREVER, true);
+		r = wait_for(st, &s->callers, call->deadline_ns ? call->deadline_ns : FOREVER, true);
 		if (r == -ENOBUFS || r == -ETIMEDOUT)
 			break;
 		r = 0;
@@ -149,6 +161,6 @@ int call_proxy(struct xts_sock *s, struct call *call)
 	if (s->id == id && s->call == call)
 		s->call = NULL;
 	if (s->id == id)
-		wake(&s->callers); /* the next caller's turn */
+		wake(st, &s->callers); /* the next caller's turn */
 	return r ? r : -call->error;
 }

@@ -3,12 +3,26 @@
  * when it dies its sockets end in an errno and the next xts_socket() attaches anew. Its descriptors are closed when no
  * thread sleeps on them any more.
  */
-#include "core/library.h"
-
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "attach.h"
+#include "core/buffer.h"
+#include "core/call.h"
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/message.h"
+#include "core/outbox.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+#include "link.h"
+#include "own.h"
+#include "processes/inherit.h"
+#include "queue.h"
+#include "waiting/wait.h"
 
 #define FRAMES_A_PUMP 256
 /* No more at a time once no further frame can be held: taking more would copy what the caller is about to read. */
@@ -19,9 +33,10 @@
 /* Frames may leave again: tells those who were refused. */
 static void tell_blocked(struct channel *c)
 {
+	struct stack *st = c->stack;
 	struct xts_sock *s;
 
-	wake(&xts.frame_waiters);
+	wake(st, &st->frame_waiters);
 	while ((s = c->blocked)) {
 		c->blocked = s->blocked_next;
 		s->in_blocked = false;
@@ -30,9 +45,9 @@ static void tell_blocked(struct channel *c)
 	}
 }
 
-void channel_pump(void)
+void channel_pump(struct stack *st)
 {
-	struct channel *c = xts.channel;
+	struct channel *c = st->channel;
 	uint8_t copy[HEAD_COPY_BYTES];
 	struct xts_rx_frame frame;
 	struct xts_head head;
@@ -58,40 +73,40 @@ void channel_pump(void)
 		memcpy(copy, frame.segment[0].iov_base, bytes);
 		verdict = xts_link_receive(&c->link, copy, bytes, frame.bytes, now, &head);
 		if (verdict == XTS_LINK_DELIVER) {
-			message_receive(&frame, &head, copy);
-			c = xts.channel;
+			message_receive(st, &frame, &head, copy);
+			c = st->channel;
 			continue;
 		}
 		xts_queue_recycle(c->queue, &frame);
 		if (verdict == XTS_LINK_CLOSED) {
-			channel_die(c->link.error);
+			channel_die(st, c->link.error);
 			return;
 		}
 	}
 	if (!c)
 		return;
 	if (r < 0) {
-		channel_die(ENETDOWN);
+		channel_die(st, ENETDOWN);
 		return;
 	}
-	if (now && (c->blocked || xts.frame_waiters) && channel_can_send())
+	if (now && (c->blocked || st->frame_waiters) && channel_can_send(st))
 		tell_blocked(c);
 }
 
-void channel_tick(uint64_t now)
+void channel_tick(struct stack *st, uint64_t now)
 {
-	struct channel *c = xts.channel;
+	struct channel *c = st->channel;
 
 	if (!c)
 		return;
 	if (c->retry) {
 		c->retry = false;
-		channel_flush(true);
-		if (xts.channel == c && !c->retry && channel_can_send())
+		channel_flush(st, true);
+		if (st->channel == c && !c->retry && channel_can_send(st))
 			tell_blocked(c);
 	}
-	if (xts.channel && xts_link_tick(&xts.channel->link, now) == XTS_LINK_CLOSED)
-		channel_die(xts.channel->link.error);
+	if (st->channel && xts_link_tick(&st->channel->link, now) == XTS_LINK_CLOSED)
+		channel_die(st, st->channel->link.error);
 }
 
 uint64_t channel_deadline_ns(const struct channel *c)
@@ -107,7 +122,7 @@ static void look_again_soon(struct channel *c)
 	if (c->retry)
 		return;
 	c->retry = true;
-	wake_sleepers_on_queue();
+	wake_sleepers_on_queue(c->stack);
 }
 
 /* Sends the control frames that are due. */
@@ -132,14 +147,14 @@ void channel_control(struct channel *c, uint64_t now)
 	}
 }
 
-bool channel_can_send(void)
+bool channel_can_send(const struct stack *st)
 {
-	return xts.channel && xts_link_credits(&xts.channel->link) > 0;
+	return st->channel && xts_link_credits(&st->channel->link) > 0;
 }
 
-int channel_slot(struct xts_tx_slot *slot)
+int channel_slot(struct stack *st, struct xts_tx_slot *slot)
 {
-	struct channel *c = xts.channel;
+	struct channel *c = st->channel;
 
 	if (!c)
 		return -ENETDOWN;
@@ -156,30 +171,30 @@ int channel_slot(struct xts_tx_slot *slot)
 	return 0;
 }
 
-int channel_wait_slot(struct xts_tx_slot *slot)
+int channel_wait_slot(struct stack *st, struct xts_tx_slot *slot)
 {
-	int r = channel_slot(slot);
+	int r = channel_slot(st, slot);
 
 	if (r == -EAGAIN) {
-		channel_pump();
-		r = channel_slot(slot);
+		channel_pump(st);
+		r = channel_slot(st, slot);
 	}
 	while (r == -EAGAIN) {
 		/* The proxy recycles promptly or is found dead; a signal does not end this. */
-		r = wait_for(&xts.frame_waiters, FOREVER, false);
+		r = wait_for(st, &st->frame_waiters, FOREVER, false);
 		if (r == -ENOBUFS)
 			return r;
-		r = channel_slot(slot);
+		r = channel_slot(st, slot);
 	}
 	return r;
 }
 
-void channel_submit(const struct xts_tx_slot *slot, uint32_t bytes)
+void channel_submit(struct stack *st, const struct xts_tx_slot *slot, uint32_t bytes)
 {
-	struct channel *c = xts.channel;
+	struct channel *c = st->channel;
 
 	xts_link_seal(&c->link, slot->data);
-	if ((xts.lose_ppm || xts.lose_next) && loss_takes_it()) {
+	if ((st->lose_ppm || st->lose_next) && loss_takes_it(st)) {
 		xts_queue_abandon(c->queue, slot);
 		return;
 	}
@@ -187,15 +202,15 @@ void channel_submit(const struct xts_tx_slot *slot, uint32_t bytes)
 	c->unkicked++;
 }
 
-void channel_flush(bool kick)
+void channel_flush(struct stack *st, bool kick)
 {
-	struct channel *c = xts.channel;
+	struct channel *c = st->channel;
 	int r;
 
 	if (!c)
 		return;
-	if ((c->outbox_first || c->refused_count) && channel_can_send())
-		outbox_flush();
+	if ((c->outbox_first || c->refused_count) && channel_can_send(st))
+		outbox_flush(st);
 	if (xts_link_control_due(&c->link))
 		channel_control(c, now_ns());
 	if (!c->unkicked || !kick)
@@ -206,7 +221,7 @@ void channel_flush(bool kick)
 		c->unkicked = 1;
 		look_again_soon(c);
 	} else if (r < 0) {
-		channel_die(ENETDOWN);
+		channel_die(st, ENETDOWN);
 	}
 }
 
@@ -215,6 +230,8 @@ void channel_flush(bool kick)
 /* A socket of a channel that has died, as PROTOCOL.md has it. */
 static void socket_lose(struct xts_sock *s)
 {
+	struct stack *st = s->stack;
+
 	if (s->inherited != NOT_INHERITED && !s->taking)
 		return; /* of no channel of this process yet */
 	outbox_remove(s);
@@ -229,7 +246,7 @@ static void socket_lose(struct xts_sock *s)
 			if (s->call) {
 				s->call->error = ENETDOWN;
 				s->call->done = true;
-				wake(&s->callers);
+				wake(st, &s->callers);
 			}
 			socket_free(s);
 			return;
@@ -253,13 +270,13 @@ static void socket_lose(struct xts_sock *s)
 		socket_fail(s, ENETDOWN);
 	if (s->disconnecting)
 		socket_disconnected(s);
-	wake(&s->callers);
+	wake(st, &s->callers);
 	status_state(s);
 }
 
-void channel_die(int error)
+void channel_die(struct stack *st, int error)
 {
-	struct channel *c = xts.channel;
+	struct channel *c = st->channel;
 	struct xts_sock *s = NULL, *next;
 
 	if (!c)
@@ -267,35 +284,35 @@ void channel_die(int error)
 	buffer_evict_all(c);
 	channel_control(c, now_ns());
 	xts_queue_kick(c->queue);
-	xts.last_error = error;
-	xts.channel = NULL;
+	st->last_error = error;
+	st->channel = NULL;
 	c->dead = true;
-	c->next_dead = xts.dead;
-	xts.dead = c;
+	c->next_dead = st->dead;
+	st->dead = c;
 	c->blocked = NULL;
-	while (xts.shared)
-		share_forget(xts.shared);
-	for (s = table_next(NULL); s; s = next) {
-		next = table_next(s);
+	while (st->shared)
+		share_forget(st->shared);
+	for (s = table_next(st, NULL); s; s = next) {
+		next = table_next(st, s);
 		socket_lose(s);
 	}
 	if (c->attachment.status)
 		c->attachment.status->link_state = XTS_LINK_DOWN;
-	wake_all();
+	wake_all(st);
 }
 
-void channel_fail(int error)
+void channel_fail(struct stack *st, int error)
 {
-	if (!xts.channel)
+	if (!st->channel)
 		return;
-	xts.bad_messages++;
-	xts_link_fail(&xts.channel->link, error);
-	channel_die(error);
+	st->bad_messages++;
+	xts_link_fail(&st->channel->link, error);
+	channel_die(st, error);
 }
 
-void channel_reap(void)
+void channel_reap(struct stack *st)
 {
-	struct channel **at = &xts.dead, *c;
+	struct channel **at = &st->dead, *c;
 
 	while ((c = *at)) {
 		if (c->sleepers) {
@@ -313,13 +330,14 @@ void channel_reap(void)
 /* The server has closed the attach connection: for shm the proxy has gone; for afxdp only the agent. */
 void channel_connection_event(struct channel *c)
 {
+	struct stack *st = c->stack;
 	char byte;
 
 	if (recv(c->attachment.connection, &byte, sizeof byte, MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (c->attachment.reply.kind == XTS_QUEUE_SHM) {
-		channel_pump(); /* what it still said */
-		channel_die(ENETDOWN);
+		channel_pump(st); /* what it still said */
+		channel_die(st, ENETDOWN);
 		return;
 	}
 	xts_own_close(c->attachment.connection);
@@ -330,29 +348,29 @@ void channel_connection_event(struct channel *c)
  * in so short a time; whoever makes sockets one after the other does without the system call. */
 #define IDLE_MS 10u
 
-void channel_check_idle(void)
+void channel_check_idle(struct stack *st)
 {
-	struct channel *c = xts.channel;
+	struct channel *c = st->channel;
 
 	if (c && c->attachment.connection >= 0 && now_ns() - c->link.heard_ns >= IDLE_MS * NS_PER_MS)
 		channel_connection_event(c);
 }
 
-void channel_forget(void)
+void channel_forget(struct stack *st)
 {
-	struct channel *c = xts.channel;
+	struct channel *c = st->channel;
 
 	if (c) {
-		c->next_dead = xts.dead;
-		xts.dead = c;
+		c->next_dead = st->dead;
+		st->dead = c;
 	}
-	xts.channel = NULL;
-	for (c = xts.dead; c; c = c->next_dead) {
+	st->channel = NULL;
+	for (c = st->dead; c; c = c->next_dead) {
 		c->sleepers = 0;
 		for (struct held *h = c->held_oldest; h; h = h->newer) {
 			h->piece->held = NULL;
 			h->piece->bytes = 0;
 		}
 	}
-	channel_reap();
+	channel_reap(st);
 }

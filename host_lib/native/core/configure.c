@@ -1,10 +1,15 @@
 /* Settings: xts_configure(), else the environment as it was when the library was loaded, else defaults. */
-#include "core/library.h"
-
 #include <stdlib.h>
 
+#include "core/error.h"
+#include "core/process.h"
+#include "core/settings.h"
+#include "core/socket.h"
 #include "environment.h"
+#include "environment_names.h"
 #include "notice.h"
+#include "queue.h"
+#include "xts.h"
 
 static int copy_text(char *out, size_t room, const char *text)
 {
@@ -138,14 +143,8 @@ int xts_configure(const struct xts_options *options)
 	r = copy_text(s.endpoint, sizeof s.endpoint, o.endpoint);
 	if (!r)
 		r = copy_text(s.pcap, sizeof s.pcap, o.pcap);
-	library_enter();
-	if (!r && (xts.channel || xts.attaching))
-		r = -EBUSY;
-	if (!r) {
-		xts.settings = s;
-		xts.started = false;
-	}
-	library_leave();
+	if (!r)
+		r = process_configure(&s);
 	return finish(r);
 }
 

@@ -1,13 +1,30 @@
 /* connect(2), shutdown(2), getsockname(2), getpeername(2): __inet_stream_connect() and inet_shutdown() of the kernel. */
-#include "core/library.h"
-
 #include <sys/epoll.h>
+
+#include "core/address.h"
+#include "core/call.h"
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/outbox.h"
+#include "core/settings.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+#include "credit.h"
+#include "queue.h"
+#include "ulps/pushed.h"
+#include "waiting/mirror.h"
+#include "waiting/wait.h"
+#include "xts.h"
+#include "xts_private.h"
 
 /* Sends CONNECT. Waits only for a slot, or for another thread's first request. */
 static int start(struct xts_sock *s, const struct xts_endpoint *peer, const struct along *along)
 {
+	struct stack *st = s->stack;
 	uint32_t id = s->id;
-	uint32_t window = xts.settings.window_bytes < s->window_max ? xts.settings.window_bytes : s->window_max;
+	uint32_t window = st->settings.window_bytes < s->window_max ? st->settings.window_bytes : s->window_max;
 	struct xts_connect m = {.xts_socket = id, .domain = s->family, .peer = *peer, .length = along ? along->bytes : 0};
 	struct xts_tx_slot slot;
 	int r;
@@ -17,19 +34,19 @@ static int start(struct xts_sock *s, const struct xts_endpoint *peer, const stru
 	do {
 		r = first_request_wait(s);
 		if (!r && s->call)
-			r = wait_for(&s->callers, FOREVER, false) == -ENOBUFS ? -ENOBUFS : -EAGAIN;
+			r = wait_for(st, &s->callers, FOREVER, false) == -ENOBUFS ? -ENOBUFS : -EAGAIN;
 		else if (!r)
-			r = channel_wait_slot(&slot);
+			r = channel_wait_slot(st, &slot);
 		if (s->id != id || !s->open) {
 			if (!r)
-				xts_queue_abandon(xts.channel->queue, &slot);
+				xts_queue_abandon(st->channel->queue, &slot);
 			return -EBADF;
 		}
 	} while (r == -EAGAIN);
 	if (r)
 		return r;
 	if (s->phase != PHASE_UNCONNECTED || s->state != TCP_STATE_CLOSE || (s->opening && !s->proxy_id)) {
-		xts_queue_abandon(xts.channel->queue, &slot); /* another thread was faster */
+		xts_queue_abandon(st->channel->queue, &slot); /* another thread was faster */
 		return -EALREADY;
 	}
 	if (m.length)
@@ -48,7 +65,7 @@ static int start(struct xts_sock *s, const struct xts_endpoint *peer, const stru
 	xts_connect_encode(slot.data, &m);
 	if (m.length)
 		memcpy(slot.data + XTS_CONNECT_BYTES, along->payload, m.length);
-	channel_submit(&slot, XTS_CONNECT_BYTES + m.length);
+	channel_submit(st, &slot, XTS_CONNECT_BYTES + m.length);
 	status_state(s);
 	if (s->mirror)
 		mirror_dirty(s); /* not writable until connected */
@@ -111,7 +128,7 @@ int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t
 	while (s->state == TCP_STATE_SYN_SENT) {
 		if (s->nonblocking)
 			return again;
-		r = wait_interruptibly(&s->writers, deadline, true);
+		r = wait_interruptibly(s->stack, &s->writers, deadline, true);
 		if (s->id != id || !s->open)
 			return -EBADF;
 		if (r == -ETIMEDOUT)
@@ -129,28 +146,30 @@ int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t
 
 int xts_connect(int number, const struct sockaddr *address, socklen_t length)
 {
+	struct stack *st;
 	struct xts_sock *s;
 	ssize_t r;
 
 	do {
-		library_enter();
-		channel_pump(); /* how the attempt has gone */
-		s = table_use(number);
+		st = stack_enter_of(number);
+		channel_pump(st); /* how the attempt has gone */
+		s = table_use(st, number);
 		r = s ? connect_socket(s, address, length, NULL) : -EBADF;
-	} while (library_restarts(&r));
+	} while (stack_restarts(st, &r));
 	return finish_of(number, (int)r);
 }
 
 int xts_is_unconnected(int number)
 {
+	struct stack *st;
 	struct xts_sock *s;
 	int r;
 
-	library_enter();
-	channel_pump();
-	s = table_open(number);
+	st = stack_enter_of(number);
+	channel_pump(st);
+	s = table_open(st, number);
 	r = s ? s->phase == PHASE_UNCONNECTED && s->state == TCP_STATE_CLOSE : -EBADF;
-	library_leave();
+	stack_leave(st);
 	return finish(r);
 }
 
@@ -198,42 +217,45 @@ static int shutdown_socket(struct xts_sock *s, int how)
 
 int xts_shutdown(int number, int how)
 {
+	struct stack *st;
 	struct xts_sock *s;
 	int r;
 
-	library_enter();
-	channel_pump(); /* it may have ended */
-	s = table_use(number);
+	st = stack_enter_of(number);
+	channel_pump(st); /* it may have ended */
+	s = table_use(st, number);
 	r = s ? shutdown_socket(s, how) : -EBADF;
-	library_leave();
+	stack_leave(st);
 	return finish_of(number, r);
 }
 
 int xts_getsockname(int number, struct sockaddr *address, socklen_t *length)
 {
+	struct stack *st;
 	struct xts_sock *s;
 	int r;
 
-	library_enter();
-	channel_pump(); /* it may be connected */
-	s = table_open(number);
+	st = stack_enter_of(number);
+	channel_pump(st); /* it may be connected */
+	s = table_open(st, number);
 	r = s ? address_write(s->family, &s->local, address, length) : -EBADF;
-	library_leave();
+	stack_leave(st);
 	return finish_of(number, r);
 }
 
 int xts_getpeername(int number, struct sockaddr *address, socklen_t *length)
 {
+	struct stack *st;
 	struct xts_sock *s;
 	int r = -EBADF;
 
-	library_enter();
-	channel_pump(); /* it may have ended */
-	s = table_open(number);
+	st = stack_enter_of(number);
+	channel_pump(st); /* it may have ended */
+	s = table_open(st, number);
 	if (s && (s->state != TCP_STATE_ESTABLISHED || is_over(s)))
 		r = -ENOTCONN;
 	else if (s)
 		r = address_write(s->family, &s->peer, address, length);
-	library_leave();
+	stack_leave(st);
 	return finish_of(number, r);
 }

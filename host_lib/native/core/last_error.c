@@ -6,10 +6,17 @@
  * the socket's state and the proxy's last refusal tell, else what that errno usually means here, else the C library's
  * text.
  */
-#include "xts_private.h"
-#include "core/library.h"
-
 #include <stdarg.h>
+#include <stdio.h>
+
+#include "core/channel.h"
+#include "core/error.h"
+#include "core/reason.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "ulps/pushed.h"
+#include "xts.h"
+#include "xts_private.h"
 
 #define TEXT_BYTES ATTACH_ERROR_BYTES
 
@@ -80,11 +87,12 @@ static bool is_of_waiting(int error)
 /* What the state of the socket tells; NULL: nothing. */
 static const char *state_of(int number, int error, bool *pushed)
 {
+	struct stack *st;
 	const char *text = NULL;
 	struct xts_sock *s;
 
-	library_enter();
-	s = table_open(number);
+	st = stack_enter_of(number);
+	s = table_open(st, number);
 	if (s && s->gone)
 		text = xts_reason_text(s->gone);
 	else if (s && s->lost)
@@ -92,18 +100,17 @@ static const char *state_of(int number, int error, bool *pushed)
 	else if (s && xts_refusal_errno(s->refusal) == error)
 		text = xts_refusal_text(s->refusal);
 	*pushed = s && !text && (s->ulps.depth[ULPS_RECEIVE] || s->ulps.depth[ULPS_SEND] || s->ulps.along || s->seqpacket);
-	library_leave();
+	stack_leave(st);
 	return text;
 }
 
 /* Does the proxy tell why it refuses? Then what it does not explain is no refusal of its own. */
-static bool refusals_are_told(void)
+static bool refusals_are_told(int number)
 {
-	bool told;
+	struct stack *st = stack_enter_of(number);
+	bool told = st->channel && st->channel->link.features & XTS_FEATURE_REFUSAL;
 
-	library_enter();
-	told = xts.channel && xts.channel->link.features & XTS_FEATURE_REFUSAL;
-	library_leave();
+	stack_leave(st);
 	return told;
 }
 
@@ -129,7 +136,7 @@ const char *xts_reason_of(int error, bool ask)
 	}
 	if (!text)
 		text = meaning_of(error);
-	if (!text && likely_refusal(error) && !refusals_are_told())
+	if (!text && likely_refusal(error) && !refusals_are_told(last.number))
 		text = likely_refusal(error);
 	return text;
 }

@@ -2,9 +2,23 @@
  * bind(2), listen(2), accept4(2). The proxy accepts; connections come as NEWCONN, have a socket and are answered before
  * the application accepts them, so that data can arrive. A listener's credit account counts connections.
  */
-#include "core/library.h"
-
 #include <sys/epoll.h>
+
+#include "core/address.h"
+#include "core/call.h"
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/outbox.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+#include "credit.h"
+#include "processes/inherit.h"
+#include "ulps/pushed.h"
+#include "waiting/mirror.h"
+#include "waiting/wait.h"
+#include "xts.h"
 
 #define BACKLOG_MAX 4096u
 
@@ -25,7 +39,7 @@ static int bind_socket(struct xts_sock *s, const struct sockaddr *address, sockl
 		return r;
 	/* What is wrong with the address is said before that it is too late for any; and after a reset it is not. */
 	if ((s->state != TCP_STATE_CLOSE || s->phase != PHASE_UNCONNECTED || s->bound) &&
-	    (!s->proxy_id || s->closing || !xts.channel))
+	    (!s->proxy_id || s->closing || !s->stack->channel))
 		return -EINVAL;
 	r = call_proxy(s, &call);
 	if (!r && s->id == id) {
@@ -40,13 +54,14 @@ static int bind_socket(struct xts_sock *s, const struct sockaddr *address, sockl
 
 int xts_bind(int number, const struct sockaddr *address, socklen_t length)
 {
+	struct stack *st;
 	struct xts_sock *s;
 	int r;
 
-	library_enter();
-	s = table_open(number);
+	st = stack_enter_of(number);
+	s = table_open(st, number);
 	r = s ? bind_socket(s, address, length) : -EBADF;
-	library_leave();
+	stack_leave(st);
 	return finish_of(number, r);
 }
 
@@ -57,7 +72,7 @@ static int listen_socket(struct xts_sock *s, int backlog)
 	struct call call = {.type = XTS_CMD_LISTEN, .backlog = length};
 	bool was_listening = s->state == TCP_STATE_LISTEN;
 	uint32_t window = length + 1 < 2 ? 2 : length + 1;
-	bool sharing = s->to_share && sharing_possible();
+	bool sharing = s->to_share && sharing_possible(s->stack);
 	int r;
 
 	if (s->phase != PHASE_UNCONNECTED || (s->state != TCP_STATE_CLOSE && !was_listening) || s->ulps.along)
@@ -103,13 +118,14 @@ static int listen_socket(struct xts_sock *s, int backlog)
 
 int xts_listen(int number, int backlog)
 {
+	struct stack *st;
 	struct xts_sock *s;
 	int r;
 
-	library_enter();
-	s = table_use(number);
+	st = stack_enter_of(number);
+	s = table_use(st, number);
 	r = s ? listen_socket(s, backlog) : -EBADF;
-	library_leave();
+	stack_leave(st);
 	return finish_of(number, r);
 }
 
@@ -139,6 +155,7 @@ static struct xts_sock *take_connection(struct xts_sock *listener)
 
 static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t *length, int flags)
 {
+	struct stack *st = s->stack;
 	uint64_t deadline = deadline_after(s->receive_timeout_ns);
 	uint32_t id = s->id;
 	bool first = s->joint && !s->accept_first && !s->grant.outstanding;
@@ -151,8 +168,8 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 	if (address && (int)*length < 0)
 		return -EINVAL;
 	listener_interest(s);
-	if (!s->accept_first && xts.channel)
-		channel_pump();
+	if (!s->accept_first && st->channel)
+		channel_pump(st);
 	while (s->id == id && s->open && !s->accept_first) {
 		if (s->lost && s->phase == PHASE_UNCONNECTED)
 			return -ENETDOWN;
@@ -164,7 +181,7 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 		if (s->nonblocking)
 			deadline = now_ns() + NS_PER_MS;
 		first = false;
-		r = wait_interruptibly(&s->readers, deadline, false);
+		r = wait_interruptibly(st, &s->readers, deadline, false);
 		if (r == -ETIMEDOUT)
 			return -EAGAIN;
 		if (r == -EINTR)
@@ -185,14 +202,15 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 
 int xts_accept4(int number, struct sockaddr *address, socklen_t *length, int flags)
 {
+	struct stack *st;
 	struct xts_sock *s;
 	ssize_t r;
 
 	do {
-		library_enter();
-		s = table_use(number);
+		st = stack_enter_of(number);
+		s = table_use(st, number);
 		r = s ? accept_socket(s, address, length, flags) : -EBADF;
-	} while (library_restarts(&r));
+	} while (stack_restarts(st, &r));
 	return finish_of(number, (int)r);
 }
 

@@ -2,35 +2,34 @@
  * Messages lost on the way to the proxy, on request, for tests of applications: a queue is to lose none, and what comes of it where
  * one does is to be seen. A message is lost after it has its sequence number, so that the proxy sees the gap.
  */
-#include "core/library.h"
-
+#include "core/channel.h"
+#include "core/stack.h"
 #include "xts_private.h"
 
 #define MILLION 1000000u
 
 /* xorshift: any state but 0. */
-static uint64_t next_random(void)
+static uint64_t next_random(struct stack *st)
 {
-	static uint64_t state = 0x9e3779b97f4a7c15u;
-
-	state ^= state << 13;
-	state ^= state >> 7;
-	return state ^= state << 17;
+	st->lose_random ^= st->lose_random << 13;
+	st->lose_random ^= st->lose_random >> 7;
+	return st->lose_random ^= st->lose_random << 17;
 }
 
 void xts_lose(uint32_t share_ppm, uint32_t next)
 {
-	library_enter();
-	xts.lose_ppm = share_ppm < MILLION ? share_ppm : MILLION;
-	xts.lose_next = next;
-	library_leave();
+	struct stack *st = stack_enter_own();
+
+	st->lose_ppm = share_ppm < MILLION ? share_ppm : MILLION;
+	st->lose_next = next;
+	stack_leave(st);
 }
 
-bool loss_takes_it(void)
+bool loss_takes_it(struct stack *st)
 {
-	if (xts.lose_next) {
-		xts.lose_next--;
+	if (st->lose_next) {
+		st->lose_next--;
 		return true;
 	}
-	return xts.lose_ppm && next_random() % MILLION < xts.lose_ppm;
+	return st->lose_ppm && next_random(st) % MILLION < st->lose_ppm;
 }

@@ -3,10 +3,26 @@
  * the frame itself. The proxy is not trusted: an unknown identifier or token is counted and dropped, a message that no
  * correct proxy can send in the socket's state ends the channel (channel_fail).
  */
-#include "core/library.h"
-
 #include <stdlib.h>
 #include <sys/epoll.h>
+
+#include "core/buffer.h"
+#include "core/call.h"
+#include "core/channel.h"
+#include "core/message.h"
+#include "core/outbox.h"
+#include "core/settings.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+#include "credit.h"
+#include "processes/inherit.h"
+#include "queue.h"
+#include "ulps/pdu.h"
+#include "ulps/pushed.h"
+#include "waiting/progress.h"
+#include "waiting/wait.h"
+#include "xts.h"
 
 #define REFUSED_MAX (1u << 16) /* beyond any backlog */
 
@@ -14,7 +30,7 @@
 bool message_credits(struct xts_sock *s, uint32_t post_credits)
 {
 	if (xts_credit_add(&s->credits, post_credits)) {
-		channel_fail(EPROTO);
+		channel_fail(s->stack, EPROTO);
 		return false;
 	}
 	if (s->credits > s->peer_window)
@@ -22,26 +38,26 @@ bool message_credits(struct xts_sock *s, uint32_t post_credits)
 	return true;
 }
 
-struct xts_sock *message_target(uint32_t id)
+struct xts_sock *message_target(struct stack *st, uint32_t id)
 {
-	struct xts_sock *s = table_find(id);
+	struct xts_sock *s = table_find(st, id);
 
 	if (!s || s->lost) {
-		xts.bad_ids++;
+		st->bad_ids++;
 		return NULL;
 	}
 	return s;
 }
 
-static void receive_connect_ack(const struct xts_head *head, const struct xts_connect_ack *m)
+static void receive_connect_ack(struct stack *st, const struct xts_head *head, const struct xts_connect_ack *m)
 {
-	struct xts_sock *s = message_target(head->id);
+	struct xts_sock *s = message_target(st, head->id);
 	bool learns = s && (s->opening || !m->proxy_id);
 
 	if (!s)
 		return;
 	if (s->state != TCP_STATE_SYN_SENT) {
-		xts.bad_ids++;
+		st->bad_ids++;
 		return;
 	}
 	socket_asked(s, false);
@@ -62,17 +78,17 @@ static void receive_connect_ack(const struct xts_head *head, const struct xts_co
 		status_state(s);
 		socket_changed(s, EPOLLIN | EPOLLOUT);
 	}
-	wake(&s->callers);
+	wake(st, &s->callers);
 	if (learns)
 		socket_learn(s, m->proxy_id);
 }
 
 /* A reply to a struct call; value is the payload's offset in the frame. */
-static void receive_reply(const struct xts_head *head, uint8_t request, uint32_t proxy_id, uint32_t token,
+static void receive_reply(struct stack *st, const struct xts_head *head, uint8_t request, uint32_t proxy_id, uint32_t token,
 			  const struct xts_endpoint *local, const struct xts_rx_frame *frame, uint32_t offset,
 			  uint32_t length)
 {
-	struct xts_sock *s = message_target(head->id);
+	struct xts_sock *s = message_target(st, head->id);
 	struct call *call = s ? s->call : NULL;
 	bool learns = false;
 
@@ -87,7 +103,7 @@ static void receive_reply(const struct xts_head *head, uint8_t request, uint32_t
 	}
 	if (call && call->token == token) {
 		if (call->type != request && !(call->type == XTS_CMD_GETSOCKOPT && request == XTS_CMD_SETSOCKOPT)) {
-			channel_fail(EPROTO);
+			channel_fail(st, EPROTO);
 			return;
 		}
 		if (local)
@@ -107,24 +123,24 @@ static void receive_reply(const struct xts_head *head, uint8_t request, uint32_t
 		if (s->pushing && request == XTS_CMD_IOCTL && !head->error)
 			push_answered(s, call);
 	} else if (!s->closing && token) {
-		xts.bad_ids++;
+		st->bad_ids++;
 	}
 	if (token)
 		socket_asked(s, false);
-	wake(&s->callers);
+	wake(st, &s->callers);
 	if (learns)
 		socket_learn(s, proxy_id);
 }
 
 /* The connection is ours from here on: what follows this message belongs to it already. */
-static void receive_claim_ack(const struct xts_head *head, const struct xts_claim_ack *m, const struct xts_rx_frame *frame)
+static void receive_claim_ack(struct stack *st, const struct xts_head *head, const struct xts_claim_ack *m, const struct xts_rx_frame *frame)
 {
-	struct xts_sock *s = message_target(head->id);
+	struct xts_sock *s = message_target(st, head->id);
 	struct call *call = s ? s->call : NULL;
 
 	if (call && call->type == XTS_CMD_CLAIM && call->token == m->token && !head->error) {
 		if (!m->proxy_id) {
-			channel_fail(EPROTO);
+			channel_fail(st, EPROTO);
 			return;
 		}
 		if (!message_credits(s, m->post_credits))
@@ -133,23 +149,23 @@ static void receive_claim_ack(const struct xts_head *head, const struct xts_clai
 		s->peer = m->peer;
 	}
 	if (s)
-		receive_reply(head, XTS_CMD_CLAIM, m->proxy_id, m->token, NULL, frame, 0, 0);
+		receive_reply(st, head, XTS_CMD_CLAIM, m->proxy_id, m->token, NULL, frame, 0, 0);
 }
 
 /*
  * Notes a refusal for the outbox. A listener that closes may have as many connections on their way as its backlog, and
  * no frame credit may be there to refuse them with; holding back theirs could leave both sides waiting for the other.
  */
-void channel_refuse(uint32_t proxy_id, uint16_t error)
+void channel_refuse(struct stack *st, uint32_t proxy_id, uint16_t error)
 {
-	struct channel *c = xts.channel;
+	struct channel *c = st->channel;
 
 	if (c->refused_count == c->refused_room) {
 		unsigned room = c->refused_room ? c->refused_room * 2 : 64;
 		struct refused *refused = room <= REFUSED_MAX ? realloc(c->refused, room * sizeof *refused) : NULL;
 
 		if (!refused) {
-			channel_fail(ENOBUFS);
+			channel_fail(st, ENOBUFS);
 			return;
 		}
 		c->refused = refused;
@@ -158,11 +174,11 @@ void channel_refuse(uint32_t proxy_id, uint16_t error)
 	c->refused[c->refused_count++] = (struct refused){.proxy_id = proxy_id, .error = error};
 }
 
-static void refuse(struct xts_sock *listener, uint32_t proxy_id)
+static void refuse(struct stack *st, struct xts_sock *listener, uint32_t proxy_id)
 {
 	bool joint = listener && listener->joint;
 
-	channel_refuse(proxy_id, joint ? EAGAIN : ENFILE);
+	channel_refuse(st, proxy_id, joint ? EAGAIN : ENFILE);
 	if (joint) {
 		listener->grant.outstanding = listener->grant.unadvertised = 0;
 	} else if (listener) {
@@ -179,24 +195,24 @@ static bool is_due(struct xts_sock *listener)
 	return listener->shared ? share_offered(listener) : xts_credit_receive(&listener->grant, 1) == 0;
 }
 
-static void receive_newconn(const struct xts_head *head, const struct xts_newconn *m)
+static void receive_newconn(struct stack *st, const struct xts_head *head, const struct xts_newconn *m)
 {
-	struct xts_sock *listener = table_find(head->id), *s;
+	struct xts_sock *listener = table_find(st, head->id), *s;
 	uint32_t window;
 
 	if (!m->proxy_id || (listener && !listener->closing && !is_due(listener))) {
-		channel_fail(EPROTO);
+		channel_fail(st, EPROTO);
 		return;
 	}
 	if (listener && listener->closing && listener->key)
 		return; /* it goes back with the listener, which the proxy is about to learn */
 	if (!listener || listener->closing) {
-		refuse(NULL, m->proxy_id);
+		refuse(st, NULL, m->proxy_id);
 		return;
 	}
-	s = socket_make(listener->family);
+	s = socket_make(st, listener->family);
 	if (!s) {
-		refuse(listener, m->proxy_id);
+		refuse(st, listener, m->proxy_id);
 		return;
 	}
 	s->proxy_id = m->proxy_id;
@@ -215,7 +231,7 @@ static void receive_newconn(const struct xts_head *head, const struct xts_newcon
 	memcpy(s->ulps.id, listener->ulps.id, sizeof s->ulps.id);
 	memcpy(s->ulps.depth, listener->ulps.depth, sizeof s->ulps.depth);
 	s->ulps.peeking = listener->ulps.peeking;
-	window = xts.settings.window_bytes < s->window_max ? xts.settings.window_bytes : s->window_max;
+	window = st->settings.window_bytes < s->window_max ? st->settings.window_bytes : s->window_max;
 	xts_credit_grant_init(&s->grant, push_window(s, window));
 	if (!message_credits(s, m->post_credits))
 		return;
@@ -229,7 +245,7 @@ static void receive_newconn(const struct xts_head *head, const struct xts_newcon
 	if (!s->offered)
 		outbox_add(s, TODO_ACCEPTED);
 	else if (listener->joint)
-		progress_need();
+		progress_need(st);
 	status_state(s);
 	status_data(listener);
 	socket_changed(listener, EPOLLIN);
@@ -238,13 +254,15 @@ static void receive_newconn(const struct xts_head *head, const struct xts_newcon
 /* Data for a socket: true when the frame has been taken over. */
 static bool receive_data(struct xts_sock *s, struct xts_rx_frame *frame, uint32_t length)
 {
+	struct stack *st = s->stack;
+
 	if (s->done || s->state != TCP_STATE_ESTABLISHED || (s->todo & TODO_GIVE_BACK) ||
 	    xts_credit_receive(&s->grant, length) || (s->pdu_first && !pdu_stream_data(s, length))) {
-		channel_fail(EPROTO);
+		channel_fail(st, EPROTO);
 		return true;
 	}
 	s->received_bytes += length;
-	xts.received_bytes += length;
+	st->received_bytes += length;
 	if (s->grant.outstanding < s->grant.window / 2)
 		s->squeezed = true;
 	socket_asked(s, false);
@@ -255,7 +273,7 @@ static bool receive_data(struct xts_sock *s, struct xts_rx_frame *frame, uint32_
 static void receive_closed(struct xts_sock *s)
 {
 	if (!s->closing) {
-		channel_fail(EPROTO);
+		channel_fail(s->stack, EPROTO);
 		return;
 	}
 	s->proxy_id = 0;
@@ -267,10 +285,10 @@ static void receive_closed(struct xts_sock *s)
 }
 
 /* True when the frame has been taken over. */
-static bool receive_recv(const struct xts_head *head, const struct xts_recv *m, struct xts_rx_frame *frame)
+static bool receive_recv(struct stack *st, const struct xts_head *head, const struct xts_recv *m, struct xts_rx_frame *frame)
 {
-	struct xts_sock *s = message_target(head->id);
-	struct channel *c = xts.channel;
+	struct xts_sock *s = message_target(st, head->id);
+	struct channel *c = st->channel;
 	uint32_t events = 0;
 	bool taken = false;
 
@@ -278,30 +296,30 @@ static bool receive_recv(const struct xts_head *head, const struct xts_recv *m, 
 		return false;
 	if (head->flags & XTS_FLAG_CLOSED) {
 		receive_closed(s);
-		return xts.channel != c;
+		return st->channel != c;
 	}
 	if (s->closing)
 		return false; /* crossed our CLOSE */
 	if (s->state != TCP_STATE_ESTABLISHED) {
-		channel_fail(EPROTO);
+		channel_fail(st, EPROTO);
 		return true;
 	}
 	if (m->post_credits && !message_credits(s, m->post_credits))
 		return true;
 	if (m->length) {
 		taken = receive_data(s, frame, m->length);
-		if (xts.channel != c)
+		if (st->channel != c)
 			return true;
 		if (s->pdu_first || s->unread >= s->receive_lowat)
 			events |= EPOLLIN;
 		else
-			wake(&s->readers); /* a call may want less than SO_RCVLOWAT */
+			wake(st, &s->readers); /* a call may want less than SO_RCVLOWAT */
 	}
 	if (m->post_credits && s->no_space)
 		events |= EPOLLOUT;
 	if (head->flags & XTS_FLAG_EOS) {
 		if (pdu_is_open(s)) {
-			channel_fail(EPROTO);
+			channel_fail(st, EPROTO);
 			return true;
 		}
 		s->done = true;
@@ -318,14 +336,14 @@ static bool receive_recv(const struct xts_head *head, const struct xts_recv *m, 
 	if (events)
 		socket_changed(s, events);
 	else if (m->post_credits)
-		wake(&s->writers);
+		wake(st, &s->writers);
 	return taken;
 }
 
 /* Handles a sequenced message and recycles its frame, unless the data in it is kept. copy: its first 128 bytes. */
-void message_receive(struct xts_rx_frame *frame, const struct xts_head *head, const uint8_t *copy)
+void message_receive(struct stack *st, struct xts_rx_frame *frame, const struct xts_head *head, const uint8_t *copy)
 {
-	struct channel *c = xts.channel;
+	struct channel *c = st->channel;
 	union {
 		struct xts_connect_ack connect_ack;
 		struct xts_listen_ack listen_ack;
@@ -345,70 +363,70 @@ void message_receive(struct xts_rx_frame *frame, const struct xts_head *head, co
 	case XTS_REPLY_RECV:
 		bad = xts_recv_decode(&m.recv, copy, frame->bytes);
 		if (!bad)
-			taken = receive_recv(head, &m.recv, frame);
+			taken = receive_recv(st, head, &m.recv, frame);
 		break;
 	case XTS_REPLY_RECV_PDU:
 		bad = xts_recv_pdu_decode(&m.recv_pdu, copy, frame->bytes);
 		if (!bad)
-			taken = pdu_message(head, &m.recv_pdu, frame);
+			taken = pdu_message(st, head, &m.recv_pdu, frame);
 		break;
 	case XTS_REPLY_CONNECT_ACK:
 		bad = xts_connect_ack_decode(&m.connect_ack, copy, frame->bytes);
 		if (!bad)
-			receive_connect_ack(head, &m.connect_ack);
+			receive_connect_ack(st, head, &m.connect_ack);
 		break;
 	case XTS_REPLY_NEWCONN:
 		bad = xts_newconn_decode(&m.newconn, copy, frame->bytes);
 		if (!bad)
-			receive_newconn(head, &m.newconn);
+			receive_newconn(st, head, &m.newconn);
 		break;
 	case XTS_REPLY_LISTEN_ACK:
 		bad = xts_listen_ack_decode(&m.listen_ack, copy, frame->bytes);
 		if (!bad)
-			receive_reply(head, XTS_CMD_LISTEN, m.listen_ack.proxy_id, m.listen_ack.token,
+			receive_reply(st, head, XTS_CMD_LISTEN, m.listen_ack.proxy_id, m.listen_ack.token,
 				      &m.listen_ack.local, frame, 0, 0);
 		break;
 	case XTS_REPLY_BIND_ACK:
 		bad = xts_bind_ack_decode(&m.bind_ack, copy, frame->bytes);
 		if (!bad)
-			receive_reply(head, XTS_CMD_BIND, m.bind_ack.proxy_id, m.bind_ack.token, &m.bind_ack.local,
+			receive_reply(st, head, XTS_CMD_BIND, m.bind_ack.proxy_id, m.bind_ack.token, &m.bind_ack.local,
 				      frame, 0, 0);
 		break;
 	case XTS_REPLY_SOCKOPT_ACK:
 		bad = xts_sockopt_ack_decode(&m.sockopt_ack, copy, frame->bytes);
 		if (!bad)
-			receive_reply(head, XTS_CMD_SETSOCKOPT, m.sockopt_ack.proxy_id, m.sockopt_ack.token, NULL,
+			receive_reply(st, head, XTS_CMD_SETSOCKOPT, m.sockopt_ack.proxy_id, m.sockopt_ack.token, NULL,
 				      frame, XTS_SOCKOPT_ACK_BYTES, m.sockopt_ack.length);
 		break;
 	case XTS_REPLY_IOCTL_ACK:
 		bad = xts_ioctl_ack_decode(&m.ioctl_ack, copy, frame->bytes);
 		if (!bad)
-			receive_reply(head, XTS_CMD_IOCTL, m.ioctl_ack.proxy_id, m.ioctl_ack.token, NULL, frame,
+			receive_reply(st, head, XTS_CMD_IOCTL, m.ioctl_ack.proxy_id, m.ioctl_ack.token, NULL, frame,
 				      XTS_IOCTL_ACK_BYTES, m.ioctl_ack.length);
 		break;
 	case XTS_REPLY_SHARE_ACK:
 		bad = xts_share_ack_decode(&m.share_ack, copy, frame->bytes);
 		if (!bad)
-			receive_reply(head, XTS_CMD_SHARE, m.share_ack.proxy_id, m.share_ack.token, &m.share_ack.local,
+			receive_reply(st, head, XTS_CMD_SHARE, m.share_ack.proxy_id, m.share_ack.token, &m.share_ack.local,
 				      frame, 0, 0);
 		break;
 	case XTS_REPLY_PARK_ACK:
 		bad = xts_park_ack_decode(&m.park_ack, copy, frame->bytes);
 		if (!bad)
-			receive_reply(head, XTS_CMD_PARK, 0, m.park_ack.token, NULL, frame, 0, 0);
+			receive_reply(st, head, XTS_CMD_PARK, 0, m.park_ack.token, NULL, frame, 0, 0);
 		break;
 	case XTS_REPLY_CLAIM_ACK:
 		bad = xts_claim_ack_decode(&m.claim_ack, copy, frame->bytes);
 		if (!bad)
-			receive_claim_ack(head, &m.claim_ack, frame);
+			receive_claim_ack(st, head, &m.claim_ack, frame);
 		break;
 	default:
 		bad = true; /* the link lets none through */
 	}
 	if (bad)
-		channel_fail(EBADMSG);
-	if (xts.channel != c)
+		channel_fail(st, EBADMSG);
+	if (st->channel != c)
 		return; /* the queue goes, and this frame with it */
 	if (!taken)
-		frame_recycle(frame);
+		frame_recycle(st, frame);
 }

@@ -2,31 +2,45 @@
  * The beginning of a channel: attaching, decorating the queue as the settings ask, HELLO and HELLO_ACK. It blocks, without
  * the lock, for as long as that takes; the channel is nobody else's until it is up.
  */
-#include "environment.h"
-#include "core/library.h"
-
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "attach.h"
+#include "core/buffer.h"
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/process.h"
+#include "core/settings.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+#include "environment.h"
+#include "link.h"
 #include "notice.h"
+#include "queue.h"
+#include "waiting/epoll.h"
+#include "waiting/wait.h"
+#include "xts.h"
 
 #define ATTACH_TIMEOUT_MS 3000
 
 /* A capture that cannot be written costs no sockets. */
 static void capture(struct channel *c)
 {
+	struct stack *st = c->stack;
 	static bool told;
-	int r = xts.settings.pcap[0] ? xts_pcap_wrap(&c->queue, c->queue, xts.settings.pcap) : 0;
+	int r = st->settings.pcap[0] ? xts_pcap_wrap(&c->queue, c->queue, st->settings.pcap) : 0;
 
 	c->attachment.queue = c->queue;
 	if (r && !told)
-		xts_notice("XTS_PCAP=%s: %s; going on without a capture", xts.settings.pcap, strerror(-r));
+		xts_notice("XTS_PCAP=%s: %s; going on without a capture", st->settings.pcap, strerror(-r));
 	told = told || r;
 }
 
 static int decorate(struct channel *c)
 {
+	struct stack *st = c->stack;
 	struct xts_faults transmit, receive;
 	int r;
 
@@ -37,8 +51,8 @@ static int decorate(struct channel *c)
 			return r;
 		c->attachment.queue = c->bundle = c->queue;
 	}
-	if (xts.settings.faults[0]) {
-		r = faults_parse(xts.settings.faults, &transmit, &receive);
+	if (st->settings.faults[0]) {
+		r = faults_parse(st->settings.faults, &transmit, &receive);
 		if (!r)
 			r = xts_fault_wrap(&c->queue, c->queue, &transmit, &receive);
 		if (r)
@@ -51,6 +65,7 @@ static int decorate(struct channel *c)
 
 static int link_start(struct channel *c)
 {
+	struct stack *st = c->stack;
 	const struct xts_attach_reply *reply = &c->attachment.reply;
 	struct xts_link_config config = {
 		.role = XTS_LINK_HOST,
@@ -67,8 +82,8 @@ static int link_start(struct channel *c)
 		.token_bytes = reply->token_bytes,
 	};
 
-	if (xts.settings.frame_window && xts.settings.frame_window < config.frame_window)
-		config.frame_window = (uint16_t)xts.settings.frame_window;
+	if (st->settings.frame_window && st->settings.frame_window < config.frame_window)
+		config.frame_window = (uint16_t)st->settings.frame_window;
 	memcpy(config.local_mac, c->queue->local_mac, 6);
 	memcpy(config.peer_mac, c->queue->peer_mac, 6);
 	return xts_link_init(&c->link, &config, now_ns());
@@ -115,7 +130,7 @@ static int link_open(struct channel *c)
 		r = -c->link.error;
 	if (!r && c->bundle)
 		xts_bundle_send(c->bundle, c->link.features & XTS_FEATURE_BUNDLE);
-	c->link.config.dead_ms = xts.settings.dead_ms - PING_MS; /* after a ping, which comes after so much silence */
+	c->link.config.dead_ms = c->stack->settings.dead_ms - PING_MS; /* after a ping, which comes after so much silence */
 	return r;
 }
 
@@ -148,18 +163,19 @@ static int attach_result(const struct channel *c, int r)
 }
 
 /* 0, or -errno: error says what went wrong, and *result what the application is told of it. */
-static int channel_open(struct channel **out, char error[ATTACH_ERROR_BYTES], int *result)
+static int channel_open(struct stack *st, struct channel **out, char error[ATTACH_ERROR_BYTES], int *result)
 {
 	struct channel *c = calloc(1, sizeof *c);
-	struct xts_attach_request request = {.frame_window_max = xts.settings.frame_window};
-	const char *endpoint = xts.settings.endpoint;
+	struct xts_attach_request request = {.frame_window_max = st->settings.frame_window};
+	const char *endpoint = st->settings.endpoint;
 	bool attached;
 	int r;
 
 	if (!c)
 		return *result = -ENOMEM;
-	if (strncmp(xts.settings.queue, "shm:", 4) == 0)
-		endpoint = xts.settings.queue + 4;
+	c->stack = st;
+	if (strncmp(st->settings.queue, "shm:", 4) == 0)
+		endpoint = st->settings.queue + 4;
 	r = xts_attach(&c->attachment, endpoint, &request, ATTACH_TIMEOUT_MS);
 	attached = !r;
 	if (!r) {
@@ -191,41 +207,42 @@ static void note_settings(int r)
 		last_error_note(-r, "the settings given to xts_configure() or by XTS_FAULTS are not allowed");
 }
 
-int channel_attach(void)
+int channel_attach(struct stack *st)
 {
 	char error[ATTACH_ERROR_BYTES] = "";
 	struct channel *c = NULL;
 	int r, result = 0;
 
-	while (xts.attaching)
-		wait_for(&xts.attach_waiters, FOREVER, false);
-	if (xts.channel)
+	while (st->attaching)
+		wait_for(st, &st->attach_waiters, FOREVER, false);
+	if (st->channel)
 		return 0;
-	if (!xts.started) {
-		r = settings_complete(&xts.settings);
+	if (!st->started) {
+		process_settings(&st->settings);
+		r = settings_complete(&st->settings);
 		if (r) {
 			note_settings(r);
 			return r;
 		}
-		xts.started = true;
+		st->started = true;
 	}
-	bell_reserve();
-	xts.attaching = true;
-	pthread_mutex_unlock(&xts.lock);
-	r = channel_open(&c, error, &result);
-	pthread_mutex_lock(&xts.lock);
-	xts.attaching = false;
-	wake(&xts.attach_waiters);
-	xts.last_error = -r;
-	memcpy(xts.attach_error, error, sizeof error);
+	bell_reserve(st);
+	st->attaching = true;
+	pthread_mutex_unlock(&st->lock);
+	r = channel_open(st, &c, error, &result);
+	pthread_mutex_lock(&st->lock);
+	st->attaching = false;
+	wake(st, &st->attach_waiters);
+	st->last_error = -r;
+	memcpy(st->attach_error, error, sizeof error);
 	if (r) {
 		last_error_note(-result, "%s", error);
 		return result;
 	}
-	xts.channel = c;
-	epoll_channel_opened();
-	status_link();
-	if (xts.waiters)
-		wake_all(); /* those who had nothing to lead */
+	st->channel = c;
+	epoll_channel_opened(st);
+	status_link(st);
+	if (st->waiters)
+		wake_all(st); /* those who had nothing to lead */
 	return 0;
 }

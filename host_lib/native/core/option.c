@@ -3,8 +3,6 @@
  * the pending error, the socket's nature, non-blocking mode, bytes waiting) is done here; keys of TLS are in ktls.c; everything
  * else is carried out by the proxy on the TCP socket, against its allow-list, and what it does not know fails there.
  */
-#include "core/library.h"
-
 #include <fcntl.h>
 #include <linux/sockios.h>
 #include <net/if.h>
@@ -14,6 +12,21 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/time.h>
+
+#include "core/call.h"
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/outbox.h"
+#include "core/settings.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "credit.h"
+#include "ulps/ktls.h"
+#include "ulps/pdu.h"
+#include "ulps/pushed.h"
+#include "xts.h"
+#include "xts_private.h"
 
 /* --- options of this end ------------------------------------------------------------------------------------------------ */
 
@@ -159,7 +172,7 @@ static int get_local(struct xts_sock *s, int option, void *value, socklen_t *len
 		v.number = s->family == 4 ? AF_INET : AF_INET6;
 		break;
 	case SO_ERROR:
-		channel_pump();
+		channel_pump(s->stack);
 		v.number = -take_error(s);
 		break;
 	case SO_ACCEPTCONN:
@@ -207,6 +220,7 @@ static int get_here(struct xts_sock *s, int level, int option, void *value, sock
 /* TCP's buffers are the kernel's business, doubled as there; beside each a window may be half of that (the proxy's buffers.c). */
 static void buffer_size_set(struct xts_sock *s, int option, const void *value)
 {
+	struct stack *st = s->stack;
 	int bytes;
 
 	if (option == SO_SNDBUF) {
@@ -217,8 +231,8 @@ static void buffer_size_set(struct xts_sock *s, int option, const void *value)
 	s->window_max = bytes < 0 || bytes > (int)XTS_CREDITS_MAX ? XTS_CREDITS_MAX : (uint32_t)bytes;
 	if (s->window_max < XTS_ULP_WINDOW_MIN)
 		s->window_max = XTS_ULP_WINDOW_MIN;
-	if (s->window_max > xts.settings.window_bytes_max)
-		s->window_max = xts.settings.window_bytes_max;
+	if (s->window_max > st->settings.window_bytes_max)
+		s->window_max = st->settings.window_bytes_max;
 	if (s->state == TCP_STATE_ESTABLISHED && s->grant.window > s->window_max)
 		xts_credit_shrink(&s->grant, s->window_max);
 }
@@ -288,29 +302,31 @@ static int get_option(struct xts_sock *s, int level, int option, void *value, so
 
 int xts_setsockopt(int number, int level, int option, const void *value, socklen_t length)
 {
+	struct stack *st;
 	struct xts_sock *s;
 	ssize_t r;
 
 	if ((int)length < 0)
 		return finish(-EINVAL);
 	do {
-		library_enter();
-		s = table_use(number);
+		st = stack_enter_of(number);
+		s = table_use(st, number);
 		r = s ? set_option(s, level, option, value, length) : -EBADF;
-	} while (library_restarts(&r));
+	} while (stack_restarts(st, &r));
 	return finish_of(number, (int)r);
 }
 
 int xts_set_nodelay(int number)
 {
+	struct stack *st;
 	struct call call = {.type = XTS_CMD_SETSOCKOPT, .level = IPPROTO_TCP, .option = TCP_NODELAY, .length = sizeof(int)};
 	const int on = 1;
 	struct xts_sock *s;
 	int r = -EAGAIN;
 
 	memcpy(call.value, &on, sizeof on);
-	library_enter();
-	s = table_open(number);
+	st = stack_enter_of(number);
+	s = table_open(st, number);
 	if (!s)
 		r = -EBADF;
 	else if (s->state == TCP_STATE_ESTABLISHED)
@@ -319,19 +335,20 @@ int xts_set_nodelay(int number)
 		s->optioned = true;
 		s->renewed = false;
 	}
-	library_leave();
+	stack_leave(st);
 	return finish_of(number, r);
 }
 
 int xts_getsockopt(int number, int level, int option, void *value, socklen_t *length)
 {
+	struct stack *st;
 	struct xts_sock *s;
 	int r, failed;
 
-	library_enter();
-	s = table_use(number);
+	st = stack_enter_of(number);
+	s = table_use(st, number);
 	r = s ? get_option(s, level, option, value, length) : -EBADF;
-	library_leave();
+	stack_leave(st);
 	if (!r && level == SOL_SOCKET && option == SO_ERROR && *length == sizeof failed) {
 		memcpy(&failed, value, sizeof failed);
 		if (failed)
@@ -396,7 +413,7 @@ static int control(struct xts_sock *s, unsigned long request, void *argument)
 			return -EINVAL;
 		if (!argument)
 			return -EFAULT;
-		channel_pump();
+		channel_pump(s->stack);
 		value = (int)(s->pdu_first ? s->pdu_first->bytes : s->unread);
 		memcpy(argument, &value, sizeof value);
 		return 0;
@@ -421,6 +438,7 @@ static int control(struct xts_sock *s, unsigned long request, void *argument)
 
 int xts_ioctl(int number, unsigned long request, ...)
 {
+	struct stack *st;
 	struct xts_sock *s;
 	void *argument;
 	va_list list;
@@ -430,10 +448,10 @@ int xts_ioctl(int number, unsigned long request, ...)
 	argument = va_arg(list, void *);
 	va_end(list);
 	do {
-		library_enter();
-		s = table_use(number);
+		st = stack_enter_of(number);
+		s = table_use(st, number);
 		r = s ? control(s, request, argument) : -EBADF;
-	} while (library_restarts(&r));
+	} while (stack_restarts(st, &r));
 	return finish_of(number, (int)r);
 }
 
@@ -459,6 +477,7 @@ static int file_control(struct xts_sock *s, int command, long argument)
 
 int xts_fcntl(int number, int command, ...)
 {
+	struct stack *st;
 	struct xts_sock *s;
 	va_list list;
 	long argument;
@@ -467,9 +486,9 @@ int xts_fcntl(int number, int command, ...)
 	va_start(list, command);
 	argument = va_arg(list, long);
 	va_end(list);
-	library_enter();
-	s = table_open(number);
+	st = stack_enter_of(number);
+	s = table_open(st, number);
 	r = s ? file_control(s, command, argument) : -EBADF;
-	library_leave();
+	stack_leave(st);
 	return finish(r);
 }

@@ -2,14 +2,23 @@
  * What could not leave at once. A socket with something to say is in the channel's outbox, in order of coming, until
  * a frame credit and a slot let it speak: its pending data, its advert, its FIN or CLOSE, all in one SEND where possible.
  */
-#include "core/library.h"
-
 #include <stdlib.h>
 #include <sys/epoll.h>
 
+#include "core/channel.h"
+#include "core/outbox.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+#include "credit.h"
+#include "processes/inherit.h"
+#include "queue.h"
+#include "ulps/pushed.h"
+#include "xts.h"
+
 void outbox_remove(struct xts_sock *s)
 {
-	struct channel *c = xts.channel;
+	struct channel *c = s->stack->channel;
 
 	s->todo = 0;
 	if (!s->in_outbox)
@@ -30,7 +39,7 @@ void outbox_remove(struct xts_sock *s)
 
 void outbox_add(struct xts_sock *s, uint8_t todo)
 {
-	struct channel *c = xts.channel;
+	struct channel *c = s->stack->channel;
 
 	if (!c)
 		return;
@@ -51,15 +60,16 @@ void outbox_add(struct xts_sock *s, uint8_t todo)
 
 static int send_accepted(struct xts_sock *s)
 {
+	struct stack *st = s->stack;
 	struct xts_newconn_ack m = {.xts_socket = s->id, .post_credits = s->grant.window};
 	struct xts_tx_slot slot;
-	int r = channel_slot(&slot);
+	int r = channel_slot(st, &slot);
 
 	if (r)
 		return r;
 	xts_head_encode(slot.data, XTS_CMD_NEWCONN_ACK, 0, 0, s->proxy_id);
 	xts_newconn_ack_encode(slot.data, &m);
-	channel_submit(&slot, XTS_NEWCONN_ACK_BYTES);
+	channel_submit(st, &slot, XTS_NEWCONN_ACK_BYTES);
 	s->todo &= (uint8_t)~TODO_ACCEPTED;
 	return 0;
 }
@@ -67,15 +77,16 @@ static int send_accepted(struct xts_sock *s)
 /* Without a token: nobody waits for the answer. The listener is kept for other processes, if there are any. */
 static int send_share(struct xts_sock *s)
 {
+	struct stack *st = s->stack;
 	struct xts_share m = {.xts_socket = s->id, .key = s->key, .keep_ms = s->alone ? 0 : LISTENER_KEEP_MS};
 	struct xts_tx_slot slot;
-	int r = channel_slot(&slot);
+	int r = channel_slot(st, &slot);
 
 	if (r)
 		return r;
 	xts_head_encode(slot.data, XTS_CMD_SHARE, 0, 0, s->proxy_id);
 	xts_share_encode(slot.data, &m);
-	channel_submit(&slot, XTS_SHARE_BYTES);
+	channel_submit(st, &slot, XTS_SHARE_BYTES);
 	s->todo &= (uint8_t)~TODO_SHARE;
 	return 0;
 }
@@ -94,12 +105,13 @@ static uint8_t closing_flags(const struct xts_sock *s)
 /* One SEND with as much of what is to be said as it holds. */
 static int send_todo(struct xts_sock *s)
 {
+	struct stack *st = s->stack;
 	bool had_data = s->todo & TODO_DATA;
-	struct channel *c = xts.channel;
+	struct channel *c = st->channel;
 	struct xts_send m = {0};
 	struct xts_tx_slot slot;
 	uint8_t flags = 0;
-	int r = channel_slot(&slot);
+	int r = channel_slot(st, &slot);
 
 	if (r)
 		return r;
@@ -121,7 +133,7 @@ static int send_todo(struct xts_sock *s)
 		flags |= XTS_FLAG_FIN;
 	xts_head_encode(slot.data, XTS_CMD_SEND, flags, 0, s->proxy_id);
 	xts_send_encode(slot.data, &m);
-	channel_submit(&slot, XTS_SEND_BYTES + m.length);
+	channel_submit(st, &slot, XTS_SEND_BYTES + m.length);
 	s->todo = 0;
 	status_data(s);
 	/* Until now it was not writable, whatever tell_blocked() has said; and nothing may ever come to say so again. */
@@ -150,25 +162,26 @@ bool outbox_flush_socket(struct xts_sock *s)
 
 static void flush_refused(struct channel *c)
 {
+	struct stack *st = c->stack;
 	struct xts_newconn_ack m = {0};
 	struct xts_tx_slot slot;
 
 	if (!c->refused_count)
 		return;
-	while (c->refused_count && !channel_slot(&slot)) {
+	while (c->refused_count && !channel_slot(st, &slot)) {
 		const struct refused *r = &c->refused[--c->refused_count];
 
 		xts_head_encode(slot.data, XTS_CMD_NEWCONN_ACK, 0, r->error, r->proxy_id);
 		xts_newconn_ack_encode(slot.data, &m);
-		channel_submit(&slot, XTS_NEWCONN_ACK_BYTES);
+		channel_submit(st, &slot, XTS_NEWCONN_ACK_BYTES);
 	}
 	if (!c->refused_count)
-		share_wait_begins(); /* credits that had to wait for this */
+		share_wait_begins(st); /* credits that had to wait for this */
 }
 
-void outbox_flush(void)
+void outbox_flush(struct stack *st)
 {
-	struct channel *c = xts.channel;
+	struct channel *c = st->channel;
 	struct xts_sock *s, *next;
 
 	flush_refused(c);
@@ -176,7 +189,7 @@ void outbox_flush(void)
 		next = s->outbox_next;
 		if (!outbox_flush_socket(s) && s->proxy_id)
 			return;
-		if (xts.channel != c)
+		if (st->channel != c)
 			return;
 	}
 }

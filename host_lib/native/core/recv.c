@@ -4,7 +4,25 @@
  * the application has read a whole one, kept up (little was waiting) and the proxy had used most of it. Where
  * there are PDUs, pdu_recv.c says what there is to be had.
  */
-#include "core/library.h"
+#include <limits.h>
+#include <assert.h>
+
+#include "core/buffer.h"
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/outbox.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+#include "core/transfer.h"
+#include "credit.h"
+#include "ulps/ktls.h"
+#include "ulps/pdu.h"
+#include "ulps/pushed.h"
+#include "waiting/mirror.h"
+#include "waiting/wait.h"
+#include "xts.h"
 
 #define RECV_BYTES_MAX 0x7ffff000u
 
@@ -26,7 +44,6 @@ static void grow_window(struct xts_sock *s)
 }
 
 #ifdef XTS_DEBUG
-#include <assert.h>
 /* The conservation law, as far as this end sees it. */
 static void check_account(const struct xts_sock *s)
 {
@@ -98,6 +115,7 @@ static int at_end(struct xts_sock *s, size_t done, bool blocking)
 
 static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t bytes, int flags, struct about *about)
 {
+	struct stack *st = s->stack;
 	uint64_t deadline = deadline_after(s->receive_timeout_ns);
 	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT), pumped = false;
 	size_t done = 0, target = flags & MSG_WAITALL ? bytes : s->receive_lowat;
@@ -109,7 +127,7 @@ static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t byte
 	if (target > bytes)
 		target = bytes;
 	if (flags & MSG_PEEK && s->unread < bytes)
-		channel_pump(); /* who looks again wants to see more */
+		channel_pump(st); /* who looks again wants to see more */
 	for (;;) {
 		if (s->moved != NOT_MOVED)
 			return done ? (ssize_t)done : -ENOTCONN;
@@ -128,14 +146,14 @@ static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t byte
 		}
 		if (!pumped) {
 			pumped = true;
-			channel_pump();
+			channel_pump(st);
 			continue;
 		}
 		r = at_end(s, done, blocking);
 		if (r)
 			return r < 0 ? r : (ssize_t)done;
 		pumped = false;
-		r = wait_interruptibly(&s->readers, deadline, true);
+		r = wait_interruptibly(st, &s->readers, deadline, true);
 		if (s->id != id || !s->open)
 			return done ? (ssize_t)done : -EBADF;
 		if (r == -ETIMEDOUT)
@@ -160,6 +178,7 @@ static void tell_data(struct about *about)
 
 static ssize_t recv_call(int number, const struct iovec *iov, size_t count, int flags, struct about *about)
 {
+	struct stack *st;
 	bool keys = false;
 	struct xts_sock *s;
 	size_t bytes = 0;
@@ -173,8 +192,8 @@ static ssize_t recv_call(int number, const struct iovec *iov, size_t count, int 
 	if (bytes > RECV_BYTES_MAX)
 		bytes = RECV_BYTES_MAX;
 	do {
-		library_enter();
-		s = table_use(number);
+		st = stack_enter_of(number);
+		s = table_use(st, number);
 		if (!s)
 			r = -EBADF;
 		else if (flags & MSG_ERRQUEUE)
@@ -185,7 +204,7 @@ static ssize_t recv_call(int number, const struct iovec *iov, size_t count, int 
 			keys = about && !s->seqpacket && socket_ulp(s, ULPS_RECEIVE) == XTS_ULP_TLS_KEYS;
 			r = recv_all(s, iov, bytes, flags, about);
 		}
-	} while (library_restarts(&r));
+	} while (stack_restarts(st, &r));
 	if (keys && r > 0)
 		tell_data(about);
 	if (r >= 0)

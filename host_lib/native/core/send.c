@@ -5,11 +5,26 @@
  * of frame credits) small data is gathered in the socket's pending buffer, and leaves with the first credit as
  * one message, whatever the application does meanwhile.
  */
-#include "core/library.h"
-
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/outbox.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+#include "core/transfer.h"
+#include "credit.h"
+#include "queue.h"
+#include "ulps/pdu.h"
+#include "ulps/pushed.h"
+#include "waiting/mirror.h"
+#include "waiting/wait.h"
+#include "xts.h"
 
 #define PENDING_SMALL 4096u            /* data worth gathering; more waits for the link */
 #define PENDING_MAX 16384u             /* bytes gathered per socket */
@@ -40,14 +55,14 @@ void send_account(struct xts_sock *s, uint32_t credits, uint32_t bytes)
 {
 	s->credits -= credits;
 	s->sent_bytes += bytes;
-	xts.sent_bytes += bytes;
+	s->stack->sent_bytes += bytes;
 	socket_asked(s, true);
 }
 
 /* No frame can leave: gathers small data. Bytes taken, or 0. */
 static uint32_t gather(struct xts_sock *s, struct source *src)
 {
-	struct channel *c = xts.channel;
+	struct channel *c = s->stack->channel;
 	uint32_t n = src->left < s->credits ? (uint32_t)src->left : s->credits, room;
 
 	if (!s->pending) {
@@ -75,7 +90,7 @@ static uint32_t gather(struct xts_sock *s, struct source *src)
 
 void send_wait_for_link(struct xts_sock *s)
 {
-	struct channel *c = xts.channel;
+	struct channel *c = s->stack->channel;
 
 	s->no_space = true;
 	if (!c || s->in_blocked)
@@ -88,7 +103,8 @@ void send_wait_for_link(struct xts_sock *s)
 /* Sends one message. Bytes taken, or -EAGAIN: wait for post credits, frame credits or a slot. */
 static long send_some(struct xts_sock *s, struct source *src, bool blocking, int flags)
 {
-	struct channel *c = xts.channel;
+	struct stack *st = s->stack;
+	struct channel *c = st->channel;
 	uint32_t largest = c->link.largest_message - XTS_SEND_BYTES;
 	uint32_t n = src->left < largest ? (uint32_t)src->left : largest;
 	struct xts_send m;
@@ -103,8 +119,8 @@ static long send_some(struct xts_sock *s, struct source *src, bool blocking, int
 		}
 		n = s->credits;
 	}
-	if (!outbox_flush_socket(s) || channel_slot(&slot)) {
-		n = xts.channel == c ? gather(s, src) : 0;
+	if (!outbox_flush_socket(s) || channel_slot(st, &slot)) {
+		n = st->channel == c ? gather(s, src) : 0;
 		if (n)
 			return n;
 		send_wait_for_link(s);
@@ -116,9 +132,9 @@ static long send_some(struct xts_sock *s, struct source *src, bool blocking, int
 	xts_send_encode(slot.data, &m);
 	source_take(src, slot.data + XTS_SEND_BYTES, n);
 	send_account(s, n, n);
-	channel_submit(&slot, XTS_SEND_BYTES + n);
+	channel_submit(st, &slot, XTS_SEND_BYTES + n);
 	if (c->unkicked >= KICK_FRAMES && src->left)
-		channel_flush(true);
+		channel_flush(st, true);
 	return n;
 }
 
@@ -145,13 +161,14 @@ int send_wait_connected(struct xts_sock *s, bool blocking, uint64_t deadline)
 /* tcp_sendmsg(): all of it when blocking, else what fits. Bytes or -errno. */
 ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 {
+	struct stack *st = s->stack;
 	uint64_t deadline = deadline_after(s->send_timeout_ns);
 	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT), pumped = false;
 	uint32_t id = s->id;
 	size_t sent = 0;
 	long r = 0;
 
-	channel_pump(); /* who only ever sends has to hear of the end, too */
+	channel_pump(st); /* who only ever sends has to hear of the end, too */
 	if (s->state != TCP_STATE_ESTABLISHED && s->moved == NOT_MOVED)
 		r = send_wait_connected(s, blocking, deadline);
 	while (!r) {
@@ -175,14 +192,14 @@ ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 		r = 0;
 		if (!pumped) {
 			pumped = true;
-			channel_pump();
+			channel_pump(st);
 			continue;
 		}
 		if (!blocking) {
 			r = -EAGAIN;
 			break;
 		}
-		r = wait_interruptibly(&s->writers, deadline, false);
+		r = wait_interruptibly(st, &s->writers, deadline, false);
 		if (s->id != id || !s->open)
 			return sent ? (ssize_t)sent : -EBADF;
 		if (r == -ETIMEDOUT)
@@ -203,6 +220,7 @@ ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 
 static ssize_t send_call(int number, const struct iovec *iov, size_t count, int flags, const struct control *control)
 {
+	struct stack *st;
 	struct source src = {.iov = iov};
 	struct xts_sock *s;
 	ssize_t r = 0;
@@ -215,8 +233,8 @@ static ssize_t send_call(int number, const struct iovec *iov, size_t count, int 
 	if (src.left > SEND_BYTES_MAX)
 		src.left = SEND_BYTES_MAX;
 	do {
-		library_enter();
-		s = table_use(number);
+		st = stack_enter_of(number);
+		s = table_use(st, number);
 		if (!s)
 			r = -EBADF;
 		else if (flags & (MSG_OOB | MSG_FASTOPEN))
@@ -225,7 +243,7 @@ static ssize_t send_call(int number, const struct iovec *iov, size_t count, int 
 			r = pdu_send(s, &src, flags, control);
 		else
 			r = send_all(s, &src, flags);
-	} while (library_restarts(&r)); /* of which nothing has been sent */
+	} while (stack_restarts(st, &r)); /* of which nothing has been sent */
 	if (r >= 0)
 		return r;
 	if (r == -EPIPE && !(flags & MSG_NOSIGNAL))

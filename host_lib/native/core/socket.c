@@ -2,27 +2,43 @@
  * A socket's life: made, changed, failed, disconnected, closed, freed; and its readiness, which follows tcp_poll() of
  * the kernel line by line.
  */
-#include "core/library.h"
-
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
-struct xts_sock *socket_make(uint8_t family)
+#include "core/buffer.h"
+#include "core/call.h"
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/outbox.h"
+#include "core/settings.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+#include "processes/inherit.h"
+#include "ulps/pdu.h"
+#include "ulps/pushed.h"
+#include "waiting/epoll.h"
+#include "waiting/mirror.h"
+#include "waiting/wait.h"
+#include "xts.h"
+
+struct xts_sock *socket_make(struct stack *st, uint8_t family)
 {
-	struct channel *c = xts.channel;
+	struct channel *c = st->channel;
 	struct xts_sock *s;
 
-	if (c && c->link.sockets_max && xts.sockets >= c->link.sockets_max)
+	if (c && c->link.sockets_max && st->sockets >= c->link.sockets_max)
 		return NULL;
-	s = table_allocate();
+	s = table_allocate(st);
 	if (!s)
 		return NULL;
 	s->family = family;
 	s->receive_lowat = 1;
 	s->receive_timeout_ns = s->send_timeout_ns = FOREVER;
-	s->window_max = xts.settings.window_bytes_max;
+	s->window_max = st->settings.window_bytes_max;
 	status_state(s);
 	return s;
 }
@@ -37,13 +53,15 @@ int take_error(struct xts_sock *s)
 
 void socket_asked(struct xts_sock *s, bool asked)
 {
+	struct stack *st = s->stack;
+
 	if (s->asked == asked)
 		return;
 	s->asked = asked;
 	if (asked)
-		xts.asked++;
+		st->asked++;
 	else
-		xts.asked--;
+		st->asked--;
 }
 
 /* --- readiness --------------------------------------------------------------------------------------------------------- */
@@ -56,19 +74,21 @@ uint32_t socket_credits_worth_waiting_for(const struct xts_sock *s)
 
 static bool is_writable(struct xts_sock *s)
 {
+	struct stack *st = s->stack;
+
 	if (s->state != TCP_STATE_ESTABLISHED)
 		return true;
 	if (s->ulps.handshaking || s->pushing || s->credits < s->ulps.wanted) {
 		s->no_space = true;
 		return false;
 	}
-	if (s->credits >= socket_credits_worth_waiting_for(s) && (channel_can_send() && !(s->todo & TODO_DATA)))
+	if (s->credits >= socket_credits_worth_waiting_for(s) && (channel_can_send(st) && !(s->todo & TODO_DATA)))
 		return true;
 	s->no_space = true;
-	if (s->credits && xts.channel && !s->in_blocked) {
+	if (s->credits && st->channel && !s->in_blocked) {
 		s->in_blocked = true;
-		s->blocked_next = xts.channel->blocked;
-		xts.channel->blocked = s;
+		s->blocked_next = st->channel->blocked;
+		st->channel->blocked = s;
 	}
 	return false;
 }
@@ -98,14 +118,16 @@ uint32_t socket_events(struct xts_sock *s)
 
 void socket_changed(struct xts_sock *s, uint32_t events)
 {
+	struct stack *st = s->stack;
+
 	if (events & EPOLLOUT)
 		s->no_space = false;
 	if (events & ~(uint32_t)EPOLLOUT)
-		wake(&s->readers);
+		wake(st, &s->readers);
 	if (events & ~(uint32_t)(EPOLLIN | EPOLLRDHUP))
-		wake(&s->writers);
+		wake(st, &s->writers);
 	if (s->polled)
-		wake(&xts.poll_waiters);
+		wake(st, &st->poll_waiters);
 	if (s->watches)
 		epoll_ready(s, events);
 	if (s->mirror)
@@ -117,6 +139,8 @@ void socket_changed(struct xts_sock *s, uint32_t events)
 /* The connection, or the attempt, has ended in an error: tcp_reset() and tcp_done(). What was received stays readable. */
 void socket_fail(struct xts_sock *s, int error)
 {
+	struct stack *st = s->stack;
+
 	socket_asked(s, false);
 	if (s->todo & TODO_GIVE_BACK)
 		buffer_drop(s); /* no application may read them as they are */
@@ -130,8 +154,8 @@ void socket_fail(struct xts_sock *s, int error)
 
 		/* Nothing but our CLOSE interests the proxy any more; an answer to NEWCONN it still waits for. */
 		keep |= s->todo & TODO_ACCEPTED;
-		if (s->pending && xts.channel)
-			xts.channel->pending_bytes -= s->pending_capacity;
+		if (s->pending && st->channel)
+			st->channel->pending_bytes -= s->pending_capacity;
 		free(s->pending);
 		s->pending = NULL;
 		s->pending_bytes = s->pending_capacity = 0;
@@ -140,7 +164,7 @@ void socket_fail(struct xts_sock *s, int error)
 			outbox_remove(s);
 	}
 	status_state(s);
-	wake(&s->callers);
+	wake(st, &s->callers);
 	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP | EPOLLERR);
 }
 
@@ -161,7 +185,8 @@ void socket_learn(struct xts_sock *s, uint32_t proxy_id)
 
 void socket_free(struct xts_sock *s)
 {
-	struct channel *c = xts.channel;
+	struct stack *st = s->stack;
+	struct channel *c = st->channel;
 
 	socket_asked(s, false);
 	outbox_remove(s);
@@ -180,7 +205,7 @@ void socket_free(struct xts_sock *s)
 	s->pending = NULL;
 	fault_forget(s);
 	table_release(s);
-	wake(&xts.close_waiters);
+	wake(st, &st->close_waiters);
 }
 
 /* Tells the proxy, or waits for its reply to the first request to learn whom to tell. */
@@ -214,13 +239,14 @@ static void drop_waiting_connections(struct xts_sock *listener)
 
 static void linger(struct xts_sock *s)
 {
+	struct stack *st = s->stack;
 	uint64_t deadline = deadline_after((uint64_t)s->linger_s * NS_PER_S);
 	uint32_t id = s->id;
 	int r = 0;
 
 	while (!r && s->id == id && s->closing)
-		r = wait_interruptibly(&xts.close_waiters, deadline, false);
-	if (s->id == id && s->closing && xts.channel) {
+		r = wait_interruptibly(st, &st->close_waiters, deadline, false);
+	if (s->id == id && s->closing && st->channel) {
 		s->linger = false; /* time over: the proxy shall not wait either */
 		outbox_add(s, TODO_CLOSE);
 	}
@@ -256,6 +282,8 @@ void socket_end(struct xts_sock *s)
 
 void socket_close(struct xts_sock *s)
 {
+	struct stack *st = s->stack;
+
 	sharers_leave(s);
 	share_forget(s);
 	if (s->call && s->moved == NOT_MOVED) {
@@ -265,11 +293,11 @@ void socket_close(struct xts_sock *s)
 	}
 	epoll_forget_socket(s);
 	mirror_close(s);
-	wake(&s->readers);
-	wake(&s->writers);
-	wake(&s->callers);
+	wake(st, &s->readers);
+	wake(st, &s->writers);
+	wake(st, &s->callers);
 	if (s->polled)
-		wake(&xts.poll_waiters);
+		wake(st, &st->poll_waiters);
 	if (s->state == TCP_STATE_LISTEN || s->accept_first)
 		drop_waiting_connections(s);
 	socket_end(s);
@@ -292,7 +320,7 @@ void socket_unconnected(struct xts_sock *s)
 void socket_disconnected(struct xts_sock *s)
 {
 	s->closing = s->disconnecting = s->abort = false;
-	wake(&s->callers);
+	wake(s->stack, &s->callers);
 	if (!s->open && !s->kept) {
 		socket_free(s); /* closed meanwhile */
 		return;
@@ -328,7 +356,7 @@ int socket_disconnect(struct xts_sock *s)
 		buffer_drop(s);
 		start_closing(s);
 	}
-	while (s->id == id && s->open && s->disconnecting && wait_for(&s->callers, FOREVER, false) != -ENOBUFS)
+	while (s->id == id && s->open && s->disconnecting && wait_for(s->stack, &s->callers, FOREVER, false) != -ENOBUFS)
 		;
 	return s->id == id && s->open ? 0 : -EBADF;
 }
@@ -337,6 +365,7 @@ int socket_disconnect(struct xts_sock *s)
 
 int xts_socket(int domain, int type, int protocol)
 {
+	struct stack *st;
 	int flags = type & (SOCK_NONBLOCK | SOCK_CLOEXEC);
 	struct xts_sock *s;
 	int r;
@@ -348,11 +377,11 @@ int xts_socket(int domain, int type, int protocol)
 		return finish(type < 0 || type > SOCK_PACKET ? -EINVAL : -ESOCKTNOSUPPORT);
 	if (protocol != 0 && protocol != IPPROTO_TCP)
 		return finish(-EPROTONOSUPPORT);
-	library_enter();
-	channel_check_idle();
-	r = xts.channel ? 0 : channel_attach();
+	st = stack_enter_own();
+	channel_check_idle(st);
+	r = st->channel ? 0 : channel_attach(st);
 	if (!r) {
-		s = socket_make(domain == AF_INET ? 4 : 6);
+		s = socket_make(st, domain == AF_INET ? 4 : 6);
 		r = s ? (int)s->id : -EMFILE;
 		if (s) {
 			s->open = true;
@@ -361,21 +390,22 @@ int xts_socket(int domain, int type, int protocol)
 			s->close_on_exec = flags & SOCK_CLOEXEC;
 		}
 	}
-	library_leave();
+	stack_leave(st);
 	return finish(r);
 }
 
 int xts_close(int number)
 {
+	struct stack *st;
 	struct xts_sock *s;
 	int r = -EBADF;
 
-	library_enter();
-	s = table_open(number);
+	st = stack_enter_of(number);
+	s = table_open(st, number);
 	if (s) {
 		socket_close(s);
 		r = 0;
 	}
-	library_leave();
+	stack_leave(st);
 	return finish(r);
 }

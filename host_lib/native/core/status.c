@@ -1,16 +1,28 @@
 /* The status page (status.h): what `xts status` shows of this process. */
-#include "core/library.h"
+#include <stdio.h>
 
-static struct xts_status_page *page(void)
+#include "attach.h"
+#include "core/channel.h"
+#include "core/error.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+#include "link.h"
+#include "status.h"
+#include "ulps/pushed.h"
+#include "xts.h"
+#include "xts_private.h"
+
+static struct xts_status_page *page(struct stack *st)
 {
-	return xts.channel ? xts.channel->attachment.status : NULL;
+	return st->channel ? st->channel->attachment.status : NULL;
 }
 
 /* The entry of a socket; NULL without a page, or when the page has none for it. */
 static struct xts_status_entry *entry_of(const struct xts_sock *s)
 {
-	struct xts_status_page *p = page();
-	uint32_t index = SOCKET_INDEX(s->id);
+	struct xts_status_page *p = page(s->stack);
+	uint32_t index = table_place(s);
 
 	return p && index < XTS_STATUS_ENTRIES ? &p->entry[index] : NULL;
 }
@@ -74,15 +86,16 @@ void status_ulps(const struct xts_sock *s)
 
 void status_state(const struct xts_sock *s)
 {
+	struct stack *st = s->stack;
 	struct xts_status_entry *e = entry_of(s);
-	struct xts_status_page *p = page();
+	struct xts_status_page *p = page(st);
 
 	if (p)
-		p->sockets = xts.sockets;
+		p->sockets = st->sockets;
 	if (!e)
 		return;
-	if (p->used <= SOCKET_INDEX(s->id))
-		p->used = SOCKET_INDEX(s->id) + 1;
+	if (p->used <= table_place(s))
+		p->used = table_place(s) + 1;
 	e->xts_socket = s->id;
 	e->proxy_id = s->proxy_id;
 	e->state = state_of(s);
@@ -94,32 +107,34 @@ void status_state(const struct xts_sock *s)
 	status_ulps(s);
 }
 
-void status_link(void)
+void status_link(struct stack *st)
 {
-	struct xts_status_page *p = page();
+	struct xts_status_page *p = page(st);
 
 	if (!p)
 		return;
-	p->link_state = xts.channel->link.state;
-	p->frame_credits = xts_link_credits(&xts.channel->link);
-	p->sleeps = xts.sleeps;
-	p->spins = xts.spins;
+	p->link_state = st->channel->link.state;
+	p->frame_credits = xts_link_credits(&st->channel->link);
+	p->sleeps = st->sleeps;
+	p->spins = st->spins;
 }
 
 int xts_state(int number)
 {
+	struct stack *st;
 	struct xts_sock *s;
 	int r;
 
-	library_enter();
-	s = table_open(number);
+	st = stack_enter_of(number);
+	s = table_open(st, number);
 	r = s ? state_of(s) : -EBADF;
-	library_leave();
+	stack_leave(st);
 	return finish(r);
 }
 
 int xts_get_info(struct xts_info *info)
 {
+	struct stack *st;
 	struct xts_info out = {.size = sizeof out};
 	struct channel *c;
 	size_t size;
@@ -127,19 +142,19 @@ int xts_get_info(struct xts_info *info)
 	if (!info || info->size < sizeof info->size)
 		return finish(-EINVAL);
 	size = info->size < sizeof out ? info->size : sizeof out;
-	library_enter();
-	channel_pump();
-	c = xts.channel;
+	st = stack_enter_own();
+	channel_pump(st);
+	c = st->channel;
 	out.link_state = XTS_LINK_DOWN;
-	out.link_error = xts.last_error;
-	memcpy(out.attach_error, xts.attach_error, sizeof out.attach_error);
-	out.sockets = xts.sockets;
-	out.sleeps = xts.sleeps;
-	out.spins = xts.spins;
-	out.malformed = xts.bad_messages + xts.bad_ids;
-	out.not_inherited = xts.not_inherited;
-	out.sent_bytes = xts.sent_bytes;
-	out.received_bytes = xts.received_bytes;
+	out.link_error = st->last_error;
+	memcpy(out.attach_error, st->attach_error, sizeof out.attach_error);
+	out.sockets = st->sockets;
+	out.sleeps = st->sleeps;
+	out.spins = st->spins;
+	out.malformed = st->bad_messages + st->bad_ids;
+	out.not_inherited = st->not_inherited;
+	out.sent_bytes = st->sent_bytes;
+	out.received_bytes = st->received_bytes;
 	if (c) {
 		snprintf(out.queue_kind, sizeof out.queue_kind, "%s", c->attachment.reply.kind == XTS_QUEUE_SHM ? "shm" : "afxdp");
 		memcpy(out.interface, c->attachment.reply.interface, sizeof out.interface); /* terminated by xts_attach() */
@@ -161,6 +176,6 @@ int xts_get_info(struct xts_info *info)
 	}
 	out.size = size;
 	memcpy(info, &out, size);
-	library_leave();
+	stack_leave(st);
 	return finish(c ? 0 : -ENOTCONN);
 }

@@ -2,90 +2,142 @@
  * The socket table. A number is an index (20 bits) and a generation (11 bits; the twelfth stays 0, so that it is a
  * positive int), and is both what the application holds and the identifier on the wire. Entries come in blocks that
  * are never freed: a pointer stays valid, and whether it is still the same socket is seen by its number.
+ *
+ * A block belongs to one stack for the life of the process. So a number gives its block, and the block its stack, without a
+ * lock; the socket is then looked for under the stack's lock.
  */
-#include "core/library.h"
-
+#include <stdatomic.h>
 #include <stdlib.h>
+
+#include "core/process.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+#include "processes/inherit.h"
+#include "waiting/wait.h"
 
 #define BLOCK_SOCKETS 256u
 #define BLOCKS (SOCKETS_MAX / BLOCK_SOCKETS)
 #define GENERATIONS 2047u
 
-static struct xts_sock *blocks[BLOCKS];
-static uint32_t block_count;
-static struct xts_sock *free_sockets;
+struct block {
+	struct stack *stack;
+	struct block *next;        /* of the same stack */
+	uint32_t number;           /* of the block among its stack's, from 0 on */
+	struct xts_sock sockets[BLOCK_SOCKETS];
+};
 
-static struct xts_sock *at(uint32_t index)
+static struct block *_Atomic blocks[BLOCKS];
+static uint32_t block_count;  /* under the process's lock */
+
+static struct block *block_at(uint32_t index)
 {
-	return index < block_count * BLOCK_SOCKETS ? &blocks[index / BLOCK_SOCKETS][index % BLOCK_SOCKETS] : NULL;
+	return atomic_load_explicit(&blocks[index / BLOCK_SOCKETS], memory_order_acquire);
 }
 
-static bool grow(void)
+struct stack *table_stack(int number)
 {
-	struct xts_sock *block;
+	struct block *block = number < 0 ? NULL : block_at(SOCKET_INDEX((uint32_t)number));
 
-	if (block_count == BLOCKS)
+	return block ? block->stack : NULL;
+}
+
+/* Gives the block its place in the table. False: the table is full. */
+static bool publish(struct block *block)
+{
+	uint32_t place;
+
+	process_lock();
+	place = block_count;
+	if (place < BLOCKS)
+		block_count++;
+	process_unlock();
+	if (place == BLOCKS)
 		return false;
-	block = calloc(BLOCK_SOCKETS, sizeof *block);
-	if (!block)
-		return false;
-	for (uint32_t i = BLOCK_SOCKETS; i-- > 0;) {
-		block[i].id = (1u << 20) | (block_count * BLOCK_SOCKETS + i);
-		block[i].free_next = free_sockets;
-		free_sockets = &block[i];
-	}
-	blocks[block_count++] = block;
+	for (uint32_t i = 0; i < BLOCK_SOCKETS; i++)
+		block->sockets[i].id = (1u << 20) | (place * BLOCK_SOCKETS + i);
+	atomic_store_explicit(&blocks[place], block, memory_order_release);
 	return true;
 }
 
-struct xts_sock *table_allocate(void)
+static bool grow(struct stack *st)
+{
+	struct block *block = calloc(1, sizeof *block);
+
+	if (!block)
+		return false;
+	block->stack = st;
+	block->number = st->last_block ? st->last_block->number + 1 : 0;
+	for (uint32_t i = 0; i < BLOCK_SOCKETS; i++) {
+		block->sockets[i].stack = st;
+		block->sockets[i].free_next = i + 1 < BLOCK_SOCKETS ? &block->sockets[i + 1] : st->free_sockets;
+	}
+	if (!publish(block)) {
+		free(block);
+		return false;
+	}
+	st->free_sockets = block->sockets;
+	if (st->last_block)
+		st->last_block->next = block;
+	else
+		st->blocks = block;
+	st->last_block = block;
+	return true;
+}
+
+struct xts_sock *table_allocate(struct stack *st)
 {
 	uint16_t readers, writers, callers;
 	struct xts_sock *s;
 	uint32_t id;
 
-	if (!free_sockets && !grow())
+	if (!st->free_sockets && !grow(st))
 		return NULL;
-	s = free_sockets;
-	free_sockets = s->free_next;
+	s = st->free_sockets;
+	st->free_sockets = s->free_next;
 	/* Threads that waited for the last socket here may not have run since they were woken: they count themselves out. */
 	id = s->id;
 	readers = s->readers;
 	writers = s->writers;
 	callers = s->callers;
 	memset(s, 0, sizeof *s);
+	s->stack = st;
 	s->id = id;
 	s->readers = readers;
 	s->writers = writers;
 	s->callers = callers;
 	s->in_use = true;
-	xts.sockets++;
+	st->sockets++;
 	return s;
 }
 
-struct xts_sock *table_find(uint32_t id)
+struct xts_sock *table_find(struct stack *st, uint32_t id)
 {
-	struct xts_sock *s = at(SOCKET_INDEX(id));
+	struct block *block = block_at(SOCKET_INDEX(id));
+	struct xts_sock *s;
 
-	return s && s->in_use && s->id == id ? s : NULL;
+	if (!block || block->stack != st)
+		return NULL;
+	s = &block->sockets[id % BLOCK_SOCKETS];
+	return s->in_use && s->id == id ? s : NULL;
 }
 
-struct xts_sock *table_open(int number)
+struct xts_sock *table_open(struct stack *st, int number)
 {
-	struct xts_sock *s = table_find((uint32_t)number);
+	struct xts_sock *s = table_find(st, (uint32_t)number);
 
 	return s && s->open ? s : NULL;
 }
 
-struct xts_sock *table_use(int number)
+struct xts_sock *table_use(struct stack *st, int number)
 {
-	struct xts_sock *s = table_open(number);
+	struct xts_sock *s = table_open(st, number);
 
 	if (!s || (s->inherited == NOT_INHERITED && !s->gone_untold))
 		return s;
 	if (s->inherited != NOT_INHERITED)
 		inherit_take(s);
-	s = table_open(number);
+	s = table_open(st, number);
 	if (s && s->gone_untold)
 		inherit_tell_gone(s);
 	return s;
@@ -94,27 +146,34 @@ struct xts_sock *table_use(int number)
 void table_release(struct xts_sock *s)
 {
 	uint32_t generation = (s->id >> 20) % GENERATIONS + 1;
+	struct stack *st = s->stack;
 
 	sharers_leave(s);
 	s->in_use = false;
 	s->open = false;
 	status_state(s);
 	s->id = generation << 20 | SOCKET_INDEX(s->id);
-	wake(&s->readers); /* it is not what they wait for any more */
-	wake(&s->writers);
-	wake(&s->callers);
-	s->free_next = free_sockets;
-	free_sockets = s;
-	xts.sockets--;
+	wake(st, &s->readers); /* it is not what they wait for any more */
+	wake(st, &s->writers);
+	wake(st, &s->callers);
+	s->free_next = st->free_sockets;
+	st->free_sockets = s;
+	st->sockets--;
 }
 
-struct xts_sock *table_next(struct xts_sock *after)
+struct xts_sock *table_next(struct stack *st, struct xts_sock *after)
 {
-	uint32_t index = after ? SOCKET_INDEX(after->id) + 1 : 0;
-	struct xts_sock *s;
+	struct block *block = after ? block_at(SOCKET_INDEX(after->id)) : st->blocks;
+	uint32_t i = after ? after->id % BLOCK_SOCKETS + 1 : 0;
 
-	while ((s = at(index++)))
-		if (s->in_use)
-			return s;
+	for (; block; block = block->next, i = 0)
+		for (; i < BLOCK_SOCKETS; i++)
+			if (block->sockets[i].in_use)
+				return &block->sockets[i];
 	return NULL;
+}
+
+uint32_t table_place(const struct xts_sock *s)
+{
+	return block_at(SOCKET_INDEX(s->id))->number * BLOCK_SOCKETS + s->id % BLOCK_SOCKETS;
 }

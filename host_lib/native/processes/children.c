@@ -4,8 +4,6 @@
  *
  * A child's word counts for little: it can only ask for, or let go, what it was born with, each once.
  */
-#include "core/library.h"
-
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -13,27 +11,36 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "core/buffer.h"
+#include "core/call.h"
+#include "core/clock.h"
+#include "core/process.h"
+#include "core/reason.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "own.h"
+#include "processes/inherit.h"
+#include "ulps/pdu.h"
+#include "ulps/pushed.h"
+#include "waiting/progress.h"
+#include "waiting/wait.h"
+
 #define EVENTS 16
 #define EXIT_NS NS_PER_S
 
 struct heir {
+	struct stack *stack;
 	struct heir *next;
 	int fd;                    /* our end of the link */
 	uint32_t count;
 	uint32_t ids[];            /* what it may still want */
 };
 
-static struct heir *heirs;     /* newest first */
-static struct heir *coming;    /* of the fork that is under way */
-static int child_end = -1;
-static int set = -1;           /* epoll set of the links, while the thread serves */
-static unsigned answering;     /* answers that threads are at */
-static bool leaving;           /* another thread hands everything over */
-
 /* --- giving ------------------------------------------------------------------------------------------------------------- */
 
 int connection_park(struct xts_sock *s, uint64_t deadline_ns)
 {
+	struct stack *st = s->stack;
 	struct call call = {.type = XTS_CMD_PARK, .key = key_make(), .keep_ms = CONNECTION_KEEP_MS, .deadline_ns = deadline_ns};
 	uint32_t id = s->id;
 	int r;
@@ -41,10 +48,10 @@ int connection_park(struct xts_sock *s, uint64_t deadline_ns)
 	if (s->pushing || s->ulps.handshaking || s->ulps.sending)
 		return -EBUSY; /* whose they would be the proxy could not tell */
 	s->moved = MOVING;
-	xts.moving++;
+	st->moving++;
 	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLHUP); /* who waits for it finds it gone */
 	r = call_proxy(s, &call);
-	xts.moving--;
+	st->moving--;
 	if (s->id != id)
 		return -ECONNRESET;
 	if (r) {
@@ -160,9 +167,9 @@ static bool forget_id(struct heir *h, uint32_t id)
 }
 
 /* One who may have wanted it does not, or has it. */
-static void heir_done(uint32_t id)
+static void heir_done(struct stack *st, uint32_t id)
 {
-	struct xts_sock *s = table_find(id);
+	struct xts_sock *s = table_find(st, id);
 
 	if (!s || !s->heirs)
 		return;
@@ -173,28 +180,30 @@ static void heir_done(uint32_t id)
 
 static void answer(struct heir *h, uint32_t id, uint64_t deadline_ns)
 {
-	struct xts_sock *s = table_find(id);
+	struct stack *st = h->stack;
+	struct xts_sock *s = table_find(st, id);
 
 	if (!forget_id(h, id))
 		return;
-	answering++;
+	st->children.answering++;
 	if (s)
 		give(h, s, deadline_ns);
 	else
 		send_answer(h, id, -ECONNRESET, -1);
-	answering--;
-	heir_done(id);
+	st->children.answering--;
+	heir_done(st, id);
 }
 
 static void heir_gone(struct heir *h)
 {
-	struct heir **at = &heirs;
+	struct stack *st = h->stack;
+	struct heir **at = &st->children.first;
 
 	while (*at != h)
 		at = &(*at)->next;
 	*at = h->next;
 	while (h->count)
-		heir_done(h->ids[--h->count]);
+		heir_done(h->stack, h->ids[--h->count]);
 	xts_own_close(h->fd);
 	free(h);
 }
@@ -206,9 +215,9 @@ bool heirs_keep(struct xts_sock *s)
 
 /* --- the thread --------------------------------------------------------------------------------------------------------- */
 
-static void serve_link(int fd)
+static void serve_link(struct stack *st, int fd)
 {
-	struct heir *h = heirs;
+	struct heir *h = st->children.first;
 	struct link_message m;
 	ssize_t got;
 
@@ -220,49 +229,50 @@ static void serve_link(int fd)
 		if (!m.error)
 			answer(h, m.number, 0);
 		else if (forget_id(h, m.number))
-			heir_done(m.number);
+			heir_done(st, m.number);
 	}
 	if (got >= 0 || (errno != EAGAIN && errno != EINTR))
 		heir_gone(h);
 }
 
-static void *serve(void *unused)
+static void *serve(void *arg)
 {
+	struct stack *st = arg;
 	struct epoll_event events[EVENTS];
 	uint16_t nobody = 0;
 	int count;
 
-	library_enter();
-	while (heirs) {
-		library_leave();
-		count = epoll_wait(set, events, EVENTS, -1);
-		library_enter();
-		while (leaving)
-			wait_for(&nobody, now_ns() + NS_PER_MS, false);
+	stack_enter(st);
+	while (st->children.first) {
+		stack_leave(st);
+		count = epoll_wait(st->children.set, events, EVENTS, -1);
+		stack_enter(st);
+		while (st->children.leaving)
+			wait_for(st, &nobody, now_ns() + NS_PER_MS, false);
 		for (int i = 0; i < count; i++)
-			serve_link(events[i].data.fd);
+			serve_link(st, events[i].data.fd);
 	}
-	xts_own_close(set);
-	set = -1;
-	library_leave();
-	return unused;
+	xts_own_close(st->children.set);
+	st->children.set = -1;
+	stack_leave(st);
+	return NULL;
 }
 
-static bool start(void)
+static bool start(struct stack *st)
 {
 	pthread_attr_t attributes;
 	sigset_t all, before;
 	pthread_t thread;
 	bool started;
 
-	set = xts_own(epoll_create1(EPOLL_CLOEXEC));
-	if (set < 0 || pthread_attr_init(&attributes))
+	st->children.set = xts_own(epoll_create1(EPOLL_CLOEXEC));
+	if (st->children.set < 0 || pthread_attr_init(&attributes))
 		return false;
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attributes, 256 * 1024);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	started = pthread_create(&thread, &attributes, serve, NULL) == 0;
+	started = pthread_create(&thread, &attributes, serve, st) == 0;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	pthread_attr_destroy(&attributes);
 	return started;
@@ -270,92 +280,93 @@ static bool start(void)
 
 /* --- fork, exit ----------------------------------------------------------------------------------------------------------- */
 
-void heirs_before_fork(void)
+void heirs_before_fork(struct stack *st)
 {
 	struct xts_sock *s = NULL;
 	uint32_t count = 0;
 	int ends[2];
 
-	coming = NULL;
-	while (xts.inherits && (s = table_next(s)))
+	st->children.coming = NULL;
+	while (process_inherits() && (s = table_next(st, s)))
 		count += inherit_possible(s);
 	if (!count)
 		return;
-	coming = calloc(1, sizeof *coming + count * sizeof coming->ids[0]);
-	if (!coming)
+	st->children.coming = calloc(1, sizeof *st->children.coming + count * sizeof st->children.coming->ids[0]);
+	if (!st->children.coming)
 		return;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) {
-		free(coming);
-		coming = NULL;
+		free(st->children.coming);
+		st->children.coming = NULL;
 		return;
 	}
-	coming->fd = xts_own(ends[0]);
-	child_end = xts_own(ends[1]);
-	while ((s = table_next(s)))
+	st->children.coming->stack = st;
+	st->children.coming->fd = xts_own(ends[0]);
+	st->children.child_end = xts_own(ends[1]);
+	while ((s = table_next(st, s)))
 		if (inherit_possible(s))
-			coming->ids[coming->count++] = s->id;
+			st->children.coming->ids[st->children.coming->count++] = s->id;
 }
 
 /* When the fork has failed, the child's end closes here, and the thread finds the heir gone. */
-void heirs_after_fork_parent(void)
+void heirs_after_fork_parent(struct stack *st)
 {
 	struct epoll_event event = {.events = EPOLLIN};
-	struct heir *h = coming;
+	struct heir *h = st->children.coming;
 
-	if (xts.inherits) {
-		for (struct xts_sock *s = xts.shared; s; s = s->shared_next)
-			s->joint = xts.joint = true;
-		if (xts.shared)
-			progress_need(); /* what has been promised to this process alone may have to go to another */
+	if (process_inherits()) {
+		for (struct xts_sock *s = st->shared; s; s = s->shared_next)
+			s->joint = st->joint = true;
+		if (st->shared)
+			progress_need(st); /* what has been promised to this process alone may have to go to another */
 	}
 	if (!h)
 		return;
-	coming = NULL;
-	xts_own_close(child_end);
-	child_end = -1;
+	st->children.coming = NULL;
+	xts_own_close(st->children.child_end);
+	st->children.child_end = -1;
 	for (uint32_t i = 0; i < h->count; i++) {
-		struct xts_sock *s = table_find(h->ids[i]);
+		struct xts_sock *s = table_find(st, h->ids[i]);
 
 		if (s)
 			s->heirs++;
 		else
 			forget_id(h, h->ids[i--]);
 	}
-	h->next = heirs;
-	heirs = h;
+	h->next = st->children.first;
+	st->children.first = h;
 	event.data.fd = h->fd;
-	if ((set < 0 && !start()) || epoll_ctl(set, EPOLL_CTL_ADD, h->fd, &event) < 0)
+	if ((st->children.set < 0 && !start(st)) || epoll_ctl(st->children.set, EPOLL_CTL_ADD, h->fd, &event) < 0)
 		heir_gone(h); /* the child is told by the end of its link */
 }
 
-int heirs_after_fork_child(void)
+int heirs_after_fork_child(struct stack *st)
 {
-	int mine = child_end;
+	int mine = st->children.child_end;
 
-	if (coming)
-		xts_own_close(coming->fd);
-	free(coming);
-	coming = NULL;
-	child_end = -1;
-	while (heirs) {
-		struct heir *h = heirs;
+	if (st->children.coming)
+		xts_own_close(st->children.coming->fd);
+	free(st->children.coming);
+	st->children.coming = NULL;
+	st->children.child_end = -1;
+	while (st->children.first) {
+		struct heir *h = st->children.first;
 
-		heirs = h->next;
+		st->children.first = h->next;
 		xts_own_close(h->fd);
 		free(h);
 	}
-	if (set >= 0)
-		xts_own_close(set);
-	set = -1;
-	leaving = false;
-	answering = 0;
+	if (st->children.set >= 0)
+		xts_own_close(st->children.set);
+	st->children.set = -1;
+	st->children.leaving = false;
+	st->children.answering = 0;
 	return mine;
 }
 
 /* The parent's still, who may be using it. */
-static bool not_taken(uint32_t id)
+static bool not_taken(struct stack *st, uint32_t id)
 {
-	const struct xts_sock *s = table_find(id);
+	const struct xts_sock *s = table_find(st, id);
 
 	return s && s->inherited == INHERITED_ASK && s->moved == NOT_MOVED;
 }
@@ -366,7 +377,7 @@ static void leave_elsewhere(struct heir *h, uint32_t id, bool reachable)
 
 	forget_id(h, id);
 	if (reachable)
-		m.elsewhere = table_find(id)->link_number;
+		m.elsewhere = table_find(h->stack, id)->link_number;
 	send_message(h, m, -1);
 }
 
@@ -374,19 +385,19 @@ static void leave_elsewhere(struct heir *h, uint32_t id, bool reachable)
  * Everything that a living child may want is left in its link, the newest child's first. What is still of our own parent's
  * stays there: the first child that wants some of it may have our link to that parent (pass_uplink).
  */
-void heirs_at_exit(bool pass_uplink)
+void heirs_at_exit(struct stack *st, bool pass_uplink)
 {
 	uint64_t deadline = now_ns() + EXIT_NS;
 	const struct heir *follower = NULL;
 	uint16_t nobody = 0;
 
-	leaving = true;
-	inherit_read();
-	for (struct heir *h = heirs; h; h = h->next) {
+	st->children.leaving = true;
+	inherit_read(st);
+	for (struct heir *h = st->children.first; h; h = h->next) {
 		while (h->count && now_ns() < deadline) {
 			uint32_t id = h->ids[h->count - 1];
 
-			if (!not_taken(id)) {
+			if (!not_taken(st, id)) {
 				answer(h, id, deadline);
 				continue;
 			}
@@ -396,8 +407,8 @@ void heirs_at_exit(bool pass_uplink)
 		}
 	}
 	if (follower)
-		send_message(follower, (struct link_message){0}, inherit_pass_uplink(false));
-	while (answering && now_ns() < deadline)
-		wait_for(&nobody, now_ns() + NS_PER_MS, false);
-	leaving = false;
+		send_message(follower, (struct link_message){0}, inherit_pass_uplink(st, false));
+	while (st->children.answering && now_ns() < deadline)
+		wait_for(st, &nobody, now_ns() + NS_PER_MS, false);
+	st->children.leaving = false;
 }

@@ -2,13 +2,10 @@
  * The child's side of keeping sockets over fork(): what each socket is after it, and taking one over at its first use.
  * inherit.h has the theory of operation.
  *
- * The link to the parent (uplink) carries questions one way, and answers the other: one message each, with a memfd where
+ * The link to the parent carries questions one way, and answers the other: one message each, with a memfd where
  * there is state. Answers may come unasked, from a parent that exits. One thread at a time reads them, for all.
  */
-#include "core/library.h"
-
-#include "xts_private.h"
-
+#include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -16,20 +13,26 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "core/buffer.h"
+#include "core/call.h"
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/reason.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+#include "credit.h"
+#include "own.h"
+#include "processes/inherit.h"
+#include "ulps/pdu.h"
+#include "ulps/pushed.h"
+#include "waiting/epoll.h"
+#include "waiting/wait.h"
+#include "xts_private.h"
+
 #define ANSWER_NS (10 * NS_PER_S) /* parking waits for nothing but the proxy */
 
-static int uplink = -1;
-static unsigned uplinks;       /* that there have been since the fork */
-static bool reading;
-static uint16_t read_waiters;
 static void (*tell_gone)(int number, unsigned reason);
-
-void xts_inherit_over_fork(void)
-{
-	library_enter();
-	xts.inherits = true;
-	library_leave();
-}
 
 /* --- after the fork ------------------------------------------------------------------------------------------------------- */
 
@@ -41,33 +44,33 @@ bool inherit_possible(const struct xts_sock *s)
 	       s->state == TCP_STATE_ESTABLISHED || (s->state == TCP_STATE_CLOSE && s->phase == PHASE_CONNECTED && !s->lost);
 }
 
-void inherit_uplink(int fd)
+void inherit_uplink(struct stack *st, int fd)
 {
-	if (uplink >= 0)
-		xts_own_close(uplink);
-	uplink = fd;
-	reading = false;
-	read_waiters = 0;
+	if (st->parent.fd >= 0)
+		xts_own_close(st->parent.fd);
+	st->parent.fd = fd;
+	st->parent.reading = false;
+	st->parent.waiters = 0;
 }
 
-void inherit_adopt_uplink(int fd)
+void inherit_adopt_uplink(struct stack *st, int fd)
 {
-	if (fd != uplink)
-		inherit_uplink(fd);
-	inherit_pass_uplink(false);
+	if (fd != st->parent.fd)
+		inherit_uplink(st, fd);
+	inherit_pass_uplink(st, false);
 }
 
-int inherit_pass_uplink(bool pass)
+int inherit_pass_uplink(struct stack *st, bool pass)
 {
-	if (uplink >= 0)
-		ioctl(uplink, pass ? FIONCLEX : FIOCLEX); /* the interposer keeps fcntl() off its own descriptors */
-	return uplink;
+	if (st->parent.fd >= 0)
+		ioctl(st->parent.fd, pass ? FIONCLEX : FIOCLEX); /* the interposer keeps fcntl() off its own descriptors */
+	return st->parent.fd;
 }
 
 static void set_inherited(struct xts_sock *s, uint8_t how)
 {
 	if ((s->inherited != NOT_INHERITED) != (how != NOT_INHERITED))
-		xts.untaken += how == NOT_INHERITED ? UINT_MAX : 1;
+		s->stack->untaken += how == NOT_INHERITED ? UINT_MAX : 1;
 	s->inherited = how;
 }
 
@@ -114,7 +117,7 @@ static void cannot_be_had(struct xts_sock *s)
 	s->lost = true;
 	s->state = TCP_STATE_CLOSE;
 	s->phase = PHASE_UNCONNECTED;
-	xts.not_inherited++;
+	s->stack->not_inherited++;
 	inherit_gone(s, XTS_REASON_LOST);
 }
 
@@ -137,7 +140,7 @@ void inherit_after_fork(struct xts_sock *s)
 	}
 	if (listens) {
 		inherit_adopt(s, INHERITED_KEYED);
-	} else if (possible && uplink >= 0) {
+	} else if (possible && s->stack->parent.fd >= 0) {
 		s->link_number = s->id;
 		set_inherited(s, INHERITED_ASK);
 	} else {
@@ -148,7 +151,7 @@ void inherit_after_fork(struct xts_sock *s)
 /* --- the link to the parent ----------------------------------------------------------------------------------------------- */
 
 /* Receives one message and its descriptor: 1, -EAGAIN, or -EPIPE where the parent has gone. */
-static int receive(struct link_message *m, int *memfd)
+static int receive(const struct stack *st, struct link_message *m, int *memfd)
 {
 	union {
 		char bytes[CMSG_SPACE(sizeof(int))];
@@ -158,11 +161,11 @@ static int receive(struct link_message *m, int *memfd)
 	struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control.bytes,
 				 .msg_controllen = sizeof control.bytes};
 	struct cmsghdr *c;
-	ssize_t got = recvmsg(uplink, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	ssize_t got = recvmsg(st->parent.fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
 	/* Said once of a parent that has gone without reading our question; what it has left comes after that. */
 	if (got < 0 && errno == ECONNRESET)
-		got = recvmsg(uplink, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+		got = recvmsg(st->parent.fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	*memfd = -1;
 	if (got < 0)
 		return errno == EAGAIN || errno == EINTR ? -EAGAIN : -EPIPE;
@@ -176,41 +179,41 @@ static int receive(struct link_message *m, int *memfd)
 	return -EPIPE;
 }
 
-static struct xts_sock *find_asking(uint32_t link_number)
+static struct xts_sock *find_asking(struct stack *st, uint32_t link_number)
 {
 	struct xts_sock *s = NULL;
 
-	while ((s = table_next(s)))
+	while ((s = table_next(st, s)))
 		if (s->inherited == INHERITED_ASK && s->link_number == link_number)
 			return s;
 	return NULL;
 }
 
 /* The parent has gone, and what it had not taken itself is to be asked for where it would have asked. */
-static void replace_uplink(int fd)
+static void replace_uplink(struct stack *st, int fd)
 {
 	if (fd < 0)
 		return;
-	xts_own_close(uplink);
-	uplink = xts_own(fd);
-	uplinks++;
+	xts_own_close(st->parent.fd);
+	st->parent.fd = xts_own(fd);
+	st->parent.links++;
 }
 
 /* Files an answer with the socket it is about. */
-static void file_answer(const struct link_message *m, int memfd)
+static void file_answer(struct stack *st, const struct link_message *m, int memfd)
 {
-	struct xts_sock *s = find_asking(m->number);
+	struct xts_sock *s = find_asking(st, m->number);
 	int descriptor, r = -m->error;
 
 	if (!m->number) {
-		replace_uplink(memfd);
+		replace_uplink(st, memfd);
 		return;
 	}
 	if (s && m->elsewhere) {
 		s->link_number = m->elsewhere;
 	} else if (s) {
 		if (!r)
-			r = memfd >= 0 && lseek(memfd, 0, SEEK_SET) == 0 ? bequest_read(memfd, &s, true, &descriptor) : -EPROTO;
+			r = memfd >= 0 && lseek(memfd, 0, SEEK_SET) == 0 ? bequest_read(st, memfd, &s, true, &descriptor) : -EPROTO;
 		if (r == 1)
 			set_inherited(s, INHERITED_KEYED);
 		else
@@ -221,45 +224,47 @@ static void file_answer(const struct link_message *m, int memfd)
 }
 
 /* Files what has come. -EPIPE: the parent has gone, and nothing more will come. */
-static int read_uplink(void)
+static int read_uplink(struct stack *st)
 {
 	struct link_message m;
 	int memfd, r;
 
-	if (uplink < 0)
+	if (st->parent.fd < 0)
 		return -EPIPE;
-	while ((r = receive(&m, &memfd)) == 1)
-		file_answer(&m, memfd);
+	while ((r = receive(st, &m, &memfd)) == 1)
+		file_answer(st, &m, memfd);
 	return r == -EAGAIN ? 0 : r;
 }
 
 static void ask(const struct xts_sock *s, int32_t what)
 {
 	struct link_message m = {.number = s->link_number, .error = what};
+	int fd = s->stack->parent.fd;
 
 	/* A parent that does not read, or has gone, shows in the reading. */
-	if (uplink >= 0 && send(uplink, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+	if (fd >= 0 && send(fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 		return;
 }
 
-static void sleep_on_uplink(void)
+static void sleep_on_uplink(struct stack *st)
 {
-	struct pollfd fd = {.fd = uplink, .events = POLLIN};
+	struct pollfd fd = {.fd = st->parent.fd, .events = POLLIN};
 
-	reading = true;
-	library_rest();
-	pthread_mutex_unlock(&xts.lock);
+	st->parent.reading = true;
+	stack_rest(st);
+	pthread_mutex_unlock(&st->lock);
 	poll(&fd, 1, 100);
-	pthread_mutex_lock(&xts.lock);
-	reading = false;
-	wake(&read_waiters);
+	pthread_mutex_lock(&st->lock);
+	st->parent.reading = false;
+	wake(st, &st->parent.waiters);
 }
 
 int inherit_obtain(struct xts_sock *s)
 {
+	struct stack *st = s->stack;
 	uint64_t deadline = now_ns() + ANSWER_NS;
 	uint32_t id = s->id;
-	unsigned asked = uplinks - 1;
+	unsigned asked = st->parent.links - 1;
 	int r;
 
 	for (;;) {
@@ -271,27 +276,27 @@ int inherit_obtain(struct xts_sock *s)
 			return 0;
 		if (now_ns() > deadline)
 			return -ETIMEDOUT;
-		if (reading) {
-			r = wait_for(&read_waiters, deadline, false);
+		if (st->parent.reading) {
+			r = wait_for(st, &st->parent.waiters, deadline, false);
 			if (r == -ENOBUFS)
 				return r;
 			continue;
 		}
-		r = read_uplink();
+		r = read_uplink(st);
 		if (s->inherited != INHERITED_ASK || s->moved != NOT_MOVED)
 			continue;
 		if (r)
 			return -ECONNRESET;
-		if (asked != uplinks)
+		if (asked != st->parent.links)
 			ask(s, 0);
-		asked = uplinks;
-		sleep_on_uplink();
+		asked = st->parent.links;
+		sleep_on_uplink(st);
 	}
 }
 
 static void leave_to_join(struct xts_sock *s)
 {
-	struct xts_sock **at = &xts.to_join;
+	struct xts_sock **at = &s->stack->to_join;
 
 	while (*at && *at != s)
 		at = &(*at)->shared_next;
@@ -330,6 +335,7 @@ static int claim(struct xts_sock *s)
 
 static int take(struct xts_sock *s)
 {
+	struct stack *st = s->stack;
 	bool listens = s->state == TCP_STATE_LISTEN;
 	uint32_t id = s->id;
 	int r = listens ? 0 : inherit_obtain(s);
@@ -338,10 +344,10 @@ static int take(struct xts_sock *s)
 		return r;
 	if (!s->key)
 		return 0; /* it had ended: what is unread is all there is */
-	r = xts.channel ? 0 : channel_attach();
+	r = st->channel ? 0 : channel_attach(st);
 	if (s->id != id)
 		return -EBADF;
-	if (!r && !sharing_possible())
+	if (!r && !sharing_possible(st))
 		r = -EOPNOTSUPP;
 	if (!r)
 		r = listens ? share_join(s) : claim(s);
@@ -352,7 +358,7 @@ static void take_failed(struct xts_sock *s, int r)
 {
 	bool listens = s->state == TCP_STATE_LISTEN;
 
-	xts.not_inherited++;
+	s->stack->not_inherited++;
 	s->lost = true;
 	s->proxy_id = 0;
 	s->opening = false;
@@ -366,21 +372,24 @@ static void take_failed(struct xts_sock *s, int r)
 
 void inherit_adopt(struct xts_sock *s, uint8_t how)
 {
+	struct stack *st = s->stack;
+
 	set_inherited(s, how);
 	if (s->state != TCP_STATE_LISTEN)
 		return;
 	s->joint = true;
-	s->shared_next = xts.to_join;
-	xts.to_join = s;
+	s->shared_next = st->to_join;
+	st->to_join = s;
 }
 
 void inherit_take(struct xts_sock *s)
 {
+	struct stack *st = s->stack;
 	uint32_t id = s->id;
 	int r;
 
 	while (s->id == id && s->taking)
-		if (wait_for(&s->callers, FOREVER, false) == -ENOBUFS)
+		if (wait_for(st, &s->callers, FOREVER, false) == -ENOBUFS)
 			return;
 	if (s->id != id || s->inherited == NOT_INHERITED)
 		return;
@@ -390,7 +399,7 @@ void inherit_take(struct xts_sock *s)
 	if (s->id != id)
 		return;
 	s->taking = false;
-	wake(&s->callers);
+	wake(st, &s->callers);
 	set_inherited(s, NOT_INHERITED);
 	if (s->state != TCP_STATE_LISTEN)
 		s->key = 0;
@@ -414,7 +423,8 @@ void inherit_take_back(struct xts_sock *s)
 
 void inherit_take_watched(const struct epoll_ctx *ctx)
 {
-	struct xts_sock *s = xts.to_join;
+	struct stack *st = ctx->stack;
+	struct xts_sock *s = st->to_join;
 
 	while (s) {
 		if (!epoll_watches(ctx, s)) {
@@ -422,24 +432,24 @@ void inherit_take_watched(const struct epoll_ctx *ctx)
 			continue;
 		}
 		inherit_take(s);
-		s = xts.to_join; /* the lock was given up */
+		s = st->to_join; /* the lock was given up */
 	}
 }
 
-void inherit_read(void)
+void inherit_read(struct stack *st)
 {
-	(void)read_uplink();
+	(void)read_uplink(st);
 }
 
 /* What the parent has left us and nobody has used is closed as the kernel would, with this process. */
-void inherit_at_exit(void)
+void inherit_at_exit(struct stack *st)
 {
 	struct xts_sock *s = NULL;
 
-	if (uplink < 0 || !xts.untaken)
+	if (st->parent.fd < 0 || !st->untaken)
 		return;
-	read_uplink();
-	while ((s = table_next(s)))
+	read_uplink(st);
+	while ((s = table_next(st, s)))
 		if (s->inherited == INHERITED_KEYED && s->state == TCP_STATE_ESTABLISHED && s->key)
 			inherit_take(s);
 }

@@ -1,6 +1,6 @@
 /*
  * Sockets that several processes have: shared listeners (shared_listener.c), fork (inherit.c in the child, children.c in the parent),
- * exec (socket_record.c). Part of library.h.
+ * exec (socket_record.c).
  *
  * Theory of operation
  *
@@ -21,7 +21,33 @@
 #ifndef XTS_INHERIT_H
 #define XTS_INHERIT_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/clock.h"
+
 struct epoll_ctx;
+struct heir;
+struct stack;
+struct xts_sock;
+
+/* The link to the parent, of a stack of a forked child: inherit.c. */
+struct parent_link {
+	int fd;                    /* -1: none */
+	unsigned links;            /* that there have been since the fork */
+	bool reading;              /* a thread reads it, for all */
+	uint16_t waiters;          /* the others */
+};
+
+/* Children that may want connections of a stack: children.c. */
+struct children {
+	struct heir *first;        /* newest first */
+	struct heir *coming;       /* of the fork that is under way */
+	int child_end;             /* of its link, or -1 */
+	int set;                   /* epoll set of the links, while the thread serves; or -1 */
+	unsigned answering;        /* answers that threads are at */
+	bool leaving;              /* another thread hands everything over */
+};
 
 #define GIVE_BACK_NS (2 * NS_PER_MS)
 #define OFFERS_AT_ONCE 4u      /* connections offered to a process that shares the listener with others */
@@ -32,23 +58,25 @@ uint64_t key_make(void);       /* random, not 0 */
 
 /* --- shared_listener.c ------------------------------------------------------------------------------------------------------------ */
 
-bool sharing_possible(void);                  /* the proxy can */
+bool sharing_possible(struct stack *st);                  /* the proxy can */
 int share_name(struct xts_sock *listener);    /* tells the proxy its key; waits; 0 or -errno */
 int share_join(struct xts_sock *listener);    /* another process's, by its key; waits; 0 or -errno */
+/* Somebody waits for a connection of this listener, or accepts: to a shared one they may come. */
+void listener_interest(struct xts_sock *s);
 void share_forget(struct xts_sock *listener); /* is not a shared listener of this process any more */
-void share_wait_begins(void);                 /* the same for every listener a thread waits for now */
-void share_wait_ends(void);
+void share_wait_begins(struct stack *st);                 /* the same for every listener a thread waits for now */
+void share_wait_ends(struct stack *st);
 bool share_offered(struct xts_sock *listener); /* takes a credit for an offer; false: there was none */
 void share_drop_offers(struct xts_sock *listener); /* they go back with the listener or the channel */
-void share_tick(uint64_t now);                /* gives back what nobody accepts */
+void share_tick(struct stack *st, uint64_t now);                /* gives back what nobody accepts */
 /* Somebody has to take this process's offers, for it is away. *deadline_ns: when to look again (FOREVER: no need). */
-bool share_is_away(uint64_t now, uint64_t *deadline_ns);
+bool share_is_away(struct stack *st, uint64_t now, uint64_t *deadline_ns);
 
 /* --- sharing_processes.c ------------------------------------------------------------------------------------------------------------ */
 
-void sharers_before_fork(void);
+void sharers_before_fork(struct stack *st);
 void sharers_leave(struct xts_sock *listener); /* this process has it no more */
-void sharers_at_exit(void);
+void sharers_at_exit(struct stack *st);
 
 /* --- inherit.c: in the child -------------------------------------------------------------------------------------------- */
 
@@ -59,21 +87,21 @@ void inherit_take_back(struct xts_sock *s);   /* a connection this process has p
 int inherit_obtain(struct xts_sock *s);       /* its key and state; waits; 0 or -errno */
 void inherit_release(struct xts_sock *s);     /* this process does not want it */
 void inherit_take_watched(const struct epoll_ctx *ctx); /* listeners that a program waits for in a context */
-void inherit_uplink(int fd);                  /* the link to the parent, in a new child; -1: none */
-void inherit_adopt_uplink(int fd);            /* in a new program */
-int inherit_pass_uplink(bool pass);           /* over exec, or not after all: the descriptor, or -1 */
+void inherit_uplink(struct stack *st, int fd); /* the link to the parent, in a new child; -1: none */
+void inherit_adopt_uplink(struct stack *st, int fd);            /* in a new program */
+int inherit_pass_uplink(struct stack *st, bool pass);           /* over exec, or not after all: the descriptor, or -1 */
 void inherit_adopt(struct xts_sock *s, uint8_t how); /* in a new program */
 void inherit_gone(struct xts_sock *s, uint8_t reason); /* it is not this process's: told when the application uses it */
 void inherit_tell_gone(struct xts_sock *s);
-void inherit_read(void);                      /* files what the parent has said, if anything */
-void inherit_at_exit(void);
+void inherit_read(struct stack *st);                      /* files what the parent has said, if anything */
+void inherit_at_exit(struct stack *st);
 
 /* --- children.c: in the parent --------------------------------------------------------------------------------------------- */
 
-void heirs_before_fork(void);
-void heirs_after_fork_parent(void);
-int heirs_after_fork_child(void);             /* the child's end of the link, or -1 */
-void heirs_at_exit(bool pass_uplink);
+void heirs_before_fork(struct stack *st);
+void heirs_after_fork_parent(struct stack *st);
+int heirs_after_fork_child(struct stack *st);             /* the child's end of the link, or -1 */
+void heirs_at_exit(struct stack *st, bool pass_uplink);
 bool heirs_keep(struct xts_sock *s);          /* at close: it has to wait for a child that may want it */
 int connection_park(struct xts_sock *s, uint64_t deadline_ns); /* gives it up under a new s->key; waits; 0 or -errno */
 
@@ -91,6 +119,6 @@ int bequest_write(int memfd, struct xts_sock *s, int descriptor); /* appends it,
 /* Reads the next one into *s, or a new socket where that is NULL: 1, 0 at the end, -errno; BEQUEST_AGAIN: one that was read
  * before, with another descriptor. is_child: into a copy that the fork made, whose own options stay. */
 #define BEQUEST_AGAIN 2
-int bequest_read(int memfd, struct xts_sock **s, bool is_child, int *descriptor);
+int bequest_read(struct stack *st, int memfd, struct xts_sock **s, bool is_child, int *descriptor);
 
 #endif

@@ -10,12 +10,23 @@
  * An application that sleeps on a mirror or on a context's descriptor cannot be seen waiting: it is offered connections
  * again after RETRY_NS.
  */
-#include "core/library.h"
-
-#include "xts_private.h"
-
 #include <sys/epoll.h>
 #include <sys/random.h>
+
+#include "core/call.h"
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/outbox.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+#include "credit.h"
+#include "processes/inherit.h"
+#include "waiting/epoll.h"
+#include "waiting/mirror.h"
+#include "waiting/wait.h"
+#include "xts_private.h"
 
 #define OFFERS_MAX 4097u       /* open at a time: one more than the largest backlog */
 #define RETRY_NS (10 * NS_PER_MS)
@@ -32,23 +43,25 @@ uint64_t key_make(void)
 	return key;
 }
 
-bool sharing_possible(void)
+bool sharing_possible(struct stack *st)
 {
-	return xts.channel && (xts.channel->link.features & XTS_FEATURE_SHARE);
+	return st->channel && (st->channel->link.features & XTS_FEATURE_SHARE);
 }
 
 /* --- naming, joining ---------------------------------------------------------------------------------------------------- */
 
 static void add(struct xts_sock *s)
 {
+	struct stack *st = s->stack;
+
 	s->shared = true;
-	s->shared_next = xts.shared;
-	xts.shared = s;
+	s->shared_next = st->shared;
+	st->shared = s;
 }
 
 void share_forget(struct xts_sock *s)
 {
-	struct xts_sock **at = &xts.shared;
+	struct xts_sock **at = &s->stack->shared;
 
 	if (!s->shared)
 		return;
@@ -126,11 +139,12 @@ static int start_again(struct xts_sock *s)
 
 int share_join(struct xts_sock *s)
 {
+	struct stack *st = s->stack;
 	uint32_t id = s->id;
 	uint16_t nobody = 0;
 	int r = -ENOENT;
 
-	s->joint = xts.joint = true;
+	s->joint = st->joint = true;
 	for (int i = 0; i < JOIN_ATTEMPTS; i++) {
 		struct call call = {.type = XTS_CMD_SHARE, .key = s->key, .keep_ms = LISTENER_KEEP_MS};
 
@@ -154,7 +168,7 @@ int share_join(struct xts_sock *s)
 		r = start_again(s);
 		if (r)
 			return r;
-		wait_for(&nobody, now_ns() + JOIN_PAUSE_NS, false);
+		wait_for(st, &nobody, now_ns() + JOIN_PAUSE_NS, false);
 		if (s->id != id || !s->open)
 			return -EBADF;
 	}
@@ -165,7 +179,7 @@ int share_join(struct xts_sock *s)
 
 static bool is_awaited(const struct xts_sock *s)
 {
-	return s->readers || (s->polled && xts.poll_waiters) || epoll_awaits(s);
+	return s->readers || (s->polled && s->stack->poll_waiters) || epoll_awaits(s);
 }
 
 static bool waits_elsewhere(const struct xts_sock *s)
@@ -191,32 +205,33 @@ static void take_held(struct xts_sock *listener)
 
 void listener_interest(struct xts_sock *s)
 {
+	struct stack *st = s->stack;
 	uint32_t wanted = s->joint ? OFFERS_AT_ONCE : s->backlog + 1, have = promised(s) + s->accept_count;
 
-	if (!s->shared || s->closing || s->lost || !xts.channel)
+	if (!s->shared || s->closing || s->lost || !st->channel)
 		return;
 	s->interest_ns = now_ns();
 	if (!s->interested && !s->joint)
 		take_held(s);
 	s->interested = true;
 	/* What goes back voids the credits that are there: new ones have to come after it. */
-	if (have > wanted / 2 || xts.channel->refused_count)
+	if (have > wanted / 2 || st->channel->refused_count)
 		return;
 	promise(s, wanted - have);
 }
 
-void share_wait_begins(void)
+void share_wait_begins(struct stack *st)
 {
-	for (struct xts_sock *s = xts.shared; s; s = s->shared_next)
+	for (struct xts_sock *s = st->shared; s; s = s->shared_next)
 		if (is_awaited(s))
 			listener_interest(s);
 }
 
-void share_wait_ends(void)
+void share_wait_ends(struct stack *st)
 {
 	uint64_t now = now_ns();
 
-	for (struct xts_sock *s = xts.shared; s; s = s->shared_next)
+	for (struct xts_sock *s = st->shared; s; s = s->shared_next)
 		if (is_awaited(s))
 			s->interest_ns = now;
 }
@@ -237,6 +252,7 @@ bool share_offered(struct xts_sock *s)
 /* Takes the offers out of the accept queue. give_back: and tells the proxy. */
 static void remove_offers(struct xts_sock *listener, bool give_back)
 {
+	struct stack *st = listener->stack;
 	struct xts_sock **at = &listener->accept_first, *s;
 
 	listener->accept_last = NULL;
@@ -250,9 +266,9 @@ static void remove_offers(struct xts_sock *listener, bool give_back)
 		listener->accept_count--;
 		s->accept_next = s->listener = NULL;
 		if (give_back)
-			channel_refuse(s->proxy_id, EAGAIN);
+			channel_refuse(st, s->proxy_id, EAGAIN);
 		socket_free(s);
-		if (!xts.channel)
+		if (!st->channel)
 			give_back = false;
 	}
 	if (listener->mirror)
@@ -273,11 +289,11 @@ static bool has_offers(const struct xts_sock *listener)
 	return false;
 }
 
-void share_tick(uint64_t now)
+void share_tick(struct stack *st, uint64_t now)
 {
 	struct xts_sock *s, *next;
 
-	for (s = xts.shared; s; s = next) {
+	for (s = st->shared; s; s = next) {
 		next = s->shared_next;
 		if (!s->joint || is_awaited(s) || now - s->interest_ns < GIVE_BACK_NS)
 			continue;
@@ -285,7 +301,7 @@ void share_tick(uint64_t now)
 			s->grant.outstanding = s->grant.unadvertised = 0;
 			s->interest_ns = now;
 			remove_offers(s, true);
-			if (!xts.channel)
+			if (!st->channel)
 				return;
 		} else if (!promised(s) && waits_elsewhere(s) && now - s->interest_ns >= RETRY_NS) {
 			listener_interest(s);
@@ -293,12 +309,12 @@ void share_tick(uint64_t now)
 	}
 }
 
-bool share_is_away(uint64_t now, uint64_t *deadline_ns)
+bool share_is_away(struct stack *st, uint64_t now, uint64_t *deadline_ns)
 {
 	bool away = false;
 
 	*deadline_ns = FOREVER;
-	for (const struct xts_sock *s = xts.shared; s; s = s->shared_next) {
+	for (const struct xts_sock *s = st->shared; s; s = s->shared_next) {
 		uint64_t at = s->interest_ns + GIVE_BACK_NS;
 
 		if (!s->joint || is_awaited(s))
@@ -306,7 +322,7 @@ bool share_is_away(uint64_t now, uint64_t *deadline_ns)
 		if (has_offers(s)) {
 			away = true;
 		} else if (promised(s)) {
-			if (xts.leader)
+			if (st->leader)
 				continue; /* it takes the offer, and then calls us */
 			if (now >= at) {
 				away = true;
@@ -325,17 +341,18 @@ bool share_is_away(uint64_t now, uint64_t *deadline_ns)
 
 int xts_share_listener(int number)
 {
+	struct stack *st;
 	struct xts_sock *s;
 	int r = 0;
 
-	library_enter();
-	s = table_open(number);
+	st = stack_enter_of(number);
+	s = table_open(st, number);
 	if (!s)
 		r = -EBADF;
 	else if (s->state != TCP_STATE_CLOSE || s->phase != PHASE_UNCONNECTED)
 		r = -EINVAL;
 	else
 		s->to_share = true;
-	library_leave();
+	stack_leave(st);
 	return finish(r);
 }

@@ -8,11 +8,17 @@
  * Over exec() the pipe closes. A process that is killed tells nothing: should it have been the last that had joined, the
  * listener closes, and a child that has not joined makes it anew.
  */
-#include "core/library.h"
-
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+#include "core/buffer.h"
+#include "core/outbox.h"
+#include "core/process.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "own.h"
+#include "processes/inherit.h"
 
 struct sharers {
 	int held, seen;            /* the writing and the reading end */
@@ -34,11 +40,11 @@ static void make(struct xts_sock *s)
 	s->sharers = made;
 }
 
-void sharers_before_fork(void)
+void sharers_before_fork(struct stack *st)
 {
-	if (!xts.inherits)
+	if (!process_inherits())
 		return;
-	for (struct xts_sock *s = xts.shared; s; s = s->shared_next)
+	for (struct xts_sock *s = st->shared; s; s = s->shared_next)
 		if (!s->sharers)
 			make(s);
 }
@@ -65,9 +71,9 @@ void sharers_leave(struct xts_sock *s)
 	outbox_add(s, TODO_SHARE);
 }
 
-void sharers_at_exit(void)
+void sharers_at_exit(struct stack *st)
 {
-	for (struct xts_sock *s = xts.shared; s; s = s->shared_next) {
+	for (struct xts_sock *s = st->shared; s; s = s->shared_next) {
 		if (!s->sharers)
 			continue;
 		s->alone = leave(s);

@@ -5,13 +5,21 @@
  * The reader was made by the same program, or started by it under the same user, and both have the same build of this
  * library (version, sizes and ranges are checked all the same: a wrong memfd is refused, not believed).
  */
-#include "core/library.h"
-
-#include "xts_private.h"
-
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "core/buffer.h"
+#include "core/call.h"
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "processes/inherit.h"
+#include "ulps/pdu.h"
+#include "ulps/pushed.h"
+#include "xts_private.h"
 
 #define BEQUEST_MAGIC 0x58545342u /* "XTSB" */
 #define BEQUEST_VERSION 3u
@@ -99,7 +107,7 @@ int bequest_write(int memfd, struct xts_sock *s, int descriptor)
 	bool asks = s->inherited == INHERITED_ASK;
 	struct bequest b = {
 		.magic = BEQUEST_MAGIC, .version = BEQUEST_VERSION, .number = asks ? s->link_number : s->id,
-		.descriptor = descriptor, .uplink = asks ? inherit_pass_uplink(true) : -1, .key = s->key,
+		.descriptor = descriptor, .uplink = asks ? inherit_pass_uplink(s->stack, true) : -1, .key = s->key,
 		.receive_timeout_ns = s->receive_timeout_ns, .send_timeout_ns = s->send_timeout_ns,
 		.sent_bytes = s->sent_bytes, .received_bytes = s->received_bytes, .error = s->error, .linger_s = s->linger_s,
 		.backlog = s->backlog, .window = s->grant.window, .window_max = s->window_max,
@@ -204,17 +212,17 @@ static int read_pdus(int memfd, struct xts_sock *s, const struct bequest *b)
 	return b->pdus && bytes != b->unread ? -EPROTO : 0;
 }
 
-static struct xts_sock *find_adopted(uint32_t number)
+static struct xts_sock *find_adopted(struct stack *st, uint32_t number)
 {
 	struct xts_sock *s = NULL;
 
-	while ((s = table_next(s)))
+	while ((s = table_next(st, s)))
 		if (s->open && s->link_number == number)
 			return s;
 	return NULL;
 }
 
-int bequest_read(int memfd, struct xts_sock **out, bool is_child, int *descriptor)
+int bequest_read(struct stack *st, int memfd, struct xts_sock **out, bool is_child, int *descriptor)
 {
 	struct xts_sock *s = *out;
 	struct bequest b;
@@ -228,11 +236,11 @@ int bequest_read(int memfd, struct xts_sock **out, bool is_child, int *descripto
 	if (b.refused)
 		return is_child ? -EPROTO : -b.refused;
 	if (b.again) {
-		*out = is_child ? NULL : find_adopted(b.number);
+		*out = is_child ? NULL : find_adopted(st, b.number);
 		return *out ? BEQUEST_AGAIN : -EBADF;
 	}
 	if (!s)
-		s = *out = socket_make(b.family);
+		s = *out = socket_make(st, b.family);
 	if (!s)
 		return -EMFILE;
 	r = read_unread(memfd, s, b.unread);
@@ -260,7 +268,7 @@ int bequest_read(int memfd, struct xts_sock **out, bool is_child, int *descripto
 	s->open = true;
 	s->link_number = b.number;
 	if (b.uplink >= 0)
-		inherit_adopt_uplink(b.uplink);
+		inherit_adopt_uplink(st, b.uplink);
 	inherit_adopt(s, b.uplink >= 0 ? INHERITED_ASK : INHERITED_KEYED);
 	s->nonblocking = b.nonblocking;
 	s->close_on_exec = b.close_on_exec;
@@ -282,7 +290,7 @@ static int bequeath_listener(struct xts_sock *s)
 
 	if (s->inherited != NOT_INHERITED)
 		return 0;
-	if (!sharing_possible())
+	if (!sharing_possible(s->stack))
 		return -EOPNOTSUPP;
 	if (!s->key)
 		s->key = key_make();
@@ -302,16 +310,16 @@ static int bequeath(struct xts_sock *s)
 	if (s->lost || s->phase == PHASE_UNCONNECTED || s->state == TCP_STATE_SYN_SENT)
 		return -EOPNOTSUPP;
 	if (s->state == TCP_STATE_ESTABLISHED)
-		return sharing_possible() ? connection_park(s, now_ns() + NS_PER_S) : -EOPNOTSUPP;
+		return sharing_possible(s->stack) ? connection_park(s, now_ns() + NS_PER_S) : -EOPNOTSUPP;
 	return 0; /* what is left of an ended one */
 }
 
-static int bequeath_to(int memfd, const struct xts_bequest *b)
+static int bequeath_to(struct stack *st, int memfd, const struct xts_bequest *b)
 {
-	struct xts_sock *s = table_open(b->number);
+	struct xts_sock *s = table_open(st, b->number);
 	int r = s ? bequeath(s) : -EBADF;
 
-	if (!r && (s = table_open(b->number)))
+	if (!r && (s = table_open(st, b->number)))
 		r = bequest_write(memfd, s, b->descriptor);
 	return r;
 }
@@ -326,52 +334,55 @@ static bool is_again(const struct xts_bequest *sockets, unsigned i)
 
 int xts_bequeath(const struct xts_bequest *sockets, unsigned count)
 {
+	struct stack *st;
 	int memfd = bequest_make("xts-sockets", 0), r;
 
 	if (memfd < 0)
 		return finish(memfd);
-	library_enter();
+	st = stack_enter_own();
 	for (unsigned i = 0; i < count; i++) {
-		struct xts_sock *s = is_again(sockets, i) ? table_open(sockets[i].number) : NULL;
+		struct xts_sock *s = is_again(sockets, i) ? table_open(st, sockets[i].number) : NULL;
 
-		r = s ? bequest_write_again(memfd, s, sockets[i].descriptor) : bequeath_to(memfd, &sockets[i]);
+		r = s ? bequest_write_again(memfd, s, sockets[i].descriptor) : bequeath_to(st, memfd, &sockets[i]);
 		if (r)
-			xts.not_inherited++;
+			st->not_inherited++;
 		if (r == -ENOMEM || r == -ENOSPC)
 			break;
 		if (r)
 			bequest_write_refused(memfd, -r, sockets[i].descriptor);
 	}
-	heirs_at_exit(false);
-	library_settle();
-	library_leave();
+	heirs_at_exit(st, false);
+	stack_settle(st);
+	stack_leave(st);
 	lseek(memfd, 0, SEEK_SET);
 	return memfd;
 }
 
 void xts_resume(int memfd)
 {
+	struct stack *st;
 	struct xts_sock *s = NULL;
 
 	close(memfd);
-	library_enter();
-	inherit_pass_uplink(false);
-	while ((s = table_next(s)))
+	st = stack_enter_own();
+	inherit_pass_uplink(st, false);
+	while ((s = table_next(st, s)))
 		if (s->moved == MOVING && s->key && !s->proxy_id)
 			inherit_take_back(s);
-	library_leave();
+	stack_leave(st);
 }
 
 int xts_inherit_next(int memfd, struct xts_bequest *out)
 {
+	struct stack *st;
 	struct xts_sock *s = NULL;
 	int r;
 
-	library_enter();
+	st = stack_enter_own();
 	out->descriptor = -1;
 	out->number = -1;
 	out->again = false;
-	r = bequest_read(memfd, &s, false, &out->descriptor);
+	r = bequest_read(st, memfd, &s, false, &out->descriptor);
 	if (r == -EPROTO)
 		lseek(memfd, 0, SEEK_END); /* where the next one begins cannot be known */
 	if (s && r == BEQUEST_AGAIN) {
@@ -394,6 +405,6 @@ int xts_inherit_next(int memfd, struct xts_bequest *out)
 		socket_free(s);
 	if (r == 0)
 		close(memfd);
-	library_leave();
+	stack_leave(st);
 	return finish(r);
 }

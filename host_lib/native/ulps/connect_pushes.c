@@ -4,7 +4,12 @@
  * attempt that has failed, for whatever reason, ends the socket: what of it is pushed then nobody here knows, and another attempt
  * must not go without what the application relies on (TLS, say).
  */
-#include "core/library.h"
+#include "core/channel.h"
+#include "core/error.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "ulps/pushed.h"
+#include "xts.h"
 
 #define PUSH_BYTES 16u         /* of each, before its attributes: request, bytes, read_bytes, flags, ulp_id */
 #define PUSH_SEQPACKET 1u      /* flags */
@@ -34,11 +39,12 @@ static int add(struct along *along, const struct xts_sock *s, const struct xts_u
 
 static int add_all(struct along *along, const struct xts_sock *s, const struct xts_ulp_push *pushes, unsigned count)
 {
+	struct stack *st = s->stack;
 	int r = 0;
 
 	if (count && !pushes)
 		return -EFAULT;
-	if (count && xts.channel && !(xts.channel->link.features & XTS_FEATURE_ULP))
+	if (count && st->channel && !(st->channel->link.features & XTS_FEATURE_ULP))
 		return -ENOPROTOOPT;
 	for (unsigned i = 0; i < count && !r; i++)
 		r = add(along, s, &pushes[i]);
@@ -55,18 +61,19 @@ void push_along(struct xts_sock *s, const struct along *along)
 
 int xts_ulp_connect(int number, const struct sockaddr *address, socklen_t length, const struct xts_ulp_push *pushes, unsigned count)
 {
+	struct stack *st;
 	struct along along;
 	struct xts_sock *s;
 	ssize_t r;
 
 	do {
 		along.bytes = 0;
-		library_enter();
-		s = table_use(number);
+		st = stack_enter_of(number);
+		s = table_use(st, number);
 		r = s ? add_all(&along, s, pushes, count) : -EBADF;
 		if (!r)
 			r = connect_socket(s, address, length, &along);
-	} while (library_restarts(&r));
+	} while (stack_restarts(st, &r));
 	explicit_bzero(along.payload, along.bytes); /* parameters may be keys */
 	return finish_of(number, (int)r);
 }

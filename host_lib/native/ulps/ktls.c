@@ -7,11 +7,15 @@
  *
  * Nothing here keeps a key.
  */
-#include "core/library.h"
-
 #include <linux/tls.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+
+#include "core/channel.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "ulps/ktls.h"
+#include "ulps/pushed.h"
 
 #define ULP_NAME_MAX 16        /* TCP_ULP_NAME_MAX */
 #define ATTRIBUTE_HEAD 4u
@@ -22,24 +26,25 @@ static const char name[ULP_NAME_MAX] = "tls";
 
 /* --- TCP_ULP -------------------------------------------------------------------------------------------------------------- */
 
-static bool is_available(void)
+static bool is_available(struct stack *st)
 {
-	return xts.channel && xts.channel->link.features & XTS_FEATURE_ULP;
+	return st->channel && st->channel->link.features & XTS_FEATURE_ULP;
 }
 
 /* tcp_set_ulp() */
 int ktls_set_ulp(struct xts_sock *s, const void *value, socklen_t length)
 {
+	struct stack *st = s->stack;
 	char asked[ULP_NAME_MAX] = "";
 
 	if (!length)
 		return -EINVAL;
 	memcpy(asked, value, length < sizeof asked - 1 ? length : sizeof asked - 1);
-	if (strcmp(asked, name) || !is_available() || s->seqpacket)
+	if (strcmp(asked, name) || !is_available(st) || s->seqpacket)
 		return -ENOENT;
 	if (s->ulps.tls)
 		return -EEXIST;
-	channel_pump();
+	channel_pump(st);
 	if (s->state != TCP_STATE_ESTABLISHED)
 		return -ENOTCONN;
 	s->ulps.tls = true;

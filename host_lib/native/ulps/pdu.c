@@ -12,10 +12,22 @@
  * of the window, the window grows, and when it has its full size, a part of the PDU is handed on (PROTOCOL.md has why that
  * suffices; tests/model/pdu.pml).
  */
-#include "core/library.h"
-
 #include <stdlib.h>
 #include <sys/epoll.h>
+
+#include "core/buffer.h"
+#include "core/channel.h"
+#include "core/message.h"
+#include "core/outbox.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+#include "core/transfer.h"
+#include "credit.h"
+#include "queue.h"
+#include "ulps/pdu.h"
+#include "ulps/pushed.h"
+#include "waiting/mirror.h"
 
 bool pdu_is_open(const struct xts_sock *s)
 {
@@ -97,7 +109,7 @@ bool pdu_stream_data(struct xts_sock *s, uint32_t bytes)
 	if (pdu_is_open(s))
 		return false;
 	if (!s->pdu_last->stream && !add(s)) {
-		channel_fail(ENOMEM);
+		channel_fail(s->stack, ENOMEM);
 		return true;
 	}
 	s->pdu_last->stream = true;
@@ -147,12 +159,13 @@ static struct pdu *find_or_add(struct xts_sock *s, const struct xts_recv_pdu *m)
 /* True when the frame has been taken over. */
 static bool append(struct xts_sock *s, struct pdu *p, const struct xts_recv_pdu *m, bool more, struct xts_rx_frame *frame)
 {
+	struct stack *st = s->stack;
 	bool costs = m->length || !more || !p->messages;
 	uint64_t length = (uint64_t)p->read + p->bytes + m->length;
 	uint32_t record = m->record_bytes ? m->record_bytes : p->record_bytes;
 
 	if (length > UINT32_MAX || (record && (more ? length > record : length != record))) {
-		channel_fail(EPROTO);
+		channel_fail(st, EPROTO);
 		return true;
 	}
 	p->record_bytes = record;
@@ -166,7 +179,7 @@ static bool append(struct xts_sock *s, struct pdu *p, const struct xts_recv_pdu 
 			outbox_add(s, TODO_ADVERT);
 	}
 	s->received_bytes += m->length;
-	xts.received_bytes += m->length;
+	st->received_bytes += m->length;
 	if (s->grant.outstanding < s->grant.window / 2)
 		s->squeezed = true;
 	socket_asked(s, false);
@@ -188,13 +201,15 @@ static void receive_tls(struct xts_sock *s, const struct xts_recv_pdu *m)
 
 static void receive_event(struct xts_sock *s, const struct xts_recv_pdu *m)
 {
+	struct stack *st = s->stack;
+
 	if (m->control_type == XTS_CONTROL_TLS && !m->length && m->control_bytes == 6 &&
-	    xts.channel->link.features & XTS_FEATURE_ULP_TLS) {
+	    st->channel->link.features & XTS_FEATURE_ULP_TLS) {
 		receive_tls(s, m);
 		return;
 	}
 	if (m->control_type != XTS_CONTROL_READY || m->length) {
-		channel_fail(EPROTO);
+		channel_fail(st, EPROTO);
 		return;
 	}
 	s->ulps.handshaking = false;
@@ -203,38 +218,38 @@ static void receive_event(struct xts_sock *s, const struct xts_recv_pdu *m)
 	socket_changed(s, EPOLLOUT);
 }
 
-bool pdu_message(const struct xts_head *head, const struct xts_recv_pdu *m, struct xts_rx_frame *frame)
+bool pdu_message(struct stack *st, const struct xts_head *head, const struct xts_recv_pdu *m, struct xts_rx_frame *frame)
 {
-	struct xts_sock *s = message_target(head->id);
-	struct channel *c = xts.channel;
+	struct xts_sock *s = message_target(st, head->id);
+	struct channel *c = st->channel;
 	struct pdu *p;
 	bool taken;
 
 	if (!s || s->closing)
 		return false; /* crossed our CLOSE */
 	if (s->state != TCP_STATE_ESTABLISHED || !(c->link.features & XTS_FEATURE_ULP)) {
-		channel_fail(EPROTO);
+		channel_fail(st, EPROTO);
 		return true;
 	}
 	if (m->post_credits && !message_credits(s, m->post_credits))
 		return true;
 	if (m->control_type >= XTS_CONTROL_EVENTS) {
 		receive_event(s, m);
-		if (xts.channel == c && m->post_credits)
+		if (st->channel == c && m->post_credits)
 			socket_changed(s, EPOLLOUT);
-		return xts.channel != c;
+		return st->channel != c;
 	}
 	if (s->done || (s->todo & TODO_GIVE_BACK) || xts_credit_receive(&s->grant, m->length + XTS_PDU_CREDITS)) {
-		channel_fail(EPROTO);
+		channel_fail(st, EPROTO);
 		return true;
 	}
 	p = find_or_add(s, m);
 	if (!p) {
-		channel_fail(ENOMEM);
+		channel_fail(st, ENOMEM);
 		return true;
 	}
 	taken = append(s, p, m, head->flags & XTS_FLAG_MORE, frame);
-	if (xts.channel != c)
+	if (st->channel != c)
 		return true;
 	make_room(s);
 	status_data(s);

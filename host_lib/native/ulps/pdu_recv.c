@@ -2,7 +2,12 @@
  * Receiving PDUs: kcm_recvmsg() of the kernel for messages, and tls_sw_recvmsg() for control records between the data of
  * a stream. One call gives one PDU, a part of one, or data that ends where a PDU begins.
  */
-#include "core/library.h"
+#include "core/buffer.h"
+#include "core/socket.h"
+#include "core/transfer.h"
+#include "ulps/ktls.h"
+#include "ulps/pdu.h"
+#include "xts.h"
 
 /* put_cmsg() */
 bool about_put(struct about *about, int level, int type, const void *data, size_t bytes)

@@ -8,7 +8,21 @@
  * there, goes in parts, and the call says how much it has taken. Where its length is known the next calls end the PDU with
  * its last byte, whatever they offer.
  */
-#include "core/library.h"
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/outbox.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+#include "core/transfer.h"
+#include "credit.h"
+#include "queue.h"
+#include "ulps/ktls.h"
+#include "ulps/pdu.h"
+#include "ulps/pushed.h"
+#include "waiting/mirror.h"
+#include "waiting/wait.h"
+#include "xts.h"
 
 #define TLS_RECORD_BYTES 16384u        /* of a control record; more becomes several, as in the kernel */
 
@@ -42,9 +56,9 @@ struct sending {
 	bool continues;            /* MSG_MORE: the PDU goes on with the next call */
 };
 
-static uint32_t largest(void)
+static uint32_t largest(struct stack *st)
 {
-	return xts.channel->link.largest_message - XTS_SEND_PDU_BYTES;
+	return st->channel->link.largest_message - XTS_SEND_PDU_BYTES;
 }
 
 static uint32_t smaller(uint64_t a, uint64_t b)
@@ -55,13 +69,14 @@ static uint32_t smaller(uint64_t a, uint64_t b)
 /* Credits without which the next message is not sent. */
 static uint32_t credits_needed(const struct xts_sock *s, const struct sending *o)
 {
-	uint64_t messages = o->goal / largest() + (o->goal % largest() != 0), all;
+	struct stack *st = s->stack;
+	uint64_t messages = o->goal / largest(st) + (o->goal % largest(st) != 0), all;
 	uint32_t enough = socket_credits_worth_waiting_for(s), least = XTS_PDU_CREDITS + (o->goal != 0);
 
 	if (enough < least)
 		enough = least;
 	if (o->blocking)
-		return smaller(enough, smaller(o->goal, largest()) + XTS_PDU_CREDITS);
+		return smaller(enough, smaller(o->goal, largest(st)) + XTS_PDU_CREDITS);
 	if (s->ulps.begun)
 		return least;
 	all = o->goal + (messages ? messages : 1) * XTS_PDU_CREDITS;
@@ -87,8 +102,9 @@ static void encode(struct xts_sock *s, const struct sending *o, uint8_t *frame, 
 /* Sends one message: 0, or -EAGAIN: wait for credits or for the link. */
 static int send_message(struct xts_sock *s, struct sending *o)
 {
-	struct channel *c = xts.channel;
-	uint32_t needed = credits_needed(s, o), n = smaller(o->goal, largest());
+	struct stack *st = s->stack;
+	struct channel *c = st->channel;
+	uint32_t needed = credits_needed(s, o), n = smaller(o->goal, largest(st));
 	struct xts_tx_slot slot;
 	bool more;
 
@@ -97,7 +113,7 @@ static int send_message(struct xts_sock *s, struct sending *o)
 		s->no_space = true;
 		return -EAGAIN;
 	}
-	if (!outbox_flush_socket(s) || channel_slot(&slot)) {
+	if (!outbox_flush_socket(s) || channel_slot(st, &slot)) {
 		send_wait_for_link(s);
 		return -EAGAIN;
 	}
@@ -108,13 +124,13 @@ static int send_message(struct xts_sock *s, struct sending *o)
 	encode(s, o, slot.data, n, more);
 	source_take(o->src, slot.data + XTS_SEND_PDU_BYTES, n);
 	send_account(s, n + XTS_PDU_CREDITS, n);
-	channel_submit(&slot, XTS_SEND_PDU_BYTES + n);
+	channel_submit(st, &slot, XTS_SEND_PDU_BYTES + n);
 	s->ulps.begun = more;
 	s->ulps.sent = more ? s->ulps.sent + n : 0;
 	o->goal -= n;
 	o->sent += n;
 	if (c->unkicked >= KICK_FRAMES && o->goal)
-		channel_flush(true);
+		channel_flush(st, true);
 	return 0;
 }
 
@@ -192,7 +208,7 @@ static int send_messages(struct xts_sock *s, struct sending *o, uint64_t deadlin
 		if (!r || !pumped) {
 			pumped = r;
 			if (r)
-				channel_pump();
+				channel_pump(s->stack);
 			continue;
 		}
 		if (!goes_on(s, o))
@@ -225,7 +241,7 @@ static ssize_t send_pdu(struct xts_sock *s, struct source *src, int flags, const
 	if (gone)
 		return o.sent ? (ssize_t)o.sent : r;
 	s->ulps.sending = false;
-	wake(&s->writers); /* the next one's turn */
+	wake(s->stack, &s->writers); /* the next one's turn */
 	status_data(s);
 	if (s->mirror)
 		mirror_dirty(s); /* it may be full now */
@@ -240,7 +256,7 @@ ssize_t pdu_send(struct xts_sock *s, struct source *src, int flags, const struct
 	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT), gone = false;
 	int r = 0;
 
-	channel_pump(); /* who only ever sends has to hear of the end, too */
+	channel_pump(s->stack); /* who only ever sends has to hear of the end, too */
 	if (s->state != TCP_STATE_ESTABLISHED && s->moved == NOT_MOVED)
 		r = send_wait_connected(s, blocking, deadline);
 	if (!r)

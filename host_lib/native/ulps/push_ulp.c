@@ -6,9 +6,23 @@
  * else is said of this socket: it is the first thing in the socket's todo. While a push is under way nobody reads, for the
  * position must stay, or sends, for what is sent would be of one protocol or the other.
  */
-#include "core/library.h"
-
 #include <sys/epoll.h>
+
+#include "core/buffer.h"
+#include "core/call.h"
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/outbox.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+#include "credit.h"
+#include "queue.h"
+#include "ulps/pdu.h"
+#include "ulps/pushed.h"
+#include "waiting/wait.h"
+#include "xts.h"
 
 #define PUSH_HEAD_BYTES 8u
 #define PUSH_SEQPACKET 1u      /* flags */
@@ -67,7 +81,7 @@ static void begin_giving_back(struct xts_sock *s)
 		pdu_drop(s);
 	}
 	s->received_bytes -= s->unread;
-	xts.received_bytes -= s->unread;
+	s->stack->received_bytes -= s->unread;
 	if (s->unread)
 		outbox_add(s, TODO_GIVE_BACK);
 }
@@ -127,12 +141,14 @@ void push_answered(struct xts_sock *s, const struct call *call)
 
 int push_give_back(struct xts_sock *s)
 {
+	struct stack *st = s->stack;
+
 	while (s->unread) {
-		uint32_t largest = xts.channel->link.largest_message - XTS_GIVE_BACK_BYTES;
+		uint32_t largest = st->channel->link.largest_message - XTS_GIVE_BACK_BYTES;
 		struct xts_give_back m = {.length = s->unread < largest ? s->unread : largest};
 		struct xts_tx_slot slot;
 		struct iovec out = {.iov_len = m.length};
-		int r = channel_slot(&slot);
+		int r = channel_slot(st, &slot);
 
 		if (r)
 			return r;
@@ -142,12 +158,12 @@ int push_give_back(struct xts_sock *s)
 		buffer_copy(s, 0, &out, 0, m.length);
 		buffer_consume(s, m.length);
 		xts_credit_free(&s->grant, m.length);
-		channel_submit(&slot, XTS_GIVE_BACK_BYTES + m.length);
+		channel_submit(st, &slot, XTS_GIVE_BACK_BYTES + m.length);
 	}
 	s->todo &= (uint8_t)~TODO_GIVE_BACK;
 	if (xts_credit_due(&s->grant))
 		s->todo |= TODO_ADVERT;
-	wake(&s->callers);
+	wake(st, &s->callers);
 	return 0;
 }
 
@@ -156,11 +172,13 @@ int push_give_back(struct xts_sock *s)
 /* Can it be asked for now? 0 or -errno. */
 static int check(const struct xts_sock *s)
 {
+	struct stack *st = s->stack;
+
 	if (s->moved != NOT_MOVED)
 		return -ENOTCONN;
 	if (s->lost)
 		return -ENETDOWN;
-	if (xts.channel && !(xts.channel->link.features & XTS_FEATURE_ULP))
+	if (st->channel && !(st->channel->link.features & XTS_FEATURE_ULP))
 		return -ENOPROTOOPT;
 	if (s->state == TCP_STATE_SYN_SENT)
 		return -EALREADY; /* before or after connecting, but which bytes it would be for now nobody can tell */
@@ -172,12 +190,13 @@ static int check(const struct xts_sock *s)
 /* Until this thread alone may push. 0 or -errno. */
 static int begin(struct xts_sock *s)
 {
+	struct stack *st = s->stack;
 	uint32_t id = s->id;
 	int r;
 
-	channel_pump();
+	channel_pump(st);
 	while ((s->pushing || s->ulps.sending) && !s->lost) {
-		r = wait_for(&s->callers, now_ns() + AGAIN_NS, false);
+		r = wait_for(st, &s->callers, now_ns() + AGAIN_NS, false);
 		if (s->id != id || !s->open)
 			return -EBADF;
 		if (r == -ENOBUFS)
@@ -192,15 +211,17 @@ static int begin(struct xts_sock *s)
 /* Until what is to be given back has left; then others may read and send again. */
 static int end(struct xts_sock *s, uint32_t id, int r)
 {
-	while (s->id == id && (s->todo & TODO_GIVE_BACK) && xts.channel) {
-		channel_flush(true);
-		if (s->todo & TODO_GIVE_BACK && wait_for(&s->callers, FOREVER, false) == -ENOBUFS)
-			channel_pump();
+	struct stack *st = s->stack;
+
+	while (s->id == id && (s->todo & TODO_GIVE_BACK) && st->channel) {
+		channel_flush(st, true);
+		if (s->todo & TODO_GIVE_BACK && wait_for(st, &s->callers, FOREVER, false) == -ENOBUFS)
+			channel_pump(st);
 	}
 	if (s->id != id || !s->open)
 		return r ? r : -EBADF;
 	s->pushing = false;
-	wake(&s->callers);
+	wake(st, &s->callers);
 	status_data(s);
 	status_ulps(s);
 	socket_changed(s, socket_events(s));
@@ -238,7 +259,7 @@ static int wait_until_sent(struct xts_sock *s, uint64_t deadline)
 	if (s->nonblocking || soon > deadline)
 		return -EAGAIN;
 	/* Credits that come back tell of it, but the last ones are not told: only when a quarter of the window has gathered. */
-	r = wait_interruptibly(&s->writers, soon, false);
+	r = wait_interruptibly(s->stack, &s->writers, soon, false);
 	if (s->id != id || !s->open)
 		return -EBADF;
 	if (r == -EINTR)
@@ -317,7 +338,7 @@ static int handshake(struct xts_sock *s)
 	uint64_t deadline = deadline_after(s->send_timeout_ns);
 	int r;
 
-	channel_pump();
+	channel_pump(s->stack);
 	while (s->state == TCP_STATE_SYN_SENT || s->ulps.handshaking) {
 		if (s->nonblocking)
 			return -EAGAIN;
@@ -332,13 +353,14 @@ static int handshake(struct xts_sock *s)
 
 int xts_ulp_handshake(int number)
 {
+	struct stack *st;
 	struct xts_sock *s;
 	ssize_t r;
 
 	do {
-		library_enter();
-		s = table_use(number);
+		st = stack_enter_of(number);
+		s = table_use(st, number);
 		r = s ? handshake(s) : -EBADF;
-	} while (library_restarts(&r));
+	} while (stack_restarts(st, &r));
 	return finish_of(number, (int)r);
 }

@@ -2,9 +2,16 @@
  * What the proxy tells about protocols: which it offers, what a pushed one knows, and why one has failed. The reason of a
  * failure is asked for once and kept, for the proxy forgets it with the connection.
  */
-#include "core/library.h"
-
+#include <stdio.h>
 #include <stdlib.h>
+
+#include "core/call.h"
+#include "core/channel.h"
+#include "core/error.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "ulps/pushed.h"
+#include "xts.h"
 
 #define TEXT_BYTES 256u
 #define OFFER_BYTES 5u         /* on the wire */
@@ -72,14 +79,15 @@ static void copy_text(char *out, const uint8_t *text, size_t bytes)
 /* Asks the proxy what has gone wrong; *out.error stays 0 when nothing has. */
 static int ask_fault(struct xts_sock *s, struct fault *out)
 {
+	struct stack *st = s->stack;
 	struct call call = {.type = XTS_CMD_IOCTL, .option = SIOC_ULP_ERROR};
 	int r;
 
-	if (s->lost || !xts.channel)
+	if (s->lost || !st->channel)
 		return -ENETDOWN;
 	if (!s->proxy_id && !s->opening)
 		return 0; /* nothing was ever asked for */
-	if (!(xts.channel->link.features & XTS_FEATURE_ULP))
+	if (!(st->channel->link.features & XTS_FEATURE_ULP))
 		return 0;
 	r = call_proxy(s, &call);
 	if (r)
@@ -97,7 +105,7 @@ static int find_fault(struct xts_sock *s, struct fault *out)
 	uint32_t id = s->id;
 	int r;
 
-	channel_pump();
+	channel_pump(s->stack);
 	if (s->fault) {
 		*out = *s->fault;
 		return 0;
@@ -114,14 +122,15 @@ static int find_fault(struct xts_sock *s, struct fault *out)
 
 int xts_ulp_error(int number, unsigned *fault, char *text, size_t bytes)
 {
+	struct stack *st;
 	struct fault found = {0};
 	struct xts_sock *s;
 	int r;
 
-	library_enter();
-	s = table_use(number);
+	st = stack_enter_of(number);
+	s = table_use(st, number);
 	r = s ? find_fault(s, &found) : -EBADF;
-	library_leave();
+	stack_leave(st);
 	if (r)
 		return finish(r);
 	if (fault)
@@ -171,7 +180,7 @@ static ssize_t tell(struct xts_sock *s, const struct item *item)
 	unsigned width;
 	long n;
 
-	if (s->lost || !xts.channel)
+	if (s->lost || !s->stack->channel)
 		return -ENETDOWN;
 	if (item->layer >= s->ulps.depth[item->send])
 		return s->state == TCP_STATE_ESTABLISHED ? -ENOENT : -ENOTCONN;
@@ -201,16 +210,17 @@ static ssize_t tell(struct xts_sock *s, const struct item *item)
 
 ssize_t xts_ulp_tell(int number, int send, unsigned layer, unsigned item, void *value, size_t bytes)
 {
+	struct stack *st;
 	struct item asked = {.send = send != 0, .layer = (uint8_t)layer, .number = (uint16_t)item, .out = value, .room = value ? bytes : 0};
 	struct xts_sock *s;
 	ssize_t r;
 
 	if (layer >= ULP_DEPTH || item > UINT16_MAX)
 		return finish(-ENOENT);
-	library_enter();
-	s = table_use(number);
+	st = stack_enter_of(number);
+	s = table_use(st, number);
 	r = s ? tell(s, &asked) : -EBADF;
-	library_leave();
+	stack_leave(st);
 	if (r >= 0)
 		return r;
 	return finish_of(number, (int)r);
@@ -218,18 +228,18 @@ ssize_t xts_ulp_tell(int number, int send, unsigned layer, unsigned item, void *
 
 /* --- offers --------------------------------------------------------------------------------------------------------------- */
 
-static int list(struct xts_ulp_offer *offers, unsigned max)
+static int list(struct stack *st, struct xts_ulp_offer *offers, unsigned max)
 {
 	struct call call = {.type = XTS_CMD_IOCTL, .option = SIOC_ULP_LIST};
 	struct xts_sock *s;
 	unsigned count = 0;
-	int r = xts.channel ? 0 : channel_attach();
+	int r = st->channel ? 0 : channel_attach(st);
 
 	if (r)
 		return r;
-	if (!xts.channel || !(xts.channel->link.features & XTS_FEATURE_ULP))
+	if (!st->channel || !(st->channel->link.features & XTS_FEATURE_ULP))
 		return 0;
-	s = socket_make(4); /* an ioctl is of a socket: one for this question */
+	s = socket_make(st, 4); /* an ioctl is of a socket: one for this question */
 	if (!s)
 		return -EMFILE;
 	s->open = true;
@@ -249,10 +259,11 @@ static int list(struct xts_ulp_offer *offers, unsigned max)
 
 int xts_ulps(struct xts_ulp_offer *offers, unsigned max)
 {
+	struct stack *st;
 	int r;
 
-	library_enter();
-	r = list(offers, offers ? max : 0);
-	library_leave();
+	st = stack_enter_own();
+	r = list(st, offers, offers ? max : 0);
+	stack_leave(st);
 	return finish(r);
 }

@@ -1,31 +1,30 @@
 /*
  * Bells: what a sleeping thread is woken by. Each thread that waits has an eventfd of its own, made with its first wait; where
- * no descriptor is to be had for it then, it shares a spare one, made when the process was attached, with all others that
+ * no descriptor is to be had for it then, it shares a spare one, made when the stack was attached, with all others that
  * have come too late: a wait is no call that may fail for want of a descriptor.
  *
  * The spare rings for all who sleep on it, and is silenced by the last of those who were meant; the others go back to sleep.
  * A thread asks for a bell of its own again with each wait.
  */
-#include "core/library.h"
-
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-static int spare = -1;
-static unsigned meant; /* threads that the spare was rung for, and that have not noticed yet */
+#include "core/stack.h"
+#include "own.h"
+#include "waiting/wait.h"
 
 static int make(void)
 {
 	return xts_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 }
 
-void bell_reserve(void)
+void bell_reserve(struct stack *st)
 {
-	if (spare < 0)
-		spare = make();
+	if (st->bells.spare < 0)
+		st->bells.spare = make();
 }
 
-bool bell_get(struct thread *t)
+bool bell_get(struct stack *st, struct thread *t)
 {
 	bool rung = t->rung;
 	int own;
@@ -34,15 +33,15 @@ bool bell_get(struct thread *t)
 		return true;
 	own = make();
 	if (own >= 0)
-		bell_heard(t, false);
+		bell_heard(st, t, false);
 	t->shares_bell = own < 0;
-	t->bell = own < 0 ? spare : own;
+	t->bell = own < 0 ? st->bells.spare : own;
 	if (own >= 0 && rung)
-		thread_ring(t);
+		thread_ring(st, t);
 	return t->bell >= 0;
 }
 
-void thread_ring(struct thread *t)
+void thread_ring(struct stack *st, struct thread *t)
 {
 	uint64_t one = 1;
 
@@ -50,13 +49,13 @@ void thread_ring(struct thread *t)
 		if (t->rung)
 			return;
 		t->rung = true;
-		meant++;
+		st->bells.meant++;
 	}
 	if (write(t->bell, &one, sizeof one) < 0)
 		return; /* full: it rings already */
 }
 
-void bell_heard(struct thread *t, bool ringing)
+void bell_heard(struct stack *st, struct thread *t, bool ringing)
 {
 	uint64_t count;
 
@@ -64,7 +63,7 @@ void bell_heard(struct thread *t, bool ringing)
 		if (!t->rung)
 			return;
 		t->rung = false;
-		if (--meant)
+		if (--st->bells.meant)
 			return;
 	} else if (!ringing) {
 		return;
@@ -75,17 +74,16 @@ void bell_heard(struct thread *t, bool ringing)
 
 void bell_give_up(struct thread *t)
 {
-	bell_heard(t, false);
 	if (t->bell >= 0 && !t->shares_bell)
 		xts_own_close(t->bell);
 	t->bell = -1;
 	t->shares_bell = false;
 }
 
-void bells_forget(void)
+void bells_forget(struct stack *st)
 {
-	if (spare >= 0)
-		xts_own_close(spare);
-	spare = -1;
-	meant = 0;
+	if (st->bells.spare >= 0)
+		xts_own_close(st->bells.spare);
+	st->bells.spare = -1;
+	st->bells.meant = 0;
 }

@@ -5,7 +5,16 @@
  * is readable while it has an event itself: sets in sets. Registering is in epoll_ctl.c, the descriptor that a program can
  * sleep on in epoll_fd.c, waiting in mixed.c.
  */
+#include "attach.h"
+#include "core/channel.h"
+#include "core/error.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "processes/inherit.h"
 #include "waiting/epoll.h"
+#include "waiting/wait.h"
+#include "xts.h"
+#include "xts_private.h"
 
 void epoll_ready_remove(struct watch *w)
 {
@@ -42,13 +51,14 @@ static void ready_add(struct watch *w)
 
 void epoll_set_ready(struct watch *w)
 {
+	struct stack *st = w->ctx->stack;
 	struct epoll_ctx *ctx = w->ctx;
 
 	ready_add(w);
-	wake(&ctx->waiters);
+	wake(st, &ctx->waiters);
 	epoll_ring(ctx);
 	if (ctx->polled)
-		wake(&xts.poll_waiters);
+		wake(st, &st->poll_waiters);
 	for (struct watch *outer = ctx->outer; outer; outer = outer->next) {
 		if (!outer->disabled && (outer->events & EPOLLIN))
 			epoll_set_ready(outer);
@@ -92,7 +102,7 @@ static bool reaches(const struct epoll_ctx *from, const struct epoll_ctx *ctx)
 
 static bool is_awaited(const struct epoll_ctx *ctx)
 {
-	if (ctx->waiters || (ctx->polled && xts.poll_waiters))
+	if (ctx->waiters || (ctx->polled && ctx->stack->poll_waiters))
 		return true;
 	for (const struct watch *outer = ctx->outer; outer; outer = outer->next)
 		if (asks(outer) && is_awaited(outer->ctx))
@@ -176,44 +186,48 @@ int epoll_collect(struct epoll_ctx *ctx, struct epoll_event *events, int max)
 
 bool xts_epoll_is_ready(void *ectx)
 {
+	struct stack *st;
 	bool ready;
 
-	library_enter();
-	channel_pump();
+	st = stack_enter(((struct epoll_ctx *)ectx)->stack);
+	channel_pump(st);
 	ready = epoll_has_event(ectx);
-	library_leave();
+	stack_leave(st);
 	return ready;
 }
 
 void epoll_promise(struct epoll_ctx *ctx, int count)
 {
-	struct thread *self = thread_self();
+	struct stack *st = ctx->stack;
+	struct thread *self = thread_self(ctx->stack);
 
 	if (!self)
 		return;
 	self->batching = (ctx->flags & XTS_EPOLL_BATCH) && (ctx->turn || !(ctx->flags & XTS_EPOLL_TURN));
-	self->holding = (ctx->flags & XTS_EPOLL_HOLD) && count >= (int)HOLD_EVENTS_MIN && xts.channel &&
-			xts.channel->attachment.reply.kind != XTS_QUEUE_SHM;
+	self->holding = (ctx->flags & XTS_EPOLL_HOLD) && count >= (int)HOLD_EVENTS_MIN && st->channel &&
+			st->channel->attachment.reply.kind != XTS_QUEUE_SHM;
 }
 
 void epoll_arrive(struct epoll_ctx *ctx)
 {
-	struct thread *self = thread_self();
+	struct stack *st = ctx->stack;
+	struct thread *self = thread_self(ctx->stack);
 
 	if (self)
 		self->batching = self->holding = false;
-	if (xts.to_join)
+	if (st->to_join)
 		inherit_take_watched(ctx);
 	for (struct watch *w = ctx->listeners; w; w = w->listeners_next) {
 		if (!w->disabled && (w->events & EPOLLIN) && w->socket->state == TCP_STATE_LISTEN)
 			listener_interest(w->socket);
 	}
-	channel_flush(true);
-	channel_pump();
+	channel_flush(st, true);
+	channel_pump(st);
 }
 
 int xts_epoll(void *ectx, struct epoll_event *events, int max)
 {
+	struct stack *st;
 	struct epoll_ctx *ctx = ectx;
 	int r;
 
@@ -221,11 +235,11 @@ int xts_epoll(void *ectx, struct epoll_event *events, int max)
 		return finish(-EBADF);
 	if (max <= 0 || !events)
 		return finish(max <= 0 ? -EINVAL : -EFAULT);
-	library_enter();
+	st = stack_enter(ctx->stack);
 	epoll_arrive(ctx);
 	r = epoll_collect(ctx, events, max);
 	epoll_collected(ctx, r);
 	epoll_promise(ctx, r);
-	library_leave();
+	stack_leave(st);
 	return r;
 }

@@ -1,15 +1,17 @@
-/* Polling contexts, between epoll.c (what is ready), epoll_ctl.c (what is registered), epoll_fd.c (the descriptor) and mixed.c (waiting). */
+/* Polling contexts: epoll.c (what is ready), epoll_ctl.c (what is registered), epoll_fd.c (the descriptor), mixed.c (waiting). */
 #ifndef XTS_EPOLL_H
 #define XTS_EPOLL_H
 
 #include <sys/epoll.h>
 
-#include "core/library.h"
+#include "core/stack.h"
 
+#define HOLD_EVENTS_MIN 4u     /* in fewer events a turn there is less to save than the clock costs */
 #define EPOLL_ALWAYS (EPOLLERR | EPOLLHUP)
 #define EPOLL_WAYS (EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE) /* not what is waited for, but how */
 
 struct epoll_ctx {
+	struct stack *stack;       /* of the thread that made it: the rest is under its lock */
 	struct epoll_ctx *next;
 	struct watch *ready_first, *ready_last;
 	struct watch *listeners;   /* watches of listening sockets, whose connections a wait asks for */
@@ -54,5 +56,15 @@ void epoll_note_listener(struct watch *w);
 void epoll_ring(struct epoll_ctx *ctx);
 void epoll_collected(struct epoll_ctx *ctx, int found);
 void epoll_close_fd(struct epoll_ctx *ctx);
+
+/* For the rest of the library. */
+void epoll_ready(struct xts_sock *s, uint32_t events);
+void epoll_end_turn(struct stack *st);
+void epoll_channel_opened(struct stack *st);
+void epoll_forget_socket(struct xts_sock *s);
+void epoll_forget(struct stack *st);
+bool epoll_watches(const struct epoll_ctx *ctx, const struct xts_sock *s);
+bool epoll_awaits(const struct xts_sock *s);  /* a thread waits for it in a context */
+bool epoll_awaits_elsewhere(const struct xts_sock *s); /* somebody may, on a context's descriptor */
 
 #endif

@@ -1,7 +1,14 @@
 /* Polling contexts and what is registered with them: epoll_create(2) and epoll_ctl(2). */
-#include "waiting/epoll.h"
-
 #include <stdlib.h>
+
+#include "core/error.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "processes/inherit.h"
+#include "waiting/epoll.h"
+#include "waiting/wait.h"
+#include "xts.h"
+#include "xts_private.h"
 
 /* All that may come with EPOLLEXCLUSIVE. */
 #define WITH_EXCLUSIVE (EPOLLIN | EPOLLOUT | EPOLL_ALWAYS | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE)
@@ -35,6 +42,7 @@ void epoll_forget_socket(struct xts_sock *s)
 
 void *xts_epoll_ctx_create_flags(unsigned flags)
 {
+	struct stack *st;
 	struct epoll_ctx *ctx;
 
 	if (flags & ~(XTS_EPOLL_BATCH | XTS_EPOLL_TURN | XTS_EPOLL_PATIENT | XTS_EPOLL_HOLD)) {
@@ -47,10 +55,11 @@ void *xts_epoll_ctx_create_flags(unsigned flags)
 		return NULL;
 	ctx->flags = flags;
 	ctx->set = ctx->bell = ctx->queue_fd = -1;
-	library_enter();
-	ctx->next = xts.contexts;
-	xts.contexts = ctx;
-	library_leave();
+	st = stack_enter_own();
+	ctx->stack = st;
+	ctx->next = st->contexts;
+	st->contexts = ctx;
+	stack_leave(st);
 	return ctx;
 }
 
@@ -72,20 +81,22 @@ static void free_watches(struct watch *w, const struct epoll_ctx *ctx)
 
 void xts_epoll_ctx_destroy(void *ectx)
 {
-	struct epoll_ctx *ctx = ectx, **at = &xts.contexts;
+	struct epoll_ctx *ctx = ectx, **at;
+	struct stack *st;
 	struct xts_sock *s = NULL;
 	struct thread *self;
 
 	if (!ctx)
 		return;
-	library_enter();
-	self = thread_self();
-	while ((s = table_next(s)))
+	st = stack_enter(ctx->stack);
+	self = thread_self(st);
+	while ((s = table_next(st, s)))
 		free_watches(s->watches, ctx);
-	for (struct epoll_ctx *inner = xts.contexts; inner; inner = inner->next)
+	for (struct epoll_ctx *inner = st->contexts; inner; inner = inner->next)
 		free_watches(inner->outer, ctx);
 	while (ctx->outer)
 		watch_free(ctx->outer);
+	at = &st->contexts;
 	while (*at && *at != ctx)
 		at = &(*at)->next;
 	if (*at)
@@ -93,7 +104,7 @@ void xts_epoll_ctx_destroy(void *ectx)
 	epoll_close_fd(ctx);
 	if (self)
 		self->batching = self->holding = false; /* a promise to come back to this context would not be kept */
-	library_leave();
+	stack_leave(st);
 	free(ctx);
 }
 
@@ -167,6 +178,7 @@ static int change(struct epoll_ctx *ctx, int op, struct xts_sock *s, struct epol
 
 int xts_epoll_ctl_keyed(void *ectx, int op, int number, uint32_t key, struct epoll_event *event)
 {
+	struct stack *st;
 	struct xts_sock *s;
 	int r;
 
@@ -174,10 +186,10 @@ int xts_epoll_ctl_keyed(void *ectx, int op, int number, uint32_t key, struct epo
 		return finish(-EBADF);
 	if (op != EPOLL_CTL_DEL && !event)
 		return finish(-EFAULT);
-	library_enter();
-	s = op == EPOLL_CTL_DEL ? table_open(number) : table_use(number);
+	st = stack_enter_of(number);
+	s = op == EPOLL_CTL_DEL ? table_open(st, number) : table_use(st, number);
 	r = s ? change(ectx, op, s, NULL, key, event) : -EBADF;
-	library_leave();
+	stack_leave(st);
 	return finish(r);
 }
 
@@ -188,27 +200,29 @@ int xts_epoll_ctl(void *ectx, int op, int number, struct epoll_event *event)
 
 int xts_epoll_registered(void *ectx, int number, uint32_t key, struct epoll_event *event)
 {
+	struct stack *st;
 	struct watch *w = NULL;
 	struct xts_sock *s;
 
-	library_enter();
-	s = table_open(number);
+	st = stack_enter_of(number);
+	s = table_open(st, number);
 	if (s)
 		w = watch_find(ectx, s, NULL, key);
 	if (w) {
 		event->events = w->disabled ? w->events & (uint32_t)EPOLL_WAYS : w->events;
 		event->data = w->data;
 	}
-	library_leave();
+	stack_leave(st);
 	return finish(w ? 0 : -ENOENT);
 }
 
 int xts_epoll_nest(void *ectx, int op, void *inner, uint32_t key, struct epoll_event *event)
 {
+	struct stack *st;
 	int r;
 
-	library_enter();
+	st = stack_enter(((struct epoll_ctx *)ectx)->stack);
 	r = change(ectx, op, NULL, inner, key, event);
-	library_leave();
+	stack_leave(st);
 	return finish(r);
 }

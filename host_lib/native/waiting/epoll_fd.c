@@ -6,20 +6,27 @@
  * can sleep on the descriptor at once. With XTS_EPOLL_TURN neither doorbell nor eventfd is touched between a collection
  * that found something and xts_flush(), which decides by what is on the ready list then.
  */
-#include "waiting/epoll.h"
-
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "core/channel.h"
+#include "core/error.h"
+#include "core/stack.h"
+#include "own.h"
+#include "waiting/epoll.h"
+#include "xts.h"
+
 static void set_idle(struct epoll_ctx *ctx, bool idle)
 {
+	struct stack *st = ctx->stack;
+
 	if (ctx->idle == idle)
 		return;
 	ctx->idle = idle;
 	if (idle)
-		xts.idle_contexts++;
+		st->idle_contexts++;
 	else
-		xts.idle_contexts--;
+		st->idle_contexts--;
 }
 
 /* Makes the context's descriptor ready until a collection finds nothing. */
@@ -47,8 +54,9 @@ static void hush(struct epoll_ctx *ctx)
 /* The set holds the live channel's descriptor. */
 static void follow_channel(struct epoll_ctx *ctx)
 {
+	struct stack *st = ctx->stack;
 	struct epoll_event event = {.events = EPOLLIN};
-	int fd = xts.channel ? xts.channel->queue->wait_fd : -1;
+	int fd = st->channel ? st->channel->queue->wait_fd : -1;
 
 	if (ctx->set < 0 || ctx->queue_fd == fd)
 		return; /* a dead channel's descriptor has left the set by being closed */
@@ -70,9 +78,9 @@ void epoll_collected(struct epoll_ctx *ctx, int found)
 }
 
 /* The turn is over: what is ready, or becomes so, shows at the descriptor again. */
-void epoll_end_turn(void)
+void epoll_end_turn(struct stack *st)
 {
-	for (struct epoll_ctx *ctx = xts.contexts; ctx; ctx = ctx->next) {
+	for (struct epoll_ctx *ctx = st->contexts; ctx; ctx = ctx->next) {
 		if (!ctx->turn)
 			continue;
 		ctx->turn = false;
@@ -84,9 +92,9 @@ void epoll_end_turn(void)
 }
 
 /* Somebody may be asleep on a descriptor already. The number of the dead channel's may have been given to this one's. */
-void epoll_channel_opened(void)
+void epoll_channel_opened(struct stack *st)
 {
-	for (struct epoll_ctx *ctx = xts.contexts; ctx; ctx = ctx->next) {
+	for (struct epoll_ctx *ctx = st->contexts; ctx; ctx = ctx->next) {
 		ctx->queue_fd = -1;
 		follow_channel(ctx);
 	}
@@ -129,9 +137,9 @@ void epoll_close_fd(struct epoll_ctx *ctx)
 }
 
 /* In a forked child: the descriptors are the parent's, the sockets are gone. */
-void epoll_forget(void)
+void epoll_forget(struct stack *st)
 {
-	for (struct epoll_ctx *ctx = xts.contexts; ctx; ctx = ctx->next) {
+	for (struct epoll_ctx *ctx = st->contexts; ctx; ctx = ctx->next) {
 		epoll_close_fd(ctx);
 		ctx->waiters = ctx->polled = 0;
 		ctx->turn = false;
@@ -140,12 +148,13 @@ void epoll_forget(void)
 
 int xts_epoll_fd(void *ectx)
 {
+	struct stack *st;
 	int r;
 
 	if (!ectx)
 		return finish(-EBADF);
-	library_enter();
+	st = stack_enter(((struct epoll_ctx *)ectx)->stack);
 	r = open_descriptor(ectx);
-	library_leave();
+	stack_leave(st);
 	return finish(r);
 }

@@ -9,12 +9,19 @@
  * Both ends are in this process, so either can be used to undo. A hang-up cannot be undone, so it is only mirrored once a
  * connection has ended; a socket that was never connected, which the kernel calls hung up, is only writable here.
  */
-#include "core/library.h"
-
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "core/error.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "own.h"
+#include "processes/inherit.h"
+#include "waiting/mirror.h"
+#include "waiting/progress.h"
+#include "xts.h"
 
 #define SEND_BUFFER_BYTES 4608 /* the kernel's least */
 #define FILL_BYTES 2048        /* more than a quarter of it, so that it counts as full */
@@ -26,6 +33,7 @@ struct mirror {
 
 static int mirror_make(struct xts_sock *s)
 {
+	struct stack *st = s->stack;
 	struct mirror *m = calloc(1, sizeof *m);
 	int ends[2], bytes = SEND_BUFFER_BYTES;
 
@@ -41,8 +49,8 @@ static int mirror_make(struct xts_sock *s)
 	m->writable = true;
 	s->mirror = m;
 	mirror_dirty(s);
-	xts.mirrors++;
-	progress_need();
+	st->mirrors++;
+	progress_need(st);
 	return 0;
 }
 
@@ -98,19 +106,21 @@ static void update(struct xts_sock *s)
 
 void mirror_dirty(struct xts_sock *s)
 {
+	struct stack *st = s->stack;
+
 	if (s->mirror_dirty)
 		return;
 	s->mirror_dirty = true;
-	s->dirty_next = xts.dirty;
-	xts.dirty = s;
+	s->dirty_next = st->dirty;
+	st->dirty = s;
 }
 
-void mirrors_update(void)
+void mirrors_update(struct stack *st)
 {
 	struct xts_sock *s;
 
-	while ((s = xts.dirty)) {
-		xts.dirty = s->dirty_next;
+	while ((s = st->dirty)) {
+		st->dirty = s->dirty_next;
 		s->mirror_dirty = false;
 		if (s->mirror)
 			update(s);
@@ -119,7 +129,8 @@ void mirrors_update(void)
 
 void mirror_close(struct xts_sock *s)
 {
-	struct xts_sock **at = &xts.dirty;
+	struct stack *st = s->stack;
+	struct xts_sock **at = &st->dirty;
 
 	if (!s->mirror)
 		return;
@@ -132,22 +143,23 @@ void mirror_close(struct xts_sock *s)
 	xts_own_close(s->mirror->theirs);
 	free(s->mirror);
 	s->mirror = NULL;
-	xts.mirrors--;
+	st->mirrors--;
 }
 
 int xts_fileno(int number)
 {
+	struct stack *st;
 	struct xts_sock *s;
 	int r = -EBADF;
 
-	library_enter();
-	s = table_use(number);
+	st = stack_enter_of(number);
+	s = table_use(st, number);
 	if (s) {
 		listener_interest(s);
 		r = s->mirror ? 0 : mirror_make(s);
 		if (s->mirror)
 			r = s->mirror->theirs;
 	}
-	library_leave();
+	stack_leave(st);
 	return finish(r);
 }

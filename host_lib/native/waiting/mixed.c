@@ -9,16 +9,27 @@
  * epoll_wait(), without the lock: they stay O(ready), whatever their mode. Where not all events fit, both kinds take
  * turns in being first.
  */
-#include "waiting/epoll.h"
-
 #include <stdatomic.h>
 #include <stdlib.h>
+
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/process.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "processes/inherit.h"
+#include "waiting/epoll.h"
+#include "waiting/wait.h"
+#include "xts.h"
+#include "xts_private.h"
 
 #define FDS_ON_STACK 64
 
 /* --- poll ------------------------------------------------------------------------------------------------------------- */
 
 struct polling {
+	struct stack *stack;
 	struct pollfd *sockets;
 	nfds_t count;
 	struct xts_polled_context *contexts;
@@ -36,7 +47,7 @@ static int scan(const struct polling *p)
 		fd->revents = 0;
 		if (fd->fd < 0)
 			continue;
-		s = table_open(fd->fd);
+		s = table_open(p->stack, fd->fd);
 		if (!s)
 			fd->revents = POLLNVAL;
 		else /* the EPOLL* bits are the POLL* bits */
@@ -56,7 +67,7 @@ static int scan(const struct polling *p)
 static void mark(const struct polling *p, int by)
 {
 	for (nfds_t i = 0; i < p->count; i++) {
-		struct xts_sock *s = p->sockets[i].fd < 0 ? NULL : table_open(p->sockets[i].fd);
+		struct xts_sock *s = p->sockets[i].fd < 0 ? NULL : table_open(p->stack, p->sockets[i].fd);
 
 		if (s)
 			s->polled = (uint16_t)(s->polled + by);
@@ -71,29 +82,32 @@ static void mark(const struct polling *p, int by)
 /* Inherited sockets are taken over by being waited for, and listeners are offered connections. */
 static void use(const struct polling *p)
 {
-	for (nfds_t i = 0; i < p->count && (xts.untaken || xts.shared); i++) {
-		struct xts_sock *s = p->sockets[i].fd < 0 ? NULL : table_use(p->sockets[i].fd);
+	struct stack *st = p->stack;
+
+	for (nfds_t i = 0; i < p->count && (st->untaken || st->shared); i++) {
+		struct xts_sock *s = p->sockets[i].fd < 0 ? NULL : table_use(st, p->sockets[i].fd);
 
 		if (s && s->state == TCP_STATE_LISTEN && p->sockets[i].events & (POLLIN | POLLRDNORM))
 			listener_interest(s);
 	}
-	for (nfds_t i = 0; i < p->context_count && xts.to_join; i++)
+	for (nfds_t i = 0; i < p->context_count && st->to_join; i++)
 		inherit_take_watched(p->contexts[i].ectx);
 }
 
 /* How many of ours are ready, or -errno; or 0 with beside->ready, or at the deadline. */
-static int poll_ours(const struct polling *p, struct beside *beside, uint64_t deadline_ns)
+static int poll_ours(struct polling *p, struct beside *beside, uint64_t deadline_ns)
 {
+	struct stack *st;
 	int r;
 
-	library_enter();
+	p->stack = st = stack_enter_own();
 	use(p);
-	channel_pump();
+	channel_pump(st);
 	r = scan(p);
 	if (!r && deadline_ns) {
 		mark(p, 1);
 		while (!r && !beside->ready) {
-			r = wait_beside(&xts.poll_waiters, deadline_ns, true, beside);
+			r = wait_beside(st, &st->poll_waiters, deadline_ns, true, beside);
 			if (r)
 				break;
 			r = scan(p);
@@ -102,7 +116,7 @@ static int poll_ours(const struct polling *p, struct beside *beside, uint64_t de
 		if (r == -ETIMEDOUT)
 			r = scan(p);
 	}
-	library_leave();
+	stack_leave(st);
 	return r;
 }
 
@@ -196,19 +210,20 @@ static int collect_kernels(struct collecting *c)
 /* Adds ours; waits for them, or for the kernel set's, if there is nothing yet. 0, -ETIMEDOUT or -errno. */
 static int collect_ours(struct collecting *c, struct beside *beside, uint64_t deadline_ns)
 {
+	struct stack *st;
 	struct epoll_ctx *ctx = c->ctx;
 	int r = 0;
 
-	library_enter();
+	st = stack_enter(c->ctx->stack);
 	epoll_arrive(ctx);
 	c->count += epoll_collect(ctx, c->events + c->count, c->max - c->count);
 	while (!c->count && deadline_ns && !r && !beside->ready) {
-		r = wait_beside(&ctx->waiters, deadline_ns, true, beside);
+		r = wait_beside(st, &ctx->waiters, deadline_ns, true, beside);
 		c->count += epoll_collect(ctx, c->events, c->max);
 	}
 	ctx->kernel_first = c->count == c->max && set_has_members(c);
 	epoll_promise(ctx, c->count);
-	library_leave();
+	stack_leave(st);
 	return c->count ? 0 : r;
 }
 

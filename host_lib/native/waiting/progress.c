@@ -4,184 +4,187 @@
  * and does not come back for: a clock wakes it for that, set with the first frame and never taken back. It is started when
  * first needed, then sleeps on the queue while no application thread does, and on its bell while it is not needed
  * or one leads. Application threads do not wait for it; when they leave the library they arm the queue's doorbell on its
- * behalf (library_leave).
+ * behalf (stack_leave).
  */
-#include "core/library.h"
-
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
-static bool started, standing_by, sleeping_on_queue;
-static uint64_t looks_again_ns; /* standing by: when it looks again by itself */
-static struct thread *self;
-static int clock_fd = -1;
-static bool clock_set;
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/stack.h"
+#include "link.h"
+#include "own.h"
+#include "processes/inherit.h"
+#include "queue.h"
+#include "waiting/mirror.h"
+#include "waiting/progress.h"
+#include "waiting/wait.h"
 
-bool progress_sleeps_on_queue(void)
+void progress_wake(struct stack *st)
 {
-	return sleeping_on_queue;
-}
+	struct progress *p = &st->progress;
 
-void progress_wake(void)
-{
-	if (!sleeping_on_queue || !self->sleeping)
+	if (!p->sleeping_on_queue || !p->self->sleeping)
 		return;
-	self->sleeping = false;
-	thread_ring(self);
+	p->self->sleeping = false;
+	thread_ring(st, p->self);
 }
 
-void progress_forget(void)
+void progress_forget(struct stack *st)
 {
-	if (clock_fd >= 0)
-		xts_own_close(clock_fd);
-	clock_fd = -1;
-	started = standing_by = sleeping_on_queue = clock_set = false;
-	self = NULL;
+	if (st->progress.clock_fd >= 0)
+		xts_own_close(st->progress.clock_fd);
+	st->progress = (struct progress){.clock_fd = -1};
 }
 
-static bool needed(void)
+static bool needed(struct stack *st)
 {
-	struct channel *c = xts.channel;
+	struct channel *c = st->channel;
 
-	return c && !xts.leader && (xts.mirrors || channel_busy(c) || xts.moving);
+	return c && !st->leader && (st->mirrors || channel_busy(c) || st->moving);
 }
 
 /* Looks after what is offered to this process. *deadline_ns: when to do so again. */
-static bool share(uint64_t *deadline_ns)
+static bool share(struct stack *st, uint64_t *deadline_ns)
 {
 	*deadline_ns = FOREVER;
-	if (!xts.shared || !xts.channel)
+	if (!st->shared || !st->channel)
 		return false;
-	share_tick(now_ns());
-	return share_is_away(now_ns(), deadline_ns) && xts.channel && !xts.leader;
+	share_tick(st, now_ns());
+	return share_is_away(st, now_ns(), deadline_ns) && st->channel && !st->leader;
 }
 
 /* Has it struck? Then what is held back leaves with the next flush. */
-static void clock_look(void)
+static void clock_look(struct progress *p)
 {
 	uint64_t times;
 
-	if (clock_set && read(clock_fd, &times, sizeof times) > 0)
-		clock_set = false;
+	if (p->clock_set && read(p->clock_fd, &times, sizeof times) > 0)
+		p->clock_set = false;
 }
 
-static void one_turn(struct beside *beside, uint64_t deadline_ns)
+static void one_turn(struct stack *st, struct beside *beside, uint64_t deadline_ns)
 {
-	struct channel *c = xts.channel;
+	struct progress *p = &st->progress;
+	struct channel *c = st->channel;
 
 	xts_link_watch(&c->link, true, now_ns());
-	channel_flush(true);
-	mirrors_update();
-	if (xts.channel != c)
+	channel_flush(st, true);
+	mirrors_update(st);
+	if (st->channel != c)
 		return;
 	if (xts_queue_arm(c->queue)) {
-		channel_pump();
+		channel_pump(st);
 	} else {
-		sleeping_on_queue = true;
-		sleep_on_channel(c, self, beside, deadline_ns);
-		sleeping_on_queue = false;
+		p->sleeping_on_queue = true;
+		sleep_on_channel(c, p->self, beside, deadline_ns);
+		p->sleeping_on_queue = false;
 		/* A leader that has come meanwhile sleeps on a doorbell that this thread, called by the clock, has disarmed. */
-		while (xts.channel == c && xts.leader && xts_queue_arm(c->queue))
-			channel_pump();
+		while (st->channel == c && st->leader && xts_queue_arm(c->queue))
+			channel_pump(st);
 	}
-	mirrors_update();
-	channel_reap();
+	mirrors_update(st);
+	channel_reap(st);
 }
 
 /* Before standing by: somebody may sleep on a polling context's descriptor, and the doorbell that its last call left
  * armed was disarmed by our turn. False: something has come meanwhile. */
-static bool leave_armed(void)
+static bool leave_armed(struct stack *st)
 {
-	struct channel *c = xts.channel;
+	struct channel *c = st->channel;
 
-	if (!c || xts.leader || !xts.idle_contexts)
+	if (!c || st->leader || !st->idle_contexts)
 		return true;
-	channel_flush(true);
-	if (xts.channel != c)
+	channel_flush(st, true);
+	if (st->channel != c)
 		return false;
 	if (xts_queue_arm(c->queue) == 0) {
 		c->armed = true;
 		return true;
 	}
-	channel_pump();
+	channel_pump(st);
 	return false;
 }
 
-static void *progress(void *unused)
+static void *progress(void *arg)
 {
-	struct pollfd fds[SLEEP_FDS + 1] = {[SLEEP_FDS] = {.fd = clock_fd, .events = POLLIN}};
+	struct stack *st = arg;
+	struct progress *p = &st->progress;
+	struct pollfd fds[SLEEP_FDS + 1] = {[SLEEP_FDS] = {.fd = p->clock_fd, .events = POLLIN}};
 	struct beside beside = {.fds = fds, .count = 1};
 	uint64_t deadline_ns;
 	bool away;
 
-	(void)unused;
-	pthread_mutex_lock(&xts.lock);
-	self = thread_self();
-	while (self) {
-		clock_look();
-		away = share(&deadline_ns);
-		if (away || needed()) {
-			one_turn(&beside, deadline_ns);
+	pthread_mutex_lock(&st->lock);
+	p->self = thread_self(st);
+	while (p->self) {
+		clock_look(p);
+		away = share(st, &deadline_ns);
+		if (away || needed(st)) {
+			one_turn(st, &beside, deadline_ns);
 			continue;
 		}
-		channel_flush(true);
-		mirrors_update();
-		channel_reap();
-		if (!leave_armed())
+		channel_flush(st, true);
+		mirrors_update(st);
+		channel_reap(st);
+		if (!leave_armed(st))
 			continue;
-		standing_by = true;
-		looks_again_ns = deadline_ns;
-		sleep_on_bell(self, &beside, deadline_ns);
-		standing_by = false;
+		p->standing_by = true;
+		p->looks_again_ns = deadline_ns;
+		sleep_on_bell(st, p->self, &beside, deadline_ns);
+		p->standing_by = false;
 	}
-	started = false; /* no descriptor for a bell: the next need tries again */
-	pthread_mutex_unlock(&xts.lock);
+	p->started = false; /* no descriptor for a bell: the next need tries again */
+	pthread_mutex_unlock(&st->lock);
 	return NULL;
 }
 
-static void start(void)
+static void start(struct stack *st)
 {
+	struct progress *p = &st->progress;
 	pthread_attr_t attributes;
 	sigset_t all, before;
 	pthread_t thread;
 
 	if (pthread_attr_init(&attributes))
 		return;
-	if (clock_fd < 0)
-		clock_fd = xts_own(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+	if (p->clock_fd < 0)
+		p->clock_fd = xts_own(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attributes, 128 * 1024);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	started = pthread_create(&thread, &attributes, progress, NULL) == 0;
+	p->started = pthread_create(&thread, &attributes, progress, st) == 0;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	pthread_attr_destroy(&attributes);
 }
 
-void progress_need(void)
+void progress_need(struct stack *st)
 {
+	struct progress *p = &st->progress;
 	uint64_t deadline_ns = FOREVER;
 
-	if (!started)
-		start();
-	else if (standing_by && (needed() || (xts.shared && xts.channel &&
-					      (share_is_away(now_ns(), &deadline_ns) || deadline_ns < looks_again_ns)))) {
-		standing_by = false;
-		thread_ring(self);
+	if (!p->started)
+		start(st);
+	else if (p->standing_by && (needed(st) || (st->shared && st->channel &&
+					      (share_is_away(st, now_ns(), &deadline_ns) || deadline_ns < p->looks_again_ns)))) {
+		p->standing_by = false;
+		thread_ring(st, p->self);
 	}
 }
 
-bool progress_will_flush(void)
+bool progress_will_flush(struct stack *st)
 {
 	static const struct itimerspec soon = {.it_value.tv_nsec = HOLD_US * 1000};
+	struct progress *p = &st->progress;
 
-	if (clock_set)
+	if (p->clock_set)
 		return true;
-	if (!started)
-		start();
-	clock_set = started && clock_fd >= 0 && timerfd_settime(clock_fd, 0, &soon, NULL) == 0;
-	return clock_set;
+	if (!p->started)
+		start(st);
+	p->clock_set = p->started && p->clock_fd >= 0 && timerfd_settime(p->clock_fd, 0, &soon, NULL) == 0;
+	return p->clock_set;
 }

@@ -12,7 +12,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "core/library.h"
+#include "waiting/wait.h"
 
 #define KERNEL_SIGNALS 64
 #define MASK_BYTES sizeof(uint64_t)          /* of the kernel's signal sets; the C library's are larger */

@@ -68,6 +68,7 @@ static inline enum xts_ran xts_come_out(void)
 
 /* Comes out of a call that may be made again; restarts: it has ended with ERESTART. True: it is to be made again. */
 bool xts_come_out_again(bool restarts);
+bool signal_restarts(void);
 
 /*
  * ppoll(2) and epoll_pwait2(2) of kernel descriptors, for a thread that is inside: a signal that is put off ends them (EINTR), also

@@ -8,7 +8,7 @@
  * what it would sleep on anyway and on these; one that is ready ends this thread's wait, and nobody else's.
  *
  * Waits without a deadline. Each ends by what it waits for, and by the end of the channel, which wakes everybody: a proxy that does
- * not answer is found dead by pings (library.h, DEAD_MS). Those on a socket's counter end by its close or failure too, and where
+ * not answer is found dead by pings (channel.h). Those on a socket's counter end by its close or failure too, and where
  * its entry in the table becomes another socket's (table_release wakes them; a counter is never set back, for who has been
  * woken may not have run yet).
  *
@@ -21,19 +21,32 @@
  *                         socket_disconnect()                            CLOSED (socket_disconnected)
  *                         end() of a push: what goes back to the proxy   its last frame has left (push_give_back)
  *                         inherit_take(): another takes it over          that has ended, in 10 s (ANSWER_NS) and a call at most
- *     xts.frame_waiters   channel_wait_slot(), call_begin()              FRAME_ACK
- *     xts.attach_waiters  channel_attach(): another attaches             that has ended, in 5 s at most
- *     xts.poll_waiters    poll, select                                   an event, a signal
+ *     st->frame_waiters   channel_wait_slot(), call_begin()              FRAME_ACK
+ *     st->attach_waiters  channel_attach(): another attaches             that has ended, in 5 s at most
+ *     st->poll_waiters    poll, select                                   an event, a signal
  *     ctx->waiters        epoll_wait                                     an event, a signal
  */
-#include "core/library.h"
-
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/settings.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+#include "link.h"
+#include "processes/inherit.h"
+#include "queue.h"
+#include "waiting/mirror.h"
+#include "waiting/progress.h"
+#include "waiting/signals.h"
+#include "waiting/wait.h"
+#include "xts_private.h"
 
 #define RETRY_NS NS_PER_MS
 #define SKIP_MAX 64u
@@ -55,9 +68,6 @@ void xts_use_kernel_calls(const struct xts_kernel_calls *calls)
 		kernel_calls.sigaction = calls->sigaction;
 }
 
-/* How many spins to skip, and how many are left to skip: doubles with every one in vain. */
-static unsigned spin_skip, spin_skipped;
-
 static inline void cpu_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -70,15 +80,15 @@ static inline void cpu_relax(void)
 static void wake_one(struct waiter *w)
 {
 	if (w->thread->sleeping)
-		thread_ring(w->thread);
+		thread_ring(w->stack, w->thread);
 	w->thread->sleeping = false;
 }
 
-void wake(uint16_t *subject)
+void wake(struct stack *st, uint16_t *subject)
 {
 	if (!*subject)
 		return;
-	for (struct waiter *w = xts.waiters; w; w = w->next) {
+	for (struct waiter *w = st->waiters; w; w = w->next) {
 		if (w->subject != subject || w->woken)
 			continue;
 		w->woken = true;
@@ -86,19 +96,19 @@ void wake(uint16_t *subject)
 	}
 }
 
-void wake_all(void)
+void wake_all(struct stack *st)
 {
-	for (struct waiter *w = xts.waiters; w; w = w->next) {
+	for (struct waiter *w = st->waiters; w; w = w->next) {
 		w->woken = true;
 		wake_one(w);
 	}
 }
 
-void wake_sleepers_on_queue(void)
+void wake_sleepers_on_queue(struct stack *st)
 {
-	if (xts.leader)
-		wake_one(xts.leader);
-	progress_wake();
+	if (st->leader)
+		wake_one(st->leader);
+	progress_wake(st);
 }
 
 /* ppoll() until the deadline, on our own descriptors and what is watched beside them. 0, 1 for beside, -ETIMEDOUT, -EINTR. */
@@ -140,26 +150,27 @@ static int poll_until(struct pollfd own[SLEEP_FDS], struct beside *beside, uint6
 }
 
 /* Sleeps without the lock. */
-static int sleep_on(struct thread *thread, struct pollfd own[SLEEP_FDS], struct beside *beside, uint64_t deadline_ns)
+static int sleep_on(struct stack *st, struct thread *thread, struct pollfd own[SLEEP_FDS], struct beside *beside, uint64_t deadline_ns)
 {
 	int r;
 
 	thread->sleeping = true;
-	pthread_mutex_unlock(&xts.lock);
+	pthread_mutex_unlock(&st->lock);
 	xts_inside.locked = 0;
 	r = poll_until(own, beside, deadline_ns);
 	if (thread->shares_bell)
 		sched_yield(); /* it may ring for another, who is to hear it first */
 	xts_inside.locked = 1;
-	pthread_mutex_lock(&xts.lock);
+	pthread_mutex_lock(&st->lock);
 	thread->sleeping = false;
-	bell_heard(thread, own[0].revents & POLLIN);
+	bell_heard(st, thread, own[0].revents & POLLIN);
 	return r;
 }
 
 /* The queue is armed: sleeps on it, and handles what has come. */
 int sleep_on_channel(struct channel *c, struct thread *thread, struct beside *beside, uint64_t deadline_ns)
 {
+	struct stack *st = c->stack;
 	struct pollfd own[SLEEP_FDS] = {
 		{.fd = thread->bell, .events = POLLIN},
 		{.fd = c->queue->wait_fd, .events = POLLIN},
@@ -171,18 +182,18 @@ int sleep_on_channel(struct channel *c, struct thread *thread, struct beside *be
 	if (c->retry && now_ns() + RETRY_NS < limit)
 		limit = now_ns() + RETRY_NS;
 	c->armed = false; /* for this thread now: who takes frames meanwhile must not disarm it */
-	xts.sleeps++;
+	st->sleeps++;
 	c->sleepers++;
-	r = sleep_on(thread, own, beside, deadline_ns < limit ? deadline_ns : limit);
+	r = sleep_on(st, thread, own, beside, deadline_ns < limit ? deadline_ns : limit);
 	c->sleepers--;
-	if (c->dead || c != xts.channel)
+	if (c->dead || c != st->channel)
 		return r == -ETIMEDOUT ? 0 : r;
 	c->armed = false;
 	xts_queue_disarm(c->queue);
 	if (own[2].revents)
 		channel_connection_event(c);
-	channel_pump();
-	channel_tick(now_ns());
+	channel_pump(st);
+	channel_tick(st, now_ns());
 	if (r == -ETIMEDOUT && deadline_ns > limit)
 		r = 0;
 	return r;
@@ -191,45 +202,46 @@ int sleep_on_channel(struct channel *c, struct thread *thread, struct beside *be
 /* One turn as the leader. */
 static int lead(struct waiter *w, struct beside *beside, uint64_t deadline_ns)
 {
-	struct channel *c = xts.channel;
+	struct stack *st = w->stack;
+	struct channel *c = st->channel;
 
-	xts.leader = w;
+	st->leader = w;
 	xts_link_watch(&c->link, true, now_ns());
-	channel_flush(true);
-	if (xts.dirty)
-		mirrors_update();
-	if (w->woken || xts.channel != c)
+	channel_flush(st, true);
+	if (st->dirty)
+		mirrors_update(st);
+	if (w->woken || st->channel != c)
 		return 0;
 	if (xts_queue_arm(c->queue)) {
-		channel_pump();
+		channel_pump(st);
 		return 0;
 	}
-	status_link();
+	status_link(st);
 	return sleep_on_channel(c, w->thread, beside, deadline_ns);
 }
 
 /* Sleeps until rung, while another thread leads or where there is no channel to lead. */
-int sleep_on_bell(struct thread *thread, struct beside *beside, uint64_t deadline_ns)
+int sleep_on_bell(struct stack *st, struct thread *thread, struct beside *beside, uint64_t deadline_ns)
 {
 	struct pollfd own[SLEEP_FDS] = {{.fd = thread->bell, .events = POLLIN}, {.fd = -1}, {.fd = -1}};
 
-	return sleep_on(thread, own, beside, deadline_ns);
+	return sleep_on(st, thread, own, beside, deadline_ns);
 }
 
 /* The leader goes: somebody else has to look after the queue. */
-static void hand_over(void)
+static void hand_over(struct stack *st)
 {
-	xts.leader = NULL;
-	if (xts.waiters) {
-		wake_one(xts.waiters);
+	st->leader = NULL;
+	if (st->waiters) {
+		wake_one(st->waiters);
 		return;
 	}
-	if (!xts.channel)
+	if (!st->channel)
 		return;
-	if (!xts.mirrors)
-		xts_link_watch(&xts.channel->link, false, 0);
-	if (xts.mirrors || channel_busy(xts.channel))
-		progress_need();
+	if (!st->mirrors)
+		xts_link_watch(&st->channel->link, false, 0);
+	if (st->mirrors || channel_busy(st->channel))
+		progress_need(st);
 }
 
 /* Is a kernel descriptor ready now? Without the lock. */
@@ -246,24 +258,25 @@ static bool look_beside(struct beside *beside)
 
 static void spin(struct waiter *w, struct beside *beside, uint64_t deadline_ns)
 {
-	uint64_t end = now_ns() + xts.settings.spin_us * NS_PER_US * (beside && beside->patient ? PATIENCE : 1);
+	struct stack *st = w->stack;
+	uint64_t end = now_ns() + st->settings.spin_us * NS_PER_US * (beside && beside->patient ? PATIENCE : 1);
 	unsigned turn = 0;
 	bool other = false;
 
-	if (spin_skipped) {
-		spin_skipped--;
+	if (st->spin_skipped) {
+		st->spin_skipped--;
 		return;
 	}
-	channel_flush(true);
-	while (xts.channel) {
+	channel_flush(st, true);
+	while (st->channel) {
 		uint64_t now = now_ns();
 
-		channel_pump();
-		if (w->woken || xts.waiting > 1 || other || xts_inside.put_off)
+		channel_pump(st);
+		if (w->woken || st->waiting > 1 || other || xts_inside.put_off)
 			break;
 		if (now >= end || now >= deadline_ns)
 			break;
-		pthread_mutex_unlock(&xts.lock);
+		pthread_mutex_unlock(&st->lock);
 		if (turn % 16 == 0)
 			other = look_beside(beside);
 		/* The one we wait for may have been put on this very core. */
@@ -271,56 +284,58 @@ static void spin(struct waiter *w, struct beside *beside, uint64_t deadline_ns)
 			sched_yield();
 		for (int i = 0; i < 8; i++)
 			cpu_relax();
-		pthread_mutex_lock(&xts.lock);
+		pthread_mutex_lock(&st->lock);
 	}
 	if (w->woken) {
-		xts.spins++;
-		spin_skip = 0;
+		st->spins++;
+		st->spin_skip = 0;
 	} else if (!other) {
-		spin_skip = spin_skip ? spin_skip * 2 : 1;
-		if (spin_skip > SKIP_MAX)
-			spin_skip = SKIP_MAX;
-		spin_skipped = spin_skip;
+		st->spin_skip = st->spin_skip ? st->spin_skip * 2 : 1;
+		if (st->spin_skip > SKIP_MAX)
+			st->spin_skip = SKIP_MAX;
+		st->spin_skipped = st->spin_skip;
 	}
 }
 
-static bool worth_spinning(const struct beside *beside)
+static bool worth_spinning(struct stack *st, const struct beside *beside)
 {
-	return xts.waiting == 1 && xts.asked == 1 && xts.settings.spin_us != SPIN_NEVER &&
+	return st->waiting == 1 && st->asked == 1 && st->settings.spin_us != SPIN_NEVER &&
 	       (!beside || beside->count <= SPIN_BESIDE_MAX);
 }
 
 /* One turn as the leader, or beside one. */
 static int one_sleep(struct waiter *w, struct beside *beside, uint64_t deadline_ns)
 {
-	if (xts.channel && (!xts.leader || xts.leader == w))
+	struct stack *st = w->stack;
+
+	if (st->channel && (!st->leader || st->leader == w))
 		return lead(w, beside, deadline_ns);
 	/* The leader sleeps: what this thread has built has to leave before it sleeps too. */
-	channel_flush(true);
-	if (xts.dirty)
-		mirrors_update();
-	if (w->woken || (xts.channel && !xts.leader))
+	channel_flush(st, true);
+	if (st->dirty)
+		mirrors_update(st);
+	if (w->woken || (st->channel && !st->leader))
 		return 0;
-	return sleep_on_bell(w->thread, beside, deadline_ns);
+	return sleep_on_bell(st, w->thread, beside, deadline_ns);
 }
 
-static int wait_until(uint16_t *subject, uint64_t deadline_ns, bool may_spin, struct beside *beside, bool interruptible)
+static int wait_until(struct stack *st, uint16_t *subject, uint64_t deadline_ns, bool may_spin, struct beside *beside, bool interruptible)
 {
-	struct waiter w = {.subject = subject, .thread = thread_self()};
+	struct waiter w = {.stack = st, .subject = subject, .thread = thread_self(st)};
 	int r = 0;
 
 	if (!w.thread)
 		return -ENOBUFS;
-	w.next = xts.waiters;
+	w.next = st->waiters;
 	if (w.next)
 		w.next->previous = &w;
-	xts.waiters = &w;
-	xts.waiting++;
+	st->waiters = &w;
+	st->waiting++;
 	++*subject;
 	w.thread->batching = w.thread->holding = false;
-	if (xts.shared)
-		share_wait_begins();
-	if (may_spin && worth_spinning(beside))
+	if (st->shared)
+		share_wait_begins(st);
+	if (may_spin && worth_spinning(st, beside))
 		spin(&w, beside, deadline_ns);
 	while (!w.woken && !r && !(beside && beside->ready)) {
 		r = interruptible && xts_inside.put_off ? -EINTR : one_sleep(&w, beside, deadline_ns);
@@ -329,40 +344,40 @@ static int wait_until(uint16_t *subject, uint64_t deadline_ns, bool may_spin, st
 	}
 	if (w.woken || r > 0)
 		r = 0;
-	if (xts.shared)
-		share_wait_ends();
+	if (st->shared)
+		share_wait_ends(st);
 	--*subject;
-	xts.waiting--;
+	st->waiting--;
 	if (w.previous)
 		w.previous->next = w.next;
 	else
-		xts.waiters = w.next;
+		st->waiters = w.next;
 	if (w.next)
 		w.next->previous = w.previous;
-	if (xts.leader == &w || !xts.leader)
-		hand_over();
+	if (st->leader == &w || !st->leader)
+		hand_over(st);
 	return r;
 }
 
-int wait_beside(uint16_t *subject, uint64_t deadline_ns, bool may_spin, struct beside *beside)
+int wait_beside(struct stack *st, uint16_t *subject, uint64_t deadline_ns, bool may_spin, struct beside *beside)
 {
-	return wait_until(subject, deadline_ns, may_spin, beside, true);
+	return wait_until(st, subject, deadline_ns, may_spin, beside, true);
 }
 
-int wait_interruptibly(uint16_t *subject, uint64_t deadline_ns, bool may_spin)
+int wait_interruptibly(struct stack *st, uint16_t *subject, uint64_t deadline_ns, bool may_spin)
 {
-	return wait_until(subject, deadline_ns, may_spin, NULL, true);
+	return wait_until(st, subject, deadline_ns, may_spin, NULL, true);
 }
 
-int wait_for(uint16_t *subject, uint64_t deadline_ns, bool may_spin)
+int wait_for(struct stack *st, uint16_t *subject, uint64_t deadline_ns, bool may_spin)
 {
-	return wait_until(subject, deadline_ns, may_spin, NULL, false);
+	return wait_until(st, subject, deadline_ns, may_spin, NULL, false);
 }
 
 int wait_to_send(struct xts_sock *s, uint64_t deadline_ns, bool spin)
 {
 	uint32_t id = s->id;
-	int r = wait_interruptibly(&s->writers, deadline_ns, spin);
+	int r = wait_interruptibly(s->stack, &s->writers, deadline_ns, spin);
 
 	if (s->id != id || !s->open)
 		return -EBADF;

@@ -1,0 +1,40 @@
+/* Received data until the application reads it: buffer.c. */
+#ifndef XTS_BUFFER_H
+#define XTS_BUFFER_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "queue.h"
+
+struct channel;
+struct stack;
+struct xts_sock;
+
+/* A received frame kept where it lies until it has been read. */
+struct held {
+	struct held *older, *newer; /* all held frames of a channel, or the pool (newer only) */
+	struct piece *piece;
+	struct xts_rx_frame frame;
+};
+
+/* A stretch of received data: in a held frame or in a heap buffer. */
+struct piece {
+	struct piece *next;
+	struct held *held;         /* NULL: in heap */
+	uint8_t *heap;
+	uint32_t offset, bytes;    /* unread part, counted from the frame's or buffer's beginning */
+	uint32_t capacity;         /* of heap */
+};
+
+void buffer_append(struct xts_sock *s, struct xts_rx_frame *frame, uint32_t offset, uint32_t bytes);
+size_t buffer_copy(struct xts_sock *s, uint32_t skip, const struct iovec *out, size_t out_skip, size_t bytes);
+int buffer_take_over(struct xts_sock *s, uint8_t *heap, uint32_t bytes); /* appends heap, now the buffer's; 0 or -ENOMEM */
+void buffer_consume(struct xts_sock *s, uint32_t bytes);
+void buffer_drop(struct xts_sock *s);
+int buffer_pool_make(struct channel *c);
+void buffer_evict_all(struct channel *c);
+void frame_recycle(struct stack *st, struct xts_rx_frame *frame);
+
+#endif

@@ -1,0 +1,35 @@
+/* Requests that have a reply with a token: call.c. */
+#ifndef XTS_CALL_H
+#define XTS_CALL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "wire.h"
+
+struct xts_sock;
+
+#define OPTION_BYTES_MAX 1024u /* of a value that is forwarded */
+
+/* BIND, LISTEN, SETSOCKOPT, GETSOCKOPT, IOCTL, SHARE, PARK or CLAIM. */
+struct call {
+	uint8_t type;              /* of the request */
+	uint32_t token;
+	int32_t level, option;     /* IOCTL: option is the request */
+	uint16_t ulp_id;           /* of a push */
+	uint32_t post_credits, backlog;
+	uint64_t key;
+	uint32_t keep_ms, unread;
+	uint64_t deadline_ns;      /* 0: none */
+	struct xts_endpoint local;
+	uint8_t value[OPTION_BYTES_MAX];
+	uint32_t length;
+	bool done;
+	int error;                 /* positive */
+};
+
+int call_proxy(struct xts_sock *s, struct call *call);
+int call_proxy_unanswered(struct xts_sock *s, struct call *call);
+int first_request_wait(struct xts_sock *s);   /* until nobody else's first request is out */
+
+#endif

@@ -1,0 +1,29 @@
+/* How a public call ends: errno, and the sentence about it (last_error.c). */
+#ifndef XTS_ERROR_H
+#define XTS_ERROR_H
+
+#include <errno.h>
+
+#include "waiting/signals.h"
+
+/* The sentence about an error that a call is about to return, where errno does not say it all: xts_last_error() gives it. */
+__attribute__((format(printf, 2, 3))) void last_error_note(int error, const char *format, ...);
+/* A public call of this thread, on this socket (-1: on none), has failed. */
+void last_error_failed(int error, int number);
+
+/* The result of a public call on a socket (-1: on none): -1 and errno for -errno. */
+static inline int finish_of(int number, int result)
+{
+	if (result >= 0)
+		return result;
+	errno = result == -ERESTART && !xts_inside.depth ? EINTR : -result;
+	last_error_failed(errno, number);
+	return -1;
+}
+
+static inline int finish(int result)
+{
+	return finish_of(-1, result);
+}
+
+#endif

@@ -1,0 +1,17 @@
+/* Messages from the proxy: message.c. */
+#ifndef XTS_MESSAGE_H
+#define XTS_MESSAGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct stack;
+struct xts_head;
+struct xts_rx_frame;
+struct xts_sock;
+
+void message_receive(struct stack *st, struct xts_rx_frame *frame, const struct xts_head *head, const uint8_t *copy);
+struct xts_sock *message_target(struct stack *st, uint32_t id); /* of a message; NULL: none, which is counted */
+bool message_credits(struct xts_sock *s, uint32_t post_credits); /* takes them; false: the channel has ended */
+
+#endif

@@ -1,0 +1,26 @@
+/* What could not leave at once: outbox.c. */
+#ifndef XTS_OUTBOX_H
+#define XTS_OUTBOX_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct stack;
+struct xts_sock;
+
+enum { /* what still has to leave */
+	TODO_ACCEPTED = 1, /* NEWCONN_ACK */
+	TODO_DATA = 2,     /* the pending buffer */
+	TODO_ADVERT = 4,
+	TODO_FIN = 8,
+	TODO_CLOSE = 16,
+	TODO_SHARE = 32,   /* a listener's key, and how long it shall be kept */
+	TODO_GIVE_BACK = 64, /* received bytes, for a protocol that has been pushed */
+};
+
+void outbox_add(struct xts_sock *s, uint8_t todo);
+void outbox_remove(struct xts_sock *s);
+void outbox_flush(struct stack *st);
+bool outbox_flush_socket(struct xts_sock *s); /* true: nothing of it is left to send */
+
+#endif

@@ -1,0 +1,334 @@
+/* The process as a whole: its stacks, its threads, fork and exit. process.h has the rules. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "core/buffer.h"
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/process.h"
+#include "core/settings.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "link.h"
+#include "own.h"
+#include "processes/inherit.h"
+#include "waiting/epoll.h"
+#include "waiting/mirror.h"
+#include "waiting/progress.h"
+#include "waiting/signals.h"
+#include "waiting/wait.h"
+#include "xts_private.h"
+
+__thread struct thread *this_thread;
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_once_t once;
+	pthread_key_t thread_key;
+	struct stack first;        /* the list of all stacks begins here */
+	struct settings configured;
+	struct thread *threads;
+	atomic_bool inherits;
+} process = {.lock = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT};
+
+void process_lock(void)
+{
+	pthread_mutex_lock(&process.lock);
+}
+
+void process_unlock(void)
+{
+	pthread_mutex_unlock(&process.lock);
+}
+
+struct stack *process_stacks(void)
+{
+	return &process.first;
+}
+
+struct stack *process_own_stack(void)
+{
+	return &process.first;
+}
+
+bool process_inherits(void)
+{
+	return atomic_load_explicit(&process.inherits, memory_order_relaxed);
+}
+
+void xts_inherit_over_fork(void)
+{
+	atomic_store_explicit(&process.inherits, true, memory_order_relaxed);
+}
+
+void xts_on_descriptors(int (*own)(int fd), void (*disown)(int fd))
+{
+	xts_own_hooks.own = own;
+	xts_own_hooks.disown = disown;
+}
+
+/* --- settings ----------------------------------------------------------------------------------------------------------- */
+
+void process_settings(struct settings *out)
+{
+	process_lock();
+	*out = process.configured;
+	process_unlock();
+}
+
+/* --- threads ---------------------------------------------------------------------------------------------------------- */
+
+static void thread_end(void *arg)
+{
+	struct thread *t = arg;
+
+	xts_go_in();
+	process_lock();
+	if (t->previous)
+		t->previous->next = t->next;
+	else
+		process.threads = t->next;
+	if (t->next)
+		t->next->previous = t->previous;
+	process_unlock();
+	bell_give_up(t);
+	free(t);
+	this_thread = NULL;
+	xts_come_out();
+}
+
+struct thread *thread_record(void)
+{
+	struct thread *t = this_thread;
+
+	if (t)
+		return t;
+	t = calloc(1, sizeof *t);
+	if (!t)
+		return NULL;
+	t->bell = -1;
+	process_lock();
+	t->next = process.threads;
+	if (t->next)
+		t->next->previous = t;
+	process.threads = t;
+	process_unlock();
+	this_thread = t;
+	pthread_setspecific(process.thread_key, t);
+	return t;
+}
+
+struct thread *thread_self(struct stack *st)
+{
+	struct thread *t = thread_record();
+
+	return t && bell_get(st, t) ? t : NULL;
+}
+
+/* --- fork ------------------------------------------------------------------------------------------------------------- */
+
+/*
+ * The thread itself may be in the library: fork() by a handler that xts_sigaction() does not know, in the midst of a call. A lock
+ * is its own then, or it waits for one; what it guards may be half changed, and the child is good for exec and _exit only.
+ */
+static __thread bool forks_inside;
+
+/* All stacks, in order of creation, and then the process: a stack made meanwhile is at the end of the list. */
+static void before_fork(void)
+{
+	signals_before_fork();
+	forks_inside = xts_inside.locked;
+	if (forks_inside)
+		return;
+	xts_inside.locked = 1; /* what is done until after_fork is the library's doing */
+	for (struct stack *st = process_stacks(); st; st = st->next)
+		pthread_mutex_lock(&st->lock);
+	for (struct stack *st = process_stacks(); st; st = st->next) {
+		heirs_before_fork(st);
+		sharers_before_fork(st);
+	}
+	process_lock();
+}
+
+static void after_fork_parent(void)
+{
+	if (!forks_inside) {
+		process_unlock();
+		for (struct stack *st = process_stacks(); st; st = st->next) {
+			heirs_after_fork_parent(st);
+			pthread_mutex_unlock(&st->lock);
+		}
+		xts_inside.locked = 0;
+	}
+	signals_after_fork_parent();
+}
+
+static void forget_threads(void)
+{
+	for (struct thread *t = process.threads, *next; t; t = next) {
+		next = t->next;
+		t->rung = false;
+		bell_give_up(t);
+		if (t != this_thread)
+			free(t);
+	}
+	process.threads = this_thread;
+	if (this_thread) {
+		this_thread->next = this_thread->previous = NULL;
+		this_thread->batching = this_thread->holding = false;
+	}
+}
+
+/*
+ * The child has a copy of everything but the queue's memory (MADV_DONTFORK), which is the parent's alone. Its sockets
+ * are forgotten with a new generation, so that an inherited number is EBADF even after the child has made its own; or,
+ * where they are kept over fork, have no channel any more and wait to be used (inherit.c).
+ */
+static void forget_parent(struct stack *st)
+{
+	struct xts_sock *s = NULL;
+
+	bells_forget(st);
+	st->waiters = st->leader = NULL;
+	st->waiting = st->asked = 0;
+	st->attaching = false;
+	st->attach_waiters = st->frame_waiters = st->poll_waiters = st->close_waiters = 0;
+	progress_forget(st);
+	channel_forget(st);
+	inherit_uplink(st, heirs_after_fork_child(st));
+	st->shared = st->to_join = NULL;
+	st->moving = st->untaken = 0;
+	while ((s = table_next(st, s))) {
+		mirror_close(s);
+		buffer_drop(s);
+		free(s->pending);
+		if (process_inherits() && s->open) {
+			inherit_after_fork(s);
+			if (s->state == TCP_STATE_LISTEN)
+				continue;
+		}
+		epoll_forget_socket(s);
+		if (!process_inherits() || !s->open)
+			table_release(s);
+	}
+	epoll_forget(st);
+	st->dirty = NULL;
+	st->started = false;
+	st->sent_bytes = st->received_bytes = 0;
+}
+
+static void after_fork_child(void)
+{
+	if (!forks_inside) {
+		pthread_mutex_init(&process.lock, NULL);
+		forget_threads();
+		for (struct stack *st = process_stacks(); st; st = st->next) {
+			pthread_mutex_init(&st->lock, NULL);
+			pthread_mutex_lock(&st->lock);
+			forget_parent(st);
+			pthread_mutex_unlock(&st->lock);
+		}
+		xts_inside.locked = 0;
+	}
+	signals_after_fork_child();
+}
+
+/* --- the end ------------------------------------------------------------------------------------------------------------ */
+
+static void say_goodbye(struct stack *st)
+{
+	if (!st->channel)
+		return;
+	xts_link_goodbye(&st->channel->link, 0);
+	channel_flush(st, true);
+}
+
+static void leave(struct stack *st)
+{
+	stack_enter(st);
+	while (st->attaching)
+		wait_for(st, &st->attach_waiters, FOREVER, false);
+	stack_settle(st);
+	if (st->channel) {
+		say_goodbye(st);
+		channel_die(st, ENETDOWN);
+	}
+	st->started = false;
+	stack_leave(st);
+}
+
+void xts_leave(void)
+{
+	process_start();
+	for (struct stack *st = process_stacks(); st; st = st->next)
+		leave(st);
+	process_lock();
+	process.configured = (struct settings){0};
+	process_unlock();
+}
+
+/*
+ * At an orderly exit what is still in the outbox leaves, then GOODBYE: the proxy closes our connections as the kernel
+ * would. Other threads may still be in calls; these wait until the process is gone.
+ */
+static void before_exit(struct stack *st)
+{
+	struct timespec limit;
+
+	/* Never held for long; but exit() may have been called from a handler that has interrupted a call of ours. */
+	clock_gettime(CLOCK_REALTIME, &limit);
+	limit.tv_sec++;
+	if (pthread_mutex_timedlock(&st->lock, &limit) != 0)
+		return;
+	xts_inside.locked = 1;
+	heirs_at_exit(st, true);
+	inherit_at_exit(st);
+	sharers_at_exit(st);
+	stack_settle(st);
+	say_goodbye(st);
+	pthread_mutex_unlock(&st->lock);
+	xts_inside.locked = 0;
+}
+
+void xts_before_exit(void)
+{
+	process_start();
+	xts_go_in();
+	for (struct stack *st = process_stacks(); st; st = st->next)
+		before_exit(st);
+	xts_come_out();
+}
+
+__attribute__((destructor)) static void at_exit(void)
+{
+	xts_before_exit();
+}
+
+static void start_once(void)
+{
+	stack_init(&process.first);
+	pthread_key_create(&process.thread_key, thread_end);
+	pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+}
+
+void process_start(void)
+{
+	pthread_once(&process.once, start_once);
+}
+
+/* Settings are taken when a stack attaches: too late for those of one that has. */
+int process_configure(const struct settings *settings)
+{
+	struct stack *st = stack_enter_own();
+	bool attached = st->channel || st->attaching;
+
+	if (!attached) {
+		process_lock();
+		process.configured = *settings;
+		process_unlock();
+		st->started = false;
+	}
+	stack_leave(st);
+	return attached ? -EBUSY : 0;
+}

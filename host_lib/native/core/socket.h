@@ -1,0 +1,161 @@
+/*
+ * Sockets, and the table of them (table.c).
+ *
+ * A socket keeps the kernel's own variables: state is sk_state, phase is the socket's SS_*, shutdown is sk_shutdown, done is
+ * SOCK_DONE, error is sk_err. The calls then follow the kernel's code paths, and with them its errno.
+ *
+ * A pointer to a socket stays valid for the life of the process. Whether it is still the same socket is seen by its number: who
+ * has waited, and so given up the lock, compares.
+ */
+#ifndef XTS_SOCKET_H
+#define XTS_SOCKET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "credit.h"
+#include "ulps/pushed.h"
+#include "wire.h"
+
+#define SOCKETS_MAX (1u << 20)
+#define SOCKET_INDEX(id) ((id) & (SOCKETS_MAX - 1))
+
+enum { /* sk_state, as far as the host can tell */
+	TCP_STATE_CLOSE,
+	TCP_STATE_SYN_SENT,
+	TCP_STATE_ESTABLISHED,
+	TCP_STATE_LISTEN,
+};
+enum { PHASE_UNCONNECTED, PHASE_CONNECTING, PHASE_CONNECTED, PHASE_DISCONNECTING }; /* the kernel's SS_* */
+enum { RCV_SHUTDOWN = 1, SEND_SHUTDOWN = 2, SHUTDOWN_MASK = 3 };
+enum { NOT_INHERITED, INHERITED_ASK, INHERITED_KEYED }; /* the parent has it; or its key and state are here */
+enum { NOT_MOVED, MOVING, MOVED }; /* a connection that is being, or has been, given to another process */
+
+struct call;
+struct fault;
+struct mirror;
+struct pdu;
+struct piece;
+struct sharers;
+struct stack;
+struct watch;
+
+struct xts_sock {
+	struct stack *stack;       /* whose it is as long as the process lives; the rest is under its lock */
+	uint32_t id;               /* the number; its generation moves on when the entry is released */
+	uint32_t proxy_id;         /* 0: the proxy knows nothing of this socket (yet) */
+	bool in_use;
+	bool open;                 /* the application has not closed it */
+	bool opening;              /* the first request is out: proxy_id will come with its reply */
+	bool closing;              /* CLOSE has been sent, or will be */
+	bool disconnecting;        /* the CLOSE is only the proxy's socket's: this one lives on */
+	bool cut;                  /* disconnecting: what goes is a connection, or an attempt at one, that had not ended */
+	bool lost;                 /* its channel has died */
+	bool done;                 /* the TCP peer's FIN has come (SOCK_DONE) */
+	bool nonblocking, close_on_exec;
+	bool linger, abort;        /* SO_LINGER; abort: CLOSE carries ABORT */
+	bool bound, optioned;      /* state that only the proxy's socket has */
+	bool bound_address;        /* bound to an address, not to a port only */
+	bool v6only;               /* the program has set IPV6_V6ONLY */
+	bool renewed;              /* disconnected since: such state is gone */
+	bool no_space;             /* a sender was refused: tell when there is room (SOCK_NOSPACE) */
+	bool asked;                /* has sent since it last received: counts in stack->asked */
+	bool in_outbox, in_blocked, mirror_dirty;
+	/* over fork and exec: inherit.h */
+	bool to_share, shared;     /* a listener that shall have a key at listen; that has one with the proxy */
+	bool joint;                /* other processes may have it too */
+	bool alone;                /* it was, but none of them has it any more, and this one is leaving */
+	bool interested;           /* the application has waited for it, or accepted */
+	bool offered;              /* a NEWCONN not yet answered: may still go back */
+	bool taking;               /* a thread is at taking it over */
+	bool kept;                 /* closed here, but not yet closed, since a child may want it */
+	bool seqpacket;            /* SOCK_SEQPACKET */
+	bool pushing;              /* a push or the end of peek mode is under way: nobody reads or sends meanwhile */
+	uint8_t inherited, moved;
+	uint8_t gone;              /* enum xts_reason: why this process does not have it after fork or exec */
+	bool gone_untold;          /* nobody has used it since */
+	uint8_t family;            /* 4 or 6 */
+	uint8_t state, phase, shutdown;
+	uint8_t todo;
+	int32_t error;             /* sk_err, positive */
+	uint8_t refusal;           /* enum xts_refusal: why the proxy has refused the last request, 0 if it has not */
+	int32_t linger_s;
+	uint16_t readers, writers, callers, polled; /* waiting threads, by what they wait for */
+	uint32_t receive_lowat;
+	uint64_t receive_timeout_ns, send_timeout_ns; /* FOREVER: none */
+
+	/* receiving; for a listener the account counts connections */
+	struct xts_credit_grant grant;
+	uint32_t window_max;
+	uint32_t consumed;         /* bytes read since the window last grew, while the peer used most of it */
+	bool squeezed;             /* since then, the peer had less than half of the window left */
+	uint32_t unread;           /* bytes */
+	struct piece *first, *last;
+	struct pdu *pdu_first, *pdu_last; /* none: all that is unread is of the byte stream */
+
+	/* sending */
+	uint32_t credits;
+	uint32_t peer_window;      /* most credits ever held */
+	uint8_t *pending;          /* data accepted while no frame could leave */
+	uint32_t pending_bytes, pending_capacity;
+
+	struct call *call;         /* the request being answered */
+	struct xts_sock *accept_first, *accept_last, *accept_next;
+	struct xts_sock *listener;
+	uint32_t accept_count, backlog;
+	uint32_t heirs;            /* living children that may come to want it */
+	uint32_t link_number;      /* INHERITED_ASK: its number in the parent */
+	uint64_t key;              /* of a shared listener, or a connection on its way between processes; else 0 */
+	uint64_t interest_ns;      /* a listener: when this process last waited for it or accepted */
+	struct xts_sock *shared_next;
+	struct sharers *sharers;   /* of a shared listener that was there at a fork */
+	struct xts_sock *outbox_next, *outbox_prev, *blocked_next, *dirty_next, *free_next;
+	struct watch *watches;
+	struct mirror *mirror;
+	uint64_t sent_bytes, received_bytes, read_bytes;
+	struct xts_endpoint local, peer;
+	struct ulps ulps;
+	struct fault *fault;       /* the last one of a pushed protocol, as far as the proxy has told: ulp_info.c */
+};
+
+/* The uppermost protocol of a direction; 0: none. */
+static inline uint16_t socket_ulp(const struct xts_sock *s, unsigned direction)
+{
+	return s->ulps.depth[direction] ? s->ulps.id[direction][s->ulps.depth[direction] - 1] : 0;
+}
+
+/* --- the table: table.c ------------------------------------------------------------------------------------------------ */
+
+struct xts_sock *table_allocate(struct stack *st);     /* NULL: full */
+struct xts_sock *table_find(struct stack *st, uint32_t id); /* by the peer's word: also closing ones; NULL: no such here */
+struct xts_sock *table_open(struct stack *st, int number); /* by the application's word; NULL: EBADF */
+struct xts_sock *table_use(struct stack *st, int number); /* the same, to use it: an inherited one is taken over first (waits) */
+void table_release(struct xts_sock *s);
+struct xts_sock *table_next(struct stack *st, struct xts_sock *after); /* all in use; NULL to begin */
+uint32_t table_place(const struct xts_sock *s);         /* among the sockets of its stack, from 0 on */
+struct stack *table_stack(int number);                 /* the stack that such a number is of; NULL: none. Without a lock */
+
+/* --- a socket's life: socket.c ------------------------------------------------------------------------------------------ */
+
+struct xts_sock *socket_make(struct stack *st, uint8_t family);
+void socket_changed(struct xts_sock *s, uint32_t events); /* EPOLL* that may have become true: tells everybody */
+/* What sk_state_change() is here: whoever waits for anything looks again. EPOLLHUP is what everybody waits for. */
+#define STATE_CHANGE (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP)
+uint32_t socket_events(struct xts_sock *s);   /* readiness, as tcp_poll() in the kernel */
+void socket_fail(struct xts_sock *s, int error); /* the connection is gone (tcp_reset()) */
+void socket_learn(struct xts_sock *s, uint32_t proxy_id); /* the reply to the first request has come */
+void socket_free(struct xts_sock *s);         /* after CLOSED, or where the proxy knows nothing of it */
+void socket_asked(struct xts_sock *s, bool asked);
+uint32_t socket_credits_worth_waiting_for(const struct xts_sock *s);
+int socket_disconnect(struct xts_sock *s);    /* back to unconnected; waits */
+void socket_disconnected(struct xts_sock *s); /* it is */
+void socket_unconnected(struct xts_sock *s);  /* the same, where the proxy need not be told */
+void socket_close(struct xts_sock *s);
+void socket_end(struct xts_sock *s);
+int take_error(struct xts_sock *s);           /* sock_error(): -errno or 0, and clears it */
+
+int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t length,
+		   const struct along *along); /* connect.c; along NULL: none */
+
+#endif

@@ -1,0 +1,153 @@
+/* Entering and leaving a stack. stack.h has the theory of operation. */
+#include <time.h>
+
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/process.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "processes/inherit.h"
+#include "queue.h"
+#include "waiting/epoll.h"
+#include "waiting/mirror.h"
+#include "waiting/progress.h"
+#include "waiting/signals.h"
+#include "waiting/wait.h"
+#include "xts.h"
+
+#define EXIT_FLUSH_NS (1 * NS_PER_S)
+
+static __thread int cancel_state;
+
+uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+void stack_init(struct stack *st)
+{
+	pthread_mutex_init(&st->lock, NULL);
+	st->bells.spare = st->progress.clock_fd = -1;
+	st->parent.fd = st->children.child_end = st->children.set = -1;
+	st->lose_random = 0x9e3779b97f4a7c15u; /* any state but 0 */
+}
+
+static struct stack *lock(struct stack *st)
+{
+	xts_inside.locked = 1;
+	pthread_mutex_lock(&st->lock);
+	return st;
+}
+
+/* A thread that is cancelled while it waits would leave its waiter, on its stack, in our list. */
+static void begin(void)
+{
+	xts_go_in();
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+	process_start();
+}
+
+struct stack *stack_enter(struct stack *st)
+{
+	begin();
+	return lock(st);
+}
+
+struct stack *stack_enter_own(void)
+{
+	begin();
+	return lock(process_own_stack());
+}
+
+struct stack *stack_enter_of(int number)
+{
+	struct stack *st;
+
+	begin();
+	st = table_stack(number);
+	return lock(st ? st : process_own_stack());
+}
+
+/* Does this thread come back before the peer has to be rung? */
+static bool keeps_quiet(const struct channel *c)
+{
+	if (!this_thread || c->unkicked >= 4 * KICK_FRAMES)
+		return false;
+	return this_thread->batching || (this_thread->holding && (!c->unkicked || progress_will_flush(c->stack)));
+}
+
+void stack_rest(struct stack *st)
+{
+	struct channel *c;
+
+	while ((c = st->channel)) {
+		channel_flush(st, !keeps_quiet(c));
+		if (st->dirty)
+			mirrors_update(st);
+		/* Somebody sleeps on the queue outside of our waits: its doorbell has to be armed when we go. */
+		if (!st->channel || st->leader || !(st->idle_contexts || st->progress.sleeping_on_queue))
+			break;
+		if (xts_queue_arm(c->queue) == 0) {
+			c->armed = true;
+			break;
+		}
+		channel_pump(st);
+	}
+	if (st->dirty)
+		mirrors_update(st);
+	/* Mirrors too: they outlive a channel, and the thread has stood by since it died. */
+	if (st->channel && (st->mirrors || channel_busy(st->channel) || (st->joint && st->shared)))
+		progress_need(st);
+	if (st->dead)
+		channel_reap(st);
+}
+
+static void let_go(struct stack *st)
+{
+	stack_rest(st);
+	pthread_mutex_unlock(&st->lock);
+	xts_inside.locked = 0;
+	pthread_setcancelstate(cancel_state, NULL);
+}
+
+void stack_leave(struct stack *st)
+{
+	let_go(st);
+	xts_come_out();
+}
+
+bool stack_leave_interrupted(struct stack *st, ssize_t *result)
+{
+	bool again;
+
+	let_go(st);
+	again = xts_come_out_again(true);
+	if (!xts_inside.depth)
+		*result = -EINTR;
+	return again;
+}
+
+void stack_settle(struct stack *st)
+{
+	uint64_t deadline = now_ns() + EXIT_FLUSH_NS;
+
+	while (st->channel && st->channel->outbox_first && now_ns() < deadline) {
+		channel_pump(st);
+		channel_flush(st, true);
+		if (st->channel && st->channel->outbox_first && wait_for(st, &st->frame_waiters, deadline, false))
+			break;
+	}
+}
+
+void xts_flush(void)
+{
+	struct stack *st = stack_enter_own();
+
+	if (this_thread)
+		this_thread->batching = this_thread->holding = false;
+	epoll_end_turn(st);
+	stack_leave(st);
+}

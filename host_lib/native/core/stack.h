@@ -1,0 +1,113 @@
+/*
+ * A stack: what a thread that uses sockets locks.
+ *
+ * Theory of operation
+ *
+ * A stack has one lock, at most one live *channel* (channel.h), the sockets and polling contexts on it, and the threads that
+ * wait for them. Stacks share nothing: who uses sockets of one takes no lock of another, and no call holds two stacks' locks.
+ * Which stack a new socket comes into, and what is the process's, is in process.h.
+ *
+ * The lock is never held while sleeping. Every public call is
+ *
+ *     st = stack_enter_of(number); r = ...; stack_leave(st); return r, or -1 and errno
+ *
+ * and works on the caller's thread: it takes frames from the queue (channel_pump), which changes sockets, builds frames in
+ * transmit slots, and stack_leave() sends what is left to send and rings the peer once.
+ *
+ * What cannot leave at once for want of frame credits (a close, an advert, small data already accepted) is noted in the socket's
+ * todo bits, and the socket is in the channel's outbox until it has left (outbox.h). If the application sleeps elsewhere meanwhile,
+ * the progress thread (progress.h) sees to it.
+ */
+#ifndef XTS_STACK_H
+#define XTS_STACK_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/settings.h"
+#include "processes/inherit.h"
+#include "waiting/progress.h"
+#include "waiting/wait.h"
+
+struct block;
+struct epoll_ctx;
+struct piece;
+struct xts_sock;
+
+struct stack {
+	pthread_mutex_t lock;
+	struct stack *next;        /* in order of creation; stacks are never freed */
+	bool started;              /* settings are complete */
+	struct settings settings;
+	struct channel *channel;   /* the live one or NULL */
+	struct channel *dead;      /* to be released when nobody sleeps on them any more */
+	bool attaching;
+	uint32_t token;            /* of the last request */
+	int last_error;            /* why the last channel ended or could not be opened */
+	char attach_error[ATTACH_ERROR_BYTES]; /* the same of one that could not be opened, as a sentence; else empty */
+
+	/* sockets */
+	struct block *blocks, *last_block; /* of the table, this stack's (table.c) */
+	struct xts_sock *free_sockets;
+	uint32_t sockets;          /* in use */
+	unsigned asked;            /* sockets that have sent since they last received */
+	struct piece *spare_pieces; /* kept for the next message, so that none allocates (buffer.c) */
+	unsigned spare_piece_count;
+
+	/* waiting */
+	struct waiter *waiters, *leader;
+	unsigned waiting;
+	uint16_t attach_waiters, frame_waiters, poll_waiters, close_waiters;
+	unsigned spin_skip, spin_skipped; /* spins to skip, and how many are left to skip: doubles with every one in vain */
+	struct bells bells;
+	struct progress progress;
+	struct epoll_ctx *contexts;
+	unsigned idle_contexts;    /* polling contexts whose descriptor the application may be sleeping on */
+	unsigned mirrors;
+	struct xts_sock *dirty;    /* sockets whose mirror is out of date */
+
+	/* other processes: inherit.h */
+	struct xts_sock *shared;   /* this process's shared listeners */
+	struct xts_sock *to_join;  /* inherited listeners that it has not joined */
+	bool joint;                /* some of them are, or were, other processes' too */
+	unsigned untaken;          /* inherited sockets not taken over yet */
+	unsigned moving;           /* connections that are being parked */
+	struct parent_link parent;
+	struct children children;
+
+	/* counted */
+	uint64_t not_inherited;    /* sockets that could not be kept over fork or exec */
+	uint64_t spins, sleeps, bad_ids, bad_messages;
+	uint64_t sent_bytes, received_bytes; /* of all sockets ever, since the process began or was forked */
+	uint32_t lose_ppm, lose_next; /* loss.c */
+	uint64_t lose_random;
+};
+
+/* Of zeroes: what is not zero at the beginning. */
+void stack_init(struct stack *st);
+
+struct stack *stack_enter(struct stack *st);  /* locks it; returns it */
+struct stack *stack_enter_of(int number);     /* the one this socket is in, or for a number nobody has the caller's own */
+struct stack *stack_enter_own(void);          /* the caller's own: where its new sockets come */
+void stack_leave(struct stack *st);
+/* Leaves, as stack_leave(), with the result of a call that may be interrupted. True: it is -ERESTART, and the call is to be made
+ * again from the beginning. One that is not becomes -EINTR, unless the caller is inside still (signals.h) and decides itself. */
+bool stack_leave_interrupted(struct stack *st, ssize_t *result);
+static inline bool stack_restarts(struct stack *st, ssize_t *result)
+{
+	if (__builtin_expect(*result == -ERESTART, 0))
+		return stack_leave_interrupted(st, result);
+	stack_leave(st);
+	return false;
+}
+/* Before the lock is given up for anything but a wait of wait.c: what was said leaves, and whoever sleeps on the queue outside
+ * of our waits has its doorbell armed. */
+void stack_rest(struct stack *st);
+void stack_settle(struct stack *st);          /* waits, a second at most, until what has been said has left */
+
+#endif

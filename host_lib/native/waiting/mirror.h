@@ -1,0 +1,12 @@
+/* Kernel descriptors that are as ready as a socket: mirror.c. */
+#ifndef XTS_MIRROR_H
+#define XTS_MIRROR_H
+
+struct stack;
+struct xts_sock;
+
+void mirror_dirty(struct xts_sock *s);
+void mirrors_update(struct stack *st);
+void mirror_close(struct xts_sock *s);
+
+#endif
