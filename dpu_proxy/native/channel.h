@@ -29,7 +29,7 @@
 #include "names.h"
 #include "queue.h"
 #include "schedule.h"
-#include "spill.h"
+#include "outgoing.h"
 #include "states.h"
 #include "tenant.h"
 #include "token.h"
@@ -89,8 +89,8 @@ struct connection {
 	uint32_t consumed;        /* bytes written since the window last grew */
 	uint32_t read_bytes;      /* that the application has read, until receive_tuned */
 	uint32_t gathered_first, gathered_last; /* chain through channel->batch, BATCH_NONE for none */
-	struct spill spill;
-	uint64_t sent_bytes, received_bytes;
+	struct outgoing out;      /* what was sent to TCP and waits */
+	uint64_t received_bytes;
 	uint32_t kernel_send, kernel_receive; /* charged for buffers in the kernel that its program has set (buffers.c) */
 	/* An offer is a connection that is announced; a listener has a list of its own. */
 	struct list offers;       /* of a listener: those without an answer; of an announced connection: on that list */
@@ -226,10 +226,8 @@ bool command_malformed(struct channel *ch, const struct xts_head *head);
 
 /* SEND; entry is the batch entry the frame lies in. Returns true when the frame is kept in the batch until the flush. */
 bool command_send(struct channel *ch, const struct xts_head *head, uint32_t entry);
-/* Takes the data of a batch entry into the connection's chain, for so many credits; false when it is not to be kept. */
-bool send_take_data(struct channel *ch, struct connection *c, uint32_t entry, uint32_t skip, uint32_t length, uint32_t credits);
-/* Post credits of the host's. False: a violation. */
-bool send_take_credits(struct channel *ch, struct connection *c, uint32_t post_credits);
+/* The same for SEND_PDU. */
+bool command_send_pdu(struct channel *ch, const struct xts_head *head, uint32_t entry);
 
 /* --- handover.c ------------------------------------------------------------------------------------------------------ */
 
@@ -297,10 +295,6 @@ void connection_connect_failed(struct connection *c, int error);
 void connection_note(struct connection *c, uint32_t epoll_events);
 /* Carries out what was noted. May free it. */
 void connection_turn(struct connection *c);
-/* Sends what the connection has to say, at most budget messages; true when it has more. */
-bool connection_send(struct connection *c, uint32_t budget);
-/* Writes the gathered frames, or spills them. */
-void connection_flush(struct connection *c);
 /* Something went wrong on TCP. */
 void connection_fail(struct connection *c, int error);
 /* Carries out a close of the host; read_bytes as in PROTOCOL.md. */
@@ -312,10 +306,22 @@ void connection_free(struct connection *c, bool reset);
 /* Looks again later, and every time later still, after what no event may tell: the end of lingering, room for what a listener could
  * not accept. */
 void connection_look_later(struct connection *c);
-/* Is anything to be delivered yet? */
-bool connection_waits(const struct connection *c);
-/* Half-closes or finishes closing when the spill buffer is empty. */
+/* Half-closes or finishes closing when nothing waits. */
 void connection_drained(struct connection *c);
+
+/* --- to_tcp.c -------------------------------------------------------------------------------------------------------- */
+
+/* Writes what waits, and then the gathered frames, which wait behind it as far as they are not taken. May free an orphan. */
+void connection_flush(struct connection *c);
+/* Drops what waits; its credits are free. */
+void connection_drop_outgoing(struct connection *c);
+/* The payload of a batch entry as pieces. */
+int batch_pieces(const struct batch_entry *e, struct iovec *iov, int max);
+
+/* --- to_host.c ------------------------------------------------------------------------------------------------------- */
+
+/* Sends what the connection has to say, at most budget messages; true when it has more. */
+bool connection_send(struct connection *c, uint32_t budget);
 
 /* --- orphan.c -------------------------------------------------------------------------------------------------------- */
 

@@ -345,7 +345,7 @@ static int do_ioctl(struct connection *c, uint32_t request, void *value, uint32_
 	if (error || (request != SIOCOUTQ && request != SIOCOUTQNSD))
 		return error;
 	memcpy(&unsent, value, sizeof unsent);
-	unsent += (int)c->spill.bytes;
+	unsent += (int)c->out.spill.bytes;
 	memcpy(value, &unsent, sizeof unsent);
 	return 0;
 }

@@ -1,4 +1,4 @@
-/* One offloaded connection between its channel and its TCP socket: events, closing. See stream.c for data. */
+/* One offloaded connection between its channel and its TCP socket: events, closing. Data: to_tcp.c, to_host.c. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -107,7 +107,7 @@ static void uncount(struct connection *c)
 		c->worker->stats.listeners--;
 	else
 		c->worker->stats.connections--;
-	connection_spill_gone(c, c->spill.bytes);
+	connection_spill_gone(c, c->out.spill.bytes);
 	if (c->orphan) {
 		orphan_uncount(c);
 		return;
@@ -138,7 +138,7 @@ void connection_free(struct connection *c, bool reset)
 	uncount(c);
 	if (c->channel)
 		identifier_release(c->channel, c->proxy_id);
-	spill_free(&c->spill);
+	outgoing_free(&c->out);
 	pushed_free(c->pushed);
 	c->pushed = NULL;
 	buffers_uncharge(c);
@@ -268,7 +268,7 @@ static void stream_event(struct connection *c, uint32_t events)
 			c->readable = true;
 			connection_wake(c);
 		}
-		if (c->pushed || c->spill.bytes)
+		if (c->pushed || outgoing_waits(&c->out))
 			connection_flush(c); /* may free an orphan: nothing of c after this */
 	}
 }
@@ -342,12 +342,9 @@ void connection_fail(struct connection *c, int error)
 		return;
 	c->worker->stats.resets++;
 	c->error = error;
+	connection_drop_outgoing(c);
 	if (c->pushed)
 		pushed_fail(c);
-	connection_spill_gone(c, c->spill.bytes);
-	if (c->channel)
-		connection_free_credits(c, c->spill.bytes);
-	spill_free(&c->spill);
 	c->readable = true; /* what has arrived is still delivered; the read after it finds the error */
 	if (c->orphan) {
 		connection_free(c, true);
@@ -369,17 +366,17 @@ bool connection_renew(struct connection *c)
 	if (connect(c->fd, &nowhere, sizeof nowhere))
 		return false;
 	connection_flush(c); /* what was sent before its host knew: nobody will read it */
-	connection_spill_gone(c, c->spill.bytes);
-	spill_free(&c->spill);
+	connection_drop_outgoing(c);
 	if (c->window)
 		xts_credit_grant_init(&c->grant, c->window);
 	connection_enter(c, CONNECTION_IDLE);
 	c->noted_events = 0; /* of before */
 	c->readable = c->read_to_end = c->writable = c->eos_told = c->reset_told = false;
-	c->fin_wanted = c->fin_done = c->lingering = c->more = c->accepted = c->spilled = false;
+	c->lingering = c->accepted = c->spilled = false;
+	c->out = (struct outgoing){ 0 };
 	c->error = 0;
 	c->held = c->consumed = 0;
-	c->sent_bytes = c->received_bytes = 0;
+	c->received_bytes = 0;
 	return true;
 }
 
@@ -425,13 +422,10 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 		bool reset = c->state == CONNECTION_ESTABLISHED;
 
 		socket_close(c, reset);
-		if (c->pushed)
-			pushed_drop(c);
-		connection_spill_gone(c, c->spill.bytes);
-		spill_free(&c->spill);
+		connection_drop_outgoing(c);
 		c->close_reply = true;
 	} else {
-		c->fin_wanted = true;
+		c->out.fin_wanted = true;
 		connection_enter(c, CONNECTION_CLOSING);
 		c->lingering = flags & XTS_FLAG_LINGER;
 		c->close_reply = !c->lingering;
@@ -440,23 +434,18 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 			c->look_ms = 0;
 			connection_look_later(c);
 		}
-		if (!connection_waits(c))
+		if (!outgoing_waits(&c->out))
 			connection_drained(c);
 	}
 	connection_wake(c);
 }
 
-bool connection_waits(const struct connection *c)
-{
-	return c->pushed ? pushed_waits(c) : c->spill.bytes;
-}
-
 void connection_drained(struct connection *c)
 {
-	if (c->pushed && c->fin_wanted && !c->fin_done && c->fd >= 0 && !pushed_finish(c))
+	if (c->pushed && c->out.fin_wanted && !c->out.fin_done && c->fd >= 0 && !pushed_finish(c))
 		return; /* its protocols have more to say, or it has failed */
-	if (c->fin_wanted && !c->fin_done && c->fd >= 0) {
-		c->fin_done = true;
+	if (c->out.fin_wanted && !c->out.fin_done && c->fd >= 0) {
+		c->out.fin_done = true;
 		/* A socket to be closed anyway is closed when CLOSED goes out; close(2) sends the FIN. */
 		if (c->lingering || c->state != CONNECTION_CLOSING)
 			(void)shutdown(c->fd, SHUT_WR);
@@ -483,7 +472,7 @@ static int all_acknowledged(int fd)
 /* Is a lingering close at its end? */
 static void look_at_lingering(struct connection *c)
 {
-	int done = c->fin_done ? all_acknowledged(c->fd) : 0;
+	int done = c->out.fin_done ? all_acknowledged(c->fd) : 0;
 
 	if (!done)
 		return;

@@ -29,7 +29,7 @@ static uint64_t channel_spill_bytes(const struct channel *ch)
 	uint64_t bytes = 0;
 
 	for (node = ch->connections.next; node != &ch->connections; node = node->next)
-		bytes += list_entry(node, struct connection, member)->spill.bytes;
+		bytes += list_entry(node, struct connection, member)->out.spill.bytes;
 	return bytes;
 }
 
@@ -85,9 +85,9 @@ static void list_connection(struct listing *l, const struct channel *ch, const s
 		.state = c->state,
 		.send_credits = c->held,
 		.window_bytes = c->window,
-		.spill_bytes = c->spill.bytes,
+		.spill_bytes = c->out.spill.bytes,
 		.unadvertised = c->grant.unadvertised,
-		.sent_bytes = c->sent_bytes,
+		.sent_bytes = c->out.sent_bytes,
 		.received_bytes = c->received_bytes,
 	};
 	if (c->pushed) {

@@ -173,8 +173,8 @@ void connection_orphan(struct connection *c)
 	uint64_t bytes;
 	int timeout_ms;
 
-	c->fin_wanted = true;
-	if (c->fd < 0 || (!connection_waits(c) && (!c->pushed || pushed_finish(c) || c->error))) {
+	c->out.fin_wanted = true;
+	if (c->fd < 0 || (!outgoing_waits(&c->out) && (!c->pushed || pushed_finish(c) || c->error))) {
 		connection_free(c, false);
 		return;
 	}
@@ -182,7 +182,7 @@ void connection_orphan(struct connection *c)
 		connection_free(c, true);
 		return;
 	}
-	bytes = c->spill.bytes + pushed_memory(c->pushed); /* of what its protocols have not sent */
+	bytes = c->out.spill.bytes + pushed_memory(c->pushed); /* of what its protocols have not sent */
 	c->unowned = unowned_hold(w, c->tenant);
 	if (!c->unowned || !make_room(w, c->tenant, bytes)) {
 		if (c->unowned)

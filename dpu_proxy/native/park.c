@@ -21,12 +21,10 @@ struct parked {
 	int fd;                   /* -1: a husk */
 	uint8_t ip_version;
 	bool watched;
-	bool fin_wanted, fin_done;
 	bool accepted;
 	int error;                /* the connection has failed: told (again) to who claims it */
-	struct spill spill;
-	struct pushed *pushed;    /* protocols travel along; what is spilled waits for who claims them */
-	uint64_t sent_bytes;
+	struct outgoing out;
+	struct pushed *pushed;    /* its protocols; what they have not taken waits until it is claimed */
 	uint32_t kernel_send, kernel_receive; /* as in struct connection */
 };
 
@@ -38,7 +36,7 @@ static struct parked *parked_of(struct keyed *k)
 /* What it keeps: bytes for TCP, and what its protocols have. */
 static uint64_t parked_bytes(const struct parked *p)
 {
-	return p->spill.bytes + pushed_memory(p->pushed);
+	return p->out.spill.bytes + pushed_memory(p->pushed);
 }
 
 /* Only its memory is left, for an event of this round may point at it. */
@@ -82,7 +80,7 @@ void parked_end(struct keyed *k)
 
 	become_husk(p);
 	pushed_free(p->pushed);
-	spill_free(&p->spill);
+	outgoing_free(&p->out);
 	reset_and_close(fd);
 }
 
@@ -99,18 +97,15 @@ static int take_from(struct parked *p, struct connection *c)
 	buffers_tune(c);
 	p->fd = c->fd;
 	p->ip_version = c->ip_version;
-	p->fin_wanted = c->fin_wanted;
-	p->fin_done = c->fin_done;
 	p->accepted = c->accepted;
 	p->error = c->error;
-	p->spill = c->spill;
 	p->pushed = pushed_leave(c);
-	p->sent_bytes = c->sent_bytes;
 	p->kernel_send = c->kernel_send;
 	p->kernel_receive = c->kernel_receive;
 	c->kernel_send = c->kernel_receive = 0;
-	c->worker->stats.spill_bytes -= c->spill.bytes;
-	memset(&c->spill, 0, sizeof c->spill);
+	c->worker->stats.spill_bytes -= c->out.spill.bytes;
+	p->out = c->out;
+	c->out = (struct outgoing){ 0 };
 	c->fd = -1;
 	c->in_epoll = false;
 	return 0;
@@ -119,7 +114,7 @@ static int take_from(struct parked *p, struct connection *c)
 int park_start(struct connection *c, uint64_t key, uint32_t keep_ms)
 {
 	struct worker_state *w = c->worker;
-	uint64_t bytes = c->spill.bytes + pushed_memory(c->pushed);
+	uint64_t bytes = c->out.spill.bytes + pushed_memory(c->pushed);
 	struct parked *p;
 	int error;
 
@@ -132,7 +127,7 @@ int park_start(struct connection *c, uint64_t key, uint32_t keep_ms)
 		return ENOBUFS;
 	p->watch.kind = WATCH_PARKED;
 	list_init(&p->noted);
-	if (c->spill.bytes && !c->pushed) {
+	if (c->out.spill.bytes && !c->pushed) {
 		p->unowned = unowned_hold(w, c->tenant);
 		if (!p->unowned) {
 			free(p);
@@ -168,34 +163,23 @@ int park_start(struct connection *c, uint64_t key, uint32_t keep_ms)
 /* Delivers some to TCP. Does it take more? */
 static bool drain(struct parked *p, struct worker_state *w)
 {
-	struct iovec iov[DRAIN_PIECES];
-	struct msghdr message = { .msg_iov = iov };
-	uint32_t offered = 0;
-	ssize_t n;
+	struct outgoing_target to = { .fd = p->fd, .writable = true, .raw_pieces = DRAIN_PIECES };
+	struct outgoing_taken taken = { 0 };
+	int error = p->out.spill.bytes ? outgoing_drain(&p->out, &to, &taken) : 0;
 
-	message.msg_iovlen = (size_t)spill_peek(&p->spill, iov, DRAIN_PIECES);
-	for (size_t i = 0; i < message.msg_iovlen; i++)
-		offered += (uint32_t)iov[i].iov_len;
-	n = offered ? sendmsg(p->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
-	if (n < 0 && errno == EINTR)
-		return true;
-	if (n < 0 && errno != EAGAIN) {
-		p->error = errno;
-		tenant_give(p->keyed.tenant, XTS_USE_KEPT_BYTES, p->spill.bytes);
-		spill_free(&p->spill);
+	if (error) {
+		p->error = -error;
+		tenant_give(p->keyed.tenant, XTS_USE_KEPT_BYTES, p->out.spill.bytes);
+		outgoing_free(&p->out);
 		return false;
 	}
-	if (n > 0) {
-		spill_drop(&p->spill, (uint32_t)n);
-		tenant_give(p->keyed.tenant, XTS_USE_KEPT_BYTES, (uint64_t)n);
-		p->sent_bytes += (uint64_t)n;
-		w->stats.sent_bytes += (uint64_t)n;
-	}
-	if (!p->spill.bytes && p->fin_wanted && !p->fin_done) {
-		p->fin_done = true;
+	tenant_give(p->keyed.tenant, XTS_USE_KEPT_BYTES, taken.bytes);
+	w->stats.sent_bytes += taken.bytes;
+	if (!p->out.spill.bytes && p->out.fin_wanted && !p->out.fin_done) {
+		p->out.fin_done = true;
 		(void)shutdown(p->fd, SHUT_WR);
 	}
-	return p->spill.bytes && n == (ssize_t)offered;
+	return p->out.spill.bytes && to.writable;
 }
 
 void park_event(struct watch *watch)
@@ -227,18 +211,15 @@ static void give_to(struct parked *p, struct connection *c)
 	if (p->watched)
 		(void)epoll_ctl(keeper->epoll_fd, EPOLL_CTL_DEL, p->fd, NULL);
 	connection_enter(c, CONNECTION_ESTABLISHED);
-	c->fin_wanted = p->fin_wanted;
-	c->fin_done = p->fin_done;
 	c->accepted = p->accepted;
 	c->error = p->error;
 	c->readable = p->error || p->pushed; /* layers may hold bytes of which epoll says nothing */
-	c->sent_bytes = p->sent_bytes;
 	c->kernel_send = p->kernel_send;
 	c->kernel_receive = p->kernel_receive;
 	p->kernel_send = p->kernel_receive = 0;
 	become_husk(p); /* before its bytes are c's: it counts them out */
-	c->spill = p->spill;
-	c->worker->stats.spill_bytes += c->spill.bytes;
+	c->out = p->out;
+	c->worker->stats.spill_bytes += c->out.spill.bytes;
 	c->worker->stats.claims++;
 }
 
@@ -248,7 +229,7 @@ static struct connection *claim(struct channel *ch, struct parked *p, int *error
 
 	if (!c)
 		return NULL;
-	if (connection_grant_claimed(c, p->spill.bytes + (p->pushed ? pushed_costs(p->pushed) : 0)) &&
+	if (connection_grant_claimed(c, outgoing_credits(&p->out)) &&
 	    (!p->pushed || (c->window >= XTS_ULP_WINDOW_MIN && pushed_adopt(c, p->pushed)))) {
 		give_to(p, c);
 		return c;

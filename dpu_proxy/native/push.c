@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "pushed.h"
-#include "stream.h"
 
 #define PUSH_BYTES 8u /* read_bytes, flags, ulp_id */
 #define ALONG_HEAD_BYTES 8u /* of each that comes along with CONNECT: request, bytes */
@@ -22,6 +21,12 @@ static bool is_connected(const struct connection *c)
 	return c->state == CONNECTION_ESTABLISHED;
 }
 
+/* Bytes still wait that go through what was pushed before. */
+static bool send_busy(const struct connection *c)
+{
+	return outgoing_waits(&c->out) && (c->pushed->started || !outgoing_last_is_raw(&c->out));
+}
+
 /* May anything be pushed onto it, as things are? */
 static int check_state(const struct connection *c, enum ulp_direction direction)
 {
@@ -38,10 +43,10 @@ static int check_state(const struct connection *c, enum ulp_direction direction)
 		return ulp_stack_refuse(stack, EBUSY, "%u bytes are to be given back yet for the push before", c->pushed->owed);
 	if (c->pushed->pdu_open)
 		return ulp_stack_refuse(stack, EBUSY, "the host is in the middle of a PDU");
-	if (direction & ULP_SEND && c->fin_wanted)
+	if (direction & ULP_SEND && c->out.fin_wanted)
 		return ulp_stack_refuse(stack, EBUSY, "the send side has been shut down");
-	if (direction & ULP_SEND && pushed_send_busy(c))
-		return ulp_stack_refuse(stack, EAGAIN, "%u bytes sent before wait for what was pushed before", c->spill.bytes);
+	if (direction & ULP_SEND && send_busy(c))
+		return ulp_stack_refuse(stack, EAGAIN, "%u bytes sent before wait for what was pushed before", c->out.spill.bytes);
 	return 0;
 }
 
@@ -110,7 +115,7 @@ static int push_onto(struct connection *c, enum ulp_direction direction, uint16_
 	if (r)
 		return r;
 	/* What is pushed later starts at once, one half of a duplex protocol excepted: so start before, where nothing is in the way. */
-	if (is_connected(c) && !(direction & ULP_SEND && p->run_count))
+	if (is_connected(c) && !(direction & ULP_SEND && outgoing_waits(&c->out)))
 		pushed_start(c);
 	r = ulp_stack_push(p->stack, direction, ulp_id, attributes, bytes);
 	if (r) {
@@ -279,7 +284,7 @@ static void give_back_ends(struct connection *c)
 static int give_back(struct pushed *p, const struct batch_entry *e)
 {
 	struct iovec iov[XTS_SEGMENTS_MAX];
-	int pieces = stream_pieces(e, iov, XTS_SEGMENTS_MAX), r = 0;
+	int pieces = batch_pieces(e, iov, XTS_SEGMENTS_MAX), r = 0;
 
 	for (int i = 0; i < pieces && !r; i++)
 		r = ulp_stack_give_back(p->stack, iov[i].iov_base, (uint32_t)iov[i].iov_len);

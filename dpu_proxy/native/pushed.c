@@ -71,7 +71,7 @@ void pushed_orphan(struct connection *c, uint32_t timeout_ms)
 
 	p->orphan_timeout_ns = (uint64_t)timeout_ms * NS_PER_MS;
 	p->orphan_ns = c->worker->now_ns + p->orphan_timeout_ns;
-	p->orphan_sent_bytes = c->sent_bytes;
+	p->orphan_sent_bytes = c->out.sent_bytes;
 	owner_wake_after(c, 0);
 }
 
@@ -95,7 +95,7 @@ static bool orphan_goes_on(struct connection *c)
 {
 	struct pushed *p = c->pushed;
 	uint64_t now = c->worker->now_ns;
-	bool over = now >= p->orphan_ns && c->sent_bytes == p->orphan_sent_bytes;
+	bool over = now >= p->orphan_ns && c->out.sent_bytes == p->orphan_sent_bytes;
 	int in_tcp = 0;
 
 	/* What TCP has in hand, and may deliver slowly, is of its own timeout. */
@@ -103,8 +103,8 @@ static bool orphan_goes_on(struct connection *c)
 		connection_free(c, true);
 		return false;
 	}
-	if (over || c->sent_bytes != p->orphan_sent_bytes) {
-		p->orphan_sent_bytes = c->sent_bytes;
+	if (over || c->out.sent_bytes != p->orphan_sent_bytes) {
+		p->orphan_sent_bytes = c->out.sent_bytes;
 		p->orphan_ns = now + p->orphan_timeout_ns;
 	}
 	owner_wake_after(c, (uint32_t)((p->orphan_ns - now) / NS_PER_MS) + 1);
@@ -134,7 +134,7 @@ void pushed_timer(struct connection *c)
 	}
 	c->readable = true;
 	connection_wake(c);
-	if (pushed_waits(c))
+	if (outgoing_waits(&c->out))
 		connection_flush(c); /* the protocol's peer allows us to send again */
 }
 
@@ -175,8 +175,6 @@ int pushed_make(struct connection *c)
 	}
 	r = charge_structs(p);
 	c->pushed = p;
-	if (!r && pushed_take_spill(c))
-		r = -ENOMEM;
 	if (r) {
 		c->pushed = NULL;
 		pushed_free(p);
@@ -269,7 +267,6 @@ void pushed_free(struct pushed *p)
 		uncount(p->connection, p);
 	ulp_stack_free(p->stack);
 	accepting_free(p);
-	free(p->runs);
 	free(p);
 }
 
@@ -350,7 +347,7 @@ static void becomes_ready(struct connection *c)
 		return;
 	}
 	connection_wake(c);
-	if (pushed_waits(c) || c->fin_wanted)
+	if (outgoing_waits(&c->out) || c->out.fin_wanted)
 		connection_flush(c);
 }
 
@@ -387,9 +384,11 @@ void pushed_advance(struct connection *c)
 }
 
 /* Bytes that were sent before a push onto the send side leave first: the protocols might send something of their own. */
-static bool must_wait(const struct pushed *p)
+static bool must_wait(const struct connection *c)
 {
-	return p->peeking || p->failed || (p->run_count && p->runs[p->run_first].raw && ulp_stack_sends(p->stack));
+	const struct pushed *p = c->pushed;
+
+	return p->peeking || p->failed || (outgoing_waits(&c->out) && outgoing_first_is_raw(&c->out) && ulp_stack_sends(p->stack));
 }
 
 void pushed_start(struct connection *c)
@@ -397,7 +396,7 @@ void pushed_start(struct connection *c)
 	struct pushed *p = c->pushed;
 	int r;
 
-	if (p->started || must_wait(p))
+	if (p->started || must_wait(c))
 		return;
 	p->started = true;
 	r = ulp_stack_start(p->stack, c->fd, !c->accepted);
@@ -445,7 +444,6 @@ void pushed_fail(struct connection *c)
 {
 	struct pushed *p = c->pushed;
 
-	pushed_drop(c);
 	if (p->failed || c->fd < 0 || !is_fault(p))
 		return;
 	p->failed = true;

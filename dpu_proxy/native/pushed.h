@@ -3,21 +3,15 @@
  *
  * Theory of operation
  *
- * A connection that nothing was ever pushed onto has no struct pushed, and the data path of stream.c to itself. With one, its
- * data goes through its stack (ulp/stack.h) as soon as that has *started*; until then TCP is read and written as it
+ * A connection that nothing was ever pushed onto has no struct pushed: its stack is empty, and TCP is read and written as it is. With
+ * one, its data goes through its stack (ulp/stack.h) as soon as that has *started*; until then TCP is read and written as it
  * is, or, where that would go past what was pushed, not at all. A stack starts when TCP is connected; on a connection that
- * is so already it starts with the push, but not in peek mode, and not before bytes that were spilled before a push onto the
- * send side have left (raw runs, below). The owner of the stack is the connection; it tells the stack what epoll says,
+ * is so already it starts with the push, but not in peek mode, and not before bytes that were sent before a push onto the
+ * send side have left (raw runs, outgoing.h). The owner of the stack is the connection; it tells the stack what epoll says,
  * drives handshakes (pushed_advance()) and keeps time for it (the worker's list of timers).
  *
- * TCP to host (pdu_receive.c): the uppermost layer reads into the transmit slot, and its mark says whether that is RECV or
- * RECV_PDU. The room offered is always XTS_PDU_CREDITS less than the credits held, so that whatever comes can be sent.
- *
- * Host to TCP (pdu_send.c): the gathered messages are offered to the stack as they came, PDU by PDU, byte streams in as
- * large pieces as there are. What it does not take is spilled, as it came from the host. The marks wait beside the spill buffer, in
- * a ring of *runs*: so many bytes of it with this mark. Runs of a byte stream are joined; one of a PDU is one message, for which the
- * host has paid XTS_PDU_CREDITS, so that the ring is within the window, too. *Raw* runs leave past the protocols: they were sent before
- * the first push onto the send side.
+ * to_tcp.c and to_host.c carry the data of all connections. The room that a protocol is offered for reading is always XTS_PDU_CREDITS less
+ * than the credits held, so that whatever comes can be sent.
  *
  * A listener's struct pushed is a template: not started, copied for each connection that is accepted (accepting.c).
  *
@@ -32,13 +26,6 @@
 
 #define PUSHED_MAX (2 * ULP_DEPTH)
 #define GIVE_BACK_MIN (1u << 20) /* a host may give back at least so much at once, or window_bytes_max if that is more */
-
-/* Bytes of the spill buffer that belong together. */
-struct run {
-	uint32_t bytes;
-	bool raw;                 /* past the protocols */
-	struct ulp_mark mark;
-};
 
 /* How the next bytes of a socket are peeked at. */
 enum peek { PEEK_NEW, PEEK_ON, PEEK_FROM_FRONT };
@@ -60,10 +47,6 @@ struct pushed {
 	uint64_t since_pdu;            /* bytes of a stream that the host was sent after the last PDU, or ever if there was none */
 	bool failed;
 	bool finished;                 /* the protocols have said that no more is sent */
-	/* Waiting in the spill buffer. */
-	struct run *runs;              /* ring of run_room, a power of two */
-	uint32_t run_first, run_count, run_room;
-	uint32_t run_pdus;             /* PDU messages among them */
 	/* The PDU that the host is in the middle of. */
 	bool pdu_open;
 	uint32_t pdu_bytes, pdu_left;  /* of the whole, if the host has told */
@@ -143,37 +126,17 @@ ssize_t peek_read(struct connection *c, void *out, size_t room);
 /* Takes bytes off the socket unseen. 0 or -errno. */
 int peek_drop(struct connection *c, uint64_t bytes);
 
-/* --- pdu_receive.c --------------------------------------------------------------------------------------------------- */
+/* --- to_host.c, to_tcp.c --------------------------------------------------------------------------------------------- */
 
-/* True while data would come, or has to wait for what is pushed. */
-bool pushed_may_read(const struct connection *c);
-/* Reads once and sends what came: true when a message was sent, and the slot with it. */
-bool pushed_receive(struct connection *c, const struct xts_tx_slot *slot);
-bool pushed_has_event(const struct connection *c);
 /* Layers have come, or are ready: how the connection is encrypted is told if that is new. */
 void pushed_note_tls(struct connection *c);
-void pushed_send_event(struct connection *c, const struct xts_tx_slot *slot);
-
-/* --- pdu_send.c ------------------------------------------------------------------------------------------------------ */
-
-/* SEND_PDU; as command_send(). */
-bool command_send_pdu(struct channel *ch, const struct xts_head *head, uint32_t entry);
-/* As connection_flush(). */
-void pushed_flush(struct connection *c);
-/* Is there anything to be sent yet, but for the protocols' goodbye? */
-bool pushed_waits(const struct connection *c);
-/* No push onto the send side is possible now: bytes that go through what was pushed before still wait. */
-bool pushed_send_busy(const struct connection *c);
-/* What is spilled was sent before anything was pushed. 0 or -ENOMEM. */
-int pushed_take_spill(struct connection *c);
-/* Can what waits leave without the host's doing? */
-bool pushed_deliverable(const struct connection *c);
-/* Post credits that the host has paid for the PDU messages that wait, beside their bytes. */
-uint32_t pushed_costs(const struct pushed *p);
-/* Drops what waits; its PDUs' credits are free. */
-void pushed_drop(struct connection *c);
 /* The protocols say that no more is sent: true when they have. May fail the connection. */
 bool pushed_finish(struct connection *c);
+/* Can what waits leave without the host's doing? */
+static inline bool pushed_deliverable(const struct connection *c)
+{
+	return c->pushed->started || outgoing_first_is_raw(&c->out);
+}
 
 /* --- accepting.c ----------------------------------------------------------------------------------------------------- */
 

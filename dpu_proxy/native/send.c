@@ -1,7 +1,8 @@
-/* SEND, the host's data, credits, FIN and CLOSE: gathered per connection until the batch of frames has been looked at. */
+/* SEND and SEND_PDU: the host's data, credits, FIN and CLOSE, gathered per connection until the batch of frames has been looked at. */
 #include "pushed.h"
 
-bool send_take_data(struct channel *ch, struct connection *c, uint32_t entry, uint32_t skip, uint32_t length, uint32_t credits)
+/* Takes the data of a batch entry into the connection's chain, for so many credits; false when it is not to be kept. */
+static bool take_data(struct channel *ch, struct connection *c, uint32_t entry, uint32_t skip, uint32_t length, uint32_t credits)
 {
 	struct batch_entry *e = &ch->batch[entry];
 
@@ -9,7 +10,7 @@ bool send_take_data(struct channel *ch, struct connection *c, uint32_t entry, ui
 		channel_violation(ch, "data on a socket that is not connected", c->proxy_id);
 		return false;
 	}
-	if (xts_credit_receive(&c->grant, credits) || c->fin_wanted) {
+	if (xts_credit_receive(&c->grant, credits) || c->out.fin_wanted) {
 		channel_violation(ch, "data beyond credits or after FIN", c->proxy_id);
 		return false;
 	}
@@ -28,7 +29,8 @@ bool send_take_data(struct channel *ch, struct connection *c, uint32_t entry, ui
 	return true;
 }
 
-bool send_take_credits(struct channel *ch, struct connection *c, uint32_t post_credits)
+/* Post credits of the host's. False: a violation. */
+static bool take_credits(struct channel *ch, struct connection *c, uint32_t post_credits)
 {
 	if (!post_credits)
 		return true;
@@ -50,9 +52,9 @@ static bool take_stream(struct channel *ch, struct connection *c, uint32_t entry
 		return false;
 	}
 	ch->batch[entry].mark.pdu = false;
-	if (!send_take_data(ch, c, entry, XTS_SEND_BYTES, length, length))
+	if (!take_data(ch, c, entry, XTS_SEND_BYTES, length, length))
 		return false;
-	c->more = more;
+	c->out.more = more;
 	return true;
 }
 
@@ -84,7 +86,7 @@ bool command_send(struct channel *ch, const struct xts_head *head, uint32_t entr
 		ch->worker->stats.bad_identifiers++;
 		return false;
 	}
-	if (!(head->flags & XTS_FLAG_CLOSE) && !send_take_credits(ch, c, m.post_credits))
+	if (!(head->flags & XTS_FLAG_CLOSE) && !take_credits(ch, c, m.post_credits))
 		return false;
 	if (m.length)
 		kept = take_stream(ch, c, entry, m.length, head->flags & XTS_FLAG_MORE);
@@ -93,10 +95,77 @@ bool command_send(struct channel *ch, const struct xts_head *head, uint32_t entr
 	if (head->flags & XTS_FLAG_CLOSE) {
 		close_from_host(ch, c, head->flags, m.post_credits);
 	} else if (head->flags & XTS_FLAG_FIN && c->state == CONNECTION_ESTABLISHED) {
-		c->fin_wanted = true;
-		c->more = false;
+		c->out.fin_wanted = true;
+		c->out.more = false;
 		if (list_empty(&c->dirty))
 			list_append(&ch->dirty, &c->dirty);
 	}
 	return kept;
+}
+
+/* --- SEND_PDU -------------------------------------------------------------------------------------------------------- */
+
+/* The messages of one PDU agree with each other. */
+static const char *check_pdu(struct pushed *p, const struct xts_send_pdu *m, bool more)
+{
+	if (m->control_type >= XTS_CONTROL_EVENTS)
+		return "an event from the host";
+	if (!p->pdu_open) {
+		p->pdu_bytes = p->pdu_left = m->record_bytes;
+	} else if (p->pdu_bytes != m->record_bytes) {
+		return "a PDU whose length changes";
+	}
+	p->pdu_open = more;
+	if (p->pdu_bytes && (m->length > p->pdu_left || (!more && m->length != p->pdu_left)))
+		return "a PDU of another length than announced";
+	p->pdu_left -= p->pdu_bytes ? m->length : 0;
+	return NULL;
+}
+
+static void mark_of(struct ulp_mark *mark, const struct xts_send_pdu *m, bool more)
+{
+	*mark = (struct ulp_mark){
+		.pdu = true,
+		.more = more,
+		.control_bytes = (uint8_t)m->control_bytes,
+		.control_type = m->control_type,
+		.record_bytes = m->record_bytes,
+	};
+	xts_put64(mark->control, m->control_high);
+	xts_put64(mark->control + 8, m->control_low);
+}
+
+bool command_send_pdu(struct channel *ch, const struct xts_head *head, uint32_t entry)
+{
+	const struct xts_rx_frame *frame = &ch->batch[entry].frame;
+	struct connection *c = connection_find(ch, head->id);
+	bool more = head->flags & XTS_FLAG_MORE;
+	const char *wrong;
+	struct xts_send_pdu m;
+
+	if (!(ch->link.features & XTS_FEATURE_ULP) || xts_send_pdu_decode(&m, frame->segment[0].iov_base, frame->bytes)) {
+		command_malformed(ch, head);
+		return false;
+	}
+	if (!c || c->announced) {
+		ch->worker->stats.bad_identifiers++;
+		return false;
+	}
+	if (!take_credits(ch, c, m.post_credits))
+		return false;
+	if (c->state != CONNECTION_ESTABLISHED && c->state != CONNECTION_FAILED) {
+		channel_violation(ch, "a PDU on a socket that is not connected", head->id);
+		return false;
+	}
+	if (pushed_make(c)) {
+		connection_fail(c, ENOBUFS);
+		return false;
+	}
+	wrong = check_pdu(c->pushed, &m, more);
+	if (wrong) {
+		channel_violation(ch, wrong, head->id);
+		return false;
+	}
+	mark_of(&ch->batch[entry].mark, &m, more);
+	return take_data(ch, c, entry, XTS_SEND_PDU_BYTES, m.length, m.length + XTS_PDU_CREDITS);
 }

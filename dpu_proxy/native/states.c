@@ -42,6 +42,9 @@ static const struct xts_state_flag flags[CONNECTION_FLAG_COUNT] = {
 #define FLAG_TEXT(field, bit, meaning) { #field, meaning },
 	CONNECTION_FLAGS(FLAG_TEXT)
 #undef FLAG_TEXT
+	{ "fin_wanted", "The host sends no more: FIN follows what waits." },
+	{ "fin_done", "FIN has been sent, or close(2) sends it." },
+	{ "more", "The last message said MORE." },
 	{ "no socket", "Its TCP socket is closed." },
 	{ "pushed", "It has protocols, or has had, or is in peek mode." },
 };
@@ -129,7 +132,8 @@ static void note(uint32_t *mask, uint32_t bits)
 
 static uint32_t flags_of(const struct connection *c)
 {
-	uint32_t set = (c->fd < 0 ? F(NO_SOCKET) : 0) | (c->pushed ? F(PUSHED) : 0);
+	uint32_t set = (c->out.fin_wanted ? F(FIN_WANTED) : 0) | (c->out.fin_done ? F(FIN_DONE) : 0) | (c->out.more ? F(MORE) : 0) |
+		       (c->fd < 0 ? F(NO_SOCKET) : 0) | (c->pushed ? F(PUSHED) : 0);
 
 #define FLAG_BIT(field, bit, meaning) set |= c->field ? F(bit) : 0;
 	CONNECTION_FLAGS(FLAG_BIT)

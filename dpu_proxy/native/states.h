@@ -34,13 +34,10 @@ enum connection_state { /* values as in struct xts_connection_stats */
 	X(writable, WRITABLE, "TCP took all it was offered last.") \
 	X(eos_told, EOS_TOLD, "The host has been sent EOS.") \
 	X(reset_told, RESET_TOLD, "The host has been sent RESET, or a CONNECT_ACK that says as much.") \
-	X(fin_wanted, FIN_WANTED, "The host sends no more: FIN follows what waits.") \
-	X(fin_done, FIN_DONE, "FIN has been sent, or close(2) sends it.") \
 	X(lingering, LINGERING, "Closed with LINGER: CLOSED waits for the peer's acknowledgement.") \
 	X(close_reply, CLOSE_REPLY, "CLOSED is to be sent.") \
 	X(unwaited, UNWAITED, "Nobody waits for CLOSED: it need not wake the host.") \
 	X(spent, SPENT, "A CONNECT that brought protocols with it has failed: only CLOSE is possible.") \
-	X(more, MORE, "The last message said MORE.") \
 	X(announced, ANNOUNCED, "Accepted; NEWCONN has been sent and is not answered yet.") \
 	X(orphan, ORPHAN, "The host has no part in it any more; bytes are still to be delivered.") \
 	X(accepted, ACCEPTED, "The peer has connected to us.") \
@@ -53,9 +50,12 @@ enum connection_flag {
 #define FLAG_NUMBER(name, bit, meaning) FLAG_##bit##_NUMBER,
 	CONNECTION_FLAGS(FLAG_NUMBER)
 #undef FLAG_NUMBER
-	/* Two that are no bits: what else says as much. */
-	FLAG_NO_SOCKET_NUMBER, /* fd < 0 */
-	FLAG_PUSHED_NUMBER,    /* pushed != NULL */
+	/* And what other fields say: of struct outgoing, fd < 0, pushed != NULL. */
+	FLAG_FIN_WANTED_NUMBER,
+	FLAG_FIN_DONE_NUMBER,
+	FLAG_MORE_NUMBER,
+	FLAG_NO_SOCKET_NUMBER,
+	FLAG_PUSHED_NUMBER,
 	CONNECTION_FLAG_COUNT,
 };
 

@@ -20,22 +20,27 @@ static void check_offers(const struct connection *l)
 	ENSURE(offers == l->offer_count);
 }
 
-/* What waits is what the runs say. */
-static void check_pushed(const struct connection *c)
+/* What waits is what the runs say, if there are any. */
+static void check_outgoing(const struct outgoing *o)
 {
-	const struct pushed *p = c->pushed;
 	uint32_t bytes = 0, pdus = 0;
 
-	if (!p)
-		return;
-	ENSURE(p->connection == c);
-	for (uint32_t i = 0; i < p->run_count; i++) {
-		const struct run *r = &p->runs[(p->run_first + i) & (p->run_room - 1)];
+	for (uint32_t i = 0; i < o->run_count; i++) {
+		const struct run *r = &o->runs[(o->run_first + i) & (o->run_room - 1)];
 
 		bytes += r->bytes;
 		pdus += r->mark.pdu;
 	}
-	ENSURE(bytes == c->spill.bytes && pdus == p->run_pdus);
+	ENSURE((!o->run_count || bytes == o->spill.bytes) && pdus == o->run_pdus);
+}
+
+static void check_pushed(const struct connection *c)
+{
+	const struct pushed *p = c->pushed;
+
+	if (!p)
+		return;
+	ENSURE(p->connection == c);
 	ENSURE(!p->ready || p->started);
 	ENSURE(!p->handshaking || (p->started && !p->ready));
 }
@@ -57,19 +62,19 @@ static void check(struct worker_state *w)
 		for (const struct list *n = ch->connections.next; n != &ch->connections; n = n->next) {
 			const struct connection *c = list_entry(n, struct connection, member);
 
-			ENSURE(c->spill.bytes <= c->window);
+			ENSURE(outgoing_credits(&c->out) <= c->window);
 			ENSURE(c->held <= XTS_CREDITS_MAX);
 			ENSURE(c->gathered_first == BATCH_NONE && list_empty(&c->dirty));
 			ENSURE(!c->shared || c->state == CONNECTION_LISTENER);
 			connection_check(c);
 			check_offers(c);
+			check_outgoing(&c->out);
 			check_pushed(c);
 			ulp_bytes += pushed_memory(c->pushed);
 			if (c->window && !ch->ending && !c->error && c->state == CONNECTION_ESTABLISHED) {
 				/* The law: granted and not received + unadvertised + buffered is the window. */
 				ENSURE(c->grant.window == c->window);
-				ENSURE(xts_credit_buffered(&c->grant) ==
-				       c->spill.bytes + (c->pushed ? c->pushed->run_pdus * XTS_PDU_CREDITS : 0));
+				ENSURE(xts_credit_buffered(&c->grant) == outgoing_credits(&c->out));
 			}
 		}
 		ENSURE(ch->ulp_bytes == ulp_bytes);
@@ -82,7 +87,7 @@ static void check(struct worker_state *w)
 
 			connection_check(c);
 			ENSURE(c->orphan && c->unowned == u && !c->channel && !c->window);
-			orphan_bytes += c->spill.bytes;
+			orphan_bytes += c->out.spill.bytes;
 		}
 	}
 	ENSURE(w->stats.orphans == orphans && w->stats.spill_bytes - orphan_bytes <= w->stats.window_bytes);

@@ -1,5 +1,5 @@
 /*
- * The stack of one connection, as its owner uses it: the connection (connection.c, stream.c), and tests and fuzzers with one end of a
+ * The stack of one connection, as its owner uses it: the connection (connection.c, to_tcp.c, to_host.c), and tests and fuzzers with one end of a
  * socket pair for TCP.
  */
 #ifndef XTS_ULP_STACK_H
