@@ -67,9 +67,9 @@ struct sigaction;
  *
  * Returns: the socket's number.
  * Errors: EAFNOSUPPORT, ESOCKTNOSUPPORT, EPROTONOSUPPORT: another domain, type or protocol.
- * EMFILE: the process has as many sockets as the library can number. ENETDOWN: no proxy can be
- * reached. EUSERS: the agent or proxy is there, and has no queue for one process more. EACCES,
- * EPERM: it refuses this process. EINVAL: a setting is wrong.
+ * EMFILE: the process has as many sockets as the proxy gives one host, or the library can number.
+ * ENETDOWN: no proxy can be reached. EUSERS: the agent or proxy is there, and has no queue for one
+ * process more. EACCES, EPERM: it refuses this process. EINVAL: a setting is wrong.
  * See: socket(2), xts_configure(), xts_last_error().
  */
 int xts_socket(int domain, int type, int protocol);
@@ -118,7 +118,8 @@ int xts_fcntl(int s, int command, ...);
  * SO_ACCEPTCONN are known at once; others block for a round trip.
  *
  * Returns: 0.
- * Errors: as getsockopt(2). ENOPROTOOPT: the proxy does not offer the option. ENETDOWN.
+ * Errors: as getsockopt(2). ENOPROTOOPT: the proxy does not offer the option. EPERM: it refuses
+ * this one to hosts. ENOBUFS: a limit of the proxy. ENETDOWN.
  * See: getsockopt(2), tcp(7).
  */
 int xts_getsockopt(int s, int level, int option, void *value, socklen_t *length);
@@ -130,7 +131,8 @@ int xts_getsockopt(int s, int level, int option, void *value, socklen_t *length)
  *
  * Returns: 0.
  * Errors: as setsockopt(2). ENOPROTOOPT: the proxy does not offer the option. EPERM: it refuses
- * this one to hosts. ENETDOWN.
+ * this one to hosts. ENOBUFS: a limit of the proxy. ESHUTDOWN: the proxy is about to stop.
+ * ENETDOWN.
  * See: setsockopt(2), tcp(7).
  */
 int xts_setsockopt(int s, int level, int option, const void *value, socklen_t length);
@@ -142,7 +144,8 @@ int xts_setsockopt(int s, int level, int option, const void *value, socklen_t le
  *
  * Returns: 0.
  * Errors: as bind(2). EADDRNOTAVAIL: the device does not have the address. EACCES: the proxy's
- * policy forbids it to this host. ENOBUFS: a limit of the proxy. ENETDOWN.
+ * policy forbids it to this host. ENOBUFS: a limit of the proxy. ESHUTDOWN: the proxy is about to
+ * stop. ENETDOWN.
  * See: bind(2).
  */
 int xts_bind(int s, const struct sockaddr *address, socklen_t length);
@@ -526,10 +529,10 @@ int xts_sigaction(int number, const struct sigaction *action, struct sigaction *
  * Wait for XTS sockets, by number.
  *
  * As poll(2), with numbers of XTS sockets in place of descriptors. For many sockets
- * xts_epoll_wait() is faster.
+ * xts_epoll_wait() is faster. nfds may be more than RLIMIT_NOFILE, for these are no descriptors.
  *
  * Returns: how many have events; 0: the time is over.
- * Errors: as poll(2).
+ * Errors: EFAULT. EINTR.
  * See: poll(2), xts_epoll_wait().
  */
 int xts_poll(struct pollfd *fds, unsigned long nfds, int timeout_ms);
@@ -549,8 +552,8 @@ int xts_fileno(int s);
 /*
  * Tell why the last call of this thread that failed did so, as a sentence.
  *
- * "the policy of the offload proxy forbids that address or port to this host: ..." says more than
- * "Permission denied". The reason of a pushed protocol is asked for if need be, which blocks for a
+ * "the proxy's policy forbids this host to connect to that address: ..." says more than "Permission
+ * denied". The reason of a pushed protocol is asked for if need be, which blocks for a
  * round trip. errno is kept.
  *
  * Returns: the sentence, or the text of errno where there is no more to say; "" when no call of

@@ -55,7 +55,7 @@ static const char *meaning_of(int error)
 	case EUSERS:
 		return "the endpoint has no queue for one process more: see `xts doctor`";
 	case EMFILE:
-		return "this process has as many XTS sockets as the library can number: close some";
+		return "this process has as many XTS sockets as the proxy gives one host, or the library can number: close some";
 	default:
 		return NULL;
 	}

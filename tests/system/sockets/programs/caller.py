@@ -42,6 +42,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "accept": lambda c, s: c.call("accept", s, None, None),
     "send": lambda c, s, size: c.call("send", s, bytes(size), size, socket.MSG_NOSIGNAL),
     "nodelay": lambda c, s: c.call("setsockopt", s, socket.IPPROTO_TCP, socket.TCP_NODELAY, b"\1\0\0\0", 4),
+    "outq": lambda c, s: c.call("ioctl", s, 0x5411, ctypes.create_string_buffer(4)),
     "malformed": malformed,
     "last_error": last_error,
     "recv": recv,
