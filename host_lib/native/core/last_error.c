@@ -143,16 +143,17 @@ const char *xts_reason_of(int error, bool ask)
 
 unsigned xts_last_refusal(void)
 {
-	struct xts_sock *s;
+	const struct xts_sock *s;
 	unsigned refusal = 0;
+	struct stack *st;
 
 	if (last.number < 0)
 		return 0;
-	library_enter();
-	s = table_open(last.number);
+	st = stack_enter_of(last.number);
+	s = table_open(st, last.number);
 	if (s && xts_refusal_errno(s->refusal) == last.error)
 		refusal = s->refusal;
-	library_leave();
+	stack_leave(st);
 	return refusal;
 }
 
