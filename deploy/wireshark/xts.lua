@@ -571,8 +571,8 @@ local messages = {
 	},
 	[39] = {
 		short = "SHARE", bytes = 44,
-		meaning = "share a listener between processes: the first names it by a key, the others join by that key (id 0)",
-		id_of = "the proxy's identifier of a listener, or 0: join the one of that key", payload = nil,
+		meaning = "share a listener, or a bound socket, between processes: the first names it by a key, the others join (id 0)",
+		id_of = "the proxy's identifier of the socket, or 0: join the one of that key", payload = nil,
 		flags = {},
 		fields = {
 			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
@@ -583,7 +583,7 @@ local messages = {
 	},
 	[40] = {
 		short = "SHARE_ACK", bytes = 56,
-		meaning = "shared, or error says why not (ENOENT: no listener of that key)",
+		meaning = "shared, or error says why not (ENOENT: nothing is shared under that key)",
 		id_of = "XTS socket", payload = nil,
 		flags = {},
 		refusal = true,

@@ -37,8 +37,8 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		.ethertype = worker->config.ethertype,
 		.frame_window = queue->frame_window,
 		.largest_message = queue->largest_message,
-		.features = XTS_FEATURE_SHARE | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS | XTS_FEATURE_SHRINK | XTS_FEATURE_REFUSAL |
-			    (queue->packets ? XTS_FEATURE_BUNDLE : 0),
+		.features = XTS_FEATURE_SHARE | XTS_FEATURE_SHARE_BOUND | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS |
+			    XTS_FEATURE_SHRINK | XTS_FEATURE_REFUSAL | (queue->packets ? XTS_FEATURE_BUNDLE : 0),
 		.sockets_max = sockets_max(tenant),
 	};
 	struct channel *ch = calloc(1, sizeof *ch);

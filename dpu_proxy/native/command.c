@@ -136,6 +136,8 @@ static int connect_start(struct connection *c, const struct xts_connect *m)
 		return EACCES;
 	if (c->channel->worker->draining)
 		return command_refuse(c->channel, XTS_REFUSED_STOPPING);
+	if (c->shared && share_part(c))
+		return EOPNOTSUPP; /* it would be the others' connection, too */
 	if (!connection_grant_window(c) || (pushed_any(c) && c->window < XTS_ULP_WINDOW_MIN))
 		return command_refuse(c->channel, XTS_REFUSED_WINDOWS);
 	c->held = m->post_credits;
@@ -232,6 +234,8 @@ static int listen_start(struct connection *c, const struct xts_listen *m)
 		return error;
 	if (c->state == CONNECTION_IDLE)
 		listener_become(c);
+	if (c->shared)
+		share_listens(c);
 	if (!c->name)
 		(void)name_what_is_bound(c); /* without memory it is nobody's name */
 	c->readable = true;

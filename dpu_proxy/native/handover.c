@@ -4,6 +4,15 @@
 
 #include "share.h"
 
+/* A listener, or a socket that can become one: it is bound, and not connecting. */
+static bool can_be_shared(const struct connection *c)
+{
+	if (c->state == CONNECTION_LISTENER)
+		return true;
+	return c->channel->link.features & XTS_FEATURE_SHARE_BOUND && c->state == CONNECTION_IDLE && c->name && !c->connect_reply &&
+	       !c->spent;
+}
+
 static bool command_share(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
 {
 	struct xts_share m;
@@ -15,7 +24,7 @@ static bool command_share(struct channel *ch, const struct xts_head *head, const
 	if (head->id) {
 		l = command_target(ch, head->id, m.xts_socket, 0, &error);
 		if (l)
-			error = l->state == CONNECTION_LISTENER ? share_start(l, m.key, m.keep_ms) : EINVAL;
+			error = can_be_shared(l) ? share_start(l, m.key, m.keep_ms) : EINVAL;
 	} else if (ch->worker->draining) {
 		l = NULL;
 		error = command_refuse(ch, XTS_REFUSED_STOPPING);

@@ -135,7 +135,7 @@ static int push_onto(struct connection *c, enum ulp_direction direction, uint16_
 /* Something to push onto, which also keeps the reason why nothing can be. */
 static int may_have(struct connection *c)
 {
-	if (!c->shared)
+	if (!c->shared || (c->state == CONNECTION_IDLE && !share_part(c))) /* nobody else has it: it is shared anew when it listens */
 		return pushed_make(c);
 	/* Members have copies, or, where nothing was pushed, none: that stays. */
 	return c->pushed ? ulp_stack_refuse(c->pushed->stack, EBUSY, "the listener is shared already: push first") : -EBUSY;

@@ -94,6 +94,7 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 		return ENOBUFS;
 	s->fd = fcntl(l->fd, F_DUPFD_CLOEXEC, 0);
 	s->ip_version = l->ip_version;
+	s->listens = l->state == CONNECTION_LISTENER;
 	l->keep_ms = keep_ms;
 	list_init(&s->members);
 	registry_lock();
@@ -119,7 +120,21 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 	return error;
 }
 
-/* A listener of this channel's own for the same socket. With the lock held. */
+/* Counts the joining member as a listener, if it is one. */
+static bool join_as_listener(struct connection *l, const struct shared *s, int *error)
+{
+	if (!s->listens)
+		return true;
+	if (!tenant_take(l->tenant, XTS_USE_LISTENERS, 1)) {
+		l->worker->stats.refused_limit++;
+		*error = command_refuse(l->channel, XTS_REFUSED_LISTENERS);
+		return false;
+	}
+	listener_become(l);
+	return !connection_watch(l);
+}
+
+/* A member of this channel's own for the same socket. With the lock held. */
 static struct connection *join(struct channel *ch, struct shared *s, int *error)
 {
 	struct xts_endpoint local;
@@ -131,28 +146,22 @@ static struct connection *join(struct channel *ch, struct shared *s, int *error)
 		*error = EACCES;
 		return NULL;
 	}
-	if (!tenant_take(ch->tenant, XTS_USE_LISTENERS, 1)) {
-		ch->worker->stats.refused_limit++;
-		*error = command_refuse(ch, XTS_REFUSED_LISTENERS);
-		return NULL;
-	}
 	*error = command_refuse(ch, XTS_REFUSED_DEVICE_DESCRIPTORS);
 	fd = fcntl(s->fd, F_DUPFD_CLOEXEC, 0);
 	l = fd < 0 ? NULL : connection_new(ch, fd, s->ip_version, error);
 	if (!l) {
 		if (fd >= 0)
 			close(fd);
-		tenant_give(ch->tenant, XTS_USE_LISTENERS, 1);
 		return NULL;
 	}
 	l->name = name_hold(s->name);
-	listener_become(l);
-	if ((s->pushed && pushed_copy(&l->pushed, s->pushed, l)) || connection_watch(l)) {
-		*error = ENOBUFS;
+	*error = command_refuse(ch, XTS_REFUSED_DEVICE_MEMORY);
+	if ((s->pushed && pushed_copy(&l->pushed, s->pushed, l)) || !join_as_listener(l, s, error)) {
 		listener_close(l);
 		connection_free(l, false);
 		return NULL;
 	}
+	*error = 0;
 	add_member(s, l);
 	return l;
 }
@@ -180,7 +189,7 @@ static void wake_own(struct shared *s, struct worker_state *w)
 	for (node = s->members.next; node != &s->members; node = node->next) {
 		struct connection *m = list_entry(node, struct connection, share);
 
-		if (m->worker != w)
+		if (m->worker != w || m->state != CONNECTION_LISTENER)
 			continue;
 		m->readable = true;
 		connection_wake(m);
@@ -210,6 +219,31 @@ void share_leave(struct connection *l, bool closed)
 		wake_own(s, l->worker); /* it may have been about to offer them something */
 	}
 	registry_unlock();
+}
+
+void share_listens(struct connection *l)
+{
+	registry_lock();
+	l->shared->listens = true;
+	registry_unlock();
+}
+
+int share_part(struct connection *c)
+{
+	struct shared *s = c->shared;
+	int error = 0;
+
+	registry_lock();
+	if (s->members.next != &c->share || c->share.next != &s->members)
+		error = EOPNOTSUPP;
+	if (!error) {
+		list_remove(&c->share);
+		c->shared = NULL;
+		c->worker->stats.shared_listeners--;
+		shared_end(s);
+	}
+	registry_unlock();
+	return error;
 }
 
 void shared_end(struct shared *s)

@@ -10,7 +10,8 @@
  *
  * A shared listener (struct shared) is one TCP socket. Each *member* is a connection of state LISTENER on some channel,
  * with a descriptor of its own for that socket (dup) in its worker's epoll, so that closing, options and events work as for
- * any listener. All members' workers are told of a newcomer, not one of them (EPOLLEXCLUSIVE): the one woken might
+ * any listener. A socket that is bound and does not listen yet is shared in the same way: its members are IDLE, each becomes a
+ * LISTENER by its own LISTEN, and from the first LISTEN on those that join are LISTENERs. All members' workers are told of a newcomer, not one of them (EPOLLEXCLUSIVE): the one woken might
  * hold no credits. Who accepts offers it to its own worker's members; members and their counts are touched by
  * their own worker only, the list of them under the mutex. A connection that is given back waits in the shared listener for
  * a worker whose members have credits; they are poked.
@@ -48,6 +49,7 @@ struct shared {
 	uint8_t ip_version;
 	bool ended;               /* drained: members remain until their hosts close them */
 	bool forsaken;            /* no process is left that might still join it: never kept */
+	bool listens;             /* a member has called LISTEN */
 	struct list members;      /* connection.share; in the order of their turns */
 	struct waiting *first_waiting, *last_waiting; /* given back */
 	struct pushed *pushed;    /* protocols for what is accepted; for members that join */
@@ -79,6 +81,10 @@ void registry_stats(struct worker_state *w, struct xts_worker_stats *out);
 
 /* Errors are positive. All take the lock, but for shared_end(). */
 int share_start(struct connection *l, uint64_t key, uint32_t keep_ms);
+/* LISTEN of a member: who joins from now on listens too. */
+void share_listens(struct connection *l);
+/* A member is about to connect: it leaves with the TCP socket to itself. EOPNOTSUPP: others have it too. */
+int share_part(struct connection *c);
 struct connection *share_join(struct channel *ch, uint64_t key, int *error);
 /* The member leaves, its open offers go back. closed: by its host, else its channel has ended. */
 void share_leave(struct connection *l, bool closed);

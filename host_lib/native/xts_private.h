@@ -113,6 +113,7 @@ struct xts_bequest {
 	int number;      /* XTS socket */
 	int descriptor;  /* of the program; there may be several of one number */
 	bool again;      /* xts_inherit_next(): the number was given before, with another descriptor */
+	bool listens;    /* xts_inherit_next() */
 };
 int xts_bequeath(const struct xts_bequest *sockets, unsigned count);
 /* In the new program: takes the sockets over, one call each, in order: 1 and *out filled, 0 at the end, -1 with errno

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "decide.h"
 #include "report.h"
 #include "summary.h"
 
@@ -224,6 +225,17 @@ static int parse_descriptor(const char *text)
 	return errno || end == text || *end || number < 0 || number >= (long)DESCRIPTORS_MAX ? -1 : (int)number;
 }
 
+/* The kernel's half of a socket on a wildcard address is bound and listens as that socket does; that of all others is unbound. */
+static uint8_t flags_after_exec(const struct xts_bequest *got)
+{
+	uint8_t flags = got->listens ? DESCRIPTOR_LISTENS : 0;
+	union address local;
+
+	if (decide_bound_to(got->descriptor, &local) && (!got->listens || decide_number_option(got->descriptor, SO_ACCEPTCONN) == 1))
+		flags |= DESCRIPTOR_ALSO_LOCAL;
+	return flags;
+}
+
 void process_take_over(void)
 {
 	char inherited[16], *text = secure_getenv(INHERITED);
@@ -247,7 +259,8 @@ void process_take_over(void)
 				(void)decide_stay(got.descriptor, errno == ENOTCONN ? XTS_REASON_ELSEWHERE : XTS_REASON_LOST);
 			continue;
 		}
-		descriptor_set(got.descriptor, (struct descriptor){.kind = DESCRIPTOR_OFFLOADED, .number = (uint32_t)got.number});
+		descriptor_set(got.descriptor, (struct descriptor){.kind = DESCRIPTOR_OFFLOADED, .flags = flags_after_exec(&got),
+								   .number = (uint32_t)got.number});
 		if (got.again)
 			descriptor_share(descriptor_get(got.descriptor));
 		else

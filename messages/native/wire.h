@@ -49,9 +49,10 @@ enum xts_msg_type {
 	XTS_REPLY_SOCKOPT_ACK = 36, /* proxy: answer to either; the payload is the option's value */
 	XTS_CMD_IOCTL         = 37, /* host: ioctl(2), and what is done with ULPs (xts_messages/ulps.py) */
 	XTS_REPLY_IOCTL_ACK   = 38, /* proxy: answer to ioctl; the payload is its result */
-	XTS_CMD_SHARE         = 39, /* host: share a listener between processes: the first names it by a key, the
-	                             * others join by that key (id 0) */
-	XTS_REPLY_SHARE_ACK   = 40, /* proxy: shared, or error says why not (ENOENT: no listener of that key) */
+	XTS_CMD_SHARE         = 39, /* host: share a listener, or a bound socket, between processes: the first names
+	                             * it by a key, the others join (id 0) */
+	XTS_REPLY_SHARE_ACK   = 40, /* proxy: shared, or error says why not (ENOENT: nothing is shared under that
+	                             * key) */
 	XTS_CMD_PARK          = 41, /* host: this process gives the connection up; whoever knows the key may claim it */
 	XTS_REPLY_PARK_ACK    = 42, /* proxy: parked: nothing more comes for it and both identifiers are free; or
 	                             * error says why not */
@@ -75,17 +76,19 @@ enum xts_msg_type {
 #define XTS_FLAG_RESET  0x40u /* the connection has failed; error says how */
 #define XTS_FLAG_CLOSED 0x80u /* answer to CLOSE: both identifiers are free */
 
-#define XTS_FEATURE_SHARE   UINT64_C(0x1)  /* listeners shared between processes (SHARE), connections that move
-                                            * between them (PARK, CLAIM) */
-#define XTS_FEATURE_ULP     UINT64_C(0x2)  /* protocols pushed onto sockets by IOCTL; PDUs (SEND_PDU, RECV_PDU),
-                                            * GIVE_BACK (xts_messages/ulps.py) */
-#define XTS_FEATURE_ULP_TLS UINT64_C(0x4)  /* the event TLS of pushed protocols: how a connection is encrypted */
-#define XTS_FEATURE_BUNDLE  UINT64_C(0x8)  /* small frames may come several in one (BUNDLE) */
-#define XTS_FEATURE_SHRINK  UINT64_C(0x10) /* a window may be lessened: less advertised than was freed */
-#define XTS_FEATURE_TOKEN   UINT64_C(0x20) /* an attach token comes before HELLO (TOKEN); in HELLO_ACK: it was
-                                            * checked and holds */
-#define XTS_FEATURE_REFUSAL UINT64_C(0x40) /* replies that fail have the number of a refusal where other messages
-                                            * have their flags */
+#define XTS_FEATURE_SHARE   UINT64_C(0x1)      /* listeners shared between processes (SHARE), connections that move
+                                                * between them (PARK, CLAIM) */
+#define XTS_FEATURE_ULP     UINT64_C(0x2)      /* protocols pushed onto sockets by IOCTL; PDUs (SEND_PDU, RECV_PDU),
+                                                * GIVE_BACK (xts_messages/ulps.py) */
+#define XTS_FEATURE_ULP_TLS UINT64_C(0x4)      /* the event TLS of pushed protocols: how a connection is encrypted */
+#define XTS_FEATURE_BUNDLE  UINT64_C(0x8)      /* small frames may come several in one (BUNDLE) */
+#define XTS_FEATURE_SHRINK  UINT64_C(0x10)     /* a window may be lessened: less advertised than was freed */
+#define XTS_FEATURE_TOKEN   UINT64_C(0x20)     /* an attach token comes before HELLO (TOKEN); in HELLO_ACK: it was
+                                                * checked and holds */
+#define XTS_FEATURE_REFUSAL UINT64_C(0x40)     /* replies that fail have the number of a refusal where other messages
+                                                * have their flags */
+#define XTS_FEATURE_SHARE_BOUND UINT64_C(0x80) /* SHARE also names and joins sockets that are bound and not yet
+                                                * listening */
 
 /* Why the proxy refuses a request: in a reply, where other messages have their flags. */
 enum xts_refusal {
@@ -1522,8 +1525,8 @@ static inline void xts_ioctl_ack_encode(void *frame, const struct xts_ioctl_ack 
 }
 
 /*
- * XTS_CMD_SHARE: share a listener between processes: the first names it by a key, the others join by that key (id 0).
- * id: the proxy's identifier of a listener, or 0: join the one of that key.
+ * XTS_CMD_SHARE: share a listener, or a bound socket, between processes: the first names it by a key, the others join
+ * (id 0). id: the proxy's identifier of the socket, or 0: join the one of that key.
  */
 struct xts_share {
 	uint32_t xts_socket; /* the host's identifier of this socket (id) */
@@ -1558,7 +1561,7 @@ static inline void xts_share_encode(void *frame, const struct xts_share *m)
 	xts_put32(p + offsetof(struct xts_wire_share, keep_ms), m->keep_ms);
 }
 
-/* XTS_REPLY_SHARE_ACK: shared, or error says why not (ENOENT: no listener of that key). id: XTS socket. */
+/* XTS_REPLY_SHARE_ACK: shared, or error says why not (ENOENT: nothing is shared under that key). id: XTS socket. */
 struct xts_share_ack {
 	uint32_t proxy_id;         /* the proxy's identifier of this socket (id) */
 	uint32_t token;            /* repeated in the reply */

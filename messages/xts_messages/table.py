@@ -144,6 +144,7 @@ FEATURES: dict[str, tuple[int, str]] = {
     "SHRINK": (0x10, "a window may be lessened: less advertised than was freed"),
     "TOKEN": (0x20, "an attach token comes before HELLO (TOKEN); in HELLO_ACK: it was checked and holds"),
     "REFUSAL": (0x40, "replies that fail have the number of a refusal where other messages have their flags"),
+    "SHARE_BOUND": (0x80, "SHARE also names and joins sockets that are bound and not yet listening"),
 }
 
 _EXPLAIN = "`xts-proxy --explain` on the device names the rule"
@@ -455,16 +456,16 @@ MESSAGES: tuple[Message, ...] = (
         39,
         "host",
         True,
-        "share a listener between processes: the first names it by a key, the others join by that key (id 0)",
+        "share a listener, or a bound socket, between processes: the first names it by a key, the others join (id 0)",
         (_XTS, _TOKEN, _KEY, _KEEP),
-        id_of="the proxy's identifier of a listener, or 0: join the one of that key",
+        id_of="the proxy's identifier of the socket, or 0: join the one of that key",
     ),
     Message(
         "XTS_REPLY_SHARE_ACK",
         40,
         "proxy",
         True,
-        "shared, or error says why not (ENOENT: no listener of that key)",
+        "shared, or error says why not (ENOENT: nothing is shared under that key)",
         (_PROXY, _TOKEN, _LOCAL),
         id_of="XTS socket",
         refusal=True,

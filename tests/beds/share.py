@@ -19,6 +19,7 @@ from beds.scripted_host import WINDOW, ScriptedHost, Worker
 
 LOOPBACK = "127.0.0.1"
 SHARE = table.FEATURES["SHARE"][0]
+SHARE_BOUND = table.FEATURES["SHARE_BOUND"][0]
 KEEP_MS = 10_000
 QUIET_MS = 100
 
@@ -44,7 +45,11 @@ def other_worker(worker: Worker) -> Iterator[Worker]:
 def join() -> Iterator[Join]:
     """Attaches hosts that speak SHARE."""
     with contextlib.ExitStack() as stack:
-        yield lambda worker: stack.enter_context(worker.attach(next(_epochs), features=SHARE)).open()
+        yield lambda worker: stack.enter_context(worker.attach(new_epoch(), features=SHARE)).open()
+
+
+def new_epoch() -> int:
+    return next(_epochs)
 
 
 def new_key() -> int:

@@ -49,6 +49,11 @@ static int start(struct xts_sock *s, const struct xts_endpoint *peer, const stru
 		xts_queue_abandon(st->channel->queue, &slot); /* another thread was faster */
 		return -EALREADY;
 	}
+	if (s->shared) { /* while it was bound: from here on it is a connection */
+		share_forget(s);
+		sharers_leave(s);
+		s->key = 0;
+	}
 	if (m.length)
 		push_along(s, along);
 	m.post_credits = push_window(s, window);

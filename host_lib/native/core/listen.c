@@ -72,7 +72,8 @@ static int listen_socket(struct xts_sock *s, int backlog)
 	struct call call = {.type = XTS_CMD_LISTEN, .backlog = length};
 	bool was_listening = s->state == TCP_STATE_LISTEN;
 	uint32_t window = length + 1 < 2 ? 2 : length + 1;
-	bool sharing = s->to_share && sharing_possible(s->stack);
+	bool named = s->shared; /* since it was bound */
+	bool sharing = named || (s->to_share && sharing_possible(s->stack));
 	int r;
 
 	if (s->phase != PHASE_UNCONNECTED || (s->state != TCP_STATE_CLOSE && !was_listening) || s->ulps.along)
@@ -102,7 +103,7 @@ static int listen_socket(struct xts_sock *s, int backlog)
 		s->local = call.local;
 		s->shutdown = 0;
 	}
-	if (!r && sharing && !was_listening && share_name(s) && s->id == id && s->state == TCP_STATE_LISTEN) {
+	if (!r && sharing && !was_listening && share_name(s) && !named && s->id == id && s->state == TCP_STATE_LISTEN) {
 		xts_credit_grant_init(&s->grant, window); /* as a listener of this process alone */
 		s->grant.outstanding = 0;
 		s->grant.unadvertised = window;

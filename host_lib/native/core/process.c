@@ -145,6 +145,8 @@ static void before_fork(void)
 	for (struct stack *st = process_stacks(); st; st = st->next)
 		pthread_mutex_lock(&st->lock);
 	for (struct stack *st = process_stacks(); st; st = st->next) {
+		if (process_inherits())
+			share_bound_sockets(st);
 		heirs_before_fork(st);
 		sharers_before_fork(st);
 	}
@@ -157,6 +159,7 @@ static void after_fork_parent(void)
 		process_unlock();
 		for (struct stack *st = process_stacks(); st; st = st->next) {
 			heirs_after_fork_parent(st);
+			stack_rest(st); /* the keys of bound sockets leave */
 			pthread_mutex_unlock(&st->lock);
 		}
 		xts_inside.locked = 0;
@@ -205,7 +208,7 @@ static void forget_parent(struct stack *st)
 		free(s->pending);
 		if (process_inherits() && s->open) {
 			inherit_after_fork(s);
-			if (s->state == TCP_STATE_LISTEN)
+			if (share_by_key(s))
 				continue;
 		}
 		epoll_forget_socket(s);

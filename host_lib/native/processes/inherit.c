@@ -40,7 +40,7 @@ bool inherit_possible(const struct xts_sock *s)
 {
 	if (!s->open || s->moved != NOT_MOVED || s->closing)
 		return false;
-	return s->inherited != NOT_INHERITED ? s->state != TCP_STATE_LISTEN :
+	return s->inherited != NOT_INHERITED ? !share_by_key(s) :
 	       s->state == TCP_STATE_ESTABLISHED || (s->state == TCP_STATE_CLOSE && s->phase == PHASE_CONNECTED && !s->lost);
 }
 
@@ -125,11 +125,11 @@ static void cannot_be_had(struct xts_sock *s)
 void inherit_after_fork(struct xts_sock *s)
 {
 	bool fresh = s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED && !s->proxy_id && !s->opening && !s->lost;
-	bool possible = inherit_possible(s), listens = s->state == TCP_STATE_LISTEN && (s->shared || s->inherited);
+	bool possible = inherit_possible(s), by_key = share_by_key(s) && (s->shared || s->inherited);
 
 	forget_channel(s);
 	s->inherited = NOT_INHERITED;
-	if (fresh || s->lost)
+	if ((fresh && !by_key) || s->lost)
 		return;
 	if (s->moved != NOT_MOVED) {
 		s->moved = MOVED;
@@ -138,7 +138,7 @@ void inherit_after_fork(struct xts_sock *s)
 		inherit_gone(s, XTS_REASON_ELSEWHERE);
 		return;
 	}
-	if (listens) {
+	if (by_key) {
 		inherit_adopt(s, INHERITED_KEYED);
 	} else if (possible && s->stack->parent.fd >= 0) {
 		s->link_number = s->id;
@@ -336,9 +336,9 @@ static int claim(struct xts_sock *s)
 static int take(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
-	bool listens = s->state == TCP_STATE_LISTEN;
+	bool by_key = share_by_key(s);
 	uint32_t id = s->id;
-	int r = listens ? 0 : inherit_obtain(s);
+	int r = by_key ? 0 : inherit_obtain(s);
 
 	if (r || s->id != id)
 		return r;
@@ -350,13 +350,13 @@ static int take(struct xts_sock *s)
 	if (!r && !sharing_possible(st))
 		r = -EOPNOTSUPP;
 	if (!r)
-		r = listens ? share_join(s) : claim(s);
+		r = by_key ? share_join(s) : claim(s);
 	return r;
 }
 
 static void take_failed(struct xts_sock *s, int r)
 {
-	bool listens = s->state == TCP_STATE_LISTEN;
+	bool by_key = share_by_key(s);
 
 	s->stack->not_inherited++;
 	s->lost = true;
@@ -364,7 +364,7 @@ static void take_failed(struct xts_sock *s, int r)
 	s->opening = false;
 	if (r == -ENOTCONN)
 		s->moved = MOVED;
-	socket_fail(s, listens ? ENETDOWN : r == -ENOTCONN ? 0 : ECONNRESET);
+	socket_fail(s, by_key ? ENETDOWN : r == -ENOTCONN ? 0 : ECONNRESET);
 	if (r == -ENOTCONN)
 		s->phase = PHASE_UNCONNECTED;
 	inherit_gone(s, r == -ENOTCONN ? XTS_REASON_ELSEWHERE : XTS_REASON_LOST);
@@ -375,9 +375,11 @@ void inherit_adopt(struct xts_sock *s, uint8_t how)
 	struct stack *st = s->stack;
 
 	set_inherited(s, how);
-	if (s->state != TCP_STATE_LISTEN)
+	if (!share_by_key(s))
 		return;
 	s->joint = true;
+	if (s->state != TCP_STATE_LISTEN)
+		return; /* nobody waits for it before it listens */
 	s->shared_next = st->to_join;
 	st->to_join = s;
 }
@@ -401,7 +403,7 @@ void inherit_take(struct xts_sock *s)
 	s->taking = false;
 	wake(st, &s->callers);
 	set_inherited(s, NOT_INHERITED);
-	if (s->state != TCP_STATE_LISTEN)
+	if (!share_by_key(s))
 		s->key = 0;
 	if (r && !s->closing)
 		take_failed(s, r);

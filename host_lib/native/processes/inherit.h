@@ -4,7 +4,8 @@
  *
  * Theory of operation
  *
- * A *listener* has a key with the proxy, and every process that has the key may join it (SHARE). Its connections are
+ * A *listener* has a key with the proxy, and every process that has the key may join it (SHARE). So has a socket that is
+ * bound and does not listen yet, from the first fork or exec on. A listener's connections are
  * offered to one process at a time, and are its own only when its application accepts. A process that neither waits nor
  * accepts gives its offers back after GIVE_BACK_NS; the progress thread does it if the application is busy.
  *
@@ -59,6 +60,9 @@ uint64_t key_make(void);       /* random, not 0 */
 /* --- shared_listener.c ------------------------------------------------------------------------------------------------------------ */
 
 bool sharing_possible(struct stack *st);                  /* the proxy can */
+bool sharing_bound_possible(struct stack *st); /* also sockets that are bound and do not listen yet */
+bool share_by_key(const struct xts_sock *s);  /* other processes have it by joining: it listens, or is bound and has its key */
+void share_bound_sockets(struct stack *st);   /* before a fork: those that are bound get their keys; does not wait */
 int share_name(struct xts_sock *listener);    /* tells the proxy its key; waits; 0 or -errno */
 int share_join(struct xts_sock *listener);    /* another process's, by its key; waits; 0 or -errno */
 /* Somebody waits for a connection of this listener, or accepts: to a shared one they may come. */

@@ -1,6 +1,9 @@
 /*
  * Shared listeners: interest, offers and what goes back. inherit.h has the theory of operation.
  *
+ * A socket that is bound and does not listen yet is shared in the same way (share_by_key()): it gets its key at the first fork
+ * or exec, and each process that has it listens for itself.
+ *
  * Until other processes can have it, a listener works as any other, but for one thing: what comes before the application
  * has shown interest is not answered, so that a process which listens, and leaves the accepting to its children, can give
  * it back. From the fork on, or from joining, credits are posted only when the application shows interest, few at a time. An offer is a socket in the accept queue whose NEWCONN has no answer yet: accept takes it, EAGAIN gives it back and
@@ -48,6 +51,17 @@ bool sharing_possible(struct stack *st)
 	return st->channel && (st->channel->link.features & XTS_FEATURE_SHARE);
 }
 
+bool sharing_bound_possible(struct stack *st)
+{
+	return sharing_possible(st) && (st->channel->link.features & XTS_FEATURE_SHARE_BOUND);
+}
+
+bool share_by_key(const struct xts_sock *s)
+{
+	return s->state == TCP_STATE_LISTEN ||
+	       (s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED && s->bound && s->key && !s->lost);
+}
+
 /* --- naming, joining ---------------------------------------------------------------------------------------------------- */
 
 static void add(struct xts_sock *s)
@@ -86,9 +100,23 @@ static void promise(struct xts_sock *s, uint32_t connections)
 	outbox_add(s, TODO_ADVERT);
 }
 
+void share_bound_sockets(struct stack *st)
+{
+	struct xts_sock *s = NULL;
+
+	while (sharing_bound_possible(st) && (s = table_next(st, s))) {
+		if (!s->open || !s->bound || s->shared || s->lost || s->inherited != NOT_INHERITED || !s->proxy_id || s->opening ||
+		    s->closing || s->call || s->state != TCP_STATE_CLOSE || s->phase != PHASE_UNCONNECTED)
+			continue;
+		s->key = key_make();
+		add(s);
+		outbox_add(s, TODO_SHARE);
+	}
+}
+
 int share_name(struct xts_sock *s)
 {
-	struct call call = {.type = XTS_CMD_SHARE};
+	struct call call = {.type = XTS_CMD_SHARE, .keep_ms = s->shared ? LISTENER_KEEP_MS : 0};
 	uint32_t id = s->id;
 	int r;
 
@@ -101,19 +129,22 @@ int share_name(struct xts_sock *s)
 	if (r || s->state != TCP_STATE_LISTEN)
 		return r ? r : -EINVAL;
 	start_account(s);
-	add(s);
+	if (!s->shared)
+		add(s);
 	if (!s->joint)
 		promise(s, s->backlog + 1);
 	return 0;
 }
 
-/* Makes the listener anew where there is none of its key any more. 0, or -errno; -EADDRINUSE: another process has. */
+/* Makes the socket anew where there is none of its key any more. 0, or -errno; -EADDRINUSE: another process has. */
 static int renew(struct xts_sock *s)
 {
 	struct call bind = {.type = XTS_CMD_BIND, .local = s->local};
 	struct call listen = {.type = XTS_CMD_LISTEN, .backlog = s->backlog};
 	int r = call_proxy(s, &bind);
 
+	if (!r && s->state != TCP_STATE_LISTEN)
+		return 0; /* bound, and this process's alone */
 	if (!r)
 		r = call_proxy(s, &listen);
 	return r ? r : share_name(s);
@@ -123,6 +154,8 @@ static int renew(struct xts_sock *s)
 static int start_again(struct xts_sock *s)
 {
 	struct xts_endpoint local = s->local;
+	bool bound = s->bound, bound_address = s->bound_address, v6only = s->v6only;
+	uint8_t state = s->state;
 	uint32_t id = s->id;
 	int r;
 
@@ -132,7 +165,10 @@ static int start_again(struct xts_sock *s)
 		return -EBADF;
 	s->error = 0;
 	s->local = local;
-	s->state = TCP_STATE_LISTEN;
+	s->state = state;
+	s->bound = bound;
+	s->bound_address = bound_address;
+	s->v6only = v6only;
 	s->renewed = false;
 	return r;
 }
@@ -208,7 +244,7 @@ void listener_interest(struct xts_sock *s)
 	struct stack *st = s->stack;
 	uint32_t wanted = s->joint ? OFFERS_AT_ONCE : s->backlog + 1, have = promised(s) + s->accept_count;
 
-	if (!s->shared || s->closing || s->lost || !st->channel)
+	if (!s->shared || s->closing || s->lost || s->state != TCP_STATE_LISTEN || !st->channel)
 		return;
 	s->interest_ns = now_ns();
 	if (!s->interested && !s->joint)
@@ -295,7 +331,7 @@ void share_tick(struct stack *st, uint64_t now)
 
 	for (s = st->shared; s; s = next) {
 		next = s->shared_next;
-		if (!s->joint || is_awaited(s) || now - s->interest_ns < GIVE_BACK_NS)
+		if (!s->joint || s->state != TCP_STATE_LISTEN || is_awaited(s) || now - s->interest_ns < GIVE_BACK_NS)
 			continue;
 		if (has_offers(s)) {
 			s->grant.outstanding = s->grant.unadvertised = 0;
@@ -317,7 +353,7 @@ bool share_is_away(struct stack *st, uint64_t now, uint64_t *deadline_ns)
 	for (const struct xts_sock *s = st->shared; s; s = s->shared_next) {
 		uint64_t at = s->interest_ns + GIVE_BACK_NS;
 
-		if (!s->joint || is_awaited(s))
+		if (!s->joint || s->state != TCP_STATE_LISTEN || is_awaited(s))
 			continue;
 		if (has_offers(s)) {
 			away = true;

@@ -22,7 +22,7 @@
 #include "xts_private.h"
 
 #define BEQUEST_MAGIC 0x58545342u /* "XTSB" */
-#define BEQUEST_VERSION 3u
+#define BEQUEST_VERSION 4u
 
 struct bequest {
 	uint32_t magic, version;
@@ -39,6 +39,7 @@ struct bequest {
 	uint32_t pdus;             /* structures that follow */
 	uint8_t family, state, phase, shutdown;
 	bool done, nonblocking, close_on_exec, linger, seqpacket;
+	bool bound, bound_address, v6only;
 	bool again;                /* another descriptor of a socket whose record came before: nothing else is set */
 	struct xts_endpoint local, peer;
 	struct ulps ulps;
@@ -114,6 +115,7 @@ int bequest_write(int memfd, struct xts_sock *s, int descriptor)
 		.receive_lowat = s->receive_lowat, .unread = s->unread, .family = s->family, .state = s->state,
 		.phase = s->phase, .shutdown = s->shutdown, .done = s->done, .nonblocking = s->nonblocking,
 		.close_on_exec = s->close_on_exec, .linger = s->linger, .seqpacket = s->seqpacket,
+		.bound = s->bound, .bound_address = s->bound_address, .v6only = s->v6only,
 		.local = s->local, .peer = s->peer, .ulps = s->ulps,
 	};
 	int r;
@@ -249,6 +251,9 @@ int bequest_read(struct stack *st, int memfd, struct xts_sock **out, bool is_chi
 	if (r)
 		return r;
 	s->seqpacket = b.seqpacket;
+	s->bound = b.bound;
+	s->bound_address = b.bound_address;
+	s->v6only = b.v6only;
 	s->ulps = b.ulps;
 	s->key = b.key;
 	s->state = b.state;
@@ -282,15 +287,15 @@ int bequest_read(struct stack *st, int memfd, struct xts_sock **out, bool is_chi
 
 /* --- exec --------------------------------------------------------------------------------------------------------------- */
 
-/* A listener that was not to be shared gets its key now. */
-static int bequeath_listener(struct xts_sock *s)
+/* A listener that was not to be shared, or a bound socket, gets its key now. */
+static int bequeath_by_key(struct xts_sock *s)
 {
 	struct call call = {.type = XTS_CMD_SHARE, .keep_ms = LISTENER_KEEP_MS};
 	int r;
 
 	if (s->inherited != NOT_INHERITED)
 		return 0;
-	if (!sharing_possible(s->stack))
+	if (s->state == TCP_STATE_LISTEN ? !sharing_possible(s->stack) : !sharing_bound_possible(s->stack))
 		return -EOPNOTSUPP;
 	if (!s->key)
 		s->key = key_make();
@@ -299,12 +304,17 @@ static int bequeath_listener(struct xts_sock *s)
 	return r;
 }
 
+static bool is_bound_only(const struct xts_sock *s)
+{
+	return s->bound && s->proxy_id && !s->lost && s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED;
+}
+
 static int bequeath(struct xts_sock *s)
 {
 	if (s->moved != NOT_MOVED)
 		return -ENOTCONN;
-	if (s->state == TCP_STATE_LISTEN)
-		return bequeath_listener(s);
+	if (share_by_key(s) || is_bound_only(s))
+		return bequeath_by_key(s);
 	if (s->inherited != NOT_INHERITED)
 		return s->taking ? -EBUSY : 0; /* as it is: its parent's, or keyed */
 	if (s->lost || s->phase == PHASE_UNCONNECTED || s->state == TCP_STATE_SYN_SENT)
@@ -381,20 +391,22 @@ int xts_inherit_next(int memfd, struct xts_bequest *out)
 	st = stack_enter_own();
 	out->descriptor = -1;
 	out->number = -1;
-	out->again = false;
+	out->again = out->listens = false;
 	r = bequest_read(st, memfd, &s, false, &out->descriptor);
 	if (r == -EPROTO)
 		lseek(memfd, 0, SEEK_END); /* where the next one begins cannot be known */
 	if (s && r == BEQUEST_AGAIN) {
 		out->number = (int)s->id;
 		out->again = true;
+		out->listens = s->state == TCP_STATE_LISTEN;
 		r = 1;
 	} else if (s && r == 1) {
 		uint32_t id = s->id;
 
 		out->number = (int)id;
+		out->listens = s->state == TCP_STATE_LISTEN;
 		/* A connection waits for nobody long. The rest is taken over when it is used. */
-		if (s->inherited == INHERITED_KEYED && s->state != TCP_STATE_LISTEN)
+		if (s->inherited == INHERITED_KEYED && !share_by_key(s))
 			inherit_take(s);
 		if (s->id != id)
 			r = -EBADF;

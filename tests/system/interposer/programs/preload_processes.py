@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 from system.interposer.programs.interposed import DEADLINE_S, LIBC, drain, errno_of, kernel, libc, pair, wait_for_child
 
@@ -159,3 +161,116 @@ def unix_sockets_pass_descriptors() -> None:
     _, fds, _, _ = socket.recv_fds(two, 10, 1)
     os.write(fds[0], b"passed")
     assert os.read(read_end, 10) == b"passed"
+
+
+# --- sockets that are bound and do not listen yet ------------------------------------------------------
+
+
+def served_by(port: int, count: int) -> set[bytes]:
+    """Connects until so many servers have answered with their names."""
+    seen: set[bytes] = set()
+    end = time.monotonic() + DEADLINE_S
+    while len(seen) < count:
+        assert time.monotonic() < end, seen
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as client:
+                seen.add(drain(client))
+        except ConnectionRefusedError:
+            time.sleep(0.005)  # it does not listen yet
+    return seen
+
+
+def serve_names(server: socket.socket, name: bytes) -> None:
+    server.listen()
+    while True:
+        accepted, _ = server.accept()
+        accepted.sendall(name)
+        accepted.close()
+
+
+def end(*pids: int) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+@kernel
+def children_listen_on_what_the_parent_has_bound() -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        pids = []
+        for name in (b"first", b"second"):
+            pids.append(os.fork())
+            if not pids[-1]:
+                serve_names(server, name)
+        assert served_by(server.getsockname()[1], 2) == {b"first", b"second"}
+        end(*pids)
+
+
+@kernel
+def the_parent_listens_after_a_child_has_left() -> None:
+    """A program that is started meanwhile takes nothing away, whether it closes the socket or does not."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        subprocess.run(["true"], check=True)
+        subprocess.run(["true"], check=True, pass_fds=[server.fileno()])
+        server.listen()
+        with socket.create_connection(server.getsockname()), server.accept()[0]:
+            pass
+
+
+@kernel
+def the_parent_connects_after_a_child_has_left() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as client:
+        client.bind(("127.0.0.1", 0))
+        subprocess.run(["true"], check=True)
+        client.connect(server.getsockname())
+        accepted, peer = server.accept()
+        with accepted:
+            assert peer == client.getsockname()
+            client.close()
+            assert drain(accepted) == b""
+
+
+LISTENS = """
+import socket, sys
+server = socket.socket(fileno=int(sys.argv[1]))
+server.listen()
+while True:
+    accepted, _ = server.accept()
+    accepted.sendall(sys.argv[2].encode())
+    accepted.close()
+"""
+
+
+def started(server: socket.socket, name: str) -> int:
+    fd = server.fileno()
+    return subprocess.Popen([sys.executable, "-c", LISTENS, str(fd), name], pass_fds=[fd]).pid
+
+
+@kernel
+def programs_listen_on_what_was_bound_before_exec() -> None:
+    """Workers of one master, as uvicorn and hypercorn have them."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        pids = [started(server, "first"), started(server, "second")]
+        assert served_by(server.getsockname()[1], 2) == {b"first", b"second"}
+        end(*pids)
+
+
+@kernel
+def a_program_listens_again_on_a_listener_of_before_exec() -> None:
+    """As those do that are given a listening socket (LISTEN_FDS, --fd)."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        pid = started(server, "next")
+        assert served_by(server.getsockname()[1], 1) == {b"next"}
+        end(pid)
+
+
+@kernel
+def a_program_listens_on_a_wildcard_address_of_before_exec() -> None:
+    with socket.socket() as server:
+        server.bind(("0.0.0.0", 0))
+        pid = started(server, "wildcard")
+        assert served_by(server.getsockname()[1], 1) == {b"wildcard"}
+        end(pid)

@@ -25,6 +25,7 @@ from system.processes.programs.inheriting import (
     open_descriptors,
     poll,
     receive_all,
+    refused,
     script,
     serve_names,
 )
@@ -237,11 +238,39 @@ def finds_some(c: Calls, sockets: dict[int, int]) -> None:
 
 @script
 def exec_loses_what_cannot_be_kept(c: Calls) -> None:
+    """What only the proxy's socket has, options for instance, of one that is neither bound nor connected."""
     s, peer = c.connected()
-    bound = c.create()
-    assert c.call("bind", bound, address(0), 16) == 0
-    Child(c, lambda: execute(finds_some, bequeath(c, bound, s))).wait()
+    optioned = c.create()
+    raw = ctypes.byref(ctypes.c_int(1))
+    assert c.call("setsockopt", optioned, socket.SOL_SOCKET, socket.SO_KEEPALIVE, raw, 4) == 0
+    Child(c, lambda: execute(finds_some, bequeath(c, optioned, s))).wait()
     assert peer.recv(1) == b"x"
+
+
+@after_exec
+def listens_on_what_was_bound(c: Calls, sockets: dict[int, int]) -> None:
+    assert c.call("bind", sockets[100], address(0), 16) == -errno.EINVAL
+    assert c.call("listen", sockets[100], 16) == 0
+    serve_names(c, sockets[100], b"next", 2)
+
+
+@script
+def exec_keeps_what_was_bound(c: Calls) -> None:
+    told = Signal()
+
+    def program() -> None:
+        bound = c.create()
+        assert c.call("bind", bound, address(0), 16) == 0
+        found = c.name("getsockname", bound)
+        assert found
+        told.tell(struct.pack("=H", found[1]))
+        execute(listens_on_what_was_bound, bequeath(c, bound))
+
+    child = Child(c, program)
+    (port,) = struct.unpack("=H", told.wait(2))
+    until(lambda: not refused(port))
+    assert ask(port) == b"next"
+    child.wait()
 
 
 @script

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from functools import partial
 
-from beds.calls import EPOLL_CTL_ADD, Calls, until
+from beds.calls import EPOLL_CTL_ADD, Calls, address, until
 from beds.libc_structs import EpollEvent
 from system.processes.programs.inheriting import (
     PATIENCE_S,
@@ -296,3 +296,53 @@ def all_have_exited(c: Calls) -> None:
         assert time.monotonic() < limit, last
         if last == "parent":
             parent.wait()
+
+
+# --- bound, and not listening yet --------------------------------------------------------------------
+
+
+def bound(c: Calls) -> tuple[int, int]:
+    s = c.create()
+    assert c.call("bind", s, address(0), 16) == 0
+    found = c.name("getsockname", s)
+    assert found
+    return s, found[1]
+
+
+@script
+def children_listen_on_what_was_bound(c: Calls) -> None:
+    """Each for itself; the last of them ends it, whether or not the parent ever listens."""
+    s, port = bound(c)
+
+    def work(index: int) -> None:
+        assert c.call("listen", s, 16) == 0
+        serve_names(c, s, b"%d" % index)
+
+    with workers(c, s, 2, work):
+        until(lambda: not refused(port))
+        until(lambda: len({ask(port) for _ in range(4)}) == 2)
+        assert c.call("close", s) == 0
+        assert ask(port) in (b"0", b"1")
+    until(partial(refused, port))
+
+
+@script
+def grandchildren_listen_on_what_was_bound(c: Calls) -> None:
+    s, port = bound(c)
+    told = Signal()
+
+    def child() -> None:
+        def grandchild() -> None:
+            assert c.call("listen", s, 16) == 0
+            told.tell()
+            serve_names(c, s, b"grandchild", 1)
+
+        Child(c, grandchild).wait()
+
+    family = Child(c, child)
+    told.wait()
+    assert ask(port) == b"grandchild"
+    family.wait()
+    assert c.call("listen", s, 16) == 0
+    with socket.create_connection(("127.0.0.1", port)):
+        accept(c, s)
