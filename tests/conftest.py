@@ -53,7 +53,8 @@ def xts_endpoint(tmp_path_factory: pytest.TempPathFactory, xts_authority: Author
     from xts_socket import configure
 
     folder = tmp_path_factory.mktemp("xts")
-    with running_proxy(folder, tls_tables(folder, xts_authority)) as proxy:
+    protocols = '[ulp]\noptional = ["grpc", "mpa"]\n'
+    with running_proxy(folder, protocols + tls_tables(folder, xts_authority)) as proxy:
         before = os.environ.get("XTS_ENDPOINT")
         os.environ["XTS_ENDPOINT"] = proxy.endpoint
         configure(endpoint=proxy.endpoint)

@@ -210,7 +210,7 @@ int push_request(struct connection *c, uint32_t request, uint8_t *value, uint32_
 	case SIOC_END_PEEK_MODE:
 		return given == 4 ? peek_end(c, xts_get32(value)) : -EINVAL;
 	case SIOC_ULP_LIST:
-		return told(ulp_list(value, SOCKET_CALL_BYTES_MAX), bytes);
+		return told(ulp_list(c->worker->config.ulp, value, SOCKET_CALL_BYTES_MAX), bytes);
 	case SIOC_ULP_INFO:
 		*bytes = given;
 		return tell_info(c, value, bytes);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -24,12 +24,14 @@ class Parser(Struct, frozen=True, kw_only=True):
 
 
 class Ulp(Struct, frozen=True, kw_only=True):
-    """[ulp]: bounds of what one connection's protocols may take."""
+    """[ulp]: bounds of what one connection's protocols may take; which protocols there are that few need."""
 
     handshake_timeout_ms: Annotated[int, Meta(ge=1, le=3_600_000)] = 10_000
     first_byte_timeout_ms: Annotated[int, Meta(ge=1, le=3_600_000)] = 2000
     pdu_mib_max: Annotated[int, Meta(ge=1, le=4095)] = 64
     buffered_mib_max: Annotated[int, Meta(ge=1, le=1024)] = 4
+    #: xts_messages.ulps has them, as `optional`; a test holds this to it.
+    optional: list[Literal["grpc", "mpa"]] = msgspec.field(default_factory=list)
     parser: list[Parser] = msgspec.field(default_factory=list)
 
 

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from xts_messages.ulps import BY_NAME
+
 from xts_proxy import tls_files, ulp_tls
 from xts_proxy._native import ffi, lib
 from xts_proxy.config import Config
@@ -88,6 +90,8 @@ def build(config: Config, material: Material) -> tuple[Any, list[tuple[int, str]
     for path, problem in ulp_tls.add(native, config.tls, material.tls):
         raise OSError(errno.EINVAL, f"{dotted(path)}: {problem}")
     notes = list(ulp_tls.add_of_this_machine(native, config.tls, material.tls))
+    for name in config.ulp.optional:
+        lib.xts_ulp_config_offer(native, BY_NAME[name.upper()].number)
     for parser, program in zip(config.ulp.parser, material.programs, strict=True):
         descriptor = os.dup(program)
         result = lib.xts_ulp_config_add_parser(native, parser.name.encode(), descriptor)

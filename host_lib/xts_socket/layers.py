@@ -295,7 +295,7 @@ class Grpc(Layer):
     together from DATA frames and cut into them as the peer's windows allow, and WINDOW_UPDATE is dealt with, in the
     proxy; all other frames are PDUs of their own, told apart by `GrpcMessage.kind`. What is sent is one queue: a
     message whose window is closed holds up all behind it, of other streams too, until the peer opens it (`ulp_info()`
-    tells the stream, as "blocked"). Makes PDUs."""
+    tells the stream, as "blocked"). Makes PDUs. Only where the proxy's configuration names it (`optional` in [ulp])."""
 
     PROTOCOL: ClassVar[str] = "GRPC"
     #: streams open at once, at most 65536; default 1024. SETTINGS_MAX_CONCURRENT_STREAMS should not promise more
@@ -341,7 +341,8 @@ class NvmeTcp(Layer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mpa(Layer):
-    """RDMA over TCP: MPA's FPDUs after the start-up frames, with markers and CRC32C; a PDU is a ULPDU (RFC 5044)."""
+    """RDMA over TCP: MPA's FPDUs after the start-up frames, with markers and CRC32C; a PDU is a ULPDU (RFC 5044).
+    Only where the proxy's configuration names it (`optional` in [ulp])."""
 
     PROTOCOL: ClassVar[str] = "MPA"
     #: the peer sends markers

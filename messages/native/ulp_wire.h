@@ -81,6 +81,7 @@ enum xts_ulp_id {
 	XTS_ULP_MPA = 12, /* RDMA over TCP: MPA's FPDUs after the start-up frames, with markers and CRC32C; a PDU is a ULPDU (at most 65535 bytes, with markers 64768) */
 };
 #define XTS_ULP_COUNT 13
+#define XTS_ULP_OPTIONAL (1u << XTS_ULP_GRPC | 1u << XTS_ULP_MPA) /* offered only if the configuration names them */
 
 /* Attributes that may be there more than once, by protocol: bits by their numbers. */
 #define XTS_ULP_REPEATED { \

@@ -54,6 +54,8 @@ def _header_lines() -> Iterator[str]:
         yield f"\tXTS_ULP_{ulp.name} = {ulp.number}, /* {ulp.meaning} */"
     yield "};"
     yield f"#define XTS_ULP_COUNT {max(ulp.number for ulp in ULPS) + 1}"
+    optional = " | ".join(f"1u << XTS_ULP_{ulp.name}" for ulp in ULPS if ulp.optional)
+    yield f"#define XTS_ULP_OPTIONAL ({optional}) /* offered only if the configuration names them */"
     yield ""
     yield "/* Attributes that may be there more than once, by protocol: bits by their numbers. */"
     yield "#define XTS_ULP_REPEATED { \\"
@@ -132,6 +134,12 @@ def _protocol(ulp: Ulp) -> Iterator[str]:
     yield f"## {ulp.name}"
     yield ""
     yield wrapped(f"{ulp.meaning[0].upper()}{ulp.meaning[1:]}.")
+    if ulp.optional:
+        yield ""
+        yield wrapped(
+            f'Not offered unless the proxy\'s configuration names it: `optional = ["{ulp.name.lower()}"]` in `[ulp]`. '
+            "Otherwise a push is refused (ENOPROTOOPT)."
+        )
     if ulp.notes:
         yield ""
         yield wrapped(ulp.notes)

@@ -107,8 +107,9 @@ class Item:
 @dataclass(frozen=True, slots=True)
 class Ulp:
     """A protocol. `receive`, `send`: directions it can be pushed onto; `boundaries`: its output are PDUs, so that it
-    needs SOCK_SEQPACKET when it is the uppermost (otherwise a byte stream). `control`: what the 16 bytes of control
-    data hold. `meaning`: in a phrase; `notes`: sentences about its use."""
+    needs SOCK_SEQPACKET when it is the uppermost (otherwise a byte stream). `optional`: not offered unless the
+    operator's configuration names it. `control`: what the 16 bytes of control data hold. `meaning`: in a phrase;
+    `notes`: sentences about its use."""
 
     name: str
     number: int
@@ -122,6 +123,7 @@ class Ulp:
     control: str = ""
     source: str = ""
     notes: str = ""
+    optional: bool = False
 
 
 _MAX = Attribute("MAX_BYTES", 1, Type.U32, "longest PDU taken, all of it; default 1 MiB")
@@ -373,6 +375,7 @@ ULPS: tuple[Ulp, ...] = (
                 "the stream whose message waits for a window, its own or the connection's; 0: none does",
             ),
         ),
+        optional=True,
     ),
     Ulp(
         "DNS",
@@ -452,6 +455,7 @@ ULPS: tuple[Ulp, ...] = (
             ),
         ),
         source="RFC 5044",
+        optional=True,
     ),
 )
 

@@ -71,6 +71,14 @@ def make_tenant(
     return worker_ffi.gc(worker_lib.xts_tenant_new(config), worker_lib.xts_tenant_release)
 
 
+def _all_protocols() -> Any:
+    """A configuration of protocols that names those that are optional, too."""
+    made = worker_ffi.gc(worker_lib.xts_ulp_config_new(worker_ffi.NULL), worker_lib.xts_ulp_config_release)
+    for ulp in ulps.ULPS:
+        worker_lib.xts_ulp_config_offer(made, ulp.number)
+    return made
+
+
 class Worker:
     """A worker of the proxy; `limits` are those of the tenant that it makes for its channels (make_tenant()) unless
     it is given one, `ulp` is a struct xts_ulp_config * of the caller's, and `clock_ns` a callback, called in the
@@ -85,7 +93,8 @@ class Worker:
         **limits: int,
     ) -> None:
         config = worker_ffi.new("struct xts_worker_config *")
-        config.ulp, config.clock_ns = ulp, clock_ns
+        protocols = ulp or _all_protocols()
+        config.ulp, config.clock_ns = protocols, clock_ns
         config.cpu, config.spin_us = -1, 0
         config.policy_default_allow = config.policy_listen_allow = policy_default_allow
         rule = worker_ffi.new("struct xts_policy_rule *", LOOPBACK)

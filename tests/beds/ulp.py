@@ -19,10 +19,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xts_messages.ulp_attributes import Offer, UlpError, Value, decode_error, decode_list, encode_attributes
-from xts_messages.ulps import BY_NAME, FAULTS
+from xts_messages.ulps import BY_NAME, FAULTS, ULPS
 from xts_proxy._native import ffi, lib
 
 RECEIVE, SEND, BOTH = 1, 2, 3
+#: Off unless the operator names them; here they are named.
+OPTIONAL = tuple(ulp.name for ulp in ULPS if ulp.optional)
 _ROOM = 1 << 16
 
 
@@ -76,6 +78,7 @@ class UlpBed:
         buffered_bytes_max: int = 4 << 20,
         queue_id: int = 1,
         tells_end: bool = False,
+        optional: Sequence[str] = OPTIONAL,
     ) -> None:
         self.now_ns = 1_000_000_000
         self.wakeups: list[int] = []
@@ -92,6 +95,8 @@ class UlpBed:
         )
         #: struct xts_ulp_config: add identities and parsers to it before pushing.
         self.config = lib.xts_ulp_config_new(limits)
+        for name in optional:
+            lib.xts_ulp_config_offer(self.config, BY_NAME[name].number)
         self._faults = ffi.new("uint64_t[]", 64)
         self._now = ffi.callback("uint64_t(void *)", lambda _: self.now_ns)
         self._wake = ffi.callback("void(void *, uint32_t)", lambda _, ms: self.wakeups.append(ms))
@@ -353,7 +358,8 @@ class UlpBed:
         self.peer.shutdown(socket.SHUT_WR)
 
 
-def offers() -> list[Offer]:
+def offers(optional: Sequence[str] = OPTIONAL) -> list[Offer]:
     """What this proxy has."""
     out = ffi.new("uint8_t[]", 512)
-    return decode_list(bytes(ffi.buffer(out, _check(lib.ulp_list(out, 512)))))
+    with UlpBed(optional=optional) as bed:
+        return decode_list(bytes(ffi.buffer(out, _check(lib.ulp_list(bed.config, out, 512)))))

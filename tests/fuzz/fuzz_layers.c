@@ -247,12 +247,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
 	static struct side sides[2];
 	struct input in = { data, bytes };
+	static struct xts_ulp_config *config; /* as long as the process */
 	int pair[2], small = 1;
 
+	if (!config) {
+		config = xts_ulp_config_new(NULL);
+		ENSURE(config);
+		xts_ulp_config_offer(config, XTS_ULP_GRPC);
+		xts_ulp_config_offer(config, XTS_ULP_MPA);
+	}
 	memset(sides, 0, sizeof sides);
 	ENSURE(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair));
 	for (int i = 0; i < 2; i++) {
-		struct ulp_owner owner = { .fd = pair[i], .message_socket = true, .tells_end = true, .faults = sides[i].faults,
+		struct ulp_owner owner = { .fd = pair[i], .message_socket = true, .tells_end = true, .config = config, .faults = sides[i].faults,
 					   .now_ns = now_ns, .wake_after = wake_after };
 
 		ENSURE(!setsockopt(pair[i], SOL_SOCKET, SO_SNDBUF, &small, sizeof small));

@@ -279,7 +279,7 @@ static void op_tell(struct scene *s, struct input *in)
 	ssize_t n = ulp_stack_tell(s->stack, layer & 1, layer >> 1 & 7, take(in) % 16, take(in), answer, sizeof answer);
 
 	ENSURE(n <= (ssize_t)sizeof answer && (n >= 4 || n < 0));
-	ENSURE(ulp_list(answer, take(in) % sizeof answer) <= (ssize_t)sizeof answer);
+	ENSURE(ulp_list(s->owner.config, answer, take(in) % sizeof answer) <= (ssize_t)sizeof answer);
 }
 
 /* A listener's: what can be copied behaves as the first. */

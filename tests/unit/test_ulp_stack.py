@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 
+import msgspec
 import pytest
 from beds.ulp import BOTH, RECEIVE, SEND, Pdu, UlpBed, offers
 from xts_messages.ulp_attributes import decode_attributes, encode_attributes
 from xts_messages.ulps import BY_NAME, ULPS
+from xts_proxy.config_ulp import Ulp
 
 
 def test_without_layers_it_is_the_socket() -> None:
@@ -123,6 +125,26 @@ def test_what_is_given_back_later_was_read_before() -> None:
         bed.give_back(b"bc\1d")
         bed.give_back(b"\3", b"a")
         assert [p.data for p in bed.read_all()] == [b"abc", b"d"]
+
+
+def test_what_is_optional_is_refused_unless_it_is_named() -> None:
+    """With the reason, and it is not in the list of what is offered."""
+    optional = {ulp.name for ulp in ULPS if ulp.optional}
+    assert optional == {"GRPC", "MPA"}
+    assert msgspec.convert({"optional": [name.lower() for name in optional]}, Ulp).optional
+    for name in optional:
+        with UlpBed(optional=()) as bed:
+            with pytest.raises(OSError) as refused:
+                bed.push(name)
+            assert refused.value.errno == errno.ENOPROTOOPT
+            said = bed.error().text
+            assert said.startswith(f"{name.lower()} is off in this proxy") and f'["{name.lower()}"] in [ulp]' in said
+        with UlpBed(optional=[name]) as bed:
+            if name == "GRPC":
+                bed.push("HTTP2")
+            bed.push(name)
+    assert {ulp.name.lower() for ulp in ULPS} - {offer.name for offer in offers(())} == {n.lower() for n in optional}
+    assert {offer.name for offer in offers()} == {ulp.name.lower() for ulp in ULPS}
 
 
 def test_what_is_offered_is_in_the_table() -> None:

@@ -6,6 +6,9 @@
 
 #include "config_inside.h"
 #include "ulp/tls/tls.h"
+#include "ulp_wire.h"
+
+_Static_assert(XTS_ULP_COUNT <= 32, "a bit for each protocol");
 
 struct xts_ulp_config *xts_ulp_config_new(const struct xts_ulp_limits *limits)
 {
@@ -25,6 +28,7 @@ struct xts_ulp_config *xts_ulp_config_new(const struct xts_ulp_limits *limits)
 		return NULL;
 	}
 	atomic_init(&config->references, 1);
+	config->offered = ~(uint32_t)(XTS_ULP_OPTIONAL);
 	config->limits = limits ? *limits : defaults;
 	return config;
 }
@@ -64,6 +68,17 @@ int xts_ulp_config_add_parser(struct xts_ulp_config *config, const char *name, i
 	parser->next = config->parsers;
 	config->parsers = parser;
 	return 0;
+}
+
+void xts_ulp_config_offer(struct xts_ulp_config *config, uint16_t ulp_id)
+{
+	if (ulp_id < XTS_ULP_COUNT)
+		config->offered |= 1u << ulp_id;
+}
+
+bool xts_ulp_config_offers(const struct xts_ulp_config *config, uint16_t ulp_id)
+{
+	return ulp_id < XTS_ULP_COUNT && config->offered >> ulp_id & 1u;
 }
 
 const struct xts_ulp_limits *xts_ulp_config_limits(const struct xts_ulp_config *config)

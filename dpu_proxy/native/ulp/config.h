@@ -5,6 +5,7 @@
 #ifndef XTS_ULP_CONFIG_H
 #define XTS_ULP_CONFIG_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct xts_ulp_config;
@@ -24,9 +25,15 @@ void xts_ulp_config_release(struct xts_ulp_config *config);
 /* A parser program, loaded by the supervisor; the configuration owns program_fd from here on. 0, -EEXIST, -ENOMEM. */
 int xts_ulp_config_add_parser(struct xts_ulp_config *config, const char *name, int program_fd);
 
+/* Offers a protocol that is off unless the operator names it (XTS_ULP_OPTIONAL): such that few need, so that they are no
+ * one's way in where nobody needs them. */
+void xts_ulp_config_offer(struct xts_ulp_config *config, uint16_t ulp_id);
+
 /* --- for layers ------------------------------------------------------------------------------------------------------ */
 
 const struct xts_ulp_limits *xts_ulp_config_limits(const struct xts_ulp_config *config);
+/* May this protocol, of this build's, be pushed? */
+bool xts_ulp_config_offers(const struct xts_ulp_config *config, uint16_t ulp_id);
 /* The program's descriptor, the configuration's own; -ENOENT. */
 int xts_ulp_config_parser(const struct xts_ulp_config *config, const char *name);
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "config.h"
 #include "stack_inside.h"
 
 #define NS_PER_MS 1000000u
@@ -175,7 +176,7 @@ void ulp_stack_describe(const struct ulp_stack *s, bool receive, char *out, size
 		used += (size_t)snprintf(out + used, room - used, "%s%s", i ? "/" : "", c->layer[i]->protocol->name);
 }
 
-ssize_t ulp_list(void *out, size_t room)
+ssize_t ulp_list(const struct xts_ulp_config *config, void *out, size_t room)
 {
 	uint8_t *answer = out;
 	size_t n = 0;
@@ -183,7 +184,7 @@ ssize_t ulp_list(void *out, size_t room)
 	for (uint16_t id = 0; id < XTS_ULP_COUNT; id++) {
 		const struct ulp_protocol *p = ulp_protocol(id);
 
-		if (!p)
+		if (!p || !xts_ulp_config_offers(config, id))
 			continue;
 		if (room - n < 5)
 			return -EMSGSIZE;

@@ -106,6 +106,6 @@ struct ulp_tls_told ulp_stack_tls(const struct ulp_stack *s);
 /* Names of the layers, "tls/http2", for the operator. */
 void ulp_stack_describe(const struct ulp_stack *s, bool receive, char *out, size_t room);
 /* ULP_LIST. */
-ssize_t ulp_list(void *out, size_t room);
+ssize_t ulp_list(const struct xts_ulp_config *config, void *out, size_t room);
 
 #endif

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config.h"
 #include "stack_inside.h"
 
 /* --- what was pushed ------------------------------------------------------------------------------------------------- */
@@ -252,6 +253,11 @@ static int push_change(struct ulp_stack *s, struct ulp_layer *l, const struct ul
 
 static int check(struct ulp_stack *s, const struct ulp_protocol *p, enum ulp_direction direction)
 {
+	if (!xts_ulp_config_offers(s->owner.config, p->id)) {
+		return ulp_stack_refuse(s, ENOPROTOOPT,
+					"%s is off in this proxy: its configuration has to name it, optional = [\"%s\"] in [ulp]", p->name,
+					p->name);
+	}
 	if (direction < ULP_RECEIVE || direction > ULP_BOTH)
 		return ulp_stack_refuse(s, EINVAL, "there is no direction %u", (unsigned)direction);
 	if (((direction & ULP_RECEIVE) && !p->receive) || ((direction & ULP_SEND) && !p->send)) {
