@@ -36,6 +36,7 @@ def on_files(files: Files, *, config: Any) -> Files:
         found.append(File.generated(config, name, abs_src_path=str(path)))
     for name, make in reference.MAKERS.items():
         found.append(File.generated(config, links.GENERATED + name, content=make()))
+    found.append(File.generated(config, "assets/site.css", abs_src_path=str(TOP / "deploy" / "xts_docs" / "site.css")))
     return found
 
 
