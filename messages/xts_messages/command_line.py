@@ -79,13 +79,14 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def watch(seconds: float | None, show: Callable[[], int]) -> int:
-    """Shows it once, or every so many seconds until it fails or KeyboardInterrupt; the exit status."""
+def watch(seconds: float | None, show: Callable[[], int], goes_on: bool = False) -> int:
+    """Shows it once, or every so many seconds until it fails or KeyboardInterrupt; the exit status. `goes_on`: a
+    failure is what is shown, and does not end it."""
     while True:
         if seconds is not None and sys.stdout.isatty():
             sys.stdout.write(_CLEAR)
         status = show()
-        if seconds is None or status:
+        if seconds is None or (status and not goes_on):
             return status
         sys.stdout.flush()
         time.sleep(seconds)

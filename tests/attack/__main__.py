@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from rich.console import Console
+from xts_messages.version import __version__
 
 from . import report
 from .attacks import ATTACKS
@@ -28,6 +29,7 @@ def main() -> int:
         + "".join(f"  {attack.name:<22} {attack.tries}\n" for attack in ATTACKS),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"{parser.prog} {__version__}")
     parser.add_argument("--only", action="append", choices=names, metavar="NAME", help="an attack; may be repeated")
     parser.add_argument("--queue", action="append", choices=("afxdp", "shm", "shm-loopback"), help="may be repeated")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="of each attack (default 5)")

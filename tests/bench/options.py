@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from xts_messages.version import __version__
+
 from . import rows
 from .subjects import WORKLOADS, Subject, Workload
 
@@ -94,6 +96,7 @@ def parser(description: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = found.add_argument
+    add("--version", action="version", version=f"{found.prog} {__version__}")
     add(
         "--quick",
         action="store_true",

@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+from xts_messages.version import __version__
+
 from .session import run
 from .settings import add_arguments, from_arguments
 
@@ -23,6 +25,7 @@ def main() -> int:
         epilog="example: ./tests/stress/run --queue afxdp --duration-s 60 --connections 500 --frame-window 4 "
         "--window-bytes 64 --seed 7",
     )
+    parser.add_argument("--version", action="version", version=f"{parser.prog} {__version__}")
     add_arguments(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE")
     arguments = parser.parse_args()

@@ -70,6 +70,13 @@ def test_version_of_a_command(command: str, capsys: pytest.CaptureFixture[str]) 
     assert (ended.value.code, capsys.readouterr().out) == (0, f"{command} {__version__}\n")
 
 
+@pytest.mark.parametrize("tool", ["attack", "bench", "stress", "vm"])
+def test_version_of_a_test_tool(tool: str) -> None:
+    command = [str(TOP / "tests" / tool / "run"), "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"tests/{tool}/run {__version__}\n"
+
+
 def verbs(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
     found = [parser]
     for action in parser._actions:

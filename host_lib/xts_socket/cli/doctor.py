@@ -7,6 +7,8 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from xts_messages.command_line import add_watch, watch
+
 from .checks import Check, endpoint, interfaces, interposer, kernel, privilege, protocols, rdma, tls
 from .options import add_verb
 from .table import print_table
@@ -23,10 +25,15 @@ def add(verbs: Any) -> None:
         "sudo xts doctor",
         run,
     )
+    add_watch(parser)
     parser.epilog = f"{parser.epilog}\n\n{_EXIT_STATUS}"
 
 
 def run(arguments: argparse.Namespace) -> int:
+    return watch(arguments.watch, lambda: _look(arguments), goes_on=True)
+
+
+def _look(arguments: argparse.Namespace) -> int:
     parts = (endpoint, protocols, interposer, kernel, interfaces, privilege, rdma, tls)
     checks = [check for part in parts for check in part.checks()]
     works = all(check.level != "fail" for check in checks)
