@@ -126,8 +126,17 @@ static const struct call of_parsers[] = {
 	{ __NR_bpf, ONE_OF_TWO, 0, { BPF_PROG_TEST_RUN, BPF_PROG_TEST_RUN } },
 };
 
-/* What the sanitizers' run-time libraries do beside: stacks for signals, looks at their own threads and memory, reports. */
+/* gcc says by macros which sanitizer a file is compiled for, clang by features. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED
+#endif
+#endif
+
+/* What the sanitizers' run-time libraries call: stacks for signals, looks at their own threads and memory, reports. */
+#ifdef SANITIZED
 static const struct call of_sanitizers[] = {
 	ANY(sigaltstack), ANY(gettid), ANY(getppid), ANY(pipe2), ANY(tgkill), ANY(rt_sigaction), ANY(sched_yield),
 	ANY(prlimit64), ANY(sched_getaffinity), ANY(sysinfo), ANY(readlinkat), ANY(set_robust_list), ANY(mincore), ANY(rt_sigreturn),
@@ -217,7 +226,7 @@ static void write_program(struct program *p, int calls)
 		add_calls(p, of_parsers, COUNT(of_parsers));
 	if (calls & XTS_CALLS_OF_START)
 		add_calls(p, of_start, COUNT(of_start));
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef SANITIZED
 	add_calls(p, of_sanitizers, COUNT(of_sanitizers));
 #endif
 	give(p, SECCOMP_RET_TRAP);
