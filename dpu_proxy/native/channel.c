@@ -187,26 +187,23 @@ static void link_closed(struct channel *ch)
 /* A message for us in the batch's next entry. Returns true when the entry is kept until the flush. */
 static bool deliver(struct channel *ch, const struct xts_head *head, struct batch_entry *e)
 {
+	struct iovec *first = &e->frame.segment[0];
 	uint64_t epoch = ch->link.epoch;
-	bool credit = true;
+	enum command_result result;
 
-	if (head->type == XTS_CMD_SEND || head->type == XTS_CMD_SEND_PDU) {
-		if (head->type == XTS_CMD_SEND ? command_send(ch, head, ch->batch_used) : command_send_pdu(ch, head, ch->batch_used)) {
-			ch->batch_bytes += e->bytes;
-			return true;
-		}
-	} else if (head->type == XTS_CMD_GIVE_BACK) {
-		channel_flush(ch);
-		command_give_back(ch, head, &e->frame);
-	} else {
+	if (head->type != XTS_CMD_SEND && head->type != XTS_CMD_SEND_PDU)
 		channel_flush(ch); /* calls see the effect of data sent before them; e stays valid */
-		credit = command_execute(ch, head, e->frame.segment[0].iov_base, e->frame.bytes);
-		if (head->type == XTS_CMD_IOCTL || head->type == XTS_CMD_CONNECT) /* keys that were pushed do not lie about */
-			explicit_bzero(e->frame.segment[0].iov_base, e->frame.segment[0].iov_len);
-	}
-	if (credit && ch->link.epoch == epoch)
+	ch->refusal = XTS_REFUSED_NONE;
+	result = command_dispatch(ch, ch->link.features, head, first->iov_base, e->frame.bytes, e);
+	if (result == COMMAND_MALFORMED)
+		channel_violation(ch, xts_type_name(head->type), head->id);
+	if (head->type == XTS_CMD_IOCTL || head->type == XTS_CMD_CONNECT) /* keys that were pushed do not lie about */
+		explicit_bzero(first->iov_base, first->iov_len);
+	if (result == COMMAND_KEPT)
+		ch->batch_bytes += e->bytes;
+	else if (result != COMMAND_REPLIES && ch->link.epoch == epoch)
 		xts_link_recycled(&ch->link);
-	return false;
+	return result == COMMAND_KEPT;
 }
 
 /* Takes the next frame: -EPIPE, or one of these. */

@@ -23,6 +23,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "command_dispatch.h"
 #include "credit.h"
 #include "link.h"
 #include "list.h"
@@ -109,6 +110,12 @@ struct batch_entry {
 	struct ulp_mark mark;     /* only its pdu is set for a byte stream */
 	uint32_t next;            /* of the same connection */
 };
+
+/* The payload of a call, which its length says is there: in the first piece of its frame. */
+static inline const void *batch_payload(const struct batch_entry *e, uint32_t fixed_bytes)
+{
+	return (const uint8_t *)e->frame.segment[0].iov_base + fixed_bytes;
+}
 
 /* A reply that waits for a frame credit; sending it returns the credit of the call's frame. */
 struct reply {
@@ -200,39 +207,22 @@ void channel_end_some(struct channel *ch);
 /* Ends the epoch, all of it at once, and frees everything, the queue included. */
 void channel_free(struct channel *ch, bool reset);
 
-/* --- command.c: carrying out messages of the host -------------------------------------------------------------------- */
+/* --- command.c: carrying out messages of the host. Its functions, one for each type, are in command_dispatch.h. ------------- */
 
-/* Carries out a message that is not SEND. Returns true when the frame's credit is to be returned at once, false when a
- * reply will return it. */
-bool command_execute(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes);
 /* The proxy refuses the request that is being carried out: its reply tells why. Returns the errno, positive. */
 int command_refuse(struct channel *ch, enum xts_refusal refusal);
 /* A reply that waits its turn: its frame, the head written, the rest to be filled in. */
 uint8_t *command_reply(struct channel *ch, uint8_t type, uint32_t bytes, uint32_t xts_socket, int error);
-/* LISTEN_ACK, BIND_ACK or SHARE_ACK about c (NULL: it is gone). */
 /* For the option calls and ioctl, whose acknowledgements have the same layout. */
 void command_reply_value(struct channel *ch, uint8_t type, uint32_t xts_socket, uint32_t token, const struct connection *c,
 			 int error, const void *value, uint32_t bytes);
+/* LISTEN_ACK, BIND_ACK or SHARE_ACK about c (NULL: it is gone). */
 void command_reply_local(struct channel *ch, uint8_t type, uint32_t xts_socket, uint32_t token, const struct connection *c,
 			 int error);
 /* The connection a call is about; id 0 makes it. NULL with *error. */
 struct connection *command_target(struct channel *ch, uint32_t id, uint32_t xts_socket, uint32_t domain, int *error);
 /* Does policy allow it? Counts if not. */
 bool command_allowed(struct channel *ch, enum xts_policy_action action, const struct xts_endpoint *endpoint);
-/* A message that cannot be decoded: a violation. Returns true. */
-bool command_malformed(struct channel *ch, const struct xts_head *head);
-
-/* --- send.c ----------------------------------------------------------------------------------------------------- */
-
-/* SEND; entry is the batch entry the frame lies in. Returns true when the frame is kept in the batch until the flush. */
-bool command_send(struct channel *ch, const struct xts_head *head, uint32_t entry);
-/* The same for SEND_PDU. */
-bool command_send_pdu(struct channel *ch, const struct xts_head *head, uint32_t entry);
-
-/* --- handover.c ------------------------------------------------------------------------------------------------------ */
-
-/* SHARE, PARK and CLAIM; like command_execute(). */
-bool handover_execute(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes);
 
 /* --- identifier.c ----------------------------------------------------------------------------------------------- */
 

@@ -1,4 +1,5 @@
-/* Carrying out the host's messages. Each is decoded once, into a private struct, and checked before anything is done. */
+/* Carrying out the host's calls. Each has been decoded once, into a private struct (command_dispatch.h), and is checked before
+ * anything is done. */
 #include <errno.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
@@ -117,12 +118,6 @@ bool command_allowed(struct channel *ch, enum xts_policy_action action, const st
 	return false;
 }
 
-bool command_malformed(struct channel *ch, const struct xts_head *head)
-{
-	channel_violation(ch, xts_type_name(head->type), head->id);
-	return true;
-}
-
 /* --- the calls ------------------------------------------------------------------------------------------------------- */
 
 static int connect_start(struct connection *c, const struct xts_connect *m)
@@ -168,15 +163,15 @@ static int connect_along(struct connection *c, const struct xts_connect *m, cons
 	return error;
 }
 
-static bool command_connect(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
+enum command_result command_connect(struct channel *ch, const struct xts_head *head, const struct xts_connect *m,
+				    struct batch_entry *e)
 {
-	struct xts_connect m;
 	struct connection *c;
 	int error;
 
-	if (xts_connect_decode(&m, frame, bytes) || (m.length && !(ch->link.features & XTS_FEATURE_ULP)))
-		return command_malformed(ch, head);
-	c = command_target(ch, head->id, m.xts_socket, m.domain, &error);
+	if (m->length && !(ch->link.features & XTS_FEATURE_ULP))
+		return COMMAND_MALFORMED;
+	c = command_target(ch, head->id, m->xts_socket, m->domain, &error);
 	if (c && !head->id && list_empty(&c->unnamed))
 		list_append(&ch->unnamed, &c->unnamed);
 	if (c && c->state == CONNECTION_CONNECTING)
@@ -185,15 +180,15 @@ static bool command_connect(struct channel *ch, const struct xts_head *head, con
 		error = EISCONN;
 	else if (c && c->connect_reply)
 		error = EALREADY;
-	else if (c && m.length)
-		error = connect_along(c, &m, (const uint8_t *)frame + XTS_CONNECT_BYTES);
+	else if (c && m->length)
+		error = connect_along(c, m, batch_payload(e, XTS_CONNECT_BYTES));
 	else if (c)
-		error = connect_start(c, &m);
+		error = connect_start(c, m);
 	if (!error)
-		return true; /* CONNECT_ACK is state of the connection */
+		return COMMAND_DONE; /* CONNECT_ACK is state of the connection */
 	ch->worker->stats.connects_failed++;
-	reply_connect(ch, m.xts_socket, c, error);
-	return false;
+	reply_connect(ch, m->xts_socket, c, error);
+	return COMMAND_REPLIES;
 }
 
 /* Names the address and port that the kernel has picked: nobody else has them. */
@@ -243,19 +238,18 @@ static int listen_start(struct connection *c, const struct xts_listen *m)
 	return -connection_watch(c);
 }
 
-static bool command_listen(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
+enum command_result command_listen(struct channel *ch, const struct xts_head *head, const struct xts_listen *m,
+				   struct batch_entry *e)
 {
-	struct xts_listen m;
 	struct connection *c;
 	int error;
 
-	if (xts_listen_decode(&m, frame, bytes))
-		return command_malformed(ch, head);
-	c = command_target(ch, head->id, m.xts_socket, m.domain, &error);
+	(void)e;
+	c = command_target(ch, head->id, m->xts_socket, m->domain, &error);
 	if (c)
-		error = ch->worker->draining ? command_refuse(ch, XTS_REFUSED_STOPPING) : listen_start(c, &m);
-	command_reply_local(ch, XTS_REPLY_LISTEN_ACK, m.xts_socket, m.token, c, error);
-	return false;
+		error = ch->worker->draining ? command_refuse(ch, XTS_REFUSED_STOPPING) : listen_start(c, m);
+	command_reply_local(ch, XTS_REPLY_LISTEN_ACK, m->xts_socket, m->token, c, error);
+	return COMMAND_REPLIES;
 }
 
 /* To an address or a port of the device policy has to agree; not to those that the kernel picks for whoever connects. What another
@@ -286,54 +280,65 @@ static int bind_here(struct connection *c, const struct xts_endpoint *local, con
 	return name_what_is_bound(c);
 }
 
-static bool command_bind(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
+enum command_result command_bind(struct channel *ch, const struct xts_head *head, const struct xts_bind *m,
+				 struct batch_entry *e)
 {
 	struct sockaddr_storage address;
-	struct xts_bind m;
 	struct connection *c;
 	int error;
 
-	if (xts_bind_decode(&m, frame, bytes))
-		return command_malformed(ch, head);
-	c = command_target(ch, head->id, m.xts_socket, m.domain, &error);
+	(void)e;
+	c = command_target(ch, head->id, m->xts_socket, m->domain, &error);
 	if (c) {
-		socklen_t length = endpoint_to_sockaddr(&m.local, &address);
+		socklen_t length = endpoint_to_sockaddr(&m->local, &address);
 
-		error = !length ? EAFNOSUPPORT : bind_here(c, &m.local, &address, length);
+		error = !length ? EAFNOSUPPORT : bind_here(c, &m->local, &address, length);
 	}
-	command_reply_local(ch, XTS_REPLY_BIND_ACK, m.xts_socket, m.token, c, error);
-	return false;
+	command_reply_local(ch, XTS_REPLY_BIND_ACK, m->xts_socket, m->token, c, error);
+	return COMMAND_REPLIES;
 }
 
-static bool command_sockopt(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
+/* Copies the value that came with a call: callers may offer more room than any option has, and the kernel does not mind either. */
+static uint32_t option_value(uint8_t *value, const void *payload, uint32_t length)
+{
+	uint32_t kept = length < SOCKET_CALL_BYTES_MAX ? length : SOCKET_CALL_BYTES_MAX;
+
+	memcpy(value, payload, kept);
+	return kept;
+}
+
+enum command_result command_setsockopt(struct channel *ch, const struct xts_head *head, const struct xts_setsockopt *m,
+				       struct batch_entry *e)
 {
 	uint8_t value[SOCKET_CALL_BYTES_MAX];
-	struct xts_setsockopt m; /* GETSOCKOPT has the same layout */
-	uint32_t length;
-	struct connection *c;
+	uint32_t length = option_value(value, batch_payload(e, XTS_SETSOCKOPT_BYTES), m->length);
 	int error;
+	struct connection *c = command_target(ch, head->id, m->xts_socket, m->domain, &error);
 
-	_Static_assert(XTS_SETSOCKOPT_BYTES == XTS_GETSOCKOPT_BYTES, "one layout for both");
-	if (xts_setsockopt_decode(&m, frame, bytes))
-		return command_malformed(ch, head);
-	c = command_target(ch, head->id, m.xts_socket, m.domain, &error);
-	/* Callers may offer more room than any option has; the kernel does not mind either. */
-	length = m.length < sizeof value ? m.length : (uint32_t)sizeof value;
-	if (c) {
-		memcpy(value, (const uint8_t *)frame + XTS_SETSOCKOPT_BYTES, length);
-		if (head->type == XTS_CMD_GETSOCKOPT)
-			error = -xts_sockopt_get(c->fd, m.level, m.option, value, &length);
-		else
-			error = -xts_sockopt_set(c->fd, m.level, m.option, value, length,
-						 ch->worker->config.congestion_controls);
-		if (error == EPERM)
-			(void)command_refuse(ch, XTS_REFUSED_OPTION);
-		if (head->type == XTS_CMD_SETSOCKOPT && !error)
-			buffers_option_set(c, m.level, m.option);
-	}
-	command_reply_value(ch, XTS_REPLY_SOCKOPT_ACK, m.xts_socket, m.token, c, error, value,
-			    head->type == XTS_CMD_GETSOCKOPT ? length : 0);
-	return false;
+	if (c)
+		error = -xts_sockopt_set(c->fd, m->level, m->option, value, length, ch->worker->config.congestion_controls);
+	if (c && error == EPERM)
+		(void)command_refuse(ch, XTS_REFUSED_OPTION);
+	if (c && !error)
+		buffers_option_set(c, m->level, m->option);
+	command_reply_value(ch, XTS_REPLY_SOCKOPT_ACK, m->xts_socket, m->token, c, error, value, 0);
+	return COMMAND_REPLIES;
+}
+
+enum command_result command_getsockopt(struct channel *ch, const struct xts_head *head, const struct xts_getsockopt *m,
+				       struct batch_entry *e)
+{
+	uint8_t value[SOCKET_CALL_BYTES_MAX];
+	uint32_t length = option_value(value, batch_payload(e, XTS_GETSOCKOPT_BYTES), m->length);
+	int error;
+	struct connection *c = command_target(ch, head->id, m->xts_socket, m->domain, &error);
+
+	if (c)
+		error = -xts_sockopt_get(c->fd, m->level, m->option, value, &length);
+	if (c && error == EPERM)
+		(void)command_refuse(ch, XTS_REFUSED_OPTION);
+	command_reply_value(ch, XTS_REPLY_SOCKOPT_ACK, m->xts_socket, m->token, c, error, value, length);
+	return COMMAND_REPLIES;
 }
 
 /* What waits in the spill buffer has not been sent either. */
@@ -354,84 +359,55 @@ static int do_ioctl(struct connection *c, uint32_t request, void *value, uint32_
 	return 0;
 }
 
-static bool command_ioctl(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
+enum command_result command_ioctl(struct channel *ch, const struct xts_head *head, const struct xts_ioctl *m,
+				  struct batch_entry *e)
 {
 	uint8_t value[SOCKET_CALL_BYTES_MAX];
-	struct xts_ioctl m;
 	uint32_t length;
 	struct connection *c;
 	int error;
 
-	if (xts_ioctl_decode(&m, frame, bytes))
-		return command_malformed(ch, head);
-	c = command_target(ch, head->id, m.xts_socket, m.domain, &error);
-	length = m.length < sizeof value ? m.length : (uint32_t)sizeof value;
+	c = command_target(ch, head->id, m->xts_socket, m->domain, &error);
+	length = m->length < sizeof value ? m->length : (uint32_t)sizeof value;
 	if (c) {
-		memcpy(value, (const uint8_t *)frame + XTS_IOCTL_BYTES, length);
-		if (ch->link.features & XTS_FEATURE_ULP && push_is_request(m.request))
-			error = m.length > sizeof value ? EMSGSIZE : -push_request(c, m.request, value, &length);
+		memcpy(value, batch_payload(e, XTS_IOCTL_BYTES), length);
+		if (ch->link.features & XTS_FEATURE_ULP && push_is_request(m->request))
+			error = m->length > sizeof value ? EMSGSIZE : -push_request(c, m->request, value, &length);
 		else
-			error = -do_ioctl(c, m.request, value, &length);
+			error = -do_ioctl(c, m->request, value, &length);
 	}
-	command_reply_value(ch, XTS_REPLY_IOCTL_ACK, m.xts_socket, m.token, c, error, value, length);
+	command_reply_value(ch, XTS_REPLY_IOCTL_ACK, m->xts_socket, m->token, c, error, value, length);
 	explicit_bzero(value, sizeof value); /* may have been keys */
-	return false;
+	return COMMAND_REPLIES;
 }
 
-static bool command_newconn_ack(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
+enum command_result command_newconn_ack(struct channel *ch, const struct xts_head *head, const struct xts_newconn_ack *m,
+					struct batch_entry *e)
 {
 	struct connection *c = connection_find(ch, head->id);
-	struct xts_newconn_ack m;
 
-	if (xts_newconn_ack_decode(&m, frame, bytes))
-		return command_malformed(ch, head);
+	(void)e;
 	if (!c || !c->announced) {
 		ch->worker->stats.bad_identifiers++;
-		return true;
+		return COMMAND_DONE;
 	}
 	if (head->error == EAGAIN && c->listener && c->listener->shared) {
 		c->listener->held = 0;
 		share_give_back(c);
-		return true;
+		return COMMAND_DONE;
 	}
 	if (head->error) {
 		connection_free(c, true);
-		return true;
+		return COMMAND_DONE;
 	}
 	listener_offer_ends(c);
 	c->announced = false;
-	c->xts_socket = m.xts_socket;
-	c->held = m.post_credits;
+	c->xts_socket = m->xts_socket;
+	c->held = m->post_credits;
 	c->readable = c->in_epoll || c->pushed; /* it has shaken hands: there may have been events, and layers may hold bytes */
 	/* Only now: epoll tells of everything that has arrived in the meantime. */
 	if (connection_watch(c))
 		connection_fail(c, ENOBUFS);
 	connection_wake(c);
-	return true;
-}
-
-bool command_execute(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
-{
-	ch->refusal = XTS_REFUSED_NONE;
-	switch (head->type) {
-	case XTS_CMD_CONNECT:
-		return command_connect(ch, head, frame, bytes);
-	case XTS_CMD_LISTEN:
-		return command_listen(ch, head, frame, bytes);
-	case XTS_CMD_NEWCONN_ACK:
-		return command_newconn_ack(ch, head, frame, bytes);
-	case XTS_CMD_BIND:
-		return command_bind(ch, head, frame, bytes);
-	case XTS_CMD_SETSOCKOPT:
-	case XTS_CMD_GETSOCKOPT:
-		return command_sockopt(ch, head, frame, bytes);
-	case XTS_CMD_IOCTL:
-		return command_ioctl(ch, head, frame, bytes);
-	case XTS_CMD_SHARE:
-	case XTS_CMD_PARK:
-	case XTS_CMD_CLAIM:
-		return handover_execute(ch, head, frame, bytes);
-	default:
-		return command_malformed(ch, head);
-	}
+	return COMMAND_DONE;
 }

@@ -13,85 +13,67 @@ static bool can_be_shared(const struct connection *c)
 	       !c->spent;
 }
 
-static bool command_share(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
+enum command_result command_share(struct channel *ch, const struct xts_head *head, const struct xts_share *m,
+				  struct batch_entry *e)
 {
-	struct xts_share m;
 	struct connection *l;
 	int error = 0;
 
-	if (xts_share_decode(&m, frame, bytes))
-		return command_malformed(ch, head);
+	(void)e;
 	if (head->id) {
-		l = command_target(ch, head->id, m.xts_socket, 0, &error);
+		l = command_target(ch, head->id, m->xts_socket, 0, &error);
 		if (l)
-			error = can_be_shared(l) ? share_start(l, m.key, m.keep_ms) : EINVAL;
+			error = can_be_shared(l) ? share_start(l, m->key, m->keep_ms) : EINVAL;
 	} else if (ch->worker->draining) {
 		l = NULL;
 		error = command_refuse(ch, XTS_REFUSED_STOPPING);
 	} else {
-		l = share_join(ch, m.key, &error);
+		l = share_join(ch, m->key, &error);
 		if (l)
-			l->xts_socket = m.xts_socket;
+			l->xts_socket = m->xts_socket;
 	}
-	command_reply_local(ch, XTS_REPLY_SHARE_ACK, m.xts_socket, m.token, l, error);
-	return false;
+	command_reply_local(ch, XTS_REPLY_SHARE_ACK, m->xts_socket, m->token, l, error);
+	return COMMAND_REPLIES;
 }
 
-static bool command_park(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
+enum command_result command_park(struct channel *ch, const struct xts_head *head, const struct xts_park *m,
+				 struct batch_entry *e)
 {
-	struct xts_park m;
 	struct xts_park_ack ack;
 	struct connection *c;
 	int error = EBADF;
 
-	if (xts_park_decode(&m, frame, bytes))
-		return command_malformed(ch, head);
-	c = head->id ? command_target(ch, head->id, m.xts_socket, 0, &error) : NULL;
+	(void)e;
+	c = head->id ? command_target(ch, head->id, m->xts_socket, 0, &error) : NULL;
 	if (c)
-		error = park_start(c, m.key, m.keep_ms);
+		error = park_start(c, m->key, m->keep_ms);
 	if (error == ENOBUFS)
 		(void)command_refuse(ch, XTS_REFUSED_PARKED);
-	ack.token = m.token;
-	xts_park_ack_encode(command_reply(ch, XTS_REPLY_PARK_ACK, XTS_PARK_ACK_BYTES, m.xts_socket, error), &ack);
-	return false;
+	ack.token = m->token;
+	xts_park_ack_encode(command_reply(ch, XTS_REPLY_PARK_ACK, XTS_PARK_ACK_BYTES, m->xts_socket, error), &ack);
+	return COMMAND_REPLIES;
 }
 
-static bool command_claim(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
+enum command_result command_claim(struct channel *ch, const struct xts_head *head, const struct xts_claim *m,
+				  struct batch_entry *e)
 {
-	struct xts_claim m;
 	struct xts_claim_ack ack = { 0 };
 	struct connection *c;
 	int error = 0;
 
-	if (xts_claim_decode(&m, frame, bytes))
-		return command_malformed(ch, head);
-	c = park_claim(ch, m.key, &error);
-	ack.token = m.token;
+	(void)head;
+	(void)e;
+	c = park_claim(ch, m->key, &error);
+	ack.token = m->token;
 	if (c) {
-		c->xts_socket = m.xts_socket;
-		c->held = m.post_credits;
-		c->received_bytes = m.unread; /* as if sent over this channel: CLOSE will tell what was read of them too */
+		c->xts_socket = m->xts_socket;
+		c->held = m->post_credits;
+		c->received_bytes = m->unread; /* as if sent over this channel: CLOSE will tell what was read of them too */
 		ack.proxy_id = c->proxy_id;
 		ack.post_credits = c->grant.outstanding;
 		socket_local(c->fd, &ack.local);
 		socket_peer(c->fd, &ack.peer);
 	}
-	xts_claim_ack_encode(command_reply(ch, XTS_REPLY_CLAIM_ACK, XTS_CLAIM_ACK_BYTES, m.xts_socket, error), &ack);
-	return false;
-}
-
-bool handover_execute(struct channel *ch, const struct xts_head *head, const void *frame, uint32_t bytes)
-{
-	if (!(ch->link.features & XTS_FEATURE_SHARE))
-		return command_malformed(ch, head);
-	switch (head->type) {
-	case XTS_CMD_SHARE:
-		return command_share(ch, head, frame, bytes);
-	case XTS_CMD_PARK:
-		return command_park(ch, head, frame, bytes);
-	case XTS_CMD_CLAIM:
-		return command_claim(ch, head, frame, bytes);
-	default:
-		return command_malformed(ch, head);
-	}
+	xts_claim_ack_encode(command_reply(ch, XTS_REPLY_CLAIM_ACK, XTS_CLAIM_ACK_BYTES, m->xts_socket, error), &ack);
+	return COMMAND_REPLIES;
 }

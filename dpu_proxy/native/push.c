@@ -291,32 +291,28 @@ static int give_back(struct pushed *p, const struct batch_entry *e)
 	return r;
 }
 
-void command_give_back(struct channel *ch, const struct xts_head *head, const struct xts_rx_frame *frame)
+enum command_result command_give_back(struct channel *ch, const struct xts_head *head, const struct xts_give_back *m,
+				      struct batch_entry *e)
 {
-	struct batch_entry e = { .frame = *frame, .skip = XTS_GIVE_BACK_BYTES };
+	struct batch_entry given = { .frame = e->frame, .skip = XTS_GIVE_BACK_BYTES, .bytes = m->length };
 	struct connection *c = connection_find(ch, head->id);
-	struct xts_give_back m;
 	struct pushed *p;
 	int r;
 
-	if (!(ch->link.features & XTS_FEATURE_ULP) || xts_give_back_decode(&m, frame->segment[0].iov_base, frame->bytes)) {
-		command_malformed(ch, head);
-		return;
-	}
 	if (!c || c->announced) {
 		ch->worker->stats.bad_identifiers++;
-		return;
+		return COMMAND_DONE;
 	}
 	p = c->pushed;
-	if (!p || !m.length || m.length > p->owed) {
+	if (!p || !m->length || m->length > p->owed) {
 		channel_violation(ch, "bytes given back that nobody asked for", head->id);
-		return;
+		return COMMAND_DONE;
 	}
-	e.bytes = m.length;
-	r = give_back(p, &e);
-	p->owed -= m.length;
+	r = give_back(p, &given);
+	p->owed -= m->length;
 	if (r)
 		connection_fail(c, -r);
 	else if (!p->owed)
 		give_back_ends(c);
+	return COMMAND_DONE;
 }

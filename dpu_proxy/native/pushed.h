@@ -115,7 +115,6 @@ int push_request(struct connection *c, uint32_t request, uint8_t *value, uint32_
 int push_along(struct connection *c, const void *pushes, uint32_t bytes);
 /* That CONNECT has failed; its answer tells. The connection can only be asked why, and closed. */
 void push_along_failed(struct connection *c);
-void command_give_back(struct channel *ch, const struct xts_head *head, const struct xts_rx_frame *frame);
 
 /* --- peek.c ---------------------------------------------------------------------------------------------------------- */
 

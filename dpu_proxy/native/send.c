@@ -2,9 +2,9 @@
 #include "pushed.h"
 
 /* Takes the data of a batch entry into the connection's chain, for so many credits; false when it is not to be kept. */
-static bool take_data(struct channel *ch, struct connection *c, uint32_t entry, uint32_t skip, uint32_t length, uint32_t credits)
+static bool take_data(struct channel *ch, struct connection *c, struct batch_entry *e, uint32_t skip, uint32_t length, uint32_t credits)
 {
-	struct batch_entry *e = &ch->batch[entry];
+	uint32_t entry = (uint32_t)(e - ch->batch);
 
 	if (c->state != CONNECTION_ESTABLISHED && c->state != CONNECTION_FAILED) {
 		channel_violation(ch, "data on a socket that is not connected", c->proxy_id);
@@ -45,14 +45,14 @@ static bool take_credits(struct channel *ch, struct connection *c, uint32_t post
 	return true;
 }
 
-static bool take_stream(struct channel *ch, struct connection *c, uint32_t entry, uint32_t length, bool more)
+static bool take_stream(struct channel *ch, struct connection *c, struct batch_entry *e, uint32_t length, bool more)
 {
 	if (c->pushed && c->pushed->pdu_open) {
 		channel_violation(ch, "a byte stream in the middle of a PDU", c->proxy_id);
 		return false;
 	}
-	ch->batch[entry].mark.pdu = false;
-	if (!take_data(ch, c, entry, XTS_SEND_BYTES, length, length))
+	e->mark.pdu = false;
+	if (!take_data(ch, c, e, XTS_SEND_BYTES, length, length))
 		return false;
 	c->out.more = more;
 	return true;
@@ -71,36 +71,31 @@ static void close_from_host(struct channel *ch, struct connection *c, uint8_t fl
 		connection_close(c, flags, read_bytes);
 }
 
-bool command_send(struct channel *ch, const struct xts_head *head, uint32_t entry)
+enum command_result command_send(struct channel *ch, const struct xts_head *head, const struct xts_send *m,
+				 struct batch_entry *e)
 {
-	const struct xts_rx_frame *frame = &ch->batch[entry].frame;
 	struct connection *c = connection_find(ch, head->id);
-	struct xts_send m;
 	bool kept = false;
 
-	if (xts_send_decode(&m, frame->segment[0].iov_base, frame->bytes)) {
-		command_malformed(ch, head);
-		return false;
-	}
 	if (!c || c->announced) {
 		ch->worker->stats.bad_identifiers++;
-		return false;
+		return COMMAND_DONE;
 	}
-	if (!(head->flags & XTS_FLAG_CLOSE) && !take_credits(ch, c, m.post_credits))
-		return false;
-	if (m.length)
-		kept = take_stream(ch, c, entry, m.length, head->flags & XTS_FLAG_MORE);
+	if (!(head->flags & XTS_FLAG_CLOSE) && !take_credits(ch, c, m->post_credits))
+		return COMMAND_DONE;
+	if (m->length)
+		kept = take_stream(ch, c, e, m->length, head->flags & XTS_FLAG_MORE);
 	if (ch->link.state != XTS_LINK_UP)
-		return kept;
+		return kept ? COMMAND_KEPT : COMMAND_DONE;
 	if (head->flags & XTS_FLAG_CLOSE) {
-		close_from_host(ch, c, head->flags, m.post_credits);
+		close_from_host(ch, c, head->flags, m->post_credits);
 	} else if (head->flags & XTS_FLAG_FIN && c->state == CONNECTION_ESTABLISHED) {
 		c->out.fin_wanted = true;
 		c->out.more = false;
 		if (list_empty(&c->dirty))
 			list_append(&ch->dirty, &c->dirty);
 	}
-	return kept;
+	return kept ? COMMAND_KEPT : COMMAND_DONE;
 }
 
 /* --- SEND_PDU -------------------------------------------------------------------------------------------------------- */
@@ -135,37 +130,32 @@ static void mark_of(struct ulp_mark *mark, const struct xts_send_pdu *m, bool mo
 	xts_put64(mark->control + 8, m->control_low);
 }
 
-bool command_send_pdu(struct channel *ch, const struct xts_head *head, uint32_t entry)
+enum command_result command_send_pdu(struct channel *ch, const struct xts_head *head, const struct xts_send_pdu *m,
+				     struct batch_entry *e)
 {
-	const struct xts_rx_frame *frame = &ch->batch[entry].frame;
 	struct connection *c = connection_find(ch, head->id);
 	bool more = head->flags & XTS_FLAG_MORE;
 	const char *wrong;
-	struct xts_send_pdu m;
 
-	if (!(ch->link.features & XTS_FEATURE_ULP) || xts_send_pdu_decode(&m, frame->segment[0].iov_base, frame->bytes)) {
-		command_malformed(ch, head);
-		return false;
-	}
 	if (!c || c->announced) {
 		ch->worker->stats.bad_identifiers++;
-		return false;
+		return COMMAND_DONE;
 	}
-	if (!take_credits(ch, c, m.post_credits))
-		return false;
+	if (!take_credits(ch, c, m->post_credits))
+		return COMMAND_DONE;
 	if (c->state != CONNECTION_ESTABLISHED && c->state != CONNECTION_FAILED) {
 		channel_violation(ch, "a PDU on a socket that is not connected", head->id);
-		return false;
+		return COMMAND_DONE;
 	}
 	if (pushed_make(c)) {
 		connection_fail(c, ENOBUFS);
-		return false;
+		return COMMAND_DONE;
 	}
-	wrong = check_pdu(c->pushed, &m, more);
+	wrong = check_pdu(c->pushed, m, more);
 	if (wrong) {
 		channel_violation(ch, wrong, head->id);
-		return false;
+		return COMMAND_DONE;
 	}
-	mark_of(&ch->batch[entry].mark, &m, more);
-	return take_data(ch, c, entry, XTS_SEND_PDU_BYTES, m.length, m.length + XTS_PDU_CREDITS);
+	mark_of(&e->mark, m, more);
+	return take_data(ch, c, e, XTS_SEND_PDU_BYTES, m->length, m->length + XTS_PDU_CREDITS) ? COMMAND_KEPT : COMMAND_DONE;
 }

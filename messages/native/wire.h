@@ -1920,6 +1920,19 @@ static inline uint8_t xts_type_flags(uint8_t type)
 	}
 }
 
+/* The feature that the link has to have negotiated for a type, or 0. */
+static inline uint64_t xts_type_feature(uint8_t type)
+{
+	switch (type) {
+	case XTS_CMD_SHARE: return XTS_FEATURE_SHARE;
+	case XTS_CMD_PARK: return XTS_FEATURE_SHARE;
+	case XTS_CMD_CLAIM: return XTS_FEATURE_SHARE;
+	case XTS_CMD_SEND_PDU: return XTS_FEATURE_ULP;
+	case XTS_CMD_GIVE_BACK: return XTS_FEATURE_ULP;
+	default: return 0;
+	}
+}
+
 /* The errno that goes with a refusal; 0 for a number that this version does not know. */
 static inline int xts_refusal_errno(unsigned refusal)
 {

@@ -9,11 +9,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from . import generate_c, generate_doc, generate_environment, generate_lua, generate_ulps, generate_vectors, generated
+from . import (
+    generate_c,
+    generate_dispatch,
+    generate_doc,
+    generate_environment,
+    generate_lua,
+    generate_ulps,
+    generate_vectors,
+    generated,
+)
 
 #: Path below the top of the checkout -> the function that makes its text.
 OUTPUTS: dict[str, Callable[[], str]] = {
     "messages/native/wire.h": generate_c.header,
+    "dpu_proxy/native/command_dispatch.h": generate_dispatch.header,
     "messages/native/ulp_wire.h": generate_ulps.header,
     "messages/native/environment_names.h": generate_environment.header,
     "messages/native/environment_table.c": generate_environment.table,

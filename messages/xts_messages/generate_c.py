@@ -366,6 +366,12 @@ def _type_tables() -> Iterator[str]:
         ((m.name, " | ".join(f"XTS_FLAG_{name}" for name in m.flags)) for m in messages if m.flags),
         "0",
     )
+    yield from _switch(
+        "uint64_t xts_type_feature(uint8_t type)",
+        "The feature that the link has to have negotiated for a type, or 0.",
+        ((m.name, f"XTS_FEATURE_{m.feature}") for m in messages if m.feature),
+        "0",
+    )
     refusals = table.REFUSALS.items()
     yield from _switch(
         "int xts_refusal_errno(unsigned refusal)",

@@ -47,7 +47,8 @@ def _message(m: Message) -> Iterator[str]:
     yield wrapped(f"{m.code}, sent by {'either side' if m.sender == 'both' else 'the ' + m.sender}: {m.meaning}.")
     yield ""
     flags = ", ".join(f"`{name}`" for name in m.flags) or ("none; a refusal" if m.refusal else "none")
-    yield wrapped(f"`id`: {m.id_of or 'unused'}. Flags: {flags}.")
+    needs = f" Only with the feature `{m.feature}`." if m.feature else ""
+    yield wrapped(f"`id`: {m.id_of or 'unused'}. Flags: {flags}.{needs}")
     yield ""
     if m.fields:
         yield from _rows(m.fields, table.HEAD_BYTES)

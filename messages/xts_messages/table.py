@@ -87,6 +87,7 @@ class Message:
     source: str = "ours"
     id_of: str = field(default="")  # what the common id means here
     refusal: bool = False  # a reply: byte 17 is the number of a refusal, and not flags
+    feature: str = ""  # that the link has to have negotiated for it
 
     @property
     def stem(self) -> str:
@@ -459,6 +460,7 @@ MESSAGES: tuple[Message, ...] = (
         "share a listener, or a bound socket, between processes: the first names it by a key, the others join (id 0)",
         (_XTS, _TOKEN, _KEY, _KEEP),
         id_of="the proxy's identifier of the socket, or 0: join the one of that key",
+        feature="SHARE",
     ),
     Message(
         "XTS_REPLY_SHARE_ACK",
@@ -478,6 +480,7 @@ MESSAGES: tuple[Message, ...] = (
         "this process gives the connection up; whoever knows the key may claim it",
         (_XTS, _TOKEN, _KEY, _KEEP),
         id_of="proxy's identifier",
+        feature="SHARE",
     ),
     Message(
         "XTS_REPLY_PARK_ACK",
@@ -505,6 +508,7 @@ MESSAGES: tuple[Message, ...] = (
             ),
         ),
         id_of="zero",
+        feature="SHARE",
     ),
     Message(
         "XTS_REPLY_CLAIM_ACK",
@@ -526,6 +530,7 @@ MESSAGES: tuple[Message, ...] = (
         "length",
         ("MORE",),
         id_of="proxy's identifier",
+        feature="ULP",
     ),
     Message(
         "XTS_REPLY_RECV_PDU",
@@ -547,6 +552,7 @@ MESSAGES: tuple[Message, ...] = (
         (_LENGTH,),
         "length",
         id_of="proxy's identifier",
+        feature="ULP",
     ),
 )
 
@@ -559,3 +565,4 @@ CONNECT_PUSH_BYTES = 1024
 
 assert all(m.sequenced == (m.code not in LINK_CODES) for m in MESSAGES)
 assert not any(m.refusal and m.flags for m in MESSAGES)
+assert all(not m.feature or m.feature in FEATURES for m in MESSAGES)
