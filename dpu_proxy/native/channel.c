@@ -250,7 +250,8 @@ static uint32_t receive_batch(struct channel *ch, int *last)
 	uint64_t left_ns = w->turn_end_ns - w->now_ns;
 	uint32_t taken = 0, max = account_frames(&ch->account, list_empty(&ch->ready) ? left_ns : left_ns / 2, CHANNEL_BATCH);
 
-	while (taken < max && !ch->ending && ch->batch_used < CHANNEL_BATCH && ch->batch_bytes < BATCH_BYTES) {
+	while (taken < max && !ch->ending && !ch->refusing && ch->batch_used < CHANNEL_BATCH &&
+	       ch->batch_bytes < BATCH_BYTES) {
 		*last = receive_one(ch);
 		if (*last <= 0)
 			break;
@@ -279,6 +280,10 @@ bool channel_receive(struct channel *ch)
 
 	if (ch->ending) {
 		channel_end_some(ch);
+		return true;
+	}
+	if (ch->refusing) { /* what its host has sent after it finds the address free */
+		connection_close_listener(ch->refusing);
 		return true;
 	}
 	taken = receive_batch(ch, &last);

@@ -136,8 +136,11 @@ void connection_free(struct connection *c, bool reset)
 	c->name = NULL;
 	trim_count(&c->worker->trim, &c->worker->timers, c->worker->now_ns, sizeof *c + (c->pushed ? PUSHED_BYTES : 0));
 	uncount(c);
-	if (c->channel)
+	if (c->channel) {
 		identifier_release(c->channel, c->proxy_id);
+		if (c->channel->refusing == c)
+			c->channel->refusing = NULL;
+	}
 	outgoing_free(&c->out);
 	pushed_free(c->pushed);
 	c->pushed = NULL;
@@ -402,6 +405,27 @@ static bool has_unread(struct connection *c)
 	return c->readable && !ioctl(c->fd, FIONREAD, &bytes) && bytes > 0;
 }
 
+static void close_at_once(struct connection *c)
+{
+	bool reset = c->state == CONNECTION_ESTABLISHED;
+
+	socket_close(c, reset);
+	connection_drop_outgoing(c);
+	c->close_reply = true;
+}
+
+void connection_close_listener(struct connection *c)
+{
+	c->channel->refusing = c;
+	if ((!c->shared || share_would_end(c, true)) && !listener_refuse_some(c))
+		return;
+	c->channel->refusing = NULL;
+	if (c->shared)
+		share_leave(c, true);
+	close_at_once(c);
+	connection_wake(c);
+}
+
 void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 {
 	bool unread = read_bytes != (c->received_bytes & (XTS_CREDITS_MAX - 1));
@@ -416,14 +440,14 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 	}
 	c->connect_reply = false;
 	c->unwaited = !(flags & (XTS_FLAG_ABORT | XTS_FLAG_LINGER)); /* a host that makes the socket anew aborts, and waits */
-	if (c->shared)
+	if (c->state == CONNECTION_LISTENER) {
+		connection_close_listener(c);
+		return;
+	}
+	if (c->shared) /* bound, and not listening yet */
 		share_leave(c, true);
 	if (c->state != CONNECTION_ESTABLISHED || flags & XTS_FLAG_ABORT || unread || c->error || has_unread(c)) {
-		bool reset = c->state == CONNECTION_ESTABLISHED;
-
-		socket_close(c, reset);
-		connection_drop_outgoing(c);
-		c->close_reply = true;
+		close_at_once(c);
 	} else {
 		c->out.fin_wanted = true;
 		connection_enter(c, CONNECTION_CLOSING);

@@ -36,12 +36,14 @@ static struct connection *next_to_end(struct channel *ch)
 	return accepted ? accepted : c;
 }
 
-/* What a shared listener has offered to this host, and the host has not taken, is for others. What a listener has accepted
- * and not announced ends with it. */
+/* One of them, or some of a listener's backlog. What a shared listener has offered to this host, and the host has not taken,
+ * is for others. What a listener has accepted and not announced ends with it. */
 static void end_one(struct channel *ch)
 {
 	struct connection *c = next_to_end(ch);
 
+	if (c->state == CONNECTION_LISTENER && (!c->shared || share_would_end(c, false)) && !listener_refuse_some(c))
+		return;
 	if (c->listener && c->listener->shared)
 		share_give_back(c);
 	else if (c->listener && !c->announced)

@@ -46,6 +46,23 @@ void listener_close(struct connection *l)
 	l->readable = false;
 }
 
+bool listener_refuse_some(struct connection *l)
+{
+	if (l->fd < 0)
+		return true;
+	(void)listen(l->fd, 0); /* nobody joins them */
+	for (;;) {
+		int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC);
+
+		if (fd >= 0)
+			reset_and_close(fd);
+		else if (!is_passing(errno))
+			return true;
+		if (worker_turn_is_over(l->worker))
+			return false;
+	}
+}
+
 /* --- announcing ------------------------------------------------------------------------------------------------------ */
 
 void listener_offer_ends(struct connection *c)

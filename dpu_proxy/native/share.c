@@ -196,6 +196,27 @@ static void wake_own(struct shared *s, struct worker_state *w)
 	}
 }
 
+/* With the lock: nobody keeps it when this member has left, if that is the last one. */
+static bool is_not_kept(const struct shared *s, const struct connection *l, bool closed)
+{
+	return closed || s->ended || s->forsaken || !l->keep_ms || l->worker->draining;
+}
+
+bool share_would_end(struct connection *l, bool closed)
+{
+	struct shared *s = l->shared;
+	bool last;
+
+	registry_lock();
+	last = s->members.next == &l->share && l->share.next == &s->members;
+	if (last && is_not_kept(s, l, closed))
+		shared_end(s);
+	else
+		last = false;
+	registry_unlock();
+	return last;
+}
+
 void share_leave(struct connection *l, bool closed)
 {
 	struct shared *s = l->shared;
@@ -211,7 +232,7 @@ void share_leave(struct connection *l, bool closed)
 	registry_lock();
 	list_remove(&l->share);
 	if (list_empty(&s->members)) {
-		if (closed || s->ended || s->forsaken || !l->keep_ms || l->worker->draining)
+		if (is_not_kept(s, l, closed))
 			shared_end(s);
 		else
 			registry_keep(&s->keyed, l->worker, l->keep_ms);

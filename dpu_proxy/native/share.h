@@ -88,6 +88,8 @@ int share_part(struct connection *c);
 struct connection *share_join(struct channel *ch, uint64_t key, int *error);
 /* The member leaves, its open offers go back. closed: by its host, else its channel has ended. */
 void share_leave(struct connection *l, bool closed);
+/* Will its socket be closed when this member leaves? Then nobody can join any more. */
+bool share_would_end(struct connection *l, bool closed);
 /* Is there anything to offer? */
 bool share_has_news(const struct connection *l);
 /* The member of l's listener, on l's worker, whose turn it is; NULL while none has post credits. */

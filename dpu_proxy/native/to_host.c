@@ -259,7 +259,7 @@ bool connection_send(struct connection *c, uint32_t budget)
 	struct xts_tx_slot slot;
 
 	if (c->state == CONNECTION_LISTENER && !c->close_reply)
-		return listener_send(c, budget);
+		return c->channel->refusing != c && listener_send(c, budget);
 	if (c->pushed)
 		ulp_stack_turn(c->pushed->stack);
 	while (budget) {

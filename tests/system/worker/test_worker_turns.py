@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from beds.scripted_host import WINDOW, ScriptedHost, Worker, make_tenant
-from beds.share import KEEP_MS, goodbye
+from beds.share import KEEP_MS, goodbye, share
 from beds.worker import FEATURES, PREFIX, Conn, connected, receive_exactly
 from xts_messages import codec
 from xts_messages.codec import Endpoint, flags
@@ -189,6 +189,53 @@ def test_a_host_that_ends_with_many_connections_does_not_keep_a_bystander_waitin
         assert ended[0] < len(peers) // 2  # each is a look at the clock, of 10 us
         worker.wait(lambda stats: stats.connections == 1, "connections of a host that has gone")
         assert all(map(has_ended, peers))
+
+
+@pytest.mark.parametrize("key", [0, 7], ids=["own", "shared"])
+@pytest.mark.parametrize("how", ["close", "goodbye"])
+def test_a_listener_that_ends_with_many_in_its_backlog_does_not_keep_a_bystander_waiting(
+    worker: Worker, clock: Clock, connect: Connect, how: str, key: int
+) -> None:
+    """Its address is free for the next message of its host."""
+    with (
+        worker.attach(1, features=FEATURES) as attacker,
+        worker.attach(2) as bystander,
+        contextlib.ExitStack() as stack,
+    ):
+        number = attacker.open().new_socket()
+        attacker.send("XTS_CMD_LISTEN", xts_socket=number, token=1, domain=4, backlog=100)
+        ack = attacker.expect("XTS_REPLY_LISTEN_ACK")
+        id, local = ack.fields["proxy_id"], ack.fields["local"]
+        if key:
+            assert share(attacker, key, id, number, keep_ms=0).error == 0
+        peers = [stack.enter_context(socket.create_connection((LOOPBACK, local.port))) for _ in range(60)]
+        _, bystander_id, peer = connect(bystander.open())
+        clock.going.clear()
+        bystander.send("XTS_CMD_SEND", b"wakes the worker", id=bystander_id)
+        assert clock.waiting.wait(10)
+        if how == "close":
+            attacker.send("XTS_CMD_SEND", id=id, flags=flags("CLOSE"))
+            fields = {"xts_socket": number + 1, "token": 2, "domain": 4, "local": Endpoint.of(LOOPBACK, local.port)}
+            attacker.send("XTS_CMD_BIND", **fields)
+        else:
+            goodbye(attacker)
+        bystander.send("XTS_CMD_SEND", b"!", id=bystander_id)
+        refused: list[int] = []
+
+        def arrived() -> bool:
+            if has_ended(peer) and b"!" in peer.recv(64):
+                refused.append(sum(map(has_ended, peers)))
+            return bool(refused)
+
+        clock.arrived = arrived
+        clock.going.set()
+        worker.wait(lambda stats: clock.arrived_ns, "the bystander's byte did not arrive")
+        assert refused[0] < len(peers) // 2
+        worker.wait(lambda stats: stats.listeners == 0, "the listener is there")
+        assert all(map(has_ended, peers))
+        if how == "close":
+            assert attacker.expect("XTS_REPLY_RECV").flags & flags("CLOSED")
+            assert attacker.expect("XTS_REPLY_BIND_ACK").error == 0
 
 
 def test_a_new_host_on_a_queue_finds_that_all_of_the_old_one_has_ended(worker: Worker, connect: Connect) -> None:
