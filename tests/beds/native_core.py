@@ -52,15 +52,17 @@ def compiler() -> str:
 @lru_cache
 def load() -> tuple[Any, Any]:
     """Compiles the core once a test session; returns (ffi, library)."""
-    directory = Path(tempfile.mkdtemp(prefix="xts-core-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    counted = os.environ.get("CORE_COVERAGE")  # where tests/coverage wants it, with counters
+    directory = Path(tempfile.mkdtemp(prefix="xts-core-", dir=counted))
+    if not counted:
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)
     shim, library = directory / "shim.c", directory / "core.so"
     shim.write_text(_SHIM)
     subprocess.run(
         [
             compiler(),
             "-std=gnu11",
-            "-O1",
+            *(["-O0", "--coverage"] if counted else ["-O1"]),
             "-g",
             "-shared",
             "-fPIC",

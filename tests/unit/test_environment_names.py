@@ -23,7 +23,19 @@ FOLDERS = ("messages", "host_lib", "dpu_proxy", "bpf", "deploy", "tests", ".ci")
 #: Names of the checks and build options, which are no variables of the environment.
 OF_THE_BUILD = {"XTS_WERROR", "XTS_SANITIZE", "XTS_DEBUG", "XTS_VISITED_STATES"}
 #: Read by tests alone, of what the tests themselves set for their own programs, or of the system.
-OF_TESTS = {"PORT", "SEED", "BATCH", "TLS_FOLDER", "PROXY_PID", "USER", "CC", "PYTHONPATH", "BENCH_TRUST", "BENCH_CA"}
+OF_TESTS = {
+    "PORT",
+    "SEED",
+    "BATCH",
+    "TLS_FOLDER",
+    "PROXY_PID",
+    "USER",
+    "CC",
+    "PYTHONPATH",
+    "BENCH_TRUST",
+    "BENCH_CA",
+    "CORE_COVERAGE",
+}
 
 
 def sources(*endings: str) -> Iterator[Path]:
