@@ -201,6 +201,7 @@ local type_names = {
 	[45] = "XTS_CMD_SEND_PDU",
 	[46] = "XTS_REPLY_RECV_PDU",
 	[47] = "XTS_CMD_GIVE_BACK",
+	[48] = "XTS_RELAY_CARRIED",
 }
 
 local common = {
@@ -257,7 +258,7 @@ local fields = {
 	["xts.sockets_max"] = ProtoField.uint32("xts.sockets_max", "Sockets max", base.UNIT_STRING, { " socket", " sockets" }, nil, "sockets this host may have"),
 	["xts.ping.token"] = ProtoField.uint64("xts.ping.token", "Token", base.HEX, nil, nil, "repeated in the answer"),
 	["xts.pong.token"] = ProtoField.uint64("xts.pong.token", "Token", base.HEX, nil, nil, "the ping's"),
-	["xts.queue"] = ProtoField.uint32("xts.queue", "Queue", base.DEC, nil, nil, "the queue it was given"),
+	["xts.queue"] = ProtoField.uint32("xts.queue", "Queue", base.DEC, nil, nil, "the queue it was given; of a relay's queue: and whose, in the bits from 8 on"),
 	["xts.uid"] = ProtoField.uint32("xts.uid", "Uid", base.DEC, nil, nil, "its user"),
 	["xts.expires_ms"] = ProtoField.uint64("xts.expires_ms", "Expires ms", base.DEC, nil, nil, "the HELLO comes before, in milliseconds since 1970"),
 	["xts.mac_high"] = ProtoField.uint64("xts.mac_high", "Mac high", base.DEC, nil, nil, "first eight bytes of HMAC-SHA256 under the key that agent and proxy share"),
@@ -676,6 +677,15 @@ local messages = {
 		short = "GIVE_BACK", bytes = 28,
 		meaning = "received bytes, in order, that the application had not read when it pushed a protocol that is to read them",
 		id_of = "proxy's identifier", payload = "length",
+		flags = {},
+		fields = {
+			{ name = "length", offset = 24, bytes = 4, field = "xts.length", limit = 61440, shown = true },
+		},
+	},
+	[48] = {
+		short = "CARRIED", bytes = 28,
+		meaning = "a frame of one of the channels behind a relay; the payload is the frame, from its Ethernet header on",
+		id_of = "number of the channel", payload = "length",
 		flags = {},
 		fields = {
 			{ name = "length", offset = 24, bytes = 4, field = "xts.length", limit = 61440, shown = true },

@@ -25,6 +25,7 @@ HEADERS = (
         "environment.h",
         "afxdp.h",
         "shm.h",
+        "mux.h",
     ),
     "privilege.h",
 )

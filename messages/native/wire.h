@@ -18,6 +18,10 @@
 #define XTS_PDU_CREDITS        64u
 #define XTS_ULP_WINDOW_MIN     4096u
 #define XTS_CONNECT_PUSH_BYTES 1024u
+#define XTS_RELAY_SELF         16777215u
+#define XTS_RELAY_SHIFT        8u
+#define XTS_RELAYED_MAX        1024u
+#define XTS_RELAYED_WINDOW     16u
 
 enum xts_msg_type {
 	XTS_CMD_CONNECT       = 1,  /* host: start a connection, with protocols pushed onto it before its first byte
@@ -65,6 +69,8 @@ enum xts_msg_type {
 	                             * or an event, which takes no credits */
 	XTS_CMD_GIVE_BACK     = 47, /* host: received bytes, in order, that the application had not read when it
 	                             * pushed a protocol that is to read them */
+	XTS_RELAY_CARRIED     = 48, /* both: a frame of one of the channels behind a relay; the payload is the frame,
+	                             * from its Ethernet header on */
 };
 
 #define XTS_FLAG_FIN    0x01u /* no more data from the host: half-close (shutdown SHUT_WR) */
@@ -89,6 +95,8 @@ enum xts_msg_type {
                                                 * have their flags */
 #define XTS_FEATURE_SHARE_BOUND UINT64_C(0x80) /* SHARE also names and joins sockets that are bound and not yet
                                                 * listening */
+#define XTS_FEATURE_RELAY   UINT64_C(0x100)    /* the host's end is a relay: the frames of many channels come over
+                                                * this link (CARRIED) */
 
 /* Why the proxy refuses a request: in a reply, where other messages have their flags. */
 enum xts_refusal {
@@ -148,6 +156,7 @@ enum xts_refusal {
 #define XTS_SEND_PDU_BYTES      56u
 #define XTS_RECV_PDU_BYTES      56u
 #define XTS_GIVE_BACK_BYTES     28u
+#define XTS_CARRIED_BYTES       28u
 
 /* The layout on the wire: packed, network byte order. Not for memory that a peer can still change. */
 
@@ -646,6 +655,15 @@ _Static_assert(sizeof(struct xts_wire_give_back) == 28, "give_back: size");
 _Static_assert(__builtin_offsetof(struct xts_wire_give_back, head) == 0, "give_back.head: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_give_back, length) == 24, "give_back.length: offset");
 _Static_assert(XTS_GIVE_BACK_BYTES == sizeof(struct xts_wire_give_back), "give_back: constant");
+
+struct xts_wire_carried {
+	struct xts_wire_head head;
+	__be32 length;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_carried) == 28, "carried: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_carried, head) == 0, "carried.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_carried, length) == 24, "carried.length: offset");
+_Static_assert(XTS_CARRIED_BYTES == sizeof(struct xts_wire_carried), "carried: constant");
 
 #ifndef __bpf__
 
@@ -1206,7 +1224,7 @@ static inline void xts_bundle_encode(void *frame, const struct xts_bundle *m)
  * of the process's cgroup. id: unused.
  */
 struct xts_token {
-	uint32_t queue;      /* the queue it was given */
+	uint32_t queue;      /* the queue it was given; of a relay's queue: and whose, in the bits from 8 on */
 	uint32_t uid;        /* its user */
 	uint64_t epoch;      /* that of the HELLO */
 	uint64_t expires_ms; /* the HELLO comes before, in milliseconds since 1970 (ms) */
@@ -1868,6 +1886,37 @@ static inline void xts_give_back_encode(void *frame, const struct xts_give_back 
 	xts_put32(p + offsetof(struct xts_wire_give_back, length), m->length);
 }
 
+/*
+ * XTS_RELAY_CARRIED: a frame of one of the channels behind a relay; the payload is the frame, from its Ethernet header
+ * on. id: number of the channel.
+ */
+struct xts_carried {
+	uint32_t length; /* bytes of payload (bytes) */
+};
+
+static inline int xts_carried_decode(struct xts_carried *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_CARRIED_BYTES)
+		return -EBADMSG;
+	m->length = xts_get32(p + offsetof(struct xts_wire_carried, length));
+	if (m->length > 61440u)
+		return -EBADMSG;
+	if (m->length > frame_bytes - XTS_CARRIED_BYTES)
+		return -EBADMSG;
+	if (m->length < frame_bytes - XTS_CARRIED_BYTES && frame_bytes > XTS_ETH_MIN_BYTES)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_carried_encode(void *frame, const struct xts_carried *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_carried, length), m->length);
+}
+
 /* The fixed part of a type in bytes, or 0 when the type is unknown. */
 static inline size_t xts_type_bytes(uint8_t type)
 {
@@ -1904,6 +1953,7 @@ static inline size_t xts_type_bytes(uint8_t type)
 	case XTS_CMD_SEND_PDU: return XTS_SEND_PDU_BYTES;
 	case XTS_REPLY_RECV_PDU: return XTS_RECV_PDU_BYTES;
 	case XTS_CMD_GIVE_BACK: return XTS_GIVE_BACK_BYTES;
+	case XTS_RELAY_CARRIED: return XTS_CARRIED_BYTES;
 	default: return 0;
 	}
 }
@@ -2000,6 +2050,7 @@ static inline int xts_type_to_host(uint8_t type)
 	case XTS_REPLY_PARK_ACK: return 1;
 	case XTS_REPLY_CLAIM_ACK: return 1;
 	case XTS_REPLY_RECV_PDU: return 1;
+	case XTS_RELAY_CARRIED: return 1;
 	default: return 0;
 	}
 }
@@ -2028,6 +2079,7 @@ static inline int xts_type_to_proxy(uint8_t type)
 	case XTS_CMD_CLAIM: return 1;
 	case XTS_CMD_SEND_PDU: return 1;
 	case XTS_CMD_GIVE_BACK: return 1;
+	case XTS_RELAY_CARRIED: return 1;
 	default: return 0;
 	}
 }
@@ -2067,6 +2119,7 @@ static inline const char *xts_type_name(uint8_t type)
 	case XTS_CMD_SEND_PDU: return "XTS_CMD_SEND_PDU";
 	case XTS_REPLY_RECV_PDU: return "XTS_REPLY_RECV_PDU";
 	case XTS_CMD_GIVE_BACK: return "XTS_CMD_GIVE_BACK";
+	case XTS_RELAY_CARRIED: return "XTS_RELAY_CARRIED";
 	default: return "unknown";
 	}
 }

@@ -143,6 +143,10 @@ def _constants() -> Iterator[str]:
             "PDU_CREDITS",
             "ULP_WINDOW_MIN",
             "CONNECT_PUSH_BYTES",
+            "RELAY_SELF",
+            "RELAY_SHIFT",
+            "RELAYED_MAX",
+            "RELAYED_WINDOW",
         )
     ]
     for name, value in values:

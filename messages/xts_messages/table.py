@@ -146,6 +146,7 @@ FEATURES: dict[str, tuple[int, str]] = {
     "TOKEN": (0x20, "an attach token comes before HELLO (TOKEN); in HELLO_ACK: it was checked and holds"),
     "REFUSAL": (0x40, "replies that fail have the number of a refusal where other messages have their flags"),
     "SHARE_BOUND": (0x80, "SHARE also names and joins sockets that are bound and not yet listening"),
+    "RELAY": (0x100, "the host's end is a relay: the frames of many channels come over this link (CARRIED)"),
 }
 
 _EXPLAIN = "`xts-proxy --explain` on the device names the rule"
@@ -365,7 +366,7 @@ MESSAGES: tuple[Message, ...] = (
         "what the agent of the host vouches for, right before the HELLO it is about; the payload is the path of the "
         "process's cgroup",
         (
-            Field("queue", Kind.U32, "the queue it was given"),
+            Field("queue", Kind.U32, "the queue it was given; of a relay's queue: and whose, in the bits from 8 on"),
             Field("uid", Kind.U32, "its user"),
             Field("epoch", Kind.U64, "that of the HELLO"),
             Field("expires_ms", Kind.U64, "the HELLO comes before, in milliseconds since 1970", "ms"),
@@ -554,7 +555,26 @@ MESSAGES: tuple[Message, ...] = (
         id_of="proxy's identifier",
         feature="ULP",
     ),
+    Message(
+        "XTS_RELAY_CARRIED",
+        48,
+        "both",
+        True,
+        "a frame of one of the channels behind a relay; the payload is the frame, from its Ethernet header on",
+        (_LENGTH,),
+        "length",
+        id_of="number of the channel",
+    ),
 )
+
+#: Numbers of channels behind a relay are from 1 to below this one, which in a token stands for the relay itself.
+RELAY_SELF = (1 << 24) - 1
+#: The lowest bit of a channel's number in a token's `queue`.
+RELAY_SHIFT = 8
+#: Channels that a proxy serves behind one relay at most, whatever its configuration.
+RELAYED_MAX = 1024
+#: The largest frame window of a channel behind a relay: what one of them may occupy of the queue that they share.
+RELAYED_WINDOW = 16
 
 #: What a message of a PDU takes of the post credits beside its payload: more than either side keeps about it.
 PDU_CREDITS = 64
