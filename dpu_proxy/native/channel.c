@@ -1,4 +1,5 @@
 /* The channel's rounds: receive, flush, send; and the end of an epoch. channel.h has the theory of operation. */
+#include "mux.h"
 #include "pushed.h"
 #include "share.h"
 
@@ -38,7 +39,8 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		.frame_window = queue->frame_window,
 		.largest_message = queue->largest_message,
 		.features = XTS_FEATURE_SHARE | XTS_FEATURE_SHARE_BOUND | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS |
-			    XTS_FEATURE_SHRINK | XTS_FEATURE_REFUSAL | (queue->packets ? XTS_FEATURE_BUNDLE : 0),
+			    XTS_FEATURE_SHRINK | XTS_FEATURE_REFUSAL | (queue->packets ? XTS_FEATURE_BUNDLE : 0) |
+			    (queue->packets && queue->multi_buffer && worker->config.relayed_max ? XTS_FEATURE_RELAY : 0),
 		.sockets_max = sockets_max(tenant),
 	};
 	struct channel *ch = calloc(1, sizeof *ch);
@@ -46,7 +48,8 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 
 	if (!ch)
 		return -ENOMEM;
-	if (!tenant_take(tenant, XTS_USE_DESCRIPTORS, CHANNEL_DESCRIPTORS)) {
+	ch->descriptors = queue->wait_fd >= 0 ? CHANNEL_DESCRIPTORS : 0;
+	if (!tenant_take(tenant, XTS_USE_DESCRIPTORS, ch->descriptors)) {
 		free(ch);
 		return -ENOBUFS;
 	}
@@ -72,7 +75,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 	list_init(&ch->noted);
 	if (!error)
 		error = account_open(&worker->schedule, &ch->account, &tenant->weight);
-	if (!error)
+	if (!error && queue->wait_fd >= 0)
 		error = watch_descriptor(worker, queue->wait_fd, EPOLLIN, &ch->queue_watch);
 	if (!error && life_fd >= 0)
 		error = watch_descriptor(worker, life_fd, EPOLLIN | EPOLLRDHUP, &ch->life_watch);
@@ -85,7 +88,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 			account_close(&ch->account);
 		(void)epoll_ctl(worker->epoll_fd, EPOLL_CTL_DEL, queue->wait_fd, NULL);
 		(void)epoll_ctl(worker->epoll_fd, EPOLL_CTL_DEL, life_fd, NULL);
-		tenant_give(tenant, XTS_USE_DESCRIPTORS, CHANNEL_DESCRIPTORS);
+		tenant_give(tenant, XTS_USE_DESCRIPTORS, ch->descriptors);
 		free(ch->replies);
 		free(ch);
 		return error;
@@ -146,8 +149,8 @@ static void take_over_costs(struct channel *ch)
 
 	if (!tenant || tenant == ch->tenant)
 		return;
-	tenant_take_anyway(tenant, XTS_USE_DESCRIPTORS, CHANNEL_DESCRIPTORS); /* they are open already */
-	tenant_give(ch->tenant, XTS_USE_DESCRIPTORS, CHANNEL_DESCRIPTORS);
+	tenant_take_anyway(tenant, XTS_USE_DESCRIPTORS, ch->descriptors); /* they are open already */
+	tenant_give(ch->tenant, XTS_USE_DESCRIPTORS, ch->descriptors);
 	account_move(&ch->worker->schedule, &ch->account, &tenant->weight);
 	xts_tenant_release(ch->tenant);
 	ch->tenant = tenant_hold(tenant);
@@ -163,8 +166,13 @@ static void link_opened(struct channel *ch)
 		xts_bundle_send(ch->bundle, ch->link.features & XTS_FEATURE_BUNDLE);
 	ch->worker->stats.channels_up++;
 	ch->worker->stats.hellos++;
-	channel_log(ch, "open, process %u, window %u frames of %u bytes", ch->link.config.pid, ch->link.frame_window,
-		    ch->link.largest_message);
+	channel_log(ch, "open, %s %u, window %u frames of %u bytes",
+		    ch->link.features & XTS_FEATURE_RELAY ? "a relay, process" : "process", ch->link.config.pid,
+		    ch->link.frame_window, ch->link.largest_message);
+	if (ch->link.features & XTS_FEATURE_RELAY && relay_open(ch)) {
+		xts_link_fail(&ch->link, ENOMEM);
+		channel_end_epoch(ch, true);
+	}
 }
 
 /* The link went down: by GOODBYE, or by a violation of either kind. */
@@ -222,6 +230,8 @@ static int receive_one(struct channel *ch)
 	switch (xts_link_receive(&ch->link, e->frame.segment[0].iov_base, e->frame.segment[0].iov_len, e->frame.bytes,
 				 ch->worker->now_ns, &head)) {
 	case XTS_LINK_DELIVER:
+		if (head.type == XTS_RELAY_CARRIED && relay_take(ch, &head, &e->frame))
+			return TAKEN_CHEAP; /* the channel that it is for recycles it */
 		kept = deliver(ch, &head, e);
 		channel_check(ch, head.id);
 		if (!kept)
@@ -295,6 +305,7 @@ bool channel_receive(struct channel *ch)
 		link_closed(ch);
 		ch->dying = ch->life_fd >= 0;
 	}
+	ch->dying |= relay_has_ended(ch);
 	if (ch->batch_used || !list_empty(&ch->dirty))
 		channel_flush(ch);
 	if (taken) {
@@ -440,7 +451,8 @@ bool channel_send(struct channel *ch)
 			any |= send_ready(ch); /* what follows a reply comes after it */
 	}
 	any |= send_control(ch);
-	if ((ch->unkicked_bytes && !more_comes_soon(ch)) || ch->kick_again || quiet_no_more(ch))
+	if ((ch->unkicked_bytes && !more_comes_soon(ch)) || ch->kick_again || quiet_no_more(ch) ||
+	    (ch->relayed.mux && xts_mux_kick_due(ch->relayed.mux)))
 		kick(ch);
 	return any;
 }

@@ -29,6 +29,7 @@
 #include "list.h"
 #include "names.h"
 #include "queue.h"
+#include "relay.h"
 #include "schedule.h"
 #include "outgoing.h"
 #include "states.h"
@@ -140,6 +141,8 @@ struct channel {
 	struct xts_queue *bundle; /* the same where frames are packets (xts_bundle_wrap()), else NULL */
 	struct xts_link link;
 	uint32_t queue_id;
+	uint32_t descriptors;     /* that its queue has, charged to the tenant */
+	struct relayed relayed;   /* what is behind a relay, and what is a relay's queue (relay.h) */
 	struct xts_tenant *tenant; /* bears the costs; a reference */
 	struct identity identity; /* whom its token names, where tokens are asked for */
 	int life_fd;

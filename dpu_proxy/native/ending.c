@@ -80,6 +80,7 @@ static void batch_drop(struct channel *ch)
 
 void channel_end_epoch(struct channel *ch, bool reset)
 {
+	relay_close(ch);
 	if (!ch->epoch_live)
 		return;
 	if (!reset && !ch->ending)
@@ -109,12 +110,13 @@ void channel_free(struct channel *ch, bool reset)
 		(void)epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, ch->life_fd, NULL);
 		close(ch->life_fd);
 	}
+	relay_forget(ch);
 	xts_queue_close(ch->queue);
 	list_remove(&ch->member);
 	account_close(&ch->account);
 	w->stats.channels--;
 	free(ch->ids);
-	tenant_give(ch->tenant, XTS_USE_DESCRIPTORS, CHANNEL_DESCRIPTORS);
+	tenant_give(ch->tenant, XTS_USE_DESCRIPTORS, ch->descriptors);
 	xts_tenant_release(ch->tenant);
 	free(ch->replies);
 	free(ch);

@@ -45,6 +45,7 @@ static void run_channels(struct worker_state *w, void *argument)
 		if (l->found < l->max) {
 			out[l->found] = (struct xts_channel_stats){
 				.queue_id = ch->queue_id,
+				.relayed = ch->relayed.number,
 				.link_state = ch->link.state,
 				.link_error = ch->link.error,
 				.pid = ch->link.config.pid,

@@ -56,13 +56,21 @@ static bool authentic(const struct channel *ch, const struct xts_token *token, c
 	       CRYPTO_memcmp(code, told, MAC_BYTES) == 0;
 }
 
+/* Whose it has to be: who opens the link of a queue, a relay that opens its own, or one behind it. */
+static uint32_t expected_queue(const struct channel *ch, const struct xts_hello *hello)
+{
+	uint32_t whose = ch->relayed.number ? ch->relayed.number : hello->features & XTS_FEATURE_RELAY ? XTS_RELAY_SELF : 0;
+
+	return ch->queue_id | whose << XTS_RELAY_SHIFT;
+}
+
 static int check(const struct channel *ch, const struct xts_hello *hello, const struct xts_token *token, const uint8_t *cgroup)
 {
 	uint64_t now_ms = wall_clock_ms();
 
 	if (!token)
 		return ENOKEY;
-	if (!authentic(ch, token, cgroup) || token->queue != ch->queue_id || token->epoch != hello->epoch)
+	if (!authentic(ch, token, cgroup) || token->queue != expected_queue(ch, hello) || token->epoch != hello->epoch)
 		return EKEYREJECTED;
 	if (token->expires_ms <= now_ms || token->expires_ms - now_ms > AHEAD_MS)
 		return EKEYEXPIRED;

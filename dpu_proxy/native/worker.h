@@ -89,6 +89,7 @@ void xts_tenant_stats(const struct xts_tenant *tenant, struct xts_tenant_stats *
 struct xts_worker_config {
 	int cpu;                  /* to run on, or -1 */
 	uint32_t spin_us;         /* before sleeping */
+	uint32_t relayed_max;     /* channels behind one relay (relay.h), at most XTS_RELAYED_MAX; 0: relays are not served */
 	uint16_t ethertype;
 	bool policy_default_allow; /* to connect */
 	bool policy_listen_allow; /* the default for bind and listen */
@@ -159,6 +160,9 @@ struct xts_worker_stats {
 	uint32_t orphans;                          /* of connections: gauge */
 	uint64_t orphans_cut;                      /* reset, as their tenant's budget was full */
 	uint64_t connects_ok, connects_failed, accepts, resets;
+	uint32_t relayed;                          /* gauge: channels behind relays */
+	uint64_t relayed_refused;                  /* as there were relayed_max, or no memory */
+	uint64_t relayed_unknown, relayed_dropped; /* frames of a number that is not there; no frame, or of a channel that has ended */
 	uint64_t given_back;                       /* of accepts: announced, and offered to another host then */
 	uint64_t parks, claims;
 	uint64_t refused_policy, refused_limit;
@@ -178,6 +182,7 @@ int xts_worker_stats(struct xts_worker *worker, struct xts_worker_stats *out);
 
 struct xts_channel_stats {
 	uint32_t queue_id;
+	uint32_t relayed;         /* its number behind the relay that has the queue, or 0 */
 	char tenant[XTS_TENANT_NAME_BYTES];
 	uint32_t link_state;      /* enum xts_link_state */
 	int32_t link_error;

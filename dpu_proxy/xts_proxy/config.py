@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 import msgspec.inspect
 from msgspec import Meta, Struct
-from xts_messages.table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN
+from xts_messages.table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN, RELAYED_MAX
 
 from xts_proxy.config_tenant import DEFAULT, Interface, Limits, Tenant, limits_together
 from xts_proxy.config_tenant import Name as TenantName
@@ -57,6 +57,7 @@ class Proxy(Struct, frozen=True, kw_only=True):
     exclusive: bool = True
     token_key: Annotated[str, Meta(pattern=r"^(/[^\x00]*)?$", description="an absolute path")] = ""
     single_chunk: bool = False
+    relayed_max: Annotated[int, Meta(ge=0, le=RELAYED_MAX)] = 256
     frame_window: Annotated[int, Meta(ge=FRAME_WINDOW_MIN, le=FRAME_WINDOW_MAX)] = 64
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
     cpus: list[Annotated[int, Meta(ge=0, le=4095)]] = msgspec.field(default_factory=list)

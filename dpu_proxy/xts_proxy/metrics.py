@@ -28,6 +28,7 @@ WORKER_GAUGES = frozenset(
         "parked_connections",
         "spill_bytes",
         "window_bytes",
+        "relayed",
         "ulp_bytes",
         "ulp_handshakes",
     }
@@ -93,7 +94,8 @@ def add_progress(families: Families, index: int, stands_s: float, reports: int) 
 def add_channel(families: Families, index: int, stats: dict[str, object]) -> None:
     """The figures of a channel (Worker.channels()), with those of its link and queue. They begin anew when another
     process attaches to the queue, as counters may."""
-    labels = {"queue": str(stats["queue_id"]), "worker": str(index)}
+    relayed = f".{stats['relayed']}" if stats["relayed"] else ""  # its number behind the relay that has the queue
+    labels = {"queue": f"{stats['queue_id']}{relayed}", "worker": str(index)}
     up = int(stats["link_state"] == 1)
     families.add("xts_channel_up", up, labels, gauge=True)
     for name in ("connections", "listeners", "frame_credits", "window_bytes", "spill_bytes", "ulp_bytes"):

@@ -73,6 +73,7 @@ _TENANT_COLUMNS = {
 }
 _CHANNEL_COLUMNS = {
     "queue": "queue_id",
+    "relayed": "relayed",
     "tenant": "tenant",
     "worker": "worker",
     "pid": "pid",

@@ -105,6 +105,7 @@ class Worker:
             {
                 "cpu": config.proxy.cpus[self.index] if config.proxy.cpus else -1,
                 "spin_us": config.proxy.spin_us,
+                "relayed_max": config.proxy.relayed_max,
                 "ethertype": config.proxy.ethertype,
                 "policy_default_allow": config.policy.default == "allow",
                 "policy_listen_allow": policy.listen_default(config.policy, len(config.tenant)) == "allow",

@@ -1,0 +1,126 @@
+/* Channels behind a relay; see relay.h. */
+#include "relay.h"
+
+#include <errno.h>
+
+#include "channel.h"
+#include "mux.h"
+
+int relay_open(struct channel *trunk)
+{
+	trunk->relayed.full_told = false;
+	return xts_mux_open(&trunk->relayed.mux, trunk->queue, &trunk->link);
+}
+
+void relay_close(struct channel *trunk)
+{
+	struct list *channels = &trunk->worker->channels;
+
+	if (!trunk->relayed.mux)
+		return;
+	/* Their queues end here (-EPIPE), and their links with them: what the processes had is reset, for they cannot go on with it. */
+	for (struct list *node = channels->next; node != channels; node = node->next) {
+		struct channel *ch = list_entry(node, struct channel, member);
+
+		if (ch->relayed.trunk == trunk)
+			xts_link_fail(&ch->link, ENETRESET);
+	}
+	xts_mux_close(trunk->relayed.mux);
+	trunk->relayed.mux = NULL;
+}
+
+/* With what a link begins. */
+static bool begins(const struct xts_rx_frame *frame)
+{
+	uint8_t type = xts_mux_type(frame);
+
+	return type == XTS_LINK_HELLO || type == XTS_LINK_TOKEN;
+}
+
+static int add(struct channel *trunk, uint32_t number)
+{
+	struct worker_state *w = trunk->worker;
+	struct xts_queue *queue;
+	struct channel *ch;
+	int error = xts_mux_add(&queue, trunk->relayed.mux, number, XTS_RELAYED_WINDOW);
+
+	if (error)
+		return error;
+	error = channel_open(&ch, w, queue, -1, trunk->queue_id, trunk->tenant);
+	if (error) {
+		xts_queue_close(queue);
+		return error;
+	}
+	ch->relayed.trunk = trunk;
+	ch->relayed.number = number;
+	trunk->relayed.count++;
+	w->stats.relayed++;
+	/* Before the trunk, whose kick at the end of a round then is for all of them. */
+	list_remove(&ch->member);
+	list_append(&trunk->member, &ch->member);
+	return 0;
+}
+
+/* A frame of a channel that is not there: true, when it is now. */
+static bool add_for(struct channel *trunk, uint32_t number, const struct xts_rx_frame *frame)
+{
+	uint32_t max = trunk->worker->config.relayed_max;
+	int error;
+
+	if (!begins(frame) || !number || number >= XTS_RELAY_SELF) {
+		trunk->worker->stats.relayed_unknown++;
+		return false;
+	}
+	error = trunk->relayed.count < max ? add(trunk, number) : -EUSERS;
+	if (!error)
+		return true;
+	trunk->worker->stats.relayed_refused++;
+	if (!trunk->relayed.full_told)
+		channel_log(trunk, "a channel behind its relay was refused: %s; %u are there, %u is the most (relayed_max)",
+			    strerror(-error), trunk->relayed.count, max);
+	trunk->relayed.full_told = true;
+	return false;
+}
+
+bool relay_take(struct channel *trunk, const struct xts_head *head, const struct xts_rx_frame *frame)
+{
+	struct xts_mux *mux = trunk->relayed.mux;
+	enum xts_mux_verdict verdict;
+
+	if (!mux)
+		return false;
+	verdict = xts_mux_take(mux, head, frame);
+	if (verdict == XTS_MUX_UNKNOWN && add_for(trunk, head->id, frame))
+		verdict = xts_mux_take(mux, head, frame);
+	if (verdict == XTS_MUX_TAKEN)
+		return true;
+	if (verdict == XTS_MUX_DROPPED)
+		trunk->worker->stats.relayed_dropped++;
+	xts_queue_recycle(trunk->queue, frame);
+	xts_link_recycled(&trunk->link);
+	return true;
+}
+
+bool relay_has_ended(const struct channel *ch)
+{
+	if (!ch->relayed.number)
+		return false;
+	return !ch->relayed.trunk || !ch->relayed.trunk->relayed.mux ||
+	       (ch->link.state == XTS_LINK_DOWN && !xts_link_control_due(&ch->link));
+}
+
+void relay_forget(struct channel *ch)
+{
+	struct list *channels = &ch->worker->channels;
+
+	if (ch->relayed.trunk)
+		ch->relayed.trunk->relayed.count--;
+	if (ch->relayed.number)
+		ch->worker->stats.relayed--;
+	for (struct list *node = channels->next; node != channels; node = node->next) {
+		struct channel *other = list_entry(node, struct channel, member);
+
+		if (other->relayed.trunk == ch)
+			other->relayed.trunk = NULL;
+	}
+}

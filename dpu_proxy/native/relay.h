@@ -1,0 +1,39 @@
+/*
+ * Channels behind a relay of the host's agent (PROTOCOL.md, "Relays"; mux.h).
+ *
+ * The relay's queue has a channel like any other, the trunk. When its link has opened with the feature RELAY, each CARRIED message
+ * that begins a link (TOKEN or HELLO) with a number not seen before makes a channel of its own: with its own epoch, token, tenant,
+ * identifiers and limits, exactly as if it had a queue. It is freed when its link has gone down, or with the epoch of the trunk.
+ */
+#ifndef XTS_WORKER_RELAY_H
+#define XTS_WORKER_RELAY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct channel;
+struct xts_mux;
+struct xts_head;
+struct xts_rx_frame;
+
+/* Part of a channel. */
+struct relayed {
+	struct xts_mux *mux;      /* of a trunk whose link is up */
+	uint32_t count;           /* of a trunk: channels behind it, those that are ending included */
+	bool full_told;
+	struct channel *trunk;    /* of a channel behind a relay */
+	uint32_t number;          /* likewise; 0: it has a queue of its own */
+};
+
+/* The link has opened with the feature RELAY. 0 or -errno: it cannot be a trunk. */
+int relay_open(struct channel *trunk);
+/* Its epoch is over: so are those of all channels behind it, which end in the next rounds. Harmless when it is no trunk. */
+void relay_close(struct channel *trunk);
+/* A CARRIED message, which is dealt with. False: the channel is no trunk, and this a violation. */
+bool relay_take(struct channel *trunk, const struct xts_head *head, const struct xts_rx_frame *frame);
+/* Has a channel behind a relay come to its end, with nothing left to say? */
+bool relay_has_ended(const struct channel *ch);
+/* A channel is being freed. */
+void relay_forget(struct channel *ch);
+
+#endif
