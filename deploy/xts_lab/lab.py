@@ -54,6 +54,8 @@ class Settings:
     tokens: bool = True
     #: May hosts connect to the device's own loopback? As a proxy's default is, they may not.
     loopback: bool = True
+    #: How many processes the agent's relay serves when no queue is free; 0: there is none.
+    relayed_max: int = 0
 
     def __post_init__(self) -> None:
         if self.queue not in QUEUE_KINDS:
@@ -155,6 +157,7 @@ class Lab(AbstractContextManager["Lab"]):
             stored.get("tables", ""),
             stored.get("tokens", True),
             stored.get("loopback", True),
+            stored.get("relayed_max", 0),
         )
 
     def _store_settings(self) -> None:
@@ -186,6 +189,8 @@ class Lab(AbstractContextManager["Lab"]):
         command += ["--endpoint", str(self.endpoint), "--peer-mac", mac]
         if self.settings.tokens:
             command += ["--token-key", str(self.token_key)]
+        if self.settings.relayed_max:
+            command += ["--relayed-max", str(self.settings.relayed_max)]
         return self.spawn("host", command, name="agent", ready=True)
 
     def proxy_configuration(self) -> str:

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 
 #include "environment.h"
@@ -78,6 +79,8 @@ void summary_tell(void)
 	at = append_bytes(text, at, info.sent_bytes, "sent, ");
 	at = append_bytes(text, at, info.received_bytes, "received)");
 	at = append_stayed(text, at);
+	if (!strcmp(info.queue_kind, "relay"))
+		at = append(text, at, "; over the agent's relay, as no queue was free");
 	getrusage(RUSAGE_SELF, &used);
 	append(text, at, "; CPU %.2f s user, %.2f s system", seconds(used.ru_utime), seconds(used.ru_stime));
 	xts_notice("%s (process %d): TCP sockets: %s", report_program(), (int)getpid(), text);

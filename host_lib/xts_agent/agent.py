@@ -9,12 +9,15 @@ Each interface has an opener and a pool of its own. A process gets a queue of th
 is in use, unless it is related to a process that is attached (kin.py): connections and listeners are handed on within
 one proxy only, so that parents and children belong on one interface while it has a queue.
 
+When all queues are in use, a relay serves a process all the same, if the operator wants it (relay.py).
+
 Who may have how many queues is decided here. The openers, which were forked before, do what needs privilege; this
 process talks with everybody and keeps no capability (`confine()`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -33,10 +36,12 @@ from xts_messages._native import ffi, lib
 from xts_messages.endpoint import Attached, Endpoint, Grant, NotReady, Peer
 from xts_messages.printable import printable
 from xts_messages.refusals import Refusals
+from xts_messages.table import RELAY_SHIFT
 
-from xts_agent import kin, opener
+from xts_agent import kin, opener, relay_keeper
 from xts_agent.config import AgentConfig
 from xts_agent.pool import Pool, Slot, State
+from xts_agent.relay import Relay, Relayed
 
 log = logging.getLogger("xts-agent")
 
@@ -51,10 +56,15 @@ class Agent:
         """Forks the openers: to be called before there are threads."""
         self.config = config
         self._user = find_user(config.user)
-        self._key = attach_token.load_key(config.token_key) if config.token_key else b""
         self._last_expiry_ms = 0
+        self._selector = selectors.EpollSelector()
+        self.relays: list[Relay] = []
         with ExitStack() as undo:
+            undo.callback(self._selector.close)
             self.pools = [self._open_pool(one, undo) for one in config.each()]
+            if config.relayed_max:
+                self.relays = self._open_relays(undo)
+            self._key = attach_token.load_key(config.token_key) if config.token_key else b""
             self.per_uid_max = config.per_uid_limit(self.count)
             for pool in self.pools:
                 pool.open_first()
@@ -80,10 +90,22 @@ class Agent:
         undo.callback(pool.close)
         return pool
 
+    def _open_relays(self, undo: ExitStack) -> list[Relay]:
+        """One for each interface. Before the key is loaded, which they do not need."""
+        keeper, process = relay_keeper.start(self._user)
+        undo.callback(os.waitpid, process, 0)
+        undo.callback(keeper.close)
+        made = []
+        for pool in self.pools:
+            relay = Relay(pool, keeper, self.config.relayed_max, self._token, self._lost, self._watch)
+            undo.callback(relay.close)
+            made.append(relay)
+        return made
+
     @property
     def count(self) -> int:
-        """The queues of all interfaces."""
-        return sum(pool.count for pool in self.pools)
+        """The queues of all interfaces that are given to processes."""
+        return sum(pool.count for pool in self.pools) - len(self.relays)
 
     def confine(self) -> None:
         """Gives up all privilege of this process. OSError: nothing can be relied on."""
@@ -101,35 +123,73 @@ class Agent:
 
     def serve(self, stop_fd: int) -> None:
         """Serves until stop_fd is readable. ConnectionResetError: the opener has ended."""
-        with selectors.EpollSelector() as selector:
-            sources: list[Endpoint | Pool | int] = [self.endpoint, *self.pools, stop_fd]
-            for source in sources:
-                selector.register(source, selectors.EVENT_READ, source)
-            while True:
-                times = [self.endpoint.timeout_s(), *(pool.timeout_s() for pool in self.pools)]
-                limits = [t for t in times if t is not None]
-                ready = [key.data for key, _ in selector.select(min(limits) if limits else None)]
-                if stop_fd in ready:
-                    return
-                if any([pool.collect() for pool in self.pools]):
-                    self.endpoint.retry()
-                self.endpoint.process()
+        sources: list[Endpoint | Pool | int] = [self.endpoint, *self.pools, stop_fd]
+        for source in sources:
+            self._selector.register(source, selectors.EVENT_READ, source)
+        while True:
+            for relay in self.relays:
+                relay.refill()
+            timed: list[Endpoint | Pool | Relay] = [self.endpoint, *self.pools, *self.relays]
+            limits = [t for t in (one.timeout_s() for one in timed) if t is not None]
+            ready = [key.data for key, _ in self._selector.select(min(limits) if limits else None)]
+            if stop_fd in ready:
+                return
+            sources_of_queues: list[Pool | Relay] = [*self.pools, *self.relays]
+            if any([one.collect() for one in sources_of_queues]):
+                self.endpoint.retry()
+            self.endpoint.process()
+
+    def _watch(self, relay: Relay) -> None:
+        """The process of a relay is another, or has ended."""
+        for key in list(self._selector.get_map().values()):
+            if key.data is relay:
+                self._selector.unregister(key.fd)
+        if relay.control:
+            self._selector.register(relay.control, selectors.EVENT_READ, relay)
+
+    def _lost(self, relayed: Relayed) -> None:
+        """A process has lost its relay: its attachment ends, at both ends, and it attaches anew."""
+        for attached in self.endpoint.attachments:
+            if attached.tag is relayed:
+                with contextlib.suppress(OSError):
+                    attached.connection.shutdown(socket.SHUT_RDWR)
 
     # --- what the endpoint asks for --------------------------------------------------------------------
 
     def _allocate(self, peer: Peer, epoch: int) -> Grant:
-        self._check_account(peer.uid)
-        slot = self._take(peer)
-        if slot is None:
-            raise OSError(errno.EUSERS, f"all {self.count} queues of {self.config.name} are in use")
+        try:
+            self._check_account(peer.uid)
+            slot = self._take(peer)
+        except OSError as full:
+            return self._grant_relayed(peer, epoch, full)
         try:
             return self._grant(slot, peer, epoch)
         except OSError:
             slot.pool.put_back(slot)
             raise
 
-    def _take(self, peer: Peer) -> Slot | None:
-        """A queue for a process. None: there is none. NotReady: there may be one in a moment."""
+    def _grant_relayed(self, peer: Peer, epoch: int, full: OSError) -> Grant:
+        """A place at a relay, for a process that gets no queue of its own because of `full`."""
+        if not self.relays:
+            raise full
+        held = sum(relay.charged(peer.uid) for relay in self.relays)
+        total = self.config.relayed_max * len(self.relays)
+        if peer.uid and self.config.per_uid_max != 0 and held >= max(1, total - total // 4):
+            raise OSError(
+                errno.EUSERS, f"{full.strerror}; user {peer.uid} has {held} places at the relay, the most allowed"
+            )
+        home = self._home(peer)
+        relays = sorted(self.relays, key=lambda relay: (relay.pool is not home, len(relay.served)))
+        problem = full
+        for relay in relays:
+            try:
+                return relay.grant(peer, epoch)
+            except OSError as error:
+                problem = error
+        raise OSError(problem.errno, f"{full.strerror}; {problem.strerror}")
+
+    def _take(self, peer: Peer) -> Slot:
+        """A queue for a process. OSError EUSERS: there is none. NotReady: there may be one in a moment."""
         pools = sorted(self.pools, key=Pool.used)
         home = self._home(peer)
         if home:
@@ -143,13 +203,13 @@ class Agent:
                 raise NotReady
         if not all(pool.exhausted() for pool in pools):
             raise NotReady
-        return None
+        raise OSError(errno.EUSERS, f"all {self.count} queues of {self.config.name} are in use")
 
     def _home(self, peer: Peer) -> Pool | None:
         """The pool of a process that this one is related to."""
         if len(self.pools) == 1:
             return None
-        homes = {a.peer.pid: a.tag.pool for a in self.endpoint.attachments if isinstance(a.tag, Slot)}
+        homes = {a.peer.pid: _pool_of(a.tag) for a in self.endpoint.attachments}
         found = kin.related(peer.pid, homes)
         return homes[found] if found else None
 
@@ -176,41 +236,54 @@ class Agent:
         if peer.frame_window_max:
             window = min(int(reply.frame_window), peer.frame_window_max)
             reply.frame_window = max(window, int(lib.XTS_FRAME_WINDOW_MIN))
-        if self._key:
-            token = self._token(reply, peer, epoch)
-            reply.token_bytes = len(token)
-            ffi.memmove(reply.token, token, len(token))
+        token = self._token(reply, 0, peer.uid, peer.pid, epoch)
+        reply.token_bytes = len(token)
+        ffi.memmove(reply.token, token, len(token))
         return Grant(reply, slot.pool.admit(slot, Owner(epoch, peer.uid, peer.pid)), tag=slot)
 
-    def _token(self, reply: Any, peer: Peer, epoch: int) -> bytes:
-        """What the process shows the proxy. Each expires after the one before, or the proxy takes it for an old one."""
+    def _token(self, reply: Any, whose: int, uid: int, pid: int, epoch: int) -> bytes:
+        """What a process shows the proxy; b"" without a key. Each expires after the one before, or the proxy takes it
+        for an old one. whose: 0, who has the queue; a number of the relay that has it; or RELAY_SELF."""
+        if not self._key:
+            return b""
         expires_ms = time.time_ns() // 1_000_000 + attach_token.LIFETIME_S * 1000
         self._last_expiry_ms = max(expires_ms, self._last_expiry_ms + 1)
         return attach_token.make(
             self._key,
             bytes(ffi.buffer(reply.local_mac)),
             bytes(ffi.buffer(reply.peer_mac)),
-            queue_id=int(reply.queue_id),
-            uid=peer.uid,
-            cgroup=attach_token.cgroup_of(peer.pid),
+            queue_id=int(reply.queue_id) | whose << RELAY_SHIFT,
+            uid=uid,
+            cgroup=attach_token.cgroup_of(pid),
             epoch=epoch,
             expires_ms=self._last_expiry_ms,
         )
 
     def _attached(self, attached: Attached) -> None:
-        peer, slot = attached.peer, attached.tag
-        assert isinstance(slot, Slot)
-        queue = f"{slot.pool.interface}: queue {slot.queue_id}"
+        peer, tag = attached.peer, attached.tag
+        queue = f"{_pool_of(tag).interface}: queue {attached.queue_id}"
+        if isinstance(tag, Relayed):
+            queue += f", relayed as {tag.number}"
         log.info("%s: %s (pid %d, uid %d)", queue, printable(peer.program) or "?", peer.pid, peer.uid)
 
     def _released(self, attached: Attached) -> None:
         slot = attached.tag
+        if isinstance(slot, Relayed):
+            slot.relay.remove(slot)
+            log.info("relayed %d: pid %d has gone", slot.number, attached.peer.pid)
+            return
         assert isinstance(slot, Slot)
         try:
             slot.pool.release(slot)
         except OSError as failure:
             log.warning("queue %d: GOODBYE for pid %d: %s", slot.queue_id, attached.peer.pid, failure.strerror)
         log.info("queue %d: pid %d has gone", slot.queue_id, attached.peer.pid)
+
+
+def _pool_of(tag: object) -> Pool:
+    """Of the tag of a grant."""
+    assert isinstance(tag, Slot | Relayed)
+    return tag.pool if isinstance(tag, Slot) else tag.relay.pool
 
 
 def find_user(name: str) -> pwd.struct_passwd | None:

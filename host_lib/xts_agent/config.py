@@ -12,7 +12,7 @@ from msgspec import Meta, structs
 from xts_bpf.program import QUEUES_MAX, parse_mac
 from xts_messages.attach import DEFAULT_ENDPOINT
 from xts_messages.command_line import add_common
-from xts_messages.table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN
+from xts_messages.table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN, RELAYED_MAX
 
 MacText = Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}$")]
 InterfaceName = Annotated[str, Meta(min_length=1, max_length=15)]
@@ -33,6 +33,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     queues: Annotated[int, Meta(ge=0, le=QUEUES_MAX)] = 0  # 0: all the interface has
     raise_queues: bool = False  # give the interface so many (0: as many as its driver allows) if it has fewer
     spares: Annotated[int, Meta(ge=0, le=QUEUES_MAX)] = 0  # kept open ahead; 0: all
+    relayed_max: Annotated[int, Meta(ge=0, le=RELAYED_MAX)] = 0  # processes that share the relay's queue; 0: no relay
     frame_window: Annotated[int, Meta(ge=FRAME_WINDOW_MIN, le=FRAME_WINDOW_MAX)] = 64  # frames, each way
     per_uid_max: Annotated[int, Meta(ge=0)] | None = None  # queues of one user, root exempt; 0: no limit
     user: str = ""  # whom the unprivileged process becomes; "": xts-agent or nobody if root has started it
@@ -104,6 +105,13 @@ def parser() -> argparse.ArgumentParser:
         "as many as its driver allows (default: leave it as it is)",
     )
     add("--spares", metavar="N", type=int, help="queues kept open ahead of need, each with its memory (default: all)")
+    add(
+        "--relayed-max",
+        metavar="N",
+        type=int,
+        help="when no queue is free, serve so many processes more over one queue of each interface, which is kept for "
+        "that, through a relay (default 0: none); at most what the proxy allows (relayed_max)",
+    )
     add("--frame-window", metavar="N", type=int, help="frames in flight each way; decides the memory (default 64)")
     add(
         "--per-uid-max",

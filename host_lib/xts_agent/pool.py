@@ -75,6 +75,7 @@ class Pool:
     opener: socket.socket
     spares_wanted: int  # 0: all
     slots: list[Slot] = field(init=False)
+    reserved: int = field(default=0, init=False)  # queues that are not for processes: 1 while a relay waits for its own
     _arrived: deque[Answer] = field(default_factory=deque, init=False)
 
     def __post_init__(self) -> None:
@@ -121,13 +122,14 @@ class Pool:
 
     def take(self, uid: int) -> Slot | None:
         """A READY queue, now USED and charged to a user; None when there is none."""
-        for slot in self.slots:
-            if slot.state is State.READY:
-                slot.state = State.USED
-                slot.uid = uid
-                self.refill()
-                return slot
-        return None
+        ready = [slot for slot in self.slots if slot.state is State.READY]
+        if len(ready) <= self.reserved:
+            return None
+        slot = ready[0]
+        slot.state = State.USED
+        slot.uid = uid
+        self.refill()
+        return slot
 
     def put_back(self, slot: Slot) -> None:
         """A USED queue that was not given to anybody after all is READY again."""
@@ -150,7 +152,7 @@ class Pool:
 
     def exhausted(self) -> bool:
         """All queues are held by processes: waiting for one would be in vain."""
-        return all(slot.state is State.USED or slot.kept for slot in self.slots)
+        return sum(not (slot.state is State.USED or slot.kept) for slot in self.slots) <= self.reserved
 
     def release(self, slot: Slot) -> None:
         """Nothing more comes in on a USED queue that was given to a process, and the proxy is told that it has ended.

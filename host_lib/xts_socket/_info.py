@@ -19,7 +19,7 @@ SPIN_NEVER = 0xFFFFFFFF
 class Info:
     """The attachment of this process, as `info()` found it. Frames are messages that take a frame credit."""
 
-    queue_kind: str  # "afxdp" or "shm"
+    queue_kind: str  # "afxdp", "shm", or "relay": shared memory to a relay of the agent's
     interface: str
     queue_id: int
     link_state: str  # "opening", "up" or "down"

@@ -4,8 +4,11 @@
  * descriptors (SCM_RIGHTS). One handshake for both kinds of queue: xts-agent answers with an AF_XDP socket and its UMEM
  * (kind XTS_QUEUE_AFXDP; descriptors: xsk, umem memfd, status page), the proxy itself with shared memory (kind
  * XTS_QUEUE_SHM; descriptors: memfd, the host's bell (shm.h), status page). The status page is status.h's. The connection
- * stays open: its end is how each side learns of the other's death. For shm its end means the proxy has gone; for afxdp
- * only that the agent has, and the queue goes on.
+ * stays open: its end is how each side learns of the other's death. For shm its end means the proxy has gone, or the
+ * agent's relay; for afxdp only that the agent has, and the queue goes on.
+ *
+ * When all queues are in use, an agent may answer with shared memory whose other end is its relay (relay_loop.h), which
+ * carries the frames over a queue that it shares: the process then has `relayed`, its number there.
  *
  * Both ends are on one machine: the structs are in host byte order.
  *
@@ -27,7 +30,11 @@
 #define XTS_ATTACH_VERSION 2u
 #define XTS_ATTACH_TOKEN_BYTES_MAX 304u
 
-enum xts_queue_kind { XTS_QUEUE_AFXDP = 1, XTS_QUEUE_SHM = 2 };
+enum xts_queue_kind {
+	XTS_QUEUE_AFXDP = 1,
+	XTS_QUEUE_SHM = 2,
+	XTS_QUEUE_RELAY = 3, /* in a listing: shared memory, to a relay of the agent's */
+};
 
 struct xts_attach_request {
 	uint32_t magic, version;
@@ -55,7 +62,8 @@ struct xts_attach_reply {
 	/* shm: see shm.h for the layout of the memory. */
 	uint32_t shm_slots;        /* slots each way */
 	uint32_t token_bytes;      /* afxdp: of token; 0: there is none */
-	uint32_t reserved[3];
+	uint32_t relayed;          /* shm: number of the channel, where the other end is a relay of the agent's; else 0 */
+	uint32_t reserved[2];
 	char interface[16];        /* afxdp: name of the interface, for people */
 	char reason[160];          /* of a refusal, NUL-terminated; who shows it makes it printable */
 	uint8_t token[XTS_ATTACH_TOKEN_BYTES_MAX]; /* what XTS_LINK_TOKEN has after its head; the proxy's business alone */

@@ -26,6 +26,7 @@ HEADERS = (
         "afxdp.h",
         "shm.h",
         "mux.h",
+        "relay_loop.h",
     ),
     "privilege.h",
 )

@@ -31,6 +31,7 @@ class Attachment:
         self.queue = Queue(native.queue)
         self.epoch = int(native.reply.epoch)
         self.queue_id = int(native.reply.queue_id)
+        self.relayed = int(native.reply.relayed)  # our number at a relay of the agent's; 0: the queue is ours alone
         self.token = bytes(ffi.buffer(native.reply.token))[: native.reply.token_bytes]
 
     def __enter__(self) -> Self:
@@ -85,7 +86,7 @@ def attach(
 class Listing:
     """An attached process, as the endpoint lists it, with a duplicate of its status page."""
 
-    kind: str  # "afxdp" or "shm"
+    kind: str  # "afxdp", "shm", or "relay": shared memory to a relay of the agent's
     queue_id: int
     epoch: int
     pid: int
@@ -115,7 +116,7 @@ def list_attachments(endpoint: str | None = None, timeout_ms: int = 5000) -> Ite
                 raise OSError(71, "the endpoint does not speak this version")
             native = ffi.from_buffer("struct xts_attach_listing *", data)
             yield Listing(
-                kind={1: "afxdp", 2: "shm"}.get(int(native.kind), "unknown"),
+                kind={1: "afxdp", 2: "shm", 3: "relay"}.get(int(native.kind), "unknown"),
                 queue_id=int(native.queue_id),
                 epoch=int(native.epoch),
                 pid=int(native.pid),

@@ -76,7 +76,7 @@ class Attached:
 
     peer: Peer
     epoch: int
-    kind: int  # XTS_QUEUE_AFXDP or XTS_QUEUE_SHM
+    kind: int  # XTS_QUEUE_*
     queue_id: int
     tag: object
     status_fd: int  # the endpoint's duplicate of the status page
@@ -305,6 +305,8 @@ class Endpoint:
             return
         grant.reply.epoch = epoch
         kind, queue_id = int(grant.reply.kind), int(grant.reply.queue_id)
+        if grant.reply.relayed:
+            kind = int(lib.XTS_QUEUE_RELAY)
         attached = Attached(peer, epoch, kind, queue_id, grant.tag, -1, connection.socket)
         connection.attached = attached
         try:

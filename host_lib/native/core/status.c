@@ -156,7 +156,8 @@ int xts_get_info(struct xts_info *info)
 	out.sent_bytes = st->sent_bytes;
 	out.received_bytes = st->received_bytes;
 	if (c) {
-		snprintf(out.queue_kind, sizeof out.queue_kind, "%s", c->attachment.reply.kind == XTS_QUEUE_SHM ? "shm" : "afxdp");
+		snprintf(out.queue_kind, sizeof out.queue_kind, "%s",
+			 c->attachment.reply.kind == XTS_QUEUE_AFXDP ? "afxdp" : c->attachment.reply.relayed ? "relay" : "shm");
 		memcpy(out.interface, c->attachment.reply.interface, sizeof out.interface); /* terminated by xts_attach() */
 		out.queue_id = c->attachment.reply.queue_id;
 		out.link_state = c->link.state;

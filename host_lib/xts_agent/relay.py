@@ -1,0 +1,287 @@
+"""A relay of the agent's, from the agent: one queue of an interface that carries the frames of many processes.
+
+Theory of operation. The queue is taken from the pool when the agent begins, and the relay's process is started on it
+(relay_keeper.py, messages/native/relay_loop.h). Processes that find no queue free get shared memory whose other end is
+the relay. When the relay ends (the proxy has gone or refuses it, or it was killed), all of them have lost the proxy, as
+if the proxy had ended: they are told, and attach anew. The queue is opened anew, and another relay started on it, at
+once, or after RETRY_S if the last one never worked.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from xts_bpf.program import Owner
+from xts_messages._native import ffi, lib
+from xts_messages.endpoint import Grant, NotReady, Peer
+from xts_messages.queue import ShmArea, create_shm
+from xts_messages.table import RELAY_SELF, RELAYED_WINDOW
+
+from xts_agent.pool import Pool, Slot
+from xts_agent.relay_keeper import Start
+
+log = logging.getLogger("xts-agent")
+
+RETRY_S = 1.0
+#: The largest message of a process behind a relay; its memory is some 100 times that.
+LARGEST_MESSAGE = 16384
+SPIN_US = 20
+#: Nobody: to whom the relay's own queue is charged.
+_NO_UID = -1
+_REPORT_BYTES = int(ffi.sizeof("struct xts_relay_report"))
+
+#: Makes the token of a queue: geometry, whose (a number behind the relay, or RELAY_SELF), uid, pid, epoch.
+TokenOf = Callable[[Any, int, int, int, int], bytes]
+
+
+@dataclass(slots=True, eq=False)
+class Relayed:
+    """A process behind the relay: the tag of its grant."""
+
+    relay: Relay
+    number: int
+    uid: int
+    control: socket.socket  # of the relay's process that serves it
+
+
+@dataclass(slots=True, eq=False)
+class Relay:
+    """The relay of a pool. Its process is started by `refill()`, which is to be called often."""
+
+    pool: Pool
+    keeper: socket.socket
+    channels_max: int
+    token_of: TokenOf
+    ended: Callable[[Relayed], None]  # a process has lost the relay
+    changed: Callable[[Relay], None]  # the socket to the relay's process is another, or there is none
+    slot: Slot | None = field(default=None, init=False)
+    control: socket.socket | None = field(default=None, init=False)
+    up: bool = field(default=False, init=False)
+    problem: str = field(default="it has not started yet", init=False)
+    served: dict[int, Relayed] = field(default_factory=dict, init=False)
+    _geometry: Any = field(default=None, init=False)
+    _next: int = field(default=1, init=False)
+    _retry_at: float = field(default=0.0, init=False)
+    _failed: bool = field(default=False, init=False)  # the last one never came up: waiting may be in vain
+
+    def __post_init__(self) -> None:
+        self.pool.reserved = 1
+
+    def fileno(self) -> int:
+        """Of the socket to the relay's process: readable when `collect()` has something to do."""
+        assert self.control is not None
+        return self.control.fileno()
+
+    def timeout_s(self) -> float | None:
+        """When `refill()` is to be called again, in seconds; None: not before something happens."""
+        return None if self.control else max(0.0, self._retry_at - time.monotonic())
+
+    def refill(self) -> None:
+        """Starts the relay's process if there is none and a queue to be had."""
+        if self.control or time.monotonic() < self._retry_at:
+            return
+        self.pool.reserved = 0
+        slot = self.pool.take(_NO_UID)
+        self.pool.reserved = int(slot is None)
+        if slot is None:
+            self.pool.refill()
+            self._retry_at = time.monotonic() + 0.01
+            return
+        try:
+            self._start(slot)
+        except OSError as error:
+            self._fail(error.strerror or str(error))
+            if self.slot is None:
+                self.pool.put_back(slot)
+                self.pool.reserved = 1
+            else:
+                self._leave_queue()
+
+    def _start(self, slot: Slot) -> None:
+        geometry = ffi.new("struct xts_attach_reply *")
+        ffi.memmove(geometry, slot.geometry, len(slot.geometry))
+        if geometry.largest_message < LARGEST_MESSAGE + lib.XTS_CARRIED_BYTES:
+            raise OSError(errno.EOPNOTSUPP, "a relay needs frames of several buffers (single_chunk, Linux before 6.6)")
+        geometry.epoch = secrets.randbits(64) or 1
+        token = self.token_of(geometry, RELAY_SELF, os.geteuid(), os.getpid(), int(geometry.epoch))
+        geometry.token_bytes = len(token)
+        ffi.memmove(geometry.token, token, len(token))
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        with theirs:
+            descriptors = slot.pool.admit(slot, Owner(int(geometry.epoch), os.geteuid(), os.getpid()))
+            self.slot = slot
+            try:
+                xsk_fd, umem_fd = descriptors
+                start = Start(bytes(ffi.buffer(geometry)), self.channels_max, SPIN_US)
+                start.send(self.keeper, (xsk_fd, umem_fd, theirs.fileno()))
+            except OSError:
+                ours.close()
+                raise
+            finally:
+                for fd in descriptors:
+                    os.close(fd)
+        self.control, self._geometry, self._next = ours, geometry, 1
+        self.changed(self)
+
+    def _fail(self, problem: str) -> None:
+        if problem != self.problem:
+            log.warning("no relay on %s: %s; trying again every %g s", self.pool.interface, problem, RETRY_S)
+        self.problem, self._failed = problem, True
+        self._retry_at = time.monotonic() + RETRY_S
+
+    def _leave_queue(self) -> None:
+        slot, self.slot = self.slot, None
+        if slot is None:
+            return
+        self.pool.reserved = 1
+        try:
+            self.pool.release(slot)
+        except OSError as failure:
+            log.warning("queue %d: GOODBYE for the relay: %s", slot.queue_id, failure.strerror)
+
+    # --- processes -------------------------------------------------------------------------------------
+
+    def grant(self, peer: Peer, epoch: int) -> Grant:
+        """Serves one more process. NotReady: perhaps in a moment. OSError: it cannot be, and why."""
+        if not self.up:
+            if not self._failed:
+                raise NotReady
+            raise OSError(errno.EUSERS, f"there is no relay ({self.problem})")
+        if len(self.served) >= self.channels_max or self._next >= RELAY_SELF:
+            raise OSError(
+                errno.EUSERS, f"the relay serves {len(self.served)} processes, the most allowed (--relayed-max)"
+            )
+        window = min(RELAYED_WINDOW, peer.frame_window_max or RELAYED_WINDOW)
+        area = create_shm(max(window, int(lib.XTS_FRAME_WINDOW_MIN)), LARGEST_MESSAGE)
+        try:
+            return self._grant(area, peer, epoch)
+        except OSError:
+            os.close(area.memfd)
+            os.close(area.host_bell)
+            raise
+        finally:
+            os.close(area.proxy_bell)
+
+    def _grant(self, area: ShmArea, peer: Peer, epoch: int) -> Grant:
+        reply, of_queue = area.geometry, self._geometry
+        needed = int(2 * reply.shm_slots * reply.slot_bytes)
+        if peer.umem_bytes_max and peer.umem_bytes_max < needed:
+            raise OSError(
+                errno.ENOMEM, f"a place at the relay takes {needed} bytes of memory, not {peer.umem_bytes_max}"
+            )
+        number, self._next = self._next, self._next + 1
+        reply.epoch, reply.relayed = epoch, number
+        for name in ("ethertype", "queue_id", "local_mac", "peer_mac", "interface"):
+            setattr(reply, name, getattr(of_queue, name))
+        token = self.token_of(of_queue, number, peer.uid, peer.pid, epoch)
+        reply.token_bytes = len(token)
+        ffi.memmove(reply.token, token, len(token))
+        self._order(lib.XTS_RELAY_ADD, number, reply, (area.memfd, area.proxy_bell))
+        assert self.control is not None
+        relayed = Relayed(self, number, peer.uid, self.control)
+        self.served[number] = relayed
+        return Grant(reply, (area.memfd, area.host_bell), tag=relayed)
+
+    def _order(self, what: int, number: int, geometry: Any = None, descriptors: tuple[int, ...] = ()) -> None:
+        order = ffi.new("struct xts_relay_order *", {"what": what, "number": number})
+        if geometry is not None:
+            order.geometry = geometry[0]
+            ffi.memmove(order.geometry.token, bytes(len(geometry.token)), len(geometry.token))  # is not the relay's
+            order.geometry.token_bytes = 0
+        assert self.control is not None
+        try:
+            socket.send_fds(self.control, [bytes(ffi.buffer(order))], descriptors)
+        except BlockingIOError:
+            raise NotReady from None
+
+    def remove(self, relayed: Relayed) -> None:
+        """The process has gone: the proxy is told GOODBYE, behind what it had sent."""
+        if self.served.get(relayed.number) is not relayed:
+            return
+        del self.served[relayed.number]
+        if self.control is relayed.control:
+            try:
+                self._order(lib.XTS_RELAY_REMOVE, relayed.number)
+            except (OSError, NotReady):  # the relay sees the end of its bell, or has ended itself
+                return
+
+    # --- what the relay's process says -----------------------------------------------------------------
+
+    def collect(self) -> bool:
+        """Takes in what it reports. True: an answer that was put off may be given now."""
+        changed = False
+        while self.control:
+            try:
+                data = self.control.recv(_REPORT_BYTES)
+            except BlockingIOError:
+                break
+            except ConnectionError:
+                data = b""
+            if len(data) != _REPORT_BYTES:
+                self._lost()
+                return True
+            changed |= self._take(ffi.from_buffer("struct xts_relay_report *", data))
+        return changed
+
+    def _take(self, report: Any) -> bool:
+        if report.what == lib.XTS_RELAY_UP:
+            self.up, self.problem, self._failed = True, "", False
+            log.info("%s: queue %d: the relay is up", self.pool.interface, self.slot.queue_id if self.slot else -1)
+            return True
+        if report.what == lib.XTS_RELAY_DOWN:
+            self.problem = _meaning(int(report.error), self.up)
+        if report.what == lib.XTS_RELAY_ENDED:
+            relayed = self.served.get(int(report.number))
+            if report.error or report.dropped:
+                why = f"{os.strerror(report.error)}; " if report.error else ""
+                log.warning("relayed process %d: %sdropped frames: %d", report.number, why, report.dropped)
+            if relayed:
+                self.ended(relayed)
+        return False
+
+    def _lost(self) -> None:
+        """The relay's process has ended."""
+        control, self.control = self.control, None
+        self.changed(self)
+        if control:
+            control.close()
+        was_up, self.up = self.up, False
+        served, self.served = self.served, {}
+        for relayed in served.values():
+            self.ended(relayed)
+        if was_up:
+            reason = self.problem or "it was killed"
+            log.warning("the relay on %s has ended (%s): %d processes", self.pool.interface, reason, len(served))
+            self._retry_at = 0.0
+        else:
+            problem, self.problem = self.problem, ""
+            self._fail(problem)
+        self._leave_queue()
+
+    def charged(self, uid: int) -> int:
+        """How many processes of a user it serves."""
+        return sum(relayed.uid == uid for relayed in self.served.values())
+
+    def close(self) -> None:
+        """Ends it and its processes. Harmless when repeated."""
+        if self.control:
+            self.control.close()
+            self.control = None
+
+
+def _meaning(error: int, was_up: bool) -> str:
+    """Why a relay has ended, for people."""
+    if not was_up and error == errno.EOPNOTSUPP:
+        return "the proxy does not serve relays: it is older, or has relayed_max = 0"
+    if not was_up and error == errno.ETIMEDOUT:
+        return "the proxy does not answer"
+    return os.strerror(error) if error else "it was told to end"

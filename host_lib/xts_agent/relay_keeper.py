@@ -1,0 +1,127 @@
+"""The process that starts relays: it is forked before the agent has its key, so that a relay's memory never has it.
+
+Theory of operation. A relay (messages/native/relay_loop.h) reads what processes write, and holds nothing but the
+descriptors that it was started with: the queue, the memory of its processes, a socket to the agent. It ends with its
+queue's link, and a used queue is never used again, so that the agent needs a new relay after each end. This process
+keeps no privilege and talks with the agent alone: a message is a request to fork, with the descriptors of the relay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pwd
+import resource
+import signal
+import socket
+import struct
+from dataclasses import dataclass
+from typing import NoReturn
+
+from xts_messages import privilege
+from xts_messages._native import ffi, lib
+from xts_messages.queue import adopt_afxdp
+
+log = logging.getLogger("xts-agent")
+
+GEOMETRY_BYTES = int(ffi.sizeof("struct xts_attach_reply"))
+_HEAD = struct.Struct("=II")
+_REQUEST_BYTES_MAX = _HEAD.size + GEOMETRY_BYTES
+_DESCRIPTORS = 3  # the AF_XDP socket, its UMEM, and the relay's end of the socket to the agent
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a relay is started with. `geometry` is a `struct xts_attach_reply`: that of the queue, with epoch and token
+    of the relay itself."""
+
+    geometry: bytes
+    channels_max: int
+    spin_us: int
+
+    def send(self, keeper: socket.socket, descriptors: tuple[int, int, int]) -> None:
+        """OSError: the keeper has ended."""
+        socket.send_fds(keeper, [_HEAD.pack(self.channels_max, self.spin_us) + self.geometry], descriptors)
+
+
+def start(user: pwd.struct_passwd | None) -> tuple[socket.socket, int]:
+    """Forks the keeper; to be called before there are threads and secrets. Our end of its connection, and its process
+    number. It becomes a user (None: it stays the same)."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    process = os.fork()
+    if process == 0:
+        _be_the_keeper(theirs, user)
+    theirs.close()
+    return ours, process
+
+
+def _be_the_keeper(inherited: socket.socket, user: pwd.struct_passwd | None) -> NoReturn:
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # the agent ends in good order, and we with it
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # relays leave nothing to be collected
+        os.dup2(inherited.fileno(), 3)
+        os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=3)
+        connection.set_inheritable(False)
+        privilege.confine(user=user)
+        while True:
+            data, fds, _, _ = socket.recv_fds(connection, _REQUEST_BYTES_MAX + 1, _DESCRIPTORS)
+            if not data:
+                break
+            if os.fork() == 0:
+                connection.close()
+                _be_a_relay(data, fds)
+            for fd in fds:
+                os.close(fd)
+    except OSError as error:
+        log.error("no relay can be started any more: %s", error.strerror or error)
+    finally:
+        os._exit(0)
+
+
+def _be_a_relay(data: bytes, fds: list[int]) -> NoReturn:
+    status = 1
+    try:
+        xsk_fd, umem_fd, control_fd = fds
+        channels_max, spin_us = _HEAD.unpack_from(data)
+        geometry = ffi.new("struct xts_attach_reply *")
+        ffi.memmove(geometry, data[_HEAD.size :], GEOMETRY_BYTES)
+        _limit(channels_max)
+        queue = adopt_afxdp(xsk_fd, umem_fd, geometry)
+        config = ffi.new(
+            "struct xts_relay_config *",
+            {
+                "trunk": ffi.cast("struct xts_queue *", queue.detach()),
+                "epoch": geometry.epoch,
+                "ethertype": geometry.ethertype,
+                "token": geometry.token,
+                "token_bytes": geometry.token_bytes,
+                "channels_max": channels_max,
+                "spin_us": spin_us,
+                "control_fd": control_fd,
+            },
+        )
+        status = int(lib.xts_relay_run(config) < 0)
+    except OSError as error:
+        log.error("the relay cannot begin: %s", error.strerror or error)
+    finally:
+        os._exit(status)
+
+
+def _limit(channels_max: int) -> None:
+    """Two descriptors for each process, and some of its own; no processes, no files, no core dump with what others
+    have sent."""
+    limits = {
+        resource.RLIMIT_NOFILE: 2 * channels_max + 64,
+        resource.RLIMIT_NPROC: 0,
+        resource.RLIMIT_FSIZE: 0,
+        resource.RLIMIT_CORE: 0,
+    }
+    for what, limit in limits.items():
+        hard = resource.getrlimit(what)[1]
+        wanted = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(what, (wanted, wanted))
