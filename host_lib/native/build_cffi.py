@@ -117,6 +117,7 @@ struct xts_options {
     uint32_t frame_window;
     const char *pcap;
     uint32_t dead_ms;
+    const char *stacks;
     ...;
 };
 int xts_py_configure(const struct xts_options *options);
@@ -135,10 +136,18 @@ struct xts_info {
     uint64_t sent_packets, received_packets;
     char attach_error[256];
     uint64_t sent_bytes, received_bytes;
+    uint64_t lock_waits;
+    uint32_t stack;
     ...;
 };
 int xts_py_get_info(struct xts_info *info);
 void xts_leave(void);
+int xts_py_stack_create(const char *endpoint);
+int xts_py_stack_at(const char *endpoint);
+int xts_py_stack_use(int stack, int *before);
+int xts_py_stack_release(int stack);
+int xts_py_stack_of(int s);
+#define XTS_STACK_OF_SETTING ...
 void xts_lose(uint32_t share_ppm, uint32_t next);
 int xts_py_end_with_parent(int number);
 void xts_py_notice(const char *text);

@@ -369,6 +369,37 @@ static inline int xts_py_configure(const struct xts_options *options)
 	return xts_py_result(xts_configure(options));
 }
 
+static inline int xts_py_stack_create(const char *endpoint)
+{
+	return xts_py_result(xts_stack_create(endpoint));
+}
+
+static inline int xts_py_stack_at(const char *endpoint)
+{
+	return xts_py_result(xts_stack_at(endpoint));
+}
+
+/* 0, or -errno; *before is what the thread used. XTS_STACK_OF_SETTING is no errno, but below 0 as well. */
+static inline int xts_py_stack_use(int stack, int *before)
+{
+	int r = xts_stack_use(stack);
+
+	if (r == -1)
+		return -errno;
+	*before = r;
+	return 0;
+}
+
+static inline int xts_py_stack_release(int stack)
+{
+	return xts_py_result(xts_stack_release(stack));
+}
+
+static inline int xts_py_stack_of(int s)
+{
+	return xts_py_result(xts_stack_of(s));
+}
+
 /* From now on this process gets the signal when its parent has ended: 0 or -errno. */
 static inline int xts_py_end_with_parent(int number)
 {

@@ -584,8 +584,70 @@ struct xts_options {
 	uint32_t frame_window;     /* XTS_FRAME_WINDOW: frames on their way, each direction */
 	const char *pcap;          /* XTS_PCAP: write all frames to a new file of this name */
 	uint32_t dead_ms;          /* XTS_DEAD_MS: a device silent for so long is given up */
+	const char *stacks;        /* XTS_STACKS: process, thread or a number; NULL: not given */
 };
 int xts_configure(const struct xts_options *options);
+
+/* --- stacks ------------------------------------------------------------------------------------ */
+
+/*
+ * A stack has a queue of its own, a lock of its own, and is at one endpoint. Threads that use sockets
+ * of different stacks never wait for one another. New sockets and sets of xts_epoll_ctx_create() come
+ * into the calling thread's stack. XTS_STACKS says which that is: `process`, all threads use one;
+ * `thread`, each has its own; a number, they are spread over so many.
+ *
+ * A socket stays in its stack, whichever thread uses it. A connection comes into its listener's. When
+ * a thread that has its own stack exits, its sockets go on working from other threads. The stack ends,
+ * and its queue is given back, with its last socket.
+ *
+ * One call may wait for sockets of several stacks; it then uses a descriptor of the kernel for each
+ * socket of another stack than the first one's, or than the set's. Such sockets do not tell POLLERR
+ * without POLLIN or POLLOUT.
+ */
+
+/* For xts_stack_use(): the stack that XTS_STACKS says. */
+#define XTS_STACK_OF_SETTING (-2)
+
+/*
+ * Make a stack.
+ *
+ * endpoint is where it attaches, with its first socket; NULL is the process's endpoint.
+ *
+ * Returns: the stack's number.
+ * Errors: ENAMETOOLONG: endpoint is too long. ENOMEM: no memory, or the process has 1024 stacks.
+ * See: xts_stack_use(), xts_stack_release().
+ */
+int xts_stack_create(const char *endpoint);
+
+/*
+ * Let new sockets of the calling thread come into a stack.
+ *
+ * stack is a number of xts_stack_create() or xts_stack_of(), or XTS_STACK_OF_SETTING.
+ *
+ * Returns: what the thread used before, in the same form.
+ * Errors: ENOENT: there is no such stack. ENOMEM.
+ * See: xts_stack_create().
+ */
+int xts_stack_use(int stack);
+
+/*
+ * Give up a stack that xts_stack_create() has made.
+ *
+ * No new sockets come into it. It ends when its last socket and its last polling set have gone.
+ *
+ * Errors: ENOENT: there is no such stack.
+ * See: xts_stack_create().
+ */
+int xts_stack_release(int stack);
+
+/*
+ * Tell which stack a socket is in.
+ *
+ * Returns: the stack's number.
+ * Errors: EBADF.
+ * See: xts_stack_use().
+ */
+int xts_stack_of(int s);
 
 /*
  * Tell the state of this process's attachment, for diagnosis.
@@ -614,6 +676,8 @@ struct xts_info {
 	uint64_t sent_packets, received_packets; /* in which frames travelled (afxdp) */
 	char attach_error[256];    /* why attaching failed, when last tried; empty: it did not */
 	uint64_t sent_bytes, received_bytes; /* of all sockets, closed ones too */
+	uint64_t lock_waits;       /* calls that found the stack's lock taken by another thread */
+	uint32_t stack;            /* which stack all this is about: the calling thread's */
 };
 int xts_get_info(struct xts_info *info);
 

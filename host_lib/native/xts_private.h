@@ -78,7 +78,11 @@ void xts_on_descriptors(int (*own)(int fd), void (*disown)(int fd));
  */
 void xts_leave(void);
 
-/* For tests: of the messages that this process sends from now on, the next so many are lost on the queue, and of the others this
+/* The stack of the calling thread for an endpoint, by XTS_STACKS; made, if there is none. For xts_stack_use(); -1 with ENOMEM,
+ * ENAMETOOLONG. */
+int xts_stack_at(const char *endpoint);
+
+/* For tests: of the messages that the calling thread's stack sends from now on, the next so many are lost on the queue, and of the others this
  * share, in millionths. 0, 0: none. */
 void xts_lose(uint32_t share_ppm, uint32_t next);
 

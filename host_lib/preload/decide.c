@@ -7,7 +7,6 @@
 
 #include <net/if.h>
 #include <netinet/tcp.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "note.h"
@@ -94,45 +93,19 @@ struct descriptor decide_unknown(int fd)
 
 /* --- making the XTS socket ------------------------------------------------------------------------------------------- */
 
-static pthread_mutex_t endpoint_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void lock_endpoint(void)
+/* New sockets of this thread come to the endpoint that a rule names. *before: what to go back to. The first endpoint that is named
+ * is the one that `xts status` tells. */
+static int use_endpoint(const char *endpoint, int *before)
 {
-	xts_go_in();
-	pthread_mutex_lock(&endpoint_lock);
-}
+	static atomic_flag told = ATOMIC_FLAG_INIT;
+	int stack = XTS(xts_stack_at(endpoint));
 
-static void unlock_endpoint(void)
-{
-	pthread_mutex_unlock(&endpoint_lock);
-	xts_come_out();
-}
-
-__attribute__((constructor)) static void keep_over_fork(void)
-{
-	pthread_atfork(lock_endpoint, unlock_endpoint, unlock_endpoint);
-}
-
-/* One channel a process: the first endpoint a rule names is the process's. */
-static bool endpoint_agrees(const char *endpoint)
-{
-	static const char *chosen;
-	bool agrees = true;
-
-	lock_endpoint();
-	if (endpoint && !chosen) {
-		struct xts_options options = {.size = sizeof options, .endpoint = endpoint};
-
-		agrees = XTS(xts_configure(&options)) == 0;
-		if (agrees) {
-			chosen = endpoint;
-			report_endpoint(endpoint);
-		}
-	} else if (endpoint) {
-		agrees = strcmp(endpoint, chosen) == 0;
-	}
-	unlock_endpoint();
-	return agrees;
+	if (stack == -1)
+		return -1;
+	*before = XTS(xts_stack_use(stack));
+	if (!atomic_flag_test_and_set(&told))
+		report_endpoint(endpoint);
+	return *before == -1 ? -1 : 0;
 }
 
 static enum xts_reason reason_of_failure(int error)
@@ -163,21 +136,25 @@ static bool is_at_loopback(int fd)
 
 enum xts_reason decide_make(int fd, struct descriptor d, const char *endpoint, int *out)
 {
-	int status = real()->fcntl(fd, F_GETFL), domain = decide_number_option(fd, SO_DOMAIN), one = 0, s;
+	int status = real()->fcntl(fd, F_GETFL), domain = decide_number_option(fd, SO_DOMAIN), one = 0, before = 0, s;
+	enum xts_reason reason = XTS_REASON_NONE;
 	socklen_t length = sizeof one;
 
 	if (d.number && is_at_loopback(fd))
 		return XTS_REASON_RULE;
-	if (!endpoint_agrees(endpoint))
-		return XTS_REASON_NO_ENDPOINT;
 	if (real()->getsockopt(fd, IPPROTO_TCP, 30 /* TCP_FASTOPEN_CONNECT */, &one, &length) == 0 && one)
 		return XTS_REASON_FASTOPEN;
+	if (endpoint && use_endpoint(endpoint, &before) < 0)
+		return XTS_REASON_LIMIT;
 	s = XTS(xts_socket(domain, SOCK_STREAM | (status & O_NONBLOCK ? SOCK_NONBLOCK : 0), IPPROTO_TCP));
 	if (s < 0)
-		return reason_of_failure(errno);
+		reason = reason_of_failure(errno);
+	if (endpoint)
+		(void)XTS(xts_stack_use(before));
+	if (s < 0)
+		return reason;
 	if (note_replay(d.number, s) < 0) {
-		enum xts_reason reason = errno == ENETDOWN ? XTS_REASON_PROXY_DOWN : XTS_REASON_OPTION;
-
+		reason = errno == ENETDOWN ? XTS_REASON_PROXY_DOWN : XTS_REASON_OPTION;
 		(void)XTS(xts_close(s));
 		return reason;
 	}

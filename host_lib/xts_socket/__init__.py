@@ -132,6 +132,7 @@ if TYPE_CHECKING:
     from ._install import install, offload, uninstall
     from ._reason import Reason, reasons
     from ._ssl import wrap_ssl
+    from ._stack import Stack, stack_of
     from ._tls import TlsConnection
     from ._tls_context import ssl_context
     from ._tls_errors import CertificateError, TlsError
@@ -238,6 +239,7 @@ __all__ = [
     "SocketIO",
     "SocketKind",
     "SocketType",
+    "Stack",
     "StreamParser",
     "Tls",
     "TlsConnection",
@@ -286,6 +288,7 @@ __all__ = [
     "setdefaulttimeout",
     "socket",
     "ssl_context",
+    "stack_of",
     "timeout",
     "ulps",
     "uninstall",
@@ -326,6 +329,7 @@ _MODULES = ("adapters", "aio", "anyio", "control", "layers", "multiplexer", "tri
 #: What is imported when it is first asked for, for it takes longer than all else here.
 _LATER = {
     **dict.fromkeys(("SPIN_NEVER", "Info", "configure", "info"), "_info"),
+    **dict.fromkeys(("Stack", "stack_of"), "_stack"),
     "dev": "_dev",
     "WithReason": "_explained",
     **dict.fromkeys(("install", "offload", "uninstall"), "_install"),

@@ -43,6 +43,8 @@ class Info:
     attach_error: str  # why this process could not be attached, when it last tried; empty: it could
     sent_bytes: int  # of all sockets, closed ones too
     received_bytes: int
+    lock_waits: int  # calls that found the lock of this thread's stack taken by another thread
+    stack: int  # which stack this is about: the calling thread's
 
 
 def info() -> Info:
@@ -66,6 +68,7 @@ def configure(
     frame_window: int = 0,
     pcap: str | os.PathLike[str] | None = None,
     dead_ms: int = 0,
+    stacks: str | int | None = None,
 ) -> None:
     """Settings of this process, before its first socket (OSError EBUSY while it is attached); they win over the
     environment.
@@ -73,8 +76,8 @@ def configure(
     endpoint: path of the agent's or proxy's socket (XTS_ENDPOINT). spin_us: longest spin before a wait sleeps
     (XTS_SPIN_US; SPIN_NEVER: none). window_bytes, window_bytes_max: receive window of a new socket, and to
     what a busy one grows. frame_window: frames on their way at most. pcap: write all frames to this file.
-    dead_ms: how long the device may be silent before it is given up and sockets end (XTS_DEAD_MS). 0 or None
-    leaves a default.
+    dead_ms: how long the device may be silent before it is given up and sockets end (XTS_DEAD_MS). stacks: "process",
+    "thread" or a number: which threads have a queue and a lock of their own (XTS_STACKS). 0 or None leaves a default.
     """
     options = ffi.new("struct xts_options *")
     keep = []
@@ -82,6 +85,9 @@ def configure(
         if path is not None:
             keep.append(ffi.new("char[]", os.fsencode(path)))
             setattr(options, name, keep[-1])
+    if stacks is not None:
+        keep.append(ffi.new("char[]", str(stacks).encode()))
+        options.stacks = keep[-1]
     options.size = ffi.sizeof("struct xts_options")
     options.spin_us = spin_us
     options.window_bytes = window_bytes

@@ -34,11 +34,9 @@ ADVICE = {
         "Nothing. They have no part in TCP over the network.",
     ),
     "NO_ENDPOINT": (
-        "The attach socket does not exist, or nobody listens on it. Or the rules name another endpoint than the one "
-        "that the process is attached to.",
+        "The attach socket does not exist, or nobody listens on it.",
         "Start `xts-agent`, or `xts-proxy` on the same machine. Set `XTS_ENDPOINT` or `xts run --endpoint` to its "
-        "path. `xts doctor` looks at it. The next socket tries again. A process attaches to one endpoint only: give "
-        "each program its own group of rules.",
+        "path, or mend the `endpoint` line of the rules. `xts doctor` looks at it. The next socket tries again.",
     ),
     "PROXY_DOWN": (
         "The agent gave the process a queue, and the proxy at its other end did not answer.",

@@ -112,6 +112,16 @@ const struct xts_variable_entry xts_variables[XTS_ENV_COUNT] = {
 		.minimum = 0u,
 		.maximum = 4294967295u,
 	},
+	[XTS_ENV_STACKS] = {
+		.name = "XTS_STACKS",
+		.kind = XTS_VARIABLE_TEXT,
+		.allowed = "process, thread or a number from 1 to 1024, at most 8 bytes",
+		.aliases = "",
+		.choices = "",
+		.prefix = "",
+		.minimum = 0u,
+		.maximum = 8u,
+	},
 	[XTS_ENV_WINDOW_BYTES] = {
 		.name = "XTS_WINDOW_BYTES",
 		.kind = XTS_VARIABLE_NUMBER,

@@ -170,6 +170,16 @@ OURS = (
         maximum=_UINT32_MAX,
     ),
     Variable(
+        "XTS_STACKS",
+        Kind.TEXT,
+        "Which threads have a queue and a lock of their own. process: all threads use one. thread: each has its own. "
+        "A number: threads are spread over so many.",
+        (_LIBRARY,),
+        default="process",
+        maximum=8,
+        form="process, thread or a number from 1 to 1024",
+    ),
+    Variable(
         "XTS_WINDOW_BYTES",
         Kind.NUMBER,
         "The receive window that a new socket begins with.",

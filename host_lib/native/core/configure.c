@@ -87,6 +87,32 @@ static int spin_from(struct settings *s)
 	return r;
 }
 
+int stacks_parse(const char *text, uint32_t *out)
+{
+	char *end;
+	long n;
+
+	if (!strcmp(text, "process") || !strcmp(text, "thread")) {
+		*out = text[0] == 'p' ? 1 : STACKS_THREAD;
+		return 0;
+	}
+	n = strtol(text, &end, 10);
+	if (end == text || *end || n < 1 || n > (long)STACKS_MAX)
+		return -EINVAL;
+	*out = (uint32_t)n;
+	return 0;
+}
+
+static int stacks_from(struct settings *s)
+{
+	const char *text = xts_environment(XTS_ENV_STACKS);
+
+	if (s->stacks)
+		return 0;
+	s->stacks = 1;
+	return text && stacks_parse(text, &s->stacks) ? xts_environment_refuse(XTS_ENV_STACKS) : 0;
+}
+
 static int take_environment(struct settings *s)
 {
 	int r = 0;
@@ -102,6 +128,8 @@ static int take_environment(struct settings *s)
 		r = text_from(XTS_ENV_PCAP, s->pcap, sizeof s->pcap);
 	if (!r)
 		r = faults_from(s);
+	if (!r)
+		r = stacks_from(s);
 	if (!r)
 		r = number_from(XTS_ENV_WINDOW_BYTES, &s->window_bytes);
 	if (!r)
@@ -140,7 +168,9 @@ int xts_configure(const struct xts_options *options)
 	s.window_bytes_max = o.window_bytes_max;
 	s.frame_window = o.frame_window;
 	s.dead_ms = o.dead_ms;
-	r = copy_text(s.endpoint, sizeof s.endpoint, o.endpoint);
+	r = o.stacks ? stacks_parse(o.stacks, &s.stacks) : 0;
+	if (!r)
+		r = copy_text(s.endpoint, sizeof s.endpoint, o.endpoint);
 	if (!r)
 		r = copy_text(s.pcap, sizeof s.pcap, o.pcap);
 	if (!r)

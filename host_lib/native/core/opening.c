@@ -220,6 +220,8 @@ int channel_attach(struct stack *st)
 		return 0;
 	if (!st->started) {
 		process_settings(&st->settings);
+		if (st->endpoint[0])
+			strcpy(st->settings.endpoint, st->endpoint);
 		r = settings_complete(&st->settings);
 		if (r) {
 			note_settings(r);

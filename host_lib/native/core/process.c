@@ -47,9 +47,25 @@ struct stack *process_stacks(void)
 	return &process.first;
 }
 
-struct stack *process_own_stack(void)
+struct stack *process_next(const struct stack *st)
 {
-	return &process.first;
+	return atomic_load_explicit(&st->next, memory_order_acquire);
+}
+
+struct stack *process_add_stack(void)
+{
+	struct stack *last = &process.first, *st = calloc(1, sizeof *st);
+
+	while (process_next(last))
+		last = process_next(last);
+	if (!st || last->place + 1 == STACKS_MAX) {
+		free(st);
+		return NULL;
+	}
+	stack_init(st);
+	st->place = last->place + 1;
+	atomic_store_explicit(&last->next, st, memory_order_release);
+	return st;
 }
 
 bool process_inherits(void)
@@ -83,6 +99,7 @@ static void thread_end(void *arg)
 {
 	struct thread *t = arg;
 
+	choice_thread_ends(t);
 	xts_go_in();
 	process_lock();
 	if (t->previous)
@@ -134,7 +151,27 @@ struct thread *thread_self(struct stack *st)
  */
 static __thread bool forks_inside;
 
-/* All stacks, in order of creation, and then the process: a stack made meanwhile is at the end of the list. */
+/* All stacks, in order of creation, and then the process. One that was made meanwhile is at the end of the list. */
+static void lock_all(void)
+{
+	struct stack *st = process_stacks(), *last = NULL;
+
+	while (st) {
+		for (; st; st = process_next(st)) {
+			pthread_mutex_lock(&st->lock);
+			if (process_inherits())
+				share_bound_sockets(st);
+			heirs_before_fork(st);
+			sharers_before_fork(st);
+			last = st;
+		}
+		process_lock();
+		st = process_next(last);
+		if (st)
+			process_unlock();
+	}
+}
+
 static void before_fork(void)
 {
 	signals_before_fork();
@@ -142,22 +179,14 @@ static void before_fork(void)
 	if (forks_inside)
 		return;
 	xts_inside.locked = 1; /* what is done until after_fork is the library's doing */
-	for (struct stack *st = process_stacks(); st; st = st->next)
-		pthread_mutex_lock(&st->lock);
-	for (struct stack *st = process_stacks(); st; st = st->next) {
-		if (process_inherits())
-			share_bound_sockets(st);
-		heirs_before_fork(st);
-		sharers_before_fork(st);
-	}
-	process_lock();
+	lock_all();
 }
 
 static void after_fork_parent(void)
 {
 	if (!forks_inside) {
 		process_unlock();
-		for (struct stack *st = process_stacks(); st; st = st->next) {
+		for (struct stack *st = process_stacks(); st; st = process_next(st)) {
 			heirs_after_fork_parent(st);
 			stack_rest(st); /* the keys of bound sockets leave */
 			pthread_mutex_unlock(&st->lock);
@@ -180,6 +209,7 @@ static void forget_threads(void)
 	if (this_thread) {
 		this_thread->next = this_thread->previous = NULL;
 		this_thread->batching = this_thread->holding = false;
+		this_thread->promised = NULL;
 	}
 }
 
@@ -226,12 +256,13 @@ static void after_fork_child(void)
 	if (!forks_inside) {
 		pthread_mutex_init(&process.lock, NULL);
 		forget_threads();
-		for (struct stack *st = process_stacks(); st; st = st->next) {
+		for (struct stack *st = process_stacks(); st; st = process_next(st)) {
 			pthread_mutex_init(&st->lock, NULL);
 			pthread_mutex_lock(&st->lock);
 			forget_parent(st);
 			pthread_mutex_unlock(&st->lock);
 		}
+		choice_after_fork();
 		xts_inside.locked = 0;
 	}
 	signals_after_fork_child();
@@ -264,7 +295,7 @@ static void leave(struct stack *st)
 void xts_leave(void)
 {
 	process_start();
-	for (struct stack *st = process_stacks(); st; st = st->next)
+	for (struct stack *st = process_stacks(); st; st = process_next(st))
 		leave(st);
 	process_lock();
 	process.configured = (struct settings){0};
@@ -298,7 +329,7 @@ void xts_before_exit(void)
 {
 	process_start();
 	xts_go_in();
-	for (struct stack *st = process_stacks(); st; st = st->next)
+	for (struct stack *st = process_stacks(); st; st = process_next(st))
 		before_exit(st);
 	xts_come_out();
 }
@@ -311,6 +342,7 @@ __attribute__((destructor)) static void at_exit(void)
 static void start_once(void)
 {
 	stack_init(&process.first);
+	atomic_store(&process.first.use, STACK_USED);
 	pthread_key_create(&process.thread_key, thread_end);
 	pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }

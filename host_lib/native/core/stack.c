@@ -1,4 +1,5 @@
 /* Entering and leaving a stack. stack.h has the theory of operation. */
+#include <stdatomic.h>
 #include <time.h>
 
 #include "core/channel.h"
@@ -35,10 +36,32 @@ void stack_init(struct stack *st)
 	st->lose_random = 0x9e3779b97f4a7c15u; /* any state but 0 */
 }
 
+void stack_lock(struct stack *st)
+{
+	if (pthread_mutex_trylock(&st->lock) == 0)
+		return;
+	atomic_fetch_add_explicit(&st->lock_waits, 1, memory_order_relaxed);
+	pthread_mutex_lock(&st->lock);
+}
+
+/* The thread has promised to come back to another stack, and might now sleep in this one: what waits there leaves. */
+static void end_promise(void)
+{
+	struct stack *st = this_thread->promised;
+
+	this_thread->promised = NULL;
+	this_thread->batching = this_thread->holding = false;
+	stack_lock(st);
+	stack_rest(st);
+	pthread_mutex_unlock(&st->lock);
+}
+
 static struct stack *lock(struct stack *st)
 {
 	xts_inside.locked = 1;
-	pthread_mutex_lock(&st->lock);
+	if (this_thread && this_thread->promised && this_thread->promised != st)
+		end_promise();
+	stack_lock(st);
 	return st;
 }
 
@@ -76,6 +99,8 @@ static bool keeps_quiet(const struct channel *c)
 {
 	if (!this_thread || c->unkicked >= 4 * KICK_FRAMES)
 		return false;
+	if (this_thread->promised != c->stack)
+		return false;
 	return this_thread->batching || (this_thread->holding && (!c->unkicked || progress_will_flush(c->stack)));
 }
 
@@ -105,9 +130,28 @@ void stack_rest(struct stack *st)
 		channel_reap(st);
 }
 
+void stack_end_if_empty(struct stack *st)
+{
+	if (!st->abandoned || st->sockets || st->contexts || st->attaching)
+		return;
+	if (st->channel) {
+		xts_link_goodbye(&st->channel->link, 0);
+		channel_flush(st, true);
+		channel_die(st, ENETDOWN);
+	}
+	progress_wake(st); /* it may sleep on the channel's descriptors, which are closed when nobody does */
+	channel_reap(st);
+	st->abandoned = false;
+	st->started = false;
+	atomic_fetch_add(&st->uses, 1);
+	atomic_store(&st->use, STACK_FREE);
+}
+
 static void let_go(struct stack *st)
 {
 	stack_rest(st);
+	if (__builtin_expect(st->abandoned, 0))
+		stack_end_if_empty(st);
 	pthread_mutex_unlock(&st->lock);
 	xts_inside.locked = 0;
 	pthread_setcancelstate(cancel_state, NULL);
@@ -144,10 +188,13 @@ void stack_settle(struct stack *st)
 
 void xts_flush(void)
 {
-	struct stack *st = stack_enter_own();
+	struct thread *t = this_thread;
+	struct stack *st = t && t->turn ? stack_enter(t->turn) : stack_enter_own();
 
-	if (this_thread)
-		this_thread->batching = this_thread->holding = false;
+	if (t) {
+		t->batching = t->holding = false;
+		t->promised = t->turn = NULL;
+	}
 	epoll_end_turn(st);
 	stack_leave(st);
 }

@@ -7,6 +7,10 @@
  * wait for them. Stacks share nothing: who uses sockets of one takes no lock of another, and no call holds two stacks' locks.
  * Which stack a new socket comes into, and what is the process's, is in process.h.
  *
+ * A stack is for one endpoint. A thread that exits, or a program that gives a stack up, abandons it: its sockets go on working from
+ * other threads, which lock it as they did; when it has no sockets and no polling contexts any more its channel is closed, and
+ * the stack is free for the next thread.
+ *
  * The lock is never held while sleeping. Every public call is
  *
  *     st = stack_enter_of(number); r = ...; stack_leave(st); return r, or -1 and errno
@@ -39,9 +43,21 @@ struct epoll_ctx;
 struct piece;
 struct xts_sock;
 
+#define STACK_EXPLICIT UINT32_MAX
+
+enum { STACK_FREE, STACK_USED };
+
 struct stack {
 	pthread_mutex_t lock;
-	struct stack *next;        /* in order of creation; stacks are never freed */
+	struct stack *_Atomic next; /* in order of creation; stacks are never freed */
+	/* Whose it is; changed under the process's lock: choice.c. */
+	_Atomic uint8_t use;       /* STACK_FREE, or it is somebody's */
+	uint32_t place;            /* in the list: its number for the program */
+	uint32_t slot;             /* the thread, or the group of threads, that it is for; or STACK_EXPLICIT */
+	char endpoint[ENDPOINT_BYTES]; /* empty: the process's */
+	bool abandoned;            /* whose it was makes no new sockets: it ends when it has none any more */
+	_Atomic uint32_t uses;     /* ended so far: tells one use of this object from the next */
+	_Atomic uint64_t lock_waits; /* a thread found the lock taken */
 	bool started;              /* settings are complete */
 	struct settings settings;
 	struct channel *channel;   /* the live one or NULL */
@@ -90,7 +106,10 @@ struct stack {
 
 /* Of zeroes: what is not zero at the beginning. */
 void stack_init(struct stack *st);
+/* Nobody makes sockets in it any more. Under its lock: ends it, if it has no sockets and contexts. */
+void stack_end_if_empty(struct stack *st);
 
+void stack_lock(struct stack *st);             /* the lock alone, within a call; waits are counted */
 struct stack *stack_enter(struct stack *st);  /* locks it; returns it */
 struct stack *stack_enter_of(int number);     /* the one this socket is in, or for a number nobody has the caller's own */
 struct stack *stack_enter_own(void);          /* the caller's own: where its new sockets come */

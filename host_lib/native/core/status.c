@@ -155,6 +155,8 @@ int xts_get_info(struct xts_info *info)
 	out.not_inherited = st->not_inherited;
 	out.sent_bytes = st->sent_bytes;
 	out.received_bytes = st->received_bytes;
+	out.lock_waits = st->lock_waits;
+	out.stack = st->place;
 	if (c) {
 		snprintf(out.queue_kind, sizeof out.queue_kind, "%s",
 			 c->attachment.reply.kind == XTS_QUEUE_AFXDP ? "afxdp" : c->attachment.reply.relayed ? "relay" : "shm");

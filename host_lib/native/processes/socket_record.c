@@ -14,6 +14,7 @@
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/process.h"
 #include "core/socket.h"
 #include "core/stack.h"
 #include "processes/inherit.h"
@@ -43,6 +44,7 @@ struct bequest {
 	bool again;                /* another descriptor of a socket whose record came before: nothing else is set */
 	struct xts_endpoint local, peer;
 	struct ulps ulps;
+	char endpoint[ENDPOINT_BYTES]; /* empty: the process's */
 };
 
 int bequest_make(const char *name, unsigned flags)
@@ -120,6 +122,7 @@ int bequest_write(int memfd, struct xts_sock *s, int descriptor)
 	};
 	int r;
 
+	memcpy(b.endpoint, s->stack->endpoint, sizeof b.endpoint);
 	for (const struct pdu *p = s->pdu_first; p; p = p->next)
 		b.pdus++;
 	r = write_all(memfd, &b, sizeof b);
@@ -136,11 +139,13 @@ int bequest_write(int memfd, struct xts_sock *s, int descriptor)
 
 static int bequest_write_again(int memfd, struct xts_sock *s, int descriptor)
 {
+	bool asks = s->inherited == INHERITED_ASK;
 	struct bequest b = {
 		.magic = BEQUEST_MAGIC, .version = BEQUEST_VERSION, .descriptor = descriptor, .again = true,
-		.number = s->inherited == INHERITED_ASK ? s->link_number : s->id,
+		.number = asks ? s->link_number : s->id, .uplink = asks ? s->stack->parent.fd : -1,
 	};
 
+	memcpy(b.endpoint, s->stack->endpoint, sizeof b.endpoint);
 	return write_all(memfd, &b, sizeof b);
 }
 
@@ -154,7 +159,7 @@ static void bequest_write_refused(int memfd, int error, int descriptor)
 
 static bool is_sound(const struct bequest *b)
 {
-	if (b->magic != BEQUEST_MAGIC || b->version != BEQUEST_VERSION)
+	if (b->magic != BEQUEST_MAGIC || b->version != BEQUEST_VERSION || b->endpoint[ENDPOINT_BYTES - 1])
 		return false;
 	if (b->refused)
 		return b->refused > 0 && b->refused < 4096; /* an errno */
@@ -344,51 +349,83 @@ static bool is_again(const struct xts_bequest *sockets, unsigned i)
 
 int xts_bequeath(const struct xts_bequest *sockets, unsigned count)
 {
-	struct stack *st;
-	int memfd = bequest_make("xts-sockets", 0), r;
+	int memfd = bequest_make("xts-sockets", 0), r = 0;
 
 	if (memfd < 0)
 		return finish(memfd);
-	st = stack_enter_own();
-	for (unsigned i = 0; i < count; i++) {
+	for (unsigned i = 0; i < count && r != -ENOMEM && r != -ENOSPC; i++) {
+		struct stack *st = stack_enter_of(sockets[i].number);
 		struct xts_sock *s = is_again(sockets, i) ? table_open(st, sockets[i].number) : NULL;
 
 		r = s ? bequest_write_again(memfd, s, sockets[i].descriptor) : bequeath_to(st, memfd, &sockets[i]);
 		if (r)
 			st->not_inherited++;
-		if (r == -ENOMEM || r == -ENOSPC)
-			break;
-		if (r)
+		if (r && r != -ENOMEM && r != -ENOSPC)
 			bequest_write_refused(memfd, -r, sockets[i].descriptor);
+		stack_leave(st);
 	}
-	heirs_at_exit(st, false);
-	stack_settle(st);
-	stack_leave(st);
+	for (struct stack *st = process_stacks(); st; st = process_next(st)) {
+		stack_enter(st);
+		heirs_at_exit(st, false);
+		stack_settle(st);
+		stack_leave(st);
+	}
 	lseek(memfd, 0, SEEK_SET);
 	return memfd;
 }
 
 void xts_resume(int memfd)
 {
-	struct stack *st;
-	struct xts_sock *s = NULL;
-
 	close(memfd);
-	st = stack_enter_own();
-	inherit_pass_uplink(st, false);
-	while ((s = table_next(st, s)))
-		if (s->moved == MOVING && s->key && !s->proxy_id)
-			inherit_take_back(s);
+	for (struct stack *st = process_stacks(); st; st = process_next(st)) {
+		struct xts_sock *s = NULL;
+
+		stack_enter(st);
+		inherit_pass_uplink(st, false);
+		while ((s = table_next(st, s)))
+			if (s->moved == MOVING && s->key && !s->proxy_id)
+				inherit_take_back(s);
+		stack_leave(st);
+	}
+}
+
+/* Can the socket of a record come into this stack? What is still the parent's needs its link to that parent, or a place for it. */
+static bool takes(struct stack *st, const struct bequest *b)
+{
+	int link;
+
+	stack_enter(st);
+	link = st->parent.fd;
 	stack_leave(st);
+	return link == b->uplink || (link < 0 && !strcmp(st->endpoint, b->endpoint));
+}
+
+/* The stack that the next record's socket comes into: the calling thread's for the endpoint it was at, if that takes it. */
+static struct stack *stack_of_next(int memfd)
+{
+	struct stack *st, *own;
+	struct bequest b;
+
+	process_start();
+	own = process_own_stack();
+	if (pread(memfd, &b, sizeof b, lseek(memfd, 0, SEEK_CUR)) != (ssize_t)sizeof b || !is_sound(&b) || b.refused)
+		return own;
+	st = b.endpoint[0] ? process_stack_at(b.endpoint) : own;
+	if (st && (b.uplink < 0 || takes(st, &b)))
+		return st;
+	for (st = process_stacks(); st; st = process_next(st))
+		if (b.uplink >= 0 && takes(st, &b))
+			return st;
+	st = process_new_stack(b.endpoint);
+	return st ? st : own;
 }
 
 int xts_inherit_next(int memfd, struct xts_bequest *out)
 {
-	struct stack *st;
+	struct stack *st = stack_enter(stack_of_next(memfd));
 	struct xts_sock *s = NULL;
 	int r;
 
-	st = stack_enter_own();
 	out->descriptor = -1;
 	out->number = -1;
 	out->again = out->listens = false;

@@ -12,6 +12,7 @@
 #include "core/stack.h"
 #include "processes/inherit.h"
 #include "waiting/epoll.h"
+#include "waiting/foreign.h"
 #include "waiting/wait.h"
 #include "xts.h"
 #include "xts_private.h"
@@ -193,7 +194,7 @@ bool xts_epoll_is_ready(void *ectx)
 	channel_pump(st);
 	ready = epoll_has_event(ectx);
 	stack_leave(st);
-	return ready;
+	return ready || foreign_may_be_ready(ectx);
 }
 
 void epoll_promise(struct epoll_ctx *ctx, int count)
@@ -204,6 +205,8 @@ void epoll_promise(struct epoll_ctx *ctx, int count)
 	if (!self)
 		return;
 	self->batching = (ctx->flags & XTS_EPOLL_BATCH) && (ctx->turn || !(ctx->flags & XTS_EPOLL_TURN));
+	self->promised = ctx->stack;
+	self->turn = ctx->turn ? ctx->stack : NULL;
 	self->holding = (ctx->flags & XTS_EPOLL_HOLD) && count >= (int)HOLD_EVENTS_MIN && st->channel &&
 			st->channel->attachment.reply.kind != XTS_QUEUE_SHM;
 }
@@ -241,5 +244,7 @@ int xts_epoll(void *ectx, struct epoll_event *events, int max)
 	epoll_collected(ctx, r);
 	epoll_promise(ctx, r);
 	stack_leave(st);
+	if (r < max)
+		r += foreign_collect(ctx, events + r, max - r);
 	return r;
 }

@@ -2,6 +2,7 @@
 #ifndef XTS_EPOLL_H
 #define XTS_EPOLL_H
 
+#include <stdatomic.h>
 #include <sys/epoll.h>
 
 #include "core/stack.h"
@@ -22,6 +23,8 @@ struct epoll_ctx {
 	int queue_fd;              /* the queue's descriptor in the set, or -1 */
 	bool idle, ringing;
 	bool turn;                 /* XTS_EPOLL_TURN: between a collection that found something and xts_flush() */
+	struct foreign *_Atomic foreign; /* sockets and contexts of other stacks: foreign.h; NULL: none yet */
+	bool foreign_last;         /* they had all the room at the last wait */
 	_Atomic bool kernel_first; /* the kernel's events had no room at the last wait */
 };
 

@@ -6,6 +6,7 @@
 #include "core/stack.h"
 #include "processes/inherit.h"
 #include "waiting/epoll.h"
+#include "waiting/foreign.h"
 #include "waiting/wait.h"
 #include "xts.h"
 #include "xts_private.h"
@@ -102,6 +103,7 @@ void xts_epoll_ctx_destroy(void *ectx)
 	if (*at)
 		*at = ctx->next;
 	epoll_close_fd(ctx);
+	foreign_free(ctx);
 	if (self)
 		self->batching = self->holding = false; /* a promise to come back to this context would not be kept */
 	stack_leave(st);
@@ -186,6 +188,8 @@ int xts_epoll_ctl_keyed(void *ectx, int op, int number, uint32_t key, struct epo
 		return finish(-EBADF);
 	if (op != EPOLL_CTL_DEL && !event)
 		return finish(-EFAULT);
+	if (foreign_is(ectx, number))
+		return finish(foreign_ctl(ectx, op, number, NULL, key, event));
 	st = stack_enter_of(number);
 	s = op == EPOLL_CTL_DEL ? table_open(st, number) : table_use(st, number);
 	r = s ? change(ectx, op, s, NULL, key, event) : -EBADF;
@@ -204,6 +208,8 @@ int xts_epoll_registered(void *ectx, int number, uint32_t key, struct epoll_even
 	struct watch *w = NULL;
 	struct xts_sock *s;
 
+	if (foreign_is(ectx, number))
+		return finish(foreign_registered(ectx, number, key, event));
 	st = stack_enter_of(number);
 	s = table_open(st, number);
 	if (s)
@@ -218,11 +224,14 @@ int xts_epoll_registered(void *ectx, int number, uint32_t key, struct epoll_even
 
 int xts_epoll_nest(void *ectx, int op, void *inner, uint32_t key, struct epoll_event *event)
 {
+	struct epoll_ctx *ctx = ectx;
 	struct stack *st;
 	int r;
 
-	st = stack_enter(((struct epoll_ctx *)ectx)->stack);
-	r = change(ectx, op, NULL, inner, key, event);
+	if (((struct epoll_ctx *)inner)->stack != ctx->stack)
+		return finish(foreign_ctl(ctx, op, -1, inner, key, event));
+	st = stack_enter(ctx->stack);
+	r = change(ctx, op, NULL, inner, key, event);
 	stack_leave(st);
 	return finish(r);
 }

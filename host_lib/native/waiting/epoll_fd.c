@@ -14,6 +14,7 @@
 #include "core/stack.h"
 #include "own.h"
 #include "waiting/epoll.h"
+#include "waiting/foreign.h"
 #include "xts.h"
 
 static void set_idle(struct epoll_ctx *ctx, bool idle)
@@ -119,6 +120,8 @@ static int open_descriptor(struct epoll_ctx *ctx)
 		ctx->set = ctx->bell = -1;
 		return error;
 	}
+	if (foreign_set(ctx) >= 0 && epoll_ctl(ctx->set, EPOLL_CTL_ADD, foreign_set(ctx), &event) < 0)
+		return -errno;
 	ctx->queue_fd = -1;
 	follow_channel(ctx);
 	epoll_ring(ctx); /* the first collection decides */
@@ -129,6 +132,9 @@ void epoll_close_fd(struct epoll_ctx *ctx)
 {
 	set_idle(ctx, false);
 	if (ctx->set >= 0) {
+		/* A context that this one is registered in may have a duplicate. */
+		if (ctx->queue_fd >= 0)
+			epoll_ctl(ctx->set, EPOLL_CTL_DEL, ctx->queue_fd, NULL);
 		xts_own_close(ctx->set);
 		xts_own_close(ctx->bell);
 	}
@@ -141,6 +147,7 @@ void epoll_forget(struct stack *st)
 {
 	for (struct epoll_ctx *ctx = st->contexts; ctx; ctx = ctx->next) {
 		epoll_close_fd(ctx);
+		foreign_free(ctx);
 		ctx->waiters = ctx->polled = 0;
 		ctx->turn = false;
 	}

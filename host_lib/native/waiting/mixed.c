@@ -20,6 +20,7 @@
 #include "core/stack.h"
 #include "processes/inherit.h"
 #include "waiting/epoll.h"
+#include "waiting/foreign.h"
 #include "waiting/wait.h"
 #include "xts.h"
 #include "xts_private.h"
@@ -95,12 +96,12 @@ static void use(const struct polling *p)
 }
 
 /* How many of ours are ready, or -errno; or 0 with beside->ready, or at the deadline. */
-static int poll_ours(struct polling *p, struct beside *beside, uint64_t deadline_ns)
+static int poll_ours(const struct polling *p, struct beside *beside, uint64_t deadline_ns)
 {
 	struct stack *st;
 	int r;
 
-	p->stack = st = stack_enter_own();
+	st = stack_enter(p->stack);
 	use(p);
 	channel_pump(st);
 	r = scan(p);
@@ -135,10 +136,11 @@ static int poll_kernels(struct beside *beside, bool satisfied)
 	return ready < 0 ? -errno : ready;
 }
 
-int xts_poll_contexts(struct pollfd *sockets, nfds_t count, struct xts_polled_context *contexts, nfds_t context_count,
-		      struct pollfd *kernel, nfds_t kernel_count, uint64_t deadline_ns, const sigset_t *mask)
+/* All of one stack. How many are ready, or -errno. */
+static int poll_own(struct stack *st, struct pollfd *sockets, nfds_t count, struct xts_polled_context *contexts, nfds_t context_count,
+		    struct pollfd *kernel, nfds_t kernel_count, uint64_t deadline_ns, const sigset_t *mask)
 {
-	struct polling p = {.sockets = sockets, .count = count, .contexts = contexts, .context_count = context_count};
+	struct polling p = {.stack = st, .sockets = sockets, .count = count, .contexts = contexts, .context_count = context_count};
 	struct beside beside = {.count = kernel_count, .mask = mask};
 	struct pollfd few[SLEEP_FDS + FDS_ON_STACK];
 	int ours, kernels = 0;
@@ -147,7 +149,7 @@ int xts_poll_contexts(struct pollfd *sockets, nfds_t count, struct xts_polled_co
 	if (kernel_count > FDS_ON_STACK)
 		beside.fds = malloc((SLEEP_FDS + kernel_count) * sizeof *beside.fds);
 	if (!beside.fds)
-		return finish(-ENOMEM);
+		return -ENOMEM;
 	if (kernel_count)
 		memcpy(beside.fds + SLEEP_FDS, kernel, kernel_count * sizeof *kernel);
 	ours = poll_ours(&p, &beside, deadline_ns);
@@ -158,10 +160,171 @@ int xts_poll_contexts(struct pollfd *sockets, nfds_t count, struct xts_polled_co
 	if (beside.fds != few)
 		free(beside.fds);
 	if (ours < 0)
-		return finish(ours == -ENOBUFS ? -ENOMEM : ours);
+		return ours == -ENOBUFS ? -ENOMEM : ours;
 	if (kernels < 0 && !ours)
-		return finish(kernels);
+		return kernels;
 	return ours + (kernels > 0 ? kernels : 0);
+}
+
+/* --- poll over several stacks: foreign.h --------------------------------------------------------------------------------- */
+
+struct several {
+	struct pollfd *sockets;
+	nfds_t count;
+	struct xts_polled_context *contexts;
+	nfds_t context_count;
+	struct pollfd *kernel;
+	nfds_t kernel_count;
+};
+
+static bool is_foreign(const struct stack *st, int number)
+{
+	const struct stack *its = table_stack(number);
+
+	return its && its != st;
+}
+
+/* How many of those that other stacks have are ready now; fills their revents. */
+static int look_at_foreign(const struct stack *st, const struct several *p)
+{
+	int ready = 0;
+
+	for (nfds_t i = 0; i < p->count; i++) {
+		if (!is_foreign(st, p->sockets[i].fd))
+			continue;
+		p->sockets[i].revents = foreign_poll(p->sockets[i].fd, p->sockets[i].events);
+		ready += p->sockets[i].revents != 0;
+	}
+	for (nfds_t i = 0; i < p->context_count; i++) {
+		struct xts_polled_context *c = &p->contexts[i];
+
+		c->revents = xts_epoll_is_ready(c->ectx) ? c->events & (POLLIN | POLLRDNORM) : 0;
+		ready += c->revents != 0;
+	}
+	return ready;
+}
+
+/* The kernel's descriptors for them, behind the caller's. How many there are, or -errno. */
+static int open_descriptors(const struct stack *st, const struct several *p, struct pollfd *out)
+{
+	int n = 0;
+
+	for (nfds_t i = 0; i < p->count; i++) {
+		if (!is_foreign(st, p->sockets[i].fd))
+			continue;
+		out[n] = (struct pollfd){.fd = xts_fileno(p->sockets[i].fd), .events = p->sockets[i].events};
+		if (out[n].fd >= 0)
+			n++;
+		else if (errno != EBADF)
+			return -errno;
+	}
+	for (nfds_t i = 0; i < p->context_count; i++) {
+		out[n] = (struct pollfd){.fd = xts_epoll_fd(p->contexts[i].ectx), .events = POLLIN};
+		if (out[n++].fd < 0)
+			return -errno;
+	}
+	return n;
+}
+
+/* Of descriptors that have been polled. */
+static int count_ready(const struct pollfd *fds, int count)
+{
+	int ready = 0;
+
+	for (int i = 0; i < count; i++)
+		ready += fds[i].revents != 0;
+	return ready;
+}
+
+/* One turn: how many are ready; 0 also when only descriptors of other stacks are, which may be by now what they say. */
+static int poll_turn(struct stack *st, const struct several *p, struct pollfd *own, struct pollfd *kernel, uint64_t deadline_ns,
+		     const sigset_t *mask, bool *again)
+{
+	int foreign = look_at_foreign(st, p), extra = 0, r, others;
+
+	if (deadline_ns && !foreign)
+		extra = open_descriptors(st, p, kernel + p->kernel_count);
+	if (extra < 0)
+		return extra;
+	for (nfds_t i = 0; i < p->count; i++) {
+		own[i] = p->sockets[i];
+		if (is_foreign(st, own[i].fd))
+			own[i].fd = -1;
+	}
+	if (p->kernel_count)
+		memcpy(kernel, p->kernel, p->kernel_count * sizeof *kernel);
+	r = poll_own(st, own, p->count, NULL, 0, kernel, p->kernel_count + (nfds_t)extra, foreign ? 0 : deadline_ns, mask);
+	if (r < 0)
+		return foreign ? foreign : r;
+	others = count_ready(kernel + p->kernel_count, extra);
+	*again = others && r == others;
+	for (nfds_t i = 0; i < p->count; i++)
+		if (own[i].fd >= 0 || p->sockets[i].fd < 0)
+			p->sockets[i].revents = own[i].revents;
+	if (p->kernel_count)
+		memcpy(p->kernel, kernel, p->kernel_count * sizeof *kernel);
+	return r - others + foreign;
+}
+
+static int poll_several(struct stack *st, const struct several *p, uint64_t deadline_ns, const sigset_t *mask)
+{
+	struct pollfd *own = calloc(p->count + 1, sizeof *own);
+	struct pollfd *kernel = calloc(p->kernel_count + p->count + p->context_count + 1, sizeof *kernel);
+	bool again = true;
+	int r = own && kernel ? 0 : -ENOMEM;
+
+	while (!r && again) {
+		again = false;
+		r = poll_turn(st, p, own, kernel, deadline_ns, mask, &again);
+	}
+	free(own);
+	free(kernel);
+	return r;
+}
+
+/* The stack whose queue the wait sleeps on: of the first context or socket. */
+static struct stack *main_stack(const struct pollfd *sockets, nfds_t count, const struct xts_polled_context *contexts,
+				nfds_t context_count)
+{
+	struct stack *st = context_count ? ((struct epoll_ctx *)contexts[0].ectx)->stack : NULL;
+
+	for (nfds_t i = 0; i < count && !st; i++)
+		st = table_stack(sockets[i].fd);
+	if (st)
+		return st;
+	process_start();
+	return process_own_stack();
+}
+
+static nfds_t count_foreign(const struct stack *st, const struct pollfd *sockets, nfds_t count,
+			    const struct xts_polled_context *contexts, nfds_t context_count)
+{
+	nfds_t foreign = 0;
+
+	for (nfds_t i = 0; i < count; i++) {
+		const struct stack *its = table_stack(sockets[i].fd);
+
+		foreign += its && its != st;
+	}
+	for (nfds_t i = 0; i < context_count; i++)
+		foreign += ((const struct epoll_ctx *)contexts[i].ectx)->stack != st || foreign_set(contexts[i].ectx) >= 0;
+	return foreign;
+}
+
+int xts_poll_contexts(struct pollfd *sockets, nfds_t count, struct xts_polled_context *contexts, nfds_t context_count,
+		      struct pollfd *kernel, nfds_t kernel_count, uint64_t deadline_ns, const sigset_t *mask)
+{
+	struct stack *st = main_stack(sockets, count, contexts, context_count);
+	nfds_t foreign = count_foreign(st, sockets, count, contexts, context_count);
+	int r;
+
+	if (__builtin_expect(!foreign, 1))
+		r = poll_own(st, sockets, count, contexts, context_count, kernel, kernel_count, deadline_ns, mask);
+	else
+		r = poll_several(st, &(struct several){.sockets = sockets, .count = count, .contexts = contexts,
+			.context_count = context_count, .kernel = kernel, .kernel_count = kernel_count},
+			deadline_ns, mask);
+	return finish(r);
 }
 
 int xts_poll_mixed(struct pollfd *sockets, nfds_t count, struct pollfd *kernel, nfds_t kernel_count, uint64_t deadline_ns,
@@ -199,7 +362,7 @@ static bool set_has_members(const struct collecting *c)
 /* Adds the kernel set's events of now. 0 or -errno. */
 static int collect_kernels(struct collecting *c)
 {
-	int r = kernel_calls.epoll_wait(c->kernel_set, c->events + c->count, c->max - c->count, 0);
+	int r = c->kernel_set < 0 ? 0 : kernel_calls.epoll_wait(c->kernel_set, c->events + c->count, c->max - c->count, 0);
 
 	if (r < 0)
 		return c->count ? 0 : -errno;
@@ -227,42 +390,65 @@ static int collect_ours(struct collecting *c, struct beside *beside, uint64_t de
 	return c->count ? 0 : r;
 }
 
+/* Waits for events of this context's own stack and of the kernel set. foreign: ends it as well (0), when it is readable; or -1. */
+static int wait_own(struct collecting *c, int foreign, uint64_t deadline_ns, const sigset_t *mask)
+{
+	struct pollfd fds[SLEEP_FDS + 2] = {[SLEEP_FDS] = {.fd = c->kernel_set, .events = POLLIN},
+					    [SLEEP_FDS + 1] = {.fd = foreign, .events = POLLIN}};
+	struct beside beside = {.fds = fds, .count = foreign >= 0 ? 2 : c->kernel_set >= 0, .mask = mask,
+				.patient = c->ctx->flags & XTS_EPOLL_PATIENT};
+	bool kernels_taken = false;
+	int r = 0;
+
+	if (c->ctx->kernel_first && set_has_members(c)) {
+		r = collect_kernels(c);
+		if (r < 0)
+			return r;
+		kernels_taken = c->count;
+		if (c->count == c->max) {
+			c->ctx->kernel_first = false;
+			return 0;
+		}
+	}
+	do {
+		beside.looked = beside.ready = false;
+		fds[SLEEP_FDS + 1].revents = 0;
+		r = collect_ours(c, &beside, c->count ? 0 : deadline_ns);
+		if (r < 0)
+			break;
+		/* A wait that slept has seen that the kernel set has nothing. */
+		if (c->count < c->max && !kernels_taken && (beside.ready || (!beside.looked && set_has_members(c))))
+			r = collect_kernels(c);
+	} while (!c->count && !r && deadline_ns && !fds[SLEEP_FDS + 1].revents); /* another thread has taken what was there */
+	return r;
+}
+
 int xts_epoll_wait_mixed(void *ectx, int kernel_set, const _Atomic uint32_t *members, struct epoll_event *events, int max,
 			 uint64_t deadline_ns, const sigset_t *mask)
 {
 	struct collecting c = {.ctx = ectx, .kernel_set = kernel_set, .members = members, .events = events, .max = max};
-	struct pollfd fds[SLEEP_FDS + 1] = {[SLEEP_FDS] = {.fd = kernel_set, .events = POLLIN}};
-	struct beside beside = {.fds = fds, .count = kernel_set >= 0, .mask = mask,
-				.patient = c.ctx && c.ctx->flags & XTS_EPOLL_PATIENT};
-	bool kernels_taken = false;
-	int r = 0;
+	int r = 0, foreign;
 
 	if (!ectx)
 		return finish(-EBADF);
 	if (max <= 0 || !events)
 		return finish(max <= 0 ? -EINVAL : -EFAULT);
-	if (c.ctx->kernel_first && set_has_members(&c)) {
-		r = collect_kernels(&c);
-		if (r < 0)
-			return finish(r);
-		kernels_taken = c.count;
-		if (c.count == max) {
-			c.ctx->kernel_first = false;
-			return max;
-		}
+	foreign = foreign_set(c.ctx);
+	if (__builtin_expect(foreign < 0, 1)) {
+		r = wait_own(&c, -1, deadline_ns, mask);
+	} else {
+		do {
+			/* Those of other stacks first, unless they had all the room the last time. */
+			if (!c.ctx->foreign_last)
+				c.count = foreign_collect(c.ctx, events, max);
+			c.ctx->foreign_last = c.count == max;
+			if (c.count < max)
+				r = wait_own(&c, foreign, c.count ? 0 : deadline_ns, mask);
+		} while (!c.count && !r && deadline_ns);
 	}
-	do {
-		beside.looked = beside.ready = false;
-		r = collect_ours(&c, &beside, c.count ? 0 : deadline_ns);
-		if (r < 0)
-			break;
-		/* A wait that slept has seen that the kernel set has nothing. */
-		if (c.count < max && !kernels_taken && (beside.ready || (!beside.looked && set_has_members(&c))))
-			r = collect_kernels(&c);
-	} while (!c.count && !r && deadline_ns); /* another thread has taken what was there */
 	if (r == -ETIMEDOUT)
 		r = 0;
-	if (r < 0)
+	if (r < 0 && !c.count)
 		return finish(r == -ENOBUFS ? -ENOMEM : r);
 	return c.count;
 }

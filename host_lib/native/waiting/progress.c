@@ -1,5 +1,5 @@
 /*
- * The progress thread: keeps mirrors true and the outbox moving while the application sleeps elsewhere, and gives
+ * The progress thread of a stack: keeps mirrors true and the outbox moving while the application sleeps elsewhere, and gives
  * connections back that a busy application does not accept (shared_listener.c), and sends what an application holds back (XTS_EPOLL_HOLD)
  * and does not come back for: a clock wakes it for that, set with the first frame and never taken back. It is started when
  * first needed, then sleeps on the queue while no application thread does, and on its bell while it is not needed
@@ -44,7 +44,7 @@ static bool needed(struct stack *st)
 {
 	struct channel *c = st->channel;
 
-	return c && !st->leader && (st->mirrors || channel_busy(c) || st->moving);
+	return c && !st->leader && (st->mirrors || channel_busy(c) || st->moving || st->abandoned);
 }
 
 /* Looks after what is offered to this process. *deadline_ns: when to do so again. */
@@ -87,6 +87,8 @@ static void one_turn(struct stack *st, struct beside *beside, uint64_t deadline_
 			channel_pump(st);
 	}
 	mirrors_update(st);
+	if (st->abandoned)
+		stack_end_if_empty(st);
 	channel_reap(st);
 }
 

@@ -161,7 +161,7 @@ static int sleep_on(struct stack *st, struct thread *thread, struct pollfd own[S
 	if (thread->shares_bell)
 		sched_yield(); /* it may ring for another, who is to hear it first */
 	xts_inside.locked = 1;
-	pthread_mutex_lock(&st->lock);
+	stack_lock(st);
 	thread->sleeping = false;
 	bell_heard(st, thread, own[0].revents & POLLIN);
 	return r;
@@ -284,7 +284,7 @@ static void spin(struct waiter *w, struct beside *beside, uint64_t deadline_ns)
 			sched_yield();
 		for (int i = 0; i < 8; i++)
 			cpu_relax();
-		pthread_mutex_lock(&st->lock);
+		stack_lock(st);
 	}
 	if (w->woken) {
 		st->spins++;

@@ -27,6 +27,12 @@ struct xts_sock;
 /* A thread that has waited: its bell rings (becomes readable) when it is woken. */
 struct thread {
 	struct thread *next, *previous;
+	struct stack *own;         /* of the setting's choice; NULL: not chosen yet */
+	struct stack *chosen;      /* by the program; else NULL */
+	uint32_t chosen_use;       /* and in which use of it */
+	uint32_t ordinal;          /* from 1 on, by when it first made a socket; 0: has not */
+	struct stack *promised;    /* where batching or holding is */
+	struct stack *turn;        /* where xts_flush() ends a turn */
 	int bell;                  /* an eventfd, its own or the spare one: bell.c */
 	bool shares_bell, rung;    /* it has the spare; which was rung for it */
 	bool sleeping;             /* in poll: ring to wake it */

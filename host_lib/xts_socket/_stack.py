@@ -1,0 +1,66 @@
+"""`Stack`: a queue and a lock of its own for the sockets that a thread makes, perhaps at another endpoint.
+
+The setting XTS_STACKS gives threads their stacks without this; a `Stack` is for a program that says itself which socket
+comes where:
+
+    with Stack(endpoint="/run/xts/west.sock") as stack:
+        s = xts_socket.socket()  # at west; so are others that this thread makes here
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from ._errors import check
+from ._native import ffi, lib
+
+if TYPE_CHECKING:
+    from ._base import SocketBase
+
+
+def _use(number: int) -> int:
+    before = ffi.new("int *")
+    check(lib.xts_py_stack_use(number, before))
+    return int(before[0])
+
+
+class Stack:
+    """A stack of libxts. New sockets of a thread come into it between `with` and its end, or after `use()`."""
+
+    def __init__(self, endpoint: str | os.PathLike[str] | None = None) -> None:
+        """endpoint: path of the agent's or proxy's socket; None: the process's. Attaches with its first socket."""
+        path = ffi.NULL if endpoint is None else ffi.new("char[]", os.fsencode(endpoint))
+        self.number: int = check(lib.xts_py_stack_create(path))
+        self._before = threading.local()
+        self._released = False
+
+    def use(self) -> None:
+        """New sockets of the calling thread come into this stack from now on."""
+        _use(self.number)
+
+    def release(self) -> None:
+        """No new sockets come into it any more. It ends with its last socket. Twice is the same as once."""
+        if not self._released:
+            self._released = True
+            check(lib.xts_py_stack_release(self.number))
+
+    def __enter__(self) -> Stack:
+        self._before.number = _use(self.number)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _use(self._before.number)
+        self.release()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.number}{' released' if self._released else ''}>"
+
+
+def stack_of(s: SocketBase) -> int:
+    """The number of the stack that a socket is in. OSError (EBADF) when it is closed."""
+    return check(lib.xts_py_stack_of(s._number))

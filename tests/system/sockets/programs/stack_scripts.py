@@ -1,0 +1,274 @@
+"""Stacks of one process: `python stack_scripts.py NAME ADDRESS PORT LIBRARY KIND [ENDPOINT]`.
+
+An echo server is at ADDRESS and PORT; LIBRARY is libxts, KIND that of its queue.
+
+Each script is a process of its own and asserts; the exit status tells.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import select
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import xts_socket
+from xts_socket._native import ffi, lib
+
+DEADLINE_S = 20.0
+SCRIPTS: dict[str, tuple[str, Callable[[], None]]] = {}
+PEER = ("", 0)
+ENDPOINT = LIBRARY = QUEUE_KIND = ""
+
+
+def script(stacks: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """A script that runs with XTS_STACKS=stacks."""
+
+    def add(function: Callable[[], None]) -> Callable[[], None]:
+        SCRIPTS[function.__name__] = (stacks, function)
+        return function
+
+    return add
+
+
+def connected() -> Any:
+    s = xts_socket.socket()
+    s.settimeout(DEADLINE_S)
+    s.connect(PEER)
+    return s
+
+
+def echo(s: Any, text: bytes = b"hello") -> None:
+    s.sendall(text)
+    got = b""
+    while len(got) < len(text):
+        part = s.recv(len(text) - len(got))
+        assert part
+        got += part
+    assert got == text
+
+
+def in_threads(count: int, body: Callable[[], Any]) -> list[Any]:
+    """Runs body in so many threads, which all live until the last has done; what it returned."""
+    results: list[Any] = [None] * count
+    failures: list[BaseException] = []
+    done = threading.Barrier(count, timeout=DEADLINE_S)
+
+    def run(n: int) -> None:
+        try:
+            results[n] = body()
+            done.wait()
+        except BaseException as failure:
+            failures.append(failure)
+            done.abort()
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+    return results
+
+
+def exchange() -> tuple[int, int, int, int]:
+    """A connection's exchanges: its stack, attachment, queue, and how often the thread found the lock taken."""
+    with connected() as s:
+        for _ in range(200):
+            echo(s)
+        found = xts_socket.info()
+        assert found.stack == xts_socket.stack_of(s)
+        return found.stack, found.epoch, found.queue_id, found.lock_waits
+
+
+@script("thread")
+def threads_share_nothing() -> None:
+    found = in_threads(3, exchange)
+    assert len({stack for stack, *_ in found}) == 3
+    assert len({epoch for _, epoch, *_ in found}) == 3
+    if QUEUE_KIND == "afxdp":
+        assert len({queue for _, _, queue, _ in found}) == 3
+    assert [waits for *_, waits in found] == [0, 0, 0]
+
+
+@script("2")
+def threads_are_spread_over_two() -> None:
+    assert len({stack for stack, *_ in in_threads(4, exchange)}) == 2
+
+
+@script("process")
+def threads_share_one() -> None:
+    assert len({stack for stack, *_ in in_threads(3, exchange)}) == 1
+
+
+@script("thread")
+def a_socket_outlives_its_thread() -> None:
+    made: list[Any] = []
+    thread = threading.Thread(target=lambda: made.append(connected()))
+    thread.start()
+    thread.join()
+    s = made[0]
+    stack = xts_socket.stack_of(s)
+    with connected() as mine:
+        assert xts_socket.stack_of(mine) != stack
+        for _ in range(10):
+            echo(s)
+            echo(mine)
+    s.close()
+
+
+def wait_until_ended(stack: int) -> None:
+    """Its last socket is free when the proxy has answered its close."""
+    end = time.monotonic() + DEADLINE_S
+    while lib.xts_py_stack_use(stack, ffi.new("int *")) != -errno.ENOENT:
+        assert lib.xts_py_stack_use(lib.XTS_STACK_OF_SETTING, ffi.new("int *")) == 0
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@script("thread")
+def stacks_of_threads_that_exit_are_used_again() -> None:
+    numbers = set()
+    for _ in range(12):
+        found: list[int] = []
+        thread = threading.Thread(target=lambda found=found: found.append(exchange()[0]))
+        thread.start()
+        thread.join()
+        numbers.add(found[0])
+        wait_until_ended(found[0])
+    assert len(numbers) == 1, numbers
+
+
+def other_stack() -> Any:
+    with xts_socket.Stack():
+        return connected()
+
+
+class Pollfd(ctypes.Structure):
+    _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
+
+
+def poll(numbers: list[int], events: int, timeout_ms: int) -> list[int]:
+    xts_poll = ctypes.CDLL(LIBRARY).xts_poll
+    fds = (Pollfd * len(numbers))(*(Pollfd(number, events, 0) for number in numbers))
+    ready = xts_poll(fds, ctypes.c_ulong(len(numbers)), timeout_ms)
+    assert ready == sum(fd.revents != 0 for fd in fds), (ready, [fd.revents for fd in fds])
+    return [fd.revents for fd in fds]
+
+
+@script("process")
+def poll_over_stacks() -> None:
+    with connected() as a, other_stack() as b, other_stack() as c:
+        assert len({xts_socket.stack_of(s) for s in (a, b, c)}) == 3
+        numbers = [s._number for s in (a, b, c)]
+        assert poll(numbers, select.POLLIN, 0) == [0, 0, 0]
+        assert poll(numbers, select.POLLIN, 20) == [0, 0, 0]
+        for n, s in enumerate((a, b, c)):
+            s.sendall(b"x")
+            want = [select.POLLIN if i == n else 0 for i in range(3)]
+            assert poll(numbers, select.POLLIN, 10_000) == want
+            assert s.recv(10) == b"x"
+            assert poll(numbers, select.POLLIN, 0) == [0, 0, 0]
+        assert poll(numbers, select.POLLOUT, 10_000) == [select.POLLOUT] * 3
+        c.shutdown(xts_socket.SHUT_WR)
+        assert poll(numbers, select.POLLIN, 10_000) == [0, 0, select.POLLIN | select.POLLHUP]  # both ways are shut
+    assert poll(numbers, select.POLLIN, 0) == [select.POLLNVAL] * 3
+
+
+def epoll_wait(context: Any, timeout_ms: int) -> dict[int, int]:
+    pairs = ffi.new("int32_t[]", 32)
+    n = lib.xts_py_epoll_wait(context, pairs, 16, timeout_ms)
+    assert n >= 0, n
+    return {pairs[2 * i]: pairs[2 * i + 1] for i in range(n)}
+
+
+@script("process")
+def epoll_over_stacks() -> None:
+    context = lib.xts_epoll_ctx_create_flags(0)
+    with connected() as a, other_stack() as b, other_stack() as c:
+        for s in (a, b, c):
+            assert lib.xts_py_epoll_ctl(context, 1, s._number, select.EPOLLIN) == 0
+        assert lib.xts_py_epoll_ctl(context, 1, b._number, select.EPOLLIN) == -17  # EEXIST
+        assert epoll_wait(context, 20) == {}
+        for s in (a, b, c, b, a):
+            s.sendall(b"x")
+            assert epoll_wait(context, 10_000) == {s._number: select.EPOLLIN}
+            assert epoll_wait(context, 0) == {s._number: select.EPOLLIN}  # level-triggered
+            assert s.recv(10) == b"x"
+            assert epoll_wait(context, 0) == {}
+        assert lib.xts_py_epoll_ctl(context, 3, b._number, select.EPOLLOUT) == 0
+        assert epoll_wait(context, 10_000) == {b._number: select.EPOLLOUT}
+        assert lib.xts_py_epoll_ctl(context, 2, b._number, 0) == 0
+        b.sendall(b"x")
+        assert epoll_wait(context, 50) == {}
+        c.close()
+        assert epoll_wait(context, 50) == {}
+    lib.xts_epoll_ctx_destroy(context)
+
+
+@script("thread")
+def one_thread_waits_and_another_sends() -> None:
+    s: list[Any] = []
+    thread = threading.Thread(target=lambda: s.append(connected()))
+    thread.start()
+    thread.join()
+    timer = threading.Timer(0.05, s[0].sendall, (b"x",))
+    timer.start()
+    assert poll([s[0]._number], select.POLLIN, 10_000) == [select.POLLIN]
+    timer.join()
+    s[0].close()
+
+
+@script("process")
+def two_endpoints() -> None:
+    with connected() as a:
+        here = xts_socket.info().epoch
+        with xts_socket.Stack(ENDPOINT) as stack, connected() as b:
+            assert xts_socket.stack_of(b) == stack.number != xts_socket.stack_of(a)
+            assert xts_socket.info().epoch != here
+            echo(b)
+        echo(a)
+    with connected() as a:
+        assert xts_socket.stack_of(a) != stack.number
+
+
+@script("thread")
+def fork_with_several_stacks() -> None:
+    def child(sockets: list[Any]) -> None:
+        for s in sockets:
+            try:
+                s.sendall(b"x")
+            except OSError as failure:
+                assert failure.errno == 9  # EBADF: plain libxts gives the child nothing
+            else:
+                raise AssertionError("the child has its parent's socket")
+        in_threads(2, exchange)
+
+    made = in_threads(2, connected)
+    for _ in range(3):
+        pid = os.fork()
+        if not pid:
+            try:
+                child(made)
+            except BaseException as failure:
+                print(repr(failure), file=sys.stderr, flush=True)
+                os._exit(1)
+            os._exit(0)
+        for s in made:
+            echo(s)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    for s in made:
+        echo(s)
+        s.close()
+
+
+if __name__ == "__main__":
+    PEER = (sys.argv[2], int(sys.argv[3]))
+    LIBRARY, QUEUE_KIND = sys.argv[4:6]
+    ENDPOINT = sys.argv[6] if len(sys.argv) > 6 else ""
+    SCRIPTS[sys.argv[1]][1]()

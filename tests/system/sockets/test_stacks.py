@@ -1,0 +1,147 @@
+"""A queue and a lock for each thread, or for each endpoint, on both kinds of queue; and two endpoints by rules."""
+
+from __future__ import annotations
+
+import contextlib
+import socketserver
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from beds.lab import raise_or_skip
+from beds.preload import PreloadBed
+from beds.proxy_process import running_proxy
+from beds.shm_proxy import SYSTEM, ShmProxy, library
+from system.sockets.programs.stack_scripts import SCRIPTS
+from xts_lab.lab import Lab
+
+DEADLINE_S = 60.0
+PROGRAM = str(SYSTEM / "sockets" / "programs" / "stack_scripts.py")
+NOT_ON_AFXDP = {"two_endpoints"}  # the lab has one agent
+
+
+class Echo(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := self.request.recv(65536):
+                self.request.sendall(data)
+
+
+class Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+
+@contextlib.contextmanager
+def serving(address: str) -> Iterator[int]:
+    with Server((address, 0), Echo) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def echo_port() -> Iterator[int]:
+    with serving("127.0.0.1") as port:
+        yield port
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShmProxy]:
+    """A second proxy, at an endpoint of its own."""
+    with ShmProxy(tmp_path_factory.mktemp("other")) as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", sorted(SCRIPTS))
+def test_shm(name: str, proxy: ShmProxy, other: ShmProxy, echo_port: int) -> None:
+    arguments = (name, "127.0.0.1", str(echo_port), library(), "shm", str(other.endpoint))
+    proxy.run("sockets/programs/stack_scripts.py", *arguments, XTS_STACKS=SCRIPTS[name][0])
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    made = raise_or_skip("afxdp", "stacks")
+    yield made
+    made.down()
+
+
+@pytest.mark.root
+@pytest.mark.afxdp
+@pytest.mark.parametrize("name", sorted(set(SCRIPTS) - NOT_ON_AFXDP))
+def test_afxdp(name: str, lab: Lab) -> None:
+    with contextlib.ExitStack() as stack:
+        with lab.inside("net"):
+            port = stack.enter_context(serving("198.18.0.2"))
+        settings = {"XTS_STACKS": SCRIPTS[name][0]}
+        command = [sys.executable, PROGRAM, name, "198.18.0.2", str(port), library(), "afxdp"]
+        done = lab.popen("host", command, stderr=subprocess.PIPE, text=True, environment=settings)
+        with done:
+            _, said = done.communicate(timeout=DEADLINE_S)
+        assert done.returncode == 0, said
+
+
+@pytest.mark.parametrize("value", ["0", "two", "1025", "process2"])
+def test_a_wrong_setting_is_refused(value: str, proxy: ShmProxy) -> None:
+    code = "import xts_socket; xts_socket.socket()"
+    command = [sys.executable, "-c", code]
+    env = proxy.environment(XTS_STACKS=value)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == 1
+    assert "XTS_STACKS" in done.stderr
+
+
+TWO_ENDPOINTS = """
+import socket, sys
+east, west = (socket.create_connection(("127.0.0.1", int(port)), 10) for port in sys.argv[1:])
+for n in range(20):
+    for s in east, west:
+        s.sendall(b"x")
+        assert s.recv(10) == b"x"
+"""
+
+
+def test_rules_name_two_endpoints(bed: PreloadBed, tmp_path: Path) -> None:
+    """XTS_STRICT has the connect fail of the one that is not offloaded."""
+    with running_proxy(tmp_path) as west, serving("127.0.0.1") as first, serving("127.0.0.1") as second:
+        rules = (
+            f"endpoint east {bed.proxy.endpoint}\nendpoint west {west.endpoint}\n"
+            f"use xts@east tcp_client *:{first}\nuse xts@west tcp_client *:{second}\n"
+        )
+        bed.run([sys.executable, "-c", TWO_ENDPOINTS, str(first), str(second)], rules=rules, strict=True)
+
+
+FORKED = """
+import os, socket, sys, threading
+address = ("127.0.0.1", int(sys.argv[1]))
+made = []
+held = threading.Event()
+def connect():
+    made.append(socket.create_connection(address, 10))
+    held.wait()
+def echo(s):
+    s.sendall(b"x")
+    assert s.recv(10) == b"x"
+threads = [threading.Thread(target=connect, daemon=True) for _ in range(2)]
+for thread in threads:
+    thread.start()
+while len(made) < 2:
+    pass
+made.append(socket.create_connection(address, 10))
+for s in made:
+    echo(s)
+if not (pid := os.fork()):
+    for s in made[:2]:
+        echo(s)
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+echo(made[2])
+held.set()
+"""
+
+
+def test_a_child_takes_connections_of_several_stacks(bed: PreloadBed, echo_port: int) -> None:
+    bed.run([sys.executable, "-c", FORKED, str(echo_port)], env={"XTS_STACKS": "thread"}, strict=True)
