@@ -9,14 +9,14 @@
 #include <netinet/tcp.h>
 #include <string.h>
 
-#include "note.h"
+#include "undecided_options.h"
 #include "report.h"
-#include "unasked.h"
+#include "fallback_notice.h"
 
 #define PLACE_MARK 0x58545350 /* no timeout that anybody would set (in ms): 17 days */
 #define PLACES_MAX 256        /* descriptors that are looked at when a program starts */
 
-/* What a strict process is told, or 0: a rule, or what never could be ours, may stay. */
+/* The error of a call in a strict process; 0: a rule says so, or it never could be offloaded, and the socket may stay. */
 static int strict_error(enum xts_reason reason)
 {
 	switch (reason) {
@@ -48,7 +48,7 @@ int decide_stay(int fd, enum xts_reason reason)
 
 	if (pushed)
 		preload_refused(); /* the program's data would go without the protocol */
-	unasked(fd, reason, error);
+	notice_fallback(fd, reason, error);
 	if (error) {
 		preload_log("descriptor %d: refused (%s): %s", fd, xts_reason_name(reason), strerror(error));
 		errno = error;

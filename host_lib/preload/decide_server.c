@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "report.h"
-#include "unasked.h"
+#include "fallback_notice.h"
 
 static bool is_wildcard(const struct sockaddr *address)
 {
@@ -28,8 +28,8 @@ static bool wants_local(const union address *bound)
 	return !xts_rules_ask(preload.rules, XTS_ROLE_TCP_SERVER, &loopback.any, NULL).offload;
 }
 
-/* Binds the kernel's socket beside the XTS one, to the port that one has got. */
-static bool bind_beside(int fd, int s, unsigned rule_line)
+/* Binds the kernel's socket too, to the port that the XTS socket has got. */
+static bool bind_kernel_too(int fd, int s, unsigned rule_line)
 {
 	union address bound = {0};
 	socklen_t length = sizeof bound;
@@ -64,7 +64,7 @@ int decide_bind(int fd, struct descriptor d, const struct sockaddr *address, soc
 		return decide_stay(fd, reason) < 0 ? -1 : real()->bind(fd, address, length);
 	if (XTS(xts_bind(s, address, length)) < 0) {
 		error = errno;
-		unasked_refusal(fd, -1);
+		notice_refusal(fd, -1);
 		(void)XTS(xts_close(s));
 		if (error == ENETDOWN || error == ECONNRESET)
 			return decide_stay(fd, XTS_REASON_PROXY_DOWN) < 0 ? -1 : real()->bind(fd, address, length);
@@ -73,7 +73,7 @@ int decide_bind(int fd, struct descriptor d, const struct sockaddr *address, soc
 		errno = error;
 		return -1;
 	}
-	if (!decide_publish(fd, d, s, DESCRIPTOR_BOUND | (bind_beside(fd, s, verdict.line) ? DESCRIPTOR_ALSO_LOCAL : 0))) {
+	if (!decide_publish(fd, d, s, DESCRIPTOR_BOUND | (bind_kernel_too(fd, s, verdict.line) ? DESCRIPTOR_ALSO_LOCAL : 0))) {
 		errno = EINVAL; /* another thread has bound it */
 		return -1;
 	}
@@ -117,7 +117,7 @@ static int listen_unbound(int fd, struct descriptor d, int backlog)
 		socklen_t length = any.any.sa_family == AF_INET ? sizeof any.v4 : sizeof any.v6;
 
 		if (XTS(xts_bind(s, &any.any, length)) == 0) {
-			if (!decide_publish(fd, d, s, bind_beside(fd, s, verdict.line) ? DESCRIPTOR_ALSO_LOCAL : 0))
+			if (!decide_publish(fd, d, s, bind_kernel_too(fd, s, verdict.line) ? DESCRIPTOR_ALSO_LOCAL : 0))
 				return -1;
 			return listen_offloaded(fd, descriptor_get(fd), backlog);
 		}

@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <sys/resource.h>
 
-#include "note.h"
+#include "undecided_options.h"
 #include "report.h"
 
 #define SHARED_MAX (1u << 20) /* XTS numbers keep their index in the low 20 bits; the others are below it */
@@ -18,7 +18,7 @@ _Atomic uint64_t *descriptors = words;
 
 #define NUMBER_HIGH 1024
 
-/* By kind: the descriptors beside the first. */
+/* By kind: the descriptors other than the first. */
 static _Atomic uint32_t more[DESCRIPTOR_INTERNAL + 1][SHARED_MAX];
 static _Atomic int highest = -1; /* descriptor ever set */
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;

@@ -4,9 +4,9 @@
  *
  * Every descriptor we know of is a real one of the kernel:
  *
- *     KERNEL     nothing of ours (also whatever we have never heard of): calls go through
+ *     KERNEL     not ours, or not known: calls go to the kernel
  *     UNDECIDED  a TCP socket of the kernel about which the rules have not been asked: that is done at bind, connect or
- *                listen. Options set meanwhile are noted, to be repeated on the XTS socket
+ *                listen. Options set until then are recorded, to be repeated on the XTS socket
  *     STAYED     a TCP socket that stays with the kernel; has a reason
  *     OFFLOADED  an XTS socket. The kernel's descriptor keeps its place: an unconnected TCP socket, so that system
  *                calls that get past us are refused (ENOTCONN) and never see data that is not theirs. With
@@ -24,7 +24,7 @@
 enum descriptor_kind { DESCRIPTOR_KERNEL, DESCRIPTOR_UNDECIDED, DESCRIPTOR_STAYED, DESCRIPTOR_OFFLOADED, DESCRIPTOR_EPOLL, DESCRIPTOR_INTERNAL };
 
 enum { /* flags */
-	DESCRIPTOR_ALSO_LOCAL = 1, /* OFFLOADED listener with the kernel's beside it: wait for, accept from, both */
+	DESCRIPTOR_ALSO_LOCAL = 1, /* OFFLOADED listener for which the kernel listens too: wait for both, accept from both */
 	DESCRIPTOR_LISTENS = 2,
 	DESCRIPTOR_BOUND = 4,      /* OFFLOADED at bind, not yet connected or listening: may still go back to the kernel */
 	DESCRIPTOR_PUSHED = 8,     /* a protocol was pushed before it was connected or listened: it may not */
@@ -36,7 +36,7 @@ struct descriptor {
 	uint8_t kind;    /* enum descriptor_kind */
 	uint8_t flags;
 	uint16_t reason; /* enum xts_reason, of STAYED, and of OFFLOADED that this process has not (XTS_REASON_IS_GONE) */
-	uint32_t number; /* XTS socket number; index of the epoll set; of UNDECIDED, index of its notes */
+	uint32_t number; /* XTS socket number; index of the epoll set; of UNDECIDED, index of its record (undecided_options.h) */
 };
 
 #define DESCRIPTORS_MAX (1u << 20) /* numbers beyond are passed to the kernel, counted */

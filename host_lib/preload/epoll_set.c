@@ -113,10 +113,10 @@ static void set_free(struct epoll_set *set)
 {
 	int before = errno;
 
-	atomic_fetch_sub(&note_total, set->note_count);
-	free(set->notes);
-	set->notes = NULL;
-	set->note_count = set->note_room = 0;
+	atomic_fetch_sub(&note_total, set->registration_count);
+	free(set->registrations);
+	set->registrations = NULL;
+	set->registration_count = set->registration_room = 0;
 	if (set->ctx && !xts_inside.locked)
 		xts_epoll_ctx_destroy(set->ctx);
 	lock_store();
@@ -179,47 +179,47 @@ int set_descriptor(struct epoll_set *set)
 
 /* --- notes -------------------------------------------------------------------------------------------------------------------- */
 
-bool sets_have_notes(void)
+bool sets_have_registrations(void)
 {
 	return atomic_load(&note_total);
 }
 
-struct registration *set_note(struct epoll_set *set, int fd)
+struct registration *set_registration(struct epoll_set *set, int fd)
 {
-	for (unsigned i = 0; i < set->note_count; i++) {
-		if (set->notes[i].fd == fd)
-			return &set->notes[i];
+	for (unsigned i = 0; i < set->registration_count; i++) {
+		if (set->registrations[i].fd == fd)
+			return &set->registrations[i];
 	}
 	return NULL;
 }
 
-bool set_put_note(struct epoll_set *set, const struct registration *note)
+bool set_add_registration(struct epoll_set *set, const struct registration *note)
 {
-	struct registration *old = set_note(set, note->fd), *more;
+	struct registration *old = set_registration(set, note->fd), *more;
 
 	if (old)
-		set_drop_note(set, old);
-	if (set->note_count == set->note_room) {
-		unsigned room = set->note_room ? set->note_room * 2 : 4;
+		set_remove_registration(set, old);
+	if (set->registration_count == set->registration_room) {
+		unsigned room = set->registration_room ? set->registration_room * 2 : 4;
 
-		more = realloc(set->notes, room * sizeof *more);
+		more = realloc(set->registrations, room * sizeof *more);
 		if (!more)
 			return false;
-		set->notes = more;
-		set->note_room = room;
+		set->registrations = more;
+		set->registration_room = room;
 	}
-	set->notes[set->note_count++] = *note;
+	set->registrations[set->registration_count++] = *note;
 	atomic_fetch_add(&note_total, 1);
-	if (note->kind != NOTE_UNDECIDED)
+	if (note->kind != REGISTERED_UNDECIDED)
 		atomic_fetch_add(&set->both, 1);
 	return true;
 }
 
-void set_drop_note(struct epoll_set *set, struct registration *note)
+void set_remove_registration(struct epoll_set *set, struct registration *note)
 {
-	if (note->kind != NOTE_UNDECIDED)
+	if (note->kind != REGISTERED_UNDECIDED)
 		atomic_fetch_sub(&set->both, 1);
-	*note = set->notes[--set->note_count];
+	*note = set->registrations[--set->registration_count];
 	atomic_fetch_sub(&note_total, 1);
 }
 
@@ -279,10 +279,10 @@ static void nest(struct epoll_set *set, void *argument)
 {
 	struct nesting *nesting = argument;
 
-	for (unsigned i = 0; i < set->note_count; i++) {
-		struct registration *note = &set->notes[i];
+	for (unsigned i = 0; i < set->registration_count; i++) {
+		struct registration *note = &set->registrations[i];
 
-		if (note->kind != NOTE_SET || note->inner != nesting->inner->number)
+		if (note->kind != REGISTERED_SET || note->inner != nesting->inner->number)
 			continue;
 		if (!set_convert(set) || XTS(xts_epoll_nest(set->ctx, EPOLL_CTL_ADD, nesting->inner->ctx,
 							    (uint32_t)note->fd, &note->event)) < 0)

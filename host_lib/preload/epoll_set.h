@@ -1,12 +1,12 @@
 /*
- * What we keep of an epoll set of the program's.
+ * The interposer's side of an epoll set of the program.
  *
- * A set is the kernel's own (its descriptor is the program's) and, from its first offloaded socket on, a polling context of
- * libxts beside it (ctx). Most registrations are in one of the two and nothing is noted of them here. A note is kept of those
+ * A set is an epoll set of the kernel: its descriptor is the program's. When its first offloaded socket is added, it gets a
+ * polling context of libxts as well (ctx). Most registrations are in one of the two. This file keeps only those registrations
  * that concern both:
  *
  *     UNDECIDED  in the kernel's set until the socket is offloaded, then moved to the context
- *     BOTH       of a listener that has a kernel socket beside it (ALSO_LOCAL): in both; one event is reported
+ *     BOTH       of a listener that has a kernel socket too (ALSO_LOCAL): in both; one event is reported
  *     SET        another set: its kernel half is in ours, its context in our context
  *
  * Sets are looked up by number and held while in use; their memory is used again but never given back, so that a number read
@@ -17,11 +17,11 @@
 
 #include "preload.h"
 
-enum note_kind { NOTE_UNDECIDED, NOTE_BOTH, NOTE_SET };
+enum registration_kind { REGISTERED_UNDECIDED, REGISTERED_BOTH, REGISTERED_SET };
 
 struct registration {
 	int fd;
-	enum note_kind kind;
+	enum registration_kind kind;
 	struct epoll_event event;
 	uint32_t inner;            /* SET: its number */
 	bool in_kernel;            /* BOTH: the kernel socket is there too (it listens) */
@@ -35,9 +35,9 @@ struct epoll_set {
 	void *_Atomic ctx;
 	_Atomic int bell;          /* in the kernel's set, ringing, while threads that must learn of ctx wait there; else -1 */
 	_Atomic uint32_t both;     /* registrations that may be reported twice */
-	int fd;                    /* a descriptor of it, as last seen */
-	struct registration *notes;
-	unsigned note_count, note_room;
+	int fd;                    /* one of the set's descriptors, as last seen */
+	struct registration *registrations;
+	unsigned registration_count, registration_room;
 	struct epoll_set *next_free;
 };
 
@@ -56,18 +56,18 @@ void set_silence_last(struct epoll_set *set);
 /* Everything below: with the lock held, which is never held in a wait. */
 void sets_lock(void);
 void sets_unlock(void);
-/* Gives the set its context and tells the threads that wait in the kernel alone. false: errno. */
+/* Gives the set its context and wakes the threads that wait in the kernel alone. false: errno. */
 bool set_convert(struct epoll_set *set);
 /* The last of them has left. */
 void set_silence(struct epoll_set *set);
-struct registration *set_note(struct epoll_set *set, int fd); /* NULL: none */
-/* Puts one down; false: ENOMEM. */
-bool set_put_note(struct epoll_set *set, const struct registration *note);
-void set_drop_note(struct epoll_set *set, struct registration *note);
+struct registration *set_registration(struct epoll_set *set, int fd); /* NULL: none */
+/* Keeps one; false: ENOMEM. */
+bool set_add_registration(struct epoll_set *set, const struct registration *note);
+void set_remove_registration(struct epoll_set *set, struct registration *note);
 /* Calls visit for every set. */
 void sets_each(void (*visit)(struct epoll_set *set, void *argument), void *argument);
-/* Are there notes at all? Without the lock. */
-bool sets_have_notes(void);
+/* Is any registration kept at all? Without the lock. */
+bool sets_have_registrations(void);
 int set_descriptor(struct epoll_set *set); /* -1: closed */
 
 /* Marks the events of our own bell. */

@@ -64,11 +64,11 @@ static void disarm_other_half(struct epoll_set *set, int epfd, struct registrati
 static int merge_halves(struct epoll_set *set, int epfd, struct epoll_event *events, int count)
 {
 	sets_lock();
-	for (unsigned n = 0; n < set->note_count; n++) {
-		struct registration *note = &set->notes[n];
+	for (unsigned n = 0; n < set->registration_count; n++) {
+		struct registration *note = &set->registrations[n];
 		int first = -1, kept = 0;
 
-		if (note->kind == NOTE_UNDECIDED)
+		if (note->kind == REGISTERED_UNDECIDED)
 			continue;
 		for (int i = 0; i < count; i++) {
 			if (events[i].data.u64 == note->event.data.u64 && first >= 0) {
@@ -80,7 +80,7 @@ static int merge_halves(struct epoll_set *set, int epfd, struct epoll_event *eve
 			events[kept++] = events[i];
 		}
 		count = kept;
-		if (first >= 0 && note->kind == NOTE_BOTH && note->in_kernel && note->event.events & EPOLLONESHOT)
+		if (first >= 0 && note->kind == REGISTERED_BOTH && note->in_kernel && note->event.events & EPOLLONESHOT)
 			disarm_other_half(set, epfd, note);
 	}
 	sets_unlock();

@@ -1,6 +1,6 @@
 /*
  * poll and ppoll. The descriptors are sorted into XTS sockets, epoll sets with a context, and the kernel's; libxts waits for
- * all of them at once. A listener beside which the kernel listens too, and an epoll set, are in two of these: what either half
+ * all of them at once. A listener for which the kernel listens too, and an epoll set, are in two of these: what either half
  * is ready for is reported. An epoll set that has no context yet may get one while we wait.
  */
 #include "poll_both.h"

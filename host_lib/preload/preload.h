@@ -8,8 +8,8 @@
  *
  * socket() always makes a kernel socket, and its number is the program's descriptor for good. A TCP socket is UNDECIDED
  * until bind, connect or listen: then the rules are asked (decide.c), and it either STAYED with the kernel, with
- * a numbered reason, or is OFFLOADED: an XTS socket is made, the options noted so far are repeated on it, and the
- * kernel's socket merely keeps the place.
+ * a numbered reason, or is OFFLOADED: an XTS socket is made, the options recorded so far are repeated on it, and the
+ * kernel's socket only holds the descriptor.
  *
  * A listener on the wildcard address serves both worlds: the device's addresses through the proxy, the host's own
  * loopback through the kernel (DESCRIPTOR_ALSO_LOCAL).
@@ -26,11 +26,11 @@
  * it is never held across a wait or a call to the proxy. A thread that holds a lock is inside (INSIDE): no handler of the
  * program's runs in it meanwhile.
  *
- * Files: real.h the C library's functions; descriptor.[ch]; decide*.c rules, reasons and the change to offloaded; socket.c,
- * data.c, option.c, note.c (what was done to a socket before it was offloaded), file.c (dup, close), open.c (other
- * descriptors), sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c; process.c (fork, exec, exit); signal.c; start.c
- * (environment), report.c (what others see of it), unasked.c, tree.c and summary.c (what is told on standard error). CALLS.md lists
- * all functions, and what becomes of each.
+ * Files: real.h the C library's functions; descriptor.[ch]; decide*.c rules, reasons and the change to offloaded; socket_calls.c,
+ * data.c, option_calls.c, undecided_options.c (options until a socket is offloaded), ulp_ioctl.c (pushed protocols), file.c (dup, close), open.c (other
+ * descriptors), sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c; process_calls.c (fork, exec, exit); signal.c; start.c
+ * (environment), report.c (what others see of it), fallback_notice.c, once_per_run.c and summary.c (lines on standard error).
+ * CALLS.md lists all functions, and what becomes of each.
  */
 #ifndef XTS_PRELOAD_H
 #define XTS_PRELOAD_H
@@ -50,8 +50,8 @@
 #define EXPORT __attribute__((visibility("default")))
 
 /*
- * Every call of libxts's that takes its lock goes through XTS(). Handlers of the program do not run inside it (signal.c), but for
- * those of faults, and those that a program installs past us: in one that interrupted this very thread in libxts the call
+ * Every call of libxts that takes its lock goes through XTS(). Handlers of the program do not run inside it (signal.c), except
+ * those of faults, and those that a program installs without our sigaction(): in one that interrupted this very thread in libxts the call
  * must not wait for libxts's lock. It gets EDEADLK, which is counted.
  */
 bool preload_reentered(void); /* sets errno, counts; false */

@@ -1,5 +1,5 @@
-/* The settings of this process, read once, before its first socket. A fault in them is told and ends the process: it shall
- * not run on half of the rules. */
+/* The settings of this process, read once, before its first socket. A fault in them is reported and ends the
+ * process: it must not run with half of the rules. */
 #include "preload.h"
 
 #include <pthread.h>
@@ -8,14 +8,14 @@
 
 #include "environment.h"
 #include "report.h"
-#include "tree.h"
+#include "once_per_run.h"
 
 struct preload preload;
 
 #define EXIT_MISCONFIGURED 2
 
 /* One line, in one piece, past stdio: the program may be in the middle of anything. */
-static void tell(const char *format, va_list arguments)
+static void report(const char *format, va_list arguments)
 {
 	char line[512] = "libxts-preload: ";
 	size_t at = strlen(line);
@@ -37,7 +37,7 @@ void preload_log(const char *format, ...)
 	if (!preload.log)
 		return;
 	va_start(arguments, format);
-	tell(format, arguments);
+	report(format, arguments);
 	va_end(arguments);
 	errno = before;
 }
@@ -47,7 +47,7 @@ __attribute__((format(printf, 1, 2), noreturn)) static void refuse(const char *f
 	va_list arguments;
 
 	va_start(arguments, format);
-	tell(format, arguments);
+	report(format, arguments);
 	va_end(arguments);
 	real()->_exit(EXIT_MISCONFIGURED);
 	abort(); /* not reached; the pointer's type does not say so */
@@ -104,7 +104,7 @@ static void start_once(void)
 		rules = read;
 	}
 	report_begin(program_invocation_short_name, path);
-	tree_start();
+	once_per_run_start();
 	xts_inherit_over_fork();
 	preload.rules = xts_rules_group(rules, program_invocation_short_name,
 					 xts_environment(XTS_ENV_APPLICATION_ID));

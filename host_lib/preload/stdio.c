@@ -1,6 +1,6 @@
 /*
  * stdio on sockets. A stream made by fdopen() reads and writes by calls inside the C library, which never come by
- * here. For an offloaded socket it is made of functions of ours (fopencookie) instead; such a stream does not tell its
+ * here. For an offloaded socket it is made of functions of ours (fopencookie) instead; such a stream does not know its
  * descriptor, so fileno() has a list. An undecided socket that becomes a stream is left to the kernel.
  *
  * stdin, stdout and stderr are there before the sockets are: where one's number becomes an offloaded socket (dup2() as inetd
@@ -42,7 +42,7 @@ static ssize_t stream_read(void *cookie, char *data, size_t bytes)
 	return read(((struct stream *)cookie)->fd, data, bytes);
 }
 
-/* All of it or an error: stdio takes a short count for one. */
+/* All or an error: stdio takes a short count for an error. */
 static ssize_t stream_write(void *cookie, const char *data, size_t bytes)
 {
 	size_t done = 0;
@@ -196,7 +196,7 @@ EXPORT int fileno_unlocked(FILE *file)
 	return fileno(file);
 }
 
-/* The C library closes the descriptor itself: what the table has of it goes first. */
+/* The C library closes the descriptor itself: its entry in the table is removed first. */
 static void forget(FILE *file)
 {
 	int fd = real()->fileno(file);

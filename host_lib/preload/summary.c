@@ -1,4 +1,4 @@
-/* What a process under `xts run -v` tells when it ends: its sockets, offloaded and not, with the reasons; bytes; CPU. */
+/* The line that a process under `xts run -v` writes when it ends: its sockets, offloaded and not, with the reasons; bytes; CPU. */
 #include "summary.h"
 
 #include <stdarg.h>
@@ -64,7 +64,7 @@ static size_t append_stayed(char *text, size_t at)
 
 void summary_tell(void)
 {
-	static atomic_bool told;
+	static atomic_bool written;
 	struct xts_info info = {.size = sizeof info};
 	char text[TEXT_BYTES] = "";
 	struct rusage used;
@@ -72,7 +72,7 @@ void summary_tell(void)
 	size_t at;
 
 	xts_environment_number(XTS_ENV_VERBOSE, &wanted);
-	if (!wanted || !report_made() || atomic_exchange(&told, true))
+	if (!wanted || !report_made() || atomic_exchange(&written, true))
 		return;
 	(void)XTS(xts_get_info(&info)); /* not attached any more, or never: what it counted is there all the same */
 	at = append(text, 0, "%llu offloaded (", (unsigned long long)atomic_load(&preload.offloaded));

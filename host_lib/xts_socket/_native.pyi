@@ -43,7 +43,7 @@ class _Lib:
     XTS_REASON_NO_QUEUE: int
     XTS_REASON_PROXY_DOWN: int
     XTS_REASON_REFUSED: int
-    TREE_BYTES: int
+    ONCE_BYTES: int
     XTS_REPORT_MAGIC: int
     XTS_REPORT_VERSION: int
     XTS_REPORT_ENTRIES: int

@@ -15,11 +15,11 @@ from typing import Any
 from . import _report
 from ._environment import setting
 from ._errors import error
+from ._fallback_notice import notice_fallback, why
 from ._native import ffi, lib
 from ._reason import STRICT_ERRORS, Reason, count
 from ._rules import RULES_VARIABLE, Role, Rules, Verdict, application_id
 from ._socket import socket
-from ._unasked import unasked, why
 
 _TCP_FASTOPEN_CONNECT = 30
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -95,7 +95,7 @@ class Scope:
 
     def stays(self, reason: Reason) -> Reason:
         """Counts a socket that stays with the kernel. OSError where a strict scope does not have that."""
-        unasked(reason, STRICT_ERRORS.get(reason, 0) if self.strict else 0)
+        notice_fallback(reason, STRICT_ERRORS.get(reason, 0) if self.strict else 0)
         if self.strict and reason in STRICT_ERRORS:
             raise error(STRICT_ERRORS[reason], f"not offloaded ({reason.name}, strict): {why(reason)}")
         count(reason)

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from .. import _tree
+from .. import _once_per_run
 from .._dev_proxy import RULES, DevProxy
 from .._native import lib
 from .._rules import RULES_VARIABLE, RulesError
@@ -136,7 +136,7 @@ def _run(path: str, command: list[str], environment: dict[str, str], proxy: DevP
         if proxy.verbose:
             print(f"xts dev: the proxy serves after {time.monotonic() - begun:.1f} s", file=sys.stderr)
         more = {"XTS_ENDPOINT": proxy.endpoint}
-        if _tree.make() >= 0:  # open as long as this process is there
+        if _once_per_run.make() >= 0:  # open as long as this process is there
             more["XTS_ROOT_PID"] = str(os.getpid())
         status = _await(path, command, environment | more, proxy)
         _drain(proxy)

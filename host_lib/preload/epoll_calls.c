@@ -40,7 +40,7 @@ static void adopt(int fd, int member)
 	uint32_t number = 0;
 
 	sets_lock();
-	/* The member's kernel socket has never been registered: ENOENT tells that fd is a set. */
+	/* The member's kernel socket has never been registered: ENOENT says that fd is a set. */
 	if (descriptor_get(fd).kind == DESCRIPTOR_KERNEL && real()->epoll_ctl(fd, EPOLL_CTL_MOD, member, &event) < 0 &&
 	    errno == ENOENT)
 		number = set_make(fd, SET_UNKNOWN_MEMBERS);
@@ -82,20 +82,20 @@ static int context_control(struct epoll_set *set, int op, int fd, uint32_t numbe
  * where the kernel's socket is not there any more. */
 static void control_beside(struct epoll_set *set, int epfd, int op, int fd, struct descriptor d, struct epoll_event *event)
 {
-	struct registration *note = set_note(set, fd), fresh = {.fd = fd, .kind = NOTE_BOTH};
+	struct registration *note = set_registration(set, fd), fresh = {.fd = fd, .kind = REGISTERED_BOTH};
 
 	if (op == EPOLL_CTL_DEL) {
 		if (note && note->in_kernel)
 			kernel_control(set, epfd, op, fd, NULL);
 		if (note)
-			set_drop_note(set, note);
+			set_remove_registration(set, note);
 		return;
 	}
 	fresh.event = *event;
-	fresh.in_kernel = note && note->kind == NOTE_BOTH && note->in_kernel;
+	fresh.in_kernel = note && note->kind == REGISTERED_BOTH && note->in_kernel;
 	if (is_also_local(d))
 		fresh.in_kernel = kernel_control(set, epfd, fresh.in_kernel ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, event) == 0;
-	set_put_note(set, &fresh);
+	set_add_registration(set, &fresh);
 }
 
 static int control_offloaded(struct epoll_set *set, int epfd, int op, int fd, struct descriptor d, struct epoll_event *event)
@@ -126,13 +126,13 @@ static int control_noted(struct epoll_set *set, int epfd, int op, struct registr
 	if (r < 0)
 		return r;
 	if (op == EPOLL_CTL_DEL) {
-		old = set_note(set, note->fd);
+		old = set_registration(set, note->fd);
 		if (old)
-			set_drop_note(set, old);
+			set_remove_registration(set, old);
 		return 0;
 	}
 	note->event = *event;
-	if (set_put_note(set, note))
+	if (set_add_registration(set, note))
 		return 0;
 	kernel_control(set, epfd, EPOLL_CTL_DEL, note->fd, NULL);
 	errno = ENOMEM;
@@ -142,7 +142,7 @@ static int control_noted(struct epoll_set *set, int epfd, int op, struct registr
 /* A set in a set: the kernel's half first, which sees to loops. */
 static int control_set(struct epoll_set *set, int epfd, int op, int fd, struct descriptor d, struct epoll_event *event)
 {
-	struct registration note = {.fd = fd, .kind = NOTE_SET, .inner = d.number};
+	struct registration note = {.fd = fd, .kind = REGISTERED_SET, .inner = d.number};
 	struct epoll_set *inner = set_hold(d.number, 1);
 	int r;
 
@@ -167,7 +167,7 @@ static int control_set(struct epoll_set *set, int epfd, int op, int fd, struct d
 /* Not decided yet: the kernel's, for now. */
 static int control_undecided(struct epoll_set *set, int epfd, int op, int fd, struct epoll_event *event)
 {
-	struct registration note = {.fd = fd, .kind = NOTE_UNDECIDED};
+	struct registration note = {.fd = fd, .kind = REGISTERED_UNDECIDED};
 	int r;
 
 	sets_lock();
@@ -192,11 +192,11 @@ static int control(struct epoll_set *set, int epfd, int op, int fd, struct descr
 	default:
 		r = kernel_control(set, epfd, op, fd, event);
 	}
-	if (r == 0 && op == EPOLL_CTL_DEL && d.kind == DESCRIPTOR_STAYED && sets_have_notes()) {
+	if (r == 0 && op == EPOLL_CTL_DEL && d.kind == DESCRIPTOR_STAYED && sets_have_registrations()) {
 		sets_lock();
-		old = set_note(set, fd);
+		old = set_registration(set, fd);
 		if (old)
-			set_drop_note(set, old);
+			set_remove_registration(set, old);
 		sets_unlock();
 	}
 	return r;
@@ -241,13 +241,13 @@ struct change {
 static void forget_note(struct epoll_set *set, void *argument)
 {
 	const struct change *gone = argument;
-	struct registration *note = set_note(set, gone->fd);
+	struct registration *note = set_registration(set, gone->fd);
 
 	if (!note)
 		return;
 	if (gone->d.kind == DESCRIPTOR_UNDECIDED)
 		count_member(set, EPOLL_CTL_DEL);
-	set_drop_note(set, note);
+	set_remove_registration(set, note);
 }
 
 void epoll_descriptor_gone(int fd, struct descriptor d)
@@ -255,7 +255,7 @@ void epoll_descriptor_gone(int fd, struct descriptor d)
 	struct change gone = {.fd = fd, .d = d};
 
 	/* Of the context's half libxts disposes, with the socket; of the kernel's the kernel. */
-	if (d.kind == DESCRIPTOR_KERNEL || !sets_have_notes() || !descriptor_is_last(d))
+	if (d.kind == DESCRIPTOR_KERNEL || !sets_have_registrations() || !descriptor_is_last(d))
 		return;
 	sets_lock();
 	sets_each(forget_note, &gone);
@@ -267,32 +267,32 @@ static void move(struct epoll_set *set, struct registration *note, int epfd, str
 {
 	struct registration both = *note;
 
-	both.kind = NOTE_BOTH;
+	both.kind = REGISTERED_BOTH;
 	both.in_kernel = is_also_local(d);
 	if (!set_convert(set) || context_control(set, EPOLL_CTL_ADD, note->fd, d.number, &both.event) < 0)
 		preload_log("descriptor %d: lost its place in an epoll set: %m", note->fd);
 	if (!both.in_kernel)
 		kernel_control(set, epfd, EPOLL_CTL_DEL, note->fd, NULL);
 	if (d.flags & DESCRIPTOR_ALSO_LOCAL)
-		set_put_note(set, &both);
+		set_add_registration(set, &both);
 	else
-		set_drop_note(set, note);
+		set_remove_registration(set, note);
 }
 
 static void follow(struct epoll_set *set, void *argument)
 {
 	const struct change *change = argument;
-	int epfd = set->note_count ? set_descriptor(set) : -1;
+	int epfd = set->registration_count ? set_descriptor(set) : -1;
 
-	for (unsigned i = set->note_count; epfd >= 0 && i-- > 0;) {
-		struct registration *note = &set->notes[i];
+	for (unsigned i = set->registration_count; epfd >= 0 && i-- > 0;) {
+		struct registration *note = &set->registrations[i];
 		struct descriptor d = descriptor_get(note->fd);
 
 		if (d.kind != DESCRIPTOR_OFFLOADED || d.number != change->d.number)
 			continue;
-		if (note->kind == NOTE_UNDECIDED)
+		if (note->kind == REGISTERED_UNDECIDED)
 			move(set, note, epfd, d);
-		else if (note->kind == NOTE_BOTH && !note->in_kernel && is_also_local(d))
+		else if (note->kind == REGISTERED_BOTH && !note->in_kernel && is_also_local(d))
 			note->in_kernel = kernel_control(set, epfd, EPOLL_CTL_ADD, note->fd, &note->event) == 0;
 	}
 }
@@ -301,7 +301,7 @@ void epoll_descriptor_offloaded(int fd, struct descriptor d)
 {
 	struct change change = {.fd = fd, .d = d};
 
-	if (!sets_have_notes())
+	if (!sets_have_registrations())
 		return;
 	sets_lock();
 	sets_each(follow, &change);

@@ -1,6 +1,6 @@
-"""A fall-back to the kernel that nobody asked for, after install() or offload(): told on standard error once for each
-reason among the processes of one `xts run` or `xts dev`, as the interposer does (preload/unasked.c). Its cause is kept
-for `xts status --processes`."""
+"""A notice of sockets that were to be offloaded, after install() or offload(), and stay with the kernel: written to
+standard error once for each reason among the processes of one `xts run` or `xts dev`, as by the interposer
+(preload/fallback_notice.c). The cause is kept for `xts status --processes`."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import sys
 from . import _report
 from ._errors import attach_error
 from ._native import lib
+from ._once_per_run import once_per_run
 from ._reason import Reason
-from ._tree import tells
 
 _REASONS = {Reason.NO_ENDPOINT, Reason.PROXY_DOWN, Reason.LIMIT, Reason.REFUSED, Reason.NO_QUEUE}
 
-_FAILURES = 32  # preload/unasked.c: numbers in the page of what made calls fail
+_FAILURES = 32  # preload/fallback_notice.c: numbers in the page of what made calls fail
 
 
-def unasked(reason: Reason, code: int) -> None:
+def notice_fallback(reason: Reason, code: int) -> None:
     """A socket that should have been offloaded stays with the kernel, or, code not 0, its call fails with that."""
     if reason not in _REASONS and not code:
         return
     if reason in _REASONS and (text := attach_error()):
         _report.attach_failed(text)
-    if not tells(reason + (_FAILURES if code else 0)):
+    if not once_per_run(reason + (_FAILURES if code else 0)):
         return
     outcome = f'so calls fail with "{os.strerror(code)}"' if code else "sockets stay with the kernel"
     program = sys.orig_argv[0].rpartition("/")[2]

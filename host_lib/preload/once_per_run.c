@@ -1,5 +1,5 @@
-/* What has been told on standard error: see tree.h. */
-#include "tree.h"
+/* Which notices have been written to standard error: see once_per_run.h. */
+#include "once_per_run.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -15,18 +15,18 @@
 
 #define WORD_BITS 64u
 
-struct told {
-	_Atomic uint64_t reasons[TREE_BITS / WORD_BITS];
+struct notices {
+	_Atomic uint64_t bits[ONCE_BITS / WORD_BITS];
 };
-_Static_assert(sizeof(struct told) == TREE_BYTES, "the page");
+_Static_assert(sizeof(struct notices) == ONCE_BYTES, "the page");
 
-static struct told own;                    /* where nothing is shared */
-static struct told *_Atomic told = &own;
+static struct notices own;                    /* where nothing is shared */
+static struct notices *_Atomic written = &own;
 static atomic_bool looked;
 
-static struct told *map(int fd)
+static struct notices *map(int fd)
 {
-	struct told *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	struct notices *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
 	return page == MAP_FAILED ? NULL : page;
 }
@@ -34,8 +34,8 @@ static struct told *map(int fd)
 /* The first process: its page is found in /proc as long as it lives. */
 static void make(void)
 {
-	int fd = real()->memfd_create(TREE_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	struct told *page = NULL;
+	int fd = real()->memfd_create(ONCE_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	struct notices *page = NULL;
 
 	if (fd < 0)
 		return;
@@ -47,14 +47,14 @@ static void make(void)
 	}
 	real()->fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
 	descriptor_own(fd);
-	atomic_store(&told, page);
+	atomic_store(&written, page);
 }
 
 /* Whoever runs as this user could have put one of another length there. */
-static struct told *take(int directory, const char *name)
+static struct notices *take(int directory, const char *name)
 {
-	static const char wanted[] = "/memfd:" TREE_NAME " (deleted)";
-	struct told *page = NULL;
+	static const char wanted[] = "/memfd:" ONCE_NAME " (deleted)";
+	struct notices *page = NULL;
 	char link[sizeof wanted];
 	ssize_t n = readlinkat(directory, name, link, sizeof link);
 	int fd;
@@ -73,22 +73,22 @@ static struct told *take(int directory, const char *name)
 static void look_in(uint32_t pid)
 {
 	char path[32];
-	struct told *page = NULL;
+	struct notices *page = NULL;
 	struct dirent *entry;
 	DIR *directory;
 
 	snprintf(path, sizeof path, "/proc/%u/fd", pid);
 	directory = opendir(path);
 	if (!directory)
-		return; /* it has gone, or is another user's: this process tells for itself */
+		return; /* it has gone, or is another user's: this process notes for itself */
 	while (!page && (entry = readdir(directory)))
 		page = take(dirfd(directory), entry->d_name);
 	closedir(directory);
 	if (page)
-		atomic_store(&told, page);
+		atomic_store(&written, page);
 }
 
-void tree_start(void)
+void once_per_run_start(void)
 {
 	uint32_t root = 0;
 
@@ -99,12 +99,12 @@ void tree_start(void)
 		atomic_store(&looked, true);
 }
 
-bool tree_tells(unsigned number)
+bool once_per_run(unsigned number)
 {
 	uint32_t root = 0;
 	uint64_t bit = UINT64_C(1) << number % WORD_BITS;
 
 	if (!atomic_exchange(&looked, true) && xts_environment_number(XTS_ENV_ROOT_PID, &root) == 0)
 		look_in(root);
-	return !(atomic_fetch_or(&atomic_load(&told)->reasons[number / WORD_BITS], bit) & bit);
+	return !(atomic_fetch_or(&atomic_load(&written)->bits[number / WORD_BITS], bit) & bit);
 }

@@ -1,12 +1,12 @@
 /*
  * Processes: fork, exec, exit.
  *
- * fork() is the C library's: the parts of ours that matter are its handlers (pthread_atfork), which libxts and the table
- * have. vfork() becomes fork(): its child would close and duplicate descriptors in its parent's table.
+ * fork() is the C library's. libxts and the table of descriptors follow it by handlers (pthread_atfork). vfork() becomes
+ * fork(): its child would close and duplicate descriptors in its parent's table.
  *
- * exec() keeps what is not close-on-exec: such offloaded sockets are given up into a memfd, whose number the new
- * program finds in the environment (XTS_INHERITED) and takes them over from. posix_spawn() makes its child inside the
- * C library and cannot do that: it is refused where it asks for an offloaded descriptor by name.
+ * exec() keeps the offloaded sockets that are not close-on-exec. They are written into a memfd. The new program finds its
+ * number in the environment (XTS_INHERITED) and takes the sockets over. posix_spawn() makes its child inside the C library,
+ * where this cannot be done: it is refused where it asks for an offloaded descriptor by name.
  */
 #include "preload.h"
 
@@ -24,47 +24,47 @@
 
 /* --- exec ------------------------------------------------------------------------------------------------------------------ */
 
-/* What exec() is to take along. In memory of its own: the caller may be the child of a program with threads. */
-struct luggage {
+/* The sockets that exec() keeps. In memory mapped for it: the caller may be the child of a program with threads. */
+struct exec_sockets {
 	struct xts_bequest *sockets;
 	unsigned count, room;
 };
 
 static void pack(int fd, struct descriptor d, void *argument)
 {
-	struct luggage *luggage = argument;
+	struct exec_sockets *kept = argument;
 	int flags = real()->fcntl(fd, F_GETFD);
 
 	if (flags < 0 || flags & FD_CLOEXEC)
 		return;
-	if (luggage->count < luggage->room)
-		luggage->sockets[luggage->count] = (struct xts_bequest){.number = (int)d.number, .descriptor = fd};
-	luggage->count++;
+	if (kept->count < kept->room)
+		kept->sockets[kept->count] = (struct xts_bequest){.number = (int)d.number, .descriptor = fd};
+	kept->count++;
 }
 
-static size_t luggage_bytes(const struct luggage *luggage)
+static size_t sockets_bytes(const struct exec_sockets *kept)
 {
-	return luggage->room * sizeof *luggage->sockets;
+	return kept->room * sizeof *kept->sockets;
 }
 
-/* The memfd with the sockets that go along, -1 where there are none, -errno. */
-static int give_up_sockets(struct luggage *luggage)
+/* The memfd with the sockets that are kept, -1 where there are none, -errno. */
+static int give_up_sockets(struct exec_sockets *kept)
 {
 	int memfd;
 
-	descriptor_each(DESCRIPTOR_OFFLOADED, pack, luggage);
-	if (!luggage->count)
+	descriptor_each(DESCRIPTOR_OFFLOADED, pack, kept);
+	if (!kept->count)
 		return -1;
-	luggage->room = luggage->count;
-	luggage->count = 0;
-	luggage->sockets = mmap(NULL, luggage_bytes(luggage), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (luggage->sockets == MAP_FAILED)
+	kept->room = kept->count;
+	kept->count = 0;
+	kept->sockets = mmap(NULL, sockets_bytes(kept), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (kept->sockets == MAP_FAILED)
 		return -ENOMEM;
-	descriptor_each(DESCRIPTOR_OFFLOADED, pack, luggage);
-	memfd = XTS(xts_bequeath(luggage->sockets, luggage->count < luggage->room ? luggage->count : luggage->room));
+	descriptor_each(DESCRIPTOR_OFFLOADED, pack, kept);
+	memfd = XTS(xts_bequeath(kept->sockets, kept->count < kept->room ? kept->count : kept->room));
 	if (memfd < 0)
 		memfd = -errno;
-	munmap(luggage->sockets, luggage_bytes(luggage));
+	munmap(kept->sockets, sockets_bytes(kept));
 	return memfd;
 }
 
@@ -125,14 +125,14 @@ static void send_held(void)
 
 static int exec_target(const struct exec_target *target, char *const *arguments, char *const *environment)
 {
-	struct luggage luggage = {0};
-	int memfd = give_up_sockets(&luggage), error;
+	struct exec_sockets kept = {0};
+	int memfd = give_up_sockets(&kept), error;
 
 	send_held();
 	if (memfd == -1)
 		return exec_real(target, arguments, environment);
 	if (memfd < 0) {
-		preload_log("exec: its sockets cannot be taken along: %s", strerror(-memfd));
+		preload_log("exec: its sockets cannot be kept: %s", strerror(-memfd));
 		errno = -memfd;
 		return -1;
 	}
@@ -289,7 +289,7 @@ EXPORT pid_t vfork(void)
 }
 pid_t __vfork(void) __attribute__((alias("vfork"))) EXPORT;
 
-/* A child on its parent's memory, as vfork() has it, but with descriptors of its own: it becomes a forked one. */
+/* A child that shares its parent's memory, as with vfork(), but not its descriptors: it becomes a forked one. */
 EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument, ...)
 {
 	pid_t *parent_tid, *child_tid;

@@ -1,15 +1,16 @@
 /*
  * Pushing protocols by ioctl() (xts.h, SIOC_PUSH_ULP and its like) from programs that know only their descriptors.
  *
- * An offloaded socket's push goes to the proxy. One of an undecided socket is noted and repeated when the rules offload it; if they
- * leave it to the kernel, or the proxy refuses, its bind, connect or listen fails: without the protocol (TLS, say) the data must not go. For the
- * same cause a listener with protocols does not serve this host's own loopback through the kernel.
+ * An offloaded socket's push goes to the proxy. The push of an undecided socket is recorded, and repeated when the rules offload
+ * it. If they leave it to the kernel, or the proxy refuses, its bind, connect or listen fails: the data must not go without
+ * the protocol (TLS, say). For the same reason a listener with protocols does not serve this host's own loopback through
+ * the kernel.
  */
 #include "preload.h"
 
 #include <string.h>
 
-#include "note.h"
+#include "undecided_options.h"
 #include "ulp_wire.h"
 
 bool push_is_request(unsigned long request)

@@ -1,4 +1,4 @@
-/* Options, fcntl() and ioctl(). While a socket is undecided the kernel's has its options, and they are noted. */
+/* Options, fcntl() and ioctl(). While a socket is undecided its options are set on the kernel's socket, and recorded. */
 #include "preload.h"
 
 #include <limits.h>
@@ -6,8 +6,8 @@
 #include <sys/ioctl.h>
 
 #include "decide.h"
-#include "note.h"
-#include "unasked.h"
+#include "undecided_options.h"
+#include "fallback_notice.h"
 
 /* --- options --------------------------------------------------------------------------------------------------------------- */
 
@@ -17,7 +17,7 @@ static void tell_failed_connect(int fd, int error)
 	int before = errno;
 
 	errno = error;
-	unasked_refusal(fd, -1);
+	notice_refusal(fd, -1);
 	errno = before;
 }
 

@@ -1,5 +1,5 @@
-"""What the processes of one `xts run` or `xts dev` have told on standard error: a page of bits that they share
-(preload/tree.h), so that each reason is told once among them."""
+"""Notices on standard error that are written once among the processes of one `xts run` or `xts dev`: which have been
+written is in a page of bits that they share (preload/once_per_run.h)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 from ._environment import setting
 from ._native import lib
 
-_NAME = "xts-told"
+_NAME = "xts-notices"
 _LINK = f"/memfd:{_NAME} (deleted)"
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
-_told: bytearray | mmap.mmap | None = None
+_written: bytearray | mmap.mmap | None = None
 
 
 def make() -> int:
@@ -25,7 +25,7 @@ def make() -> int:
     fd = -1
     try:
         fd = os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(fd, lib.TREE_BYTES)
+        os.ftruncate(fd, lib.ONCE_BYTES)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
     except OSError:
         if fd >= 0:
@@ -34,14 +34,15 @@ def make() -> int:
     return fd
 
 
-def tells(number: int) -> bool:
-    """Has nobody told this yet? It counts as told from now on. Two processes at the same moment may both tell it."""
-    global _told  # noqa: PLW0603 - one of the process
-    if _told is None:
-        _told = _shared() or bytearray(lib.TREE_BYTES)
+def once_per_run(number: int) -> bool:
+    """Is this notice still to be written? It counts as written from now on. Two processes at the same moment may both
+    write it."""
+    global _written  # noqa: PLW0603 - one of the process
+    if _written is None:
+        _written = _shared() or bytearray(lib.ONCE_BYTES)
     byte, bit = number // 8, 1 << number % 8
-    first = not _told[byte] & bit
-    _told[byte] |= bit
+    first = not _written[byte] & bit
+    _written[byte] |= bit
     return first
 
 
@@ -62,8 +63,8 @@ def _map(entry: Path) -> mmap.mmap | None:
     """Whoever runs as this user could have put one of another length there."""
     fd = os.open(entry, os.O_RDWR | os.O_CLOEXEC)
     try:
-        if os.fstat(fd).st_size != lib.TREE_BYTES or not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+        if os.fstat(fd).st_size != lib.ONCE_BYTES or not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
             return None
-        return mmap.mmap(fd, lib.TREE_BYTES)
+        return mmap.mmap(fd, lib.ONCE_BYTES)
     finally:
         os.close(fd)

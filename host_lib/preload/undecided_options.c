@@ -1,5 +1,5 @@
-/* The notes of undecided sockets. */
-#include "note.h"
+/* The records of undecided sockets. */
+#include "undecided_options.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,12 +1,12 @@
-/* A socket's life, from socket() to shutdown(); close() is in file.c. */
+/* socket(), bind(), connect(), listen(), accept() and shutdown(); close() is in file.c. */
 #include "preload.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
-#include "note.h"
+#include "undecided_options.h"
 #include "report.h"
-#include "unasked.h"
+#include "fallback_notice.h"
 
 static bool may_be_offloaded(void)
 {
@@ -55,7 +55,7 @@ EXPORT int bind(int fd, const struct sockaddr *address, socklen_t length)
 	if (d.kind != DESCRIPTOR_OFFLOADED)
 		return real()->bind(fd, address, length);
 	r = XTS(xts_bind((int)d.number, address, length));
-	unasked_refusal(fd, r);
+	notice_refusal(fd, r);
 	return r;
 }
 
@@ -68,7 +68,7 @@ EXPORT int connect(int fd, const struct sockaddr *address, socklen_t length)
 
 		if (r == DECIDE_KERNEL)
 			return real()->connect(fd, address, length);
-		unasked_refusal(fd, r);
+		notice_refusal(fd, r);
 		return r;
 	}
 	if (d.kind == DESCRIPTOR_KERNEL && address && (address->sa_family == AF_INET || address->sa_family == AF_INET6))
@@ -85,7 +85,7 @@ EXPORT int listen(int fd, int backlog)
 	if (d.kind == DESCRIPTOR_UNDECIDED || d.kind == DESCRIPTOR_OFFLOADED) {
 		int r = decide_listen(fd, d, backlog);
 
-		unasked_refusal(fd, r);
+		notice_refusal(fd, r);
 		return r;
 	}
 	if (d.kind == DESCRIPTOR_KERNEL)

@@ -1,0 +1,20 @@
+/*
+ * Notices on standard error that are written once among the processes of one `xts run` or `xts dev`. Which have been written is
+ * in a page of bits, a memfd of the process whose id is in the environment (XTS_ROOT_PID): the program itself under `xts run`,
+ * the command `xts dev` under that. Other processes look for the page in /proc when they have a notice. Children of fork()
+ * have it already.
+ */
+#ifndef XTS_PRELOAD_ONCE_PER_RUN_H
+#define XTS_PRELOAD_ONCE_PER_RUN_H
+
+#include <stdbool.h>
+
+#define ONCE_NAME "xts-notices"
+#define ONCE_BITS 128u
+#define ONCE_BYTES (ONCE_BITS / 8u) /* of the page */
+
+void once_per_run_start(void);
+/* Is this notice (a number below ONCE_BITS) still to be written? It counts as written from now on. */
+bool once_per_run(unsigned number);
+
+#endif
