@@ -138,7 +138,7 @@ enum xts_ulp_id {
 #define XTS_TLS_INFO_PEER_CERTIFICATE 4 /* bytes: DER */
 #define XTS_TLS_INFO_PEER_CHAIN 5 /* bytes: DER, one after the other */
 #define XTS_TLS_INFO_RESUMED 6 /* u8: 1: an earlier session was resumed */
-#define XTS_TLS_INFO_CRYPTO_SEND 7 /* u8: who encrypts: 1 user, 2 kernel, 3 device */
+#define XTS_TLS_INFO_CRYPTO_SEND 7 /* u8: who encrypts: 1 user, 2 kernel, 3 device: the kernel, where an interface has TLS switched on; a card may yet leave a connection to the kernel */
 #define XTS_TLS_INFO_CRYPTO_RECEIVE 8 /* u8: who decrypts */
 #define XTS_TLS_INFO_SERVER_NAME 9 /* string: the name the client asked for */
 #define XTS_TLS_INFO_CRYPTO_REASON 10 /* string: why it is not the best kind */

@@ -251,7 +251,13 @@ ULPS: tuple[Ulp, ...] = (
             Item("PEER_CERTIFICATE", 4, Type.BYTES, "DER"),
             Item("PEER_CHAIN", 5, Type.BYTES, "DER, one after the other"),
             Item("RESUMED", 6, Type.U8, "1: an earlier session was resumed"),
-            Item("CRYPTO_SEND", 7, Type.U8, "who encrypts: 1 user, 2 kernel, 3 device"),
+            Item(
+                "CRYPTO_SEND",
+                7,
+                Type.U8,
+                "who encrypts: 1 user, 2 kernel, 3 device: the kernel, where an interface has TLS switched on; a card "
+                "may yet leave a connection to the kernel",
+            ),
             Item("CRYPTO_RECEIVE", 8, Type.U8, "who decrypts"),
             Item("SERVER_NAME", 9, Type.STRING, "the name the client asked for"),
             Item("CRYPTO_REASON", 10, Type.STRING, "why it is not the best kind"),

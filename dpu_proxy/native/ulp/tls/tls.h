@@ -71,12 +71,17 @@ struct tls_ticket_key {
 
 struct tls_session;
 
+/* Directions that an interface of this machine has TLS switched on for (ethtool: tls-hw-tx-offload, tls-hw-rx-offload). */
+struct tls_device {
+	bool send, receive;
+};
+
 struct xts_tls_config {
 	struct xts_tls_settings settings; /* with strings of its own */
 	struct tls_identity *identities;
 	struct tls_trust *trusts;
 	int kernel_error;                 /* -errno of the kernel's TLS; 0: it is there */
-	int kernel_statistics;            /* /proc/net/tls_stat, where a network card does TLS, else -1 */
+	struct tls_device device;         /* of this machine, when it was probed */
 	bool kernel_changes_keys;         /* of TLS 1.3: Linux since 6.14 */
 	pthread_mutex_t lock;             /* of what follows */
 	struct tls_context *contexts;     /* the last used first */
@@ -247,8 +252,8 @@ const char *tls_fall_back(enum tls_fallback why);
 
 /* --- tls_device.c ---------------------------------------------------------------------------------------------------- */
 
-/* Is there a network card in this namespace whose driver does TLS? */
-bool tls_device_is_there(void);
+/* Of the interfaces in this namespace. */
+struct tls_device tls_device(void);
 
 /* --- tls_rekey.c ----------------------------------------------------------------------------------------------------- */
 

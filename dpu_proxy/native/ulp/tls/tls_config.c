@@ -2,14 +2,12 @@
 #include "tls_config.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "keys/client.h"
 #include "tls.h"
@@ -103,7 +101,6 @@ struct xts_tls_config *tls_config_new(void)
 		return NULL;
 	}
 	config->kernel_error = -ENOPROTOOPT; /* until it was asked */
-	config->kernel_statistics = -1;
 	return config;
 }
 
@@ -469,8 +466,6 @@ void tls_config_free(struct xts_tls_config *config)
 		config->trusts = next;
 	}
 	OPENSSL_cleanse(config->ticket_keys, sizeof config->ticket_keys);
-	if (config->kernel_statistics >= 0)
-		close(config->kernel_statistics);
 	pthread_mutex_destroy(&config->lock);
 	settings_free(&config->settings);
 	free(config);

@@ -14,7 +14,7 @@
 #define FEATURES_MAX 256u
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static bool found;
+static struct tls_device found;
 
 /* ethtool(8) of one interface. */
 static bool ask(int fd, const char *interface, void *command)
@@ -49,25 +49,26 @@ static bool is_active(int fd, const char *interface, uint32_t feature)
 	return ask(fd, interface, &features) && features.head.features[feature / 32].active >> feature % 32 & 1;
 }
 
-static bool does_tls(int fd, const char *interface)
+/* Adds what the interface does. */
+static void ask_of_tls(int fd, const char *interface, struct tls_device *out)
 {
 	uint32_t count = feature_count(fd, interface);
 	struct ethtool_gstrings *names = calloc(1, sizeof *names + (size_t)count * ETH_GSTRING_LEN);
-	bool any = false;
 
 	if (!names)
-		return false;
+		return;
 	*names = (struct ethtool_gstrings){ .cmd = ETHTOOL_GSTRINGS, .string_set = ETH_SS_FEATURES, .len = count };
 	if (!count || !ask(fd, interface, names))
 		count = 0;
-	for (uint32_t i = 0; i < count && !any; i++) {
+	for (uint32_t i = 0; i < count; i++) {
 		const char *name = (const char *)names->data + (size_t)i * ETH_GSTRING_LEN;
 
-		if (!strncmp(name, "tls-hw-tx-offload", ETH_GSTRING_LEN) || !strncmp(name, "tls-hw-rx-offload", ETH_GSTRING_LEN))
-			any = is_active(fd, interface, i);
+		if (!strncmp(name, "tls-hw-tx-offload", ETH_GSTRING_LEN))
+			out->send |= is_active(fd, interface, i);
+		else if (!strncmp(name, "tls-hw-rx-offload", ETH_GSTRING_LEN))
+			out->receive |= is_active(fd, interface, i);
 	}
 	free(names);
-	return any;
 }
 
 static void find(void)
@@ -75,14 +76,14 @@ static void find(void)
 	struct if_nameindex *interfaces = if_nameindex();
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-	for (struct if_nameindex *i = interfaces; fd >= 0 && i && i->if_index && !found; i++)
-		found = does_tls(fd, i->if_name);
+	for (struct if_nameindex *i = interfaces; fd >= 0 && i && i->if_index; i++)
+		ask_of_tls(fd, i->if_name, &found);
 	if (fd >= 0)
 		close(fd);
 	if_freenameindex(interfaces);
 }
 
-bool tls_device_is_there(void)
+struct tls_device tls_device(void)
 {
 	pthread_once(&once, find);
 	return found;

@@ -2,11 +2,10 @@
  * Who does the crypto: OpenSSL here ("user"), the kernel's TLS on the socket ("kernel"), or the network card under it ("device").
  *
  * The kernel is given the keys by OpenSSL at the end of the handshake (SSL_OP_ENABLE_KTLS), each direction by itself; OpenSSL
- * 3.0 does so for sending, and for receiving with TLS 1.2. Whether a card then took them the kernel tells unprivileged
- * processes by counters only: /proc/net/tls_stat, of the network namespace. So, where there is a card that does TLS at all
- * (tls_device.c), they are read before and after, one connection at a time, and
- * "device" is said only when a count of the card's has grown and none of the software's: others' connections can hide the card's
- * work, not make it up.
+ * 3.0 does so for sending, and for receiving with TLS 1.2. Whether a card then took a connection's keys the kernel tells nobody without
+ * privilege, but for counters of all connections together (/proc/net/tls_stat). So "device" says what is known for certain, without a question
+ * at each connection: the kernel has the key, and an interface of this machine has TLS switched on for that direction
+ * (tls_device.c, read once, before the workers start). A card that refuses one connection, being full, leaves it to the kernel unseen.
  *
  * A peer of TLS 1.3 may ask for other keys at any time (KeyUpdate). OpenSSL hands the kernel the first ones only; the next ones it gets from
  * tls_rekey.c, if it takes them (Linux does since 6.14). Where it does not, TLS 1.3 stays with OpenSSL unless the kernel was asked for by name; then
@@ -15,7 +14,6 @@
  * What was asked for and is not to be had falls back, with a counted reason.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/tls.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -153,26 +151,14 @@ static int probe(bool *changes_keys)
 	return client < 0 ? client : 0;
 }
 
-/* The file is opened once in a process, which may give up its right to files after that. A descriptor, or -1. */
-static int open_statistics(void)
-{
-	static int statistics = -1;
-
-	if (statistics < 0)
-		statistics = open("/proc/net/tls_stat", O_RDONLY | O_CLOEXEC);
-	return statistics < 0 ? -1 : fcntl(statistics, F_DUPFD_CLOEXEC, 0);
-}
-
 int xts_tls_probe_kernel(struct xts_ulp_config *config, char *why, uint32_t why_room)
 {
 	struct xts_tls_config *tls = config->tls;
-	bool device = tls_device_is_there();
 
+	tls->device = tls_device();
 	tls->kernel_error = probe(&tls->kernel_changes_keys);
 	if (tls->kernel_error)
 		snprintf(why, why_room, "%s (TCP_ULP \"tls\": %s)", reasons[TLS_NO_KERNEL], strerror(-tls->kernel_error));
-	else if (tls->kernel_statistics < 0 && device)
-		tls->kernel_statistics = open_statistics();
 	return tls->kernel_error;
 }
 
@@ -223,29 +209,11 @@ int tls_kernel_prepare(struct tls *t)
 	return 0;
 }
 
-/* --- the network card ------------------------------------------------------------------------------------------------ */
+/* --- keys for the kernel --------------------------------------------------------------------------------------------- */
 
-struct statistics {
-	unsigned long long software, device;
-};
-
-static unsigned long long figure(const char *text, const char *name)
+static uint8_t who_has_it(const struct xts_tls_config *config, bool send)
 {
-	const char *at = strstr(text, name);
-
-	return at ? strtoull(at + strlen(name), NULL, 10) : 0;
-}
-
-static struct statistics read_statistics(int fd, bool send)
-{
-	char text[1024];
-	ssize_t n = fd < 0 ? -1 : pread(fd, text, sizeof text - 1, 0);
-
-	if (n <= 0)
-		return (struct statistics){ 0 };
-	text[n] = 0;
-	return (struct statistics){ .software = figure(text, send ? "TlsTxSw" : "TlsRxSw"),
-				    .device = figure(text, send ? "TlsTxDevice" : "TlsRxDevice") };
+	return (send ? config->device.send : config->device.receive) ? XTS_TLS_CRYPTO_DEVICE : XTS_TLS_CRYPTO_KERNEL;
 }
 
 #ifdef BIO_CTRL_SET_KTLS
@@ -254,33 +222,9 @@ static struct statistics read_statistics(int fd, bool send)
 #define SET_KEYS 72 /* bio.h has it as a comment: internal to OpenSSL, and what this BIO has to pass on */
 #endif
 
-static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-
-/*
- * Around the hand-over of a key: the descriptor to read by; -1 where no card could take it, or another key is being handed over. A worker
- * does not wait for a thread that does handshakes, which may not run for long: it reads nothing then, and says "kernel".
- */
-static int begin(int fd)
-{
-	return fd >= 0 && !pthread_mutex_trylock(&one_at_a_time) ? fd : -1;
-}
-
-static void end(int fd)
-{
-	if (fd >= 0)
-		pthread_mutex_unlock(&one_at_a_time);
-}
-
-static uint8_t who_took(const struct statistics *before, const struct statistics *after)
-{
-	return after->device > before->device && after->software == before->software ? XTS_TLS_CRYPTO_DEVICE : XTS_TLS_CRYPTO_KERNEL;
-}
-
 long tls_kernel_control(struct tls *t, int command, long number, void *argument)
 {
 	bool send = number != 0;
-	int fd;
-	struct statistics before, after;
 	uint8_t *by = send ? &t->send_by : &t->receive_by;
 	long r;
 
@@ -290,28 +234,18 @@ long tls_kernel_control(struct tls *t, int command, long number, void *argument)
 		return 0;
 	if (setsockopt((int)BIO_get_fd(t->socket, NULL), IPPROTO_TCP, TCP_ULP, "tls", 4) < 0 && errno != EEXIST)
 		return 0; /* EEXIST: for the other direction */
-	fd = begin(t->context->config->kernel_statistics);
-	before = read_statistics(fd, send);
 	r = BIO_ctrl(t->socket, command, number, argument);
-	after = read_statistics(fd, send);
-	end(fd);
 	if (r > 0)
-		*by = who_took(&before, &after);
+		*by = who_has_it(t->context->config, send);
 	return r;
 }
 
 int tls_kernel_give(const struct xts_tls_config *config, int fd, bool send, const void *info, uint32_t bytes, uint8_t *by)
 {
-	int statistics = begin(config->kernel_statistics), r;
-	struct statistics before, after;
-
-	before = read_statistics(statistics, send);
-	r = setsockopt(fd, SOL_TLS, send ? TLS_TX : TLS_RX, info, bytes) ? -errno : 0;
-	after = read_statistics(statistics, send);
-	end(statistics);
-	if (!r)
-		*by = who_took(&before, &after);
-	return r;
+	if (setsockopt(fd, SOL_TLS, send ? TLS_TX : TLS_RX, info, bytes))
+		return -errno;
+	*by = who_has_it(config, send);
+	return 0;
 }
 
 void tls_kernel_settle(struct tls *t)
