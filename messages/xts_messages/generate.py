@@ -23,7 +23,8 @@ from . import (
 #: Path below the top of the checkout -> the function that makes its text.
 OUTPUTS: dict[str, Callable[[], str]] = {
     "messages/native/wire.h": generate_c.header,
-    "dpu_proxy/native/command_dispatch.h": generate_dispatch.header,
+    "dpu_proxy/native/command_dispatch.h": generate_dispatch.commands,
+    "host_lib/native/core/message_dispatch.h": generate_dispatch.replies,
     "messages/native/ulp_wire.h": generate_ulps.header,
     "messages/native/environment_names.h": generate_environment.header,
     "messages/native/environment_table.c": generate_environment.table,

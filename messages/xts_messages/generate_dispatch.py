@@ -1,77 +1,139 @@
-"""Generates `dpu_proxy/native/command_dispatch.h`: each message of the host, decoded, to the function for it."""
+"""Generates the dispatch of messages: each, decoded, to the function that carries it out.
+
+`dpu_proxy/native/command_dispatch.h` is for what a host sends to a worker; for what the proxy sends to a host it is
+`host_lib/native/core/message_dispatch.h`. The link keeps its own frames.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from . import table
 from .table import Message
 
-_PRELUDE = """\
-/* Generated from messages/xts_messages/table.py by `python -m xts_messages.generate`. Do not edit. */
-#ifndef XTS_COMMAND_DISPATCH_H
-#define XTS_COMMAND_DISPATCH_H
 
-#include "wire.h"
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """Who receives, and how its functions look."""
 
+    sender: str
+    guard: str
+    declarations: str
+    result: str  # what a function returns
+    prefix: str
+    context: str  # the first parameter, and the last
+    last: str
+    opening: str  # of the switch
+    malformed: str
+
+
+_COMMANDS = _Side(
+    sender="host",
+    guard="XTS_COMMAND_DISPATCH_H",
+    declarations="""\
 struct batch_entry;
 struct channel;
 
 /* What becomes of a message's frame. */
 enum command_result {
-	COMMAND_DONE,      /* its credit is to be returned at once */
-	COMMAND_REPLIES,   /* a reply, which waits its turn, will return the credit */
-	COMMAND_KEPT,      /* it stays in the batch until the flush */
-	COMMAND_MALFORMED, /* no host that keeps to the protocol sends it */
+\tCOMMAND_DONE,      /* its credit is to be returned at once */
+\tCOMMAND_REPLIES,   /* a reply, which waits its turn, will return the credit */
+\tCOMMAND_KEPT,      /* it stays in the batch until the flush */
+\tCOMMAND_MALFORMED, /* no host that keeps to the protocol sends it */
 };
-"""
-
-_DISPATCH = """\
+""",
+    result="enum command_result",
+    prefix="command",
+    context="struct channel *ch",
+    last="struct batch_entry *e",
+    opening="""\
 /* Decodes a message and has it carried out. frame: the first piece of e's frame, which has frame_bytes in all. */
 static inline enum command_result command_dispatch(struct channel *ch, uint64_t features, const struct xts_head *head,
 \t\t\t\t\t\t   const void *frame, size_t frame_bytes, struct batch_entry *e)
 {
-	if (xts_type_feature(head->type) & ~features)
-		return COMMAND_MALFORMED;
-	switch (head->type) {
-"""
+\tif (xts_type_feature(head->type) & ~features)
+\t\treturn COMMAND_MALFORMED;
+\tswitch (head->type) {
+""",
+    malformed="COMMAND_MALFORMED",
+)
 
-_END = """\
-	default:
-		return COMMAND_MALFORMED;
-	}
-}
+_REPLIES = _Side(
+    sender="proxy",
+    guard="XTS_MESSAGE_DISPATCH_H",
+    declarations="""\
+#include <stdbool.h>
 
-#endif
-"""
+struct stack;
+struct xts_rx_frame;
+
+/* Each returns whether it has taken over the frame. */
+""",
+    result="bool",
+    prefix="message",
+    context="struct stack *st",
+    last="struct xts_rx_frame *f",
+    opening="""\
+/* Decodes a message and has it carried out. frame: a copy of the beginning of f, which has frame_bytes in all. 1: f has
+ * been taken over, 0: it has not; -EBADMSG: no proxy that keeps to the protocol sends it. */
+static inline int message_dispatch(struct stack *st, const struct xts_head *head, const void *frame, size_t frame_bytes,
+\t\t\t\t   struct xts_rx_frame *f)
+{
+\tswitch (head->type) {
+""",
+    malformed="-EBADMSG",
+)
 
 
-def _commands() -> list[Message]:
-    """What the host sends to the worker; the link keeps its own frames."""
-    return [m for m in table.MESSAGES if m.sender == "host" and m.sequenced]
-
-
-def _prototype(m: Message) -> Iterator[str]:
-    opening = f"enum command_result command_{m.stem}("
-    first = f"{opening}struct channel *ch, const struct xts_head *head, const struct xts_{m.stem} *m,"
-    yield first
+def _prototype(side: _Side, m: Message) -> Iterator[str]:
+    opening = f"{side.result} {side.prefix}_{m.stem}("
     tabs, spaces = divmod(len(opening), 8)
-    yield "\t" * tabs + " " * spaces + "struct batch_entry *e);"
+    yield f"{opening}{side.context}, const struct xts_head *head, const struct xts_{m.stem} *m,"
+    yield "\t" * tabs + " " * spaces + f"{side.last});"
 
 
-def _case(m: Message) -> Iterator[str]:
+def _case(side: _Side, m: Message) -> Iterator[str]:
+    context, last = (parameter.rpartition("*")[2] for parameter in (side.context, side.last))
     yield f"\tcase {m.name}: {{"
     yield f"\t\tstruct xts_{m.stem} m;"
     yield ""
     yield f"\t\tif (xts_{m.stem}_decode(&m, frame, frame_bytes))"
-    yield "\t\t\treturn COMMAND_MALFORMED;"
-    yield f"\t\treturn command_{m.stem}(ch, head, &m, e);"
+    yield f"\t\t\treturn {side.malformed};"
+    yield f"\t\treturn {side.prefix}_{m.stem}({context}, head, &m, {last});"
     yield "\t}"
 
 
-def header() -> str:
+def _header(side: _Side) -> str:
+    messages = [m for m in table.MESSAGES if m.sender == side.sender and m.sequenced]
+    lines = [
+        "/* Generated from messages/xts_messages/table.py by `python -m xts_messages.generate`. Do not edit. */",
+        f"#ifndef {side.guard}",
+        f"#define {side.guard}",
+        "",
+        '#include "wire.h"',
+        "",
+        side.declarations,
+        *(line for m in messages for line in _prototype(side, m)),
+        "",
+        side.opening.rstrip("\n"),
+        *(line for m in messages for line in _case(side, m)),
+        "\tdefault:",
+        f"\t\treturn {side.malformed};",
+        "\t}",
+        "}",
+        "",
+        "#endif",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def commands() -> str:
     """The text of command_dispatch.h."""
-    commands = _commands()
-    prototypes = "\n".join(line for m in commands for line in _prototype(m))
-    cases = "\n".join(line for m in commands for line in _case(m))
-    return f"{_PRELUDE}\n{prototypes}\n\n{_DISPATCH}{cases}\n{_END}"
+    return _header(_COMMANDS)
+
+
+def replies() -> str:
+    """The text of message_dispatch.h."""
+    return _header(_REPLIES)

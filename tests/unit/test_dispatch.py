@@ -1,16 +1,23 @@
-"""Every message that a host may send to a worker is carried out, under the feature it belongs to."""
+"""Every message has a function at the end that receives it, and commands the feature they belong to."""
 
 from __future__ import annotations
 
+import pytest
 from xts_messages import generate_dispatch, table
 
 
-def test_every_command_has_a_function() -> None:
-    made = generate_dispatch.header()
+@pytest.mark.parametrize(
+    ("made", "sender", "function"),
+    [
+        (generate_dispatch.commands(), "host", "enum command_result command"),
+        (generate_dispatch.replies(), "proxy", "bool message"),
+    ],
+)
+def test_every_message_has_a_function(made: str, sender: str, function: str) -> None:
     for message in table.MESSAGES:
-        expected = message.sender == "host" and message.sequenced
+        expected = message.sender == sender and message.sequenced
         assert (f"\tcase {message.name}: {{" in made) == expected, message.name
-        assert (f"enum command_result command_{message.stem}(" in made) == expected, message.name
+        assert (f"{function}_{message.stem}(" in made) == expected, message.name
 
 
 def test_features_are_known_and_of_commands() -> None:

@@ -10,6 +10,7 @@
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/message.h"
+#include "core/message_dispatch.h"
 #include "core/outbox.h"
 #include "core/settings.h"
 #include "core/socket.h"
@@ -49,16 +50,18 @@ struct xts_sock *message_target(struct stack *st, uint32_t id)
 	return s;
 }
 
-static void receive_connect_ack(struct stack *st, const struct xts_head *head, const struct xts_connect_ack *m)
+bool message_connect_ack(struct stack *st, const struct xts_head *head, const struct xts_connect_ack *m,
+			 struct xts_rx_frame *frame)
 {
 	struct xts_sock *s = message_target(st, head->id);
 	bool learns = s && (s->opening || !m->proxy_id);
 
+	(void)frame;
 	if (!s)
-		return;
+		return false;
 	if (s->state != TCP_STATE_SYN_SENT) {
 		st->bad_ids++;
-		return;
+		return false;
 	}
 	socket_asked(s, false);
 	s->opening = false;
@@ -74,13 +77,14 @@ static void receive_connect_ack(struct stack *st, const struct xts_head *head, c
 		s->local = m->local;
 		s->peer = m->peer;
 		if (!message_credits(s, m->post_credits))
-			return;
+			return false;
 		status_state(s);
 		socket_changed(s, EPOLLIN | EPOLLOUT);
 	}
 	wake(st, &s->callers);
 	if (learns)
 		socket_learn(s, m->proxy_id);
+	return false;
 }
 
 /* A reply to a struct call; value is the payload's offset in the frame. */
@@ -133,7 +137,8 @@ static void receive_reply(struct stack *st, const struct xts_head *head, uint8_t
 }
 
 /* The connection is ours from here on: what follows this message belongs to it already. */
-static void receive_claim_ack(struct stack *st, const struct xts_head *head, const struct xts_claim_ack *m, const struct xts_rx_frame *frame)
+bool message_claim_ack(struct stack *st, const struct xts_head *head, const struct xts_claim_ack *m,
+		       struct xts_rx_frame *frame)
 {
 	struct xts_sock *s = message_target(st, head->id);
 	struct call *call = s ? s->call : NULL;
@@ -141,15 +146,16 @@ static void receive_claim_ack(struct stack *st, const struct xts_head *head, con
 	if (call && call->type == XTS_CMD_CLAIM && call->token == m->token && !head->error) {
 		if (!m->proxy_id) {
 			channel_fail(st, EPROTO);
-			return;
+			return false;
 		}
 		if (!message_credits(s, m->post_credits))
-			return;
+			return false;
 		s->local = m->local;
 		s->peer = m->peer;
 	}
 	if (s)
 		receive_reply(st, head, XTS_CMD_CLAIM, m->proxy_id, m->token, NULL, frame, 0, 0);
+	return false;
 }
 
 /*
@@ -195,25 +201,27 @@ static bool is_due(struct xts_sock *listener)
 	return listener->shared ? share_offered(listener) : xts_credit_receive(&listener->grant, 1) == 0;
 }
 
-static void receive_newconn(struct stack *st, const struct xts_head *head, const struct xts_newconn *m)
+bool message_newconn(struct stack *st, const struct xts_head *head, const struct xts_newconn *m,
+		     struct xts_rx_frame *frame)
 {
 	struct xts_sock *listener = table_find(st, head->id), *s;
 	uint32_t window;
 
+	(void)frame;
 	if (!m->proxy_id || (listener && !listener->closing && !is_due(listener))) {
 		channel_fail(st, EPROTO);
-		return;
+		return false;
 	}
 	if (listener && listener->closing && listener->key)
-		return; /* it goes back with the listener, which the proxy is about to learn */
+		return false; /* it goes back with the listener, which the proxy is about to learn */
 	if (!listener || listener->closing) {
 		refuse(st, NULL, m->proxy_id);
-		return;
+		return false;
 	}
 	s = socket_make(st, listener->family);
 	if (!s) {
 		refuse(st, listener, m->proxy_id);
-		return;
+		return false;
 	}
 	s->proxy_id = m->proxy_id;
 	s->state = TCP_STATE_ESTABLISHED;
@@ -234,7 +242,7 @@ static void receive_newconn(struct stack *st, const struct xts_head *head, const
 	window = st->settings.window_bytes < s->window_max ? st->settings.window_bytes : s->window_max;
 	xts_credit_grant_init(&s->grant, push_window(s, window));
 	if (!message_credits(s, m->post_credits))
-		return;
+		return false;
 	if (listener->accept_last)
 		listener->accept_last->accept_next = s;
 	else
@@ -249,6 +257,7 @@ static void receive_newconn(struct stack *st, const struct xts_head *head, const
 	status_state(s);
 	status_data(listener);
 	socket_changed(listener, EPOLLIN);
+	return false;
 }
 
 /* Data for a socket: true when the frame has been taken over. */
@@ -285,7 +294,8 @@ static void receive_closed(struct xts_sock *s)
 }
 
 /* True when the frame has been taken over. */
-static bool receive_recv(struct stack *st, const struct xts_head *head, const struct xts_recv *m, struct xts_rx_frame *frame)
+bool message_recv(struct stack *st, const struct xts_head *head, const struct xts_recv *m,
+		  struct xts_rx_frame *frame)
 {
 	struct xts_sock *s = message_target(st, head->id);
 	struct channel *c = st->channel;
@@ -340,93 +350,62 @@ static bool receive_recv(struct stack *st, const struct xts_head *head, const st
 	return taken;
 }
 
+/* --- replies to calls ------------------------------------------------------------------------------------------------ */
+
+bool message_listen_ack(struct stack *st, const struct xts_head *head, const struct xts_listen_ack *m,
+			struct xts_rx_frame *frame)
+{
+	receive_reply(st, head, XTS_CMD_LISTEN, m->proxy_id, m->token, &m->local, frame, 0, 0);
+	return false;
+}
+
+bool message_bind_ack(struct stack *st, const struct xts_head *head, const struct xts_bind_ack *m,
+		      struct xts_rx_frame *frame)
+{
+	receive_reply(st, head, XTS_CMD_BIND, m->proxy_id, m->token, &m->local, frame, 0, 0);
+	return false;
+}
+
+bool message_sockopt_ack(struct stack *st, const struct xts_head *head, const struct xts_sockopt_ack *m,
+			 struct xts_rx_frame *frame)
+{
+	receive_reply(st, head, XTS_CMD_SETSOCKOPT, m->proxy_id, m->token, NULL, frame, XTS_SOCKOPT_ACK_BYTES, m->length);
+	return false;
+}
+
+bool message_ioctl_ack(struct stack *st, const struct xts_head *head, const struct xts_ioctl_ack *m,
+		       struct xts_rx_frame *frame)
+{
+	receive_reply(st, head, XTS_CMD_IOCTL, m->proxy_id, m->token, NULL, frame, XTS_IOCTL_ACK_BYTES, m->length);
+	return false;
+}
+
+bool message_share_ack(struct stack *st, const struct xts_head *head, const struct xts_share_ack *m,
+		       struct xts_rx_frame *frame)
+{
+	receive_reply(st, head, XTS_CMD_SHARE, m->proxy_id, m->token, &m->local, frame, 0, 0);
+	return false;
+}
+
+bool message_park_ack(struct stack *st, const struct xts_head *head, const struct xts_park_ack *m,
+		      struct xts_rx_frame *frame)
+{
+	receive_reply(st, head, XTS_CMD_PARK, 0, m->token, NULL, frame, 0, 0);
+	return false;
+}
+
+/* --- all of them ----------------------------------------------------------------------------------------------------- */
+
 /* Handles a sequenced message and recycles its frame, unless the data in it is kept. copy: its first 128 bytes. */
 void message_receive(struct stack *st, struct xts_rx_frame *frame, const struct xts_head *head, const uint8_t *copy)
 {
 	struct channel *c = st->channel;
-	union {
-		struct xts_connect_ack connect_ack;
-		struct xts_listen_ack listen_ack;
-		struct xts_newconn newconn;
-		struct xts_recv recv;
-		struct xts_recv_pdu recv_pdu;
-		struct xts_bind_ack bind_ack;
-		struct xts_sockopt_ack sockopt_ack;
-		struct xts_ioctl_ack ioctl_ack;
-		struct xts_share_ack share_ack;
-		struct xts_park_ack park_ack;
-		struct xts_claim_ack claim_ack;
-	} m;
-	bool taken = false, bad = false;
+	int taken = message_dispatch(st, head, copy, frame->bytes, frame);
 
-	switch (head->type) {
-	case XTS_REPLY_RECV:
-		bad = xts_recv_decode(&m.recv, copy, frame->bytes);
-		if (!bad)
-			taken = receive_recv(st, head, &m.recv, frame);
-		break;
-	case XTS_REPLY_RECV_PDU:
-		bad = xts_recv_pdu_decode(&m.recv_pdu, copy, frame->bytes);
-		if (!bad)
-			taken = pdu_message(st, head, &m.recv_pdu, frame);
-		break;
-	case XTS_REPLY_CONNECT_ACK:
-		bad = xts_connect_ack_decode(&m.connect_ack, copy, frame->bytes);
-		if (!bad)
-			receive_connect_ack(st, head, &m.connect_ack);
-		break;
-	case XTS_REPLY_NEWCONN:
-		bad = xts_newconn_decode(&m.newconn, copy, frame->bytes);
-		if (!bad)
-			receive_newconn(st, head, &m.newconn);
-		break;
-	case XTS_REPLY_LISTEN_ACK:
-		bad = xts_listen_ack_decode(&m.listen_ack, copy, frame->bytes);
-		if (!bad)
-			receive_reply(st, head, XTS_CMD_LISTEN, m.listen_ack.proxy_id, m.listen_ack.token,
-				      &m.listen_ack.local, frame, 0, 0);
-		break;
-	case XTS_REPLY_BIND_ACK:
-		bad = xts_bind_ack_decode(&m.bind_ack, copy, frame->bytes);
-		if (!bad)
-			receive_reply(st, head, XTS_CMD_BIND, m.bind_ack.proxy_id, m.bind_ack.token, &m.bind_ack.local,
-				      frame, 0, 0);
-		break;
-	case XTS_REPLY_SOCKOPT_ACK:
-		bad = xts_sockopt_ack_decode(&m.sockopt_ack, copy, frame->bytes);
-		if (!bad)
-			receive_reply(st, head, XTS_CMD_SETSOCKOPT, m.sockopt_ack.proxy_id, m.sockopt_ack.token, NULL,
-				      frame, XTS_SOCKOPT_ACK_BYTES, m.sockopt_ack.length);
-		break;
-	case XTS_REPLY_IOCTL_ACK:
-		bad = xts_ioctl_ack_decode(&m.ioctl_ack, copy, frame->bytes);
-		if (!bad)
-			receive_reply(st, head, XTS_CMD_IOCTL, m.ioctl_ack.proxy_id, m.ioctl_ack.token, NULL, frame,
-				      XTS_IOCTL_ACK_BYTES, m.ioctl_ack.length);
-		break;
-	case XTS_REPLY_SHARE_ACK:
-		bad = xts_share_ack_decode(&m.share_ack, copy, frame->bytes);
-		if (!bad)
-			receive_reply(st, head, XTS_CMD_SHARE, m.share_ack.proxy_id, m.share_ack.token, &m.share_ack.local,
-				      frame, 0, 0);
-		break;
-	case XTS_REPLY_PARK_ACK:
-		bad = xts_park_ack_decode(&m.park_ack, copy, frame->bytes);
-		if (!bad)
-			receive_reply(st, head, XTS_CMD_PARK, 0, m.park_ack.token, NULL, frame, 0, 0);
-		break;
-	case XTS_REPLY_CLAIM_ACK:
-		bad = xts_claim_ack_decode(&m.claim_ack, copy, frame->bytes);
-		if (!bad)
-			receive_claim_ack(st, head, &m.claim_ack, frame);
-		break;
-	default:
-		bad = true; /* the link lets none through */
-	}
-	if (bad)
-		channel_fail(st, EBADMSG);
+	if (taken < 0)
+		channel_fail(st, -taken);
 	if (st->channel != c)
 		return; /* the queue goes, and this frame with it */
-	if (!taken)
+	if (taken <= 0)
 		frame_recycle(st, frame);
 }

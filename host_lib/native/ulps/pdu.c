@@ -18,6 +18,7 @@
 #include "core/buffer.h"
 #include "core/channel.h"
 #include "core/message.h"
+#include "core/message_dispatch.h"
 #include "core/outbox.h"
 #include "core/socket.h"
 #include "core/stack.h"
@@ -218,7 +219,8 @@ static void receive_event(struct xts_sock *s, const struct xts_recv_pdu *m)
 	socket_changed(s, EPOLLOUT);
 }
 
-bool pdu_message(struct stack *st, const struct xts_head *head, const struct xts_recv_pdu *m, struct xts_rx_frame *frame)
+bool message_recv_pdu(struct stack *st, const struct xts_head *head, const struct xts_recv_pdu *m,
+		      struct xts_rx_frame *frame)
 {
 	struct xts_sock *s = message_target(st, head->id);
 	struct channel *c = st->channel;

@@ -34,8 +34,6 @@ struct pdu {
 /* With what malloc() takes for itself: what waits must not cost more than the credits it has taken. */
 _Static_assert(sizeof(struct pdu) + 16 <= XTS_PDU_CREDITS, "struct pdu");
 
-/* True when the frame has been taken over. */
-bool pdu_message(struct stack *st, const struct xts_head *head, const struct xts_recv_pdu *m, struct xts_rx_frame *frame);
 bool pdu_stream_data(struct xts_sock *s, uint32_t bytes); /* beside PDUs; false: it cannot be there */
 bool pdu_is_open(const struct xts_sock *s);   /* the end of a PDU has not come yet */
 bool pdu_is_readable(const struct xts_sock *s); /* of a socket with PDUs: a receive call has something to give */
