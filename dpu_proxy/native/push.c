@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "pushed.h"
+#include "share.h"
 
 #define PUSH_BYTES 8u /* read_bytes, flags, ulp_id */
 #define ALONG_HEAD_BYTES 8u /* of each that comes along with CONNECT: request, bytes */
