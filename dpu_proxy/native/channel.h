@@ -36,7 +36,7 @@
 #include "tenant.h"
 #include "token.h"
 #include "timer.h"
-#include "trim.h"
+#include "trim_heap.h"
 #include "ulp/handshake_pool.h"
 #include "ulp/ulp.h"
 #include "worker.h"
@@ -148,6 +148,7 @@ struct channel {
 	int life_fd;
 	bool epoch_live;          /* the link is up and nothing has ended it yet */
 	struct connection *refusing; /* a listener that its host has closed, whose backlog is being reset; NULL: none */
+	bool refusing_unwaited;   /* nobody waits for its CLOSED */
 	bool ending;              /* connections of an epoch that is over are being closed (ending.c) */
 	bool ending_reset;        /* by reset */
 	bool dying;               /* to be freed at the end of a round, when nothing is ending any more */

@@ -422,13 +422,14 @@ void connection_close_listener(struct connection *c)
 	c->channel->refusing = NULL;
 	if (c->shared)
 		share_leave(c, true);
+	c->unwaited = c->channel->refusing_unwaited;
 	close_at_once(c);
 	connection_wake(c);
 }
 
 void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 {
-	bool unread = read_bytes != (c->received_bytes & (XTS_CREDITS_MAX - 1));
+	bool unread = read_bytes != (c->received_bytes & (XTS_CREDITS_MAX - 1)), unwaited;
 
 	if (c->close_reply)
 		return;
@@ -439,11 +440,13 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 		return;
 	}
 	c->connect_reply = false;
-	c->unwaited = !(flags & (XTS_FLAG_ABORT | XTS_FLAG_LINGER)); /* a host that makes the socket anew aborts, and waits */
+	unwaited = !(flags & (XTS_FLAG_ABORT | XTS_FLAG_LINGER)); /* a host that makes the socket anew aborts, and waits */
 	if (c->state == CONNECTION_LISTENER) {
+		c->channel->refusing_unwaited = unwaited;
 		connection_close_listener(c);
 		return;
 	}
+	c->unwaited = unwaited;
 	if (c->shared) /* bound, and not listening yet */
 		share_leave(c, true);
 	if (c->state != CONNECTION_ESTABLISHED || flags & XTS_FLAG_ABORT || unread || c->error || has_unread(c)) {

@@ -14,7 +14,7 @@
 
 #include "pushed.h"
 #include "share.h"
-#include "trim.h"
+#include "trim_heap.h"
 #include "worker_inside.h"
 
 #define EVENTS 256

@@ -1,4 +1,4 @@
-/* epoll_wait and its kin, on sets of both kinds. */
+/* epoll_wait, epoll_pwait and epoll_pwait2, on sets of both kinds. */
 #include "epoll_set.h"
 
 #include "limit.h"

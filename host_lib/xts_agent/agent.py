@@ -6,8 +6,8 @@ there, what the process had still put into its ring is sent, and GOODBYE for its
 queue is closed and opened anew for the next (pool.py).
 
 Each interface has an opener and a pool of its own. A process gets a queue of the interface of which the smallest share
-is in use, unless it is related to a process that is attached (kin.py): connections and listeners are handed on within
-one proxy only, so that parents and children belong on one interface while it has a queue.
+is in use, unless it is related to a process that is attached (related_processes.py): connections and listeners are
+handed on within one proxy only, so that parents and children belong on one interface while it has a queue.
 
 When all queues are in use, a relay serves a process all the same, if the operator wants it (relay.py).
 
@@ -38,7 +38,7 @@ from xts_messages.printable import printable
 from xts_messages.refusals import Refusals
 from xts_messages.table import RELAY_SHIFT
 
-from xts_agent import kin, opener, relay_keeper
+from xts_agent import opener, related_processes, relay_keeper
 from xts_agent.config import AgentConfig
 from xts_agent.pool import Pool, Slot, State
 from xts_agent.relay import Relay, Relayed
@@ -210,7 +210,7 @@ class Agent:
         if len(self.pools) == 1:
             return None
         homes = {a.peer.pid: _pool_of(a.tag) for a in self.endpoint.attachments}
-        found = kin.related(peer.pid, homes)
+        found = related_processes.related(peer.pid, homes)
         return homes[found] if found else None
 
     def _check_account(self, uid: int) -> None:

@@ -15,7 +15,7 @@
  */
 #include "afxdp.h"
 #include "afxdp_rings.h"
-#include "own.h"
+#include "own_descriptors.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

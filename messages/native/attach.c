@@ -7,7 +7,7 @@
 #include "attach.h"
 #include "afxdp.h"
 #include "environment.h"
-#include "own.h"
+#include "own_descriptors.h"
 #include "shm.h"
 
 #include <fcntl.h>

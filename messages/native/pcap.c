@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "notice.h"
-#include "own.h"
+#include "own_descriptors.h"
 #include "queue.h"
 #include "ulp_wire.h"
 #include "wire.h"

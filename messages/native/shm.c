@@ -15,7 +15,7 @@
  * one system call wakes, however many frames follow.
  */
 #include "shm.h"
-#include "own.h"
+#include "own_descriptors.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>

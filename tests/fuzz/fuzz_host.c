@@ -178,7 +178,7 @@ void xts_detach(struct xts_attachment *attachment)
 	memset(attachment, 0, sizeof *attachment);
 }
 
-/* In place of progress.c: one thread, so that an input always does the same. */
+/* In place of progress_thread.c: one thread, so that an input always does the same. */
 void progress_need(struct stack *st)
 {
 	(void)st;

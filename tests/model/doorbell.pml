@@ -14,7 +14,7 @@
  *   take()                          sleep_on_channel() in wait.c: what whoever has slept on the queue does
  *   application                     wait_beside(), lead(), hand_over(), wake_one() in wait.c
  *   leave()                         stack_rest() in stack.c
- *   progress                        one_turn(), leave_armed(), progress_need() in progress.c
+ *   progress                        one_turn(), leave_armed(), progress_need() in progress_thread.c
  *   program                         xts_epoll() in epoll.c, epoll_end_turn() in epoll_fd.c; mirrors_update() in mirror.c
  *
  * Parameters: THREADS in calls, FRAMES for the program; MIRROR (the program sleeps on a mirror, not on a context), TURN (XTS_EPOLL_TURN). Variants that must fail,

@@ -19,7 +19,7 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "link.h"
-#include "own.h"
+#include "own_descriptors.h"
 #include "processes/inherit.h"
 #include "queue.h"
 #include "waiting/wait.h"

@@ -21,7 +21,7 @@
 #include "queue.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
-#include "waiting/progress.h"
+#include "waiting/progress_thread.h"
 #include "waiting/wait.h"
 #include "xts.h"
 

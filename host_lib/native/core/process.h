@@ -1,5 +1,5 @@
 /*
- * The process: its stacks, its threads, fork and exit (process.c), and which stack a thread's new sockets come into (choice.c).
+ * The process: its stacks, its threads, fork and exit (process.c), and which stack a thread's new sockets come into (choose_stack.c).
  *
  * With the setting `process` all threads use one stack for each endpoint; with `thread` each has its own; with a number the threads
  * are spread over so many. A program may also make a stack and say that a thread uses it (xts_stack_create(), xts_stack_use()).
@@ -23,7 +23,7 @@ void process_unlock(void);
 struct stack *process_stacks(void);           /* the first; the others follow */
 struct stack *process_next(const struct stack *st);
 struct stack *process_add_stack(void);        /* to the list, under the lock; NULL: no memory, or too many */
-struct stack *process_own_stack(void);        /* where the calling thread's new sockets come: choice.c */
+struct stack *process_own_stack(void);        /* where the calling thread's new sockets come: choose_stack.c */
 struct stack *process_stack_at(const char *endpoint); /* the same, for an endpoint; NULL: no memory, or too many */
 struct stack *process_new_stack(const char *endpoint); /* one that no setting gives to a thread; or NULL */
 void choice_thread_ends(struct thread *t);

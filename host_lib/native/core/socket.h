@@ -1,5 +1,5 @@
 /*
- * Sockets, and the table of them (table.c).
+ * Sockets, and the table of them (socket_table.c).
  *
  * A socket keeps the kernel's own variables: state is sk_state, phase is the socket's SS_*, shutdown is sk_shutdown, done is
  * SOCK_DONE, error is sk_err. The calls then follow the kernel's code paths, and with them its errno.
@@ -125,7 +125,7 @@ static inline uint16_t socket_ulp(const struct xts_sock *s, unsigned direction)
 	return s->ulps.depth[direction] ? s->ulps.id[direction][s->ulps.depth[direction] - 1] : 0;
 }
 
-/* --- the table: table.c ------------------------------------------------------------------------------------------------ */
+/* --- the table: socket_table.c ------------------------------------------------------------------------------------------------ */
 
 struct xts_sock *table_allocate(struct stack *st);     /* NULL: full */
 struct xts_sock *table_find(struct stack *st, uint32_t id); /* by the peer's word: also closing ones; NULL: no such here */

@@ -11,7 +11,7 @@
 #include "queue.h"
 #include "waiting/epoll.h"
 #include "waiting/mirror.h"
-#include "waiting/progress.h"
+#include "waiting/progress_thread.h"
 #include "waiting/signals.h"
 #include "waiting/wait.h"
 #include "xts.h"

@@ -20,7 +20,7 @@
  *
  * What cannot leave at once for want of frame credits (a close, an advert, small data already accepted) is noted in the socket's
  * todo bits, and the socket is in the channel's outbox until it has left (outbox.h). If the application sleeps elsewhere meanwhile,
- * the progress thread (progress.h) sees to it.
+ * the progress thread (progress_thread.h) sees to it.
  */
 #ifndef XTS_STACK_H
 #define XTS_STACK_H
@@ -35,7 +35,7 @@
 #include "core/error.h"
 #include "core/settings.h"
 #include "processes/inherit.h"
-#include "waiting/progress.h"
+#include "waiting/progress_thread.h"
 #include "waiting/wait.h"
 
 struct block;
@@ -50,7 +50,7 @@ enum { STACK_FREE, STACK_USED };
 struct stack {
 	pthread_mutex_t lock;
 	struct stack *_Atomic next; /* in order of creation; stacks are never freed */
-	/* Whose it is; changed under the process's lock: choice.c. */
+	/* Whose it is; changed under the process's lock: choose_stack.c. */
 	_Atomic uint8_t use;       /* STACK_FREE, or it is somebody's */
 	uint32_t place;            /* in the list: its number for the program */
 	uint32_t slot;             /* the thread, or the group of threads, that it is for; or STACK_EXPLICIT */
@@ -68,7 +68,7 @@ struct stack {
 	char attach_error[ATTACH_ERROR_BYTES]; /* the same of one that could not be opened, as a sentence; else empty */
 
 	/* sockets */
-	struct block *blocks, *last_block; /* of the table, this stack's (table.c) */
+	struct block *blocks, *last_block; /* of the table, this stack's (socket_table.c) */
 	struct xts_sock *free_sockets;
 	uint32_t sockets;          /* in use */
 	unsigned asked;            /* sockets that have sent since they last received */

@@ -18,11 +18,11 @@
 #include "core/reason.h"
 #include "core/socket.h"
 #include "core/stack.h"
-#include "own.h"
+#include "own_descriptors.h"
 #include "processes/inherit.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
-#include "waiting/progress.h"
+#include "waiting/progress_thread.h"
 #include "waiting/wait.h"
 
 #define EVENTS 16

@@ -22,7 +22,7 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "credit.h"
-#include "own.h"
+#include "own_descriptors.h"
 #include "processes/inherit.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"

@@ -17,7 +17,7 @@
 #include "core/process.h"
 #include "core/socket.h"
 #include "core/stack.h"
-#include "own.h"
+#include "own_descriptors.h"
 #include "processes/inherit.h"
 
 struct sharers {

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "core/stack.h"
-#include "own.h"
+#include "own_descriptors.h"
 #include "waiting/wait.h"
 
 static int make(void)

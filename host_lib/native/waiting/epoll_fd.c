@@ -12,7 +12,7 @@
 #include "core/channel.h"
 #include "core/error.h"
 #include "core/stack.h"
-#include "own.h"
+#include "own_descriptors.h"
 #include "waiting/epoll.h"
 #include "waiting/foreign.h"
 #include "xts.h"

@@ -9,7 +9,7 @@
 #include "core/process.h"
 #include "core/socket.h"
 #include "core/stack.h"
-#include "own.h"
+#include "own_descriptors.h"
 #include "waiting/epoll.h"
 #include "waiting/foreign.h"
 #include "waiting/wait.h"
@@ -22,12 +22,12 @@
 /* A registration. */
 struct member {
 	struct member *next;
-	int number;                /* a socket, or */
-	void *inner;               /* a context, and its stack */
+	void *inner;               /* a context, and its stack; else NULL, and a socket: */
 	struct stack *stack;
+	int number;
 	uint32_t key;
-	int fd;                    /* a duplicate of its descriptor: it is in the set until the registration ends */
 	struct epoll_event event;  /* as asked for */
+	int fd;                    /* a duplicate of its descriptor: it is in the set until the registration ends */
 };
 
 /* Under the lock of the context's stack. */

@@ -17,10 +17,10 @@
 #include "core/error.h"
 #include "core/socket.h"
 #include "core/stack.h"
-#include "own.h"
+#include "own_descriptors.h"
 #include "processes/inherit.h"
 #include "waiting/mirror.h"
-#include "waiting/progress.h"
+#include "waiting/progress_thread.h"
 #include "xts.h"
 
 #define SEND_BUFFER_BYTES 4608 /* the kernel's least */

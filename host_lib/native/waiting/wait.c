@@ -43,7 +43,7 @@
 #include "processes/inherit.h"
 #include "queue.h"
 #include "waiting/mirror.h"
-#include "waiting/progress.h"
+#include "waiting/progress_thread.h"
 #include "waiting/signals.h"
 #include "waiting/wait.h"
 #include "xts_private.h"

@@ -4,8 +4,8 @@
  * keeps blocks. So a proxy would stay as large as its busiest moment made it. A worker that has freed enough trims a second later, or
  * ten after it did so last, in the first round that has nothing else to do, or ten seconds later if there was none.
  */
-#ifndef XTS_TRIM_H
-#define XTS_TRIM_H
+#ifndef XTS_TRIM_HEAP_H
+#define XTS_TRIM_HEAP_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "trim.h"
+#include "trim_heap.h"
 
 #include <malloc.h>
 #include <stdlib.h>

@@ -16,11 +16,11 @@
 #include "core/clock.h"
 #include "core/stack.h"
 #include "link.h"
-#include "own.h"
+#include "own_descriptors.h"
 #include "processes/inherit.h"
 #include "queue.h"
 #include "waiting/mirror.h"
-#include "waiting/progress.h"
+#include "waiting/progress_thread.h"
 #include "waiting/wait.h"
 
 void progress_wake(struct stack *st)

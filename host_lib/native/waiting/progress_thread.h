@@ -1,4 +1,4 @@
-/* The progress thread of a stack: progress.c. */
+/* The progress thread of a stack: progress_thread.c. */
 #ifndef XTS_PROGRESS_H
 #define XTS_PROGRESS_H
 

@@ -1,5 +1,5 @@
-/* Descriptors of the library's own: see own.h. */
-#include "own.h"
+/* Descriptors of the library's own: see own_descriptors.h. */
+#include "own_descriptors.h"
 
 #include <unistd.h>
 
