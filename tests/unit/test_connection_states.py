@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 
 import pytest
 from xts_docs import states
-from xts_messages import generated
 from xts_proxy.workers import CONNECTION_STATES
+
+TOP = Path(__file__).resolve().parents[2]
 
 
 def test_the_page_is_of_this_table() -> None:
     for name, made in ((states.PAGE, states.page), (states.PICTURE, states.picture)):
-        assert (generated.TOP / name).read_text() == made(), "run python -m xts_docs.states"
+        assert (TOP / name).read_text() == made(), "run python -m xts_docs.states"
 
 
 def test_states_are_those_of_the_status() -> None:

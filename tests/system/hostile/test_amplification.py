@@ -37,6 +37,7 @@ MAKES = {
     "XTS_CMD_IOCTL": "protocols: ulp_mib",
     "XTS_LINK_HELLO": "nothing: the queue's memory is there already, its clients are limited",
     "XTS_LINK_TOKEN": "nothing: the link has room for one, and the next takes its place",
+    "XTS_RELAY_CARRIED": "a channel behind a relay, with its first HELLO: relayed_max, and its own tenant from then on",
 }
 #: Of the kernel, per message: inet_bind_bucket and inet_bind2_bucket.
 IN_KERNEL = {"XTS_CMD_BIND": 256}

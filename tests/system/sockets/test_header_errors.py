@@ -43,6 +43,7 @@ NOT_PROVOKED = {
     ("epoll_fd", "ENOMEM"): "no memory",
     ("fileno", "ENFILE"): "the system's limit of descriptors",
     ("fileno", "ENOMEM"): "no memory",
+    ("stack_use", "ENOMEM"): "no memory",
     ("ulp_connect", "EMSGSIZE"): "tests/system/protocols: connecting with pushes",
     ("ulp_handshake", "EAGAIN"): "tests/system/protocols: non-blocking handshakes",
     ("ulp_tell", "EAGAIN"): "the protocol changes between two looks",

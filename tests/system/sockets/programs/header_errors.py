@@ -127,6 +127,22 @@ def info(c: Calls) -> int:
 
 
 row("alone", "get_info ENOTCONN")(info)
+simple("alone", "stack_create ENAMETOOLONG", b"x" * 200)
+simple("alone", "stack_use ENOENT", BAD)
+simple("alone", "stack_release ENOENT", BAD)
+simple("alone", "stack_of EBADF", BAD)
+
+
+@row("alone", "stack_create ENOMEM")
+def too_many_stacks(c: Calls) -> int:
+    """The last row that makes stacks: all 1024 are taken then."""
+    for _ in range(1025):
+        made = c.call("stack_create", None)
+        if made < 0:
+            return made
+    return 0
+
+
 row("alone", "epoll_ctx_create_flags EINVAL")(lambda c: context(c, 64))
 
 
