@@ -79,6 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	case XTS_CMD_SEND_PDU: PAYLOAD_WITHIN(send_pdu, XTS_SEND_PDU_BYTES, data, bytes); break;
 	case XTS_REPLY_RECV_PDU: PAYLOAD_WITHIN(recv_pdu, XTS_RECV_PDU_BYTES, data, bytes); break;
 	case XTS_CMD_GIVE_BACK: PAYLOAD_WITHIN(give_back, XTS_GIVE_BACK_BYTES, data, bytes); break;
+	case XTS_RELAY_CARRIED: PAYLOAD_WITHIN(carried, XTS_CARRIED_BYTES, data, bytes); break;
 	default:
 		/* A message added to the table must be added here. */
 		ENSURE(!xts_type_bytes(head.type) || head.type == XTS_LINK_FRAME_ACK);
