@@ -124,6 +124,8 @@ static void expired(struct timer *timer)
 void pushed_timer(struct connection *c)
 {
 	c->pushed->timer_due = false;
+	if (c->fd < 0)
+		return; /* closed since it expired: a handshake must not fail any more, for the host is told CLOSED only */
 	if (c->orphan && !orphan_goes_on(c))
 		return;
 	if (c->lingering && c->pushed->started)
