@@ -12,7 +12,6 @@ import json
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -26,7 +25,7 @@ from . import demo_job, demo_picture
 from .access import LabError, afxdp_unavailable, missing_privilege
 from .demo_job import Task, certificate_in, make_file, trust_tables
 from .demo_measure import MEASURED_CORES, ROWS, WAYS, Found, Plan, bench, check_bench, found_in, rows_named
-from .places import LabPlace, LoopbackPlace, Place, two_cores
+from .places import LabPlace, LoopbackPlace, Place, certificates_folder, two_cores
 
 FILE_MB = 32
 ROUNDS = 3
@@ -160,7 +159,7 @@ def show(options: argparse.Namespace, console: Console) -> None:
     if options.plot:
         demo_picture.check_drawing(options.plot)
     queues = choose_queues(options.queue, console)
-    with tempfile.TemporaryDirectory(prefix="xts-demo-") as directory, console.status(f"a file of {options.size} MB"):
+    with certificates_folder() as directory, console.status(f"a file of {options.size} MB"):
         task = Task(*make_file(options.cache, options.size), certificate_in(Path(directory)))
         tables = trust_tables(task.certificate)
         labs: list[Place] = [LabPlace(queue, tables) for queue in queues]

@@ -8,6 +8,7 @@ loopback they are all this machine, and the proxy, which needs no privilege on a
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -31,8 +32,18 @@ from .processes import wait_ready
 LAB_PREFIX = "xts-demo-"
 
 
+def certificates_folder() -> tempfile.TemporaryDirectory[str]:
+    """For a demo's certificates and their keys; its name has the number of the process, as that of its lab has."""
+    return tempfile.TemporaryDirectory(prefix=f"{LAB_PREFIX}{os.getpid()}-")
+
+
 def remove_abandoned() -> None:
-    """Takes down the labs of demos that were killed before they could."""
+    """Takes down the labs of demos that were killed before they could, and removes the keys they made."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{LAB_PREFIX}[0-9]*-*"):
+        pid = folder.name.removeprefix(LAB_PREFIX).partition("-")[0]
+        with suppress(FileNotFoundError):  # the next of two demos removes it as well
+            if not Path("/proc", pid).exists() and folder.lstat().st_uid == os.geteuid():
+                shutil.rmtree(folder, ignore_errors=True)  # which follows no symbolic link
     for directory in RUN_DIRECTORY.glob(f"{LAB_PREFIX}*"):
         pid = directory.name.removeprefix(LAB_PREFIX)
         if pid.isdigit() and not Path("/proc", pid).exists():

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -85,9 +86,12 @@ def test_a_killed_demo_is_cleaned_up_by_the_next(tmp_path: Path) -> None:
             time.sleep(0.02)
         demo.kill()
         demo.wait()
+    keys = list(Path(tempfile.gettempdir()).glob(f"{LAB_PREFIX}{demo.pid}-*/*.key.pem"))
     records = list(lab.records().values())
     server = int((lab.directory / "nginx" / "nginx.pid").read_text())
     remove_abandoned()
+    assert keys
+    assert not any(key.parent.exists() for key in keys)
     assert records
     assert not any(record.alive for record in records)
     deadline = time.monotonic() + 5
