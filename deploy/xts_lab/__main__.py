@@ -12,6 +12,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from rich.console import Console
 from rich.table import Table
 from xts_messages.command_line import add_common, add_watch, watch
+from xts_messages.standard_output import ends_with_reader
 
 from . import topology
 from .access import LabError
@@ -188,6 +189,7 @@ def _logs(options: argparse.Namespace) -> int:
     return 0
 
 
+@ends_with_reader
 def main(argv: list[str] | None = None) -> int:
     """The command; returns its exit status."""
     options = _parser().parse_args(argv)

@@ -20,6 +20,7 @@ from pathlib import Path
 from pyroute2.netlink.exceptions import NetlinkError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from xts_messages.standard_output import ends_with_reader
 
 from . import demo_job, demo_picture
 from .access import LabError, afxdp_unavailable, missing_privilege
@@ -179,6 +180,7 @@ def show(options: argparse.Namespace, console: Console) -> None:
         demo_picture.plot(options.plot, found, plan.rows)
 
 
+@ends_with_reader
 def main(argv: list[str] | None = None) -> int:
     """The command; returns its exit status."""
     options = _arguments(argv)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from xts_messages import attach_token
 from xts_messages.command_line import add_common, add_watch, watch
+from xts_messages.standard_output import ends_with_reader
 
 from xts_proxy import WIPES_MEMORY, config_tls
 from xts_proxy.config import Config, ConfigError, Proxy, load, read, render
@@ -76,6 +77,7 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
+@ends_with_reader
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0; 1 for a mistake in a file or a failure, told on stderr; 2 for a wrong command line."""
     options = parser().parse_args(arguments)

@@ -7,6 +7,8 @@ import os
 import socket
 import sys
 
+from xts_messages.standard_output import ends_with_reader
+
 from xts_agent.agent import Agent, stop_on_signals
 from xts_agent.config import ConfigError, load, parser
 
@@ -23,6 +25,7 @@ def announce(line: str, ready_fd: int | None) -> None:
             notify.sendto(b"READY=1", "\0" + address[1:] if address.startswith("@") else address)
 
 
+@ends_with_reader
 def main(arguments: list[str] | None = None) -> int:
     """Runs until SIGTERM. 0; 1: could not serve; 2: bad configuration. What went wrong is on standard error."""
     options = parser().parse_args(arguments)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from rich.console import Console
+from xts_messages.standard_output import ends_with_reader
 from xts_messages.version import __version__
 
 from . import report
@@ -17,6 +18,7 @@ from .attacks import ATTACKS
 from .measure import Result, Settings, run
 
 
+@ends_with_reader
 def main() -> int:
     """Exit status: 0, all held; 1, a bystander noticed more than it may; 2, it could not be measured."""
     names = [attack.name for attack in ATTACKS]

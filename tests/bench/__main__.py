@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from xts_messages.standard_output import ends_with_reader
 
 from . import analysis, certificates, environment, haproxy, memory, options, programs, report, results, served, targets
 from .beds import Bed, loopback, raised
@@ -167,6 +168,7 @@ def _refusal(asked: Asked) -> str | None:
     return None
 
 
+@ends_with_reader
 def main() -> int:
     arguments = options.parser(__doc__ or "").parse_args()
     console = Console(width=max(130, Console().width) if not sys.stdout.isatty() else None)

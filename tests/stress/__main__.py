@@ -9,12 +9,14 @@ import sys
 import time
 from pathlib import Path
 
+from xts_messages.standard_output import ends_with_reader
 from xts_messages.version import __version__
 
 from .session import run
 from .settings import add_arguments, from_arguments
 
 
+@ends_with_reader
 def main() -> int:
     """Exit status: 0, all was right; 1, something was wrong; 2, the run could not be made."""
     parser = argparse.ArgumentParser(

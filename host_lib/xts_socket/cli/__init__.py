@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from xts_messages.command_line import add_common
+from xts_messages.standard_output import ends_with_reader
 
 _VERBS = ("run", "dev", "status", "doctor", "ping", "rules", "env", "files", "build-flags", "completion")
 
@@ -53,6 +54,7 @@ def make_parser(chosen: Sequence[str] = _VERBS) -> argparse.ArgumentParser:
     return parser
 
 
+@ends_with_reader
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0 well, 1 not, 2 wrong usage."""
     given = sys.argv[1:] if arguments is None else arguments
@@ -62,9 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _use_endpoint(parsed.endpoint)
     try:
         return int(parsed.run(parsed))
-    except BrokenPipeError:  # xts status | head
-        sys.stderr.close()
-        return 0
     except KeyboardInterrupt:
         return 130
     except OSError as failure:
