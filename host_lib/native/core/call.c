@@ -19,13 +19,13 @@ int first_request_wait(struct xts_sock *s)
 	struct stack *st = s->stack;
 	uint32_t id = s->id;
 
-	while (s->id == id && (s->open || s->kept) && s->opening && !s->lost) {
+	while (socket_is(s, id) && (s->open || s->kept) && s->opening && !s->lost) {
 		int r = wait_for(st, &s->callers, FOREVER, false);
 
 		if (r == -ENOBUFS)
 			return r;
 	}
-	if (s->id != id || !(s->open || s->kept))
+	if (!socket_is(s, id) || !(s->open || s->kept))
 		return -EBADF;
 	if (s->moved == MOVED)
 		return -ENOTCONN;
@@ -57,12 +57,12 @@ static int call_begin(struct xts_sock *s, uint8_t type, struct xts_tx_slot *slot
 		if (r != -EAGAIN)
 			return r;
 		channel_pump(st);
-		if (s->id == id && st->channel && !channel_can_send(st)) {
+		if (socket_is(s, id) && st->channel && !channel_can_send(st)) {
 			r = wait_for(st, &st->frame_waiters, FOREVER, false);
 			if (r == -ENOBUFS)
 				return r;
 		}
-		if (s->id != id)
+		if (!socket_is(s, id))
 			return -EBADF;
 	}
 }
@@ -158,9 +158,10 @@ int call_proxy(struct xts_sock *s, struct call *call)
 			break;
 		r = 0;
 	}
-	if (s->id == id && s->call == call)
-		s->call = NULL;
-	if (s->id == id)
+	if (socket_is(s, id)) {
+		if (s->call == call)
+			s->call = NULL;
 		wake(st, &s->callers); /* the next caller's turn */
+	}
 	return r ? r : -call->error;
 }

@@ -37,7 +37,7 @@ static int start(struct xts_sock *s, const struct xts_endpoint *peer, const stru
 			r = wait_for(st, &s->callers, FOREVER, false) == -ENOBUFS ? -ENOBUFS : -EAGAIN;
 		else if (!r)
 			r = channel_wait_slot(st, &slot);
-		if (s->id != id || !s->open) {
+		if (!socket_is_open(s, id)) {
 			if (!r)
 				xts_queue_abandon(st->channel->queue, &slot);
 			return -EBADF;
@@ -100,7 +100,6 @@ static int failed(struct xts_sock *s)
 
 int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t length, const struct along *along)
 {
-	uint32_t id = s->id;
 	struct xts_endpoint peer;
 	uint64_t deadline;
 	int r, again = -EALREADY;
@@ -133,15 +132,9 @@ int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t
 	while (s->state == TCP_STATE_SYN_SENT) {
 		if (s->nonblocking)
 			return again;
-		r = wait_interruptibly(s->stack, &s->writers, deadline, true);
-		if (s->id != id || !s->open)
-			return -EBADF;
-		if (r == -ETIMEDOUT)
-			return again;
-		if (r == -EINTR)
-			return interrupted(s->send_timeout_ns);
-		if (r == -ENOBUFS)
-			return r;
+		r = wait_to_send(s, deadline, true);
+		if (r)
+			return r == -EAGAIN ? again : r;
 	}
 	if (s->state == TCP_STATE_CLOSE)
 		return failed(s);

@@ -42,7 +42,7 @@ static int bind_socket(struct xts_sock *s, const struct sockaddr *address, sockl
 	    (!s->proxy_id || s->closing || !s->stack->channel))
 		return -EINVAL;
 	r = call_proxy(s, &call);
-	if (!r && s->id == id) {
+	if (!r && socket_is(s, id)) {
 		s->local = call.local;
 		s->bound = true;
 		s->bound_address = s->bound_address || !is_any(&call.local);
@@ -92,7 +92,7 @@ static int listen_socket(struct xts_sock *s, int backlog)
 		s->grant.limit = s->grant.window / 4;
 	}
 	r = call_proxy(s, &call);
-	if (s->id != id)
+	if (!socket_is(s, id))
 		return r;
 	if (r && !was_listening && s->state == TCP_STATE_LISTEN) {
 		s->state = TCP_STATE_CLOSE;
@@ -103,14 +103,14 @@ static int listen_socket(struct xts_sock *s, int backlog)
 		s->local = call.local;
 		s->shutdown = 0;
 	}
-	if (!r && sharing && !was_listening && share_name(s) && !named && s->id == id && s->state == TCP_STATE_LISTEN) {
+	if (!r && sharing && !was_listening && share_name(s) && !named && socket_is(s, id) && s->state == TCP_STATE_LISTEN) {
 		xts_credit_grant_init(&s->grant, window); /* as a listener of this process alone */
 		s->grant.outstanding = 0;
 		s->grant.unadvertised = window;
 		s->key = 0;
 		outbox_add(s, TODO_ADVERT);
 	}
-	if (s->id != id)
+	if (!socket_is(s, id))
 		return -EBADF;
 	status_state(s);
 	socket_changed(s, EPOLLHUP);
@@ -158,7 +158,6 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 {
 	struct stack *st = s->stack;
 	uint64_t deadline = deadline_after(s->receive_timeout_ns);
-	uint32_t id = s->id;
 	bool first = s->joint && !s->accept_first && !s->grant.outstanding;
 	int r;
 
@@ -171,7 +170,7 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 	listener_interest(s);
 	if (!s->accept_first && st->channel)
 		channel_pump(st);
-	while (s->id == id && s->open && !s->accept_first) {
+	while (!s->accept_first) {
 		if (s->lost && s->phase == PHASE_UNCONNECTED)
 			return -ENETDOWN;
 		if (s->state != TCP_STATE_LISTEN)
@@ -182,16 +181,10 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 		if (s->nonblocking)
 			deadline = now_ns() + NS_PER_MS;
 		first = false;
-		r = wait_interruptibly(st, &s->readers, deadline, false);
-		if (r == -ETIMEDOUT)
-			return -EAGAIN;
-		if (r == -EINTR)
-			return interrupted(s->receive_timeout_ns);
-		if (r == -ENOBUFS)
+		r = wait_to_receive(s, deadline, false);
+		if (r)
 			return r;
 	}
-	if (s->id != id || !s->open)
-		return -EBADF;
 	s = take_connection(s);
 	s->open = true;
 	s->nonblocking = flags & SOCK_NONBLOCK;

@@ -262,7 +262,7 @@ static int set_option(struct xts_sock *s, int level, int option, const void *val
 	if (length)
 		memcpy(call.value, value, length);
 	r = call_proxy(s, &call);
-	if (r || s->id != id)
+	if (r || !socket_is(s, id))
 		return r;
 	s->optioned = true;
 	s->renewed = false;

@@ -119,7 +119,6 @@ static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t byte
 	uint64_t deadline = deadline_after(s->receive_timeout_ns);
 	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT), pumped = false;
 	size_t done = 0, target = flags & MSG_WAITALL ? bytes : s->receive_lowat;
-	uint32_t id = s->id;
 	int r;
 
 	if (s->state == TCP_STATE_LISTEN)
@@ -153,15 +152,9 @@ static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t byte
 		if (r)
 			return r < 0 ? r : (ssize_t)done;
 		pumped = false;
-		r = wait_interruptibly(st, &s->readers, deadline, true);
-		if (s->id != id || !s->open)
-			return done ? (ssize_t)done : -EBADF;
-		if (r == -ETIMEDOUT)
-			return done ? (ssize_t)done : -EAGAIN;
-		if (r == -EINTR)
-			return done ? (ssize_t)done : interrupted(s->receive_timeout_ns);
-		if (r == -ENOBUFS)
-			return r;
+		r = wait_to_receive(s, deadline, true);
+		if (r)
+			return done ? (ssize_t)done : r;
 	}
 	status_data(s);
 	return (ssize_t)done;

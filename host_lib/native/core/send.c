@@ -199,16 +199,11 @@ ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 			r = -EAGAIN;
 			break;
 		}
-		r = wait_interruptibly(st, &s->writers, deadline, false);
-		if (s->id != id || !s->open)
-			return sent ? (ssize_t)sent : -EBADF;
-		if (r == -ETIMEDOUT)
-			r = -EAGAIN;
-		else if (r == -EINTR)
-			r = interrupted(s->send_timeout_ns);
+		r = wait_to_send(s, deadline, false);
 	}
-	if (s->id == id)
-		status_data(s);
+	if (!socket_is_open(s, id))
+		return sent ? (ssize_t)sent : -EBADF;
+	status_data(s);
 	if (s->mirror)
 		mirror_dirty(s); /* it may be full now */
 	if (sent)

@@ -244,9 +244,9 @@ static void linger(struct xts_sock *s)
 	uint32_t id = s->id;
 	int r = 0;
 
-	while (!r && s->id == id && s->closing)
+	while (!r && socket_is(s, id) && s->closing)
 		r = wait_interruptibly(st, &st->close_waiters, deadline, false);
-	if (s->id == id && s->closing && st->channel) {
+	if (socket_is(s, id) && s->closing && st->channel) {
 		s->linger = false; /* time over: the proxy shall not wait either */
 		outbox_add(s, TODO_CLOSE);
 	}
@@ -356,9 +356,9 @@ int socket_disconnect(struct xts_sock *s)
 		buffer_drop(s);
 		start_closing(s);
 	}
-	while (s->id == id && s->open && s->disconnecting && wait_for(s->stack, &s->callers, FOREVER, false) != -ENOBUFS)
+	while (socket_is_open(s, id) && s->disconnecting && wait_for(s->stack, &s->callers, FOREVER, false) != -ENOBUFS)
 		;
-	return s->id == id && s->open ? 0 : -EBADF;
+	return socket_is_open(s, id) ? 0 : -EBADF;
 }
 
 /* --- public ------------------------------------------------------------------------------------------------------------ */

@@ -4,8 +4,19 @@
  * A socket keeps the kernel's own variables: state is sk_state, phase is the socket's SS_*, shutdown is sk_shutdown, done is
  * SOCK_DONE, error is sk_err. The calls then follow the kernel's code paths, and with them its errno.
  *
- * A pointer to a socket stays valid for the life of the process. Whether it is still the same socket is seen by its number: who
- * has waited, and so given up the lock, compares.
+ * A socket over a wait. A pointer to a socket stays valid for the life of the process. But a thread that waits gives up the
+ * stack's lock, and meanwhile another thread may close the socket, and its entry of the table may become the next socket. So a
+ * call that goes on after something that may wait keeps the socket's number from before, and asks:
+ *
+ *     uint32_t id = s->id;
+ *     r = call_proxy(s, &call);
+ *     if (!socket_is_open(s, id))
+ *             return -EBADF;
+ *
+ * socket_is() asks whether the entry is still this socket's: if not, nothing of *s may be read or changed. It is until the proxy
+ * has confirmed the close, so what belongs to the connection asks only that. socket_is_open() asks also whether the application
+ * still has it open: what belongs to the application's call asks that. wait_to_send() and wait_to_receive() (wait.h) ask it
+ * themselves, and return -EBADF if it has not.
  */
 #ifndef XTS_SOCKET_H
 #define XTS_SOCKET_H
@@ -118,6 +129,17 @@ struct xts_sock {
 	struct ulps ulps;
 	struct fault *fault;       /* the last one of a pushed protocol, as far as the proxy has told: ulp_info.c */
 };
+
+/* After a wait, with the number from before it: see above. */
+static inline bool socket_is(const struct xts_sock *s, uint32_t id)
+{
+	return s->id == id;
+}
+
+static inline bool socket_is_open(const struct xts_sock *s, uint32_t id)
+{
+	return s->id == id && s->open;
+}
 
 /* The uppermost protocol of a direction; 0: none. */
 static inline uint16_t socket_ulp(const struct xts_sock *s, unsigned direction)

@@ -1,7 +1,7 @@
 /*
  * The socket table. A number is an index (20 bits) and a generation (11 bits; the twelfth stays 0, so that it is a
  * positive int), and is both what the application holds and the identifier on the wire. Entries come in blocks that
- * are never freed: a pointer stays valid, and whether it is still the same socket is seen by its number.
+ * are never freed: a pointer stays valid, and socket_is() (socket.h) tells whether it is still the same socket.
  *
  * A block belongs to one stack for the life of the process. So a number gives its block, and the block its stack, without a
  * lock; the socket is then looked for under the stack's lock.

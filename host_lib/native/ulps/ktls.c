@@ -122,7 +122,7 @@ static int set_keys(struct xts_sock *s, unsigned direction, const void *value, s
 	explicit_bzero(attribute, sizeof attribute);
 	if (r == -EAGAIN)
 		return -EBUSY; /* much is still to leave as it is */
-	if (r || s->id != id)
+	if (r || !socket_is(s, id))
 		return r;
 	s->ulps.keys[direction] = info;
 	if (direction == ULPS_RECEIVE)

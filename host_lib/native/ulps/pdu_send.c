@@ -157,15 +157,6 @@ static int begin(struct xts_sock *s, struct sending *o, int flags)
 	return 0;
 }
 
-/* Waits until more may be sent. 0 or -errno; *gone: the socket is. */
-static int wait_for_room(struct xts_sock *s, uint64_t deadline, bool *gone)
-{
-	int r = wait_to_send(s, deadline, false);
-
-	*gone = r == -EBADF;
-	return r;
-}
-
 static int why_not(const struct xts_sock *s)
 {
 	if (s->moved != NOT_MOVED)
@@ -174,14 +165,14 @@ static int why_not(const struct xts_sock *s)
 }
 
 /* Until no other thread is in the middle of a PDU, or pushes a protocol. */
-static int wait_for_turn(struct xts_sock *s, bool blocking, uint64_t deadline, bool *gone)
+static int wait_for_turn(struct xts_sock *s, bool blocking, uint64_t deadline)
 {
 	int r = 0;
 
 	while (!r && (s->ulps.sending || s->pushing)) {
 		r = why_not(s);
 		if (!r)
-			r = blocking ? wait_for_room(s, deadline, gone) : -EAGAIN;
+			r = blocking ? wait_to_send(s, deadline, false) : -EAGAIN;
 	}
 	return r ? r : why_not(s);
 }
@@ -192,7 +183,7 @@ static bool goes_on(const struct xts_sock *s, const struct sending *o)
 	return o->blocking || (!s->seqpacket && s->ulps.begun);
 }
 
-static int send_messages(struct xts_sock *s, struct sending *o, uint64_t deadline, bool *gone)
+static int send_messages(struct xts_sock *s, struct sending *o, uint64_t deadline)
 {
 	bool pumped = false;
 	int r;
@@ -214,7 +205,7 @@ static int send_messages(struct xts_sock *s, struct sending *o, uint64_t deadlin
 		if (!goes_on(s, o))
 			return -EAGAIN;
 		pumped = false;
-		r = wait_for_room(s, s->seqpacket ? deadline : FOREVER, gone);
+		r = wait_to_send(s, s->seqpacket ? deadline : FOREVER, false);
 		if (r)
 			return r;
 	}
@@ -231,14 +222,14 @@ static bool is_pushed(const struct xts_sock *s, uint16_t ulp_id)
 static ssize_t send_pdu(struct xts_sock *s, struct source *src, int flags, const struct control *control, bool blocking, uint64_t deadline)
 {
 	struct sending o = {.src = src, .control = control, .blocking = blocking};
-	bool gone = false;
+	uint32_t id = s->id;
 	int r = begin(s, &o, flags);
 
 	if (r || (!o.goal && (o.continues || (s->ulps.begun && s->ulps.record_bytes))))
 		return r;
 	s->ulps.sending = true;
-	r = send_messages(s, &o, deadline, &gone);
-	if (gone)
+	r = send_messages(s, &o, deadline);
+	if (!socket_is_open(s, id))
 		return o.sent ? (ssize_t)o.sent : r;
 	s->ulps.sending = false;
 	wake(s->stack, &s->writers); /* the next one's turn */
@@ -253,16 +244,16 @@ static ssize_t send_pdu(struct xts_sock *s, struct source *src, int flags, const
 ssize_t pdu_send(struct xts_sock *s, struct source *src, int flags, const struct control *control)
 {
 	uint64_t deadline = deadline_after(s->send_timeout_ns);
-	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT), gone = false;
+	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT);
 	int r = 0;
 
 	channel_pump(s->stack); /* who only ever sends has to hear of the end, too */
 	if (s->state != TCP_STATE_ESTABLISHED && s->moved == NOT_MOVED)
 		r = send_wait_connected(s, blocking, deadline);
 	if (!r)
-		r = wait_for_turn(s, blocking, deadline, &gone);
+		r = wait_for_turn(s, blocking, deadline);
 	if (r)
-		return r == -EPIPE && !gone && s->error ? take_error(s) : r;
+		return r == -EPIPE && s->error ? take_error(s) : r;
 	if (control && !is_pushed(s, control->type))
 		return -EINVAL;
 	if (!s->seqpacket && (!control || control->type != XTS_ULP_TLS_KEYS))

@@ -197,7 +197,7 @@ static int begin(struct xts_sock *s)
 	channel_pump(st);
 	while ((s->pushing || s->ulps.sending) && !s->lost) {
 		r = wait_for(st, &s->callers, now_ns() + AGAIN_NS, false);
-		if (s->id != id || !s->open)
+		if (!socket_is_open(s, id))
 			return -EBADF;
 		if (r == -ENOBUFS)
 			return r;
@@ -213,12 +213,12 @@ static int end(struct xts_sock *s, uint32_t id, int r)
 {
 	struct stack *st = s->stack;
 
-	while (s->id == id && (s->todo & TODO_GIVE_BACK) && st->channel) {
+	while (socket_is(s, id) && (s->todo & TODO_GIVE_BACK) && st->channel) {
 		channel_flush(st, true);
 		if (s->todo & TODO_GIVE_BACK && wait_for(st, &s->callers, FOREVER, false) == -ENOBUFS)
 			channel_pump(st);
 	}
-	if (s->id != id || !s->open)
+	if (!socket_is_open(s, id))
 		return r ? r : -EBADF;
 	s->pushing = false;
 	wake(st, &s->callers);
@@ -253,18 +253,13 @@ static int ask(struct xts_sock *s, struct call *call)
 static int wait_until_sent(struct xts_sock *s, uint64_t deadline)
 {
 	uint64_t soon = now_ns() + AGAIN_NS;
-	uint32_t id = s->id;
 	int r;
 
 	if (s->nonblocking || soon > deadline)
 		return -EAGAIN;
 	/* Credits that come back tell of it, but the last ones are not told: only when a quarter of the window has gathered. */
-	r = wait_interruptibly(s->stack, &s->writers, soon, false);
-	if (s->id != id || !s->open)
-		return -EBADF;
-	if (r == -EINTR)
-		return interrupted(s->send_timeout_ns);
-	return r == -ETIMEDOUT ? 0 : r;
+	r = wait_to_send(s, soon, false);
+	return r == -EAGAIN ? 0 : r;
 }
 
 int socket_push(struct xts_sock *s, uint32_t request, uint16_t ulp_id, const uint8_t *attributes, uint32_t bytes)
@@ -284,7 +279,7 @@ int socket_push(struct xts_sock *s, uint32_t request, uint16_t ulp_id, const uin
 			memcpy(call.value + PUSH_HEAD_BYTES, attributes, bytes);
 		r = ask(s, &call);
 		explicit_bzero(&call, sizeof call); /* the attributes may be keys */
-		if (s->id != id)
+		if (!socket_is(s, id))
 			return -EBADF;
 		if (r != -EAGAIN)
 			return r;

@@ -111,7 +111,7 @@ static int find_fault(struct xts_sock *s, struct fault *out)
 		return 0;
 	}
 	r = ask_fault(s, out);
-	if (r || !out->error || s->id != id)
+	if (r || !out->error || !socket_is(s, id))
 		return r;
 	free(s->fault);
 	s->fault = malloc(sizeof *s->fault);
@@ -190,7 +190,7 @@ static ssize_t tell(struct xts_sock *s, const struct item *item)
 		n = ask_part(s, item, offset, &total);
 		if (n < 0)
 			return n;
-		if (s->id != id)
+		if (!socket_is(s, id))
 			return -EBADF;
 		if (offset && total != before)
 			return -EAGAIN; /* it has changed meanwhile */

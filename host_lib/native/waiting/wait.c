@@ -374,14 +374,24 @@ int wait_for(struct stack *st, uint16_t *subject, uint64_t deadline_ns, bool may
 	return wait_until(st, subject, deadline_ns, may_spin, NULL, false);
 }
 
-int wait_to_send(struct xts_sock *s, uint64_t deadline_ns, bool spin)
+static int wait_on_socket(struct xts_sock *s, uint16_t *subject, uint64_t deadline_ns, uint64_t timeout_ns, bool spin)
 {
 	uint32_t id = s->id;
-	int r = wait_interruptibly(s->stack, &s->writers, deadline_ns, spin);
+	int r = wait_interruptibly(s->stack, subject, deadline_ns, spin);
 
-	if (s->id != id || !s->open)
+	if (!socket_is_open(s, id))
 		return -EBADF;
 	if (r == -ETIMEDOUT)
 		return -EAGAIN;
-	return r == -EINTR ? interrupted(s->send_timeout_ns) : r;
+	return r == -EINTR ? interrupted(timeout_ns) : r;
+}
+
+int wait_to_send(struct xts_sock *s, uint64_t deadline_ns, bool spin)
+{
+	return wait_on_socket(s, &s->writers, deadline_ns, s->send_timeout_ns, spin);
+}
+
+int wait_to_receive(struct xts_sock *s, uint64_t deadline_ns, bool spin)
+{
+	return wait_on_socket(s, &s->readers, deadline_ns, s->receive_timeout_ns, spin);
 }

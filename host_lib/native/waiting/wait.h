@@ -74,9 +74,11 @@ void thread_ring(struct stack *st, struct thread *thread);
 int sleep_on_bell(struct stack *st, struct thread *thread, struct beside *beside, uint64_t deadline_ns);
 int sleep_on_channel(struct channel *c, struct thread *thread, struct beside *beside, uint64_t deadline_ns);
 /* In a call that sends: waits until there is room, or s has changed otherwise. 0: look again; else what the call returns:
- * -EBADF: s was closed meanwhile, and is not to be touched; -EAGAIN: the deadline is over; -ERESTART or -EINTR, as
+ * -EBADF: s was closed meanwhile, and is not to be touched (socket.h); -EAGAIN: the deadline is over; -ERESTART or -EINTR, as
  * interrupted() has it; -ENOBUFS. */
 int wait_to_send(struct xts_sock *s, uint64_t deadline_ns, bool spin);
+/* The same in a call that receives or accepts. */
+int wait_to_receive(struct xts_sock *s, uint64_t deadline_ns, bool spin);
 /* After -EINTR: what the call ends with. One that has a timeout is never made again (signal(7)). */
 static inline int interrupted(uint64_t timeout_ns)
 {
