@@ -15,16 +15,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import logging
-import os
 import queue
-import signal
 import socket
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from xts_bpf.device import raise_receive_queues, receive_queues
 from xts_bpf.program import QUEUES_MAX, Owner, SteerProgram, interface_mac
@@ -33,6 +31,7 @@ from xts_messages._native import ffi, lib
 from xts_messages.afxdp import LastWord, XskSocket, is_busy, open_socket
 from xts_messages.endpoint import is_served
 
+from xts_agent import child
 from xts_agent.config import AgentConfig
 from xts_agent.opener_protocol import Answer, Ask, Request, Say, send_ready
 
@@ -248,24 +247,11 @@ class Opener:
 
 def start(config: AgentConfig) -> tuple[socket.socket, int]:
     """Forks the opener; to be called before there are threads. Our end of its connection, and its process number."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    process = os.fork()
-    if process == 0:
-        _be_the_opener(config, theirs)
-    theirs.close()
-    return ours, process
+    return child.fork(functools.partial(_main, config))
 
 
-def _be_the_opener(config: AgentConfig, inherited: socket.socket) -> NoReturn:
-    status = 1
+def _main(config: AgentConfig, connection: socket.socket) -> int:
     try:
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # the other process ends in good order, and tells us
-        os.dup2(inherited.fileno(), 3)
-        os.closerange(4, os.sysconf("SC_OPEN_MAX"))
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=3)
-        connection.set_inheritable(False)
         try:
             opener = Opener(config, connection)
             privilege.confine(*KEPT)
@@ -273,10 +259,9 @@ def _be_the_opener(config: AgentConfig, inherited: socket.socket) -> NoReturn:
             Answer(Say.READY, error=error.errno or errno.EIO, text=error.strerror or str(error)).send(connection)
         else:
             opener.run()
-            status = 0
+            return 0
     except ValueError as error:
         log.error("the unprivileged process broke the protocol: %s", error)
     except OSError as error:
         log.error("the privileged process ends: %s", error.strerror or error)
-    finally:
-        os._exit(status)
+    return 1

@@ -9,6 +9,7 @@ keeps no privilege and talks with the agent alone: a message is a request to for
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import pwd
@@ -22,6 +23,8 @@ from typing import NoReturn
 from xts_messages import privilege
 from xts_messages._native import ffi, lib
 from xts_messages.queue import adopt_afxdp
+
+from xts_agent import child
 
 log = logging.getLogger("xts-agent")
 
@@ -48,24 +51,12 @@ class Start:
 def start(user: pwd.struct_passwd | None) -> tuple[socket.socket, int]:
     """Forks the keeper; to be called before there are threads and secrets. Our end of its connection, and its process
     number. It becomes a user (None: it stays the same)."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    process = os.fork()
-    if process == 0:
-        _be_the_keeper(theirs, user)
-    theirs.close()
-    return ours, process
+    return child.fork(functools.partial(_main, user))
 
 
-def _be_the_keeper(inherited: socket.socket, user: pwd.struct_passwd | None) -> NoReturn:
+def _main(user: pwd.struct_passwd | None, connection: socket.socket) -> int:
     try:
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # the agent ends in good order, and we with it
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # relays leave nothing to be collected
-        os.dup2(inherited.fileno(), 3)
-        os.closerange(4, os.sysconf("SC_OPEN_MAX"))
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=3)
-        connection.set_inheritable(False)
         privilege.confine(user=user)
         while True:
             data, fds, _, _ = socket.recv_fds(connection, _REQUEST_BYTES_MAX + 1, _DESCRIPTORS)
@@ -78,8 +69,7 @@ def _be_the_keeper(inherited: socket.socket, user: pwd.struct_passwd | None) -> 
                 os.close(fd)
     except OSError as error:
         log.error("no relay can be started any more: %s", error.strerror or error)
-    finally:
-        os._exit(0)
+    return 0
 
 
 def _be_a_relay(data: bytes, fds: list[int]) -> NoReturn:

@@ -213,43 +213,41 @@ static int shutdown_socket(struct xts_sock *s, int how)
 	return 0;
 }
 
+/* Enters the stack of the socket and takes what has come: it may be connected by now, or have ended. */
+static struct stack *enter_pumped(int number)
+{
+	struct stack *st = stack_enter_of(number);
+
+	channel_pump(st);
+	return st;
+}
+
 int xts_shutdown(int number, int how)
 {
-	struct stack *st;
-	struct xts_sock *s;
-	int r;
+	struct stack *st = enter_pumped(number);
+	struct xts_sock *s = table_use(st, number);
+	int r = s ? shutdown_socket(s, how) : -EBADF;
 
-	st = stack_enter_of(number);
-	channel_pump(st); /* it may have ended */
-	s = table_use(st, number);
-	r = s ? shutdown_socket(s, how) : -EBADF;
 	stack_leave(st);
 	return finish_of(number, r);
 }
 
 int xts_getsockname(int number, struct sockaddr *address, socklen_t *length)
 {
-	struct stack *st;
-	struct xts_sock *s;
-	int r;
+	struct stack *st = enter_pumped(number);
+	struct xts_sock *s = table_open(st, number);
+	int r = s ? address_write(s->family, &s->local, address, length) : -EBADF;
 
-	st = stack_enter_of(number);
-	channel_pump(st); /* it may be connected */
-	s = table_open(st, number);
-	r = s ? address_write(s->family, &s->local, address, length) : -EBADF;
 	stack_leave(st);
 	return finish_of(number, r);
 }
 
 int xts_getpeername(int number, struct sockaddr *address, socklen_t *length)
 {
-	struct stack *st;
-	struct xts_sock *s;
+	struct stack *st = enter_pumped(number);
+	struct xts_sock *s = table_open(st, number);
 	int r = -EBADF;
 
-	st = stack_enter_of(number);
-	channel_pump(st); /* it may have ended */
-	s = table_open(st, number);
 	if (s && (s->state != TCP_STATE_ESTABLISHED || is_over(s)))
 		r = -ENOTCONN;
 	else if (s)
