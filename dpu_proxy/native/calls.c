@@ -99,7 +99,8 @@ static const struct call of_workers[] = {
 #endif
 	ANY(epoll_ctl),
 	ANY(sched_yield),
-	{ __NR_sched_setscheduler, ONE_OF_TWO, 1, { SCHED_BATCH, SCHED_IDLE } }, /* threads of handshakes (ulp/handshake_pool.h) */
+	/* threads of handshakes (ulp/handshake_pool.h) */
+	{ __NR_sched_setscheduler, ONE_OF_TWO, 1, { SCHED_BATCH, SCHED_IDLE } },
 };
 
 /* Until all threads run, and have made the first calls of the C library and their own. */
@@ -146,7 +147,7 @@ static const struct call of_sanitizers[] = {
 };
 #endif
 
-/* --- the program of the filter --------------------------------------------------------------------------------------- */
+/* --- the program of the filter ------------------------------------------------------------------------------------ */
 
 #define PROGRAM_MAX 512
 
@@ -171,10 +172,12 @@ static void load(struct program *p, size_t offset)
 	emit(p, BPF_LD | BPF_W | BPF_ABS, (uint32_t)offset, 0, 0);
 }
 
-/* What does not hold of an argument: the next instruction is jumped over or not, so each ends in an action of its own. */
+/* What does not hold of an argument: the next instruction is jumped over or not, so each ends in an action of its
+ * own. */
 static void add_condition(struct program *p, const struct call *c)
 {
-	load(p, offsetof(struct seccomp_data, args) + c->argument * sizeof(uint64_t)); /* the low half: flags and families fit */
+	/* the low half: flags and families fit */
+	load(p, offsetof(struct seccomp_data, args) + c->argument * sizeof(uint64_t));
 	switch (c->condition) {
 	case ONE_OF_TWO:
 		emit(p, BPF_JMP | BPF_JEQ | BPF_K, c->values[0], 1, 0);
@@ -232,7 +235,7 @@ static void write_program(struct program *p, int calls)
 	give(p, SECCOMP_RET_TRAP);
 }
 
-/* --- in force -------------------------------------------------------------------------------------------------------- */
+/* --- in force ----------------------------------------------------------------------------------------------------- */
 
 /* Only what a signal handler may call. */
 static void on_forbidden(int signal_number, siginfo_t *info, void *context)

@@ -124,7 +124,7 @@ void channel_violation(struct channel *ch, const char *what, uint32_t id)
 	xts_link_fail(&ch->link, EPROTO);
 }
 
-/* --- receiving ------------------------------------------------------------------------------------------------------- */
+/* --- receiving ---------------------------------------------------------------------------------------------------- */
 
 void channel_flush(struct channel *ch)
 {
@@ -298,8 +298,8 @@ bool channel_receive(struct channel *ch)
 	}
 	taken = receive_batch(ch, &last);
 	if (last < 0 && !ch->dying) {
-		/* A process that exits closes its end of the queue and its attach connection in either order, so this is
-		 * most likely its end; if it lives and broke the queue, it loses no more by it. */
+		/* A process that exits closes its end of the queue and its attach connection in either order, so this
+		 * is most likely its end; if it lives and broke the queue, it loses no more by it. */
 		channel_log(ch, "the host's end of the queue has gone");
 		xts_link_fail(&ch->link, ESHUTDOWN);
 		link_closed(ch);
@@ -316,7 +316,7 @@ bool channel_receive(struct channel *ch)
 	return taken || ch->dying;
 }
 
-/* --- sending --------------------------------------------------------------------------------------------------------- */
+/* --- sending ------------------------------------------------------------------------------------------------------ */
 
 bool channel_slot(struct channel *ch, struct xts_tx_slot *slot)
 {
@@ -336,7 +336,8 @@ static void kick(struct channel *ch)
 	ch->rung_ack = ch->link.acked_to_peer;
 }
 
-/* Quiet frames have waited for company long enough, or are in the way: of the host, for they return its frame credits, or of ours. */
+/* Quiet frames have waited for company long enough, or are in the way: of the host, for they return its frame credits,
+ * or of ours. */
 static bool quiet_no_more(const struct channel *ch)
 {
 	uint8_t acks = (uint8_t)(ch->link.acked_to_peer - ch->rung_ack);
@@ -431,8 +432,8 @@ static bool send_ready(struct channel *ch)
 	return ch->cut_short || ch->link.stats.sent_frames != before;
 }
 
-/* The turn was over before everything was said: the rest follows within a round, and a kick for each turn would cost more than
- * the turns do. */
+/* The turn was over before everything was said: the rest follows within a round, and a kick for each turn would cost
+ * more than the turns do. */
 static bool more_comes_soon(const struct channel *ch)
 {
 	return ch->cut_short && ch->worker->now_ns - ch->unkicked_ns < SCHEDULE_ROUND_NS;

@@ -4,9 +4,9 @@
  * Theory of operation
  *
  * Each round of the worker receives a batch of frames (channel_receive), lets the connections write what was gathered
- * for them (one sendmsg per connection and batch: the largest single gain for small messages), takes in what epoll and timers
- * say (connection_turn), and then sends (channel_send): waiting replies, what the connections on the ready list have to
- * say, control frames; then one kick. How long all this may take for one channel in a round, schedule.h says.
+ * for them (one sendmsg per connection and batch: the largest single gain for small messages), takes in what epoll and
+ * timers say (connection_turn), and then sends (channel_send): waiting replies, what the connections on the ready list
+ * have to say, control frames; then one kick. How long all this may take for one channel in a round, schedule.h says.
  *
  * What the proxy has to say is *state of a connection* wherever it can be (a connect that has ended, bytes in the TCP
  * socket, credits unadvertised, a close to confirm), and the ready list holds the connections that have something.
@@ -64,7 +64,8 @@ struct connection {
 	struct list member;       /* on channel->connections; of an orphan on unowned->orphans; the oldest first */
 	struct timer timer;       /* of a lingering close, or a listener that could not accept: to look again */
 	struct list unnamed;      /* on channel->unnamed: made by a CONNECT whose answer the host may not have seen */
-	struct list noted;        /* on channel->noted, or unowned->noted: something has happened, and waits for its turn */
+	/* on channel->noted, or unowned->noted: something has happened, and waits for its turn */
+	struct list noted;
 	uint32_t noted_events;    /* of epoll */
 	struct channel *channel;  /* NULL for an orphan */
 	struct unowned *unowned;  /* of an orphan */
@@ -93,7 +94,8 @@ struct connection {
 	uint32_t gathered_first, gathered_last; /* chain through channel->batch, BATCH_NONE for none */
 	struct outgoing out;      /* what was sent to TCP and waits */
 	uint64_t received_bytes;
-	uint32_t kernel_send, kernel_receive; /* charged for buffers in the kernel that its program has set (buffers.c) */
+	/* charged for buffers in the kernel that its program has set (buffers.c) */
+	uint32_t kernel_send, kernel_receive;
 	/* An offer is a connection that is announced; a listener has a list of its own. */
 	struct list offers;       /* of a listener: those without an answer; of an announced connection: on that list */
 	struct connection *listener; /* that announced it; NULL when it has gone */
@@ -182,7 +184,7 @@ struct channel {
 	struct batch_entry batch[CHANNEL_BATCH];
 };
 
-/* --- channel.c ------------------------------------------------------------------------------------------------------- */
+/* --- channel.c ---------------------------------------------------------------------------------------------------- */
 
 int channel_open(struct channel **out, struct worker_state *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id,
 		 struct xts_tenant *tenant);
@@ -203,16 +205,17 @@ __attribute__((format(printf, 2, 3))) void channel_log(const struct channel *ch,
 /* The host broke the protocol: the link ends. */
 void channel_violation(struct channel *ch, const char *what, uint32_t id);
 
-/* --- ending.c -------------------------------------------------------------------------------------------------------- */
+/* --- ending.c ----------------------------------------------------------------------------------------------------- */
 
-/* All connections are to end: reset, or closed as the kernel does for a process that has exited. The channel is ending from now on. */
+/* All connections are to end: reset, or closed as the kernel does for a process that has exited. The channel is ending
+ * from now on. */
 void channel_end_epoch(struct channel *ch, bool reset);
 /* Ends some of them, for the rest of the turn, one at least. */
 void channel_end_some(struct channel *ch);
 /* Ends the epoch, all of it at once, and frees everything, the queue included. */
 void channel_free(struct channel *ch, bool reset);
 
-/* --- command.c: carrying out messages of the host. Its functions, one for each type, are in command_dispatch.h. ------------- */
+/* --- command.c: carrying out messages of the host. Its functions, one for each type, are in command_dispatch.h. --- */
 
 /* The proxy refuses the request that is being carried out: its reply tells why. Returns the errno, positive. */
 int command_refuse(struct channel *ch, enum xts_refusal refusal);
@@ -245,7 +248,8 @@ struct connection *connection_find_unnamed(struct channel *ch, uint32_t xts_sock
 
 /* Gives a new connection its window, as far as the tenant's limit allows: the post credits to advertise, 0 for none. */
 uint32_t connection_grant_window(struct connection *c);
-/* Likewise for a connection that has as many bytes in its spill buffer as spilled; false when there is no window for it. */
+/* Likewise for a connection that has as many bytes in its spill buffer as spilled; false when there is no window for
+ * it. */
 bool connection_grant_claimed(struct connection *c, uint32_t spilled);
 /* Doubles the window, at most to buffers_window_max(), while half of the tenant's limit is free. */
 void connection_grow_window(struct connection *c);
@@ -259,7 +263,7 @@ bool channel_window_left(const struct channel *ch);
 /* Counts memory of pushed protocols (negative: that is free). False: the tenant's limit. */
 bool connection_count_memory(struct connection *c, int64_t bytes);
 
-/* --- buffers.c ------------------------------------------------------------------------------------------------------- */
+/* --- buffers.c ---------------------------------------------------------------------------------------------------- */
 
 /* A connection begins: the window it should have. */
 uint32_t buffers_begin(struct connection *c);
@@ -276,7 +280,7 @@ void buffers_option_set(struct connection *c, int level, int name);
 /* The socket is closed, or another's: what was charged for its buffers is free. */
 void buffers_uncharge(struct connection *c);
 
-/* --- connection.c ---------------------------------------------------------------------------------------------------- */
+/* --- connection.c ------------------------------------------------------------------------------------------------- */
 
 /* A new socket with an identifier; fd >= 0 is taken over, else one is made. NULL with *error (positive). */
 struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version, int *error);
@@ -296,38 +300,40 @@ void connection_fail(struct connection *c, int error);
 void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes);
 /* Goes on with what connection_close() has begun: a listener's backlog takes several turns (channel->refusing). */
 void connection_close_listener(struct connection *c);
-/* A connection that has failed, as its host knows, becomes an unconnected socket again; false: it has not, or cannot. */
+/* A connection that has failed, as its host knows, becomes an unconnected socket again; false: it has not, or
+ * cannot. */
 bool connection_renew(struct connection *c);
 /* Frees it; the socket is closed, by reset if asked. */
 void connection_free(struct connection *c, bool reset);
-/* Looks again later, and every time later still, after what no event may tell: the end of lingering, room for what a listener could
- * not accept. */
+/* Looks again later, and every time later still, after what no event may tell: the end of lingering, room for what a
+ * listener could not accept. */
 void connection_look_later(struct connection *c);
 /* Half-closes or finishes closing when nothing waits. */
 void connection_drained(struct connection *c);
 
-/* --- to_tcp.c -------------------------------------------------------------------------------------------------------- */
+/* --- to_tcp.c ----------------------------------------------------------------------------------------------------- */
 
-/* Writes what waits, and then the gathered frames, which wait behind it as far as they are not taken. May free an orphan. */
+/* Writes what waits, and then the gathered frames, which wait behind it as far as they are not taken. May free an
+ * orphan. */
 void connection_flush(struct connection *c);
 /* Drops what waits; its credits are free. */
 void connection_drop_outgoing(struct connection *c);
 /* The payload of a batch entry as pieces. */
 int batch_pieces(const struct batch_entry *e, struct iovec *iov, int max);
 
-/* --- to_host.c ------------------------------------------------------------------------------------------------------- */
+/* --- to_host.c ---------------------------------------------------------------------------------------------------- */
 
 /* Sends what the connection has to say, at most budget messages; true when it has more. */
 bool connection_send(struct connection *c, uint32_t budget);
 
-/* --- orphan.c -------------------------------------------------------------------------------------------------------- */
+/* --- orphan.c ----------------------------------------------------------------------------------------------------- */
 
 /* Frees its identifier and leaves its channel: what was accepted is still delivered, then it frees itself. */
 void connection_orphan(struct connection *c);
 /* Its host goes without a word: is there data that nobody has read? Then it ends by reset, as with the kernel. */
 bool orphan_would_reset(struct connection *c);
-/* The tenant's oldest on any worker gives way: it is reset at once, or, on another worker, in that worker's next round, and is
- * not charged any more. False: it has none. */
+/* The tenant's oldest on any worker gives way: it is reset at once, or, on another worker, in that worker's next round,
+ * and is not charged any more. False: it has none. */
 bool orphan_gives_way(struct worker_state *w, struct xts_tenant *t);
 /* Others have taken the place of orphans of this worker: they are noted. */
 void orphans_poked(struct worker_state *w);
@@ -340,10 +346,10 @@ void orphan_give_bytes(struct connection *c, uint64_t bytes);
 /* Bytes have left the spill buffer. */
 void connection_spill_gone(struct connection *c, uint64_t bytes);
 
-/* --- unowned.c ------------------------------------------------------------------------------------------------------- */
+/* --- unowned.c ---------------------------------------------------------------------------------------------------- */
 
-/* What a tenant has on a worker without a channel: orphans, and parked connections with bytes to deliver. It has turns like a
- * channel's, in the tenant's share of the worker. */
+/* What a tenant has on a worker without a channel: orphans, and parked connections with bytes to deliver. It has turns
+ * like a channel's, in the tenant's share of the worker. */
 struct unowned {
 	struct list member;       /* on worker->unowned */
 	struct xts_tenant *tenant; /* a reference */
@@ -365,7 +371,7 @@ void unowned_drain_some(struct unowned *u, struct worker_state *w);
 
 struct sockaddr_storage;
 
-/* --- listener.c ------------------------------------------------------------------------------------------------------ */
+/* --- listener.c --------------------------------------------------------------------------------------------------- */
 
 /* Tells the host of l about c. */
 void listener_announce(struct connection *l, struct connection *c, const struct xts_endpoint *peer,
@@ -378,13 +384,13 @@ void listener_become(struct connection *c);
 bool listener_has_room(const struct connection *l);
 /* Closes the listener's descriptor; others may have the same socket open. */
 void listener_close(struct connection *l);
-/* Resets what the kernel has accepted and nobody has taken, until the turn is over. True when there is nothing more of it: closing
- * the socket is quick then. To close it with 4,000 in its backlog took the kernel 33 to 69 ms. */
+/* Resets what the kernel has accepted and nobody has taken, until the turn is over. True when there is nothing more of
+ * it: closing the socket is quick then. To close it with 4,000 in its backlog took the kernel 33 to 69 ms. */
 bool listener_refuse_some(struct connection *l);
 /* The host has answered the announcement of c, or will not any more. */
 void listener_offer_ends(struct connection *c);
 
-/* --- address.c ------------------------------------------------------------------------------------------------------- */
+/* --- address.c ---------------------------------------------------------------------------------------------------- */
 
 /* Returns the length of the socket address, or 0 when the endpoint has no address. */
 unsigned endpoint_to_sockaddr(const struct xts_endpoint *endpoint, struct sockaddr_storage *address);
@@ -396,7 +402,7 @@ bool endpoint_overlaps(const struct xts_endpoint *a, const struct xts_endpoint *
 void socket_local(int fd, struct xts_endpoint *endpoint);
 void socket_peer(int fd, struct xts_endpoint *endpoint);
 
-/* --- worker.c -------------------------------------------------------------------------------------------------------- */
+/* --- worker.c ----------------------------------------------------------------------------------------------------- */
 
 #include "log.h"
 
@@ -422,7 +428,8 @@ struct worker_state { /* what channels and connections see of their worker */
 	_Atomic uint64_t doing;   /* enum xts_worker_phase << 32 | queue */
 	struct schedule schedule;
 	uint64_t turn_end_ns;     /* of the present turn */
-	struct list kept;         /* what this worker keeps while nobody holds it (share.h); under the registry's lock */
+	/* what this worker keeps while nobody holds it (share.h); under the registry's lock */
+	struct list kept;
 	struct list expired;      /* for too long: to be ended; likewise */
 	uint32_t kept_count[2];   /* by enum keyed_kind; likewise */
 	uint64_t keep_deadline_ns; /* nothing kept has to be ended before */
@@ -439,7 +446,7 @@ static inline void worker_doing(struct worker_state *w, enum xts_worker_phase ph
 	atomic_store_explicit(&w->doing, (uint64_t)phase << 32 | queue_id, memory_order_relaxed);
 }
 
-/* --- turns.c --------------------------------------------------------------------------------------------------------- */
+/* --- turns.c ------------------------------------------------------------------------------------------------------ */
 
 /* Is the present turn over? Reads the clock. What has begun is finished anyway; what else waits has another turn. */
 bool worker_turn_is_over(struct worker_state *w);
@@ -448,7 +455,7 @@ bool turns_receive(struct worker_state *w);
 bool turns_carry_out(struct worker_state *w);
 bool turns_send(struct worker_state *w); /* frees channels that are dying */
 
-/* --- operate.c ------------------------------------------------------------------------------------------------------- */
+/* --- operate.c ---------------------------------------------------------------------------------------------------- */
 
 /* A configuration with rules and references of its own: 0 or -ENOMEM. */
 int worker_copy_config(struct xts_worker_config *to, const struct xts_worker_config *from);

@@ -1,5 +1,5 @@
-/* Carrying out the host's calls. Each has been decoded once, into a private struct (command_dispatch.h), and is checked before
- * anything is done. */
+/* Carrying out the host's calls. Each has been decoded once, into a private struct (command_dispatch.h), and is checked
+ * before anything is done. */
 #include <errno.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
@@ -13,7 +13,7 @@
 #include "share.h"
 #include "sockopt.h"
 
-/* --- replies --------------------------------------------------------------------------------------------------------- */
+/* --- replies ------------------------------------------------------------------------------------------------------ */
 
 int command_refuse(struct channel *ch, enum xts_refusal refusal)
 {
@@ -73,7 +73,7 @@ void command_reply_value(struct channel *ch, uint8_t type, uint32_t xts_socket, 
 		memcpy(frame + XTS_SOCKOPT_ACK_BYTES, value, m.length);
 }
 
-/* --- finding or making the socket ------------------------------------------------------------------------------------ */
+/* --- finding or making the socket --------------------------------------------------------------------------------- */
 
 struct connection *command_target(struct channel *ch, uint32_t id, uint32_t xts_socket, uint32_t domain, int *error)
 {
@@ -118,7 +118,7 @@ bool command_allowed(struct channel *ch, enum xts_policy_action action, const st
 	return false;
 }
 
-/* --- the calls ------------------------------------------------------------------------------------------------------- */
+/* --- the calls ---------------------------------------------------------------------------------------------------- */
 
 static int connect_start(struct connection *c, const struct xts_connect *m)
 {
@@ -151,7 +151,8 @@ static int connect_start(struct connection *c, const struct xts_connect *m)
 	return command_refuse(c->channel, XTS_REFUSED_DEVICE_MEMORY);
 }
 
-/* With what the CONNECT brings along pushed before. After a failure the host cannot know what is: the socket is of no further use then. */
+/* With what the CONNECT brings along pushed before. After a failure the host cannot know what is: the socket is of no
+ * further use then. */
 static int connect_along(struct connection *c, const struct xts_connect *m, const void *pushes)
 {
 	int error = -push_along(c, pushes, m->length);
@@ -252,8 +253,9 @@ enum command_result command_listen(struct channel *ch, const struct xts_head *he
 	return COMMAND_REPLIES;
 }
 
-/* To an address or a port of the device policy has to agree; not to those that the kernel picks for whoever connects. What another
- * tenant is bound to is in use, whatever options allow to share. A listener that the tenant only keeps, for whoever joins it, gives way. */
+/* To an address or a port of the device policy has to agree; not to those that the kernel picks for whoever connects.
+ * What another tenant is bound to is in use, whatever options allow to share. A listener that the tenant only keeps,
+ * for whoever joins it, gives way. */
 static int bind_here(struct connection *c, const struct xts_endpoint *local, const struct sockaddr_storage *address,
 		     socklen_t length)
 {
@@ -298,7 +300,8 @@ enum command_result command_bind(struct channel *ch, const struct xts_head *head
 	return COMMAND_REPLIES;
 }
 
-/* Copies the value that came with a call: callers may offer more room than any option has, and the kernel does not mind either. */
+/* Copies the value that came with a call: callers may offer more room than any option has, and the kernel does not mind
+ * either. */
 static uint32_t option_value(uint8_t *value, const void *payload, uint32_t length)
 {
 	uint32_t kept = length < SOCKET_CALL_BYTES_MAX ? length : SOCKET_CALL_BYTES_MAX;
@@ -404,7 +407,8 @@ enum command_result command_newconn_ack(struct channel *ch, const struct xts_hea
 	c->announced = false;
 	c->xts_socket = m->xts_socket;
 	c->held = m->post_credits;
-	c->readable = c->in_epoll || c->pushed; /* it has shaken hands: there may have been events, and layers may hold bytes */
+	/* it has shaken hands: there may have been events, and layers may hold bytes */
+	c->readable = c->in_epoll || c->pushed;
 	/* Only now: epoll tells of everything that has arrived in the meantime. */
 	if (connection_watch(c))
 		connection_fail(c, ENOBUFS);

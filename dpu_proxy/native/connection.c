@@ -14,8 +14,9 @@
 
 #define PUSHED_BYTES 32768u /* about what a connection with TLS keeps in malloc's heap */
 
-/* Looking again (connection_look_later()): soon at first, and at last so seldom that thousands who wait cost next to nothing.
- * The kernel tells when the peer has acknowledged a FIN, so that a lingering close is looked at only for other stacks. */
+/* Looking again (connection_look_later()): soon at first, and at last so seldom that thousands who wait cost next to
+ * nothing. The kernel tells when the peer has acknowledged a FIN, so that a lingering close is looked at only for other
+ * stacks. */
 #define LOOK_MS_FIRST 5u
 #define LOOK_MS_LINGERING 1000u
 #define LOOK_MS_LISTENER 100u
@@ -24,7 +25,7 @@ static void look_expired(struct timer *timer);
 static void look_again(struct connection *c);
 static void look_at_lingering(struct connection *c);
 
-/* --- making and freeing ---------------------------------------------------------------------------------------------- */
+/* --- making and freeing ------------------------------------------------------------------------------------------- */
 
 struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version, int *error)
 {
@@ -185,7 +186,7 @@ int connection_watch(struct connection *c)
 	return 0;
 }
 
-/* --- events ---------------------------------------------------------------------------------------------------------- */
+/* --- events ------------------------------------------------------------------------------------------------------- */
 
 static int socket_error(int fd)
 {
@@ -305,7 +306,8 @@ static void connection_event(struct connection *c, uint32_t events)
 		break;
 	case CONNECTION_CLOSING:
 		stream_event(c, events);
-		if (c->fd >= 0 && c->lingering) /* the kernel wakes who lingers when FIN is acknowledged: as EPOLLOUT, once */
+		/* the kernel wakes who lingers when FIN is acknowledged: as EPOLLOUT, once */
+		if (c->fd >= 0 && c->lingering)
 			look_at_lingering(c);
 		break;
 	default:
@@ -383,7 +385,7 @@ bool connection_renew(struct connection *c)
 	return true;
 }
 
-/* --- closing --------------------------------------------------------------------------------------------------------- */
+/* --- closing ------------------------------------------------------------------------------------------------------ */
 
 void connection_look_later(struct connection *c)
 {
@@ -440,7 +442,8 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 		return;
 	}
 	c->connect_reply = false;
-	unwaited = !(flags & (XTS_FLAG_ABORT | XTS_FLAG_LINGER)); /* a host that makes the socket anew aborts, and waits */
+	/* a host that makes the socket anew aborts, and waits */
+	unwaited = !(flags & (XTS_FLAG_ABORT | XTS_FLAG_LINGER));
 	if (c->state == CONNECTION_LISTENER) {
 		c->channel->refusing_unwaited = unwaited;
 		connection_close_listener(c);

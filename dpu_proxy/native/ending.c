@@ -1,10 +1,10 @@
 /*
  * The end of an epoch: its host has gone, has broken the link, or begins another.
  *
- * To close a connection takes some 10 us, and a host may have thousands: so they are closed some at a time, in the turns of their
- * channel (channel_end_some()), which is *ending* meanwhile. Until the last has gone nothing more is taken from its queue: who
- * comes next on it finds ports and limits free, as after the kernel has ended a process. What is to be said to it
- * waits, too, but for the link's own frames.
+ * To close a connection takes some 10 us, and a host may have thousands: so they are closed some at a time, in the
+ * turns of their channel (channel_end_some()), which is *ending* meanwhile. Until the last has gone nothing more is
+ * taken from its queue: who comes next on it finds ports and limits free, as after the kernel has ended a process. What
+ * is to be said to it waits, too, but for the link's own frames.
  */
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -36,8 +36,8 @@ static struct connection *next_to_end(struct channel *ch)
 	return accepted ? accepted : c;
 }
 
-/* One of them, or some of a listener's backlog. What a shared listener has offered to this host, and the host has not taken,
- * is for others. What a listener has accepted and not announced ends with it. */
+/* One of them, or some of a listener's backlog. What a shared listener has offered to this host, and the host has not
+ * taken, is for others. What a listener has accepted and not announced ends with it. */
 static void end_one(struct channel *ch)
 {
 	struct connection *c = next_to_end(ch);

@@ -68,7 +68,8 @@ enum command_result command_claim(struct channel *ch, const struct xts_head *hea
 	if (c) {
 		c->xts_socket = m->xts_socket;
 		c->held = m->post_credits;
-		c->received_bytes = m->unread; /* as if sent over this channel: CLOSE will tell what was read of them too */
+		/* as if sent over this channel: CLOSE will tell what was read of them too */
+		c->received_bytes = m->unread;
 		ack.proxy_id = c->proxy_id;
 		ack.post_credits = c->grant.outstanding;
 		socket_local(c->fd, &ack.local);

@@ -10,7 +10,7 @@
 
 #define STACK_PIECES 32 /* at least 17: a message lies in blocks of 4 KiB or more */
 
-/* --- runs ------------------------------------------------------------------------------------------------------------ */
+/* --- runs --------------------------------------------------------------------------------------------------------- */
 
 static struct run *run_at(const struct outgoing *o, uint32_t i)
 {
@@ -92,7 +92,7 @@ void outgoing_free(struct outgoing *o)
 	o->run_first = o->run_count = o->run_room = o->run_pdus = 0;
 }
 
-/* --- the way out ----------------------------------------------------------------------------------------------------- */
+/* --- the way out -------------------------------------------------------------------------------------------------- */
 
 /* One attempt; bytes written, 0 when TCP is full, or -errno. */
 static ssize_t write_raw(const struct outgoing *o, struct outgoing_target *to, struct iovec *iov, int pieces)

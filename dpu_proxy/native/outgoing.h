@@ -1,16 +1,17 @@
 /*
- * What the host has sent and TCP has not taken yet. It belongs to a connection, stays with it when that becomes an orphan, and goes with
- * the TCP socket when the connection is parked and claimed.
+ * What the host has sent and TCP has not taken yet. It belongs to a connection, stays with it when that becomes an
+ * orphan, and goes with the TCP socket when the connection is parked and claimed.
  *
  * Theory of operation
  *
- * The bytes wait in a spill buffer. A ring of *runs* says which of them belong together and what they are: so many bytes with this mark.
- * Runs of a byte stream are joined. One of a PDU is one message, for which the host has paid XTS_PDU_CREDITS, so that the ring is within
- * the window, too. *Raw* runs leave past the protocols: they were sent before the first push onto the send side. Bytes without a run are
- * one raw run, so that a connection which nothing was pushed onto has no ring.
+ * The bytes wait in a spill buffer. A ring of *runs* says which of them belong together and what they are: so many
+ * bytes with this mark. Runs of a byte stream are joined. One of a PDU is one message, for which the host has paid
+ * XTS_PDU_CREDITS, so that the ring is within the window, too. *Raw* runs leave past the protocols: they were sent
+ * before the first push onto the send side. Bytes without a run are one raw run, so that a connection which nothing was
+ * pushed onto has no ring.
  *
- * outgoing_offer() and outgoing_drain() are the one way to TCP, with a stack of protocols or without. What their success means for
- * credits and accounts is the caller's business.
+ * outgoing_offer() and outgoing_drain() are the one way to TCP, with a stack of protocols or without. What their
+ * success means for credits and accounts is the caller's business.
  */
 #ifndef XTS_OUTGOING_H
 #define XTS_OUTGOING_H
@@ -71,7 +72,8 @@ static inline uint32_t outgoing_credits(const struct outgoing *o)
 bool outgoing_first_is_raw(const struct outgoing *o);
 bool outgoing_last_is_raw(const struct outgoing *o);
 
-/* Offers a run whose bytes are in iov (whole: all that are left of it), once. 0, or -errno when the connection has failed. */
+/* Offers a run whose bytes are in iov (whole: all that are left of it), once. 0, or -errno when the connection has
+ * failed. */
 int outgoing_offer(struct outgoing *o, struct outgoing_target *to, const struct run *r, struct iovec *iov, int pieces, bool whole,
 		   struct outgoing_taken *taken);
 /* Offers what waits first, once; what is taken waits no longer. */

@@ -15,7 +15,7 @@ bool push_is_request(uint32_t request)
 	return request >= SIOC_PUSH_ULP_RX && request <= SIOC_ULP_ERROR;
 }
 
-/* --- pushing --------------------------------------------------------------------------------------------------------- */
+/* --- pushing ------------------------------------------------------------------------------------------------------ */
 
 static bool is_connected(const struct connection *c)
 {
@@ -52,8 +52,8 @@ static int check_state(const struct connection *c, enum ulp_direction direction)
 }
 
 /*
- * How much the host has to give back; more than was sent to it, or than a window, is no sum that a host could mean. Bytes
- * come back as a stream: those of PDUs would have lost their boundaries and control data.
+ * How much the host has to give back; more than was sent to it, or than a window, is no sum that a host could mean.
+ * Bytes come back as a stream: those of PDUs would have lost their boundaries and control data.
  */
 static int debt(const struct connection *c, uint32_t read_bytes, uint32_t *owed)
 {
@@ -115,7 +115,8 @@ static int push_onto(struct connection *c, enum ulp_direction direction, uint16_
 		r = expect_give_back(c, owed);
 	if (r)
 		return r;
-	/* What is pushed later starts at once, one half of a duplex protocol excepted: so start before, where nothing is in the way. */
+	/* What is pushed later starts at once, one half of a duplex protocol excepted: so start before, where nothing
+	 * is in the way. */
 	if (is_connected(c) && !(direction & ULP_SEND && outgoing_waits(&c->out)))
 		pushed_start(c);
 	r = ulp_stack_push(p->stack, direction, ulp_id, attributes, bytes);
@@ -136,7 +137,8 @@ static int push_onto(struct connection *c, enum ulp_direction direction, uint16_
 /* Something to push onto, which also keeps the reason why nothing can be. */
 static int may_have(struct connection *c)
 {
-	if (!c->shared || (c->state == CONNECTION_IDLE && !share_part(c))) /* nobody else has it: it is shared anew when it listens */
+	/* nobody else has it: it is shared anew when it listens */
+	if (!c->shared || (c->state == CONNECTION_IDLE && !share_part(c)))
 		return pushed_make(c);
 	/* Members have copies, or, where nothing was pushed, none: that stays. */
 	return c->pushed ? ulp_stack_refuse(c->pushed->stack, EBUSY, "the listener is shared already: push first") : -EBUSY;
@@ -166,7 +168,7 @@ static int push(struct connection *c, enum ulp_direction direction, uint8_t *val
 	return 0;
 }
 
-/* --- telling --------------------------------------------------------------------------------------------------------- */
+/* --- telling ------------------------------------------------------------------------------------------------------ */
 
 static int told(ssize_t n, uint32_t *bytes)
 {
@@ -220,7 +222,7 @@ int push_request(struct connection *c, uint32_t request, uint8_t *value, uint32_
 	}
 }
 
-/* --- along with CONNECT ---------------------------------------------------------------------------------------------- */
+/* --- along with CONNECT ------------------------------------------------------------------------------------------- */
 
 /* The first of them, in left bytes: how many it takes, or -errno. */
 static int push_first(struct connection *c, uint8_t *at, uint32_t left)
@@ -265,7 +267,7 @@ void push_along_failed(struct connection *c)
 		c->pushed->failed = true; /* nothing of it starts any more */
 }
 
-/* --- GIVE_BACK ------------------------------------------------------------------------------------------------------- */
+/* --- GIVE_BACK ---------------------------------------------------------------------------------------------------- */
 
 /* All of it is here. */
 static void give_back_ends(struct connection *c)

@@ -1,4 +1,5 @@
-/* The life of what is pushed onto a connection: made, copied, started, told of events, failed. pushed.h has the theory of operation. */
+/* The life of what is pushed onto a connection: made, copied, started, told of events, failed. pushed.h has the theory
+ * of operation. */
 #include "pushed.h"
 
 #include <errno.h>
@@ -13,7 +14,7 @@
 #define DRAIN_READS 16 /* at once, if the turn lasts so long: the others wait */
 #define DRAIN_BYTES 16384u
 
-/* --- what the stack asks of its owner -------------------------------------------------------------------------------- */
+/* --- what the stack asks of its owner ----------------------------------------------------------------------------- */
 
 static uint64_t owner_now_ns(void *owner)
 {
@@ -63,7 +64,7 @@ static struct ulp_owner owner_of(struct connection *c, bool message_socket, bool
 	return owner;
 }
 
-/* --- orphans --------------------------------------------------------------------------------------------------------- */
+/* --- orphans ------------------------------------------------------------------------------------------------------ */
 
 void pushed_orphan(struct connection *c, uint32_t timeout_ms)
 {
@@ -140,7 +141,7 @@ void pushed_timer(struct connection *c)
 		connection_flush(c); /* the protocol's peer allows us to send again */
 }
 
-/* --- life ------------------------------------------------------------------------------------------------------------ */
+/* --- life --------------------------------------------------------------------------------------------------------- */
 
 /* The structs that are there for any push, and for none (peek mode): the stack has the charge, and takes it along. */
 static int charge_structs(struct pushed *p)
@@ -298,7 +299,7 @@ void pushed_count(struct connection *c, uint16_t ulp_id)
 		p->ids[p->id_count++] = (uint8_t)ulp_id;
 }
 
-/* --- starting -------------------------------------------------------------------------------------------------------- */
+/* --- starting ----------------------------------------------------------------------------------------------------- */
 
 /* Is it the business of who accepts, or of CONNECT_ACK? Else the host has the connection. */
 static bool is_new(const struct connection *c)
@@ -385,7 +386,8 @@ void pushed_advance(struct connection *c)
 		fails(c, -r);
 }
 
-/* Bytes that were sent before a push onto the send side leave first: the protocols might send something of their own. */
+/* Bytes that were sent before a push onto the send side leave first: the protocols might send something of their
+ * own. */
 static bool must_wait(const struct connection *c)
 {
 	const struct pushed *p = c->pushed;
@@ -428,7 +430,7 @@ static bool is_fault(const struct pushed *p)
 	return fault && fault != XTS_FAULT_PUSH;
 }
 
-/* --- events and failure ---------------------------------------------------------------------------------------------- */
+/* --- events and failure ------------------------------------------------------------------------------------------- */
 
 void pushed_event(struct connection *c, uint32_t events)
 {

@@ -3,20 +3,22 @@
  *
  * Theory of operation
  *
- * A connection that nothing was ever pushed onto has no struct pushed: its stack is empty, and TCP is read and written as it is. With
- * one, its data goes through its stack (ulp/stack.h) as soon as that has *started*; until then TCP is read and written as it
- * is, or, where that would go past what was pushed, not at all. A stack starts when TCP is connected; on a connection that
- * is so already it starts with the push, but not in peek mode, and not before bytes that were sent before a push onto the
- * send side have left (raw runs, outgoing.h). The owner of the stack is the connection; it tells the stack what epoll says,
- * drives handshakes (pushed_advance()) and keeps time for it (the worker's list of timers).
+ * A connection that nothing was ever pushed onto has no struct pushed: its stack is empty, and TCP is read and written
+ * as it is. With one, its data goes through its stack (ulp/stack.h) as soon as that has *started*; until then TCP is
+ * read and written as it is, or, where that would go past what was pushed, not at all. A stack starts when TCP is
+ * connected; on a connection that is so already it starts with the push, but not in peek mode, and not before bytes
+ * that were sent before a push onto the send side have left (raw runs, outgoing.h). The owner of the stack is the
+ * connection; it tells the stack what epoll says, drives handshakes (pushed_advance()) and keeps time for it (the
+ * worker's list of timers).
  *
- * to_tcp.c and to_host.c carry the data of all connections. The room that a protocol is offered for reading is always XTS_PDU_CREDITS less
- * than the credits held, so that whatever comes can be sent.
+ * to_tcp.c and to_host.c carry the data of all connections. The room that a protocol is offered for reading is always
+ * XTS_PDU_CREDITS less than the credits held, so that whatever comes can be sent.
  *
  * A listener's struct pushed is a template: not started, copied for each connection that is accepted (accepting.c).
  *
- * A fault of a protocol ends the connection as an error of TCP does: RESET tells the host its errno. The layers may still say farewell; the
- * TCP socket is shut down but stays open, with the stack, so that the host may ask for the reason until it closes.
+ * A fault of a protocol ends the connection as an error of TCP does: RESET tells the host its errno. The layers may
+ * still say farewell; the TCP socket is shut down but stays open, with the stack, so that the host may ask for the
+ * reason until it closes.
  */
 #ifndef XTS_PUSHED_H
 #define XTS_PUSHED_H
@@ -44,7 +46,8 @@ struct pushed {
 	bool peeking;
 	uint8_t peek;                  /* enum peek */
 	bool pdus;                     /* what was read last was of a PDU */
-	uint64_t since_pdu;            /* bytes of a stream that the host was sent after the last PDU, or ever if there was none */
+	/* bytes of a stream that the host was sent after the last PDU, or ever if there was none */
+	uint64_t since_pdu;
 	bool failed;
 	bool finished;                 /* the protocols have said that no more is sent */
 	/* The PDU that the host is in the middle of. */
@@ -55,8 +58,10 @@ struct pushed {
 	/* The stack wants to be called. */
 	struct timer timer;
 	bool timer_due;                /* it has expired */
-	uint64_t orphan_ns, orphan_timeout_ns, orphan_sent_bytes; /* an orphan ends then, unless bytes have left meanwhile */
-	/* A listener's: connections it has accepted and not announced (connection.offers): with handshakes under way, and without. */
+	/* an orphan ends then, unless bytes have left meanwhile */
+	uint64_t orphan_ns, orphan_timeout_ns, orphan_sent_bytes;
+	/* A listener's: connections it has accepted and not announced (connection.offers): with handshakes under way,
+	 * and without. */
 	struct accepting *accepting;   /* NULL: none so far */
 	struct xts_endpoint peer;      /* of such a connection: one that has been reset since could not be asked */
 	uint64_t accepted_ns;
@@ -65,7 +70,7 @@ struct pushed {
 	uint32_t id_count;
 };
 
-/* --- pushed.c -------------------------------------------------------------------------------------------------------- */
+/* --- pushed.c ----------------------------------------------------------------------------------------------------- */
 
 /* Makes c->pushed, with nothing on it, unless it has one. 0 or -ENOMEM. */
 int pushed_make(struct connection *c);
@@ -86,8 +91,8 @@ static inline uint64_t pushed_memory(const struct pushed *p)
 	return p ? ulp_stack_memory(p->stack) : 0;
 }
 void pushed_free(struct pushed *p);
-/* Starts the stack if nothing is in the way; goes on with handshakes, and tells their end: to the host, or to the listener. When it has
- * failed, so has the connection: it may be freed (c->fd is then -1). */
+/* Starts the stack if nothing is in the way; goes on with handshakes, and tells their end: to the host, or to the
+ * listener. When it has failed, so has the connection: it may be freed (c->fd is then -1). */
 void pushed_start(struct connection *c);
 void pushed_advance(struct connection *c);
 /* What epoll says. May free c, as above. */
@@ -100,13 +105,14 @@ bool pushed_has_unread(struct connection *c);
 void pushed_timer(struct connection *c);
 /* It has no host any more; it ends when for so long nothing has left of what waits. */
 void pushed_orphan(struct connection *c, uint32_t timeout_ms);
-/* Reads what an orphan's peer sends yet, for what the protocols learn of it (a window that opens). May free c, as above. */
+/* Reads what an orphan's peer sends yet, for what the protocols learn of it (a window that opens). May free c, as
+ * above. */
 void pushed_drain(struct connection *c);
 /* SOCK_SEQPACKET or SOCK_STREAM: the first to say decides. 0 or -EINVAL, with a reason. */
 int pushed_set_type(struct connection *c, bool message_socket);
 void pushed_count(struct connection *c, uint16_t ulp_id);
 
-/* --- push.c ---------------------------------------------------------------------------------------------------------- */
+/* --- push.c ------------------------------------------------------------------------------------------------------- */
 
 bool push_is_request(uint32_t request);
 /* Carries out a request; value holds *bytes of it and has room for SOCKET_CALL_BYTES_MAX of answer. 0 or -errno. */
@@ -116,7 +122,7 @@ int push_along(struct connection *c, const void *pushes, uint32_t bytes);
 /* That CONNECT has failed; its answer tells. The connection can only be asked why, and closed. */
 void push_along_failed(struct connection *c);
 
-/* --- peek.c ---------------------------------------------------------------------------------------------------------- */
+/* --- peek.c ------------------------------------------------------------------------------------------------------- */
 
 int peek_begin(struct connection *c, bool on);
 int peek_end(struct connection *c, uint32_t drop_bytes);
@@ -125,7 +131,7 @@ ssize_t peek_read(struct connection *c, void *out, size_t room);
 /* Takes bytes off the socket unseen. 0 or -errno. */
 int peek_drop(struct connection *c, uint64_t bytes);
 
-/* --- to_host.c, to_tcp.c --------------------------------------------------------------------------------------------- */
+/* --- to_host.c, to_tcp.c ------------------------------------------------------------------------------------------ */
 
 /* Layers have come, or are ready: how the connection is encrypted is told if that is new. */
 void pushed_note_tls(struct connection *c);
@@ -137,9 +143,10 @@ static inline bool pushed_deliverable(const struct connection *c)
 	return c->pushed->started || outgoing_first_is_raw(&c->out);
 }
 
-/* --- accepting.c ----------------------------------------------------------------------------------------------------- */
+/* --- accepting.c -------------------------------------------------------------------------------------------------- */
 
-/* May a listener take another connection that has to shake hands, if need be in the place of one that keeps it waiting? */
+/* May a listener take another connection that has to shake hands, if need be in the place of one that keeps it
+ * waiting? */
 bool accepting_has_room(const struct connection *l);
 /* c, accepted for l, gets l's protocols, or p (given back by another): true when it can be announced at once. */
 bool accepting_begin(struct connection *l, struct connection *c, struct pushed *p, const struct xts_endpoint *peer);

@@ -1,4 +1,5 @@
-/* SEND and SEND_PDU: the host's data, credits, FIN and CLOSE, gathered per connection until the batch of frames has been looked at. */
+/* SEND and SEND_PDU: the host's data, credits, FIN and CLOSE, gathered per connection until the batch of frames has
+ * been looked at. */
 #include "pushed.h"
 
 /* Takes the data of a batch entry into the connection's chain, for so many credits; false when it is not to be kept. */
@@ -98,7 +99,7 @@ enum command_result command_send(struct channel *ch, const struct xts_head *head
 	return kept ? COMMAND_KEPT : COMMAND_DONE;
 }
 
-/* --- SEND_PDU -------------------------------------------------------------------------------------------------------- */
+/* --- SEND_PDU ----------------------------------------------------------------------------------------------------- */
 
 /* The messages of one PDU agree with each other. */
 static const char *check_pdu(struct pushed *p, const struct xts_send_pdu *m, bool more)

@@ -12,7 +12,8 @@
 /* A flag's mask. */
 #define F(bit) (1u << FLAG_##bit##_NUMBER)
 
-/* What an option call may set at any time, what epoll may say at any time, and protocols, which may be pushed at any time. */
+/* What an option call may set at any time, what epoll may say at any time, and protocols, which may be pushed at any
+ * time. */
 #define ALWAYS (F(IN_EPOLL) | F(READABLE) | F(SEND_BUFFER_SET) | F(RECEIVE_TUNED) | F(PUSHED))
 /* The host has closed it, and the answer is still to be sent. The socket is closed already. */
 #define CLOSED (F(CLOSE_REPLY) | F(UNWAITED) | F(NO_SOCKET))

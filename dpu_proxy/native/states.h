@@ -1,9 +1,10 @@
 /*
  * The states of a connection: which there are, which flags each allows, and how one follows another.
  *
- * The table is in states.c. Builds with XTS_DEBUG assert it wherever a connection has been worked on and rests (connection_check()), and
- * at each change of state (connection_enter()). They also note what they have seen, so that the tests can say which legal states
- * they never visit. The documentation's page about states is made from the same table (deploy/xts_docs/states.py).
+ * The table is in states.c. Builds with XTS_DEBUG assert it wherever a connection has been worked on and rests
+ * (connection_check()), and at each change of state (connection_enter()). They also note what they have seen, so that
+ * the tests can say which legal states they never visit. The documentation's page about states is made from the same
+ * table (deploy/xts_docs/states.py).
  */
 #ifndef XTS_STATES_H
 #define XTS_STATES_H
@@ -89,8 +90,8 @@ uint32_t xts_state_flags(const struct xts_state_flag **out);
 uint32_t xts_flag_rules(const struct xts_flag_rule **out);
 uint32_t xts_state_changes(const struct xts_state_change **out);
 
-/* What a build with XTS_DEBUG has seen. Where XTS_VISITED_STATES was defined for the build, this is the content of the file of that name,
- * which all processes of such builds share. */
+/* What a build with XTS_DEBUG has seen. Where XTS_VISITED_STATES was defined for the build, this is the content of the
+ * file of that name, which all processes of such builds share. */
 struct xts_states_visited {
 	uint32_t flags[8];   /* by state: all flags it has had */
 	uint32_t changes[8]; /* by state: the states that have followed */

@@ -1,8 +1,9 @@
 /*
  * TCP to host: what a connection has to say, in the turns that its channel gives it.
  *
- * There is one road, with protocols or without. Data is read straight into a transmit slot: from the stack as soon as it has
- * started, in peek mode by a peek, else from TCP. A mark says whether it is of a byte stream (RECV) or of a PDU (RECV_PDU).
+ * There is one road, with protocols or without. Data is read straight into a transmit slot: from the stack as soon as
+ * it has started, in peek mode by a peek, else from TCP. A mark says whether it is of a byte stream (RECV) or of a PDU
+ * (RECV_PDU).
  */
 #include <errno.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 
 #include "pushed.h"
 
-/* --- messages -------------------------------------------------------------------------------------------------------- */
+/* --- messages ----------------------------------------------------------------------------------------------------- */
 
 /* The credits to advertise with a message. */
 static uint32_t advertise(struct connection *c)
@@ -90,7 +91,7 @@ static void send_closed(struct connection *c, const struct xts_tx_slot *slot)
 		connection_free(c, false);
 }
 
-/* --- events of protocols --------------------------------------------------------------------------------------------- */
+/* --- events of protocols ------------------------------------------------------------------------------------------ */
 
 static bool tls_wanted(const struct connection *c)
 {
@@ -135,7 +136,7 @@ static void send_event(struct connection *c, const struct xts_tx_slot *slot)
 	send_pdu(c, slot, &mark, 0);
 }
 
-/* --- data ------------------------------------------------------------------------------------------------------------ */
+/* --- data --------------------------------------------------------------------------------------------------------- */
 
 /* Who reads instead of TCP's own recv(2); NULL: nobody. */
 static struct pushed *reader_of(const struct connection *c)
@@ -188,7 +189,8 @@ static ssize_t read_some(struct connection *c, struct pushed *reader, void *out,
 				 -EAGAIN; /* it has failed before what is pushed could read */
 }
 
-/* Without credits the end can still be seen, and told: as a read says, or 1 when there are bytes, which have to wait for credits. */
+/* Without credits the end can still be seen, and told: as a read says, or 1 when there are bytes, which have to wait
+ * for credits. */
 static ssize_t look_for_end(const struct connection *c, const struct pushed *reader)
 {
 	uint8_t byte;
@@ -252,7 +254,7 @@ static bool receive(struct connection *c, const struct xts_tx_slot *slot)
 	return true;
 }
 
-/* --- a turn ---------------------------------------------------------------------------------------------------------- */
+/* --- a turn ------------------------------------------------------------------------------------------------------- */
 
 bool connection_send(struct connection *c, uint32_t budget)
 {

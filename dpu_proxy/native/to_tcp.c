@@ -1,9 +1,10 @@
 /*
  * Host to TCP: what a connection was sent in a batch of frames is written, or waits (outgoing.h).
  *
- * There is one road, with protocols or without. The gathered messages are offered as they came, PDU by PDU, byte streams in as large
- * pieces as there are. A run that is raw goes to TCP by sendmsg(2), so that a connection without protocols pays nothing for them; any other
- * to the stack. What neither takes waits, and is offered again when epoll or a protocol says so.
+ * There is one road, with protocols or without. The gathered messages are offered as they came, PDU by PDU, byte
+ * streams in as large pieces as there are. A run that is raw goes to TCP by sendmsg(2), so that a connection without
+ * protocols pays nothing for them; any other to the stack. What neither takes waits, and is offered again when epoll or
+ * a protocol says so.
  */
 #include <assert.h>
 #include <errno.h>
@@ -40,7 +41,7 @@ static uint32_t pdu_credits(const struct run *r)
 	return r->mark.pdu ? XTS_PDU_CREDITS : 0;
 }
 
-/* --- accounts -------------------------------------------------------------------------------------------------------- */
+/* --- accounts ----------------------------------------------------------------------------------------------------- */
 
 /* A whole window has gone to TCP. If TCP took all of it at once, the window may be what holds the connection back: it
  * grows. If some was spilled, TCP is, and a larger window would only fill the spill buffer. */
@@ -86,7 +87,7 @@ static void check_account(const struct connection *c)
 static void check_account(const struct connection *c) { (void)c; }
 #endif
 
-/* --- what waits ------------------------------------------------------------------------------------------------------ */
+/* --- what waits --------------------------------------------------------------------------------------------------- */
 
 static struct outgoing_target target_of(const struct connection *c)
 {
@@ -98,8 +99,8 @@ static struct outgoing_target target_of(const struct connection *c)
 	};
 }
 
-/* Offers what waits until nothing is taken, or the turn is over. A layer may take less than all though TCP has room (TLS: some records at
- * a time), and then nothing would tell of room again. False when the connection has failed. */
+/* Offers what waits until nothing is taken, or the turn is over. A layer may take less than all though TCP has room
+ * (TLS: some records at a time), and then nothing would tell of room again. False when the connection has failed. */
 static bool write_waiting(struct connection *c)
 {
 	while (outgoing_waits(&c->out)) {
@@ -126,7 +127,7 @@ static bool write_waiting(struct connection *c)
 	return true;
 }
 
-/* --- what was gathered ----------------------------------------------------------------------------------------------- */
+/* --- what was gathered -------------------------------------------------------------------------------------------- */
 
 static bool spill(struct connection *c, const struct run *r, const struct iovec *iov, int pieces)
 {
@@ -225,9 +226,10 @@ static bool write_gathered(struct connection *c)
 	return !c->error && c->fd >= 0;
 }
 
-/* --- protocols ------------------------------------------------------------------------------------------------------- */
+/* --- protocols ---------------------------------------------------------------------------------------------------- */
 
-/* The protocols begin, if what they had to wait for has left, and send what they hold back. False when the connection has failed. */
+/* The protocols begin, if what they had to wait for has left, and send what they hold back. False when the connection
+ * has failed. */
 static bool flush_stack(struct connection *c)
 {
 	struct pushed *p = c->pushed;

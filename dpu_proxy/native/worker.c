@@ -30,7 +30,7 @@ uint64_t worker_monotonic_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* --- a round --------------------------------------------------------------------------------------------------------- */
+/* --- a round ------------------------------------------------------------------------------------------------------ */
 
 /* Its process has gone: what it sent before is still taken. */
 static void life_ends(struct worker_state *w, struct channel *ch)
@@ -124,7 +124,7 @@ static bool work(struct xts_worker *worker)
 	return any;
 }
 
-/* --- sleeping -------------------------------------------------------------------------------------------------------- */
+/* --- sleeping ----------------------------------------------------------------------------------------------------- */
 
 /* Until a time, rounded up; -1 for never. */
 static int until_ms(const struct worker_state *w, uint64_t deadline_ns)
@@ -162,9 +162,9 @@ static void disarm_all(struct worker_state *w)
 		xts_queue_disarm(list_entry(node, struct channel, member)->queue);
 }
 
-/* The TCP peer, or veth's thread, may want this very core. Threads of handshakes are to wait: the kernel lets who has given way
- * to one wait until its job is done, or for the next tick, though it is SCHED_IDLE. Only who wakes interrupts it. With a flood of
- * half handshakes the median of a bystander's requests was 160 us so, and is 75. */
+/* The TCP peer, or veth's thread, may want this very core. Threads of handshakes are to wait: the kernel lets who has
+ * given way to one wait until its job is done, or for the next tick, though it is SCHED_IDLE. Only who wakes interrupts
+ * it. With a flood of half handshakes the median of a bystander's requests was 160 us so, and is 75. */
 static void give_way(struct worker_state *w)
 {
 	if (ulp_pool_is_working())
@@ -221,9 +221,10 @@ static void close_everything(struct worker_state *w, int error)
 	timer_cancel(&w->trim.timer);
 }
 
-/* Where a core is shared, every packet for us would interrupt who sends it, and we would serve requests one by one. SCHED_BATCH
- * waits for its turn when it wakes and finds several: redis with 50 connections and its load generator on our core went
- * from 28,000 to 36,000 requests/s, at two thirds of our time per request. A core of our own knows no difference. */
+/* Where a core is shared, every packet for us would interrupt who sends it, and we would serve requests one by one.
+ * SCHED_BATCH waits for its turn when it wakes and finds several: redis with 50 connections and its load generator on
+ * our core went from 28,000 to 36,000 requests/s, at two thirds of our time per request. A core of our own knows no
+ * difference. */
 static void wait_for_turn(struct worker_state *w)
 {
 	struct sched_param none = { 0 };
@@ -253,7 +254,7 @@ static void *worker_thread(void *argument)
 	return NULL;
 }
 
-/* --- the supervisor's side ------------------------------------------------------------------------------------------- */
+/* --- the supervisor's side ---------------------------------------------------------------------------------------- */
 
 static int start_thread(struct xts_worker *worker)
 {

@@ -40,9 +40,11 @@ enum xts_resource {
 	XTS_USE_LISTENERS,        /* of channels */
 	XTS_USE_SPILL_BYTES,      /* windows granted to hosts, so the most that can ever wait in spill buffers */
 	XTS_USE_ULP_BYTES,        /* that pushed protocols keep beside windows: given back, being gathered */
-	XTS_USE_KEPT,             /* connections that belong to no channel: parked, or given back by a shared listener's member */
+	/* connections that belong to no channel: parked, or given back by a shared listener's member */
+	XTS_USE_KEPT,
 	XTS_USE_KEPT_BYTES,       /* in their spill buffers, and kept by their protocols */
-	XTS_USE_ORPHANS,          /* connections whose host has closed them or has gone, and that have bytes to deliver yet */
+	/* connections whose host has closed them or has gone, and that have bytes to deliver yet */
+	XTS_USE_ORPHANS,
 	XTS_USE_ORPHAN_BYTES,     /* those bytes, and what their protocols keep */
 	XTS_USE_NAMES,            /* listeners that have a key, by which other channels may join them */
 	XTS_USE_DESCRIPTORS,      /* of sockets, whoever has them, and of queues */
@@ -52,7 +54,8 @@ enum xts_resource {
 };
 #define XTS_RESOURCES 13
 
-/* What the machine has, of which each tenant has a guaranteed share (pool.h). All that is counted in bytes is of one pool. */
+/* What the machine has, of which each tenant has a guaranteed share (pool.h). All that is counted in bytes is of one
+ * pool. */
 enum xts_pool { XTS_POOL_DESCRIPTORS, XTS_POOL_MEMORY };
 #define XTS_POOLS 2
 /* So much there is of each, for all tenants together; 0: not watched. */
@@ -89,7 +92,8 @@ void xts_tenant_stats(const struct xts_tenant *tenant, struct xts_tenant_stats *
 struct xts_worker_config {
 	int cpu;                  /* to run on, or -1 */
 	uint32_t spin_us;         /* before sleeping */
-	uint32_t relayed_max;     /* channels behind one relay (relay.h), at most XTS_RELAYED_MAX; 0: relays are not served */
+	/* channels behind one relay (relay.h), at most XTS_RELAYED_MAX; 0: relays are not served */
+	uint32_t relayed_max;
 	uint16_t ethertype;
 	bool policy_default_allow; /* to connect */
 	bool policy_listen_allow; /* the default for bind and listen */
@@ -97,16 +101,17 @@ struct xts_worker_config {
 	uint32_t rule_count;
 	const char *congestion_controls; /* that a host may choose (sockopt.h); copied */
 	uint64_t (*clock_ns)(void); /* NULL: CLOCK_MONOTONIC. For tests: it cannot change later */
-	struct xts_ulp_config *ulp; /* for pushed protocols (ulp/config.h); the worker takes a reference of its own. NULL: defaults */
+	/* for pushed protocols (ulp/config.h); the worker takes a reference of its own. NULL: defaults */
+	struct xts_ulp_config *ulp;
 };
 
 struct xts_worker;
 
 /* Starts a thread. 0 or -errno. */
 int xts_worker_start(struct xts_worker **out, const struct xts_worker_config *config);
-/* Gives it a channel, of which the tenant bears the costs. The worker owns queue from now on. life_fd (-1: none): when it becomes readable or hangs
- * up, the host process has died and the channel is closed and forgotten; with -1 the channel stays and waits for the
- * next HELLO. The worker takes over life_fd. 0 or -errno. */
+/* Gives it a channel, of which the tenant bears the costs. The worker owns queue from now on. life_fd (-1: none): when
+ * it becomes readable or hangs up, the host process has died and the channel is closed and forgotten; with -1 the
+ * channel stays and waits for the next HELLO. The worker takes over life_fd. 0 or -errno. */
 int xts_worker_add_channel(struct xts_worker *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id,
 			   struct xts_tenant *tenant);
 #define XTS_TOKEN_KEY_BYTES_MAX 128
@@ -120,8 +125,8 @@ struct xts_identity_rule {
 	uint8_t cgroup[XTS_CGROUP_BYTES_MAX]; /* it or what is below it */
 	struct xts_tenant *tenant;
 };
-/* Channels without life_fd that are added from now on ask for attach tokens under this key; the rules (copied) are for what opens from
- * now on. No key: they do not ask. 0 or -errno. */
+/* Channels without life_fd that are added from now on ask for attach tokens under this key; the rules (copied) are for
+ * what opens from now on. No key: they do not ask. 0 or -errno. */
 int xts_worker_trust(struct xts_worker *worker, const uint8_t *key, uint32_t key_bytes, const struct xts_identity_rule *rules,
 		     uint32_t rule_count);
 /* Closes a channel: GOODBYE, then resets its connections. */
@@ -134,7 +139,8 @@ int xts_worker_drain(struct xts_worker *worker);
 /* Sends GOODBYE(error) on all channels, closes them, ends the thread and frees everything. Blocks some milliseconds. */
 void xts_worker_stop(struct xts_worker *worker, int error);
 
-/* Is the worker at work, on what, and for how long without an end? Read without the worker's doing: also of one that hangs. */
+/* Is the worker at work, on what, and for how long without an end? Read without the worker's doing: also of one that
+ * hangs. */
 enum xts_worker_phase {
 	XTS_PHASE_ASLEEP,
 	XTS_PHASE_RECEIVE,        /* messages of a queue */
@@ -156,13 +162,15 @@ struct xts_worker_stats {
 	uint64_t looks;                            /* by timers, after what no event tells (connection_look_later()) */
 	uint32_t channels, channels_up, connections, listeners;
 	uint32_t shared_listeners;                 /* of the listeners: those that other channels may join */
-	uint32_t kept_listeners, parked_connections; /* beside them: what no channel holds and this worker keeps for a while */
+	/* beside them: what no channel holds and this worker keeps for a while */
+	uint32_t kept_listeners, parked_connections;
 	uint32_t orphans;                          /* of connections: gauge */
 	uint64_t orphans_cut;                      /* reset, as their tenant's budget was full */
 	uint64_t connects_ok, connects_failed, accepts, resets;
 	uint32_t relayed;                          /* gauge: channels behind relays */
 	uint64_t relayed_refused;                  /* as there were relayed_max, or no memory */
-	uint64_t relayed_unknown, relayed_dropped; /* frames of a number that is not there; no frame, or of a channel that has ended */
+	/* frames of a number that is not there; no frame, or of a channel that has ended */
+	uint64_t relayed_unknown, relayed_dropped;
 	uint64_t given_back;                       /* of accepts: announced, and offered to another host then */
 	uint64_t parks, claims;
 	uint64_t refused_policy, refused_limit;
@@ -173,10 +181,12 @@ struct xts_worker_stats {
 	uint64_t ulp_bytes;                        /* gauge: kept by pushed protocols, as XTS_USE_ULP_BYTES counts */
 	uint32_t ulp_handshakes;                   /* gauge: of pushed protocols, under way now */
 	uint64_t ulp_handshakes_ok, ulp_handshakes_failed;
-	uint64_t ulp_pushed[XTS_ULP_COUNT];        /* by protocol (enum xts_ulp_id): pushes, and what accepted connections got of their listener */
+	/* by protocol (enum xts_ulp_id): pushes, and what accepted connections got of their listener */
+	uint64_t ulp_pushed[XTS_ULP_COUNT];
 	uint64_t ulp_faults[XTS_FAULT_COUNT];      /* by enum xts_fault */
 };
-/* What asks a worker for figures answers 0 or more, or -ETIMEDOUT when the worker has made no progress for XTS_ANSWER_MS. */
+/* What asks a worker for figures answers 0 or more, or -ETIMEDOUT when the worker has made no progress for
+ * XTS_ANSWER_MS. */
 #define XTS_ANSWER_MS 2000
 int xts_worker_stats(struct xts_worker *worker, struct xts_worker_stats *out);
 

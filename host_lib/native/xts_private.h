@@ -1,7 +1,7 @@
 /*
- * What libxts offers the interposer (libxts-preload) and the Python package beside xts.h: waiting for offloaded sockets and
- * kernel descriptors at once, keeping sockets over fork() and exec(), and the rules. Exported under the version XTS_PRIVATE,
- * for users of the very same build.
+ * What libxts offers the interposer (libxts-preload) and the Python package beside xts.h: waiting for offloaded sockets
+ * and kernel descriptors at once, keeping sockets over fork() and exec(), and the rules. Exported under the version
+ * XTS_PRIVATE, for users of the very same build.
  */
 #ifndef XTS_PRIVATE_H
 #define XTS_PRIVATE_H
@@ -26,7 +26,8 @@ uint64_t xts_now_ns(void);
 
 /* The C library's own calls, for an interposer that has taken their names. */
 struct xts_kernel_calls {
-	int (*ppoll)(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask); /* xts_sleep_poll() */
+	/* xts_sleep_poll() */
+	int (*ppoll)(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask);
 	int (*epoll_wait)(int set, struct epoll_event *events, int max, int timeout_ms);
 	long (*syscall)(long number, ...);
 	int (*sigaction)(int number, const struct sigaction *action, struct sigaction *old);
@@ -35,9 +36,9 @@ struct xts_kernel_calls {
 void xts_use_kernel_calls(const struct xts_kernel_calls *calls);
 
 /*
- * ppoll(2) over XTS socket numbers and kernel descriptors together, until deadline_ns (0: does not wait). Fills all revents
- * and returns how many entries are ready, 0 at the deadline, or -1 with EINTR (whatever SA_RESTART says), ENOMEM. mask
- * (NULL: leave it) is the thread's signal mask while it sleeps.
+ * ppoll(2) over XTS socket numbers and kernel descriptors together, until deadline_ns (0: does not wait). Fills all
+ * revents and returns how many entries are ready, 0 at the deadline, or -1 with EINTR (whatever SA_RESTART says),
+ * ENOMEM. mask (NULL: leave it) is the thread's signal mask while it sleeps.
  */
 int xts_poll_mixed(struct pollfd *sockets, nfds_t count, struct pollfd *kernel, nfds_t kernel_count, uint64_t deadline_ns,
 		   const sigset_t *mask);
@@ -51,9 +52,9 @@ int xts_poll_contexts(struct pollfd *sockets, nfds_t count, struct xts_polled_co
 		      struct pollfd *kernel, nfds_t kernel_count, uint64_t deadline_ns, const sigset_t *mask);
 
 /*
- * epoll_pwait2(2) over a polling context (ectx) and the kernel's epoll set kernel_set (-1: none) together: the events of both, at
- * most max, fairly. kernel_set holds kernel descriptors only; *members is how many: at 0 its events are not asked for but by who
- * sleeps (NULL: unknown).
+ * epoll_pwait2(2) over a polling context (ectx) and the kernel's epoll set kernel_set (-1: none) together: the events
+ * of both, at most max, fairly. kernel_set holds kernel descriptors only; *members is how many: at 0 its events are not
+ * asked for but by who sleeps (NULL: unknown).
  */
 int xts_epoll_wait_mixed(void *ectx, int kernel_set, const _Atomic uint32_t *members, struct epoll_event *events, int max,
 			 uint64_t deadline_ns, const sigset_t *mask);
@@ -63,7 +64,8 @@ bool xts_epoll_is_ready(void *ectx);
 int xts_epoll_ctl_keyed(void *ectx, int op, int number, uint32_t key, struct epoll_event *event);
 /* What a registration asks for (of one-shot ones that have been reported: nothing any more): 0, or -1 with ENOENT. */
 int xts_epoll_registered(void *ectx, int number, uint32_t key, struct epoll_event *event);
-/* Registers a context in another one, in which it is readable while it has an event. The caller keeps them from forming a loop. */
+/* Registers a context in another one, in which it is readable while it has an event. The caller keeps them from forming
+ * a loop. */
 int xts_epoll_nest(void *ectx, int op, void *inner, uint32_t key, struct epoll_event *event);
 
 /*
@@ -73,34 +75,35 @@ int xts_epoll_nest(void *ectx, int op, void *inner, uint32_t key, struct epoll_e
 void xts_on_descriptors(int (*own)(int fd), void (*disown)(int fd));
 
 /*
- * Gives this process's attachment up, in order: what closed sockets have sent leaves first, for a second at most; open sockets end
- * (ECONNRESET). Settings are again as at the start, so that xts_configure() may name another endpoint. Without one: only the latter.
+ * Gives this process's attachment up, in order: what closed sockets have sent leaves first, for a second at most; open
+ * sockets end (ECONNRESET). Settings are again as at the start, so that xts_configure() may name another endpoint.
+ * Without one: only the latter.
  */
 void xts_leave(void);
 
-/* The stack of the calling thread for an endpoint, by XTS_STACKS; made, if there is none. For xts_stack_use(); -1 with ENOMEM,
- * ENAMETOOLONG. */
+/* The stack of the calling thread for an endpoint, by XTS_STACKS; made, if there is none. For xts_stack_use(); -1 with
+ * ENOMEM, ENAMETOOLONG. */
 int xts_stack_at(const char *endpoint);
 
-/* For tests: of the messages that the calling thread's stack sends from now on, the next so many are lost on the queue, and of the others this
- * share, in millionths. 0, 0: none. */
+/* For tests: of the messages that the calling thread's stack sends from now on, the next so many are lost on the queue,
+ * and of the others this share, in millionths. 0, 0: none. */
 void xts_lose(uint32_t share_ppm, uint32_t next);
 
 /* --- options: option.c -------------------------------------------------------------------------------------------- */
 
 /*
- * TCP_NODELAY of a connection, without waiting for the proxy's answer: it can only be that the connection is over, which other
- * calls tell. EAGAIN: not without waiting, as when the socket is not connected: xts_setsockopt() does.
+ * TCP_NODELAY of a connection, without waiting for the proxy's answer: it can only be that the connection is over,
+ * which other calls tell. EAGAIN: not without waiting, as when the socket is not connected: xts_setsockopt() does.
  */
 int xts_set_nodelay(int s);
 
 /* --- connecting: connect.c ---------------------------------------------------------------------------------------- */
 
-/* 1: the next connect() begins an attempt. 0: it does not, for there was one whose outcome nobody has asked for, or a connection,
- * be it over, or it listens. -1 with EBADF. */
+/* 1: the next connect() begins an attempt. 0: it does not, for there was one whose outcome nobody has asked for, or a
+ * connection, be it over, or it listens. -1 with EBADF. */
 int xts_is_unconnected(int s);
 
-/* --- over fork and exec: inherit.c ------------------------------------------------------------------------------------ */
+/* --- over fork and exec: inherit.c -------------------------------------------------------------------------------- */
 
 /*
  * From now on sockets are kept over fork(): a child has its parent's numbers. Listeners are shared (both accept); a
@@ -131,8 +134,9 @@ void xts_resume(int memfd);
  */
 void xts_before_exit(void);
 
-/* The sentence that goes with this errno, if this thread's last failed call had it, or the proxy means more by it than its usual
- * text says; else NULL. ask: a pushed protocol's reason may be asked for, which takes a round trip. Valid until the next call. */
+/* The sentence that goes with this errno, if this thread's last failed call had it, or the proxy means more by it than
+ * its usual text says; else NULL. ask: a pushed protocol's reason may be asked for, which takes a round trip. Valid
+ * until the next call. */
 const char *xts_reason_of(int error, bool ask);
 /* Why the proxy has refused this thread's last failed call, if it has: enum xts_refusal, else 0. */
 unsigned xts_last_refusal(void);
@@ -140,14 +144,14 @@ unsigned xts_last_refusal(void);
 int xts_state(int number);
 
 /*
- * tell() is told of each socket that is not this process's after fork or exec, when the application first uses it (whose call
- * fails): its number, and XTS_REASON_ELSEWHERE or XTS_REASON_LOST. It is called with the library's lock, and must not wait or
- * call the library. Before the first socket.
+ * tell() is told of each socket that is not this process's after fork or exec, when the application first uses it
+ * (whose call fails): its number, and XTS_REASON_ELSEWHERE or XTS_REASON_LOST. It is called with the library's lock,
+ * and must not wait or call the library. Before the first socket.
  */
 void xts_on_gone(void (*tell)(int number, unsigned reason));
 
-/* A listener's connections are taken only while this process shows interest (a wait or an accept), in small numbers: for
- * listeners that may come to be shared. Call between socket and listen. */
+/* A listener's connections are taken only while this process shows interest (a wait or an accept), in small numbers:
+ * for listeners that may come to be shared. Call between socket and listen. */
 int xts_share_listener(int s);
 
 #pragma GCC visibility pop

@@ -1,7 +1,7 @@
 /*
- * The decision about a socket: at bind() as a server (decide_server.c), at connect() as a client (decide_client.c), at listen()
- * where nothing was bound. The rules are asked, an XTS socket is made and given the options so far; whatever prevents that
- * is the reason for which the socket stays with the kernel, or, in a strict process, the call's error.
+ * The decision about a socket: at bind() as a server (decide_server.c), at connect() as a client (decide_client.c), at
+ * listen() where nothing was bound. The rules are asked, an XTS socket is made and given the options so far; whatever
+ * prevents that is the reason for which the socket stays with the kernel, or, in a strict process, the call's error.
  */
 #include "decide.h"
 
@@ -16,7 +16,8 @@
 #define PLACE_MARK 0x58545350 /* no timeout that anybody would set (in ms): 17 days */
 #define PLACES_MAX 256        /* descriptors that are looked at when a program starts */
 
-/* The error of a call in a strict process; 0: a rule says so, or it never could be offloaded, and the socket may stay. */
+/* The error of a call in a strict process; 0: a rule says so, or it never could be offloaded, and the socket may
+ * stay. */
 static int strict_error(enum xts_reason reason)
 {
 	switch (reason) {
@@ -91,10 +92,10 @@ struct descriptor decide_unknown(int fd)
 	return descriptor_get(fd);
 }
 
-/* --- making the XTS socket ------------------------------------------------------------------------------------------- */
+/* --- making the XTS socket ---------------------------------------------------------------------------------------- */
 
-/* New sockets of this thread come to the endpoint that a rule names. *before: what to go back to. The first endpoint that is named
- * is the one that `xts status` tells. */
+/* New sockets of this thread come to the endpoint that a rule names. *before: what to go back to. The first endpoint
+ * that is named is the one that `xts status` tells. */
 static int use_endpoint(const char *endpoint, int *before)
 {
 	static atomic_flag told = ATOMIC_FLAG_INIT;
@@ -125,7 +126,8 @@ static enum xts_reason reason_of_failure(int error)
 	return XTS_REASON_PROXY_DOWN;
 }
 
-/* Has the program bound it to the loopback device (SO_BINDTODEVICE)? That is this host's own, and the kernel's business. */
+/* Has the program bound it to the loopback device (SO_BINDTODEVICE)? That is this host's own, and the kernel's
+ * business. */
 static bool is_at_loopback(int fd)
 {
 	char name[IFNAMSIZ] = "";
@@ -181,7 +183,7 @@ bool decide_publish(int fd, struct descriptor was, int s, uint8_t flags)
 	return true;
 }
 
-/* --- addresses --------------------------------------------------------------------------------------------------------- */
+/* --- addresses ---------------------------------------------------------------------------------------------------- */
 
 bool decide_takes_address(int fd, const struct sockaddr *address, socklen_t length)
 {
@@ -201,7 +203,7 @@ bool decide_bound_to(int fd, union address *local)
 	return real()->getsockname(fd, &local->any, &length) == 0 && *port_of(local) != 0;
 }
 
-/* --- places: what programs see that were started past us ------------------------------------------------------------------------ */
+/* --- places: what programs see that were started past us ---------------------------------------------------------- */
 
 void decide_mark_place(int fd)
 {
@@ -245,7 +247,7 @@ void decide_lost_places(void)
 	errno = before;
 }
 
-/* --- placeholders ------------------------------------------------------------------------------------------------------------ */
+/* --- placeholders ------------------------------------------------------------------------------------------------- */
 
 /* Copies of one socket: they are never used, and a copy costs a sixth of a socket. */
 int decide_placeholder(void)

@@ -24,9 +24,11 @@
 enum descriptor_kind { DESCRIPTOR_KERNEL, DESCRIPTOR_UNDECIDED, DESCRIPTOR_STAYED, DESCRIPTOR_OFFLOADED, DESCRIPTOR_EPOLL, DESCRIPTOR_INTERNAL };
 
 enum { /* flags */
-	DESCRIPTOR_ALSO_LOCAL = 1, /* OFFLOADED listener for which the kernel listens too: wait for both, accept from both */
+	/* OFFLOADED listener for which the kernel listens too: wait for both, accept from both */
+	DESCRIPTOR_ALSO_LOCAL = 1,
 	DESCRIPTOR_LISTENS = 2,
-	DESCRIPTOR_BOUND = 4,      /* OFFLOADED at bind, not yet connected or listening: may still go back to the kernel */
+	/* OFFLOADED at bind, not yet connected or listening: may still go back to the kernel */
+	DESCRIPTOR_BOUND = 4,
 	DESCRIPTOR_PUSHED = 8,     /* a protocol was pushed before it was connected or listened: it may not */
 };
 
@@ -35,8 +37,10 @@ enum { /* flags */
 struct descriptor {
 	uint8_t kind;    /* enum descriptor_kind */
 	uint8_t flags;
-	uint16_t reason; /* enum xts_reason, of STAYED, and of OFFLOADED that this process has not (XTS_REASON_IS_GONE) */
-	uint32_t number; /* XTS socket number; index of the epoll set; of UNDECIDED, index of its record (undecided_options.h) */
+	/* enum xts_reason, of STAYED, and of OFFLOADED that this process has not (XTS_REASON_IS_GONE) */
+	uint16_t reason;
+	/* XTS socket number; index of the epoll set; of UNDECIDED, index of its record (undecided_options.h) */
+	uint32_t number;
 };
 
 #define DESCRIPTORS_MAX (1u << 20) /* numbers beyond are passed to the kernel, counted */
@@ -69,16 +73,18 @@ static inline int descriptor_offloaded(int fd)
 void descriptor_set(int fd, struct descriptor d);
 /* fd is the kernel's again, or nobody's: what it was. */
 struct descriptor descriptor_take(int fd);
-/* fd, and whatever shares what it stood for (dup), now stand for this; the notes of an UNDECIDED one are dropped. false:
- * fd is no longer what it was when it was read (was), and nothing has changed. */
+/* fd, and whatever shares what it stood for (dup), now stand for this; the notes of an UNDECIDED one are dropped.
+ * false: fd is no longer what it was when it was read (was), and nothing has changed. */
 bool descriptor_become(int fd, struct descriptor was, struct descriptor d);
 /* copy (just made by dup) stands for the same as fd. */
 void descriptor_copy(int fd, int copy);
-/* One more or less descriptor of the same XTS socket, note or epoll set (dup, close). The last one's release closes it. */
+/* One more or less descriptor of the same XTS socket, note or epoll set (dup, close). The last one's release closes
+ * it. */
 void descriptor_share(struct descriptor d);
 void descriptor_release(struct descriptor d);
 bool descriptor_is_last(struct descriptor d); /* of what it stands for */
-/* Over fork or exec the XTS socket has become nobody's here: what stands for it says why (enum xts_reason). Takes no lock. */
+/* Over fork or exec the XTS socket has become nobody's here: what stands for it says why (enum xts_reason). Takes no
+ * lock. */
 void descriptor_gone(int number, unsigned reason);
 int descriptor_highest(void); /* ever set; -1: none */
 /* A descriptor of ours, which the program may not close: moved out of its way. Its number now. */

@@ -1,16 +1,16 @@
 /*
  * The interposer's side of an epoll set of the program.
  *
- * A set is an epoll set of the kernel: its descriptor is the program's. When its first offloaded socket is added, it gets a
- * polling context of libxts as well (ctx). Most registrations are in one of the two. This file keeps only those registrations
- * that concern both:
+ * A set is an epoll set of the kernel: its descriptor is the program's. When its first offloaded socket is added, it
+ * gets a polling context of libxts as well (ctx). Most registrations are in one of the two. This file keeps only those
+ * registrations that concern both:
  *
  *     UNDECIDED  in the kernel's set until the socket is offloaded, then moved to the context
  *     BOTH       of a listener that has a kernel socket too (ALSO_LOCAL): in both; one event is reported
  *     SET        another set: its kernel half is in ours, its context in our context
  *
- * Sets are looked up by number and held while in use; their memory is used again but never given back, so that a number read
- * a moment ago leads to a set or to nothing.
+ * Sets are looked up by number and held while in use; their memory is used again but never given back, so that a number
+ * read a moment ago leads to a set or to nothing.
  */
 #ifndef XTS_PRELOAD_EPOLL_SET_H
 #define XTS_PRELOAD_EPOLL_SET_H
@@ -31,9 +31,11 @@ struct epoll_set {
 	/* Low half: who holds it, its descriptors being one. High half: threads that wait in the kernel alone. */
 	_Atomic uint64_t users;
 	_Atomic uint32_t number;   /* 0: closed */
-	_Atomic uint32_t members;  /* registrations in the kernel's set; those that vanished by a close are still counted */
+	/* registrations in the kernel's set; those that vanished by a close are still counted */
+	_Atomic uint32_t members;
 	void *_Atomic ctx;
-	_Atomic int bell;          /* in the kernel's set, ringing, while threads that must learn of ctx wait there; else -1 */
+	/* in the kernel's set, ringing, while threads that must learn of ctx wait there; else -1 */
+	_Atomic int bell;
 	_Atomic uint32_t both;     /* registrations that may be reported twice */
 	int fd;                    /* one of the set's descriptors, as last seen */
 	struct registration *registrations;

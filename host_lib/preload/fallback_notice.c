@@ -1,6 +1,6 @@
 /*
- * Notices of sockets that stay with the kernel because there is no queue, no proxy or no endpoint, and of calls that the proxy
- * has refused. Each is written once among the processes of one `xts run`, or once in a process without it.
+ * Notices of sockets that stay with the kernel because there is no queue, no proxy or no endpoint, and of calls that
+ * the proxy has refused. Each is written once among the processes of one `xts run`, or once in a process without it.
  * `xts status --processes` has the rest. Causes that are in the program itself (an option, an address, a rule) are only
  * counted, unless a strict process has a call fail for them.
  */
@@ -14,7 +14,8 @@
 #include "report.h"
 #include "once_per_run.h"
 
-/* Numbers in the page of notices: what left a socket to the kernel, what made a call fail, what the proxy has refused. */
+/* Numbers in the page of notices: what left a socket to the kernel, what made a call fail, what the proxy has
+ * refused. */
 #define FAILURES 32u
 #define REFUSALS 64u
 

@@ -1,5 +1,6 @@
 /* A notice of a socket that was to be offloaded and stays with the kernel, or of a refused call: its cause is kept for
- * `xts status`, and written to standard error once among the processes of one `xts run` or `xts dev` (once_per_run.h). */
+ * `xts status`, and written to standard error once among the processes of one `xts run` or `xts dev`
+ * (once_per_run.h). */
 #ifndef XTS_PRELOAD_FALLBACK_NOTICE_H
 #define XTS_PRELOAD_FALLBACK_NOTICE_H
 
@@ -9,8 +10,8 @@
 void notice_fallback(int fd, enum xts_reason reason, int error);
 
 /*
- * A call on the offloaded socket at fd has had this result. Where the proxy has refused it (errno), its sentence is written once in
- * the same way. Options are left out: programs try what they may set.
+ * A call on the offloaded socket at fd has had this result. Where the proxy has refused it (errno), its sentence is
+ * written once in the same way. Options are left out: programs try what they may set.
  */
 void notice_refusal(int fd, int result);
 

@@ -1,8 +1,8 @@
 /*
- * Notices on standard error that are written once among the processes of one `xts run` or `xts dev`. Which have been written is
- * in a page of bits, a memfd of the process whose id is in the environment (XTS_ROOT_PID): the program itself under `xts run`,
- * the command `xts dev` under that. Other processes look for the page in /proc when they have a notice. Children of fork()
- * have it already.
+ * Notices on standard error that are written once among the processes of one `xts run` or `xts dev`. Which have been
+ * written is in a page of bits, a memfd of the process whose id is in the environment (XTS_ROOT_PID): the program
+ * itself under `xts run`, the command `xts dev` under that. Other processes look for the page in /proc when they have a
+ * notice. Children of fork() have it already.
  */
 #ifndef XTS_PRELOAD_ONCE_PER_RUN_H
 #define XTS_PRELOAD_ONCE_PER_RUN_H

@@ -1,4 +1,5 @@
-/* Options, fcntl() and ioctl(). While a socket is undecided its options are set on the kernel's socket, and recorded. */
+/* Options, fcntl() and ioctl(). While a socket is undecided its options are set on the kernel's socket, and
+ * recorded. */
 #include "preload.h"
 
 #include <limits.h>
@@ -9,7 +10,7 @@
 #include "undecided_options.h"
 #include "fallback_notice.h"
 
-/* --- options --------------------------------------------------------------------------------------------------------------- */
+/* --- options ------------------------------------------------------------------------------------------------------ */
 
 /* A connect() that did not wait has failed. */
 static void tell_failed_connect(int fd, int error)
@@ -93,7 +94,7 @@ EXPORT int setsockopt(int fd, int level, int option, const void *value, socklen_
 	return 0;
 }
 
-/* --- fcntl --------------------------------------------------------------------------------------------------------------- */
+/* --- fcntl -------------------------------------------------------------------------------------------------------- */
 
 static int set_status(int fd, struct descriptor d, long argument)
 {
@@ -168,7 +169,7 @@ EXPORT int fcntl(int fd, int command, ...)
 int fcntl64(int fd, int command, ...) __attribute__((alias("fcntl"))) EXPORT;
 int __fcntl(int fd, int command, ...) __attribute__((alias("fcntl"))) EXPORT;
 
-/* --- ioctl ----------------------------------------------------------------------------------------------------------------- */
+/* --- ioctl -------------------------------------------------------------------------------------------------------- */
 
 static int control_offloaded(int fd, struct descriptor d, unsigned long request, void *argument)
 {

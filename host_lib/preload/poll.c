@@ -1,7 +1,7 @@
 /*
- * poll and ppoll. The descriptors are sorted into XTS sockets, epoll sets with a context, and the kernel's; libxts waits for
- * all of them at once. A listener for which the kernel listens too, and an epoll set, are in two of these: what either half
- * is ready for is reported. An epoll set that has no context yet may get one while we wait.
+ * poll and ppoll. The descriptors are sorted into XTS sockets, epoll sets with a context, and the kernel's; libxts
+ * waits for all of them at once. A listener for which the kernel listens too, and an epoll set, are in two of these:
+ * what either half is ready for is reported. An epoll set that has no context yet may get one while we wait.
  */
 #include "poll_both.h"
 
@@ -126,7 +126,7 @@ static int poll_all(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, cons
 	return r;
 }
 
-/* --- sets without a context --------------------------------------------------------------------------------------------------- */
+/* --- sets without a context --------------------------------------------------------------------------------------- */
 
 /* Epoll sets that are the kernel's alone until they get their first offloaded socket: that may be while we wait. */
 struct plain_sets {
@@ -153,8 +153,8 @@ static void hold_sets(struct plain_sets *plain, const struct pollfd *fds, nfds_t
 	}
 }
 
-/* The bell in a set makes it readable: not before it is silent is the set what the program thinks it is. Those who still
- * wait for it have been woken. */
+/* The bell in a set makes it readable: not before it is silent is the set what the program thinks it is. Those who
+ * still wait for it have been woken. */
 static void drop_sets(struct plain_sets *plain)
 {
 	for (int i = 0; i < plain->count; i++)
@@ -207,7 +207,7 @@ int poll_both(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigs
 	return changed && r >= 0 ? poll_all(fds, count, deadline_ns, mask) : r;
 }
 
-/* --- the calls ------------------------------------------------------------------------------------------------------------------ */
+/* --- the calls ---------------------------------------------------------------------------------------------------- */
 
 static bool any_ours(struct pollfd *fds, nfds_t count)
 {

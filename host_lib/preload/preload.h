@@ -15,22 +15,23 @@
  * loopback through the kernel (DESCRIPTOR_ALSO_LOCAL).
  *
  * Waiting: poll, select and epoll split their descriptors into ours and the kernel's and wait for both at once
- * (xts_poll_mixed, xts_epoll_wait_mixed in libxts); no lock is held meanwhile. An epoll set of the program is a kernel epoll
- * set plus, from its first offloaded socket on, a polling context of libxts.
+ * (xts_poll_mixed, xts_epoll_wait_mixed in libxts); no lock is held meanwhile. An epoll set of the program is a kernel
+ * epoll set plus, from its first offloaded socket on, a polling context of libxts.
  *
- * Calls that get past us (system calls made by instruction, as Go's and io_uring's) see the kernel's socket: refused with
- * ENOTCONN, never wrong data. syscall() by number is seen and routed (syscall.c). A descriptor whose readiness is true for
- * such calls too (xts_fileno()) is not put in its place: it would give a read a byte that nobody sent.
+ * Calls that get past us (system calls made by instruction, as Go's and io_uring's) see the kernel's socket: refused
+ * with ENOTCONN, never wrong data. syscall() by number is seen and routed (syscall.c). A descriptor whose readiness is
+ * true for such calls too (xts_fileno()) is not put in its place: it would give a read a byte that nobody sent.
  *
- * Locks: the data path takes none of ours (libxts has its own). table_lock guards changes of what descriptors stand for;
- * it is never held across a wait or a call to the proxy. A thread that holds a lock is inside (INSIDE): no handler of the
- * program's runs in it meanwhile.
+ * Locks: the data path takes none of ours (libxts has its own). table_lock guards changes of what descriptors stand
+ * for; it is never held across a wait or a call to the proxy. A thread that holds a lock is inside (INSIDE): no handler
+ * of the program's runs in it meanwhile.
  *
- * Files: real.h the C library's functions; descriptor.[ch]; decide*.c rules, reasons and the change to offloaded; socket_calls.c,
- * data.c, option_calls.c, undecided_options.c (options until a socket is offloaded), ulp_ioctl.c (pushed protocols), file.c (dup, close), open.c (other
- * descriptors), sendfile.c (and splice), stdio.c; poll.c, select.c, epoll*.c, syscall.c; process_calls.c (fork, exec, exit); signal.c; start.c
- * (environment), report.c (what others see of it), fallback_notice.c, once_per_run.c and summary.c (lines on standard error).
- * CALLS.md lists all functions, and what becomes of each.
+ * Files: real.h the C library's functions; descriptor.[ch]; decide*.c rules, reasons and the change to offloaded;
+ * socket_calls.c, data.c, option_calls.c, undecided_options.c (options until a socket is offloaded), ulp_ioctl.c
+ * (pushed protocols), file.c (dup, close), open.c (other descriptors), sendfile.c (and splice), stdio.c; poll.c,
+ * select.c, epoll*.c, syscall.c; process_calls.c (fork, exec, exit); signal.c; start.c (environment), report.c (what
+ * others see of it), fallback_notice.c, once_per_run.c and summary.c (lines on standard error). CALLS.md lists all
+ * functions, and what becomes of each.
  */
 #ifndef XTS_PRELOAD_H
 #define XTS_PRELOAD_H
@@ -50,9 +51,9 @@
 #define EXPORT __attribute__((visibility("default")))
 
 /*
- * Every call of libxts that takes its lock goes through XTS(). Handlers of the program do not run inside it (signal.c), except
- * those of faults, and those that a program installs without our sigaction(): in one that interrupted this very thread in libxts the call
- * must not wait for libxts's lock. It gets EDEADLK, which is counted.
+ * Every call of libxts that takes its lock goes through XTS(). Handlers of the program do not run inside it (signal.c),
+ * except those of faults, and those that a program installs without our sigaction(): in one that interrupted this very
+ * thread in libxts the call must not wait for libxts's lock. It gets EDEADLK, which is counted.
  */
 bool preload_reentered(void); /* sets errno, counts; false */
 void preload_refused(void);   /* counts a call that has to be refused (unseen) */
@@ -68,9 +69,9 @@ void preload_refused(void);   /* counts a call that has to be refused (unseen) *
 	})
 
 /*
- * INSIDE: from here to the end of the block handlers are put off (signals.h), for something is held, or half done. Whatever
- * sleeps in it must let a signal end its sleep. CALL_AGAIN(): a call made inside, again where a handler that was put off
- * says so (SA_RESTART): it fails with ERESTART then. exec and _exit must not be called inside.
+ * INSIDE: from here to the end of the block handlers are put off (signals.h), for something is held, or half done.
+ * Whatever sleeps in it must let a signal end its sleep. CALL_AGAIN(): a call made inside, again where a handler that
+ * was put off says so (SA_RESTART): it fails with ERESTART then. exec and _exit must not be called inside.
  */
 static inline void preload_come_out(const int *unused)
 {
@@ -91,38 +92,43 @@ static inline void preload_come_out(const int *unused)
 		result_; \
 	})
 
-/* --- start.c: settings of this process ------------------------------------------------------------------------------ */
+/* --- start.c: settings of this process ---------------------------------------------------------------------------- */
 
 struct preload {
 	const struct xts_rule_group *rules; /* NULL: not started; everything is passed to the kernel */
 	pid_t pid;
 	bool log;                 /* XTS_LOG=1: a line on standard error for each decision */
-	bool strict;              /* XTS_STRICT=1: a socket that would have to stay with the kernel for another reason than a rule fails */
+	/* XTS_STRICT=1: a socket that would have to stay with the kernel for another reason than a rule fails */
+	bool strict;
 	_Atomic uint64_t stayed[XTS_REASON_COUNT]; /* sockets by reason */
 	_Atomic uint64_t offloaded;                /* sockets ever offloaded */
-	_Atomic uint64_t unseen;                   /* system calls that had to be refused (syscall.c), by any program part */
+	/* system calls that had to be refused (syscall.c), by any program part */
+	_Atomic uint64_t unseen;
 };
 extern struct preload preload;
 
-void preload_start(void); /* settings and rules, once; a fault in them ends the process before it can run on half of them */
+/* settings and rules, once; a fault in them ends the process before it can run on half of them */
+void preload_start(void);
 void preload_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* --- decide.c ----------------------------------------------------------------------------------------------------------- */
+/* --- decide.c ----------------------------------------------------------------------------------------------------- */
 
-/* It stays with the kernel, for this reason: 0. In a strict process, where the reason is none that it may stay for: -1 and
- * errno for the program's call, and nothing has changed. */
+/* It stays with the kernel, for this reason: 0. In a strict process, where the reason is none that it may stay for: -1
+ * and errno for the program's call, and nothing has changed. */
 int decide_stay(int fd, enum xts_reason reason);
-/* A TCP socket the table has never heard of (from before exec, or a Unix socket) is STAYED from now on. What it is now. */
+/* A TCP socket the table has never heard of (from before exec, or a Unix socket) is STAYED from now on. What it is
+ * now. */
 struct descriptor decide_unknown(int fd);
-/* bind(2), connect(2) and listen(2) of a socket that may be offloaded: as the calls. decide_connect() is called inside, and leaves
- * the kernel's connect(), which may sleep, to its caller. */
+/* bind(2), connect(2) and listen(2) of a socket that may be offloaded: as the calls. decide_connect() is called inside,
+ * and leaves the kernel's connect(), which may sleep, to its caller. */
 #define DECIDE_KERNEL 1
 int decide_bind(int fd, struct descriptor d, const struct sockaddr *address, socklen_t length);
 int decide_connect(int fd, struct descriptor d, const struct sockaddr *address, socklen_t length);
 int decide_listen(int fd, struct descriptor d, int backlog);
 /*
- * The kernel's socket only keeps an offloaded one's place from now on. A program that is started past us (posix_spawn(), system()) finds
- * such a socket where its parent had an offloaded one: decide_lost_places(), at its start, gives those the reason LOST.
+ * The kernel's socket only keeps an offloaded one's place from now on. A program that is started past us
+ * (posix_spawn(), system()) finds such a socket where its parent had an offloaded one: decide_lost_places(), at its
+ * start, gives those the reason LOST.
  */
 void decide_mark_place(int fd);
 void decide_unmark_place(int fd, int s); /* it is to serve again, with what the program has set on the XTS socket s */
@@ -130,10 +136,10 @@ void decide_lost_places(void);
 /* A kernel descriptor to stand for an accepted XTS socket: an unconnected TCP socket, close-on-exec. -1 and errno. */
 int decide_placeholder(void);
 
-/* --- option.c, push.c --------------------------------------------------------------------------------------------------- */
+/* --- option.c, push.c --------------------------------------------------------------------------------------------- */
 
-/* The notes of an UNDECIDED descriptor, made at need: 1; 0: it has been decided, or noted, by another thread meanwhile; -1 and
- * errno. */
+/* The notes of an UNDECIDED descriptor, made at need: 1; 0: it has been decided, or noted, by another thread meanwhile;
+ * -1 and errno. */
 int option_note(int fd, struct descriptor d, uint32_t *number);
 /* Is this ioctl() about pushed protocols? */
 bool push_is_request(unsigned long request);
@@ -141,12 +147,12 @@ int push_request(int fd, struct descriptor d, unsigned long request, void *argum
 /* It is the kernel's, for this reason, and cannot have protocols: counted; -1 and errno. */
 int push_refuse(int fd, enum xts_reason reason);
 
-/* --- open.c ------------------------------------------------------------------------------------------------------------------ */
+/* --- open.c ------------------------------------------------------------------------------------------------------- */
 
 /* A number that has just been given out: what it stood for was closed past us. */
 void descriptor_forget_stale(int fd);
 
-/* --- signal.c ------------------------------------------------------------------------------------------------------------- */
+/* --- signal.c ----------------------------------------------------------------------------------------------------- */
 
 /* libxts uses the C library's own calls. Before it is used. */
 void preload_lend_calls(void);
@@ -154,19 +160,20 @@ void preload_lend_calls(void);
 int preload_sleep_poll(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask);
 int preload_sleep_epoll(int set, struct epoll_event *events, int max, const struct timespec *timeout, const sigset_t *mask);
 
-/* --- process.c ------------------------------------------------------------------------------------------------------------ */
+/* --- process.c ---------------------------------------------------------------------------------------------------- */
 
 /* The sockets that came over exec() have their descriptors again. */
 void process_take_over(void);
 
-/* --- stdio.c -------------------------------------------------------------------------------------------------------------- */
+/* --- stdio.c ------------------------------------------------------------------------------------------------------ */
 
 /* fd has become another file: a standard stream of that number has to read and write what it is now. */
 void stream_follow(int fd);
 
-/* --- epoll.c, for close and dup ------------------------------------------------------------------------------------------- */
+/* --- epoll.c, for close and dup ----------------------------------------------------------------------------------- */
 
-/* The descriptor is about to be closed or replaced: leaves all epoll sets when it is the last of its socket, as in the kernel. */
+/* The descriptor is about to be closed or replaced: leaves all epoll sets when it is the last of its socket, as in the
+ * kernel. */
 void epoll_descriptor_gone(int fd, struct descriptor d);
 /* It has just become offloaded (was in kernel epoll sets before): moves its registrations over. */
 void epoll_descriptor_offloaded(int fd, struct descriptor d);

@@ -1,12 +1,12 @@
 /*
  * Processes: fork, exec, exit.
  *
- * fork() is the C library's. libxts and the table of descriptors follow it by handlers (pthread_atfork). vfork() becomes
- * fork(): its child would close and duplicate descriptors in its parent's table.
+ * fork() is the C library's. libxts and the table of descriptors follow it by handlers (pthread_atfork). vfork()
+ * becomes fork(): its child would close and duplicate descriptors in its parent's table.
  *
- * exec() keeps the offloaded sockets that are not close-on-exec. They are written into a memfd. The new program finds its
- * number in the environment (XTS_INHERITED) and takes the sockets over. posix_spawn() makes its child inside the C library,
- * where this cannot be done: it is refused where it asks for an offloaded descriptor by name.
+ * exec() keeps the offloaded sockets that are not close-on-exec. They are written into a memfd. The new program finds
+ * its number in the environment (XTS_INHERITED) and takes the sockets over. posix_spawn() makes its child inside the C
+ * library, where this cannot be done: it is refused where it asks for an offloaded descriptor by name.
  */
 #include "preload.h"
 
@@ -22,7 +22,7 @@
 
 #define INHERITED "XTS_INHERITED"
 
-/* --- exec ------------------------------------------------------------------------------------------------------------------ */
+/* --- exec --------------------------------------------------------------------------------------------------------- */
 
 /* The sockets that exec() keeps. In memory mapped for it: the caller may be the child of a program with threads. */
 struct exec_sockets {
@@ -174,7 +174,8 @@ EXPORT int execveat(int directory, const char *path, char *const arguments[], ch
 			   environment);
 }
 
-/* The arguments of execl() and its like: counted, then gathered on the stack. NOLINTBEGIN(bugprone-macro-parentheses) */
+/* The arguments of execl() and its like: counted, then gathered on the stack.
+ * NOLINTBEGIN(bugprone-macro-parentheses) */
 #define GATHER(first, arguments, list) \
 	int count_ = 1; \
 	va_start(list, first); \
@@ -225,7 +226,8 @@ static int parse_descriptor(const char *text)
 	return errno || end == text || *end || number < 0 || number >= (long)DESCRIPTORS_MAX ? -1 : (int)number;
 }
 
-/* The kernel's half of a socket on a wildcard address is bound and listens as that socket does; that of all others is unbound. */
+/* The kernel's half of a socket on a wildcard address is bound and listens as that socket does; that of all others is
+ * unbound. */
 static uint8_t flags_after_exec(const struct xts_bequest *got)
 {
 	uint8_t flags = got->listens ? DESCRIPTOR_LISTENS : 0;
@@ -281,7 +283,7 @@ __attribute__((constructor)) static void follow_fork(void)
 	pthread_atfork(NULL, NULL, note_process);
 }
 
-/* --- fork, spawn ------------------------------------------------------------------------------------------------------------- */
+/* --- fork, spawn -------------------------------------------------------------------------------------------------- */
 
 EXPORT pid_t vfork(void)
 {
@@ -320,7 +322,7 @@ EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions,
 	return EOPNOTSUPP;
 }
 
-/* --- exit ---------------------------------------------------------------------------------------------------------------------- */
+/* --- exit --------------------------------------------------------------------------------------------------------- */
 
 /* Not in a child on its parent's memory (clone): that would be the parent's farewell. */
 EXPORT __attribute__((noreturn)) void _exit(int status)
@@ -338,7 +340,7 @@ EXPORT __attribute__((noreturn)) void _Exit(int status)
 	_exit(status);
 }
 
-/* --- daemon: after _exit(), which it calls ----------------------------------------------------------------------------------- */
+/* --- daemon: after _exit(), which it calls ------------------------------------------------------------------------ */
 
 /* /dev/null for all three; an impostor of that name is refused, as the C library does. 0, or -1 and errno. */
 static int silence_standard_descriptors(void)

@@ -1,4 +1,5 @@
-/* The line that a process under `xts run -v` writes when it ends: its sockets, offloaded and not, with the reasons; bytes; CPU. */
+/* The line that a process under `xts run -v` writes when it ends: its sockets, offloaded and not, with the reasons;
+ * bytes; CPU. */
 #include "summary.h"
 
 #include <stdarg.h>

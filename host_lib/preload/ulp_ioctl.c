@@ -1,10 +1,10 @@
 /*
  * Pushing protocols by ioctl() (xts.h, SIOC_PUSH_ULP and its like) from programs that know only their descriptors.
  *
- * An offloaded socket's push goes to the proxy. The push of an undecided socket is recorded, and repeated when the rules offload
- * it. If they leave it to the kernel, or the proxy refuses, its bind, connect or listen fails: the data must not go without
- * the protocol (TLS, say). For the same reason a listener with protocols does not serve this host's own loopback through
- * the kernel.
+ * An offloaded socket's push goes to the proxy. The push of an undecided socket is recorded, and repeated when the
+ * rules offload it. If they leave it to the kernel, or the proxy refuses, its bind, connect or listen fails: the data
+ * must not go without the protocol (TLS, say). For the same reason a listener with protocols does not serve this host's
+ * own loopback through the kernel.
  */
 #include "preload.h"
 

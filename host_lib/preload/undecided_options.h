@@ -1,7 +1,7 @@
 /*
- * A record of the options that were set, and the protocols that were pushed, on a socket while it was UNDECIDED, in order. They
- * are repeated on the XTS socket. Records are numbered from 1, in a fixed store: setsockopt() takes none of the program's
- * memory. In the functions a note is such a record.
+ * A record of the options that were set, and the protocols that were pushed, on a socket while it was UNDECIDED, in
+ * order. They are repeated on the XTS socket. Records are numbered from 1, in a fixed store: setsockopt() takes none of
+ * the program's memory. In the functions a note is such a record.
  */
 #ifndef XTS_PRELOAD_UNDECIDED_OPTIONS_H
 #define XTS_PRELOAD_UNDECIDED_OPTIONS_H
@@ -12,12 +12,13 @@
 
 uint32_t note_make(void); /* 0: none left */
 void note_drop(uint32_t number);
-/* Records an option that the kernel's socket has taken. A record that is full remembers that, and note_replay() says so. */
+/* Records an option that the kernel's socket has taken. A record that is full remembers that, and note_replay() says
+ * so. */
 void note_option(uint32_t number, int level, int option, const void *value, socklen_t length);
 /* Records that a protocol is pushed, or peek mode begun (ioctl). false: there is no room. */
 bool note_push(uint32_t number, unsigned long request, const void *argument, uint32_t bytes);
-/* Nothing has been pushed: 0. Else the kernel cannot have the socket: the errno of its bind, connect or listen, which is that of
- * the push where note_replay() has failed in it. */
+/* Nothing has been pushed: 0. Else the kernel cannot have the socket: the errno of its bind, connect or listen, which
+ * is that of the push where note_replay() has failed in it. */
 int note_push_error(uint32_t number);
 /* Repeats all that on an XTS socket: 0 or the -errno (and errno) of what it does not take. */
 int note_replay(uint32_t number, int s);

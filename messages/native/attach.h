@@ -1,21 +1,21 @@
 /*
- * Attaching: how a process without privilege gets its queue. It connects to a Unix socket (SOCK_SEQPACKET; XTS_ENDPOINT,
- * default /run/xts/endpoint.sock), sends one struct xts_attach_request, and receives one struct xts_attach_reply with
- * descriptors (SCM_RIGHTS). One handshake for both kinds of queue: xts-agent answers with an AF_XDP socket and its UMEM
- * (kind XTS_QUEUE_AFXDP; descriptors: xsk, umem memfd, status page), the proxy itself with shared memory (kind
- * XTS_QUEUE_SHM; descriptors: memfd, the host's bell (shm.h), status page). The status page is status.h's. The connection
- * stays open: its end is how each side learns of the other's death. For shm its end means the proxy has gone, or the
- * agent's relay; for afxdp only that the agent has, and the queue goes on.
+ * Attaching: how a process without privilege gets its queue. It connects to a Unix socket (SOCK_SEQPACKET;
+ * XTS_ENDPOINT, default /run/xts/endpoint.sock), sends one struct xts_attach_request, and receives one struct
+ * xts_attach_reply with descriptors (SCM_RIGHTS). One handshake for both kinds of queue: xts-agent answers with an
+ * AF_XDP socket and its UMEM (kind XTS_QUEUE_AFXDP; descriptors: xsk, umem memfd, status page), the proxy itself with
+ * shared memory (kind XTS_QUEUE_SHM; descriptors: memfd, the host's bell (shm.h), status page). The status page is
+ * status.h's. The connection stays open: its end is how each side learns of the other's death. For shm its end means
+ * the proxy has gone, or the agent's relay; for afxdp only that the agent has, and the queue goes on.
  *
  * When all queues are in use, an agent may answer with shared memory whose other end is its relay (relay_loop.h), which
  * carries the frames over a queue that it shares: the process then has `relayed`, its number there.
  *
  * Both ends are on one machine: the structs are in host byte order.
  *
- * A refusal has an errno, which a program may go by, and a sentence for people, which says what it is that has run out and
- * where it is set; the same sentence is in the server's log. EUSERS: there is no queue for this process, since all are in use,
- * or its user or all users together have as many as they may; EAGAIN: none became free in time; ESHUTDOWN: the server is
- * stopping; EPROTONOSUPPORT: another version; ENOMEM, EMFILE …: the server could not make one.
+ * A refusal has an errno, which a program may go by, and a sentence for people, which says what it is that has run out
+ * and where it is set; the same sentence is in the server's log. EUSERS: there is no queue for this process, since all
+ * are in use, or its user or all users together have as many as they may; EAGAIN: none became free in time; ESHUTDOWN:
+ * the server is stopping; EPROTONOSUPPORT: another version; ENOMEM, EMFILE …: the server could not make one.
  */
 #ifndef XTS_ATTACH_H
 #define XTS_ATTACH_H
@@ -62,11 +62,13 @@ struct xts_attach_reply {
 	/* shm: see shm.h for the layout of the memory. */
 	uint32_t shm_slots;        /* slots each way */
 	uint32_t token_bytes;      /* afxdp: of token; 0: there is none */
-	uint32_t relayed;          /* shm: number of the channel, where the other end is a relay of the agent's; else 0 */
+	/* shm: number of the channel, where the other end is a relay of the agent's; else 0 */
+	uint32_t relayed;
 	uint32_t reserved[2];
 	char interface[16];        /* afxdp: name of the interface, for people */
 	char reason[160];          /* of a refusal, NUL-terminated; who shows it makes it printable */
-	uint8_t token[XTS_ATTACH_TOKEN_BYTES_MAX]; /* what XTS_LINK_TOKEN has after its head; the proxy's business alone */
+	/* what XTS_LINK_TOKEN has after its head; the proxy's business alone */
+	uint8_t token[XTS_ATTACH_TOKEN_BYTES_MAX];
 };
 
 /*
@@ -91,10 +93,11 @@ struct xts_attachment {
 };
 
 /*
- * Connects to the endpoint (NULL: $XTS_QUEUE's "shm:PATH", $XTS_ENDPOINT or the default, by environment.h), attaches and opens the queue. Blocks for as long as
- * the server takes (milliseconds), at most timeout_ms. Returns 0 or -errno: ENOENT or ECONNREFUSED, no server there;
- * ETIMEDOUT; EPROTO, it does not speak this version; else what the server said. The reason is in out->reply.reason.
- * request may be NULL for the defaults. Its magic, version and, if empty, program are filled in here.
+ * Connects to the endpoint (NULL: $XTS_QUEUE's "shm:PATH", $XTS_ENDPOINT or the default, by environment.h), attaches
+ * and opens the queue. Blocks for as long as the server takes (milliseconds), at most timeout_ms. Returns 0 or -errno:
+ * ENOENT or ECONNREFUSED, no server there; ETIMEDOUT; EPROTO, it does not speak this version; else what the server
+ * said. The reason is in out->reply.reason. request may be NULL for the defaults. Its magic, version and, if empty,
+ * program are filled in here.
  */
 int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xts_attach_request *request, int timeout_ms);
 

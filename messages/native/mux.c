@@ -39,7 +39,7 @@ static struct mux_queue *mux_of(struct xts_queue *q) { return (struct mux_queue 
 
 static struct mux_queue **bucket_of(struct xts_mux *m, uint32_t number) { return &m->bucket[number % BUCKETS]; }
 
-/* --- transmit --------------------------------------------------------------------------------------------------------- */
+/* --- transmit ----------------------------------------------------------------------------------------------------- */
 
 static int mux_acquire(struct xts_queue *base, struct xts_tx_slot *slot)
 {
@@ -103,7 +103,7 @@ static int mux_kick(struct xts_queue *base)
 	return 0;
 }
 
-/* --- receive ---------------------------------------------------------------------------------------------------------- */
+/* --- receive ------------------------------------------------------------------------------------------------------ */
 
 static int mux_receive(struct xts_queue *base, struct xts_rx_frame *frame)
 {
@@ -194,7 +194,7 @@ static const struct xts_queue_ops mux_ops = {
 	.close = mux_close,
 };
 
-/* --- the trunk's owner ------------------------------------------------------------------------------------------------ */
+/* --- the trunk's owner -------------------------------------------------------------------------------------------- */
 
 static struct mux_queue *find(struct xts_mux *m, uint32_t number)
 {
@@ -243,7 +243,8 @@ enum xts_mux_verdict xts_mux_take(struct xts_mux *m, const struct xts_head *head
 	struct mux_queue *q;
 	uint8_t type = xts_mux_type(frame);
 
-	/* More than there is room for cannot come: the trunk's link has ended by then. Padding behind a frame is none of it. */
+	/* More than there is room for cannot come: the trunk's link has ended by then. Padding behind a frame is none
+	 * of it. */
 	if (m->free == NONE || !type || !type_may_be_carried(type) ||
 	    xts_carried_decode(&carried, frame->segment[0].iov_base, frame->bytes) || carried.length < XTS_HEAD_BYTES ||
 	    (frame->segments > 1 && carried.length != frame->bytes - XTS_CARRIED_BYTES)) {

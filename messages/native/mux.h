@@ -3,17 +3,18 @@
  *
  * Theory of operation
  *
- * The queue has a link of its own (link.h), the *trunk*, with the feature RELAY in force. A frame of a channel travels as the
- * payload of a CARRIED message of the trunk, which names the channel. So each carried frame, whatever it is to its channel, takes
- * a sequence number and a frame credit of the trunk: however many channels there are, and whatever their own windows, no more
- * frames are on their way than the trunk's window, for which the queue has its buffers. Nothing is lost, by the arithmetic of the
- * one link.
+ * The queue has a link of its own (link.h), the *trunk*, with the feature RELAY in force. A frame of a channel travels
+ * as the payload of a CARRIED message of the trunk, which names the channel. So each carried frame, whatever it is to
+ * its channel, takes a sequence number and a frame credit of the trunk: however many channels there are, and whatever
+ * their own windows, no more frames are on their way than the trunk's window, for which the queue has its buffers.
+ * Nothing is lost, by the arithmetic of the one link.
  *
- * A channel sees a queue (queue.h) of its own. Frames for it wait there, in the buffers of the trunk's queue, until the channel
- * takes them. It can occupy at most its own window and the control reserve, which an end that keeps to the rules of its own link
- * never exceeds: one more, and this channel's queue has ended (-EPIPE), and no other.
+ * A channel sees a queue (queue.h) of its own. Frames for it wait there, in the buffers of the trunk's queue, until the
+ * channel takes them. It can occupy at most its own window and the control reserve, which an end that keeps to the
+ * rules of its own link never exceeds: one more, and this channel's queue has ended (-EPIPE), and no other.
  *
- * Not thread-safe; no allocation after a channel was added. The owner of the trunk receives, sends its control frames and kicks.
+ * Not thread-safe; no allocation after a channel was added. The owner of the trunk receives, sends its control frames
+ * and kicks.
  */
 #ifndef XTS_MUX_H
 #define XTS_MUX_H
@@ -39,14 +40,16 @@ struct xts_mux_stats {
 
 /* trunk and link stay the caller's and outlive the result. 0 or -ENOMEM. */
 int xts_mux_open(struct xts_mux **out, struct xts_queue *trunk, struct xts_link *link);
-/* The epoch of the trunk is over. Queues of channels stay, until they are closed, and have ended. None of their frames may be out. */
+/* The epoch of the trunk is over. Queues of channels stay, until they are closed, and have ended. None of their frames
+ * may be out. */
 void xts_mux_close(struct xts_mux *mux);
 
 /* A channel with a number that is not in use: its queue. The frame window is the largest that its link may negotiate.
  * 0, -EEXIST, -EMSGSIZE (the trunk carries no frames that are large enough) or -ENOMEM. */
 int xts_mux_add(struct xts_queue **out, struct xts_mux *mux, uint32_t number, uint16_t frame_window);
 
-/* A CARRIED message that the trunk's link has delivered. Where it was not taken, the caller recycles frame and credit. */
+/* A CARRIED message that the trunk's link has delivered. Where it was not taken, the caller recycles frame and
+ * credit. */
 enum xts_mux_verdict xts_mux_take(struct xts_mux *mux, const struct xts_head *head, const struct xts_rx_frame *frame);
 
 /* The type of the frame in a CARRIED message that xts_mux_take() found unknown, or 0. */

@@ -1,10 +1,10 @@
 /*
  * libFuzzer target: the message protocols, from one stack to another over a socket pair.
  *
- * The input chooses the protocol and its parameters, and then, operation by operation, PDUs that the protocol can carry, in what parts they are
- * offered, and how much each side reads and has room for. What one side has sent arrives at the other, byte for byte and with the same
- * boundaries; nothing is ever a fault. So digests, markers, windows and short writes are all reached, which bytes made up by chance (fuzz_stack)
- * seldom do.
+ * The input chooses the protocol and its parameters, and then, operation by operation, PDUs that the protocol can
+ * carry, in what parts they are offered, and how much each side reads and has room for. What one side has sent arrives
+ * at the other, byte for byte and with the same boundaries; nothing is ever a fault. So digests, markers, windows and
+ * short writes are all reached, which bytes made up by chance (fuzz_stack) seldom do.
  */
 #include <errno.h>
 #include <string.h>
@@ -36,7 +36,8 @@ struct side {
 	struct ulp_stack *stack;
 	uint64_t faults[XTS_FAULT_COUNT];
 	int fd;
-	struct pdu sent[WAITING_MAX]; /* the ring of what the other side has not seen yet; the last may not be sent in full */
+	/* the ring of what the other side has not seen yet; the last may not be sent in full */
+	struct pdu sent[WAITING_MAX];
 	uint32_t first, count;
 	uint32_t offered;        /* of the last; all of it when nothing is under way */
 	uint32_t got;            /* of the other side's first */
@@ -61,7 +62,7 @@ static uint8_t byte_of(const struct pdu *p, uint32_t at)
 	return at < p->head_bytes ? p->head[at] : (uint8_t)(p->text + at * 7);
 }
 
-/* --- PDUs that each protocol can carry ------------------------------------------------------------------------------------ */
+/* --- PDUs that each protocol can carry ---------------------------------------------------------------------------- */
 
 static void make_http2(struct pdu *p, uint8_t kind, uint32_t bytes)
 {
@@ -107,7 +108,7 @@ static void make(struct pdu *p, struct input *in)
 	}
 }
 
-/* --- operations ---------------------------------------------------------------------------------------------------------- */
+/* --- operations --------------------------------------------------------------------------------------------------- */
 
 static void op_send(struct side *s, struct input *in)
 {
@@ -190,7 +191,7 @@ static void step(struct side *sides, struct input *in)
 	}
 }
 
-/* --- the two stacks ------------------------------------------------------------------------------------------------------ */
+/* --- the two stacks ----------------------------------------------------------------------------------------------- */
 
 static void push(struct side *s, uint16_t id, const uint8_t *parameters, uint32_t bytes)
 {

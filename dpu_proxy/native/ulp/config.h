@@ -1,6 +1,7 @@
 /*
- * What the operator has configured for ULPs. Made by the supervisor from the configuration file, given to the workers, never
- * changed afterwards: a reload makes a new one. Counted references: connections keep theirs until they close. Thread-safe.
+ * What the operator has configured for ULPs. Made by the supervisor from the configuration file, given to the workers,
+ * never changed afterwards: a reload makes a new one. Counted references: connections keep theirs until they close.
+ * Thread-safe.
  */
 #ifndef XTS_ULP_CONFIG_H
 #define XTS_ULP_CONFIG_H
@@ -12,7 +13,8 @@ struct xts_ulp_config;
 
 struct xts_ulp_limits {
 	uint32_t handshake_timeout_ms; /* from TCP's establishment, or the push; default 10000 */
-	uint32_t first_byte_timeout_ms; /* of a peer that has connected to us, within that time; default 2000; 0: the same */
+	/* of a peer that has connected to us, within that time; default 2000; 0: the same */
+	uint32_t first_byte_timeout_ms;
 	uint32_t pdu_bytes_max;        /* above what an application may ask for; default 64 MiB */
 	uint32_t buffered_bytes_max;   /* a layer may keep of a PDU it cannot pass on in parts; default 4 MiB */
 };
@@ -25,11 +27,11 @@ void xts_ulp_config_release(struct xts_ulp_config *config);
 /* A parser program, loaded by the supervisor; the configuration owns program_fd from here on. 0, -EEXIST, -ENOMEM. */
 int xts_ulp_config_add_parser(struct xts_ulp_config *config, const char *name, int program_fd);
 
-/* Offers a protocol that is off unless the operator names it (XTS_ULP_OPTIONAL): such that few need, so that they are no
- * one's way in where nobody needs them. */
+/* Offers a protocol that is off unless the operator names it (XTS_ULP_OPTIONAL): such that few need, so that they are
+ * no one's way in where nobody needs them. */
 void xts_ulp_config_offer(struct xts_ulp_config *config, uint16_t ulp_id);
 
-/* --- for layers ------------------------------------------------------------------------------------------------------ */
+/* --- for layers --------------------------------------------------------------------------------------------------- */
 
 const struct xts_ulp_limits *xts_ulp_config_limits(const struct xts_ulp_config *config);
 /* May this protocol, of this build's, be pushed? */

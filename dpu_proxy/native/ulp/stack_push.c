@@ -2,9 +2,9 @@
  * Pushing: puts protocols on top of the chains of a stack.
  *
  * A push makes one layer per direction, but for duplex protocols one for both: pushed onto both at once, or onto one
- * side and, later, onto the other. There it joins the lowest layer of its protocol that the other chain has and this one has not,
- * unless two joined layers would then be one above the other in one chain and below it in the other.
- * A push on top of a layer that can be changed (`change`) changes it.
+ * side and, later, onto the other. There it joins the lowest layer of its protocol that the other chain has and this
+ * one has not, unless two joined layers would then be one above the other in one chain and below it in the other. A
+ * push on top of a layer that can be changed (`change`) changes it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "config.h"
 #include "stack_inside.h"
 
-/* --- what was pushed ------------------------------------------------------------------------------------------------- */
+/* --- what was pushed ---------------------------------------------------------------------------------------------- */
 
 static void push_free(struct ulp_push *push)
 {
@@ -62,7 +62,7 @@ static void push_remember(struct ulp_stack *s, struct ulp_push *push)
 	*link = push;
 }
 
-/* --- layers ---------------------------------------------------------------------------------------------------------- */
+/* --- layers ------------------------------------------------------------------------------------------------------- */
 
 void ulp_layer_free(struct ulp_layer *l)
 {
@@ -120,7 +120,7 @@ static void chain_add(struct ulp_stack *s, struct ulp_layer *l, enum ulp_directi
 	s->idle = false;
 }
 
-/* --- the ways of a push ---------------------------------------------------------------------------------------------- */
+/* --- the ways of a push ------------------------------------------------------------------------------------------- */
 
 /* One layer for all of direction. */
 static int push_one(struct ulp_stack *s, const struct ulp_protocol *p, struct ulp_push *push)
@@ -249,7 +249,7 @@ static int push_change(struct ulp_stack *s, struct ulp_layer *l, const struct ul
 	return r;
 }
 
-/* --- the push -------------------------------------------------------------------------------------------------------- */
+/* --- the push ----------------------------------------------------------------------------------------------------- */
 
 static int check(struct ulp_stack *s, const struct ulp_protocol *p, enum ulp_direction direction)
 {

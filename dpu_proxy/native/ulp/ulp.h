@@ -4,42 +4,48 @@
  *
  * Theory of operation
  *
- * A connection with pushed protocols has a *stack*: one chain of layers per direction, TCP at the bottom. What is received is
- * pulled: the connection asks the uppermost layer to read into the transmit slot, that layer reads the one below, and the
- * bottom reads the socket. So data is decrypted or checked straight into the frame that goes to the host, and
- * nothing is read that the host has no credits for. What is sent is pushed: the host's bytes are written to the uppermost
- * layer, which writes below. A layer that is refused by the one below says how much it has taken; the rest waits, as it came from the host, in
- * the connection's spill buffer, and is offered again, behind the same bytes, when TCP is writable.
+ * A connection with pushed protocols has a *stack*: one chain of layers per direction, TCP at the bottom. What is
+ * received is pulled: the connection asks the uppermost layer to read into the transmit slot, that layer reads the one
+ * below, and the bottom reads the socket. So data is decrypted or checked straight into the frame that goes to the
+ * host, and nothing is read that the host has no credits for. What is sent is pushed: the host's bytes are written to
+ * the uppermost layer, which writes below. A layer that is refused by the one below says how much it has taken; the
+ * rest waits, as it came from the host, in the connection's spill buffer, and is offered again, behind the same bytes,
+ * when TCP is writable.
  *
  * Both ways a piece of data has a *mark*: of which PDU it is a part, whether that goes on, and what the layer knows of
  * it (control data). A layer that makes PDUs sets the marks; one that makes a byte stream clears them. PDUs are passed
- * on as they come, in parts, not gathered, unless a layer cannot vouch for a part before it has seen the whole (TLS records).
+ * on as they come, in parts, not gathered, unless a layer cannot vouch for a part before it has seen the whole (TLS
+ * records).
  *
  * What fits on what. A protocol reads a byte stream unless its fits() says otherwise, so it goes above TCP, above what
- * makes a stream (TLS), and above what only delineates the stream and leaves it as it is (`transparent`: TLS_RECORDS, the parsers): it reads the PDUs
- * of such a layer as the stream that they are parts of. Above what takes bytes away or wants PDUs written (LENGTH_PREFIXED, HTTP2) goes only a protocol whose
- * fits() agrees, for only it knows that it reads or writes those PDUs (GRPC above HTTP2). With boundaries a protocol needs SOCK_SEQPACKET, wherever it is in the stack.
+ * makes a stream (TLS), and above what only delineates the stream and leaves it as it is (`transparent`: TLS_RECORDS,
+ * the parsers): it reads the PDUs of such a layer as the stream that they are parts of. Above what takes bytes away or
+ * wants PDUs written (LENGTH_PREFIXED, HTTP2) goes only a protocol whose fits() agrees, for only it knows that it reads
+ * or writes those PDUs (GRPC above HTTP2). With boundaries a protocol needs SOCK_SEQPACKET, wherever it is in the
+ * stack.
  *
- * Turns. Peers may send what costs work and gives the host nothing: key updates, empty records, frames that a layer keeps. So all that is read for one
- * connection is paid from its *turn*, which the owner begins (ulp_stack_turn()) each time it is this connection's: ULP_TURN_BYTES of the socket, and
- * ULP_TURN_STEPS of work. Each read of the layer below is a step; a layer that goes round without one pays by ulp_step(), and what is dear by more.
- * When the turn is used up the layers find that nothing comes from below, say so, and are called again in the owner's next round: one
+ * Turns. Peers may send what costs work and gives the host nothing: key updates, empty records, frames that a layer
+ * keeps. So all that is read for one connection is paid from its *turn*, which the owner begins (ulp_stack_turn()) each
+ * time it is this connection's: ULP_TURN_BYTES of the socket, and ULP_TURN_STEPS of work. Each read of the layer below
+ * is a step; a layer that goes round without one pays by ulp_step(), and what is dear by more. When the turn is used up
+ * the layers find that nothing comes from below, say so, and are called again in the owner's next round: one
  * connection's work is spread over as many rounds as it takes, and the others have their turns between.
  *
- * Who calls again when: -EAGAIN from read() says that nothing comes of it before the socket's next event, a hand-back of bytes, the next turn, or ulp_wake_after(): a layer returns it only when
- * the one below has, or it has asked to be woken. A layer writes until the one below takes less than it was given: only then epoll will tell of
- * room. Layers do not start, and are not read or written through, before all below them are ready.
+ * Who calls again when: -EAGAIN from read() says that nothing comes of it before the socket's next event, a hand-back
+ * of bytes, the next turn, or ulp_wake_after(): a layer returns it only when the one below has, or it has asked to be
+ * woken. A layer writes until the one below takes less than it was given: only then epoll will tell of room. Layers do
+ * not start, and are not read or written through, before all below them are ready.
  *
- * A layer keeps bounded memory: a header, one record, what its parameters allow. It allocates when it is pushed, or when it
- * first needs the room, never per PDU. What is small and of a fixed size is bounded by the
- * number of connections. What grows with lengths that a peer or the host chooses (PDUs that are gathered, bytes given back, tables of
- * streams) is counted besides (memory.c), with one limit for all connections of a host together: beyond it a push is refused, and a layer that
- * needs more fails (XTS_FAULT_MEMORY).
- * What a peer wrote is looked at through copies or bounds-checked views, each field once.
+ * A layer keeps bounded memory: a header, one record, what its parameters allow. It allocates when it is pushed, or
+ * when it first needs the room, never per PDU. What is small and of a fixed size is bounded by the number of
+ * connections. What grows with lengths that a peer or the host chooses (PDUs that are gathered, bytes given back,
+ * tables of streams) is counted besides (memory.c), with one limit for all connections of a host together: beyond it a
+ * push is refused, and a layer that needs more fails (XTS_FAULT_MEMORY). What a peer wrote is looked at through copies
+ * or bounds-checked views, each field once.
  *
- * Errors: ulp_fail() notes the fault with a reason for people to read, counts it, and gives the -errno to return. A layer may
- * still write what its protocol wants as a farewell (an alert) before it returns it. The connection is then told RESET
- * with that errno, and is closed on TCP.
+ * Errors: ulp_fail() notes the fault with a reason for people to read, counts it, and gives the -errno to return. A
+ * layer may still write what its protocol wants as a farewell (an alert) before it returns it. The connection is then
+ * told RESET with that errno, and is closed on TCP.
  */
 #ifndef XTS_ULP_H
 #define XTS_ULP_H
@@ -74,38 +80,47 @@ struct ulp_protocol {
 	uint16_t id, version;
 	const char *name;        /* as in ulps.py, in small letters */
 	bool receive, send;      /* directions it can be pushed onto */
-	bool duplex;             /* one layer for both (TLS): pushed onto both, or onto one side and then onto the other, where it is the same layer */
+	/* one layer for both (TLS): pushed onto both, or onto one side and then onto the other, where it is the same
+	 * layer */
+	bool duplex;
 	bool needs_both;         /* duplex, and does not start before it is in both chains */
 	bool boundaries;         /* its output are PDUs */
 	bool transparent;        /* receive: the PDUs, one after the other, are the stream as it was */
-	/* May it be pushed above below (NULL: above TCP)? Asked for each direction; l->receive, l->send and l->below_* are set. 0, or
-	 * ulp_refuse() with a reason. NULL: ulp_fits_stream(). */
+	/* May it be pushed above below (NULL: above TCP)? Asked for each direction; l->receive, l->send and l->below_*
+	 * are set. 0, or ulp_refuse() with a reason. NULL: ulp_fits_stream(). */
 	int (*fits)(const struct ulp_layer *l, const struct ulp_layer *below);
 	/* Reads its parameters and makes l->state. 0, or ulp_refuse(); close() follows then if l->state is not NULL. */
 	int (*open)(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes);
-	/* The connection is established, or already was: from now on reads and writes may come. client: we connected. 0 or -errno. */
+	/* The connection is established, or already was: from now on reads and writes may come. client: we connected. 0
+	 * or -errno. */
 	int (*start)(struct ulp_layer *l, bool client);
-	/* Works on the handshake: 0 when it is done, -EAGAIN when it waits for the peer, else ulp_fail(). NULL: there is none. Called
-	 * when the socket has become readable or writable, until it is done; no read or write comes before. */
+	/* Works on the handshake: 0 when it is done, -EAGAIN when it waits for the peer, else ulp_fail(). NULL: there
+	 * is none. Called when the socket has become readable or writable, until it is done; no read or write comes
+	 * before. */
 	int (*handshake)(struct ulp_layer *l);
-	/* A read may have something to write too (an answer of the protocol's own): what is refused then, flush() writes when the socket is writable.
-	 * At most room (> 0) bytes of one PDU or of the stream: bytes read (0 only for a PDU, or the last part of one, that is empty,
-	 * with mark->pdu), -EAGAIN: nothing now; -ENODATA: the stream has ended as the protocol demands; else ulp_fail(). */
+	/* A read may have something to write too (an answer of the protocol's own): what is refused then, flush()
+	 * writes when the socket is writable. At most room (> 0) bytes of one PDU or of the stream: bytes read (0 only
+	 * for a PDU, or the last part of one, that is empty, with mark->pdu), -EAGAIN: nothing now; -ENODATA: the
+	 * stream has ended as the protocol demands; else ulp_fail(). */
 	ssize_t (*read)(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
-	/* Bytes are here that a read would return, or work on, although the socket has none; NULL: as ulp_pending_below(). */
+	/* Bytes are here that a read would return, or work on, although the socket has none; NULL: as
+	 * ulp_pending_below(). */
 	bool (*pending)(const struct ulp_layer *l);
-	/* Takes bytes of one PDU (mark->pdu) or of the stream. Returns how many; less than all when the layer below takes no more, or the protocol
-	 * allows no more for now (HTTP/2's windows). The caller offers the rest again when the socket has become writable, or, whether or not it is full,
-	 * after ulp_wake_after(), by which a layer says that it would take more. An empty PDU: 1 for taken, 0 for not. A layer may hold back,
-	 * encoded, at most one record of its own. Else ulp_fail(). */
+	/* Takes bytes of one PDU (mark->pdu) or of the stream. Returns how many; less than all when the layer below
+	 * takes no more, or the protocol allows no more for now (HTTP/2's windows). The caller offers the rest again
+	 * when the socket has become writable, or, whether or not it is full, after ulp_wake_after(), by which a layer
+	 * says that it would take more. An empty PDU: 1 for taken, 0 for not. A layer may hold back, encoded, at most
+	 * one record of its own. Else ulp_fail(). */
 	ssize_t (*write)(struct ulp_layer *l, const struct iovec *iov, int pieces, const struct ulp_mark *mark);
-	/* Writes what the layer itself holds back (those below are asked after it). 0: it holds nothing more; -EAGAIN; else ulp_fail(). */
+	/* Writes what the layer itself holds back (those below are asked after it). 0: it holds nothing more; -EAGAIN;
+	 * else ulp_fail(). */
 	int (*flush)(struct ulp_layer *l);
-	/* The host sends no more, and the layers above have finished: what the protocol says to that (close_notify). 0, then it is not called
-	 * again; -EAGAIN, else ulp_fail(). */
+	/* The host sends no more, and the layers above have finished: what the protocol says to that (close_notify). 0,
+	 * then it is not called again; -EAGAIN, else ulp_fail(). */
 	int (*finish)(struct ulp_layer *l);
-	/* Pushed once more, while it is the uppermost of that direction (TLS_KEYS: other keys). NULL: that makes another layer. What the host gives back
-	 * then has been through the layer and is read by the application again as it is. */
+	/* Pushed once more, while it is the uppermost of that direction (TLS_KEYS: other keys). NULL: that makes
+	 * another layer. What the host gives back then has been through the layer and is read by the application again
+	 * as it is. */
 	int (*change)(struct ulp_layer *l, bool receive, const uint8_t *attributes, uint32_t bytes);
 	/* An item of ulps.py: copies at most room bytes from offset on, *total is its length. -ENOENT: no such item. */
 	ssize_t (*tell)(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total);
@@ -130,20 +145,22 @@ struct ulp_layer {
 	bool started, ready;     /* ready: no handshake, or it is done */
 	void *state;             /* the protocol's own */
 	bool finished;           /* finish() has returned 0 */
-	struct ulp_out replay;   /* read before what comes from below: given back by the host when this layer was pushed */
+	/* read before what comes from below: given back by the host when this layer was pushed */
+	struct ulp_out replay;
 	struct ulp_out again;    /* read before what the layer itself reads: given back when it was changed */
 };
 
-/* --- protocols.c ----------------------------------------------------------------------------------------------------- */
+/* --- protocols.c -------------------------------------------------------------------------------------------------- */
 
 /* By ulp_id; NULL: not offered. */
 const struct ulp_protocol *ulp_protocol(uint16_t id);
 
-/* --- for layers: layer.c --------------------------------------------------------------------------------------------- */
+/* --- for layers: layer.c ------------------------------------------------------------------------------------------ */
 
 /* The rule above for protocols that read and write a stream. 0, or ulp_refuse(). */
 int ulp_fits_stream(const struct ulp_layer *l, const struct ulp_layer *below);
-/* From the layer below, or the socket; as protocol->read. The bottom gives a byte stream, and -ENODATA after the peer's FIN. mark may be NULL. */
+/* From the layer below, or the socket; as protocol->read. The bottom gives a byte stream, and -ENODATA after the peer's
+ * FIN. mark may be NULL. */
 ssize_t ulp_read_below(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
 /* The same as a byte stream: never 0, empty PDUs are skipped. */
 ssize_t ulp_read_stream_below(struct ulp_layer *l, void *out, size_t room);
@@ -153,12 +170,14 @@ ssize_t ulp_write_below(struct ulp_layer *l, const struct iovec *iov, int pieces
 /* What all layers below hold back; the stack does it by itself after flush() and finish(). */
 int ulp_flush_below(struct ulp_layer *l);
 int ulp_finish_below(struct ulp_layer *l);
-/* The TCP socket, for a layer directly above it (in all directions it has) that lets the kernel do its work; else -1. */
+/* The TCP socket, for a layer directly above it (in all directions it has) that lets the kernel do its work; else
+ * -1. */
 int ulp_socket(const struct ulp_layer *l);
 /* The socket was found full (or empty) behind the stack's back, through ulp_socket(): wait for epoll. */
 void ulp_socket_full(struct ulp_layer *l);
 void ulp_socket_empty(struct ulp_layer *l);
-/* Has it something to read, as far as is known, and since when (as ulp_now_ns()): for time that is the peer's, not ours. */
+/* Has it something to read, as far as is known, and since when (as ulp_now_ns()): for time that is the peer's, not
+ * ours. */
 bool ulp_socket_readable(const struct ulp_layer *l, uint64_t *since_ns);
 bool ulp_socket_writable(const struct ulp_layer *l);
 
@@ -171,13 +190,14 @@ int ulp_refuse(const struct ulp_layer *l, int error, const char *format, ...) __
 struct xts_ulp_config *ulp_config(const struct ulp_layer *l);
 /* Monotonic, of this round of the worker. */
 uint64_t ulp_now_ns(const struct ulp_layer *l);
-/* Asks for a call of read() or handshake(), and for flush() and what write() refused to be offered again, after some milliseconds (0: in this round
- * of the worker, or the next) even if nothing comes: time-outs, and a peer that allows us to send again. */
+/* Asks for a call of read() or handshake(), and for flush() and what write() refused to be offered again, after some
+ * milliseconds (0: in this round of the worker, or the next) even if nothing comes: time-outs, and a peer that allows
+ * us to send again. */
 void ulp_wake_after(struct ulp_layer *l, uint32_t timeout_ms);
 /* Is the socket SOCK_SEQPACKET? */
 bool ulp_message_socket(const struct ulp_layer *l);
-/* The pool (handshake_pool.h): where its jobs come back, NULL: there is none, everything is done here; to whose account they are;
- * and what a job took is told. */
+/* The pool (handshake_pool.h): where its jobs come back, NULL: there is none, everything is done here; to whose account
+ * they are; and what a job took is told. */
 struct ulp_bell *ulp_bell(const struct ulp_layer *l);
 uint32_t ulp_account(const struct ulp_layer *l);
 uint32_t ulp_weight(const struct ulp_layer *l);
@@ -189,24 +209,24 @@ uint32_t ulp_tenant(const struct ulp_layer *l);
 /* For tell(), of a value that lies in memory: the part that was asked for. */
 ssize_t ulp_tell_part(const void *value, size_t bytes, uint32_t offset, void *out, size_t room, uint32_t *total);
 
-/* --- turns: turn.c ---------------------------------------------------------------------------------------------------- */
+/* --- turns: turn.c ------------------------------------------------------------------------------------------------ */
 
 #define ULP_TURN_BYTES (256u << 10)
 #define ULP_TURN_STEPS 512u  /* of some 200 ns each */
 
-/* Pays for work, of this turn. False: the turn is used up, and the next one has been asked for: return what there is, or -EAGAIN. What is dear may be
- * paid after it was done. */
+/* Pays for work, of this turn. False: the turn is used up, and the next one has been asked for: return what there is,
+ * or -EAGAIN. What is dear may be paid after it was done. */
 bool ulp_step(struct ulp_layer *l, uint32_t steps);
 
-/* --- parameters: attributes.c ---------------------------------------------------------------------------------------- */
+/* --- parameters: attributes.c ------------------------------------------------------------------------------------- */
 
 struct ulp_attribute {
 	uint16_t type, bytes;
 	const uint8_t *value;    /* into the copy of the message */
 };
 
-/* The next attribute from *offset on: 1, 0 at the end, or -EINVAL when the bytes are none, or it is there twice and the table has it
- * once (refused with a reason). */
+/* The next attribute from *offset on: 1, 0 at the end, or -EINVAL when the bytes are none, or it is there twice and the
+ * table has it once (refused with a reason). */
 int ulp_attribute_next(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes, uint32_t *offset, struct ulp_attribute *out);
 /* Goes through all of them, with set() for each, until it refuses one. 0, or what was refused. */
 int ulp_attributes(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes,
@@ -222,22 +242,25 @@ int ulp_attribute_flag(struct ulp_layer *l, const struct ulp_attribute *a, const
 /* A string without NUL, of 1 to room - 1 bytes, terminated in out. */
 int ulp_attribute_string(struct ulp_layer *l, const struct ulp_attribute *a, const char *name, char *out, size_t room);
 
-/* MAX_BYTES, which many protocols have: 1 MiB unless the configuration allows less; refused when it is 0 or more than that allows. */
+/* MAX_BYTES, which many protocols have: 1 MiB unless the configuration allows less; refused when it is 0 or more than
+ * that allows. */
 uint32_t ulp_max_bytes_default(const struct ulp_layer *l);
 int ulp_max_bytes(struct ulp_layer *l, const struct ulp_attribute *a, uint32_t *out);
 
-/* --- memory: memory.c ------------------------------------------------------------------------------------------------ */
+/* --- memory: memory.c --------------------------------------------------------------------------------------------- */
 
-/* Counts what a layer is about to allocate: 0, or -ENOBUFS at the limit. Whatever is taken is returned, by close() too. */
+/* Counts what a layer is about to allocate: 0, or -ENOBUFS at the limit. Whatever is taken is returned, by close()
+ * too. */
 int ulp_memory_take(struct ulp_layer *l, uint32_t bytes);
 void ulp_memory_return(struct ulp_layer *l, uint32_t bytes);
 /* ulp_fail() for want of memory; why: -ENOBUFS of ulp_memory_take(), or -ENOMEM. */
 int ulp_memory_fail(struct ulp_layer *l, int why, const char *what);
 #define ULP_MEMORY_LIMIT "all protocols of this tenant together keep as much as they may"
 
-/* --- bytes that wait: out.c ------------------------------------------------------------------------------------------ */
+/* --- bytes that wait: out.c --------------------------------------------------------------------------------------- */
 
-/* Makes room for at least bytes more: 0, -ENOMEM or -ENOBUFS (ulp_memory_fail() has words for them). Appending then cannot fail. */
+/* Makes room for at least bytes more: 0, -ENOMEM or -ENOBUFS (ulp_memory_fail() has words for them). Appending then
+ * cannot fail. */
 int ulp_out_reserve(struct ulp_out *o, struct ulp_layer *l, uint32_t bytes);
 void ulp_out_put(struct ulp_out *o, const void *data, uint32_t bytes);
 /* Writes what waits as a byte stream. 0: nothing waits (its memory is free again when it was much); -EAGAIN; -errno. */
@@ -249,7 +272,7 @@ void ulp_out_free(struct ulp_out *o);
 /* From now on it is nobody's account: for who outlives the stack. */
 void ulp_out_uncount(struct ulp_out *o);
 
-/* --- bytes read ahead from the layer below: in.c --------------------------------------------------------------------- */
+/* --- bytes read ahead from the layer below: in.c ------------------------------------------------------------------ */
 
 #define ULP_IN_BYTES 4096u
 
@@ -258,18 +281,19 @@ struct ulp_in {
 	uint32_t first, bytes;
 };
 
-/* At most bytes (> 0) of the stream below, from what was read ahead if there is any. room >= bytes: out has so much room, and what is
- * behind the bytes may be written over (0: just the bytes). As ulp_read_below(), but never 0. */
+/* At most bytes (> 0) of the stream below, from what was read ahead if there is any. room >= bytes: out has so much
+ * room, and what is behind the bytes may be written over (0: just the bytes). As ulp_read_below(), but never 0. */
 ssize_t ulp_in_read(struct ulp_in *in, struct ulp_layer *l, void *out, size_t bytes, size_t room);
-/* For who looks before it takes: reads more behind what is here, data[first] to data[first + bytes], which is less than ULP_IN_BYTES. As
- * ulp_read_stream_below(). */
+/* For who looks before it takes: reads more behind what is here, data[first] to data[first + bytes], which is less than
+ * ULP_IN_BYTES. As ulp_read_stream_below(). */
 ssize_t ulp_in_more(struct ulp_in *in, struct ulp_layer *l);
-/* Until out has want bytes, of which *got are there: 0; -EAGAIN, and the next call goes on; -ENODATA: the stream has ended; else it has failed. */
+/* Until out has want bytes, of which *got are there: 0; -EAGAIN, and the next call goes on; -ENODATA: the stream has
+ * ended; else it has failed. */
 int ulp_in_gather(struct ulp_in *in, struct ulp_layer *l, void *out, uint32_t *got, uint32_t want);
 bool ulp_in_pending(const struct ulp_in *in, const struct ulp_layer *l);
 void ulp_in_free(struct ulp_in *in);
 
-/* --- pieces: layer.c ------------------------------------------------------------------------------------------------- */
+/* --- pieces: layer.c ---------------------------------------------------------------------------------------------- */
 
 size_t ulp_iov_bytes(const struct iovec *iov, int pieces);
 /* Copies at most bytes from byte skip of the pieces on; returns how many. */

@@ -16,6 +16,7 @@ int ktls_set_ulp(struct xts_sock *s, const void *value, socklen_t length);
 int ktls_get_ulp(const struct xts_sock *s, void *value, socklen_t *length);
 int ktls_set(struct xts_sock *s, int option, const void *value, socklen_t length);
 int ktls_get(const struct xts_sock *s, int option, void *value, socklen_t *length);
-void ktls_control_read(struct xts_sock *s, uint8_t type, uint8_t first); /* a control record, that begins so, has been read */
+/* a control record, that begins so, has been read */
+void ktls_control_read(struct xts_sock *s, uint8_t type, uint8_t first);
 
 #endif

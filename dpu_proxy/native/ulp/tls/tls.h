@@ -37,7 +37,7 @@
 #define TLS_KEY_BYTES 32         /* SHA-256 of what must be the same */
 #define TLS_CONTEXTS_MAX 128u
 
-/* --- configuration: tls_config.c ------------------------------------------------------------------------------------- */
+/* --- configuration: tls_config.c ---------------------------------------------------------------------------------- */
 
 struct tls_access {
 	struct xts_tls_queues *queues;
@@ -71,7 +71,8 @@ struct tls_ticket_key {
 
 struct tls_session;
 
-/* Directions that an interface of this machine has TLS switched on for (ethtool: tls-hw-tx-offload, tls-hw-rx-offload). */
+/* Directions that an interface of this machine has TLS switched on for (ethtool: tls-hw-tx-offload,
+ * tls-hw-rx-offload). */
 struct tls_device {
 	bool send, receive;
 };
@@ -97,7 +98,7 @@ void tls_config_free(struct xts_tls_config *config);
 struct tls_identity *tls_config_identity(const struct xts_tls_config *config, const char *name, uint32_t tenant, uint32_t queue_id);
 struct tls_trust *tls_config_trust(const struct xts_tls_config *config, const char *name, uint32_t tenant, uint32_t queue_id);
 
-/* --- parameters: tls_parameters.c ------------------------------------------------------------------------------------ */
+/* --- parameters: tls_parameters.c --------------------------------------------------------------------------------- */
 
 enum { TLS_BY_CONNECT, TLS_CLIENT, TLS_SERVER };
 enum { TLS_VERIFY_NOT, TLS_VERIFY_IF_ANY, TLS_VERIFY_REQUIRED, TLS_VERIFY_DEFAULT };
@@ -119,7 +120,7 @@ int tls_parameters_read(struct ulp_layer *l, const uint8_t *attributes, uint32_t
 /* The role is known: fills in defaults that depend on it, and checks the rest. 0 or ulp_refuse(). */
 int tls_parameters_settle(struct ulp_layer *l, struct tls_parameters *p, bool client);
 
-/* --- contexts: tls_context.c ----------------------------------------------------------------------------------------- */
+/* --- contexts: tls_context.c -------------------------------------------------------------------------------------- */
 
 struct tls_context {
 	struct tls_context *next;            /* on config->contexts */
@@ -138,11 +139,11 @@ void tls_contexts_free(struct xts_tls_config *config);
 /* Can the lists be used? 0 or -EINVAL with a reason. */
 int tls_check_ciphers(const struct xts_tls_settings *settings, char *why, uint32_t why_room);
 
-/* --- a server's choices: tls_choice.c -------------------------------------------------------------------------------- */
+/* --- a server's choices: tls_choice.c ----------------------------------------------------------------------------- */
 
 void tls_choice_install(struct tls_context *context);
 
-/* --- connections ----------------------------------------------------------------------------------------------------- */
+/* --- connections -------------------------------------------------------------------------------------------------- */
 
 /* Where what OpenSSL is shown is in its record, and what has been read beyond that. tls_slice.c */
 struct tls_slice {
@@ -194,7 +195,7 @@ struct tls {
 	uint8_t session_key[TLS_KEY_BYTES];
 };
 
-/* --- tls_bio.c: what OpenSSL writes is gathered, per thread, and leaves with one write ------------------------------- */
+/* --- tls_bio.c: what OpenSSL writes is gathered, per thread, and leaves with one write ---------------------------- */
 
 #define TLS_GATHER_BYTES (4 * (TLS_RECORD_BYTES + 256u)) /* four records */
 #define TLS_OUT_MAX (512u << 10) /* a handshake, or answers to a peer that does not read them */
@@ -207,7 +208,7 @@ int tls_bio_flush(struct tls *t);
 /* Sends, behind what waits. As tls_bio_flush(). */
 int tls_bio_send(struct tls *t, const void *data, uint32_t bytes);
 
-/* --- tls_slice.c ----------------------------------------------------------------------------------------------------- */
+/* --- tls_slice.c -------------------------------------------------------------------------------------------------- */
 
 /* Fewer where they bring no data. */
 #define TLS_SLICE_RECORDS 4u
@@ -216,7 +217,7 @@ int tls_bio_send(struct tls *t, const void *data, uint32_t bytes);
 /* As ulp_read_stream_below(): bytes with whole records to the end of the last of so many, or the beginning of one. */
 ssize_t tls_slice_read(struct tls *t, void *out, size_t room);
 
-/* --- tls_flood.c ----------------------------------------------------------------------------------------------------- */
+/* --- tls_flood.c -------------------------------------------------------------------------------------------------- */
 
 void tls_flood_watch(struct tls *t);
 /* Data has come, or the handshake is done. */
@@ -227,7 +228,7 @@ static inline void tls_flood_calm(struct tls *t)
 /* t->flooded: ends it, with an alert. -errno of the fault. */
 int tls_flood_end(struct tls *t);
 
-/* --- tls_session.c --------------------------------------------------------------------------------------------------- */
+/* --- tls_session.c ------------------------------------------------------------------------------------------------ */
 
 void tls_session_install(SSL_CTX *ssl, bool client);
 /* A client's handshake is about to begin: resumes what there is. */
@@ -236,7 +237,7 @@ void tls_sessions_free(struct xts_tls_config *config);
 
 enum tls_fallback { TLS_NO_KERNEL, TLS_CONFIGURED, TLS_STACK, TLS_REFUSED, TLS_NO_DEVICE, TLS_KEYS_CHANGE, TLS_FALLBACKS };
 
-/* --- tls_kernel.c ---------------------------------------------------------------------------------------------------- */
+/* --- tls_kernel.c ------------------------------------------------------------------------------------------------- */
 
 /* Who is to do the crypto; t->socket is there if the kernel may. 0 or -ENOMEM. */
 int tls_kernel_prepare(struct tls *t);
@@ -244,18 +245,18 @@ int tls_kernel_prepare(struct tls *t);
 void tls_kernel_settle(struct tls *t);
 /* As BIO_ctrl() for the kernel's TLS; notes whether the network card took the keys. */
 long tls_kernel_control(struct tls *t, int command, long number, void *argument);
-/* For TLS_KEYS, too: who is to do it, of what was asked for and is configured; the keys to the kernel's TLS of this socket, and in *by who has them
- * (0 or -errno); and the reason, counted, for another one than the best. */
+/* For TLS_KEYS, too: who is to do it, of what was asked for and is configured; the keys to the kernel's TLS of this
+ * socket, and in *by who has them (0 or -errno); and the reason, counted, for another one than the best. */
 uint8_t tls_crypto_wanted(uint8_t asked, uint8_t configured);
 int tls_kernel_give(const struct xts_tls_config *config, int fd, bool send, const void *info, uint32_t bytes, uint8_t *by);
 const char *tls_fall_back(enum tls_fallback why);
 
-/* --- tls_device.c ---------------------------------------------------------------------------------------------------- */
+/* --- tls_device.c ------------------------------------------------------------------------------------------------- */
 
 /* Of the interfaces in this namespace. */
 struct tls_device tls_device(void);
 
-/* --- tls_rekey.c ----------------------------------------------------------------------------------------------------- */
+/* --- tls_rekey.c -------------------------------------------------------------------------------------------------- */
 
 /* For connections of which the kernel may get the keys, and others later. */
 void tls_rekey_install(const struct xts_tls_config *config, SSL_CTX *ssl);
@@ -269,7 +270,7 @@ void tls_rekey_count(struct tls *t, size_t bytes);
 int tls_rekey_settle(struct tls *t);
 void tls_rekey_forget(struct tls *t);
 
-/* --- tls_fault.c ----------------------------------------------------------------------------------------------------- */
+/* --- tls_fault.c -------------------------------------------------------------------------------------------------- */
 
 /* How an SSL function ended: to be asked in the same thread. */
 struct tls_outcome {
@@ -282,7 +283,7 @@ int tls_fault_of(struct tls *t, const struct tls_outcome *o);
 /* Both. */
 int tls_fault(struct tls *t, int result);
 
-/* --- tls_shake.c ----------------------------------------------------------------------------------------------------- */
+/* --- tls_shake.c -------------------------------------------------------------------------------------------------- */
 
 /* Goes on with the handshake: 1 when it is done; -EAGAIN; else the fault. */
 int tls_shake(struct tls *t);
@@ -296,11 +297,11 @@ int tls_shake_flush(struct tls *t);
 /* All of it, wherever. tls.c */
 void tls_free(struct tls *t);
 
-/* --- tls_tell.c ------------------------------------------------------------------------------------------------------ */
+/* --- tls_tell.c --------------------------------------------------------------------------------------------------- */
 
 ssize_t tls_tell(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total);
 
-/* --- counters: tls_kernel.c ------------------------------------------------------------------------------------------ */
+/* --- counters: tls_kernel.c --------------------------------------------------------------------------------------- */
 
 struct tls_counters {
 	atomic_ullong client_handshakes, server_handshakes, resumed;

@@ -1,15 +1,17 @@
 /*
- * Who does the crypto: OpenSSL here ("user"), the kernel's TLS on the socket ("kernel"), or the network card under it ("device").
+ * Who does the crypto: OpenSSL here ("user"), the kernel's TLS on the socket ("kernel"), or the network card under it
+ * ("device").
  *
- * The kernel is given the keys by OpenSSL at the end of the handshake (SSL_OP_ENABLE_KTLS), each direction by itself; OpenSSL
- * 3.0 does so for sending, and for receiving with TLS 1.2. Whether a card then took a connection's keys the kernel tells nobody without
- * privilege, but for counters of all connections together (/proc/net/tls_stat). So "device" says what is known for certain, without a question
- * at each connection: the kernel has the key, and an interface of this machine has TLS switched on for that direction
- * (tls_device.c, read once, before the workers start). A card that refuses one connection, being full, leaves it to the kernel unseen.
+ * The kernel is given the keys by OpenSSL at the end of the handshake (SSL_OP_ENABLE_KTLS), each direction by itself;
+ * OpenSSL 3.0 does so for sending, and for receiving with TLS 1.2. Whether a card then took a connection's keys the
+ * kernel tells nobody without privilege, but for counters of all connections together (/proc/net/tls_stat). So "device"
+ * says what is known for certain, without a question at each connection: the kernel has the key, and an interface of
+ * this machine has TLS switched on for that direction (tls_device.c, read once, before the workers start). A card that
+ * refuses one connection, being full, leaves it to the kernel unseen.
  *
- * A peer of TLS 1.3 may ask for other keys at any time (KeyUpdate). OpenSSL hands the kernel the first ones only; the next ones it gets from
- * tls_rekey.c, if it takes them (Linux does since 6.14). Where it does not, TLS 1.3 stays with OpenSSL unless the kernel was asked for by name; then
- * such a peer loses its connection, with that reason.
+ * A peer of TLS 1.3 may ask for other keys at any time (KeyUpdate). OpenSSL hands the kernel the first ones only; the
+ * next ones it gets from tls_rekey.c, if it takes them (Linux does since 6.14). Where it does not, TLS 1.3 stays with
+ * OpenSSL unless the kernel was asked for by name; then such a peer loses its connection, with that reason.
  *
  * What was asked for and is not to be had falls back, with a counted reason.
  */
@@ -53,7 +55,7 @@ static void fall_back(struct tls *t, enum tls_fallback why)
 	t->crypto_reason = tls_fall_back(why);
 }
 
-/* --- probing --------------------------------------------------------------------------------------------------------- */
+/* --- probing ------------------------------------------------------------------------------------------------------ */
 
 /* On loopback, with room for a connection that nobody accepts for each of the ciphers. A socket, or -errno. */
 static int listen_somewhere(struct sockaddr_in *address)
@@ -86,8 +88,9 @@ static int connect_with_tls(const struct sockaddr_in *address)
 }
 
 /*
- * The first key of a cipher makes the kernel load the modules that do it, which takes seconds on a slow machine, and stops the thread meanwhile:
- * not to be a worker's. So each gets one here, of zeros, with which nothing is sent. What the kernel does not have is found when it is wanted.
+ * The first key of a cipher makes the kernel load the modules that do it, which takes seconds on a slow machine, and
+ * stops the thread meanwhile: not to be a worker's. So each gets one here, of zeros, with which nothing is sent. What
+ * the kernel does not have is found when it is wanted.
  */
 static void load_cipher(const struct sockaddr_in *address, uint16_t type)
 {
@@ -162,7 +165,7 @@ int xts_tls_probe_kernel(struct xts_ulp_config *config, char *why, uint32_t why_
 	return tls->kernel_error;
 }
 
-/* --- a connection ---------------------------------------------------------------------------------------------------- */
+/* --- a connection ------------------------------------------------------------------------------------------------- */
 
 uint8_t tls_crypto_wanted(uint8_t asked, uint8_t configured)
 {
@@ -209,7 +212,7 @@ int tls_kernel_prepare(struct tls *t)
 	return 0;
 }
 
-/* --- keys for the kernel --------------------------------------------------------------------------------------------- */
+/* --- keys for the kernel ------------------------------------------------------------------------------------------ */
 
 static uint8_t who_has_it(const struct xts_tls_config *config, bool send)
 {
@@ -267,7 +270,7 @@ void tls_kernel_settle(struct tls *t)
 	tls_count(&tls_counters.received_by[t->receive_by]);
 }
 
-/* --- counters -------------------------------------------------------------------------------------------------------- */
+/* --- counters ----------------------------------------------------------------------------------------------------- */
 
 void xts_tls_counts(struct xts_tls_counts *out)
 {
