@@ -22,8 +22,8 @@ PRELUDE = """
 #include "sockopt.h"
 #include "ulp/config.h"
 #include "ulp/tls/tls_config.h"
-#include "ulp/stack.h"
-#include "calls.h"
+#include "ulp/ulp_stack.h"
+#include "syscall_filter.h"
 #include "keys/keys.h"
 #include "states.h"
 
@@ -90,7 +90,7 @@ def cdef() -> str:
         declarations(HERE / "sockopt.h"),
         declarations(HERE / "ulp" / "config.h"),
         declarations(HERE / "ulp" / "tls" / "tls_config.h"),
-        declarations(HERE / "calls.h"),
+        declarations(HERE / "syscall_filter.h"),
         declarations(HERE / "keys" / "keys.h"),
         "struct iovec { void *iov_base; size_t iov_len; };",
         definition(HERE / "ulp" / "ulp.h", "struct ulp_mark").replace("ULP_CONTROL_BYTES", "..."),
@@ -99,7 +99,7 @@ def cdef() -> str:
             definition(HERE / "states.h", f"struct xts_{name}")
             for name in ("state_rule", "state_flag", "flag_rule", "state_change", "states_visited")
         ),
-        declarations(HERE / "ulp" / "stack.h"),
+        declarations(HERE / "ulp" / "ulp_stack.h"),
         CDEF,
     ]
     return "\n".join(parts)

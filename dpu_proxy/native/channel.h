@@ -27,7 +27,7 @@
 #include "credit.h"
 #include "link.h"
 #include "list.h"
-#include "names.h"
+#include "bound_addresses.h"
 #include "queue.h"
 #include "relay.h"
 #include "schedule.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "ulp/stack.h"
+#include "ulp/ulp_stack.h"
 
 #define STACK_PIECES 32 /* at least 17: a message lies in blocks of 4 KiB or more */
 

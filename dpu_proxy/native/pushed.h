@@ -4,7 +4,7 @@
  * Theory of operation
  *
  * A connection that nothing was ever pushed onto has no struct pushed: its stack is empty, and TCP is read and written
- * as it is. With one, its data goes through its stack (ulp/stack.h) as soon as that has *started*; until then TCP is
+ * as it is. With one, its data goes through its stack (ulp/ulp_stack.h) as soon as that has *started*; until then TCP is
  * read and written as it is, or, where that would go past what was pushed, not at all. A stack starts when TCP is
  * connected; on a connection that is so already it starts with the push, but not in peek mode, and not before bytes
  * that were sent before a push onto the send side have left (raw runs, outgoing.h). The owner of the stack is the
@@ -24,7 +24,7 @@
 #define XTS_PUSHED_H
 
 #include "channel.h"
-#include "ulp/stack.h"
+#include "ulp/ulp_stack.h"
 
 #define PUSHED_MAX (2 * ULP_DEPTH)
 #define GIVE_BACK_MIN (1u << 20) /* a host may give back at least so much at once, or window_bytes_max if that is more */

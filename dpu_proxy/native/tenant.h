@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #include "list.h"
-#include "pool.h"
+#include "resource_pool.h"
 
 struct xts_tenant {
 	char name[XTS_TENANT_NAME_BYTES];

@@ -54,7 +54,7 @@ enum xts_resource {
 };
 #define XTS_RESOURCES 13
 
-/* What the machine has, of which each tenant has a guaranteed share (pool.h). All that is counted in bytes is of one
+/* What the machine has, of which each tenant has a guaranteed share (resource_pool.h). All that is counted in bytes is of one
  * pool. */
 enum xts_pool { XTS_POOL_DESCRIPTORS, XTS_POOL_MEMORY };
 #define XTS_POOLS 2

@@ -18,7 +18,7 @@ from pathlib import Path
 from xts_proxy import sandbox
 
 _STDERR = 2
-#: Exit status of a process that made a system call it may not (native/calls.c).
+#: Exit status of a process that made a system call it may not (native/syscall_filter.c).
 _FORBIDDEN_CALL = 159
 
 

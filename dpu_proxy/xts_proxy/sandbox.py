@@ -107,8 +107,9 @@ def confine(user: str, keep: Sequence[str] = (), core_dumps: bool = False) -> li
 
 
 def restrict_calls(*, parsers: bool, started: bool) -> str:
-    """A workers' process from here on makes only the system calls that workers need (native/calls.h); those that start
-    threads until it is `started`, and that to run parsers only if there are `parsers`. What was done, for the log."""
+    """From here on a workers' process may only make the system calls that workers need (native/syscall_filter.h). Those
+    that start threads are allowed until it is `started`, bpf(2) only if there are `parsers`. Returns a line for the
+    log."""
     calls = lib.XTS_CALLS_OF_WORKERS | (lib.XTS_CALLS_OF_PARSERS if parsers else 0)
     calls |= 0 if started else lib.XTS_CALLS_OF_START
     if result := lib.xts_calls_only(calls):

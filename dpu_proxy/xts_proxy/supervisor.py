@@ -50,7 +50,7 @@ _REQUEST_BYTES_MAX = 8192
 
 
 class Channels(Protocol):
-    """Where channels come from: shm.py or device.py."""
+    """Where channels come from: shm.py or afxdp_channels.py."""
 
     config: Config
 
@@ -423,7 +423,7 @@ class Supervisor:
 
 
 def _open_device(config: Config, tenants: Tenants) -> Channels:
-    from xts_proxy.device import DeviceChannels  # libxdp, which shm does without
+    from xts_proxy.afxdp_channels import DeviceChannels  # libxdp, which shm does without
 
     return DeviceChannels(config, tenants)
 

@@ -15,7 +15,7 @@
 #include "input.h"
 #include "ulp/config.h"
 #include "ulp/http2/http2.h"
-#include "ulp/stack.h"
+#include "ulp/ulp_stack.h"
 #include "wire.h"
 #include "steps.h"
 

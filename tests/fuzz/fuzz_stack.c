@@ -15,7 +15,7 @@
 #include "ensure.h"
 #include "input.h"
 #include "ulp/config.h"
-#include "ulp/stack.h"
+#include "ulp/ulp_stack.h"
 #include "steps.h"
 
 #define CHUNK 4096u

@@ -16,7 +16,7 @@
 #include "between.h"
 #include "tls_peer.h"
 #include "ulp/config.h"
-#include "ulp/stack.h"
+#include "ulp/ulp_stack.h"
 #include "steps.h"
 
 #define CHUNK 8192u

@@ -16,7 +16,7 @@
 #include "between.h"
 #include "secrets.h"
 #include "ulp/config.h"
-#include "ulp/stack.h"
+#include "ulp/ulp_stack.h"
 #include "ulp/tls_keys/tls_keys.h"
 #include "steps.h"
 

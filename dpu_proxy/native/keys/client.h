@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "wire.h"
+#include "key_messages.h"
 
 /* Waits for the answer: its length, at most room, or -errno (EPIPE: the process has gone). Any thread may call it. */
 ssize_t key_ask(const struct key_request *request, const void *data, size_t bytes, void *out, size_t room);

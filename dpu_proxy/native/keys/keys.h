@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* The process: loads keys as `control` says, serves each of the connections in a thread, and ends with `control`. The caller has forked it
- * and given up its rights; what it may ask of the kernel from here on is little (calls.h). The first connection is served at once, the
+ * and given up its rights; what it may ask of the kernel from here on is little (syscall_filter.h). The first connection is served at once, the
  * others in the background (SCHED_IDLE). Does not return. */
 void xts_keys_serve(int control, const int *connections, uint32_t count);
 

@@ -191,7 +191,7 @@ static uint64_t run_next(bool visitor)
 	return took_ns;
 }
 
-/* Takes the lock. From here on a thread may be denied what only beginnings need (calls.h). */
+/* Takes the lock. From here on a thread may be denied what only beginnings need (syscall_filter.h). */
 static void begin(void)
 {
 	(void)pthread_setname_np(pthread_self(), "xts-handshake"); /* of another thread, it would open a file */

@@ -1,5 +1,5 @@
 /* What layers call: the one below, and what the stack knows. */
-#include "stack_inside.h"
+#include "ulp_stack_inside.h"
 
 #include <errno.h>
 #include <string.h>

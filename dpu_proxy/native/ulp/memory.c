@@ -4,7 +4,7 @@
  */
 #include <errno.h>
 
-#include "stack_inside.h"
+#include "ulp_stack_inside.h"
 
 int ulp_stack_take_memory(struct ulp_stack *s, uint32_t bytes)
 {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "stack_inside.h"
+#include "ulp_stack_inside.h"
 
 #define KEPT_MAX 4096u /* an empty buffer of no more than that stays for the next time, and is not counted */
 

@@ -1,5 +1,5 @@
 /* A connection's turn: what its layers may do before the others have theirs (ulp.h). */
-#include "stack_inside.h"
+#include "ulp_stack_inside.h"
 
 void ulp_stack_turn(struct ulp_stack *s)
 {

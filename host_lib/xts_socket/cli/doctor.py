@@ -11,7 +11,7 @@ from xts_messages.command_line import add_watch, watch
 
 from .checks import Check, endpoint, interfaces, interposer, kernel, privilege, protocols, rdma, tls
 from .options import add_verb
-from .table import print_table
+from .text_table import print_table
 
 _EXIT_STATUS = "exit status: 0, or 1 when a check failed that offloading needs"
 _LEVEL_STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}

@@ -17,7 +17,7 @@ from xts_messages._native import ffi, lib
 from xts_messages.environment import BY_NAME, OURS, VARIABLES, Variable
 
 from .options import add_verb
-from .table import print_table
+from .text_table import print_table
 
 _EXIT_STATUS = "exit status: 0, or 1 when a variable has a value that is not allowed, or a name is not known"
 

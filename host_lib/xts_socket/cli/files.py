@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _native
-from .table import print_table
+from .text_table import print_table
 
 _EPILOG = """\
 examples:

@@ -17,7 +17,7 @@ from xts_messages.printable import printable
 
 from .._native import ffi, lib
 from .options import endpoint_text
-from .table import print_table
+from .text_table import print_table
 
 REPORT_LINK = "/memfd:xts-preload (deleted)"
 

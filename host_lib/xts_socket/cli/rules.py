@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .._rules import Role, Rules, RulesError, Verdict
-from .table import print_table
+from .text_table import print_table
 
 _EXAMPLES = """\
 examples:

@@ -19,8 +19,8 @@ from .._environment import DEFAULT_ENDPOINT as ENDPOINT_DEFAULT
 from .._rules import RULES_VARIABLE, Rules, RulesError
 from . import env
 from . import rules as rules_verb
-from .program import find, look_at, preload_value
-from .table import print_table
+from .executable import find, look_at, preload_value
+from .text_table import print_table
 
 #: What a profile says, and the settings it stands for (native/configure.c reads them).
 PROFILES = {

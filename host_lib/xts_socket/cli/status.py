@@ -24,7 +24,7 @@ from xts_messages.ulps import BY_NAME, BY_NUMBER
 
 from . import processes
 from .options import add_verb, endpoint_path, endpoint_text
-from .table import print_table
+from .text_table import print_table
 
 _STATES = (
     *("FREE", "UNCONN", "SYN-SENT", "ESTAB", "LISTEN"),

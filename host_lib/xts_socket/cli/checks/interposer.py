@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..program import preload_value
+from ..executable import preload_value
 from ..run import preload_library
 from . import Check
 

@@ -2,8 +2,8 @@
  * The system calls that a process of the proxy may still make (seccomp). Any other ends the process, after a line on stderr that says
  * which it was: a hole in what reads messages then is a restart.
  */
-#ifndef XTS_CALLS_H
-#define XTS_CALLS_H
+#ifndef XTS_SYSCALL_FILTER_H
+#define XTS_SYSCALL_FILTER_H
 
 #include <stdbool.h>
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "config.h"
-#include "stack_inside.h"
+#include "ulp_stack_inside.h"
 
 /* --- life ------------------------------------------------------------------------------------------------------------ */
 

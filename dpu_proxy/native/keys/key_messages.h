@@ -3,8 +3,8 @@
  * decryption), by the supervisor over another (keys to load and to forget). A datagram asks and one answers; sockets are
  * SOCK_SEQPACKET pairs made at the start, and nobody else has an end of them.
  */
-#ifndef XTS_KEYS_WIRE_H
-#define XTS_KEYS_WIRE_H
+#ifndef XTS_KEY_MESSAGES_H
+#define XTS_KEY_MESSAGES_H
 
 #include <stdint.h>
 

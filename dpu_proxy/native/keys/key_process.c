@@ -20,9 +20,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "calls.h"
+#include "syscall_filter.h"
 #include "keys.h"
-#include "wire.h"
+#include "key_messages.h"
 
 #define KEYS_MAX 4096u
 #define PEM_BYTES_MAX (64u << 10)

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "stack.h"
+#include "ulp_stack.h"
 
 /* A push, for the connections of a listener and for the other half of a duplex layer. */
 struct ulp_push {
@@ -75,7 +75,7 @@ bool ulp_turn_step(struct ulp_stack *s, uint32_t steps);
 /* How many of so many bytes may be read from the socket now; 0: none in this turn. */
 size_t ulp_turn_bytes(struct ulp_stack *s, size_t bytes);
 
-/* --- reason.c --- */
+/* --- ulp_stack_error.c --- */
 /* Asks the owner for a call, unless it has been asked for an earlier one. */
 void ulp_stack_wake_after(struct ulp_stack *s, uint32_t timeout_ms);
 
@@ -83,7 +83,7 @@ void ulp_stack_wake_after(struct ulp_stack *s, uint32_t timeout_ms);
 /* Other room for what waits, which fits into it: 0, -ENOMEM, -ENOBUFS. */
 int ulp_out_resize(struct ulp_out *o, struct ulp_stack *s, uint32_t room);
 
-/* --- stack_push.c --- */
+/* --- ulp_stack_push.c --- */
 /* All, or all that are of no use once the stack has started. */
 void ulp_pushes_free(struct ulp_stack *s, bool all);
 void ulp_layer_free(struct ulp_layer *l);

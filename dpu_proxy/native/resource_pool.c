@@ -1,5 +1,5 @@
-/* Guaranteed and common parts of what the machine has. pool.h has the theory of operation. */
-#include "pool.h"
+/* Guaranteed and common parts of what the machine has. resource_pool.h has the theory of operation. */
+#include "resource_pool.h"
 
 #include <pthread.h>
 

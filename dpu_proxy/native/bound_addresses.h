@@ -5,8 +5,8 @@
  * has bound, and take half of its connections. A name belongs to a tenant here while any of its sockets is bound to it; only that
  * tenant's may share it. One table for the process, under a mutex: sockets are bound seldom, and those that just connect never come here.
  */
-#ifndef XTS_NAMES_H
-#define XTS_NAMES_H
+#ifndef XTS_BOUND_ADDRESSES_H
+#define XTS_BOUND_ADDRESSES_H
 
 #include <stdbool.h>
 

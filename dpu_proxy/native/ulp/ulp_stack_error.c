@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "config.h"
-#include "stack_inside.h"
+#include "ulp_stack_inside.h"
 
 #define NS_PER_MS 1000000u
 

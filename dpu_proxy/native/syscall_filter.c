@@ -1,5 +1,5 @@
-/* The filters of system calls; see calls.h. */
-#include "calls.h"
+/* The filters of system calls; see syscall_filter.h. */
+#include "syscall_filter.h"
 
 #include <errno.h>
 #include <linux/audit.h>

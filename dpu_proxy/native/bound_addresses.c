@@ -1,5 +1,5 @@
-/* Which tenant is bound where. names.h has the theory of operation. */
-#include "names.h"
+/* Which tenant is bound where. bound_addresses.h has the theory of operation. */
+#include "bound_addresses.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "config.h"
-#include "stack_inside.h"
+#include "ulp_stack_inside.h"
 
 /* --- what was pushed ---------------------------------------------------------------------------------------------- */
 
