@@ -645,7 +645,7 @@ local messages = {
 	},
 	[45] = {
 		short = "SEND_PDU", bytes = 56,
-		meaning = "a PDU for the pushed protocols, or a part of one (MORE: it goes on); takes XTS_PDU_CREDITS beside its payload",
+		meaning = "a PDU for the pushed protocols, or a part of one (MORE: it goes on); takes its payload and XTS_PDU_CREDITS",
 		id_of = "proxy's identifier", payload = "length",
 		flags = { MORE = true, },
 		fields = {

@@ -37,7 +37,7 @@ struct afxdp_queue {
 	uint8_t *umem;
 	uint64_t rx_bytes_end;  /* end of the receive chunks, begin of the transmit slots */
 	uint32_t tx_slots, slot_bytes;
-	uint32_t tx_kicked;     /* index of the tx ring the kernel has been told of and accepted */
+	uint32_t tx_kicked;     /* index of the tx ring up to which the kernel has been kicked and has accepted */
 	bool kick_again;
 	uint32_t free_count;
 	uint16_t free[AFXDP_SLOTS_MAX]; /* a stack: the last slot back is the first out, still in cache */
@@ -120,7 +120,8 @@ static int afxdp_kick(struct xts_queue *base)
 	xts_ring_store(q->tx.producer, q->tx.ours);
 	q->tx_kicked = q->tx.ours;
 	q->kick_again = false;
-	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* producer before flags: in zero-copy mode the driver may have gone to sleep */
+	/* producer before flags: in zero-copy mode the driver may have gone to sleep */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (!(xts_ring_load(q->tx.flags) & XDP_RING_NEED_WAKEUP))
 		return 0;
 	base->stats.kicks++;

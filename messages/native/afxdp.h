@@ -21,7 +21,8 @@ struct xts_afxdp_config {
 struct xts_afxdp_socket {
 	int xsk_fd;
 	int umem_fd;
-	struct xts_attach_reply geometry; /* kind, sizes and ring entries filled in; epoch and addresses are the caller's */
+	/* kind, sizes and ring entries filled in; epoch and addresses are the caller's */
+	struct xts_attach_reply geometry;
 };
 
 /*
@@ -32,16 +33,16 @@ struct xts_afxdp_socket {
  */
 int xts_afxdp_socket_open(struct xts_afxdp_socket *out, const struct xts_afxdp_config *config);
 
-/* Could a queue be opened now? 0, EBUSY as above, or another -errno. It binds a socket of one chunk, so that asking takes
- * microseconds where opening takes milliseconds; when the answer is 0, the queue is busy again for a moment. */
+/* Could a queue be opened now? 0, EBUSY as above, or another -errno. It binds a socket of one chunk, so that asking
+ * takes microseconds where opening takes milliseconds; when the answer is 0, the queue is busy again for a moment. */
 int xts_afxdp_probe(uint32_t ifindex, uint32_t queue_id);
 
 /* Makes a queue of an open socket: maps rings and UMEM (MADV_DONTFORK), fills the fill ring. Takes over both
  * descriptors on success. Needs no privilege (Linux 6.4 or later when another process has bound it). */
 int xts_afxdp_adopt(struct xts_queue **out, int xsk_fd, int umem_fd, const struct xts_attach_reply *geometry);
 
-/* Maps all of its memory now, which the socket has pinned anyway: what a process holds shows from the start, and no first use
- * waits for it. Without effect before Linux 5.14. */
+/* Maps all of its memory now, which the socket has pinned anyway: what a process holds shows from the start, and no
+ * first use waits for it. Without effect before Linux 5.14. */
 void xts_afxdp_populate(struct xts_queue *queue);
 
 /* A second, transmit-only socket of the agent on the queue of xsk_fd, for the last word after its owner has died

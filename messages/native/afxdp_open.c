@@ -33,7 +33,8 @@ int xts_ring_map(struct xts_ring *ring, int fd, const struct xdp_ring_offset *of
 		ring->map = NULL;
 		return -errno;
 	}
-	/* Of a mapping that has just been made, this cannot fail; a child that inherited it would keep the queue busy. */
+	/* Of a mapping that has just been made, this cannot fail; a child that inherited it would keep the queue
+	 * busy. */
 	(void)madvise(ring->map, ring->map_bytes, MADV_DONTFORK);
 	ring->producer = (uint32_t *)((uint8_t *)ring->map + offset->producer);
 	ring->consumer = (uint32_t *)((uint8_t *)ring->map + offset->consumer);

@@ -1,13 +1,14 @@
 /*
  * A decorator that sends small frames several in one (XTS_LINK_BUNDLE) and takes such bundles apart.
  *
- * Where each frame is a packet of the kernel's, its way (allocation, driver, XDP program, copy) costs some microseconds however
- * short it is. Frames of one round mostly belong together: the requests of many connections, or the answers. So a small frame
- * waits for the next submit or the kick. Alone it leaves as it is. With others it is copied behind the first, whose slot becomes
- * the bundle. The link above sees its frames one by one on both sides, and all of its rules are about those.
+ * Where each frame is a packet of the kernel's, its way (allocation, driver, XDP program, copy) costs some microseconds
+ * however short it is. Frames of one round mostly belong together: the requests of many connections, or the answers. So
+ * a small frame waits for the next submit or the kick. Alone it leaves as it is. With others it is copied behind the
+ * first, whose slot becomes the bundle. The link above sees its frames one by one on both sides, and all of its rules
+ * are about those.
  *
- * Receiving, the frames lie in the bundle that brought them, which goes back to the queue when all of them have been recycled.
- * Bundles are taken apart always and sent only to a peer that has offered to (xts_bundle_send()).
+ * Receiving, the frames lie in the bundle that brought them, which goes back to the queue when all of them have been
+ * recycled. Bundles are taken apart always and sent only to a peer that has offered to (xts_bundle_send()).
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -22,8 +23,8 @@
 #define LENGTH_BYTES 2u  /* in front of each frame */
 #define WHOLE_BYTES 2048u /* of a frame come in one piece (queue.h); so much is a bundle */
 
-/* A bundle that is being taken apart holds one, and so does each one of which the owner still has a frame: with a window's
- * frames out and none of them alone, these are enough for any peer that keeps to the link's rules. */
+/* A bundle that is being taken apart holds one, and so does each one of which the owner still has a frame: with a
+ * window's frames out and none of them alone, these are enough for any peer that keeps to the link's rules. */
 #define LENT_MAX (XTS_FRAME_WINDOW_MAX + XTS_CONTROL_RESERVE + 1u)
 #define LENT_COOKIE (UINT64_C(1) << 63) /* marks our cookies; no queue's own have it */
 
@@ -58,7 +59,7 @@ static void sync_stats(struct bundle_queue *q)
 	q->base.stats.rx_invalid += q->invalid;
 }
 
-/* --- transmit --------------------------------------------------------------------------------------------------------- */
+/* --- transmit ----------------------------------------------------------------------------------------------------- */
 
 static void let_go(struct bundle_queue *q)
 {
@@ -69,7 +70,8 @@ static void let_go(struct bundle_queue *q)
 	if (q->waiting_frames > 1) {
 		struct xts_bundle m = { .length = q->waiting_bytes - XTS_BUNDLE_BYTES };
 
-		memcpy(data, data + XTS_BUNDLE_BYTES + LENGTH_BYTES, XTS_ETH_BYTES); /* of the first: they all go the same way */
+		/* of the first: they all go the same way */
+		memcpy(data, data + XTS_BUNDLE_BYTES + LENGTH_BYTES, XTS_ETH_BYTES);
 		xts_head_encode(data, XTS_LINK_BUNDLE, 0, 0, 0);
 		xts_put8(data + XTS_ETH_BYTES + 1, 0);
 		xts_put8(data + XTS_ETH_BYTES + 2, 0);
@@ -155,7 +157,7 @@ static int bundle_kick(struct xts_queue *base)
 	return error;
 }
 
-/* --- receive ---------------------------------------------------------------------------------------------------------- */
+/* --- receive ------------------------------------------------------------------------------------------------------ */
 
 static void lent_drop(struct bundle_queue *q, struct lent *l)
 {

@@ -20,7 +20,7 @@
 struct xts_credit_grant {
 	uint32_t window;       /* bytes granted in all */
 	uint32_t outstanding;  /* granted and not yet received: the most the peer may still send */
-	uint32_t unadvertised; /* POST_CREDITS_UNA: freed, not yet told */
+	uint32_t unadvertised; /* POST_CREDITS_UNA: freed, not yet advertised */
 	uint32_t limit;        /* POST_CREDITS_LIMIT: advertise when unadvertised exceeds it */
 	uint32_t excess;       /* of the window: what comes free is not granted again, until this is gone */
 };

@@ -16,7 +16,7 @@
 #define SHOWN_BYTES_MAX 120 /* of a wrong value */
 
 static char *values[XTS_ENV_COUNT];
-static atomic_bool told[XTS_ENV_COUNT];
+static atomic_bool warned[XTS_ENV_COUNT];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static bool is_named(const char *entry, const char *name)
@@ -79,7 +79,7 @@ int xts_environment_find(const char *name)
 	return -1;
 }
 
-/* --- right or wrong ------------------------------------------------------------------------------------------------------- */
+/* --- right or wrong ----------------------------------------------------------------------------------------------- */
 
 static bool to_number(const char *text, uint32_t *out)
 {
@@ -150,7 +150,7 @@ int xts_environment_refuse(enum xts_variable variable)
 	const char *value = xts_environment(variable);
 	char text[512];
 
-	if (value && !atomic_exchange(&told[variable], true)) {
+	if (value && !atomic_exchange(&warned[variable], true)) {
 		say_fault(&xts_variables[variable], value, text, sizeof text);
 		xts_notice("%s", text);
 	}

@@ -1,7 +1,7 @@
 /*
- * What the environment says, read once, when the library is loaded, into copies of its own: a program may clear or replace
- * its environment, or write over it (setproctitle), and its sockets are still where it was told. A privileged program
- * (AT_SECURE: set-uid, file capabilities) believes nothing of it, for it is its caller's.
+ * What the environment says, read once, when the library is loaded, into copies of its own: a program may clear or
+ * replace its environment, or write over it (setproctitle), and its sockets still follow the first values. A privileged
+ * program (AT_SECURE: set-uid, file capabilities) believes nothing of it, for it is its caller's.
  *
  * What exec() starts has what its environment then says, as it has with LD_PRELOAD.
  *
@@ -45,15 +45,15 @@ const char *xts_environment(enum xts_variable variable);
 int xts_environment_find(const char *name);
 
 /*
- * A number or switch: its value in *value, which stays as it is when the variable was not set. -EINVAL: it is not what the
- * declaration allows; that is told on standard error, once.
+ * A number or switch: its value in *value, which stays as it is when the variable was not set. -EINVAL: it is not what
+ * the declaration allows; a warning on standard error says so, once.
  */
 int xts_environment_number(enum xts_variable variable, uint32_t *value);
 
-/* Of the others: 0 or -EINVAL, told once, for a value that the declaration does not allow. */
+/* Of the others: 0, or -EINVAL with one warning, for a value that the declaration does not allow. */
 int xts_environment_check(enum xts_variable variable);
 
-/* Tells once that the value of a variable is not what is allowed: for forms that only its reader knows. -EINVAL. */
+/* Warns once that the value of a variable is not what is allowed: for forms that only its reader knows. -EINVAL. */
 int xts_environment_refuse(enum xts_variable variable);
 
 /* 0, or -EINVAL and what is wrong, in printable words: of a text given as the value of a variable ... */

@@ -57,13 +57,14 @@ struct xts_link_config {
 	uint64_t required;        /* host: bits it cannot do without */
 	uint64_t epoch;           /* host: from the attach reply; proxy: ignored */
 	uint32_t pid;             /* host */
-	uint32_t sockets_max;     /* proxy: told in HELLO_ACK */
+	uint32_t sockets_max;     /* proxy: announced in HELLO_ACK */
 	uint32_t ping_ms;         /* silence after which to ping, while asked to watch (xts_link_watch); 0: never */
 	uint32_t dead_ms;         /* silence after an unanswered ping that ends the link; also the time a HELLO waits */
-	const uint8_t *token;     /* host: what TOKEN has after its head, sent before each HELLO; it outlives the link */
+	/* host: what TOKEN has after its head, sent before each HELLO; it outlives the link */
+	const uint8_t *token;
 	uint32_t token_bytes;     /* 0: none */
-	/* Proxy: may this HELLO open a new epoch? token is the one that came before it, with its payload, or NULL. 0, or the positive
-	 * errno that refuses it. NULL: everybody may, and tokens are not looked at. */
+	/* Proxy: may this HELLO open a new epoch? token is the one that came before it, with its payload, or NULL. 0,
+	 * or the positive errno that refuses it. NULL: everybody may, and tokens are not looked at. */
 	int (*admit)(void *context, const struct xts_hello *hello, const struct xts_token *token, const uint8_t *cgroup);
 	void *admit_context;
 };
@@ -95,7 +96,7 @@ struct xts_link {
 	uint8_t acked;            /* frames the peer has recycled */
 	uint8_t received;         /* sequence number expected next */
 	uint8_t recycled;         /* frames we have recycled */
-	uint8_t acked_to_peer;    /* value of recycled last told to the peer */
+	uint8_t acked_to_peer;    /* value of recycled that the peer was sent last */
 	/* Control frames due, and time. */
 	uint8_t due;              /* bits, private to link.c */
 	bool watching;
@@ -117,9 +118,9 @@ struct xts_link {
 int xts_link_init(struct xts_link *link, const struct xts_link_config *config, uint64_t now_ns);
 
 /*
- * Takes a frame. head points at its first head_bytes bytes (at least min(frame_bytes, 128), of a TOKEN all, from
- * the Ethernet header on); frame_bytes is the length of the whole frame. On XTS_LINK_DELIVER, *out is the decoded head; the message's own
- * fields are still to be decoded and checked by the caller.
+ * Takes a frame. head points at its first head_bytes bytes (at least min(frame_bytes, 128), of a TOKEN all, from the
+ * Ethernet header on); frame_bytes is the length of the whole frame. On XTS_LINK_DELIVER, *out is the decoded head; the
+ * message's own fields are still to be decoded and checked by the caller.
  */
 enum xts_link_verdict xts_link_receive(struct xts_link *link, const void *head, size_t head_bytes, size_t frame_bytes,
 				       uint64_t now_ns, struct xts_head *out);
@@ -138,7 +139,8 @@ unsigned xts_link_credits(const struct xts_link *link);
 void xts_link_seal(struct xts_link *link, void *frame);
 
 /* Writes the next control frame that is due (TOKEN, HELLO, HELLO_ACK, FRAME_ACK, PING, PONG, GOODBYE) and returns its
- * length, or 0 when none is. frame has room for 128 bytes, and for XTS_LINK_CONTROL_BYTES_MAX when there is a token. Call until 0 after receiving, and at the deadline. */
+ * length, or 0 when none is. frame has room for 128 bytes, and for XTS_LINK_CONTROL_BYTES_MAX when there is a token.
+ * Call until 0 after receiving, and at the deadline. */
 size_t xts_link_control(struct xts_link *link, void *frame, uint64_t now_ns);
 
 /* Is a control frame due without regard to time? Cheap test before taking a transmit slot. */

@@ -51,7 +51,7 @@ void xts_notice(const char *format, ...)
 				*at = '?';
 		line[end++] = '\n';
 		if (n >= 0 && write(STDERR_FILENO, line, end) < 0)
-			errno = before; /* nobody can be told */
+			errno = before; /* there is nowhere to write it */
 	}
 	errno = before;
 }

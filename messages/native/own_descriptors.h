@@ -1,6 +1,6 @@
 /*
- * Descriptors of the library's own, as against those of the program it is part of. With the interposer loaded (which sets
- * the hooks) they are moved out of the program's way, and it cannot close them by mistake; else this is close().
+ * Descriptors of the library's own, as against those of the program it is part of. With the interposer loaded (which
+ * sets the hooks) they are moved out of the program's way, and it cannot close them by mistake; else this is close().
  */
 #ifndef XTS_OWN_H
 #define XTS_OWN_H

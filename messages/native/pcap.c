@@ -36,7 +36,8 @@ struct pcap_queue {
 
 static struct pcap_queue *pcap_of(struct xts_queue *q) { return (struct pcap_queue *)q; }
 
-/* Of a push of TLS_KEYS only the part before its parameters is for a file. Bytes to be written as they are: all, or these. */
+/* Of a push of TLS_KEYS only the part before its parameters is for a file. Bytes to be written as they are: all, or
+ * these. */
 static size_t without_keys(const struct iovec *first)
 {
 	const uint8_t *push = (const uint8_t *)first->iov_base + XTS_IOCTL_BYTES;

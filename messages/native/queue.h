@@ -9,7 +9,7 @@
  *
  * Receive: xts_queue_receive() lends out the next frame as up to XTS_SEGMENTS_MAX pieces; the memory stays the peer's
  * to scribble on (shm), so decode once into private structs. The caller may hold frames and recycles each once, in any
- * order; what was recycled is told to the peer with the next kick, arm, or receive that finds nothing.
+ * order; recycled slots are published to the peer with the next kick, arm, or receive that finds nothing.
  *
  * Sleeping: arm, and if that says nothing is there, poll wait_fd for POLLIN; then disarm. A peer only pays for a
  * wake-up while we are armed.
@@ -74,7 +74,8 @@ struct xts_queue {
 	uint16_t frame_window;    /* largest frame window its buffers allow, each way */
 	int wait_fd;              /* poll it for POLLIN while armed; the same for the queue's life */
 	bool multi_buffer;
-	bool packets;             /* a frame is a packet of the kernel's, which costs however small it is: worth a xts_bundle_wrap() */
+	/* a frame is a packet of the kernel's, which costs however small it is: worth a xts_bundle_wrap() */
+	bool packets;
 	uint8_t local_mac[6], peer_mac[6];
 	struct xts_queue_stats stats;
 };
@@ -98,17 +99,18 @@ static inline void xts_queue_disarm(struct xts_queue *q) { q->ops->disarm(q); }
 /* Releases everything, descriptors included. */
 static inline void xts_queue_close(struct xts_queue *q) { if (q) q->ops->close(q); }
 
-/* --- opening (see afxdp.h, shm.h for the parameters) and decorating ------------------------------------------------- */
+/* --- opening (see afxdp.h, shm.h for the parameters) and decorating ----------------------------------------------- */
 
-/* Sends small frames several in one when told to, and takes apart what comes so. Takes over inner, like those below, which have to
- * be wrapped around the result and not the other way. -ENOMEM. */
+/* Sends several small frames as one, once xts_bundle_send() says so, and takes received bundles apart. Takes over
+ * inner. The decorators below have to be wrapped around this one, not the other way round. 0 or -ENOMEM. */
 int xts_bundle_wrap(struct xts_queue **out, struct xts_queue *inner);
 
-/* bundle: what xts_bundle_wrap() made. The peer takes bundles (XTS_FEATURE_BUNDLE), or, until it has said so, does not. */
+/* bundle: what xts_bundle_wrap() made. The peer takes bundles (XTS_FEATURE_BUNDLE), or, until it has said so, does
+ * not. */
 void xts_bundle_send(struct xts_queue *bundle, bool on);
 
-/* Writes every frame, both ways, to a pcap file that Wireshark opens (LINKTYPE_ETHERNET, ns timestamps): a new one of that
- * name, or, if there is one, of the name with the first number behind it that is free ("path.1"). Takes over
+/* Writes every frame, both ways, to a pcap file that Wireshark opens (LINKTYPE_ETHERNET, ns timestamps): a new one of
+ * that name, or, if there is one, of the name with the first number behind it that is free ("path.1"). Takes over
  * inner: closing the result closes it. On failure returns -errno and leaves inner alone. */
 int xts_pcap_wrap(struct xts_queue **out, struct xts_queue *inner, const char *path);
 

@@ -18,7 +18,7 @@
 #define DEAD_MS 2000u
 #define FRAMES_A_ROUND 64u    /* each way */
 #define LAST_FRAMES 256u      /* of a process that has gone */
-#define SLOT_WAIT_MS 1        /* a transmit slot comes back without telling anybody */
+#define SLOT_WAIT_MS 1        /* no event says that a transmit slot has come back */
 #define ORDERS_A_ROUND 16u
 #define EVENTS 64
 

@@ -14,7 +14,7 @@
  * memory. Towards a process its own link decides: the proxy sends no more than fits into its memory. A process that does not
  * return memory as it acknowledges frames is ended.
  *
- * The agent gives orders over a socket (SOCK_SEQPACKET) and is told what becomes of them. The relay ends with the trunk: with the
+ * The agent gives orders over a socket (SOCK_SEQPACKET) and gets their results over it. The relay ends with the trunk: with the
  * agent, with the proxy, or refused by it. Its processes see the ends of their bells.
  */
 #ifndef XTS_RELAY_LOOP_H

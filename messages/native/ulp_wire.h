@@ -9,7 +9,7 @@
 #define SIOC_PEEK_MODE      0x89ebu /* begin peek mode: what is received stays in the TCP socket as well */
 #define SIOC_END_PEEK_MODE  0x89ecu /* drop this many bytes from the first received on, and read the rest again, through what was pushed */
 #define SIOC_ULP_LIST       0x89edu /* what this proxy offers */
-#define SIOC_ULP_INFO       0x89eeu /* what a pushed protocol has to tell */
+#define SIOC_ULP_INFO       0x89eeu /* what a pushed protocol reports */
 #define SIOC_ULP_ERROR      0x89efu /* why the connection failed in a protocol, or the last push was refused */
 
 /* control_type of RECV_PDU: events, which are no PDUs. */
@@ -67,7 +67,7 @@ enum xts_fault {
 
 /* What can be pushed: ulp_id. */
 enum xts_ulp_id {
-	XTS_ULP_STREAM_PARSER = 1, /* delineates PDUs whose header tells their length */
+	XTS_ULP_STREAM_PARSER = 1, /* delineates PDUs whose header has their length */
 	XTS_ULP_BPF_PARSER = 2, /* delineates PDUs with an eBPF program of the operator's (the kernel's strparser contract) */
 	XTS_ULP_LINES = 3, /* one PDU per line */
 	XTS_ULP_LENGTH_PREFIXED = 4, /* a length, then that many bytes: taken off on receive, put before each PDU on send */

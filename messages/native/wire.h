@@ -64,7 +64,7 @@ enum xts_msg_type {
 	XTS_REPLY_CLAIM_ACK   = 44, /* proxy: the connection is this process's, or error says why not (ENOENT:
 	                             * nothing parked under that key) */
 	XTS_CMD_SEND_PDU      = 45, /* host: a PDU for the pushed protocols, or a part of one (MORE: it goes on);
-	                             * takes XTS_PDU_CREDITS beside its payload */
+	                             * takes its payload and XTS_PDU_CREDITS */
 	XTS_REPLY_RECV_PDU    = 46, /* proxy: a PDU from the pushed protocols, or a part of one (MORE: it goes on);
 	                             * or an event, which takes no credits */
 	XTS_CMD_GIVE_BACK     = 47, /* host: received bytes, in order, that the application had not read when it
@@ -1750,8 +1750,8 @@ static inline void xts_claim_ack_encode(void *frame, const struct xts_claim_ack 
 }
 
 /*
- * XTS_CMD_SEND_PDU: a PDU for the pushed protocols, or a part of one (MORE: it goes on); takes XTS_PDU_CREDITS beside
- * its payload. id: proxy's identifier.
+ * XTS_CMD_SEND_PDU: a PDU for the pushed protocols, or a part of one (MORE: it goes on); takes its payload and
+ * XTS_PDU_CREDITS. id: proxy's identifier.
  */
 struct xts_send_pdu {
 	uint32_t post_credits;  /* post credits granted with this message (bytes) */
@@ -2023,7 +2023,7 @@ static inline const char *xts_refusal_text(unsigned refusal)
 	}
 }
 
-/* Does the type take a frame credit and a sequence number? Its range tells, for later types too. */
+/* Does the type take a frame credit and a sequence number? Its range says so, for later types too. */
 static inline int xts_type_sequenced(uint8_t type)
 {
 	return type < 16u || type >= 32u;

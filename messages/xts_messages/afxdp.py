@@ -91,7 +91,7 @@ def open_socket(
 
 
 def is_busy(interface: str, queue_id: int) -> bool:
-    """Has some process a socket on this queue? Cheaper than trying to open it. OSError: it cannot be told."""
+    """Has some process a socket on this queue? Cheaper than trying to open it. OSError: not known."""
     result = int(lib.xts_afxdp_probe(socket.if_nametoindex(interface), queue_id))
     if result < 0 and result != -errno.EBUSY:
         raise OSError(-result, f"queue {queue_id} of {interface}: {_EXPLAIN.get(-result, os.strerror(-result))}")

@@ -24,7 +24,7 @@ def endpoint_path() -> str:
 
 
 class Attachment:
-    """A live attachment: its queue, and the connection whose end tells that the server has gone."""
+    """A live attachment: its queue, and the connection, whose end means that the server has gone."""
 
     def __init__(self, native: Any) -> None:
         self._native = native

@@ -65,7 +65,7 @@ def cut(cgroup: bytes) -> bytes:
 
 
 def cgroup_of(pid: int) -> str:
-    """The cgroup of a process (version 2), such as "/user.slice/user-1000.slice"; "" when it cannot be told."""
+    """The cgroup of a process (version 2), such as "/user.slice/user-1000.slice"; "" when it is not known."""
     try:
         text = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:

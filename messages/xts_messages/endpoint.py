@@ -113,10 +113,10 @@ class Endpoint:
         per_uid_max: int = 0,
         grant_wait_s: float = 1.0,
     ) -> None:
-        """allocate(peer, epoch) gives a grant, raises NotReady, or an OSError whose errno and text the process is
-        told.
+        """allocate(peer, epoch) gives a grant, raises NotReady, or an OSError whose errno and text are sent
+        to the process.
         attached and released are called once each per process, released also when the endpoint closes.
-        refused(peer, reason): a process has got nothing; it has been told the same sentence.
+        refused(peer, reason): a process has got no queue; it has received the same sentence.
         per_uid_max: attachments of one user at a time, root exempt; 0: any number.
         OSError EADDRINUSE: another server serves path; ENOTSOCK: path is something else.
         """
@@ -177,7 +177,7 @@ class Endpoint:
             self._drop(connection)
 
     def serve(self, until: Callable[[], bool]) -> None:
-        """Processes until told to stop; looks at `until` at least ten times a second."""
+        """Processes requests until `until` is true; looks at `until` at least ten times a second."""
         while not until():
             self.process(min(0.1, self.timeout_s() or 0.1))
 

@@ -120,7 +120,7 @@ OURS = (
     Variable(
         "XTS_LOG",
         Kind.SWITCH,
-        "1: tells on standard error of each socket whether it is offloaded, and why not.",
+        "1: writes on standard error for each socket whether it is offloaded, and why not.",
         (_INTERPOSER,),
         default=0,
     ),
@@ -135,7 +135,7 @@ OURS = (
     Variable(
         "XTS_VERBOSE",
         Kind.SWITCH,
-        "1: a program under the interposer tells on standard error when it ends how many sockets were offloaded and "
+        "1: a program under the interposer writes on standard error when it ends how many sockets were offloaded and "
         "how many not, with the reasons, the bytes and its CPU time.",
         (_INTERPOSER,),
         default=0,
@@ -144,8 +144,8 @@ OURS = (
     Variable(
         "XTS_ROOT_PID",
         Kind.NUMBER,
-        "The process that `xts run` has become, or `xts dev`: what it and those that it starts tell on standard error "
-        "they tell once among them.",
+        "The process that `xts run` has become, or `xts dev`: a notice of it and of those that it starts "
+        "appears on standard error once among them.",
         (_INTERPOSER,),
         unit="process id",
         maximum=1 << 22,
@@ -264,7 +264,7 @@ OTHERS = (
     Variable(
         "NOTIFY_SOCKET",
         Kind.PATH,
-        "Where the service tells systemd that it is ready (Type=notify).",
+        "Where the service notifies systemd that it is ready (Type=notify).",
         (Reader.AGENT, Reader.PROXY),
         owner="systemd",
     ),

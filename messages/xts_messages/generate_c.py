@@ -392,7 +392,7 @@ def _type_tables() -> Iterator[str]:
         "refusal",
     )
     yield from _comment(
-        "Does the type take a frame credit and a sequence number? Its range tells, for later types too."
+        "Does the type take a frame credit and a sequence number? Its range says so, for later types too."
     )
     yield "static inline int xts_type_sequenced(uint8_t type)"
     yield "{"

@@ -348,8 +348,10 @@ def _common_fields() -> Iterator[str]:
 
 def _meanings(wanted: str, names: dict[tuple[str, str], str]) -> str:
     """What a field that several messages share means, each wording once."""
-    told = dict.fromkeys(f.meaning for m in table.MESSAGES for f in m.fields if names.get((m.stem, f.name)) == wanted)
-    return " / ".join(told)
+    meanings = dict.fromkeys(
+        f.meaning for m in table.MESSAGES for f in m.fields if names.get((m.stem, f.name)) == wanted
+    )
+    return " / ".join(meanings)
 
 
 def _fields(names: dict[tuple[str, str], str]) -> Iterator[str]:

@@ -108,7 +108,7 @@ def _document_lines() -> Iterator[str]:
     yield ""
     yield f"<!-- {_BANNER} -->"
     yield ""
-    yield "[PROTOCOL.md](PROTOCOL.md#pushed-protocols) tells how protocols are pushed, and what they do to a"
+    yield "[PROTOCOL.md](PROTOCOL.md#pushed-protocols) says how protocols are pushed, and what they do to a"
     yield "socket."
     yield ""
     yield "| protocol | id | version | directions | PDUs | what it does |"
@@ -157,7 +157,7 @@ def _protocol(ulp: Ulp) -> Iterator[str]:
             yield f"| `{a.name.lower()}`{marks} | {a.number} | {a.type.value} | {a.meaning} |"
     if ulp.items:
         yield ""
-        yield "| tells | number | type | meaning |"
+        yield "| item | number | type | meaning |"
         yield "|---|---|---|---|"
         for i in ulp.items:
             yield f"| `{i.name.lower()}` | {i.number} | {i.type.value} | {i.meaning} |"

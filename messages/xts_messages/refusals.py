@@ -21,7 +21,7 @@ class Refusals:
         self._said: dict[tuple[int, str], tuple[float, int]] = {}  # when, and how many were not said since
 
     def note(self, peer: Peer, reason: str) -> None:
-        """`reason` is the sentence that the process was told."""
+        """`reason` is the sentence that the process received."""
         key, now = (peer.uid, reason), self._now()
         at, more = self._said.get(key, (-PERIOD_S, 0))
         if now - at < PERIOD_S:

@@ -526,7 +526,7 @@ MESSAGES: tuple[Message, ...] = (
         45,
         "host",
         True,
-        "a PDU for the pushed protocols, or a part of one (MORE: it goes on); takes XTS_PDU_CREDITS beside its payload",
+        "a PDU for the pushed protocols, or a part of one (MORE: it goes on); takes its payload and XTS_PDU_CREDITS",
         (_CREDITS, _LENGTH, _RECORD, *_CONTROL),
         "length",
         ("MORE",),
@@ -576,11 +576,11 @@ RELAYED_MAX = 1024
 #: The largest frame window of a channel behind a relay: what one of them may occupy of the queue that they share.
 RELAYED_WINDOW = 16
 
-#: What a message of a PDU takes of the post credits beside its payload: more than either side keeps about it.
+#: What a message of a PDU takes of the post credits in addition to its payload: more than either side keeps about it.
 PDU_CREDITS = 64
 #: The least window of a socket with pushed protocols.
 ULP_WINDOW_MIN = 4096
-#: Of the pushes that a CONNECT brings along: in the first chunk of its frame, whatever the queue.
+#: Of the pushes in the payload of a CONNECT: in the first chunk of its frame, whatever the queue.
 CONNECT_PUSH_BYTES = 1024
 
 assert all(m.sequenced == (m.code not in LINK_CODES) for m in MESSAGES)

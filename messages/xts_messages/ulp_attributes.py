@@ -69,7 +69,7 @@ def _values(attribute: Attribute, given: Value | Sequence[Value] | None, what: s
 
 def encode_attributes(ulp: Ulp | str, parameters: Parameters) -> bytes:
     """The attributes of a push. A value of None (a flag of False) leaves the parameter out. ValueError or TypeError, by
-    the parameter's name, for what the table does not have; what a protocol demands beyond that the proxy tells."""
+    the parameter's name, for what the table does not have. The proxy checks the rest."""
     ulp = _table(ulp)
     known = {a.name.lower(): a for a in ulp.attributes}
     if unknown := sorted(set(parameters) - set(known)):
@@ -133,13 +133,13 @@ def decode_attributes(ulp: Ulp | str, data: bytes) -> dict[str, Value | list[Val
 
 
 def find_item(ulp: Ulp | str, name: str) -> Item:
-    """What ULP_INFO tells of a protocol, by its name in small letters. ValueError: there is no such item."""
+    """An item that ULP_INFO reports of a protocol, by its name in small letters. ValueError: there is no such item."""
     ulp = _table(ulp)
     for item in ulp.items:
         if item.name == name.upper():
             return item
-    told = ", ".join(item.name.lower() for item in ulp.items)
-    raise ValueError(f"{ulp.name.lower()} does not tell {name!r}: {told or 'it tells nothing'}")
+    names = ", ".join(item.name.lower() for item in ulp.items)
+    raise ValueError(f"{ulp.name.lower()} does not report {name!r}: {names or 'it reports nothing'}")
 
 
 def decode_item(item: Item, data: bytes) -> Value:

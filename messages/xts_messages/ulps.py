@@ -41,7 +41,7 @@ REQUESTS: dict[str, tuple[int, str]] = {
         "drop this many bytes from the first received on, and read the rest again, through what was pushed",
     ),
     "ULP_LIST": (0x89ED, "what this proxy offers"),
-    "ULP_INFO": (0x89EE, "what a pushed protocol has to tell"),
+    "ULP_INFO": (0x89EE, "what a pushed protocol reports"),
     "ULP_ERROR": (0x89EF, "why the connection failed in a protocol, or the last push was refused"),
 }
 
@@ -96,7 +96,7 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Something ULP_INFO tells."""
+    """Something that ULP_INFO reports."""
 
     name: str
     number: int
@@ -136,7 +136,7 @@ ULPS: tuple[Ulp, ...] = (
         True,
         False,
         True,
-        "delineates PDUs whose header tells their length",
+        "delineates PDUs whose header has their length",
         (
             _MAX,
             Attribute("OFFSET", 2, Type.U32, "where the length field begins", required=True),
@@ -364,10 +364,10 @@ ULPS: tuple[Ulp, ...] = (
         ),
         notes=(
             "It is pushed onto both sides, before the first HEADERS. Received messages are put together from DATA"
-            " frames and told with their stream. Sent ones are cut into DATA frames as the peer's windows allow. "
+            " frames and delivered with their stream. Sent ones are cut into DATA frames as the peer's windows allow. "
             "What is sent on a socket is one queue. A message whose window is closed holds up all behind it, "
             "messages of other streams and RST_STREAM too, until the peer opens the window. Meanwhile go on "
-            "reading; BLOCKED tells the stream. Streams that must not wait for one another need sockets of their "
+            "reading; BLOCKED names the stream. Streams that must not wait for one another need sockets of their "
             "own. WINDOW_UPDATE is dealt with here, both ways. All other frames pass as PDUs of kind 1, and so "
             "does an empty DATA frame that ends a stream. A PDU that is sent without control data is of that "
             "kind."
