@@ -104,6 +104,15 @@ def test_message_in_parts_that_grows_too_long() -> None:
         assert bed.peer_recv() == b""
 
 
+@pytest.mark.parametrize("padding", [0, 128])
+def test_message_of_another_length_than_announced(padding: int) -> None:
+    with bed_of(padding=padding) as bed:
+        assert bed.write(bytes(20), Mark(True, True, 40)) == 20
+        with pytest.raises(OSError):
+            bed.write(bytes(10), Mark(True, False, 40))
+        assert bed.faults("USE") == 1
+
+
 # --- padding ---------------------------------------------------------------------------------------------------------
 
 
@@ -167,6 +176,20 @@ def test_padding_stops_at_the_longest_message() -> None:
     message = query("example.com", options=[dns.edns.GenericOption(65001, bytes(65000))], request_payload=65535)
     with bed_of(padding=40000) as bed:
         assert len(send_pdu(bed, message.to_wire(max_size=65535))) == 2 + 65535
+
+
+def test_padded_message_that_tcp_takes_in_parts() -> None:
+    message = query("example.com").to_wire()
+    with bed_of(padding=60_000) as bed:
+        sent = b""
+        for _ in range(20):  # more than the socket has room for
+            while not bed.write(message, Mark(True)):
+                sent += bed.peer_recv()
+        while not bed.flush():
+            sent += bed.peer_recv()
+        sent += bed.peer_recv()
+        assert len(sent) == 20 * (2 + 60_000)
+        assert all(sent[at : at + 2] == (60_000).to_bytes(2, "big") for at in range(0, len(sent), 60_002))
 
 
 @few

@@ -92,8 +92,10 @@ def test_a_full_socket_takes_a_part_and_the_rest_later(told: bool) -> None:
     [
         ([(b"abc", Mark(pdu=True, more=True, record_bytes=5)), (b"defg", Mark(pdu=True, record_bytes=5))], "longer"),
         ([(b"abc", Mark(pdu=True, record_bytes=5))], "shorter"),
+        ([(b"abc", Mark(pdu=True, more=True)), (b"d", Mark(pdu=True, more=True, record_bytes=3))], "longer"),
+        ([(b"abc", Mark(pdu=True, more=True)), (b"d", Mark(pdu=True, record_bytes=5))], "shorter"),
         ([(b"abc", Mark())], "no PDU"),
-        ([(b"a" * 256, Mark(pdu=True))], "a length of 1 bytes cannot tell"),
+        ([(b"a" * 256, Mark(pdu=True))], "0 to 255 it may have, with a length of 1 bytes"),
     ],
 )
 def test_a_pdu_that_is_not_as_told_is_a_fault_of_use(marks, reason) -> None:
@@ -120,6 +122,18 @@ def test_parts_of_unknown_length_are_gathered_up_to_a_limit() -> None:
         with pytest.raises(OSError) as caught:
             bed.write(b"bb", Mark(pdu=True, more=True))
         assert caught.value.errno == errno.EINVAL
+
+
+@pytest.mark.parametrize(("itself", "most"), [(False, 255), (True, 254)])
+def test_a_pdu_is_as_long_as_its_length_can_say(itself: bool, most: int) -> None:
+    with UlpBed() as bed:
+        bed.push("LENGTH_PREFIXED", width=1, counts_itself=itself)
+        bed.start()
+        assert bed.write(bytes(most), Mark(pdu=True)) == most
+        assert bed.peer_recv() == b"\xff" + bytes(most)
+        with pytest.raises(OSError, match="Invalid argument"):
+            bed.write(bytes(most + 1), Mark(pdu=True))
+        assert bed.peer_recv() == b""
 
 
 @examples(60)

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define NS_PER_MS 1000000u
 
@@ -43,7 +44,7 @@ static ssize_t nothing(struct ulp_framing *f, struct ulp_layer *l, ssize_t why)
 
 	if (why == -ENODATA && f->known) {
 		return ulp_fail(l, XTS_FAULT_TRUNCATED, "%s: the stream ended after %u of the %u bytes of a PDU", l->protocol->name,
-				f->length - f->left, f->length);
+				(uint32_t)f->head.length - f->left, (uint32_t)f->head.length);
 	}
 	if (why == -ENODATA && f->in.bytes) {
 		return ulp_fail(l, XTS_FAULT_TRUNCATED, "%s: the stream ended within the first %u bytes of a PDU",
@@ -60,18 +61,19 @@ static ssize_t nothing(struct ulp_framing *f, struct ulp_layer *l, ssize_t why)
 /* Tries what was read ahead. 1: a PDU is under way, 0: needs more, or -errno. */
 static int parse(struct ulp_framing *f, struct ulp_layer *l)
 {
-	struct ulp_framing_head head = { 0 };
-	int r = f->in.bytes ? f->parse(l, f->in.data + f->in.first, f->in.bytes, &head) : 0;
+	int r;
 
+	f->head = (struct ulp_framing_head){ 0 };
+	r = f->in.bytes ? f->parse(l, f->in.data + f->in.first, f->in.bytes, &f->head) : 0;
 	if (r <= 0)
 		return r;
-	if (head.length > f->max_bytes) {
+	if (f->head.length > f->max_bytes) {
 		return ulp_fail(l, XTS_FAULT_TOO_LONG, "%s: a PDU of %llu bytes, and MAX_BYTES is %u", l->protocol->name,
-				(unsigned long long)head.length, f->max_bytes);
+				(unsigned long long)f->head.length, f->max_bytes);
 	}
-	f->in.first += head.strip;
-	f->in.bytes -= head.strip;
-	f->length = f->left = (uint32_t)head.length;
+	f->in.first += f->head.strip;
+	f->in.bytes -= f->head.strip;
+	f->left = (uint32_t)f->head.length;
 	f->known = true;
 	return 1;
 }
@@ -127,7 +129,9 @@ ssize_t ulp_framing_read(struct ulp_framing *f, struct ulp_layer *l, void *out, 
 		n = take(f, l, out, room);
 	if (n < 0)
 		return n;
-	*mark = (struct ulp_mark){ .pdu = true, .more = f->left, .record_bytes = f->length };
+	*mark = (struct ulp_mark){ .pdu = true, .more = f->left, .record_bytes = (uint32_t)f->head.length,
+				   .control_type = f->head.control_type, .control_bytes = f->head.control_bytes };
+	memcpy(mark->control, f->head.control, sizeof mark->control);
 	if (!f->left) {
 		f->known = false;
 		f->wait = (struct ulp_wait){ 0 };

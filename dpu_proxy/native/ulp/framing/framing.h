@@ -20,6 +20,8 @@
 struct ulp_framing_head {
 	uint32_t strip;          /* bytes of the head that are not handed on */
 	uint64_t length;         /* of the PDU, without them; at most max_bytes, or it is a fault */
+	uint16_t control_type;   /* its control data, as struct ulp_mark has them */
+	uint8_t control_bytes, control[ULP_CONTROL_BYTES];
 };
 
 /* How long a PDU that has begun has waited for its peer. */
@@ -36,7 +38,8 @@ struct ulp_framing {
 	uint32_t timeout_ms;     /* for a PDU that has begun; 0: none */
 	/* Its own. */
 	struct ulp_wait wait;
-	uint32_t length, left;   /* of the PDU under way: all, and not handed on yet */
+	struct ulp_framing_head head; /* of the PDU under way */
+	uint32_t left;           /* of it, not handed on yet */
 	bool known;              /* a PDU is under way and its length is known */
 	bool starved;            /* more bytes are needed than are here */
 	struct ulp_in in;
