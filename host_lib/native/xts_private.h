@@ -116,17 +116,17 @@ void xts_inherit_over_fork(void);
  * whoever reads the returned memfd (close-on-exec unset), or -1 with errno. After a failed exec, xts_resume() with
  * it takes them back under their old numbers.
  */
-struct xts_bequest {
+struct xts_exec_socket {
 	int number;      /* XTS socket */
 	int descriptor;  /* of the program; there may be several of one number */
 	bool again;      /* xts_inherit_next(): the number was given before, with another descriptor */
 	bool listens;    /* xts_inherit_next() */
 };
-int xts_bequeath(const struct xts_bequest *sockets, unsigned count);
+int xts_exec_prepare(const struct xts_exec_socket *sockets, unsigned count);
 /* In the new program: takes the sockets over, one call each, in order: 1 and *out filled, 0 at the end, -1 with errno
  * for one that is not kept (out->descriptor says which; ENOTCONN: it is another process's). Closes memfd at the end. */
-int xts_inherit_next(int memfd, struct xts_bequest *out);
-/* After an exec that failed: takes back what xts_bequeath() has given up, under the old numbers, and closes memfd. */
+int xts_inherit_next(int memfd, struct xts_exec_socket *out);
+/* After an exec that failed: takes back what xts_exec_prepare() has given up, under the old numbers, and closes memfd. */
 void xts_resume(int memfd);
 /*
  * Before _exit(), which runs no destructor: what has been sent leaves, and living children are left what they may want.

@@ -26,7 +26,7 @@
 
 /* The sockets that exec() keeps. In memory mapped for it: the caller may be the child of a program with threads. */
 struct exec_sockets {
-	struct xts_bequest *sockets;
+	struct xts_exec_socket *sockets;
 	unsigned count, room;
 };
 
@@ -38,7 +38,7 @@ static void pack(int fd, struct descriptor d, void *argument)
 	if (flags < 0 || flags & FD_CLOEXEC)
 		return;
 	if (kept->count < kept->room)
-		kept->sockets[kept->count] = (struct xts_bequest){.number = (int)d.number, .descriptor = fd};
+		kept->sockets[kept->count] = (struct xts_exec_socket){.number = (int)d.number, .descriptor = fd};
 	kept->count++;
 }
 
@@ -61,7 +61,7 @@ static int give_up_sockets(struct exec_sockets *kept)
 	if (kept->sockets == MAP_FAILED)
 		return -ENOMEM;
 	descriptor_each(DESCRIPTOR_OFFLOADED, pack, kept);
-	memfd = XTS(xts_bequeath(kept->sockets, kept->count < kept->room ? kept->count : kept->room));
+	memfd = XTS(xts_exec_prepare(kept->sockets, kept->count < kept->room ? kept->count : kept->room));
 	if (memfd < 0)
 		memfd = -errno;
 	munmap(kept->sockets, sockets_bytes(kept));
@@ -228,7 +228,7 @@ static int parse_descriptor(const char *text)
 
 /* The kernel's half of a socket on a wildcard address is bound and listens as that socket does; that of all others is
  * unbound. */
-static uint8_t flags_after_exec(const struct xts_bequest *got)
+static uint8_t flags_after_exec(const struct xts_exec_socket *got)
 {
 	uint8_t flags = got->listens ? DESCRIPTOR_LISTENS : 0;
 	union address local;
@@ -241,7 +241,7 @@ static uint8_t flags_after_exec(const struct xts_bequest *got)
 void process_take_over(void)
 {
 	char inherited[16], *text = secure_getenv(INHERITED);
-	struct xts_bequest got = {.number = -1, .descriptor = -1};
+	struct xts_exec_socket got = {.number = -1, .descriptor = -1};
 	int memfd, r;
 
 	if (!text)

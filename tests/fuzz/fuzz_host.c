@@ -268,10 +268,10 @@ static bool would_wait(int number)
 }
 
 /* To another process, as far as this one can tell, and back after a failed exec; or the socket is taken over here. */
-static void bequeath(int s, bool resume)
+static void exec_prepare(int s, bool resume)
 {
-	struct xts_bequest sockets = { .number = s, .descriptor = 1 }, got;
-	int memfd = xts_bequeath(&sockets, 1), r;
+	struct xts_exec_socket sockets = { .number = s, .descriptor = 1 }, got;
+	int memfd = xts_exec_prepare(&sockets, 1), r;
 
 	ENSURE(memfd >= 0);
 	if (resume) {
@@ -334,7 +334,7 @@ static void op_call(struct input *in)
 	case 12: xts_setsockopt(*s, SOL_SOCKET, SO_LINGER, &abort_now, sizeof abort_now); break;
 	case 13:
 		if (take(in) % 2) {
-			bequeath(*s, take(in) % 2);
+			exec_prepare(*s, take(in) % 2);
 			break;
 		}
 		xts_setsockopt(*s, IPPROTO_TCP, 1, &value, sizeof value); break;

@@ -19,15 +19,15 @@ int first_request_wait(struct xts_sock *s)
 	struct stack *st = s->stack;
 	uint32_t id = s->id;
 
-	while (socket_is(s, id) && (s->open || s->kept) && s->opening && !s->lost) {
+	while (socket_is(s, id) && (s->open || s->own.kept_for_children) && s->opening && !s->lost) {
 		int r = wait_for(st, &s->callers, FOREVER, false);
 
 		if (r == -ENOBUFS)
 			return r;
 	}
-	if (!socket_is(s, id) || !(s->open || s->kept))
+	if (!socket_is(s, id) || !(s->open || s->own.kept_for_children))
 		return -EBADF;
-	if (s->moved == MOVED)
+	if (s->own.moved == MOVED)
 		return -ENOTCONN;
 	return s->lost || !st->channel ? -ENETDOWN : 0;
 }
@@ -45,7 +45,7 @@ static int call_begin(struct xts_sock *s, uint8_t type, struct xts_tx_slot *slot
 		r = s->opening && s->state == TCP_STATE_SYN_SENT ? 0 : first_request_wait(s);
 		if (r)
 			return r;
-		if (s->moved != NOT_MOVED && type != XTS_CMD_PARK)
+		if (s->own.moved != NOT_MOVED && type != XTS_CMD_PARK)
 			return -ENOTCONN;
 		if (s->call) {
 			r = wait_for(st, &s->callers, FOREVER, false);
@@ -124,7 +124,7 @@ int call_proxy_unanswered(struct xts_sock *s, struct call *call)
 	struct xts_tx_slot slot;
 	int r;
 
-	if (!s->proxy_id || s->opening || s->call || s->moved != NOT_MOVED || !outbox_flush_socket(s))
+	if (!s->proxy_id || s->opening || s->call || s->own.moved != NOT_MOVED || !outbox_flush_socket(s))
 		return -EAGAIN;
 	r = channel_slot(st, &slot);
 	if (r)

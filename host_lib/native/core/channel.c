@@ -232,7 +232,7 @@ static void socket_lose(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
 
-	if (s->inherited != NOT_INHERITED && !s->taking)
+	if (s->own.inherited != NOT_INHERITED && !s->own.taking)
 		return; /* of no channel of this process yet */
 	outbox_remove(s);
 	s->in_blocked = false;

@@ -49,10 +49,10 @@ static int start(struct xts_sock *s, const struct xts_endpoint *peer, const stru
 		xts_queue_abandon(st->channel->queue, &slot); /* another thread was faster */
 		return -EALREADY;
 	}
-	if (s->shared) { /* while it was bound: from here on it is a connection */
+	if (s->own.shared) { /* while it was bound: from here on it is a connection */
 		share_forget(s);
 		sharers_leave(s);
-		s->key = 0;
+		s->own.key = 0;
 	}
 	if (m.length)
 		push_along(s, along);
@@ -199,7 +199,7 @@ static int shutdown_socket(struct xts_sock *s, int how)
 		socket_changed(s, STATE_CHANGE);
 		return -ENOTCONN;
 	}
-	if (s->moved != NOT_MOVED)
+	if (s->own.moved != NOT_MOVED)
 		return -ENOTCONN;
 	if (is_over(s)) {
 		socket_changed(s, STATE_CHANGE);

@@ -93,8 +93,8 @@ static const char *state_of(int number, int error, bool *pushed)
 
 	st = stack_enter_of(number);
 	s = table_open(st, number);
-	if (s && s->gone)
-		text = xts_reason_text(s->gone);
+	if (s && s->own.why_gone)
+		text = xts_reason_text(s->own.why_gone);
 	else if (s && s->lost)
 		text = "the offload proxy, or the way to it, has gone, and this socket with it: a new one attaches again";
 	else if (s && xts_refusal_errno(s->refusal) == error)

@@ -72,8 +72,8 @@ static int listen_socket(struct xts_sock *s, int backlog)
 	struct call call = {.type = XTS_CMD_LISTEN, .backlog = length};
 	bool was_listening = s->state == TCP_STATE_LISTEN;
 	uint32_t window = length + 1 < 2 ? 2 : length + 1;
-	bool named = s->shared; /* since it was bound */
-	bool sharing = named || (s->to_share && sharing_possible(s->stack));
+	bool named = s->own.shared; /* since it was bound */
+	bool sharing = named || (s->own.share_at_listen && sharing_possible(s->stack));
 	int r;
 
 	if (s->phase != PHASE_UNCONNECTED || (s->state != TCP_STATE_CLOSE && !was_listening) || s->ulps.along)
@@ -85,7 +85,7 @@ static int listen_socket(struct xts_sock *s, int backlog)
 		/* From now on, for a NEWCONN may overtake our waking up. */
 		xts_credit_grant_init(&s->grant, window);
 		s->state = TCP_STATE_LISTEN;
-	} else if (window > s->grant.window && !s->shared) {
+	} else if (window > s->grant.window && !s->own.shared) {
 		call.post_credits = window - s->grant.window;
 		s->grant.window += call.post_credits;
 		s->grant.outstanding += call.post_credits;
@@ -107,7 +107,7 @@ static int listen_socket(struct xts_sock *s, int backlog)
 		xts_credit_grant_init(&s->grant, window); /* as a listener of this process alone */
 		s->grant.outstanding = 0;
 		s->grant.unadvertised = window;
-		s->key = 0;
+		s->own.key = 0;
 		outbox_add(s, TODO_ADVERT);
 	}
 	if (!socket_is(s, id))
@@ -139,11 +139,11 @@ static struct xts_sock *take_connection(struct xts_sock *listener)
 		listener->accept_last = NULL;
 	listener->accept_count--;
 	s->accept_next = s->listener = NULL;
-	if (s->offered) {
-		s->offered = false;
+	if (s->own.offered) {
+		s->own.offered = false;
 		outbox_add(s, TODO_ACCEPTED);
 	}
-	if (!listener->lost && !listener->shared) {
+	if (!listener->lost && !listener->own.shared) {
 		xts_credit_free(&listener->grant, 1);
 		if (xts_credit_due(&listener->grant))
 			outbox_add(listener, TODO_ADVERT);
@@ -158,7 +158,7 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 {
 	struct stack *st = s->stack;
 	uint64_t deadline = deadline_after(s->receive_timeout_ns);
-	bool first = s->joint && !s->accept_first && !s->grant.outstanding;
+	bool first = s->own.others_may_have && !s->accept_first && !s->grant.outstanding;
 	int r;
 
 	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))

@@ -182,7 +182,7 @@ void channel_refuse(struct stack *st, uint32_t proxy_id, uint16_t error)
 
 static void refuse(struct stack *st, struct xts_sock *listener, uint32_t proxy_id)
 {
-	bool joint = listener && listener->joint;
+	bool joint = listener && listener->own.others_may_have;
 
 	channel_refuse(st, proxy_id, joint ? EAGAIN : ENFILE);
 	if (joint) {
@@ -198,7 +198,7 @@ static bool is_due(struct xts_sock *listener)
 {
 	if (listener->state != TCP_STATE_LISTEN)
 		return false;
-	return listener->shared ? share_offered(listener) : xts_credit_receive(&listener->grant, 1) == 0;
+	return listener->own.shared ? share_offered(listener) : xts_credit_receive(&listener->grant, 1) == 0;
 }
 
 bool message_newconn(struct stack *st, const struct xts_head *head, const struct xts_newconn *m,
@@ -212,7 +212,7 @@ bool message_newconn(struct stack *st, const struct xts_head *head, const struct
 		channel_fail(st, EPROTO);
 		return false;
 	}
-	if (listener && listener->closing && listener->key)
+	if (listener && listener->closing && listener->own.key)
 		return false; /* it goes back with the listener, which the proxy is about to learn */
 	if (!listener || listener->closing) {
 		refuse(st, NULL, m->proxy_id);
@@ -249,10 +249,10 @@ bool message_newconn(struct stack *st, const struct xts_head *head, const struct
 		listener->accept_first = s;
 	listener->accept_last = s;
 	listener->accept_count++;
-	s->offered = listener->shared && (listener->joint || !listener->interested);
-	if (!s->offered)
+	s->own.offered = listener->own.shared && (listener->own.others_may_have || !listener->own.accepting);
+	if (!s->own.offered)
 		outbox_add(s, TODO_ACCEPTED);
-	else if (listener->joint)
+	else if (listener->own.others_may_have)
 		progress_need(st);
 	status_state(s);
 	status_data(listener);

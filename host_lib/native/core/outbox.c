@@ -43,7 +43,7 @@ void outbox_add(struct xts_sock *s, uint8_t todo)
 
 	if (!c)
 		return;
-	if (s->moved != NOT_MOVED)
+	if (s->own.moved != NOT_MOVED)
 		return; /* nothing more may be said of it here */
 	s->todo |= todo;
 	if (s->in_outbox)
@@ -78,7 +78,7 @@ static int send_accepted(struct xts_sock *s)
 static int send_share(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
-	struct xts_share m = {.xts_socket = s->id, .key = s->key, .keep_ms = s->alone ? 0 : LISTENER_KEEP_MS};
+	struct xts_share m = {.xts_socket = s->id, .key = s->own.key, .keep_ms = s->own.leaves_last ? 0 : LISTENER_KEEP_MS};
 	struct xts_tx_slot slot;
 	int r = channel_slot(st, &slot);
 

@@ -161,7 +161,7 @@ static void lock_all(void)
 			pthread_mutex_lock(&st->lock);
 			if (process_inherits())
 				share_bound_sockets(st);
-			heirs_before_fork(st);
+			children_before_fork(st);
 			sharers_before_fork(st);
 			last = st;
 		}
@@ -187,7 +187,7 @@ static void after_fork_parent(void)
 	if (!forks_inside) {
 		process_unlock();
 		for (struct stack *st = process_stacks(); st; st = process_next(st)) {
-			heirs_after_fork_parent(st);
+			children_after_fork_parent(st);
 			stack_rest(st); /* the keys of bound sockets leave */
 			pthread_mutex_unlock(&st->lock);
 		}
@@ -229,7 +229,7 @@ static void forget_parent(struct stack *st)
 	st->attach_waiters = st->frame_waiters = st->poll_waiters = st->close_waiters = 0;
 	progress_forget(st);
 	channel_forget(st);
-	inherit_uplink(st, heirs_after_fork_child(st));
+	inherit_uplink(st, children_after_fork_child(st));
 	st->shared = st->to_join = NULL;
 	st->moving = st->untaken = 0;
 	while ((s = table_next(st, s))) {
@@ -316,7 +316,7 @@ static void before_exit(struct stack *st)
 	if (pthread_mutex_timedlock(&st->lock, &limit) != 0)
 		return;
 	xts_inside.locked = 1;
-	heirs_at_exit(st, true);
+	children_at_exit(st, true);
 	inherit_at_exit(st);
 	sharers_at_exit(st);
 	stack_settle(st);

@@ -128,7 +128,7 @@ static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t byte
 	if (flags & MSG_PEEK && s->unread < bytes)
 		channel_pump(st); /* who looks again wants to see more */
 	for (;;) {
-		if (s->moved != NOT_MOVED)
+		if (s->own.moved != NOT_MOVED)
 			return done ? (ssize_t)done : -ENOTCONN;
 		if (s->pdu_first || s->pushing) {
 			r = pdu_recv(s, iov, bytes, &done, flags, about);

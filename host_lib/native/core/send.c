@@ -169,10 +169,10 @@ ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 	long r = 0;
 
 	channel_pump(st); /* who only ever sends has to hear of the end, too */
-	if (s->state != TCP_STATE_ESTABLISHED && s->moved == NOT_MOVED)
+	if (s->state != TCP_STATE_ESTABLISHED && s->own.moved == NOT_MOVED)
 		r = send_wait_connected(s, blocking, deadline);
 	while (!r) {
-		if (s->moved != NOT_MOVED) {
+		if (s->own.moved != NOT_MOVED) {
 			r = -ENOTCONN;
 			break;
 		}

@@ -101,7 +101,7 @@ uint32_t socket_events(struct xts_sock *s)
 		return s->accept_first ? EPOLLIN | EPOLLRDNORM : 0u;
 	if (s->shutdown == SHUTDOWN_MASK || s->state == TCP_STATE_CLOSE)
 		events |= EPOLLHUP;
-	if (s->moved != NOT_MOVED)
+	if (s->own.moved != NOT_MOVED)
 		events |= EPOLLIN | EPOLLRDNORM; /* that it is another process's now is something to be read */
 	if (s->shutdown & RCV_SHUTDOWN)
 		events |= EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;
@@ -258,8 +258,8 @@ void socket_end(struct xts_sock *s)
 	bool wait = s->open && s->linger && s->linger_s && s->state == TCP_STATE_ESTABLISHED && !s->unread && !s->lost;
 
 	s->open = false;
-	s->kept = heirs_keep(s);
-	if (s->kept)
+	s->own.kept_for_children = children_keep(s);
+	if (s->own.kept_for_children)
 		return;
 	if (s->disconnecting)
 		return; /* another thread's doing: it is freed when that is done */
@@ -267,7 +267,7 @@ void socket_end(struct xts_sock *s)
 	if (!wait)
 		s->linger = false;
 	buffer_drop(s);
-	if (s->inherited != NOT_INHERITED && !s->opening) {
+	if (s->own.inherited != NOT_INHERITED && !s->opening) {
 		inherit_release(s);
 		s->lost = true;
 	}
@@ -286,7 +286,7 @@ void socket_close(struct xts_sock *s)
 
 	sharers_leave(s);
 	share_forget(s);
-	if (s->call && s->moved == NOT_MOVED) {
+	if (s->call && s->own.moved == NOT_MOVED) {
 		s->call->error = EBADF;
 		s->call->done = true;
 		s->call = NULL;
@@ -321,7 +321,7 @@ void socket_disconnected(struct xts_sock *s)
 {
 	s->closing = s->disconnecting = s->abort = false;
 	wake(s->stack, &s->callers);
-	if (!s->open && !s->kept) {
+	if (!s->open && !s->own.kept_for_children) {
 		socket_free(s); /* closed meanwhile */
 		return;
 	}

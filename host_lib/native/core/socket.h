@@ -26,6 +26,7 @@
 #include <sys/socket.h>
 
 #include "credit.h"
+#include "processes/ownership.h"
 #include "ulps/pushed.h"
 #include "wire.h"
 
@@ -40,15 +41,12 @@ enum { /* sk_state, as far as the host can tell */
 };
 enum { PHASE_UNCONNECTED, PHASE_CONNECTING, PHASE_CONNECTED, PHASE_DISCONNECTING }; /* the kernel's SS_* */
 enum { RCV_SHUTDOWN = 1, SEND_SHUTDOWN = 2, SHUTDOWN_MASK = 3 };
-enum { NOT_INHERITED, INHERITED_ASK, INHERITED_KEYED }; /* the parent has it; or its key and state are here */
-enum { NOT_MOVED, MOVING, MOVED }; /* a connection that is being, or has been, given to another process */
 
 struct call;
 struct fault;
 struct mirror;
 struct pdu;
 struct piece;
-struct sharers;
 struct stack;
 struct watch;
 
@@ -73,19 +71,8 @@ struct xts_sock {
 	bool no_space;             /* a sender was refused: tell when there is room (SOCK_NOSPACE) */
 	bool asked;                /* has sent since it last received: counts in stack->asked */
 	bool in_outbox, in_blocked, mirror_dirty;
-	/* over fork and exec: inherit.h */
-	bool to_share, shared;     /* a listener that shall have a key at listen; that has one with the proxy */
-	bool joint;                /* other processes may have it too */
-	bool alone;                /* it was, but none of them has it any more, and this one is leaving */
-	bool interested;           /* the application has waited for it, or accepted */
-	bool offered;              /* a NEWCONN not yet answered: may still go back */
-	bool taking;               /* a thread is at taking it over */
-	bool kept;                 /* closed here, but not yet closed, since a child may want it */
 	bool seqpacket;            /* SOCK_SEQPACKET */
 	bool pushing;              /* a push or the end of peek mode is under way: nobody reads or sends meanwhile */
-	uint8_t inherited, moved;
-	uint8_t gone;              /* enum xts_reason: why this process does not have it after fork or exec */
-	bool gone_untold;          /* nobody has used it since */
 	uint8_t family;            /* 4 or 6 */
 	uint8_t state, phase, shutdown;
 	uint8_t todo;
@@ -115,18 +102,13 @@ struct xts_sock {
 	struct xts_sock *accept_first, *accept_last, *accept_next;
 	struct xts_sock *listener;
 	uint32_t accept_count, backlog;
-	uint32_t heirs;            /* living children that may come to want it */
-	uint32_t link_number;      /* INHERITED_ASK: its number in the parent */
-	uint64_t key;              /* of a shared listener, or a connection on its way between processes; else 0 */
-	uint64_t interest_ns;      /* a listener: when this process last waited for it or accepted */
-	struct xts_sock *shared_next;
-	struct sharers *sharers;   /* of a shared listener that was there at a fork */
 	struct xts_sock *outbox_next, *outbox_prev, *blocked_next, *dirty_next, *free_next;
 	struct watch *watches;
 	struct mirror *mirror;
 	uint64_t sent_bytes, received_bytes, read_bytes;
 	struct xts_endpoint local, peer;
 	struct ulps ulps;
+	struct ownership own;      /* what matters only for fork, exec and shared listeners */
 	struct fault *fault;       /* the last one of a pushed protocol, as far as the proxy has told: ulp_info.c */
 };
 

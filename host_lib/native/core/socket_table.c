@@ -133,13 +133,13 @@ struct xts_sock *table_use(struct stack *st, int number)
 {
 	struct xts_sock *s = table_open(st, number);
 
-	if (!s || (s->inherited == NOT_INHERITED && !s->gone_untold))
+	if (!s || (s->own.inherited == NOT_INHERITED && !s->own.gone_unreported))
 		return s;
-	if (s->inherited != NOT_INHERITED)
+	if (s->own.inherited != NOT_INHERITED)
 		inherit_take(s);
 	s = table_open(st, number);
-	if (s && s->gone_untold)
-		inherit_tell_gone(s);
+	if (s && s->own.gone_unreported)
+		socket_report_gone(s);
 	return s;
 }
 

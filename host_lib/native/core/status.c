@@ -99,7 +99,7 @@ void status_state(const struct xts_sock *s)
 	e->xts_socket = s->id;
 	e->proxy_id = s->proxy_id;
 	e->state = state_of(s);
-	e->reason = s->gone;
+	e->reason = s->own.why_gone;
 	e->error = s->error;
 	e->local = s->local;
 	e->peer = s->peer;

@@ -1,5 +1,5 @@
 /*
- * The parent's side of keeping connections over fork(): for each child that may want some (an heir) a link, and one thread
+ * The parent's side of keeping connections over fork(): for each child that may want some (a child) a link, and one thread
  * that answers on all links and ends when there are none. inherit.h has the theory of operation.
  *
  * A child's word counts for little: it can only ask for, or let go, what it was born with, each once.
@@ -28,9 +28,9 @@
 #define EVENTS 16
 #define EXIT_NS NS_PER_S
 
-struct heir {
+struct child {
 	struct stack *stack;
-	struct heir *next;
+	struct child *next;
 	int fd;                    /* our end of the link */
 	uint32_t count;
 	uint32_t ids[];            /* what it may still want */
@@ -47,7 +47,7 @@ int connection_park(struct xts_sock *s, uint64_t deadline_ns)
 
 	if (s->pushing || s->ulps.handshaking || s->ulps.sending)
 		return -EBUSY; /* whose they would be the proxy could not tell */
-	s->moved = MOVING;
+	s->own.moved = MOVING;
 	st->moving++;
 	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLHUP); /* who waits for it finds it gone */
 	r = call_proxy(s, &call);
@@ -55,13 +55,13 @@ int connection_park(struct xts_sock *s, uint64_t deadline_ns)
 	if (s->id != id)
 		return -ECONNRESET;
 	if (r) {
-		s->moved = NOT_MOVED;
-		if (!s->open && !s->heirs && !s->closing)
+		s->own.moved = NOT_MOVED;
+		if (!s->open && !s->own.children_may_want && !s->closing)
 			socket_end(s); /* the application has closed it meanwhile */
 		return r;
 	}
 	s->proxy_id = 0;
-	s->key = call.key;
+	s->own.key = call.key;
 	return 0;
 }
 
@@ -69,22 +69,22 @@ int connection_park(struct xts_sock *s, uint64_t deadline_ns)
 static void moved_away(struct xts_sock *s)
 {
 	inherit_release(s);
-	s->moved = MOVED;
+	s->own.moved = MOVED;
 	s->lost = true;
 	s->state = TCP_STATE_CLOSE;
 	s->phase = PHASE_UNCONNECTED;
 	s->error = 0;
-	s->key = 0;
+	s->own.key = 0;
 	s->credits = 0;
 	socket_asked(s, false);
 	buffer_drop(s);
-	inherit_gone(s, XTS_REASON_ELSEWHERE);
+	socket_not_here(s, XTS_REASON_ELSEWHERE);
 	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP);
 	if (!s->open)
 		socket_free(s);
 }
 
-static int send_message(const struct heir *h, struct link_message m, int fd)
+static int send_message(const struct child *h, struct link_message m, int fd)
 {
 	union {
 		char bytes[CMSG_SPACE(sizeof(int))];
@@ -106,7 +106,7 @@ static int send_message(const struct heir *h, struct link_message m, int fd)
 	return sendmsg(h->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
 }
 
-static int send_answer(const struct heir *h, uint32_t number, int error, int memfd)
+static int send_answer(const struct child *h, uint32_t number, int error, int memfd)
 {
 	return send_message(h, (struct link_message){.number = number, .error = -error}, memfd);
 }
@@ -117,11 +117,11 @@ static int prepare(struct xts_sock *s, uint64_t deadline_ns)
 	uint32_t id = s->id;
 	int r = 0;
 
-	if (s->taking)
+	if (s->own.taking)
 		inherit_take(s); /* another thread is at it */
-	if (s->id != id || s->moved != NOT_MOVED || s->closing)
+	if (s->id != id || s->own.moved != NOT_MOVED || s->closing)
 		return -ENOTCONN;
-	if (s->inherited != NOT_INHERITED)
+	if (s->own.inherited != NOT_INHERITED)
 		r = inherit_obtain(s);
 	else if (s->state == TCP_STATE_ESTABLISHED)
 		r = connection_park(s, deadline_ns);
@@ -130,7 +130,7 @@ static int prepare(struct xts_sock *s, uint64_t deadline_ns)
 	return r && s->state == TCP_STATE_ESTABLISHED ? r : 0;
 }
 
-static void give(const struct heir *h, struct xts_sock *s, uint64_t deadline_ns)
+static void give(const struct child *h, struct xts_sock *s, uint64_t deadline_ns)
 {
 	uint32_t id = s->id;
 	bool parked;
@@ -140,22 +140,22 @@ static void give(const struct heir *h, struct xts_sock *s, uint64_t deadline_ns)
 		send_answer(h, id, r, -1);
 		return;
 	}
-	parked = s->moved == MOVING;
-	memfd = bequest_make("xts-socket", MFD_CLOEXEC);
-	r = memfd < 0 ? memfd : bequest_write(memfd, s, -1);
+	parked = s->own.moved == MOVING;
+	memfd = record_make("xts-socket", MFD_CLOEXEC);
+	r = memfd < 0 ? memfd : record_write(memfd, s, -1);
 	if (!r)
 		r = send_answer(h, id, 0, memfd);
 	if (memfd >= 0)
 		close(memfd);
-	if (!r && s->key)
+	if (!r && s->own.key)
 		moved_away(s);
 	else if (r && parked)
 		inherit_take_back(s);
 }
 
-/* --- heirs -------------------------------------------------------------------------------------------------------------- */
+/* --- children -------------------------------------------------------------------------------------------------------------- */
 
-static bool forget_id(struct heir *h, uint32_t id)
+static bool forget_id(struct child *h, uint32_t id)
 {
 	for (uint32_t i = 0; i < h->count; i++) {
 		if (h->ids[i] != id)
@@ -167,18 +167,18 @@ static bool forget_id(struct heir *h, uint32_t id)
 }
 
 /* One who may have wanted it does not, or has it. */
-static void heir_done(struct stack *st, uint32_t id)
+static void child_done(struct stack *st, uint32_t id)
 {
 	struct xts_sock *s = table_find(st, id);
 
-	if (!s || !s->heirs)
+	if (!s || !s->own.children_may_want)
 		return;
-	s->heirs--;
-	if (!s->heirs && s->kept && s->moved == NOT_MOVED)
+	s->own.children_may_want--;
+	if (!s->own.children_may_want && s->own.kept_for_children && s->own.moved == NOT_MOVED)
 		socket_end(s);
 }
 
-static void answer(struct heir *h, uint32_t id, uint64_t deadline_ns)
+static void answer(struct child *h, uint32_t id, uint64_t deadline_ns)
 {
 	struct stack *st = h->stack;
 	struct xts_sock *s = table_find(st, id);
@@ -191,33 +191,33 @@ static void answer(struct heir *h, uint32_t id, uint64_t deadline_ns)
 	else
 		send_answer(h, id, -ECONNRESET, -1);
 	st->children.answering--;
-	heir_done(st, id);
+	child_done(st, id);
 }
 
-static void heir_gone(struct heir *h)
+static void child_gone(struct child *h)
 {
 	struct stack *st = h->stack;
-	struct heir **at = &st->children.first;
+	struct child **at = &st->children.first;
 
 	while (*at != h)
 		at = &(*at)->next;
 	*at = h->next;
 	while (h->count)
-		heir_done(h->stack, h->ids[--h->count]);
+		child_done(h->stack, h->ids[--h->count]);
 	xts_own_close(h->fd);
 	free(h);
 }
 
-bool heirs_keep(struct xts_sock *s)
+bool children_keep(struct xts_sock *s)
 {
-	return s->moved == MOVING || (s->heirs && !s->lost && s->moved == NOT_MOVED && s->phase != PHASE_UNCONNECTED);
+	return s->own.moved == MOVING || (s->own.children_may_want && !s->lost && s->own.moved == NOT_MOVED && s->phase != PHASE_UNCONNECTED);
 }
 
 /* --- the thread --------------------------------------------------------------------------------------------------------- */
 
 static void serve_link(struct stack *st, int fd)
 {
-	struct heir *h = st->children.first;
+	struct child *h = st->children.first;
 	struct link_message m;
 	ssize_t got;
 
@@ -229,10 +229,10 @@ static void serve_link(struct stack *st, int fd)
 		if (!m.error)
 			answer(h, m.number, 0);
 		else if (forget_id(h, m.number))
-			heir_done(st, m.number);
+			child_done(st, m.number);
 	}
 	if (got >= 0 || (errno != EAGAIN && errno != EINTR))
-		heir_gone(h);
+		child_gone(h);
 }
 
 static void *serve(void *arg)
@@ -280,7 +280,7 @@ static bool start(struct stack *st)
 
 /* --- fork, exit ----------------------------------------------------------------------------------------------------------- */
 
-void heirs_before_fork(struct stack *st)
+void children_before_fork(struct stack *st)
 {
 	struct xts_sock *s = NULL;
 	uint32_t count = 0;
@@ -307,15 +307,15 @@ void heirs_before_fork(struct stack *st)
 			st->children.coming->ids[st->children.coming->count++] = s->id;
 }
 
-/* When the fork has failed, the child's end closes here, and the thread finds the heir gone. */
-void heirs_after_fork_parent(struct stack *st)
+/* When the fork has failed, the child's end closes here, and the thread finds the child gone. */
+void children_after_fork_parent(struct stack *st)
 {
 	struct epoll_event event = {.events = EPOLLIN};
-	struct heir *h = st->children.coming;
+	struct child *h = st->children.coming;
 
 	if (process_inherits()) {
-		for (struct xts_sock *s = st->shared; s; s = s->shared_next)
-			s->joint = st->joint = true;
+		for (struct xts_sock *s = st->shared; s; s = s->own.shared_next)
+			s->own.others_may_have = st->joint = true;
 		if (st->shared)
 			progress_need(st); /* what has been promised to this process alone may have to go to another */
 	}
@@ -328,7 +328,7 @@ void heirs_after_fork_parent(struct stack *st)
 		struct xts_sock *s = table_find(st, h->ids[i]);
 
 		if (s)
-			s->heirs++;
+			s->own.children_may_want++;
 		else
 			forget_id(h, h->ids[i--]);
 	}
@@ -336,10 +336,10 @@ void heirs_after_fork_parent(struct stack *st)
 	st->children.first = h;
 	event.data.fd = h->fd;
 	if ((st->children.set < 0 && !start(st)) || epoll_ctl(st->children.set, EPOLL_CTL_ADD, h->fd, &event) < 0)
-		heir_gone(h); /* the child is told by the end of its link */
+		child_gone(h); /* the child is told by the end of its link */
 }
 
-int heirs_after_fork_child(struct stack *st)
+int children_after_fork_child(struct stack *st)
 {
 	int mine = st->children.child_end;
 
@@ -349,7 +349,7 @@ int heirs_after_fork_child(struct stack *st)
 	st->children.coming = NULL;
 	st->children.child_end = -1;
 	while (st->children.first) {
-		struct heir *h = st->children.first;
+		struct child *h = st->children.first;
 
 		st->children.first = h->next;
 		xts_own_close(h->fd);
@@ -368,16 +368,16 @@ static bool not_taken(struct stack *st, uint32_t id)
 {
 	const struct xts_sock *s = table_find(st, id);
 
-	return s && s->inherited == INHERITED_ASK && s->moved == NOT_MOVED;
+	return s && s->own.inherited == INHERITED_ASK && s->own.moved == NOT_MOVED;
 }
 
-static void leave_elsewhere(struct heir *h, uint32_t id, bool reachable)
+static void leave_elsewhere(struct child *h, uint32_t id, bool reachable)
 {
 	struct link_message m = {.number = id, .error = reachable ? 0 : EBUSY};
 
 	forget_id(h, id);
 	if (reachable)
-		m.elsewhere = table_find(h->stack, id)->link_number;
+		m.elsewhere = table_find(h->stack, id)->own.number_at_parent;
 	send_message(h, m, -1);
 }
 
@@ -385,15 +385,15 @@ static void leave_elsewhere(struct heir *h, uint32_t id, bool reachable)
  * Everything that a living child may want is left in its link, the newest child's first. What is still of our own parent's
  * stays there: the first child that wants some of it may have our link to that parent (pass_uplink).
  */
-void heirs_at_exit(struct stack *st, bool pass_uplink)
+void children_at_exit(struct stack *st, bool pass_uplink)
 {
 	uint64_t deadline = now_ns() + EXIT_NS;
-	const struct heir *follower = NULL;
+	const struct child *follower = NULL;
 	uint16_t nobody = 0;
 
 	st->children.leaving = true;
 	inherit_read(st);
-	for (struct heir *h = st->children.first; h; h = h->next) {
+	for (struct child *h = st->children.first; h; h = h->next) {
 		while (h->count && now_ns() < deadline) {
 			uint32_t id = h->ids[h->count - 1];
 

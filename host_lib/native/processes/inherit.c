@@ -38,9 +38,9 @@ static void (*tell_gone)(int number, unsigned reason);
 
 bool inherit_possible(const struct xts_sock *s)
 {
-	if (!s->open || s->moved != NOT_MOVED || s->closing)
+	if (!s->open || s->own.moved != NOT_MOVED || s->closing)
 		return false;
-	return s->inherited != NOT_INHERITED ? !share_by_key(s) :
+	return s->own.inherited != NOT_INHERITED ? !share_by_key(s) :
 	       s->state == TCP_STATE_ESTABLISHED || (s->state == TCP_STATE_CLOSE && s->phase == PHASE_CONNECTED && !s->lost);
 }
 
@@ -69,16 +69,16 @@ int inherit_pass_uplink(struct stack *st, bool pass)
 
 static void set_inherited(struct xts_sock *s, uint8_t how)
 {
-	if ((s->inherited != NOT_INHERITED) != (how != NOT_INHERITED))
+	if ((s->own.inherited != NOT_INHERITED) != (how != NOT_INHERITED))
 		s->stack->untaken += how == NOT_INHERITED ? UINT_MAX : 1;
-	s->inherited = how;
+	s->own.inherited = how;
 }
 
 /* Nothing of it is on any channel of this process. */
 static void forget_channel(struct xts_sock *s)
 {
 	s->proxy_id = 0;
-	s->opening = s->in_outbox = s->in_blocked = s->no_space = s->asked = s->taking = false;
+	s->opening = s->in_outbox = s->in_blocked = s->no_space = s->asked = s->own.taking = false;
 	s->todo = 0;
 	s->pending = NULL;
 	s->pending_bytes = s->pending_capacity = 0;
@@ -87,9 +87,9 @@ static void forget_channel(struct xts_sock *s)
 	s->call = NULL;
 	s->accept_first = s->accept_last = NULL;
 	s->accept_count = 0;
-	s->outbox_next = s->outbox_prev = s->blocked_next = s->shared_next = NULL;
-	s->heirs = 0;
-	s->shared = s->pushing = s->ulps.sending = false;
+	s->outbox_next = s->outbox_prev = s->blocked_next = s->own.shared_next = NULL;
+	s->own.children_may_want = 0;
+	s->own.shared = s->pushing = s->ulps.sending = false;
 }
 
 void xts_on_gone(void (*tell)(int number, unsigned reason))
@@ -97,18 +97,18 @@ void xts_on_gone(void (*tell)(int number, unsigned reason))
 	tell_gone = tell;
 }
 
-void inherit_gone(struct xts_sock *s, uint8_t reason)
+void socket_not_here(struct xts_sock *s, uint8_t reason)
 {
-	s->gone = reason;
-	s->gone_untold = true;
+	s->own.why_gone = reason;
+	s->own.gone_unreported = true;
 	status_state(s);
 }
 
-void inherit_tell_gone(struct xts_sock *s)
+void socket_report_gone(struct xts_sock *s)
 {
-	s->gone_untold = false;
+	s->own.gone_unreported = false;
 	if (tell_gone)
-		tell_gone((int)s->id, s->gone);
+		tell_gone((int)s->id, s->own.why_gone);
 }
 
 static void cannot_be_had(struct xts_sock *s)
@@ -118,30 +118,30 @@ static void cannot_be_had(struct xts_sock *s)
 	s->state = TCP_STATE_CLOSE;
 	s->phase = PHASE_UNCONNECTED;
 	s->stack->not_inherited++;
-	inherit_gone(s, XTS_REASON_LOST);
+	socket_not_here(s, XTS_REASON_LOST);
 }
 
 /* In the child: buffers, pending data and mirrors have gone already. */
 void inherit_after_fork(struct xts_sock *s)
 {
 	bool fresh = s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED && !s->proxy_id && !s->opening && !s->lost;
-	bool possible = inherit_possible(s), by_key = share_by_key(s) && (s->shared || s->inherited);
+	bool possible = inherit_possible(s), by_key = share_by_key(s) && (s->own.shared || s->own.inherited);
 
 	forget_channel(s);
-	s->inherited = NOT_INHERITED;
+	s->own.inherited = NOT_INHERITED;
 	if ((fresh && !by_key) || s->lost)
 		return;
-	if (s->moved != NOT_MOVED) {
-		s->moved = MOVED;
+	if (s->own.moved != NOT_MOVED) {
+		s->own.moved = MOVED;
 		s->lost = true;
 		s->state = TCP_STATE_CLOSE;
-		inherit_gone(s, XTS_REASON_ELSEWHERE);
+		socket_not_here(s, XTS_REASON_ELSEWHERE);
 		return;
 	}
 	if (by_key) {
 		inherit_adopt(s, INHERITED_KEYED);
 	} else if (possible && s->stack->parent.fd >= 0) {
-		s->link_number = s->id;
+		s->own.number_at_parent = s->id;
 		set_inherited(s, INHERITED_ASK);
 	} else {
 		cannot_be_had(s);
@@ -184,7 +184,7 @@ static struct xts_sock *find_asking(struct stack *st, uint32_t link_number)
 	struct xts_sock *s = NULL;
 
 	while ((s = table_next(st, s)))
-		if (s->inherited == INHERITED_ASK && s->link_number == link_number)
+		if (s->own.inherited == INHERITED_ASK && s->own.number_at_parent == link_number)
 			return s;
 	return NULL;
 }
@@ -210,14 +210,14 @@ static void file_answer(struct stack *st, const struct link_message *m, int memf
 		return;
 	}
 	if (s && m->elsewhere) {
-		s->link_number = m->elsewhere;
+		s->own.number_at_parent = m->elsewhere;
 	} else if (s) {
 		if (!r)
-			r = memfd >= 0 && lseek(memfd, 0, SEEK_SET) == 0 ? bequest_read(st, memfd, &s, true, &descriptor) : -EPROTO;
+			r = memfd >= 0 && lseek(memfd, 0, SEEK_SET) == 0 ? record_read(st, memfd, &s, true, &descriptor) : -EPROTO;
 		if (r == 1)
 			set_inherited(s, INHERITED_KEYED);
 		else
-			s->moved = MOVED; /* another's, or nobody's */
+			s->own.moved = MOVED; /* another's, or nobody's */
 	}
 	if (memfd >= 0)
 		close(memfd);
@@ -238,7 +238,7 @@ static int read_uplink(struct stack *st)
 
 static void ask(const struct xts_sock *s, int32_t what)
 {
-	struct link_message m = {.number = s->link_number, .error = what};
+	struct link_message m = {.number = s->own.number_at_parent, .error = what};
 	int fd = s->stack->parent.fd;
 
 	/* A parent that does not read, or has gone, shows in the reading. */
@@ -270,9 +270,9 @@ int inherit_obtain(struct xts_sock *s)
 	for (;;) {
 		if (s->id != id)
 			return -EBADF;
-		if (s->moved != NOT_MOVED)
+		if (s->own.moved != NOT_MOVED)
 			return -ENOTCONN;
-		if (s->inherited != INHERITED_ASK)
+		if (s->own.inherited != INHERITED_ASK)
 			return 0;
 		if (now_ns() > deadline)
 			return -ETIMEDOUT;
@@ -283,7 +283,7 @@ int inherit_obtain(struct xts_sock *s)
 			continue;
 		}
 		r = read_uplink(st);
-		if (s->inherited != INHERITED_ASK || s->moved != NOT_MOVED)
+		if (s->own.inherited != INHERITED_ASK || s->own.moved != NOT_MOVED)
 			continue;
 		if (r)
 			return -ECONNRESET;
@@ -299,15 +299,15 @@ static void leave_to_join(struct xts_sock *s)
 	struct xts_sock **at = &s->stack->to_join;
 
 	while (*at && *at != s)
-		at = &(*at)->shared_next;
+		at = &(*at)->own.shared_next;
 	if (*at)
-		*at = s->shared_next;
+		*at = s->own.shared_next;
 }
 
 void inherit_release(struct xts_sock *s)
 {
 	leave_to_join(s);
-	if (s->inherited == INHERITED_ASK)
+	if (s->own.inherited == INHERITED_ASK)
 		ask(s, 1);
 	set_inherited(s, NOT_INHERITED);
 }
@@ -316,7 +316,7 @@ void inherit_release(struct xts_sock *s)
 
 static int claim(struct xts_sock *s)
 {
-	struct call call = {.type = XTS_CMD_CLAIM, .key = s->key, .unread = s->unread};
+	struct call call = {.type = XTS_CMD_CLAIM, .key = s->own.key, .unread = s->unread};
 	uint32_t window = s->grant.window < WINDOW_BYTES_MIN ? WINDOW_BYTES_MIN : s->grant.window;
 
 	xts_credit_grant_init(&s->grant, window);
@@ -342,7 +342,7 @@ static int take(struct xts_sock *s)
 
 	if (r || s->id != id)
 		return r;
-	if (!s->key)
+	if (!s->own.key)
 		return 0; /* it had ended: what is unread is all there is */
 	r = st->channel ? 0 : channel_attach(st);
 	if (s->id != id)
@@ -363,11 +363,11 @@ static void take_failed(struct xts_sock *s, int r)
 	s->proxy_id = 0;
 	s->opening = false;
 	if (r == -ENOTCONN)
-		s->moved = MOVED;
+		s->own.moved = MOVED;
 	socket_fail(s, by_key ? ENETDOWN : r == -ENOTCONN ? 0 : ECONNRESET);
 	if (r == -ENOTCONN)
 		s->phase = PHASE_UNCONNECTED;
-	inherit_gone(s, r == -ENOTCONN ? XTS_REASON_ELSEWHERE : XTS_REASON_LOST);
+	socket_not_here(s, r == -ENOTCONN ? XTS_REASON_ELSEWHERE : XTS_REASON_LOST);
 }
 
 void inherit_adopt(struct xts_sock *s, uint8_t how)
@@ -377,10 +377,10 @@ void inherit_adopt(struct xts_sock *s, uint8_t how)
 	set_inherited(s, how);
 	if (!share_by_key(s))
 		return;
-	s->joint = true;
+	s->own.others_may_have = true;
 	if (s->state != TCP_STATE_LISTEN)
 		return; /* nobody waits for it before it listens */
-	s->shared_next = st->to_join;
+	s->own.shared_next = st->to_join;
 	st->to_join = s;
 }
 
@@ -390,21 +390,21 @@ void inherit_take(struct xts_sock *s)
 	uint32_t id = s->id;
 	int r;
 
-	while (s->id == id && s->taking)
+	while (s->id == id && s->own.taking)
 		if (wait_for(st, &s->callers, FOREVER, false) == -ENOBUFS)
 			return;
-	if (s->id != id || s->inherited == NOT_INHERITED)
+	if (s->id != id || s->own.inherited == NOT_INHERITED)
 		return;
-	s->taking = true;
+	s->own.taking = true;
 	leave_to_join(s);
 	r = take(s);
 	if (s->id != id)
 		return;
-	s->taking = false;
+	s->own.taking = false;
 	wake(st, &s->callers);
 	set_inherited(s, NOT_INHERITED);
 	if (!share_by_key(s))
-		s->key = 0;
+		s->own.key = 0;
 	if (r && !s->closing)
 		take_failed(s, r);
 	status_state(s);
@@ -416,7 +416,7 @@ void inherit_take_back(struct xts_sock *s)
 {
 	uint32_t id = s->id;
 
-	s->moved = NOT_MOVED;
+	s->own.moved = NOT_MOVED;
 	set_inherited(s, INHERITED_KEYED);
 	inherit_take(s);
 	if (s->id == id && !s->open && !s->closing)
@@ -430,7 +430,7 @@ void inherit_take_watched(const struct epoll_ctx *ctx)
 
 	while (s) {
 		if (!epoll_watches(ctx, s)) {
-			s = s->shared_next;
+			s = s->own.shared_next;
 			continue;
 		}
 		inherit_take(s);
@@ -452,6 +452,6 @@ void inherit_at_exit(struct stack *st)
 		return;
 	read_uplink(st);
 	while ((s = table_next(st, s)))
-		if (s->inherited == INHERITED_KEYED && s->state == TCP_STATE_ESTABLISHED && s->key)
+		if (s->own.inherited == INHERITED_KEYED && s->state == TCP_STATE_ESTABLISHED && s->own.key)
 			inherit_take(s);
 }

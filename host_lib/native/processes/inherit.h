@@ -11,9 +11,9 @@
  *
  * A *connection* is of one process at a time. After fork() it stays the parent's; the child's copy, under the same number,
  * is INHERITED_ASK: a name. The first use in the child (table_use) asks the parent over the *link*, a socket pair made
- * before the fork. The parent parks the connection under a key and answers with a memfd: the state (struct bequest), and
+ * before the fork. The parent parks the connection under a key and answers with a memfd: the state (struct socket_record), and
  * what it had received and not read. The child's copy is INHERITED_KEYED then, and claims it on the child's own
- * channel, attached for the purpose. The parent's is MOVED. While a child may come to ask (heirs), the parent's close() only
+ * channel, attached for the purpose. The parent's is MOVED. While a child may come to ask (children_may_want), the parent's close() only
  * keeps the connection aside; a child that has gone, or closes its copy, lets it be closed. A parent that exits parks what
  * living children may want and leaves the answers in their links.
  *
@@ -28,7 +28,7 @@
 #include "core/clock.h"
 
 struct epoll_ctx;
-struct heir;
+struct child;
 struct stack;
 struct xts_sock;
 
@@ -42,8 +42,8 @@ struct parent_link {
 
 /* Children that may want connections of a stack: children.c. */
 struct children {
-	struct heir *first;        /* newest first */
-	struct heir *coming;       /* of the fork that is under way */
+	struct child *first;        /* newest first */
+	struct child *coming;       /* of the fork that is under way */
 	int child_end;             /* of its link, or -1 */
 	int set;                   /* epoll set of the links, while the thread serves; or -1 */
 	unsigned answering;        /* answers that threads are at */
@@ -95,19 +95,19 @@ void inherit_uplink(struct stack *st, int fd); /* the link to the parent, in a n
 void inherit_adopt_uplink(struct stack *st, int fd);            /* in a new program */
 int inherit_pass_uplink(struct stack *st, bool pass);           /* over exec, or not after all: the descriptor, or -1 */
 void inherit_adopt(struct xts_sock *s, uint8_t how); /* in a new program */
-void inherit_gone(struct xts_sock *s, uint8_t reason); /* it is not this process's: told when the application uses it */
-void inherit_tell_gone(struct xts_sock *s);
+void socket_not_here(struct xts_sock *s, uint8_t reason); /* it is not this process's: told when the application uses it */
+void socket_report_gone(struct xts_sock *s);
 void inherit_read(struct stack *st);                      /* files what the parent has said, if anything */
 void inherit_at_exit(struct stack *st);
 
 /* --- children.c: in the parent --------------------------------------------------------------------------------------------- */
 
-void heirs_before_fork(struct stack *st);
-void heirs_after_fork_parent(struct stack *st);
-int heirs_after_fork_child(struct stack *st);             /* the child's end of the link, or -1 */
-void heirs_at_exit(struct stack *st, bool pass_uplink);
-bool heirs_keep(struct xts_sock *s);          /* at close: it has to wait for a child that may want it */
-int connection_park(struct xts_sock *s, uint64_t deadline_ns); /* gives it up under a new s->key; waits; 0 or -errno */
+void children_before_fork(struct stack *st);
+void children_after_fork_parent(struct stack *st);
+int children_after_fork_child(struct stack *st);             /* the child's end of the link, or -1 */
+void children_at_exit(struct stack *st, bool pass_uplink);
+bool children_keep(struct xts_sock *s);          /* at close: it has to wait for a child that may want it */
+int connection_park(struct xts_sock *s, uint64_t deadline_ns); /* gives it up under a new s->own.key; waits; 0 or -errno */
 
 /* What passes over a link. An answer of number 0 comes last, from a parent that exits: with its own link to its parent. */
 struct link_message {
@@ -118,11 +118,11 @@ struct link_message {
 
 /* --- socket_record.c: state that passes between processes --------------------------------------------------------------------- */
 
-int bequest_make(const char *name, unsigned flags); /* an empty memfd or -errno */
-int bequest_write(int memfd, struct xts_sock *s, int descriptor); /* appends it, with unread data; 0 or -errno */
-/* Reads the next one into *s, or a new socket where that is NULL: 1, 0 at the end, -errno; BEQUEST_AGAIN: one that was read
+int record_make(const char *name, unsigned flags); /* an empty memfd or -errno */
+int record_write(int memfd, struct xts_sock *s, int descriptor); /* appends it, with unread data; 0 or -errno */
+/* Reads the next one into *s, or a new socket where that is NULL: 1, 0 at the end, -errno; RECORD_AGAIN: one that was read
  * before, with another descriptor. is_child: into a copy that the fork made, whose own options stay. */
-#define BEQUEST_AGAIN 2
-int bequest_read(struct stack *st, int memfd, struct xts_sock **s, bool is_child, int *descriptor);
+#define RECORD_AGAIN 2
+int record_read(struct stack *st, int memfd, struct xts_sock **s, bool is_child, int *descriptor);
 
 #endif

@@ -59,7 +59,7 @@ bool sharing_bound_possible(struct stack *st)
 bool share_by_key(const struct xts_sock *s)
 {
 	return s->state == TCP_STATE_LISTEN ||
-	       (s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED && s->bound && s->key && !s->lost);
+	       (s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED && s->bound && s->own.key && !s->lost);
 }
 
 /* --- naming, joining ---------------------------------------------------------------------------------------------------- */
@@ -68,8 +68,8 @@ static void add(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
 
-	s->shared = true;
-	s->shared_next = st->shared;
+	s->own.shared = true;
+	s->own.shared_next = st->shared;
 	st->shared = s;
 }
 
@@ -77,13 +77,13 @@ void share_forget(struct xts_sock *s)
 {
 	struct xts_sock **at = &s->stack->shared;
 
-	if (!s->shared)
+	if (!s->own.shared)
 		return;
-	s->shared = false;
+	s->own.shared = false;
 	while (*at && *at != s)
-		at = &(*at)->shared_next;
+		at = &(*at)->own.shared_next;
 	if (*at)
-		*at = s->shared_next;
+		*at = s->own.shared_next;
 	share_drop_offers(s);
 }
 
@@ -105,10 +105,10 @@ void share_bound_sockets(struct stack *st)
 	struct xts_sock *s = NULL;
 
 	while (sharing_bound_possible(st) && (s = table_next(st, s))) {
-		if (!s->open || !s->bound || s->shared || s->lost || s->inherited != NOT_INHERITED || !s->proxy_id || s->opening ||
+		if (!s->open || !s->bound || s->own.shared || s->lost || s->own.inherited != NOT_INHERITED || !s->proxy_id || s->opening ||
 		    s->closing || s->call || s->state != TCP_STATE_CLOSE || s->phase != PHASE_UNCONNECTED)
 			continue;
-		s->key = key_make();
+		s->own.key = key_make();
 		add(s);
 		outbox_add(s, TODO_SHARE);
 	}
@@ -116,22 +116,22 @@ void share_bound_sockets(struct stack *st)
 
 int share_name(struct xts_sock *s)
 {
-	struct call call = {.type = XTS_CMD_SHARE, .keep_ms = s->shared ? LISTENER_KEEP_MS : 0};
+	struct call call = {.type = XTS_CMD_SHARE, .keep_ms = s->own.shared ? LISTENER_KEEP_MS : 0};
 	uint32_t id = s->id;
 	int r;
 
-	if (!s->key)
-		s->key = key_make();
-	call.key = s->key;
+	if (!s->own.key)
+		s->own.key = key_make();
+	call.key = s->own.key;
 	r = call_proxy(s, &call);
 	if (s->id != id || !s->open)
 		return -EBADF;
 	if (r || s->state != TCP_STATE_LISTEN)
 		return r ? r : -EINVAL;
 	start_account(s);
-	if (!s->shared)
+	if (!s->own.shared)
 		add(s);
-	if (!s->joint)
+	if (!s->own.others_may_have)
 		promise(s, s->backlog + 1);
 	return 0;
 }
@@ -180,9 +180,9 @@ int share_join(struct xts_sock *s)
 	uint16_t nobody = 0;
 	int r = -ENOENT;
 
-	s->joint = st->joint = true;
+	s->own.others_may_have = st->joint = true;
 	for (int i = 0; i < JOIN_ATTEMPTS; i++) {
-		struct call call = {.type = XTS_CMD_SHARE, .key = s->key, .keep_ms = LISTENER_KEEP_MS};
+		struct call call = {.type = XTS_CMD_SHARE, .key = s->own.key, .keep_ms = LISTENER_KEEP_MS};
 
 		r = call_proxy(s, &call);
 		if (s->id != id || !s->open)
@@ -232,9 +232,9 @@ static uint32_t promised(const struct xts_sock *s)
 static void take_held(struct xts_sock *listener)
 {
 	for (struct xts_sock *s = listener->accept_first; s; s = s->accept_next) {
-		if (!s->offered)
+		if (!s->own.offered)
 			continue;
-		s->offered = false;
+		s->own.offered = false;
 		outbox_add(s, TODO_ACCEPTED);
 	}
 }
@@ -242,14 +242,14 @@ static void take_held(struct xts_sock *listener)
 void listener_interest(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
-	uint32_t wanted = s->joint ? OFFERS_AT_ONCE : s->backlog + 1, have = promised(s) + s->accept_count;
+	uint32_t wanted = s->own.others_may_have ? OFFERS_AT_ONCE : s->backlog + 1, have = promised(s) + s->accept_count;
 
-	if (!s->shared || s->closing || s->lost || s->state != TCP_STATE_LISTEN || !st->channel)
+	if (!s->own.shared || s->closing || s->lost || s->state != TCP_STATE_LISTEN || !st->channel)
 		return;
-	s->interest_ns = now_ns();
-	if (!s->interested && !s->joint)
+	s->own.accepting_ns = now_ns();
+	if (!s->own.accepting && !s->own.others_may_have)
 		take_held(s);
-	s->interested = true;
+	s->own.accepting = true;
 	/* What goes back voids the credits that are there: new ones have to come after it. */
 	if (have > wanted / 2 || st->channel->refused_count)
 		return;
@@ -258,7 +258,7 @@ void listener_interest(struct xts_sock *s)
 
 void share_wait_begins(struct stack *st)
 {
-	for (struct xts_sock *s = st->shared; s; s = s->shared_next)
+	for (struct xts_sock *s = st->shared; s; s = s->own.shared_next)
 		if (is_awaited(s))
 			listener_interest(s);
 }
@@ -267,9 +267,9 @@ void share_wait_ends(struct stack *st)
 {
 	uint64_t now = now_ns();
 
-	for (struct xts_sock *s = st->shared; s; s = s->shared_next)
+	for (struct xts_sock *s = st->shared; s; s = s->own.shared_next)
 		if (is_awaited(s))
-			s->interest_ns = now;
+			s->own.accepting_ns = now;
 }
 
 /* --- offers ------------------------------------------------------------------------------------------------------------- */
@@ -281,7 +281,7 @@ bool share_offered(struct xts_sock *s)
 	if (s->grant.outstanding)
 		s->grant.outstanding--;
 	if (!s->accept_count)
-		s->interest_ns = now_ns(); /* the application has that long to come */
+		s->own.accepting_ns = now_ns(); /* the application has that long to come */
 	return true;
 }
 
@@ -293,7 +293,7 @@ static void remove_offers(struct xts_sock *listener, bool give_back)
 
 	listener->accept_last = NULL;
 	while ((s = *at)) {
-		if (!s->offered) {
+		if (!s->own.offered) {
 			listener->accept_last = s;
 			at = &s->accept_next;
 			continue;
@@ -320,7 +320,7 @@ void share_drop_offers(struct xts_sock *listener)
 static bool has_offers(const struct xts_sock *listener)
 {
 	for (const struct xts_sock *s = listener->accept_first; s; s = s->accept_next)
-		if (s->offered)
+		if (s->own.offered)
 			return true;
 	return false;
 }
@@ -330,16 +330,16 @@ void share_tick(struct stack *st, uint64_t now)
 	struct xts_sock *s, *next;
 
 	for (s = st->shared; s; s = next) {
-		next = s->shared_next;
-		if (!s->joint || s->state != TCP_STATE_LISTEN || is_awaited(s) || now - s->interest_ns < GIVE_BACK_NS)
+		next = s->own.shared_next;
+		if (!s->own.others_may_have || s->state != TCP_STATE_LISTEN || is_awaited(s) || now - s->own.accepting_ns < GIVE_BACK_NS)
 			continue;
 		if (has_offers(s)) {
 			s->grant.outstanding = s->grant.unadvertised = 0;
-			s->interest_ns = now;
+			s->own.accepting_ns = now;
 			remove_offers(s, true);
 			if (!st->channel)
 				return;
-		} else if (!promised(s) && waits_elsewhere(s) && now - s->interest_ns >= RETRY_NS) {
+		} else if (!promised(s) && waits_elsewhere(s) && now - s->own.accepting_ns >= RETRY_NS) {
 			listener_interest(s);
 		}
 	}
@@ -350,10 +350,10 @@ bool share_is_away(struct stack *st, uint64_t now, uint64_t *deadline_ns)
 	bool away = false;
 
 	*deadline_ns = FOREVER;
-	for (const struct xts_sock *s = st->shared; s; s = s->shared_next) {
-		uint64_t at = s->interest_ns + GIVE_BACK_NS;
+	for (const struct xts_sock *s = st->shared; s; s = s->own.shared_next) {
+		uint64_t at = s->own.accepting_ns + GIVE_BACK_NS;
 
-		if (!s->joint || s->state != TCP_STATE_LISTEN || is_awaited(s))
+		if (!s->own.others_may_have || s->state != TCP_STATE_LISTEN || is_awaited(s))
 			continue;
 		if (has_offers(s)) {
 			away = true;
@@ -365,7 +365,7 @@ bool share_is_away(struct stack *st, uint64_t now, uint64_t *deadline_ns)
 				continue;
 			}
 		} else if (waits_elsewhere(s)) {
-			at = s->interest_ns + RETRY_NS;
+			at = s->own.accepting_ns + RETRY_NS;
 		} else {
 			continue;
 		}
@@ -388,7 +388,7 @@ int xts_share_listener(int number)
 	else if (s->state != TCP_STATE_CLOSE || s->phase != PHASE_UNCONNECTED)
 		r = -EINVAL;
 	else
-		s->to_share = true;
+		s->own.share_at_listen = true;
 	stack_leave(st);
 	return finish(r);
 }

@@ -37,46 +37,46 @@ static void make(struct xts_sock *s)
 	}
 	made->seen = xts_own(ends[0]);
 	made->held = xts_own(ends[1]);
-	s->sharers = made;
+	s->own.sharers = made;
 }
 
 void sharers_before_fork(struct stack *st)
 {
 	if (!process_inherits())
 		return;
-	for (struct xts_sock *s = st->shared; s; s = s->shared_next)
-		if (!s->sharers)
+	for (struct xts_sock *s = st->shared; s; s = s->own.shared_next)
+		if (!s->own.sharers)
 			make(s);
 }
 
 /* Closes this process's ends. True: nobody else has any. */
 static bool leave(struct xts_sock *s)
 {
-	struct pollfd seen = {.fd = s->sharers->seen};
+	struct pollfd seen = {.fd = s->own.sharers->seen};
 
-	xts_own_close(s->sharers->held);
+	xts_own_close(s->own.sharers->held);
 	(void)poll(&seen, 1, 0);
-	xts_own_close(s->sharers->seen);
-	free(s->sharers);
-	s->sharers = NULL;
+	xts_own_close(s->own.sharers->seen);
+	free(s->own.sharers);
+	s->own.sharers = NULL;
 	return seen.revents & POLLHUP;
 }
 
 /* Whichever of its members' channels the proxy then sees end last, it is closed with that one. */
 void sharers_leave(struct xts_sock *s)
 {
-	if (!s->sharers || !leave(s) || !s->shared)
+	if (!s->own.sharers || !leave(s) || !s->own.shared)
 		return;
-	s->alone = true;
+	s->own.leaves_last = true;
 	outbox_add(s, TODO_SHARE);
 }
 
 void sharers_at_exit(struct stack *st)
 {
-	for (struct xts_sock *s = st->shared; s; s = s->shared_next) {
-		if (!s->sharers)
+	for (struct xts_sock *s = st->shared; s; s = s->own.shared_next) {
+		if (!s->own.sharers)
 			continue;
-		s->alone = leave(s);
+		s->own.leaves_last = leave(s);
 		outbox_add(s, TODO_SHARE);
 	}
 }

@@ -22,10 +22,10 @@
 #include "ulps/pushed.h"
 #include "xts_private.h"
 
-#define BEQUEST_MAGIC 0x58545342u /* "XTSB" */
-#define BEQUEST_VERSION 4u
+#define RECORD_MAGIC 0x58545342u /* "XTSB" */
+#define RECORD_VERSION 4u
 
-struct bequest {
+struct socket_record {
 	uint32_t magic, version;
 	uint32_t number;           /* in the process that wrote it, or where to ask, there */
 	int32_t descriptor;        /* of the program; -1: none */
@@ -47,7 +47,7 @@ struct bequest {
 	char endpoint[ENDPOINT_BYTES]; /* empty: the process's */
 };
 
-int bequest_make(const char *name, unsigned flags)
+int record_make(const char *name, unsigned flags)
 {
 	int fd = memfd_create(name, flags);
 
@@ -105,12 +105,12 @@ static int write_unread(int memfd, struct xts_sock *s)
 	return r;
 }
 
-int bequest_write(int memfd, struct xts_sock *s, int descriptor)
+int record_write(int memfd, struct xts_sock *s, int descriptor)
 {
-	bool asks = s->inherited == INHERITED_ASK;
-	struct bequest b = {
-		.magic = BEQUEST_MAGIC, .version = BEQUEST_VERSION, .number = asks ? s->link_number : s->id,
-		.descriptor = descriptor, .uplink = asks ? inherit_pass_uplink(s->stack, true) : -1, .key = s->key,
+	bool asks = s->own.inherited == INHERITED_ASK;
+	struct socket_record b = {
+		.magic = RECORD_MAGIC, .version = RECORD_VERSION, .number = asks ? s->own.number_at_parent : s->id,
+		.descriptor = descriptor, .uplink = asks ? inherit_pass_uplink(s->stack, true) : -1, .key = s->own.key,
 		.receive_timeout_ns = s->receive_timeout_ns, .send_timeout_ns = s->send_timeout_ns,
 		.sent_bytes = s->sent_bytes, .received_bytes = s->received_bytes, .error = s->error, .linger_s = s->linger_s,
 		.backlog = s->backlog, .window = s->grant.window, .window_max = s->window_max,
@@ -137,12 +137,12 @@ int bequest_write(int memfd, struct xts_sock *s, int descriptor)
 	return r;
 }
 
-static int bequest_write_again(int memfd, struct xts_sock *s, int descriptor)
+static int record_write_again(int memfd, struct xts_sock *s, int descriptor)
 {
-	bool asks = s->inherited == INHERITED_ASK;
-	struct bequest b = {
-		.magic = BEQUEST_MAGIC, .version = BEQUEST_VERSION, .descriptor = descriptor, .again = true,
-		.number = asks ? s->link_number : s->id, .uplink = asks ? s->stack->parent.fd : -1,
+	bool asks = s->own.inherited == INHERITED_ASK;
+	struct socket_record b = {
+		.magic = RECORD_MAGIC, .version = RECORD_VERSION, .descriptor = descriptor, .again = true,
+		.number = asks ? s->own.number_at_parent : s->id, .uplink = asks ? s->stack->parent.fd : -1,
 	};
 
 	memcpy(b.endpoint, s->stack->endpoint, sizeof b.endpoint);
@@ -150,16 +150,16 @@ static int bequest_write_again(int memfd, struct xts_sock *s, int descriptor)
 }
 
 /* That the new program has it not, and why. */
-static void bequest_write_refused(int memfd, int error, int descriptor)
+static void record_write_refused(int memfd, int error, int descriptor)
 {
-	struct bequest b = {.magic = BEQUEST_MAGIC, .version = BEQUEST_VERSION, .descriptor = descriptor, .refused = error == EPROTO ? EIO : error}; /* EPROTO: of the memfd */
+	struct socket_record b = {.magic = RECORD_MAGIC, .version = RECORD_VERSION, .descriptor = descriptor, .refused = error == EPROTO ? EIO : error}; /* EPROTO: of the memfd */
 
 	(void)write_all(memfd, &b, sizeof b);
 }
 
-static bool is_sound(const struct bequest *b)
+static bool is_sound(const struct socket_record *b)
 {
-	if (b->magic != BEQUEST_MAGIC || b->version != BEQUEST_VERSION || b->endpoint[ENDPOINT_BYTES - 1])
+	if (b->magic != RECORD_MAGIC || b->version != RECORD_VERSION || b->endpoint[ENDPOINT_BYTES - 1])
 		return false;
 	if (b->refused)
 		return b->refused > 0 && b->refused < 4096; /* an errno */
@@ -197,7 +197,7 @@ static int read_unread(int memfd, struct xts_sock *s, uint32_t bytes)
 }
 
 /* They cover the bytes, only the last of them may be incomplete, and they are within the window. */
-static int read_pdus(int memfd, struct xts_sock *s, const struct bequest *b)
+static int read_pdus(int memfd, struct xts_sock *s, const struct socket_record *b)
 {
 	uint64_t bytes = 0, messages = 0;
 
@@ -224,27 +224,27 @@ static struct xts_sock *find_adopted(struct stack *st, uint32_t number)
 	struct xts_sock *s = NULL;
 
 	while ((s = table_next(st, s)))
-		if (s->open && s->link_number == number)
+		if (s->open && s->own.number_at_parent == number)
 			return s;
 	return NULL;
 }
 
-int bequest_read(struct stack *st, int memfd, struct xts_sock **out, bool is_child, int *descriptor)
+int record_read(struct stack *st, int memfd, struct xts_sock **out, bool is_child, int *descriptor)
 {
 	struct xts_sock *s = *out;
-	struct bequest b;
+	struct socket_record b;
 	int r = read_all(memfd, &b, sizeof b);
 
 	if (r != 1)
 		return r;
-	if (!is_sound(&b) || (is_child && b.number != s->link_number))
+	if (!is_sound(&b) || (is_child && b.number != s->own.number_at_parent))
 		return -EPROTO;
 	*descriptor = b.descriptor;
 	if (b.refused)
 		return is_child ? -EPROTO : -b.refused;
 	if (b.again) {
 		*out = is_child ? NULL : find_adopted(st, b.number);
-		return *out ? BEQUEST_AGAIN : -EBADF;
+		return *out ? RECORD_AGAIN : -EBADF;
 	}
 	if (!s)
 		s = *out = socket_make(st, b.family);
@@ -260,7 +260,7 @@ int bequest_read(struct stack *st, int memfd, struct xts_sock **out, bool is_chi
 	s->bound_address = b.bound_address;
 	s->v6only = b.v6only;
 	s->ulps = b.ulps;
-	s->key = b.key;
+	s->own.key = b.key;
 	s->state = b.state;
 	s->phase = b.phase;
 	s->error = b.error;
@@ -276,7 +276,7 @@ int bequest_read(struct stack *st, int memfd, struct xts_sock **out, bool is_chi
 	if (is_child)
 		return 1; /* what the child has set since the fork stays */
 	s->open = true;
-	s->link_number = b.number;
+	s->own.number_at_parent = b.number;
 	if (b.uplink >= 0)
 		inherit_adopt_uplink(st, b.uplink);
 	inherit_adopt(s, b.uplink >= 0 ? INHERITED_ASK : INHERITED_KEYED);
@@ -293,18 +293,18 @@ int bequest_read(struct stack *st, int memfd, struct xts_sock **out, bool is_chi
 /* --- exec --------------------------------------------------------------------------------------------------------------- */
 
 /* A listener that was not to be shared, or a bound socket, gets its key now. */
-static int bequeath_by_key(struct xts_sock *s)
+static int name_for_exec(struct xts_sock *s)
 {
 	struct call call = {.type = XTS_CMD_SHARE, .keep_ms = LISTENER_KEEP_MS};
 	int r;
 
-	if (s->inherited != NOT_INHERITED)
+	if (s->own.inherited != NOT_INHERITED)
 		return 0;
 	if (s->state == TCP_STATE_LISTEN ? !sharing_possible(s->stack) : !sharing_bound_possible(s->stack))
 		return -EOPNOTSUPP;
-	if (!s->key)
-		s->key = key_make();
-	call.key = s->key;
+	if (!s->own.key)
+		s->own.key = key_make();
+	call.key = s->own.key;
 	r = call_proxy(s, &call);
 	return r;
 }
@@ -314,14 +314,14 @@ static bool is_bound_only(const struct xts_sock *s)
 	return s->bound && s->proxy_id && !s->lost && s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED;
 }
 
-static int bequeath(struct xts_sock *s)
+static int give_up_for_exec(struct xts_sock *s)
 {
-	if (s->moved != NOT_MOVED)
+	if (s->own.moved != NOT_MOVED)
 		return -ENOTCONN;
 	if (share_by_key(s) || is_bound_only(s))
-		return bequeath_by_key(s);
-	if (s->inherited != NOT_INHERITED)
-		return s->taking ? -EBUSY : 0; /* as it is: its parent's, or keyed */
+		return name_for_exec(s);
+	if (s->own.inherited != NOT_INHERITED)
+		return s->own.taking ? -EBUSY : 0; /* as it is: its parent's, or keyed */
 	if (s->lost || s->phase == PHASE_UNCONNECTED || s->state == TCP_STATE_SYN_SENT)
 		return -EOPNOTSUPP;
 	if (s->state == TCP_STATE_ESTABLISHED)
@@ -329,17 +329,17 @@ static int bequeath(struct xts_sock *s)
 	return 0; /* what is left of an ended one */
 }
 
-static int bequeath_to(struct stack *st, int memfd, const struct xts_bequest *b)
+static int write_for_exec(struct stack *st, int memfd, const struct xts_exec_socket *b)
 {
 	struct xts_sock *s = table_open(st, b->number);
-	int r = s ? bequeath(s) : -EBADF;
+	int r = s ? give_up_for_exec(s) : -EBADF;
 
 	if (!r && (s = table_open(st, b->number)))
-		r = bequest_write(memfd, s, b->descriptor);
+		r = record_write(memfd, s, b->descriptor);
 	return r;
 }
 
-static bool is_again(const struct xts_bequest *sockets, unsigned i)
+static bool is_again(const struct xts_exec_socket *sockets, unsigned i)
 {
 	for (unsigned earlier = 0; earlier < i; earlier++)
 		if (sockets[earlier].number == sockets[i].number)
@@ -347,9 +347,9 @@ static bool is_again(const struct xts_bequest *sockets, unsigned i)
 	return false;
 }
 
-int xts_bequeath(const struct xts_bequest *sockets, unsigned count)
+int xts_exec_prepare(const struct xts_exec_socket *sockets, unsigned count)
 {
-	int memfd = bequest_make("xts-sockets", 0), r = 0;
+	int memfd = record_make("xts-sockets", 0), r = 0;
 
 	if (memfd < 0)
 		return finish(memfd);
@@ -357,16 +357,16 @@ int xts_bequeath(const struct xts_bequest *sockets, unsigned count)
 		struct stack *st = stack_enter_of(sockets[i].number);
 		struct xts_sock *s = is_again(sockets, i) ? table_open(st, sockets[i].number) : NULL;
 
-		r = s ? bequest_write_again(memfd, s, sockets[i].descriptor) : bequeath_to(st, memfd, &sockets[i]);
+		r = s ? record_write_again(memfd, s, sockets[i].descriptor) : write_for_exec(st, memfd, &sockets[i]);
 		if (r)
 			st->not_inherited++;
 		if (r && r != -ENOMEM && r != -ENOSPC)
-			bequest_write_refused(memfd, -r, sockets[i].descriptor);
+			record_write_refused(memfd, -r, sockets[i].descriptor);
 		stack_leave(st);
 	}
 	for (struct stack *st = process_stacks(); st; st = process_next(st)) {
 		stack_enter(st);
-		heirs_at_exit(st, false);
+		children_at_exit(st, false);
 		stack_settle(st);
 		stack_leave(st);
 	}
@@ -383,14 +383,14 @@ void xts_resume(int memfd)
 		stack_enter(st);
 		inherit_pass_uplink(st, false);
 		while ((s = table_next(st, s)))
-			if (s->moved == MOVING && s->key && !s->proxy_id)
+			if (s->own.moved == MOVING && s->own.key && !s->proxy_id)
 				inherit_take_back(s);
 		stack_leave(st);
 	}
 }
 
 /* Can the socket of a record come into this stack? What is still the parent's needs its link to that parent, or a place for it. */
-static bool takes(struct stack *st, const struct bequest *b)
+static bool takes(struct stack *st, const struct socket_record *b)
 {
 	int link;
 
@@ -404,7 +404,7 @@ static bool takes(struct stack *st, const struct bequest *b)
 static struct stack *stack_of_next(int memfd)
 {
 	struct stack *st, *own;
-	struct bequest b;
+	struct socket_record b;
 
 	process_start();
 	own = process_own_stack();
@@ -420,7 +420,7 @@ static struct stack *stack_of_next(int memfd)
 	return st ? st : own;
 }
 
-int xts_inherit_next(int memfd, struct xts_bequest *out)
+int xts_inherit_next(int memfd, struct xts_exec_socket *out)
 {
 	struct stack *st = stack_enter(stack_of_next(memfd));
 	struct xts_sock *s = NULL;
@@ -429,10 +429,10 @@ int xts_inherit_next(int memfd, struct xts_bequest *out)
 	out->descriptor = -1;
 	out->number = -1;
 	out->again = out->listens = false;
-	r = bequest_read(st, memfd, &s, false, &out->descriptor);
+	r = record_read(st, memfd, &s, false, &out->descriptor);
 	if (r == -EPROTO)
 		lseek(memfd, 0, SEEK_END); /* where the next one begins cannot be known */
-	if (s && r == BEQUEST_AGAIN) {
+	if (s && r == RECORD_AGAIN) {
 		out->number = (int)s->id;
 		out->again = true;
 		out->listens = s->state == TCP_STATE_LISTEN;
@@ -443,12 +443,12 @@ int xts_inherit_next(int memfd, struct xts_bequest *out)
 		out->number = (int)id;
 		out->listens = s->state == TCP_STATE_LISTEN;
 		/* A connection waits for nobody long. The rest is taken over when it is used. */
-		if (s->inherited == INHERITED_KEYED && !share_by_key(s))
+		if (s->own.inherited == INHERITED_KEYED && !share_by_key(s))
 			inherit_take(s);
 		if (s->id != id)
 			r = -EBADF;
 		else if (s->lost)
-			r = s->moved == MOVED ? -ENOTCONN : s->error ? -s->error : -ECONNRESET;
+			r = s->own.moved == MOVED ? -ENOTCONN : s->error ? -s->error : -ECONNRESET;
 	}
 	if (s && r < 0 && s->in_use)
 		socket_free(s);

@@ -159,7 +159,7 @@ static int begin(struct xts_sock *s, struct sending *o, int flags)
 
 static int why_not(const struct xts_sock *s)
 {
-	if (s->moved != NOT_MOVED)
+	if (s->own.moved != NOT_MOVED)
 		return -ENOTCONN;
 	return s->error || (s->shutdown & SEND_SHUTDOWN) ? -EPIPE : 0;
 }
@@ -248,7 +248,7 @@ ssize_t pdu_send(struct xts_sock *s, struct source *src, int flags, const struct
 	int r = 0;
 
 	channel_pump(s->stack); /* who only ever sends has to hear of the end, too */
-	if (s->state != TCP_STATE_ESTABLISHED && s->moved == NOT_MOVED)
+	if (s->state != TCP_STATE_ESTABLISHED && s->own.moved == NOT_MOVED)
 		r = send_wait_connected(s, blocking, deadline);
 	if (!r)
 		r = wait_for_turn(s, blocking, deadline);

@@ -174,7 +174,7 @@ static int check(const struct xts_sock *s)
 {
 	struct stack *st = s->stack;
 
-	if (s->moved != NOT_MOVED)
+	if (s->own.moved != NOT_MOVED)
 		return -ENOTCONN;
 	if (s->lost)
 		return -ENETDOWN;
@@ -343,7 +343,7 @@ static int handshake(struct xts_sock *s)
 	}
 	if (s->error)
 		return take_error(s);
-	return s->state == TCP_STATE_ESTABLISHED && s->moved == NOT_MOVED ? 0 : -ENOTCONN;
+	return s->state == TCP_STATE_ESTABLISHED && s->own.moved == NOT_MOVED ? 0 : -ENOTCONN;
 }
 
 int xts_ulp_handshake(int number)

@@ -224,11 +224,11 @@ def test_a_listener_is_kept_for_who_joins_later(worker: Worker, other_worker: Wo
         goodbye(first.host, error)
         worker.wait(lambda s: s.kept_listeners == 1 and s.listeners == 0, "not kept")
         with client(first.port) as early:  # the kernel goes on accepting
-            heir = joined(join(other_worker), key, 5)
-            assert {heir.offered().fields["peer"].port for _ in range(2)} == {port_of(offered), port_of(early)}
+            taker = joined(join(other_worker), key, 5)
+            assert {taker.offered().fields["peer"].port for _ in range(2)} == {port_of(offered), port_of(early)}
             assert worker.stats().kept_listeners == 0
             with client(first.port) as late:
-                assert heir.offered().fields["peer"].port == port_of(late)
+                assert taker.offered().fields["peer"].port == port_of(late)
 
 
 def test_a_kept_listener_ends_when_its_time_is_over(worker: Worker, join: Join) -> None:

@@ -32,7 +32,7 @@ from system.processes.programs.inheriting import (
 from system.sockets.programs.library_scripts import info, recv, send
 
 
-class Bequest(ctypes.Structure):
+class ExecSocket(ctypes.Structure):
     _fields_ = (("number", ctypes.c_int), ("descriptor", ctypes.c_int), ("again", ctypes.c_bool))
 
 
@@ -45,10 +45,10 @@ def after_exec(function: Callable[[Calls, dict[int, int]], None]) -> Callable[[C
     return function
 
 
-def bequeath(c: Calls, *sockets: int) -> int:
+def exec_prepare(c: Calls, *sockets: int) -> int:
     """The sockets are given up; their descriptors shall be 100, 101 …"""
-    array = (Bequest * len(sockets))(*(Bequest(s, 100 + i) for i, s in enumerate(sockets)))
-    memfd = c.call("bequeath", array, len(sockets))
+    array = (ExecSocket * len(sockets))(*(ExecSocket(s, 100 + i) for i, s in enumerate(sockets)))
+    memfd = c.call("exec_prepare", array, len(sockets))
     assert memfd >= 0, memfd
     return memfd
 
@@ -62,7 +62,7 @@ def take_over(c: Calls, memfd: int) -> tuple[dict[int, int], list[tuple[int, int
     """The sockets by descriptor; and the lost ones, with their errno."""
     got: dict[int, int] = {}
     lost = []
-    out = Bequest()
+    out = ExecSocket()
     while r := c.call("inherit_next", memfd, ctypes.byref(out)):
         if r == 1:
             assert out.again == (out.number in got.values())
@@ -93,7 +93,7 @@ def exec_keeps_a_connection_and_a_listener(c: Calls) -> None:
         assert recv(c, connection, 1000, socket.MSG_WAITALL) == PATTERN[:1000]
         assert c.call("ioctl", connection, 0x5421, ctypes.byref(ctypes.c_int(1))) == 0
         poll(c, connection)
-        execute(serves_on, bequeath(c, connection, s))
+        execute(serves_on, exec_prepare(c, connection, s))
 
     child = Child(c, program)
     (port,) = struct.unpack("=H", told.wait(2))
@@ -119,7 +119,7 @@ def fork_and_exec_with_a_connection(c: Calls) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as peer:
         peer.sendall(b"to whoever reads")
         connection = accept(c, s)
-        child = Child(c, lambda: execute(serves_once, bequeath(c, connection)))
+        child = Child(c, lambda: execute(serves_once, exec_prepare(c, connection)))
         assert c.call("close", connection) == 0
         assert kernel_receive_all(peer) == b"inetd"
         child.wait()
@@ -139,7 +139,7 @@ def exec_with_several_descriptors_of_a_socket(c: Calls) -> None:
     s, peer = c.connected()
     other, _ = listen(c)
     peer.sendall(b"to the other")
-    child = Child(c, lambda: execute(has_duplicates, bequeath(c, s, other, s, s)))
+    child = Child(c, lambda: execute(has_duplicates, exec_prepare(c, s, other, s, s)))
     assert kernel_receive_all(peer) == b"by the third"
     child.wait()
     peer.close()
@@ -157,7 +157,7 @@ def fork_and_exec_of_a_program_that_uses_nothing(c: Calls) -> None:
     s, peer = c.connected()
     peer.sendall(b"before")
     poll(c, s)
-    Child(c, lambda: execute(uses_nothing, bequeath(c, listener, s))).wait()
+    Child(c, lambda: execute(uses_nothing, exec_prepare(c, listener, s))).wait()
     assert recv(c, s, 100) == b"before"
     assert send(c, s, b"still mine") == 10 and peer.recv(100) == b"still mine"
     assert c.call("close", s) == 0
@@ -180,7 +180,7 @@ def upgrade_under_load(c: Calls) -> None:
     s, port = listen(c)
     old = Child(c, lambda: serve_names(c, s, b"old", 40))
     seen = Counter(ask(port) for _ in range(10))
-    new = Child(c, lambda: execute(listens_too, bequeath(c, s)))
+    new = Child(c, lambda: execute(listens_too, exec_prepare(c, s)))
     seen += Counter(ask(port) for _ in range(70))
     assert seen == {b"old": 40, b"new": 40}, seen
     for child in (old, new):
@@ -195,7 +195,7 @@ def exec_fails(c: Calls) -> None:
     peer.sendall(PATTERN[:100_000])
     assert recv(c, t, 1000, socket.MSG_WAITALL) == PATTERN[:1000]
     fds = open_descriptors()
-    memfd = bequeath(c, s, t)
+    memfd = exec_prepare(c, s, t)
     try:
         os.execv("/nonexistent", ["nonexistent"])
     except FileNotFoundError:
@@ -221,7 +221,7 @@ def exec_without_a_proxy(c: Calls) -> None:
     def program() -> None:
         s, _peer = c.connected()
         t, _other = c.connected()
-        memfd = bequeath(c, s, t)
+        memfd = exec_prepare(c, s, t)
         os.environ["XTS_ENDPOINT"] = "/nowhere"
         execute(says_what_is_lost, memfd)
 
@@ -243,7 +243,7 @@ def exec_loses_what_cannot_be_kept(c: Calls) -> None:
     optioned = c.create()
     raw = ctypes.byref(ctypes.c_int(1))
     assert c.call("setsockopt", optioned, socket.SOL_SOCKET, socket.SO_KEEPALIVE, raw, 4) == 0
-    Child(c, lambda: execute(finds_some, bequeath(c, optioned, s))).wait()
+    Child(c, lambda: execute(finds_some, exec_prepare(c, optioned, s))).wait()
     assert peer.recv(1) == b"x"
 
 
@@ -264,7 +264,7 @@ def exec_keeps_what_was_bound(c: Calls) -> None:
         found = c.name("getsockname", bound)
         assert found
         told.tell(struct.pack("=H", found[1]))
-        execute(listens_on_what_was_bound, bequeath(c, bound))
+        execute(listens_on_what_was_bound, exec_prepare(c, bound))
 
     child = Child(c, program)
     (port,) = struct.unpack("=H", told.wait(2))
@@ -279,6 +279,6 @@ def nonsense_is_refused(c: Calls) -> None:
         memfd = os.memfd_create("nonsense")
         os.write(memfd, content)
         os.lseek(memfd, 0, os.SEEK_SET)
-        assert c.call("inherit_next", memfd, ctypes.byref(Bequest())) == -errno.EPROTO
-        assert c.call("inherit_next", memfd, ctypes.byref(Bequest())) == 0
+        assert c.call("inherit_next", memfd, ctypes.byref(ExecSocket())) == -errno.EPROTO
+        assert c.call("inherit_next", memfd, ctypes.byref(ExecSocket())) == 0
     assert info(c).sockets == 0

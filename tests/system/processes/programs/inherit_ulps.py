@@ -16,7 +16,7 @@ from beds.calls import Calls, address
 from beds.libc_structs import Header, Vector
 from beds.ulp_calls import end_peek, error, peek, push, recvmsg, sendmsg, sequenced
 from beds.ulp_calls import tell as tell_item
-from system.processes.programs.inherit_exec import after_exec, bequeath, execute, finds_some
+from system.processes.programs.inherit_exec import after_exec, exec_prepare, execute, finds_some
 from system.processes.programs.inheriting import (
     PATIENCE_S,
     PATTERN,
@@ -123,7 +123,7 @@ def tls_after_exec(c: Calls, sockets: dict[int, int]) -> None:
 @script
 def tls_moves_to_the_next_program(c: Calls) -> None:
     s, peer = tls_partly_read(c)
-    child = Child(c, lambda: execute(tls_after_exec, bequeath(c, s)))
+    child = Child(c, lambda: execute(tls_after_exec, exec_prepare(c, s)))
     tls_peer_talks(peer)
     child.wait()
 
@@ -213,7 +213,7 @@ def pdus_after_exec(c: Calls, sockets: dict[int, int]) -> None:
 @script
 def pdus_move_to_the_next_program(c: Calls) -> None:
     s, peer = pdus_partly_read(c)
-    child = Child(c, lambda: execute(pdus_after_exec, bequeath(c, s)))
+    child = Child(c, lambda: execute(pdus_after_exec, exec_prepare(c, s)))
     pdu_peer_talks(peer)
     child.wait()
 
@@ -320,7 +320,7 @@ def peek_mode_is_not_kept_over_exec(c: Calls) -> None:
     def program() -> None:
         mine, _ = c.connected()
         assert peek(c, mine) == 0
-        execute(finds_some, bequeath(c, mine, s))
+        execute(finds_some, exec_prepare(c, mine, s))
 
     Child(c, program).wait()
     assert peer.recv(1) == b"x"
