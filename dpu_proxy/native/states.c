@@ -21,6 +21,7 @@
 #define CARRIES (F(READ_TO_END) | F(WRITABLE) | F(ACCEPTED))
 #define CARRIED (CARRIES | F(EOS_TOLD) | F(FIN_WANTED) | F(FIN_DONE) | F(MORE) | F(SPILLED))
 
+/* clang-format off */
 static const struct xts_state_rule states[CONNECTION_STATES] = {
 	[CONNECTION_IDLE] = { "idle", "A socket that is not connected: made by BIND or an option, or its connect has failed.",
 		.may = ALWAYS | CLOSED | F(CONNECT_REPLY) },
@@ -38,6 +39,7 @@ static const struct xts_state_rule states[CONNECTION_STATES] = {
 	[CONNECTION_FREED] = { "freed", "Only its memory is there, until events that were fetched before have been handled.",
 		.may = UINT32_MAX, .must = F(NO_SOCKET) },
 };
+/* clang-format on */
 
 static const struct xts_state_flag flags[CONNECTION_FLAG_COUNT] = {
 #define FLAG_TEXT(field, bit, meaning) { #field, meaning },

@@ -138,6 +138,7 @@ static const struct call of_parsers[] = {
 
 /* What the sanitizers' run-time libraries call: stacks for signals, looks at their own threads and memory, reports. */
 #ifdef SANITIZED
+/* clang-format off */
 static const struct call of_sanitizers[] = {
 	ANY(sigaltstack), ANY(gettid), ANY(getppid), ANY(pipe2), ANY(tgkill), ANY(rt_sigaction), ANY(sched_yield),
 	ANY(prlimit64), ANY(sched_getaffinity), ANY(sysinfo), ANY(readlinkat), ANY(set_robust_list), ANY(mincore), ANY(rt_sigreturn),
@@ -145,6 +146,7 @@ static const struct call of_sanitizers[] = {
 	ANY(readlink), ANY(pipe), ANY(getrlimit), ANY(open), /* of /proc/self/maps: where a thread's stack is */
 #endif
 };
+/* clang-format on */
 #endif
 
 /* --- the program of the filter ------------------------------------------------------------------------------------ */

@@ -65,6 +65,7 @@ int __poll(struct pollfd *fds, nfds_t count, int timeout_ms);
 int __select(int count, fd_set *readable, fd_set *writable, fd_set *exceptional, struct timeval *timeout);
 
 /* What a C library may lack comes last: see real.c. */
+/* clang-format off */
 #define XTS_REAL_CALLS(X) \
 	X(socket) X(bind) X(connect) X(listen) X(accept4) X(shutdown) X(close) \
 	X(getsockname) X(getpeername) X(getsockopt) X(setsockopt) X(fcntl) X(ioctl) \
@@ -80,6 +81,7 @@ int __select(int count, fd_set *readable, fd_set *writable, fd_set *exceptional,
 	X(fopen) X(fopen64) X(pipe) X(pipe2) X(socketpair) X(eventfd) X(memfd_create) X(timerfd_create) X(signalfd) \
 	X(inotify_init) X(inotify_init1) \
 	X(closefrom) X(close_range) X(execveat) X(epoll_pwait2)
+/* clang-format on */
 
 #define XTS_REAL_AS_POINTER(name) __typeof__(name) *name; /* NOLINT(bugprone-macro-parentheses) */
 struct real {

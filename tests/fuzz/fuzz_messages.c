@@ -48,6 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	}
 	ENSURE((xts_type_bytes(head.type) != 0) == (strcmp(xts_type_name(head.type), "unknown") != 0));
 	switch (head.type) {
+	/* clang-format off */
 	case XTS_CMD_CONNECT: PAYLOAD_WITHIN(connect, XTS_CONNECT_BYTES, data, bytes); break;
 	case XTS_REPLY_CONNECT_ACK: ROUND_TRIP(connect_ack, XTS_CONNECT_ACK_BYTES, data, bytes); break;
 	case XTS_CMD_LISTEN: ROUND_TRIP(listen, XTS_LISTEN_BYTES, data, bytes); break;
@@ -80,6 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	case XTS_REPLY_RECV_PDU: PAYLOAD_WITHIN(recv_pdu, XTS_RECV_PDU_BYTES, data, bytes); break;
 	case XTS_CMD_GIVE_BACK: PAYLOAD_WITHIN(give_back, XTS_GIVE_BACK_BYTES, data, bytes); break;
 	case XTS_RELAY_CARRIED: PAYLOAD_WITHIN(carried, XTS_CARRIED_BYTES, data, bytes); break;
+	/* clang-format on */
 	default:
 		/* A message added to the table must be added here. */
 		ENSURE(!xts_type_bytes(head.type) || head.type == XTS_LINK_FRAME_ACK);

@@ -127,6 +127,7 @@ static const char *rsa_operation(int operation)
 
 typedef void function(void);
 #define OF(number, name) { number, (function *)(name) }
+/* clang-format off */
 #define KEYS_OF(kind, name) \
 	static void *kind##_new(void *context) \
 	{ \
@@ -151,6 +152,7 @@ KEYS_OF(rsa_pss, "RSA-PSS") OF(OSSL_FUNC_KEYMGMT_QUERY_OPERATION_NAME, rsa_opera
 KEYS_OF(ec, "EC") OF(OSSL_FUNC_KEYMGMT_QUERY_OPERATION_NAME, ec_operation), END_OF_KEYS;
 KEYS_OF(ed25519, "ED25519") END_OF_KEYS;
 KEYS_OF(ed448, "ED448") END_OF_KEYS;
+/* clang-format on */
 
 static const OSSL_ALGORITHM keys[] = {
 	{ "RSA:rsaEncryption", "provider=xts-keys", rsa_keys, NULL },

@@ -13,12 +13,14 @@
 
 #include "tls_keys.h"
 
+/* clang-format off */
 static const struct tls_cipher ciphers[] = {
 	{ .type = TLS_CIPHER_AES_GCM_128, .evp = EVP_aes_128_gcm, .iv_bytes = 8, .key_bytes = 16, .salt_bytes = 4, .explicit_bytes = 8 },
 	{ .type = TLS_CIPHER_AES_GCM_256, .evp = EVP_aes_256_gcm, .iv_bytes = 8, .key_bytes = 32, .salt_bytes = 4, .explicit_bytes = 8 },
 	{ .type = TLS_CIPHER_AES_CCM_128, .evp = EVP_aes_128_ccm, .iv_bytes = 8, .key_bytes = 16, .salt_bytes = 4, .explicit_bytes = 8, .ccm = true },
 	{ .type = TLS_CIPHER_CHACHA20_POLY1305, .evp = EVP_chacha20_poly1305, .iv_bytes = 12, .key_bytes = 32 },
 };
+/* clang-format on */
 
 const struct tls_cipher *tls_cipher_find(uint16_t type)
 {
