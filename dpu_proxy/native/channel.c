@@ -94,6 +94,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		return error;
 	}
 	ch->tenant = tenant_hold(tenant);
+	ch->number = ++worker->channel_numbers;
 	list_append(&worker->channels, &ch->member);
 	worker->stats.channels++;
 	*out = ch;
@@ -260,7 +261,7 @@ static uint32_t receive_batch(struct channel *ch, int *last)
 	uint64_t left_ns = w->turn_end_ns - w->now_ns;
 	uint32_t taken = 0, max = account_frames(&ch->account, list_empty(&ch->ready) ? left_ns : left_ns / 2, CHANNEL_BATCH);
 
-	while (taken < max && !ch->ending && !ch->refusing && ch->batch_used < CHANNEL_BATCH &&
+	while (taken < max && !ch->ending && !ch->refusing && !ch->binding && ch->batch_used < CHANNEL_BATCH &&
 	       ch->batch_bytes < BATCH_BYTES) {
 		*last = receive_one(ch);
 		if (*last <= 0)
@@ -294,6 +295,10 @@ bool channel_receive(struct channel *ch)
 	}
 	if (ch->refusing) { /* what its host has sent after it finds the address free */
 		connection_close_listener(ch->refusing);
+		return true;
+	}
+	if (ch->binding) {
+		command_bind_goes_on(ch);
 		return true;
 	}
 	taken = receive_batch(ch, &last);

@@ -140,6 +140,7 @@ struct channel {
 	struct list member;       /* on worker->channels */
 	struct worker_state *worker;
 	struct xts_queue *queue;
+	uint64_t number;          /* larger than those of the channels before it */
 	struct xts_queue *bundle; /* the same where frames are packets (xts_bundle_wrap()), else NULL */
 	struct xts_link link;
 	uint32_t queue_id;
@@ -151,6 +152,8 @@ struct channel {
 	bool epoch_live;          /* the link is up and nothing has ended it yet */
 	struct connection *refusing; /* a listener that its host has closed, whose backlog is being reset; NULL: none */
 	bool refusing_unwaited;   /* nobody waits for its CLOSED */
+	struct connection *binding; /* it waits for kept listeners on its address to be closed (bind.c); NULL: none */
+	struct xts_bind bind;     /* what its host has asked for */
 	bool ending;              /* connections of an epoch that is over are being closed (ending.c) */
 	bool ending_reset;        /* by reset */
 	bool dying;               /* to be freed at the end of a round, when nothing is ending any more */
@@ -172,6 +175,7 @@ struct channel {
 	uint32_t connection_count, listener_count;
 	uint64_t window_bytes;    /* sum of the windows granted */
 	uint64_t ulp_bytes;       /* kept by the protocols of all connections */
+	uint64_t spill_bytes;     /* in their spill buffers */
 	struct id_slot *ids;
 	uint32_t id_count, id_used, id_free; /* room, ever used, head of the free list (0: none) */
 
@@ -231,6 +235,13 @@ void command_reply_local(struct channel *ch, uint8_t type, uint32_t xts_socket, 
 struct connection *command_target(struct channel *ch, uint32_t id, uint32_t xts_socket, uint32_t domain, int *error);
 /* Does policy allow it? Counts if not. */
 bool command_allowed(struct channel *ch, enum xts_policy_action action, const struct xts_endpoint *endpoint);
+
+/* --- bind.c ------------------------------------------------------------------------------------------------------- */
+
+/* Goes on with the BIND that channel->binding waits for. */
+void command_bind_goes_on(struct channel *ch);
+/* Names the address and port that the kernel has picked: nobody else has them. 0 or an errno. */
+int connection_name_what_is_bound(struct connection *c);
 
 /* --- identifier.c ----------------------------------------------------------------------------------------------- */
 
@@ -357,6 +368,8 @@ struct unowned {
 	struct list orphans;      /* the oldest first */
 	struct list noted;        /* of them: something has happened to them */
 	struct list drains;       /* parked connections (share.h) of which TCP takes more */
+	struct list expired;      /* what was kept for too long (keyed.kept): to be ended; under the registry's lock */
+	bool expiring;            /* there may be some: a reference */
 	uint32_t references;
 };
 
@@ -368,6 +381,23 @@ void unowned_reap(struct worker_state *w);
 bool unowned_has_work(const struct unowned *u);
 /* One parked connection writes some of what it has. */
 void unowned_drain_some(struct unowned *u, struct worker_state *w);
+
+/* --- walk.c ------------------------------------------------------------------------------------------------------- */
+
+/* Where it has got to. What is there from its first round to its last is met once; begins as { 0 }. */
+struct walk {
+	uint64_t number;          /* of the channel */
+	uint32_t index;           /* connections of it that were passed */
+	struct list *node;        /* the channel, or the end of the list: only in this round */
+};
+
+/* First in each round. */
+void walk_goes_on(struct walk *at, struct worker_state *w);
+/* The channel, or NULL: there are no more. */
+struct channel *walk_channel(struct walk *at, struct worker_state *w);
+void walk_leaves_channel(struct walk *at);
+/* The connection, of any channel, or NULL: there are no more. The same again until at->index++. */
+struct connection *walk_connection(struct walk *at, struct worker_state *w);
 
 struct sockaddr_storage;
 
@@ -387,6 +417,8 @@ void listener_close(struct connection *l);
 /* Resets what the kernel has accepted and nobody has taken, until the turn is over. True when there is nothing more of
  * it: closing the socket is quick then. To close it with 4,000 in its backlog took the kernel 33 to 69 ms. */
 bool listener_refuse_some(struct connection *l);
+/* The same for one. False: there is none. */
+bool backlog_refuse_one(int listener_fd);
 /* The host has answered the announcement of c, or will not any more. */
 void listener_offer_ends(struct connection *c);
 
@@ -406,10 +438,11 @@ void socket_peer(int fd, struct xts_endpoint *endpoint);
 
 #include "log.h"
 
-/* Runs a function in the worker's thread between two rounds, and waits for it. */
-void worker_request(struct xts_worker *worker, void (*run)(struct worker_state *w, void *argument), void *argument);
-/* Waits for XTS_ANSWER_MS at most: 0, or -ETIMEDOUT, and the function is not run. */
-int worker_ask(struct xts_worker *worker, void (*run)(struct worker_state *w, void *argument), void *argument);
+/* Runs a function in the worker's thread between two rounds, again in each round while it returns true, and waits for
+ * it. The function stops when worker_turn_is_over(). */
+void worker_request(struct xts_worker *worker, bool (*run)(struct worker_state *w, void *argument), void *argument);
+/* Waits for XTS_ANSWER_MS at most: 0, or -ETIMEDOUT, and the function is not run (again). */
+int worker_ask(struct xts_worker *worker, bool (*run)(struct worker_state *w, void *argument), void *argument);
 
 struct worker_state { /* what channels and connections see of their worker */
 	struct xts_worker_config config;
@@ -420,6 +453,7 @@ struct worker_state { /* what channels and connections see of their worker */
 	uint64_t now_ns;
 	bool draining;
 	struct list channels, unowned;
+	uint64_t channel_numbers; /* given so far */
 	struct list cut;          /* orphans of this worker that are to be reset; under the lock of orphan.c */
 	struct connection *dead;  /* freed this round: epoll may still point at them */
 	struct trim trim;
@@ -430,7 +464,6 @@ struct worker_state { /* what channels and connections see of their worker */
 	uint64_t turn_end_ns;     /* of the present turn */
 	/* what this worker keeps while nobody holds it (share.h); under the registry's lock */
 	struct list kept;
-	struct list expired;      /* for too long: to be ended; likewise */
 	uint32_t kept_count[2];   /* by enum keyed_kind; likewise */
 	uint64_t keep_deadline_ns; /* nothing kept has to be ended before */
 	struct parked *husks;     /* of what was parked here, to be freed; under the registry's lock */
@@ -460,7 +493,8 @@ bool turns_send(struct worker_state *w); /* frees channels that are dying */
 /* A configuration with rules and references of its own: 0 or -ENOMEM. */
 int worker_copy_config(struct xts_worker_config *to, const struct xts_worker_config *from);
 void worker_free_config(struct xts_worker_config *config);
-/* No newcomers from now on. */
-void worker_drain(struct worker_state *w);
+/* No newcomers from now on. True: there are more listeners to be closed than the turn had time for. at begins as
+ * { 0 }. */
+bool worker_drain(struct worker_state *w, struct walk *at);
 
 #endif

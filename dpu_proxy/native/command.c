@@ -192,17 +192,6 @@ enum command_result command_connect(struct channel *ch, const struct xts_head *h
 	return COMMAND_REPLIES;
 }
 
-/* Names the address and port that the kernel has picked: nobody else has them. */
-static int name_what_is_bound(struct connection *c)
-{
-	struct xts_endpoint local;
-	int error;
-
-	socket_local(c->fd, &local);
-	c->name = name_take(c->tenant, &local, &error);
-	return error;
-}
-
 static int listen_start(struct connection *c, const struct xts_listen *m)
 {
 	struct channel *ch = c->channel;
@@ -233,7 +222,7 @@ static int listen_start(struct connection *c, const struct xts_listen *m)
 	if (c->shared)
 		share_listens(c);
 	if (!c->name)
-		(void)name_what_is_bound(c); /* without memory it is nobody's name */
+		(void)connection_name_what_is_bound(c); /* without memory it is nobody's name */
 	c->readable = true;
 	connection_wake(c);
 	return -connection_watch(c);
@@ -250,53 +239,6 @@ enum command_result command_listen(struct channel *ch, const struct xts_head *he
 	if (c)
 		error = ch->worker->draining ? command_refuse(ch, XTS_REFUSED_STOPPING) : listen_start(c, m);
 	command_reply_local(ch, XTS_REPLY_LISTEN_ACK, m->xts_socket, m->token, c, error);
-	return COMMAND_REPLIES;
-}
-
-/* To an address or a port of the device policy has to agree; not to those that the kernel picks for whoever connects.
- * What another tenant is bound to is in use, whatever options allow to share. A listener that the tenant only keeps,
- * for whoever joins it, gives way. */
-static int bind_here(struct connection *c, const struct xts_endpoint *local, const struct sockaddr_storage *address,
-		     socklen_t length)
-{
-	struct name *name;
-	int error;
-
-	if ((local->port || !endpoint_is_unspecified(local)) && !command_allowed(c->channel, XTS_POLICY_LISTEN, local))
-		return EACCES;
-	name = name_take(c->tenant, local, &error);
-	if (!name)
-		return error;
-	error = bind(c->fd, (const struct sockaddr *)address, length) ? errno : 0;
-	if ((!error || error == EADDRINUSE) && share_gives_way(c->tenant, local) && error)
-		error = bind(c->fd, (const struct sockaddr *)address, length) ? errno : 0;
-	if (error || c->name) {
-		name_release(name);
-		return error;
-	}
-	if (local->port) {
-		c->name = name;
-		return 0;
-	}
-	name_release(name);
-	return name_what_is_bound(c);
-}
-
-enum command_result command_bind(struct channel *ch, const struct xts_head *head, const struct xts_bind *m,
-				 struct batch_entry *e)
-{
-	struct sockaddr_storage address;
-	struct connection *c;
-	int error;
-
-	(void)e;
-	c = command_target(ch, head->id, m->xts_socket, m->domain, &error);
-	if (c) {
-		socklen_t length = endpoint_to_sockaddr(&m->local, &address);
-
-		error = !length ? EAFNOSUPPORT : bind_here(c, &m->local, &address, length);
-	}
-	command_reply_local(ch, XTS_REPLY_BIND_ACK, m->xts_socket, m->token, c, error);
 	return COMMAND_REPLIES;
 }
 

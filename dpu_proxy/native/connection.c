@@ -141,6 +141,8 @@ void connection_free(struct connection *c, bool reset)
 		identifier_release(c->channel, c->proxy_id);
 		if (c->channel->refusing == c)
 			c->channel->refusing = NULL;
+		if (c->channel->binding == c)
+			c->channel->binding = NULL;
 	}
 	outgoing_free(&c->out);
 	pushed_free(c->pushed);
@@ -419,7 +421,7 @@ static void close_at_once(struct connection *c)
 void connection_close_listener(struct connection *c)
 {
 	c->channel->refusing = c;
-	if ((!c->shared || share_would_end(c, true)) && !listener_refuse_some(c))
+	if (c->shared ? !share_end_some(c, true) : !listener_refuse_some(c))
 		return;
 	c->channel->refusing = NULL;
 	if (c->shared)

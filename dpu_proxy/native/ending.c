@@ -42,7 +42,9 @@ static void end_one(struct channel *ch)
 {
 	struct connection *c = next_to_end(ch);
 
-	if (c->state == CONNECTION_LISTENER && (!c->shared || share_would_end(c, false)) && !listener_refuse_some(c))
+	if (c->shared && !share_end_some(c, false))
+		return;
+	if (c->state == CONNECTION_LISTENER && !c->shared && !listener_refuse_some(c))
 		return;
 	if (c->listener && c->listener->shared)
 		share_give_back(c);
@@ -92,6 +94,7 @@ void channel_end_epoch(struct channel *ch, bool reset)
 	}
 	batch_drop(ch);
 	ch->reply_count = 0;
+	ch->binding = NULL;
 	ch->epoch_live = false;
 	ch->worker->stats.channels_up--;
 	ch->ending = true;

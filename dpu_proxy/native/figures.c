@@ -1,16 +1,17 @@
-/* What the supervisor reads of a worker: taken between two rounds, so that it is one consistent moment. */
+/* What the supervisor reads of a worker: taken between two rounds, a listing some at a time (requests.c). */
 #include <string.h>
 #include <sys/socket.h>
 
 #include "pushed.h"
 #include "share.h"
 
-static void run_stats(struct worker_state *w, void *argument)
+static bool run_stats(struct worker_state *w, void *argument)
 {
 	struct xts_worker_stats *out = argument;
 
 	*out = w->stats;
 	registry_stats(w, out);
+	return false;
 }
 
 int xts_worker_stats(struct xts_worker *worker, struct xts_worker_stats *out)
@@ -21,47 +22,47 @@ int xts_worker_stats(struct xts_worker *worker, struct xts_worker_stats *out)
 struct listing {
 	void *out;
 	uint32_t max, found;
+	struct walk at;
 };
 
-static uint64_t channel_spill_bytes(const struct channel *ch)
+static void list_channel(struct listing *l, const struct channel *ch)
 {
-	const struct list *node;
-	uint64_t bytes = 0;
+	struct xts_channel_stats *out = l->out;
 
-	for (node = ch->connections.next; node != &ch->connections; node = node->next)
-		bytes += list_entry(node, struct connection, member)->out.spill.bytes;
-	return bytes;
+	if (l->found++ >= l->max)
+		return;
+	out += l->found - 1;
+	*out = (struct xts_channel_stats){
+		.queue_id = ch->queue_id,
+		.relayed = ch->relayed.number,
+		.link_state = ch->link.state,
+		.link_error = ch->link.error,
+		.pid = ch->link.config.pid,
+		.connections = ch->connection_count,
+		.listeners = ch->listener_count,
+		.frame_credits = xts_link_credits(&ch->link),
+		.window_bytes = ch->window_bytes,
+		.spill_bytes = ch->spill_bytes,
+		.ulp_bytes = ch->ulp_bytes,
+		.link = ch->link.stats,
+		.queue = ch->queue->stats,
+	};
+	memcpy(out->tenant, ch->tenant->name, sizeof out->tenant);
 }
 
-static void run_channels(struct worker_state *w, void *argument)
+static bool run_channels(struct worker_state *w, void *argument)
 {
 	struct listing *l = argument;
-	struct xts_channel_stats *out = l->out;
-	struct list *node;
+	const struct channel *ch;
 
-	for (node = w->channels.next; node != &w->channels; node = node->next) {
-		const struct channel *ch = list_entry(node, struct channel, member);
-
-		if (l->found < l->max) {
-			out[l->found] = (struct xts_channel_stats){
-				.queue_id = ch->queue_id,
-				.relayed = ch->relayed.number,
-				.link_state = ch->link.state,
-				.link_error = ch->link.error,
-				.pid = ch->link.config.pid,
-				.connections = ch->connection_count,
-				.listeners = ch->listener_count,
-				.frame_credits = xts_link_credits(&ch->link),
-				.window_bytes = ch->window_bytes,
-				.spill_bytes = channel_spill_bytes(ch),
-				.ulp_bytes = ch->ulp_bytes,
-				.link = ch->link.stats,
-				.queue = ch->queue->stats,
-			};
-			memcpy(out[l->found].tenant, ch->tenant->name, sizeof out->tenant);
-		}
-		l->found++;
+	walk_goes_on(&l->at, w);
+	while ((ch = walk_channel(&l->at, w))) {
+		list_channel(l, ch);
+		walk_leaves_channel(&l->at);
+		if (worker_turn_is_over(w))
+			return true;
 	}
+	return false;
 }
 
 int xts_worker_channels(struct xts_worker *worker, struct xts_channel_stats *out, uint32_t max)
@@ -102,16 +103,19 @@ static void list_connection(struct listing *l, const struct channel *ch, const s
 	socket_peer(c->fd, &out->peer);
 }
 
-static void run_connections(struct worker_state *w, void *argument)
+static bool run_connections(struct worker_state *w, void *argument)
 {
-	struct list *node, *member;
+	struct listing *l = argument;
+	const struct connection *c;
 
-	for (node = w->channels.next; node != &w->channels; node = node->next) {
-		const struct channel *ch = list_entry(node, struct channel, member);
-
-		for (member = ch->connections.next; member != &ch->connections; member = member->next)
-			list_connection(argument, ch, list_entry(member, struct connection, member));
+	walk_goes_on(&l->at, w);
+	while ((c = walk_connection(&l->at, w))) {
+		list_connection(l, c->channel, c);
+		l->at.index++;
+		if (worker_turn_is_over(w))
+			return true;
 	}
+	return false;
 }
 
 int xts_worker_connections(struct xts_worker *worker, struct xts_connection_stats *out, uint32_t max)

@@ -46,21 +46,26 @@ void listener_close(struct connection *l)
 	l->readable = false;
 }
 
+bool backlog_refuse_one(int listener_fd)
+{
+	int fd = accept4(listener_fd, NULL, NULL, SOCK_CLOEXEC);
+
+	if (fd < 0)
+		return is_passing(errno);
+	reset_and_close(fd);
+	return true;
+}
+
 bool listener_refuse_some(struct connection *l)
 {
 	if (l->fd < 0)
 		return true;
 	(void)listen(l->fd, 0); /* nobody joins them */
-	for (;;) {
-		int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC);
-
-		if (fd >= 0)
-			reset_and_close(fd);
-		else if (!is_passing(errno))
-			return true;
+	while (backlog_refuse_one(l->fd)) {
 		if (worker_turn_is_over(l->worker))
 			return false;
 	}
+	return true;
 }
 
 /* --- announcing ------------------------------------------------------------------------------------------------------ */
@@ -203,6 +208,9 @@ bool listener_send(struct connection *l, uint32_t budget)
 			xts_queue_abandon(to->channel->queue, &slot); /* it shakes hands, or has failed */
 		else
 			listener_announce(to, c, &from, &slot);
+		/* One may cost 100 us: the end of another, for its room, and its protocols. */
+		if (worker_turn_is_over(l->worker))
+			break;
 	}
 	return true;
 }

@@ -46,12 +46,13 @@ struct add_channel {
 	int result;
 };
 
-static void run_add_channel(struct worker_state *w, void *argument)
+static bool run_add_channel(struct worker_state *w, void *argument)
 {
 	struct add_channel *a = argument;
 	struct channel *ch;
 
 	a->result = channel_open(&ch, w, a->queue, a->life_fd, a->queue_id, a->tenant);
+	return false;
 }
 
 int xts_worker_add_channel(struct xts_worker *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id,
@@ -63,7 +64,7 @@ int xts_worker_add_channel(struct xts_worker *worker, struct xts_queue *queue, i
 	return a.result;
 }
 
-static void run_remove_channel(struct worker_state *w, void *argument)
+static bool run_remove_channel(struct worker_state *w, void *argument)
 {
 	struct list *node = w->channels.next;
 
@@ -77,6 +78,7 @@ static void run_remove_channel(struct worker_state *w, void *argument)
 		channel_end_epoch(ch, true);
 		ch->dying = true; /* freed when the GOODBYE has left, and all have ended */
 	}
+	return false;
 }
 
 int xts_worker_remove_channel(struct xts_worker *worker, uint32_t queue_id)
@@ -85,13 +87,14 @@ int xts_worker_remove_channel(struct xts_worker *worker, uint32_t queue_id)
 	return 0;
 }
 
-static void run_configure(struct worker_state *w, void *argument)
+static bool run_configure(struct worker_state *w, void *argument)
 {
 	struct xts_worker_config *config = argument;
 
 	config->clock_ns = w->config.clock_ns;
 	worker_free_config(&w->config);
 	w->config = *config;
+	return false;
 }
 
 int xts_worker_configure(struct xts_worker *worker, const struct xts_worker_config *config)
@@ -104,34 +107,37 @@ int xts_worker_configure(struct xts_worker *worker, const struct xts_worker_conf
 	return error;
 }
 
-void worker_drain(struct worker_state *w)
+bool worker_drain(struct worker_state *w, struct walk *at)
 {
-	struct list *node, *member;
+	struct connection *c;
 
 	w->draining = true;
-	share_drain_kept(w);
-	for (node = w->channels.next; node != &w->channels; node = node->next) {
-		struct channel *ch = list_entry(node, struct channel, member);
-
-		for (member = ch->connections.next; member != &ch->connections; member = member->next) {
-			struct connection *c = list_entry(member, struct connection, member);
-
-			if (c->shared)
-				share_drain(c);
-			else if (c->state == CONNECTION_LISTENER)
-				listener_close(c); /* newcomers are refused by TCP from now on */
-		}
+	if (!share_drain_kept(w))
+		return true;
+	walk_goes_on(at, w);
+	while ((c = walk_connection(at, w))) {
+		if (c->state == CONNECTION_LISTENER && !listener_refuse_some(c))
+			return true;
+		if (c->shared)
+			share_drain(c);
+		else if (c->state == CONNECTION_LISTENER)
+			listener_close(c); /* newcomers are refused by TCP from now on */
+		at->index++;
+		if (worker_turn_is_over(w))
+			return true;
 	}
+	return false;
 }
 
-static void run_drain(struct worker_state *w, void *argument)
+static bool run_drain(struct worker_state *w, void *argument)
 {
-	(void)argument;
-	worker_drain(w);
+	return worker_drain(w, argument);
 }
 
 int xts_worker_drain(struct xts_worker *worker)
 {
-	worker_request(worker, run_drain, NULL);
+	struct walk at = { 0 };
+
+	worker_request(worker, run_drain, &at);
 	return 0;
 }

@@ -26,6 +26,8 @@ void connection_spill_gone(struct connection *c, uint64_t bytes)
 	struct worker_state *w = c->worker;
 
 	w->stats.spill_bytes -= bytes;
+	if (c->channel)
+		c->channel->spill_bytes -= bytes;
 	trim_count(&w->trim, &w->timers, w->now_ns, bytes);
 	if (c->orphan)
 		orphan_give_bytes(c, bytes);
@@ -155,6 +157,7 @@ static void leave_channel(struct connection *c)
 	tenant_give(c->tenant, XTS_USE_CONNECTIONS, 1);
 	tenant_give(c->tenant, XTS_USE_ULP_BYTES, kept);
 	ch->ulp_bytes -= kept;
+	ch->spill_bytes -= c->out.spill.bytes;
 	ch->connection_count--;
 	list_remove(&c->ready);
 	list_remove(&c->dirty);

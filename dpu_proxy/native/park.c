@@ -104,6 +104,7 @@ static int take_from(struct parked *p, struct connection *c)
 	p->kernel_receive = c->kernel_receive;
 	c->kernel_send = c->kernel_receive = 0;
 	c->worker->stats.spill_bytes -= c->out.spill.bytes;
+	c->channel->spill_bytes -= c->out.spill.bytes;
 	p->out = c->out;
 	c->out = (struct outgoing){ 0 };
 	c->fd = -1;
@@ -220,6 +221,7 @@ static void give_to(struct parked *p, struct connection *c)
 	become_husk(p); /* before its bytes are c's: it counts them out */
 	c->out = p->out;
 	c->worker->stats.spill_bytes += c->out.spill.bytes;
+	c->channel->spill_bytes += c->out.spill.bytes;
 	c->worker->stats.claims++;
 }
 

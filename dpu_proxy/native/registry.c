@@ -5,8 +5,7 @@
 #include "share.h"
 
 #define BUCKETS 1024u
-#define ENDED_AT_ONCE 8u             /* in a round */
-#define COLLECT_EVERY_NS 10000000u   /* at most: all that is kept is looked at */
+#define COLLECT_EVERY_NS 10000000u /* at most: all that is kept is looked at */
 
 static struct {
 	pthread_mutex_t mutex;
@@ -76,12 +75,17 @@ int registry_add(struct keyed *k, struct xts_tenant *t, uint64_t key, enum keyed
 	return 0;
 }
 
+void registry_forget(struct keyed *k)
+{
+	list_remove(&k->by_key);
+}
+
 void registry_remove(struct keyed *k)
 {
 	registry_unkeep(k);
-	if (list_empty(&k->by_key))
+	registry_forget(k);
+	if (!k->tenant)
 		return;
-	list_remove(&k->by_key);
 	if (k->kind == KEYED_LISTENER) {
 		tenant_give(k->tenant, XTS_USE_NAMES, 1);
 		tenant_give_socket(k->tenant);
@@ -110,55 +114,91 @@ void registry_unkeep(struct keyed *k)
 	k->keeper->kept_count[k->kind]--;
 }
 
-/* Moves what has been kept long enough to w->expired. Returns when it will be the next one's time. */
-static uint64_t collect(struct worker_state *w, bool all)
+/* For the turns of its tenant. False: no memory. */
+static bool expire(struct keyed *k, struct worker_state *w)
 {
-	struct list *node = w->kept.next;
-	uint64_t next_ns = UINT64_MAX;
+	struct unowned *u = unowned_hold(w, k->tenant);
 
+	if (!u)
+		return false;
+	if (u->expiring)
+		unowned_release(u);
+	u->expiring = true;
+	list_remove(&k->kept);
+	list_append(&u->expired, &k->kept);
+	return true;
+}
+
+void registry_expire(struct worker_state *w)
+{
+	uint64_t next_ns = UINT64_MAX;
+	struct list *node;
+
+	registry_lock();
+	node = w->kept.next;
 	while (node != &w->kept) {
 		struct keyed *k = list_entry(node, struct keyed, kept);
 
 		node = node->next;
-		if (!all && k->expires_ns > w->now_ns) {
-			next_ns = k->expires_ns < next_ns ? k->expires_ns : next_ns;
-			continue;
-		}
-		list_remove(&k->kept);
-		list_append(&w->expired, &k->kept);
+		if ((k->expires_ns > w->now_ns || !expire(k, w)) && k->expires_ns < next_ns)
+			next_ns = k->expires_ns;
 	}
-	return next_ns;
-}
-
-/* Its tenant is charged the time. */
-static void end_keyed(struct keyed *k, struct worker_state *w)
-{
-	struct xts_tenant *tenant = tenant_hold(k->tenant);
-	uint64_t begun_ns = w->config.clock_ns();
-
-	if (k->kind == KEYED_LISTENER)
-		shared_end(list_entry(k, struct shared, keyed));
-	else
-		parked_end(k);
-	tenant_take_anyway(tenant, XTS_USE_CPU_NS, w->config.clock_ns() - begun_ns);
-	xts_tenant_release(tenant);
-}
-
-void registry_expire(struct worker_state *w, bool all)
-{
-	uint64_t next_ns = w->now_ns; /* after some have ended: looks again */
-	unsigned ended = 0;
-
-	registry_lock();
-	if (all || list_empty(&w->expired))
-		next_ns = collect(w, all);
-	for (; !list_empty(&w->expired) && (all || ended < ENDED_AT_ONCE); ended++)
-		end_keyed(list_entry(w->expired.next, struct keyed, kept), w);
-	if (ended && !all)
-		next_ns = w->now_ns;
-	else if (next_ns < w->now_ns + COLLECT_EVERY_NS)
+	if (next_ns < w->now_ns + COLLECT_EVERY_NS)
 		next_ns = w->now_ns + COLLECT_EVERY_NS; /* one that is kept for less is late by so much */
 	w->keep_deadline_ns = next_ns;
+	registry_unlock();
+}
+
+static void end_piece(struct keyed *k)
+{
+	if (k->kind == KEYED_LISTENER)
+		(void)shared_end_piece(list_entry(k, struct shared, keyed));
+	else
+		parked_end(k);
+}
+
+void registry_end_some(struct unowned *u, struct worker_state *w)
+{
+	bool more;
+
+	do {
+		registry_lock();
+		if (!list_empty(&u->expired))
+			end_piece(list_entry(u->expired.next, struct keyed, kept));
+		more = !list_empty(&u->expired);
+		registry_unlock();
+	} while (more && !worker_turn_is_over(w));
+	if (more)
+		return;
+	u->expiring = false;
+	unowned_release(u);
+}
+
+/* With the lock. */
+static void end_all(struct list *kept)
+{
+	while (!list_empty(kept)) {
+		struct keyed *k = list_entry(kept->next, struct keyed, kept);
+
+		if (k->kind == KEYED_LISTENER)
+			shared_end(list_entry(k, struct shared, keyed));
+		else
+			parked_end(k);
+	}
+}
+
+void registry_end_all(struct worker_state *w)
+{
+	registry_lock();
+	end_all(&w->kept);
+	for (struct list *node = w->unowned.next; node != &w->unowned; node = node->next) {
+		struct unowned *u = list_entry(node, struct unowned, member);
+
+		end_all(&u->expired);
+		if (u->expiring)
+			unowned_release(u);
+		u->expiring = false;
+	}
 	registry_unlock();
 }
 

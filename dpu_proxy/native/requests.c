@@ -2,7 +2,9 @@
  * What the supervisor asks of a running worker.
  *
  * A request (a channel to add, figures to read) is a function run in the worker between two rounds while the caller
- * waits: the worker's data needs no locks, and what the supervisor reads is one consistent moment.
+ * waits: the worker's data needs no locks. What takes long for many (a listing, draining) is done a piece in each
+ * round, so that nobody waits for all of it: the function returns true, and is called again in the next round. What is
+ * read in one piece is one consistent moment.
  * Where the answer is only told to somebody, the caller does not wait for ever: a worker that hangs is reported, by what it says
  * without being asked (xts_worker_pulse()).
  */
@@ -11,6 +13,8 @@
 #include <time.h>
 
 #include "worker_inside.h"
+
+#define PIECE_NS 50000u /* of a request, in a round */
 
 void worker_requests_open(struct xts_worker *worker)
 {
@@ -51,20 +55,20 @@ static int ask(struct xts_worker *worker, struct request *r, const struct timesp
 		error = until ? pthread_cond_timedwait(&worker->done, &worker->mutex, until) :
 				pthread_cond_wait(&worker->done, &worker->mutex);
 	if (!r->done)
-		take_back(worker, r); /* it has not begun: that, too, takes the mutex */
+		take_back(worker, r); /* no piece of it is under way: that, too, takes the mutex */
 	error = r->done ? 0 : -error;
 	pthread_mutex_unlock(&worker->mutex);
 	return error;
 }
 
-void worker_request(struct xts_worker *worker, void (*run)(struct worker_state *, void *), void *argument)
+void worker_request(struct xts_worker *worker, bool (*run)(struct worker_state *, void *), void *argument)
 {
 	struct request r = { .run = run, .argument = argument };
 
 	(void)ask(worker, &r, NULL);
 }
 
-int worker_ask(struct xts_worker *worker, void (*run)(struct worker_state *, void *), void *argument)
+int worker_ask(struct xts_worker *worker, bool (*run)(struct worker_state *, void *), void *argument)
 {
 	struct request r = { .run = run, .argument = argument };
 	struct timespec until;
@@ -76,6 +80,7 @@ int worker_ask(struct xts_worker *worker, void (*run)(struct worker_state *, voi
 
 void worker_serve_requests(struct xts_worker *worker)
 {
+	struct worker_state *w = &worker->state;
 	eventfd_t ignored;
 
 	(void)eventfd_read(worker->state.command_fd, &ignored);
@@ -83,8 +88,13 @@ void worker_serve_requests(struct xts_worker *worker)
 	while (worker->requests) {
 		struct request *r = worker->requests;
 
+		w->now_ns = w->config.clock_ns();
+		w->turn_end_ns = w->now_ns + PIECE_NS;
+		if (r->run(w, r->argument)) {
+			(void)eventfd_write(w->command_fd, 1); /* the next piece, in the next round */
+			break;
+		}
 		worker->requests = r->next;
-		r->run(&worker->state, r->argument);
 		r->done = true;
 	}
 	pthread_cond_broadcast(&worker->done);

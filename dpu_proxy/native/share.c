@@ -202,19 +202,37 @@ static bool is_not_kept(const struct shared *s, const struct connection *l, bool
 	return closed || s->ended || s->forsaken || !l->keep_ms || l->worker->draining;
 }
 
-bool share_would_end(struct connection *l, bool closed)
+/* With the lock: one that a member has given back. False: there is none. */
+static bool reset_one_waiting(struct shared *s)
+{
+	struct pushed *pushed;
+	int fd = pop_waiting(s, &pushed);
+
+	if (fd < 0)
+		return false;
+	pushed_free(pushed);
+	reset_and_close(fd);
+	return true;
+}
+
+bool share_end_some(struct connection *l, bool closed)
 {
 	struct shared *s = l->shared;
-	bool last;
+	bool ends, more;
 
-	registry_lock();
-	last = s->members.next == &l->share && l->share.next == &s->members;
-	if (last && is_not_kept(s, l, closed))
-		shared_end(s);
-	else
-		last = false;
-	registry_unlock();
-	return last;
+	do {
+		registry_lock();
+		ends = s->members.next == &l->share && l->share.next == &s->members && is_not_kept(s, l, closed);
+		if (ends)
+			registry_forget(&s->keyed);
+		more = ends && reset_one_waiting(s);
+		if (ends && !more)
+			shared_end(s);
+		registry_unlock();
+		if (more && worker_turn_is_over(l->worker))
+			return false;
+	} while (more);
+	return !ends || l->state != CONNECTION_LISTENER || listener_refuse_some(l);
 }
 
 void share_leave(struct connection *l, bool closed)
@@ -269,8 +287,6 @@ int share_part(struct connection *c)
 
 void shared_end(struct shared *s)
 {
-	struct pushed *pushed;
-
 	registry_remove(&s->keyed);
 	list_remove(&s->all);
 	s->ended = true;
@@ -279,14 +295,24 @@ void shared_end(struct shared *s)
 	s->fd = -1;
 	name_release(s->name);
 	s->name = NULL;
-	for (int fd; (fd = pop_waiting(s, &pushed)) >= 0;) {
-		pushed_free(pushed);
-		reset_and_close(fd);
-	}
+	while (reset_one_waiting(s))
+		;
 	pushed_free(s->pushed);
 	s->pushed = NULL;
 	if (list_empty(&s->members))
 		free(s);
+}
+
+bool shared_end_piece(struct shared *s)
+{
+	registry_forget(&s->keyed);
+	if (s->listens && !s->closing)
+		(void)listen(s->fd, 0); /* nobody joins those in its backlog */
+	s->closing = true;
+	if (reset_one_waiting(s) || (s->listens && backlog_refuse_one(s->fd)))
+		return false;
+	shared_end(s);
+	return true;
 }
 
 /* --- whose turn it is ------------------------------------------------------------------------------------------------- */
@@ -446,35 +472,43 @@ static bool is_on(const struct shared *s, const struct xts_endpoint *address)
 	return local.port == address->port && endpoint_overlaps(&local, address);
 }
 
-/* Ends the listeners nobody holds: those that keeper keeps (NULL: any), of this tenant (NULL: any), on this
- * address (NULL: any). True for some. */
-static bool end_kept(const struct worker_state *keeper, const struct xts_tenant *t, const struct xts_endpoint *address)
+/* With the lock: a listener nobody holds; that keeper keeps (NULL: any), of this tenant (NULL: any), on this address
+ * (NULL: any). */
+static struct shared *find_kept(const struct worker_state *keeper, const struct xts_tenant *t,
+				const struct xts_endpoint *address)
 {
-	struct list *node;
-	bool any = false;
-
-	registry_lock();
-	node = listeners.next;
-	while (node != &listeners) {
+	for (struct list *node = listeners.next; node != &listeners; node = node->next) {
 		struct shared *s = list_entry(node, struct shared, all);
 
-		node = node->next;
-		if (!list_empty(&s->members) || (keeper && s->keyed.keeper != keeper) || (t && s->keyed.tenant != t) ||
-		    (address && !is_on(s, address)))
-			continue;
-		shared_end(s);
-		any = true;
+		if (list_empty(&s->members) && (!keeper || s->keyed.keeper == keeper) && (!t || s->keyed.tenant == t) &&
+		    (!address || is_on(s, address)))
+			return s;
 	}
-	registry_unlock();
-	return any;
+	return NULL;
 }
 
-void share_drain_kept(struct worker_state *w)
+/* Ends them, until the turn is over. True: none is left. */
+static bool end_kept(struct worker_state *w, const struct worker_state *keeper, const struct xts_tenant *t,
+		     const struct xts_endpoint *address)
 {
-	(void)end_kept(w, NULL, NULL);
+	struct shared *s;
+
+	do {
+		registry_lock();
+		s = find_kept(keeper, t, address);
+		if (s)
+			(void)shared_end_piece(s);
+		registry_unlock();
+	} while (s && !worker_turn_is_over(w));
+	return !s;
 }
 
-bool share_gives_way(const struct xts_tenant *t, const struct xts_endpoint *local)
+bool share_drain_kept(struct worker_state *w)
 {
-	return local->port && end_kept(NULL, t, local);
+	return end_kept(w, w, NULL, NULL);
+}
+
+bool share_gives_way(struct worker_state *w, const struct xts_tenant *t, const struct xts_endpoint *local)
+{
+	return !local->port || end_kept(w, NULL, t, local);
 }

@@ -34,7 +34,7 @@ enum keyed_kind { KEYED_LISTENER, KEYED_PARKED };
 /* What a key stands for. */
 struct keyed {
 	struct list by_key;       /* in the registry; on no list: its key is nobody's any more */
-	struct list kept;         /* on keeper->kept, while nobody holds it, or keeper->expired */
+	struct list kept;         /* on keeper->kept, while nobody holds it, or its tenant's unowned->expired there */
 	struct worker_state *keeper;
 	struct xts_tenant *tenant; /* a reference, while it is in the registry */
 	uint64_t key, expires_ns;
@@ -47,6 +47,7 @@ struct shared {
 	int fd;                   /* outlives the members' */
 	struct name *name;        /* likewise */
 	uint8_t ip_version;
+	bool closing;             /* nobody joins it any more; what waits for it is being reset */
 	bool ended;               /* drained: members remain until their hosts close them */
 	bool forsaken;            /* no process is left that might still join it: never kept */
 	bool listens;             /* a member has called LISTEN */
@@ -65,6 +66,8 @@ struct keyed *registry_find(const struct xts_tenant *t, uint64_t key, enum keyed
 /* 0, EEXIST, EINVAL for key 0, ENOBUFS when the tenant may name no more listeners. */
 int registry_add(struct keyed *k, struct xts_tenant *t, uint64_t key, enum keyed_kind kind);
 void registry_remove(struct keyed *k);
+/* Its key is nobody's any more; what it is charged for stays until registry_remove(). */
+void registry_forget(struct keyed *k);
 /* Nobody holds it now: the calling worker keeps it for a while. */
 void registry_keep(struct keyed *k, struct worker_state *w, uint32_t keep_ms);
 void registry_unkeep(struct keyed *k);
@@ -72,8 +75,12 @@ void registry_unkeep(struct keyed *k);
 bool registry_take_unowned(struct xts_tenant *t, uint64_t bytes);
 /* It ends, and what it kept last. */
 void registry_give_unowned(struct xts_tenant *t, uint64_t bytes);
-/* Ends some of what has been kept long enough, or all that is kept. Takes the lock. */
-void registry_expire(struct worker_state *w, bool all);
+/* What has been kept long enough is to be ended, in turns of its tenant. Takes the lock. */
+void registry_expire(struct worker_state *w);
+/* Ends some of it, for the rest of the turn, one piece at least. Takes the lock. */
+void registry_end_some(struct unowned *u, struct worker_state *w);
+/* Ends all that the worker keeps, at once. Takes the lock. */
+void registry_end_all(struct worker_state *w);
 /* The worker's gauges. Takes the lock. */
 void registry_stats(struct worker_state *w, struct xts_worker_stats *out);
 
@@ -88,8 +95,9 @@ int share_part(struct connection *c);
 struct connection *share_join(struct channel *ch, uint64_t key, int *error);
 /* The member leaves, its open offers go back. closed: by its host, else its channel has ended. */
 void share_leave(struct connection *l, bool closed);
-/* Will its socket be closed when this member leaves? Then nobody can join any more. */
-bool share_would_end(struct connection *l, bool closed);
+/* A member is about to leave. If its socket is to be closed then, nobody joins any more, and what waits for it is
+ * reset, until the turn is over. True: it can leave. */
+bool share_end_some(struct connection *l, bool closed);
 /* Is there anything to offer? */
 bool share_has_news(const struct connection *l);
 /* The member of l's listener, on l's worker, whose turn it is; NULL while none has post credits. */
@@ -104,11 +112,14 @@ void share_give_back(struct connection *c);
 void share_poked(struct worker_state *w);
 /* No newcomers from now on: the listening socket is shut for all members. */
 void share_drain(struct connection *l);
-void share_drain_kept(struct worker_state *w);
-/* Closes a listener that is only being kept, on an address that somebody of the same tenant binds. True when there was one. */
-bool share_gives_way(const struct xts_tenant *t, const struct xts_endpoint *local);
+/* Closes the listeners that this worker only keeps, until the turn is over. True: none is left. */
+bool share_drain_kept(struct worker_state *w);
+/* Likewise those, whoever keeps them, on an address that somebody of the same tenant binds. */
+bool share_gives_way(struct worker_state *w, const struct xts_tenant *t, const struct xts_endpoint *local);
 /* With the lock held: closes the socket and resets what waits; frees it when it has no members. */
 void shared_end(struct shared *s);
+/* With the lock held: a piece of that, of a listener without members. True: it was the last. */
+bool shared_end_piece(struct shared *s);
 /* Closes a connection's socket by reset. */
 void reset_and_close(int fd);
 

@@ -134,6 +134,8 @@ static bool spill(struct connection *c, const struct run *r, const struct iovec 
 	if (outgoing_append(&c->out, r, iov, pieces))
 		return false;
 	c->worker->stats.spill_bytes += r->bytes;
+	if (c->channel)
+		c->channel->spill_bytes += r->bytes;
 	c->worker->stats.spilled_bytes += r->bytes;
 	c->spilled = true;
 	return true;

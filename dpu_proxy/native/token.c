@@ -139,10 +139,11 @@ void trust_free(struct trust *t)
 	t->rule_count = t->key_bytes = 0;
 }
 
-static void run_trust(struct worker_state *w, void *argument)
+static bool run_trust(struct worker_state *w, void *argument)
 {
 	trust_free(&w->trust);
 	w->trust = *(struct trust *)argument;
+	return false;
 }
 
 int xts_worker_trust(struct xts_worker *worker, const uint8_t *key, uint32_t key_bytes, const struct xts_identity_rule *rules,

@@ -1,6 +1,7 @@
 /* A round of the worker, channel by channel: each works until its turn is over by the clock, and is charged for it. schedule.h has
  * the theory of operation. */
 #include "channel.h"
+#include "share.h"
 
 #define CHEAP_EVENTS 8u /* between two looks at the clock */
 
@@ -68,7 +69,8 @@ static bool carry_out(struct worker_state *w, struct list *noted)
 	return over;
 }
 
-/* Parked connections among them, one before the others, so that nobody waits for ever. */
+/* Parked connections among them, one before the others, so that nobody waits for ever; and what was kept for too long,
+ * a piece of it at least. */
 static void carry_out_unowned(struct worker_state *w, struct unowned *u)
 {
 	uint64_t begun_ns = turn_begins(w, &u->account);
@@ -76,6 +78,8 @@ static void carry_out_unowned(struct worker_state *w, struct unowned *u)
 
 	worker_doing(w, XTS_PHASE_ELSE, 0);
 	unowned_drain_some(u, w);
+	if (u->expiring)
+		registry_end_some(u, w);
 	over = carry_out(w, &u->noted);
 	while (!list_empty(&u->drains) && !over) {
 		over = worker_turn_is_over(w);

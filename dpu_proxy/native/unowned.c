@@ -29,6 +29,7 @@ static struct unowned *make(struct worker_state *w, struct xts_tenant *t)
 	list_init(&u->orphans);
 	list_init(&u->noted);
 	list_init(&u->drains);
+	list_init(&u->expired);
 	list_append(&w->unowned, &u->member);
 	return u;
 }
@@ -68,7 +69,7 @@ void unowned_reap(struct worker_state *w)
 
 bool unowned_has_work(const struct unowned *u)
 {
-	return !list_empty(&u->noted) || !list_empty(&u->drains);
+	return !list_empty(&u->noted) || !list_empty(&u->drains) || u->expiring;
 }
 
 void unowned_drain_some(struct unowned *u, struct worker_state *w)

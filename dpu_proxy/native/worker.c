@@ -209,7 +209,7 @@ static void close_everything(struct worker_state *w, int error)
 		(void)channel_send(ch);
 		channel_free(ch, true);
 	}
-	registry_expire(w, true);
+	registry_end_all(w);
 	w->poked = true;
 	for (struct list *node = w->unowned.next; node != &w->unowned; node = node->next) {
 		struct list *orphans = &list_entry(node, struct unowned, member)->orphans;
@@ -247,7 +247,7 @@ static void *worker_thread(void *argument)
 		else
 			idle(worker);
 		if (w->now_ns >= w->keep_deadline_ns)
-			registry_expire(w, false);
+			registry_expire(w);
 	}
 	close_everything(w, worker->stop_error);
 	spill_thread_end();
@@ -280,7 +280,6 @@ static void state_init(struct worker_state *w)
 	list_init(&w->unowned);
 	list_init(&w->cut);
 	list_init(&w->kept);
-	list_init(&w->expired);
 	schedule_init(&w->schedule);
 	w->keep_deadline_ns = UINT64_MAX;
 	w->now_ns = worker_monotonic_ns();
@@ -335,13 +334,14 @@ struct stop {
 	int error;
 };
 
-static void run_stop(struct worker_state *w, void *argument)
+static bool run_stop(struct worker_state *w, void *argument)
 {
 	struct stop *s = argument;
 
 	(void)w;
 	s->worker->stopping = true;
 	s->worker->stop_error = s->error;
+	return false;
 }
 
 void xts_worker_stop(struct xts_worker *worker, int error)

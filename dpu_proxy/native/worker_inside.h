@@ -7,7 +7,7 @@
 #include "channel.h"
 
 struct request {
-	void (*run)(struct worker_state *w, void *argument);
+	bool (*run)(struct worker_state *w, void *argument); /* true: there is more to do, in the next round */
 	void *argument;
 	bool done;
 	struct request *next;

@@ -217,7 +217,7 @@ static void op_hand_over(struct scene *s, struct input *in, uint8_t which)
 static void op_expire(struct worker_state *w)
 {
 	w->now_ns += UINT64_C(61000000000);
-	registry_expire(w, false);
+	registry_expire(w);
 	w->now_ns = worker_monotonic_ns();
 	free_dead(w);
 }
@@ -230,6 +230,14 @@ static void op_timers(struct worker_state *w)
 	free_dead(w);
 }
 
+static void op_drain(struct worker_state *w)
+{
+	struct walk at = { 0 };
+
+	while (worker_drain(w, &at))
+		;
+}
+
 static void op_other(struct scene *s, struct input *in, uint8_t which)
 {
 	struct worker_state *w = &s->workers[worker_of(s, s->host)].state;
@@ -238,7 +246,7 @@ static void op_other(struct scene *s, struct input *in, uint8_t which)
 	case 7: host_start(s->host, 2u + take(in)); break;
 	case 8: op_timers(w); break;
 	case 9: op_expire(w); break;
-	case 10: worker_drain(w); break;
+	case 10: op_drain(w); break;
 	case 11: worker_restart(s, worker_of(s, s->host)); break;
 	case 12: case 13: case 14: s->host = &s->hosts[which - 12]; break;
 	default:

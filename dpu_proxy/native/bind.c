@@ -1,0 +1,90 @@
+/*
+ * BIND: where a socket of a host is bound.
+ *
+ * To an address or a port of the device policy has to agree; not to those that the kernel picks for whoever connects.
+ * What another tenant is bound to is in use, whatever options allow to share. A listener that the tenant only keeps,
+ * for whoever joins it, gives way: what waits for it is reset in turns of the channel, and until that is done nothing
+ * more is taken from its queue (channel->binding).
+ */
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "policy.h"
+#include "share.h"
+
+#define LATER (-1) /* no errno: listeners that are only kept are being closed yet */
+
+int connection_name_what_is_bound(struct connection *c)
+{
+	struct xts_endpoint local;
+	int error;
+
+	socket_local(c->fd, &local);
+	c->name = name_take(c->tenant, &local, &error);
+	return error;
+}
+
+static int bind_here(struct connection *c, const struct xts_endpoint *local)
+{
+	struct sockaddr_storage address;
+	socklen_t length = endpoint_to_sockaddr(local, &address);
+	struct name *name;
+	int error;
+
+	if (!length)
+		return EAFNOSUPPORT;
+	if ((local->port || !endpoint_is_unspecified(local)) && !command_allowed(c->channel, XTS_POLICY_LISTEN, local))
+		return EACCES;
+	name = name_take(c->tenant, local, &error);
+	if (!name)
+		return error;
+	if (!c->name && !share_gives_way(c->worker, c->tenant, local)) {
+		name_release(name);
+		return LATER;
+	}
+	error = bind(c->fd, (const struct sockaddr *)&address, length) ? errno : 0;
+	if (error || c->name) {
+		name_release(name);
+		return error;
+	}
+	if (local->port) {
+		c->name = name;
+		return 0;
+	}
+	name_release(name);
+	return connection_name_what_is_bound(c);
+}
+
+void command_bind_goes_on(struct channel *ch)
+{
+	struct connection *c = ch->binding;
+	const struct xts_bind *m = &ch->bind;
+	int error;
+
+	ch->refusal = XTS_REFUSED_NONE;
+	error = bind_here(c, &m->local);
+	if (error == LATER)
+		return;
+	ch->binding = NULL;
+	command_reply_local(ch, XTS_REPLY_BIND_ACK, m->xts_socket, m->token, c, error);
+	channel_check(ch, c->proxy_id);
+}
+
+enum command_result command_bind(struct channel *ch, const struct xts_head *head, const struct xts_bind *m,
+				 struct batch_entry *e)
+{
+	struct connection *c;
+	int error;
+
+	(void)e;
+	c = command_target(ch, head->id, m->xts_socket, m->domain, &error);
+	if (c)
+		error = bind_here(c, &m->local);
+	if (c && error == LATER) {
+		ch->binding = c;
+		ch->bind = *m;
+		return COMMAND_REPLIES;
+	}
+	command_reply_local(ch, XTS_REPLY_BIND_ACK, m->xts_socket, m->token, c, error);
+	return COMMAND_REPLIES;
+}
