@@ -184,6 +184,31 @@ int xts_rules_take_notes(struct xts_rules *rules);
 bool xts_rules_note(const struct xts_rules *rules, unsigned n, unsigned *line, const char **text);
 """
 
+#: decision/decision.h
+DECISION_CDEF = """
+struct xts_undecided {
+    const struct xts_rule_group *rules;
+    int fd;
+    int family, type;
+};
+struct xts_decision {
+    unsigned line;
+    const char *endpoint;
+    int s;
+    int error;
+    int reason;
+    char attach_error[256];
+    ...;
+};
+enum { XTS_STEP_OPTIONS = ..., XTS_STEP_BIND = ... };
+int xts_decide(const struct xts_undecided *socket, int role, const void *local, const void *peer,
+               struct xts_decision *out);
+void xts_decision_failed(struct xts_decision *decision, int step, int error);
+bool xts_decide_also_local(const struct xts_rule_group *rules, const void *bound);
+int xts_reason_error(unsigned reason);
+bool xts_reason_is_noticed(unsigned reason);
+"""
+
 #: core/reason.h and the interposer's report.h, for `xts status --processes`.
 REPORT_CDEF = """
 enum { XTS_REASON_COUNT = ..., XTS_REASON_ELSEWHERE = ..., XTS_REASON_LOST = ..., XTS_REASON_NO_ENDPOINT = ...,
@@ -231,14 +256,14 @@ PRELUDE = """
 #include "core/reason.h"
 #include "report.h"
 #include "once_per_run.h"
-#include "rules/rules.h"
+#include "decision/decision.h"
 """
 
 
 def main(output: str) -> None:
     """Generates the module's C source; compiling it is CMake's."""
     ffi = FFI()
-    ffi.cdef(CDEF + RULES_CDEF + REPORT_CDEF)
+    ffi.cdef(CDEF + RULES_CDEF + DECISION_CDEF + REPORT_CDEF)
     ffi.set_source("xts_socket._native", PRELUDE)
     ffi.emit_c_code(output)
     assert Path(output).exists()

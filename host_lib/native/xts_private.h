@@ -31,6 +31,7 @@ struct xts_kernel_calls {
 	int (*epoll_wait)(int set, struct epoll_event *events, int max, int timeout_ms);
 	long (*syscall)(long number, ...);
 	int (*sigaction)(int number, const struct sigaction *action, struct sigaction *old);
+	int (*getsockopt)(int fd, int level, int option, void *value, socklen_t *length);
 };
 /* Before anything else is called. NULL: as it is. */
 void xts_use_kernel_calls(const struct xts_kernel_calls *calls);

@@ -1,11 +1,11 @@
 /*
- * The decision about a socket: at bind() as a server (decide_server.c), at connect() as a client (decide_client.c), at
- * listen() where nothing was bound. The rules are asked, an XTS socket is made and given the options so far; whatever
- * prevents that is the reason for which the socket stays with the kernel, or, in a strict process, the call's error.
+ * What becomes of a socket when it is decided (decision/decision.h): at bind() as a server (decide_server.c), at
+ * connect() as a client (decide_client.c), at listen() where nothing was bound. The XTS socket is given the options so
+ * far and stands for the descriptor from then on; or the descriptor stays with the kernel, with the reason; or, in a
+ * strict process, the call fails.
  */
 #include "decide.h"
 
-#include <net/if.h>
 #include <netinet/tcp.h>
 #include <string.h>
 
@@ -16,40 +16,16 @@
 #define PLACE_MARK 0x58545350 /* no timeout that anybody would set (in ms): 17 days */
 #define PLACES_MAX 256        /* descriptors that are looked at when a program starts */
 
-/* The error of a call in a strict process; 0: a rule says so, or it never could be offloaded, and the socket may
- * stay. */
-static int strict_error(enum xts_reason reason)
-{
-	switch (reason) {
-	case XTS_REASON_NO_ENDPOINT:
-	case XTS_REASON_PROXY_DOWN:
-		return ENETDOWN;
-	case XTS_REASON_LIMIT:
-		return ENOBUFS;
-	case XTS_REASON_NO_QUEUE:
-		return EUSERS;
-	case XTS_REASON_OPTION:
-	case XTS_REASON_RAW:
-	case XTS_REASON_FASTOPEN:
-		return EOPNOTSUPP;
-	case XTS_REASON_ADDRESS:
-		return EADDRNOTAVAIL;
-	case XTS_REASON_REFUSED:
-		return EACCES;
-	default:
-		return 0;
-	}
-}
-
-int decide_stay(int fd, enum xts_reason reason)
+/* attach_error: what the endpoint has said to it, or empty. */
+static int stay(int fd, enum xts_reason reason, const char *attach_error)
 {
 	struct descriptor was = descriptor_get(fd);
 	int pushed = was.kind == DESCRIPTOR_UNDECIDED ? note_push_error(was.number) : 0;
-	int error = pushed ? pushed : preload.strict ? strict_error(reason) : 0;
+	int error = pushed ? pushed : preload.strict ? xts_reason_error(reason) : 0;
 
 	if (pushed)
 		preload_refused(); /* the program's data would go without the protocol */
-	notice_fallback(fd, reason, error);
+	notice_fallback(fd, reason, error, attach_error);
 	if (error) {
 		preload_log("descriptor %d: refused (%s): %s", fd, xts_reason_name(reason), strerror(error));
 		errno = error;
@@ -63,6 +39,16 @@ int decide_stay(int fd, enum xts_reason reason)
 	report_counters();
 	preload_log("descriptor %d: stays with the kernel (%s)", fd, xts_reason_name(reason));
 	return 0;
+}
+
+int decide_stay(int fd, enum xts_reason reason)
+{
+	return stay(fd, reason, "");
+}
+
+int decide_stay_by(int fd, const struct xts_decision *decision)
+{
+	return stay(fd, decision->reason, decision->attach_error);
 }
 
 int decide_number_option(int fd, int option)
@@ -94,74 +80,30 @@ struct descriptor decide_unknown(int fd)
 
 /* --- making the XTS socket ---------------------------------------------------------------------------------------- */
 
-/* New sockets of this thread come to the endpoint that a rule names. *before: what to go back to. The first endpoint
- * that is named is the one that `xts status` tells. */
-static int use_endpoint(const char *endpoint, int *before)
+void decide_failed(struct xts_decision *decision, enum xts_decision_step step)
+{
+	int error = errno;
+
+	(void)XTS(xts_close(decision->s));
+	xts_decision_failed(decision, step, error);
+}
+
+bool decide_make(int fd, struct descriptor d, enum xts_role role, const struct sockaddr *local,
+		 const struct sockaddr *peer, struct xts_decision *out)
 {
 	static atomic_flag told = ATOMIC_FLAG_INIT;
-	int stack = XTS(xts_stack_at(endpoint));
+	int domain = decide_number_option(fd, SO_DOMAIN), status = real()->fcntl(fd, F_GETFL);
+	const struct xts_undecided undecided = {.rules = preload.rules, .fd = fd, .family = domain,
+						.type = SOCK_STREAM | (status & O_NONBLOCK ? SOCK_NONBLOCK : 0)};
 
-	if (stack == -1)
-		return -1;
-	*before = XTS(xts_stack_use(stack));
-	if (!atomic_flag_test_and_set(&told))
-		report_endpoint(endpoint);
-	return *before == -1 ? -1 : 0;
-}
-
-static enum xts_reason reason_of_failure(int error)
-{
-	struct xts_info info = {.size = sizeof info};
-
-	if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS)
-		return XTS_REASON_LIMIT;
-	if (error == EUSERS)
-		return XTS_REASON_NO_QUEUE;
-	if (error == EACCES || error == EPERM)
-		return XTS_REASON_REFUSED;
-	if (XTS(xts_get_info(&info)) < 0 && (info.link_error == ENOENT || info.link_error == ECONNREFUSED))
-		return XTS_REASON_NO_ENDPOINT;
-	if (info.link_error == EPROTONOSUPPORT || info.link_error == EOPNOTSUPP)
-		return XTS_REASON_REFUSED;
-	return XTS_REASON_PROXY_DOWN;
-}
-
-/* Has the program bound it to the loopback device (SO_BINDTODEVICE)? That is this host's own, and the kernel's
- * business. */
-static bool is_at_loopback(int fd)
-{
-	char name[IFNAMSIZ] = "";
-	socklen_t length = sizeof name;
-
-	return real()->getsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, name, &length) == 0 && length && !strcmp(name, "lo");
-}
-
-enum xts_reason decide_make(int fd, struct descriptor d, const char *endpoint, int *out)
-{
-	int status = real()->fcntl(fd, F_GETFL), domain = decide_number_option(fd, SO_DOMAIN), one = 0, before = 0, s;
-	enum xts_reason reason = XTS_REASON_NONE;
-	socklen_t length = sizeof one;
-
-	if (d.number && is_at_loopback(fd))
-		return XTS_REASON_RULE;
-	if (real()->getsockopt(fd, IPPROTO_TCP, 30 /* TCP_FASTOPEN_CONNECT */, &one, &length) == 0 && one)
-		return XTS_REASON_FASTOPEN;
-	if (endpoint && use_endpoint(endpoint, &before) < 0)
-		return XTS_REASON_LIMIT;
-	s = XTS(xts_socket(domain, SOCK_STREAM | (status & O_NONBLOCK ? SOCK_NONBLOCK : 0), IPPROTO_TCP));
-	if (s < 0)
-		reason = reason_of_failure(errno);
-	if (endpoint)
-		(void)XTS(xts_stack_use(before));
-	if (s < 0)
-		return reason;
-	if (note_replay(d.number, s) < 0) {
-		reason = errno == ENETDOWN ? XTS_REASON_PROXY_DOWN : XTS_REASON_OPTION;
-		(void)XTS(xts_close(s));
-		return reason;
-	}
-	*out = s;
-	return XTS_REASON_NONE;
+	*out = (struct xts_decision){.reason = XTS_REASON_PROXY_DOWN, .s = -1};
+	(void)XTS(xts_decide(&undecided, role, local, peer, out));
+	report_decision(fd, out->line, local, peer);
+	if (out->s >= 0 && out->endpoint && !atomic_flag_test_and_set(&told))
+		report_endpoint(out->endpoint); /* the first that is used is the one that `xts status` shows */
+	if (out->s >= 0 && note_replay(d.number, out->s) < 0)
+		decide_failed(out, XTS_STEP_OPTIONS);
+	return out->s >= 0;
 }
 
 bool decide_publish(int fd, struct descriptor was, int s, uint8_t flags)

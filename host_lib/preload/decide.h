@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 
 #include "preload.h"
+#include "decision/decision.h"
 
 union address {
 	struct sockaddr any;
@@ -23,12 +24,18 @@ bool decide_takes_address(int fd, const struct sockaddr *address, socklen_t leng
 bool decide_bound_to(int fd, union address *local);
 /* An option of the kernel socket's at SOL_SOCKET, or -1. */
 int decide_number_option(int fd, int option);
-/* An XTS socket with fd's family, mode and options, or the reason why there is none. */
-enum xts_reason decide_make(int fd, struct descriptor d, const char *endpoint, int *out);
+/* Decides (decision/decision.h). true: with an XTS socket that has fd's family, mode and options. */
+bool decide_make(int fd, struct descriptor d, enum xts_role role, const struct sockaddr *local,
+		 const struct sockaddr *peer, struct xts_decision *out);
+/* This has failed with the decision's XTS socket, for errno. */
+void decide_failed(struct xts_decision *decision, enum xts_decision_step step);
+/* decide_stay() for the decision's reason. */
+int decide_stay_by(int fd, const struct xts_decision *decision);
 /* fd stands for s from now on. false: another thread was faster, and s is closed. */
 bool decide_publish(int fd, struct descriptor was, int s, uint8_t flags);
 
-/* What was offloaded at bind() and is not connected goes back to the kernel, at the same address. false: it is too late for that. */
+/* What was offloaded at bind() and is not connected goes back to the kernel, at the same address. false: it is too
+ * late for that. */
 bool decide_give_back(int fd, struct descriptor d, enum xts_reason reason);
 
 #endif

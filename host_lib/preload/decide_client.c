@@ -67,32 +67,25 @@ static int connect_offloaded(int fd, struct descriptor d, const struct sockaddr 
 
 int decide_connect(int fd, struct descriptor d, const struct sockaddr *address, socklen_t length)
 {
-	struct xts_verdict verdict;
-	enum xts_reason reason;
+	struct xts_decision decision;
 	union address local;
 	bool bound;
-	int s = -1;
 
 	if (d.kind == DESCRIPTOR_OFFLOADED)
 		return connect_offloaded(fd, d, address, length);
 	if (!decide_takes_address(fd, address, length))
 		return DECIDE_KERNEL;
 	bound = decide_bound_to(fd, &local);
-	verdict = xts_rules_ask(preload.rules, XTS_ROLE_TCP_CLIENT, bound ? &local.any : NULL, address);
-	report_decision(fd, verdict.line, bound ? &local.any : NULL, address);
-	reason = verdict.offload ? decide_make(fd, d, verdict.endpoint, &s) : XTS_REASON_RULE;
-	if (!reason && bound) {
+	if (decide_make(fd, d, XTS_ROLE_TCP_CLIENT, bound ? &local.any : NULL, address, &decision) && bound) {
 		socklen_t local_length = local.any.sa_family == AF_INET ? sizeof local.v4 : sizeof local.v6;
 
 		/* It was bound on this host. The kernel's socket keeps that, unused. */
-		if (XTS(xts_bind(s, &local.any, local_length)) < 0) {
-			reason = errno == ENETDOWN ? XTS_REASON_PROXY_DOWN : XTS_REASON_ADDRESS;
-			(void)XTS(xts_close(s));
-		}
+		if (XTS(xts_bind(decision.s, &local.any, local_length)) < 0)
+			decide_failed(&decision, XTS_STEP_BIND);
 	}
-	if (reason)
-		return decide_stay(fd, reason) < 0 ? -1 : DECIDE_KERNEL;
-	if (!decide_publish(fd, d, s, 0))
+	if (decision.s < 0)
+		return decide_stay_by(fd, &decision) < 0 ? -1 : DECIDE_KERNEL;
+	if (!decide_publish(fd, d, decision.s, 0))
 		return decide_connect(fd, descriptor_get(fd), address, length);
-	return XTS(xts_connect(s, address, length));
+	return XTS(xts_connect(decision.s, address, length));
 }

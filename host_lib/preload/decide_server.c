@@ -6,74 +6,55 @@
 #include "report.h"
 #include "fallback_notice.h"
 
-static bool is_wildcard(const struct sockaddr *address)
+/* Binds the XTS socket. What the proxy has refused is noticed. */
+static void bind_made(int fd, struct xts_decision *decision, const struct sockaddr *address, socklen_t length)
 {
-	union address a;
-
-	memcpy(&a, address, address->sa_family == AF_INET ? sizeof a.v4 : sizeof a.v6);
-	if (address->sa_family == AF_INET)
-		return a.v4.sin_addr.s_addr == htonl(INADDR_ANY);
-	return IN6_IS_ADDR_UNSPECIFIED(&a.v6.sin6_addr);
+	if (XTS(xts_bind(decision->s, address, length)) == 0)
+		return;
+	notice_refusal(fd, -1);
+	decide_failed(decision, XTS_STEP_BIND);
 }
 
-/* A listener on the wildcard address is for this host's own loopback too, unless the rules offload that as well. */
-static bool wants_local(const union address *bound)
-{
-	union address loopback = *bound;
-
-	if (loopback.any.sa_family == AF_INET)
-		loopback.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	else
-		loopback.v6.sin6_addr = in6addr_loopback;
-	return !xts_rules_ask(preload.rules, XTS_ROLE_TCP_SERVER, &loopback.any, NULL).offload;
-}
-
-/* Binds the kernel's socket too, to the port that the XTS socket has got. */
-static bool bind_kernel_too(int fd, int s, unsigned rule_line)
+/* Binds the kernel's socket too, to the port that the XTS socket has got: DESCRIPTOR_ALSO_LOCAL, or 0. */
+static uint8_t bind_kernel_too(int fd, int s, unsigned rule_line)
 {
 	union address bound = {0};
 	socklen_t length = sizeof bound;
 
 	if (XTS(xts_getsockname(s, &bound.any, &length)) < 0)
-		return false;
+		return 0;
 	report_decision(fd, rule_line, &bound.any, NULL);
-	if (!is_wildcard(&bound.any) || !wants_local(&bound))
-		return false;
+	if (!xts_decide_also_local(preload.rules, &bound.any))
+		return 0;
 	if (real()->bind(fd, &bound.any, length) == 0)
-		return true;
+		return DESCRIPTOR_ALSO_LOCAL;
 	preload_log("descriptor %d: port %u is taken on this host: connections from the host itself are not served: %s", fd,
 		    ntohs(*port_of(&bound)), strerror(errno));
-	return false;
+	return 0;
 }
 
 int decide_bind(int fd, struct descriptor d, const struct sockaddr *address, socklen_t length)
 {
-	struct xts_verdict verdict;
-	enum xts_reason reason;
+	struct xts_decision decision;
 	union address local;
-	int s = -1, error;
 
 	if (!decide_takes_address(fd, address, length) || decide_bound_to(fd, &local))
 		return real()->bind(fd, address, length);
-	verdict = xts_rules_ask(preload.rules, XTS_ROLE_TCP_SERVER, address, NULL);
-	report_decision(fd, verdict.line, address, NULL);
-	if (!verdict.offload)
+	if (decide_make(fd, d, XTS_ROLE_TCP_SERVER, address, NULL, &decision))
+		bind_made(fd, &decision, address, length);
+	if (decision.reason == XTS_REASON_RULE)
 		return real()->bind(fd, address, length); /* decided at listen() or, as a client, at connect() */
-	reason = decide_make(fd, d, verdict.endpoint, &s);
-	if (reason)
-		return decide_stay(fd, reason) < 0 ? -1 : real()->bind(fd, address, length);
-	if (XTS(xts_bind(s, address, length)) < 0) {
-		error = errno;
-		notice_refusal(fd, -1);
-		(void)XTS(xts_close(s));
-		if (error == ENETDOWN || error == ECONNRESET)
-			return decide_stay(fd, XTS_REASON_PROXY_DOWN) < 0 ? -1 : real()->bind(fd, address, length);
-		if (error == EADDRNOTAVAIL && !preload.strict && real()->bind(fd, address, length) == 0)
-			return decide_stay(fd, XTS_REASON_ADDRESS);
-		errno = error;
+	if (decision.reason == XTS_REASON_ADDRESS && (preload.strict || real()->bind(fd, address, length) < 0))
+		decision.error = EADDRNOTAVAIL; /* not this host's either */
+	if (decision.error) {
+		errno = decision.error;
 		return -1;
 	}
-	if (!decide_publish(fd, d, s, DESCRIPTOR_BOUND | (bind_kernel_too(fd, s, verdict.line) ? DESCRIPTOR_ALSO_LOCAL : 0))) {
+	if (decision.reason == XTS_REASON_ADDRESS)
+		return decide_stay_by(fd, &decision);
+	if (decision.reason)
+		return decide_stay_by(fd, &decision) < 0 ? -1 : real()->bind(fd, address, length);
+	if (!decide_publish(fd, d, decision.s, DESCRIPTOR_BOUND | bind_kernel_too(fd, decision.s, decision.line))) {
 		errno = EINVAL; /* another thread has bound it */
 		return -1;
 	}
@@ -105,26 +86,20 @@ static int listen_offloaded(int fd, struct descriptor d, int backlog)
 static int listen_unbound(int fd, struct descriptor d, int backlog)
 {
 	union address any = {0};
-	struct xts_verdict verdict;
-	enum xts_reason reason;
-	int s = -1;
+	struct xts_decision decision;
 
 	any.any.sa_family = (sa_family_t)decide_number_option(fd, SO_DOMAIN);
-	verdict = xts_rules_ask(preload.rules, XTS_ROLE_TCP_SERVER, &any.any, NULL);
-	report_decision(fd, verdict.line, NULL, NULL);
-	reason = verdict.offload ? decide_make(fd, d, verdict.endpoint, &s) : XTS_REASON_RULE;
-	if (!reason) {
-		socklen_t length = any.any.sa_family == AF_INET ? sizeof any.v4 : sizeof any.v6;
-
-		if (XTS(xts_bind(s, &any.any, length)) == 0) {
-			if (!decide_publish(fd, d, s, bind_kernel_too(fd, s, verdict.line) ? DESCRIPTOR_ALSO_LOCAL : 0))
-				return -1;
-			return listen_offloaded(fd, descriptor_get(fd), backlog);
-		}
-		reason = XTS_REASON_PROXY_DOWN;
-		(void)XTS(xts_close(s));
+	if (decide_make(fd, d, XTS_ROLE_TCP_SERVER, NULL, NULL, &decision))
+		bind_made(fd, &decision, &any.any, any.any.sa_family == AF_INET ? sizeof any.v4 : sizeof any.v6);
+	if (decision.error) {
+		errno = decision.error;
+		return -1;
 	}
-	return decide_stay(fd, reason) < 0 ? -1 : real()->listen(fd, backlog);
+	if (decision.reason)
+		return decide_stay_by(fd, &decision) < 0 ? -1 : real()->listen(fd, backlog);
+	if (!decide_publish(fd, d, decision.s, bind_kernel_too(fd, decision.s, decision.line)))
+		return -1;
+	return listen_offloaded(fd, descriptor_get(fd), backlog);
 }
 
 int decide_listen(int fd, struct descriptor d, int backlog)

@@ -13,6 +13,7 @@
 #include "preload.h"
 #include "report.h"
 #include "once_per_run.h"
+#include "decision/decision.h"
 
 /* Numbers in the page of notices: what left a socket to the kernel, what made a call fail, what the proxy has
  * refused. */
@@ -21,23 +22,16 @@
 
 _Static_assert(XTS_REASON_COUNT <= FAILURES, "a bit for each");
 
-static bool is_unwanted(enum xts_reason reason)
+void notice_fallback(int fd, enum xts_reason reason, int error, const char *attach_error)
 {
-	return reason == XTS_REASON_NO_ENDPOINT || reason == XTS_REASON_PROXY_DOWN || reason == XTS_REASON_LIMIT ||
-	       reason == XTS_REASON_REFUSED || reason == XTS_REASON_NO_QUEUE;
-}
-
-void notice_fallback(int fd, enum xts_reason reason, int error)
-{
-	struct xts_info info = {.size = sizeof info};
 	const char *why = xts_reason_text(reason);
 	char where[80];
 	int before = errno;
 
-	if (!is_unwanted(reason) && !error)
+	if (!xts_reason_is_noticed(reason) && !error)
 		return;
-	if (is_unwanted(reason) && XTS(xts_get_info(&info)) < 0 && info.attach_error[0]) {
-		why = info.attach_error;
+	if (attach_error[0]) {
+		why = attach_error;
 		report_attach_error(why);
 	}
 	if (once_per_run(error ? FAILURES + reason : reason)) {

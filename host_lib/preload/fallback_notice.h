@@ -6,8 +6,9 @@
 
 #include "core/reason.h"
 
-/* A socket that should have been offloaded stays with the kernel, or, error not 0, its call fails with that. */
-void notice_fallback(int fd, enum xts_reason reason, int error);
+/* A socket that should have been offloaded stays with the kernel, or, error not 0, its call fails with that.
+ * attach_error: what the endpoint has said to it, or empty. */
+void notice_fallback(int fd, enum xts_reason reason, int error, const char *attach_error);
 
 /*
  * A call on the offloaded socket at fd has had this result. Where the proxy has refused it (errno), its sentence is

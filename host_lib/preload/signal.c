@@ -14,7 +14,7 @@ static _Atomic bool interrupts[SIGNALS + 1]; /* siginterrupt() said so: what sig
 void preload_lend_calls(void)
 {
 	const struct xts_kernel_calls calls = {.epoll_wait = real()->epoll_wait, .syscall = real()->syscall,
-					       .sigaction = real()->sigaction};
+					       .sigaction = real()->sigaction, .getsockopt = real()->getsockopt};
 
 	xts_use_kernel_calls(&calls);
 	lent = true;

@@ -1,9 +1,5 @@
 """From undecided to offloaded, or not: what bind, connect and listen of install()'s class do. _either.py has the
-rest of the class, and the theory of operation.
-
-A server is decided at bind, by the rules for servers, because its port has to be known from then on; a client
-at connect; and at listen what was not bound. What prevents offloading is the reason for which a socket stays with the
-kernel, or in a strict scope the call's error.
+rest of the class, and the theory of operation; native/decision/decision.h that of the decision, which is made in C.
 """
 
 from __future__ import annotations
@@ -20,10 +16,12 @@ from typing import Any
 
 from . import _report
 from ._address import decode, encode
+from ._decision import Decision
 from ._descriptor import drop, keep_under
+from ._errors import error
 from ._installed_pushing import InstalledPushing
-from ._reason import Reason
-from ._rules import Role, Verdict
+from ._reason import Reason, count
+from ._rules import Role
 from ._scope import Scope
 from ._socket import socket as offloaded_socket
 
@@ -68,14 +66,14 @@ class DecidingSocket(InstalledPushing, _Base):
 
     # --- deciding -------------------------------------------------------------------------------------------
 
-    def _stay(self, reason: Reason) -> None:
+    def _stay(self, reason: Reason, attach_error: str = "") -> None:
         if self._ours is not None:
             return
         self._check_may_stay(reason)
         scope, self._scope = self._scope, None
         if scope is not None:
             try:
-                self._reason = scope.stays(reason)
+                self._reason = scope.stays(reason, attach_error)
             except OSError:
                 self._scope = scope
                 raise
@@ -87,23 +85,28 @@ class DecidingSocket(InstalledPushing, _Base):
         if what is not None:
             raise OSError(errno.EOPNOTSUPP, f"{what}, and the socket cannot be offloaded ({reason.name})")
 
-    def _open(self, verdict: Verdict, scope: Scope) -> offloaded_socket | Reason:
-        kind = self.family, SOCK_SEQPACKET if self._packets else SOCK_STREAM
-        return scope.open(verdict, kind, super().gettimeout(), self._notes, self._pushes)
+    def _decide(self, scope: Scope, role: Role, local: Any, peer: Any) -> Decision:
+        kind = super().fileno(), self.family, SOCK_SEQPACKET if self._packets else SOCK_STREAM
+        return scope.decide(role, kind, local, peer)
+
+    def _repeat(self, decision: Decision) -> None:
+        """Does with the XTS socket what the program has done with this one."""
+        decision.repeat(super().gettimeout(), self._notes, self._pushes)
 
     def _offload(self, ours: offloaded_socket) -> None:
         self._ours, self._reason = ours, Reason.NONE
+        count(Reason.NONE)
         if self._told:
             self._show_mirror()
 
-    def _tell(self, verdict: Verdict, local: Any, peer: Any) -> None:
-        """What has been decided, for `xts status`."""
+    def _tell(self, line: int, local: Any, peer: Any) -> None:
+        """What has been decided, by which line of the rules, for `xts status`."""
         if self._ours is not None:
             kind, number = _report.OFFLOADED, self._ours.number
         else:
             kind, number = _report.STAYED if self._scope is None else _report.UNDECIDED, 0
         reason = self._reason or 0
-        _report.decided(super().fileno(), kind, reason=reason, line=verdict.line, number=number, local=local, peer=peer)
+        _report.decided(super().fileno(), kind, reason=reason, line=line, number=number, local=local, peer=peer)
 
     def _resolved(self, address: Any, call: str) -> Any:
         """The address with a number for the host; None: the kernel shall say what is wrong with it."""
@@ -117,33 +120,28 @@ class DecidingSocket(InstalledPushing, _Base):
         scope, resolved = self._scope, self._resolved(address, "bind")
         if scope is None or resolved is None:
             return False
-        verdict = scope.ask(Role.TCP_SERVER, resolved, None)
+        decision = self._decide(scope, Role.TCP_SERVER, resolved, None)
         try:
-            return self._bind_by(verdict, scope, address, resolved)
+            return self._bind_by(decision, scope, address, resolved)
         finally:
-            self._tell(verdict, resolved, None)
+            self._tell(decision.line, resolved, None)
 
-    def _bind_by(self, verdict: Verdict, scope: Scope, address: Any, resolved: Any) -> bool:
-        if not verdict.offload:
-            return False  # decided by listen() or, as a client, by connect()
-        ours = self._open(verdict, scope)
-        if isinstance(ours, Reason):
-            self._stay(ours)
-            return False
-        try:
-            ours.bind(resolved)
-        except OSError as failure:
-            ours.close()
-            if failure.errno in (errno.ENETDOWN, errno.ECONNRESET):
-                self._stay(Reason.PROXY_DOWN)
-                return False
-            if failure.errno != errno.EADDRNOTAVAIL or scope.strict:
-                raise
-            super().bind(address)  # perhaps it is an address of this host
-            self._stay(Reason.ADDRESS)
+    def _bind_by(self, decision: Decision, scope: Scope, address: Any, resolved: Any) -> bool:
+        self._repeat(decision)
+        decision.bind(resolved)
+        if decision.ours is not None:
+            self._beside = _Base(self.family, self.type, self.proto, os.dup(super().fileno()))
+            self._offload(decision.ours)
             return True
-        self._beside = _Base(self.family, self.type, self.proto, os.dup(super().fileno()))
-        self._offload(ours)
+        if decision.reason is Reason.RULE:
+            return False  # decided by listen() or, as a client, by connect()
+        if decision.reason is not Reason.ADDRESS:
+            self._stay(decision.reason, decision.attach_error)
+            return False
+        if scope.strict:
+            raise error(errno.EADDRNOTAVAIL)
+        super().bind(address)  # perhaps it is one of this host
+        self._stay(decision.reason)
         return True
 
     def _decide_connect(self, address: Any, call: str) -> Any:
@@ -158,20 +156,16 @@ class DecidingSocket(InstalledPushing, _Base):
             return None
         local: Any = super().getsockname()
         bound = local if local[1] else None
-        verdict = scope.ask(Role.TCP_CLIENT, bound, resolved)
-        ours = self._open(verdict, scope)
-        if not isinstance(ours, Reason) and bound is not None:
-            try:
-                ours.bind(bound)  # which is taken on this host too, unused
-            except OSError as failure:
-                ours.close()
-                ours = Reason.PROXY_DOWN if failure.errno == errno.ENETDOWN else Reason.ADDRESS
-        if isinstance(ours, Reason):
-            self._stay(ours)
+        decision = self._decide(scope, Role.TCP_CLIENT, bound, resolved)
+        self._repeat(decision)
+        if bound is not None:
+            decision.bind(bound)  # which is taken on this host too, unused
+        if decision.ours is None:
+            self._stay(decision.reason, decision.attach_error)
         else:
             self._scope = None
-            self._offload(ours)
-        self._tell(verdict, bound, resolved)
+            self._offload(decision.ours)
+        self._tell(decision.line, bound, resolved)
         return resolved
 
     def _keeps_as_client(self, peer: Any) -> bool:
@@ -188,7 +182,7 @@ class DecidingSocket(InstalledPushing, _Base):
         if verdict.offload:
             self._beside = None
             beside.close()
-            self._tell(verdict, local, peer)
+            self._tell(verdict.line, local, peer)
             return True
         self._ours = self._beside = None
         if self._told:
@@ -198,7 +192,7 @@ class DecidingSocket(InstalledPushing, _Base):
         ours.close()
         beside.close()
         self._reason = scope.stays(Reason.RULE)
-        self._tell(verdict, local, peer)
+        self._tell(verdict.line, local, peer)
         self._settle()
         self._bind_again(local)
         return False
@@ -251,7 +245,7 @@ class DecidingSocket(InstalledPushing, _Base):
             if local[1]:
                 verdict = self._scope.ask(Role.TCP_SERVER, local, None)
                 self._stay(Reason.RULE)  # as bind() was told
-                self._tell(verdict, local, None)
+                self._tell(verdict.line, local, None)
             else:  # at a port of the proxy's choice on all addresses
                 self._decide_bind(("", 0))
                 self._stay(Reason.RULE)  # unless that has decided
@@ -268,7 +262,7 @@ class DecidingSocket(InstalledPushing, _Base):
         assert ours is not None and beside is not None
         local = ours.getsockname()
         try:
-            if not self._pushes and not self._packets and scope.wants_local(local):
+            if not self._pushes and not self._packets and scope.also_local(local):
                 beside.bind(local)
                 beside.listen(*(() if backlog is None else (backlog,)))
                 beside.setblocking(False)

@@ -30,13 +30,6 @@ class UlpError(OSError):
             self.reason = text
 
 
-def attach_error() -> str:
-    """Why this process could not be attached, when it last tried, in the endpoint's words; empty: it could."""
-    raw = ffi.new("struct xts_info *")
-    lib.xts_py_get_info(raw)
-    return printable(ffi.string(raw.attach_error).decode(errors="replace"))
-
-
 def error(code: int, reason: str = "") -> OSError:
     """The OSError (of the subclass for its errno) of a positive errno, for the call that has just returned it.
 

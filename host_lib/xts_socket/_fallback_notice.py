@@ -8,32 +8,30 @@ import os
 import sys
 
 from . import _report
-from ._errors import attach_error
 from ._native import lib
 from ._once_per_run import once_per_run
 from ._reason import Reason
 
-_REASONS = {Reason.NO_ENDPOINT, Reason.PROXY_DOWN, Reason.LIMIT, Reason.REFUSED, Reason.NO_QUEUE}
-
 _FAILURES = 32  # preload/fallback_notice.c: numbers in the page of what made calls fail
 
 
-def notice_fallback(reason: Reason, code: int) -> None:
-    """A socket that should have been offloaded stays with the kernel, or, code not 0, its call fails with that."""
-    if reason not in _REASONS and not code:
+def notice_fallback(reason: Reason, code: int, attach_error: str) -> None:
+    """A socket that should have been offloaded stays with the kernel, or, code not 0, its call fails with that.
+    `attach_error`: what the endpoint has said to it, or empty."""
+    if not lib.xts_reason_is_noticed(reason) and not code:
         return
-    if reason in _REASONS and (text := attach_error()):
-        _report.attach_failed(text)
+    if attach_error:
+        _report.attach_failed(attach_error)
     if not once_per_run(reason + (_FAILURES if code else 0)):
         return
     outcome = f'so calls fail with "{os.strerror(code)}"' if code else "sockets stay with the kernel"
     program = sys.orig_argv[0].rpartition("/")[2]
     text = f"{program} (process {os.getpid()}): not offloaded, {outcome} ({reason.name})"
-    lib.xts_py_notice(f"{text}: {why(reason)}".encode())
+    lib.xts_py_notice(f"{text}: {why(reason, attach_error)}".encode())
 
 
-def why(reason: Reason) -> str:
+def why(reason: Reason, attach_error: str) -> str:
     """The sentence about it, in the endpoint's words where it has said some."""
     from .cli.processes import reason_text
 
-    return (attach_error() if reason in _REASONS else "") or reason_text(reason)
+    return attach_error or reason_text(reason)

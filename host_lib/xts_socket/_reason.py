@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from _thread import allocate_lock
 from enum import IntEnum
 
@@ -30,19 +29,6 @@ class Reason(IntEnum):
     LOST = 15  # under the interposer, over fork or exec: could not be kept
     NO_QUEUE = 16  # the endpoint has no queue for this process
 
-
-#: What a strict process gets instead of a socket of the kernel's. A rule, or what never could be ours, may stay.
-STRICT_ERRORS = {
-    Reason.NO_ENDPOINT: errno.ENETDOWN,
-    Reason.PROXY_DOWN: errno.ENETDOWN,
-    Reason.LIMIT: errno.ENOBUFS,
-    Reason.NO_QUEUE: errno.EUSERS,
-    Reason.OPTION: errno.EOPNOTSUPP,
-    Reason.RAW: errno.EOPNOTSUPP,
-    Reason.FASTOPEN: errno.EOPNOTSUPP,
-    Reason.ADDRESS: errno.EADDRNOTAVAIL,
-    Reason.REFUSED: errno.EACCES,
-}
 
 _lock = allocate_lock()
 _counts: dict[Reason, int] = {}

@@ -139,6 +139,15 @@ class Group:
         endpoint = os.fsdecode(ffi.string(verdict.endpoint)) if verdict.endpoint else None
         return Verdict(verdict.offload, verdict.line, verdict.group_line, endpoint, _text(verdict.why) or "")
 
+    def decide(self, kind: tuple[int, int, int], role: Role, local: Any, peer: Any, out: Any) -> None:
+        """Decides about a socket (_decision.py)."""
+        undecided = ffi.new("struct xts_undecided *", (self._native, *kind))
+        lib.xts_decide(undecided, role, _sockaddr(local), _sockaddr(peer), out)
+
+    def also_local(self, bound: tuple[Any, ...]) -> bool:
+        """Is an offloaded listener that is bound here for this host's own loopback, too?"""
+        return lib.xts_decide_also_local(self._native, _sockaddr(bound))
+
     def may_offload(self, role: Role) -> bool:
         """Could any socket of this role be offloaded?"""
         return lib.xts_rules_may_offload(self._native, role)

@@ -54,7 +54,12 @@
 #define SPIN_BESIDE_MAX 8u /* kernel descriptors: looking at more of them costs more than the spin saves */
 
 struct xts_kernel_calls kernel_calls = {
-	.ppoll = xts_sleep_poll, .epoll_wait = epoll_wait, .syscall = syscall, .sigaction = sigaction};
+	.ppoll = xts_sleep_poll,
+	.epoll_wait = epoll_wait,
+	.syscall = syscall,
+	.sigaction = sigaction,
+	.getsockopt = getsockopt,
+};
 
 void xts_use_kernel_calls(const struct xts_kernel_calls *calls)
 {
@@ -66,6 +71,8 @@ void xts_use_kernel_calls(const struct xts_kernel_calls *calls)
 		kernel_calls.syscall = calls->syscall;
 	if (calls->sigaction)
 		kernel_calls.sigaction = calls->sigaction;
+	if (calls->getsockopt)
+		kernel_calls.getsockopt = calls->getsockopt;
 }
 
 static inline void cpu_relax(void)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socketserver
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from beds.lab import raise_or_skip
-from beds.preload import PreloadBed
-from beds.proxy_process import running_proxy
+from beds.preload import PreloadBed, preload_library
 from beds.shm_proxy import SYSTEM, ShmProxy, library
 from system.sockets.programs.stack_scripts import SCRIPTS
 from xts_lab.lab import Lab
@@ -94,24 +94,84 @@ def test_a_wrong_setting_is_refused(value: str, proxy: ShmProxy) -> None:
     assert "XTS_STACKS" in done.stderr
 
 
-TWO_ENDPOINTS = """
+#: Connects to each address, and talks by all at once. XTS_STRICT has those fail that are not offloaded.
+SEVERAL_ENDPOINTS = """
 import socket, sys
-east, west = (socket.create_connection(("127.0.0.1", int(port)), 10) for port in sys.argv[1:])
+if sys.argv[1] == "install":
+    import xts_socket
+    xts_socket.install(strict=True)
+made = [socket.create_connection(peer.split(":"), 10) for peer in sys.argv[2:]]
 for n in range(20):
-    for s in east, west:
+    for s in made:
         s.sendall(b"x")
         assert s.recv(10) == b"x"
 """
+WAYS = ["interposer", "install"]
 
 
-def test_rules_name_two_endpoints(bed: PreloadBed, tmp_path: Path) -> None:
-    """XTS_STRICT has the connect fail of the one that is not offloaded."""
-    with running_proxy(tmp_path) as west, serving("127.0.0.1") as first, serving("127.0.0.1") as second:
-        rules = (
-            f"endpoint east {bed.proxy.endpoint}\nendpoint west {west.endpoint}\n"
-            f"use xts@east tcp_client *:{first}\nuse xts@west tcp_client *:{second}\n"
+def two_endpoints(folder: Path, way: str, endpoints: Sequence[Path | str], peers: Sequence[str]) -> dict[str, str]:
+    """The environment for a program whose rules name these endpoints, each for one peer."""
+    rules = folder / "two.rules"
+    names = ("east", "west")
+    lines = [f"endpoint {name} {path}\n" for name, path in zip(names, endpoints, strict=True)]
+    lines += [f"use xts@{name} tcp_client {peer}\n" for name, peer in zip(names, peers, strict=True)]
+    rules.write_text("".join(lines))
+    preload = [os.environ.get("LD_PRELOAD"), preload_library() if way == "interposer" else None]
+    return {"XTS_RULES": str(rules), "XTS_STRICT": "1", "LD_PRELOAD": ":".join(filter(None, preload))}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rules_name_two_endpoints(way: str, proxy: ShmProxy, other: ShmProxy, tmp_path: Path) -> None:
+    with serving("127.0.0.1") as first, serving("127.0.0.1") as second:
+        peers = [f"127.0.0.1:{port}" for port in (first, second)]
+        environment = two_endpoints(tmp_path, way, [proxy.endpoint, other.endpoint], peers)
+        command = [sys.executable, "-c", SEVERAL_ENDPOINTS, way, *peers]
+        done = subprocess.run(
+            command, env=os.environ | environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
         )
-        bed.run([sys.executable, "-c", TWO_ENDPOINTS, str(first), str(second)], rules=rules, strict=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.root
+@pytest.mark.afxdp
+@pytest.mark.parametrize("way", WAYS)
+def test_rules_name_a_device_and_another_endpoint(
+    way: str, lab: Lab, other: ShmProxy, echo_port: int, tmp_path: Path
+) -> None:
+    """The lab's agent, and a proxy on the machine that it runs on, by shared memory."""
+    with contextlib.ExitStack() as stack:
+        with lab.inside("net"):
+            port = stack.enter_context(serving("198.18.0.2"))
+        peers = [f"198.18.0.2:{port}", f"127.0.0.1:{echo_port}"]
+        environment = two_endpoints(tmp_path, way, [lab.endpoint, other.endpoint], peers)
+        command = [sys.executable, "-c", SEVERAL_ENDPOINTS, way, *peers]
+        with lab.popen("host", command, stderr=subprocess.PIPE, text=True, environment=environment) as done:
+            _, said = done.communicate(timeout=DEADLINE_S)
+        assert done.returncode == 0, said
+
+
+ENDPOINT_GONE = """
+import socket, sys
+if sys.argv[1] == "install":
+    import xts_socket
+    xts_socket.install()
+for peer in sys.argv[2:]:
+    socket.create_connection(peer.split(":"), 10).sendall(b"x")
+"""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_notice_is_of_the_endpoint_that_fails(way: str, proxy: ShmProxy, echo_port: int, tmp_path: Path) -> None:
+    with serving("127.0.0.1") as second:
+        peers = [f"127.0.0.1:{port}" for port in (echo_port, second)]
+        environment = two_endpoints(tmp_path, way, [proxy.endpoint, tmp_path / "gone.sock"], peers)
+        environment["XTS_STRICT"] = "0"
+        command = [sys.executable, "-c", ENDPOINT_GONE, way, *peers]
+        done = subprocess.run(
+            command, env=os.environ | environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    assert "(NO_ENDPOINT): " in done.stderr and str(tmp_path / "gone.sock") in done.stderr, done.stderr
 
 
 FORKED = """

@@ -33,7 +33,13 @@ Look = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_in
 
 
 class KernelCalls(ctypes.Structure):
-    _fields_ = (("ppoll", Sleep), ("epoll_wait", Look), ("syscall", ctypes.c_void_p), ("sigaction", ctypes.c_void_p))
+    _fields_ = (
+        ("ppoll", Sleep),
+        ("epoll_wait", Look),
+        ("syscall", ctypes.c_void_p),
+        ("sigaction", ctypes.c_void_p),
+        ("getsockopt", ctypes.c_void_p),
+    )
 
 
 class PolledContext(ctypes.Structure):
