@@ -316,7 +316,7 @@ static void new_fails(struct connection *c, int error)
 	}
 	pushed_fail(c);
 	connection_enter(c, CONNECTION_FAILED);
-	c->reset_told = true; /* by CONNECT_ACK */
+	c->reset_told = c->spent = true; /* told by CONNECT_ACK */
 	connection_connect_failed(c, error);
 }
 

@@ -38,7 +38,7 @@ enum connection_state { /* values as in struct xts_connection_stats */
 	X(lingering, LINGERING, "Closed with LINGER: CLOSED waits for the peer's acknowledgement.") \
 	X(close_reply, CLOSE_REPLY, "CLOSED is to be sent.") \
 	X(unwaited, UNWAITED, "Nobody waits for CLOSED: it need not wake the host.") \
-	X(spent, SPENT, "A CONNECT that brought protocols with it has failed: only CLOSE is possible.") \
+	X(spent, SPENT, "A CONNECT through protocols has failed: only CLOSE is possible.") \
 	X(announced, ANNOUNCED, "Accepted; NEWCONN has been sent and is not answered yet.") \
 	X(orphan, ORPHAN, "The host has no part in it any more; bytes are still to be delivered.") \
 	X(accepted, ACCEPTED, "The peer has connected to us.") \
