@@ -342,6 +342,13 @@ OTHERS = (
         internal=True,
     ),
     Variable(
+        "XTS_TEST_CHECKED",
+        Kind.PATH,
+        "A build with XTS_DEBUG under ASan and UBSan, for the stress runs that check every step.",
+        (Reader.TESTS,),
+        internal=True,
+    ),
+    Variable(
         "XTS_SEARCH",
         Kind.NUMBER,
         "How many hundred examples each property test tries, chosen at random. 0: one hundred, always the same.",
