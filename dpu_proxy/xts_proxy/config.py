@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 import msgspec.inspect
 from msgspec import Meta, Struct
+from xts_messages.ended import ENDED_KEEP_S, ENDED_KEEP_S_MAX
 from xts_messages.table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN, RELAYED_MAX
 
 from xts_proxy.config_tenant import DEFAULT, Interface, Limits, Tenant, limits_together
@@ -50,6 +51,7 @@ class Proxy(Struct, frozen=True, kw_only=True):
     queue: Literal["shm", "afxdp"] = "shm"
     endpoint: SocketPath = "/run/xts/endpoint.sock"
     endpoint_mode: Annotated[int, Meta(ge=0, le=0o777)] = 0o666
+    ended_keep_s: Annotated[int, Meta(ge=0, le=ENDED_KEEP_S_MAX)] = ENDED_KEEP_S
     interface: Interface = ""
     peer_mac: Mac = Mac(None)
     ethertype: Annotated[int, Meta(ge=0x0600, le=0xFFFF)] = ETHERTYPE

@@ -69,6 +69,7 @@ class ShmChannels:
             self._released,
             Refusals(LOG.warning).note,
             mode=config.proxy.endpoint_mode,
+            ended_keep_s=config.proxy.ended_keep_s,
         )
 
     def give_to(self, workers: list[RemoteWorker]) -> None:

@@ -142,6 +142,7 @@ struct xts_info {
 };
 int xts_py_get_info(struct xts_info *info);
 void xts_leave(void);
+void xts_publish_counts(const uint64_t *sockets, unsigned count);
 int xts_py_stack_create(const char *endpoint);
 int xts_py_stack_at(const char *endpoint);
 int xts_py_stack_use(int stack, int *before);

@@ -151,6 +151,12 @@ int xts_state(int number);
  */
 void xts_on_gone(void (*tell)(int number, unsigned reason));
 
+/*
+ * How many sockets of this process had each reason so far (enum xts_reason; [0]: were offloaded), for the figures that
+ * the endpoint keeps of a program that is killed. Waits for no lock.
+ */
+void xts_publish_counts(const uint64_t *sockets, unsigned count);
+
 /* A listener's connections are taken only while this process shows interest (a wait or an accept), in small numbers:
  * for listeners that may come to be shared. Call between socket and listen. */
 int xts_share_listener(int s);

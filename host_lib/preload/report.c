@@ -212,13 +212,15 @@ bool report_wants(int fd)
 void report_counters(void)
 {
 	struct xts_report_page *p = atomic_load_explicit(&page, memory_order_acquire);
+	uint64_t sockets[XTS_REASON_COUNT] = {0};
 
 	if (!p)
 		return;
-	p->offloaded = atomic_load_explicit(&preload.offloaded, memory_order_relaxed);
+	p->offloaded = sockets[0] = atomic_load_explicit(&preload.offloaded, memory_order_relaxed);
 	p->unseen = atomic_load_explicit(&preload.unseen, memory_order_relaxed);
-	for (unsigned i = 0; i < XTS_REASON_COUNT; i++)
-		p->stayed[i] = atomic_load_explicit(&preload.stayed[i], memory_order_relaxed);
+	for (unsigned i = 1; i < XTS_REASON_COUNT; i++)
+		p->stayed[i] = sockets[i] = atomic_load_explicit(&preload.stayed[i], memory_order_relaxed);
+	xts_publish_counts(sockets, XTS_REASON_COUNT);
 }
 
 /* The page is the parent's: the child's begins anew, its counters too, with what the parent's says of sockets they share. */

@@ -77,6 +77,7 @@ class Agent:
                     self._released,
                     Refusals(log.warning).note,
                     mode=config.endpoint_mode,
+                    ended_keep_s=config.ended_keep_s,
                 )
             )
             self._undo = undo.pop_all()

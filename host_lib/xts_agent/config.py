@@ -12,6 +12,7 @@ from msgspec import Meta, structs
 from xts_bpf.program import QUEUES_MAX, parse_mac
 from xts_messages.attach import DEFAULT_ENDPOINT
 from xts_messages.command_line import add_common
+from xts_messages.ended import ENDED_KEEP_S, ENDED_KEEP_S_MAX
 from xts_messages.table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN, RELAYED_MAX
 
 MacText = Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}$")]
@@ -36,6 +37,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     relayed_max: Annotated[int, Meta(ge=0, le=RELAYED_MAX)] = 0  # processes that share the relay's queue; 0: no relay
     frame_window: Annotated[int, Meta(ge=FRAME_WINDOW_MIN, le=FRAME_WINDOW_MAX)] = 64  # frames, each way
     per_uid_max: Annotated[int, Meta(ge=0)] | None = None  # queues of one user, root exempt; 0: no limit
+    ended_keep_s: Annotated[int, Meta(ge=0, le=ENDED_KEEP_S_MAX)] = ENDED_KEEP_S  # of killed processes; 0: none
     user: str = ""  # whom the unprivileged process becomes; "": xts-agent or nobody if root has started it
     token_key: str = ""  # file with the key that the proxy has, too; "": no tokens
     single_chunk: bool = False
@@ -118,6 +120,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         type=int,
         help="queues of one user, root exempt; 0: no limit (default: three quarters)",
+    )
+    add(
+        "--ended-keep-s",
+        metavar="N",
+        type=int,
+        help="list processes that were killed for so many seconds, with what they had done (default 600; 0: never)",
     )
     add("--user", metavar="NAME", help="user to become for what needs no privilege (default: xts-agent or nobody)")
     add("--token-key", metavar="FILE", help="key shared with the proxy, to vouch for users and cgroups (default: none)")

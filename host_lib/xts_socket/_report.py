@@ -22,6 +22,7 @@ UNDECIDED, STAYED, OFFLOADED = 1, 2, 3  # enum descriptor_kind
 _endpoint: str | None = None
 _page: Any = None  # struct xts_report_page, over the memory of a memfd
 _memory: mmap.mmap | None = None
+_counts: Any = ffi.new("uint64_t[]", int(lib.XTS_REASON_COUNT))  # of sockets, by reason; 0: offloaded
 
 
 def start(rules: str, strict: bool) -> None:
@@ -70,6 +71,8 @@ def count(reason: int, total: int) -> None:
         _page.stayed[reason] = total
     else:
         _page.offloaded = total
+    _counts[reason] = total
+    lib.xts_publish_counts(_counts, len(_counts))
 
 
 def attach_failed(why: str) -> None:

@@ -22,7 +22,8 @@
 
 #define ATTACH_DESCRIPTORS 3 /* of either kind of queue */
 #define ATTACH_DESCRIPTORS_MAX 16
-#define STATUS_BYTES (sizeof(struct xts_status_page) + XTS_STATUS_ENTRIES * sizeof(struct xts_status_entry))
+#define ENTRIES_BYTES (sizeof(struct xts_status_page) + XTS_STATUS_ENTRIES * sizeof(struct xts_status_entry))
+#define STATUS_BYTES (ENTRIES_BYTES + sizeof(struct xts_status_figures))
 
 static int64_t now_ms(void)
 {
@@ -149,29 +150,42 @@ static int reply_check(struct xts_attach_reply *reply, int descriptors)
 	return descriptors == ATTACH_DESCRIPTORS && reply->epoch ? 0 : -EPROTO;
 }
 
-static int status_map(struct xts_status_page **out, int fd)
+static void status_unmap(struct xts_attachment *attachment)
+{
+	if (attachment->status)
+		munmap(attachment->status, attachment->status_bytes);
+	attachment->status = NULL;
+	attachment->figures = NULL;
+}
+
+/* An older server's page has no room for figures. */
+static int status_map(struct xts_attachment *out, int fd)
 {
 	struct stat st;
 	int seals = fcntl(fd, F_GET_SEALS);
+	size_t bytes;
 	void *page;
 
-	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) < 0 || (uint64_t)st.st_size < STATUS_BYTES)
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) < 0 || (uint64_t)st.st_size < ENTRIES_BYTES)
 		return -EPROTO;
-	page = mmap(NULL, STATUS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	bytes = (uint64_t)st.st_size < STATUS_BYTES ? ENTRIES_BYTES : STATUS_BYTES;
+	page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (page == MAP_FAILED)
 		return -errno;
-	if (madvise(page, STATUS_BYTES, MADV_DONTFORK) < 0) {
-		munmap(page, STATUS_BYTES);
+	if (madvise(page, bytes, MADV_DONTFORK) < 0) {
+		munmap(page, bytes);
 		return -errno;
 	}
-	*out = page;
+	out->status = page;
+	out->status_bytes = bytes;
+	out->figures = bytes == STATUS_BYTES ? (struct xts_status_figures *)((char *)page + ENTRIES_BYTES) : NULL;
 	return 0;
 }
 
 /* Takes over the descriptors, also on failure. */
 static int attachment_open(struct xts_attachment *out, int *fds)
 {
-	int error = status_map(&out->status, fds[2]);
+	int error = status_map(out, fds[2]);
 
 	xts_own_close(fds[2]);
 	fds[2] = -1;
@@ -184,9 +198,7 @@ static int attachment_open(struct xts_attachment *out, int *fds)
 	if (!error)
 		return 0;
 	close_all(fds, ATTACH_DESCRIPTORS);
-	if (out->status)
-		munmap(out->status, STATUS_BYTES);
-	out->status = NULL;
+	status_unmap(out);
 	return error == -EINVAL || error == -EBADF ? -EPROTO : error;
 }
 
@@ -236,8 +248,9 @@ int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xt
 void xts_detach(struct xts_attachment *attachment)
 {
 	xts_queue_close(attachment->queue);
-	if (attachment->status)
-		munmap(attachment->status, STATUS_BYTES);
+	if (attachment->figures)
+		attachment->figures->closed = 1;
+	status_unmap(attachment);
 	if (attachment->connection >= 0)
 		xts_own_close(attachment->connection);
 	memset(attachment, 0, sizeof *attachment);

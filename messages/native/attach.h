@@ -27,6 +27,7 @@
 
 #define XTS_ATTACH_MAGIC 0x58545341u /* "XTSA" */
 #define XTS_ATTACH_STATUS_MAGIC 0x58545351u /* "XTSQ": not to attach, but to list */
+#define XTS_ATTACH_ENDED_MAGIC 0x5854534bu /* "XTSK": not to attach, but to list processes that were killed */
 #define XTS_ATTACH_VERSION 2u
 #define XTS_ATTACH_TOKEN_BYTES_MAX 304u
 
@@ -73,7 +74,8 @@ struct xts_attach_reply {
 
 /*
  * The answer to a request with XTS_ATTACH_STATUS_MAGIC: one of these per attached process the asker may see (root: all,
- * others: their own), each with the status page as its descriptor, then end of file.
+ * others: their own), each with the status page as its descriptor, then end of file. An older server's ends after
+ * program: what it does not say is zero.
  */
 struct xts_attach_listing {
 	uint32_t magic, version;
@@ -82,6 +84,25 @@ struct xts_attach_listing {
 	int32_t pid;
 	uint32_t uid;
 	char program[64];
+	char interface[16];        /* that the queue is of; over shm: empty */
+	uint32_t relayed;          /* number of the channel behind a relay; else 0 */
+	uint32_t reserved;
+};
+
+/*
+ * The answer to a request with XTS_ATTACH_ENDED_MAGIC: one of these per process that was killed not long ago and that
+ * the asker may see, then end of file. An older server refuses.
+ */
+struct xts_attach_ended {
+	uint32_t magic, version;
+	int32_t pid;
+	uint32_t uid;
+	char program[64];
+	uint32_t ended_ms_ago;
+	uint32_t signal;           /* that has killed it; 0: unknown */
+	uint32_t stacks;           /* attachments that it had at its end */
+	uint32_t reserved;
+	struct xts_status_figures figures; /* bytes of all its stacks */
 };
 
 /* A live attachment. */
@@ -89,6 +110,8 @@ struct xts_attachment {
 	struct xts_queue *queue;
 	int connection;            /* the Unix socket; readable (end of file) when the server has gone */
 	struct xts_status_page *status; /* mapped for writing (MADV_DONTFORK) */
+	struct xts_status_figures *figures; /* in the same memory; NULL: an older server's page has none */
+	size_t status_bytes;       /* mapped */
 	struct xts_attach_reply reply;
 };
 

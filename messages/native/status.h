@@ -62,4 +62,23 @@ struct xts_status_page {
 	struct xts_status_entry entry[];
 };
 
+/*
+ * What the process has done so far, behind the last entry, so that who knows of no more can read the page. An endpoint
+ * keeps this, and only this, of a process that was killed (xts_messages/ended.py).
+ */
+#define XTS_FIGURES_MAGIC 0x58545346u /* "XTSF" */
+#define XTS_FIGURES_REASONS 32u
+
+struct xts_status_figures { /* 312 bytes */
+	uint32_t magic;        /* XTS_FIGURES_MAGIC; 0: the library writes none */
+	uint32_t stack;        /* its number in the process */
+	uint64_t program;      /* tells the pages of one program from those of another that the same process executed */
+	uint32_t closed;       /* the attachment was given up in order, or the process exits */
+	uint32_t counted;      /* there are counts of sockets by reason: the process is under the interposer or install() */
+	uint64_t sent_bytes, received_bytes; /* of the stack */
+	uint64_t user_us, system_us;         /* CPU time of the process, up to one of its last calls */
+	uint64_t sockets[XTS_FIGURES_REASONS]; /* of the process, by enum xts_reason; [0]: offloaded */
+};
+_Static_assert(sizeof(struct xts_status_figures) == 312, "figures layout");
+
 #endif

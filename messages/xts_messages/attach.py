@@ -13,6 +13,7 @@ from typing import Any, Self
 from xts_messages._native import ffi, lib
 from xts_messages.environment import BY_NAME
 from xts_messages.queue import Queue
+from xts_messages.status_page import Figures
 
 DEFAULT_ENDPOINT = str(BY_NAME["XTS_ENDPOINT"].default)
 
@@ -93,34 +94,79 @@ class Listing:
     uid: int
     program: str
     status_fd: int  # the receiver's to close
+    interface: str = ""  # that the queue is of; over shm, or of an older endpoint: ""
+    relayed: int = 0  # the process's number behind a relay; 0: the queue is its own
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A process that was killed, as the endpoint remembers it."""
+
+    pid: int
+    uid: int
+    program: str
+    ended_s_ago: float
+    signal: int  # 0: unknown
+    figures: Figures
+
+
+#: As it was before there were interfaces.
+_LISTING_BYTES_MIN = int(ffi.offsetof("struct xts_attach_listing", "interface"))
 
 
 def list_attachments(endpoint: str | None = None, timeout_ms: int = 5000) -> Iterator[Listing]:
     """Asks an endpoint for the attached processes this user may see (root: all). OSError as attach()."""
+    listing_bytes = int(ffi.sizeof("struct xts_attach_listing"))
+    for data, fds in _ask(lib.XTS_ATTACH_STATUS_MAGIC, listing_bytes, endpoint, timeout_ms):
+        if len(data) < _LISTING_BYTES_MIN or len(fds) != 1:
+            for fd in fds:
+                os.close(fd)
+            raise OSError(71, "the endpoint does not speak this version")
+        native = ffi.from_buffer("struct xts_attach_listing *", data.ljust(listing_bytes, b"\0"))
+        yield Listing(
+            kind={1: "afxdp", 2: "shm", 3: "relay"}.get(int(native.kind), "unknown"),
+            queue_id=int(native.queue_id),
+            epoch=int(native.epoch),
+            pid=int(native.pid),
+            uid=int(native.uid),
+            program=ffi.string(native.program).decode(errors="replace"),
+            status_fd=fds[0],
+            interface=ffi.string(native.interface).decode(errors="replace"),
+            relayed=int(native.relayed),
+        )
+
+
+def list_ended(endpoint: str | None = None, timeout_ms: int = 5000) -> Iterator[Ended]:
+    """Asks an endpoint for the processes that were killed not long ago, of those this user may see. An older one knows
+    of none. OSError as attach()."""
+    ended_bytes = int(ffi.sizeof("struct xts_attach_ended"))
+    for data, fds in _ask(lib.XTS_ATTACH_ENDED_MAGIC, ended_bytes, endpoint, timeout_ms):
+        for fd in fds:
+            os.close(fd)
+        native = ffi.from_buffer("struct xts_attach_ended *", data.ljust(ended_bytes, b"\0"))
+        if native.magic != lib.XTS_ATTACH_ENDED_MAGIC:  # a refusal
+            return
+        yield Ended(
+            pid=int(native.pid),
+            uid=int(native.uid),
+            program=ffi.string(native.program).decode(errors="replace"),
+            ended_s_ago=int(native.ended_ms_ago) / 1000,
+            signal=int(native.signal),
+            figures=Figures.read(native.figures),
+        )
+
+
+def _ask(magic: int, answer_bytes: int, endpoint: str | None, timeout_ms: int) -> Iterator[tuple[bytes, list[int]]]:
+    """The messages of the answer, each with its descriptors."""
     request = struct.pack(
-        f"={ffi.sizeof('struct xts_attach_request')}s",
-        struct.pack("=II", lib.XTS_ATTACH_STATUS_MAGIC, lib.XTS_ATTACH_VERSION),
+        f"={ffi.sizeof('struct xts_attach_request')}s", struct.pack("=II", magic, lib.XTS_ATTACH_VERSION)
     )
-    listing_bytes = ffi.sizeof("struct xts_attach_listing")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.settimeout(timeout_ms / 1000)
         connection.connect(endpoint or endpoint_path())
         connection.send(request)
         while True:
-            data, fds, _, _ = socket.recv_fds(connection, listing_bytes, 4, socket.MSG_CMSG_CLOEXEC)
+            data, fds, _, _ = socket.recv_fds(connection, answer_bytes, 4, socket.MSG_CMSG_CLOEXEC)
             if not data:
                 return
-            if len(data) != listing_bytes or len(fds) != 1:
-                for fd in fds:
-                    os.close(fd)
-                raise OSError(71, "the endpoint does not speak this version")
-            native = ffi.from_buffer("struct xts_attach_listing *", data)
-            yield Listing(
-                kind={1: "afxdp", 2: "shm", 3: "relay"}.get(int(native.kind), "unknown"),
-                queue_id=int(native.queue_id),
-                epoch=int(native.epoch),
-                pid=int(native.pid),
-                uid=int(native.uid),
-                program=ffi.string(native.program).decode(errors="replace"),
-                status_fd=fds[0],
-            )
+            yield data, fds

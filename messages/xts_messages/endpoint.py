@@ -13,11 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
-import mmap
 import os
 import secrets
-import select
 import selectors
 import socket
 import stat
@@ -31,14 +28,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from xts_messages._native import ffi, lib
+from xts_messages.ended import EndedProcesses, pidfd_readable
+from xts_messages.status_page import create_status_page
 
 SO_PEERPIDFD = 77  # Linux 6.5; not in Python 3.11's socket module
-STATUS_BYTES = int(
-    ffi.sizeof("struct xts_status_page") + lib.XTS_STATUS_ENTRIES * ffi.sizeof("struct xts_status_entry")
-)
 REQUEST_BYTES = int(ffi.sizeof("struct xts_attach_request"))
-F_ADD_SEALS = 1033
-SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
 CREDENTIALS = struct.Struct("=iII")
 CONNECTIONS_MAX = 4096
 UNSETTLED_MAX = 64  # connections of one user that have not been granted anything, root exempt
@@ -81,6 +75,8 @@ class Attached:
     tag: object
     status_fd: int  # the endpoint's duplicate of the status page
     connection: socket.socket
+    interface: str = ""  # that the queue is of; over shm: ""
+    relayed: int = 0  # its number behind a relay; 0: the queue is its own
 
     def life_fd(self) -> int:
         """A duplicate of the connection: readable when the process has let go or died. Yours to close."""
@@ -95,7 +91,7 @@ class _Connection:
     peer: Peer | None = None  # set while its request waits for a grant
     pidfd: int = -1
     attached: Attached | None = None
-    listing: deque[tuple[bytes, int]] = field(default_factory=deque)
+    listing: deque[tuple[bytes, tuple[int, ...]]] = field(default_factory=deque)
 
 
 class Endpoint:
@@ -112,12 +108,14 @@ class Endpoint:
         mode: int = 0o666,
         per_uid_max: int = 0,
         grant_wait_s: float = 1.0,
+        ended_keep_s: float = 0.0,
     ) -> None:
         """allocate(peer, epoch) gives a grant, raises NotReady, or an OSError whose errno and text are sent
         to the process.
         attached and released are called once each per process, released also when the endpoint closes.
         refused(peer, reason): a process has got no queue; it has received the same sentence.
         per_uid_max: attachments of one user at a time, root exempt; 0: any number.
+        ended_keep_s: for how long processes that were killed are listed.
         OSError EADDRINUSE: another server serves path; ENOTSOCK: path is something else.
         """
         self.path = Path(path)
@@ -127,6 +125,7 @@ class Endpoint:
         self._on_refused = refused
         self._per_uid_max = per_uid_max
         self._grant_wait_s = grant_wait_s
+        self._killed = EndedProcesses(ended_keep_s)
         self._connections: set[_Connection] = set()
         self._selector = selectors.EpollSelector()
         self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -158,7 +157,8 @@ class Endpoint:
     def timeout_s(self) -> float | None:
         """How long a loop may wait before it must call process() again; None: any time."""
         waiting = [c.deadline for c in self._connections if not c.attached]
-        return max(0.0, min(waiting) - time.monotonic()) if waiting else None
+        limits = [limit for limit in (self._killed.deadline(), min(waiting, default=None)) if limit is not None]
+        return max(0.0, min(limits) - time.monotonic()) if limits else None
 
     def process(self, timeout_s: float = 0.0) -> None:
         """Handles what is ready, waiting for it at most timeout_s."""
@@ -170,6 +170,7 @@ class Endpoint:
                     self._ready(key.data)
                 except OSError:  # ECONNRESET and the like: the end of this connection, not ours
                     self._drop(key.data)
+        self._killed.settle()
         now = time.monotonic()
         for connection in [c for c in self._connections if not c.attached and c.deadline <= now]:
             if connection.peer:
@@ -191,6 +192,7 @@ class Endpoint:
         """Ends all connections and removes the socket file, if it is still ours."""
         for connection in list(self._connections):
             self._drop(connection)
+        self._killed.close()
         if self._listener.fileno() < 0:
             return
         self._listener.close()
@@ -254,7 +256,7 @@ class Endpoint:
             if not connection.socket.recv(64):
                 self._drop(connection)
             return
-        if connection.pidfd >= 0 and _pidfd_readable(connection.pidfd):
+        if connection.pidfd >= 0 and pidfd_readable(connection.pidfd):
             self._drop(connection)
 
     def _request(self, connection: _Connection) -> None:
@@ -270,8 +272,9 @@ class Endpoint:
         pid, uid, gid = _credentials(connection.socket)
         magic, version = struct.unpack_from("=II", data.ljust(8, b"\0"))
         known = len(data) == REQUEST_BYTES and version == lib.XTS_ATTACH_VERSION
-        if known and magic == lib.XTS_ATTACH_STATUS_MAGIC:
-            connection.listing.extend(self._listing(uid))
+        if known and magic in (lib.XTS_ATTACH_STATUS_MAGIC, lib.XTS_ATTACH_ENDED_MAGIC):
+            attached = magic == lib.XTS_ATTACH_STATUS_MAGIC
+            connection.listing.extend(self._listing(uid) if attached else ((e, ()) for e in self._killed.listing(uid)))
             self._selector.modify(connection.socket, selectors.EVENT_WRITE, connection)
             if not connection.listing:
                 self._drop(connection)
@@ -307,7 +310,8 @@ class Endpoint:
         kind, queue_id = int(grant.reply.kind), int(grant.reply.queue_id)
         if grant.reply.relayed:
             kind = int(lib.XTS_QUEUE_RELAY)
-        attached = Attached(peer, epoch, kind, queue_id, grant.tag, -1, connection.socket)
+        interface, relayed = ffi.string(grant.reply.interface).decode(), int(grant.reply.relayed)
+        attached = Attached(peer, epoch, kind, queue_id, grant.tag, -1, connection.socket, interface, relayed)
         connection.attached = attached
         try:
             attached.status_fd = create_status_page()
@@ -339,18 +343,23 @@ class Endpoint:
         if connection.pidfd >= 0:
             with contextlib.suppress(KeyError):
                 self._selector.unregister(connection.pidfd)
-            os.close(connection.pidfd)
-        for _, fd in connection.listing:
-            os.close(fd)
+        for _, fds in connection.listing:
+            _close_all(fds)
         connection.socket.close()
-        if connection.attached:
-            if connection.attached.status_fd >= 0:
-                os.close(connection.attached.status_fd)
-            self._on_released(connection.attached)
+        attached = connection.attached
+        if attached and attached.status_fd >= 0:
+            if connection.pidfd >= 0:
+                peer = attached.peer
+                self._killed.add(peer.pid, peer.uid, peer.program, connection.pidfd, attached.status_fd)
+            os.close(attached.status_fd)
+        if connection.pidfd >= 0:
+            os.close(connection.pidfd)
+        if attached:
+            self._on_released(attached)
 
     # --- the list of attached processes --------------------------------------------------------------------
 
-    def _listing(self, uid: int) -> Iterator[tuple[bytes, int]]:
+    def _listing(self, uid: int) -> Iterator[tuple[bytes, tuple[int, ...]]]:
         for attached in sorted(self.attachments, key=lambda a: a.queue_id):
             if uid not in (0, attached.peer.uid):
                 continue
@@ -363,20 +372,27 @@ class Endpoint:
             native.pid = attached.peer.pid
             native.uid = attached.peer.uid
             native.program = attached.peer.program.encode()[:63]
-            yield bytes(ffi.buffer(native)), os.dup(attached.status_fd)
+            native.interface = attached.interface.encode()[:15]
+            native.relayed = attached.relayed
+            yield bytes(ffi.buffer(native)), (os.dup(attached.status_fd),)
 
     def _send_listing(self, connection: _Connection) -> None:
         while connection.listing:
-            data, fd = connection.listing[0]
+            data, fds = connection.listing[0]
             try:
-                socket.send_fds(connection.socket, [data], [fd], socket.MSG_NOSIGNAL)
+                socket.send_fds(connection.socket, [data], fds, socket.MSG_NOSIGNAL)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
                 break
             connection.listing.popleft()
-            os.close(fd)
+            _close_all(fds)
         self._drop(connection)
+
+
+def _close_all(fds: tuple[int, ...]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 def _refusal(error: int, reason: str) -> bytes:
@@ -410,25 +426,6 @@ def listen(path: Path, mode: int) -> socket.socket:
     return listener
 
 
-def create_status_page() -> int:
-    """An empty status page (native/status.h): a sealed memfd."""
-    fd = os.memfd_create("xts-status", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(fd, STATUS_BYTES)
-    os.pwrite(fd, struct.pack("=III", lib.XTS_STATUS_MAGIC, lib.XTS_STATUS_VERSION, lib.XTS_STATUS_ENTRIES), 0)
-    fcntl.fcntl(fd, F_ADD_SEALS, SEALS)
-    return fd
-
-
-def read_status_page(fd: int) -> bytes:
-    """A copy of the used part of a status page that another process writes; at most its legal size."""
-    with mmap.mmap(fd, STATUS_BYTES, prot=mmap.PROT_READ) as page:
-        magic, version, _, used = struct.unpack_from("=IIII", page)
-        if magic != lib.XTS_STATUS_MAGIC or version != lib.XTS_STATUS_VERSION:
-            raise OSError(errno.EPROTO, "not a status page of this version")
-        entries = min(used, int(lib.XTS_STATUS_ENTRIES)) * int(ffi.sizeof("struct xts_status_entry"))
-        return page[: int(ffi.sizeof("struct xts_status_page")) + entries]
-
-
 def is_served(path: Path) -> bool:
     """Does some process listen there?"""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as probe:
@@ -452,9 +449,3 @@ def _peer_pidfd(connection: socket.socket, pid: int) -> int:
         return connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
     except OSError:  # before Linux 6.5
         return os.pidfd_open(pid)
-
-
-def _pidfd_readable(pidfd: int) -> bool:
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(0))

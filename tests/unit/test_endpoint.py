@@ -22,8 +22,9 @@ import pytest
 from xts_messages import queue
 from xts_messages._native import ffi
 from xts_messages.attach import attach, list_attachments
-from xts_messages.endpoint import Attached, Endpoint, Grant, NotReady, Peer, read_status_page
+from xts_messages.endpoint import Attached, Endpoint, Grant, NotReady, Peer
 from xts_messages.queue import PROXY, Queue
+from xts_messages.status_page import read_status_page
 
 
 class Server:
@@ -38,6 +39,7 @@ class Server:
         self.spoil: Callable[[Any], None] = lambda reply: None
         self.extra_fd = False
         self.stop = False
+        self.keep_queues = True
         self.endpoint = Endpoint(path, self.allocate, self.attached.append, self.released.append, **options)
         self.thread = threading.Thread(target=self.run)
         self.thread.start()
@@ -54,12 +56,13 @@ class Server:
         if self.not_ready:
             raise NotReady
         area = queue.create_shm(min(peer.frame_window_max or 16, 16))
-        self.queues.append(area.open(PROXY))
+        if self.keep_queues:
+            self.queues.append(area.open(PROXY))
         os.close(area.proxy_bell)
         area.geometry.queue_id = len(self.queues)
         self.spoil(area.geometry)
         extra = (os.dup(area.memfd),) if self.extra_fd else ()
-        return Grant(area.geometry, (area.memfd, area.host_bell, *extra), tag=self.queues[-1])
+        return Grant(area.geometry, (area.memfd, area.host_bell, *extra), tag=self.queues[-1] if self.queues else None)
 
     def close(self) -> None:
         self.stop = True

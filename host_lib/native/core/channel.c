@@ -367,6 +367,7 @@ void channel_forget(struct stack *st)
 	st->channel = NULL;
 	for (c = st->dead; c; c = c->next_dead) {
 		c->sleepers = 0;
+		c->attachment.figures = NULL; /* the parent's memory, which is not here */
 		for (struct held *h = c->held_oldest; h; h = h->newer) {
 			h->piece->held = NULL;
 			h->piece->bytes = 0;

@@ -10,6 +10,7 @@
 #include "core/settings.h"
 #include "core/socket.h"
 #include "core/stack.h"
+#include "core/status_page.h"
 #include "link.h"
 #include "own_descriptors.h"
 #include "processes/inherit.h"
@@ -263,6 +264,7 @@ static void after_fork_child(void)
 			pthread_mutex_unlock(&st->lock);
 		}
 		choice_after_fork();
+		figures_after_fork();
 		xts_inside.locked = 0;
 	}
 	signals_after_fork_child();
@@ -321,6 +323,7 @@ static void before_exit(struct stack *st)
 	sharers_at_exit(st);
 	stack_settle(st);
 	say_goodbye(st);
+	figures_close(st);
 	pthread_mutex_unlock(&st->lock);
 	xts_inside.locked = 0;
 }

@@ -7,6 +7,7 @@
 #include "core/process.h"
 #include "core/socket.h"
 #include "core/stack.h"
+#include "core/status_page.h"
 #include "processes/inherit.h"
 #include "queue.h"
 #include "waiting/epoll.h"
@@ -128,6 +129,8 @@ void stack_rest(struct stack *st)
 		progress_need(st);
 	if (st->dead)
 		channel_reap(st);
+	if (__builtin_expect(figures_behind(st), 0))
+		figures_update(st);
 }
 
 void stack_end_if_empty(struct stack *st)

@@ -61,6 +61,7 @@ void status_data(const struct xts_sock *s)
 	e->recv_unadvertised = s->grant.unadvertised;
 	e->sent_bytes = s->sent_bytes;
 	e->received_bytes = s->received_bytes;
+	figures_data(s->stack);
 }
 
 static void write_layers(uint8_t *out, const struct xts_sock *s, unsigned direction)
@@ -92,6 +93,7 @@ void status_state(const struct xts_sock *s)
 
 	if (p)
 		p->sockets = st->sockets;
+	figures_update(st);
 	if (!e)
 		return;
 	if (p->used <= table_place(s))
@@ -117,6 +119,7 @@ void status_link(struct stack *st)
 	p->frame_credits = xts_link_credits(&st->channel->link);
 	p->sleeps = st->sleeps;
 	p->spins = st->spins;
+	figures_update(st);
 }
 
 int xts_state(int number)

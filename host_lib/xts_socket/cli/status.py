@@ -2,7 +2,7 @@
 
 The endpoint hands out a duplicate of each process's status page (messages/native/status.h), which the
 process's own library writes. So the page is read once into private memory and every field is checked; the
-process is not asked and does not notice. What is not offloaded is in processes.py.
+process is not asked and does not notice. What is not offloaded is in processes.py, and who was killed in ended.py.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 from xts_messages._native import ffi, lib
 from xts_messages.attach import Listing, list_attachments
 from xts_messages.command_line import add_watch, watch
-from xts_messages.endpoint import read_status_page
 from xts_messages.printable import printable
+from xts_messages.status_page import read_status_page
 from xts_messages.ulps import BY_NAME, BY_NUMBER
 
-from . import processes
+from . import ended, processes
 from .options import add_verb, endpoint_path, endpoint_text
 from .text_table import print_table
 
@@ -115,8 +115,10 @@ def _show(arguments: argparse.Namespace) -> int:
         return processes.show(arguments.pid, arguments.json, None if arguments.all else endpoint_path())
     path = endpoint_path()
     attached = [process for process in ask(path) if arguments.pid in (None, process.pid)]
+    killed = [process for process in ended.ask(path) if arguments.pid in (None, process.pid)]
     if arguments.json:
-        print(json.dumps({"endpoint": path, "processes": [asdict(p) for p in attached]}, indent=2))
+        living, dead = ([asdict(process) for process in found] for found in (attached, killed))
+        print(json.dumps({"endpoint": path, "processes": living, "ended": dead}, indent=2))
         return 0
     if attached:
         _print(attached, arguments.listening)
@@ -124,6 +126,7 @@ def _show(arguments: argparse.Namespace) -> int:
         print(f"process {arguments.pid} is not attached to {path}")
     else:
         print(f"no process is attached to {path}" if not os.geteuid() else f"no process of yours is attached to {path}")
+    ended.show(killed)
     return 0
 
 

@@ -19,7 +19,7 @@ from beds.ulp_tls import client_context, server_context
 from system.tls.programs.ktls_scripts import SOL_TLS, TCP_ULP, TLS_RX, TLS_TX, info
 from xts_messages._native import ffi, lib
 from xts_messages.attach import list_attachments
-from xts_messages.endpoint import read_status_page
+from xts_messages.status_page import read_status_page
 from xts_socket import LengthPrefixed, Lines, Tls
 from xts_socket.cli import main, status
 

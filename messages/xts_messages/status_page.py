@@ -1,0 +1,105 @@
+"""Status pages (native/status.h): made by an endpoint, written by the process, read by whoever has a duplicate.
+
+What a process wrote is read once into private memory, and every field is checked or is a number that may be any.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+from xts_messages._native import ffi, lib
+
+_HEAD_BYTES = int(ffi.sizeof("struct xts_status_page"))
+_ENTRY_BYTES = int(ffi.sizeof("struct xts_status_entry"))
+_FIGURES_OFFSET = _HEAD_BYTES + int(lib.XTS_STATUS_ENTRIES) * _ENTRY_BYTES
+_FIGURES_BYTES = int(ffi.sizeof("struct xts_status_figures"))
+_F_ADD_SEALS = 1033
+_SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
+_U64 = (1 << 64) - 1
+
+
+def create_status_page() -> int:
+    """An empty status page: a sealed memfd."""
+    fd = os.memfd_create("xts-status", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, _FIGURES_OFFSET + _FIGURES_BYTES)
+    os.pwrite(fd, struct.pack("=III", lib.XTS_STATUS_MAGIC, lib.XTS_STATUS_VERSION, lib.XTS_STATUS_ENTRIES), 0)
+    fcntl.fcntl(fd, _F_ADD_SEALS, _SEALS)
+    return fd
+
+
+def read_status_page(fd: int) -> bytes:
+    """A copy of the used part of a status page that another process writes; at most its legal size."""
+    with mmap.mmap(fd, _FIGURES_OFFSET, prot=mmap.PROT_READ) as page:
+        magic, version, _, used = struct.unpack_from("=IIII", page)
+        if magic != lib.XTS_STATUS_MAGIC or version != lib.XTS_STATUS_VERSION:
+            raise OSError(errno.EPROTO, "not a status page of this version")
+        return page[: _HEAD_BYTES + min(used, int(lib.XTS_STATUS_ENTRIES)) * _ENTRY_BYTES]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a process has done: `struct xts_status_figures`. `sockets`: by reason, [0] offloaded; None: not counted."""
+
+    stack: int
+    program: int
+    closed: bool
+    sent_bytes: int
+    received_bytes: int
+    user_us: int
+    system_us: int
+    sockets: tuple[int, ...] | None
+
+    @classmethod
+    def read(cls, native: Any) -> Self:
+        """From the struct, in private memory."""
+        return cls(
+            stack=int(native.stack),
+            program=int(native.program),
+            closed=bool(native.closed),
+            sent_bytes=int(native.sent_bytes),
+            received_bytes=int(native.received_bytes),
+            user_us=int(native.user_us),
+            system_us=int(native.system_us),
+            sockets=tuple(native.sockets) if native.counted else None,
+        )
+
+    @classmethod
+    def sum(cls, stacks: Iterable[Self]) -> Self:
+        """Of the stacks of one process, at least one: bytes are each stack's, all else is the process's."""
+        every = list(stacks)
+        counted = [figures.sockets for figures in every if figures.sockets is not None]
+        return cls(
+            stack=every[0].stack,
+            program=every[0].program,
+            closed=all(figures.closed for figures in every),
+            sent_bytes=sum(figures.sent_bytes for figures in every) & _U64,
+            received_bytes=sum(figures.received_bytes for figures in every) & _U64,
+            user_us=max(figures.user_us for figures in every),
+            system_us=max(figures.system_us for figures in every),
+            sockets=tuple(map(max, zip(*counted, strict=True))) if counted else None,
+        )
+
+    def write(self, native: Any) -> None:
+        """Into the struct."""
+        native.magic = lib.XTS_FIGURES_MAGIC
+        native.stack, native.program, native.closed = self.stack, self.program, self.closed
+        native.sent_bytes, native.received_bytes = self.sent_bytes, self.received_bytes
+        native.user_us, native.system_us = self.user_us, self.system_us
+        native.counted = self.sockets is not None
+        native.sockets = self.sockets or ()
+
+
+def read_figures(fd: int) -> Figures | None:
+    """The figures of a status page; None: its process has written none."""
+    data = os.pread(fd, _FIGURES_BYTES, _FIGURES_OFFSET)
+    if len(data) != _FIGURES_BYTES:
+        return None
+    native = ffi.from_buffer("struct xts_status_figures *", data)
+    return Figures.read(native) if native.magic == lib.XTS_FIGURES_MAGIC else None
