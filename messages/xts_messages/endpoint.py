@@ -360,7 +360,7 @@ class Endpoint:
     # --- the list of attached processes --------------------------------------------------------------------
 
     def _listing(self, uid: int) -> Iterator[tuple[bytes, tuple[int, ...]]]:
-        for attached in sorted(self.attachments, key=lambda a: a.queue_id):
+        for attached in sorted(self.attachments, key=lambda a: (a.interface, a.queue_id, a.relayed)):
             if uid not in (0, attached.peer.uid):
                 continue
             native = ffi.new("struct xts_attach_listing *")

@@ -15,6 +15,7 @@ from pyroute2 import Ethtool
 from test_agent import folder, stop, take
 from xts_bpf.device import open_device_queues, receive_queues
 from xts_messages.attach import attach
+from xts_socket.cli import status
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 
@@ -85,6 +86,22 @@ def test_all_queues_of_all_interfaces_are_given_out(endpoint: str, wire: Wire, s
         assert sorted(macs) == sorted([wire.host_mac, second.host_mac] * 2)
         with pytest.raises(OSError, match="all 4 queues of xts0, xts2 are in use"):
             attach(endpoint)
+
+
+def test_a_queue_is_shown_with_its_interface(endpoint: str) -> None:
+    """Its number alone is that of as many queues as there are interfaces."""
+    with ExitStack() as held:
+        for _ in range(4):
+            held.enter_context(attach(endpoint))
+        shown = [(process.queue_kind, process.interface, process.queue_id) for process in status.ask(endpoint)]
+        assert shown == [("afxdp", name, number) for name in ("xts0", "xts2") for number in range(2)]
+        text = subprocess.run(
+            [sys.executable, "-m", "xts_socket.cli", "status", "--endpoint", endpoint],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        assert all(text.count(f"afxdp {name} {number} ") == 1 for _, name, number in shown)
 
 
 def test_frames_cross_both(endpoint: str, wire: Wire, second: Wire) -> None:

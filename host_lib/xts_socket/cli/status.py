@@ -76,13 +76,16 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One attached process."""
+    """One attached process. `interface`: that its queue is of; None over shared memory to the proxy. `relayed`: its
+    number behind the agent's relay, which shares the queue; None: the queue is its own."""
 
     pid: int
     uid: int
     program: str
     queue_kind: str
     queue_id: int
+    interface: str | None
+    relayed: int | None
     epoch: str
     link_state: str
     frame_credits: int
@@ -155,6 +158,8 @@ def _process(listing: Listing) -> Process:
         program=printable(listing.program),
         queue_kind=listing.kind,
         queue_id=listing.queue_id,
+        interface=printable(listing.interface) or None,
+        relayed=listing.relayed or None,
         epoch=f"{listing.epoch:016x}",
         link_state=_LINK_STATES[state] if state < len(_LINK_STATES) else str(state),
         frame_credits=page.frame_credits,
@@ -269,7 +274,7 @@ def _print(attached: list[Process], listening: bool) -> None:
         (
             f"{p.program} ({p.pid})",
             str(p.uid),
-            f"{p.queue_kind} {p.queue_id}",
+            _queue_text(p),
             p.link_state,
             str(p.sockets),
             str(p.frame_credits),
@@ -281,6 +286,13 @@ def _print(attached: list[Process], listening: bool) -> None:
     ]
     figures = ("Sockets", "Frame credits", "Post credits", "Unread", "Sleeps/spins")
     print_table(("Process", "Uid", "Queue", "Link", *figures), summary, figures)
+
+
+def _queue_text(process: Process) -> str:
+    """afxdp xts0 3; of a relay with the process's number there: relay xts0 0 (12)."""
+    queue = f"{process.interface} {process.queue_id}" if process.interface else str(process.queue_id)
+    number = "" if process.relayed is None else f" ({process.relayed})"
+    return f"{process.queue_kind} {queue}{number}"
 
 
 def _layers_text(entry: Entry) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -250,7 +252,11 @@ def test_many_processes_on_few_queues(lab: Lab, echo: tuple[subprocess.Popen[str
         assert kinds == {"afxdp": QUEUES - 1, "relay": count - QUEUES + 1}
         assert len({channel["relayed"] for channel in relayed(lab)}) == count - QUEUES + 1
         listed = lab.run("host", ["xts", "status"], capture_output=True, text=True).stdout
-        assert listed.count("relay 0 ") == count - QUEUES + 1
+        assert len(re.findall(r" relay xts0 0 \(\d+\) ", listed)) == count - QUEUES + 1
+        shown = json.loads(lab.run("host", ["xts", "status", "--json"], capture_output=True, text=True).stdout)
+        of_relay = [process for process in shown["processes"] if process["relayed"] is not None]
+        assert {process["relayed"] for process in of_relay} == {channel["relayed"] for channel in relayed(lab)}
+        assert {(process["queue_kind"], process["interface"]) for process in of_relay} == {("relay", "xts0")}
         tell(many)
         assert Counter(line(many) for _ in range(count)) == {"again": count}
     wait(lambda: not relayed(lab), "their channels are freed")
@@ -288,6 +294,17 @@ def test_a_program_is_told_that_it_was_relayed(lab: Lab, echo: tuple[subprocess.
     script = f"import socket; socket.create_connection(('198.18.0.2', {echo[1]}))"
     done = lab.run("host", ["xts", "run", "-v", "--", sys.executable, "-c", script], capture_output=True, text=True)
     assert "over the agent's relay, as no queue was free" in done.stderr
+
+
+@pytest.mark.usefixtures("full")
+def test_doctor_says_that_it_was_relayed(lab: Lab, echo: tuple[subprocess.Popen[str], str]) -> None:
+    with program(lab, CLIENT, echo[1]) as client:
+        assert line(client) == "relay"
+        done = lab.run("host", ["xts", "doctor", "--json"], capture_output=True, text=True)
+    found = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert found["attach"]["level"] == found["processes"]["level"] == "warn"
+    assert "relay queue 0 of xts0" in found["attach"]["found"]
+    assert found["processes"]["found"] == f"xts0: {QUEUES - 1} of their own, 2 behind the relay"
 
 
 @pytest.mark.usefixtures("full")

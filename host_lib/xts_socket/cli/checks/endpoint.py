@@ -7,13 +7,16 @@ import errno
 import os
 import socket as kernel_socket
 import stat
+from collections import Counter
 from collections.abc import Iterator
 
-from ... import AF_INET6, IPPROTO_TCP, TCP_CONGESTION, has_dualstack_ipv6, info, socket
+from ... import AF_INET6, IPPROTO_TCP, TCP_CONGESTION, Info, has_dualstack_ipv6, info, socket
+from .. import status
 from ..options import endpoint_path
 from ..ping import round_trips_us
 from . import Check
 
+_MORE_QUEUES = "for less latency and CPU: more queues (xts-agent --queues, --raise-queues), or fewer programs"
 _START = "start xts-agent (host) or xts-proxy (same machine), or set XTS_ENDPOINT"
 
 
@@ -32,13 +35,8 @@ def checks() -> Iterator[Check]:
     except OSError as failure:
         yield Check("attach", "fail", f"{failure.strerror or failure}", _mend(failure))
         return
-    where = f" of {attachment.interface}" if attachment.interface else ""
-    yield Check(
-        "attach",
-        "ok",
-        f"{attachment.queue_kind} queue {attachment.queue_id}{where}, link {attachment.link_state},"
-        f" round trip {min(times_us):.0f} us",
-    )
+    yield _attached(attachment, min(times_us))
+    yield from _in_use()
     yield Check(
         "proxy",
         "ok",
@@ -52,6 +50,37 @@ def checks() -> Iterator[Check]:
             "the queue takes single-chunk messages only: bulk transfer is several times slower",
             "a kernel from 6.6 and a driver with multi-buffer AF_XDP",
         )
+
+
+def _attached(attachment: Info, round_trip_us: float) -> Check:
+    where = f" of {attachment.interface}" if attachment.interface else ""
+    found = (
+        f"{attachment.queue_kind} queue {attachment.queue_id}{where}, link {attachment.link_state},"
+        f" round trip {round_trip_us:.0f} us"
+    )
+    if attachment.queue_kind != "relay":
+        return Check("attach", "ok", found)
+    return Check("attach", "warn", f"{found}: no queue of its own is free", _MORE_QUEUES)
+
+
+def _in_use() -> Iterator[Check]:
+    """Whose queues are in use, of those this user may see; behind a relay many processes share one."""
+    try:
+        attached = status.ask(endpoint_path())
+    except OSError:  # $XTS_QUEUE names another
+        return
+    own = Counter(process.interface for process in attached if process.relayed is None)
+    relayed = Counter(process.interface for process in attached if process.relayed is not None)
+    found = "; ".join(
+        (f"{name}: " if name else "")
+        + f"{own[name]} of their own"
+        + (f", {relayed[name]} behind the relay" if relayed[name] else "")
+        for name in sorted({*own, *relayed}, key=str)
+    )
+    if relayed:
+        yield Check("processes", "warn", found, _MORE_QUEUES)
+    elif found:
+        yield Check("processes", "ok", found)
 
 
 def _socket_there(path: str) -> Check:
