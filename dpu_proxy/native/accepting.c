@@ -1,18 +1,18 @@
 /*
- * Connections that a listener with pushed protocols has accepted, until it announces them: handshakes come first
- * (PROTOCOL.md).
+ * Connections that a listener with pushed protocols has accepted, until it announces them: their their handshakes
+ * come first (PROTOCOL.md).
  *
- * Such a connection has state CONNECTING and its listener, in whose channel it is; it counts as a connection there.
- * It is on one of the listener's two lists, and as many as that are bounded: more wait in the kernel's own backlog.
- * When its handshake ends well it waits for a post credit of the listener, or is given back for another member if the
- * listener is shared. When it fails, or the listener goes, it is closed, and the host never hears of it.
+ * Such a connection is in state CONNECTING. It is in its listener's channel, counts as a connection there, and is on
+ * one of the listener's two lists. Their length is limited: more connections wait in the kernel's backlog. When its
+ * handshake is done it waits for a post credit of the listener, or, if the listener is shared, goes to another member.
+ * When the handshake fails, or the listener is closed, the connection is closed and never announced.
  *
- * A listener has room for so many, and its tenant for so many handshakes (limits.handshakes), of all its listeners together.
- * Room for handshakes is what peers that never shake hands would take from those that do, for as long as a handshake
- * may last. So when there is none left, the next connection takes the place of one that keeps it waiting, in this
- * order: the oldest of its own source, if that has a quarter of the room; the oldest that has sent nothing; the
- * oldest of any source that has a quarter; the oldest, if it has had the time that a first byte may take. Sources are
- * IPv4 addresses and IPv6 networks (/64), counted by a hash under a key of the listener's.
+ * A listener's connections are limited (ACCEPTING_MAX), and so are the handshakes of a tenant, over all its listeners
+ * (limits.handshakes). Peers that connect and never do their handshake could use up these limits for as long as a
+ * handshake may last. So at a limit the next connection replaces another one, the first of these that exists: the
+ * oldest of its own source, if that has a quarter of the room; the oldest that has sent nothing; the oldest of any
+ * source that has a quarter; the oldest, if it has had the time that a first byte may take. Sources are IPv4 addresses
+ * and IPv6 networks (/64), counted by a hash with a secret key of the listener.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -29,13 +29,13 @@
 #define NS_PER_MS 1000000u
 
 struct accepting {
-	struct list shaking, shaken; /* connection.offers: with handshakes under way, the oldest first, and without */
+	struct list handshaking, handshake_done; /* of connection.offers; handshaking: the oldest first */
 	uint32_t count;
 	uint64_t key;
-	uint16_t by_source[SOURCES]; /* of those that are shaking */
+	uint16_t by_source[SOURCES]; /* of those on handshaking */
 };
 
-/* --- sources --------------------------------------------------------------------------------------------------------- */
+/* --- sources ------------------------------------------------------------------------------------------------------ */
 
 static bool is_mapped(const struct xts_endpoint *e)
 {
@@ -57,7 +57,7 @@ static uint16_t *source_of(struct accepting *a, const struct xts_endpoint *peer)
 	return &a->by_source[address >> 56];
 }
 
-/* --- room ------------------------------------------------------------------------------------------------------------ */
+/* --- room --------------------------------------------------------------------------------------------------------- */
 
 static bool is_silent(const struct connection *c)
 {
@@ -73,7 +73,7 @@ static bool is_old(const struct connection *c)
 	return c->worker->now_ns - c->pushed->accepted_ns >= (uint64_t)timeout_ms * NS_PER_MS;
 }
 
-/* Whose place a newcomer takes (peer NULL: any that may come), when there is no room: NULL: nobody's. */
+/* The connection that a new one from peer (NULL: from anywhere) would replace, as there is no room. NULL: none. */
 static struct connection *gives_way(struct accepting *a, const struct xts_endpoint *peer)
 {
 	uint16_t *own = peer ? source_of(a, peer) : NULL;
@@ -81,7 +81,7 @@ static struct connection *gives_way(struct accepting *a, const struct xts_endpoi
 
 	if (own && *own < SOURCE_MAX)
 		own = NULL;
-	for (struct list *node = a->shaking.next; node != &a->shaking; node = node->next) {
+	for (struct list *node = a->handshaking.next; node != &a->handshaking; node = node->next) {
 		struct connection *c = list_entry(node, struct connection, offers);
 		uint16_t *source = source_of(a, &c->pushed->peer);
 
@@ -90,17 +90,17 @@ static struct connection *gives_way(struct accepting *a, const struct xts_endpoi
 		if (!greedy && *source >= SOURCE_MAX)
 			greedy = c;
 	}
-	if (!greedy && !list_empty(&a->shaking) && is_old(list_entry(a->shaking.next, struct connection, offers)))
-		greedy = list_entry(a->shaking.next, struct connection, offers);
+	if (!greedy && !list_empty(&a->handshaking) && is_old(list_entry(a->handshaking.next, struct connection, offers)))
+		greedy = list_entry(a->handshaking.next, struct connection, offers);
 	return greedy;
 }
 
-/* Of the listener, and for handshakes of its tenant. */
+/* Room in the listener, and in its tenant's limit of handshakes. */
 static bool has_free_room(const struct connection *l, const struct accepting *a)
 {
 	if (a && a->count >= ACCEPTING_MAX)
 		return false;
-	return tenant_left(l->tenant, XTS_USE_HANDSHAKES) || !ulp_stack_shakes(l->pushed->stack);
+	return tenant_left(l->tenant, XTS_USE_HANDSHAKES) || !ulp_stack_has_handshake(l->pushed->stack);
 }
 
 bool accepting_has_room(const struct connection *l)
@@ -110,7 +110,7 @@ bool accepting_has_room(const struct connection *l)
 	return has_free_room(l, a) || (a && gives_way(a, NULL));
 }
 
-/* Made with the first. NULL: no memory. */
+/* Allocated for the first connection. NULL: no memory. */
 static struct accepting *accepting_of(struct connection *l)
 {
 	struct accepting *a = l->pushed->accepting;
@@ -122,13 +122,13 @@ static struct accepting *accepting_of(struct connection *l)
 		return NULL;
 	if (getrandom(&a->key, sizeof a->key, GRND_NONBLOCK) < 0)
 		a->key = (uintptr_t)a ^ l->worker->now_ns;
-	list_init(&a->shaking);
-	list_init(&a->shaken);
+	list_init(&a->handshaking);
+	list_init(&a->handshake_done);
 	l->pushed->accepting = a;
 	return a;
 }
 
-/* For a connection of peer's. False: there is none, after all. */
+/* Makes room for a connection from peer. False: there is none after all. */
 static bool make_room(struct connection *l, const struct xts_endpoint *peer)
 {
 	struct accepting *a = accepting_of(l);
@@ -147,7 +147,7 @@ static bool make_room(struct connection *l, const struct xts_endpoint *peer)
 	return true;
 }
 
-/* --- life ------------------------------------------------------------------------------------------------------------ */
+/* --- life --------------------------------------------------------------------------------------------------------- */
 
 static void begin(struct connection *l, struct connection *c, const struct xts_endpoint *peer)
 {
@@ -160,13 +160,13 @@ static void begin(struct connection *l, struct connection *c, const struct xts_e
 	c->pushed->peer = *peer;
 	c->pushed->accepted_ns = c->worker->now_ns;
 	ulp_stack_expect_peer(c->pushed->stack);
-	list_append(&a->shaking, &c->offers);
+	list_append(&a->handshaking, &c->offers);
 	a->count++;
 	++*source_of(a, peer);
 }
 
-/* Its handshake is over, one way or the other. */
-static void shaking_ends(struct connection *c)
+/* Its handshake is done or has failed. */
+static void handshake_ended(struct connection *c)
 {
 	struct accepting *a = c->listener->pushed->accepting;
 
@@ -196,7 +196,7 @@ bool accepting_begin(struct connection *l, struct connection *c, struct pushed *
 	for (uint32_t i = 0; !p && i < c->pushed->id_count; i++)
 		c->worker->stats.ulp_pushed[c->pushed->ids[i]]++;
 	begin(l, c, peer);
-	pushed_start(c); /* may be the end of c, or of its handshakes */
+	pushed_start(c); /* may free c, or complete its handshakes */
 	if (c->fd < 0)
 		return false;
 	if (!c->pushed->ready && !c->pushed->peeking) {
@@ -217,12 +217,12 @@ void accepting_done(struct connection *c, int error)
 	struct connection *l = c->listener;
 
 	if (error) {
-		pushed_fail(c); /* the peer is told, and gets FIN before the socket is closed */
+		pushed_fail(c); /* the protocol may send an alert; FIN goes out before the socket is closed */
 		connection_free(c, false);
 		return;
 	}
-	shaking_ends(c);
-	list_append(&l->pushed->accepting->shaken, &c->offers);
+	handshake_ended(c);
+	list_append(&l->pushed->accepting->handshake_done, &c->offers);
 	connection_wake(l);
 }
 
@@ -230,7 +230,7 @@ struct connection *accepting_next(struct connection *l)
 {
 	const struct accepting *a = l->pushed->accepting;
 
-	return !a || list_empty(&a->shaken) ? NULL : list_entry(a->shaken.next, struct connection, offers);
+	return !a || list_empty(&a->handshake_done) ? NULL : list_entry(a->handshake_done.next, struct connection, offers);
 }
 
 struct connection *accepting_any(struct connection *l)
@@ -238,12 +238,12 @@ struct connection *accepting_any(struct connection *l)
 	struct connection *c = l->pushed ? accepting_next(l) : NULL;
 	const struct accepting *a = l->pushed ? l->pushed->accepting : NULL;
 
-	return c || !a || list_empty(&a->shaking) ? c : list_entry(a->shaking.next, struct connection, offers);
+	return c || !a || list_empty(&a->handshaking) ? c : list_entry(a->handshaking.next, struct connection, offers);
 }
 
 void accepting_ends(struct connection *c)
 {
-	shaking_ends(c);
+	handshake_ended(c);
 	c->listener->pushed->accepting->count--;
 	c->listener = NULL;
 }

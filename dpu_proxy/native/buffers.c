@@ -1,19 +1,21 @@
 /*
- * How much may wait between an application and its peer. On the kernel that is what TCP's send and receive buffers hold; here
- * a window (post credits) comes beside each, towards the proxy and towards the host. So that both together stay near what a
- * program knows from the kernel:
+ * How many bytes may wait between an application and its peer. With the kernel that is what TCP's send and receive
+ * buffers hold. Here a window (post credits) is added to each, towards the proxy and towards the host. So that both
+ * together stay near what a program expects from the kernel:
  *
- * - A window towards the proxy grows to a third of TCP's send buffer, which the kernel sizes by the path. A program that sets
+ * - A window towards the proxy grows to a third of TCP's send buffer, which the kernel sizes by the path. A program
+ * that sets
  *   SO_SNDBUF sets both: TCP's buffer as the kernel does, and the window to three quarters of it from the start, for a single
  *   write finds room in the window only, and it should find at least half of what the kernel would take.
- * - TCP's receive buffer is not tuned before the application has begun to read. The proxy reads a window ahead for a host
+ * - TCP's receive buffer is not tuned before the application has begun to read. The proxy reads a window ahead for a
+ * host
  *   that does not read at all; TCP would take that for a fast reader, and let the peer send megabytes (measured: 64 KB read at
  *   once made 1.5 MB of 128 KB).
  *
- * What the kernel keeps is charged to the tenant by an estimate: a little for any socket (TENANT_SOCKET_BYTES), and for one whose
- * program has set SO_SNDBUF or SO_RCVBUF all that it may then hold. Where the tenant's memory has no room for that the buffer goes
- * back to what it was, without an error, as the kernel itself stops at wmem_max. What the kernel's own tuning adds is
- * bounded by tcp_mem, for all together.
+ * What the kernel keeps is charged to the tenant by an estimate: a little for any socket (TENANT_SOCKET_BYTES), and for
+ * one whose program has set SO_SNDBUF or SO_RCVBUF all that it may then hold. Where the tenant's memory has no room for
+ * that the buffer goes back to what it was, without an error, as the kernel itself stops at wmem_max. What the kernel's
+ * own tuning adds is bounded by tcp_mem, for all together.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -28,7 +30,7 @@
 #define LOCK_SEND 1
 #define LOCK_RECEIVE 2
 
-#define READ_BYTES_MIN 32768u /* that the application must have read: less makes TCP grow nothing anyway */
+#define READ_BYTES_MIN 32768u /* bytes the application must have read: TCP does not grow its buffer for less anyway */
 
 static int option(const struct connection *c, int name)
 {
@@ -38,10 +40,12 @@ static int option(const struct connection *c, int name)
 	return getsockopt(c->fd, SOL_SOCKET, name, &value, &length) ? -errno : value;
 }
 
-/* So many bytes of a buffer that its program has sized; *charged: before. False: its tenant has no room for more. */
+/* Charges for a buffer of this size that the program has set; *charged: what was charged before. False: over the
+ * tenant's limit. */
 static bool charge(const struct connection *c, uint32_t *charged, uint32_t bytes)
 {
-	uint32_t wanted = bytes > TENANT_BUFFER_BYTES ? bytes - TENANT_BUFFER_BYTES : 0; /* TENANT_SOCKET_BYTES has some */
+	/* TENANT_SOCKET_BYTES includes some */
+	uint32_t wanted = bytes > TENANT_BUFFER_BYTES ? bytes - TENANT_BUFFER_BYTES : 0;
 
 	if (wanted > *charged && !tenant_take(c->tenant, XTS_USE_SOCKET_BYTES, wanted - *charged))
 		return false;
@@ -51,7 +55,7 @@ static bool charge(const struct connection *c, uint32_t *charged, uint32_t bytes
 	return true;
 }
 
-/* The program has set its size: it is charged, or goes back to what is. */
+/* The program has set its size: it is charged, or the size is set back. */
 static void settle(const struct connection *c, int name, uint32_t *charged)
 {
 	int bytes = option(c, name), before = (int)((*charged + TENANT_BUFFER_BYTES) / 2); /* the kernel doubles it */
@@ -87,7 +91,7 @@ uint32_t buffers_begin(struct connection *c)
 	c->receive_tuned = locks < 0 || locks & LOCK_RECEIVE ||
 			   setsockopt(c->fd, SOL_SOCKET, SO_BUF_LOCK, &locked, sizeof locked);
 	c->read_bytes = 0;
-	if (locks > 0 && locks & LOCK_RECEIVE) /* an accepted one's too: its listener had it */
+	if (locks > 0 && locks & LOCK_RECEIVE) /* also of an accepted socket: it inherits it from its listener */
 		settle(c, SO_RCVBUF, &c->kernel_receive);
 	if (c->send_buffer_set)
 		settle(c, SO_SNDBUF, &c->kernel_send);
@@ -127,7 +131,7 @@ void buffers_option_set(struct connection *c, int level, int name)
 	if (level != SOL_SOCKET || !c->window)
 		return; /* buffers_begin() will look */
 	if (name == SO_RCVBUF)
-		c->receive_tuned = true; /* the kernel tunes it no more, and so it shall stay */
+		c->receive_tuned = true; /* the kernel does not tune it any more, which is what the program wants */
 	if (name != SO_SNDBUF)
 		return;
 	c->send_buffer_set = true;

@@ -22,7 +22,7 @@ static int watch_descriptor(struct worker_state *w, int fd, uint32_t events, str
 	return epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
 
-/* What the host is told: how many sockets it may have. */
+/* The limit of sockets that HELLO_ACK announces to the host. */
 static uint32_t sockets_max(const struct xts_tenant *t)
 {
 	uint64_t sockets = tenant_limit(t, XTS_USE_CONNECTIONS) + tenant_limit(t, XTS_USE_LISTENERS);
@@ -143,7 +143,8 @@ void channel_flush(struct channel *ch)
 	ch->batch_bytes = 0;
 }
 
-/* The process that has opened the link bears the costs from now on; what earlier ones left keeps its tenant. */
+/* The process that has opened the link is charged from now on. What earlier processes left stays charged to their
+ * tenant. */
 static void take_over_costs(struct channel *ch)
 {
 	struct xts_tenant *tenant = ch->link.config.admit ? token_tenant(ch) : NULL;
@@ -160,7 +161,7 @@ static void take_over_costs(struct channel *ch)
 
 static void link_opened(struct channel *ch)
 {
-	channel_end_epoch(ch, false); /* a process that went without a word */
+	channel_end_epoch(ch, false); /* the process ended without GOODBYE */
 	take_over_costs(ch);
 	ch->epoch_live = true;
 	if (ch->bundle)
@@ -201,12 +202,12 @@ static bool deliver(struct channel *ch, const struct xts_head *head, struct batc
 	enum command_result result;
 
 	if (head->type != XTS_CMD_SEND && head->type != XTS_CMD_SEND_PDU)
-		channel_flush(ch); /* calls see the effect of data sent before them; e stays valid */
+		channel_flush(ch); /* data sent before a call takes effect first; e stays valid */
 	ch->refusal = XTS_REFUSED_NONE;
 	result = command_dispatch(ch, ch->link.features, head, first->iov_base, e->frame.bytes, e);
 	if (result == COMMAND_MALFORMED)
 		channel_violation(ch, xts_type_name(head->type), head->id);
-	if (head->type == XTS_CMD_IOCTL || head->type == XTS_CMD_CONNECT) /* keys that were pushed do not lie about */
+	if (head->type == XTS_CMD_IOCTL || head->type == XTS_CMD_CONNECT) /* wipe keys that may have been pushed */
 		explicit_bzero(first->iov_base, first->iov_len);
 	if (result == COMMAND_KEPT)
 		ch->batch_bytes += e->bytes;
@@ -232,7 +233,7 @@ static int receive_one(struct channel *ch)
 				 ch->worker->now_ns, &head)) {
 	case XTS_LINK_DELIVER:
 		if (head.type == XTS_RELAY_CARRIED && relay_take(ch, &head, &e->frame))
-			return TAKEN_CHEAP; /* the channel that it is for recycles it */
+			return TAKEN_CHEAP; /* the channel it is carried to recycles it */
 		kept = deliver(ch, &head, e);
 		channel_check(ch, head.id);
 		if (!kept)
@@ -293,7 +294,7 @@ bool channel_receive(struct channel *ch)
 		channel_end_some(ch);
 		return true;
 	}
-	if (ch->refusing) { /* what its host has sent after it finds the address free */
+	if (ch->refusing) { /* the host's next messages find the address free */
 		connection_close_listener(ch->refusing);
 		return true;
 	}
@@ -341,8 +342,8 @@ static void kick(struct channel *ch)
 	ch->rung_ack = ch->link.acked_to_peer;
 }
 
-/* Quiet frames have waited for company long enough, or are in the way: of the host, for they return its frame credits,
- * or of ours. */
+/* Quiet frames have waited for others long enough, or someone needs them: the host, as they return its frame credits,
+ * or we, as we run out of ours. */
 static bool quiet_no_more(const struct channel *ch)
 {
 	uint8_t acks = (uint8_t)(ch->link.acked_to_peer - ch->rung_ack);
@@ -454,7 +455,7 @@ bool channel_send(struct channel *ch)
 			any |= send_control(ch); /* HELLO_ACK comes before anything else */
 		any |= send_replies(ch);
 		if (!ch->reply_count)
-			any |= send_ready(ch); /* what follows a reply comes after it */
+			any |= send_ready(ch); /* a reply comes before what follows from it */
 	}
 	any |= send_control(ch);
 	if ((ch->unkicked_bytes && !more_comes_soon(ch)) || ch->kick_again || quiet_no_more(ch) ||

@@ -6,12 +6,12 @@
  * Each round of the worker receives a batch of frames (channel_receive), lets the connections write what was gathered
  * for them (one sendmsg per connection and batch: the largest single gain for small messages), takes in what epoll and
  * timers say (connection_turn), and then sends (channel_send): waiting replies, what the connections on the ready list
- * have to say, control frames; then one kick. How long all this may take for one channel in a round, schedule.h says.
+ * have to say, control frames; then one kick. schedule.h says how long all this may take for one channel in a round.
  *
- * What the proxy has to say is *state of a connection* wherever it can be (a connect that has ended, bytes in the TCP
- * socket, credits unadvertised, a close to confirm), and the ready list holds the connections that have something.
- * So nothing piles up while frame credits are missing. The one exception are replies to calls (bind, options …): they
- * wait in a ring of frame window entries, and the frame credit of a call is returned only with its reply. A
+ * What the proxy has to send is *state of a connection* wherever it can be (a connect that has ended, bytes in the TCP
+ * socket, credits unadvertised, a close to confirm), and the ready list holds the connections that have something to
+ * send. So nothing accumulates while frame credits are missing. The one exception is replies to calls (bind, options
+ * …): they wait in a ring of frame window entries, and the frame credit of a call is returned only with its reply. A
  * host has at most a window of frames unrecycled, so the ring cannot overflow, whatever the host does.
  *
  * A host is an adversary: messages are decoded once into private structs, identifiers are looked up in the table of the
@@ -74,7 +74,7 @@ struct connection {
 	_Atomic uint64_t orphan_bytes; /* that are charged for it as an orphan's */
 	struct connection *next_dead;
 	struct worker_state *worker;
-	struct xts_tenant *tenant; /* bears its costs; a reference */
+	struct xts_tenant *tenant; /* charged for it; a reference */
 	struct name *name;        /* what its socket is bound to; NULL: it is not */
 	int fd;
 	uint32_t proxy_id, xts_socket; /* 0: none (orphan; not yet acknowledged) */
@@ -86,7 +86,7 @@ struct connection {
 #undef FLAG_FIELD
 	struct pushed *pushed;    /* protocols on it, or peek mode; NULL for most (pushed.h) */
 	uint32_t look_ms;         /* what the timer was set to last; it doubles */
-	int error;                /* of the connection, told by RESET, CONNECT_ACK or CLOSED */
+	int error;                /* of the connection, sent in RESET, CONNECT_ACK or CLOSED */
 	uint32_t held;            /* post credits: bytes (listener: connections) we may send to the host */
 	struct xts_credit_grant grant; /* what we have granted the host */
 	uint32_t consumed;        /* bytes written since the window last grew */
@@ -146,8 +146,8 @@ struct channel {
 	uint32_t queue_id;
 	uint32_t descriptors;     /* that its queue has, charged to the tenant */
 	struct relayed relayed;   /* what is behind a relay, and what is a relay's queue (relay.h) */
-	struct xts_tenant *tenant; /* bears the costs; a reference */
-	struct identity identity; /* whom its token names, where tokens are asked for */
+	struct xts_tenant *tenant; /* charged for it; a reference */
+	struct identity identity; /* whom its token names, where tokens are required */
 	int life_fd;
 	bool epoch_live;          /* the link is up and nothing has ended it yet */
 	struct connection *refusing; /* a listener that its host has closed, whose backlog is being reset; NULL: none */
@@ -170,7 +170,7 @@ struct channel {
 	struct list connections;
 	struct list ready, dirty;
 	struct list unnamed;
-	struct list noted;        /* connections to which something has happened */
+	struct list noted;        /* connections with noted events */
 	struct account account;
 	uint32_t connection_count, listener_count;
 	uint64_t window_bytes;    /* sum of the windows granted */
@@ -194,7 +194,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		 struct xts_tenant *tenant);
 /* Takes a batch of frames and carries them out; true when there were any. */
 bool channel_receive(struct channel *ch);
-/* Sends what there is to say; true when anything was sent. */
+/* Sends what there is to send; true when anything was sent. */
 bool channel_send(struct channel *ch);
 /* A transmit slot for one sequenced message, or false while frame credits or slots are missing. */
 bool channel_slot(struct channel *ch, struct xts_tx_slot *slot);
@@ -221,7 +221,7 @@ void channel_free(struct channel *ch, bool reset);
 
 /* --- command.c: carrying out messages of the host. Its functions, one for each type, are in command_dispatch.h. --- */
 
-/* The proxy refuses the request that is being carried out: its reply tells why. Returns the errno, positive. */
+/* The proxy refuses the request that is being carried out: its reply says why. Returns the errno, positive. */
 int command_refuse(struct channel *ch, enum xts_refusal refusal);
 /* A reply that waits its turn: its frame, the head written, the rest to be filled in. */
 uint8_t *command_reply(struct channel *ch, uint8_t type, uint32_t bytes, uint32_t xts_socket, int error);
@@ -259,16 +259,15 @@ struct connection *connection_find_unnamed(struct channel *ch, uint32_t xts_sock
 
 /* Gives a new connection its window, as far as the tenant's limit allows: the post credits to advertise, 0 for none. */
 uint32_t connection_grant_window(struct connection *c);
-/* Likewise for a connection that has as many bytes in its spill buffer as spilled; false when there is no window for
- * it. */
+/* The same for a connection with `spilled` bytes in its spill buffer. False: there is no window for it. */
 bool connection_grant_claimed(struct connection *c, uint32_t spilled);
 /* Doubles the window, at most to buffers_window_max(), while half of the tenant's limit is free. */
 void connection_grow_window(struct connection *c);
-/* Makes the window so large, as far as the tenant's limit allows; smaller by keeping credits that come free. */
+/* Sets the size of the window, as far as the tenant's limit allows. It shrinks by keeping credits that are freed. */
 void connection_set_window(struct connection *c, uint32_t bytes);
-/* Bytes of the window have left, or will not be kept: their credits go back. */
+/* Bytes of the window have left or are dropped: their credits are freed. */
 void connection_free_credits(struct connection *c, uint32_t credits);
-/* Its window is nobody's any more. */
+/* Gives the window up; it is not charged any more. */
 void connection_return_window(struct connection *c);
 bool channel_window_left(const struct channel *ch);
 /* Counts memory of pushed protocols (negative: that is free). False: the tenant's limit. */
@@ -278,24 +277,24 @@ bool connection_count_memory(struct connection *c, int64_t bytes);
 
 /* A connection begins: the window it should have. */
 uint32_t buffers_begin(struct connection *c);
-/* The largest window beside TCP's send buffer as it is. */
+/* The largest window that fits the present size of TCP's send buffer. */
 uint32_t buffers_window_max(const struct connection *c);
 /* The host's application has read so much of what came from TCP. Only until c->receive_tuned. */
 void buffers_read(struct connection *c, uint32_t bytes);
 /* From now on TCP's receive buffer is tuned as any: before the socket goes to another connection, for instance. */
 void buffers_tune(struct connection *c);
-/* The same socket is another connection's now. */
+/* The socket now belongs to another connection, which has claimed it. */
 void buffers_claimed(struct connection *c);
 /* An option has been set. */
 void buffers_option_set(struct connection *c, int level, int name);
-/* The socket is closed, or another's: what was charged for its buffers is free. */
+/* The socket is closed or belongs to another connection: ends the charge for its buffers. */
 void buffers_uncharge(struct connection *c);
 
 /* --- connection.c ------------------------------------------------------------------------------------------------- */
 
 /* A new socket with an identifier; fd >= 0 is taken over, else one is made. NULL with *error (positive). */
 struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version, int *error);
-/* It has something to say: onto the ready list. */
+/* It has something to send: onto the ready list. */
 void connection_wake(struct connection *c);
 int connection_watch(struct connection *c);
 /* CONNECT is answered: it is established, or has failed. */
@@ -316,8 +315,8 @@ void connection_close_listener(struct connection *c);
 bool connection_renew(struct connection *c);
 /* Frees it; the socket is closed, by reset if asked. */
 void connection_free(struct connection *c, bool reset);
-/* Looks again later, and every time later still, after what no event may tell: the end of lingering, room for what a
- * listener could not accept. */
+/* Looks again later, with a growing interval, for what may come without an event: the end of lingering, or room for
+ * what a listener could not accept. */
 void connection_look_later(struct connection *c);
 /* Half-closes or finishes closing when nothing waits. */
 void connection_drained(struct connection *c);
@@ -334,33 +333,33 @@ int batch_pieces(const struct batch_entry *e, struct iovec *iov, int max);
 
 /* --- to_host.c ---------------------------------------------------------------------------------------------------- */
 
-/* Sends what the connection has to say, at most budget messages; true when it has more. */
+/* Sends the messages of the connection, at most budget; true when it has more. */
 bool connection_send(struct connection *c, uint32_t budget);
 
 /* --- orphan.c ----------------------------------------------------------------------------------------------------- */
 
 /* Frees its identifier and leaves its channel: what was accepted is still delivered, then it frees itself. */
 void connection_orphan(struct connection *c);
-/* Its host goes without a word: is there data that nobody has read? Then it ends by reset, as with the kernel. */
+/* Its host has gone without closing it: is there unread data? Then it ends by reset, as with the kernel. */
 bool orphan_would_reset(struct connection *c);
-/* The tenant's oldest on any worker gives way: it is reset at once, or, on another worker, in that worker's next round,
- * and is not charged any more. False: it has none. */
+/* Evicts the tenant's oldest orphan on any worker. It is not charged any more, and is reset at once, or by its own
+ * worker in that worker's next round. False: the tenant has none. */
 bool orphan_gives_way(struct worker_state *w, struct xts_tenant *t);
-/* Others have taken the place of orphans of this worker: they are noted. */
+/* Notes the orphans of this worker that have been evicted. */
 void orphans_poked(struct worker_state *w);
 /* For connection_free(). */
 void orphan_uncount(struct connection *c);
 /* Charges bytes for an orphan; false: its tenant's limit. */
 bool orphan_take_bytes(struct connection *c, uint64_t bytes);
-/* So many are not kept any more. */
+/* So many bytes are not kept any more. */
 void orphan_give_bytes(struct connection *c, uint64_t bytes);
 /* Bytes have left the spill buffer. */
 void connection_spill_gone(struct connection *c, uint64_t bytes);
 
 /* --- unowned.c ---------------------------------------------------------------------------------------------------- */
 
-/* What a tenant has on a worker without a channel: orphans, and parked connections with bytes to deliver. It has turns
- * like a channel's, in the tenant's share of the worker. */
+/* What a tenant has on a worker without a channel: orphans, and parked connections with bytes to deliver. It gets turns
+ * like a channel, in the tenant's share of the worker. */
 struct unowned {
 	struct list member;       /* on worker->unowned */
 	struct xts_tenant *tenant; /* a reference */
@@ -403,23 +402,23 @@ struct sockaddr_storage;
 
 /* --- listener.c --------------------------------------------------------------------------------------------------- */
 
-/* Tells the host of l about c. */
+/* Announces c to the host of l (NEWCONN). */
 void listener_announce(struct connection *l, struct connection *c, const struct xts_endpoint *peer,
 		       const struct xts_tx_slot *slot);
 /* Accepts and announces connections while credits last, at most budget; true when it has more. */
 bool listener_send(struct connection *l, uint32_t budget);
-/* The connection is a listener from now on: the caller has charged XTS_USE_LISTENERS. */
+/* The connection becomes a listener: the caller has charged XTS_USE_LISTENERS. */
 void listener_become(struct connection *c);
 /* May its tenant have one connection more? */
 bool listener_has_room(const struct connection *l);
-/* Closes the listener's descriptor; others may have the same socket open. */
+/* Closes the listener's descriptor; other processes may have the same socket open. */
 void listener_close(struct connection *l);
-/* Resets what the kernel has accepted and nobody has taken, until the turn is over. True when there is nothing more of
- * it: closing the socket is quick then. To close it with 4,000 in its backlog took the kernel 33 to 69 ms. */
+/* Resets connections in the kernel's backlog until the turn is over. True: none is left, so that closing the socket is
+ * quick. With 4,000 connections in the backlog close() took 33 to 69 ms. */
 bool listener_refuse_some(struct connection *l);
 /* The same for one. False: there is none. */
 bool backlog_refuse_one(int listener_fd);
-/* The host has answered the announcement of c, or will not any more. */
+/* The host has answered the announcement of c, or never will. */
 void listener_offer_ends(struct connection *c);
 
 /* --- address.c ---------------------------------------------------------------------------------------------------- */
@@ -428,7 +427,7 @@ void listener_offer_ends(struct connection *c);
 unsigned endpoint_to_sockaddr(const struct xts_endpoint *endpoint, struct sockaddr_storage *address);
 /* Is it 0.0.0.0, :: or ::ffff:0.0.0.0? */
 bool endpoint_is_unspecified(const struct xts_endpoint *endpoint);
-/* Do sockets on these addresses, of one port, get in each other's way? */
+/* Would sockets bound to these addresses, with the same port, conflict? */
 bool endpoint_overlaps(const struct xts_endpoint *a, const struct xts_endpoint *b);
 /* The socket's own address, and its peer's; none when it has none. */
 void socket_local(int fd, struct xts_endpoint *endpoint);
@@ -448,7 +447,7 @@ struct worker_state { /* what channels and connections see of their worker */
 	struct xts_worker_config config;
 	struct trust trust;
 	int epoll_fd;
-	struct ulp_bell bell;     /* handshakes that were done elsewhere come back */
+	struct ulp_bell bell;     /* jobs of the handshake pool come back here */
 	int command_fd;           /* an eventfd: the supervisor has a request, or another worker has left something */
 	uint64_t now_ns;
 	bool draining;
@@ -481,7 +480,8 @@ static inline void worker_doing(struct worker_state *w, enum xts_worker_phase ph
 
 /* --- turns.c ------------------------------------------------------------------------------------------------------ */
 
-/* Is the present turn over? Reads the clock. What has begun is finished anyway; what else waits has another turn. */
+/* Is the present turn over? Reads the clock. Work that has begun is finished anyway; the rest waits for the next
+ * turn. */
 bool worker_turn_is_over(struct worker_state *w);
 /* The parts of a round; true when there was anything to do, or may be. */
 bool turns_receive(struct worker_state *w);
@@ -493,8 +493,8 @@ bool turns_send(struct worker_state *w); /* frees channels that are dying */
 /* A configuration with rules and references of its own: 0 or -ENOMEM. */
 int worker_copy_config(struct xts_worker_config *to, const struct xts_worker_config *from);
 void worker_free_config(struct xts_worker_config *config);
-/* No newcomers from now on. True: there are more listeners to be closed than the turn had time for. at begins as
- * { 0 }. */
+/* Accepts no new connections from now on. True: there are more listeners to be closed than the turn had
+ * time for. at begins as { 0 }. */
 bool worker_drain(struct worker_state *w, struct walk *at);
 
 #endif

@@ -21,7 +21,7 @@ int command_refuse(struct channel *ch, enum xts_refusal refusal)
 	return xts_refusal_errno(refusal);
 }
 
-/* That of the request, if it is about the error that the request ends in. */
+/* The refusal of this request, if it goes with the errno in which the request ends. */
 static uint8_t refusal_of(const struct channel *ch, int error)
 {
 	return ch->link.features & XTS_FEATURE_REFUSAL && error && xts_refusal_errno(ch->refusal) == error ? ch->refusal : 0;
@@ -132,7 +132,7 @@ static int connect_start(struct connection *c, const struct xts_connect *m)
 	if (c->channel->worker->draining)
 		return command_refuse(c->channel, XTS_REFUSED_STOPPING);
 	if (c->shared && share_part(c))
-		return EOPNOTSUPP; /* it would be the others' connection, too */
+		return EOPNOTSUPP; /* the others have the same socket: it would connect for all */
 	if (!connection_grant_window(c) || (pushed_any(c) && c->window < XTS_ULP_WINDOW_MIN))
 		return command_refuse(c->channel, XTS_REFUSED_WINDOWS);
 	c->held = m->post_credits;
@@ -151,16 +151,16 @@ static int connect_start(struct connection *c, const struct xts_connect *m)
 	return command_refuse(c->channel, XTS_REFUSED_DEVICE_MEMORY);
 }
 
-/* With what the CONNECT brings along pushed before. After a failure the host cannot know what is: the socket is of no
- * further use then. */
-static int connect_along(struct connection *c, const struct xts_connect *m, const void *pushes)
+/* Pushes the protocols in CONNECT's payload, then connects. After a failure the host cannot know which were pushed, so
+ * that the socket can only be closed. */
+static int push_from_connect(struct connection *c, const struct xts_connect *m, const void *pushes)
 {
-	int error = -push_along(c, pushes, m->length);
+	int error = -push_with_connect(c, pushes, m->length);
 
 	if (!error)
 		error = connect_start(c, m);
 	if (error)
-		push_along_failed(c);
+		push_with_connect_failed(c);
 	return error;
 }
 
@@ -182,7 +182,7 @@ enum command_result command_connect(struct channel *ch, const struct xts_head *h
 	else if (c && c->connect_reply)
 		error = EALREADY;
 	else if (c && m->length)
-		error = connect_along(c, m, batch_payload(e, XTS_CONNECT_BYTES));
+		error = push_from_connect(c, m, batch_payload(e, XTS_CONNECT_BYTES));
 	else if (c)
 		error = connect_start(c, m);
 	if (!error)
@@ -222,7 +222,7 @@ static int listen_start(struct connection *c, const struct xts_listen *m)
 	if (c->shared)
 		share_listens(c);
 	if (!c->name)
-		(void)connection_name_what_is_bound(c); /* without memory it is nobody's name */
+		(void)connection_name_what_is_bound(c); /* without memory it is not registered */
 	c->readable = true;
 	connection_wake(c);
 	return -connection_watch(c);
@@ -349,9 +349,9 @@ enum command_result command_newconn_ack(struct channel *ch, const struct xts_hea
 	c->announced = false;
 	c->xts_socket = m->xts_socket;
 	c->held = m->post_credits;
-	/* it has shaken hands: there may have been events, and layers may hold bytes */
+	/* its handshake is done: there may have been events, and layers may hold bytes */
 	c->readable = c->in_epoll || c->pushed;
-	/* Only now: epoll tells of everything that has arrived in the meantime. */
+	/* Only now: epoll then reports everything that has arrived in the meantime. */
 	if (connection_watch(c))
 		connection_fail(c, ENOBUFS);
 	connection_wake(c);

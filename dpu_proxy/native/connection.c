@@ -14,9 +14,9 @@
 
 #define PUSHED_BYTES 32768u /* about what a connection with TLS keeps in malloc's heap */
 
-/* Looking again (connection_look_later()): soon at first, and at last so seldom that thousands who wait cost next to
- * nothing. The kernel tells when the peer has acknowledged a FIN, so that a lingering close is looked at only for other
- * stacks. */
+/* Intervals of connection_look_later(): short at first, and in the end so long that thousands of waiting connections
+ * cost next to nothing. The kernel reports when the peer has acknowledged a FIN; a lingering close is looked at only
+ * for other TCP stacks, which do not. */
 #define LOOK_MS_FIRST 5u
 #define LOOK_MS_LINGERING 1000u
 #define LOOK_MS_LISTENER 100u
@@ -130,10 +130,10 @@ void connection_free(struct connection *c, bool reset)
 	listener_offer_ends(c);
 	if (c->state == CONNECTION_LISTENER && c->pushed)
 		accepting_drop(c);
-	while (!list_empty(&c->offers)) /* a listener's, which its host will answer yet */
+	while (!list_empty(&c->offers)) /* of a listener: its host will still answer it */
 		listener_offer_ends(list_entry(c->offers.next, struct connection, offers));
 	socket_close(c, reset);
-	name_release(c->name); /* of a socket that has gone elsewhere */
+	name_release(c->name); /* its socket has moved to another connection */
 	c->name = NULL;
 	trim_count(&c->worker->trim, &c->worker->timers, c->worker->now_ns, sizeof *c + (c->pushed ? PUSHED_BYTES : 0));
 	uncount(c);
@@ -148,7 +148,7 @@ void connection_free(struct connection *c, bool reset)
 	pushed_free(c->pushed);
 	c->pushed = NULL;
 	buffers_uncharge(c);
-	if (!atomic_load(&c->cut)) /* who has taken its place has the charge */
+	if (!atomic_load(&c->cut)) /* the orphan that replaced it is charged instead */
 		tenant_give_socket(c->tenant);
 	xts_tenant_release(c->tenant);
 	c->tenant = NULL;
@@ -223,7 +223,7 @@ void connection_connected(struct connection *c)
 	if (c->pushed && !c->pushed->started) {
 		pushed_start(c);
 		if (c->state != CONNECTION_CONNECTING || (c->pushed->started && !c->pushed->ready))
-			return; /* done, or it will be when the handshakes are */
+			return; /* connected, or it will be when the handshakes are done */
 	}
 	connection_enter(c, CONNECTION_ESTABLISHED);
 	c->connect_reply = true;
@@ -236,14 +236,14 @@ static void connect_finished(struct connection *c)
 	int error = connect_result(c);
 
 	if (error == EALREADY)
-		return; /* an event of before the connect */
+		return; /* an event from before the connect */
 	if (!error) {
 		connection_connected(c);
 		return;
 	}
 	connection_enter(c, CONNECTION_IDLE);
-	if (c->pushed && c->pushed->along)
-		push_along_failed(c);
+	if (c->pushed && c->pushed->with_connect)
+		push_with_connect_failed(c);
 	connection_connect_failed(c, error);
 }
 
@@ -262,7 +262,7 @@ static void stream_event(struct connection *c, uint32_t events)
 	}
 	if (events & (EPOLLPRI | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
 		c->read_to_end = true; /* EPOLLPRI: a read stops short at the urgent mark */
-	if (events & EPOLLERR && c->eos_told && !c->error) {
+	if (events & EPOLLERR && c->eos_sent && !c->error) {
 		int error = socket_error(c->fd); /* nobody reads any more: ask */
 
 		if (error)
@@ -284,7 +284,7 @@ static void connection_event(struct connection *c, uint32_t events)
 	if (c->fd < 0)
 		return;
 	if (c->orphan && events & (EPOLLERR | EPOLLHUP)) {
-		connection_free(c, true); /* the peer will not take the rest */
+		connection_free(c, true); /* the peer will not read the rest */
 		return;
 	}
 	switch (c->state) {
@@ -308,7 +308,7 @@ static void connection_event(struct connection *c, uint32_t events)
 		break;
 	case CONNECTION_CLOSING:
 		stream_event(c, events);
-		/* the kernel wakes who lingers when FIN is acknowledged: as EPOLLOUT, once */
+		/* when FIN is acknowledged the kernel reports EPOLLOUT, once */
 		if (c->fd >= 0 && c->lingering)
 			look_at_lingering(c);
 		break;
@@ -345,7 +345,7 @@ void connection_turn(struct connection *c)
 
 void connection_fail(struct connection *c, int error)
 {
-	if (c->reset_told || c->error)
+	if (c->reset_sent || c->error)
 		return;
 	c->worker->stats.resets++;
 	c->error = error;
@@ -368,17 +368,17 @@ bool connection_renew(struct connection *c)
 {
 	const struct sockaddr nowhere = { .sa_family = AF_UNSPEC };
 
-	if (c->state != CONNECTION_FAILED || !c->reset_told || c->pushed || c->spent || c->fd < 0)
+	if (c->state != CONNECTION_FAILED || !c->reset_sent || c->pushed || c->spent || c->fd < 0)
 		return false;
 	if (connect(c->fd, &nowhere, sizeof nowhere))
 		return false;
-	connection_flush(c); /* what was sent before its host knew: nobody will read it */
+	connection_flush(c); /* sent by the host before it knew of the failure: nobody will read it */
 	connection_drop_outgoing(c);
 	if (c->window)
 		xts_credit_grant_init(&c->grant, c->window);
 	connection_enter(c, CONNECTION_IDLE);
 	c->noted_events = 0; /* of before */
-	c->readable = c->read_to_end = c->writable = c->eos_told = c->reset_told = false;
+	c->readable = c->read_to_end = c->writable = c->eos_sent = c->reset_sent = false;
 	c->lingering = c->accepted = c->spilled = false;
 	c->out = (struct outgoing){ 0 };
 	c->error = 0;
@@ -437,14 +437,14 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 
 	if (c->close_reply)
 		return;
-	if (c->state == CONNECTION_CLOSING) { /* the host waits no longer for the end of lingering */
+	if (c->state == CONNECTION_CLOSING) { /* the host does not wait for the end of lingering any more */
 		c->lingering = false;
 		c->close_reply = true;
 		connection_wake(c);
 		return;
 	}
 	c->connect_reply = false;
-	/* a host that makes the socket anew aborts, and waits */
+	/* a host that makes the socket again (XTS_FLAG_ABORT) waits, too */
 	unwaited = !(flags & (XTS_FLAG_ABORT | XTS_FLAG_LINGER));
 	if (c->state == CONNECTION_LISTENER) {
 		c->channel->refusing_unwaited = unwaited;
@@ -475,7 +475,7 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 void connection_drained(struct connection *c)
 {
 	if (c->pushed && c->out.fin_wanted && !c->out.fin_done && c->fd >= 0 && !pushed_finish(c))
-		return; /* its protocols have more to say, or it has failed */
+		return; /* its protocols have more to send, or it has failed */
 	if (c->out.fin_wanted && !c->out.fin_done && c->fd >= 0) {
 		c->out.fin_done = true;
 		/* A socket to be closed anyway is closed when CLOSED goes out; close(2) sends the FIN. */

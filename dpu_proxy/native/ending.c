@@ -1,10 +1,10 @@
 /*
  * The end of an epoch: its host has gone, has broken the link, or begins another.
  *
- * To close a connection takes some 10 us, and a host may have thousands: so they are closed some at a time, in the
- * turns of their channel (channel_end_some()), which is *ending* meanwhile. Until the last has gone nothing more is
- * taken from its queue: who comes next on it finds ports and limits free, as after the kernel has ended a process. What
- * is to be said to it waits, too, but for the link's own frames.
+ * Closing a connection takes about 10 us, and a host may have thousands. So they are closed some at a time, in the
+ * turns of their channel (channel_end_some()), which is *ending* meanwhile. Nothing more is received from its queue
+ * until the last is closed: the next process on the queue finds ports and limits free, as after the kernel has ended a
+ * process. Nothing is sent to it meanwhile either, except the link's own frames.
  */
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -23,7 +23,8 @@ static void end_connection(struct connection *c, bool reset)
 		connection_free(c, reset || c->announced || c->state == CONNECTION_ESTABLISHED);
 }
 
-/* The oldest first, for that is the order of orphans; but before a listener what it has accepted, one by one. */
+/* The oldest first, since that is the order of orphans. What a listener has accepted comes before the listener, one by
+ * one. */
 static struct connection *next_to_end(struct channel *ch)
 {
 	struct connection *c = list_entry(ch->connections.next, struct connection, member), *accepted;
@@ -36,8 +37,9 @@ static struct connection *next_to_end(struct channel *ch)
 	return accepted ? accepted : c;
 }
 
-/* One of them, or some of a listener's backlog. What a shared listener has offered to this host, and the host has not
- * taken, is for others. What a listener has accepted and not announced ends with it. */
+/* Closes one of them, or some of a listener's backlog. A connection that a shared listener has offered to this host,
+ * and that the host has not taken, goes to another member. What a listener has accepted and not announced ends with
+ * it. */
 static void end_one(struct channel *ch)
 {
 	struct connection *c = next_to_end(ch);

@@ -1,5 +1,5 @@
-/* The identifiers by which a channel's host names its connections: an index into the channel's table, and a generation, so that
- * one that was freed is not taken for its successor. */
+/* The identifiers by which a channel's host names its connections: an index into the channel's table, and a generation,
+ * so that one that was freed is not taken for its successor. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,7 +66,7 @@ struct connection *connection_find(struct channel *ch, uint32_t proxy_id)
 		return NULL;
 	c = ch->ids[index].connection;
 	if (c && c->listener && !c->announced)
-		return NULL; /* it shakes hands yet: no host knows it, so it was guessed */
+		return NULL; /* its handshake is not done: no host knows its identifier, so it was guessed */
 	if (c)
 		list_remove(&c->unnamed); /* the host knows it */
 	return c;
@@ -76,7 +76,8 @@ struct connection *connection_find_unnamed(struct channel *ch, uint32_t xts_sock
 {
 	struct list *node = ch->unnamed.prev;
 
-	/* The youngest first, and not all of them: a host with thousands of failed connects must not slow the others. */
+	/* The youngest first, and not all of them: a host with thousands of failed connects must not slow the
+	 * others. */
 	for (int looked = 0; node != &ch->unnamed && looked < UNNAMED_LOOKED_AT; node = node->prev, looked++) {
 		struct connection *c = list_entry(node, struct connection, unnamed);
 

@@ -8,7 +8,7 @@
 #include "pushed.h"
 #include "share.h"
 
-/* accept(2) reports errors of the connection it would have returned: those say nothing about the listener. */
+/* accept(2) also reports errors of the connection that it would have returned. They say nothing about the listener. */
 static bool is_passing(int error)
 {
 	return error == ECONNABORTED || error == EINTR || error == EPROTO || error == ENETDOWN || error == ENOPROTOOPT ||
@@ -36,7 +36,7 @@ void listener_close(struct connection *l)
 {
 	if (l->fd < 0)
 		return;
-	if (l->in_epoll) /* closing does not take it out while somebody else has the socket open */
+	if (l->in_epoll) /* close() does not remove it while another process has the socket open */
 		(void)epoll_ctl(l->worker->epoll_fd, EPOLL_CTL_DEL, l->fd, NULL);
 	close(l->fd);
 	l->fd = -1;
@@ -68,7 +68,7 @@ bool listener_refuse_some(struct connection *l)
 	return true;
 }
 
-/* --- announcing ------------------------------------------------------------------------------------------------------ */
+/* --- announcing --------------------------------------------------------------------------------------------------- */
 
 void listener_offer_ends(struct connection *c)
 {
@@ -112,7 +112,7 @@ static int next_connection(struct connection *l, struct sockaddr_storage *peer, 
 	if (!getpeername(fd, (struct sockaddr *)peer, &length))
 		return fd;
 	pushed_free(*pushed);
-	close(fd); /* reset by its peer in the meantime: nobody has seen it, nobody will miss it */
+	close(fd); /* reset by its peer in the meantime: the host never knew of it */
 	errno = ECONNABORTED;
 	return -1;
 }
@@ -121,7 +121,7 @@ static void accepted_all(struct connection *l)
 {
 	l->readable = false;
 	if (errno != EAGAIN)
-		connection_look_later(l); /* out of descriptors or memory: again a little later */
+		connection_look_later(l); /* out of descriptors or memory: try again a little later */
 	else if (l->shared)
 		share_accepted_all(l);
 }
@@ -134,7 +134,7 @@ static struct connection *next_member(struct connection *l)
 	if (!to || (!to->held && !to->pushed))
 		return NULL;
 	if (!listener_has_room(to) || (to->pushed && !accepting_has_room(to))) {
-		/* They wait in the kernel's own backlog, as they would behind a busy server. */
+		/* Further connections wait in the kernel's backlog, as they would for a busy server. */
 		connection_look_later(to);
 		l->readable = false;
 		return NULL;
@@ -142,7 +142,7 @@ static struct connection *next_member(struct connection *l)
 	return to;
 }
 
-/* Announces one that has shaken hands; false when there is none, or it has to wait. */
+/* Announces one whose handshake is done; false when there is none, or it has to wait. */
 static bool announce_ready(struct connection *l)
 {
 	struct connection *c = accepting_next(l);
@@ -152,7 +152,7 @@ static bool announce_ready(struct connection *l)
 		return false;
 	if (!l->held) {
 		if (l->shared)
-			share_give_back(c); /* its handshake is not in vain: another member takes it */
+			share_give_back(c); /* its handshake is done already: another member gets it */
 		return l->shared;
 	}
 	if (!channel_slot(l->channel, &slot)) {
@@ -183,7 +183,7 @@ bool listener_send(struct connection *l, uint32_t budget)
 		if (!to)
 			return false;
 		if (!channel_slot(to->channel, &slot)) {
-			connection_wake(to); /* its own channel knows when it has one again */
+			connection_wake(to); /* its own channel wakes it when it has one again */
 			return to == l;
 		}
 		fd = next_connection(l, &peer, &pushed);
@@ -205,7 +205,7 @@ bool listener_send(struct connection *l, uint32_t budget)
 		}
 		from = xts_endpoint_of(&peer);
 		if ((to->pushed || pushed) && !accepting_begin(to, c, pushed, &from))
-			xts_queue_abandon(to->channel->queue, &slot); /* it shakes hands, or has failed */
+			xts_queue_abandon(to->channel->queue, &slot); /* its handshake is under way, or has failed */
 		else
 			listener_announce(to, c, &from, &slot);
 		/* One may cost 100 us: the end of another, for its room, and its protocols. */

@@ -1,5 +1,5 @@
-/* What the supervisor asks of a running worker: channels to add and remove, another configuration, draining. Each is a request
- * that the worker's thread carries out between two rounds (worker.c). */
+/* What the supervisor asks of a running worker: channels to add and remove, another configuration, draining. Each is a
+ * request that the worker's thread carries out between two rounds (worker.c). */
 #include "worker.h"
 
 #include <errno.h>
@@ -121,7 +121,7 @@ bool worker_drain(struct worker_state *w, struct walk *at)
 		if (c->shared)
 			share_drain(c);
 		else if (c->state == CONNECTION_LISTENER)
-			listener_close(c); /* newcomers are refused by TCP from now on */
+			listener_close(c); /* TCP refuses new connections from now on */
 		at->index++;
 		if (worker_turn_is_over(w))
 			return true;

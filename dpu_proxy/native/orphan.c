@@ -1,15 +1,15 @@
 /*
- * Orphans: connections whose host has closed them, or has gone, and of which bytes are still to be delivered.
+ * Orphans: connections whose host has closed them, or has gone, with bytes still to be delivered.
  *
- * The kernel's own TCP does the same for a process that has ended: what it was given is delivered, unless the process has left data
- * unread, and then the connection is reset. An orphan belongs to its worker, not to a channel. It is charged to its tenant, in a budget of
- * its own (connections, bytes, time without progress, and the tenant's share of the worker), so that it is never in the way of the
- * next process on the queue. When the budget is full, the tenant's oldest orphan is reset for the new one; a new one that
- * would not fit at all is reset itself.
+ * The kernel's TCP does the same for a process that has ended: it delivers what was written, unless the process has
+ * left data unread, which resets the connection. An orphan belongs to its worker, not to a channel. It is charged to
+ * its tenant, in a budget of its own (connections, bytes, time without progress, and the tenant's share of the worker),
+ * so that it takes nothing from the next process on the queue. When the budget is full, the tenant's oldest orphan is
+ * evicted (reset) for the new one; one that would not fit at all is reset itself.
  *
- * The oldest may be another worker's, which alone may touch it. So a tenant's orphans are on one list, under a lock of its own; who takes
- * one off takes over its charge, and its worker is told to reset it (connection.cut). Until that worker's next round the memory of
- * both is there: at most as much again as the budget.
+ * The oldest may belong to another worker, which alone may touch it. So a tenant's orphans are on one list, under a
+ * lock of its own. The worker that takes one off the list gets its charge, and sets connection.cut, so that its own
+ * worker resets it. Until that worker's next round both take memory: at most twice the budget.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -33,9 +33,9 @@ void connection_spill_gone(struct connection *c, uint64_t bytes)
 		orphan_give_bytes(c, bytes);
 }
 
-/* --- what they are charged for --------------------------------------------------------------------------------------- */
+/* --- what they are charged for ------------------------------------------------------------------------------------ */
 
-static pthread_mutex_t by_age = PTHREAD_MUTEX_INITIALIZER; /* of all tenants' lists, and all workers' */
+static pthread_mutex_t by_age = PTHREAD_MUTEX_INITIALIZER; /* of the lists of all tenants and all workers */
 
 bool orphan_take_bytes(struct connection *c, uint64_t bytes)
 {
@@ -45,7 +45,7 @@ bool orphan_take_bytes(struct connection *c, uint64_t bytes)
 	return true;
 }
 
-/* Unless somebody else has taken over the charge. */
+/* Unless another orphan has taken over the charge. */
 void orphan_give_bytes(struct connection *c, uint64_t bytes)
 {
 	uint64_t charged = atomic_load(&c->orphan_bytes);
@@ -81,9 +81,9 @@ static bool take_orphan(struct xts_tenant *t, uint64_t bytes)
 	return false;
 }
 
-/* --- the oldest goes first ------------------------------------------------------------------------------------------- */
+/* --- the oldest goes first ---------------------------------------------------------------------------------------- */
 
-/* With the lock: another worker's orphan. Returns the bytes it was charged for. */
+/* Called with the lock: evicts another worker's orphan. Returns the bytes it was charged for. */
 static uint64_t cut(struct connection *c)
 {
 	atomic_store(&c->cut, true);
@@ -124,7 +124,7 @@ void orphans_poked(struct worker_state *w)
 	pthread_mutex_unlock(&by_age);
 }
 
-/* Room in the budget for one of so many bytes; false: it can have none. */
+/* Makes room in the budget for an orphan of so many bytes; false: there cannot be any. */
 static bool make_room(struct worker_state *w, struct xts_tenant *t, uint64_t bytes)
 {
 	if (bytes > tenant_limit(t, XTS_USE_ORPHAN_BYTES))
@@ -145,7 +145,7 @@ bool orphan_would_reset(struct connection *c)
 	return !ioctl(c->fd, FIONREAD, &bytes) && bytes > 0;
 }
 
-/* Out of its channel, whose account it burdens no more. */
+/* Takes it out of its channel, and out of the channel's account. */
 static void leave_channel(struct connection *c)
 {
 	struct channel *ch = c->channel;
@@ -164,7 +164,7 @@ static void leave_channel(struct connection *c)
 	list_remove(&c->unnamed);
 	list_remove(&c->member);
 	c->channel = NULL;
-	if (!list_empty(&c->noted)) { /* it has its turn among the orphans */
+	if (!list_empty(&c->noted)) { /* it gets its turn among the orphans */
 		list_remove(&c->noted);
 		list_append(&c->unowned->noted, &c->noted);
 	}
@@ -199,7 +199,7 @@ void connection_orphan(struct connection *c)
 	leave_channel(c);
 	atomic_store(&c->orphan_bytes, bytes);
 	c->orphan = true;
-	c->connect_reply = c->lingering = c->unwaited = c->look_due = false; /* nobody is to be told anything */
+	c->connect_reply = c->lingering = c->unwaited = c->look_due = false; /* no host gets any message about it */
 	timer_cancel(&c->timer);
 	connection_enter(c, CONNECTION_CLOSING);
 	c->close_reply = false;

@@ -7,11 +7,11 @@
  * The bytes wait in a spill buffer. A ring of *runs* says which of them belong together and what they are: so many
  * bytes with this mark. Runs of a byte stream are joined. One of a PDU is one message, for which the host has paid
  * XTS_PDU_CREDITS, so that the ring is within the window, too. *Raw* runs leave past the protocols: they were sent
- * before the first push onto the send side. Bytes without a run are one raw run, so that a connection which nothing was
- * pushed onto has no ring.
+ * before the first push onto the send side. Bytes without a run count as one raw run, so that a connection without
+ * pushed protocols needs no ring.
  *
- * outgoing_offer() and outgoing_drain() are the one way to TCP, with a stack of protocols or without. What their
- * success means for credits and accounts is the caller's business.
+ * outgoing_offer() and outgoing_drain() are the one way to TCP, with a stack of protocols or without. The caller does
+ * the accounting of credits and memory.
  */
 #ifndef XTS_OUTGOING_H
 #define XTS_OUTGOING_H

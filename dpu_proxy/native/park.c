@@ -121,7 +121,7 @@ int park_start(struct connection *c, uint64_t key, uint32_t keep_ms)
 
 	if ((c->state != CONNECTION_ESTABLISHED && c->state != CONNECTION_FAILED) || c->connect_reply || c->spent)
 		return EINVAL; /* it is not, and has not been, connected */
-	if (c->pushed && (c->pushed->peeking || c->pushed->owed))
+	if (c->pushed && (c->pushed->peeking || c->pushed->give_back_left))
 		return EOPNOTSUPP; /* positions that only this host knows */
 	p = calloc(1, sizeof *p);
 	if (!p)

@@ -1,14 +1,16 @@
 /*
- * Peek mode (the paper, "ULP protocol handshake"): what the host is sent stays in the TCP socket as well, so that protocols pushed
- * later can read it again.
+ * Peek mode (the paper, "ULP protocol handshake"): what the host is sent stays in the TCP socket as well, so that
+ * protocols pushed later can read it again.
  *
  * Theory of operation
  *
- * From Linux 6.9 on the kernel remembers where the next peek at a TCP socket begins (SO_PEEK_OFF): each byte is read once. That place is wrong
- * behind urgent data, which reading skips and the kernel's reckoning does not; so each read looks for urgent data after it, and the first that
- * finds some is forgotten, and all from then on, as all on older kernels, is read from the front: what was peeked before goes into memory that
- * nobody looks at. So that this costs little however slowly a peer drips, nothing more is peeked there once that is FRONT_BYTES: a read then takes
- * 6 µs where the peer has sent large pieces, 80 µs where they have 100 bytes. (400 KB in such pieces: 7 s without that bound, 0.1 s with SO_PEEK_OFF.)
+ * From Linux 6.9 on the kernel remembers where the next peek at a TCP socket begins (SO_PEEK_OFF): each byte is read
+ * once. That place is wrong behind urgent data, which reading skips and the kernel's reckoning does not; so each read
+ * looks for urgent data after it, and the first that finds some is forgotten, and all from then on, as all on older
+ * kernels, is read from the front: what was peeked before goes into memory that nobody looks at. So that this costs
+ * little however slowly a peer drips, nothing more is peeked there once that is FRONT_BYTES: a read then takes 6 µs
+ * where the peer has sent large pieces, 80 µs where they have 100 bytes. (400 KB in such pieces: 7 s without that
+ * bound, 0.1 s with SO_PEEK_OFF.)
  */
 #include <errno.h>
 #include <poll.h>
@@ -30,7 +32,8 @@ static bool has_ended(int fd)
 	return poll(&end, 1, 0) > 0;
 }
 
-/* Urgent data, not read past: the call says EINVAL when there is none, or when it is a part of the stream as all other. */
+/* Urgent data, not read past: the call says EINVAL when there is none, or when it is a part of the stream as all
+ * other. */
 static bool has_urgent(int fd)
 {
 	uint8_t byte;
@@ -67,7 +70,8 @@ static ssize_t peek_from_front(struct connection *c, void *out, size_t room)
 		return n;
 	if ((uint64_t)n > c->received_bytes)
 		return n - (ssize_t)c->received_bytes;
-	/* Nothing new. After FIN (read_to_end alone may be urgent data) nothing will come: all that came before it is in the socket. */
+	/* Nothing new. After FIN (read_to_end alone may be urgent data) nothing will come: all that came before it is
+	 * in the socket. */
 	return !n || (c->read_to_end && has_ended(c->fd)) ? -ENODATA : -EAGAIN;
 }
 
@@ -99,13 +103,13 @@ int peek_drop(struct connection *c, uint64_t bytes)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			return n ? -errno : -EPIPE; /* it was there: the connection has failed since */
+			return n ? -errno : -EPIPE; /* the bytes were there before: the connection has failed since */
 		bytes -= (uint64_t)n;
 	}
 	return 0;
 }
 
-/* What is pushed begins to act, and takes what has waited for it. */
+/* The pushed protocols start, and get what has waited for them. */
 static void start(struct connection *c)
 {
 	pushed_start(c);
@@ -151,7 +155,7 @@ int peek_end(struct connection *c, uint32_t drop_bytes)
 		return r;
 	p->peeking = false;
 	c->received_bytes = 0;
-	c->eos_told = false;
+	c->eos_sent = false;
 	c->readable = true;
 	p->event_wanted = ulp_stack_receives(p->stack) || ulp_stack_sends(p->stack);
 	start(c);

@@ -1,16 +1,18 @@
 /*
- * Policy: which tenant, over which queue, may connect or listen where. A pure function over rules that the supervisor has parsed and
- * checked; the first rule that matches decides. dpu_proxy/xts_proxy/policy.py holds the same rules in Python, and the
- * tests hold one against the other.
+ * Policy: which tenant, over which queue, may connect or listen where. A pure function over rules that the supervisor
+ * has parsed and checked; the first rule that matches decides. dpu_proxy/xts_proxy/policy.py holds the same rules in
+ * Python, and the tests hold one against the other.
  *
- * The device's own addresses, loopback and link-local (127.0.0.0/8, 169.254.0.0/16, ::1, fe80::/10), are for the device's own
- * services: nobody connects or listens there but where a rule allows it that means them: one with `own`, or with a network within
- * those. "All" and wider networks do not. To connect to the unspecified address is to connect to loopback.
+ * The device's own addresses, loopback and link-local (127.0.0.0/8, 169.254.0.0/16, ::1, fe80::/10), are for the
+ * device's own services: nobody connects or listens there but where a rule allows it that means them: one with `own`,
+ * or with a network within those. "All" and wider networks do not. To connect to the unspecified address is to connect
+ * to loopback.
  *
  * Some kinds of address would slip through a plain comparison:
  *
  * - An IPv4-mapped IPv6 address (::ffff:a.b.c.d) reaches an IPv4 peer, so it is matched as IPv4.
- * - IPv6 addresses that a translator or tunnel turns into IPv4 ones (NAT64, 6to4, Teredo, ISATAP, IPv4-compatible): a deny matches
+ * - IPv6 addresses that a translator or tunnel turns into IPv4 ones (NAT64, 6to4, Teredo, ISATAP, IPv4-compatible): a
+ * deny matches
  *   the one or the other, and they are the device's own if the IPv4 address is.
  * - The unspecified address (0.0.0.0, ::, ::ffff:0.0.0.0) stands for addresses the kernel picks: all local ones when
  *   listening (:: includes the IPv4 ones), a local one when connecting. A deny rule of any network therefore matches

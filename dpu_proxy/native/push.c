@@ -6,7 +6,7 @@
 #include "share.h"
 
 #define PUSH_BYTES 8u /* read_bytes, flags, ulp_id */
-#define ALONG_HEAD_BYTES 8u /* of each that comes along with CONNECT: request, bytes */
+#define CONNECT_PUSH_HEAD_BYTES 8u /* of each push in a CONNECT: request, bytes */
 #define FLAG_MESSAGE_SOCKET 0x0001u
 #define POSITION_MASK (XTS_CREDITS_MAX - 1)
 
@@ -22,13 +22,13 @@ static bool is_connected(const struct connection *c)
 	return c->state == CONNECTION_ESTABLISHED;
 }
 
-/* Bytes still wait that go through what was pushed before. */
+/* Do bytes still wait that have to pass through protocols pushed before? */
 static bool send_busy(const struct connection *c)
 {
 	return outgoing_waits(&c->out) && (c->pushed->started || !outgoing_last_is_raw(&c->out));
 }
 
-/* May anything be pushed onto it, as things are? */
+/* Does the state of the connection allow a push? */
 static int check_state(const struct connection *c, enum ulp_direction direction)
 {
 	uint32_t window = c->window ? c->window : c->tenant->window_bytes;
@@ -40,8 +40,8 @@ static int check_state(const struct connection *c, enum ulp_direction direction)
 		return ulp_stack_refuse(stack, ENOBUFS, "the window is %u bytes, and pushed protocols need %u", window,
 					XTS_ULP_WINDOW_MIN);
 	}
-	if (c->pushed->owed)
-		return ulp_stack_refuse(stack, EBUSY, "%u bytes are to be given back yet for the push before", c->pushed->owed);
+	if (c->pushed->give_back_left)
+		return ulp_stack_refuse(stack, EBUSY, "%u bytes are to be given back yet for the push before", c->pushed->give_back_left);
 	if (c->pushed->pdu_open)
 		return ulp_stack_refuse(stack, EBUSY, "the host is in the middle of a PDU");
 	if (direction & ULP_SEND && c->out.fin_wanted)
@@ -52,44 +52,45 @@ static int check_state(const struct connection *c, enum ulp_direction direction)
 }
 
 /*
- * How much the host has to give back; more than was sent to it, or than a window, is no sum that a host could mean.
- * Bytes come back as a stream: those of PDUs would have lost their boundaries and control data.
+ * How many bytes the host has to give back: those sent to it that its application has not read. It cannot be more than
+ * was sent, nor more than a window. Bytes come back as a stream: those of PDUs would have lost their boundaries and
+ * control data.
  */
-static int debt(const struct connection *c, uint32_t read_bytes, uint32_t *owed)
+static int count_unread(const struct connection *c, uint32_t read_bytes, uint32_t *unread)
 {
 	uint32_t window_max = c->tenant->window_bytes_max, most = window_max > GIVE_BACK_MIN ? window_max : GIVE_BACK_MIN;
 	struct ulp_stack *stack = c->pushed->stack;
 
-	*owed = ((uint32_t)(c->received_bytes & POSITION_MASK) - read_bytes) & POSITION_MASK;
-	if (read_bytes > POSITION_MASK || *owed > c->received_bytes)
+	*unread = ((uint32_t)(c->received_bytes & POSITION_MASK) - read_bytes) & POSITION_MASK;
+	if (read_bytes > POSITION_MASK || *unread > c->received_bytes)
 		return ulp_stack_refuse(stack, EINVAL, "the host has not received up to the position it has read to");
-	if (*owed > c->pushed->since_pdu)
+	if (*unread > c->pushed->since_pdu)
 		return ulp_stack_refuse(stack, EBUSY, "PDUs are unread, and would lose their boundaries: read them first");
-	if (*owed > most)
-		return ulp_stack_refuse(stack, ENOBUFS, "%u bytes are unread, and at most %u can be given back", *owed, most);
+	if (*unread > most)
+		return ulp_stack_refuse(stack, ENOBUFS, "%u bytes are unread, and at most %u can be given back", *unread, most);
 	return 0;
 }
 
-static int expect_give_back(struct connection *c, uint32_t owed)
+static int expect_give_back(struct connection *c, uint32_t unread)
 {
 	struct ulp_stack *stack = c->pushed->stack;
-	int r = ulp_stack_expect(stack, owed);
+	int r = ulp_stack_expect(stack, unread);
 
 	if (r == -ENOBUFS)
-		return ulp_stack_refuse(stack, ENOBUFS, "no room for %u bytes given back: %s", owed, ULP_MEMORY_LIMIT);
-	return r ? ulp_stack_refuse(stack, ENOMEM, "no memory for %u bytes given back", owed) : 0;
+		return ulp_stack_refuse(stack, ENOBUFS, "no room for %u bytes given back: %s", unread, ULP_MEMORY_LIMIT);
+	return r ? ulp_stack_refuse(stack, ENOMEM, "no memory for %u bytes given back", unread) : 0;
 }
 
 /* After a push onto a connection that the host has. */
-static void goes_on(struct connection *c, enum ulp_direction direction, uint32_t owed)
+static void goes_on(struct connection *c, enum ulp_direction direction, uint32_t unread)
 {
 	struct pushed *p = c->pushed;
 
-	p->owed = owed;
-	c->received_bytes -= owed;
-	p->since_pdu -= owed;
+	p->give_back_left = unread;
+	c->received_bytes -= unread;
+	p->since_pdu -= unread;
 	if (direction & ULP_RECEIVE)
-		c->eos_told = false;
+		c->eos_sent = false;
 	p->ready = false;
 	pushed_start(c); /* unless it has started, or cannot yet */
 	if (p->started && ulp_stack_ready(p->stack)) {
@@ -106,17 +107,17 @@ static int push_onto(struct connection *c, enum ulp_direction direction, uint16_
 		     uint32_t bytes)
 {
 	struct pushed *p = c->pushed;
-	uint32_t owed = 0;
+	uint32_t unread = 0;
 	int r = 0;
 
 	if (is_connected(c) && direction & ULP_RECEIVE && !p->peeking)
-		r = debt(c, read_bytes, &owed);
+		r = count_unread(c, read_bytes, &unread);
 	if (!r)
-		r = expect_give_back(c, owed);
+		r = expect_give_back(c, unread);
 	if (r)
 		return r;
-	/* What is pushed later starts at once, one half of a duplex protocol excepted: so start before, where nothing
-	 * is in the way. */
+	/* Layers pushed onto a started stack start at once, except one half of a duplex protocol. So start the stack
+	 * first, where nothing has to leave before. */
 	if (is_connected(c) && !(direction & ULP_SEND && outgoing_waits(&c->out)))
 		pushed_start(c);
 	r = ulp_stack_push(p->stack, direction, ulp_id, attributes, bytes);
@@ -126,7 +127,7 @@ static int push_onto(struct connection *c, enum ulp_direction direction, uint16_
 	}
 	pushed_count(c, ulp_id);
 	if (is_connected(c))
-		goes_on(c, direction, owed);
+		goes_on(c, direction, unread);
 	else if (p->started) {
 		p->ready = false;
 		pushed_advance(c);
@@ -134,13 +135,13 @@ static int push_onto(struct connection *c, enum ulp_direction direction, uint16_
 	return 0;
 }
 
-/* Something to push onto, which also keeps the reason why nothing can be. */
+/* Makes c->pushed, which also keeps the reason of a refusal. */
 static int may_have(struct connection *c)
 {
-	/* nobody else has it: it is shared anew when it listens */
+	/* no other process has it: it will be shared again when it listens */
 	if (!c->shared || (c->state == CONNECTION_IDLE && !share_part(c)))
 		return pushed_make(c);
-	/* Members have copies, or, where nothing was pushed, none: that stays. */
+	/* The other members have copies of the stack, which cannot change any more. */
 	return c->pushed ? ulp_stack_refuse(c->pushed->stack, EBUSY, "the listener is shared already: push first") : -EBUSY;
 }
 
@@ -168,9 +169,9 @@ static int push(struct connection *c, enum ulp_direction direction, uint8_t *val
 	return 0;
 }
 
-/* --- telling ------------------------------------------------------------------------------------------------------ */
+/* --- questions ---------------------------------------------------------------------------------------------------- */
 
-static int told(ssize_t n, uint32_t *bytes)
+static int answered(ssize_t n, uint32_t *bytes)
 {
 	if (n < 0)
 		return (int)n;
@@ -178,20 +179,20 @@ static int told(ssize_t n, uint32_t *bytes)
 	return 0;
 }
 
-static int tell_info(const struct connection *c, uint8_t *value, uint32_t *bytes)
+static int answer_info(const struct connection *c, uint8_t *value, uint32_t *bytes)
 {
 	if (*bytes < 8 || value[0] > 1)
 		return -EINVAL;
 	if (!c->pushed)
 		return -ENOENT;
-	return told(ulp_stack_tell(c->pushed->stack, !value[0], value[1], xts_get16(value + 2), xts_get32(value + 4), value,
+	return answered(ulp_stack_info(c->pushed->stack, !value[0], value[1], xts_get16(value + 2), xts_get32(value + 4), value,
 				   SOCKET_CALL_BYTES_MAX), bytes);
 }
 
-static int tell_error(const struct connection *c, uint8_t *value, uint32_t *bytes)
+static int answer_error(const struct connection *c, uint8_t *value, uint32_t *bytes)
 {
 	if (c->pushed)
-		return told(ulp_stack_error(c->pushed->stack, value, SOCKET_CALL_BYTES_MAX), bytes);
+		return answered(ulp_stack_error(c->pushed->stack, value, SOCKET_CALL_BYTES_MAX), bytes);
 	memset(value, 0, 4);
 	*bytes = 4;
 	return 0;
@@ -213,35 +214,35 @@ int push_request(struct connection *c, uint32_t request, uint8_t *value, uint32_
 	case SIOC_END_PEEK_MODE:
 		return given == 4 ? peek_end(c, xts_get32(value)) : -EINVAL;
 	case SIOC_ULP_LIST:
-		return told(ulp_list(c->worker->config.ulp, value, SOCKET_CALL_BYTES_MAX), bytes);
+		return answered(ulp_list(c->worker->config.ulp, value, SOCKET_CALL_BYTES_MAX), bytes);
 	case SIOC_ULP_INFO:
 		*bytes = given;
-		return tell_info(c, value, bytes);
+		return answer_info(c, value, bytes);
 	default:
-		return tell_error(c, value, bytes);
+		return answer_error(c, value, bytes);
 	}
 }
 
-/* --- along with CONNECT ------------------------------------------------------------------------------------------- */
+/* --- pushes in CONNECT ------------------------------------------------------------------------------------------- */
 
-/* The first of them, in left bytes: how many it takes, or -errno. */
+/* Makes the first push in these bytes. Returns the bytes it takes, or -errno. */
 static int push_first(struct connection *c, uint8_t *at, uint32_t left)
 {
 	uint32_t request, bytes;
 	int r;
 
-	if (left < ALONG_HEAD_BYTES)
+	if (left < CONNECT_PUSH_HEAD_BYTES)
 		return -EINVAL;
 	request = xts_get32(at);
 	bytes = xts_get32(at + 4);
-	if (bytes > left - ALONG_HEAD_BYTES || request < SIOC_PUSH_ULP_RX || request > SIOC_PUSH_ULP)
+	if (bytes > left - CONNECT_PUSH_HEAD_BYTES || request < SIOC_PUSH_ULP_RX || request > SIOC_PUSH_ULP)
 		return -EINVAL;
-	left = ALONG_HEAD_BYTES + bytes;
-	r = push_request(c, request, at + ALONG_HEAD_BYTES, &bytes);
+	left = CONNECT_PUSH_HEAD_BYTES + bytes;
+	r = push_request(c, request, at + CONNECT_PUSH_HEAD_BYTES, &bytes);
 	return r ? r : (int)left;
 }
 
-int push_along(struct connection *c, const void *pushes, uint32_t bytes)
+int push_with_connect(struct connection *c, const void *pushes, uint32_t bytes)
 {
 	uint8_t copy[XTS_CONNECT_PUSH_BYTES];
 	uint32_t at = 0;
@@ -255,21 +256,21 @@ int push_along(struct connection *c, const void *pushes, uint32_t bytes)
 	explicit_bzero(copy, sizeof copy); /* may have been keys */
 	if (r < 0)
 		return r;
-	c->pushed->along = true;
+	c->pushed->with_connect = true;
 	return 0;
 }
 
-void push_along_failed(struct connection *c)
+void push_with_connect_failed(struct connection *c)
 {
 	connection_enter(c, CONNECTION_FAILED);
-	c->reset_told = c->spent = true;
+	c->reset_sent = c->spent = true;
 	if (c->pushed)
-		c->pushed->failed = true; /* nothing of it starts any more */
+		c->pushed->failed = true; /* its protocols never start */
 }
 
 /* --- GIVE_BACK ---------------------------------------------------------------------------------------------------- */
 
-/* All of it is here. */
+/* All bytes have been given back. */
 static void give_back_ends(struct connection *c)
 {
 	struct pushed *p = c->pushed;
@@ -283,7 +284,7 @@ static void give_back_ends(struct connection *c)
 	connection_wake(c);
 }
 
-/* The stack takes a part of it. */
+/* Gives a part of them to the stack. */
 static int give_back(struct pushed *p, const struct batch_entry *e)
 {
 	struct iovec iov[XTS_SEGMENTS_MAX];
@@ -307,15 +308,15 @@ enum command_result command_give_back(struct channel *ch, const struct xts_head 
 		return COMMAND_DONE;
 	}
 	p = c->pushed;
-	if (!p || !m->length || m->length > p->owed) {
+	if (!p || !m->length || m->length > p->give_back_left) {
 		channel_violation(ch, "bytes given back that nobody asked for", head->id);
 		return COMMAND_DONE;
 	}
 	r = give_back(p, &given);
-	p->owed -= m->length;
+	p->give_back_left -= m->length;
 	if (r)
 		connection_fail(c, -r);
-	else if (!p->owed)
+	else if (!p->give_back_left)
 		give_back_ends(c);
 	return COMMAND_DONE;
 }

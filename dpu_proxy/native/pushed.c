@@ -1,5 +1,5 @@
-/* The life of what is pushed onto a connection: made, copied, started, told of events, failed. pushed.h has the theory
- * of operation. */
+/* The life of a connection's pushed protocols: made, copied, started, given events, failed. pushed.h has the theory of
+ * operation. */
 #include "pushed.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 #define NS_PER_MS 1000000u
 #define UNREAD_BYTES_MAX (1u << 20)
-#define DRAIN_READS 16 /* at once, if the turn lasts so long: the others wait */
+#define DRAIN_READS 16 /* at once, if the turn lasts that long: more has to wait */
 #define DRAIN_BYTES 16384u
 
 /* --- what the stack asks of its owner ----------------------------------------------------------------------------- */
@@ -41,10 +41,10 @@ static bool owner_memory(void *owner, int64_t bytes)
 	return connection_count_memory(owner, bytes);
 }
 
-/* c NULL: of a template that no connection has. */
+/* c NULL: for a template that no connection has. */
 static struct ulp_owner owner_of(struct connection *c, bool message_socket, bool started)
 {
-	struct ulp_owner owner = { .fd = -1, .message_socket = message_socket, .tells_end = true };
+	struct ulp_owner owner = { .fd = -1, .message_socket = message_socket, .reports_end = true };
 
 	if (!c)
 		return owner;
@@ -91,7 +91,7 @@ void pushed_drain(struct connection *c)
 		connection_fail(c, (int)-n);
 }
 
-/* Its time is not over, and it has not failed. */
+/* Its time is not over yet, and it has not failed. */
 static bool orphan_goes_on(struct connection *c)
 {
 	struct pushed *p = c->pushed;
@@ -99,7 +99,7 @@ static bool orphan_goes_on(struct connection *c)
 	bool over = now >= p->orphan_ns && c->out.sent_bytes == p->orphan_sent_bytes;
 	int in_tcp = 0;
 
-	/* What TCP has in hand, and may deliver slowly, is of its own timeout. */
+	/* Bytes that TCP has taken and may deliver slowly are under TCP's own timeout. */
 	if (over && (ioctl(c->fd, TIOCOUTQ, &in_tcp) || !in_tcp)) {
 		connection_free(c, true);
 		return false;
@@ -126,7 +126,7 @@ void pushed_timer(struct connection *c)
 {
 	c->pushed->timer_due = false;
 	if (c->fd < 0)
-		return; /* closed since it expired: a handshake must not fail any more, for the host is told CLOSED only */
+		return; /* closed since the timer expired: the host gets CLOSED, so a handshake must not fail any more */
 	if (c->orphan && !orphan_goes_on(c))
 		return;
 	if (c->lingering && c->pushed->started)
@@ -143,7 +143,8 @@ void pushed_timer(struct connection *c)
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
-/* The structs that are there for any push, and for none (peek mode): the stack has the charge, and takes it along. */
+/* Memory of the structs that exist with any push, and in peek mode. The stack is charged with it, also when it moves to
+ * another connection. */
 static int charge_structs(struct pushed *p)
 {
 	return ulp_stack_take_memory(p->stack, (uint32_t)sizeof *p + ulp_stack_bytes());
@@ -301,13 +302,13 @@ void pushed_count(struct connection *c, uint16_t ulp_id)
 
 /* --- starting ----------------------------------------------------------------------------------------------------- */
 
-/* Is it the business of who accepts, or of CONNECT_ACK? Else the host has the connection. */
+/* Is the connection still the listener's, or without its CONNECT_ACK? Otherwise the host has it. */
 static bool is_new(const struct connection *c)
 {
 	return c->state == CONNECTION_CONNECTING;
 }
 
-/* A protocol has failed before the connection was the host's. */
+/* A protocol has failed before the host has the connection. */
 static void new_fails(struct connection *c, int error)
 {
 	if (c->listener) {
@@ -316,7 +317,7 @@ static void new_fails(struct connection *c, int error)
 	}
 	pushed_fail(c);
 	connection_enter(c, CONNECTION_FAILED);
-	c->reset_told = c->spent = true; /* told by CONNECT_ACK */
+	c->reset_sent = c->spent = true; /* told by CONNECT_ACK */
 	connection_connect_failed(c, error);
 }
 
@@ -375,7 +376,7 @@ void pushed_advance(struct connection *c)
 	struct pushed *p = c->pushed;
 	int r;
 
-	if (!p->started || p->ready || p->owed || p->failed)
+	if (!p->started || p->ready || p->give_back_left || p->failed)
 		return;
 	r = handshake_begins(c);
 	if (!r)
@@ -386,8 +387,7 @@ void pushed_advance(struct connection *c)
 		fails(c, -r);
 }
 
-/* Bytes that were sent before a push onto the send side leave first: the protocols might send something of their
- * own. */
+/* Bytes that were sent before a push onto the send side leave first: the protocols may send something of their own. */
 static bool must_wait(const struct connection *c)
 {
 	const struct pushed *p = c->pushed;

@@ -3,21 +3,20 @@
  *
  * Theory of operation
  *
- * A connection that nothing was ever pushed onto has no struct pushed: its stack is empty, and TCP is read and written
- * as it is. With one, its data goes through its stack (ulp/ulp_stack.h) as soon as that has *started*; until then TCP is
- * read and written as it is, or, where that would go past what was pushed, not at all. A stack starts when TCP is
- * connected; on a connection that is so already it starts with the push, but not in peek mode, and not before bytes
- * that were sent before a push onto the send side have left (raw runs, outgoing.h). The owner of the stack is the
- * connection; it tells the stack what epoll says, drives handshakes (pushed_advance()) and keeps time for it (the
- * worker's list of timers).
+ * A connection without any push has no struct pushed: its stack is empty, and TCP is read and written directly. With
+ * one, data goes through its stack (ulp/ulp_stack.h) as soon as that has *started*. Until then TCP is read and written
+ * directly, or not at all where that would bypass a pushed protocol. A stack starts when TCP is connected; on a
+ * connected socket it starts with the push, but not in peek mode, and not before bytes that were sent before a push
+ * onto the send side have left (raw runs, outgoing.h). The owner of the stack is the connection; it passes epoll's
+ * events to the stack, drives handshakes (pushed_advance()) and runs its timer.
  *
  * to_tcp.c and to_host.c carry the data of all connections. The room that a protocol is offered for reading is always
  * XTS_PDU_CREDITS less than the credits held, so that whatever comes can be sent.
  *
  * A listener's struct pushed is a template: not started, copied for each connection that is accepted (accepting.c).
  *
- * A fault of a protocol ends the connection as an error of TCP does: RESET tells the host its errno. The layers may
- * still say farewell; the TCP socket is shut down but stays open, with the stack, so that the host may ask for the
+ * A fault of a protocol ends the connection as an error of TCP does: RESET carries its errno to the host. The layers
+ * may still send an alert. The TCP socket is shut down but stays open, with the stack, so that the host may ask for the
  * reason until it closes.
  */
 #ifndef XTS_PUSHED_H
@@ -40,9 +39,9 @@ struct pushed {
 	bool ready;                    /* and its handshakes are done */
 	bool handshaking;              /* counted as such */
 	bool event_wanted;             /* the host waits for READY */
-	bool tls_wanted;               /* it is to be told the event TLS */
-	struct ulp_tls_told tls;       /* as it was, or will be, told last */
-	bool along;                    /* pushed by CONNECT itself: if that fails, all is over */
+	bool tls_wanted;               /* the event TLS is to be sent */
+	struct ulp_tls_state tls;       /* as sent last, or as it will be sent next */
+	bool with_connect;                 /* pushed in CONNECT's payload: if a push fails, so does the connection */
 	bool peeking;
 	uint8_t peek;                  /* enum peek */
 	bool pdus;                     /* what was read last was of a PDU */
@@ -52,9 +51,9 @@ struct pushed {
 	bool finished;                 /* the protocols have said that no more is sent */
 	/* The PDU that the host is in the middle of. */
 	bool pdu_open;
-	uint32_t pdu_bytes, pdu_left;  /* of the whole, if the host has told */
-	/* GIVE_BACK. */
-	uint32_t owed;
+	uint32_t pdu_bytes, pdu_left;  /* of the whole PDU, if the host has sent its length */
+
+	uint32_t give_back_left;       /* bytes that the host has to give back yet */
 	/* The stack wants to be called. */
 	struct timer timer;
 	bool timer_due;                /* it has expired */
@@ -91,22 +90,21 @@ static inline uint64_t pushed_memory(const struct pushed *p)
 	return p ? ulp_stack_memory(p->stack) : 0;
 }
 void pushed_free(struct pushed *p);
-/* Starts the stack if nothing is in the way; goes on with handshakes, and tells their end: to the host, or to the
- * listener. When it has failed, so has the connection: it may be freed (c->fd is then -1). */
+/* Starts the stack if nothing has to leave first. Goes on with handshakes; their end is reported to the host, or to the
+ * listener. A failure of the stack fails the connection, which may be freed (c->fd is then -1). */
 void pushed_start(struct connection *c);
 void pushed_advance(struct connection *c);
-/* What epoll says. May free c, as above. */
+/* Takes epoll's events. May free c, as above. */
 void pushed_event(struct connection *c, uint32_t epoll_events);
-/* The connection has failed: says farewell, drops what waits. */
+/* The connection has failed: lets the layers send an alert, drops what waits. */
 void pushed_fail(struct connection *c);
 /* Bytes have arrived that no application will read. */
 bool pushed_has_unread(struct connection *c);
 /* Calls the stack, whose time has come. May free c, as above. */
 void pushed_timer(struct connection *c);
-/* It has no host any more; it ends when for so long nothing has left of what waits. */
+/* It has no host any more; it ends when no waiting bytes have left for this time. */
 void pushed_orphan(struct connection *c, uint32_t timeout_ms);
-/* Reads what an orphan's peer sends yet, for what the protocols learn of it (a window that opens). May free c, as
- * above. */
+/* Reads what an orphan's peer still sends, as the protocols may need it (a window that opens). May free c, as above. */
 void pushed_drain(struct connection *c);
 /* SOCK_SEQPACKET or SOCK_STREAM: the first to say decides. 0 or -EINVAL, with a reason. */
 int pushed_set_type(struct connection *c, bool message_socket);
@@ -117,27 +115,27 @@ void pushed_count(struct connection *c, uint16_t ulp_id);
 bool push_is_request(uint32_t request);
 /* Carries out a request; value holds *bytes of it and has room for SOCKET_CALL_BYTES_MAX of answer. 0 or -errno. */
 int push_request(struct connection *c, uint32_t request, uint8_t *value, uint32_t *bytes);
-/* Pushes what a CONNECT brings along, one after the other. 0, or -errno of the first that is refused. */
-int push_along(struct connection *c, const void *pushes, uint32_t bytes);
-/* That CONNECT has failed; its answer tells. The connection can only be asked why, and closed. */
-void push_along_failed(struct connection *c);
+/* Makes the pushes in the payload of a CONNECT, in order. 0, or -errno of the first that is refused. */
+int push_with_connect(struct connection *c, const void *pushes, uint32_t bytes);
+/* That CONNECT has failed, and its answer says so. The host can only ask for the reason, and close. */
+void push_with_connect_failed(struct connection *c);
 
 /* --- peek.c ------------------------------------------------------------------------------------------------------- */
 
 int peek_begin(struct connection *c, bool on);
 int peek_end(struct connection *c, uint32_t drop_bytes);
-/* As ulp_stack_read(), of what comes after the bytes that were read so before. */
+/* As ulp_stack_read(), of the bytes after those that were peeked at before. */
 ssize_t peek_read(struct connection *c, void *out, size_t room);
 /* Takes bytes off the socket unseen. 0 or -errno. */
 int peek_drop(struct connection *c, uint64_t bytes);
 
 /* --- to_host.c, to_tcp.c ------------------------------------------------------------------------------------------ */
 
-/* Layers have come, or are ready: how the connection is encrypted is told if that is new. */
+/* There are new layers, or layers are ready: sends the event TLS if the encryption has changed. */
 void pushed_note_tls(struct connection *c);
 /* The protocols say that no more is sent: true when they have. May fail the connection. */
 bool pushed_finish(struct connection *c);
-/* Can what waits leave without the host's doing? */
+/* Can the waiting bytes leave without further messages of the host? */
 static inline bool pushed_deliverable(const struct connection *c)
 {
 	return c->pushed->started || outgoing_first_is_raw(&c->out);

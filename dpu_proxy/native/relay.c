@@ -18,7 +18,8 @@ void relay_close(struct channel *trunk)
 
 	if (!trunk->relayed.mux)
 		return;
-	/* Their queues end here (-EPIPE), and their links with them: what the processes had is reset, for they cannot go on with it. */
+	/* Their queues and links end (-EPIPE): the processes' connections are reset, as they cannot use them any
+	 * more. */
 	for (struct list *node = channels->next; node != channels; node = node->next) {
 		struct channel *ch = list_entry(node, struct channel, member);
 
@@ -55,13 +56,13 @@ static int add(struct channel *trunk, uint32_t number)
 	ch->relayed.number = number;
 	trunk->relayed.count++;
 	w->stats.relayed++;
-	/* Before the trunk, whose kick at the end of a round then is for all of them. */
+	/* They send before the trunk does, so that its kick at the end of a round is for all of them. */
 	list_remove(&ch->member);
 	list_append(&trunk->member, &ch->member);
 	return 0;
 }
 
-/* A frame of a channel that is not there: true, when it is now. */
+/* A frame for a channel that does not exist: makes it, true if there is one now. */
 static bool add_for(struct channel *trunk, uint32_t number, const struct xts_rx_frame *frame)
 {
 	uint32_t max = trunk->worker->config.relayed_max;

@@ -1,9 +1,10 @@
 /*
  * Channels behind a relay of the host's agent (PROTOCOL.md, "Relays"; mux.h).
  *
- * The relay's queue has a channel like any other, the trunk. When its link has opened with the feature RELAY, each CARRIED message
- * that begins a link (TOKEN or HELLO) with a number not seen before makes a channel of its own: with its own epoch, token, tenant,
- * identifiers and limits, exactly as if it had a queue. It is freed when its link has gone down, or with the epoch of the trunk.
+ * The relay's queue has a channel like any other, the trunk. When its link has opened with the feature RELAY, each
+ * CARRIED message that begins a link (TOKEN or HELLO) with a number not seen before makes a channel of its own: with
+ * its own epoch, token, tenant, identifiers and limits, exactly as if it had a queue. It is freed when its link goes
+ * down, or when the epoch of the trunk ends.
  */
 #ifndef XTS_WORKER_RELAY_H
 #define XTS_WORKER_RELAY_H
@@ -27,11 +28,12 @@ struct relayed {
 
 /* The link has opened with the feature RELAY. 0 or -errno: it cannot be a trunk. */
 int relay_open(struct channel *trunk);
-/* Its epoch is over: so are those of all channels behind it, which end in the next rounds. Harmless when it is no trunk. */
+/* Its epoch is over, and with it those of all channels behind it, which end in the next rounds. Does nothing for a
+ * channel that is not a trunk. */
 void relay_close(struct channel *trunk);
-/* A CARRIED message, which is dealt with. False: the channel is no trunk, and this a violation. */
+/* Handles a CARRIED message. False: the channel is not a trunk, so the message is a violation. */
 bool relay_take(struct channel *trunk, const struct xts_head *head, const struct xts_rx_frame *frame);
-/* Has a channel behind a relay come to its end, with nothing left to say? */
+/* Has a channel behind a relay ended, with nothing left to send? */
 bool relay_has_ended(const struct channel *ch);
 /* A channel is being freed. */
 void relay_forget(struct channel *ch);

@@ -4,9 +4,8 @@
  * A request (a channel to add, figures to read) is a function run in the worker between two rounds while the caller
  * waits: the worker's data needs no locks. What takes long for many (a listing, draining) is done a piece in each
  * round, so that nobody waits for all of it: the function returns true, and is called again in the next round. What is
- * read in one piece is one consistent moment.
- * Where the answer is only told to somebody, the caller does not wait for ever: a worker that hangs is reported, by what it says
- * without being asked (xts_worker_pulse()).
+ * read in one piece is one consistent moment. Where the answer is only for display, the caller does not wait for ever.
+ * A worker that hangs is reported from what can be read without it (xts_worker_pulse()).
  */
 #include <errno.h>
 #include <sys/eventfd.h>

@@ -1,11 +1,11 @@
 /*
- * Pools: what the whole machine has of something, divided among the tenants.
+ * Pools: a resource of the whole machine (memory, descriptors), divided among the tenants.
  *
- * Each tenant has a guaranteed share of a pool, which is there for it whatever others do. What is not guaranteed to anybody goes to who
- * needs it first. So a charge is refused only when the tenant is above its guarantee and the common part is used up. A pool of
- * capacity 0 is not watched.
+ * Each tenant has a guaranteed share of a pool, whatever others use. The common part, which is guaranteed to nobody, is
+ * first come, first served. So a charge is refused only when the tenant is above its guarantee and the common part is
+ * used up. A pool of capacity 0 is unlimited.
  *
- * One mutex, for sockets come and go and windows grow, but nothing here happens for each message.
+ * One mutex is enough: sockets come and go and windows grow, but nothing here is done per message.
  */
 #ifndef XTS_POOL_H
 #define XTS_POOL_H
@@ -21,7 +21,7 @@ struct pool_share {
 	uint64_t used[XTS_POOLS], guaranteed[XTS_POOLS], refused[XTS_POOLS];
 };
 
-/* The tenant has come, with such guarantees, or has others now. */
+/* Adds a tenant with these guarantees, or changes its guarantees. */
 void pool_join(struct pool_share *share, const uint64_t guaranteed[XTS_POOLS]);
 void pool_guarantee(struct pool_share *share, const uint64_t guaranteed[XTS_POOLS]);
 void pool_leave(struct pool_share *share);

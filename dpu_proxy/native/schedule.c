@@ -71,7 +71,8 @@ static uint32_t weight_of(const struct account_group *g)
 	return atomic_load_explicit(g->weight, memory_order_relaxed);
 }
 
-/* A part of the round for an account of a group, of which so many are active, when all that are active weigh so much. */
+/* The quantum of an account in a group with so many active accounts, where all active groups together have this
+ * weight. */
 static uint32_t part_ns(uint32_t weight, uint64_t all, uint32_t accounts)
 {
 	uint64_t ns = all && accounts ? (uint64_t)SCHEDULE_ROUND_NS * weight / all / accounts : SCHEDULE_ROUND_NS;
@@ -79,7 +80,8 @@ static uint32_t part_ns(uint32_t weight, uint64_t all, uint32_t accounts)
 	return ns < SCHEDULE_LEAST_NS ? SCHEDULE_LEAST_NS : (uint32_t)ns;
 }
 
-/* Works out who is active, and all quanta. An account that is not has what it would have if it were. */
+/* Computes which accounts are active, and all quanta. An inactive account gets the quantum that it would have if it
+ * became active. */
 static void survey(struct schedule *s, uint64_t now_ns)
 {
 	uint64_t all = 0;
@@ -114,7 +116,8 @@ static void survey(struct schedule *s, uint64_t now_ns)
 
 static void begin_turn(const struct schedule *s, struct account *a)
 {
-	/* Also after a turn that was not used: or two that once took long would leave each other without one for ever. */
+	/* Also after an unused turn: otherwise two accounts that once took long would keep each other without a turn
+	 * for ever. */
 	if (a->has_turn)
 		a->expected_ns = a->round_ns > 7u * a->expected_ns / 8u ? a->round_ns : 7u * a->expected_ns / 8u;
 	a->round_ns = 0;
@@ -156,7 +159,7 @@ void account_charge(struct schedule *s, struct account *a, uint64_t now_ns, uint
 	a->round_ns += took_ns;
 	a->used_ns += took_ns;
 	if (a->active_until_ns <= now_ns)
-		s->survey_ns = 0; /* a newcomer: the others' turns are shorter from the next round on */
+		s->survey_ns = 0; /* newly active: the others' turns are shorter from the next round on */
 	a->active_until_ns = now_ns + SCHEDULE_ACTIVE_NS;
 }
 
@@ -171,7 +174,7 @@ void account_note_frames(struct account *a, uint32_t frames, uint64_t took_ns)
 {
 	uint64_t each = took_ns / frames;
 
-	/* Dearer ones count at once, cheaper ones by and by. */
+	/* A more expensive turn counts at once, a cheaper one gradually. */
 	if (each < a->frame_ns)
 		each = (7u * (uint64_t)a->frame_ns + each) / 8u;
 	a->frame_ns = each < UINT32_MAX ? (uint32_t)each : UINT32_MAX;

@@ -1,18 +1,19 @@
 /*
- * Whose turn it is, and for how long: deficit round robin by measured time.
+ * Deficit round robin by measured time: whose turn it is, and for how long.
  *
  * Theory of operation
  *
- * Everything a worker does is done in somebody's turn: an account's, one for each channel and one for what no channel has any
- * more. In each round an account has one turn, of a measured time at most: its quantum. What has begun is carried
- * out, so that a turn may take longer; then the account owes the rest, and has no turn until rounds that go by have paid for it. A
- * round in which nobody else has anything to do takes next to no time, so nothing is lost by waiting for them: who is alone
- * has the whole worker. Of accounts whose turns have taken longer than a quantum of late, only so many have one in the same round as a
- * round has time for, one at least; the others follow in the next ones. So many of them make nobody wait longer than one does.
+ * All work of a worker is done in the turn of an account. There is one for each channel, and one per tenant for what
+ * has no channel any more. In each round an account has one turn, of a measured time at most: its quantum. Work that
+ * has begun is finished, so that a turn may take longer. The account then has a deficit, and no turn until later rounds
+ * have made up for it. Rounds in which no other account has work take next to no time, so that an account that is alone
+ * has the whole worker. Accounts whose turns have recently taken longer than a quantum share rounds only as far as a
+ * round has time for them, at least one in each; the others get their turns in the next rounds. So many such accounts
+ * delay the others no more than one does.
  *
- * Those that have been active of late share SCHEDULE_ROUND_NS, by the weights of their groups (tenants), a group's part going to
- * its accounts equally. So a round takes about as long however many there are, which is what a newcomer waits; below SCHEDULE_LEAST_NS
- * a turn would spend more on beginning than on work. Who is alone makes nobody wait but who comes next.
+ * Accounts that were active recently share SCHEDULE_ROUND_NS by the weights of their groups (tenants); the accounts of
+ * a group share equally. So a round, which is what a newly active account waits, takes about the same time however many
+ * there are. A quantum is at least SCHEDULE_LEAST_NS: below, a turn would spend more time on starting than on work.
  *
  * Time is an argument, and nothing here looks at a clock.
  */
@@ -33,7 +34,7 @@
 
 struct account_group {
 	struct list member;       /* of the schedule */
-	const _Atomic uint32_t *weight; /* by which it is found, too; at least 1, and may change */
+	const _Atomic uint32_t *weight; /* also identifies the group; at least 1, may change */
 	uint32_t accounts;
 	uint32_t active;          /* of them, at the last survey */
 };
@@ -44,30 +45,30 @@ struct account {
 	uint64_t active_until_ns;
 	uint64_t used_ns;         /* since it was opened */
 	uint32_t quantum_ns;
-	int64_t left_ns;          /* of this turn; negative: what it owes */
+	int64_t left_ns;          /* of this turn; negative: its deficit */
 	bool has_turn;            /* in this round */
 	uint64_t round_ns;        /* used in this round */
-	uint64_t expected_ns;     /* what a turn has taken of late */
-	uint32_t frame_ns;        /* what a frame from its host has cost of late */
+	uint64_t expected_ns;     /* what a turn has taken recently */
+	uint32_t frame_ns;        /* what a frame from its host has cost recently */
 };
 
 struct schedule {
 	struct list accounts, groups;
 	uint64_t survey_ns;       /* the next one */
-	bool alone;               /* nobody but one, at most, is active */
+	bool alone;               /* at most one is active */
 };
 
 void schedule_init(struct schedule *s);
-/* Accounts with the same weight, the very same one, are of one group. 0 or -ENOMEM. */
+/* Accounts with the same pointer to a weight form a group. 0 or -ENOMEM. */
 int account_open(struct schedule *s, struct account *a, const _Atomic uint32_t *weight);
 void account_close(struct account *a);
-/* It is of that group from now on; without memory for a new one it stays where it is. */
+/* Moves it to that group; without memory for a new group it stays in its old one. */
 void account_move(struct schedule *s, struct account *a, const _Atomic uint32_t *weight);
-/* Begins a round: says of all accounts whether they have a turn in it, and for how long. */
+/* Begins a round: decides for all accounts whether they have a turn in it, and for how long. */
 void schedule_round(struct schedule *s, uint64_t now_ns);
 /* It has worked for so long. */
 void account_charge(struct schedule *s, struct account *a, uint64_t now_ns, uint64_t took_ns);
-/* How many frames of its host may be taken in a turn of so long, and what some have cost. */
+/* How many frames of its host fit into a turn of this length; and records what some have cost. */
 uint32_t account_frames(const struct account *a, uint64_t left_ns, uint32_t max);
 void account_note_frames(struct account *a, uint32_t frames, uint64_t took_ns);
 

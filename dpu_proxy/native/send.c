@@ -1,8 +1,8 @@
-/* SEND and SEND_PDU: the host's data, credits, FIN and CLOSE, gathered per connection until the batch of frames has
- * been looked at. */
+/* SEND and SEND_PDU: the host's data, credits, FIN and CLOSE, gathered per connection until the whole batch of frames
+ * has been decoded. */
 #include "pushed.h"
 
-/* Takes the data of a batch entry into the connection's chain, for so many credits; false when it is not to be kept. */
+/* Adds the data of a batch entry to the connection's chain, for so many credits; false when it is not kept. */
 static bool take_data(struct channel *ch, struct connection *c, struct batch_entry *e, uint32_t skip, uint32_t length, uint32_t credits)
 {
 	uint32_t entry = (uint32_t)(e - ch->batch);
@@ -15,8 +15,8 @@ static bool take_data(struct channel *ch, struct connection *c, struct batch_ent
 		channel_violation(ch, "data beyond credits or after FIN", c->proxy_id);
 		return false;
 	}
-	if (c->state == CONNECTION_FAILED || c->reset_told)
-		return false; /* dropped: the host knows or will soon */
+	if (c->state == CONNECTION_FAILED || c->reset_sent)
+		return false; /* dropped: the host knows of the end, or will soon */
 	e->skip = skip;
 	e->bytes = length;
 	e->next = BATCH_NONE;

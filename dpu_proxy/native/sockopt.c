@@ -25,7 +25,8 @@
 struct allowed {
 	int level, option;
 	unsigned access;
-	int (*check)(const void *value, uint32_t bytes, const char *congestion_controls); /* of a value to set, beyond the kernel's own */
+	/* of a value to set, beyond the kernel's own */
+	int (*check)(const void *value, uint32_t bytes, const char *congestion_controls);
 };
 
 /* SO_PRIORITY above 6 is for CAP_NET_ADMIN. */
@@ -40,7 +41,8 @@ static int check_priority(const void *value, uint32_t bytes, const char *congest
 	return priority >= 0 && priority <= 6 ? 0 : -EPERM;
 }
 
-/* The kernel lets CAP_NET_ADMIN use, and even load, any congestion control; others get those on the administrator's list. */
+/* The kernel lets CAP_NET_ADMIN use, and even load, any congestion control; others get those on the administrator's
+ * list. */
 static int check_congestion(const void *value, uint32_t bytes, const char *allowed)
 {
 	const char *name = value, *at = allowed ? allowed : "";
@@ -59,7 +61,7 @@ static int check_congestion(const void *value, uint32_t bytes, const char *allow
 }
 
 static const struct allowed list[] = {
-	/* The socket itself: harmless to tell. */
+	/* The socket itself: harmless to read. */
 	{ SOL_SOCKET, SO_TYPE, GET, NULL },
 	{ SOL_SOCKET, SO_DOMAIN, GET, NULL },
 	{ SOL_SOCKET, SO_PROTOCOL, GET, NULL },
@@ -83,7 +85,8 @@ static const struct allowed list[] = {
 	/* Without effect on TCP, in the kernel too. */
 	{ SOL_SOCKET, SO_BROADCAST, GET | SET, NULL },
 
-	/* Would choose routes, marks or devices around the device's own policy; some need CAP_NET_ADMIN or CAP_NET_RAW. */
+	/* Would choose routes, marks or devices around the device's own policy; some need CAP_NET_ADMIN or
+	 * CAP_NET_RAW. */
 	{ SOL_SOCKET, SO_MARK, DENY, NULL },
 	{ SOL_SOCKET, SO_BINDTODEVICE, DENY, NULL },
 	{ SOL_SOCKET, SO_BINDTOIFINDEX, DENY, NULL },
@@ -122,7 +125,8 @@ static const struct allowed list[] = {
 	{ IPPROTO_TCP, TCP_INFO, GET, NULL },
 	{ IPPROTO_TCP, TCP_CC_INFO, GET, NULL },
 
-	/* Would break the proxy's own account of the stream: forged state, a changed connect, another owner of the data. */
+	/* Would break the proxy's own account of the stream: forged state, a changed connect, another owner of the
+	 * data. */
 	{ IPPROTO_TCP, TCP_REPAIR, DENY, NULL },
 	{ IPPROTO_TCP, TCP_FASTOPEN_CONNECT, DENY, NULL },
 	{ IPPROTO_TCP, TCP_ULP, DENY, NULL }, /* ULPs are the proxy's to attach */

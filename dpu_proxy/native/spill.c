@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first is small, for a message of one byte must not make us keep a page; each is then as large as all before, so that a stalled
- * bulk connection needs few, and at most half of what is kept is empty. */
+/* The first block is small: a message of one byte must not take a page. Each further one is as large as all before it,
+ * so that a stalled bulk connection needs few blocks, and at most half of their memory is unused. */
 #define BLOCK_MIN 192u
 #define BLOCK_MAX 65536u
 

@@ -19,13 +19,13 @@
 #define CLOSED (F(CLOSE_REPLY) | F(UNWAITED) | F(NO_SOCKET))
 /* There is, or was, a TCP connection. */
 #define CARRIES (F(READ_TO_END) | F(WRITABLE) | F(ACCEPTED))
-#define CARRIED (CARRIES | F(EOS_TOLD) | F(FIN_WANTED) | F(FIN_DONE) | F(MORE) | F(SPILLED))
+#define CARRIED (CARRIES | F(EOS_SENT) | F(FIN_WANTED) | F(FIN_DONE) | F(MORE) | F(SPILLED))
 
 /* clang-format off */
 static const struct xts_state_rule states[CONNECTION_STATES] = {
 	[CONNECTION_IDLE] = { "idle", "A socket that is not connected: made by BIND or an option, or its connect has failed.",
 		.may = ALWAYS | CLOSED | F(CONNECT_REPLY) },
-	[CONNECTION_CONNECTING] = { "connecting", "TCP connects, or protocols shake hands before CONNECT_ACK or NEWCONN.",
+	[CONNECTION_CONNECTING] = { "connecting", "TCP connects, or protocols do their handshakes before CONNECT_ACK or NEWCONN.",
 		.may = ALWAYS | CLOSED | CARRIES },
 	[CONNECTION_ESTABLISHED] = { "established", "Bytes go both ways.",
 		.may = ALWAYS | CLOSED | CARRIED | F(CONNECT_REPLY) | F(ANNOUNCED) },
@@ -34,8 +34,8 @@ static const struct xts_state_rule states[CONNECTION_STATES] = {
 	[CONNECTION_CLOSING] = { "closing", "The host has closed it: it is answered, lingers, or is an orphan whose bytes are delivered.",
 		.may = ALWAYS | CARRIED | F(CLOSE_REPLY) | F(UNWAITED) | F(LINGERING) | F(ORPHAN) | F(LOOK_DUE),
 		.must = F(FIN_WANTED), .one = F(CLOSE_REPLY) | F(LINGERING) | F(ORPHAN) },
-	[CONNECTION_FAILED] = { "failed", "The host has been told of its failure, and is to close it or to connect it anew.",
-		.may = ALWAYS | CLOSED | CARRIED | F(CONNECT_REPLY) | F(RESET_TOLD) | F(SPENT), .must = F(RESET_TOLD) },
+	[CONNECTION_FAILED] = { "failed", "The host knows of its failure, and has to close it or to connect it again.",
+		.may = ALWAYS | CLOSED | CARRIED | F(CONNECT_REPLY) | F(RESET_SENT) | F(SPENT), .must = F(RESET_SENT) },
 	[CONNECTION_FREED] = { "freed", "Only its memory is there, until events that were fetched before have been handled.",
 		.may = UINT32_MAX, .must = F(NO_SOCKET) },
 };
@@ -57,7 +57,7 @@ static const struct xts_flag_rule rules[] = {
 	{ FLAG_CONNECT_REPLY_NUMBER, .excludes = F(CLOSE_REPLY) | F(ANNOUNCED) },
 	{ FLAG_FIN_DONE_NUMBER, .needs = F(FIN_WANTED) },
 	{ FLAG_UNWAITED_NUMBER, .needs = F(CLOSE_REPLY) },
-	{ FLAG_SPENT_NUMBER, .needs = F(RESET_TOLD) },
+	{ FLAG_SPENT_NUMBER, .needs = F(RESET_SENT) },
 	{ FLAG_ANNOUNCED_NUMBER, .needs = F(ACCEPTED), .excludes = F(CLOSE_REPLY) },
 };
 

@@ -33,8 +33,8 @@ enum connection_state { /* values as in struct xts_connection_stats */
 	X(readable, READABLE, "TCP, or a protocol, may have bytes; a listener, connections. A short read clears it.") \
 	X(read_to_end, READ_TO_END, "epoll has seen FIN, an error or urgent data: a short read does not mean that nothing more is there.") \
 	X(writable, WRITABLE, "TCP took all it was offered last.") \
-	X(eos_told, EOS_TOLD, "The host has been sent EOS.") \
-	X(reset_told, RESET_TOLD, "The host has been sent RESET, or a CONNECT_ACK that says as much.") \
+	X(eos_sent, EOS_SENT, "The host has been sent EOS.") \
+	X(reset_sent, RESET_SENT, "The host has been sent RESET, or a CONNECT_ACK that says as much.") \
 	X(lingering, LINGERING, "Closed with LINGER: CLOSED waits for the peer's acknowledgement.") \
 	X(close_reply, CLOSE_REPLY, "CLOSED is to be sent.") \
 	X(unwaited, UNWAITED, "Nobody waits for CLOSED: it need not wake the host.") \

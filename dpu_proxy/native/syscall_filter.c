@@ -28,7 +28,7 @@
 #error "the filter of system calls knows x86-64 and arm64"
 #endif
 
-#define BY_SIGSYS 159 /* exit status: as a shell tells a process that SIGSYS has ended */
+#define BY_SIGSYS 159 /* exit status: that of a shell for a process killed by SIGSYS */
 
 /* What an argument must be for the call to be allowed. */
 enum condition {
@@ -36,7 +36,7 @@ enum condition {
 	ONE_OF_TWO, /* equal to the first or the second value */
 	HAS_NONE,   /* of the first value's bits */
 	HAS_ALL,
-	REFUSED,    /* the call fails with the first value, an errno, and whoever makes it goes on without */
+	REFUSED,    /* the call fails with the first value, an errno, and its caller goes on without it */
 };
 
 struct call {
@@ -48,7 +48,7 @@ struct call {
 
 #define ANY(name) { .number = __NR_##name }
 
-/* What every thread here needs: memory without code, locks, time, randomness, an end. */
+/* What every thread here needs: memory that is not executable, locks, time, randomness, exit. */
 static const struct call common[] = {
 	ANY(read),
 	ANY(close),
@@ -66,7 +66,7 @@ static const struct call common[] = {
 	ANY(recvmsg),
 	ANY(sendto),
 	ANY(recvfrom),
-	ANY(write), /* eventfd; the last words on stderr */
+	ANY(write), /* eventfd; the line on stderr before the end */
 	ANY(rt_sigprocmask),
 	ANY(exit),
 	ANY(exit_group),
@@ -89,7 +89,7 @@ static const struct call of_workers[] = {
 	ANY(ioctl),
 	ANY(fcntl),
 #ifdef __NR_newfstatat
-	ANY(newfstatat), /* of a descriptor: which version of the C library says so how */
+	ANY(newfstatat), /* fstat: its number differs between versions of the C library */
 #endif
 	ANY(fstat),
 #ifdef __NR_epoll_wait
@@ -120,7 +120,7 @@ static const struct call of_start[] = {
 	ANY(sched_getparam),
 	ANY(sched_getscheduler),
 	{ __NR_prctl, ONE_OF_TWO, 0, { PR_SET_NAME, PR_SET_NAME } },
-	ANY(seccomp), /* another filter beside this one */
+	ANY(seccomp), /* a second filter on top of this one */
 };
 
 static const struct call of_parsers[] = {
@@ -174,8 +174,8 @@ static void load(struct program *p, size_t offset)
 	emit(p, BPF_LD | BPF_W | BPF_ABS, (uint32_t)offset, 0, 0);
 }
 
-/* What does not hold of an argument: the next instruction is jumped over or not, so each ends in an action of its
- * own. */
+/* Tests an argument. The next instruction is executed or skipped by the result, so each condition is followed by an
+ * action. */
 static void add_condition(struct program *p, const struct call *c)
 {
 	/* the low half: flags and families fit */

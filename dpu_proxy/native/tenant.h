@@ -1,16 +1,16 @@
 /*
- * Tenants: what the device's costs are charged to.
+ * Tenants: who is charged for the device's resources.
  *
  * Theory of operation
  *
- * A queue number binds nobody (over shared memory a process may attach as often as it likes), so everything that costs the device
- * time or memory is charged to a tenant: a user or a container, as the supervisor finds out when a channel opens. A channel has a
- * tenant, and so has each connection, which keeps it also when its channel has gone. The supervisor makes tenants from the
- * configuration; all workers share them, so what is counted is atomic. Limits may change at any time: what is used
- * above a new limit stays, and nothing more is given out.
+ * A limit per queue limits nobody, as a process may attach over shared memory as often as it likes. So everything that
+ * costs the device time or memory is charged to a tenant: a user or a container, which the supervisor determines when a
+ * channel opens. A channel has a tenant, and so has each connection, which keeps it also when its channel has gone. The
+ * supervisor makes tenants from the configuration; all workers share them, so what is counted is atomic. Limits may
+ * change at any time: what is used above a new limit stays, and nothing more is given out.
  *
- * One pair of functions charges everything: tenant_take() before something is made, tenant_give() when it has gone. What the machine
- * as a whole is short of (descriptors, memory) is charged to a pool at the same time.
+ * One pair of functions charges everything: tenant_take() before something is made, tenant_give() when it has gone.
+ * What the machine as a whole is short of (descriptors, memory) is charged to a pool at the same time.
  */
 #ifndef XTS_TENANT_H
 #define XTS_TENANT_H
@@ -37,7 +37,7 @@ struct xts_tenant {
 };
 
 struct xts_tenant *tenant_hold(struct xts_tenant *t);
-/* Charges so much; false: that would be more than its limit, or than is left of the pool for it, and nothing is charged. */
+/* Charges an amount. False, and nothing is charged: over its limit, or over what the pool has left for it. */
 bool tenant_take(struct xts_tenant *t, enum xts_resource resource, uint64_t amount);
 /* Charges what cannot be refused: it exists already. */
 void tenant_take_anyway(struct xts_tenant *t, enum xts_resource resource, uint64_t amount);
@@ -46,13 +46,14 @@ void tenant_give(struct xts_tenant *t, enum xts_resource resource, uint64_t amou
 /* How much might still be taken. Others take at the same time: tenant_take() decides. */
 uint64_t tenant_left(const struct xts_tenant *t, enum xts_resource resource);
 
-/* May a line about it be logged now? Of a flood only so many a second are; *suppressed: how many were not, to be told with this one. */
+/* May a line about it be logged now? Lines are limited per second; *suppressed: how many were dropped before, to be
+ * mentioned with this one. */
 #define TENANT_LOG_LINES_PER_S 20u
 bool tenant_may_log(struct xts_tenant *t, uint64_t now_ns, uint32_t *suppressed);
 
-/* What an open TCP socket costs: a descriptor, our struct with the kernel's (tcp_sock 2.4 KB, inode, dentry, file, epoll item, port:
- * 4 KB), and buffers in the kernel, estimated: what it lets each of both have in any case (the first numbers of tcp_wmem and tcp_rmem).
- * What a program has asked for beyond that is charged beside (buffers.c). */
+/* What an open TCP socket costs: a descriptor, our struct with the kernel's (tcp_sock 2.4 KB, inode, dentry, file,
+ * epoll item, port: 4 KB), and buffers in the kernel, estimated: what it lets each of both have in any case (the first
+ * numbers of tcp_wmem and tcp_rmem). What a program has asked for beyond that is charged in addition (buffers.c). */
 #define TENANT_BUFFER_BYTES 4096u
 #define TENANT_SOCKET_BYTES (4096u + 2u * TENANT_BUFFER_BYTES)
 bool tenant_take_socket(struct xts_tenant *t);

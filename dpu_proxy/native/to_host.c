@@ -1,7 +1,7 @@
 /*
- * TCP to host: what a connection has to say, in the turns that its channel gives it.
+ * TCP to host: the messages of a connection, in the turns that its channel gives it.
  *
- * There is one road, with protocols or without. Data is read straight into a transmit slot: from the stack as soon as
+ * There is one path, with protocols or without. Data is read straight into a transmit slot: from the stack as soon as
  * it has started, in peek mode by a peek, else from TCP. A mark says whether it is of a byte stream (RECV) or of a PDU
  * (RECV_PDU).
  */
@@ -71,12 +71,12 @@ static void send_end(struct connection *c, const struct xts_tx_slot *slot)
 {
 	c->readable = false;
 	if (c->error) {
-		c->reset_told = true;
+		c->reset_sent = true;
 		send_recv(c, slot, XTS_FLAG_RESET, c->error, 0);
 		if (c->state == CONNECTION_ESTABLISHED)
 			connection_enter(c, CONNECTION_FAILED);
 	} else {
-		c->eos_told = true;
+		c->eos_sent = true;
 		send_recv(c, slot, XTS_FLAG_EOS, 0, 0);
 	}
 }
@@ -108,7 +108,7 @@ static bool has_event(const struct connection *c)
 
 void pushed_note_tls(struct connection *c)
 {
-	struct ulp_tls_told now = ulp_stack_tls(c->pushed->stack), *was = &c->pushed->tls;
+	struct ulp_tls_state now = ulp_stack_tls(c->pushed->stack), *was = &c->pushed->tls;
 
 	if (now.version == was->version && now.cipher == was->cipher && now.send == was->send && now.receive == was->receive)
 		return;
@@ -119,7 +119,7 @@ void pushed_note_tls(struct connection *c)
 static void send_event(struct connection *c, const struct xts_tx_slot *slot)
 {
 	struct ulp_mark mark = { .pdu = true, .control_type = XTS_CONTROL_READY };
-	const struct ulp_tls_told *tls = &c->pushed->tls;
+	const struct ulp_tls_state *tls = &c->pushed->tls;
 
 	if (!tls_wanted(c)) {
 		c->pushed->event_wanted = false;
@@ -138,7 +138,7 @@ static void send_event(struct connection *c, const struct xts_tx_slot *slot)
 
 /* --- data --------------------------------------------------------------------------------------------------------- */
 
-/* Who reads instead of TCP's own recv(2); NULL: nobody. */
+/* The function that reads instead of recv(2) on TCP; NULL: none. */
 static struct pushed *reader_of(const struct connection *c)
 {
 	struct pushed *p = c->pushed;
@@ -151,9 +151,9 @@ static bool may_read(const struct connection *c)
 {
 	const struct pushed *p = c->pushed;
 
-	if (c->state != CONNECTION_ESTABLISHED || !c->readable || c->announced || c->reset_told || (c->eos_told && !c->error))
+	if (c->state != CONNECTION_ESTABLISHED || !c->readable || c->announced || c->reset_sent || (c->eos_sent && !c->error))
 		return false;
-	return !p || (!p->owed && (p->started || p->peeking || c->error || !ulp_stack_receives(p->stack)));
+	return !p || (!p->give_back_left && (p->started || p->peeking || c->error || !ulp_stack_receives(p->stack)));
 }
 
 /* For so many bytes there are credits, and room in the slot. What protocols read may be a PDU, which costs more. */
@@ -186,11 +186,11 @@ static ssize_t read_some(struct connection *c, struct pushed *reader, void *out,
 	if (reader->peeking)
 		return peek_read(c, out, room);
 	return reader->started ? ulp_stack_read(reader->stack, out, room, mark) :
-				 -EAGAIN; /* it has failed before what is pushed could read */
+				 -EAGAIN; /* it has failed before its protocols could read */
 }
 
-/* Without credits the end can still be seen, and told: as a read says, or 1 when there are bytes, which have to wait
- * for credits. */
+/* Looks for the end of the stream without credits: as a read, or 1 when there are bytes, which have to wait for
+ * credits. */
 static ssize_t look_for_end(const struct connection *c, const struct pushed *reader)
 {
 	uint8_t byte;

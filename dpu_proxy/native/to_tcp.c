@@ -1,7 +1,7 @@
 /*
  * Host to TCP: what a connection was sent in a batch of frames is written, or waits (outgoing.h).
  *
- * There is one road, with protocols or without. The gathered messages are offered as they came, PDU by PDU, byte
+ * There is one path, with protocols or without. The gathered messages are offered as they came, PDU by PDU, byte
  * streams in as large pieces as there are. A run that is raw goes to TCP by sendmsg(2), so that a connection without
  * protocols pays nothing for them; any other to the stack. What neither takes waits, and is offered again when epoll or
  * a protocol says so.
@@ -77,7 +77,7 @@ void connection_drop_outgoing(struct connection *c)
 }
 
 #ifdef XTS_DEBUG
-/* The conservation law as far as this end sees it: what was received and is not free again waits. */
+/* The conservation law as far as this end sees it: bytes received and not freed yet are the bytes that wait. */
 static void check_account(const struct connection *c)
 {
 	assert(!c->channel || c->orphan || c->state != CONNECTION_ESTABLISHED ||
@@ -100,7 +100,7 @@ static struct outgoing_target target_of(const struct connection *c)
 }
 
 /* Offers what waits until nothing is taken, or the turn is over. A layer may take less than all though TCP has room
- * (TLS: some records at a time), and then nothing would tell of room again. False when the connection has failed. */
+ * (TLS: some records at a time), and then no event would report room again. False when the connection has failed. */
 static bool write_waiting(struct connection *c)
 {
 	while (outgoing_waits(&c->out)) {
@@ -222,7 +222,7 @@ static bool write_gathered(struct connection *c)
 
 		if (!c->error && c->fd >= 0)
 			(void)write_run(c, &r, iov, pieces);
-		else /* nobody will read it; the host is told by RESET */
+		else /* nobody will read it; the host gets RESET */
 			connection_free_credits(c, r.bytes + pdu_credits(&r));
 	}
 	return !c->error && c->fd >= 0;
@@ -230,7 +230,7 @@ static bool write_gathered(struct connection *c)
 
 /* --- protocols ---------------------------------------------------------------------------------------------------- */
 
-/* The protocols begin, if what they had to wait for has left, and send what they hold back. False when the connection
+/* Starts the protocols, if what has to leave first has left, and sends what they hold back. False when the connection
  * has failed. */
 static bool flush_stack(struct connection *c)
 {

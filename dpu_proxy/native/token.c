@@ -25,7 +25,7 @@ static uint64_t wall_clock_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* What is authenticated: the context, the stations of both ends, and the token but for its code. */
+/* What is authenticated: the context, the MAC addresses of both ends, and the token without its code. */
 static size_t claims_write(uint8_t *out, const struct xts_link_config *link, const struct xts_token *token, const uint8_t *cgroup)
 {
 	uint8_t *p = out;

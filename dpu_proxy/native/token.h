@@ -1,10 +1,11 @@
 /*
  * Attach tokens: who a HELLO over an interface comes from (PROTOCOL.md, "Attach tokens").
  *
- * On an interface the proxy sees queues and no processes. Where it shares a key with the agent of the host, a HELLO opens an epoch
- * only with a token of that agent's: for this queue, for this epoch, not expired, and newer than the one that opened the
- * queue last. So whoever keeps the descriptors of a queue beyond an attachment has nothing to open it with again. User and cgroup in
- * the token then say whose costs the channel's are. They are as trustworthy as root of that host.
+ * On an interface the proxy sees queues and no processes. Where it shares a key with the agent of the host, a HELLO
+ * opens an epoch only with a token of that agent's: for this queue, for this epoch, not expired, and newer than the one
+ * that opened the queue last. So a process that keeps the descriptors of a queue beyond its attachment cannot open the
+ * link again. User and cgroup in the token decide which tenant is charged. They are as trustworthy as root of that
+ * host.
  */
 #ifndef XTS_TOKEN_H
 #define XTS_TOKEN_H
@@ -25,7 +26,7 @@ struct trust {
 /* Whom the token of the epoch in force names. */
 struct identity {
 	uint64_t expires_ms;      /* of that token; 0: there was none yet */
-	int refused;              /* why the last HELLO was refused: told once */
+	int refused;              /* why the last HELLO was refused: logged once */
 	uint32_t uid;
 	uint32_t cgroup_bytes;
 	uint8_t cgroup[255];

@@ -1,8 +1,9 @@
 /*
- * Memory that is free goes back to the system. malloc keeps what it gets back as long as something in use lies behind it, and
- * of the end of its heaps up to 64 MB (the threshold follows the largest block ever freed), one heap a thread; spill.c
- * keeps blocks. So a proxy would stay as large as its busiest moment made it. A worker that has freed enough trims a second later, or
- * ten after it did so last, in the first round that has nothing else to do, or ten seconds later if there was none.
+ * Returns free memory to the system. malloc keeps what it gets back as long as something in use lies behind it, and of
+ * the end of its heaps up to 64 MB (the threshold follows the largest block ever freed), one heap a thread; spill.c
+ * keeps blocks. So a proxy would stay as large as in its busiest moment. A worker that has freed enough trims its heap
+ * a second later, and at least ten seconds after the last time, in the first idle round, or after ten seconds if there
+ * is none.
  */
 #ifndef XTS_TRIM_HEAP_H
 #define XTS_TRIM_HEAP_H

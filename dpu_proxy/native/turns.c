@@ -1,5 +1,5 @@
-/* A round of the worker, channel by channel: each works until its turn is over by the clock, and is charged for it. schedule.h has
- * the theory of operation. */
+/* A round of the worker, channel by channel: each works until its turn is over by the clock, and is charged for it.
+ * schedule.h has the theory of operation. */
 #include "channel.h"
 #include "share.h"
 
@@ -28,7 +28,8 @@ static void turn_ends(struct worker_state *w, struct account *a, struct xts_tena
 	tenant_take_anyway(tenant, XTS_USE_CPU_NS, took_ns);
 }
 
-/* A channel without a turn may have nothing to do, but whether is not known: the worker stays awake until it has one. */
+/* A channel without a turn may have nothing to do, but whether is not known: the worker stays awake until it has
+ * one. */
 bool turns_receive(struct worker_state *w)
 {
 	struct list *node;

@@ -1,7 +1,8 @@
-/* What connections may make the proxy keep: windows (post credits), and memory of pushed protocols; their tenant's limits of both. */
+/* What connections may make the proxy keep: windows (post credits), and memory of pushed protocols; their tenant's
+ * limits of both. */
 #include "channel.h"
 
-#define WINDOW_LEAST_BYTES 4096u /* a newcomer with less is not worth an announcement */
+#define WINDOW_LEAST_BYTES 4096u /* a connection with less is not worth announcing */
 #define WINDOW_SHARE_MIN 16384u
 
 bool channel_window_left(const struct channel *ch)
@@ -25,7 +26,8 @@ static bool may_be_large(const struct connection *c, uint32_t more)
 	return used + more <= (used + tenant_left(c->tenant, XTS_USE_SPILL_BYTES)) / 2;
 }
 
-/* For a newcomer: three times its share of what is left, if as many came as may, so that the last ones get something too. */
+/* For a new connection: three times its share of what is left if all allowed connections came, so that the last ones
+ * get a window, too. */
 static uint32_t newcomers_share(const struct connection *c, uint32_t wanted)
 {
 	uint64_t connections = tenant_limit(c->tenant, XTS_USE_CONNECTIONS);

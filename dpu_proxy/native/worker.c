@@ -19,7 +19,7 @@
 
 #define EVENTS 256
 #define LAST_ROUNDS (2 * XTS_FRAME_WINDOW_MAX)
-#define SLOT_WAIT_MS 1 /* a transmit slot comes back without telling anybody */
+#define SLOT_WAIT_MS 1 /* no event says that a transmit slot has come back */
 #define TIMERS_A_ROUND 256u
 
 uint64_t worker_monotonic_ns(void)
@@ -162,9 +162,10 @@ static void disarm_all(struct worker_state *w)
 		xts_queue_disarm(list_entry(node, struct channel, member)->queue);
 }
 
-/* The TCP peer, or veth's thread, may want this very core. Threads of handshakes are to wait: the kernel lets who has
- * given way to one wait until its job is done, or for the next tick, though it is SCHED_IDLE. Only who wakes interrupts
- * it. With a flood of half handshakes the median of a bystander's requests was 160 us so, and is 75. */
+/* The TCP peer, or veth's thread, may need this core, but the handshake threads should not get it. A thread that yields
+ * to one of them waits until its job is done, or for the next tick, although it is SCHED_IDLE; only a wake-up preempts
+ * it. In a flood of unfinished handshakes the median of a bystander's requests is 75 us, instead of 160 us with
+ * sched_yield(). */
 static void give_way(struct worker_state *w)
 {
 	if (ulp_pool_is_working())

@@ -31,7 +31,7 @@ struct xts_policy_rule {
 	bool own;                 /* the device's own addresses, instead of a network (policy.h) */
 };
 
-/* What the device's costs are charged to (tenant.h): a user, a container, an interface. Shared by all workers. */
+/* Who is charged for the device's resources (tenant.h): a user, a container, an interface. Shared by all workers. */
 struct xts_tenant;
 
 /* What is counted for a tenant, over all its channels and all workers; beyond its limit: ENOBUFS. */
@@ -39,7 +39,8 @@ enum xts_resource {
 	XTS_USE_CONNECTIONS,      /* TCP sockets of channels, of any state, listeners aside */
 	XTS_USE_LISTENERS,        /* of channels */
 	XTS_USE_SPILL_BYTES,      /* windows granted to hosts, so the most that can ever wait in spill buffers */
-	XTS_USE_ULP_BYTES,        /* that pushed protocols keep beside windows: given back, being gathered */
+	/* bytes that pushed protocols keep in addition to windows: given back, being gathered */
+	XTS_USE_ULP_BYTES,
 	/* connections that belong to no channel: parked, or given back by a shared listener's member */
 	XTS_USE_KEPT,
 	XTS_USE_KEPT_BYTES,       /* in their spill buffers, and kept by their protocols */
@@ -54,8 +55,8 @@ enum xts_resource {
 };
 #define XTS_RESOURCES 13
 
-/* What the machine has, of which each tenant has a guaranteed share (resource_pool.h). All that is counted in bytes is of one
- * pool. */
+/* What the machine has, of which each tenant has a guaranteed share (resource_pool.h). All that is counted in bytes is
+ * of one pool. */
 enum xts_pool { XTS_POOL_DESCRIPTORS, XTS_POOL_MEMORY };
 #define XTS_POOLS 2
 /* So much there is of each, for all tenants together; 0: not watched. */
@@ -66,7 +67,7 @@ void xts_pools_configure(const uint64_t *capacity);
 struct xts_tenant_config {
 	char name[XTS_TENANT_NAME_BYTES];
 	uint32_t id;              /* by which policy rules mean it */
-	uint32_t weight;          /* its share of a worker's time, beside others' */
+	uint32_t weight;          /* its share of a worker's time, relative to others' */
 	uint32_t window_bytes;    /* window a connection starts with */
 	uint32_t window_bytes_max;/* to which a busy one grows while half of the limit of windows is free */
 	uint32_t orphan_timeout_ms; /* how long the peer of an orphan may take nothing */
@@ -133,8 +134,8 @@ int xts_worker_trust(struct xts_worker *worker, const uint8_t *key, uint32_t key
 int xts_worker_remove_channel(struct xts_worker *worker, uint32_t queue_id);
 /* New rules and protocols for what comes from now on; limits are the tenants'. */
 int xts_worker_configure(struct xts_worker *worker, const struct xts_worker_config *config);
-/* Stops listening and refuses new sockets with ESHUTDOWN; connections go on. xts_worker_stats() tells when
- * none are left. */
+/* Stops listening and refuses new sockets with ESHUTDOWN; connections go on. xts_worker_stats() shows when none are
+ * left. */
 int xts_worker_drain(struct xts_worker *worker);
 /* Sends GOODBYE(error) on all channels, closes them, ends the thread and frees everything. Blocks some milliseconds. */
 void xts_worker_stop(struct xts_worker *worker, int error);
@@ -159,16 +160,17 @@ void xts_worker_pulse(struct xts_worker *worker, struct xts_worker_pulse *out);
 /* Counters of a worker since its start, and gauges. Read without stopping it. */
 struct xts_worker_stats {
 	uint64_t rounds, sleeps, spins, yields;
-	uint64_t looks;                            /* by timers, after what no event tells (connection_look_later()) */
+	/* by timers, for what comes without an event (connection_look_later()) */
+	uint64_t looks;
 	uint32_t channels, channels_up, connections, listeners;
 	uint32_t shared_listeners;                 /* of the listeners: those that other channels may join */
-	/* beside them: what no channel holds and this worker keeps for a while */
+	/* in addition: sockets without a channel that this worker keeps for a while */
 	uint32_t kept_listeners, parked_connections;
 	uint32_t orphans;                          /* of connections: gauge */
 	uint64_t orphans_cut;                      /* reset, as their tenant's budget was full */
 	uint64_t connects_ok, connects_failed, accepts, resets;
 	uint32_t relayed;                          /* gauge: channels behind relays */
-	uint64_t relayed_refused;                  /* as there were relayed_max, or no memory */
+	uint64_t relayed_refused;                  /* as there were relayed_max already, or no memory */
 	/* frames of a number that is not there; no frame, or of a channel that has ended */
 	uint64_t relayed_unknown, relayed_dropped;
 	uint64_t given_back;                       /* of accepts: announced, and offered to another host then */
@@ -213,7 +215,7 @@ struct xts_connection_stats {
 	struct xts_endpoint local, peer;
 	uint32_t send_credits;    /* held by the proxy: may be sent to the host */
 	uint32_t window_bytes, spill_bytes;
-	uint32_t unadvertised;    /* post credits freed and not yet told to the host */
+	uint32_t unadvertised;    /* post credits freed and not yet advertised to the host */
 	uint64_t sent_bytes, received_bytes;
 	bool peeking;
 	char receive_ulps[XTS_ULP_NAMES_BYTES]; /* what is pushed, from TCP upwards: "tls/http2"; "" for nothing */

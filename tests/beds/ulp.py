@@ -77,7 +77,7 @@ class UlpBed:
         pdu_bytes_max: int = 64 << 20,
         buffered_bytes_max: int = 4 << 20,
         queue_id: int = 1,
-        tells_end: bool = False,
+        reports_end: bool = False,
         optional: Sequence[str] = OPTIONAL,
     ) -> None:
         self.now_ns = 1_000_000_000
@@ -106,7 +106,7 @@ class UlpBed:
                 "fd": -1,
                 "message_socket": message_socket,
                 "queue_id": queue_id,
-                "tells_end": tells_end,
+                "reports_end": reports_end,
                 "config": self.config,
                 "faults": self._faults,
                 "now_ns": self._now,
@@ -285,7 +285,7 @@ class UlpBed:
     def tell(self, item: int, *, layer: int = 0, receive: bool = True) -> bytes:
         """An item of ULP_INFO."""
         out = ffi.new("uint8_t[]", 1 << 16)
-        n = _check(lib.ulp_stack_tell(self.stack, receive, layer, item, 0, out, len(out)))
+        n = _check(lib.ulp_stack_info(self.stack, receive, layer, item, 0, out, len(out)))
         answer = bytes(ffi.buffer(out, n))
         assert int.from_bytes(answer[:4], "big") == n - 4
         return answer[4:]

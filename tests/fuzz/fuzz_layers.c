@@ -260,7 +260,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	memset(sides, 0, sizeof sides);
 	ENSURE(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair));
 	for (int i = 0; i < 2; i++) {
-		struct ulp_owner owner = { .fd = pair[i], .message_socket = true, .tells_end = true, .config = config, .faults = sides[i].faults,
+		struct ulp_owner owner = { .fd = pair[i], .message_socket = true, .reports_end = true, .config = config, .faults = sides[i].faults,
 					   .now_ns = now_ns, .wake_after = wake_after };
 
 		ENSURE(!setsockopt(pair[i], SOL_SOCKET, SO_SNDBUF, &small, sizeof small));

@@ -276,7 +276,7 @@ static void op_tell(struct scene *s, struct input *in)
 {
 	uint8_t answer[64];
 	uint8_t layer = take(in);
-	ssize_t n = ulp_stack_tell(s->stack, layer & 1, layer >> 1 & 7, take(in) % 16, take(in), answer, sizeof answer);
+	ssize_t n = ulp_stack_info(s->stack, layer & 1, layer >> 1 & 7, take(in) % 16, take(in), answer, sizeof answer);
 
 	ENSURE(n <= (ssize_t)sizeof answer && (n >= 4 || n < 0));
 	ENSURE(ulp_list(s->owner.config, answer, take(in) % sizeof answer) <= (ssize_t)sizeof answer);
@@ -359,7 +359,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	ENSURE(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair));
 	s.peer = pair[1];
 	s.owner = (struct ulp_owner){
-		.fd = pair[0], .message_socket = !(how & 1), .tells_end = how & 2, .config = config, .faults = s.faults,
+		.fd = pair[0], .message_socket = !(how & 1), .reports_end = how & 2, .config = config, .faults = s.faults,
 		.now_ns = now_ns, .wake_after = wake_after, .owner = &s,
 	};
 	ENSURE(!ulp_stack_new(&s.stack, &s.owner));

@@ -337,7 +337,7 @@ static void connect_both(struct scene *s)
 	ENSURE(!setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small));
 	s->fd = pair[0];
 	s->peer_fd = pair[1];
-	owner = (struct ulp_owner){ .fd = s->fd, .message_socket = s->messages, .tells_end = true, .config = s->config,
+	owner = (struct ulp_owner){ .fd = s->fd, .message_socket = s->messages, .reports_end = true, .config = s->config,
 				    .faults = s->faults, .now_ns = now_ns, .wake_after = wake_after, .owner = s };
 	ENSURE(!WATCHED(ulp_stack_new(&s->stack, &owner)));
 	push(s);

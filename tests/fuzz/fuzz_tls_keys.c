@@ -313,7 +313,7 @@ static struct ulp_stack *make(struct scene *s, int which, int *fd, int *peer)
 {
 	int pair[2], small = 1;
 	struct ulp_stack *stack;
-	struct ulp_owner owner = { .message_socket = s->messages, .tells_end = true, .config = s->config, .faults = s->faults[which],
+	struct ulp_owner owner = { .message_socket = s->messages, .reports_end = true, .config = s->config, .faults = s->faults[which],
 				   .now_ns = now_ns, .wake_after = wake_after };
 
 	ENSURE(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair));

@@ -124,8 +124,8 @@ static void op_give_back(struct scene *s, struct input *in, uint32_t id)
 	uint8_t frame[LARGEST] = { 0 };
 	uint32_t most = 1 + pick_number(in) % (LARGEST - XTS_GIVE_BACK_BYTES - 1);
 	const struct connection *c = connection_find(s->host->channel, id);
-	uint32_t owed = c && c->pushed ? c->pushed->owed : 0;
-	struct xts_give_back m = { .length = owed < most ? owed : most };
+	uint32_t left = c && c->pushed ? c->pushed->give_back_left : 0;
+	struct xts_give_back m = { .length = left < most ? left : most };
 
 	if (!m.length)
 		return;

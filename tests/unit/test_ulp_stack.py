@@ -25,13 +25,13 @@ def test_without_layers_it_is_the_socket() -> None:
         assert bed.ended
 
 
-@pytest.mark.parametrize("tells_end", [False, True])
-def test_a_short_read_means_empty_only_if_the_owner_tells_of_the_end(tells_end: bool) -> None:
-    with UlpBed(message_socket=False, tells_end=tells_end) as bed:
+@pytest.mark.parametrize("reports_end", [False, True])
+def test_a_short_read_means_empty_only_if_the_owner_tells_of_the_end(reports_end: bool) -> None:
+    with UlpBed(message_socket=False, reports_end=reports_end) as bed:
         bed.start()
         bed.peer_send(b"abc")
         assert bed.read(10) is not None
-        assert bed.readable is not tells_end
+        assert bed.readable is not reports_end
 
 
 def test_reading_goes_idle_until_something_happens() -> None:

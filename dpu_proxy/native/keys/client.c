@@ -1,6 +1,7 @@
 /*
- * Asking the process that has the keys. There are as many connections as it has threads, so whoever finds none free would have to wait
- * there, too. One is for who is in a hurry; those whose other end is in the background are for who is there himself.
+ * Asking the process that has the keys. There are as many connections as it has threads, so a caller that finds none
+ * free would have to wait there, too. One is for urgent callers; the others, whose threads are in the background
+ * (SCHED_IDLE), are for callers that are in the background themselves.
  */
 #include "client.h"
 
@@ -14,7 +15,7 @@
 
 #include "keys.h"
 
-#define PATIENCE_S 10 /* a signature takes a millisecond; a process that is stopped must not stop us for ever */
+#define PATIENCE_S 10 /* a signature takes a millisecond; a process that is stopped must not block us for ever */
 
 /* Connections, and those of them that are not in use. */
 struct set {
@@ -83,7 +84,7 @@ static void give_back(struct set *s, int fd, int works)
 	if (works)
 		s->free[s->free_count++] = fd;
 	else
-		s->count--; /* what is on its way there would be the answer to another question */
+		s->count--; /* the next datagram on it would be the answer to another request */
 	if (s->count)
 		pthread_cond_signal(&s->given_back);
 	else

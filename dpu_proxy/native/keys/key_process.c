@@ -1,6 +1,7 @@
 /*
- * The process that has the private keys. A thread for each connection of the workers, and the first one for the supervisor. What comes
- * is a fixed head and bytes to sign or to decrypt; nothing else is understood, and no key ever leaves.
+ * The process that has the private keys. A thread for each connection of the workers, and the first one for the
+ * supervisor. What comes is a fixed head and bytes to sign or to decrypt; nothing else is understood, and no key ever
+ * leaves.
  *
  * Keys lie in OpenSSL's secure heap: locked, in no core dump, with pages around it that cannot be touched.
  */
@@ -81,7 +82,7 @@ static void forget(uint32_t number)
 	pthread_rwlock_unlock(&lock);
 }
 
-/* --- signing and decrypting ------------------------------------------------------------------------------------------ */
+/* --- signing and decrypting --------------------------------------------------------------------------------------- */
 
 static bool sign_digest(EVP_PKEY *key, const struct key_request *r, const uint8_t *data, size_t bytes, uint8_t *out, size_t *out_bytes)
 {
@@ -206,7 +207,7 @@ static void *serve_connection(void *argument)
 	}
 }
 
-/* --- the supervisor's orders ----------------------------------------------------------------------------------------- */
+/* --- the supervisor's orders -------------------------------------------------------------------------------------- */
 
 static int no_passphrase(char *buffer, int room, int writing, void *argument)
 {
@@ -261,7 +262,7 @@ static void load(int fd, struct key_loaded *out)
 		return;
 	length = i2d_PUBKEY(key, NULL);
 	if (length <= 0 || (uint32_t)length > KEY_PUBLIC_MAX) {
-		explain(out, EINVAL, "its public key cannot be told");
+		explain(out, EINVAL, "its public key cannot be derived");
 	} else {
 		out->public_bytes = (uint32_t)i2d_PUBKEY(key, &public_key);
 		out->number = keep(key);

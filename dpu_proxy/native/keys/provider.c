@@ -1,8 +1,9 @@
 /*
- * Keys by number, as a provider of OpenSSL's: a key here is its public part and the number that it has in the process with the private keys.
- * What takes the private part is asked there; everything else is done by OpenSSL's own provider with the public part.
+ * Keys by number, as a provider of OpenSSL's: a key here is its public part and the number that it has in the process
+ * with the private keys. What takes the private part is asked there; everything else is done by OpenSSL's own provider
+ * with the public part.
  *
- * The provider lives in a library context of its own, so that nothing finds it that did not ask for it: keys bring it along.
+ * The provider lives in a library context of its own, so that only keys made with it use it.
  */
 #include <errno.h>
 #include <openssl/core_dispatch.h>
@@ -21,7 +22,7 @@
 
 static OSSL_LIB_CTX *library;
 
-/* --- keys ------------------------------------------------------------------------------------------------------------ */
+/* --- keys --------------------------------------------------------------------------------------------------------- */
 
 static void *key_new(const char *type)
 {
@@ -75,7 +76,7 @@ static int key_import(void *keydata, int selection, const OSSL_PARAM parameters[
 	return ok;
 }
 
-/* The public part, to whoever cannot use the key as it is; that there is a private one must not get lost on the way. */
+/* The public part, to whoever cannot use the key as it is; the export must not lose that there is a private one. */
 static int key_export(void *keydata, int selection, OSSL_CALLBACK *callback, void *argument)
 {
 	const struct numbered_key *key = keydata;
@@ -163,7 +164,7 @@ static const OSSL_ALGORITHM keys[] = {
 	{ NULL, NULL, NULL, NULL },
 };
 
-/* --- the provider ---------------------------------------------------------------------------------------------------- */
+/* --- the provider ------------------------------------------------------------------------------------------------- */
 
 static const OSSL_ALGORITHM *query(void *context, int operation, int *no_cache)
 {

@@ -25,7 +25,7 @@ ssize_t ulp_bottom_read(struct ulp_stack *s, void *out, size_t room, struct ulp_
 	if (n > 0) {
 		s->turn.bytes -= (uint32_t)n;
 		s->heard = true;
-		if ((size_t)n < room && s->owner.tells_end && !s->read_to_end)
+		if ((size_t)n < room && s->owner.reports_end && !s->read_to_end)
 			s->readable = false;
 		return n;
 	}
@@ -37,7 +37,7 @@ ssize_t ulp_bottom_read(struct ulp_stack *s, void *out, size_t room, struct ulp_
 		s->readable = false;
 		return -EAGAIN;
 	}
-	s->read_error = -errno; /* the kernel tells it once, and a layer may have had bytes to hand on first */
+	s->read_error = -errno; /* the kernel reports it once, and a layer may have to pass on bytes first */
 	return s->read_error;
 }
 

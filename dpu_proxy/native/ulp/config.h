@@ -27,8 +27,8 @@ void xts_ulp_config_release(struct xts_ulp_config *config);
 /* A parser program, loaded by the supervisor; the configuration owns program_fd from here on. 0, -EEXIST, -ENOMEM. */
 int xts_ulp_config_add_parser(struct xts_ulp_config *config, const char *name, int program_fd);
 
-/* Offers a protocol that is off unless the operator names it (XTS_ULP_OPTIONAL): such that few need, so that they are
- * no one's way in where nobody needs them. */
+/* Offers a protocol that is off unless the operator names it (XTS_ULP_OPTIONAL): protocols that few need, so that they
+ * are no attack surface where nobody does. */
 void xts_ulp_config_offer(struct xts_ulp_config *config, uint16_t ulp_id);
 
 /* --- for layers --------------------------------------------------------------------------------------------------- */

@@ -5,7 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The digest of what crc is the digest of (0: of nothing) followed by these bytes. On the wire it is in little-endian order. */
+/* The digest of what crc is the digest of (0: of nothing) followed by these bytes. On the wire it is in little-endian
+ * order. */
 uint32_t crc32c(uint32_t crc, const void *data, size_t bytes);
 
 /* Its two ways, for tests: by table anywhere, and by the CPU's instruction (0 and *there false where it has none). */

@@ -80,7 +80,7 @@ static struct ulp_layer *first_unready(const struct ulp_chain *c)
 	return NULL;
 }
 
-static bool shakes(const struct ulp_chain *c)
+static bool has_handshake(const struct ulp_chain *c)
 {
 	for (unsigned i = 0; i < c->count; i++) {
 		if (c->layer[i]->protocol->handshake)
@@ -89,9 +89,9 @@ static bool shakes(const struct ulp_chain *c)
 	return false;
 }
 
-bool ulp_stack_shakes(const struct ulp_stack *s)
+bool ulp_stack_has_handshake(const struct ulp_stack *s)
 {
-	return shakes(&s->receive) || shakes(&s->send);
+	return has_handshake(&s->receive) || has_handshake(&s->send);
 }
 
 bool ulp_stack_ready(const struct ulp_stack *s)

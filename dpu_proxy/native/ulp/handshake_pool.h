@@ -1,6 +1,6 @@
 /*
- * Threads for what computes for longer than a worker may: the steps of handshakes (tls_shake.c). A job belongs to who
- * made it, and to the pool from ulp_pool_submit() until its bell hands it back; whatever it works on is left alone
+ * Threads for what computes for longer than a worker may: the steps of handshakes (tls_handshake.c). A job belongs to
+ * who made it, and to the pool from ulp_pool_submit() until its bell hands it back; whatever it works on is left alone
  * meanwhile.
  *
  * A worker's round is some 100 us, and one signature by an RSA key of 2048 bits takes 700 to 1500, a whole step of a
@@ -9,16 +9,17 @@
  * long as one step.
  *
  * Threads. As many as the process has CPUs, at most eight, SCHED_IDLE, and so are those of the process with the keys
- * that work for them: where a core is shared the worker runs as soon as it wakes, which it does not with a nice value (a
- * worker is SCHED_BATCH, and those interrupt idle ones only). With ordinary threads that sign with RSA on the worker's
- * core the median of others' requests was 6.7 times what it is without. A core that is never idle starves such threads,
- * and nobody without privilege can make them ordinary ones again. So there is one more, which always is: when nothing has
- * been done for HELP_MS although there is work, it works for RESERVE_MS, and sleeps again. That is a fifth of a core that
- * others keep busy; until all is done would be for ever in a flood.
+ * that work for them: where a core is shared the worker runs as soon as it wakes, which it does not with a nice value
+ * (a worker is SCHED_BATCH, and those interrupt idle ones only). With ordinary threads that sign with RSA on the
+ * worker's core the median of others' requests was 6.7 times what it is without. A core that is never idle starves such
+ * threads, and nobody without privilege can make them ordinary ones again. So there is one more, which always is: when
+ * nothing has been done for HELP_MS although there is work, it works for RESERVE_MS, and sleeps again. That is a fifth
+ * of a core that others keep busy; until all is done would be for ever in a flood.
  *
- * Where RLIMIT_NICE (the unit's LimitNICE, or sandbox.py) allows a thread to leave SCHED_IDLE, it is there while it runs a
- * job only, and SCHED_BATCH at rest: a process ends when its last thread has run once more. With idle threads beside two
- * busy processes on the core, a killed one was there for up to 1.6 s, and its hosts were told then; 14 ms so.
+ * Where RLIMIT_NICE (the unit's LimitNICE, or sandbox.py) allows a thread to leave SCHED_IDLE, it is there while it
+ * runs a job only, and SCHED_BATCH at rest: a process ends when its last thread has run once more. With idle threads
+ * beside two busy processes on the core, a killed one was there for up to 1.6 s, before its hosts learned of it; 14 ms
+ * this way.
  *
  * Fairness. Each account (a tenant) has a queue. Next is the one that has had the least time for its weight, so a
  * flood of one tenant's costs another the wait for one job. A queue is bounded: beyond it the oldest job is handed

@@ -33,7 +33,7 @@
  *
  * Who calls again when: -EAGAIN from read() says that nothing comes of it before the socket's next event, a hand-back
  * of bytes, the next turn, or ulp_wake_after(): a layer returns it only when the one below has, or it has asked to be
- * woken. A layer writes until the one below takes less than it was given: only then epoll will tell of room. Layers do
+ * woken. A layer writes until the one below takes less than it was given: only then epoll will report room. Layers do
  * not start, and are not read or written through, before all below them are ready.
  *
  * A layer keeps bounded memory: a header, one record, what its parameters allow. It allocates when it is pushed, or
@@ -98,7 +98,7 @@ struct ulp_protocol {
 	 * is none. Called when the socket has become readable or writable, until it is done; no read or write comes
 	 * before. */
 	int (*handshake)(struct ulp_layer *l);
-	/* A read may have something to write too (an answer of the protocol's own): what is refused then, flush()
+	/* A read may have something to write too (an answer of the protocol itself): what is refused then, flush()
 	 * writes when the socket is writable. At most room (> 0) bytes of one PDU or of the stream: bytes read (0 only
 	 * for a PDU, or the last part of one, that is empty, with mark->pdu), -EAGAIN: nothing now; -ENODATA: the
 	 * stream has ended as the protocol demands; else ulp_fail(). */
@@ -123,8 +123,8 @@ struct ulp_protocol {
 	 * as it is. */
 	int (*change)(struct ulp_layer *l, bool receive, const uint8_t *attributes, uint32_t bytes);
 	/* An item of ulps.py: copies at most room bytes from offset on, *total is its length. -ENOENT: no such item. */
-	ssize_t (*tell)(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total);
-	/* The stack has another owner, or none for now (ulp_bell() tells). NULL: that makes no difference. */
+	ssize_t (*info)(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total);
+	/* The stack has another owner, or none for now (see ulp_bell()). NULL: nothing to do. */
 	void (*move)(struct ulp_layer *l);
 	/* Frees the state; wipes keys. */
 	void (*close)(struct ulp_layer *l);
@@ -197,7 +197,7 @@ void ulp_wake_after(struct ulp_layer *l, uint32_t timeout_ms);
 /* Is the socket SOCK_SEQPACKET? */
 bool ulp_message_socket(const struct ulp_layer *l);
 /* The pool (handshake_pool.h): where its jobs come back, NULL: there is none, everything is done here; to whose account
- * they are; and what a job took is told. */
+ * they are; and reports the time a job took. */
 struct ulp_bell *ulp_bell(const struct ulp_layer *l);
 uint32_t ulp_account(const struct ulp_layer *l);
 uint32_t ulp_weight(const struct ulp_layer *l);
@@ -206,8 +206,8 @@ void ulp_spent(struct ulp_layer *l, uint64_t ns);
 uint32_t ulp_queue_id(const struct ulp_layer *l);
 uint32_t ulp_tenant(const struct ulp_layer *l);
 
-/* For tell(), of a value that lies in memory: the part that was asked for. */
-ssize_t ulp_tell_part(const void *value, size_t bytes, uint32_t offset, void *out, size_t room, uint32_t *total);
+/* For info(), of a value in memory: copies the part that was asked for. */
+ssize_t ulp_info_part(const void *value, size_t bytes, uint32_t offset, void *out, size_t room, uint32_t *total);
 
 /* --- turns: turn.c ------------------------------------------------------------------------------------------------ */
 
@@ -215,7 +215,7 @@ ssize_t ulp_tell_part(const void *value, size_t bytes, uint32_t offset, void *ou
 #define ULP_TURN_STEPS 512u  /* of some 200 ns each */
 
 /* Pays for work, of this turn. False: the turn is used up, and the next one has been asked for: return what there is,
- * or -EAGAIN. What is dear may be paid after it was done. */
+ * or -EAGAIN. Expensive work may be paid for after it was done. */
 bool ulp_step(struct ulp_layer *l, uint32_t steps);
 
 /* --- parameters: attributes.c ------------------------------------------------------------------------------------- */
@@ -269,7 +269,7 @@ int ulp_out_flush(struct ulp_out *o, struct ulp_layer *l);
 size_t ulp_out_take(struct ulp_out *o, void *out, size_t room);
 /* Frees, and wipes: what waits may have been secret. */
 void ulp_out_free(struct ulp_out *o);
-/* From now on it is nobody's account: for who outlives the stack. */
+/* Ends its charge to the account: for a buffer that outlives the stack. */
 void ulp_out_uncount(struct ulp_out *o);
 
 /* --- bytes read ahead from the layer below: in.c ------------------------------------------------------------------ */
@@ -284,8 +284,8 @@ struct ulp_in {
 /* At most bytes (> 0) of the stream below, from what was read ahead if there is any. room >= bytes: out has so much
  * room, and what is behind the bytes may be written over (0: just the bytes). As ulp_read_below(), but never 0. */
 ssize_t ulp_in_read(struct ulp_in *in, struct ulp_layer *l, void *out, size_t bytes, size_t room);
-/* For who looks before it takes: reads more behind what is here, data[first] to data[first + bytes], which is less than
- * ULP_IN_BYTES. As ulp_read_stream_below(). */
+/* For a layer that looks before it takes: reads more behind what is here, data[first] to data[first + bytes], which is
+ * less than ULP_IN_BYTES. As ulp_read_stream_below(). */
 ssize_t ulp_in_more(struct ulp_in *in, struct ulp_layer *l);
 /* Until out has want bytes, of which *got are there: 0; -EAGAIN, and the next call goes on; -ENODATA: the stream has
  * ended; else it has failed. */

@@ -13,7 +13,7 @@ struct ulp_owner {
 	int fd;                        /* the TCP socket; -1 until started */
 	bool message_socket;           /* SOCK_SEQPACKET */
 	/* it calls ulp_stack_read_to_end(): a short read then means that the socket is empty */
-	bool tells_end;
+	bool reports_end;
 	uint32_t tenant, queue_id;     /* whose it is, for what only some may use */
 	struct xts_ulp_config *config; /* the stack takes a reference of its own */
 	uint64_t *faults;              /* XTS_FAULT_COUNT counters, or NULL */
@@ -42,20 +42,20 @@ void ulp_stack_move(struct ulp_stack *s, const struct ulp_owner *owner);
 int ulp_stack_push(struct ulp_stack *s, enum ulp_direction direction, uint16_t ulp_id, const uint8_t *attributes, uint32_t bytes);
 /* The owner refuses a push by itself, and says why, for ulp_stack_error(); a reason of a fault stays. -error. */
 int ulp_stack_refuse(struct ulp_stack *s, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* So many bytes will be given back after the next push (0: none will, after all). 0, -ENOMEM, or -ENOBUFS: the owner's
- * limit. */
+/* Announces that so many bytes will be given back after the next push (0: none after all). 0, -ENOMEM, or -ENOBUFS: the
+ * owner's limit. */
 int ulp_stack_expect(struct ulp_stack *s, uint32_t bytes);
-/* Some of them; with the last, they are what the uppermost receive layer reads first. To be called before anything is
- * read or a handshake goes on. 0, -ENOMEM or -ENOBUFS; -EINVAL: more than expected, or no layer. */
+/* Gives some of them back. When all are there, the uppermost receive layer reads them first. To be called before
+ * anything is read or a handshake goes on. 0, -ENOMEM or -ENOBUFS; -EINVAL: more than expected, or no layer. */
 int ulp_stack_give_back(struct ulp_stack *s, const void *data, uint32_t bytes);
 /* Bytes of memory counted with the owner. An owner that gives the stack to another, or frees it, takes them off its own
- * account: after ulp_stack_leave() it is told nothing more. */
+ * account: after ulp_stack_leave() the stack calls it no more. */
 uint64_t ulp_stack_memory(const struct ulp_stack *s);
 void ulp_stack_leave(struct ulp_stack *s);
 /* Counts what the owner or a layer allocates for the stack. 0 or -ENOBUFS. */
 int ulp_stack_take_memory(struct ulp_stack *s, uint32_t bytes);
 void ulp_stack_return_memory(struct ulp_stack *s, uint32_t bytes);
-/* Of its struct, which nobody has counted. */
+/* Counts the memory of the struct itself. */
 uint32_t ulp_stack_bytes(void);
 
 /* The connection is established: layers pushed so far are started; those pushed later start at once. 0 or -errno, which
@@ -70,10 +70,10 @@ bool ulp_stack_heard(const struct ulp_stack *s);
 int ulp_stack_handshake(struct ulp_stack *s);
 bool ulp_stack_ready(const struct ulp_stack *s);
 /* Is there a protocol with a handshake? */
-bool ulp_stack_shakes(const struct ulp_stack *s);
+bool ulp_stack_has_handshake(const struct ulp_stack *s);
 
-/* It is this connection's turn: its layers may do so much again as one turn has (ulp.h). When it is used up reads say
- * -EAGAIN, and the owner was asked for a call of its next round (wake_after()), which is to begin another. */
+/* Begins a turn of this connection: its layers may do as much work as one turn has (ulp.h). When it is used up, reads
+ * return -EAGAIN, and the owner has been asked (wake_after()) to begin another turn in its next round. */
 void ulp_stack_turn(struct ulp_stack *s);
 
 /* As the functions of a layer (ulp.h), of the uppermost one, or of the socket where there is none. -EAGAIN (write: 0)
@@ -85,30 +85,30 @@ bool ulp_stack_pending(const struct ulp_stack *s);
 /* What layers hold back, from the uppermost down. 0: nothing more; -EAGAIN: until writable; -errno. Goes on after a
  * fault (alerts). */
 int ulp_stack_flush(struct ulp_stack *s);
-/* The same, and says goodbye; the owner shuts the socket down when it is 0. */
+/* The same, and ends the protocols (close_notify); the owner shuts the socket down at 0. */
 int ulp_stack_finish(struct ulp_stack *s);
 bool ulp_stack_receives(const struct ulp_stack *s); /* has layers in that direction */
 bool ulp_stack_sends(const struct ulp_stack *s);
-/* What epoll (edge-triggered) has said of the socket; false changes nothing. A stack begins as if both had been
- * said. */
+/* Takes what epoll (edge-triggered) has reported of the socket; false changes nothing. A new stack counts as readable
+ * and writable. */
 void ulp_stack_event(struct ulp_stack *s, bool readable, bool writable);
 /* epoll has seen FIN or an error: from now on a short read does not mean that nothing is left. */
 void ulp_stack_read_to_end(struct ulp_stack *s);
-/* Is a read worth while, as far as the socket is concerned? False from a read's -EAGAIN on until an event or bytes
- * given back, as is pending(): who reads while either is true does not go round in circles. */
+/* May the socket have something to read? False after a read's -EAGAIN, until an event or bytes given back. The same
+ * holds for pending(), so that a loop that reads while either is true ends. */
 bool ulp_stack_readable(const struct ulp_stack *s);
 bool ulp_stack_writable(const struct ulp_stack *s); /* the socket, as far as is known */
 
 /* Answers of ULP_INFO and ULP_ERROR, in their wire form: bytes written, or -errno. */
-ssize_t ulp_stack_tell(const struct ulp_stack *s, bool receive, uint8_t layer, uint16_t item, uint32_t offset, void *out, size_t room);
+ssize_t ulp_stack_info(const struct ulp_stack *s, bool receive, uint8_t layer, uint16_t item, uint32_t offset, void *out, size_t room);
 ssize_t ulp_stack_error(const struct ulp_stack *s, void *out, size_t room);
 /* How the connection is encrypted, by the uppermost TLS or TLS_KEYS; all 0: by neither, or its handshake is not
  * done. */
-struct ulp_tls_told {
+struct ulp_tls_state {
 	uint16_t version, cipher;      /* the suite's number at IANA; of TLS_KEYS the kernel's cipher type */
 	uint8_t send, receive;         /* enum xts_tls_crypto */
 };
-struct ulp_tls_told ulp_stack_tls(const struct ulp_stack *s);
+struct ulp_tls_state ulp_stack_tls(const struct ulp_stack *s);
 /* Names of the layers, "tls/http2", for the operator. */
 void ulp_stack_describe(const struct ulp_stack *s, bool receive, char *out, size_t room);
 /* ULP_LIST. */

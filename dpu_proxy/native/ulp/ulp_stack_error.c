@@ -1,4 +1,5 @@
-/* Why: faults of a connection and refused pushes, noted for people to read; and what else is told of a stack. */
+/* Faults of a connection and reasons of refused pushes, as text; and other information about a stack (ULP_INFO,
+ * TLS). */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -65,7 +66,7 @@ void ulp_stack_wake_after(struct ulp_stack *s, uint32_t timeout_ms)
 	s->owner.wake_after(s->owner.owner, timeout_ms);
 }
 
-/* --- answers --------------------------------------------------------------------------------------------------------- */
+/* --- answers ------------------------------------------------------------------------------------------------------ */
 
 static void put_u16(uint8_t *out, uint16_t v)
 {
@@ -73,7 +74,7 @@ static void put_u16(uint8_t *out, uint16_t v)
 	out[1] = (uint8_t)v;
 }
 
-ssize_t ulp_tell_part(const void *value, size_t bytes, uint32_t offset, void *out, size_t room, uint32_t *total)
+ssize_t ulp_info_part(const void *value, size_t bytes, uint32_t offset, void *out, size_t room, uint32_t *total)
 {
 	*total = (uint32_t)bytes;
 	if (offset >= bytes)
@@ -84,18 +85,18 @@ ssize_t ulp_tell_part(const void *value, size_t bytes, uint32_t offset, void *ou
 	return (ssize_t)room;
 }
 
-ssize_t ulp_stack_tell(const struct ulp_stack *s, bool receive, uint8_t layer, uint16_t item, uint32_t offset, void *out, size_t room)
+ssize_t ulp_stack_info(const struct ulp_stack *s, bool receive, uint8_t layer, uint16_t item, uint32_t offset, void *out, size_t room)
 {
 	const struct ulp_chain *c = receive ? &s->receive : &s->send;
 	uint8_t *answer = out;
 	uint32_t total = 0;
 	ssize_t n;
 
-	if (layer >= c->count || !c->layer[layer]->protocol->tell)
+	if (layer >= c->count || !c->layer[layer]->protocol->info)
 		return -ENOENT;
 	if (room < 4)
 		return -EMSGSIZE;
-	n = c->layer[layer]->protocol->tell(c->layer[layer], receive, item, offset, answer + 4, room - 4, &total);
+	n = c->layer[layer]->protocol->info(c->layer[layer], receive, item, offset, answer + 4, room - 4, &total);
 	if (n < 0)
 		return n;
 	put_u16(answer, (uint16_t)(total >> 16));
@@ -119,37 +120,37 @@ ssize_t ulp_stack_error(const struct ulp_stack *s, void *out, size_t room)
 	return (ssize_t)(4 + n);
 }
 
-/* An integer of one or two bytes that a layer tells, or 0. */
-static unsigned told_number(const struct ulp_layer *l, bool receive, uint16_t item)
+/* An item of a layer that is an integer of one or two bytes, or 0. */
+static unsigned info_number(const struct ulp_layer *l, bool receive, uint16_t item)
 {
 	uint8_t value[2] = { 0 };
 	uint32_t total = 0;
-	ssize_t n = l->protocol->tell(l, receive, item, 0, value, sizeof value, &total);
+	ssize_t n = l->protocol->info(l, receive, item, 0, value, sizeof value, &total);
 
 	if (n == 1)
 		return value[0];
 	return n == 2 ? (unsigned)value[0] << 8 | value[1] : 0;
 }
 
-static uint8_t tls_of_layer(const struct ulp_layer *l, bool receive, struct ulp_tls_told *out)
+static uint8_t tls_of_layer(const struct ulp_layer *l, bool receive, struct ulp_tls_state *out)
 {
 	uint8_t info[4] = { 0 }; /* struct tls_crypto_info, little-endian */
 	uint32_t total = 0;
 
 	if (l->protocol->id == XTS_ULP_TLS) {
-		out->version = (uint16_t)told_number(l, receive, XTS_TLS_INFO_VERSION);
-		out->cipher = (uint16_t)told_number(l, receive, XTS_TLS_INFO_CIPHER_ID);
-		return (uint8_t)told_number(l, receive, receive ? XTS_TLS_INFO_CRYPTO_RECEIVE : XTS_TLS_INFO_CRYPTO_SEND);
+		out->version = (uint16_t)info_number(l, receive, XTS_TLS_INFO_VERSION);
+		out->cipher = (uint16_t)info_number(l, receive, XTS_TLS_INFO_CIPHER_ID);
+		return (uint8_t)info_number(l, receive, receive ? XTS_TLS_INFO_CRYPTO_RECEIVE : XTS_TLS_INFO_CRYPTO_SEND);
 	}
-	(void)l->protocol->tell(l, receive, XTS_TLS_KEYS_INFO_CRYPTO_INFO, 0, info, sizeof info, &total);
+	(void)l->protocol->info(l, receive, XTS_TLS_KEYS_INFO_CRYPTO_INFO, 0, info, sizeof info, &total);
 	out->version = (uint16_t)(info[0] | info[1] << 8);
 	out->cipher = (uint16_t)(info[2] | info[3] << 8);
-	return (uint8_t)told_number(l, receive, XTS_TLS_KEYS_INFO_CRYPTO);
+	return (uint8_t)info_number(l, receive, XTS_TLS_KEYS_INFO_CRYPTO);
 }
 
-struct ulp_tls_told ulp_stack_tls(const struct ulp_stack *s)
+struct ulp_tls_state ulp_stack_tls(const struct ulp_stack *s)
 {
-	struct ulp_tls_told out = { 0 };
+	struct ulp_tls_state out = { 0 };
 
 	for (unsigned receive = 0; receive <= 1; receive++) {
 		const struct ulp_chain *c = receive ? &s->receive : &s->send;

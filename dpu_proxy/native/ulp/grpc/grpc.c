@@ -75,7 +75,7 @@ static bool grpc_pending(const struct ulp_layer *l)
 	return g->receive.phase == GRPC_GATHERED || ulp_in_pending(&g->receive.in, l);
 }
 
-static ssize_t grpc_tell(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total)
+static ssize_t grpc_info(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total)
 {
 	const struct grpc *g = l->state;
 	uint8_t stream[4];
@@ -84,7 +84,7 @@ static ssize_t grpc_tell(const struct ulp_layer *l, bool receive, uint16_t item,
 	if (item != XTS_GRPC_INFO_BLOCKED)
 		return -ENOENT;
 	xts_put32(stream, g->send.blocked ? g->send.stream : 0);
-	return ulp_tell_part(stream, sizeof stream, offset, out, room, total);
+	return ulp_info_part(stream, sizeof stream, offset, out, room, total);
 }
 
 static void grpc_close(struct ulp_layer *l)
@@ -231,6 +231,6 @@ const struct ulp_protocol ulp_grpc = {
 	.pending = grpc_pending,
 	.write = grpc_write,
 	.flush = grpc_control_write,
-	.tell = grpc_tell,
+	.info = grpc_info,
 	.close = grpc_close,
 };

@@ -3,25 +3,28 @@
  *
  * Theory of operation
  *
- * A gRPC message is a prefix of five bytes (compressed or not, length) and that many bytes, cut into DATA frames of its stream as the
- * sender likes. The application gets and gives messages, with the stream's number in the control data; all other frames (HEADERS, SETTINGS, PING,
- * GOAWAY, RST_STREAM …) pass as PDUs of their own, of kind "frame", and are the application's business: it has HPACK, opens and ends the streams, answers
- * SETTINGS and PING. Flow control is this layer's: it counts what the peer lets us send, for the connection and for each stream, from the frames
- * that pass, and sends no more; WINDOW_UPDATE frames are taken out. What it has received it gives back to the peer's windows as soon as it is
- * read here, half a window at a time: since nothing is read that the host has no credits for, that is as slow as the application is.
+ * A gRPC message is a prefix of five bytes (compressed or not, length) and that many bytes, cut into DATA frames of its
+ * stream as the sender likes. The application gets and gives messages, with the stream's number in the control data;
+ * all other frames (HEADERS, SETTINGS, PING, GOAWAY, RST_STREAM …) pass as PDUs of their own, of kind "frame", and are
+ * the application's business: it has HPACK, opens and ends the streams, answers SETTINGS and PING. Flow control is this
+ * layer's: it counts what the peer lets us send, for the connection and for each stream, from the frames that pass, and
+ * sends no more; WINDOW_UPDATE frames are taken out. What it has received it gives back to the peer's windows as soon
+ * as it is read here, half a window at a time: since nothing is read that the host has no credits for, that is as slow
+ * as the application is.
  *
- * Received, a message that lies in one DATA frame goes to the host as it comes. One that is cut up is gathered, for other streams' messages may
- * be between, and PDUs do not mix. All that is being gathered has one limit, the operator's (buffered_bytes_max); memory follows what has arrived, not
- * what was announced.
+ * Received, a message that lies in one DATA frame goes to the host as it comes. One that is cut up is gathered, for
+ * other streams' messages may be between, and PDUs do not mix. All that is being gathered has one limit, the operator's
+ * (buffered_bytes_max); memory follows what has arrived, not what was announced.
  *
- * Sent, a message is cut into DATA frames no longer than the peer takes, the windows allow, and the host has offered so far; so a frame that
- * has begun stops for nothing but TCP, and WINDOW_UPDATEs of our own go between frames. When a window is closed the message waits, and all
- * behind it: the host's bytes are one queue, and so are its post credits. (To let other streams pass, the proxy would need a queue and credits for each
- * stream, which is what sockets are.) ULP_INFO tells which stream it is. Then the WINDOW_UPDATE that opens it wakes the sender. An application must go
+ * Sent, a message is cut into DATA frames no longer than the peer takes, the windows allow, and the host has offered so
+ * far; so a frame that has begun stops for nothing but TCP, and WINDOW_UPDATEs of our own go between frames. When a
+ * window is closed the message waits, and all behind it: the host's bytes are one queue, and so are its post credits.
+ * (To let other streams pass, the proxy would need a queue and credits for each stream, which is what sockets are.)
+ * ULP_INFO has the number of that stream. Then the WINDOW_UPDATE that opens it wakes the sender. An application must go
  * on reading to see it come.
  *
- * Streams are known from the HEADERS that pass, either way, until both sides have ended them or one has reset them. What comes late for
- * a stream that is gone is dropped, in both directions.
+ * Streams are known from the HEADERS that pass, either way, until both sides have ended them or one has reset them.
+ * What comes late for a stream that is gone is dropped, in both directions.
  */
 #ifndef XTS_ULP_GRPC_H
 #define XTS_ULP_GRPC_H
@@ -38,7 +41,7 @@ struct grpc_stream {
 	uint32_t next;           /* in its chain, or of the free ones; an index + 1 */
 	bool local_ended, remote_ended;
 	int32_t send_window;     /* negative when the peer has shrunk it */
-	uint32_t owed;           /* received, not yet given back to the peer's window */
+	uint32_t to_return;           /* received, not yet given back to the peer's window */
 	uint8_t prefix[GRPC_PREFIX_BYTES];
 	uint8_t prefix_got;
 	uint32_t length, got;    /* of the message that is being gathered */
@@ -105,7 +108,7 @@ struct grpc {
 	int32_t peer_initial_window, local_initial_window;
 	uint32_t window_changes;          /* of the peer's initial window */
 	uint32_t peer_frame_bytes_max;
-	uint32_t owed;                    /* of the connection */
+	uint32_t to_return;                    /* of the connection */
 	struct grpc_receive receive;
 	struct grpc_send send;
 };
@@ -115,7 +118,7 @@ struct grpc_stream *grpc_stream_find(const struct grpc *g, uint32_t id);
 /* 0, -ENOMEM or -ENOBUFS (ulp_memory_fail()). Pointers to other streams are void after it. */
 int grpc_stream_open(struct grpc *g, uint32_t id, struct grpc_stream **out);
 void grpc_stream_forget(struct grpc *g, struct grpc_stream *s);
-/* Was it open once, as far as its number tells? */
+/* Was a stream of this number open once? */
 bool grpc_stream_was(const struct grpc *g, uint32_t id);
 void grpc_streams_free(struct grpc *g);
 

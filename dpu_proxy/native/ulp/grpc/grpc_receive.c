@@ -25,22 +25,22 @@ static int ended_inside(struct ulp_layer *l, ssize_t n)
 	return n == -ENODATA ? ulp_fail(l, XTS_FAULT_TRUNCATED, "the stream ended inside a frame") : (int)n;
 }
 
-/* --- giving back to the peer's windows ----------------------------------------------------------------------------------- */
+/* --- giving back to the peer's windows ---------------------------------------------------------------------------- */
 
-static int window_return(struct ulp_layer *l, uint32_t stream, uint32_t *owed)
+static int window_return(struct ulp_layer *l, uint32_t stream, uint32_t *to_return)
 {
 	struct grpc *g = l->state;
 	int32_t window = g->local_initial_window < HTTP2_WINDOW_DEFAULT ? g->local_initial_window : HTTP2_WINDOW_DEFAULT;
 	uint8_t frame[HTTP2_HEAD_BYTES + 4];
 
-	if (!*owed || *owed < (uint32_t)window / 2)
+	if (!*to_return || *to_return < (uint32_t)window / 2)
 		return 0;
 	if (g->send.control.bytes > CONTROL_BYTES_MAX || ulp_out_reserve(&g->send.control, l, sizeof frame))
 		return ulp_fail(l, XTS_FAULT_MEMORY, "the peer sends, but does not take what opens its windows");
 	http2_frame_put(frame, &(struct http2_frame){ .length = 4, .type = HTTP2_WINDOW_UPDATE, .stream = stream });
-	xts_put32(frame + HTTP2_HEAD_BYTES, *owed);
+	xts_put32(frame + HTTP2_HEAD_BYTES, *to_return);
 	ulp_out_put(&g->send.control, frame, sizeof frame);
-	*owed = 0;
+	*to_return = 0;
 	return 0;
 }
 
@@ -52,24 +52,25 @@ static int data_end(struct ulp_layer *l, struct grpc *g)
 
 	g->receive.phase = GRPC_HEAD;
 	g->receive.passing.got = 0;
-	g->owed += g->receive.frame_bytes;
-	error = window_return(l, 0, &g->owed);
+	g->to_return += g->receive.frame_bytes;
+	error = window_return(l, 0, &g->to_return);
 	if (!error && s && f->flags & HTTP2_END_STREAM) {
 		if (s->prefix_got)
 			return grpc_fail(l, HTTP2_PROTOCOL_ERROR, XTS_FAULT_RECORD, "stream %u ends inside a message", f->stream);
 		grpc_stream_ended(g, s, true);
 	} else if (!error && s) {
-		s->owed += g->receive.frame_bytes;
-		error = window_return(l, f->stream, &s->owed);
+		s->to_return += g->receive.frame_bytes;
+		error = window_return(l, f->stream, &s->to_return);
 	}
 	if (!error)
 		error = grpc_control_write(l);
 	return error == -EAGAIN ? 0 : error;
 }
 
-/* --- heads ------------------------------------------------------------------------------------------------------------- */
+/* --- heads -------------------------------------------------------------------------------------------------------- */
 
-/* What is left of the frame is padding, or messages. An empty frame that ends its stream is told to the application. */
+/* What is left of the frame is padding, or messages. An empty frame that ends its stream is delivered to the
+ * application. */
 static void data_payload(struct grpc *g)
 {
 	struct grpc_receive *r = &g->receive;
@@ -189,7 +190,7 @@ static int skip_step(struct ulp_layer *l, struct grpc *g)
 	return data_end(l, g);
 }
 
-/* --- messages ------------------------------------------------------------------------------------------------------------ */
+/* --- messages ----------------------------------------------------------------------------------------------------- */
 
 static void gathered_free(struct grpc *g)
 {
@@ -200,7 +201,7 @@ static void gathered_free(struct grpc *g)
 	g->receive.gathered_room = 0;
 }
 
-/* Room for so many bytes of the message, all told: twice what is there until it is all of it. */
+/* Makes room for this many bytes of the message in all. The room doubles until the whole message fits. */
 static int buffer_reserve(struct ulp_layer *l, struct grpc *g, struct grpc_stream *s, uint32_t bytes)
 {
 	struct grpc_receive *r = &g->receive;
@@ -314,7 +315,7 @@ static int data_step(struct ulp_layer *l, struct grpc *g)
 	return 0;
 }
 
-/* --- to the host ----------------------------------------------------------------------------------------------------------- */
+/* --- to the host -------------------------------------------------------------------------------------------------- */
 
 static ssize_t message_give(struct ulp_layer *l, struct grpc *g, void *out, size_t room, struct ulp_mark *mark)
 {

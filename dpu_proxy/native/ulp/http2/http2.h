@@ -31,7 +31,7 @@ void http2_frame_get(struct http2_frame *f, const uint8_t *head);
 void http2_frame_put(uint8_t *head, const struct http2_frame *f);
 void http2_goaway_put(uint8_t frame[HTTP2_HEAD_BYTES + 8], uint32_t last_stream, enum http2_error error);
 
-/* --- a frame on its way to the host ----------------------------------------------------------------------------------- */
+/* --- a frame on its way to the host ------------------------------------------------------------------------------- */
 
 struct http2_passing {
 	uint8_t head[HTTP2_HEAD_BYTES];
@@ -40,12 +40,14 @@ struct http2_passing {
 	struct http2_frame frame;
 };
 
-/* Reads the head: 0 when it is there, then and later; -EAGAIN; -ENODATA: the stream ended before it; else ulp_fail(). */
+/* Reads the head: 0 when it is there, then and later; -EAGAIN; -ENODATA: the stream ended before it; else
+ * ulp_fail(). */
 int http2_head_read(struct http2_passing *p, struct ulp_in *in, struct ulp_layer *l);
-/* Bytes of the frame from the head on, and the mark but for control data; as protocol->read. After the last, p is as new. */
+/* Bytes of the frame from its head on, and the mark without control data; as protocol->read. After the last byte p is
+ * in its initial state. */
 ssize_t http2_pass(struct http2_passing *p, struct ulp_in *in, struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
 
-/* --- walking over frames that pass in pieces -------------------------------------------------------------------------- */
+/* --- walking over frames that pass in pieces ---------------------------------------------------------------------- */
 
 struct http2_walk {
 	uint8_t head[HTTP2_HEAD_BYTES], entry[6];

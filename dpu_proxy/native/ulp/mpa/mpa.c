@@ -1,14 +1,16 @@
 /*
- * MPA, the framing of RDMA over TCP (RFC 5044): after its start-up frames, which are the application's, a stream of FPDUs
+ * MPA, the framing of RDMA over TCP (RFC 5044): after its start-up frames, which are the application's, a stream of
+ * FPDUs
  *
  *     ULPDU_Length (2) | ULPDU | padding to a multiple of 4 | CRC32C (4)
  *
- * with, where agreed, a marker of four bytes at every 512th byte of the stream, counted from the first FPDU: two zero bytes, and how many bytes
- * before it the ULPDU_Length field of its FPDU begins. A marker exactly between two FPDUs belongs to the second and says 0. The CRC covers
- * the FPDU with its markers.
+ * with, where agreed, a marker of four bytes at every 512th byte of the stream, counted from the first FPDU: two zero
+ * bytes, and how many bytes before it the ULPDU_Length field of its FPDU begins. A marker exactly between two FPDUs
+ * belongs to the second and says 0. The CRC covers the FPDU with its markers.
  *
- * Received, a ULPDU goes to the host as it comes, but for its last byte, which waits for the CRC. Sent, what the host offers is encoded into
- * a buffer, an FPDU being no longer than 64 KiB. Each direction is a layer of its own, and may have markers or not.
+ * A received ULPDU goes to the host as it comes, except its last byte, which waits for the CRC. Sent, what the host
+ * offers is encoded into a buffer, an FPDU being no longer than 64 KiB. Each direction is a layer of its own, and may
+ * have markers or not.
  */
 #include <endian.h>
 #include <errno.h>
@@ -116,7 +118,7 @@ static int mpa_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t byt
 	return ulp_attributes(l, attributes, bytes, mpa_set);
 }
 
-/* --- received ---------------------------------------------------------------------------------------------------------- */
+/* --- received ----------------------------------------------------------------------------------------------------- */
 
 static int marker_read(struct ulp_layer *l, struct mpa *m)
 {
@@ -259,7 +261,7 @@ static bool mpa_pending(const struct ulp_layer *l)
 	return ulp_in_pending(&m->in, l);
 }
 
-/* --- sent -------------------------------------------------------------------------------------------------------------- */
+/* --- sent --------------------------------------------------------------------------------------------------------- */
 
 /* Room has been reserved. */
 static void stream_put(struct mpa *m, const struct iovec *iov, int pieces, size_t bytes)

@@ -1,14 +1,15 @@
 /*
  * NVMe/TCP PDUs (NVM Express TCP Transport 1.0, 3.6).
  *
- * On the wire: header (hlen bytes) | header digest, if HDGSTF | padding up to PDO | data | data digest, if DDGSTF; PLEN counts it all. The
- * application sees and sends the plain form: header | data, with neither flag, PLEN the sum of both and PDO equal to HLEN (0 without
- * data). What comes is checked: the header and its digest before any of the PDU goes to the host; the data go on as they come, but for the last byte,
- * which waits for the digest, so that no PDU is complete before it is known to be good. What goes gets its digests, and its data
- * begin where the peer wants them aligned.
+ * On the wire: header (hlen bytes) | header digest, if HDGSTF | padding up to PDO | data | data digest, if DDGSTF; PLEN
+ * counts it all. The application sees and sends the plain form: header | data, with neither flag, PLEN the sum of both
+ * and PDO equal to HLEN (0 without data). What comes is checked: the header and its digest before any of the PDU goes
+ * to the host; the data go on as they come, except the last byte, which waits for the digest, so that no PDU is
+ * complete before it is known to be good. What goes gets its digests, and its data begin where the peer wants them
+ * aligned.
  *
- * Digests are in force as the push said, or, with NEGOTIATE, as the ICReq and the ICResp that pass here agree. A PDU that has one that
- * was not agreed, or lacks one that was, is an error.
+ * Digests are in force as the push said, or, with NEGOTIATE, as the ICReq and the ICResp that pass here agree. A PDU
+ * that has one that was not agreed, or lacks one that was, is an error.
  */
 #ifndef XTS_ULP_NVME_TCP_H
 #define XTS_ULP_NVME_TCP_H

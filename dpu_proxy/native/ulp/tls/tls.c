@@ -1,14 +1,16 @@
 /*
  * TLS as a layer: the protocol is OpenSSL's, this file is what ulp.h asks for around it.
  *
- * Receive: records are decrypted by SSL_read_ex() and copied once, into the frame for the host. On a stream as many as there is room for; on a
- * message socket a PDU is a record of application data, and a read never goes beyond it.
+ * Receive: records are decrypted by SSL_read_ex() and copied once, into the frame for the host. On a stream as many as
+ * there is room for; on a message socket a PDU is a record of application data, and a read never goes beyond it.
  *
- * Send: the host's pieces are encrypted in records that are as long as they can be, from where they lie if one piece fills a record; up to four
- * records leave with one write (tls_bio.c). The PDUs of a message socket begin a record each, so that one of at most 16384 bytes is one record. Once the
- * kernel has the keys for sending, the host's pieces go to the socket as they are, and OpenSSL writes alerts and the like only.
+ * Send: the host's pieces are encrypted in records that are as long as they can be, from where they lie if one piece
+ * fills a record; up to four records leave with one write (tls_bio.c). The PDUs of a message socket begin a record
+ * each, so that one of at most 16384 bytes is one record. Once the kernel has the keys for sending, the host's pieces
+ * go to the socket as they are, and OpenSSL writes alerts and the like only.
  *
- * The end: close_notify is sent when the host sends no more; a peer's stream that ends without it has been cut off (RFC 8446 6.1).
+ * The end: close_notify is sent when the host sends no more; a peer's stream that ends without it has been cut off (RFC
+ * 8446 6.1).
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -22,10 +24,10 @@
 
 #define APPLICATION_DATA 23u /* RFC 8446 5.1, ContentType */
 #define WRITE_MAX (4 * TLS_RECORD_BYTES)
-#define SHAKE_BYTES 24576u /* beside that, as long as it shakes hands: messages, keys, certificates; measured: 19 KB */
+#define HANDSHAKE_BYTES 24576u /* in addition during a handshake: messages, keys, certificates; measured: 19 KB */
 #define SSL_BYTES 8192u /* that OpenSSL takes for a connection, measured: 6 KB and what a handshake adds */
 
-/* --- life ------------------------------------------------------------------------------------------------------------ */
+/* --- life --------------------------------------------------------------------------------------------------------- */
 
 static int tls_fits(const struct ulp_layer *l, const struct ulp_layer *below)
 {
@@ -36,7 +38,7 @@ static int tls_fits(const struct ulp_layer *l, const struct ulp_layer *below)
 	return ulp_fits_stream(l, below);
 }
 
-/* What it takes from now on, beside what is counted as it comes. 0 or -ENOBUFS. */
+/* Counts the fixed memory from now on; other memory is counted when it is allocated. 0 or -ENOBUFS. */
 static int count_memory(struct tls *t, uint32_t bytes)
 {
 	int r;
@@ -94,11 +96,11 @@ void tls_free(struct tls *t)
 static void tls_close(struct ulp_layer *l)
 {
 	(void)count_memory(l->state, 0);
-	if (tls_shake_end(l->state))
+	if (tls_handshake_end(l->state))
 		tls_free(l->state);
 }
 
-/* --- start and handshake --------------------------------------------------------------------------------------------- */
+/* --- start and handshake ------------------------------------------------------------------------------------------ */
 
 static bool is_ip_address(const char *name)
 {
@@ -182,7 +184,7 @@ static int tls_start(struct ulp_layer *l, bool client)
 			return r;
 	}
 	t->client = t->parameters->role == TLS_CLIENT;
-	r = count_memory(t, (uint32_t)sizeof *t + SSL_BYTES + SHAKE_BYTES);
+	r = count_memory(t, (uint32_t)sizeof *t + SSL_BYTES + HANDSHAKE_BYTES);
 	if (r)
 		return ulp_memory_fail(l, r, "a connection");
 	r = make_ssl(t);
@@ -197,8 +199,8 @@ static int tls_start(struct ulp_layer *l, bool client)
 static void handshake_done(struct tls *t)
 {
 	t->done = true;
-	ulp_memory_return(t->layer, SHAKE_BYTES);
-	t->counted -= SHAKE_BYTES;
+	ulp_memory_return(t->layer, HANDSHAKE_BYTES);
+	t->counted -= HANDSHAKE_BYTES;
 	tls_flood_calm(t);
 	t->verified = SSL_get_verify_mode(t->ssl) != SSL_VERIFY_NONE && SSL_get0_peer_certificate(t->ssl) &&
 		      SSL_get_verify_result(t->ssl) == X509_V_OK;
@@ -208,8 +210,8 @@ static void handshake_done(struct tls *t)
 	tls_kernel_settle(t);
 }
 
-/* As tls_shake(), in this thread. */
-static int shake_here(struct tls *t)
+/* As tls_handshake_step(), in this thread. */
+static int handshake_here(struct tls *t)
 {
 	int r;
 
@@ -228,7 +230,7 @@ static int tls_handshake(struct ulp_layer *l)
 	if (t->failed)
 		return t->failed;
 	if (!t->done) {
-		r = ulp_bell(l) ? tls_shake(t) : shake_here(t);
+		r = ulp_bell(l) ? tls_handshake_step(t) : handshake_here(t);
 		if (r == -EAGAIN) {
 			int flushed = t->away ? 0 : tls_bio_flush(t);
 
@@ -243,7 +245,7 @@ static int tls_handshake(struct ulp_layer *l)
 	return tls_bio_flush(t);
 }
 
-/* --- receive --------------------------------------------------------------------------------------------------------- */
+/* --- receive ------------------------------------------------------------------------------------------------------ */
 
 static void mark_record(struct tls *t, size_t bytes, struct ulp_mark *mark)
 {
@@ -290,7 +292,7 @@ static ssize_t tls_read(struct ulp_layer *l, void *out, size_t room, struct ulp_
 	if (!t->failed && tls_rekey_settle(t) && t->failed)
 		r = t->failed;
 	if (!t->failed)
-		tls_bio_flush(t); /* answers to what was read: a key update */
+		tls_bio_flush(t); /* answers to what was read, such as a key update */
 	t->ended = r == -ENODATA && done;
 	if (!done)
 		return r;
@@ -309,7 +311,7 @@ static bool tls_pending(const struct ulp_layer *l)
 	       ulp_pending_below(l);
 }
 
-/* --- send ------------------------------------------------------------------------------------------------------------ */
+/* --- send --------------------------------------------------------------------------------------------------------- */
 
 /* Long before a key has encrypted more than it should. */
 static void update_keys(struct tls *t)
@@ -488,7 +490,7 @@ const struct ulp_protocol ulp_tls = {
 	.write = tls_write,
 	.flush = tls_flush,
 	.finish = tls_finish,
-	.tell = tls_tell,
-	.move = tls_shake_move,
+	.info = tls_info,
+	.move = tls_handshake_move,
 	.close = tls_close,
 };

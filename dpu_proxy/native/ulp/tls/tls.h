@@ -10,11 +10,11 @@
  * tls_kernel.c      who does the crypto
  * tls_device.c      is there a network card that does
  * tls_rekey.c       other keys for a kernel that does it
- * tls_shake.c       handshakes on other threads
+ * tls_handshake.c       handshakes on other threads
  * tls_flood.c       a peer that sends no data
  * tls_slice.c       how many records OpenSSL is shown at once
  * tls_fault.c       from OpenSSL's errors to faults
- * tls_tell.c        what ULP_INFO tells
+ * tls_info.c        what ULP_INFO reports
  * tls_config.c      identities, trust roots, settings
  * tls_memory.c      OpenSSL's memory is wiped when it is freed
  */
@@ -61,7 +61,7 @@ struct tls_trust {
 	char name[TLS_NAME_BYTES];
 	struct tls_access access;
 	X509_STORE *store;
-	STACK_OF(X509_NAME) *names; /* told to clients of whom a certificate is wanted; NULL when they are too many */
+	STACK_OF(X509_NAME) *names; /* sent to clients that are asked for a certificate; NULL when there are too many */
 };
 
 struct tls_ticket_key {
@@ -178,16 +178,16 @@ struct tls {
 	bool starved;             /* OpenSSL needs more from below for the next byte */
 	bool dry;                 /* there was nothing below when it was last asked */
 	bool away;                /* with a thread of the pool, by this: */
-	struct tls_shake *shake;
-	bool refused;             /* OpenSSL was told to wait, since it was last called */
+	struct tls_handshake_job *handshake_job;
+	bool refused;             /* the BIO has made OpenSSL wait since OpenSSL was last called */
 	bool flooded;             /* there were too many of these: */
 	uint16_t quiet_records, quiet_messages; /* read since the last data, or since the handshake began or was done */
 	struct tls_slice slice;
-	bool ended;               /* close_notify was read behind data: the next read tells */
+	bool ended;               /* close_notify was read behind data: the next read reports it */
 	bool notified;            /* ours was sent */
 	bool keys_lost;           /* others are due, and the kernel has the old ones */
 	bool update_due;          /* KeyUpdate is to be written, and the kernel sends */
-	bool update_written;      /* by OpenSSL; whether it has left, SSL_in_init() tells */
+	bool update_written;      /* by OpenSSL; SSL_in_init() says whether it has left */
 	uint8_t secret_bytes;     /* of send_secret: while the kernel sends and takes other keys, else 0 */
 	uint8_t send_secret[48];  /* at most SHA-384 */
 	bool watches_keys;        /* they are in the kernel, and may change */
@@ -283,23 +283,23 @@ int tls_fault_of(struct tls *t, const struct tls_outcome *o);
 /* Both. */
 int tls_fault(struct tls *t, int result);
 
-/* --- tls_shake.c -------------------------------------------------------------------------------------------------- */
+/* --- tls_handshake.c ---------------------------------------------------------------------------------------------- */
 
 /* Goes on with the handshake: 1 when it is done; -EAGAIN; else the fault. */
-int tls_shake(struct tls *t);
-void tls_shake_move(struct ulp_layer *l);
+int tls_handshake_step(struct tls *t);
+void tls_handshake_move(struct ulp_layer *l);
 /* The connection ends. False: a thread of the pool frees t. */
-bool tls_shake_end(struct tls *t);
+bool tls_handshake_end(struct tls *t);
 /* While it is away. As recv(), but -errno, and -ENODATA at the end; 0 or -ENOMEM; 0 or -errno. */
-ssize_t tls_shake_receive(struct tls *t, void *out, size_t room);
-int tls_shake_put(struct tls *t, const void *data, uint32_t bytes);
-int tls_shake_flush(struct tls *t);
+ssize_t tls_handshake_receive(struct tls *t, void *out, size_t room);
+int tls_handshake_put(struct tls *t, const void *data, uint32_t bytes);
+int tls_handshake_flush(struct tls *t);
 /* All of it, wherever. tls.c */
 void tls_free(struct tls *t);
 
-/* --- tls_tell.c --------------------------------------------------------------------------------------------------- */
+/* --- tls_info.c --------------------------------------------------------------------------------------------------- */
 
-ssize_t tls_tell(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total);
+ssize_t tls_info(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total);
 
 /* --- counters: tls_kernel.c --------------------------------------------------------------------------------------- */
 

@@ -1,13 +1,13 @@
 /*
  * The BIO between OpenSSL and what is below.
  *
- * What OpenSSL reads comes from the layer below, in big pieces (SSL_CTX_set_read_ahead). What it writes, one record at a time, is
- * gathered in a buffer of the thread and leaves with one write when the layer's function ends (tls_bio_flush); only what is refused then
- * takes memory of the connection. So OpenSSL never finds the socket full, but for a peer that makes it answer and does not read the answers: beyond
- * TLS_OUT_MAX it has to wait.
+ * What OpenSSL reads comes from the layer below, in big pieces (SSL_CTX_set_read_ahead). What it writes, one record at
+ * a time, is gathered in a buffer of the thread and leaves with one write when the layer's function ends
+ * (tls_bio_flush); only what is refused then takes memory of the connection. So OpenSSL never finds the socket full,
+ * unless a peer makes it answer and does not read the answers: beyond TLS_OUT_MAX it has to wait.
  *
- * Where the kernel does the crypto, records go through OpenSSL's own socket BIO from the moment the kernel has the keys: it
- * knows how their types are told.
+ * Where the kernel does the crypto, records go through OpenSSL's own socket BIO from the moment the kernel has the
+ * keys: it knows how their types are passed.
  */
 #include <errno.h>
 #include <openssl/err.h>
@@ -33,7 +33,7 @@ static void wait_to_write(struct tls *t, BIO *bio)
 	BIO_set_retry_write(bio);
 }
 
-/* --- reading --------------------------------------------------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------------------------------------------------ */
 
 static int from_socket(struct tls *t, BIO *bio, char *out, int room)
 {
@@ -93,7 +93,7 @@ static int on_read(BIO *bio, char *out, int room)
 	return -1;
 }
 
-/* --- writing --------------------------------------------------------------------------------------------------------- */
+/* --- writing ------------------------------------------------------------------------------------------------------ */
 
 /* Behind what waits already. */
 static int wait(struct tls *t, const void *data, uint32_t bytes)
@@ -110,7 +110,7 @@ static int to_socket(struct tls *t, BIO *bio, const char *data, int bytes)
 {
 	int n;
 
-	if (t->away ? tls_shake_flush(t) : tls_bio_flush(t)) { /* handshake records of before */
+	if (t->away ? tls_handshake_flush(t) : tls_bio_flush(t)) { /* handshake records of before */
 		wait_to_write(t, bio);
 		return -1;
 	}
@@ -119,7 +119,7 @@ static int to_socket(struct tls *t, BIO *bio, const char *data, int bytes)
 		if (!t->away)
 			ulp_socket_full(t->layer);
 		wait_to_write(t, bio);
-	} else if (n < 0 && !ERR_peek_error()) { /* else it is an alert: what it would tell is what went wrong */
+	} else if (n < 0 && !ERR_peek_error()) { /* otherwise it is an alert, and the fault is known already */
 		t->below_error = -errno;
 	}
 	return n;
@@ -135,7 +135,7 @@ static int on_write(BIO *bio, const char *data, int bytes)
 	if (t->socket && BIO_get_ktls_send(t->socket))
 		return to_socket(t, bio, data, bytes);
 	if (t->away) {
-		t->below_error = tls_shake_put(t, data, (uint32_t)bytes);
+		t->below_error = tls_handshake_put(t, data, (uint32_t)bytes);
 		return t->below_error ? -1 : bytes;
 	}
 	if (t->out.bytes + (uint32_t)bytes > TLS_OUT_MAX) {
@@ -183,7 +183,7 @@ int tls_bio_flush(struct tls *t)
 	return tls_bio_send(t, gathered.data, bytes);
 }
 
-/* --- OpenSSL --------------------------------------------------------------------------------------------------------- */
+/* --- OpenSSL ------------------------------------------------------------------------------------------------------ */
 
 static long on_control(BIO *bio, int command, long number, void *argument)
 {
@@ -192,7 +192,7 @@ static long on_control(BIO *bio, int command, long number, void *argument)
 	switch (command) {
 	case BIO_CTRL_FLUSH: /* OpenSSL asks for it at the end of each flight, and before the kernel gets the keys */
 		BIO_clear_retry_flags(bio);
-		if (!t->socket || (t->away ? tls_shake_flush(t) : tls_bio_flush(t)) == 0)
+		if (!t->socket || (t->away ? tls_handshake_flush(t) : tls_bio_flush(t)) == 0)
 			return 1;
 		wait_to_write(t, bio);
 		return -1;

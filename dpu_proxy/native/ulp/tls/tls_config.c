@@ -13,7 +13,7 @@
 #include "tls.h"
 #include "ulp/config_inside.h"
 
-#define NAMES_MAX 64 /* of a trust's roots: with more they are not told to clients, which would be kilobytes each time */
+#define NAMES_MAX 64 /* of a trust's roots: with more they are not sent to clients, as that would be kilobytes each time */
 
 static int explain(char *why, uint32_t room, int error, const char *format, ...) __attribute__((format(printf, 4, 5)));
 
@@ -37,7 +37,7 @@ static int explain_openssl(char *why, uint32_t room, const char *what)
 	return -EINVAL;
 }
 
-/* --- settings -------------------------------------------------------------------------------------------------------- */
+/* --- settings ----------------------------------------------------------------------------------------------------- */
 
 void xts_tls_defaults(struct xts_tls_settings *settings)
 {
@@ -104,7 +104,7 @@ struct xts_tls_config *tls_config_new(void)
 	return config;
 }
 
-/* --- names ----------------------------------------------------------------------------------------------------------- */
+/* --- names -------------------------------------------------------------------------------------------------------- */
 
 static bool allows(const struct tls_access *access, uint32_t tenant, uint32_t queue_id)
 {
@@ -171,7 +171,7 @@ struct tls_trust *tls_config_trust(const struct xts_tls_config *config, const ch
 	return trust;
 }
 
-/* --- PEM ------------------------------------------------------------------------------------------------------------- */
+/* --- PEM ---------------------------------------------------------------------------------------------------------- */
 
 /* The next certificate: 1, 0 at the end, or -1. */
 static int next_certificate(BIO *pem, X509 **out)
@@ -195,7 +195,7 @@ static int no_passphrase(char *buffer, int room, int writing, void *argument)
 	return -1;
 }
 
-/* --- identities ------------------------------------------------------------------------------------------------------ */
+/* --- identities --------------------------------------------------------------------------------------------------- */
 
 static void identity_free(struct tls_identity *identity)
 {
@@ -331,7 +331,7 @@ int xts_tls_add_identity_by_number(struct xts_ulp_config *config, const char *na
 	return add_identity(config, name, certificate, certificate_bytes, &key, ocsp, ocsp_bytes, queues, queue_count, why, why_room);
 }
 
-/* --- trust ----------------------------------------------------------------------------------------------------------- */
+/* --- trust -------------------------------------------------------------------------------------------------------- */
 
 static void trust_free(struct tls_trust *trust)
 {
@@ -445,7 +445,7 @@ int xts_tls_add_trust(struct xts_ulp_config *config, const char *name, const voi
 	return 0;
 }
 
-/* --- the end --------------------------------------------------------------------------------------------------------- */
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
 void tls_config_free(struct xts_tls_config *config)
 {

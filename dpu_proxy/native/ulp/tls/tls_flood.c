@@ -2,9 +2,9 @@
  * Messages and records of which nothing comes for the application: KeyUpdate, tickets, HelloRequest, empty records,
  * warnings. Each costs the peer some 27 bytes and us up to 60 us, and OpenSSL goes on with them for as long as there
  * are more. So (tls_bio.c) it is shown a few records at a time, which are paid from the connection's turn, and here
- * those are counted that bring no data. As BoringSSL and rustls do, a connection that has more than 32 of them in a
- * row is ended, by OpenSSL itself: it is made to forget what it has, and shown a record that no peer may send, so
- * that it tells the peer with its own alert.
+ * those are counted that bring no data. As BoringSSL and rustls do, a connection that has more than 32 of them in a row
+ * is ended, by OpenSSL itself: it is made to forget what it has, and shown a record that no peer may send, so that it
+ * sends the alert itself.
  */
 #include <errno.h>
 #include <openssl/err.h>

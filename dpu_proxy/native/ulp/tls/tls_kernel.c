@@ -3,11 +3,11 @@
  * ("device").
  *
  * The kernel is given the keys by OpenSSL at the end of the handshake (SSL_OP_ENABLE_KTLS), each direction by itself;
- * OpenSSL 3.0 does so for sending, and for receiving with TLS 1.2. Whether a card then took a connection's keys the
- * kernel tells nobody without privilege, but for counters of all connections together (/proc/net/tls_stat). So "device"
- * says what is known for certain, without a question at each connection: the kernel has the key, and an interface of
- * this machine has TLS switched on for that direction (tls_device.c, read once, before the workers start). A card that
- * refuses one connection, being full, leaves it to the kernel unseen.
+ * OpenSSL 3.0 does so for sending, and for receiving with TLS 1.2. Whether a card then took a connection's keys can
+ * only be seen with privilege, or in counters of all connections together (/proc/net/tls_stat). So "device" stands for
+ * what is known for certain, without a query per connection: the kernel has the key, and an interface of this machine
+ * has TLS switched on for that direction (tls_device.c, read once, before the workers start). A card that refuses one
+ * connection, being full, leaves it to the kernel unseen.
  *
  * A peer of TLS 1.3 may ask for other keys at any time (KeyUpdate). OpenSSL hands the kernel the first ones only; the
  * next ones it gets from tls_rekey.c, if it takes them (Linux does since 6.14). Where it does not, TLS 1.3 stays with

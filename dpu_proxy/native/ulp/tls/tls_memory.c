@@ -1,6 +1,7 @@
 /*
- * OpenSSL's memory, wiped when it is freed: OpenSSL 3.0 does so with keys and private numbers, but not with a connection's struct (the traffic
- * secrets of TLS 1.3 are in it) nor with what it encodes into tickets (the master secret is). Who finds those later can decrypt what was recorded.
+ * OpenSSL's memory, wiped when it is freed: OpenSSL 3.0 does so with keys and private numbers, but not with a
+ * connection's struct (the traffic secrets of TLS 1.3 are in it) nor with what it encodes into tickets (the master
+ * secret is). Who finds those later can decrypt what was recorded.
  */
 #include <malloc.h>
 #include <openssl/crypto.h>
@@ -29,7 +30,7 @@ static void give_back(void *block, const char *file, int line)
 	free(block);
 }
 
-/* As realloc(), but that a block that moves leaves nothing behind; of 0 bytes it frees, as OpenSSL's own. */
+/* As realloc(), but wipes the old block when it moves. With 0 bytes it frees, as OpenSSL's own does. */
 static void *resize(void *block, size_t bytes, const char *file, int line)
 {
 	size_t before = malloc_usable_size(block);

@@ -1,12 +1,14 @@
 /*
  * Other keys of TLS 1.3 where the kernel sends (RFC 8446 4.6.3, 7.2); it takes them since Linux 6.14.
  *
- * OpenSSL writes KeyUpdate and makes the next keys, but for itself: the kernel it leaves with the old ones. So the sending direction's traffic secret
- * is kept here, as OpenSSL tells it to key logs, while the kernel has the keys; and once OpenSSL has written KeyUpdate, the kernel gets what
- * follows from the next secret, before anything else is sent. KeyUpdate is due after rekey_records, and when the peer asks for it: OpenSSL would
- * answer with what it writes next, but it writes no data here.
+ * OpenSSL writes KeyUpdate and makes the next keys, but only for itself: the kernel keeps the old ones. So while the
+ * kernel has the keys, the sending direction's traffic secret is kept here, taken from OpenSSL's key log callback. Once
+ * OpenSSL has written KeyUpdate, the kernel gets what follows from the next secret, before anything else is sent.
+ * KeyUpdate is due after rekey_records, and when the peer asks for it: OpenSSL would answer with what it writes next,
+ * but it writes no data here.
  *
- * What cannot be changed ends the connection, with that reason: keys in a kernel that takes no others, and those with which it receives.
+ * What cannot be changed ends the connection, with that reason: keys in a kernel that takes no others, and those with
+ * which it receives.
  */
 #include <errno.h>
 #include <openssl/core_names.h>
@@ -18,7 +20,7 @@
 #include "tls.h"
 #include "ulp/tls_keys/tls_keys.h"
 
-/* --- the secret ------------------------------------------------------------------------------------------------------ */
+/* --- the secret --------------------------------------------------------------------------------------------------- */
 
 /* Of a line of a key log: the label, the client's random, the secret. */
 static void on_secret(const SSL *ssl, const char *line)
@@ -70,7 +72,7 @@ static bool expand_label(const EVP_MD *digest, const uint8_t *secret, size_t sec
 	return ok;
 }
 
-/* --- the next keys --------------------------------------------------------------------------------------------------- */
+/* --- the next keys ------------------------------------------------------------------------------------------------ */
 
 static uint16_t kernel_cipher(const SSL_CIPHER *cipher)
 {
@@ -111,7 +113,8 @@ static bool next_keys(struct tls *t, const struct tls_cipher *cipher, union tls_
 	return ok;
 }
 
-/* KeyUpdate has gone to the kernel, and nothing after it. False: what follows would be sent with keys that the peer has left behind. */
+/* KeyUpdate has gone to the kernel, and nothing after it. False: what follows would be sent with keys that the peer has
+ * left behind. */
 static bool change_kernel(struct tls *t)
 {
 	const struct tls_cipher *cipher = tls_cipher_find(kernel_cipher(SSL_get_current_cipher(t->ssl)));
@@ -123,7 +126,7 @@ static bool change_kernel(struct tls *t)
 	return ok;
 }
 
-/* --- KeyUpdate ------------------------------------------------------------------------------------------------------- */
+/* --- KeyUpdate ---------------------------------------------------------------------------------------------------- */
 
 void tls_rekey_message(struct tls *t, bool write, const uint8_t *message, size_t bytes)
 {

@@ -66,7 +66,7 @@ ssize_t tls_slice_read(struct tls *t, void *out, size_t room)
 		n = s->ahead.bytes < room ? s->ahead.bytes : (ssize_t)room;
 		memcpy(out, s->ahead.data + s->ahead.first, (size_t)n);
 	} else {
-		n = t->away ? tls_shake_receive(t, out, room) : ulp_read_stream_below(t->layer, out, room);
+		n = t->away ? tls_handshake_receive(t, out, room) : ulp_read_stream_below(t->layer, out, room);
 	}
 	t->dry = n == -EAGAIN;
 	if (n < 0)

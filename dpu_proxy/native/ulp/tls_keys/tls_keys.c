@@ -1,14 +1,15 @@
 /*
- * TLS_KEYS: TLS records with keys that the host hands over, as it hands them to its kernel (SOL_TLS, linux/tls.h). The host's TLS library
- * has done the handshake and goes on doing what it does with alerts and handshake messages, which pass as PDUs with the record's type; payload
- * is a byte stream. Each direction is a layer of its own, with one key.
+ * TLS_KEYS: TLS records with keys that the host hands over, as it hands them to its kernel (SOL_TLS, linux/tls.h). The
+ * host's TLS library has done the handshake and goes on doing what it does with alerts and handshake messages, which
+ * pass as PDUs with the record's type; payload is a byte stream. Each direction is a layer of its own, with one key.
  *
- * Who does the work: this kernel, on the connection's own socket, when the layer is directly above TCP (and with it the network card, if it can);
- * else OpenSSL, here. The kernel can begin to receive only between two records and when nothing has been read beyond that point, so
- * bytes that the host gave back are read by OpenSSL, and the kernel takes over after the last record of them.
+ * Who does the work: this kernel, on the connection's own socket, when the layer is directly above TCP (and with it the
+ * network card, if it can); else OpenSSL, here. The kernel can begin to receive only between two records and when
+ * nothing has been read beyond that point, so bytes that the host gave back are read by OpenSSL, and the kernel takes
+ * over after the last record of them.
  *
- * Keys change (TLS 1.3, KeyUpdate) as with Linux 6.14: the sender sends KeyUpdate and then pushes the next keys; the receiver reads nothing beyond
- * the peer's KeyUpdate until the host has pushed them.
+ * Keys change (TLS 1.3, KeyUpdate) as with Linux 6.14: the sender sends KeyUpdate and then pushes the next keys; the
+ * receiver reads nothing beyond the peer's KeyUpdate until the host has pushed them.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@
 
 #define QUIET_MAX 32u
 
-/* --- parameters ------------------------------------------------------------------------------------------------------ */
+/* --- parameters --------------------------------------------------------------------------------------------------- */
 
 struct parameters {
 	union tls_crypto_info_any info;
@@ -121,7 +122,7 @@ static void keys_close(struct ulp_layer *l)
 	l->state = NULL;
 }
 
-/* --- who does it ----------------------------------------------------------------------------------------------------- */
+/* --- who does it -------------------------------------------------------------------------------------------------- */
 
 /* Between two records: the kernel, if it will. Then the key is in the kernel alone. */
 static void try_kernel(struct ulp_layer *l, struct tls_keys *k)
@@ -201,7 +202,7 @@ static int keys_flush(struct ulp_layer *l)
 	return ulp_out_flush(&k->out, l);
 }
 
-/* --- other keys ------------------------------------------------------------------------------------------------------ */
+/* --- other keys --------------------------------------------------------------------------------------------------- */
 
 static int change_to(struct ulp_layer *l, struct tls_keys *k, const struct parameters *p, bool receive)
 {
@@ -237,9 +238,9 @@ static int keys_change(struct ulp_layer *l, bool receive, const uint8_t *attribu
 	return r;
 }
 
-/* --- what it tells --------------------------------------------------------------------------------------------------- */
+/* --- information ------------------------------------------------------------------------------------------------ */
 
-static ssize_t keys_tell(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total)
+static ssize_t keys_info(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total)
 {
 	const struct tls_keys *k = l->state;
 	const char *reason = k->reason ? k->reason : "";
@@ -247,11 +248,11 @@ static ssize_t keys_tell(const struct ulp_layer *l, bool receive, uint16_t item,
 	(void)receive;
 	switch (item) {
 	case XTS_TLS_KEYS_INFO_CRYPTO:
-		return ulp_tell_part(&k->crypto, 1, offset, out, room, total);
+		return ulp_info_part(&k->crypto, 1, offset, out, room, total);
 	case XTS_TLS_KEYS_INFO_CRYPTO_REASON:
-		return ulp_tell_part(reason, strlen(reason), offset, out, room, total);
+		return ulp_info_part(reason, strlen(reason), offset, out, room, total);
 	case XTS_TLS_KEYS_INFO_CRYPTO_INFO:
-		return ulp_tell_part(&k->info.info, sizeof k->info.info, offset, out, room, total);
+		return ulp_info_part(&k->info.info, sizeof k->info.info, offset, out, room, total);
 	default:
 		return -ENOENT;
 	}
@@ -270,6 +271,6 @@ const struct ulp_protocol ulp_tls_keys = {
 	.write = keys_write,
 	.flush = keys_flush,
 	.change = keys_change,
-	.tell = keys_tell,
+	.info = keys_info,
 	.close = keys_close,
 };

@@ -50,13 +50,14 @@ static inline uint32_t tls_cipher_info_bytes(const struct tls_cipher *c)
 /* info is complete and of a version and cipher that exist. 0 or -ENOMEM; the key is in a->ctx alone. */
 int tls_aead_set(struct tls_aead *a, const union tls_crypto_info_any *info, bool sealing);
 void tls_aead_clear(struct tls_aead *a);
-/* What a record has beside its payload, after its header: explicit nonce, inner type, tag. */
+/* What a record has in addition to its payload, after its header: explicit nonce, inner type, tag. */
 uint32_t tls_aead_overhead(const struct tls_aead *a);
-/* A whole record of bytes (at most TLS_PAYLOAD_MAX) of the pieces from byte skip on, into out (TLS_RECORD_MAX). Its length, or -EOVERFLOW: no
- * sequence number is left; -EIO. */
+/* A whole record of bytes (at most TLS_PAYLOAD_MAX) of the pieces from byte skip on, into out (TLS_RECORD_MAX). Its
+ * length, or -EOVERFLOW: no sequence number is left; -EIO. */
 ssize_t tls_aead_seal(struct tls_aead *a, uint8_t type, const struct iovec *iov, int pieces, size_t skip, uint32_t bytes, uint8_t *out);
-/* Opens a whole record of body bytes after its header, at least the overhead. out: the payload (room for body - overhead + inner type), which may be
- * the record's own place (tls_aead_payload()). Payload's length and *type; -EBADMSG. The sequence number stays: tls_aead_next() goes on. */
+/* Opens a whole record of body bytes after its header, at least the overhead. out: the payload (room for body -
+ * overhead + inner type), which may be the record's own place (tls_aead_payload()). Payload's length and *type;
+ * -EBADMSG. The sequence number stays: tls_aead_next() goes on. */
 ssize_t tls_aead_open(struct tls_aead *a, uint8_t *record, uint32_t body, uint8_t *out, uint8_t *type);
 static inline uint8_t *tls_aead_payload(const struct tls_aead *a, uint8_t *record)
 {
@@ -98,7 +99,8 @@ void keys_control_mark(struct tls_keys *k, struct ulp_mark *mark, uint8_t type, 
 
 /* tls_keys_kernel.c: is the kernel to have this direction? Notes in k who is, and why it is another. */
 void keys_kernel_consider(struct ulp_layer *l, struct tls_keys *k);
-/* Hands the key, with the sequence number reached, to the connection's socket: 0, or -errno: the kernel does not take it. */
+/* Hands the key, with the sequence number reached, to the connection's socket: 0, or -errno: the kernel does not take
+ * it. */
 int keys_kernel_take(struct ulp_layer *l, struct tls_keys *k);
 /* Another key, to a kernel that has the first. 0 or -errno. */
 int keys_kernel_change(struct ulp_layer *l, const union tls_crypto_info_any *info, uint32_t bytes, bool receive);

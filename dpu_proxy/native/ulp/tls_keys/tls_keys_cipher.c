@@ -1,8 +1,8 @@
 /*
  * Records of TLS 1.2 (RFC 5246 6.2.3.3, 5288, 6655, 7905) and 1.3 (RFC 8446 5.2) under an AEAD cipher.
  *
- * In 1.2 the nonce of AES is the salt and eight bytes that the record carries; ChaCha20-Poly1305, and all of 1.3, have the
- * twelve bytes of iv XORed with the record's number, and nothing travels. Authenticated with the payload are the
+ * In 1.2 the nonce of AES is the salt and eight bytes that the record carries; ChaCha20-Poly1305, and all of 1.3, have
+ * the twelve bytes of iv XORed with the record's number, and nothing travels. Authenticated with the payload are the
  * number, type, version and length in 1.2, the record's header in 1.3, whose payload ends with the true type.
  */
 #include <endian.h>
@@ -88,7 +88,7 @@ static void make_nonce(const struct tls_aead *a, const uint8_t *travels, uint8_t
 		nonce[TLS_NONCE_BYTES - 1 - i] ^= (uint8_t)(a->sequence >> 8 * i);
 }
 
-/* What is authenticated beside the payload of so many bytes: its length. */
+/* The additional data that is authenticated with a payload of so many bytes: its length. */
 static int make_associated(const struct tls_aead *a, const uint8_t *record, uint32_t payload, uint8_t out[13])
 {
 	uint64_t sequence = htobe64(a->sequence);

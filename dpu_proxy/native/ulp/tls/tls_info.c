@@ -1,4 +1,4 @@
-/* What ULP_INFO tells of a connection. Nothing of it is secret. */
+/* What ULP_INFO reports of a connection. None of it is secret. */
 #include <errno.h>
 #include <string.h>
 
@@ -130,7 +130,7 @@ static int add_item(struct answer *a, const struct tls *t, uint16_t item)
 	}
 }
 
-ssize_t tls_tell(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total)
+ssize_t tls_info(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total)
 {
 	const struct tls *t = l->state;
 	struct answer a = { .offset = offset, .out = out, .room = room };

@@ -28,7 +28,7 @@
 #define AHEAD_MAX (64u << 10)
 #define READ_BYTES 16384u
 
-struct tls_shake {
+struct tls_handshake_job {
 	struct ulp_job job;      /* first */
 	struct tls *t;
 	struct tls_outcome outcome;
@@ -41,9 +41,9 @@ struct tls_shake {
 
 /* --- on a thread of the pool ----------------------------------------------------------------------------------------- */
 
-ssize_t tls_shake_receive(struct tls *t, void *out, size_t room)
+ssize_t tls_handshake_receive(struct tls *t, void *out, size_t room)
 {
-	struct tls_shake *s = t->shake;
+	struct tls_handshake_job *s = t->handshake_job;
 	ssize_t n;
 
 	if (s->fd < 0)
@@ -54,9 +54,9 @@ ssize_t tls_shake_receive(struct tls *t, void *out, size_t room)
 	return n > 0 ? n : n < 0 ? -errno : -ENODATA;
 }
 
-int tls_shake_put(struct tls *t, const void *data, uint32_t bytes)
+int tls_handshake_put(struct tls *t, const void *data, uint32_t bytes)
 {
-	struct tls_shake *s = t->shake;
+	struct tls_handshake_job *s = t->handshake_job;
 	uint32_t used = s->out_first + s->out_bytes;
 
 	if (s->out_room - used < bytes) {
@@ -73,9 +73,9 @@ int tls_shake_put(struct tls *t, const void *data, uint32_t bytes)
 	return 0;
 }
 
-int tls_shake_flush(struct tls *t)
+int tls_handshake_flush(struct tls *t)
 {
-	struct tls_shake *s = t->shake;
+	struct tls_handshake_job *s = t->handshake_job;
 
 	while (s->out_bytes) {
 		ssize_t n = send(s->fd, s->out + s->out_first, s->out_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -93,13 +93,13 @@ int tls_shake_flush(struct tls *t)
 
 static void step(struct ulp_job *job)
 {
-	struct tls_shake *s = list_entry(job, struct tls_shake, job);
+	struct tls_handshake_job *s = list_entry(job, struct tls_handshake_job, job);
 
 	ERR_clear_error();
 	s->outcome = tls_outcome(s->t, SSL_do_handshake(s->t->ssl));
 }
 
-static void shake_free(struct tls_shake *s)
+static void job_free(struct tls_handshake_job *s)
 {
 	if (s->fd >= 0)
 		close(s->fd);
@@ -109,11 +109,11 @@ static void shake_free(struct tls_shake *s)
 
 static void abandoned(struct ulp_job *job)
 {
-	struct tls_shake *s = list_entry(job, struct tls_shake, job);
+	struct tls_handshake_job *s = list_entry(job, struct tls_handshake_job, job);
 	struct xts_ulp_config *config = s->config;
 
 	tls_free(s->t);
-	shake_free(s);
+	job_free(s);
 	xts_ulp_config_release(config);
 }
 
@@ -121,12 +121,12 @@ static void abandoned(struct ulp_job *job)
 
 static void returned(struct ulp_job *job)
 {
-	ulp_wake_after(list_entry(job, struct tls_shake, job)->t->layer, 0);
+	ulp_wake_after(list_entry(job, struct tls_handshake_job, job)->t->layer, 0);
 }
 
-static struct tls_shake *shake_of(struct tls *t)
+static struct tls_handshake_job *job_of(struct tls *t)
 {
-	struct tls_shake *s = t->shake;
+	struct tls_handshake_job *s = t->handshake_job;
 
 	if (s)
 		return s;
@@ -137,7 +137,7 @@ static struct tls_shake *shake_of(struct tls *t)
 	list_init(&s->job.node);
 	s->fd = -1;
 	s->t = t;
-	t->shake = s;
+	t->handshake_job = s;
 	return s;
 }
 
@@ -169,7 +169,7 @@ static ssize_t bring(struct tls *t)
 
 static int send_away(struct tls *t)
 {
-	struct tls_shake *s = t->shake;
+	struct tls_handshake_job *s = t->handshake_job;
 
 	if (t->socket) {
 		s->fd = fcntl(ulp_socket(t->layer), F_DUPFD_CLOEXEC, 0); /* the connection may be closed meanwhile */
@@ -187,7 +187,7 @@ static int send_away(struct tls *t)
 /* It is back: 1, the handshake is done; -EAGAIN, it goes on; else the fault. */
 static int come_back(struct tls *t)
 {
-	struct tls_shake *s = t->shake;
+	struct tls_handshake_job *s = t->handshake_job;
 	int r = 0;
 
 	t->away = false;
@@ -214,9 +214,9 @@ static int come_back(struct tls *t)
 	return s->outcome.result == 1 ? 1 : tls_fault_of(t, &s->outcome);
 }
 
-int tls_shake(struct tls *t)
+int tls_handshake_step(struct tls *t)
 {
-	struct tls_shake *s = shake_of(t);
+	struct tls_handshake_job *s = job_of(t);
 	ssize_t n;
 	int r;
 
@@ -248,17 +248,17 @@ int tls_shake(struct tls *t)
 	return r ? r : -EAGAIN;
 }
 
-void tls_shake_move(struct ulp_layer *l)
+void tls_handshake_move(struct ulp_layer *l)
 {
 	struct tls *t = l->state;
 
 	if (t && t->away)
-		ulp_pool_move(&t->shake->job, ulp_bell(l));
+		ulp_pool_move(&t->handshake_job->job, ulp_bell(l));
 }
 
-bool tls_shake_end(struct tls *t)
+bool tls_handshake_end(struct tls *t)
 {
-	struct tls_shake *s = t->shake;
+	struct tls_handshake_job *s = t->handshake_job;
 
 	if (t->away) {
 		s->config = ulp_config(t->layer);
@@ -270,7 +270,7 @@ bool tls_shake_end(struct tls *t)
 		xts_ulp_config_release(s->config);
 	}
 	if (s)
-		shake_free(s);
-	t->shake = NULL;
+		job_free(s);
+	t->handshake_job = NULL;
 	return true;
 }
