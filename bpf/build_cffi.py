@@ -153,7 +153,7 @@ static int xts_bpf_hold_map(int program_fd, int map_fd)
 	return bpf_prog_bind_map(program_fd, map_fd, NULL);
 }
 
-/* 0: it cannot be told. */
+/* 0: not known. */
 static __u32 xts_bpf_program_id(int program_fd)
 {
 	struct bpf_prog_info info = { 0 };

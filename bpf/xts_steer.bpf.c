@@ -1,10 +1,10 @@
 /*
  * Steers XDP-Transport frames to the AF_XDP socket of the queue they arrive on, and is the only guard on the receiving
- * side: whoever holds a queue's socket can send any frame on the wire. Frames of our EtherType that are too short, come
- * from another station than the peer, or have no socket are dropped and counted. Everything else, VLAN tags in front of
- * our EtherType included, is dropped on an interface that carries nothing else (exclusive), before this machine's
- * network stack has seen it, and the kernel's on others. Declared for fragments: only the head is looked at, which is in
- * the linear part.
+ * side: a process that holds a queue's socket can send any frame on the wire. Frames of our EtherType that are too
+ * short, come from another station than the peer, or have no socket are dropped and counted. Everything else, VLAN tags
+ * in front of our EtherType included, is dropped on an interface that carries nothing else (exclusive), before this
+ * machine's network stack has seen it, and the kernel's on others. Declared for fragments: only the head is looked at,
+ * which is in the linear part.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -32,8 +32,8 @@ struct {
 	__type(value, __u32);
 } xts_sockets SEC(".maps");
 
-/* Whom a queue was given to, kept here for an agent that is started after another has died: the program does not look at
- * it, but it lives as long. An epoch of 0: nobody. Mirrored in xts_bpf/program.py. */
+/* Whom a queue was given to, kept here for an agent that is started after another has died: the program does not look
+ * at it, but it lives as long. An epoch of 0: nobody. Mirrored in xts_bpf/program.py. */
 struct xts_steer_owner {
 	__u64 epoch;
 	__u32 uid;

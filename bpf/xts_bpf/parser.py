@@ -67,7 +67,7 @@ def _find(opened: Any, path: Path, name: str) -> Any:
 
 
 def check_parser(path: Path, name: str) -> None:
-    """Is there such a program in that object? Needs no privilege. OSError tells what is wrong."""
+    """Is there such a program in that object? Needs no privilege. OSError says what is wrong."""
     with _opened(path) as opened:
         _find(opened, path, name)
 

@@ -1,11 +1,11 @@
 """The steering program on an interface: loading, attaching, its maps and counters, through libxdp and libbpf.
 
-libxdp tells what is on the interface. Its dispatcher is switched off (`LIBXDP_SKIP_DISPATCHER`): it needs bpffs, cannot
+libxdp knows what is on the interface. Its dispatcher is switched off (`LIBXDP_SKIP_DISPATCHER`): it needs bpffs, cannot
 carry fragments on older kernels, and is refused under lockdown. The program is attached by netlink in native mode only;
 generic mode delivers veth's frames to the wrong queue.
 
 So attached it outlives the process that attached it, and with it its maps: sockets that were admitted go on receiving.
-The next process to attach loads the program anew, gives it the maps of the old one, and puts it in its place in one
+The next process to attach loads the program again, gives it the maps of the old one, and puts it in its place in one
 step, without a frame lost; nothing has to be pinned. The program is configured before it is attached.
 """
 
@@ -27,7 +27,7 @@ os.environ["LIBXDP_SKIP_DISPATCHER"] = "1"  # read by libxdp at its first call
 from xts_bpf import _native
 
 ffi, lib = _native.ffi, _native.lib
-OBJECT = Path(_native.__file__).with_name("xts_steer.bpf.o")  # installed beside the compiled module
+OBJECT = Path(_native.__file__).with_name("xts_steer.bpf.o")  # installed next to the compiled module
 PROGRAM = "xts_steer"
 QUEUES_MAX = 256
 #: What the next program takes over. The configuration is each one's own.
@@ -168,7 +168,7 @@ class SteerProgram:
         self.leave()
 
     def leave(self) -> None:
-        """Lets go of the program and leaves it attached: what was admitted goes on. Harmless when repeated."""
+        """Closes the program and leaves it attached: admitted sockets go on. May be called again."""
         if self._object is not None:
             lib.bpf_object__close(self._object)
         self._object = None

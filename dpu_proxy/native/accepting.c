@@ -1,5 +1,5 @@
 /*
- * Connections that a listener with pushed protocols has accepted, until it announces them: their their handshakes
+ * Connections that a listener with pushed protocols has accepted, until it announces them: their handshakes
  * come first (PROTOCOL.md).
  *
  * Such a connection is in state CONNECTING. It is in its listener's channel, counts as a connection there, and is on

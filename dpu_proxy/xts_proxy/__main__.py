@@ -79,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
 
 @ends_with_reader
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0; 1 for a mistake in a file or a failure, told on stderr; 2 for a wrong command line."""
+    """Exit status: 0; 1 for a mistake in a file or a failure, described on stderr; 2 for a wrong command line."""
     options = parser().parse_args(arguments)
     try:
         if options.command == "status":

@@ -1,6 +1,6 @@
 """Channels over an interface: a fixed set of AF_XDP queues, opened at the start and spread over the workers.
 
-The host at the other end attaches by HELLO; its death is told by its agent, or found by pings.
+The host at the other end attaches by HELLO; its agent reports its death, or pings find it.
 
 The host's processes hold descriptors that send any frame. An interface that carries nothing but messages (`exclusive`)
 is guarded by its program: everything else ends there, before this machine's network stack sees it.
@@ -71,7 +71,7 @@ class DeviceChannels:
             xsk.close()
 
     def reconfigure(self, workers: list[RemoteWorker]) -> None:
-        """Tells the workers whom a token makes whose tenant, by the table in force."""
+        """Gives the workers the table that maps the identities in tokens to tenants."""
         rules = self.tenants.identity_rules(self.config.proxy.interface) if self._key else []
         for worker in workers:
             worker.trust(self._key, rules)

@@ -35,7 +35,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Caller:
-    """The supervisor's end. A process that does not answer in time must not take the supervisor along: the call ends
+    """The supervisor's end. A process that does not answer in time must not block the supervisor: the call ends
     with ETIMEDOUT, and until that answer has come so do all others, at once. Late answers are passed over."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -85,7 +85,7 @@ def _late(method: str) -> OSError:
 
 
 def serve(sock: socket.socket, find: Callable[[str], Callable[..., Any]]) -> None:
-    """Answers calls until the caller has gone. A method gets the descriptors that came as its first argument, and
+    """Answers calls until the caller has closed. A method gets the descriptors that came as its first argument, and
     returns its result and the descriptors that go with it."""
     while True:
         try:

@@ -46,7 +46,7 @@ SocketPath = Annotated[str, Meta(pattern=r"^/[^\x00]{1,106}$", description=_A_PA
 
 
 class Proxy(Struct, frozen=True, kw_only=True):
-    """[proxy]: how this process runs. A change needs a restart, but for the keys in RELOADABLE."""
+    """[proxy]: how this process runs. A change needs a restart, except of the keys in RELOADABLE."""
 
     queue: Literal["shm", "afxdp"] = "shm"
     endpoint: SocketPath = "/run/xts/endpoint.sock"

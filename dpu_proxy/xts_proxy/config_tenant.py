@@ -1,6 +1,6 @@
 """The tables of the configuration file about tenants: `[limits]`, `[[tenant]]`.
 
-A tenant is who the device's costs are charged to. Who belongs to it is told by what the proxy sees itself: over shared
+A tenant is who the device's resources are charged to. The proxy finds its processes by what it sees itself: over shared
 memory the user and the cgroup of a process, over an interface the interface and its queues; and, where it shares a key
 with the agent of the host (`proxy.token_key`), by the user and the cgroup that agent vouches for.
 """
@@ -26,7 +26,7 @@ WINDOW_KIB_MAX = 1 << 20
 TENANTS_MAX = 1024
 #: As many as a process can have (NR_OPEN of Linux is 1048576 unless raised).
 DESCRIPTORS_MAX = 1 << 20
-#: The tenant of whoever no table names. A table by this name sets its weight and limits.
+#: The tenant of processes that no table names. A table by this name sets its weight and limits.
 DEFAULT = "default"
 
 _A_NAME = 'a name of at most 63 letters, digits, ".", "_" and "-"'
@@ -236,7 +236,7 @@ def _who(i: int, tenant: Tenant, queue: str, tokens: bool) -> Iterator[tuple[Key
                 yield ("tenant", i, key), f"{DEFAULT} is for who belongs to no other tenant; expected nothing here"
             elif value and kind == "shm" != queue:
                 if not tokens:
-                    yield ("tenant", i, key), "cannot be told over an interface, unless the agent says so (token_key)"
+                    yield ("tenant", i, key), "cannot be known over an interface, unless the agent says so (token_key)"
             elif value and kind != queue:
                 yield ("tenant", i, key), f'means queue = "{kind}", and proxy.queue is "{queue}"'
     if tenant.name != DEFAULT and not any(value for keys in of.values() for value in keys.values()):

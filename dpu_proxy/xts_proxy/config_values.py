@@ -1,6 +1,6 @@
 """Values that the configuration file writes as strings: ranges, networks, addresses.
 
-Each type parses its string (ValueError says what is wrong), tells what it expects, and prints as it parses.
+Each type parses its string (ValueError says what is wrong), describes what it expects, and prints as it parses.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def handler(
             writer.write(json.dumps(_respond(line, answer)).encode() + b"\n")
             await asyncio.wait_for(writer.drain(), _TIMEOUT_S)
         except (ValueError, TimeoutError, ConnectionError):
-            pass  # too long a line, or the asker has gone
+            pass  # too long a line, or the client has closed
         finally:
             writer.close()
 

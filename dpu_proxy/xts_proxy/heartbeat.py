@@ -24,7 +24,7 @@ class Worker(Protocol):
 
 @dataclass(slots=True)
 class _Seen:
-    """Of one worker: for how long it has stood still, and when that is told (again)."""
+    """Of one worker: for how long it has stood still, and when that is logged (again)."""
 
     stands_s: float = 0.0
     told_s: float = 0.0

@@ -1,4 +1,4 @@
-"""The process that has the private keys of TLS (native/keys/): made here, and told what to load.
+"""The process that has the private keys of TLS (native/keys/): started here, and given what to load.
 
 The supervisor opens key files, which it may be allowed to, and does not read them: it passes the descriptor on. What
 it gets back is a number and the public key.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _PROXY = {
-    "xts_proxy_info": "Always 1; labels tell the proxy's version and its kind of queue.",
+    "xts_proxy_info": "Always 1; labels have the proxy's version and its kind of queue.",
     "xts_proxy_start_time_seconds": "When the proxy started, in seconds of Unix time.",
     "xts_proxy_draining": "1 while the proxy is stopping and lets connections end.",
     "xts_proxy_reloads": "Reloads of the configuration, by result.",
@@ -18,7 +18,7 @@ _WORKER = {
     "xts_sleeps": "How often a worker went to sleep.",
     "xts_spins": "Rounds without work in which a worker stayed awake to look again (proxy.spin_us).",
     "xts_yields": "Of these, rounds in which others could have the core first: while no handshake computes.",
-    "xts_looks": "Looks by a timer at what no event tells, such as a close that lingers.",
+    "xts_looks": "Looks by a timer for what comes without an event, such as the end of a close that lingers.",
     "xts_channels": "Queues of processes of hosts that a worker serves.",
     "xts_channels_up": "Of these, those whose link is up.",
     "xts_relayed": "Processes of hosts that come over the queue of a relay (proxy.relayed_max).",

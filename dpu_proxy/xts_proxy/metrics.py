@@ -71,7 +71,7 @@ class Families:
         return "".join(f"{line}\n" for family in self.by_name.values() for line in family.lines())
 
 
-#: Figures that are several: the label that tells which.
+#: Figures that are several: the label that distinguishes them.
 WORKER_LABELS = {"ulp_pushed": "ulp", "ulp_faults": "fault"}
 
 
@@ -92,7 +92,7 @@ def add_progress(families: Families, index: int, stands_s: float, reports: int) 
 
 
 def add_channel(families: Families, index: int, stats: dict[str, object]) -> None:
-    """The figures of a channel (Worker.channels()), with those of its link and queue. They begin anew when another
+    """The figures of a channel (Worker.channels()), with those of its link and queue. They start at 0 when another
     process attaches to the queue, as counters may."""
     relayed = f".{stats['relayed']}" if stats["relayed"] else ""  # its number behind the relay that has the queue
     labels = {"queue": f"{stats['queue_id']}{relayed}", "worker": str(index)}

@@ -1,4 +1,4 @@
-"""Telling whoever started us that we are ready, reloading, or stopping: a descriptor, and sd_notify(3)."""
+"""Notifies the starter that we are ready, reloading, or stopping: by a descriptor, and by sd_notify(3)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Readiness:
     def ready(self, status: str) -> None:
         """Everything serves."""
         if self._ready_fd is not None:
-            with suppress(BrokenPipeError):  # who waited has gone; that is no reason to stop
+            with suppress(BrokenPipeError):  # nobody waits any more; that is no reason to stop
                 os.write(self._ready_fd, b"ready\n")
             os.close(self._ready_fd)
             self._ready_fd = None

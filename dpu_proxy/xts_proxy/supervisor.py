@@ -8,7 +8,7 @@ and so does the end of one of the processes.
 
 SIGHUP: the file is read and checked; only if it is valid and changes nothing that needs a restart is any of it taken
 over. SIGTERM, SIGINT: new sockets are refused and listeners closed, connections go on until none is left or the time
-is over; then every host is told GOODBYE. A second signal ends the waiting. The end of who started the proxy
+is over; then every host gets GOODBYE. A second signal ends the waiting. The end of who started the proxy
 (--until-fd) is as SIGTERM.
 
 A worker that makes no progress is reported (heartbeat.py), and status and metrics do without its figures. Under

@@ -142,7 +142,7 @@ class Tenants:
 
     @property
     def default(self) -> Account:
-        """Of whoever no table names; there always is one."""
+        """Of processes that no table names; there always is one."""
         return self.accounts[DEFAULT]
 
 

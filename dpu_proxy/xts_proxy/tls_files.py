@@ -1,7 +1,7 @@
 """The files that [tls] names, read by the supervisor for the workers, which have no files.
 
-What is wrong with one is remembered beside it, and told by its place in the configuration when that is put together
-(ulp_tls.py). Private keys are not read here but for --check, and then wiped.
+What is wrong with one is remembered with it, and reported with its place in the configuration when that is built
+(ulp_tls.py). Private keys are read here only for --check, and then wiped.
 """
 
 from __future__ import annotations

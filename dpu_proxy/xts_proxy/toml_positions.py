@@ -1,4 +1,4 @@
-"""Where each key and value of a TOML document stands: what tomllib does not tell, and a good message needs.
+"""Where each key and value of a TOML document stands: what tomllib does not have, and a good message needs.
 
 Theory of operation: the text has been accepted by tomllib, so this walks it without judging it: it only has
 to know where tokens end. A key is found at the start of a statement or of an inline table's entry; its path

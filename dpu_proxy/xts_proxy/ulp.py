@@ -33,7 +33,7 @@ from xts_proxy.workers import allowed_congestion_controls
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What a configuration is made of beside its text."""
+    """What a configuration is made of in addition to its text."""
 
     tls: TlsFiles
     machine: Machine  # for tenants

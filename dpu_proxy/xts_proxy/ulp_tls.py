@@ -25,14 +25,14 @@ _ANY_TENANT = 0xFFFFFFFF
 
 def add(native: Any, tls: Tls, files: TlsFiles) -> Iterator[tuple[KeyPath, str]]:
     """Puts all of it into a new struct xts_ulp_config; what is wrong, by its key in the file. It is of no use then.
-    What config_tls.together() finds wrong is left out and not told again."""
-    told = {path[:3] for path, _ in together(tls)}
+    What config_tls.together() finds wrong is left out and not reported again."""
+    reported = {path[:3] for path, _ in together(tls)}
     yield from _settings(native, tls)
     for i, identity in enumerate(tls.identity):
-        if ("tls", "identity", i) not in told:
+        if ("tls", "identity", i) not in reported:
             yield from _identity(native, identity, files.keys[i], files, ("tls", "identity", i))
     for i, trust in enumerate(tls.trust):
-        if ("tls", "trust", i) not in told:
+        if ("tls", "trust", i) not in reported:
             yield from _trust(native, trust, files, ("tls", "trust", i))
 
 

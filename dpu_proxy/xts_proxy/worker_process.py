@@ -27,12 +27,12 @@ from xts_proxy.ulp import Material
 from xts_proxy.workers import Worker
 
 Result = tuple[Any, list[int]]
-#: It asks nothing of a worker: who does not tell in this time has been stopped, or has no processor.
+#: It asks nothing of a worker: a process that does not answer in this time is stopped, or gets no CPU time.
 _PULSE_S = 1.0
 
 
 def run(sock: socket.socket, key_connections: list[int]) -> None:
-    """In the forked process, until the supervisor has gone."""
+    """In the forked process, until the supervisor has ended."""
     keys.connect(key_connections)
     host = _Host()
     calling.serve(sock, lambda name: getattr(host, f"on_{name}"))

@@ -149,7 +149,7 @@ class Worker:
             ffi.memmove(rule.cgroup, path, len(path))
             rule.tenant = account.native
         result = lib.xts_worker_trust(self._native, key, len(key), native, len(rules))
-        _check(result, f"telling worker {self.index} whom to trust")
+        _check(result, f"giving worker {self.index} its identity rules")
 
     def add_shm_channel(self, area: ShmArea, queue_id: int, tenant: Account, life_fd: int) -> None:
         """The same with shared memory, of which it opens the proxy's side; `area` stays the caller's to close."""
@@ -176,7 +176,7 @@ class Worker:
 
     def pulse(self) -> tuple[float, str]:
         """For how long its present round has lasted, in seconds (0.0: it sleeps), and what it is at. Asks nothing of
-        the worker, so that it tells of one that hangs, too."""
+        the worker, so that it works for one that hangs, too."""
         out = ffi.new("struct xts_worker_pulse *")
         lib.xts_worker_pulse(self._native, out)
         what = _PHASES[out.phase] if out.phase < len(_PHASES) else "?"

@@ -14,7 +14,7 @@ from xts_agent.config import ConfigError, load, parser
 
 
 def announce(line: str, ready_fd: int | None) -> None:
-    """Tells everybody who may wait that the endpoint is served: standard output, a descriptor, systemd."""
+    """Notifies all who may wait that the endpoint is served: standard output, a descriptor, systemd."""
     print(line, flush=True)
     if ready_fd is not None:
         os.write(ready_fd, f"{line}\n".encode())

@@ -3,7 +3,7 @@
 A process that connects to the endpoint gets a queue as file descriptors and needs nothing more. What the agent does for
 it afterwards is to notice its end, by the connection or by its pidfd, and to release the queue: nothing more arrives
 there, what the process had still put into its ring is sent, and GOODBYE for its epoch behind that (opener.py); then the
-queue is closed and opened anew for the next (pool.py).
+queue is closed and opened again for the next (pool.py).
 
 Each interface has an opener and a pool of its own. A process gets a queue of the interface of which the smallest share
 is in use, unless it is related to a process that is attached (related_processes.py): connections and listeners are
@@ -149,7 +149,7 @@ class Agent:
             self._selector.register(relay.control, selectors.EVENT_READ, relay)
 
     def _lost(self, relayed: Relayed) -> None:
-        """A process has lost its relay: its attachment ends, at both ends, and it attaches anew."""
+        """A process has lost its relay: its attachment ends, at both ends, and it attaches again."""
         for attached in self.endpoint.attachments:
             if attached.tag is relayed:
                 with contextlib.suppress(OSError):
@@ -215,7 +215,7 @@ class Agent:
         return homes[found] if found else None
 
     def _check_account(self, uid: int) -> None:
-        """Raises what a user who occupies as many queues as one may is told: NotReady while some of them may be free
+        """Raises the error for a user who occupies as many queues as allowed: NotReady while some of them may be free
         in a moment."""
         charged = [slot for pool in self.pools for slot in pool.charged(uid)]
         if not uid or not self.per_uid_max or len(charged) < self.per_uid_max:

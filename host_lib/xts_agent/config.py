@@ -1,4 +1,4 @@
-"""What an agent is told: command line over TOML file over defaults, checked as a whole."""
+"""An agent's settings: command line over TOML file over defaults, checked as a whole."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="xts-agent",
         description="Opens AF_XDP queues of an interface for processes without privilege: attaches the XDP program, "
-        "hands a queue to each process that connects to the endpoint, and takes it back when the process has gone.",
+        "hands a queue to each process that connects to the endpoint, and takes it back when the process has ended.",
         epilog="example:\n  xts-agent --interface xts0 --peer-mac 02:00:00:00:00:02 --endpoint /run/xts/endpoint.sock",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

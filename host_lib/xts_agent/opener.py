@@ -2,13 +2,13 @@
 
 Theory of operation. The agent begins with two processes. This one keeps CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF; the
 other, which talks with everybody, keeps nothing and asks this one (opener_protocol.py). A request names a queue and at
-most whom it is for; sockets, frames and addresses are made here, so that whoever takes over the other process can
-give queues away, and no more: not a frame of its own, not a descriptor into the program's map.
+most whom it is for; sockets, frames and addresses are made here. So an attacker in the other process can give queues
+away, and no more: not a frame of its own, not a descriptor into the program's map.
 
 Closing and opening wait for the kernel and are a thread's; everything else is done at once. When the other process
 ends without FINISH, this one ends, too, and leaves the program attached: processes that hold queues go on, and the next
-agent finds in the program's map whose they are. When it can open such a queue, its process has ended, and the proxy is
-told so.
+agent finds in the program's map whose they are. When it can open such a queue, its process has ended, and the proxy
+is sent GOODBYE.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Queue:
     xsk: XskSocket | None = None
     last_word: LastWord | None = None
     admitted: Owner | None = None
-    told: int = 0  # the last epoch whose end the proxy was told
+    goodbye_epoch: int = 0  # the last epoch for which the proxy was sent GOODBYE
     opening: bool = False
     busy: bool = False  # when it was last tried
 
@@ -163,7 +163,7 @@ class Opener:
         if q.last_word is None:
             raise OSError(errno.ENOTCONN, f"queue {q.number} is not open")
         config = self.config
-        q.told = epoch
+        q.goodbye_epoch = epoch
         q.last_word.flush()
         q.last_word.send(goodbye_frame(self._local_mac, config.peer_mac_bytes, config.ethertype, epoch))
 
@@ -219,7 +219,7 @@ class Opener:
         owner = self._program.owner(q.number)
         if owner is None:
             return
-        if owner.epoch != q.told:  # it was given the queue by an agent before us
+        if owner.epoch != q.goodbye_epoch:  # it got the queue from an agent before us
             try:
                 self._say_goodbye(q, owner.epoch)
             except OSError as failure:
@@ -242,7 +242,7 @@ class Opener:
     def _in_use(self, q: _Queue) -> bool:
         """By a process that an agent before us gave it to: we can send it no GOODBYE, and leave it alone."""
         owner = self._program.owner(q.number)
-        return owner is not None and owner.epoch != q.told and is_busy(self.config.name, q.number)
+        return owner is not None and owner.epoch != q.goodbye_epoch and is_busy(self.config.name, q.number)
 
 
 def start(config: AgentConfig) -> tuple[socket.socket, int]:

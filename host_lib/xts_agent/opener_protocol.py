@@ -29,9 +29,9 @@ DESCRIPTORS = 2  # the socket and its UMEM
 class Ask(IntEnum):
     """What the agent may ask for."""
 
-    OPEN = 1  # close a queue, open it anew, and hand its descriptors over
+    OPEN = 1  # close a queue, open it again, and hand its descriptors over
     ADMIT = 2  # let frames of an open queue in, for the process it is given to
-    RELEASE = 3  # let none in any more, and tell the proxy that this process has ended
+    RELEASE = 3  # admit no frames any more, and send the proxy GOODBYE for this process
     FINISH = 4  # close everything and detach the program
 
 

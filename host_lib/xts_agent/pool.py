@@ -1,12 +1,12 @@
-"""The agent's queues: opened ahead, handed out, closed and opened anew.
+"""The agent's queues: opened ahead, handed out, closed and opened again.
 
 Theory of operation. A socket that a process has had is never given to another: no call resets its rings. So a queue
 goes round: OPENING (closed, then opened, by the privileged opener, opener.py), READY, USED, RETURNED, and again. The
 descriptors are here while READY; after that only the process has them, and the opener.
 
-A queue is charged to the user it was given to (`charged()`) until it has been opened anew, not until the attachment has
-ended: a descriptor cannot be revoked, and a process that passed on or kept one of the queue's still occupies it. The
-kernel then answers EBUSY. It does so for some 17 ms after any close as well; a queue that is busy for longer than
+A queue is charged to the user it was given to (`charged()`) until it has been opened again, not until the attachment
+has ended: a descriptor cannot be revoked, and a process that passed on or kept one of the queue's still occupies it.
+The kernel then answers EBUSY. It does so for some 17 ms after any close as well; a queue that is busy for longer than
 KEPT_AFTER_S is *kept*, which is logged, and tried again every so often. A queue that a process got from an agent before
 us is kept from the start: we do not see its end, but that it can be opened.
 """
@@ -155,8 +155,8 @@ class Pool:
         return sum(not (slot.state is State.USED or slot.kept) for slot in self.slots) <= self.reserved
 
     def release(self, slot: Slot) -> None:
-        """Nothing more comes in on a USED queue that was given to a process, and the proxy is told that it has ended.
-        OSError: it was not told."""
+        """Nothing more comes in on a USED queue that was given to a process, and the proxy is sent GOODBYE for it.
+        OSError: it was not sent."""
         slot.state = State.RETURNED
         self._ask(Request(Ask.RELEASE, slot.queue_id))
 

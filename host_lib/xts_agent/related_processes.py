@@ -13,7 +13,7 @@ _GENERATIONS_MAX = 64
 
 
 def parent_and_session(pid: int) -> tuple[int, int]:
-    """Of a process; (0, 0) when it cannot be told."""
+    """Of a process; (0, 0) when it is not known."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
         fields = text.rpartition(")")[2].split()  # behind the name, which may have anything in it

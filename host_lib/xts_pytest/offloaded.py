@@ -38,7 +38,7 @@ class Offloaded:
         self._undo.close()
 
     def problem(self, allowed: frozenset[str]) -> str | None:
-        """What was not offloaded, with the reasons, but for those allowed; or that nothing was."""
+        """What was not offloaded, with the reasons, except those allowed; or that nothing was."""
         offloaded, stayed = _counts()
         news = {name: count for name, count in (stayed - self._stayed).items() if name not in _NOT_TCP | allowed}
         if news:
@@ -64,7 +64,7 @@ def _counts() -> tuple[int, Counter[str]]:
 
 
 def _own_page() -> Interposed | None:
-    """What this process tells `xts status --processes`; the interposer and install() write it alike."""
+    """What `xts status --processes` shows of this process; the interposer and install() write it alike."""
     for link in Path("/proc/self/fd").iterdir():
         try:
             if os.readlink(link) != REPORT_LINK:  # noqa: PTH115 - a Path would be made of what is no path

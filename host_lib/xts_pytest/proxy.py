@@ -64,7 +64,7 @@ class XtsProxy:
 
         This is loss between host and device, of messages (a connect, a send, a close), not of TCP segments, which are
         the kernel's. A queue is to lose nothing, so one lost message ends the attachment as soon as the proxy sees the
-        gap, which is with the next message: open sockets end (ECONNRESET), and the next socket attaches anew. Where no
+        gap, which is with the next message: open sockets end (ECONNRESET), and the next socket attaches again. Where no
         message follows, the library's sign of life is the next, within a second.
         """
         if count < 0 or not 0 <= share <= 1:

@@ -1,7 +1,7 @@
 """Offloaded TCP sockets: an application's socket calls carried out by an offload proxy on a SmartNIC or DPU.
 
 `import xts_socket as socket` works for ordinary TCP code: the `socket` class, `create_connection`,
-`create_server`, `fromfd` and their like are ours, every other name is the standard module's. Beside them:
+`create_server`, `fromfd` and their like are ours, every other name is the standard module's. In addition:
 `epoll` for many sockets, `info()` and `configure()` for this process's attachment, and the paper's functions
 by name (`xts_socket`, `xts_connect`, ...).
 

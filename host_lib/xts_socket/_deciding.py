@@ -32,22 +32,22 @@ _REBIND_S = 1.0
 class DecidingSocket(InstalledPushing, _Base):
     """A socket of the kernel's that may turn out to be offloaded."""
 
-    __slots__ = ("_beside", "_notes", "_ours", "_packets", "_pushes", "_reason", "_scope", "_told")
+    __slots__ = ("_kernel_listener", "_notes", "_number_known", "_ours", "_packets", "_pushes", "_reason", "_scope")
 
     _ours: offloaded_socket | None
-    _beside: _standard.socket | None  # the kernel's socket, where it is still of use
+    _kernel_listener: _standard.socket | None  # the kernel's socket, where it is still of use
     _scope: Scope | None  # while undecided
     _reason: Reason | None
     _notes: list[tuple[Any, ...]]  # options set so far
     _pushes: list[Callable[[offloaded_socket], None]]  # protocols pushed before it was connected or listened
     _packets: bool  # SOCK_SEQPACKET, which the kernel's TCP does not have
-    _told: bool  # the descriptor's number has been asked for
+    _number_known: bool  # the descriptor's number has been asked for
 
     def _start(self) -> None:
-        self._ours = self._beside = self._scope = self._reason = None
+        self._ours = self._kernel_listener = self._scope = self._reason = None
         self._notes = []
         self._pushes = []
-        self._packets = self._told = False
+        self._packets = self._number_known = False
 
     @property
     def reason(self) -> Reason | None:
@@ -96,7 +96,7 @@ class DecidingSocket(InstalledPushing, _Base):
     def _offload(self, ours: offloaded_socket) -> None:
         self._ours, self._reason = ours, Reason.NONE
         count(Reason.NONE)
-        if self._told:
+        if self._number_known:
             self._show_mirror()
 
     def _tell(self, line: int, local: Any, peer: Any) -> None:
@@ -130,7 +130,7 @@ class DecidingSocket(InstalledPushing, _Base):
         self._repeat(decision)
         decision.bind(resolved)
         if decision.ours is not None:
-            self._beside = _Base(self.family, self.type, self.proto, os.dup(super().fileno()))
+            self._kernel_listener = _Base(self.family, self.type, self.proto, os.dup(super().fileno()))
             self._offload(decision.ours)
             return True
         if decision.reason is Reason.RULE:
@@ -170,9 +170,9 @@ class DecidingSocket(InstalledPushing, _Base):
 
     def _keeps_as_client(self, peer: Any) -> bool:
         """An offloaded socket is to connect: does it stay offloaded? Else it has been given back to the kernel."""
-        ours, beside, scope = self._ours, self._beside, self._scope
+        ours, kernel_listener, scope = self._ours, self._kernel_listener, self._scope
         assert ours is not None
-        if scope is None or beside is None:
+        if scope is None or kernel_listener is None:
             return True  # not its first connect
         local = ours.getsockname()
         verdict = scope.ask(Role.TCP_CLIENT, local, peer)
@@ -180,17 +180,17 @@ class DecidingSocket(InstalledPushing, _Base):
             self._check_may_stay(Reason.RULE)
         self._scope = None
         if verdict.offload:
-            self._beside = None
-            beside.close()
+            self._kernel_listener = None
+            kernel_listener.close()
             self._tell(verdict.line, local, peer)
             return True
-        self._ours = self._beside = None
-        if self._told:
+        self._ours = self._kernel_listener = None
+        if self._number_known:
             drop(super().fileno())
-            os.dup2(beside.fileno(), super().fileno(), inheritable=False)
+            os.dup2(kernel_listener.fileno(), super().fileno(), inheritable=False)
         super().settimeout(ours.gettimeout())
         ours.close()
-        beside.close()
+        kernel_listener.close()
         self._reason = scope.stays(Reason.RULE)
         self._tell(verdict.line, local, peer)
         self._settle()
@@ -254,19 +254,19 @@ class DecidingSocket(InstalledPushing, _Base):
             return
         self._ours.listen(backlog)
         scope, self._scope = self._scope, None
-        if self._beside is not None and scope is not None:
-            self._listen_beside(scope, backlog)
+        if self._kernel_listener is not None and scope is not None:
+            self._listen_on_kernel(scope, backlog)
 
-    def _listen_beside(self, scope: Scope, backlog: int | None) -> None:
-        ours, beside = self._ours, self._beside
-        assert ours is not None and beside is not None
+    def _listen_on_kernel(self, scope: Scope, backlog: int | None) -> None:
+        ours, kernel_listener = self._ours, self._kernel_listener
+        assert ours is not None and kernel_listener is not None
         local = ours.getsockname()
         try:
             if not self._pushes and not self._packets and scope.also_local(local):
-                beside.bind(local)
-                beside.listen(*(() if backlog is None else (backlog,)))
-                beside.setblocking(False)
-                if self._told:
+                kernel_listener.bind(local)
+                kernel_listener.listen(*(() if backlog is None else (backlog,)))
+                kernel_listener.setblocking(False)
+                if self._number_known:
                     self._show_mirror()
                 return
         except OSError as failure:
@@ -275,8 +275,8 @@ class DecidingSocket(InstalledPushing, _Base):
                 RuntimeWarning,
                 stacklevel=4,
             )
-        self._beside = None
-        beside.close()
+        self._kernel_listener = None
+        kernel_listener.close()
 
     def _show_mirror(self) -> None:
         """Puts what is ready when this socket is in the kernel socket's place."""
@@ -284,10 +284,10 @@ class DecidingSocket(InstalledPushing, _Base):
         assert ours is not None
         if fd < 0:
             return
-        if self._beside is not None and self._scope is None:
+        if self._kernel_listener is not None and self._scope is None:
             with select.epoll() as both:
                 both.register(ours.fileno(), select.EPOLLIN)
-                both.register(self._beside.fileno(), select.EPOLLIN)
+                both.register(self._kernel_listener.fileno(), select.EPOLLIN)
                 os.dup2(both.fileno(), fd, inheritable=False)
         else:
             os.dup2(ours.fileno(), fd, inheritable=False)

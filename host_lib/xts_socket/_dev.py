@@ -86,7 +86,7 @@ def _leave() -> None:
 
 
 def _end() -> None:
-    """What closed sockets have sent leaves, then the proxy is told to end. Also at the interpreter's end, in a thread's
+    """What closed sockets have sent leaves, then the proxy is ended. Also at the interpreter's end, in a thread's
     block that is not left by then."""
     global _proxy
     if _proxy is None:

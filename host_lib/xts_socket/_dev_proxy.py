@@ -2,7 +2,7 @@
 
 Theory of operation. The proxy is a program (`python -m xts_proxy` of this interpreter) with a configuration in
 memory. Its sockets are in a directory that it makes itself, for this user only, and removes at its end. It ends when
-it is told to, or when this process has ended, however that came: it watches a pidfd of it. It leads a process group of
+it is asked to, or when this process has ended, however that came: it watches a pidfd of it. It leads a process group of
 its own, so that Ctrl-C in a terminal reaches the program that uses it and not the proxy; and a proxy that is stopped
 (pause()) when this process ends is continued by the kernel, as its group is orphaned then, and finds that out.
 

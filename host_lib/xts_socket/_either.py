@@ -12,7 +12,7 @@ made before that in an epoll set are lost with the kernel's socket. Accepted soc
 mirror, made when it is asked for.
 
 A listener on the wildcard address serves both worlds, as under the interposer: the device's addresses through
-the proxy, this host's own loopback through the kernel's socket, which is kept *beside*. It polls as one: its
+the proxy, this host's own loopback through the kernel's socket (the *kernel listener*). It polls as one: its
 descriptor is then an epoll set of both.
 
 C code that takes the socket object itself (ssl's _wrap_socket) finds a socket that is not connected, or no
@@ -138,18 +138,20 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
     def accept(self) -> tuple[_standard.socket, Any]:
         if self._ours is None:
             return super().accept()
-        if self._beside is not None:
-            return self._accept_from_both(self._ours, self._beside)
+        if self._kernel_listener is not None:
+            return self._accept_from_both(self._ours, self._kernel_listener)
         made, address = self._ours.accept()
         return socket._of(made), address
 
-    def _accept_from_both(self, ours: offloaded_socket, beside: _standard.socket) -> tuple[_standard.socket, Any]:
+    def _accept_from_both(
+        self, ours: offloaded_socket, kernel_listener: _standard.socket
+    ) -> tuple[_standard.socket, Any]:
         """Neither is more important: the proxy's first, then the kernel's; waits for both."""
         timeout = ours.gettimeout()
         deadline = None if timeout is None else monotonic() + timeout
         poll = None
         while True:
-            accepted = self._accept_now(ours, beside)
+            accepted = self._accept_now(ours, kernel_listener)
             if accepted is not None:
                 return accepted
             left = None if deadline is None else deadline - monotonic()
@@ -162,15 +164,17 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
             if poll is None:
                 poll = select.poll()
                 poll.register(ours.fileno(), select.POLLIN)
-                poll.register(beside.fileno(), select.POLLIN)
+                poll.register(kernel_listener.fileno(), select.POLLIN)
             poll.poll(None if left is None else left * 1000)
 
-    def _accept_now(self, ours: offloaded_socket, beside: _standard.socket) -> tuple[_standard.socket, Any] | None:
+    def _accept_now(
+        self, ours: offloaded_socket, kernel_listener: _standard.socket
+    ) -> tuple[_standard.socket, Any] | None:
         found = ours.accept_now()
         if found is not None:
             return socket._of(found[0]), found[1]
         with suppress(BlockingIOError):
-            local, address = beside.accept()
+            local, address = kernel_listener.accept()
             accepted = StayedSocket(local.family, local.type, local.proto, local.detach())
             accepted._reason = Reason.LOCAL
             count(Reason.LOCAL)
@@ -185,12 +189,12 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
     def fileno(self) -> int:
         """The number it was made with, also when offloaded; it then mirrors the readiness: do not read or write it."""
         if self._ours is None:
-            self._told = True
+            self._number_known = True
             return super().fileno()
         if super().fileno() < 0:
             return self._ours.fileno()
-        if not self._told:
-            self._told = True
+        if not self._number_known:
+            self._number_known = True
             self._show_mirror()
         return super().fileno()
 
@@ -198,14 +202,14 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
         _report.closed(super().fileno())
         if self._ours is None:
             return super().detach()
-        beside, scope = self._beside, self._scope
-        if beside is not None and scope is None:
+        kernel_listener, scope = self._kernel_listener, self._scope
+        if kernel_listener is not None and scope is None:
             raise OSError(errno.EOPNOTSUPP, "a listener on both the device and the host has two sockets")
         fd = self.fileno()
         ours, self._ours = self._ours, None
-        self._beside = self._scope = None
-        if beside is not None:
-            beside.close()
+        self._kernel_listener = self._scope = None
+        if kernel_listener is not None:
+            kernel_listener.close()
         if super().fileno() >= 0:
             super().detach()
             ours.forget()
@@ -228,16 +232,16 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
         for name in DecidingSocket.__slots__:
             setattr(made, name, getattr(self, name))
         made._closed = False
-        self._ours = self._beside = self._scope = None
+        self._ours = self._kernel_listener = self._scope = None
         self._closed = True
         return made
 
     def _real_close(self, *arguments: Any) -> None:
         ours, self._ours = self._ours, None
-        beside, self._beside = self._beside, None
+        kernel_listener, self._kernel_listener = self._kernel_listener, None
         self._scope = None
-        if beside is not None:
-            beside.close()
+        if kernel_listener is not None:
+            kernel_listener.close()
         try:
             if super().fileno() >= 0:
                 drop(super().fileno())

@@ -32,9 +32,9 @@ os.register_at_fork(after_in_child=_forget_in_child)
 class epoll:  # noqa: N801 - named as the class it stands in for
     """A set of XTS sockets to wait for: level-triggered, or with EPOLLET and EPOLLONESHOT as in epoll(7).
 
-    Sockets are named by object or number; poll() tells numbers. With `batch` what is sent between two polls
+    Sockets are named by object or number; poll() returns numbers. With `batch` what is sent between two polls
     leaves at the second, with one doorbell for all (or at `flush()`): faster, for event loops that always
-    come back soon. With `turn` the descriptor tells nothing between a poll(0) that has found something and
+    come back soon. With `turn` the descriptor is not updated between a poll(0) that has found something and
     `flush()`, which has to follow before the program sleeps on it: spares two system calls for each.
     """
 
@@ -74,7 +74,7 @@ class epoll:  # noqa: N801 - named as the class it stands in for
             lib.xts_epoll_ctx_destroy(self._ctx)
 
     def fileno(self) -> int:
-        """A kernel descriptor that is readable when poll(0) would tell something."""
+        """A kernel descriptor that is readable when poll(0) would return something."""
         return check(lib.xts_epoll_fd(self._open()))
 
     def register(self, sock: SocketBase | int, eventmask: int = _DEFAULT_EVENTS) -> None:

@@ -39,7 +39,7 @@ class InstalledPushing:
 
     if TYPE_CHECKING:
         _ours: offloaded_socket | None
-        _beside: _standard.socket | None
+        _kernel_listener: _standard.socket | None
         _scope: Scope | None
         _reason: Reason | None
         _pushes: list[Callable[[offloaded_socket], None]]
@@ -60,7 +60,7 @@ class InstalledPushing:
         if self._ours is None and self._scope is None:
             raise self._kernels()
         if self._ours is not None:
-            if self._beside is not None and self._scope is None:
+            if self._kernel_listener is not None and self._scope is None:
                 raise OSError(
                     errno.EOPNOTSUPP, "it serves this host's loopback through the kernel: push before listen()"
                 )

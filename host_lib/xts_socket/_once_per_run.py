@@ -21,7 +21,7 @@ _written: bytearray | mmap.mmap | None = None
 
 def make() -> int:
     """A page for the programs that this process starts with XTS_ROOT_PID set to its id; its descriptor, open as long
-    as they run, or -1: each process then tells for itself."""
+    as they run, or -1: each process then writes its own."""
     fd = -1
     try:
         fd = os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)

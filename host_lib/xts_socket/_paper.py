@@ -170,7 +170,7 @@ def xts_epoll(ectx: Any, maxevents: int = 64) -> list[tuple[int, int]]:
 
 
 def xts_fileno(s: int) -> int:
-    """A kernel descriptor that mirrors the socket's readiness; belongs to the socket. Beside the paper."""
+    """A kernel descriptor that mirrors the socket's readiness; belongs to the socket. Not in the paper."""
     return check(lib.xts_py_fileno(s))
 
 

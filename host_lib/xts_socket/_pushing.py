@@ -1,6 +1,6 @@
 """What a socket does with pushed protocols (the paper, "ULP Offloads"): pushing, handshakes, PDUs, errors, peek mode.
 
-Little is here, so that `import xts_socket` stays cheap: the work of pushing and telling is in _ulp.py, the protocols
+Little is here, so that `import xts_socket` stays cheap: the work is in _ulp.py, the protocols
 are in layers.py, control data is in control.py; each is imported when it is first needed.
 """
 
@@ -33,11 +33,11 @@ _CHARS = ffi.typeof("char[]")
 
 Direction = Literal["both", "receive", "send"]
 
-#: recv_pdu() reads into one of these, with its control data beside; longer PDUs come in several.
+#: recv_pdu() reads into one of these, and a second one for its control data; longer PDUs come in several.
 _ROOM_BYTES = 262144
 _rooms: list[tuple[Any, Any]] = []
 
-#: The errno a fault of a protocol ends a connection with (FAULTS in xts_messages/ulps.py), but for those with which a
+#: The errno a fault of a protocol ends a connection with (FAULTS in xts_messages/ulps.py), except those with which a
 #: socket without any may fail as well.
 _ONLY_OF_ULPS = (errno.EBADMSG, errno.EKEYREJECTED)
 #: And what is none: not worth asking the proxy for a reason.
@@ -72,7 +72,7 @@ class PushingSocket(SocketBase):
         """push() of these and connect(), in one message to the proxy: it waits for nothing that connect() does not.
 
         What the proxy refuses is an error of the connection: a UlpError with its reason, for a non-blocking socket when
-        other errors of connecting are told. After a failure of any kind close the socket: it is good for nothing else.
+        other errors of connecting are reported. After any failure the socket can only be closed.
         """
         if not layers:
             self.connect(address)
@@ -118,7 +118,7 @@ class PushingSocket(SocketBase):
         self._peeking = False
         self._finish_handshake()
 
-    # --- what they tell -------------------------------------------------------------------------------------
+    # --- information -------------------------------------------------------------------------------------
 
     def ulp_error(self) -> UlpError | None:
         """Why a protocol ended the connection, or the last push was refused; None: neither has happened. It is not
@@ -128,10 +128,10 @@ class PushingSocket(SocketBase):
         return _ulp.last_error(self._number)
 
     def ulp_info(self) -> list[LayerInfo]:
-        """What is pushed, from TCP upwards, and what the proxy tells of each. Blocks for some round trips."""
+        """What is pushed, from TCP upwards, and what the proxy reports of each. Blocks for some round trips."""
         from . import _ulp
 
-        return _ulp.told(self)
+        return _ulp.layer_infos(self)
 
     @property
     def tls(self) -> TlsConnection | None:
@@ -173,18 +173,18 @@ class PushingSocket(SocketBase):
         (which should be this one: recv() would get the rest only).
         """
         while True:
-            data, flags, beside = self._recv_part()
+            data, flags, control = self._recv_part()
             if flags & MSG_EOR and self._partial is None:
-                return _pdu(data, beside)
+                return _pdu(data, control)
             if self._partial is None:
                 if not data:
                     return None
-                self._partial = [beside]
+                self._partial = [control]
             self._partial.append(data)
             if flags & MSG_EOR:
-                beside, *parts = self._partial
+                control, *parts = self._partial
                 self._partial = None
-                return _pdu(b"".join(parts), beside)
+                return _pdu(b"".join(parts), control)
             if not data:
                 self._partial = None
                 raise OSError(errno.EBADMSG, "the stream ended inside a PDU")
@@ -200,10 +200,10 @@ class PushingSocket(SocketBase):
             got = _recv_pdu(self._number, buffer, _ROOM_BYTES, pdu, self._timeout_ms)
             if got < 0:
                 got = self._finish(got, _recv_pdu, self._number, buffer, _ROOM_BYTES, pdu)
-            beside = None
+            control = None
             if pdu.control_bytes:
-                beside = (pdu.level, pdu.type, bytes(_unpack(pdu.control, pdu.control_bytes)))
-            return _unpack(buffer, got), pdu.flags, beside
+                control = (pdu.level, pdu.type, bytes(_unpack(pdu.control, pdu.control_bytes)))
+            return _unpack(buffer, got), pdu.flags, control
         finally:
             _rooms.append(room)
 
@@ -232,13 +232,13 @@ class PushingSocket(SocketBase):
             return self._send_part(view, len(view), control)
 
     def _send_part(self, view: Any, size: int, control: Control | None) -> int:
-        level, kind, beside = (0, 0, b"") if control is None else control.ancillary()
-        call = (self._number, view, size, level, kind, beside, len(beside), 0)
+        level, kind, ancillary = (0, 0, b"") if control is None else control.ancillary()
+        call = (self._number, view, size, level, kind, ancillary, len(ancillary), 0)
         sent = _send_pdu(*call, self._timeout_ms)
         return sent if sent >= 0 else self._finish(sent, _send_pdu, *call)
 
 
-def _pdu(data: bytes, beside: tuple[int, int, bytes] | None) -> Pdu:
+def _pdu(data: bytes, control: tuple[int, int, bytes] | None) -> Pdu:
     from .control import Pdu, decoded
 
-    return Pdu(data, None if beside is None else decoded(*beside))
+    return Pdu(data, None if control is None else decoded(*control))

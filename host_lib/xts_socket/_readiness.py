@@ -4,7 +4,7 @@ Theory of operation
 
 A socket is in the set only once somebody has waited for it, and is armed (EPOLLONESHOT) for exactly what is
 awaited: nothing wakes the event loop for a socket that nobody waits for. The event loop watches one kernel
-descriptor, the set's, and calls `collect()` when it is readable; that tells each wait its outcome through a
+descriptor, the set's, and calls `collect()` when it is readable; that gives each wait its outcome through a
 callback. A wait ends in one of three ways: the event comes, `cancel()` takes it back, or `forget()` (the
 socket is about to be closed) ends it as closed.
 
@@ -76,7 +76,7 @@ class Readiness:
         """Ends the waits whose events have come. Does not block."""
         for number, events in self._epoll.poll(0):
             self._ended(number, events)
-        self._epoll.flush()  # the turn is over: the descriptor tells again what is ready
+        self._epoll.flush()  # the turn is over: the descriptor shows again what is ready
 
     def _ended(self, number: int, events: int) -> None:
         waits = self._waits.get(number)

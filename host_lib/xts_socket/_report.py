@@ -1,4 +1,4 @@
-"""What this process tells `xts status --processes` about its sockets after install(): the page that the interposer
+"""What `xts status --processes` shows of this process's sockets after install(): the page that the interposer
 makes (preload/report.h), written from Python. A socket without a descriptor of the kernel's (an accepted one) is
 counted only.
 """
@@ -18,7 +18,7 @@ from ._native import ffi, lib
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 UNDECIDED, STAYED, OFFLOADED = 1, 2, 3  # enum descriptor_kind
 
-#: Path of the attach socket that configure() was told; None: by the environment.
+#: Path of the attach socket that configure() was given; None: by the environment.
 _endpoint: str | None = None
 _page: Any = None  # struct xts_report_page, over the memory of a memfd
 _memory: mmap.mmap | None = None
@@ -26,7 +26,7 @@ _counts: Any = ffi.new("uint64_t[]", int(lib.XTS_REASON_COUNT))  # of sockets, b
 
 
 def start(rules: str, strict: bool) -> None:
-    """Makes the page, or tells the rules anew. Without a descriptor for it there is none: sockets matter more."""
+    """Makes the page, or updates its rules. Without a descriptor for it there is none: sockets matter more."""
     global _page, _memory  # noqa: PLW0603 - one of the process
     if _page is None:
         size = ffi.sizeof("struct xts_report_page")

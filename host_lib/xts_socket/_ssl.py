@@ -155,7 +155,7 @@ class SSLSocket(ssl.SSLSocket):
 
     def _answer(self) -> None:
         """Sends what reading has brought about, a reply to a key update say. Never waits for a writer: the peer may be
-        waiting for us to read; that writer takes it along."""
+        waiting for us to read; that writer sends it, too."""
         if self._outgoing.pending and self._write_lock.acquire(blocking=False):
             try:
                 with suppress(OSError):

@@ -38,18 +38,18 @@ class TlsConnection:
     Stands in for an `ssl.SSLObject` where a library asks one for its properties.
     """
 
-    __slots__ = ("_known", "_sock", "_tell", "layer")
+    __slots__ = ("_known", "_read_item", "_sock", "layer")
 
-    def __init__(self, sock: Any, layer: Tls, tell: Callable[[Item], Any]) -> None:
+    def __init__(self, sock: Any, layer: Tls, read_item: Callable[[Item], Any]) -> None:
         self._sock = sock
-        self._tell = tell
+        self._read_item = read_item
         self._known: dict[str, Any] = {}
         #: the parameters it was pushed with
         self.layer = layer
 
     def _ask(self, name: str) -> Any:
         if name not in self._known:
-            value = self._tell(_ITEMS[name])
+            value = self._read_item(_ITEMS[name])
             if value is None:
                 return None
             self._known[name] = value

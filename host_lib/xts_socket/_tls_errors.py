@@ -7,7 +7,7 @@ import ssl
 
 from ._errors import UlpError
 
-_UNSPECIFIED = 1  # X509_V_ERR_UNSPECIFIED: the proxy tells the reason in words
+_UNSPECIFIED = 1  # X509_V_ERR_UNSPECIFIED: the proxy has the reason as text
 
 
 class TlsError(UlpError, ssl.SSLError):

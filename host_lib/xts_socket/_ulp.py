@@ -1,4 +1,4 @@
-"""Pushing protocols, and what the proxy has to tell of them: `ulps()`, errors, information. For `socket`, see
+"""Pushing protocols, and what the proxy reports of them: `ulps()`, errors, information. For `socket`, see
 _pushing.py.
 
 A push is an ioctl (xts.h, SIOC_PUSH_ULP) with `struct ulp_info`: which protocol, and its parameters as attributes.
@@ -27,7 +27,7 @@ _HEAD = Struct("=HH")  # of struct ulp_info: ulp_id, ulp_bytes
 _TEXT_BYTES = 512
 _FAULT_NAMES = {number: name.lower() for name, (number, _, _) in FAULTS.items()}
 _PUSH = "push"
-_ALONG_BYTES = 16  # of each push in a CONNECT, beside its parameters (a struct ulp_info's head is shorter)
+_CONNECT_PUSH_BYTES = 16  # of each push in a CONNECT, without its parameters (a struct ulp_info's head is shorter)
 _NOT_BEGUN = (errno.EISCONN, errno.EALREADY, errno.EBADF)
 _INTEGERS = (Type.U8, Type.U16, Type.U32, Type.U64)
 
@@ -45,12 +45,12 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class LayerInfo:
-    """A protocol on a socket. `told`: the items of its table (ULPS.md) that the proxy tells, by name."""
+    """A protocol on a socket. `info`: the items of its table (ULPS.md) that the proxy reports, by name."""
 
     layer: Layer
     receive: bool
     send: bool
-    told: dict[str, int | str | bytes]
+    info: dict[str, int | str | bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def connect(sock: PushingSocket, address: Any, layers: Iterable[Layer]) -> int:
     """Connects with these pushed; the errno as of connect_ex()."""
     pushes = _requests(layers, "both")
     if (
-        sum(_ALONG_BYTES + len(info) for _, _, info in pushes) > lib.XTS_CONNECT_PUSH_BYTES
+        sum(_CONNECT_PUSH_BYTES + len(info) for _, _, info in pushes) > lib.XTS_CONNECT_PUSH_BYTES
     ):  # too long to travel together
         push(sock, (pushed.layer for pushed, _, _ in pushes), "both")
         return sock.connect_ex(address)
@@ -199,8 +199,8 @@ def failure(number: int, code: int, connecting: bool) -> OSError:
 # --- information ----------------------------------------------------------------------------------------------------
 
 
-def tell(number: int, send: bool, layer: int, item: Item) -> int | str | bytes | None:
-    """An item of a layer, counted from TCP in its direction; None: it has nothing to tell of it."""
+def read_item(number: int, send: bool, layer: int, item: Item) -> int | str | bytes | None:
+    """An item of a layer, counted from TCP in its direction; None: it has no such information."""
     room = 256
     while True:
         value = ffi.new("char[]", room)
@@ -216,8 +216,8 @@ def tell(number: int, send: bool, layer: int, item: Item) -> int | str | bytes |
     return raw.decode("utf-8", "replace") if item.type is Type.STRING else raw
 
 
-def _tell(sock: PushingSocket, send: bool, layer: int, item: Item) -> int | str | bytes | None:
-    return tell(sock.number, send, layer, item)
+def _read_item(sock: PushingSocket, send: bool, layer: int, item: Item) -> int | str | bytes | None:
+    return read_item(sock.number, send, layer, item)
 
 
 def _places(sock: PushingSocket) -> list[tuple[Pushed, bool, int]]:
@@ -231,8 +231,8 @@ def _places(sock: PushingSocket) -> list[tuple[Pushed, bool, int]]:
     return found
 
 
-def told(sock: PushingSocket) -> list[LayerInfo]:
-    """Of each protocol what it tells."""
+def layer_infos(sock: PushingSocket) -> list[LayerInfo]:
+    """The protocols of the socket, with the information of each."""
     return [
         LayerInfo(
             pushed.layer,
@@ -241,7 +241,7 @@ def told(sock: PushingSocket) -> list[LayerInfo]:
             {
                 item.name.lower(): value
                 for item in pushed.layer.ulp().items
-                if (value := tell(sock.number, send, place, item)) is not None
+                if (value := read_item(sock.number, send, place, item)) is not None
             },
         )
         for pushed, send, place in _places(sock)
@@ -252,5 +252,5 @@ def tls_of(sock: PushingSocket) -> TlsConnection | None:
     """The uppermost TLS of the socket."""
     for pushed, send, place in reversed(_places(sock)):
         if isinstance(pushed.layer, Tls):
-            return TlsConnection(sock, pushed.layer, partial(_tell, sock, send, place))
+            return TlsConnection(sock, pushed.layer, partial(_read_item, sock, send, place))
     return None

@@ -1,4 +1,4 @@
-"""PDUs, and what their layer tells of each beside its data: a class for the control data of each protocol.
+"""PDUs, and what their layer reports of each in addition to its data: a class for the control data of each protocol.
 
 The layouts are those of the table (xts_messages/ulps.py, "control"; ULPS.md), in network byte order. They travel as
 ancillary data: level SOL_XTS, type the protocol's number; of `TlsKeys` as the kernel has it, level SOL_TLS.
@@ -155,7 +155,7 @@ CONTROLS: dict[str, type[Control]] = {
 
 @dataclass(frozen=True, slots=True)
 class Pdu:
-    """One PDU, whole. `control`: what its layer tells of it; None: nothing."""
+    """One PDU, whole. `control`: what its layer reports of it; None: nothing."""
 
     data: bytes
     control: Control | None = None

@@ -101,7 +101,7 @@ ADVICE = {
         "The agent or the proxy answers, and has no queue for one process more. All queues of the interface are in "
         "use, or the user has as many as one user may (`per_uid_max` of the agent). Or the proxy serves as many "
         "processes as `limits.clients` allows, or it is stopping. `xts status --processes`, `xts doctor`, the "
-        "endpoint's log and Python's error (EUSERS) tell which of these it is.",
+        "endpoint's log and Python's error (EUSERS) say which of these it is.",
         "Raise that limit, give the interface more queues, or end programs. `xts status` shows who has a queue. The "
         "next socket tries again.",
     ),
@@ -114,11 +114,11 @@ _INTRODUCTION = (
     "ELSEWHERE and LOST are about sockets that a process does not have at all, though it has their descriptors. They "
     "come over `fork` and `exec`. They are counted when the program first uses such a socket, or when the program "
     "starts that `exec` runs. The first line of `xts status --processes` counts them apart (Gone).",
-    "Nobody asks for NO_ENDPOINT, PROXY_DOWN, LIMIT, REFUSED and NO_QUEUE. Each of them is told on standard error in "
-    "one line, once among all processes that one `xts run` or `xts dev` has started. With `xts run -q` or "
-    "`XTS_QUIET=1` it is not told, and also not when descriptor 2 is no longer the one that the program began with. "
-    "With `xts run -v` each program tells when it ends how many sockets were offloaded and how many not, with all "
-    "reasons.",
+    "Nobody asks for NO_ENDPOINT, PROXY_DOWN, LIMIT, REFUSED and NO_QUEUE. Each of them is reported on standard error "
+    "in one line, once among all processes that one `xts run` or `xts dev` has started. With `xts run -q` or "
+    "`XTS_QUIET=1` it is not reported, and also not when descriptor 2 is no longer the one that the program began "
+    "with. With `xts run -v` each program writes when it ends how many sockets were offloaded and how many not, with "
+    "all reasons.",
     "With `xts run --strict` the call fails that would leave the socket to the kernel. RULE, PROTOCOL, FAMILY, LOCAL "
     "and INHERITED are meant, and do not fail. A line on standard error names the descriptor, the "
     "address, the error and the reason, once for each reason. Over `fork` and `exec` calls fail in any case.",
@@ -155,7 +155,7 @@ _REFUSALS = (
     "An offloaded socket stays offloaded when the proxy refuses a call on it. The call fails with an errno, and these "
     "are the sentences about it. `xts_last_error()` and Python's `error.reason` give them. What the TCP of the device "
     "refuses has its errno alone. The numbers are those of the protocol, and do not change. Under "
-    "`xts run` and `xts dev` a refused `bind`, `connect` or `listen` is also told on standard error, once for each "
+    "`xts run` and `xts dev` a refused `bind`, `connect` or `listen` is also reported on standard error, once for each "
     "sentence."
 )
 

@@ -84,7 +84,7 @@ def _tuple(where: str, value: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamParser(Layer):
-    """Delineates PDUs whose header tells their length (the paper, "strparser"). Receive side only; makes PDUs.
+    """Delineates PDUs whose header has their length (the paper, "strparser"). Receive side only; makes PDUs.
 
     The length of a PDU, header included, is `((field & mask) >> shift) * unit + adjustment`.
     """
@@ -293,9 +293,9 @@ class Http2(Layer):
 class Grpc(Layer):
     """gRPC messages of all streams, above `Http2` only, before the first HEADERS (gRPC over HTTP/2). Messages are put
     together from DATA frames and cut into them as the peer's windows allow, and WINDOW_UPDATE is dealt with, in the
-    proxy; all other frames are PDUs of their own, told apart by `GrpcMessage.kind`. What is sent is one queue: a
+    proxy; all other frames are PDUs of their own; `GrpcMessage.kind` says which. What is sent is one queue: a
     message whose window is closed holds up all behind it, of other streams too, until the peer opens it (`ulp_info()`
-    tells the stream, as "blocked"). Makes PDUs. Only where the proxy's configuration names it (`optional` in [ulp])."""
+    has the stream, as "blocked"). Makes PDUs. Only where the proxy's configuration names it (`optional` in [ulp])."""
 
     PROTOCOL: ClassVar[str] = "GRPC"
     #: streams open at once, at most 65536; default 1024. SETTINGS_MAX_CONCURRENT_STREAMS should not promise more

@@ -67,7 +67,7 @@ def noticed_by(result: Result) -> list[str]:
 
 
 def show_account(console: Console, result: Result) -> None:
-    """What the attacker was charged, as the proxy's status tells it."""
+    """What the attacker was charged, as the proxy's status shows it."""
     if not result.account:
         return
     made = Table(title=f"{result.attack} over {result.queue}: accounts in the proxy", title_justify="left")

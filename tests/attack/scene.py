@@ -66,7 +66,7 @@ class Scene:
     start: Start
 
     def status(self) -> dict[str, Any]:
-        """What `xts-proxy status --json` tells."""
+        """What `xts-proxy status --json` prints."""
         return control.ask(self.control, control.Question("status", connections=False))
 
     def worker_waited_ns(self) -> int:

@@ -27,7 +27,7 @@ def test_the_bystander_is_served(attack: Attack, queue: str) -> None:
     if queue not in attack.queues:
         pytest.skip(f"{attack.name} is not for {queue}")
     if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("an attack needs a core beside the proxy's")
+        pytest.skip("an attack needs a second core, next to the proxy's")
     result = run(attack, queue, Settings(rounds=1, seconds=0.3, scale=0.02, control=False))
     assert result.bystanders == (["own", "other"] if os.geteuid() == 0 else ["own"])
     assert all(result.resets(who) == 0 for who in result.bystanders)

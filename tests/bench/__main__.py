@@ -1,4 +1,4 @@
-"""Measures XTS beside direct kernel TCP and HAProxy: throughput, rate, latency and the CPU of host and device."""
+"""Measures XTS against direct kernel TCP and HAProxy: throughput, rate, latency and the CPU of host and device."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class LoopbackBed(Bed):
 def _alone() -> Iterator[None]:
     """Two benches at a time would measure each other and share names: waits for the other's end. The lock is a name
     without a file, so a crash leaves none."""
-    told = False
+    reported = False
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as lock:
         while True:
             try:
@@ -103,9 +103,9 @@ def _alone() -> Iterator[None]:
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise
-                if not told:
+                if not reported:
                     print("another bench is running on this machine: waiting for its end", file=sys.stderr)
-                told = True
+                reported = True
                 time.sleep(0.1)
         yield
 

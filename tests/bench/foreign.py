@@ -15,7 +15,7 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class Foreign:
-    """Since the last look. `pids`: our processes beside this one and its finished children."""
+    """Since the last look. `pids`: our processes other than this one and its finished children."""
 
     def __init__(self, pids: Iterable[int]) -> None:
         self.pids = tuple(pids)

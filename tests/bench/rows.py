@@ -1,4 +1,4 @@
-"""The rows that README and the page of figures show: what is measured, and beside what.
+"""The rows that README and the page of figures show: what is measured, and against what.
 
 Each is a ratio within one repetition: to HAProxy, which one would run instead for the same topology, and to kernel TCP
 without anything between ("direct"), with OpenSSL in the application where the workload is TLS.
@@ -36,8 +36,8 @@ class Row:
 
     def paths_needed(self) -> set[str]:
         """Keys of all that must be measured for this row."""
-        beside = {key for key in (self.haproxy, self.direct) if key}
-        return {*self.paths, *beside, *([PEER_ALONE] if self.own else [])}
+        compared = {key for key in (self.haproxy, self.direct) if key}
+        return {*self.paths, *compared, *([PEER_ALONE] if self.own else [])}
 
     def ratio(self, data: Figures, path: str, baseline: str | None) -> Spread | None:
         """The path's metric over the baseline's; None when this run has not both."""

@@ -3,7 +3,7 @@
 The server runs on core 0, under the interposer where the path is XTS; the load generator on core 1 with proxy and
 HAProxy. Clients reach an offloaded server at the device's address, where its listener is; one of the kernel at the
 host's own, or through HAProxy at the device's. Each run starts a fresh server, warms it up, and measures the busy time
-of whole cores while the load generator works; requests and latencies are as the load generator tells them.
+of whole cores while the load generator works; requests and latencies are as the load generator reports them.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _sockperf_load(target: Target, seconds: float, _: float) -> Result:
     took, received = _found(r"\[Total Run\] RunTime=([\d.]+) sec;.* ReceivedMessages=(\d+)", out)
     result: Result = {"operations": float(received), "seconds": float(took)}
     for name, percentile in (("p50_us", "50.000"), ("p99_us", "99.000")):
-        # sockperf tells half a round trip; the other workloads tell whole ones.
+        # sockperf reports half a round trip; the other workloads report whole ones.
         result[name] = 2 * float(_found(rf"percentile {percentile}\s*=\s*([\d.]+)", out)[0])
     return result
 

@@ -26,7 +26,7 @@ def _minutes(seconds: float) -> str:
 
 
 class Steps:
-    """A context manager; what has gone through is told while it is open."""
+    """A context manager; what has gone through is logged while it is open."""
 
     def __init__(self, console: Console, now_s: Callable[[], float] = time.monotonic) -> None:
         columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
@@ -52,12 +52,12 @@ class Steps:
         """Each item of the plan, with its name before it is done. `ends_s`: when it ends at the latest, however far."""
         task = self._bars.add_task("", total=len(plan))
         begin = self._now_s()
-        told = begin - LINE_EVERY_S
+        reported = begin - LINE_EVERY_S
         for done, item in enumerate(plan):
             now = self._now_s()
             self._bars.update(task, description=name(item))
-            if self._in_log and now - told >= LINE_EVERY_S:
-                told = now
+            if self._in_log and now - reported >= LINE_EVERY_S:
+                reported = now
                 left_s = (now - begin) / done * (len(plan) - done) if done else 0.0
                 if ends_s is not None:
                     left_s = min(left_s, max(0.0, ends_s - now))

@@ -31,7 +31,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A target beside what was measured; `measured` is None when the run did not include it."""
+    """A target and what was measured; `measured` is None when the run did not include it."""
 
     label: str
     subject: str

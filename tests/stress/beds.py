@@ -25,7 +25,7 @@ _DEVICE_ADDRESS, _PEER_ADDRESS = "198.18.0.1", "198.18.0.2"
 _START_S = 20.0
 #: A race ends the program that has it, with a status that the run sees.
 _HALT = {"TSAN_OPTIONS": "halt_on_error=1"}
-#: An address of the loopback for this process, so that runs beside each other do not meet.
+#: An address of the loopback for this process, so that concurrent runs do not meet.
 LOOPBACK = f"127.{os.getpid() >> 16 & 63 | 64}.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
 
 
@@ -108,7 +108,7 @@ class CheckedBed(LoopbackBed):
     """The proxy's worker alone, with checks at every step: nobody to ask for figures, and sanitizers' memory."""
 
     def spawn(self, role: str, command: list[str], extra: Mapping[str, str], **streams: Any) -> subprocess.Popen[str]:
-        # Explicit: a zero-argument super() does not know the class that dataclass() makes anew for its slots.
+        # Explicit: a zero-argument super() does not know the class that dataclass() makes again for its slots.
         return LoopbackBed.spawn(self, role, command, {**extra, **_HALT}, **streams)
 
     def host_status(self) -> list[dict[str, Any]]:

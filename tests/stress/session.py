@@ -17,9 +17,9 @@ PEER_PORT = 7002
 _LOOK_S = 0.25
 _DUMPED = 40
 _QUIET_EVERY_S = 2.0
-#: At the end, beyond what one connection may stand still: its own end is to tell that first.
+#: At the end, beyond what one connection may stand still: its own end is to report that first.
 _DRAIN_MORE_S = 30.0
-#: What processes may grow beside what windows and spill buffers account for.
+#: What processes may grow beyond what windows and spill buffers account for.
 _SLACK_BYTES = 24 << 20
 #: To which a busy connection's window grows by default, in both directions.
 _WINDOW_BYTES_MAX = 4 << 20
@@ -53,7 +53,7 @@ class Result:
 
 
 def run(settings: Settings, say: Say = lambda text: None) -> Result:
-    """Runs to the end, or to the first thing that is wrong; both are told in the result. OSError and RuntimeError: the
+    """Runs to the end, or to the first thing that is wrong; both are in the result. OSError and RuntimeError: the
     run could not be made at all."""
     result = Result(settings)
     begin = time.monotonic()
@@ -166,7 +166,7 @@ def _quiet_point(bed: beds.Bed, ends: list[End]) -> int:
 
 def _drain(settings: Settings, ends: list[End], say: Say) -> None:
     """No new connections; those there are must all come to their end, however long that takes while bytes move. One
-    that is stuck while others move is told by its own end."""
+    that is stuck while others move is reported by its own end."""
     patience_s = settings.stall_s + _DRAIN_MORE_S
     moved, deadline = -1, time.monotonic() + patience_s
     for end in ends:

@@ -76,7 +76,7 @@ class Settings:
         ]
 
     def host_environment(self) -> dict[str, str]:
-        """What the library is told by environment variables."""
+        """The library's settings by environment variables."""
         out: dict[str, str] = {}
         if self.window_bytes:
             out |= {
@@ -95,8 +95,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "queue": "afxdp and shm need root (a lab); shm-loopback does not; shm-checked neither, with the law and other "
         "invariants checked at every step, ASan and UBSan; shm-races likewise, with the thread sanitizer; kernel is "
         "plain TCP, a test of the test",
-        "seed": "of all scripts: the same seed and options do the same again, but for timing",
-        "duration_s": "how long connections are opened anew; then those left may finish",
+        "seed": "of all scripts: the same seed and options do the same again, except for timing",
+        "duration_s": "how long new connections are opened; then those left may finish",
         "connections": "that the host keeps open at a time",
         "accepted": "that the host accepts at a time",
         "threads": "of the host's program, each with its connections and epoll set",

@@ -30,8 +30,8 @@ def test_memory_comes_back(queue: str) -> None:
             made.round(at_once=2)
             limit = after[0].own + GROWTH_BYTES if after else start.own + KEPT_BYTES
             after.append(made.sample(start.descriptors, limit))
-            told = "\n".join(map(str, [start, *after]))
-            assert after[-1].descriptors <= start.descriptors, told
-            assert after[-1].own <= limit, told
+            figures = "\n".join(map(str, [start, *after]))
+            assert after[-1].descriptors <= start.descriptors, figures
+            assert after[-1].own <= limit, figures
             # Pages of a queue are there from the beginning, or go with the process that had it.
-            assert after[-1].queues <= start.queues, told
+            assert after[-1].queues <= start.queues, figures

@@ -18,7 +18,7 @@ from ..layers import Tls
 
 
 def _socket(info: tuple[Any, ...]) -> Any:
-    """A socket for an address as getaddrinfo() tells it."""
+    """A socket for an address as getaddrinfo() returns it."""
     family, kind, proto, _, _ = info
     sock = socket(family, kind, proto)
     sock.setblocking(False)

@@ -1,7 +1,7 @@
 """requests, and urllib3 below it: `session.mount("https://", XtsAdapter())`; `session()` is one with that done.
 
-urllib3 is told what connections to make (PoolManager.pool_classes_by_scheme, ConnectionCls), and their contexts what
-sockets (SSLContext.sslsocket_class).
+urllib3 is given the classes of connections (PoolManager.pool_classes_by_scheme, ConnectionCls), and their contexts the
+class of sockets (SSLContext.sslsocket_class).
 """
 
 from __future__ import annotations

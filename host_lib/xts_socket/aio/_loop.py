@@ -1,4 +1,4 @@
-"""Event loops whose TCP is offloaded: for programs and frameworks that call asyncio and cannot be told of us.
+"""Event loops whose TCP is offloaded: for programs and frameworks that call asyncio and know nothing of XTS.
 
 `EventLoop` is asyncio's loop, `UvloopEventLoop` uvloop's: `asyncio.run(main(), loop_factory=EventLoop)`.
 `offloading(loop)` is a view of a loop of any kind, for whoever takes a loop as an argument. In all of them TCP

@@ -126,7 +126,7 @@ class Poller:
             lib.xts_epoll_ctx_destroy(self.ctx)
 
     def add(self, number: int, handler: Handler) -> None:
-        """Tells `handler` all events of a socket from now on, beginning with how it is now."""
+        """Calls `handler` for all events of a socket from now on, first for its present state."""
         add = lib.xts_py_epoll_ctl_beside if self.selector is not None else lib.xts_py_epoll_ctl
         check(add(self.ctx, _CTL_ADD, number, _EVERYTHING))
         self.handlers[number] = handler
@@ -157,7 +157,7 @@ class Poller:
         self._events += events
         loop = self._loop()
         if loop is not None and loop.get_debug():
-            loop.call_soon(self._handle)  # which tells slow callbacks
+            loop.call_soon(self._handle)  # which shows slow callbacks
             return
         try:
             self._handle()
@@ -205,10 +205,10 @@ class Waits:
             await future
         finally:
             self._waiting.remove(waiter)
-            if not self._waiting and self._poller.handlers.get(self._number) == self.tell:
+            if not self._waiting and self._poller.handlers.get(self._number) == self.notify:
                 self._poller.remove(self._number)
 
-    def tell(self, events: int) -> None:
+    def notify(self, events: int) -> None:
         for mask, future in self._waiting:
             if events & mask and not future.done():
                 future.set_result(None)
@@ -220,7 +220,7 @@ async def wait_for(loop: asyncio.AbstractEventLoop, number: int, events: int) ->
     handler = poller.handlers.get(number)
     if handler is None:
         waits = Waits(poller, number)
-        poller.add(number, waits.tell)
+        poller.add(number, waits.notify)
     else:
         waits = getattr(handler, "__self__", None)  # type: ignore[assignment]
         if not isinstance(waits, Waits):

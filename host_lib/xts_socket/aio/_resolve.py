@@ -6,7 +6,7 @@ import asyncio
 from socket import AF_INET, AF_INET6, AF_UNSPEC, IPPROTO_TCP, SOCK_STREAM, inet_pton
 from typing import Any
 
-#: As getaddrinfo() tells them: family, type, protocol, canonical name, address.
+#: As getaddrinfo() returns them: family, type, protocol, canonical name, address.
 Info = tuple[int, int, int, str, Any]
 
 

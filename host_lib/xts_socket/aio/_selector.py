@@ -24,7 +24,7 @@ _KERNEL = lib.XTS_PY_KERNEL
 
 
 class Selector(EpollSelector):
-    """The standard library's, and the XTS sockets of a loop beside."""
+    """The standard library's, with the XTS sockets of a loop in addition."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -102,7 +102,7 @@ async def sock_push(sock: socket, *layers: Layer, loop: asyncio.AbstractEventLoo
 
 
 async def push_when_sent(sock: socket, layers: Sequence[Layer]) -> None:
-    """Pushes onto a non-blocking socket. What was sent before has to have left first; nothing tells when it has."""
+    """Pushes onto a non-blocking socket. What was sent before has to have left first; no event says when it has."""
     while True:
         try:
             sock.push(*layers)
@@ -126,8 +126,8 @@ async def sock_send_pdu(
         sent = 0
         while True:
             poller.sent = True
-            beside = None if sent else control
-            sent += await _done(loop, sock, EPOLLOUT, partial(sock.send_pdu_part, view[sent:], beside))
+            first_control = None if sent else control
+            sent += await _done(loop, sock, EPOLLOUT, partial(sock.send_pdu_part, view[sent:], first_control))
             if sent == len(view):
                 return
 

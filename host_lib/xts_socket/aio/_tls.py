@@ -113,7 +113,7 @@ async def start_tls(
         ssl_handshake_timeout=ssl_handshake_timeout,  # type: ignore[arg-type]
         ssl_shutdown_timeout=ssl_shutdown_timeout,
     )
-    # Until the TLS protocol has been told of its transport, it must not be given data.
+    # Until the TLS protocol has its transport, it must not be given data.
     below: Any = transport
     below.pause_reading()
     below.set_protocol(inner)

@@ -43,7 +43,7 @@ _ERRNO_MIN = -4095  # below: interrupted (python_calls.h)
 
 _READING = ~EPOLLOUT
 _WRITING = ~(EPOLLIN | EPOLLRDHUP)
-#: What asyncio's transports tell of TLS.
+#: What asyncio's transports report of TLS.
 _OF_TLS: dict[str, Callable[[TlsConnection], Any]] = {
     "ssl_object": lambda tls: tls,
     "peercert": lambda tls: tls.getpeercert(),
@@ -208,7 +208,7 @@ class Transport(transports._FlowControlMixin, transports.Transport):
     # --- events ---------------------------------------------------------------------------------------------
 
     def _handle(self, events: int) -> None:
-        """An edge, told by the poller; in the context of the one who made the transport."""
+        """An edge, reported by the poller; in the context of the one who made the transport."""
         self._context.run(self._edge, events)
 
     def _edge(self, events: int) -> None:

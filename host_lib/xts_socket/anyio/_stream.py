@@ -16,7 +16,7 @@ from anyio.lowlevel import checkpoint
 from anyio.streams.tls import TLSAttribute
 
 from .._readiness import READABLE, WRITABLE
-from .._socket import socket as XtsSocket  # noqa: N812 - beside anyio's kinds of socket
+from .._socket import socket as XtsSocket  # noqa: N812 - next to anyio's kinds of socket
 from ._waits import close, until
 
 #: accept() failing so says something of one connection, which is gone, and nothing of the listener.

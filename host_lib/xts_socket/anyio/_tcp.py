@@ -124,7 +124,7 @@ async def create_tcp_listener(
         return MultiListener([SocketListener(sock)])
     host = None if local_host is None else str(local_host)
     found = await anyio.getaddrinfo(host, local_port, family=family, type=SOCK_STREAM, flags=AI_PASSIVE)
-    addresses = list(dict.fromkeys((each[0], each[4]) for each in found))  # glibc may tell one twice
+    addresses = list(dict.fromkeys((each[0], each[4]) for each in found))  # glibc may return one twice
     for last in (*[False] * (_PORT_TRIES - 1), True):
         try:
             return MultiListener(

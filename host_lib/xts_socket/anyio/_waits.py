@@ -10,7 +10,7 @@ import anyio
 from anyio.lowlevel import RunVar, cancel_shielded_checkpoint, checkpoint_if_cancelled
 
 from .._readiness import Readiness, Tasks
-from .._socket import socket as XtsSocket  # noqa: N812 - beside anyio's kinds of socket
+from .._socket import socket as XtsSocket  # noqa: N812 - next to anyio's kinds of socket
 
 _readiness: RunVar[Readiness] = RunVar("xts_socket.anyio readiness")
 

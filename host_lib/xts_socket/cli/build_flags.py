@@ -1,4 +1,4 @@
-"""`xts build-flags`: what a C compiler is told to build a program with libxts, with absolute paths.
+"""`xts build-flags`: the options of a C compiler for a program with libxts, with absolute paths.
 
 `pkg-config --cflags --libs xts` prints the same where PKG_CONFIG_PATH is an absolute path. A relative one leads to a
 RUNPATH that is relative too, and the program finds libxts.so from one folder only.

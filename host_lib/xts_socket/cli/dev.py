@@ -118,7 +118,7 @@ def _tables(file: str | None) -> str:
 
 
 def _environment(arguments: argparse.Namespace) -> dict[str, str]:
-    """The command's but for where the proxy is. Raises RulesError, RefusedError."""
+    """The command's environment, without the proxy's address. Raises RulesError, RefusedError."""
     environment = environment_for(arguments)
     if arguments.no_preload:
         environment.pop("LD_PRELOAD")
@@ -177,11 +177,11 @@ def _await(path: str, command: list[str], environment: dict[str, str], proxy: De
         except OSError as failure:
             print(f"xts dev: {path}: {failure.strerror}", file=sys.stderr)
             return 126
-        told = False
+        reported = False
         while process.poll() is None:
-            if not told and (how := proxy.ended()):
+            if not reported and (how := proxy.ended()):
                 print(f"xts dev: the proxy has ended ({how}); the command goes on without it", file=sys.stderr)
-                told = True
+                reported = True
             received = signal.sigwaitinfo(watched)
             if received.si_signo != signal.SIGCHLD and received.si_pid not in (0, process.pid):
                 process.send_signal(received.si_signo)  # of the terminal's (0) it has its own

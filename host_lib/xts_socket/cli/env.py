@@ -110,7 +110,7 @@ def _print(chosen: list[Variable], complaints: list[str], details: bool) -> None
             for variable in chosen
         ]
         print_table(("Variable", "Set to", "Default", "Allowed", "Read by"), rows)
-        print("`xts env NAME` tells what one means.")
+        print("`xts env NAME` says what one means.")
     for complaint in complaints:
         print(complaint)
 

@@ -2,7 +2,7 @@
 
 The loader of the C library is what preloads libxts-preload.so. So a program without it (statically linked), one for
 which the loader ignores LD_PRELOAD (set-uid, file capabilities), one of another architecture or C library, and one
-that makes its system calls itself (Go) keep the kernel's sockets. Each is told apart here, from the ELF headers.
+that makes its system calls itself (Go) keep the kernel's sockets. The ELF headers show which it is.
 """
 
 from __future__ import annotations

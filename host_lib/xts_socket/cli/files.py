@@ -1,4 +1,4 @@
-"""`xts files`: where the files are that the package brings along: dissector, units, configuration, examples."""
+"""`xts files`: where the files are that come with the package: dissector, units, configuration, examples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ examples:
   python $(xts files urllib_get.py) http://127.0.0.1:8000/
 """
 
-#: What lies in a folder; also the order in which they are told.
+#: What lies in a folder; also the order in which they are listed.
 _FOLDERS = {
     "config": "configuration, with every key and its default",
     "systemd": "units and a user for systemd",
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def files() -> Iterator[Path]:
-    """All of them: beside the native module, where the build has put them."""
+    """All of them: next to the native module, where the build has put them."""
     top = Path(_native.__file__ or "").with_name("files")
     for folder in _FOLDERS:
         yield from sorted(path for path in top.joinpath(folder).glob("*") if path.is_file())

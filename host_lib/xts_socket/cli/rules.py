@@ -40,9 +40,9 @@ def add(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    check = _action(actions, "check", "tell whether a file is right", "example:\n  xts rules check xts.conf", _check)
+    check = _action(actions, "check", "check whether a file is right", "example:\n  xts rules check xts.conf", _check)
     check.add_argument("file", metavar="FILE")
-    explain = _action(actions, "explain", "tell which line decides about a socket, and why", _EXPLAIN, _explain)
+    explain = _action(actions, "explain", "show which line decides about a socket, and why", _EXPLAIN, _explain)
     explain.add_argument("file", metavar="FILE", nargs="?", help="default: the rules without a file")
     explain.add_argument("--app", required=True, metavar="NAME", help="the program's short name")
     explain.add_argument("--id", help="the program's id (XTS_APPLICATION_ID; default: none)")

@@ -80,12 +80,12 @@ def add(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_rules(parser, "none")
-    parser.add_argument("-q", "--quiet", action="store_true", help="the library tells nothing on standard error")
+    parser.add_argument("-q", "--quiet", action="store_true", help="the library writes nothing on standard error")
     parser.add_argument(
         "-v",
         "--verbose",
         action="store_true",
-        help="each program tells at its end what was offloaded, what not and why, bytes and CPU time",
+        help="each program writes at its end what was offloaded, what not and why, bytes and CPU time",
     )
     parser.add_argument("--profile", metavar="NAME", choices=sorted(PROFILES), help="settings by a name")
     parser.add_argument("--list-profiles", action="store_true", help="print the profiles and what they set")
@@ -109,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
         print("xts run: name a program to run; see xts run --help", file=sys.stderr)
         return 2
     try:
-        environment = environment_for(arguments) | _telling(arguments)
+        environment = environment_for(arguments) | _notices(arguments)
         path = program_for(command[0], environment.get("XTS_STRICT") == "1")
     except RulesError as error:
         rules_verb.print_error(error)
@@ -121,13 +121,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def preload_library() -> Path:
-    """Where libxts-preload.so belongs: beside libxts.so."""
+    """Where libxts-preload.so belongs: next to libxts.so."""
     return Path(_native.__file__ or "").with_name("libxts-preload.so")
 
 
-def _telling(arguments: argparse.Namespace) -> dict[str, str]:
-    """What the program is to tell on standard error. This process becomes it, and the first of those that share what
-    they have told."""
+def _notices(arguments: argparse.Namespace) -> dict[str, str]:
+    """What the program is to write on standard error. This process becomes it, and the first of those that share a
+    record of the notices already written."""
     return {
         "XTS_ROOT_PID": str(os.getpid()),
         **({"XTS_QUIET": "1"} if arguments.quiet else {}),

@@ -219,7 +219,7 @@ class SocketType(trio.socket.SocketType):
             try:
                 self._sock.push(*layers)
                 break
-            except BlockingIOError:  # what was sent before has to have left first; nothing tells when it has
+            except BlockingIOError:  # what was sent before has to have left first; no event says when it has
                 await trio.sleep(_UNSENT_S)
         try:
             await self.do_handshake()

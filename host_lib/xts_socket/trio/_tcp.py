@@ -43,7 +43,7 @@ async def open_tcp_stream(
     one has not answered for `happy_eyeballs_delay` seconds.
 
     `local_address` is one of the device's. tls: TLS is done in the proxy, with these parameters, or (True) those of a
-    client that checks the server's certificate for `host`; `stream.socket.tls` tells of it. Raises OSError, with all
+    client that checks the server's certificate for `host`; `stream.socket.tls` describes it. Raises OSError, with all
     attempts' errors as its cause.
     """
     if not isinstance(host, str | bytes):

@@ -17,7 +17,7 @@ _BATCH = 200
 
 
 def _close(script: Script) -> None:
-    """Connects, sends more than the peer takes, and closes with LINGER, so that the proxy has to tell the end."""
+    """Connects, sends more than the peer takes, and closes with LINGER, so that the proxy has to report the end."""
     with hostile_host(script) as host:
         payload = b"x" * 16384
         for number in range(script.size(CLOSES)):

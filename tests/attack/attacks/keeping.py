@@ -63,7 +63,7 @@ OF_THE_DEVICE = (
 
 
 def _device_itself(script: Script) -> None:
-    """Connects to the device's own services: none may succeed, nor be told whether somebody listens."""
+    """Connects to the device's own services: none may succeed, nor learn whether somebody listens."""
     with hostile_host(script) as host:
         while not script.stopped:
             for address in OF_THE_DEVICE:

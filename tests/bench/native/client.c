@@ -1,6 +1,6 @@
 /*
  * The application under measurement: one workload on kernel sockets or on libxts, one line of JSON on standard output.
- * It pins itself to the core it is told, before the library makes threads of its own.
+ * It pins itself to the core given, before the library makes threads of its own.
  */
 #include <errno.h>
 #include <getopt.h>

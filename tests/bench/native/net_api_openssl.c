@@ -1,6 +1,7 @@
 /*
  * Kernel sockets with OpenSSL in the application's own process: what XTS with TLS in the proxy is compared with. The
- * peer's certificate is verified against $BENCH_CA for the name in measure.h, as the proxy does it; no session is resumed.
+ * peer's certificate is verified against $BENCH_CA for the name in measure.h, as the proxy does it; no session is
+ * resumed.
  *
  * A set watches a connection for both directions until its handshake is done; set_wait() works on handshakes itself and
  * reports only what concerns the workload.
@@ -119,7 +120,7 @@ static int tls_close(int s)
 	return close(s);
 }
 
-/* --- sets ------------------------------------------------------------------------------------------------------------ */
+/* --- sets --------------------------------------------------------------------------------------------------------- */
 
 static void *tls_set_create(void)
 {
@@ -134,7 +135,7 @@ static void *tls_set_create(void)
 	return NULL;
 }
 
-/* The workload's data is 32 bits; ours carries the descriptor beside it. */
+/* The workload's data is 32 bits; ours carries the descriptor in addition. */
 static int kernel_ctl(int set, int op, int s, uint32_t events, uint32_t data)
 {
 	struct epoll_event event = { .events = events, .data.u64 = (uint64_t)s << 32 | data };

@@ -34,7 +34,7 @@ int connect_to(const struct options *o, int type_flags)
 	return s;
 }
 
-/* Phases of a run: warm-up, then the measured window. Tells when the window has ended. */
+/* Phases of a run: warm-up, then the measured window, and its end. */
 struct window {
 	struct sample from, to;
 	uint64_t begin_ns, end_ns;
@@ -189,7 +189,7 @@ void bulk_check(const struct options *o)
 	printf("{\"sent_bytes\": %" PRIu64 ", \"received_bytes\": %" PRIu64 ", \"checked\": \"every byte\"}\n", sent, received);
 }
 
-/* NVMe/TCP PDUs for the window, as fast as they come; their data is what pdus.c makes, which a byte of each tells. */
+/* NVMe/TCP PDUs for the window, as fast as they come; their data is what pdus.c makes, of which a byte of each is checked. */
 static void nvme_receive(const struct options *o, bool digests)
 {
 	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(o->port) };

@@ -5,12 +5,13 @@
  * Theory of operation
  *
  * What a connection does is decided by (seed, who opened it, slot, generation) alone: a script of sizes, pauses, buffer
- * sizes and ways of ending, which both ends derive for themselves. The opener says who it is in a header of 16 bytes; from
- * then on both ends know what each must see, so that a lost, repeated or foreign byte, an early end or an uncalled-for
- * reset is an error that names connection and position. A seed reproduces the script of a run, not its timing.
+ * sizes and ways of ending, which both ends derive for themselves. The opener says who it is in a header of 16 bytes;
+ * from then on both ends know what each must see, so that a lost, repeated or foreign byte, an early end or an
+ * uncalled-for reset is an error that names connection and position. A seed reproduces the script of a run, not its
+ * timing.
  *
  * Stream bytes are a pattern keyed by connection and direction: the word at 8 p is mix(key + p), so a wrong byte can be
- * searched for elsewhere in the stream, which tells a shift from corruption.
+ * searched for elsewhere in the stream, which distinguishes a shift from corruption.
  */
 #ifndef STRESS_H
 #define STRESS_H
@@ -65,7 +66,7 @@ uint64_t stream_check(uint64_t key, uint64_t position, const uint8_t *data, size
 /* Looks for data (16 bytes or more) near position in the stream; NEVER when it is not from there. */
 uint64_t stream_find(uint64_t key, uint64_t position, const uint8_t *data, size_t bytes);
 
-/* --- connections ---------------------------------------------------------------------------------------------------- */
+/* --- connections -------------------------------------------------------------------------------------------------- */
 
 enum conn_state { CONN_CONNECTING, CONN_HEADER, CONN_RUNNING, CONN_FINISHED };
 

@@ -73,9 +73,9 @@ def check_tls(sock: xts_socket.socket) -> None:
     tls, encryption = sock.tls, entry.tls
     assert tls is not None and encryption is not None
     (layer,) = sock.ulp_info()
-    told = layer.told
-    assert (encryption.version, encryption.cipher) == (tls.version(), told["cipher"])
-    assert (encryption.send, encryption.receive) == (BY[int(told["crypto_send"])], BY[int(told["crypto_receive"])])
+    info = layer.info
+    assert (encryption.version, encryption.cipher) == (tls.version(), info["cipher"])
+    assert (encryption.send, encryption.receive) == (BY[int(info["crypto_send"])], BY[int(info["crypto_receive"])])
 
 
 def test_tls_pushed_before_connecting(xts_authority: Authority) -> None:

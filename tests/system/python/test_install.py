@@ -460,8 +460,8 @@ def test_accepting_from_both(installed: None) -> None:
         beside.listen()
         beside.setblocking(False)
         there, here = listener.getsockname(), beside.getsockname()
-        listener._beside = beside.dup()  # type: ignore[attr-defined]
-        listener._beside.setblocking(False)  # type: ignore[attr-defined]
+        listener._kernel_listener = beside.dup()  # type: ignore[attr-defined]
+        listener._kernel_listener.setblocking(False)  # type: ignore[attr-defined]
         with pytest.raises(BlockingIOError):
             listener.settimeout(0)
             listener.accept()

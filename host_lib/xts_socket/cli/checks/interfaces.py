@@ -1,4 +1,4 @@
-"""Interfaces: what XDP each driver has, as the kernel tells through the netlink family "netdev" (from Linux
+"""Interfaces: what XDP each driver has, as the kernel reports by the netlink family "netdev" (from Linux
 6.3)."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def checks() -> Iterator[Check]:
         yield Check("interfaces", "warn", f"not looked at: {failure}", "pip install pyroute2")
         return
     except Exception as failure:  # netlink: the kernel is too old, or a sandbox is in the way
-        yield Check("interfaces", "warn", f"the kernel does not tell XDP features: {failure}", "Linux 6.3")
+        yield Check("interfaces", "warn", f"the kernel does not report XDP features: {failure}", "Linux 6.3")
         return
     if not links:
         yield Check("interfaces", "warn", "none but loopback in this namespace", "for AF_XDP: one with native XDP")

@@ -23,7 +23,7 @@ def checks() -> Iterator[Check]:
     try:
         offers = ulps()
     except OSError as failure:
-        if failure.errno != errno.ENETDOWN:  # which is told elsewhere
+        if failure.errno != errno.ENETDOWN:  # which another check reports
             yield Check("protocols", "warn", failure.strerror or str(failure), "look at the log of xts-proxy")
         return
     if not offers:
