@@ -27,7 +27,7 @@ from .markdown import Block
 
 #: Languages of blocks that a reader would type or run; anything else is only shown.
 RUNNABLE = {"sh", "python", "c"}
-#: Languages that a block may have beside those. `text` is output, or a sketch.
+#: Languages that a block may have in addition. `text` is output, or a sketch.
 SHOWN = {"text", "toml", "ini", "rules", "lua", "http"}
 MARKERS = {"root", "long", "afxdp"}
 _VERBS = ("run", "file", "not run")

@@ -2,7 +2,7 @@
 
 First a job with real programs: a Python program on a host without a network gets a file from nginx over TLS, serves it
 to curl, and curl as it is gets it too; each time the SHA-256 is checked. Then what the same traffic costs the host's
-core, beside what one has today: kernel TCP with OpenSSL in the application, and HAProxy on the device.
+core, compared with what one has today: kernel TCP with OpenSSL in the application, and HAProxy on the device.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ examples:
 
 @contextmanager
 def everything_on(core: int) -> Iterator[None]:
-    """This process and what it starts, the proxy with it, but for jobs, which say themselves where they run."""
+    """This process and what it starts, the proxy included, except jobs, which say themselves where they run."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:

@@ -105,13 +105,13 @@ def verdict(found: Found, rows: Sequence[Row]) -> str:
     parts[0] = parts[0].replace(gaining[0].short, f"{gaining[0].short} costs the host", 1)
     parts[0] += " of the CPU that kernel TCP takes"
     sentence = _list(parts)
-    if beside := [_percent(ratios) for row in gaining if (ratios := _ratios(found, [row], "haproxy"))]:
-        sentence += f"; beside what HAProxy leaves it to do {_list(beside)}"
+    if others := [_percent(ratios) for row in gaining if (ratios := _ratios(found, [row], "haproxy"))]:
+        sentence += f"; of what HAProxy leaves it to do {_list(others)}"
     return f"{sentence[0].upper()}{sentence[1:]}."
 
 
 def throughput(found: Found, rows: Sequence[Row]) -> str:
-    """What went through, beside the others, in a sentence."""
+    """What went through, compared with the others, in a sentence."""
     rates: dict[str, list[float]] = {}
     for row in rows:
         figures = _of_row(found, row)

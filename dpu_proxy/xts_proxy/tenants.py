@@ -27,13 +27,13 @@ POOLS = {
 }
 UNLIMITED = (1 << 64) - 1
 #: Descriptors of the proxy that are nobody's: its own sockets, workers, files.
-DESCRIPTORS_BESIDE = 256
+OWN_DESCRIPTORS = 256
 
 
 def machine_of(config: Config, descriptors: int) -> Machine:
     """What there is for tenants, when a process may have so many descriptors."""
     memory_mib = config.proxy.memory_mib or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 21
-    return Machine(max(1, descriptors - DESCRIPTORS_BESIDE), memory_mib)
+    return Machine(max(1, descriptors - OWN_DESCRIPTORS), memory_mib)
 
 
 def this_machine(config: Config) -> Machine:

@@ -105,8 +105,8 @@ int xts_py_epoll_ctl(void *ectx, int op, int s, uint32_t events);
 ssize_t xts_py_epoll_wait(void *ectx, int32_t *pairs, int maxevents, int64_t timeout_ms);
 int xts_py_epoll_now(void *ectx, int32_t *pairs, int maxevents);
 #define XTS_PY_KERNEL ...
-int xts_py_epoll_ctl_beside(void *ectx, int op, int s, uint32_t events);
-ssize_t xts_py_epoll_wait_beside(void *ectx, int kernel_set, int32_t *pairs, int64_t timeout_ns);
+int xts_py_epoll_ctl_mixed(void *ectx, int op, int s, uint32_t events);
+ssize_t xts_py_epoll_wait_mixed(void *ectx, int kernel_set, int32_t *pairs, int64_t timeout_ns);
 
 struct xts_options {
     size_t size;

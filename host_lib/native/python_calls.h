@@ -7,7 +7,8 @@
  *   of its own, between the return of a call and the look at errno.)
  * - Calls that may wait take timeout_ms: -1 for a blocking socket (the library waits by itself), 0 for a non-blocking
  *   one, else the socket is non-blocking and the wait happens here. A wait that has run out is -EAGAIN.
- * - A call interrupted by a signal returns XTS_PY_INTERRUPTED - the time left, so that Python can run its signal handlers
+ * - A call interrupted by a signal returns XTS_PY_INTERRUPTED - the time left, so that Python can run its signal
+ * handlers
  *   and call again with that (PEP 475). -4095 to -1 stay free for -errno.
  */
 #ifndef XTS_PYTHON_CALLS_H
@@ -157,14 +158,14 @@ static inline ssize_t xts_py_poll(int s, int events, int64_t timeout_ms)
 	return (ssize_t)xts_py_wait_for(&wait, s, events);
 }
 
-/* --- pushed protocols ------------------------------------------------------------------------------------------------ */
+/* --- pushed protocols --------------------------------------------------------------------------------------------- */
 
 static inline ssize_t xts_py_ulp_handshake(int s, int64_t timeout_ms)
 {
 	XTS_PY_WAITING(ssize_t, s, POLLOUT, timeout_ms, xts_ulp_handshake(s));
 }
 
-/* SIOC_PUSH_ULP and its like. EAGAIN: what was sent before has not left yet; nothing tells when it has (push_ulp.c). */
+/* SIOC_PUSH_ULP and its like. EAGAIN: what was sent before has not left yet; no event says when it has (push_ulp.c). */
 static inline ssize_t xts_py_push(int s, unsigned long request, void *info, int64_t timeout_ms)
 {
 	struct xts_py_wait wait = { timeout_ms, timeout_ms > 0 ? xts_py_now_ns() + timeout_ms * 1000000 : 0 };
@@ -182,7 +183,7 @@ static inline ssize_t xts_py_push(int s, unsigned long request, void *info, int6
 	return 0;
 }
 
-/* What came beside the data of a PDU, in one struct, which is shorter to look at than a msghdr. */
+/* What came with the data of a PDU, in one struct, which is quicker to read than a msghdr. */
 #define XTS_PY_CONTROL_MAX 16
 struct xts_py_pdu {
 	int flags; /* MSG_EOR, MSG_TRUNC */
@@ -246,7 +247,7 @@ static inline ssize_t xts_py_send_pdu(int s, const void *data, size_t bytes, int
 	return xts_py_sendmsg(s, &message, flags, timeout_ms);
 }
 
-/* --- calls that do not wait, or whose wait is not ours to bound ------------------------------------------------------ */
+/* --- calls that do not wait, or whose wait is not ours to bound --------------------------------------------------- */
 
 static inline int xts_py_result(int result)
 {
@@ -430,7 +431,7 @@ static inline int xts_py_get_info(struct xts_info *info)
 	return xts_py_result(xts_get_info(info));
 }
 
-/* --- polling many sockets: events as pairs (socket number, events), which convert faster than structs ---------------- */
+/* --- polling many sockets: events as pairs (socket number, events), which convert faster than structs ------------- */
 
 static inline int xts_py_epoll_ctl(void *ectx, int op, int s, uint32_t events)
 {
@@ -468,21 +469,21 @@ static inline ssize_t xts_py_epoll_wait(void *ectx, int32_t *pairs, int maxevent
 }
 
 /*
- * XTS sockets and the kernel's epoll set kernel_set together, for the selector of an event loop; timeout_ns -1: for ever. The
- * sockets' events come first, the descriptors' behind them: returns how many of the first plus XTS_PY_KERNEL times how many of
- * the second. 0 when the time is over, or after a signal. Sockets have to be in the context with ~number as their data
- * (xts_py_epoll_ctl_beside), for descriptors are what select.epoll has as its data.
+ * XTS sockets and the kernel's epoll set kernel_set together, for the selector of an event loop; timeout_ns -1: for
+ * ever. The sockets' events come first, the descriptors' behind them: returns how many of the first plus XTS_PY_KERNEL
+ * times how many of the second. 0 when the time is over, or after a signal. Sockets have to be in the context with
+ * ~number as their data (xts_py_epoll_ctl_mixed), for descriptors are what select.epoll has as its data.
  */
 #define XTS_PY_KERNEL 65536
 
-static inline int xts_py_epoll_ctl_beside(void *ectx, int op, int s, uint32_t events)
+static inline int xts_py_epoll_ctl_mixed(void *ectx, int op, int s, uint32_t events)
 {
 	struct epoll_event event = { .events = events, .data.fd = ~s };
 
 	return xts_py_result(xts_epoll_ctl(ectx, op, s, &event));
 }
 
-static inline ssize_t xts_py_epoll_wait_beside(void *ectx, int kernel_set, int32_t *pairs, int64_t timeout_ns)
+static inline ssize_t xts_py_epoll_wait_mixed(void *ectx, int kernel_set, int32_t *pairs, int64_t timeout_ns)
 {
 	struct epoll_event events[XTS_PY_EVENTS_MAX];
 	uint64_t deadline_ns = timeout_ns < 0 ? XTS_FOREVER : timeout_ns ? xts_now_ns() + (uint64_t)timeout_ns : 0;

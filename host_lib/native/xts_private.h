@@ -1,7 +1,7 @@
 /*
- * What libxts offers the interposer (libxts-preload) and the Python package beside xts.h: waiting for offloaded sockets
- * and kernel descriptors at once, keeping sockets over fork() and exec(), and the rules. Exported under the version
- * XTS_PRIVATE, for users of the very same build.
+ * What libxts offers the interposer (libxts-preload) and the Python package in addition to xts.h: waiting for offloaded
+ * sockets and kernel descriptors at once, keeping sockets over fork() and exec(), and the rules. Exported under the
+ * version XTS_PRIVATE, for users of the very same build.
  */
 #ifndef XTS_PRIVATE_H
 #define XTS_PRIVATE_H
@@ -61,7 +61,8 @@ int xts_epoll_wait_mixed(void *ectx, int kernel_set, const _Atomic uint32_t *mem
 			 uint64_t deadline_ns, const sigset_t *mask);
 /* Has the context an event now? */
 bool xts_epoll_is_ready(void *ectx);
-/* xts_epoll_ctl() of a registration that is told from others of the same socket in this context by key. */
+/* xts_epoll_ctl() of a registration with a key, which distinguishes it from others of the same socket in this
+ * context. */
 int xts_epoll_ctl_keyed(void *ectx, int op, int number, uint32_t key, struct epoll_event *event);
 /* What a registration asks for (of one-shot ones that have been reported: nothing any more): 0, or -1 with ENOENT. */
 int xts_epoll_registered(void *ectx, int number, uint32_t key, struct epoll_event *event);
@@ -70,8 +71,8 @@ int xts_epoll_registered(void *ectx, int number, uint32_t key, struct epoll_even
 int xts_epoll_nest(void *ectx, int op, void *inner, uint32_t key, struct epoll_event *event);
 
 /*
- * Descriptors of libxts's own, from now on: own() is told of each new one, and may move it and return its new number;
- * disown() before it is closed. Before the first socket.
+ * Descriptors of libxts's own, from now on: own() is called for each new one, and may move it and return its new
+ * number; disown() before it is closed. Before the first socket.
  */
 void xts_on_descriptors(int (*own)(int fd), void (*disown)(int fd));
 
@@ -93,15 +94,16 @@ void xts_lose(uint32_t share_ppm, uint32_t next);
 /* --- options: option.c -------------------------------------------------------------------------------------------- */
 
 /*
- * TCP_NODELAY of a connection, without waiting for the proxy's answer: it can only be that the connection is over,
- * which other calls tell. EAGAIN: not without waiting, as when the socket is not connected: xts_setsockopt() does.
+ * TCP_NODELAY of a connection, without waiting for the proxy's answer: the only failure would be that the connection is
+ * over, which other calls report. EAGAIN: not without waiting, as when the socket is not connected: xts_setsockopt()
+ * does.
  */
 int xts_set_nodelay(int s);
 
 /* --- connecting: connect.c ---------------------------------------------------------------------------------------- */
 
-/* 1: the next connect() begins an attempt. 0: it does not, for there was one whose outcome nobody has asked for, or a
- * connection, be it over, or it listens. -1 with EBADF. */
+/* 1: the next connect() begins an attempt. 0: it does not: there was an attempt whose result has not been fetched, or a
+ * connection, perhaps ended, or it listens. -1 with EBADF. */
 int xts_is_unconnected(int s);
 
 /* --- over fork and exec: inherit.c -------------------------------------------------------------------------------- */
@@ -145,11 +147,11 @@ unsigned xts_last_refusal(void);
 int xts_state(int number);
 
 /*
- * tell() is told of each socket that is not this process's after fork or exec, when the application first uses it
- * (whose call fails): its number, and XTS_REASON_ELSEWHERE or XTS_REASON_LOST. It is called with the library's lock,
- * and must not wait or call the library. Before the first socket.
+ * notify() is called for each socket that this process does not have after fork or exec, when the application first
+ * uses it (whose call fails): its number, and XTS_REASON_ELSEWHERE or XTS_REASON_LOST. It is called with the library's
+ * lock, and must not wait or call the library. Before the first socket.
  */
-void xts_on_gone(void (*tell)(int number, unsigned reason));
+void xts_on_gone(void (*notify)(int number, unsigned reason));
 
 /*
  * How many sockets of this process had each reason so far (enum xts_reason; [0]: were offloaded), for the figures that

@@ -110,5 +110,5 @@ int decide_listen(int fd, struct descriptor d, int backlog)
 		return listen_offloaded(fd, d, backlog);
 	if (!decide_bound_to(fd, &local))
 		return listen_unbound(fd, d, backlog);
-	return decide_stay(fd, XTS_REASON_RULE) < 0 ? -1 : real()->listen(fd, backlog); /* as bind() was told */
+	return decide_stay(fd, XTS_REASON_RULE) < 0 ? -1 : real()->listen(fd, backlog); /* as for bind() */
 }

@@ -80,7 +80,7 @@ static int context_control(struct epoll_set *set, int op, int fd, uint32_t numbe
 
 /* The kernel half of a listener's registration, and its note. The context's half is done: this one may fail quietly only
  * where the kernel's socket is not there any more. */
-static void control_beside(struct epoll_set *set, int epfd, int op, int fd, struct descriptor d, struct epoll_event *event)
+static void control_also_local(struct epoll_set *set, int epfd, int op, int fd, struct descriptor d, struct epoll_event *event)
 {
 	struct registration *note = set_registration(set, fd), fresh = {.fd = fd, .kind = REGISTERED_BOTH};
 
@@ -110,7 +110,7 @@ static int control_offloaded(struct epoll_set *set, int epfd, int op, int fd, st
 		r = context_control(set, op, fd, d.number, event);
 		error = errno;
 		if (r == 0 && (d.flags & DESCRIPTOR_ALSO_LOCAL || op == EPOLL_CTL_DEL))
-			control_beside(set, epfd, op, fd, d, event);
+			control_also_local(set, epfd, op, fd, d, event);
 		errno = error;
 	}
 	sets_unlock();

@@ -116,7 +116,7 @@ void preload_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* It stays with the kernel, for this reason: 0. In a strict process, where the reason is none that it may stay for: -1
  * and errno for the program's call, and nothing has changed. */
 int decide_stay(int fd, enum xts_reason reason);
-/* A TCP socket the table has never heard of (from before exec, or a Unix socket) is STAYED from now on. What it is
+/* A TCP socket that is not in the table (from before exec, or over a Unix socket) is STAYED from now on. What it is
  * now. */
 struct descriptor decide_unknown(int fd);
 /* bind(2), connect(2) and listen(2) of a socket that may be offloaded: as the calls. decide_connect() is called inside,

@@ -324,7 +324,7 @@ EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions,
 
 /* --- exit --------------------------------------------------------------------------------------------------------- */
 
-/* Not in a child on its parent's memory (clone): that would be the parent's farewell. */
+/* Not in a child on its parent's memory (clone): that would end the parent's connections. */
 EXPORT __attribute__((noreturn)) void _exit(int status)
 {
 	if (getpid() == preload.pid && !xts_inside.locked) {
@@ -361,7 +361,7 @@ static int silence_standard_descriptors(void)
 	return r < 0 ? -1 : 0;
 }
 
-/* Not the C library's, whose parent leaves without a farewell: the child's connections would end with it. */
+/* Not the C library's, whose parent ends without closing in order: the child's connections would end with it. */
 EXPORT int daemon(int keep_directory, int keep_descriptors)
 {
 	pid_t child = real()->fork();

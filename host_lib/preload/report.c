@@ -1,5 +1,5 @@
-/* The page by which others see what this process's sockets are: see report.h. Made with the first TCP socket, so that programs
- * without one cost nothing; a forked child makes its own. */
+/* The page by which others see what this process's sockets are: see report.h. Made with the first TCP socket, so that
+ * programs without one cost nothing; a forked child makes its own. */
 #include "report.h"
 
 #include <arpa/inet.h>
@@ -100,7 +100,7 @@ static void make(void)
 	int fd = real()->memfd_create(XTS_REPORT_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	if (fd < 0)
-		return; /* no descriptor left: the program's sockets matter more */
+		return; /* no descriptor left: the program needs them more */
 	made = MAP_FAILED;
 	if (ftruncate(fd, sizeof *made) == 0)
 		made = mmap(NULL, sizeof *made, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -223,7 +223,7 @@ void report_counters(void)
 	xts_publish_counts(sockets, XTS_REASON_COUNT);
 }
 
-/* The page is the parent's: the child's begins anew, its counters too, with what the parent's says of sockets they share. */
+/* The page is the parent's. The child gets a new one, with counters at 0 and the entries of the sockets they share. */
 static void in_child(void)
 {
 	struct xts_report_page *p = page;

@@ -1,7 +1,7 @@
 /*
- * What a process under the interposer tells about itself: a sealed memfd named "xts-preload", found by `xts status` in
- * /proc/PID/fd without asking the process. Read without locks while it is written: readers check every field, and take
- * a torn entry for what it is, a glance.
+ * What a process under the interposer publishes about itself: a sealed memfd named "xts-preload", found by `xts status`
+ * in /proc/PID/fd without asking the process. Read without locks while it is written: readers check every field, and
+ * may see an entry that is half written.
  */
 #ifndef XTS_PRELOAD_REPORT_H
 #define XTS_PRELOAD_REPORT_H
@@ -37,11 +37,12 @@ struct xts_report_page {
 	uint64_t unseen;       /* system calls past the interposer that were refused */
 	uint64_t stayed[XTS_REPORT_REASONS]; /* sockets ever, by reason */
 	char endpoint[112];    /* path of the agent's or proxy's socket */
-	char attach_error[256]; /* why the process could not be attached, when that last kept a socket with the kernel */
+	/* why the process could not be attached, when that last kept a socket with the kernel */
+	char attach_error[256];
 	struct xts_report_entry entry[XTS_REPORT_ENTRIES];
 };
 
-/* --- the process's own page: report.c ---------------------------------------------------------------------------------- */
+/* --- the process's own page: report.c ----------------------------------------------------------------------------- */
 
 struct sockaddr;
 

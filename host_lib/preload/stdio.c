@@ -3,8 +3,8 @@
  * here. For an offloaded socket it is made of functions of ours (fopencookie) instead; such a stream does not know its
  * descriptor, so fileno() has a list. An undecided socket that becomes a stream is left to the kernel.
  *
- * stdin, stdout and stderr are there before the sockets are: where one's number becomes an offloaded socket (dup2() as inetd
- * does it, exec), the variable is given such a stream instead, and its old one when the number is a file again.
+ * stdin, stdout and stderr are there before the sockets are: where one's number becomes an offloaded socket (dup2() as
+ * inetd does it, exec), the variable is given such a stream instead, and its old one when the number is a file again.
  */
 #include "preload.h"
 
@@ -116,7 +116,7 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 }
 FILE *_IO_fdopen(int fd, const char *mode) __attribute__((alias("fdopen"))) EXPORT;
 
-/* --- the standard streams ---------------------------------------------------------------------------------------------------- */
+/* --- the standard streams ----------------------------------------------------------------------------------------- */
 
 static FILE *originals[3]; /* while replaced */
 
@@ -162,14 +162,14 @@ void stream_follow(int fd)
 	*variable = made;
 }
 
-/* exit() runs libxts's farewell before it writes out what streams still hold: ours have to come first. */
+/* exit() ends libxts before it writes out what streams still hold: our streams have to be flushed first. */
 __attribute__((destructor)) static void flush_streams(void)
 {
 	for (struct stream *stream = streams; stream; stream = stream->next)
 		fflush(stream->file);
 }
 
-/* --- the calls ----------------------------------------------------------------------------------------------------------------- */
+/* --- the calls ---------------------------------------------------------------------------------------------------- */
 
 static int descriptor_of(FILE *file)
 {
@@ -248,7 +248,7 @@ EXPORT FILE *freopen(const char *restrict path, const char *restrict mode, FILE 
 FILE *freopen64(const char *restrict path, const char *restrict mode, FILE *restrict file)
 	__attribute__((alias("freopen"))) EXPORT;
 
-/* --- dprintf ---------------------------------------------------------------------------------------------------------------- */
+/* --- dprintf ------------------------------------------------------------------------------------------------------ */
 
 EXPORT int vdprintf(int fd, const char *restrict format, va_list arguments)
 {

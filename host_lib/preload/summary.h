@@ -1,4 +1,4 @@
-/* What a process under `xts run -v` tells when it ends. */
+/* What a process under `xts run -v` writes when it ends. */
 #ifndef XTS_PRELOAD_SUMMARY_H
 #define XTS_PRELOAD_SUMMARY_H
 

@@ -1,10 +1,11 @@
 /*
- * syscall(): programs and runtimes that make system calls by number. Those that name one of our descriptors, or make one, are
- * routed to our functions of that name. io_uring would use our descriptors where we cannot see it: a program is told that
- * this kernel has none (ENOSYS), which is counted, and falls back to epoll. XTS_IO_URING=allow lets it through, for programs
- * that use it on files: offloaded sockets in a ring are refused (ENOTCONN), and look hung up to it.
+ * syscall(): programs and runtimes that make system calls by number. Those that name one of our descriptors, or make
+ * one, are routed to our functions of that name. io_uring would use our descriptors where we cannot see it: a program
+ * sees a kernel without it (ENOSYS), which is counted, and falls back to epoll. XTS_IO_URING=allow lets it through, for
+ * programs that use it on files: offloaded sockets in a ring are refused (ENOTCONN), and look hung up to it.
  *
- * System calls made by instruction (Go, static programs) do not come here: they see the kernel's socket, and are refused.
+ * System calls made by instruction (Go, static programs) do not come here: they see the kernel's socket, and are
+ * refused.
  */
 #include "preload.h"
 
@@ -43,7 +44,7 @@ static bool may_use_io_uring(void)
 	return false;
 }
 
-/* --- calls that make a descriptor, or name more than one ------------------------------------------------------------------------- */
+/* --- calls that make a descriptor, or name more than one ---------------------------------------------------------- */
 
 static bool route_making(long number, const struct arguments *c, long *r)
 {
@@ -98,7 +99,7 @@ static bool route_making(long number, const struct arguments *c, long *r)
 	}
 }
 
-/* --- sockets ------------------------------------------------------------------------------------------------------------------------- */
+/* --- sockets ------------------------------------------------------------------------------------------------------ */
 
 static bool route_socket(long number, const struct arguments *c, long *r)
 {
@@ -152,7 +153,7 @@ static bool route_socket(long number, const struct arguments *c, long *r)
 	}
 }
 
-/* --- any descriptor -------------------------------------------------------------------------------------------------------------------- */
+/* --- any descriptor ----------------------------------------------------------------------------------------------- */
 
 static bool route_descriptor(long number, const struct arguments *c, long *r)
 {
@@ -251,7 +252,7 @@ EXPORT long syscall(long number, ...)
 	return real()->syscall(number, c.a[0], c.a[1], c.a[2], c.a[3], c.a[4], c.a[5]);
 }
 
-/* --- liburing: makes its system calls by instruction, and says what it came to as -errno --------------------------------------- */
+/* --- liburing: makes its system calls by instruction, and says what it came to as -errno -------------------------- */
 
 struct io_uring;
 struct io_uring_params;

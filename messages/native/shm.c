@@ -60,7 +60,7 @@ struct shm_queue {
 	int bell;
 	bool broken;    /* the peer broke the rules, or its end is gone and everything it sent has been taken */
 	bool hung_up;   /* the peer's bell is closed */
-	bool bell_owed; /* the peer took our flag; its byte may still be on the way */
+	bool bell_pending; /* the peer took our flag; its byte may still be on the way */
 	uint32_t undrained;
 	uint32_t tx_written, tx_published, tx_sent_slots, tx_reclaimed;
 	uint32_t rx_taken, rx_written_back, rx_returned;
@@ -232,7 +232,7 @@ static int shm_arm(struct xts_queue *base)
 	atomic_thread_fence(memory_order_seq_cst);
 	if (atomic_load_explicit(&q->rx->published, memory_order_acquire) != q->rx_taken || q->broken || q->hung_up) {
 		if (!atomic_exchange_explicit(&q->rx->sleeping, 0, memory_order_relaxed))
-			q->bell_owed = true;
+			q->bell_pending = true;
 		return 1;
 	}
 	base->stats.sleeps++;
@@ -246,13 +246,13 @@ static void shm_disarm(struct xts_queue *base)
 	ssize_t got;
 
 	if (!atomic_exchange_explicit(&q->rx->sleeping, 0, memory_order_relaxed))
-		q->bell_owed = true;
-	else if (!q->bell_owed && ++q->undrained < SHM_DRAIN_EVERY)
+		q->bell_pending = true;
+	else if (!q->bell_pending && ++q->undrained < SHM_DRAIN_EVERY)
 		return;
 	q->undrained = 0;
 	got = recv(q->bell, bytes, sizeof bytes, MSG_DONTWAIT);
 	if (got > 0) {
-		q->bell_owed = false;
+		q->bell_pending = false;
 		base->stats.wakeups++;
 		if (got == sizeof bytes) /* far more rings than we asked for */
 			q->broken = true;

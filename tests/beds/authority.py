@@ -119,7 +119,7 @@ def _pem(key: Key) -> bytes:
 
 
 class Authority:
-    """Signs. With `parent` it is an intermediate one, and its certificate goes along in each chain."""
+    """Signs. With `parent` it is an intermediate one, and its certificate is in each chain."""
 
     def __init__(self, name: str = "Authority of tests", parent: Authority | None = None) -> None:
         self.name = _name(name)

@@ -101,6 +101,6 @@ class PreloadBed:
 
 @contextmanager
 def preload_bed(folder: Path, extra: str = "") -> Iterator[PreloadBed]:
-    """A proxy in `folder` (`extra`: more of its configuration) and programs under the interposer beside it."""
+    """A proxy in `folder` (`extra`: more of its configuration) and programs under the interposer that use it."""
     with running_proxy(folder, f"{_OUR_USER}{extra}") as proxy:
         yield PreloadBed(proxy, folder)

@@ -36,7 +36,7 @@ LOOPBACK = {
     "tenant": 0xFFFFFFFF,
 }
 
-#: What a tenant may use by default here, beside windows.
+#: What a tenant may use by default here, in addition to windows.
 LIMITS = {
     "connections": 1000,
     "listeners": 100,

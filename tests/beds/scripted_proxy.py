@@ -45,7 +45,7 @@ class Channel:
         return bool(self.link.state == lib.XTS_LINK_UP)
 
     def frame(self, name: str, payload: bytes = b"", **changes: Any) -> bytes:
-        """A frame that the link of the process would let pass, but for what is changed."""
+        """A frame that the link of the process would let pass, except for what is changed."""
         values: dict[str, Any] = {
             "seqno": int(self.link.sent),
             "frame_ack": int(self.link.recycled),

@@ -127,7 +127,7 @@ def _programs() -> Iterator[Row]:
         host = f"{label}: host µs per request"
         yield Row(section, host, workload, "host_us_per_op", "haproxy", "direct-r1", _PATHS)
     for connections in (1, 32):
-        label = f"asyncio echo, {connections} connection{'s'[: connections > 1]}, beside uvloop"
+        label = f"asyncio echo, {connections} connection{'s'[: connections > 1]}, against uvloop"
         workload, uvloop = f"asyncio-{connections}", ("haproxy-uvloop", "direct-r0-uvloop", _PATHS)
         yield Row(section, f"{label}: per second", workload, "rate", *uvloop)
         yield Row(section, f"{label}: host µs each", workload, "host_us_per_op", *uvloop)

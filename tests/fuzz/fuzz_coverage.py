@@ -14,8 +14,8 @@ TOP = Path(__file__).resolve().parents[2]
 def _tool(name: str) -> str:
     """Debian has it with a version, or without."""
     clang = Path(shutil.which("clang") or "clang").resolve()
-    beside = clang.with_name(name)
-    return str(beside) if beside.exists() else name
+    neighbour = clang.with_name(name)
+    return str(neighbour) if neighbour.exists() else name
 
 
 def print_coverage(target: str, binary: Path, directory: Path) -> None:

@@ -149,7 +149,7 @@ static void op_push(struct scene *s, struct input *in)
 	free(exact); /* what is needed later was copied */
 	ENSURE(r <= 0);
 	if (!r && (kind & 0x10))
-		s->within = false; /* what is read from now on begins anew */
+		s->within = false; /* what is read from now on begins again */
 	layers_before = (uint32_t)strlen(names[0]);
 	ulp_stack_describe(s->stack, true, names[1], sizeof names[1]);
 	if (r && !s->failed) {
@@ -304,7 +304,7 @@ static void op_ends(struct scene *s, bool finish)
 {
 	int r = finish ? ulp_stack_finish(s->stack) : ulp_stack_flush(s->stack);
 
-	if (r < 0 && r != -EAGAIN && !of_socket(r)) /* a farewell is still written after a fault */
+	if (r < 0 && r != -EAGAIN && !of_socket(r)) /* an alert is still written after a fault */
 		check_error(s, r);
 }
 

@@ -181,7 +181,7 @@ static int we_flush(struct scene *s, bool finish)
 	int r = finish ? WATCHED(ulp_stack_finish(s->stack)) : WATCHED(ulp_stack_flush(s->stack));
 
 	ENSURE(r <= 0);
-	if (r && r != -EAGAIN && !of_socket(r) && !s->failed) /* a farewell is still written after a fault */
+	if (r && r != -EAGAIN && !of_socket(r) && !s->failed) /* an alert is still written after a fault */
 		check_error(s, r);
 	s->finished |= finish;
 	return r;

@@ -29,8 +29,8 @@ static void put_endpoint(uint8_t *p, struct input *in)
 	xts_endpoint_put(p, &e);
 }
 
-/* Pushes that a CONNECT brings along, more or less: how many bytes they take. */
-static uint32_t put_along(uint8_t *out, struct input *in)
+/* Pushes in the payload of a CONNECT, more or less: how many bytes they take. */
+static uint32_t put_connect_pushes(uint8_t *out, struct input *in)
 {
 	uint32_t count = take(in) % 4u, bytes = 0;
 
@@ -66,7 +66,7 @@ static uint32_t put_option(uint8_t *frame, struct input *in)
 	return XTS_SETSOCKOPT_BYTES + length;
 }
 
-/* The fields of a message: numbers, but for addresses and the sizes that have to fit. Returns the frame's length. */
+/* The fields of a message: numbers, except addresses and the sizes that have to fit. Returns the frame's length. */
 static uint32_t put_body(struct scene *s, uint8_t type, uint8_t *frame, struct input *in)
 {
 	uint32_t fixed = (uint32_t)xts_type_bytes(type), payload = 0, end = fixed;
@@ -75,7 +75,7 @@ static uint32_t put_body(struct scene *s, uint8_t type, uint8_t *frame, struct i
 	case XTS_CMD_CONNECT:
 		end = fixed - 28;
 		put_endpoint(frame + end, in);
-		payload = put_along(frame + fixed, in);
+		payload = put_connect_pushes(frame + fixed, in);
 		xts_put32(frame + fixed - 4, payload);
 		break;
 	case XTS_CMD_BIND:

@@ -385,8 +385,8 @@ def test_a_queue_in_use_outlives_agents_without_losing_a_frame(running: Running,
             running.exchange(queue_id, 3000)
             crossed += 1
 
-    with running.echo() as (_, _, queue_id), ThreadPoolExecutor(1) as beside:
-        traffic = beside.submit(exchange_on_and_on, queue_id)
+    with running.echo() as (_, _, queue_id), ThreadPoolExecutor(1) as pool:
+        traffic = pool.submit(exchange_on_and_on, queue_id)
         try:
             for _ in range(3):
                 running.kill_agent()

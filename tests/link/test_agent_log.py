@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 
 @pytest.fixture
 def log(wire: Wire, folder: str) -> Iterator[Path]:  # noqa: F811
-    """That of an agent of two queues, at "endpoint.sock" beside it."""
+    """That of an agent of two queues, at "endpoint.sock" next to it."""
     path, ours = Path(folder) / "log", os.dup(2)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT)
     try:

@@ -39,7 +39,7 @@
 #define N 3
 #endif
 #define QUARTER 1 /* of the frame window: acknowledge when so many are recycled */
-#define RESERVE F /* control frames a queue has room for beside the window */
+#define RESERVE F /* control frames a queue has room for in addition to the window */
 
 #define UP 0
 #define DOWN 1

@@ -53,7 +53,7 @@ bool progress_on_queue, progress_standing_by, progress_rung;
 bool shows = !MIRRORS;         /* the context's eventfd, or the mirror, is readable: to begin with, a collection decides */
 bool idle, ready, turn;        /* of the context */
 byte came;                     /* frames for the program */
-byte interrupts = 1;           /* a signal, a timeout or a descriptor beside ends a wait */
+byte interrupts = 1;           /* a signal, a timeout or another descriptor ends a wait */
 byte clocks = 1;               /* what is offered on shared listeners has to be looked at */
 byte i, kind;                  /* scratch of atomic steps */
 bool there;

@@ -6,7 +6,7 @@
  * library would rather gather. What it gathers stays in the window, and the window is what the proxy may send. What this mirrors:
  *
  *   send_part()     receive() in dpu_proxy/native/to_host.c: a part of any length the credits allow, which
- *                   takes COST beside its bytes; with fewer than COST + 1 credits none
+ *                   takes COST in addition to its bytes; with fewer than COST + 1 credits none
  *   advert()        xts_credit_due(), xts_credit_advertise() in credit.h
  *   hand_on()       the receiver's rule: a whole PDU, or a part of one when what it holds unread reaches half of the window
  *

@@ -126,7 +126,7 @@ def test_a_lost_wake_up_is_found(tmp_path: Path, fault: str, parameters: dict[st
     ids=["long", "as-small-as-it-may-be", "short"],
 )
 def test_a_pdu_of_any_length_flows(tmp_path: Path, parameters: dict[str, Any]) -> None:
-    """While a part is handed on at half of the window, and the window leaves that much beside the limit and a cost."""
+    """While a part is handed on at half of the window, and the window is that much larger than the limit and a cost."""
     assert verify(tmp_path, PDU, "-O0", **parameters) == ""
 
 

@@ -65,7 +65,7 @@ class Keys:
 
     @property
     def overhead(self) -> int:
-        """What a record has beside its payload, without its header."""
+        """What a record has in addition to its payload, without its header."""
         return 17 if self.version == TLS13 else 24 if self.cipher.explicit else 16
 
     def _nonce(self, explicit: bytes) -> bytes:

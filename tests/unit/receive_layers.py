@@ -1,4 +1,4 @@
-"""Every layer that receives, with a stream that it can read: for tests of what all of them owe (test_ulp_every.py)."""
+"""Every layer that receives, with a stream that it can read: for tests of what all of them do (test_ulp_every.py)."""
 
 from __future__ import annotations
 

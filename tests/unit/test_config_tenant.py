@@ -80,7 +80,7 @@ def test_a_queue_belongs_to_the_first_tenant_that_has_it(interface: str, queue: 
     assert Tenants(parse(AFXDP, "f")[0]).of_queue(interface, queue).name == name
 
 
-def test_limits_of_a_tenant_are_those_of_all_but_for_its_own() -> None:
+def test_limits_of_a_tenant_are_those_of_all_except_its_own() -> None:
     config, _ = parse(SHM, "f")
     web, jobs, _ = config.tenant
     assert web.limits_in_force(config.limits) == Limits(connections=7, spill_mib=64)

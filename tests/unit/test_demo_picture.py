@@ -71,7 +71,7 @@ def test_disturbed_runs_do_not_count_where_there_are_others() -> None:
 def test_the_verdict_says_what_is_gained() -> None:
     assert verdict(GAIN, ROWS) == (
         "A TLS handshake costs the host 5 to 7 % of the CPU that kernel TCP takes, a TLS request 20 to 25 % and a "
-        "plain request 25 to 33 %; beside what HAProxy leaves it to do 25 to 35 %, 27 to 33 % and 25 to 33 %."
+        "plain request 25 to 33 %; of what HAProxy leaves it to do 25 to 35 %, 27 to 33 % and 25 to 33 %."
     )
     assert verdict(Found(), ROWS) == "" == throughput(Found(), ROWS)
     assert throughput(GAIN, ROWS).startswith("Throughput: 100 % of HAProxy's; 100 % of direct TCP's, for here")

@@ -10,7 +10,7 @@ import pytest
 from xts_docs import commands, header, links, markdown, prose, reference, roff, settings
 from xts_proxy.config import Proxy
 
-RULES = prose.Rules(60, 80, 8, {"heirs?": "say something else", "of course": "leave it out"})
+RULES = prose.Rules(60, 80, 8, {"widgets?": "say something else", "of course": "leave it out"})
 
 
 def faults_of(text: str) -> list[tuple[int, str]]:
@@ -21,7 +21,7 @@ def faults_of(text: str) -> list[tuple[int, str]]:
     ("text", "line", "fault"),
     [
         ("A short line.\n\n" + "word " * 13, 3, "columns; at most 60"),
-        ("Its heirs\nare many.", 1, "“heirs”: say something else"),
+        ("Its widgets\nare many.", 1, "“widgets”: say something else"),
         ("One two three.\nOne two three four five\nsix seven eight nine ten.", 2, "a sentence of 10 words"),
         ("| one two three four five | six |\n| one two three four five six seven eight nine | |", 2, "of 9 words"),
         ("- one two three four five six\n  seven eight nine\n- ten", 1, "of 9 words"),
@@ -35,7 +35,7 @@ def test_prose_faults(text: str, line: int, fault: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "`heirs` of code, and [text](heirs.md)",
+        "`widgets` of code, and [text](widgets.md)",
         "One two three four five. One two three four five.",
         "- one two three four five\n- one two three four five",
         "| one two three four | one two three four five |",

@@ -1,4 +1,4 @@
-"""`xts files`, and what of the checkout it has to bring along."""
+"""`xts files`, and the files of the checkout that it has to include."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules: their grammar, who decides, and a slow matcher of our own (ipaddress) beside the one in C."""
+"""The rules: their grammar, who decides, and a slow matcher of our own (ipaddress) against the one in C."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ def test_an_account_that_goes_to_another_group_has_its_part(native: Any) -> None
         native.group(group, weight)
         native.open_account(group, group)
     native.open_account(2, 0)
-    native.move(2, 1)  # beside account 1, not beside account 0
+    native.move(2, 1)  # in the group of account 1, not of account 0
     now = 0
     for _ in range(3):
         for account in range(3):

@@ -1,4 +1,4 @@
-"""The worker's timers (dpu_proxy/native/timer.c) beside an oracle: a dict of deadlines."""
+"""The worker's timers (dpu_proxy/native/timer.c) against an oracle: a dict of deadlines."""
 
 from __future__ import annotations
 

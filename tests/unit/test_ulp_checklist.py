@@ -1,5 +1,5 @@
-"""Bad input, and where it is tested: a list that fails when a test of it is gone. What all layers owe (streams cut off,
-changed, endless, byte by byte, in bounded memory; any parameters of a push) is in test_ulp_every.py."""
+"""Bad input, and where it is tested: a list that fails when a test of it is gone. What all layers have to do (streams
+cut off, changed, endless, byte by byte, in bounded memory; any parameters of a push) is in test_ulp_every.py."""
 
 from __future__ import annotations
 

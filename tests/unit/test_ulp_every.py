@@ -1,6 +1,6 @@
-"""What every layer owes that receives. It does not matter in what pieces a stream comes nor what room a reader has.
-What was changed on the way is not passed on where a digest tells. A stream that is cut off is said to be. A PDU that
-does not end is a fault before it is memory."""
+"""What every layer that receives has to do. It does not matter in what pieces a stream comes nor what room a reader
+has. What was changed on the way is not passed on where there is a digest. A stream that is cut off is said to be. A
+PDU that does not end is a fault before it is memory."""
 
 from __future__ import annotations
 

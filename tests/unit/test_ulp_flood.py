@@ -27,7 +27,7 @@ QUIET_MAX = 32
 
 
 class HostilePeer:
-    """Has shaken hands by Python's ssl, and makes records of its own from then on."""
+    """Has done the handshake by Python's ssl, and makes records of its own from then on."""
 
     def __init__(self, bed: TlsBed, folder: Path, *, server: bool) -> None:
         keylog = folder / "keylog"

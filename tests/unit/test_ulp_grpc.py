@@ -160,7 +160,7 @@ def test_messages_are_put_together(
             returned[stream] += int.from_bytes(payload, "big")
         for stream, received in talk.received.items():
             assert returned[stream] <= received
-            assert received - returned[stream] < 32767, f"stream {stream} owes half a window"
+            assert received - returned[stream] < 32767, f"half a window of stream {stream} is not returned"
 
 
 def test_reset_stream_drops_what_has_begun() -> None:

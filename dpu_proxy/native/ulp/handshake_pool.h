@@ -18,7 +18,7 @@
  *
  * Where RLIMIT_NICE (the unit's LimitNICE, or sandbox.py) allows a thread to leave SCHED_IDLE, it is there while it
  * runs a job only, and SCHED_BATCH at rest: a process ends when its last thread has run once more. With idle threads
- * beside two busy processes on the core, a killed one was there for up to 1.6 s, before its hosts learned of it; 14 ms
+ * and two busy processes on the core, a killed one was there for up to 1.6 s, before its hosts learned of it; 14 ms
  * this way.
  *
  * Fairness. Each account (a tenant) has a queue. Next is the one that has had the least time for its weight, so a

@@ -44,7 +44,7 @@
  * or bounds-checked views, each field once.
  *
  * Errors: ulp_fail() notes the fault with a reason for people to read, counts it, and gives the -errno to return. A
- * layer may still write what its protocol wants as a farewell (an alert) before it returns it. The connection is then
+ * layer may still write an alert of its protocol before it returns it. The connection is then
  * told RESET with that errno, and is closed on TCP.
  */
 #ifndef XTS_ULP_H

@@ -1,7 +1,7 @@
 /*
  * Pushing: puts protocols on top of the chains of a stack.
  *
- * A push makes one layer per direction, but for duplex protocols one for both: pushed onto both at once, or onto one
+ * A push makes one layer per direction, or one for both with duplex protocols: pushed onto both at once, or onto one
  * side and, later, onto the other. There it joins the lowest layer of its protocol that the other chain has and this
  * one has not, unless two joined layers would then be one above the other in one chain and below it in the other. A
  * push on top of a layer that can be changed (`change`) changes it.

@@ -20,12 +20,12 @@
 #include "xts_private.h"
 
 /* Sends CONNECT. Waits only for a slot, or for another thread's first request. */
-static int start(struct xts_sock *s, const struct xts_endpoint *peer, const struct along *along)
+static int start(struct xts_sock *s, const struct xts_endpoint *peer, const struct connect_pushes *encoded)
 {
 	struct stack *st = s->stack;
 	uint32_t id = s->id;
 	uint32_t window = st->settings.window_bytes < s->window_max ? st->settings.window_bytes : s->window_max;
-	struct xts_connect m = {.xts_socket = id, .domain = s->family, .peer = *peer, .length = along ? along->bytes : 0};
+	struct xts_connect m = {.xts_socket = id, .domain = s->family, .peer = *peer, .length = encoded ? encoded->bytes : 0};
 	struct xts_tx_slot slot;
 	int r;
 
@@ -55,7 +55,7 @@ static int start(struct xts_sock *s, const struct xts_endpoint *peer, const stru
 		s->own.key = 0;
 	}
 	if (m.length)
-		push_along(s, along);
+		connect_pushes_sent(s, encoded);
 	m.post_credits = push_window(s, window);
 	xts_credit_grant_init(&s->grant, m.post_credits);
 	s->consumed = 0;
@@ -69,7 +69,7 @@ static int start(struct xts_sock *s, const struct xts_endpoint *peer, const stru
 	xts_head_encode(slot.data, XTS_CMD_CONNECT, 0, 0, s->proxy_id);
 	xts_connect_encode(slot.data, &m);
 	if (m.length)
-		memcpy(slot.data + XTS_CONNECT_BYTES, along->payload, m.length);
+		memcpy(slot.data + XTS_CONNECT_BYTES, encoded->payload, m.length);
 	channel_submit(st, &slot, XTS_CONNECT_BYTES + m.length);
 	status_state(s);
 	if (s->mirror)
@@ -98,7 +98,7 @@ static int failed(struct xts_sock *s)
 	return r ? r : -ECONNABORTED;
 }
 
-int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t length, const struct along *along)
+int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t length, const struct connect_pushes *encoded)
 {
 	struct xts_endpoint peer;
 	uint64_t deadline;
@@ -117,13 +117,13 @@ int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t
 	if (s->phase == PHASE_UNCONNECTED) {
 		if (s->state != TCP_STATE_CLOSE)
 			return -EISCONN;
-		if (s->ulps.along)
+		if (s->ulps.with_connect)
 			return -EINVAL; /* that attempt has failed: this one might go without what was to be pushed */
 		r = address_read(&peer, s->family, address, length, false);
 		if (!r)
 			r = address_connectable(s, &peer);
 		if (!r)
-			r = s->lost ? -ENETDOWN : start(s, &peer, along);
+			r = s->lost ? -ENETDOWN : start(s, &peer, encoded);
 		if (r)
 			return r;
 		again = -EINPROGRESS;

@@ -99,7 +99,7 @@ static const char *state_of(int number, int error, bool *pushed)
 		text = "the offload proxy, or the way to it, has gone, and this socket with it: a new one attaches again";
 	else if (s && xts_refusal_errno(s->refusal) == error)
 		text = xts_refusal_text(s->refusal);
-	*pushed = s && !text && (s->ulps.depth[ULPS_RECEIVE] || s->ulps.depth[ULPS_SEND] || s->ulps.along || s->seqpacket);
+	*pushed = s && !text && (s->ulps.depth[ULPS_RECEIVE] || s->ulps.depth[ULPS_SEND] || s->ulps.with_connect || s->seqpacket);
 	stack_leave(st);
 	return text;
 }

@@ -76,7 +76,7 @@ static int listen_socket(struct xts_sock *s, int backlog)
 	bool sharing = named || (s->own.share_at_listen && sharing_possible(s->stack));
 	int r;
 
-	if (s->phase != PHASE_UNCONNECTED || (s->state != TCP_STATE_CLOSE && !was_listening) || s->ulps.along)
+	if (s->phase != PHASE_UNCONNECTED || (s->state != TCP_STATE_CLOSE && !was_listening) || s->ulps.with_connect)
 		return -EINVAL;
 	if (s->renewed)
 		return -EOPNOTSUPP;

@@ -328,7 +328,7 @@ void socket_disconnected(struct xts_sock *s)
 	socket_asked(s, false);
 	if (s->cut)
 		s->error = ECONNRESET; /* as tcp_disconnect() leaves it */
-	s->renewed = s->renewed || s->ulps.along;
+	s->renewed = s->renewed || s->ulps.with_connect;
 	push_forget(s);
 	memset(&s->local, 0, sizeof s->local);
 	socket_unconnected(s);

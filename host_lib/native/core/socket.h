@@ -160,6 +160,6 @@ void socket_end(struct xts_sock *s);
 int take_error(struct xts_sock *s);           /* sock_error(): -errno or 0, and clears it */
 
 int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t length,
-		   const struct along *along); /* connect.c; along NULL: none */
+		   const struct connect_pushes *encoded); /* connect.c; encoded NULL: none */
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * Tells how this process is attached, and which protocols the proxy offers it.
+ * Prints how this process is attached, and which protocols the proxy offers it.
  *
  *	cc attachment.c -o attachment $(pkg-config --cflags --libs xts)
  *	./attachment /run/xts/endpoint.sock

@@ -1,8 +1,8 @@
 /*
  * Connecting with protocols pushed: the pushes travel in the CONNECT, so that it all costs one message and one answer.
- * What can be judged here is refused before anything leaves; what only the proxy can judge is an error of the connect. An
- * attempt that has failed, for whatever reason, ends the socket: what of it is pushed then nobody here knows, and another attempt
- * must not go without what the application relies on (TLS, say).
+ * What can be checked here is refused before anything is sent; what only the proxy can check is an error of the
+ * connect. After a failed attempt the socket can only be closed: it is not known here what is pushed then, and another
+ * attempt must not run without a protocol that the application relies on (TLS, say).
  */
 #include "core/channel.h"
 #include "core/error.h"
@@ -14,10 +14,10 @@
 #define PUSH_BYTES 16u         /* of each, before its attributes: request, bytes, read_bytes, flags, ulp_id */
 #define PUSH_SEQPACKET 1u      /* flags */
 
-static int add(struct along *along, const struct xts_sock *s, const struct xts_ulp_push *push)
+static int add(struct connect_pushes *encoded, const struct xts_sock *s, const struct xts_ulp_push *push)
 {
 	const struct ulp_info *info = push->info;
-	uint8_t *at = along->payload + along->bytes;
+	uint8_t *at = encoded->payload + encoded->bytes;
 
 	if (push->request != SIOC_PUSH_ULP && push->request != SIOC_PUSH_ULP_RX && push->request != SIOC_PUSH_ULP_TX)
 		return -EINVAL;
@@ -25,7 +25,7 @@ static int add(struct along *along, const struct xts_sock *s, const struct xts_u
 		return -EFAULT;
 	if (!info->ulp_id || info->ulp_bytes > XTS_ULP_INFO_BYTES_MAX)
 		return -EINVAL;
-	if (PUSH_BYTES + info->ulp_bytes > sizeof along->payload - along->bytes)
+	if (PUSH_BYTES + info->ulp_bytes > sizeof encoded->payload - encoded->bytes)
 		return -EMSGSIZE;
 	xts_put32(at, (uint32_t)push->request);
 	xts_put32(at + 4, PUSH_BYTES - 8 + info->ulp_bytes);
@@ -33,11 +33,11 @@ static int add(struct along *along, const struct xts_sock *s, const struct xts_u
 	xts_put16(at + 12, s->seqpacket ? PUSH_SEQPACKET : 0);
 	xts_put16(at + 14, info->ulp_id);
 	memcpy(at + PUSH_BYTES, info->ulp_parameters, info->ulp_bytes);
-	along->bytes += PUSH_BYTES + info->ulp_bytes;
+	encoded->bytes += PUSH_BYTES + info->ulp_bytes;
 	return 0;
 }
 
-static int add_all(struct along *along, const struct xts_sock *s, const struct xts_ulp_push *pushes, unsigned count)
+static int add_all(struct connect_pushes *encoded, const struct xts_sock *s, const struct xts_ulp_push *pushes, unsigned count)
 {
 	struct stack *st = s->stack;
 	int r = 0;
@@ -47,33 +47,33 @@ static int add_all(struct along *along, const struct xts_sock *s, const struct x
 	if (count && st->channel && !(st->channel->link.features & XTS_FEATURE_ULP))
 		return -ENOPROTOOPT;
 	for (unsigned i = 0; i < count && !r; i++)
-		r = add(along, s, &pushes[i]);
+		r = add(encoded, s, &pushes[i]);
 	return r;
 }
 
-void push_along(struct xts_sock *s, const struct along *along)
+void connect_pushes_sent(struct xts_sock *s, const struct connect_pushes *encoded)
 {
 	fault_forget(s);
-	s->ulps.along = true;
-	for (uint32_t at = 0; at < along->bytes; at += 8 + xts_get32(along->payload + at + 4))
-		push_note(s, xts_get32(along->payload + at), xts_get16(along->payload + at + 14));
+	s->ulps.with_connect = true;
+	for (uint32_t at = 0; at < encoded->bytes; at += 8 + xts_get32(encoded->payload + at + 4))
+		push_note(s, xts_get32(encoded->payload + at), xts_get16(encoded->payload + at + 14));
 }
 
 int xts_ulp_connect(int number, const struct sockaddr *address, socklen_t length, const struct xts_ulp_push *pushes, unsigned count)
 {
 	struct stack *st;
-	struct along along;
+	struct connect_pushes encoded;
 	struct xts_sock *s;
 	ssize_t r;
 
 	do {
-		along.bytes = 0;
+		encoded.bytes = 0;
 		st = stack_enter_of(number);
 		s = table_use(st, number);
-		r = s ? add_all(&along, s, pushes, count) : -EBADF;
+		r = s ? add_all(&encoded, s, pushes, count) : -EBADF;
 		if (!r)
-			r = connect_socket(s, address, length, &along);
+			r = connect_socket(s, address, length, &encoded);
 	} while (stack_restarts(st, &r));
-	explicit_bzero(along.payload, along.bytes); /* parameters may be keys */
+	explicit_bzero(encoded.payload, encoded.bytes); /* parameters may be keys */
 	return finish_of(number, (int)r);
 }

@@ -1,9 +1,9 @@
 /*
- * The kernel's TLS interface (linux/tls.h, net/tls in the kernel) on an offloaded socket: setsockopt(TCP_ULP, "tls"), then
- * (SOL_TLS, TLS_TX and TLS_RX) with version, cipher and keys, which go to the proxy as the protocol TLS_KEYS. So a TLS library
- * that knows kernel TLS hands its records over without knowing us. Results and errno are the kernel's; one without the module
- * says ENOENT, and so do we where no proxy could do it. Where it is the proxy that refuses (ENOPROTOOPT), the TLS library goes on by itself, as
- * with any kernel.
+ * The kernel's TLS interface (linux/tls.h, net/tls in the kernel) on an offloaded socket: setsockopt(TCP_ULP, "tls"),
+ * then (SOL_TLS, TLS_TX and TLS_RX) with version, cipher and keys, which go to the proxy as the protocol TLS_KEYS. So a
+ * TLS library with support for kernel TLS offloads its records without any change. Results and errno are the kernel's;
+ * one without the module says ENOENT, and so do we where no proxy could do it. Where it is the proxy that refuses
+ * (ENOPROTOOPT), the TLS library goes on by itself, as with any kernel.
  *
  * Nothing here keeps a key.
  */
@@ -24,7 +24,7 @@
 
 static const char name[ULP_NAME_MAX] = "tls";
 
-/* --- TCP_ULP -------------------------------------------------------------------------------------------------------------- */
+/* --- TCP_ULP ------------------------------------------------------------------------------------------------------ */
 
 static bool is_available(struct stack *st)
 {
@@ -62,7 +62,7 @@ int ktls_get_ulp(const struct xts_sock *s, void *value, socklen_t *length)
 	return 0;
 }
 
-/* --- keys ----------------------------------------------------------------------------------------------------------------- */
+/* --- keys --------------------------------------------------------------------------------------------------------- */
 
 /* Of the structure with this cipher; 0: there is none. */
 static size_t info_bytes(uint16_t cipher_type)
@@ -130,7 +130,7 @@ static int set_keys(struct xts_sock *s, unsigned direction, const void *value, s
 	return 0;
 }
 
-/* TLS_TX_ZEROCOPY_RO, TLS_RX_EXPECT_NO_PAD: promises of the application's that nothing here depends on. */
+/* TLS_TX_ZEROCOPY_RO, TLS_RX_EXPECT_NO_PAD: promises of the application, on which nothing here depends. */
 static int set_promise(bool *promise, const void *value, socklen_t length)
 {
 	unsigned number;
@@ -155,7 +155,8 @@ static int get_promise(bool promise, void *value, socklen_t *length)
 	return 0;
 }
 
-/* do_tls_getsockopt_conf(): version and cipher. The kernel tells the whole structure, too: keys are told to nobody here. */
+/* do_tls_getsockopt_conf(): version and cipher. The kernel returns the whole structure, keys included; here keys are
+ * never returned. */
 static int get_keys(const struct xts_sock *s, unsigned direction, void *value, const socklen_t *length)
 {
 	const struct tls_crypto_info *info = &s->ulps.keys[direction];
@@ -206,7 +207,8 @@ int ktls_get(const struct xts_sock *s, int option, void *value, socklen_t *lengt
 	}
 }
 
-/* tls_check_pending_rekey(): after a KeyUpdate of TLS 1.3 nothing is received (EKEYEXPIRED) before there are other keys. */
+/* tls_check_pending_rekey(): after a KeyUpdate of TLS 1.3 nothing is received (EKEYEXPIRED) before there are other
+ * keys. */
 void ktls_control_read(struct xts_sock *s, uint8_t type, uint8_t first)
 {
 	if (type == HANDSHAKE && first == KEY_UPDATE && s->ulps.keys[ULPS_RECEIVE].version == TLS_1_3_VERSION)

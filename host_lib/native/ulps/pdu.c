@@ -1,16 +1,17 @@
 /*
  * PDUs in the receive buffer.
  *
- * Their bytes are pieces (buffer.c) like any other. Beside them a socket has a list of *PDUs*, each with its share of the
- * unread bytes: the list covers all of them, in order, and only its last may still be incomplete. A byte stream alone
- * has no list, so that nothing of this costs it anything; where stream data lies between PDUs (control records of TLS on
- * a stream socket) its stretch is in the list, marked so.
+ * Their bytes are pieces (buffer.c) like any other. In addition a socket has a list of *PDUs*, each with its share of
+ * the unread bytes: the list covers all of them, in order, and only its last may still be incomplete. A byte stream
+ * without PDUs has no list, and no cost of it; where stream data lies between PDUs (control records of TLS on a stream
+ * socket) its stretch is in the list, marked so.
  *
- * The account: each message of a PDU takes XTS_PDU_CREDITS beside its bytes. They come back as the bytes it came with are read.
+ * The account: each message of a PDU takes XTS_PDU_CREDITS in addition to its bytes. They are returned as its bytes are
+ * read.
  *
- * A PDU is handed on when it is whole. One that is longer than the window would stop the flow: when what waits reaches half
- * of the window, the window grows, and when it has its full size, a part of the PDU is handed on (PROTOCOL.md has why that
- * suffices; tests/model/pdu.pml).
+ * A PDU is handed on when it is whole. One that is longer than the window would stop the flow: when what waits reaches
+ * half of the window, the window grows, and when it has its full size, a part of the PDU is handed on (PROTOCOL.md has
+ * why that suffices; tests/model/pdu.pml).
  */
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -35,7 +36,7 @@ bool pdu_is_open(const struct xts_sock *s)
 	return s->pdu_last && !s->pdu_last->stream && !s->pdu_last->whole;
 }
 
-/* What waits is as much as may wait before something of it has to be handed on. */
+/* So many bytes wait that some of them have to be delivered now. */
 static bool is_crowded(const struct xts_sock *s)
 {
 	return xts_credit_buffered(&s->grant) >= s->grant.window / 2;
@@ -49,7 +50,7 @@ bool pdu_is_readable(const struct xts_sock *s)
 		return false;
 	if (p->stream || p->whole)
 		return true;
-	/* The rest of one whose connection has failed will never come. */
+	/* The connection has failed: the rest of the PDU will never come. */
 	return p->bytes && s->state == TCP_STATE_ESTABLISHED && is_crowded(s);
 }
 
@@ -62,7 +63,7 @@ uint32_t pdu_credits(const struct xts_sock *s)
 	return messages * XTS_PDU_CREDITS;
 }
 
-/* --- the list ----------------------------------------------------------------------------------------------------------- */
+/* --- the list ----------------------------------------------------------------------------------------------------- */
 
 static struct pdu *add(struct xts_sock *s)
 {
@@ -118,9 +119,9 @@ bool pdu_stream_data(struct xts_sock *s, uint32_t bytes)
 	return true;
 }
 
-/* --- receiving ---------------------------------------------------------------------------------------------------------- */
+/* --- receiving ---------------------------------------------------------------------------------------------------- */
 
-/* A PDU that does not fit into half of the window shall have more of it, if there is more. */
+/* Grows the window, if possible, for a PDU that does not fit into half of it. */
 static void make_room(struct xts_sock *s)
 {
 	const struct pdu *p = s->pdu_first;
@@ -262,9 +263,9 @@ bool message_recv_pdu(struct stack *st, const struct xts_head *head, const struc
 	return taken;
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------------------ */
+/* --- reading ------------------------------------------------------------------------------------------------------ */
 
-/* Has been read: bytes of the first one, with the credits of the messages they came in. */
+/* These bytes of the first PDU have been read: returns the credits of the messages they came in. */
 void pdu_consume(struct xts_sock *s, uint32_t bytes)
 {
 	struct pdu *p = s->pdu_first;

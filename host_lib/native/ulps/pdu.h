@@ -18,7 +18,7 @@ struct xts_sock;
 
 #define CONTROL_BYTES 16u      /* of a PDU's control data */
 
-/* A PDU whose data is among the pieces, or a stretch of stream data beside PDUs: pdu.c. */
+/* A PDU whose data is among the pieces, or a run of stream data between PDUs: pdu.c. */
 struct pdu {
 	struct pdu *next;
 	uint32_t bytes;            /* received and unread */
@@ -34,10 +34,10 @@ struct pdu {
 /* With what malloc() takes for itself: what waits must not cost more than the credits it has taken. */
 _Static_assert(sizeof(struct pdu) + 16 <= XTS_PDU_CREDITS, "struct pdu");
 
-bool pdu_stream_data(struct xts_sock *s, uint32_t bytes); /* beside PDUs; false: it cannot be there */
+bool pdu_stream_data(struct xts_sock *s, uint32_t bytes); /* stream data between PDUs; false: not allowed here */
 bool pdu_is_open(const struct xts_sock *s);   /* the end of a PDU has not come yet */
-bool pdu_is_readable(const struct xts_sock *s); /* of a socket with PDUs: a receive call has something to give */
-uint32_t pdu_credits(const struct xts_sock *s); /* taken beside the bytes */
+bool pdu_is_readable(const struct xts_sock *s); /* of a socket with PDUs: a receive call would return something */
+uint32_t pdu_credits(const struct xts_sock *s); /* taken in addition to the bytes */
 void pdu_drop(struct xts_sock *s);
 void pdu_consume(struct xts_sock *s, uint32_t bytes); /* bytes of the first one, or the rest of it */
 int pdu_restore(struct xts_sock *s, const struct pdu *pdu); /* appends; 0 or -ENOMEM */
@@ -46,7 +46,7 @@ int pdu_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes, size_t *
 /* A control message; false: it was cut off, or there was no room at all. */
 bool about_put(struct about *about, int level, int type, const void *data, size_t bytes);
 
-/* What a PDU is sent with beside its data. */
+/* What a PDU is sent with in addition to its data. */
 struct control {
 	uint16_t type;             /* enum xts_ulp_id, 0: nothing */
 	uint16_t bytes;

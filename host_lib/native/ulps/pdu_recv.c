@@ -1,6 +1,6 @@
 /*
- * Receiving PDUs: kcm_recvmsg() of the kernel for messages, and tls_sw_recvmsg() for control records between the data of
- * a stream. One call gives one PDU, a part of one, or data that ends where a PDU begins.
+ * Receiving PDUs: kcm_recvmsg() of the kernel for messages, and tls_sw_recvmsg() for control records between the data
+ * of a stream. One call gives one PDU, a part of one, or data that ends where a PDU begins.
  */
 #include "core/buffer.h"
 #include "core/socket.h"
@@ -35,10 +35,11 @@ bool about_put(struct about *about, int level, int type, const void *data, size_
 	return head.cmsg_len == CMSG_LEN(bytes);
 }
 
-/* Tells its control data. -EIO: who cannot be told must not take it for data, as net/tls in the kernel has it. */
-static int tell_control(const struct pdu *p, struct about *about)
+/* Returns its control data. -EIO: there is no room for it, and without it the record must not be taken for data (as in
+ * the kernel's net/tls). */
+static int put_control(const struct pdu *p, struct about *about)
 {
-	bool told;
+	bool complete;
 
 	if (!p->control_type)
 		return 0;
@@ -46,8 +47,8 @@ static int tell_control(const struct pdu *p, struct about *about)
 		about_put(about, SOL_XTS, p->control_type, p->control, p->control_bytes);
 		return 0;
 	}
-	told = about_put(about, SOL_TLS, TLS_GET_RECORD_TYPE, p->control, p->control_bytes ? 1 : 0);
-	return told || p->control[0] == TLS_DATA_RECORD ? 0 : -EIO;
+	complete = about_put(about, SOL_TLS, TLS_GET_RECORD_TYPE, p->control, p->control_bytes ? 1 : 0);
+	return complete || p->control[0] == TLS_DATA_RECORD ? 0 : -EIO;
 }
 
 /* Length of the PDU from here on, as far as it is known. */
@@ -95,7 +96,7 @@ int pdu_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes, size_t *
 	if (p->stream)
 		return recv_stream(s, iov, bytes, done, flags);
 	if (!before) {
-		r = tell_control(p, about);
+		r = put_control(p, about);
 		if (r)
 			return r;
 	}

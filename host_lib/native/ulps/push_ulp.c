@@ -1,10 +1,10 @@
 /*
  * Pushing protocols onto a socket, and peek mode (PROTOCOL.md, "Pushed protocols").
  *
- * A push is a request to the proxy. A receive push names the position the application has read to; what has been received
- * beyond it goes back to the proxy when the answer comes (push_answered, by whichever thread takes it), before anything
- * else is said of this socket: it is the first thing in the socket's todo. While a push is under way nobody reads, for the
- * position must stay, or sends, for what is sent would be of one protocol or the other.
+ * A push is a request to the proxy. A receive push names the position the application has read to; what has been
+ * received beyond it goes back to the proxy when the answer comes (push_answered, by whichever thread takes it), before
+ * anything else is sent for this socket: it is the first thing in the socket's todo. While a push is under way nobody
+ * reads, for the position must stay, or sends, as it would be undefined which protocol the data is for.
  */
 #include <sys/epoll.h>
 
@@ -51,7 +51,7 @@ uint32_t push_window(const struct xts_sock *s, uint32_t window)
 	return pushed && window < XTS_ULP_WINDOW_MIN ? XTS_ULP_WINDOW_MIN : window;
 }
 
-/* --- the answer ----------------------------------------------------------------------------------------------------------- */
+/* --- the answer --------------------------------------------------------------------------------------------------- */
 
 static void note(struct xts_sock *s, unsigned direction, uint16_t ulp_id)
 {
@@ -63,7 +63,7 @@ static void note(struct xts_sock *s, unsigned direction, uint16_t ulp_id)
 	u->id[direction][u->depth[direction]++] = (uint8_t)ulp_id;
 }
 
-/* The end of the stream is behind bytes that will be read again: it is told again. */
+/* The end of the stream is behind bytes that will be read again: it is reported again. */
 static void unend(struct xts_sock *s)
 {
 	if (!s->done)
@@ -72,7 +72,7 @@ static void unend(struct xts_sock *s)
 	s->shutdown &= (uint8_t)~RCV_SHUTDOWN;
 }
 
-/* What is unread is none of this protocol's any more. */
+/* The unread bytes do not belong to this protocol any more. */
 static void begin_giving_back(struct xts_sock *s)
 {
 	unend(s);
@@ -167,7 +167,7 @@ int push_give_back(struct xts_sock *s)
 	return 0;
 }
 
-/* --- the request ---------------------------------------------------------------------------------------------------------- */
+/* --- the request -------------------------------------------------------------------------------------------------- */
 
 /* Can it be asked for now? 0 or -errno. */
 static int check(const struct xts_sock *s)
@@ -181,8 +181,8 @@ static int check(const struct xts_sock *s)
 	if (st->channel && !(st->channel->link.features & XTS_FEATURE_ULP))
 		return -ENOPROTOOPT;
 	if (s->state == TCP_STATE_SYN_SENT)
-		return -EALREADY; /* before or after connecting, but which bytes it would be for now nobody can tell */
-	if (s->state == TCP_STATE_CLOSE && (s->phase == PHASE_CONNECTED || s->shutdown || s->ulps.along))
+		return -EALREADY; /* allowed before or after connecting; now it would be undefined which bytes it is for */
+	if (s->state == TCP_STATE_CLOSE && (s->phase == PHASE_CONNECTED || s->shutdown || s->ulps.with_connect))
 		return -ENOTCONN;
 	return s->ulps.begun ? -EBUSY : 0;
 }
@@ -257,7 +257,7 @@ static int wait_until_sent(struct xts_sock *s, uint64_t deadline)
 
 	if (s->nonblocking || soon > deadline)
 		return -EAGAIN;
-	/* Credits that come back tell of it, but the last ones are not told: only when a quarter of the window has gathered. */
+	/* Returned credits would show it, but the last ones are not returned until they are a quarter of the window. */
 	r = wait_to_send(s, soon, false);
 	return r == -EAGAIN ? 0 : r;
 }
@@ -288,7 +288,7 @@ int socket_push(struct xts_sock *s, uint32_t request, uint16_t ulp_id, const uin
 	return r;
 }
 
-/* --- ioctl ---------------------------------------------------------------------------------------------------------------- */
+/* --- ioctl -------------------------------------------------------------------------------------------------------- */
 
 static int peek_mode(struct xts_sock *s, int on)
 {
@@ -326,7 +326,7 @@ int push_ioctl(struct xts_sock *s, unsigned long request, const void *argument)
 	return socket_push(s, (uint32_t)request, info.ulp_id, ((const struct ulp_info *)argument)->ulp_parameters, info.ulp_bytes);
 }
 
-/* --- the handshake -------------------------------------------------------------------------------------------------------- */
+/* --- the handshake ------------------------------------------------------------------------------------------------ */
 
 static int handshake(struct xts_sock *s)
 {

@@ -27,24 +27,24 @@ struct ulps {
 	uint32_t sent;             /* of it */
 	uint32_t wanted;           /* credits without which a PDU was refused */
 	struct tls_crypto_info keys[2]; /* version and cipher of keys of the kernel's kind (ktls.c); version 0: none */
-	uint16_t tls_version, tls_cipher; /* as the proxy has told (event TLS); 0: has not */
+	uint16_t tls_version, tls_cipher; /* from the event TLS; 0: none yet */
 	uint8_t tls_by[2];         /* who decrypts and encrypts, by ULPS_RECEIVE and ULPS_SEND */
 	bool tls;                  /* setsockopt(TCP_ULP, "tls") */
 	bool keys_expired;         /* the peer has sent KeyUpdate */
-	bool along;                /* pushed along with CONNECT: if that fails, nobody knows what is there */
+	bool with_connect;         /* pushed in a CONNECT: if that fails, it is not known what is pushed */
 	bool zerocopy_ro, expect_no_pad;
 };
 
 /* Pushes a protocol: request is SIOC_PUSH_ULP_RX, SIOC_PUSH_ULP_TX or SIOC_PUSH_ULP. Waits; 0 or -errno. */
 int socket_push(struct xts_sock *s, uint32_t request, uint16_t ulp_id, const uint8_t *attributes, uint32_t bytes);
 int push_ioctl(struct xts_sock *s, unsigned long request, const void *argument);
-/* Pushes that go along with a CONNECT: connect_pushes.c. */
-struct along {
+/* The pushes in the payload of a CONNECT: connect_pushes.c. */
+struct connect_pushes {
 	uint32_t bytes;
 	uint8_t payload[XTS_CONNECT_PUSH_BYTES];
 };
 void push_note(struct xts_sock *s, uint32_t request, uint16_t ulp_id); /* it is there, or will be */
-void push_along(struct xts_sock *s, const struct along *along); /* they are on their way */
+void connect_pushes_sent(struct xts_sock *s, const struct connect_pushes *encoded); /* they have been sent */
 void push_answered(struct xts_sock *s, const struct call *call); /* the proxy has done it */
 int push_give_back(struct xts_sock *s);       /* 0: all is given back; -EAGAIN: no frame can leave now; -ENETDOWN */
 void push_forget(struct xts_sock *s);         /* a new connection begins with nothing pushed */

@@ -1,6 +1,6 @@
 /*
- * What the proxy tells about protocols: which it offers, what a pushed one knows, and why one has failed. The reason of a
- * failure is asked for once and kept, for the proxy forgets it with the connection.
+ * What the proxy reports about protocols: which it offers, information about a pushed one, and why one has failed. The
+ * reason of a failure is requested once and kept, since the proxy forgets it with the connection.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 #define TEXT_BYTES 256u
 #define OFFER_BYTES 5u         /* on the wire */
-#define TELL_HEAD_BYTES 4u     /* of an answer of ULP_INFO */
+#define INFO_HEAD_BYTES 4u     /* of an answer of ULP_INFO */
 
 struct fault {
 	int error;
@@ -23,7 +23,7 @@ struct fault {
 	char text[TEXT_BYTES];
 };
 
-/* --- parameters ----------------------------------------------------------------------------------------------------------- */
+/* --- parameters --------------------------------------------------------------------------------------------------- */
 
 /* An integer of the host, in network byte order. 0 or -EINVAL. */
 static int put_integer(uint8_t *out, const void *value, size_t bytes)
@@ -58,7 +58,7 @@ int xts_ulp_put(struct ulp_info *info, size_t room, unsigned attribute, const vo
 	return 0;
 }
 
-/* --- errors ----------------------------------------------------------------------------------------------------------------- */
+/* --- errors ------------------------------------------------------------------------------------------------------- */
 
 void fault_forget(struct xts_sock *s)
 {
@@ -66,7 +66,7 @@ void fault_forget(struct xts_sock *s)
 	s->fault = NULL;
 }
 
-/* What a proxy wrote is for people to read: nothing but printable text, terminated. */
+/* Text of the proxy is shown to people: makes it printable, and terminates it. */
 static void copy_text(char *out, const uint8_t *text, size_t bytes)
 {
 	size_t i;
@@ -140,7 +140,7 @@ int xts_ulp_error(int number, unsigned *fault, char *text, size_t bytes)
 	return found.error;
 }
 
-/* --- items -------------------------------------------------------------------------------------------------------------- */
+/* --- items -------------------------------------------------------------------------------------------------------- */
 
 struct item {
 	uint8_t send, layer;
@@ -163,18 +163,18 @@ static long ask_part(struct xts_sock *s, const struct item *item, uint32_t offse
 	r = call_proxy(s, &call);
 	if (r)
 		return r;
-	if (call.length < TELL_HEAD_BYTES)
+	if (call.length < INFO_HEAD_BYTES)
 		return -EPROTO;
 	*total = xts_get32(call.value);
-	n = call.length - TELL_HEAD_BYTES;
+	n = call.length - INFO_HEAD_BYTES;
 	if (*total > INT32_MAX || n > *total - (offset < *total ? offset : *total))
 		return -EPROTO;
 	if (offset < item->room)
-		memcpy(item->out + offset, call.value + TELL_HEAD_BYTES, n < item->room - offset ? n : item->room - offset);
+		memcpy(item->out + offset, call.value + INFO_HEAD_BYTES, n < item->room - offset ? n : item->room - offset);
 	return n;
 }
 
-static ssize_t tell(struct xts_sock *s, const struct item *item)
+static ssize_t read_item(struct xts_sock *s, const struct item *item)
 {
 	uint32_t id = s->id, offset = 0, total = 0, before;
 	unsigned width;
@@ -219,14 +219,14 @@ ssize_t xts_ulp_tell(int number, int send, unsigned layer, unsigned item, void *
 		return finish(-ENOENT);
 	st = stack_enter_of(number);
 	s = table_use(st, number);
-	r = s ? tell(s, &asked) : -EBADF;
+	r = s ? read_item(s, &asked) : -EBADF;
 	stack_leave(st);
 	if (r >= 0)
 		return r;
 	return finish_of(number, (int)r);
 }
 
-/* --- offers --------------------------------------------------------------------------------------------------------------- */
+/* --- offers ------------------------------------------------------------------------------------------------------- */
 
 static int list(struct stack *st, struct xts_ulp_offer *offers, unsigned max)
 {
@@ -239,7 +239,7 @@ static int list(struct stack *st, struct xts_ulp_offer *offers, unsigned max)
 		return r;
 	if (!st->channel || !(st->channel->link.features & XTS_FEATURE_ULP))
 		return 0;
-	s = socket_make(st, 4); /* an ioctl is of a socket: one for this question */
+	s = socket_make(st, 4); /* an ioctl needs a socket: makes one for this */
 	if (!s)
 		return -EMFILE;
 	s->open = true;

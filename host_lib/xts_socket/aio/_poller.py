@@ -127,7 +127,7 @@ class Poller:
 
     def add(self, number: int, handler: Handler) -> None:
         """Calls `handler` for all events of a socket from now on, first for its present state."""
-        add = lib.xts_py_epoll_ctl_beside if self.selector is not None else lib.xts_py_epoll_ctl
+        add = lib.xts_py_epoll_ctl_mixed if self.selector is not None else lib.xts_py_epoll_ctl
         check(add(self.ctx, _CTL_ADD, number, _EVERYTHING))
         self.handlers[number] = handler
 

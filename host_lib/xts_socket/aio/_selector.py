@@ -18,7 +18,7 @@ from .._native import ffi, lib
 if TYPE_CHECKING:
     from ._poller import Poller
 
-_wait = lib.xts_py_epoll_wait_beside
+_wait = lib.xts_py_epoll_wait_mixed
 _unpack = ffi.unpack
 _KERNEL = lib.XTS_PY_KERNEL
 

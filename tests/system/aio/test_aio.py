@@ -1,4 +1,4 @@
-"""xts_socket.aio beside asyncio: the same programs have to see the same, on asyncio's transports over kernel sockets
+"""xts_socket.aio against asyncio: the same programs have to see the same, on asyncio's transports over kernel sockets
 and on ours, on asyncio's loop and on uvloop's."""
 
 from __future__ import annotations

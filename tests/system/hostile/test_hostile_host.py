@@ -72,7 +72,7 @@ class Scene:
     bystander: Connection
 
     def frame(self, name: str, payload: bytes = b"", **changes: Any) -> bytes:
-        """A frame that the link would let pass, but for what is changed; `fields` are the message's."""
+        """A frame that the link would let pass, except for what is changed; `fields` are the message's."""
         link = self.hostile.link
         values = {
             "seqno": int(link.sent),

@@ -1,5 +1,5 @@
 """What the host library makes of a proxy that is wrong, slow, dead or malicious: at worst that one channel ends, with
-a defined errno, and the next socket attaches anew. Never a crash, never a hang."""
+a defined errno, and the next socket attaches again. Never a crash, never a hang."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_listener_returns_its_credits(proxy: ScriptedProxy, caller: Caller) ->
 
 
 def violation(proxy: ScriptedProxy, caller: Caller, s: int) -> None:
-    """The channel ends with GOODBYE; its sockets in ECONNRESET; the next socket attaches anew."""
+    """The channel ends with GOODBYE; its sockets in ECONNRESET; the next socket attaches again."""
     assert caller.call("recv", s, 100) == "ECONNRESET"
     assert proxy.down() in (errno.EPROTO, errno.EBADMSG)
     assert caller.call("recv", s, 100) == ""

@@ -221,7 +221,7 @@ def test_threaded_placement_is_verified(lab: Lab) -> None:
 
 
 def test_two_labs_and_a_crash_half_way(lab: Lab) -> None:
-    """A second lab beside the first; its `up` is killed at several moments; `down` leaves nothing each
+    """A second lab next to the first; its `up` is killed at several moments; `down` leaves nothing each
     time."""
     name = f"{lab.name}b"
     other = Lab(name, queue=lab.settings.queue)

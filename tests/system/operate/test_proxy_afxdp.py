@@ -168,7 +168,7 @@ def test_a_reload_works_without_the_rights_of_the_start(
         exchange(host_on(ends, 1), server)
 
 
-def test_a_host_that_begins_anew_is_served_anew(
+def test_a_host_that_begins_again_is_served_again(
     cable: Cable, ends: DeviceQueues, server: socket.socket, tmp_path: Path
 ) -> None:
     with proxy_on(cable, tmp_path) as proxy:

@@ -274,7 +274,7 @@ def test_private_keys_are_in_one_process_while_they_are_needed(
         assert not has_some(proxy.process.pid)
 
 
-def test_workers_that_stand_still_do_not_take_the_supervisor_along(tmp_path: Path) -> None:
+def test_workers_that_stand_still_do_not_block_the_supervisor(tmp_path: Path) -> None:
     """It tells of them in its log, status and metrics, and all goes on when they do."""
     with running(tmp_path) as proxy:
         workers = proxy.pid_of("xts-workers")
@@ -308,9 +308,9 @@ def may_leave_idle(pid: int) -> bool:
 
 
 def test_who_computes_for_long_gives_way_to_workers(directory: Path) -> None:
-    """But for one thread each, for a core that is never idle. At rest a thread is an ordinary one, where it may be: a
+    """Except for one thread each, for a core that is never idle. At rest a thread is an ordinary one, where allowed: a
     process ends when its last thread has run once more, which idle ones do when nobody else wants to. That took 1.6 s
-    beside two others on a core, and hosts were told of the end only then."""
+    with two others on a core, and hosts learned of the end only then."""
     with running(directory, identity(directory, "www", issue("rsa"))) as proxy, proxy.host():
         visitors = may_leave_idle(proxy.pid_of("xts-workers"))
         assert visitors or os.geteuid() != 0

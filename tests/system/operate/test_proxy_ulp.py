@@ -58,7 +58,7 @@ def test_a_program_is_loaded_with_rights_and_runs_without(directory: Path, serve
         kept = sum(1 << sandbox.CAPABILITIES[name] for name in sandbox.of_workers())
         assert f"CapEff:\t{kept:016x}" in status
         frames_arrive(proxy, server, "http2")
-        # What is loaded may be named anew; what is not cannot be loaded any more, and then nothing changes.
+        # What is loaded may be named again; what is not cannot be loaded any more, and then nothing changes.
         proxy.write_config(parser(directory, "frames") + "[ulp]\npdu_mib_max = 1\n", user="nobody")
         proxy.hang_up("taken")
         frames_arrive(proxy, server, "frames")

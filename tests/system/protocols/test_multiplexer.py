@@ -99,7 +99,7 @@ def test_without_a_key_the_least_busy_takes_it() -> None:
         assert {many.send(b"request") for _ in range(10)} == {socks[1]}, "it has nothing outstanding"
 
 
-def test_who_fails_takes_nothing_of_the_others_along() -> None:
+def test_a_failure_does_not_reach_the_others() -> None:
     with connected(3) as pairs, Multiplexer(*(ours for ours, _ in pairs), timeout=DEADLINE_S) as many:
         for _, peer in pairs:
             peer.sendall(framed(b"before"))

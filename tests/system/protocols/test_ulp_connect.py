@@ -1,4 +1,4 @@
-"""Pushes that go along with CONNECT (PROTOCOL.md, "Pushed protocols"): as the host library sends them, against a proxy
+"""Pushes in the payload of CONNECT (PROTOCOL.md, "Pushed protocols"): as the host library sends them, against a proxy
 made by hand, and as the worker takes them, from a host made by hand."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PREFIXED, LINES, TLS = (BY_NAME[name].number for name in ("LENGTH_PREFIXED", "LI
 PROXY_ID = 0x55
 
 
-def along(request: str, ulp: int, attributes: bytes = b"", message: bool = True) -> bytes:
+def encoded_push(request: str, ulp: int, attributes: bytes = b"", message: bool = True) -> bytes:
     """One push in the payload of CONNECT."""
     push = struct.pack("!IHH", 0, int(message), ulp) + attributes
     return struct.pack("!II", REQUESTS[request][0], len(push)) + push
@@ -72,7 +72,7 @@ def test_one_message_and_one_answer(proxy: ScriptedProxy, caller: Caller, s: int
     caller.start("ulp_connect", s, [["PUSH_ULP", TLS, [[12, ""]]], ["PUSH_ULP_RX", PREFIXED, [[2, 2, 1]]]])
     connect = proxy.expect("XTS_CMD_CONNECT")
     assert connect.id == 0 and connect.fields["xts_socket"] == s
-    assert connect.payload == along("PUSH_ULP", TLS, bytes.fromhex("000c0000")) + along(
+    assert connect.payload == encoded_push("PUSH_ULP", TLS, bytes.fromhex("000c0000")) + encoded_push(
         "PUSH_ULP_RX", PREFIXED, width(2)
     )
     assert connect.fields["post_credits"] == table.ULP_WINDOW_MIN, "what pushed protocols need"
@@ -87,7 +87,7 @@ def test_one_message_and_one_answer(proxy: ScriptedProxy, caller: Caller, s: int
 def test_a_nonblocking_socket_waits_for_nothing(proxy: ScriptedProxy, caller: Caller, s: int) -> None:
     assert caller.call("nonblocking", s) == 0
     assert caller.call("ulp_connect", s, [["PUSH_ULP", PREFIXED]]) == "EINPROGRESS"
-    assert proxy.expect("XTS_CMD_CONNECT").payload == along("PUSH_ULP", PREFIXED)
+    assert proxy.expect("XTS_CMD_CONNECT").payload == encoded_push("PUSH_ULP", PREFIXED)
     assert caller.call("ulp_connect", s, [["PUSH_ULP", PREFIXED]]) == "EALREADY"
     acknowledge(proxy, s)
     assert caller.call("poll", s, 4, 5000) == 4
@@ -147,7 +147,7 @@ def test_what_can_be_judged_here_is_refused_here(
     assert caller.call("ulp_connect", s, pushes) == error
     assert not proxy.backlog
     caller.start("ulp_connect", s, [["PUSH_ULP", PREFIXED]])  # it is as it was
-    assert proxy.expect("XTS_CMD_CONNECT").payload == along("PUSH_ULP", PREFIXED)
+    assert proxy.expect("XTS_CMD_CONNECT").payload == encoded_push("PUSH_ULP", PREFIXED)
     acknowledge(proxy, s)
     assert caller.result() == 0
     close(proxy, caller, s)
@@ -171,7 +171,7 @@ def ask(host: ScriptedHost, port: int, payload: bytes, id: int = 0, number: int 
 
 
 def test_protocols_from_the_first_byte_on(worker: Worker, host: ScriptedHost, server: socket.socket) -> None:
-    number, answer = ask(host, server.getsockname()[1], along("PUSH_ULP", PREFIXED, width(4)))
+    number, answer = ask(host, server.getsockname()[1], encoded_push("PUSH_ULP", PREFIXED, width(4)))
     assert answer.error == 0
     peer, _ = server.accept()
     with Conn(host, number, answer.fields["proxy_id"], answer.fields["post_credits"], peer) as c:
@@ -185,7 +185,7 @@ def test_protocols_from_the_first_byte_on(worker: Worker, host: ScriptedHost, se
 
 
 def test_some_on_one_another(host: ScriptedHost, server: socket.socket) -> None:
-    payload = along("PUSH_ULP_RX", BY_NAME["TLS_RECORDS"].number) + along("PUSH_ULP_RX", LINES)
+    payload = encoded_push("PUSH_ULP_RX", BY_NAME["TLS_RECORDS"].number) + encoded_push("PUSH_ULP_RX", LINES)
     number, answer = ask(host, server.getsockname()[1], payload)
     assert answer.error == 0
     peer, _ = server.accept()
@@ -197,16 +197,16 @@ def test_some_on_one_another(host: ScriptedHost, server: socket.socket) -> None:
 @pytest.mark.parametrize(
     ("payload", "error", "why"),
     [
-        (along("PUSH_ULP", PREFIXED, width(5)), errno.EINVAL, "WIDTH"),
-        (along("PUSH_ULP", PREFIXED, width(4)) + along("PUSH_ULP", PREFIXED), errno.EINVAL, ""),
-        (along("PUSH_ULP", PREFIXED, message=False), errno.EPROTOTYPE, ""),
-        (along("PUSH_ULP", 999), errno.ENOPROTOOPT, ""),
-        (along("PEEK_MODE", PREFIXED), errno.EINVAL, None),
-        (along("PUSH_ULP", PREFIXED)[:-1], errno.EINVAL, None),
-        (along("PUSH_ULP", PREFIXED) + b"\0\0\x89\xea\0\0\0", errno.EINVAL, None),
+        (encoded_push("PUSH_ULP", PREFIXED, width(5)), errno.EINVAL, "WIDTH"),
+        (encoded_push("PUSH_ULP", PREFIXED, width(4)) + encoded_push("PUSH_ULP", PREFIXED), errno.EINVAL, ""),
+        (encoded_push("PUSH_ULP", PREFIXED, message=False), errno.EPROTOTYPE, ""),
+        (encoded_push("PUSH_ULP", 999), errno.ENOPROTOOPT, ""),
+        (encoded_push("PEEK_MODE", PREFIXED), errno.EINVAL, None),
+        (encoded_push("PUSH_ULP", PREFIXED)[:-1], errno.EINVAL, None),
+        (encoded_push("PUSH_ULP", PREFIXED) + b"\0\0\x89\xea\0\0\0", errno.EINVAL, None),
         (b"\0\0\x89\xea\xff\xff\xff\xff" + bytes(8), errno.EINVAL, None),
         (b"\0\0\x89\xea\0\0\0\0", errno.EINVAL, None),
-        (along("PUSH_ULP", PREFIXED, bytes(1200)), errno.EMSGSIZE, None),
+        (encoded_push("PUSH_ULP", PREFIXED, bytes(1200)), errno.EMSGSIZE, None),
     ],
     ids=["parameter", "second", "kind", "unknown", "request", "cut", "rest", "long", "empty", "too many bytes"],
 )
@@ -221,7 +221,7 @@ def test_what_is_refused_never_connects(
         told = host.ulp_error(id, number)
         assert told.error == error and told.fault == "push" and why in told.text
     assert ask(host, port, b"", id, number)[1].error == errno.EISCONN
-    assert ask(host, port, along("PUSH_ULP", PREFIXED), id, number)[1].error == errno.EISCONN
+    assert ask(host, port, encoded_push("PUSH_ULP", PREFIXED), id, number)[1].error == errno.EISCONN
     assert host.push("LENGTH_PREFIXED", id, number).error == errno.ENOTCONN
     host.send("XTS_CMD_LISTEN", id=id, xts_socket=number, token=1, post_credits=1, domain=4, backlog=1)
     assert host.expect("XTS_REPLY_LISTEN_ACK").error == errno.EINVAL
@@ -236,7 +236,7 @@ def test_what_is_refused_never_connects(
 def test_a_refused_connection_is_the_end_too(worker: Worker, host: ScriptedHost, server: socket.socket) -> None:
     port = server.getsockname()[1]
     server.close()
-    number, answer = ask(host, port, along("PUSH_ULP", PREFIXED))
+    number, answer = ask(host, port, encoded_push("PUSH_ULP", PREFIXED))
     id = answer.fields["proxy_id"]
     assert answer.error == errno.ECONNREFUSED and id
     assert host.ulp_error(id, number).error == 0
@@ -249,11 +249,11 @@ def test_a_refused_connection_is_the_end_too(worker: Worker, host: ScriptedHost,
 def test_policy_and_limits_come_first(server: socket.socket) -> None:
     with Worker(policy_default_allow=False) as worker, worker.attach(features=FEATURES) as host:
         host.open()
-        _, answer = ask(host, server.getsockname()[1], along("PUSH_ULP", PREFIXED))
+        _, answer = ask(host, server.getsockname()[1], encoded_push("PUSH_ULP", PREFIXED))
         assert answer.error == errno.EACCES
     with Worker(window_bytes=4095, window_bytes_max=4095) as worker, worker.attach(features=FEATURES) as host:
         host.open()
-        number, answer = ask(host, server.getsockname()[1], along("PUSH_ULP", PREFIXED))
+        number, answer = ask(host, server.getsockname()[1], encoded_push("PUSH_ULP", PREFIXED))
         assert answer.error == errno.ENOBUFS
         assert "window" in host.ulp_error(answer.fields["proxy_id"], number).text
 
@@ -262,6 +262,6 @@ def test_without_the_feature_it_is_a_violation(worker: Worker, server: socket.so
     with worker.attach() as host:
         host.open()
         peer = codec.Endpoint.of(LOOPBACK, server.getsockname()[1])
-        payload = along("PUSH_ULP", PREFIXED)
+        payload = encoded_push("PUSH_ULP", PREFIXED)
         host.send("XTS_CMD_CONNECT", payload, id=0, xts_socket=1, post_credits=WINDOW, domain=4, peer=peer)
         assert host.wait_down() == errno.EPROTO

@@ -208,7 +208,7 @@ def test_bound_as_a_server_then_connected_where_clients_stay(
             assert select.select([number], [], [], DEADLINE_S)[0] and sock.recv(1) == b"x"
 
 
-def test_options_come_along(installed: None, kernel_listener: socket.socket) -> None:
+def test_options_are_kept(installed: None, kernel_listener: socket.socket) -> None:
     with socket.socket() as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 77)
@@ -455,12 +455,12 @@ def test_a_wildcard_listener_serves_the_hosts_loopback(waits_with: str) -> None:
 
 def test_accepting_from_both(installed: None) -> None:
     """The two sides put together by hand, at two ports."""
-    with socket.create_server(("127.0.0.1", 0)) as listener, STANDARD() as beside:
-        beside.bind(("127.0.0.1", 0))
-        beside.listen()
-        beside.setblocking(False)
-        there, here = listener.getsockname(), beside.getsockname()
-        listener._kernel_listener = beside.dup()  # type: ignore[attr-defined]
+    with socket.create_server(("127.0.0.1", 0)) as listener, STANDARD() as local:
+        local.bind(("127.0.0.1", 0))
+        local.listen()
+        local.setblocking(False)
+        there, here = listener.getsockname(), local.getsockname()
+        listener._kernel_listener = local.dup()  # type: ignore[attr-defined]
         listener._kernel_listener.setblocking(False)  # type: ignore[attr-defined]
         with pytest.raises(BlockingIOError):
             listener.settimeout(0)

@@ -123,7 +123,9 @@ def start_connect(host: ScriptedHost, port: int, *pushes: dict[str, Any]) -> tup
     return host.connect(LOOPBACK, port, WINDOW, id, number)
 
 
-def test_connect_is_answered_when_hands_are_shaken(worker: Worker, host: ScriptedHost, server: socket.socket) -> None:
+def test_connect_is_answered_when_the_handshake_is_done(
+    worker: Worker, host: ScriptedHost, server: socket.socket
+) -> None:
     peer = Peer(accept_once(server), server_context(ISSUED), is_server=True)
     number, ack = start_connect(host, server.getsockname()[1], TLS)
     assert ack.error == 0
@@ -295,7 +297,7 @@ def trusting() -> ssl.SSLContext:
     return client_context(AUTHORITY.certificate)
 
 
-def test_a_connection_is_announced_when_hands_are_shaken(worker: Worker, host: ScriptedHost) -> None:
+def test_a_connection_is_announced_when_the_handshake_is_done(worker: Worker, host: ScriptedHost) -> None:
     number, id, port = listening(host, OWN)
     silent = socket.create_connection((LOOPBACK, port))
     worker.wait(lambda s: s.ulp_handshakes == 1, "no handshake has begun")
@@ -431,7 +433,7 @@ def test_the_first_byte_comes_soon(worker: Worker, host: ScriptedHost) -> None:
         assert worker.stats().ulp_handshakes == 2
 
 
-def test_hands_are_shaken_while_credits_are_missing(worker: Worker, host: ScriptedHost) -> None:
+def test_handshakes_are_done_while_credits_are_missing(worker: Worker, host: ScriptedHost) -> None:
     number, id, port = listening(host, OWN, credits=0)
     peer = Peer(dial(port), trusting(), is_server=False)
     worker.wait(lambda s: s.ulp_handshakes_ok == 1, "no handshake")
@@ -532,7 +534,7 @@ def test_a_shared_listener_shakes_hands_for_all_members(
         assert c.read().payload == b"handed on"
         c.close()
     assert peer.join() is None
-    assert worker.stats().ulp_handshakes_ok == 1, "hands were shaken once"
+    assert worker.stats().ulp_handshakes_ok == 1, "there was one handshake"
 
 
 def test_a_member_that_goes_leaves_handshakes_to_others(
@@ -559,7 +561,7 @@ def test_a_member_that_goes_leaves_handshakes_to_others(
 def test_a_connection_changes_hands_with_what_is_pushed(
     worker: Worker, host: ScriptedHost, second: ScriptedHost, server: socket.socket
 ) -> None:
-    """PDUs that TCP has not taken go along, and leave through the same protocols."""
+    """PDUs that TCP has not taken are moved, too, and leave through the same protocols."""
     server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     with connected(host, server, {"ulp": "LENGTH_PREFIXED"}) as c:
         sent = []

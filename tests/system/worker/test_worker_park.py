@@ -131,7 +131,7 @@ def test_a_connection_goes_on_elsewhere(
     worker: Worker, other_worker: Worker, join: Join, server: socket.socket, place: str
 ) -> None:
     first, peer = connected(join(worker), server)
-    heir = {"same host": lambda: first.host, "same worker": lambda: join(worker)}.get(
+    claimer = {"same host": lambda: first.host, "same worker": lambda: join(worker)}.get(
         place, lambda: join(other_worker)
     )()
     key = new_key()
@@ -140,7 +140,7 @@ def test_a_connection_goes_on_elsewhere(
         assert first.park(key).error == 0
         assert (worker.stats().connections, worker.stats().parked_connections) == (0, 1)
         peer.sendall(b"while parked")
-        second = claimed(heir, key)
+        second = claimed(claimer, key)
         assert second.credits == WINDOW
         assert second.receive().payload == b"while parked"
         second.send(b"two", "FIN")
@@ -274,7 +274,7 @@ def fill(connection: Connection, data: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("when", ["while parked", "after the claim"])
-def test_what_is_spilled_moves_along(
+def test_what_is_spilled_is_moved_too(
     worker: Worker, other_worker: Worker, join: Join, server: socket.socket, when: str
 ) -> None:
     server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -388,11 +388,11 @@ def test_it_outlives_its_process_but_not_its_worker(other_worker: Worker, join: 
         second.park(other_key := new_key())
         goodbye(first.host)
         worker.wait(lambda s: s.channels_up == 1, "still up")
-        heir = claimed(join(other_worker), key)
-        heir.send(b"alive")
+        claimer = claimed(join(other_worker), key)
+        claimer.send(b"alive")
         assert peer.recv(100) == b"alive"
     assert is_reset(other_peer)
-    assert claim(heir.host, other_key).error == errno.ENOENT
+    assert claim(claimer.host, other_key).error == errno.ENOENT
     peer.close()
     other_peer.close()
 

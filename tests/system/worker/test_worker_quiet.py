@@ -51,7 +51,7 @@ def test_the_host_is_not_rung_for_each(worker: Worker, host: ScriptedHost, opene
     assert {frame.flag_names for frame in host.backlog} == {("CLOSED",)}
 
 
-def test_what_is_said_next_takes_it_along(host: ScriptedHost, opened: list[Conn]) -> None:
+def test_it_leaves_with_the_next_message(host: ScriptedHost, opened: list[Conn]) -> None:
     close(opened[0])
     opened[1].peer.sendall(b"data")
     came = {(frame.id, frame.flag_names) for frame in (host.receive(), host.receive())}

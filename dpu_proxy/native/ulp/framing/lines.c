@@ -18,7 +18,7 @@ struct sending {
 	uint64_t length;         /* of the PDU under way, taken by the layer below */
 	uint64_t checked;        /* of it, looked through; more than length when not all was taken */
 	uint64_t window;         /* its last bytes */
-	unsigned owed;           /* bytes of the delimiter that the layer below has not taken yet */
+	unsigned delimiter_left; /* bytes of the delimiter that the layer below has not taken yet */
 };
 
 struct lines {
@@ -222,15 +222,15 @@ static int lines_flush(struct ulp_layer *l)
 	struct lines *p = l->state;
 	struct sending *s = &p->sending;
 
-	while (s->owed) {
-		struct iovec piece = { p->delimiter + p->delimiter_bytes - s->owed, s->owed };
+	while (s->delimiter_left) {
+		struct iovec piece = { p->delimiter + p->delimiter_bytes - s->delimiter_left, s->delimiter_left };
 		ssize_t n = ulp_write_below(l, &piece, 1, NULL);
 
 		if (n < 0)
 			return (int)n;
 		if (!n)
 			return -EAGAIN;
-		s->owed -= (unsigned)n;
+		s->delimiter_left -= (unsigned)n;
 	}
 	return 0;
 }
@@ -255,7 +255,7 @@ static ssize_t write_through(struct ulp_layer *l, struct lines *p, const struct 
 		if (n < 0)
 			return n;
 		if (all && (size_t)n >= data)
-			s->owed = behind - (unsigned)((size_t)n - data);
+			s->delimiter_left = behind - (unsigned)((size_t)n - data);
 		done += (size_t)n < data ? (size_t)n : data;
 	} while (done < bytes && n && (size_t)n == offered);
 	return (ssize_t)done;
@@ -284,7 +284,7 @@ static ssize_t lines_write(struct ulp_layer *l, const struct iovec *iov, int pie
 	if ((size_t)n < bytes)
 		return n;
 	if (!mark->more)
-		*s = (struct sending){ .owed = s->owed };
+		*s = (struct sending){ .delimiter_left = s->delimiter_left };
 	r = lines_flush(l); /* the layer below may have stopped short though there is room */
 	if (r && r != -EAGAIN)
 		return r;

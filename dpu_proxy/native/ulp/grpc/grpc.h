@@ -41,7 +41,7 @@ struct grpc_stream {
 	uint32_t next;           /* in its chain, or of the free ones; an index + 1 */
 	bool local_ended, remote_ended;
 	int32_t send_window;     /* negative when the peer has shrunk it */
-	uint32_t to_return;           /* received, not yet given back to the peer's window */
+	uint32_t to_return;      /* received, not yet given back to the peer's window */
 	uint8_t prefix[GRPC_PREFIX_BYTES];
 	uint8_t prefix_got;
 	uint32_t length, got;    /* of the message that is being gathered */
@@ -108,7 +108,7 @@ struct grpc {
 	int32_t peer_initial_window, local_initial_window;
 	uint32_t window_changes;          /* of the peer's initial window */
 	uint32_t peer_frame_bytes_max;
-	uint32_t to_return;                    /* of the connection */
+	uint32_t to_return;               /* of the connection */
 	struct grpc_receive receive;
 	struct grpc_send send;
 };

@@ -96,7 +96,7 @@ static int preface_read(struct ulp_layer *l, struct http2 *h)
 	return error;
 }
 
-static void farewell(struct ulp_layer *l, struct http2 *h, enum http2_error error)
+static void send_goaway(struct ulp_layer *l, struct http2 *h, enum http2_error error)
 {
 	uint8_t frame[HTTP2_HEAD_BYTES + 8];
 
@@ -112,7 +112,7 @@ static int head_check(struct ulp_layer *l, struct http2 *h)
 	const struct http2_frame *f = &h->passing.frame;
 
 	if (f->length > h->frame_bytes_max) {
-		farewell(l, h, HTTP2_FRAME_SIZE_ERROR);
+		send_goaway(l, h, HTTP2_FRAME_SIZE_ERROR);
 		return ulp_fail(l, XTS_FAULT_TOO_LONG, "a frame of %u bytes, where at most %u are allowed", f->length,
 				h->frame_bytes_max);
 	}

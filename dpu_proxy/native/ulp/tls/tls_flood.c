@@ -15,7 +15,7 @@
 #define QUIET_MAX 32u      /* records or messages without data between them */
 #define SHAKING_MAX 256u   /* records, messages: of a handshake; its certificates may come in many pieces */
 #define MESSAGE_STEPS 128u /* other keys: 25 us */
-#define FAREWELL_READS 12u /* of three records that OpenSSL may have already: each can end a message and begin one */
+#define ALERT_READS 12u /* of three records that OpenSSL may have already: each can end a message and begin one */
 
 /* OpenSSL drops the record it is in, and reads no more. */
 static void stop(SSL *ssl)
@@ -74,7 +74,7 @@ int tls_flood_end(struct tls *t)
 	t->failed = ulp_fail(t->layer, XTS_FAULT_FLOOD, "the peer sent %u records and %u messages in a row, and no data",
 			     t->quiet_records, t->quiet_messages);
 	SSL_set_info_callback(t->ssl, on_state);
-	for (unsigned i = 0; i < FAREWELL_READS; i++) {
+	for (unsigned i = 0; i < ALERT_READS; i++) {
 		int r;
 
 		SSL_set_shutdown(t->ssl, SSL_get_shutdown(t->ssl) & ~SSL_RECEIVED_SHUTDOWN);

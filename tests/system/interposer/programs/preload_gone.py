@@ -128,7 +128,7 @@ assert shown(peeking) == ("gone", "LOST") and kind_of(peeking) == STAYED
 assert shown(kept) == ("offloaded", None)
 s = socket.socket(fileno=peeking)
 assert errno_of(lambda: s.recv(1)) == errno.ENOTCONN
-os.write(kept, b"went along")
+os.write(kept, b"was kept")
 """
 
 
@@ -150,7 +150,7 @@ def what_exec_loses_is_told_to_the_next_program() -> None:
 
     in_child(child)
     kept.close()
-    assert server.recv(100) == b"went along"
+    assert server.recv(100) == b"was kept"
 
 
 SPAWNED = """

@@ -242,7 +242,7 @@ def a_clone_on_its_parents_memory_is_a_fork() -> None:
 
 @ours
 def rules_decide() -> None:
-    """Under rules that offload clients only, but for one port."""
+    """Under rules that offload clients only, except on one port."""
     kernel_port, other_port = (int(port) for port in sys.argv[2:4])
     with socket.socket() as server, socket.socket() as other:
         for s, port in ((server, kernel_port), (other, other_port)):

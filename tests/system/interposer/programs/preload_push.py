@@ -169,7 +169,7 @@ assert entry.tls.version == "TLSv1.3" and entry.tls.send, entry
 
 
 @pushes
-def tls_in_the_proxy_goes_along_over_exec() -> None:
+def tls_in_the_proxy_is_kept_over_exec() -> None:
     """And the new program's status shows it."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname())

@@ -144,7 +144,7 @@ def a_late_push_of_what_has_ended(c: Calls) -> None:
 
 @script
 def peeking(c: Calls) -> None:
-    """What was looked at is read again through the protocol, but for what is dropped."""
+    """What was looked at is read again through the protocol, except what is dropped."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         s = sequenced(c)
         assert peek(c, s) == 0

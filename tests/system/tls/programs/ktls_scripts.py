@@ -300,7 +300,7 @@ def the_next_program_goes_on(port: int) -> None:
 
 
 def the_program_itself_goes_on(port: int) -> None:
-    """Without a fork between; the keys, which are its own process's, go along."""
+    """Without a fork between; the keys, which are its own process's, are kept."""
     pid = os.fork()
     if not pid:
         s = unread(port, TLS13)

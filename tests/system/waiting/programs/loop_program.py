@@ -1,6 +1,6 @@
 """An asyncio program that knows nothing of XTS: `python loop_program.py EpollSelector` (or another, or uvloop).
 
-Echoes on both sides of twenty connections, beside timers, a thread and, on uvloop (which forks as C programs do), a
+Echoes on both sides of twenty connections, with timers, a thread and, on uvloop (which forks as C programs do), a
 process.
 """
 

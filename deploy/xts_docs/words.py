@@ -1,0 +1,69 @@
+"""A check of the words in sources: `python -m xts_docs.words [FILE …]`. Each fault is a line FILE:LINE: TEXT.
+
+The words are in `deploy/docs/words.toml`. Everything in a file counts: comments, strings, and names, whose parts
+between underscores are words. Two words with the end of a line between them are not found.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import markdown
+
+WORDS = markdown.TOP / "deploy" / "docs" / "words.toml"
+#: Programs, their build and their configuration. Markdown has rules of its own (prose.py).
+SOURCES = (
+    "*.c",
+    "*.h",
+    "*.py",
+    "*.pml",
+    "*CMakeLists.txt",
+    ":(glob)deploy/*.toml",
+    ".ci",
+    "deploy/setup",
+    "deploy/demo",
+)
+
+
+def load(path: Path = WORDS) -> list[tuple[re.Pattern[str], str]]:
+    """Each pattern with what to write instead."""
+    words: dict[str, str] = tomllib.loads(path.read_text())["words"]
+    return [(re.compile(rf"\b(?:{word})\b", re.IGNORECASE), say) for word, say in words.items()]
+
+
+def faults(text: str, words: list[tuple[re.Pattern[str], str]]) -> Iterator[tuple[int, str]]:
+    """The faults of a text, each with its line."""
+    for number, line in enumerate(text.splitlines(), 1):
+        plain = line.replace("_", " ")
+        for pattern, say in words:
+            if found := pattern.search(plain):
+                yield number, f"“{found[0]}”: {say}"
+
+
+def sources() -> Iterator[Path]:
+    """The sources of the repository."""
+    listed = subprocess.run(["git", "ls-files", "-z", *SOURCES], cwd=markdown.TOP, stdout=subprocess.PIPE, check=True)
+    for name in listed.stdout.decode().split("\0"):
+        path = markdown.TOP / name
+        if name and path.is_file():
+            yield path
+
+
+def main(arguments: list[str]) -> int:
+    words = load()
+    count = 0
+    for path in map(Path, arguments) if arguments else sources():
+        shown = path.relative_to(markdown.TOP) if path.is_relative_to(markdown.TOP) else path
+        for number, text in faults(path.read_text(), words):
+            print(f"{shown}:{number}: {text}")
+            count += 1
+    return int(count > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
