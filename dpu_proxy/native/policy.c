@@ -6,7 +6,8 @@ struct subject {
 	bool unspecified;
 	bool both_versions; /* unspecified in a form that includes IPv4 and IPv6 */
 	bool own;           /* loopback or link-local of the device, or leads there */
-	bool embeds;        /* an IPv6 address that stands for an IPv4 one, which a translator or a tunnel makes of it */
+	/* an IPv6 address that stands for an IPv4 one, which a translator or a tunnel makes of it */
+	bool embeds;
 	uint8_t address[16];
 	uint8_t embedded[4];
 };
@@ -21,7 +22,7 @@ static bool prefix_equal(const uint8_t *a, const uint8_t *b, unsigned bits)
 	return rest == 0 || ((a[whole] ^ b[whole]) & mask) == 0;
 }
 
-/* --- what an address stands for -------------------------------------------------------------------------------------- */
+/* --- what an address stands for ----------------------------------------------------------------------------------- */
 
 /* Where in which IPv6 addresses an IPv4 address is written. */
 static const struct embedding {
@@ -94,7 +95,7 @@ static struct subject subject_of(const struct xts_endpoint *endpoint, uint8_t ac
 	return s;
 }
 
-/* --- rules ----------------------------------------------------------------------------------------------------------- */
+/* --- rules -------------------------------------------------------------------------------------------------------- */
 
 /* Does the rule's network lie within those of the device itself? Only so an allow means them. */
 static bool names_own(const struct xts_policy_rule *rule)

@@ -22,7 +22,8 @@ static void keep_little(void)
 	(void)mallopt(M_MMAP_THRESHOLD, MMAP_BYTES);
 }
 
-/* malloc_trim() gives back what is free inside of all heaps, but of a thread's own heap not the end: a free() there does. */
+/* malloc_trim() gives back what is free inside of all heaps, but of a thread's own heap not the
+ * end: a free() there does. */
 static void give_back(void)
 {
 	void *volatile at_the_end;

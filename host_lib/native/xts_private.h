@@ -129,7 +129,8 @@ int xts_exec_prepare(const struct xts_exec_socket *sockets, unsigned count);
 /* In the new program: takes the sockets over, one call each, in order: 1 and *out filled, 0 at the end, -1 with errno
  * for one that is not kept (out->descriptor says which; ENOTCONN: it is another process's). Closes memfd at the end. */
 int xts_inherit_next(int memfd, struct xts_exec_socket *out);
-/* After an exec that failed: takes back what xts_exec_prepare() has given up, under the old numbers, and closes memfd. */
+/* After an exec that failed: takes back what xts_exec_prepare() has given up, under the old numbers, and closes
+ * memfd. */
 void xts_resume(int memfd);
 /*
  * Before _exit(), which runs no destructor: what has been sent leaves, and living children are left what they may want.

@@ -1,6 +1,6 @@
 /*
- * Sending and receiving. A call on what is not offloaded costs a load and a branch; the C library's function is then the
- * last thing called. What travels here is one call of libxts's under another name.
+ * Sending and receiving. A call on what is not offloaded costs a load and a branch; the C library's function is then
+ * the last thing called. What travels here is one call of libxts's under another name.
  */
 #include "preload.h"
 
@@ -33,7 +33,7 @@ static ssize_t transmit(int s, const void *data, size_t bytes, int flags)
 	return is_bad(data, bytes) ? fault() : XTS(xts_send(s, data, bytes, flags));
 }
 
-/* --- receiving -------------------------------------------------------------------------------------------------------- */
+/* --- receiving ---------------------------------------------------------------------------------------------------- */
 
 EXPORT ssize_t recv(int fd, void *data, size_t bytes, int flags)
 {
@@ -225,9 +225,10 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags,
 		       CALL_AGAIN(receive_messages(s, messages, count, flags, timeout));
 }
 
-/* --- sending ---------------------------------------------------------------------------------------------------------------- */
+/* --- sending ------------------------------------------------------------------------------------------------------ */
 
-/* Data with the connect (Fast Open): a connect, then the data, which is what the kernel makes of it without a cookie. */
+/* Data with the connect (Fast Open): a connect, then the data, which is what the kernel makes of it without a
+ * cookie. */
 static bool is_fast_open(struct descriptor d, int flags)
 {
 	return flags & MSG_FASTOPEN && (d.kind == DESCRIPTOR_UNDECIDED || d.kind == DESCRIPTOR_OFFLOADED);

@@ -1,6 +1,6 @@
 /*
- * Clients: connect(). What was offloaded at bind() and is then connected to where a rule keeps clients with the kernel goes
- * back: the kernel's socket has been kept unused, with its options, for that.
+ * Clients: connect(). What was offloaded at bind() and is then connected to where a rule keeps clients with the kernel
+ * goes back: the kernel's socket has been kept unused, with its options, for that.
  */
 #include "decide.h"
 

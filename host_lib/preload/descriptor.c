@@ -1,7 +1,7 @@
 /*
- * The table of descriptors. Words are read without a lock; table_lock orders the changes that concern several of them at
- * once (dup against the decision of a socket). How many further descriptors share an XTS socket, a note or an epoll set
- * is counted by its number: nothing is touched, and no memory spent, for the usual one.
+ * The table of descriptors. Words are read without a lock; table_lock orders the changes that concern several of them
+ * at once (dup against the decision of a socket). How many further descriptors share an XTS socket, a note or an epoll
+ * set is counted by its number: nothing is touched, and no memory spent, for the usual one.
  */
 #include "preload.h"
 

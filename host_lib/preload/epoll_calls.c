@@ -2,12 +2,12 @@
  * epoll: sets of the program's that hold offloaded sockets too. epoll_set.h has what is kept of a set.
  *
  * A set without offloaded sockets is the kernel's alone: epoll_ctl and epoll_wait are passed on. Else a wait is for
- * both, in libxts (xts_epoll_wait_mixed). A thread that had begun to wait in the kernel when the first offloaded socket came is
- * woken by a bell put into the kernel's set, and goes on as one that waits for both.
+ * both, in libxts (xts_epoll_wait_mixed). A thread that had begun to wait in the kernel when the first offloaded socket
+ * came is woken by a bell put into the kernel's set, and goes on as one that waits for both.
  */
 #include "epoll_set.h"
 
-/* --- sets ----------------------------------------------------------------------------------------------------------------------- */
+/* --- sets --------------------------------------------------------------------------------------------------------- */
 
 static int known(int fd)
 {
@@ -49,7 +49,7 @@ static void adopt(int fd, int member)
 	sets_unlock();
 }
 
-/* --- registrations --------------------------------------------------------------------------------------------------------------- */
+/* --- registrations ------------------------------------------------------------------------------------------------ */
 
 static bool is_also_local(struct descriptor d)
 {
@@ -78,8 +78,8 @@ static int context_control(struct epoll_set *set, int op, int fd, uint32_t numbe
 	return XTS(xts_epoll_ctl_keyed(set->ctx, op, (int)number, (uint32_t)fd, event));
 }
 
-/* The kernel half of a listener's registration, and its note. The context's half is done: this one may fail quietly only
- * where the kernel's socket is not there any more. */
+/* The kernel half of a listener's registration, and its note. The context's half is done: this one may fail quietly
+ * only where the kernel's socket is not there any more. */
 static void control_also_local(struct epoll_set *set, int epfd, int op, int fd, struct descriptor d, struct epoll_event *event)
 {
 	struct registration *note = set_registration(set, fd), fresh = {.fd = fd, .kind = REGISTERED_BOTH};
@@ -117,7 +117,8 @@ static int control_offloaded(struct epoll_set *set, int epfd, int op, int fd, st
 	return r;
 }
 
-/* Carried out on the kernel's set and noted. -1: refused, or there was no memory, and the set does not have it any more. */
+/* Carried out on the kernel's set and noted. -1: refused, or there was no memory, and the set
+ * does not have it any more. */
 static int control_noted(struct epoll_set *set, int epfd, int op, struct registration *note, struct epoll_event *event)
 {
 	struct registration *old;
@@ -224,14 +225,15 @@ EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 	}
 	if (d.kind == DESCRIPTOR_EPOLL)
 		set = set_hold(d.number, 1);
-	if (!set) /* none, or too many of them: an offloaded member is an unconnected socket there, and no sign of life */
+	/* none, or too many of them: an offloaded member is an unconnected socket there, and no sign of life */
+	if (!set)
 		return real()->epoll_ctl(epfd, op, fd, event);
 	r = control(set, epfd, op, fd, member, event);
 	set_drop(set, 1);
 	return r;
 }
 
-/* --- descriptors that change ------------------------------------------------------------------------------------------------------ */
+/* --- descriptors that change -------------------------------------------------------------------------------------- */
 
 struct change {
 	int fd;

@@ -16,7 +16,7 @@ static pthread_mutex_t store_lock = PTHREAD_MUTEX_INITIALIZER; /* of these; noth
 static _Atomic uint32_t note_total;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* --- locks, fork ---------------------------------------------------------------------------------------------------------- */
+/* --- locks, fork -------------------------------------------------------------------------------------------------- */
 
 /* libxts's handlers run inside of these: the calls they make are its own, and do not want these locks. */
 static void before_fork(void)
@@ -44,9 +44,9 @@ static void after_fork_child(void)
 }
 
 /*
- * When the library is loaded, before the program can do the same: its own handlers, which may use sets (libuv's do), then run
- * before ours in the parent and after ours in the child. libxts's are first of all, so that at fork() it locks last,
- * the order in which everything else locks.
+ * When the library is loaded, before the program can do the same: its own handlers, which may use sets (libuv's do),
+ * then run before ours in the parent and after ours in the child. libxts's are first of all, so that at fork() it locks
+ * last, the order in which everything else locks.
  */
 __attribute__((constructor(101))) static void watch_fork(void)
 {
@@ -79,7 +79,7 @@ static void unlock_store(void)
 	xts_come_out();
 }
 
-/* --- the store -------------------------------------------------------------------------------------------------------------- */
+/* --- the store ---------------------------------------------------------------------------------------------------- */
 
 uint32_t set_make(int fd, uint32_t members)
 {
@@ -177,7 +177,7 @@ int set_descriptor(struct epoll_set *set)
 	return set->fd;
 }
 
-/* --- notes -------------------------------------------------------------------------------------------------------------------- */
+/* --- notes -------------------------------------------------------------------------------------------------------- */
 
 bool sets_have_registrations(void)
 {
@@ -235,7 +235,7 @@ void sets_each(void (*visit)(struct epoll_set *set, void *argument), void *argum
 	}
 }
 
-/* --- the context -------------------------------------------------------------------------------------------------------------- */
+/* --- the context -------------------------------------------------------------------------------------------------- */
 
 /* What wakes threads that have begun to wait when there was no context to wait for. */
 static void ring_waiters(struct epoll_set *set)

@@ -35,7 +35,7 @@ static int wait_for_kernels(const struct request *r)
 	return preload_sleep_epoll(r->set, r->events, r->max, r->timeout_ms < 0 ? NULL : &timeout, r->mask);
 }
 
-/* --- what the program shall not see ------------------------------------------------------------------------------------------------ */
+/* --- what the program shall not see ------------------------------------------------------------------------------- */
 
 static int without_bell(struct epoll_event *events, int count)
 {
@@ -87,7 +87,7 @@ static int merge_halves(struct epoll_set *set, int epfd, struct epoll_event *eve
 	return count;
 }
 
-/* --- waiting ------------------------------------------------------------------------------------------------------------------------- */
+/* --- waiting ------------------------------------------------------------------------------------------------------ */
 
 void set_silence_last(struct epoll_set *set)
 {

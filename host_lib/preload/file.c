@@ -36,7 +36,7 @@ EXPORT int close(int fd)
 }
 int __close(int fd) __attribute__((alias("close"))) EXPORT;
 
-/* --- ranges ------------------------------------------------------------------------------------------------------------------ */
+/* --- ranges ------------------------------------------------------------------------------------------------------- */
 
 /* The kernel's part: from first to last but our own descriptors. closing: not only marks them. */
 static int range_around(unsigned first, unsigned last, int flags, bool closing)
@@ -72,7 +72,7 @@ EXPORT void closefrom(int first)
 		real()->closefrom(first);
 }
 
-/* --- dup ----------------------------------------------------------------------------------------------------------------------- */
+/* --- dup ---------------------------------------------------------------------------------------------------------- */
 
 EXPORT int dup(int fd)
 {

@@ -1,7 +1,7 @@
 /*
- * Calls that give out descriptors which are none of ours. A socket that was closed past us (io_uring, a system call made by
- * instruction) leaves its word in the table; when the kernel gives its number out again, the word has to go, or a read() of the
- * new file would go to the old socket. It costs the usual call one load.
+ * Calls that give out descriptors which are none of ours. A socket that was closed past us (io_uring, a system call
+ * made by instruction) leaves its word in the table; when the kernel gives its number out again, the word has to go, or
+ * a read() of the new file would go to the old socket. It costs the usual call one load.
  */
 #include "preload.h"
 
@@ -38,7 +38,7 @@ static int fresh_pair(int r, const int fds[2])
 	return r;
 }
 
-/* --- files ------------------------------------------------------------------------------------------------------------------- */
+/* --- files -------------------------------------------------------------------------------------------------------- */
 
 /* The mode is there only for flags that make a file. */
 #define MODE_OF(flags) \
@@ -125,7 +125,7 @@ EXPORT FILE *fopen64(const char *restrict path, const char *restrict mode)
 	return fresh_stream(real()->fopen64(path, mode));
 }
 
-/* --- others ------------------------------------------------------------------------------------------------------------------ */
+/* --- others ------------------------------------------------------------------------------------------------------- */
 
 EXPORT int pipe(int fds[2])
 {

@@ -1,6 +1,6 @@
 /*
- * The C library's own functions, behind ours of the same name. Resolved once, when the library is loaded (or at the first
- * call that comes before: other libraries' constructors make some), without allocating.
+ * The C library's own functions, behind ours of the same name. Resolved once, when the library is loaded (or at the
+ * first call that comes before: other libraries' constructors make some), without allocating.
  */
 #ifndef XTS_PRELOAD_REAL_H
 #define XTS_PRELOAD_REAL_H

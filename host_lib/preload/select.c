@@ -1,6 +1,6 @@
 /*
- * select and pselect: as poll over the descriptors that are in any of the sets. Sets are bits in longs for as many descriptors
- * as the program says, which may be more than an fd_set's 1024.
+ * select and pselect: as poll over the descriptors that are in any of the sets. Sets are bits in longs for as many
+ * descriptors as the program says, which may be more than an fd_set's 1024.
  */
 #include "poll_both.h"
 

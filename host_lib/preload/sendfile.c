@@ -11,7 +11,7 @@
 #define COPY_BYTES 32768u
 #define SEND_BYTES_MAX 0x7ffff000u
 
-/* --- sendfile ---------------------------------------------------------------------------------------------------------- */
+/* --- sendfile ----------------------------------------------------------------------------------------------------- */
 
 /* What the kernel refuses: a source it cannot map, or an offset that makes no sense. */
 static int check_source(int in, const off_t *offset, off_t *at)
@@ -79,7 +79,7 @@ EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t count)
 }
 ssize_t sendfile64(int out, int in, off64_t *offset, size_t count) __attribute__((alias("sendfile"))) EXPORT;
 
-/* --- splice ------------------------------------------------------------------------------------------------------------ */
+/* --- splice ------------------------------------------------------------------------------------------------------- */
 
 /* A pipe that polls writable takes PIPE_BUF bytes without waiting. */
 static int pipe_is_ready(int fd, short events, bool wait)

@@ -1,6 +1,7 @@
 /*
- * Signal handlers: whatever installs one by the C library comes by here, and libxts keeps it (signals.h): it runs where its
- * thread holds nothing of ours. The C library's own signal(), sigset() and siginterrupt() would call its sigaction() past us.
+ * Signal handlers: whatever installs one by the C library comes by here, and libxts keeps it (signals.h): it
+ * runs where its thread holds nothing of ours. The C library's own signal(), sigset() and siginterrupt() would
+ * call its sigaction() past us.
  */
 #include "preload.h"
 
@@ -35,7 +36,7 @@ EXPORT int sigaction(int number, const struct sigaction *restrict action, struct
 int __sigaction(int number, const struct sigaction *restrict action, struct sigaction *restrict old)
 	__attribute__((nothrow, leaf, alias("sigaction"))) EXPORT;
 
-/* --- older names ------------------------------------------------------------------------------------------------------------ */
+/* --- older names -------------------------------------------------------------------------------------------------- */
 
 static __sighandler_t install(int number, struct sigaction *action)
 {
@@ -99,7 +100,7 @@ EXPORT __sighandler_t sigset(int number, __sighandler_t handler)
 	return sigismember(&before, number) ? SIG_HOLD : old.sa_handler;
 }
 
-/* --- sleeping in the kernel alone, inside --------------------------------------------------------------------------------------- */
+/* --- sleeping in the kernel alone, inside ------------------------------------------------------------------------- */
 
 static void cancelled(void *unused)
 {
@@ -113,7 +114,8 @@ int preload_sleep_poll(struct pollfd *fds, nfds_t count, const struct timespec *
 	int type, r;
 
 	pthread_cleanup_push(cancelled, NULL);
-	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type); /* NOLINT(concurrency-thread-canceltype-asynchronous) */
+	/* NOLINT(concurrency-thread-canceltype-asynchronous) */
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
 	r = xts_sleep_poll(fds, count, timeout, mask);
 	pthread_setcanceltype(type, NULL);
 	pthread_cleanup_pop(0);
@@ -125,7 +127,8 @@ int preload_sleep_epoll(int set, struct epoll_event *events, int max, const stru
 	int type, r;
 
 	pthread_cleanup_push(cancelled, NULL);
-	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type); /* NOLINT(concurrency-thread-canceltype-asynchronous) */
+	/* NOLINT(concurrency-thread-canceltype-asynchronous) */
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
 	r = xts_sleep_epoll(set, events, max, timeout, mask);
 	pthread_setcanceltype(type, NULL);
 	pthread_cleanup_pop(0);

@@ -93,7 +93,7 @@ EXPORT int listen(int fd, int backlog)
 	return real()->listen(fd, backlog);
 }
 
-/* --- accept --------------------------------------------------------------------------------------------------------------- */
+/* --- accept ------------------------------------------------------------------------------------------------------- */
 
 /* Accepted by the kernel: as its listener, or the host's own side of an offloaded one. */
 static int accept_kernel(int listener, struct descriptor d, struct sockaddr *address, socklen_t *length, int flags)
@@ -220,7 +220,7 @@ EXPORT int accept(int fd, struct sockaddr *address, socklen_t *length)
 	return accept4(fd, address, length, 0);
 }
 
-/* --- names, shutdown ------------------------------------------------------------------------------------------------------- */
+/* --- names, shutdown ---------------------------------------------------------------------------------------------- */
 
 EXPORT int getsockname(int fd, struct sockaddr *address, socklen_t *length)
 {

@@ -40,7 +40,8 @@ static void unlock_notes(void)
 	xts_come_out();
 }
 
-/* Before the table does: who has the table's lock may want this one, and at fork() what comes last here is locked first. */
+/* Before the table does: who has the table's lock may want this one, and at fork() what comes
+ * last here is locked first. */
 __attribute__((constructor(102))) static void keep_over_fork(void)
 {
 	pthread_atfork(lock_notes, unlock_notes, unlock_notes);

@@ -1,9 +1,9 @@
 /*
  * libFuzzer target: a queue of bundles whose peer is the input, or itself.
  *
- * The input is a program: frames from a hostile peer, frames of our own that come back to us as they were sent, frames held
- * and recycled in any order. Whatever it does: each byte that is lent out may be read, what the queue below lent is given back
- * once, and as long as the peer is none but ourselves, what is submitted comes in that order and whole.
+ * The input is a program: frames from a hostile peer, frames of our own that come back to us as they were sent, frames
+ * held and recycled in any order. Whatever it does: each byte that is lent out may be read, what the queue below lent
+ * is given back once, and as long as the peer is none but ourselves, what is submitted comes in that order and whole.
  */
 #include "memory_queue.h"
 #include "steps.h"

@@ -2,9 +2,9 @@
  * libFuzzer target: the host library, its calls and a proxy's messages in any order, over a queue in memory.
  *
  * The input is a program of one-byte operations with their arguments: socket calls of the application, well-formed
- * messages with fields of the input's choosing, raw frames. The target plays the proxy: its link is a proper one, and it
- * answers the calls that the library waits for (bind, listen, options), so that no call blocks. It takes the place of
- * attach.c and of the progress thread. All sockets are non-blocking.
+ * messages with fields of the input's choosing, raw frames. The target plays the proxy: its link is a proper one, and
+ * it answers the calls that the library waits for (bind, listen, options), so that no call blocks. It takes the place
+ * of attach.c and of the progress thread. All sockets are non-blocking.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -34,7 +34,7 @@ static struct {
 	unsigned waiting_count;
 } scene;
 
-/* --- the proxy ------------------------------------------------------------------------------------------------------- */
+/* --- the proxy ---------------------------------------------------------------------------------------------------- */
 
 static void proxy_send(uint8_t *frame, uint32_t bytes)
 {
@@ -200,7 +200,7 @@ bool progress_will_flush(struct stack *st)
 	return false;
 }
 
-/* --- operations ------------------------------------------------------------------------------------------------------ */
+/* --- operations --------------------------------------------------------------------------------------------------- */
 
 static uint32_t pick_id(struct input *in)
 {

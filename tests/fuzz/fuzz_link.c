@@ -1,5 +1,6 @@
 /*
- * libFuzzer target: a link of each role, joined back to back, to which the input adds arbitrary frames, losses and time.
+ * libFuzzer target: a link of each role, joined back to back, to which the input adds
+ * arbitrary frames, losses and time.
  *
  * The input is a program of one-byte operations with their arguments. Whatever it does: memory is safe, no more frame
  * credits than the window exist, control frames end, a link that is down stays down (the proxy's until a HELLO) with an

@@ -2,9 +2,9 @@
  * libFuzzer target: a shared-memory queue whose peer is the input.
  *
  * The input is a program of one-byte operations with their arguments: some are what an honest peer would do, so that
- * deep states are reached, others write anything into rings and counters or misuse the bell. Whatever it does: memory is
- * safe, what is received lies within the peer's slots and no slot is lent twice at once, a slot to send in is never one
- * that is taken or on its way, and a queue that is broken stays broken.
+ * deep states are reached, others write anything into rings and counters or misuse the bell. Whatever it does: memory
+ * is safe, what is received lies within the peer's slots and no slot is lent twice at once, a slot to send in is never
+ * one that is taken or on its way, and a queue that is broken stays broken.
  */
 #include "ensure.h"
 #include "input.h"

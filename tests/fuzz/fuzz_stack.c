@@ -1,10 +1,11 @@
 /*
  * libFuzzer target: a stack of pushed protocols on one end of a socket pair.
  *
- * The input is a program of one-byte operations with their arguments: pushes of any protocol with parameters that are good, nearly
- * good or any bytes, bytes of the peer in pieces, reads and writes of any size, bytes given back, time, and ends of the stream.
- * Whatever it does: memory is safe and none is left, a refused push has a reason and changes nothing, the parts of a PDU agree about it and are
- * as long as they say, a fault is told once and stays, and after -EAGAIN nothing invites to read again.
+ * The input is a program of one-byte operations with their arguments: pushes of any protocol with parameters that are
+ * good, nearly good or any bytes, bytes of the peer in pieces, reads and writes of any size, bytes given back, time,
+ * and ends of the stream. Whatever it does: memory is safe and none is left, a refused push has a reason and changes
+ * nothing, the parts of a PDU agree about it and are as long as they say, a fault is told once and stays, and after
+ * -EAGAIN nothing invites to read again.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -47,7 +48,7 @@ static void wake_after(void *owner, uint32_t timeout_ms)
 	(void)timeout_ms;
 }
 
-/* --- what holds ------------------------------------------------------------------------------------------------------ */
+/* --- what holds --------------------------------------------------------------------------------------------------- */
 
 static uint64_t fault_count(const struct scene *s)
 {
@@ -108,7 +109,7 @@ static void check_part(struct scene *s, ssize_t n, size_t room, const struct ulp
 	ENSURE(mark->more == (s->read_bytes < mark->record_bytes));
 }
 
-/* --- operations ------------------------------------------------------------------------------------------------------ */
+/* --- operations --------------------------------------------------------------------------------------------------- */
 
 static uint32_t attribute(uint8_t *out, struct input *in)
 {

@@ -1,13 +1,14 @@
 /*
  * libFuzzer target: terminated TLS against a hostile peer, as client and as server, during the handshake and after it.
  *
- * The peer is OpenSSL. The input says when it works, and what becomes of its bytes on their way: they come in pieces, are changed, lost,
- * repeated, interrupted by others; and with the peer's own keys (TLS 1.3) records of any type and content are made that no peer would send. Random
- * numbers are no chance here, so an input does the same each time.
+ * The peer is OpenSSL. The input says when it works, and what becomes of its bytes on their way: they come in pieces,
+ * are changed, lost, repeated, interrupted by others; and with the peer's own keys (TLS 1.3) records of any type and
+ * content are made that no peer would send. Random numbers are no chance here, so an input does the same each time.
  *
- * What holds: nothing that the peer has not sent is ever delivered, and nothing else than what the host has sent ever leaves; a fault has a name and a
- * reason, is told once and stays; after -EAGAIN nothing invites to read again; a connection has bounded memory, leaves none behind, and
- * gives no block back with a secret in it. If nobody has meddled, the handshake is done in the end, all data are there, and both sides say goodbye.
+ * What holds: nothing that the peer has not sent is ever delivered, and nothing else than what the host has sent ever
+ * leaves; a fault has a name and a reason, is told once and stays; after -EAGAIN nothing invites to read again; a
+ * connection has bounded memory, leaves none behind, and gives no block back with a secret in it. If nobody has
+ * meddled, the handshake is done in the end, all data are there, and both sides say goodbye.
  */
 #include <errno.h>
 #include <sys/socket.h>
@@ -24,8 +25,8 @@
 #define ROUNDS_MAX 400
 #define CONNECTIONS_MAX 3
 #define NS_PER_MS 1000000u
-/* Of a connection, its SSL_CTX, configuration and sessions included: 512 KiB of answers that the peer does not read, OpenSSL's longest handshake
- * message (a chain of 100 KiB) as it comes, and parsed, and the buffers of records. */
+/* Of a connection, its SSL_CTX, configuration and sessions included: 512 KiB of answers that the peer does not read,
+ * OpenSSL's longest handshake message (a chain of 100 KiB) as it comes, and parsed, and the buffers of records. */
 #define MEMORY_MAX (1280l << 10)
 
 struct scene {
@@ -61,7 +62,7 @@ static uint8_t byte_at(uint32_t place)
 	return (uint8_t)(place * 7 + (place >> 8) * 13);
 }
 
-/* --- what holds ------------------------------------------------------------------------------------------------------ */
+/* --- what holds --------------------------------------------------------------------------------------------------- */
 
 static uint64_t fault_count(const struct scene *s)
 {
@@ -100,7 +101,7 @@ static void check_memory(void)
 	ENSURE(watch.held <= MEMORY_MAX);
 }
 
-/* --- our side -------------------------------------------------------------------------------------------------------- */
+/* --- our side ----------------------------------------------------------------------------------------------------- */
 
 static void we_shake_hands(struct scene *s)
 {
@@ -199,7 +200,7 @@ static void pass(struct scene *s, uint32_t bytes)
 	ulp_stack_event(s->stack, true, false);
 }
 
-/* --- the peer -------------------------------------------------------------------------------------------------------- */
+/* --- the peer ----------------------------------------------------------------------------------------------------- */
 
 static void peer_says(struct scene *s)
 {
@@ -301,7 +302,7 @@ static void peer_forges(struct scene *s, struct input *in)
 	s->forged = true;
 }
 
-/* --- connections ----------------------------------------------------------------------------------------------------- */
+/* --- connections -------------------------------------------------------------------------------------------------- */
 
 static uint32_t attribute(uint8_t *out, uint16_t type, const void *value, uint16_t bytes)
 {
@@ -369,7 +370,7 @@ static void configure(struct scene *s)
 					     (uint32_t)world.key_pem.bytes, NULL, 0, NULL, 0, why, sizeof why)));
 }
 
-/* --- the program ----------------------------------------------------------------------------------------------------- */
+/* --- the program -------------------------------------------------------------------------------------------------- */
 
 static void round_of_all(struct scene *s)
 {

@@ -1,12 +1,15 @@
 /*
- * libFuzzer target: TLS_KEYS, from a stack that sends to one that receives, with what the input does to the records on their way.
+ * libFuzzer target: TLS_KEYS, from a stack that sends to one that receives, with what the input does to
+ * the records on their way.
  *
- * The input chooses version and cipher, and then: payload and control records of any size, how the bytes come (held up, changed, lost, repeated,
- * others between them), records of any type and content under the right key, what room the reader has, and when keys change.
+ * The input chooses version and cipher, and then: payload and control records of any size, how the bytes come (held up,
+ * changed, lost, repeated, others between them), records of any type and content under the right key, what room the
+ * reader has, and when keys change.
  *
- * What holds: what is delivered is what was sent, in order, with its record types, unless the sender's keys were used for something else; a fault has a
- * name and a reason and stays; nothing is read beyond a KeyUpdate before the next keys come; memory is bounded and none is left; no block is
- * given back with a key in it. If nobody has meddled, all is delivered.
+ * What holds: what is delivered is what was sent, in order, with its record types, unless the sender's keys were
+ * used for something else; a fault has a name and a reason and stays; nothing is read beyond a KeyUpdate before the
+ * next keys come; memory is bounded and none is left; no block is given back with a key in it. If nobody has
+ * meddled, all is delivered.
  */
 #include <errno.h>
 #include <openssl/crypto.h>
@@ -72,7 +75,7 @@ static bool is_update(const struct control *c)
 	return c->type == TLS_HANDSHAKE && c->bytes == 5;
 }
 
-/* --- keys ------------------------------------------------------------------------------------------------------------ */
+/* --- keys --------------------------------------------------------------------------------------------------------- */
 
 static uint32_t crypto_info(const struct scene *s, uint32_t generation, union tls_crypto_info_any *out)
 {
@@ -99,7 +102,7 @@ static void push_keys(struct scene *s, bool send)
 	ENSURE(!WATCHED(ulp_stack_push(send ? s->from : s->to, send ? ULP_SEND : ULP_RECEIVE, XTS_ULP_TLS_KEYS, attributes, 4 + bytes)));
 }
 
-/* --- what holds ------------------------------------------------------------------------------------------------------ */
+/* --- what holds --------------------------------------------------------------------------------------------------- */
 
 static void check_fault(struct scene *s, ssize_t r)
 {
@@ -145,7 +148,7 @@ static void check_payload(struct scene *s, const uint8_t *data, uint32_t bytes)
 	ENSURE(s->received <= s->sent && (!s->count || s->received <= s->controls[s->first].place));
 }
 
-/* --- operations ------------------------------------------------------------------------------------------------------ */
+/* --- operations --------------------------------------------------------------------------------------------------- */
 
 static bool op_read(struct scene *s, uint32_t room)
 {
@@ -307,7 +310,7 @@ static void step(struct scene *s, struct input *in)
 	}
 }
 
-/* --- life ------------------------------------------------------------------------------------------------------------ */
+/* --- life --------------------------------------------------------------------------------------------------------- */
 
 static struct ulp_stack *make(struct scene *s, int which, int *fd, int *peer)
 {

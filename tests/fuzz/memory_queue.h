@@ -1,6 +1,7 @@
 /*
- * A queue in memory for fuzz targets: what is under test holds one end, the target plays the other. Frames lie in memory
- * of exactly their length, so that AddressSanitizer sees a step beyond; each is recycled once, each slot given back.
+ * A queue in memory for fuzz targets: what is under test holds one end, the target plays the other. Frames
+ * lie in memory of exactly their length, so that AddressSanitizer sees a step beyond; each is recycled
+ * once, each slot given back.
  */
 #ifndef XTS_MEMORY_QUEUE_H
 #define XTS_MEMORY_QUEUE_H
@@ -195,7 +196,7 @@ static struct memory_queue *memory_open(bool at_host)
 	return m;
 }
 
-/* --- the input ------------------------------------------------------------------------------------------------------- */
+/* --- the input ---------------------------------------------------------------------------------------------------- */
 
 /* A number of the input's choosing: often small, sometimes at an edge. */
 static uint32_t pick_number(struct input *in)

@@ -1,6 +1,7 @@
 /*
- * What is allocated while the code under test runs, by AddressSanitizer's hooks: how much of it there is, and that it gives no block back with a
- * secret in it. What other code of the process does meanwhile (the peer's OpenSSL) does not count.
+ * What is allocated while the code under test runs, by AddressSanitizer's hooks: how much of it there is,
+ * and that it gives no block back with a secret in it. What other code of the process does meanwhile (the
+ * peer's OpenSSL) does not count.
  */
 #ifndef XTS_FUZZ_SECRETS_H
 #define XTS_FUZZ_SECRETS_H

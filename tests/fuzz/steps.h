@@ -3,11 +3,12 @@
  *
  * Theory of operation
  *
- * How many bytes an operation takes is known only while it runs: it depends on what it finds. A mutator that works on bytes
- * therefore mostly turns all that follows into other operations, and what takes ten right steps to reach is not
- * reached. So each run notes where its steps began, in a table by a hash of the input. libFuzzer calls the mutator with
- * inputs that have run, mostly; it removes, repeats and moves whole steps, takes over steps of other programs, and changes
- * bytes within one step. Every third mutation, and those of inputs that are not in the table, are libFuzzer's own.
+ * How many bytes an operation takes is known only while it runs: it depends on what it finds. A mutator that works
+ * on bytes therefore mostly turns all that follows into other operations, and what takes ten right steps to reach
+ * is not reached. So each run notes where its steps began, in a table by a hash of the input. libFuzzer calls the
+ * mutator with inputs that have run, mostly; it removes, repeats and moves whole steps, takes over steps of other
+ * programs, and changes bytes within one step. Every third mutation, and those of inputs that are not in the
+ * table, are libFuzzer's own.
  *
  * A target calls step_begins() before each operation and steps_ran() at the end of a run.
  */

@@ -1,6 +1,6 @@
 /*
- * OpenSSL as the peer of a fuzz target: certificates made once, connections in memory whose random numbers are the same each time, and the
- * secrets by which a peer that does as it likes makes any record (TLS 1.3).
+ * OpenSSL as the peer of a fuzz target: certificates made once, connections in memory whose random numbers are the same
+ * each time, and the secrets by which a peer that does as it likes makes any record (TLS 1.3).
  */
 #ifndef XTS_FUZZ_TLS_PEER_H
 #define XTS_FUZZ_TLS_PEER_H
@@ -38,7 +38,7 @@ static struct {
 	SSL_CTX *contexts[2][2];      /* by client or server, and whether its certificate is bad */
 } world;
 
-/* --- no chance ------------------------------------------------------------------------------------------------------- */
+/* --- no chance ---------------------------------------------------------------------------------------------------- */
 
 static uint64_t random_state;
 
@@ -65,7 +65,7 @@ static void random_begin(void)
 	random_state = 0x9E3779B97F4A7C15u;
 }
 
-/* --- certificates ---------------------------------------------------------------------------------------------------- */
+/* --- certificates ------------------------------------------------------------------------------------------------- */
 
 static void add_extension(X509 *certificate, int nid, const char *value)
 {
@@ -108,7 +108,7 @@ static void make_pem(struct pem *out, X509 *certificate)
 	BIO_free(bio);
 }
 
-/* --- secrets ---------------------------------------------------------------------------------------------------------- */
+/* --- secrets ------------------------------------------------------------------------------------------------------ */
 
 /* A line of NSS's key log: label, client random, secret. */
 static void on_secret(const SSL *ssl, const char *line)
@@ -179,7 +179,7 @@ static uint32_t tls_peer_forge(struct tls_peer *p, uint8_t type, const uint8_t *
 	return (uint32_t)n;
 }
 
-/* --- peers ------------------------------------------------------------------------------------------------------------ */
+/* --- peers -------------------------------------------------------------------------------------------------------- */
 
 /* The first protocol that is offered. */
 static int on_alpn(SSL *ssl, const uint8_t **out, uint8_t *bytes, const uint8_t *in, unsigned in_bytes, void *argument)

@@ -1,7 +1,7 @@
 /*
- * What is said to the process that holds the private keys of TLS: by workers over connections of their own (signatures and
- * decryption), by the supervisor over another (keys to load and to forget). A datagram asks and one answers; sockets are
- * SOCK_SEQPACKET pairs made at the start, and nobody else has an end of them.
+ * What is said to the process that holds the private keys of TLS: by workers over connections of their own (signatures
+ * and decryption), by the supervisor over another (keys to load and to forget). A datagram asks and one answers;
+ * sockets are SOCK_SEQPACKET pairs made at the start, and nobody else has an end of them.
  */
 #ifndef XTS_KEY_MESSAGES_H
 #define XTS_KEY_MESSAGES_H
@@ -16,7 +16,8 @@ enum key_operation {
 	KEY_SIGN_PSS,       /* a digest; the salt is as long */
 	KEY_SIGN_ECDSA,     /* a digest */
 	KEY_SIGN_WHOLE,     /* a message: Ed25519, Ed448 */
-	KEY_DECRYPT_TLS,    /* a premaster secret of TLS 1.2 without forward secrecy; 48 bytes whatever is wrong with it */
+	/* a premaster secret of TLS 1.2 without forward secrecy; 48 bytes whatever is wrong with it */
+	KEY_DECRYPT_TLS,
 	KEY_FORGET,
 };
 

@@ -1,4 +1,5 @@
-/* Signing and decrypting with keys by number: what OpenSSL's TLS calls, as questions to the process that has the keys. */
+/* Signing and decrypting with keys by number: what OpenSSL's TLS calls, as questions to the process that has the
+ * keys. */
 #include <openssl/core_dispatch.h>
 #include <openssl/core_names.h>
 #include <openssl/err.h>
@@ -37,7 +38,7 @@ static void operation_free(void *ctx)
 	free(ctx);
 }
 
-/* --- parameters ------------------------------------------------------------------------------------------------------ */
+/* --- parameters --------------------------------------------------------------------------------------------------- */
 
 static bool set_padding(struct operation *o, const OSSL_PARAM *p)
 {
@@ -96,7 +97,7 @@ static const OSSL_PARAM *settable(void *ctx, void *context)
 	return known;
 }
 
-/* --- signing --------------------------------------------------------------------------------------------------------- */
+/* --- signing ------------------------------------------------------------------------------------------------------ */
 
 static bool is(const struct numbered_key *key, const char *type)
 {
@@ -160,7 +161,7 @@ static int sign(void *ctx, unsigned char *out, size_t *out_bytes, size_t room, c
 	return 1;
 }
 
-/* --- decrypting ------------------------------------------------------------------------------------------------------ */
+/* --- decrypting --------------------------------------------------------------------------------------------------- */
 
 static int decrypt_begin(void *ctx, void *keydata, const OSSL_PARAM parameters[])
 {
@@ -186,7 +187,7 @@ static int decrypt(void *ctx, unsigned char *out, size_t *out_bytes, size_t room
 	return key_ask(&r, data, bytes, out, room) == PREMASTER_BYTES;
 }
 
-/* --- what OpenSSL finds ---------------------------------------------------------------------------------------------- */
+/* --- what OpenSSL finds ------------------------------------------------------------------------------------------- */
 
 typedef void function(void);
 #define OF(number, name) { number, (function *)(name) }

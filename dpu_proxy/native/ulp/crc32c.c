@@ -1,7 +1,7 @@
 /*
- * By the CPU's instruction (SSE 4.2, found at run time; ARMv8's CRC extension, where compiled for it), eight bytes at a time: one takes
- * three cycles. Otherwise by tables, eight bytes at a time too ("slicing by 8"): table[k] has what a byte contributes
- * that k more bytes follow in the same step.
+ * By the CPU's instruction (SSE 4.2, found at run time; ARMv8's CRC extension, where compiled for it), eight bytes at a
+ * time: one takes three cycles. Otherwise by tables, eight bytes at a time too ("slicing by 8"): table[k] has what a
+ * byte contributes that k more bytes follow in the same step.
  */
 #include <endian.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /*
- * Starting: layers start from the bottom up, each when what is below it, in every direction it has, is ready; a layer without a
- * handshake is ready then, one with a handshake when that has ended.
+ * Starting: layers start from the bottom up, each when what is below it, in every direction it has, is ready; a layer
+ * without a handshake is ready then, one with a handshake when that has ended.
  */
 #include <errno.h>
 
@@ -56,7 +56,8 @@ static int advance_chain(const struct ulp_chain *c, bool handshakes, bool *progr
 	return 0;
 }
 
-/* A layer of both chains may have to wait for what is below it in the other one, so it takes as many rounds as there are such layers. */
+/* A layer of both chains may have to wait for what is below it in the other one, so it takes as many rounds
+ * as there are such layers. */
 static int advance(struct ulp_stack *s, bool handshakes)
 {
 	for (unsigned round = 0; round <= ULP_DEPTH && !ulp_stack_ready(s); round++) {

@@ -51,7 +51,7 @@ bool ulp_pool_is_working(void)
 	return atomic_load_explicit(&unfinished, memory_order_relaxed);
 }
 
-/* --- bells ----------------------------------------------------------------------------------------------------------- */
+/* --- bells -------------------------------------------------------------------------------------------------------- */
 
 void ulp_bell_init(struct ulp_bell *bell, int event_fd)
 {
@@ -87,7 +87,7 @@ void ulp_bell_serve(struct ulp_bell *bell)
 	} while (job);
 }
 
-/* --- queues: with the lock ------------------------------------------------------------------------------------------- */
+/* --- queues: with the lock ---------------------------------------------------------------------------------------- */
 
 static void dequeue(struct ulp_job *job)
 {
@@ -144,7 +144,7 @@ static struct ulp_job *take(void)
 	return job;
 }
 
-/* --- threads --------------------------------------------------------------------------------------------------------- */
+/* --- threads ------------------------------------------------------------------------------------------------------ */
 
 static void set_policy(int policy)
 {
@@ -153,8 +153,8 @@ static void set_policy(int policy)
 	(void)pthread_setschedparam(pthread_self(), policy, &none);
 }
 
-/* SCHED_IDLE can be left by who may lower its nice value: the kernel asks the same of both (RLIMIT_NICE, CAP_SYS_NICE). So
- * that is tried with a nice value, which does no harm if it cannot be undone. */
+/* SCHED_IDLE can be left by who may lower its nice value: the kernel asks the same of both (RLIMIT_NICE, CAP_SYS_NICE).
+ * So that is tried with a nice value, which does no harm if it cannot be undone. */
 static bool may_leave_idle(void)
 {
 	int nice = getpriority(PRIO_PROCESS, 0); /* of this thread */
@@ -162,7 +162,8 @@ static bool may_leave_idle(void)
 	return nice < NICE_LAST && !setpriority(PRIO_PROCESS, 0, nice + 1) && !setpriority(PRIO_PROCESS, 0, nice);
 }
 
-/* Runs the next job, SCHED_IDLE if it is a `visitor` there; with the lock, which it lets go of meanwhile. How long it took. */
+/* Runs the next job, SCHED_IDLE if it is a `visitor` there; with the lock, which it lets go of
+ * meanwhile. How long it took. */
 static uint64_t run_next(bool visitor)
 {
 	struct ulp_job *job = take();
@@ -247,7 +248,7 @@ void ulp_pool_help(void)
 	pthread_mutex_unlock(&pool.lock);
 }
 
-/* --- life ------------------------------------------------------------------------------------------------------------ */
+/* --- life --------------------------------------------------------------------------------------------------------- */
 
 static uint32_t wanted_threads(void)
 {
@@ -317,7 +318,7 @@ void ulp_pool_release(void)
 		pthread_join(pool.threads[i], NULL);
 }
 
-/* --- jobs ------------------------------------------------------------------------------------------------------------ */
+/* --- jobs --------------------------------------------------------------------------------------------------------- */
 
 void ulp_pool_submit(struct ulp_job *job, struct ulp_bell *bell, uint32_t account, uint32_t weight)
 {

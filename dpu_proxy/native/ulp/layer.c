@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* --- receiving ------------------------------------------------------------------------------------------------------- */
+/* --- receiving ---------------------------------------------------------------------------------------------------- */
 
 static ssize_t read_again(struct ulp_out *o, void *out, size_t room, struct ulp_mark *mark)
 {
@@ -59,7 +59,7 @@ bool ulp_pending_below(const struct ulp_layer *l)
 	return l->replay.bytes || (l->below_receive && ulp_layer_pending(l->below_receive));
 }
 
-/* --- sending --------------------------------------------------------------------------------------------------------- */
+/* --- sending ------------------------------------------------------------------------------------------------------ */
 
 ssize_t ulp_layer_write(struct ulp_layer *l, const struct iovec *iov, int pieces, const struct ulp_mark *mark)
 {
@@ -115,7 +115,7 @@ int ulp_finish_below(struct ulp_layer *l)
 	return ulp_layer_finish(l->below_send);
 }
 
-/* --- what fits on what ----------------------------------------------------------------------------------------------- */
+/* --- what fits on what -------------------------------------------------------------------------------------------- */
 
 int ulp_fits_stream(const struct ulp_layer *l, const struct ulp_layer *below)
 {
@@ -127,7 +127,7 @@ int ulp_fits_stream(const struct ulp_layer *l, const struct ulp_layer *below)
 			  below->protocol->name);
 }
 
-/* --- what the stack knows -------------------------------------------------------------------------------------------- */
+/* --- what the stack knows ----------------------------------------------------------------------------------------- */
 
 struct xts_ulp_config *ulp_config(const struct ulp_layer *l)
 {
@@ -180,7 +180,7 @@ void ulp_spent(struct ulp_layer *l, uint64_t ns)
 		l->stack->owner.spent(l->stack->owner.owner, ns);
 }
 
-/* --- pieces ---------------------------------------------------------------------------------------------------------- */
+/* --- pieces ------------------------------------------------------------------------------------------------------- */
 
 size_t ulp_iov_bytes(const struct iovec *iov, int pieces)
 {

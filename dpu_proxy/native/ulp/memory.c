@@ -1,6 +1,7 @@
 /*
- * Memory that grows with what peers and hosts send, counted for the owner, which has a limit for all connections of a host together.
- * The owner holds the count of a stack (ulp_stack_memory()); when it goes, or frees the stack, it takes that off by itself.
+ * Memory that grows with what peers and hosts send, counted for the owner, which has a limit for all connections of a
+ * host together. The owner holds the count of a stack (ulp_stack_memory()); when it goes, or frees the stack, it
+ * takes that off by itself.
  */
 #include <errno.h>
 

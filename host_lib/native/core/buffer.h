@@ -30,7 +30,8 @@ struct piece {
 
 void buffer_append(struct xts_sock *s, struct xts_rx_frame *frame, uint32_t offset, uint32_t bytes);
 size_t buffer_copy(struct xts_sock *s, uint32_t skip, const struct iovec *out, size_t out_skip, size_t bytes);
-int buffer_take_over(struct xts_sock *s, uint8_t *heap, uint32_t bytes); /* appends heap, now the buffer's; 0 or -ENOMEM */
+/* appends heap, now the buffer's; 0 or -ENOMEM */
+int buffer_take_over(struct xts_sock *s, uint8_t *heap, uint32_t bytes);
 void buffer_consume(struct xts_sock *s, uint32_t bytes);
 void buffer_drop(struct xts_sock *s);
 int buffer_pool_make(struct channel *c);

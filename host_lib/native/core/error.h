@@ -6,7 +6,8 @@
 
 #include "waiting/signals.h"
 
-/* The sentence about an error that a call is about to return, where errno does not say it all: xts_last_error() gives it. */
+/* The sentence about an error that a call is about to return, where errno does not say it all:
+ * xts_last_error() gives it. */
 __attribute__((format(printf, 2, 3))) void last_error_note(int error, const char *format, ...);
 /* A public call of this thread, on this socket (-1: on none), has failed. */
 void last_error_failed(int error, int number);

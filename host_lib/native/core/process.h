@@ -1,12 +1,14 @@
 /*
- * The process: its stacks, its threads, fork and exit (process.c), and which stack a thread's new sockets come into (choose_stack.c).
+ * The process: its stacks, its threads, fork and exit (process.c), and which stack a thread's new sockets
+ * come into (choose_stack.c).
  *
- * With the setting `process` all threads use one stack for each endpoint; with `thread` each has its own; with a number the threads
- * are spread over so many. A program may also make a stack and say that a thread uses it (xts_stack_create(), xts_stack_use()).
- * Calls on a socket lock the stack that the socket is in, whoever makes them; a connection comes into its listener's stack.
+ * With the setting `process` all threads use one stack for each endpoint; with `thread` each has its own; with a number
+ * the threads are spread over so many. A program may also make a stack and say that a thread uses it
+ * (xts_stack_create(), xts_stack_use()). Calls on a socket lock the stack that the socket is in, whoever makes them; a
+ * connection comes into its listener's stack.
  *
- * Its lock is taken when something is made (a stack, a block of the socket table, a thread's record), never by a call that
- * sends, receives or waits. It is taken inside of a stack's lock, never around one.
+ * Its lock is taken when something is made (a stack, a block of the socket table, a thread's record), never by a call
+ * that sends, receives or waits. It is taken inside of a stack's lock, never around one.
  */
 #ifndef XTS_PROCESS_H
 #define XTS_PROCESS_H

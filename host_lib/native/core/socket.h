@@ -1,22 +1,22 @@
 /*
  * Sockets, and the table of them (socket_table.c).
  *
- * A socket keeps the kernel's own variables: state is sk_state, phase is the socket's SS_*, shutdown is sk_shutdown, done is
- * SOCK_DONE, error is sk_err. The calls then follow the kernel's code paths, and with them its errno.
+ * A socket keeps the kernel's own variables: state is sk_state, phase is the socket's SS_*, shutdown is sk_shutdown,
+ * done is SOCK_DONE, error is sk_err. The calls then follow the kernel's code paths, and with them its errno.
  *
- * A socket over a wait. A pointer to a socket stays valid for the life of the process. But a thread that waits gives up the
- * stack's lock, and meanwhile another thread may close the socket, and its entry of the table may become the next socket. So a
- * call that goes on after something that may wait keeps the socket's number from before, and asks:
+ * A socket over a wait. A pointer to a socket stays valid for the life of the process. But a thread that waits gives up
+ * the stack's lock, and meanwhile another thread may close the socket, and its entry of the table may become the next
+ * socket. So a call that goes on after something that may wait keeps the socket's number from before, and asks:
  *
  *     uint32_t id = s->id;
  *     r = call_proxy(s, &call);
  *     if (!socket_is_open(s, id))
  *             return -EBADF;
  *
- * socket_is() asks whether the entry is still this socket's: if not, nothing of *s may be read or changed. It is until the proxy
- * has confirmed the close, so what belongs to the connection asks only that. socket_is_open() asks also whether the application
- * still has it open: what belongs to the application's call asks that. wait_to_send() and wait_to_receive() (wait.h) ask it
- * themselves, and return -EBADF if it has not.
+ * socket_is() asks whether the entry is still this socket's: if not, nothing of *s may be read or changed. It is until
+ * the proxy has confirmed the close, so what belongs to the connection asks only that. socket_is_open() asks also
+ * whether the application still has it open: what belongs to the application's call asks that. wait_to_send() and
+ * wait_to_receive() (wait.h) ask it themselves, and return -EBADF if it has not.
  */
 #ifndef XTS_SOCKET_H
 #define XTS_SOCKET_H
@@ -59,7 +59,8 @@ struct xts_sock {
 	bool opening;              /* the first request is out: proxy_id will come with its reply */
 	bool closing;              /* CLOSE has been sent, or will be */
 	bool disconnecting;        /* the CLOSE is only the proxy's socket's: this one lives on */
-	bool cut;                  /* disconnecting: what goes is a connection, or an attempt at one, that had not ended */
+	/* disconnecting: what goes is a connection, or an attempt at one, that had not ended */
+	bool cut;
 	bool lost;                 /* its channel has died */
 	bool done;                 /* the TCP peer's FIN has come (SOCK_DONE) */
 	bool nonblocking, close_on_exec;
@@ -129,18 +130,21 @@ static inline uint16_t socket_ulp(const struct xts_sock *s, unsigned direction)
 	return s->ulps.depth[direction] ? s->ulps.id[direction][s->ulps.depth[direction] - 1] : 0;
 }
 
-/* --- the table: socket_table.c ------------------------------------------------------------------------------------------------ */
+/* --- the table: socket_table.c ------------------------------------------------------------------------------------ */
 
 struct xts_sock *table_allocate(struct stack *st);     /* NULL: full */
-struct xts_sock *table_find(struct stack *st, uint32_t id); /* by the peer's word: also closing ones; NULL: no such here */
+/* by the peer's word: also closing ones; NULL: no such here */
+struct xts_sock *table_find(struct stack *st, uint32_t id);
 struct xts_sock *table_open(struct stack *st, int number); /* by the application's word; NULL: EBADF */
-struct xts_sock *table_use(struct stack *st, int number); /* the same, to use it: an inherited one is taken over first (waits) */
+/* the same, to use it: an inherited one is taken over first (waits) */
+struct xts_sock *table_use(struct stack *st, int number);
 void table_release(struct xts_sock *s);
 struct xts_sock *table_next(struct stack *st, struct xts_sock *after); /* all in use; NULL to begin */
 uint32_t table_place(const struct xts_sock *s);         /* among the sockets of its stack, from 0 on */
-struct stack *table_stack(int number);                 /* the stack that such a number is of; NULL: none. Without a lock */
+/* the stack that such a number is of; NULL: none. Without a lock */
+struct stack *table_stack(int number);
 
-/* --- a socket's life: socket.c ------------------------------------------------------------------------------------------ */
+/* --- a socket's life: socket.c ------------------------------------------------------------------------------------ */
 
 struct xts_sock *socket_make(struct stack *st, uint8_t family);
 void socket_changed(struct xts_sock *s, uint32_t events); /* EPOLL* that may have become true: tells everybody */

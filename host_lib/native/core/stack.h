@@ -3,24 +3,24 @@
  *
  * Theory of operation
  *
- * A stack has one lock, at most one live *channel* (channel.h), the sockets and polling contexts on it, and the threads that
- * wait for them. Stacks share nothing: who uses sockets of one takes no lock of another, and no call holds two stacks' locks.
- * Which stack a new socket comes into, and what is the process's, is in process.h.
+ * A stack has one lock, at most one live *channel* (channel.h), the sockets and polling contexts on it, and the threads
+ * that wait for them. Stacks share nothing: who uses sockets of one takes no lock of another, and no call holds two
+ * stacks' locks. Which stack a new socket comes into, and what is the process's, is in process.h.
  *
- * A stack is for one endpoint. A thread that exits, or a program that gives a stack up, abandons it: its sockets go on working from
- * other threads, which lock it as they did; when it has no sockets and no polling contexts any more its channel is closed, and
- * the stack is free for the next thread.
+ * A stack is for one endpoint. A thread that exits, or a program that gives a stack up, abandons it: its sockets go on
+ * working from other threads, which lock it as they did; when it has no sockets and no polling contexts any more its
+ * channel is closed, and the stack is free for the next thread.
  *
  * The lock is never held while sleeping. Every public call is
  *
  *     st = stack_enter_of(number); r = ...; stack_leave(st); return r, or -1 and errno
  *
- * and works on the caller's thread: it takes frames from the queue (channel_pump), which changes sockets, builds frames in
- * transmit slots, and stack_leave() sends what is left to send and rings the peer once.
+ * and works on the caller's thread: it takes frames from the queue (channel_pump), which changes sockets, builds frames
+ * in transmit slots, and stack_leave() sends what is left to send and rings the peer once.
  *
- * What cannot leave at once for want of frame credits (a close, an advert, small data already accepted) is noted in the socket's
- * todo bits, and the socket is in the channel's outbox until it has left (outbox.h). If the application sleeps elsewhere meanwhile,
- * the progress thread (progress_thread.h) sees to it.
+ * What cannot leave at once for want of frame credits (a close, an advert, small data already accepted) is noted in the
+ * socket's todo bits, and the socket is in the channel's outbox until it has left (outbox.h). If the application sleeps
+ * elsewhere meanwhile, the progress thread (progress_thread.h) sees to it.
  */
 #ifndef XTS_STACK_H
 #define XTS_STACK_H
@@ -79,7 +79,8 @@ struct stack {
 	struct waiter *waiters, *leader;
 	unsigned waiting;
 	uint16_t attach_waiters, frame_waiters, poll_waiters, close_waiters;
-	unsigned spin_skip, spin_skipped; /* spins to skip, and how many are left to skip: doubles with every one in vain */
+	/* spins to skip, and how many are left to skip: doubles with every one in vain */
+	unsigned spin_skip, spin_skipped;
 	struct bells bells;
 	struct progress progress;
 	struct epoll_ctx *contexts;
@@ -113,11 +114,13 @@ void stack_end_if_empty(struct stack *st);
 
 void stack_lock(struct stack *st);             /* the lock alone, within a call; waits are counted */
 struct stack *stack_enter(struct stack *st);  /* locks it; returns it */
-struct stack *stack_enter_of(int number);     /* the one this socket is in, or for a number nobody has the caller's own */
+/* the one this socket is in, or for a number nobody has the caller's own */
+struct stack *stack_enter_of(int number);
 struct stack *stack_enter_own(void);          /* the caller's own: where its new sockets come */
 void stack_leave(struct stack *st);
-/* Leaves, as stack_leave(), with the result of a call that may be interrupted. True: it is -ERESTART, and the call is to be made
- * again from the beginning. One that is not becomes -EINTR, unless the caller is inside still (signals.h) and decides itself. */
+/* Leaves, as stack_leave(), with the result of a call that may be interrupted. True: it is -ERESTART, and the call
+ * is to be made again from the beginning. One that is not becomes -EINTR, unless the caller is inside still
+ * (signals.h) and decides itself. */
 bool stack_leave_interrupted(struct stack *st, ssize_t *result);
 static inline bool stack_restarts(struct stack *st, ssize_t *result)
 {
@@ -126,8 +129,8 @@ static inline bool stack_restarts(struct stack *st, ssize_t *result)
 	stack_leave(st);
 	return false;
 }
-/* Before the lock is given up for anything but a wait of wait.c: what was said leaves, and whoever sleeps on the queue outside
- * of our waits has its doorbell armed. */
+/* Before the lock is given up for anything but a wait of wait.c: what was said leaves, and whoever sleeps on the queue
+ * outside of our waits has its doorbell armed. */
 void stack_rest(struct stack *st);
 void stack_settle(struct stack *st);          /* waits, a second at most, until what has been said has left */
 

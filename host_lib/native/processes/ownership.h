@@ -1,6 +1,6 @@
 /*
- * Which process a socket belongs to: the part of struct xts_sock that only fork, exec and shared listeners need. inherit.h has
- * the theory of operation.
+ * Which process a socket belongs to: the part of struct xts_sock that only fork, exec and shared listeners need.
+ * inherit.h has the theory of operation.
  */
 #ifndef XTS_OWNERSHIP_H
 #define XTS_OWNERSHIP_H
@@ -23,7 +23,8 @@ struct ownership {
 	bool others_may_have;      /* other processes may have it too */
 	bool leaves_last;          /* no other process has it any more, and this one is leaving */
 	bool accepting;            /* the application has waited for it, or accepted */
-	bool offered;              /* an accepted connection: its NEWCONN is not yet answered, so that it may still go back */
+	/* an accepted connection: its NEWCONN is not yet answered, so that it may still go back */
+	bool offered;
 	uint64_t accepting_ns;     /* when this process last waited for it or accepted */
 	struct sharers *sharers;   /* of one that was there at a fork */
 	struct xts_sock *shared_next;

@@ -15,7 +15,7 @@ const struct xts_rules *xts_rules_default(void)
 	return &rules_default;
 }
 
-/* --- groups ----------------------------------------------------------------------------------------------------------- */
+/* --- groups ------------------------------------------------------------------------------------------------------- */
 
 /* Why a group is not for a program, or NULL. */
 static const char *group_mismatch(const struct xts_rule_group *group, const char *program, const char *id)
@@ -49,7 +49,7 @@ bool xts_rules_try_group(const struct xts_rules *rules, unsigned n, const char *
 	return true;
 }
 
-/* --- addresses --------------------------------------------------------------------------------------------------------- */
+/* --- addresses ---------------------------------------------------------------------------------------------------- */
 
 /* An IPv4 address in an IPv6 one is an IPv4 address. */
 static struct xts_endpoint seen_from(const struct sockaddr *address)
@@ -119,7 +119,7 @@ static bool port_fits(const struct rule_endpoint *e, const struct xts_endpoint *
 	return e->any_port || (seen->ip_version && seen->port >= e->port_first && seen->port <= e->port_last);
 }
 
-/* --- rules -------------------------------------------------------------------------------------------------------------- */
+/* --- rules -------------------------------------------------------------------------------------------------------- */
 
 struct question {
 	enum xts_role role;
@@ -244,7 +244,7 @@ bool xts_rules_may_offload(const struct xts_rule_group *group, enum xts_role rol
 	return !group_default(group)->line || group_default(group)->offload;
 }
 
-/* --- notes -------------------------------------------------------------------------------------------------------------- */
+/* --- notes -------------------------------------------------------------------------------------------------------- */
 
 bool xts_rules_note(const struct xts_rules *rules, unsigned n, unsigned *line, const char **text)
 {

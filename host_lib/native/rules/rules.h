@@ -61,9 +61,10 @@ struct xts_verdict xts_rules_ask(const struct xts_rule_group *group, enum xts_ro
 /* Could any socket of this role be offloaded? false: it may be the kernel's from birth. */
 bool xts_rules_may_offload(const struct xts_rule_group *group, enum xts_role role);
 
-/* --- for `xts rules`: how it came to that ------------------------------------------------------------------------------- */
+/* --- for `xts rules`: how it came to that ------------------------------------------------------------------------- */
 
-/* The n-th group of the file, in order: NULL in *why if it is for the program, else why not. false: there are no more. */
+/* The n-th group of the file, in order: NULL in *why if it is for the program, else why not. false: there are no
+ * more. */
 bool xts_rules_try_group(const struct xts_rules *rules, unsigned n, const char *program, const char *id, unsigned *line,
 			 const char **why);
 /* The same for the n-th rule of the group, of any role. */

@@ -31,7 +31,7 @@ struct parser {
 	unsigned group_line;
 };
 
-/* --- statements --------------------------------------------------------------------------------------------------------- */
+/* --- statements --------------------------------------------------------------------------------------------------- */
 
 static int read_application(struct parser *p)
 {
@@ -254,7 +254,7 @@ int xts_rules_parse(struct xts_rules **out, const char *text, size_t bytes, stru
 	return 0;
 }
 
-/* --- files --------------------------------------------------------------------------------------------------------------- */
+/* --- files -------------------------------------------------------------------------------------------------------- */
 
 static int read_whole(int fd, char **text, size_t *bytes, struct xts_rules_error *error)
 {

@@ -1,12 +1,12 @@
 /*
- * Sending PDUs: one per call, or a part of one with MSG_MORE, in as many messages as post credits and the largest message make
- * of it. Nothing is gathered: two PDUs never share a message.
+ * Sending PDUs: one per call, or a part of one with MSG_MORE, in as many messages as post credits and the largest
+ * message make of it. Nothing is gathered: two PDUs never share a message.
  *
- * A PDU once begun goes on: what a call could not send of it is the beginning of what the next call sends. A blocking call
- * sends all of its part. A non-blocking one sends a PDU whole, or, where the credits for all of it are not there, not at
- * all (EAGAIN, as kcm_sendmsg() has it): but a PDU of more than half of the peer's window, for which they may never be
- * there, goes in parts, and the call says how much it has taken. Where its length is known the next calls end the PDU with
- * its last byte, whatever they offer.
+ * A PDU once begun goes on: what a call could not send of it is the beginning of what the next call sends. A blocking
+ * call sends all of its part. A non-blocking one sends a PDU whole, or, where the credits for all of it are not there,
+ * not at all (EAGAIN, as kcm_sendmsg() has it): but a PDU of more than half of the peer's window, for which they may
+ * never be there, goes in parts, and the call says how much it has taken. Where its length is known the next calls end
+ * the PDU with its last byte, whatever they offer.
  */
 #include "core/channel.h"
 #include "core/clock.h"
@@ -45,7 +45,7 @@ int control_read(struct control *out, const struct msghdr *message)
 	return 0;
 }
 
-/* --- one call ----------------------------------------------------------------------------------------------------------- */
+/* --- one call ----------------------------------------------------------------------------------------------------- */
 
 struct sending {
 	struct source *src;

@@ -1,4 +1,5 @@
-/* Polling contexts: epoll.c (what is ready), epoll_ctl.c (what is registered), epoll_fd.c (the descriptor), mixed.c (waiting). */
+/* Polling contexts: epoll.c (what is ready), epoll_ctl.c (what is registered), epoll_fd.c (the
+ * descriptor), mixed.c (waiting). */
 #ifndef XTS_EPOLL_H
 #define XTS_EPOLL_H
 
@@ -28,8 +29,8 @@ struct epoll_ctx {
 	_Atomic bool kernel_first; /* the kernel's events had no room at the last wait */
 };
 
-/* Watches of one socket in one context differ by a key, the interposer's descriptor: the kernel registers a file once for
- * each descriptor. */
+/* Watches of one socket in one context differ by a key, the interposer's descriptor: the kernel registers a file
+ * once for each descriptor. */
 struct watch {
 	struct watch *next;        /* of the socket or the inner context */
 	struct watch *ready_next, *ready_previous;

@@ -1,10 +1,10 @@
 /*
  * Waiting and waking: wait.c; bells, which wake a sleeping thread: bell.c.
  *
- * A call that has to wait names a *subject*, a counter of its waiters inside the thing that must change. One waiting thread
- * of a stack, the leader, sleeps on the queue for all; the others on a bell (eventfd) of their own. Whoever changes something
- * wakes the subject. After a wait nothing is remembered: the caller looks its socket up again and re-reads stack->channel, for
- * both may have gone.
+ * A call that has to wait names a *subject*, a counter of its waiters inside the thing that must change. One waiting
+ * thread of a stack, the leader, sleeps on the queue for all; the others on a bell (eventfd) of their own. Whoever
+ * changes something wakes the subject. After a wait nothing is remembered: the caller looks its socket up again and
+ * re-reads stack->channel, for both may have gone.
  */
 #ifndef XTS_WAIT_H
 #define XTS_WAIT_H
@@ -37,7 +37,8 @@ struct thread {
 	bool shares_bell, rung;    /* it has the spare; which was rung for it */
 	bool sleeping;             /* in poll: ring to wake it */
 	bool batching;             /* has promised to come back: no doorbell until then */
-	bool holding;              /* will probably come back: none until then, or until the progress thread's clock strikes */
+	/* will probably come back: none until then, or until the progress thread's clock strikes */
+	bool holding;
 };
 
 struct waiter {
@@ -73,9 +74,9 @@ void wake_sleepers_on_queue(struct stack *st);            /* to look again at ho
 void thread_ring(struct stack *st, struct thread *thread);
 int sleep_on_bell(struct stack *st, struct thread *thread, struct beside *beside, uint64_t deadline_ns);
 int sleep_on_channel(struct channel *c, struct thread *thread, struct beside *beside, uint64_t deadline_ns);
-/* In a call that sends: waits until there is room, or s has changed otherwise. 0: look again; else what the call returns:
- * -EBADF: s was closed meanwhile, and is not to be touched (socket.h); -EAGAIN: the deadline is over; -ERESTART or -EINTR, as
- * interrupted() has it; -ENOBUFS. */
+/* In a call that sends: waits until there is room, or s has changed otherwise. 0: look again; else what the call
+ * returns: -EBADF: s was closed meanwhile, and is not to be touched (socket.h); -EAGAIN: the deadline is over;
+ * -ERESTART or -EINTR, as interrupted() has it; -ENOBUFS. */
 int wait_to_send(struct xts_sock *s, uint64_t deadline_ns, bool spin);
 /* The same in a call that receives or accepts. */
 int wait_to_receive(struct xts_sock *s, uint64_t deadline_ns, bool spin);
@@ -95,7 +96,8 @@ struct bells {
 
 void bell_reserve(struct stack *st);          /* the spare; once attached there is one */
 bool bell_get(struct stack *st, struct thread *t); /* false: there is none to be had */
-void bell_heard(struct stack *st, struct thread *t, bool ringing); /* t is awake again, and its bell was ringing or not */
+/* t is awake again, and its bell was ringing or not */
+void bell_heard(struct stack *st, struct thread *t, bool ringing);
 void bell_give_up(struct thread *t);          /* of a thread that ends */
 void bells_forget(struct stack *st);          /* in a forked child: they are its parent's */
 

@@ -1,9 +1,10 @@
 /*
  * What is measured, and the pattern that streams carry.
  *
- * CPU is the busy time of a *whole core* (wall time less idle and stolen time, /proc/stat): work in softirq context hides
- * from the process's own account. Stolen is what a hypervisor gave to others although we had work: none of ours, and a
- * run that lost much of it is made again. The resolution is one tick (10 ms), so windows last about a second or longer.
+ * CPU is the busy time of a *whole core* (wall time less idle and stolen time, /proc/stat): work in softirq
+ * context hides from the process's own account. Stolen is what a hypervisor gave to others although we had work:
+ * none of ours, and a run that lost much of it is made again. The resolution is one tick (10 ms), so windows last
+ * about a second or longer.
  */
 #ifndef BENCH_MEASURE_H
 #define BENCH_MEASURE_H

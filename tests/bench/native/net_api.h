@@ -32,7 +32,8 @@ struct net_api {
 	int (*set_ctl)(void *set, int op, int s, struct epoll_event *event);
 	int (*set_wait)(void *set, struct epoll_event *events, int maxevents, int timeout_ms);
 	void (*set_destroy)(void *set);
-	/* NVMe/TCP: a connection that gives PDUs whose digests have been checked, if there are any. NULL: not this one. */
+	/* NVMe/TCP: a connection that gives PDUs whose digests have been checked, if there are any. NULL: not this
+	 * one. */
 	int (*nvme_connect)(const struct sockaddr *address, socklen_t length, bool digests);
 	/* One PDU, or a part of one, without digests; bytes, or -1. */
 	ssize_t (*nvme_recv)(int s, void *data, size_t bytes);

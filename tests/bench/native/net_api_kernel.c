@@ -72,7 +72,7 @@ static void kernel_set_destroy(void *set)
 	free(set);
 }
 
-/* --- NVMe/TCP, taken apart and checked here --------------------------------------------------------------------------- */
+/* --- NVMe/TCP, taken apart and checked here ----------------------------------------------------------------------- */
 
 static bool digests_wanted;
 

@@ -1,4 +1,5 @@
-/* libxts: offloaded sockets. Sets gather what is sent between two waits (XTS_EPOLL_BATCH), the library spins by itself. */
+/* libxts: offloaded sockets. Sets gather what is sent between two waits (XTS_EPOLL_BATCH), the library spins by
+ * itself. */
 #include "net_api.h"
 #include "xts.h"
 

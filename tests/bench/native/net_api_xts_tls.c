@@ -1,5 +1,5 @@
-/* libxts with TLS in the proxy: every socket has the protocol pushed as it connects. $BENCH_TRUST names the trust roots in
- * the proxy's configuration. */
+/* libxts with TLS in the proxy: every socket has the protocol pushed as it connects. $BENCH_TRUST names the trust roots
+ * in the proxy's configuration. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

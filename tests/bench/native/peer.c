@@ -1,8 +1,9 @@
 /*
- * The TCP peer in the network: one process, one epoll set, services on consecutive ports from the one given:
- * sink (counts, MSG_TRUNC), source (the pattern for ever), echo, accept and close, checking sink, source again (for the
- * client's check), NVMe/TCP PDUs for ever with digests and without, HTTP/2 frames for ever to who has asked (pdus.h). A sink answers the end of the stream with the bytes it got and the position of the first wrong byte.
- * With certificates given, the same services again over TLS: TLS_SHIFT further for the first, twice that for the second.
+ * The TCP peer in the network: one process, one epoll set, services on consecutive ports from the one given: sink
+ * (counts, MSG_TRUNC), source (the pattern for ever), echo, accept and close, checking sink, source again (for the
+ * client's check), NVMe/TCP PDUs for ever with digests and without, HTTP/2 frames for ever to who has asked (pdus.h). A
+ * sink answers the end of the stream with the bytes it got and the position of the first wrong byte. With certificates
+ * given, the same services again over TLS: TLS_SHIFT further for the first, twice that for the second.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -212,7 +213,8 @@ static void serve_echo(struct conn *c)
 		drop(c);
 }
 
-/* Goes on with a handshake. A closer then says goodbye and waits for the client's end, so that no reset overtakes it. */
+/* Goes on with a handshake. A closer then says goodbye and waits for the client's end, so that no reset overtakes
+ * it. */
 static void serve_handshake(struct conn *c)
 {
 	int done = tls_handshake(c->ssl);

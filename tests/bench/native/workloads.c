@@ -189,7 +189,8 @@ void bulk_check(const struct options *o)
 	printf("{\"sent_bytes\": %" PRIu64 ", \"received_bytes\": %" PRIu64 ", \"checked\": \"every byte\"}\n", sent, received);
 }
 
-/* NVMe/TCP PDUs for the window, as fast as they come; their data is what pdus.c makes, of which a byte of each is checked. */
+/* NVMe/TCP PDUs for the window, as fast as they come; their data is what pdus.c makes, of which
+ * a byte of each is checked. */
 static void nvme_receive(const struct options *o, bool digests)
 {
 	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(o->port) };

@@ -242,8 +242,8 @@ void connects(const struct options *o)
 	net_api.set_destroy(set);
 }
 
-/* Touches the memory of the queue, which belongs to the attached process and not to its connections: 64 connections, and
- * 8 MB each way over one of them. */
+/* Touches the memory of the queue, which belongs to the attached process and not to its connections: 64 connections,
+ * and 8 MB each way over one of them. */
 static void use_queue(void *set, struct conn *conns, const struct options *o)
 {
 	static uint8_t data[32768];

@@ -1,6 +1,6 @@
 /*
- * One connection acting out its script. Level-triggered: interest in reading is taken back while a slow reader pauses or
- * the stream has ended, interest in writing while there is nothing to write.
+ * One connection acting out its script. Level-triggered: interest in reading is taken back while a slow reader pauses
+ * or the stream has ended, interest in writing while there is nothing to write.
  */
 #include <arpa/inet.h>
 #include <errno.h>

@@ -61,8 +61,8 @@ static void at_most(uint64_t *value, uint64_t limit)
 		*value = limit;
 }
 
-/* Tiny reads, windows, pauses and socket buffers (whose TCP windows move by timers) make a stream slow: it is cut to what
- * takes about a second, or the run would not end. */
+/* Tiny reads, windows, pauses and socket buffers (whose TCP windows move by timers) make a stream slow: it is cut to
+ * what takes about a second, or the run would not end. */
 static void limit_stream(struct side_script *sender, const struct side_script *reader, uint32_t window)
 {
 	uint64_t read = window && window < reader->read_max ? window : reader->read_max;

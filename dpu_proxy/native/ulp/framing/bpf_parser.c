@@ -1,10 +1,11 @@
 /*
  * BPF_PARSER: delineates PDUs with an eBPF program of the operator's (the paper, "strparser").
  *
- * The contract is that of the kernel's strparser (Documentation/networking/strparser.rst): the program sees the first bytes of a PDU as its skb and returns
- * the length of the PDU, 0 when it needs more bytes, or a negative errno. The supervisor has loaded it, so the kernel has verified it; the kernel runs it, too:
- * BPF_PROG_TEST_RUN, which needs no privilege for a program whose descriptor one has. That call takes an
- * Ethernet frame and pulls its header before the program runs: so 14 bytes go in front, and offset 0 is the first byte of the PDU.
+ * The contract is that of the kernel's strparser (Documentation/networking/strparser.rst): the program sees the first
+ * bytes of a PDU as its skb and returns the length of the PDU, 0 when it needs more bytes, or a negative errno. The
+ * supervisor has loaded it, so the kernel has verified it; the kernel runs it, too: BPF_PROG_TEST_RUN, which needs no
+ * privilege for a program whose descriptor one has. That call takes an Ethernet frame and pulls its header before the
+ * program runs: so 14 bytes go in front, and offset 0 is the first byte of the PDU.
  */
 #include <errno.h>
 #include <linux/bpf.h>
@@ -26,7 +27,7 @@ struct bpf_parser {
 	char name[NAME_ROOM];
 };
 
-/* --- running --------------------------------------------------------------------------------------------------------- */
+/* --- running ------------------------------------------------------------------------------------------------------ */
 
 /* What the program returns, or -errno with *ran false. */
 static int run(const struct bpf_parser *p, const uint8_t *data, uint32_t bytes, bool *ran)
@@ -67,7 +68,7 @@ static int parse_head(struct ulp_layer *l, const uint8_t *data, uint32_t bytes, 
 	return r > 0;
 }
 
-/* --- parameters ------------------------------------------------------------------------------------------------------ */
+/* --- parameters --------------------------------------------------------------------------------------------------- */
 
 static int set_program(struct ulp_layer *l, struct bpf_parser *p, const struct ulp_attribute *a)
 {

@@ -1,8 +1,8 @@
 /*
  * DNS messages over TCP or TLS: two bytes of length and the message (RFC 1035 4.2.2).
  *
- * Padding (RFC 7830, RFC 8467) is an option of the message's own OPT record: it looks for that record (dns_padding.c) and never makes
- * one. A message that is to be padded is gathered first: that is at most 64 KiB.
+ * Padding (RFC 7830, RFC 8467) is an option of the message's own OPT record: it looks for that record (dns_padding.c)
+ * and never makes one. A message that is to be padded is gathered first: that is at most 64 KiB.
  */
 #include "dns_padding.h"
 #include "length_field.h"

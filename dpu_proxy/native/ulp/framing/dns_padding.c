@@ -1,8 +1,8 @@
 /*
- * To find the OPT record all sections have to be gone through: questions and records begin with a name of unknown length. Nothing
- * in a message refers to what is behind the OPT record by its position, except names compressed in records behind it,
- * which refer to what is before them; a pointer to a place behind the OPT record would break, so such messages are left alone by
- * leaving alone those whose OPT record is not the last.
+ * To find the OPT record all sections have to be gone through: questions and records begin with a name of unknown
+ * length. Nothing in a message refers to what is behind the OPT record by its position, except names compressed in
+ * records behind it, which refer to what is before them; a pointer to a place behind the OPT record would break, so
+ * such messages are left alone by leaving alone those whose OPT record is not the last.
  */
 #include <stdbool.h>
 #include <string.h>

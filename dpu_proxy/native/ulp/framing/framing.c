@@ -7,7 +7,7 @@
 
 #define NS_PER_MS 1000000u
 
-/* --- time ------------------------------------------------------------------------------------------------------------ */
+/* --- time --------------------------------------------------------------------------------------------------------- */
 
 void ulp_wait_pause(struct ulp_layer *l, struct ulp_wait *w)
 {
@@ -56,7 +56,7 @@ static ssize_t nothing(struct ulp_framing *f, struct ulp_layer *l, ssize_t why)
 	return r ? r : -EAGAIN;
 }
 
-/* --- reading --------------------------------------------------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------------------------------------------------ */
 
 /* Tries what was read ahead. 1: a PDU is under way, 0: needs more, or -errno. */
 static int parse(struct ulp_framing *f, struct ulp_layer *l)
@@ -98,7 +98,8 @@ static ssize_t begin(struct ulp_framing *f, struct ulp_layer *l)
 	return 0;
 }
 
-/* Bytes of the PDU under way, at most room, of which there are more: those that are here, and what one read below gives. */
+/* Bytes of the PDU under way, at most room, of which there are more: those that are here, and
+ * what one read below gives. */
 static ssize_t take(struct ulp_framing *f, struct ulp_layer *l, uint8_t *out, size_t room)
 {
 	size_t want = room < f->left ? room : f->left;
@@ -139,7 +140,7 @@ ssize_t ulp_framing_read(struct ulp_framing *f, struct ulp_layer *l, void *out, 
 	return n;
 }
 
-/* --- for protocols --------------------------------------------------------------------------------------------------- */
+/* --- for protocols ------------------------------------------------------------------------------------------------ */
 
 ssize_t ulp_framed_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark)
 {

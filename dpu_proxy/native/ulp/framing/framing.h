@@ -1,14 +1,15 @@
 /*
- * Framing: receiving PDUs whose beginning tells their length. The parsers and length-prefixed protocols have one of these each, and say how
- * their beginning is read.
+ * Framing: receiving PDUs whose beginning tells their length. The parsers and length-prefixed protocols have one of
+ * these each, and say how their beginning is read.
  *
  * Theory of operation
  *
- * From what was read ahead (in.c) the protocol's parse() tells the length; it sees the bytes without taking them, for it may need more first. What is here of
- * the PDU is handed on, and in the same read the rest comes straight from the layer below, in parts as it arrives.
+ * From what was read ahead (in.c) the protocol's parse() tells the length; it sees the bytes without taking them, for
+ * it may need more first. What is here of the PDU is handed on, and in the same read the rest comes straight from the
+ * layer below, in parts as it arrives.
  *
- * Time is the peer's: it runs from a read that found nothing until the socket has something again. While nobody reads, because the host
- * gives no credits, what the peer has sent waits in the socket, and that is not held against it.
+ * Time is the peer's: it runs from a read that found nothing until the socket has something again. While nobody reads,
+ * because the host gives no credits, what the peer has sent waits in the socket, and that is not held against it.
  */
 #ifndef XTS_ULP_FRAMING_H
 #define XTS_ULP_FRAMING_H
@@ -47,14 +48,17 @@ struct ulp_framing {
 
 ssize_t ulp_framing_read(struct ulp_framing *f, struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
 
-/* For protocols: read, pending and close of a layer whose state begins with its framing, and has nothing else to free. */
+/* For protocols: read, pending and close of a layer whose state begins with its framing, and has nothing else to
+ * free. */
 ssize_t ulp_framed_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
 bool ulp_framed_pending(const struct ulp_layer *l);
 void ulp_framed_close(struct ulp_layer *l);
 
-/* At the beginning of a read: if bytes have come since the one before found nothing, the wait was over when they came. */
+/* At the beginning of a read: if bytes have come since the one before found nothing, the wait was over when they
+ * came. */
 void ulp_wait_pause(struct ulp_layer *l, struct ulp_wait *w);
-/* On -EAGAIN within a PDU: it waits (again). 0: there is time, and the owner will call when there is none; else ulp_fail(STALLED). */
+/* On -EAGAIN within a PDU: it waits (again). 0: there is time, and the owner will call when there is
+ * none; else ulp_fail(STALLED). */
 int ulp_wait_go_on(struct ulp_layer *l, struct ulp_wait *w, uint32_t timeout_ms);
 
 #endif

@@ -1,15 +1,16 @@
 /*
- * A length at an offset from the beginning of a PDU. STREAM_PARSER lets the host declare where it is and what it counts;
- * LENGTH_PREFIXED, DNS and TLS_RECORDS are presets of the same declaration.
+ * A length at an offset from the beginning of a PDU. STREAM_PARSER lets the host declare where it is and what it
+ * counts; LENGTH_PREFIXED, DNS and TLS_RECORDS are presets of the same declaration.
  *
  * Theory of operation
  *
- * Received (length_field.c): of the PDU, ((field & mask) >> shift) * unit + adjustment bytes are handed on, after strip bytes that
- * are not. Protocols that demand more of the first bytes have a function for that.
+ * Received (length_field.c): of the PDU, ((field & mask) >> shift) * unit + adjustment bytes are handed on, after strip
+ * bytes that are not. Protocols that demand more of the first bytes have a function for that.
  *
- * Sent (length_prefix.c): the field stands in front of the PDU, of which it counts the bytes less the adjustment. The length has to be
- * known first: because the host announces it, or because all of the PDU is here. Else its parts are gathered, as far as the
- * configuration allows. What is gathered goes below in one write with the length before it and the bytes behind it.
+ * Sent (length_prefix.c): the field stands in front of the PDU, of which it counts the bytes less the adjustment.
+ * The length has to be known first: because the host announces it, or because all of the PDU is here. Else its parts
+ * are gathered, as far as the configuration allows. What is gathered goes below in one write with the length before
+ * it and the bytes behind it.
  */
 #ifndef XTS_ULP_LENGTH_FIELD_H
 #define XTS_ULP_LENGTH_FIELD_H
@@ -41,13 +42,15 @@ struct length_field {
 	uint8_t control_offset, control_bytes;
 	/* Are these, of head_bytes bytes at least, the beginning of a PDU? 0, or ulp_fail(). NULL: they always are. */
 	int (*check)(struct ulp_layer *l, const uint8_t *data);
-	/* Sent PDUs are padded: to a multiple of block bytes, at most room; returns the length then. NULL, or block 0: they are not. */
+	/* Sent PDUs are padded: to a multiple of block bytes, at most room; returns the length then. NULL,
+	 * or block 0: they are not. */
 	uint32_t (*pad)(uint8_t *pdu, uint32_t bytes, uint32_t room, uint16_t block);
 	uint16_t block;
 	struct length_sender sender;
 };
 
-/* Makes the layer's state of state_bytes, which begins with a copy of the preset and is zero behind it, and reads the attributes. */
+/* Makes the layer's state of state_bytes, which begins with a copy of the preset and is zero behind it,
+ * and reads the attributes. */
 int length_field_open(struct ulp_layer *l, size_t state_bytes, const struct length_field *preset, const uint8_t *attributes,
 		      uint32_t bytes, int (*set)(struct ulp_layer *l, const struct ulp_attribute *a));
 void length_field_close(struct ulp_layer *l);

@@ -1,9 +1,10 @@
 /*
  * LINES: one PDU per line.
  *
- * A line is handed on as it comes; only bytes that may be the beginning of the delimiter wait for those behind them. On send the delimiter is put behind
- * each PDU (with KEEP it is there already), and a PDU is refused in which the receiver would find the delimiter too early. Both look at the last bytes
- * through a window of 64 bits, into which the delimiter fits.
+ * A line is handed on as it comes; only bytes that may be the beginning of the delimiter wait for those behind
+ * them. On send the delimiter is put behind each PDU (with KEEP it is there already), and a PDU is refused in which
+ * the receiver would find the delimiter too early. Both look at the last bytes through a window of 64 bits, into
+ * which the delimiter fits.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -28,12 +29,14 @@ struct lines {
 	uint8_t delimiter[DELIMITER_MAX], delimiter_bytes;
 	bool keep;
 	uint64_t handed;         /* bytes of the line under way, handed on */
-	uint32_t ending;         /* its bytes still to hand on, once its end has been found: a delimiter cut by the reader's room is not found again */
+	/* its bytes still to hand on, once its end has been found: a delimiter cut by the
+	 * reader's room is not found again */
+	uint32_t ending;
 	bool starved;            /* what is here has been looked through and goes nowhere yet */
 	struct ulp_in in;
 };
 
-/* --- parameters ------------------------------------------------------------------------------------------------------ */
+/* --- parameters --------------------------------------------------------------------------------------------------- */
 
 static void set_delimiter(struct lines *p, const uint8_t *value, unsigned bytes)
 {
@@ -87,7 +90,7 @@ static void lines_close(struct ulp_layer *l)
 	free(p);
 }
 
-/* --- receiving ------------------------------------------------------------------------------------------------------- */
+/* --- receiving ---------------------------------------------------------------------------------------------------- */
 
 /* Bytes at the end of what is here that the delimiter may begin with. */
 static uint32_t may_begin_delimiter(const struct lines *p)
@@ -101,8 +104,8 @@ static uint32_t may_begin_delimiter(const struct lines *p)
 	return n;
 }
 
-/* Of what is here: how much of the line under way may be handed on, and whether that ends it (*drop: then come bytes of the delimiter that are
- * no part of the PDU). */
+/* Of what is here: how much of the line under way may be handed on, and whether that ends it (*drop: then come bytes of
+ * the delimiter that are no part of the PDU). */
 static uint32_t look(const struct lines *p, bool *ends, uint32_t *drop)
 {
 	const uint8_t *begin = p->in.data + p->in.first;
@@ -164,7 +167,7 @@ static bool lines_pending(const struct ulp_layer *l)
 	return (p->in.bytes && !p->starved) || ulp_pending_below(l);
 }
 
-/* --- sending --------------------------------------------------------------------------------------------------------- */
+/* --- sending ------------------------------------------------------------------------------------------------------ */
 
 /* One more byte of what the receiver will see: does the delimiter end here? */
 static bool matches(const struct lines *p, struct sending *s, uint8_t byte)
@@ -205,7 +208,8 @@ static int check(struct ulp_layer *l, struct lines *p, const struct iovec *iov, 
 		matched = s->checked >= p->delimiter_bytes && (s->window & p->delimiter_mask) == p->delimiter_value;
 		return matched ? 0 : ulp_fail(l, XTS_FAULT_USE, "lines: a PDU was sent without the delimiter at its end");
 	}
-	for (unsigned i = 0; i + 1 < p->delimiter_bytes; i++) { /* with the delimiter behind it, none may end before that ends */
+	/* with the delimiter behind it, none may end before that ends */
+	for (unsigned i = 0; i + 1 < p->delimiter_bytes; i++) {
 		struct sending ahead = *s;
 
 		for (unsigned j = 0; j <= i; j++)

@@ -34,7 +34,7 @@ static int check_magic(struct ulp_layer *l, const uint8_t *data)
 
 static const struct length_field preset = { .check = check_magic };
 
-/* --- parameters ------------------------------------------------------------------------------------------------------ */
+/* --- parameters --------------------------------------------------------------------------------------------------- */
 
 static int magic_attribute(struct ulp_layer *l, const struct ulp_attribute *a, const char *name, uint8_t *out, uint8_t *bytes)
 {

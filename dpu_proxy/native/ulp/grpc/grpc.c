@@ -15,7 +15,7 @@
 #define WINDOW_CHANGES_MAX 1024u  /* of a connection: each goes over all streams; who adapts windows changes them some ten times */
 #define BUFFERED_LIMIT (1u << 30) /* so that 32 bits are enough to reckon with it */
 
-/* --- the layer --------------------------------------------------------------------------------------------------------- */
+/* --- the layer ---------------------------------------------------------------------------------------------------- */
 
 static int grpc_fits(const struct ulp_layer *l, const struct ulp_layer *below)
 {
@@ -99,7 +99,7 @@ static void grpc_close(struct ulp_layer *l)
 	free(g);
 }
 
-/* --- streams and windows ----------------------------------------------------------------------------------------------- */
+/* --- streams and windows ------------------------------------------------------------------------------------------ */
 
 int grpc_fail(struct ulp_layer *l, enum http2_error error, enum xts_fault fault, const char *format, ...)
 {

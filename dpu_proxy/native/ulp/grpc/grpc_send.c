@@ -21,7 +21,7 @@ int grpc_control_write(struct ulp_layer *l)
 	return grpc_between(g) ? ulp_out_flush(&g->send.control, l) : 0;
 }
 
-/* --- frames of the application's ----------------------------------------------------------------------------------------- */
+/* --- frames of the application's ---------------------------------------------------------------------------------- */
 
 /* Seen when it is offered, perhaps more than once: all of it can be done twice. */
 static int frame_offered(struct ulp_layer *l, struct grpc *g, const struct http2_walk *walk, enum http2_step step)
@@ -75,7 +75,7 @@ static ssize_t frames_write(struct ulp_layer *l, struct grpc *g, const struct io
 	return n;
 }
 
-/* --- messages ------------------------------------------------------------------------------------------------------------ */
+/* --- messages ----------------------------------------------------------------------------------------------------- */
 
 /* Cuts a DATA frame from what is offered and has to go. False: a window is closed. */
 static bool frame_begin(struct grpc *g, struct grpc_stream *s, size_t offered, uint64_t left)
@@ -166,7 +166,7 @@ static ssize_t message_write(struct ulp_layer *l, struct grpc *g, const struct i
 	}
 }
 
-/* --- PDUs ---------------------------------------------------------------------------------------------------------------- */
+/* --- PDUs --------------------------------------------------------------------------------------------------------- */
 
 static int message_begin(struct ulp_layer *l, struct grpc *g, size_t bytes, const struct ulp_mark *mark)
 {

@@ -1,13 +1,14 @@
 /*
  * HTTP/2 frames as PDUs.
  *
- * Received, a frame goes to the host as it comes, its header first. What the layer knows is the header and the largest frame that the
- * application has allowed in its SETTINGS (a parameter; the layer does not read them). A longer one is answered by GOAWAY
- * (FRAME_SIZE_ERROR), where frames can be sent at that moment, and ends the connection. Sent, every PDU has to be one or more whole
- * frames: a length that says something else would make the peer take the rest of the connection for something it is not.
+ * Received, a frame goes to the host as it comes, its header first. What the layer knows is the header and the largest
+ * frame that the application has allowed in its SETTINGS (a parameter; the layer does not read them). A longer one is
+ * answered by GOAWAY (FRAME_SIZE_ERROR), where frames can be sent at that moment, and ends the connection. Sent, every
+ * PDU has to be one or more whole frames: a length that says something else would make the peer take the rest of the
+ * connection for something it is not.
  *
- * The client's preface is the layer's business: put before the first frame, checked and taken off at the server. SETTINGS and
- * all other frames are the application's (or the layer's above).
+ * The client's preface is the layer's business: put before the first frame, checked and taken off at the server.
+ * SETTINGS and all other frames are the application's (or the layer's above).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -82,7 +83,7 @@ static int http2_start(struct ulp_layer *l, bool client)
 	return 0;
 }
 
-/* --- received ---------------------------------------------------------------------------------------------------------- */
+/* --- received ----------------------------------------------------------------------------------------------------- */
 
 static int preface_read(struct ulp_layer *l, struct http2 *h)
 {
@@ -156,7 +157,7 @@ static bool http2_pending(const struct ulp_layer *l)
 	return ulp_in_pending(&h->in, l);
 }
 
-/* --- sent -------------------------------------------------------------------------------------------------------------- */
+/* --- sent --------------------------------------------------------------------------------------------------------- */
 
 static int preface_write(struct ulp_layer *l, struct http2 *h)
 {

@@ -15,7 +15,8 @@ static int header_error(struct ulp_layer *l, struct nvme_receive *r, enum xts_fa
 	return ulp_fail(l, fault, "PDU of type 0x%02x: %s %u", r->pdu.type, what, value);
 }
 
-/* The common header: where the data begin, how many there are, and whether the lengths agree with each other and the type. */
+/* The common header: where the data begin, how many there are, and whether the lengths agree
+ * with each other and the type. */
 static int common_check(struct ulp_layer *l, struct nvme_tcp *n)
 {
 	struct nvme_receive *r = &n->receive;
@@ -141,7 +142,8 @@ static ssize_t data_read(struct ulp_layer *l, struct nvme_receive *r, uint8_t *o
 	return n > 1 ? n - 1 : -EAGAIN;
 }
 
-/* As much of the left bytes of data as is there and has room, for each part that goes on by itself is a message for the host. */
+/* As much of the left bytes of data as is there and has room, for each part that goes on by itself
+ * is a message for the host. */
 static ssize_t data_fill(struct ulp_layer *l, struct nvme_receive *r, uint8_t *out, size_t room, uint32_t left)
 {
 	uint32_t done = 0;

@@ -1,6 +1,6 @@
 /*
- * What a server chooses when it has seen the ClientHello: its identity, by the name the client asks for; the protocol (ALPN), by
- * the server's preference; the OCSP response that belongs to the identity.
+ * What a server chooses when it has seen the ClientHello: its identity, by the name the client asks for; the protocol
+ * (ALPN), by the server's preference; the OCSP response that belongs to the identity.
  */
 #include <openssl/x509v3.h>
 #include <stdint.h>
@@ -14,8 +14,8 @@ static bool is_for(const struct tls_identity *identity, const char *name)
 	       X509_check_ip_asc(identity->certificate, name, 0) == 1;
 }
 
-/* All identities that are for the name, one for each kind of key: OpenSSL takes the one that the client can verify. Without any,
- * the first. */
+/* All identities that are for the name, one for each kind of key: OpenSSL takes the one that the client can
+ * verify. Without any, the first. */
 static int choose_identity(SSL *ssl, void *argument)
 {
 	const struct tls_context *context = argument;

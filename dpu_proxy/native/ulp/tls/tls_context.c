@@ -1,9 +1,11 @@
 /*
- * SSL_CTXs: one for each set of parameters in use, shared by the connections that ask for the same, whatever their queue
- * (whether a queue may use an identity is looked at for each connection). Making one costs as much as a handshake; a listener's connections find it.
- * At most TLS_CONTEXTS_MAX are kept, so that a host cannot make memory grow by asking for ever new ones.
+ * SSL_CTXs: one for each set of parameters in use, shared by the connections that ask for the same, whatever their
+ * queue (whether a queue may use an identity is looked at for each connection). Making one costs as much as a
+ * handshake; a listener's connections find it. At most TLS_CONTEXTS_MAX are kept, so that a host cannot make memory
+ * grow by asking for ever new ones.
  *
- * What is weak is not there: versions below 1.2, what the configuration's lists do not name, compression, renegotiation, early data.
+ * What is weak is not there: versions below 1.2, what the configuration's lists do not name, compression,
+ * renegotiation, early data.
  */
 #include <errno.h>
 #include <openssl/err.h>
@@ -17,7 +19,7 @@
 #define READ_AHEAD_BYTES (64u << 10) /* with one call, where the kernel does not decrypt */
 #define SECURITY_LEVEL 2             /* OpenSSL's: 112 bits, so RSA of 2048 and SHA-256 */
 
-/* --- ciphers --------------------------------------------------------------------------------------------------------- */
+/* --- ciphers ------------------------------------------------------------------------------------------------------ */
 
 static bool named(const char *list, const char *name)
 {
@@ -98,7 +100,7 @@ static int choose_ciphers(struct ulp_layer *l, SSL_CTX *ssl, const struct tls_pa
 	return 0;
 }
 
-/* --- the rest -------------------------------------------------------------------------------------------------------- */
+/* --- the rest ----------------------------------------------------------------------------------------------------- */
 
 static void set_options(SSL_CTX *ssl, const struct xts_tls_settings *settings, const struct tls_parameters *p)
 {
@@ -133,7 +135,8 @@ static int set_verification(struct ulp_layer *l, SSL_CTX *ssl, const struct tls_
 		SSL_CTX_set_verify(ssl, SSL_VERIFY_NONE, NULL);
 		return 0;
 	}
-	trust = tls_config_trust(ulp_config(l)->tls, p->trust, ulp_tenant(l), ulp_queue_id(l)); /* settled: it is there */
+	/* settled: it is there */
+	trust = tls_config_trust(ulp_config(l)->tls, p->trust, ulp_tenant(l), ulp_queue_id(l));
 	if (!client && p->verify == TLS_VERIFY_REQUIRED)
 		mode |= SSL_VERIFY_FAIL_IF_NO_PEER_CERT;
 	SSL_CTX_set_verify(ssl, mode, NULL);
@@ -179,7 +182,8 @@ static int build(struct ulp_layer *l, struct tls_context *context, const struct 
 		r = set_verification(l, context->ssl, p);
 	if (r)
 		return r;
-	if (SSL_CTX_set_session_id_context(context->ssl, context->key, sizeof context->key) != 1) /* till tls.c knows better */
+	/* till tls.c knows better */
+	if (SSL_CTX_set_session_id_context(context->ssl, context->key, sizeof context->key) != 1)
 		return ulp_refuse(l, ENOMEM, "no memory for TLS");
 	tls_session_install(context->ssl, client);
 	tls_rekey_install(config, context->ssl);
@@ -189,7 +193,7 @@ static int build(struct ulp_layer *l, struct tls_context *context, const struct 
 	return 0;
 }
 
-/* --- sharing --------------------------------------------------------------------------------------------------------- */
+/* --- sharing ------------------------------------------------------------------------------------------------------ */
 
 static void context_free(struct tls_context *context)
 {
@@ -253,7 +257,8 @@ int tls_context_get(struct ulp_layer *l, const struct tls_parameters *p, struct 
 	uint8_t key[TLS_KEY_BYTES];
 	int r;
 
-	memset(same.server_name, 0, sizeof same.server_name); /* of the connection, as are ALPN, and who does the crypto */
+	/* of the connection, as are ALPN, and who does the crypto */
+	memset(same.server_name, 0, sizeof same.server_name);
 	memset(same.alpn, 0, sizeof same.alpn);
 	same.alpn_bytes = 0;
 	same.crypto = 0;

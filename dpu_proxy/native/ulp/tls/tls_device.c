@@ -1,4 +1,5 @@
-/* Network cards that do TLS: what their drivers say, once in a process, which may give up the right to ask after that. */
+/* Network cards that do TLS: what their drivers say, once in a process, which may give up the right to ask after
+ * that. */
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
 #include <net/if.h>

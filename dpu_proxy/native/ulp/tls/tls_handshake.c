@@ -39,7 +39,7 @@ struct tls_handshake_job {
 	struct xts_ulp_config *config; /* of a job that nobody waits for */
 };
 
-/* --- on a thread of the pool ----------------------------------------------------------------------------------------- */
+/* --- on a thread of the pool -------------------------------------------------------------------------------------- */
 
 ssize_t tls_handshake_receive(struct tls *t, void *out, size_t room)
 {
@@ -117,7 +117,7 @@ static void abandoned(struct ulp_job *job)
 	xts_ulp_config_release(config);
 }
 
-/* --- on the worker's ------------------------------------------------------------------------------------------------- */
+/* --- on the worker's ---------------------------------------------------------------------------------------------- */
 
 static void returned(struct ulp_job *job)
 {

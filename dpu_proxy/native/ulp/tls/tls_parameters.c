@@ -121,7 +121,7 @@ int tls_parameters_read(struct ulp_layer *l, const uint8_t *attributes, uint32_t
 	return r ? r : check(l, out);
 }
 
-/* --- when the role is known ------------------------------------------------------------------------------------------ */
+/* --- when the role is known --------------------------------------------------------------------------------------- */
 
 static int settle_client(struct ulp_layer *l, struct tls_parameters *p)
 {

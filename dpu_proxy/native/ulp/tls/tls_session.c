@@ -1,14 +1,15 @@
 /*
  * Resumption.
  *
- * Clients: sessions are kept in the configuration, at most sessions_max, the oldest leaving first. A session is found by all that may
- * not differ: queue, parameters (trust, identity, verification, ALPN …), the server's name and its address. So no host's
- * sessions serve another host, and none serves a connection that would verify the server differently. A session of TLS 1.3 is
- * used once (RFC 8446 C.4).
+ * Clients: sessions are kept in the configuration, at most sessions_max, the oldest leaving first. A session is found
+ * by all that may not differ: queue, parameters (trust, identity, verification, ALPN …), the server's name and its
+ * address. So no host's sessions serve another host, and none serves a connection that would verify the server
+ * differently. A session of TLS 1.3 is used once (RFC 8446 C.4).
  *
- * Servers: nothing is kept but the keys of tickets, which are made here, change every session_timeout_s, and are good for one more
- * such time. What a ticket stands for is bound to the parameters (the session id context), not to the queue: the processes of one server have a
- * queue each, the same parameters and, by policy, the right to the same identities.
+ * Servers: nothing is kept but the keys of tickets, which are made here, change every session_timeout_s, and
+ * are good for one more such time. What a ticket stands for is bound to the parameters (the session id
+ * context), not to the queue: the processes of one server have a queue each, the same parameters and, by
+ * policy, the right to the same identities.
  */
 #include <errno.h>
 #include <openssl/core_names.h>
@@ -22,7 +23,7 @@
 #include "tls.h"
 #include "ulp/config_inside.h"
 
-/* --- clients --------------------------------------------------------------------------------------------------------- */
+/* --- clients ------------------------------------------------------------------------------------------------------ */
 
 struct tls_session {
 	struct tls_session *next;
@@ -152,7 +153,7 @@ void tls_sessions_free(struct xts_tls_config *config)
 		drop_oldest(config);
 }
 
-/* --- servers --------------------------------------------------------------------------------------------------------- */
+/* --- servers ------------------------------------------------------------------------------------------------------ */
 
 static uint64_t now_s(void)
 {

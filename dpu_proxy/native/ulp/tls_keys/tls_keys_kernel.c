@@ -1,6 +1,7 @@
 /*
- * TLS_KEYS by the kernel (CONFIG_TLS): the connection's own socket gets the keys, and is read and written with payload from then on; a record's type travels
- * as control data. A network card that can do it takes it over from the kernel by itself.
+ * TLS_KEYS by the kernel (CONFIG_TLS): the connection's own socket gets the keys, and is read and written with
+ * payload from then on; a record's type travels as control data. A network card that can do it takes it over
+ * from the kernel by itself.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -70,7 +71,7 @@ int keys_kernel_change(struct ulp_layer *l, const union tls_crypto_info_any *inf
 	return setsockopt(ulp_socket(l), SOL_TLS, receive ? TLS_RX : TLS_TX, info->bytes, bytes) ? -errno : 0;
 }
 
-/* --- data ------------------------------------------------------------------------------------------------------------ */
+/* --- data --------------------------------------------------------------------------------------------------------- */
 
 union control {
 	struct cmsghdr head;

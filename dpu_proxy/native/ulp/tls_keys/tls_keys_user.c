@@ -1,6 +1,6 @@
 /*
- * TLS_KEYS by OpenSSL, in the worker. A record is opened straight into the reader's room where there is enough of it, and in its own place else,
- * to be handed on in parts: nothing of a record is, before its tag has been checked.
+ * TLS_KEYS by OpenSSL, in the worker. A record is opened straight into the reader's room where there is enough of it,
+ * and in its own place else, to be handed on in parts: nothing of a record is, before its tag has been checked.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 #define HANDSHAKE_KEY_UPDATE 24u
 
-/* --- receive --------------------------------------------------------------------------------------------------------- */
+/* --- receive ------------------------------------------------------------------------------------------------------ */
 
 /* Of the record at in_first, whose header is there. The kernel's limits: what a payload of 16 KB and its type need. */
 static int check_header(struct ulp_layer *l, struct tls_keys *k, uint32_t *body)
@@ -31,8 +31,8 @@ static int check_header(struct ulp_layer *l, struct tls_keys *k, uint32_t *body)
 	return 0;
 }
 
-/* Until a whole record is at in_first: 0 and the length of its body, or -errno. The kernel takes over between two records, so no byte too many
- * is read while it might. */
+/* Until a whole record is at in_first: 0 and the length of its body, or -errno. The kernel takes over between two
+ * records, so no byte too many is read while it might. */
 static int fill(struct ulp_layer *l, struct tls_keys *k, uint32_t *body)
 {
 	for (;;) {
@@ -177,7 +177,7 @@ ssize_t keys_user_read(struct ulp_layer *l, void *out, size_t room, struct ulp_m
 	return hand_on(k, out, room, mark);
 }
 
-/* --- send ------------------------------------------------------------------------------------------------------------ */
+/* --- send --------------------------------------------------------------------------------------------------------- */
 
 /* Where a record is made: what the layer below does not take of it is kept. Ciphertext only. */
 static _Thread_local uint8_t sealed[TLS_RECORD_MAX];

@@ -1,6 +1,7 @@
 /*
- * Calls of the C library under each of their names, as programs are linked with them: compiled with -D_FORTIFY_SOURCE, sizes that the
- * compiler does not know make the checked ones. One connection to itself; every call is made on an end of it. Asserts.
+ * Calls of the C library under each of their names, as programs are linked with them: compiled with
+ * -D_FORTIFY_SOURCE, sizes that the compiler does not know make the checked ones. One connection to itself; every
+ * call is made on an end of it. Asserts.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

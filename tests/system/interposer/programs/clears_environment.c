@@ -1,6 +1,6 @@
 /*
- * A program that does away with its environment in one of four ways before its first socket, connects to ADDRESS PORT, and
- * prints what it receives. Compiled with calls of libxts (-DXTS), and without, for the interposer.
+ * A program that does away with its environment in one of four ways before its first socket, connects to ADDRESS PORT,
+ * and prints what it receives. Compiled with calls of libxts (-DXTS), and without, for the interposer.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

@@ -1,6 +1,6 @@
 /*
- * How signals that end a wait are delivered: their siginfo, on which stack, with which mask, how often, and what is as before
- * afterwards. Some are blocked but in the wait. Says all of it: to be compared with what it says on the kernel.
+ * How signals that end a wait are delivered: their siginfo, on which stack, with which mask, how often, and what is as
+ * before afterwards. Some are blocked but in the wait. Says all of it: to be compared with what it says on the kernel.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

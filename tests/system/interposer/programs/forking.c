@@ -1,7 +1,7 @@
 /*
- * A server whose signal handlers start children, as database servers do: it waits in select() for 100 us at a time, a timer starts
- * a child every 2 ms, and each child's end another handler's. argv: seconds. Says how many; exits with 1 where the timer, or the
- * data of its one client, has stopped.
+ * A server whose signal handlers start children, as database servers do: it waits in select() for 100 us at a time, a
+ * timer starts a child every 2 ms, and each child's end another handler's. argv: seconds. Says how many; exits with 1
+ * where the timer, or the data of its one client, has stopped.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

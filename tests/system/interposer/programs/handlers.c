@@ -1,6 +1,7 @@
 /*
- * A program that calls libxts itself, and whose handlers fork in the middle of its calls. argv: "ours": they are installed by
- * xts_sigaction(), and make calls of libxts's too; "plain": by sigaction(), and only fork. Ends after so many children (argv[2]).
+ * A program that calls libxts itself, and whose handlers fork in the middle of its calls. argv: "ours": they are
+ * installed by xts_sigaction(), and make calls of libxts's too; "plain": by sigaction(), and only fork. Ends after
+ * so many children (argv[2]).
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

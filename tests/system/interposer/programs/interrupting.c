@@ -1,8 +1,9 @@
 /*
- * Calls that signal handlers interrupt at random instants, thousands of times. The handlers do what handlers may do on the kernel: start
- * children, write on a pipe and on sockets, close sockets, and leave by siglongjmp(). Data that is echoed is compared; what handlers
- * have written is counted by who receives it. The other end of everything is a thread without signals.
- * argv: how many interrupts, and the address where the other end listens (127.0.0.1). Says what was done; exits with 1 at the first thing that is wrong.
+ * Calls that signal handlers interrupt at random instants, thousands of times. The handlers do what handlers may do on
+ * the kernel: start children, write on a pipe and on sockets, close sockets, and leave by siglongjmp(). Data that is
+ * echoed is compared; what handlers have written is counted by who receives it. The other end of everything is a thread
+ * without signals. argv: how many interrupts, and the address where the other end listens (127.0.0.1). Says what was
+ * done; exits with 1 at the first thing that is wrong.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -63,7 +64,7 @@ static unsigned chance(void)
 	return next >> 8;
 }
 
-/* --- the other end ------------------------------------------------------------------------------------------------------ */
+/* --- the other end ------------------------------------------------------------------------------------------------ */
 
 static void *serve_one(void *argument)
 {
@@ -121,7 +122,7 @@ static int connection(char kind)
 	return fd;
 }
 
-/* --- handlers ------------------------------------------------------------------------------------------------------------ */
+/* --- handlers ----------------------------------------------------------------------------------------------------- */
 
 static void set_timer(void)
 {
@@ -201,7 +202,7 @@ static void on_child(int number)
 	errno = before;
 }
 
-/* --- what is interrupted -------------------------------------------------------------------------------------------------- */
+/* --- what is interrupted ------------------------------------------------------------------------------------------ */
 
 /* Made where it may be left by siglongjmp(). */
 #define JUMPING(call) \

@@ -1,7 +1,7 @@
 /*
- * Threads that race for one descriptor number: one connects and closes it, others shut it down, ask for its options, read and write
- * meanwhile, whatever socket it is just now. Errors are of no interest; that each call returns is. argv: seconds. Exits with
- * 1, and says in which call a thread has been since the end, if one does not return.
+ * Threads that race for one descriptor number: one connects and closes it, others shut it down, ask for its options,
+ * read and write meanwhile, whatever socket it is just now. Errors are of no interest; that each call returns is. argv:
+ * seconds. Exits with 1, and says in which call a thread has been since the end, if one does not return.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
