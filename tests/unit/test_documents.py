@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from xts_docs import commands, header, links, markdown, prose, reference, roff, settings
+from xts_docs import commands, header, links, markdown, prose, reference, roff, settings, words
 from xts_proxy.config import Proxy
 
 RULES = prose.Rules(60, 80, 8, {"widgets?": "say something else", "of course": "leave it out"})
@@ -30,6 +30,16 @@ def faults_of(text: str) -> list[tuple[int, str]]:
 def test_prose_faults(text: str, line: int, fault: str) -> None:
     found = faults_of(text)
     assert [(number, said) for number, said in found if fault in said] and found[0][0] == line, found
+
+
+def test_words_of_sources_are_parts_of_names_too() -> None:
+    rules = [(re.compile(r"\b(?:widgets?|odd word)\b", re.IGNORECASE), "say what it is")]
+    text = "int free_widgets; /* an\n * odd word */\nint widgetry, awidget;\n"
+    assert list(words.faults(text, rules)) == [
+        (1, "“widgets”: say what it is"),
+        (2, "“odd word”: say what it is"),
+    ]
+    assert all(pattern.search(word) for (pattern, _), word in zip(words.load(), ["heirs", "bequeathed"], strict=False))
 
 
 @pytest.mark.parametrize(
