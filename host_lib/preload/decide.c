@@ -91,7 +91,7 @@ void decide_failed(struct xts_decision *decision, enum xts_decision_step step)
 bool decide_make(int fd, struct descriptor d, enum xts_role role, const struct sockaddr *local,
 		 const struct sockaddr *peer, struct xts_decision *out)
 {
-	static atomic_flag told = ATOMIC_FLAG_INIT;
+	static atomic_flag reported = ATOMIC_FLAG_INIT;
 	int domain = decide_number_option(fd, SO_DOMAIN), status = real()->fcntl(fd, F_GETFL);
 	const struct xts_undecided undecided = {.rules = preload.rules, .fd = fd, .family = domain,
 						.type = SOCK_STREAM | (status & O_NONBLOCK ? SOCK_NONBLOCK : 0)};
@@ -99,7 +99,7 @@ bool decide_make(int fd, struct descriptor d, enum xts_role role, const struct s
 	*out = (struct xts_decision){.reason = XTS_REASON_PROXY_DOWN, .s = -1};
 	(void)XTS(xts_decide(&undecided, role, local, peer, out));
 	report_decision(fd, out->line, local, peer);
-	if (out->s >= 0 && out->endpoint && !atomic_flag_test_and_set(&told))
+	if (out->s >= 0 && out->endpoint && !atomic_flag_test_and_set(&reported))
 		report_endpoint(out->endpoint); /* the first that is used is the one that `xts status` shows */
 	if (out->s >= 0 && note_replay(d.number, out->s) < 0)
 		decide_failed(out, XTS_STEP_OPTIONS);

@@ -19,7 +19,7 @@ from ._rules import RULES_VARIABLE, Role, Rules, Verdict, application_id
 
 #: Those of dev(), where the environment names none.
 dev_rules: Path | None = None
-_told = False  # an endpoint that a rule names
+_endpoint_used = False  # an endpoint that a rule names
 
 
 class Scope:
@@ -75,7 +75,7 @@ def current() -> Scope | None:
 
 def _tell_endpoint(endpoint: str) -> None:
     """The first that is used is the one that `xts status` shows."""
-    global _told  # noqa: PLW0603 - one of the process
-    if not _told:
-        _told = True
+    global _endpoint_used  # noqa: PLW0603 - one of the process
+    if not _endpoint_used:
+        _endpoint_used = True
         _report.attached_at(endpoint)
