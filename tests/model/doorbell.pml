@@ -12,7 +12,7 @@
  *   arm(), disarm(), proxy's ring   shm_arm(), shm_disarm(), shm_kick() in messages/native/shm.c
  *   pump()                          channel_pump() in host_lib/native/core/channel.c; one frame at a time, so that some are left
  *   take()                          sleep_on_channel() in wait.c: what whoever has slept on the queue does
- *   application                     wait_beside(), lead(), hand_over(), wake_one() in wait.c
+ *   application                     wait_watching(), lead(), hand_over(), wake_one() in wait.c
  *   leave()                         stack_rest() in stack.c
  *   progress                        one_turn(), leave_armed(), progress_need() in progress_thread.c
  *   program                         xts_epoll() in epoll.c, epoll_end_turn() in epoll_fd.c; mirrors_update() in mirror.c

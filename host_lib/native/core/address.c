@@ -48,7 +48,7 @@ int address_read(struct xts_endpoint *out, uint8_t family, const struct sockaddr
 	return family == 4 ? read_v4(out, address, length, to_bind) : read_v6(out, address, length);
 }
 
-/* --- where nobody can connect to ----------------------------------------------------------------------------------------- */
+/* --- where nobody can connect to ---------------------------------------------------------------------------------- */
 
 static bool is_mapped(const struct xts_endpoint *e)
 {
@@ -94,7 +94,7 @@ int address_connectable(const struct xts_sock *s, const struct xts_endpoint *pee
 	return peer->ip_version == 4 ? check_v4(peer->address) : check_v6(s, peer);
 }
 
-/* Copies what fits and tells the whole length, as the kernel does. */
+/* Copies what fits and returns the whole length, as the kernel does. */
 int address_write(uint8_t family, const struct xts_endpoint *endpoint, struct sockaddr *address, socklen_t *length)
 {
 	union {

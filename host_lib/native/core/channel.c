@@ -1,7 +1,7 @@
 /*
- * The channel: taking frames, sending them, and the end (opening.c is the beginning). There is one live channel at most;
- * when it dies its sockets end in an errno and the next xts_socket() attaches anew. Its descriptors are closed when no
- * thread sleeps on them any more.
+ * The channel: taking frames, sending them, and the end (opening.c is the beginning). There is one live channel at
+ * most; when it ends its sockets fail with an errno and the next xts_socket() attaches again. Its descriptors are
+ * closed when no thread sleeps on them any more.
  */
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -28,9 +28,9 @@
 /* No more at a time once no further frame can be held: taking more would copy what the caller is about to read. */
 #define FRAMES_WITHOUT_ROOM 16
 
-/* --- receiving -------------------------------------------------------------------------------------------------------- */
+/* --- receiving ---------------------------------------------------------------------------------------------------- */
 
-/* Frames may leave again: tells those who were refused. */
+/* Frames may leave again: wakes the senders that were refused. */
 static void tell_blocked(struct channel *c)
 {
 	struct stack *st = c->stack;
@@ -114,9 +114,10 @@ uint64_t channel_deadline_ns(const struct channel *c)
 	return xts_link_deadline_ns(&c->link);
 }
 
-/* --- sending ---------------------------------------------------------------------------------------------------------- */
+/* --- sending ------------------------------------------------------------------------------------------------------ */
 
-/* The kernel or the peer is behind. A thread asleep on the queue has to learn that it may sleep for a millisecond only. */
+/* The kernel or the peer is behind. A thread that sleeps on the queue must now sleep for a millisecond only: wakes
+ * it. */
 static void look_again_soon(struct channel *c)
 {
 	if (c->retry)
@@ -225,7 +226,7 @@ void channel_flush(struct stack *st, bool kick)
 	}
 }
 
-/* --- the end ---------------------------------------------------------------------------------------------------------- */
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
 /* A socket of a channel that has died, as PROTOCOL.md has it. */
 static void socket_lose(struct xts_sock *s)
@@ -253,7 +254,7 @@ static void socket_lose(struct xts_sock *s)
 		}
 	}
 	if (s->state == TCP_STATE_CLOSE && !s->proxy_id && !s->opening)
-		return; /* the proxy never knew it: good for the next channel */
+		return; /* the proxy never knew it: it can be used on the next channel */
 	s->lost = true;
 	s->opening = false;
 	s->proxy_id = 0;
@@ -344,8 +345,8 @@ void channel_connection_event(struct channel *c)
 	c->attachment.connection = -1;
 }
 
-/* A proxy that has said nothing for a while may have gone, with nobody waiting for anything and so seeing it. None comes back
- * in so short a time; whoever makes sockets one after the other does without the system call. */
+/* A proxy that has been silent for a while may have ended unseen, as nobody was waiting. A new proxy does not start in
+ * so short a time, so that programs which make sockets one after the other avoid the system call. */
 #define IDLE_MS 10u
 
 void channel_check_idle(struct stack *st)

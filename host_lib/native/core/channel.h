@@ -15,8 +15,8 @@ struct xts_sock;
 
 #define KICK_FRAMES 4u         /* frames after which a long send rings the peer, so that both sides work */
 #define PING_MS 250u
-/* A device that says nothing may be busy, stopped or dead, which look alike from here. It is given up after so long, whatever
- * the queue; where its death shows at once (over shm the attach connection hangs up) it is not waited for. */
+/* A silent device may be busy, stopped or dead, which look alike from here. It is given up after this time, whatever
+ * the queue. Where its end shows at once (over shm the attach connection hangs up) there is no wait. */
 #define OPENING_MS 2000u          /* for the answer to HELLO */
 #define ATTACH_ERROR_BYTES 256u
 #define HEAD_COPY_BYTES 128u   /* of a frame, copied before anything in it is believed */
@@ -40,7 +40,7 @@ struct channel {
 	unsigned sleepers;         /* threads in poll on its descriptors */
 	unsigned unkicked;         /* frames since the last doorbell */
 	struct xts_sock *outbox_first, *outbox_last;
-	struct xts_sock *blocked;  /* sockets to be told when frames may be sent again */
+	struct xts_sock *blocked;  /* sockets to wake when frames may be sent again */
 	struct held *pool, *held_oldest, *held_newest;
 	uint64_t pending_bytes;
 	struct refused *refused;   /* connections to be refused or given back */
@@ -73,7 +73,7 @@ void channel_forget(struct stack *st);        /* in a forked child */
 /* Notes that a connection the proxy has announced is not taken, for the outbox. */
 void channel_refuse(struct stack *st, uint32_t proxy_id, uint16_t error);
 
-/* Is the message at hand to be lost? Asked only while some are (loss.c). */
+/* Is this message to be lost? Called only while losses are simulated (loss.c). */
 bool loss_takes_it(struct stack *st);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * Which stack a thread's new sockets and polling contexts come into. process.h has the rules.
  *
- * A thread that has none yet is given one, by the setting, with its first call that needs one. The lock of the process is
- * taken then.
+ * A thread that has none yet is given one, by the setting, with its first call that needs one. The lock of
+ * the process is taken then.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ static uint32_t stacks_setting(void)
 	return text && stacks_parse(text, &stacks) ? 1 : stacks;
 }
 
-/* Makes a stack somebody's that is nobody's. Under the process's lock; NULL: no memory, or there are too many. */
+/* Takes a free stack, or makes one. Under the process's lock; NULL: no memory, or there are too many. */
 static struct stack *take_free(const char *endpoint, uint32_t slot)
 {
 	struct stack *st = process_stacks();
@@ -97,19 +97,19 @@ struct stack *process_own_stack(void)
 		return t->own;
 	st = process_stack_at("");
 	if (!st)
-		return process_stacks(); /* no memory for another: all that is lost is independence */
+		return process_stacks(); /* no memory for another: it shares one, and only loses its independence */
 	this_thread->own = st;
 	return st;
 }
 
-/* --- the end of a thread ------------------------------------------------------------------------------------------------ */
+/* --- the end of a thread ------------------------------------------------------------------------------------------ */
 
 static void abandon(struct stack *st)
 {
 	stack_enter(st);
 	st->abandoned = true;
 	if (st->channel && st->sockets)
-		progress_need(st); /* the answers to the last closes come when no thread of the program is here */
+		progress_need(st); /* the replies to the last closes come when no thread of the program is in libxts */
 	stack_leave(st); /* which ends it, if it is empty */
 }
 
@@ -136,7 +136,7 @@ void choice_after_fork(void)
 	}
 }
 
-/* --- public --------------------------------------------------------------------------------------------------------------- */
+/* --- public ------------------------------------------------------------------------------------------------------- */
 
 static struct stack *stack_at(int place)
 {

@@ -1,4 +1,5 @@
-/* connect(2), shutdown(2), getsockname(2), getpeername(2): __inet_stream_connect() and inet_shutdown() of the kernel. */
+/* connect(2), shutdown(2), getsockname(2), getpeername(2): __inet_stream_connect() and inet_shutdown() of the
+ * kernel. */
 #include <sys/epoll.h>
 
 #include "core/address.h"
@@ -30,7 +31,7 @@ static int start(struct xts_sock *s, const struct xts_endpoint *peer, const stru
 	int r;
 
 	if (s->renewed)
-		return -EOPNOTSUPP; /* bound or optioned before it was disconnected: that is gone, so no success */
+		return -EOPNOTSUPP; /* was bound, or had options set, before it was disconnected: that is lost, so it must not succeed */
 	do {
 		r = first_request_wait(s);
 		if (!r && s->call)
@@ -78,8 +79,8 @@ static int start(struct xts_sock *s, const struct xts_endpoint *peer, const stru
 }
 
 /*
- * The attempt has failed, or what came of it before anybody asked: tells why, once, and the socket may try again. The
- * proxy's is made ready for that by the next CONNECT.
+ * The attempt, or the connection made by it, has failed before the result was fetched: returns the error, once. Then
+ * the socket may try again; the next CONNECT resets the proxy's socket for that.
  */
 static int failed(struct xts_sock *s)
 {
@@ -118,7 +119,7 @@ int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t
 		if (s->state != TCP_STATE_CLOSE)
 			return -EISCONN;
 		if (s->ulps.with_connect)
-			return -EINVAL; /* that attempt has failed: this one might go without what was to be pushed */
+			return -EINVAL; /* that attempt has failed: this one might run without the protocols */
 		r = address_read(&peer, s->family, address, length, false);
 		if (!r)
 			r = address_connectable(s, &peer);
@@ -209,7 +210,7 @@ static int shutdown_socket(struct xts_sock *s, int how)
 	if ((bits & SEND_SHUTDOWN) && !(before & SEND_SHUTDOWN))
 		outbox_add(s, TODO_FIN);
 	status_state(s);
-	socket_changed(s, STATE_CHANGE); /* also where nothing has, as in the kernel */
+	socket_changed(s, STATE_CHANGE); /* also where nothing has changed, as in the kernel */
 	return 0;
 }
 

@@ -2,9 +2,9 @@
  * The sentence about the last call of this thread that failed (xts_last_error() in xts.h).
  *
  * Theory of operation. A call that fails leaves its errno and its socket's number here, nothing more: most failures are
- * EAGAIN. Code that knows more than errno says notes a sentence before it fails. Who asks gets that sentence, else what
- * the socket's state and the proxy's last refusal tell, else what that errno usually means here, else the C library's
- * text.
+ * EAGAIN. Code that knows more than errno says notes a sentence before it fails. xts_last_error() returns that
+ * sentence, else what follows from the socket's state and the proxy's last refusal, else what that errno usually means
+ * here, else the C library's text.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -61,7 +61,7 @@ static const char *meaning_of(int error)
 	}
 }
 
-/* What a proxy that does not tell its refusals usually means by an errno. */
+/* What a proxy that does not send its reason usually means by an errno. */
 static const char *likely_refusal(int error)
 {
 	switch (error) {
@@ -84,7 +84,7 @@ static bool is_of_waiting(int error)
 	return error == EAGAIN || error == EINTR || error == EINPROGRESS || error == EALREADY || error == EBADF;
 }
 
-/* What the state of the socket tells; NULL: nothing. */
+/* What follows from the state of the socket; NULL: nothing. */
 static const char *state_of(int number, int error, bool *pushed)
 {
 	struct stack *st;
@@ -104,7 +104,7 @@ static const char *state_of(int number, int error, bool *pushed)
 	return text;
 }
 
-/* Does the proxy tell why it refuses? Then what it does not explain is no refusal of its own. */
+/* Does the proxy send reasons of refusals? Then an error without one is not a refusal. */
 static bool refusals_are_told(int number)
 {
 	struct stack *st = stack_enter_of(number);
@@ -131,7 +131,7 @@ const char *xts_reason_of(int error, bool ask)
 			text = last.text;
 		else if (!text)
 			last.text[0] = 0;
-		last.error = error; /* what xts_ulp_error() did is no call of the program's */
+		last.error = error; /* what xts_ulp_error() did is not a call of the program */
 		last.number = number;
 	}
 	if (!text)

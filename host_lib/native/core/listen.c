@@ -82,7 +82,7 @@ static int listen_socket(struct xts_sock *s, int backlog)
 		return -EOPNOTSUPP;
 	if (!was_listening) {
 		call.post_credits = sharing ? 0 : window;
-		/* From now on, for a NEWCONN may overtake our waking up. */
+		/* From now on, since a NEWCONN may come before we wake up. */
 		xts_credit_grant_init(&s->grant, window);
 		s->state = TCP_STATE_LISTEN;
 	} else if (window > s->grant.window && !s->own.shared) {
@@ -177,7 +177,7 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 			return -EINVAL;
 		if (s->nonblocking && !first)
 			return -EAGAIN;
-		/* Before it was asked for none could come: one that waits at the proxy is here in a moment. */
+		/* No connection could come before this call: one that waits at the proxy will be here in a moment. */
 		if (s->nonblocking)
 			deadline = now_ns() + NS_PER_MS;
 		first = false;

@@ -1,6 +1,6 @@
 /*
- * Messages lost on the way to the proxy, on request, for tests of applications: a queue is to lose none, and what comes of it where
- * one does is to be seen. A message is lost after it has its sequence number, so that the proxy sees the gap.
+ * Simulates lost messages to the proxy, on request, for tests of applications: a queue must not lose any, and this
+ * shows what happens if it does. A message is lost after it has its sequence number, so that the proxy sees the gap.
  */
 #include "core/channel.h"
 #include "core/stack.h"

@@ -69,7 +69,7 @@ bool message_connect_ack(struct stack *st, const struct xts_head *head, const st
 	s->refusal = head->error ? head->flags : 0;
 	if (head->error || !m->proxy_id) {
 		s->grant.window = 0;
-		if (m->local.ip_version) /* the attempt has given it a port */
+		if (m->local.ip_version) /* the attempt has given the socket a port */
 			s->local = m->local;
 		socket_fail(s, head->error ? head->error : EPROTO);
 	} else {
@@ -114,7 +114,7 @@ static void receive_reply(struct stack *st, const struct xts_head *head, uint8_t
 			call->local = *local;
 		if (length > sizeof call->value)
 			length = sizeof call->value;
-		/* Replies are short: the value lies in the first segment, or the frame is not worth more trouble. */
+		/* Replies are short: a value outside of the first segment is not expected and is ignored. */
 		if (offset + length <= frame->segment[0].iov_len)
 			memcpy(call->value, (const uint8_t *)frame->segment[0].iov_base + offset, length);
 		else
@@ -213,7 +213,7 @@ bool message_newconn(struct stack *st, const struct xts_head *head, const struct
 		return false;
 	}
 	if (listener && listener->closing && listener->own.key)
-		return false; /* it goes back with the listener, which the proxy is about to learn */
+		return false; /* it goes back with the listener, whose CLOSE is on its way */
 	if (!listener || listener->closing) {
 		refuse(st, NULL, m->proxy_id);
 		return false;
@@ -350,7 +350,7 @@ bool message_recv(struct stack *st, const struct xts_head *head, const struct xt
 	return taken;
 }
 
-/* --- replies to calls ------------------------------------------------------------------------------------------------ */
+/* --- replies to calls --------------------------------------------------------------------------------------------- */
 
 bool message_listen_ack(struct stack *st, const struct xts_head *head, const struct xts_listen_ack *m,
 			struct xts_rx_frame *frame)
@@ -394,7 +394,7 @@ bool message_park_ack(struct stack *st, const struct xts_head *head, const struc
 	return false;
 }
 
-/* --- all of them ----------------------------------------------------------------------------------------------------- */
+/* --- all of them -------------------------------------------------------------------------------------------------- */
 
 /* Handles a sequenced message and recycles its frame, unless the data in it is kept. copy: its first 128 bytes. */
 void message_receive(struct stack *st, struct xts_rx_frame *frame, const struct xts_head *head, const uint8_t *copy)

@@ -1,6 +1,6 @@
 /*
- * The beginning of a channel: attaching, decorating the queue as the settings ask, HELLO and HELLO_ACK. It blocks, without
- * the lock, for as long as that takes; the channel is nobody else's until it is up.
+ * The beginning of a channel: attaching, decorating the queue as the settings ask, HELLO and HELLO_ACK. It blocks,
+ * without the lock, for as long as that takes; the channel is nobody else's until it is up.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@
 
 #define ATTACH_TIMEOUT_MS 3000
 
-/* A capture that cannot be written costs no sockets. */
+/* A capture that cannot be written does not fail the attachment. */
 static void capture(struct channel *c)
 {
 	struct stack *st = c->stack;
@@ -131,7 +131,8 @@ static int link_open(struct channel *c)
 		r = -c->link.error;
 	if (!r && c->bundle)
 		xts_bundle_send(c->bundle, c->link.features & XTS_FEATURE_BUNDLE);
-	c->link.config.dead_ms = c->stack->settings.dead_ms - PING_MS; /* after a ping, which comes after so much silence */
+	/* after a ping, which comes after so much silence */
+	c->link.config.dead_ms = c->stack->settings.dead_ms - PING_MS;
 	return r;
 }
 
@@ -155,7 +156,7 @@ static void explain(char text[ATTACH_ERROR_BYTES], const struct channel *c, cons
 			*at = '?';
 }
 
-/* What the application is told. Without a queue, for want of one: EUSERS, whatever of that the server has said. */
+/* The errno for the application. EUSERS if no queue was free, whatever errno the server has used for that. */
 static int attach_result(const struct channel *c, int r)
 {
 	if (c->attachment.reply.error > 0 && (r == -EAGAIN || r == -ESHUTDOWN || r == -EUSERS || r == -ENOSPC))
@@ -163,7 +164,7 @@ static int attach_result(const struct channel *c, int r)
 	return r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -EACCES || r == -EPERM ? r : -ENETDOWN;
 }
 
-/* 0, or -errno: error says what went wrong, and *result what the application is told of it. */
+/* 0, or -errno: error has what went wrong, and *result the errno for the application. */
 static int channel_open(struct stack *st, struct channel **out, char error[ATTACH_ERROR_BYTES], int *result)
 {
 	struct channel *c = calloc(1, sizeof *c);

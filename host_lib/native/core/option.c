@@ -1,7 +1,8 @@
 /*
- * getsockopt(2), setsockopt(2), ioctl(2), fcntl(2). What concerns this end alone (timeouts, low-water mark, lingering,
- * the pending error, the socket's nature, non-blocking mode, bytes waiting) is done here; keys of TLS are in ktls.c; everything
- * else is carried out by the proxy on the TCP socket, against its allow-list, and what it does not know fails there.
+ * getsockopt(2), setsockopt(2), ioctl(2), fcntl(2). What concerns this end alone (timeouts, low-water mark,
+ * lingering, the pending error, the socket's nature, non-blocking mode, bytes waiting) is done here; keys of TLS
+ * are in ktls.c; everything else is carried out by the proxy on the TCP socket, against its allow-list, and what it
+ * does not know fails there.
  */
 #include <fcntl.h>
 #include <linux/sockios.h>
@@ -28,7 +29,7 @@
 #include "xts.h"
 #include "xts_private.h"
 
-/* --- options of this end ------------------------------------------------------------------------------------------------ */
+/* --- options of this end ------------------------------------------------------------------------------------------ */
 
 static int set_timeout(uint64_t *timeout_ns, const void *value, socklen_t length)
 {
@@ -69,7 +70,7 @@ static int set_lowat(struct xts_sock *s, int value)
 		outbox_add(s, TODO_ADVERT);
 	}
 	if (s->done || (s->unread && s->unread >= s->receive_lowat))
-		socket_changed(s, EPOLLIN); /* tcp_set_rcvlowat() tells it again */
+		socket_changed(s, EPOLLIN); /* tcp_set_rcvlowat() reports readiness again */
 	return 0;
 }
 
@@ -87,8 +88,8 @@ static int set_linger(struct xts_sock *s, const void *value, socklen_t length)
 }
 
 /*
- * SO_BINDTODEVICE: by name. An offloaded socket is at none of this host's devices, and so it stays: to undo it is all that is
- * possible here. 0 or -errno, or 1: the proxy, which knows no host's devices, says EPERM.
+ * SO_BINDTODEVICE: by name. An offloaded socket is on none of this host's devices: only clearing the option is
+ * possible. 0 or -errno, or 1: the proxy, which knows no host's devices, says EPERM.
  */
 static int set_device(const void *value, socklen_t length)
 {
@@ -196,7 +197,7 @@ static int get_local(struct xts_sock *s, int option, void *value, socklen_t *len
 	return 0;
 }
 
-/* --- forwarded ----------------------------------------------------------------------------------------------------------- */
+/* --- forwarded ---------------------------------------------------------------------------------------------------- */
 
 /* 0 or -errno, or 1 when the proxy has to be asked. */
 static int set_here(struct xts_sock *s, int level, int option, const void *value, socklen_t length)
@@ -217,14 +218,15 @@ static int get_here(struct xts_sock *s, int level, int option, void *value, sock
 	return level == IPPROTO_TCP && option == TCP_ULP ? ktls_get_ulp(s, value, length) : 1;
 }
 
-/* TCP's buffers are the kernel's business, doubled as there; beside each a window may be half of that (the proxy's buffers.c). */
+/* TCP's buffers are set by the device's kernel, and doubled as there; in addition each has a window of up to half of
+ * that (the proxy's buffers.c). */
 static void buffer_size_set(struct xts_sock *s, int option, const void *value)
 {
 	struct stack *st = s->stack;
 	int bytes;
 
 	if (option == SO_SNDBUF) {
-		s->peer_window = 0; /* may be smaller from now on: what is advertised next tells */
+		s->peer_window = 0; /* may be smaller from now on, as the next adverts show */
 		return;
 	}
 	memcpy(&bytes, value, sizeof bytes);
@@ -357,7 +359,7 @@ int xts_getsockopt(int number, int level, int option, void *value, socklen_t *le
 	return finish_of(number, r);
 }
 
-/* --- ioctl, fcntl --------------------------------------------------------------------------------------------------------- */
+/* --- ioctl, fcntl ------------------------------------------------------------------------------------------------- */
 
 /* Bytes of a request's argument, or 0 when the request is none of a TCP socket's. */
 static uint32_t argument_bytes(unsigned long request)
@@ -368,7 +370,7 @@ static uint32_t argument_bytes(unsigned long request)
 	case SIOCATMARK:
 		return sizeof(int);
 	default:
-		/* The old networking numbers tell no size; those of later kinds do. */
+		/* The numbers of the old networking ioctls have no size; later ones have. */
 		return (request >> _IOC_TYPESHIFT & _IOC_TYPEMASK) == 0x89 ? 0 : (uint32_t)_IOC_SIZE(request);
 	}
 }

@@ -1,6 +1,6 @@
 /*
  * Why a socket is the kernel's, or not this process's: a numbered reason for every socket that is not offloaded, or
- * that did not come along over fork or exec, counted per process and shown by `xts status`. The numbers are stable;
+ * that was not kept over fork or exec, counted per process and shown by `xts status`. The numbers are stable;
  * REASONS.md is made from this list.
  */
 #ifndef XTS_REASON_H

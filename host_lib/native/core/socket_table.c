@@ -1,10 +1,10 @@
 /*
  * The socket table. A number is an index (20 bits) and a generation (11 bits; the twelfth stays 0, so that it is a
  * positive int), and is both what the application holds and the identifier on the wire. Entries come in blocks that
- * are never freed: a pointer stays valid, and socket_is() (socket.h) tells whether it is still the same socket.
+ * are never freed: a pointer stays valid, and socket_is() (socket.h) checks that it is still the same socket.
  *
- * A block belongs to one stack for the life of the process. So a number gives its block, and the block its stack, without a
- * lock; the socket is then looked for under the stack's lock.
+ * A block belongs to one stack for the life of the process. So a number gives its block, and the block its stack,
+ * without a lock; the socket is then looked for under the stack's lock.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ struct stack *table_stack(int number)
 	return block ? block->stack : NULL;
 }
 
-/* Gives the block its place in the table. False: the table is full. */
+/* Puts the block into the table. False: the table is full. */
 static bool publish(struct block *block)
 {
 	uint32_t place;
@@ -95,7 +95,8 @@ struct xts_sock *table_allocate(struct stack *st)
 		return NULL;
 	s = st->free_sockets;
 	st->free_sockets = s->free_next;
-	/* Threads that waited for the last socket here may not have run since they were woken: they count themselves out. */
+	/* Threads that waited for the last socket here may not have run since they were woken:
+	 * they count themselves out. */
 	id = s->id;
 	readers = s->readers;
 	writers = s->writers;

@@ -45,7 +45,7 @@ void stack_lock(struct stack *st)
 	pthread_mutex_lock(&st->lock);
 }
 
-/* The thread has promised to come back to another stack, and might now sleep in this one: what waits there leaves. */
+/* The thread has promised to come back to another stack, and might now sleep in this one: sends what waits there. */
 static void end_promise(void)
 {
 	struct stack *st = this_thread->promised;
@@ -113,7 +113,7 @@ void stack_rest(struct stack *st)
 		channel_flush(st, !keeps_quiet(c));
 		if (st->dirty)
 			mirrors_update(st);
-		/* Somebody sleeps on the queue outside of our waits: its doorbell has to be armed when we go. */
+		/* A thread sleeps on the queue outside of our waits: the doorbell has to be armed when we leave. */
 		if (!st->channel || st->leader || !(st->idle_contexts || st->progress.sleeping_on_queue))
 			break;
 		if (xts_queue_arm(c->queue) == 0) {

@@ -4,12 +4,12 @@
  * Theory of operation
  *
  * A stack has one lock, at most one live *channel* (channel.h), the sockets and polling contexts on it, and the threads
- * that wait for them. Stacks share nothing: who uses sockets of one takes no lock of another, and no call holds two
+ * that wait for them. Stacks share nothing: a call on a socket of one takes no lock of another, and no call holds two
  * stacks' locks. Which stack a new socket comes into, and what is the process's, is in process.h.
  *
- * A stack is for one endpoint. A thread that exits, or a program that gives a stack up, abandons it: its sockets go on
- * working from other threads, which lock it as they did; when it has no sockets and no polling contexts any more its
- * channel is closed, and the stack is free for the next thread.
+ * A stack is for one endpoint. A thread that exits, or a program that gives a stack up, abandons it: other threads can
+ * still use its sockets, under its lock; when it has no sockets and no polling contexts any more its channel is closed,
+ * and the stack is free for the next thread.
  *
  * The lock is never held while sleeping. Every public call is
  *
@@ -55,8 +55,8 @@ struct stack {
 	uint32_t place;            /* in the list: its number for the program */
 	uint32_t slot;             /* the thread, or the group of threads, that it is for; or STACK_EXPLICIT */
 	char endpoint[ENDPOINT_BYTES]; /* empty: the process's */
-	bool abandoned;            /* whose it was makes no new sockets: it ends when it has none any more */
-	_Atomic uint32_t uses;     /* ended so far: tells one use of this object from the next */
+	bool abandoned;            /* its owner makes no new sockets: it ends when it has none any more */
+	_Atomic uint32_t uses;     /* ended so far: distinguishes one use of this object from the next */
 	_Atomic uint64_t lock_waits; /* a thread found the lock taken */
 	bool started;              /* settings are complete */
 	struct settings settings;
@@ -107,9 +107,9 @@ struct stack {
 	uint64_t lose_random;
 };
 
-/* Of zeroes: what is not zero at the beginning. */
+/* Of zeroed memory: sets what is not zero at the beginning. */
 void stack_init(struct stack *st);
-/* Nobody makes sockets in it any more. Under its lock: ends it, if it has no sockets and contexts. */
+/* No new sockets are made in it. Under its lock: ends it, if it has no sockets and contexts. */
 void stack_end_if_empty(struct stack *st);
 
 void stack_lock(struct stack *st);             /* the lock alone, within a call; waits are counted */
@@ -129,9 +129,9 @@ static inline bool stack_restarts(struct stack *st, ssize_t *result)
 	stack_leave(st);
 	return false;
 }
-/* Before the lock is given up for anything but a wait of wait.c: what was said leaves, and whoever sleeps on the queue
- * outside of our waits has its doorbell armed. */
+/* Before the lock is given up for anything but a wait of wait.c: sends what was queued, and arms the doorbell for a
+ * thread that sleeps on the queue outside of our waits. */
 void stack_rest(struct stack *st);
-void stack_settle(struct stack *st);          /* waits, a second at most, until what has been said has left */
+void stack_settle(struct stack *st);          /* waits, a second at most, until all messages have left */
 
 #endif

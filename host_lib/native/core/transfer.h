@@ -10,14 +10,14 @@
 
 struct xts_sock;
 
-/* What recvmsg() tells with the data. */
+/* What recvmsg() returns with the data. */
 struct about {
 	void *control;
 	size_t room, used;         /* of control */
 	int flags;                 /* msg_flags */
 };
 
-/* Has been read: bytes of the buffer, and credits that were taken besides. */
+/* These bytes of the buffer have been read; credits: taken in addition. */
 void recv_consume(struct xts_sock *s, uint32_t bytes, uint32_t credits);
 
 struct source {

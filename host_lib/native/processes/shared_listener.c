@@ -1,14 +1,15 @@
 /*
  * Shared listeners: interest, offers and what goes back. inherit.h has the theory of operation.
  *
- * A socket that is bound and does not listen yet is shared in the same way (share_by_key()): it gets its key at the first fork
- * or exec, and each process that has it listens for itself.
+ * A socket that is bound and does not listen yet is shared in the same way (share_by_key()): it gets its key at the
+ * first fork or exec, and each process that has it listens for itself.
  *
- * Until other processes can have it, a listener works as any other, but for one thing: what comes before the application
- * has shown interest is not answered, so that a process which listens, and leaves the accepting to its children, can give
- * it back. From the fork on, or from joining, credits are posted only when the application shows interest, few at a time. An offer is a socket in the accept queue whose NEWCONN has no answer yet: accept takes it, EAGAIN gives it back and
- * voids the credits the proxy still holds of us. A NEWCONN that crosses such an answer comes without a credit, as far as
- * this end can tell; the number of open offers is what bounds a proxy.
+ * Until other processes can have it, a listener works as any other, with one exception: connections that come before
+ * the application has shown interest are not answered, so that a process which listens, and leaves the accepting to its
+ * children, can give it back. From the fork on, or from joining, credits are posted only when the application shows
+ * interest, few at a time. An offer is a socket in the accept queue whose NEWCONN has no answer yet: accept takes it,
+ * EAGAIN gives it back and voids the credits the proxy still holds of us. A NEWCONN that crosses such an answer comes
+ * without a credit, as far as this end can tell; the number of open offers is what bounds a proxy.
  *
  * An application that sleeps on a mirror or on a context's descriptor cannot be seen waiting: it is offered connections
  * again after RETRY_NS.
@@ -62,7 +63,7 @@ bool share_by_key(const struct xts_sock *s)
 	       (s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED && s->bound && s->own.key && !s->lost);
 }
 
-/* --- naming, joining ---------------------------------------------------------------------------------------------------- */
+/* --- naming, joining ---------------------------------------------------------------------------------------------- */
 
 static void add(struct xts_sock *s)
 {
@@ -136,7 +137,7 @@ int share_name(struct xts_sock *s)
 	return 0;
 }
 
-/* Makes the socket anew where there is none of its key any more. 0, or -errno; -EADDRINUSE: another process has. */
+/* Makes the socket again where there is none of its key any more. 0, or -errno; -EADDRINUSE: another process has. */
 static int renew(struct xts_sock *s)
 {
 	struct call bind = {.type = XTS_CMD_BIND, .local = s->local};
@@ -211,7 +212,7 @@ int share_join(struct xts_sock *s)
 	return -EADDRINUSE;
 }
 
-/* --- interest ----------------------------------------------------------------------------------------------------------- */
+/* --- interest ----------------------------------------------------------------------------------------------------- */
 
 static bool is_awaited(const struct xts_sock *s)
 {
@@ -228,7 +229,7 @@ static uint32_t promised(const struct xts_sock *s)
 	return s->grant.outstanding + s->grant.unadvertised;
 }
 
-/* What has come while nobody was interested, and nobody else could have it. */
+/* Answers connections that came before there was interest, as no other process can have them. */
 static void take_held(struct xts_sock *listener)
 {
 	for (struct xts_sock *s = listener->accept_first; s; s = s->accept_next) {
@@ -272,7 +273,7 @@ void share_wait_ends(struct stack *st)
 			s->own.accepting_ns = now;
 }
 
-/* --- offers ------------------------------------------------------------------------------------------------------------- */
+/* --- offers ------------------------------------------------------------------------------------------------------- */
 
 bool share_offered(struct xts_sock *s)
 {

@@ -1,12 +1,12 @@
 /*
- * Has another process a shared listener too? Who leaves it tells the proxy: that there is none, so that it is closed at once,
- * as the kernel would; or, at exit, that there are some, so that it is kept for those that have not joined it yet. inherit.h
- * has the theory of operation.
+ * Does another process have a shared listener, too? A process that leaves it says so to the proxy: if there is none,
+ * the listener is closed at once, as the kernel would; if there are some, at exit, it is kept for those that have not
+ * joined it yet. inherit.h has the theory of operation.
  *
- * Every process that has the listener over fork(), used or not, has both ends of a pipe of it. Who leaves closes its writing
- * end, and when that was the last one the reading end tells. Several that leave at once may all find that, and are right.
- * Over exec() the pipe closes. A process that is killed tells nothing: should it have been the last that had joined, the
- * listener closes, and a child that has not joined makes it anew.
+ * Every process that has the listener over fork(), used or not, has both ends of a pipe. A process that leaves closes
+ * its writing end; if that was the last one, the reading end shows it. Several that leave at once may all see that,
+ * rightly. Over exec() the pipe closes. A killed process sends nothing: if it was the last that had joined, the
+ * listener closes, and a child that has not joined makes it again.
  */
 #include <fcntl.h>
 #include <stdlib.h>

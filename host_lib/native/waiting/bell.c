@@ -1,10 +1,10 @@
 /*
- * Bells: what a sleeping thread is woken by. Each thread that waits has an eventfd of its own, made with its first wait; where
- * no descriptor is to be had for it then, it shares a spare one, made when the stack was attached, with all others that
- * have come too late: a wait is no call that may fail for want of a descriptor.
+ * Bells: the eventfds that wake sleeping threads. Each thread that waits has one of its own, made with its first wait.
+ * If no descriptor is available then, the thread shares a spare one, made when the stack was attached, with all others
+ * in the same situation: a wait must not fail for lack of a descriptor.
  *
- * The spare rings for all who sleep on it, and is silenced by the last of those who were meant; the others go back to sleep.
- * A thread asks for a bell of its own again with each wait.
+ * The spare wakes all threads that sleep on it, and is reset by the last of those for which it was rung; the others go
+ * back to sleep. A thread tries to get a bell of its own again with each wait.
  */
 #include <sys/eventfd.h>
 #include <unistd.h>

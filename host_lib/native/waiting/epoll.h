@@ -10,7 +10,7 @@
 
 #define HOLD_EVENTS_MIN 4u     /* in fewer events a turn there is less to save than the clock costs */
 #define EPOLL_ALWAYS (EPOLLERR | EPOLLHUP)
-#define EPOLL_WAYS (EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE) /* not what is waited for, but how */
+#define EPOLL_WAYS (EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE) /* these are not events but modes */
 
 struct epoll_ctx {
 	struct stack *stack;       /* of the thread that made it: the rest is under its lock */
@@ -25,8 +25,8 @@ struct epoll_ctx {
 	bool idle, ringing;
 	bool turn;                 /* XTS_EPOLL_TURN: between a collection that found something and xts_flush() */
 	struct foreign *_Atomic foreign; /* sockets and contexts of other stacks: foreign.h; NULL: none yet */
-	bool foreign_last;         /* they had all the room at the last wait */
-	_Atomic bool kernel_first; /* the kernel's events had no room at the last wait */
+	bool foreign_last;         /* they filled the whole array at the last wait */
+	_Atomic bool kernel_first; /* there was no room for the kernel's events at the last wait */
 };
 
 /* Watches of one socket in one context differ by a key, the interposer's descriptor: the kernel registers a file
@@ -45,7 +45,7 @@ struct watch {
 	epoll_data_t data;
 };
 
-/* At the beginning of a call that collects: ends the promise to be back soon, takes what has come. */
+/* At the beginning of a call that collects: ends the promise to be back soon, takes the frames that have come. */
 void epoll_arrive(struct epoll_ctx *ctx);
 void epoll_promise(struct epoll_ctx *ctx, int count);
 /* Reports what is ready: how many. */
@@ -69,6 +69,6 @@ void epoll_forget_socket(struct xts_sock *s);
 void epoll_forget(struct stack *st);
 bool epoll_watches(const struct epoll_ctx *ctx, const struct xts_sock *s);
 bool epoll_awaits(const struct xts_sock *s);  /* a thread waits for it in a context */
-bool epoll_awaits_elsewhere(const struct xts_sock *s); /* somebody may, on a context's descriptor */
+bool epoll_awaits_elsewhere(const struct xts_sock *s); /* a thread may sleep on a context's descriptor */
 
 #endif

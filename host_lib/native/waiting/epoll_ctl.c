@@ -11,7 +11,7 @@
 #include "xts.h"
 #include "xts_private.h"
 
-/* All that may come with EPOLLEXCLUSIVE. */
+/* All flags that are allowed with EPOLLEXCLUSIVE. */
 #define WITH_EXCLUSIVE (EPOLLIN | EPOLLOUT | EPOLL_ALWAYS | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE)
 
 static struct watch **watches_of(struct xts_sock *s, struct epoll_ctx *inner)

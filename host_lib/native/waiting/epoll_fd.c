@@ -1,10 +1,10 @@
 /*
- * The descriptor of a polling context (xts_epoll_fd): an epoll set of its own with the queue's descriptor and an eventfd.
- * When a collection finds nothing, the context is idle: the queue's doorbell stays armed whenever a thread leaves the
- * library, so that whatever comes makes the descriptor ready. When a collection finds something, or a thread makes
- * something ready, the eventfd is rung and stays so until a collection finds nothing: after handling events a program
- * can sleep on the descriptor at once. With XTS_EPOLL_TURN neither doorbell nor eventfd is touched between a collection
- * that found something and xts_flush(), which decides by what is on the ready list then.
+ * The descriptor of a polling context (xts_epoll_fd): an epoll set of its own with the queue's descriptor and an
+ * eventfd. When a collection finds nothing, the context is idle: the queue's doorbell stays armed whenever a thread
+ * leaves the library, so that whatever comes makes the descriptor ready. When a collection finds something, or a thread
+ * makes something ready, the eventfd is rung and stays so until a collection finds nothing: after handling events a
+ * program can sleep on the descriptor at once. With XTS_EPOLL_TURN neither doorbell nor eventfd is touched between a
+ * collection that found something and xts_flush(), which decides by what is on the ready list then.
  */
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -41,7 +41,7 @@ void epoll_ring(struct epoll_ctx *ctx)
 	set_idle(ctx, false);
 }
 
-static void hush(struct epoll_ctx *ctx)
+static void silence(struct epoll_ctx *ctx)
 {
 	uint64_t count;
 
@@ -75,7 +75,7 @@ void epoll_collected(struct epoll_ctx *ctx, int found)
 	else if (found)
 		epoll_ring(ctx);
 	else
-		hush(ctx);
+		silence(ctx);
 }
 
 /* The turn is over: what is ready, or becomes so, shows at the descriptor again. */
@@ -88,11 +88,11 @@ void epoll_end_turn(struct stack *st)
 		if (ctx->ready_first)
 			epoll_ring(ctx);
 		else
-			hush(ctx);
+			silence(ctx);
 	}
 }
 
-/* Somebody may be asleep on a descriptor already. The number of the dead channel's may have been given to this one's. */
+/* A thread may already sleep on a descriptor. The descriptor of this channel may have the number of the dead one's. */
 void epoll_channel_opened(struct stack *st)
 {
 	for (struct epoll_ctx *ctx = st->contexts; ctx; ctx = ctx->next) {

@@ -4,7 +4,7 @@
  * A polling context belongs to the stack of the thread that made it, and a wait to one stack. Sockets (and contexts) of
  * other stacks are watched through their kernel descriptors (mirror.c, epoll_fd.c), which their own stack keeps true.
  * The descriptor only says that it is worth looking; the socket itself then says what it is ready for, under its own
- * stack's lock. So no call ever holds two stacks' locks, and there is no order among them (but in before_fork(), which
+ * stack's lock. So no call holds two stacks' locks, and there is no order among them (except in before_fork(), which
  * takes all in order of creation).
  */
 #ifndef XTS_FOREIGN_H

@@ -1,13 +1,13 @@
 /*
- * xts_fileno(): one end of a Unix socket pair whose readiness is made to equal the socket's, so that select, poll, epoll
- * and everything built on them see it.
+ * xts_fileno(): one end of a Unix socket pair whose readiness is kept equal to the socket's, so that select, poll,
+ * epoll and everything built on them see it.
  *
  *     readable   a byte waits in it             (written from our end, taken back from theirs)
  *     writable   its send buffer has room       (filled from their end, drained from ours)
  *     read hang-up, hang-up                     our end has shut down one way, both ways
  *
- * Both ends are in this process, so either can be used to undo. A hang-up cannot be undone, so it is only mirrored once a
- * connection has ended; a socket that was never connected, which the kernel calls hung up, is only writable here.
+ * Both ends are in this process, so either can be used to undo. A hang-up cannot be undone, so it is only mirrored once
+ * a connection has ended; a socket that was never connected, which the kernel calls hung up, is only writable here.
  */
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -88,7 +88,7 @@ static void update(struct xts_sock *s)
 	struct mirror *m = s->mirror;
 	uint32_t events = socket_events(s);
 
-	/* First, for with it comes POLLIN too, and for good: a byte before it would show a poller POLLIN alone. */
+	/* This comes first, since it sets POLLIN for good, too: after a byte a poller would see POLLIN alone. */
 	if ((s->shutdown & RCV_SHUTDOWN) && s->phase == PHASE_CONNECTED && !m->half_closed) {
 		m->half_closed = true;
 		shutdown(m->ours, SHUT_WR);

@@ -1,13 +1,13 @@
 /*
  * poll(2) and epoll_wait(2) over XTS sockets, and over these and kernel descriptors at once (for the interposer).
  *
- * Ours are looked at first, in user space. If none is ready the thread waits as any other of libxts does (wait.c), with
- * the kernel's descriptors beside: one ppoll() covers both. Each call looks at the kernel's once at least, so that
- * neither kind can starve the other, and no more often than it must: a wait that slept knows how they are.
+ * XTS sockets are looked at first, in user space. If none is ready the thread waits like any other of libxts (wait.c),
+ * and its ppoll() covers the kernel's descriptors, too. Each call looks at those once at least, so that neither kind
+ * can starve the other, and no more often than necessary: after a sleep their state is known.
  *
- * For epoll, what is beside is the descriptor of the kernel's own set, and its events are collected by the kernel's own
- * epoll_wait(), without the lock: they stay O(ready), whatever their mode. Where not all events fit, both kinds take
- * turns in being first.
+ * For epoll, the wait covers the descriptor of the kernel's set, and the kernel's epoll_wait() collects
+ * its events, without the lock. So they cost O(ready), in any mode. Where not all events fit, both kinds
+ * take turns in coming first.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@
 
 #define FDS_ON_STACK 64
 
-/* --- poll ------------------------------------------------------------------------------------------------------------- */
+/* --- poll --------------------------------------------------------------------------------------------------------- */
 
 struct polling {
 	struct stack *stack;
@@ -64,7 +64,7 @@ static int scan(const struct polling *p)
 	return ready;
 }
 
-/* Marks what is polled, or takes the marks of what is still there back. */
+/* Marks the polled sockets, or removes the marks of those that still exist. */
 static void mark(const struct polling *p, int by)
 {
 	for (nfds_t i = 0; i < p->count; i++) {
@@ -80,7 +80,7 @@ static void mark(const struct polling *p, int by)
 	}
 }
 
-/* Inherited sockets are taken over by being waited for, and listeners are offered connections. */
+/* Takes over inherited sockets, as they are waited for, and lets listeners be offered connections. */
 static void use(const struct polling *p)
 {
 	struct stack *st = p->stack;
@@ -95,8 +95,8 @@ static void use(const struct polling *p)
 		inherit_take_watched(p->contexts[i].ectx);
 }
 
-/* How many of ours are ready, or -errno; or 0 with beside->ready, or at the deadline. */
-static int poll_ours(const struct polling *p, struct beside *beside, uint64_t deadline_ns)
+/* How many of ours are ready, or -errno; or 0 with watched->ready, or at the deadline. */
+static int poll_ours(const struct polling *p, struct watched_fds *watched, uint64_t deadline_ns)
 {
 	struct stack *st;
 	int r;
@@ -107,8 +107,8 @@ static int poll_ours(const struct polling *p, struct beside *beside, uint64_t de
 	r = scan(p);
 	if (!r && deadline_ns) {
 		mark(p, 1);
-		while (!r && !beside->ready) {
-			r = wait_beside(st, &st->poll_waiters, deadline_ns, true, beside);
+		while (!r && !watched->ready) {
+			r = wait_watching(st, &st->poll_waiters, deadline_ns, true, watched);
 			if (r)
 				break;
 			r = scan(p);
@@ -121,18 +121,18 @@ static int poll_ours(const struct polling *p, struct beside *beside, uint64_t de
 	return r;
 }
 
-/* How the kernel's are: as the wait saw them, else now. How many are ready, or -errno. */
-static int poll_kernels(struct beside *beside, bool satisfied)
+/* The state of the kernel's descriptors: as the wait saw it, else now. How many are ready, or -errno. */
+static int poll_kernels(struct watched_fds *watched, bool satisfied)
 {
 	struct timespec none = {0};
-	const sigset_t *mask = satisfied ? NULL : beside->mask;
+	const sigset_t *mask = satisfied ? NULL : watched->mask;
 	int ready = 0;
 
-	if (!beside->looked && (beside->count || mask))
-		ready = kernel_calls.ppoll(beside->fds + SLEEP_FDS, beside->count, &none, mask);
-	else if (beside->ready)
-		for (nfds_t i = 0; i < beside->count; i++)
-			ready += beside->fds[SLEEP_FDS + i].revents != 0;
+	if (!watched->looked && (watched->count || mask))
+		ready = kernel_calls.ppoll(watched->fds + SLEEP_FDS, watched->count, &none, mask);
+	else if (watched->ready)
+		for (nfds_t i = 0; i < watched->count; i++)
+			ready += watched->fds[SLEEP_FDS + i].revents != 0;
 	return ready < 0 ? -errno : ready;
 }
 
@@ -141,24 +141,24 @@ static int poll_own(struct stack *st, struct pollfd *sockets, nfds_t count, stru
 		    struct pollfd *kernel, nfds_t kernel_count, uint64_t deadline_ns, const sigset_t *mask)
 {
 	struct polling p = {.stack = st, .sockets = sockets, .count = count, .contexts = contexts, .context_count = context_count};
-	struct beside beside = {.count = kernel_count, .mask = mask};
+	struct watched_fds watched = {.count = kernel_count, .mask = mask};
 	struct pollfd few[SLEEP_FDS + FDS_ON_STACK];
 	int ours, kernels = 0;
 
-	beside.fds = few;
+	watched.fds = few;
 	if (kernel_count > FDS_ON_STACK)
-		beside.fds = malloc((SLEEP_FDS + kernel_count) * sizeof *beside.fds);
-	if (!beside.fds)
+		watched.fds = malloc((SLEEP_FDS + kernel_count) * sizeof *watched.fds);
+	if (!watched.fds)
 		return -ENOMEM;
 	if (kernel_count)
-		memcpy(beside.fds + SLEEP_FDS, kernel, kernel_count * sizeof *kernel);
-	ours = poll_ours(&p, &beside, deadline_ns);
+		memcpy(watched.fds + SLEEP_FDS, kernel, kernel_count * sizeof *kernel);
+	ours = poll_ours(&p, &watched, deadline_ns);
 	if (ours >= 0)
-		kernels = poll_kernels(&beside, ours > 0);
+		kernels = poll_kernels(&watched, ours > 0);
 	for (nfds_t i = 0; i < kernel_count; i++)
-		kernel[i].revents = kernels > 0 ? beside.fds[SLEEP_FDS + i].revents : 0;
-	if (beside.fds != few)
-		free(beside.fds);
+		kernel[i].revents = kernels > 0 ? watched.fds[SLEEP_FDS + i].revents : 0;
+	if (watched.fds != few)
+		free(watched.fds);
 	if (ours < 0)
 		return ours == -ENOBUFS ? -ENOMEM : ours;
 	if (kernels < 0 && !ours)
@@ -166,7 +166,7 @@ static int poll_own(struct stack *st, struct pollfd *sockets, nfds_t count, stru
 	return ours + (kernels > 0 ? kernels : 0);
 }
 
-/* --- poll over several stacks: foreign.h --------------------------------------------------------------------------------- */
+/* --- poll over several stacks: foreign.h -------------------------------------------------------------------------- */
 
 struct several {
 	struct pollfd *sockets;
@@ -344,7 +344,7 @@ int xts_poll(struct pollfd *fds, unsigned long count, int timeout_ms)
 	return xts_poll_mixed(fds, count, NULL, 0, deadline, NULL);
 }
 
-/* --- epoll ------------------------------------------------------------------------------------------------------------- */
+/* --- epoll -------------------------------------------------------------------------------------------------------- */
 
 struct collecting {
 	struct epoll_ctx *ctx;
@@ -371,7 +371,7 @@ static int collect_kernels(struct collecting *c)
 }
 
 /* Adds ours; waits for them, or for the kernel set's, if there is nothing yet. 0, -ETIMEDOUT or -errno. */
-static int collect_ours(struct collecting *c, struct beside *beside, uint64_t deadline_ns)
+static int collect_ours(struct collecting *c, struct watched_fds *watched, uint64_t deadline_ns)
 {
 	struct stack *st;
 	struct epoll_ctx *ctx = c->ctx;
@@ -380,8 +380,8 @@ static int collect_ours(struct collecting *c, struct beside *beside, uint64_t de
 	st = stack_enter(c->ctx->stack);
 	epoll_arrive(ctx);
 	c->count += epoll_collect(ctx, c->events + c->count, c->max - c->count);
-	while (!c->count && deadline_ns && !r && !beside->ready) {
-		r = wait_beside(st, &ctx->waiters, deadline_ns, true, beside);
+	while (!c->count && deadline_ns && !r && !watched->ready) {
+		r = wait_watching(st, &ctx->waiters, deadline_ns, true, watched);
 		c->count += epoll_collect(ctx, c->events, c->max);
 	}
 	ctx->kernel_first = c->count == c->max && set_has_members(c);
@@ -390,12 +390,13 @@ static int collect_ours(struct collecting *c, struct beside *beside, uint64_t de
 	return c->count ? 0 : r;
 }
 
-/* Waits for events of this context's own stack and of the kernel set. foreign: ends it as well (0), when it is readable; or -1. */
+/* Waits for events of this context's own stack and of the kernel set. foreign: ends it as well (0),
+ * when it is readable; or -1. */
 static int wait_own(struct collecting *c, int foreign, uint64_t deadline_ns, const sigset_t *mask)
 {
 	struct pollfd fds[SLEEP_FDS + 2] = {[SLEEP_FDS] = {.fd = c->kernel_set, .events = POLLIN},
 					    [SLEEP_FDS + 1] = {.fd = foreign, .events = POLLIN}};
-	struct beside beside = {.fds = fds, .count = foreign >= 0 ? 2 : c->kernel_set >= 0, .mask = mask,
+	struct watched_fds watched = {.fds = fds, .count = foreign >= 0 ? 2 : c->kernel_set >= 0, .mask = mask,
 				.patient = c->ctx->flags & XTS_EPOLL_PATIENT};
 	bool kernels_taken = false;
 	int r = 0;
@@ -411,13 +412,13 @@ static int wait_own(struct collecting *c, int foreign, uint64_t deadline_ns, con
 		}
 	}
 	do {
-		beside.looked = beside.ready = false;
+		watched.looked = watched.ready = false;
 		fds[SLEEP_FDS + 1].revents = 0;
-		r = collect_ours(c, &beside, c->count ? 0 : deadline_ns);
+		r = collect_ours(c, &watched, c->count ? 0 : deadline_ns);
 		if (r < 0)
 			break;
-		/* A wait that slept has seen that the kernel set has nothing. */
-		if (c->count < c->max && !kernels_taken && (beside.ready || (!beside.looked && set_has_members(c))))
+		/* A wait that slept has seen that the kernel's set has no events. */
+		if (c->count < c->max && !kernels_taken && (watched.ready || (!watched.looked && set_has_members(c))))
 			r = collect_kernels(c);
 	} while (!c->count && !r && deadline_ns && !fds[SLEEP_FDS + 1].revents); /* another thread has taken what was there */
 	return r;

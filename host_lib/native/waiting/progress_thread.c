@@ -1,10 +1,10 @@
 /*
- * The progress thread of a stack: keeps mirrors true and the outbox moving while the application sleeps elsewhere, and gives
- * connections back that a busy application does not accept (shared_listener.c), and sends what an application holds back (XTS_EPOLL_HOLD)
- * and does not come back for: a clock wakes it for that, set with the first frame and never taken back. It is started when
- * first needed, then sleeps on the queue while no application thread does, and on its bell while it is not needed
- * or one leads. Application threads do not wait for it; when they leave the library they arm the queue's doorbell on its
- * behalf (stack_leave).
+ * The progress thread of a stack: keeps mirrors true and the outbox moving while the application sleeps elsewhere, and
+ * gives connections back that a busy application does not accept (shared_listener.c), and sends what an application
+ * holds back (XTS_EPOLL_HOLD) and does not come back for: a clock wakes it for that, set with the first frame and never
+ * taken back. It is started when first needed, then sleeps on the queue while no application thread does, and on its
+ * bell while it is not needed or one leads. Application threads do not wait for it; when they leave the library they
+ * arm the queue's doorbell on its behalf (stack_leave).
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ static bool needed(struct stack *st)
 	return c && !st->leader && (st->mirrors || channel_busy(c) || st->moving || st->abandoned);
 }
 
-/* Looks after what is offered to this process. *deadline_ns: when to do so again. */
+/* Looks after the connections offered to this process. *deadline_ns: when to do so again. */
 static bool share(struct stack *st, uint64_t *deadline_ns)
 {
 	*deadline_ns = FOREVER;
@@ -57,7 +57,7 @@ static bool share(struct stack *st, uint64_t *deadline_ns)
 	return share_is_away(st, now_ns(), deadline_ns) && st->channel && !st->leader;
 }
 
-/* Has it struck? Then what is held back leaves with the next flush. */
+/* Has the clock expired? Then the frames held back leave with the next flush. */
 static void clock_look(struct progress *p)
 {
 	uint64_t times;
@@ -66,7 +66,7 @@ static void clock_look(struct progress *p)
 		p->clock_set = false;
 }
 
-static void one_turn(struct stack *st, struct beside *beside, uint64_t deadline_ns)
+static void one_turn(struct stack *st, struct watched_fds *watched, uint64_t deadline_ns)
 {
 	struct progress *p = &st->progress;
 	struct channel *c = st->channel;
@@ -80,9 +80,10 @@ static void one_turn(struct stack *st, struct beside *beside, uint64_t deadline_
 		channel_pump(st);
 	} else {
 		p->sleeping_on_queue = true;
-		sleep_on_channel(c, p->self, beside, deadline_ns);
+		sleep_on_channel(c, p->self, watched, deadline_ns);
 		p->sleeping_on_queue = false;
-		/* A leader that has come meanwhile sleeps on a doorbell that this thread, called by the clock, has disarmed. */
+		/* A leader that has come meanwhile sleeps on a doorbell that this thread, called
+		 * by the clock, has disarmed. */
 		while (st->channel == c && st->leader && xts_queue_arm(c->queue))
 			channel_pump(st);
 	}
@@ -116,7 +117,7 @@ static void *progress(void *arg)
 	struct stack *st = arg;
 	struct progress *p = &st->progress;
 	struct pollfd fds[SLEEP_FDS + 1] = {[SLEEP_FDS] = {.fd = p->clock_fd, .events = POLLIN}};
-	struct beside beside = {.fds = fds, .count = 1};
+	struct watched_fds watched = {.fds = fds, .count = 1};
 	uint64_t deadline_ns;
 	bool away;
 
@@ -126,7 +127,7 @@ static void *progress(void *arg)
 		clock_look(p);
 		away = share(st, &deadline_ns);
 		if (away || needed(st)) {
-			one_turn(st, &beside, deadline_ns);
+			one_turn(st, &watched, deadline_ns);
 			continue;
 		}
 		channel_flush(st, true);
@@ -136,10 +137,10 @@ static void *progress(void *arg)
 			continue;
 		p->standing_by = true;
 		p->looks_again_ns = deadline_ns;
-		sleep_on_bell(st, p->self, &beside, deadline_ns);
+		sleep_on_bell(st, p->self, &watched, deadline_ns);
 		p->standing_by = false;
 	}
-	p->started = false; /* no descriptor for a bell: the next need tries again */
+	p->started = false; /* no descriptor for a bell: the next call tries again */
 	pthread_mutex_unlock(&st->lock);
 	return NULL;
 }

@@ -20,7 +20,7 @@
 #define LIBRARY_OWN (BIT(32) | BIT(33))      /* the C library's: cancellation, setuid() */
 #define FAULTS \
 	(BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGFPE) | BIT(SIGILL) | BIT(SIGTRAP) | BIT(SIGSYS) | BIT(SIGABRT))
-/* Sent once more they would undo each other. */
+/* Sending them again would undo each other. */
 #define JOB_CONTROL (BIT(SIGTSTP) | BIT(SIGTTIN) | BIT(SIGTTOU) | BIT(SIGCONT))
 #define BLOCKED_MEANWHILE (~(FAULTS | LIBRARY_OWN))
 #define FOREVER_S INT_MAX
@@ -51,7 +51,7 @@ static __thread struct put_off put_off __attribute__((tls_model("initial-exec"))
 static struct action actions[KERNEL_SIGNALS + 1];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of changes of actions */
 
-/* --- the kernel's masks ----------------------------------------------------------------------------------------------- */
+/* --- the kernel's masks ------------------------------------------------------------------------------------------- */
 
 static uint64_t read_mask(const sigset_t *set)
 {
@@ -69,7 +69,7 @@ static uint64_t change_mask(int how, uint64_t mask)
 	return before;
 }
 
-/* --- arriving ----------------------------------------------------------------------------------------------------------- */
+/* --- arriving ----------------------------------------------------------------------------------------------------- */
 
 static void run(int number, siginfo_t *info, void *context)
 {
@@ -89,8 +89,8 @@ static bool send_again(int number, siginfo_t *info)
 }
 
 /*
- * What becomes of the thread's mask, and of the call, is told by the signal that came first: the one that interrupted the thread
- * itself. own: the mask it has interrupted; now: the one it is handled with. During a sleep the mask in force was another.
+ * The signal that came first, which interrupted the thread itself, decides about the thread's mask and about the call.
+ * own: the mask it has interrupted; now: the one it is handled with. During a sleep the mask in force was another.
  */
 static void note_interrupted(int number, uint64_t own, uint64_t now)
 {
@@ -119,8 +119,9 @@ static void put_it_off(int number, const siginfo_t *info, uint64_t own)
 }
 
 /*
- * Another one is put off already, which has interrupted this one before it came to anything: the kernel delivers what it has at once,
- * the later on top of the earlier. Or it is the other way round (PUTTING_OFF). The kernel may keep this one.
+ * Another one is put off already, which has interrupted this one before it came to anything: the kernel
+ * delivers what it has at once, the later on top of the earlier. Or it is the other way round (PUTTING_OFF).
+ * The kernel may keep this one.
  */
 static void put_second_off(int number, siginfo_t *info, uint64_t own)
 {
@@ -153,7 +154,7 @@ static void arrive(int number, siginfo_t *info, void *context)
 	errno = before;
 }
 
-/* --- running what was put off --------------------------------------------------------------------------------------------- */
+/* --- running what was put off ------------------------------------------------------------------------------------- */
 
 /* Where the kernel takes no more signals, or would not take this one as it was. */
 static void run_here(struct put_off *one)
@@ -193,9 +194,9 @@ bool xts_come_out_again(bool restarts)
 }
 
 /*
- * After a wait that a handler ended which was not put off. Which one cannot be seen: when all that are installed have SA_RESTART,
- * the answer is certain; when some have it and some not, we take it that the one without interrupted us, so that a program that
- * relies on EINTR gets it. Faults do not interrupt a sleeping thread.
+ * After a wait that a handler ended which was not put off. Which one cannot be seen: when all that are installed have
+ * SA_RESTART, the answer is certain; when some have it and some not, we take it that the one without interrupted us, so
+ * that a program that relies on EINTR gets it. Faults do not interrupt a sleeping thread.
  */
 bool signal_restarts(void)
 {
@@ -212,7 +213,7 @@ bool signal_restarts(void)
 	return true;
 }
 
-/* --- sleeping ------------------------------------------------------------------------------------------------------------- */
+/* --- sleeping ----------------------------------------------------------------------------------------------------- */
 
 static void sleep_begins(struct __kernel_timespec *limit, const struct timespec *timeout, const sigset_t *mask)
 {
@@ -276,7 +277,7 @@ int xts_sleep_epoll(int set, struct epoll_event *events, int max, const struct t
 	return r < 0 && errno == ENOSYS ? sleep_old(set, events, max, timeout, mask) : (int)r;
 }
 
-/* --- installing ------------------------------------------------------------------------------------------------------------- */
+/* --- installing --------------------------------------------------------------------------------------------------- */
 
 /* What the kernel is given for it. */
 static struct sigaction for_kernel(const struct sigaction *action)
@@ -337,7 +338,7 @@ int xts_sigaction(int number, const struct sigaction *action, struct sigaction *
 	return r;
 }
 
-/* --- fork ----------------------------------------------------------------------------------------------------------------------- */
+/* --- fork --------------------------------------------------------------------------------------------------------- */
 
 void signals_before_fork(void)
 {

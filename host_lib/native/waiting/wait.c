@@ -4,13 +4,13 @@
  * for all; when it goes it hands over to another. Before sleeping a thread spins if it is the only one that waits and
  * exactly one socket awaits an answer; spins that find nothing make it skip ever more of them.
  *
- * A wait may watch kernel descriptors beside its subject (struct beside). Leader or not, the thread sleeps in one ppoll() on
- * what it would sleep on anyway and on these; one that is ready ends this thread's wait, and nobody else's.
+ * A wait may watch kernel descriptors in addition to its subject (struct watched_fds). Leader or not, the thread sleeps
+ * in one ppoll() on its own descriptors and on these. A ready one ends this thread's wait, and no other.
  *
- * Waits without a deadline. Each ends by what it waits for, and by the end of the channel, which wakes everybody: a proxy that does
- * not answer is found dead by pings (channel.h). Those on a socket's counter end by its close or failure too, and where
- * its entry in the table becomes another socket's (table_release wakes them; a counter is never set back, for who has been
- * woken may not have run yet).
+ * Waits without a deadline. Each ends by what it waits for, and by the end of the channel, which wakes everybody: a
+ * proxy that does not answer is found dead by pings (channel.h). Those on a socket's counter end by its close or
+ * failure too, and where its entry in the table becomes another socket's (table_release wakes them; a counter is never
+ * set back, for who has been woken may not have run yet).
  *
  *     subject             who waits                                      what ends it
  *     s->readers          recv, accept                                   data, a connection, FIN, a signal
@@ -51,7 +51,7 @@
 #define RETRY_NS NS_PER_MS
 #define SKIP_MAX 64u
 
-#define SPIN_BESIDE_MAX 8u /* kernel descriptors: looking at more of them costs more than the spin saves */
+#define SPIN_WATCHED_MAX 8u /* kernel descriptors: looking at more of them costs more than the spin saves */
 
 struct xts_kernel_calls kernel_calls = {
 	.ppoll = xts_sleep_poll,
@@ -118,11 +118,12 @@ void wake_sleepers_on_queue(struct stack *st)
 	progress_wake(st);
 }
 
-/* ppoll() until the deadline, on our own descriptors and what is watched beside them. 0, 1 for beside, -ETIMEDOUT, -EINTR. */
-static int poll_until(struct pollfd own[SLEEP_FDS], struct beside *beside, uint64_t deadline_ns)
+/* ppoll() until the deadline, on our own descriptors and on the watched ones. 0, 1: a watched one is
+ * ready, -ETIMEDOUT, -EINTR. */
+static int poll_until(struct pollfd own[SLEEP_FDS], struct watched_fds *watched, uint64_t deadline_ns)
 {
-	struct pollfd *fds = beside ? beside->fds : own;
-	nfds_t count = SLEEP_FDS + (beside ? beside->count : 0);
+	struct pollfd *fds = watched ? watched->fds : own;
+	nfds_t count = SLEEP_FDS + (watched ? watched->count : 0);
 	struct timespec limit, *timeout = NULL;
 	uint64_t now;
 	int r, others;
@@ -135,11 +136,11 @@ static int poll_until(struct pollfd own[SLEEP_FDS], struct beside *beside, uint6
 		limit.tv_nsec = (long)((deadline_ns - now) % NS_PER_S);
 		timeout = &limit;
 	}
-	if (beside)
+	if (watched)
 		memcpy(fds, own, SLEEP_FDS * sizeof *own);
-	r = kernel_calls.ppoll(fds, count, timeout, beside ? beside->mask : NULL);
+	r = kernel_calls.ppoll(fds, count, timeout, watched ? watched->mask : NULL);
 	if (r < 0) {
-		own[0].revents = POLLIN; /* unknown: looking is harmless */
+		own[0].revents = POLLIN; /* unknown: looking does no harm */
 		return errno == EINTR ? -EINTR : 0;
 	}
 	others = r;
@@ -147,26 +148,26 @@ static int poll_until(struct pollfd own[SLEEP_FDS], struct beside *beside, uint6
 		own[i].revents = fds[i].revents;
 		others -= own[i].revents != 0;
 	}
-	if (beside) {
-		beside->looked = true;
-		beside->ready = others > 0;
+	if (watched) {
+		watched->looked = true;
+		watched->ready = others > 0;
 	}
 	if (!r)
 		return -ETIMEDOUT;
-	return beside && beside->ready;
+	return watched && watched->ready;
 }
 
 /* Sleeps without the lock. */
-static int sleep_on(struct stack *st, struct thread *thread, struct pollfd own[SLEEP_FDS], struct beside *beside, uint64_t deadline_ns)
+static int sleep_on(struct stack *st, struct thread *thread, struct pollfd own[SLEEP_FDS], struct watched_fds *watched, uint64_t deadline_ns)
 {
 	int r;
 
 	thread->sleeping = true;
 	pthread_mutex_unlock(&st->lock);
 	xts_inside.locked = 0;
-	r = poll_until(own, beside, deadline_ns);
+	r = poll_until(own, watched, deadline_ns);
 	if (thread->shares_bell)
-		sched_yield(); /* it may ring for another, who is to hear it first */
+		sched_yield(); /* it may have been rung for another thread, which has to be woken first */
 	xts_inside.locked = 1;
 	stack_lock(st);
 	thread->sleeping = false;
@@ -175,7 +176,7 @@ static int sleep_on(struct stack *st, struct thread *thread, struct pollfd own[S
 }
 
 /* The queue is armed: sleeps on it, and handles what has come. */
-int sleep_on_channel(struct channel *c, struct thread *thread, struct beside *beside, uint64_t deadline_ns)
+int sleep_on_channel(struct channel *c, struct thread *thread, struct watched_fds *watched, uint64_t deadline_ns)
 {
 	struct stack *st = c->stack;
 	struct pollfd own[SLEEP_FDS] = {
@@ -188,10 +189,10 @@ int sleep_on_channel(struct channel *c, struct thread *thread, struct beside *be
 
 	if (c->retry && now_ns() + RETRY_NS < limit)
 		limit = now_ns() + RETRY_NS;
-	c->armed = false; /* for this thread now: who takes frames meanwhile must not disarm it */
+	c->armed = false; /* armed for this thread: another one that takes frames meanwhile must not disarm it */
 	st->sleeps++;
 	c->sleepers++;
-	r = sleep_on(st, thread, own, beside, deadline_ns < limit ? deadline_ns : limit);
+	r = sleep_on(st, thread, own, watched, deadline_ns < limit ? deadline_ns : limit);
 	c->sleepers--;
 	if (c->dead || c != st->channel)
 		return r == -ETIMEDOUT ? 0 : r;
@@ -207,7 +208,7 @@ int sleep_on_channel(struct channel *c, struct thread *thread, struct beside *be
 }
 
 /* One turn as the leader. */
-static int lead(struct waiter *w, struct beside *beside, uint64_t deadline_ns)
+static int lead(struct waiter *w, struct watched_fds *watched, uint64_t deadline_ns)
 {
 	struct stack *st = w->stack;
 	struct channel *c = st->channel;
@@ -224,18 +225,18 @@ static int lead(struct waiter *w, struct beside *beside, uint64_t deadline_ns)
 		return 0;
 	}
 	status_link(st);
-	return sleep_on_channel(c, w->thread, beside, deadline_ns);
+	return sleep_on_channel(c, w->thread, watched, deadline_ns);
 }
 
 /* Sleeps until rung, while another thread leads or where there is no channel to lead. */
-int sleep_on_bell(struct stack *st, struct thread *thread, struct beside *beside, uint64_t deadline_ns)
+int sleep_on_bell(struct stack *st, struct thread *thread, struct watched_fds *watched, uint64_t deadline_ns)
 {
 	struct pollfd own[SLEEP_FDS] = {{.fd = thread->bell, .events = POLLIN}, {.fd = -1}, {.fd = -1}};
 
-	return sleep_on(st, thread, own, beside, deadline_ns);
+	return sleep_on(st, thread, own, watched, deadline_ns);
 }
 
-/* The leader goes: somebody else has to look after the queue. */
+/* The leader leaves: another thread has to look after the queue. */
 static void hand_over(struct stack *st)
 {
 	st->leader = NULL;
@@ -252,21 +253,21 @@ static void hand_over(struct stack *st)
 }
 
 /* Is a kernel descriptor ready now? Without the lock. */
-static bool look_beside(struct beside *beside)
+static bool look_at_watched(struct watched_fds *watched)
 {
 	struct timespec none = {0};
 
-	if (!beside || !beside->count)
+	if (!watched || !watched->count)
 		return false;
-	beside->ready = kernel_calls.ppoll(beside->fds + SLEEP_FDS, beside->count, &none, NULL) > 0;
-	beside->looked = true;
-	return beside->ready;
+	watched->ready = kernel_calls.ppoll(watched->fds + SLEEP_FDS, watched->count, &none, NULL) > 0;
+	watched->looked = true;
+	return watched->ready;
 }
 
-static void spin(struct waiter *w, struct beside *beside, uint64_t deadline_ns)
+static void spin(struct waiter *w, struct watched_fds *watched, uint64_t deadline_ns)
 {
 	struct stack *st = w->stack;
-	uint64_t end = now_ns() + st->settings.spin_us * NS_PER_US * (beside && beside->patient ? PATIENCE : 1);
+	uint64_t end = now_ns() + st->settings.spin_us * NS_PER_US * (watched && watched->patient ? PATIENCE : 1);
 	unsigned turn = 0;
 	bool other = false;
 
@@ -285,8 +286,8 @@ static void spin(struct waiter *w, struct beside *beside, uint64_t deadline_ns)
 			break;
 		pthread_mutex_unlock(&st->lock);
 		if (turn % 16 == 0)
-			other = look_beside(beside);
-		/* The one we wait for may have been put on this very core. */
+			other = look_at_watched(watched);
+		/* The thread we wait for may be scheduled on this core. */
 		if (++turn % 16 == 0)
 			sched_yield();
 		for (int i = 0; i < 8; i++)
@@ -304,29 +305,29 @@ static void spin(struct waiter *w, struct beside *beside, uint64_t deadline_ns)
 	}
 }
 
-static bool worth_spinning(struct stack *st, const struct beside *beside)
+static bool worth_spinning(struct stack *st, const struct watched_fds *watched)
 {
 	return st->waiting == 1 && st->asked == 1 && st->settings.spin_us != SPIN_NEVER &&
-	       (!beside || beside->count <= SPIN_BESIDE_MAX);
+	       (!watched || watched->count <= SPIN_WATCHED_MAX);
 }
 
-/* One turn as the leader, or beside one. */
-static int one_sleep(struct waiter *w, struct beside *beside, uint64_t deadline_ns)
+/* One turn, as the leader or next to one. */
+static int one_sleep(struct waiter *w, struct watched_fds *watched, uint64_t deadline_ns)
 {
 	struct stack *st = w->stack;
 
 	if (st->channel && (!st->leader || st->leader == w))
-		return lead(w, beside, deadline_ns);
+		return lead(w, watched, deadline_ns);
 	/* The leader sleeps: what this thread has built has to leave before it sleeps too. */
 	channel_flush(st, true);
 	if (st->dirty)
 		mirrors_update(st);
 	if (w->woken || (st->channel && !st->leader))
 		return 0;
-	return sleep_on_bell(st, w->thread, beside, deadline_ns);
+	return sleep_on_bell(st, w->thread, watched, deadline_ns);
 }
 
-static int wait_until(struct stack *st, uint16_t *subject, uint64_t deadline_ns, bool may_spin, struct beside *beside, bool interruptible)
+static int wait_until(struct stack *st, uint16_t *subject, uint64_t deadline_ns, bool may_spin, struct watched_fds *watched, bool interruptible)
 {
 	struct waiter w = {.stack = st, .subject = subject, .thread = thread_self(st)};
 	int r = 0;
@@ -342,10 +343,10 @@ static int wait_until(struct stack *st, uint16_t *subject, uint64_t deadline_ns,
 	w.thread->batching = w.thread->holding = false;
 	if (st->shared)
 		share_wait_begins(st);
-	if (may_spin && worth_spinning(st, beside))
-		spin(&w, beside, deadline_ns);
-	while (!w.woken && !r && !(beside && beside->ready)) {
-		r = interruptible && xts_inside.put_off ? -EINTR : one_sleep(&w, beside, deadline_ns);
+	if (may_spin && worth_spinning(st, watched))
+		spin(&w, watched, deadline_ns);
+	while (!w.woken && !r && !(watched && watched->ready)) {
+		r = interruptible && xts_inside.put_off ? -EINTR : one_sleep(&w, watched, deadline_ns);
 		if (r == -EINTR && !interruptible)
 			r = 0;
 	}
@@ -366,9 +367,9 @@ static int wait_until(struct stack *st, uint16_t *subject, uint64_t deadline_ns,
 	return r;
 }
 
-int wait_beside(struct stack *st, uint16_t *subject, uint64_t deadline_ns, bool may_spin, struct beside *beside)
+int wait_watching(struct stack *st, uint16_t *subject, uint64_t deadline_ns, bool may_spin, struct watched_fds *watched)
 {
-	return wait_until(st, subject, deadline_ns, may_spin, beside, true);
+	return wait_until(st, subject, deadline_ns, may_spin, watched, true);
 }
 
 int wait_interruptibly(struct stack *st, uint16_t *subject, uint64_t deadline_ns, bool may_spin)

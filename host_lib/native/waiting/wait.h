@@ -3,8 +3,8 @@
  *
  * A call that has to wait names a *subject*, a counter of its waiters inside the thing that must change. One waiting
  * thread of a stack, the leader, sleeps on the queue for all; the others on a bell (eventfd) of their own. Whoever
- * changes something wakes the subject. After a wait nothing is remembered: the caller looks its socket up again and
- * re-reads stack->channel, for both may have gone.
+ * changes something wakes the subject. The caller remembers nothing over a wait: it looks up its socket again and reads
+ * stack->channel again, since both may have gone.
  */
 #ifndef XTS_WAIT_H
 #define XTS_WAIT_H
@@ -36,7 +36,7 @@ struct thread {
 	int bell;                  /* an eventfd, its own or the spare one: bell.c */
 	bool shares_bell, rung;    /* it has the spare; which was rung for it */
 	bool sleeping;             /* in poll: ring to wake it */
-	bool batching;             /* has promised to come back: no doorbell until then */
+	bool batching;             /* the thread has promised to come back: no doorbell until then */
 	/* will probably come back: none until then, or until the progress thread's clock strikes */
 	bool holding;
 };
@@ -52,12 +52,12 @@ struct waiter {
 #define SLEEP_FDS 3 /* bell, queue, attach connection */
 
 /* What a wait watches besides its subject: kernel descriptors and, while it sleeps, another signal mask. */
-struct beside {
+struct watched_fds {
 	struct pollfd *fds;        /* the first SLEEP_FDS are wait.c's own */
 	nfds_t count;              /* of the others */
 	const sigset_t *mask;      /* NULL: leave it */
 	bool patient;              /* spins PATIENCE times as long */
-	bool looked;               /* the revents tell how it was during this wait */
+	bool looked;               /* the revents are those of this wait */
 	bool ready;                /* one of them is */
 };
 
@@ -65,15 +65,15 @@ struct beside {
 int wait_for(struct stack *st, uint16_t *subject, uint64_t deadline_ns, bool spin);
 /* The same, but a signal ends it: -EINTR. */
 int wait_interruptibly(struct stack *st, uint16_t *subject, uint64_t deadline_ns, bool spin);
-/* The same; 0 also when beside->ready. */
-int wait_beside(struct stack *st, uint16_t *subject, uint64_t deadline_ns, bool spin, struct beside *beside);
+/* The same; 0 also when watched->ready. */
+int wait_watching(struct stack *st, uint16_t *subject, uint64_t deadline_ns, bool spin, struct watched_fds *watched);
 extern struct xts_kernel_calls kernel_calls;
 void wake(struct stack *st, uint16_t *subject);
 void wake_all(struct stack *st);
 void wake_sleepers_on_queue(struct stack *st);            /* to look again at how long they may sleep */
 void thread_ring(struct stack *st, struct thread *thread);
-int sleep_on_bell(struct stack *st, struct thread *thread, struct beside *beside, uint64_t deadline_ns);
-int sleep_on_channel(struct channel *c, struct thread *thread, struct beside *beside, uint64_t deadline_ns);
+int sleep_on_bell(struct stack *st, struct thread *thread, struct watched_fds *watched, uint64_t deadline_ns);
+int sleep_on_channel(struct channel *c, struct thread *thread, struct watched_fds *watched, uint64_t deadline_ns);
 /* In a call that sends: waits until there is room, or s has changed otherwise. 0: look again; else what the call
  * returns: -EBADF: s was closed meanwhile, and is not to be touched (socket.h); -EAGAIN: the deadline is over;
  * -ERESTART or -EINTR, as interrupted() has it; -ENOBUFS. */
@@ -86,7 +86,7 @@ static inline int interrupted(uint64_t timeout_ns)
 	return timeout_ns == FOREVER ? -ERESTART : -EINTR;
 }
 
-struct thread *thread_self(struct stack *st); /* NULL: no memory, or no bell to be had */
+struct thread *thread_self(struct stack *st); /* NULL: no memory, or no bell available */
 
 /* Threads that have no bell of their own share this one of their stack. */
 struct bells {
@@ -95,7 +95,7 @@ struct bells {
 };
 
 void bell_reserve(struct stack *st);          /* the spare; once attached there is one */
-bool bell_get(struct stack *st, struct thread *t); /* false: there is none to be had */
+bool bell_get(struct stack *st, struct thread *t); /* false: there is none */
 /* t is awake again, and its bell was ringing or not */
 void bell_heard(struct stack *st, struct thread *t, bool ringing);
 void bell_give_up(struct thread *t);          /* of a thread that ends */

@@ -86,14 +86,14 @@ def tls_connected(c: Calls) -> tuple[int, ssl.SSLSocket]:
 def goes_on_in_tls(c: Calls, s: int) -> None:
     assert receive_all(c, s, 199_000) == PATTERN[1000:200_000]
     assert tell_item(c, s, 0, 0, INFO_VERSION, 2) == [2, "0403"], "TLS 1.3, in the host's byte order"
-    assert send(c, s, b"from the heir") == 13
+    assert send(c, s, b"from the child") == 14
     assert recv(c, s, 1) == b""
     assert c.call("close", s) == 0
 
 
 def tls_peer_talks(peer: ssl.SSLSocket) -> None:
     peer.sendall(PATTERN[40_000:200_000])
-    assert peer.recv(100) == b"from the heir"
+    assert peer.recv(100) == b"from the child"
     peer.unwrap()
     peer.close()
 
