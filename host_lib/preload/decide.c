@@ -13,10 +13,10 @@
 #include "report.h"
 #include "fallback_notice.h"
 
-#define PLACE_MARK 0x58545350 /* no timeout that anybody would set (in ms): 17 days */
+#define PLACE_MARK 0x58545350 /* a timeout that no program sets (in ms): 17 days */
 #define PLACES_MAX 256        /* descriptors that are looked at when a program starts */
 
-/* attach_error: what the endpoint has said to it, or empty. */
+/* attach_error: the endpoint's sentence about it, or empty. */
 static int stay(int fd, enum xts_reason reason, const char *attach_error)
 {
 	struct descriptor was = descriptor_get(fd);
@@ -191,7 +191,7 @@ void decide_lost_places(void)
 
 /* --- placeholders ------------------------------------------------------------------------------------------------- */
 
-/* Copies of one socket: they are never used, and a copy costs a sixth of a socket. */
+/* The placeholders are copies of one socket: they are never used, and a copy costs a sixth of a new socket. */
 int decide_placeholder(void)
 {
 	static _Atomic int original = -1;

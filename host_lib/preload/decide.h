@@ -18,7 +18,8 @@ static inline uint16_t *port_of(union address *a)
 	return a->any.sa_family == AF_INET ? &a->v4.sin_port : &a->v6.sin6_port;
 }
 
-/* Is this an address of the socket's family that the kernel would look at further? Else it shall say what is wrong. */
+/* Is this an address of the socket's family that the kernel would accept so far? Otherwise the
+ * kernel reports the error. */
 bool decide_takes_address(int fd, const struct sockaddr *address, socklen_t length);
 /* The kernel socket's own address; false: it has no port yet. */
 bool decide_bound_to(int fd, union address *local);

@@ -10,7 +10,7 @@
 
 #define BIND_TRIES 100 /* a millisecond each */
 
-/* Where the proxy is on this very host, the address is free when it has closed its socket. */
+/* If the proxy is on this host, the address is free only when it has closed its socket. */
 static void bind_when_free(int fd, const union address *local, socklen_t length)
 {
 	const struct timespec moment = {.tv_nsec = 1000000};
@@ -79,7 +79,7 @@ int decide_connect(int fd, struct descriptor d, const struct sockaddr *address, 
 	if (decide_make(fd, d, XTS_ROLE_TCP_CLIENT, bound ? &local.any : NULL, address, &decision) && bound) {
 		socklen_t local_length = local.any.sa_family == AF_INET ? sizeof local.v4 : sizeof local.v6;
 
-		/* It was bound on this host. The kernel's socket keeps that, unused. */
+		/* It was bound on this host. The kernel's socket keeps the address, unused. */
 		if (XTS(xts_bind(decision.s, &local.any, local_length)) < 0)
 			decide_failed(&decision, XTS_STEP_BIND);
 	}

@@ -6,7 +6,7 @@
 #include "report.h"
 #include "fallback_notice.h"
 
-/* Binds the XTS socket. What the proxy has refused is noticed. */
+/* Binds the XTS socket. A refusal of the proxy is reported by a notice. */
 static void bind_made(int fd, struct xts_decision *decision, const struct sockaddr *address, socklen_t length)
 {
 	if (XTS(xts_bind(decision->s, address, length)) == 0)

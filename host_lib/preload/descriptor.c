@@ -34,7 +34,7 @@ static struct descriptor unpack(uint64_t word)
 				   .reason = (uint16_t)(word >> 16), .number = (uint32_t)(word >> 32)};
 }
 
-/* Is there anything behind it that descriptors can share? */
+/* Does it stand for something that descriptors can share? */
 static bool is_shared_kind(struct descriptor d)
 {
 	return d.kind == DESCRIPTOR_OFFLOADED || d.kind == DESCRIPTOR_EPOLL ||
@@ -146,7 +146,7 @@ void descriptor_copy(int fd, int copy)
 	lock_table();
 	d = descriptor_get(fd);
 	if (d.kind == DESCRIPTOR_UNDECIDED && !d.number) {
-		/* From now on it needs a name by which both are known. */
+		/* From now on it needs a number that both descriptors share. */
 		d.number = note_make();
 		if (!d.number)
 			d = (struct descriptor){.kind = DESCRIPTOR_STAYED, .reason = XTS_REASON_LIMIT};

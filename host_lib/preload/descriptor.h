@@ -1,8 +1,8 @@
 /*
- * What a descriptor number of the program stands for. One 64-bit word a descriptor, read without a lock on every
- * call: the price of a call that is passed to the kernel is this load and a branch.
+ * What a descriptor number of the program stands for: one 64-bit word for each descriptor, read without a lock on every
+ * call. A call that is passed to the kernel costs this load and a branch.
  *
- * Every descriptor we know of is a real one of the kernel:
+ * Every descriptor in the table is a real one of the kernel:
  *
  *     KERNEL     not ours, or not known: calls go to the kernel
  *     UNDECIDED  a TCP socket of the kernel about which the rules have not been asked: that is done at bind, connect or
@@ -27,9 +27,9 @@ enum { /* flags */
 	/* OFFLOADED listener for which the kernel listens too: wait for both, accept from both */
 	DESCRIPTOR_ALSO_LOCAL = 1,
 	DESCRIPTOR_LISTENS = 2,
-	/* OFFLOADED at bind, not yet connected or listening: may still go back to the kernel */
+	/* OFFLOADED at bind, not yet connected or listening: can still go back to the kernel */
 	DESCRIPTOR_BOUND = 4,
-	DESCRIPTOR_PUSHED = 8,     /* a protocol was pushed before it was connected or listened: it may not */
+	DESCRIPTOR_PUSHED = 8,     /* a protocol was pushed before connect or listen: it cannot go back */
 };
 
 /* A snapshot: what was true when it was read. An XTS number has a generation, so a stale one is EBADF and never
@@ -71,7 +71,7 @@ static inline int descriptor_offloaded(int fd)
 }
 
 void descriptor_set(int fd, struct descriptor d);
-/* fd is the kernel's again, or nobody's: what it was. */
+/* fd is the kernel's again, or closed. Returns what it was. */
 struct descriptor descriptor_take(int fd);
 /* fd, and whatever shares what it stood for (dup), now stand for this; the notes of an UNDECIDED one are dropped.
  * false: fd is no longer what it was when it was read (was), and nothing has changed. */
@@ -83,8 +83,7 @@ void descriptor_copy(int fd, int copy);
 void descriptor_share(struct descriptor d);
 void descriptor_release(struct descriptor d);
 bool descriptor_is_last(struct descriptor d); /* of what it stands for */
-/* Over fork or exec the XTS socket has become nobody's here: what stands for it says why (enum xts_reason). Takes no
- * lock. */
+/* This process does not have the XTS socket after fork or exec: notes why (enum xts_reason). Takes no lock. */
 void descriptor_gone(int number, unsigned reason);
 int descriptor_highest(void); /* ever set; -1: none */
 /* A descriptor of ours, which the program may not close: moved out of its way. Its number now. */

@@ -33,7 +33,7 @@ EXPORT int epoll_create1(int flags)
 	return known(real()->epoll_create1(flags));
 }
 
-/* A set that came over exec or a Unix socket is known from its first member of ours on. */
+/* A set that came over exec or a Unix socket is in the table from its first offloaded member on. */
 static void adopt(int fd, int member)
 {
 	struct epoll_event event = {0};
@@ -140,7 +140,7 @@ static int control_noted(struct epoll_set *set, int epfd, int op, struct registr
 	return -1;
 }
 
-/* A set in a set: the kernel's half first, which sees to loops. */
+/* A set in a set: the kernel's half first, since the kernel refuses loops. */
 static int control_set(struct epoll_set *set, int epfd, int op, int fd, struct descriptor d, struct epoll_event *event)
 {
 	struct registration note = {.fd = fd, .kind = REGISTERED_SET, .inner = d.number};
@@ -225,7 +225,8 @@ EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 	}
 	if (d.kind == DESCRIPTOR_EPOLL)
 		set = set_hold(d.number, 1);
-	/* none, or too many of them: an offloaded member is an unconnected socket there, and no sign of life */
+	/* none, or too many: in the kernel's set an offloaded member is an unconnected socket,
+	 * whose events mean nothing */
 	if (!set)
 		return real()->epoll_ctl(epfd, op, fd, event);
 	r = control(set, epfd, op, fd, member, event);
@@ -256,7 +257,7 @@ void epoll_descriptor_gone(int fd, struct descriptor d)
 {
 	struct change gone = {.fd = fd, .d = d};
 
-	/* Of the context's half libxts disposes, with the socket; of the kernel's the kernel. */
+	/* libxts removes the context's half with the socket, and the kernel removes its own half. */
 	if (d.kind == DESCRIPTOR_KERNEL || !sets_have_registrations() || !descriptor_is_last(d))
 		return;
 	sets_lock();

@@ -8,17 +8,17 @@
 #define GENERATION 20 /* bits below it: the index */
 #define GENERATIONS 0xfffu
 
-static struct epoll_set store[SETS_MAX]; /* costs nothing until touched; 0 is nobody's */
+static struct epoll_set store[SETS_MAX]; /* costs nothing until touched; 0 is not used */
 static _Atomic uint32_t used = 1;
 static struct epoll_set *unused;
-static pthread_mutex_t store_lock = PTHREAD_MUTEX_INITIALIZER; /* of these; nothing is called with it */
+static pthread_mutex_t store_lock = PTHREAD_MUTEX_INITIALIZER; /* guards these; nothing is called while it is held */
 
 static _Atomic uint32_t note_total;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* --- locks, fork -------------------------------------------------------------------------------------------------- */
 
-/* libxts's handlers run inside of these: the calls they make are its own, and do not want these locks. */
+/* libxts's fork handlers run inside of these: their calls are libxts's own, and must not take these locks. */
 static void before_fork(void)
 {
 	xts_go_in();
@@ -237,7 +237,7 @@ void sets_each(void (*visit)(struct epoll_set *set, void *argument), void *argum
 
 /* --- the context -------------------------------------------------------------------------------------------------- */
 
-/* What wakes threads that have begun to wait when there was no context to wait for. */
+/* Wakes threads that began to wait when the set had no context yet. */
 static void ring_waiters(struct epoll_set *set)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.u64 = SET_BELL_DATA};
@@ -249,7 +249,7 @@ static void ring_waiters(struct epoll_set *set)
 	if (bell < 0)
 		return;
 	descriptor_set(bell, (struct descriptor){.kind = DESCRIPTOR_INTERNAL});
-	atomic_store(&set->bell, bell); /* before anybody can be woken by it */
+	atomic_store(&set->bell, bell); /* before it can wake any thread */
 	if (real()->epoll_ctl(fd, EPOLL_CTL_ADD, bell, &event) < 0) {
 		atomic_store(&set->bell, -1);
 		descriptor_take(bell);
@@ -303,7 +303,7 @@ bool set_convert(struct epoll_set *set)
 	if (!ctx)
 		return false;
 	atomic_store(&set->ctx, ctx);
-	/* Who begins to wait from here on sees it. */
+	/* Threads that begin to wait from here on see it. */
 	if (atomic_load(&set->users) >= SET_WAITER)
 		ring_waiters(set);
 	sets_each(nest, &nesting);

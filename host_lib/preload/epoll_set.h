@@ -28,13 +28,13 @@ struct registration {
 };
 
 struct epoll_set {
-	/* Low half: who holds it, its descriptors being one. High half: threads that wait in the kernel alone. */
+	/* Low half: references, one for all its descriptors. High half: threads that wait in the kernel alone. */
 	_Atomic uint64_t users;
 	_Atomic uint32_t number;   /* 0: closed */
 	/* registrations in the kernel's set; those that vanished by a close are still counted */
 	_Atomic uint32_t members;
 	void *_Atomic ctx;
-	/* in the kernel's set, ringing, while threads that must learn of ctx wait there; else -1 */
+	/* an eventfd in the kernel's set, readable while threads wait there that do not know of ctx; else -1 */
 	_Atomic int bell;
 	_Atomic uint32_t both;     /* registrations that may be reported twice */
 	int fd;                    /* one of the set's descriptors, as last seen */
@@ -46,16 +46,16 @@ struct epoll_set {
 #define SET_WAITER (UINT64_C(1) << 32) /* in users */
 #define SET_UNKNOWN_MEMBERS (1u << 30) /* of a set that came to be known later: never counted down to none */
 
-/* A new set for the descriptor fd, held by it; 0: none to be had. */
+/* A new set for the descriptor fd, with its reference; 0: none is free. */
 uint32_t set_make(int fd, uint32_t members);
-/* The set, held by (1, or SET_WAITER + 1); NULL: closed meanwhile. */
+/* The set, with references added (1, or SET_WAITER + 1); NULL: closed meanwhile. */
 struct epoll_set *set_hold(uint32_t number, uint64_t by);
 void set_drop(struct epoll_set *set, uint64_t by);
 
-/* By one who may have been the last to wait in the kernel alone: the bell has done its work. */
+/* Called by a thread that may have been the last to wait in the kernel alone: removes the bell. */
 void set_silence_last(struct epoll_set *set);
 
-/* Everything below: with the lock held, which is never held in a wait. */
+/* Everything below needs the lock, which is never held in a wait. */
 void sets_lock(void);
 void sets_unlock(void);
 /* Gives the set its context and wakes the threads that wait in the kernel alone. false: errno. */

@@ -7,7 +7,7 @@
 #include "core/reason.h"
 
 /* A socket that should have been offloaded stays with the kernel, or, error not 0, its call fails with that.
- * attach_error: what the endpoint has said to it, or empty. */
+ * attach_error: the endpoint's sentence about it, or empty. */
 void notice_fallback(int fd, enum xts_reason reason, int error, const char *attach_error);
 
 /*

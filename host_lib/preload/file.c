@@ -11,8 +11,8 @@ static int no_such_descriptor(void)
 }
 
 /*
- * The number is free before what it stood for is let go: as in the kernel, where a lingering close() has given its
- * number back already. The table forgets it before the kernel can give it to another thread.
+ * The number is freed before its socket is closed, as in the kernel, where a lingering close() has freed its number
+ * already. The table forgets it before the kernel can give it to another thread.
  */
 static int close_ours(int fd, struct descriptor d)
 {
@@ -38,7 +38,7 @@ int __close(int fd) __attribute__((alias("close"))) EXPORT;
 
 /* --- ranges ------------------------------------------------------------------------------------------------------- */
 
-/* The kernel's part: from first to last but our own descriptors. closing: not only marks them. */
+/* The kernel's part: from first to last, except our own descriptors. closing: not only marks them. */
 static int range_around(unsigned first, unsigned last, int flags, bool closing)
 {
 	unsigned from = first;

@@ -50,7 +50,7 @@ static void make(void)
 	atomic_store(&written, page);
 }
 
-/* Whoever runs as this user could have put one of another length there. */
+/* Another program of this user could have made one of another length. */
 static struct notices *take(int directory, const char *name)
 {
 	static const char wanted[] = "/memfd:" ONCE_NAME " (deleted)";
@@ -80,7 +80,7 @@ static void look_in(uint32_t pid)
 	snprintf(path, sizeof path, "/proc/%u/fd", pid);
 	directory = opendir(path);
 	if (!directory)
-		return; /* it has gone, or is another user's: this process notes for itself */
+		return; /* it has ended, or is another user's: this process has a page of its own */
 	while (!page && (entry = readdir(directory)))
 		page = take(dirfd(directory), entry->d_name);
 	closedir(directory);

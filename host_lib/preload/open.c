@@ -1,7 +1,7 @@
 /*
- * Calls that give out descriptors which are none of ours. A socket that was closed past us (io_uring, a system call
- * made by instruction) leaves its word in the table; when the kernel gives its number out again, the word has to go, or
- * a read() of the new file would go to the old socket. It costs the usual call one load.
+ * Calls that return descriptors of other kinds. A socket that was closed past us (io_uring, a system call made by
+ * instruction) leaves its word in the table. When the kernel uses the number again, the word has to be cleared, or a
+ * read() of the new file would go to the old socket. Normally this costs one load.
  */
 #include "preload.h"
 

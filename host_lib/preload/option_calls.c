@@ -12,7 +12,7 @@
 
 /* --- options ------------------------------------------------------------------------------------------------------ */
 
-/* A connect() that did not wait has failed. */
+/* A non-blocking connect() has failed. */
 static void tell_failed_connect(int fd, int error)
 {
 	int before = errno;
@@ -88,7 +88,7 @@ EXPORT int setsockopt(int fd, int level, int option, const void *value, socklen_
 		return real()->setsockopt(fd, level, option, value, length);
 	if (XTS(xts_setsockopt((int)d.number, level, option, value, length)) < 0)
 		return -1;
-	/* The kernel's socket serves too, or may have to again. */
+	/* The kernel's socket is used, too, or may be used again. */
 	if (d.flags & (DESCRIPTOR_ALSO_LOCAL | DESCRIPTOR_BOUND))
 		(void)real()->setsockopt(fd, level, option, value, length);
 	return 0;
@@ -122,7 +122,7 @@ static bool asks_for_signals(int command, long argument)
 	       command == F_SETSIG;
 }
 
-/* What programs do to a number they found open. libxts's own calls come by here too, and look at the file. */
+/* What programs do with a descriptor that they found open. libxts's own calls get here, too, and mean the file. */
 static bool is_about_number(int command)
 {
 	return command == F_GETFD || command == F_SETFD || command == F_DUPFD || command == F_DUPFD_CLOEXEC;

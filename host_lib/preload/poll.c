@@ -130,12 +130,12 @@ static int poll_all(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, cons
 
 /* Epoll sets that are the kernel's alone until they get their first offloaded socket: that may be while we wait. */
 struct plain_sets {
-	struct epoll_set *held[FDS_ON_STACK]; /* of more than these the change is not noticed */
+	struct epoll_set *held[FDS_ON_STACK]; /* for more sets than these the change is not noticed */
 	int count;
-	bool others;               /* there is something of ours that the kernel cannot wait for */
+	bool others;               /* there is an XTS socket, for which the kernel cannot wait */
 };
 
-/* As a thread that waits in the kernel alone: it is rung when the set gets a context. */
+/* Registers as a thread that waits in the kernel alone, and is woken when the set gets a context. */
 static void hold_sets(struct plain_sets *plain, const struct pollfd *fds, nfds_t count)
 {
 	for (nfds_t i = 0; i < count; i++) {
@@ -153,8 +153,8 @@ static void hold_sets(struct plain_sets *plain, const struct pollfd *fds, nfds_t
 	}
 }
 
-/* The bell in a set makes it readable: not before it is silent is the set what the program thinks it is. Those who
- * still wait for it have been woken. */
+/* The bell in a set makes it readable: until it is removed the set's readiness is wrong for the program. The threads
+ * that waited have been woken. */
 static void drop_sets(struct plain_sets *plain)
 {
 	for (int i = 0; i < plain->count; i++)

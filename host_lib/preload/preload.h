@@ -3,8 +3,9 @@
  *
  * Theory of operation
  *
- * Every function of the program's that may touch a socket is one of ours by name (LD_PRELOAD). It looks its descriptor
- * up (descriptor.h): not ours, then the C library's own function is called with the same arguments, and that is all.
+ * Every libc function that may touch a socket is replaced by one of ours with the same name (LD_PRELOAD). It looks
+ * up its descriptor (descriptor.h). If that is not ours, it calls the C library's function with the same
+ * arguments, and that is all.
  *
  * socket() always makes a kernel socket, and its number is the program's descriptor for good. A TCP socket is UNDECIDED
  * until bind, connect or listen: then the rules are asked (decide.c), and it either STAYED with the kernel, with
@@ -113,8 +114,8 @@ void preload_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* --- decide.c ----------------------------------------------------------------------------------------------------- */
 
-/* It stays with the kernel, for this reason: 0. In a strict process, where the reason is none that it may stay for: -1
- * and errno for the program's call, and nothing has changed. */
+/* It stays with the kernel, for this reason: 0. In a strict process, if the reason does not allow that: -1 and errno
+ * for the program's call, and nothing has changed. */
 int decide_stay(int fd, enum xts_reason reason);
 /* A TCP socket that is not in the table (from before exec, or over a Unix socket) is STAYED from now on. What it is
  * now. */
@@ -131,25 +132,26 @@ int decide_listen(int fd, struct descriptor d, int backlog);
  * start, gives those the reason LOST.
  */
 void decide_mark_place(int fd);
-void decide_unmark_place(int fd, int s); /* it is to serve again, with what the program has set on the XTS socket s */
+/* it is used again, with the options that the program has set on the XTS socket s */
+void decide_unmark_place(int fd, int s);
 void decide_lost_places(void);
 /* A kernel descriptor to stand for an accepted XTS socket: an unconnected TCP socket, close-on-exec. -1 and errno. */
 int decide_placeholder(void);
 
 /* --- option.c, push.c --------------------------------------------------------------------------------------------- */
 
-/* The notes of an UNDECIDED descriptor, made at need: 1; 0: it has been decided, or noted, by another thread meanwhile;
- * -1 and errno. */
+/* The record of an UNDECIDED descriptor, made if necessary: 1; 0: it has been decided, or noted, by another
+ * thread meanwhile; -1 and errno. */
 int option_note(int fd, struct descriptor d, uint32_t *number);
 /* Is this ioctl() about pushed protocols? */
 bool push_is_request(unsigned long request);
 int push_request(int fd, struct descriptor d, unsigned long request, void *argument);
-/* It is the kernel's, for this reason, and cannot have protocols: counted; -1 and errno. */
+/* It stays with the kernel, for this reason, and cannot have protocols: counted; -1 and errno. */
 int push_refuse(int fd, enum xts_reason reason);
 
 /* --- open.c ------------------------------------------------------------------------------------------------------- */
 
-/* A number that has just been given out: what it stood for was closed past us. */
+/* A number that the kernel has just returned: what it stood for was closed without our knowing. */
 void descriptor_forget_stale(int fd);
 
 /* --- signal.c ----------------------------------------------------------------------------------------------------- */
@@ -177,7 +179,7 @@ void stream_follow(int fd);
 void epoll_descriptor_gone(int fd, struct descriptor d);
 /* It has just become offloaded (was in kernel epoll sets before): moves its registrations over. */
 void epoll_descriptor_offloaded(int fd, struct descriptor d);
-/* It is about to be the kernel's again: the other way. */
+/* It is about to be the kernel's again: moves them back. */
 void epoll_descriptor_given_back(int fd, struct descriptor d);
 /* The last descriptor of an epoll set is closed. */
 void epoll_set_release(uint32_t number);

@@ -23,7 +23,7 @@ static void find(void **function, const char *name)
 
 /*
  * May run in several threads at once: each writes the same. dlsym() allocates only where it does not find the name (for
- * dlerror()): an allocator that comes to us from there finds all but the newest names, which are last, in place.
+ * dlerror()): an allocator that calls us from there finds all names in place, except the newest, which are last.
  */
 void real_resolve(void)
 {

@@ -105,7 +105,7 @@ static int report(const struct sets *s, const struct pollfd *fds, unsigned count
 	}
 	for (unsigned i = 0; i < count; i++) {
 		for (int k = 0; k < 3; k++) {
-			/* HUP and ERR come unasked: only for a set it was in. */
+			/* HUP and ERR are always reported: only for a set it was in. */
 			if (!s->in[k] || !(fds[i].revents & events_of[k]) ||
 			    !(fds[i].events & events_of[k] & ~(POLLHUP | POLLERR)))
 				continue;

@@ -1,7 +1,7 @@
 /*
- * sendfile() and splice() with an offloaded socket at one end: copies, a page or a few at a time. Nothing is taken from
- * one end before the other has taken it: a file is read at an offset that moves on only with what was sent, a pipe is
- * looked into through a duplicate (tee), a socket by MSG_PEEK.
+ * sendfile() and splice() with an offloaded socket at one end: copies, a page or a few at a time. Nothing is removed
+ * from one end before the other has accepted it: a file is read at an offset that moves on only with what was sent, a
+ * pipe is looked into through a duplicate (tee), a socket by MSG_PEEK.
  */
 #include "preload.h"
 
@@ -185,7 +185,7 @@ EXPORT ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, 
 {
 	int from = descriptor_offloaded(in), to = descriptor_offloaded(out);
 
-	/* Of a descriptor that is none, and of nothing to do, the kernel knows first. */
+	/* The kernel reports a bad descriptor, or a length of 0, first. */
 	if ((from < 0 && to < 0) || !bytes || (from < 0 ? !is_open(in, O_WRONLY) : to < 0 && !is_open(out, O_RDONLY)))
 		return real()->splice(in, in_offset, out, out_offset, bytes, flags);
 	if (!is_pipe(from < 0 ? in : out) || (from < 0 ? out_offset : in_offset)) {

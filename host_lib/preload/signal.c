@@ -1,7 +1,7 @@
 /*
- * Signal handlers: whatever installs one by the C library comes by here, and libxts keeps it (signals.h): it
- * runs where its thread holds nothing of ours. The C library's own signal(), sigset() and siginterrupt() would
- * call its sigaction() past us.
+ * Signal handlers: all installations by the C library's functions get here, and libxts keeps the handler (signals.h):
+ * it runs when its thread holds no lock of ours. The C library's own signal(), sigset() and siginterrupt() would call
+ * its own sigaction(), not ours.
  */
 #include "preload.h"
 

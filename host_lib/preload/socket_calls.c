@@ -158,7 +158,7 @@ static bool has_timeout(int s)
 	return timeout.tv_sec || timeout.tv_usec;
 }
 
-/* Both queues, in turn first, so that neither starves. */
+/* Both queues; they take turns in being first, so that neither starves. */
 static int accept_either(int fd, struct descriptor d, struct sockaddr *address, socklen_t *length, int flags)
 {
 	static _Atomic unsigned turn;

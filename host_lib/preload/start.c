@@ -14,7 +14,7 @@ struct preload preload;
 
 #define EXIT_MISCONFIGURED 2
 
-/* One line, in one piece, past stdio: the program may be in the middle of anything. */
+/* One line in one write, without stdio: the program may be in the middle of anything. */
 static void report(const char *format, va_list arguments)
 {
 	char line[512] = "libxts-preload: ";

@@ -1,6 +1,6 @@
 /*
- * stdio on sockets. A stream made by fdopen() reads and writes by calls inside the C library, which never come by
- * here. For an offloaded socket it is made of functions of ours (fopencookie) instead; such a stream does not know its
+ * stdio on sockets. A stream made by fdopen() reads and writes by calls inside the C library, which cannot be replaced.
+ * For an offloaded socket it is made of functions of ours (fopencookie) instead; such a stream does not know its
  * descriptor, so fileno() has a list. An undecided socket that becomes a stream is left to the kernel.
  *
  * stdin, stdout and stderr are there before the sockets are: where one's number becomes an offloaded socket (dup2() as
@@ -42,7 +42,7 @@ static ssize_t stream_read(void *cookie, char *data, size_t bytes)
 	return read(((struct stream *)cookie)->fd, data, bytes);
 }
 
-/* All or an error: stdio takes a short count for an error. */
+/* All or an error: stdio treats a short count as an error. */
 static ssize_t stream_write(void *cookie, const char *data, size_t bytes)
 {
 	size_t done = 0;
@@ -96,7 +96,7 @@ static FILE *open_stream(int fd, const char *mode)
 	return stream->file;
 }
 
-/* Not a file that has got the number of a socket which was closed past us. */
+/* Not a file that got the number of a socket which was closed without our knowing. */
 static bool is_socket(int fd)
 {
 	struct stat status;

@@ -75,7 +75,7 @@ void summary_tell(void)
 	xts_environment_number(XTS_ENV_VERBOSE, &wanted);
 	if (!wanted || !report_made() || atomic_exchange(&written, true))
 		return;
-	(void)XTS(xts_get_info(&info)); /* not attached any more, or never: what it counted is there all the same */
+	(void)XTS(xts_get_info(&info)); /* not attached any more, or never: its counters are there all the same */
 	at = append(text, 0, "%llu offloaded (", (unsigned long long)atomic_load(&preload.offloaded));
 	at = append_bytes(text, at, info.sent_bytes, "sent, ");
 	at = append_bytes(text, at, info.received_bytes, "received)");

@@ -200,7 +200,7 @@ static bool route_descriptor(long number, const struct arguments *c, long *r)
 	}
 }
 
-/* The rest of what a system call can do with one of ours goes to the kernel's socket, and is counted. */
+/* Other system calls on one of ours go to the kernel's socket, and are counted. */
 static void note_unseen(long number, long fd)
 {
 	if (descriptor_get((int)fd).kind != DESCRIPTOR_OFFLOADED)

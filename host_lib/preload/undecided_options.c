@@ -40,8 +40,8 @@ static void unlock_notes(void)
 	xts_come_out();
 }
 
-/* Before the table does: who has the table's lock may want this one, and at fork() what comes
- * last here is locked first. */
+/* Registered before the table's handlers: the table's lock is taken before this one, and at fork() handlers
+ * registered later run first. */
 __attribute__((constructor(102))) static void keep_over_fork(void)
 {
 	pthread_atfork(lock_notes, unlock_notes, unlock_notes);
@@ -62,7 +62,7 @@ uint32_t note_make(void)
 		notes[at].push_error = 0;
 		notes[at].bytes = 0;
 		number = at + 1;
-		next = i ? at + 1 : at; /* the lowest memory serves most */
+		next = i ? at + 1 : at; /* the lowest memory is used first */
 	}
 	unlock_notes();
 	return number;
@@ -78,7 +78,7 @@ void note_drop(uint32_t number)
 	unlock_notes();
 }
 
-/* The option's earlier value is of no consequence once it is set again. */
+/* An option's earlier value does not matter once it is set again. */
 static void forget(struct note *n, int level, int option)
 {
 	struct option_head head;

@@ -17,8 +17,8 @@ void note_drop(uint32_t number);
 void note_option(uint32_t number, int level, int option, const void *value, socklen_t length);
 /* Records that a protocol is pushed, or peek mode begun (ioctl). false: there is no room. */
 bool note_push(uint32_t number, unsigned long request, const void *argument, uint32_t bytes);
-/* Nothing has been pushed: 0. Else the kernel cannot have the socket: the errno of its bind, connect or listen, which
- * is that of the push where note_replay() has failed in it. */
+/* 0: nothing has been pushed. Else the socket cannot stay with the kernel: the errno of its bind, connect or listen,
+ * which is that of the push where note_replay() has failed in it. */
 int note_push_error(uint32_t number);
 /* Repeats all that on an XTS socket: 0 or the -errno (and errno) of what it does not take. */
 int note_replay(uint32_t number, int s);
