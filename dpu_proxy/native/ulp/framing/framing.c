@@ -1,4 +1,4 @@
-/* PDUs whose beginning tells their length; see framing.h. */
+/* PDUs with their length in the first bytes; see framing.h. */
 #include "framing.h"
 
 #include <errno.h>
@@ -36,7 +36,7 @@ int ulp_wait_go_on(struct ulp_layer *l, struct ulp_wait *w, uint32_t timeout_ms)
 	return 0;
 }
 
-/* Nothing comes from below: what does that mean here? */
+/* The layer below has nothing: waits, times out, or reports the end of the stream. */
 static ssize_t nothing(struct ulp_framing *f, struct ulp_layer *l, ssize_t why)
 {
 	bool within = f->known || f->in.bytes;

@@ -1,15 +1,15 @@
 /*
- * Framing: receiving PDUs whose beginning tells their length. The parsers and length-prefixed protocols have one of
- * these each, and say how their beginning is read.
+ * Framing: receiving PDUs with their length in the first bytes. The parsers and length-prefixed protocols have one of
+ * these each, and define how the first bytes are read.
  *
  * Theory of operation
  *
- * From what was read ahead (in.c) the protocol's parse() tells the length; it sees the bytes without taking them, for
- * it may need more first. What is here of the PDU is handed on, and in the same read the rest comes straight from the
- * layer below, in parts as it arrives.
+ * The protocol's parse() finds the length in what was read ahead (in.c). It looks at the bytes without taking them,
+ * since it may need more first. The part of the PDU that is here is passed on, and in the same read the rest comes
+ * straight from the layer below, in parts as it arrives.
  *
- * Time is the peer's: it runs from a read that found nothing until the socket has something again. While nobody reads,
- * because the host gives no credits, what the peer has sent waits in the socket, and that is not held against it.
+ * Only the peer's time counts: from a read that found nothing until the socket has something again. While nobody reads,
+ * because the host gives no credits, data of the peer waits in the socket, and that time does not count.
  */
 #ifndef XTS_ULP_FRAMING_H
 #define XTS_ULP_FRAMING_H

@@ -1,7 +1,7 @@
 /*
  * LINES: one PDU per line.
  *
- * A line is handed on as it comes; only bytes that may be the beginning of the delimiter wait for those behind
+ * A line is passed on as it comes; only bytes that may be the beginning of the delimiter wait for those behind
  * them. On send the delimiter is put behind each PDU (with KEEP it is there already), and a PDU is refused in which
  * the receiver would find the delimiter too early. Both look at the last bytes through a window of 64 bits, into
  * which the delimiter fits.
@@ -150,7 +150,7 @@ static ssize_t lines_read(struct ulp_layer *l, void *out, size_t room, struct ul
 	*mark = (struct ulp_mark){ .pdu = true, .more = cut || !ends };
 	p->handed += bytes;
 	if (!mark->more) {
-		mark->record_bytes = p->handed == bytes ? bytes : 0; /* told of a line in one part only */
+		mark->record_bytes = p->handed == bytes ? bytes : 0; /* only for a line that comes in one part */
 		p->handed = 0;
 	} else {
 		drop = 0;

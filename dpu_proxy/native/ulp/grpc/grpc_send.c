@@ -23,7 +23,7 @@ int grpc_control_write(struct ulp_layer *l)
 
 /* --- frames of the application's ---------------------------------------------------------------------------------- */
 
-/* Seen when it is offered, perhaps more than once: all of it can be done twice. */
+/* Called for what is offered, perhaps more than once: everything here can be done twice. */
 static int frame_offered(struct ulp_layer *l, struct grpc *g, const struct http2_walk *walk, enum http2_step step)
 {
 	const struct http2_frame *f = &walk->frame;
@@ -155,7 +155,7 @@ static ssize_t message_write(struct ulp_layer *l, struct grpc *g, const struct i
 			return error == -EAGAIN ? (ssize_t)taken : error;
 		if (t->prefix_given == GRPC_PREFIX_BYTES ? taken == bytes : taken == bytes && t->left > taken)
 			return (ssize_t)taken;
-		if (!s) { /* reset since: the rest is for nobody */
+		if (!s) { /* reset since: the rest is dropped */
 			t->prefix_given = GRPC_PREFIX_BYTES;
 			return (ssize_t)bytes;
 		}

@@ -1,4 +1,4 @@
-/* Heads of HTTP/2 frames, and going over frames that come in pieces. */
+/* Heads of HTTP/2 frames, and walking over frames that come in pieces. */
 #include <errno.h>
 #include <string.h>
 

@@ -208,7 +208,7 @@ static int trailer_check(struct ulp_layer *l, struct mpa *m)
 	return 0;
 }
 
-/* Of the ULPDU; the last byte not before the CRC has been found right. */
+/* Reads from the ULPDU; the last byte is held until the CRC has been verified. */
 static ssize_t ulpdu_read(struct ulp_layer *l, struct mpa *m, uint8_t *out, size_t room)
 {
 	size_t left = m->bytes - m->given, n = 0;
@@ -221,7 +221,7 @@ static ssize_t ulpdu_read(struct ulp_layer *l, struct mpa *m, uint8_t *out, size
 			ssize_t got = stream_read(l, m, out + n, left < room ? left - n : room - n, room - n, true);
 
 			if (got < 0 && n)
-				return (ssize_t)n; /* what is wrong with the rest is found next time */
+				return (ssize_t)n; /* an error in the rest is found by the next read */
 			if (got < 0)
 				return got;
 			n += (size_t)got;

@@ -142,8 +142,7 @@ static ssize_t data_read(struct ulp_layer *l, struct nvme_receive *r, uint8_t *o
 	return n > 1 ? n - 1 : -EAGAIN;
 }
 
-/* As much of the left bytes of data as is there and has room, for each part that goes on by itself
- * is a message for the host. */
+/* Reads as much of the left bytes of data as is available and fits, as each part is a message to the host. */
 static ssize_t data_fill(struct ulp_layer *l, struct nvme_receive *r, uint8_t *out, size_t room, uint32_t left)
 {
 	uint32_t done = 0;
