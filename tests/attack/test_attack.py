@@ -10,7 +10,7 @@ from .attacks import ATTACKS, Attack
 from .measure import Settings, run
 
 #: A proxy for each takes minutes in all: some are tried each time, and all of them, over AF_XDP too, with `long`.
-EACH_TIME = {"lingering-closes", "tls-key-updates", "tls-silence"}
+EACH_TIME = {"full-backlogs", "lingering-closes", "tls-key-updates", "tls-silence"}
 QUEUES = [
     pytest.param("shm-loopback"),
     pytest.param("afxdp", marks=[pytest.mark.root, pytest.mark.afxdp, pytest.mark.long]),

@@ -49,7 +49,7 @@ def _rsa(folder: Path) -> str:
 
 
 @contextmanager
-def _host(script: Script) -> Iterator[ScriptedHost]:
+def pushing_host(script: Script) -> Iterator[ScriptedHost]:
     """A queue of its own, by which protocols can be pushed."""
     with attach(script.place.endpoint, program="pusher") as attachment:
         features = {"features": table.FEATURES["ULP"][0]}
@@ -58,7 +58,7 @@ def _host(script: Script) -> Iterator[ScriptedHost]:
 
 def _listen(script: Script) -> None:
     """The listener of an innocent host, which takes every connection and reads nothing."""
-    with _host(script) as host:
+    with pushing_host(script) as host:
         number = host.new_socket()
         # The last round's connections, which the proxy ended first, keep the port.
         option = {"level": socket.SOL_SOCKET, "option": socket.SO_REUSEADDR, "length": 4}
@@ -156,7 +156,7 @@ def _key_updates(script: Script) -> None:
 
 def _pushes(script: Script) -> None:
     """TLS with an ALPN that was not there before, onto a socket that is then closed."""
-    with _host(script) as host:
+    with pushing_host(script) as host:
         while not script.stopped:
             for _ in range(script.size(ALPN_PUSHES)):
                 number = host.new_socket()
