@@ -166,6 +166,7 @@ local refusal_names = {
 	[10] = "OPTION",
 	[11] = "SHARED_LISTENERS",
 	[12] = "PARKED",
+	[13] = "RELAYED",
 }
 
 local type_names = {
@@ -413,6 +414,7 @@ local messages = {
 		meaning = "the link is up with these values, or error refuses it",
 		id_of = "unused", payload = nil,
 		flags = {},
+		refusal = true,
 		fields = {
 			{ name = "version", offset = 24, bytes = 2, field = "xts.version" },
 			{ name = "frame_window", offset = 26, bytes = 2, field = "xts.frame_window", limit = 128, shown = true },

@@ -90,7 +90,7 @@ def cdef() -> str:
         declarations(HERE / "sockopt.h"),
         declarations(HERE / "ulp" / "config.h"),
         declarations(HERE / "ulp" / "tls" / "tls_config.h"),
-        declarations(HERE / "syscall_filter.h"),
+        declarations(MESSAGES / "syscall_filter.h"),
         declarations(HERE / "keys" / "keys.h"),
         "struct iovec { void *iov_base; size_t iov_len; };",
         definition(HERE / "ulp" / "ulp.h", "struct ulp_mark").replace("ULP_CONTROL_BYTES", "..."),

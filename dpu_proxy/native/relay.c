@@ -62,6 +62,28 @@ static int add(struct channel *trunk, uint32_t number)
 	return 0;
 }
 
+/* Answers a HELLO for which there is no room. Should that not be possible now, the process repeats its HELLO. */
+static void refuse(struct channel *trunk, uint32_t number, const struct xts_rx_frame *frame, int error)
+{
+	const uint8_t *inner = (const uint8_t *)frame->segment[0].iov_base + XTS_CARRIED_BYTES;
+	struct xts_hello_ack answer = { .version = XTS_WIRE_VERSION };
+	uint8_t out[XTS_HELLO_ACK_BYTES] = { 0 }, refusal = 0;
+	struct xts_hello hello;
+
+	if (xts_mux_type(frame) != XTS_LINK_HELLO ||
+	    xts_hello_decode(&hello, inner, frame->segment[0].iov_len - XTS_CARRIED_BYTES))
+		return;
+	answer.epoch = hello.epoch;
+	memcpy(out, trunk->queue->peer_mac, 6);
+	memcpy(out + 6, trunk->queue->local_mac, 6);
+	xts_put16(out + 12, trunk->link.config.ethertype);
+	if (error == -EUSERS && (hello.features & XTS_FEATURE_REFUSAL))
+		refusal = XTS_REFUSED_RELAYED;
+	xts_head_encode(out, XTS_LINK_HELLO_ACK, refusal, (uint16_t)-error, 0);
+	xts_hello_ack_encode(out, &answer);
+	(void)xts_mux_answer(trunk->relayed.mux, number, out, sizeof out);
+}
+
 /* A frame for a channel that does not exist: makes it, true if there is one now. */
 static bool add_for(struct channel *trunk, uint32_t number, const struct xts_rx_frame *frame)
 {
@@ -80,6 +102,7 @@ static bool add_for(struct channel *trunk, uint32_t number, const struct xts_rx_
 		channel_log(trunk, "a channel behind its relay was refused: %s; %u are there, %u is the most (relayed_max)",
 			    strerror(-error), trunk->relayed.count, max);
 	trunk->relayed.full_told = true;
+	refuse(trunk, number, frame, error);
 	return false;
 }
 

@@ -1,9 +1,10 @@
 """The process that starts relays: it is forked before the agent has its key, so that a relay's memory never has it.
 
 Theory of operation. A relay (messages/native/relay_loop.h) reads what processes write, and holds nothing but the
-descriptors that it was started with: the queue, the memory of its processes, a socket to the agent. It ends with its
-queue's link, and a used queue is never used again, so that the agent needs a new relay after each end. This process
-keeps no privilege and talks with the agent alone: a message is a request to fork, with the descriptors of the relay.
+descriptors that it was started with: the queue, the memory of its processes, a socket to the agent. It may make few
+system calls (messages/native/syscall_filter.h). It ends with its queue's link, and a used queue is never used again,
+so that the agent needs a new relay after each end. This process keeps no privilege and talks with the agent alone: a
+message is a request to fork, with the descriptors of the relay.
 """
 
 from __future__ import annotations
@@ -94,6 +95,8 @@ def _be_a_relay(data: bytes, fds: list[int]) -> NoReturn:
                 "control_fd": control_fd,
             },
         )
+        if result := int(lib.xts_calls_only(lib.XTS_CALLS_OF_RELAY)):
+            raise OSError(-result, f"restricting system calls: {os.strerror(-result)}")
         status = int(lib.xts_relay_run(config) < 0)
     except OSError as error:
         log.error("the relay cannot begin: %s", error.strerror or error)

@@ -27,6 +27,7 @@ HEADERS = (
         "shm.h",
         "mux.h",
         "relay_loop.h",
+        "syscall_filter.h",
     ),
     "privilege.h",
 )

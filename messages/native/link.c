@@ -176,6 +176,7 @@ static enum xts_link_verdict receive_hello_ack(struct xts_link *link, const stru
 	if (link->state == XTS_LINK_UP)
 		return XTS_LINK_CONSUMED; /* the answer to a repeated HELLO */
 	if (head->error) {
+		link->refusal = config->features & XTS_FEATURE_REFUSAL ? head->flags : 0;
 		go_down(link, head->error, false);
 		return XTS_LINK_CLOSED;
 	}

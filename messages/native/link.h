@@ -85,6 +85,7 @@ struct xts_link {
 	struct xts_link_config config;
 	enum xts_link_state state;
 	int error;                /* positive errno; why the link is down */
+	uint8_t refusal;          /* of a host: the number that the proxy has given with it (XTS_REFUSED_*), or 0 */
 	/* In force while up. */
 	uint16_t frame_window;
 	uint32_t largest_message;

@@ -295,6 +295,19 @@ int xts_mux_add(struct xts_queue **out, struct xts_mux *m, uint32_t number, uint
 	return 0;
 }
 
+int xts_mux_answer(struct xts_mux *m, uint32_t number, const void *frame, uint32_t bytes)
+{
+	struct mux_queue q = { .base.largest_message = m->link->largest_message - XTS_CARRIED_BYTES, .mux = m, .number = number };
+	struct xts_tx_slot slot;
+	int error = mux_acquire(&q.base, &slot);
+
+	if (error)
+		return error;
+	memcpy(slot.data, frame, bytes);
+	mux_submit(&q.base, &slot, bytes);
+	return 0;
+}
+
 bool xts_mux_kick_due(struct xts_mux *m)
 {
 	bool due = m->kick_due;

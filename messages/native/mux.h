@@ -52,6 +52,9 @@ int xts_mux_add(struct xts_queue **out, struct xts_mux *mux, uint32_t number, ui
  * credit. */
 enum xts_mux_verdict xts_mux_take(struct xts_mux *mux, const struct xts_head *head, const struct xts_rx_frame *frame);
 
+/* A frame for a number that has no channel here. 0, or -EAGAIN: it cannot leave now. */
+int xts_mux_answer(struct xts_mux *mux, uint32_t number, const void *frame, uint32_t bytes);
+
 /* The type of the frame in a CARRIED message that xts_mux_take() found unknown, or 0. */
 uint8_t xts_mux_type(const struct xts_rx_frame *frame);
 

@@ -121,6 +121,8 @@ enum xts_refusal {
 	XTS_REFUSED_SHARED_LISTENERS   = 11, /* the proxy has as many shared listeners of this host as it allows */
 	XTS_REFUSED_PARKED             = 12, /* the proxy keeps as many connections, or bytes, between two processes
 	                                      * of this host as it allows */
+	XTS_REFUSED_RELAYED            = 13, /* the proxy serves as many processes behind this host's relay as its
+	                                      * relayed_max allows */
 };
 
 /* The fixed part of each message in bytes, Ethernet header included. */
@@ -1999,6 +2001,7 @@ static inline int xts_refusal_errno(unsigned refusal)
 	case XTS_REFUSED_OPTION: return EPERM;
 	case XTS_REFUSED_SHARED_LISTENERS: return ENOBUFS;
 	case XTS_REFUSED_PARKED: return ENOBUFS;
+	case XTS_REFUSED_RELAYED: return EUSERS;
 	default: return 0;
 	}
 }
@@ -2019,6 +2022,7 @@ static inline const char *xts_refusal_text(unsigned refusal)
 	case XTS_REFUSED_OPTION: return "the proxy lets no host use this option, or not with this value";
 	case XTS_REFUSED_SHARED_LISTENERS: return "the proxy has as many shared listeners of this host as it allows";
 	case XTS_REFUSED_PARKED: return "the proxy keeps as many connections, or bytes, between two processes of this host as it allows";
+	case XTS_REFUSED_RELAYED: return "the proxy serves as many processes behind this host's relay as its relayed_max allows";
 	default: return NULL;
 	}
 }

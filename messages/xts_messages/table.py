@@ -178,6 +178,11 @@ REFUSALS: dict[str, tuple[int, int, str]] = {
         errno.ENOBUFS,
         "the proxy keeps as many connections, or bytes, between two processes of this host as it allows",
     ),
+    "RELAYED": (
+        13,
+        errno.EUSERS,
+        "the proxy serves as many processes behind this host's relay as its relayed_max allows",
+    ),
 }
 
 _XTS = Field("xts_socket", Kind.U32, "the host's identifier of this socket", "id")
@@ -336,6 +341,7 @@ MESSAGES: tuple[Message, ...] = (
             Field("epoch", Kind.U64, "repeats the HELLO's"),
             Field("sockets_max", Kind.U32, "sockets this host may have", "sockets"),
         ),
+        refusal=True,
     ),
     Message("XTS_LINK_FRAME_ACK", 18, "both", False, "frame_ack, when nothing else is there to carry it"),
     Message("XTS_LINK_PING", 19, "both", False, "answer me", (Field("token", Kind.U64, "repeated in the answer"),)),

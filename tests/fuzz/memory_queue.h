@@ -15,7 +15,9 @@
 #include "queue.h"
 
 #define WINDOW 16u
+#ifndef LARGEST /* message; a target may need another */
 #define LARGEST XTS_FRAME_BYTES_SINGLE
+#endif
 #define WAITING_MAX 256u
 #define SLOTS (WINDOW + XTS_CONTROL_RESERVE)
 #define FIRST_SEGMENT 2048u

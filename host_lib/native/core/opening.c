@@ -136,12 +136,21 @@ static int link_open(struct channel *c)
 	return r;
 }
 
+/* Has the proxy itself refused the link, for a reason that this version knows? */
+static bool refused(const struct channel *c, int r)
+{
+	return r && xts_refusal_errno(c->link.refusal) == -r;
+}
+
 /* Why there is no queue, in a sentence, for people; c is as the failure has left it. */
 static void explain(char text[ATTACH_ERROR_BYTES], const struct channel *c, const char *endpoint, int r, bool attached)
 {
 	const char *reason = c->attachment.reply.reason;
+	const char *refusal = refused(c, r) ? xts_refusal_text(c->link.refusal) : NULL;
 
-	if (attached)
+	if (refusal)
+		snprintf(text, ATTACH_ERROR_BYTES, "a queue was to be had at %.64s, but %s", endpoint, refusal);
+	else if (attached)
 		snprintf(text, ATTACH_ERROR_BYTES, "a queue was to be had at %.128s, but %s", endpoint,
 			 r == -ETIMEDOUT || r == -ENETDOWN ? "the proxy behind it does not answer" : strerror(-r));
 	else if (c->attachment.reply.error > 0 && reason[0])
@@ -159,6 +168,8 @@ static void explain(char text[ATTACH_ERROR_BYTES], const struct channel *c, cons
 /* The errno for the application. EUSERS if no queue was free, whatever errno the server has used for that. */
 static int attach_result(const struct channel *c, int r)
 {
+	if (refused(c, r) && r == -EUSERS)
+		return r;
 	if (c->attachment.reply.error > 0 && (r == -EAGAIN || r == -ESHUTDOWN || r == -EUSERS || r == -ENOSPC))
 		return -EUSERS;
 	return r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -EACCES || r == -EPERM ? r : -ENETDOWN;

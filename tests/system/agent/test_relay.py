@@ -262,6 +262,13 @@ def test_many_processes_on_few_queues(lab: Lab, echo: tuple[subprocess.Popen[str
     wait(lambda: not relayed(lab), "their channels are freed")
 
 
+def test_the_relay_is_confined(lab: Lab) -> None:
+    """Its system calls are filtered (which: test_proxy_processes.py), and it has no capability."""
+    told = Path(f"/proc/{relay_pid(lab)}/status").read_text()
+    found = dict(row.split(":\t", 1) for row in told.splitlines())
+    assert (found["Seccomp"], found["NoNewPrivs"], int(found["CapPrm"], 16)) == ("2", "1", 0)
+
+
 @pytest.mark.usefixtures("full")
 def test_the_death_of_a_process_is_told_at_once(lab: Lab, echo: tuple[subprocess.Popen[str], str]) -> None:
     server, port = echo

@@ -89,7 +89,10 @@ def ends(calls: int, *things: str) -> tuple[list[int], str]:
     return json.loads(ended.stdout), ended.stderr
 
 
-@pytest.mark.parametrize("calls", [lib.XTS_CALLS_OF_KEYS, lib.XTS_CALLS_OF_WORKERS | lib.XTS_CALLS_OF_PARSERS])
+@pytest.mark.parametrize(
+    "calls",
+    [lib.XTS_CALLS_OF_KEYS, lib.XTS_CALLS_OF_RELAY, lib.XTS_CALLS_OF_WORKERS | lib.XTS_CALLS_OF_PARSERS],
+)
 def test_a_system_call_that_none_needs_ends_the_process(calls: int) -> None:
     found, said = ends(calls, *FORBIDDEN, LOAD_PARSER)
     assert dict(zip(FORBIDDEN, found, strict=False)) == dict.fromkeys(FORBIDDEN, 159)
@@ -101,13 +104,19 @@ def test_a_system_call_that_none_needs_ends_the_process(calls: int) -> None:
 
 def test_no_file_can_be_opened() -> None:
     """The C library tries to when it gives memory back, and does without."""
-    for calls in (lib.XTS_CALLS_OF_KEYS, lib.XTS_CALLS_OF_WORKERS):
+    for calls in (lib.XTS_CALLS_OF_KEYS, lib.XTS_CALLS_OF_RELAY, lib.XTS_CALLS_OF_WORKERS):
         assert ends(calls, OPEN) == ([errno.EACCES], "")
 
 
 def test_bpf_is_for_parsers_only() -> None:
     assert ends(lib.XTS_CALLS_OF_WORKERS | lib.XTS_CALLS_OF_PARSERS, RUN_PARSER)[0] == [0]
     assert ends(lib.XTS_CALLS_OF_WORKERS, RUN_PARSER)[0] == [159]
+
+
+def test_a_relay_has_thirty_system_calls_at_most_and_no_sockets() -> None:
+    assert lib.xts_calls_count(lib.XTS_CALLS_OF_RELAY) <= 30
+    for call in ("socket.socket()", RENAME, SET_NICE, "os.eventfd(0)", RUN_PARSER):
+        assert ends(lib.XTS_CALLS_OF_RELAY, call)[0] == [159], call
 
 
 def test_workers_that_run_have_forty_system_calls_at_most(directory: Path) -> None:

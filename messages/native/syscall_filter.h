@@ -1,6 +1,6 @@
 /*
- * The system calls that a process of the proxy may make (seccomp). Any other ends the process, after a line on stderr
- * that names it. An exploited bug in the parsing of messages then is a restart at most.
+ * The system calls that a process of the proxy, or the agent's relay, may make (seccomp). Any other ends the process,
+ * after a line on stderr that names it. An exploited bug in the parsing of messages then is a restart at most.
  */
 #ifndef XTS_SYSCALL_FILTER_H
 #define XTS_SYSCALL_FILTER_H
@@ -12,6 +12,7 @@ enum xts_calls {
 	XTS_CALLS_OF_WORKERS = 1, /* of that of the workers */
 	XTS_CALLS_OF_PARSERS = 2, /* in addition: bpf(2), to run loaded programs */
 	XTS_CALLS_OF_START = 4,   /* in addition: threads. A second filter without it ends the start */
+	XTS_CALLS_OF_RELAY = 8,   /* of the agent's relay */
 };
 
 /* Restricts this thread and those that it starts later; with XTS_CALLS_OF_WORKERS all threads of the process, which

@@ -103,6 +103,24 @@ static const struct call of_workers[] = {
 	{ __NR_sched_setscheduler, ONE_OF_TWO, 1, { SCHED_BATCH, SCHED_IDLE } },
 };
 
+/* The relay: one thread, with queues and shared memory that it was given. */
+static const struct call of_relay[] = {
+	ANY(getsockopt), /* what an AF_XDP socket has counted */
+	ANY(fcntl),
+#ifdef __NR_newfstatat
+	ANY(newfstatat), /* as above */
+#endif
+	ANY(fstat),
+	ANY(epoll_create1),
+#ifdef __NR_epoll_wait
+	ANY(epoll_wait),
+#else
+	ANY(epoll_pwait),
+#endif
+	ANY(epoll_ctl),
+	ANY(sched_yield),
+};
+
 /* Until all threads run, and have made the first calls of the C library and their own. */
 static const struct call of_start[] = {
 	ANY(set_robust_list),
@@ -227,6 +245,8 @@ static void write_program(struct program *p, int calls)
 	add_calls(p, common, COUNT(common));
 	if (calls & XTS_CALLS_OF_WORKERS)
 		add_calls(p, of_workers, COUNT(of_workers));
+	if (calls & XTS_CALLS_OF_RELAY)
+		add_calls(p, of_relay, COUNT(of_relay));
 	if (calls & XTS_CALLS_OF_PARSERS)
 		add_calls(p, of_parsers, COUNT(of_parsers));
 	if (calls & XTS_CALLS_OF_START)
@@ -242,7 +262,7 @@ static void write_program(struct program *p, int calls)
 /* Only what a signal handler may call. */
 static void on_forbidden(int signal_number, siginfo_t *info, void *context)
 {
-	static const char before[] = "xts-proxy: a process ends, for it made a system call that none of its kind needs: number ";
+	static const char before[] = "xts: a process ends, for it made a system call that none of its kind needs: number ";
 	char line[sizeof before + 16], digits[12];
 	size_t bytes = sizeof before - 1;
 	int left = info->si_syscall, count = 0;
@@ -298,6 +318,8 @@ int xts_calls_count(int calls)
 
 	if (calls & XTS_CALLS_OF_WORKERS)
 		count += count_allowed(of_workers, COUNT(of_workers));
+	if (calls & XTS_CALLS_OF_RELAY)
+		count += count_allowed(of_relay, COUNT(of_relay));
 	if (calls & XTS_CALLS_OF_PARSERS)
 		count += count_allowed(of_parsers, COUNT(of_parsers));
 	if (calls & XTS_CALLS_OF_START)
