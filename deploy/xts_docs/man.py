@@ -49,11 +49,11 @@ def _sections_of(epilog: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def command_page(command: Command, parent: Command | None = None) -> str:
-    """The page of a command, or of a verb, which tells of its own verbs there."""
+    """The page of a command, or of a verb, with the verbs below it."""
     lines = [*roff.head(command.page, "1", command.summary, _USER), ".SH SYNOPSIS"]
-    told = [verb for verb in command.verbs if parent is not None]
-    for one in [command, *told]:
-        if one is command and told:
+    described = [verb for verb in command.verbs if parent is not None]
+    for one in [command, *described]:
+        if one is command and described:
             continue
         name, rest = one.name, one.synopsis.removeprefix(one.name)
         lines += [f".B {roff.escape(name)}", f"{roff.escape(rest.strip())}" or "\\&", ".br"]
@@ -63,10 +63,10 @@ def command_page(command: Command, parent: Command | None = None) -> str:
         lines.append(".SH COMMANDS")
         for verb in command.verbs:
             lines += [".TP", f".BR {roff.escape(verb.page)} (1)", roff.inline(verb.summary)]
-    for one in [command, *told]:
+    for one in [command, *described]:
         lines += _options(one, f"OPTIONS OF {one.name.upper()}" if one is not command else "OPTIONS")
     parts: dict[str, list[str]] = {}
-    for one in [command, *told]:
+    for one in [command, *described]:
         for title, text in _sections_of(one.epilog):
             plain = title in ("NOTES", "EXIT STATUS")
             new = [line for line in text if plain or line not in parts.get(title, [])]

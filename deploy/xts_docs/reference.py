@@ -53,19 +53,19 @@ def python_page() -> str:
         "[PYTHON.md](../../../host_lib/PYTHON.md) explains how they belong together.",
         "",
     ]
-    told: set[str] = set()
+    described: set[str] = set()
     for topic, wanted in _TOPICS.items():
         lines += [f"## {topic}", ""]
         for name in wanted:
             if name in names:
-                told.add(name)
+                described.add(name)
                 lines += [f"::: xts_socket.{name}", ""]
     paper = [name for name in names if name.startswith("xts_")]
     lines += ["## Protocols by class", ""]
     for name in names:
-        if name not in told and name not in paper and name[0].isupper() and not name.isupper():
+        if name not in described and name not in paper and name[0].isupper() and not name.isupper():
             lines += [f"::: xts_socket.{name}", ""]
-            told.add(name)
+            described.add(name)
     lines += ["## The paper's calls", "", "As in [xts.h](xts_h.md), by number of the socket.", ""]
     for name in paper:
         lines += [f"::: xts_socket.{name}", ""]

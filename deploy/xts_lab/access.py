@@ -63,7 +63,7 @@ def exclusively() -> Iterator[None]:
 
 
 def afxdp_unavailable() -> str | None:
-    """Why this machine cannot have the lab's AF_XDP queues; None when it can, as far as can be told
+    """Why this machine cannot have the lab's AF_XDP queues; None when it can, as far as is known
     beforehand."""
     release = os.uname().release
     major, minor = (int(part) for part in release.split(".")[:2])

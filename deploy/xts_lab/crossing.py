@@ -1,4 +1,4 @@
-"""The first message: attaches to $XTS_ENDPOINT as any application would, and tells when the proxy has
+"""The first message: attaches to $XTS_ENDPOINT as any application would, and reports when the proxy has
 answered.
 
 `python -m xts_lab.crossing` exits with 0 when the link is up, and with 1 and the reason on standard error

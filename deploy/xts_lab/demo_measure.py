@@ -187,7 +187,7 @@ def bench(plan: Plan) -> Iterator[Iterator[dict[str, Any]]]:
             stdout=subprocess.PIPE,
             stderr=complaints,
             text=True,
-            start_new_session=True,  # Ctrl-C is for us; it is told to take its labs down
+            start_new_session=True,  # Ctrl-C is for us; we ask it to take its labs down
         )
         try:
             yield _lines(process)

@@ -97,7 +97,7 @@ def _list(parts: Sequence[str]) -> str:
 
 
 def verdict(found: Found, rows: Sequence[Row]) -> str:
-    """One sentence. Empty without figures to compare. Plain bulk is not in it: what is worse is told apart."""
+    """One sentence. Empty without figures to compare. Plain bulk is not in it: what is worse has its own sentence."""
     gaining = [row for row in rows if row.short and _ratios(found, [row], "kernel")]
     if not gaining:
         return ""
@@ -119,10 +119,10 @@ def throughput(found: Found, rows: Sequence[Row]) -> str:
             if row.unit != "µs latency" and baseline in figures and figures[baseline].rate:
                 of_row = [figures[way].rate / figures[baseline].rate for way in ("afxdp", "shm") if way in figures]
                 rates.setdefault(baseline, []).extend(of_row)
-    told = [f"{_percent(rates['haproxy'])} of HAProxy's"] if rates.get("haproxy") else []
+    parts = [f"{_percent(rates['haproxy'])} of HAProxy's"] if rates.get("haproxy") else []
     if rates.get("kernel"):
-        told.append(f"{_percent(rates['kernel'])} of direct TCP's, for here one core is device and peer at once")
-    return f"Throughput: {'; '.join(told)}." if told else ""
+        parts.append(f"{_percent(rates['kernel'])} of direct TCP's, for here one core is device and peer at once")
+    return f"Throughput: {'; '.join(parts)}." if parts else ""
 
 
 def _why(row: Row, way: str, loopback: bool) -> str:

@@ -79,7 +79,7 @@ class _NapiMessage(genlmsg):  # type: ignore[misc]
 def napi_threads(namespace: str, interface: str) -> list[int]:
     """Process ids of an interface's NAPI threads, one a queue; none when NAPI is not threaded.
 
-    OSError EOPNOTSUPP on kernels before 6.8, which do not tell."""
+    OSError EOPNOTSUPP on kernels before 6.8, which do not report it."""
     with netns.inside(namespace):
         index = if_nametoindex(interface)
         socket = GenericNetlinkSocket()

@@ -317,7 +317,7 @@ static void new_fails(struct connection *c, int error)
 	}
 	pushed_fail(c);
 	connection_enter(c, CONNECTION_FAILED);
-	c->reset_sent = c->spent = true; /* told by CONNECT_ACK */
+	c->reset_sent = c->spent = true; /* sent as CONNECT_ACK */
 	connection_connect_failed(c, error);
 }
 
@@ -423,9 +423,9 @@ void pushed_start(struct connection *c)
 /* Is it a protocol that has failed, not TCP? */
 static bool is_fault(const struct pushed *p)
 {
-	uint8_t told[4 + ULP_REASON_BYTES];
-	ssize_t n = ulp_stack_error(p->stack, told, sizeof told);
-	uint16_t fault = n >= 4 ? xts_get16(told + 2) : 0;
+	uint8_t reason[4 + ULP_REASON_BYTES];
+	ssize_t n = ulp_stack_error(p->stack, reason, sizeof reason);
+	uint16_t fault = n >= 4 ? xts_get16(reason + 2) : 0;
 
 	return fault && fault != XTS_FAULT_PUSH;
 }

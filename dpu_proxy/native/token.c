@@ -46,14 +46,14 @@ static size_t claims_write(uint8_t *out, const struct xts_link_config *link, con
 static bool authentic(const struct channel *ch, const struct xts_token *token, const uint8_t *cgroup)
 {
 	const struct trust *trust = &ch->worker->trust;
-	uint8_t claims[CONTEXT_BYTES + 40 + 255], code[EVP_MAX_MD_SIZE], told[MAC_BYTES];
+	uint8_t claims[CONTEXT_BYTES + 40 + 255], code[EVP_MAX_MD_SIZE], sent_code[MAC_BYTES];
 	unsigned int bytes = 0;
 	size_t length = claims_write(claims, &ch->link.config, token, cgroup);
 
-	xts_put64(told, token->mac_high);
-	xts_put64(told + 8, token->mac_low);
+	xts_put64(sent_code, token->mac_high);
+	xts_put64(sent_code + 8, token->mac_low);
 	return HMAC(EVP_sha256(), trust->key, (int)trust->key_bytes, claims, length, code, &bytes) && bytes >= MAC_BYTES &&
-	       CRYPTO_memcmp(code, told, MAC_BYTES) == 0;
+	       CRYPTO_memcmp(code, sent_code, MAC_BYTES) == 0;
 }
 
 /* Whose it has to be: who opens the link of a queue, a relay that opens its own, or one behind it. */

@@ -244,7 +244,7 @@ class DecidingSocket(InstalledPushing, _Base):
             local: Any = super().getsockname()
             if local[1]:
                 verdict = self._scope.ask(Role.TCP_SERVER, local, None)
-                self._stay(Reason.RULE)  # as bind() was told
+                self._stay(Reason.RULE)  # as for bind()
                 self._tell(verdict.line, local, None)
             else:  # at a port of the proxy's choice on all addresses
                 self._decide_bind(("", 0))

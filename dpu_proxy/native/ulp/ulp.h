@@ -45,7 +45,7 @@
  *
  * Errors: ulp_fail() notes the fault with a reason for people to read, counts it, and gives the -errno to return. A
  * layer may still write an alert of its protocol before it returns it. The connection is then
- * told RESET with that errno, and is closed on TCP.
+ * sent RESET with that errno, and is closed on TCP.
  */
 #ifndef XTS_ULP_H
 #define XTS_ULP_H

@@ -108,10 +108,10 @@ static const char *state_of(int number, int error, bool *pushed)
 static bool refusals_are_told(int number)
 {
 	struct stack *st = stack_enter_of(number);
-	bool told = st->channel && st->channel->link.features & XTS_FEATURE_REFUSAL;
+	bool gives_reasons = st->channel && st->channel->link.features & XTS_FEATURE_REFUSAL;
 
 	stack_leave(st);
-	return told;
+	return gives_reasons;
 }
 
 const char *xts_reason_of(int error, bool ask)

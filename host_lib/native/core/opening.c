@@ -29,13 +29,13 @@
 static void capture(struct channel *c)
 {
 	struct stack *st = c->stack;
-	static bool told;
+	static bool reported;
 	int r = st->settings.pcap[0] ? xts_pcap_wrap(&c->queue, c->queue, st->settings.pcap) : 0;
 
 	c->attachment.queue = c->queue;
-	if (r && !told)
+	if (r && !reported)
 		xts_notice("XTS_PCAP=%s: %s; going on without a capture", st->settings.pcap, strerror(-r));
-	told = told || r;
+	reported = reported || r;
 }
 
 static int decorate(struct channel *c)
