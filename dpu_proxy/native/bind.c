@@ -1,10 +1,10 @@
 /*
  * BIND: where a socket of a host is bound.
  *
- * To an address or a port of the device policy has to agree; not to those that the kernel picks for whoever connects.
- * What another tenant is bound to is in use, whatever options allow to share. A listener that the tenant only keeps,
- * for whoever joins it, gives way: what waits for it is reset in turns of the channel, and until that is done nothing
- * more is taken from its queue (channel->binding).
+ * Policy has to allow an address or port of the device, but not those that the kernel picks for a connect. What another
+ * tenant is bound to is in use, whatever options allow to share. A listener that is only kept, for processes that may
+ * join it, is closed for a new bind: what waits for it is reset in turns of the channel, and nothing more is taken from
+ * its queue until that is done (channel->binding).
  */
 #include <errno.h>
 #include <sys/socket.h>
@@ -12,7 +12,7 @@
 #include "policy.h"
 #include "share.h"
 
-#define LATER (-1) /* no errno: listeners that are only kept are being closed yet */
+#define LATER (-1) /* not an errno: listeners that are only kept are still being closed */
 
 int connection_name_what_is_bound(struct connection *c)
 {

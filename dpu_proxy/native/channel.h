@@ -383,7 +383,8 @@ void unowned_drain_some(struct unowned *u, struct worker_state *w);
 
 /* --- walk.c ------------------------------------------------------------------------------------------------------- */
 
-/* Where it has got to. What is there from its first round to its last is met once; begins as { 0 }. */
+/* The position of a walk over several rounds. What exists from its first round to its last is
+ * visited once; begins as { 0 }. */
 struct walk {
 	uint64_t number;          /* of the channel */
 	uint32_t index;           /* connections of it that were passed */

@@ -94,7 +94,7 @@ void registry_remove(struct keyed *k)
 	k->tenant = NULL;
 }
 
-/* --- keeping ---------------------------------------------------------------------------------------------------------- */
+/* --- keeping ------------------------------------------------------------------------------------------------------ */
 
 void registry_keep(struct keyed *k, struct worker_state *w, uint32_t keep_ms)
 {
@@ -202,7 +202,7 @@ void registry_end_all(struct worker_state *w)
 	registry_unlock();
 }
 
-/* --- how much there may be -------------------------------------------------------------------------------------------- */
+/* --- how much there may be ---------------------------------------------------------------------------------------- */
 
 bool registry_take_unowned(struct xts_tenant *t, uint64_t bytes)
 {

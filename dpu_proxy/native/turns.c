@@ -28,8 +28,7 @@ static void turn_ends(struct worker_state *w, struct account *a, struct xts_tena
 	tenant_take_anyway(tenant, XTS_USE_CPU_NS, took_ns);
 }
 
-/* A channel without a turn may have nothing to do, but whether is not known: the worker stays awake until it has
- * one. */
+/* It is not known whether a channel without a turn has work: the worker stays awake until it has one. */
 bool turns_receive(struct worker_state *w)
 {
 	struct list *node;
@@ -70,8 +69,8 @@ static bool carry_out(struct worker_state *w, struct list *noted)
 	return over;
 }
 
-/* Parked connections among them, one before the others, so that nobody waits for ever; and what was kept for too long,
- * a piece of it at least. */
+/* Parked connections among them, one of them first, so that none waits for ever; and what was kept for too
+ * long, a part of it at least. */
 static void carry_out_unowned(struct worker_state *w, struct unowned *u)
 {
 	uint64_t begun_ns = turn_begins(w, &u->account);
