@@ -466,8 +466,9 @@ struct worker_state { /* what channels and connections see of their worker */
 	struct list kept;
 	uint32_t kept_count[2];   /* by enum keyed_kind; likewise */
 	uint64_t keep_deadline_ns; /* nothing kept has to be ended before */
-	struct parked *husks;     /* of what was parked here, to be freed; under the registry's lock */
-	bool poked;               /* there may be husks */
+	/* claimed or ended meanwhile: to be freed at the end of a round; under the registry's lock */
+	struct parked *stale;
+	bool poked;               /* look at stale */
 	struct xts_worker_stats stats;
 	struct log log;
 };

@@ -17,8 +17,8 @@ struct parked {
 	struct keyed keyed;
 	struct list noted;        /* on unowned->drains: TCP takes more */
 	struct unowned *unowned;  /* of the keeper, whose turns deliver it; NULL: there is nothing to deliver */
-	struct parked *next_husk;
-	int fd;                   /* -1: a husk */
+	struct parked *next_stale;
+	int fd;                   /* -1: claimed or ended, to be freed */
 	uint8_t ip_version;
 	bool watched;
 	bool accepted;
@@ -40,7 +40,7 @@ static uint64_t parked_bytes(const struct parked *p)
 }
 
 /* Only its memory is left, for an event of this round may point at it. */
-static void become_husk(struct parked *p)
+static void become_stale(struct parked *p)
 {
 	struct worker_state *keeper = p->keyed.keeper;
 
@@ -48,9 +48,9 @@ static void become_husk(struct parked *p)
 	tenant_give(p->keyed.tenant, XTS_USE_SOCKET_BYTES, p->kernel_send + p->kernel_receive);
 	registry_remove(&p->keyed);
 	p->fd = -1;
-	p->next_husk = keeper->husks;
-	keeper->husks = p;
-	(void)eventfd_write(keeper->command_fd, 1); /* for a round, at the end of which the husk goes */
+	p->next_stale = keeper->stale;
+	keeper->stale = p;
+	(void)eventfd_write(keeper->command_fd, 1); /* for a round, at the end of which it is freed */
 }
 
 static void parked_free(struct parked *p)
@@ -64,10 +64,10 @@ static void parked_free(struct parked *p)
 void park_reap(struct worker_state *w)
 {
 	registry_lock();
-	while (w->husks) {
-		struct parked *p = w->husks;
+	while (w->stale) {
+		struct parked *p = w->stale;
 
-		w->husks = p->next_husk;
+		w->stale = p->next_stale;
 		parked_free(p);
 	}
 	registry_unlock();
@@ -78,7 +78,7 @@ void parked_end(struct keyed *k)
 	struct parked *p = parked_of(k);
 	int fd = p->fd;
 
-	become_husk(p);
+	become_stale(p);
 	pushed_free(p->pushed);
 	outgoing_free(&p->out);
 	reset_and_close(fd);
@@ -218,7 +218,7 @@ static void give_to(struct parked *p, struct connection *c)
 	c->kernel_send = p->kernel_send;
 	c->kernel_receive = p->kernel_receive;
 	p->kernel_send = p->kernel_receive = 0;
-	become_husk(p); /* before its bytes are c's: it counts them out */
+	become_stale(p); /* before its bytes are c's: it counts them out */
 	c->out = p->out;
 	c->worker->stats.spill_bytes += c->out.spill.bytes;
 	c->channel->spill_bytes += c->out.spill.bytes;

@@ -34,7 +34,7 @@ void reset_and_close(int fd)
 	close(fd);
 }
 
-/* --- what waits ------------------------------------------------------------------------------------------------------- */
+/* --- what waits --------------------------------------------------------------------------------------------------- */
 
 static void push_waiting(struct shared *s, struct waiting *given)
 {
@@ -64,7 +64,7 @@ static int pop_waiting(struct shared *s, struct pushed **pushed)
 	return fd;
 }
 
-/* --- members ---------------------------------------------------------------------------------------------------------- */
+/* --- members ------------------------------------------------------------------------------------------------------ */
 
 static void add_member(struct shared *s, struct connection *l)
 {
@@ -85,7 +85,7 @@ int share_start(struct connection *l, uint64_t key, uint32_t keep_ms)
 			return EINVAL; /* it has a name already */
 		registry_lock();
 		l->keep_ms = keep_ms;
-		s->forsaken |= !keep_ms;
+		s->abandoned |= !keep_ms;
 		registry_unlock();
 		return 0;
 	}
@@ -199,7 +199,7 @@ static void wake_own(struct shared *s, struct worker_state *w)
 /* With the lock: nobody keeps it when this member has left, if that is the last one. */
 static bool is_not_kept(const struct shared *s, const struct connection *l, bool closed)
 {
-	return closed || s->ended || s->forsaken || !l->keep_ms || l->worker->draining;
+	return closed || s->ended || s->abandoned || !l->keep_ms || l->worker->draining;
 }
 
 /* With the lock: one that a member has given back. False: there is none. */
@@ -315,7 +315,7 @@ bool shared_end_piece(struct shared *s)
 	return true;
 }
 
-/* --- whose turn it is ------------------------------------------------------------------------------------------------- */
+/* --- whose turn it is --------------------------------------------------------------------------------------------- */
 
 bool share_has_news(const struct connection *l)
 {
@@ -327,7 +327,7 @@ bool share_has_news(const struct connection *l)
 	return news;
 }
 
-/* Members that could be told at once come first, then those that frame credits are missing for, then those at a limit. */
+/* Members that can get the announcement at once come first, then those without frame credits, then those at a limit. */
 static int nearness(const struct connection *m)
 {
 	return !listener_has_room(m) ? 0 : !xts_link_credits(&m->channel->link) ? 1 : 2;
@@ -381,7 +381,7 @@ void share_accepted_all(struct connection *l)
 	registry_unlock();
 }
 
-/* --- giving back ------------------------------------------------------------------------------------------------------ */
+/* --- giving back -------------------------------------------------------------------------------------------------- */
 
 /* Members of this worker try at once, those of others when their workers have been poked. */
 static void tell_members(struct shared *s, struct worker_state *w)
@@ -409,7 +409,7 @@ void share_give_back(struct connection *c)
 	struct pushed *pushed;
 	int fd = c->fd;
 
-	if (c->in_epoll) /* it has shaken hands, or was about to */
+	if (c->in_epoll) /* its handshake is done, or under way */
 		(void)epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
 	buffers_tune(c);
 	c->fd = -1;
@@ -449,7 +449,7 @@ void share_poked(struct worker_state *w)
 	registry_unlock();
 }
 
-/* --- ending before the last member has gone --------------------------------------------------------------------------- */
+/* --- ending before the last member has gone ----------------------------------------------------------------------- */
 
 void share_drain(struct connection *l)
 {

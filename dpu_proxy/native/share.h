@@ -21,8 +21,8 @@
  * and the bytes waiting in them are limited for each tenant, and a key means nothing to another tenant than the one that made it.
  *
  * A parked connection's spill buffer goes on draining in its keeper. Who claims it, in whatever thread, takes descriptor
- * and buffer under the mutex and leaves a husk, for the keeper may hold an epoll event that points at it; the keeper
- * frees husks at the end of a round.
+ * and buffer under the mutex and leaves a stale entry, for the keeper may hold an epoll event that points at it; the keeper
+ * frees stale entries at the end of a round.
  */
 #ifndef XTS_SHARE_H
 #define XTS_SHARE_H
@@ -49,7 +49,7 @@ struct shared {
 	uint8_t ip_version;
 	bool closing;             /* nobody joins it any more; what waits for it is being reset */
 	bool ended;               /* drained: members remain until their hosts close them */
-	bool forsaken;            /* no process is left that might still join it: never kept */
+	bool abandoned;           /* no process is left that might still join it: never kept */
 	bool listens;             /* a member has called LISTEN */
 	struct list members;      /* connection.share; in the order of their turns */
 	struct waiting *first_waiting, *last_waiting; /* given back */
@@ -86,7 +86,7 @@ void registry_stats(struct worker_state *w, struct xts_worker_stats *out);
 
 /* --- share.c ---------------------------------------------------------------------------------------------------------- */
 
-/* Errors are positive. All take the lock, but for shared_end(). */
+/* Errors are positive. All take the lock, except shared_end(). */
 int share_start(struct connection *l, uint64_t key, uint32_t keep_ms);
 /* LISTEN of a member: who joins from now on listens too. */
 void share_listens(struct connection *l);
@@ -133,7 +133,7 @@ struct connection *park_claim(struct channel *ch, uint64_t key, int *error);
 void park_event(struct watch *watch);
 /* Delivers some of what is on unowned->drains; true: TCP takes more. Takes the lock. */
 bool park_drain(struct list *noted, struct worker_state *w);
-/* Frees husks; no event that was fetched before is still to come. Takes the lock. */
+/* Frees stale entries; no event that was fetched before is still to come. Takes the lock. */
 void park_reap(struct worker_state *w);
 /* With the lock held: resets the connection. */
 void parked_end(struct keyed *k);

@@ -76,7 +76,7 @@ static void worker_close(struct scene *s, uint32_t index)
 	ENSURE(w->stats.ulp_bytes == 0 && w->stats.orphans == 0);
 	registry_stats(w, &stats);
 	ENSURE(w->stats.shared_listeners == 0 && stats.kept_listeners == 0 && stats.parked_connections == 0);
-	ENSURE(!w->husks && list_empty(&w->kept));
+	ENSURE(!w->stale && list_empty(&w->kept));
 	ENSURE(timers_next_ns(&w->timers) == UINT64_MAX && !w->stats.ulp_handshakes);
 	xts_ulp_config_release(w->config.ulp);
 	close(w->epoll_fd);
