@@ -1,6 +1,7 @@
 /*
- * What could not leave at once. A socket with something to say is in the channel's outbox, in order of coming, until
- * a frame credit and a slot let it speak: its pending data, its advert, its FIN or CLOSE, all in one SEND where possible.
+ * What could not leave at once. A socket with something to send is in the channel's outbox, first come
+ * first served, until there are a frame credit and a slot: its pending data, its advert, its FIN or CLOSE,
+ * all in one SEND where possible.
  */
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -44,7 +45,7 @@ void outbox_add(struct xts_sock *s, uint8_t todo)
 	if (!c)
 		return;
 	if (s->own.moved != NOT_MOVED)
-		return; /* nothing more may be said of it here */
+		return; /* nothing more may be sent for it on this channel */
 	s->todo |= todo;
 	if (s->in_outbox)
 		return;
@@ -102,7 +103,7 @@ static uint8_t closing_flags(const struct xts_sock *s)
 	return flags;
 }
 
-/* One SEND with as much of what is to be said as it holds. */
+/* One SEND with as much as it can carry. */
 static int send_todo(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
@@ -136,7 +137,7 @@ static int send_todo(struct xts_sock *s)
 	channel_submit(st, &slot, XTS_SEND_BYTES + m.length);
 	s->todo = 0;
 	status_data(s);
-	/* Until now it was not writable, whatever tell_blocked() has said; and nothing may ever come to say so again. */
+	/* It was not writable until now, whatever tell_blocked() has reported, and no later event may report it. */
 	if (had_data && s->no_space)
 		socket_changed(s, EPOLLOUT);
 	return 0;

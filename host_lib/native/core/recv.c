@@ -1,8 +1,8 @@
 /*
  * Receiving: tcp_recvmsg() of the kernel, over the pieces that buffer.c keeps. What has been read returns as post
  * credits, with whatever is sent next or, when a quarter of the window has gathered, by itself. The window doubles when
- * the application has read a whole one, kept up (little was waiting) and the proxy had used most of it. Where
- * there are PDUs, pdu_recv.c says what there is to be had.
+ * the application has read a whole one, kept up (little was waiting) and the proxy had used most of it. Where there are
+ * PDUs, pdu_recv.c decides what is available.
  */
 #include <limits.h>
 #include <assert.h>
@@ -93,11 +93,11 @@ static uint32_t take(struct xts_sock *s, const struct iovec *iov, size_t done, s
 	return n;
 }
 
-/* Nothing is there (any more): 1 to end with what was copied, 0 to wait, or -errno. */
+/* Nothing is available (any more): 1 to end with what was copied, 0 to wait, or -errno. */
 static int at_end(struct xts_sock *s, size_t done, bool blocking)
 {
 	if (s->pushing && !s->error && s->state == TCP_STATE_ESTABLISHED)
-		return blocking ? 0 : -EAGAIN; /* what comes will be read by another protocol */
+		return blocking ? 0 : -EAGAIN; /* later data will be read by another protocol */
 	if (done)
 		return s->error || s->state == TCP_STATE_CLOSE || (s->shutdown & RCV_SHUTDOWN) || !blocking;
 	if (s->done)
@@ -126,7 +126,7 @@ static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t byte
 	if (target > bytes)
 		target = bytes;
 	if (flags & MSG_PEEK && s->unread < bytes)
-		channel_pump(st); /* who looks again wants to see more */
+		channel_pump(st); /* a peek that is repeated wants to see more */
 	for (;;) {
 		if (s->own.moved != NOT_MOVED)
 			return done ? (ssize_t)done : -ENOTCONN;
@@ -160,7 +160,7 @@ static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t byte
 	return (ssize_t)done;
 }
 
-/* Data of TLS on a stream, of which net/tls in the kernel tells that it is data. */
+/* Data of TLS on a stream, for which the kernel's net/tls returns the record type, too. */
 static void tell_data(struct about *about)
 {
 	const uint8_t type = TLS_DATA_RECORD;
@@ -212,7 +212,7 @@ ssize_t xts_recv(int number, void *data, size_t bytes, int flags)
 	return recv_call(number, &iov, 1, flags, NULL);
 }
 
-/* A stream socket tells no address: the length becomes 0. */
+/* A stream socket returns no address: the length becomes 0. */
 ssize_t xts_recvfrom(int number, void *data, size_t bytes, int flags, struct sockaddr *address, socklen_t *length)
 {
 	ssize_t r = xts_recv(number, data, bytes, flags);

@@ -58,7 +58,7 @@ struct xts_sock {
 	bool open;                 /* the application has not closed it */
 	bool opening;              /* the first request is out: proxy_id will come with its reply */
 	bool closing;              /* CLOSE has been sent, or will be */
-	bool disconnecting;        /* the CLOSE is only the proxy's socket's: this one lives on */
+	bool disconnecting;        /* the CLOSE is for the proxy's socket only: this one stays */
 	/* disconnecting: what goes is a connection, or an attempt at one, that had not ended */
 	bool cut;
 	bool lost;                 /* its channel has died */
@@ -69,7 +69,7 @@ struct xts_sock {
 	bool bound_address;        /* bound to an address, not to a port only */
 	bool v6only;               /* the program has set IPV6_V6ONLY */
 	bool renewed;              /* disconnected since: such state is gone */
-	bool no_space;             /* a sender was refused: tell when there is room (SOCK_NOSPACE) */
+	bool no_space;             /* a sender was refused: report when there is room (SOCK_NOSPACE) */
 	bool asked;                /* has sent since it last received: counts in stack->asked */
 	bool in_outbox, in_blocked, mirror_dirty;
 	bool seqpacket;            /* SOCK_SEQPACKET */
@@ -110,7 +110,7 @@ struct xts_sock {
 	struct xts_endpoint local, peer;
 	struct ulps ulps;
 	struct ownership own;      /* what matters only for fork, exec and shared listeners */
-	struct fault *fault;       /* the last one of a pushed protocol, as far as the proxy has told: ulp_info.c */
+	struct fault *fault;       /* the last error of a pushed protocol, as far as known: ulp_info.c */
 };
 
 /* After a wait, with the number from before it: see above. */
@@ -133,9 +133,9 @@ static inline uint16_t socket_ulp(const struct xts_sock *s, unsigned direction)
 /* --- the table: socket_table.c ------------------------------------------------------------------------------------ */
 
 struct xts_sock *table_allocate(struct stack *st);     /* NULL: full */
-/* by the peer's word: also closing ones; NULL: no such here */
+/* by a message's identifier: also closing ones; NULL: none on this stack */
 struct xts_sock *table_find(struct stack *st, uint32_t id);
-struct xts_sock *table_open(struct stack *st, int number); /* by the application's word; NULL: EBADF */
+struct xts_sock *table_open(struct stack *st, int number); /* by the application's number; NULL: EBADF */
 /* the same, to use it: an inherited one is taken over first (waits) */
 struct xts_sock *table_use(struct stack *st, int number);
 void table_release(struct xts_sock *s);
@@ -147,8 +147,8 @@ struct stack *table_stack(int number);
 /* --- a socket's life: socket.c ------------------------------------------------------------------------------------ */
 
 struct xts_sock *socket_make(struct stack *st, uint8_t family);
-void socket_changed(struct xts_sock *s, uint32_t events); /* EPOLL* that may have become true: tells everybody */
-/* What sk_state_change() is here: whoever waits for anything looks again. EPOLLHUP is what everybody waits for. */
+void socket_changed(struct xts_sock *s, uint32_t events); /* EPOLL* that may have become true: wakes all waiters */
+/* The counterpart of sk_state_change(): all waiters look again, since all wait for EPOLLHUP. */
 #define STATE_CHANGE (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP)
 uint32_t socket_events(struct xts_sock *s);   /* readiness, as tcp_poll() in the kernel */
 void socket_fail(struct xts_sock *s, int error); /* the connection is gone (tcp_reset()) */
@@ -158,7 +158,7 @@ void socket_asked(struct xts_sock *s, bool asked);
 uint32_t socket_credits_worth_waiting_for(const struct xts_sock *s);
 int socket_disconnect(struct xts_sock *s);    /* back to unconnected; waits */
 void socket_disconnected(struct xts_sock *s); /* it is */
-void socket_unconnected(struct xts_sock *s);  /* the same, where the proxy need not be told */
+void socket_unconnected(struct xts_sock *s);  /* the same, where the proxy needs no message */
 void socket_close(struct xts_sock *s);
 void socket_end(struct xts_sock *s);
 int take_error(struct xts_sock *s);           /* sock_error(): -errno or 0, and clears it */
