@@ -38,8 +38,10 @@ def load(path: Path = WORDS) -> list[tuple[re.Pattern[str], str]]:
 
 def faults(text: str, words: list[tuple[re.Pattern[str], str]]) -> Iterator[tuple[int, str]]:
     """The faults of a text, each with its line."""
-    for number, line in enumerate(text.splitlines(), 1):
-        plain = line.replace("_", " ")
+    whole = text.replace("_", " ")
+    if not re.search("|".join(pattern.pattern for pattern, _ in words), whole, re.IGNORECASE):
+        return
+    for number, plain in enumerate(whole.splitlines(), 1):
         for pattern, say in words:
             if found := pattern.search(plain):
                 yield number, f"“{found[0]}”: {say}"
