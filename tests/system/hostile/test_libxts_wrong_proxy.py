@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 import random
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -202,29 +201,10 @@ def test_a_goodbye(proxy: ScriptedProxy, caller: Caller) -> None:
     assert caller.call("connect", fresh) == "ENETDOWN"
 
 
-def test_silence_is_noticed(proxy: ScriptedProxy, caller: Caller) -> None:
-    s, _ = caller.connected()
-    caller.start("recv", s, 10)
-    proxy.mute = True
-    start = time.monotonic()
-    assert caller.result() == "ECONNRESET"
-    assert 0.5 < time.monotonic() - start < 5.0  # over shm a proxy that hangs, and does not die, is given three seconds
-
-
-def test_silence_while_connecting(proxy: ScriptedProxy, caller: Caller) -> None:
-    s = caller.call("socket")
-    caller.start("connect", s)
-    proxy.expect("XTS_CMD_CONNECT")
-    proxy.mute = True
-    assert caller.result() == "ECONNABORTED"
-
-
-@pytest.mark.parametrize("answer", [errno.EPROTONOSUPPORT, errno.EOPNOTSUPP, None])
-def test_a_refused_link(proxy: ScriptedProxy, caller: Caller, answer: int | None) -> None:
+@pytest.mark.parametrize("answer", [errno.EPROTONOSUPPORT, errno.EOPNOTSUPP])
+def test_a_refused_link(proxy: ScriptedProxy, caller: Caller, answer: int) -> None:
     proxy.answer_hello = answer
-    start = time.monotonic()
     assert caller.call("socket") == "ENETDOWN"
-    assert time.monotonic() - start < 8
     proxy.answer_hello = 0
     caller.connected()
 

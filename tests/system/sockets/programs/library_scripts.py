@@ -16,7 +16,6 @@ import re
 import resource
 import select
 import socket
-import struct
 import sys
 import threading
 import time
@@ -25,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from beds.calls import DEADLINE_S, EPOLL_CTL_ADD, Calls, address, fill, reset, until
+from beds.calls import DEADLINE_S, EPOLL_CTL_ADD, Calls, address, reset, until
 from beds.libc_structs import EpollEvent, PollFd
 
 SCRIPTS: dict[str, Callable[[Calls], None]] = {}
@@ -567,18 +566,6 @@ def reset_while_sending(c: Calls) -> None:
     while (r := c.call("send", s, data, len(data), socket.MSG_NOSIGNAL)) >= 0:
         assert time.monotonic() < end
     assert r in (-errno.ECONNRESET, -errno.EPIPE), r
-
-
-@script
-def lingering_close_waits(c: Calls) -> None:
-    s, peer = c.connected()
-    c.call("fcntl", s, fcntl.F_SETFL, os.O_NONBLOCK)
-    fill(c, s)
-    c.set(s, socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 1))
-    start = time.monotonic()
-    assert c.call("close", s) == 0
-    assert 0.9 < time.monotonic() - start < 8
-    peer.close()
 
 
 def main() -> None:
