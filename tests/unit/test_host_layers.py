@@ -1,0 +1,97 @@
+"""The folders of host_lib/native are layers: who uses whose functions, by the symbols of the compiled files."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections import defaultdict
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+BUILT = TOP / "build" / "editable" / "CMakeFiles" / "xts.dir"  # by deploy/setup --dev
+
+#: A folder may use those before it. Of two in a line, neither the other.
+LAYERS = [{"rules"}, {"core"}, {"waiting"}, {"processes", "ulps"}, {"calls"}, {"decision"}]
+
+#: What is used against the order. Core has the life of a socket and of a channel, and what happens there concerns what
+#: is above it. A change that needs one of them no more takes it from here too.
+UPWARD = {
+    # Requests have replies, frames need credits: core waits for them, and wakes who waits. It has the process, too: its
+    # threads, its forks, and where a call of the library begins and ends.
+    ("core", "waiting"): """
+        wait_for wait_interruptibly wake wake_all wake_sleepers_on_queue
+        bell_get bell_give_up bell_reserve bells_forget
+        progress_forget progress_need progress_wake progress_will_flush
+        epoll_channel_opened epoll_end_turn epoll_forget epoll_forget_socket epoll_ready
+        mirror_close mirror_dirty mirrors_update
+        signals_after_fork_child signals_after_fork_parent signals_before_fork
+        xts_come_out_again xts_inside xts_run_put_off
+    """,
+    # A fork and an exit are of the process; a socket that is used for the first time may be the parent's still.
+    ("core", "processes"): """
+        children_after_fork_child children_after_fork_parent children_at_exit children_before_fork children_keep
+        inherit_after_fork inherit_at_exit inherit_release inherit_take inherit_uplink
+        share_bound_sockets share_by_key share_forget share_offered share_wait_begins
+        sharers_at_exit sharers_before_fork sharers_leave socket_report_gone
+    """,
+    # Messages arrive in core, and the data in some is of a pushed protocol.
+    ("core", "ulps"): """
+        message_recv_pdu pdu_drop pdu_is_open pdu_is_readable pdu_stream_data
+        push_answered push_forget push_give_back push_window fault_forget xts_ulp_error
+    """,
+    # A thread that waits for a listener shows interest in it, and the progress thread gives connections back.
+    ("waiting", "processes"): """
+        inherit_take_watched listener_interest share_is_away share_tick share_wait_begins share_wait_ends
+    """,
+    # What is unread of PDUs goes with a connection to another process.
+    ("processes", "ulps"): "pdu_credits pdu_restore",
+    # PDUs are sent and received by the parts of the calls for a byte stream.
+    ("ulps", "calls"): """
+        connect_socket recv_consume send_account send_all send_wait_connected send_wait_for_link source_take
+    """,
+}
+
+
+def folder_of(file: str) -> str:
+    return file.partition("/")[0]
+
+
+def rank(folder: str) -> int:
+    return next(number for number, layer in enumerate(LAYERS) if folder in layer)
+
+
+@lru_cache
+def uses() -> dict[tuple[str, str], set[str]]:
+    """(file that uses, file that defines) -> the names."""
+    if not BUILT.is_dir() or shutil.which("nm") is None:
+        pytest.skip("needs nm, and the objects of deploy/setup --dev")
+    defined: dict[str, str] = {}
+    wanted: dict[str, set[str]] = {}
+    sources = {path.relative_to(TOP / "host_lib" / "native") for path in (TOP / "host_lib" / "native").glob("*/*.c")}
+    for path in BUILT.rglob("*.c.o"):
+        file = Path(path.parent.name, path.name.removesuffix(".o"))
+        if file not in sources:
+            continue  # of a file that has another name by now
+        symbols = subprocess.run(["nm", str(path)], capture_output=True, text=True, check=True).stdout.splitlines()
+        fields = [line.split()[-2:] for line in symbols]
+        defined |= {name: str(file) for kind, name in fields if kind in "TDBRV"}
+        wanted[str(file)] = {name for kind, name in fields if kind == "U"}
+    out: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for file, names in wanted.items():
+        for name in names & defined.keys():
+            if defined[name] != file:
+                out[file, defined[name]].add(name)
+    return out
+
+
+def test_the_folders_use_each_other_in_one_direction() -> None:
+    upward: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for (user, owner), names in uses().items():
+        low, high = folder_of(user), folder_of(owner)
+        if low != high and rank(high) >= rank(low):
+            upward[low, high] |= names
+    allowed = {pair: set(names.split()) for pair, names in UPWARD.items()}
+    assert upward == allowed
