@@ -104,7 +104,7 @@ def _raise_file_limit() -> None:
 
 
 def _beds(asked: Asked, tables: str) -> AbstractContextManager[tuple[Bed, dict[str, Bed]]]:
-    return loopback(tables) if asked.loopback else raised(asked.queues, tables)
+    return loopback(tables) if asked.loopback else raised(asked.kinds(), tables)
 
 
 def _go_on(writer: Writer, facts: dict[str, Any], asked: Asked) -> None:

@@ -11,7 +11,8 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from xts_lab import netns, placement, topology
@@ -20,6 +21,7 @@ from xts_lab.places import LoopbackPlace
 from xts_proxy import control
 
 _NAME = "xtsb"
+_PIPES: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +112,46 @@ def _alone() -> Iterator[None]:
         yield
 
 
+#: Occupies a queue.
+_HOLDER = """
+import os, sys
+from xts_messages.attach import attach
+with attach(os.environ["XTS_ENDPOINT"]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "shm": {"queue": "shm", "queues": 1},
+    "afxdp": {"queue": "afxdp", "queues": 1},
+    "several": {"queue": "afxdp", "queues": 4},
+    "relay": {"queue": "afxdp", "queues": 2, "relayed_max": 16},
+}
+
+
+def _children(pid: int) -> list[int]:
+    return [int(found) for found in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
+
+
 @contextmanager
-def raised(queues: Sequence[str], tables: str) -> Iterator[tuple[Bed, dict[str, Bed]]]:
-    """The baseline's bed and a lab per queue, with these tables in its proxy's configuration, taken down at the end."""
+def _only_the_relay(bed: Bed, agent: int) -> Iterator[Bed]:
+    """No queue is free but by the relay, which is put on the host's core: its work is the host's."""
+    held = bed.spawn("host", [sys.executable, "-c", _HOLDER], {"XTS_ENDPOINT": bed.endpoint}, **_PIPES)
+    try:
+        assert held.stdout is not None
+        if held.stdout.readline() != "held\n":
+            raise RuntimeError(f"lab {bed.name}: its queue could not be occupied")
+        (relay,) = [relay for child in _children(agent) for relay in _children(child)]
+        os.sched_setaffinity(relay, {placement.HOST_CORE})
+        yield replace(bed, pids=(*bed.pids, relay))
+    finally:
+        held.kill()
+        held.communicate()
+
+
+@contextmanager
+def raised(kinds: Sequence[str], tables: str) -> Iterator[tuple[Bed, dict[str, Bed]]]:
+    """The baseline's bed and a lab for each kind (of `_SETTINGS`), with these tables in its proxy's configuration. They
+    are taken down at the end."""
     with ExitStack() as stack:
         stack.enter_context(_alone())
         base = f"{_NAME}-base"
@@ -120,11 +159,12 @@ def raised(queues: Sequence[str], tables: str) -> Iterator[tuple[Bed, dict[str, 
         stack.callback(topology.remove_network, base)
         topology.raise_network(base, 1)
         beds = {}
-        for queue in queues:
-            lab = stack.enter_context(Lab(f"{_NAME}-{queue}", queue=queue, queues=1, tables=tables))
+        for kind in kinds:
+            lab = stack.enter_context(Lab(f"{_NAME}-{kind}", tables=tables, **_SETTINGS[kind]))
             pids = {name: record.pid for name, record in lab.records().items()}
             workers = control.workers_pid(str(lab.directory / "proxy.sock"))
-            beds[queue] = Bed(lab.name, str(lab.endpoint), workers, (*pids.values(), workers))
+            bed = Bed(lab.name, str(lab.endpoint), workers, (*pids.values(), workers))
+            beds[kind] = stack.enter_context(_only_the_relay(bed, pids["agent"])) if kind == "relay" else bed
         yield Bed(base), beds
 
 

@@ -22,6 +22,7 @@ _COPIES = {
     "haproxy": "3 copies",
     "haproxy-splice": "1 copy",
     "afxdp": "4 copies",
+    "relay": "5 copies",
     "shm": "2 copies",
 }
 
@@ -50,7 +51,7 @@ def _peer_share(figures: Figures, workload: Workload, path: str) -> float | None
 
 
 def _copies(path: str) -> str:
-    for key in ("haproxy-splice", "haproxy", "direct", "afxdp", "shm"):
+    for key in ("haproxy-splice", "haproxy", "direct", "afxdp", "relay", "shm"):
         if path.startswith(key):
             return _COPIES[key]
     return ""

@@ -66,6 +66,12 @@ class Asked:
     def wants(self, workload: Workload, subject: Subject) -> bool:
         return not self.pairs or f"{workload.key}:{subject.key}" in self.pairs
 
+    def kinds(self) -> tuple[str, ...]:
+        """Of the labs that are needed: the queues asked for, and of those over AF_XDP what some workloads need."""
+        needed = {path.queue for workload in self.wanted() for path in workload.subjects if self.wants(workload, path)}
+        more = ("several", "relay") if "afxdp" in self.queues else ()
+        return (*self.queues, *(kind for kind in more if kind in needed))
+
     def wanted(self) -> list[Workload]:
         """Workloads of which at least one path is wanted."""
         chosen = [workload for workload in WORKLOADS if workload.key in self.workloads]

@@ -26,7 +26,7 @@ _FLAGS = [
 #: Headers that xts.h includes.
 _MESSAGES = (TOP / "messages" / "native",)
 _OPENSSL = ("-lssl", "-lcrypto")
-_CLIENT = ["client.c", "pdus.c", "workloads.c", "workloads_many.c", "measure.c"]
+_CLIENT = ["client.c", "pdus.c", "workloads.c", "workloads_many.c", "workloads_threads.c", "measure.c"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,37 @@ def _programs() -> Iterator[Row]:
         yield Row(section, label, workload, "rate", None, "direct-r1", ("passed-r1",))
 
 
-ROWS: tuple[Row, ...] = (*_plain(), *_tls(), *_own(), *_programs())
+def _stacks() -> Iterator[Row]:
+    section = "A queue and a lock for each thread"
+    paths = tuple(f"{path}-{stacks}" for path in _BULK_PATHS for stacks in ("process", "thread"))
+    for threads in (1, 2, 4):
+        of = f"{threads} thread{'s'[: threads > 1]}"
+        yield Row(
+            section, f"64-byte requests, {of}: per second", f"stacks-request-{threads}", "rate", None, None, paths
+        )
+        yield Row(section, f"bulk send, {of}: Gbit/s", f"stacks-send-{threads}", "gbit_s", None, None, paths)
+    for kind, of in (("request", "requests"), ("send", "MB")):
+        label = f"lock waits per 1,000 {of}, 4 threads, {'64-byte requests' if kind == 'request' else 'bulk send'}"
+        yield Row(section, label, f"stacks-{kind}-4", "lock_waits", None, None, paths)
+
+
+def _relay() -> Iterator[Row]:
+    section = "By the agent's relay, and with a queue of one's own"
+    paths = ("afxdp-thr", "relay-thr", "afxdp-soft", "relay-soft")
+    for label, workload, metric in (
+        ("64-byte request, median latency in µs", "relay-request", "p50_us"),
+        ("requests per second, 32 connections", "relay-requests", "rate"),
+        ("connections per second, 32 at a time", "relay-connect", "rate"),
+        ("bulk send, Gbit/s", "relay-send", "gbit_s"),
+        ("bulk receive, Gbit/s", "relay-receive", "gbit_s"),
+        ("host µs per request, 32 connections", "relay-requests", "host_us_per_op"),
+        ("host s per GB sent", "relay-send", "host_s_per_gb"),
+        ("host s per GB received", "relay-receive", "host_s_per_gb"),
+    ):
+        yield Row(section, label, workload, metric, None, None, paths)
+
+
+ROWS: tuple[Row, ...] = (*_plain(), *_tls(), *_own(), *_programs(), *_stacks(), *_relay())
 
 
 def needed() -> set[tuple[str, str]]:

@@ -95,7 +95,8 @@ class Session:
         """Starts a command where the application of this subject lives."""
         bed = self.bed(subject)
         if subject.path is Way.XTS:
-            return bed.spawn("host", command, {"XTS_ENDPOINT": bed.endpoint, "BENCH_TRUST": TRUST_NAME}, **streams)
+            environment = {"XTS_ENDPOINT": bed.endpoint, "BENCH_TRUST": TRUST_NAME, "XTS_STACKS": subject.stacks}
+            return bed.spawn("host", command, environment, **streams)
         return bed.spawn("kern", command, {"BENCH_CA": str(self.certificates.trust)}, **streams)
 
     def run(self, workload: Workload, subject: Subject, repetition: int, seconds: float) -> Run:

@@ -17,6 +17,7 @@ from enum import Enum
 #: Services of the peer, on consecutive ports from the first (native/peer.c).
 PEER_PORT = 9001
 SERVICES = {"send": 0, "receive": 1, "request": 2, "requests": 2, "idle": 2, "connect": 3, "check": 4}
+SERVICES |= {"threads-send": SERVICES["send"], "threads-request": SERVICES["request"]}
 SERVICES |= {"nvme-digest": 6, "nvme-plain": 7, "http2": 8}
 #: HAProxy serves the same ports, shifted; with splice in the second range.
 HAPROXY_SHIFT = 100
@@ -49,6 +50,8 @@ class Subject:
     loop: str = "asyncio"
     #: The application is Python: the standard `socket` and `ssl` modules.
     python: bool = False
+    #: XTS_STACKS of the application: whether its threads share a lock and a queue.
+    stacks: str = "process"
     #: A kernel path whose server has the interposer loaded, with rules that leave everything to the kernel.
     preloaded: bool = False
 
@@ -75,6 +78,16 @@ HAPROXY_SPLICE = Subject("haproxy-splice", "HAProxy splice r0", Path.HAPROXY, "r
 
 PASSED_R1 = Subject("passed-r1", "direct TCP r1, interposer loaded", Path.DIRECT, "r1", preloaded=True)
 
+#: A queue for each thread takes several; a relay takes one, and the process's own queue must be in use.
+_SEVERAL = (replace(AFXDP_THR, queue="several"), replace(AFXDP_SOFT, queue="several"), SHM)
+_STACKS = tuple(
+    replace(subject, key=f"{subject.key}-{stacks}", label=f"{subject.label}, one stack {title}", stacks=stacks)
+    for subject in _SEVERAL
+    for stacks, title in (("process", "in all"), ("thread", "a thread"))
+)
+RELAY_THR = Subject("relay-thr", "XTS afxdp thr, by the relay", Path.XTS, "thr", "relay")
+RELAY_SOFT = Subject("relay-soft", "XTS afxdp soft, by the relay", Path.XTS, "soft", "relay")
+
 SUBJECTS = (DIRECT_R0, DIRECT_R1, HAPROXY, HAPROXY_R1, HAPROXY_SPLICE, AFXDP_THR, AFXDP_SOFT, SHM)
 _NO_SPLICE = tuple(subject for subject in SUBJECTS if not subject.splice)
 #: Where a program of others is the server.
@@ -89,7 +102,11 @@ _UVLOOP = tuple(
 )
 _ASYNCIO = (DIRECT_R0, HAPROXY, AFXDP_THR, AFXDP_SOFT, SHM, *_UVLOOP)
 #: All that tables and pictures may name.
-LABELS = {subject.key: subject.label for subject in (*SUBJECTS, PASSED_R1, PYTHON_R0, *_UVLOOP)}
+LABELS = {
+    subject.key: subject.label
+    for subject in (*SUBJECTS, PASSED_R1, PYTHON_R0, *_UVLOOP, *_STACKS, RELAY_THR, RELAY_SOFT)
+}
+_RELAYED = (AFXDP_THR, AFXDP_SOFT, RELAY_THR, RELAY_SOFT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +142,7 @@ class Workload:
 
     @property
     def bulk(self) -> bool:
-        return self.name in ("send", "receive", "nvme-digest", "nvme-plain")
+        return self.name in ("send", "receive", "threads-send", "nvme-digest", "nvme-plain")
 
 
 WORKLOADS = (
@@ -249,6 +266,27 @@ WORKLOADS = (
         50,
         served="nginx",
         stretch=2,
+    ),
+    *(
+        Workload(
+            f"stacks-{kind}-{threads}",
+            f"{title}, {threads} thread{'s'[: threads > 1]}, one connection each",
+            f"threads-{kind}",
+            (DIRECT_R0, *_STACKS),
+            threads,
+        )
+        for kind, title in (("request", "64-byte request/response"), ("send", "bulk send"))
+        for threads in (1, 2, 4)
+    ),
+    *(
+        Workload(f"relay-{key}", f"relay: {title}", name, _RELAYED, connections)
+        for key, title, name, connections in (
+            ("request", "64-byte request/response, 1 connection", "request", 1),
+            ("requests", "64-byte request/response, 32 connections", "requests", 32),
+            ("connect", "connect and close, 32 at a time", "connect", 32),
+            ("send", "bulk send, 1 connection", "send", 1),
+            ("receive", "bulk receive, 1 connection", "receive", 1),
+        )
     ),
     Workload("asyncio-1", "asyncio: 64-byte echo, 1 connection", "requests", _ASYNCIO, 1, aio=True),
     Workload("asyncio-32", "asyncio: 64-byte echo, 32 connections", "requests", _ASYNCIO, 32, aio=True),

@@ -20,6 +20,7 @@ static const struct {
 	{ "send", bulk_send }, { "receive", bulk_receive }, { "check", bulk_check }, { "request", requests_one },
 	{ "requests", requests_many }, { "connect", connects }, { "idle", idle },
 	{ "nvme-digest", nvme_with_digests }, { "nvme-plain", nvme_without },
+	{ "threads-request", threads_request }, { "threads-send", threads_send },
 };
 
 static void usage(void)

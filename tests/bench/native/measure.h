@@ -62,6 +62,9 @@ _Noreturn void die_wrong(const char *what, uint64_t position);
 
 /* Workloads: run for the options' time and print one line of JSON. */
 int connect_to(const struct options *o, int type_flags);
+void receive_all(int s, void *data, size_t bytes);
+/* Half-closes; the peer answers with the number of bytes it got, and the first wrong one. */
+void end_of_stream(int s, uint64_t sent);
 void bulk_send(const struct options *o);
 void bulk_receive(const struct options *o);
 void bulk_check(const struct options *o);
@@ -71,5 +74,8 @@ void requests_one(const struct options *o);
 void requests_many(const struct options *o);
 void connects(const struct options *o);
 void idle(const struct options *o);
+/* As many threads as connections. */
+void threads_request(const struct options *o);
+void threads_send(const struct options *o);
 
 #endif

@@ -32,6 +32,8 @@ struct net_api {
 	int (*set_ctl)(void *set, int op, int s, struct epoll_event *event);
 	int (*set_wait)(void *set, struct epoll_event *events, int maxevents, int timeout_ms);
 	void (*set_destroy)(void *set);
+	/* How often a thread found the lock of the calling thread's stack taken, and which stack that is. NULL: no stacks. */
+	uint64_t (*lock_waits)(uint32_t *stack);
 	/* NVMe/TCP: a connection that gives PDUs whose digests have been checked, if there are any. NULL: not this
 	 * one. */
 	int (*nvme_connect)(const struct sockaddr *address, socklen_t length, bool digests);

@@ -36,6 +36,15 @@ static ssize_t nvme_recv(int s, void *data, size_t bytes)
 	return xts_recv(s, data, bytes, 0);
 }
 
+static uint64_t lock_waits(uint32_t *stack)
+{
+	struct xts_info info = { .size = sizeof(info) };
+
+	(void)xts_get_info(&info);
+	*stack = info.stack;
+	return info.lock_waits;
+}
+
 const struct net_api net_api = {
 	.name = "xts",
 	.setup = setup,
@@ -54,6 +63,7 @@ const struct net_api net_api = {
 	.set_ctl = xts_epoll_ctl,
 	.set_wait = xts_epoll_wait,
 	.set_destroy = xts_epoll_ctx_destroy,
+	.lock_waits = lock_waits,
 	.nvme_connect = nvme_connect,
 	.nvme_recv = nvme_recv,
 };

@@ -64,7 +64,7 @@ static int window_step(struct window *w, uint64_t now)
 	return 0;
 }
 
-static void recv_all(int s, void *data, size_t bytes)
+void receive_all(int s, void *data, size_t bytes)
 {
 	uint8_t *at = data;
 
@@ -82,13 +82,13 @@ static void recv_all(int s, void *data, size_t bytes)
 }
 
 /* The peer answers the end of our stream with the number of bytes it got and the position of the first wrong one. */
-static void end_of_stream(int s, uint64_t sent)
+void end_of_stream(int s, uint64_t sent)
 {
 	uint64_t report[2];
 
 	if (net_api.shutdown(s, SHUT_WR))
 		die("shutdown");
-	recv_all(s, report, sizeof(report));
+	receive_all(s, report, sizeof(report));
 	if (report[0] != sent) {
 		fprintf(stderr, "sent %" PRIu64 " bytes, the peer got %" PRIu64 "\n", sent, report[0]);
 		exit(1);
@@ -262,7 +262,7 @@ void requests_one(const struct options *o)
 		memcpy(request, &count, sizeof(count));
 		if (net_api.send(s, request, bytes, 0) != (ssize_t)bytes)
 			die("send");
-		recv_all(s, response, bytes);
+		receive_all(s, response, bytes);
 		if (memcmp(request, response, bytes))
 			die_wrong("response", count * bytes);
 		intervals_add(&round_trips, now_ns() - begin);
