@@ -46,6 +46,7 @@ class KeyProcess:
         def serve() -> None:
             sandbox.confine(user, (), core_dumps)
             children.bound_to_parent()
+            sandbox.give_up_files(network=False)
             lib.xts_keys_serve(theirs.fileno(), served, len(served))
 
         with ExitStack() as stack:

@@ -21,6 +21,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from xts_messages import landlock
+
 from xts_proxy._native import ffi, lib
 from xts_proxy.config_tenant import DESCRIPTORS_MAX
 
@@ -104,6 +106,14 @@ def confine(user: str, keep: Sequence[str] = (), core_dumps: bool = False) -> li
     done.append(f"{(before & ~kept).bit_count()} capabilities dropped, kept: {', '.join(names) or 'none'}")
     done.append("no new privileges")
     return done
+
+
+def give_up_files(*, network: bool) -> str:
+    """No file can be opened, made or run any more by this process, and without `network` no TCP socket be bound or
+    connected. What was done, for the log: nothing, where the kernel has no Landlock."""
+    if lib.xts_calls_sanitized():
+        return "no Landlock: the run-time libraries of sanitizers read /proc"
+    return landlock.restrict(network=network)
 
 
 def restrict_calls(*, parsers: bool, started: bool) -> str:

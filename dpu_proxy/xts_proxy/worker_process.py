@@ -52,6 +52,7 @@ class _Host:
         sandbox.reserve_descriptors()
         done = sandbox.confine(config.proxy.user, sandbox.of_workers(), config.proxy.core_dumps)
         children.bound_to_parent()
+        done.append(sandbox.give_up_files(network=True))
         sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=False)
         for index in range(config.proxy.workers):
             self.workers.append(Worker(index, config, self.tenants.numbers(), protocols, material.congestion_controls))

@@ -25,13 +25,14 @@ import pwd
 import selectors
 import signal
 import socket
+import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from xts_bpf.program import Owner
-from xts_messages import attach_token, privilege
+from xts_messages import attach_token, landlock, privilege
 from xts_messages._native import ffi, lib
 from xts_messages.endpoint import Attached, Endpoint, Grant, NotReady, Peer
 from xts_messages.printable import printable
@@ -109,8 +110,12 @@ class Agent:
         return sum(pool.count for pool in self.pools) - len(self.relays)
 
     def confine(self) -> None:
-        """Gives up all privilege of this process. OSError: nothing can be relied on."""
+        """Gives up all privilege of this process, and of files all but reading /proc and Python's own, and removing
+        the endpoint. OSError: nothing can be relied on."""
         privilege.confine(user=self._user)
+        endpoint = Path(self.config.endpoint)
+        done = landlock.restrict(reads=("/proc", *(path for path in sys.path if path)), removes=[str(endpoint.parent)])
+        log.info("sandbox: %s", done)
 
     def __enter__(self) -> Agent:
         return self

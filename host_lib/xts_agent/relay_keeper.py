@@ -21,7 +21,7 @@ import struct
 from dataclasses import dataclass
 from typing import NoReturn
 
-from xts_messages import privilege
+from xts_messages import landlock, privilege
 from xts_messages._native import ffi, lib
 from xts_messages.queue import adopt_afxdp
 
@@ -59,6 +59,7 @@ def _main(user: pwd.struct_passwd | None, connection: socket.socket) -> int:
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # relays leave nothing to be collected
         privilege.confine(user=user)
+        log.info("sandbox of relays: %s", landlock.restrict())
         while True:
             data, fds, _, _ = socket.recv_fds(connection, _REQUEST_BYTES_MAX + 1, _DESCRIPTORS)
             if not data:

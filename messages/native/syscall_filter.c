@@ -326,3 +326,12 @@ int xts_calls_count(int calls)
 		count += count_allowed(of_start, COUNT(of_start));
 	return count;
 }
+
+int xts_calls_sanitized(void)
+{
+#ifdef SANITIZED
+	return 1;
+#else
+	return 0;
+#endif
+}

@@ -21,5 +21,7 @@ enum xts_calls {
 int xts_calls_only(int calls);
 /* How many calls are allowed. */
 int xts_calls_count(int calls);
+/* Is this built with a sanitizer, whose run-time library reads files of /proc? */
+int xts_calls_sanitized(void);
 
 #endif

@@ -29,6 +29,7 @@ from beds.worker import Conn, connected, receive_exactly, server
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509 import load_pem_x509_certificate
+from xts_messages import landlock
 from xts_messages.attach import attach
 from xts_proxy._native import lib
 
@@ -147,6 +148,7 @@ def test_processes_have_no_files_and_no_others_sockets(directory: Path) -> None:
             files = {path for path in opened if path.startswith("/") and not path.startswith("/memfd:")}
             assert files <= {str(proxy.log)}, "stderr"
             assert Path(f"/proc/{pid}/comm").read_text().strip() == name
+        assert "sandbox of workers: Landlock" in proxy.log.read_text() or not landlock.version()
 
 
 # --- their ends ----------------------------------------------------------------------------------------
