@@ -27,6 +27,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from typing import Any
 from xts_bpf.program import Owner
 from xts_messages import attach_token, landlock, privilege
 from xts_messages._native import ffi, lib
-from xts_messages.endpoint import Attached, Endpoint, Grant, NotReady, Peer
+from xts_messages.endpoint import Adopted, Attached, Endpoint, Grant, NotReady, Peer
 from xts_messages.printable import printable
 from xts_messages.refusals import Refusals
 from xts_messages.table import RELAY_SHIFT
@@ -79,6 +80,7 @@ class Agent:
                     Refusals(log.warning).note,
                     mode=config.endpoint_mode,
                     ended_keep_s=config.ended_keep_s,
+                    adopted=self._adopted,
                 )
             )
             self._undo = undo.pop_all()
@@ -159,6 +161,11 @@ class Agent:
             if attached.tag is relayed:
                 with contextlib.suppress(OSError):
                     attached.connection.shutdown(socket.SHUT_RDWR)
+
+    def _adopted(self) -> Iterator[Adopted]:
+        for pool in self.pools:
+            for queue_id, owner in pool.adopted():
+                yield Adopted(queue_id, owner.epoch, owner.pid, owner.uid, _name_of(owner.pid), pool.interface)
 
     # --- what the endpoint asks for --------------------------------------------------------------------
 
@@ -284,6 +291,14 @@ class Agent:
         except OSError as failure:
             log.warning("queue %d: GOODBYE for pid %d: %s", slot.queue_id, attached.peer.pid, failure.strerror)
         log.info("queue %d: pid %d has gone", slot.queue_id, attached.peer.pid)
+
+
+def _name_of(pid: int) -> str:
+    """What the kernel calls a process; "" when it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n")
+    except OSError:
+        return ""
 
 
 def _pool_of(tag: object) -> Pool:

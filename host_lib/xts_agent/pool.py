@@ -21,6 +21,7 @@ import socket
 import struct
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -145,6 +146,10 @@ class Pool:
     def charged(self, uid: int) -> list[Slot]:
         """The queues that a user occupies: with an attachment, or without one."""
         return [slot for slot in self.slots if slot.uid == uid]
+
+    def adopted(self) -> Iterator[tuple[int, Owner]]:
+        """The queues that processes got from an agent before us, by their numbers."""
+        return ((slot.queue_id, slot.before_us) for slot in self.slots if slot.before_us)
 
     def used(self) -> float:
         """The share of the queues that processes hold."""

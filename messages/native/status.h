@@ -12,6 +12,8 @@
 
 #define XTS_STATUS_MAGIC 0x58545350u /* "XTSP" */
 #define XTS_STATUS_VERSION 2u
+/* In place of enum xts_link_state: the process has its queue from an agent before this one, and its page with it. */
+#define XTS_STATUS_ADOPTED 3u
 #define XTS_STATUS_ENTRIES 16384u /* sockets beyond these are not shown, only counted */
 
 enum xts_socket_state { /* names as ss(8) shows them */
@@ -54,7 +56,7 @@ struct xts_status_page {
 	uint32_t magic, version;
 	uint32_t entries;      /* XTS_STATUS_ENTRIES */
 	uint32_t used;         /* entries ever used; those after it are zero */
-	uint32_t link_state;   /* enum xts_link_state */
+	uint32_t link_state;   /* enum xts_link_state, or XTS_STATUS_ADOPTED */
 	uint32_t frame_credits;/* of the queue, last seen */
 	uint32_t sockets;      /* in being */
 	uint32_t reserved;

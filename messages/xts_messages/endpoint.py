@@ -21,7 +21,7 @@ import stat
 import struct
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -83,6 +83,19 @@ class Attached:
         return os.dup(self.connection.fileno())
 
 
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """A process that holds a queue of a server before this one: it has no connection here."""
+
+    queue_id: int
+    epoch: int
+    pid: int
+    uid: int
+    program: str
+    interface: str
+    relayed: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class _Connection:
     socket: socket.socket
@@ -109,6 +122,7 @@ class Endpoint:
         per_uid_max: int = 0,
         grant_wait_s: float = 1.0,
         ended_keep_s: float = 0.0,
+        adopted: Callable[[], Iterable[Adopted]] = tuple,
     ) -> None:
         """allocate(peer, epoch) gives a grant, raises NotReady, or an OSError whose errno and text are sent
         to the process.
@@ -116,6 +130,7 @@ class Endpoint:
         refused(peer, reason): a process has got no queue; it has received the same sentence.
         per_uid_max: attachments of one user at a time, root exempt; 0: any number.
         ended_keep_s: for how long processes that were killed are listed.
+        adopted: processes to be listed in addition to those that are attached, with empty status pages.
         OSError EADDRINUSE: another server serves path; ENOTSOCK: path is something else.
         """
         self.path = Path(path)
@@ -126,6 +141,7 @@ class Endpoint:
         self._per_uid_max = per_uid_max
         self._grant_wait_s = grant_wait_s
         self._killed = EndedProcesses(ended_keep_s)
+        self._adopted = adopted
         self._connections: set[_Connection] = set()
         self._selector = selectors.EpollSelector()
         self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -361,20 +377,17 @@ class Endpoint:
 
     def _listing(self, uid: int) -> Iterator[tuple[bytes, tuple[int, ...]]]:
         for attached in sorted(self.attachments, key=lambda a: (a.interface, a.queue_id, a.relayed)):
-            if uid not in (0, attached.peer.uid):
-                continue
-            native = ffi.new("struct xts_attach_listing *")
-            native.magic = lib.XTS_ATTACH_STATUS_MAGIC
-            native.version = lib.XTS_ATTACH_VERSION
-            native.kind = attached.kind
-            native.queue_id = attached.queue_id
-            native.epoch = attached.epoch
-            native.pid = attached.peer.pid
-            native.uid = attached.peer.uid
-            native.program = attached.peer.program.encode()[:63]
-            native.interface = attached.interface.encode()[:15]
-            native.relayed = attached.relayed
-            yield bytes(ffi.buffer(native)), (os.dup(attached.status_fd),)
+            peer = attached.peer
+            if uid in (0, peer.uid):
+                listed = Adopted(
+                    *(attached.queue_id, attached.epoch, peer.pid, peer.uid, peer.program),
+                    *(attached.interface, attached.relayed),
+                )
+                yield _listing(listed, attached.kind), (os.dup(attached.status_fd),)
+        for adopted in self._adopted():
+            if uid in (0, adopted.uid):
+                page = create_status_page(int(lib.XTS_STATUS_ADOPTED))
+                yield _listing(adopted, int(lib.XTS_QUEUE_AFXDP)), (page,)
 
     def _send_listing(self, connection: _Connection) -> None:
         while connection.listing:
@@ -393,6 +406,21 @@ class Endpoint:
 def _close_all(fds: tuple[int, ...]) -> None:
     for fd in fds:
         os.close(fd)
+
+
+def _listing(process: Adopted, kind: int) -> bytes:
+    native = ffi.new("struct xts_attach_listing *")
+    native.magic = lib.XTS_ATTACH_STATUS_MAGIC
+    native.version = lib.XTS_ATTACH_VERSION
+    native.kind = kind
+    native.queue_id = process.queue_id
+    native.epoch = process.epoch
+    native.pid = process.pid
+    native.uid = process.uid
+    native.program = process.program.encode()[:63]
+    native.interface = process.interface.encode()[:15]
+    native.relayed = process.relayed
+    return bytes(ffi.buffer(native))
 
 
 def _refusal(error: int, reason: str) -> bytes:

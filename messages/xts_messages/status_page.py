@@ -25,11 +25,12 @@ _SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
 _U64 = (1 << 64) - 1
 
 
-def create_status_page() -> int:
+def create_status_page(link_state: int = 0) -> int:
     """An empty status page: a sealed memfd."""
     fd = os.memfd_create("xts-status", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, _FIGURES_OFFSET + _FIGURES_BYTES)
-    os.pwrite(fd, struct.pack("=III", lib.XTS_STATUS_MAGIC, lib.XTS_STATUS_VERSION, lib.XTS_STATUS_ENTRIES), 0)
+    head = (lib.XTS_STATUS_MAGIC, lib.XTS_STATUS_VERSION, lib.XTS_STATUS_ENTRIES, 0, link_state)
+    os.pwrite(fd, struct.pack("=IIIII", *head), 0)
     fcntl.fcntl(fd, _F_ADD_SEALS, _SEALS)
     return fd
 

@@ -27,8 +27,11 @@ from xts_agent.config import AgentConfig
 from xts_agent.opener import goodbye_frame
 from xts_bpf.device import DeviceQueues, open_device_queues
 from xts_bpf.program import Owner
-from xts_messages.attach import Attachment, attach, list_attachments
+from xts_messages._native import lib
+from xts_messages.attach import Attachment, Listing, attach, list_attachments
 from xts_messages.queue import Queue
+from xts_messages.status_page import read_status_page
+from xts_socket.cli import status
 
 pytestmark = [pytest.mark.root, pytest.mark.afxdp]
 
@@ -55,6 +58,14 @@ def until(condition: Callable[[], object], seconds: float = 5) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.002)
+
+
+def closed(listed: Iterator[Listing]) -> list[Listing]:
+    """All of them, without their status pages."""
+    found = list(listed)
+    for listing in found:
+        os.close(listing.status_fd)
+    return found
 
 
 @dataclass
@@ -480,6 +491,29 @@ def ask_nonsense(interface: str, peer_mac: str, folder: str, request: str) -> No
     assert len(opener_protocol.receive_ready(connection)) == 2
     connection.send(bytes.fromhex(request))
     print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+
+
+def test_a_queue_of_an_agent_before_is_listed(running: Running) -> None:
+    """To root and to its user, until the process has ended and the queue is open again."""
+    with running.echo() as (process, epoch, queue_id):
+        running.kill_agent()
+        running.agent = start_agent(running.wire, running.endpoint, "--queues", "2")
+        listed = list(list_attachments(running.endpoint))
+        for listing in listed:
+            page, entries = status.read_page(read_status_page(listing.status_fd))
+            os.close(listing.status_fd)
+            assert page.link_state == lib.XTS_STATUS_ADOPTED and not entries
+        found = [(one.kind, one.queue_id, one.epoch, one.pid, one.uid, one.program) for one in listed]
+        assert found == [("afxdp", queue_id, epoch, process.pid, NOBODY, "python")]
+        for user, seen in ((NOBODY, True), (4321, False)):
+            command = [sys.executable, "-m", "xts_socket.cli", "status", "--endpoint", running.endpoint]
+            told = subprocess.run(
+                command, capture_output=True, text=True, user=user, group=user, extra_groups=[], check=True, timeout=20
+            ).stdout
+            assert (f"python ({process.pid})" in told) == seen == ("adopted: it has its queue from" in told)
+        process.kill()
+        process.wait(10)
+        until(lambda: not closed(list_attachments(running.endpoint)))
 
 
 def test_a_new_agent_serves_although_a_process_of_the_old_one_lives(running: Running) -> None:

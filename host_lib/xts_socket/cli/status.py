@@ -30,8 +30,9 @@ _STATES = (
     *("FREE", "UNCONN", "SYN-SENT", "ESTAB", "LISTEN"),
     *("CLOSE-WAIT", "FIN-WAIT", "LAST-ACK", "CLOSING", "FAILED"),
 )
-_LINK_STATES = ("opening", "up", "down")
-
+_LINK_STATES = ("opening", "up", "down", "adopted")
+#: Of a process that has its queue from an agent before this one (XTS_STATUS_ADOPTED).
+_ADOPTED = _LINK_STATES[3]
 
 #: The kernel's cipher types (linux/tls.h), which TLS_KEYS has.
 _KEYS_CIPHERS = {51: "AES_GCM_128", 52: "AES_GCM_256", 53: "AES_CCM_128", 54: "CHACHA20_POLY1305"}
@@ -272,7 +273,7 @@ def _print(attached: list[Process], listening: bool) -> None:
     print()
     summary = [
         (
-            f"{p.program} ({p.pid})",
+            f"{p.program or '?'} ({p.pid})",
             str(p.uid),
             _queue_text(p),
             p.link_state,
@@ -286,6 +287,8 @@ def _print(attached: list[Process], listening: bool) -> None:
     ]
     figures = ("Sockets", "Frame credits", "Post credits", "Unread", "Sleeps/spins")
     print_table(("Process", "Uid", "Queue", "Link", *figures), summary, figures)
+    if any(p.link_state == _ADOPTED for p in attached):
+        print("\nadopted: it has its queue from an agent before this one, which does not see its sockets")
 
 
 def _queue_text(process: Process) -> str:
