@@ -246,7 +246,8 @@ def _host_struct(name: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
     yield ""
 
 
-def _member(field: Field) -> tuple[str, str]:
+def member(field: Field) -> tuple[str, str]:
+    """Its declaration as a member of a struct in host order, and what it means."""
     note = field.meaning + (f" ({field.unit})" if field.unit else "")
     return f"{_C_TYPE[field.kind]} {field.name};", note
 
@@ -257,13 +258,13 @@ def _common() -> Iterator[str]:
     yield from _host_struct(
         "endpoint",
         [
-            *(_member(f) for f in table.ENDPOINT if f.name != "reserved"),
+            *(member(f) for f in table.ENDPOINT if f.name != "reserved"),
             (f"uint8_t address[{table.ENDPOINT_ADDRESS_BYTES}];", table.ENDPOINT_ADDRESS_MEANING),
         ],
     )
     yield _ENDPOINT
     yield "/* What every message begins with, after the Ethernet header. */"
-    yield from _host_struct("head", (_member(f) for f in table.HEAD))
+    yield from _host_struct("head", (member(f) for f in table.HEAD))
     yield "/* frame points at the Ethernet header. Returns 0, or -EBADMSG when it is too short. */"
     yield from _decoder("head", "XTS_HEAD_BYTES", table.HEAD, [])
     yield _HEAD_ENCODE
@@ -328,7 +329,7 @@ def _decoder(stem: str, size: str, fields: Iterable[Field], checks: Iterable[str
 def _message(message: Message) -> Iterator[str]:
     stem = message.stem
     yield from _comment(f"{message.name}: {message.meaning}. id: {message.id_of or 'unused'}.")
-    yield from _host_struct(stem, (_member(f) for f in message.fields))
+    yield from _host_struct(stem, (member(f) for f in message.fields))
     yield from _decoder(stem, _size(message), message.fields, _checks(message))
     yield f"static inline void xts_{stem}_encode(void *frame, const struct xts_{stem} *m)"
     yield "{"

@@ -7,6 +7,7 @@
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/outbox.h"
+#include "core/request_encode.h"
 #include "core/socket.h"
 #include "core/stack.h"
 #include "queue.h"
@@ -69,50 +70,16 @@ static int call_begin(struct xts_sock *s, uint8_t type, struct xts_tx_slot *slot
 
 static uint32_t encode(const struct xts_sock *s, const struct call *call, uint8_t *frame)
 {
-	struct xts_bind bind = {.xts_socket = s->id, .token = call->token, .domain = s->family, .local = call->local};
-	struct xts_listen listen = {.xts_socket = s->id, .token = call->token, .post_credits = call->post_credits,
-				    .domain = s->family, .backlog = call->backlog};
-	struct xts_setsockopt set = {.xts_socket = s->id, .token = call->token, .domain = s->family,
-				     .level = call->level, .option = call->option, .length = call->length};
-	struct xts_getsockopt get = {.xts_socket = s->id, .token = call->token, .domain = s->family,
-				     .level = call->level, .option = call->option, .length = call->length};
-	struct xts_ioctl ioctl = {.xts_socket = s->id, .token = call->token, .domain = s->family,
-				  .request = (uint32_t)call->option, .length = call->length};
-	struct xts_share share = {.xts_socket = s->id, .token = call->token, .key = call->key, .keep_ms = call->keep_ms};
-	struct xts_park park = {.xts_socket = s->id, .token = call->token, .key = call->key, .keep_ms = call->keep_ms};
-	struct xts_claim claim = {.xts_socket = s->id, .token = call->token, .key = call->key,
-				  .post_credits = call->post_credits, .unread = call->unread};
+	const struct request_fields fields = {
+		.xts_socket = s->id, .token = call->token, .domain = s->family, .local = call->local,
+		.post_credits = call->post_credits, .backlog = call->backlog, .level = call->level, .option = call->option,
+		.request = (uint32_t)call->option, .length = call->length, .key = call->key, .keep_ms = call->keep_ms,
+		.unread = call->unread,
+	};
 	uint32_t bytes;
 
 	xts_head_encode(frame, call->type, 0, 0, s->proxy_id);
-	switch (call->type) {
-	case XTS_CMD_BIND:
-		xts_bind_encode(frame, &bind);
-		return XTS_BIND_BYTES;
-	case XTS_CMD_LISTEN:
-		xts_listen_encode(frame, &listen);
-		return XTS_LISTEN_BYTES;
-	case XTS_CMD_SHARE:
-		xts_share_encode(frame, &share);
-		return XTS_SHARE_BYTES;
-	case XTS_CMD_PARK:
-		xts_park_encode(frame, &park);
-		return XTS_PARK_BYTES;
-	case XTS_CMD_CLAIM:
-		xts_claim_encode(frame, &claim);
-		return XTS_CLAIM_BYTES;
-	case XTS_CMD_SETSOCKOPT:
-		xts_setsockopt_encode(frame, &set);
-		bytes = XTS_SETSOCKOPT_BYTES;
-		break;
-	case XTS_CMD_GETSOCKOPT:
-		xts_getsockopt_encode(frame, &get);
-		bytes = XTS_GETSOCKOPT_BYTES;
-		break;
-	default:
-		xts_ioctl_encode(frame, &ioctl);
-		bytes = XTS_IOCTL_BYTES;
-	}
+	bytes = request_encode(frame, call->type, &fields);
 	memcpy(frame + bytes, call->value, call->length);
 	return bytes + call->length;
 }

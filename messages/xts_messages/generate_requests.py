@@ -1,0 +1,63 @@
+"""Generates how a host encodes requests, the messages that have a token: `host_lib/native/core/request_encode.h`.
+
+One struct has the fields of all of them. A field of the same name is the same thing in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from . import table
+from .generate_c import member
+from .table import Message
+
+
+def requests() -> list[Message]:
+    """What a host may send with a token."""
+    return [m for m in table.MESSAGES if m.sender == "host" and any(f.name == "token" for f in m.fields)]
+
+
+def _case(m: Message) -> Iterator[str]:
+    yield f"\tcase {m.name}: {{"
+    yield f"\t\tstruct xts_{m.stem} m = {{"
+    yield from (f"\t\t\t.{f.name} = r->{f.name}," for f in m.fields)
+    yield "\t\t};"
+    yield ""
+    yield f"\t\txts_{m.stem}_encode(frame, &m);"
+    yield f"\t\treturn XTS_{m.stem.upper()}_BYTES;"
+    yield "\t}"
+
+
+def header() -> str:
+    """The text of request_encode.h."""
+    members: dict[str, str] = {}
+    for field in (field for m in requests() for field in m.fields):
+        declaration, _ = member(field)
+        assert members.setdefault(field.name, declaration) == declaration, "one name, two types"
+    lines = [
+        "/* Generated from messages/xts_messages/table.py by `python -m xts_messages.generate`. Do not edit. */",
+        "#ifndef XTS_REQUEST_ENCODE_H",
+        "#define XTS_REQUEST_ENCODE_H",
+        "",
+        '#include "wire.h"',
+        "",
+        "/* The fields of all requests. */",
+        "struct request_fields {",
+        *(f"\t{declaration}" for declaration in members.values()),
+        "};",
+        "",
+        "/* Encodes the fields that a request of this type has, behind the head. Returns the bytes of both; 0: no",
+        " * request has this type. */",
+        "static inline uint32_t request_encode(uint8_t *frame, uint8_t type, const struct request_fields *r)",
+        "{",
+        "\tswitch (type) {",
+        *(line for m in requests() for line in _case(m)),
+        "\tdefault:",
+        "\t\treturn 0;",
+        "\t}",
+        "}",
+        "",
+        "#endif",
+        "",
+    ]
+    return "\n".join(lines)
