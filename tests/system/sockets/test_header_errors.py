@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from beds.calls import until
 from beds.handmade_proxy import Caller, ScriptedProxy
 from beds.shm_proxy import ShmProxy, library
 from system.sockets.programs.header_errors import DENIED_PORT, ROWS
@@ -69,8 +70,7 @@ def provoked(phase: str, directory: Path, tables: str = LIMITS) -> dict[str, str
                     proxy.kill()
                 else:
                     proxy.process.send_signal(signal.SIGTERM)
-                    while "drain" not in proxy.log.read_text() and "stopping" not in proxy.log.read_text():
-                        pass
+                    until(lambda: any(word in proxy.log.read_text() for word in ("drain", "stopping")))
                 line, _ = process.communicate("go on\n", timeout=DEADLINE_S)
             assert line, f"{process.stderr.read()}\n{proxy.log.read_text()}"
             found: dict[str, str] = json.loads(line)
