@@ -79,7 +79,7 @@ def test_silence_is_noticed(server: socket.socket, dead_ms: int) -> None:
                 pair.recv(s, 10)
             assert pair.now_s - start == pytest.approx(dead_ms / 1000 or ALIVE_S, abs=0.3)
             pair.to_host.held = False
-            again, second = connected(pair, server)  # attaches anew
+            again, second = connected(pair, server)  # attaches again
             second.close()
             assert pair.recv(again, 10) == b""
 
