@@ -17,13 +17,6 @@ from beds.libc_structs import PollFd
 DEADLINE_S = 10.0
 SIOCOUTQ = 0x5411
 EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD = 1, 2, 3
-Script = Callable[["Calls"], None]
-SCRIPTS: dict[str, Script] = {}
-
-
-def script(function: Script) -> Script:
-    SCRIPTS[function.__name__] = function
-    return function
 
 
 def address(port: int, host: str = "127.0.0.1") -> bytes:

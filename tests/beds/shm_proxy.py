@@ -13,6 +13,8 @@ from typing import Self
 
 from xts_lab.loopback import ALLOW_LOOPBACK
 
+from beds.scripts import RUN_S
+
 SYSTEM = Path(__file__).resolve().parents[1] / "system"
 START_S = 20.0
 
@@ -70,7 +72,7 @@ class ShmProxy:
     def command(self, program: str, *arguments: str) -> Sequence[str]:
         return [sys.executable, str(SYSTEM / program), *arguments]
 
-    def run(self, program: str, *arguments: str, timeout_s: float = 90, **extra: str) -> str:
+    def run(self, program: str, *arguments: str, timeout_s: float = RUN_S, **extra: str) -> str:
         """Runs a program of tests/system; its output. AssertionError with what it said when it fails."""
         done = subprocess.run(
             self.command(program, *arguments), env=self.environment(**extra), text=True, capture_output=True,

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 from beds.preload import PreloadBed, preload_library
+from beds.script_outcomes import Outcomes
+from beds.scripts import RUN_S
 from system.interposer.programs.preload_scripts import KERNEL, OURS
 from xts_lab.lab import Lab
 
@@ -42,15 +44,31 @@ def test_curl_fetches_a_file(bed: PreloadBed, tmp_path: Path) -> None:
     assert b": offloaded" in done.stderr
 
 
+@pytest.fixture(scope="module")
+def plain(request: pytest.FixtureRequest) -> Outcomes:
+    def run(names: str, _: str) -> bytes:
+        command = [sys.executable, SCRIPTS, names]
+        return subprocess.run(command, check=True, timeout=RUN_S, stdout=subprocess.PIPE).stdout
+
+    return Outcomes(request, run)
+
+
 @pytest.mark.parametrize("name", sorted(KERNEL))
-def test_as_the_kernel_does(name: str) -> None:
+def test_as_the_kernel_does(name: str, plain: Outcomes) -> None:
     """What the scripts assert is true without the interposer."""
-    subprocess.run([sys.executable, SCRIPTS, name], check=True, timeout=60, stdout=subprocess.DEVNULL)
+    plain.check("test_as_the_kernel_does", name)
+
+
+@pytest.fixture(scope="module")
+def strict(request: pytest.FixtureRequest, bed: PreloadBed) -> Outcomes:
+    return Outcomes(
+        request, lambda names, _: bed.run([sys.executable, SCRIPTS, names], strict=True, timeout_s=RUN_S).stdout
+    )
 
 
 @pytest.mark.parametrize("name", sorted(KERNEL))
-def test_offloaded(name: str, bed: PreloadBed) -> None:
-    bed.run([sys.executable, SCRIPTS, name], strict=True)
+def test_offloaded(name: str, strict: Outcomes) -> None:
+    strict.check("test_offloaded", name)
 
 
 # Scripts that need rules or a proxy of their own.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from beds.authority import Authority, tls_tables
+from beds.script_outcomes import Outcomes
 from beds.shm_proxy import ShmProxy, library
 from system.processes.programs.inherit_scripts import SCRIPTS
 
@@ -25,6 +26,11 @@ def proxy(folder: Path, xts_authority: Authority) -> Iterator[ShmProxy]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest, proxy: ShmProxy, folder: Path) -> Outcomes:
+    return Outcomes(request, lambda names, _: proxy.run(PROGRAM, library(), names, TLS_FOLDER=str(folder)))
+
+
 @pytest.mark.parametrize("name", sorted(SCRIPTS))
-def test_program(name: str, proxy: ShmProxy, folder: Path) -> None:
-    proxy.run(PROGRAM, library(), name, TLS_FOLDER=str(folder))
+def test_program(name: str, outcomes: Outcomes) -> None:
+    outcomes.check("test_program", name)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import pytest
+from beds.script_outcomes import Outcomes
 from beds.shm_proxy import ShmProxy, library
 from system.protocols.programs.ulp_scripts import SCRIPTS
 
 PROGRAM = "protocols/programs/ulp_scripts.py"
 
 
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest, proxy: ShmProxy) -> Outcomes:
+    return Outcomes(request, lambda names, _: proxy.run(PROGRAM, library(), names))
+
+
 @pytest.mark.parametrize("name", sorted(SCRIPTS))
-def test_program(name: str, proxy: ShmProxy) -> None:
-    proxy.run(PROGRAM, library(), name)
+def test_program(name: str, outcomes: Outcomes) -> None:
+    outcomes.check("test_program", name)
 
 
 @pytest.mark.parametrize(

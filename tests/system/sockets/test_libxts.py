@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from beds.script_outcomes import Outcomes
 from beds.shm_proxy import ShmProxy, library
 from system.sockets.programs.library_scripts import SCRIPTS
 from xts_messages.environment import BY_NAME
@@ -18,9 +19,14 @@ APART = {"proxy_dies", "no_proxy", "exit_delivers"}
 PROGRAM = "sockets/programs/library_scripts.py"
 
 
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest, proxy: ShmProxy) -> Outcomes:
+    return Outcomes(request, lambda names, _: proxy.run(PROGRAM, library(), names))
+
+
 @pytest.mark.parametrize("name", sorted(set(SCRIPTS) - APART))
-def test_program(name: str, proxy: ShmProxy) -> None:
-    proxy.run(PROGRAM, library(), name)
+def test_program(name: str, outcomes: Outcomes) -> None:
+    outcomes.check("test_program", name)
 
 
 @pytest.mark.parametrize(

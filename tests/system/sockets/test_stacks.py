@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 from beds.lab import raise_or_skip
 from beds.preload import PreloadBed, preload_library
+from beds.script_outcomes import Outcomes
+from beds.scripts import RUN_S
 from beds.shm_proxy import SYSTEM, ShmProxy, library
-from system.sockets.programs.stack_scripts import SCRIPTS
+from system.sockets.programs.stack_scripts import SETTINGS
 from xts_lab.lab import Lab
 
 DEADLINE_S = 60.0
@@ -56,10 +58,19 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShmProxy]:
         yield made
 
 
-@pytest.mark.parametrize("name", sorted(SCRIPTS))
-def test_shm(name: str, proxy: ShmProxy, other: ShmProxy, echo_port: int) -> None:
-    arguments = (name, "127.0.0.1", str(echo_port), library(), "shm", str(other.endpoint))
-    proxy.run("sockets/programs/stack_scripts.py", *arguments, XTS_STACKS=SCRIPTS[name][0])
+@pytest.fixture(scope="module")
+def on_shm(request: pytest.FixtureRequest, proxy: ShmProxy, other: ShmProxy, echo_port: int) -> Outcomes:
+    arguments = ("127.0.0.1", str(echo_port), library(), "shm", str(other.endpoint))
+
+    def run(names: str, value: str) -> str:
+        return proxy.run("sockets/programs/stack_scripts.py", names, *arguments, XTS_STACKS=value)
+
+    return Outcomes(request, run, SETTINGS.__getitem__)
+
+
+@pytest.mark.parametrize("name", sorted(SETTINGS))
+def test_shm(name: str, on_shm: Outcomes) -> None:
+    on_shm.check("test_shm", name)
 
 
 @pytest.fixture(scope="module")
@@ -69,19 +80,27 @@ def lab() -> Iterator[Lab]:
     made.down()
 
 
+@pytest.fixture(scope="module")
+def on_afxdp(request: pytest.FixtureRequest, lab: Lab) -> Outcomes:
+    def run(names: str, value: str) -> str:
+        with contextlib.ExitStack() as stack:
+            with lab.inside("net"):
+                port = stack.enter_context(serving("198.18.0.2"))
+            command = [sys.executable, PROGRAM, names, "198.18.0.2", str(port), library(), "afxdp"]
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+            with lab.popen("host", command, environment={"XTS_STACKS": value}, **pipes) as process:
+                output, said = process.communicate(timeout=RUN_S)
+        assert process.returncode == 0, said
+        return str(output)
+
+    return Outcomes(request, run, SETTINGS.__getitem__)
+
+
 @pytest.mark.root
 @pytest.mark.afxdp
-@pytest.mark.parametrize("name", sorted(set(SCRIPTS) - NOT_ON_AFXDP))
-def test_afxdp(name: str, lab: Lab) -> None:
-    with contextlib.ExitStack() as stack:
-        with lab.inside("net"):
-            port = stack.enter_context(serving("198.18.0.2"))
-        settings = {"XTS_STACKS": SCRIPTS[name][0]}
-        command = [sys.executable, PROGRAM, name, "198.18.0.2", str(port), library(), "afxdp"]
-        done = lab.popen("host", command, stderr=subprocess.PIPE, text=True, environment=settings)
-        with done:
-            _, said = done.communicate(timeout=DEADLINE_S)
-        assert done.returncode == 0, said
+@pytest.mark.parametrize("name", sorted(set(SETTINGS) - NOT_ON_AFXDP))
+def test_afxdp(name: str, on_afxdp: Outcomes) -> None:
+    on_afxdp.check("test_afxdp", name)
 
 
 @pytest.mark.parametrize("value", ["0", "two", "1025", "process2"])

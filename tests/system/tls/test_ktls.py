@@ -22,6 +22,8 @@ from beds.authority import Certificate, certificate_for_localhost
 from beds.kernel_tls import kernel_changes_keys, kernel_tls_reason, tls_stat
 from beds.preload import PreloadBed
 from beds.process_memory import memory_of
+from beds.script_outcomes import Outcomes
+from beds.scripts import RUN_S
 from system.tls.programs.ktls_scripts import SCRIPTS
 from xts_proxy import control
 
@@ -79,10 +81,18 @@ def test_as_the_kernel_does(name: str) -> None:
         subprocess.run(run_script(name, port), check=True, timeout=60)
 
 
+@pytest.fixture(scope="module")
+def offloaded(request: pytest.FixtureRequest, bed: PreloadBed) -> Outcomes:
+    def run(names: str, _: str) -> bytes:
+        with peer(echo) as port:
+            return bed.run(run_script(names, port), strict=True, timeout_s=RUN_S).stdout
+
+    return Outcomes(request, run)
+
+
 @pytest.mark.parametrize("name", sorted(SCRIPTS))
-def test_offloaded(name: str, bed: PreloadBed) -> None:
-    with peer(echo) as port:
-        bed.run(run_script(name, port), strict=True)
+def test_offloaded(name: str, offloaded: Outcomes) -> None:
+    offloaded.check("test_offloaded", name)
 
 
 @contextmanager

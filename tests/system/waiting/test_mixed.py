@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import pytest
+from beds.script_outcomes import Outcomes
 from beds.shm_proxy import ShmProxy, library
 from system.waiting.programs.mixed_scripts import SCRIPTS
 
+PROGRAM = "waiting/programs/mixed_scripts.py"
+
+
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest, proxy: ShmProxy) -> Outcomes:
+    return Outcomes(request, lambda names, _: proxy.run(PROGRAM, library(), names))
+
 
 @pytest.mark.parametrize("name", sorted(SCRIPTS))
-def test_program(name: str, proxy: ShmProxy) -> None:
-    proxy.run("waiting/programs/mixed_scripts.py", library(), name)
+def test_program(name: str, outcomes: Outcomes) -> None:
+    outcomes.check("test_program", name)
 
 
 @pytest.mark.parametrize("name", ["either_ends_the_sleep", "threads_wait_together"])
 def test_without_spinning(name: str, proxy: ShmProxy) -> None:
-    proxy.run("waiting/programs/mixed_scripts.py", library(), name, XTS_SPIN_US="4294967295")
+    proxy.run(PROGRAM, library(), name, XTS_SPIN_US="4294967295")

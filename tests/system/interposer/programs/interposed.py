@@ -19,25 +19,6 @@ SIOCATMARK = 0x8905
 F_SETOWN = 8
 SYS_CLOSE = {"x86_64": 3, "aarch64": 57}[platform.machine()]
 
-KERNEL: dict[str, Callable[[], None]] = {}
-OURS: dict[str, Callable[[], None]] = {}
-PUSHES: dict[str, Callable[[], None]] = {}  # with a proxy that has an identity for TLS
-
-
-def kernel(function: Callable[[], None]) -> Callable[[], None]:
-    KERNEL[function.__name__] = function
-    return function
-
-
-def ours(function: Callable[[], None]) -> Callable[[], None]:
-    OURS[function.__name__] = function
-    return function
-
-
-def pushes(function: Callable[[], None]) -> Callable[[], None]:
-    PUSHES[function.__name__] = function
-    return function
-
 
 def until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + DEADLINE_S

@@ -17,12 +17,13 @@ import time
 from collections.abc import Callable
 
 from beds.libc_structs import Message, Vector
-from system.interposer.programs.interposed import DEADLINE_S, SIOCATMARK, drain, errno_of, kernel, libc, pair, until
+from beds.scripts import script
+from system.interposer.programs.interposed import DEADLINE_S, SIOCATMARK, drain, errno_of, libc, pair, until
 
 # --- connections --------------------------------------------------------------------------------------
 
 
-@kernel
+@script("as the kernel")
 def echo_both_families() -> None:
     for family in (socket.AF_INET, socket.AF_INET6):
         client, server = pair(family)
@@ -39,7 +40,7 @@ def echo_both_families() -> None:
             assert drain(client) == b"back"
 
 
-@kernel
+@script("as the kernel")
 def every_way_to_send_and_receive() -> None:
     client, server = pair()
     with client, server:
@@ -86,7 +87,7 @@ def messages(buffers: list[ctypes.Array[ctypes.c_char]]) -> ctypes.Array[Message
     return out
 
 
-@kernel
+@script("as the kernel")
 def many_messages_at_once() -> None:
     client, server = pair()
     with client, server:
@@ -110,7 +111,7 @@ def many_messages_at_once() -> None:
         assert libc("preadv2", server.fileno(), ctypes.byref(vector), 1, ctypes.c_long(-1), 0) == 8
 
 
-@kernel
+@script("as the kernel")
 def connect_without_waiting() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as s:
         s.setblocking(False)
@@ -124,7 +125,7 @@ def connect_without_waiting() -> None:
         assert errno_of(lambda: s.recv(1)) == errno.EAGAIN
 
 
-@kernel
+@script("as the kernel")
 def closing_all_descriptors_takes_no_time() -> None:
     """As every subprocess does, most of them without a socket: the table of a million is not walked for it."""
     begun = time.thread_time()
@@ -133,7 +134,7 @@ def closing_all_descriptors_takes_no_time() -> None:
     assert time.thread_time() - begun < 0.02
 
 
-@kernel
+@script("as the kernel")
 def the_end_is_noticed_without_waiting() -> None:
     """By who only ever sends, asks for the peer's name, or shuts down: none of them polls or receives."""
     notices: tuple[tuple[int, Callable[[socket.socket], int]], ...] = (
@@ -149,7 +150,7 @@ def the_end_is_noticed_without_waiting() -> None:
             until(lambda look=look, server=server, expected=expected: look(server) == expected)
 
 
-@kernel
+@script("as the kernel")
 def connect_refused() -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
@@ -166,7 +167,7 @@ def connect_refused() -> None:
             assert s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
 
 
-@kernel
+@script("as the kernel")
 def addresses_that_are_none() -> None:
     with socket.socket() as s:
         for name in ("bind", "connect"):
@@ -183,7 +184,7 @@ def addresses_that_are_none() -> None:
             assert errno_of(lambda: other.bind(s.getsockname())) == errno.EADDRINUSE
 
 
-@kernel
+@script("as the kernel")
 def bound_then_connected() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -195,7 +196,7 @@ def bound_then_connected() -> None:
         assert peer == name
 
 
-@kernel
+@script("as the kernel")
 def listening_without_bind() -> None:
     with socket.socket() as server:
         server.listen()
@@ -207,7 +208,7 @@ def listening_without_bind() -> None:
             assert accepted.recv(10) == b"x"
 
 
-@kernel
+@script("as the kernel")
 def a_wildcard_listener_serves() -> None:
     with socket.create_server(("", 0)) as server:
         with socket.create_connection(("127.0.0.1", server.getsockname()[1])) as client, server.accept()[0] as accepted:
@@ -217,7 +218,7 @@ def a_wildcard_listener_serves() -> None:
         assert errno_of(server.accept) == errno.EAGAIN
 
 
-@kernel
+@script("as the kernel")
 def accepted_sockets_have_their_own_flags() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         clients = [socket.create_connection(server.getsockname()) for _ in range(3)]
@@ -235,7 +236,7 @@ def accepted_sockets_have_their_own_flags() -> None:
             client.close()
 
 
-@kernel
+@script("as the kernel")
 def shutdown_each_way() -> None:
     client, server = pair()
     with client, server:
@@ -249,7 +250,7 @@ def shutdown_each_way() -> None:
         assert errno_of(lambda: s.shutdown(socket.SHUT_WR)) == errno.ENOTCONN
 
 
-@kernel
+@script("as the kernel")
 def writing_to_a_closed_connection_raises_sigpipe() -> None:
     seen: list[int] = []
     signal.signal(signal.SIGPIPE, lambda number, _: seen.append(number))
@@ -264,7 +265,7 @@ def writing_to_a_closed_connection_raises_sigpipe() -> None:
     server.close()
 
 
-@kernel
+@script("as the kernel")
 def fast_open() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as client:
         assert client.sendto(b"with the connect", socket.MSG_FASTOPEN, server.getsockname()) == 16
@@ -275,7 +276,7 @@ def fast_open() -> None:
 # --- options ------------------------------------------------------------------------------------------
 
 
-@kernel
+@script("as the kernel")
 def options_are_kept_over_the_decision() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as s:
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -292,7 +293,7 @@ def options_are_kept_over_the_decision() -> None:
         assert time.monotonic() - start > 0.03
 
 
-@kernel
+@script("as the kernel")
 def what_a_socket_is() -> None:
     client, server = pair()
     with client, server:
@@ -309,7 +310,7 @@ def what_a_socket_is() -> None:
             assert errno_of(lambda s=s: os.fsync(s.fileno())) == errno.EINVAL
 
 
-@kernel
+@script("as the kernel")
 def ioctls() -> None:
     client, server = pair()
     with client, server:
@@ -332,7 +333,7 @@ def ioctls() -> None:
         assert errno_of(lambda: fcntl.ioctl(client, termios.TCGETS, bytes(64))) == errno.ENOTTY
 
 
-@kernel
+@script("as the kernel")
 def non_blocking_by_fcntl_before_and_after() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as s:
         fcntl.fcntl(s, fcntl.F_SETFL, os.O_NONBLOCK)

@@ -13,12 +13,13 @@ import socket
 import tempfile
 import threading
 
-from system.interposer.programs.interposed import DEADLINE_S, LIBC, drain, errno_of, kernel, libc, pair
+from beds.scripts import script
+from system.interposer.programs.interposed import DEADLINE_S, LIBC, drain, errno_of, libc, pair
 
 # --- descriptors --------------------------------------------------------------------------------------
 
 
-@kernel
+@script("as the kernel")
 def duplicates_are_one_socket() -> None:
     client, server = pair()
     with server:
@@ -44,7 +45,7 @@ def duplicates_are_one_socket() -> None:
         assert drain(server) == b"1" * len(fds) + b"end"
 
 
-@kernel
+@script("as the kernel")
 def duplicates_made_before_connecting() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         s = socket.socket()
@@ -58,7 +59,7 @@ def duplicates_made_before_connecting() -> None:
             assert accepted.recv(100) == b"by the copy"
 
 
-@kernel
+@script("as the kernel")
 def duplicating_onto_others() -> None:
     client, server = pair()
     other, peer = pair()
@@ -77,7 +78,7 @@ def duplicating_onto_others() -> None:
     other.close()
 
 
-@kernel
+@script("as the kernel")
 def ranges_are_closed() -> None:
     client, server = pair()
     copy = os.dup2(client.detach(), 500)
@@ -99,7 +100,7 @@ def ranges_are_closed() -> None:
         s.detach()
 
 
-@kernel
+@script("as the kernel")
 def closefrom_spares_what_is_not_the_programs() -> None:
     client, server = pair()
     LIBC.closefrom(3)
@@ -121,7 +122,7 @@ def receive_hash(s: socket.socket, out: list[bytes]) -> None:
     out.append(digest.digest())
 
 
-@kernel
+@script("as the kernel")
 def sendfile_as_the_kernel_does_it() -> None:
     client, server = pair()
     data = os.urandom(1_000_000)
@@ -151,7 +152,7 @@ def sendfile_as_the_kernel_does_it() -> None:
     server.close()
 
 
-@kernel
+@script("as the kernel")
 def sendfile_without_waiting() -> None:
     client, server = pair()
     data = os.urandom(30_000_000)
@@ -177,7 +178,7 @@ def sendfile_without_waiting() -> None:
     server.close()
 
 
-@kernel
+@script("as the kernel")
 def splice_through_a_pipe() -> None:
     one, two = pair()
     three, four = pair()
@@ -211,7 +212,7 @@ def splice_through_a_pipe() -> None:
     four.close()
 
 
-@kernel
+@script("as the kernel")
 def streams_on_sockets() -> None:
     client, server = pair()
     LIBC.fdopen.restype = ctypes.c_void_p
@@ -232,7 +233,7 @@ def streams_on_sockets() -> None:
     server.close()
 
 
-@kernel
+@script("as the kernel")
 def standard_output_becomes_a_socket() -> None:
     client, server = pair()
     before = os.dup(1)
@@ -250,7 +251,7 @@ def standard_output_becomes_a_socket() -> None:
 # --- threads and signals ------------------------------------------------------------------------------
 
 
-@kernel
+@script("as the kernel")
 def threads_share_sockets() -> None:
     client, server = pair()
     count, size = 8, 50_000
@@ -275,7 +276,7 @@ def threads_share_sockets() -> None:
             thread.join()
 
 
-@kernel
+@script("as the kernel")
 def a_handler_uses_a_pipe_while_the_thread_waits() -> None:
     client, server = pair()
     read_end, write_end = os.pipe()

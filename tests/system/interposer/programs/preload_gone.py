@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable
 
+from beds.scripts import script
 from system.interposer.programs.interposed import (
     ELSEWHERE,
     LOST,
@@ -20,7 +21,6 @@ from system.interposer.programs.interposed import (
     errno_of,
     kind_of,
     libc,
-    ours,
     pair,
     wait_for_child,
 )
@@ -61,7 +61,7 @@ def is_elsewhere(s: socket.socket) -> None:
     copy.close()
 
 
-@ours
+@script("interposer")
 def a_second_child_finds_it_elsewhere() -> None:
     client, server = pair()
     in_child(lambda: client.sendall(b"the first"))
@@ -71,7 +71,7 @@ def a_second_child_finds_it_elsewhere() -> None:
     client.close()
 
 
-@ours
+@script("interposer")
 def a_child_that_touches_nothing_is_told_of_nothing() -> None:
     client, server = pair()
     in_child(lambda: client.sendall(b"the first"))
@@ -86,7 +86,7 @@ def a_child_that_touches_nothing_is_told_of_nothing() -> None:
     server.close()
 
 
-@ours
+@script("interposer")
 def a_connection_in_peek_mode_stays_with_its_process() -> None:
     client, server = pair()
     fcntl.ioctl(client, SIOC_PEEK_MODE, struct.pack("=i", 1))
@@ -99,7 +99,7 @@ def a_connection_in_peek_mode_stays_with_its_process() -> None:
     assert not Report.read().stayed
 
 
-@ours
+@script("interposer")
 def a_connection_that_is_being_made_is_lost() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, socket.socket() as connecting:
         ignored = [socket.socket() for _ in range(4)]
@@ -132,7 +132,7 @@ os.write(kept, b"was kept")
 """
 
 
-@ours
+@script("interposer")
 def what_exec_loses_is_told_to_the_next_program() -> None:
     peeking, _other = pair()
     kept, server = pair()
@@ -166,7 +166,7 @@ assert Report.read().stayed == {LOST: len(numbers)}
 """
 
 
-@ours
+@script("interposer")
 def a_program_started_past_us_is_told_what_it_lacks() -> None:
     """posix_spawn() and system() make their child inside the C library."""
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from system.interposer.programs.interposed import DEADLINE_S, OFFLOADED, kernel, kind_of, ours, pair, until
+from beds.scripts import script
+from system.interposer.programs.interposed import DEADLINE_S, OFFLOADED, kind_of, pair, until
 
 THREADS = 6
 
@@ -83,7 +84,7 @@ def exchange(rounds: int, waits: list[Callable[[socket.socket], None]]) -> None:
         server.close()
 
 
-@kernel
+@script("as the kernel")
 def first_waits_without_a_descriptor() -> None:
     sets = [select.epoll() for _ in range(2)]
 
@@ -101,7 +102,7 @@ def first_waits_without_a_descriptor() -> None:
     exchange(30, [_recv, _poll, _select, epoll(0), epoll(1), _recv, _poll])
 
 
-@ours
+@script("interposer")
 def many_waits_without_a_descriptor() -> None:
     """All wake by the one spare bell, and a wait that is over costs no processor."""
     exchange(100, [_recv] * THREADS)

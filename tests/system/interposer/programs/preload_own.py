@@ -19,6 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from beds.scripts import script
 from system.interposer.programs.interposed import (
     DEADLINE_S,
     F_SETOWN,
@@ -39,7 +40,6 @@ from system.interposer.programs.interposed import (
     errno_of,
     kind_of,
     libc,
-    ours,
     pair,
     reason_of,
     until,
@@ -48,7 +48,7 @@ from system.interposer.programs.interposed import (
 from xts_socket.cli import processes
 
 
-@ours
+@script("interposer")
 def everything_is_reported() -> None:
     client, server = pair()
     before = Report.read()
@@ -73,7 +73,7 @@ def address(name: tuple[str, int]) -> str:
     return f"{name[0]}:{name[1]}"
 
 
-@ours
+@script("interposer")
 def addresses_are_reported() -> None:
     """Of accepted sockets and duplicates too, and in a forked child."""
     client, server = pair()
@@ -97,7 +97,7 @@ def addresses_are_reported() -> None:
         assert shown(listener.fileno()) == (address(listener.getsockname()), "*", 2)
 
 
-@ours
+@script("interposer")
 def a_program_that_writes_over_its_arguments() -> None:
     """setproctitle() as nginx has it: the page keeps the name under which the rules were asked."""
     name = ctypes.c_char_p.in_dll(LIBC, "program_invocation_short_name")
@@ -111,7 +111,7 @@ def a_program_that_writes_over_its_arguments() -> None:
         assert process.program == before
 
 
-@ours
+@script("interposer")
 def internal_descriptors_are_protected() -> None:
     client, server = pair()
     page = Report.memfd()
@@ -127,7 +127,7 @@ def internal_descriptors_are_protected() -> None:
     assert server.recv(1) == b"x"
 
 
-@ours
+@script("interposer")
 def offloaded_descriptors_are_not_passed() -> None:
     client, server = pair()
     one, two = socket.socketpair()
@@ -141,7 +141,7 @@ def offloaded_descriptors_are_not_passed() -> None:
     two.close()
 
 
-@ours
+@script("interposer")
 def reasons_of_staying() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         with socket.socket() as s:
@@ -161,7 +161,7 @@ def reasons_of_staying() -> None:
             assert (kind_of(s), reason_of(s)) == (STAYED, RAW)
 
 
-@ours
+@script("interposer")
 def a_socket_at_the_loopback_device_is_the_kernels() -> None:
     """Whenever it comes there, as long as it is neither connected nor listens; taken back, it changes nothing."""
 
@@ -188,7 +188,7 @@ def a_socket_at_the_loopback_device_is_the_kernels() -> None:
             assert client.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16) == b""
 
 
-@ours
+@script("interposer")
 def other_streams_on_sockets_cannot_become_files() -> None:
     LIBC.fdopen.restype = LIBC.freopen.restype = ctypes.c_void_p
     client, server = pair()
@@ -202,7 +202,7 @@ def other_streams_on_sockets_cannot_become_files() -> None:
     server.close()
 
 
-@ours
+@script("interposer")
 def duplicates_stay_with_what_they_are_of() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         with socket.socket() as s:
@@ -219,7 +219,7 @@ def duplicates_stay_with_what_they_are_of() -> None:
         assert Report.read().stayed == {RULE: 1}
 
 
-@ours
+@script("interposer")
 def a_clone_on_its_parents_memory_is_a_fork() -> None:
     """As vfork() and posix_spawn() call it: the child's close must not be the parent's."""
     client, server = pair()
@@ -240,7 +240,7 @@ def a_clone_on_its_parents_memory_is_a_fork() -> None:
     server.close()
 
 
-@ours
+@script("interposer")
 def rules_decide() -> None:
     """Under rules that offload clients only, except on one port."""
     kernel_port, other_port = (int(port) for port in sys.argv[2:4])
@@ -268,7 +268,7 @@ def rules_decide() -> None:
             assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 1234
 
 
-@ours
+@script("interposer")
 def bound_offloaded_goes_back_to_the_kernel() -> None:
     """Under rules that offload servers and leave clients to the kernel."""
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as s:
@@ -292,7 +292,7 @@ def bound_offloaded_goes_back_to_the_kernel() -> None:
             e.unregister(s)
 
 
-@ours
+@script("interposer")
 def without_a_proxy_it_is_the_kernels() -> None:
     client, server = pair()
     with client, server:
@@ -301,7 +301,7 @@ def without_a_proxy_it_is_the_kernels() -> None:
         assert server.recv(1) == b"x"
 
 
-@ours
+@script("interposer")
 def chroot_before_the_first_socket() -> None:
     """The endpoint's path does not exist in there."""
     with tempfile.TemporaryDirectory() as folder:
@@ -317,7 +317,7 @@ def chroot_before_the_first_socket() -> None:
         wait_for_child(pid)
 
 
-@ours
+@script("interposer")
 def the_capture_is_protected() -> None:
     """XTS_PCAP's file is ours: a program that closes all it has does not stop it."""
     capture = Path(os.environ["XTS_PCAP"])
@@ -331,7 +331,7 @@ def the_capture_is_protected() -> None:
     until(lambda: capture.stat().st_size > before)
 
 
-@ours
+@script("interposer")
 def strict_without_a_proxy() -> None:
     with socket.socket() as s:
         assert errno_of(lambda: s.bind(("127.0.0.1", 0))) == errno.ENETDOWN
@@ -341,7 +341,7 @@ def strict_without_a_proxy() -> None:
         s.bind(("127.0.0.1", 0))
 
 
-@ours
+@script("interposer")
 def a_number_closed_past_us_is_no_trap() -> None:
     client, server = pair()
     fd = client.detach()
@@ -353,7 +353,7 @@ def a_number_closed_past_us_is_no_trap() -> None:
     server.close()
 
 
-@ours
+@script("interposer")
 def a_file_with_a_number_closed_past_us() -> None:
     """Whatever gives the number out again, the file is what is read and written."""
     with tempfile.NamedTemporaryFile() as file:
@@ -401,7 +401,7 @@ def a_file_with_a_number_closed_past_us() -> None:
         server.close()
 
 
-@ours
+@script("interposer")
 def raw_calls_are_refused() -> None:
     client, server = pair()
     with client, server:
@@ -411,7 +411,7 @@ def raw_calls_are_refused() -> None:
         assert read(client.fileno(), buffer, 1, 0) == -1
 
 
-@ours
+@script("interposer")
 def a_handler_that_interrupts_a_call_on_an_offloaded_socket() -> None:
     client, server = pair()
     other, peer = pair()
@@ -447,7 +447,7 @@ def a_handler_that_interrupts_a_call_on_an_offloaded_socket() -> None:
     assert drain(peer) == b"x"
 
 
-@ours
+@script("interposer")
 def exhausted_descriptors() -> None:
     client, server = pair()
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -12,10 +12,11 @@ import sys
 import tempfile
 import time
 
-from system.interposer.programs.interposed import DEADLINE_S, LIBC, drain, errno_of, kernel, libc, pair, wait_for_child
+from beds.scripts import script
+from system.interposer.programs.interposed import DEADLINE_S, LIBC, drain, errno_of, libc, pair, wait_for_child
 
 
-@kernel
+@script("as the kernel")
 def a_child_accepts() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         pid = os.fork()
@@ -30,7 +31,7 @@ def a_child_accepts() -> None:
         wait_for_child(pid)
 
 
-@kernel
+@script("as the kernel")
 def a_child_goes_on_with_a_connection() -> None:
     client, server = pair()
     pid = os.fork()
@@ -43,7 +44,7 @@ def a_child_goes_on_with_a_connection() -> None:
     server.close()
 
 
-@kernel
+@script("as the kernel")
 def a_daemon_takes_only_what_it_uses() -> None:
     """daemon(3): who has inherited a connection leaves at once, and it is its child's; the other end stays."""
     client, server = pair()
@@ -59,7 +60,7 @@ def a_daemon_takes_only_what_it_uses() -> None:
     server.close()
 
 
-@kernel
+@script("as the kernel")
 def exec_keeps_a_connection() -> None:
     client, server = pair()
     os.set_inheritable(client.fileno(), True)
@@ -74,7 +75,7 @@ def exec_keeps_a_connection() -> None:
     server.close()
 
 
-@kernel
+@script("as the kernel")
 def every_way_to_exec() -> None:
     """Each with the socket inherited; the shell says into it which one it was."""
     shell = b"/bin/sh"
@@ -105,7 +106,7 @@ def every_way_to_exec() -> None:
     os.close(shell_fd)
 
 
-@kernel
+@script("as the kernel")
 def standard_output_becomes_a_file_again() -> None:
     LIBC.freopen.restype = ctypes.c_void_p
 
@@ -129,7 +130,7 @@ def standard_output_becomes_a_file_again() -> None:
     server.close()
 
 
-@kernel
+@script("as the kernel")
 def a_subprocess_with_a_socket_for_standard_output() -> None:
     client, server = pair()
     done = subprocess.Popen([sys.executable, "-c", "import os; os.write(1, b'written')"], stdout=client)
@@ -144,7 +145,7 @@ def a_subprocess_with_a_socket_for_standard_output() -> None:
     assert done.wait(DEADLINE_S) == 0
 
 
-@kernel
+@script("as the kernel")
 def an_exec_that_fails_changes_nothing() -> None:
     client, server = pair()
     os.set_inheritable(client.fileno(), True)
@@ -153,7 +154,7 @@ def an_exec_that_fails_changes_nothing() -> None:
     assert server.recv(100) == b"still here"
 
 
-@kernel
+@script("as the kernel")
 def unix_sockets_pass_descriptors() -> None:
     one, two = socket.socketpair()
     read_end, write_end = os.pipe()
@@ -194,7 +195,7 @@ def end(*pids: int) -> None:
         os.waitpid(pid, 0)
 
 
-@kernel
+@script("as the kernel")
 def children_listen_on_what_the_parent_has_bound() -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
@@ -207,7 +208,7 @@ def children_listen_on_what_the_parent_has_bound() -> None:
         end(*pids)
 
 
-@kernel
+@script("as the kernel")
 def the_parent_listens_after_a_child_has_left() -> None:
     """A program that is started meanwhile takes nothing away, whether it closes the socket or does not."""
     with socket.socket() as server:
@@ -219,7 +220,7 @@ def the_parent_listens_after_a_child_has_left() -> None:
             pass
 
 
-@kernel
+@script("as the kernel")
 def the_parent_connects_after_a_child_has_left() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as client:
         client.bind(("127.0.0.1", 0))
@@ -248,7 +249,7 @@ def started(server: socket.socket, name: str) -> int:
     return subprocess.Popen([sys.executable, "-c", LISTENS, str(fd), name], pass_fds=[fd]).pid
 
 
-@kernel
+@script("as the kernel")
 def programs_listen_on_what_was_bound_before_exec() -> None:
     """Workers of one master, as uvicorn and hypercorn have them."""
     with socket.socket() as server:
@@ -258,7 +259,7 @@ def programs_listen_on_what_was_bound_before_exec() -> None:
         end(*pids)
 
 
-@kernel
+@script("as the kernel")
 def a_program_listens_again_on_a_listener_of_before_exec() -> None:
     """As those do that are given a listening socket (LISTEN_FDS, --fd)."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -267,7 +268,7 @@ def a_program_listens_again_on_a_listener_of_before_exec() -> None:
         end(pid)
 
 
-@kernel
+@script("as the kernel")
 def a_program_listens_on_a_wildcard_address_of_before_exec() -> None:
     with socket.socket() as server:
         server.bind(("0.0.0.0", 0))

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from beds.scripts import script
 from system.interposer.programs.interposed import (
     DEADLINE_S,
     LIBC,
@@ -26,7 +27,6 @@ from system.interposer.programs.interposed import (
     errno_of,
     kind_of,
     pair,
-    pushes,
     wait_for_child,
 )
 from system.interposer.programs.preload_gone import in_child, is_elsewhere
@@ -66,7 +66,7 @@ CLIENT = tls((SERVER_NAME, b"localhost"))
 SERVER = tls((ROLE, bytes([2])), (IDENTITY, b"localhost"))
 
 
-@pushes
+@script("pushes")
 def keys_pushed_onto_connections() -> None:
     client, server = pair()
     push(client, TX)
@@ -113,7 +113,7 @@ def tls_server() -> Iterator[tuple[str, int]]:
         serving.join()
 
 
-@pushes
+@script("pushes")
 def pushed_before_connecting_and_onto_a_connection() -> None:
     for before in True, False:
         with tls_server() as address, socket.socket() as client:
@@ -128,7 +128,7 @@ def pushed_before_connecting_and_onto_a_connection() -> None:
             assert receive(client, 5) == b"%5d" % client.getsockname()[1]
 
 
-@pushes
+@script("pushes")
 def pushed_onto_listeners() -> None:
     """Before bind, after it, and where the decision falls at listen."""
 
@@ -168,7 +168,7 @@ assert entry.tls.version == "TLSv1.3" and entry.tls.send, entry
 """
 
 
-@pushes
+@script("pushes")
 def tls_in_the_proxy_is_kept_over_exec() -> None:
     """And the new program's status shows it."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -189,7 +189,7 @@ def tls_in_the_proxy_is_kept_over_exec() -> None:
     client.close()
 
 
-@pushes
+@script("pushes")
 def a_handshake_under_way_stays_with_its_process() -> None:
     """Its state is nobody else's: the child is told so, and the parent goes on."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -209,7 +209,7 @@ def a_handshake_under_way_stays_with_its_process() -> None:
     client.close()
 
 
-@pushes
+@script("pushes")
 def peek_mode_before_connecting() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
         assert errno_of(lambda: push(client, END_PEEK_MODE, struct.pack("=I", 0))) == errno.EINVAL
@@ -223,7 +223,7 @@ def peek_mode_before_connecting() -> None:
         server.close()
 
 
-@pushes
+@script("pushes")
 def what_the_proxy_refuses_fails_the_connect() -> None:
     """And does not leave the socket to the kernel, without the protocol."""
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
@@ -239,7 +239,7 @@ def what_the_proxy_refuses_fails_the_connect() -> None:
         assert errno_of(lambda: push(s, BOTH, struct.pack("=HH", 1, 470) + bytes(470))) == errno.ENOBUFS
 
 
-@pushes
+@script("pushes")
 def sockets_that_speak_no_tcp() -> None:
     """There the numbers may be another protocol's."""
     for s in (*socket.socketpair(), socket.socket(type=socket.SOCK_DGRAM)):
@@ -247,7 +247,7 @@ def sockets_that_speak_no_tcp() -> None:
         s.close()
 
 
-@pushes
+@script("pushes")
 def refused_on_kernel_sockets() -> None:
     """The rules leave all to the kernel."""
     client, server = pair()
@@ -265,7 +265,7 @@ def refused_on_kernel_sockets() -> None:
     assert Report.read().unseen == 5
 
 
-@pushes
+@script("pushes")
 def a_bound_one_with_protocols_does_not_go_back() -> None:
     """The rules offload servers at 127.0.0.2, and leave clients to the kernel."""
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as s:

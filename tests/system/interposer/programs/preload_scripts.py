@@ -1,14 +1,14 @@
-"""Programs for the interposer: `python preload_scripts.py NAME`. What they assert is what the kernel does: those of
-KERNEL run without the interposer too. The others look at what the interposer alone can tell.
+"""Programs for the interposer: `python preload_scripts.py NAME[,NAME…]`. What they assert is what the kernel does:
+those of KERNEL run without the interposer too. The others look at what the interposer alone can tell.
 
 A process of its own each, for the whole process is concerned: its descriptors, streams, threads, signals.
 """
 
 from __future__ import annotations
 
-import faulthandler
 import sys
 
+from beds.scripts import apart, scripts
 from system.interposer.programs import (
     preload_connections,
     preload_descriptors,
@@ -18,7 +18,6 @@ from system.interposer.programs import (
     preload_processes,
     preload_push,
 )
-from system.interposer.programs.interposed import KERNEL, OURS, PUSHES
 
 TOPICS = (
     preload_connections,
@@ -29,13 +28,13 @@ TOPICS = (
     preload_own,
     preload_limits,
 )
-#: Each topic has added its programs when it was imported.
-PROGRAMS = KERNEL | OURS | PUSHES
+#: Each topic has added its programs when it was imported. Those of PUSHES want a proxy with an identity for TLS.
+KERNEL, OURS, PUSHES = scripts("as the kernel"), scripts("interposer"), scripts("pushes")
 
 
 def main() -> None:
-    faulthandler.dump_traceback_later(40, exit=True)
-    PROGRAMS[sys.argv[1]]()
+    name = apart(sys.argv[1])
+    {**KERNEL, **OURS, **PUSHES}[name]()
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import threading
 import time
 
 from beds.calls import Calls, until
+from beds.scripts import script
 from system.processes.programs.inheriting import (
     PATIENCE_S,
     PATTERN,
@@ -23,12 +24,11 @@ from system.processes.programs.inheriting import (
     open_descriptors,
     poll,
     receive_all,
-    script,
 )
 from system.sockets.programs.library_scripts import info, recv, send
 
 
-@script
+@script("inherit")
 def accept_fork_close(c: Calls) -> None:
     """socketserver.ForkingTCPServer: the parent closes what the child serves; data comes before and after."""
     s, port = listen(c)
@@ -55,7 +55,7 @@ def accept_fork_close(c: Calls) -> None:
     until(lambda: info(c).sockets == 1)
 
 
-@script
+@script("inherit")
 def forked_child_touches_nothing(c: Calls) -> None:
     """subprocess, system: the child closes its copies or just ends. The parent's connection does not notice."""
     s, peer = c.connected()
@@ -76,7 +76,7 @@ def forked_child_touches_nothing(c: Calls) -> None:
     assert peer.recv(10) == b""
 
 
-@script
+@script("inherit")
 def exec_without_the_sockets(c: Calls) -> None:
     s, peer = c.connected()
     fds = open_descriptors()
@@ -89,7 +89,7 @@ def exec_without_the_sockets(c: Calls) -> None:
     assert send(c, s, b"still mine") == 10 and peer.recv(100) == b"still mine"
 
 
-@script
+@script("inherit")
 def moves_with_unread_data(c: Calls) -> None:
     """What the parent had received, and what came meanwhile, reaches the child; the parent's copy is gone."""
     s, peer = c.connected()
@@ -128,7 +128,7 @@ def moves_with_unread_data(c: Calls) -> None:
     assert info(c).sockets == 0
 
 
-@script
+@script("inherit")
 def a_thread_of_the_parent_is_reading(c: Calls) -> None:
     s, peer = c.connected()
     results: list[int] = []
@@ -148,7 +148,7 @@ def a_thread_of_the_parent_is_reading(c: Calls) -> None:
     assert results == [-errno.ENOTCONN]
 
 
-@script
+@script("inherit")
 def state_moves_too(c: Calls) -> None:
     """Half-closed either way; options of this end; an end of stream that had been told already."""
     s, peer = c.connected()
@@ -177,7 +177,7 @@ def state_moves_too(c: Calls) -> None:
     moved.wait()
 
 
-@script
+@script("inherit")
 def ended_before_the_child_looked(c: Calls) -> None:
     """A connection that was reset keeps what had come before; the child reads that, then the error."""
     s, peer = c.connected()
@@ -194,7 +194,7 @@ def ended_before_the_child_looked(c: Calls) -> None:
     Child(c, child).wait()
 
 
-@script
+@script("inherit")
 def window_full_at_the_move(c: Calls) -> None:
     """Megabytes on their way, both ways, while the connection moves twice."""
     s, peer = c.connected()
@@ -230,7 +230,7 @@ def window_full_at_the_move(c: Calls) -> None:
     assert hashlib.sha256(received[0]).digest() == hashlib.sha256(data).digest(), len(received[0])
 
 
-@script
+@script("inherit")
 def grandchild_asks_through_the_child(c: Calls) -> None:
     s, peer = c.connected()
     peer.sendall(b"hello")

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from beds.calls import Calls, address, until
+from beds.scripts import script
 from system.processes.programs.inheriting import (
     PATIENCE_S,
     PATTERN,
@@ -26,7 +27,6 @@ from system.processes.programs.inheriting import (
     poll,
     receive_all,
     refused,
-    script,
     serve_names,
 )
 from system.sockets.programs.library_scripts import info, recv, send
@@ -82,7 +82,7 @@ def serves_on(c: Calls, sockets: dict[int, int]) -> None:
     serve_names(c, listener, b"next", 3)
 
 
-@script
+@script("inherit")
 def exec_keeps_a_connection_and_a_listener(c: Calls) -> None:
     told = Signal()
 
@@ -112,7 +112,7 @@ def serves_once(c: Calls, sockets: dict[int, int]) -> None:
     assert c.call("close", sockets[100]) == 0
 
 
-@script
+@script("inherit")
 def fork_and_exec_with_a_connection(c: Calls) -> None:
     """inetd: the parent accepts, forks, closes; the child gives the connection to the program it becomes."""
     s, port = listen(c)
@@ -134,7 +134,7 @@ def has_duplicates(c: Calls, sockets: dict[int, int]) -> None:
     assert send(c, sockets[103], b"by the third") == 12
 
 
-@script
+@script("inherit")
 def exec_with_several_descriptors_of_a_socket(c: Calls) -> None:
     s, peer = c.connected()
     other, _ = listen(c)
@@ -150,7 +150,7 @@ def uses_nothing(c: Calls, sockets: dict[int, int]) -> None:
     assert list(sockets) == [100, 101]
 
 
-@script
+@script("inherit")
 def fork_and_exec_of_a_program_that_uses_nothing(c: Calls) -> None:
     """A program with the server's sockets among its descriptors, as most have it: the server does not notice."""
     listener, port = listen(c)
@@ -174,7 +174,7 @@ def listens_too(c: Calls, sockets: dict[int, int]) -> None:
     serve_names(c, sockets[100], b"new", 40)
 
 
-@script
+@script("inherit")
 def upgrade_under_load(c: Calls) -> None:
     """nginx's upgrade of its program: old and new listen together, then the new one alone; no connection is lost."""
     s, port = listen(c)
@@ -187,7 +187,7 @@ def upgrade_under_load(c: Calls) -> None:
         child.wait()
 
 
-@script
+@script("inherit")
 def exec_fails(c: Calls) -> None:
     """Everything comes back under its old number, unread data too."""
     s, port = listen(c)
@@ -214,7 +214,7 @@ def says_what_is_lost(c: Calls, sockets: dict[int, int]) -> None:
     raise AssertionError("not reached")
 
 
-@script
+@script("inherit")
 def exec_without_a_proxy(c: Calls) -> None:
     """The new program cannot attach: it is told of each connection, once."""
 
@@ -236,7 +236,7 @@ def finds_some(c: Calls, sockets: dict[int, int]) -> None:
     assert send(c, sockets[101], b"x") == 1
 
 
-@script
+@script("inherit")
 def exec_loses_what_cannot_be_kept(c: Calls) -> None:
     """What only the proxy's socket has, options for instance, of one that is neither bound nor connected."""
     s, peer = c.connected()
@@ -254,7 +254,7 @@ def listens_on_what_was_bound(c: Calls, sockets: dict[int, int]) -> None:
     serve_names(c, sockets[100], b"next", 2)
 
 
-@script
+@script("inherit")
 def exec_keeps_what_was_bound(c: Calls) -> None:
     told = Signal()
 
@@ -273,7 +273,7 @@ def exec_keeps_what_was_bound(c: Calls) -> None:
     child.wait()
 
 
-@script
+@script("inherit")
 def nonsense_is_refused(c: Calls) -> None:
     for content in (b"x", bytes(8), bytes(4096), PATTERN[:5000], struct.pack("=II", 0x58545342, 9) + bytes(400)):
         memfd = os.memfd_create("nonsense")

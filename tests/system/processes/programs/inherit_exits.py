@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from beds.calls import Calls, address, until
+from beds.scripts import script
 from system.processes.programs.inheriting import (
     PATIENCE_S,
     PATTERN,
@@ -20,12 +21,11 @@ from system.processes.programs.inheriting import (
     listen,
     open_descriptors,
     receive_all,
-    script,
 )
 from system.sockets.programs.library_scripts import info, recv, send
 
 
-@script
+@script("inherit")
 def parent_exits(c: Calls) -> None:
     """ssh -f: the parent exits at once with data unread; the connection is the child's."""
     s, peer = c.connected()
@@ -47,7 +47,7 @@ def parent_exits(c: Calls) -> None:
     assert peer.recv(100) == b"child"
 
 
-@script
+@script("inherit")
 def daemon_forks_twice(c: Calls) -> None:
     s, peer = c.connected()
     peer.sendall(b"hello")
@@ -72,7 +72,7 @@ def daemon_forks_twice(c: Calls) -> None:
     assert kernel_receive_all(peer) == b"parentdaemon"
 
 
-@script
+@script("inherit")
 def exits_between_parent_and_grandchild(c: Calls) -> None:
     """What a child has not used stays its parent's when it exits; the grandchild asks there."""
     s, peer = c.connected()
@@ -98,7 +98,7 @@ def exits_between_parent_and_grandchild(c: Calls) -> None:
     assert kernel_receive_all(peer) == b"parent, still"
 
 
-@script
+@script("inherit")
 def closes_when_nobody_wants_it(c: Calls) -> None:
     """The parent has closed; the child never uses its copy. Its close, its end or its death ends the connection."""
     for how in ("close", "end", "kill", "child first"):
@@ -133,7 +133,7 @@ def closes_when_nobody_wants_it(c: Calls) -> None:
         until(lambda: info(c).sockets == 0)
 
 
-@script
+@script("inherit")
 def killed_child(c: Calls) -> None:
     """A child killed after it has taken the connection: the peer learns it, the parent's copy stays gone."""
     s, peer = c.connected()
@@ -149,7 +149,7 @@ def killed_child(c: Calls) -> None:
     assert c.call("send", s, b"x", 1, 0) == -errno.ENOTCONN
 
 
-@script
+@script("inherit")
 def what_cannot_be_kept(c: Calls) -> None:
     """Refused, each with an errno; and what the proxy never knew is as good as new."""
     _server = socket.create_server(("127.0.0.1", 0))
@@ -171,7 +171,7 @@ def what_cannot_be_kept(c: Calls) -> None:
     assert c.call("listen", bound, 5) == 0
 
 
-@script
+@script("inherit")
 def another_child_was_faster(c: Calls) -> None:
     s, peer = c.connected()
     first, second = Signal(), Signal()
@@ -193,7 +193,7 @@ def another_child_was_faster(c: Calls) -> None:
     assert kernel_receive_all(peer) == b"x"
 
 
-@script
+@script("inherit")
 def hundreds_of_forks(c: Calls) -> None:
     """Each child uses one connection, closes one and leaves one alone. No descriptor, socket or thread is left over."""
     server = socket.create_server(("127.0.0.1", 0))
@@ -227,7 +227,7 @@ def hundreds_of_forks(c: Calls) -> None:
     assert send(c, kept, b"still mine") == 10 and kept_peer.recv(100) == b"still mine"
 
 
-@script
+@script("inherit")
 def fork_amid_threads(c: Calls) -> None:
     """Threads echo on connections of their own while the process forks; children take one connection each."""
     server = socket.create_server(("127.0.0.1", 0), backlog=64)

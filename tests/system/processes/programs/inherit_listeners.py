@@ -16,6 +16,7 @@ from functools import partial
 
 from beds.calls import EPOLL_CTL_ADD, Calls, address, until
 from beds.libc_structs import EpollEvent
+from beds.scripts import script
 from system.processes.programs.inheriting import (
     PATIENCE_S,
     Child,
@@ -25,14 +26,13 @@ from system.processes.programs.inheriting import (
     kernel_receive_all,
     listen,
     refused,
-    script,
     serve_names,
     workers,
 )
 from system.sockets.programs.library_scripts import info, send
 
 
-@script
+@script("inherit")
 def came_before_the_fork(c: Calls) -> None:
     """A master that listens and never accepts: what came to it before the fork is its worker's."""
     s, port = listen(c)
@@ -43,7 +43,7 @@ def came_before_the_fork(c: Calls) -> None:
             assert kernel_receive_all(peer) in (b"0", b"1")
 
 
-@script
+@script("inherit")
 def accept_does_not_wait(c: Calls) -> None:
     """Calls that do not wait find a connection, without a poll before: before a fork, after it, and in the child."""
     s, port = listen(c)
@@ -62,7 +62,7 @@ def accept_does_not_wait(c: Calls) -> None:
     accept_one()
 
 
-@script
+@script("inherit")
 def workers_share_fairly(c: Calls) -> None:
     s, port = listen(c)
     with workers(c, s, 4):
@@ -71,7 +71,7 @@ def workers_share_fairly(c: Calls) -> None:
     assert len(seen) == 4 and min(seen.values()) >= 20, seen
 
 
-@script
+@script("inherit")
 def workers_of_one_epoll_each(c: Calls) -> None:
     """As nginx does it: non-blocking accept after a wait in a context of the worker's own."""
     s, port = listen(c)
@@ -100,7 +100,7 @@ def workers_of_one_epoll_each(c: Calls) -> None:
     assert late <= 15, f"{late} of 150 connections found their worker asleep"
 
 
-@script
+@script("inherit")
 def context_made_before_the_fork(c: Calls) -> None:
     s, port = listen(c)
     c.native.xts_epoll_ctx_create.restype = ctypes.c_void_p
@@ -116,7 +116,7 @@ def context_made_before_the_fork(c: Calls) -> None:
         until(lambda: len({ask(port) for _ in range(8)}) >= 2)
 
 
-@script
+@script("inherit")
 def parent_was_interested_before_the_fork(c: Calls) -> None:
     """It accepted, forked, and from then on leaves the accepting to the child: what it was promised goes there."""
     s, port = listen(c)
@@ -127,7 +127,7 @@ def parent_was_interested_before_the_fork(c: Calls) -> None:
             assert ask(port) == b"0"
 
 
-@script
+@script("inherit")
 def busy_worker_holds_nothing(c: Calls) -> None:
     """Two workers, of which one is busy for a second after each connection: the other serves the rest at once."""
     s, port = listen(c)
@@ -151,7 +151,7 @@ def busy_worker_holds_nothing(c: Calls) -> None:
     assert seen[b"1"] > 150
 
 
-@script
+@script("inherit")
 def no_connection_is_lost(c: Calls) -> None:
     """Workers come and go under load; each connection gets its answer."""
     s, port = listen(c)
@@ -200,7 +200,7 @@ def no_connection_is_lost(c: Calls) -> None:
     assert made > 20 and sum(answered.values()) > 150
 
 
-@script
+@script("inherit")
 def killed_with_an_offer(c: Calls) -> None:
     """What a worker was offered and had not accepted when it was killed goes to another."""
     s, port = listen(c)
@@ -216,7 +216,7 @@ def killed_with_an_offer(c: Calls) -> None:
         assert [kernel_receive_all(peer) for peer in peers] == [b"1"] * len(peers)
 
 
-@script
+@script("inherit")
 def parent_exits_after_fork(c: Calls) -> None:
     """daemon(): the parent exits at once; the child, later, is the only one that listens."""
     told, done = Signal(), Signal()
@@ -238,7 +238,7 @@ def parent_exits_after_fork(c: Calls) -> None:
     done.wait()
 
 
-@script
+@script("inherit")
 def closed_by_one(c: Calls) -> None:
     """The parent's close() leaves the children's listener; the last one's ends it."""
     s, port = listen(c)
@@ -263,7 +263,7 @@ def closed_by_one(c: Calls) -> None:
         until(partial(refused, port))
 
 
-@script
+@script("inherit")
 def all_have_exited(c: Calls) -> None:
     """The last process that had a listener has ended, in order, without closing it: nobody else is waited for."""
     for last in ("parent", "child"):
@@ -309,7 +309,7 @@ def bound(c: Calls) -> tuple[int, int]:
     return s, found[1]
 
 
-@script
+@script("inherit")
 def children_listen_on_what_was_bound(c: Calls) -> None:
     """Each for itself; the last of them ends it, whether or not the parent ever listens."""
     s, port = bound(c)
@@ -326,7 +326,7 @@ def children_listen_on_what_was_bound(c: Calls) -> None:
     until(partial(refused, port))
 
 
-@script
+@script("inherit")
 def grandchildren_listen_on_what_was_bound(c: Calls) -> None:
     s, port = bound(c)
     told = Signal()

@@ -1,4 +1,4 @@
-"""Programs that keep sockets over fork and exec: `python inherit_scripts.py LIBRARY NAME`.
+"""Programs that keep sockets over fork and exec: `python inherit_scripts.py LIBRARY NAME[,…]`.
 
 Each is a process of its own, with children of its own, that calls libxts.so as the interposer would. They assert; the
 exit status tells. TCP peers are the kernel's.
@@ -7,20 +7,20 @@ exit status tells. TCP peers are the kernel's.
 from __future__ import annotations
 
 import errno
-import faulthandler
 import sys
 
 from beds.calls import Calls
+from beds.scripts import apart, scripts
 from system.processes.programs import inherit_connections, inherit_exec, inherit_exits, inherit_listeners, inherit_ulps
 from system.processes.programs.inherit_exec import NEXT, take_over
-from system.processes.programs.inheriting import SCRIPTS
 
 #: Each has added its scripts when it was imported.
 TOPICS = (inherit_listeners, inherit_connections, inherit_exits, inherit_exec, inherit_ulps)
+SCRIPTS = scripts("inherit")
 
 
 def main() -> None:
-    faulthandler.dump_traceback_later(100, exit=True)
+    name = sys.argv[2] = apart(sys.argv[2])  # the next program of an exec is given it too
     calls = Calls(sys.argv[1])
     calls.native.xts_inherit_over_fork()
     if len(sys.argv) > 3:
@@ -32,7 +32,7 @@ def main() -> None:
         assert lost == ([(100, errno.EOPNOTSUPP)] if sys.argv[2] == "finds_some" else []), lost
         NEXT[sys.argv[2]](calls, got)
     else:
-        SCRIPTS[sys.argv[2]](calls)
+        SCRIPTS[name](calls)
 
 
 if __name__ == "__main__":

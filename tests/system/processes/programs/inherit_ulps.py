@@ -14,6 +14,7 @@ from pathlib import Path
 
 from beds.calls import Calls, address
 from beds.libc_structs import Header, Vector
+from beds.scripts import script
 from beds.ulp_calls import end_peek, error, peek, push, recvmsg, sendmsg, sequenced
 from beds.ulp_calls import tell as tell_item
 from system.processes.programs.inherit_exec import after_exec, exec_prepare, execute, finds_some
@@ -24,7 +25,6 @@ from system.processes.programs.inheriting import (
     kernel_receive_all,
     poll,
     receive_all,
-    script,
     workers,
 )
 from system.sockets.programs.library_scripts import recv, send
@@ -106,7 +106,7 @@ def tls_partly_read(c: Calls) -> tuple[int, ssl.SSLSocket]:
     return s, peer
 
 
-@script
+@script("inherit")
 def tls_moves_to_a_child(c: Calls) -> None:
     s, peer = tls_partly_read(c)
     child = Child(c, lambda: goes_on_in_tls(c, s))
@@ -120,7 +120,7 @@ def tls_after_exec(c: Calls, sockets: dict[int, int]) -> None:
     goes_on_in_tls(c, sockets[100])
 
 
-@script
+@script("inherit")
 def tls_moves_to_the_next_program(c: Calls) -> None:
     s, peer = tls_partly_read(c)
     child = Child(c, lambda: execute(tls_after_exec, exec_prepare(c, s)))
@@ -128,7 +128,7 @@ def tls_moves_to_the_next_program(c: Calls) -> None:
     child.wait()
 
 
-@script
+@script("inherit")
 def a_listener_with_tls_is_shared(c: Calls) -> None:
     s = c.create()
     assert c.call("share_listener", s) == 0
@@ -197,7 +197,7 @@ def pdu_peer_talks(peer: socket.socket) -> None:
     assert peer.recv(1) == b""
 
 
-@script
+@script("inherit")
 def pdus_move_to_a_child(c: Calls) -> None:
     s, peer = pdus_partly_read(c)
     child = Child(c, lambda: goes_on_with_pdus(c, s))
@@ -210,7 +210,7 @@ def pdus_after_exec(c: Calls, sockets: dict[int, int]) -> None:
     goes_on_with_pdus(c, sockets[100])
 
 
-@script
+@script("inherit")
 def pdus_move_to_the_next_program(c: Calls) -> None:
     s, peer = pdus_partly_read(c)
     child = Child(c, lambda: execute(pdus_after_exec, exec_prepare(c, s)))
@@ -280,12 +280,12 @@ def keys_move(c: Calls, expired: bool) -> None:
     Child(c, child).wait()
 
 
-@script
+@script("inherit")
 def keys_move_before_they_expire(c: Calls) -> None:
     keys_move(c, False)
 
 
-@script
+@script("inherit")
 def keys_move_when_they_have_expired(c: Calls) -> None:
     keys_move(c, True)
 
@@ -293,7 +293,7 @@ def keys_move_when_they_have_expired(c: Calls) -> None:
 # --- what does not move -------------------------------------------------------------------------------
 
 
-@script
+@script("inherit")
 def peek_mode_stays_with_the_parent(c: Calls) -> None:
     """How far it has read only the parent knows: the child has no connection, and the parent goes on."""
     s, peer = c.connected()
@@ -312,7 +312,7 @@ def peek_mode_stays_with_the_parent(c: Calls) -> None:
     assert c.call("close", s) == 0
 
 
-@script
+@script("inherit")
 def peek_mode_is_not_kept_over_exec(c: Calls) -> None:
     """And does not keep others from it."""
     s, peer = c.connected()

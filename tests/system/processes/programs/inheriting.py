@@ -20,14 +20,8 @@ from beds.calls import Calls, address
 from beds.libc_structs import PollFd
 from system.sockets.programs.library_scripts import recv, send
 
-SCRIPTS: dict[str, Callable[[Calls], None]] = {}
 PATIENCE_S = 10.0
 PATTERN = hashlib.shake_128(b"pattern").digest(1 << 20)
-
-
-def script(function: Callable[[Calls], None]) -> Callable[[Calls], None]:
-    SCRIPTS[function.__name__] = function
-    return function
 
 
 # --- processes ----------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import faulthandler
 import os
 import random
 import select
@@ -18,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from beds.calls import Calls, address
+from beds.scripts import apart, script, scripts
 from beds.ulp_calls import body, drain, end_peek, error, peek, poll, pour, push, recvmsg, sendmsg, sequenced, unread
 from beds.ulp_calls import tell as tell_item
 from beds.ulp_calls import ulps as offered
@@ -27,12 +27,7 @@ from xts_messages.ulps import BY_NAME, FAULTS
 DEADLINE_S = 60
 PREFIXED, LINES, PARSER = (BY_NAME[name].number for name in ("LENGTH_PREFIXED", "LINES", "STREAM_PARSER"))
 EOR = socket.MSG_EOR
-SCRIPTS: dict[str, Callable[[Calls], None]] = {}
-
-
-def script(function: Callable[[Calls], None]) -> Callable[[Calls], None]:
-    SCRIPTS[function.__name__] = function
-    return function
+SCRIPTS = scripts("protocols")
 
 
 def connected(c: Calls, *pushes: tuple[str, int]) -> tuple[int, socket.socket]:
@@ -62,7 +57,7 @@ def in_thread(work: Callable[[], Any]) -> threading.Thread:
     return thread
 
 
-@script
+@script("protocols")
 def pdus_to_the_application(c: Calls) -> None:
     wanted = sizes(int(os.environ.get("SEED", "1")))
     s, peer = connected(c, ("PUSH_ULP", PREFIXED))
@@ -94,17 +89,17 @@ def _pour(c: Calls, blocking: bool) -> None:
     assert got == [body(size, place) for place, size in enumerate(wanted)]
 
 
-@script
+@script("protocols")
 def pdus_from_the_application(c: Calls) -> None:
     _pour(c, True)
 
 
-@script
+@script("protocols")
 def pdus_from_a_nonblocking_application(c: Calls) -> None:
     _pour(c, False)
 
 
-@script
+@script("protocols")
 def pdus_in_parts(c: Calls) -> None:
     s, peer = connected(c, ("PUSH_ULP_TX", PREFIXED))
     assert sendmsg(c, s, 4, socket.MSG_MORE) == 4
@@ -114,7 +109,7 @@ def pdus_in_parts(c: Calls) -> None:
     assert peer.recv(len(wanted), socket.MSG_WAITALL) == wanted
 
 
-@script
+@script("protocols")
 def a_late_push_reads_what_was_not_read(c: Calls) -> None:
     s, peer = connected(c)
     peer.sendall(b"HELLO\n" + b"".join(b"line %d\n" % i for i in range(1500)))
@@ -131,7 +126,7 @@ def a_late_push_reads_what_was_not_read(c: Calls) -> None:
     assert recvmsg(c, s, 100)[:3] == [0, "", 0]
 
 
-@script
+@script("protocols")
 def a_late_push_of_what_has_ended(c: Calls) -> None:
     s, peer = connected(c)
     peer.sendall(b"one\ntwo\n")
@@ -142,7 +137,7 @@ def a_late_push_of_what_has_ended(c: Calls) -> None:
     assert [recvmsg(c, s, 100)[:3] for _ in range(3)] == [[3, b"one".hex(), EOR], [3, b"two".hex(), EOR], [0, "", 0]]
 
 
-@script
+@script("protocols")
 def peeking(c: Calls) -> None:
     """What was looked at is read again through the protocol, except what is dropped."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -163,7 +158,7 @@ def peeking(c: Calls) -> None:
     assert peer.recv(7, socket.MSG_WAITALL) == prefixed(body(3))
 
 
-@script
+@script("protocols")
 def what_goes_wrong_is_told(c: Calls) -> None:
     s, peer = connected(c, ("PUSH_ULP", PREFIXED))
     assert error(c, s) == [0, 0, ""]
@@ -176,7 +171,7 @@ def what_goes_wrong_is_told(c: Calls) -> None:
     assert recvmsg(c, s, 100)[:3] == [0, "", 0]
 
 
-@script
+@script("protocols")
 def what_cannot_be_pushed(c: Calls) -> None:
     s = sequenced(c)
     assert push(c, s, "PUSH_ULP", 999) == -errno.ENOPROTOOPT
@@ -187,7 +182,7 @@ def what_cannot_be_pushed(c: Calls) -> None:
     assert tell_item(c, s, 0, 0, 1, 10) == -errno.ENOTCONN
 
 
-@script
+@script("protocols")
 def what_is_offered(c: Calls) -> None:
     found = {ulp_id: (bool(receive), bool(send)) for ulp_id, _, receive, send in offered(c)}
     for name in ("LENGTH_PREFIXED", "LINES", "STREAM_PARSER", "TLS"):
@@ -195,7 +190,7 @@ def what_is_offered(c: Calls) -> None:
         assert found[ulp.number] == (ulp.receive, ulp.send), name
 
 
-@script
+@script("protocols")
 def accepted_connections(c: Calls) -> None:
     s = sequenced(c)
     assert push(c, s, "PUSH_ULP", PREFIXED) == 0, error(c, s)
@@ -215,5 +210,5 @@ def accepted_connections(c: Calls) -> None:
 
 
 if __name__ == "__main__":
-    faulthandler.dump_traceback_later(DEADLINE_S, exit=True)
-    SCRIPTS[sys.argv[2]](Calls(sys.argv[1]))
+    name = apart(sys.argv[2])
+    SCRIPTS[name](Calls(sys.argv[1]))

@@ -13,12 +13,13 @@ import termios
 import threading
 import time
 
-from beds.calls import DEADLINE_S, SIOCOUTQ, Calls, address, reset, script, until, unused_port
+from beds.calls import DEADLINE_S, SIOCOUTQ, Calls, address, reset, until, unused_port
+from beds.scripts import script
 
 # --- creating, connecting -----------------------------------------------------------------------------
 
 
-@script
+@script("calls")
 def socket_arguments(c: Calls) -> None:
     for family, kind, protocol in ((77, 1, 0), (2, 99, 0), (2, 1, 77), (10, 1, 6), (2, 1, 6)):
         r = c.call("socket", family, kind, protocol)
@@ -27,7 +28,7 @@ def socket_arguments(c: Calls) -> None:
             c.opened.append(r)
 
 
-@script
+@script("calls")
 def connect_and_names(c: Calls) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         s = c.create()
@@ -51,7 +52,7 @@ def connect_and_names(c: Calls) -> None:
         peer.close()
 
 
-@script
+@script("calls")
 def connect_v6(c: Calls) -> None:
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
         s = c.create(socket.AF_INET6)
@@ -67,7 +68,7 @@ def connect_v6(c: Calls) -> None:
         c.name("getpeername", s)
 
 
-@script
+@script("calls")
 def connect_refused(c: Calls) -> None:
     port = unused_port()
     s = c.create()
@@ -81,7 +82,7 @@ def connect_refused(c: Calls) -> None:
         c.connect(s, port)
 
 
-@script
+@script("calls")
 def connect_bad_address(c: Calls) -> None:
     s = c.create()
     where = address(1)
@@ -96,7 +97,7 @@ def connect_bad_address(c: Calls) -> None:
     c.do("connect", 0x3FFFFFFF, where, 16)
 
 
-@script
+@script("calls")
 def connect_where_nobody_can(c: Calls) -> None:
     """Told at once, as by the kernel, and the socket is as before: it can be connected elsewhere."""
     both = socket.create_server(("::1", 0), family=socket.AF_INET6), socket.create_server(("127.0.0.1", 0))
@@ -124,7 +125,7 @@ def connect_where_nobody_can(c: Calls) -> None:
                 c.connect(bound, v4_port if "." in other else port, other)
 
 
-@script
+@script("calls")
 def connect_nonblocking(c: Calls) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         s = c.create(flags=socket.SOCK_NONBLOCK)
@@ -138,7 +139,7 @@ def connect_nonblocking(c: Calls) -> None:
         c.send(s, b"x")
 
 
-@script
+@script("calls")
 def connect_nonblocking_refused(c: Calls) -> None:
     port = unused_port()
     s = c.create(flags=socket.SOCK_NONBLOCK)
@@ -153,7 +154,7 @@ def connect_nonblocking_refused(c: Calls) -> None:
     c.connect(s, port)
 
 
-@script
+@script("calls")
 def connect_nonblocking_refused_told_by_connect(c: Calls) -> None:
     port = unused_port()
     s = c.create(flags=socket.SOCK_NONBLOCK)
@@ -166,7 +167,7 @@ def connect_nonblocking_refused_told_by_connect(c: Calls) -> None:
         c.connect(s, port)
 
 
-@script
+@script("calls")
 def connect_nonblocking_asked_by_connect_only(c: Calls) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         where = address(server.getsockname()[1])
@@ -189,7 +190,7 @@ def connect_nonblocking_asked_by_connect_only(c: Calls) -> None:
         c.do("connect", s, where, len(where))
 
 
-@script
+@script("calls")
 def connect_after_a_reset_before_anybody_asked(c: Calls) -> None:
     for bound in (None, "0.0.0.0", "127.0.0.1"):
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -225,7 +226,7 @@ def connect_after_a_reset_before_anybody_asked(c: Calls) -> None:
             c.close(s)
 
 
-@script
+@script("calls")
 def connect_nonblocking_refused_told_by_recv_or_send(c: Calls) -> None:
     for call in ("recv", "send"):
         s = c.create(flags=socket.SOCK_NONBLOCK)
@@ -239,7 +240,7 @@ def connect_nonblocking_refused_told_by_recv_or_send(c: Calls) -> None:
             c.send(s, b"x")
 
 
-@script
+@script("calls")
 def connect_timeout(c: Calls) -> None:
     """Two connections fill a backlog of one; the next attempt gets no answer."""
     with socket.socket() as server:
@@ -260,7 +261,7 @@ def connect_timeout(c: Calls) -> None:
             c.close(s)
 
 
-@script
+@script("calls")
 def connect_unspec(c: Calls) -> None:
     s, peer = c.connected()
     c.do("connect", s, bytes(16), 16)
@@ -277,7 +278,7 @@ def connect_unspec(c: Calls) -> None:
     c.do("connect", fresh, bytes(16), 16)
 
 
-@script
+@script("calls")
 def unconnected(c: Calls) -> None:
     s = c.create()
     c.send(s, b"x")
@@ -298,7 +299,7 @@ def unconnected(c: Calls) -> None:
 # --- listening ----------------------------------------------------------------------------------------
 
 
-@script
+@script("calls")
 def bind_errors(c: Calls) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         s = c.create()
@@ -319,7 +320,7 @@ def bind_errors(c: Calls) -> None:
         c.name("getsockname", v6)
 
 
-@script
+@script("calls")
 def bound_connect(c: Calls) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         s = c.create()
@@ -334,7 +335,7 @@ def bound_connect(c: Calls) -> None:
         peer.close()
 
 
-@script
+@script("calls")
 def listener(c: Calls) -> None:
     s = c.create()
     c.bind(s, 0)
@@ -372,7 +373,7 @@ def listener(c: Calls) -> None:
         c.note("peer", peer.recv(10).hex())
 
 
-@script
+@script("calls")
 def listen_unbound(c: Calls) -> None:
     s = c.create()
     c.do("listen", s, -1)
@@ -380,7 +381,7 @@ def listen_unbound(c: Calls) -> None:
     c.do("listen", -1, 1)
 
 
-@script
+@script("calls")
 def accept_waits(c: Calls) -> None:
     s = c.create()
     c.bind(s, 0)
@@ -396,7 +397,7 @@ def accept_waits(c: Calls) -> None:
     thread.join()
 
 
-@script
+@script("calls")
 def listener_shut_down(c: Calls) -> None:
     s = c.create()
     c.bind(s, 0)
@@ -417,7 +418,7 @@ def listener_shut_down(c: Calls) -> None:
         c.note("refused", peer.connect_ex(found))
 
 
-@script
+@script("calls")
 def closed_listener_resets_waiting_connections(c: Calls) -> None:
     s = c.create()
     c.bind(s, 0)

@@ -11,8 +11,9 @@ import struct
 import threading
 import time
 
-from beds.calls import Calls, address, fill, script, until
+from beds.calls import Calls, address, fill, until
 from beds.libc_structs import Header, Vector
+from beds.scripts import script
 
 
 def _in_two_parts(peer: socket.socket) -> None:
@@ -22,7 +23,7 @@ def _in_two_parts(peer: socket.socket) -> None:
         peer.sendall(part)
 
 
-@script
+@script("calls")
 def receive_flags(c: Calls) -> None:
     s, peer = c.connected()
     c.recv(s, 10, socket.MSG_DONTWAIT)
@@ -49,7 +50,7 @@ def receive_flags(c: Calls) -> None:
     c.recv(s, 8, socket.MSG_WAITALL)
 
 
-@script
+@script("calls")
 def receive_timeout_and_low_water(c: Calls) -> None:
     s, peer = c.connected()
     c.set(s, socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 100_000))
@@ -72,7 +73,7 @@ def receive_timeout_and_low_water(c: Calls) -> None:
     c.recv(s, 10)
 
 
-@script
+@script("calls")
 def scatter_and_gather(c: Calls) -> None:
     s, peer = c.connected()
     words = [ctypes.create_string_buffer(word, len(word)) for word in (b"one", b"two", b"three")]
@@ -101,7 +102,7 @@ def scatter_and_gather(c: Calls) -> None:
     c.note("length", length.value)
 
 
-@script
+@script("calls")
 def more_and_cork(c: Calls) -> None:
     s, peer = c.connected()
     c.send(s, b"head", socket.MSG_MORE)
@@ -118,7 +119,7 @@ def more_and_cork(c: Calls) -> None:
     c.note("peer", peer.recv(100).hex())
 
 
-@script
+@script("calls")
 def send_until_full(c: Calls) -> None:
     s, peer = c.connected()
     c.do("fcntl", s, fcntl.F_SETFL, os.O_NONBLOCK)
@@ -135,7 +136,7 @@ def send_until_full(c: Calls) -> None:
     c.note("all there", received == sent)
 
 
-@script
+@script("calls")
 def large_both_ways(c: Calls) -> None:
     s, peer = c.connected()
     data = os.urandom(3 << 20)

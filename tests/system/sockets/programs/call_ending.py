@@ -10,11 +10,12 @@ import socket
 import struct
 import threading
 
-from beds.calls import Calls, reset, script, until
+from beds.calls import Calls, reset, until
 from beds.libc_structs import PollFd
+from beds.scripts import script
 
 
-@script
+@script("calls")
 def shutdown_write(c: Calls) -> None:
     s, peer = c.connected()
     c.send(s, b"last words")
@@ -39,7 +40,7 @@ def shutdown_write(c: Calls) -> None:
     c.do("shutdown", s, socket.SHUT_RDWR)
 
 
-@script
+@script("calls")
 def shutdown_read(c: Calls) -> None:
     s, peer = c.connected()
     peer.sendall(b"before")
@@ -54,7 +55,7 @@ def shutdown_read(c: Calls) -> None:
     c.events(s)
 
 
-@script
+@script("calls")
 def peer_closes(c: Calls) -> None:
     s, peer = c.connected()
     peer.sendall(b"bye")
@@ -75,7 +76,7 @@ def peer_closes(c: Calls) -> None:
     c.get(s, socket.SOL_SOCKET, socket.SO_ERROR)
 
 
-@script
+@script("calls")
 def reset_seen_by_recv(c: Calls) -> None:
     s, peer = c.connected()
     reset(peer)
@@ -91,7 +92,7 @@ def reset_seen_by_recv(c: Calls) -> None:
     c.do("shutdown", s, socket.SHUT_WR)
 
 
-@script
+@script("calls")
 def reset_seen_by_send(c: Calls) -> None:
     s, peer = c.connected()
     reset(peer)
@@ -101,7 +102,7 @@ def reset_seen_by_send(c: Calls) -> None:
     c.recv(s, 10)
 
 
-@script
+@script("calls")
 def reset_seen_by_option(c: Calls) -> None:
     s, peer = c.connected()
     reset(peer)
@@ -112,7 +113,7 @@ def reset_seen_by_option(c: Calls) -> None:
     c.send(s, b"x")
 
 
-@script
+@script("calls")
 def reset_ends_waiting_calls(c: Calls) -> None:
     s, peer = c.connected()
     threading.Timer(0.05, lambda: reset(peer)).start()
@@ -122,7 +123,7 @@ def reset_ends_waiting_calls(c: Calls) -> None:
     c.recv(s, 10)
 
 
-@script
+@script("calls")
 def broken_pipe_signals(c: Calls) -> None:
     seen: list[int] = []
     before = signal.signal(signal.SIGPIPE, lambda number, _frame: seen.append(number))
@@ -149,7 +150,7 @@ def peer_end(c: Calls, peer: socket.socket) -> None:
         c.note("peer", errno.errorcode[error.errno or 0])
 
 
-@script
+@script("calls")
 def close_with_unread_data(c: Calls) -> None:
     s, peer = c.connected()
     peer.sendall(b"unread")
@@ -165,7 +166,7 @@ def close_with_unread_data(c: Calls) -> None:
     peer_end(c, peer)
 
 
-@script
+@script("calls")
 def close_lingering(c: Calls) -> None:
     for value in ((1, 0), (1, 5), (0, 5)):
         s, peer = c.connected()
@@ -179,7 +180,7 @@ def close_lingering(c: Calls) -> None:
         peer.close()
 
 
-@script
+@script("calls")
 def interrupted(c: Calls) -> None:
     for flags in ("restart", "no restart"):
         s, peer = c.connected()

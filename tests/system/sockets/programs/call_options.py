@@ -12,13 +12,14 @@ import termios
 import threading
 from typing import Any
 
-from beds.calls import EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, SIOCOUTQ, Calls, reset, script, until
+from beds.calls import EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, SIOCOUTQ, Calls, reset, until
 from beds.libc_structs import EpollEvent, PollFd
+from beds.scripts import script
 
 # --- options ------------------------------------------------------------------------------------------
 
 
-@script
+@script("calls")
 def options(c: Calls) -> None:
     s, _peer = c.connected()
     for option in (
@@ -63,7 +64,7 @@ def options(c: Calls) -> None:
     c.set(s, socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 1_000_000))
 
 
-@script
+@script("calls")
 def devices(c: Calls) -> None:
     """Bound to none, which is how they are."""
     to_index = 62  # SO_BINDTOIFINDEX
@@ -88,7 +89,7 @@ def devices(c: Calls) -> None:
         c.get(s, socket.SOL_SOCKET, to_index)
 
 
-@script
+@script("calls")
 def buffers(c: Calls) -> None:
     s = c.create()
     for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
@@ -98,7 +99,7 @@ def buffers(c: Calls) -> None:
         c.get(s, socket.SOL_SOCKET, option)
 
 
-@script
+@script("calls")
 def controls(c: Calls) -> None:
     s, peer = c.connected()
     number = ctypes.c_int(-1)
@@ -129,7 +130,7 @@ def controls(c: Calls) -> None:
     c.do("ioctl", s, termios.FIONREAD, None)
 
 
-@script
+@script("calls")
 def bad_descriptor(c: Calls) -> None:
     s = c.create()
     c.close(s)
@@ -174,7 +175,7 @@ class Set:
         return found
 
 
-@script
+@script("calls")
 def epoll_level(c: Calls) -> None:
     s, peer = c.connected()
     e = Set(c)
@@ -198,7 +199,7 @@ def epoll_level(c: Calls) -> None:
     e.wait(0, 0)
 
 
-@script
+@script("calls")
 def epoll_edge(c: Calls) -> None:
     s, peer = c.connected()
     e = Set(c)
@@ -220,7 +221,7 @@ def epoll_edge(c: Calls) -> None:
     e.wait()
 
 
-@script
+@script("calls")
 def epoll_oneshot_and_ends(c: Calls) -> None:
     s, peer = c.connected()
     e = Set(c)
@@ -241,7 +242,7 @@ def epoll_oneshot_and_ends(c: Calls) -> None:
     e.wait()
 
 
-@script
+@script("calls")
 def epoll_reset(c: Calls) -> None:
     s, peer = c.connected()
     e = Set(c)
@@ -254,7 +255,7 @@ def epoll_reset(c: Calls) -> None:
     e.wait()
 
 
-@script
+@script("calls")
 def poll_many(c: Calls) -> None:
     pairs = [c.connected() for _ in range(3)]
     fds = (PollFd * 5)(*(PollFd(s, select.POLLIN, 0) for s, _ in pairs), PollFd(-1, 1, 7), PollFd(0x3FFFFFFF, 1, 0))

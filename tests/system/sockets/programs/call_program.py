@@ -11,11 +11,13 @@ import json
 import sys
 from typing import Any
 
-from beds.calls import SCRIPTS, Calls
+from beds.calls import Calls
+from beds.scripts import scripts
 from system.sockets.programs import call_connecting, call_data, call_ending, call_options
 
 #: Each has added its scripts when it was imported.
 TOPICS = (call_connecting, call_data, call_ending, call_options)
+SCRIPTS = scripts("calls")
 
 
 def main() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import faulthandler
 import fcntl
 import os
 import random
@@ -20,19 +19,14 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from beds.calls import DEADLINE_S, EPOLL_CTL_ADD, Calls, address, reset, until
 from beds.libc_structs import EpollEvent, PollFd
+from beds.scripts import apart, script, scripts
 
-SCRIPTS: dict[str, Callable[[Calls], None]] = {}
-
-
-def script(function: Callable[[Calls], None]) -> Callable[[Calls], None]:
-    SCRIPTS[function.__name__] = function
-    return function
+SCRIPTS = scripts("library")
 
 
 class Info(ctypes.Structure):
@@ -110,7 +104,7 @@ def kernel_events(fd: int, wanted: int, timeout_ms: int = 0) -> int:
     return found[0][1] if found else 0
 
 
-@script
+@script("library")
 def mirror_follows(c: Calls) -> None:
     """xts_fileno() shows what xts_poll() shows, while the application only sleeps in the kernel."""
     s, peer = c.connected()
@@ -146,7 +140,7 @@ def mirror_follows(c: Calls) -> None:
         assert error.errno == errno.EBADF
 
 
-@script
+@script("library")
 def mirror_of_connect_and_listener(c: Calls) -> None:
     listener = c.create()
     assert c.call("bind", listener, address(0), 16) == 0 and c.call("listen", listener, 5) == 0
@@ -169,7 +163,7 @@ def mirror_of_connect_and_listener(c: Calls) -> None:
     assert c.get(s, socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED
 
 
-@script
+@script("library")
 def context_descriptor(c: Calls) -> None:
     """An application that sleeps in the kernel's epoll on xts_epoll_fd()."""
     s, peer = c.connected()
@@ -214,7 +208,7 @@ def never_accepting() -> tuple[list[socket.socket], int]:
     return sockets, server.getsockname()[1]
 
 
-@script
+@script("library")
 def doorbell_of_a_waiting_thread_stays_armed(c: Calls) -> None:
     """One thread waits in a call, another collects and then sleeps on a context's descriptor. The first would look by
     itself too, but only after a quarter of a second."""
@@ -252,7 +246,7 @@ def doorbell_of_a_waiting_thread_stays_armed(c: Calls) -> None:
 # --- threads, progress, fairness ---------------------------------------------------------------------
 
 
-@script
+@script("library")
 def threads_share_a_channel(c: Calls) -> None:
     _server, port = echo_server()
     failures: list[BaseException] = []
@@ -281,7 +275,7 @@ def threads_share_a_channel(c: Calls) -> None:
     until(lambda: info(c).sockets == 0)
 
 
-@script
+@script("library")
 def two_threads_on_one_socket(c: Calls) -> None:
     s, peer = c.connected()
     data = os.urandom(8 << 20)
@@ -300,7 +294,7 @@ def two_threads_on_one_socket(c: Calls) -> None:
     assert not sender.is_alive() and bytes(got) == data
 
 
-@script
+@script("library")
 def slow_reader_stalls_nobody(c: Calls) -> None:
     """Connections nobody reads have their windows full, more frames than the link has; another goes on."""
     slow = [c.connected() for _ in range(40)]
@@ -323,7 +317,7 @@ def slow_reader_stalls_nobody(c: Calls) -> None:
         assert len(recv(c, s, count, socket.MSG_WAITALL)) == count
 
 
-@script
+@script("library")
 def accepted_data_leaves_without_us(c: Calls) -> None:
     """Small sends beyond the frame window are accepted; then the application sleeps elsewhere."""
     pairs = [c.connected() for _ in range(30)]
@@ -346,7 +340,7 @@ def accepted_data_leaves_without_us(c: Calls) -> None:
     assert sum(expected) >= 100 * len(pairs)
 
 
-@script
+@script("library")
 def exit_delivers(c: Calls) -> None:
     """Everything sent before the exit arrives, then FIN: see the test, which reads it."""
     with socket.create_connection(("127.0.0.1", int(os.environ["PORT"]))):
@@ -357,7 +351,7 @@ def exit_delivers(c: Calls) -> None:
         assert send(c, s, b"x" * 30_000) == 30_000
 
 
-@script
+@script("library")
 def idle_costs_nothing(c: Calls) -> None:
     server = socket.create_server(("127.0.0.1", 0), backlog=4096)
     port = server.getsockname()[1]
@@ -400,7 +394,7 @@ def resident_bytes() -> int:
 # --- fork, death -------------------------------------------------------------------------------------
 
 
-@script
+@script("library")
 def fork_gives_the_child_nothing(c: Calls) -> None:
     _server, port = echo_server()
     s = c.create()
@@ -438,7 +432,7 @@ def fork_gives_the_child_nothing(c: Calls) -> None:
     assert recv(c, s, 100, socket.MSG_WAITALL & 0) == b"still mine"
 
 
-@script
+@script("library")
 def proxy_dies(c: Calls) -> None:
     """Told by the test, through stdin and stdout, when the proxy goes and comes back."""
     s, peer = c.connected()
@@ -501,13 +495,13 @@ def proxy_dies(c: Calls) -> None:
     peer.close()
 
 
-@script
+@script("library")
 def no_proxy(c: Calls) -> None:
     assert c.call("socket", 2, 1, 0) == -errno.ENETDOWN
     assert c.call("get_info", ctypes.byref(Info(ctypes.sizeof(Info)))) == -errno.ENOTCONN
 
 
-@script
+@script("library")
 def many_connections_under_random_use(c: Calls) -> None:
     """Echo on many non-blocking connections through one context, with random sizes and closes; every byte checked."""
     _server, port = echo_server()
@@ -557,7 +551,7 @@ def many_connections_under_random_use(c: Calls) -> None:
     until(lambda: info(c).sockets == 0)
 
 
-@script
+@script("library")
 def reset_while_sending(c: Calls) -> None:
     s, peer = c.connected()
     threading.Timer(0.05, lambda: reset(peer)).start()
@@ -569,8 +563,8 @@ def reset_while_sending(c: Calls) -> None:
 
 
 def main() -> None:
-    faulthandler.dump_traceback_later(100, exit=True)
-    SCRIPTS[sys.argv[2]](Calls(sys.argv[1]))
+    name = apart(sys.argv[2])
+    SCRIPTS[name](Calls(sys.argv[1]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Stacks of one process: `python stack_scripts.py NAME ADDRESS PORT LIBRARY KIND [ENDPOINT]`.
+"""Stacks of one process: `python stack_scripts.py NAME[,…] ADDRESS PORT LIBRARY KIND [ENDPOINT]`.
 
 An echo server is at ADDRESS and PORT; LIBRARY is libxts, KIND that of its queue.
 
@@ -18,22 +18,12 @@ from collections.abc import Callable
 from typing import Any
 
 import xts_socket
+from beds.scripts import apart, script, scripts
 from xts_socket._native import ffi, lib
 
 DEADLINE_S = 20.0
-SCRIPTS: dict[str, tuple[str, Callable[[], None]]] = {}
 PEER = ("", 0)
 ENDPOINT = LIBRARY = QUEUE_KIND = ""
-
-
-def script(stacks: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """A script that runs with XTS_STACKS=stacks."""
-
-    def add(function: Callable[[], None]) -> Callable[[], None]:
-        SCRIPTS[function.__name__] = (stacks, function)
-        return function
-
-    return add
 
 
 def connected() -> Any:
@@ -86,7 +76,7 @@ def exchange() -> tuple[int, int, int, int]:
         return found.stack, found.epoch, found.queue_id, found.lock_waits
 
 
-@script("thread")
+@script("XTS_STACKS=thread")
 def threads_share_nothing() -> None:
     found = in_threads(3, exchange)
     assert len({stack for stack, *_ in found}) == 3
@@ -96,17 +86,17 @@ def threads_share_nothing() -> None:
     assert [waits for *_, waits in found] == [0, 0, 0]
 
 
-@script("2")
+@script("XTS_STACKS=2")
 def threads_are_spread_over_two() -> None:
     assert len({stack for stack, *_ in in_threads(4, exchange)}) == 2
 
 
-@script("process")
+@script("XTS_STACKS=process")
 def threads_share_one() -> None:
     assert len({stack for stack, *_ in in_threads(3, exchange)}) == 1
 
 
-@script("thread")
+@script("XTS_STACKS=thread")
 def a_socket_outlives_its_thread() -> None:
     made: list[Any] = []
     thread = threading.Thread(target=lambda: made.append(connected()))
@@ -131,7 +121,7 @@ def wait_until_ended(stack: int) -> None:
         time.sleep(0.01)
 
 
-@script("thread")
+@script("XTS_STACKS=thread")
 def stacks_of_threads_that_exit_are_used_again() -> None:
     numbers = set()
     for _ in range(12):
@@ -161,7 +151,7 @@ def poll(numbers: list[int], events: int, timeout_ms: int) -> list[int]:
     return [fd.revents for fd in fds]
 
 
-@script("process")
+@script("XTS_STACKS=process")
 def poll_over_stacks() -> None:
     with connected() as a, other_stack() as b, other_stack() as c:
         assert len({xts_socket.stack_of(s) for s in (a, b, c)}) == 3
@@ -187,7 +177,7 @@ def epoll_wait(context: Any, timeout_ms: int) -> dict[int, int]:
     return {pairs[2 * i]: pairs[2 * i + 1] for i in range(n)}
 
 
-@script("process")
+@script("XTS_STACKS=process")
 def epoll_over_stacks() -> None:
     context = lib.xts_epoll_ctx_create_flags(0)
     with connected() as a, other_stack() as b, other_stack() as c:
@@ -211,7 +201,7 @@ def epoll_over_stacks() -> None:
     lib.xts_epoll_ctx_destroy(context)
 
 
-@script("thread")
+@script("XTS_STACKS=thread")
 def one_thread_waits_and_another_sends() -> None:
     s: list[Any] = []
     thread = threading.Thread(target=lambda: s.append(connected()))
@@ -224,7 +214,7 @@ def one_thread_waits_and_another_sends() -> None:
     s[0].close()
 
 
-@script("process")
+@script("XTS_STACKS=process")
 def two_endpoints() -> None:
     with connected() as a:
         here = xts_socket.info().epoch
@@ -237,7 +227,7 @@ def two_endpoints() -> None:
         assert xts_socket.stack_of(a) != stack.number
 
 
-@script("thread")
+@script("XTS_STACKS=thread")
 def fork_with_several_stacks() -> None:
     def child(sockets: list[Any]) -> None:
         for s in sockets:
@@ -267,8 +257,13 @@ def fork_with_several_stacks() -> None:
         s.close()
 
 
+#: By the value of XTS_STACKS that they run with.
+BY_SETTING = {value: scripts(f"XTS_STACKS={value}") for value in ("process", "thread", "2")}
+SETTINGS = {name: value for value, named in BY_SETTING.items() for name in named}
+
 if __name__ == "__main__":
+    NAME = apart(sys.argv[1])
     PEER = (sys.argv[2], int(sys.argv[3]))
     LIBRARY, QUEUE_KIND = sys.argv[4:6]
     ENDPOINT = sys.argv[6] if len(sys.argv) > 6 else ""
-    SCRIPTS[sys.argv[1]][1]()
+    BY_SETTING[SETTINGS[NAME]][NAME]()

@@ -18,6 +18,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from beds.scripts import apart, script, scripts
+
 SOL_TLS, TLS_TX, TLS_RX, TLS_TX_ZEROCOPY_RO, TLS_RX_EXPECT_NO_PAD = 282, 1, 2, 3, 4
 TLS_SET_RECORD_TYPE, TLS_GET_RECORD_TYPE = 1, 2
 TCP_ULP = 31
@@ -84,6 +86,7 @@ def send_record(s: socket.socket, data: bytes, kind: int) -> None:
 # --- options ----------------------------------------------------------------------------------------------------------
 
 
+@script("kernel TLS")
 def tcp_ulp(port: int) -> None:
     with socket.socket() as s:
         # A socket that is undecided still is the kernel's, which may have no TLS.
@@ -104,6 +107,7 @@ def tcp_ulp(port: int) -> None:
         assert receive(s, 8) == b"as it is"
 
 
+@script("kernel TLS")
 def keys(port: int) -> None:
     with connected(port) as s:
         s.setsockopt(socket.IPPROTO_TCP, TCP_ULP, b"tls")
@@ -123,6 +127,7 @@ def keys(port: int) -> None:
             fails(errno.EBUSY, s.setsockopt, SOL_TLS, option, TLS12)
 
 
+@script("kernel TLS")
 def other_options(port: int) -> None:
     with with_keys(port, TLS13) as s:
         for option in 0, 77:
@@ -141,6 +146,7 @@ def other_options(port: int) -> None:
 # --- data -------------------------------------------------------------------------------------------------------------
 
 
+@script("kernel TLS")
 def data(port: int) -> None:
     sent = bytes(range(256)) * 200
     for chosen in TLS12, TLS13:
@@ -152,6 +158,7 @@ def data(port: int) -> None:
             assert receive(s, 6) == b"peeked"
 
 
+@script("kernel TLS")
 def records_have_a_type(port: int) -> None:
     for chosen in TLS12, TLS13:
         with with_keys(port, chosen) as s:
@@ -167,6 +174,7 @@ def records_have_a_type(port: int) -> None:
             assert receive(s, 4) == b"more"
 
 
+@script("kernel TLS")
 def a_record_in_parts(port: int) -> None:
     with with_keys(port) as s:
         send_record(s, b"handshake", HANDSHAKE)
@@ -176,6 +184,7 @@ def a_record_in_parts(port: int) -> None:
         assert (got, record_type(ancillary), flags & socket.MSG_EOR) == (b"shake", HANDSHAKE, socket.MSG_EOR)
 
 
+@script("kernel TLS")
 def what_was_unread_is_decrypted(port: int) -> None:
     """Records that came before their keys, as they do in a handshake."""
     with connected(port) as s:
@@ -193,6 +202,7 @@ def what_was_unread_is_decrypted(port: int) -> None:
         assert receive(s, 4) == b"next"
 
 
+@script("kernel TLS")
 def a_bad_record(port: int) -> None:
     with connected(port) as s:
         s.sendall(b"\x17\3\3\0\x20" + bytes(32))
@@ -201,6 +211,7 @@ def a_bad_record(port: int) -> None:
         fails(errno.EBADMSG, s.recv, 100)
 
 
+@script("kernel TLS")
 def sendfile(port: int) -> None:
     content = os.urandom(300_000)
     with tempfile.TemporaryFile() as file, with_keys(port, TLS13) as s:
@@ -214,6 +225,7 @@ def sendfile(port: int) -> None:
         assert got == content
 
 
+@script("kernel TLS")
 def without_blocking(port: int) -> None:
     with with_keys(port) as s:
         s.setblocking(False)
@@ -223,6 +235,7 @@ def without_blocking(port: int) -> None:
         assert s.recv(100) == b"data"
 
 
+@script("kernel TLS")
 def the_end(port: int) -> None:
     with with_keys(port) as s:
         s.sendall(b"last")
@@ -231,6 +244,7 @@ def the_end(port: int) -> None:
         assert s.recv(100) == b""
 
 
+@script("kernel TLS")
 def other_keys(port: int) -> None:
     """As since Linux 6.14."""
     second = info(0x0304, key=2)
@@ -279,6 +293,7 @@ def goes_on(s: socket.socket, chosen: bytes) -> None:
     assert (got, record_type(ancillary)) == (b"\1\0", ALERT)
 
 
+@script("kernel TLS")
 def a_child_goes_on(port: int) -> None:
     for chosen in TLS12, TLS13:
         with unread(port, chosen) as s:
@@ -289,6 +304,7 @@ def a_child_goes_on(port: int) -> None:
             ends_well(pid)
 
 
+@script("kernel TLS")
 def the_next_program_goes_on(port: int) -> None:
     for chosen in TLS12, TLS13:
         with unread(port, chosen) as s:
@@ -299,6 +315,7 @@ def the_next_program_goes_on(port: int) -> None:
             ends_well(pid)
 
 
+@script("kernel TLS")
 def the_program_itself_goes_on(port: int) -> None:
     """Without a fork between; the keys, which are its own process's, are kept."""
     pid = os.fork()
@@ -309,6 +326,7 @@ def the_program_itself_goes_on(port: int) -> None:
     ends_well(pid)
 
 
+@script("kernel TLS")
 def keys_that_have_expired_over_exec(port: int) -> None:
     """As since Linux 6.14."""
     second = info(0x0304, key=2)
@@ -348,27 +366,7 @@ def hold(port: int, key: bytes) -> None:
     signal.sigwait({signal.SIGUSR1})
 
 
-SCRIPTS = {
-    script.__name__: script
-    for script in (
-        tcp_ulp,
-        keys,
-        other_options,
-        data,
-        records_have_a_type,
-        a_record_in_parts,
-        what_was_unread_is_decrypted,
-        a_bad_record,
-        sendfile,
-        without_blocking,
-        the_end,
-        other_keys,
-        a_child_goes_on,
-        the_next_program_goes_on,
-        the_program_itself_goes_on,
-        keys_that_have_expired_over_exec,
-    )
-}
+SCRIPTS = scripts("kernel TLS")
 
 if __name__ == "__main__":
     if sys.argv[1] == "hold":
@@ -376,4 +374,4 @@ if __name__ == "__main__":
     elif sys.argv[1] in NEXT:
         NEXT[sys.argv[1]](socket.socket(fileno=int(sys.argv[2])), bytes.fromhex(sys.argv[3]))
     else:
-        SCRIPTS[sys.argv[1]](int(sys.argv[2]))
+        SCRIPTS[apart(sys.argv[1])](int(sys.argv[2]))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import faulthandler
 import os
 import select
 import signal
@@ -22,8 +21,9 @@ from typing import Any
 
 from beds.calls import DEADLINE_S, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, Calls
 from beds.libc_structs import EpollEvent, PollFd
+from beds.scripts import apart, script, scripts
 
-SCRIPTS: dict[str, Callable[[Mixed], None]] = {}
+SCRIPTS = scripts("mixed waits")
 FOREVER = 2**64 - 1
 IN, OUT, ET, ONESHOT = select.EPOLLIN, select.EPOLLOUT, select.EPOLLET, select.EPOLLONESHOT
 Sleep = ctypes.CFUNCTYPE(
@@ -44,11 +44,6 @@ class KernelCalls(ctypes.Structure):
 
 class PolledContext(ctypes.Structure):
     _fields_ = (("ectx", ctypes.c_void_p), ("events", ctypes.c_short), ("revents", ctypes.c_short))
-
-
-def script(function: Callable[[Mixed], None]) -> Callable[[Mixed], None]:
-    SCRIPTS[function.__name__] = function
-    return function
 
 
 def pair_of_pipes() -> tuple[int, int]:
@@ -138,7 +133,7 @@ class Mixed(Calls):
         return r if r < 0 else sorted((e.data & 0xFFFFFFFF, e.events) for e in events[:r])
 
 
-@script
+@script("mixed waits")
 def poll_sees_both(c: Mixed) -> None:
     s, peer = c.connected()
     r, w = pair_of_pipes()
@@ -158,7 +153,7 @@ def poll_sees_both(c: Mixed) -> None:
     assert c.poll({s: 0}, many, None) == (200, {s: 0}, dict.fromkeys(many, select.POLLHUP), [])
 
 
-@script
+@script("mixed waits")
 def either_ends_the_sleep(c: Mixed) -> None:
     s, peer = c.connected()
     r, w = pair_of_pipes()
@@ -173,7 +168,7 @@ def either_ends_the_sleep(c: Mixed) -> None:
         c.call("recv", s, ctypes.create_string_buffer(1), 1, 0)
 
 
-@script
+@script("mixed waits")
 def deadlines_are_kept(c: Mixed) -> None:
     s, _peer = c.connected()
     r, _w = pair_of_pipes()
@@ -189,7 +184,7 @@ def deadlines_are_kept(c: Mixed) -> None:
         assert time.monotonic() - begin >= timeout_s
 
 
-@script
+@script("mixed waits")
 def signals_interrupt(c: Mixed) -> None:
     """EINTR whatever SA_RESTART says, and the mask is in force while the thread sleeps and only then."""
     s, _peer = c.connected()
@@ -222,7 +217,7 @@ def signals_interrupt(c: Mixed) -> None:
     assert len(seen) == 10
 
 
-@script
+@script("mixed waits")
 def sets_report_both(c: Mixed) -> None:
     s, peer = c.connected()
     r, w = pair_of_pipes()
@@ -255,7 +250,7 @@ def sets_report_both(c: Mixed) -> None:
     assert c.wait_set(ctx, 9999, None) == -errno.EBADF
 
 
-@script
+@script("mixed waits")
 def nobody_starves(c: Mixed) -> None:
     """However few events a call may report, both kinds come to be reported."""
     pairs = [c.connected() for _ in range(5)]
@@ -280,7 +275,7 @@ def nobody_starves(c: Mixed) -> None:
     assert len(c.wait_set(ctx, kernel_set.fileno())) == 10  # type: ignore[arg-type]
 
 
-@script
+@script("mixed waits")
 def busy_sockets_do_not_hide_the_kernels(c: Mixed) -> None:
     """One socket is always ready before the wait would sleep: the pipe is seen all the same."""
     s, peer = c.connected()
@@ -291,7 +286,7 @@ def busy_sockets_do_not_hide_the_kernels(c: Mixed) -> None:
     assert c.poll({s: IN}, {r: IN}, None) == (2, {s: IN}, {r: IN}, [])
 
 
-@script
+@script("mixed waits")
 def kernel_calls_are_few(c: Mixed) -> None:
     s, peer = c.connected()
     r, w = pair_of_pipes()
@@ -319,7 +314,7 @@ def kernel_calls_are_few(c: Mixed) -> None:
     assert (events, c.looks) == ([(r, IN)], 11), (events, c.looks)
 
 
-@script
+@script("mixed waits")
 def contexts_in_contexts(c: Mixed) -> None:
     s, peer = c.connected()
     inner, outer, outermost = c.context(), c.context(), c.context()
@@ -348,7 +343,7 @@ def contexts_in_contexts(c: Mixed) -> None:
     c.native.xts_epoll_ctx_destroy(outer)
 
 
-@script
+@script("mixed waits")
 def one_socket_by_several_keys(c: Mixed) -> None:
     s, peer = c.connected()
     ctx = c.context()
@@ -374,7 +369,7 @@ def one_socket_by_several_keys(c: Mixed) -> None:
     assert c.wait_set(ctx, -1) == []
 
 
-@script
+@script("mixed waits")
 def threads_wait_together(c: Mixed) -> None:
     """Threads in mixed waits of all kinds at once, while sockets and pipes become ready: each gets its own."""
     failures: list[BaseException] = []
@@ -412,7 +407,7 @@ def threads_wait_together(c: Mixed) -> None:
     assert not failures, failures
 
 
-@script
+@script("mixed waits")
 def a_kernel_event_hands_the_lead_over(c: Mixed) -> None:
     """The leader of the waiting threads ends for a pipe: another one takes the frames from then on."""
     s, peer = c.connected()
@@ -437,10 +432,10 @@ def a_kernel_event_hands_the_lead_over(c: Mixed) -> None:
 
 
 def main() -> None:
-    faulthandler.dump_traceback_later(80, exit=True)
+    name = apart(sys.argv[2])
     c = Mixed(sys.argv[1])
     try:
-        SCRIPTS[sys.argv[2]](c)
+        SCRIPTS[name](c)
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()

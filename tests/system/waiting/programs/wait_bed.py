@@ -21,14 +21,7 @@ DEADLINE_S = 10.0
 IN, OUT, ET, ONESHOT, HUP, RDHUP = (
     select.EPOLLIN, select.EPOLLOUT, select.EPOLLET, select.EPOLLONESHOT, select.EPOLLHUP, select.EPOLLRDHUP,
 )  # fmt: skip
-Script = Callable[["Run"], None]
-SCRIPTS: dict[str, Script] = {}
 LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-def script(function: Script) -> Script:
-    SCRIPTS[function.__name__] = function
-    return function
 
 
 class Peer:

@@ -10,6 +10,7 @@ import signal
 import socket
 import time
 
+from beds.scripts import script
 from system.waiting.programs.wait_bed import (
     DEADLINE_S,
     ET,
@@ -20,11 +21,10 @@ from system.waiting.programs.wait_bed import (
     arrived,
     error_of,
     found,
-    script,
 )
 
 
-@script
+@script("waits")
 def epoll_modes(c: Run) -> None:
     s, end = c.connected()
     r, w = c.pipe()
@@ -51,7 +51,7 @@ def epoll_modes(c: Run) -> None:
         e.unregister(r)
 
 
-@script
+@script("waits")
 def epoll_errors(c: Run) -> None:
     s, _ = c.connected()
     e, r = c.epoll(), c.pipe()[0]
@@ -82,7 +82,7 @@ def epoll_errors(c: Run) -> None:
     c.note("closed set", error_of(lambda: LIBC.epoll_wait(999, event, 1, 0)))
 
 
-@script
+@script("waits")
 def epoll_several_sets(c: Run) -> None:
     s, end = c.connected()
     a, b = c.epoll(), c.epoll()
@@ -96,7 +96,7 @@ def epoll_several_sets(c: Run) -> None:
     c.note("dup of a set", found(select.epoll.fromfd(copy).poll(0), s=s))
 
 
-@script
+@script("waits")
 def epoll_dup(c: Run) -> None:
     """The kernel registers a file with a descriptor, and forgets it when the file's last one closes."""
     s, end = c.connected()
@@ -120,7 +120,7 @@ def epoll_dup(c: Run) -> None:
     c.note("of the new one", found(e.poll(DEADLINE_S), other=other))
 
 
-@script
+@script("waits")
 def epoll_close(c: Run) -> None:
     e = c.epoll()
     pairs = [c.connected() for _ in range(3)]
@@ -134,7 +134,7 @@ def epoll_close(c: Run) -> None:
     c.note("replaced", found(e.poll(0), s=pairs[0][0]))
 
 
-@script
+@script("waits")
 def epoll_nested(c: Run) -> None:
     s, end = c.connected()
     r, w = c.pipe()
@@ -171,7 +171,7 @@ def epoll_nested(c: Run) -> None:
     c.note("closed", outer.poll(0))
 
 
-@script
+@script("waits")
 def epoll_kinds_of_descriptors(c: Run) -> None:
     s, end = c.connected()
     e = c.epoll()
@@ -210,7 +210,7 @@ def epoll_kinds_of_descriptors(c: Run) -> None:
     unix_end.close()
 
 
-@script
+@script("waits")
 def local_listener(c: Run) -> None:
     """On the wildcard address, and shared: connections come to either half of it, and are reported once."""
     server = c.kept.enter_context(socket.socket())

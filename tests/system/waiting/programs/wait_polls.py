@@ -9,6 +9,7 @@ import select
 import socket
 from typing import Any
 
+from beds.scripts import script
 from system.waiting.programs.wait_bed import (
     DEADLINE_S,
     ET,
@@ -20,11 +21,10 @@ from system.waiting.programs.wait_bed import (
     arrived,
     error_of,
     found,
-    script,
 )
 
 
-@script
+@script("waits")
 def poll_both_kinds(c: Run) -> None:
     s, end = c.connected()
     r, w = c.pipe()
@@ -52,7 +52,7 @@ def poll_both_kinds(c: Run) -> None:
     c.note("invalid", found(p.poll(), s=s, r=r))
 
 
-@script
+@script("waits")
 def poll_many(c: Run) -> None:
     pairs = [c.connected() for _ in range(20)]
     pipes = [c.pipe() for _ in range(30)]
@@ -69,7 +69,7 @@ def poll_many(c: Run) -> None:
     c.note("ready", found(p.poll(), **names))
 
 
-@script
+@script("waits")
 def select_both_kinds(c: Run) -> None:
     s, end = c.connected()
     r, w = c.pipe()
@@ -95,7 +95,7 @@ def select_both_kinds(c: Run) -> None:
     c.note("closed", one([s, r], [s], [s], DEADLINE_S))
 
 
-@script
+@script("waits")
 def select_beyond_fd_set(c: Run) -> None:
     """Sets of 2048 bits: a descriptor above 1024 is found."""
     s, end = c.connected()
@@ -113,7 +113,7 @@ def select_beyond_fd_set(c: Run) -> None:
     c.note("time left", 4 <= limit[0] <= 6)
 
 
-@script
+@script("waits")
 def listeners(c: Run) -> None:
     server = c.listening()
     p = select.poll()
@@ -129,7 +129,7 @@ def listeners(c: Run) -> None:
     c.note("nothing", [p.poll(0), e.poll(0)])
 
 
-@script
+@script("waits")
 def connecting(c: Run) -> None:
     """Registered before connect(), as nginx does: undecided, then offloaded."""
     e = c.epoll()

@@ -9,11 +9,13 @@ import json
 import sys
 from typing import Any
 
+from beds.scripts import scripts
 from system.waiting.programs import wait_epoll, wait_polls, wait_signals, wait_threads
-from system.waiting.programs.wait_bed import SCRIPTS, Peer, Run
+from system.waiting.programs.wait_bed import Peer, Run
 
 #: Each topic has added its scripts when it was imported.
 TOPICS = (wait_polls, wait_epoll, wait_threads, wait_signals)
+SCRIPTS = scripts("waits")
 
 
 def main() -> None:

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from beds.scripts import script
 from system.waiting.programs.wait_bed import (
     IN,
     LIBC,
     Run,
     alarm_after,
-    script,
 )
 
 SA_RESTORER = 0x04000000
@@ -29,7 +29,7 @@ class Timespec(ctypes.Structure):
     _fields_ = (("sec", ctypes.c_long), ("nsec", ctypes.c_long))
 
 
-@script
+@script("waits")
 def signals_interrupt(c: Run) -> None:
     s, _ = c.connected()
     r, _ = c.pipe()
@@ -91,7 +91,7 @@ def fill(s: socket.socket) -> int:
     return count
 
 
-@script
+@script("waits")
 def calls_are_made_again(c: Run) -> None:
     """Or not: as the handler says that ran, whatever others are installed. Never with a timeout."""
     s, end = c.connected()
@@ -134,7 +134,7 @@ def calls_are_made_again(c: Run) -> None:
     signal.signal(signal.SIGUSR2, signal.SIG_DFL)
 
 
-@script
+@script("waits")
 def handlers_are_told(c: Run) -> None:
     """What sigaction() says is installed is what the program has installed."""
     c.connected()
@@ -168,7 +168,7 @@ def handlers_are_told(c: Run) -> None:
     c.note("no signal", [LIBC.sigaction(65, None, old), ctypes.get_errno()])
 
 
-@script
+@script("waits")
 def timeouts(c: Run) -> None:
     s, _ = c.connected()
     e = c.epoll()
@@ -190,7 +190,7 @@ def timeouts(c: Run) -> None:
             c.note(name, [sec, nsec, r, ctypes.get_errno(), took >= sec + nsec / 1e9 or r < 0, took < 1])
 
 
-@script
+@script("waits")
 def system_calls_by_number(c: Run) -> None:
     if os.uname().machine != "x86_64":
         c.note("numbers", "of another machine")

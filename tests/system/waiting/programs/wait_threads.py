@@ -9,17 +9,17 @@ import threading
 import time
 from typing import Any
 
+from beds.scripts import script
 from system.waiting.programs.wait_bed import (
     DEADLINE_S,
     IN,
     ONESHOT,
     Run,
     found,
-    script,
 )
 
 
-@script
+@script("waits")
 def first_socket_while_a_thread_waits(c: Run) -> None:
     """The set has no socket of ours when a thread begins to wait in it."""
     for timeout_s in (None, DEADLINE_S):
@@ -44,7 +44,7 @@ def first_socket_while_a_thread_waits(c: Run) -> None:
         c.note("nothing", [e.poll(0), p.poll(0)])
 
 
-@script
+@script("waits")
 def first_socket_while_a_thread_polls_the_set(c: Run) -> None:
     """The same, where it waits for the set's own descriptor; and for a set with that set in it."""
     for how in ("poll", "select", "outer", "time"):
@@ -77,7 +77,7 @@ def first_socket_while_a_thread_polls_the_set(c: Run) -> None:
         c.note("the set", found(e.poll(0), s=s))
 
 
-@script
+@script("waits")
 def a_wait_ends_in_time_though_the_set_got_its_first_socket(c: Run) -> None:
     e = c.epoll()
     s, _ = c.connected()
@@ -96,7 +96,7 @@ def a_wait_ends_in_time_though_the_set_got_its_first_socket(c: Run) -> None:
     c.note("a second, not two", 0.99 < took[0] < 1.5)
 
 
-@script
+@script("waits")
 def threads_wait_in_one_set(c: Run) -> None:
     """Every byte is reported to somebody, and a one-shot event to one only."""
     e = c.epoll()
@@ -136,7 +136,7 @@ def threads_wait_in_one_set(c: Run) -> None:
     c.note("reported to two", both)
 
 
-@script
+@script("waits")
 def exclusive_and_shared_wakeups(c: Run) -> None:
     """A level-triggered event ends the wait of a thread in each of several sets."""
     s, end = c.connected()
@@ -154,7 +154,7 @@ def exclusive_and_shared_wakeups(c: Run) -> None:
     c.note("each", got)
 
 
-@script
+@script("waits")
 def epoll_over_fork(c: Run) -> None:
     """A child goes on with the set it was born with, and its parent is not disturbed."""
     s, end = c.connected()
