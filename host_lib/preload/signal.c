@@ -114,7 +114,7 @@ int preload_sleep_poll(struct pollfd *fds, nfds_t count, const struct timespec *
 	int type, r;
 
 	pthread_cleanup_push(cancelled, NULL);
-	/* NOLINT(concurrency-thread-canceltype-asynchronous) */
+	/* NOLINTNEXTLINE(concurrency-thread-canceltype-asynchronous) */
 	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
 	r = xts_sleep_poll(fds, count, timeout, mask);
 	pthread_setcanceltype(type, NULL);
@@ -127,7 +127,7 @@ int preload_sleep_epoll(int set, struct epoll_event *events, int max, const stru
 	int type, r;
 
 	pthread_cleanup_push(cancelled, NULL);
-	/* NOLINT(concurrency-thread-canceltype-asynchronous) */
+	/* NOLINTNEXTLINE(concurrency-thread-canceltype-asynchronous) */
 	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
 	r = xts_sleep_epoll(set, events, max, timeout, mask);
 	pthread_setcanceltype(type, NULL);

@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "wire.h"
+
 struct input {
 	const uint8_t *data;
 	size_t bytes;
@@ -23,6 +25,17 @@ static inline uint32_t take_u16(struct input *in)
 	uint32_t high = take(in);
 
 	return high << 8 | take(in);
+}
+
+/* A number of the input's choosing: often small, sometimes at an edge. */
+static inline uint32_t pick_number(struct input *in)
+{
+	static const uint32_t edge[] = { 0, 1, 2, 3, 4095, 16384, 65536, XTS_CREDITS_MAX - 1, XTS_CREDITS_MAX, UINT32_MAX };
+	uint8_t which = take(in);
+
+	if (which < sizeof edge / sizeof edge[0])
+		return edge[which];
+	return which < 200 ? which : (uint32_t)which << 8 | take(in);
 }
 
 #endif

@@ -134,15 +134,13 @@ static int memory_receive(struct xts_queue *q, struct xts_rx_frame *frame)
 static void memory_recycle(struct xts_queue *q, const struct xts_rx_frame *frame)
 {
 	struct memory_queue *m = (struct memory_queue *)q;
+	unsigned i = 0;
 
-	for (unsigned i = 0; i < m->lent; i++) {
-		if (m->held[i] != (uint8_t *)(uintptr_t)frame->cookie)
-			continue;
-		free(m->held[i]);
-		m->held[i] = m->held[--m->lent];
-		return;
-	}
-	ENSURE(!"recycled what is not held");
+	while (i < m->lent && m->held[i] != (uint8_t *)(uintptr_t)frame->cookie)
+		i++;
+	ENSURE(i < m->lent); /* nothing is recycled that is not held */
+	free(m->held[i]);
+	m->held[i] = m->held[--m->lent];
 }
 
 static int memory_arm(struct xts_queue *q)
@@ -196,19 +194,6 @@ static struct memory_queue *memory_open(bool at_host)
 		ENSURE(m->slot[i]);
 	}
 	return m;
-}
-
-/* --- the input ---------------------------------------------------------------------------------------------------- */
-
-/* A number of the input's choosing: often small, sometimes at an edge. */
-static uint32_t pick_number(struct input *in)
-{
-	static const uint32_t edge[] = { 0, 1, 2, 3, 4095, 16384, 65536, XTS_CREDITS_MAX - 1, XTS_CREDITS_MAX, UINT32_MAX };
-	uint8_t which = take(in);
-
-	if (which < sizeof edge / sizeof edge[0])
-		return edge[which];
-	return which < 200 ? which : (uint32_t)which << 8 | take(in);
 }
 
 #endif
