@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 
 #include "core/address.h"
+#include "core/buffer.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
@@ -88,6 +89,7 @@ static int failed(struct xts_sock *s)
 
 	if (s->lost) {
 		s->phase = PHASE_UNCONNECTED;
+		buffer_drop(s); /* as tcp_disconnect() does */
 		memset(&s->peer, 0, sizeof s->peer);
 		status_state(s);
 		return r ? r : -ECONNABORTED;

@@ -92,6 +92,23 @@ def test_silence_while_connecting(pair: Pair, server: socket.socket) -> None:
     assert pair.now_s == pytest.approx(ALIVE_S, abs=0.3)
 
 
+def test_a_connection_lost_before_connect_said_so_leaves_nothing_to_read(pair: Pair, server: socket.socket) -> None:
+    s = pair.socket(socket.SOCK_NONBLOCK)
+    with fails(errno.EINPROGRESS):
+        pair.connect(s, server.getsockname()[1])
+    pair.run()
+    with server.accept()[0] as peer:
+        peer.sendall(b"hello")
+        other, other_peer = connected(pair, server)
+        pair.run()
+        pair.to_host.held = True
+        with other_peer, fails(errno.ECONNRESET):  # a thread that waits notices the silence
+            pair.recv(other, 10)
+        with fails(errno.ECONNRESET):
+            pair.connect(s, server.getsockname()[1])
+        assert pair.recv(s, 10) == b""  # tcp_disconnect() drops what was received, too
+
+
 def test_nobody_answers_the_hello(pair: Pair, server: socket.socket) -> None:
     pair.to_host.held = True
     with fails(errno.ENETDOWN):
