@@ -1,23 +1,26 @@
-"""Writes the page about the states of a connection: `PYTHONPATH=deploy python -m xts_docs.states [--check]`.
+"""Writes the pages about states: `PYTHONPATH=deploy python -m xts_docs.states [--check]`.
 
-Its source is the table that the proxy asserts (dpu_proxy/native/states.c). With --check nothing is written; the exit
-status is 1 when the page that is committed differs. With --visited FILE, which a build with XTS_DEBUG and
-XTS_VISITED_STATES has written, it lists the legal states and changes of state that no test has visited.
+Their sources are the tables that debug builds assert: of the proxy's connections (dpu_proxy/native/states.c) and of
+libxts's sockets (host_lib/native/core/socket_states.c). With --check nothing is written; the exit status is 1 when a
+page that is committed differs. With --visited FILE, which a build with XTS_DEBUG and XTS_VISITED_STATES has written
+(and FILE-sockets), it lists the legal states and changes of state that no test has visited.
 """
 
 from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import xts_proxy._native
+import xts_socket._native
 from xts_messages import generated
-from xts_proxy._native import ffi, lib
 
-PAGE = "deploy/docs/explanation/connection-states.md"
-PICTURE = "deploy/docs/images/connection-states.svg"
+#: As struct xts_states_visited has room for.
+_STATES_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,36 +53,38 @@ class Change:
     when: str
 
 
-def _text(pointer: object) -> str:
-    return bytes(ffi.string(pointer)).decode()
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A struct xts_state_table."""
+
+    states: list[State]
+    flags: list[Flag]
+    changes: list[Change]
 
 
-def states() -> list[State]:
-    """All states, by their number."""
-    out = ffi.new("const struct xts_state_rule **")
-    count = lib.xts_states(out)
-    return [State(_text(s.name), _text(s.meaning), s.may, s.must, s.one) for s in out[0][0:count]]
+def _read(ffi: Any, c: Any) -> Table:
+    def text(pointer: Any) -> str:
+        return bytes(ffi.string(pointer)).decode()
+
+    rules = {rule.flag: rule for rule in c.rules[0 : c.rule_count]}
+    return Table(
+        [State(text(s.name), text(s.meaning), s.may, s.must, s.one) for s in c.states[0 : c.state_count]],
+        [
+            Flag(text(f.name), text(f.meaning), getattr(rules.get(i), "needs", 0), getattr(rules.get(i), "excludes", 0))
+            for i, f in enumerate(c.flags[0 : c.flag_count])
+        ],
+        [Change(change.before, change.after, text(change.when)) for change in c.changes[0 : c.change_count]],
+    )
 
 
-def flags() -> list[Flag]:
-    """All flags, by their bit."""
-    out, rules = ffi.new("const struct xts_state_flag **"), ffi.new("const struct xts_flag_rule **")
-    needs: dict[int, int] = {}
-    excludes: dict[int, int] = {}
-    rule_count = lib.xts_flag_rules(rules)
-    for rule in rules[0][0:rule_count]:
-        needs[rule.flag] = rule.needs
-        excludes[rule.flag] = rule.excludes
-    count = lib.xts_state_flags(out)
-    found = enumerate(out[0][0:count])
-    return [Flag(_text(f.name), _text(f.meaning), needs.get(i, 0), excludes.get(i, 0)) for i, f in found]
+def connections() -> Table:
+    """The proxy's."""
+    return _read(xts_proxy._native.ffi, xts_proxy._native.lib.xts_connection_states)
 
 
-def changes() -> list[Change]:
-    """All changes of state that are possible."""
-    out = ffi.new("const struct xts_state_change **")
-    count = lib.xts_state_changes(out)
-    return [Change(c.before, c.after, _text(c.when)) for c in out[0][0:count]]
+def sockets() -> Table:
+    """Those of libxts."""
+    return _read(xts_socket._native.ffi, xts_socket._native.lib.xts_socket_states())
 
 
 def _names(mask: int, of: list[Flag]) -> list[str]:
@@ -115,8 +120,9 @@ def _arrow(change: Change, both: bool) -> str:
 
 
 def picture() -> str:
-    """The states and their changes, as SVG."""
-    named, all_changes = states(), changes()
+    """The states of a connection and their changes, as SVG."""
+    table = connections()
+    named, all_changes = table.states, table.changes
     pairs = {(c.origin, c.to) for c in all_changes}
     width, height = 1100, 390
     lines = [
@@ -139,9 +145,9 @@ def picture() -> str:
     return "\n".join([*lines, "</svg>", ""])
 
 
-# --- the page ------------------------------------------------------------------------------------------
+# --- the pages -----------------------------------------------------------------------------------------
 
-_INTRODUCTION = """\
+_CONNECTIONS = """\
 # States of a connection
 
 <!-- Made by `python -m xts_docs.states` from dpu_proxy/native/states.c. -->
@@ -150,59 +156,90 @@ What a worker of the proxy knows of a connection is one state and a set of flags
 says which flags each state allows. Builds with `XTS_DEBUG` assert it, together with the
 conservation law of [flow control](flow-control.md), wherever a connection has been worked on and
 rests. `python -m xts_docs.states --visited FILE` lists what the tests of such a build have not
-visited.
+visited. [States of a socket](socket-states.md) are the other end's.
 
 ![The states and their changes](../images/connection-states.svg)
 """
 
+_SOCKETS = """\
+# States of a socket
 
-def page() -> str:
-    """The page, as Markdown."""
-    named, bits = states(), flags()
+<!-- Made by `python -m xts_docs.states` from host_lib/native/core/socket_states.c. -->
+
+libxts keeps the kernel's own variables for a socket: `sk_state`, the phase of connect (`SS_*`),
+`sk_shutdown`, `sk_err`. The states below are the pairs of the first two that there are. Each has
+the flags that it may have. Builds with `XTS_DEBUG` assert it at each change of state, and whenever
+a call or a message looks up the socket. `python -m xts_docs.states --visited FILE` lists what the
+tests of such a build have not visited. [States of a connection](connection-states.md) are the
+proxy's.
+"""
+
+
+def page(introduction: str, table: Table) -> str:
+    """A page, as Markdown."""
+    named, bits = table.states, table.flags
     always = 0xFFFFFFFF
     for state in named[:-1]:
         always &= state.may
-    out = [_INTRODUCTION, "| State | What it is | Flags it may have | Flags it must have |", "|---|---|---|---|"]
+    has_must = any(state.must or state.one for state in named[:-1])
+    out = [introduction, "| State | What it is | Flags it may have |" + " Flags it must have |" * has_must]
+    out.append("|---|---|---|" + "---|" * has_must)
     for state in named:
         may = "any" if state.may == 0xFFFFFFFF else ", ".join(_names(state.may & ~always & ~state.must, bits))
         must = ", ".join(_names(state.must, bits))
         if state.one:
             must += f"{', and ' if must else ''}one of {', '.join(_names(state.one, bits))}"
-        out.append(f"| {state.name} | {state.meaning} | {may} | {must} |")
+        out.append(f"| {state.name} | {state.meaning} | {may} |" + f" {must} |" * has_must)
     out += ["", generated.wrapped(f"Any state may have {', '.join(_names(always, bits))}."), "", "## Flags", ""]
     out += ["| Flag | Meaning | Only with | Never with |", "|---|---|---|---|"]
     for flag in bits:
         needs, excludes = (", ".join(_names(mask, bits)) for mask in (flag.needs, flag.excludes))
         out.append(f"| `{flag.name}` | {flag.meaning} | {needs} | {excludes} |")
     out += ["", "## Changes of state", "", "| From | To | When |", "|---|---|---|"]
-    out += [f"| {named[c.origin].name} | {named[c.to].name} | {c.when} |" for c in changes()]
+    out += [f"| {named[c.origin].name} | {named[c.to].name} | {c.when} |" for c in table.changes]
     return "\n".join([*out, ""])
+
+
+#: What is made, by where it goes.
+FILES: dict[str, Callable[[], str]] = {
+    "deploy/docs/explanation/connection-states.md": lambda: page(_CONNECTIONS, connections()),
+    "deploy/docs/explanation/socket-states.md": lambda: page(_SOCKETS, sockets()),
+    "deploy/docs/images/connection-states.svg": picture,
+}
 
 
 # --- what tests visit ----------------------------------------------------------------------------------
 
 
-def unreached(visited: bytes) -> Iterator[str]:
+def unreached(table: Table, visited: bytes) -> Iterator[str]:
     """The legal states, flags of a state and changes that a struct xts_states_visited does not have."""
-    numbers = struct.unpack("=17I", visited)
-    seen_flags, seen_changes, seen_states = numbers[:8], numbers[8:16], numbers[16]
-    named, bits = states(), flags()
+    numbers = struct.unpack(f"={2 * _STATES_MAX + 1}I", visited)
+    seen_flags, seen_changes, seen_states = numbers[:_STATES_MAX], numbers[_STATES_MAX:-1], numbers[-1]
+    named = table.states
     for i, state in enumerate(named[:-1]):
         if not seen_states >> i & 1:
             yield f"state {state.name}"
         else:
-            yield from (f"state {state.name} with {name}" for name in _names(state.may & ~seen_flags[i], bits))
-    for change in changes():
+            yield from (f"state {state.name} with {name}" for name in _names(state.may & ~seen_flags[i], table.flags))
+    for change in table.changes:
         if not seen_changes[change.origin] >> change.to & 1:
             yield f"change from {named[change.origin].name} to {named[change.to].name}: {change.when}"
 
 
+def print_unreached(path: str) -> None:
+    """Of both tables, as far as there are files."""
+    for what, table, file in (("connections", connections(), path), ("sockets", sockets(), f"{path}-sockets")):
+        if Path(file).exists():
+            print(f"{what}:")
+            print("\n".join(unreached(table, Path(file).read_bytes())) or "every legal state has been visited")
+
+
 def main(argv: list[str]) -> int:
-    """Writes or checks the page, or lists what was not visited; returns the exit status."""
+    """Writes or checks the pages, or lists what was not visited; returns the exit status."""
     if argv[:1] == ["--visited"] and len(argv) == 2:
-        print("\n".join(unreached(Path(argv[1]).read_bytes())) or "every legal state has been visited")
+        print_unreached(argv[1])
         return 0
-    return generated.main("xts_docs.states", __doc__, {PAGE: page, PICTURE: picture}, argv)
+    return generated.main("xts_docs.states", __doc__, FILES, argv)
 
 
 if __name__ == "__main__":

@@ -37,10 +37,7 @@ int capset(void *header, const void *data);
 #: What is small, or of the system: capabilities and prctl are for sandbox.py.
 CDEF = """
 static const uint32_t XTS_POLICY_NO_RULE;
-uint32_t xts_states(const struct xts_state_rule **out);
-uint32_t xts_state_flags(const struct xts_state_flag **out);
-uint32_t xts_flag_rules(const struct xts_flag_rule **out);
-uint32_t xts_state_changes(const struct xts_state_change **out);
+extern const struct xts_state_table xts_connection_states;
 int capget(void *header, void *data);
 int capset(void *header, const void *data);
 int prctl(int option, ...);
@@ -96,8 +93,8 @@ def cdef() -> str:
         definition(HERE / "ulp" / "ulp.h", "struct ulp_mark").replace("ULP_CONTROL_BYTES", "..."),
         "struct ulp_stack;",
         *(
-            definition(HERE / "states.h", f"struct xts_{name}")
-            for name in ("state_rule", "state_flag", "flag_rule", "state_change", "states_visited")
+            definition(MESSAGES / "state_table.h", f"struct xts_{name}")
+            for name in ("state_rule", "state_flag", "flag_rule", "state_change", "state_table")
         ),
         declarations(HERE / "ulp" / "ulp_stack.h"),
         CDEF,

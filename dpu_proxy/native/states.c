@@ -1,14 +1,6 @@
 /* The table of a connection's states, and what a build with XTS_DEBUG makes of it. states.h says what it is for. */
 #include "channel.h"
 
-#ifdef XTS_DEBUG
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
-#endif
-
 /* A flag's mask. */
 #define F(bit) (1u << FLAG_##bit##_NUMBER)
 
@@ -81,33 +73,21 @@ static const struct xts_state_change changes[] = {
 	{ CONNECTION_FAILED, CONNECTION_FREED, "CLOSED has been sent, or its host has gone" },
 };
 
-uint32_t xts_states(const struct xts_state_rule **out)
-{
-	*out = states;
-	return CONNECTION_STATES;
-}
-
-uint32_t xts_state_flags(const struct xts_state_flag **out)
-{
-	*out = flags;
-	return CONNECTION_FLAG_COUNT;
-}
-
-uint32_t xts_flag_rules(const struct xts_flag_rule **out)
-{
-	*out = rules;
-	return sizeof rules / sizeof *rules;
-}
-
-uint32_t xts_state_changes(const struct xts_state_change **out)
-{
-	*out = changes;
-	return sizeof changes / sizeof *changes;
-}
+const struct xts_state_table xts_connection_states = {
+	.what = "connection",
+	.states = states,
+	.flags = flags,
+	.rules = rules,
+	.changes = changes,
+	.state_count = CONNECTION_STATES,
+	.flag_count = CONNECTION_FLAG_COUNT,
+	.rule_count = sizeof rules / sizeof *rules,
+	.change_count = sizeof changes / sizeof *changes,
+};
 
 #ifdef XTS_DEBUG
 
-_Static_assert(CONNECTION_STATES <= 8 && CONNECTION_FLAG_COUNT <= 32, "struct xts_states_visited");
+_Static_assert(CONNECTION_STATES <= STATES_MAX && CONNECTION_FLAG_COUNT <= 32, "struct xts_states_visited");
 
 static struct xts_states_visited here, *visited = &here;
 
@@ -115,23 +95,9 @@ static struct xts_states_visited here, *visited = &here;
 /* When the module is loaded: a worker may open nothing later. */
 __attribute__((constructor)) static void visited_open(void)
 {
-	int fd = open(XTS_VISITED_STATES, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-	void *at;
-
-	if (fd < 0)
-		return;
-	at = ftruncate(fd, sizeof here) ? MAP_FAILED : mmap(NULL, sizeof here, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (at != MAP_FAILED)
-		visited = at;
-	close(fd);
+	visited = xts_states_visited_open(XTS_VISITED_STATES, &here);
 }
 #endif
-
-static void note(uint32_t *mask, uint32_t bits)
-{
-	if (bits & ~__atomic_load_n(mask, __ATOMIC_RELAXED))
-		__atomic_fetch_or(mask, bits, __ATOMIC_RELAXED);
-}
 
 static uint32_t flags_of(const struct connection *c)
 {
@@ -144,51 +110,15 @@ static uint32_t flags_of(const struct connection *c)
 	return set;
 }
 
-static void broken(const struct connection *c, const char *what, uint32_t set)
-{
-	fprintf(stderr, "connection p%08x, state %s, %s:", c->proxy_id, states[c->state].name, what);
-	for (uint32_t i = 0; i < CONNECTION_FLAG_COUNT; i++) {
-		if (set & 1u << i)
-			fprintf(stderr, " %s", flags[i].name);
-	}
-	fputs("\n", stderr);
-	abort();
-}
-
 void connection_enter(struct connection *c, enum connection_state state)
 {
-	bool known = c->state == state;
-
-	for (uint32_t i = 0; i < sizeof changes / sizeof *changes; i++)
-		known |= changes[i].before == c->state && changes[i].after == state;
-	if (!known)
-		broken(c, states[state].name, 0);
-	if (c->state != state)
-		note(&visited->changes[c->state], 1u << state);
+	xts_state_entered(&xts_connection_states, visited, c->proxy_id, c->state, state);
 	c->state = (uint8_t)state;
 }
 
 void connection_check(const struct connection *c)
 {
-	const struct xts_state_rule *rule = &states[c->state];
-	uint32_t set = flags_of(c), one = set & rule->one;
-
-	if (set & ~rule->may)
-		broken(c, "may not have", set & ~rule->may);
-	if (rule->must & ~set)
-		broken(c, "must have", rule->must & ~set);
-	if (rule->one && (!one || one & (one - 1)))
-		broken(c, "must have exactly one of some, but has", one);
-	if (c->state == CONNECTION_FREED)
-		return;
-	for (uint32_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-		if (!(set & 1u << rules[i].flag))
-			continue;
-		if (rules[i].needs & ~set || rules[i].excludes & set)
-			broken(c, flags[rules[i].flag].name, (rules[i].needs & ~set) | (rules[i].excludes & set));
-	}
-	note(&visited->flags[c->state], set);
-	note(&visited->states, 1u << c->state);
+	xts_state_rests(&xts_connection_states, visited, c->proxy_id, c->state, flags_of(c));
 }
 
 void channel_check(struct channel *ch, uint32_t proxy_id)

@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "state_table.h"
+
 struct channel;
 struct connection;
 
@@ -60,43 +62,7 @@ enum connection_flag {
 	CONNECTION_FLAG_COUNT,
 };
 
-/* What a state allows. Sets of flags are masks of 1 << enum connection_flag. */
-struct xts_state_rule {
-	const char *name, *meaning;
-	uint32_t may;   /* flags that it may have */
-	uint32_t must;  /* flags that it always has */
-	uint32_t one;   /* exactly one of these; 0: no such rule */
-};
-
-struct xts_state_flag {
-	const char *name, *meaning;
-};
-
-/* A flag that is only possible with others, or without others. */
-struct xts_flag_rule {
-	uint32_t flag;     /* enum connection_flag */
-	uint32_t needs;    /* it has all of these */
-	uint32_t excludes; /* and none of these */
-};
-
-struct xts_state_change {
-	uint32_t before, after; /* enum connection_state */
-	const char *when;
-};
-
-/* The table; each returns how many there are. */
-uint32_t xts_states(const struct xts_state_rule **out);
-uint32_t xts_state_flags(const struct xts_state_flag **out);
-uint32_t xts_flag_rules(const struct xts_flag_rule **out);
-uint32_t xts_state_changes(const struct xts_state_change **out);
-
-/* What a build with XTS_DEBUG has seen. Where XTS_VISITED_STATES was defined for the build, this is the content of the
- * file of that name, which all processes of such builds share. */
-struct xts_states_visited {
-	uint32_t flags[8];   /* by state: all flags it has had */
-	uint32_t changes[8]; /* by state: the states that have followed */
-	uint32_t states;     /* those a connection has rested in */
-};
+extern const struct xts_state_table xts_connection_states;
 
 #ifdef XTS_DEBUG
 void connection_enter(struct connection *c, enum connection_state state);

@@ -7,10 +7,13 @@ address without making an object first.
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 from cffi import FFI
+
+MESSAGES = Path(__file__).resolve().parents[2] / "messages" / "native"
 
 CDEF = """
 const char *xts_environment(int variable);
@@ -251,8 +254,13 @@ struct xts_report_page {
 };
 """
 
+#: Tables of states (state_table.h), for the documentation.
+STATES_CDEF = "const struct xts_state_table *xts_socket_states(void);"
+
 PRELUDE = """
 #include "environment.h"
+#include "state_table.h"
+#include "xts_private.h"
 #include "python_calls.h"
 #include "core/reason.h"
 #include "report.h"
@@ -261,10 +269,16 @@ PRELUDE = """
 """
 
 
+def structs(header: Path) -> str:
+    """The structs of a header that has nothing else for Python."""
+    text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.DOTALL)
+    return "\n".join(re.findall(r"^struct xts_(?:state|flag)_\w+ \{.*?^\};", text, re.DOTALL | re.MULTILINE))
+
+
 def main(output: str) -> None:
     """Generates the module's C source; compiling it is CMake's."""
     ffi = FFI()
-    ffi.cdef(CDEF + RULES_CDEF + DECISION_CDEF + REPORT_CDEF)
+    ffi.cdef(CDEF + RULES_CDEF + DECISION_CDEF + REPORT_CDEF + structs(MESSAGES / "state_table.h") + STATES_CDEF)
     ffi.set_source("xts_socket._native", PRELUDE)
     ffi.emit_c_code(output)
     assert Path(output).exists()

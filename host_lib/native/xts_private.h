@@ -146,6 +146,8 @@ const char *xts_reason_of(int error, bool ask);
 unsigned xts_last_refusal(void);
 /* The state of a socket, enum xts_state of status.h; -1 with EBADF. Does not block. */
 int xts_state(int number);
+/* The table of what states a socket can be in (state_table.h), for the documentation. */
+const struct xts_state_table *xts_socket_states(void);
 
 /*
  * notify() is called for each socket that this process does not have after fork or exec, when the application first

@@ -11,6 +11,7 @@
 
 #include "core/process.h"
 #include "core/socket.h"
+#include "core/socket_states.h"
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "processes/inherit.h"
@@ -120,7 +121,10 @@ struct xts_sock *table_find(struct stack *st, uint32_t id)
 	if (!block || block->stack != st)
 		return NULL;
 	s = &block->sockets[id % BLOCK_SOCKETS];
-	return s->in_use && s->id == id ? s : NULL;
+	if (!s->in_use || s->id != id)
+		return NULL;
+	socket_check(s);
+	return s;
 }
 
 struct xts_sock *table_open(struct stack *st, int number)

@@ -5,6 +5,7 @@
 #include "core/channel.h"
 #include "core/error.h"
 #include "core/socket.h"
+#include "core/socket_states.h"
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "link.h"
@@ -91,6 +92,7 @@ void status_state(const struct xts_sock *s)
 	struct xts_status_entry *e = entry_of(s);
 	struct xts_status_page *p = page(st);
 
+	socket_check(s);
 	if (p)
 		p->sockets = st->sockets;
 	figures_update(st);
