@@ -365,8 +365,10 @@ static void take_failed(struct xts_sock *s, int r)
 	if (r == -ENOTCONN)
 		s->own.moved = MOVED;
 	socket_fail(s, by_key ? ENETDOWN : r == -ENOTCONN ? 0 : ECONNRESET);
-	if (r == -ENOTCONN)
+	if (r == -ENOTCONN) {
 		s->phase = PHASE_UNCONNECTED;
+		buffer_drop(s); /* who has the connection has what was unread, too */
+	}
 	socket_not_here(s, r == -ENOTCONN ? XTS_REASON_ELSEWHERE : XTS_REASON_LOST);
 }
 
