@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
 import struct
 from collections.abc import Iterable
-from pathlib import Path
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same numbers on all architectures
 _GET_VERSION = 1
@@ -53,11 +53,12 @@ def restrict(*, reads: Iterable[str] = (), removes: Iterable[str] = (), network:
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
-    if not Path(path).exists():
-        return
-    beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        if not Path(path).is_dir():
+        beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return  # there is nothing for this process
+    try:
+        if not stat.S_ISDIR(os.fstat(beneath).st_mode):
             rights &= ~(_READ_DIR | _REMOVE_FILE)
         _check(_call(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", rights, beneath), 0))
     finally:

@@ -90,3 +90,13 @@ def test_older_kernels_are_asked_for_what_they_know(known: int, words: int, monk
     assert [len(ruleset) // 8 for ruleset in asked] == [words]
     rights = int.from_bytes(asked[0][:8], sys.byteorder)
     assert rights.bit_length() == {1: 13, 2: 14, 3: 15, 4: 15, 5: 16, 6: 16}[known]
+
+
+def test_a_folder_that_its_user_cannot_reach_needs_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The current folder, say, of the root user that started an agent which becomes somebody else."""
+
+    def denied(*_: object) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr("os.open", denied)
+    landlock._allow(-1, "/root/somewhere", 0)
