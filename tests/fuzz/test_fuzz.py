@@ -11,6 +11,8 @@ from types import ModuleType
 import pytest
 
 RUN = Path(__file__).with_name("run")
+#: Not each time, but before a release: OpenSSL's part of the proxy takes most of the time to build.
+LONG = {"fuzz_layers", "fuzz_stack", "fuzz_tls", "fuzz_tls_keys"}
 
 
 def runner() -> ModuleType:
@@ -34,7 +36,9 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed")
-@pytest.mark.parametrize("target", sorted(FUZZ.TARGETS))
+@pytest.mark.parametrize(
+    "target", [pytest.param(name, marks=[pytest.mark.long] if name in LONG else []) for name in sorted(FUZZ.TARGETS)]
+)
 def test_target_finds_nothing(target: str, out: Path, capfd: pytest.CaptureFixture[str]) -> None:
     options = FUZZ.options_parser().parse_args(["--seconds", "5", "--out", str(out)])
     found_nothing = FUZZ.run(target, options, shutil.which("clang"))
