@@ -35,12 +35,13 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)  # most of it is a compiler's
 @pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed")
 @pytest.mark.parametrize(
     "target", [pytest.param(name, marks=[pytest.mark.long] if name in LONG else []) for name in sorted(FUZZ.TARGETS)]
 )
 def test_target_finds_nothing(target: str, out: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    options = FUZZ.options_parser().parse_args(["--seconds", "5", "--out", str(out)])
+    options = FUZZ.options_parser().parse_args(["--seconds", "3", "--optimise", "0", "--out", str(out)])
     found_nothing = FUZZ.run(target, options, shutil.which("clang"))
     said = capfd.readouterr()
     assert found_nothing, said.out + said.err

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from beds.examples import examples
 from beds.native_core import TOP, load
 from hypothesis import given
 from hypothesis import strategies as st
@@ -152,6 +153,7 @@ def frames(draw: st.DrawFn, message: Message) -> Frame:
 
 
 @pytest.mark.parametrize("message", table.MESSAGES, ids=lambda m: m.stem)
+@examples(30)
 @given(data=st.data())
 def test_round_trip(message: Message, data: st.DataObject) -> None:
     frame = data.draw(frames(message))
@@ -171,6 +173,7 @@ def test_round_trip(message: Message, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("message", table.MESSAGES, ids=lambda m: m.stem)
+@examples(30)
 @given(data=st.data())
 def test_cut_and_scribbled_frames_get_the_same_verdict(message: Message, data: st.DataObject) -> None:
     encoded = bytearray(codec.encode(data.draw(frames(message))))

@@ -39,7 +39,13 @@ def lab_of(pid: int) -> Lab:
 
 
 @pytest.mark.root
+@pytest.mark.parametrize(
+    "queue",
+    [pytest.param("shm", marks=pytest.mark.long), pytest.param("afxdp", marks=pytest.mark.afxdp)],
+    indirect=True,
+)
 def test_whole_job(queue: str, tmp_path: Path) -> None:
+    """On every change over AF_XDP in a lab, and over shared memory without one (test_without_privilege)."""
     command = [*DEMO, "--queue", queue, "--cache", str(tmp_path), "--json", str(tmp_path / "figures.json")]
     command += ["--plot", str(tmp_path / "demo.svg")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo:
