@@ -203,6 +203,12 @@ local type_names = {
 	[46] = "XTS_REPLY_RECV_PDU",
 	[47] = "XTS_CMD_GIVE_BACK",
 	[48] = "XTS_RELAY_CARRIED",
+	[64] = "XTS_CMD_OPEN_DATAGRAM",
+	[65] = "XTS_REPLY_OPEN_DATAGRAM_ACK",
+	[66] = "XTS_CMD_CONNECT_DATAGRAM",
+	[67] = "XTS_REPLY_CONNECT_DATAGRAM_ACK",
+	[68] = "XTS_CMD_SEND_DATAGRAMS",
+	[69] = "XTS_REPLY_RECV_DATAGRAMS",
 }
 
 local common = {
@@ -243,7 +249,7 @@ local flag_fields = {
 local fields = {
 	["xts.xts_socket"] = ProtoField.uint32("xts.xts_socket", "XTS socket", base.HEX, nil, nil, "the host's identifier of this socket"),
 	["xts.post_credits"] = ProtoField.uint32("xts.post_credits", "Post credits", base.UNIT_STRING, { " byte", " bytes" }, nil, "post credits granted with this message"),
-	["xts.domain"] = ProtoField.uint32("xts.domain", "Domain", base.DEC, nil, nil, "4 or 6: the family of the socket, should the proxy have to create it"),
+	["xts.domain"] = ProtoField.uint32("xts.domain", "Domain", base.DEC, nil, nil, "4 or 6: the family of the socket, should the proxy have to create it / 4 or 6: the family of the socket"),
 	["xts.length"] = ProtoField.uint32("xts.length", "Length", base.UNIT_STRING, { " byte", " bytes" }, nil, "bytes of payload"),
 	["xts.proxy_id"] = ProtoField.uint32("xts.proxy_id", "Proxy id", base.HEX, nil, nil, "the proxy's identifier of this socket"),
 	["xts.token"] = ProtoField.uint32("xts.token", "Token", base.HEX, nil, nil, "repeated in the reply"),
@@ -275,28 +281,30 @@ local fields = {
 	["xts.control_bytes"] = ProtoField.uint16("xts.control_bytes", "Control bytes", base.UNIT_STRING, { " byte", " bytes" }, nil, "length of the control data"),
 	["xts.control_high"] = ProtoField.uint64("xts.control_high", "Control high", base.DEC, nil, nil, "control data: its first eight bytes"),
 	["xts.control_low"] = ProtoField.uint64("xts.control_low", "Control low", base.DEC, nil, nil, "and the others; zero beyond control_bytes"),
+	["xts.receive_bytes"] = ProtoField.uint32("xts.receive_bytes", "Receive bytes", base.UNIT_STRING, { " byte", " bytes" }, nil, "SO_RCVBUF of the device's socket; 0: the default of the device's kernel"),
+	["xts.dropped"] = ProtoField.uint32("xts.dropped", "Dropped", base.DEC, nil, nil, "datagrams that have arrived for this socket and were dropped so far, modulo 2^32 (as SO_RXQ_OVFL)"),
 }
 
 local endpoints = {
 	["peer"] = {
-		whole = ProtoField.none("xts.peer", "Peer", "address of the TCP peer"),
-		port = ProtoField.uint16("xts.peer.port", "Port", base.DEC, nil, nil, "TCP port"),
+		whole = ProtoField.none("xts.peer", "Peer", "address of the peer"),
+		port = ProtoField.uint16("xts.peer.port", "Port", base.DEC, nil, nil, "port of TCP or UDP"),
 		ip_version = ProtoField.uint8("xts.peer.ip_version", "IP version", base.DEC, nil, nil, "4, 6, or 0 for none"),
 		reserved = ProtoField.uint8("xts.peer.reserved", "Reserved", base.DEC, nil, nil, "zero"),
 		scope_id = ProtoField.uint32("xts.peer.scope_id", "Scope id", base.DEC, nil, nil, "IPv6 scope (the device's interface index), else 0"),
-		address4 = ProtoField.ipv4("xts.peer.address4", "IPv4 address", "address of the TCP peer"),
-		address6 = ProtoField.ipv6("xts.peer.address6", "IPv6 address", "address of the TCP peer"),
-		address = ProtoField.bytes("xts.peer.address", "Address", base.NONE, "address of the TCP peer"),
+		address4 = ProtoField.ipv4("xts.peer.address4", "IPv4 address", "address of the peer"),
+		address6 = ProtoField.ipv6("xts.peer.address6", "IPv6 address", "address of the peer"),
+		address = ProtoField.bytes("xts.peer.address", "Address", base.NONE, "address of the peer"),
 	},
 	["local"] = {
-		whole = ProtoField.none("xts.local", "Local", "local address of the TCP socket"),
-		port = ProtoField.uint16("xts.local.port", "Port", base.DEC, nil, nil, "TCP port"),
+		whole = ProtoField.none("xts.local", "Local", "local address of the socket"),
+		port = ProtoField.uint16("xts.local.port", "Port", base.DEC, nil, nil, "port of TCP or UDP"),
 		ip_version = ProtoField.uint8("xts.local.ip_version", "IP version", base.DEC, nil, nil, "4, 6, or 0 for none"),
 		reserved = ProtoField.uint8("xts.local.reserved", "Reserved", base.DEC, nil, nil, "zero"),
 		scope_id = ProtoField.uint32("xts.local.scope_id", "Scope id", base.DEC, nil, nil, "IPv6 scope (the device's interface index), else 0"),
-		address4 = ProtoField.ipv4("xts.local.address4", "IPv4 address", "local address of the TCP socket"),
-		address6 = ProtoField.ipv6("xts.local.address6", "IPv6 address", "local address of the TCP socket"),
-		address = ProtoField.bytes("xts.local.address", "Address", base.NONE, "local address of the TCP socket"),
+		address4 = ProtoField.ipv4("xts.local.address4", "IPv4 address", "local address of the socket"),
+		address6 = ProtoField.ipv6("xts.local.address6", "IPv6 address", "local address of the socket"),
+		address = ProtoField.bytes("xts.local.address", "Address", base.NONE, "local address of the socket"),
 	},
 }
 
@@ -691,6 +699,79 @@ local messages = {
 		flags = {},
 		fields = {
 			{ name = "length", offset = 24, bytes = 4, field = "xts.length", limit = 61440, shown = true },
+		},
+	},
+	[64] = {
+		short = "OPEN_DATAGRAM", bytes = 92,
+		meaning = "create a datagram socket, bound and connected if the addresses say so",
+		id_of = "zero", payload = nil,
+		flags = {},
+		fields = {
+			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
+			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
+			{ name = "post_credits", offset = 32, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
+			{ name = "domain", offset = 36, bytes = 4, field = "xts.domain", legal = { 0, 4, 6 } },
+			{ name = "local", offset = 40, bytes = 24, endpoint = "local" },
+			{ name = "peer", offset = 64, bytes = 24, endpoint = "peer" },
+			{ name = "receive_bytes", offset = 88, bytes = 4, field = "xts.receive_bytes", limit = 1073741824, shown = true },
+		},
+	},
+	[65] = {
+		short = "OPEN_DATAGRAM_ACK", bytes = 84,
+		meaning = "the datagram socket is there, or error says why not",
+		id_of = "XTS socket", payload = nil,
+		flags = {},
+		refusal = true,
+		fields = {
+			{ name = "proxy_id", offset = 24, bytes = 4, field = "xts.proxy_id" },
+			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
+			{ name = "post_credits", offset = 32, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
+			{ name = "local", offset = 36, bytes = 24, endpoint = "local" },
+			{ name = "peer", offset = 60, bytes = 24, endpoint = "peer" },
+		},
+	},
+	[66] = {
+		short = "CONNECT_DATAGRAM", bytes = 56,
+		meaning = "connect(2) of a datagram socket, also again; ip_version 0: to nobody any more",
+		id_of = "proxy's identifier", payload = nil,
+		flags = {},
+		fields = {
+			{ name = "xts_socket", offset = 24, bytes = 4, field = "xts.xts_socket" },
+			{ name = "token", offset = 28, bytes = 4, field = "xts.token" },
+			{ name = "peer", offset = 32, bytes = 24, endpoint = "peer" },
+		},
+	},
+	[67] = {
+		short = "CONNECT_DATAGRAM_ACK", bytes = 76,
+		meaning = "answer to connect of a datagram socket",
+		id_of = "XTS socket", payload = nil,
+		flags = {},
+		refusal = true,
+		fields = {
+			{ name = "token", offset = 24, bytes = 4, field = "xts.token" },
+			{ name = "local", offset = 28, bytes = 24, endpoint = "local" },
+			{ name = "peer", offset = 52, bytes = 24, endpoint = "peer" },
+		},
+	},
+	[68] = {
+		short = "SEND_DATAGRAMS", bytes = 32,
+		meaning = "datagrams to be sent, each with its record in front; MORE: the last one goes on in the next message",
+		id_of = "proxy's identifier", payload = "length",
+		flags = { MORE = true, },
+		fields = {
+			{ name = "post_credits", offset = 24, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
+			{ name = "length", offset = 28, bytes = 4, field = "xts.length", limit = 61440, shown = true },
+		},
+	},
+	[69] = {
+		short = "RECV_DATAGRAMS", bytes = 36,
+		meaning = "datagrams received, each with its record in front (MORE: the last one goes on in the next message); or, without any, the pending error of the socket",
+		id_of = "XTS socket", payload = "length",
+		flags = { MORE = true, },
+		fields = {
+			{ name = "post_credits", offset = 24, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
+			{ name = "dropped", offset = 28, bytes = 4, field = "xts.dropped" },
+			{ name = "length", offset = 32, bytes = 4, field = "xts.length", limit = 61440, shown = true },
 		},
 	},
 }

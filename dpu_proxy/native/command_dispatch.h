@@ -41,6 +41,12 @@ enum command_result command_send_pdu(struct channel *ch, const struct xts_head *
 				     struct batch_entry *e);
 enum command_result command_give_back(struct channel *ch, const struct xts_head *head, const struct xts_give_back *m,
 				      struct batch_entry *e);
+enum command_result command_open_datagram(struct channel *ch, const struct xts_head *head, const struct xts_open_datagram *m,
+					  struct batch_entry *e);
+enum command_result command_connect_datagram(struct channel *ch, const struct xts_head *head, const struct xts_connect_datagram *m,
+					     struct batch_entry *e);
+enum command_result command_send_datagrams(struct channel *ch, const struct xts_head *head, const struct xts_send_datagrams *m,
+					   struct batch_entry *e);
 
 /* Decodes a message and has it carried out. frame: the first piece of e's frame, which has frame_bytes in all. */
 static inline enum command_result command_dispatch(struct channel *ch, uint64_t features, const struct xts_head *head,
@@ -139,6 +145,27 @@ static inline enum command_result command_dispatch(struct channel *ch, uint64_t 
 		if (xts_give_back_decode(&m, frame, frame_bytes))
 			return COMMAND_MALFORMED;
 		return command_give_back(ch, head, &m, e);
+	}
+	case XTS_CMD_OPEN_DATAGRAM: {
+		struct xts_open_datagram m;
+
+		if (xts_open_datagram_decode(&m, frame, frame_bytes))
+			return COMMAND_MALFORMED;
+		return command_open_datagram(ch, head, &m, e);
+	}
+	case XTS_CMD_CONNECT_DATAGRAM: {
+		struct xts_connect_datagram m;
+
+		if (xts_connect_datagram_decode(&m, frame, frame_bytes))
+			return COMMAND_MALFORMED;
+		return command_connect_datagram(ch, head, &m, e);
+	}
+	case XTS_CMD_SEND_DATAGRAMS: {
+		struct xts_send_datagrams m;
+
+		if (xts_send_datagrams_decode(&m, frame, frame_bytes))
+			return COMMAND_MALFORMED;
+		return command_send_datagrams(ch, head, &m, e);
 	}
 	default:
 		return COMMAND_MALFORMED;

@@ -19,6 +19,7 @@ HEADERS = (
         "link.h",
         "credit.h",
         "queue.h",
+        "datagram.h",
         "status.h",
         "attach.h",
         "environment_names.h",

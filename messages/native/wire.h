@@ -22,55 +22,77 @@
 #define XTS_RELAY_SHIFT        8u
 #define XTS_RELAYED_MAX        1024u
 #define XTS_RELAYED_WINDOW     16u
+#define XTS_DATAGRAM_RECORD_BYTES 32u
+#define XTS_DATAGRAM_CONTROL_BYTES_MAX 256u
+#define XTS_DATAGRAM_CREDITS   64u
+#define XTS_DATAGRAM_WINDOW_MIN 66048u
+#define XTS_DATAGRAM_WINDOW_DEFAULT 212992u
 
 enum xts_msg_type {
-	XTS_CMD_CONNECT       = 1,  /* host: start a connection, with protocols pushed onto it before its first byte
-	                             * (payload: xts_messages/ulps.py) */
-	XTS_REPLY_CONNECT_ACK = 2,  /* proxy: the connection is established, or error says why not */
-	XTS_CMD_LISTEN        = 3,  /* host: start a listener; each post credit is one connection of the backlog */
-	XTS_REPLY_LISTEN_ACK  = 4,  /* proxy: the listener has started, or error says why not */
-	XTS_REPLY_NEWCONN     = 5,  /* proxy: a listener has a new connection; takes one of its post credits */
-	XTS_CMD_NEWCONN_ACK   = 6,  /* host: the new connection has an XTS socket; an error refuses it (reset) */
-	XTS_CMD_SEND          = 7,  /* host: data, post credits, and the ways of closing; length 0 is a pure credit
-	                             * advertisement. On a listener, post_credits returns accepted connections */
-	XTS_REPLY_RECV        = 8,  /* proxy: received data, post credits, end of stream, failure, end of close */
-	XTS_LINK_HELLO        = 16, /* host: opens the link; resets whatever an earlier epoch left */
-	XTS_LINK_HELLO_ACK    = 17, /* proxy: the link is up with these values, or error refuses it */
-	XTS_LINK_FRAME_ACK    = 18, /* both: frame_ack, when nothing else is there to carry it */
-	XTS_LINK_PING         = 19, /* both: answer me */
-	XTS_LINK_PONG         = 20, /* both: answer to a ping */
-	XTS_LINK_GOODBYE      = 21, /* both: this epoch has ended; error says why (0: orderly) */
-	XTS_LINK_BUNDLE       = 22, /* both: several frames in one, as if they had come one by one; the payload is
-	                             * each frame's length (16 bits) and the frame itself, from its Ethernet header
-	                             * on. Its own sequence number and frame_ack are 0 and mean nothing */
-	XTS_LINK_TOKEN        = 23, /* host: what the agent of the host vouches for, right before the HELLO it is
-	                             * about; the payload is the path of the process's cgroup */
-	XTS_CMD_BIND          = 32, /* host: bind(2) */
-	XTS_REPLY_BIND_ACK    = 33, /* proxy: answer to bind */
-	XTS_CMD_SETSOCKOPT    = 34, /* host: setsockopt(2), against the proxy's allow-list */
-	XTS_CMD_GETSOCKOPT    = 35, /* host: getsockopt(2); the payload is the value passed in, for options that read
-	                             * it */
-	XTS_REPLY_SOCKOPT_ACK = 36, /* proxy: answer to either; the payload is the option's value */
-	XTS_CMD_IOCTL         = 37, /* host: ioctl(2), and what is done with ULPs (xts_messages/ulps.py) */
-	XTS_REPLY_IOCTL_ACK   = 38, /* proxy: answer to ioctl; the payload is its result */
-	XTS_CMD_SHARE         = 39, /* host: share a listener, or a bound socket, between processes: the first names
-	                             * it by a key, the others join (id 0) */
-	XTS_REPLY_SHARE_ACK   = 40, /* proxy: shared, or error says why not (ENOENT: nothing is shared under that
-	                             * key) */
-	XTS_CMD_PARK          = 41, /* host: this process gives the connection up; whoever knows the key may claim it */
-	XTS_REPLY_PARK_ACK    = 42, /* proxy: parked: nothing more comes for it and both identifiers are free; or
-	                             * error says why not */
-	XTS_CMD_CLAIM         = 43, /* host: take over the connection parked under the key */
-	XTS_REPLY_CLAIM_ACK   = 44, /* proxy: the connection is this process's, or error says why not (ENOENT:
-	                             * nothing parked under that key) */
-	XTS_CMD_SEND_PDU      = 45, /* host: a PDU for the pushed protocols, or a part of one (MORE: it goes on);
-	                             * takes its payload and XTS_PDU_CREDITS */
-	XTS_REPLY_RECV_PDU    = 46, /* proxy: a PDU from the pushed protocols, or a part of one (MORE: it goes on);
-	                             * or an event, which takes no credits */
-	XTS_CMD_GIVE_BACK     = 47, /* host: received bytes, in order, that the application had not read when it
-	                             * pushed a protocol that is to read them */
-	XTS_RELAY_CARRIED     = 48, /* both: a frame of one of the channels behind a relay; the payload is the frame,
-	                             * from its Ethernet header on */
+	XTS_CMD_CONNECT                = 1,  /* host: start a connection, with protocols pushed onto it before its
+	                                      * first byte (payload: xts_messages/ulps.py) */
+	XTS_REPLY_CONNECT_ACK          = 2,  /* proxy: the connection is established, or error says why not */
+	XTS_CMD_LISTEN                 = 3,  /* host: start a listener; each post credit is one connection of the
+	                                      * backlog */
+	XTS_REPLY_LISTEN_ACK           = 4,  /* proxy: the listener has started, or error says why not */
+	XTS_REPLY_NEWCONN              = 5,  /* proxy: a listener has a new connection; takes one of its post credits */
+	XTS_CMD_NEWCONN_ACK            = 6,  /* host: the new connection has an XTS socket; an error refuses it
+	                                      * (reset) */
+	XTS_CMD_SEND                   = 7,  /* host: data, post credits, and the ways of closing; length 0 is a pure
+	                                      * credit advertisement. On a listener, post_credits returns accepted
+	                                      * connections */
+	XTS_REPLY_RECV                 = 8,  /* proxy: received data, post credits, end of stream, failure, end of
+	                                      * close */
+	XTS_LINK_HELLO                 = 16, /* host: opens the link; resets whatever an earlier epoch left */
+	XTS_LINK_HELLO_ACK             = 17, /* proxy: the link is up with these values, or error refuses it */
+	XTS_LINK_FRAME_ACK             = 18, /* both: frame_ack, when nothing else is there to carry it */
+	XTS_LINK_PING                  = 19, /* both: answer me */
+	XTS_LINK_PONG                  = 20, /* both: answer to a ping */
+	XTS_LINK_GOODBYE               = 21, /* both: this epoch has ended; error says why (0: orderly) */
+	XTS_LINK_BUNDLE                = 22, /* both: several frames in one, as if they had come one by one; the
+	                                      * payload is each frame's length (16 bits) and the frame itself, from
+	                                      * its Ethernet header on. Its own sequence number and frame_ack are 0
+	                                      * and mean nothing */
+	XTS_LINK_TOKEN                 = 23, /* host: what the agent of the host vouches for, right before the HELLO
+	                                      * it is about; the payload is the path of the process's cgroup */
+	XTS_CMD_BIND                   = 32, /* host: bind(2) */
+	XTS_REPLY_BIND_ACK             = 33, /* proxy: answer to bind */
+	XTS_CMD_SETSOCKOPT             = 34, /* host: setsockopt(2), against the proxy's allow-list */
+	XTS_CMD_GETSOCKOPT             = 35, /* host: getsockopt(2); the payload is the value passed in, for options
+	                                      * that read it */
+	XTS_REPLY_SOCKOPT_ACK          = 36, /* proxy: answer to either; the payload is the option's value */
+	XTS_CMD_IOCTL                  = 37, /* host: ioctl(2), and what is done with ULPs (xts_messages/ulps.py) */
+	XTS_REPLY_IOCTL_ACK            = 38, /* proxy: answer to ioctl; the payload is its result */
+	XTS_CMD_SHARE                  = 39, /* host: share a listener, or a bound socket, between processes: the
+	                                      * first names it by a key, the others join (id 0) */
+	XTS_REPLY_SHARE_ACK            = 40, /* proxy: shared, or error says why not (ENOENT: nothing is shared under
+	                                      * that key) */
+	XTS_CMD_PARK                   = 41, /* host: this process gives the connection up; whoever knows the key may
+	                                      * claim it */
+	XTS_REPLY_PARK_ACK             = 42, /* proxy: parked: nothing more comes for it and both identifiers are
+	                                      * free; or error says why not */
+	XTS_CMD_CLAIM                  = 43, /* host: take over the connection parked under the key */
+	XTS_REPLY_CLAIM_ACK            = 44, /* proxy: the connection is this process's, or error says why not
+	                                      * (ENOENT: nothing parked under that key) */
+	XTS_CMD_SEND_PDU               = 45, /* host: a PDU for the pushed protocols, or a part of one (MORE: it goes
+	                                      * on); takes its payload and XTS_PDU_CREDITS */
+	XTS_REPLY_RECV_PDU             = 46, /* proxy: a PDU from the pushed protocols, or a part of one (MORE: it
+	                                      * goes on); or an event, which takes no credits */
+	XTS_CMD_GIVE_BACK              = 47, /* host: received bytes, in order, that the application had not read
+	                                      * when it pushed a protocol that is to read them */
+	XTS_RELAY_CARRIED              = 48, /* both: a frame of one of the channels behind a relay; the payload is
+	                                      * the frame, from its Ethernet header on */
+	XTS_CMD_OPEN_DATAGRAM          = 64, /* host: create a datagram socket, bound and connected if the addresses
+	                                      * say so */
+	XTS_REPLY_OPEN_DATAGRAM_ACK    = 65, /* proxy: the datagram socket is there, or error says why not */
+	XTS_CMD_CONNECT_DATAGRAM       = 66, /* host: connect(2) of a datagram socket, also again; ip_version 0: to
+	                                      * nobody any more */
+	XTS_REPLY_CONNECT_DATAGRAM_ACK = 67, /* proxy: answer to connect of a datagram socket */
+	XTS_CMD_SEND_DATAGRAMS         = 68, /* host: datagrams to be sent, each with its record in front; MORE: the
+	                                      * last one goes on in the next message */
+	XTS_REPLY_RECV_DATAGRAMS       = 69, /* proxy: datagrams received, each with its record in front (MORE: the
+	                                      * last one goes on in the next message); or, without any, the pending
+	                                      * error of the socket */
 };
 
 #define XTS_FLAG_FIN    0x01u /* no more data from the host: half-close (shutdown SHUT_WR) */
@@ -97,6 +119,7 @@ enum xts_msg_type {
                                                 * listening */
 #define XTS_FEATURE_RELAY   UINT64_C(0x100)    /* the host's end is a relay: the frames of many channels come over
                                                 * this link (CARRIED) */
+#define XTS_FEATURE_DATAGRAM UINT64_C(0x400)   /* datagram sockets (OPEN_DATAGRAM, SEND_DATAGRAMS, RECV_DATAGRAMS) */
 
 /* Why the proxy refuses a request: in a reply, where other messages have their flags. */
 enum xts_refusal {
@@ -123,6 +146,16 @@ enum xts_refusal {
 	                                      * of this host as it allows */
 	XTS_REFUSED_RELAYED            = 13, /* the proxy serves as many processes behind this host's relay as its
 	                                      * relayed_max allows */
+};
+
+/* Control items of a datagram. */
+enum xts_datagram_control {
+	XTS_DATAGRAM_PKTINFO       = 1, /* 24 bytes, endpoint: the local address; scope_id is the device's interface
+	                                 * index */
+	XTS_DATAGRAM_HOP_LIMIT     = 2, /* 4 bytes, u32: time to live, or hop limit */
+	XTS_DATAGRAM_TRAFFIC_CLASS = 3, /* 4 bytes, u32: type of service, or traffic class */
+	XTS_DATAGRAM_TIMESTAMP_NS  = 4, /* 8 bytes, u64: when it arrived, by the device's clock, in nanoseconds since
+	                                 * 1970 */
 };
 
 /* The fixed part of each message in bytes, Ethernet header included. */
@@ -159,6 +192,12 @@ enum xts_refusal {
 #define XTS_RECV_PDU_BYTES      56u
 #define XTS_GIVE_BACK_BYTES     28u
 #define XTS_CARRIED_BYTES       28u
+#define XTS_OPEN_DATAGRAM_BYTES 92u
+#define XTS_OPEN_DATAGRAM_ACK_BYTES 84u
+#define XTS_CONNECT_DATAGRAM_BYTES 56u
+#define XTS_CONNECT_DATAGRAM_ACK_BYTES 76u
+#define XTS_SEND_DATAGRAMS_BYTES 32u
+#define XTS_RECV_DATAGRAMS_BYTES 36u
 
 /* The layout on the wire: packed, network byte order. Not for memory that a peer can still change. */
 
@@ -197,6 +236,20 @@ _Static_assert(__builtin_offsetof(struct xts_wire_head, frame_ack) == 16, "head.
 _Static_assert(__builtin_offsetof(struct xts_wire_head, flags) == 17, "head.flags: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_head, error) == 18, "head.error: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_head, id) == 20, "head.id: offset");
+
+struct xts_wire_datagram_record {
+	__be16 data_bytes;
+	__be16 segment_bytes;
+	__be16 control_bytes;
+	__be16 reserved;
+	struct xts_wire_endpoint endpoint;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_datagram_record) == 32, "datagram_record: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_datagram_record, data_bytes) == 0, "datagram_record.data_bytes: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_datagram_record, segment_bytes) == 2, "datagram_record.segment_bytes: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_datagram_record, control_bytes) == 4, "datagram_record.control_bytes: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_datagram_record, reserved) == 6, "datagram_record.reserved: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_datagram_record, endpoint) == 8, "datagram_record.endpoint: offset");
 
 struct xts_wire_connect {
 	struct xts_wire_head head;
@@ -667,6 +720,94 @@ _Static_assert(__builtin_offsetof(struct xts_wire_carried, head) == 0, "carried.
 _Static_assert(__builtin_offsetof(struct xts_wire_carried, length) == 24, "carried.length: offset");
 _Static_assert(XTS_CARRIED_BYTES == sizeof(struct xts_wire_carried), "carried: constant");
 
+struct xts_wire_open_datagram {
+	struct xts_wire_head head;
+	__be32 xts_socket;
+	__be32 token;
+	__be32 post_credits;
+	__be32 domain;
+	struct xts_wire_endpoint local;
+	struct xts_wire_endpoint peer;
+	__be32 receive_bytes;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_open_datagram) == 92, "open_datagram: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_open_datagram, head) == 0, "open_datagram.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_open_datagram, xts_socket) == 24, "open_datagram.xts_socket: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_open_datagram, token) == 28, "open_datagram.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_open_datagram, post_credits) == 32, "open_datagram.post_credits: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_open_datagram, domain) == 36, "open_datagram.domain: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_open_datagram, local) == 40, "open_datagram.local: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_open_datagram, peer) == 64, "open_datagram.peer: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_open_datagram, receive_bytes) == 88, "open_datagram.receive_bytes: offset");
+_Static_assert(XTS_OPEN_DATAGRAM_BYTES == sizeof(struct xts_wire_open_datagram), "open_datagram: constant");
+
+struct xts_wire_open_datagram_ack {
+	struct xts_wire_head head;
+	__be32 proxy_id;
+	__be32 token;
+	__be32 post_credits;
+	struct xts_wire_endpoint local;
+	struct xts_wire_endpoint peer;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_open_datagram_ack) == 84, "open_datagram_ack: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_open_datagram_ack, head) == 0, "open_datagram_ack.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_open_datagram_ack, proxy_id) == 24, "open_datagram_ack.proxy_id: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_open_datagram_ack, token) == 28, "open_datagram_ack.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_open_datagram_ack, post_credits) == 32, "open_datagram_ack.post_credits: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_open_datagram_ack, local) == 36, "open_datagram_ack.local: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_open_datagram_ack, peer) == 60, "open_datagram_ack.peer: offset");
+_Static_assert(XTS_OPEN_DATAGRAM_ACK_BYTES == sizeof(struct xts_wire_open_datagram_ack), "open_datagram_ack: constant");
+
+struct xts_wire_connect_datagram {
+	struct xts_wire_head head;
+	__be32 xts_socket;
+	__be32 token;
+	struct xts_wire_endpoint peer;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_connect_datagram) == 56, "connect_datagram: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_connect_datagram, head) == 0, "connect_datagram.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_connect_datagram, xts_socket) == 24, "connect_datagram.xts_socket: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_connect_datagram, token) == 28, "connect_datagram.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_connect_datagram, peer) == 32, "connect_datagram.peer: offset");
+_Static_assert(XTS_CONNECT_DATAGRAM_BYTES == sizeof(struct xts_wire_connect_datagram), "connect_datagram: constant");
+
+struct xts_wire_connect_datagram_ack {
+	struct xts_wire_head head;
+	__be32 token;
+	struct xts_wire_endpoint local;
+	struct xts_wire_endpoint peer;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_connect_datagram_ack) == 76, "connect_datagram_ack: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_connect_datagram_ack, head) == 0, "connect_datagram_ack.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_connect_datagram_ack, token) == 24, "connect_datagram_ack.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_connect_datagram_ack, local) == 28, "connect_datagram_ack.local: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_connect_datagram_ack, peer) == 52, "connect_datagram_ack.peer: offset");
+_Static_assert(XTS_CONNECT_DATAGRAM_ACK_BYTES == sizeof(struct xts_wire_connect_datagram_ack), "connect_datagram_ack: constant");
+
+struct xts_wire_send_datagrams {
+	struct xts_wire_head head;
+	__be32 post_credits;
+	__be32 length;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_send_datagrams) == 32, "send_datagrams: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_send_datagrams, head) == 0, "send_datagrams.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_send_datagrams, post_credits) == 24, "send_datagrams.post_credits: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_send_datagrams, length) == 28, "send_datagrams.length: offset");
+_Static_assert(XTS_SEND_DATAGRAMS_BYTES == sizeof(struct xts_wire_send_datagrams), "send_datagrams: constant");
+
+struct xts_wire_recv_datagrams {
+	struct xts_wire_head head;
+	__be32 post_credits;
+	__be32 dropped;
+	__be32 length;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_recv_datagrams) == 36, "recv_datagrams: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_recv_datagrams, head) == 0, "recv_datagrams.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_recv_datagrams, post_credits) == 24, "recv_datagrams.post_credits: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_recv_datagrams, dropped) == 28, "recv_datagrams.dropped: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_recv_datagrams, length) == 32, "recv_datagrams.length: offset");
+_Static_assert(XTS_RECV_DATAGRAMS_BYTES == sizeof(struct xts_wire_recv_datagrams), "recv_datagrams: constant");
+
 #ifndef __bpf__
 
 #include <endian.h>
@@ -689,7 +830,7 @@ static inline void xts_put64(uint8_t *p, uint64_t v) { v = htobe64(v); memcpy(p,
 
 /* An address and port, host order. */
 struct xts_endpoint {
-	uint16_t port;       /* TCP port (port) */
+	uint16_t port;       /* port of TCP or UDP (port) */
 	uint8_t ip_version;  /* 4, 6, or 0 for none */
 	uint32_t scope_id;   /* IPv6 scope (the device's interface index), else 0 */
 	uint8_t address[16]; /* IPv4 in the first four bytes, or IPv6 */
@@ -749,6 +890,44 @@ static inline void xts_head_encode(void *frame, uint8_t type, uint8_t flags, uin
 	xts_put32(p + offsetof(struct xts_wire_head, id), id);
 }
 
+/* What each datagram begins with, in the payload of SEND_DATAGRAMS and RECV_DATAGRAMS. */
+struct xts_datagram_record {
+	uint16_t data_bytes;          /* length of the datagram, or of the train of datagrams (bytes) */
+	uint16_t segment_bytes;       /* of a train: each datagram but the last has so many; 0: one datagram (bytes) */
+	uint16_t control_bytes;       /* length of the control items, padding included (bytes) */
+	struct xts_endpoint endpoint; /* destination, or source; ip_version 0: the peer that the socket is connected
+	                               * to */
+};
+
+/* frame points at the record. Returns 0, or -EBADMSG when it is too short or no record. */
+static inline int xts_datagram_record_decode(struct xts_datagram_record *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_DATAGRAM_RECORD_BYTES)
+		return -EBADMSG;
+	m->data_bytes = xts_get16(p + offsetof(struct xts_wire_datagram_record, data_bytes));
+	m->segment_bytes = xts_get16(p + offsetof(struct xts_wire_datagram_record, segment_bytes));
+	m->control_bytes = xts_get16(p + offsetof(struct xts_wire_datagram_record, control_bytes));
+	xts_endpoint_get(&m->endpoint, p + offsetof(struct xts_wire_datagram_record, endpoint));
+	if (m->control_bytes > 256u)
+		return -EBADMSG;
+	if (m->endpoint.ip_version != 0 && m->endpoint.ip_version != 4 && m->endpoint.ip_version != 6)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_datagram_record_encode(void *frame, const struct xts_datagram_record *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put16(p + offsetof(struct xts_wire_datagram_record, data_bytes), m->data_bytes);
+	xts_put16(p + offsetof(struct xts_wire_datagram_record, segment_bytes), m->segment_bytes);
+	xts_put16(p + offsetof(struct xts_wire_datagram_record, control_bytes), m->control_bytes);
+	xts_endpoint_put(p + offsetof(struct xts_wire_datagram_record, endpoint), &m->endpoint);
+	xts_put16(p + offsetof(struct xts_wire_datagram_record, reserved), 0);
+}
+
 /*
  * XTS_CMD_CONNECT: start a connection, with protocols pushed onto it before its first byte (payload:
  * xts_messages/ulps.py). id: the proxy's identifier, or 0: create the socket.
@@ -757,7 +936,7 @@ struct xts_connect {
 	uint32_t xts_socket;      /* the host's identifier of this socket (id) */
 	uint32_t post_credits;    /* post credits granted with this message (bytes) */
 	uint32_t domain;          /* 4 or 6: the family of the socket, should the proxy have to create it */
-	struct xts_endpoint peer; /* address of the TCP peer */
+	struct xts_endpoint peer; /* address of the peer */
 	uint32_t length;          /* bytes of payload (bytes) */
 };
 
@@ -802,8 +981,8 @@ static inline void xts_connect_encode(void *frame, const struct xts_connect *m)
 struct xts_connect_ack {
 	uint32_t proxy_id;         /* the proxy's identifier of this socket (id) */
 	uint32_t post_credits;     /* post credits granted with this message (bytes) */
-	struct xts_endpoint local; /* local address of the TCP socket */
-	struct xts_endpoint peer;  /* address of the TCP peer */
+	struct xts_endpoint local; /* local address of the socket */
+	struct xts_endpoint peer;  /* address of the peer */
 };
 
 static inline int xts_connect_ack_decode(struct xts_connect_ack *m, const void *frame, size_t frame_bytes)
@@ -880,7 +1059,7 @@ static inline void xts_listen_encode(void *frame, const struct xts_listen *m)
 struct xts_listen_ack {
 	uint32_t proxy_id;         /* the proxy's identifier of this socket (id) */
 	uint32_t token;            /* repeated in the reply */
-	struct xts_endpoint local; /* local address of the TCP socket */
+	struct xts_endpoint local; /* local address of the socket */
 };
 
 static inline int xts_listen_ack_decode(struct xts_listen_ack *m, const void *frame, size_t frame_bytes)
@@ -910,8 +1089,8 @@ static inline void xts_listen_ack_encode(void *frame, const struct xts_listen_ac
 struct xts_newconn {
 	uint32_t proxy_id;         /* the proxy's identifier of this socket (id) */
 	uint32_t post_credits;     /* post credits granted with this message (bytes) */
-	struct xts_endpoint local; /* local address of the TCP socket */
-	struct xts_endpoint peer;  /* address of the TCP peer */
+	struct xts_endpoint local; /* local address of the socket */
+	struct xts_endpoint peer;  /* address of the peer */
 };
 
 static inline int xts_newconn_decode(struct xts_newconn *m, const void *frame, size_t frame_bytes)
@@ -1275,7 +1454,7 @@ struct xts_bind {
 	uint32_t xts_socket;       /* the host's identifier of this socket (id) */
 	uint32_t token;            /* repeated in the reply */
 	uint32_t domain;           /* 4 or 6: the family of the socket, should the proxy have to create it */
-	struct xts_endpoint local; /* local address of the TCP socket */
+	struct xts_endpoint local; /* local address of the socket */
 };
 
 static inline int xts_bind_decode(struct xts_bind *m, const void *frame, size_t frame_bytes)
@@ -1309,7 +1488,7 @@ static inline void xts_bind_encode(void *frame, const struct xts_bind *m)
 struct xts_bind_ack {
 	uint32_t proxy_id;         /* the proxy's identifier of this socket (id) */
 	uint32_t token;            /* repeated in the reply */
-	struct xts_endpoint local; /* local address of the TCP socket */
+	struct xts_endpoint local; /* local address of the socket */
 };
 
 static inline int xts_bind_ack_decode(struct xts_bind_ack *m, const void *frame, size_t frame_bytes)
@@ -1585,7 +1764,7 @@ static inline void xts_share_encode(void *frame, const struct xts_share *m)
 struct xts_share_ack {
 	uint32_t proxy_id;         /* the proxy's identifier of this socket (id) */
 	uint32_t token;            /* repeated in the reply */
-	struct xts_endpoint local; /* local address of the TCP socket */
+	struct xts_endpoint local; /* local address of the socket */
 };
 
 static inline int xts_share_ack_decode(struct xts_share_ack *m, const void *frame, size_t frame_bytes)
@@ -1716,8 +1895,8 @@ struct xts_claim_ack {
 	uint32_t proxy_id;         /* the proxy's identifier of this socket (id) */
 	uint32_t token;            /* repeated in the reply */
 	uint32_t post_credits;     /* post credits granted with this message (bytes) */
-	struct xts_endpoint local; /* local address of the TCP socket */
-	struct xts_endpoint peer;  /* address of the TCP peer */
+	struct xts_endpoint local; /* local address of the socket */
+	struct xts_endpoint peer;  /* address of the peer */
 };
 
 static inline int xts_claim_ack_decode(struct xts_claim_ack *m, const void *frame, size_t frame_bytes)
@@ -1919,6 +2098,237 @@ static inline void xts_carried_encode(void *frame, const struct xts_carried *m)
 	xts_put32(p + offsetof(struct xts_wire_carried, length), m->length);
 }
 
+/* XTS_CMD_OPEN_DATAGRAM: create a datagram socket, bound and connected if the addresses say so. id: zero. */
+struct xts_open_datagram {
+	uint32_t xts_socket;       /* the host's identifier of this socket (id) */
+	uint32_t token;            /* repeated in the reply */
+	uint32_t post_credits;     /* post credits granted with this message (bytes) */
+	uint32_t domain;           /* 4 or 6: the family of the socket */
+	struct xts_endpoint local; /* to be bound to; ip_version 0: not bound */
+	struct xts_endpoint peer;  /* to be connected to; ip_version 0: not connected */
+	uint32_t receive_bytes;    /* SO_RCVBUF of the device's socket; 0: the default of the device's kernel (bytes) */
+};
+
+static inline int xts_open_datagram_decode(struct xts_open_datagram *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_OPEN_DATAGRAM_BYTES)
+		return -EBADMSG;
+	m->xts_socket = xts_get32(p + offsetof(struct xts_wire_open_datagram, xts_socket));
+	m->token = xts_get32(p + offsetof(struct xts_wire_open_datagram, token));
+	m->post_credits = xts_get32(p + offsetof(struct xts_wire_open_datagram, post_credits));
+	m->domain = xts_get32(p + offsetof(struct xts_wire_open_datagram, domain));
+	xts_endpoint_get(&m->local, p + offsetof(struct xts_wire_open_datagram, local));
+	xts_endpoint_get(&m->peer, p + offsetof(struct xts_wire_open_datagram, peer));
+	m->receive_bytes = xts_get32(p + offsetof(struct xts_wire_open_datagram, receive_bytes));
+	if (m->post_credits > 1073741824u)
+		return -EBADMSG;
+	if (m->domain != 0 && m->domain != 4 && m->domain != 6)
+		return -EBADMSG;
+	if (m->local.ip_version != 0 && m->local.ip_version != 4 && m->local.ip_version != 6)
+		return -EBADMSG;
+	if (m->peer.ip_version != 0 && m->peer.ip_version != 4 && m->peer.ip_version != 6)
+		return -EBADMSG;
+	if (m->receive_bytes > 1073741824u)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_open_datagram_encode(void *frame, const struct xts_open_datagram *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_open_datagram, xts_socket), m->xts_socket);
+	xts_put32(p + offsetof(struct xts_wire_open_datagram, token), m->token);
+	xts_put32(p + offsetof(struct xts_wire_open_datagram, post_credits), m->post_credits);
+	xts_put32(p + offsetof(struct xts_wire_open_datagram, domain), m->domain);
+	xts_endpoint_put(p + offsetof(struct xts_wire_open_datagram, local), &m->local);
+	xts_endpoint_put(p + offsetof(struct xts_wire_open_datagram, peer), &m->peer);
+	xts_put32(p + offsetof(struct xts_wire_open_datagram, receive_bytes), m->receive_bytes);
+}
+
+/* XTS_REPLY_OPEN_DATAGRAM_ACK: the datagram socket is there, or error says why not. id: XTS socket. */
+struct xts_open_datagram_ack {
+	uint32_t proxy_id;         /* the proxy's identifier of this socket (id) */
+	uint32_t token;            /* repeated in the reply */
+	uint32_t post_credits;     /* post credits granted with this message (bytes) */
+	struct xts_endpoint local; /* local address of the socket */
+	struct xts_endpoint peer;  /* address of the peer */
+};
+
+static inline int xts_open_datagram_ack_decode(struct xts_open_datagram_ack *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_OPEN_DATAGRAM_ACK_BYTES)
+		return -EBADMSG;
+	m->proxy_id = xts_get32(p + offsetof(struct xts_wire_open_datagram_ack, proxy_id));
+	m->token = xts_get32(p + offsetof(struct xts_wire_open_datagram_ack, token));
+	m->post_credits = xts_get32(p + offsetof(struct xts_wire_open_datagram_ack, post_credits));
+	xts_endpoint_get(&m->local, p + offsetof(struct xts_wire_open_datagram_ack, local));
+	xts_endpoint_get(&m->peer, p + offsetof(struct xts_wire_open_datagram_ack, peer));
+	if (m->post_credits > 1073741824u)
+		return -EBADMSG;
+	if (m->local.ip_version != 0 && m->local.ip_version != 4 && m->local.ip_version != 6)
+		return -EBADMSG;
+	if (m->peer.ip_version != 0 && m->peer.ip_version != 4 && m->peer.ip_version != 6)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_open_datagram_ack_encode(void *frame, const struct xts_open_datagram_ack *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_open_datagram_ack, proxy_id), m->proxy_id);
+	xts_put32(p + offsetof(struct xts_wire_open_datagram_ack, token), m->token);
+	xts_put32(p + offsetof(struct xts_wire_open_datagram_ack, post_credits), m->post_credits);
+	xts_endpoint_put(p + offsetof(struct xts_wire_open_datagram_ack, local), &m->local);
+	xts_endpoint_put(p + offsetof(struct xts_wire_open_datagram_ack, peer), &m->peer);
+}
+
+/*
+ * XTS_CMD_CONNECT_DATAGRAM: connect(2) of a datagram socket, also again; ip_version 0: to nobody any more. id: proxy's
+ * identifier.
+ */
+struct xts_connect_datagram {
+	uint32_t xts_socket;      /* the host's identifier of this socket (id) */
+	uint32_t token;           /* repeated in the reply */
+	struct xts_endpoint peer; /* address of the peer */
+};
+
+static inline int xts_connect_datagram_decode(struct xts_connect_datagram *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_CONNECT_DATAGRAM_BYTES)
+		return -EBADMSG;
+	m->xts_socket = xts_get32(p + offsetof(struct xts_wire_connect_datagram, xts_socket));
+	m->token = xts_get32(p + offsetof(struct xts_wire_connect_datagram, token));
+	xts_endpoint_get(&m->peer, p + offsetof(struct xts_wire_connect_datagram, peer));
+	if (m->peer.ip_version != 0 && m->peer.ip_version != 4 && m->peer.ip_version != 6)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_connect_datagram_encode(void *frame, const struct xts_connect_datagram *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_connect_datagram, xts_socket), m->xts_socket);
+	xts_put32(p + offsetof(struct xts_wire_connect_datagram, token), m->token);
+	xts_endpoint_put(p + offsetof(struct xts_wire_connect_datagram, peer), &m->peer);
+}
+
+/* XTS_REPLY_CONNECT_DATAGRAM_ACK: answer to connect of a datagram socket. id: XTS socket. */
+struct xts_connect_datagram_ack {
+	uint32_t token;            /* repeated in the reply */
+	struct xts_endpoint local; /* local address of the socket */
+	struct xts_endpoint peer;  /* address of the peer */
+};
+
+static inline int xts_connect_datagram_ack_decode(struct xts_connect_datagram_ack *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_CONNECT_DATAGRAM_ACK_BYTES)
+		return -EBADMSG;
+	m->token = xts_get32(p + offsetof(struct xts_wire_connect_datagram_ack, token));
+	xts_endpoint_get(&m->local, p + offsetof(struct xts_wire_connect_datagram_ack, local));
+	xts_endpoint_get(&m->peer, p + offsetof(struct xts_wire_connect_datagram_ack, peer));
+	if (m->local.ip_version != 0 && m->local.ip_version != 4 && m->local.ip_version != 6)
+		return -EBADMSG;
+	if (m->peer.ip_version != 0 && m->peer.ip_version != 4 && m->peer.ip_version != 6)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_connect_datagram_ack_encode(void *frame, const struct xts_connect_datagram_ack *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_connect_datagram_ack, token), m->token);
+	xts_endpoint_put(p + offsetof(struct xts_wire_connect_datagram_ack, local), &m->local);
+	xts_endpoint_put(p + offsetof(struct xts_wire_connect_datagram_ack, peer), &m->peer);
+}
+
+/*
+ * XTS_CMD_SEND_DATAGRAMS: datagrams to be sent, each with its record in front; MORE: the last one goes on in the next
+ * message. id: proxy's identifier.
+ */
+struct xts_send_datagrams {
+	uint32_t post_credits; /* post credits granted with this message (bytes) */
+	uint32_t length;       /* bytes of payload (bytes) */
+};
+
+static inline int xts_send_datagrams_decode(struct xts_send_datagrams *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_SEND_DATAGRAMS_BYTES)
+		return -EBADMSG;
+	m->post_credits = xts_get32(p + offsetof(struct xts_wire_send_datagrams, post_credits));
+	m->length = xts_get32(p + offsetof(struct xts_wire_send_datagrams, length));
+	if (m->post_credits > 1073741824u)
+		return -EBADMSG;
+	if (m->length > 61440u)
+		return -EBADMSG;
+	if (m->length > frame_bytes - XTS_SEND_DATAGRAMS_BYTES)
+		return -EBADMSG;
+	if (m->length < frame_bytes - XTS_SEND_DATAGRAMS_BYTES && frame_bytes > XTS_ETH_MIN_BYTES)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_send_datagrams_encode(void *frame, const struct xts_send_datagrams *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_send_datagrams, post_credits), m->post_credits);
+	xts_put32(p + offsetof(struct xts_wire_send_datagrams, length), m->length);
+}
+
+/*
+ * XTS_REPLY_RECV_DATAGRAMS: datagrams received, each with its record in front (MORE: the last one goes on in the next
+ * message); or, without any, the pending error of the socket. id: XTS socket.
+ */
+struct xts_recv_datagrams {
+	uint32_t post_credits; /* post credits granted with this message (bytes) */
+	uint32_t dropped;      /* datagrams that have arrived for this socket and were dropped so far, modulo 2^32
+	                        * (as SO_RXQ_OVFL) (datagrams) */
+	uint32_t length;       /* bytes of payload (bytes) */
+};
+
+static inline int xts_recv_datagrams_decode(struct xts_recv_datagrams *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_RECV_DATAGRAMS_BYTES)
+		return -EBADMSG;
+	m->post_credits = xts_get32(p + offsetof(struct xts_wire_recv_datagrams, post_credits));
+	m->dropped = xts_get32(p + offsetof(struct xts_wire_recv_datagrams, dropped));
+	m->length = xts_get32(p + offsetof(struct xts_wire_recv_datagrams, length));
+	if (m->post_credits > 1073741824u)
+		return -EBADMSG;
+	if (m->length > 61440u)
+		return -EBADMSG;
+	if (m->length > frame_bytes - XTS_RECV_DATAGRAMS_BYTES)
+		return -EBADMSG;
+	if (m->length < frame_bytes - XTS_RECV_DATAGRAMS_BYTES && frame_bytes > XTS_ETH_MIN_BYTES)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_recv_datagrams_encode(void *frame, const struct xts_recv_datagrams *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_recv_datagrams, post_credits), m->post_credits);
+	xts_put32(p + offsetof(struct xts_wire_recv_datagrams, dropped), m->dropped);
+	xts_put32(p + offsetof(struct xts_wire_recv_datagrams, length), m->length);
+}
+
 /* The fixed part of a type in bytes, or 0 when the type is unknown. */
 static inline size_t xts_type_bytes(uint8_t type)
 {
@@ -1956,6 +2366,12 @@ static inline size_t xts_type_bytes(uint8_t type)
 	case XTS_REPLY_RECV_PDU: return XTS_RECV_PDU_BYTES;
 	case XTS_CMD_GIVE_BACK: return XTS_GIVE_BACK_BYTES;
 	case XTS_RELAY_CARRIED: return XTS_CARRIED_BYTES;
+	case XTS_CMD_OPEN_DATAGRAM: return XTS_OPEN_DATAGRAM_BYTES;
+	case XTS_REPLY_OPEN_DATAGRAM_ACK: return XTS_OPEN_DATAGRAM_ACK_BYTES;
+	case XTS_CMD_CONNECT_DATAGRAM: return XTS_CONNECT_DATAGRAM_BYTES;
+	case XTS_REPLY_CONNECT_DATAGRAM_ACK: return XTS_CONNECT_DATAGRAM_ACK_BYTES;
+	case XTS_CMD_SEND_DATAGRAMS: return XTS_SEND_DATAGRAMS_BYTES;
+	case XTS_REPLY_RECV_DATAGRAMS: return XTS_RECV_DATAGRAMS_BYTES;
 	default: return 0;
 	}
 }
@@ -1968,6 +2384,8 @@ static inline uint8_t xts_type_flags(uint8_t type)
 	case XTS_REPLY_RECV: return XTS_FLAG_EOS | XTS_FLAG_RESET | XTS_FLAG_CLOSED;
 	case XTS_CMD_SEND_PDU: return XTS_FLAG_MORE;
 	case XTS_REPLY_RECV_PDU: return XTS_FLAG_MORE;
+	case XTS_CMD_SEND_DATAGRAMS: return XTS_FLAG_MORE;
+	case XTS_REPLY_RECV_DATAGRAMS: return XTS_FLAG_MORE;
 	default: return 0;
 	}
 }
@@ -1981,6 +2399,9 @@ static inline uint64_t xts_type_feature(uint8_t type)
 	case XTS_CMD_CLAIM: return XTS_FEATURE_SHARE;
 	case XTS_CMD_SEND_PDU: return XTS_FEATURE_ULP;
 	case XTS_CMD_GIVE_BACK: return XTS_FEATURE_ULP;
+	case XTS_CMD_OPEN_DATAGRAM: return XTS_FEATURE_DATAGRAM;
+	case XTS_CMD_CONNECT_DATAGRAM: return XTS_FEATURE_DATAGRAM;
+	case XTS_CMD_SEND_DATAGRAMS: return XTS_FEATURE_DATAGRAM;
 	default: return 0;
 	}
 }
@@ -2055,6 +2476,9 @@ static inline int xts_type_to_host(uint8_t type)
 	case XTS_REPLY_CLAIM_ACK: return 1;
 	case XTS_REPLY_RECV_PDU: return 1;
 	case XTS_RELAY_CARRIED: return 1;
+	case XTS_REPLY_OPEN_DATAGRAM_ACK: return 1;
+	case XTS_REPLY_CONNECT_DATAGRAM_ACK: return 1;
+	case XTS_REPLY_RECV_DATAGRAMS: return 1;
 	default: return 0;
 	}
 }
@@ -2084,6 +2508,9 @@ static inline int xts_type_to_proxy(uint8_t type)
 	case XTS_CMD_SEND_PDU: return 1;
 	case XTS_CMD_GIVE_BACK: return 1;
 	case XTS_RELAY_CARRIED: return 1;
+	case XTS_CMD_OPEN_DATAGRAM: return 1;
+	case XTS_CMD_CONNECT_DATAGRAM: return 1;
+	case XTS_CMD_SEND_DATAGRAMS: return 1;
 	default: return 0;
 	}
 }
@@ -2124,6 +2551,12 @@ static inline const char *xts_type_name(uint8_t type)
 	case XTS_REPLY_RECV_PDU: return "XTS_REPLY_RECV_PDU";
 	case XTS_CMD_GIVE_BACK: return "XTS_CMD_GIVE_BACK";
 	case XTS_RELAY_CARRIED: return "XTS_RELAY_CARRIED";
+	case XTS_CMD_OPEN_DATAGRAM: return "XTS_CMD_OPEN_DATAGRAM";
+	case XTS_REPLY_OPEN_DATAGRAM_ACK: return "XTS_REPLY_OPEN_DATAGRAM_ACK";
+	case XTS_CMD_CONNECT_DATAGRAM: return "XTS_CMD_CONNECT_DATAGRAM";
+	case XTS_REPLY_CONNECT_DATAGRAM_ACK: return "XTS_REPLY_CONNECT_DATAGRAM_ACK";
+	case XTS_CMD_SEND_DATAGRAMS: return "XTS_CMD_SEND_DATAGRAMS";
+	case XTS_REPLY_RECV_DATAGRAMS: return "XTS_REPLY_RECV_DATAGRAMS";
 	default: return "unknown";
 	}
 }

@@ -106,6 +106,11 @@ def _encode_fields(fields: Iterable[Field], values: Mapping[str, Value]) -> Iter
             yield struct.pack(_FORMAT[f.kind], value)
 
 
+def encode_fields(fields: Iterable[Field], values: Mapping[str, Value]) -> bytes:
+    """The bytes of fields that follow one another; those left out are 0."""
+    return b"".join(_encode_fields(fields, values))
+
+
 def encode(frame: Frame) -> bytes:
     """The bytes of a frame. A payload's length is filled in unless `fields` gives it; limits are not enforced, so
     that tests can say what a correct peer would not. Fields left out are 0."""
@@ -147,10 +152,10 @@ def _decode_endpoint(data: bytes, where: str) -> Endpoint:
     return Endpoint(parts["ip_version"], parts["port"], parts["scope_id"], data[offset:])
 
 
-def _decode_fields(message: Message, data: bytes) -> dict[str, Value]:
+def decode_fields(fields: Iterable[Field], data: bytes, offset: int = 0) -> dict[str, Value]:
+    """The values of fields that follow one another from offset on. Raises MalformedFrameError."""
     values: dict[str, Value] = {}
-    offset = table.HEAD_BYTES
-    for f in message.fields:
+    for f in fields:
         if f.kind is Kind.ENDPOINT:
             values[f.name] = _decode_endpoint(data[offset : offset + f.kind.bytes], f.name)
         else:
@@ -176,7 +181,7 @@ def decode(data: bytes) -> Frame:
         raise MalformedFrameError(f"type: {data[table.ETH_BYTES]} is unknown")
     if len(data) < message.fixed_bytes:
         raise MalformedFrameError(f"{message.name}: {len(data)} bytes of {message.fixed_bytes}")
-    values = _decode_fields(message, data)
+    values = decode_fields(message.fields, data, table.HEAD_BYTES)
     payload = b""
     if message.payload:
         length = values[message.payload]

@@ -147,6 +147,11 @@ def _constants() -> Iterator[str]:
             "RELAY_SHIFT",
             "RELAYED_MAX",
             "RELAYED_WINDOW",
+            "DATAGRAM_RECORD_BYTES",
+            "DATAGRAM_CONTROL_BYTES_MAX",
+            "DATAGRAM_CREDITS",
+            "DATAGRAM_WINDOW_MIN",
+            "DATAGRAM_WINDOW_DEFAULT",
         )
     ]
     for name, value in values:
@@ -175,6 +180,14 @@ def _constants() -> Iterator[str]:
     yield "\tXTS_REFUSED_NONE, /* not refused, or by the TCP of the device: errno says it all */"
     yield from _aligned(
         (f"XTS_REFUSED_{name:18} = {number},", sentence) for name, (number, _, sentence) in table.REFUSALS.items()
+    )
+    yield "};"
+    yield ""
+    yield "/* Control items of a datagram. */"
+    yield "enum xts_datagram_control {"
+    yield from _aligned(
+        (f"XTS_DATAGRAM_{name:13} = {number},", f"{size} bytes, {meaning}")
+        for name, (number, size, meaning) in table.DATAGRAM_CONTROLS.items()
     )
     yield "};"
     yield ""
@@ -230,6 +243,8 @@ def _wire_structs() -> Iterator[str]:
         ],
         table.HEAD_BYTES,
     )
+    yield ""
+    yield from _wire_struct("datagram_record", _placed(table.DATAGRAM_RECORD, 0), table.DATAGRAM_RECORD_BYTES)
     yield ""
     for m in table.MESSAGES:
         yield from _wire_struct(
@@ -326,19 +341,37 @@ def _decoder(stem: str, size: str, fields: Iterable[Field], checks: Iterable[str
     yield ""
 
 
+def _datagram_record() -> Iterator[str]:
+    fields = [f for f in table.DATAGRAM_RECORD if f.name != "reserved"]
+    yield "/* What each datagram begins with, in the payload of SEND_DATAGRAMS and RECV_DATAGRAMS. */"
+    yield from _host_struct("datagram_record", (member(f) for f in fields))
+    checks = [condition for f in fields if f.kind is not Kind.ENDPOINT for condition in _illegal(f, f"m->{f.name}")]
+    checks += [c for part in table.ENDPOINT for c in _illegal(part, f"m->endpoint.{part.name}")]
+    yield "/* frame points at the record. Returns 0, or -EBADMSG when it is too short or no record. */"
+    yield from _decoder("datagram_record", "XTS_DATAGRAM_RECORD_BYTES", fields, checks)
+    yield from _encoder(
+        "datagram_record", fields, ["xts_put16(p + offsetof(struct xts_wire_datagram_record, reserved), 0);"]
+    )
+
+
+def _encoder(stem: str, fields: Iterable[Field], more: Iterable[str] = ()) -> Iterator[str]:
+    yield f"static inline void xts_{stem}_encode(void *frame, const struct xts_{stem} *m)"
+    yield "{"
+    yield "\tuint8_t *p = (uint8_t *)frame;"
+    yield ""
+    for f in fields:
+        yield f"\t{_put(stem, f)}"
+    yield from (f"\t{line}" for line in more)
+    yield "}"
+    yield ""
+
+
 def _message(message: Message) -> Iterator[str]:
     stem = message.stem
     yield from _comment(f"{message.name}: {message.meaning}. id: {message.id_of or 'unused'}.")
     yield from _host_struct(stem, (member(f) for f in message.fields))
     yield from _decoder(stem, _size(message), message.fields, _checks(message))
-    yield f"static inline void xts_{stem}_encode(void *frame, const struct xts_{stem} *m)"
-    yield "{"
-    yield "\tuint8_t *p = (uint8_t *)frame;"
-    yield ""
-    for f in message.fields:
-        yield f"\t{_put(stem, f)}"
-    yield "}"
-    yield ""
+    yield from _encoder(stem, message.fields)
 
 
 def _switch(
@@ -414,7 +447,7 @@ def _type_tables() -> Iterator[str]:
 
 def header() -> str:
     """The text of wire.h."""
-    user_space = [*_common()]
+    user_space = [*_common(), *_datagram_record()]
     for message in table.MESSAGES:
         if message.fields:
             user_space += _message(message)

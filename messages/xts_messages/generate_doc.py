@@ -111,6 +111,27 @@ def document() -> str:
         *_rows(table.ENDPOINT, 0),
         f"| {fixed} | {table.ENDPOINT_ADDRESS_BYTES} | `address` | bytes | | | {table.ENDPOINT_ADDRESS_MEANING} |",
         "",
+        "### datagram",
+        "",
+        wrapped(
+            "What each datagram begins with, in the payload of `XTS_CMD_SEND_DATAGRAMS` and "
+            "`XTS_REPLY_RECV_DATAGRAMS`. Its control items follow, and its data."
+        ),
+        "",
+        *_rows(table.DATAGRAM_RECORD, 0),
+        "",
+        wrapped(
+            "A control item is its type (16 bits), its length (16 bits) and so many bytes, padded with zeros to a "
+            "multiple of 4."
+        ),
+        "",
+        "| type | control item | bytes | meaning |",
+        "|---:|---|---:|---|",
+        *(
+            f"| {number} | `XTS_DATAGRAM_{name}` | {size} | {_cell(meaning)} |"
+            for name, (number, size, meaning) in table.DATAGRAM_CONTROLS.items()
+        ),
+        "",
         "### Limits",
         "",
         "| constant | value |",
@@ -124,6 +145,9 @@ def document() -> str:
                 "FRAME_WINDOW_MAX",
                 "CONTROL_RESERVE",
                 "CREDITS_MAX",
+                "DATAGRAM_CREDITS",
+                "DATAGRAM_WINDOW_MIN",
+                "DATAGRAM_WINDOW_DEFAULT",
             )
         ),
         "",

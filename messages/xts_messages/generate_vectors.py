@@ -39,6 +39,7 @@ _TYPICAL: dict[str, Value] = {
     "level": 6,
     "option": 1,
     "control_bytes": 9,
+    "receive_bytes": table.DATAGRAM_WINDOW_DEFAULT,
 }
 _SIXES: dict[str, Value] = {
     "domain": 6,
@@ -199,7 +200,7 @@ def of_no_message() -> str:
         ("one byte short of a head", ethernet + bytes(table.HEAD_BYTES - table.ETH_BYTES - 1)),
         *(
             (f"unknown type {code}", (ethernet + bytes([code])).ljust(80, b"\0"))
-            for code in (0, 9, 15, 22, 31, 64, 127, 128, 255)
+            for code in (0, 9, 15, 22, 31, 63, 70, 127, 128, 255)
             if code not in known
         ),
     ]

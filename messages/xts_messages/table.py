@@ -112,7 +112,7 @@ assert ETH_BYTES + sum(f.kind.bytes for f in HEAD) == HEAD_BYTES
 
 #: The fields of an endpoint; its address of 16 bytes follows them.
 ENDPOINT = (
-    Field("port", Kind.U16, "TCP port", "port"),
+    Field("port", Kind.U16, "port of TCP or UDP", "port"),
     Field("ip_version", Kind.U8, "4, 6, or 0 for none", values=(0, 4, 6)),
     Field("reserved", Kind.U8, "zero"),
     Field("scope_id", Kind.U32, "IPv6 scope (the device's interface index), else 0"),
@@ -120,6 +120,34 @@ ENDPOINT = (
 ENDPOINT_ADDRESS_BYTES = 16
 ENDPOINT_ADDRESS_MEANING = "IPv4 in the first four bytes, or IPv6"
 assert sum(f.kind.bytes for f in ENDPOINT) + ENDPOINT_ADDRESS_BYTES == Kind.ENDPOINT.bytes
+
+#: What each datagram of SEND_DATAGRAMS and RECV_DATAGRAMS begins with; control items and the data follow.
+DATAGRAM_RECORD = (
+    Field("data_bytes", Kind.U16, "length of the datagram, or of the train of datagrams", "bytes"),
+    Field("segment_bytes", Kind.U16, "of a train: each datagram but the last has so many; 0: one datagram", "bytes"),
+    Field("control_bytes", Kind.U16, "length of the control items, padding included", "bytes", 256),
+    Field("reserved", Kind.U16, "zero"),
+    Field("endpoint", Kind.ENDPOINT, "destination, or source; ip_version 0: the peer that the socket is connected to"),
+)
+DATAGRAM_RECORD_BYTES = sum(f.kind.bytes for f in DATAGRAM_RECORD)
+DATAGRAM_CONTROL_BYTES_MAX = 256
+assert DATAGRAM_RECORD[2].limit == DATAGRAM_CONTROL_BYTES_MAX
+
+#: Control items of a datagram: type and length of 16 bits each, then so many bytes, padded with zeros to a multiple of
+#: 4. By name: the type, the length, and what it holds.
+DATAGRAM_CONTROLS: dict[str, tuple[int, int, str]] = {
+    "PKTINFO": (1, Kind.ENDPOINT.bytes, "endpoint: the local address; scope_id is the device's interface index"),
+    "HOP_LIMIT": (2, 4, "u32: time to live, or hop limit"),
+    "TRAFFIC_CLASS": (3, 4, "u32: type of service, or traffic class"),
+    "TIMESTAMP_NS": (4, 8, "u64: when it arrived, by the device's clock, in nanoseconds since 1970"),
+}
+#: What a datagram takes of the post credits in addition to its data and control items.
+DATAGRAM_CREDITS = 64
+#: The least window of a datagram socket, each way: the largest datagram with all control items fits.
+DATAGRAM_WINDOW_MIN = 66_048
+#: What a datagram socket has if nothing else is said: net.core.rmem_default and wmem_default of Linux.
+DATAGRAM_WINDOW_DEFAULT = 212_992
+assert DATAGRAM_WINDOW_MIN >= 65_535 + DATAGRAM_CONTROL_BYTES_MAX + DATAGRAM_CREDITS
 
 #: Flag bits, by name, of the common `flags` byte. A name is legal in the messages that list it.
 FLAGS: dict[str, tuple[int, str]] = {
@@ -147,6 +175,7 @@ FEATURES: dict[str, tuple[int, str]] = {
     "REFUSAL": (0x40, "replies that fail have the number of a refusal where other messages have their flags"),
     "SHARE_BOUND": (0x80, "SHARE also names and joins sockets that are bound and not yet listening"),
     "RELAY": (0x100, "the host's end is a relay: the frames of many channels come over this link (CARRIED)"),
+    "DATAGRAM": (0x400, "datagram sockets (OPEN_DATAGRAM, SEND_DATAGRAMS, RECV_DATAGRAMS)"),
 }
 
 _EXPLAIN = "`xts-proxy --explain` on the device names the rule"
@@ -190,8 +219,8 @@ _PROXY = Field("proxy_id", Kind.U32, "the proxy's identifier of this socket", "i
 _CREDITS = Field("post_credits", Kind.U32, "post credits granted with this message", "bytes", CREDITS_MAX)
 _TOKEN = Field("token", Kind.U32, "repeated in the reply")
 _LENGTH = Field("length", Kind.U32, "bytes of payload", "bytes", FRAME_BYTES_MAX)
-_LOCAL = Field("local", Kind.ENDPOINT, "local address of the TCP socket")
-_PEER = Field("peer", Kind.ENDPOINT, "address of the TCP peer")
+_LOCAL = Field("local", Kind.ENDPOINT, "local address of the socket")
+_PEER = Field("peer", Kind.ENDPOINT, "address of the peer")
 _DOMAIN = Field(
     "domain", Kind.U32, "4 or 6: the family of the socket, should the proxy have to create it", values=(0, 4, 6)
 )
@@ -211,6 +240,13 @@ _CONTROL = (
     Field("control_bytes", Kind.U16, "length of the control data", "bytes", 16),
     Field("control_high", Kind.U64, "control data: its first eight bytes"),
     Field("control_low", Kind.U64, "and the others; zero beyond control_bytes"),
+)
+
+_DROPPED = Field(
+    "dropped",
+    Kind.U32,
+    "datagrams that have arrived for this socket and were dropped so far, modulo 2^32 (as SO_RXQ_OVFL)",
+    "datagrams",
 )
 
 _FIRST = "the proxy's identifier, or 0: create the socket"
@@ -570,6 +606,84 @@ MESSAGES: tuple[Message, ...] = (
         (_LENGTH,),
         "length",
         id_of="number of the channel",
+    ),
+    Message(
+        "XTS_CMD_OPEN_DATAGRAM",
+        64,
+        "host",
+        True,
+        "create a datagram socket, bound and connected if the addresses say so",
+        (
+            _XTS,
+            _TOKEN,
+            _CREDITS,
+            Field("domain", Kind.U32, "4 or 6: the family of the socket", values=(0, 4, 6)),
+            Field("local", Kind.ENDPOINT, "to be bound to; ip_version 0: not bound"),
+            Field("peer", Kind.ENDPOINT, "to be connected to; ip_version 0: not connected"),
+            Field(
+                "receive_bytes",
+                Kind.U32,
+                "SO_RCVBUF of the device's socket; 0: the default of the device's kernel",
+                "bytes",
+                CREDITS_MAX,
+            ),
+        ),
+        id_of="zero",
+        feature="DATAGRAM",
+    ),
+    Message(
+        "XTS_REPLY_OPEN_DATAGRAM_ACK",
+        65,
+        "proxy",
+        True,
+        "the datagram socket is there, or error says why not",
+        (_PROXY, _TOKEN, _CREDITS, _LOCAL, _PEER),
+        id_of="XTS socket",
+        refusal=True,
+    ),
+    Message(
+        "XTS_CMD_CONNECT_DATAGRAM",
+        66,
+        "host",
+        True,
+        "connect(2) of a datagram socket, also again; ip_version 0: to nobody any more",
+        (_XTS, _TOKEN, _PEER),
+        id_of="proxy's identifier",
+        feature="DATAGRAM",
+    ),
+    Message(
+        "XTS_REPLY_CONNECT_DATAGRAM_ACK",
+        67,
+        "proxy",
+        True,
+        "answer to connect of a datagram socket",
+        (_TOKEN, _LOCAL, _PEER),
+        id_of="XTS socket",
+        refusal=True,
+    ),
+    Message(
+        "XTS_CMD_SEND_DATAGRAMS",
+        68,
+        "host",
+        True,
+        "datagrams to be sent, each with its record in front; MORE: the last one goes on in the next message",
+        (_CREDITS, _LENGTH),
+        "length",
+        ("MORE",),
+        id_of="proxy's identifier",
+        feature="DATAGRAM",
+    ),
+    Message(
+        "XTS_REPLY_RECV_DATAGRAMS",
+        69,
+        "proxy",
+        True,
+        "datagrams received, each with its record in front (MORE: the last one goes on in the next message); or, "
+        "without any, the pending error of the socket",
+        (_CREDITS, _DROPPED, _LENGTH),
+        "length",
+        ("MORE",),
+        id_of="XTS socket",
     ),
 )
 

@@ -77,6 +77,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	case XTS_REPLY_PARK_ACK: ROUND_TRIP(park_ack, XTS_PARK_ACK_BYTES, data, bytes); break;
 	case XTS_CMD_CLAIM: ROUND_TRIP(claim, XTS_CLAIM_BYTES, data, bytes); break;
 	case XTS_REPLY_CLAIM_ACK: ROUND_TRIP(claim_ack, XTS_CLAIM_ACK_BYTES, data, bytes); break;
+	case XTS_CMD_OPEN_DATAGRAM: ROUND_TRIP(open_datagram, XTS_OPEN_DATAGRAM_BYTES, data, bytes); break;
+	case XTS_REPLY_OPEN_DATAGRAM_ACK: ROUND_TRIP(open_datagram_ack, XTS_OPEN_DATAGRAM_ACK_BYTES, data, bytes); break;
+	case XTS_CMD_CONNECT_DATAGRAM: ROUND_TRIP(connect_datagram, XTS_CONNECT_DATAGRAM_BYTES, data, bytes); break;
+	case XTS_REPLY_CONNECT_DATAGRAM_ACK: ROUND_TRIP(connect_datagram_ack, XTS_CONNECT_DATAGRAM_ACK_BYTES, data, bytes); break;
+	case XTS_CMD_SEND_DATAGRAMS: PAYLOAD_WITHIN(send_datagrams, XTS_SEND_DATAGRAMS_BYTES, data, bytes); break;
+	case XTS_REPLY_RECV_DATAGRAMS: PAYLOAD_WITHIN(recv_datagrams, XTS_RECV_DATAGRAMS_BYTES, data, bytes); break;
 	case XTS_CMD_SEND_PDU: PAYLOAD_WITHIN(send_pdu, XTS_SEND_PDU_BYTES, data, bytes); break;
 	case XTS_REPLY_RECV_PDU: PAYLOAD_WITHIN(recv_pdu, XTS_RECV_PDU_BYTES, data, bytes); break;
 	case XTS_CMD_GIVE_BACK: PAYLOAD_WITHIN(give_back, XTS_GIVE_BACK_BYTES, data, bytes); break;

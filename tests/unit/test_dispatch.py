@@ -22,4 +22,8 @@ def test_every_message_has_a_function(made: str, sender: str, function: str) -> 
 
 def test_features_are_known_and_of_commands() -> None:
     named = {message.stem: message.feature for message in table.MESSAGES if message.feature}
-    assert named == {"share": "SHARE", "park": "SHARE", "claim": "SHARE", "send_pdu": "ULP", "give_back": "ULP"}
+    assert named == {
+        **dict.fromkeys(("share", "park", "claim"), "SHARE"),
+        **dict.fromkeys(("send_pdu", "give_back"), "ULP"),
+        **dict.fromkeys(("open_datagram", "connect_datagram", "send_datagrams"), "DATAGRAM"),
+    }

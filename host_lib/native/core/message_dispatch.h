@@ -33,6 +33,12 @@ bool message_claim_ack(struct stack *st, const struct xts_head *head, const stru
 		       struct xts_rx_frame *f);
 bool message_recv_pdu(struct stack *st, const struct xts_head *head, const struct xts_recv_pdu *m,
 		      struct xts_rx_frame *f);
+bool message_open_datagram_ack(struct stack *st, const struct xts_head *head, const struct xts_open_datagram_ack *m,
+			       struct xts_rx_frame *f);
+bool message_connect_datagram_ack(struct stack *st, const struct xts_head *head, const struct xts_connect_datagram_ack *m,
+				  struct xts_rx_frame *f);
+bool message_recv_datagrams(struct stack *st, const struct xts_head *head, const struct xts_recv_datagrams *m,
+			    struct xts_rx_frame *f);
 
 /* Decodes a message and has it carried out. frame: a copy of the beginning of f, which has frame_bytes in all. 1: f has
  * been taken over, 0: it has not; -EBADMSG: no proxy that keeps to the protocol sends it. */
@@ -116,6 +122,27 @@ static inline int message_dispatch(struct stack *st, const struct xts_head *head
 		if (xts_recv_pdu_decode(&m, frame, frame_bytes))
 			return -EBADMSG;
 		return message_recv_pdu(st, head, &m, f);
+	}
+	case XTS_REPLY_OPEN_DATAGRAM_ACK: {
+		struct xts_open_datagram_ack m;
+
+		if (xts_open_datagram_ack_decode(&m, frame, frame_bytes))
+			return -EBADMSG;
+		return message_open_datagram_ack(st, head, &m, f);
+	}
+	case XTS_REPLY_CONNECT_DATAGRAM_ACK: {
+		struct xts_connect_datagram_ack m;
+
+		if (xts_connect_datagram_ack_decode(&m, frame, frame_bytes))
+			return -EBADMSG;
+		return message_connect_datagram_ack(st, head, &m, f);
+	}
+	case XTS_REPLY_RECV_DATAGRAMS: {
+		struct xts_recv_datagrams m;
+
+		if (xts_recv_datagrams_decode(&m, frame, frame_bytes))
+			return -EBADMSG;
+		return message_recv_datagrams(st, head, &m, f);
 	}
 	default:
 		return -EBADMSG;

@@ -19,6 +19,8 @@ struct request_fields {
 	uint64_t key;
 	uint32_t keep_ms;
 	uint32_t unread;
+	struct xts_endpoint peer;
+	uint32_t receive_bytes;
 };
 
 /* Encodes the fields that a request of this type has, behind the head. Returns the bytes of both; 0: no
@@ -120,6 +122,30 @@ static inline uint32_t request_encode(uint8_t *frame, uint8_t type, const struct
 
 		xts_claim_encode(frame, &m);
 		return XTS_CLAIM_BYTES;
+	}
+	case XTS_CMD_OPEN_DATAGRAM: {
+		struct xts_open_datagram m = {
+			.xts_socket = r->xts_socket,
+			.token = r->token,
+			.post_credits = r->post_credits,
+			.domain = r->domain,
+			.local = r->local,
+			.peer = r->peer,
+			.receive_bytes = r->receive_bytes,
+		};
+
+		xts_open_datagram_encode(frame, &m);
+		return XTS_OPEN_DATAGRAM_BYTES;
+	}
+	case XTS_CMD_CONNECT_DATAGRAM: {
+		struct xts_connect_datagram m = {
+			.xts_socket = r->xts_socket,
+			.token = r->token,
+			.peer = r->peer,
+		};
+
+		xts_connect_datagram_encode(frame, &m);
+		return XTS_CONNECT_DATAGRAM_BYTES;
 	}
 	default:
 		return 0;

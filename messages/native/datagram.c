@@ -1,0 +1,187 @@
+/* Records of datagrams, written and read (datagram.h). */
+#include "datagram.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define ITEM_BYTES 4u /* type and length */
+
+#define HAS(d, type) ((d)->controls & (1u << (type)))
+
+static uint32_t padded(uint32_t bytes) { return (bytes + 3u) & ~3u; }
+
+/* --- writing ------------------------------------------------------------------------------------------------------ */
+
+void xts_datagram_size_controls(struct xts_datagram *d)
+{
+	uint32_t bytes = 0;
+
+	if (HAS(d, XTS_DATAGRAM_PKTINFO))
+		bytes += ITEM_BYTES + sizeof(struct xts_wire_endpoint);
+	if (HAS(d, XTS_DATAGRAM_HOP_LIMIT))
+		bytes += ITEM_BYTES + 4;
+	if (HAS(d, XTS_DATAGRAM_TRAFFIC_CLASS))
+		bytes += ITEM_BYTES + 4;
+	if (HAS(d, XTS_DATAGRAM_TIMESTAMP_NS))
+		bytes += ITEM_BYTES + 8;
+	d->record.control_bytes = (uint16_t)bytes;
+}
+
+static uint8_t *put_item(uint8_t *p, uint16_t type, uint16_t bytes)
+{
+	xts_put16(p, type);
+	xts_put16(p + 2, bytes);
+	return p + ITEM_BYTES;
+}
+
+uint32_t xts_datagram_write(void *to, uint32_t room, struct xts_datagram *d)
+{
+	uint8_t *p = (uint8_t *)to;
+	uint32_t bytes;
+
+	xts_datagram_size_controls(d);
+	bytes = XTS_DATAGRAM_RECORD_BYTES + d->record.control_bytes;
+	if (room < bytes)
+		return 0;
+	xts_datagram_record_encode(p, &d->record);
+	p += XTS_DATAGRAM_RECORD_BYTES;
+	if (HAS(d, XTS_DATAGRAM_PKTINFO)) {
+		p = put_item(p, XTS_DATAGRAM_PKTINFO, sizeof(struct xts_wire_endpoint));
+		xts_endpoint_put(p, &d->pktinfo);
+		p += sizeof(struct xts_wire_endpoint);
+	}
+	if (HAS(d, XTS_DATAGRAM_HOP_LIMIT)) {
+		p = put_item(p, XTS_DATAGRAM_HOP_LIMIT, 4);
+		xts_put32(p, d->hop_limit);
+		p += 4;
+	}
+	if (HAS(d, XTS_DATAGRAM_TRAFFIC_CLASS)) {
+		p = put_item(p, XTS_DATAGRAM_TRAFFIC_CLASS, 4);
+		xts_put32(p, d->traffic_class);
+		p += 4;
+	}
+	if (HAS(d, XTS_DATAGRAM_TIMESTAMP_NS)) {
+		p = put_item(p, XTS_DATAGRAM_TIMESTAMP_NS, 8);
+		xts_put64(p, d->timestamp_ns);
+	}
+	return bytes;
+}
+
+/* --- reading ------------------------------------------------------------------------------------------------------ */
+
+/* One control item. False: it is not one that this version knows. */
+static bool get_item(struct xts_datagram *d, uint16_t type, const uint8_t *p, uint16_t bytes)
+{
+	struct xts_endpoint endpoint;
+
+	if (type == XTS_DATAGRAM_PKTINFO && bytes == sizeof(struct xts_wire_endpoint)) {
+		xts_endpoint_get(&endpoint, p);
+		if (endpoint.ip_version != 4 && endpoint.ip_version != 6)
+			return false;
+		d->pktinfo = endpoint;
+	} else if (type == XTS_DATAGRAM_HOP_LIMIT && bytes == 4) {
+		d->hop_limit = xts_get32(p);
+	} else if (type == XTS_DATAGRAM_TRAFFIC_CLASS && bytes == 4) {
+		d->traffic_class = xts_get32(p);
+	} else if (type == XTS_DATAGRAM_TIMESTAMP_NS && bytes == 8) {
+		d->timestamp_ns = xts_get64(p);
+	} else {
+		return false;
+	}
+	d->controls |= 1u << type;
+	return true;
+}
+
+static int get_items(struct xts_datagram *d, const uint8_t *p, uint32_t left)
+{
+	while (left) {
+		uint16_t type, bytes;
+
+		if (left < ITEM_BYTES)
+			return -EBADMSG;
+		type = xts_get16(p);
+		bytes = xts_get16(p + 2);
+		p += ITEM_BYTES;
+		left -= ITEM_BYTES;
+		if (padded(bytes) > left)
+			return -EBADMSG;
+		if (!get_item(d, type, p, bytes))
+			d->unknown = true;
+		p += padded(bytes);
+		left -= padded(bytes);
+	}
+	return 0;
+}
+
+int xts_datagram_read(struct xts_datagram *d, const void *from, uint32_t bytes)
+{
+	*d = (struct xts_datagram){ 0 };
+	if (xts_datagram_record_decode(&d->record, from, bytes))
+		return -EBADMSG;
+	if (d->record.control_bytes > bytes - XTS_DATAGRAM_RECORD_BYTES)
+		return -EBADMSG;
+	if (get_items(d, (const uint8_t *)from + XTS_DATAGRAM_RECORD_BYTES, d->record.control_bytes))
+		return -EBADMSG;
+	return (int)(XTS_DATAGRAM_RECORD_BYTES + d->record.control_bytes);
+}
+
+/* --- the payload of a message ------------------------------------------------------------------------------------- */
+
+static void skip(struct xts_datagram_cursor *cursor, uint32_t bytes)
+{
+	while (cursor->pieces && bytes >= cursor->piece->iov_len - cursor->at) {
+		bytes -= (uint32_t)cursor->piece->iov_len - cursor->at;
+		cursor->piece++;
+		cursor->pieces--;
+		cursor->at = 0;
+	}
+	cursor->at += bytes;
+}
+
+void xts_datagram_begin(struct xts_datagram_cursor *cursor, const struct xts_rx_frame *frame, uint32_t offset, uint32_t length)
+{
+	*cursor = (struct xts_datagram_cursor){ .piece = frame->segment, .pieces = frame->segments, .left = length };
+	skip(cursor, offset);
+}
+
+uint32_t xts_datagram_data(struct xts_datagram_cursor *cursor, uint32_t bytes, struct iovec *iov, uint32_t *count)
+{
+	uint32_t lent = 0, filled = 0;
+
+	if (bytes > cursor->left)
+		bytes = cursor->left;
+	while (lent < bytes && filled < *count && cursor->pieces) {
+		size_t here = cursor->piece->iov_len - cursor->at;
+		uint32_t part = here < bytes - lent ? (uint32_t)here : bytes - lent;
+
+		iov[filled++] = (struct iovec){ .iov_base = (uint8_t *)cursor->piece->iov_base + cursor->at, .iov_len = part };
+		lent += part;
+		skip(cursor, part);
+	}
+	cursor->left -= lent;
+	*count = filled;
+	return lent;
+}
+
+int xts_datagram_next(struct xts_datagram_cursor *cursor, struct xts_datagram *d)
+{
+	uint8_t head[XTS_DATAGRAM_HEAD_BYTES_MAX];
+	struct iovec iov[XTS_SEGMENTS_MAX];
+	struct xts_datagram_cursor ahead = *cursor;
+	uint32_t count = XTS_SEGMENTS_MAX, copied = 0;
+	int bytes;
+
+	if (!cursor->left)
+		return 0;
+	(void)xts_datagram_data(&ahead, sizeof head, iov, &count);
+	for (uint32_t i = 0; i < count; i++) {
+		memcpy(head + copied, iov[i].iov_base, iov[i].iov_len);
+		copied += (uint32_t)iov[i].iov_len;
+	}
+	bytes = xts_datagram_read(d, head, copied);
+	if (bytes < 0)
+		return bytes;
+	skip(cursor, (uint32_t)bytes);
+	cursor->left -= (uint32_t)bytes;
+	return 1;
+}

@@ -1,0 +1,68 @@
+/*
+ * Records of datagrams: what the payload of SEND_DATAGRAMS and RECV_DATAGRAMS is made of. Sans-I/O, for both ends.
+ *
+ * A record is its header (struct xts_datagram_record), control items, and the data. Header and control items are in one
+ * message. The data of the last record of a message may go on in the next message of the socket (flag MORE), which then
+ * begins with the rest of it.
+ *
+ * The reader takes the frame's pieces as they are: they are memory of the peer's, which may change while we read. Header
+ * and control items are copied once and checked then. Data stays where it is and is lent as iovecs: its length is ours.
+ */
+#ifndef XTS_DATAGRAM_H
+#define XTS_DATAGRAM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "queue.h"
+#include "wire.h"
+
+#define XTS_DATAGRAM_HEAD_BYTES_MAX (XTS_DATAGRAM_RECORD_BYTES + XTS_DATAGRAM_CONTROL_BYTES_MAX)
+
+/* A datagram, or a train of equal ones, without its data. */
+struct xts_datagram {
+	struct xts_datagram_record record;
+	uint32_t controls;        /* 1 << XTS_DATAGRAM_*: which of these are there */
+	bool unknown;             /* read: there was a control item that this version does not know, or of another length */
+	struct xts_endpoint pktinfo;
+	uint32_t hop_limit;
+	uint32_t traffic_class;
+	uint64_t timestamp_ns;
+};
+
+/* Post credits that a record takes. */
+static inline uint32_t xts_datagram_credits(const struct xts_datagram_record *record)
+{
+	return (uint32_t)record->data_bytes + record->control_bytes + XTS_DATAGRAM_CREDITS;
+}
+
+/* Sets record.control_bytes by what is there. */
+void xts_datagram_size_controls(struct xts_datagram *d);
+
+/* Writes header and control items. Returns their bytes, or 0 when room is less than that. Sets record.control_bytes. */
+uint32_t xts_datagram_write(void *to, uint32_t room, struct xts_datagram *d);
+
+/* Reads header and control items of private memory. Returns their bytes, or -EBADMSG. */
+int xts_datagram_read(struct xts_datagram *d, const void *from, uint32_t bytes);
+
+/* Where a reader is in the payload of one message. */
+struct xts_datagram_cursor {
+	const struct iovec *piece;
+	uint32_t pieces;          /* piece included */
+	uint32_t at;              /* in piece */
+	uint32_t left;            /* bytes of the payload from here on */
+};
+
+/* The payload of length bytes that begins at offset of the frame, which has so many (the decoder has checked that). */
+void xts_datagram_begin(struct xts_datagram_cursor *cursor, const struct xts_rx_frame *frame, uint32_t offset, uint32_t length);
+
+/* The next record, its data aside, which must be taken before the next call. 1, 0 at the end of the payload, or
+ * -EBADMSG. */
+int xts_datagram_next(struct xts_datagram_cursor *cursor, struct xts_datagram *d);
+
+/* Lends up to bytes bytes of data as at most *count iovecs, of which it says how many it has filled. Returns the bytes:
+ * fewer than were asked for when the payload, or the room for iovecs, ends. XTS_SEGMENTS_MAX iovecs are always enough. */
+uint32_t xts_datagram_data(struct xts_datagram_cursor *cursor, uint32_t bytes, struct iovec *iov, uint32_t *count);
+
+#endif
