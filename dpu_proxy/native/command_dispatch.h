@@ -49,6 +49,7 @@ enum command_result command_send_datagrams(struct channel *ch, const struct xts_
 					   struct batch_entry *e);
 
 /* Decodes a message and has it carried out. frame: the first piece of e's frame, which has frame_bytes in all. */
+/* NOLINTNEXTLINE(readability-function-size): one case for each message */
 static inline enum command_result command_dispatch(struct channel *ch, uint64_t features, const struct xts_head *head,
 						   const void *frame, size_t frame_bytes, struct batch_entry *e)
 {

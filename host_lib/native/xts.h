@@ -1,5 +1,5 @@
 /*
- * libxts: TCP sockets whose protocol work is done by an offload proxy on a SmartNIC or DPU.
+ * libxts: TCP and UDP sockets whose protocol work is done by an offload proxy on a SmartNIC or DPU.
  *
  * These are the eighteen calls of the paper (Herbert, "TCP and ULP Offload via AF_XDP Sockets",
  * section "Application API"), its polling, and what programs need besides. A call takes the same
@@ -16,6 +16,12 @@
  *
  * Blocking. A call blocks unless the socket is non-blocking (O_NONBLOCK, SOCK_NONBLOCK) or
  * MSG_DONTWAIT is given. Signals interrupt it as signal(7) says. Calls are not cancellation points.
+ *
+ * Datagrams. A socket of type SOCK_DGRAM is one of UDP. The proxy makes its own socket with the
+ * first call that needs one, which takes a round trip. What only the device can know about a
+ * datagram (no route, policy, a closed port at the peer) is the pending error of a later call:
+ * POLLERR, and the next send, receive or SO_ERROR has it. A datagram that does not fit into the
+ * socket's receive window waits in the device's kernel, whose SO_RCVBUF bounds it.
  *
  * Errors. A call that fails returns -1 and sets errno. xts_last_error() has a sentence that says
  * why. When the proxy dies, or the way to it, its connections end with ECONNRESET (ECONNABORTED
@@ -58,15 +64,16 @@ struct sigaction;
 /* --- the paper's calls ------------------------------------------------------------------------ */
 
 /*
- * Make a TCP socket.
+ * Make a TCP or UDP socket.
  *
- * domain is AF_INET or AF_INET6. type is SOCK_STREAM, or SOCK_SEQPACKET for a socket that carries
- * PDUs (see "pushed protocols"), with SOCK_NONBLOCK and SOCK_CLOEXEC if wanted. protocol is 0 or
- * IPPROTO_TCP. The first call attaches the process, which takes some milliseconds; all other calls
+ * domain is AF_INET or AF_INET6. type is SOCK_STREAM, SOCK_DGRAM, or SOCK_SEQPACKET for a socket
+ * that carries PDUs (see "pushed protocols"), with SOCK_NONBLOCK and SOCK_CLOEXEC if wanted.
+ * protocol is 0, or IPPROTO_TCP or IPPROTO_UDP by the type. The first call attaches the process, which takes some milliseconds; all other calls
  * return at once.
  *
  * Returns: the socket's number.
- * Errors: EAFNOSUPPORT, ESOCKTNOSUPPORT, EPROTONOSUPPORT: another domain, type or protocol.
+ * Errors: EAFNOSUPPORT, ESOCKTNOSUPPORT, EPROTONOSUPPORT: another domain, type or protocol; or the
+ * proxy is of a version without datagram sockets.
  * EMFILE: the process has as many sockets as the proxy gives one host, or the library can number.
  * ENETDOWN: no proxy can be reached. EUSERS: the agent or proxy is there, and has no queue for one
  * process more. EACCES, EPERM: it refuses this process. EINVAL: a setting is wrong.
@@ -90,7 +97,7 @@ int xts_close(int s);
  * Control a socket, or push a protocol onto it.
  *
  * FIONREAD, SIOCOUTQ, SIOCATMARK, FIONBIO, FIOCLEX and FIONCLEX are as for a socket of the
- * kernel's. SIOC_PUSH_ULP and its like push a protocol and block for a round trip; see "pushed
+ * kernel's. SIOCOUTQ of a datagram socket also counts what the device's kernel may have taken. SIOC_PUSH_ULP and its like push a protocol and block for a round trip; see "pushed
  * protocols". SIOC_PEEK_MODE takes an int *, 1 to begin. SIOC_END_PEEK_MODE takes a uint32_t *:
  * the bytes to drop, from the first received one on.
  *
@@ -156,7 +163,8 @@ int xts_bind(int s, const struct sockaddr *address, socklen_t length);
  * The device connects: addresses and routes are the device's. Blocks until the connection is there
  * or has failed, unless the socket is non-blocking: then EINPROGRESS, and the socket becomes
  * writable when its outcome is known (SO_ERROR). The handshakes of protocols that were pushed
- * before are part of it.
+ * before are part of it. A datagram socket is connected, connected again or (AF_UNSPEC) dissolved
+ * in one round trip, whatever O_NONBLOCK says.
  *
  * Returns: 0.
  * Errors: as connect(2). EACCES: the proxy's policy forbids that address or port to this host.
@@ -194,7 +202,8 @@ int xts_accept(int s, struct sockaddr *address, socklen_t *length);
  *
  * Flags: MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE, MSG_EOR. Blocks until all of it has been taken,
  * unless the socket is non-blocking: then as much as there is room for. The data may be changed
- * when the call has returned. On a socket with PDUs one call is one PDU; see SOL_XTS.
+ * when the call has returned. On a socket with PDUs one call is one PDU; see SOL_XTS. On a
+ * datagram socket one call is one datagram, which is taken whole or not at all.
  *
  * Returns: the bytes taken.
  * Errors: as send(2). EPIPE, with SIGPIPE unless MSG_NOSIGNAL is given: the connection is shut down
@@ -205,19 +214,22 @@ int xts_accept(int s, struct sockaddr *address, socklen_t *length);
 ssize_t xts_send(int s, const void *data, size_t bytes, int flags);
 
 /*
- * Send data; the address is ignored.
+ * Send data, or a datagram to an address.
  *
  * As xts_send(). A stream socket ignores the address, as the kernel's does.
  *
+ * Errors: as sendto(2). What the proxy or the device refuses of a datagram is told by a later call.
  * See: sendto(2), xts_send().
  */
 ssize_t xts_sendto(int s, const void *data, size_t bytes, int flags,
 		   const struct sockaddr *address, socklen_t length);
 
 /*
- * Send data from several buffers, or a PDU with control data.
+ * Send data from several buffers, a PDU or a datagram with control data.
  *
- * As xts_send(). Control data is that of a pushed protocol: see SOL_XTS. Any other is refused.
+ * As xts_sendto(). Control data is that of a pushed protocol: see SOL_XTS. A datagram's is
+ * IP_PKTINFO, IP_TTL, IP_TOS, IPV6_PKTINFO, IPV6_HOPLIMIT, IPV6_TCLASS or UDP_SEGMENT. Any other is
+ * refused.
  *
  * Errors: as xts_send(), and EMSGSIZE: more than IOV_MAX buffers. EINVAL: other control data.
  * See: sendmsg(2), xts_send().
@@ -228,7 +240,8 @@ ssize_t xts_sendmsg(int s, const struct msghdr *message, int flags);
  * Receive data.
  *
  * Flags: MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, MSG_TRUNC. Blocks until there is some, unless the
- * socket is non-blocking. On a socket with PDUs one call gives one PDU; see SOL_XTS.
+ * socket is non-blocking. On a socket with PDUs one call gives one PDU; see SOL_XTS. On a datagram
+ * socket one call gives one datagram, cut to the size of the buffer.
  *
  * Returns: the bytes received; 0 at the end of the stream.
  * Errors: as recv(2). ECONNRESET: the peer has reset the connection, or the proxy has gone.
@@ -238,7 +251,7 @@ ssize_t xts_sendmsg(int s, const struct msghdr *message, int flags);
 ssize_t xts_recv(int s, void *data, size_t bytes, int flags);
 
 /*
- * Receive data; the address is not set.
+ * Receive data, or a datagram and the address it is from.
  *
  * As xts_recv(). A stream socket does not set the address, as the kernel's does not.
  *
@@ -248,9 +261,11 @@ ssize_t xts_recvfrom(int s, void *data, size_t bytes, int flags,
 		     struct sockaddr *address, socklen_t *length);
 
 /*
- * Receive data into several buffers, or a PDU with its control data.
+ * Receive data into several buffers, or a PDU or datagram with its control data.
  *
- * As xts_recv(). msg_flags has MSG_EOR, MSG_TRUNC and MSG_CTRUNC; see SOL_XTS.
+ * As xts_recvfrom(). msg_flags has MSG_EOR, MSG_TRUNC and MSG_CTRUNC; see SOL_XTS. A datagram's
+ * control data is what the options of its socket ask for (IP_PKTINFO, IP_RECVTTL, IP_RECVTOS,
+ * IPV6_RECVPKTINFO, IPV6_RECVHOPLIMIT, IPV6_RECVTCLASS, UDP_GRO, SO_RXQ_OVFL).
  *
  * Errors: as xts_recv(), and EMSGSIZE: more than IOV_MAX buffers.
  * See: recvmsg(2), xts_recv().

@@ -49,6 +49,7 @@ enum command_result {
     last="struct batch_entry *e",
     opening="""\
 /* Decodes a message and has it carried out. frame: the first piece of e's frame, which has frame_bytes in all. */
+/* NOLINTNEXTLINE(readability-function-size): one case for each message */
 static inline enum command_result command_dispatch(struct channel *ch, uint64_t features, const struct xts_head *head,
 \t\t\t\t\t\t   const void *frame, size_t frame_bytes, struct batch_entry *e)
 {
@@ -77,6 +78,7 @@ struct xts_rx_frame;
     opening="""\
 /* Decodes a message and has it carried out. frame: a copy of the beginning of f, which has frame_bytes in all. 1: f has
  * been taken over, 0: it has not; -EBADMSG: no proxy that keeps to the protocol sends it. */
+/* NOLINTNEXTLINE(readability-function-size): one case for each message */
 static inline int message_dispatch(struct stack *st, const struct xts_head *head, const void *frame, size_t frame_bytes,
 \t\t\t\t   struct xts_rx_frame *f)
 {

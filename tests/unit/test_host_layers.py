@@ -50,7 +50,7 @@ UPWARD = {
     ("processes", "ulps"): "pdu_credits pdu_restore",
     # PDUs are sent and received by the parts of the calls for a byte stream.
     ("ulps", "calls"): """
-        connect_socket recv_consume send_account send_all send_wait_connected send_wait_for_link source_take
+        connect_socket recv_consume send_account send_all send_wait_connected source_take
     """,
 }
 

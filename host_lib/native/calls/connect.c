@@ -2,6 +2,7 @@
  * kernel. */
 #include <sys/epoll.h>
 
+#include "calls/datagram_calls.h"
 #include "core/address.h"
 #include "core/buffer.h"
 #include "core/call.h"
@@ -107,6 +108,8 @@ int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t
 	uint64_t deadline;
 	int r, again = -EALREADY;
 
+	if (s->datagrams)
+		return encoded ? -EOPNOTSUPP : datagram_connect(s, address, length);
 	if (!address)
 		return -EFAULT;
 	if (length < sizeof address->sa_family)
@@ -185,6 +188,8 @@ static int shutdown_socket(struct xts_sock *s, int how)
 	uint8_t bits = (uint8_t)(how + 1);
 	uint8_t before = s->shutdown;
 
+	if (s->datagrams)
+		return datagram_shutdown(s, how);
 	if (how < SHUT_RD || how > SHUT_RDWR)
 		return -EINVAL;
 	if (s->phase == PHASE_CONNECTING && s->state != TCP_STATE_SYN_SENT) /* nobody has asked how the connect went */
@@ -251,7 +256,9 @@ int xts_getpeername(int number, struct sockaddr *address, socklen_t *length)
 	struct xts_sock *s = table_open(st, number);
 	int r = -EBADF;
 
-	if (s && (s->state != TCP_STATE_ESTABLISHED || is_over(s)))
+	if (s && s->datagrams)
+		r = datagram_peer(s, address, length);
+	else if (s && (s->state != TCP_STATE_ESTABLISHED || is_over(s)))
 		r = -ENOTCONN;
 	else if (s)
 		r = address_write(s->family, &s->peer, address, length);

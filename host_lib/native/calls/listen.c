@@ -4,6 +4,7 @@
  */
 #include <sys/epoll.h>
 
+#include "calls/datagram_calls.h"
 #include "core/address.h"
 #include "core/call.h"
 #include "core/channel.h"
@@ -60,7 +61,7 @@ int xts_bind(int number, const struct sockaddr *address, socklen_t length)
 
 	st = stack_enter_of(number);
 	s = table_open(st, number);
-	r = s ? bind_socket(s, address, length) : -EBADF;
+	r = !s ? -EBADF : s->datagrams ? datagram_bind(s, address, length) : bind_socket(s, address, length);
 	stack_leave(st);
 	return finish_of(number, r);
 }
@@ -76,6 +77,8 @@ static int listen_socket(struct xts_sock *s, int backlog)
 	bool sharing = named || (s->own.share_at_listen && sharing_possible(s->stack));
 	int r;
 
+	if (s->datagrams)
+		return -EOPNOTSUPP;
 	if (s->phase != PHASE_UNCONNECTED || (s->state != TCP_STATE_CLOSE && !was_listening) || s->ulps.with_connect)
 		return -EINVAL;
 	if (s->renewed)
@@ -167,6 +170,8 @@ static int accept_socket(struct xts_sock *s, struct sockaddr *address, socklen_t
 		return -EFAULT;
 	if (address && (int)*length < 0)
 		return -EINVAL;
+	if (s->datagrams)
+		return -EOPNOTSUPP;
 	listener_interest(s);
 	if (!s->accept_first && st->channel)
 		channel_pump(st);

@@ -1,22 +1,20 @@
 /*
- * getsockopt(2), setsockopt(2), ioctl(2), fcntl(2). What concerns this end alone (timeouts, low-water mark,
- * lingering, the pending error, the socket's nature, non-blocking mode, bytes waiting) is done here; keys of TLS
+ * getsockopt(2), setsockopt(2). What concerns this end alone (timeouts, low-water mark,
+ * lingering, the pending error, the socket's nature) is done here, or in datagram_option.c; keys of TLS
  * are in ktls.c; everything else is carried out by the proxy on the TCP socket, against its allow-list, and what it
  * does not know fails there.
  */
-#include <fcntl.h>
-#include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdarg.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/time.h>
 
+#include "calls/datagram_calls.h"
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
+#include "core/datagram_socket.h"
 #include "core/error.h"
 #include "core/outbox.h"
 #include "core/settings.h"
@@ -24,7 +22,6 @@
 #include "core/stack.h"
 #include "credit.h"
 #include "ulps/ktls.h"
-#include "ulps/pdu.h"
 #include "ulps/pushed.h"
 #include "xts.h"
 #include "xts_private.h"
@@ -164,10 +161,10 @@ static int get_local(struct xts_sock *s, int option, void *value, socklen_t *len
 		bytes = sizeof v.linger;
 		break;
 	case SO_TYPE:
-		v.number = s->seqpacket ? SOCK_SEQPACKET : SOCK_STREAM;
+		v.number = s->datagrams ? SOCK_DGRAM : s->seqpacket ? SOCK_SEQPACKET : SOCK_STREAM;
 		break;
 	case SO_PROTOCOL:
-		v.number = IPPROTO_TCP;
+		v.number = s->datagrams ? IPPROTO_UDP : IPPROTO_TCP;
 		break;
 	case SO_DOMAIN:
 		v.number = s->family == 4 ? AF_INET : AF_INET6;
@@ -202,6 +199,10 @@ static int get_local(struct xts_sock *s, int option, void *value, socklen_t *len
 /* 0 or -errno, or 1 when the proxy has to be asked. */
 static int set_here(struct xts_sock *s, int level, int option, const void *value, socklen_t length)
 {
+	int r = s->datagrams ? datagram_option_set(s, level, option, value, length) : 1;
+
+	if (r <= 0)
+		return r;
 	if (level == SOL_SOCKET)
 		return set_local(s, option, value, length);
 	if (level == SOL_TLS)
@@ -211,6 +212,8 @@ static int set_here(struct xts_sock *s, int level, int option, const void *value
 
 static int get_here(struct xts_sock *s, int level, int option, void *value, socklen_t *length)
 {
+	if (s->datagrams && datagram_option_is_here(level, option))
+		return datagram_option_get(s, level, option, value, length);
 	if (level == SOL_SOCKET)
 		return get_local(s, option, value, length);
 	if (level == SOL_TLS)
@@ -263,16 +266,25 @@ static int set_option(struct xts_sock *s, int level, int option, const void *val
 		return -EINVAL;
 	if (length)
 		memcpy(call.value, value, length);
-	r = call_proxy(s, &call);
+	r = s->datagrams ? datagram_need_proxy(s) : 0;
+	if (!r)
+		r = call_proxy(s, &call);
 	if (r || !socket_is(s, id))
 		return r;
 	s->optioned = true;
 	s->renewed = false;
 	if (level == IPPROTO_IPV6 && option == IPV6_V6ONLY)
 		s->v6only = is_on(value, length);
-	if (level == SOL_SOCKET && (option == SO_RCVBUF || option == SO_SNDBUF))
+	if (s->datagrams)
+		datagram_option_was_set(s, level, option, value, length);
+	else if (level == SOL_SOCKET && (option == SO_RCVBUF || option == SO_SNDBUF))
 		buffer_size_set(s, option, value);
 	return 0;
+}
+
+static int protocol_of(const struct xts_sock *s)
+{
+	return s->datagrams ? IPPROTO_UDP : IPPROTO_TCP;
 }
 
 static int get_option(struct xts_sock *s, int level, int option, void *value, socklen_t *length)
@@ -290,8 +302,10 @@ static int get_option(struct xts_sock *s, int level, int option, void *value, so
 	call.length = *length < sizeof call.value ? *length : (uint32_t)sizeof call.value;
 	if (value && call.length)
 		memcpy(call.value, value, call.length);
-	r = call_proxy(s, &call);
-	if (r == -ENOPROTOOPT && s->family == 4 && level != SOL_SOCKET && level != IPPROTO_IP && level != IPPROTO_TCP)
+	r = s->datagrams ? datagram_need_proxy(s) : 0;
+	if (!r)
+		r = call_proxy(s, &call);
+	if (r == -ENOPROTOOPT && s->family == 4 && level != SOL_SOCKET && level != IPPROTO_IP && level != protocol_of(s))
 		return -EOPNOTSUPP; /* so says ip_getsockopt(), unlike ip_setsockopt() */
 	if (r)
 		return r;
@@ -357,140 +371,4 @@ int xts_getsockopt(int number, int level, int option, void *value, socklen_t *le
 			last_error_failed(failed, number);
 	}
 	return finish_of(number, r);
-}
-
-/* --- ioctl, fcntl ------------------------------------------------------------------------------------------------- */
-
-/* Bytes of a request's argument, or 0 when the request is none of a TCP socket's. */
-static uint32_t argument_bytes(unsigned long request)
-{
-	switch (request) {
-	case SIOCOUTQ:
-	case SIOCOUTQNSD:
-	case SIOCATMARK:
-		return sizeof(int);
-	default:
-		/* The numbers of the old networking ioctls have no size; later ones have. */
-		return (request >> _IOC_TYPESHIFT & _IOC_TYPEMASK) == 0x89 ? 0 : (uint32_t)_IOC_SIZE(request);
-	}
-}
-
-static int forward_ioctl(struct xts_sock *s, unsigned long request, void *argument)
-{
-	struct call call = {.type = XTS_CMD_IOCTL, .option = (int32_t)request, .length = argument_bytes(request)};
-	int r, bytes;
-
-	if (!call.length || call.length > sizeof call.value)
-		return -ENOTTY;
-	if (!argument)
-		return -EFAULT;
-	if (s->state == TCP_STATE_LISTEN && request != SIOCATMARK)
-		return -EINVAL;
-	memcpy(call.value, argument, call.length);
-	r = call_proxy(s, &call);
-	if (r)
-		return r;
-	if (request == SIOCOUTQ || request == SIOCOUTQNSD) {
-		memcpy(&bytes, call.value, sizeof bytes);
-		bytes += (int)s->pending_bytes;
-		memcpy(call.value, &bytes, sizeof bytes);
-	}
-	memcpy(argument, call.value, argument_bytes(request));
-	return 0;
-}
-
-static int control(struct xts_sock *s, unsigned long request, void *argument)
-{
-	int value; /* the program's may lie anywhere */
-
-	switch (request) {
-	case FIONBIO:
-		if (!argument)
-			return -EFAULT;
-		memcpy(&value, argument, sizeof value);
-		s->nonblocking = value != 0;
-		return 0;
-	case FIONREAD: /* SIOCINQ */
-		if (s->state == TCP_STATE_LISTEN)
-			return -EINVAL;
-		if (!argument)
-			return -EFAULT;
-		channel_pump(s->stack);
-		value = (int)(s->pdu_first ? s->pdu_first->bytes : s->unread);
-		memcpy(argument, &value, sizeof value);
-		return 0;
-	case FIOCLEX:
-	case FIONCLEX:
-		s->close_on_exec = request == FIOCLEX;
-		return 0;
-	case SIOC_PUSH_ULP_RX:
-	case SIOC_PUSH_ULP_TX:
-	case SIOC_PUSH_ULP:
-	case SIOC_PEEK_MODE:
-	case SIOC_END_PEEK_MODE:
-		return push_ioctl(s, request, argument);
-	case FIOASYNC: /* no signals for XTS sockets */
-	case FIOSETOWN:
-	case SIOCSPGRP:
-		return -EINVAL;
-	default:
-		return forward_ioctl(s, request, argument);
-	}
-}
-
-int xts_ioctl(int number, unsigned long request, ...)
-{
-	struct stack *st;
-	struct xts_sock *s;
-	void *argument;
-	va_list list;
-	ssize_t r;
-
-	va_start(list, request);
-	argument = va_arg(list, void *);
-	va_end(list);
-	do {
-		st = stack_enter_of(number);
-		s = table_use(st, number);
-		r = s ? control(s, request, argument) : -EBADF;
-	} while (stack_restarts(st, &r));
-	return finish_of(number, (int)r);
-}
-
-static int file_control(struct xts_sock *s, int command, long argument)
-{
-	switch (command) {
-	case F_GETFL:
-		return O_RDWR | (s->nonblocking ? O_NONBLOCK : 0);
-	case F_SETFL:
-		if (argument & O_ASYNC)
-			return -EINVAL;
-		s->nonblocking = argument & O_NONBLOCK;
-		return 0;
-	case F_GETFD:
-		return s->close_on_exec ? FD_CLOEXEC : 0;
-	case F_SETFD:
-		s->close_on_exec = argument & FD_CLOEXEC;
-		return 0;
-	default:
-		return -EINVAL;
-	}
-}
-
-int xts_fcntl(int number, int command, ...)
-{
-	struct stack *st;
-	struct xts_sock *s;
-	va_list list;
-	long argument;
-	int r;
-
-	va_start(list, command);
-	argument = va_arg(list, long);
-	va_end(list);
-	st = stack_enter_of(number);
-	s = table_open(st, number);
-	r = s ? file_control(s, command, argument) : -EBADF;
-	stack_leave(st);
-	return finish(r);
 }

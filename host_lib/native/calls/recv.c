@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <assert.h>
 
+#include "calls/datagram_calls.h"
 #include "core/buffer.h"
 #include "core/channel.h"
 #include "core/clock.h"
@@ -191,10 +192,14 @@ static ssize_t recv_call(int number, const struct iovec *iov, size_t count, int 
 			r = -EBADF;
 		else if (flags & MSG_ERRQUEUE)
 			r = -EAGAIN; /* there is never anything in it */
+		else if (s->datagrams)
+			r = datagram_recv(s, iov, bytes, flags, about);
 		else if (flags & MSG_OOB)
 			r = s->state == TCP_STATE_LISTEN ? -ENOTCONN : -EINVAL; /* no urgent data */
 		else {
 			keys = about && !s->seqpacket && socket_ulp(s, ULPS_RECEIVE) == XTS_ULP_TLS_KEYS;
+			if (about)
+				about->name_length = 0; /* a stream socket returns no address */
 			r = recv_all(s, iov, bytes, flags, about);
 		}
 	} while (stack_restarts(st, &r));
@@ -212,13 +217,20 @@ ssize_t xts_recv(int number, void *data, size_t bytes, int flags)
 	return recv_call(number, &iov, 1, flags, NULL);
 }
 
-/* A stream socket returns no address: the length becomes 0. */
 ssize_t xts_recvfrom(int number, void *data, size_t bytes, int flags, struct sockaddr *address, socklen_t *length)
 {
-	ssize_t r = xts_recv(number, data, bytes, flags);
+	struct iovec iov = {.iov_base = data, .iov_len = bytes};
+	struct about about = {.name = address};
+	ssize_t r;
 
-	if (r >= 0 && address && length)
-		*length = 0;
+	if (address && !length)
+		return finish(-EFAULT);
+	if (address && (int)*length < 0)
+		return finish(-EINVAL);
+	about.name_length = address ? *length : 0;
+	r = recv_call(number, &iov, 1, flags, &about);
+	if (r >= 0 && address)
+		*length = about.name_length;
 	return r;
 }
 
@@ -231,13 +243,15 @@ ssize_t xts_recvmsg(int number, struct msghdr *message, int flags)
 		return finish(-EFAULT);
 	if (message->msg_iovlen > 1024)
 		return finish(-EMSGSIZE);
+	about.name = message->msg_name;
+	about.name_length = message->msg_name ? message->msg_namelen : 0;
 	about.control = message->msg_control;
 	about.room = message->msg_control ? message->msg_controllen : 0;
 	r = recv_call(number, message->msg_iov, message->msg_iovlen, flags, &about);
 	if (r < 0)
 		return r;
 	if (message->msg_name)
-		message->msg_namelen = 0;
+		message->msg_namelen = about.name_length;
 	message->msg_controllen = about.used;
 	message->msg_flags = about.flags;
 	return r;

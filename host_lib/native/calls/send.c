@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 
+#include "calls/datagram_calls.h"
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/error.h"
@@ -88,18 +89,6 @@ static uint32_t gather(struct xts_sock *s, struct source *src)
 	return n;
 }
 
-void send_wait_for_link(struct xts_sock *s)
-{
-	struct channel *c = s->stack->channel;
-
-	s->no_space = true;
-	if (!c || s->in_blocked)
-		return;
-	s->in_blocked = true;
-	s->blocked_next = c->blocked;
-	c->blocked = s;
-}
-
 /* Sends one message. Bytes taken, or -EAGAIN: wait for post credits, frame credits or a slot. */
 static long send_some(struct xts_sock *s, struct source *src, bool blocking, int flags)
 {
@@ -123,7 +112,7 @@ static long send_some(struct xts_sock *s, struct source *src, bool blocking, int
 		n = st->channel == c ? gather(s, src) : 0;
 		if (n)
 			return n;
-		send_wait_for_link(s);
+		socket_wait_for_link(s);
 		return -EAGAIN;
 	}
 	m.post_credits = xts_credit_advertise(&s->grant);
@@ -213,10 +202,27 @@ ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 	return r;
 }
 
-static ssize_t send_call(int number, const struct iovec *iov, size_t count, int flags, const struct control *control)
+/* message: name and control data, as far as there are any; NULL: neither. */
+static ssize_t send_on(struct xts_sock *s, struct source *src, int flags, const struct msghdr *message)
 {
-	struct stack *st;
+	struct control control = {0};
+
+	if (s->datagrams)
+		return datagram_send(s, src, flags, message);
+	if (message && message->msg_controllen && control_read(&control, message))
+		return -EINVAL;
+	if (flags & (MSG_OOB | MSG_FASTOPEN))
+		return -EOPNOTSUPP;
+	if (s->seqpacket || control.type)
+		return pdu_send(s, src, flags, control.type ? &control : NULL);
+	return send_all(s, src, flags);
+}
+
+static ssize_t send_call(int number, const struct iovec *iov, size_t count, int flags, const struct msghdr *message)
+{
 	struct source src = {.iov = iov};
+	bool is_stream = false;
+	struct stack *st;
 	struct xts_sock *s;
 	ssize_t r = 0;
 
@@ -230,18 +236,12 @@ static ssize_t send_call(int number, const struct iovec *iov, size_t count, int 
 	do {
 		st = stack_enter_of(number);
 		s = table_use(st, number);
-		if (!s)
-			r = -EBADF;
-		else if (flags & (MSG_OOB | MSG_FASTOPEN))
-			r = -EOPNOTSUPP;
-		else if (s->seqpacket || control)
-			r = pdu_send(s, &src, flags, control);
-		else
-			r = send_all(s, &src, flags);
+		is_stream = s && !s->datagrams;
+		r = s ? send_on(s, &src, flags, message) : -EBADF;
 	} while (stack_restarts(st, &r)); /* of which nothing has been sent */
 	if (r >= 0)
 		return r;
-	if (r == -EPIPE && !(flags & MSG_NOSIGNAL))
+	if (r == -EPIPE && is_stream && !(flags & MSG_NOSIGNAL))
 		pthread_kill(pthread_self(), SIGPIPE);
 	return finish_of(number, (int)r);
 }
@@ -256,21 +256,19 @@ ssize_t xts_send(int number, const void *data, size_t bytes, int flags)
 /* The address is ignored on a stream socket, as in the kernel. */
 ssize_t xts_sendto(int number, const void *data, size_t bytes, int flags, const struct sockaddr *address, socklen_t length)
 {
-	if (address && length > sizeof(struct sockaddr_storage)) {
+	struct iovec iov = {.iov_base = (void *)data, .iov_len = bytes};
+	const struct msghdr message = {.msg_name = (void *)address, .msg_namelen = length};
+
+	if (address && length > sizeof(struct sockaddr_storage))
 		return finish(-EINVAL);
-	}
-	return xts_send(number, data, bytes, flags);
+	return send_call(number, &iov, 1, flags, address ? &message : NULL);
 }
 
 ssize_t xts_sendmsg(int number, const struct msghdr *message, int flags)
 {
-	struct control control = {0};
-
 	if (!message)
 		return finish(-EFAULT);
 	if (message->msg_iovlen > 1024)
 		return finish(-EMSGSIZE);
-	if (message->msg_controllen && control_read(&control, message))
-		return finish(-EINVAL);
-	return send_call(number, message->msg_iov, message->msg_iovlen, flags, control.type ? &control : NULL);
+	return send_call(number, message->msg_iov, message->msg_iovlen, flags, message);
 }

@@ -94,20 +94,47 @@ int address_connectable(const struct xts_sock *s, const struct xts_endpoint *pee
 	return peer->ip_version == 4 ? check_v4(peer->address) : check_v6(s, peer);
 }
 
-/* Copies what fits and returns the whole length, as the kernel does. */
-int address_write(uint8_t family, const struct xts_endpoint *endpoint, struct sockaddr *address, socklen_t *length)
+/* --- of a datagram ------------------------------------------------------------------------------------------------ */
+
+bool address_is_v4(const struct xts_endpoint *e)
+{
+	return e->ip_version == 4 || is_mapped(e);
+}
+
+bool address_is_broadcast(const struct xts_endpoint *e)
+{
+	static const uint8_t all[4] = {255, 255, 255, 255};
+
+	return address_is_v4(e) && memcmp(e->address + (e->ip_version == 4 ? 0 : 12), all, sizeof all) == 0;
+}
+
+int address_read_peer(struct xts_endpoint *out, const struct xts_sock *s, const struct sockaddr *address, socklen_t length)
+{
+	struct xts_endpoint v4;
+	int r;
+
+	if (s->family == 6 && address && length >= sizeof address->sa_family && address->sa_family == AF_INET) {
+		r = address_read(&v4, 4, address, length, false);
+		if (r)
+			return r;
+		*out = (struct xts_endpoint){.ip_version = 6, .port = v4.port, .address = {[10] = 0xff, [11] = 0xff}};
+		memcpy(out->address + 12, v4.address, 4);
+	} else {
+		r = address_read(out, s->family, address, length, false);
+		if (r)
+			return r;
+	}
+	return s->v6only && is_mapped(out) ? -ENETUNREACH : 0;
+}
+
+socklen_t address_bytes(uint8_t family, const struct xts_endpoint *endpoint, void *address, socklen_t room)
 {
 	union {
 		struct sockaddr_in v4;
 		struct sockaddr_in6 v6;
 	} out;
-	socklen_t bytes, room;
+	socklen_t bytes;
 
-	if (!address || !length)
-		return -EFAULT;
-	room = *length;
-	if ((int)room < 0)
-		return -EINVAL;
 	memset(&out, 0, sizeof out);
 	if (family == 4) {
 		out.v4.sin_family = AF_INET;
@@ -127,6 +154,15 @@ int address_write(uint8_t family, const struct xts_endpoint *endpoint, struct so
 		bytes = sizeof out.v6;
 	}
 	memcpy(address, &out, room < bytes ? room : bytes);
-	*length = bytes;
+	return bytes;
+}
+
+int address_write(uint8_t family, const struct xts_endpoint *endpoint, struct sockaddr *address, socklen_t *length)
+{
+	if (!address || !length)
+		return -EFAULT;
+	if ((int)*length < 0)
+		return -EINVAL;
+	*length = address_bytes(family, endpoint, address, *length);
 	return 0;
 }

@@ -9,6 +9,7 @@
 
 #include "core/buffer.h"
 #include "core/channel.h"
+#include "core/datagram_socket.h"
 #include "core/socket.h"
 #include "core/stack.h"
 #include "link.h"
@@ -148,9 +149,11 @@ static void piece_drop_first(struct xts_sock *s)
 	s->stack->spare_piece_count++;
 }
 
-static bool append_heap(struct xts_sock *s, const struct xts_rx_frame *frame, uint32_t offset, uint32_t bytes)
+/* Room for bytes at the end of the last piece, or of a new one; NULL: no memory. They count as received. */
+static uint8_t *heap_room(struct xts_sock *s, uint32_t bytes)
 {
 	struct piece *p = s->last;
+	uint8_t *room;
 
 	if (!p || p->held || p->capacity - p->offset - p->bytes < bytes) {
 		uint32_t capacity = bytes < HEAP_BYTES_MIN ? HEAP_BYTES_MIN : bytes;
@@ -159,13 +162,40 @@ static bool append_heap(struct xts_sock *s, const struct xts_rx_frame *frame, ui
 		p = heap ? piece_add(s) : NULL;
 		if (!p) {
 			free(heap);
-			return false;
+			return NULL;
 		}
 		p->heap = heap;
 		p->capacity = capacity;
 	}
-	copy_from_frame(p->heap + p->offset + p->bytes, frame, offset, bytes);
+	room = p->heap + p->offset + p->bytes;
 	p->bytes += bytes;
+	return room;
+}
+
+static bool append_heap(struct xts_sock *s, const struct xts_rx_frame *frame, uint32_t offset, uint32_t bytes)
+{
+	uint8_t *room = heap_room(s, bytes);
+
+	if (room)
+		copy_from_frame(room, frame, offset, bytes);
+	return room != NULL;
+}
+
+bool buffer_append_copy(struct xts_sock *s, const struct iovec *iov, uint32_t count)
+{
+	uint32_t bytes = 0;
+	uint8_t *room;
+
+	for (uint32_t i = 0; i < count; i++)
+		bytes += (uint32_t)iov[i].iov_len;
+	room = heap_room(s, bytes);
+	if (!room)
+		return false;
+	s->unread += bytes;
+	for (uint32_t i = 0; i < count; i++) {
+		memcpy(room, iov[i].iov_base, iov[i].iov_len);
+		room += iov[i].iov_len;
+	}
 	return true;
 }
 
@@ -292,5 +322,7 @@ void buffer_drop(struct xts_sock *s)
 		piece_drop_first(s);
 	if (s->pdu_first)
 		pdu_drop(s);
+	if (s->datagrams)
+		datagram_drop(s);
 	s->unread = 0;
 }

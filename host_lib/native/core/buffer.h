@@ -2,6 +2,7 @@
 #ifndef XTS_BUFFER_H
 #define XTS_BUFFER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/uio.h>
@@ -29,6 +30,8 @@ struct piece {
 };
 
 void buffer_append(struct xts_sock *s, struct xts_rx_frame *frame, uint32_t offset, uint32_t bytes);
+/* The same, copied from memory that is not kept; false: no memory. */
+bool buffer_append_copy(struct xts_sock *s, const struct iovec *iov, uint32_t count);
 size_t buffer_copy(struct xts_sock *s, uint32_t skip, const struct iovec *out, size_t out_skip, size_t bytes);
 /* appends heap, now the buffer's; 0 or -ENOMEM */
 int buffer_take_over(struct xts_sock *s, uint8_t *heap, uint32_t bytes);

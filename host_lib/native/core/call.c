@@ -1,7 +1,6 @@
 /*
- * Requests that have a reply: BIND, LISTEN, SETSOCKOPT, GETSOCKOPT, IOCTL, SHARE, PARK, CLAIM. One at a time per socket; the proxy answers
- * promptly or is found dead, so these waits end, and a signal does not end them (as in the kernel, where these calls do
- * not sleep).
+ * Requests that have a reply, as struct call lists them. One at a time per socket; the proxy answers promptly or is
+ * found dead, so these waits end, and a signal does not end them (as in the kernel, where these calls do not sleep).
  */
 #include "core/call.h"
 #include "core/channel.h"
@@ -74,7 +73,7 @@ static uint32_t encode(const struct xts_sock *s, const struct call *call, uint8_
 		.xts_socket = s->id, .token = call->token, .domain = s->family, .local = call->local,
 		.post_credits = call->post_credits, .backlog = call->backlog, .level = call->level, .option = call->option,
 		.request = (uint32_t)call->option, .length = call->length, .key = call->key, .keep_ms = call->keep_ms,
-		.unread = call->unread,
+		.unread = call->unread, .peer = call->peer, .receive_bytes = call->receive_bytes,
 	};
 	uint32_t bytes;
 

@@ -11,7 +11,7 @@ struct xts_sock;
 
 #define OPTION_BYTES_MAX 1024u /* of a value that is forwarded */
 
-/* BIND, LISTEN, SETSOCKOPT, GETSOCKOPT, IOCTL, SHARE, PARK or CLAIM. */
+/* BIND, LISTEN, SETSOCKOPT, GETSOCKOPT, IOCTL, SHARE, PARK, CLAIM, OPEN_DATAGRAM or CONNECT_DATAGRAM. */
 struct call {
 	uint8_t type;              /* of the request */
 	uint32_t token;
@@ -21,7 +21,8 @@ struct call {
 	uint64_t key;
 	uint32_t keep_ms, unread;
 	uint64_t deadline_ns;      /* 0: none */
-	struct xts_endpoint local;
+	struct xts_endpoint local, peer;
+	uint32_t receive_bytes;    /* OPEN_DATAGRAM */
 	uint8_t value[OPTION_BYTES_MAX];
 	uint32_t length;
 	bool done;

@@ -13,6 +13,7 @@
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
+#include "core/datagram_socket.h"
 #include "core/message.h"
 #include "core/outbox.h"
 #include "core/socket.h"
@@ -269,6 +270,8 @@ static void socket_lose(struct xts_sock *s)
 		socket_fail(s, ECONNRESET);
 	else if (s->state == TCP_STATE_LISTEN)
 		socket_fail(s, ENETDOWN);
+	if (s->datagrams)
+		datagram_lose(s);
 	if (s->disconnecting)
 		socket_disconnected(s);
 	wake(st, &s->callers);

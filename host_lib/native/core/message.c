@@ -9,6 +9,7 @@
 #include "core/buffer.h"
 #include "core/call.h"
 #include "core/channel.h"
+#include "core/datagram_socket.h"
 #include "core/message.h"
 #include "core/message_dispatch.h"
 #include "core/outbox.h"
@@ -88,9 +89,8 @@ bool message_connect_ack(struct stack *st, const struct xts_head *head, const st
 }
 
 /* A reply to a struct call; value is the payload's offset in the frame. */
-static void receive_reply(struct stack *st, const struct xts_head *head, uint8_t request, uint32_t proxy_id, uint32_t token,
-			  const struct xts_endpoint *local, const struct xts_rx_frame *frame, uint32_t offset,
-			  uint32_t length)
+void message_reply(struct stack *st, const struct xts_head *head, uint8_t request, uint32_t proxy_id, uint32_t token,
+		   const struct xts_endpoint *local, const struct xts_rx_frame *frame, uint32_t offset, uint32_t length)
 {
 	struct xts_sock *s = message_target(st, head->id);
 	struct call *call = s ? s->call : NULL;
@@ -154,7 +154,7 @@ bool message_claim_ack(struct stack *st, const struct xts_head *head, const stru
 		s->peer = m->peer;
 	}
 	if (s)
-		receive_reply(st, head, XTS_CMD_CLAIM, m->proxy_id, m->token, NULL, frame, 0, 0);
+		message_reply(st, head, XTS_CMD_CLAIM, m->proxy_id, m->token, NULL, frame, 0, 0);
 	return false;
 }
 
@@ -310,6 +310,8 @@ bool message_recv(struct stack *st, const struct xts_head *head, const struct xt
 	}
 	if (s->closing)
 		return false; /* crossed our CLOSE */
+	if (s->datagrams)
+		return datagram_told(s, head, m);
 	if (s->state != TCP_STATE_ESTABLISHED) {
 		channel_fail(st, EPROTO);
 		return true;
@@ -355,42 +357,42 @@ bool message_recv(struct stack *st, const struct xts_head *head, const struct xt
 bool message_listen_ack(struct stack *st, const struct xts_head *head, const struct xts_listen_ack *m,
 			struct xts_rx_frame *frame)
 {
-	receive_reply(st, head, XTS_CMD_LISTEN, m->proxy_id, m->token, &m->local, frame, 0, 0);
+	message_reply(st, head, XTS_CMD_LISTEN, m->proxy_id, m->token, &m->local, frame, 0, 0);
 	return false;
 }
 
 bool message_bind_ack(struct stack *st, const struct xts_head *head, const struct xts_bind_ack *m,
 		      struct xts_rx_frame *frame)
 {
-	receive_reply(st, head, XTS_CMD_BIND, m->proxy_id, m->token, &m->local, frame, 0, 0);
+	message_reply(st, head, XTS_CMD_BIND, m->proxy_id, m->token, &m->local, frame, 0, 0);
 	return false;
 }
 
 bool message_sockopt_ack(struct stack *st, const struct xts_head *head, const struct xts_sockopt_ack *m,
 			 struct xts_rx_frame *frame)
 {
-	receive_reply(st, head, XTS_CMD_SETSOCKOPT, m->proxy_id, m->token, NULL, frame, XTS_SOCKOPT_ACK_BYTES, m->length);
+	message_reply(st, head, XTS_CMD_SETSOCKOPT, m->proxy_id, m->token, NULL, frame, XTS_SOCKOPT_ACK_BYTES, m->length);
 	return false;
 }
 
 bool message_ioctl_ack(struct stack *st, const struct xts_head *head, const struct xts_ioctl_ack *m,
 		       struct xts_rx_frame *frame)
 {
-	receive_reply(st, head, XTS_CMD_IOCTL, m->proxy_id, m->token, NULL, frame, XTS_IOCTL_ACK_BYTES, m->length);
+	message_reply(st, head, XTS_CMD_IOCTL, m->proxy_id, m->token, NULL, frame, XTS_IOCTL_ACK_BYTES, m->length);
 	return false;
 }
 
 bool message_share_ack(struct stack *st, const struct xts_head *head, const struct xts_share_ack *m,
 		       struct xts_rx_frame *frame)
 {
-	receive_reply(st, head, XTS_CMD_SHARE, m->proxy_id, m->token, &m->local, frame, 0, 0);
+	message_reply(st, head, XTS_CMD_SHARE, m->proxy_id, m->token, &m->local, frame, 0, 0);
 	return false;
 }
 
 bool message_park_ack(struct stack *st, const struct xts_head *head, const struct xts_park_ack *m,
 		      struct xts_rx_frame *frame)
 {
-	receive_reply(st, head, XTS_CMD_PARK, 0, m->token, NULL, frame, 0, 0);
+	message_reply(st, head, XTS_CMD_PARK, 0, m->token, NULL, frame, 0, 0);
 	return false;
 }
 

@@ -42,6 +42,7 @@ bool message_recv_datagrams(struct stack *st, const struct xts_head *head, const
 
 /* Decodes a message and has it carried out. frame: a copy of the beginning of f, which has frame_bytes in all. 1: f has
  * been taken over, 0: it has not; -EBADMSG: no proxy that keeps to the protocol sends it. */
+/* NOLINTNEXTLINE(readability-function-size): one case for each message */
 static inline int message_dispatch(struct stack *st, const struct xts_head *head, const void *frame, size_t frame_bytes,
 				   struct xts_rx_frame *f)
 {

@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 
 #include "core/channel.h"
+#include "core/datagram_socket.h"
 #include "core/outbox.h"
 #include "core/socket.h"
 #include "core/stack.h"
@@ -154,6 +155,8 @@ bool outbox_flush_socket(struct xts_sock *s)
 	if ((s->todo & TODO_SHARE) && send_share(s))
 		return false;
 	if ((s->todo & TODO_GIVE_BACK) && push_give_back(s))
+		return false;
+	if ((s->todo & TODO_DATA) && s->datagrams && !datagram_flush(s))
 		return false;
 	if (s->todo && send_todo(s))
 		return false;

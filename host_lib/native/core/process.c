@@ -6,6 +6,7 @@
 #include "core/buffer.h"
 #include "core/channel.h"
 #include "core/clock.h"
+#include "core/datagram_socket.h"
 #include "core/process.h"
 #include "core/settings.h"
 #include "core/socket.h"
@@ -243,8 +244,10 @@ static void forget_parent(struct stack *st)
 				continue;
 		}
 		epoll_forget_socket(s);
-		if (!process_inherits() || !s->open)
+		if (!process_inherits() || !s->open) {
+			datagram_free(s);
 			table_release(s);
+		}
 	}
 	epoll_forget(st);
 	st->dirty = NULL;

@@ -11,6 +11,7 @@
 #include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
+#include "core/datagram_socket.h"
 #include "core/error.h"
 #include "core/outbox.h"
 #include "core/settings.h"
@@ -72,6 +73,18 @@ uint32_t socket_credits_worth_waiting_for(const struct xts_sock *s)
 	return s->peer_window / 4 ? s->peer_window / 4 : 1;
 }
 
+void socket_wait_for_link(struct xts_sock *s)
+{
+	struct channel *c = s->stack->channel;
+
+	s->no_space = true;
+	if (!c || s->in_blocked)
+		return;
+	s->in_blocked = true;
+	s->blocked_next = c->blocked;
+	c->blocked = s;
+}
+
 static bool is_writable(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
@@ -85,11 +98,8 @@ static bool is_writable(struct xts_sock *s)
 	if (s->credits >= socket_credits_worth_waiting_for(s) && (channel_can_send(st) && !(s->todo & TODO_DATA)))
 		return true;
 	s->no_space = true;
-	if (s->credits && st->channel && !s->in_blocked) {
-		s->in_blocked = true;
-		s->blocked_next = st->channel->blocked;
-		st->channel->blocked = s;
-	}
+	if (s->credits)
+		socket_wait_for_link(s);
 	return false;
 }
 
@@ -97,6 +107,8 @@ uint32_t socket_events(struct xts_sock *s)
 {
 	uint32_t events = 0;
 
+	if (s->datagrams)
+		return datagram_events(s);
 	if (s->state == TCP_STATE_LISTEN)
 		return s->accept_first ? EPOLLIN | EPOLLRDNORM : 0u;
 	if (s->shutdown == SHUTDOWN_MASK || s->state == TCP_STATE_CLOSE)
@@ -199,6 +211,7 @@ void socket_free(struct xts_sock *s)
 			*at = s->blocked_next;
 	}
 	buffer_drop(s);
+	datagram_free(s);
 	if (s->pending && c)
 		c->pending_bytes -= s->pending_capacity;
 	free(s->pending);
@@ -263,7 +276,7 @@ void socket_end(struct xts_sock *s)
 		return;
 	if (s->disconnecting)
 		return; /* another thread's doing: it is freed when that is done */
-	s->abort = (s->linger && !s->linger_s) || s->state == TCP_STATE_SYN_SENT;
+	s->abort = !s->datagrams && ((s->linger && !s->linger_s) || s->state == TCP_STATE_SYN_SENT);
 	if (!wait)
 		s->linger = false;
 	buffer_drop(s);
@@ -363,33 +376,46 @@ int socket_disconnect(struct xts_sock *s)
 
 /* --- public ------------------------------------------------------------------------------------------------------------ */
 
+/* Its number, or -errno. */
+static int make_for_program(struct stack *st, uint8_t family, int type, int flags)
+{
+	struct xts_sock *s;
+
+	if (type == SOCK_DGRAM && !(st->channel->link.features & XTS_FEATURE_DATAGRAM)) {
+		last_error_note(EPROTONOSUPPORT, "the offload proxy is of a version that has no datagram sockets");
+		return -EPROTONOSUPPORT;
+	}
+	s = socket_make(st, family);
+	if (!s)
+		return -EMFILE;
+	if (type == SOCK_DGRAM && datagram_make(s)) {
+		socket_free(s);
+		return -ENOMEM;
+	}
+	s->open = true;
+	s->seqpacket = type == SOCK_SEQPACKET;
+	s->nonblocking = flags & SOCK_NONBLOCK;
+	s->close_on_exec = flags & SOCK_CLOEXEC;
+	return (int)s->id;
+}
+
 int xts_socket(int domain, int type, int protocol)
 {
+	int flags = type & (SOCK_NONBLOCK | SOCK_CLOEXEC), r;
 	struct stack *st;
-	int flags = type & (SOCK_NONBLOCK | SOCK_CLOEXEC);
-	struct xts_sock *s;
-	int r;
 
 	type &= ~flags;
 	if (domain != AF_INET && domain != AF_INET6)
 		return finish(-EAFNOSUPPORT);
-	if (type != SOCK_STREAM && type != SOCK_SEQPACKET)
+	if (type != SOCK_STREAM && type != SOCK_SEQPACKET && type != SOCK_DGRAM)
 		return finish(type < 0 || type > SOCK_PACKET ? -EINVAL : -ESOCKTNOSUPPORT);
-	if (protocol != 0 && protocol != IPPROTO_TCP)
+	if (protocol != 0 && protocol != (type == SOCK_DGRAM ? IPPROTO_UDP : IPPROTO_TCP))
 		return finish(-EPROTONOSUPPORT);
 	st = stack_enter_own();
 	channel_check_idle(st);
 	r = st->channel ? 0 : channel_attach(st);
-	if (!r) {
-		s = socket_make(st, domain == AF_INET ? 4 : 6);
-		r = s ? (int)s->id : -EMFILE;
-		if (s) {
-			s->open = true;
-			s->seqpacket = type == SOCK_SEQPACKET;
-			s->nonblocking = flags & SOCK_NONBLOCK;
-			s->close_on_exec = flags & SOCK_CLOEXEC;
-		}
-	}
+	if (!r)
+		r = make_for_program(st, domain == AF_INET ? 4 : 6, type, flags);
 	stack_leave(st);
 	return finish(r);
 }

@@ -34,7 +34,7 @@
 #define SOCKET_INDEX(id) ((id) & (SOCKETS_MAX - 1))
 
 enum { /* sk_state, as far as the host can tell */
-	TCP_STATE_CLOSE,
+	TCP_STATE_CLOSE,           /* also that of a datagram socket, connected or not */
 	TCP_STATE_SYN_SENT,
 	TCP_STATE_ESTABLISHED,
 	TCP_STATE_LISTEN,
@@ -43,6 +43,7 @@ enum { PHASE_UNCONNECTED, PHASE_CONNECTING, PHASE_CONNECTED, PHASE_DISCONNECTING
 enum { RCV_SHUTDOWN = 1, SEND_SHUTDOWN = 2, SHUTDOWN_MASK = 3 };
 
 struct call;
+struct datagrams;
 struct fault;
 struct mirror;
 struct pdu;
@@ -91,6 +92,7 @@ struct xts_sock {
 	bool squeezed;             /* since then, the peer had less than half of the window left */
 	uint32_t unread;           /* bytes */
 	struct piece *first, *last;
+	struct datagrams *datagrams; /* of a datagram socket; NULL: it is none */
 	struct pdu *pdu_first, *pdu_last; /* none: all that is unread is of the byte stream */
 
 	/* sending */
@@ -155,6 +157,7 @@ void socket_fail(struct xts_sock *s, int error); /* the connection is gone (tcp_
 void socket_learn(struct xts_sock *s, uint32_t proxy_id); /* the reply to the first request has come */
 void socket_free(struct xts_sock *s);         /* after CLOSED, or where the proxy knows nothing of it */
 void socket_asked(struct xts_sock *s, bool asked);
+void socket_wait_for_link(struct xts_sock *s); /* it is to be told when frames may leave again */
 uint32_t socket_credits_worth_waiting_for(const struct xts_sock *s);
 int socket_disconnect(struct xts_sock *s);    /* back to unconnected; waits */
 void socket_disconnected(struct xts_sock *s); /* it is */

@@ -18,6 +18,7 @@ enum socket_state {
 	SOCKET_REFUSED,
 	SOCKET_ENDED,
 	SOCKET_DISCONNECTING,
+	SOCKET_DATAGRAM,
 	SOCKET_FREE,
 	SOCKET_STATES,
 };
@@ -88,6 +89,8 @@ static const struct xts_state_rule states[SOCKET_STATES] = {
 		.may = ANY | CARRIED | F(LOST) | F(ERROR) | F(PUSHING) | F(UNACCEPTED) | F(OFFERED) },
 	[SOCKET_DISCONNECTING] = { "disconnecting", "shutdown() after connecting has failed: no other connect().",
 		.may = ANY | CARRIED | F(LOST) | F(ERROR) },
+	[SOCKET_DATAGRAM] = { "datagram", "A datagram socket, connected or not.",
+		.may = ANY | F(LOST) | F(ERROR) | F(UNREAD) | F(PENDING) },
 	[SOCKET_FREE] = { "free", "The entry of the table waits for another socket.", .may = UINT32_MAX },
 };
 
@@ -106,6 +109,7 @@ static const struct xts_flag_rule rules[] = {
 
 static const struct xts_state_change changes[] = {
 	{ SOCKET_FREE, SOCKET_UNCONNECTED, "socket(), NEWCONN, or exec has brought it" },
+	{ SOCKET_UNCONNECTED, SOCKET_DATAGRAM, "socket(), of type SOCK_DGRAM" },
 	{ SOCKET_UNCONNECTED, SOCKET_CONNECTING, "connect()" },
 	{ SOCKET_UNCONNECTED, SOCKET_ESTABLISHED, "NEWCONN, or it comes from another process" },
 	{ SOCKET_UNCONNECTED, SOCKET_LISTENING, "listen(), or it comes from another process" },
@@ -127,6 +131,7 @@ static const struct xts_state_change changes[] = {
 	{ SOCKET_REFUSED, SOCKET_DISCONNECTING, "shutdown()" },
 	{ SOCKET_ENDED, SOCKET_UNCONNECTED, "connect(AF_UNSPEC), or another process has it" },
 	{ SOCKET_DISCONNECTING, SOCKET_UNCONNECTED, "connect(AF_UNSPEC)" },
+	{ SOCKET_DATAGRAM, SOCKET_FREE, "close(), and CLOSED has come" },
 	{ SOCKET_UNCONNECTED, SOCKET_FREE, "close(), or another process has it" },
 	{ SOCKET_CONNECTING, SOCKET_FREE, "close(), and CLOSED has come" },
 	{ SOCKET_CONNECTED, SOCKET_FREE, "close(), and CLOSED has come" },
@@ -179,6 +184,8 @@ static enum socket_state state_of(const struct xts_sock *s)
 
 	if (!s->in_use)
 		return SOCKET_FREE;
+	if (s->datagrams)
+		return SOCKET_DATAGRAM;
 	if (s->state > TCP_STATE_LISTEN || s->phase > PHASE_DISCONNECTING || !legal[s->state][s->phase]) {
 		fprintf(stderr, "socket %08x: state %u and phase %u do not go together\n", s->id, s->state, s->phase);
 		abort();

@@ -41,6 +41,7 @@
 struct block;
 struct epoll_ctx;
 struct piece;
+struct received_datagram;
 struct xts_sock;
 
 #define STACK_EXPLICIT UINT32_MAX
@@ -74,6 +75,8 @@ struct stack {
 	unsigned asked;            /* sockets that have sent since they last received */
 	struct piece *spare_pieces; /* kept for the next message, so that none allocates (buffer.c) */
 	unsigned spare_piece_count;
+	struct received_datagram *spare_datagrams; /* likewise (datagram_queue.c) */
+	unsigned spare_datagram_count;
 
 	/* waiting */
 	struct waiter *waiters, *leader;

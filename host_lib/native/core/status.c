@@ -3,6 +3,7 @@
 
 #include "attach.h"
 #include "core/channel.h"
+#include "core/datagram_socket.h"
 #include "core/error.h"
 #include "core/socket.h"
 #include "core/socket_states.h"
@@ -46,6 +47,8 @@ static uint8_t state_of(const struct xts_sock *s)
 			return s->shutdown & SEND_SHUTDOWN ? XTS_STATE_LAST_ACK : XTS_STATE_CLOSE_WAIT;
 		return s->shutdown & SEND_SHUTDOWN ? XTS_STATE_FIN_WAIT : XTS_STATE_ESTABLISHED;
 	default:
+		if (s->datagrams)
+			return s->datagrams->connected ? XTS_STATE_ESTABLISHED : XTS_STATE_UNCONNECTED;
 		return s->phase == PHASE_CONNECTED ? XTS_STATE_FAILED : XTS_STATE_UNCONNECTED;
 	}
 }

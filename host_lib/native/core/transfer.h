@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -12,6 +13,8 @@ struct xts_sock;
 
 /* What recvmsg() returns with the data. */
 struct about {
+	void *name;                /* NULL: not asked for */
+	socklen_t name_length;     /* the room, and then its length: 0: there is none */
 	void *control;
 	size_t room, used;         /* of control */
 	int flags;                 /* msg_flags */
@@ -27,7 +30,6 @@ struct source {
 };
 void source_take(struct source *src, uint8_t *out, size_t bytes);
 void send_account(struct xts_sock *s, uint32_t credits, uint32_t bytes);
-void send_wait_for_link(struct xts_sock *s);
 /* tcp_sendmsg(): all of it when blocking, else what fits. Bytes or -errno. */
 ssize_t send_all(struct xts_sock *s, struct source *src, int flags);
 int send_wait_connected(struct xts_sock *s, bool blocking, uint64_t deadline); /* sk_stream_wait_connect() */

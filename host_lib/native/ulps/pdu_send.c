@@ -114,7 +114,7 @@ static int send_message(struct xts_sock *s, struct sending *o)
 		return -EAGAIN;
 	}
 	if (!outbox_flush_socket(s) || channel_slot(st, &slot)) {
-		send_wait_for_link(s);
+		socket_wait_for_link(s);
 		return -EAGAIN;
 	}
 	n = smaller(n, s->credits - XTS_PDU_CREDITS);

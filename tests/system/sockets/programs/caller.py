@@ -5,13 +5,16 @@ from __future__ import annotations
 import ctypes
 import errno
 import json
+import select
 import socket
+import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from beds.calls import Calls, address
+from beds.libc_structs import PollFd
 from beds.ulp_calls import ULP_CALLS
 from system.sockets.programs.library_scripts import Info
 
@@ -29,6 +32,13 @@ def recv(c: Calls, s: int, size: int) -> int | str:
     return r if r < 0 else buffer.raw[:r].hex()
 
 
+def recvfrom(c: Calls, s: int, size: int = 70_000) -> list[Any] | int:
+    """Data in hex and the port it is from, without waiting; or minus errno."""
+    buffer, where, length = ctypes.create_string_buffer(size), ctypes.create_string_buffer(28), ctypes.c_uint(28)
+    r = c.call("recvfrom", s, buffer, size, socket.MSG_DONTWAIT, where, ctypes.byref(length))
+    return r if r < 0 else [buffer.raw[:r].hex(), int.from_bytes(where.raw[2:4], "big")]
+
+
 def last_error(c: Calls) -> str:
     function = c.native.xts_last_error
     function.restype = ctypes.c_char_p
@@ -37,6 +47,16 @@ def last_error(c: Calls) -> str:
 
 CALLS: dict[str, Callable[..., Any]] = {
     "socket": lambda c: c.call("socket", socket.AF_INET, socket.SOCK_STREAM, 0),
+    "datagram": lambda c: c.call("socket", socket.AF_INET, socket.SOCK_DGRAM, 0),
+    "sendto": lambda c, s, size, port=80: c.call(
+        "sendto", s, bytes(i % 251 for i in range(size)), size, socket.MSG_DONTWAIT, address(port), 16
+    ),
+    "recvfrom": recvfrom,
+    "receive_buffer": lambda c, s, size: c.call(
+        "setsockopt", s, socket.SOL_SOCKET, socket.SO_RCVBUF, struct.pack("=i", size), 4
+    ),
+    "readable": lambda c, s: c.call("poll", (PollFd * 1)(PollFd(s, select.POLLIN, 0)), ctypes.c_ulong(1), 0),
+    "writable": lambda c, s: c.call("poll", (PollFd * 1)(PollFd(s, select.POLLOUT, 0)), ctypes.c_ulong(1), 0),
     "connect": lambda c, s: c.call("connect", s, address(80), 16),
     "bind": lambda c, s: c.call("bind", s, address(0), 16),
     "accept": lambda c, s: c.call("accept", s, None, None),

@@ -1,0 +1,44 @@
+/* The calls of a datagram socket: what the public functions do with a socket that has s->datagrams. */
+#ifndef XTS_DATAGRAM_CALLS_H
+#define XTS_DATAGRAM_CALLS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#include "datagram.h"
+
+struct about;
+struct source;
+struct xts_sock;
+
+/* --- datagram_connect.c: bind(2), connect(2), shutdown(2) and getpeername(2). 0 or -errno ------------------------- */
+
+int datagram_bind(struct xts_sock *s, const struct sockaddr *address, socklen_t length);
+int datagram_connect(struct xts_sock *s, const struct sockaddr *address, socklen_t length);
+int datagram_shutdown(struct xts_sock *s, int how);
+int datagram_peer(const struct xts_sock *s, struct sockaddr *address, socklen_t *length);
+
+/* --- datagram_send.c, datagram_recv.c: bytes or -errno ------------------------------------------------------------ */
+
+/* message has name and control data; NULL: neither. */
+ssize_t datagram_send(struct xts_sock *s, struct source *src, int flags, const struct msghdr *message);
+ssize_t datagram_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes, int flags, struct about *about);
+
+/* --- datagram_control.c: control data both ways ------------------------------------------------------------------- */
+
+/* Of sendmsg(2), as ip_cmsg_send() and ip6_datagram_send_ctl() in the kernel. 0 or -errno. */
+int datagram_controls_read(const struct xts_sock *s, struct xts_datagram *out, const struct msghdr *message);
+/* Of recvmsg(2): of the first datagram. */
+void datagram_controls_put(struct xts_sock *s, struct about *about);
+
+/* --- datagram_option.c: options of this end. 0 or -errno, or 1: the proxy has to be asked ------------------------- */
+
+int datagram_option_set(struct xts_sock *s, int level, int option, const void *value, socklen_t length);
+bool datagram_option_is_here(int level, int option);
+int datagram_option_get(const struct xts_sock *s, int level, int option, void *value, socklen_t *length);
+void datagram_option_was_set(struct xts_sock *s, int level, int option, const void *value, socklen_t length);
+
+#endif

@@ -1,0 +1,82 @@
+/* bind(2), connect(2), shutdown(2) and getpeername(2) of a datagram socket: inet_dgram_connect(),
+ * ip4_datagram_connect(), __ip6_datagram_connect() and inet_shutdown() of the kernel. */
+#include <netinet/in.h>
+#include <sys/epoll.h>
+
+#include "calls/datagram_calls.h"
+#include "core/address.h"
+#include "core/call.h"
+#include "core/channel.h"
+#include "core/datagram_socket.h"
+#include "core/error.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+
+int datagram_bind(struct xts_sock *s, const struct sockaddr *address, socklen_t length)
+{
+	struct call call = {.type = XTS_CMD_BIND};
+	uint32_t id = s->id;
+	int r = address_read(&call.local, s->family, address, length, true);
+
+	if (r)
+		return r;
+	r = datagram_open(s, &call.local, NULL);
+	if (r != DATAGRAM_IS_OPEN)
+		return r;
+	r = call_proxy(s, &call);
+	if (!r && socket_is(s, id)) {
+		s->local = call.local;
+		status_state(s);
+	}
+	return r;
+}
+
+/* connect() to AF_UNSPEC: to nobody any more. */
+static int dissolve(struct xts_sock *s)
+{
+	struct call call = {.type = XTS_CMD_CONNECT_DATAGRAM};
+
+	if (s->lost)
+		return -ENETDOWN;
+	return s->proxy_id || s->datagrams->opens ? call_proxy(s, &call) : 0;
+}
+
+int datagram_connect(struct xts_sock *s, const struct sockaddr *address, socklen_t length)
+{
+	struct call call = {.type = XTS_CMD_CONNECT_DATAGRAM};
+	int r;
+
+	if (!address)
+		return -EFAULT;
+	if (length < sizeof address->sa_family)
+		return -EINVAL;
+	if (address->sa_family == AF_UNSPEC)
+		return dissolve(s);
+	r = address_read_peer(&call.peer, s, address, length);
+	if (r == -ENETUNREACH)
+		r = -EAFNOSUPPORT; /* so says connect(), unlike sendto() */
+	if (!r && address_is_broadcast(&call.peer) && !s->datagrams->broadcast)
+		r = -EACCES;
+	if (r)
+		return r;
+	r = datagram_open(s, NULL, &call.peer);
+	return r == DATAGRAM_IS_OPEN ? call_proxy(s, &call) : r;
+}
+
+int datagram_shutdown(struct xts_sock *s, int how)
+{
+	if (how < SHUT_RD || how > SHUT_RDWR)
+		return -EINVAL;
+	s->shutdown |= (uint8_t)(how + 1); /* also where the call fails */
+	status_state(s);
+	socket_changed(s, STATE_CHANGE);
+	return s->datagrams->connected ? 0 : -ENOTCONN;
+}
+
+int datagram_peer(const struct xts_sock *s, struct sockaddr *address, socklen_t *length)
+{
+	if (!s->datagrams->connected || !s->peer.port)
+		return -ENOTCONN;
+	return address_write(s->family, &s->peer, address, length);
+}

@@ -1,0 +1,195 @@
+/*
+ * Control data of datagrams: between cmsg(3) and the items of a record (messages/native/datagram.h). Which items come is
+ * the device's kernel's business: it has the socket's options (IP_PKTINFO, IP_RECVTTL ...).
+ */
+#include <netinet/in.h>
+#include <netinet/udp.h>
+
+#include "calls/datagram_calls.h"
+#include "core/buffer.h"
+#include "core/datagram_socket.h"
+#include "core/socket.h"
+#include "core/transfer.h"
+#include "ulps/pdu.h"
+
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+
+/* --- sending ------------------------------------------------------------------------------------------------------ */
+
+static int read_number(const struct cmsghdr *c, int least, int most, uint32_t *out)
+{
+	uint8_t byte;
+	int value;
+
+	if (c->cmsg_len == CMSG_LEN(sizeof value)) {
+		memcpy(&value, CMSG_DATA(c), sizeof value);
+	} else if (c->cmsg_len == CMSG_LEN(sizeof byte) && c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) {
+		memcpy(&byte, CMSG_DATA(c), sizeof byte);
+		value = byte;
+	} else {
+		return -EINVAL;
+	}
+	if (value < least || value > most)
+		return -EINVAL;
+	*out = (uint32_t)value;
+	return 0;
+}
+
+static void put_number(struct xts_datagram *out, enum xts_datagram_control type, uint32_t value)
+{
+	if (value > 255)
+		return; /* -1: as the socket has it */
+	out->controls |= 1u << type;
+	if (type == XTS_DATAGRAM_HOP_LIMIT)
+		out->hop_limit = value;
+	else
+		out->traffic_class = value;
+}
+
+static int read_v4(const struct cmsghdr *c, struct xts_datagram *out)
+{
+	struct in_pktinfo info;
+	uint32_t value;
+	int r = 0;
+
+	switch (c->cmsg_type) {
+	case IP_PKTINFO:
+		if (c->cmsg_len != CMSG_LEN(sizeof info))
+			return -EINVAL;
+		memcpy(&info, CMSG_DATA(c), sizeof info);
+		out->controls |= 1u << XTS_DATAGRAM_PKTINFO;
+		out->pktinfo = (struct xts_endpoint){.ip_version = 4, .scope_id = (uint32_t)info.ipi_ifindex};
+		memcpy(out->pktinfo.address, &info.ipi_spec_dst, sizeof info.ipi_spec_dst);
+		return 0;
+	case IP_TTL:
+		r = read_number(c, 1, 255, &value);
+		if (!r)
+			put_number(out, XTS_DATAGRAM_HOP_LIMIT, value);
+		return r;
+	case IP_TOS:
+		r = read_number(c, 0, 255, &value);
+		if (!r)
+			put_number(out, XTS_DATAGRAM_TRAFFIC_CLASS, value);
+		return r;
+	default:
+		return -EINVAL;
+	}
+}
+
+static int read_v6(const struct cmsghdr *c, struct xts_datagram *out)
+{
+	struct in6_pktinfo info;
+	uint32_t value;
+	int r = 0;
+
+	switch (c->cmsg_type) {
+	case IPV6_PKTINFO:
+		if (c->cmsg_len < CMSG_LEN(sizeof info))
+			return -EINVAL;
+		memcpy(&info, CMSG_DATA(c), sizeof info);
+		out->controls |= 1u << XTS_DATAGRAM_PKTINFO;
+		out->pktinfo = (struct xts_endpoint){.ip_version = 6, .scope_id = info.ipi6_ifindex};
+		memcpy(out->pktinfo.address, &info.ipi6_addr, sizeof info.ipi6_addr);
+		return 0;
+	case IPV6_HOPLIMIT:
+	case IPV6_TCLASS:
+		r = read_number(c, -1, 255, &value);
+		if (!r)
+			put_number(out, c->cmsg_type == IPV6_TCLASS ? XTS_DATAGRAM_TRAFFIC_CLASS : XTS_DATAGRAM_HOP_LIMIT, value);
+		return r;
+	default:
+		return -EINVAL;
+	}
+}
+
+static int read_segment(const struct cmsghdr *c, struct xts_datagram *out)
+{
+	uint16_t segment;
+
+	if (c->cmsg_type != UDP_SEGMENT || c->cmsg_len != CMSG_LEN(sizeof segment))
+		return -EINVAL;
+	memcpy(&segment, CMSG_DATA(c), sizeof segment);
+	out->record.segment_bytes = segment;
+	return 0;
+}
+
+int datagram_controls_read(const struct xts_sock *s, struct xts_datagram *out, const struct msghdr *message)
+{
+	struct msghdr m = *message; /* the macros take none that is const */
+	int r = 0;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c && !r; c = CMSG_NXTHDR(&m, c)) {
+		if (c->cmsg_len < CMSG_LEN(0))
+			return -EINVAL;
+		if (c->cmsg_level == IPPROTO_UDP)
+			r = read_segment(c, out);
+		else if (c->cmsg_level == IPPROTO_IP && s->family == 4)
+			r = read_v4(c, out);
+		else if (c->cmsg_level == IPPROTO_IPV6 && s->family == 6)
+			r = read_v6(c, out);
+		else if (c->cmsg_level == SOL_SOCKET)
+			r = -EINVAL; /* marks, times to send at: nothing of it reaches the device */
+	}
+	return r;
+}
+
+/* --- receiving ---------------------------------------------------------------------------------------------------- */
+
+static void put_v4(struct about *about, const struct xts_datagram *d)
+{
+	int number = (int)d->hop_limit;
+	uint8_t byte = (uint8_t)d->traffic_class;
+	struct in_pktinfo info = {.ipi_ifindex = (int)d->pktinfo.scope_id};
+
+	memcpy(&info.ipi_addr, d->pktinfo.address, sizeof info.ipi_addr);
+	info.ipi_spec_dst = info.ipi_addr;
+	if (d->controls & 1u << XTS_DATAGRAM_PKTINFO)
+		about_put(about, IPPROTO_IP, IP_PKTINFO, &info, sizeof info);
+	if (d->controls & 1u << XTS_DATAGRAM_HOP_LIMIT)
+		about_put(about, IPPROTO_IP, IP_TTL, &number, sizeof number);
+	if (d->controls & 1u << XTS_DATAGRAM_TRAFFIC_CLASS)
+		about_put(about, IPPROTO_IP, IP_TOS, &byte, sizeof byte);
+}
+
+static void put_v6(struct about *about, const struct xts_datagram *d)
+{
+	int number = (int)d->hop_limit, class = (int)d->traffic_class;
+	struct in6_pktinfo info = {.ipi6_ifindex = d->pktinfo.scope_id};
+
+	if (d->pktinfo.ip_version == 4) {
+		info.ipi6_addr.s6_addr[10] = info.ipi6_addr.s6_addr[11] = 0xff;
+		memcpy(info.ipi6_addr.s6_addr + 12, d->pktinfo.address, 4);
+	} else {
+		memcpy(&info.ipi6_addr, d->pktinfo.address, sizeof info.ipi6_addr);
+	}
+	if (d->controls & 1u << XTS_DATAGRAM_PKTINFO)
+		about_put(about, IPPROTO_IPV6, IPV6_PKTINFO, &info, sizeof info);
+	if (d->controls & 1u << XTS_DATAGRAM_HOP_LIMIT)
+		about_put(about, IPPROTO_IPV6, IPV6_HOPLIMIT, &number, sizeof number);
+	if (d->controls & 1u << XTS_DATAGRAM_TRAFFIC_CLASS)
+		about_put(about, IPPROTO_IPV6, IPV6_TCLASS, &class, sizeof class);
+}
+
+void datagram_controls_put(struct xts_sock *s, struct about *about)
+{
+	const struct received_datagram *first = s->datagrams->first;
+	int segment = first->segment_bytes;
+	struct xts_datagram d;
+
+	if (s->datagrams->tells_drops && first->dropped)
+		about_put(about, SOL_SOCKET, SO_RXQ_OVFL, &first->dropped, sizeof first->dropped);
+	if (segment)
+		about_put(about, IPPROTO_UDP, UDP_GRO, &segment, sizeof segment);
+	if (!first->control_bytes)
+		return;
+	datagram_read_controls(s, &d);
+	if (s->family == 4)
+		put_v4(about, &d);
+	else
+		put_v6(about, &d);
+}

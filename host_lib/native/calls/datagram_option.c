@@ -1,0 +1,80 @@
+/* Options that only datagram sockets have, as far as they are this end's; the others are the device's socket's. */
+#include <netinet/in.h>
+#include <netinet/udp.h>
+
+#include "calls/datagram_calls.h"
+#include "core/channel.h"
+#include "core/datagram_socket.h"
+#include "core/socket.h"
+
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+
+static int number_of(const void *value, socklen_t length)
+{
+	int number = 0;
+
+	if (value)
+		memcpy(&number, value, length < sizeof number ? length : sizeof number);
+	return number;
+}
+
+int datagram_option_set(struct xts_sock *s, int level, int option, const void *value, socklen_t length)
+{
+	struct datagrams *q = s->datagrams;
+	int number = number_of(value, length);
+
+	if (level == SOL_SOCKET && option == SO_RXQ_OVFL) {
+		q->tells_drops = number != 0;
+		return 0;
+	}
+	if (level == SOL_SOCKET && option == SO_RCVBUF && !s->proxy_id && !q->opens) {
+		/* As the kernel takes a negative one: as very many. */
+		q->receive_bytes = number < 0 || number > (int)XTS_CREDITS_MAX ? XTS_CREDITS_MAX : number ? (uint32_t)number : 1;
+		datagram_set_window(s, q->receive_bytes);
+		return 0;
+	}
+	if (level != IPPROTO_UDP)
+		return level == SOL_SOCKET || level == IPPROTO_IP || level == IPPROTO_IPV6 ? 1 : -ENOPROTOOPT;
+	if (option == UDP_CORK)
+		return number ? -EOPNOTSUPP : 0;
+	if (option != UDP_SEGMENT)
+		return 1;
+	if (length < sizeof number || number < 0 || number > UINT16_MAX)
+		return -EINVAL;
+	q->segment_bytes = (uint16_t)number;
+	return 0;
+}
+
+bool datagram_option_is_here(int level, int option)
+{
+	return (level == SOL_SOCKET && option == SO_RXQ_OVFL) || (level == IPPROTO_UDP && option == UDP_SEGMENT);
+}
+
+int datagram_option_get(const struct xts_sock *s, int level, int option, void *value, socklen_t *length)
+{
+	int number = level == SOL_SOCKET ? s->datagrams->tells_drops : s->datagrams->segment_bytes;
+
+	(void)option;
+	if (*length > sizeof number)
+		*length = sizeof number;
+	if (*length)
+		memcpy(value, &number, *length);
+	return 0;
+}
+
+/* The device's socket has it: what this end has to know of it. */
+void datagram_option_was_set(struct xts_sock *s, int level, int option, const void *value, socklen_t length)
+{
+	int number = number_of(value, length);
+
+	if (level != SOL_SOCKET)
+		return;
+	if (option == SO_BROADCAST)
+		s->datagrams->broadcast = number != 0;
+	else if (option == SO_RCVBUF)
+		datagram_set_window(s, number < 0 || number > (int)XTS_CREDITS_MAX ? XTS_CREDITS_MAX : (uint32_t)number);
+	else if (option == SO_SNDBUF)
+		s->peer_window = s->credits; /* may be smaller from now on, as the next adverts show */
+}

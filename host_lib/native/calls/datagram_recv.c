@@ -1,0 +1,73 @@
+/* Receiving datagrams: udp_recvmsg() of the kernel. A pending error comes before data. */
+#include "calls/datagram_calls.h"
+#include "core/address.h"
+#include "core/buffer.h"
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/datagram_socket.h"
+#include "core/error.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "core/transfer.h"
+#include "waiting/wait.h"
+
+/* __skb_recv_udp(): 0 when there is one, 1: the socket is shut down for receiving; or -errno. */
+static int wait_for_one(struct xts_sock *s, int flags)
+{
+	uint64_t deadline = deadline_after(s->receive_timeout_ns);
+	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT), pumped = false;
+	int r;
+
+	for (;;) {
+		r = take_error(s);
+		if (r)
+			return r;
+		if (datagram_first(s))
+			return 0;
+		if (s->lost)
+			return -ENETDOWN;
+		if (!pumped) {
+			pumped = true;
+			channel_pump(s->stack);
+			continue;
+		}
+		if (!blocking)
+			return -EAGAIN;
+		if (s->shutdown & RCV_SHUTDOWN)
+			return 1;
+		pumped = false;
+		r = wait_to_receive(s, deadline, true);
+		if (r)
+			return r;
+	}
+}
+
+ssize_t datagram_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes, int flags, struct about *about)
+{
+	const struct received_datagram *d;
+	size_t n, length;
+	int r = wait_for_one(s, flags);
+
+	if (r < 0)
+		return r;
+	if (r) {
+		if (about)
+			about->name_length = 0;
+		return 0;
+	}
+	d = s->datagrams->first;
+	length = d->data_bytes;
+	n = length < bytes ? length : bytes;
+	if (n)
+		buffer_copy(s, d->control_bytes, iov, 0, n);
+	if (about) {
+		if (about->name)
+			about->name_length = address_bytes(s->family, &d->from, about->name, about->name_length);
+		if (n < length)
+			about->flags |= MSG_TRUNC;
+		datagram_controls_put(s, about);
+	}
+	if (!(flags & MSG_PEEK))
+		datagram_consume(s);
+	return (ssize_t)(flags & MSG_TRUNC ? length : n);
+}

@@ -1,0 +1,222 @@
+/*
+ * Sending datagrams: udp_sendmsg() of the kernel. What this host can know is said at once: addresses, lengths, the
+ * socket's state. What the device finds out is the pending error of a later call.
+ *
+ * A datagram is sent whole or not at all. It needs post credits for all of it, and a frame for its beginning. The other
+ * messages of a long one follow at once; what no frame is left for is copied, and leaves before anything else of the
+ * socket. So no thread ever waits in the middle of a datagram.
+ */
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <stdlib.h>
+
+#include "calls/datagram_calls.h"
+#include "core/address.h"
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/datagram_socket.h"
+#include "core/outbox.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+#include "core/transfer.h"
+#include "credit.h"
+#include "queue.h"
+#include "waiting/mirror.h"
+#include "waiting/wait.h"
+#include "xts.h"
+
+#define UDP_BYTES_MAX_V4 65507u        /* 65,535 with the headers of IPv4 and UDP */
+#define UDP_BYTES_MAX_V6 65527u        /* 65,535 with the header of UDP */
+#define SEGMENTS_OF_A_TRAIN_MAX 128u   /* UDP_MAX_SEGMENTS */
+
+/* --- what is to be sent ------------------------------------------------------------------------------------------- */
+
+/* Where to: 0 or -errno. */
+static int read_destination(const struct xts_sock *s, struct xts_endpoint *to, const struct msghdr *message)
+{
+	const struct sockaddr *address = message ? message->msg_name : NULL;
+	socklen_t length = address ? message->msg_namelen : 0;
+	int r;
+
+	if (!address || (s->family == 6 && length >= sizeof address->sa_family && address->sa_family == AF_UNSPEC))
+		return s->datagrams->connected ? 0 : -EDESTADDRREQ;
+	r = address_read_peer(to, s, address, length);
+	if (r == -EAFNOSUPPORT && s->family == 6)
+		r = -EINVAL; /* so says udpv6_sendmsg() */
+	if (r)
+		return r;
+	if (!to->port)
+		return -EINVAL;
+	return address_is_broadcast(to) && !s->datagrams->broadcast ? -EACCES : 0;
+}
+
+static uint32_t longest(const struct xts_sock *s, const struct xts_endpoint *to)
+{
+	return address_is_v4(to->ip_version ? to : &s->peer) ? UDP_BYTES_MAX_V4 : UDP_BYTES_MAX_V6;
+}
+
+/* Fills *d. 0 or -errno. */
+static int prepare(struct xts_sock *s, struct xts_datagram *d, size_t bytes, int flags, const struct msghdr *message)
+{
+	uint32_t segment;
+	int r;
+
+	if (bytes > UINT16_MAX)
+		return -EMSGSIZE;
+	if (flags & (MSG_OOB | MSG_MORE)) /* a datagram is not gathered from several calls */
+		return -EOPNOTSUPP;
+	*d = (struct xts_datagram){.record = {.data_bytes = (uint16_t)bytes, .segment_bytes = s->datagrams->segment_bytes}};
+	r = read_destination(s, &d->record.endpoint, message);
+	if (!r && message && message->msg_controllen)
+		r = datagram_controls_read(s, d, message);
+	if (r)
+		return r;
+	segment = d->record.segment_bytes;
+	if (bytes > longest(s, &d->record.endpoint))
+		return -EMSGSIZE;
+	if (segment && bytes > (size_t)segment * SEGMENTS_OF_A_TRAIN_MAX)
+		return -EINVAL;
+	if (bytes <= segment)
+		d->record.segment_bytes = 0; /* one datagram */
+	xts_datagram_size_controls(d);
+	return 0;
+}
+
+/* --- sending ------------------------------------------------------------------------------------------------------ */
+
+/* Keeps the rest, until there are frames for it. Without memory a part of a datagram is lost, so the channel ends. */
+static void keep(struct xts_sock *s, struct source *src)
+{
+	struct channel *c = s->stack->channel;
+	uint32_t bytes = (uint32_t)src->left;
+
+	s->pending = malloc(bytes);
+	if (!s->pending) {
+		channel_fail(s->stack, ENOMEM);
+		return;
+	}
+	s->pending_bytes = s->pending_capacity = bytes;
+	c->pending_bytes += bytes;
+	source_take(src, s->pending, bytes);
+	outbox_add(s, TODO_DATA);
+}
+
+/* The messages behind the first. */
+static void send_rest(struct xts_sock *s, struct source *src)
+{
+	struct stack *st = s->stack;
+	struct channel *c = st->channel;
+	uint32_t largest = c->link.largest_message - XTS_SEND_DATAGRAMS_BYTES;
+	struct xts_tx_slot slot;
+
+	while (src->left) {
+		struct xts_send_datagrams m = {.length = src->left < largest ? (uint32_t)src->left : largest};
+
+		if (channel_slot(st, &slot)) {
+			keep(s, src);
+			return;
+		}
+		xts_head_encode(slot.data, XTS_CMD_SEND_DATAGRAMS, m.length < src->left ? XTS_FLAG_MORE : 0, 0, s->proxy_id);
+		xts_send_datagrams_encode(slot.data, &m);
+		source_take(src, slot.data + XTS_SEND_DATAGRAMS_BYTES, m.length);
+		channel_submit(st, &slot, XTS_SEND_DATAGRAMS_BYTES + m.length);
+		if (c->unkicked >= KICK_FRAMES)
+			channel_flush(st, true);
+		if (st->channel != c)
+			return;
+	}
+}
+
+/* 0, or -EAGAIN: wait for credits or for the link. */
+static int send_one(struct xts_sock *s, struct xts_datagram *d, struct source *src)
+{
+	struct stack *st = s->stack;
+	struct channel *c = st->channel;
+	uint32_t credits = xts_datagram_credits(&d->record), bytes = d->record.data_bytes, room, n;
+	struct xts_send_datagrams m;
+	struct xts_tx_slot slot;
+
+	if (s->credits < credits) {
+		s->datagrams->wanted = credits;
+		s->no_space = true;
+		return -EAGAIN;
+	}
+	if (!outbox_flush_socket(s) || channel_slot(st, &slot)) {
+		socket_wait_for_link(s);
+		return -EAGAIN;
+	}
+	s->datagrams->wanted = 0;
+	room = c->link.largest_message - XTS_SEND_DATAGRAMS_BYTES;
+	m.length = xts_datagram_write(slot.data + XTS_SEND_DATAGRAMS_BYTES, room, d);
+	n = room - m.length < bytes ? room - m.length : bytes;
+	source_take(src, slot.data + XTS_SEND_DATAGRAMS_BYTES + m.length, n);
+	m.length += n;
+	m.post_credits = xts_credit_advertise(&s->grant);
+	xts_head_encode(slot.data, XTS_CMD_SEND_DATAGRAMS, n < bytes ? XTS_FLAG_MORE : 0, 0, s->proxy_id);
+	xts_send_datagrams_encode(slot.data, &m);
+	channel_submit(st, &slot, XTS_SEND_DATAGRAMS_BYTES + m.length);
+	send_account(s, credits, bytes);
+	if (src->left)
+		send_rest(s, src);
+	return 0;
+}
+
+/* sock_alloc_send_pskb(): 0, or why not to send. */
+static int why_not(struct xts_sock *s)
+{
+	int r = take_error(s);
+
+	if (r)
+		return r;
+	if (s->lost)
+		return -ENETDOWN;
+	return s->shutdown & SEND_SHUTDOWN ? -EPIPE : 0;
+}
+
+static int send_or_wait(struct xts_sock *s, struct xts_datagram *d, struct source *src, int flags)
+{
+	uint64_t deadline = deadline_after(s->send_timeout_ns);
+	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT), pumped = false;
+	int r;
+
+	for (;;) {
+		r = why_not(s);
+		if (!r)
+			r = send_one(s, d, src);
+		if (r != -EAGAIN)
+			return r;
+		if (!pumped) {
+			pumped = true;
+			channel_pump(s->stack);
+			continue;
+		}
+		if (!blocking)
+			return -EAGAIN;
+		pumped = false;
+		r = wait_to_send(s, deadline, false);
+		if (r)
+			return r;
+	}
+}
+
+ssize_t datagram_send(struct xts_sock *s, struct source *src, int flags, const struct msghdr *message)
+{
+	size_t bytes = src->left;
+	struct xts_datagram d;
+	uint32_t id = s->id;
+	int r;
+
+	channel_pump(s->stack); /* who only ever sends has to hear of errors, too */
+	r = prepare(s, &d, bytes, flags, message);
+	if (!r && !s->lost)
+		r = datagram_need_proxy(s);
+	if (!r)
+		r = send_or_wait(s, &d, src, flags);
+	if (!socket_is_open(s, id))
+		return r ? r : (ssize_t)bytes;
+	status_data(s);
+	if (s->mirror)
+		mirror_dirty(s); /* it may be full now */
+	return r ? r : (ssize_t)bytes;
+}

@@ -1,0 +1,175 @@
+/*
+ * ioctl(2), fcntl(2). Flags and what is unread are this end's; the other requests of a TCP socket are carried out by the
+ * proxy, against its allow-list.
+ */
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <stdarg.h>
+#include <sys/ioctl.h>
+
+#include "core/call.h"
+#include "core/channel.h"
+#include "core/datagram_socket.h"
+#include "core/error.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "ulps/pdu.h"
+#include "ulps/pushed.h"
+#include "xts.h"
+
+/* Bytes of a request's argument, or 0 when the request is none of a TCP socket's. */
+static uint32_t argument_bytes(unsigned long request)
+{
+	switch (request) {
+	case SIOCOUTQ:
+	case SIOCOUTQNSD:
+	case SIOCATMARK:
+		return sizeof(int);
+	default:
+		/* The numbers of the old networking ioctls have no size; later ones have. */
+		return (request >> _IOC_TYPESHIFT & _IOC_TYPEMASK) == 0x89 ? 0 : (uint32_t)_IOC_SIZE(request);
+	}
+}
+
+/* Of a datagram socket: what the device's kernel may not have taken yet. Everything else is no ioctl() of UDP's. */
+static int datagram_ioctl(const struct xts_sock *s, unsigned long request, void *argument)
+{
+	int bytes = (int)(s->peer_window > s->credits ? s->peer_window - s->credits : 0);
+
+	if (request != SIOCOUTQ)
+		return -ENOTTY;
+	if (!argument)
+		return -EFAULT;
+	memcpy(argument, &bytes, sizeof bytes);
+	return 0;
+}
+
+static int forward_ioctl(struct xts_sock *s, unsigned long request, void *argument)
+{
+	struct call call = {.type = XTS_CMD_IOCTL, .option = (int32_t)request, .length = argument_bytes(request)};
+	int r, bytes;
+
+	if (!call.length || call.length > sizeof call.value)
+		return -ENOTTY;
+	if (!argument)
+		return -EFAULT;
+	if (s->state == TCP_STATE_LISTEN && request != SIOCATMARK)
+		return -EINVAL;
+	memcpy(call.value, argument, call.length);
+	r = call_proxy(s, &call);
+	if (r)
+		return r;
+	if (request == SIOCOUTQ || request == SIOCOUTQNSD) {
+		memcpy(&bytes, call.value, sizeof bytes);
+		bytes += (int)s->pending_bytes;
+		memcpy(call.value, &bytes, sizeof bytes);
+	}
+	memcpy(argument, call.value, argument_bytes(request));
+	return 0;
+}
+
+/* What the next call would give: of datagrams and PDUs, the first one. */
+static int unread_bytes(const struct xts_sock *s)
+{
+	const struct received_datagram *d = s->datagrams ? datagram_first(s) : NULL;
+
+	if (s->datagrams)
+		return d ? d->data_bytes : 0;
+	return (int)(s->pdu_first ? s->pdu_first->bytes : s->unread);
+}
+
+static int control(struct xts_sock *s, unsigned long request, void *argument)
+{
+	int value; /* the program's may lie anywhere */
+
+	switch (request) {
+	case FIONBIO:
+		if (!argument)
+			return -EFAULT;
+		memcpy(&value, argument, sizeof value);
+		s->nonblocking = value != 0;
+		return 0;
+	case FIONREAD: /* SIOCINQ */
+		if (s->state == TCP_STATE_LISTEN)
+			return -EINVAL;
+		if (!argument)
+			return -EFAULT;
+		channel_pump(s->stack);
+		value = unread_bytes(s);
+		memcpy(argument, &value, sizeof value);
+		return 0;
+	case FIOCLEX:
+	case FIONCLEX:
+		s->close_on_exec = request == FIOCLEX;
+		return 0;
+	case SIOC_PUSH_ULP_RX:
+	case SIOC_PUSH_ULP_TX:
+	case SIOC_PUSH_ULP:
+	case SIOC_PEEK_MODE:
+	case SIOC_END_PEEK_MODE:
+		return s->datagrams ? -EOPNOTSUPP : push_ioctl(s, request, argument);
+	case FIOASYNC: /* no signals for XTS sockets */
+	case FIOSETOWN:
+	case SIOCSPGRP:
+		return -EINVAL;
+	default:
+		return s->datagrams ? datagram_ioctl(s, request, argument) : forward_ioctl(s, request, argument);
+	}
+}
+
+int xts_ioctl(int number, unsigned long request, ...)
+{
+	struct stack *st;
+	struct xts_sock *s;
+	void *argument;
+	va_list list;
+	ssize_t r;
+
+	va_start(list, request);
+	argument = va_arg(list, void *);
+	va_end(list);
+	do {
+		st = stack_enter_of(number);
+		s = table_use(st, number);
+		r = s ? control(s, request, argument) : -EBADF;
+	} while (stack_restarts(st, &r));
+	return finish_of(number, (int)r);
+}
+
+static int file_control(struct xts_sock *s, int command, long argument)
+{
+	switch (command) {
+	case F_GETFL:
+		return O_RDWR | (s->nonblocking ? O_NONBLOCK : 0);
+	case F_SETFL:
+		if (argument & O_ASYNC)
+			return -EINVAL;
+		s->nonblocking = argument & O_NONBLOCK;
+		return 0;
+	case F_GETFD:
+		return s->close_on_exec ? FD_CLOEXEC : 0;
+	case F_SETFD:
+		s->close_on_exec = argument & FD_CLOEXEC;
+		return 0;
+	default:
+		return -EINVAL;
+	}
+}
+
+int xts_fcntl(int number, int command, ...)
+{
+	struct stack *st;
+	struct xts_sock *s;
+	va_list list;
+	long argument;
+	int r;
+
+	va_start(list, command);
+	argument = va_arg(list, long);
+	va_end(list);
+	st = stack_enter_of(number);
+	s = table_open(st, number);
+	r = s ? file_control(s, command, argument) : -EBADF;
+	stack_leave(st);
+	return finish(r);
+}

@@ -1,0 +1,385 @@
+/*
+ * The receive queue of a datagram socket, and its readiness: see core/datagram_socket.h.
+ *
+ * The account must never keep the largest datagram from coming when the queue is empty. So at most so much is left
+ * unadvertised as the window is larger than that datagram (credit.h has the law).
+ */
+#include <stdlib.h>
+#include <sys/epoll.h>
+
+#include "core/buffer.h"
+#include "core/channel.h"
+#include "core/datagram_socket.h"
+#include "core/message.h"
+#include "core/message_dispatch.h"
+#include "core/outbox.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+#include "credit.h"
+#include "queue.h"
+#include "waiting/mirror.h"
+#include "waiting/wait.h"
+
+#define SPARE_DATAGRAMS 128u
+
+int datagram_make(struct xts_sock *s)
+{
+	s->datagrams = calloc(1, sizeof *s->datagrams);
+	if (!s->datagrams)
+		return -ENOMEM;
+	s->datagrams->window = XTS_DATAGRAM_WINDOW_DEFAULT;
+	status_state(s);
+	return 0;
+}
+
+/* --- the list ----------------------------------------------------------------------------------------------------- */
+
+static struct received_datagram *add(struct xts_sock *s)
+{
+	struct datagrams *q = s->datagrams;
+	struct received_datagram *d = s->stack->spare_datagrams;
+
+	if (d) {
+		s->stack->spare_datagrams = d->next;
+		s->stack->spare_datagram_count--;
+	} else {
+		d = malloc(sizeof *d);
+		if (!d)
+			return NULL;
+	}
+	d->next = NULL;
+	if (q->last)
+		q->last->next = d;
+	else
+		q->first = d;
+	q->last = d;
+	return d;
+}
+
+static void drop_first(struct xts_sock *s)
+{
+	struct datagrams *q = s->datagrams;
+	struct received_datagram *d = q->first;
+
+	q->first = d->next;
+	if (!q->first)
+		q->last = NULL;
+	if (s->stack->spare_datagram_count == SPARE_DATAGRAMS) {
+		free(d);
+		return;
+	}
+	d->next = s->stack->spare_datagrams;
+	s->stack->spare_datagrams = d;
+	s->stack->spare_datagram_count++;
+}
+
+void datagram_drop(struct xts_sock *s)
+{
+	while (s->datagrams->first)
+		drop_first(s);
+	s->datagrams->missing = 0;
+}
+
+void datagram_free(struct xts_sock *s)
+{
+	if (!s->datagrams)
+		return;
+	datagram_drop(s);
+	free(s->datagrams);
+	s->datagrams = NULL;
+}
+
+const struct received_datagram *datagram_first(const struct xts_sock *s)
+{
+	const struct datagrams *q = s->datagrams;
+
+	return q->first == q->last && q->missing ? NULL : q->first;
+}
+
+/* --- the account -------------------------------------------------------------------------------------------------- */
+
+static void set_limit(struct xts_credit_grant *g)
+{
+	uint32_t room = g->window > DATAGRAM_CREDITS_MAX ? g->window - DATAGRAM_CREDITS_MAX : 0;
+
+	g->limit = room < g->window / 4 ? room : g->window / 4;
+}
+
+void datagram_grant(struct xts_sock *s)
+{
+	xts_credit_grant_init(&s->grant, s->datagrams->window);
+	set_limit(&s->grant);
+}
+
+/* The window for SO_RCVBUF of so many bytes: what waits in the device's kernel comes in addition. */
+void datagram_set_window(struct xts_sock *s, uint32_t bytes)
+{
+	uint32_t most = s->stack->settings.window_bytes_max;
+
+	if (most < XTS_DATAGRAM_WINDOW_DEFAULT)
+		most = XTS_DATAGRAM_WINDOW_DEFAULT;
+	if (bytes > most)
+		bytes = most;
+	if (bytes < XTS_DATAGRAM_WINDOW_MIN)
+		bytes = XTS_DATAGRAM_WINDOW_MIN;
+	s->datagrams->window = bytes;
+	if (!s->grant.window)
+		return; /* it is granted with OPEN_DATAGRAM */
+	if (bytes < s->grant.window) {
+		xts_credit_shrink(&s->grant, bytes);
+	} else {
+		xts_credit_grow(&s->grant, bytes - s->grant.window);
+		outbox_add(s, TODO_ADVERT);
+	}
+	set_limit(&s->grant);
+}
+
+static void give_back(struct xts_sock *s, uint32_t credits)
+{
+	if (s->lost || s->closing || !s->grant.window)
+		return;
+	xts_credit_free(&s->grant, credits);
+	set_limit(&s->grant);
+	if (xts_credit_due(&s->grant))
+		outbox_add(s, TODO_ADVERT);
+}
+
+/* --- receiving ---------------------------------------------------------------------------------------------------- */
+
+/* A header: the datagram is in the list from now on, with its control items. False: the channel has ended. */
+static bool begin(struct xts_sock *s, struct xts_datagram *d)
+{
+	struct datagrams *q = s->datagrams;
+	uint8_t head[XTS_DATAGRAM_HEAD_BYTES_MAX];
+	uint16_t control_credits = d->record.control_bytes;
+	struct received_datagram *r;
+	struct iovec controls;
+
+	if (xts_credit_receive(&s->grant, xts_datagram_credits(&d->record))) {
+		channel_fail(s->stack, EPROTO);
+		return false;
+	}
+	r = add(s);
+	if (!r) {
+		channel_fail(s->stack, ENOMEM);
+		return false;
+	}
+	xts_datagram_write(head, sizeof head, d); /* the items that we know, and only those */
+	r->from = d->record.endpoint;
+	r->dropped = q->dropped;
+	r->data_bytes = d->record.data_bytes;
+	r->segment_bytes = d->record.segment_bytes;
+	r->control_bytes = d->record.control_bytes;
+	r->control_credits = control_credits;
+	q->missing = r->data_bytes;
+	controls = (struct iovec){.iov_base = head + XTS_DATAGRAM_RECORD_BYTES, .iov_len = r->control_bytes};
+	if (!r->control_bytes || buffer_append_copy(s, &controls, 1))
+		return true;
+	channel_fail(s->stack, ENOMEM);
+	return false;
+}
+
+/* The data of the last one, as far as this message has it. 1: the frame has been taken over, 0: not; -1: the channel
+ * has ended. */
+static int append(struct xts_sock *s, struct xts_datagram_cursor *cursor, struct xts_rx_frame *frame, uint32_t end)
+{
+	struct datagrams *q = s->datagrams;
+	struct stack *st = s->stack;
+	uint32_t bytes = q->missing < cursor->left ? q->missing : cursor->left, count = XTS_SEGMENTS_MAX;
+	uint32_t offset = end - cursor->left;
+	struct iovec iov[XTS_SEGMENTS_MAX];
+
+	if (!bytes)
+		return 0;
+	q->missing -= bytes;
+	s->received_bytes += bytes;
+	st->received_bytes += bytes;
+	if (bytes == cursor->left) { /* the frame has nothing else: it may be kept as it is */
+		struct channel *c = st->channel;
+
+		cursor->left = 0;
+		buffer_append(s, frame, offset, bytes);
+		return st->channel == c ? 1 : -1;
+	}
+	xts_datagram_data(cursor, bytes, iov, &count);
+	if (buffer_append_copy(s, iov, count))
+		return 0;
+	channel_fail(st, ENOMEM);
+	return -1;
+}
+
+/* The records of a message. As append(). */
+static int receive(struct xts_sock *s, const struct xts_recv_datagrams *m, bool more, struct xts_rx_frame *frame)
+{
+	uint32_t end = XTS_RECV_DATAGRAMS_BYTES + m->length;
+	struct xts_datagram_cursor cursor;
+	struct xts_datagram d;
+	int r, taken = 0;
+
+	xts_datagram_begin(&cursor, frame, XTS_RECV_DATAGRAMS_BYTES, m->length);
+	if (s->datagrams->missing)
+		taken = append(s, &cursor, frame, end);
+	while (!taken && cursor.left) {
+		r = xts_datagram_next(&cursor, &d);
+		if (r < 0) {
+			channel_fail(s->stack, EPROTO);
+			return -1;
+		}
+		if (!begin(s, &d))
+			return -1;
+		taken = append(s, &cursor, frame, end);
+	}
+	/* Only the last one may go on, and then the message says so. */
+	if (taken >= 0 && more != (s->datagrams->missing != 0)) {
+		channel_fail(s->stack, EPROTO);
+		return -1;
+	}
+	return taken;
+}
+
+bool message_recv_datagrams(struct stack *st, const struct xts_head *head, const struct xts_recv_datagrams *m,
+			    struct xts_rx_frame *frame)
+{
+	struct xts_sock *s = message_target(st, head->id);
+	uint32_t events = 0;
+	int taken = 0;
+
+	if (!s || s->closing)
+		return false; /* crossed our CLOSE */
+	if (!s->datagrams || (head->error && m->length)) {
+		channel_fail(st, EPROTO);
+		return true;
+	}
+	if (m->post_credits && !message_credits(s, m->post_credits))
+		return true;
+	s->datagrams->dropped = m->dropped;
+	socket_asked(s, false);
+	if (m->length) {
+		taken = receive(s, m, head->flags & XTS_FLAG_MORE, frame);
+		if (taken < 0)
+			return true;
+		if (datagram_first(s))
+			events |= EPOLLIN;
+	}
+	if (head->error) {
+		s->error = head->error;
+		status_state(s);
+		events |= EPOLLERR;
+	}
+	if (m->post_credits && s->no_space)
+		events |= EPOLLOUT;
+	status_data(s);
+	if (events)
+		socket_changed(s, events);
+	else if (m->post_credits)
+		wake(st, &s->writers);
+	return taken > 0;
+}
+
+/* RECV: post credits, or that the proxy has ended the socket. */
+bool datagram_told(struct xts_sock *s, const struct xts_head *head, const struct xts_recv *m)
+{
+	uint32_t events = 0;
+
+	if (m->length || head->flags & XTS_FLAG_EOS) {
+		channel_fail(s->stack, EPROTO);
+		return true;
+	}
+	if (m->post_credits && !message_credits(s, m->post_credits))
+		return true;
+	if (head->flags & XTS_FLAG_RESET) {
+		s->error = head->error ? head->error : ENETDOWN;
+		status_state(s);
+		events |= EPOLLERR;
+	}
+	if (m->post_credits && s->no_space)
+		events |= EPOLLOUT;
+	status_data(s);
+	if (events)
+		socket_changed(s, events);
+	else if (m->post_credits)
+		wake(s->stack, &s->writers);
+	return false;
+}
+
+/* --- reading ------------------------------------------------------------------------------------------------------ */
+
+void datagram_read_controls(struct xts_sock *s, struct xts_datagram *out)
+{
+	const struct received_datagram *d = s->datagrams->first;
+	uint8_t head[XTS_DATAGRAM_HEAD_BYTES_MAX];
+	struct iovec controls = {.iov_base = head + XTS_DATAGRAM_RECORD_BYTES, .iov_len = d->control_bytes};
+	const struct xts_datagram_record record = {
+		.data_bytes = d->data_bytes, .segment_bytes = d->segment_bytes, .control_bytes = d->control_bytes,
+		.endpoint = d->from,
+	};
+
+	xts_datagram_record_encode(head, &record);
+	buffer_copy(s, 0, &controls, 0, d->control_bytes);
+	if (xts_datagram_read(out, head, XTS_DATAGRAM_RECORD_BYTES + d->control_bytes) < 0)
+		memset(out, 0, sizeof *out); /* cannot be: we have written it ourselves */
+}
+
+void datagram_consume(struct xts_sock *s)
+{
+	const struct received_datagram *d = s->datagrams->first;
+	uint32_t credits = (uint32_t)d->data_bytes + d->control_credits + XTS_DATAGRAM_CREDITS;
+
+	buffer_consume(s, (uint32_t)d->data_bytes + d->control_bytes);
+	s->read_bytes += d->data_bytes;
+	drop_first(s);
+	give_back(s, credits);
+	if (s->mirror && !datagram_first(s))
+		mirror_dirty(s);
+	status_data(s);
+}
+
+/* --- readiness ---------------------------------------------------------------------------------------------------- */
+
+/* As sock_writeable(): half of the room is there, which is enough for any datagram unless the window is very small. */
+static bool is_writable(struct xts_sock *s)
+{
+	uint32_t enough = s->peer_window / 2;
+
+	if (!s->proxy_id)
+		return true; /* what is sent now waits for the proxy's answer, not for room */
+	if (enough > DATAGRAM_CREDITS_MAX)
+		enough = DATAGRAM_CREDITS_MAX;
+	if (enough < s->datagrams->wanted)
+		enough = s->datagrams->wanted;
+	if (s->credits >= enough && channel_can_send(s->stack) && !(s->todo & TODO_DATA)) {
+		s->datagrams->wanted = 0;
+		return true;
+	}
+	s->no_space = true;
+	if (s->credits >= enough)
+		socket_wait_for_link(s);
+	return false;
+}
+
+uint32_t datagram_events(struct xts_sock *s)
+{
+	uint32_t events = 0;
+
+	if (s->lost)
+		return EPOLLIN | EPOLLRDNORM | EPOLLOUT | EPOLLWRNORM | EPOLLERR | EPOLLHUP;
+	if (s->error)
+		events |= EPOLLERR;
+	if (s->shutdown & RCV_SHUTDOWN)
+		events |= EPOLLRDHUP | EPOLLIN | EPOLLRDNORM;
+	if (s->shutdown == SHUTDOWN_MASK)
+		events |= EPOLLHUP;
+	if (datagram_first(s))
+		events |= EPOLLIN | EPOLLRDNORM;
+	if (is_writable(s))
+		events |= EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND;
+	return events;
+}
+
+void datagram_lose(struct xts_sock *s)
+{
+	s->error = ENETDOWN;
+	s->credits = 0;
+	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP);
+}

@@ -1,0 +1,86 @@
+/*
+ * Datagram sockets: what a socket of type SOCK_DGRAM has in addition to struct xts_sock.
+ *
+ * Theory of operation
+ *
+ * The proxy has a UDP socket for each, made by the first request that needs one: OPEN_DATAGRAM, with what is known by
+ * then (calls/datagram_connect.c). state and phase stay those of an unconnected socket for good: `connected` says
+ * whether it has a peer. All calls of a datagram socket but those that wait for datagrams, or for room, wait for one
+ * round trip at most.
+ *
+ * Received datagrams (datagram_queue.c) are a list. The bytes of all of them, each one's control items before its data,
+ * are in the pieces of buffer.c, in order. Only the last may still be incomplete. The account of post credits bounds
+ * them: a datagram takes its data, its control items and XTS_DATAGRAM_CREDITS from its header on until it has been read.
+ *
+ * A datagram is sent (calls/datagram_send.c) when there are credits for all of it and a frame for its beginning. What
+ * the first message does not hold follows at once, and what finds no frame then is kept in s->pending, and leaves
+ * before anything else of the socket (datagram_flush()).
+ */
+#ifndef XTS_HOST_DATAGRAM_H
+#define XTS_HOST_DATAGRAM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "datagram.h"
+#include "wire.h"
+
+struct stack;
+struct xts_sock;
+
+/* A datagram in the receive queue; its control items and its data are in the socket's pieces. */
+struct received_datagram {
+	struct received_datagram *next;
+	struct xts_endpoint from;
+	uint32_t dropped;          /* datagrams that the socket had lost before it (SO_RXQ_OVFL) */
+	uint16_t data_bytes, segment_bytes;
+	uint16_t control_bytes;    /* in the pieces: of items that this version knows */
+	uint16_t control_credits;  /* that it has taken for control items */
+};
+/* With what malloc() takes for itself: what waits must not cost more than the credits it has taken. */
+_Static_assert(sizeof(struct received_datagram) + 16 <= XTS_DATAGRAM_CREDITS, "struct received_datagram");
+
+struct datagrams {
+	bool connected;            /* s->peer is set */
+	bool opens;                /* a thread is at OPEN_DATAGRAM */
+	bool broadcast;            /* SO_BROADCAST */
+	bool tells_drops;          /* SO_RXQ_OVFL */
+	uint16_t segment_bytes;    /* UDP_SEGMENT; 0: none */
+	uint32_t receive_bytes;    /* SO_RCVBUF that was set before the proxy had a socket; 0: none */
+	uint32_t window;           /* of receive credits */
+	uint32_t wanted;           /* credits that a sender was refused for; 0: none */
+	uint32_t missing;          /* bytes of the last datagram that have not come yet */
+	uint32_t dropped;          /* as the proxy has told last */
+	uint32_t flushed;          /* bytes of s->pending that have been sent */
+	struct received_datagram *first, *last;
+};
+
+/* The most post credits that a datagram takes. */
+#define DATAGRAM_CREDITS_MAX (UINT16_MAX + XTS_DATAGRAM_CONTROL_BYTES_MAX + XTS_DATAGRAM_CREDITS)
+
+int datagram_make(struct xts_sock *s);         /* s is of type SOCK_DGRAM from now on; 0 or -ENOMEM */
+void datagram_free(struct xts_sock *s);
+void datagram_drop(struct xts_sock *s);        /* all that has been received; the pieces are buffer_drop()'s */
+void datagram_lose(struct xts_sock *s);        /* its channel has died */
+void datagram_grant(struct xts_sock *s);       /* its account begins, with the whole window */
+void datagram_set_window(struct xts_sock *s, uint32_t bytes);
+
+bool datagram_told(struct xts_sock *s, const struct xts_head *head, const struct xts_recv *m); /* as message_recv() */
+uint32_t datagram_events(struct xts_sock *s);  /* readiness, as datagram_poll() in the kernel */
+/* The first one that has come whole, or NULL. */
+const struct received_datagram *datagram_first(const struct xts_sock *s);
+void datagram_read_controls(struct xts_sock *s, struct xts_datagram *out); /* of the first one */
+void datagram_consume(struct xts_sock *s);     /* the first one has been read */
+
+/*
+ * datagram_opening.c: the proxy makes its socket, bound and connected where addresses are given. Waits. 0, -errno, or
+ * DATAGRAM_IS_OPEN: there was one, and nothing has been done.
+ */
+#define DATAGRAM_IS_OPEN 1
+int datagram_open(struct xts_sock *s, const struct xts_endpoint *local, const struct xts_endpoint *peer);
+int datagram_need_proxy(struct xts_sock *s);   /* the same without addresses; 0 or -errno */
+
+/* datagram_outbox.c: sends what is pending; false: some of it is left. */
+bool datagram_flush(struct xts_sock *s);
+
+#endif
