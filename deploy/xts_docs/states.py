@@ -94,7 +94,7 @@ def _names(mask: int, of: list[Flag]) -> list[str]:
 # --- the picture ---------------------------------------------------------------------------------------
 
 #: Where a state stands: the middle of its box. The last has the whole width below.
-_PLACES = ((100, 70), (400, 70), (700, 70), (100, 230), (1000, 70), (400, 230), (550, 350))
+_PLACES = ((100, 70), (400, 70), (700, 70), (100, 230), (1000, 70), (400, 230), (700, 230), (550, 350))
 _WIDE, _NARROW, _LAST_WIDE, _HIGH = 150, 110, 1050, 44
 #: Between the two arrows of a pair, and from the edge of the picture.
 _APART = 16

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <sys/socket.h>
 
+#include "datagram_socket.h"
 #include "policy.h"
 #include "share.h"
 
@@ -20,7 +21,7 @@ int connection_name_what_is_bound(struct connection *c)
 	int error;
 
 	socket_local(c->fd, &local);
-	c->name = name_take(c->tenant, &local, &error);
+	c->name = name_take(c->tenant, c->datagrams ? NAME_UDP : NAME_TCP, &local, &error);
 	return error;
 }
 
@@ -31,11 +32,13 @@ static int bind_here(struct connection *c, const struct xts_endpoint *local)
 	struct name *name;
 	int error;
 
+	if (c->datagrams)
+		return datagram_bind(c, local);
 	if (!length)
 		return EAFNOSUPPORT;
 	if ((local->port || !endpoint_is_unspecified(local)) && !command_allowed(c->channel, XTS_POLICY_LISTEN, local))
 		return EACCES;
-	name = name_take(c->tenant, local, &error);
+	name = name_take(c->tenant, NAME_TCP, local, &error);
 	if (!name)
 		return error;
 	if (!c->name && !share_gives_way(c->worker, c->tenant, local)) {

@@ -13,6 +13,7 @@
 struct name {
 	struct list by_port;
 	struct xts_tenant *tenant; /* a reference */
+	enum name_protocol protocol;
 	struct xts_endpoint local;
 	uint32_t holders;
 };
@@ -34,20 +35,20 @@ static struct list *bucket(uint16_t port)
 }
 
 /* Is it, or an address that includes it or is included by it, another tenant's? */
-static bool is_anothers(const struct xts_tenant *t, const struct xts_endpoint *local)
+static bool is_anothers(const struct xts_tenant *t, enum name_protocol protocol, const struct xts_endpoint *local)
 {
 	const struct list *head = bucket(local->port), *node;
 
 	for (node = head->next; node != head; node = node->next) {
 		const struct name *n = list_entry(node, struct name, by_port);
 
-		if (n->tenant != t && n->local.port == local->port && endpoint_overlaps(&n->local, local))
+		if (n->tenant != t && n->protocol == protocol && n->local.port == local->port && endpoint_overlaps(&n->local, local))
 			return true;
 	}
 	return false;
 }
 
-struct name *name_take(struct xts_tenant *t, const struct xts_endpoint *local, int *error)
+struct name *name_take(struct xts_tenant *t, enum name_protocol protocol, const struct xts_endpoint *local, int *error)
 {
 	struct name *n = calloc(1, sizeof *n);
 
@@ -55,10 +56,11 @@ struct name *name_take(struct xts_tenant *t, const struct xts_endpoint *local, i
 		*error = ENOMEM;
 		return NULL;
 	}
+	n->protocol = protocol;
 	n->local = *local;
 	n->holders = 1;
 	pthread_mutex_lock(&names.mutex);
-	if (is_anothers(t, local)) {
+	if (is_anothers(t, protocol, local)) {
 		pthread_mutex_unlock(&names.mutex);
 		free(n);
 		*error = EADDRINUSE;

@@ -17,9 +17,12 @@
 
 struct name;
 
+/* Each has ports of its own. */
+enum name_protocol { NAME_TCP, NAME_UDP };
+
 /* Takes a name for one socket of the tenant, to be released once. NULL with *error (positive): EADDRINUSE, it is
  * another tenant's; ENOMEM. */
-struct name *name_take(struct xts_tenant *t, const struct xts_endpoint *local, int *error);
+struct name *name_take(struct xts_tenant *t, enum name_protocol protocol, const struct xts_endpoint *local, int *error);
 /* Another reference, for another descriptor of the same socket. */
 struct name *name_hold(struct name *name);
 void name_release(struct name *name);

@@ -128,8 +128,8 @@ void buffers_option_set(struct connection *c, int level, int name)
 		settle(c, name, &c->kernel_send);
 	if (level == SOL_SOCKET && name == SO_RCVBUF)
 		settle(c, name, &c->kernel_receive);
-	if (level != SOL_SOCKET || !c->window)
-		return; /* buffers_begin() will look */
+	if (level != SOL_SOCKET || !c->window || c->datagrams)
+		return; /* buffers_begin() will look; windows of datagrams are what they are */
 	if (name == SO_RCVBUF)
 		c->receive_tuned = true; /* the kernel does not tune it any more, which is what the program wants */
 	if (name != SO_SNDBUF)

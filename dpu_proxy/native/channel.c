@@ -39,7 +39,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		.frame_window = queue->frame_window,
 		.largest_message = queue->largest_message,
 		.features = XTS_FEATURE_SHARE | XTS_FEATURE_SHARE_BOUND | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS |
-			    XTS_FEATURE_SHRINK | XTS_FEATURE_REFUSAL | (queue->packets ? XTS_FEATURE_BUNDLE : 0) |
+			    XTS_FEATURE_SHRINK | XTS_FEATURE_REFUSAL | XTS_FEATURE_DATAGRAM | (queue->packets ? XTS_FEATURE_BUNDLE : 0) |
 			    (queue->packets && queue->multi_buffer && worker->config.relayed_max ? XTS_FEATURE_RELAY : 0),
 		.sockets_max = sockets_max(tenant),
 	};
@@ -201,7 +201,7 @@ static bool deliver(struct channel *ch, const struct xts_head *head, struct batc
 	uint64_t epoch = ch->link.epoch;
 	enum command_result result;
 
-	if (head->type != XTS_CMD_SEND && head->type != XTS_CMD_SEND_PDU)
+	if (head->type != XTS_CMD_SEND && head->type != XTS_CMD_SEND_PDU && head->type != XTS_CMD_SEND_DATAGRAMS)
 		channel_flush(ch); /* data sent before a call takes effect first; e stays valid */
 	ch->refusal = XTS_REFUSED_NONE;
 	result = command_dispatch(ch, ch->link.features, head, first->iov_base, e->frame.bytes, e);

@@ -50,6 +50,8 @@
 struct worker_state;
 struct shared;
 struct pushed;
+struct datagrams;
+struct datagram_scratch;
 
 /* What an epoll event points at. */
 enum watch_kind { WATCH_CONNECTION, WATCH_QUEUE, WATCH_LIFE, WATCH_COMMAND, WATCH_PARKED };
@@ -85,6 +87,7 @@ struct connection {
 	CONNECTION_FLAGS(FLAG_FIELD)
 #undef FLAG_FIELD
 	struct pushed *pushed;    /* protocols on it, or peek mode; NULL for most (pushed.h) */
+	struct datagrams *datagrams; /* of a datagram socket (datagram_socket.h); NULL for TCP */
 	uint32_t look_ms;         /* what the timer was set to last; it doubles */
 	int error;                /* of the connection, sent in RESET, CONNECT_ACK or CLOSED */
 	uint32_t held;            /* post credits: bytes (listener: connections) we may send to the host */
@@ -259,6 +262,8 @@ struct connection *connection_find_unnamed(struct channel *ch, uint32_t xts_sock
 
 /* Gives a new connection its window, as far as the tenant's limit allows: the post credits to advertise, 0 for none. */
 uint32_t connection_grant_window(struct connection *c);
+/* The same for a datagram socket. False: there is no window for it. */
+bool connection_grant_datagrams(struct connection *c);
 /* The same for a connection with `spilled` bytes in its spill buffer. False: there is no window for it. */
 bool connection_grant_claimed(struct connection *c, uint32_t spilled);
 /* Doubles the window, at most to buffers_window_max(), while half of the tenant's limit is free. */
@@ -308,6 +313,8 @@ void connection_turn(struct connection *c);
 void connection_fail(struct connection *c, int error);
 /* Carries out a close of the host; read_bytes as in PROTOCOL.md. */
 void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes);
+/* What a datagram socket had to send before its close has been sent. */
+void connection_close_datagram(struct connection *c);
 /* Goes on with what connection_close() has begun: a listener's backlog takes several turns (channel->refusing). */
 void connection_close_listener(struct connection *c);
 /* A connection that has failed, as its host knows, becomes an unconnected socket again; false: it has not, or
@@ -452,6 +459,8 @@ struct worker_state { /* what channels and connections see of their worker */
 	int command_fd;           /* an eventfd: the supervisor has a request, or another worker has left something */
 	uint64_t now_ns;
 	bool draining;
+	uint64_t policy_number;   /* of the present rules */
+	struct datagram_scratch *datagram_scratch; /* NULL: there has been no datagram socket */
 	struct list channels, unowned;
 	uint64_t channel_numbers; /* given so far */
 	struct list cut;          /* orphans of this worker that are to be reset; under the lock of orphan.c */

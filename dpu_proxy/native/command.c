@@ -175,7 +175,9 @@ enum command_result command_connect(struct channel *ch, const struct xts_head *h
 	c = command_target(ch, head->id, m->xts_socket, m->domain, &error);
 	if (c && !head->id && list_empty(&c->unnamed))
 		list_append(&ch->unnamed, &c->unnamed);
-	if (c && c->state == CONNECTION_CONNECTING)
+	if (c && c->datagrams)
+		error = EOPNOTSUPP;
+	else if (c && c->state == CONNECTION_CONNECTING)
 		error = EALREADY;
 	else if (c && c->state != CONNECTION_IDLE && !connection_renew(c))
 		error = EISCONN;
@@ -198,6 +200,8 @@ static int listen_start(struct connection *c, const struct xts_listen *m)
 	struct xts_endpoint local;
 	int error = 0;
 
+	if (c->datagrams)
+		return EOPNOTSUPP;
 	if ((c->state != CONNECTION_IDLE && c->state != CONNECTION_LISTENER) || c->connect_reply)
 		return EINVAL;
 	socket_local(c->fd, &local);
@@ -316,7 +320,9 @@ enum command_result command_ioctl(struct channel *ch, const struct xts_head *hea
 	length = m->length < sizeof value ? m->length : (uint32_t)sizeof value;
 	if (c) {
 		memcpy(value, batch_payload(e, XTS_IOCTL_BYTES), length);
-		if (ch->link.features & XTS_FEATURE_ULP && push_is_request(m->request))
+		if (ch->link.features & XTS_FEATURE_ULP && push_is_request(m->request) && c->datagrams)
+			error = EOPNOTSUPP;
+		else if (ch->link.features & XTS_FEATURE_ULP && push_is_request(m->request))
 			error = m->length > sizeof value ? EMSGSIZE : -push_request(c, m->request, value, &length);
 		else
 			error = -do_ioctl(c, m->request, value, &length);

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "datagram_socket.h"
 #include "pushed.h"
 #include "share.h"
 
@@ -106,6 +107,8 @@ static void uncount(struct connection *c)
 {
 	if (c->state == CONNECTION_LISTENER)
 		c->worker->stats.listeners--;
+	else if (c->state == CONNECTION_DATAGRAM)
+		c->worker->stats.datagram_sockets--;
 	else
 		c->worker->stats.connections--;
 	connection_spill_gone(c, c->out.spill.bytes);
@@ -123,6 +126,7 @@ static void uncount(struct connection *c)
 
 void connection_free(struct connection *c, bool reset)
 {
+	datagram_free(c);
 	if (c->shared)
 		share_leave(c, false);
 	if (c->listener && !c->announced)
@@ -306,6 +310,9 @@ static void connection_event(struct connection *c, uint32_t events)
 	case CONNECTION_FAILED:
 		stream_event(c, events);
 		break;
+	case CONNECTION_DATAGRAM:
+		datagram_event(c, events);
+		break;
 	case CONNECTION_CLOSING:
 		stream_event(c, events);
 		/* when FIN is acknowledged the kernel reports EPOLLOUT, once */
@@ -431,6 +438,12 @@ void connection_close_listener(struct connection *c)
 	connection_wake(c);
 }
 
+void connection_close_datagram(struct connection *c)
+{
+	close_at_once(c);
+	connection_wake(c);
+}
+
 void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 {
 	bool unread = read_bytes != (c->received_bytes & (XTS_CREDITS_MAX - 1)), unwaited;
@@ -451,6 +464,8 @@ void connection_close(struct connection *c, uint8_t flags, uint32_t read_bytes)
 		connection_close_listener(c);
 		return;
 	}
+	if (c->state == CONNECTION_DATAGRAM && !datagram_close(c))
+		return;
 	c->unwaited = unwaited;
 	if (c->shared) /* bound, and not listening yet */
 		share_leave(c, true);
@@ -530,6 +545,8 @@ static void look_again(struct connection *c)
 	if (c->state == CONNECTION_LISTENER) {
 		c->readable = true;
 		connection_wake(c);
+	} else if (c->state == CONNECTION_DATAGRAM) {
+		datagram_look(c);
 	} else if (c->lingering) {
 		look_at_lingering(c);
 		if (c->lingering)

@@ -94,6 +94,7 @@ static bool run_configure(struct worker_state *w, void *argument)
 	config->clock_ns = w->config.clock_ns;
 	worker_free_config(&w->config);
 	w->config = *config;
+	w->policy_number++;
 	return false;
 }
 

@@ -84,6 +84,10 @@ enum command_result command_send(struct channel *ch, const struct xts_head *head
 	}
 	if (!(head->flags & XTS_FLAG_CLOSE) && !take_credits(ch, c, m->post_credits))
 		return COMMAND_DONE;
+	if (c->state == CONNECTION_DATAGRAM && (m->length || head->flags & XTS_FLAG_FIN)) {
+		channel_violation(ch, "a byte stream on a datagram socket", head->id);
+		return COMMAND_DONE;
+	}
 	if (m->length)
 		kept = take_stream(ch, c, e, m->length, head->flags & XTS_FLAG_MORE);
 	if (ch->link.state != XTS_LINK_UP)

@@ -5,6 +5,7 @@
 #include <linux/in6.h>
 #include <linux/sockios.h>
 #include <linux/tcp.h>
+#include <linux/udp.h>
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,11 +17,21 @@
 #ifndef IPV6_MINHOPCOUNT
 #define IPV6_MINHOPCOUNT 73
 #endif
+#ifndef SOL_UDP
+#define SOL_UDP 17
+#endif
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
 
 #define TCP_CA_NAME_BYTES 16u /* TCP_CA_NAME_MAX, with the terminator */
 #define GET 1u
 #define SET 2u
 #define DENY 4u /* known and refused: EPERM says so more clearly than ENOPROTOOPT */
+#define DATAGRAM 8u /* of datagram sockets alone; what is of TCP alone has its level */
 
 struct allowed {
 	int level, option;
@@ -82,8 +93,11 @@ static const struct allowed list[] = {
 	{ SOL_SOCKET, SO_MAX_PACING_RATE, GET | SET, NULL },
 	/* Only narrows where packets may go. */
 	{ SOL_SOCKET, SO_DONTROUTE, GET | SET, NULL },
-	/* Without effect on TCP, in the kernel too. */
+	/* Without effect on TCP, in the kernel too. What datagrams may be sent to is policy. */
 	{ SOL_SOCKET, SO_BROADCAST, GET | SET, NULL },
+	/* What the kernel says with each datagram. */
+	{ SOL_SOCKET, SO_TIMESTAMPNS, GET | SET | DATAGRAM, NULL },
+	{ SOL_SOCKET, SO_RXQ_OVFL, GET | DATAGRAM, NULL }, /* the proxy sets it: each message has it */
 
 	/* Would choose routes, marks or devices around the device's own policy; some need CAP_NET_ADMIN or
 	 * CAP_NET_RAW. */
@@ -144,6 +158,9 @@ static const struct allowed list[] = {
 	{ IPPROTO_IP, IP_MTU_DISCOVER, GET | SET, NULL },
 	{ IPPROTO_IP, IP_MTU, GET, NULL },
 	{ IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, GET | SET, NULL },
+	{ IPPROTO_IP, IP_PKTINFO, GET | SET | DATAGRAM, NULL },
+	{ IPPROTO_IP, IP_RECVTTL, GET | SET | DATAGRAM, NULL },
+	{ IPPROTO_IP, IP_RECVTOS, GET | SET | DATAGRAM, NULL },
 	/* A source route (IP_OPTIONS) would lead around policy; foreign local addresses need CAP_NET_ADMIN. */
 	{ IPPROTO_IP, IP_OPTIONS, DENY, NULL },
 	{ IPPROTO_IP, IP_TRANSPARENT, DENY, NULL },
@@ -155,6 +172,11 @@ static const struct allowed list[] = {
 	{ IPPROTO_IPV6, IPV6_TCLASS, GET | SET, NULL },
 	{ IPPROTO_IPV6, IPV6_MTU_DISCOVER, GET | SET, NULL },
 	{ IPPROTO_IPV6, IPV6_MTU, GET, NULL },
+	{ IPPROTO_IPV6, IPV6_RECVPKTINFO, GET | SET | DATAGRAM, NULL },
+	{ IPPROTO_IPV6, IPV6_RECVHOPLIMIT, GET | SET | DATAGRAM, NULL },
+	{ IPPROTO_IPV6, IPV6_RECVTCLASS, GET | SET | DATAGRAM, NULL },
+	/* A source for all datagrams: it comes with each, and policy is asked about it. */
+	{ IPPROTO_IPV6, IPV6_PKTINFO, DENY, NULL },
 	{ IPPROTO_IPV6, IPV6_RTHDR, DENY, NULL },
 	{ IPPROTO_IPV6, IPV6_HOPOPTS, DENY, NULL },
 	{ IPPROTO_IPV6, IPV6_DSTOPTS, DENY, NULL },
@@ -162,9 +184,24 @@ static const struct allowed list[] = {
 	{ IPPROTO_IPV6, IPV6_2292PKTOPTIONS, DENY, NULL },
 	{ IPPROTO_IPV6, IPV6_TRANSPARENT, DENY, NULL },
 	{ IPPROTO_IPV6, IPV6_FREEBIND, DENY, NULL },
+
+	/* How datagrams become packets, and packets datagrams. */
+	{ SOL_UDP, UDP_CORK, GET | SET | DATAGRAM, NULL },
+	{ SOL_UDP, UDP_SEGMENT, GET | SET | DATAGRAM, NULL },
+	{ SOL_UDP, UDP_GRO, GET | SET | DATAGRAM, NULL },
+	/* Would hand datagrams to tunnels of the device's kernel. */
+	{ SOL_UDP, UDP_ENCAP, DENY, NULL },
 };
 
-static int find(int level, int option, unsigned access, const struct allowed **entry)
+static bool is_datagram(int fd)
+{
+	int type = 0;
+	socklen_t length = sizeof type;
+
+	return !getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) && type == SOCK_DGRAM;
+}
+
+static int find(int fd, int level, int option, unsigned access, const struct allowed **entry)
 {
 	for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
 		if (list[i].level != level || list[i].option != option)
@@ -172,6 +209,8 @@ static int find(int level, int option, unsigned access, const struct allowed **e
 		if (list[i].access & DENY)
 			return -EPERM;
 		*entry = &list[i];
+		if (list[i].access & DATAGRAM && !is_datagram(fd))
+			return -ENOPROTOOPT;
 		return (list[i].access & access) ? 0 : -ENOPROTOOPT;
 	}
 	return -ENOPROTOOPT;
@@ -184,7 +223,7 @@ int xts_sockopt_set(int fd, int level, int option, const void *value, uint32_t b
 
 	if (bytes > INT_MAX)
 		return -EINVAL;
-	error = find(level, option, SET, &entry);
+	error = find(fd, level, option, SET, &entry);
 	if (!error && entry->check)
 		error = entry->check(value, bytes, congestion_controls);
 	if (error)
@@ -200,7 +239,7 @@ int xts_sockopt_get(int fd, int level, int option, void *value, uint32_t *bytes)
 
 	if (*bytes > INT_MAX)
 		return -EINVAL;
-	error = find(level, option, GET, &entry);
+	error = find(fd, level, option, GET, &entry);
 	if (error)
 		return error;
 	length = (socklen_t)*bytes;

@@ -1,5 +1,5 @@
 /*
- * Socket options and ioctls that are carried out on a TCP socket of the device for a host: an allow-list. The list in
+ * Socket options and ioctls that are carried out on a socket of the device for a host: an allow-list. The list in
  * sockopt.c gives the reason for each entry.
  *
  * The proxy may run with capabilities and all hosts share its user, so the kernel's own checks are not enough: what the

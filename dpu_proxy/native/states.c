@@ -28,6 +28,8 @@ static const struct xts_state_rule states[CONNECTION_STATES] = {
 		.must = F(FIN_WANTED), .one = F(CLOSE_REPLY) | F(LINGERING) | F(ORPHAN) },
 	[CONNECTION_FAILED] = { "failed", "The host knows of its failure, and has to close it or to connect it again.",
 		.may = ALWAYS | CLOSED | CARRIED | F(CONNECT_REPLY) | F(RESET_SENT) | F(SPENT), .must = F(RESET_SENT) },
+	[CONNECTION_DATAGRAM] = { "datagram", "A datagram socket, from its opening to its close.",
+		.may = F(IN_EPOLL) | F(READABLE) | F(WRITABLE) | F(SEND_BUFFER_SET) | F(RECEIVE_TUNED) | F(LOOK_DUE) | CLOSED },
 	[CONNECTION_FREED] = { "freed", "Only its memory is there, until events that were fetched before have been handled.",
 		.may = UINT32_MAX, .must = F(NO_SOCKET) },
 };
@@ -58,6 +60,7 @@ static const struct xts_state_change changes[] = {
 	{ CONNECTION_IDLE, CONNECTION_ESTABLISHED, "a listener has accepted and announced it, or it was parked and is claimed" },
 	{ CONNECTION_IDLE, CONNECTION_LISTENER, "LISTEN, or it joins a shared listener" },
 	{ CONNECTION_IDLE, CONNECTION_FAILED, "CONNECT has failed, and its protocols cannot be pushed again" },
+	{ CONNECTION_IDLE, CONNECTION_DATAGRAM, "OPEN_DATAGRAM" },
 	{ CONNECTION_CONNECTING, CONNECTION_IDLE, "TCP could not connect" },
 	{ CONNECTION_CONNECTING, CONNECTION_ESTABLISHED, "TCP is connected, and handshakes are done" },
 	{ CONNECTION_CONNECTING, CONNECTION_FAILED, "a handshake has failed" },
@@ -70,6 +73,7 @@ static const struct xts_state_change changes[] = {
 	{ CONNECTION_ESTABLISHED, CONNECTION_FREED, "it ends by reset, or goes to another process" },
 	{ CONNECTION_LISTENER, CONNECTION_FREED, "CLOSED has been sent, or its host has gone" },
 	{ CONNECTION_CLOSING, CONNECTION_FREED, "everything has been delivered, or cannot be" },
+	{ CONNECTION_DATAGRAM, CONNECTION_FREED, "CLOSED has been sent, its host has gone, or it could not be opened" },
 	{ CONNECTION_FAILED, CONNECTION_FREED, "CLOSED has been sent, or its host has gone" },
 };
 

@@ -24,6 +24,7 @@ enum connection_state { /* values as in struct xts_connection_stats */
 	CONNECTION_LISTENER,
 	CONNECTION_CLOSING,
 	CONNECTION_FAILED,
+	CONNECTION_DATAGRAM,
 	CONNECTION_FREED,
 	CONNECTION_STATES,
 };

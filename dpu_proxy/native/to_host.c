@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "datagram_socket.h"
 #include "pushed.h"
 
 /* --- messages ----------------------------------------------------------------------------------------------------- */
@@ -262,6 +263,8 @@ bool connection_send(struct connection *c, uint32_t budget)
 
 	if (c->state == CONNECTION_LISTENER && !c->close_reply)
 		return c->channel->refusing != c && listener_send(c, budget);
+	if (c->state == CONNECTION_DATAGRAM && !c->close_reply)
+		return datagram_send(c, budget);
 	if (c->pushed)
 		ulp_stack_turn(c->pushed->stack);
 	while (budget) {

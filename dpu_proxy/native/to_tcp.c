@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#include "datagram_socket.h"
 #include "pushed.h"
 
 #define GATHER_PIECES 512 /* below IOV_MAX; a batch of 32 frames of 16 pieces */
@@ -70,6 +71,10 @@ static void account_taken(struct connection *c, const struct outgoing_taken *tak
 
 void connection_drop_outgoing(struct connection *c)
 {
+	if (c->datagrams) {
+		datagram_drop_waiting(c);
+		return;
+	}
 	connection_spill_gone(c, c->out.spill.bytes);
 	if (c->channel)
 		connection_free_credits(c, outgoing_credits(&c->out));

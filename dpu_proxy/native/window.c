@@ -74,6 +74,13 @@ uint32_t connection_grant_window(struct connection *c)
 	return c->window; /* a second connect on the same socket keeps its window */
 }
 
+bool connection_grant_datagrams(struct connection *c)
+{
+	uint32_t wanted = newcomers_share(c, XTS_DATAGRAM_WINDOW_DEFAULT);
+
+	return take_window(c, wanted > XTS_DATAGRAM_WINDOW_MIN ? wanted : XTS_DATAGRAM_WINDOW_MIN, XTS_DATAGRAM_WINDOW_MIN);
+}
+
 bool connection_grant_claimed(struct connection *c, uint32_t spilled)
 {
 	uint32_t window = c->tenant->window_bytes;

@@ -166,6 +166,10 @@ struct xts_worker_stats {
 	uint32_t shared_listeners;                 /* of the listeners: those that other channels may join */
 	/* in addition: sockets without a channel that this worker keeps for a while */
 	uint32_t kept_listeners, parked_connections;
+	uint32_t datagram_sockets;                 /* gauge; not among the connections */
+	uint64_t datagrams_sent, datagrams_received;
+	uint64_t datagrams_refused;                /* of the host, by policy or by the device's kernel */
+	uint64_t datagrams_dropped;                /* of the network, mostly by the device's kernel: SO_RCVBUF was full */
 	uint32_t orphans;                          /* of connections: gauge */
 	uint64_t orphans_cut;                      /* reset, as their tenant's budget was full */
 	uint64_t connects_ok, connects_failed, accepts, resets;
@@ -211,7 +215,7 @@ int xts_worker_channels(struct xts_worker *worker, struct xts_channel_stats *out
 #define XTS_ULP_NAMES_BYTES 96
 struct xts_connection_stats {
 	uint32_t queue_id, xts_socket, proxy_id;
-	uint8_t state;            /* 0 idle, 1 connecting, 2 established, 3 listener, 4 closing, 5 failed */
+	uint8_t state;            /* 0 idle, 1 connecting, 2 established, 3 listener, 4 closing, 5 failed, 6 datagram */
 	struct xts_endpoint local, peer;
 	uint32_t send_credits;    /* held by the proxy: may be sent to the host */
 	uint32_t window_bytes, spill_bytes;

@@ -20,6 +20,7 @@ WORKER_GAUGES = frozenset(
     {
         "channels",
         "channels_up",
+        "datagram_sockets",
         "orphans",
         "connections",
         "listeners",

@@ -19,7 +19,7 @@ from xts_proxy.config_tenant import Identity
 from xts_proxy.tenants import Account
 
 LINK_STATES = ("opening", "up", "down")
-CONNECTION_STATES = ("idle", "connecting", "established", "listener", "closing", "failed")
+CONNECTION_STATES = ("idle", "connecting", "established", "listener", "closing", "failed", "datagram")
 _LOG_LINE_BYTES = 512
 
 

@@ -82,6 +82,8 @@ static const struct call of_workers[] = {
 	ANY(listen),
 	ANY(accept4),
 	ANY(shutdown),
+	ANY(sendmmsg), /* datagrams */
+	ANY(recvmmsg),
 	ANY(getsockname),
 	ANY(getpeername),
 	ANY(getsockopt),

@@ -193,3 +193,23 @@ def test_other_ioctls_are_refused_and_change_nothing(pair: tuple[socket.socket, 
     assert control(client, FIONBIO)[0] == -errno.ENOTTY
     assert control(client, SIOCGIFCONF)[0] == -errno.ENOTTY
     assert fcntl.fcntl(client, fcntl.F_GETFL) & os.O_NONBLOCK
+
+
+OF_DATAGRAMS = re.findall(
+    r"\{ (SOL_SOCKET|SOL_UDP|IPPROTO_\w+), (\w+), (GET \| SET|GET) \| DATAGRAM,", SOURCE.read_text()
+)
+UDP_NUMBERS = {"SOL_UDP": 17, "UDP_CORK": 1, "UDP_SEGMENT": 103, "UDP_GRO": 104}
+UDP_NUMBERS |= {"SO_TIMESTAMPNS": 35, "SO_RXQ_OVFL": 40}
+UDP_NUMBERS |= {"IP_PKTINFO": 8, "IP_RECVTTL": 12, "IP_RECVTOS": 13, "IPPROTO_IP": 0, "IPPROTO_IPV6": 41}
+UDP_NUMBERS |= {"IPV6_RECVPKTINFO": 49, "IPV6_RECVHOPLIMIT": 51, "IPV6_RECVTCLASS": 66, "SOL_SOCKET": 1}
+
+
+@pytest.mark.parametrize(("level", "option", "access"), OF_DATAGRAMS, ids=[option for _, option, _ in OF_DATAGRAMS])
+def test_options_of_datagram_sockets_are_for_these_alone(level: str, option: str, access: str) -> None:
+    family = socket.AF_INET6 if level == "IPPROTO_IPV6" else socket.AF_INET
+    number = UDP_NUMBERS[level], UDP_NUMBERS[option]
+    with socket.socket(family, socket.SOCK_DGRAM) as datagrams, socket.socket(family) as stream:
+        assert get_option(datagrams, *number)[0] == 0
+        expected = 0 if "SET" in access else -errno.ENOPROTOOPT
+        assert set_option(datagrams, *number, struct.pack("i", 0)) == expected
+        assert get_option(stream, *number)[0] == set_option(stream, *number, bytes(4)) == -errno.ENOPROTOOPT

@@ -1,0 +1,276 @@
+/*
+ * Datagrams of the network to the host (datagram_socket.h).
+ *
+ * Several are taken from the kernel at a time, as many as the host's credits allow if all were of the largest size. With
+ * fewer credits than for one of those the kernel is asked for the size of the next. They are written as records, behind
+ * one another, into the message that is being made; the last may go on in the next (MORE).
+ */
+#include <errno.h>
+#include <linux/sockios.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "datagram_socket.h"
+#include "endpoint.h"
+
+#define MESSAGE_DATAGRAMS 128u /* of one message: what follows it should not wait for more */
+
+/* The message that is being made. */
+struct making {
+	struct connection *c;
+	struct xts_tx_slot *slot;
+	uint32_t at, end;         /* in the slot */
+	uint32_t datagrams;
+	bool more;                /* the last goes on in the next message */
+};
+
+/* --- what was taken and not sent yet ------------------------------------------------------------------------------ */
+
+void datagram_free_unsent(struct connection *c)
+{
+	struct datagrams_unsent *u = &c->datagrams->unsent;
+
+	if (!u->bytes)
+		return;
+	tenant_give(c->tenant, XTS_USE_SOCKET_BYTES, u->end);
+	trim_count(&c->worker->trim, &c->worker->timers, c->worker->now_ns, u->end);
+	free(u->bytes);
+	*u = (struct datagrams_unsent){ 0 };
+}
+
+/* Keeps bytes of records. False: there is no memory. */
+static bool unsent_add(struct connection *c, const void *bytes, uint32_t count)
+{
+	struct datagrams_unsent *u = &c->datagrams->unsent;
+	uint8_t *larger = realloc(u->bytes, u->end + count);
+
+	if (!larger)
+		return false;
+	memcpy(larger + u->end, bytes, count);
+	u->bytes = larger;
+	u->end += count;
+	tenant_take_anyway(c->tenant, XTS_USE_SOCKET_BYTES, count); /* within the host's credits, and soon sent */
+	return true;
+}
+
+static void copy_unsent(struct making *m, uint32_t bytes)
+{
+	struct datagrams_unsent *u = &m->c->datagrams->unsent;
+
+	memcpy(m->slot->data + m->at, u->bytes + u->at, bytes);
+	m->at += bytes;
+	u->at += bytes;
+}
+
+/* What fits of it goes into the message. True: all of it. */
+static bool make_of_unsent(struct making *m)
+{
+	struct datagrams_unsent *u = &m->c->datagrams->unsent;
+
+	while (u->at < u->end && !m->more) {
+		struct xts_datagram d;
+		uint32_t part;
+
+		if (!u->data_left) {
+			int head = xts_datagram_read(&d, u->bytes + u->at, u->end - u->at);
+
+			if (head < 0)
+				abort(); /* we have written it */
+			if ((uint32_t)head > m->end - m->at)
+				return false;
+			copy_unsent(m, (uint32_t)head);
+			u->data_left = d.record.data_bytes;
+			m->datagrams++;
+		}
+		part = u->data_left < m->end - m->at ? u->data_left : m->end - m->at;
+		copy_unsent(m, part);
+		u->data_left -= part;
+		m->more = u->data_left;
+	}
+	if (u->at < u->end)
+		return false;
+	datagram_free_unsent(m->c);
+	return true;
+}
+
+/* --- from the kernel ---------------------------------------------------------------------------------------------- */
+
+/* How many may be taken: each may be the largest. */
+static uint32_t may_take(struct connection *c)
+{
+	uint32_t most = c->held / DATAGRAM_COST_MOST;
+	int next = 0;
+
+	if (most)
+		return most < DATAGRAM_RECEIVES ? most : DATAGRAM_RECEIVES;
+	if (c->held < XTS_DATAGRAM_CREDITS + DATAGRAM_CONTROL_MOST || ioctl(c->fd, SIOCINQ, &next))
+		return 0;
+	return (uint32_t)next + XTS_DATAGRAM_CREDITS + DATAGRAM_CONTROL_MOST <= c->held;
+}
+
+/* recvmmsg(2) into the worker's scratch: how many have come, or -errno. */
+static int take_some(struct connection *c, struct datagram_scratch *s, struct mmsghdr *messages, struct iovec *iov, uint32_t most)
+{
+	for (uint32_t i = 0; i < most; i++) {
+		iov[i] = (struct iovec){ s->data[i], sizeof s->data[i] };
+		messages[i].msg_hdr = (struct msghdr){
+			.msg_name = &s->address[i],
+			.msg_namelen = sizeof s->address[i],
+			.msg_iov = &iov[i],
+			.msg_iovlen = 1,
+			.msg_control = s->control[i],
+			.msg_controllen = sizeof s->control[i],
+		};
+	}
+	for (;;) {
+		int n = recvmmsg(c->fd, messages, most, MSG_DONTWAIT, NULL);
+
+		if (n >= 0 || errno != EINTR)
+			return n < 0 ? -errno : n;
+	}
+}
+
+/* Writes a datagram behind what the message has; what does not fit is kept. False: there is no memory for that, and the
+ * datagram is lost. */
+static bool put_datagram(struct making *m, struct xts_datagram *d, const uint8_t *data)
+{
+	struct connection *c = m->c;
+	uint8_t head[XTS_DATAGRAM_HEAD_BYTES_MAX];
+	uint32_t bytes = d->record.data_bytes, head_bytes, part;
+
+	if (c->datagrams->unsent.end || m->more) { /* others are kept already */
+		head_bytes = xts_datagram_write(head, sizeof head, d);
+		return unsent_add(c, head, head_bytes) && unsent_add(c, data, bytes);
+	}
+	head_bytes = xts_datagram_write(m->slot->data + m->at, m->end - m->at, d);
+	if (!head_bytes) {
+		head_bytes = xts_datagram_write(head, sizeof head, d);
+		return unsent_add(c, head, head_bytes) && unsent_add(c, data, bytes);
+	}
+	part = bytes < m->end - m->at - head_bytes ? bytes : m->end - m->at - head_bytes;
+	if (part < bytes) {
+		if (!unsent_add(c, data + part, bytes - part))
+			return false;
+		c->datagrams->unsent.data_left = bytes - part;
+		m->more = true;
+	}
+	memcpy(m->slot->data + m->at + head_bytes, data, part);
+	m->at += head_bytes + part;
+	m->datagrams++;
+	return true;
+}
+
+/* One of those that recvmmsg(2) has brought. */
+static void take_one(struct making *m, struct mmsghdr *message, const uint8_t *data)
+{
+	struct connection *c = m->c;
+	struct xts_datagram d = { 0 };
+	uint32_t dropped = c->datagrams->dropped;
+
+	d.record.data_bytes = (uint16_t)message->msg_len;
+	d.record.endpoint = xts_endpoint_of(message->msg_hdr.msg_namelen ? message->msg_hdr.msg_name : NULL);
+	datagram_get_control(&message->msg_hdr, &d, &dropped);
+	if (d.record.segment_bytes >= d.record.data_bytes)
+		d.record.segment_bytes = 0; /* a train of one */
+	xts_datagram_size_controls(&d);
+	c->worker->stats.datagrams_dropped += dropped - c->datagrams->dropped;
+	c->datagrams->dropped = dropped;
+	c->held -= xts_datagram_credits(&d.record);
+	c->received_bytes += d.record.data_bytes;
+	c->worker->stats.received_bytes += d.record.data_bytes;
+	c->worker->stats.datagrams_received++;
+	if (!put_datagram(m, &d, data)) {
+		c->held += xts_datagram_credits(&d.record);
+		c->datagrams->dropped++;
+		c->worker->stats.datagrams_dropped++;
+	}
+}
+
+/* Fills the message from the kernel, as credits allow. */
+static void make_of_kernel(struct making *m)
+{
+	struct connection *c = m->c;
+	struct datagram_scratch *s = c->worker->datagram_scratch;
+	struct mmsghdr messages[DATAGRAM_RECEIVES];
+	struct iovec iov[DATAGRAM_RECEIVES];
+
+	while (c->readable && !m->more && !c->datagrams->unsent.end && m->datagrams < MESSAGE_DATAGRAMS &&
+	       m->end - m->at > XTS_DATAGRAM_RECORD_BYTES + DATAGRAM_CONTROL_MOST) {
+		uint32_t most = may_take(c);
+		int n = most ? take_some(c, s, messages, iov, most) : 0;
+
+		if (!most)
+			return; /* credits will wake it */
+		if (n < 0) {
+			if (n != -EAGAIN)
+				datagram_fails(c, -n); /* and more may have come behind the error */
+			c->readable = n != -EAGAIN;
+			return;
+		}
+		for (int i = 0; i < n; i++)
+			take_one(m, &messages[i], s->data[i]);
+		if ((uint32_t)n < most)
+			c->readable = false;
+	}
+}
+
+/* --- messages ----------------------------------------------------------------------------------------------------- */
+
+static void submit(struct connection *c, const struct xts_tx_slot *slot, int error, bool more, uint32_t length)
+{
+	struct xts_recv_datagrams m = {
+		.post_credits = xts_credit_advertise(&c->grant),
+		.dropped = c->datagrams->dropped,
+		.length = length,
+	};
+
+	xts_head_encode(slot->data, XTS_REPLY_RECV_DATAGRAMS, more ? XTS_FLAG_MORE : 0, (uint16_t)error, c->xts_socket);
+	xts_recv_datagrams_encode(slot->data, &m);
+	channel_submit(c->channel, slot, XTS_RECV_DATAGRAMS_BYTES + length);
+}
+
+/* The next message, in the slot; false: there is none. */
+static bool send_one(struct connection *c, struct xts_tx_slot *slot)
+{
+	uint32_t largest = c->channel->link.largest_message;
+	struct making m = { .c = c, .slot = slot, .at = XTS_RECV_DATAGRAMS_BYTES };
+	int error = c->error;
+
+	m.end = largest < slot->capacity ? largest : slot->capacity;
+	if (!error && make_of_unsent(&m))
+		make_of_kernel(&m);
+	if (m.at > XTS_RECV_DATAGRAMS_BYTES) {
+		submit(c, slot, 0, m.more, m.at - XTS_RECV_DATAGRAMS_BYTES);
+		return true;
+	}
+	error = c->error;
+	c->error = 0;
+	if (!error && !xts_credit_due(&c->grant))
+		return false;
+	submit(c, slot, error, false, 0);
+	return true;
+}
+
+static bool has_something(const struct connection *c)
+{
+	return c->error || c->datagrams->unsent.end || (c->readable && c->held > XTS_DATAGRAM_CREDITS) || xts_credit_due(&c->grant);
+}
+
+bool datagram_send(struct connection *c, uint32_t budget)
+{
+	struct xts_tx_slot slot;
+
+	for (; budget; budget--) {
+		if (!has_something(c))
+			return false;
+		if (!channel_slot(c->channel, &slot))
+			return true;
+		if (!send_one(c, &slot)) {
+			xts_queue_abandon(c->channel->queue, &slot);
+			return false;
+		}
+	}
+	return has_something(c);
+}

@@ -1,0 +1,483 @@
+/*
+ * Datagrams of the host to the network: records of messages, and what of them waits (datagram_socket.h).
+ *
+ * In the spill buffer each record has a short head in front, with what was decided when it came: so the policy that is
+ * asked is that of the moment when the host sent.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "datagram_socket.h"
+
+#define BATCH 16u           /* datagrams of one sendmmsg(2), and between two looks at the clock */
+#define BATCH_PIECES 96u
+#define WAITING_PIECES 40   /* of the spill buffer: more than the largest record has */
+
+/* In front of a record in the spill buffer. */
+struct waiting {
+	uint32_t credits;   /* that the host has paid for it */
+	uint32_t refused;   /* errno: it will not be sent; 0: it may */
+};
+
+/* What is given to the kernel in one call. The frame, or the spill buffer, has the data. */
+struct batch {
+	uint32_t count, pieces;
+	struct mmsghdr message[BATCH];
+	struct xts_datagram datagram[BATCH];
+	uint32_t credits[BATCH];
+	struct sockaddr_storage address[BATCH];
+	uint8_t control[BATCH][DATAGRAM_SEND_CMSG_BYTES] __attribute__((aligned(8)));
+	struct iovec piece[BATCH_PIECES];
+};
+
+/* --- accounts ----------------------------------------------------------------------------------------------------- */
+
+#ifdef XTS_DEBUG
+/* The conservation law as far as this end sees it: credits received and not freed yet are those of what waits. */
+static void check_account(const struct connection *c)
+{
+	assert(c->close_reply || xts_credit_buffered(&c->grant) == c->datagrams->waiting_credits);
+}
+#else
+static void check_account(const struct connection *c) { (void)c; }
+#endif
+
+static void free_credits(struct connection *c, uint32_t credits)
+{
+	connection_free_credits(c, credits);
+	if (xts_credit_due(&c->grant))
+		connection_wake(c);
+}
+
+/* It was not sent, and will not be. */
+static void refuse(struct connection *c, uint32_t credits, int error)
+{
+	c->worker->stats.datagrams_refused++;
+	free_credits(c, credits);
+	datagram_fails(c, error);
+}
+
+static void count_spill(struct connection *c, uint32_t bytes)
+{
+	c->worker->stats.spill_bytes += bytes;
+	c->channel->spill_bytes += bytes;
+	c->worker->stats.spilled_bytes += bytes;
+}
+
+static void drop_spilled(struct connection *c, uint32_t bytes)
+{
+	spill_drop(&c->out.spill, bytes);
+	connection_spill_gone(c, bytes);
+}
+
+void datagram_drop_waiting(struct connection *c)
+{
+	if (!c->out.spill.bytes)
+		return;
+	free_credits(c, c->datagrams->waiting_credits);
+	c->datagrams->waiting_credits = c->datagrams->coming = 0;
+	drop_spilled(c, c->out.spill.bytes);
+}
+
+/* --- policy ------------------------------------------------------------------------------------------------------- */
+
+/* What was permitted under other rules has to be asked for again. */
+static void forget_old_rules(struct connection *c)
+{
+	struct datagrams *d = c->datagrams;
+
+	if (d->policy_number == c->worker->policy_number)
+		return;
+	d->policy_number = c->worker->policy_number;
+	memset(d->permitted, 0, sizeof d->permitted);
+	memset(&d->source, 0, sizeof d->source);
+}
+
+static bool same(const struct xts_endpoint *a, const struct xts_endpoint *b)
+{
+	return a->ip_version == b->ip_version && a->port == b->port && !memcmp(a->address, b->address, sizeof a->address);
+}
+
+static bool may_send_to(struct connection *c, const struct xts_endpoint *to)
+{
+	struct datagrams *d = c->datagrams;
+
+	if (!to->ip_version)
+		return true; /* it was asked when the socket was connected */
+	for (uint32_t i = 0; i < DATAGRAM_PERMITTED; i++)
+		if (same(&d->permitted[i], to))
+			return true;
+	if (!command_allowed(c->channel, XTS_POLICY_CONNECT, to))
+		return false;
+	d->permitted[d->permitted_next++ % DATAGRAM_PERMITTED] = *to;
+	return true;
+}
+
+/* As if it were bound to that address. The kernel refuses those that are not the device's. */
+static bool may_send_from(struct connection *c, const struct xts_endpoint *from)
+{
+	struct datagrams *d = c->datagrams;
+	struct xts_endpoint local = *from;
+
+	if (endpoint_is_unspecified(from) || same(&d->source, from))
+		return true;
+	local.port = 0;
+	if (d->bound) {
+		struct xts_endpoint bound;
+
+		socket_local(c->fd, &bound);
+		local.port = bound.port;
+	}
+	if (!command_allowed(c->channel, XTS_POLICY_LISTEN, &local))
+		return false;
+	d->source = *from;
+	return true;
+}
+
+/* Why it will not be sent; 0: nothing is known against it. */
+static uint32_t why_not(struct connection *c, const struct xts_datagram *d)
+{
+	forget_old_rules(c);
+	if (d->unknown || d->controls & 1u << XTS_DATAGRAM_TIMESTAMP_NS)
+		return EINVAL;
+	if (!may_send_to(c, &d->record.endpoint))
+		return EACCES;
+	if (d->controls & 1u << XTS_DATAGRAM_PKTINFO && !may_send_from(c, &d->pktinfo))
+		return EACCES;
+	return 0;
+}
+
+/* --- to the kernel ------------------------------------------------------------------------------------------------ */
+
+static bool goes_by_ipv4(const struct connection *c, const struct xts_endpoint *to)
+{
+	static const uint8_t mapped[12] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff };
+
+	if (c->ip_version == 4)
+		return true;
+	if (!to->ip_version)
+		return c->datagrams->peer_is_ipv4;
+	return to->ip_version == 4 || !memcmp(to->address, mapped, sizeof mapped);
+}
+
+/* The next datagram of the batch, its data in the pieces behind the last. */
+static void batch_add(struct connection *c, struct batch *b, const struct xts_datagram *d, uint32_t credits, uint32_t pieces)
+{
+	uint32_t i = b->count++;
+	struct msghdr *h = &b->message[i].msg_hdr;
+
+	*h = (struct msghdr){ .msg_iov = b->piece + b->pieces, .msg_iovlen = pieces };
+	if (d->record.endpoint.ip_version) {
+		h->msg_name = &b->address[i];
+		h->msg_namelen = endpoint_to_sockaddr(&d->record.endpoint, &b->address[i]);
+	}
+	datagram_put_control(h, b->control[i], d, goes_by_ipv4(c, &d->record.endpoint));
+	b->datagram[i] = *d;
+	b->credits[i] = credits;
+	b->pieces += pieces;
+}
+
+/* Errors that a datagram sent before may have brought back: this one may have no fault. */
+static bool is_of_icmp(int error)
+{
+	return error == ECONNREFUSED || error == EHOSTUNREACH || error == ENETUNREACH || error == ENOPROTOOPT || error == EPROTO ||
+	       error == EMSGSIZE;
+}
+
+/* The first datagram that is sent binds the socket, to a port that the kernel picks. */
+static void name_what_is_bound(struct connection *c)
+{
+	if (!c->name)
+		(void)connection_name_what_is_bound(c);
+}
+
+static void account_sent(struct connection *c, const struct batch *b, uint32_t i)
+{
+	c->out.sent_bytes += b->datagram[i].record.data_bytes;
+	c->worker->stats.sent_bytes += b->datagram[i].record.data_bytes;
+	c->worker->stats.datagrams_sent++;
+	free_credits(c, b->credits[i]);
+}
+
+/* Gives the batch to the kernel. Returns how many of it are settled, sent or refused: fewer than all when the kernel
+ * has no room. */
+static uint32_t batch_send(struct connection *c, struct batch *b)
+{
+	uint32_t done = 0;
+	bool again = false;
+
+	while (done < b->count && c->writable) {
+		int n = sendmmsg(c->fd, b->message + done, b->count - done, MSG_DONTWAIT | MSG_NOSIGNAL);
+		int error = errno;
+
+		c->worker->stats.writes++;
+		for (int i = 0; i < n; i++)
+			account_sent(c, b, done++);
+		if (n > 0) {
+			again = false;
+		} else if (error == EAGAIN || error == ENOBUFS || error == ENOMEM) {
+			c->writable = false;
+			if (error != EAGAIN) /* no event will say that there is memory */
+				connection_look_later(c);
+		} else if (error != EINTR && !again && is_of_icmp(error)) {
+			datagram_fails(c, error);
+			again = true;
+		} else if (error != EINTR) {
+			refuse(c, b->credits[done++], error);
+			again = false;
+		}
+	}
+	if (done)
+		name_what_is_bound(c);
+	return done;
+}
+
+/* --- what waits --------------------------------------------------------------------------------------------------- */
+
+/* A record waits, with so much of its data as is here. False: no memory, and nothing has changed. */
+static bool wait_in_line(struct connection *c, struct xts_datagram *d, const struct waiting *waiting, const struct iovec *data,
+			 uint32_t pieces, uint32_t bytes)
+{
+	uint8_t head[XTS_DATAGRAM_HEAD_BYTES_MAX];
+	uint32_t head_bytes = xts_datagram_write(head, sizeof head, d);
+	struct waiting copy = *waiting;
+	struct iovec iov[2 + XTS_SEGMENTS_MAX];
+
+	iov[0] = (struct iovec){ &copy, sizeof copy };
+	iov[1] = (struct iovec){ head, head_bytes };
+	memcpy(iov + 2, data, pieces * sizeof *data);
+	if (spill_append(&c->out.spill, iov, (int)(2 + pieces), 0))
+		return false;
+	count_spill(c, (uint32_t)sizeof copy + head_bytes + bytes);
+	c->datagrams->waiting_credits += waiting->credits;
+	return true;
+}
+
+/* What the kernel had no room for. */
+static void batch_waits(struct connection *c, struct batch *b, uint32_t first)
+{
+	for (uint32_t i = first; i < b->count; i++) {
+		const struct msghdr *h = &b->message[i].msg_hdr;
+		struct xts_datagram *d = &b->datagram[i];
+		struct waiting waiting = { .credits = b->credits[i] };
+
+		if (!wait_in_line(c, d, &waiting, h->msg_iov, (uint32_t)h->msg_iovlen, d->record.data_bytes))
+			refuse(c, b->credits[i], ENOBUFS);
+	}
+}
+
+/* A record of the spill buffer that is complete. */
+struct line {
+	struct waiting waiting;
+	struct xts_datagram datagram;
+	uint32_t bytes, pieces;
+};
+
+/* The record at the cursor, which goes on behind it. False: it is not complete. */
+static bool read_waiting(struct xts_datagram_cursor *cursor, struct line *line, struct iovec *data)
+{
+	struct iovec part[sizeof line->waiting];
+	uint32_t count = sizeof line->waiting, copied = 0, before = cursor->left;
+	uint8_t *to = (uint8_t *)&line->waiting;
+
+	if (cursor->left < sizeof line->waiting)
+		return false;
+	(void)xts_datagram_data(cursor, sizeof line->waiting, part, &count);
+	for (uint32_t i = 0; i < count; copied += (uint32_t)part[i++].iov_len)
+		memcpy(to + copied, part[i].iov_base, part[i].iov_len);
+	if (xts_datagram_next(cursor, &line->datagram) != 1 || cursor->left < line->datagram.record.data_bytes)
+		return false;
+	line->pieces = WAITING_PIECES;
+	(void)xts_datagram_data(cursor, line->datagram.record.data_bytes, data, &line->pieces);
+	line->bytes = before - cursor->left;
+	return true;
+}
+
+/* A datagram has been waiting, and does no more. */
+static void leaves_line(struct connection *c, uint32_t credits, uint32_t bytes)
+{
+	c->datagrams->waiting_credits -= credits;
+	drop_spilled(c, bytes);
+}
+
+/* Sends some of what waits; false when nothing of it can be sent now. */
+static bool flush_some(struct connection *c)
+{
+	struct iovec piece[WAITING_PIECES];
+	int pieces = spill_peek(&c->out.spill, piece, WAITING_PIECES);
+	struct xts_datagram_cursor cursor = { .piece = piece, .pieces = (uint32_t)pieces };
+	uint32_t bytes[BATCH], settled;
+	struct line line;
+	struct batch b;
+
+	b.count = b.pieces = 0;
+	for (int i = 0; i < pieces; i++)
+		cursor.left += (uint32_t)piece[i].iov_len;
+	while (b.count < BATCH && b.pieces + WAITING_PIECES <= BATCH_PIECES && read_waiting(&cursor, &line, b.piece + b.pieces)) {
+		if (line.waiting.refused && !b.count) {
+			leaves_line(c, line.waiting.credits, line.bytes);
+			refuse(c, line.waiting.credits, (int)line.waiting.refused);
+			return true;
+		}
+		if (line.waiting.refused)
+			break; /* in its turn */
+		bytes[b.count] = line.bytes;
+		batch_add(c, &b, &line.datagram, line.waiting.credits, line.pieces);
+	}
+	settled = batch_send(c, &b);
+	for (uint32_t i = 0; i < settled; i++)
+		leaves_line(c, b.credits[i], bytes[i]);
+	return settled;
+}
+
+void datagram_flush(struct connection *c)
+{
+	while (c->fd >= 0 && c->writable && c->out.spill.bytes && flush_some(c)) {
+		if (c->out.spill.bytes && worker_turn_is_over(c->worker)) {
+			connection_note(c, EPOLLOUT); /* goes on in the next turn */
+			break;
+		}
+	}
+	check_account(c);
+}
+
+/* --- messages ----------------------------------------------------------------------------------------------------- */
+
+/* What a message is read with. */
+struct reading {
+	struct connection *c;
+	struct xts_datagram_cursor cursor;
+	struct batch batch;
+	bool over;          /* the turn: the rest of the message waits */
+};
+
+/* Data of a record whose beginning came before. */
+static void take_rest(struct reading *r)
+{
+	struct connection *c = r->c;
+	struct iovec iov[XTS_SEGMENTS_MAX];
+	uint32_t count = XTS_SEGMENTS_MAX, bytes;
+
+	bytes = xts_datagram_data(&r->cursor, c->datagrams->coming, iov, &count);
+	c->datagrams->coming -= bytes;
+	if (c->datagrams->lost)
+		return; /* there was no memory for its beginning */
+	if (!spill_append(&c->out.spill, iov, (int)count, 0))
+		count_spill(c, bytes);
+	else
+		channel_violation(c->channel, "no memory for what it has credits for", c->proxy_id);
+}
+
+static void send_batch(struct reading *r)
+{
+	uint32_t settled = r->c->out.spill.bytes ? 0 : batch_send(r->c, &r->batch);
+
+	batch_waits(r->c, &r->batch, settled);
+	r->batch.count = r->batch.pieces = 0;
+	r->over = r->over || worker_turn_is_over(r->c->worker);
+}
+
+/* A record: into the batch, or to wait. */
+static void take_record(struct reading *r, struct xts_datagram *d)
+{
+	struct connection *c = r->c;
+	struct batch *b = &r->batch;
+	struct waiting waiting = { .credits = xts_datagram_credits(&d->record), .refused = why_not(c, d) };
+	uint32_t count = XTS_SEGMENTS_MAX, bytes;
+	bool whole;
+
+	if (b->count == BATCH || b->pieces + XTS_SEGMENTS_MAX > BATCH_PIECES)
+		send_batch(r);
+	bytes = xts_datagram_data(&r->cursor, d->record.data_bytes, b->piece + b->pieces, &count);
+	whole = bytes == d->record.data_bytes;
+	if (whole && !waiting.refused && !r->over && !c->out.spill.bytes && c->writable) {
+		batch_add(c, b, d, waiting.credits, count);
+		return;
+	}
+	if (whole && waiting.refused && !b->count && !c->out.spill.bytes) {
+		refuse(c, waiting.credits, (int)waiting.refused);
+		return;
+	}
+	if (b->count) { /* those before it come first; its pieces are behind theirs */
+		struct iovec data[XTS_SEGMENTS_MAX];
+
+		memcpy(data, b->piece + b->pieces, count * sizeof *data);
+		send_batch(r);
+		memcpy(b->piece, data, count * sizeof *data);
+	}
+	c->datagrams->coming = d->record.data_bytes - bytes;
+	c->datagrams->lost = !wait_in_line(c, d, &waiting, b->piece + b->pieces, count, bytes);
+	if (c->datagrams->lost)
+		refuse(c, waiting.credits, ENOBUFS);
+}
+
+/* Reads the records of a message. What is wrong with it, or NULL. */
+static const char *take_message(struct reading *r, bool more)
+{
+	struct connection *c = r->c;
+	struct xts_datagram d;
+	int got = 1;
+
+	if (c->datagrams->coming)
+		take_rest(r);
+	while (!c->datagrams->coming && (got = xts_datagram_next(&r->cursor, &d)) == 1) {
+		if (xts_credit_receive(&c->grant, xts_datagram_credits(&d.record)))
+			return "datagrams beyond credits";
+		take_record(r, &d);
+	}
+	if (r->batch.count)
+		send_batch(r);
+	if (got < 0)
+		return "a malformed record of a datagram";
+	if (c->datagrams->coming && !more)
+		return "a datagram that is cut off";
+	return !c->datagrams->coming && more ? "MORE, and no datagram that goes on" : NULL;
+}
+
+/* Post credits of the host's. False: a violation. */
+static bool take_credits(struct connection *c, uint32_t post_credits)
+{
+	if (!post_credits)
+		return true;
+	if (xts_credit_add(&c->held, post_credits)) {
+		channel_violation(c->channel, "credit overflow", c->proxy_id);
+		return false;
+	}
+	connection_wake(c);
+	return true;
+}
+
+enum command_result command_send_datagrams(struct channel *ch, const struct xts_head *head, const struct xts_send_datagrams *m,
+					   struct batch_entry *e)
+{
+	struct connection *c = connection_find(ch, head->id);
+	struct reading r;
+	const char *wrong;
+
+	if (!c || c->announced) {
+		ch->worker->stats.bad_identifiers++;
+		return COMMAND_DONE;
+	}
+	if (c->state != CONNECTION_DATAGRAM || c->close_reply || c->datagrams->closing) {
+		channel_violation(ch, "datagrams on a socket that is none of them, or is closed", head->id);
+		return COMMAND_DONE;
+	}
+	if (!take_credits(c, m->post_credits) || (!m->length && !(head->flags & XTS_FLAG_MORE)))
+		return COMMAND_DONE;
+	r.c = c;
+	r.over = false;
+	r.batch.count = r.batch.pieces = 0;
+	xts_datagram_begin(&r.cursor, &e->frame, XTS_SEND_DATAGRAMS_BYTES, m->length);
+	wrong = take_message(&r, head->flags & XTS_FLAG_MORE);
+	if (wrong) {
+		channel_violation(ch, wrong, head->id);
+		return COMMAND_DONE;
+	}
+	if (c->out.spill.bytes && c->writable)
+		connection_note(c, EPOLLOUT);
+	check_account(c);
+	return COMMAND_DONE;
+}

@@ -1,0 +1,246 @@
+/* Datagram sockets: opened, bound, connected, closed; events of theirs (datagram_socket.h). */
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "bound_addresses.h"
+#include "datagram_socket.h"
+
+/* --- errors and events -------------------------------------------------------------------------------------------- */
+
+void datagram_fails(struct connection *c, int error)
+{
+	c->error = error;
+	connection_wake(c);
+}
+
+void datagram_event(struct connection *c, uint32_t events)
+{
+	int error = 0;
+	socklen_t length = sizeof error;
+
+	if (events & EPOLLERR && !getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &length) && error)
+		datagram_fails(c, error);
+	if (events & (EPOLLIN | EPOLLERR)) {
+		c->readable = true;
+		connection_wake(c);
+	}
+	if (events & EPOLLOUT) {
+		c->writable = true;
+		datagram_flush(c);
+		if (c->datagrams->closing && !c->out.spill.bytes)
+			connection_close_datagram(c);
+	}
+}
+
+void datagram_look(struct connection *c)
+{
+	c->look_ms = 0;
+	if (c->fd >= 0)
+		datagram_event(c, EPOLLOUT);
+}
+
+/* --- bind and connect --------------------------------------------------------------------------------------------- */
+
+int datagram_bind(struct connection *c, const struct xts_endpoint *local)
+{
+	struct sockaddr_storage address;
+	socklen_t length = endpoint_to_sockaddr(local, &address);
+	struct name *name;
+	int error;
+
+	if (!length)
+		return EAFNOSUPPORT;
+	if ((local->port || !endpoint_is_unspecified(local)) && !command_allowed(c->channel, XTS_POLICY_LISTEN, local))
+		return EACCES;
+	name = name_take(c->tenant, NAME_UDP, local, &error);
+	if (!name)
+		return error;
+	error = bind(c->fd, (const struct sockaddr *)&address, length) ? errno : 0;
+	if (error) {
+		name_release(name);
+		return error;
+	}
+	c->datagrams->bound = true;
+	name_release(c->name);
+	c->name = name;
+	if (local->port)
+		return 0;
+	name_release(name);
+	return connection_name_what_is_bound(c);
+}
+
+/* Connects to the peer; to nobody any more if it is none. */
+static int connect_to(struct connection *c, const struct xts_endpoint *peer)
+{
+	static const uint8_t mapped[12] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff };
+	const struct sockaddr nobody = { .sa_family = AF_UNSPEC };
+	struct sockaddr_storage address;
+	socklen_t length = endpoint_to_sockaddr(peer, &address);
+
+	if (!peer->ip_version) {
+		if (connect(c->fd, &nobody, sizeof nobody))
+			return errno;
+		if (c->datagrams->bound)
+			return 0;
+		name_release(c->name); /* the kernel has given the port back */
+		c->name = NULL;
+		return 0;
+	}
+	if (!length)
+		return EAFNOSUPPORT;
+	if (!command_allowed(c->channel, XTS_POLICY_CONNECT, peer))
+		return EACCES;
+	if (connect(c->fd, (const struct sockaddr *)&address, length))
+		return errno;
+	c->datagrams->peer_is_ipv4 = peer->ip_version == 4 || !memcmp(peer->address, mapped, sizeof mapped);
+	return c->name ? 0 : connection_name_what_is_bound(c);
+}
+
+enum command_result command_connect_datagram(struct channel *ch, const struct xts_head *head,
+					     const struct xts_connect_datagram *m, struct batch_entry *e)
+{
+	struct xts_connect_datagram_ack ack = { .token = m->token };
+	struct connection *c = NULL;
+	int error = EBADF;
+
+	(void)e;
+	if (head->id)
+		c = command_target(ch, head->id, m->xts_socket, 0, &error);
+	if (c && (c->state != CONNECTION_DATAGRAM || c->datagrams->closing))
+		error = EOPNOTSUPP;
+	else if (c)
+		error = connect_to(c, &m->peer);
+	if (c && !error) {
+		socket_local(c->fd, &ack.local);
+		socket_peer(c->fd, &ack.peer);
+	}
+	xts_connect_datagram_ack_encode(
+		command_reply(ch, XTS_REPLY_CONNECT_DATAGRAM_ACK, XTS_CONNECT_DATAGRAM_ACK_BYTES, m->xts_socket, error), &ack);
+	return COMMAND_REPLIES;
+}
+
+/* --- making and freeing ------------------------------------------------------------------------------------------- */
+
+static bool make_scratch(struct worker_state *w)
+{
+	if (!w->datagram_scratch)
+		w->datagram_scratch = calloc(1, sizeof *w->datagram_scratch);
+	return w->datagram_scratch;
+}
+
+/* A socket of the kernel's with a struct connection, or NULL with *error. */
+static struct connection *make(struct channel *ch, uint32_t domain, int *error)
+{
+	struct connection *c;
+	int fd;
+
+	if (!make_scratch(ch->worker)) {
+		*error = command_refuse(ch, XTS_REFUSED_DEVICE_MEMORY);
+		return NULL;
+	}
+	fd = socket(domain == 6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_UDP);
+	if (fd < 0) {
+		*error = errno == EMFILE || errno == ENFILE ? command_refuse(ch, XTS_REFUSED_DEVICE_DESCRIPTORS) : errno;
+		return NULL;
+	}
+	c = connection_new(ch, fd, (uint8_t)domain, error);
+	if (!c) {
+		close(fd);
+		return NULL;
+	}
+	c->datagrams = calloc(1, sizeof *c->datagrams);
+	if (!c->datagrams) {
+		*error = command_refuse(ch, XTS_REFUSED_DEVICE_MEMORY);
+		connection_free(c, false);
+		return NULL;
+	}
+	connection_enter(c, CONNECTION_DATAGRAM);
+	ch->worker->stats.connections--;
+	ch->worker->stats.datagram_sockets++;
+	return c;
+}
+
+/* What the socket is to be, in the order of the calls that a program would make. 0 or an errno. */
+static int set_up(struct connection *c, const struct xts_open_datagram *m)
+{
+	const int on = 1, bytes = (int)m->receive_bytes;
+	int error = 0;
+
+	c->held = m->post_credits;
+	c->writable = true;
+	c->send_buffer_set = c->receive_tuned = true; /* the window is not sized by buffers */
+	if (!connection_grant_datagrams(c))
+		return command_refuse(c->channel, XTS_REFUSED_WINDOWS);
+	if (setsockopt(c->fd, SOL_SOCKET, SO_RXQ_OVFL, &on, sizeof on))
+		return errno;
+	if (bytes && setsockopt(c->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes))
+		return errno;
+	buffers_option_set(c, SOL_SOCKET, SO_RCVBUF); /* what any peer may make the kernel keep is charged */
+	if (m->local.ip_version)
+		error = datagram_bind(c, &m->local);
+	if (!error && m->peer.ip_version)
+		error = connect_to(c, &m->peer);
+	return error ? error : -connection_watch(c);
+}
+
+static int check_open(struct channel *ch, const struct xts_open_datagram *m)
+{
+	if (m->domain != 4 && m->domain != 6)
+		return EAFNOSUPPORT;
+	if (m->post_credits < XTS_DATAGRAM_WINDOW_MIN)
+		return EINVAL; /* the largest datagram could never be sent to the host */
+	return ch->worker->draining ? command_refuse(ch, XTS_REFUSED_STOPPING) : 0;
+}
+
+enum command_result command_open_datagram(struct channel *ch, const struct xts_head *head, const struct xts_open_datagram *m,
+					  struct batch_entry *e)
+{
+	struct xts_open_datagram_ack ack = { .token = m->token };
+	struct connection *c = NULL;
+	int error = check_open(ch, m);
+
+	(void)head;
+	(void)e;
+	if (!error)
+		c = make(ch, m->domain, &error);
+	if (c) {
+		c->xts_socket = m->xts_socket;
+		error = set_up(c, m);
+	}
+	if (c && !error) {
+		ack.proxy_id = c->proxy_id;
+		ack.post_credits = c->grant.outstanding;
+		socket_local(c->fd, &ack.local);
+		socket_peer(c->fd, &ack.peer);
+	} else if (c) {
+		connection_free(c, false);
+	}
+	xts_open_datagram_ack_encode(command_reply(ch, XTS_REPLY_OPEN_DATAGRAM_ACK, XTS_OPEN_DATAGRAM_ACK_BYTES, m->xts_socket, error),
+				     &ack);
+	return COMMAND_REPLIES;
+}
+
+bool datagram_close(struct connection *c)
+{
+	struct datagrams *d = c->datagrams;
+	bool again = d->closing;
+
+	d->closing = true;
+	return again || !c->out.spill.bytes || d->coming;
+}
+
+void datagram_free(struct connection *c)
+{
+	if (!c->datagrams)
+		return;
+	datagram_drop_waiting(c);
+	datagram_free_unsent(c);
+	trim_count(&c->worker->trim, &c->worker->timers, c->worker->now_ns, sizeof *c->datagrams);
+	free(c->datagrams);
+	c->datagrams = NULL;
+}

@@ -1,0 +1,108 @@
+/*
+ * Datagram sockets: UDP sockets of the device, each for one socket of a host.
+ *
+ * Theory of operation
+ *
+ * A datagram socket is a struct connection in the state CONNECTION_DATAGRAM: identifiers, turns, accounts and ends are
+ * those of connections. What only datagrams need is in struct datagrams.
+ *
+ * Host to network (datagram_send.c): the records of a message are read once, checked against policy and credits, and
+ * given to the kernel by sendmmsg(2), their data from where it lies in the frame. What the kernel has no room for
+ * waits, in order, in the connection's spill buffer, as does a datagram whose end is still to come (MORE). So the spill
+ * buffer is bounded by the credits that were granted. Each credit is free when the kernel has the datagram, or when the
+ * kernel or policy has refused it.
+ *
+ * Network to host (datagram_receive.c): datagrams are taken from the kernel only when the host's credits are enough for
+ * the largest that may come. So the only place where a flood piles up is SO_RCVBUF, which the kernel bounds and whose
+ * drops it counts. What was taken and does not fit into the messages that may be sent now is kept until the next turn;
+ * it is within the host's credits, too.
+ *
+ * Errors (of a send, or that ICMP has brought) are the socket's pending error, in c->error: the host is sent the latest.
+ */
+#ifndef XTS_DATAGRAM_SOCKET_H
+#define XTS_DATAGRAM_SOCKET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "channel.h"
+#include "datagram.h"
+
+/* A datagram and what the kernel says about it take no more of the credits than this. */
+#define DATAGRAM_CONTROL_MOST 64u
+#define DATAGRAM_COST_MOST (65535u + DATAGRAM_CONTROL_MOST + XTS_DATAGRAM_CREDITS)
+#define DATAGRAM_CMSG_BYTES 256u
+#define DATAGRAM_RECEIVES 8u     /* taken by one recvmmsg(2) */
+#define DATAGRAM_PERMITTED 4u    /* destinations that are remembered */
+
+/* Taken from the kernel and not sent to the host yet: records as on the wire. */
+struct datagrams_unsent {
+	uint8_t *bytes;
+	uint32_t at, end;
+	uint32_t data_left;       /* of the datagram of which a part has been sent */
+};
+
+struct datagrams {
+	/* host to network */
+	uint32_t waiting_credits; /* paid for what is in the spill buffer */
+	uint32_t coming;          /* data of the last datagram there that is still to come (MORE) */
+	bool lost;                /* there was no memory for that datagram: what comes of it is dropped */
+	bool closing;             /* the host has closed it: what waits is still sent */
+	bool bound;               /* by the host: it has chosen an address or a port */
+	bool peer_is_ipv4;        /* of the peer it is connected to */
+	uint64_t policy_number;   /* of the rules under which these were permitted */
+	struct xts_endpoint permitted[DATAGRAM_PERMITTED];
+	uint32_t permitted_next;
+	struct xts_endpoint source; /* from which it may send (PKTINFO), under the same rules */
+	/* network to host */
+	uint32_t dropped;         /* by the kernel, as SO_RXQ_OVFL says */
+	struct datagrams_unsent unsent;
+};
+
+/* Where recvmmsg(2) of a worker puts what comes. */
+struct datagram_scratch {
+	uint8_t data[DATAGRAM_RECEIVES][65536];
+	uint8_t control[DATAGRAM_RECEIVES][DATAGRAM_CMSG_BYTES];
+	struct sockaddr_storage address[DATAGRAM_RECEIVES];
+};
+
+/* --- datagram_socket.c -------------------------------------------------------------------------------------------- */
+
+/* epoll has said something. */
+void datagram_event(struct connection *c, uint32_t events);
+/* The timer has expired: the kernel had no memory for a datagram. */
+void datagram_look(struct connection *c);
+/* CLOSE: true when the socket can be closed now, false when something still waits. */
+bool datagram_close(struct connection *c);
+/* The pending error is this one, and the host is to be sent it. */
+void datagram_fails(struct connection *c, int error);
+/* bind(2) where the host wants: 0 or an errno. */
+int datagram_bind(struct connection *c, const struct xts_endpoint *local);
+/* For connection_free(): ends the count of it, and frees what it has. */
+void datagram_free(struct connection *c);
+
+/* --- datagram_send.c ---------------------------------------------------------------------------------------------- */
+
+/* Sends what waits; goes on in the next turn if this one is over. */
+void datagram_flush(struct connection *c);
+/* What waits will not be sent. */
+void datagram_drop_waiting(struct connection *c);
+
+/* --- datagram_receive.c ------------------------------------------------------------------------------------------- */
+
+/* Sends its messages to the host, at most budget; true when it has more. */
+bool datagram_send(struct connection *c, uint32_t budget);
+/* What was taken from the kernel will not be sent. */
+void datagram_free_unsent(struct connection *c);
+
+/* --- datagram_control.c ------------------------------------------------------------------------------------------- */
+
+/* An item of a message to be sent: enough for PKTINFO, TTL, TOS and UDP_SEGMENT. */
+#define DATAGRAM_SEND_CMSG_BYTES 128u
+/* Control data of a datagram of the host's, as sendmsg(2) wants it. */
+void datagram_put_control(struct msghdr *h, void *room, const struct xts_datagram *d, bool ipv4);
+/* What recvmsg(2) has said about a datagram; *dropped is SO_RXQ_OVFL. */
+void datagram_get_control(struct msghdr *h, struct xts_datagram *d, uint32_t *dropped);
+
+#endif
