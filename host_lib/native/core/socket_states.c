@@ -84,7 +84,7 @@ static const struct xts_state_rule states[SOCKET_STATES] = {
 		.may = ANY | F(PUSHING) | F(QUEUED) | F(INHERITED) | F(SHARED) },
 	[SOCKET_REFUSED] = { "refused",
 		"Connecting has failed, or the connection, and the program has not asked yet.",
-		.may = ANY | CARRIED | F(LOST) | F(ERROR) },
+		.may = ANY | CARRIED | F(LOST) | F(ERROR) | F(PUSHING) },
 	[SOCKET_ENDED] = { "ended", "The connection has been reset, or is lost. What was received can be read.",
 		.may = ANY | CARRIED | F(LOST) | F(ERROR) | F(PUSHING) | F(UNACCEPTED) | F(OFFERED) },
 	[SOCKET_DISCONNECTING] = { "disconnecting", "shutdown() after connecting has failed: no other connect().",

@@ -151,6 +151,27 @@ def test_a_reset_while_bytes_go_back(tmp_path: Path) -> None:
         assert c.call("recv", 10) == ""
 
 
+def test_a_reset_during_a_push_before_anybody_asked_how_connecting_went(proxy: ScriptedProxy, caller: Caller) -> None:
+    """A state that the table of sockets (socket_states.c) had left out: builds with XTS_DEBUG ended here."""
+    proxy.backlog.clear()
+    s = caller.call("socket")
+    assert caller.call("nonblocking", s) == 0
+    assert caller.call("connect", s) == "EINPROGRESS"
+    proxy.expect("XTS_CMD_CONNECT")
+    peer = codec.Endpoint.of("127.0.0.1", 80)
+    proxy.send("XTS_REPLY_CONNECT_ACK", id=s, proxy_id=PROXY_ID, post_credits=65536, local=peer, peer=peer)
+    caller.start("push", s, "PUSH_ULP_RX", PREFIXED)
+    asked = proxy.expect("XTS_CMD_IOCTL")
+    proxy.send("XTS_REPLY_RECV", id=s, flags=flags("RESET"), error=errno.EBADMSG, post_credits=0, length=0)
+    proxy.send(
+        "XTS_REPLY_IOCTL_ACK", id=s, error=errno.ENOTCONN, proxy_id=PROXY_ID, token=asked.fields["token"], length=0
+    )
+    assert caller.result() == "ENOTCONN"
+    assert caller.call("connect", s) == "EBADMSG"
+    assert caller.call("close", s) == 0
+    assert proxy.expect("XTS_CMD_SEND").flag_names == ("CLOSE",)
+
+
 def test_a_send_push_waits_until_what_was_sent_before_has_left(c: Connection) -> None:
     c.caller.start("push", c.s, "PUSH_ULP_TX", PREFIXED)
     for _ in range(3):
