@@ -167,6 +167,8 @@ local refusal_names = {
 	[11] = "SHARED_LISTENERS",
 	[12] = "PARKED",
 	[13] = "RELAYED",
+	[14] = "NAME_POLICY",
+	[15] = "LOOKUPS",
 }
 
 local type_names = {
@@ -209,6 +211,8 @@ local type_names = {
 	[67] = "XTS_REPLY_CONNECT_DATAGRAM_ACK",
 	[68] = "XTS_CMD_SEND_DATAGRAMS",
 	[69] = "XTS_REPLY_RECV_DATAGRAMS",
+	[80] = "XTS_CMD_QUERY_NAME",
+	[81] = "XTS_REPLY_NAME_ACK",
 }
 
 local common = {
@@ -283,6 +287,7 @@ local fields = {
 	["xts.control_low"] = ProtoField.uint64("xts.control_low", "Control low", base.DEC, nil, nil, "and the others; zero beyond control_bytes"),
 	["xts.receive_bytes"] = ProtoField.uint32("xts.receive_bytes", "Receive bytes", base.UNIT_STRING, { " byte", " bytes" }, nil, "SO_RCVBUF of the device's socket; 0: the default of the device's kernel"),
 	["xts.dropped"] = ProtoField.uint32("xts.dropped", "Dropped", base.DEC, nil, nil, "datagrams that have arrived for this socket and were dropped so far, modulo 2^32 (as SO_RXQ_OVFL)"),
+	["xts.families"] = ProtoField.uint32("xts.families", "Families", base.DEC, nil, nil, "of addresses that the device has, loopback and link-local left out: 1 IPv4, 2 IPv6; 0: not known"),
 }
 
 local endpoints = {
@@ -771,6 +776,28 @@ local messages = {
 		fields = {
 			{ name = "post_credits", offset = 24, bytes = 4, field = "xts.post_credits", limit = 1073741824, shown = true },
 			{ name = "dropped", offset = 28, bytes = 4, field = "xts.dropped" },
+			{ name = "length", offset = 32, bytes = 4, field = "xts.length", limit = 61440, shown = true },
+		},
+	},
+	[80] = {
+		short = "QUERY_NAME", bytes = 32,
+		meaning = "ask the device's name servers; the payload is a standard query with one question (RFC 1035)",
+		id_of = "zero", payload = "length",
+		flags = {},
+		fields = {
+			{ name = "token", offset = 24, bytes = 4, field = "xts.token" },
+			{ name = "length", offset = 28, bytes = 4, field = "xts.length", limit = 1024, shown = true },
+		},
+	},
+	[81] = {
+		short = "NAME_ACK", bytes = 36,
+		meaning = "the answer of a name server, whole, as the payload; or error says why there is none",
+		id_of = "zero", payload = "length",
+		flags = {},
+		refusal = true,
+		fields = {
+			{ name = "token", offset = 24, bytes = 4, field = "xts.token" },
+			{ name = "families", offset = 28, bytes = 4, field = "xts.families", legal = { 0, 1, 2, 3 } },
 			{ name = "length", offset = 32, bytes = 4, field = "xts.length", limit = 61440, shown = true },
 		},
 	},

@@ -39,7 +39,9 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		.frame_window = queue->frame_window,
 		.largest_message = queue->largest_message,
 		.features = XTS_FEATURE_SHARE | XTS_FEATURE_SHARE_BOUND | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS |
-			    XTS_FEATURE_SHRINK | XTS_FEATURE_REFUSAL | XTS_FEATURE_DATAGRAM | (queue->packets ? XTS_FEATURE_BUNDLE : 0) |
+			    XTS_FEATURE_SHRINK | XTS_FEATURE_REFUSAL | XTS_FEATURE_DATAGRAM |
+			    (queue->packets ? XTS_FEATURE_BUNDLE : 0) |
+			    (worker->config.names.resolver_count ? XTS_FEATURE_NAMES : 0) |
 			    (queue->packets && queue->multi_buffer && worker->config.relayed_max ? XTS_FEATURE_RELAY : 0),
 		.sockets_max = sockets_max(tenant),
 	};
@@ -73,6 +75,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 	list_init(&ch->dirty);
 	list_init(&ch->unnamed);
 	list_init(&ch->noted);
+	names_init(&ch->names);
 	if (!error)
 		error = account_open(&worker->schedule, &ch->account, &tenant->weight);
 	if (!error && queue->wait_fd >= 0)
@@ -454,6 +457,7 @@ bool channel_send(struct channel *ch)
 		if (!ch->link.traffic)
 			any |= send_control(ch); /* HELLO_ACK comes before anything else */
 		any |= send_replies(ch);
+		any |= names_send(ch);
 		if (!ch->reply_count)
 			any |= send_ready(ch); /* a reply comes before what follows from it */
 	}

@@ -31,6 +31,7 @@
 #include "queue.h"
 #include "relay.h"
 #include "schedule.h"
+#include "names.h"
 #include "outgoing.h"
 #include "states.h"
 #include "tenant.h"
@@ -54,7 +55,7 @@ struct datagrams;
 struct datagram_scratch;
 
 /* What an epoll event points at. */
-enum watch_kind { WATCH_CONNECTION, WATCH_QUEUE, WATCH_LIFE, WATCH_COMMAND, WATCH_PARKED };
+enum watch_kind { WATCH_CONNECTION, WATCH_QUEUE, WATCH_LIFE, WATCH_COMMAND, WATCH_PARKED, WATCH_NAME };
 struct watch {
 	enum watch_kind kind;
 };
@@ -174,6 +175,7 @@ struct channel {
 	struct list ready, dirty;
 	struct list unnamed;
 	struct list noted;        /* connections with noted events */
+	struct names names;
 	struct account account;
 	uint32_t connection_count, listener_count;
 	uint64_t window_bytes;    /* sum of the windows granted */

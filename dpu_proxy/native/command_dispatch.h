@@ -47,6 +47,8 @@ enum command_result command_connect_datagram(struct channel *ch, const struct xt
 					     struct batch_entry *e);
 enum command_result command_send_datagrams(struct channel *ch, const struct xts_head *head, const struct xts_send_datagrams *m,
 					   struct batch_entry *e);
+enum command_result command_query_name(struct channel *ch, const struct xts_head *head, const struct xts_query_name *m,
+				       struct batch_entry *e);
 
 /* Decodes a message and has it carried out. frame: the first piece of e's frame, which has frame_bytes in all. */
 /* NOLINTNEXTLINE(readability-function-size): one case for each message */
@@ -167,6 +169,13 @@ static inline enum command_result command_dispatch(struct channel *ch, uint64_t 
 		if (xts_send_datagrams_decode(&m, frame, frame_bytes))
 			return COMMAND_MALFORMED;
 		return command_send_datagrams(ch, head, &m, e);
+	}
+	case XTS_CMD_QUERY_NAME: {
+		struct xts_query_name m;
+
+		if (xts_query_name_decode(&m, frame, frame_bytes))
+			return COMMAND_MALFORMED;
+		return command_query_name(ch, head, &m, e);
 	}
 	default:
 		return COMMAND_MALFORMED;

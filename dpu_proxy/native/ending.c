@@ -37,13 +37,16 @@ static struct connection *next_to_end(struct channel *ch)
 	return accepted ? accepted : c;
 }
 
-/* Closes one of them, or some of a listener's backlog. A connection that a shared listener has offered to this host,
+/* Ends one of the lookups, or closes one of the connections, or some of a listener's backlog. A connection that a shared listener has offered to this host,
  * and that the host has not taken, goes to another member. What a listener has accepted and not announced ends with
  * it. */
 static void end_one(struct channel *ch)
 {
-	struct connection *c = next_to_end(ch);
+	struct connection *c;
 
+	if (names_end_one(ch))
+		return;
+	c = next_to_end(ch);
 	if (c->shared && !share_end_some(c, false))
 		return;
 	if (c->state == CONNECTION_LISTENER && !c->shared && !listener_refuse_some(c))
@@ -58,7 +61,7 @@ static void end_one(struct channel *ch)
 
 static bool has_ended(struct channel *ch)
 {
-	if (!list_empty(&ch->connections))
+	if (!list_empty(&ch->connections) || !list_empty(&ch->names.lookups))
 		return false;
 	identifiers_forget(ch);
 	ch->ending = ch->ending_reset = false;

@@ -105,11 +105,12 @@ bool turns_carry_out(struct worker_state *w)
 
 		uint64_t begun_ns;
 
-		if (!ch->account.has_turn || ch->ending || list_empty(&ch->noted))
+		if (!ch->account.has_turn || ch->ending || (list_empty(&ch->noted) && list_empty(&ch->names.noted)))
 			continue;
 		worker_doing(w, XTS_PHASE_EVENTS, ch->queue_id);
 		begun_ns = turn_begins(w, &ch->account);
-		(void)carry_out(w, &ch->noted);
+		if (!carry_out(w, &ch->noted))
+			(void)names_turn(ch);
 		turn_ends(w, &ch->account, ch->tenant, begun_ns);
 		any = true;
 	}

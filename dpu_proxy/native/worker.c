@@ -63,6 +63,9 @@ static void handle_event(struct xts_worker *worker, const struct epoll_event *ev
 	case WATCH_PARKED:
 		park_event(watch);
 		break;
+	case WATCH_NAME:
+		names_event(watch);
+		break;
 	case WATCH_QUEUE:
 		break;
 	}

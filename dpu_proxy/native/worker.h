@@ -52,8 +52,9 @@ enum xts_resource {
 	XTS_USE_SOCKET_BYTES,     /* what a socket costs by itself, here and in the kernel, estimated */
 	XTS_USE_HANDSHAKES,       /* of pushed protocols, under way */
 	XTS_USE_CPU_NS,           /* of workers, ever; has no limit */
+	XTS_USE_LOOKUPS,          /* of names, under way (names.h) */
 };
-#define XTS_RESOURCES 13
+#define XTS_RESOURCES 14
 
 /* What the machine has, of which each tenant has a guaranteed share (resource_pool.h). All that is counted in bytes is
  * of one pool. */
@@ -90,6 +91,27 @@ struct xts_tenant_stats {
 };
 void xts_tenant_stats(const struct xts_tenant *tenant, struct xts_tenant_stats *out);
 
+/* Who may look up what. First match decides; without a match the default. */
+struct xts_name_rule {
+	bool allow;
+	uint32_t tenant;          /* its id, or XTS_TENANT_ANY */
+	uint32_t domain_bytes;    /* 0: any name */
+	uint8_t domain[255];      /* it and what is below it: in the form of a DNS message, in lower case */
+};
+
+#define XTS_RESOLVERS_MAX 8
+/* How names are looked up for hosts (names.h). */
+struct xts_names_config {
+	bool default_allow;
+	uint32_t resolver_count;  /* 0: nobody may look up anything, and hosts are not offered it */
+	struct xts_endpoint resolvers[XTS_RESOLVERS_MAX];
+	uint32_t timeout_ms;      /* of each try */
+	uint32_t attempts;        /* rounds over all resolvers */
+	uint32_t families;        /* XTS_FAMILY_*: of addresses that the device has; 0: not known */
+	const struct xts_name_rule *rules; /* copied */
+	uint32_t rule_count;
+};
+
 struct xts_worker_config {
 	int cpu;                  /* to run on, or -1 */
 	uint32_t spin_us;         /* before sleeping */
@@ -104,6 +126,7 @@ struct xts_worker_config {
 	uint64_t (*clock_ns)(void); /* NULL: CLOCK_MONOTONIC. For tests: it cannot change later */
 	/* for pushed protocols (ulp/config.h); the worker takes a reference of its own. NULL: defaults */
 	struct xts_ulp_config *ulp;
+	struct xts_names_config names;
 };
 
 struct xts_worker;
@@ -183,6 +206,10 @@ struct xts_worker_stats {
 	uint64_t sent_bytes, received_bytes;       /* towards TCP; from TCP */
 	uint64_t writes, gathered_messages, spilled_bytes;
 	uint64_t spill_bytes, window_bytes;        /* gauges: waiting now; granted now */
+	uint32_t lookups;                          /* gauge: of names, under way */
+	uint64_t names_asked, names_answered, names_failed;
+	uint64_t names_denied;                     /* by policy */
+	uint64_t names_wrong;                      /* answers dropped: of another ID, or to another question */
 	uint64_t bad_messages, bad_identifiers, link_failures, hellos, goodbyes;
 	uint64_t ulp_bytes;                        /* gauge: kept by pushed protocols, as XTS_USE_ULP_BYTES counts */
 	uint32_t ulp_handshakes;                   /* gauge: of pushed protocols, under way now */

@@ -22,6 +22,8 @@ from msgspec import Meta, Struct
 from xts_messages.ended import ENDED_KEEP_S, ENDED_KEEP_S_MAX
 from xts_messages.table import ETHERTYPE, FRAME_WINDOW_MAX, FRAME_WINDOW_MIN, RELAYED_MAX
 
+from xts_proxy.config_names import Domain, Names, Resolver
+from xts_proxy.config_names import together as names_together
 from xts_proxy.config_tenant import DEFAULT, Interface, Limits, Tenant, limits_together
 from xts_proxy.config_tenant import Name as TenantName
 from xts_proxy.config_tenant import together as tenants_together
@@ -30,12 +32,15 @@ from xts_proxy.config_tls import together as tls_together
 from xts_proxy.config_ulp import Ulp
 from xts_proxy.config_ulp import of_files as ulp_of_files
 from xts_proxy.config_ulp import together as ulp_together
-from xts_proxy.config_values import PARSED, Exposition, Mac, Network, Ports, Queues
+from xts_proxy.config_values import PARSED as PLAIN
+from xts_proxy.config_values import Exposition, Mac, Network, Ports, Queues
 from xts_proxy.toml_positions import Path as KeyPath
 from xts_proxy.toml_positions import Place, Position, dotted, locate
 
 #: Each rule counts once for each pair of its port and queue ranges; they are searched in order.
 RULES_MAX = 4096
+#: Types of values that are strings in the file, which parse themselves.
+PARSED = (*PLAIN, Resolver, Domain)
 
 
 # --- the tables of the file ----------------------------------------------------------------------------
@@ -98,6 +103,7 @@ class Config(Struct, frozen=True, kw_only=True):
     proxy: Proxy = Proxy()
     limits: Limits = Limits()
     policy: Policy = Policy()
+    names: Names = Names()
     ulp: Ulp = Ulp()
     tls: Tls = Tls()
     tenant: list[Tenant] = msgspec.field(default_factory=list)
@@ -320,6 +326,7 @@ def _together(config: Config) -> Iterator[tuple[KeyPath, str]]:
     known = {DEFAULT, *(tenant.name for tenant in config.tenant)}
     of_tenants: list[tuple[KeyPath, list[Any]]] = [
         (("policy", "rule"), config.policy.rule),
+        (("names", "rule"), config.names.rule),
         (("tls", "identity"), config.tls.identity),
         (("tls", "trust"), config.tls.trust),
     ]
@@ -337,6 +344,7 @@ def _together(config: Config) -> Iterator[tuple[KeyPath, str]]:
         if path == proxy.control:
             yield ("proxy", "control"), f"{path} is also {name}"
     yield from tenants_together(config.tenant, limits, proxy.queue, bool(proxy.token_key))
+    yield from names_together(config.names)
     yield from ulp_together(config.ulp)
     yield from tls_together(config.tls)
 
@@ -408,6 +416,8 @@ def _toml(name: str, value: Any) -> str:
         return f"0o{value:03o}"
     if isinstance(value, PARSED):
         return json.dumps(str(value))
+    if isinstance(value, list):
+        return f"[{', '.join(_toml(name, one) for one in value)}]"
     if isinstance(value, Struct):
         keys = ", ".join(f"{key} = {_toml(key, one)}" for key, one in _simple_values(value))
         return f"{{ {keys} }}" if keys else "{}"

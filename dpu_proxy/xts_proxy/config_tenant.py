@@ -43,6 +43,7 @@ Listeners = Annotated[int, Meta(ge=0, le=SOCKETS_MAX)]
 Mib = Annotated[int, Meta(ge=1, le=1 << 20)]
 WindowKib = Annotated[int, Meta(ge=1, le=WINDOW_KIB_MAX)]
 Orphans = Annotated[int, Meta(ge=0, le=SOCKETS_MAX)]
+Lookups = Annotated[int, Meta(ge=0, le=65536)]
 TimeoutS = Annotated[int, Meta(ge=1, le=86400)]
 Descriptors = Annotated[int, Meta(ge=1, le=DESCRIPTORS_MAX)]
 PerUser = Annotated[int, Meta(ge=0, le=65536)]
@@ -62,6 +63,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     orphans: Orphans = 4096
     orphan_mib: Mib = 128
     orphan_timeout_s: TimeoutS = 205
+    lookups: Lookups = 256
     descriptors: Descriptors = DESCRIPTORS_MAX
     clients: Clients = 64
     clients_per_user: PerUser = 0
@@ -80,6 +82,7 @@ class TenantLimits(Struct, frozen=True, kw_only=True):
     orphans: Orphans | None = None
     orphan_mib: Mib | None = None
     orphan_timeout_s: TimeoutS | None = None
+    lookups: Lookups | None = None
     descriptors: Descriptors | None = None
     clients: Clients | None = None
     clients_per_user: PerUser | None = None

@@ -57,6 +57,7 @@ def native_limits(limits: Limits) -> dict[str, int]:
         "socket_bytes": UNLIMITED,
         "handshakes": limits.handshakes,
         "cpu_ns": UNLIMITED,
+        "lookups": limits.lookups,
     }
 
 

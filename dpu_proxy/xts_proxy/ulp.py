@@ -25,6 +25,7 @@ from xts_proxy.config import Config
 from xts_proxy.config_tenant import Machine
 from xts_proxy.config_ulp import Parser, Ulp
 from xts_proxy.keys import Key
+from xts_proxy.names import Device, of_device
 from xts_proxy.tenants import this_machine
 from xts_proxy.tls_files import TlsFiles
 from xts_proxy.toml_positions import dotted
@@ -38,6 +39,7 @@ class Material:
     tls: TlsFiles
     machine: Machine  # for tenants
     congestion_controls: bytes = b""  # that hosts may choose
+    device: Device = field(default_factory=Device)  # its name servers
     programs: list[int] = field(default_factory=list)  # descriptors of the parsers, in the order of the configuration
 
 
@@ -64,7 +66,7 @@ class Protocols:
         """OSError: a parser could not be loaded, and why."""
         programs = [self._program(parser) for parser in config.ulp.parser]
         tls = tls_files.gather(config.tls, self._load_key)
-        return Material(tls, this_machine(config), allowed_congestion_controls(), programs)
+        return Material(tls, this_machine(config), allowed_congestion_controls(), of_device(config), programs)
 
     def _program(self, parser: Parser) -> int:
         key = (parser.object, parser.program)

@@ -55,7 +55,8 @@ class _Host:
         done.append(sandbox.give_up_files(network=True))
         sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=False)
         for index in range(config.proxy.workers):
-            self.workers.append(Worker(index, config, self.tenants.numbers(), protocols, material.congestion_controls))
+            numbers, controls = self.tenants.numbers(), material.congestion_controls
+            self.workers.append(Worker(index, config, numbers, protocols, controls, device=material.device))
             self.workers[index].stats()  # it has begun: its thread needs no more than others
         done.append(sandbox.restrict_calls(parsers=bool(config.ulp.parser), started=True))
         return (done, notes), [worker.log_fd() for worker in self.workers]
@@ -66,7 +67,8 @@ class _Host:
         assert self.tenants
         self.tenants.configure(config, material.machine)
         for worker in self.workers:
-            worker.configure(config, self.tenants.numbers(), protocols, material.congestion_controls)
+            numbers, controls = self.tenants.numbers(), material.congestion_controls
+            worker.configure(config, numbers, protocols, controls, device=material.device)
         return notes, []
 
     def _build(self, came: list[int], config: Config, material: Material) -> tuple[Any, list[tuple[int, str]]]:

@@ -12,7 +12,7 @@ from xts_messages import ulps
 from xts_messages._native import ffi as messages_ffi
 from xts_messages.queue import PROXY, Queue, ShmArea
 
-from xts_proxy import policy
+from xts_proxy import names, policy
 from xts_proxy._native import ffi, lib
 from xts_proxy.config import Config
 from xts_proxy.config_tenant import Identity
@@ -21,6 +21,7 @@ from xts_proxy.tenants import Account
 LINK_STATES = ("opening", "up", "down")
 CONNECTION_STATES = ("idle", "connecting", "established", "listener", "closing", "failed", "datagram")
 _LOG_LINE_BYTES = 512
+_NO_DEVICE = names.Device()
 
 
 #: What hosts may choose with TCP_CONGESTION: read when the configuration is, for workers open no files.
@@ -83,22 +84,30 @@ class Worker:
         numbers: Mapping[str, int],
         protocols: Any = None,
         congestion_controls: bytes | None = None,
+        *,
+        device: names.Device = _NO_DEVICE,
     ) -> None:
         """Starts the thread. `numbers`: of tenants, by name (Tenants.numbers()). `protocols`: struct xts_ulp_config *,
         None for its defaults. `congestion_controls`: that hosts may choose; None: what the kernel lets users have.
-        OSError says why not (EINVAL: no such CPU)."""
+        `device`: its name servers. OSError says why not (EINVAL: no such CPU)."""
         self.index = index
         out = ffi.new("struct xts_worker **")
-        native, _alive = self._native_config(config, numbers, protocols, congestion_controls)
+        native, _alive = self._native_config(config, numbers, protocols, congestion_controls, device)
         _check(lib.xts_worker_start(out, native), f"starting worker {index}")
         self._native = out[0]
 
     def _native_config(
-        self, config: Config, numbers: Mapping[str, int], protocols: Any, controls: bytes | None
+        self,
+        config: Config,
+        numbers: Mapping[str, int],
+        protocols: Any,
+        controls: bytes | None,
+        device: names.Device,
     ) -> tuple[Any, Any]:
         """struct xts_worker_config *, and what must live as long as it."""
         flat = policy.flatten(config.policy, numbers)
         rules = policy.to_native(ffi, flat)
+        lookups, name_rules = names.to_native(ffi, config, device, numbers)
         congestion_controls = ffi.new("char[]", allowed_congestion_controls() if controls is None else controls)
         native = ffi.new(
             "struct xts_worker_config *",
@@ -113,9 +122,10 @@ class Worker:
                 "rule_count": len(flat),
                 "congestion_controls": congestion_controls,
                 "ulp": ffi.NULL if protocols is None else protocols,
+                "names": lookups,
             },
         )
-        return native, (rules, congestion_controls)
+        return native, (rules, name_rules, congestion_controls)
 
     def configure(
         self,
@@ -123,9 +133,11 @@ class Worker:
         numbers: Mapping[str, int],
         protocols: Any = None,
         congestion_controls: bytes | None = None,
+        *,
+        device: names.Device = _NO_DEVICE,
     ) -> None:
         """Policy, protocols and spin for what comes from now on; arguments as at the start."""
-        native, _alive = self._native_config(config, numbers, protocols, congestion_controls)
+        native, _alive = self._native_config(config, numbers, protocols, congestion_controls, device)
         _check(lib.xts_worker_configure(self._native, native), f"configuring worker {self.index}")
 
     def add_channel(self, queue: Queue, queue_id: int, tenant: Account, life_fd: int = -1) -> None:

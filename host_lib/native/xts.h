@@ -578,6 +578,26 @@ int xts_fileno(int s);
 const char *xts_last_error(void);
 
 /*
+ * Ask the device's name servers.
+ *
+ * query is a standard query with one question, as res_mkquery(3) makes it, of 1,024 bytes at most;
+ * answer is for what a name server has said to it, which ns_initparse(3) reads. Which servers are
+ * asked, and for how long, the proxy's operator has configured; timeout_ms is how long this call
+ * waits at most, -1: until the proxy answers. A truncated answer never comes: the proxy asks again
+ * over TCP. Attaches the process. Blocks until there is an answer; signals do not interrupt it.
+ *
+ * Returns: the length of the answer, which may be more than answer_bytes; the rest is cut off then.
+ * Errors: EACCES: the proxy lets this host not look up that name. EHOSTUNREACH: no name server can be
+ * reached. ETIMEDOUT: none has answered, or timeout_ms is over. EINVAL: it is no such query, or its
+ * class is not IN. EMSGSIZE: the query, or the answer, is too long for a message. ENOBUFS: a limit of
+ * the proxy. EOPNOTSUPP: the proxy looks up no names. ESHUTDOWN: the proxy is about to stop. And those
+ * of xts_socket() for a process that is not attached.
+ * See: resolver(3), resolv.conf(5).
+ */
+int xts_query_name(const void *query, size_t query_bytes, void *answer, size_t answer_bytes,
+		   int timeout_ms);
+
+/*
  * Set how this process uses the library.
  *
  * Call it before the first socket. 0 or NULL leaves a setting to the environment, or to its

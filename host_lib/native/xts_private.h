@@ -91,6 +91,13 @@ int xts_stack_at(const char *endpoint);
  * and of the others this share, in millionths. 0, 0: none. */
 void xts_lose(uint32_t share_ppm, uint32_t next);
 
+/* --- names: name_query.c ------------------------------------------------------------------------------------------ */
+
+/* Does the proxy ask name servers for us? Attaches the process. 1, 0, or -1 with the errno of xts_socket(). */
+int xts_names_served(void);
+/* XTS_FAMILY_* of wire.h: the families of the device's addresses, by the last answer; 0: not known. */
+unsigned xts_device_families(void);
+
 /* --- options: option.c -------------------------------------------------------------------------------------------- */
 
 /*

@@ -18,6 +18,9 @@
 #define XTS_PDU_CREDITS        64u
 #define XTS_ULP_WINDOW_MIN     4096u
 #define XTS_CONNECT_PUSH_BYTES 1024u
+#define XTS_NAME_QUERY_BYTES_MAX 1024u
+#define XTS_FAMILY_IPV4        1u
+#define XTS_FAMILY_IPV6        2u
 #define XTS_RELAY_SELF         16777215u
 #define XTS_RELAY_SHIFT        8u
 #define XTS_RELAYED_MAX        1024u
@@ -93,6 +96,10 @@ enum xts_msg_type {
 	XTS_REPLY_RECV_DATAGRAMS       = 69, /* proxy: datagrams received, each with its record in front (MORE: the
 	                                      * last one goes on in the next message); or, without any, the pending
 	                                      * error of the socket */
+	XTS_CMD_QUERY_NAME             = 80, /* host: ask the device's name servers; the payload is a standard query
+	                                      * with one question (RFC 1035) */
+	XTS_REPLY_NAME_ACK             = 81, /* proxy: the answer of a name server, whole, as the payload; or error
+	                                      * says why there is none */
 };
 
 #define XTS_FLAG_FIN    0x01u /* no more data from the host: half-close (shutdown SHUT_WR) */
@@ -120,6 +127,7 @@ enum xts_msg_type {
 #define XTS_FEATURE_RELAY   UINT64_C(0x100)    /* the host's end is a relay: the frames of many channels come over
                                                 * this link (CARRIED) */
 #define XTS_FEATURE_DATAGRAM UINT64_C(0x400)   /* datagram sockets (OPEN_DATAGRAM, SEND_DATAGRAMS, RECV_DATAGRAMS) */
+#define XTS_FEATURE_NAMES   UINT64_C(0x800)    /* the proxy asks name servers for the host (QUERY_NAME) */
 
 /* Why the proxy refuses a request: in a reply, where other messages have their flags. */
 enum xts_refusal {
@@ -146,6 +154,10 @@ enum xts_refusal {
 	                                      * of this host as it allows */
 	XTS_REFUSED_RELAYED            = 13, /* the proxy serves as many processes behind this host's relay as its
 	                                      * relayed_max allows */
+	XTS_REFUSED_NAME_POLICY        = 14, /* the proxy lets this host not look up that name: see [names] of its
+	                                      * configuration */
+	XTS_REFUSED_LOOKUPS            = 15, /* as many names of this host are being looked up as limits.lookups of
+	                                      * the proxy allows */
 };
 
 /* Control items of a datagram. */
@@ -198,6 +210,8 @@ enum xts_datagram_control {
 #define XTS_CONNECT_DATAGRAM_ACK_BYTES 76u
 #define XTS_SEND_DATAGRAMS_BYTES 32u
 #define XTS_RECV_DATAGRAMS_BYTES 36u
+#define XTS_QUERY_NAME_BYTES    32u
+#define XTS_NAME_ACK_BYTES      36u
 
 /* The layout on the wire: packed, network byte order. Not for memory that a peer can still change. */
 
@@ -807,6 +821,30 @@ _Static_assert(__builtin_offsetof(struct xts_wire_recv_datagrams, post_credits) 
 _Static_assert(__builtin_offsetof(struct xts_wire_recv_datagrams, dropped) == 28, "recv_datagrams.dropped: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_recv_datagrams, length) == 32, "recv_datagrams.length: offset");
 _Static_assert(XTS_RECV_DATAGRAMS_BYTES == sizeof(struct xts_wire_recv_datagrams), "recv_datagrams: constant");
+
+struct xts_wire_query_name {
+	struct xts_wire_head head;
+	__be32 token;
+	__be32 length;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_query_name) == 32, "query_name: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_query_name, head) == 0, "query_name.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_query_name, token) == 24, "query_name.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_query_name, length) == 28, "query_name.length: offset");
+_Static_assert(XTS_QUERY_NAME_BYTES == sizeof(struct xts_wire_query_name), "query_name: constant");
+
+struct xts_wire_name_ack {
+	struct xts_wire_head head;
+	__be32 token;
+	__be32 families;
+	__be32 length;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_name_ack) == 36, "name_ack: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_name_ack, head) == 0, "name_ack.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_name_ack, token) == 24, "name_ack.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_name_ack, families) == 28, "name_ack.families: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_name_ack, length) == 32, "name_ack.length: offset");
+_Static_assert(XTS_NAME_ACK_BYTES == sizeof(struct xts_wire_name_ack), "name_ack: constant");
 
 #ifndef __bpf__
 
@@ -2329,6 +2367,77 @@ static inline void xts_recv_datagrams_encode(void *frame, const struct xts_recv_
 	xts_put32(p + offsetof(struct xts_wire_recv_datagrams, length), m->length);
 }
 
+/*
+ * XTS_CMD_QUERY_NAME: ask the device's name servers; the payload is a standard query with one question (RFC 1035). id:
+ * zero.
+ */
+struct xts_query_name {
+	uint32_t token;  /* repeated in the reply */
+	uint32_t length; /* bytes of payload (bytes) */
+};
+
+static inline int xts_query_name_decode(struct xts_query_name *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_QUERY_NAME_BYTES)
+		return -EBADMSG;
+	m->token = xts_get32(p + offsetof(struct xts_wire_query_name, token));
+	m->length = xts_get32(p + offsetof(struct xts_wire_query_name, length));
+	if (m->length > 1024u)
+		return -EBADMSG;
+	if (m->length > frame_bytes - XTS_QUERY_NAME_BYTES)
+		return -EBADMSG;
+	if (m->length < frame_bytes - XTS_QUERY_NAME_BYTES && frame_bytes > XTS_ETH_MIN_BYTES)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_query_name_encode(void *frame, const struct xts_query_name *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_query_name, token), m->token);
+	xts_put32(p + offsetof(struct xts_wire_query_name, length), m->length);
+}
+
+/* XTS_REPLY_NAME_ACK: the answer of a name server, whole, as the payload; or error says why there is none. id: zero. */
+struct xts_name_ack {
+	uint32_t token;    /* repeated in the reply */
+	uint32_t families; /* of addresses that the device has, loopback and link-local left out: 1 IPv4, 2 IPv6; 0:
+	                    * not known */
+	uint32_t length;   /* bytes of payload (bytes) */
+};
+
+static inline int xts_name_ack_decode(struct xts_name_ack *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_NAME_ACK_BYTES)
+		return -EBADMSG;
+	m->token = xts_get32(p + offsetof(struct xts_wire_name_ack, token));
+	m->families = xts_get32(p + offsetof(struct xts_wire_name_ack, families));
+	m->length = xts_get32(p + offsetof(struct xts_wire_name_ack, length));
+	if (m->families != 0 && m->families != 1 && m->families != 2 && m->families != 3)
+		return -EBADMSG;
+	if (m->length > 61440u)
+		return -EBADMSG;
+	if (m->length > frame_bytes - XTS_NAME_ACK_BYTES)
+		return -EBADMSG;
+	if (m->length < frame_bytes - XTS_NAME_ACK_BYTES && frame_bytes > XTS_ETH_MIN_BYTES)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_name_ack_encode(void *frame, const struct xts_name_ack *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_name_ack, token), m->token);
+	xts_put32(p + offsetof(struct xts_wire_name_ack, families), m->families);
+	xts_put32(p + offsetof(struct xts_wire_name_ack, length), m->length);
+}
+
 /* The fixed part of a type in bytes, or 0 when the type is unknown. */
 static inline size_t xts_type_bytes(uint8_t type)
 {
@@ -2372,6 +2481,8 @@ static inline size_t xts_type_bytes(uint8_t type)
 	case XTS_REPLY_CONNECT_DATAGRAM_ACK: return XTS_CONNECT_DATAGRAM_ACK_BYTES;
 	case XTS_CMD_SEND_DATAGRAMS: return XTS_SEND_DATAGRAMS_BYTES;
 	case XTS_REPLY_RECV_DATAGRAMS: return XTS_RECV_DATAGRAMS_BYTES;
+	case XTS_CMD_QUERY_NAME: return XTS_QUERY_NAME_BYTES;
+	case XTS_REPLY_NAME_ACK: return XTS_NAME_ACK_BYTES;
 	default: return 0;
 	}
 }
@@ -2402,6 +2513,7 @@ static inline uint64_t xts_type_feature(uint8_t type)
 	case XTS_CMD_OPEN_DATAGRAM: return XTS_FEATURE_DATAGRAM;
 	case XTS_CMD_CONNECT_DATAGRAM: return XTS_FEATURE_DATAGRAM;
 	case XTS_CMD_SEND_DATAGRAMS: return XTS_FEATURE_DATAGRAM;
+	case XTS_CMD_QUERY_NAME: return XTS_FEATURE_NAMES;
 	default: return 0;
 	}
 }
@@ -2423,6 +2535,8 @@ static inline int xts_refusal_errno(unsigned refusal)
 	case XTS_REFUSED_SHARED_LISTENERS: return ENOBUFS;
 	case XTS_REFUSED_PARKED: return ENOBUFS;
 	case XTS_REFUSED_RELAYED: return EUSERS;
+	case XTS_REFUSED_NAME_POLICY: return EACCES;
+	case XTS_REFUSED_LOOKUPS: return ENOBUFS;
 	default: return 0;
 	}
 }
@@ -2444,6 +2558,8 @@ static inline const char *xts_refusal_text(unsigned refusal)
 	case XTS_REFUSED_SHARED_LISTENERS: return "the proxy has as many shared listeners of this host as it allows";
 	case XTS_REFUSED_PARKED: return "the proxy keeps as many connections, or bytes, between two processes of this host as it allows";
 	case XTS_REFUSED_RELAYED: return "the proxy serves as many processes behind this host's relay as its relayed_max allows";
+	case XTS_REFUSED_NAME_POLICY: return "the proxy lets this host not look up that name: see [names] of its configuration";
+	case XTS_REFUSED_LOOKUPS: return "as many names of this host are being looked up as limits.lookups of the proxy allows";
 	default: return NULL;
 	}
 }
@@ -2479,6 +2595,7 @@ static inline int xts_type_to_host(uint8_t type)
 	case XTS_REPLY_OPEN_DATAGRAM_ACK: return 1;
 	case XTS_REPLY_CONNECT_DATAGRAM_ACK: return 1;
 	case XTS_REPLY_RECV_DATAGRAMS: return 1;
+	case XTS_REPLY_NAME_ACK: return 1;
 	default: return 0;
 	}
 }
@@ -2511,6 +2628,7 @@ static inline int xts_type_to_proxy(uint8_t type)
 	case XTS_CMD_OPEN_DATAGRAM: return 1;
 	case XTS_CMD_CONNECT_DATAGRAM: return 1;
 	case XTS_CMD_SEND_DATAGRAMS: return 1;
+	case XTS_CMD_QUERY_NAME: return 1;
 	default: return 0;
 	}
 }
@@ -2557,6 +2675,8 @@ static inline const char *xts_type_name(uint8_t type)
 	case XTS_REPLY_CONNECT_DATAGRAM_ACK: return "XTS_REPLY_CONNECT_DATAGRAM_ACK";
 	case XTS_CMD_SEND_DATAGRAMS: return "XTS_CMD_SEND_DATAGRAMS";
 	case XTS_REPLY_RECV_DATAGRAMS: return "XTS_REPLY_RECV_DATAGRAMS";
+	case XTS_CMD_QUERY_NAME: return "XTS_CMD_QUERY_NAME";
+	case XTS_REPLY_NAME_ACK: return "XTS_REPLY_NAME_ACK";
 	default: return "unknown";
 	}
 }

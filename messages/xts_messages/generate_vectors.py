@@ -40,6 +40,7 @@ _TYPICAL: dict[str, Value] = {
     "option": 1,
     "control_bytes": 9,
     "receive_bytes": table.DATAGRAM_WINDOW_DEFAULT,
+    "families": 1,
 }
 _SIXES: dict[str, Value] = {
     "domain": 6,

@@ -37,6 +37,8 @@ CONTROL_RESERVE = 32
 LINK_CODES = range(16, 32)
 #: Of the path of a cgroup in an attach token; a longer one is cut at a component.
 TOKEN_CGROUP_BYTES_MAX = 255
+#: Of a query for a name: more than the longest name and options of EDNS take, and in the first chunk of a frame.
+NAME_QUERY_BYTES_MAX = 1024
 #: Post credits a peer may hold for one connection: 1 GiB, far from wrapping 32 bits.
 CREDITS_MAX = 1 << 30
 
@@ -176,6 +178,7 @@ FEATURES: dict[str, tuple[int, str]] = {
     "SHARE_BOUND": (0x80, "SHARE also names and joins sockets that are bound and not yet listening"),
     "RELAY": (0x100, "the host's end is a relay: the frames of many channels come over this link (CARRIED)"),
     "DATAGRAM": (0x400, "datagram sockets (OPEN_DATAGRAM, SEND_DATAGRAMS, RECV_DATAGRAMS)"),
+    "NAMES": (0x800, "the proxy asks name servers for the host (QUERY_NAME)"),
 }
 
 _EXPLAIN = "`xts-proxy --explain` on the device names the rule"
@@ -212,6 +215,16 @@ REFUSALS: dict[str, tuple[int, int, str]] = {
         errno.EUSERS,
         "the proxy serves as many processes behind this host's relay as its relayed_max allows",
     ),
+    "NAME_POLICY": (
+        14,
+        errno.EACCES,
+        "the proxy lets this host not look up that name: see [names] of its configuration",
+    ),
+    "LOOKUPS": (
+        15,
+        errno.ENOBUFS,
+        "as many names of this host are being looked up as limits.lookups of the proxy allows",
+    ),
 }
 
 _XTS = Field("xts_socket", Kind.U32, "the host's identifier of this socket", "id")
@@ -247,6 +260,13 @@ _DROPPED = Field(
     Kind.U32,
     "datagrams that have arrived for this socket and were dropped so far, modulo 2^32 (as SO_RXQ_OVFL)",
     "datagrams",
+)
+
+_FAMILIES = Field(
+    "families",
+    Kind.U32,
+    "of addresses that the device has, loopback and link-local left out: 1 IPv4, 2 IPv6; 0: not known",
+    values=(0, 1, 2, 3),
 )
 
 _FIRST = "the proxy's identifier, or 0: create the socket"
@@ -685,7 +705,32 @@ MESSAGES: tuple[Message, ...] = (
         ("MORE",),
         id_of="XTS socket",
     ),
+    Message(
+        "XTS_CMD_QUERY_NAME",
+        80,
+        "host",
+        True,
+        "ask the device's name servers; the payload is a standard query with one question (RFC 1035)",
+        (_TOKEN, Field("length", Kind.U32, "bytes of payload", "bytes", NAME_QUERY_BYTES_MAX)),
+        "length",
+        id_of="zero",
+        feature="NAMES",
+    ),
+    Message(
+        "XTS_REPLY_NAME_ACK",
+        81,
+        "proxy",
+        True,
+        "the answer of a name server, whole, as the payload; or error says why there is none",
+        (_TOKEN, _FAMILIES, _LENGTH),
+        "length",
+        id_of="zero",
+        refusal=True,
+    ),
 )
+
+#: Bits of `families` of NAME_ACK.
+FAMILY_IPV4, FAMILY_IPV6 = 1, 2
 
 #: Numbers of channels behind a relay are from 1 to below this one, which in a token stands for the relay itself.
 RELAY_SELF = (1 << 24) - 1

@@ -87,6 +87,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	case XTS_REPLY_RECV_PDU: PAYLOAD_WITHIN(recv_pdu, XTS_RECV_PDU_BYTES, data, bytes); break;
 	case XTS_CMD_GIVE_BACK: PAYLOAD_WITHIN(give_back, XTS_GIVE_BACK_BYTES, data, bytes); break;
 	case XTS_RELAY_CARRIED: PAYLOAD_WITHIN(carried, XTS_CARRIED_BYTES, data, bytes); break;
+	case XTS_CMD_QUERY_NAME: PAYLOAD_WITHIN(query_name, XTS_QUERY_NAME_BYTES, data, bytes); break;
+	case XTS_REPLY_NAME_ACK: PAYLOAD_WITHIN(name_ack, XTS_NAME_ACK_BYTES, data, bytes); break;
 	/* clang-format on */
 	default:
 		/* A message added to the table must be added here. */

@@ -26,4 +26,5 @@ def test_features_are_known_and_of_commands() -> None:
         **dict.fromkeys(("share", "park", "claim"), "SHARE"),
         **dict.fromkeys(("send_pdu", "give_back"), "ULP"),
         **dict.fromkeys(("open_datagram", "connect_datagram", "send_datagrams"), "DATAGRAM"),
+        "query_name": "NAMES",
     }

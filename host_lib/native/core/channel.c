@@ -15,6 +15,7 @@
 #include "core/clock.h"
 #include "core/datagram_socket.h"
 #include "core/message.h"
+#include "core/name_query.h"
 #include "core/outbox.h"
 #include "core/socket.h"
 #include "core/stack.h"
@@ -300,6 +301,7 @@ void channel_die(struct stack *st, int error)
 		next = table_next(st, s);
 		socket_lose(s);
 	}
+	name_queries_lose(st);
 	if (c->attachment.status)
 		c->attachment.status->link_state = XTS_LINK_DOWN;
 	wake_all(st);
@@ -369,6 +371,7 @@ void channel_forget(struct stack *st)
 		st->dead = c;
 	}
 	st->channel = NULL;
+	st->name_queries = NULL; /* of threads that are not here */
 	for (c = st->dead; c; c = c->next_dead) {
 		c->sleepers = 0;
 		c->attachment.figures = NULL; /* the parent's memory, which is not here */

@@ -39,6 +39,8 @@ bool message_connect_datagram_ack(struct stack *st, const struct xts_head *head,
 				  struct xts_rx_frame *f);
 bool message_recv_datagrams(struct stack *st, const struct xts_head *head, const struct xts_recv_datagrams *m,
 			    struct xts_rx_frame *f);
+bool message_name_ack(struct stack *st, const struct xts_head *head, const struct xts_name_ack *m,
+		      struct xts_rx_frame *f);
 
 /* Decodes a message and has it carried out. frame: a copy of the beginning of f, which has frame_bytes in all. 1: f has
  * been taken over, 0: it has not; -EBADMSG: no proxy that keeps to the protocol sends it. */
@@ -144,6 +146,13 @@ static inline int message_dispatch(struct stack *st, const struct xts_head *head
 		if (xts_recv_datagrams_decode(&m, frame, frame_bytes))
 			return -EBADMSG;
 		return message_recv_datagrams(st, head, &m, f);
+	}
+	case XTS_REPLY_NAME_ACK: {
+		struct xts_name_ack m;
+
+		if (xts_name_ack_decode(&m, frame, frame_bytes))
+			return -EBADMSG;
+		return message_name_ack(st, head, &m, f);
 	}
 	default:
 		return -EBADMSG;

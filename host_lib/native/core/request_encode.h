@@ -148,6 +148,15 @@ static inline uint32_t request_encode(uint8_t *frame, uint8_t type, const struct
 		xts_connect_datagram_encode(frame, &m);
 		return XTS_CONNECT_DATAGRAM_BYTES;
 	}
+	case XTS_CMD_QUERY_NAME: {
+		struct xts_query_name m = {
+			.token = r->token,
+			.length = r->length,
+		};
+
+		xts_query_name_encode(frame, &m);
+		return XTS_QUERY_NAME_BYTES;
+	}
 	default:
 		return 0;
 	}

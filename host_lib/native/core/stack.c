@@ -135,7 +135,7 @@ void stack_rest(struct stack *st)
 
 void stack_end_if_empty(struct stack *st)
 {
-	if (!st->abandoned || st->sockets || st->contexts || st->attaching)
+	if (!st->abandoned || st->sockets || st->contexts || st->attaching || st->name_queries)
 		return;
 	if (st->channel) {
 		xts_link_goodbye(&st->channel->link, 0);

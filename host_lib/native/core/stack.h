@@ -40,6 +40,7 @@
 
 struct block;
 struct epoll_ctx;
+struct name_query;
 struct piece;
 struct received_datagram;
 struct xts_sock;
@@ -73,6 +74,8 @@ struct stack {
 	struct xts_sock *free_sockets;
 	uint32_t sockets;          /* in use */
 	unsigned asked;            /* sockets that have sent since they last received */
+	struct name_query *name_queries; /* that wait for an answer */
+	uint8_t device_families;   /* XTS_FAMILY_*, by the last answer; 0: not known */
 	struct piece *spare_pieces; /* kept for the next message, so that none allocates (buffer.c) */
 	unsigned spare_piece_count;
 	struct received_datagram *spare_datagrams; /* likewise (datagram_queue.c) */

@@ -35,6 +35,7 @@ MAKES = {
     "XTS_CMD_CONNECT": "a socket, and its window: connections, descriptors, spill_mib",
     "XTS_CMD_LISTEN": "a listener, and what the kernel queues for it (net.core.somaxconn): listeners",
     "XTS_CMD_IOCTL": "protocols: ulp_mib",
+    "XTS_CMD_QUERY_NAME": "a lookup, with a socket: lookups, descriptors; one query to a name server makes one answer",
     "XTS_LINK_HELLO": "nothing: the queue's memory is there already, its clients are limited",
     "XTS_LINK_TOKEN": "nothing: the link has room for one, and the next takes its place",
     "XTS_RELAY_CARRIED": "a channel behind a relay, with its first HELLO: relayed_max, and its own tenant from then on",

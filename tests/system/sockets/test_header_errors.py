@@ -25,6 +25,11 @@ LIMITS = f"""
 [limits]
 connections = 200
 listeners = 12
+[names]
+resolvers = ["127.0.0.1:1"]
+[[names.rule]]
+action = "deny"
+domains = ["deny.test"]
 [[policy.rule]]
 action = "deny"
 network = "127.0.0.1"
@@ -44,6 +49,8 @@ NOT_PROVOKED = {
     ("epoll_fd", "ENOMEM"): "no memory",
     ("fileno", "ENFILE"): "the system's limit of descriptors",
     ("fileno", "ENOMEM"): "no memory",
+    ("query_name", "ENOBUFS"): "tests/system/worker/test_worker_names.py",
+    ("query_name", "EOPNOTSUPP"): "tests/system/sockets/test_names.py",
     ("stack_use", "ENOMEM"): "no memory",
     ("ulp_connect", "EMSGSIZE"): "tests/system/protocols: connecting with pushes",
     ("ulp_handshake", "EAGAIN"): "tests/system/protocols: non-blocking handshakes",

@@ -169,6 +169,21 @@ for call, more in {
 }.items():  # fmt: skip
     simple("served", f"{call} EBADF", BAD, *more)
 
+#: A standard query for the addresses of name.test.
+QUERY = bytes.fromhex("000101000001000000000000046e616d6504746573740000010001")
+DENIED_QUERY = QUERY.replace(b"\x04name", b"\x04deny")
+
+
+def query_name(c: Calls, query: bytes = QUERY, timeout_ms: int = -1) -> int:
+    return c.call("query_name", query, len(query), ctypes.create_string_buffer(4096), 4096, timeout_ms)
+
+
+row("served", "query_name EACCES")(lambda c: query_name(c, DENIED_QUERY))
+row("served", "query_name EHOSTUNREACH")(query_name)
+row("served", "query_name ETIMEDOUT")(lambda c: query_name(c, timeout_ms=0))
+row("served", "query_name EINVAL")(lambda c: query_name(c, QUERY[:-1]))
+row("served", "query_name EMSGSIZE")(lambda c: query_name(c, bytes(1025)))
+row("stopping", "query_name ESHUTDOWN")(query_name)
 row("served", "configure EBUSY")(lambda c: configure(c, b"/nowhere"))
 row("served", "socket EINVAL")(lambda c: c.call("socket", socket.AF_INET, socket.SOCK_STREAM | 0x40, 0))
 row("served", "ioctl ENOTTY")(lambda c: c.call("ioctl", unbound(c), 0x4B3A, ctypes.create_string_buffer(8)))

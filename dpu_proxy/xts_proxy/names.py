@@ -1,0 +1,156 @@
+"""Lookups of names: the configuration as the workers take it (struct xts_names_config of native/worker.h).
+
+The device's own name servers and addresses are read by the supervisor, when it starts and with each reload: workers
+open no files.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import ipaddress
+import itertools
+import socket
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from xts_messages.table import FAMILY_IPV4, FAMILY_IPV6
+
+from xts_proxy.config import Config
+from xts_proxy.config_names import RESOLVERS_MAX, NameRule, Resolver
+
+_RESOLV_CONF = Path("/etc/resolv.conf")
+_IF_INET6 = Path("/proc/net/if_inet6")
+#: linux/sockios.h; an entry of its answer is a struct ifreq.
+_SIOCGIFCONF = 0x8912
+_IFREQ_BYTES = 40
+_IFREQS = 1024
+#: XTS_TENANT_ANY of native/worker.h.
+_ANY_TENANT = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A name server, as sockets want its address; `scope`: of a link-local one, its interface."""
+
+    address: str
+    port: int
+    scope: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What the workers need to know of the device: its name servers, the families of its addresses."""
+
+    servers: tuple[Server, ...] = ()
+    families: int = 0
+
+
+def of_device(config: Config) -> Device:
+    """Reads it, for this configuration."""
+    return Device(tuple(_servers(config.names.resolvers))[:RESOLVERS_MAX], _families())
+
+
+def _servers(resolvers: list[Resolver]) -> Iterator[Server]:
+    for resolver in resolvers:
+        for one in [resolver] if resolver.address else resolv_conf(_read(_RESOLV_CONF)):
+            with suppress(OSError):  # an interface that is not there: nor is the server
+                yield _server(one)
+
+
+def _server(resolver: Resolver) -> Server:
+    assert resolver.address
+    address, _, scope = str(resolver.address).partition("%")
+    return Server(address, resolver.port, _scope(scope))
+
+
+def _scope(name: str) -> int:
+    if not name:
+        return 0
+    return int(name) if name.isdecimal() else socket.if_nametoindex(name)
+
+
+def resolv_conf(text: str) -> list[Resolver]:
+    """The servers of a resolv.conf(5); lines that name none are passed over, as the C library does."""
+    found = []
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) > 1 and words[0] == "nameserver":
+            with suppress(ValueError):
+                found.append(Resolver(ipaddress.ip_address(words[1])))
+    return found
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _families() -> int:
+    """Of which families the device has addresses that lead further than loopback and its links."""
+    ipv6 = (ipaddress.IPv6Address(bytes.fromhex(line.split()[0])) for line in _read(_IF_INET6).splitlines())
+    return (FAMILY_IPV4 if any(map(_leads_out, _ipv4())) else 0) | (FAMILY_IPV6 if any(map(_leads_out, ipv6)) else 0)
+
+
+def _leads_out(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    return not address.is_loopback and not address.is_link_local
+
+
+def _ipv4() -> list[ipaddress.IPv4Address]:
+    memory = array.array("B", bytes(_IFREQS * _IFREQ_BYTES))
+    address, _ = memory.buffer_info()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        answer = fcntl.ioctl(sock, _SIOCGIFCONF, struct.pack("iP", len(memory), address))
+    used = struct.unpack("iP", answer)[0]
+    data = memory.tobytes()
+    return [ipaddress.IPv4Address(data[at + 20 : at + 24]) for at in range(0, used, _IFREQ_BYTES)]
+
+
+def _allows(config: Config) -> bool:
+    names = config.names
+    return (config.policy.default if names.default == "auto" else names.default) == "allow"
+
+
+def _flat(rules: list[NameRule], numbers: Mapping[str, int]) -> list[tuple[bool, int, bytes]]:
+    """Of each: whether it allows, its tenant, its domain."""
+    flat = []
+    for rule in rules:
+        tenants = [numbers[name] for name in rule.tenants] or [_ANY_TENANT]
+        for tenant, domain in itertools.product(tenants, [domain.wire for domain in rule.domains] or [b""]):
+            flat.append((rule.action == "allow", tenant, domain))
+    return flat
+
+
+def to_native(ffi: Any, config: Config, device: Device, numbers: Mapping[str, int]) -> tuple[dict[str, Any], Any]:
+    """The fields of struct xts_names_config, and what must live as long as they."""
+    flat = _flat(config.names.rule, numbers)
+    rules = ffi.new("struct xts_name_rule[]", max(1, len(flat)))
+    for (allow, tenant, domain), target in zip(flat, rules, strict=False):
+        target.allow, target.tenant, target.domain_bytes = allow, tenant, len(domain)
+        ffi.memmove(target.domain, domain, len(domain))
+    return {
+        "default_allow": _allows(config),
+        "resolver_count": len(device.servers),
+        "resolvers": [_endpoint(server) for server in device.servers],
+        "timeout_ms": config.names.timeout_ms,
+        "attempts": config.names.attempts,
+        "families": device.families,
+        "rules": rules,
+        "rule_count": len(flat),
+    }, rules
+
+
+def _endpoint(server: Server) -> dict[str, Any]:
+    address = ipaddress.ip_address(server.address)
+    return {
+        "port": server.port,
+        "ip_version": address.version,
+        "scope_id": server.scope,
+        "address": list(address.packed.ljust(16, b"\0")),
+    }

@@ -1,0 +1,9 @@
+/* Queries for names: name_query.c. */
+#ifndef XTS_NAME_QUERY_H
+#define XTS_NAME_QUERY_H
+
+struct stack;
+
+void name_queries_lose(struct stack *st);     /* the channel has ended */
+
+#endif
