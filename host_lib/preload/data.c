@@ -35,6 +35,17 @@ static ssize_t transmit(int s, const void *data, size_t bytes, int flags)
 
 /* --- receiving ---------------------------------------------------------------------------------------------------- */
 
+/* A datagram socket that was bound without a port, and is undecided, is a receiver after all: somebody knows its port, and
+ * is to be answered from it. It stays with the kernel. */
+static ssize_t kernel_has_received(int fd, ssize_t result)
+{
+	struct descriptor d = descriptor_get(fd);
+
+	if (__builtin_expect(d.kind == DESCRIPTOR_UNDECIDED && d.flags & DESCRIPTOR_DATAGRAM && result >= 0, 0))
+		(void)decide_stay(fd, XTS_REASON_RULE);
+	return result;
+}
+
 EXPORT ssize_t recv(int fd, void *data, size_t bytes, int flags)
 {
 	int s = descriptor_offloaded(fd);
@@ -56,7 +67,7 @@ EXPORT ssize_t recvfrom(int fd, void *data, size_t bytes, int flags, struct sock
 	int s = descriptor_offloaded(fd);
 
 	if (s < 0)
-		return real()->recvfrom(fd, data, bytes, flags, address, length);
+		return kernel_has_received(fd, real()->recvfrom(fd, data, bytes, flags, address, length));
 	return is_bad(data, bytes) ? fault() : XTS(xts_recvfrom(s, data, bytes, flags, address, length));
 }
 
@@ -74,7 +85,7 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 {
 	int s = descriptor_offloaded(fd);
 
-	return s < 0 ? real()->recvmsg(fd, message, flags) : XTS(xts_recvmsg(s, message, flags));
+	return s < 0 ? kernel_has_received(fd, real()->recvmsg(fd, message, flags)) : XTS(xts_recvmsg(s, message, flags));
 }
 
 EXPORT ssize_t read(int fd, void *data, size_t bytes)
@@ -221,7 +232,7 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags,
 {
 	int s = descriptor_offloaded(fd);
 
-	return s < 0 ? real()->recvmmsg(fd, messages, count, flags, timeout) :
+	return s < 0 ? (int)kernel_has_received(fd, real()->recvmmsg(fd, messages, count, flags, timeout)) :
 		       CALL_AGAIN(receive_messages(s, messages, count, flags, timeout));
 }
 
@@ -231,7 +242,7 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags,
  * cookie. */
 static bool is_fast_open(struct descriptor d, int flags)
 {
-	return flags & MSG_FASTOPEN && (d.kind == DESCRIPTOR_UNDECIDED || d.kind == DESCRIPTOR_OFFLOADED);
+	return flags & MSG_FASTOPEN && !(d.flags & DESCRIPTOR_DATAGRAM) && (d.kind == DESCRIPTOR_UNDECIDED || d.kind == DESCRIPTOR_OFFLOADED);
 }
 
 static ssize_t fast_open(int fd, const struct msghdr *message, int flags)
@@ -243,6 +254,18 @@ static ssize_t fast_open(int fd, const struct msghdr *message, int flags)
 	if (connect(fd, message->msg_name, message->msg_namelen) < 0)
 		return -1;
 	return sendmsg(fd, message, flags & ~MSG_FASTOPEN);
+}
+
+/* A datagram to an address, by a socket that is undecided, decides where it belongs. What it is then; false: the call
+ * fails. */
+static bool decide_by_datagram(int fd, struct descriptor *d, const void *address, socklen_t length)
+{
+	if (d->kind != DESCRIPTOR_UNDECIDED || !(d->flags & DESCRIPTOR_DATAGRAM) || !address)
+		return true;
+	if (decide_datagram_send(fd, *d, address, length) < 0)
+		return false;
+	*d = descriptor_get(fd);
+	return true;
 }
 
 EXPORT ssize_t send(int fd, const void *data, size_t bytes, int flags)
@@ -263,6 +286,8 @@ EXPORT ssize_t sendto(int fd, const void *data, size_t bytes, int flags, const s
 
 		return fast_open(fd, &message, flags);
 	}
+	if (!decide_by_datagram(fd, &d, address, length))
+		return -1;
 	if (d.kind != DESCRIPTOR_OFFLOADED)
 		return real()->sendto(fd, data, bytes, flags, address, length);
 	return is_bad(data, bytes) ? fault() : XTS(xts_sendto((int)d.number, data, bytes, flags, address, length));
@@ -305,6 +330,8 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 
 	if (is_fast_open(d, flags) && message)
 		return fast_open(fd, message, flags);
+	if (message && !is_bad(message, sizeof *message) && !decide_by_datagram(fd, &d, message->msg_name, message->msg_namelen))
+		return -1;
 	if (d.kind != DESCRIPTOR_OFFLOADED)
 		return send_elsewhere(fd, message, flags);
 	return XTS(xts_sendmsg((int)d.number, message, flags));
@@ -326,8 +353,13 @@ static int send_messages(int fd, struct mmsghdr *messages, unsigned count, int f
 
 EXPORT int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags)
 {
-	return descriptor_offloaded(fd) < 0 ? real()->sendmmsg(fd, messages, count, flags) :
-					      CALL_AGAIN(send_messages(fd, messages, count, flags));
+	struct descriptor d = descriptor_get(fd);
+
+	if (count && !is_bad(messages, sizeof *messages) &&
+	    !decide_by_datagram(fd, &d, messages->msg_hdr.msg_name, messages->msg_hdr.msg_namelen))
+		return -1;
+	return d.kind != DESCRIPTOR_OFFLOADED ? real()->sendmmsg(fd, messages, count, flags) :
+						CALL_AGAIN(send_messages(fd, messages, count, flags));
 }
 
 EXPORT ssize_t write(int fd, const void *data, size_t bytes)

@@ -94,7 +94,8 @@ bool decide_make(int fd, struct descriptor d, enum xts_role role, const struct s
 	static atomic_flag reported = ATOMIC_FLAG_INIT;
 	int domain = decide_number_option(fd, SO_DOMAIN), status = real()->fcntl(fd, F_GETFL);
 	const struct xts_undecided undecided = {.rules = preload.rules, .fd = fd, .family = domain,
-						.type = SOCK_STREAM | (status & O_NONBLOCK ? SOCK_NONBLOCK : 0)};
+						.type = (d.flags & DESCRIPTOR_DATAGRAM ? SOCK_DGRAM : SOCK_STREAM) |
+							(status & O_NONBLOCK ? SOCK_NONBLOCK : 0)};
 
 	*out = (struct xts_decision){.reason = XTS_REASON_PROXY_DOWN, .s = -1};
 	(void)XTS(xts_decide(&undecided, role, local, peer, out));
@@ -104,6 +105,25 @@ bool decide_make(int fd, struct descriptor d, enum xts_role role, const struct s
 	if (out->s >= 0 && note_replay(d.number, out->s) < 0)
 		decide_failed(out, XTS_STEP_OPTIONS);
 	return out->s >= 0;
+}
+
+/*
+ * A socket of the kernel's UDP is of use without being connected: a system call that gets past us could send by it, over
+ * this host's network. So each descriptor of a datagram socket that has been offloaded becomes a placeholder.
+ */
+static void put_placeholder(int fd, struct descriptor d, void *offloaded)
+{
+	int placeholder, flags;
+
+	if (d.number != ((const struct descriptor *)offloaded)->number)
+		return;
+	placeholder = decide_placeholder();
+	flags = real()->fcntl(fd, F_GETFD);
+	if (placeholder < 0)
+		return; /* no descriptor left: the program needs them more */
+	if (flags >= 0)
+		real()->dup3(placeholder, fd, flags & FD_CLOEXEC ? O_CLOEXEC : 0);
+	real()->close(placeholder);
 }
 
 bool decide_publish(int fd, struct descriptor was, int s, uint8_t flags)
@@ -121,6 +141,8 @@ bool decide_publish(int fd, struct descriptor was, int s, uint8_t flags)
 	atomic_fetch_add_explicit(&preload.offloaded, 1, memory_order_relaxed);
 	report_counters();
 	epoll_descriptor_offloaded(fd, d);
+	if (flags & DESCRIPTOR_DATAGRAM)
+		descriptor_each(DESCRIPTOR_OFFLOADED, put_placeholder, &d);
 	preload_log("descriptor %d: offloaded", fd);
 	return true;
 }

@@ -34,6 +34,8 @@ void decide_failed(struct xts_decision *decision, enum xts_decision_step step);
 int decide_stay_by(int fd, const struct xts_decision *decision);
 /* fd stands for s from now on. false: another thread was faster, and s is closed. */
 bool decide_publish(int fd, struct descriptor was, int s, uint8_t flags);
+/* Binds the decision's XTS socket, or it has failed. A refusal of the proxy is reported by a notice. */
+void decide_bind_made(int fd, struct xts_decision *decision, const struct sockaddr *address, socklen_t length);
 
 /* What was offloaded at bind() and is not connected goes back to the kernel, at the same address. false: it is too
  * late for that. */

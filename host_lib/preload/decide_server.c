@@ -6,8 +6,7 @@
 #include "report.h"
 #include "fallback_notice.h"
 
-/* Binds the XTS socket. A refusal of the proxy is reported by a notice. */
-static void bind_made(int fd, struct xts_decision *decision, const struct sockaddr *address, socklen_t length)
+void decide_bind_made(int fd, struct xts_decision *decision, const struct sockaddr *address, socklen_t length)
 {
 	if (XTS(xts_bind(decision->s, address, length)) == 0)
 		return;
@@ -41,7 +40,7 @@ int decide_bind(int fd, struct descriptor d, const struct sockaddr *address, soc
 	if (!decide_takes_address(fd, address, length) || decide_bound_to(fd, &local))
 		return real()->bind(fd, address, length);
 	if (decide_make(fd, d, XTS_ROLE_TCP_SERVER, address, NULL, &decision))
-		bind_made(fd, &decision, address, length);
+		decide_bind_made(fd, &decision, address, length);
 	if (decision.reason == XTS_REASON_RULE)
 		return real()->bind(fd, address, length); /* decided at listen() or, as a client, at connect() */
 	if (decision.reason == XTS_REASON_ADDRESS && (preload.strict || real()->bind(fd, address, length) < 0))
@@ -90,7 +89,7 @@ static int listen_unbound(int fd, struct descriptor d, int backlog)
 
 	any.any.sa_family = (sa_family_t)decide_number_option(fd, SO_DOMAIN);
 	if (decide_make(fd, d, XTS_ROLE_TCP_SERVER, NULL, NULL, &decision))
-		bind_made(fd, &decision, &any.any, any.any.sa_family == AF_INET ? sizeof any.v4 : sizeof any.v6);
+		decide_bind_made(fd, &decision, &any.any, any.any.sa_family == AF_INET ? sizeof any.v4 : sizeof any.v6);
 	if (decision.error) {
 		errno = decision.error;
 		return -1;

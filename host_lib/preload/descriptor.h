@@ -5,9 +5,10 @@
  * Every descriptor in the table is a real one of the kernel:
  *
  *     KERNEL     not ours, or not known: calls go to the kernel
- *     UNDECIDED  a TCP socket of the kernel about which the rules have not been asked: that is done at bind, connect or
- *                listen. Options set until then are recorded, to be repeated on the XTS socket
- *     STAYED     a TCP socket that stays with the kernel; has a reason
+ *     UNDECIDED  a socket of the kernel's TCP or UDP about which the rules have not been asked: that is done at bind,
+ *                connect or listen, or with the first datagram that is sent to an address. Options set until then are
+ *                recorded, to be repeated on the XTS socket
+ *     STAYED     a TCP or UDP socket that stays with the kernel; has a reason
  *     OFFLOADED  an XTS socket. The kernel's descriptor keeps its place: an unconnected TCP socket, so that system
  *                calls that get past us are refused (ENOTCONN) and never see data that is not theirs. With
  *                ALSO_LOCAL it is a listening TCP socket for connections from this host itself
@@ -30,6 +31,7 @@ enum { /* flags */
 	/* OFFLOADED at bind, not yet connected or listening: can still go back to the kernel */
 	DESCRIPTOR_BOUND = 4,
 	DESCRIPTOR_PUSHED = 8,     /* a protocol was pushed before connect or listen: it cannot go back */
+	DESCRIPTOR_DATAGRAM = 16,  /* UNDECIDED or OFFLOADED: of UDP */
 };
 
 /* A snapshot: what was true when it was read. An XTS number has a generation, so a stale one is EBADF and never

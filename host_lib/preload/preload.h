@@ -126,6 +126,11 @@ struct descriptor decide_unknown(int fd);
 int decide_bind(int fd, struct descriptor d, const struct sockaddr *address, socklen_t length);
 int decide_connect(int fd, struct descriptor d, const struct sockaddr *address, socklen_t length);
 int decide_listen(int fd, struct descriptor d, int backlog);
+/* The same of a datagram socket. decide_datagram_send(): it is about to send its first datagram to an address; what it
+ * is then is to be looked up again. -1 and errno in a strict process. */
+int decide_datagram_bind(int fd, struct descriptor d, const struct sockaddr *address, socklen_t length);
+int decide_datagram_connect(int fd, struct descriptor d, const struct sockaddr *address, socklen_t length);
+int decide_datagram_send(int fd, struct descriptor d, const struct sockaddr *address, socklen_t length);
 /*
  * The kernel's socket only keeps an offloaded one's place from now on. A program that is started past us
  * (posix_spawn(), system()) finds such a socket where its parent had an offloaded one: decide_lost_places(), at its

@@ -8,10 +8,22 @@
 #include "report.h"
 #include "fallback_notice.h"
 
-static bool may_be_offloaded(void)
+static bool may_be(enum xts_role first, enum xts_role last)
 {
-	return preload.rules && (xts_rules_may_offload(preload.rules, XTS_ROLE_TCP_CLIENT) ||
-				 xts_rules_may_offload(preload.rules, XTS_ROLE_TCP_SERVER));
+	for (enum xts_role role = first; preload.rules && role <= last; role++)
+		if (xts_rules_may_offload(preload.rules, role))
+			return true;
+	return false;
+}
+
+static bool is_datagram(int type, int protocol)
+{
+	return type == SOCK_DGRAM && (!protocol || protocol == IPPROTO_UDP);
+}
+
+static bool is_stream(int type, int protocol)
+{
+	return type == SOCK_STREAM && (!protocol || protocol == IPPROTO_TCP);
 }
 
 static void new_socket(int fd, int type, int protocol)
@@ -21,14 +33,15 @@ static void new_socket(int fd, int type, int protocol)
 
 	preload_start();
 	report_start();
+	type &= ~(SOCK_NONBLOCK | SOCK_CLOEXEC);
 	if ((unsigned)fd >= DESCRIPTORS_MAX)
 		atomic_fetch_add_explicit(&preload.stayed[XTS_REASON_LIMIT], 1, memory_order_relaxed);
-	else if ((type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) != SOCK_STREAM || (protocol && protocol != IPPROTO_TCP))
-		decide_stay(fd, XTS_REASON_PROTOCOL);
-	else if (!may_be_offloaded())
-		decide_stay(fd, XTS_REASON_RULE);
-	else
+	else if (is_datagram(type, protocol) && may_be(XTS_ROLE_UDP_SENDER, XTS_ROLE_UDP_CONNECT))
+		descriptor_set(fd, (struct descriptor){.kind = DESCRIPTOR_UNDECIDED, .flags = DESCRIPTOR_DATAGRAM});
+	else if (is_stream(type, protocol) && may_be(XTS_ROLE_TCP_SERVER, XTS_ROLE_TCP_CLIENT))
 		descriptor_set(fd, (struct descriptor){.kind = DESCRIPTOR_UNDECIDED});
+	else
+		decide_stay(fd, is_datagram(type, protocol) || is_stream(type, protocol) ? XTS_REASON_RULE : XTS_REASON_PROTOCOL);
 	errno = before;
 }
 
@@ -51,7 +64,8 @@ EXPORT int bind(int fd, const struct sockaddr *address, socklen_t length)
 
 	INSIDE;
 	if (d.kind == DESCRIPTOR_UNDECIDED)
-		return decide_bind(fd, d, address, length);
+		return d.flags & DESCRIPTOR_DATAGRAM ? decide_datagram_bind(fd, d, address, length) :
+						       decide_bind(fd, d, address, length);
 	if (d.kind != DESCRIPTOR_OFFLOADED)
 		return real()->bind(fd, address, length);
 	r = XTS(xts_bind((int)d.number, address, length));
@@ -64,7 +78,8 @@ EXPORT int connect(int fd, const struct sockaddr *address, socklen_t length)
 	struct descriptor d = descriptor_get(fd);
 
 	if (d.kind == DESCRIPTOR_UNDECIDED || d.kind == DESCRIPTOR_OFFLOADED) {
-		int r = CALL_AGAIN(decide_connect(fd, descriptor_get(fd), address, length));
+		int r = d.flags & DESCRIPTOR_DATAGRAM ? CALL_AGAIN(decide_datagram_connect(fd, descriptor_get(fd), address, length)) :
+							CALL_AGAIN(decide_connect(fd, descriptor_get(fd), address, length));
 
 		if (r == DECIDE_KERNEL)
 			return real()->connect(fd, address, length);
@@ -82,6 +97,8 @@ EXPORT int listen(int fd, int backlog)
 	struct descriptor d = descriptor_get(fd);
 
 	INSIDE;
+	if (d.flags & DESCRIPTOR_DATAGRAM)
+		return d.kind == DESCRIPTOR_OFFLOADED ? XTS(xts_listen((int)d.number, backlog)) : real()->listen(fd, backlog);
 	if (d.kind == DESCRIPTOR_UNDECIDED || d.kind == DESCRIPTOR_OFFLOADED) {
 		int r = decide_listen(fd, d, backlog);
 

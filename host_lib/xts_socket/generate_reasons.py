@@ -26,7 +26,7 @@ ADVICE = {
         "rules and start the program again: they are read once.",
     ),
     "PROTOCOL": (
-        "UDP, raw and other sockets, and variants of TCP such as MPTCP. Name lookups belong here.",
+        "Raw and other sockets, variants of TCP such as MPTCP, and UDP where the proxy is too old for it.",
         "Nothing. A program that asks for MPTCP usually has a setting for plain TCP.",
     ),
     "FAMILY": (

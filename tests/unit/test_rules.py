@@ -238,9 +238,16 @@ V4, V6, LOOP = ("192.0.2.1", 443), ("2001:db8::1", 443), ("127.0.0.1", 443)
         ("default os\napplication-id app *\ndefault xts", CLIENT, None, V4, (True, 3)),
         ("default os\napplication-id app *\nuse os tcp_client *:1", CLIENT, None, V4, (False, 1)),
         ("default os\napplication-id other *\ndefault xts", CLIENT, None, V4, (False, 1)),
-        # datagrams are the kernel's, whatever the rule
-        ("use xts udp_sender *:*", Role.UDP_SENDER, None, V4, (False, 1)),
+        # datagrams are the kernel's, unless a rule or a written default says otherwise
+        ("use xts udp_sender *:*", Role.UDP_SENDER, None, V4, (True, 1)),
+        ("use xts udp_sender *:*", Role.UDP_CONNECT, None, V4, (False, 0)),
         ("use os udp_receiver *:*", Role.UDP_RECEIVER, V4, None, (False, 1)),
+        ("use xlio udp_connect *:*", Role.UDP_CONNECT, None, LOOP, (False, 0)),
+        ("use xts udp_connect *:*", Role.UDP_CONNECT, None, LOOP, (True, 1)),
+        ("default xts", Role.UDP_RECEIVER, ("0.0.0.0", 53), None, (True, 1)),
+        ("default xts", Role.UDP_CONNECT, None, LOOP, (False, 1)),
+        ("default xts", Role.UDP_CONNECT, LOOP, V4, (False, 1)),
+        ("default os", Role.UDP_CONNECT, None, V4, (False, 1)),
     ],
 )
 def test_who_decides(text: str, role: Role, local: Address, peer: Address, answer: tuple[bool, int]) -> None:
@@ -305,7 +312,7 @@ def test_lines_and_endpoints_are_told() -> None:
         ("use xts tcp_client *:80", {1: "offloads loopback"}),
         ("use os tcp_client 127.0.0.0/8:*\nuse xts tcp_client *:80", {}),
         ("use os tcp_client 127.0.0.0/8:81\nuse xts tcp_client *:80", {2: "offloads loopback"}),
-        ("use xts udp_sender *:80", {1: "datagram"}),
+        ("use xts udp_sender *:80", {1: "offloads loopback"}),
         ("use os tcp_server *:80:*:*", {1: "second endpoint"}),
         ("log", {1: "no effect"}),
     ],
@@ -435,7 +442,6 @@ def oracle(statements: list[Statement], asked: Asked) -> tuple[bool, int, int]:
     )
     listening = role in (Role.TCP_SERVER, Role.UDP_RECEIVER)
     first, second = (local, peer) if listening else (peer, local)
-    tcp = role in (CLIENT, SERVER)
     for line, rule_group, use in groups[chosen] if chosen else []:
         if use.role != role or not use.first.fits(first):
             continue
@@ -443,11 +449,11 @@ def oracle(statements: list[Statement], asked: Asked) -> tuple[bool, int, int]:
             continue
         if use.transport not in ("os", "xts") and here(first, listening) and not use.first.names_loopback():
             continue
-        return use.transport != "os" and tcp, line, rule_group
-    offload, line, rule_group = defaults.get(chosen) or defaults.get(None) or (True, 0, 0)
-    if here(first, listening) or (role == CLIENT and here(local, True)):
+        return use.transport != "os", line, rule_group
+    offload, line, rule_group = defaults.get(chosen) or defaults.get(None) or (role in (CLIENT, SERVER), 0, 0)
+    if here(first, listening) or (not listening and here(local, True)):
         offload = False
-    return offload and tcp, line, rule_group
+    return offload, line, rule_group
 
 
 hosts = st.sampled_from(

@@ -12,6 +12,7 @@
 
 #include "calls/datagram_calls.h"
 #include "core/address.h"
+#include "core/call.h"
 #include "core/channel.h"
 #include "core/clock.h"
 #include "core/datagram_socket.h"
@@ -200,6 +201,27 @@ static int send_or_wait(struct xts_sock *s, struct xts_datagram *d, struct sourc
 	}
 }
 
+/* The proxy's socket, at a port: inet_autobind(). */
+static int need_port(struct xts_sock *s)
+{
+	const struct xts_endpoint any = {.ip_version = s->family};
+	struct call call = {.type = XTS_CMD_BIND, .local = any};
+	uint32_t id = s->id;
+	int r;
+
+	if (s->local.port || s->lost)
+		return 0;
+	r = datagram_open(s, &any, NULL);
+	if (r != DATAGRAM_IS_OPEN || s->local.port)
+		return r == DATAGRAM_IS_OPEN ? 0 : r;
+	r = call_proxy(s, &call);
+	if (!socket_is(s, id))
+		return -EBADF;
+	if (!r)
+		s->local = call.local;
+	return r == -EINVAL && s->local.port ? 0 : r; /* another thread was faster */
+}
+
 ssize_t datagram_send(struct xts_sock *s, struct source *src, int flags, const struct msghdr *message)
 {
 	size_t bytes = src->left;
@@ -209,8 +231,8 @@ ssize_t datagram_send(struct xts_sock *s, struct source *src, int flags, const s
 
 	channel_pump(s->stack); /* who only ever sends has to hear of errors, too */
 	r = prepare(s, &d, bytes, flags, message);
-	if (!r && !s->lost)
-		r = datagram_need_proxy(s);
+	if (!r)
+		r = need_port(s);
 	if (!r)
 		r = send_or_wait(s, &d, src, flags);
 	if (!socket_is_open(s, id))

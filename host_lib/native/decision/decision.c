@@ -65,6 +65,8 @@ static enum xts_reason reason_of_no_socket(int error, struct xts_decision *out)
 		return XTS_REASON_LIMIT;
 	if (error == EUSERS)
 		return XTS_REASON_NO_QUEUE;
+	if (error == EPROTONOSUPPORT && attached)
+		return XTS_REASON_PROTOCOL; /* the proxy has no datagram sockets */
 	if (error == EACCES || error == EPERM)
 		return XTS_REASON_REFUSED;
 	if (!attached && (info.link_error == ENOENT || info.link_error == ECONNREFUSED))
@@ -74,6 +76,11 @@ static enum xts_reason reason_of_no_socket(int error, struct xts_decision *out)
 	return XTS_REASON_PROXY_DOWN;
 }
 
+static bool is_client(enum xts_role role)
+{
+	return role == XTS_ROLE_TCP_CLIENT || role == XTS_ROLE_UDP_CONNECT || role == XTS_ROLE_UDP_SENDER;
+}
+
 void xts_decision_failed(struct xts_decision *decision, enum xts_decision_step step, int error)
 {
 	decision->s = -1;
@@ -81,7 +88,7 @@ void xts_decision_failed(struct xts_decision *decision, enum xts_decision_step s
 		decision->reason = XTS_REASON_PROXY_DOWN;
 	else if (step == XTS_STEP_OPTIONS)
 		decision->reason = XTS_REASON_OPTION;
-	else if (decision->role == XTS_ROLE_TCP_CLIENT || error == EADDRNOTAVAIL)
+	else if (is_client(decision->role) || error == EADDRNOTAVAIL)
 		decision->reason = XTS_REASON_ADDRESS; /* perhaps it is one of this host */
 	else
 		decision->error = error;
@@ -123,7 +130,7 @@ static enum xts_reason make(const struct xts_undecided *socket, struct xts_decis
 		if (before == -1)
 			return XTS_REASON_LIMIT;
 	}
-	out->s = xts_socket(socket->family, socket->type, IPPROTO_TCP);
+	out->s = xts_socket(socket->family, socket->type, 0);
 	if (out->s < 0)
 		reason = reason_of_no_socket(errno, out);
 	if (out->endpoint)
@@ -143,7 +150,7 @@ int xts_decide(const struct xts_undecided *socket, enum xts_role role, const str
 	*out = (struct xts_decision){.role = role, .line = verdict.line, .endpoint = verdict.endpoint, .s = -1};
 	if (!verdict.offload || is_at_loopback(socket->fd))
 		out->reason = XTS_REASON_RULE;
-	else if (is_fast_open(socket->fd))
+	else if ((role == XTS_ROLE_TCP_CLIENT || role == XTS_ROLE_TCP_SERVER) && is_fast_open(socket->fd))
 		out->reason = XTS_REASON_FASTOPEN;
 	else
 		out->reason = make(socket, out);

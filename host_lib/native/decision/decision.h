@@ -1,5 +1,5 @@
 /*
- * Kernel or offloaded: the decision about a TCP socket, for the interposer (libxts-preload) and for
+ * Kernel or offloaded: the decision about a TCP or UDP socket, for the interposer (libxts-preload) and for
  * xts_socket.install().
  *
  * Theory of operation
@@ -9,6 +9,9 @@
  *     bind()      as a server. What the rules do not offload stays undecided: it may become a client.
  *     connect()   as a client, with the address it is bound to, if any.
  *     listen()    as a server on the wildcard address, if it is not bound. If it is, bind() has been told: it stays.
+ *
+ * A datagram socket is decided by bind() as a receiver, by connect(), or by the first datagram that it sends to an
+ * address; what was bound without a port, and not offloaded, stays undecided. Once decided it stays where it is.
  *
  * xts_decide() asks the rules and makes an XTS socket at the endpoint that the rule names. Then the caller does with it
  * what the program has done with the kernel's: it sets options, pushes protocols, binds it. If that fails it closes the
@@ -29,7 +32,7 @@
 struct xts_undecided {
 	const struct xts_rule_group *rules;
 	int fd;           /* the kernel's socket, for its options */
-	int family, type; /* of the XTS socket: SOCK_STREAM or SOCK_SEQPACKET, and SOCK_NONBLOCK */
+	int family, type; /* of the XTS socket: SOCK_STREAM, SOCK_SEQPACKET or SOCK_DGRAM, and SOCK_NONBLOCK */
 };
 
 enum xts_decision_step {

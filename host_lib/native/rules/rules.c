@@ -185,8 +185,8 @@ static struct xts_verdict default_verdict(const struct xts_rule_group *group, co
 	const struct rule_default *said = group_default(group);
 	struct xts_verdict verdict = { .line = said->line, .group_line = said->group_line };
 
-	if (!role_is_tcp(q->role))
-		verdict.why = "no rule matches; datagram sockets are not offloaded";
+	if (!role_is_tcp(q->role) && !said->line)
+		verdict.why = "no rule matches, and by default datagram sockets stay with the kernel";
 	else if (said->line && !said->offload)
 		verdict.why = "no rule matches, and `default os` leaves it to the kernel";
 	else if (seen_stays_here(&q->first, q->role))
@@ -216,8 +216,6 @@ struct xts_verdict xts_rules_ask(const struct xts_rule_group *group, enum xts_ro
 	verdict.group_line = rule->group_line;
 	if (rule->transport == TRANSPORT_OS) {
 		verdict.why = "the rule leaves it to the kernel";
-	} else if (!role_is_tcp(role)) {
-		verdict.why = "the rule offloads it, but datagram sockets are not offloaded";
 	} else {
 		verdict.offload = true;
 		verdict.endpoint = rule->endpoint;
@@ -230,8 +228,6 @@ bool xts_rules_may_offload(const struct xts_rule_group *group, enum xts_role rol
 {
 	static const struct rule_endpoint everything = { .any_port = true };
 
-	if (!role_is_tcp(role))
-		return false;
 	for (const struct rule *rule = group->first; rule; rule = rule->next) {
 		if (rule->role != role)
 			continue;
@@ -241,7 +237,7 @@ bool xts_rules_may_offload(const struct xts_rule_group *group, enum xts_role rol
 		    (!rule->has_second || !role_has_second(role) || rule_endpoint_within(&everything, &rule->second)))
 			return false;
 	}
-	return !group_default(group)->line || group_default(group)->offload;
+	return group_default(group)->line ? group_default(group)->offload : role_is_tcp(role);
 }
 
 /* --- notes -------------------------------------------------------------------------------------------------------- */

@@ -11,7 +11,9 @@
  * after the first that fits are never asked.
  *
  * The built-in default, also that without a file: TCP is offloaded except on loopback (127.0.0.0/8, ::1, and a peer
- * of 0.0.0.0 or ::, which the kernel takes for itself); a listener on the wildcard address is offloaded.
+ * of 0.0.0.0 or ::, which the kernel takes for itself); a listener on the wildcard address is offloaded. UDP stays with
+ * the kernel: a program that has used this host's network for it must not lose that because TCP is offloaded. A written
+ * `default xts` is for both.
  *
  * An `xts` rule means what it says. One that offloads by another name (xlio, vma, sdp, sa, *) does not match a loopback
  * address unless it names one: those libraries leave loopback to the kernel whatever the rule.
@@ -39,7 +41,8 @@ struct xts_rules_error {
 /* Reads rules. 0, or -errno: -EINVAL with *error filled for a fault in the text, else of open(2), read(2). */
 int xts_rules_read(struct xts_rules **out, const char *path, struct xts_rules_error *error);
 int xts_rules_parse(struct xts_rules **out, const char *text, size_t bytes, struct xts_rules_error *error);
-/* The rules where there is no file: TCP to and on loopback addresses stays with the kernel, the rest is offloaded. */
+/* The rules where there is no file: UDP, and TCP to and on loopback addresses stay with the kernel, the rest is
+ * offloaded. */
 const struct xts_rules *xts_rules_default(void);
 void xts_rules_free(struct xts_rules *rules);
 

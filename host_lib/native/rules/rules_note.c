@@ -62,8 +62,6 @@ static int note_rule(struct xts_rules *rules, const struct xts_rule_group *group
 		earlier = earlier->next;
 	if (earlier != rule)
 		return rules_add_note(rules, rule->line, "never matches: a rule above takes all it could match");
-	if (!role_is_tcp(rule->role) && rule->transport != TRANSPORT_OS)
-		return rules_add_note(rules, rule->line, "has no effect: datagram sockets are not offloaded");
 	if (rule->has_second && !role_has_second(rule->role))
 		return rules_add_note(rules, rule->line, "the second endpoint is not looked at in this role");
 	if (rule_takes_loopback(group, rule))

@@ -1,0 +1,54 @@
+"""Datagram sockets under the interposer: scripts of calls go as on the kernel, and rules decide where they belong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from beds.preload import PreloadBed
+from beds.scripts import scripts
+from beds.shm_proxy import SYSTEM
+from system.interposer.programs import datagram_scripts  # noqa: F401  adds its scripts
+from system.sockets.programs.call_program import SCRIPTS
+
+PROGRAM = str(SYSTEM / "sockets" / "programs" / "call_program.py")
+OWN = str(Path(__file__).with_name("programs") / "datagram_scripts.py")
+NAMES = [name for name in SCRIPTS if name.startswith("datagram")]
+ALL = "use xts udp_sender *:*\nuse xts udp_receiver *:*\nuse xts udp_connect *:*\n"
+Traces = dict[str, list[Any]]
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Traces:
+    done = subprocess.run([sys.executable, PROGRAM, "kernel", *NAMES], capture_output=True, check=True, timeout=90)
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def offloaded(bed: PreloadBed) -> Traces:
+    """The program's peers are its own, and offloaded, too."""
+    return json.loads(bed.run([sys.executable, PROGRAM, "kernel", *NAMES], rules=ALL, strict=True).stdout)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_goes_as_on_the_kernel(name: str, kernel: Traces, offloaded: Traces) -> None:
+    assert not [entry for entry in kernel[name] if entry[0] == "failed"], kernel[name]
+    assert offloaded[name] == kernel[name]
+
+
+@pytest.mark.parametrize("name", scripts("datagrams"))
+def test_offloaded(name: str, bed: PreloadBed) -> None:
+    bed.run([sys.executable, OWN, name], rules=ALL, strict=True)
+
+
+def test_rules_decide(bed: PreloadBed) -> None:
+    rules = "use xts udp_connect *:*\nuse xts udp_sender 127.0.0.2:*\n"
+    bed.run([sys.executable, OWN, "rules_decide"], rules=rules)
+
+
+def test_without_rules_they_are_the_kernels(bed: PreloadBed) -> None:
+    bed.run([sys.executable, OWN, "without_rules_they_are_the_kernels"], rules=None)
