@@ -81,8 +81,8 @@ def _all_protocols() -> Any:
 
 class Worker:
     """A worker of the proxy; `limits` are those of the tenant that it makes for its channels (make_tenant()) unless
-    it is given one, `names` are fields of struct xts_names_config, `ulp` is a struct xts_ulp_config * of the caller's,
-    and `clock_ns` a callback, called in the worker's thread in place of its clock."""
+    it is given one, `name_servers` are fields of struct xts_names_config, `ulp` is a struct xts_ulp_config * of the
+    caller's, and `clock_ns` a callback, called in the worker's thread in place of its clock."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Worker:
         ulp: Any = worker_ffi.NULL,
         tenant: Any = None,
         clock_ns: Any = worker_ffi.NULL,
-        names: dict[str, Any] | None = None,
+        name_servers: dict[str, Any] | None = None,
         **limits: int,
     ) -> None:
         config = worker_ffi.new("struct xts_worker_config *")
@@ -101,8 +101,8 @@ class Worker:
         rule = worker_ffi.new("struct xts_policy_rule *", LOOPBACK)
         if policy_default_allow:
             config.rules, config.rule_count = rule, 1
-        if names is not None:
-            config.names = names
+        if name_servers is not None:
+            config.names = name_servers
         self.tenant = tenant or make_tenant(**limits)
         out = worker_ffi.new("struct xts_worker **")
         assert worker_lib.xts_worker_start(out, config) == 0

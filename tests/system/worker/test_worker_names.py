@@ -67,7 +67,7 @@ def closed_port() -> int:
 
 
 def test_an_answer_comes_back_with_the_hosts_id(server: NameServer) -> None:
-    with Worker(names=names(server.port)) as worker, attached(worker) as host:
+    with Worker(name_servers=names(server.port)) as worker, attached(worker) as host:
         message = query(f"Host.{ZONE}", id=4711)
         reply = ask(host, message)
         assert addresses(reply) == [IPV4]
@@ -79,7 +79,7 @@ def test_an_answer_comes_back_with_the_hosts_id(server: NameServer) -> None:
 
 def test_each_query_has_a_port_and_an_id_of_its_own(server: NameServer) -> None:
     """RFC 5452: who does not see them has to guess both."""
-    with Worker(names=names(server.port)) as worker, attached(worker) as host:
+    with Worker(name_servers=names(server.port)) as worker, attached(worker) as host:
         for _ in range(40):
             assert addresses(ask(host, query(f"host.{ZONE}", id=1))) == [IPV4]
     assert len({port for *_, port in server.asked}) > 30
@@ -88,20 +88,20 @@ def test_each_query_has_a_port_and_an_id_of_its_own(server: NameServer) -> None:
 
 @pytest.mark.parametrize("what", ["wrongid", "wrongquestion", "garbage"])
 def test_what_is_no_answer_is_dropped(server: NameServer, what: str) -> None:
-    with Worker(names=names(server.port)) as worker, attached(worker) as host:
+    with Worker(name_servers=names(server.port)) as worker, attached(worker) as host:
         assert addresses(ask(host, query(f"{what}.{ZONE}"))) == [IPV4]
         assert worker.stats().names_wrong
     assert server.questions() == [(f"{what}.{ZONE}", "A", "udp")]
 
 
 def test_an_answer_of_somebody_else_is_not_seen(server: NameServer) -> None:
-    with Worker(names=names(server.port, timeout_ms=150)) as worker, attached(worker) as host:
+    with Worker(name_servers=names(server.port, timeout_ms=150)) as worker, attached(worker) as host:
         assert ask(host, query(f"wrongsource.{ZONE}")).error == errno.ETIMEDOUT
         assert worker.stats().names_wrong == 0
 
 
 def test_after_many_wrong_answers_the_server_is_asked_over_tcp(server: NameServer) -> None:
-    with Worker(names=names(server.port)) as worker, attached(worker) as host:
+    with Worker(name_servers=names(server.port)) as worker, attached(worker) as host:
         assert addresses(ask(host, query(f"flood.{ZONE}"))) == [IPV4]
         assert worker.stats().names_wrong == 16
     assert [transport for *_, transport in server.questions()] == ["udp", "tcp"]
@@ -109,19 +109,19 @@ def test_after_many_wrong_answers_the_server_is_asked_over_tcp(server: NameServe
 
 @pytest.mark.parametrize("what", ["many", "pieces"])
 def test_a_truncated_answer_is_asked_for_over_tcp(server: NameServer, what: str) -> None:
-    with Worker(names=names(server.port)) as worker, attached(worker) as host:
+    with Worker(name_servers=names(server.port)) as worker, attached(worker) as host:
         assert len(addresses(ask(host, query(f"{what}.{ZONE}")))) == MANY
     assert [transport for *_, transport in server.questions()] == ["udp", "tcp"]
 
 
 def test_datagrams_are_not_to_be_longer_than_what_is_not_fragmented(server: NameServer) -> None:
-    with Worker(names=names(server.port)) as worker, attached(worker) as host:
+    with Worker(name_servers=names(server.port)) as worker, attached(worker) as host:
         assert len(addresses(ask(host, query(f"many.{ZONE}", use_edns=0, payload=65000)))) == MANY
     assert [transport for *_, transport in server.questions()] == ["udp", "tcp"]
 
 
 def test_an_answer_that_no_message_holds_is_refused(server: NameServer) -> None:
-    with Worker(names=names(server.port, timeout_ms=5000)) as worker, attached(worker) as host:
+    with Worker(name_servers=names(server.port, timeout_ms=5000)) as worker, attached(worker) as host:
         assert HUGE * 16 > table.FRAME_BYTES_MAX
         assert ask(host, query(f"huge.{ZONE}")).error == errno.EMSGSIZE
         assert addresses(ask(host, query(f"host.{ZONE}"))) == [IPV4]
@@ -130,14 +130,17 @@ def test_an_answer_that_no_message_holds_is_refused(server: NameServer) -> None:
 
 @pytest.mark.parametrize("what", ["cutoff", "tcpsilent"])
 def test_a_server_that_fails_over_tcp_is_left(server: NameServer, what: str) -> None:
-    with NameServer() as second, Worker(names=names(server.port, second.port, timeout_ms=500, attempts=1)) as worker:
+    with (
+        NameServer() as second,
+        Worker(name_servers=names(server.port, second.port, timeout_ms=500, attempts=1)) as worker,
+    ):
         with attached(worker) as host:
             assert ask(host, query(f"{what}.{ZONE}")).error in (errno.ETIMEDOUT, errno.EHOSTUNREACH)
         assert [transport for *_, transport in second.questions()] == ["udp", "tcp"]
 
 
 def test_a_silent_server_is_asked_as_often_as_configured(server: NameServer) -> None:
-    with Worker(names=names(server.port, timeout_ms=150)) as worker, attached(worker) as host:
+    with Worker(name_servers=names(server.port, timeout_ms=150)) as worker, attached(worker) as host:
         begun = time.monotonic()
         assert ask(host, query(f"silent.{ZONE}")).error == errno.ETIMEDOUT
         assert 0.28 < time.monotonic() - begun < 5
@@ -149,29 +152,32 @@ def test_the_next_server_is_asked(server: NameServer) -> None:
     with NameServer() as second:
         for what in ("servfail", "refused", "silent"):
             second.asked.clear()
-            with Worker(names=names(server.port, second.port, timeout_ms=150)) as worker, attached(worker) as host:
+            with (
+                Worker(name_servers=names(server.port, second.port, timeout_ms=150)) as worker,
+                attached(worker) as host,
+            ):
                 ask(host, query(f"{what}.{ZONE}"))
             assert second.asked
-        with Worker(names=names(closed_port(), second.port)) as worker, attached(worker) as host:
+        with Worker(name_servers=names(closed_port(), second.port)) as worker, attached(worker) as host:
             assert addresses(ask(host, query(f"host.{ZONE}"))) == [IPV4]
 
 
 def test_what_the_last_server_says_is_passed_on(server: NameServer) -> None:
-    with Worker(names=names(server.port)) as worker, attached(worker) as host:
+    with Worker(name_servers=names(server.port)) as worker, attached(worker) as host:
         for what, expected in (("servfail", dns.rcode.SERVFAIL), ("absent", dns.rcode.NXDOMAIN)):
             reply = ask(host, query(f"{what}.{ZONE}"))
             assert reply.error == 0 and dns.message.from_wire(reply.payload).rcode() == expected
 
 
 def test_where_nobody_can_be_reached() -> None:
-    with Worker(names=names(closed_port())) as worker, attached(worker) as host:
+    with Worker(name_servers=names(closed_port())) as worker, attached(worker) as host:
         assert ask(host, query(f"host.{ZONE}")).error == errno.EHOSTUNREACH
 
 
 def test_servers_of_both_families() -> None:
     with NameServer("::1") as server:
         fields = names() | {"resolver_count": 1, "resolvers": [endpoint(server.port, "::1")]}
-        with Worker(names=fields) as worker, attached(worker) as host:
+        with Worker(name_servers=fields) as worker, attached(worker) as host:
             assert addresses(ask(host, query(f"host.{ZONE}"))) == [IPV4]
 
 
@@ -209,14 +215,14 @@ BAD_QUERIES = {
 
 @pytest.mark.parametrize("what", BAD_QUERIES)
 def test_only_standard_queries_are_passed_on(server: NameServer, what: str) -> None:
-    with Worker(names=names(server.port)) as worker, attached(worker) as host:
+    with Worker(name_servers=names(server.port)) as worker, attached(worker) as host:
         assert ask(host, BAD_QUERIES[what]).error == errno.EINVAL
         assert addresses(ask(host, PLAIN)) == [IPV4]
     assert len(server.asked) == 1
 
 
 def test_a_query_of_more_bytes_breaks_the_protocol(server: NameServer) -> None:
-    with Worker(names=names(server.port)) as worker, attached(worker) as host:
+    with Worker(name_servers=names(server.port)) as worker, attached(worker) as host:
         host.send("XTS_CMD_QUERY_NAME", bytes(1025), token=1)
         assert host.wait_down() == errno.EPROTO
 
@@ -234,7 +240,7 @@ def test_who_may_look_up_what(server: NameServer) -> None:
     one, two = make_tenant("one", 0), make_tenant("two", 1)
     anybody = 0xFFFFFFFF
     given = rules((True, 1, "host.example.test"), (False, anybody, "example.test"), (False, 0, ""))
-    with Worker(names=names(server.port, rules=given)) as worker:
+    with Worker(name_servers=names(server.port, rules=given)) as worker:
         with attached(worker, 1, tenant=one) as first, attached(worker, 2, tenant=two) as second:
             for host, name, expected in (
                 (first, f"host.{ZONE}", errno.EACCES),
@@ -263,7 +269,7 @@ def test_without_servers_hosts_are_not_offered_it() -> None:
 
 def test_lookups_are_limited_per_tenant_and_process_and_end_with_their_channel(server: NameServer) -> None:
     tenant = make_tenant(lookups=130)
-    with Worker(names=names(server.port, timeout_ms=60_000), tenant=tenant) as worker:
+    with Worker(name_servers=names(server.port, timeout_ms=60_000), tenant=tenant) as worker:
         with attached(worker, 1) as host, attached(worker, 2) as other:
             for token in range(128):
                 host.send("XTS_CMD_QUERY_NAME", query(f"silent.{ZONE}"), token=token)
@@ -281,7 +287,7 @@ def test_lookups_are_limited_per_tenant_and_process_and_end_with_their_channel(s
 
 
 def test_a_slow_server_keeps_nobody_waiting(server: NameServer) -> None:
-    with Worker(names=names(server.port, timeout_ms=5000)) as worker, attached(worker) as host:
+    with Worker(name_servers=names(server.port, timeout_ms=5000)) as worker, attached(worker) as host:
         host.send("XTS_CMD_QUERY_NAME", query(f"slow.{ZONE}"), token=1)
         assert addresses(ask(host, PLAIN, 2)) == [IPV4]
         slow = host.expect("XTS_REPLY_NAME_ACK")
@@ -289,6 +295,6 @@ def test_a_slow_server_keeps_nobody_waiting(server: NameServer) -> None:
 
 
 def test_a_worker_that_is_to_stop_looks_nothing_up(server: NameServer) -> None:
-    with Worker(names=names(server.port)) as worker, attached(worker) as host:
+    with Worker(name_servers=names(server.port)) as worker, attached(worker) as host:
         worker.drain()
         assert ask(host, PLAIN).refusal == table.REFUSALS["STOPPING"][0]

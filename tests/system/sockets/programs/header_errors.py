@@ -108,7 +108,7 @@ def without_descriptors(function: Callable[[], int]) -> int:
 
 simple("alone", "socket ENETDOWN", socket.AF_INET, socket.SOCK_STREAM, 0)
 simple("alone", "socket EAFNOSUPPORT", socket.AF_UNIX, socket.SOCK_STREAM, 0)
-simple("alone", "socket ESOCKTNOSUPPORT", socket.AF_INET, socket.SOCK_DGRAM, 0)
+simple("alone", "socket ESOCKTNOSUPPORT", socket.AF_INET, socket.SOCK_RDM, 0)
 simple("alone", "socket EPROTONOSUPPORT", socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_UDP)
 simple("alone", "ulps ENETDOWN", None, 0)
 simple("alone", "configure EINVAL", None)
