@@ -435,7 +435,8 @@ ULPS: tuple[Ulp, ...] = (
         ),
         notes=(
             "The application sees and sends the plain form, header and data. It has neither digest flag. PLEN is "
-            "the sum of both, and PDO is equal to HLEN, or 0 without data."
+            "the sum of both, and PDO is equal to HLEN, or 0 without data. MAX_BYTES counts the header: data "
+            "of 1 MiB in one PDU need 24 bytes more than the default."
         ),
         source="NVM Express TCP Transport 1.0, 3.3 and 3.6",
     ),
