@@ -50,7 +50,7 @@ static void put_int(struct msghdr *h, int level, int type, uint32_t number)
 	put(h, level, type, &value, sizeof value);
 }
 
-/* The source that the host wants. The interface is the device's to choose, but for link-local addresses, which mean
+/* The source that the host wants. The interface is the device's to choose, except for link-local addresses, which mean
  * nothing without it. What does not fit the destination is the kernel's to judge, as with any program. */
 static void put_source(struct msghdr *h, const struct xts_endpoint *source)
 {

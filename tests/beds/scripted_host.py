@@ -81,8 +81,9 @@ def _all_protocols() -> Any:
 
 class Worker:
     """A worker of the proxy; `limits` are those of the tenant that it makes for its channels (make_tenant()) unless
-    it is given one, `name_servers` are fields of struct xts_names_config, `ulp` is a struct xts_ulp_config * of the
-    caller's, and `clock_ns` a callback, called in the worker's thread in place of its clock."""
+    it is given one, `name_servers` are fields of struct xts_names_config, `rule` changes what is allowed on loopback
+    (LOOPBACK), `ulp` is a struct xts_ulp_config * of the caller's, and `clock_ns` a callback, called in the worker's
+    thread in place of its clock."""
 
     def __init__(
         self,
@@ -91,6 +92,7 @@ class Worker:
         tenant: Any = None,
         clock_ns: Any = worker_ffi.NULL,
         name_servers: dict[str, Any] | None = None,
+        rule: dict[str, Any] | None = None,
         **limits: int,
     ) -> None:
         config = worker_ffi.new("struct xts_worker_config *")
@@ -98,9 +100,9 @@ class Worker:
         config.ulp, config.clock_ns = protocols, clock_ns
         config.cpu, config.spin_us = -1, 0
         config.policy_default_allow = config.policy_listen_allow = policy_default_allow
-        rule = worker_ffi.new("struct xts_policy_rule *", LOOPBACK)
-        if policy_default_allow:
-            config.rules, config.rule_count = rule, 1
+        rules = worker_ffi.new("struct xts_policy_rule *", LOOPBACK | (rule or {}))
+        if policy_default_allow or rule:
+            config.rules, config.rule_count = rules, 1
         if name_servers is not None:
             config.names = name_servers
         self.tenant = tenant or make_tenant(**limits)

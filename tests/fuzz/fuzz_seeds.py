@@ -114,6 +114,16 @@ def worker_programs() -> list[bytes]:
     tls_listener = bind + b"\0" + last + push + last + b"\x82\0\5" + listen + b"\4" + last
     late_push = push + last + b"\x42\1\x20\4" + returned + last + b"\x64"
     send_pdu = pdu + last + b"\0" + b"\x20"
+    # Datagram sockets (op_datagram()): what it does, the identifier unless it opens one, then what each reads.
+    datagram = bytes([15 * 8 + 7])
+    opened, opened_bound = datagram + b"\x20", datagram + b"\x10"
+    few = datagram + b"\x46" + last + b"\0" + b"\4" + b"\x09\x20" * 4 + last
+    train = datagram + b"\x46" + last + b"\0" + b"\2" + b"\x0d\x80\x20" * 2 + last
+    long = datagram + b"\x46" + last + b"\0" + b"\x10" + b"\x02\6" * 16 + last
+    marked = datagram + b"\x46" + last + b"\0" + b"\2" + b"\x19\x0e\x30" * 2 + last
+    answers = datagram + b"\4" + last + b"\x64\x27" + rounds + receive
+    more_credits, close = datagram + b"\3" + last + b"\6", datagram + b"\2" + last
+    dissolve, reconnect = datagram + b"\1" + last, datagram + b"\x81" + last
     shared = listener + member + newcomers + offers + give_back + rounds + offers
     return [
         shared + accept,
@@ -137,6 +147,10 @@ def worker_programs() -> list[bytes]:
         peeking + peer_sends + reach + push + last + b"\2\0\4" + peek_end + last + b"\4" + rounds + send_pdu + rounds,
         pushed + (send_pdu * 20 + rounds) * 8 + restart,
         push + none + b"\x82\0\5" + connect + b"\x20" + last + reach + timers + last + reach,
+        opened + few + answers * 3 + more_credits + rounds + receive + close + receive,
+        opened + (long + rounds) * 4 + answers + dissolve + few + rounds + receive + close,
+        opened_bound + train + marked + answers + reconnect + long + hosts[1] + opened + few + answers + restart,
+        opened + long + end + b"\1" + rounds + receive,
         connection_up + push + last + b"\x82\0\5" + rounds + send_pdu + rounds + end + b"\1" + rounds,
         spilled + peer_reads + rounds + expire,
         spilled + peer_resets + rounds + hosts[1] + claim + key + none + rounds,

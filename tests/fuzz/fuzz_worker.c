@@ -8,11 +8,13 @@
  *
  * Protocols are pushed, with parameters that mostly fit, onto anything at any time; PDUs come in parts, bytes are given back.
  *
+ * Datagram sockets send to a peer at the server's port, which answers.
+ *
  * Three hosts on two workers share listeners and hand connections over. The workers' rounds are run in turns, without
  * threads, which is why it includes worker.c (worker_scene.h); either may stop and start again while the other goes on.
  */
 #include "worker_life.h"
-#include "worker_messages.h"
+#include "worker_datagrams.h"
 
 /* --- TCP peers ------------------------------------------------------------------------------------------------------ */
 
@@ -248,6 +250,7 @@ static void op_other(struct scene *s, struct input *in, uint8_t which)
 	case 9: op_expire(w); break;
 	case 10: op_drain(w); break;
 	case 11: worker_restart(s, worker_of(s, s->host)); break;
+	case 15: op_datagram(s, in); break;
 	case 12: case 13: case 14: s->host = &s->hosts[which - 12]; break;
 	default:
 		if (which < 7)
@@ -284,8 +287,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	struct input in = { data, bytes };
 	int left;
 
-	if (server_fd < 0)
+	if (server_fd < 0) {
 		server_open();
+		datagram_peer_open();
+	}
 	if (!tenant)
 		tenant_open();
 	memset(&scene, 0, sizeof scene);
@@ -297,7 +302,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	for (unsigned i = HOSTS; i--;) {
 		scene.host = &scene.hosts[i];
 		host_receive(&scene, 1);
-		ENSURE(scene.host->link.state == XTS_LINK_UP && scene.host->link.features == (XTS_FEATURE_SHARE | XTS_FEATURE_ULP));
+		ENSURE(scene.host->link.state == XTS_LINK_UP && scene.host->link.features == SCENE_FEATURES);
 	}
 	while (in.bytes) {
 		step_begins(&in, data);

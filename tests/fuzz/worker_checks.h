@@ -71,6 +71,8 @@ static void check(struct worker_state *w)
 			check_outgoing(&c->out);
 			check_pushed(c);
 			ulp_bytes += pushed_memory(c->pushed);
+			if (c->datagrams && !c->close_reply && !ch->ending)
+				ENSURE(xts_credit_buffered(&c->grant) == c->datagrams->waiting_credits);
 			if (c->window && !ch->ending && !c->error && c->state == CONNECTION_ESTABLISHED) {
 				/* The law: granted and not received + unadvertised + buffered is the window. */
 				ENSURE(c->grant.window == c->window);

@@ -6,6 +6,7 @@
 #define XTS_FUZZ_WORKER_SCENE_H
 
 #include "../../dpu_proxy/native/worker.c"
+#include "../../dpu_proxy/native/datagram_socket.h"
 #include "../../dpu_proxy/native/pushed.h"
 
 #include <arpa/inet.h>
@@ -24,6 +25,7 @@
 #define HOSTS 3u
 #define WORKERS 2u
 #define KEYS 4u
+#define SCENE_FEATURES (XTS_FEATURE_SHARE | XTS_FEATURE_ULP | XTS_FEATURE_DATAGRAM)
 
 struct host {
 	struct memory_queue *queue;
@@ -62,7 +64,7 @@ static void host_start(struct host *h, uint64_t epoch)
 {
 	struct xts_link_config config = {
 		.role = XTS_LINK_HOST, .frame_window = WINDOW, .largest_message = LARGEST, .epoch = epoch,
-		.features = XTS_FEATURE_SHARE | XTS_FEATURE_ULP,
+		.features = SCENE_FEATURES,
 	};
 
 	memcpy(config.local_mac, host_mac, 6);
@@ -72,10 +74,11 @@ static void host_start(struct host *h, uint64_t epoch)
 	host_pump(h);
 }
 
-/* Remembers what a reply tells: all but RECV and PARK_ACK begin with the proxy's identifier. */
+/* Remembers what a reply tells: most begin with the proxy's identifier. */
 static void learn(struct scene *s, const struct xts_head *head, const uint8_t *frame)
 {
-	if (head->type == XTS_REPLY_RECV || head->type == XTS_REPLY_RECV_PDU || head->type == XTS_REPLY_PARK_ACK)
+	if (head->type == XTS_REPLY_RECV || head->type == XTS_REPLY_RECV_PDU || head->type == XTS_REPLY_PARK_ACK ||
+	    head->type == XTS_REPLY_RECV_DATAGRAMS || head->type == XTS_REPLY_CONNECT_DATAGRAM_ACK)
 		return;
 	s->host->ids[s->host->id_count++ % IDS] = xts_get32(frame + XTS_HEAD_BYTES);
 	if (head->type == XTS_REPLY_LISTEN_ACK && !head->error)

@@ -19,11 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from beds.datagrams import FEATURES as DATAGRAM
+from beds.datagrams import open_datagram
 from beds.native_core import compiler
 from beds.scripted_host import ScriptedHost, Worker
 from beds.share import KEEP_MS, goodbye
 from beds.worker import FEATURES, LOOPBACK, PREFIX, Conn, connected
-from xts_messages import codec, table
+from xts_messages import codec, datagram, table
 
 MANY = 256
 MOST = 8
@@ -36,12 +38,13 @@ MAKES = {
     "XTS_CMD_LISTEN": "a listener, and what the kernel queues for it (net.core.somaxconn): listeners",
     "XTS_CMD_IOCTL": "protocols: ulp_mib",
     "XTS_CMD_QUERY_NAME": "a lookup, with a socket: lookups, descriptors; one query to a name server makes one answer",
+    "XTS_CMD_OPEN_DATAGRAM": "a socket, its window, what its SO_RCVBUF may hold: as CONNECT, and memory",
     "XTS_LINK_HELLO": "nothing: the queue's memory is there already, its clients are limited",
     "XTS_LINK_TOKEN": "nothing: the link has room for one, and the next takes its place",
     "XTS_RELAY_CARRIED": "a channel behind a relay, with its first HELLO: relayed_max, and its own tenant from then on",
 }
 #: Of the kernel, per message: inet_bind_bucket and inet_bind2_bucket.
-IN_KERNEL = {"XTS_CMD_BIND": 256}
+IN_KERNEL = {"XTS_CMD_BIND": 256, "XTS_CMD_CONNECT_DATAGRAM": 256}
 
 
 class _Mallinfo2(ctypes.Structure):
@@ -97,7 +100,7 @@ class Bed:
 def bed() -> Iterator[Bed]:
     with socket.create_server((LOOPBACK, 0), backlog=512) as server, Worker() as worker, ExitStack() as stack:
         server.settimeout(5)
-        host = stack.enter_context(worker.attach(features=FEATURES)).open()
+        host = stack.enter_context(worker.attach(features=FEATURES | DATAGRAM)).open()
         yield Bed(worker, host, server, stack)
 
 
@@ -196,6 +199,39 @@ def pdus(bed: Bed) -> Measured:
     return run, count * wire_bytes("XTS_CMD_SEND_PDU", 1)
 
 
+def datagram_sockets(bed: Bed, count: int) -> list[tuple[int, int]]:
+    """Numbers and identifiers."""
+    made = [open_datagram(bed.host) for _ in range(count)]
+    return [(number, answer.fields["proxy_id"]) for number, answer in made]
+
+
+def datagram_connects(bed: Bed) -> Measured:
+    made, peer = datagram_sockets(bed, MANY), codec.Endpoint.of(LOOPBACK, 9)
+
+    def run() -> None:
+        for number, proxy_id in made:
+            bed.host.send("XTS_CMD_CONNECT_DATAGRAM", id=proxy_id, xts_socket=number, token=1, peer=peer)
+            assert bed.host.expect("XTS_REPLY_CONNECT_DATAGRAM_ACK").error == 0
+
+    return run, MANY * wire_bytes("XTS_CMD_CONNECT_DATAGRAM")
+
+
+def datagrams_cut_off(bed: Bed) -> Measured:
+    """The header of a datagram, and never its data: the worst that SEND_DATAGRAMS can do."""
+    made = datagram_sockets(bed, MANY)
+    head = datagram.encode(datagram.Datagram(data_bytes=60_000))
+
+    def send(proxy_id: int) -> None:
+        bed.host.send("XTS_CMD_SEND_DATAGRAMS", head, id=proxy_id, flags=codec.flags("MORE"))
+
+    def run() -> None:
+        for _, proxy_id in made:
+            send(proxy_id)
+
+    send(datagram_sockets(bed, 1)[0][1])  # the worker's first spill makes the thread-local memory of its module
+    return run, MANY * wire_bytes("XTS_CMD_SEND_DATAGRAMS", len(head))
+
+
 BEDS: dict[str, Callable[[Bed], Measured]] = {
     "XTS_CMD_SETSOCKOPT": lambda bed: options(bed, "XTS_CMD_SETSOCKOPT"),
     "XTS_CMD_GETSOCKOPT": lambda bed: options(bed, "XTS_CMD_GETSOCKOPT"),
@@ -205,6 +241,8 @@ BEDS: dict[str, Callable[[Bed], Measured]] = {
     "XTS_CMD_CLAIM": claims,
     "XTS_CMD_NEWCONN_ACK": accepts,
     "XTS_CMD_SEND_PDU": pdus,
+    "XTS_CMD_CONNECT_DATAGRAM": datagram_connects,
+    "XTS_CMD_SEND_DATAGRAMS": datagrams_cut_off,
 }
 #: Measured by itself (below), or kept where the push that asked for it has made room.
 APART = {"XTS_CMD_SEND": "spilled", "XTS_CMD_GIVE_BACK": "what IOCTL has made room for"}
