@@ -91,6 +91,7 @@ class Worker:
         ulp: Any = worker_ffi.NULL,
         tenant: Any = None,
         clock_ns: Any = worker_ffi.NULL,
+        *,
         name_servers: dict[str, Any] | None = None,
         rule: dict[str, Any] | None = None,
         **limits: int,
