@@ -59,8 +59,16 @@ def connected(count: int) -> Iterator[list[Pair]]:
 def test_pdus_of_all_connections_come_with_where_they_came_from() -> None:
     with connected(3) as pairs, Multiplexer(*(ours for ours, _ in pairs), timeout=DEADLINE_S) as many:
         assert many.connections == [ours for ours, _ in pairs]
-        for number, (_, peer) in enumerate(pairs):
-            peer.sendall(framed(*(b"%d %d" % (number, each) for each in range(50))))
+        pdus = [[b"%d %d" % (number, each) for each in range(50)] for number in range(3)]
+        received_bytes = xts_socket.info().received_bytes + sum(len(pdu) for mine in pdus for pdu in mine)
+        for (_, peer), mine in zip(pairs, pdus, strict=True):
+            peer.sendall(framed(*mine))
+        with selectors.DefaultSelector() as nothing_else:
+            nothing_else.register(pairs[0][0], selectors.EVENT_WRITE)
+            deadline = time.monotonic() + DEADLINE_S
+            while xts_socket.info().received_bytes < received_bytes:  # until all have come, of each connection
+                assert time.monotonic() < deadline
+                nothing_else.select()
         got = [many.recv() for _ in range(150)]
         for number, (ours, _) in enumerate(pairs):
             mine = [each.pdu for each in got if each.sock is ours]
