@@ -77,8 +77,14 @@ uint32_t connection_grant_window(struct connection *c)
 bool connection_grant_datagrams(struct connection *c)
 {
 	uint32_t wanted = newcomers_share(c, XTS_DATAGRAM_WINDOW_DEFAULT);
+	uint32_t largest = UINT16_MAX + XTS_DATAGRAM_CONTROL_BYTES_MAX + XTS_DATAGRAM_CREDITS;
 
-	return take_window(c, wanted > XTS_DATAGRAM_WINDOW_MIN ? wanted : XTS_DATAGRAM_WINDOW_MIN, XTS_DATAGRAM_WINDOW_MIN);
+	if (!take_window(c, wanted > XTS_DATAGRAM_WINDOW_MIN ? wanted : XTS_DATAGRAM_WINDOW_MIN, XTS_DATAGRAM_WINDOW_MIN))
+		return false;
+	/* A datagram is not divided: what is kept back must leave room for the largest, or that waits for ever. */
+	if (c->grant.limit > c->window - largest)
+		c->grant.limit = c->window - largest;
+	return true;
 }
 
 bool connection_grant_claimed(struct connection *c, uint32_t spilled)

@@ -252,6 +252,14 @@ def test_limits(limits: dict[str, int], name: str) -> None:
         Udp.open(host)
 
 
+def test_the_largest_datagram_fits_the_least_window_whatever_came_before(peer: socket.socket) -> None:
+    with Worker(spill_bytes=table.DATAGRAM_WINDOW_MIN) as worker, host_of(worker) as host:
+        udp = Udp.open(host, peer=endpoint_of(peer))
+        for size in (1, 10_000, 65_507, 500, 65_507):
+            udp.send(Datagram(bytes(size)))
+            assert len(peer.recv(1 << 17)) == size
+
+
 def test_a_receive_buffer_that_is_not_paid_for_is_small() -> None:
     """What any peer may make the device's kernel keep is charged to the tenant; without room for that it is little."""
     with Worker(socket_bytes=16_384) as worker, host_of(worker) as host:
