@@ -41,7 +41,7 @@ static void new_socket(int fd, int type, int protocol)
 	else if (is_stream(type, protocol) && may_be(XTS_ROLE_TCP_SERVER, XTS_ROLE_TCP_CLIENT))
 		descriptor_set(fd, (struct descriptor){.kind = DESCRIPTOR_UNDECIDED});
 	else
-		decide_stay(fd, is_datagram(type, protocol) || is_stream(type, protocol) ? XTS_REASON_RULE : XTS_REASON_PROTOCOL);
+		decide_stay(fd, is_stream(type, protocol) ? XTS_REASON_RULE : XTS_REASON_PROTOCOL);
 	errno = before;
 }
 

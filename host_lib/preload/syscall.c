@@ -145,8 +145,14 @@ static bool route_socket(long number, const struct arguments *c, long *r)
 	case SYS_sendto:
 		*r = sendto(INT(0), POINTER(1), SIZE(2), INT(3), POINTER(4), (socklen_t)c->a[5]);
 		return true;
+	case SYS_recvmmsg:
+		*r = recvmmsg(INT(0), POINTER(1), (unsigned)c->a[2], INT(3), POINTER(4));
+		return true;
 	case SYS_sendmsg:
 		*r = sendmsg(INT(0), POINTER(1), INT(2));
+		return true;
+	case SYS_sendmmsg:
+		*r = sendmmsg(INT(0), POINTER(1), (unsigned)c->a[2], INT(3));
 		return true;
 	default:
 		return false;
@@ -216,8 +222,6 @@ static bool names_descriptor_first(long number)
 	case SYS_pwrite64:
 	case SYS_preadv:
 	case SYS_pwritev:
-	case SYS_recvmmsg:
-	case SYS_sendmmsg:
 	case SYS_splice:
 	case SYS_fstat:
 	case SYS_fsync:

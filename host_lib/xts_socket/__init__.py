@@ -1,6 +1,6 @@
-"""Offloaded TCP sockets: an application's socket calls carried out by an offload proxy on a SmartNIC or DPU.
+"""Offloaded TCP and UDP sockets: an application's socket calls carried out by an offload proxy on a SmartNIC or DPU.
 
-`import xts_socket as socket` works for ordinary TCP code: the `socket` class, `create_connection`,
+`import xts_socket as socket` works for ordinary code of TCP and UDP: the `socket` class, `create_connection`,
 `create_server`, `fromfd` and their like are ours, every other name is the standard module's. In addition:
 `epoll` for many sockets, `info()` and `configure()` for this process's attachment, and the paper's functions
 by name (`xts_socket`, `xts_connect`, ...).

@@ -1,5 +1,6 @@
-"""From undecided to offloaded, or not: what bind, connect and listen of install()'s class do. _either.py has the
-rest of the class, and the theory of operation; native/decision/decision.h that of the decision, which is made in C.
+"""From undecided to offloaded, or not: what bind, connect and listen of install()'s class do, and the first datagram
+that is sent. _either.py has the rest of the class, and the theory of operation; native/decision/decision.h that of the
+decision, which is made in C.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import select
 import socket as _standard
 import warnings
 from collections.abc import Callable
-from socket import SOCK_SEQPACKET, SOCK_STREAM
+from socket import SOCK_DGRAM, SOCK_SEQPACKET, SOCK_STREAM
 from time import monotonic, sleep
 from typing import Any
 
@@ -32,7 +33,10 @@ _REBIND_S = 1.0
 class DecidingSocket(InstalledPushing, _Base):
     """A socket of the kernel's that may turn out to be offloaded."""
 
-    __slots__ = ("_kernel_listener", "_notes", "_number_known", "_ours", "_packets", "_pushes", "_reason", "_scope")
+    __slots__ = (
+        *("_datagrams", "_kernel_listener", "_notes", "_number_known"),
+        *("_ours", "_packets", "_pushes", "_reason", "_scope"),
+    )
 
     _ours: offloaded_socket | None
     _kernel_listener: _standard.socket | None  # the kernel's socket, where it is still of use
@@ -40,6 +44,7 @@ class DecidingSocket(InstalledPushing, _Base):
     _reason: Reason | None
     _notes: list[tuple[Any, ...]]  # options set so far
     _pushes: list[Callable[[offloaded_socket], None]]  # protocols pushed before it was connected or listened
+    _datagrams: bool  # SOCK_DGRAM, of UDP
     _packets: bool  # SOCK_SEQPACKET, which the kernel's TCP does not have
     _number_known: bool  # the descriptor's number has been asked for
 
@@ -47,7 +52,7 @@ class DecidingSocket(InstalledPushing, _Base):
         self._ours = self._kernel_listener = self._scope = self._reason = None
         self._notes = []
         self._pushes = []
-        self._packets = self._number_known = False
+        self._datagrams = self._packets = self._number_known = False
 
     @property
     def reason(self) -> Reason | None:
@@ -86,8 +91,8 @@ class DecidingSocket(InstalledPushing, _Base):
             raise OSError(errno.EOPNOTSUPP, f"{what}, and the socket cannot be offloaded ({reason.name})")
 
     def _decide(self, scope: Scope, role: Role, local: Any, peer: Any) -> Decision:
-        kind = super().fileno(), self.family, SOCK_SEQPACKET if self._packets else SOCK_STREAM
-        return scope.decide(role, kind, local, peer)
+        type = SOCK_DGRAM if self._datagrams else SOCK_SEQPACKET if self._packets else SOCK_STREAM
+        return scope.decide(role, (super().fileno(), self.family, type), local, peer)
 
     def _repeat(self, decision: Decision) -> None:
         """Does with the XTS socket what the program has done with this one."""
@@ -120,7 +125,8 @@ class DecidingSocket(InstalledPushing, _Base):
         scope, resolved = self._scope, self._resolved(address, "bind")
         if scope is None or resolved is None:
             return False
-        decision = self._decide(scope, Role.TCP_SERVER, resolved, None)
+        role = Role.UDP_RECEIVER if self._datagrams else Role.TCP_SERVER
+        decision = self._decide(scope, role, resolved, None)
         try:
             return self._bind_by(decision, scope, address, resolved)
         finally:
@@ -130,11 +136,14 @@ class DecidingSocket(InstalledPushing, _Base):
         self._repeat(decision)
         decision.bind(resolved)
         if decision.ours is not None:
-            self._kernel_listener = _Base(self.family, self.type, self.proto, os.dup(super().fileno()))
+            if self._datagrams:
+                self._scope = None
+            else:
+                self._kernel_listener = _Base(self.family, self.type, self.proto, os.dup(super().fileno()))
             self._offload(decision.ours)
             return True
-        if decision.reason is Reason.RULE:
-            return False  # decided by listen() or, as a client, by connect()
+        if decision.reason is Reason.RULE and not (self._datagrams and resolved[1]):
+            return False  # decided by listen(), or as a client by connect() or the first datagram
         if decision.reason is not Reason.ADDRESS:
             self._stay(decision.reason, decision.attach_error)
             return False
@@ -151,14 +160,30 @@ class DecidingSocket(InstalledPushing, _Base):
             return None
         if self._ours is not None:
             return resolved if self._keeps_as_client(resolved) else None
-        scope = self._scope
-        if scope is None:
+        if self._scope is None:
             return None
+        self._decide_client(self._scope, Role.UDP_CONNECT if self._datagrams else Role.TCP_CLIENT, resolved)
+        return resolved
+
+    def _decide_to_send(self, address: Any) -> None:
+        """A datagram socket that may be undecided is about to send, to an address if that is not None."""
+        if self._scope is None or self._ours is not None or address is None:
+            return
+        resolved = self._resolved(address, "sendto")
+        if resolved is not None:
+            self._decide_client(self._scope, Role.UDP_SENDER, resolved)
+
+    def _kernel_has_received(self) -> None:
+        """A datagram socket that is undecided is a receiver after all: somebody knows its port."""
+        if self._scope is not None and self._ours is None:
+            self._stay(Reason.RULE)
+
+    def _decide_client(self, scope: Scope, role: Role, resolved: Any) -> None:
         local: Any = super().getsockname()
         bound = local if local[1] else None
-        decision = self._decide(scope, Role.TCP_CLIENT, bound, resolved)
+        decision = self._decide(scope, role, bound, resolved)
         self._repeat(decision)
-        if bound is not None:
+        if bound is not None and not (self._datagrams and bound[0] in ("0.0.0.0", "::")):
             decision.bind(bound)  # which is taken on this host too, unused
         if decision.ours is None:
             self._stay(decision.reason, decision.attach_error)
@@ -166,7 +191,6 @@ class DecidingSocket(InstalledPushing, _Base):
             self._scope = None
             self._offload(decision.ours)
         self._tell(decision.line, bound, resolved)
-        return resolved
 
     def _keeps_as_client(self, peer: Any) -> bool:
         """An offloaded socket is to connect: does it stay offloaded? Else it has been given back to the kernel."""
@@ -240,7 +264,7 @@ class DecidingSocket(InstalledPushing, _Base):
         return super().connect_ex(address)
 
     def listen(self, backlog: int | None = None, /) -> None:
-        if self._scope is not None and self._ours is None:
+        if self._scope is not None and self._ours is None and not self._datagrams:
             local: Any = super().getsockname()
             if local[1]:
                 verdict = self._scope.ask(Role.TCP_SERVER, local, None)

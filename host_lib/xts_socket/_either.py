@@ -3,8 +3,9 @@
 Theory of operation
 
 Each object is a real `socket.socket`, with a descriptor of the kernel, and *undecided* at first. Its first bind,
-connect or listen asks the rules (_scope.py). It then either stays what it was, or holds an XTS socket that all calls go
-to. What was bound as a server and is then connected where a rule keeps clients goes back to the kernel.
+connect or listen, or its first datagram to an address, asks the rules (_scope.py). It then either stays what it was,
+or holds an XTS socket that all calls go to. What was bound as a server and is then connected where a rule keeps
+clients goes back to the kernel.
 
 The descriptor keeps its number. When `fileno()` of an offloaded socket is asked for, or has been before, the
 XTS socket's mirror is put in the kernel socket's place (dup2), so readiness shows under the same number; registrations
@@ -28,7 +29,17 @@ import socket as _standard
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from socket import AF_INET, AF_INET6, IPPROTO_TCP, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_SEQPACKET, SOCK_STREAM
+from socket import (
+    AF_INET,
+    AF_INET6,
+    IPPROTO_TCP,
+    IPPROTO_UDP,
+    SOCK_CLOEXEC,
+    SOCK_DGRAM,
+    SOCK_NONBLOCK,
+    SOCK_SEQPACKET,
+    SOCK_STREAM,
+)
 from time import monotonic
 from typing import Any, Self
 
@@ -100,6 +111,8 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
         never = None
         if self.family not in (AF_INET, AF_INET6):
             never = Reason.FAMILY
+        elif self.type & ~_FLAGS == SOCK_DGRAM and self.proto in (0, IPPROTO_UDP) and scope.may_offload_datagrams():
+            self._datagrams = True
         elif not self._packets and (self.type & ~_FLAGS != SOCK_STREAM or self.proto not in (0, IPPROTO_TCP)):
             never = Reason.PROTOCOL
         if fileno is not None:
@@ -308,10 +321,32 @@ def _delegating_property(name: str) -> property:
     return property(get, doc=kernels.__doc__)
 
 
-_CALLS = """getblocking getpeername getsockname getsockopt gettimeout recv recv_into recvfrom recvfrom_into recvmsg
-recvmsg_into send sendall sendfile sendmsg sendto setblocking settimeout shutdown get_inheritable set_inheritable"""
+def _deciding(name: str) -> Callable[..., Any]:
+    """Of a datagram socket: sends or receives, which may decide where it belongs."""
+    plain = _delegating(name)
+
+    def send(self: socket, *arguments: Any) -> Any:
+        if self._datagrams and self._scope is not None:
+            self._decide_to_send(arguments[-1] if name == "sendto" else arguments[3] if len(arguments) > 3 else None)
+        return plain(self, *arguments)
+
+    def receive(self: socket, *arguments: Any, **named: Any) -> Any:
+        got = plain(self, *arguments, **named)
+        if self._datagrams and self._scope is not None:
+            self._kernel_has_received()
+        return got
+
+    call = send if name.startswith("send") else receive
+    call.__name__, call.__qualname__, call.__doc__ = plain.__name__, plain.__qualname__, plain.__doc__
+    return call
+
+
+_CALLS = """getblocking getpeername getsockname getsockopt gettimeout recv recv_into send sendall sendfile setblocking
+settimeout shutdown get_inheritable set_inheritable"""
 for _name in _CALLS.split():
     setattr(socket, _name, _delegating(_name))
+for _name in ("recvfrom", "recvfrom_into", "recvmsg", "recvmsg_into", "sendmsg", "sendto"):
+    setattr(socket, _name, _deciding(_name))
 for _name in ("family", "proto", "timeout"):
     setattr(socket, _name, _delegating_property(_name))
 

@@ -43,6 +43,10 @@ class Scope:
     def ask(self, role: Role, local: Any, peer: Any) -> Verdict:
         return self._group.ask(role, local, peer)
 
+    def may_offload_datagrams(self) -> bool:
+        """Do the rules offload any datagram socket?"""
+        return any(map(self._group.may_offload, (Role.UDP_SENDER, Role.UDP_RECEIVER, Role.UDP_CONNECT)))
+
     def decide(self, role: Role, kind: tuple[int, int, int], local: Any, peer: Any) -> Decision:
         """Decides about a socket: `kind` is its descriptor, family and type."""
         decision = Decision(self._group, role, kind, local, peer)

@@ -120,7 +120,7 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
                     raise TimeoutError("timed out")
 
     def sendto(self, data: Any, *arguments: Any) -> int:
-        """sendto(data, [flags,] address): on TCP, send()."""
+        """sendto(data, [flags,] address): one datagram, or on TCP, send()."""
         if not 1 <= len(arguments) <= 2:
             raise TypeError(f"sendto() takes 2 or 3 arguments ({len(arguments) + 1} given)")
         flags, address = arguments if len(arguments) == 2 else (0, arguments[0])
@@ -193,7 +193,7 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
             except OSError:
                 _pool.append(buffer)
                 raise
-        data: bytes = _unpack(buffer, got)
+        data: bytes = _unpack(buffer, got if got < bufsize else bufsize)  # MSG_TRUNC: a datagram may be longer
         if len(_pool) < _POOL_MAX:
             _pool.append(buffer)
         return data
@@ -205,7 +205,7 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
         got = _recv(self._number, buffer, bufsize, flags, self._timeout_ms)
         if got < 0:
             got = self._finish(got, _recv, self._number, buffer, bufsize, flags)
-        return bytes(_unpack(buffer, got))
+        return bytes(_unpack(buffer, min(got, bufsize)))
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
         """Into a writable buffer, at most `nbytes` (0: its size); returns how many, 0 at the end of the
@@ -221,12 +221,12 @@ class socket(PushingSocket):  # noqa: N801 - named as the class it stands in for
         return got
 
     def recvfrom(self, bufsize: int, flags: int = 0, /) -> tuple[bytes, Address | None]:
-        """(data, address): on TCP the address is None."""
+        """(data, address): a datagram; on TCP the address is None."""
         if bufsize < 0:
             raise ValueError("negative buffersize in recvfrom")
         buffer = _raw_buffer("char[]", bufsize)
         got, address = self._recvfrom(buffer, bufsize, flags)
-        return _unpack(buffer, got), address
+        return _unpack(buffer, min(got, bufsize)), address
 
     def recvfrom_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> tuple[int, Address | None]:
         view = _writable(buffer, nbytes)

@@ -26,7 +26,7 @@ ADVICE = {
         "rules and start the program again: they are read once.",
     ),
     "PROTOCOL": (
-        "Raw and other sockets, variants of TCP such as MPTCP, and UDP where the proxy is too old for it.",
+        "Raw and other sockets, variants of TCP such as MPTCP, and UDP where no rule offloads it.",
         "Nothing. A program that asks for MPTCP usually has a setting for plain TCP.",
     ),
     "FAMILY": (

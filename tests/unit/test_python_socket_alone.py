@@ -99,7 +99,7 @@ def test_kinds_of_sockets_that_are_not_offloaded() -> None:
     code = (
         "import socket, xts_socket\n"
         "inet = socket.AF_INET\n"
-        "for kind in ((socket.AF_UNIX,), (inet, socket.SOCK_DGRAM), (inet, socket.SOCK_STREAM, socket.IPPROTO_UDP)):\n"
+        "for kind in ((socket.AF_UNIX,), (inet, socket.SOCK_RAW), (inet, socket.SOCK_DGRAM, socket.IPPROTO_TCP)):\n"
         "    try: xts_socket.socket(*kind)\n"
         "    except OSError as error: print(error.errno)\n"
     )

@@ -8,8 +8,8 @@
 
 /* number, name, meaning and what to do */
 #define XTS_REASONS(X) \
-	X(1, RULE, "a rule says os, or the default rules leave UDP and loopback to the kernel: `xts rules explain` names the line") \
-	X(2, PROTOCOL, "neither TCP nor UDP: raw, MPTCP and other protocols are not offloaded; nor is UDP where the proxy has none") \
+	X(1, RULE, "a rule says os, or the default rules leave loopback to the kernel: `xts rules explain` names the line") \
+	X(2, PROTOCOL, "not TCP: raw, MPTCP and other protocols are not offloaded, nor is UDP where no rule does it or the proxy has none") \
 	X(3, FAMILY, "an address family other than AF_INET and AF_INET6") \
 	X(4, NO_ENDPOINT, "no agent or proxy listens at the endpoint: is it running, is XTS_ENDPOINT right?") \
 	X(5, PROXY_DOWN, "the endpoint answered, the proxy behind it did not") \

@@ -17,6 +17,7 @@ from beds.scripts import apart, script, scripts
 from system.interposer.programs.interposed import (
     DEADLINE_S,
     OFFLOADED,
+    PROTOCOL,
     RULE,
     STAYED,
     UNDECIDED,
@@ -110,7 +111,7 @@ def rules_decide() -> None:
 @script("datagrams by default")
 def without_rules_they_are_the_kernels() -> None:
     s = _made()
-    assert (kind_of(s), reason_of(s)) == (STAYED, RULE)
+    assert (kind_of(s), reason_of(s)) == (STAYED, PROTOCOL)
     s.bind(("127.0.0.1", 0))
     s.sendto(b"x", s.getsockname())
     assert s.recv(10) == b"x"

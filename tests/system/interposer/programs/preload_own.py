@@ -29,6 +29,7 @@ from system.interposer.programs.interposed import (
     NO_ENDPOINT,
     OFFLOADED,
     OPTION,
+    PROTOCOL,
     RAW,
     RULE,
     STAYED,
@@ -55,8 +56,8 @@ def everything_is_reported() -> None:
     assert before.offloaded == 3
     with socket.socket() as fresh, socket.socket(type=socket.SOCK_DGRAM) as datagrams:
         assert kind_of(fresh) == UNDECIDED
-        assert (kind_of(datagrams), reason_of(datagrams)) == (STAYED, RULE)
-        assert Report.read().stayed == {RULE: 1}
+        assert (kind_of(datagrams), reason_of(datagrams)) == (STAYED, PROTOCOL)
+        assert Report.read().stayed == {PROTOCOL: 1}
     client.close()
     assert client.fileno() not in Report.read().entries
 

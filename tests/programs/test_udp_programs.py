@@ -1,0 +1,61 @@
+"""Real programs with UDP: iperf3, and dig with dnsmasq, each way. The host has no network but the proxy's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from beds.unmodified import NET4, Bed, need, wait_until
+
+pytestmark = [pytest.mark.root]
+
+PORT = "5353"
+RULES = "default xts\n"
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules that offload UDP, for programs on the host."""
+    rules = tmp_path / "udp.rules"
+    rules.write_text(RULES)
+    monkeypatch.setenv("XTS_RULES", str(rules))
+
+
+@pytest.mark.usefixtures("environment")
+@pytest.mark.parametrize("reverse", [False, True], ids=["towards server", "towards client"])
+@pytest.mark.parametrize("role", ["host", "net"])
+def test_iperf3(bed: Bed, role: str, reverse: bool) -> None:
+    """The client is on `role`; at a rate that loses nothing on a machine with other things to do."""
+    need("iperf3")
+    server_role, address = ("net", NET4) if role == "host" else ("host", bed.here4)
+    with bed.program(server_role, "iperf3", "-s", "-1", "--forceflush", name="iperf3-server") as server:
+        log = bed.folder / "iperf3-server.log"  # it serves one client: no probing of its port
+        wait_until(lambda: "listening" in log.read_text(errors="replace"), "iperf3 to listen")
+        options = ["-R"] if reverse else []
+        output = bed.run(role, "iperf3", "-J", "-u", "-b", "10M", "-l", "1200", "-n", "500K", "-c", address, *options)
+        server.wait(10)
+    end = json.loads(output)["end"]["sum"]
+    assert end["packets"] > 300
+    assert end["lost_packets"] < end["packets"] / 10, end
+
+
+@pytest.mark.usefixtures("environment")
+def test_dig_asks_dnsmasq(bed: Bed) -> None:
+    """dig is offloaded. An answer that is too long for a datagram is fetched by TCP. (dnsmasq on the host would look
+    for the device's interface, by its number, among the host's.)"""
+    need("dig", "dnsmasq")
+    record = ",".join(["x" * 250] * 8)
+    command = (
+        *("dnsmasq", "--keep-in-foreground", f"--port={PORT}", "--no-resolv", "--no-hosts", "--user=root"),
+        *("--conf-file=/dev/null", "--pid-file=", "--log-facility=-", "--address=/device.test/192.0.2.7"),
+        f"--txt-record=long.test,{record}",
+    )
+    with bed.program("net", *command, name="dnsmasq") as server:
+        log = bed.folder / "dnsmasq.log"
+        wait_until(lambda: "started" in log.read_text(errors="replace") or server.poll(), "dnsmasq to start")
+        dig = ("dig", f"@{NET4}", "-p", PORT, "+tries=2", "+time=5")
+        assert bed.run("host", *dig, "+short", "device.test").strip() == "192.0.2.7"
+        assert bed.run("host", *dig, "+short", "long.test", "TXT").count("x") == 2000
+        asked = bed.run("host", *dig, "device.test")
+        assert "(UDP)" in asked and "status: NOERROR" in asked
