@@ -39,7 +39,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 		.frame_window = queue->frame_window,
 		.largest_message = queue->largest_message,
 		.features = XTS_FEATURE_SHARE | XTS_FEATURE_SHARE_BOUND | XTS_FEATURE_ULP | XTS_FEATURE_ULP_TLS |
-			    XTS_FEATURE_SHRINK | XTS_FEATURE_REFUSAL | XTS_FEATURE_DATAGRAM |
+			    XTS_FEATURE_SHRINK | XTS_FEATURE_REFUSAL | XTS_FEATURE_TAKE | XTS_FEATURE_DATAGRAM |
 			    (queue->packets ? XTS_FEATURE_BUNDLE : 0) |
 			    (worker->config.names.resolver_count ? XTS_FEATURE_NAMES : 0) |
 			    (queue->packets && queue->multi_buffer && worker->config.relayed_max ? XTS_FEATURE_RELAY : 0),
@@ -76,6 +76,7 @@ int channel_open(struct channel **out, struct worker_state *worker, struct xts_q
 	list_init(&ch->unnamed);
 	list_init(&ch->noted);
 	names_init(&ch->names);
+	list_init(&ch->returning);
 	if (!error)
 		error = account_open(&worker->schedule, &ch->account, &tenant->weight);
 	if (!error && queue->wait_fd >= 0)

@@ -49,6 +49,7 @@
 #define ID_INDEX_MASK ((1u << ID_INDEX_BITS) - 1)
 
 struct worker_state;
+struct held;
 struct shared;
 struct pushed;
 struct datagrams;
@@ -58,6 +59,11 @@ struct datagram_scratch;
 enum watch_kind { WATCH_CONNECTION, WATCH_QUEUE, WATCH_LIFE, WATCH_COMMAND, WATCH_PARKED, WATCH_NAME };
 struct watch {
 	enum watch_kind kind;
+};
+
+/* Bytes that another process had received and given back: returned.c. */
+struct returned {
+	struct returned_piece *first, *last;
 };
 
 struct connection {
@@ -98,6 +104,9 @@ struct connection {
 	uint32_t gathered_first, gathered_last; /* chain through channel->batch, BATCH_NONE for none */
 	struct outgoing out;      /* what was sent to TCP and waits */
 	uint64_t received_bytes;
+	uint64_t accepted_bytes;  /* from the host, of this channel */
+	struct returned returned; /* what another process had not read: sent before what TCP has */
+	struct held *name_held;   /* its key, by which other processes may ask for it (share.h); NULL: it has none */
 	/* charged for buffers in the kernel that its program has set (buffers.c) */
 	uint32_t kernel_send, kernel_receive;
 	/* An offer is a connection that is announced; a listener has a list of its own. */
@@ -110,6 +119,17 @@ struct connection {
 };
 
 #define BATCH_NONE UINT32_MAX
+
+/* --- returned.c ------------------------------------------------------------------------------------------------------ */
+
+/* Appends what is in the pieces, charged to the tenant as kept. 0 or ENOBUFS. */
+int returned_add(struct returned *r, struct xts_tenant *t, const struct ulp_mark *mark, const struct iovec *iov, int pieces,
+		 uint32_t bytes);
+void returned_free(struct returned *r, struct xts_tenant *t);
+/* Moves all of behind to the end of r. */
+void returned_join(struct returned *r, struct returned *behind);
+/* Takes some of what there is, at most room: how many bytes. */
+ssize_t returned_read(struct returned *r, struct xts_tenant *t, void *out, uint32_t room, struct ulp_mark *mark);
 
 struct batch_entry {
 	struct xts_rx_frame frame;
@@ -176,6 +196,7 @@ struct channel {
 	struct list unnamed;
 	struct list noted;        /* connections with noted events */
 	struct names names;
+	struct list returning;    /* connections that it has parked, and is to return the rest of; under the registry's lock */
 	struct account account;
 	uint32_t connection_count, listener_count;
 	uint64_t window_bytes;    /* sum of the windows granted */
@@ -475,7 +496,8 @@ struct worker_state { /* what channels and connections see of their worker */
 	uint64_t turn_end_ns;     /* of the present turn */
 	/* what this worker keeps while nobody holds it (share.h); under the registry's lock */
 	struct list kept;
-	uint32_t kept_count[2];   /* by enum keyed_kind; likewise */
+	struct list wanted;       /* connections that processes of other channels ask for; likewise */
+	uint32_t kept_count[3];   /* by enum keyed_kind; likewise */
 	uint64_t keep_deadline_ns; /* nothing kept has to be ended before */
 	/* claimed or ended meanwhile: to be freed at the end of a round; under the registry's lock */
 	struct parked *stale;

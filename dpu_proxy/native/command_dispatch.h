@@ -41,6 +41,10 @@ enum command_result command_send_pdu(struct channel *ch, const struct xts_head *
 				     struct batch_entry *e);
 enum command_result command_give_back(struct channel *ch, const struct xts_head *head, const struct xts_give_back *m,
 				      struct batch_entry *e);
+enum command_result command_take(struct channel *ch, const struct xts_head *head, const struct xts_take *m,
+				 struct batch_entry *e);
+enum command_result command_return(struct channel *ch, const struct xts_head *head, const struct xts_return *m,
+				   struct batch_entry *e);
 enum command_result command_open_datagram(struct channel *ch, const struct xts_head *head, const struct xts_open_datagram *m,
 					  struct batch_entry *e);
 enum command_result command_connect_datagram(struct channel *ch, const struct xts_head *head, const struct xts_connect_datagram *m,
@@ -148,6 +152,20 @@ static inline enum command_result command_dispatch(struct channel *ch, uint64_t 
 		if (xts_give_back_decode(&m, frame, frame_bytes))
 			return COMMAND_MALFORMED;
 		return command_give_back(ch, head, &m, e);
+	}
+	case XTS_CMD_TAKE: {
+		struct xts_take m;
+
+		if (xts_take_decode(&m, frame, frame_bytes))
+			return COMMAND_MALFORMED;
+		return command_take(ch, head, &m, e);
+	}
+	case XTS_CMD_RETURN: {
+		struct xts_return m;
+
+		if (xts_return_decode(&m, frame, frame_bytes))
+			return COMMAND_MALFORMED;
+		return command_return(ch, head, &m, e);
 	}
 	case XTS_CMD_OPEN_DATAGRAM: {
 		struct xts_open_datagram m;

@@ -129,6 +129,7 @@ void connection_free(struct connection *c, bool reset)
 	datagram_free(c);
 	if (c->shared)
 		share_leave(c, false);
+	held_forget(c);
 	if (c->listener && !c->announced)
 		accepting_ends(c);
 	listener_offer_ends(c);
@@ -149,6 +150,7 @@ void connection_free(struct connection *c, bool reset)
 			c->channel->binding = NULL;
 	}
 	outgoing_free(&c->out);
+	returned_free(&c->returned, c->tenant);
 	pushed_free(c->pushed);
 	c->pushed = NULL;
 	buffers_uncharge(c);
@@ -411,6 +413,8 @@ static bool has_unread(struct connection *c)
 {
 	int bytes = 0;
 
+	if (c->returned.first)
+		return true;
 	if (c->pushed && (c->pushed->started || c->pushed->peeking))
 		return pushed_has_unread(c);
 	return c->readable && !ioctl(c->fd, FIONREAD, &bytes) && bytes > 0;

@@ -15,6 +15,8 @@
 
 static void end_connection(struct connection *c, bool reset)
 {
+	if (!reset && park_of_the_dead(c))
+		return;
 	if (!reset && c->state == CONNECTION_ESTABLISHED && !c->announced && !c->error && c->fd >= 0 && !orphan_would_reset(c))
 		connection_orphan(c);
 	else if (c->state == CONNECTION_CLOSING && c->fd >= 0)
@@ -98,6 +100,7 @@ void channel_end_epoch(struct channel *ch, bool reset)
 		c->gathered_first = c->gathered_last = BATCH_NONE;
 	}
 	batch_drop(ch);
+	parked_channel_ends(ch);
 	ch->reply_count = 0;
 	ch->binding = NULL;
 	ch->epoch_live = false;

@@ -1,4 +1,4 @@
-/* SHARE, PARK and CLAIM of the host (PROTOCOL.md): decoded, checked and answered. share.h says what they do. */
+/* SHARE, PARK, RETURN, CLAIM and TAKE of the host (PROTOCOL.md): decoded, checked and answered. share.h says what they do. */
 #include <errno.h>
 #include <string.h>
 
@@ -13,6 +13,13 @@ static bool can_be_shared(const struct connection *c)
 	       !c->spent;
 }
 
+/* A connection that other processes may ask for. */
+static bool can_be_named(const struct connection *c)
+{
+	return c->channel->link.features & XTS_FEATURE_TAKE && !c->announced && !c->connect_reply &&
+	       (c->state == CONNECTION_ESTABLISHED || c->state == CONNECTION_FAILED);
+}
+
 enum command_result command_share(struct channel *ch, const struct xts_head *head, const struct xts_share *m,
 				  struct batch_entry *e)
 {
@@ -22,7 +29,9 @@ enum command_result command_share(struct channel *ch, const struct xts_head *hea
 	(void)e;
 	if (head->id) {
 		l = command_target(ch, head->id, m->xts_socket, 0, &error);
-		if (l)
+		if (l && can_be_named(l))
+			error = held_name(l, m->key, m->keep_ms);
+		else if (l)
 			error = can_be_shared(l) ? share_start(l, m->key, m->keep_ms) : EINVAL;
 	} else if (ch->worker->draining) {
 		l = NULL;
@@ -77,4 +86,40 @@ enum command_result command_claim(struct channel *ch, const struct xts_head *hea
 	}
 	xts_claim_ack_encode(command_reply(ch, XTS_REPLY_CLAIM_ACK, XTS_CLAIM_ACK_BYTES, m->xts_socket, error), &ack);
 	return COMMAND_REPLIES;
+}
+
+enum command_result command_take(struct channel *ch, const struct xts_head *head, const struct xts_take *m,
+				 struct batch_entry *e)
+{
+	struct xts_take_ack ack = { .token = m->token };
+	struct taken_over of = { 0 };
+	struct connection *c;
+	int error = 0;
+
+	(void)head;
+	(void)e;
+	c = held_take(ch, m->key, m->purpose, &of, &error);
+	if (c) {
+		c->xts_socket = m->xts_socket;
+		c->held = m->post_credits;
+		ack.proxy_id = c->proxy_id;
+		ack.post_credits = c->grant.outstanding;
+		ack.died = of.died;
+		ack.delivered_bytes = of.delivered_bytes;
+		ack.accepted_bytes = of.accepted_bytes;
+		socket_local(c->fd, &ack.local);
+		socket_peer(c->fd, &ack.peer);
+	}
+	xts_take_ack_encode(command_reply(ch, XTS_REPLY_TAKE_ACK, XTS_TAKE_ACK_BYTES, m->xts_socket, error), &ack);
+	return COMMAND_REPLIES;
+}
+
+enum command_result command_return(struct channel *ch, const struct xts_head *head, const struct xts_return *m,
+				   struct batch_entry *e)
+{
+	e->skip = XTS_RETURN_BYTES;
+	e->bytes = m->length;
+	if (!parked_return(ch, m, head->flags & XTS_FLAG_MORE, e))
+		ch->worker->stats.bad_identifiers++;
+	return COMMAND_DONE;
 }

@@ -20,6 +20,7 @@
 #include <sys/socket.h>
 
 #include "pushed.h"
+#include "share.h"
 
 void connection_spill_gone(struct connection *c, uint64_t bytes)
 {
@@ -140,6 +141,8 @@ bool orphan_would_reset(struct connection *c)
 {
 	int bytes = 0;
 
+	if (c->returned.first)
+		return true;
 	if (c->pushed && (c->pushed->started || c->pushed->peeking))
 		return pushed_has_unread(c);
 	return !ioctl(c->fd, FIONREAD, &bytes) && bytes > 0;
@@ -151,6 +154,7 @@ static void leave_channel(struct connection *c)
 	struct channel *ch = c->channel;
 	uint64_t kept = pushed_memory(c->pushed);
 
+	held_forget(c);
 	identifier_release(ch, c->proxy_id);
 	c->proxy_id = c->xts_socket = 0;
 	connection_return_window(c);

@@ -26,6 +26,13 @@ struct parked {
 	struct outgoing out;
 	struct pushed *pushed;    /* its protocols; what they have not taken waits until it is claimed */
 	uint32_t kernel_send, kernel_receive; /* as in struct connection */
+	struct returned returned; /* what its hosts had not read */
+	/* Of one that had a key while it was held. */
+	struct returned behind;   /* what had been returned before, and not been sent again: comes after what is returned now */
+	struct channel *returner; /* has parked it, and has not said yet that all is returned; NULL: nobody returns anything */
+	struct list returning;    /* on returner->returning */
+	uint64_t may_return;      /* bytes */
+	struct taken_over last;
 };
 
 static struct parked *parked_of(struct keyed *k)
@@ -44,6 +51,10 @@ static void become_stale(struct parked *p)
 {
 	struct worker_state *keeper = p->keyed.keeper;
 
+	list_remove(&p->returning);
+	p->returner = NULL;
+	returned_join(&p->returned, &p->behind);
+	returned_free(&p->returned, p->keyed.tenant);
 	registry_give_unowned(p->keyed.tenant, parked_bytes(p));
 	tenant_give(p->keyed.tenant, XTS_USE_SOCKET_BYTES, p->kernel_send + p->kernel_receive);
 	registry_remove(&p->keyed);
@@ -103,6 +114,11 @@ static int take_from(struct parked *p, struct connection *c)
 	p->kernel_send = c->kernel_send;
 	p->kernel_receive = c->kernel_receive;
 	c->kernel_send = c->kernel_receive = 0;
+	p->behind = c->returned;
+	c->returned = (struct returned){ 0 };
+	p->may_return = c->received_bytes;
+	p->last.delivered_bytes = c->received_bytes;
+	p->last.accepted_bytes = c->accepted_bytes;
 	c->worker->stats.spill_bytes -= c->out.spill.bytes;
 	c->channel->spill_bytes -= c->out.spill.bytes;
 	p->out = c->out;
@@ -112,7 +128,41 @@ static int take_from(struct parked *p, struct connection *c)
 	return 0;
 }
 
-int park_start(struct connection *c, uint64_t key, uint32_t keep_ms)
+/* With the lock: the key that c has, if it is this one, and its charge pass to p. 0 or a positive errno, and nothing has changed. */
+static int move_to_registry(struct parked *p, struct connection *c, uint64_t key, uint64_t bytes, bool died)
+{
+	bool has_it = c->name_held && c->name_held->keyed.key == key;
+	uint32_t keep_ms = has_it ? c->name_held->keep_ms : 0;
+	int error = registry_take_unowned(c->tenant, bytes) ? 0 : ENOBUFS;
+
+	if (error)
+		return error;
+	if (!has_it)
+		error = registry_add(&p->keyed, c->tenant, key, KEYED_PARKED);
+	if (!error)
+		error = take_from(p, c);
+	if (error && p->keyed.tenant)
+		registry_remove(&p->keyed);
+	if (error) {
+		registry_give_unowned(c->tenant, bytes);
+		return error;
+	}
+	if (has_it) {
+		held_remove(c);
+		(void)registry_add(&p->keyed, c->tenant, key, KEYED_PARKED); /* nobody else can have taken it */
+		p->last.keep_ms = keep_ms;
+	}
+	p->last.died = died;
+	if (has_it && !died) {
+		p->returner = c->channel;
+		list_append(&c->channel->returning, &p->returning);
+	} else {
+		returned_join(&p->returned, &p->behind);
+	}
+	return 0;
+}
+
+static int park(struct connection *c, uint64_t key, uint32_t keep_ms, bool died)
 {
 	struct worker_state *w = c->worker;
 	uint64_t bytes = c->out.spill.bytes + pushed_memory(c->pushed);
@@ -128,6 +178,7 @@ int park_start(struct connection *c, uint64_t key, uint32_t keep_ms)
 		return ENOBUFS;
 	p->watch.kind = WATCH_PARKED;
 	list_init(&p->noted);
+	list_init(&p->returning);
 	if (c->out.spill.bytes && !c->pushed) {
 		p->unowned = unowned_hold(w, c->tenant);
 		if (!p->unowned) {
@@ -136,20 +187,10 @@ int park_start(struct connection *c, uint64_t key, uint32_t keep_ms)
 		}
 	}
 	registry_lock();
-	error = registry_add(&p->keyed, c->tenant, key, KEYED_PARKED);
-	if (!error && !registry_take_unowned(c->tenant, bytes)) {
-		registry_remove(&p->keyed);
-		error = ENOBUFS;
-	}
+	error = move_to_registry(p, c, key, bytes, died);
 	if (!error) {
-		error = take_from(p, c);
-		if (!error) {
-			registry_keep(&p->keyed, w, keep_ms);
-			w->stats.parks++;
-		} else {
-			registry_give_unowned(c->tenant, bytes);
-			registry_remove(&p->keyed);
-		}
+		registry_keep(&p->keyed, w, keep_ms);
+		w->stats.parks++;
 	}
 	registry_unlock();
 	if (!error) {
@@ -159,6 +200,18 @@ int park_start(struct connection *c, uint64_t key, uint32_t keep_ms)
 	w->stats.refused_limit += error == ENOBUFS;
 	parked_free(p);
 	return error;
+}
+
+int park_start(struct connection *c, uint64_t key, uint32_t keep_ms)
+{
+	return park(c, key, keep_ms, false);
+}
+
+bool park_of_the_dead(struct connection *c)
+{
+	const struct held *h = c->name_held;
+
+	return h && h->keep_ms && !c->announced && !c->close_reply && !park(c, h->keyed.key, h->keep_ms, true);
 }
 
 /* Delivers some to TCP. Does it take more? */
@@ -215,6 +268,9 @@ static void give_to(struct parked *p, struct connection *c)
 	c->accepted = p->accepted;
 	c->error = p->error;
 	c->readable = p->error || p->pushed; /* layers may hold bytes of which epoll says nothing */
+	c->returned = p->returned;
+	p->returned = (struct returned){ 0 };
+	c->readable |= c->returned.first != NULL;
 	c->kernel_send = p->kernel_send;
 	c->kernel_receive = p->kernel_receive;
 	p->kernel_send = p->kernel_receive = 0;
@@ -254,10 +310,89 @@ struct connection *park_claim(struct channel *ch, uint64_t key, int *error)
 	else
 		*error = ENOENT;
 	registry_unlock();
-	if (!c)
-		return NULL;
+	if (c)
+		parked_taken(c);
+	return c;
+}
+
+void parked_taken(struct connection *c)
+{
 	if (connection_watch(c)) /* epoll tells of all that has arrived, and of room for what is spilled */
 		connection_fail(c, ENOBUFS);
 	connection_wake(c);
-	return c;
+}
+
+/* --- connections that have a key while they are held ------------------------------------------------------------------ */
+
+struct connection *parked_take(struct channel *ch, struct keyed *k, struct taken_over *out, int *error)
+{
+	struct parked *p = parked_of(k);
+
+	if (p->returner) {
+		*error = EBUSY;
+		return NULL;
+	}
+	*out = p->last;
+	return claim(ch, p, error);
+}
+
+static struct ulp_mark mark_of(const struct xts_return *m, bool more)
+{
+	struct ulp_mark mark = { .pdu = m->kind == 2 };
+
+	if (!mark.pdu)
+		return mark;
+	mark.more = more;
+	mark.control_bytes = (uint8_t)m->control_bytes;
+	mark.control_type = m->control_type;
+	mark.record_bytes = m->record_bytes;
+	xts_put64(mark.control, m->control_high);
+	xts_put64(mark.control + 8, m->control_low);
+	return mark;
+}
+
+static void all_is_returned(struct parked *p)
+{
+	list_remove(&p->returning);
+	p->returner = NULL;
+	returned_join(&p->returned, &p->behind);
+}
+
+/* Only PDUs may be empty; and only what receives protocols has PDUs. */
+static bool is_possible(const struct parked *p, const struct xts_return *m)
+{
+	if (m->kind == 2)
+		return p->pushed && ulp_stack_receives(p->pushed->stack) && m->length <= p->may_return;
+	return m->length <= p->may_return && (m->kind ? m->length > 0 : !m->length);
+}
+
+bool parked_return(struct channel *ch, const struct xts_return *m, bool more, const struct batch_entry *e)
+{
+	struct ulp_mark mark = mark_of(m, more);
+	struct iovec iov[XTS_SEGMENTS_MAX];
+	struct parked *p;
+	bool possible;
+
+	registry_lock();
+	p = parked_of(registry_find(ch->tenant, m->key, KEYED_PARKED));
+	possible = p && p->returner == ch && is_possible(p, m);
+	if (possible && !m->kind) {
+		all_is_returned(p);
+	} else if (possible) {
+		p->may_return -= m->length;
+		if (returned_add(&p->returned, p->keyed.tenant, &mark, iov, batch_pieces(e, iov, XTS_SEGMENTS_MAX), m->length)) {
+			ch->worker->stats.refused_limit++;
+			parked_end(&p->keyed); /* without them the stream would have a gap */
+		}
+	}
+	registry_unlock();
+	return possible;
+}
+
+void parked_channel_ends(struct channel *ch)
+{
+	registry_lock();
+	while (!list_empty(&ch->returning))
+		parked_end(&list_entry(ch->returning.next, struct parked, returning)->keyed);
+	registry_unlock();
 }

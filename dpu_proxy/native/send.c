@@ -7,6 +7,7 @@ static bool take_data(struct channel *ch, struct connection *c, struct batch_ent
 {
 	uint32_t entry = (uint32_t)(e - ch->batch);
 
+	c->accepted_bytes += length;
 	if (c->state != CONNECTION_ESTABLISHED && c->state != CONNECTION_FAILED) {
 		channel_violation(ch, "data on a socket that is not connected", c->proxy_id);
 		return false;

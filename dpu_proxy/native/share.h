@@ -23,13 +23,20 @@
  * A parked connection's spill buffer goes on draining in its keeper. Who claims it, in whatever thread, takes descriptor
  * and buffer under the mutex and leaves a stale entry, for the keeper may hold an epoll event that points at it; the keeper
  * frees stale entries at the end of a round.
+ *
+ * A connection that several processes have is *held* by one channel and has a key there (struct held, held.c). A process of
+ * another channel asks for it (TAKE): the registry notes for what, and the holder's worker sends YIELD. The holder parks it
+ * under its key, and what it had received and its application had not read comes back to the parked connection (RETURN,
+ * returned.c). Until the last of that has come, nobody can take it; if the holder's channel ends before, it is reset. If the
+ * channel of a holder ends that has not parked it, the proxy parks it by itself, and who takes it is told how much
+ * had gone each way. So a process that is killed takes nothing of others with it, unless something is missing.
  */
 #ifndef XTS_SHARE_H
 #define XTS_SHARE_H
 
 #include "channel.h"
 
-enum keyed_kind { KEYED_LISTENER, KEYED_PARKED };
+enum keyed_kind { KEYED_LISTENER, KEYED_PARKED, KEYED_HELD };
 
 /* What a key stands for. */
 struct keyed {
@@ -54,6 +61,27 @@ struct shared {
 	struct list members;      /* connection.share; in the order of their turns */
 	struct waiting *first_waiting, *last_waiting; /* given back */
 	struct pushed *pushed;    /* protocols for what is accepted; for members that join */
+};
+
+/* A connection with a key that a channel holds. */
+struct held {
+	struct keyed keyed;
+	struct list wanted;       /* on worker->wanted: somebody asks for it, and the worker does not know yet */
+	struct channel *channel;  /* these three do not change */
+	struct connection *connection; /* its worker's alone */
+	struct worker_state *worker;
+	uint32_t keep_ms;         /* how long the connection outlives this process, if that dies; 0: nobody else has it */
+	uint8_t purpose;          /* what it is wanted for; the worker does not know yet */
+	uint8_t asked;            /* the greatest purpose its holder has been asked for and has not answered */
+	uint8_t yield_due;        /* the worker's: the purpose that YIELD is to tell, 0 for none */
+	bool answered;            /* by the holder, since it was asked last */
+};
+
+/* What the process that takes a connection over is told of the last one. */
+struct taken_over {
+	bool died;
+	uint64_t delivered_bytes, accepted_bytes;
+	uint32_t keep_ms;
 };
 
 /* --- registry.c ------------------------------------------------------------------------------------------------------- */
@@ -131,11 +159,37 @@ int park_start(struct connection *c, uint64_t key, uint32_t keep_ms);
 struct connection *park_claim(struct channel *ch, uint64_t key, int *error);
 /* An event of WATCH_PARKED: TCP takes more of what is spilled. It is delivered in turns (unowned_drain_some()). */
 void park_event(struct watch *watch);
+/* The same of a connection whose host has died, and that others have too. False: it cannot be kept. Takes the lock. */
+bool park_of_the_dead(struct connection *c);
+/* With the lock: the parked connection is ch's; NULL with *error (EBUSY: its last process still returns what it had not read). */
+struct connection *parked_take(struct channel *ch, struct keyed *k, struct taken_over *out, int *error);
+/* Without the lock, after it: events come. */
+void parked_taken(struct connection *c);
+/* A message RETURN of the host that has parked it. False: there is no such connection, or it may not return that. Takes the lock. */
+bool parked_return(struct channel *ch, const struct xts_return *m, bool more, const struct batch_entry *e);
+/* The channel ends: what it has parked and not returned all of is incomplete. Takes the lock. */
+void parked_channel_ends(struct channel *ch);
 /* Delivers some of what is on unowned->drains; true: TCP takes more. Takes the lock. */
 bool park_drain(struct list *noted, struct worker_state *w);
 /* Frees stale entries; no event that was fetched before is still to come. Takes the lock. */
 void park_reap(struct worker_state *w);
 /* With the lock held: resets the connection. */
 void parked_end(struct keyed *k);
+
+/* --- held.c ----------------------------------------------------------------------------------------------------------- */
+
+/* Gives a connection its key, or changes keep_ms (0: it has none any more). Positive errno. */
+int held_name(struct connection *c, uint64_t key, uint32_t keep_ms);
+void held_forget(struct connection *c);
+/* The same with the lock; it has a key. */
+void held_remove(struct connection *c);
+/* The connection of a key, if it is parked. Else NULL with *error: EBUSY, its holder has been asked for it; EAGAIN, and that has
+ * answered that it needs it; EISCONN, it is ch's; ENOENT. */
+struct connection *held_take(struct channel *ch, uint64_t key, uint32_t purpose, struct taken_over *out, int *error);
+/* Another worker has asked for connections of this one. */
+void held_poked(struct worker_state *w);
+/* Is there a YIELD to send? */
+bool held_has_news(const struct connection *c);
+void held_send_yield(struct connection *c, const struct xts_tx_slot *slot);
 
 #endif

@@ -11,6 +11,7 @@
 
 #include "datagram_socket.h"
 #include "pushed.h"
+#include "share.h"
 
 /* --- messages ----------------------------------------------------------------------------------------------------- */
 
@@ -182,6 +183,8 @@ static ssize_t read_tcp(struct connection *c, void *out, uint32_t room)
 
 static ssize_t read_some(struct connection *c, struct pushed *reader, void *out, uint32_t room, struct ulp_mark *mark)
 {
+	if (c->returned.first)
+		return returned_read(&c->returned, c->tenant, out, room, mark);
 	if (!reader)
 		return read_tcp(c, out, room);
 	if (reader->peeking)
@@ -197,6 +200,8 @@ static ssize_t look_for_end(const struct connection *c, const struct pushed *rea
 	uint8_t byte;
 	ssize_t n;
 
+	if (c->returned.first)
+		return 1;
 	if (reader)
 		return !c->error || ulp_stack_pending(reader->stack) || ulp_stack_readable(reader->stack) ? 1 : -EAGAIN;
 	if (!c->read_to_end && !c->error)
@@ -239,6 +244,7 @@ static bool receive(struct connection *c, const struct xts_tx_slot *slot)
 		c->readable = false; /* credits set it again */
 		return false;
 	}
+	mark.pdu = mark.pdu && reader; /* what was returned says so itself */
 	if (mark.pdu != guess) {
 		reader->pdus = mark.pdu;
 		memmove(slot->data + (mark.pdu ? XTS_RECV_PDU_BYTES : XTS_RECV_BYTES), at, (size_t)n);
@@ -268,9 +274,9 @@ bool connection_send(struct connection *c, uint32_t budget)
 	if (c->pushed)
 		ulp_stack_turn(c->pushed->stack);
 	while (budget) {
-		bool event = has_event(c);
+		bool event = has_event(c), yield = held_has_news(c);
 
-		if (!c->connect_reply && !c->close_reply && !event && !may_read(c) &&
+		if (!c->connect_reply && !c->close_reply && !event && !yield && !may_read(c) &&
 		    (c->announced || !xts_credit_due(&c->grant)))
 			return false;
 		if (!channel_slot(c->channel, &slot))
@@ -284,6 +290,8 @@ bool connection_send(struct connection *c, uint32_t budget)
 			send_connect_ack(c, &slot);
 		} else if (event) {
 			send_event(c, &slot);
+		} else if (yield) {
+			held_send_yield(c, &slot);
 		} else if (may_read(c) && receive(c, &slot)) {
 			continue;
 		} else if (xts_credit_due(&c->grant) && c->state == CONNECTION_ESTABLISHED) {

@@ -57,6 +57,7 @@ static void handle_event(struct xts_worker *worker, const struct epoll_event *ev
 		worker_doing(&worker->state, XTS_PHASE_REQUEST, 0);
 		worker_serve_requests(worker);
 		share_poked(&worker->state);
+		held_poked(&worker->state);
 		orphans_poked(&worker->state);
 		worker->state.poked = true;
 		break;
@@ -284,6 +285,7 @@ static void state_init(struct worker_state *w)
 	list_init(&w->unowned);
 	list_init(&w->cut);
 	list_init(&w->kept);
+	list_init(&w->wanted);
 	schedule_init(&w->schedule);
 	w->keep_deadline_ns = UINT64_MAX;
 	w->now_ns = worker_monotonic_ns();

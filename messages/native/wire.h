@@ -85,6 +85,14 @@ enum xts_msg_type {
 	                                      * when it pushed a protocol that is to read them */
 	XTS_RELAY_CARRIED              = 48, /* both: a frame of one of the channels behind a relay; the payload is
 	                                      * the frame, from its Ethernet header on */
+	XTS_CMD_TAKE                   = 49, /* host: take over the connection of this key from whatever process has
+	                                      * it */
+	XTS_REPLY_TAKE_ACK             = 50, /* proxy: the connection is this process's, or error says why not yet
+	                                      * (EBUSY, EAGAIN) or not at all (ENOENT) */
+	XTS_REPLY_YIELD                = 51, /* proxy: another process asks for the connection: PARK gives it up,
+	                                      * SHARE says that it is still needed */
+	XTS_CMD_RETURN                 = 52, /* host: what was received of a parked connection and is unread, in
+	                                      * order (MORE: the PDU goes on); at last the end */
 	XTS_CMD_OPEN_DATAGRAM          = 64, /* host: create a datagram socket, bound and connected if the addresses
 	                                      * say so */
 	XTS_REPLY_OPEN_DATAGRAM_ACK    = 65, /* proxy: the datagram socket is there, or error says why not */
@@ -126,6 +134,8 @@ enum xts_msg_type {
                                                 * listening */
 #define XTS_FEATURE_RELAY   UINT64_C(0x100)    /* the host's end is a relay: the frames of many channels come over
                                                 * this link (CARRIED) */
+#define XTS_FEATURE_TAKE    UINT64_C(0x200)    /* connections that several processes have, each using them by turns
+                                                * (TAKE, YIELD, RETURN) */
 #define XTS_FEATURE_DATAGRAM UINT64_C(0x400)   /* datagram sockets (OPEN_DATAGRAM, SEND_DATAGRAMS, RECV_DATAGRAMS) */
 #define XTS_FEATURE_NAMES   UINT64_C(0x800)    /* the proxy asks name servers for the host (QUERY_NAME) */
 
@@ -204,6 +214,10 @@ enum xts_datagram_control {
 #define XTS_RECV_PDU_BYTES      56u
 #define XTS_GIVE_BACK_BYTES     28u
 #define XTS_CARRIED_BYTES       28u
+#define XTS_TAKE_BYTES          48u
+#define XTS_TAKE_ACK_BYTES      104u
+#define XTS_YIELD_BYTES         28u
+#define XTS_RETURN_BYTES        64u
 #define XTS_OPEN_DATAGRAM_BYTES 92u
 #define XTS_OPEN_DATAGRAM_ACK_BYTES 84u
 #define XTS_CONNECT_DATAGRAM_BYTES 56u
@@ -733,6 +747,78 @@ _Static_assert(sizeof(struct xts_wire_carried) == 28, "carried: size");
 _Static_assert(__builtin_offsetof(struct xts_wire_carried, head) == 0, "carried.head: offset");
 _Static_assert(__builtin_offsetof(struct xts_wire_carried, length) == 24, "carried.length: offset");
 _Static_assert(XTS_CARRIED_BYTES == sizeof(struct xts_wire_carried), "carried: constant");
+
+struct xts_wire_take {
+	struct xts_wire_head head;
+	__be32 xts_socket;
+	__be32 token;
+	__be64 key;
+	__be32 post_credits;
+	__be32 purpose;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_take) == 48, "take: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_take, head) == 0, "take.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_take, xts_socket) == 24, "take.xts_socket: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_take, token) == 28, "take.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_take, key) == 32, "take.key: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_take, post_credits) == 40, "take.post_credits: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_take, purpose) == 44, "take.purpose: offset");
+_Static_assert(XTS_TAKE_BYTES == sizeof(struct xts_wire_take), "take: constant");
+
+struct xts_wire_take_ack {
+	struct xts_wire_head head;
+	__be32 proxy_id;
+	__be32 token;
+	__be32 post_credits;
+	struct xts_wire_endpoint local;
+	struct xts_wire_endpoint peer;
+	__be32 died;
+	__be64 delivered_bytes;
+	__be64 accepted_bytes;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_take_ack) == 104, "take_ack: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_take_ack, head) == 0, "take_ack.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_take_ack, proxy_id) == 24, "take_ack.proxy_id: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_take_ack, token) == 28, "take_ack.token: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_take_ack, post_credits) == 32, "take_ack.post_credits: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_take_ack, local) == 36, "take_ack.local: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_take_ack, peer) == 60, "take_ack.peer: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_take_ack, died) == 84, "take_ack.died: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_take_ack, delivered_bytes) == 88, "take_ack.delivered_bytes: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_take_ack, accepted_bytes) == 96, "take_ack.accepted_bytes: offset");
+_Static_assert(XTS_TAKE_ACK_BYTES == sizeof(struct xts_wire_take_ack), "take_ack: constant");
+
+struct xts_wire_yield {
+	struct xts_wire_head head;
+	__be32 purpose;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_yield) == 28, "yield: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_yield, head) == 0, "yield.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_yield, purpose) == 24, "yield.purpose: offset");
+_Static_assert(XTS_YIELD_BYTES == sizeof(struct xts_wire_yield), "yield: constant");
+
+struct xts_wire_return {
+	struct xts_wire_head head;
+	__be64 key;
+	__be32 length;
+	__be32 kind;
+	__be32 record_bytes;
+	__be16 control_type;
+	__be16 control_bytes;
+	__be64 control_high;
+	__be64 control_low;
+} __attribute__((packed));
+_Static_assert(sizeof(struct xts_wire_return) == 64, "return: size");
+_Static_assert(__builtin_offsetof(struct xts_wire_return, head) == 0, "return.head: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_return, key) == 24, "return.key: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_return, length) == 32, "return.length: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_return, kind) == 36, "return.kind: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_return, record_bytes) == 40, "return.record_bytes: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_return, control_type) == 44, "return.control_type: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_return, control_bytes) == 46, "return.control_bytes: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_return, control_high) == 48, "return.control_high: offset");
+_Static_assert(__builtin_offsetof(struct xts_wire_return, control_low) == 56, "return.control_low: offset");
+_Static_assert(XTS_RETURN_BYTES == sizeof(struct xts_wire_return), "return: constant");
 
 struct xts_wire_open_datagram {
 	struct xts_wire_head head;
@@ -2136,6 +2222,181 @@ static inline void xts_carried_encode(void *frame, const struct xts_carried *m)
 	xts_put32(p + offsetof(struct xts_wire_carried, length), m->length);
 }
 
+/* XTS_CMD_TAKE: take over the connection of this key from whatever process has it. id: zero. */
+struct xts_take {
+	uint32_t xts_socket;   /* the host's identifier of this socket (id) */
+	uint32_t token;        /* repeated in the reply */
+	uint64_t key;          /* random number that stands for the socket in whatever process knows it; never 0 */
+	uint32_t post_credits; /* post credits granted with this message (bytes) */
+	uint32_t purpose;      /* what for: 0 if nobody has it, 1 to wait for events, 2 to receive, 3 any other use */
+};
+
+static inline int xts_take_decode(struct xts_take *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_TAKE_BYTES)
+		return -EBADMSG;
+	m->xts_socket = xts_get32(p + offsetof(struct xts_wire_take, xts_socket));
+	m->token = xts_get32(p + offsetof(struct xts_wire_take, token));
+	m->key = xts_get64(p + offsetof(struct xts_wire_take, key));
+	m->post_credits = xts_get32(p + offsetof(struct xts_wire_take, post_credits));
+	m->purpose = xts_get32(p + offsetof(struct xts_wire_take, purpose));
+	if (m->post_credits > 1073741824u)
+		return -EBADMSG;
+	if (m->purpose != 0 && m->purpose != 1 && m->purpose != 2 && m->purpose != 3)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_take_encode(void *frame, const struct xts_take *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_take, xts_socket), m->xts_socket);
+	xts_put32(p + offsetof(struct xts_wire_take, token), m->token);
+	xts_put64(p + offsetof(struct xts_wire_take, key), m->key);
+	xts_put32(p + offsetof(struct xts_wire_take, post_credits), m->post_credits);
+	xts_put32(p + offsetof(struct xts_wire_take, purpose), m->purpose);
+}
+
+/*
+ * XTS_REPLY_TAKE_ACK: the connection is this process's, or error says why not yet (EBUSY, EAGAIN) or not at all
+ * (ENOENT). id: XTS socket.
+ */
+struct xts_take_ack {
+	uint32_t proxy_id;         /* the proxy's identifier of this socket (id) */
+	uint32_t token;            /* repeated in the reply */
+	uint32_t post_credits;     /* post credits granted with this message (bytes) */
+	struct xts_endpoint local; /* local address of the socket */
+	struct xts_endpoint peer;  /* address of the peer */
+	uint32_t died;             /* 1: its last process has ended without parking it */
+	uint64_t delivered_bytes;  /* that this process had been sent, if it has died (bytes) */
+	uint64_t accepted_bytes;   /* that had come from this process, if it has died (bytes) */
+};
+
+static inline int xts_take_ack_decode(struct xts_take_ack *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_TAKE_ACK_BYTES)
+		return -EBADMSG;
+	m->proxy_id = xts_get32(p + offsetof(struct xts_wire_take_ack, proxy_id));
+	m->token = xts_get32(p + offsetof(struct xts_wire_take_ack, token));
+	m->post_credits = xts_get32(p + offsetof(struct xts_wire_take_ack, post_credits));
+	xts_endpoint_get(&m->local, p + offsetof(struct xts_wire_take_ack, local));
+	xts_endpoint_get(&m->peer, p + offsetof(struct xts_wire_take_ack, peer));
+	m->died = xts_get32(p + offsetof(struct xts_wire_take_ack, died));
+	m->delivered_bytes = xts_get64(p + offsetof(struct xts_wire_take_ack, delivered_bytes));
+	m->accepted_bytes = xts_get64(p + offsetof(struct xts_wire_take_ack, accepted_bytes));
+	if (m->post_credits > 1073741824u)
+		return -EBADMSG;
+	if (m->local.ip_version != 0 && m->local.ip_version != 4 && m->local.ip_version != 6)
+		return -EBADMSG;
+	if (m->peer.ip_version != 0 && m->peer.ip_version != 4 && m->peer.ip_version != 6)
+		return -EBADMSG;
+	if (m->died != 0 && m->died != 1)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_take_ack_encode(void *frame, const struct xts_take_ack *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_take_ack, proxy_id), m->proxy_id);
+	xts_put32(p + offsetof(struct xts_wire_take_ack, token), m->token);
+	xts_put32(p + offsetof(struct xts_wire_take_ack, post_credits), m->post_credits);
+	xts_endpoint_put(p + offsetof(struct xts_wire_take_ack, local), &m->local);
+	xts_endpoint_put(p + offsetof(struct xts_wire_take_ack, peer), &m->peer);
+	xts_put32(p + offsetof(struct xts_wire_take_ack, died), m->died);
+	xts_put64(p + offsetof(struct xts_wire_take_ack, delivered_bytes), m->delivered_bytes);
+	xts_put64(p + offsetof(struct xts_wire_take_ack, accepted_bytes), m->accepted_bytes);
+}
+
+/*
+ * XTS_REPLY_YIELD: another process asks for the connection: PARK gives it up, SHARE says that it is still needed. id:
+ * XTS socket.
+ */
+struct xts_yield {
+	uint32_t purpose; /* what for: 0 if nobody has it, 1 to wait for events, 2 to receive, 3 any other use */
+};
+
+static inline int xts_yield_decode(struct xts_yield *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_YIELD_BYTES)
+		return -EBADMSG;
+	m->purpose = xts_get32(p + offsetof(struct xts_wire_yield, purpose));
+	if (m->purpose != 0 && m->purpose != 1 && m->purpose != 2 && m->purpose != 3)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_yield_encode(void *frame, const struct xts_yield *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put32(p + offsetof(struct xts_wire_yield, purpose), m->purpose);
+}
+
+/*
+ * XTS_CMD_RETURN: what was received of a parked connection and is unread, in order (MORE: the PDU goes on); at last the
+ * end. id: zero.
+ */
+struct xts_return {
+	uint64_t key;           /* random number that stands for the socket in whatever process knows it; never 0 */
+	uint32_t length;        /* bytes of payload (bytes) */
+	uint32_t kind;          /* 0: the end, 1: byte stream, 2: PDU */
+	uint32_t record_bytes;  /* length of the whole PDU, of all its messages; 0: not known here (bytes) */
+	uint16_t control_type;  /* what the control data is about: a ULP, 0 for none, or an event (XTS_CONTROL_*) */
+	uint16_t control_bytes; /* length of the control data (bytes) */
+	uint64_t control_high;  /* control data: its first eight bytes */
+	uint64_t control_low;   /* and the others; zero beyond control_bytes */
+};
+
+static inline int xts_return_decode(struct xts_return *m, const void *frame, size_t frame_bytes)
+{
+	const uint8_t *p = (const uint8_t *)frame;
+
+	if (frame_bytes < XTS_RETURN_BYTES)
+		return -EBADMSG;
+	m->key = xts_get64(p + offsetof(struct xts_wire_return, key));
+	m->length = xts_get32(p + offsetof(struct xts_wire_return, length));
+	m->kind = xts_get32(p + offsetof(struct xts_wire_return, kind));
+	m->record_bytes = xts_get32(p + offsetof(struct xts_wire_return, record_bytes));
+	m->control_type = xts_get16(p + offsetof(struct xts_wire_return, control_type));
+	m->control_bytes = xts_get16(p + offsetof(struct xts_wire_return, control_bytes));
+	m->control_high = xts_get64(p + offsetof(struct xts_wire_return, control_high));
+	m->control_low = xts_get64(p + offsetof(struct xts_wire_return, control_low));
+	if (m->length > 61440u)
+		return -EBADMSG;
+	if (m->kind != 0 && m->kind != 1 && m->kind != 2)
+		return -EBADMSG;
+	if (m->control_bytes > 16u)
+		return -EBADMSG;
+	if (m->length > frame_bytes - XTS_RETURN_BYTES)
+		return -EBADMSG;
+	if (m->length < frame_bytes - XTS_RETURN_BYTES && frame_bytes > XTS_ETH_MIN_BYTES)
+		return -EBADMSG;
+	return 0;
+}
+
+static inline void xts_return_encode(void *frame, const struct xts_return *m)
+{
+	uint8_t *p = (uint8_t *)frame;
+
+	xts_put64(p + offsetof(struct xts_wire_return, key), m->key);
+	xts_put32(p + offsetof(struct xts_wire_return, length), m->length);
+	xts_put32(p + offsetof(struct xts_wire_return, kind), m->kind);
+	xts_put32(p + offsetof(struct xts_wire_return, record_bytes), m->record_bytes);
+	xts_put16(p + offsetof(struct xts_wire_return, control_type), m->control_type);
+	xts_put16(p + offsetof(struct xts_wire_return, control_bytes), m->control_bytes);
+	xts_put64(p + offsetof(struct xts_wire_return, control_high), m->control_high);
+	xts_put64(p + offsetof(struct xts_wire_return, control_low), m->control_low);
+}
+
 /* XTS_CMD_OPEN_DATAGRAM: create a datagram socket, bound and connected if the addresses say so. id: zero. */
 struct xts_open_datagram {
 	uint32_t xts_socket;       /* the host's identifier of this socket (id) */
@@ -2475,6 +2736,10 @@ static inline size_t xts_type_bytes(uint8_t type)
 	case XTS_REPLY_RECV_PDU: return XTS_RECV_PDU_BYTES;
 	case XTS_CMD_GIVE_BACK: return XTS_GIVE_BACK_BYTES;
 	case XTS_RELAY_CARRIED: return XTS_CARRIED_BYTES;
+	case XTS_CMD_TAKE: return XTS_TAKE_BYTES;
+	case XTS_REPLY_TAKE_ACK: return XTS_TAKE_ACK_BYTES;
+	case XTS_REPLY_YIELD: return XTS_YIELD_BYTES;
+	case XTS_CMD_RETURN: return XTS_RETURN_BYTES;
 	case XTS_CMD_OPEN_DATAGRAM: return XTS_OPEN_DATAGRAM_BYTES;
 	case XTS_REPLY_OPEN_DATAGRAM_ACK: return XTS_OPEN_DATAGRAM_ACK_BYTES;
 	case XTS_CMD_CONNECT_DATAGRAM: return XTS_CONNECT_DATAGRAM_BYTES;
@@ -2495,6 +2760,7 @@ static inline uint8_t xts_type_flags(uint8_t type)
 	case XTS_REPLY_RECV: return XTS_FLAG_EOS | XTS_FLAG_RESET | XTS_FLAG_CLOSED;
 	case XTS_CMD_SEND_PDU: return XTS_FLAG_MORE;
 	case XTS_REPLY_RECV_PDU: return XTS_FLAG_MORE;
+	case XTS_CMD_RETURN: return XTS_FLAG_MORE;
 	case XTS_CMD_SEND_DATAGRAMS: return XTS_FLAG_MORE;
 	case XTS_REPLY_RECV_DATAGRAMS: return XTS_FLAG_MORE;
 	default: return 0;
@@ -2510,6 +2776,8 @@ static inline uint64_t xts_type_feature(uint8_t type)
 	case XTS_CMD_CLAIM: return XTS_FEATURE_SHARE;
 	case XTS_CMD_SEND_PDU: return XTS_FEATURE_ULP;
 	case XTS_CMD_GIVE_BACK: return XTS_FEATURE_ULP;
+	case XTS_CMD_TAKE: return XTS_FEATURE_TAKE;
+	case XTS_CMD_RETURN: return XTS_FEATURE_TAKE;
 	case XTS_CMD_OPEN_DATAGRAM: return XTS_FEATURE_DATAGRAM;
 	case XTS_CMD_CONNECT_DATAGRAM: return XTS_FEATURE_DATAGRAM;
 	case XTS_CMD_SEND_DATAGRAMS: return XTS_FEATURE_DATAGRAM;
@@ -2592,6 +2860,8 @@ static inline int xts_type_to_host(uint8_t type)
 	case XTS_REPLY_CLAIM_ACK: return 1;
 	case XTS_REPLY_RECV_PDU: return 1;
 	case XTS_RELAY_CARRIED: return 1;
+	case XTS_REPLY_TAKE_ACK: return 1;
+	case XTS_REPLY_YIELD: return 1;
 	case XTS_REPLY_OPEN_DATAGRAM_ACK: return 1;
 	case XTS_REPLY_CONNECT_DATAGRAM_ACK: return 1;
 	case XTS_REPLY_RECV_DATAGRAMS: return 1;
@@ -2625,6 +2895,8 @@ static inline int xts_type_to_proxy(uint8_t type)
 	case XTS_CMD_SEND_PDU: return 1;
 	case XTS_CMD_GIVE_BACK: return 1;
 	case XTS_RELAY_CARRIED: return 1;
+	case XTS_CMD_TAKE: return 1;
+	case XTS_CMD_RETURN: return 1;
 	case XTS_CMD_OPEN_DATAGRAM: return 1;
 	case XTS_CMD_CONNECT_DATAGRAM: return 1;
 	case XTS_CMD_SEND_DATAGRAMS: return 1;
@@ -2669,6 +2941,10 @@ static inline const char *xts_type_name(uint8_t type)
 	case XTS_REPLY_RECV_PDU: return "XTS_REPLY_RECV_PDU";
 	case XTS_CMD_GIVE_BACK: return "XTS_CMD_GIVE_BACK";
 	case XTS_RELAY_CARRIED: return "XTS_RELAY_CARRIED";
+	case XTS_CMD_TAKE: return "XTS_CMD_TAKE";
+	case XTS_REPLY_TAKE_ACK: return "XTS_REPLY_TAKE_ACK";
+	case XTS_REPLY_YIELD: return "XTS_REPLY_YIELD";
+	case XTS_CMD_RETURN: return "XTS_CMD_RETURN";
 	case XTS_CMD_OPEN_DATAGRAM: return "XTS_CMD_OPEN_DATAGRAM";
 	case XTS_REPLY_OPEN_DATAGRAM_ACK: return "XTS_REPLY_OPEN_DATAGRAM_ACK";
 	case XTS_CMD_CONNECT_DATAGRAM: return "XTS_CMD_CONNECT_DATAGRAM";

@@ -41,6 +41,9 @@ _TYPICAL: dict[str, Value] = {
     "control_bytes": 9,
     "receive_bytes": table.DATAGRAM_WINDOW_DEFAULT,
     "families": 1,
+    "purpose": 2,
+    "died": 1,
+    "kind": 2,
 }
 _SIXES: dict[str, Value] = {
     "domain": 6,

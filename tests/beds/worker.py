@@ -18,7 +18,7 @@ LOOPBACK = "127.0.0.1"
 MORE = flags("MORE")
 SMALL = table.ULP_WINDOW_MIN
 READY = ulps.EVENTS["READY"][0]
-FEATURES = table.FEATURES["ULP"][0] | table.FEATURES["SHARE"][0]
+FEATURES = table.FEATURES["ULP"][0] | table.FEATURES["SHARE"][0] | table.FEATURES["TAKE"][0]
 
 
 @pytest.fixture

@@ -98,6 +98,7 @@ static void answer(const struct xts_head *head, const uint8_t *request)
 		[XTS_CMD_SETSOCKOPT] = XTS_REPLY_SOCKOPT_ACK, [XTS_CMD_GETSOCKOPT] = XTS_REPLY_SOCKOPT_ACK,
 		[XTS_CMD_IOCTL] = XTS_REPLY_IOCTL_ACK, [XTS_CMD_SHARE] = XTS_REPLY_SHARE_ACK,
 		[XTS_CMD_PARK] = XTS_REPLY_PARK_ACK, [XTS_CMD_CLAIM] = XTS_REPLY_CLAIM_ACK,
+		[XTS_CMD_TAKE] = XTS_REPLY_TAKE_ACK,
 	};
 	uint8_t frame[128] = { 0 }, type = reply_of[head->type];
 	uint32_t xts_socket = xts_get32(request + 24);
@@ -216,7 +217,7 @@ static void op_message(struct input *in)
 	static const uint8_t types[] = {
 		XTS_REPLY_RECV, XTS_REPLY_RECV, XTS_REPLY_RECV, XTS_REPLY_CONNECT_ACK, XTS_REPLY_CONNECT_ACK, XTS_REPLY_NEWCONN,
 		XTS_REPLY_LISTEN_ACK, XTS_REPLY_BIND_ACK, XTS_REPLY_SOCKOPT_ACK, XTS_REPLY_IOCTL_ACK, XTS_REPLY_SHARE_ACK,
-		XTS_REPLY_PARK_ACK, XTS_REPLY_CLAIM_ACK,
+		XTS_REPLY_PARK_ACK, XTS_REPLY_CLAIM_ACK, XTS_REPLY_TAKE_ACK, XTS_REPLY_YIELD,
 	};
 	uint8_t frame[LARGEST] = { 0 };
 	uint8_t type = types[take(in) % sizeof types], flags = take(in);

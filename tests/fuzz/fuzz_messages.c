@@ -86,6 +86,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	case XTS_CMD_SEND_PDU: PAYLOAD_WITHIN(send_pdu, XTS_SEND_PDU_BYTES, data, bytes); break;
 	case XTS_REPLY_RECV_PDU: PAYLOAD_WITHIN(recv_pdu, XTS_RECV_PDU_BYTES, data, bytes); break;
 	case XTS_CMD_GIVE_BACK: PAYLOAD_WITHIN(give_back, XTS_GIVE_BACK_BYTES, data, bytes); break;
+	case XTS_CMD_TAKE: ROUND_TRIP(take, XTS_TAKE_BYTES, data, bytes); break;
+	case XTS_REPLY_TAKE_ACK: ROUND_TRIP(take_ack, XTS_TAKE_ACK_BYTES, data, bytes); break;
+	case XTS_REPLY_YIELD: ROUND_TRIP(yield, XTS_YIELD_BYTES, data, bytes); break;
+	case XTS_CMD_RETURN: PAYLOAD_WITHIN(return, XTS_RETURN_BYTES, data, bytes); break;
 	case XTS_RELAY_CARRIED: PAYLOAD_WITHIN(carried, XTS_CARRIED_BYTES, data, bytes); break;
 	case XTS_CMD_QUERY_NAME: PAYLOAD_WITHIN(query_name, XTS_QUERY_NAME_BYTES, data, bytes); break;
 	case XTS_REPLY_NAME_ACK: PAYLOAD_WITHIN(name_ack, XTS_NAME_ACK_BYTES, data, bytes); break;

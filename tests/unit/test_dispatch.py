@@ -24,6 +24,7 @@ def test_features_are_known_and_of_commands() -> None:
     named = {message.stem: message.feature for message in table.MESSAGES if message.feature}
     assert named == {
         **dict.fromkeys(("share", "park", "claim"), "SHARE"),
+        **dict.fromkeys(("take", "return"), "TAKE"),
         **dict.fromkeys(("send_pdu", "give_back"), "ULP"),
         **dict.fromkeys(("open_datagram", "connect_datagram", "send_datagrams"), "DATAGRAM"),
         "query_name": "NAMES",

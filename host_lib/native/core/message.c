@@ -158,6 +158,19 @@ bool message_claim_ack(struct stack *st, const struct xts_head *head, const stru
 	return false;
 }
 
+/* This library asks for no connection of another process yet, and lets nobody ask for one. */
+bool message_take_ack(struct stack *st, const struct xts_head *head, const struct xts_take_ack *m, struct xts_rx_frame *frame)
+{
+	message_reply(st, head, XTS_CMD_TAKE, m->proxy_id, m->token, NULL, frame, 0, 0);
+	return false;
+}
+
+bool message_yield(struct stack *st, const struct xts_head *head, const struct xts_yield *m, struct xts_rx_frame *frame)
+{
+	(void)st, (void)head, (void)m, (void)frame;
+	return false;
+}
+
 /*
  * Notes a refusal for the outbox. A listener that closes may have as many connections on their way as its backlog, and
  * no frame credit may be there to refuse them with; holding back theirs could leave both sides waiting for the other.

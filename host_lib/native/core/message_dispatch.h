@@ -33,6 +33,10 @@ bool message_claim_ack(struct stack *st, const struct xts_head *head, const stru
 		       struct xts_rx_frame *f);
 bool message_recv_pdu(struct stack *st, const struct xts_head *head, const struct xts_recv_pdu *m,
 		      struct xts_rx_frame *f);
+bool message_take_ack(struct stack *st, const struct xts_head *head, const struct xts_take_ack *m,
+		      struct xts_rx_frame *f);
+bool message_yield(struct stack *st, const struct xts_head *head, const struct xts_yield *m,
+		   struct xts_rx_frame *f);
 bool message_open_datagram_ack(struct stack *st, const struct xts_head *head, const struct xts_open_datagram_ack *m,
 			       struct xts_rx_frame *f);
 bool message_connect_datagram_ack(struct stack *st, const struct xts_head *head, const struct xts_connect_datagram_ack *m,
@@ -125,6 +129,20 @@ static inline int message_dispatch(struct stack *st, const struct xts_head *head
 		if (xts_recv_pdu_decode(&m, frame, frame_bytes))
 			return -EBADMSG;
 		return message_recv_pdu(st, head, &m, f);
+	}
+	case XTS_REPLY_TAKE_ACK: {
+		struct xts_take_ack m;
+
+		if (xts_take_ack_decode(&m, frame, frame_bytes))
+			return -EBADMSG;
+		return message_take_ack(st, head, &m, f);
+	}
+	case XTS_REPLY_YIELD: {
+		struct xts_yield m;
+
+		if (xts_yield_decode(&m, frame, frame_bytes))
+			return -EBADMSG;
+		return message_yield(st, head, &m, f);
 	}
 	case XTS_REPLY_OPEN_DATAGRAM_ACK: {
 		struct xts_open_datagram_ack m;

@@ -19,6 +19,7 @@ struct request_fields {
 	uint64_t key;
 	uint32_t keep_ms;
 	uint32_t unread;
+	uint32_t purpose;
 	struct xts_endpoint peer;
 	uint32_t receive_bytes;
 };
@@ -123,6 +124,18 @@ static inline uint32_t request_encode(uint8_t *frame, uint8_t type, const struct
 
 		xts_claim_encode(frame, &m);
 		return XTS_CLAIM_BYTES;
+	}
+	case XTS_CMD_TAKE: {
+		struct xts_take m = {
+			.xts_socket = r->xts_socket,
+			.token = r->token,
+			.key = r->key,
+			.post_credits = r->post_credits,
+			.purpose = r->purpose,
+		};
+
+		xts_take_encode(frame, &m);
+		return XTS_TAKE_BYTES;
 	}
 	case XTS_CMD_OPEN_DATAGRAM: {
 		struct xts_open_datagram m = {

@@ -166,6 +166,44 @@ def claims(bed: Bed) -> Measured:
     return run, MANY * wire_bytes("XTS_CMD_CLAIM")
 
 
+def named(bed: Bed, count: int) -> list[tuple[Conn, int]]:
+    """Connections that have keys."""
+    made = [(c, secrets.randbits(64) | 1) for c in bed.connections(count)]
+    for c, key in made:
+        fields = {"xts_socket": c.number, "token": 2, "key": key, "keep_ms": KEEP_MS}
+        bed.host.send("XTS_CMD_SHARE", id=c.id, **fields)
+        assert bed.host.expect("XTS_REPLY_SHARE_ACK").error == 0
+    return made
+
+
+def takes(bed: Bed) -> Measured:
+    made = named(bed, 64)
+
+    def run() -> None:
+        for _, key in made * (MANY // 64):
+            fields = {"xts_socket": bed.host.new_socket(), "token": 1, "key": key, "post_credits": 1, "purpose": 3}
+            bed.host.send("XTS_CMD_TAKE", **fields)
+            bed.host.expect("XTS_REPLY_TAKE_ACK")
+
+    return run, MANY * wire_bytes("XTS_CMD_TAKE")
+
+
+def pieces_returned(bed: Bed) -> Measured:
+    """Of one byte each: what is allocated with it is the most."""
+    ((c, key),) = named(bed, 1)
+    c.peer.sendall(bytes(MANY))
+    while c.read_bytes < MANY:
+        c.read()
+    bed.host.send("XTS_CMD_PARK", id=c.id, xts_socket=c.number, token=1, key=key, keep_ms=KEEP_MS)
+    assert bed.host.expect("XTS_REPLY_PARK_ACK").error == 0
+
+    def run() -> None:
+        for _ in range(MANY):
+            bed.host.send("XTS_CMD_RETURN", b"x", key=key, kind=1, record_bytes=0)
+
+    return run, MANY * wire_bytes("XTS_CMD_RETURN", 1)
+
+
 def accepts(bed: Bed) -> Measured:
     fields = {"xts_socket": bed.host.new_socket(), "token": 1, "domain": 4, "post_credits": 64, "backlog": 64}
     bed.host.send("XTS_CMD_LISTEN", **fields)
@@ -239,6 +277,8 @@ BEDS: dict[str, Callable[[Bed], Measured]] = {
     "XTS_CMD_SHARE": shares,
     "XTS_CMD_PARK": parks,
     "XTS_CMD_CLAIM": claims,
+    "XTS_CMD_TAKE": takes,
+    "XTS_CMD_RETURN": pieces_returned,
     "XTS_CMD_NEWCONN_ACK": accepts,
     "XTS_CMD_SEND_PDU": pdus,
     "XTS_CMD_CONNECT_DATAGRAM": datagram_connects,

@@ -1,0 +1,149 @@
+/*
+ * Connections that have a key while a channel holds them, and taking them from it. share.h has the theory of operation.
+ *
+ * The registry's entry (struct held) belongs to its connection, and so to the worker of that. Who asks for the connection
+ * in another worker writes the purpose into the entry, under the lock, and pokes the worker, which sends YIELD. Nobody waits
+ * here: the request is answered at once with EBUSY (the holder has been asked), or EAGAIN (it has answered that it needs
+ * the connection), and is made again.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+#include "pushed.h"
+#include "share.h"
+
+static struct held *held_of(struct keyed *k)
+{
+	return k ? list_entry(k, struct held, keyed) : NULL;
+}
+
+/* With the lock. The entry, which c does not have yet; NULL with *error. */
+static struct held *add(struct connection *c, uint64_t key, uint32_t keep_ms, int *error)
+{
+	struct held *h = calloc(1, sizeof *h);
+
+	*error = h ? registry_add(&h->keyed, c->tenant, key, KEYED_HELD) : ENOBUFS;
+	if (*error) {
+		free(h);
+		return NULL;
+	}
+	list_init(&h->wanted);
+	h->channel = c->channel;
+	h->connection = c;
+	h->worker = c->worker;
+	h->keep_ms = keep_ms;
+	c->name_held = h;
+	return h;
+}
+
+int held_name(struct connection *c, uint64_t key, uint32_t keep_ms)
+{
+	struct held *h = c->name_held;
+	int error = 0;
+
+	if (!key || (h && h->keyed.key != key))
+		return EINVAL;
+	registry_lock();
+	if (h) {
+		h->keep_ms = keep_ms;
+		h->answered = true;
+	} else if (keep_ms) {
+		(void)add(c, key, keep_ms, &error);
+	}
+	registry_unlock();
+	if (!keep_ms)
+		held_forget(c);
+	return error;
+}
+
+void held_remove(struct connection *c)
+{
+	struct held *h = c->name_held;
+
+	c->name_held = NULL;
+	registry_remove(&h->keyed);
+	list_remove(&h->wanted);
+	free(h);
+}
+
+void held_forget(struct connection *c)
+{
+	if (!c->name_held)
+		return;
+	registry_lock();
+	held_remove(c);
+	registry_unlock();
+}
+
+/* Has its holder asked, unless it has been asked for as much and not answered yet: a YIELD is never lost. */
+static int ask(struct held *h, uint32_t purpose)
+{
+	int error = h->answered ? EAGAIN : EBUSY;
+
+	if (!purpose)
+		return EBUSY;
+	if (h->answered) {
+		h->answered = false;
+		h->asked = 0;
+	}
+	if (purpose <= h->asked)
+		return error;
+	h->asked = h->purpose = (uint8_t)purpose;
+	if (list_empty(&h->wanted)) {
+		list_append(&h->worker->wanted, &h->wanted);
+		(void)eventfd_write(h->worker->command_fd, 1);
+	}
+	return error;
+}
+
+struct connection *held_take(struct channel *ch, uint64_t key, uint32_t purpose, struct taken_over *out, int *error)
+{
+	struct connection *c = NULL;
+	struct keyed *k;
+
+	registry_lock();
+	k = registry_find(ch->tenant, key, KEYED_PARKED);
+	if (k) {
+		c = parked_take(ch, k, out, error);
+		if (c && out->keep_ms && !add(c, key, out->keep_ms, error))
+			*error = 0; /* it is this process's, and nobody can ask for it */
+	} else {
+		struct held *h = held_of(registry_find(ch->tenant, key, KEYED_HELD));
+
+		*error = !h ? ENOENT : h->channel == ch ? EISCONN : ask(h, purpose);
+	}
+	registry_unlock();
+	if (c)
+		parked_taken(c);
+	return c;
+}
+
+void held_poked(struct worker_state *w)
+{
+	registry_lock();
+	while (!list_empty(&w->wanted)) {
+		struct held *h = list_entry(list_pop(&w->wanted), struct held, wanted);
+
+		h->yield_due = h->purpose;
+		h->purpose = 0;
+		connection_wake(h->connection);
+	}
+	registry_unlock();
+}
+
+bool held_has_news(const struct connection *c)
+{
+	return c->name_held && c->name_held->yield_due && !c->close_reply && !c->connect_reply && !c->announced;
+}
+
+void held_send_yield(struct connection *c, const struct xts_tx_slot *slot)
+{
+	struct xts_yield m = { .purpose = c->name_held->yield_due };
+
+	c->name_held->yield_due = 0;
+	xts_head_encode(slot->data, XTS_REPLY_YIELD, 0, 0, c->xts_socket);
+	xts_yield_encode(slot->data, &m);
+	channel_submit(c->channel, slot, XTS_YIELD_BYTES);
+}

@@ -1,0 +1,93 @@
+/*
+ * What a host had received of a connection, not read, and given back when it parked it: it is sent again, before anything
+ * that TCP has, to the process that takes the connection over. Until then the tenant is charged as kept for the bytes, and
+ * for what is allocated with them: messages may hold one byte each, or an empty PDU.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "share.h"
+
+struct returned_piece {
+	struct returned_piece *next;
+	struct ulp_mark mark;
+	uint32_t at, bytes;       /* of data: the next, and how many there are in all */
+	uint8_t data[];
+};
+
+static uint64_t charge(uint32_t bytes)
+{
+	return sizeof(struct returned_piece) + bytes;
+}
+
+int returned_add(struct returned *r, struct xts_tenant *t, const struct ulp_mark *mark, const struct iovec *iov, int pieces,
+		 uint32_t bytes)
+{
+	struct returned_piece *made;
+
+	if (!tenant_take(t, XTS_USE_KEPT_BYTES, charge(bytes)))
+		return ENOBUFS;
+	made = malloc(sizeof *made + bytes);
+	if (!made) {
+		tenant_give(t, XTS_USE_KEPT_BYTES, charge(bytes));
+		return ENOBUFS;
+	}
+	made->next = NULL;
+	made->mark = *mark;
+	made->at = 0;
+	made->bytes = 0;
+	for (int i = 0; i < pieces; i++) {
+		memcpy(made->data + made->bytes, iov[i].iov_base, iov[i].iov_len);
+		made->bytes += (uint32_t)iov[i].iov_len;
+	}
+	if (r->last)
+		r->last->next = made;
+	else
+		r->first = made;
+	r->last = made;
+	return 0;
+}
+
+static void drop_first(struct returned *r, struct xts_tenant *t)
+{
+	struct returned_piece *first = r->first;
+
+	r->first = first->next;
+	if (!r->first)
+		r->last = NULL;
+	tenant_give(t, XTS_USE_KEPT_BYTES, charge(first->bytes));
+	free(first);
+}
+
+void returned_free(struct returned *r, struct xts_tenant *t)
+{
+	while (r->first)
+		drop_first(r, t);
+}
+
+void returned_join(struct returned *r, struct returned *behind)
+{
+	if (r->last)
+		r->last->next = behind->first;
+	else
+		r->first = behind->first;
+	if (behind->last)
+		r->last = behind->last;
+	*behind = (struct returned){ 0 };
+}
+
+ssize_t returned_read(struct returned *r, struct xts_tenant *t, void *out, uint32_t room, struct ulp_mark *mark)
+{
+	struct returned_piece *p = r->first;
+	uint32_t n = p->bytes - p->at < room ? p->bytes - p->at : room;
+
+	*mark = p->mark;
+	memcpy(out, p->data + p->at, n);
+	p->at += n;
+	if (p->at < p->bytes)
+		mark->more = mark->pdu;
+	else
+		drop_first(r, t);
+	return (ssize_t)n;
+}
