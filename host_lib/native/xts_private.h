@@ -95,6 +95,8 @@ void xts_lose(uint32_t share_ppm, uint32_t next);
 
 /* Does the proxy ask name servers for us? Attaches the process. 1, 0, or -1 with the errno of xts_socket(). */
 int xts_names_served(void);
+/* The errno of the first xts_query_name() of this thread that has failed since this was called last; 0: none has. */
+int xts_take_name_failure(void);
 /* XTS_FAMILY_* of wire.h: the families of the device's addresses, by the last answer; 0: not known. */
 unsigned xts_device_families(void);
 

@@ -6,6 +6,7 @@
 #define XTS_PRELOAD_REAL_H
 
 #include <fcntl.h>
+#include <netdb.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -80,6 +81,8 @@ int __select(int count, fd_set *readable, fd_set *writable, fd_set *exceptional,
 	X(open) X(open64) X(openat) X(openat64) X(creat) X(creat64) X(__open_2) X(__open64_2) X(__openat_2) X(__openat64_2) \
 	X(fopen) X(fopen64) X(pipe) X(pipe2) X(socketpair) X(eventfd) X(memfd_create) X(timerfd_create) X(signalfd) \
 	X(inotify_init) X(inotify_init1) \
+	X(getaddrinfo) X(getnameinfo) X(gethostbyname) X(gethostbyname2) X(gethostbyaddr) X(gethostbyname_r) \
+	X(gethostbyname2_r) X(gethostbyaddr_r) X(getaddrinfo_a) \
 	X(closefrom) X(close_range) X(execveat) X(epoll_pwait2)
 /* clang-format on */
 

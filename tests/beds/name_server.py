@@ -40,6 +40,7 @@ class NameServer:
     """Context manager. `asked`: the questions that came, with the transport and the port of who has asked."""
 
     address: str = "127.0.0.1"
+    wanted_port: int = 0  # 0: any
     asked: list[tuple[str, str, str, int]] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
 
@@ -47,7 +48,7 @@ class NameServer:
         family = socket.AF_INET6 if ":" in self.address else socket.AF_INET
         while True:
             self.udp = socket.socket(family, socket.SOCK_DGRAM)
-            self.udp.bind((self.address, 0))
+            self.udp.bind((self.address, self.wanted_port))
             self.port = self.udp.getsockname()[1]
             try:
                 self.tcp = socket.create_server((self.address, self.port), family=family)

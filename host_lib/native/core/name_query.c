@@ -111,6 +111,21 @@ static int ask(struct stack *st, struct name_query *q, const void *query, uint32
 	return 0;
 }
 
+/* What an errno says of the device's name servers; NULL: it says what it does elsewhere. */
+static const char *of_servers(int error)
+{
+	switch (error) {
+	case ETIMEDOUT:
+		return "no name server of the device has answered in time";
+	case EHOSTUNREACH:
+		return "the device reaches none of its name servers, or has none";
+	case EMSGSIZE:
+		return "the answer of the name server is longer than a message to this host may be";
+	default:
+		return NULL;
+	}
+}
+
 static int wait_for_answer(struct stack *st, struct name_query *q, uint64_t deadline_ns)
 {
 	const char *reason;
@@ -124,10 +139,20 @@ static int wait_for_answer(struct stack *st, struct name_query *q, uint64_t dead
 	}
 	if (!q->error)
 		return (int)q->bytes;
-	reason = xts_refusal_errno(q->refusal) == q->error ? xts_refusal_text(q->refusal) : NULL;
+	reason = xts_refusal_errno(q->refusal) == q->error ? xts_refusal_text(q->refusal) : of_servers(q->error);
 	if (reason)
 		last_error_note(q->error, "%s", reason);
 	return -q->error;
+}
+
+static __thread int failure; /* errno of the first query of this thread that has failed since it was taken */
+
+int xts_take_name_failure(void)
+{
+	int error = failure;
+
+	failure = 0;
+	return error;
 }
 
 int xts_query_name(const void *query, size_t query_bytes, void *answer, size_t answer_bytes, int timeout_ms)
@@ -146,6 +171,8 @@ int xts_query_name(const void *query, size_t query_bytes, void *answer, size_t a
 	if (!r)
 		r = wait_for_answer(st, &q, deadline_ns);
 	stack_leave(st);
+	if (r < 0 && !failure)
+		failure = -r;
 	return finish(r);
 }
 
