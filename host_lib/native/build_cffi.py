@@ -145,6 +145,8 @@ struct xts_info {
 };
 int xts_py_get_info(struct xts_info *info);
 void xts_leave(void);
+int xts_names_served(void);
+unsigned xts_device_families(void);
 void xts_publish_counts(const uint64_t *sockets, unsigned count);
 int xts_py_stack_create(const char *endpoint);
 int xts_py_stack_at(const char *endpoint);

@@ -67,14 +67,8 @@ from socket import (
     SocketIO,
     SocketKind,
     gaierror,
-    getaddrinfo,
     getdefaulttimeout,
-    getfqdn,
-    gethostbyaddr,
-    gethostbyname,
-    gethostbyname_ex,
     gethostname,
-    getnameinfo,
     getservbyname,
     getservbyport,
     has_ipv6,
@@ -97,6 +91,7 @@ from ._connect import create_connection, create_server, fromfd, has_dualstack_ip
 from ._descriptor import close, dup
 from ._epoll import epoll
 from ._errors import UlpError
+from ._names import getaddrinfo, getfqdn, gethostbyaddr, gethostbyname, gethostbyname_ex, getnameinfo
 from ._paper import (
     xts_accept,
     xts_bind,

@@ -1,17 +1,18 @@
 """Socket addresses: Python's tuples to and from `struct sockaddr`, with the forms and the errors of the
 socket module.
 
-AF_INET: `(host, port)`; AF_INET6: `(host, port[, flowinfo[, scope_id]])`. A host may be a name, which is
-resolved here, on the host; "" is any address. An IPv6 scope names an interface of the device, where the TCP
+AF_INET: `(host, port)`; AF_INET6: `(host, port[, flowinfo[, scope_id]])`. A host may be a name, which the device
+looks up, where a proxy does that; "" is any address. An IPv6 scope names an interface of the device, where the TCP
 socket is.
 """
 
 from __future__ import annotations
 
-from socket import AF_INET, AF_INET6, SOCK_STREAM, getaddrinfo, htonl, htons, inet_ntop, inet_pton
+from socket import AF_INET, AF_INET6, SOCK_STREAM, htonl, htons, inet_ntop, inet_pton
 from struct import Struct
 from typing import Any
 
+from . import _names
 from ._errors import check
 from ._native import ffi
 
@@ -102,5 +103,5 @@ def _resolve(family: int, host: Any) -> bytes:
     try:
         return inet_pton(family, host)
     except OSError:
-        resolved = str(getaddrinfo(host, None, family, SOCK_STREAM)[0][4][0])
+        resolved = str(_names.getaddrinfo(host, None, family, SOCK_STREAM)[0][4][0])
         return inet_pton(family, resolved.partition("%")[0])

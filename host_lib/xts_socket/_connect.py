@@ -15,12 +15,12 @@ from socket import (
     SOCK_SEQPACKET,
     SOCK_STREAM,
     SOL_SOCKET,
-    getaddrinfo,
 )
 from typing import Any
 
 from ._descriptor import adopt, duplicate
 from ._errors import explained
+from ._names import getaddrinfo
 from ._socket import socket
 
 TYPE_CHECKING = False

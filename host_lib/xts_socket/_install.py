@@ -2,9 +2,9 @@
 
 What is replaced are public names: `socket.socket` (create_connection, create_server, asyncio, http.client and all
 others that make sockets through the module follow), the functions that take descriptors (`socket.fromfd`, `dup`,
-`close`; `os.sendfile` refuses, because asyncio would send files into a descriptor that is only for polling), and
-`ssl.SSLContext.sslsocket_class`. Modules that took the class by name before (`from socket import socket`) keep the
-standard one.
+`close`; `os.sendfile` refuses, because asyncio would send files into a descriptor that is only for polling), those that
+look up names (`socket.getaddrinfo` and its like), and `ssl.SSLContext.sslsocket_class`. Modules that took the class by
+name before (`from socket import socket`) keep the standard one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from . import _either, _made_in_c, _scope
+from . import _either, _made_in_c, _names, _scope
 from ._descriptor import close, dup
 from ._rules import Rules
 from ._scope import Scope
@@ -110,6 +110,7 @@ def _enter() -> None:
         (_standard, "close", close),
         (os, "sendfile", _either.refuse_sendfile),
         (ssl.SSLContext, "sslsocket_class", SSLSocket),
+        *((_standard, name, _names.where_offloaded(name)) for name in _names.FUNCTIONS),
     ):
         _saved.append((owner, name, getattr(owner, name)))
         setattr(owner, name, ours)
