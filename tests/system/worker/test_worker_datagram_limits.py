@@ -212,7 +212,9 @@ def test_a_port_belongs_to_its_tenant(worker: Worker) -> None:
         stranger.open()
         first = Udp.open(host)
         assert first.set(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1) == 0
-        local = first.bind(Endpoint.of(LOOPBACK, 0)).fields["local"]
+        same_of_tcp = socket.socket()  # no other test's meanwhile
+        same_of_tcp.bind((LOOPBACK, 0))
+        local = first.bind(Endpoint.of(LOOPBACK, same_of_tcp.getsockname()[1])).fields["local"]
         thief = Udp.open(stranger)
         assert thief.set(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1) == 0
         assert thief.bind(local).error == errno.EADDRINUSE
@@ -228,6 +230,7 @@ def test_a_port_belongs_to_its_tenant(worker: Worker) -> None:
         assert thief.bind(Endpoint.of(LOOPBACK, port)).error == errno.EADDRINUSE
         # TCP's ports are others.
         number = stranger.new_socket()
+        same_of_tcp.close()
         stranger.send("XTS_CMD_BIND", xts_socket=number, token=1, domain=4, local=local)
         assert stranger.expect("XTS_REPLY_BIND_ACK").error == 0
 
