@@ -18,7 +18,7 @@
 struct xts_steer_config {
 	__u16 ethertype; /* network order */
 	__u8 peer_mac[6];
-	__u8 exclusive;  /* drop what is not ours instead of passing it */
+	__u8 exclusive; /* drop what is not ours instead of passing it */
 	__u8 reserved[7];
 };
 

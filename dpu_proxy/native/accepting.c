@@ -230,7 +230,8 @@ struct connection *accepting_next(struct connection *l)
 {
 	const struct accepting *a = l->pushed->accepting;
 
-	return !a || list_empty(&a->handshake_done) ? NULL : list_entry(a->handshake_done.next, struct connection, offers);
+	return !a || list_empty(&a->handshake_done) ? NULL :
+						      list_entry(a->handshake_done.next, struct connection, offers);
 }
 
 struct connection *accepting_any(struct connection *l)

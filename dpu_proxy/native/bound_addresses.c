@@ -42,7 +42,8 @@ static bool is_anothers(const struct xts_tenant *t, enum name_protocol protocol,
 	for (node = head->next; node != head; node = node->next) {
 		const struct name *n = list_entry(node, struct name, by_port);
 
-		if (n->tenant != t && n->protocol == protocol && n->local.port == local->port && endpoint_overlaps(&n->local, local))
+		if (n->tenant != t && n->protocol == protocol && n->local.port == local->port &&
+		    endpoint_overlaps(&n->local, local))
 			return true;
 	}
 	return false;

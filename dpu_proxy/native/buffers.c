@@ -4,13 +4,12 @@
  * together stay near what a program expects from the kernel:
  *
  * - A window towards the proxy grows to a third of TCP's send buffer, which the kernel sizes by the path. A program
- * that sets
- *   SO_SNDBUF sets both: TCP's buffer as the kernel does, and the window to three quarters of it from the start, for a single
- *   write finds room in the window only, and it should find at least half of what the kernel would take.
+ *   that sets SO_SNDBUF sets both: TCP's buffer as the kernel does, and the window to three quarters of it from the
+ *   start, for a single write finds room in the window only, and it should find at least half of what the kernel would
+ *   take.
  * - TCP's receive buffer is not tuned before the application has begun to read. The proxy reads a window ahead for a
- * host
- *   that does not read at all; TCP would take that for a fast reader, and let the peer send megabytes (measured: 64 KB read at
- *   once made 1.5 MB of 128 KB).
+ *   host that does not read at all; TCP would take that for a fast reader, and let the peer send megabytes (measured:
+ *   64 KB read at once made 1.5 MB of 128 KB).
  *
  * What the kernel keeps is charged to the tenant by an estimate: a little for any socket (TENANT_SOCKET_BYTES), and for
  * one whose program has set SO_SNDBUF or SO_RCVBUF all that it may then hold. Where the tenant's memory has no room for
@@ -74,7 +73,8 @@ uint32_t buffers_window_max(const struct connection *c)
 {
 	const struct xts_tenant *limits = c->tenant;
 	int bytes = option(c, SO_SNDBUF);
-	uint32_t tcp = bytes > 0 ? (uint32_t)bytes : 0, least = c->send_buffer_set ? XTS_ULP_WINDOW_MIN : limits->window_bytes;
+	uint32_t tcp = bytes > 0 ? (uint32_t)bytes : 0,
+		 least = c->send_buffer_set ? XTS_ULP_WINDOW_MIN : limits->window_bytes;
 	uint32_t window = c->send_buffer_set ? tcp - tcp / 4 : tcp / 3;
 
 	if (window < least)

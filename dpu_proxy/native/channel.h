@@ -42,8 +42,9 @@
 #include "ulp/ulp.h"
 #include "worker.h"
 
-#define CHANNEL_BATCH 32u         /* frames taken per round */
-#define CHANNEL_DESCRIPTORS 8u    /* of a queue, here and where processes attach: memory, two bells, life, the attachment, its pidfd, status */
+#define CHANNEL_BATCH 32u /* frames taken per round */
+/* of a queue, here and where processes attach: memory, two bells, life, the attachment, its pidfd, status */
+#define CHANNEL_DESCRIPTORS 8u
 #define SOCKET_CALL_BYTES_MAX 512u /* of an option's or ioctl's value */
 #define ID_INDEX_BITS 20u
 #define ID_INDEX_MASK ((1u << ID_INDEX_BITS) - 1)
@@ -67,42 +68,42 @@ struct returned {
 };
 
 struct connection {
-	struct watch watch;       /* first: epoll's pointer */
-	struct list ready;        /* on channel->ready: has something to say */
-	struct list dirty;        /* on channel->dirty: has gathered frames to write */
-	struct list member;       /* on channel->connections; of an orphan on unowned->orphans; the oldest first */
-	struct timer timer;       /* of a lingering close, or a listener that could not accept: to look again */
-	struct list unnamed;      /* on channel->unnamed: made by a CONNECT whose answer the host may not have seen */
+	struct watch watch;  /* first: epoll's pointer */
+	struct list ready;   /* on channel->ready: has something to say */
+	struct list dirty;   /* on channel->dirty: has gathered frames to write */
+	struct list member;  /* on channel->connections; of an orphan on unowned->orphans; the oldest first */
+	struct timer timer;  /* of a lingering close, or a listener that could not accept: to look again */
+	struct list unnamed; /* on channel->unnamed: made by a CONNECT whose answer the host may not have seen */
 	/* on channel->noted, or unowned->noted: something has happened, and waits for its turn */
 	struct list noted;
-	uint32_t noted_events;    /* of epoll */
-	struct channel *channel;  /* NULL for an orphan */
-	struct unowned *unowned;  /* of an orphan */
-	struct list by_age;       /* of an orphan: on tenant->orphans, or on worker->cut; under the lock of orphan.c */
-	atomic_bool cut;          /* another orphan has taken its place in the tenant's account: to be reset */
+	uint32_t noted_events;   /* of epoll */
+	struct channel *channel; /* NULL for an orphan */
+	struct unowned *unowned; /* of an orphan */
+	struct list by_age;      /* of an orphan: on tenant->orphans, or on worker->cut; under the lock of orphan.c */
+	atomic_bool cut;         /* another orphan has taken its place in the tenant's account: to be reset */
 	_Atomic uint64_t orphan_bytes; /* that are charged for it as an orphan's */
 	struct connection *next_dead;
 	struct worker_state *worker;
 	struct xts_tenant *tenant; /* charged for it; a reference */
-	struct name *name;        /* what its socket is bound to; NULL: it is not */
+	struct name *name;         /* what its socket is bound to; NULL: it is not */
 	int fd;
 	uint32_t proxy_id, xts_socket; /* 0: none (orphan; not yet acknowledged) */
-	uint32_t window;          /* granted to the host, counted in channel->window_bytes and for the tenant */
-	uint8_t state;            /* enum connection_state; it changes by connection_enter() alone (states.h) */
+	uint32_t window;               /* granted to the host, counted in channel->window_bytes and for the tenant */
+	uint8_t state;                 /* enum connection_state; it changes by connection_enter() alone (states.h) */
 	uint8_t ip_version;
 #define FLAG_FIELD(name, bit, meaning) bool name : 1;
 	CONNECTION_FLAGS(FLAG_FIELD)
 #undef FLAG_FIELD
-	struct pushed *pushed;    /* protocols on it, or peek mode; NULL for most (pushed.h) */
-	struct datagrams *datagrams; /* of a datagram socket (datagram_socket.h); NULL for TCP */
-	uint32_t look_ms;         /* what the timer was set to last; it doubles */
-	int error;                /* of the connection, sent in RESET, CONNECT_ACK or CLOSED */
-	uint32_t held;            /* post credits: bytes (listener: connections) we may send to the host */
+	struct pushed *pushed;         /* protocols on it, or peek mode; NULL for most (pushed.h) */
+	struct datagrams *datagrams;   /* of a datagram socket (datagram_socket.h); NULL for TCP */
+	uint32_t look_ms;              /* what the timer was set to last; it doubles */
+	int error;                     /* of the connection, sent in RESET, CONNECT_ACK or CLOSED */
+	uint32_t held;                 /* post credits: bytes (listener: connections) we may send to the host */
 	struct xts_credit_grant grant; /* what we have granted the host */
-	uint32_t consumed;        /* bytes written since the window last grew */
-	uint32_t read_bytes;      /* that the application has read, until receive_tuned */
+	uint32_t consumed;             /* bytes written since the window last grew */
+	uint32_t read_bytes;           /* that the application has read, until receive_tuned */
 	uint32_t gathered_first, gathered_last; /* chain through channel->batch, BATCH_NONE for none */
-	struct outgoing out;      /* what was sent to TCP and waits */
+	struct outgoing out;                    /* what was sent to TCP and waits */
 	uint64_t received_bytes;
 	uint64_t accepted_bytes;  /* from the host, of this channel */
 	struct returned returned; /* what another process had not read: sent before what TCP has */
@@ -110,21 +111,21 @@ struct connection {
 	/* charged for buffers in the kernel that its program has set (buffers.c) */
 	uint32_t kernel_send, kernel_receive;
 	/* An offer is a connection that is announced; a listener has a list of its own. */
-	struct list offers;       /* of a listener: those without an answer; of an announced connection: on that list */
+	struct list offers; /* of a listener: those without an answer; of an announced connection: on that list */
 	struct connection *listener; /* that announced it; NULL when it has gone */
 	uint32_t offer_count;
-	struct shared *shared;    /* a listener's, when other channels accept from it too (share.h) */
-	struct list share;        /* on shared->members */
-	uint32_t keep_ms;         /* how long the shared listener outlives this member, if it was the last */
+	struct shared *shared; /* a listener's, when other channels accept from it too (share.h) */
+	struct list share;     /* on shared->members */
+	uint32_t keep_ms;      /* how long the shared listener outlives this member, if it was the last */
 };
 
 #define BATCH_NONE UINT32_MAX
 
-/* --- returned.c ------------------------------------------------------------------------------------------------------ */
+/* --- returned.c --------------------------------------------------------------------------------------------------- */
 
 /* Appends what is in the pieces, charged to the tenant as kept. 0 or ENOBUFS. */
-int returned_add(struct returned *r, struct xts_tenant *t, const struct ulp_mark *mark, const struct iovec *iov, int pieces,
-		 uint32_t bytes);
+int returned_add(struct returned *r, struct xts_tenant *t, const struct ulp_mark *mark, const struct iovec *iov,
+		 int pieces, uint32_t bytes);
 void returned_free(struct returned *r, struct xts_tenant *t);
 /* Moves all of behind to the end of r. */
 void returned_join(struct returned *r, struct returned *behind);
@@ -133,9 +134,9 @@ ssize_t returned_read(struct returned *r, struct xts_tenant *t, void *out, uint3
 
 struct batch_entry {
 	struct xts_rx_frame frame;
-	uint32_t skip, bytes;     /* payload: where it begins in the frame, and how long it is */
-	struct ulp_mark mark;     /* only its pdu is set for a byte stream */
-	uint32_t next;            /* of the same connection */
+	uint32_t skip, bytes; /* payload: where it begins in the frame, and how long it is */
+	struct ulp_mark mark; /* only its pdu is set for a byte stream */
+	uint32_t next;        /* of the same connection */
 };
 
 /* The payload of a call, which its length says is there: in the first piece of its frame. */
@@ -161,52 +162,53 @@ struct id_slot {
 
 struct channel {
 	struct watch queue_watch, life_watch;
-	struct list member;       /* on worker->channels */
+	struct list member; /* on worker->channels */
 	struct worker_state *worker;
 	struct xts_queue *queue;
 	uint64_t number;          /* larger than those of the channels before it */
 	struct xts_queue *bundle; /* the same where frames are packets (xts_bundle_wrap()), else NULL */
 	struct xts_link link;
 	uint32_t queue_id;
-	uint32_t descriptors;     /* that its queue has, charged to the tenant */
-	struct relayed relayed;   /* what is behind a relay, and what is a relay's queue (relay.h) */
+	uint32_t descriptors;      /* that its queue has, charged to the tenant */
+	struct relayed relayed;    /* what is behind a relay, and what is a relay's queue (relay.h) */
 	struct xts_tenant *tenant; /* charged for it; a reference */
-	struct identity identity; /* whom its token names, where tokens are required */
+	struct identity identity;  /* whom its token names, where tokens are required */
 	int life_fd;
-	bool epoch_live;          /* the link is up and nothing has ended it yet */
+	bool epoch_live;             /* the link is up and nothing has ended it yet */
 	struct connection *refusing; /* a listener that its host has closed, whose backlog is being reset; NULL: none */
-	bool refusing_unwaited;   /* nobody waits for its CLOSED */
-	struct connection *binding; /* it waits for kept listeners on its address to be closed (bind.c); NULL: none */
-	struct xts_bind bind;     /* what its host has asked for */
-	bool ending;              /* connections of an epoch that is over are being closed (ending.c) */
-	bool ending_reset;        /* by reset */
-	bool dying;               /* to be freed at the end of a round, when nothing is ending any more */
-	uint32_t last_rounds;     /* its process has gone; so many more rounds for what it sent before. 0: it lives */
-	bool cut_short;           /* the last turn ended with more to send */
+	bool refusing_unwaited;      /* nobody waits for its CLOSED */
+	struct connection *binding;  /* it waits for kept listeners on its address to be closed (bind.c); NULL: none */
+	struct xts_bind bind;        /* what its host has asked for */
+	bool ending;                 /* connections of an epoch that is over are being closed (ending.c) */
+	bool ending_reset;           /* by reset */
+	bool dying;                  /* to be freed at the end of a round, when nothing is ending any more */
+	uint32_t last_rounds; /* its process has gone; so many more rounds for what it sent before. 0: it lives */
+	bool cut_short;       /* the last turn ended with more to send */
 	bool kick_again;
-	bool slot_missing;        /* a send found no transmit slot: do not sleep for long */
+	bool slot_missing;                          /* a send found no transmit slot: do not sleep for long */
 	uint32_t unkicked_bytes, unkicked_messages; /* submitted, and the host may not know */
-	uint64_t unkicked_ns;     /* since when */
-	uint32_t quiet_frames;    /* nobody waits for them: they leave with the next kick, or soon */
-	uint64_t quiet_ns;        /* since when */
-	uint8_t rung_ack;         /* what the host knew of recycled frames when it was last rung */
+	uint64_t unkicked_ns;                       /* since when */
+	uint32_t quiet_frames;                      /* nobody waits for them: they leave with the next kick, or soon */
+	uint64_t quiet_ns;                          /* since when */
+	uint8_t rung_ack;                           /* what the host knew of recycled frames when it was last rung */
 
 	struct list connections;
 	struct list ready, dirty;
 	struct list unnamed;
-	struct list noted;        /* connections with noted events */
+	struct list noted; /* connections with noted events */
 	struct names names;
-	struct list returning;    /* connections that it has parked, and is to return the rest of; under the registry's lock */
+	/* connections that it has parked, and is to return the rest of; under the registry's lock */
+	struct list returning;
 	struct account account;
 	uint32_t connection_count, listener_count;
-	uint64_t window_bytes;    /* sum of the windows granted */
-	uint64_t ulp_bytes;       /* kept by the protocols of all connections */
-	uint64_t spill_bytes;     /* in their spill buffers */
+	uint64_t window_bytes; /* sum of the windows granted */
+	uint64_t ulp_bytes;    /* kept by the protocols of all connections */
+	uint64_t spill_bytes;  /* in their spill buffers */
 	struct id_slot *ids;
 	uint32_t id_count, id_used, id_free; /* room, ever used, head of the free list (0: none) */
 
-	uint8_t refusal;          /* enum xts_refusal: why the proxy refuses the request that is being carried out */
-	struct reply *replies;    /* ring of XTS_FRAME_WINDOW_MAX */
+	uint8_t refusal;       /* enum xts_refusal: why the proxy refuses the request that is being carried out */
+	struct reply *replies; /* ring of XTS_FRAME_WINDOW_MAX */
 	uint32_t reply_first, reply_count;
 
 	uint32_t batch_used;
@@ -216,8 +218,8 @@ struct channel {
 
 /* --- channel.c ---------------------------------------------------------------------------------------------------- */
 
-int channel_open(struct channel **out, struct worker_state *worker, struct xts_queue *queue, int life_fd, uint32_t queue_id,
-		 struct xts_tenant *tenant);
+int channel_open(struct channel **out, struct worker_state *worker, struct xts_queue *queue, int life_fd,
+		 uint32_t queue_id, struct xts_tenant *tenant);
 /* Takes a batch of frames and carries them out; true when there were any. */
 bool channel_receive(struct channel *ch);
 /* Sends what there is to send; true when anything was sent. */
@@ -252,11 +254,11 @@ int command_refuse(struct channel *ch, enum xts_refusal refusal);
 /* A reply that waits its turn: its frame, the head written, the rest to be filled in. */
 uint8_t *command_reply(struct channel *ch, uint8_t type, uint32_t bytes, uint32_t xts_socket, int error);
 /* For the option calls and ioctl, whose acknowledgements have the same layout. */
-void command_reply_value(struct channel *ch, uint8_t type, uint32_t xts_socket, uint32_t token, const struct connection *c,
-			 int error, const void *value, uint32_t bytes);
+void command_reply_value(struct channel *ch, uint8_t type, uint32_t xts_socket, uint32_t token,
+			 const struct connection *c, int error, const void *value, uint32_t bytes);
 /* LISTEN_ACK, BIND_ACK or SHARE_ACK about c (NULL: it is gone). */
-void command_reply_local(struct channel *ch, uint8_t type, uint32_t xts_socket, uint32_t token, const struct connection *c,
-			 int error);
+void command_reply_local(struct channel *ch, uint8_t type, uint32_t xts_socket, uint32_t token,
+			 const struct connection *c, int error);
 /* The connection a call is about; id 0 makes it. NULL with *error. */
 struct connection *command_target(struct channel *ch, uint32_t id, uint32_t xts_socket, uint32_t domain, int *error);
 /* Does policy allow it? Counts if not. */
@@ -391,14 +393,14 @@ void connection_spill_gone(struct connection *c, uint64_t bytes);
 /* What a tenant has on a worker without a channel: orphans, and parked connections with bytes to deliver. It gets turns
  * like a channel, in the tenant's share of the worker. */
 struct unowned {
-	struct list member;       /* on worker->unowned */
+	struct list member;        /* on worker->unowned */
 	struct xts_tenant *tenant; /* a reference */
 	struct account account;
-	struct list orphans;      /* the oldest first */
-	struct list noted;        /* of them: something has happened to them */
-	struct list drains;       /* parked connections (share.h) of which TCP takes more */
-	struct list expired;      /* what was kept for too long (keyed.kept): to be ended; under the registry's lock */
-	bool expiring;            /* there may be some: a reference */
+	struct list orphans; /* the oldest first */
+	struct list noted;   /* of them: something has happened to them */
+	struct list drains;  /* parked connections (share.h) of which TCP takes more */
+	struct list expired; /* what was kept for too long (keyed.kept): to be ended; under the registry's lock */
+	bool expiring;       /* there may be some: a reference */
 	uint32_t references;
 };
 
@@ -416,9 +418,9 @@ void unowned_drain_some(struct unowned *u, struct worker_state *w);
 /* The position of a walk over several rounds. What exists from its first round to its last is
  * visited once; begins as { 0 }. */
 struct walk {
-	uint64_t number;          /* of the channel */
-	uint32_t index;           /* connections of it that were passed */
-	struct list *node;        /* the channel, or the end of the list: only in this round */
+	uint64_t number;   /* of the channel */
+	uint32_t index;    /* connections of it that were passed */
+	struct list *node; /* the channel, or the end of the list: only in this round */
 };
 
 /* First in each round. */
@@ -478,30 +480,30 @@ struct worker_state { /* what channels and connections see of their worker */
 	struct xts_worker_config config;
 	struct trust trust;
 	int epoll_fd;
-	struct ulp_bell bell;     /* jobs of the handshake pool come back here */
-	int command_fd;           /* an eventfd: the supervisor has a request, or another worker has left something */
+	struct ulp_bell bell; /* jobs of the handshake pool come back here */
+	int command_fd;       /* an eventfd: the supervisor has a request, or another worker has left something */
 	uint64_t now_ns;
 	bool draining;
-	uint64_t policy_number;   /* of the present rules */
+	uint64_t policy_number;                    /* of the present rules */
 	struct datagram_scratch *datagram_scratch; /* NULL: there has been no datagram socket */
 	struct list channels, unowned;
 	uint64_t channel_numbers; /* given so far */
 	struct list cut;          /* orphans of this worker that are to be reset; under the lock of orphan.c */
 	struct connection *dead;  /* freed this round: epoll may still point at them */
 	struct trim trim;
-	struct timers timers;     /* of connections, and of pushed protocols that want to be called */
+	struct timers timers;      /* of connections, and of pushed protocols that want to be called */
 	_Atomic uint64_t round_ns; /* when the present round began; 0: asleep */
-	_Atomic uint64_t doing;   /* enum xts_worker_phase << 32 | queue */
+	_Atomic uint64_t doing;    /* enum xts_worker_phase << 32 | queue */
 	struct schedule schedule;
-	uint64_t turn_end_ns;     /* of the present turn */
+	uint64_t turn_end_ns; /* of the present turn */
 	/* what this worker keeps while nobody holds it (share.h); under the registry's lock */
 	struct list kept;
-	struct list wanted;       /* connections that processes of other channels ask for; likewise */
-	uint32_t kept_count[3];   /* by enum keyed_kind; likewise */
+	struct list wanted;        /* connections that processes of other channels ask for; likewise */
+	uint32_t kept_count[3];    /* by enum keyed_kind; likewise */
 	uint64_t keep_deadline_ns; /* nothing kept has to be ended before */
 	/* claimed or ended meanwhile: to be freed at the end of a round; under the registry's lock */
 	struct parked *stale;
-	bool poked;               /* look at stale */
+	bool poked; /* look at stale */
 	struct xts_worker_stats stats;
 	struct log log;
 };

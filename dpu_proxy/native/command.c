@@ -24,7 +24,9 @@ int command_refuse(struct channel *ch, enum xts_refusal refusal)
 /* The refusal of this request, if it goes with the errno in which the request ends. */
 static uint8_t refusal_of(const struct channel *ch, int error)
 {
-	return ch->link.features & XTS_FEATURE_REFUSAL && error && xts_refusal_errno(ch->refusal) == error ? ch->refusal : 0;
+	return ch->link.features & XTS_FEATURE_REFUSAL && error && xts_refusal_errno(ch->refusal) == error ?
+		       ch->refusal :
+		       0;
 }
 
 uint8_t *command_reply(struct channel *ch, uint8_t type, uint32_t bytes, uint32_t xts_socket, int error)
@@ -49,20 +51,21 @@ static void reply_connect(struct channel *ch, uint32_t xts_socket, const struct 
 	xts_connect_ack_encode(command_reply(ch, XTS_REPLY_CONNECT_ACK, XTS_CONNECT_ACK_BYTES, xts_socket, error), &m);
 }
 
-void command_reply_local(struct channel *ch, uint8_t type, uint32_t xts_socket, uint32_t token, const struct connection *c,
-			 int error)
+void command_reply_local(struct channel *ch, uint8_t type, uint32_t xts_socket, uint32_t token,
+			 const struct connection *c, int error)
 {
 	struct xts_listen_ack m = { .proxy_id = c ? c->proxy_id : 0, .token = token };
 
 	/* NOLINTNEXTLINE(misc-redundant-expression): equal today, which is what is asserted */
-	_Static_assert(XTS_LISTEN_ACK_BYTES == XTS_BIND_ACK_BYTES && XTS_LISTEN_ACK_BYTES == XTS_SHARE_ACK_BYTES, "one layout");
+	_Static_assert(XTS_LISTEN_ACK_BYTES == XTS_BIND_ACK_BYTES && XTS_LISTEN_ACK_BYTES == XTS_SHARE_ACK_BYTES,
+		       "one layout");
 	if (c && !error)
 		socket_local(c->fd, &m.local);
 	xts_listen_ack_encode(command_reply(ch, type, XTS_LISTEN_ACK_BYTES, xts_socket, error), &m);
 }
 
-void command_reply_value(struct channel *ch, uint8_t type, uint32_t xts_socket, uint32_t token, const struct connection *c,
-			 int error, const void *value, uint32_t bytes)
+void command_reply_value(struct channel *ch, uint8_t type, uint32_t xts_socket, uint32_t token,
+			 const struct connection *c, int error, const void *value, uint32_t bytes)
 {
 	struct xts_sockopt_ack m = { .proxy_id = c ? c->proxy_id : 0, .token = token, .length = error ? 0 : bytes };
 	uint8_t *frame = command_reply(ch, type, XTS_SOCKOPT_ACK_BYTES + m.length, xts_socket, error);
@@ -111,7 +114,8 @@ bool command_allowed(struct channel *ch, enum xts_policy_action action, const st
 	const struct xts_worker_config *config = &ch->worker->config;
 	bool otherwise = action == XTS_POLICY_CONNECT ? config->policy_default_allow : config->policy_listen_allow;
 
-	if (xts_policy_allows(config->rules, config->rule_count, otherwise, (uint8_t)action, ch->tenant->id, ch->queue_id, endpoint))
+	if (xts_policy_allows(config->rules, config->rule_count, otherwise, (uint8_t)action, ch->tenant->id,
+			      ch->queue_id, endpoint))
 		return true;
 	ch->worker->stats.refused_policy++;
 	(void)command_refuse(ch, action == XTS_POLICY_CONNECT ? XTS_REFUSED_CONNECT_POLICY : XTS_REFUSED_LISTEN_POLICY);
@@ -265,7 +269,8 @@ enum command_result command_setsockopt(struct channel *ch, const struct xts_head
 	struct connection *c = command_target(ch, head->id, m->xts_socket, m->domain, &error);
 
 	if (c)
-		error = -xts_sockopt_set(c->fd, m->level, m->option, value, length, ch->worker->config.congestion_controls);
+		error = -xts_sockopt_set(c->fd, m->level, m->option, value, length,
+					 ch->worker->config.congestion_controls);
 	if (c && error == EPERM)
 		(void)command_refuse(ch, XTS_REFUSED_OPTION);
 	if (c && !error)
@@ -332,8 +337,8 @@ enum command_result command_ioctl(struct channel *ch, const struct xts_head *hea
 	return COMMAND_REPLIES;
 }
 
-enum command_result command_newconn_ack(struct channel *ch, const struct xts_head *head, const struct xts_newconn_ack *m,
-					struct batch_entry *e)
+enum command_result command_newconn_ack(struct channel *ch, const struct xts_head *head,
+					const struct xts_newconn_ack *m, struct batch_entry *e)
 {
 	struct connection *c = connection_find(ch, head->id);
 

@@ -53,7 +53,8 @@ struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version
 	if (!c->proxy_id)
 		goto no_identifier;
 	if (fd < 0)
-		fd = socket(ip_version == 6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
+		fd = socket(ip_version == 6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
+			    IPPROTO_TCP);
 	if (fd < 0)
 		goto no_socket;
 	*error = command_refuse(ch, XTS_REFUSED_NONE);
@@ -516,8 +517,8 @@ static int all_acknowledged(int fd)
 		return -error;
 	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length))
 		return -errno;
-	return info.tcpi_state != TCP_ESTABLISHED && info.tcpi_state != TCP_CLOSE_WAIT && info.tcpi_state != TCP_FIN_WAIT1 &&
-	       info.tcpi_state != TCP_LAST_ACK && info.tcpi_state != TCP_CLOSING;
+	return info.tcpi_state != TCP_ESTABLISHED && info.tcpi_state != TCP_CLOSE_WAIT &&
+	       info.tcpi_state != TCP_FIN_WAIT1 && info.tcpi_state != TCP_LAST_ACK && info.tcpi_state != TCP_CLOSING;
 }
 
 /* Is a lingering close at its end? */

@@ -1,9 +1,9 @@
 /*
  * Datagrams of the network to the host (datagram_socket.h).
  *
- * Several are taken from the kernel at a time, as many as the host's credits allow if all were of the largest size. With
- * fewer credits than for one of those the kernel is asked for the size of the next. They are written as records, behind
- * one another, into the message that is being made; the last may go on in the next (MORE).
+ * Several are taken from the kernel at a time, as many as the host's credits allow if all were of the largest size.
+ * With fewer credits than for one of those the kernel is asked for the size of the next. They are written as records,
+ * behind one another, into the message that is being made; the last may go on in the next (MORE).
  */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -21,9 +21,9 @@
 struct making {
 	struct connection *c;
 	struct xts_tx_slot *slot;
-	uint32_t at, end;         /* in the slot */
+	uint32_t at, end; /* in the slot */
 	uint32_t datagrams;
-	bool more;                /* the last goes on in the next message */
+	bool more; /* the last goes on in the next message */
 };
 
 /* --- what was taken and not sent yet ------------------------------------------------------------------------------ */
@@ -111,7 +111,8 @@ static uint32_t may_take(struct connection *c)
 }
 
 /* recvmmsg(2) into the worker's scratch: how many have come, or -errno. */
-static int take_some(struct connection *c, struct datagram_scratch *s, struct mmsghdr *messages, struct iovec *iov, uint32_t most)
+static int take_some(struct connection *c, struct datagram_scratch *s, struct mmsghdr *messages, struct iovec *iov,
+		     uint32_t most)
 {
 	for (uint32_t i = 0; i < most; i++) {
 		iov[i] = (struct iovec){ s->data[i], sizeof s->data[i] };
@@ -255,7 +256,8 @@ static bool send_one(struct connection *c, struct xts_tx_slot *slot)
 
 static bool has_something(const struct connection *c)
 {
-	return c->error || c->datagrams->unsent.end || (c->readable && c->held > XTS_DATAGRAM_CREDITS) || xts_credit_due(&c->grant);
+	return c->error || c->datagrams->unsent.end || (c->readable && c->held > XTS_DATAGRAM_CREDITS) ||
+	       xts_credit_due(&c->grant);
 }
 
 bool datagram_send(struct connection *c, uint32_t budget)

@@ -12,14 +12,14 @@
 
 #include "datagram_socket.h"
 
-#define BATCH 16u           /* datagrams of one sendmmsg(2), and between two looks at the clock */
+#define BATCH 16u /* datagrams of one sendmmsg(2), and between two looks at the clock */
 #define BATCH_PIECES 96u
-#define WAITING_PIECES 40   /* of the spill buffer: more than the largest record has */
+#define WAITING_PIECES 40 /* of the spill buffer: more than the largest record has */
 
 /* In front of a record in the spill buffer. */
 struct waiting {
-	uint32_t credits;   /* that the host has paid for it */
-	uint32_t refused;   /* errno: it will not be sent; 0: it may */
+	uint32_t credits; /* that the host has paid for it */
+	uint32_t refused; /* errno: it will not be sent; 0: it may */
 };
 
 /* What is given to the kernel in one call. The frame, or the spill buffer, has the data. */
@@ -42,7 +42,10 @@ static void check_account(const struct connection *c)
 	assert(c->close_reply || xts_credit_buffered(&c->grant) == c->datagrams->waiting_credits);
 }
 #else
-static void check_account(const struct connection *c) { (void)c; }
+static void check_account(const struct connection *c)
+{
+	(void)c;
+}
 #endif
 
 static void free_credits(struct connection *c, uint32_t credits)
@@ -98,7 +101,8 @@ static void forget_old_rules(struct connection *c)
 
 static bool same(const struct xts_endpoint *a, const struct xts_endpoint *b)
 {
-	return a->ip_version == b->ip_version && a->port == b->port && !memcmp(a->address, b->address, sizeof a->address);
+	return a->ip_version == b->ip_version && a->port == b->port &&
+	       !memcmp(a->address, b->address, sizeof a->address);
 }
 
 static bool may_send_to(struct connection *c, const struct xts_endpoint *to)
@@ -164,7 +168,8 @@ static bool goes_by_ipv4(const struct connection *c, const struct xts_endpoint *
 }
 
 /* The next datagram of the batch, its data in the pieces behind the last. */
-static void batch_add(struct connection *c, struct batch *b, const struct xts_datagram *d, uint32_t credits, uint32_t pieces)
+static void batch_add(struct connection *c, struct batch *b, const struct xts_datagram *d, uint32_t credits,
+		      uint32_t pieces)
 {
 	uint32_t i = b->count++;
 	struct msghdr *h = &b->message[i].msg_hdr;
@@ -183,8 +188,8 @@ static void batch_add(struct connection *c, struct batch *b, const struct xts_da
 /* Errors that a datagram sent before may have brought back: this one may have no fault. */
 static bool is_of_icmp(int error)
 {
-	return error == ECONNREFUSED || error == EHOSTUNREACH || error == ENETUNREACH || error == ENOPROTOOPT || error == EPROTO ||
-	       error == EMSGSIZE;
+	return error == ECONNREFUSED || error == EHOSTUNREACH || error == ENETUNREACH || error == ENOPROTOOPT ||
+	       error == EPROTO || error == EMSGSIZE;
 }
 
 /* The first datagram that is sent binds the socket, to a port that the kernel picks. */
@@ -238,8 +243,8 @@ static uint32_t batch_send(struct connection *c, struct batch *b)
 /* --- what waits --------------------------------------------------------------------------------------------------- */
 
 /* A record waits, with so much of its data as is here. False: no memory, and nothing has changed. */
-static bool wait_in_line(struct connection *c, struct xts_datagram *d, const struct waiting *waiting, const struct iovec *data,
-			 uint32_t pieces, uint32_t bytes)
+static bool wait_in_line(struct connection *c, struct xts_datagram *d, const struct waiting *waiting,
+			 const struct iovec *data, uint32_t pieces, uint32_t bytes)
 {
 	uint8_t head[XTS_DATAGRAM_HEAD_BYTES_MAX];
 	uint32_t head_bytes = xts_datagram_write(head, sizeof head, d);
@@ -316,7 +321,8 @@ static bool flush_some(struct connection *c)
 	b.count = b.pieces = 0;
 	for (int i = 0; i < pieces; i++)
 		cursor.left += (uint32_t)piece[i].iov_len;
-	while (b.count < BATCH && b.pieces + WAITING_PIECES <= BATCH_PIECES && read_waiting(&cursor, &line, b.piece + b.pieces)) {
+	while (b.count < BATCH && b.pieces + WAITING_PIECES <= BATCH_PIECES &&
+	       read_waiting(&cursor, &line, b.piece + b.pieces)) {
 		if (line.waiting.refused && !b.count) {
 			leaves_line(c, line.waiting.credits, line.bytes);
 			refuse(c, line.waiting.credits, (int)line.waiting.refused);
@@ -351,7 +357,7 @@ struct reading {
 	struct connection *c;
 	struct xts_datagram_cursor cursor;
 	struct batch batch;
-	bool over;          /* the turn: the rest of the message waits */
+	bool over; /* the turn: the rest of the message waits */
 };
 
 /* Data of a record whose beginning came before. */
@@ -450,8 +456,8 @@ static bool take_credits(struct connection *c, uint32_t post_credits)
 	return true;
 }
 
-enum command_result command_send_datagrams(struct channel *ch, const struct xts_head *head, const struct xts_send_datagrams *m,
-					   struct batch_entry *e)
+enum command_result command_send_datagrams(struct channel *ch, const struct xts_head *head,
+					   const struct xts_send_datagrams *m, struct batch_entry *e)
 {
 	struct connection *c = connection_find(ch, head->id);
 	struct reading r;

@@ -120,7 +120,8 @@ enum command_result command_connect_datagram(struct channel *ch, const struct xt
 		socket_peer(c->fd, &ack.peer);
 	}
 	xts_connect_datagram_ack_encode(
-		command_reply(ch, XTS_REPLY_CONNECT_DATAGRAM_ACK, XTS_CONNECT_DATAGRAM_ACK_BYTES, m->xts_socket, error), &ack);
+		command_reply(ch, XTS_REPLY_CONNECT_DATAGRAM_ACK, XTS_CONNECT_DATAGRAM_ACK_BYTES, m->xts_socket, error),
+		&ack);
 	return COMMAND_REPLIES;
 }
 
@@ -197,8 +198,8 @@ static int check_open(struct channel *ch, const struct xts_open_datagram *m)
 	return ch->worker->draining ? command_refuse(ch, XTS_REFUSED_STOPPING) : 0;
 }
 
-enum command_result command_open_datagram(struct channel *ch, const struct xts_head *head, const struct xts_open_datagram *m,
-					  struct batch_entry *e)
+enum command_result command_open_datagram(struct channel *ch, const struct xts_head *head,
+					  const struct xts_open_datagram *m, struct batch_entry *e)
 {
 	struct xts_open_datagram_ack ack = { .token = m->token };
 	struct connection *c = NULL;
@@ -220,8 +221,8 @@ enum command_result command_open_datagram(struct channel *ch, const struct xts_h
 	} else if (c) {
 		connection_free(c, false);
 	}
-	xts_open_datagram_ack_encode(command_reply(ch, XTS_REPLY_OPEN_DATAGRAM_ACK, XTS_OPEN_DATAGRAM_ACK_BYTES, m->xts_socket, error),
-				     &ack);
+	xts_open_datagram_ack_encode(
+		command_reply(ch, XTS_REPLY_OPEN_DATAGRAM_ACK, XTS_OPEN_DATAGRAM_ACK_BYTES, m->xts_socket, error), &ack);
 	return COMMAND_REPLIES;
 }
 

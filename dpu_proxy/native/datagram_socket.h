@@ -33,14 +33,14 @@
 #define DATAGRAM_CONTROL_MOST 64u
 #define DATAGRAM_COST_MOST (65535u + DATAGRAM_CONTROL_MOST + XTS_DATAGRAM_CREDITS)
 #define DATAGRAM_CMSG_BYTES 256u
-#define DATAGRAM_RECEIVES 8u     /* taken by one recvmmsg(2) */
-#define DATAGRAM_PERMITTED 4u    /* destinations that are remembered */
+#define DATAGRAM_RECEIVES 8u  /* taken by one recvmmsg(2) */
+#define DATAGRAM_PERMITTED 4u /* destinations that are remembered */
 
 /* Taken from the kernel and not sent to the host yet: records as on the wire. */
 struct datagrams_unsent {
 	uint8_t *bytes;
 	uint32_t at, end;
-	uint32_t data_left;       /* of the datagram of which a part has been sent */
+	uint32_t data_left; /* of the datagram of which a part has been sent */
 };
 
 struct datagrams {
@@ -56,7 +56,7 @@ struct datagrams {
 	uint32_t permitted_next;
 	struct xts_endpoint source; /* from which it may send (PKTINFO), under the same rules */
 	/* network to host */
-	uint32_t dropped;         /* by the kernel, as SO_RXQ_OVFL says */
+	uint32_t dropped; /* by the kernel, as SO_RXQ_OVFL says */
 	struct datagrams_unsent unsent;
 };
 

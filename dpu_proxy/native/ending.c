@@ -17,7 +17,8 @@ static void end_connection(struct connection *c, bool reset)
 {
 	if (!reset && park_of_the_dead(c))
 		return;
-	if (!reset && c->state == CONNECTION_ESTABLISHED && !c->announced && !c->error && c->fd >= 0 && !orphan_would_reset(c))
+	if (!reset && c->state == CONNECTION_ESTABLISHED && !c->announced && !c->error && c->fd >= 0 &&
+	    !orphan_would_reset(c))
 		connection_orphan(c);
 	else if (c->state == CONNECTION_CLOSING && c->fd >= 0)
 		connection_orphan(c);
@@ -39,9 +40,9 @@ static struct connection *next_to_end(struct channel *ch)
 	return accepted ? accepted : c;
 }
 
-/* Ends one of the lookups, or closes one of the connections, or some of a listener's backlog. A connection that a shared listener has offered to this host,
- * and that the host has not taken, goes to another member. What a listener has accepted and not announced ends with
- * it. */
+/* Ends one of the lookups, or closes one of the connections, or some of a listener's backlog. A connection that a
+ * shared listener has offered to this host, and that the host has not taken, goes to another member. What a listener
+ * has accepted and not announced ends with it. */
 static void end_one(struct channel *ch)
 {
 	struct connection *c;

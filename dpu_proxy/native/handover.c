@@ -9,8 +9,8 @@ static bool can_be_shared(const struct connection *c)
 {
 	if (c->state == CONNECTION_LISTENER)
 		return true;
-	return c->channel->link.features & XTS_FEATURE_SHARE_BOUND && c->state == CONNECTION_IDLE && c->name && !c->connect_reply &&
-	       !c->spent;
+	return c->channel->link.features & XTS_FEATURE_SHARE_BOUND && c->state == CONNECTION_IDLE && c->name &&
+	       !c->connect_reply && !c->spent;
 }
 
 /* A connection that other processes may ask for. */

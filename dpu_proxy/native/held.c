@@ -1,10 +1,10 @@
 /*
  * Connections that have a key while a channel holds them, and taking them from it. share.h has the theory of operation.
  *
- * The registry's entry (struct held) belongs to its connection, and so to the worker of that. Who asks for the connection
- * in another worker writes the purpose into the entry, under the lock, and pokes the worker, which sends YIELD. Nobody waits
- * here: the request is answered at once with EBUSY (the holder has been asked), or EAGAIN (it has answered that it needs
- * the connection), and is made again.
+ * The registry's entry (struct held) belongs to its connection, and so to the worker of that. Who asks for the
+ * connection in another worker writes the purpose into the entry, under the lock, and pokes the worker, which sends
+ * YIELD. Nobody waits here: the request is answered at once with EBUSY (the holder has been asked), or EAGAIN (it has
+ * answered that it needs the connection), and is made again.
  */
 #include <errno.h>
 #include <stdlib.h>

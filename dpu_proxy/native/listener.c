@@ -11,8 +11,9 @@
 /* accept(2) also reports errors of the connection that it would have returned. They say nothing about the listener. */
 static bool is_passing(int error)
 {
-	return error == ECONNABORTED || error == EINTR || error == EPROTO || error == ENETDOWN || error == ENOPROTOOPT ||
-	       error == EHOSTDOWN || error == ENONET || error == EHOSTUNREACH || error == EOPNOTSUPP || error == ENETUNREACH;
+	return error == ECONNABORTED || error == EINTR || error == EPROTO || error == ENETDOWN ||
+	       error == ENOPROTOOPT || error == EHOSTDOWN || error == ENONET || error == EHOSTUNREACH ||
+	       error == EOPNOTSUPP || error == ENETUNREACH;
 }
 
 void listener_become(struct connection *c)

@@ -56,7 +56,8 @@ static bool ask(struct lookup *l, bool tcp)
 
 void lookup_try_next(struct lookup *l)
 {
-	const struct xts_names_config *config = &worker_of(l)->config.names; /* it may have changed since the last try */
+	/* it may have changed since the last try */
+	const struct xts_names_config *config = &worker_of(l)->config.names;
 
 	while (l->tries < config->resolver_count * config->attempts) {
 		l->server = config->resolvers[l->tries++ % config->resolver_count];
@@ -189,7 +190,8 @@ static void receive_over_tcp(struct lookup *l)
 			return;
 	}
 	if (l->got - LOOKUP_PREFIX_BYTES < l->answer_bytes &&
-	    !receive_some(l, l->answer + (l->got - LOOKUP_PREFIX_BYTES), l->answer_bytes - (l->got - LOOKUP_PREFIX_BYTES)))
+	    !receive_some(l, l->answer + (l->got - LOOKUP_PREFIX_BYTES),
+			  l->answer_bytes - (l->got - LOOKUP_PREFIX_BYTES)))
 		return;
 	if (name_answers(l->answer, l->answer_bytes, l->query, l->question_bytes)) {
 		answered(l);

@@ -44,7 +44,8 @@ static uint32_t question_bytes(const uint8_t *question, uint32_t bytes)
 /* The record that says what EDNS the host understands, as the last in the message. */
 static bool check_opt(uint8_t *record, uint32_t bytes)
 {
-	if (bytes < OPT_FIXED_BYTES || record[0] || number(record + 1) != TYPE_OPT || number(record + 9) != bytes - OPT_FIXED_BYTES)
+	if (bytes < OPT_FIXED_BYTES || record[0] || number(record + 1) != TYPE_OPT ||
+	    number(record + 9) != bytes - OPT_FIXED_BYTES)
 		return false;
 	if (number(record + 3) > NAME_DATAGRAM_BYTES_MAX) {
 		record[3] = NAME_DATAGRAM_BYTES_MAX >> 8;
@@ -57,7 +58,8 @@ uint32_t name_query_check(uint8_t *query, uint32_t bytes)
 {
 	uint32_t question, end;
 
-	if (bytes < NAME_HEADER_BYTES || query[2] & 0xfa || name_result(query)) /* QR, opcode, TC; AA means nothing here */
+	/* QR, opcode, TC; AA means nothing here */
+	if (bytes < NAME_HEADER_BYTES || query[2] & 0xfa || name_result(query))
 		return 0;
 	if (number(query + 4) != 1 || number(query + 6) || number(query + 8) || number(query + 10) > 1)
 		return 0;
@@ -94,7 +96,8 @@ bool name_answers(const uint8_t *answer, uint32_t bytes, const uint8_t *query, u
 		return false;
 	result = name_result(answer);
 	if (!number(answer + 4))
-		return result == NAME_FORMERR || result == NAME_NOTIMP || result == NAME_REFUSED || result == NAME_SERVFAIL;
+		return result == NAME_FORMERR || result == NAME_NOTIMP || result == NAME_REFUSED ||
+		       result == NAME_SERVFAIL;
 	if (number(answer + 4) != 1 || bytes - NAME_HEADER_BYTES < question)
 		return false;
 	answer += NAME_HEADER_BYTES;

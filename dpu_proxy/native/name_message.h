@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define NAME_HEADER_BYTES 12u
-#define NAME_BYTES_MAX 255u       /* of a name in a message */
+#define NAME_BYTES_MAX 255u /* of a name in a message */
 #define NAME_TEXT_BYTES 256u
 /* What a name server may put into one datagram: more is fragmented on its way (RFC 9715), and comes over TCP. */
 #define NAME_DATAGRAM_BYTES_MAX 1232u

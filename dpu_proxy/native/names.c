@@ -122,7 +122,8 @@ bool names_send(struct channel *ch)
 
 	while (!list_empty(&ch->names.answered) && channel_slot(ch, &slot)) {
 		struct lookup *l = list_entry(ch->names.answered.next, struct lookup, answered);
-		struct xts_name_ack m = { .token = l->token, .families = ch->worker->config.names.families,
+		struct xts_name_ack m = { .token = l->token,
+					  .families = ch->worker->config.names.families,
 					  .length = l->answer_bytes };
 
 		xts_head_encode(slot.data, XTS_REPLY_NAME_ACK, 0, (uint16_t)l->error, 0);

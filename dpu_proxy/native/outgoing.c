@@ -110,8 +110,8 @@ static ssize_t write_raw(const struct outgoing *o, struct outgoing_target *to, s
 	return n < 0 ? 0 : n;
 }
 
-int outgoing_offer(struct outgoing *o, struct outgoing_target *to, const struct run *r, struct iovec *iov, int pieces, bool whole,
-		   struct outgoing_taken *taken)
+int outgoing_offer(struct outgoing *o, struct outgoing_target *to, const struct run *r, struct iovec *iov, int pieces,
+		   bool whole, struct outgoing_taken *taken)
 {
 	struct ulp_mark mark = r->mark;
 	ssize_t n = 0;

@@ -35,27 +35,27 @@ struct run {
 
 struct outgoing {
 	struct spill spill;
-	struct run *runs;         /* ring of run_room, a power of two; NULL: there has been none */
+	struct run *runs; /* ring of run_room, a power of two; NULL: there has been none */
 	uint32_t run_first, run_count, run_room;
-	uint32_t run_pdus;        /* messages of PDUs among them */
-	bool fin_wanted;          /* the host sends no more: FIN follows what waits */
-	bool fin_done;            /* FIN has been sent, or close(2) sends it */
-	bool more;                /* the last message said MORE */
-	uint64_t sent_bytes;      /* taken by TCP or a protocol, ever */
+	uint32_t run_pdus;   /* messages of PDUs among them */
+	bool fin_wanted;     /* the host sends no more: FIN follows what waits */
+	bool fin_done;       /* FIN has been sent, or close(2) sends it */
+	bool more;           /* the last message said MORE */
+	uint64_t sent_bytes; /* taken by TCP or a protocol, ever */
 };
 
 /* Where it goes. */
 struct outgoing_target {
 	int fd;
-	struct ulp_stack *stack;  /* started; NULL: only raw runs can leave */
-	bool writable;            /* TCP took all it was offered last; false: nothing raw is offered */
-	int raw_pieces;           /* blocks of the spill buffer, 64 KiB at most, that one call offers */
+	struct ulp_stack *stack; /* started; NULL: only raw runs can leave */
+	bool writable;           /* TCP took all it was offered last; false: nothing raw is offered */
+	int raw_pieces;          /* blocks of the spill buffer, 64 KiB at most, that one call offers */
 };
 
 /* What has been taken. */
 struct outgoing_taken {
 	uint32_t bytes, credits;
-	bool done;                /* all of the run */
+	bool done; /* all of the run */
 };
 
 static inline bool outgoing_waits(const struct outgoing *o)
@@ -74,8 +74,8 @@ bool outgoing_last_is_raw(const struct outgoing *o);
 
 /* Offers a run whose bytes are in iov (whole: all that are left of it), once. 0, or -errno when the connection has
  * failed. */
-int outgoing_offer(struct outgoing *o, struct outgoing_target *to, const struct run *r, struct iovec *iov, int pieces, bool whole,
-		   struct outgoing_taken *taken);
+int outgoing_offer(struct outgoing *o, struct outgoing_target *to, const struct run *r, struct iovec *iov, int pieces,
+		   bool whole, struct outgoing_taken *taken);
 /* Offers what waits first, once; what is taken waits no longer. */
 int outgoing_drain(struct outgoing *o, struct outgoing_target *to, struct outgoing_taken *taken);
 /* A run waits, behind the others. 0, or -ENOMEM, and nothing has changed. */

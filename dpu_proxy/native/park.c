@@ -13,25 +13,27 @@
 #define DRAIN_PIECES 2 /* blocks of 64 KiB: in one call, and with the lock */
 
 struct parked {
-	struct watch watch;       /* first: epoll's pointer, while there are bytes to deliver */
+	struct watch watch; /* first: epoll's pointer, while there are bytes to deliver */
 	struct keyed keyed;
-	struct list noted;        /* on unowned->drains: TCP takes more */
-	struct unowned *unowned;  /* of the keeper, whose turns deliver it; NULL: there is nothing to deliver */
+	struct list noted;       /* on unowned->drains: TCP takes more */
+	struct unowned *unowned; /* of the keeper, whose turns deliver it; NULL: there is nothing to deliver */
 	struct parked *next_stale;
-	int fd;                   /* -1: claimed or ended, to be freed */
+	int fd; /* -1: claimed or ended, to be freed */
 	uint8_t ip_version;
 	bool watched;
 	bool accepted;
-	int error;                /* the connection has failed: told (again) to who claims it */
+	int error; /* the connection has failed: told (again) to who claims it */
 	struct outgoing out;
-	struct pushed *pushed;    /* its protocols; what they have not taken waits until it is claimed */
+	struct pushed *pushed;                /* its protocols; what they have not taken waits until it is claimed */
 	uint32_t kernel_send, kernel_receive; /* as in struct connection */
-	struct returned returned; /* what its hosts had not read */
+	struct returned returned;             /* what its hosts had not read */
 	/* Of one that had a key while it was held. */
-	struct returned behind;   /* what had been returned before, and not been sent again: comes after what is returned now */
-	struct channel *returner; /* has parked it, and has not said yet that all is returned; NULL: nobody returns anything */
-	struct list returning;    /* on returner->returning */
-	uint64_t may_return;      /* bytes */
+	/* what had been returned before, and not been sent again: comes after what is returned now */
+	struct returned behind;
+	/* has parked it, and has not said yet that all is returned; NULL: nobody returns anything */
+	struct channel *returner;
+	struct list returning; /* on returner->returning */
+	uint64_t may_return;   /* bytes */
 	struct taken_over last;
 };
 
@@ -95,7 +97,7 @@ void parked_end(struct keyed *k)
 	reset_and_close(fd);
 }
 
-/* --- parking ---------------------------------------------------------------------------------------------------------- */
+/* --- parking ------------------------------------------------------------------------------------------------------ */
 
 /* Moves the connection's TCP side to p. What its worker's epoll tells from now on is about p, and only if it is needed. */
 static int take_from(struct parked *p, struct connection *c)
@@ -255,7 +257,7 @@ bool park_drain(struct list *noted, struct worker_state *w)
 	return more;
 }
 
-/* --- claiming --------------------------------------------------------------------------------------------------------- */
+/* --- claiming ----------------------------------------------------------------------------------------------------- */
 
 /* Moves the TCP side of p to c, which has its window and its protocols. */
 static void give_to(struct parked *p, struct connection *c)
@@ -322,7 +324,7 @@ void parked_taken(struct connection *c)
 	connection_wake(c);
 }
 
-/* --- connections that have a key while they are held ------------------------------------------------------------------ */
+/* --- connections that have a key while they are held -------------------------------------------------------------- */
 
 struct connection *parked_take(struct channel *ch, struct keyed *k, struct taken_over *out, int *error)
 {
@@ -380,7 +382,8 @@ bool parked_return(struct channel *ch, const struct xts_return *m, bool more, co
 		all_is_returned(p);
 	} else if (possible) {
 		p->may_return -= m->length;
-		if (returned_add(&p->returned, p->keyed.tenant, &mark, iov, batch_pieces(e, iov, XTS_SEGMENTS_MAX), m->length)) {
+		if (returned_add(&p->returned, p->keyed.tenant, &mark, iov, batch_pieces(e, iov, XTS_SEGMENTS_MAX),
+				 m->length)) {
 			ch->worker->stats.refused_limit++;
 			parked_end(&p->keyed); /* without them the stream would have a gap */
 		}

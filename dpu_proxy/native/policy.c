@@ -31,13 +31,13 @@ static const struct embedding {
 	uint8_t at;
 	bool inverted;
 } embeddings[] = {
-	{ { 0x00, 0x64, 0xff, 0x9b }, 0, 96, 12, false },          /* NAT64, RFC 6052 */
+	{ { 0x00, 0x64, 0xff, 0x9b }, 0, 96, 12, false },             /* NAT64, RFC 6052 */
 	{ { 0x00, 0x64, 0xff, 0x9b, 0x00, 0x01 }, 0, 48, 12, false }, /* NAT64 of a network's own, RFC 8215 */
-	{ { 0x20, 0x02 }, 0, 16, 2, false },                       /* 6to4 */
-	{ { 0x20, 0x01, 0x00, 0x00 }, 0, 32, 12, true },           /* Teredo */
-	{ { 0x00, 0x00, 0x5e, 0xfe }, 8, 32, 12, false },          /* ISATAP */
+	{ { 0x20, 0x02 }, 0, 16, 2, false },                          /* 6to4 */
+	{ { 0x20, 0x01, 0x00, 0x00 }, 0, 32, 12, true },              /* Teredo */
+	{ { 0x00, 0x00, 0x5e, 0xfe }, 8, 32, 12, false },             /* ISATAP */
 	{ { 0x02, 0x00, 0x5e, 0xfe }, 8, 32, 12, false },
-	{ { 0 }, 0, 96, 12, false },                               /* IPv4-compatible, of old */
+	{ { 0 }, 0, 96, 12, false }, /* IPv4-compatible, of old */
 };
 
 /* Loopback, link-local, and "this network". */
@@ -136,8 +136,8 @@ static bool address_matches(const struct xts_policy_rule *rule, const struct sub
 	return covers(rule, s);
 }
 
-static uint32_t match(const struct xts_policy_rule *rules, uint32_t count, uint8_t action, uint32_t tenant, uint32_t queue_id,
-		      uint16_t port, const struct subject *s)
+static uint32_t match(const struct xts_policy_rule *rules, uint32_t count, uint8_t action, uint32_t tenant,
+		      uint32_t queue_id, uint16_t port, const struct subject *s)
 {
 	for (uint32_t i = 0; i < count; i++) {
 		const struct xts_policy_rule *rule = &rules[i];
@@ -150,16 +150,16 @@ static uint32_t match(const struct xts_policy_rule *rules, uint32_t count, uint8
 	return XTS_POLICY_NO_RULE;
 }
 
-uint32_t xts_policy_match(const struct xts_policy_rule *rules, uint32_t count, uint8_t action, uint32_t tenant, uint32_t queue_id,
-			  const struct xts_endpoint *endpoint)
+uint32_t xts_policy_match(const struct xts_policy_rule *rules, uint32_t count, uint8_t action, uint32_t tenant,
+			  uint32_t queue_id, const struct xts_endpoint *endpoint)
 {
 	struct subject s = subject_of(endpoint, action);
 
 	return match(rules, count, action, tenant, queue_id, endpoint->port, &s);
 }
 
-bool xts_policy_allows(const struct xts_policy_rule *rules, uint32_t count, bool default_allow, uint8_t action, uint32_t tenant,
-		       uint32_t queue_id, const struct xts_endpoint *endpoint)
+bool xts_policy_allows(const struct xts_policy_rule *rules, uint32_t count, bool default_allow, uint8_t action,
+		       uint32_t tenant, uint32_t queue_id, const struct xts_endpoint *endpoint)
 {
 	struct subject s = subject_of(endpoint, action);
 	uint32_t rule = match(rules, count, action, tenant, queue_id, endpoint->port, &s);

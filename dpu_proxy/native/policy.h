@@ -29,11 +29,11 @@
 
 /* Index of the rule that decides, or XTS_POLICY_NO_RULE. action is XTS_POLICY_CONNECT or XTS_POLICY_LISTEN; an
  * endpoint of ip_version 0 counts as the unspecified address of either family. */
-uint32_t xts_policy_match(const struct xts_policy_rule *rules, uint32_t count, uint8_t action, uint32_t tenant, uint32_t queue_id,
-			  const struct xts_endpoint *endpoint);
+uint32_t xts_policy_match(const struct xts_policy_rule *rules, uint32_t count, uint8_t action, uint32_t tenant,
+			  uint32_t queue_id, const struct xts_endpoint *endpoint);
 
 /* May the tenant, over this queue, connect to endpoint, or listen on it? */
-bool xts_policy_allows(const struct xts_policy_rule *rules, uint32_t count, bool default_allow, uint8_t action, uint32_t tenant,
-		       uint32_t queue_id, const struct xts_endpoint *endpoint);
+bool xts_policy_allows(const struct xts_policy_rule *rules, uint32_t count, bool default_allow, uint8_t action,
+		       uint32_t tenant, uint32_t queue_id, const struct xts_endpoint *endpoint);
 
 #endif

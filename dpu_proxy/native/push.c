@@ -5,7 +5,7 @@
 #include "pushed.h"
 #include "share.h"
 
-#define PUSH_BYTES 8u /* read_bytes, flags, ulp_id */
+#define PUSH_BYTES 8u              /* read_bytes, flags, ulp_id */
 #define CONNECT_PUSH_HEAD_BYTES 8u /* of each push in a CONNECT: request, bytes */
 #define FLAG_MESSAGE_SOCKET 0x0001u
 #define POSITION_MASK (XTS_CREDITS_MAX - 1)
@@ -41,13 +41,15 @@ static int check_state(const struct connection *c, enum ulp_direction direction)
 					XTS_ULP_WINDOW_MIN);
 	}
 	if (c->pushed->give_back_left)
-		return ulp_stack_refuse(stack, EBUSY, "%u bytes are to be given back yet for the push before", c->pushed->give_back_left);
+		return ulp_stack_refuse(stack, EBUSY, "%u bytes are to be given back yet for the push before",
+					c->pushed->give_back_left);
 	if (c->pushed->pdu_open)
 		return ulp_stack_refuse(stack, EBUSY, "the host is in the middle of a PDU");
 	if (direction & ULP_SEND && c->out.fin_wanted)
 		return ulp_stack_refuse(stack, EBUSY, "the send side has been shut down");
 	if (direction & ULP_SEND && send_busy(c))
-		return ulp_stack_refuse(stack, EAGAIN, "%u bytes sent before wait for what was pushed before", c->out.spill.bytes);
+		return ulp_stack_refuse(stack, EAGAIN, "%u bytes sent before wait for what was pushed before",
+					c->out.spill.bytes);
 	return 0;
 }
 
@@ -58,16 +60,19 @@ static int check_state(const struct connection *c, enum ulp_direction direction)
  */
 static int count_unread(const struct connection *c, uint32_t read_bytes, uint32_t *unread)
 {
-	uint32_t window_max = c->tenant->window_bytes_max, most = window_max > GIVE_BACK_MIN ? window_max : GIVE_BACK_MIN;
+	uint32_t window_max = c->tenant->window_bytes_max,
+		 most = window_max > GIVE_BACK_MIN ? window_max : GIVE_BACK_MIN;
 	struct ulp_stack *stack = c->pushed->stack;
 
 	*unread = ((uint32_t)(c->received_bytes & POSITION_MASK) - read_bytes) & POSITION_MASK;
 	if (read_bytes > POSITION_MASK || *unread > c->received_bytes)
 		return ulp_stack_refuse(stack, EINVAL, "the host has not received up to the position it has read to");
 	if (*unread > c->pushed->since_pdu)
-		return ulp_stack_refuse(stack, EBUSY, "PDUs are unread, and would lose their boundaries: read them first");
+		return ulp_stack_refuse(stack, EBUSY,
+					"PDUs are unread, and would lose their boundaries: read them first");
 	if (*unread > most)
-		return ulp_stack_refuse(stack, ENOBUFS, "%u bytes are unread, and at most %u can be given back", *unread, most);
+		return ulp_stack_refuse(stack, ENOBUFS, "%u bytes are unread, and at most %u can be given back",
+					*unread, most);
 	return 0;
 }
 
@@ -103,8 +108,8 @@ static void goes_on(struct connection *c, enum ulp_direction direction, uint32_t
 	connection_wake(c);
 }
 
-static int push_onto(struct connection *c, enum ulp_direction direction, uint16_t ulp_id, uint32_t read_bytes, const uint8_t *attributes,
-		     uint32_t bytes)
+static int push_onto(struct connection *c, enum ulp_direction direction, uint16_t ulp_id, uint32_t read_bytes,
+		     const uint8_t *attributes, uint32_t bytes)
 {
 	struct pushed *p = c->pushed;
 	uint32_t unread = 0;
@@ -142,7 +147,8 @@ static int may_have(struct connection *c)
 	if (!c->shared || (c->state == CONNECTION_IDLE && !share_part(c)))
 		return pushed_make(c);
 	/* The other members have copies of the stack, which cannot change any more. */
-	return c->pushed ? ulp_stack_refuse(c->pushed->stack, EBUSY, "the listener is shared already: push first") : -EBUSY;
+	return c->pushed ? ulp_stack_refuse(c->pushed->stack, EBUSY, "the listener is shared already: push first") :
+			   -EBUSY;
 }
 
 static int push(struct connection *c, enum ulp_direction direction, uint8_t *value, uint32_t *bytes)
@@ -161,7 +167,8 @@ static int push(struct connection *c, enum ulp_direction direction, uint8_t *val
 	if (!r)
 		r = pushed_set_type(c, flags & FLAG_MESSAGE_SOCKET);
 	if (!r)
-		r = push_onto(c, direction, xts_get16(value + 6), xts_get32(value), value + PUSH_BYTES, *bytes - PUSH_BYTES);
+		r = push_onto(c, direction, xts_get16(value + 6), xts_get32(value), value + PUSH_BYTES,
+			      *bytes - PUSH_BYTES);
 	if (r)
 		return r;
 	value[0] = c->pushed->event_wanted;
@@ -185,8 +192,9 @@ static int answer_info(const struct connection *c, uint8_t *value, uint32_t *byt
 		return -EINVAL;
 	if (!c->pushed)
 		return -ENOENT;
-	return answered(ulp_stack_info(c->pushed->stack, !value[0], value[1], xts_get16(value + 2), xts_get32(value + 4), value,
-				   SOCKET_CALL_BYTES_MAX), bytes);
+	return answered(ulp_stack_info(c->pushed->stack, !value[0], value[1], xts_get16(value + 2),
+				       xts_get32(value + 4), value, SOCKET_CALL_BYTES_MAX),
+			bytes);
 }
 
 static int answer_error(const struct connection *c, uint8_t *value, uint32_t *bytes)
@@ -210,7 +218,11 @@ int push_request(struct connection *c, uint32_t request, uint8_t *value, uint32_
 	case SIOC_PUSH_ULP_TX:
 	case SIOC_PUSH_ULP:
 		*bytes = given;
-		return push(c, request == SIOC_PUSH_ULP_RX ? ULP_RECEIVE : request == SIOC_PUSH_ULP_TX ? ULP_SEND : ULP_BOTH, value, bytes);
+		return push(c,
+			    request == SIOC_PUSH_ULP_RX ? ULP_RECEIVE :
+			    request == SIOC_PUSH_ULP_TX ? ULP_SEND :
+							  ULP_BOTH,
+			    value, bytes);
 	case SIOC_PEEK_MODE:
 		return given == 1 && value[0] <= 1 ? peek_begin(c, value[0]) : -EINVAL;
 	case SIOC_END_PEEK_MODE:

@@ -126,7 +126,8 @@ void pushed_timer(struct connection *c)
 {
 	c->pushed->timer_due = false;
 	if (c->fd < 0)
-		return; /* closed since the timer expired: the host gets CLOSED, so a handshake must not fail any more */
+		/* closed since the timer expired: the host gets CLOSED, so a handshake must not fail any more */
+		return;
 	if (c->orphan && !orphan_goes_on(c))
 		return;
 	if (c->lingering && c->pushed->started)
@@ -282,7 +283,8 @@ int pushed_set_type(struct connection *c, bool message_socket)
 	if (p->typed && p->message_socket == message_socket)
 		return 0;
 	if (p->typed) {
-		return ulp_stack_refuse(p->stack, EINVAL, "a push before this one was for a socket of type %s, which does not change",
+		return ulp_stack_refuse(p->stack, EINVAL,
+					"a push before this one was for a socket of type %s, which does not change",
 					p->message_socket ? "SOCK_SEQPACKET" : "SOCK_STREAM");
 	}
 	p->typed = true;
@@ -364,7 +366,8 @@ static int handshake_begins(struct connection *c)
 		return 0;
 	if (!tenant_take(c->tenant, XTS_USE_HANDSHAKES, 1)) {
 		c->worker->stats.refused_limit++;
-		return ulp_stack_refuse(p->stack, ENOBUFS, "as many handshakes of this tenant are under way as may be (limits.handshakes)");
+		return ulp_stack_refuse(p->stack, ENOBUFS,
+					"as many handshakes of this tenant are under way as may be (limits.handshakes)");
 	}
 	p->handshaking = true;
 	c->worker->stats.ulp_handshakes++;
@@ -392,7 +395,8 @@ static bool must_wait(const struct connection *c)
 {
 	const struct pushed *p = c->pushed;
 
-	return p->peeking || p->failed || (outgoing_waits(&c->out) && outgoing_first_is_raw(&c->out) && ulp_stack_sends(p->stack));
+	return p->peeking || p->failed ||
+	       (outgoing_waits(&c->out) && outgoing_first_is_raw(&c->out) && ulp_stack_sends(p->stack));
 }
 
 void pushed_start(struct connection *c)

@@ -26,7 +26,8 @@
 #include "ulp/ulp_stack.h"
 
 #define PUSHED_MAX (2 * ULP_DEPTH)
-#define GIVE_BACK_MIN (1u << 20) /* a host may give back at least so much at once, or window_bytes_max if that is more */
+/* a host may give back at least so much at once, or window_bytes_max if that is more */
+#define GIVE_BACK_MIN (1u << 20)
 
 /* How the next bytes of a socket are peeked at. */
 enum peek { PEEK_NEW, PEEK_ON, PEEK_FROM_FRONT };
@@ -34,35 +35,35 @@ enum peek { PEEK_NEW, PEEK_ON, PEEK_FROM_FRONT };
 struct pushed {
 	struct connection *connection; /* NULL while nobody holds it */
 	struct ulp_stack *stack;
-	bool message_socket, typed;    /* typed: a push has said which */
+	bool message_socket, typed; /* typed: a push has said which */
 	bool started;
-	bool ready;                    /* and its handshakes are done */
-	bool handshaking;              /* counted as such */
-	bool event_wanted;             /* the host waits for READY */
-	bool tls_wanted;               /* the event TLS is to be sent */
-	struct ulp_tls_state tls;       /* as sent last, or as it will be sent next */
-	bool with_connect;                 /* pushed in CONNECT's payload: if a push fails, so does the connection */
+	bool ready;               /* and its handshakes are done */
+	bool handshaking;         /* counted as such */
+	bool event_wanted;        /* the host waits for READY */
+	bool tls_wanted;          /* the event TLS is to be sent */
+	struct ulp_tls_state tls; /* as sent last, or as it will be sent next */
+	bool with_connect;        /* pushed in CONNECT's payload: if a push fails, so does the connection */
 	bool peeking;
-	uint8_t peek;                  /* enum peek */
-	bool pdus;                     /* what was read last was of a PDU */
+	uint8_t peek; /* enum peek */
+	bool pdus;    /* what was read last was of a PDU */
 	/* bytes of a stream that the host was sent after the last PDU, or ever if there was none */
 	uint64_t since_pdu;
 	bool failed;
-	bool finished;                 /* the protocols have said that no more is sent */
+	bool finished; /* the protocols have said that no more is sent */
 	/* The PDU that the host is in the middle of. */
 	bool pdu_open;
-	uint32_t pdu_bytes, pdu_left;  /* of the whole PDU, if the host has sent its length */
+	uint32_t pdu_bytes, pdu_left; /* of the whole PDU, if the host has sent its length */
 
-	uint32_t give_back_left;       /* bytes that the host has to give back yet */
+	uint32_t give_back_left; /* bytes that the host has to give back yet */
 	/* The stack wants to be called. */
 	struct timer timer;
-	bool timer_due;                /* it has expired */
+	bool timer_due; /* it has expired */
 	/* an orphan ends then, unless bytes have left meanwhile */
 	uint64_t orphan_ns, orphan_timeout_ns, orphan_sent_bytes;
 	/* A listener's: connections it has accepted and not announced (connection.offers): with handshakes under way,
 	 * and without. */
-	struct accepting *accepting;   /* NULL: none so far */
-	struct xts_endpoint peer;      /* of such a connection: one that has been reset since could not be asked */
+	struct accepting *accepting; /* NULL: none so far */
+	struct xts_endpoint peer;    /* of such a connection: one that has been reset since could not be asked */
 	uint64_t accepted_ns;
 	/* What was pushed, to be counted for each accepted connection. */
 	uint8_t ids[PUSHED_MAX];

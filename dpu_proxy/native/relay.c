@@ -99,7 +99,8 @@ static bool add_for(struct channel *trunk, uint32_t number, const struct xts_rx_
 		return true;
 	trunk->worker->stats.relayed_refused++;
 	if (!trunk->relayed.full_told)
-		channel_log(trunk, "a channel behind its relay was refused: %s; %u are there, %u is the most (relayed_max)",
+		channel_log(trunk,
+			    "a channel behind its relay was refused: %s; %u are there, %u is the most (relayed_max)",
 			    strerror(-error), trunk->relayed.count, max);
 	trunk->relayed.full_told = true;
 	refuse(trunk, number, frame, error);

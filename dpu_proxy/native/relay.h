@@ -19,11 +19,11 @@ struct xts_rx_frame;
 
 /* Part of a channel. */
 struct relayed {
-	struct xts_mux *mux;      /* of a trunk whose link is up */
-	uint32_t count;           /* of a trunk: channels behind it, those that are ending included */
+	struct xts_mux *mux; /* of a trunk whose link is up */
+	uint32_t count;      /* of a trunk: channels behind it, those that are ending included */
 	bool full_told;
-	struct channel *trunk;    /* of a channel behind a relay */
-	uint32_t number;          /* likewise; 0: it has a queue of its own */
+	struct channel *trunk; /* of a channel behind a relay */
+	uint32_t number;       /* likewise; 0: it has a queue of its own */
 };
 
 /* The link has opened with the feature RELAY. 0 or -errno: it cannot be a trunk. */

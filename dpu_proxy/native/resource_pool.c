@@ -94,7 +94,8 @@ bool pool_take(struct pool_share *share, enum xts_pool pool, uint64_t amount)
 	uint64_t more;
 
 	pthread_mutex_lock(&pools.mutex);
-	more = above(share->used[pool] + amount, share->guaranteed[pool]) - above(share->used[pool], share->guaranteed[pool]);
+	more = above(share->used[pool] + amount, share->guaranteed[pool]) -
+	       above(share->used[pool], share->guaranteed[pool]);
 	fits = !more || !pools.capacity[pool] || more <= common_left(pool);
 	if (fits)
 		charge(share, pool, amount);

@@ -1,7 +1,7 @@
 /*
- * What a host had received of a connection, not read, and given back when it parked it: it is sent again, before anything
- * that TCP has, to the process that takes the connection over. Until then the tenant is charged as kept for the bytes, and
- * for what is allocated with them: messages may hold one byte each, or an empty PDU.
+ * What a host had received of a connection, not read, and given back when it parked it: it is sent again, before
+ * anything that TCP has, to the process that takes the connection over. Until then the tenant is charged as kept for
+ * the bytes, and for what is allocated with them: messages may hold one byte each, or an empty PDU.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 struct returned_piece {
 	struct returned_piece *next;
 	struct ulp_mark mark;
-	uint32_t at, bytes;       /* of data: the next, and how many there are in all */
+	uint32_t at, bytes; /* of data: the next, and how many there are in all */
 	uint8_t data[];
 };
 
@@ -21,8 +21,8 @@ static uint64_t charge(uint32_t bytes)
 	return sizeof(struct returned_piece) + bytes;
 }
 
-int returned_add(struct returned *r, struct xts_tenant *t, const struct ulp_mark *mark, const struct iovec *iov, int pieces,
-		 uint32_t bytes)
+int returned_add(struct returned *r, struct xts_tenant *t, const struct ulp_mark *mark, const struct iovec *iov,
+		 int pieces, uint32_t bytes)
 {
 	struct returned_piece *made;
 

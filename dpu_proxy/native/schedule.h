@@ -33,29 +33,29 @@
 #define SCHEDULE_SURVEY_NS 1000000u   /* how often quanta are worked out */
 
 struct account_group {
-	struct list member;       /* of the schedule */
+	struct list member;             /* of the schedule */
 	const _Atomic uint32_t *weight; /* also identifies the group; at least 1, may change */
 	uint32_t accounts;
-	uint32_t active;          /* of them, at the last survey */
+	uint32_t active; /* of them, at the last survey */
 };
 
 struct account {
-	struct list member;       /* of the schedule */
+	struct list member; /* of the schedule */
 	struct account_group *group;
 	uint64_t active_until_ns;
-	uint64_t used_ns;         /* since it was opened */
+	uint64_t used_ns; /* since it was opened */
 	uint32_t quantum_ns;
-	int64_t left_ns;          /* of this turn; negative: its deficit */
-	bool has_turn;            /* in this round */
-	uint64_t round_ns;        /* used in this round */
-	uint64_t expected_ns;     /* what a turn has taken recently */
-	uint32_t frame_ns;        /* what a frame from its host has cost recently */
+	int64_t left_ns;      /* of this turn; negative: its deficit */
+	bool has_turn;        /* in this round */
+	uint64_t round_ns;    /* used in this round */
+	uint64_t expected_ns; /* what a turn has taken recently */
+	uint32_t frame_ns;    /* what a frame from its host has cost recently */
 };
 
 struct schedule {
 	struct list accounts, groups;
-	uint64_t survey_ns;       /* the next one */
-	bool alone;               /* at most one is active */
+	uint64_t survey_ns; /* the next one */
+	bool alone;         /* at most one is active */
 };
 
 void schedule_init(struct schedule *s);

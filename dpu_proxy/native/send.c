@@ -3,7 +3,8 @@
 #include "pushed.h"
 
 /* Adds the data of a batch entry to the connection's chain, for so many credits; false when it is not kept. */
-static bool take_data(struct channel *ch, struct connection *c, struct batch_entry *e, uint32_t skip, uint32_t length, uint32_t credits)
+static bool take_data(struct channel *ch, struct connection *c, struct batch_entry *e, uint32_t skip, uint32_t length,
+		      uint32_t credits)
 {
 	uint32_t entry = (uint32_t)(e - ch->batch);
 
@@ -163,5 +164,6 @@ enum command_result command_send_pdu(struct channel *ch, const struct xts_head *
 		return COMMAND_DONE;
 	}
 	mark_of(&e->mark, m, more);
-	return take_data(ch, c, e, XTS_SEND_PDU_BYTES, m->length, m->length + XTS_PDU_CREDITS) ? COMMAND_KEPT : COMMAND_DONE;
+	return take_data(ch, c, e, XTS_SEND_PDU_BYTES, m->length, m->length + XTS_PDU_CREDITS) ? COMMAND_KEPT :
+												 COMMAND_DONE;
 }

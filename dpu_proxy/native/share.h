@@ -4,32 +4,35 @@
  *
  * Theory of operation
  *
- * Workers share nothing on the data path. This is the exception, and it is off that path: one registry per process, under
- * one mutex, taken when a listener is shared, joined or left, for each connection that a *shared* listener announces, and
- * when a connection is parked or claimed. Ordinary connections and listeners never come here.
+ * Workers share nothing on the data path. This is the exception, and it is off that path: one registry per process,
+ * under one mutex, taken when a listener is shared, joined or left, for each connection that a *shared* listener
+ * announces, and when a connection is parked or claimed. Ordinary connections and listeners never come here.
  *
  * A shared listener (struct shared) is one TCP socket. Each *member* is a connection of state LISTENER on some channel,
- * with a descriptor of its own for that socket (dup) in its worker's epoll, so that closing, options and events work as for
- * any listener. A socket that is bound and does not listen yet is shared in the same way: its members are IDLE, each becomes a
- * LISTENER by its own LISTEN, and from the first LISTEN on those that join are LISTENERs. All members' workers are told of a newcomer, not one of them (EPOLLEXCLUSIVE): the one woken might
- * hold no credits. Who accepts offers it to its own worker's members; members and their counts are touched by
- * their own worker only, the list of them under the mutex. A connection that is given back waits in the shared listener for
- * a worker whose members have credits; they are poked.
+ * with a descriptor of its own for that socket (dup) in its worker's epoll, so that closing, options and events work as
+ * for any listener. A socket that is bound and does not listen yet is shared in the same way: its members are IDLE,
+ * each becomes a LISTENER by its own LISTEN, and from the first LISTEN on those that join are LISTENERs. All members'
+ * workers are told of a newcomer, not one of them (EPOLLEXCLUSIVE): the one woken might hold no credits. Who accepts
+ * offers it to its own worker's members; members and their counts are touched by their own worker only, the list of
+ * them under the mutex. A connection that is given back waits in the shared listener for a worker whose members have
+ * credits; they are poked.
  *
- * What nobody holds (a listener without members, a parked connection) has a *keeper*: the worker of the last that held it,
- * which ends it when its time is over, or when the worker stops. The number of connections that belong to no channel
- * and the bytes waiting in them are limited for each tenant, and a key means nothing to another tenant than the one that made it.
+ * What nobody holds (a listener without members, a parked connection) has a *keeper*: the worker of the last that held
+ * it, which ends it when its time is over, or when the worker stops. The number of connections that belong to no
+ * channel and the bytes waiting in them are limited for each tenant, and a key means nothing to another tenant than the
+ * one that made it.
  *
- * A parked connection's spill buffer goes on draining in its keeper. Who claims it, in whatever thread, takes descriptor
- * and buffer under the mutex and leaves a stale entry, for the keeper may hold an epoll event that points at it; the keeper
- * frees stale entries at the end of a round.
+ * A parked connection's spill buffer goes on draining in its keeper. Who claims it, in whatever thread, takes
+ * descriptor and buffer under the mutex and leaves a stale entry, for the keeper may hold an epoll event that points at
+ * it; the keeper frees stale entries at the end of a round.
  *
- * A connection that several processes have is *held* by one channel and has a key there (struct held, held.c). A process of
- * another channel asks for it (TAKE): the registry notes for what, and the holder's worker sends YIELD. The holder parks it
- * under its key, and what it had received and its application had not read comes back to the parked connection (RETURN,
- * returned.c). Until the last of that has come, nobody can take it; if the holder's channel ends before, it is reset. If the
- * channel of a holder ends that has not parked it, the proxy parks it by itself, and who takes it is told how much
- * had gone each way. So a process that is killed takes nothing of others with it, unless something is missing.
+ * A connection that several processes have is *held* by one channel and has a key there (struct held, held.c). A
+ * process of another channel asks for it (TAKE): the registry notes for what, and the holder's worker sends YIELD. The
+ * holder parks it under its key, and what it had received and its application had not read comes back to the parked
+ * connection (RETURN, returned.c). Until the last of that has come, nobody can take it; if the holder's channel ends
+ * before, it is reset. If the channel of a holder ends that has not parked it, the proxy parks it by itself, and who
+ * takes it is told how much had gone each way. So a process that is killed takes nothing of others with it, unless
+ * something is missing.
  */
 #ifndef XTS_SHARE_H
 #define XTS_SHARE_H
@@ -40,8 +43,8 @@ enum keyed_kind { KEYED_LISTENER, KEYED_PARKED, KEYED_HELD };
 
 /* What a key stands for. */
 struct keyed {
-	struct list by_key;       /* in the registry; on no list: its key is nobody's any more */
-	struct list kept;         /* on keeper->kept, while nobody holds it, or its tenant's unowned->expired there */
+	struct list by_key; /* in the registry; on no list: its key is nobody's any more */
+	struct list kept;   /* on keeper->kept, while nobody holds it, or its tenant's unowned->expired there */
 	struct worker_state *keeper;
 	struct xts_tenant *tenant; /* a reference, while it is in the registry */
 	uint64_t key, expires_ns;
@@ -50,31 +53,31 @@ struct keyed {
 
 struct shared {
 	struct keyed keyed;
-	struct list all;          /* on the list of all */
-	int fd;                   /* outlives the members' */
-	struct name *name;        /* likewise */
+	struct list all;   /* on the list of all */
+	int fd;            /* outlives the members' */
+	struct name *name; /* likewise */
 	uint8_t ip_version;
-	bool closing;             /* nobody joins it any more; what waits for it is being reset */
-	bool ended;               /* drained: members remain until their hosts close them */
-	bool abandoned;           /* no process is left that might still join it: never kept */
-	bool listens;             /* a member has called LISTEN */
-	struct list members;      /* connection.share; in the order of their turns */
+	bool closing;                                 /* nobody joins it any more; what waits for it is being reset */
+	bool ended;                                   /* drained: members remain until their hosts close them */
+	bool abandoned;                               /* no process is left that might still join it: never kept */
+	bool listens;                                 /* a member has called LISTEN */
+	struct list members;                          /* connection.share; in the order of their turns */
 	struct waiting *first_waiting, *last_waiting; /* given back */
-	struct pushed *pushed;    /* protocols for what is accepted; for members that join */
+	struct pushed *pushed;                        /* protocols for what is accepted; for members that join */
 };
 
 /* A connection with a key that a channel holds. */
 struct held {
 	struct keyed keyed;
-	struct list wanted;       /* on worker->wanted: somebody asks for it, and the worker does not know yet */
-	struct channel *channel;  /* these three do not change */
+	struct list wanted;            /* on worker->wanted: somebody asks for it, and the worker does not know yet */
+	struct channel *channel;       /* these three do not change */
 	struct connection *connection; /* its worker's alone */
 	struct worker_state *worker;
-	uint32_t keep_ms;         /* how long the connection outlives this process, if that dies; 0: nobody else has it */
-	uint8_t purpose;          /* what it is wanted for; the worker does not know yet */
-	uint8_t asked;            /* the greatest purpose its holder has been asked for and has not answered */
-	uint8_t yield_due;        /* the worker's: the purpose that YIELD is to tell, 0 for none */
-	bool answered;            /* by the holder, since it was asked last */
+	uint32_t keep_ms;  /* how long the connection outlives this process, if that dies; 0: nobody else has it */
+	uint8_t purpose;   /* what it is wanted for; the worker does not know yet */
+	uint8_t asked;     /* the greatest purpose its holder has been asked for and has not answered */
+	uint8_t yield_due; /* the worker's: the purpose that YIELD is to tell, 0 for none */
+	bool answered;     /* by the holder, since it was asked last */
 };
 
 /* What the process that takes a connection over is told of the last one. */
@@ -84,7 +87,7 @@ struct taken_over {
 	uint32_t keep_ms;
 };
 
-/* --- registry.c ------------------------------------------------------------------------------------------------------- */
+/* --- registry.c --------------------------------------------------------------------------------------------------- */
 
 /* All below need the lock, unless they say that they take it. */
 void registry_lock(void);
@@ -112,7 +115,7 @@ void registry_end_all(struct worker_state *w);
 /* The worker's gauges. Takes the lock. */
 void registry_stats(struct worker_state *w, struct xts_worker_stats *out);
 
-/* --- share.c ---------------------------------------------------------------------------------------------------------- */
+/* --- share.c ------------------------------------------------------------------------------------------------------ */
 
 /* Errors are positive. All take the lock, except shared_end(). */
 int share_start(struct connection *l, uint64_t key, uint32_t keep_ms);
@@ -151,7 +154,7 @@ bool shared_end_piece(struct shared *s);
 /* Closes a connection's socket by reset. */
 void reset_and_close(int fd);
 
-/* --- park.c ----------------------------------------------------------------------------------------------------------- */
+/* --- park.c ------------------------------------------------------------------------------------------------------- */
 
 /* The connection leaves its channel: c is freed, unless there is a (positive) error. Takes the lock. */
 int park_start(struct connection *c, uint64_t key, uint32_t keep_ms);
@@ -176,15 +179,15 @@ void park_reap(struct worker_state *w);
 /* With the lock held: resets the connection. */
 void parked_end(struct keyed *k);
 
-/* --- held.c ----------------------------------------------------------------------------------------------------------- */
+/* --- held.c ------------------------------------------------------------------------------------------------------- */
 
 /* Gives a connection its key, or changes keep_ms (0: it has none any more). Positive errno. */
 int held_name(struct connection *c, uint64_t key, uint32_t keep_ms);
 void held_forget(struct connection *c);
 /* The same with the lock; it has a key. */
 void held_remove(struct connection *c);
-/* The connection of a key, if it is parked. Else NULL with *error: EBUSY, its holder has been asked for it; EAGAIN, and that has
- * answered that it needs it; EISCONN, it is ch's; ENOENT. */
+/* The connection of a key, if it is parked. Else NULL with *error: EBUSY, its holder has been asked for it; EAGAIN, and
+ * that has answered that it needs it; EISCONN, it is ch's; ENOENT. */
 struct connection *held_take(struct channel *ch, uint64_t key, uint32_t purpose, struct taken_over *out, int *error);
 /* Another worker has asked for connections of this one. */
 void held_poked(struct worker_state *w);

@@ -30,7 +30,7 @@
 #define TCP_CA_NAME_BYTES 16u /* TCP_CA_NAME_MAX, with the terminator */
 #define GET 1u
 #define SET 2u
-#define DENY 4u /* known and refused: EPERM says so more clearly than ENOPROTOOPT */
+#define DENY 4u     /* known and refused: EPERM says so more clearly than ENOPROTOOPT */
 #define DATAGRAM 8u /* of datagram sockets alone; what is of TCP alone has its level */
 
 struct allowed {

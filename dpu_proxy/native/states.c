@@ -39,7 +39,7 @@ static const struct xts_state_flag flags[CONNECTION_FLAG_COUNT] = {
 #define FLAG_TEXT(field, bit, meaning) { #field, meaning },
 	CONNECTION_FLAGS(FLAG_TEXT)
 #undef FLAG_TEXT
-	{ "fin_wanted", "The host sends no more: FIN follows what waits." },
+		{ "fin_wanted", "The host sends no more: FIN follows what waits." },
 	{ "fin_done", "FIN has been sent, or close(2) sends it." },
 	{ "more", "The last message said MORE." },
 	{ "no socket", "Its TCP socket is closed." },
@@ -57,7 +57,8 @@ static const struct xts_flag_rule rules[] = {
 
 static const struct xts_state_change changes[] = {
 	{ CONNECTION_IDLE, CONNECTION_CONNECTING, "CONNECT, or a listener with protocols has accepted it" },
-	{ CONNECTION_IDLE, CONNECTION_ESTABLISHED, "a listener has accepted and announced it, or it was parked and is claimed" },
+	{ CONNECTION_IDLE, CONNECTION_ESTABLISHED,
+	  "a listener has accepted and announced it, or it was parked and is claimed" },
 	{ CONNECTION_IDLE, CONNECTION_LISTENER, "LISTEN, or it joins a shared listener" },
 	{ CONNECTION_IDLE, CONNECTION_FAILED, "CONNECT has failed, and its protocols cannot be pushed again" },
 	{ CONNECTION_IDLE, CONNECTION_DATAGRAM, "OPEN_DATAGRAM" },
@@ -65,11 +66,13 @@ static const struct xts_state_change changes[] = {
 	{ CONNECTION_CONNECTING, CONNECTION_ESTABLISHED, "TCP is connected, and handshakes are done" },
 	{ CONNECTION_CONNECTING, CONNECTION_FAILED, "a handshake has failed" },
 	{ CONNECTION_ESTABLISHED, CONNECTION_IDLE, "it connected at once, and epoll has no room to watch it" },
-	{ CONNECTION_ESTABLISHED, CONNECTION_CLOSING, "CLOSE, or its host has gone, and nothing has come that nobody read" },
+	{ CONNECTION_ESTABLISHED, CONNECTION_CLOSING,
+	  "CLOSE, or its host has gone, and nothing has come that nobody read" },
 	{ CONNECTION_ESTABLISHED, CONNECTION_FAILED, "RESET has been sent" },
 	{ CONNECTION_FAILED, CONNECTION_IDLE, "CONNECT again" },
 	{ CONNECTION_IDLE, CONNECTION_FREED, "CLOSED has been sent, or its host has gone" },
-	{ CONNECTION_CONNECTING, CONNECTION_FREED, "CLOSED has been sent, its host has gone, or what was accepted is not announced" },
+	{ CONNECTION_CONNECTING, CONNECTION_FREED,
+	  "CLOSED has been sent, its host has gone, or what was accepted is not announced" },
 	{ CONNECTION_ESTABLISHED, CONNECTION_FREED, "it ends by reset, or goes to another process" },
 	{ CONNECTION_LISTENER, CONNECTION_FREED, "CLOSED has been sent, or its host has gone" },
 	{ CONNECTION_CLOSING, CONNECTION_FREED, "everything has been delivered, or cannot be" },
@@ -105,8 +108,8 @@ __attribute__((constructor)) static void visited_open(void)
 
 static uint32_t flags_of(const struct connection *c)
 {
-	uint32_t set = (c->out.fin_wanted ? F(FIN_WANTED) : 0) | (c->out.fin_done ? F(FIN_DONE) : 0) | (c->out.more ? F(MORE) : 0) |
-		       (c->fd < 0 ? F(NO_SOCKET) : 0) | (c->pushed ? F(PUSHED) : 0);
+	uint32_t set = (c->out.fin_wanted ? F(FIN_WANTED) : 0) | (c->out.fin_done ? F(FIN_DONE) : 0) |
+		       (c->out.more ? F(MORE) : 0) | (c->fd < 0 ? F(NO_SOCKET) : 0) | (c->pushed ? F(PUSHED) : 0);
 
 #define FLAG_BIT(field, bit, meaning) set |= c->field ? F(bit) : 0;
 	CONNECTION_FLAGS(FLAG_BIT)

@@ -18,15 +18,15 @@ struct channel;
 struct connection;
 
 enum connection_state { /* values as in struct xts_connection_stats */
-	CONNECTION_IDLE,
-	CONNECTION_CONNECTING,
-	CONNECTION_ESTABLISHED,
-	CONNECTION_LISTENER,
-	CONNECTION_CLOSING,
-	CONNECTION_FAILED,
-	CONNECTION_DATAGRAM,
-	CONNECTION_FREED,
-	CONNECTION_STATES,
+			CONNECTION_IDLE,
+			CONNECTION_CONNECTING,
+			CONNECTION_ESTABLISHED,
+			CONNECTION_LISTENER,
+			CONNECTION_CLOSING,
+			CONNECTION_FAILED,
+			CONNECTION_DATAGRAM,
+			CONNECTION_FREED,
+			CONNECTION_STATES,
 };
 
 /* The flags of a connection: X(name, constant, meaning). They are bits of struct connection, in this order. */
@@ -34,7 +34,8 @@ enum connection_state { /* values as in struct xts_connection_stats */
 	X(in_epoll, IN_EPOLL, "The worker's epoll watches its TCP socket.") \
 	X(connect_reply, CONNECT_REPLY, "CONNECT_ACK is to be sent.") \
 	X(readable, READABLE, "TCP, or a protocol, may have bytes; a listener, connections. A short read clears it.") \
-	X(read_to_end, READ_TO_END, "epoll has seen FIN, an error or urgent data: a short read does not mean that nothing more is there.") \
+	X(read_to_end, READ_TO_END, \
+	  "epoll has seen FIN, an error or urgent data: a short read does not mean that nothing more is there.") \
 	X(writable, WRITABLE, "TCP took all it was offered last.") \
 	X(eos_sent, EOS_SENT, "The host has been sent EOS.") \
 	X(reset_sent, RESET_SENT, "The host has been sent RESET, or a CONNECT_ACK that says as much.") \

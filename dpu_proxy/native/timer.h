@@ -11,15 +11,15 @@
 
 struct timer {
 	struct timer *child, *next, *prev; /* prev: the parent, of a first child */
-	struct timers *in;        /* NULL: not set */
-	bool due;                 /* not in the heap any more, but on the list of those that are about to run */
+	struct timers *in;                 /* NULL: not set */
+	bool due; /* not in the heap any more, but on the list of those that are about to run */
 	uint64_t deadline_ns;
 	void (*expired)(struct timer *timer);
 };
 
 struct timers {
 	struct timer *root;
-	struct timer *due;        /* linked by next and prev */
+	struct timer *due; /* linked by next and prev */
 };
 
 static inline bool timer_is_set(const struct timer *t)

@@ -104,15 +104,16 @@ static bool has_event(const struct connection *c)
 {
 	const struct pushed *p = c->pushed;
 
-	return p && (p->event_wanted || p->tls_wanted) && p->ready && c->state == CONNECTION_ESTABLISHED && !c->announced &&
-	       !c->connect_reply && (p->event_wanted || tls_wanted(c));
+	return p && (p->event_wanted || p->tls_wanted) && p->ready && c->state == CONNECTION_ESTABLISHED &&
+	       !c->announced && !c->connect_reply && (p->event_wanted || tls_wanted(c));
 }
 
 void pushed_note_tls(struct connection *c)
 {
 	struct ulp_tls_state now = ulp_stack_tls(c->pushed->stack), *was = &c->pushed->tls;
 
-	if (now.version == was->version && now.cipher == was->cipher && now.send == was->send && now.receive == was->receive)
+	if (now.version == was->version && now.cipher == was->cipher && now.send == was->send &&
+	    now.receive == was->receive)
 		return;
 	*was = now;
 	c->pushed->tls_wanted = true;
@@ -153,7 +154,8 @@ static bool may_read(const struct connection *c)
 {
 	const struct pushed *p = c->pushed;
 
-	if (c->state != CONNECTION_ESTABLISHED || !c->readable || c->announced || c->reset_sent || (c->eos_sent && !c->error))
+	if (c->state != CONNECTION_ESTABLISHED || !c->readable || c->announced || c->reset_sent ||
+	    (c->eos_sent && !c->error))
 		return false;
 	return !p || (!p->give_back_left && (p->started || p->peeking || c->error || !ulp_stack_receives(p->stack)));
 }
@@ -162,7 +164,8 @@ static bool may_read(const struct connection *c)
 static uint32_t room_for(const struct connection *c, const struct xts_tx_slot *slot, const struct pushed *reader)
 {
 	uint32_t head = reader ? XTS_RECV_PDU_BYTES : XTS_RECV_BYTES, cost = reader ? XTS_PDU_CREDITS : 0;
-	uint32_t largest = c->channel->link.largest_message < slot->capacity ? c->channel->link.largest_message : slot->capacity;
+	uint32_t largest = c->channel->link.largest_message < slot->capacity ? c->channel->link.largest_message :
+									       slot->capacity;
 	uint32_t room = c->held > cost ? c->held - cost : 0;
 
 	return room < largest - head ? room : largest - head;

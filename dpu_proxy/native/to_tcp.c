@@ -89,7 +89,10 @@ static void check_account(const struct connection *c)
 	       xts_credit_buffered(&c->grant) == outgoing_credits(&c->out));
 }
 #else
-static void check_account(const struct connection *c) { (void)c; }
+static void check_account(const struct connection *c)
+{
+	(void)c;
+}
 #endif
 
 /* --- what waits --------------------------------------------------------------------------------------------------- */

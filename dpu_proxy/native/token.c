@@ -26,7 +26,8 @@ static uint64_t wall_clock_ms(void)
 }
 
 /* What is authenticated: the context, the MAC addresses of both ends, and the token without its code. */
-static size_t claims_write(uint8_t *out, const struct xts_link_config *link, const struct xts_token *token, const uint8_t *cgroup)
+static size_t claims_write(uint8_t *out, const struct xts_link_config *link, const struct xts_token *token,
+			   const uint8_t *cgroup)
 {
 	uint8_t *p = out;
 
@@ -52,19 +53,22 @@ static bool authentic(const struct channel *ch, const struct xts_token *token, c
 
 	xts_put64(sent_code, token->mac_high);
 	xts_put64(sent_code + 8, token->mac_low);
-	return HMAC(EVP_sha256(), trust->key, (int)trust->key_bytes, claims, length, code, &bytes) && bytes >= MAC_BYTES &&
-	       CRYPTO_memcmp(code, sent_code, MAC_BYTES) == 0;
+	return HMAC(EVP_sha256(), trust->key, (int)trust->key_bytes, claims, length, code, &bytes) &&
+	       bytes >= MAC_BYTES && CRYPTO_memcmp(code, sent_code, MAC_BYTES) == 0;
 }
 
 /* Whose it has to be: who opens the link of a queue, a relay that opens its own, or one behind it. */
 static uint32_t expected_queue(const struct channel *ch, const struct xts_hello *hello)
 {
-	uint32_t whose = ch->relayed.number ? ch->relayed.number : hello->features & XTS_FEATURE_RELAY ? XTS_RELAY_SELF : 0;
+	uint32_t whose = ch->relayed.number                  ? ch->relayed.number :
+			 hello->features & XTS_FEATURE_RELAY ? XTS_RELAY_SELF :
+							       0;
 
 	return ch->queue_id | whose << XTS_RELAY_SHIFT;
 }
 
-static int check(const struct channel *ch, const struct xts_hello *hello, const struct xts_token *token, const uint8_t *cgroup)
+static int check(const struct channel *ch, const struct xts_hello *hello, const struct xts_token *token,
+		 const uint8_t *cgroup)
 {
 	uint64_t now_ms = wall_clock_ms();
 
@@ -80,10 +84,14 @@ static int check(const struct channel *ch, const struct xts_hello *hello, const 
 static const char *meaning(int error)
 {
 	switch (error) {
-	case ENOKEY: return "it came without a token: the agent of the host needs the key (token_key)";
-	case EKEYEXPIRED: return "its token has expired: compare the clocks of host and device";
-	case EKEYREVOKED: return "its token is of an attachment that has ended";
-	default: return "its token is of another key, queue or epoch";
+	case ENOKEY:
+		return "it came without a token: the agent of the host needs the key (token_key)";
+	case EKEYEXPIRED:
+		return "its token has expired: compare the clocks of host and device";
+	case EKEYREVOKED:
+		return "its token is of an attachment that has ended";
+	default:
+		return "its token is of another key, queue or epoch";
 	}
 }
 
@@ -146,8 +154,8 @@ static bool run_trust(struct worker_state *w, void *argument)
 	return false;
 }
 
-int xts_worker_trust(struct xts_worker *worker, const uint8_t *key, uint32_t key_bytes, const struct xts_identity_rule *rules,
-		     uint32_t rule_count)
+int xts_worker_trust(struct xts_worker *worker, const uint8_t *key, uint32_t key_bytes,
+		     const struct xts_identity_rule *rules, uint32_t rule_count)
 {
 	struct trust t = { .key_bytes = key_bytes, .rule_count = rule_count };
 

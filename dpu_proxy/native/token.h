@@ -18,15 +18,15 @@ struct worker_state;
 /* What a worker goes by. */
 struct trust {
 	uint8_t key[XTS_TOKEN_KEY_BYTES_MAX];
-	uint32_t key_bytes;       /* 0: tokens are not asked for */
+	uint32_t key_bytes;              /* 0: tokens are not asked for */
 	struct xts_identity_rule *rules; /* each holds its tenant */
 	uint32_t rule_count;
 };
 
 /* Whom the token of the epoch in force names. */
 struct identity {
-	uint64_t expires_ms;      /* of that token; 0: there was none yet */
-	int refused;              /* why the last HELLO was refused: logged once */
+	uint64_t expires_ms; /* of that token; 0: there was none yet */
+	int refused;         /* why the last HELLO was refused: logged once */
 	uint32_t uid;
 	uint32_t cgroup_bytes;
 	uint8_t cgroup[255];

@@ -15,7 +15,7 @@
 
 struct trim {
 	struct timer timer;
-	uint64_t freed_bytes;     /* about, since the last time */
+	uint64_t freed_bytes; /* about, since the last time */
 	uint64_t last_ns;
 	struct timers *timers;
 	bool due;

@@ -21,14 +21,14 @@ enum xts_policy_action { XTS_POLICY_CONNECT = 1, XTS_POLICY_LISTEN = 2, XTS_POLI
 /* First match decides; without a match the default of the policy. */
 struct xts_policy_rule {
 	bool allow;
-	uint8_t action;           /* enum xts_policy_action */
-	uint8_t ip_version;       /* 4, 6, or 0 for both (address is then ignored) */
+	uint8_t action;     /* enum xts_policy_action */
+	uint8_t ip_version; /* 4, 6, or 0 for both (address is then ignored) */
 	uint8_t prefix_bits;
-	uint8_t address[16];      /* the remote address for connect, the local one for listen */
+	uint8_t address[16]; /* the remote address for connect, the local one for listen */
 	uint16_t port_first, port_last;
 	uint32_t queue_first, queue_last;
-	uint32_t tenant;          /* its id, or XTS_TENANT_ANY */
-	bool own;                 /* the device's own addresses, instead of a network (policy.h) */
+	uint32_t tenant; /* its id, or XTS_TENANT_ANY */
+	bool own;        /* the device's own addresses, instead of a network (policy.h) */
 };
 
 /* Who is charged for the device's resources (tenant.h): a user, a container, an interface. Shared by all workers. */
@@ -36,23 +36,23 @@ struct xts_tenant;
 
 /* What is counted for a tenant, over all its channels and all workers; beyond its limit: ENOBUFS. */
 enum xts_resource {
-	XTS_USE_CONNECTIONS,      /* TCP sockets of channels, of any state, listeners aside */
-	XTS_USE_LISTENERS,        /* of channels */
-	XTS_USE_SPILL_BYTES,      /* windows granted to hosts, so the most that can ever wait in spill buffers */
+	XTS_USE_CONNECTIONS, /* TCP sockets of channels, of any state, listeners aside */
+	XTS_USE_LISTENERS,   /* of channels */
+	XTS_USE_SPILL_BYTES, /* windows granted to hosts, so the most that can ever wait in spill buffers */
 	/* bytes that pushed protocols keep in addition to windows: given back, being gathered */
 	XTS_USE_ULP_BYTES,
 	/* connections that belong to no channel: parked, or given back by a shared listener's member */
 	XTS_USE_KEPT,
-	XTS_USE_KEPT_BYTES,       /* in their spill buffers, and kept by their protocols */
+	XTS_USE_KEPT_BYTES, /* in their spill buffers, and kept by their protocols */
 	/* connections whose host has closed them or has gone, and that have bytes to deliver yet */
 	XTS_USE_ORPHANS,
-	XTS_USE_ORPHAN_BYTES,     /* those bytes, and what their protocols keep */
-	XTS_USE_NAMES,            /* listeners that have a key, by which other channels may join them */
-	XTS_USE_DESCRIPTORS,      /* of sockets, whoever has them, and of queues */
-	XTS_USE_SOCKET_BYTES,     /* what a socket costs by itself, here and in the kernel, estimated */
-	XTS_USE_HANDSHAKES,       /* of pushed protocols, under way */
-	XTS_USE_CPU_NS,           /* of workers, ever; has no limit */
-	XTS_USE_LOOKUPS,          /* of names, under way (names.h) */
+	XTS_USE_ORPHAN_BYTES, /* those bytes, and what their protocols keep */
+	XTS_USE_NAMES,        /* listeners that have a key, by which other channels may join them */
+	XTS_USE_DESCRIPTORS,  /* of sockets, whoever has them, and of queues */
+	XTS_USE_SOCKET_BYTES, /* what a socket costs by itself, here and in the kernel, estimated */
+	XTS_USE_HANDSHAKES,   /* of pushed protocols, under way */
+	XTS_USE_CPU_NS,       /* of workers, ever; has no limit */
+	XTS_USE_LOOKUPS,      /* of names, under way (names.h) */
 };
 #define XTS_RESOURCES 14
 
@@ -67,10 +67,10 @@ void xts_pools_configure(const uint64_t *capacity);
 #define XTS_TENANT_ANY 0xffffffffu
 struct xts_tenant_config {
 	char name[XTS_TENANT_NAME_BYTES];
-	uint32_t id;              /* by which policy rules mean it */
-	uint32_t weight;          /* its share of a worker's time, relative to others' */
-	uint32_t window_bytes;    /* window a connection starts with */
-	uint32_t window_bytes_max;/* to which a busy one grows while half of the limit of windows is free */
+	uint32_t id;                /* by which policy rules mean it */
+	uint32_t weight;            /* its share of a worker's time, relative to others' */
+	uint32_t window_bytes;      /* window a connection starts with */
+	uint32_t window_bytes_max;  /* to which a busy one grows while half of the limit of windows is free */
 	uint32_t orphan_timeout_ms; /* how long the peer of an orphan may take nothing */
 	uint64_t limit[XTS_RESOURCES];
 	uint64_t guaranteed[XTS_POOLS];
@@ -94,36 +94,36 @@ void xts_tenant_stats(const struct xts_tenant *tenant, struct xts_tenant_stats *
 /* Who may look up what. First match decides; without a match the default. */
 struct xts_name_rule {
 	bool allow;
-	uint32_t tenant;          /* its id, or XTS_TENANT_ANY */
-	uint32_t domain_bytes;    /* 0: any name */
-	uint8_t domain[255];      /* it and what is below it: in the form of a DNS message, in lower case */
+	uint32_t tenant;       /* its id, or XTS_TENANT_ANY */
+	uint32_t domain_bytes; /* 0: any name */
+	uint8_t domain[255];   /* it and what is below it: in the form of a DNS message, in lower case */
 };
 
 #define XTS_RESOLVERS_MAX 8
 /* How names are looked up for hosts (names.h). */
 struct xts_names_config {
 	bool default_allow;
-	uint32_t resolver_count;  /* 0: nobody may look up anything, and hosts are not offered it */
+	uint32_t resolver_count; /* 0: nobody may look up anything, and hosts are not offered it */
 	struct xts_endpoint resolvers[XTS_RESOLVERS_MAX];
-	uint32_t timeout_ms;      /* of each try */
-	uint32_t attempts;        /* rounds over all resolvers */
-	uint32_t families;        /* XTS_FAMILY_*: of addresses that the device has; 0: not known */
+	uint32_t timeout_ms;               /* of each try */
+	uint32_t attempts;                 /* rounds over all resolvers */
+	uint32_t families;                 /* XTS_FAMILY_*: of addresses that the device has; 0: not known */
 	const struct xts_name_rule *rules; /* copied */
 	uint32_t rule_count;
 };
 
 struct xts_worker_config {
-	int cpu;                  /* to run on, or -1 */
-	uint32_t spin_us;         /* before sleeping */
+	int cpu;          /* to run on, or -1 */
+	uint32_t spin_us; /* before sleeping */
 	/* channels behind one relay (relay.h), at most XTS_RELAYED_MAX; 0: relays are not served */
 	uint32_t relayed_max;
 	uint16_t ethertype;
-	bool policy_default_allow; /* to connect */
-	bool policy_listen_allow; /* the default for bind and listen */
+	bool policy_default_allow;           /* to connect */
+	bool policy_listen_allow;            /* the default for bind and listen */
 	const struct xts_policy_rule *rules; /* copied */
 	uint32_t rule_count;
 	const char *congestion_controls; /* that a host may choose (sockopt.h); copied */
-	uint64_t (*clock_ns)(void); /* NULL: CLOCK_MONOTONIC. For tests: it cannot change later */
+	uint64_t (*clock_ns)(void);      /* NULL: CLOCK_MONOTONIC. For tests: it cannot change later */
 	/* for pushed protocols (ulp/config.h); the worker takes a reference of its own. NULL: defaults */
 	struct xts_ulp_config *ulp;
 	struct xts_names_config names;
@@ -145,14 +145,14 @@ struct xts_identity_rule {
 	uint32_t queue_first, queue_last;
 	bool any_uid;
 	uint32_t uid;
-	uint32_t cgroup_bytes;    /* 0: any */
+	uint32_t cgroup_bytes;                /* 0: any */
 	uint8_t cgroup[XTS_CGROUP_BYTES_MAX]; /* it or what is below it */
 	struct xts_tenant *tenant;
 };
 /* Channels without life_fd that are added from now on ask for attach tokens under this key; the rules (copied) are for
  * what opens from now on. No key: they do not ask. 0 or -errno. */
-int xts_worker_trust(struct xts_worker *worker, const uint8_t *key, uint32_t key_bytes, const struct xts_identity_rule *rules,
-		     uint32_t rule_count);
+int xts_worker_trust(struct xts_worker *worker, const uint8_t *key, uint32_t key_bytes,
+		     const struct xts_identity_rule *rules, uint32_t rule_count);
 /* Closes a channel: GOODBYE, then resets its connections. */
 int xts_worker_remove_channel(struct xts_worker *worker, uint32_t queue_id);
 /* New rules and protocols for what comes from now on; limits are the tenants'. */
@@ -167,16 +167,16 @@ void xts_worker_stop(struct xts_worker *worker, int error);
  * hangs. */
 enum xts_worker_phase {
 	XTS_PHASE_ASLEEP,
-	XTS_PHASE_RECEIVE,        /* messages of a queue */
-	XTS_PHASE_EVENTS,         /* of connections of a queue */
-	XTS_PHASE_SEND,           /* to a queue */
-	XTS_PHASE_REQUEST,        /* of the supervisor */
-	XTS_PHASE_ELSE,           /* timers, orphans, what is kept */
+	XTS_PHASE_RECEIVE, /* messages of a queue */
+	XTS_PHASE_EVENTS,  /* of connections of a queue */
+	XTS_PHASE_SEND,    /* to a queue */
+	XTS_PHASE_REQUEST, /* of the supervisor */
+	XTS_PHASE_ELSE,    /* timers, orphans, what is kept */
 };
 struct xts_worker_pulse {
-	uint64_t busy_ns;         /* since its present round began; 0: it sleeps */
-	uint32_t phase;           /* enum xts_worker_phase */
-	uint32_t queue_id;        /* of the first three */
+	uint64_t busy_ns;  /* since its present round began; 0: it sleeps */
+	uint32_t phase;    /* enum xts_worker_phase */
+	uint32_t queue_id; /* of the first three */
 };
 void xts_worker_pulse(struct xts_worker *worker, struct xts_worker_pulse *out);
 
@@ -186,37 +186,37 @@ struct xts_worker_stats {
 	/* by timers, for what comes without an event (connection_look_later()) */
 	uint64_t looks;
 	uint32_t channels, channels_up, connections, listeners;
-	uint32_t shared_listeners;                 /* of the listeners: those that other channels may join */
+	uint32_t shared_listeners; /* of the listeners: those that other channels may join */
 	/* in addition: sockets without a channel that this worker keeps for a while */
 	uint32_t kept_listeners, parked_connections;
-	uint32_t datagram_sockets;                 /* gauge; not among the connections */
+	uint32_t datagram_sockets; /* gauge; not among the connections */
 	uint64_t datagrams_sent, datagrams_received;
-	uint64_t datagrams_refused;                /* of the host, by policy or by the device's kernel */
-	uint64_t datagrams_dropped;                /* of the network, mostly by the device's kernel: SO_RCVBUF was full */
-	uint32_t orphans;                          /* of connections: gauge */
-	uint64_t orphans_cut;                      /* reset, as their tenant's budget was full */
+	uint64_t datagrams_refused; /* of the host, by policy or by the device's kernel */
+	uint64_t datagrams_dropped; /* of the network, mostly by the device's kernel: SO_RCVBUF was full */
+	uint32_t orphans;           /* of connections: gauge */
+	uint64_t orphans_cut;       /* reset, as their tenant's budget was full */
 	uint64_t connects_ok, connects_failed, accepts, resets;
-	uint32_t relayed;                          /* gauge: channels behind relays */
-	uint64_t relayed_refused;                  /* as there were relayed_max already, or no memory */
+	uint32_t relayed;         /* gauge: channels behind relays */
+	uint64_t relayed_refused; /* as there were relayed_max already, or no memory */
 	/* frames of a number that is not there; no frame, or of a channel that has ended */
 	uint64_t relayed_unknown, relayed_dropped;
-	uint64_t given_back;                       /* of accepts: announced, and offered to another host then */
+	uint64_t given_back; /* of accepts: announced, and offered to another host then */
 	uint64_t parks, claims;
 	uint64_t refused_policy, refused_limit;
-	uint64_t sent_bytes, received_bytes;       /* towards TCP; from TCP */
+	uint64_t sent_bytes, received_bytes; /* towards TCP; from TCP */
 	uint64_t writes, gathered_messages, spilled_bytes;
-	uint64_t spill_bytes, window_bytes;        /* gauges: waiting now; granted now */
-	uint32_t lookups;                          /* gauge: of names, under way */
+	uint64_t spill_bytes, window_bytes; /* gauges: waiting now; granted now */
+	uint32_t lookups;                   /* gauge: of names, under way */
 	uint64_t names_asked, names_answered, names_failed;
-	uint64_t names_denied;                     /* by policy */
-	uint64_t names_wrong;                      /* answers dropped: of another ID, or to another question */
+	uint64_t names_denied; /* by policy */
+	uint64_t names_wrong;  /* answers dropped: of another ID, or to another question */
 	uint64_t bad_messages, bad_identifiers, link_failures, hellos, goodbyes;
-	uint64_t ulp_bytes;                        /* gauge: kept by pushed protocols, as XTS_USE_ULP_BYTES counts */
-	uint32_t ulp_handshakes;                   /* gauge: of pushed protocols, under way now */
+	uint64_t ulp_bytes;      /* gauge: kept by pushed protocols, as XTS_USE_ULP_BYTES counts */
+	uint32_t ulp_handshakes; /* gauge: of pushed protocols, under way now */
 	uint64_t ulp_handshakes_ok, ulp_handshakes_failed;
 	/* by protocol (enum xts_ulp_id): pushes, and what accepted connections got of their listener */
 	uint64_t ulp_pushed[XTS_ULP_COUNT];
-	uint64_t ulp_faults[XTS_FAULT_COUNT];      /* by enum xts_fault */
+	uint64_t ulp_faults[XTS_FAULT_COUNT]; /* by enum xts_fault */
 };
 /* What asks a worker for figures answers 0 or more, or -ETIMEDOUT when the worker has made no progress for
  * XTS_ANSWER_MS. */
@@ -225,9 +225,9 @@ int xts_worker_stats(struct xts_worker *worker, struct xts_worker_stats *out);
 
 struct xts_channel_stats {
 	uint32_t queue_id;
-	uint32_t relayed;         /* its number behind the relay that has the queue, or 0 */
+	uint32_t relayed; /* its number behind the relay that has the queue, or 0 */
 	char tenant[XTS_TENANT_NAME_BYTES];
-	uint32_t link_state;      /* enum xts_link_state */
+	uint32_t link_state; /* enum xts_link_state */
 	int32_t link_error;
 	uint32_t pid;
 	uint32_t connections, listeners;
@@ -242,11 +242,11 @@ int xts_worker_channels(struct xts_worker *worker, struct xts_channel_stats *out
 #define XTS_ULP_NAMES_BYTES 96
 struct xts_connection_stats {
 	uint32_t queue_id, xts_socket, proxy_id;
-	uint8_t state;            /* 0 idle, 1 connecting, 2 established, 3 listener, 4 closing, 5 failed, 6 datagram */
+	uint8_t state; /* 0 idle, 1 connecting, 2 established, 3 listener, 4 closing, 5 failed, 6 datagram */
 	struct xts_endpoint local, peer;
-	uint32_t send_credits;    /* held by the proxy: may be sent to the host */
+	uint32_t send_credits; /* held by the proxy: may be sent to the host */
 	uint32_t window_bytes, spill_bytes;
-	uint32_t unadvertised;    /* post credits freed and not yet advertised to the host */
+	uint32_t unadvertised; /* post credits freed and not yet advertised to the host */
 	uint64_t sent_bytes, received_bytes;
 	bool peeking;
 	char receive_ulps[XTS_ULP_NAMES_BYTES]; /* what is pushed, from TCP upwards: "tls/http2"; "" for nothing */

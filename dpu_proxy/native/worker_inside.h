@@ -17,12 +17,12 @@ struct xts_worker {
 	struct worker_state state;
 	pthread_t thread;
 	struct watch command_watch;
-	pthread_mutex_t mutex;    /* of the requests */
+	pthread_mutex_t mutex; /* of the requests */
 	pthread_cond_t done;
 	struct request *requests;
 	bool stopping;
 	int stop_error;
-	uint64_t idle_since_ns;   /* 0: not idle */
+	uint64_t idle_since_ns; /* 0: not idle */
 };
 
 /* Before there is a thread, and when there is none any more. */

@@ -91,19 +91,19 @@ static inline int64_t xts_py_failed(struct xts_py_wait *wait, int s, int events)
 	return ready < 0 ? ready : 0;
 }
 
-#define XTS_PY_WAITING(type, s, events, timeout_ms, call)                          \
-	do {                                                                       \
-		struct xts_py_wait wait = { timeout_ms, 0 };                       \
-                                                                                   \
-		for (;;) {                                                         \
-			int64_t result = (call);                                   \
-                                                                                   \
-			if (result >= 0)                                           \
-				return (type)result;                               \
-			result = xts_py_failed(&wait, s, events);                  \
-			if (result)                                                \
-				return (type)result;                               \
-		}                                                                  \
+#define XTS_PY_WAITING(type, s, events, timeout_ms, call) \
+	do { \
+		struct xts_py_wait wait = { timeout_ms, 0 }; \
+\
+		for (;;) { \
+			int64_t result = (call); \
+\
+			if (result >= 0) \
+				return (type)result; \
+			result = xts_py_failed(&wait, s, events); \
+			if (result) \
+				return (type)result; \
+		} \
 	} while (0)
 
 static inline ssize_t xts_py_accept(int s, void *address, socklen_t *length, int64_t timeout_ms)
@@ -302,7 +302,8 @@ static inline int xts_py_connect(int s, const void *address, socklen_t length)
 	return xts_py_result(xts_connect(s, address, length));
 }
 
-static inline int xts_py_ulp_connect(int s, const void *address, socklen_t length, const struct xts_ulp_push *pushes, unsigned count)
+static inline int xts_py_ulp_connect(int s, const void *address, socklen_t length, const struct xts_ulp_push *pushes,
+				     unsigned count)
 {
 	return xts_py_result(xts_ulp_connect(s, address, length, pushes, count));
 }

@@ -68,8 +68,8 @@ struct sigaction;
  *
  * domain is AF_INET or AF_INET6. type is SOCK_STREAM, SOCK_DGRAM, or SOCK_SEQPACKET for a socket
  * that carries PDUs (see "pushed protocols"), with SOCK_NONBLOCK and SOCK_CLOEXEC if wanted.
- * protocol is 0, or IPPROTO_TCP or IPPROTO_UDP by the type. The first call attaches the process, which takes some milliseconds; all other calls
- * return at once.
+ * protocol is 0, or IPPROTO_TCP or IPPROTO_UDP by the type. The first call attaches the process, which takes some
+ * milliseconds; all other calls return at once.
  *
  * Returns: the socket's number.
  * Errors: EAFNOSUPPORT, ESOCKTNOSUPPORT, EPROTONOSUPPORT: another domain, type or protocol; or the
@@ -97,9 +97,9 @@ int xts_close(int s);
  * Control a socket, or push a protocol onto it.
  *
  * FIONREAD, SIOCOUTQ, SIOCATMARK, FIONBIO, FIOCLEX and FIONCLEX are as for a socket of the
- * kernel's. SIOCOUTQ of a datagram socket also counts what the device's kernel may have taken. SIOC_PUSH_ULP and its like push a protocol and block for a round trip; see "pushed
- * protocols". SIOC_PEEK_MODE takes an int *, 1 to begin. SIOC_END_PEEK_MODE takes a uint32_t *:
- * the bytes to drop, from the first received one on.
+ * kernel's. SIOCOUTQ of a datagram socket also counts what the device's kernel may have taken. SIOC_PUSH_ULP and its
+ * like push a protocol and block for a round trip; see "pushed protocols". SIOC_PEEK_MODE takes an int *, 1 to begin.
+ * SIOC_END_PEEK_MODE takes a uint32_t *: the bytes to drop, from the first received one on.
  *
  * Returns: 0.
  * Errors: as ioctl(2), and those of a push.
@@ -221,8 +221,7 @@ ssize_t xts_send(int s, const void *data, size_t bytes, int flags);
  * Errors: as sendto(2). What the proxy or the device refuses of a datagram is told by a later call.
  * See: sendto(2), xts_send().
  */
-ssize_t xts_sendto(int s, const void *data, size_t bytes, int flags,
-		   const struct sockaddr *address, socklen_t length);
+ssize_t xts_sendto(int s, const void *data, size_t bytes, int flags, const struct sockaddr *address, socklen_t length);
 
 /*
  * Send data from several buffers, a PDU or a datagram with control data.
@@ -257,8 +256,7 @@ ssize_t xts_recv(int s, void *data, size_t bytes, int flags);
  *
  * See: recvfrom(2), xts_recv().
  */
-ssize_t xts_recvfrom(int s, void *data, size_t bytes, int flags,
-		     struct sockaddr *address, socklen_t *length);
+ssize_t xts_recvfrom(int s, void *data, size_t bytes, int flags, struct sockaddr *address, socklen_t *length);
 
 /*
  * Receive data into several buffers, or a PDU or datagram with its control data.
@@ -417,8 +415,8 @@ void xts_flush(void);
  * protocol, and its parameters as attributes, which xts_ulp_put() appends. The paper's structure
  * has no length, without which xts_ioctl() could not know how much to read. */
 struct ulp_info {
-	uint16_t ulp_id;           /* enum xts_ulp_id of ulp_wire.h; host byte order */
-	uint16_t ulp_bytes;        /* of ulp_parameters */
+	uint16_t ulp_id;    /* enum xts_ulp_id of ulp_wire.h; host byte order */
+	uint16_t ulp_bytes; /* of ulp_parameters */
 	uint8_t ulp_parameters[];
 };
 #define XTS_ULP_INFO_BYTES_MAX 480
@@ -434,8 +432,7 @@ struct ulp_info {
  * See: xts_ioctl(), xts_ulp_connect().
  */
 #define XTS_ULP_INTEGER 1u
-int xts_ulp_put(struct ulp_info *info, size_t room, unsigned attribute, const void *value,
-		size_t bytes, unsigned flags);
+int xts_ulp_put(struct ulp_info *info, size_t room, unsigned attribute, const void *value, size_t bytes, unsigned flags);
 
 /*
  * Push protocols and connect, in one round trip.
@@ -450,11 +447,11 @@ int xts_ulp_put(struct ulp_info *info, size_t room, unsigned attribute, const vo
  * See: xts_connect(), xts_ulp_handshake().
  */
 struct xts_ulp_push {
-	unsigned long request;     /* SIOC_PUSH_ULP_RX, SIOC_PUSH_ULP_TX or SIOC_PUSH_ULP */
+	unsigned long request; /* SIOC_PUSH_ULP_RX, SIOC_PUSH_ULP_TX or SIOC_PUSH_ULP */
 	const struct ulp_info *info;
 };
-int xts_ulp_connect(int s, const struct sockaddr *address, socklen_t length,
-		    const struct xts_ulp_push *pushes, unsigned count);
+int xts_ulp_connect(int s, const struct sockaddr *address, socklen_t length, const struct xts_ulp_push *pushes,
+		    unsigned count);
 
 /*
  * Wait until the handshakes of what was pushed are done.
@@ -505,7 +502,7 @@ ssize_t xts_ulp_tell(int s, int send, unsigned layer, unsigned item, void *value
  */
 struct xts_ulp_offer {
 	uint16_t ulp_id, version;
-	uint8_t receive, send;     /* 1: in this direction */
+	uint8_t receive, send; /* 1: in this direction */
 };
 int xts_ulps(struct xts_ulp_offer *offers, unsigned max);
 
@@ -594,8 +591,7 @@ const char *xts_last_error(void);
  * of xts_socket() for a process that is not attached.
  * See: resolver(3), resolv.conf(5).
  */
-int xts_query_name(const void *query, size_t query_bytes, void *answer, size_t answer_bytes,
-		   int timeout_ms);
+int xts_query_name(const void *query, size_t query_bytes, void *answer, size_t answer_bytes, int timeout_ms);
 
 /*
  * Set how this process uses the library.
@@ -695,24 +691,24 @@ int xts_stack_of(int s);
  */
 struct xts_info {
 	size_t size;
-	char queue_kind[16];       /* "afxdp" or "shm" */
+	char queue_kind[16]; /* "afxdp" or "shm" */
 	char interface[16];
 	uint32_t queue_id;
-	uint32_t link_state;       /* 0 opening, 1 up, 2 down */
-	int32_t link_error;        /* errno: why it is down */
+	uint32_t link_state; /* 0 opening, 1 up, 2 down */
+	int32_t link_error;  /* errno: why it is down */
 	uint32_t frame_window, frame_credits, largest_message;
-	uint32_t sockets;          /* in being */
+	uint32_t sockets; /* in being */
 	uint64_t features, epoch;
 	uint64_t sent_frames, received_frames, sent_acks, received_acks;
-	uint64_t kicks;            /* doorbells rung */
-	uint64_t sleeps, spins;    /* waits that slept, and that a spin ended */
-	uint64_t malformed;        /* frames dropped */
-	uint64_t not_inherited;    /* sockets refused after fork or exec, or lost in it */
+	uint64_t kicks;                          /* doorbells rung */
+	uint64_t sleeps, spins;                  /* waits that slept, and that a spin ended */
+	uint64_t malformed;                      /* frames dropped */
+	uint64_t not_inherited;                  /* sockets refused after fork or exec, or lost in it */
 	uint64_t sent_packets, received_packets; /* in which frames travelled (afxdp) */
-	char attach_error[256];    /* why attaching failed, when last tried; empty: it did not */
-	uint64_t sent_bytes, received_bytes; /* of all sockets, closed ones too */
-	uint64_t lock_waits;       /* calls that found the stack's lock taken by another thread */
-	uint32_t stack;            /* which stack all this is about: the calling thread's */
+	char attach_error[256];                  /* why attaching failed, when last tried; empty: it did not */
+	uint64_t sent_bytes, received_bytes;     /* of all sockets, closed ones too */
+	uint64_t lock_waits;                     /* calls that found the stack's lock taken by another thread */
+	uint32_t stack;                          /* which stack all this is about: the calling thread's */
 };
 int xts_get_info(struct xts_info *info);
 

@@ -41,8 +41,8 @@ void xts_use_kernel_calls(const struct xts_kernel_calls *calls);
  * revents and returns how many entries are ready, 0 at the deadline, or -1 with EINTR (whatever SA_RESTART says),
  * ENOMEM. mask (NULL: leave it) is the thread's signal mask while it sleeps.
  */
-int xts_poll_mixed(struct pollfd *sockets, nfds_t count, struct pollfd *kernel, nfds_t kernel_count, uint64_t deadline_ns,
-		   const sigset_t *mask);
+int xts_poll_mixed(struct pollfd *sockets, nfds_t count, struct pollfd *kernel, nfds_t kernel_count,
+		   uint64_t deadline_ns, const sigset_t *mask);
 
 /* A polling context that is polled itself, as an epoll set's descriptor can be. */
 struct xts_polled_context {
@@ -57,8 +57,8 @@ int xts_poll_contexts(struct pollfd *sockets, nfds_t count, struct xts_polled_co
  * of both, at most max, fairly. kernel_set holds kernel descriptors only; *members is how many: at 0 its events are not
  * asked for but by who sleeps (NULL: unknown).
  */
-int xts_epoll_wait_mixed(void *ectx, int kernel_set, const _Atomic uint32_t *members, struct epoll_event *events, int max,
-			 uint64_t deadline_ns, const sigset_t *mask);
+int xts_epoll_wait_mixed(void *ectx, int kernel_set, const _Atomic uint32_t *members, struct epoll_event *events,
+			 int max, uint64_t deadline_ns, const sigset_t *mask);
 /* Has the context an event now? */
 bool xts_epoll_is_ready(void *ectx);
 /* xts_epoll_ctl() of a registration with a key, which distinguishes it from others of the same socket in this
@@ -129,10 +129,10 @@ void xts_inherit_over_fork(void);
  * it takes them back under their old numbers.
  */
 struct xts_exec_socket {
-	int number;      /* XTS socket */
-	int descriptor;  /* of the program; there may be several of one number */
-	bool again;      /* xts_inherit_next(): the number was given before, with another descriptor */
-	bool listens;    /* xts_inherit_next() */
+	int number;     /* XTS socket */
+	int descriptor; /* of the program; there may be several of one number */
+	bool again;     /* xts_inherit_next(): the number was given before, with another descriptor */
+	bool listens;   /* xts_inherit_next() */
 };
 int xts_exec_prepare(const struct xts_exec_socket *sockets, unsigned count);
 /* In the new program: takes the sockets over, one call each, in order: 1 and *out filled, 0 at the end, -1 with errno

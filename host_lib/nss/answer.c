@@ -25,7 +25,10 @@ static int result_of(const ns_msg *message)
 /* The name in the data of a CNAME or PTR. */
 static int name_in(const ns_msg *message, const ns_rr *record, char out[NS_MAXDNAME])
 {
-	return ns_name_uncompress(ns_msg_base(*message), ns_msg_end(*message), ns_rr_rdata(*record), out, NS_MAXDNAME) < 0 ? -1 : 0;
+	return ns_name_uncompress(ns_msg_base(*message), ns_msg_end(*message), ns_rr_rdata(*record), out, NS_MAXDNAME) <
+			       0 ?
+		       -1 :
+		       0;
 }
 
 /* An alias of the name that is looked for: from here on its target is. */

@@ -11,13 +11,13 @@
 #define ANSWER_ALIASES_MAX 16u /* of a chain of CNAMEs; more is a loop */
 
 struct answer {
-	char name[NS_MAXDNAME];    /* at the end of the aliases: the canonical one */
+	char name[NS_MAXDNAME]; /* at the end of the aliases: the canonical one */
 	char aliases[ANSWER_ALIASES_MAX][NS_MAXDNAME];
 	unsigned alias_count;
-	unsigned count;            /* of addresses or, of a PTR question, names */
+	unsigned count; /* of addresses or, of a PTR question, names */
 	uint8_t addresses[ANSWER_ADDRESSES_MAX][16];
-	char host[NS_MAXDNAME];    /* the first name of a PTR question */
-	uint32_t ttl;              /* the smallest */
+	char host[NS_MAXDNAME]; /* the first name of a PTR question */
+	uint32_t ttl;           /* the smallest */
 };
 
 /* Reads the answer to a question of this type (ns_t_a, ns_t_aaaa, ns_t_ptr) about this name. 0, or the number of

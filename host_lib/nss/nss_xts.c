@@ -30,12 +30,12 @@ enum nss_status _nss_xts_gethostbyname3_r(const char *name, int af, struct hoste
 					  int *errnop, int *herrnop, int32_t *ttlp, char **canonp);
 enum nss_status _nss_xts_gethostbyname2_r(const char *name, int af, struct hostent *result, char *buffer, size_t buflen,
 					  int *errnop, int *herrnop);
-enum nss_status _nss_xts_gethostbyname_r(const char *name, struct hostent *result, char *buffer, size_t buflen, int *errnop,
-					 int *herrnop);
+enum nss_status _nss_xts_gethostbyname_r(const char *name, struct hostent *result, char *buffer, size_t buflen,
+					 int *errnop, int *herrnop);
 enum nss_status _nss_xts_gethostbyaddr2_r(const void *address, socklen_t length, int af, struct hostent *result,
 					  char *buffer, size_t buflen, int *errnop, int *herrnop, int32_t *ttlp);
-enum nss_status _nss_xts_gethostbyaddr_r(const void *address, socklen_t length, int af, struct hostent *result, char *buffer,
-					 size_t buflen, int *errnop, int *herrnop);
+enum nss_status _nss_xts_gethostbyaddr_r(const void *address, socklen_t length, int af, struct hostent *result,
+					 char *buffer, size_t buflen, int *errnop, int *herrnop);
 
 /* --- results ------------------------------------------------------------------------------------------------------ */
 
@@ -110,7 +110,9 @@ static bool put_tuples(struct room *room, const struct answer *answers, struct g
 
 	for (int f = 0; name && f < 2; f++) {
 		for (unsigned i = 0; i < answers[f].count; i++, first = false) {
-			struct gaih_addrtuple *t = first && *pat ? *pat : take(room, sizeof *t, _Alignof(struct gaih_addrtuple));
+			struct gaih_addrtuple *t = first && *pat ?
+							   *pat :
+							   take(room, sizeof *t, _Alignof(struct gaih_addrtuple));
 
 			if (!t)
 				return false;
@@ -130,8 +132,8 @@ static int32_t smaller_ttl(const struct answer *answers)
 	return (int32_t)(a < b ? a : b);
 }
 
-EXPORT enum nss_status _nss_xts_gethostbyname4_r(const char *name, struct gaih_addrtuple **pat, char *buffer, size_t buflen,
-						 int *errnop, int *herrnop, int32_t *ttlp)
+EXPORT enum nss_status _nss_xts_gethostbyname4_r(const char *name, struct gaih_addrtuple **pat, char *buffer,
+						 size_t buflen, int *errnop, int *herrnop, int32_t *ttlp)
 {
 	static const ns_type types[2] = { ns_t_a, ns_t_aaaa };
 	struct answer *answers = calloc(2, sizeof *answers);
@@ -172,8 +174,11 @@ static bool put_host(struct room *room, const struct answer *answer, int family,
 			return false;
 	}
 	addresses[answer->count] = aliases[answer->alias_count] = NULL;
-	*out = (struct hostent){ .h_name = take_text(room, answer->name), .h_aliases = aliases, .h_addrtype = family,
-				 .h_length = (int)bytes, .h_addr_list = addresses };
+	*out = (struct hostent){ .h_name = take_text(room, answer->name),
+				 .h_aliases = aliases,
+				 .h_addrtype = family,
+				 .h_length = (int)bytes,
+				 .h_addr_list = addresses };
 	return out->h_name;
 }
 
@@ -232,8 +237,9 @@ static bool put_name(struct room *room, const struct answer *answer, const void 
 	memcpy(copy, address, bytes);
 	lists[0] = copy;
 	lists[1] = lists[2] = NULL;
-	*out = (struct hostent){ .h_name = name, .h_aliases = &lists[2], .h_addrtype = family, .h_length = (int)bytes,
-				 .h_addr_list = lists };
+	*out = (struct hostent){
+		.h_name = name, .h_aliases = &lists[2], .h_addrtype = family, .h_length = (int)bytes, .h_addr_list = lists
+	};
 	return true;
 }
 

@@ -1,7 +1,7 @@
 /*
- * Lookups. Queries are made, and the search list is read, by the C library's own resolver (res_ninit(), res_nmkquery());
- * it sends nothing: xts_query_name() does. Search list and ndots come from the host's resolv.conf(5), if there is one,
- * RES_OPTIONS and LOCALDOMAIN; its name servers mean nothing here.
+ * Lookups. Queries are made, and the search list is read, by the C library's own resolver (res_ninit(),
+ * res_nmkquery()); it sends nothing: xts_query_name() does. Search list and ndots come from the host's resolv.conf(5),
+ * if there is one, RES_OPTIONS and LOCALDOMAIN; its name servers mean nothing here.
  */
 #include "search.h"
 
@@ -50,8 +50,8 @@ static int ask(struct __res_state *state, struct answer *answer, const char *nam
 }
 
 /* All types of one name. 0: one of them has something. */
-static int ask_all(struct __res_state *state, struct answer *answers, const ns_type *types, unsigned count, const char *name,
-		   uint8_t *room)
+static int ask_all(struct __res_state *state, struct answer *answers, const ns_type *types, unsigned count,
+		   const char *name, uint8_t *room)
 {
 	int result = 0;
 	bool any = false;
@@ -164,7 +164,8 @@ static void name_of(const uint8_t *address, int family, char out[NS_MAXDNAME])
 		return;
 	}
 	for (int i = 15; i >= 0; i--)
-		at += (size_t)snprintf(out + at, NS_MAXDNAME - at, "%x.%x.", address[i] & 0xfu, (unsigned)address[i] >> 4);
+		at += (size_t)snprintf(out + at, NS_MAXDNAME - at, "%x.%x.", address[i] & 0xfu,
+				       (unsigned)address[i] >> 4);
 	snprintf(out + at, NS_MAXDNAME - at, "ip6.arpa");
 }
 

@@ -1,6 +1,6 @@
 /*
- * What libnss_xts.so.2 offers the interposer and the Python package: order.c. For users of the very same build, who load
- * it by its path; glibc then finds it by its SONAME.
+ * What libnss_xts.so.2 offers the interposer and the Python package: order.c. For users of the very same build, who
+ * load it by its path; glibc then finds it by its SONAME.
  */
 #ifndef XTS_NSS_H
 #define XTS_NSS_H

@@ -35,8 +35,8 @@ static ssize_t transmit(int s, const void *data, size_t bytes, int flags)
 
 /* --- receiving ---------------------------------------------------------------------------------------------------- */
 
-/* A datagram socket that was bound without a port, and is undecided, is a receiver after all: somebody knows its port, and
- * is to be answered from it. It stays with the kernel. */
+/* A datagram socket that was bound without a port, and is undecided, is a receiver after all: somebody knows its port,
+ * and is to be answered from it. It stays with the kernel. */
 static ssize_t kernel_has_received(int fd, ssize_t result)
 {
 	struct descriptor d = descriptor_get(fd);
@@ -58,7 +58,8 @@ EXPORT ssize_t __recv_chk(int fd, void *data, size_t bytes, size_t room, int fla
 	int s = descriptor_offloaded(fd);
 
 	if (s < 0 || bytes > room)
-		return real()->__recv_chk(fd, data, bytes, room, flags); /* which ends the program where it is too much */
+		/* which ends the program where it is too much */
+		return real()->__recv_chk(fd, data, bytes, room, flags);
 	return receive(s, data, bytes, flags);
 }
 
@@ -85,7 +86,8 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 {
 	int s = descriptor_offloaded(fd);
 
-	return s < 0 ? kernel_has_received(fd, real()->recvmsg(fd, message, flags)) : XTS(xts_recvmsg(s, message, flags));
+	return s < 0 ? kernel_has_received(fd, real()->recvmsg(fd, message, flags)) :
+		       XTS(xts_recvmsg(s, message, flags));
 }
 
 EXPORT ssize_t read(int fd, void *data, size_t bytes)
@@ -131,7 +133,7 @@ static ssize_t vector_bytes(const struct iovec *vector, int count)
 
 static ssize_t receive_vector(int s, const struct iovec *vector, int count, int flags)
 {
-	struct msghdr message = {.msg_iov = (struct iovec *)vector, .msg_iovlen = (size_t)count};
+	struct msghdr message = { .msg_iov = (struct iovec *)vector, .msg_iovlen = (size_t)count };
 	ssize_t bytes = vector_bytes(vector, count);
 
 	return bytes <= 0 ? bytes : XTS(xts_recvmsg(s, &message, flags));
@@ -139,7 +141,7 @@ static ssize_t receive_vector(int s, const struct iovec *vector, int count, int 
 
 static ssize_t transmit_vector(int s, const struct iovec *vector, int count, int flags)
 {
-	struct msghdr message = {.msg_iov = (struct iovec *)vector, .msg_iovlen = (size_t)count};
+	struct msghdr message = { .msg_iov = (struct iovec *)vector, .msg_iovlen = (size_t)count };
 	ssize_t bytes = vector_bytes(vector, count);
 
 	return bytes <= 0 ? bytes : XTS(xts_sendmsg(s, &message, flags)); /* nothing in pieces: no look at the socket */
@@ -242,7 +244,8 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags,
  * cookie. */
 static bool is_fast_open(struct descriptor d, int flags)
 {
-	return flags & MSG_FASTOPEN && !(d.flags & DESCRIPTOR_DATAGRAM) && (d.kind == DESCRIPTOR_UNDECIDED || d.kind == DESCRIPTOR_OFFLOADED);
+	return flags & MSG_FASTOPEN && !(d.flags & DESCRIPTOR_DATAGRAM) &&
+	       (d.kind == DESCRIPTOR_UNDECIDED || d.kind == DESCRIPTOR_OFFLOADED);
 }
 
 static ssize_t fast_open(int fd, const struct msghdr *message, int flags)
@@ -281,8 +284,10 @@ EXPORT ssize_t sendto(int fd, const void *data, size_t bytes, int flags, const s
 	struct descriptor d = descriptor_get(fd);
 
 	if (is_fast_open(d, flags)) {
-		struct iovec part = {.iov_base = (void *)data, .iov_len = bytes};
-		struct msghdr message = {.msg_name = (void *)address, .msg_namelen = length, .msg_iov = &part, .msg_iovlen = 1};
+		struct iovec part = { .iov_base = (void *)data, .iov_len = bytes };
+		struct msghdr message = {
+			.msg_name = (void *)address, .msg_namelen = length, .msg_iov = &part, .msg_iovlen = 1
+		};
 
 		return fast_open(fd, &message, flags);
 	}
@@ -330,7 +335,8 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 
 	if (is_fast_open(d, flags) && message)
 		return fast_open(fd, message, flags);
-	if (message && !is_bad(message, sizeof *message) && !decide_by_datagram(fd, &d, message->msg_name, message->msg_namelen))
+	if (message && !is_bad(message, sizeof *message) &&
+	    !decide_by_datagram(fd, &d, message->msg_name, message->msg_namelen))
 		return -1;
 	if (d.kind != DESCRIPTOR_OFFLOADED)
 		return send_elsewhere(fd, message, flags);

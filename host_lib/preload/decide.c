@@ -33,9 +33,9 @@ static int stay(int fd, enum xts_reason reason, const char *attach_error)
 	}
 	atomic_fetch_add_explicit(&preload.stayed[reason], 1, memory_order_relaxed);
 	if (was.kind == DESCRIPTOR_UNDECIDED || was.kind == DESCRIPTOR_OFFLOADED)
-		descriptor_become(fd, was, (struct descriptor){.kind = DESCRIPTOR_STAYED, .reason = (uint16_t)reason});
+		descriptor_become(fd, was, (struct descriptor){ .kind = DESCRIPTOR_STAYED, .reason = (uint16_t)reason });
 	else
-		descriptor_set(fd, (struct descriptor){.kind = DESCRIPTOR_STAYED, .reason = (uint16_t)reason});
+		descriptor_set(fd, (struct descriptor){ .kind = DESCRIPTOR_STAYED, .reason = (uint16_t)reason });
 	report_counters();
 	preload_log("descriptor %d: stays with the kernel (%s)", fd, xts_reason_name(reason));
 	return 0;
@@ -93,11 +93,13 @@ bool decide_make(int fd, struct descriptor d, enum xts_role role, const struct s
 {
 	static atomic_flag reported = ATOMIC_FLAG_INIT;
 	int domain = decide_number_option(fd, SO_DOMAIN), status = real()->fcntl(fd, F_GETFL);
-	const struct xts_undecided undecided = {.rules = preload.rules, .fd = fd, .family = domain,
-						.type = (d.flags & DESCRIPTOR_DATAGRAM ? SOCK_DGRAM : SOCK_STREAM) |
-							(status & O_NONBLOCK ? SOCK_NONBLOCK : 0)};
+	const struct xts_undecided undecided = { .rules = preload.rules,
+						 .fd = fd,
+						 .family = domain,
+						 .type = (d.flags & DESCRIPTOR_DATAGRAM ? SOCK_DGRAM : SOCK_STREAM) |
+							 (status & O_NONBLOCK ? SOCK_NONBLOCK : 0) };
 
-	*out = (struct xts_decision){.reason = XTS_REASON_PROXY_DOWN, .s = -1};
+	*out = (struct xts_decision){ .reason = XTS_REASON_PROXY_DOWN, .s = -1 };
 	(void)XTS(xts_decide(&undecided, role, local, peer, out));
 	report_decision(fd, out->line, local, peer);
 	if (out->s >= 0 && out->endpoint && !atomic_flag_test_and_set(&reported))
@@ -108,8 +110,8 @@ bool decide_make(int fd, struct descriptor d, enum xts_role role, const struct s
 }
 
 /*
- * A socket of the kernel's UDP is of use without being connected: a system call that gets past us could send by it, over
- * this host's network. So each descriptor of a datagram socket that has been offloaded becomes a placeholder.
+ * A socket of the kernel's UDP is of use without being connected: a system call that gets past us could send by it,
+ * over this host's network. So each descriptor of a datagram socket that has been offloaded becomes a placeholder.
  */
 static void put_placeholder(int fd, struct descriptor d, void *offloaded)
 {
@@ -128,7 +130,7 @@ static void put_placeholder(int fd, struct descriptor d, void *offloaded)
 
 bool decide_publish(int fd, struct descriptor was, int s, uint8_t flags)
 {
-	struct descriptor d = {.kind = DESCRIPTOR_OFFLOADED, .flags = flags, .number = (uint32_t)s};
+	struct descriptor d = { .kind = DESCRIPTOR_OFFLOADED, .flags = flags, .number = (uint32_t)s };
 
 	if (note_push_error(was.number))
 		d.flags |= DESCRIPTOR_PUSHED;

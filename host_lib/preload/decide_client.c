@@ -13,7 +13,7 @@
 /* If the proxy is on this host, the address is free only when it has closed its socket. */
 static void bind_when_free(int fd, const union address *local, socklen_t length)
 {
-	const struct timespec moment = {.tv_nsec = 1000000};
+	const struct timespec moment = { .tv_nsec = 1000000 };
 
 	for (int i = 0; i < BIND_TRIES && real()->bind(fd, &local->any, length) < 0 && errno == EADDRINUSE; i++)
 		nanosleep(&moment, NULL);
@@ -21,7 +21,7 @@ static void bind_when_free(int fd, const union address *local, socklen_t length)
 
 bool decide_give_back(int fd, struct descriptor d, enum xts_reason reason)
 {
-	union address local = {0};
+	union address local = { 0 };
 	socklen_t length = sizeof local;
 
 	if (d.flags & DESCRIPTOR_LISTENS || !descriptor_is_last(d))
@@ -41,7 +41,7 @@ bool decide_give_back(int fd, struct descriptor d, enum xts_reason reason)
 
 static int connect_offloaded(int fd, struct descriptor d, const struct sockaddr *address, socklen_t length)
 {
-	union address local = {0};
+	union address local = { 0 };
 	socklen_t local_length = sizeof local;
 	struct descriptor connected = d;
 

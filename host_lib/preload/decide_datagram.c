@@ -75,7 +75,8 @@ static int decide_by_peer(int fd, struct descriptor d, enum xts_role role, const
 	if (decision.s < 0)
 		return decide_stay_by(fd, &decision) < 0 ? -1 : DECIDE_KERNEL;
 	if (!decide_publish(fd, d, decision.s, DESCRIPTOR_DATAGRAM))
-		return descriptor_get(fd).kind == DESCRIPTOR_OFFLOADED ? 0 : DECIDE_KERNEL; /* another thread was faster */
+		/* another thread was faster */
+		return descriptor_get(fd).kind == DESCRIPTOR_OFFLOADED ? 0 : DECIDE_KERNEL;
 	return 0;
 }
 
@@ -84,7 +85,8 @@ int decide_datagram_connect(int fd, struct descriptor d, const struct sockaddr *
 	int r = 0, s;
 
 	if (d.kind == DESCRIPTOR_UNDECIDED)
-		r = takes_peer(fd, address, length) ? decide_by_peer(fd, d, XTS_ROLE_UDP_CONNECT, address) : DECIDE_KERNEL;
+		r = takes_peer(fd, address, length) ? decide_by_peer(fd, d, XTS_ROLE_UDP_CONNECT, address) :
+						      DECIDE_KERNEL;
 	if (r)
 		return r;
 	s = descriptor_offloaded(fd);

@@ -17,7 +17,7 @@ void decide_bind_made(int fd, struct xts_decision *decision, const struct sockad
 /* Binds the kernel's socket too, to the port that the XTS socket has got: DESCRIPTOR_ALSO_LOCAL, or 0. */
 static uint8_t bind_kernel_too(int fd, int s, unsigned rule_line)
 {
-	union address bound = {0};
+	union address bound = { 0 };
 	socklen_t length = sizeof bound;
 
 	if (XTS(xts_getsockname(s, &bound.any, &length)) < 0)
@@ -27,8 +27,8 @@ static uint8_t bind_kernel_too(int fd, int s, unsigned rule_line)
 		return 0;
 	if (real()->bind(fd, &bound.any, length) == 0)
 		return DESCRIPTOR_ALSO_LOCAL;
-	preload_log("descriptor %d: port %u is taken on this host: connections from the host itself are not served: %s", fd,
-		    ntohs(*port_of(&bound)), strerror(errno));
+	preload_log("descriptor %d: port %u is taken on this host: connections from the host itself are not served: %s",
+		    fd, ntohs(*port_of(&bound)), strerror(errno));
 	return 0;
 }
 
@@ -84,7 +84,7 @@ static int listen_offloaded(int fd, struct descriptor d, int backlog)
 /* Without bind(): at a port of the proxy's choice on all addresses. */
 static int listen_unbound(int fd, struct descriptor d, int backlog)
 {
-	union address any = {0};
+	union address any = { 0 };
 	struct xts_decision decision;
 
 	any.any.sa_family = (sa_family_t)decide_number_option(fd, SO_DOMAIN);

@@ -30,8 +30,10 @@ static uint64_t pack(struct descriptor d)
 
 static struct descriptor unpack(uint64_t word)
 {
-	return (struct descriptor){.kind = (uint8_t)word, .flags = (uint8_t)(word >> 8),
-				   .reason = (uint16_t)(word >> 16), .number = (uint32_t)(word >> 32)};
+	return (struct descriptor){ .kind = (uint8_t)word,
+				    .flags = (uint8_t)(word >> 8),
+				    .reason = (uint16_t)(word >> 16),
+				    .number = (uint32_t)(word >> 32) };
 }
 
 /* Does it stand for something that descriptors can share? */
@@ -72,12 +74,12 @@ void descriptor_set(int fd, struct descriptor d)
 
 struct descriptor descriptor_take(int fd)
 {
-	struct descriptor d = {0};
+	struct descriptor d = { 0 };
 
 	if ((unsigned)fd >= DESCRIPTORS_MAX)
 		return d;
 	d = unpack(atomic_exchange_explicit(&words[fd], 0, memory_order_acq_rel));
-	report_descriptor(fd, (struct descriptor){0});
+	report_descriptor(fd, (struct descriptor){ 0 });
 	return d;
 }
 
@@ -149,11 +151,11 @@ void descriptor_copy(int fd, int copy)
 		/* From now on it needs a number that both descriptors share. */
 		d.number = note_make();
 		if (!d.number)
-			d = (struct descriptor){.kind = DESCRIPTOR_STAYED, .reason = XTS_REASON_LIMIT};
+			d = (struct descriptor){ .kind = DESCRIPTOR_STAYED, .reason = XTS_REASON_LIMIT };
 		descriptor_set(fd, d);
 	}
 	if (d.kind == DESCRIPTOR_INTERNAL)
-		d = (struct descriptor){0};
+		d = (struct descriptor){ 0 };
 	descriptor_share(d);
 	if (d.kind != DESCRIPTOR_KERNEL) {
 		descriptor_set(copy, d);
@@ -162,7 +164,8 @@ void descriptor_copy(int fd, int copy)
 	unlock_table();
 }
 
-void descriptor_each(enum descriptor_kind kind, void (*visit)(int fd, struct descriptor d, void *argument), void *argument)
+void descriptor_each(enum descriptor_kind kind, void (*visit)(int fd, struct descriptor d, void *argument),
+		     void *argument)
 {
 	for (int fd = 0; fd <= highest; fd++) {
 		struct descriptor d = descriptor_get(fd);
@@ -203,7 +206,7 @@ int descriptor_own(int fd)
 		real()->close(fd);
 		fd = moved;
 	}
-	descriptor_set(fd, (struct descriptor){.kind = DESCRIPTOR_INTERNAL});
+	descriptor_set(fd, (struct descriptor){ .kind = DESCRIPTOR_INTERNAL });
 	errno = before;
 	return fd;
 }

@@ -22,22 +22,29 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum descriptor_kind { DESCRIPTOR_KERNEL, DESCRIPTOR_UNDECIDED, DESCRIPTOR_STAYED, DESCRIPTOR_OFFLOADED, DESCRIPTOR_EPOLL, DESCRIPTOR_INTERNAL };
+enum descriptor_kind {
+	DESCRIPTOR_KERNEL,
+	DESCRIPTOR_UNDECIDED,
+	DESCRIPTOR_STAYED,
+	DESCRIPTOR_OFFLOADED,
+	DESCRIPTOR_EPOLL,
+	DESCRIPTOR_INTERNAL
+};
 
 enum { /* flags */
-	/* OFFLOADED listener for which the kernel listens too: wait for both, accept from both */
-	DESCRIPTOR_ALSO_LOCAL = 1,
-	DESCRIPTOR_LISTENS = 2,
-	/* OFFLOADED at bind, not yet connected or listening: can still go back to the kernel */
-	DESCRIPTOR_BOUND = 4,
-	DESCRIPTOR_PUSHED = 8,     /* a protocol was pushed before connect or listen: it cannot go back */
-	DESCRIPTOR_DATAGRAM = 16,  /* UNDECIDED or OFFLOADED: of UDP */
+       /* OFFLOADED listener for which the kernel listens too: wait for both, accept from both */
+       DESCRIPTOR_ALSO_LOCAL = 1,
+       DESCRIPTOR_LISTENS = 2,
+       /* OFFLOADED at bind, not yet connected or listening: can still go back to the kernel */
+       DESCRIPTOR_BOUND = 4,
+       DESCRIPTOR_PUSHED = 8,    /* a protocol was pushed before connect or listen: it cannot go back */
+       DESCRIPTOR_DATAGRAM = 16, /* UNDECIDED or OFFLOADED: of UDP */
 };
 
 /* A snapshot: what was true when it was read. An XTS number has a generation, so a stale one is EBADF and never
  * another socket. */
 struct descriptor {
-	uint8_t kind;    /* enum descriptor_kind */
+	uint8_t kind; /* enum descriptor_kind */
 	uint8_t flags;
 	/* enum xts_reason, of STAYED, and of OFFLOADED that this process has not (XTS_REASON_IS_GONE) */
 	uint16_t reason;
@@ -92,6 +99,7 @@ int descriptor_highest(void); /* ever set; -1: none */
 int descriptor_own(int fd);
 void descriptor_disown(int fd);
 /* Calls visit for every descriptor of this kind, in order. */
-void descriptor_each(enum descriptor_kind kind, void (*visit)(int fd, struct descriptor d, void *argument), void *argument);
+void descriptor_each(enum descriptor_kind kind, void (*visit)(int fd, struct descriptor d, void *argument),
+		     void *argument);
 
 #endif

@@ -19,7 +19,7 @@ static int known(int fd)
 	descriptor_forget_stale(fd);
 	number = set_make(fd, 0);
 	if (number)
-		descriptor_set(fd, (struct descriptor){.kind = DESCRIPTOR_EPOLL, .number = number});
+		descriptor_set(fd, (struct descriptor){ .kind = DESCRIPTOR_EPOLL, .number = number });
 	return fd;
 }
 
@@ -36,7 +36,7 @@ EXPORT int epoll_create1(int flags)
 /* A set that came over exec or a Unix socket is in the table from its first offloaded member on. */
 static void adopt(int fd, int member)
 {
-	struct epoll_event event = {0};
+	struct epoll_event event = { 0 };
 	uint32_t number = 0;
 
 	sets_lock();
@@ -45,7 +45,7 @@ static void adopt(int fd, int member)
 	    errno == ENOENT)
 		number = set_make(fd, SET_UNKNOWN_MEMBERS);
 	if (number)
-		descriptor_set(fd, (struct descriptor){.kind = DESCRIPTOR_EPOLL, .number = number});
+		descriptor_set(fd, (struct descriptor){ .kind = DESCRIPTOR_EPOLL, .number = number });
 	sets_unlock();
 }
 
@@ -80,9 +80,10 @@ static int context_control(struct epoll_set *set, int op, int fd, uint32_t numbe
 
 /* The kernel half of a listener's registration, and its note. The context's half is done: this one may fail quietly
  * only where the kernel's socket is not there any more. */
-static void control_also_local(struct epoll_set *set, int epfd, int op, int fd, struct descriptor d, struct epoll_event *event)
+static void control_also_local(struct epoll_set *set, int epfd, int op, int fd, struct descriptor d,
+			       struct epoll_event *event)
 {
-	struct registration *note = set_registration(set, fd), fresh = {.fd = fd, .kind = REGISTERED_BOTH};
+	struct registration *note = set_registration(set, fd), fresh = { .fd = fd, .kind = REGISTERED_BOTH };
 
 	if (op == EPOLL_CTL_DEL) {
 		if (note && note->in_kernel)
@@ -94,11 +95,13 @@ static void control_also_local(struct epoll_set *set, int epfd, int op, int fd, 
 	fresh.event = *event;
 	fresh.in_kernel = note && note->kind == REGISTERED_BOTH && note->in_kernel;
 	if (is_also_local(d))
-		fresh.in_kernel = kernel_control(set, epfd, fresh.in_kernel ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, event) == 0;
+		fresh.in_kernel = kernel_control(set, epfd, fresh.in_kernel ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd,
+						 event) == 0;
 	set_add_registration(set, &fresh);
 }
 
-static int control_offloaded(struct epoll_set *set, int epfd, int op, int fd, struct descriptor d, struct epoll_event *event)
+static int control_offloaded(struct epoll_set *set, int epfd, int op, int fd, struct descriptor d,
+			     struct epoll_event *event)
 {
 	int r = -1, error;
 
@@ -143,7 +146,7 @@ static int control_noted(struct epoll_set *set, int epfd, int op, struct registr
 /* A set in a set: the kernel's half first, since the kernel refuses loops. */
 static int control_set(struct epoll_set *set, int epfd, int op, int fd, struct descriptor d, struct epoll_event *event)
 {
-	struct registration note = {.fd = fd, .kind = REGISTERED_SET, .inner = d.number};
+	struct registration note = { .fd = fd, .kind = REGISTERED_SET, .inner = d.number };
 	struct epoll_set *inner = set_hold(d.number, 1);
 	int r;
 
@@ -168,7 +171,7 @@ static int control_set(struct epoll_set *set, int epfd, int op, int fd, struct d
 /* Not decided yet: the kernel's, for now. */
 static int control_undecided(struct epoll_set *set, int epfd, int op, int fd, struct epoll_event *event)
 {
-	struct registration note = {.fd = fd, .kind = REGISTERED_UNDECIDED};
+	struct registration note = { .fd = fd, .kind = REGISTERED_UNDECIDED };
 	int r;
 
 	sets_lock();
@@ -206,7 +209,8 @@ static int control(struct epoll_set *set, int epfd, int op, int fd, struct descr
 EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 {
 	struct descriptor d = descriptor_get(epfd), member = descriptor_get(fd);
-	bool ours = member.kind == DESCRIPTOR_OFFLOADED || member.kind == DESCRIPTOR_UNDECIDED || member.kind == DESCRIPTOR_EPOLL;
+	bool ours = member.kind == DESCRIPTOR_OFFLOADED || member.kind == DESCRIPTOR_UNDECIDED ||
+		    member.kind == DESCRIPTOR_EPOLL;
 	struct epoll_set *set = NULL;
 	int r;
 
@@ -255,7 +259,7 @@ static void forget_note(struct epoll_set *set, void *argument)
 
 void epoll_descriptor_gone(int fd, struct descriptor d)
 {
-	struct change gone = {.fd = fd, .d = d};
+	struct change gone = { .fd = fd, .d = d };
 
 	/* libxts removes the context's half with the socket, and the kernel removes its own half. */
 	if (d.kind == DESCRIPTOR_KERNEL || !sets_have_registrations() || !descriptor_is_last(d))
@@ -302,7 +306,7 @@ static void follow(struct epoll_set *set, void *argument)
 
 void epoll_descriptor_offloaded(int fd, struct descriptor d)
 {
-	struct change change = {.fd = fd, .d = d};
+	struct change change = { .fd = fd, .d = d };
 
 	if (!sets_have_registrations())
 		return;
@@ -315,7 +319,7 @@ void epoll_descriptor_offloaded(int fd, struct descriptor d)
 static void move_back(struct epoll_set *set, void *argument)
 {
 	const struct change *change = argument;
-	struct epoll_event event = {0};
+	struct epoll_event event = { 0 };
 	int epfd = set_descriptor(set);
 
 	if (epfd < 0 || !set->ctx ||
@@ -327,7 +331,7 @@ static void move_back(struct epoll_set *set, void *argument)
 
 void epoll_descriptor_given_back(int fd, struct descriptor d)
 {
-	struct change change = {.fd = fd, .d = d};
+	struct change change = { .fd = fd, .d = d };
 
 	sets_lock();
 	sets_each(move_back, &change);

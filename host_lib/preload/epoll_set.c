@@ -240,7 +240,7 @@ void sets_each(void (*visit)(struct epoll_set *set, void *argument), void *argum
 /* Wakes threads that began to wait when the set had no context yet. */
 static void ring_waiters(struct epoll_set *set)
 {
-	struct epoll_event event = {.events = EPOLLIN, .data.u64 = SET_BELL_DATA};
+	struct epoll_event event = { .events = EPOLLIN, .data.u64 = SET_BELL_DATA };
 	int fd = set_descriptor(set), bell;
 
 	if (fd < 0)
@@ -248,7 +248,7 @@ static void ring_waiters(struct epoll_set *set)
 	bell = real()->eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (bell < 0)
 		return;
-	descriptor_set(bell, (struct descriptor){.kind = DESCRIPTOR_INTERNAL});
+	descriptor_set(bell, (struct descriptor){ .kind = DESCRIPTOR_INTERNAL });
 	atomic_store(&set->bell, bell); /* before it can wake any thread */
 	if (real()->epoll_ctl(fd, EPOLL_CTL_ADD, bell, &event) < 0) {
 		atomic_store(&set->bell, -1);
@@ -292,7 +292,7 @@ static void nest(struct epoll_set *set, void *argument)
 
 bool set_convert(struct epoll_set *set)
 {
-	struct nesting nesting = {.inner = set};
+	struct nesting nesting = { .inner = set };
 	void *ctx;
 
 	if (set->ctx)

@@ -23,21 +23,21 @@ struct registration {
 	int fd;
 	enum registration_kind kind;
 	struct epoll_event event;
-	uint32_t inner;            /* SET: its number */
-	bool in_kernel;            /* BOTH: the kernel socket is there too (it listens) */
+	uint32_t inner; /* SET: its number */
+	bool in_kernel; /* BOTH: the kernel socket is there too (it listens) */
 };
 
 struct epoll_set {
 	/* Low half: references, one for all its descriptors. High half: threads that wait in the kernel alone. */
 	_Atomic uint64_t users;
-	_Atomic uint32_t number;   /* 0: closed */
+	_Atomic uint32_t number; /* 0: closed */
 	/* registrations in the kernel's set; those that vanished by a close are still counted */
 	_Atomic uint32_t members;
 	void *_Atomic ctx;
 	/* an eventfd in the kernel's set, readable while threads wait there that do not know of ctx; else -1 */
 	_Atomic int bell;
-	_Atomic uint32_t both;     /* registrations that may be reported twice */
-	int fd;                    /* one of the set's descriptors, as last seen */
+	_Atomic uint32_t both; /* registrations that may be reported twice */
+	int fd;                /* one of the set's descriptors, as last seen */
 	struct registration *registrations;
 	unsigned registration_count, registration_room;
 	struct epoll_set *next_free;

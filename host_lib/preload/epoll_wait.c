@@ -28,7 +28,7 @@ static int pass(const struct request *r)
 /* The same, by a thread that holds the set. */
 static int wait_for_kernels(const struct request *r)
 {
-	struct timespec timeout = {.tv_sec = r->timeout_ms / 1000, .tv_nsec = r->timeout_ms % 1000 * 1000000L};
+	struct timespec timeout = { .tv_sec = r->timeout_ms / 1000, .tv_nsec = r->timeout_ms % 1000 * 1000000L };
 
 	if (r->name == PWAIT2)
 		return preload_sleep_epoll(r->set, r->events, r->max, r->timeout, r->mask);
@@ -51,7 +51,7 @@ static int without_bell(struct epoll_event *events, int count)
 /* One-shot, and one half has been reported: the other must not be. */
 static void disarm_other_half(struct epoll_set *set, int epfd, struct registration *note)
 {
-	struct epoll_event none = {.events = EPOLLONESHOT, .data = note->event.data};
+	struct epoll_event none = { .events = EPOLLONESHOT, .data = note->event.data };
 	struct descriptor d = descriptor_get(note->fd);
 
 	if (d.kind != DESCRIPTOR_OFFLOADED)
@@ -107,8 +107,8 @@ static int wait_for_both(struct epoll_set *set, const struct request *request, u
 
 	do {
 		set_silence_last(set);
-		r = XTS(xts_epoll_wait_mixed(set->ctx, request->set, &set->members, request->events, request->max, deadline_ns,
-					     request->mask));
+		r = XTS(xts_epoll_wait_mixed(set->ctx, request->set, &set->members, request->events, request->max,
+					     deadline_ns, request->mask));
 		if (r <= 0)
 			return r;
 		r = without_bell(request->events, r);
@@ -173,21 +173,26 @@ static int wait_for_set(const struct request *request)
 
 EXPORT int epoll_wait(int set, struct epoll_event *events, int max, int timeout_ms)
 {
-	struct request request = {.name = WAIT, .set = set, .events = events, .max = max, .timeout_ms = timeout_ms};
+	struct request request = { .name = WAIT, .set = set, .events = events, .max = max, .timeout_ms = timeout_ms };
 
 	return wait_for_set(&request);
 }
 
 EXPORT int epoll_pwait(int set, struct epoll_event *events, int max, int timeout_ms, const sigset_t *mask)
 {
-	struct request request = {.name = PWAIT, .set = set, .events = events, .max = max, .timeout_ms = timeout_ms, .mask = mask};
+	struct request request = {
+		.name = PWAIT, .set = set, .events = events, .max = max, .timeout_ms = timeout_ms, .mask = mask
+	};
 
 	return wait_for_set(&request);
 }
 
-EXPORT int epoll_pwait2(int set, struct epoll_event *events, int max, const struct timespec *timeout, const sigset_t *mask)
+EXPORT int epoll_pwait2(int set, struct epoll_event *events, int max, const struct timespec *timeout,
+			const sigset_t *mask)
 {
-	struct request request = {.name = PWAIT2, .set = set, .events = events, .max = max, .timeout = timeout, .mask = mask};
+	struct request request = {
+		.name = PWAIT2, .set = set, .events = events, .max = max, .timeout = timeout, .mask = mask
+	};
 
 	return wait_for_set(&request);
 }

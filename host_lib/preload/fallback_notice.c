@@ -37,11 +37,13 @@ void notice_fallback(int fd, enum xts_reason reason, int error, const char *atta
 	if (once_per_run(error ? FAILURES + reason : reason)) {
 		report_where(fd, where, sizeof where);
 		if (error)
-			xts_notice("%s (process %d): descriptor %d%s: not offloaded, so its call fails with \"%s\" (%s, strict): %s",
-				   report_program(), (int)getpid(), fd, where, strerror(error), xts_reason_name(reason), why);
+			xts_notice(
+				"%s (process %d): descriptor %d%s: not offloaded, so its call fails with \"%s\" (%s, strict): %s",
+				report_program(), (int)getpid(), fd, where, strerror(error), xts_reason_name(reason),
+				why);
 		else
-			xts_notice("%s (process %d): not offloaded, sockets stay with the kernel (%s): %s", report_program(),
-				   (int)getpid(), xts_reason_name(reason), why);
+			xts_notice("%s (process %d): not offloaded, sockets stay with the kernel (%s): %s",
+				   report_program(), (int)getpid(), xts_reason_name(reason), why);
 	}
 	errno = before;
 }

@@ -117,7 +117,8 @@ EXPORT int dup3(int from, int to, int flags)
 
 EXPORT int dup2(int from, int to)
 {
-	if (from == to || (descriptor_get(from).kind == DESCRIPTOR_KERNEL && descriptor_get(to).kind == DESCRIPTOR_KERNEL))
+	if (from == to ||
+	    (descriptor_get(from).kind == DESCRIPTOR_KERNEL && descriptor_get(to).kind == DESCRIPTOR_KERNEL))
 		return real()->dup2(from, to);
 	return dup3(from, to, 0);
 }

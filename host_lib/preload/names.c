@@ -181,8 +181,8 @@ EXPORT int getaddrinfo(const char *node, const char *service, const struct addri
 	return r ? r : by_families(result, asks_configured(hints));
 }
 
-EXPORT int getnameinfo(const struct sockaddr *address, socklen_t length, char *host, socklen_t host_bytes, char *service,
-		       socklen_t service_bytes, int flags)
+EXPORT int getnameinfo(const struct sockaddr *address, socklen_t length, char *host, socklen_t host_bytes,
+		       char *service, socklen_t service_bytes, int flags)
 {
 	(void)begin();
 	return real()->getnameinfo(address, length, host, host_bytes, service, service_bytes, flags);
@@ -220,7 +220,8 @@ static int noticed_r(int result, struct hostent *const *found)
 	return result;
 }
 
-EXPORT int gethostbyname_r(const char *name, struct hostent *host, char *buffer, size_t bytes, struct hostent **found, int *error)
+EXPORT int gethostbyname_r(const char *name, struct hostent *host, char *buffer, size_t bytes, struct hostent **found,
+			   int *error)
 {
 	(void)begin();
 	return noticed_r(real()->gethostbyname_r(name, host, buffer, bytes, found, error), found);

@@ -20,7 +20,7 @@ struct notices {
 };
 _Static_assert(sizeof(struct notices) == ONCE_BYTES, "the page");
 
-static struct notices own;                    /* where nothing is shared */
+static struct notices own; /* where nothing is shared */
 static struct notices *_Atomic written = &own;
 static atomic_bool looked;
 

@@ -136,7 +136,8 @@ static int control(int fd, struct descriptor d, int command, long argument)
 	}
 	if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
 		return duplicate(fd, command, argument);
-	if (d.kind == DESCRIPTOR_UNDECIDED && asks_for_signals(command, argument) && decide_stay(fd, XTS_REASON_OPTION) < 0)
+	if (d.kind == DESCRIPTOR_UNDECIDED && asks_for_signals(command, argument) &&
+	    decide_stay(fd, XTS_REASON_OPTION) < 0)
 		return -1;
 	if (d.kind != DESCRIPTOR_OFFLOADED)
 		return real()->fcntl(fd, command, argument);

@@ -24,7 +24,7 @@ struct sorted {
 	struct places *places;
 	struct pollfd *sockets, *kernel;
 	struct xts_polled_context *contexts;
-	struct epoll_set **held;   /* the sets behind the contexts */
+	struct epoll_set **held; /* the sets behind the contexts */
 	int socket_count, kernel_count, context_count;
 };
 
@@ -47,10 +47,10 @@ static void sort_one(struct sorted *s, struct pollfd *fd, struct places *at)
 	struct descriptor d = descriptor_get(fd->fd);
 	struct epoll_set *set;
 
-	*at = (struct places){-1, -1, -1};
+	*at = (struct places){ -1, -1, -1 };
 	if (d.kind == DESCRIPTOR_OFFLOADED) {
 		at->socket = s->socket_count;
-		s->sockets[s->socket_count++] = (struct pollfd){.fd = (int)d.number, .events = fd->events};
+		s->sockets[s->socket_count++] = (struct pollfd){ .fd = (int)d.number, .events = fd->events };
 		if (!(d.flags & DESCRIPTOR_ALSO_LOCAL) || !(d.flags & DESCRIPTOR_LISTENS))
 			return;
 	} else if (d.kind == DESCRIPTOR_EPOLL) {
@@ -58,7 +58,8 @@ static void sort_one(struct sorted *s, struct pollfd *fd, struct places *at)
 		if (set && atomic_load(&set->ctx)) {
 			at->context = s->context_count;
 			s->held[s->context_count] = set;
-			s->contexts[s->context_count++] = (struct xts_polled_context){.ectx = set->ctx, .events = fd->events};
+			s->contexts[s->context_count++] = (struct xts_polled_context){ .ectx = set->ctx,
+										       .events = fd->events };
 		} else if (set) {
 			set_drop(set, 1);
 		}
@@ -104,8 +105,11 @@ static int poll_sorted(struct sorted *s, struct pollfd *fds, nfds_t count, uint6
 static int poll_all(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigset_t *mask)
 {
 	struct room few;
-	struct sorted s = {.places = few.places, .sockets = few.sockets, .kernel = few.kernel, .contexts = few.contexts,
-			   .held = few.held};
+	struct sorted s = { .places = few.places,
+			    .sockets = few.sockets,
+			    .kernel = few.kernel,
+			    .contexts = few.contexts,
+			    .held = few.held };
 	char *more = NULL;
 	int r, error;
 
@@ -132,7 +136,7 @@ static int poll_all(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, cons
 struct plain_sets {
 	struct epoll_set *held[FDS_ON_STACK]; /* for more sets than these the change is not noticed */
 	int count;
-	bool others;               /* there is an XTS socket, for which the kernel cannot wait */
+	bool others; /* there is an XTS socket, for which the kernel cannot wait */
 };
 
 /* Registers as a thread that waits in the kernel alone, and is woken when the set gets a context. */
@@ -185,14 +189,14 @@ static int poll_kernel(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, c
 {
 	uint64_t now = deadline_ns && deadline_ns != XTS_FOREVER ? xts_now_ns() : 0;
 	uint64_t left = deadline_ns > now ? deadline_ns - now : 0;
-	struct timespec timeout = {.tv_sec = (time_t)(left / NS_A_SECOND), .tv_nsec = (long)(left % NS_A_SECOND)};
+	struct timespec timeout = { .tv_sec = (time_t)(left / NS_A_SECOND), .tv_nsec = (long)(left % NS_A_SECOND) };
 
 	return preload_sleep_poll(fds, count, deadline_ns == XTS_FOREVER ? NULL : &timeout, mask);
 }
 
 int poll_both(struct pollfd *fds, nfds_t count, uint64_t deadline_ns, const sigset_t *mask)
 {
-	struct plain_sets plain = {.count = 0};
+	struct plain_sets plain = { .count = 0 };
 	INSIDE;
 	bool changed;
 	int r = 0, before;
@@ -220,7 +224,8 @@ static bool any_ours(struct pollfd *fds, nfds_t count)
 
 EXPORT int poll(struct pollfd *fds, nfds_t count, int timeout_ms)
 {
-	return any_ours(fds, count) ? poll_both(fds, count, deadline_of_ms(timeout_ms), NULL) : real()->poll(fds, count, timeout_ms);
+	return any_ours(fds, count) ? poll_both(fds, count, deadline_of_ms(timeout_ms), NULL) :
+				      real()->poll(fds, count, timeout_ms);
 }
 int __poll(struct pollfd *fds, nfds_t count, int timeout_ms) __attribute__((alias("poll"))) EXPORT;
 
@@ -241,7 +246,8 @@ EXPORT int __poll_chk(struct pollfd *fds, nfds_t count, int timeout_ms, size_t r
 	return poll(fds, count, timeout_ms);
 }
 
-EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask, size_t room)
+EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask,
+		       size_t room)
 {
 	if (room / sizeof *fds < count || !any_ours(fds, count))
 		return real()->__ppoll_chk(fds, count, timeout, mask, room);

@@ -98,7 +98,7 @@ static inline void preload_come_out(const int *unused)
 struct preload {
 	const struct xts_rule_group *rules; /* NULL: not started; everything is passed to the kernel */
 	pid_t pid;
-	bool log;                 /* XTS_LOG=1: a line on standard error for each decision */
+	bool log; /* XTS_LOG=1: a line on standard error for each decision */
 	/* XTS_STRICT=1: a socket that would have to stay with the kernel for another reason than a rule fails */
 	bool strict;
 	_Atomic uint64_t stayed[XTS_REASON_COUNT]; /* sockets by reason */
@@ -165,7 +165,8 @@ void descriptor_forget_stale(int fd);
 void preload_lend_calls(void);
 /* xts_sleep_poll() and xts_sleep_epoll() in the place of the C library's calls, which are cancellation points. */
 int preload_sleep_poll(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask);
-int preload_sleep_epoll(int set, struct epoll_event *events, int max, const struct timespec *timeout, const sigset_t *mask);
+int preload_sleep_epoll(int set, struct epoll_event *events, int max, const struct timespec *timeout,
+			const sigset_t *mask);
 
 /* --- process.c ---------------------------------------------------------------------------------------------------- */
 

@@ -38,7 +38,7 @@ static void pack(int fd, struct descriptor d, void *argument)
 	if (flags < 0 || flags & FD_CLOEXEC)
 		return;
 	if (kept->count < kept->room)
-		kept->sockets[kept->count] = (struct xts_exec_socket){.number = (int)d.number, .descriptor = fd};
+		kept->sockets[kept->count] = (struct xts_exec_socket){ .number = (int)d.number, .descriptor = fd };
 	kept->count++;
 }
 
@@ -125,7 +125,7 @@ static void send_held(void)
 
 static int exec_target(const struct exec_target *target, char *const *arguments, char *const *environment)
 {
-	struct exec_sockets kept = {0};
+	struct exec_sockets kept = { 0 };
 	int memfd = give_up_sockets(&kept), error;
 
 	send_held();
@@ -145,7 +145,7 @@ static int exec_target(const struct exec_target *target, char *const *arguments,
 
 EXPORT int execve(const char *path, char *const arguments[], char *const environment[])
 {
-	return exec_target(&(struct exec_target){.how = EXEC_PATH, .path = path}, arguments, environment);
+	return exec_target(&(struct exec_target){ .how = EXEC_PATH, .path = path }, arguments, environment);
 }
 
 EXPORT int execv(const char *path, char *const arguments[])
@@ -155,7 +155,7 @@ EXPORT int execv(const char *path, char *const arguments[])
 
 EXPORT int execvpe(const char *file, char *const arguments[], char *const environment[])
 {
-	return exec_target(&(struct exec_target){.how = EXEC_SEARCHED, .path = file}, arguments, environment);
+	return exec_target(&(struct exec_target){ .how = EXEC_SEARCHED, .path = file }, arguments, environment);
 }
 
 EXPORT int execvp(const char *file, char *const arguments[])
@@ -165,13 +165,13 @@ EXPORT int execvp(const char *file, char *const arguments[])
 
 EXPORT int fexecve(int fd, char *const arguments[], char *const environment[])
 {
-	return exec_target(&(struct exec_target){.how = EXEC_DESCRIPTOR, .fd = fd}, arguments, environment);
+	return exec_target(&(struct exec_target){ .how = EXEC_DESCRIPTOR, .fd = fd }, arguments, environment);
 }
 
 EXPORT int execveat(int directory, const char *path, char *const arguments[], char *const environment[], int flags)
 {
-	return exec_target(&(struct exec_target){.how = EXEC_AT, .fd = directory, .path = path, .flags = flags}, arguments,
-			   environment);
+	return exec_target(&(struct exec_target){ .how = EXEC_AT, .fd = directory, .path = path, .flags = flags },
+			   arguments, environment);
 }
 
 /* The arguments of execl() and its like: counted, then gathered on the stack.
@@ -186,7 +186,7 @@ EXPORT int execveat(int directory, const char *path, char *const arguments[], ch
 	va_start(list, first); \
 	arguments[0] = (char *)(first); \
 	for (int i_ = 1; i_ <= count_; i_++) \
-		arguments[i_] = va_arg(list, char *)
+	arguments[i_] = va_arg(list, char *)
 /* NOLINTEND(bugprone-macro-parentheses) */
 
 EXPORT int execl(const char *path, const char *first, ...)
@@ -233,7 +233,8 @@ static uint8_t flags_after_exec(const struct xts_exec_socket *got)
 	uint8_t flags = got->listens ? DESCRIPTOR_LISTENS : 0;
 	union address local;
 
-	if (decide_bound_to(got->descriptor, &local) && (!got->listens || decide_number_option(got->descriptor, SO_ACCEPTCONN) == 1))
+	if (decide_bound_to(got->descriptor, &local) &&
+	    (!got->listens || decide_number_option(got->descriptor, SO_ACCEPTCONN) == 1))
 		flags |= DESCRIPTOR_ALSO_LOCAL;
 	return flags;
 }
@@ -241,7 +242,7 @@ static uint8_t flags_after_exec(const struct xts_exec_socket *got)
 void process_take_over(void)
 {
 	char inherited[16], *text = secure_getenv(INHERITED);
-	struct xts_exec_socket got = {.number = -1, .descriptor = -1};
+	struct xts_exec_socket got = { .number = -1, .descriptor = -1 };
 	int memfd, r;
 
 	if (!text)
@@ -258,11 +259,13 @@ void process_take_over(void)
 		if (r < 0) {
 			preload_log("descriptor %d: not kept over exec: %s", got.descriptor, strerror(errno));
 			if (got.descriptor >= 0)
-				(void)decide_stay(got.descriptor, errno == ENOTCONN ? XTS_REASON_ELSEWHERE : XTS_REASON_LOST);
+				(void)decide_stay(got.descriptor,
+						  errno == ENOTCONN ? XTS_REASON_ELSEWHERE : XTS_REASON_LOST);
 			continue;
 		}
-		descriptor_set(got.descriptor, (struct descriptor){.kind = DESCRIPTOR_OFFLOADED, .flags = flags_after_exec(&got),
-								   .number = (uint32_t)got.number});
+		descriptor_set(got.descriptor, (struct descriptor){ .kind = DESCRIPTOR_OFFLOADED,
+								    .flags = flags_after_exec(&got),
+								    .number = (uint32_t)got.number });
 		if (got.again)
 			descriptor_share(descriptor_get(got.descriptor));
 		else
@@ -304,7 +307,8 @@ EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument
 	tls = va_arg(list, void *);
 	child_tid = va_arg(list, pid_t *);
 	va_end(list);
-	if ((flags & (CLONE_VM | CLONE_VFORK | CLONE_FILES)) != (CLONE_VM | CLONE_VFORK) || (flags & ~(CLONE_VM | CLONE_VFORK)) != SIGCHLD)
+	if ((flags & (CLONE_VM | CLONE_VFORK | CLONE_FILES)) != (CLONE_VM | CLONE_VFORK) ||
+	    (flags & ~(CLONE_VM | CLONE_VFORK)) != SIGCHLD)
 		return real()->clone(function, stack, flags, argument, parent_tid, tls, child_tid);
 	child = fork();
 	if (child == 0)

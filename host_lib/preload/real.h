@@ -35,7 +35,8 @@
 /* The names fortified programs call (-D_FORTIFY_SOURCE); declared by no header without it. */
 ssize_t __read_chk(int fd, void *data, size_t bytes, size_t room);
 ssize_t __recv_chk(int fd, void *data, size_t bytes, size_t room, int flags);
-ssize_t __recvfrom_chk(int fd, void *data, size_t bytes, size_t room, int flags, struct sockaddr *address, socklen_t *length);
+ssize_t __recvfrom_chk(int fd, void *data, size_t bytes, size_t room, int flags, struct sockaddr *address,
+		       socklen_t *length);
 int __vdprintf_chk(int fd, int flag, const char *format, va_list arguments);
 int __dprintf_chk(int fd, int flag, const char *format, ...);
 int __poll_chk(struct pollfd *fds, nfds_t count, int timeout_ms, size_t room);

@@ -88,8 +88,9 @@ static void fill_in(struct xts_report_page *p)
 		struct descriptor d = descriptor_get(fd);
 
 		if (d.kind != DESCRIPTOR_KERNEL)
-			p->entry[fd] = (struct xts_report_entry){.kind = d.kind, .flags = d.flags, .reason = d.reason,
-								 .number = (int32_t)d.number};
+			p->entry[fd] = (struct xts_report_entry){
+				.kind = d.kind, .flags = d.flags, .reason = d.reason, .number = (int32_t)d.number
+			};
 	}
 	p->magic = XTS_REPORT_MAGIC;
 }
@@ -137,7 +138,7 @@ void report_descriptor(int fd, struct descriptor d)
 		return;
 	e = &p->entry[fd];
 	if (d.kind == DESCRIPTOR_KERNEL)
-		*e = (struct xts_report_entry){0};
+		*e = (struct xts_report_entry){ 0 };
 	e->flags = d.flags;
 	e->reason = d.reason;
 	e->number = d.kind == DESCRIPTOR_OFFLOADED ? (int32_t)d.number : 0;
@@ -168,13 +169,16 @@ void report_decision(int fd, unsigned rule_line, const struct sockaddr *local, c
 void report_where(int fd, char *out, size_t room)
 {
 	struct xts_report_entry *e = entry_of(fd);
-	const struct xts_endpoint *shown = !e ? NULL : e->peer.ip_version ? &e->peer : e->local.ip_version ? &e->local : NULL;
+	const struct xts_endpoint *shown = !e                  ? NULL :
+					   e->peer.ip_version  ? &e->peer :
+					   e->local.ip_version ? &e->local :
+								 NULL;
 	char text[INET6_ADDRSTRLEN];
 
 	out[0] = 0;
 	if (shown && inet_ntop(shown->ip_version == 4 ? AF_INET : AF_INET6, shown->address, text, sizeof text))
-		snprintf(out, room, shown->ip_version == 4 ? " %s %s:%u" : " %s [%s]:%u", shown == &e->peer ? "to" : "at", text,
-			 shown->port);
+		snprintf(out, room, shown->ip_version == 4 ? " %s %s:%u" : " %s [%s]:%u",
+			 shown == &e->peer ? "to" : "at", text, shown->port);
 }
 
 static void copy_decision(struct xts_report_entry *to, const struct xts_report_entry *from)
@@ -212,7 +216,7 @@ bool report_wants(int fd)
 void report_counters(void)
 {
 	struct xts_report_page *p = atomic_load_explicit(&page, memory_order_acquire);
-	uint64_t sockets[XTS_REASON_COUNT] = {0};
+	uint64_t sockets[XTS_REASON_COUNT] = { 0 };
 
 	if (!p)
 		return;

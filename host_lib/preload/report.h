@@ -19,11 +19,11 @@
 #define XTS_REPORT_REASONS 32u
 
 struct xts_report_entry { /* by descriptor number */
-	uint8_t kind;          /* enum descriptor_kind; 0: free */
+	uint8_t kind;     /* enum descriptor_kind; 0: free */
 	uint8_t flags;
-	uint16_t reason;       /* enum xts_reason */
-	uint32_t rule_line;    /* that decided; 0: none */
-	int32_t number;        /* XTS socket */
+	uint16_t reason;    /* enum xts_reason */
+	uint32_t rule_line; /* that decided; 0: none */
+	int32_t number;     /* XTS socket */
 	uint32_t reserved;
 	struct xts_endpoint local, peer; /* as far as known when it was decided; host order */
 };
@@ -31,12 +31,12 @@ struct xts_report_entry { /* by descriptor number */
 struct xts_report_page {
 	uint32_t magic, version, entries, pid;
 	char program[32];
-	char rules[256];       /* path of the rules in force, empty: the default */
+	char rules[256]; /* path of the rules in force, empty: the default */
 	uint32_t strict, reserved;
-	uint64_t offloaded;    /* sockets ever */
-	uint64_t unseen;       /* system calls past the interposer that were refused */
+	uint64_t offloaded;                  /* sockets ever */
+	uint64_t unseen;                     /* system calls past the interposer that were refused */
 	uint64_t stayed[XTS_REPORT_REASONS]; /* sockets ever, by reason */
-	char endpoint[112];    /* path of the agent's or proxy's socket */
+	char endpoint[112];                  /* path of the agent's or proxy's socket */
 	/* why the process could not be attached, when that last kept a socket with the kernel */
 	char attach_error[256];
 	struct xts_report_entry entry[XTS_REPORT_ENTRIES];
@@ -58,7 +58,7 @@ void report_decision(int fd, unsigned rule_line, const struct sockaddr *local, c
 void report_duplicate(int fd, int copy);
 /* fd was accepted from listener, whose rule it goes by. NULL: its address is the listener's; unknown. */
 void report_accepted(int fd, int listener, const struct sockaddr *local, const struct sockaddr *peer);
-bool report_made(void); /* has the process had a TCP socket? */
+bool report_made(void);                 /* has the process had a TCP socket? */
 void report_endpoint(const char *path); /* it is attached, or to be attached, here */
 /* What is known of the addresses of fd, as "to ADDRESS:PORT" or "at ADDRESS:PORT"; else empty. */
 void report_where(int fd, char *out, size_t room);

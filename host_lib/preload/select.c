@@ -20,11 +20,11 @@
 #define EXCEPTIONAL POLLPRI
 
 struct sets {
-	int count;                 /* descriptors from 0 on */
-	unsigned long *in[3];      /* readable, writable, exceptional; NULL: none */
+	int count;            /* descriptors from 0 on */
+	unsigned long *in[3]; /* readable, writable, exceptional; NULL: none */
 };
 
-static const short events_of[3] = {READABLE, WRITABLE, EXCEPTIONAL};
+static const short events_of[3] = { READABLE, WRITABLE, EXCEPTIONAL };
 
 static unsigned long word_of(const struct sets *s, unsigned i)
 {
@@ -79,7 +79,7 @@ static bool list_one(int fd, void *argument)
 	struct listing *l = argument;
 	struct pollfd *p = &l->fds[l->count++];
 
-	*p = (struct pollfd){.fd = fd};
+	*p = (struct pollfd){ .fd = fd };
 	for (int k = 0; k < 3; k++) {
 		if (is_in(l->sets->in[k], fd))
 			p->events = (short)(p->events | events_of[k]);
@@ -118,7 +118,7 @@ static int report(const struct sets *s, const struct pollfd *fds, unsigned count
 
 static int select_both(const struct sets *s, uint64_t deadline_ns, const sigset_t *mask)
 {
-	struct listing l = {.sets = s};
+	struct listing l = { .sets = s };
 	struct pollfd few[FDS_ON_STACK];
 	INSIDE;
 	int r, error;
@@ -141,8 +141,8 @@ static int select_both(const struct sets *s, uint64_t deadline_ns, const sigset_
 
 static struct sets sets_of(int count, fd_set *readable, fd_set *writable, fd_set *exceptional)
 {
-	return (struct sets){.count = count < 0 ? 0 : count,
-			     .in = {(void *)readable, (void *)writable, (void *)exceptional}};
+	return (struct sets){ .count = count < 0 ? 0 : count,
+			      .in = { (void *)readable, (void *)writable, (void *)exceptional } };
 }
 
 /* What is left of the time goes into the timeout, as Linux does. */
@@ -159,7 +159,7 @@ static void tell_left(struct timeval *timeout, uint64_t deadline_ns)
 EXPORT int select(int count, fd_set *readable, fd_set *writable, fd_set *exceptional, struct timeval *timeout)
 {
 	struct sets s = sets_of(count, readable, writable, exceptional);
-	struct timespec limit = {0};
+	struct timespec limit = { 0 };
 	uint64_t deadline_ns;
 	int r, error;
 

@@ -84,7 +84,7 @@ ssize_t sendfile64(int out, int in, off64_t *offset, size_t count) __attribute__
 /* A pipe that polls writable takes PIPE_BUF bytes without waiting. */
 static int pipe_is_ready(int fd, short events, bool wait)
 {
-	struct pollfd state = {.fd = fd, .events = events};
+	struct pollfd state = { .fd = fd, .events = events };
 	int r = wait ? preload_sleep_poll(&state, 1, NULL, NULL) : real()->poll(&state, 1, 0);
 
 	if (r == 0)
@@ -196,5 +196,6 @@ EXPORT ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, 
 		errno = ESPIPE;
 		return -1;
 	}
-	return from < 0 ? CALL_AGAIN(pipe_to_socket(in, to, bytes, flags)) : CALL_AGAIN(socket_to_pipe(from, out, bytes, flags));
+	return from < 0 ? CALL_AGAIN(pipe_to_socket(in, to, bytes, flags)) :
+			  CALL_AGAIN(socket_to_pipe(from, out, bytes, flags));
 }

@@ -14,8 +14,10 @@ static _Atomic bool interrupts[SIGNALS + 1]; /* siginterrupt() said so: what sig
 
 void preload_lend_calls(void)
 {
-	const struct xts_kernel_calls calls = {.epoll_wait = real()->epoll_wait, .syscall = real()->syscall,
-					       .sigaction = real()->sigaction, .getsockopt = real()->getsockopt};
+	const struct xts_kernel_calls calls = { .epoll_wait = real()->epoll_wait,
+						.syscall = real()->syscall,
+						.sigaction = real()->sigaction,
+						.getsockopt = real()->getsockopt };
 
 	xts_use_kernel_calls(&calls);
 	lent = true;
@@ -51,7 +53,7 @@ static __sighandler_t install(int number, struct sigaction *action)
 
 EXPORT __sighandler_t signal(int number, __sighandler_t handler)
 {
-	struct sigaction action = {.sa_handler = handler};
+	struct sigaction action = { .sa_handler = handler };
 
 	if (number >= 1 && number <= SIGNALS) {
 		sigaddset(&action.sa_mask, number);
@@ -65,7 +67,7 @@ __sighandler_t ssignal(int number, __sighandler_t handler) __attribute__((alias(
 /* System V's, which is also signal() of programs compiled for it: once, and the signal is not blocked meanwhile. */
 EXPORT __sighandler_t __sysv_signal(int number, __sighandler_t handler)
 {
-	struct sigaction action = {.sa_handler = handler, .sa_flags = (int)(SA_RESETHAND | SA_NODEFER)};
+	struct sigaction action = { .sa_handler = handler, .sa_flags = (int)(SA_RESETHAND | SA_NODEFER) };
 
 	return install(number, &action);
 }
@@ -85,7 +87,7 @@ EXPORT int siginterrupt(int number, int interrupt)
 
 EXPORT __sighandler_t sigset(int number, __sighandler_t handler)
 {
-	struct sigaction action = {.sa_handler = handler}, old;
+	struct sigaction action = { .sa_handler = handler }, old;
 	sigset_t one, before;
 
 	if (handler == SIG_ERR || number < 1 || number > SIGNALS) {
@@ -122,7 +124,8 @@ int preload_sleep_poll(struct pollfd *fds, nfds_t count, const struct timespec *
 	return r;
 }
 
-int preload_sleep_epoll(int set, struct epoll_event *events, int max, const struct timespec *timeout, const sigset_t *mask)
+int preload_sleep_epoll(int set, struct epoll_event *events, int max, const struct timespec *timeout,
+			const sigset_t *mask)
 {
 	int type, r;
 

@@ -37,9 +37,9 @@ static void new_socket(int fd, int type, int protocol)
 	if ((unsigned)fd >= DESCRIPTORS_MAX)
 		atomic_fetch_add_explicit(&preload.stayed[XTS_REASON_LIMIT], 1, memory_order_relaxed);
 	else if (is_datagram(type, protocol) && may_be(XTS_ROLE_UDP_SENDER, XTS_ROLE_UDP_CONNECT))
-		descriptor_set(fd, (struct descriptor){.kind = DESCRIPTOR_UNDECIDED, .flags = DESCRIPTOR_DATAGRAM});
+		descriptor_set(fd, (struct descriptor){ .kind = DESCRIPTOR_UNDECIDED, .flags = DESCRIPTOR_DATAGRAM });
 	else if (is_stream(type, protocol) && may_be(XTS_ROLE_TCP_SERVER, XTS_ROLE_TCP_CLIENT))
-		descriptor_set(fd, (struct descriptor){.kind = DESCRIPTOR_UNDECIDED});
+		descriptor_set(fd, (struct descriptor){ .kind = DESCRIPTOR_UNDECIDED });
 	else
 		decide_stay(fd, is_stream(type, protocol) ? XTS_REASON_RULE : XTS_REASON_PROTOCOL);
 	errno = before;
@@ -78,8 +78,9 @@ EXPORT int connect(int fd, const struct sockaddr *address, socklen_t length)
 	struct descriptor d = descriptor_get(fd);
 
 	if (d.kind == DESCRIPTOR_UNDECIDED || d.kind == DESCRIPTOR_OFFLOADED) {
-		int r = d.flags & DESCRIPTOR_DATAGRAM ? CALL_AGAIN(decide_datagram_connect(fd, descriptor_get(fd), address, length)) :
-							CALL_AGAIN(decide_connect(fd, descriptor_get(fd), address, length));
+		int r = d.flags & DESCRIPTOR_DATAGRAM ?
+				CALL_AGAIN(decide_datagram_connect(fd, descriptor_get(fd), address, length)) :
+				CALL_AGAIN(decide_connect(fd, descriptor_get(fd), address, length));
 
 		if (r == DECIDE_KERNEL)
 			return real()->connect(fd, address, length);
@@ -98,7 +99,8 @@ EXPORT int listen(int fd, int backlog)
 
 	INSIDE;
 	if (d.flags & DESCRIPTOR_DATAGRAM)
-		return d.kind == DESCRIPTOR_OFFLOADED ? XTS(xts_listen((int)d.number, backlog)) : real()->listen(fd, backlog);
+		return d.kind == DESCRIPTOR_OFFLOADED ? XTS(xts_listen((int)d.number, backlog)) :
+							real()->listen(fd, backlog);
 	if (d.kind == DESCRIPTOR_UNDECIDED || d.kind == DESCRIPTOR_OFFLOADED) {
 		int r = decide_listen(fd, d, backlog);
 
@@ -159,7 +161,7 @@ static int accept_offloaded(int listener, int s, struct sockaddr *address, sockl
 	if (!(flags & SOCK_CLOEXEC))
 		real()->fcntl(fd, F_SETFD, 0);
 	descriptor_forget_stale(fd);
-	descriptor_set(fd, (struct descriptor){.kind = DESCRIPTOR_OFFLOADED, .number = (uint32_t)number});
+	descriptor_set(fd, (struct descriptor){ .kind = DESCRIPTOR_OFFLOADED, .number = (uint32_t)number });
 	atomic_fetch_add_explicit(&preload.offloaded, 1, memory_order_relaxed);
 	report_offloaded(fd, listener, number);
 	report_counters();
@@ -168,7 +170,7 @@ static int accept_offloaded(int listener, int s, struct sockaddr *address, sockl
 
 static bool has_timeout(int s)
 {
-	struct timeval timeout = {0};
+	struct timeval timeout = { 0 };
 	socklen_t length = sizeof timeout;
 
 	(void)XTS(xts_getsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &timeout, &length));
@@ -180,7 +182,7 @@ static int accept_either(int fd, struct descriptor d, struct sockaddr *address, 
 {
 	static _Atomic unsigned turn;
 	int status = XTS(xts_fcntl((int)d.number, F_GETFL));
-	struct pollfd ours = {.fd = (int)d.number, .events = POLLIN}, theirs = {.fd = fd, .events = POLLIN};
+	struct pollfd ours = { .fd = (int)d.number, .events = POLLIN }, theirs = { .fd = fd, .events = POLLIN };
 
 	for (;;) {
 		bool kernel_first = atomic_fetch_add_explicit(&turn, 1, memory_order_relaxed) & 1;

@@ -86,7 +86,7 @@ static void start_once(void)
 {
 	const struct xts_rules *rules = xts_rules_default();
 	const char *path = xts_environment(XTS_ENV_RULES);
-	struct xts_rules_error error = {0};
+	struct xts_rules_error error = { 0 };
 	struct xts_rules *read = NULL;
 	int r;
 
@@ -106,8 +106,7 @@ static void start_once(void)
 	report_begin(program_invocation_short_name, path);
 	once_per_run_start();
 	xts_inherit_over_fork();
-	preload.rules = xts_rules_group(rules, program_invocation_short_name,
-					 xts_environment(XTS_ENV_APPLICATION_ID));
+	preload.rules = xts_rules_group(rules, program_invocation_short_name, xts_environment(XTS_ENV_APPLICATION_ID));
 }
 
 void preload_start(void)

@@ -65,7 +65,7 @@ static int stream_close(void *cookie)
 
 	lock_streams();
 	while (*at && *at != stream)
-		at = (struct stream *_Atomic *)&(*at)->next;
+		at = (struct stream * _Atomic *)&(*at)->next;
 	if (*at)
 		*at = stream->next;
 	unlock_streams();
@@ -76,7 +76,7 @@ static int stream_close(void *cookie)
 
 static FILE *open_stream(int fd, const char *mode)
 {
-	cookie_io_functions_t functions = {.read = stream_read, .write = stream_write, .close = stream_close};
+	cookie_io_functions_t functions = { .read = stream_read, .write = stream_write, .close = stream_close };
 	struct stream *stream = calloc(1, sizeof *stream);
 
 	if (!stream)

@@ -35,7 +35,7 @@ static size_t append(char *text, size_t at, const char *format, ...)
 
 static size_t append_bytes(char *text, size_t at, uint64_t bytes, const char *what)
 {
-	static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB"};
+	static const char *const units[] = { "bytes", "kB", "MB", "GB", "TB" };
 	double amount = (double)bytes;
 	unsigned unit = 0;
 
@@ -66,7 +66,7 @@ static size_t append_stayed(char *text, size_t at)
 void summary_tell(void)
 {
 	static atomic_bool written;
-	struct xts_info info = {.size = sizeof info};
+	struct xts_info info = { .size = sizeof info };
 	char text[TEXT_BYTES] = "";
 	struct rusage used;
 	uint32_t wanted = 0;

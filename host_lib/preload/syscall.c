@@ -294,8 +294,8 @@ EXPORT int io_uring_queue_init_params(unsigned entries, struct io_uring *ring, s
 	return next ? next(entries, ring, params) : -ENOSYS;
 }
 
-EXPORT int io_uring_queue_init_mem(unsigned entries, struct io_uring *ring, struct io_uring_params *params, void *memory,
-				   size_t bytes)
+EXPORT int io_uring_queue_init_mem(unsigned entries, struct io_uring *ring, struct io_uring_params *params,
+				   void *memory, size_t bytes)
 {
 	__typeof__(&io_uring_queue_init_mem) next = allowed("io_uring_queue_init_mem");
 

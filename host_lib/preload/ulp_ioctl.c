@@ -21,7 +21,8 @@ bool push_is_request(unsigned long request)
 int push_refuse(int fd, enum xts_reason reason)
 {
 	preload_refused();
-	preload_log("descriptor %d: stays with the kernel (%s): nothing can be pushed onto it", fd, xts_reason_name(reason));
+	preload_log("descriptor %d: stays with the kernel (%s): nothing can be pushed onto it", fd,
+		    xts_reason_name(reason));
 	errno = EOPNOTSUPP;
 	return -1;
 }

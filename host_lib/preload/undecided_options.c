@@ -12,12 +12,12 @@
 
 struct note {
 	bool used, full;
-	bool pushes;              /* protocols have been pushed */
-	int push_error;           /* errno of one that was refused when it was repeated */
+	bool pushes;    /* protocols have been pushed */
+	int push_error; /* errno of one that was refused when it was repeated */
 	uint16_t bytes;
 	uint8_t data[NOTE_BYTES]; /* struct option_head, then its value, and again */
 };
-#define LEVEL_IOCTL (-1)          /* of option_head: option is the request */
+#define LEVEL_IOCTL (-1) /* of option_head: option is the request */
 
 struct option_head {
 	int32_t level, option;
@@ -99,7 +99,7 @@ static void forget(struct note *n, int level, int option)
 /* With the lock held. false: there is no room. */
 static bool append(struct note *n, int level, int option, const void *value, uint32_t length)
 {
-	struct option_head head = {.level = level, .option = option, .length = length};
+	struct option_head head = { .level = level, .option = option, .length = length };
 
 	if (length > NOTE_BYTES || n->bytes + sizeof head + length > NOTE_BYTES)
 		return false;
@@ -156,8 +156,9 @@ static void push_failed(uint32_t number, int error)
 /* One thing that was done: 0 or -errno. */
 static int repeat(const struct option_head *head, const uint8_t *value, int s)
 {
-	int r = head->level == LEVEL_IOCTL ? XTS(xts_ioctl(s, (unsigned long)(unsigned)head->option, (void *)(uintptr_t)value)) :
-					     XTS(xts_setsockopt(s, head->level, head->option, value, head->length));
+	int r = head->level == LEVEL_IOCTL ?
+			XTS(xts_ioctl(s, (unsigned long)(unsigned)head->option, (void *)(uintptr_t)value)) :
+			XTS(xts_setsockopt(s, head->level, head->option, value, head->length));
 
 	return r < 0 ? -errno : 0;
 }

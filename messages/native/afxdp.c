@@ -35,18 +35,21 @@ struct afxdp_queue {
 	struct xts_queue base;
 	struct xts_ring fill, completion, rx, tx;
 	uint8_t *umem;
-	uint64_t rx_bytes_end;  /* end of the receive chunks, begin of the transmit slots */
+	uint64_t rx_bytes_end; /* end of the receive chunks, begin of the transmit slots */
 	uint32_t tx_slots, slot_bytes;
-	uint32_t tx_kicked;     /* index of the tx ring up to which the kernel has been kicked and has accepted */
+	uint32_t tx_kicked; /* index of the tx ring up to which the kernel has been kicked and has accepted */
 	bool kick_again;
 	uint32_t free_count;
-	uint16_t free[AFXDP_SLOTS_MAX]; /* a stack: the last slot back is the first out, still in cache */
+	uint16_t free[AFXDP_SLOTS_MAX];        /* a stack: the last slot back is the first out, still in cache */
 	uint8_t on_their_way[AFXDP_SLOTS_MAX]; /* chunks of the slot the kernel has */
 	size_t umem_bytes;
 	int xsk_fd, umem_fd;
 };
 
-static struct afxdp_queue *afxdp_of(struct xts_queue *q) { return (struct afxdp_queue *)q; }
+static struct afxdp_queue *afxdp_of(struct xts_queue *q)
+{
+	return (struct afxdp_queue *)q;
+}
 
 /* Takes back the chunks the kernel has sent. */
 static void afxdp_reclaim(struct afxdp_queue *q)

@@ -13,8 +13,8 @@
 struct xts_afxdp_config {
 	uint32_t ifindex;
 	uint32_t queue_id;
-	uint16_t frame_window;    /* decides the number of chunks and slots */
-	bool single_chunk;        /* do not ask for multi-buffer */
+	uint16_t frame_window; /* decides the number of chunks and slots */
+	bool single_chunk;     /* do not ask for multi-buffer */
 };
 
 /* An opened socket, before anybody uses it. The descriptors are the caller's to pass on or close. */

@@ -28,7 +28,8 @@ int xts_ring_map(struct xts_ring *ring, int fd, const struct xdp_ring_offset *of
 		 uint32_t entries, size_t entry_bytes)
 {
 	ring->map_bytes = offset->desc + entries * entry_bytes;
-	ring->map = mmap(NULL, ring->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, (off_t)page_offset);
+	ring->map = mmap(NULL, ring->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd,
+			 (off_t)page_offset);
 	if (ring->map == MAP_FAILED) {
 		ring->map = NULL;
 		return -errno;
@@ -54,14 +55,15 @@ void xts_ring_unmap(struct xts_ring *ring)
 /* The largest frame the interface sends, Ethernet header included, or -errno. */
 static int interface_frame_bytes(uint32_t ifindex)
 {
-	struct ifreq request = {0};
+	struct ifreq request = { 0 };
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	int result;
 
 	if (fd < 0)
 		return -errno;
 	result = if_indextoname(ifindex, request.ifr_name) && ioctl(fd, SIOCGIFMTU, &request) == 0 ?
-			 request.ifr_mtu + (int)XTS_ETH_BYTES : -errno;
+			 request.ifr_mtu + (int)XTS_ETH_BYTES :
+			 -errno;
 	close(fd);
 	return result;
 }
@@ -104,7 +106,7 @@ static int geometry_for(struct xts_attach_reply *g, const struct xts_afxdp_confi
 
 static int umem_register(int xsk_fd, int umem_fd, size_t bytes)
 {
-	struct xdp_umem_reg registration = {.len = bytes, .chunk_size = XTS_CHUNK_BYTES};
+	struct xdp_umem_reg registration = { .len = bytes, .chunk_size = XTS_CHUNK_BYTES };
 	void *memory;
 	int error = 0;
 
@@ -123,7 +125,7 @@ static int umem_register(int xsk_fd, int umem_fd, size_t bytes)
 
 static int socket_configure(int fd, const struct xts_attach_reply *g)
 {
-	static const int rings[] = {XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING, XDP_RX_RING, XDP_TX_RING};
+	static const int rings[] = { XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING, XDP_RX_RING, XDP_TX_RING };
 	/* The default holds three frames of 60 KB; each kept skb counts with its overhead, about a third more. */
 	int send_buffer = (int)(g->tx_slots * g->slot_bytes) * 2;
 	int budget = (int)g->ring_entries;
@@ -141,8 +143,9 @@ static int socket_configure(int fd, const struct xts_attach_reply *g)
 static int socket_open(struct xts_afxdp_socket *out, const struct xts_afxdp_config *config, bool single_chunk)
 {
 	struct xts_attach_reply *g = &out->geometry;
-	struct sockaddr_xdp address = {.sxdp_family = AF_XDP, .sxdp_ifindex = config->ifindex,
-				       .sxdp_queue_id = config->queue_id};
+	struct sockaddr_xdp address = { .sxdp_family = AF_XDP,
+					.sxdp_ifindex = config->ifindex,
+					.sxdp_queue_id = config->queue_id };
 	int error = geometry_for(g, config, single_chunk);
 
 	if (error)
@@ -185,7 +188,7 @@ int xts_afxdp_socket_open(struct xts_afxdp_socket *out, const struct xts_afxdp_c
 
 static int probe_bind(int fd, const struct sockaddr_xdp *address)
 {
-	static const int rings[] = {XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING, XDP_TX_RING};
+	static const int rings[] = { XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING, XDP_TX_RING };
 	uint32_t entries = 1;
 	int umem_fd = memfd_create("xts-probe", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	int error = umem_fd < 0 ? -errno : umem_register(fd, umem_fd, XTS_CHUNK_BYTES);
@@ -202,8 +205,9 @@ static int probe_bind(int fd, const struct sockaddr_xdp *address)
 
 int xts_afxdp_probe(uint32_t ifindex, uint32_t queue_id)
 {
-	struct sockaddr_xdp address = {.sxdp_family = AF_XDP, .sxdp_flags = XDP_COPY, .sxdp_ifindex = ifindex,
-				       .sxdp_queue_id = queue_id};
+	struct sockaddr_xdp address = {
+		.sxdp_family = AF_XDP, .sxdp_flags = XDP_COPY, .sxdp_ifindex = ifindex, .sxdp_queue_id = queue_id
+	};
 	int fd = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
 	int error;
 
@@ -216,8 +220,11 @@ int xts_afxdp_probe(uint32_t ifindex, uint32_t queue_id)
 
 int xts_afxdp_last_word_open(int xsk_fd, uint32_t ifindex, uint32_t queue_id)
 {
-	struct sockaddr_xdp address = {.sxdp_family = AF_XDP, .sxdp_flags = XDP_SHARED_UMEM, .sxdp_ifindex = ifindex,
-				       .sxdp_queue_id = queue_id, .sxdp_shared_umem_fd = (uint32_t)xsk_fd};
+	struct sockaddr_xdp address = { .sxdp_family = AF_XDP,
+					.sxdp_flags = XDP_SHARED_UMEM,
+					.sxdp_ifindex = ifindex,
+					.sxdp_queue_id = queue_id,
+					.sxdp_shared_umem_fd = (uint32_t)xsk_fd };
 	uint32_t entries = LAST_WORD_ENTRIES;
 	int fd = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
 
@@ -237,11 +244,12 @@ int xts_afxdp_last_word_open(int xsk_fd, uint32_t ifindex, uint32_t queue_id)
 static int completions_forget(int xsk_fd, uint32_t entries)
 {
 	struct xdp_mmap_offsets at;
-	struct xts_ring completion = {0};
+	struct xts_ring completion = { 0 };
 	int error = xts_ring_offsets(xsk_fd, &at);
 
 	if (!error)
-		error = xts_ring_map(&completion, xsk_fd, &at.cr, XDP_UMEM_PGOFF_COMPLETION_RING, entries, sizeof(uint64_t));
+		error = xts_ring_map(&completion, xsk_fd, &at.cr, XDP_UMEM_PGOFF_COMPLETION_RING, entries,
+				     sizeof(uint64_t));
 	if (error || !completion.map)
 		return error;
 	xts_ring_store(completion.consumer, xts_ring_load(completion.producer));
@@ -252,18 +260,19 @@ static int completions_forget(int xsk_fd, uint32_t entries)
 static int last_word_put(int last_word_fd, uint64_t address, uint32_t bytes)
 {
 	struct xdp_mmap_offsets at;
-	struct xts_ring tx = {0};
+	struct xts_ring tx = { 0 };
 	struct xdp_desc *d;
 	uint32_t index;
 	int error = xts_ring_offsets(last_word_fd, &at);
 
 	if (!error)
-		error = xts_ring_map(&tx, last_word_fd, &at.tx, XDP_PGOFF_TX_RING, LAST_WORD_ENTRIES, sizeof(struct xdp_desc));
+		error = xts_ring_map(&tx, last_word_fd, &at.tx, XDP_PGOFF_TX_RING, LAST_WORD_ENTRIES,
+				     sizeof(struct xdp_desc));
 	if (error || !tx.map)
 		return error;
 	index = *tx.producer; /* ours alone: the socket was never given away */
 	d = xts_ring_descriptor(&tx, index);
-	*d = (struct xdp_desc){.addr = address, .len = bytes};
+	*d = (struct xdp_desc){ .addr = address, .len = bytes };
 	xts_ring_store(tx.producer, index + 1);
 	if (sendto(last_word_fd, NULL, 0, MSG_DONTWAIT, NULL, 0) < 0)
 		error = -errno;
@@ -275,7 +284,8 @@ int xts_afxdp_last_word_send(int last_word_fd, int xsk_fd, int umem_fd, const st
 			     const void *frame, uint32_t bytes)
 {
 	/* The last chunk of the last slot: whatever its owner left there, it will not miss it. */
-	uint64_t address = (uint64_t)g->rx_chunks * g->chunk_bytes + (uint64_t)g->tx_slots * g->slot_bytes - XTS_CHUNK_BYTES;
+	uint64_t address = (uint64_t)g->rx_chunks * g->chunk_bytes + (uint64_t)g->tx_slots * g->slot_bytes -
+			   XTS_CHUNK_BYTES;
 	ssize_t written;
 	int error;
 

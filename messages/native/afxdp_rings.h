@@ -37,8 +37,14 @@ struct xts_ring {
 	size_t map_bytes;
 };
 
-static inline uint32_t xts_ring_load(const uint32_t *index) { return __atomic_load_n(index, __ATOMIC_ACQUIRE); }
-static inline void xts_ring_store(uint32_t *index, uint32_t value) { __atomic_store_n(index, value, __ATOMIC_RELEASE); }
+static inline uint32_t xts_ring_load(const uint32_t *index)
+{
+	return __atomic_load_n(index, __ATOMIC_ACQUIRE);
+}
+static inline void xts_ring_store(uint32_t *index, uint32_t value)
+{
+	__atomic_store_n(index, value, __ATOMIC_RELEASE);
+}
 
 static inline struct xdp_desc *xts_ring_descriptor(const struct xts_ring *r, uint32_t index)
 {

@@ -61,8 +61,8 @@ static int endpoint_path(const char **path)
 
 static int endpoint_connect(const char *path, int timeout_ms)
 {
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	struct timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	struct timeval limit = { .tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000 };
 	int fd, error;
 
 	if (strlen(path) >= sizeof address.sun_path)
@@ -89,7 +89,7 @@ static int endpoint_connect(const char *path, int timeout_ms)
 
 static int wait_readable(int fd, int64_t deadline_ms)
 {
-	struct pollfd p = {.fd = fd, .events = POLLIN};
+	struct pollfd p = { .fd = fd, .events = POLLIN };
 
 	for (;;) {
 		int64_t left = deadline_ms - now_ms();
@@ -111,9 +111,10 @@ static int reply_receive(int fd, struct xts_attach_reply *reply, int *fds)
 		char bytes[CMSG_SPACE(sizeof(int) * ATTACH_DESCRIPTORS_MAX)];
 		struct cmsghdr alignment;
 	} control;
-	struct iovec piece = {.iov_base = reply, .iov_len = sizeof *reply};
-	struct msghdr m = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control.bytes,
-			   .msg_controllen = sizeof control.bytes};
+	struct iovec piece = { .iov_base = reply, .iov_len = sizeof *reply };
+	struct msghdr m = {
+		.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes
+	};
 	ssize_t got;
 	int count = 0;
 
@@ -204,7 +205,7 @@ static int attachment_open(struct xts_attachment *out, int *fds)
 
 int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xts_attach_request *request, int timeout_ms)
 {
-	struct xts_attach_request mine = {0};
+	struct xts_attach_request mine = { 0 };
 	int64_t deadline_ms = now_ms() + timeout_ms;
 	int fds[ATTACH_DESCRIPTORS_MAX];
 	int count, error;

@@ -25,9 +25,9 @@
 #include "queue.h"
 #include "status.h"
 
-#define XTS_ATTACH_MAGIC 0x58545341u /* "XTSA" */
+#define XTS_ATTACH_MAGIC 0x58545341u        /* "XTSA" */
 #define XTS_ATTACH_STATUS_MAGIC 0x58545351u /* "XTSQ": not to attach, but to list */
-#define XTS_ATTACH_ENDED_MAGIC 0x5854534bu /* "XTSK": not to attach, but to list processes that were killed */
+#define XTS_ATTACH_ENDED_MAGIC 0x5854534bu  /* "XTSK": not to attach, but to list processes that were killed */
 #define XTS_ATTACH_VERSION 2u
 #define XTS_ATTACH_TOKEN_BYTES_MAX 304u
 
@@ -46,28 +46,28 @@ struct xts_attach_request {
 
 struct xts_attach_reply {
 	uint32_t magic, version;
-	int32_t error;             /* 0, or a positive errno (above): refused, reason says why */
-	uint32_t kind;             /* enum xts_queue_kind */
-	uint64_t epoch;            /* of this attachment: goes into HELLO */
+	int32_t error;  /* 0, or a positive errno (above): refused, reason says why */
+	uint32_t kind;  /* enum xts_queue_kind */
+	uint64_t epoch; /* of this attachment: goes into HELLO */
 	uint16_t ethertype;
-	uint16_t frame_window;     /* frames the buffers allow, each way */
-	uint32_t largest_message;  /* bytes */
-	uint32_t queue_id;         /* number of the queue, for people */
+	uint16_t frame_window;    /* frames the buffers allow, each way */
+	uint32_t largest_message; /* bytes */
+	uint32_t queue_id;        /* number of the queue, for people */
 	uint8_t local_mac[6], peer_mac[6];
 	/* afxdp: geometry of the UMEM and its rings. */
-	uint32_t chunk_bytes;      /* 4096 */
-	uint32_t rx_chunks;        /* the first so many chunks are for the fill ring */
-	uint32_t tx_slots;         /* then so many slots of slot_bytes (a multiple of chunk_bytes), contiguous each */
+	uint32_t chunk_bytes; /* 4096 */
+	uint32_t rx_chunks;   /* the first so many chunks are for the fill ring */
+	uint32_t tx_slots;    /* then so many slots of slot_bytes (a multiple of chunk_bytes), contiguous each */
 	uint32_t slot_bytes;
-	uint32_t ring_entries;     /* of each of the four rings */
+	uint32_t ring_entries; /* of each of the four rings */
 	/* shm: see shm.h for the layout of the memory. */
-	uint32_t shm_slots;        /* slots each way */
-	uint32_t token_bytes;      /* afxdp: of token; 0: there is none */
+	uint32_t shm_slots;   /* slots each way */
+	uint32_t token_bytes; /* afxdp: of token; 0: there is none */
 	/* shm: number of the channel, where the other end is a relay of the agent's; else 0 */
 	uint32_t relayed;
 	uint32_t reserved[2];
-	char interface[16];        /* afxdp: name of the interface, for people */
-	char reason[160];          /* of a refusal, NUL-terminated; who shows it makes it printable */
+	char interface[16]; /* afxdp: name of the interface, for people */
+	char reason[160];   /* of a refusal, NUL-terminated; who shows it makes it printable */
 	/* what XTS_LINK_TOKEN has after its head; the proxy's business alone */
 	uint8_t token[XTS_ATTACH_TOKEN_BYTES_MAX];
 };
@@ -84,8 +84,8 @@ struct xts_attach_listing {
 	int32_t pid;
 	uint32_t uid;
 	char program[64];
-	char interface[16];        /* that the queue is of; over shm: empty */
-	uint32_t relayed;          /* number of the channel behind a relay; else 0 */
+	char interface[16]; /* that the queue is of; over shm: empty */
+	uint32_t relayed;   /* number of the channel behind a relay; else 0 */
 	uint32_t reserved;
 };
 
@@ -99,8 +99,8 @@ struct xts_attach_ended {
 	uint32_t uid;
 	char program[64];
 	uint32_t ended_ms_ago;
-	uint32_t signal;           /* that has killed it; 0: unknown */
-	uint32_t stacks;           /* attachments that it had at its end */
+	uint32_t signal; /* that has killed it; 0: unknown */
+	uint32_t stacks; /* attachments that it had at its end */
 	uint32_t reserved;
 	struct xts_status_figures figures; /* bytes of all its stacks */
 };
@@ -108,10 +108,10 @@ struct xts_attach_ended {
 /* A live attachment. */
 struct xts_attachment {
 	struct xts_queue *queue;
-	int connection;            /* the Unix socket; readable (end of file) when the server has gone */
-	struct xts_status_page *status; /* mapped for writing (MADV_DONTFORK) */
+	int connection;                     /* the Unix socket; readable (end of file) when the server has gone */
+	struct xts_status_page *status;     /* mapped for writing (MADV_DONTFORK) */
 	struct xts_status_figures *figures; /* in the same memory; NULL: an older server's page has none */
-	size_t status_bytes;       /* mapped */
+	size_t status_bytes;                /* mapped */
 	struct xts_attach_reply reply;
 };
 
@@ -122,7 +122,8 @@ struct xts_attachment {
  * said. The reason is in out->reply.reason. request may be NULL for the defaults. Its magic, version and, if empty,
  * program are filled in here.
  */
-int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xts_attach_request *request, int timeout_ms);
+int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xts_attach_request *request,
+	       int timeout_ms);
 
 /* Closes the queue and the connection. */
 void xts_detach(struct xts_attachment *attachment);

@@ -19,8 +19,8 @@
 #include "queue.h"
 #include "wire.h"
 
-#define SMALL_BYTES 512u /* above, the copy and the room cost more than the packet saves */
-#define LENGTH_BYTES 2u  /* in front of each frame */
+#define SMALL_BYTES 512u  /* above, the copy and the room cost more than the packet saves */
+#define LENGTH_BYTES 2u   /* in front of each frame */
 #define WHOLE_BYTES 2048u /* of a frame come in one piece (queue.h); so much is a bundle */
 
 /* A bundle that is being taken apart holds one, and so does each one of which the owner still has a frame: with a
@@ -30,10 +30,10 @@
 
 struct lent {
 	void *data;
-	uint64_t cookie;    /* the inner queue's */
+	uint64_t cookie; /* the inner queue's */
 	uint32_t bytes;
-	uint32_t end;       /* of its frames */
-	uint32_t users;     /* its frames that are out, and one while it is being taken apart; 0: free */
+	uint32_t end;   /* of its frames */
+	uint32_t users; /* its frames that are out, and one while it is being taken apart; 0: free */
 };
 
 struct bundle_queue {
@@ -50,7 +50,10 @@ struct bundle_queue {
 	struct lent lent[LENT_MAX];
 };
 
-static struct bundle_queue *bundle_of(struct xts_queue *q) { return (struct bundle_queue *)q; }
+static struct bundle_queue *bundle_of(struct xts_queue *q)
+{
+	return (struct bundle_queue *)q;
+}
 
 /* The figures are the inner queue's, which counts packets. */
 static void sync_stats(struct bundle_queue *q)
@@ -177,7 +180,8 @@ static bool is_bundle(const struct xts_rx_frame *frame)
 {
 	struct xts_head head;
 
-	return !xts_head_decode(&head, frame->segment[0].iov_base, frame->segment[0].iov_len) && head.type == XTS_LINK_BUNDLE;
+	return !xts_head_decode(&head, frame->segment[0].iov_base, frame->segment[0].iov_len) &&
+	       head.type == XTS_LINK_BUNDLE;
 }
 
 /* Begins to take a bundle apart. False: it is none that a peer of ours makes, or there are too many; it is gone. */

@@ -8,7 +8,10 @@
 
 #define HAS(d, type) ((d)->controls & (1u << (type)))
 
-static uint32_t padded(uint32_t bytes) { return (bytes + 3u) & ~3u; }
+static uint32_t padded(uint32_t bytes)
+{
+	return (bytes + 3u) & ~3u;
+}
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
 
@@ -138,7 +141,8 @@ static void skip(struct xts_datagram_cursor *cursor, uint32_t bytes)
 	cursor->at += bytes;
 }
 
-void xts_datagram_begin(struct xts_datagram_cursor *cursor, const struct xts_rx_frame *frame, uint32_t offset, uint32_t length)
+void xts_datagram_begin(struct xts_datagram_cursor *cursor, const struct xts_rx_frame *frame, uint32_t offset,
+			uint32_t length)
 {
 	*cursor = (struct xts_datagram_cursor){ .piece = frame->segment, .pieces = frame->segments, .left = length };
 	skip(cursor, offset);
@@ -154,7 +158,8 @@ uint32_t xts_datagram_data(struct xts_datagram_cursor *cursor, uint32_t bytes, s
 		size_t here = cursor->piece->iov_len - cursor->at;
 		uint32_t part = here < bytes - lent ? (uint32_t)here : bytes - lent;
 
-		iov[filled++] = (struct iovec){ .iov_base = (uint8_t *)cursor->piece->iov_base + cursor->at, .iov_len = part };
+		iov[filled++] = (struct iovec){ .iov_base = (uint8_t *)cursor->piece->iov_base + cursor->at,
+						.iov_len = part };
 		lent += part;
 		skip(cursor, part);
 	}

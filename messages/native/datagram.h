@@ -23,8 +23,8 @@
 /* A datagram, or a train of equal ones, without its data. */
 struct xts_datagram {
 	struct xts_datagram_record record;
-	uint32_t controls;        /* 1 << XTS_DATAGRAM_*: which of these are there */
-	bool unknown;             /* read: there was a control item that this version does not know, or of another length */
+	uint32_t controls; /* 1 << XTS_DATAGRAM_*: which of these are there */
+	bool unknown;      /* read: there was a control item that this version does not know, or of another length */
 	struct xts_endpoint pktinfo;
 	uint32_t hop_limit;
 	uint32_t traffic_class;
@@ -49,13 +49,14 @@ int xts_datagram_read(struct xts_datagram *d, const void *from, uint32_t bytes);
 /* Where a reader is in the payload of one message. */
 struct xts_datagram_cursor {
 	const struct iovec *piece;
-	uint32_t pieces;          /* piece included */
-	uint32_t at;              /* in piece */
-	uint32_t left;            /* bytes of the payload from here on */
+	uint32_t pieces; /* piece included */
+	uint32_t at;     /* in piece */
+	uint32_t left;   /* bytes of the payload from here on */
 };
 
 /* The payload of length bytes that begins at offset of the frame, which has so many (the decoder has checked that). */
-void xts_datagram_begin(struct xts_datagram_cursor *cursor, const struct xts_rx_frame *frame, uint32_t offset, uint32_t length);
+void xts_datagram_begin(struct xts_datagram_cursor *cursor, const struct xts_rx_frame *frame, uint32_t offset,
+			uint32_t length);
 
 /* The next record, its data aside, which must be taken before the next call. 1, 0 at the end of the payload, or
  * -EBADMSG. */

@@ -11,7 +11,7 @@
 /* address may be unaligned, but is whole. Neither IPv4 nor IPv6, or NULL: an endpoint that is none. */
 static inline struct xts_endpoint xts_endpoint_of(const void *address)
 {
-	struct xts_endpoint out = {0};
+	struct xts_endpoint out = { 0 };
 	struct sockaddr_in in;
 	struct sockaddr_in6 in6;
 	sa_family_t family = AF_UNSPEC;

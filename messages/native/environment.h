@@ -26,12 +26,12 @@ enum xts_variable_kind {
 /* Lists are strings one after the other, with an empty one at the end. */
 struct xts_variable_entry {
 	const char *name;
-	const char *allowed;         /* what a value has to be, in words */
-	const char *aliases;         /* names that are read when it is not set */
+	const char *allowed; /* what a value has to be, in words */
+	const char *aliases; /* names that are read when it is not set */
 	const char *choices;
-	const char *prefix;          /* what a value begins with */
+	const char *prefix; /* what a value begins with */
 	enum xts_variable_kind kind;
-	uint32_t minimum, maximum;   /* of a number; maximum also: the greatest length in bytes, 0: any */
+	uint32_t minimum, maximum; /* of a number; maximum also: the greatest length in bytes, 0: any */
 };
 
 extern const struct xts_variable_entry xts_variables[XTS_ENV_COUNT];

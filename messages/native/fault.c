@@ -45,7 +45,10 @@ struct fault_queue {
 	uint8_t *memory;
 };
 
-static struct fault_queue *fault_of(struct xts_queue *q) { return (struct fault_queue *)q; }
+static struct fault_queue *fault_of(struct xts_queue *q)
+{
+	return (struct fault_queue *)q;
+}
 
 /* splitmix64: any seed, also 0, gives a good sequence. */
 static uint64_t fault_random(struct fault_generator *g)
@@ -60,7 +63,7 @@ static uint64_t fault_random(struct fault_generator *g)
 static unsigned fault_draw(struct fault_generator *g)
 {
 	const struct xts_faults *f = &g->faults;
-	const uint32_t ppm[] = {f->drop_ppm, f->duplicate_ppm, f->reorder_ppm, f->corrupt_ppm, f->truncate_ppm};
+	const uint32_t ppm[] = { f->drop_ppm, f->duplicate_ppm, f->reorder_ppm, f->corrupt_ppm, f->truncate_ppm };
 	unsigned bits = 0;
 
 	for (unsigned i = 0; i < 5; i++)
@@ -212,7 +215,10 @@ static int fault_arm(struct xts_queue *base)
 	return q->ready_count || q->rx_held >= 0 ? 1 : xts_queue_arm(q->inner);
 }
 
-static void fault_disarm(struct xts_queue *base) { xts_queue_disarm(fault_of(base)->inner); }
+static void fault_disarm(struct xts_queue *base)
+{
+	xts_queue_disarm(fault_of(base)->inner);
+}
 
 static void fault_close(struct xts_queue *base)
 {

@@ -51,9 +51,9 @@ static uint8_t hello_due(const struct xts_link *link)
 
 static bool token_valid(const struct xts_link_config *config)
 {
-	return !config->token_bytes ||
-	       (config->role == XTS_LINK_HOST && config->token && config->token_bytes >= XTS_TOKEN_BYTES - XTS_HEAD_BYTES &&
-		config->token_bytes <= XTS_LINK_CONTROL_BYTES_MAX - XTS_HEAD_BYTES);
+	return !config->token_bytes || (config->role == XTS_LINK_HOST && config->token &&
+					config->token_bytes >= XTS_TOKEN_BYTES - XTS_HEAD_BYTES &&
+					config->token_bytes <= XTS_LINK_CONTROL_BYTES_MAX - XTS_HEAD_BYTES);
 }
 
 int xts_link_init(struct xts_link *link, const struct xts_link_config *config, uint64_t now_ns)
@@ -180,9 +180,10 @@ static enum xts_link_verdict receive_hello_ack(struct xts_link *link, const stru
 		go_down(link, head->error, false);
 		return XTS_LINK_CLOSED;
 	}
-	if (ack->version != XTS_WIRE_VERSION || !window_valid(ack->frame_window) || ack->frame_window > config->frame_window ||
-	    !size_valid(ack->largest_message) || ack->largest_message > config->largest_message ||
-	    (ack->features & ~config->features) || (config->required & ~ack->features))
+	if (ack->version != XTS_WIRE_VERSION || !window_valid(ack->frame_window) ||
+	    ack->frame_window > config->frame_window || !size_valid(ack->largest_message) ||
+	    ack->largest_message > config->largest_message || (ack->features & ~config->features) ||
+	    (config->required & ~ack->features))
 		return violation(link, &link->stats.malformed);
 	open_epoch(link, ack->epoch, ack->frame_window, ack->largest_message, ack->features);
 	link->sockets_max = ack->sockets_max;

@@ -34,16 +34,16 @@ enum xts_link_role { XTS_LINK_HOST, XTS_LINK_PROXY };
 enum xts_link_state {
 	XTS_LINK_OPENING, /* host: HELLO sent, no answer yet; proxy: waiting for a HELLO */
 	XTS_LINK_UP,
-	XTS_LINK_DOWN,    /* ended; link->error says why. The proxy's link opens again with the next HELLO. */
+	XTS_LINK_DOWN, /* ended; link->error says why. The proxy's link opens again with the next HELLO. */
 };
 
 /* What xts_link_receive() made of a frame. */
 enum xts_link_verdict {
-	XTS_LINK_DELIVER,   /* a sequenced message for the caller, who must call xts_link_recycled() once for it */
-	XTS_LINK_CONSUMED,  /* the link's own business */
-	XTS_LINK_OPENED,    /* the link is up. At the proxy: a new epoch; everything of the old one is void */
-	XTS_LINK_CLOSED,    /* the link has just gone down: end the sockets with link->error */
-	XTS_LINK_DROPPED,   /* counted and forgotten */
+	XTS_LINK_DELIVER,  /* a sequenced message for the caller, who must call xts_link_recycled() once for it */
+	XTS_LINK_CONSUMED, /* the link's own business */
+	XTS_LINK_OPENED,   /* the link is up. At the proxy: a new epoch; everything of the old one is void */
+	XTS_LINK_CLOSED,   /* the link has just gone down: end the sockets with link->error */
+	XTS_LINK_DROPPED,  /* counted and forgotten */
 };
 
 struct xts_link_config {
@@ -62,7 +62,7 @@ struct xts_link_config {
 	uint32_t dead_ms;         /* silence after an unanswered ping that ends the link; also the time a HELLO waits */
 	/* host: what TOKEN has after its head, sent before each HELLO; it outlives the link */
 	const uint8_t *token;
-	uint32_t token_bytes;     /* 0: none */
+	uint32_t token_bytes; /* 0: none */
 	/* Proxy: may this HELLO open a new epoch? token is the one that came before it, with its payload, or NULL. 0,
 	 * or the positive errno that refuses it. NULL: everybody may, and tokens are not looked at. */
 	int (*admit)(void *context, const struct xts_hello *hello, const struct xts_token *token, const uint8_t *cgroup);
@@ -72,20 +72,20 @@ struct xts_link_config {
 struct xts_link_stats {
 	uint64_t sent_frames, received_frames; /* sequenced ones */
 	uint64_t sent_acks, received_acks;     /* pure FRAME_ACKs */
-	uint64_t dropped_early;   /* before the link was up */
-	uint64_t dropped_foreign; /* wrong EtherType or source address */
-	uint64_t dropped_stale;   /* GOODBYE or HELLO_ACK of another epoch */
-	uint64_t malformed;       /* too short, unknown type, wrong direction */
+	uint64_t dropped_early;                /* before the link was up */
+	uint64_t dropped_foreign;              /* wrong EtherType or source address */
+	uint64_t dropped_stale;                /* GOODBYE or HELLO_ACK of another epoch */
+	uint64_t malformed;                    /* too short, unknown type, wrong direction */
 	uint64_t sequence_errors;
-	uint64_t credit_errors;   /* frame_ack for frames never sent, or more frames than the window */
+	uint64_t credit_errors; /* frame_ack for frames never sent, or more frames than the window */
 	uint64_t hellos;
 };
 
 struct xts_link {
 	struct xts_link_config config;
 	enum xts_link_state state;
-	int error;                /* positive errno; why the link is down */
-	uint8_t refusal;          /* of a host: the number that the proxy has given with it (XTS_REFUSED_*), or 0 */
+	int error;       /* positive errno; why the link is down */
+	uint8_t refusal; /* of a host: the number that the proxy has given with it (XTS_REFUSED_*), or 0 */
 	/* In force while up. */
 	uint16_t frame_window;
 	uint32_t largest_message;
@@ -93,23 +93,23 @@ struct xts_link {
 	uint64_t epoch;
 	uint32_t sockets_max;
 	/* Counters modulo 256, compared by difference. */
-	uint8_t sent;             /* sequence number of the next sequenced message */
-	uint8_t acked;            /* frames the peer has recycled */
-	uint8_t received;         /* sequence number expected next */
-	uint8_t recycled;         /* frames we have recycled */
-	uint8_t acked_to_peer;    /* value of recycled that the peer was sent last */
+	uint8_t sent;          /* sequence number of the next sequenced message */
+	uint8_t acked;         /* frames the peer has recycled */
+	uint8_t received;      /* sequence number expected next */
+	uint8_t recycled;      /* frames we have recycled */
+	uint8_t acked_to_peer; /* value of recycled that the peer was sent last */
 	/* Control frames due, and time. */
-	uint8_t due;              /* bits, private to link.c */
+	uint8_t due; /* bits, private to link.c */
 	bool watching;
-	bool traffic;             /* a sequenced message has arrived in this epoch */
-	bool token_here;          /* a TOKEN has arrived since the last HELLO */
+	bool traffic;    /* a sequenced message has arrived in this epoch */
+	bool token_here; /* a TOKEN has arrived since the last HELLO */
 	struct xts_token token;
 	uint8_t token_cgroup[255];
 	uint64_t ping_token, pong_token;
-	uint64_t heard_ns;        /* last frame received */
-	uint64_t pinged_ns;       /* when the outstanding ping went out, 0 for none */
-	uint64_t hello_ns;        /* when HELLO was last sent */
-	uint64_t opened_ns;       /* when opening began */
+	uint64_t heard_ns;  /* last frame received */
+	uint64_t pinged_ns; /* when the outstanding ping went out, 0 for none */
+	uint64_t hello_ns;  /* when HELLO was last sent */
+	uint64_t opened_ns; /* when opening began */
 	uint64_t goodbye_epoch;
 	uint16_t goodbye_error;
 	struct xts_link_stats stats;

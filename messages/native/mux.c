@@ -16,28 +16,34 @@ struct waiting {
 
 struct mux_queue {
 	struct xts_queue base;
-	struct xts_mux *mux;     /* NULL: ended with the trunk */
-	struct mux_queue *next;  /* in its bucket */
+	struct xts_mux *mux;    /* NULL: ended with the trunk */
+	struct mux_queue *next; /* in its bucket */
 	uint32_t number;
-	uint32_t held;           /* frames that wait, and those that the channel has not recycled */
+	uint32_t held; /* frames that wait, and those that the channel has not recycled */
 	uint16_t first, last;
-	bool ended;              /* it has had more frames on their way than it may */
+	bool ended; /* it has had more frames on their way than it may */
 };
 
 struct xts_mux {
 	struct xts_queue *trunk;
 	struct xts_link *link;
 	struct xts_mux_stats stats;
-	uint32_t acquired;       /* slots that channels hold: each will take a frame credit */
+	uint32_t acquired; /* slots that channels hold: each will take a frame credit */
 	bool kick_due;
-	uint16_t free;           /* list of places */
+	uint16_t free; /* list of places */
 	struct waiting places[XTS_FRAME_WINDOW_MAX];
 	struct mux_queue *bucket[BUCKETS];
 };
 
-static struct mux_queue *mux_of(struct xts_queue *q) { return (struct mux_queue *)q; }
+static struct mux_queue *mux_of(struct xts_queue *q)
+{
+	return (struct mux_queue *)q;
+}
 
-static struct mux_queue **bucket_of(struct xts_mux *m, uint32_t number) { return &m->bucket[number % BUCKETS]; }
+static struct mux_queue **bucket_of(struct xts_mux *m, uint32_t number)
+{
+	return &m->bucket[number % BUCKETS];
+}
 
 /* --- transmit ----------------------------------------------------------------------------------------------------- */
 
@@ -149,7 +155,10 @@ static int mux_arm(struct xts_queue *base)
 	return q->first != NONE || q->ended || !q->mux;
 }
 
-static void mux_disarm(struct xts_queue *base) { (void)base; }
+static void mux_disarm(struct xts_queue *base)
+{
+	(void)base;
+}
 
 bool xts_mux_waiting(const struct xts_queue *channel)
 {
@@ -215,7 +224,8 @@ uint8_t xts_mux_type(const struct xts_rx_frame *frame)
 {
 	const uint8_t *data = frame->segment[0].iov_base;
 
-	return frame->segment[0].iov_len < XTS_CARRIED_BYTES + XTS_HEAD_BYTES ? 0 : data[XTS_CARRIED_BYTES + XTS_ETH_BYTES];
+	return frame->segment[0].iov_len < XTS_CARRIED_BYTES + XTS_HEAD_BYTES ? 0 :
+										data[XTS_CARRIED_BYTES + XTS_ETH_BYTES];
 }
 
 static void append(struct xts_mux *m, struct mux_queue *q, const struct xts_rx_frame *frame, uint32_t bytes)
@@ -297,7 +307,9 @@ int xts_mux_add(struct xts_queue **out, struct xts_mux *m, uint32_t number, uint
 
 int xts_mux_answer(struct xts_mux *m, uint32_t number, const void *frame, uint32_t bytes)
 {
-	struct mux_queue q = { .base.largest_message = m->link->largest_message - XTS_CARRIED_BYTES, .mux = m, .number = number };
+	struct mux_queue q = { .base.largest_message = m->link->largest_message - XTS_CARRIED_BYTES,
+			       .mux = m,
+			       .number = number };
 	struct xts_tx_slot slot;
 	int error = mux_acquire(&q.base, &slot);
 
@@ -316,7 +328,10 @@ bool xts_mux_kick_due(struct xts_mux *m)
 	return due;
 }
 
-void xts_mux_stats(const struct xts_mux *m, struct xts_mux_stats *out) { *out = m->stats; }
+void xts_mux_stats(const struct xts_mux *m, struct xts_mux_stats *out)
+{
+	*out = m->stats;
+}
 
 int xts_mux_open(struct xts_mux **out, struct xts_queue *trunk, struct xts_link *link)
 {

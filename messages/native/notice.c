@@ -23,7 +23,7 @@ __attribute__((constructor)) static void note_standard_error(void)
 static bool may_speak(void)
 {
 	const char *quiet = xts_environment(XTS_ENV_QUIET);
-	struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+	struct pollfd out = { .fd = STDERR_FILENO, .events = POLLOUT };
 	struct stat now;
 
 	if ((quiet && !strcmp(quiet, "1")) || !was_open || fstat(STDERR_FILENO, &now) < 0)

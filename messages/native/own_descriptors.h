@@ -6,8 +6,8 @@
 #define XTS_OWN_H
 
 struct xts_own_hooks {
-	int (*own)(int fd);      /* fd, or its new number */
-	void (*disown)(int fd);  /* is about to be closed */
+	int (*own)(int fd);     /* fd, or its new number */
+	void (*disown)(int fd); /* is about to be closed */
 };
 extern struct xts_own_hooks xts_own_hooks;
 

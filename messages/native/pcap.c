@@ -34,7 +34,10 @@ struct pcap_queue {
 	bool ended; /* it could not be written to its end */
 };
 
-static struct pcap_queue *pcap_of(struct xts_queue *q) { return (struct pcap_queue *)q; }
+static struct pcap_queue *pcap_of(struct xts_queue *q)
+{
+	return (struct pcap_queue *)q;
+}
 
 /* Of a push of TLS_KEYS only the part before its parameters is for a file. Bytes to be written as they are: all, or
  * these. */
@@ -86,7 +89,10 @@ static void pcap_flush(struct pcap_queue *q)
 }
 
 /* The decorated queue's figures are the inner one's. */
-static void pcap_sync(struct pcap_queue *q) { q->base.stats = q->inner->stats; }
+static void pcap_sync(struct pcap_queue *q)
+{
+	q->base.stats = q->inner->stats;
+}
 
 static int pcap_acquire(struct xts_queue *base, struct xts_tx_slot *slot)
 {
@@ -99,7 +105,7 @@ static int pcap_acquire(struct xts_queue *base, struct xts_tx_slot *slot)
 
 static void pcap_submit(struct xts_queue *base, const struct xts_tx_slot *slot, uint32_t bytes)
 {
-	struct iovec piece = {.iov_base = slot->data, .iov_len = bytes};
+	struct iovec piece = { .iov_base = slot->data, .iov_len = bytes };
 
 	pcap_write(pcap_of(base), &piece, 1, bytes);
 	xts_queue_submit(pcap_of(base)->inner, slot, bytes);
@@ -156,7 +162,8 @@ static FILE *open_file(const char *path, char name[PCAP_NAME_BYTES])
 	int fd = -1;
 
 	for (unsigned i = 0; fd < 0 && i < PCAP_NAMES_MAX; i++) {
-		int n = i ? snprintf(name, PCAP_NAME_BYTES, "%s.%u", path, i) : snprintf(name, PCAP_NAME_BYTES, "%s", path);
+		int n = i ? snprintf(name, PCAP_NAME_BYTES, "%s.%u", path, i) :
+			    snprintf(name, PCAP_NAME_BYTES, "%s", path);
 
 		if (n < 0 || (unsigned)n >= PCAP_NAME_BYTES) {
 			errno = ENAMETOOLONG;
@@ -208,7 +215,7 @@ int xts_pcap_wrap(struct xts_queue **out, struct xts_queue *inner, const char *p
 		uint32_t magic;
 		uint16_t major, minor;
 		uint32_t zone, accuracy, snaplen, linktype;
-	} head = {PCAP_MAGIC_NS, 2, 4, 0, 0, PCAP_SNAPLEN, PCAP_LINKTYPE_ETHERNET};
+	} head = { PCAP_MAGIC_NS, 2, 4, 0, 0, PCAP_SNAPLEN, PCAP_LINKTYPE_ETHERNET };
 	struct pcap_queue *q = calloc(1, sizeof *q);
 	char name[PCAP_NAME_BYTES];
 	int error;

@@ -9,7 +9,7 @@
 
 static int capabilities_get(struct __user_cap_data_struct *data)
 {
-	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
 
 	return syscall(SYS_capget, &header, data) < 0 ? -errno : 0;
 }
@@ -26,7 +26,8 @@ int xts_privilege_bound(uint64_t keep)
 
 	if (error || !(held[0].effective & (1u << CAP_SETPCAP)))
 		return error;
-	for (unsigned int number = 0; number < 64 && prctl(PR_CAPBSET_READ, (unsigned long)number, 0, 0, 0) >= 0; number++) {
+	for (unsigned int number = 0; number < 64 && prctl(PR_CAPBSET_READ, (unsigned long)number, 0, 0, 0) >= 0;
+	     number++) {
 		if (!(keep >> number & 1))
 			error = option_set(PR_CAPBSET_DROP, number);
 		if (error)
@@ -37,7 +38,7 @@ int xts_privilege_bound(uint64_t keep)
 
 int xts_privilege_keep(uint64_t keep)
 {
-	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct data[2];
 	int error = capabilities_get(data);
 

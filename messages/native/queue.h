@@ -29,26 +29,26 @@
 #define XTS_SEGMENTS_MAX 17
 
 struct xts_tx_slot {
-	uint8_t *data;     /* contiguous, largest_message bytes */
+	uint8_t *data; /* contiguous, largest_message bytes */
 	uint32_t capacity;
-	uint32_t index;    /* private to the implementation */
+	uint32_t index; /* private to the implementation */
 };
 
 struct xts_rx_frame {
-	uint32_t bytes;    /* whole frame, Ethernet header included */
+	uint32_t bytes; /* whole frame, Ethernet header included */
 	uint32_t segments;
-	uint64_t cookie;   /* private to the implementation */
+	uint64_t cookie;                        /* private to the implementation */
 	struct iovec segment[XTS_SEGMENTS_MAX]; /* the first holds at least min(bytes, 2048) bytes */
 };
 
 struct xts_queue_stats {
 	uint64_t tx_frames, tx_bytes, rx_frames, rx_bytes;
-	uint64_t kicks;         /* doorbells or sendto calls */
-	uint64_t kicks_again;   /* kicks that must be repeated (EAGAIN, ENOBUFS) */
-	uint64_t tx_lost;       /* sendto answered EBUSY: one frame is gone */
+	uint64_t kicks;       /* doorbells or sendto calls */
+	uint64_t kicks_again; /* kicks that must be repeated (EAGAIN, ENOBUFS) */
+	uint64_t tx_lost;     /* sendto answered EBUSY: one frame is gone */
 	uint64_t tx_no_slot;
-	uint64_t rx_invalid;    /* descriptors out of bounds, frames over 17 segments or over the largest size */
-	uint64_t rx_dropped;    /* the kernel's count of frames without a fill buffer (afxdp) */
+	uint64_t rx_invalid; /* descriptors out of bounds, frames over 17 segments or over the largest size */
+	uint64_t rx_dropped; /* the kernel's count of frames without a fill buffer (afxdp) */
 	uint64_t sleeps, wakeups;
 };
 
@@ -81,23 +81,51 @@ struct xts_queue {
 };
 
 /* A free transmit slot: 0, or -EAGAIN when all are on their way. */
-static inline int xts_queue_acquire(struct xts_queue *q, struct xts_tx_slot *slot) { return q->ops->acquire(q, slot); }
+static inline int xts_queue_acquire(struct xts_queue *q, struct xts_tx_slot *slot)
+{
+	return q->ops->acquire(q, slot);
+}
 /* Hands over the first bytes bytes of the slot as one frame; it leaves at the next kick at the latest. */
-static inline void xts_queue_submit(struct xts_queue *q, const struct xts_tx_slot *slot, uint32_t bytes) { q->ops->submit(q, slot, bytes); }
+static inline void xts_queue_submit(struct xts_queue *q, const struct xts_tx_slot *slot, uint32_t bytes)
+{
+	q->ops->submit(q, slot, bytes);
+}
 /* Gives an acquired slot back unsent. */
-static inline void xts_queue_abandon(struct xts_queue *q, const struct xts_tx_slot *slot) { q->ops->abandon(q, slot); }
+static inline void xts_queue_abandon(struct xts_queue *q, const struct xts_tx_slot *slot)
+{
+	q->ops->abandon(q, slot);
+}
 /* Publishes what was submitted and wakes the peer if it asked for it. 0; -EAGAIN: some is still waiting, kick again
  * soon; -ENETDOWN, -ENXIO: the queue is gone. Cheap when nothing was submitted. */
-static inline int xts_queue_kick(struct xts_queue *q) { return q->ops->kick(q); }
+static inline int xts_queue_kick(struct xts_queue *q)
+{
+	return q->ops->kick(q);
+}
 /* The next frame: 1, 0 for none, or -EPIPE when the peer's end of the queue is gone for good. */
-static inline int xts_queue_receive(struct xts_queue *q, struct xts_rx_frame *frame) { return q->ops->receive(q, frame); }
-static inline void xts_queue_recycle(struct xts_queue *q, const struct xts_rx_frame *frame) { q->ops->recycle(q, frame); }
+static inline int xts_queue_receive(struct xts_queue *q, struct xts_rx_frame *frame)
+{
+	return q->ops->receive(q, frame);
+}
+static inline void xts_queue_recycle(struct xts_queue *q, const struct xts_rx_frame *frame)
+{
+	q->ops->recycle(q, frame);
+}
 /* Asks to be woken. 1: frames are there already, do not sleep; 0: poll wait_fd. */
-static inline int xts_queue_arm(struct xts_queue *q) { return q->ops->arm(q); }
+static inline int xts_queue_arm(struct xts_queue *q)
+{
+	return q->ops->arm(q);
+}
 /* After sleeping: takes back the request and clears the doorbell. */
-static inline void xts_queue_disarm(struct xts_queue *q) { q->ops->disarm(q); }
+static inline void xts_queue_disarm(struct xts_queue *q)
+{
+	q->ops->disarm(q);
+}
 /* Releases everything, descriptors included. */
-static inline void xts_queue_close(struct xts_queue *q) { if (q) q->ops->close(q); }
+static inline void xts_queue_close(struct xts_queue *q)
+{
+	if (q)
+		q->ops->close(q);
+}
 
 /* --- opening (see afxdp.h, shm.h for the parameters) and decorating ----------------------------------------------- */
 

@@ -16,9 +16,9 @@
 
 #define PING_MS 500u
 #define DEAD_MS 2000u
-#define FRAMES_A_ROUND 64u    /* each way */
-#define LAST_FRAMES 256u      /* of a process that has gone */
-#define SLOT_WAIT_MS 1        /* no event says that a transmit slot has come back */
+#define FRAMES_A_ROUND 64u /* each way */
+#define LAST_FRAMES 256u   /* of a process that has gone */
+#define SLOT_WAIT_MS 1     /* no event says that a transmit slot has come back */
 #define ORDERS_A_ROUND 16u
 #define EVENTS 64
 
@@ -28,9 +28,9 @@ struct process {
 	struct xts_queue *shm;     /* to the process */
 	struct xts_queue *channel; /* to the proxy */
 	uint32_t dropped;
-	uint32_t last_frames;      /* it has gone; so many more of its frames are looked for. 0: it lives */
+	uint32_t last_frames; /* it has gone; so many more of its frames are looked for. 0: it lives */
 	bool kick;
-	bool ending;               /* GOODBYE is due */
+	bool ending; /* GOODBYE is due */
 	int error;
 };
 
@@ -40,7 +40,7 @@ struct relay {
 	struct xts_link link;
 	struct xts_mux *mux;
 	struct process **processes;
-	uint32_t count, first;     /* whose turn is the first of the next round */
+	uint32_t count, first; /* whose turn is the first of the next round */
 	int epoll_fd;
 	bool agent_gone, slot_missing, kick_again, unkicked;
 	uint64_t now_ns, idle_since_ns;
@@ -54,7 +54,7 @@ static uint64_t clock_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* --- the agent -------------------------------------------------------------------------------------------------------- */
+/* --- the agent ---------------------------------------------------------------------------------------------------- */
 
 static void report(struct relay *r, uint32_t what, uint32_t number, int error, uint32_t dropped)
 {
@@ -141,8 +141,9 @@ static bool take_order(struct relay *r)
 		struct cmsghdr alignment;
 	} control;
 	struct iovec piece = { .iov_base = &order, .iov_len = sizeof order };
-	struct msghdr m = { .msg_iov = &piece, .msg_iovlen = 1, .msg_control = control.bytes,
-			    .msg_controllen = sizeof control.bytes };
+	struct msghdr m = {
+		.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes
+	};
 	struct cmsghdr *c;
 	int fds[2], count = 0;
 	ssize_t got = recvmsg(r->config->control_fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -171,7 +172,7 @@ static bool take_orders(struct relay *r)
 	return taken || r->agent_gone;
 }
 
-/* --- from the proxy --------------------------------------------------------------------------------------------------- */
+/* --- from the proxy ----------------------------------------------------------------------------------------------- */
 
 static void trunk_delivers(struct relay *r, const struct xts_head *head, const struct xts_rx_frame *frame)
 {
@@ -188,10 +189,11 @@ static bool trunk_receive(struct relay *r)
 	uint32_t taken = 0;
 	int got = 0;
 
-	while (taken < FRAMES_A_ROUND && r->link.state != XTS_LINK_DOWN && (got = xts_queue_receive(r->trunk, &frame)) > 0) {
+	while (taken < FRAMES_A_ROUND && r->link.state != XTS_LINK_DOWN &&
+	       (got = xts_queue_receive(r->trunk, &frame)) > 0) {
 		taken++;
-		switch (xts_link_receive(&r->link, frame.segment[0].iov_base, frame.segment[0].iov_len, frame.bytes, r->now_ns,
-					 &head)) {
+		switch (xts_link_receive(&r->link, frame.segment[0].iov_base, frame.segment[0].iov_len, frame.bytes,
+					 r->now_ns, &head)) {
 		case XTS_LINK_DELIVER:
 			trunk_delivers(r, &head, &frame);
 			continue;
@@ -250,7 +252,7 @@ static bool to_process(struct process *p)
 	return any;
 }
 
-/* --- to the proxy ----------------------------------------------------------------------------------------------------- */
+/* --- to the proxy ------------------------------------------------------------------------------------------------- */
 
 /* May the process send this? The frame is in our own memory by now. */
 static bool may_pass(const struct process *p, const uint8_t *frame, uint32_t bytes)
@@ -317,7 +319,8 @@ static bool from_processes(struct relay *r)
 {
 	uint32_t taken = 0, idle = 0;
 
-	for (uint32_t i = r->first; r->count && idle < r->count && taken < FRAMES_A_ROUND && xts_link_credits(&r->link); i++) {
+	for (uint32_t i = r->first; r->count && idle < r->count && taken < FRAMES_A_ROUND && xts_link_credits(&r->link);
+	     i++) {
 		if (turn(r, r->processes[i % r->count])) {
 			taken++;
 			idle = 0;
@@ -366,7 +369,7 @@ static void reap(struct relay *r)
 	r->count = kept;
 }
 
-/* --- rounds ----------------------------------------------------------------------------------------------------------- */
+/* --- rounds ------------------------------------------------------------------------------------------------------- */
 
 static void trunk_control(struct relay *r)
 {

@@ -58,8 +58,8 @@ struct shm_queue {
 	uint8_t *tx_memory, *rx_memory;
 	uint32_t slots, slot_bytes;
 	int bell;
-	bool broken;    /* the peer broke the rules, or its end is gone and everything it sent has been taken */
-	bool hung_up;   /* the peer's bell is closed */
+	bool broken;       /* the peer broke the rules, or its end is gone and everything it sent has been taken */
+	bool hung_up;      /* the peer's bell is closed */
 	bool bell_pending; /* the peer took our flag; its byte may still be on the way */
 	uint32_t undrained;
 	uint32_t tx_written, tx_published, tx_sent_slots, tx_reclaimed;
@@ -73,7 +73,10 @@ struct shm_queue {
 	int memfd;
 };
 
-static struct shm_queue *shm_of(struct xts_queue *q) { return (struct shm_queue *)q; }
+static struct shm_queue *shm_of(struct xts_queue *q)
+{
+	return (struct shm_queue *)q;
+}
 
 /* Takes back the slots the receiver has done with. */
 static void shm_reclaim(struct shm_queue *q)
@@ -314,8 +317,8 @@ int xts_shm_create(struct xts_shm_area *out, uint16_t frame_window, uint32_t lar
 	g->slot_bytes = (largest_message + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
 	g->shm_slots = frame_window + XTS_CONTROL_RESERVE;
 	/* Locally administered addresses; there is no wire, but frames have their Ethernet header all the same. */
-	memcpy(g->local_mac, (const uint8_t[]){0x02, 'x', 't', 's', 0, 1}, 6);
-	memcpy(g->peer_mac, (const uint8_t[]){0x02, 'x', 't', 's', 0, 2}, 6);
+	memcpy(g->local_mac, (const uint8_t[]){ 0x02, 'x', 't', 's', 0, 1 }, 6);
+	memcpy(g->peer_mac, (const uint8_t[]){ 0x02, 'x', 't', 's', 0, 2 }, 6);
 	if (!shm_geometry_ok(g))
 		return -EINVAL;
 	out->memfd = memfd_create("xts-shm", MFD_CLOEXEC | MFD_ALLOW_SEALING);

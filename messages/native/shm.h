@@ -18,9 +18,9 @@
 enum xts_shm_side { XTS_SHM_HOST, XTS_SHM_PROXY };
 
 struct xts_shm_area {
-	int memfd;      /* sealed against resizing */
-	int host_bell;  /* the host's end */
-	int proxy_bell; /* the proxy's end */
+	int memfd;                        /* sealed against resizing */
+	int host_bell;                    /* the host's end */
+	int proxy_bell;                   /* the proxy's end */
 	struct xts_attach_reply geometry; /* kind, sizes, addresses filled in; epoch is the caller's */
 };
 

@@ -36,7 +36,7 @@ struct xts_state_change {
 };
 
 struct xts_state_table {
-	const char *what;       /* that has these states */
+	const char *what;                    /* that has these states */
 	const struct xts_state_rule *states; /* the last: only its memory is there, and it is not checked */
 	const struct xts_state_flag *flags;
 	const struct xts_flag_rule *rules;

@@ -17,36 +17,36 @@
 #define XTS_STATUS_ENTRIES 16384u /* sockets beyond these are not shown, only counted */
 
 enum xts_socket_state { /* names as ss(8) shows them */
-	XTS_STATE_FREE,
-	XTS_STATE_UNCONNECTED,
-	XTS_STATE_SYN_SENT,
-	XTS_STATE_ESTABLISHED,
-	XTS_STATE_LISTEN,
-	XTS_STATE_CLOSE_WAIT,  /* end of stream received */
-	XTS_STATE_FIN_WAIT,    /* half-closed by us */
-	XTS_STATE_LAST_ACK,    /* both ways closed, socket still open */
-	XTS_STATE_CLOSING,     /* closed, waiting for CLOSED */
-	XTS_STATE_FAILED,      /* reset or lost */
+			XTS_STATE_FREE,
+			XTS_STATE_UNCONNECTED,
+			XTS_STATE_SYN_SENT,
+			XTS_STATE_ESTABLISHED,
+			XTS_STATE_LISTEN,
+			XTS_STATE_CLOSE_WAIT, /* end of stream received */
+			XTS_STATE_FIN_WAIT,   /* half-closed by us */
+			XTS_STATE_LAST_ACK,   /* both ways closed, socket still open */
+			XTS_STATE_CLOSING,    /* closed, waiting for CLOSED */
+			XTS_STATE_FAILED,     /* reset or lost */
 };
 
 #define XTS_STATUS_ULPS 8u /* protocols on one another, in each direction */
 
 struct xts_status_entry { /* 120 bytes */
 	uint32_t xts_socket, proxy_id;
-	uint8_t state; /* enum xts_socket_state */
-	uint8_t reason; /* enum xts_reason of a connection that could not be kept over fork or exec */
+	uint8_t state;                 /* enum xts_socket_state */
+	uint8_t reason;                /* enum xts_reason of a connection that could not be kept over fork or exec */
 	uint8_t tls_send, tls_receive; /* who encrypts and decrypts: enum xts_tls_crypto; 0: nobody */
-	uint32_t recv_queue;         /* bytes received and unread; for a listener, connections waiting */
-	uint32_t send_credits;       /* post credits held: bytes that may be sent now */
-	uint32_t recv_window;        /* bytes granted to the proxy in all */
+	uint32_t recv_queue;           /* bytes received and unread; for a listener, connections waiting */
+	uint32_t send_credits;         /* post credits held: bytes that may be sent now */
+	uint32_t recv_window;          /* bytes granted to the proxy in all */
 	uint32_t recv_unadvertised;
 	int32_t error;
 	uint64_t sent_bytes, received_bytes;
 	struct xts_endpoint local, peer; /* host order */
 	/* What is pushed: enum xts_ulp_id, the first next to TCP; 0 after the last. */
 	uint8_t receive_ulps[XTS_STATUS_ULPS], send_ulps[XTS_STATUS_ULPS];
-	uint16_t tls_version;        /* 0x0303, 0x0304; 0: no TLS, or its handshake is not done */
-	uint16_t tls_cipher;         /* of TLS the suite's number at IANA, of TLS_KEYS the kernel's cipher type */
+	uint16_t tls_version; /* 0x0303, 0x0304; 0: no TLS, or its handshake is not done */
+	uint16_t tls_cipher;  /* of TLS the suite's number at IANA, of TLS_KEYS the kernel's cipher type */
 	uint8_t reserved[4];
 };
 _Static_assert(sizeof(struct xts_endpoint) == 24, "endpoint layout");
@@ -54,13 +54,13 @@ _Static_assert(sizeof(struct xts_status_entry) == 120, "entry layout");
 
 struct xts_status_page {
 	uint32_t magic, version;
-	uint32_t entries;      /* XTS_STATUS_ENTRIES */
-	uint32_t used;         /* entries ever used; those after it are zero */
-	uint32_t link_state;   /* enum xts_link_state, or XTS_STATUS_ADOPTED */
-	uint32_t frame_credits;/* of the queue, last seen */
-	uint32_t sockets;      /* in being */
+	uint32_t entries;       /* XTS_STATUS_ENTRIES */
+	uint32_t used;          /* entries ever used; those after it are zero */
+	uint32_t link_state;    /* enum xts_link_state, or XTS_STATUS_ADOPTED */
+	uint32_t frame_credits; /* of the queue, last seen */
+	uint32_t sockets;       /* in being */
 	uint32_t reserved;
-	uint64_t sleeps, spins;/* waits that slept, and those a spin ended */
+	uint64_t sleeps, spins; /* waits that slept, and those a spin ended */
 	struct xts_status_entry entry[];
 };
 
@@ -72,13 +72,13 @@ struct xts_status_page {
 #define XTS_FIGURES_REASONS 32u
 
 struct xts_status_figures { /* 312 bytes */
-	uint32_t magic;        /* XTS_FIGURES_MAGIC; 0: the library writes none */
-	uint32_t stack;        /* its number in the process */
-	uint64_t program;      /* tells the pages of one program from those of another that the same process executed */
-	uint32_t closed;       /* the attachment was given up in order, or the process exits */
-	uint32_t counted;      /* there are counts of sockets by reason: the process is under the interposer or install() */
-	uint64_t sent_bytes, received_bytes; /* of the stack */
-	uint64_t user_us, system_us;         /* CPU time of the process, up to one of its last calls */
+	uint32_t magic;     /* XTS_FIGURES_MAGIC; 0: the library writes none */
+	uint32_t stack;     /* its number in the process */
+	uint64_t program;   /* tells the pages of one program from those of another that the same process executed */
+	uint32_t closed;    /* the attachment was given up in order, or the process exits */
+	uint32_t counted; /* there are counts of sockets by reason: the process is under the interposer or install() */
+	uint64_t sent_bytes, received_bytes;   /* of the stack */
+	uint64_t user_us, system_us;           /* CPU time of the process, up to one of its last calls */
 	uint64_t sockets[XTS_FIGURES_REASONS]; /* of the process, by enum xts_reason; [0]: offloaded */
 };
 _Static_assert(sizeof(struct xts_status_figures) == 312, "figures layout");

@@ -36,7 +36,7 @@ enum condition {
 	ONE_OF_TWO, /* equal to the first or the second value */
 	HAS_NONE,   /* of the first value's bits */
 	HAS_ALL,
-	REFUSED,    /* the call fails with the first value, an errno, and its caller goes on without it */
+	REFUSED, /* the call fails with the first value, an errno, and its caller goes on without it */
 };
 
 struct call {
@@ -112,15 +112,13 @@ static const struct call of_relay[] = {
 #ifdef __NR_newfstatat
 	ANY(newfstatat), /* as above */
 #endif
-	ANY(fstat),
-	ANY(epoll_create1),
+	ANY(fstat),      ANY(epoll_create1),
 #ifdef __NR_epoll_wait
 	ANY(epoll_wait),
 #else
 	ANY(epoll_pwait),
 #endif
-	ANY(epoll_ctl),
-	ANY(sched_yield),
+	ANY(epoll_ctl),  ANY(sched_yield),
 };
 
 /* Until all threads run, and have made the first calls of the C library and their own. */

@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define ENSURE(condition)                                                                              \
-	do {                                                                                           \
-		if (!(condition)) {                                                                    \
-			fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition);  \
-			abort();                                                                       \
-		}                                                                                      \
+#define ENSURE(condition) \
+	do { \
+		if (!(condition)) { \
+			fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition); \
+			abort(); \
+		} \
 	} while (0)
 
 #endif

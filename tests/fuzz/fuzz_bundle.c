@@ -50,7 +50,7 @@ static void come_back(struct run *r)
 
 static void peer_sends(struct run *r, struct input *in)
 {
-	uint8_t frame[600] = {0};
+	uint8_t frame[600] = { 0 };
 	uint32_t bytes = pick_number(in) % sizeof frame;
 	bool bundle = take(in) & 1;
 
@@ -96,23 +96,37 @@ static void recycle(struct run *r, unsigned which)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-	struct input in = {data, bytes};
-	struct run r = {.below = memory_open(true)};
+	struct input in = { data, bytes };
+	struct run r = { .below = memory_open(true) };
 
 	ENSURE(xts_bundle_wrap(&r.queue, &r.below->queue) == 0);
 	xts_bundle_send(r.queue, true);
 	while (in.bytes) {
 		step_begins(&in, data);
 		switch (take(&in) % 9) {
-		case 0: peer_sends(&r, &in); break;
+		case 0:
+			peer_sends(&r, &in);
+			break;
 		case 1:
-		case 2: submit(&r); break;
-		case 3: ENSURE(xts_queue_kick(r.queue) == 0); break;
-		case 4: come_back(&r); break;
+		case 2:
+			submit(&r);
+			break;
+		case 3:
+			ENSURE(xts_queue_kick(r.queue) == 0);
+			break;
+		case 4:
+			come_back(&r);
+			break;
 		case 5:
-		case 6: receive(&r); break;
-		case 7: recycle(&r, take(&in)); break;
-		case 8: xts_bundle_send(r.queue, take(&in) % 8); break;
+		case 6:
+			receive(&r);
+			break;
+		case 7:
+			recycle(&r, take(&in));
+			break;
+		case 8:
+			xts_bundle_send(r.queue, take(&in) % 8);
+			break;
 		}
 	}
 	steps_ran(data, bytes);

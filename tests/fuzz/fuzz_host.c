@@ -27,7 +27,7 @@ static struct {
 	struct memory_queue *queue; /* of the live attachment, or NULL */
 	struct xts_link link;       /* the proxy's */
 	uint64_t epoch;
-	uint32_t ids[IDS];          /* identifiers of the host's sockets, as the proxy learned them */
+	uint32_t ids[IDS]; /* identifiers of the host's sockets, as the proxy learned them */
 	uint32_t id_count, next_proxy_id;
 	int sockets[SOCKETS];
 	struct memory_frame waiting[WAITING_MAX]; /* answers without a frame credit yet */
@@ -94,10 +94,10 @@ static void confirm(uint32_t proxy_id)
 static void answer(const struct xts_head *head, const uint8_t *request)
 {
 	static const uint8_t reply_of[256] = {
-		[XTS_CMD_LISTEN] = XTS_REPLY_LISTEN_ACK, [XTS_CMD_BIND] = XTS_REPLY_BIND_ACK,
+		[XTS_CMD_LISTEN] = XTS_REPLY_LISTEN_ACK,      [XTS_CMD_BIND] = XTS_REPLY_BIND_ACK,
 		[XTS_CMD_SETSOCKOPT] = XTS_REPLY_SOCKOPT_ACK, [XTS_CMD_GETSOCKOPT] = XTS_REPLY_SOCKOPT_ACK,
-		[XTS_CMD_IOCTL] = XTS_REPLY_IOCTL_ACK, [XTS_CMD_SHARE] = XTS_REPLY_SHARE_ACK,
-		[XTS_CMD_PARK] = XTS_REPLY_PARK_ACK, [XTS_CMD_CLAIM] = XTS_REPLY_CLAIM_ACK,
+		[XTS_CMD_IOCTL] = XTS_REPLY_IOCTL_ACK,        [XTS_CMD_SHARE] = XTS_REPLY_SHARE_ACK,
+		[XTS_CMD_PARK] = XTS_REPLY_PARK_ACK,          [XTS_CMD_CLAIM] = XTS_REPLY_CLAIM_ACK,
 		[XTS_CMD_TAKE] = XTS_REPLY_TAKE_ACK,
 	};
 	uint8_t frame[128] = { 0 }, type = reply_of[head->type];
@@ -143,11 +143,11 @@ static void proxy_receive(struct memory_queue *m)
 	send_answers();
 }
 
-int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xts_attach_request *request,
-	       int timeout_ms)
+int xts_attach(struct xts_attachment *out, const char *endpoint, const struct xts_attach_request *request, int timeout_ms)
 {
-	struct xts_link_config config = { .role = XTS_LINK_PROXY, .frame_window = WINDOW, .largest_message = LARGEST,
-					  .features = XTS_FEATURE_SHARE };
+	struct xts_link_config config = {
+		.role = XTS_LINK_PROXY, .frame_window = WINDOW, .largest_message = LARGEST, .features = XTS_FEATURE_SHARE
+	};
 
 	(void)endpoint, (void)request, (void)timeout_ms;
 	memset(out, 0, sizeof *out);
@@ -215,9 +215,10 @@ static uint32_t pick_id(struct input *in)
 static void op_message(struct input *in)
 {
 	static const uint8_t types[] = {
-		XTS_REPLY_RECV, XTS_REPLY_RECV, XTS_REPLY_RECV, XTS_REPLY_CONNECT_ACK, XTS_REPLY_CONNECT_ACK, XTS_REPLY_NEWCONN,
-		XTS_REPLY_LISTEN_ACK, XTS_REPLY_BIND_ACK, XTS_REPLY_SOCKOPT_ACK, XTS_REPLY_IOCTL_ACK, XTS_REPLY_SHARE_ACK,
-		XTS_REPLY_PARK_ACK, XTS_REPLY_CLAIM_ACK, XTS_REPLY_TAKE_ACK, XTS_REPLY_YIELD,
+		XTS_REPLY_RECV,        XTS_REPLY_RECV,      XTS_REPLY_RECV,       XTS_REPLY_CONNECT_ACK,
+		XTS_REPLY_CONNECT_ACK, XTS_REPLY_NEWCONN,   XTS_REPLY_LISTEN_ACK, XTS_REPLY_BIND_ACK,
+		XTS_REPLY_SOCKOPT_ACK, XTS_REPLY_IOCTL_ACK, XTS_REPLY_SHARE_ACK,  XTS_REPLY_PARK_ACK,
+		XTS_REPLY_CLAIM_ACK,   XTS_REPLY_TAKE_ACK,  XTS_REPLY_YIELD,
 	};
 	uint8_t frame[LARGEST] = { 0 };
 	uint8_t type = types[take(in) % sizeof types], flags = take(in);
@@ -301,7 +302,9 @@ static void become_joint(void)
 static void op_call(struct input *in)
 {
 	static uint8_t buffer[70000];
-	struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(80), .sin_addr.s_addr = htonl(0xC6120002) };
+	struct sockaddr_in address = { .sin_family = AF_INET,
+				       .sin_port = htons(80),
+				       .sin_addr.s_addr = htonl(0xC6120002) };
 	struct linger abort_now = { .l_onoff = 1 };
 	socklen_t length = sizeof address;
 	uint8_t which = take(in);
@@ -312,15 +315,29 @@ static void op_call(struct input *in)
 	if (which % 16 >= 8 && would_wait(*s))
 		return;
 	switch (which % 16) {
-	case 0: case 1:
+	case 0:
+	case 1:
 		xts_close(*s);
 		*s = xts_socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
 		break;
-	case 2: case 3: xts_connect(*s, (struct sockaddr *)&address, sizeof address); break;
-	case 4: case 5: xts_send(*s, buffer, pick_number(in) % sizeof buffer, MSG_NOSIGNAL | MSG_DONTWAIT); break;
-	case 6: case 7: xts_recv(*s, buffer, pick_number(in) % sizeof buffer, MSG_DONTWAIT | (take(in) & MSG_PEEK)); break;
-	case 8: xts_shutdown(*s, take(in) % 3); break;
-	case 9: xts_bind(*s, (struct sockaddr *)&address, sizeof address); break;
+	case 2:
+	case 3:
+		xts_connect(*s, (struct sockaddr *)&address, sizeof address);
+		break;
+	case 4:
+	case 5:
+		xts_send(*s, buffer, pick_number(in) % sizeof buffer, MSG_NOSIGNAL | MSG_DONTWAIT);
+		break;
+	case 6:
+	case 7:
+		xts_recv(*s, buffer, pick_number(in) % sizeof buffer, MSG_DONTWAIT | (take(in) & MSG_PEEK));
+		break;
+	case 8:
+		xts_shutdown(*s, take(in) % 3);
+		break;
+	case 9:
+		xts_bind(*s, (struct sockaddr *)&address, sizeof address);
+		break;
 	case 10:
 		if (take(in) % 2)
 			xts_share_listener(*s);
@@ -332,14 +349,19 @@ static void op_call(struct input *in)
 		xts_close(*s);
 		*s = value;
 		break;
-	case 12: xts_setsockopt(*s, SOL_SOCKET, SO_LINGER, &abort_now, sizeof abort_now); break;
+	case 12:
+		xts_setsockopt(*s, SOL_SOCKET, SO_LINGER, &abort_now, sizeof abort_now);
+		break;
 	case 13:
 		if (take(in) % 2) {
 			exec_prepare(*s, take(in) % 2);
 			break;
 		}
-		xts_setsockopt(*s, IPPROTO_TCP, 1, &value, sizeof value); break;
-	case 14: xts_getsockopt(*s, SOL_SOCKET, SO_ERROR, &value, &length); break;
+		xts_setsockopt(*s, IPPROTO_TCP, 1, &value, sizeof value);
+		break;
+	case 14:
+		xts_getsockopt(*s, SOL_SOCKET, SO_ERROR, &value, &length);
+		break;
 	default:
 		xts_close(*s);
 		*s = -1;
@@ -419,9 +441,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 		step_begins(&in, data);
 		op = take(&in);
 		switch (op % 8) {
-		case 0: case 1: case 2: op_message(&in); break;
-		case 3: case 4: case 5: op_call(&in); break;
-		case 6: op_raw(&in); break;
+		case 0:
+		case 1:
+		case 2:
+			op_message(&in);
+			break;
+		case 3:
+		case 4:
+		case 5:
+			op_call(&in);
+			break;
+		case 6:
+			op_raw(&in);
+			break;
 		default:
 			if (take(&in) % 8 == 0)
 				become_joint();

@@ -39,8 +39,8 @@ struct side {
 	/* the ring of what the other side has not seen yet; the last may not be sent in full */
 	struct pdu sent[WAITING_MAX];
 	uint32_t first, count;
-	uint32_t offered;        /* of the last; all of it when nothing is under way */
-	uint32_t got;            /* of the other side's first */
+	uint32_t offered; /* of the last; all of it when nothing is under way */
+	uint32_t got;     /* of the other side's first */
 };
 
 static uint16_t protocol;
@@ -97,14 +97,21 @@ static void make(struct pdu *p, struct input *in)
 	p->text = kind;
 	p->bytes = bytes;
 	switch (protocol) {
-	case XTS_ULP_HTTP2: make_http2(p, kind, bytes); break;
-	case XTS_ULP_NVME_TCP: make_nvme(p, kind, bytes); break;
-	case XTS_ULP_DNS: p->bytes += 12; break;
+	case XTS_ULP_HTTP2:
+		make_http2(p, kind, bytes);
+		break;
+	case XTS_ULP_NVME_TCP:
+		make_nvme(p, kind, bytes);
+		break;
+	case XTS_ULP_DNS:
+		p->bytes += 12;
+		break;
 	case XTS_ULP_GRPC:
 		p->control[1] = kind & 1;
 		p->control[7] = (uint8_t)(1 + 2 * (kind % STREAMS));
 		break;
-	default: break;
+	default:
+		break;
 	}
 }
 
@@ -183,8 +190,13 @@ static void step(struct side *sides, struct input *in)
 	struct side *s = &sides[what & 1], *other = &sides[!(what & 1)];
 
 	switch (what >> 1 & 3) {
-	case 0: case 1: op_send(s, in); break;
-	case 2: op_read(s, other, 1u + take(in) * 29u); break;
+	case 0:
+	case 1:
+		op_send(s, in);
+		break;
+	case 2:
+		op_read(s, other, 1u + take(in) * 29u);
+		break;
 	default:
 		ulp_stack_event(s->stack, true, true);
 		ENSURE(ulp_stack_flush(s->stack) <= 0);
@@ -234,7 +246,8 @@ static void open_streams(struct side *sides)
 	struct iovec iov = { .iov_base = head, .iov_len = sizeof head };
 
 	for (uint32_t i = 0; i < STREAMS; i++) {
-		http2_frame_put(head, &(struct http2_frame){ .type = HTTP2_HEADERS, .flags = HTTP2_END_HEADERS, .stream = 1 + 2 * i });
+		http2_frame_put(head, &(struct http2_frame){
+					      .type = HTTP2_HEADERS, .flags = HTTP2_END_HEADERS, .stream = 1 + 2 * i });
 		ENSURE(ulp_stack_write(sides[0].stack, &iov, 1, &mark) == sizeof head);
 		ulp_stack_event(sides[1].stack, true, true);
 		ENSURE(ulp_stack_read(sides[1].stack, head, sizeof head, &mark) == sizeof head);
@@ -260,8 +273,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	memset(sides, 0, sizeof sides);
 	ENSURE(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair));
 	for (int i = 0; i < 2; i++) {
-		struct ulp_owner owner = { .fd = pair[i], .message_socket = true, .reports_end = true, .config = config, .faults = sides[i].faults,
-					   .now_ns = now_ns, .wake_after = wake_after };
+		struct ulp_owner owner = { .fd = pair[i],
+					   .message_socket = true,
+					   .reports_end = true,
+					   .config = config,
+					   .faults = sides[i].faults,
+					   .now_ns = now_ns,
+					   .wake_after = wake_after };
 
 		ENSURE(!setsockopt(pair[i], SOL_SOCKET, SO_SNDBUF, &small, sizeof small));
 		sides[i].offered = UINT32_MAX;

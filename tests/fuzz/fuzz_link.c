@@ -81,7 +81,8 @@ static void receive(struct end *end, const uint8_t *data, size_t bytes, uint64_t
 	case XTS_LINK_DELIVER:
 		ENSURE(before == XTS_LINK_UP && end->link.state == XTS_LINK_UP);
 		ENSURE(xts_type_sequenced(head.type) && bytes >= xts_type_bytes(head.type));
-		ENSURE(end->link.config.role == XTS_LINK_HOST ? xts_type_to_host(head.type) : xts_type_to_proxy(head.type));
+		ENSURE(end->link.config.role == XTS_LINK_HOST ? xts_type_to_host(head.type) :
+								xts_type_to_proxy(head.type));
 		end->held++;
 		break;
 	case XTS_LINK_OPENED:
@@ -150,7 +151,8 @@ static void start(struct end *end, enum xts_link_role role, struct input *in)
 		.role = role,
 		.local_mac = { 2, 0, 0, 0, 0, role == XTS_LINK_HOST ? 1 : 2 },
 		.peer_mac = { 2, 0, 0, 0, 0, role == XTS_LINK_HOST ? 2 : 1 },
-		.frame_window = (uint16_t)(XTS_FRAME_WINDOW_MIN + take(in) % (XTS_FRAME_WINDOW_MAX - XTS_FRAME_WINDOW_MIN + 1)),
+		.frame_window = (uint16_t)(XTS_FRAME_WINDOW_MIN +
+					   take(in) % (XTS_FRAME_WINDOW_MAX - XTS_FRAME_WINDOW_MIN + 1)),
 		.largest_message = take(in) & 1 ? XTS_FRAME_BYTES_MAX : XTS_FRAME_BYTES_SINGLE,
 		.features = take(in),
 		.epoch = role == XTS_LINK_HOST ? 1u + take(in) : 0,
@@ -170,9 +172,16 @@ static void step(struct end *end, struct end *peer, struct input *in, uint64_t *
 	struct frame f;
 
 	switch (op % 16) {
-	case 0: inject(end, in, *now_ns); break;
-	case 1: case 2: send(end, peer); break;
-	case 3: case 4: case 5:
+	case 0:
+		inject(end, in, *now_ns);
+		break;
+	case 1:
+	case 2:
+		send(end, peer);
+		break;
+	case 3:
+	case 4:
+	case 5:
 		if (!end->inbox.count)
 			break;
 		f = end->inbox.frame[end->inbox.first];
@@ -180,11 +189,15 @@ static void step(struct end *end, struct end *peer, struct input *in, uint64_t *
 		end->inbox.count--;
 		receive(end, f.data, f.bytes, *now_ns);
 		break;
-	case 6: case 7:
+	case 6:
+	case 7:
 		if (end->held && end->held--)
 			xts_link_recycled(&end->link);
 		break;
-	case 8: case 9: pump(end, peer, *now_ns); break;
+	case 8:
+	case 9:
+		pump(end, peer, *now_ns);
+		break;
 	case 10:
 		*now_ns += (uint64_t)take(in) * 10 * 1000 * 1000;
 		if (xts_link_tick(&end->link, *now_ns) == XTS_LINK_CLOSED) {
@@ -204,7 +217,9 @@ static void step(struct end *end, struct end *peer, struct input *in, uint64_t *
 			put(&end->inbox, f.data, f.bytes);
 		}
 		break;
-	case 13: xts_link_watch(&end->link, take(in) & 1, *now_ns); break;
+	case 13:
+		xts_link_watch(&end->link, take(in) & 1, *now_ns);
+		break;
 	case 14:
 		if (take(in) == 7) {
 			xts_link_goodbye(&end->link, take(in));

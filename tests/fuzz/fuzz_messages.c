@@ -6,32 +6,32 @@
 #include "wire.h"
 
 /* Decodes into zeroed memory, so that padding compares equal, and goes round once. */
-#define ROUND_TRIP(stem, TYPE, frame, bytes)                                                           \
-	do {                                                                                           \
-		struct xts_##stem first, again;                                                        \
-		uint8_t copy[TYPE];                                                                    \
-		memset(&first, 0, sizeof first);                                                       \
-		memset(&again, 0, sizeof again);                                                       \
-		memset(copy, 0, sizeof copy);                                                          \
-		if (xts_##stem##_decode(&first, frame, bytes))                                         \
-			return 0;                                                                      \
-		ENSURE((bytes) >= (TYPE));                                                             \
-		xts_##stem##_encode(copy, &first);                                                     \
-		if ((bytes) == (TYPE)) { /* a payload length of 0 then, or none */                     \
-			ENSURE(!xts_##stem##_decode(&again, copy, sizeof copy));                       \
-			ENSURE(!memcmp(&first, &again, sizeof first));                                 \
-		}                                                                                      \
+#define ROUND_TRIP(stem, TYPE, frame, bytes) \
+	do { \
+		struct xts_##stem first, again; \
+		uint8_t copy[TYPE]; \
+		memset(&first, 0, sizeof first); \
+		memset(&again, 0, sizeof again); \
+		memset(copy, 0, sizeof copy); \
+		if (xts_##stem##_decode(&first, frame, bytes)) \
+			return 0; \
+		ENSURE((bytes) >= (TYPE)); \
+		xts_##stem##_encode(copy, &first); \
+		if ((bytes) == (TYPE)) { /* a payload length of 0 then, or none */ \
+			ENSURE(!xts_##stem##_decode(&again, copy, sizeof copy)); \
+			ENSURE(!memcmp(&first, &again, sizeof first)); \
+		} \
 	} while (0)
 
-#define PAYLOAD_WITHIN(stem, TYPE, frame, bytes)                                                       \
-	do {                                                                                           \
-		struct xts_##stem m;                                                                   \
-		ROUND_TRIP(stem, TYPE, frame, bytes);                                                  \
-		ENSURE(!xts_##stem##_decode(&m, frame, bytes));                                        \
-		ENSURE(m.length <= (bytes) - (TYPE));                                                  \
-		ENSURE(m.length == (bytes) - (TYPE) || (bytes) <= XTS_ETH_MIN_BYTES);                  \
-		for (size_t i = 0; i < m.length; i++) /* for AddressSanitizer */                       \
-			touched += ((const uint8_t *)(frame))[(TYPE) + i];                             \
+#define PAYLOAD_WITHIN(stem, TYPE, frame, bytes) \
+	do { \
+		struct xts_##stem m; \
+		ROUND_TRIP(stem, TYPE, frame, bytes); \
+		ENSURE(!xts_##stem##_decode(&m, frame, bytes)); \
+		ENSURE(m.length <= (bytes) - (TYPE)); \
+		ENSURE(m.length == (bytes) - (TYPE) || (bytes) <= XTS_ETH_MIN_BYTES); \
+		for (size_t i = 0; i < m.length; i++) /* for AddressSanitizer */ \
+			touched += ((const uint8_t *)(frame))[(TYPE) + i]; \
 	} while (0)
 
 static volatile unsigned touched;
@@ -48,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	}
 	ENSURE((xts_type_bytes(head.type) != 0) == (strcmp(xts_type_name(head.type), "unknown") != 0));
 	switch (head.type) {
-	/* clang-format off */
+		/* clang-format off */
 	case XTS_CMD_CONNECT: PAYLOAD_WITHIN(connect, XTS_CONNECT_BYTES, data, bytes); break;
 	case XTS_REPLY_CONNECT_ACK: ROUND_TRIP(connect_ack, XTS_CONNECT_ACK_BYTES, data, bytes); break;
 	case XTS_CMD_LISTEN: ROUND_TRIP(listen, XTS_LISTEN_BYTES, data, bytes); break;

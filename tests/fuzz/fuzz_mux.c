@@ -2,10 +2,10 @@
  * libFuzzer target: many channels over one queue, at both of its ends: the relay's and the proxy's.
  *
  * The ends are joined back to back, each with a link that is up. The input is a program: channels come and go at either
- * end, send, receive, hold frames and recycle them in any order; and either end sends carried frames as no multiplexer of
- * ours would, within the trunk's link. Whatever it does: memory is safe, what the queue below lent is given back once, the
- * trunk's link stays up and within its window, no channel holds more than it may; and what a channel sends arrives at the
- * channel of its number, whole and in order, unless somebody has forged frames for that number.
+ * end, send, receive, hold frames and recycle them in any order; and either end sends carried frames as no multiplexer
+ * of ours would, within the trunk's link. Whatever it does: memory is safe, what the queue below lent is given back
+ * once, the trunk's link stays up and within its window, no channel holds more than it may; and what a channel sends
+ * arrives at the channel of its number, whole and in order, unless somebody has forged frames for that number.
  */
 #include "wire.h"
 
@@ -187,15 +187,16 @@ static void channel_recycles(struct end *e, unsigned which)
 	*h = e->held[--e->held_count];
 }
 
-/* --- somebody who is no multiplexer of ours ------------------------------------------------------------------------ */
+/* --- somebody who is no multiplexer of ours ----------------------------------------------------------------------- */
 
 /* A carried frame, whatever is in it, in the place that the trunk's link has for the next one. */
 static void forge(struct run *r, struct end *e, struct input *in)
 {
-	uint8_t frame[700] = {0};
+	uint8_t frame[700] = { 0 };
 	uint8_t how = take(in);
-	uint32_t number = take(in) % (NUMBERS + 2), bytes = XTS_CARRIED_BYTES + pick_number(in) % (sizeof frame - XTS_CARRIED_BYTES);
-	struct xts_carried m = {.length = how & 1 ? pick_number(in) : bytes - XTS_CARRIED_BYTES};
+	uint32_t number = take(in) % (NUMBERS + 2),
+		 bytes = XTS_CARRIED_BYTES + pick_number(in) % (sizeof frame - XTS_CARRIED_BYTES);
+	struct xts_carried m = { .length = how & 1 ? pick_number(in) : bytes - XTS_CARRIED_BYTES };
 	struct xts_tx_slot slot;
 
 	for (uint32_t i = XTS_CARRIED_BYTES; i < bytes; i++)
@@ -218,7 +219,11 @@ static void forge(struct run *r, struct end *e, struct input *in)
 static void open_ends(struct run *r)
 {
 	struct xts_link_config config = {
-		.frame_window = WINDOW, .largest_message = LARGEST, .features = XTS_FEATURE_RELAY, .epoch = 1, .ethertype = 0x855B,
+		.frame_window = WINDOW,
+		.largest_message = LARGEST,
+		.features = XTS_FEATURE_RELAY,
+		.epoch = 1,
+		.ethertype = 0x855B,
 	};
 
 	for (unsigned i = 0; i < 2; i++) {
@@ -250,7 +255,8 @@ static void close_end(struct run *r, struct end *e)
 
 		if (!e->channel[i])
 			continue;
-		ENSURE(xts_queue_receive(e->channel[i], &frame) == -EPIPE); /* what is left of it has ended with the trunk */
+		/* what is left of it has ended with the trunk */
+		ENSURE(xts_queue_receive(e->channel[i], &frame) == -EPIPE);
 		xts_queue_close(e->channel[i]);
 	}
 	ENSURE(e->link.recycled == e->link.received); /* no credit was kept */
@@ -264,18 +270,39 @@ static void step(struct run *r, struct end *e, struct end *other, struct input *
 	uint32_t number = argument % NUMBERS;
 
 	switch (op % 16) {
-	case 0: add(e, number, argument); break;
+	case 0:
+		add(e, number, argument);
+		break;
 	case 1:
 		if (e->channel[number])
 			drop(r, e, number);
 		break;
-	case 2: case 3: case 4: channel_sends(e, number, argument >= 250); break;
-	case 5: transfer(e, other); break;
-	case 6: case 7: case 8: take_one(r, e, argument & 1); break;
-	case 9: case 10: channel_receives(r, e, number); break;
-	case 11: case 12: channel_recycles(e, argument); break;
-	case 13: control(e); break;
-	default: forge(r, e, in);
+	case 2:
+	case 3:
+	case 4:
+		channel_sends(e, number, argument >= 250);
+		break;
+	case 5:
+		transfer(e, other);
+		break;
+	case 6:
+	case 7:
+	case 8:
+		take_one(r, e, argument & 1);
+		break;
+	case 9:
+	case 10:
+		channel_receives(r, e, number);
+		break;
+	case 11:
+	case 12:
+		channel_recycles(e, argument);
+		break;
+	case 13:
+		control(e);
+		break;
+	default:
+		forge(r, e, in);
 	}
 	ENSURE(e->link.state == XTS_LINK_UP && other->link.state == XTS_LINK_UP);
 	ENSURE(e->below->lent <= WINDOW);
@@ -285,8 +312,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-	struct input in = {data, bytes};
-	struct run r = {0};
+	struct input in = { data, bytes };
+	struct run r = { 0 };
 
 	open_ends(&r);
 	while (in.bytes) {

@@ -51,7 +51,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
 	static const struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_addr.s_addr = 0x0100007f, .sin_port = 0x5000 };
-	static const struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_addr.s6_addr = { 0x20, 1 },
+	static const struct sockaddr_in6 v6 = { .sin6_family = AF_INET6,
+						.sin6_addr.s6_addr = { 0x20, 1 },
 						.sin6_port = 0xffff };
 	static const struct sockaddr nothing = { .sa_family = AF_UNIX };
 	const struct sockaddr *ends[] = { NULL, (const struct sockaddr *)&v4, (const struct sockaddr *)&v6, &nothing };

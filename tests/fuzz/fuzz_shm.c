@@ -26,8 +26,17 @@ struct run {
 /* Values around the limits, and any byte. */
 static uint32_t take_value(struct input *in)
 {
-	static const uint32_t edges[] = {0, 1, SLOTS - 1, SLOTS, SLOTS + 1, SHM_ENTRIES, XTS_FRAME_BYTES_MAX,
-					 XTS_FRAME_BYTES_MAX + 1, INT32_MAX, (uint32_t)INT32_MAX + 1, UINT32_MAX};
+	static const uint32_t edges[] = { 0,
+					  1,
+					  SLOTS - 1,
+					  SLOTS,
+					  SLOTS + 1,
+					  SHM_ENTRIES,
+					  XTS_FRAME_BYTES_MAX,
+					  XTS_FRAME_BYTES_MAX + 1,
+					  INT32_MAX,
+					  (uint32_t)INT32_MAX + 1,
+					  UINT32_MAX };
 	uint8_t choice = take(in);
 
 	return choice < 128 ? edges[choice % (sizeof edges / sizeof *edges)] : take(in);
@@ -77,10 +86,12 @@ static void behave(struct run *r, struct input *in)
 	uint32_t published = atomic_load(&r->to_us->published), returned = atomic_load(&r->from_us->returned);
 
 	if (take(in) & 1) {
-		r->to_us->descriptor[published % SHM_ENTRIES] = (struct shm_descriptor){take(in) % SLOTS, take(in) + 1u};
+		r->to_us->descriptor[published % SHM_ENTRIES] = (struct shm_descriptor){ take(in) % SLOTS,
+											 take(in) + 1u };
 		atomic_store(&r->to_us->published, published + 1);
 	} else if (returned != atomic_load(&r->from_us->published)) {
-		atomic_store(&r->from_us->back[returned % SHM_ENTRIES], r->from_us->descriptor[returned % SHM_ENTRIES].slot);
+		atomic_store(&r->from_us->back[returned % SHM_ENTRIES],
+			     r->from_us->descriptor[returned % SHM_ENTRIES].slot);
 		atomic_store(&r->from_us->returned, returned + 1);
 	}
 }
@@ -98,9 +109,15 @@ static void step(struct run *r, struct input *in)
 	char bytes[100] = "";
 
 	switch (take(in) % 9) {
-	case 0: receive(r); break;
-	case 1: transmit(r, in); break;
-	case 2: ENSURE(xts_queue_kick(&r->q->base) == (r->q->broken ? -ENXIO : 0)); break;
+	case 0:
+		receive(r);
+		break;
+	case 1:
+		transmit(r, in);
+		break;
+	case 2:
+		ENSURE(xts_queue_kick(&r->q->base) == (r->q->broken ? -ENXIO : 0));
+		break;
 	case 3:
 		if (r->held_count)
 			xts_queue_recycle(&r->q->base, &r->held[--r->held_count]);
@@ -110,8 +127,12 @@ static void step(struct run *r, struct input *in)
 			xts_queue_disarm(&r->q->base);
 		break;
 	case 5:
-	case 6: behave(r, in); break;
-	case 7: misbehave(r, in); break;
+	case 6:
+		behave(r, in);
+		break;
+	case 7:
+		misbehave(r, in);
+		break;
 	case 8:
 		if (r->peer_bell >= 0 && take(in) % 4) {
 			ENSURE(send(r->peer_bell, bytes, 1 + take(in) % sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL) != 0);
@@ -126,10 +147,10 @@ static void step(struct run *r, struct input *in)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-	struct input in = {data, bytes};
+	struct input in = { data, bytes };
 	struct xts_shm_area area;
 	struct xts_queue *queue;
-	struct run r = {0};
+	struct run r = { 0 };
 
 	ENSURE(xts_shm_create(&area, WINDOW, XTS_FRAME_BYTES_MAX) == 0);
 	ENSURE(xts_shm_open(&queue, XTS_SHM_PROXY, area.memfd, -1, area.proxy_bell, &area.geometry) == 0);

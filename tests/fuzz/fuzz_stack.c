@@ -30,10 +30,10 @@ struct scene {
 	uint64_t now_ns;
 	int peer;
 	bool started, failed, ended;
-	struct ulp_mark reading;  /* of the PDU being read */
-	uint64_t read_bytes;      /* of it */
+	struct ulp_mark reading; /* of the PDU being read */
+	uint64_t read_bytes;     /* of it */
 	bool within;
-	struct ulp_mark writing;  /* of the PDU being written */
+	struct ulp_mark writing; /* of the PDU being written */
 	uint32_t writing_left;
 };
 
@@ -113,7 +113,7 @@ static void check_part(struct scene *s, ssize_t n, size_t room, const struct ulp
 
 static uint32_t attribute(uint8_t *out, struct input *in)
 {
-	static const uint8_t widths[] = {0, 1, 2, 4, 8, 1, 4, 8};
+	static const uint8_t widths[] = { 0, 1, 2, 4, 8, 1, 4, 8 };
 	uint8_t head = take(in), width = widths[head & 7];
 
 	out[0] = 0;
@@ -156,7 +156,8 @@ static void op_push(struct scene *s, struct input *in)
 	if (r && !s->failed) {
 		ENSURE(!strcmp(names[0], names[1]));
 		if (!fault_count(s))
-			ENSURE(ulp_stack_error(s->stack, answer, sizeof answer) > 4 && s->faults[XTS_FAULT_PUSH] > refused);
+			ENSURE(ulp_stack_error(s->stack, answer, sizeof answer) > 4 &&
+			       s->faults[XTS_FAULT_PUSH] > refused);
 	}
 	ENSURE(strlen(names[1]) >= layers_before);
 	if (fault_count(s))
@@ -209,7 +210,8 @@ static void op_write(struct scene *s, struct input *in)
 	if (!s->writing_left) {
 		bytes = take_u16(in) % CHUNK;
 		s->writing_left = bytes;
-		s->writing = (struct ulp_mark){ .pdu = s->owner.message_socket, .more = s->owner.message_socket && (how & 0x40) };
+		s->writing = (struct ulp_mark){ .pdu = s->owner.message_socket,
+						.more = s->owner.message_socket && (how & 0x40) };
 		if (s->writing.pdu)
 			s->writing.record_bytes = how & 0x20 ? bytes : how & 0x10 ? 2 * bytes : 0;
 		for (uint32_t i = 0; i < bytes; i++)
@@ -327,17 +329,43 @@ static void op_handshake(struct scene *s)
 static void step(struct scene *s, struct input *in)
 {
 	switch (take(in) % 16) {
-	case 0: op_push(s, in); break;
-	case 1: op_start(s, in); break;
-	case 2: case 3: case 4: op_read(s, in); break;
-	case 5: case 6: op_peer_sends(s, in); break;
-	case 7: case 8: op_write(s, in); break;
-	case 9: op_peer_receives(s); break;
-	case 10: op_peer_ends(s, take(in) & 1); break;
-	case 11: op_give_back(s, in); break;
-	case 12: op_tell(s, in); break;
-	case 13: op_copy(s); break;
-	case 14: op_ends(s, take(in) & 1); break;
+	case 0:
+		op_push(s, in);
+		break;
+	case 1:
+		op_start(s, in);
+		break;
+	case 2:
+	case 3:
+	case 4:
+		op_read(s, in);
+		break;
+	case 5:
+	case 6:
+		op_peer_sends(s, in);
+		break;
+	case 7:
+	case 8:
+		op_write(s, in);
+		break;
+	case 9:
+		op_peer_receives(s);
+		break;
+	case 10:
+		op_peer_ends(s, take(in) & 1);
+		break;
+	case 11:
+		op_give_back(s, in);
+		break;
+	case 12:
+		op_tell(s, in);
+		break;
+	case 13:
+		op_copy(s);
+		break;
+	case 14:
+		op_ends(s, take(in) & 1);
+		break;
 	default:
 		s->now_ns += (uint64_t)take(in) * 100000000u;
 		op_handshake(s);
@@ -360,8 +388,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	ENSURE(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair));
 	s.peer = pair[1];
 	s.owner = (struct ulp_owner){
-		.fd = pair[0], .message_socket = !(how & 1), .reports_end = how & 2, .config = config, .faults = s.faults,
-		.now_ns = now_ns, .wake_after = wake_after, .owner = &s,
+		.fd = pair[0],
+		.message_socket = !(how & 1),
+		.reports_end = how & 2,
+		.config = config,
+		.faults = s.faults,
+		.now_ns = now_ns,
+		.wake_after = wake_after,
+		.owner = &s,
 	};
 	ENSURE(!ulp_stack_new(&s.stack, &s.owner));
 	for (int i = 0; i < STEPS_MAX && in.bytes && !(s.failed && !fault_count(&s)); i++) {

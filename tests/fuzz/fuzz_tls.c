@@ -33,17 +33,17 @@ struct scene {
 	struct xts_ulp_config *config;
 	struct ulp_stack *stack;
 	struct tls_peer peer;
-	struct between wire;          /* from the peer to us */
+	struct between wire; /* from the peer to us */
 	uint64_t faults[XTS_FAULT_COUNT];
 	uint64_t now_ns;
 	int fd, peer_fd;
 	bool client, messages, verifies, bad, small_records;
 	uint16_t version;
-	bool forged;                  /* the peer has said what its OpenSSL knows nothing of */
-	bool disturbed;               /* it need not end well */
+	bool forged;    /* the peer has said what its OpenSSL knows nothing of */
+	bool disturbed; /* it need not end well */
 	bool failed, peer_failed, ended, finished;
 	uint32_t peer_sent, received, sent, peer_received; /* bytes of data: what each is follows from its place */
-	uint32_t writing;             /* of ours, offered and not taken */
+	uint32_t writing;                                  /* of ours, offered and not taken */
 };
 
 static uint64_t now_ns(void *owner)
@@ -338,8 +338,14 @@ static void connect_both(struct scene *s)
 	ENSURE(!setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small));
 	s->fd = pair[0];
 	s->peer_fd = pair[1];
-	owner = (struct ulp_owner){ .fd = s->fd, .message_socket = s->messages, .reports_end = true, .config = s->config,
-				    .faults = s->faults, .now_ns = now_ns, .wake_after = wake_after, .owner = s };
+	owner = (struct ulp_owner){ .fd = s->fd,
+				    .message_socket = s->messages,
+				    .reports_end = true,
+				    .config = s->config,
+				    .faults = s->faults,
+				    .now_ns = now_ns,
+				    .wake_after = wake_after,
+				    .owner = s };
 	ENSURE(!WATCHED(ulp_stack_new(&s->stack, &owner)));
 	push(s);
 	ENSURE(!WATCHED(ulp_stack_start(s->stack, s->fd, s->client)));
@@ -364,10 +370,11 @@ static void configure(struct scene *s)
 
 	s->config = WATCHED(xts_ulp_config_new(&(struct xts_ulp_limits){ 10000, 10000, 1 << 20, 1 << 12 }));
 	ENSURE(s->config);
-	ENSURE(!WATCHED(xts_tls_add_trust(s->config, "default", world.authority_pem.text, (uint32_t)world.authority_pem.bytes, NULL, 0,
-					  NULL, 0, why, sizeof why)));
-	ENSURE(!WATCHED(xts_tls_add_identity(s->config, "own", world.good_pem.text, (uint32_t)world.good_pem.bytes, world.key_pem.text,
-					     (uint32_t)world.key_pem.bytes, NULL, 0, NULL, 0, why, sizeof why)));
+	ENSURE(!WATCHED(xts_tls_add_trust(s->config, "default", world.authority_pem.text,
+					  (uint32_t)world.authority_pem.bytes, NULL, 0, NULL, 0, why, sizeof why)));
+	ENSURE(!WATCHED(xts_tls_add_identity(s->config, "own", world.good_pem.text, (uint32_t)world.good_pem.bytes,
+					     world.key_pem.text, (uint32_t)world.key_pem.bytes, NULL, 0, NULL, 0, why,
+					     sizeof why)));
 }
 
 /* --- the program -------------------------------------------------------------------------------------------------- */
@@ -387,7 +394,8 @@ static void round_of_all(struct scene *s)
 static void end_well(struct scene *s)
 {
 	for (int i = 0; i < ROUNDS_MAX && (s->received < s->peer_sent || s->peer_received < s->sent || s->writing ||
-					   !SSL_is_init_finished(s->peer.ssl) || !ulp_stack_ready(s->stack)); i++)
+					   !SSL_is_init_finished(s->peer.ssl) || !ulp_stack_ready(s->stack));
+	     i++)
 		round_of_all(s);
 	if (s->faults[XTS_FAULT_FLOOD])
 		return; /* more messages in a row without data than any peer may send */
@@ -428,25 +436,47 @@ static void step(struct scene *s, struct input *in, int *connections)
 	uint32_t n;
 
 	switch (take(in) % 16) {
-	case 0: case 1:
+	case 0:
+	case 1:
 		for (n = 1 + take(in) % 8; n; n--)
 			round_of_all(s);
 		break;
-	case 2: peer_works(s, 0); break;
-	case 3: peer_works(s, take_count(in)); break;
-	case 4: pass(s, 1 + take_count(in)); break;
-	case 5: we_read(s, 1 + take_count(in)); break;
-	case 6: we_write(s, 1 + take_count(in), true); break;
+	case 2:
+		peer_works(s, 0);
+		break;
+	case 3:
+		peer_works(s, take_count(in));
+		break;
+	case 4:
+		pass(s, 1 + take_count(in));
+		break;
+	case 5:
+		we_read(s, 1 + take_count(in));
+		break;
+	case 6:
+		we_write(s, 1 + take_count(in), true);
+		break;
 	case 7:
 		n = take(in) & 3;
 		s->disturbed |= !n && !s->finished; /* a write that was refused has no sequel, then */
 		we_flush(s, !n);
 		break;
-	case 8: peer_writes(s, take_count(in)); break;
-	case 9: peer_controls(s, take(in)); break;
-	case 10: case 11: between_meddle(&s->wire, in); break;
-	case 12: peer_forges(s, in); break;
-	case 13: peer_leaves(s, take(in) & 1); break;
+	case 8:
+		peer_writes(s, take_count(in));
+		break;
+	case 9:
+		peer_controls(s, take(in));
+		break;
+	case 10:
+	case 11:
+		between_meddle(&s->wire, in);
+		break;
+	case 12:
+		peer_forges(s, in);
+		break;
+	case 13:
+		peer_leaves(s, take(in) & 1);
+		break;
 	case 14:
 		s->now_ns += (uint64_t)take(in) * 100 * NS_PER_MS;
 		s->disturbed = true;

@@ -30,7 +30,7 @@
 #define MEMORY_MAX (256l << 10) /* of both stacks: a record read, one that was not taken, OpenSSL's contexts */
 
 struct control {
-	uint32_t place, bytes;   /* behind so many bytes of payload */
+	uint32_t place, bytes; /* behind so many bytes of payload */
 	uint8_t type;
 };
 
@@ -67,7 +67,8 @@ static uint8_t byte_at(uint32_t place)
 
 static uint8_t control_byte(const struct control *c, uint32_t at)
 {
-	return c->type == TLS_HANDSHAKE ? (uint8_t)(c->bytes == 5 && at < 4 ? "\x18\0\0\1"[at] : 0) : (uint8_t)(c->bytes + at);
+	return c->type == TLS_HANDSHAKE ? (uint8_t)(c->bytes == 5 && at < 4 ? "\x18\0\0\1"[at] : 0) :
+					  (uint8_t)(c->bytes + at);
 }
 
 static bool is_update(const struct control *c)
@@ -99,7 +100,8 @@ static void push_keys(struct scene *s, bool send)
 	bytes = crypto_info(s, generation, &info);
 	attributes[3] = (uint8_t)bytes;
 	memcpy(attributes + 4, info.bytes, bytes);
-	ENSURE(!WATCHED(ulp_stack_push(send ? s->from : s->to, send ? ULP_SEND : ULP_RECEIVE, XTS_ULP_TLS_KEYS, attributes, 4 + bytes)));
+	ENSURE(!WATCHED(ulp_stack_push(send ? s->from : s->to, send ? ULP_SEND : ULP_RECEIVE, XTS_ULP_TLS_KEYS,
+				       attributes, 4 + bytes)));
 }
 
 /* --- what holds --------------------------------------------------------------------------------------------------- */
@@ -292,14 +294,34 @@ static void step(struct scene *s, struct input *in)
 	uint8_t what = take(in);
 
 	switch (what % 12) {
-	case 0: case 1: if (!s->update_due) op_send(s, 1 + take_count(in)); break;
-	case 2: op_control(s, types[what >> 6], take(in) % 128); break;
-	case 3: op_control(s, TLS_HANDSHAKE, 5); break;
-	case 4: op_keys(s); break;
-	case 5: case 6: op_pass(s, 1 + take_count(in)); break;
-	case 7: case 8: op_read(s, 1 + take_count(in)); break;
-	case 9: between_meddle(&s->wire, in); break;
-	case 10: op_forge(s, in); break;
+	case 0:
+	case 1:
+		if (!s->update_due)
+			op_send(s, 1 + take_count(in));
+		break;
+	case 2:
+		op_control(s, types[what >> 6], take(in) % 128);
+		break;
+	case 3:
+		op_control(s, TLS_HANDSHAKE, 5);
+		break;
+	case 4:
+		op_keys(s);
+		break;
+	case 5:
+	case 6:
+		op_pass(s, 1 + take_count(in));
+		break;
+	case 7:
+	case 8:
+		op_read(s, 1 + take_count(in));
+		break;
+	case 9:
+		between_meddle(&s->wire, in);
+		break;
+	case 10:
+		op_forge(s, in);
+		break;
 	default:
 		if (take(in) & 15) {
 			WATCHED(ulp_stack_flush(s->from));
@@ -316,8 +338,12 @@ static struct ulp_stack *make(struct scene *s, int which, int *fd, int *peer)
 {
 	int pair[2], small = 1;
 	struct ulp_stack *stack;
-	struct ulp_owner owner = { .message_socket = s->messages, .reports_end = true, .config = s->config, .faults = s->faults[which],
-				   .now_ns = now_ns, .wake_after = wake_after };
+	struct ulp_owner owner = { .message_socket = s->messages,
+				   .reports_end = true,
+				   .config = s->config,
+				   .faults = s->faults[which],
+				   .now_ns = now_ns,
+				   .wake_after = wake_after };
 
 	ENSURE(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair));
 	ENSURE(!setsockopt(pair[which], SOL_SOCKET, SO_SNDBUF, &small, sizeof small));

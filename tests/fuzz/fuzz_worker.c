@@ -16,7 +16,7 @@
 #include "worker_life.h"
 #include "worker_datagrams.h"
 
-/* --- TCP peers ------------------------------------------------------------------------------------------------------ */
+/* --- TCP peers ---------------------------------------------------------------------------------------------------- */
 
 static void peer_close(int *fd, bool reset)
 {
@@ -38,7 +38,8 @@ static void op_peer(struct scene *s, struct input *in)
 	struct sockaddr_in to = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 
 	switch (which / PEERS % 8) {
-	case 0: case 1:
+	case 0:
+	case 1:
 		peer_close(fd, true);
 		*fd = accept4(server_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		break;
@@ -56,17 +57,25 @@ static void op_peer(struct scene *s, struct input *in)
 			buffer[i] = some; /* for LENGTH_PREFIXED PDUs of this length */
 		(void)!send(*fd, buffer, pick_number(in) % sizeof buffer, MSG_DONTWAIT | MSG_NOSIGNAL);
 		break;
-	case 4: (void)!recv(*fd, buffer, sizeof buffer, MSG_DONTWAIT); break;
-	case 5: (void)shutdown(*fd, SHUT_WR); break;
-	case 6: peer_close(fd, true); break;
-	default: peer_close(fd, false);
+	case 4:
+		(void)!recv(*fd, buffer, sizeof buffer, MSG_DONTWAIT);
+		break;
+	case 5:
+		(void)shutdown(*fd, SHUT_WR);
+		break;
+	case 6:
+		peer_close(fd, true);
+		break;
+	default:
+		peer_close(fd, false);
 	}
 }
 
-/* --- running a program ---------------------------------------------------------------------------------------------- */
+/* --- running a program -------------------------------------------------------------------------------------------- */
 
 /* A well-formed message, carried out and answered. */
-static void say_with(struct scene *s, uint8_t *frame, uint8_t type, uint8_t flags, uint32_t id, uint16_t error, uint32_t bytes)
+static void say_with(struct scene *s, uint8_t *frame, uint8_t type, uint8_t flags, uint32_t id, uint16_t error,
+		     uint32_t bytes)
 {
 	if (!xts_link_credits(&s->host->link))
 		return;
@@ -152,11 +161,22 @@ static void op_ulp(struct scene *s, struct input *in, uint8_t which)
 	const struct connection *c = connection_find(s->host->channel, id);
 
 	switch (which) {
-	case 0: op_push(s, in, id); break;
-	case 1: op_send_pdu(s, in, id); break;
-	case 2: op_give_back(s, in, id); break;
-	case 3: op_ioctl(s, SIOC_PEEK_MODE, id, 1, (uint32_t)(take(in) % 3u) << 24); break;
-	case 4: op_ioctl(s, SIOC_END_PEEK_MODE, id, 4, c && c->received_bytes ? take(in) % (uint32_t)c->received_bytes : 0); break;
+	case 0:
+		op_push(s, in, id);
+		break;
+	case 1:
+		op_send_pdu(s, in, id);
+		break;
+	case 2:
+		op_give_back(s, in, id);
+		break;
+	case 3:
+		op_ioctl(s, SIOC_PEEK_MODE, id, 1, (uint32_t)(take(in) % 3u) << 24);
+		break;
+	case 4:
+		op_ioctl(s, SIOC_END_PEEK_MODE, id, 4,
+			 c && c->received_bytes ? take(in) % (uint32_t)c->received_bytes : 0);
+		break;
 	case 5:
 		w->now_ns += UINT64_C(11000000000);
 		(void)timers_run(&w->timers, w->now_ns, UINT32_MAX);
@@ -164,14 +184,18 @@ static void op_ulp(struct scene *s, struct input *in, uint8_t which)
 		w->now_ns = worker_monotonic_ns();
 		free_dead(w);
 		break;
-	default: op_ioctl(s, SIOC_ULP_LIST + take(in) % 3u, id, 8, pick_number(in)); break;
+	default:
+		op_ioctl(s, SIOC_ULP_LIST + take(in) % 3u, id, 8, pick_number(in));
+		break;
 	}
 }
 
 /* What it takes several messages without a mistake to reach: shared listeners, offers, connections that change hands. */
 static void op_hand_over(struct scene *s, struct input *in, uint8_t which)
 {
-	struct xts_connect connect = { .xts_socket = 7, .post_credits = 1u << 16, .domain = 4,
+	struct xts_connect connect = { .xts_socket = 7,
+				       .post_credits = 1u << 16,
+				       .domain = 4,
 				       .peer = { .port = server_port, .ip_version = 4, .address = { 127, 0, 0, 1 } } };
 	struct xts_bind bind = { .xts_socket = 7, .domain = 4, .local = { .ip_version = 4, .address = { 127, 0, 0, 1 } } };
 	uint8_t frame[LARGEST] = { 0 }, choice = take(in);
@@ -190,7 +214,8 @@ static void op_hand_over(struct scene *s, struct input *in, uint8_t which)
 		say(s, frame, XTS_CMD_BIND, 0, 0, XTS_BIND_BYTES);
 		break;
 	case 2:
-		xts_listen_encode(frame, &(struct xts_listen){ .xts_socket = 7, .domain = 4, .backlog = 8, .post_credits = choice });
+		xts_listen_encode(frame, &(struct xts_listen){
+						 .xts_socket = 7, .domain = 4, .backlog = 8, .post_credits = choice });
 		say(s, frame, XTS_CMD_LISTEN, id, 0, XTS_LISTEN_BYTES);
 		break;
 	case 3:
@@ -245,13 +270,29 @@ static void op_other(struct scene *s, struct input *in, uint8_t which)
 	struct worker_state *w = &s->workers[worker_of(s, s->host)].state;
 
 	switch (which) {
-	case 7: host_start(s->host, 2u + take(in)); break;
-	case 8: op_timers(w); break;
-	case 9: op_expire(w); break;
-	case 10: op_drain(w); break;
-	case 11: worker_restart(s, worker_of(s, s->host)); break;
-	case 15: op_datagram(s, in); break;
-	case 12: case 13: case 14: s->host = &s->hosts[which - 12]; break;
+	case 7:
+		host_start(s->host, 2u + take(in));
+		break;
+	case 8:
+		op_timers(w);
+		break;
+	case 9:
+		op_expire(w);
+		break;
+	case 10:
+		op_drain(w);
+		break;
+	case 11:
+		worker_restart(s, worker_of(s, s->host));
+		break;
+	case 15:
+		op_datagram(s, in);
+		break;
+	case 12:
+	case 13:
+	case 14:
+		s->host = &s->hosts[which - 12];
+		break;
 	default:
 		if (which < 7)
 			op_ulp(s, in, which);
@@ -269,13 +310,28 @@ static void step(struct scene *s, struct input *in)
 	uint8_t op = take(in);
 
 	switch (op % 8) {
-	case 0: case 1: op_message(s, in); break;
-	case 2: op_peer(s, in); break;
-	case 3: rounds(s, 1); host_receive(s, 1 + op / 8); break;
-	case 4: rounds(s, 1 + op / 64); break;
-	case 5: host_receive(s, 1 + op / 8); break;
-	case 6: op_raw(s, in); break;
-	default: op_other(s, in, op / 8);
+	case 0:
+	case 1:
+		op_message(s, in);
+		break;
+	case 2:
+		op_peer(s, in);
+		break;
+	case 3:
+		rounds(s, 1);
+		host_receive(s, 1 + op / 8);
+		break;
+	case 4:
+		rounds(s, 1 + op / 64);
+		break;
+	case 5:
+		host_receive(s, 1 + op / 8);
+		break;
+	case 6:
+		op_raw(s, in);
+		break;
+	default:
+		op_other(s, in, op / 8);
 	}
 }
 

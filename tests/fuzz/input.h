@@ -30,7 +30,8 @@ static inline uint32_t take_u16(struct input *in)
 /* A number of the input's choosing: often small, sometimes at an edge. */
 static inline uint32_t pick_number(struct input *in)
 {
-	static const uint32_t edge[] = { 0, 1, 2, 3, 4095, 16384, 65536, XTS_CREDITS_MAX - 1, XTS_CREDITS_MAX, UINT32_MAX };
+	static const uint32_t edge[] = { 0,         1, 2, 3, 4095, 16384, 65536, XTS_CREDITS_MAX - 1, XTS_CREDITS_MAX,
+					 UINT32_MAX };
 	uint8_t which = take(in);
 
 	if (which < sizeof edge / sizeof edge[0])

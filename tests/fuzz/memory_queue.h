@@ -34,9 +34,9 @@ struct memory_pipe {
 
 struct memory_queue {
 	struct xts_queue queue;
-	bool at_host;                /* which side is under test */
-	struct memory_pipe in, out;  /* to what is under test; from it */
-	unsigned lent;               /* frames it holds: */
+	bool at_host;               /* which side is under test */
+	struct memory_pipe in, out; /* to what is under test; from it */
+	unsigned lent;              /* frames it holds: */
 	uint8_t *held[WAITING_MAX];
 	void (*kicked)(struct memory_queue *m);
 	bool slot_used[SLOTS];
@@ -171,8 +171,16 @@ static void memory_close(struct xts_queue *q)
 }
 
 static const struct xts_queue_ops memory_ops = {
-	.kind = "memory", .acquire = memory_acquire, .submit = memory_submit, .abandon = memory_abandon, .kick = memory_kick,
-	.receive = memory_receive, .recycle = memory_recycle, .arm = memory_arm, .disarm = memory_disarm, .close = memory_close,
+	.kind = "memory",
+	.acquire = memory_acquire,
+	.submit = memory_submit,
+	.abandon = memory_abandon,
+	.kick = memory_kick,
+	.receive = memory_receive,
+	.recycle = memory_recycle,
+	.arm = memory_arm,
+	.disarm = memory_disarm,
+	.close = memory_close,
 };
 
 static const uint8_t host_mac[6] = { 2, 0, 0, 0, 0, 1 }, proxy_mac[6] = { 2, 0, 0, 0, 0, 2 };

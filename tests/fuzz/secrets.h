@@ -17,12 +17,12 @@
 #define BLOCKS_MAX (1u << 16)
 
 static struct {
-	bool inside;             /* the code under test runs */
-	long held, most;         /* bytes it has, and has had at most */
+	bool inside;     /* the code under test runs */
+	long held, most; /* bytes it has, and has had at most */
 	struct {
-		uintptr_t at;    /* 0: none */
+		uintptr_t at; /* 0: none */
 		size_t bytes;
-	} block[BLOCKS_MAX];     /* a hash table: from its place on to the next empty one */
+	} block[BLOCKS_MAX]; /* a hash table: from its place on to the next empty one */
 	struct {
 		uint8_t bytes[64];
 		size_t count;
@@ -84,7 +84,8 @@ static void on_free(const volatile void *block)
 		block_remove(i);
 	}
 	for (uint32_t k = 0; watch.inside && k < watch.secrets; k++)
-		ENSURE(!memmem((const void *)block, __sanitizer_get_allocated_size(block), watch.secret[k].bytes, watch.secret[k].count));
+		ENSURE(!memmem((const void *)block, __sanitizer_get_allocated_size(block), watch.secret[k].bytes,
+			       watch.secret[k].count));
 }
 
 static void watch_install(void)
@@ -110,12 +111,12 @@ static void watch_secret(const void *bytes, size_t count)
 }
 
 /* A call of the code under test, and what it returns. */
-#define WATCHED(call)                                                                                  \
-	({                                                                                             \
-		watch.inside = true;                                                                   \
-		__auto_type result_ = (call);                                                          \
-		watch.inside = false;                                                                  \
-		result_;                                                                               \
+#define WATCHED(call) \
+	({ \
+		watch.inside = true; \
+		__auto_type result_ = (call); \
+		watch.inside = false; \
+		result_; \
 	})
 
 #endif

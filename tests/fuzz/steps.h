@@ -27,8 +27,8 @@
 
 size_t LLVMFuzzerMutate(uint8_t *data, size_t bytes, size_t max_bytes);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t max_bytes, unsigned seed);
-size_t LLVMFuzzerCustomCrossOver(const uint8_t *one, size_t one_bytes, const uint8_t *two, size_t two_bytes, uint8_t *out,
-				 size_t max_bytes, unsigned seed);
+size_t LLVMFuzzerCustomCrossOver(const uint8_t *one, size_t one_bytes, const uint8_t *two, size_t two_bytes,
+				 uint8_t *out, size_t max_bytes, unsigned seed);
 
 struct steps {
 	uint64_t hash;
@@ -93,7 +93,9 @@ static inline void steps_ran(const uint8_t *data, size_t bytes)
 
 	if (steps_now.count && bytes <= UINT16_MAX) {
 		steps_now.hash = steps_hash(data, bytes);
-		steps_now.at[steps_now.count] = (uint16_t)(steps_now.count < STEPS_NOTED ? bytes : steps_now.at[STEPS_NOTED - 1]);
+		steps_now.at[steps_now.count] = (uint16_t)(steps_now.count < STEPS_NOTED ?
+								   bytes :
+								   steps_now.at[STEPS_NOTED - 1]);
 		steps_table[steps_now.hash % STEPS_PROGRAMS] = steps_now;
 		random = (uint32_t)steps_now.hash | 1;
 		steps_keep_piece(&steps_now, data, &random);
@@ -109,7 +111,8 @@ static const struct steps *steps_find(const uint8_t *data, size_t bytes)
 	return s->count && s->hash == hash && s->at[s->count] <= bytes ? s : NULL;
 }
 
-static size_t steps_insert(uint8_t *data, size_t bytes, size_t max_bytes, size_t at, const uint8_t *more, size_t more_bytes)
+static size_t steps_insert(uint8_t *data, size_t bytes, size_t max_bytes, size_t at, const uint8_t *more,
+			   size_t more_bytes)
 {
 	if (bytes + more_bytes > max_bytes)
 		return bytes;
@@ -176,15 +179,16 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t max_bytes, un
 		if (!steps_piece_count)
 			return bytes;
 		first = steps_random(&random) % steps_piece_count;
-		return steps_insert(data, bytes, max_bytes, s->at[to], steps_pieces[first].data, steps_pieces[first].bytes);
+		return steps_insert(data, bytes, max_bytes, s->at[to], steps_pieces[first].data,
+				    steps_pieces[first].bytes);
 	default:
 		return steps_change(data, bytes, max_bytes, at, (size_t)s->at[first + 1] - at);
 	}
 }
 
 /* The beginning of one program and the end of another. */
-size_t LLVMFuzzerCustomCrossOver(const uint8_t *one, size_t one_bytes, const uint8_t *two, size_t two_bytes, uint8_t *out,
-				 size_t max_bytes, unsigned seed)
+size_t LLVMFuzzerCustomCrossOver(const uint8_t *one, size_t one_bytes, const uint8_t *two, size_t two_bytes,
+				 uint8_t *out, size_t max_bytes, unsigned seed)
 {
 	const struct steps *a = steps_find(one, one_bytes), *b = steps_find(two, two_bytes);
 	uint32_t random = seed | 1;

@@ -35,7 +35,7 @@ static struct {
 	EVP_PKEY *key;
 	X509 *authority, *good, *bad;
 	struct pem authority_pem, good_pem, key_pem;
-	SSL_CTX *contexts[2][2];      /* by client or server, and whether its certificate is bad */
+	SSL_CTX *contexts[2][2]; /* by client or server, and whether its certificate is bad */
 } world;
 
 /* --- no chance ---------------------------------------------------------------------------------------------------- */
@@ -85,7 +85,8 @@ static X509 *make_certificate(const char *name, X509 *issuer, bool authority)
 	ENSURE(X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC, (const uint8_t *)name, -1, -1, 0));
 	ENSURE(ASN1_TIME_set_string(X509_getm_notBefore(x), "20000101000000Z"));
 	ENSURE(ASN1_TIME_set_string(X509_getm_notAfter(x), "21000101000000Z"));
-	ENSURE(X509_set_subject_name(x, subject) && X509_set_issuer_name(x, issuer ? X509_get_subject_name(issuer) : subject));
+	ENSURE(X509_set_subject_name(x, subject) &&
+	       X509_set_issuer_name(x, issuer ? X509_get_subject_name(issuer) : subject));
 	ENSURE(X509_set_pubkey(x, world.key));
 	add_extension(x, NID_basic_constraints, authority ? "critical,CA:TRUE" : "CA:FALSE");
 	if (!authority)
@@ -115,7 +116,8 @@ static void on_secret(const SSL *ssl, const char *line)
 {
 	struct tls_peer *p = SSL_get_app_data(ssl);
 	const char *hex = strrchr(line, ' ') + 1;
-	const char *own[2] = { p->server ? "SERVER_HANDSHAKE" : "CLIENT_HANDSHAKE", p->server ? "SERVER_TRAFFIC" : "CLIENT_TRAFFIC" };
+	const char *own[2] = { p->server ? "SERVER_HANDSHAKE" : "CLIENT_HANDSHAKE",
+			       p->server ? "SERVER_TRAFFIC" : "CLIENT_TRAFFIC" };
 	long bytes;
 	uint8_t *secret = OPENSSL_hexstr2buf(hex, &bytes);
 

@@ -10,7 +10,8 @@ static int datagram_fd = -1; /* lives as long as the process */
 
 static void datagram_peer_open(void)
 {
-	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+	struct sockaddr_in address = { .sin_family = AF_INET,
+				       .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
 				       .sin_port = htons(server_port) };
 
 	datagram_fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -33,7 +34,8 @@ static void datagram_peer_answers(struct input *in)
 	uint32_t bytes = pick_number(in) % 9000u, times = take(in) % 40u;
 	bool any = false;
 
-	for (unsigned i = 0; i < 64 && recvfrom(datagram_fd, buffer, sizeof buffer, 0, (struct sockaddr *)&from, &length) >= 0; i++)
+	for (unsigned i = 0;
+	     i < 64 && recvfrom(datagram_fd, buffer, sizeof buffer, 0, (struct sockaddr *)&from, &length) >= 0; i++)
 		any = true;
 	while (any && times--)
 		(void)!sendto(datagram_fd, buffer, bytes, 0, (struct sockaddr *)&from, length);
@@ -138,13 +140,18 @@ static void op_datagram(struct scene *s, struct input *in)
 		break;
 	case 2:
 		xts_send_encode(frame, &(struct xts_send){ 0 });
-		say_call(s, frame, XTS_CMD_SEND, XTS_FLAG_CLOSE | (choice & 0x80 ? XTS_FLAG_ABORT : 0), id, XTS_SEND_BYTES);
+		say_call(s, frame, XTS_CMD_SEND, XTS_FLAG_CLOSE | (choice & 0x80 ? XTS_FLAG_ABORT : 0), id,
+			 XTS_SEND_BYTES);
 		break;
 	case 3:
-		xts_send_datagrams_encode(frame, &(struct xts_send_datagrams){ .post_credits = pick_number(in) % 100000u });
+		xts_send_datagrams_encode(frame,
+					  &(struct xts_send_datagrams){ .post_credits = pick_number(in) % 100000u });
 		say_call(s, frame, XTS_CMD_SEND_DATAGRAMS, 0, id, XTS_SEND_DATAGRAMS_BYTES);
 		break;
-	case 4: case 5: datagram_peer_answers(in); break;
+	case 4:
+	case 5:
+		datagram_peer_answers(in);
+		break;
 	default:
 		say_datagrams(s, in, id);
 		rounds(s, choice >> 6);

@@ -27,18 +27,32 @@ static void worker_init(struct xts_worker *worker)
 	struct epoll_event event = { .events = EPOLLIN, .data.ptr = &worker->command_watch };
 
 	rules[0] = (struct xts_policy_rule){
-		.allow = true, .action = XTS_POLICY_CONNECT, .ip_version = 4, .prefix_bits = 32, .address = { 127, 0, 0, 1 },
-		.port_first = server_port, .port_last = server_port, .queue_last = UINT32_MAX,
+		.allow = true,
+		.action = XTS_POLICY_CONNECT,
+		.ip_version = 4,
+		.prefix_bits = 32,
+		.address = { 127, 0, 0, 1 },
+		.port_first = server_port,
+		.port_last = server_port,
+		.queue_last = UINT32_MAX,
 	};
 	rules[1] = (struct xts_policy_rule){
-		.allow = true, .action = XTS_POLICY_LISTEN, .ip_version = 4, .prefix_bits = 8, .address = { 127, 0, 0, 1 },
-		.port_last = UINT16_MAX, .queue_last = UINT32_MAX,
+		.allow = true,
+		.action = XTS_POLICY_LISTEN,
+		.ip_version = 4,
+		.prefix_bits = 8,
+		.address = { 127, 0, 0, 1 },
+		.port_last = UINT16_MAX,
+		.queue_last = UINT32_MAX,
 	};
 	state_init(w);
 	w->command_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	w->config = (struct xts_worker_config){
-		.cpu = -1, .clock_ns = worker_monotonic_ns, .rules = rules, .rule_count = 2,
+		.cpu = -1,
+		.clock_ns = worker_monotonic_ns,
+		.rules = rules,
+		.rule_count = 2,
 	};
 	w->config.ulp = xts_ulp_config_new(NULL);
 	ENSURE(w->config.ulp && w->epoll_fd >= 0 && !log_open(&w->log));

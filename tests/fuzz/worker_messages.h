@@ -54,8 +54,9 @@ static uint32_t put_option(uint8_t *frame, struct input *in)
 	uint8_t how = take(in), option = take(in) % 96, value = take(in);
 	uint32_t length = how < 240 ? lengths[how / 4u % 8u] : pick_number(in) % (LARGEST - XTS_SETSOCKOPT_BYTES);
 	uint8_t *payload = frame + XTS_SETSOCKOPT_BYTES;
-	struct xts_setsockopt m = { .xts_socket = 7, .token = value, .domain = 4, .level = levels[how % 4u],
-				    .option = option, .length = length };
+	struct xts_setsockopt m = {
+		.xts_socket = 7, .token = value, .domain = 4, .level = levels[how % 4u], .option = option, .length = length
+	};
 
 	_Static_assert(XTS_SETSOCKOPT_BYTES == XTS_GETSOCKOPT_BYTES, "one body for both");
 	xts_setsockopt_encode(frame, &m);
@@ -121,9 +122,9 @@ static uint32_t put_body(struct scene *s, uint8_t type, uint8_t *frame, struct i
 static void op_message(struct scene *s, struct input *in)
 {
 	static const uint8_t types[] = {
-		XTS_CMD_SEND, XTS_CMD_SEND, XTS_CMD_CONNECT, XTS_CMD_LISTEN, XTS_CMD_NEWCONN_ACK, XTS_CMD_BIND,
-		XTS_CMD_SETSOCKOPT, XTS_CMD_GETSOCKOPT, XTS_CMD_IOCTL, XTS_CMD_SHARE, XTS_CMD_SHARE, XTS_CMD_PARK,
-		XTS_CMD_CLAIM, XTS_CMD_SEND_PDU, XTS_CMD_GIVE_BACK,
+		XTS_CMD_SEND,  XTS_CMD_SEND,       XTS_CMD_CONNECT,    XTS_CMD_LISTEN,   XTS_CMD_NEWCONN_ACK,
+		XTS_CMD_BIND,  XTS_CMD_SETSOCKOPT, XTS_CMD_GETSOCKOPT, XTS_CMD_IOCTL,    XTS_CMD_SHARE,
+		XTS_CMD_SHARE, XTS_CMD_PARK,       XTS_CMD_CLAIM,      XTS_CMD_SEND_PDU, XTS_CMD_GIVE_BACK,
 	};
 	struct host *h = s->host;
 	uint8_t frame[LARGEST] = { 0 };

@@ -1,6 +1,6 @@
 /*
- * The scene of fuzz_worker.c: two workers, three hosts with a queue in memory each, TCP peers; and what a host does with what it
- * is sent.
+ * The scene of fuzz_worker.c: two workers, three hosts with a queue in memory each, TCP peers; and what a host does
+ * with what it is sent.
  */
 #ifndef XTS_FUZZ_WORKER_SCENE_H
 #define XTS_FUZZ_WORKER_SCENE_H
@@ -30,15 +30,15 @@
 struct host {
 	struct memory_queue *queue;
 	struct channel *channel;
-	struct xts_link link;      /* the host's */
-	uint32_t ids[IDS];         /* the proxy's identifiers, as the host learned them */
+	struct xts_link link; /* the host's */
+	uint32_t ids[IDS];    /* the proxy's identifiers, as the host learned them */
 	uint32_t id_count;
 };
 
 struct scene {
 	struct xts_worker workers[WORKERS];
-	struct host hosts[HOSTS];  /* the first on the first worker, the others on the second */
-	struct host *host;         /* whose turn it is */
+	struct host hosts[HOSTS]; /* the first on the first worker, the others on the second */
+	struct host *host;        /* whose turn it is */
 	uint16_t listen_port;
 	int peers[PEERS];
 };
@@ -63,7 +63,10 @@ static void host_pump(struct host *h)
 static void host_start(struct host *h, uint64_t epoch)
 {
 	struct xts_link_config config = {
-		.role = XTS_LINK_HOST, .frame_window = WINDOW, .largest_message = LARGEST, .epoch = epoch,
+		.role = XTS_LINK_HOST,
+		.frame_window = WINDOW,
+		.largest_message = LARGEST,
+		.epoch = epoch,
 		.features = SCENE_FEATURES,
 	};
 
@@ -108,11 +111,20 @@ static struct xts_tenant *tenant; /* of all hosts, so that its limits are in the
 static void tenant_open(void)
 {
 	struct xts_tenant_config config = {
-		.name = "fuzz", .window_bytes = 1u << 17, .window_bytes_max = 1u << 18,
-		.limit = { [XTS_USE_CONNECTIONS] = 12, [XTS_USE_LISTENERS] = 4, [XTS_USE_SPILL_BYTES] = 2u << 20,
-			   [XTS_USE_ULP_BYTES] = 1u << 16, [XTS_USE_KEPT] = 6, [XTS_USE_KEPT_BYTES] = 1u << 20,
+		.name = "fuzz",
+		.window_bytes = 1u << 17,
+		.window_bytes_max = 1u << 18,
+		.limit = { [XTS_USE_CONNECTIONS] = 12,
+			   [XTS_USE_LISTENERS] = 4,
+			   [XTS_USE_SPILL_BYTES] = 2u << 20,
+			   [XTS_USE_ULP_BYTES] = 1u << 16,
+			   [XTS_USE_KEPT] = 6,
+			   [XTS_USE_KEPT_BYTES] = 1u << 20,
 			   [XTS_USE_ORPHANS] = 3,
-			   [XTS_USE_ORPHAN_BYTES] = 1u << 18, [XTS_USE_NAMES] = 2, [XTS_USE_HANDSHAKES] = 8, [XTS_USE_DESCRIPTORS] = 100,
+			   [XTS_USE_ORPHAN_BYTES] = 1u << 18,
+			   [XTS_USE_NAMES] = 2,
+			   [XTS_USE_HANDSHAKES] = 8,
+			   [XTS_USE_DESCRIPTORS] = 100,
 			   [XTS_USE_SOCKET_BYTES] = 1u << 30 },
 	};
 

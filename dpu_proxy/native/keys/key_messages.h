@@ -22,9 +22,9 @@ enum key_operation {
 };
 
 struct key_request {
-	uint32_t operation; /* enum key_operation */
-	uint32_t number;    /* the key's */
-	char digest[16];    /* OpenSSL's name of it, NUL-terminated; of digests */
+	uint32_t operation;                    /* enum key_operation */
+	uint32_t number;                       /* the key's */
+	char digest[16];                       /* OpenSSL's name of it, NUL-terminated; of digests */
 	uint32_t version, alternative_version; /* of TLS, for KEY_DECRYPT_TLS; 0: no alternative */
 }; /* data follow, to the datagram's end */
 

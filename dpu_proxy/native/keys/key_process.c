@@ -84,7 +84,8 @@ static void forget(uint32_t number)
 
 /* --- signing and decrypting --------------------------------------------------------------------------------------- */
 
-static bool sign_digest(EVP_PKEY *key, const struct key_request *r, const uint8_t *data, size_t bytes, uint8_t *out, size_t *out_bytes)
+static bool sign_digest(EVP_PKEY *key, const struct key_request *r, const uint8_t *data, size_t bytes, uint8_t *out,
+			size_t *out_bytes)
 {
 	const EVP_MD *digest = EVP_get_digestbyname(r->digest);
 	EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new(key, NULL);
@@ -92,10 +93,12 @@ static bool sign_digest(EVP_PKEY *key, const struct key_request *r, const uint8_
 
 	ok = ctx && digest && bytes == (size_t)EVP_MD_get_size(digest) && EVP_PKEY_sign_init(ctx) == 1;
 	if (ok && rsa)
-		ok = EVP_PKEY_CTX_set_rsa_padding(ctx, r->operation == KEY_SIGN_PSS ? RSA_PKCS1_PSS_PADDING : RSA_PKCS1_PADDING) == 1;
+		ok = EVP_PKEY_CTX_set_rsa_padding(ctx, r->operation == KEY_SIGN_PSS ? RSA_PKCS1_PSS_PADDING :
+										      RSA_PKCS1_PADDING) == 1;
 	if (ok && r->operation == KEY_SIGN_PSS)
 		ok = EVP_PKEY_CTX_set_rsa_pss_saltlen(ctx, RSA_PSS_SALTLEN_DIGEST) == 1;
-	ok = ok && EVP_PKEY_CTX_set_signature_md(ctx, digest) == 1 && EVP_PKEY_sign(ctx, out, out_bytes, data, bytes) == 1;
+	ok = ok && EVP_PKEY_CTX_set_signature_md(ctx, digest) == 1 &&
+	     EVP_PKEY_sign(ctx, out, out_bytes, data, bytes) == 1;
 	EVP_PKEY_CTX_free(ctx);
 	return ok;
 }
@@ -103,14 +106,16 @@ static bool sign_digest(EVP_PKEY *key, const struct key_request *r, const uint8_
 static bool sign_whole(EVP_PKEY *key, const uint8_t *data, size_t bytes, uint8_t *out, size_t *out_bytes)
 {
 	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
-	bool ok = ctx && EVP_DigestSignInit(ctx, NULL, NULL, NULL, key) == 1 && EVP_DigestSign(ctx, out, out_bytes, data, bytes) == 1;
+	bool ok = ctx && EVP_DigestSignInit(ctx, NULL, NULL, NULL, key) == 1 &&
+		  EVP_DigestSign(ctx, out, out_bytes, data, bytes) == 1;
 
 	EVP_MD_CTX_free(ctx);
 	return ok;
 }
 
 /* With the padding that only TLS has: wrong padding gives a random secret, and takes as long. */
-static bool decrypt(EVP_PKEY *key, const struct key_request *r, const uint8_t *data, size_t bytes, uint8_t *out, size_t *out_bytes)
+static bool decrypt(EVP_PKEY *key, const struct key_request *r, const uint8_t *data, size_t bytes, uint8_t *out,
+		    size_t *out_bytes)
 {
 	unsigned version = r->version, alternative = r->alternative_version;
 	OSSL_PARAM versions[] = {
@@ -119,25 +124,29 @@ static bool decrypt(EVP_PKEY *key, const struct key_request *r, const uint8_t *d
 		OSSL_PARAM_construct_end(),
 	};
 	EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new(key, NULL);
-	bool ok = ctx && EVP_PKEY_decrypt_init(ctx) == 1 && EVP_PKEY_CTX_set_rsa_padding(ctx, RSA_PKCS1_WITH_TLS_PADDING) == 1 &&
-		  EVP_PKEY_CTX_set_params(ctx, versions) == 1 && EVP_PKEY_decrypt(ctx, out, out_bytes, data, bytes) == 1 &&
-		  *out_bytes == PREMASTER_BYTES;
+	bool ok = ctx && EVP_PKEY_decrypt_init(ctx) == 1 &&
+		  EVP_PKEY_CTX_set_rsa_padding(ctx, RSA_PKCS1_WITH_TLS_PADDING) == 1 &&
+		  EVP_PKEY_CTX_set_params(ctx, versions) == 1 &&
+		  EVP_PKEY_decrypt(ctx, out, out_bytes, data, bytes) == 1 && *out_bytes == PREMASTER_BYTES;
 
 	EVP_PKEY_CTX_free(ctx);
 	return ok;
 }
 
 /* What a key is not for fails in OpenSSL. */
-static bool operate(EVP_PKEY *key, const struct key_request *r, const uint8_t *data, size_t bytes, uint8_t *out, size_t *out_bytes)
+static bool operate(EVP_PKEY *key, const struct key_request *r, const uint8_t *data, size_t bytes, uint8_t *out,
+		    size_t *out_bytes)
 {
 	switch (r->operation) {
 	case KEY_SIGN_PKCS1:
 	case KEY_SIGN_PSS:
-		return (EVP_PKEY_is_a(key, "RSA") || EVP_PKEY_is_a(key, "RSA-PSS")) && sign_digest(key, r, data, bytes, out, out_bytes);
+		return (EVP_PKEY_is_a(key, "RSA") || EVP_PKEY_is_a(key, "RSA-PSS")) &&
+		       sign_digest(key, r, data, bytes, out, out_bytes);
 	case KEY_SIGN_ECDSA:
 		return EVP_PKEY_is_a(key, "EC") && sign_digest(key, r, data, bytes, out, out_bytes);
 	case KEY_SIGN_WHOLE:
-		return (EVP_PKEY_is_a(key, "ED25519") || EVP_PKEY_is_a(key, "ED448")) && sign_whole(key, data, bytes, out, out_bytes);
+		return (EVP_PKEY_is_a(key, "ED25519") || EVP_PKEY_is_a(key, "ED448")) &&
+		       sign_whole(key, data, bytes, out, out_bytes);
 	case KEY_DECRYPT_TLS:
 		return EVP_PKEY_is_a(key, "RSA") && decrypt(key, r, data, bytes, out, out_bytes);
 	default:
@@ -283,7 +292,9 @@ static bool obey(int control)
 	static struct key_loaded out;
 	struct key_order order = { 0 };
 	struct iovec in = { &order, sizeof order };
-	struct msghdr message = { .msg_iov = &in, .msg_iovlen = 1, .msg_control = &attached, .msg_controllen = sizeof attached };
+	struct msghdr message = {
+		.msg_iov = &in, .msg_iovlen = 1, .msg_control = &attached, .msg_controllen = sizeof attached
+	};
 	ssize_t n = recvmsg(control, &message, MSG_CMSG_CLOEXEC);
 	const struct cmsghdr *c = CMSG_FIRSTHDR(&message);
 	int fd = -1;
@@ -313,7 +324,8 @@ void xts_keys_serve(int control, const int *connections, uint32_t count)
 	pthread_t thread;
 
 	(void)CRYPTO_secure_malloc_init(SECURE_HEAP_BYTES, SECURE_HEAP_UNIT); /* without it, keys lie in wiped memory */
-	OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CRYPTO_STRINGS | OPENSSL_INIT_ADD_ALL_DIGESTS | OPENSSL_INIT_LOAD_CONFIG, NULL);
+	OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CRYPTO_STRINGS | OPENSSL_INIT_ADD_ALL_DIGESTS | OPENSSL_INIT_LOAD_CONFIG,
+			    NULL);
 	for (uint32_t i = 0; served && i < count; i++) {
 		served[i].fd = connections[i];
 		served[i].background = i > 0;

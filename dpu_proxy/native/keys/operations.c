@@ -150,7 +150,8 @@ static int sign(void *ctx, unsigned char *out, size_t *out_bytes, size_t room, c
 	} else {
 		const char *name = o->digest ? EVP_MD_get0_name(o->digest) : "";
 
-		if (!*name || strlen(name) >= sizeof r.digest || EVP_Digest(data, bytes, digest, &digest_bytes, o->digest, NULL) != 1)
+		if (!*name || strlen(name) >= sizeof r.digest ||
+		    EVP_Digest(data, bytes, digest, &digest_bytes, o->digest, NULL) != 1)
 			return failed();
 		memcpy(r.digest, name, strlen(name));
 		n = key_ask(&r, digest, digest_bytes, out, room);

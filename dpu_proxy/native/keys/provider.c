@@ -67,7 +67,8 @@ static int key_import(void *keydata, int selection, const OSSL_PARAM parameters[
 	const OSSL_PARAM *number = OSSL_PARAM_locate_const(parameters, NUMBER);
 	EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_from_name(NULL, key->type, "provider=default");
 	int ok = ctx && EVP_PKEY_fromdata_init(ctx) == 1 &&
-		 EVP_PKEY_fromdata(ctx, &key->public_part, EVP_PKEY_PUBLIC_KEY, (OSSL_PARAM *)(uintptr_t)parameters) == 1;
+		 EVP_PKEY_fromdata(ctx, &key->public_part, EVP_PKEY_PUBLIC_KEY, (OSSL_PARAM *)(uintptr_t)parameters) ==
+			 1;
 
 	(void)selection;
 	EVP_PKEY_CTX_free(ctx);
@@ -197,7 +198,8 @@ int key_provider_load(void)
 	if (library)
 		return 0;
 	library = OSSL_LIB_CTX_new();
-	if (library && OSSL_PROVIDER_add_builtin(library, "xts-keys", start) == 1 && OSSL_PROVIDER_load(library, "xts-keys"))
+	if (library && OSSL_PROVIDER_add_builtin(library, "xts-keys", start) == 1 &&
+	    OSSL_PROVIDER_load(library, "xts-keys"))
 		return 0;
 	OSSL_LIB_CTX_free(library);
 	library = NULL;

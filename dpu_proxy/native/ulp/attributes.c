@@ -34,20 +34,22 @@ static bool seen(const uint8_t *attributes, uint32_t bytes, uint16_t type)
 	return false;
 }
 
-int ulp_attribute_next(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes, uint32_t *offset, struct ulp_attribute *out)
+int ulp_attribute_next(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes, uint32_t *offset,
+		       struct ulp_attribute *out)
 {
 	uint32_t at = *offset;
 
 	if (at == bytes)
 		return 0;
 	if (bytes - at < ATTRIBUTE_HEAD)
-		return ulp_refuse(l, EINVAL, "%s: parameters end within the head of one, at byte %u", l->protocol->name, at);
+		return ulp_refuse(l, EINVAL, "%s: parameters end within the head of one, at byte %u", l->protocol->name,
+				  at);
 	out->type = (uint16_t)integer(attributes + at, 2);
 	out->bytes = (uint16_t)integer(attributes + at + 2, 2);
 	out->value = attributes + at + ATTRIBUTE_HEAD;
 	if (bytes - at - ATTRIBUTE_HEAD < out->bytes) {
-		return ulp_refuse(l, EINVAL, "%s: parameter %u at byte %u says %u bytes, and %u are left", l->protocol->name, out->type,
-				  at, out->bytes, bytes - at - ATTRIBUTE_HEAD);
+		return ulp_refuse(l, EINVAL, "%s: parameter %u at byte %u says %u bytes, and %u are left",
+				  l->protocol->name, out->type, at, out->bytes, bytes - at - ATTRIBUTE_HEAD);
 	}
 	if (!may_repeat(l, out->type) && seen(attributes, at, out->type))
 		return ulp_refuse(l, EINVAL, "%s: parameter %u is there twice", l->protocol->name, out->type);
@@ -78,22 +80,22 @@ int ulp_attribute_unknown(struct ulp_layer *l, const struct ulp_attribute *a)
 static int fixed(struct ulp_layer *l, const struct ulp_attribute *a, const char *name, unsigned bytes, uint64_t *out)
 {
 	if (a->bytes != bytes) {
-		return ulp_refuse(l, EINVAL, "%s: %s has %u byte%s, not %u", l->protocol->name, name, bytes, bytes == 1 ? "" : "s",
-				  a->bytes);
+		return ulp_refuse(l, EINVAL, "%s: %s has %u byte%s, not %u", l->protocol->name, name, bytes,
+				  bytes == 1 ? "" : "s", a->bytes);
 	}
 	*out = integer(a->value, bytes);
 	return 0;
 }
 
-#define FIXED(type, bytes)                                                                                     \
-	int ulp_attribute_u##type(struct ulp_layer *l, const struct ulp_attribute *a, const char *name,        \
-				  uint##type##_t *out)                                                         \
-	{                                                                                                      \
-		uint64_t value = 0;                                                                            \
-		int r = fixed(l, a, name, bytes, &value);                                                      \
-		if (!r)                                                                                        \
-			*out = (uint##type##_t)value;                                                          \
-		return r;                                                                                      \
+#define FIXED(type, bytes) \
+	int ulp_attribute_u##type(struct ulp_layer *l, const struct ulp_attribute *a, const char *name, \
+				  uint##type##_t *out) \
+	{ \
+		uint64_t value = 0; \
+		int r = fixed(l, a, name, bytes, &value); \
+		if (!r) \
+			*out = (uint##type##_t)value; \
+		return r; \
 	}
 
 FIXED(8, 1)
@@ -114,7 +116,8 @@ int ulp_attribute_flag(struct ulp_layer *l, const struct ulp_attribute *a, const
 int ulp_attribute_string(struct ulp_layer *l, const struct ulp_attribute *a, const char *name, char *out, size_t room)
 {
 	if (!a->bytes || a->bytes >= room)
-		return ulp_refuse(l, EINVAL, "%s: %s has 1 to %zu bytes, not %u", l->protocol->name, name, room - 1, a->bytes);
+		return ulp_refuse(l, EINVAL, "%s: %s has 1 to %zu bytes, not %u", l->protocol->name, name, room - 1,
+				  a->bytes);
 	if (memchr(a->value, 0, a->bytes))
 		return ulp_refuse(l, EINVAL, "%s: %s has a zero byte", l->protocol->name, name);
 	memcpy(out, a->value, a->bytes);
@@ -137,6 +140,7 @@ int ulp_max_bytes(struct ulp_layer *l, const struct ulp_attribute *a, uint32_t *
 	if (r)
 		return r;
 	if (!*out || *out > limit)
-		return ulp_refuse(l, EINVAL, "%s: MAX_BYTES is from 1 to %u here, not %u", l->protocol->name, limit, *out);
+		return ulp_refuse(l, EINVAL, "%s: MAX_BYTES is from 1 to %u here, not %u", l->protocol->name, limit,
+				  *out);
 	return 0;
 }

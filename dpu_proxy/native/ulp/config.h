@@ -15,8 +15,8 @@ struct xts_ulp_limits {
 	uint32_t handshake_timeout_ms; /* from TCP's establishment, or the push; default 10000 */
 	/* of a peer that has connected to us, within that time; default 2000; 0: the same */
 	uint32_t first_byte_timeout_ms;
-	uint32_t pdu_bytes_max;        /* above what an application may ask for; default 64 MiB */
-	uint32_t buffered_bytes_max;   /* a layer may keep of a PDU it cannot pass on in parts; default 4 MiB */
+	uint32_t pdu_bytes_max;      /* above what an application may ask for; default 64 MiB */
+	uint32_t buffered_bytes_max; /* a layer may keep of a PDU it cannot pass on in parts; default 4 MiB */
 };
 
 /* NULL: no memory. One reference, the caller's. limits NULL: defaults. */

@@ -17,7 +17,7 @@ struct ulp_parser {
 struct xts_ulp_config {
 	atomic_uint references;
 	struct xts_ulp_limits limits;
-	uint32_t offered;        /* bits by enum xts_ulp_id */
+	uint32_t offered; /* bits by enum xts_ulp_id */
 	struct ulp_parser *parsers;
 	struct xts_tls_config *tls; /* tls_config.c */
 };

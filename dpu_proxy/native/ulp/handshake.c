@@ -141,7 +141,8 @@ static int wait_on(struct ulp_stack *s, struct ulp_layer *l)
 	}
 	if (s->expects_peer && !s->heard)
 		return ulp_fail(l, XTS_FAULT_STALLED, "the peer has sent nothing in %u ms", timeout_ms);
-	return ulp_fail(l, XTS_FAULT_STALLED, "the handshake of %s has not ended in %u ms", l->protocol->name, timeout_ms);
+	return ulp_fail(l, XTS_FAULT_STALLED, "the handshake of %s has not ended in %u ms", l->protocol->name,
+			timeout_ms);
 }
 
 static int check_halves(const struct ulp_chain *c)
@@ -150,8 +151,8 @@ static int check_halves(const struct ulp_chain *c)
 		const struct ulp_layer *l = c->layer[i];
 
 		if (l->protocol->needs_both && !(l->receive && l->send)) {
-			return ulp_refuse(l, EINVAL, "%s has been pushed onto the %s side only, and needs both", l->protocol->name,
-					  l->receive ? "receive" : "send");
+			return ulp_refuse(l, EINVAL, "%s has been pushed onto the %s side only, and needs both",
+					  l->protocol->name, l->receive ? "receive" : "send");
 		}
 	}
 	return 0;

@@ -11,16 +11,16 @@
 #include "keys/client.h"
 
 #define THREADS_MAX 8u
-#define ACCOUNTS 64u        /* by number, modulo: those that meet share their time */
-#define QUEUED_MAX 1024u    /* of an account */
+#define ACCOUNTS 64u     /* by number, modulo: those that meet share their time */
+#define QUEUED_MAX 1024u /* of an account */
 #define WEIGHT 256u
 #define NS_PER_MS 1000000u
 #define NICE_LAST 19
 
 struct account {
-	struct list jobs;        /* the oldest first */
+	struct list jobs; /* the oldest first */
 	uint32_t count;
-	uint64_t used_ns;        /* for its weight */
+	uint64_t used_ns; /* for its weight */
 };
 
 static struct {
@@ -29,11 +29,13 @@ static struct {
 	pthread_t threads[THREADS_MAX + 1]; /* those in the background, and the reserve */
 	uint32_t holders, thread_count, begun_count, background_count, idle, queued;
 	bool stopping;
-	uint64_t reserve_ns;     /* for so long the reserve may work; 0: it sleeps */
-	uint64_t progress_ns;    /* when a job was done last, or one came to none */
-	uint64_t floor_ns;       /* used_ns of who was served last: a newcomer begins there */
+	uint64_t reserve_ns;  /* for so long the reserve may work; 0: it sleeps */
+	uint64_t progress_ns; /* when a job was done last, or one came to none */
+	uint64_t floor_ns;    /* used_ns of who was served last: a newcomer begins there */
 	struct account accounts[ACCOUNTS];
-} pool = { .lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER, .reserve_work = PTHREAD_COND_INITIALIZER,
+} pool = { .lock = PTHREAD_MUTEX_INITIALIZER,
+	   .work = PTHREAD_COND_INITIALIZER,
+	   .reserve_work = PTHREAD_COND_INITIALIZER,
 	   .begun = PTHREAD_COND_INITIALIZER };
 
 static uint64_t now_ns(void)

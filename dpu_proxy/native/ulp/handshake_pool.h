@@ -36,19 +36,19 @@
 
 /* Where jobs are handed back: one thread's, which sleeps on event_fd. */
 struct ulp_bell {
-	struct list jobs;        /* under the pool's lock */
-	int event_fd;            /* an eventfd, not the bell's own */
+	struct list jobs; /* under the pool's lock */
+	int event_fd;     /* an eventfd, not the bell's own */
 	atomic_bool rung;
 };
 
 enum ulp_job_state { ULP_JOB_OWN, ULP_JOB_QUEUED, ULP_JOB_RUNNING, ULP_JOB_DONE };
 
 struct ulp_job {
-	void (*run)(struct ulp_job *job);     /* on a thread of the pool */
-	void (*done)(struct ulp_job *job);    /* on the bell's thread, and it is the owner's again */
+	void (*run)(struct ulp_job *job);       /* on a thread of the pool */
+	void (*done)(struct ulp_job *job);      /* on the bell's thread, and it is the owner's again */
 	void (*abandoned)(struct ulp_job *job); /* its owner has gone: frees it. On any thread */
-	uint64_t spent_ns;       /* by run() */
-	bool undone;             /* handed back without a run: too many are waiting */
+	uint64_t spent_ns;                      /* by run() */
+	bool undone;                            /* handed back without a run: too many are waiting */
 	/* The pool's: */
 	enum ulp_job_state state;
 	bool orphan;

@@ -123,8 +123,8 @@ int ulp_fits_stream(const struct ulp_layer *l, const struct ulp_layer *below)
 		return 0;
 	if (l->receive && below == l->below_receive && below->protocol->transparent)
 		return 0;
-	return ulp_refuse(l, EINVAL, "%s does not go above %s, which makes PDUs that it does not know", l->protocol->name,
-			  below->protocol->name);
+	return ulp_refuse(l, EINVAL, "%s does not go above %s, which makes PDUs that it does not know",
+			  l->protocol->name, below->protocol->name);
 }
 
 /* --- what the stack knows ----------------------------------------------------------------------------------------- */

@@ -57,7 +57,7 @@
 
 #include "ulp_wire.h"
 
-#define ULP_DEPTH 8          /* layers per direction */
+#define ULP_DEPTH 8 /* layers per direction */
 #define ULP_CONTROL_BYTES 16
 #define ULP_REASON_BYTES 160
 
@@ -67,25 +67,25 @@ struct xts_ulp_config;
 
 /* About the bytes of one read or write, which all belong to one PDU (or to a byte stream). */
 struct ulp_mark {
-	bool pdu;                /* false: a byte stream, nothing else is set */
-	bool more;               /* the PDU goes on after these bytes */
+	bool pdu;  /* false: a byte stream, nothing else is set */
+	bool more; /* the PDU goes on after these bytes */
 	uint8_t control_bytes;
-	uint16_t control_type;   /* enum xts_ulp_id, 0: none */
-	uint32_t record_bytes;   /* length of the whole PDU; 0: not known (yet) */
+	uint16_t control_type; /* enum xts_ulp_id, 0: none */
+	uint32_t record_bytes; /* length of the whole PDU; 0: not known (yet) */
 	uint8_t control[ULP_CONTROL_BYTES];
 };
 
 /* What a protocol is. Functions that a direction does not need may be NULL. None blocks. */
 struct ulp_protocol {
 	uint16_t id, version;
-	const char *name;        /* as in ulps.py, in small letters */
-	bool receive, send;      /* directions it can be pushed onto */
+	const char *name;   /* as in ulps.py, in small letters */
+	bool receive, send; /* directions it can be pushed onto */
 	/* one layer for both (TLS): pushed onto both, or onto one side and then onto the other, where it is the same
 	 * layer */
 	bool duplex;
-	bool needs_both;         /* duplex, and does not start before it is in both chains */
-	bool boundaries;         /* its output are PDUs */
-	bool transparent;        /* receive: the PDUs, one after the other, are the stream as it was */
+	bool needs_both;  /* duplex, and does not start before it is in both chains */
+	bool boundaries;  /* its output are PDUs */
+	bool transparent; /* receive: the PDUs, one after the other, are the stream as it was */
 	/* May it be pushed above below (NULL: above TCP)? Asked for each direction; l->receive, l->send and l->below_*
 	 * are set. 0, or ulp_refuse() with a reason. NULL: ulp_fits_stream(). */
 	int (*fits)(const struct ulp_layer *l, const struct ulp_layer *below);
@@ -123,7 +123,8 @@ struct ulp_protocol {
 	 * as it is. */
 	int (*change)(struct ulp_layer *l, bool receive, const uint8_t *attributes, uint32_t bytes);
 	/* An item of ulps.py: copies at most room bytes from offset on, *total is its length. -ENOENT: no such item. */
-	ssize_t (*info)(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total);
+	ssize_t (*info)(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room,
+			uint32_t *total);
 	/* The stack has another owner, or none for now (see ulp_bell()). NULL: nothing to do. */
 	void (*move)(struct ulp_layer *l);
 	/* Frees the state; wipes keys. */
@@ -141,13 +142,13 @@ struct ulp_layer {
 	const struct ulp_protocol *protocol;
 	struct ulp_stack *stack;
 	struct ulp_layer *below_receive, *below_send; /* NULL: TCP */
-	bool receive, send;      /* the chains it is in */
-	bool started, ready;     /* ready: no handshake, or it is done */
-	void *state;             /* the protocol's own */
-	bool finished;           /* finish() has returned 0 */
+	bool receive, send;                           /* the chains it is in */
+	bool started, ready;                          /* ready: no handshake, or it is done */
+	void *state;                                  /* the protocol's own */
+	bool finished;                                /* finish() has returned 0 */
 	/* read before what comes from below: given back by the host when this layer was pushed */
 	struct ulp_out replay;
-	struct ulp_out again;    /* read before what the layer itself reads: given back when it was changed */
+	struct ulp_out again; /* read before what the layer itself reads: given back when it was changed */
 };
 
 /* --- protocols.c -------------------------------------------------------------------------------------------------- */
@@ -212,7 +213,7 @@ ssize_t ulp_info_part(const void *value, size_t bytes, uint32_t offset, void *ou
 /* --- turns: turn.c ------------------------------------------------------------------------------------------------ */
 
 #define ULP_TURN_BYTES (256u << 10)
-#define ULP_TURN_STEPS 512u  /* of some 200 ns each */
+#define ULP_TURN_STEPS 512u /* of some 200 ns each */
 
 /* Pays for work, of this turn. False: the turn is used up, and the next one has been asked for: return what there is,
  * or -EAGAIN. Expensive work may be paid for after it was done. */
@@ -222,12 +223,13 @@ bool ulp_step(struct ulp_layer *l, uint32_t steps);
 
 struct ulp_attribute {
 	uint16_t type, bytes;
-	const uint8_t *value;    /* into the copy of the message */
+	const uint8_t *value; /* into the copy of the message */
 };
 
 /* The next attribute from *offset on: 1, 0 at the end, or -EINVAL when the bytes are none, or it is there twice and the
  * table has it once (refused with a reason). */
-int ulp_attribute_next(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes, uint32_t *offset, struct ulp_attribute *out);
+int ulp_attribute_next(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes, uint32_t *offset,
+		       struct ulp_attribute *out);
 /* Goes through all of them, with set() for each, until it refuses one. 0, or what was refused. */
 int ulp_attributes(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes,
 		   int (*set)(struct ulp_layer *l, const struct ulp_attribute *a));
@@ -277,7 +279,7 @@ void ulp_out_uncount(struct ulp_out *o);
 #define ULP_IN_BYTES 4096u
 
 struct ulp_in {
-	uint8_t *data;           /* of ULP_IN_BYTES, made when it is first needed */
+	uint8_t *data; /* of ULP_IN_BYTES, made when it is first needed */
 	uint32_t first, bytes;
 };
 

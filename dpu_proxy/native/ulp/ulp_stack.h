@@ -10,8 +10,8 @@
 enum ulp_direction { ULP_RECEIVE = 1, ULP_SEND = 2, ULP_BOTH = 3 };
 
 struct ulp_owner {
-	int fd;                        /* the TCP socket; -1 until started */
-	bool message_socket;           /* SOCK_SEQPACKET */
+	int fd;              /* the TCP socket; -1 until started */
+	bool message_socket; /* SOCK_SEQPACKET */
 	/* it calls ulp_stack_read_to_end(): a short read then means that the socket is empty */
 	bool reports_end;
 	uint32_t tenant, queue_id;     /* whose it is, for what only some may use */
@@ -39,7 +39,8 @@ void ulp_stack_move(struct ulp_stack *s, const struct ulp_owner *owner);
 
 /* Puts a protocol on top. The attributes are copied when they are needed later. 0; -ENOPROTOOPT: not offered; else why
  * not, and ulp_stack_error() has the reason. Nothing has changed after an error. */
-int ulp_stack_push(struct ulp_stack *s, enum ulp_direction direction, uint16_t ulp_id, const uint8_t *attributes, uint32_t bytes);
+int ulp_stack_push(struct ulp_stack *s, enum ulp_direction direction, uint16_t ulp_id, const uint8_t *attributes,
+		   uint32_t bytes);
 /* The owner refuses a push by itself, and says why, for ulp_stack_error(); a reason of a fault stays. -error. */
 int ulp_stack_refuse(struct ulp_stack *s, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Announces that so many bytes will be given back after the next push (0: none after all). 0, -ENOMEM, or -ENOBUFS: the
@@ -100,13 +101,14 @@ bool ulp_stack_readable(const struct ulp_stack *s);
 bool ulp_stack_writable(const struct ulp_stack *s); /* the socket, as far as is known */
 
 /* Answers of ULP_INFO and ULP_ERROR, in their wire form: bytes written, or -errno. */
-ssize_t ulp_stack_info(const struct ulp_stack *s, bool receive, uint8_t layer, uint16_t item, uint32_t offset, void *out, size_t room);
+ssize_t ulp_stack_info(const struct ulp_stack *s, bool receive, uint8_t layer, uint16_t item, uint32_t offset,
+		       void *out, size_t room);
 ssize_t ulp_stack_error(const struct ulp_stack *s, void *out, size_t room);
 /* How the connection is encrypted, by the uppermost TLS or TLS_KEYS; all 0: by neither, or its handshake is not
  * done. */
 struct ulp_tls_state {
-	uint16_t version, cipher;      /* the suite's number at IANA; of TLS_KEYS the kernel's cipher type */
-	uint8_t send, receive;         /* enum xts_tls_crypto */
+	uint16_t version, cipher; /* the suite's number at IANA; of TLS_KEYS the kernel's cipher type */
+	uint8_t send, receive;    /* enum xts_tls_crypto */
 };
 struct ulp_tls_state ulp_stack_tls(const struct ulp_stack *s);
 /* Names of the layers, "tls/http2", for the operator. */

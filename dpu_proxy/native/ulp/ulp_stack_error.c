@@ -85,7 +85,8 @@ ssize_t ulp_info_part(const void *value, size_t bytes, uint32_t offset, void *ou
 	return (ssize_t)room;
 }
 
-ssize_t ulp_stack_info(const struct ulp_stack *s, bool receive, uint8_t layer, uint16_t item, uint32_t offset, void *out, size_t room)
+ssize_t ulp_stack_info(const struct ulp_stack *s, bool receive, uint8_t layer, uint16_t item, uint32_t offset,
+		       void *out, size_t room)
 {
 	const struct ulp_chain *c = receive ? &s->receive : &s->send;
 	uint8_t *answer = out;

@@ -24,28 +24,28 @@ struct ulp_chain {
 /* What is left of it. */
 struct ulp_turn {
 	uint32_t bytes, steps;
-	bool over;                      /* and the next one was asked for */
+	bool over; /* and the next one was asked for */
 };
 
 struct ulp_stack {
 	struct ulp_owner owner;
 	struct ulp_chain receive, send;
-	struct ulp_push *pushes;        /* in order; once started, those of duplex layers only */
+	struct ulp_push *pushes; /* in order; once started, those of duplex layers only */
 	bool started, client;
-	bool readable, writable;        /* the socket, as far as is known */
-	uint64_t readable_ns;           /* when it last became so */
+	bool readable, writable; /* the socket, as far as is known */
+	uint64_t readable_ns;    /* when it last became so */
 	bool read_to_end;
-	bool ended;                     /* the peer's FIN has been read */
-	int read_error;                 /* of the socket, or 0 */
+	bool ended;     /* the peer's FIN has been read */
+	int read_error; /* of the socket, or 0 */
 	struct ulp_turn turn;
-	bool idle;                      /* a read said -EAGAIN, and nothing has happened since */
-	bool changed;                   /* the last push onto the receive side changed a layer */
-	uint64_t handshake_begun_ns;    /* 0: none */
-	bool expects_peer, heard;       /* its first byte; any has been read */
-	uint64_t wake_ns;               /* the earliest call the owner was asked for and has not made; 0: none */
-	uint64_t memory;                /* counted */
-	struct ulp_out given;           /* bytes given back, until as many as it has room for are there */
-	int failed;                     /* -errno of a fault, or 0 */
+	bool idle;                   /* a read said -EAGAIN, and nothing has happened since */
+	bool changed;                /* the last push onto the receive side changed a layer */
+	uint64_t handshake_begun_ns; /* 0: none */
+	bool expects_peer, heard;    /* its first byte; any has been read */
+	uint64_t wake_ns;            /* the earliest call the owner was asked for and has not made; 0: none */
+	uint64_t memory;             /* counted */
+	struct ulp_out given;        /* bytes given back, until as many as it has room for are there */
+	int failed;                  /* -errno of a fault, or 0 */
 	struct {
 		uint16_t error, fault;
 		char text[ULP_REASON_BYTES];

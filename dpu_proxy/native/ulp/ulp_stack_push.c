@@ -79,8 +79,8 @@ static int fits(const struct ulp_layer *l, const struct ulp_layer *below)
 }
 
 /* A layer for the top of the chains of direction, not in them yet. */
-static int layer_new(struct ulp_layer **out, struct ulp_stack *s, const struct ulp_protocol *p, const struct ulp_push *push,
-		     enum ulp_direction direction)
+static int layer_new(struct ulp_layer **out, struct ulp_stack *s, const struct ulp_protocol *p,
+		     const struct ulp_push *push, enum ulp_direction direction)
 {
 	struct ulp_layer *l = calloc(1, sizeof *l);
 	int r = 0;
@@ -167,7 +167,8 @@ static int push_two(struct ulp_stack *s, const struct ulp_protocol *p, const str
 }
 
 /* The layer of the other chain that a push of one direction is the other half of; *crosses if its place forbids it. */
-static struct ulp_layer *other_half(const struct ulp_stack *s, const struct ulp_protocol *p, enum ulp_direction direction, bool *crosses)
+static struct ulp_layer *other_half(const struct ulp_stack *s, const struct ulp_protocol *p,
+				    enum ulp_direction direction, bool *crosses)
 {
 	const struct ulp_chain *other = direction == ULP_RECEIVE ? &s->send : &s->receive;
 	struct ulp_layer *half = NULL;
@@ -211,11 +212,13 @@ static int push_join(struct ulp_stack *s, struct ulp_layer *l, struct ulp_push *
 	int r;
 
 	if (crosses) {
-		return ulp_stack_refuse(s, EINVAL, "%s is below a layer on the other side that it would be above on this one",
+		return ulp_stack_refuse(s, EINVAL,
+					"%s is below a layer on the other side that it would be above on this one",
 					l->protocol->name);
 	}
 	if (!same_parameters(s, l, push)) {
-		return ulp_stack_refuse(s, EINVAL, "%s is on the other side with other parameters: give the same, or none",
+		return ulp_stack_refuse(s, EINVAL,
+					"%s is on the other side with other parameters: give the same, or none",
 					l->protocol->name);
 	}
 	if (receive) {
@@ -254,20 +257,24 @@ static int push_change(struct ulp_stack *s, struct ulp_layer *l, const struct ul
 static int check(struct ulp_stack *s, const struct ulp_protocol *p, enum ulp_direction direction)
 {
 	if (!xts_ulp_config_offers(s->owner.config, p->id)) {
-		return ulp_stack_refuse(s, ENOPROTOOPT,
-					"%s is off in this proxy: its configuration has to name it, optional = [\"%s\"] in [ulp]", p->name,
-					p->name);
+		return ulp_stack_refuse(
+			s, ENOPROTOOPT,
+			"%s is off in this proxy: its configuration has to name it, optional = [\"%s\"] in [ulp]",
+			p->name, p->name);
 	}
 	if (direction < ULP_RECEIVE || direction > ULP_BOTH)
 		return ulp_stack_refuse(s, EINVAL, "there is no direction %u", (unsigned)direction);
 	if (((direction & ULP_RECEIVE) && !p->receive) || ((direction & ULP_SEND) && !p->send)) {
-		return ulp_stack_refuse(s, EOPNOTSUPP, "%s is for the %s side only", p->name, p->receive ? "receive" : "send");
+		return ulp_stack_refuse(s, EOPNOTSUPP, "%s is for the %s side only", p->name,
+					p->receive ? "receive" : "send");
 	}
 	if (p->change && direction == ULP_BOTH) {
-		return ulp_stack_refuse(s, EINVAL, "%s is pushed onto one side at a time: each has parameters of its own", p->name);
+		return ulp_stack_refuse(s, EINVAL,
+					"%s is pushed onto one side at a time: each has parameters of its own", p->name);
 	}
 	if (p->boundaries && !s->owner.message_socket) {
-		return ulp_stack_refuse(s, EPROTOTYPE, "%s makes PDUs, which need a socket of type SOCK_SEQPACKET", p->name);
+		return ulp_stack_refuse(s, EPROTOTYPE, "%s makes PDUs, which need a socket of type SOCK_SEQPACKET",
+					p->name);
 	}
 	return 0;
 }
@@ -293,7 +300,8 @@ static int carry_out(struct ulp_stack *s, const struct ulp_protocol *p, struct u
 
 	if (l)
 		return push_change(s, l, push);
-	if (((direction & ULP_RECEIVE) && s->receive.count == ULP_DEPTH) || ((direction & ULP_SEND) && s->send.count == ULP_DEPTH))
+	if (((direction & ULP_RECEIVE) && s->receive.count == ULP_DEPTH) ||
+	    ((direction & ULP_SEND) && s->send.count == ULP_DEPTH))
 		return ulp_stack_refuse(s, E2BIG, "there are %u layers already, which is the most", ULP_DEPTH);
 	l = p->duplex && direction != ULP_BOTH ? other_half(s, p, direction, &crosses) : NULL;
 	if (l)
@@ -301,7 +309,8 @@ static int carry_out(struct ulp_stack *s, const struct ulp_protocol *p, struct u
 	return p->duplex || direction != ULP_BOTH ? push_one(s, p, push) : push_two(s, p, push);
 }
 
-int ulp_stack_push(struct ulp_stack *s, enum ulp_direction direction, uint16_t ulp_id, const uint8_t *attributes, uint32_t bytes)
+int ulp_stack_push(struct ulp_stack *s, enum ulp_direction direction, uint16_t ulp_id, const uint8_t *attributes,
+		   uint32_t bytes)
 {
 	const struct ulp_protocol *p = ulp_protocol(ulp_id);
 	struct ulp_push *push;

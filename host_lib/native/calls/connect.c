@@ -28,12 +28,15 @@ static int start(struct xts_sock *s, const struct xts_endpoint *peer, const stru
 	struct stack *st = s->stack;
 	uint32_t id = s->id;
 	uint32_t window = st->settings.window_bytes < s->window_max ? st->settings.window_bytes : s->window_max;
-	struct xts_connect m = {.xts_socket = id, .domain = s->family, .peer = *peer, .length = encoded ? encoded->bytes : 0};
+	struct xts_connect m = {
+		.xts_socket = id, .domain = s->family, .peer = *peer, .length = encoded ? encoded->bytes : 0
+	};
 	struct xts_tx_slot slot;
 	int r;
 
 	if (s->renewed)
-		return -EOPNOTSUPP; /* was bound, or had options set, before it was disconnected: that is lost, so it must not succeed */
+		/* was bound, or had options set, before it was disconnected: that is lost, so it must not succeed */
+		return -EOPNOTSUPP;
 	do {
 		r = first_request_wait(s);
 		if (!r && s->call)
@@ -96,13 +99,14 @@ static int failed(struct xts_sock *s)
 		return r ? r : -ECONNABORTED;
 	}
 	if (!s->bound_address) /* inet_reset_saddr(): the port stays */
-		s->local = (struct xts_endpoint){.ip_version = s->family, .port = s->local.port};
+		s->local = (struct xts_endpoint){ .ip_version = s->family, .port = s->local.port };
 	socket_unconnected(s);
 	socket_changed(s, EPOLLERR); /* tcp_disconnect() ends so */
 	return r ? r : -ECONNABORTED;
 }
 
-int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t length, const struct connect_pushes *encoded)
+int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t length,
+		   const struct connect_pushes *encoded)
 {
 	struct xts_endpoint peer;
 	uint64_t deadline;

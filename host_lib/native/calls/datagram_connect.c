@@ -15,7 +15,7 @@
 
 int datagram_bind(struct xts_sock *s, const struct sockaddr *address, socklen_t length)
 {
-	struct call call = {.type = XTS_CMD_BIND};
+	struct call call = { .type = XTS_CMD_BIND };
 	uint32_t id = s->id;
 	int r = address_read(&call.local, s->family, address, length, true);
 
@@ -35,7 +35,7 @@ int datagram_bind(struct xts_sock *s, const struct sockaddr *address, socklen_t 
 /* connect() to AF_UNSPEC: to nobody any more. */
 static int dissolve(struct xts_sock *s)
 {
-	struct call call = {.type = XTS_CMD_CONNECT_DATAGRAM};
+	struct call call = { .type = XTS_CMD_CONNECT_DATAGRAM };
 
 	if (s->lost)
 		return -ENETDOWN;
@@ -44,7 +44,7 @@ static int dissolve(struct xts_sock *s)
 
 int datagram_connect(struct xts_sock *s, const struct sockaddr *address, socklen_t length)
 {
-	struct call call = {.type = XTS_CMD_CONNECT_DATAGRAM};
+	struct call call = { .type = XTS_CMD_CONNECT_DATAGRAM };
 	int r;
 
 	if (!address)

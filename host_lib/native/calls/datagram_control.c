@@ -1,6 +1,6 @@
 /*
- * Control data of datagrams: between cmsg(3) and the items of a record (messages/native/datagram.h). Which items come is
- * the device's kernel's business: it has the socket's options (IP_PKTINFO, IP_RECVTTL ...).
+ * Control data of datagrams: between cmsg(3) and the items of a record (messages/native/datagram.h). Which items come
+ * is the device's kernel's business: it has the socket's options (IP_PKTINFO, IP_RECVTTL ...).
  */
 #include <netinet/in.h>
 #include <netinet/udp.h>
@@ -63,7 +63,7 @@ static int read_v4(const struct cmsghdr *c, struct xts_datagram *out)
 			return -EINVAL;
 		memcpy(&info, CMSG_DATA(c), sizeof info);
 		out->controls |= 1u << XTS_DATAGRAM_PKTINFO;
-		out->pktinfo = (struct xts_endpoint){.ip_version = 4, .scope_id = (uint32_t)info.ipi_ifindex};
+		out->pktinfo = (struct xts_endpoint){ .ip_version = 4, .scope_id = (uint32_t)info.ipi_ifindex };
 		memcpy(out->pktinfo.address, &info.ipi_spec_dst, sizeof info.ipi_spec_dst);
 		return 0;
 	case IP_TTL:
@@ -93,14 +93,16 @@ static int read_v6(const struct cmsghdr *c, struct xts_datagram *out)
 			return -EINVAL;
 		memcpy(&info, CMSG_DATA(c), sizeof info);
 		out->controls |= 1u << XTS_DATAGRAM_PKTINFO;
-		out->pktinfo = (struct xts_endpoint){.ip_version = 6, .scope_id = info.ipi6_ifindex};
+		out->pktinfo = (struct xts_endpoint){ .ip_version = 6, .scope_id = info.ipi6_ifindex };
 		memcpy(out->pktinfo.address, &info.ipi6_addr, sizeof info.ipi6_addr);
 		return 0;
 	case IPV6_HOPLIMIT:
 	case IPV6_TCLASS:
 		r = read_number(c, -1, 255, &value);
 		if (!r)
-			put_number(out, c->cmsg_type == IPV6_TCLASS ? XTS_DATAGRAM_TRAFFIC_CLASS : XTS_DATAGRAM_HOP_LIMIT, value);
+			put_number(out,
+				   c->cmsg_type == IPV6_TCLASS ? XTS_DATAGRAM_TRAFFIC_CLASS : XTS_DATAGRAM_HOP_LIMIT,
+				   value);
 		return r;
 	default:
 		return -EINVAL;
@@ -144,7 +146,7 @@ static void put_v4(struct about *about, const struct xts_datagram *d)
 {
 	int number = (int)d->hop_limit;
 	uint8_t byte = (uint8_t)d->traffic_class;
-	struct in_pktinfo info = {.ipi_ifindex = (int)d->pktinfo.scope_id};
+	struct in_pktinfo info = { .ipi_ifindex = (int)d->pktinfo.scope_id };
 
 	memcpy(&info.ipi_addr, d->pktinfo.address, sizeof info.ipi_addr);
 	info.ipi_spec_dst = info.ipi_addr;
@@ -159,7 +161,7 @@ static void put_v4(struct about *about, const struct xts_datagram *d)
 static void put_v6(struct about *about, const struct xts_datagram *d)
 {
 	int number = (int)d->hop_limit, class = (int)d->traffic_class;
-	struct in6_pktinfo info = {.ipi6_ifindex = d->pktinfo.scope_id};
+	struct in6_pktinfo info = { .ipi6_ifindex = d->pktinfo.scope_id };
 
 	if (d->pktinfo.ip_version == 4) {
 		info.ipi6_addr.s6_addr[10] = info.ipi6_addr.s6_addr[11] = 0xff;

@@ -31,7 +31,9 @@ int datagram_option_set(struct xts_sock *s, int level, int option, const void *v
 	}
 	if (level == SOL_SOCKET && option == SO_RCVBUF && !s->proxy_id && !q->opens) {
 		/* As the kernel takes a negative one: as very many. */
-		q->receive_bytes = number < 0 || number > (int)XTS_CREDITS_MAX ? XTS_CREDITS_MAX : number ? (uint32_t)number : 1;
+		q->receive_bytes = number < 0 || number > (int)XTS_CREDITS_MAX ? XTS_CREDITS_MAX :
+				   number                                      ? (uint32_t)number :
+										 1;
 		datagram_set_window(s, q->receive_bytes);
 		return 0;
 	}

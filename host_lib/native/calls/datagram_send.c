@@ -27,9 +27,9 @@
 #include "waiting/wait.h"
 #include "xts.h"
 
-#define UDP_BYTES_MAX_V4 65507u        /* 65,535 with the headers of IPv4 and UDP */
-#define UDP_BYTES_MAX_V6 65527u        /* 65,535 with the header of UDP */
-#define SEGMENTS_OF_A_TRAIN_MAX 128u   /* UDP_MAX_SEGMENTS */
+#define UDP_BYTES_MAX_V4 65507u      /* 65,535 with the headers of IPv4 and UDP */
+#define UDP_BYTES_MAX_V6 65527u      /* 65,535 with the header of UDP */
+#define SEGMENTS_OF_A_TRAIN_MAX 128u /* UDP_MAX_SEGMENTS */
 
 /* --- what is to be sent ------------------------------------------------------------------------------------------- */
 
@@ -67,7 +67,8 @@ static int prepare(struct xts_sock *s, struct xts_datagram *d, size_t bytes, int
 		return -EMSGSIZE;
 	if (flags & (MSG_OOB | MSG_MORE)) /* a datagram is not gathered from several calls */
 		return -EOPNOTSUPP;
-	*d = (struct xts_datagram){.record = {.data_bytes = (uint16_t)bytes, .segment_bytes = s->datagrams->segment_bytes}};
+	*d = (struct xts_datagram){ .record = { .data_bytes = (uint16_t)bytes,
+						.segment_bytes = s->datagrams->segment_bytes } };
 	r = read_destination(s, &d->record.endpoint, message);
 	if (!r && message && message->msg_controllen)
 		r = datagram_controls_read(s, d, message);
@@ -112,13 +113,14 @@ static void send_rest(struct xts_sock *s, struct source *src)
 	struct xts_tx_slot slot;
 
 	while (src->left) {
-		struct xts_send_datagrams m = {.length = src->left < largest ? (uint32_t)src->left : largest};
+		struct xts_send_datagrams m = { .length = src->left < largest ? (uint32_t)src->left : largest };
 
 		if (channel_slot(st, &slot)) {
 			keep(s, src);
 			return;
 		}
-		xts_head_encode(slot.data, XTS_CMD_SEND_DATAGRAMS, m.length < src->left ? XTS_FLAG_MORE : 0, 0, s->proxy_id);
+		xts_head_encode(slot.data, XTS_CMD_SEND_DATAGRAMS, m.length < src->left ? XTS_FLAG_MORE : 0, 0,
+				s->proxy_id);
 		xts_send_datagrams_encode(slot.data, &m);
 		source_take(src, slot.data + XTS_SEND_DATAGRAMS_BYTES, m.length);
 		channel_submit(st, &slot, XTS_SEND_DATAGRAMS_BYTES + m.length);
@@ -204,8 +206,8 @@ static int send_or_wait(struct xts_sock *s, struct xts_datagram *d, struct sourc
 /* The proxy's socket, at a port: inet_autobind(). */
 static int need_port(struct xts_sock *s)
 {
-	const struct xts_endpoint any = {.ip_version = s->family};
-	struct call call = {.type = XTS_CMD_BIND, .local = any};
+	const struct xts_endpoint any = { .ip_version = s->family };
+	struct call call = { .type = XTS_CMD_BIND, .local = any };
 	uint32_t id = s->id;
 	int r;
 

@@ -1,6 +1,6 @@
 /*
- * ioctl(2), fcntl(2). Flags and what is unread are this end's; the other requests of a TCP socket are carried out by the
- * proxy, against its allow-list.
+ * ioctl(2), fcntl(2). Flags and what is unread are this end's; the other requests of a TCP socket are carried out by
+ * the proxy, against its allow-list.
  */
 #include <fcntl.h>
 #include <linux/sockios.h>
@@ -46,7 +46,7 @@ static int datagram_ioctl(const struct xts_sock *s, unsigned long request, void 
 
 static int forward_ioctl(struct xts_sock *s, unsigned long request, void *argument)
 {
-	struct call call = {.type = XTS_CMD_IOCTL, .option = (int32_t)request, .length = argument_bytes(request)};
+	struct call call = { .type = XTS_CMD_IOCTL, .option = (int32_t)request, .length = argument_bytes(request) };
 	int r, bytes;
 
 	if (!call.length || call.length > sizeof call.value)

@@ -32,7 +32,7 @@ static bool is_any(const struct xts_endpoint *endpoint)
 
 static int bind_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t length)
 {
-	struct call call = {.type = XTS_CMD_BIND};
+	struct call call = { .type = XTS_CMD_BIND };
 	uint32_t id = s->id;
 	int r = address_read(&call.local, s->family, address, length, true);
 
@@ -70,7 +70,7 @@ int xts_bind(int number, const struct sockaddr *address, socklen_t length)
 static int listen_socket(struct xts_sock *s, int backlog)
 {
 	uint32_t id = s->id, length = backlog < 0 || (uint32_t)backlog > BACKLOG_MAX ? BACKLOG_MAX : (uint32_t)backlog;
-	struct call call = {.type = XTS_CMD_LISTEN, .backlog = length};
+	struct call call = { .type = XTS_CMD_LISTEN, .backlog = length };
 	bool was_listening = s->state == TCP_STATE_LISTEN;
 	uint32_t window = length + 1 < 2 ? 2 : length + 1;
 	bool named = s->own.shared; /* since it was bound */
@@ -106,7 +106,8 @@ static int listen_socket(struct xts_sock *s, int backlog)
 		s->local = call.local;
 		s->shutdown = 0;
 	}
-	if (!r && sharing && !was_listening && share_name(s) && !named && socket_is(s, id) && s->state == TCP_STATE_LISTEN) {
+	if (!r && sharing && !was_listening && share_name(s) && !named && socket_is(s, id) &&
+	    s->state == TCP_STATE_LISTEN) {
 		xts_credit_grant_init(&s->grant, window); /* as a listener of this process alone */
 		s->grant.outstanding = 0;
 		s->grant.unadvertised = window;

@@ -140,7 +140,7 @@ static int get_local(struct xts_sock *s, int option, void *value, socklen_t *len
 		int number;
 		struct linger linger;
 		struct timeval time;
-	} v = {0};
+	} v = { 0 };
 	socklen_t bytes = sizeof v.number;
 
 	switch (option) {
@@ -253,7 +253,7 @@ static bool is_on(const void *value, socklen_t length)
 
 static int set_option(struct xts_sock *s, int level, int option, const void *value, socklen_t length)
 {
-	struct call call = {.type = XTS_CMD_SETSOCKOPT, .level = level, .option = option, .length = length};
+	struct call call = { .type = XTS_CMD_SETSOCKOPT, .level = level, .option = option, .length = length };
 	uint32_t id = s->id;
 	int r;
 
@@ -289,7 +289,7 @@ static int protocol_of(const struct xts_sock *s)
 
 static int get_option(struct xts_sock *s, int level, int option, void *value, socklen_t *length)
 {
-	struct call call = {.type = XTS_CMD_GETSOCKOPT, .level = level, .option = option};
+	struct call call = { .type = XTS_CMD_GETSOCKOPT, .level = level, .option = option };
 	int r;
 
 	if (!length || (!value && *length))
@@ -335,7 +335,9 @@ int xts_setsockopt(int number, int level, int option, const void *value, socklen
 int xts_set_nodelay(int number)
 {
 	struct stack *st;
-	struct call call = {.type = XTS_CMD_SETSOCKOPT, .level = IPPROTO_TCP, .option = TCP_NODELAY, .length = sizeof(int)};
+	struct call call = {
+		.type = XTS_CMD_SETSOCKOPT, .level = IPPROTO_TCP, .option = TCP_NODELAY, .length = sizeof(int)
+	};
 	const int on = 1;
 	struct xts_sock *s;
 	int r = -EAGAIN;

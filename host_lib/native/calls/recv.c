@@ -60,7 +60,10 @@ static void check_account(const struct xts_sock *s)
 	assert(!s->pdu_first || bytes == s->unread);
 }
 #else
-static void check_account(const struct xts_sock *s) { (void)s; }
+static void check_account(const struct xts_sock *s)
+{
+	(void)s;
+}
 #endif
 
 void recv_consume(struct xts_sock *s, uint32_t bytes, uint32_t credits)
@@ -212,15 +215,15 @@ static ssize_t recv_call(int number, const struct iovec *iov, size_t count, int 
 
 ssize_t xts_recv(int number, void *data, size_t bytes, int flags)
 {
-	struct iovec iov = {.iov_base = data, .iov_len = bytes};
+	struct iovec iov = { .iov_base = data, .iov_len = bytes };
 
 	return recv_call(number, &iov, 1, flags, NULL);
 }
 
 ssize_t xts_recvfrom(int number, void *data, size_t bytes, int flags, struct sockaddr *address, socklen_t *length)
 {
-	struct iovec iov = {.iov_base = data, .iov_len = bytes};
-	struct about about = {.name = address};
+	struct iovec iov = { .iov_base = data, .iov_len = bytes };
+	struct about about = { .name = address };
 	ssize_t r;
 
 	if (address && !length)
@@ -236,7 +239,7 @@ ssize_t xts_recvfrom(int number, void *data, size_t bytes, int flags, struct soc
 
 ssize_t xts_recvmsg(int number, struct msghdr *message, int flags)
 {
-	struct about about = {0};
+	struct about about = { 0 };
 	ssize_t r;
 
 	if (!message)

@@ -205,7 +205,7 @@ ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 /* message: name and control data, as far as there are any; NULL: neither. */
 static ssize_t send_on(struct xts_sock *s, struct source *src, int flags, const struct msghdr *message)
 {
-	struct control control = {0};
+	struct control control = { 0 };
 
 	if (s->datagrams)
 		return datagram_send(s, src, flags, message);
@@ -220,7 +220,7 @@ static ssize_t send_on(struct xts_sock *s, struct source *src, int flags, const 
 
 static ssize_t send_call(int number, const struct iovec *iov, size_t count, int flags, const struct msghdr *message)
 {
-	struct source src = {.iov = iov};
+	struct source src = { .iov = iov };
 	bool is_stream = false;
 	struct stack *st;
 	struct xts_sock *s;
@@ -248,16 +248,17 @@ static ssize_t send_call(int number, const struct iovec *iov, size_t count, int 
 
 ssize_t xts_send(int number, const void *data, size_t bytes, int flags)
 {
-	struct iovec iov = {.iov_base = (void *)data, .iov_len = bytes};
+	struct iovec iov = { .iov_base = (void *)data, .iov_len = bytes };
 
 	return send_call(number, &iov, 1, flags, NULL);
 }
 
 /* The address is ignored on a stream socket, as in the kernel. */
-ssize_t xts_sendto(int number, const void *data, size_t bytes, int flags, const struct sockaddr *address, socklen_t length)
+ssize_t xts_sendto(int number, const void *data, size_t bytes, int flags, const struct sockaddr *address,
+		   socklen_t length)
 {
-	struct iovec iov = {.iov_base = (void *)data, .iov_len = bytes};
-	const struct msghdr message = {.msg_name = (void *)address, .msg_namelen = length};
+	struct iovec iov = { .iov_base = (void *)data, .iov_len = bytes };
+	const struct msghdr message = { .msg_name = (void *)address, .msg_namelen = length };
 
 	if (address && length > sizeof(struct sockaddr_storage))
 		return finish(-EINVAL);

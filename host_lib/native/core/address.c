@@ -24,7 +24,7 @@ static int read_v4(struct xts_endpoint *out, const struct sockaddr *address, soc
 
 static int read_v6(struct xts_endpoint *out, const struct sockaddr *address, socklen_t length)
 {
-	struct sockaddr_in6 in = {0};
+	struct sockaddr_in6 in = { 0 };
 
 	if (length < SIN6_BYTES_MIN)
 		return -EINVAL;
@@ -103,12 +103,13 @@ bool address_is_v4(const struct xts_endpoint *e)
 
 bool address_is_broadcast(const struct xts_endpoint *e)
 {
-	static const uint8_t all[4] = {255, 255, 255, 255};
+	static const uint8_t all[4] = { 255, 255, 255, 255 };
 
 	return address_is_v4(e) && memcmp(e->address + (e->ip_version == 4 ? 0 : 12), all, sizeof all) == 0;
 }
 
-int address_read_peer(struct xts_endpoint *out, const struct xts_sock *s, const struct sockaddr *address, socklen_t length)
+int address_read_peer(struct xts_endpoint *out, const struct xts_sock *s, const struct sockaddr *address,
+		      socklen_t length)
 {
 	struct xts_endpoint v4;
 	int r;
@@ -117,7 +118,7 @@ int address_read_peer(struct xts_endpoint *out, const struct xts_sock *s, const 
 		r = address_read(&v4, 4, address, length, false);
 		if (r)
 			return r;
-		*out = (struct xts_endpoint){.ip_version = 6, .port = v4.port, .address = {[10] = 0xff, [11] = 0xff}};
+		*out = (struct xts_endpoint){ .ip_version = 6, .port = v4.port, .address = { [10] = 0xff, [11] = 0xff } };
 		memcpy(out->address + 12, v4.address, 4);
 	} else {
 		r = address_read(out, s->family, address, length, false);

@@ -16,7 +16,7 @@
 #include "queue.h"
 #include "ulps/pdu.h"
 
-#define SMALL_BYTES 512u       /* not worth holding a frame for, if data is waiting already */
+#define SMALL_BYTES 512u /* not worth holding a frame for, if data is waiting already */
 #define HEAP_BYTES_MIN 2048u
 #define SPARE_PIECES 128u
 
@@ -45,7 +45,7 @@ void frame_recycle(struct stack *st, struct xts_rx_frame *frame)
 	xts_link_recycled(&c->link);
 }
 
-/* --- held frames ------------------------------------------------------------------------------------------------------ */
+/* --- held frames -------------------------------------------------------------------------------------------------- */
 
 int buffer_pool_make(struct channel *c)
 {
@@ -107,7 +107,7 @@ void buffer_evict_all(struct channel *c)
 		evict(c, c->held_oldest);
 }
 
-/* --- a socket's pieces ------------------------------------------------------------------------------------------------ */
+/* --- a socket's pieces -------------------------------------------------------------------------------------------- */
 
 static struct piece *piece_add(struct xts_sock *s)
 {

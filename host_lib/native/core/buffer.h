@@ -23,10 +23,10 @@ struct held {
 /* A stretch of received data: in a held frame or in a heap buffer. */
 struct piece {
 	struct piece *next;
-	struct held *held;         /* NULL: in heap */
+	struct held *held; /* NULL: in heap */
 	uint8_t *heap;
-	uint32_t offset, bytes;    /* unread part, counted from the frame's or buffer's beginning */
-	uint32_t capacity;         /* of heap */
+	uint32_t offset, bytes; /* unread part, counted from the frame's or buffer's beginning */
+	uint32_t capacity;      /* of heap */
 };
 
 void buffer_append(struct xts_sock *s, struct xts_rx_frame *frame, uint32_t offset, uint32_t bytes);

@@ -40,8 +40,8 @@ static int call_begin(struct xts_sock *s, uint8_t type, struct xts_tx_slot *slot
 	int r;
 
 	for (;;) {
-		/* Behind a CONNECT the proxy knows the socket by our number (PROTOCOL.md, "Identifiers"): an option must not
-		 * wait for the outcome of a connect, which may take minutes. */
+		/* Behind a CONNECT the proxy knows the socket by our number (PROTOCOL.md, "Identifiers"): an option
+		 * must not wait for the outcome of a connect, which may take minutes. */
 		r = s->opening && s->state == TCP_STATE_SYN_SENT ? 0 : first_request_wait(s);
 		if (r)
 			return r;
@@ -70,10 +70,21 @@ static int call_begin(struct xts_sock *s, uint8_t type, struct xts_tx_slot *slot
 static uint32_t encode(const struct xts_sock *s, const struct call *call, uint8_t *frame)
 {
 	const struct request_fields fields = {
-		.xts_socket = s->id, .token = call->token, .domain = s->family, .local = call->local,
-		.post_credits = call->post_credits, .backlog = call->backlog, .level = call->level, .option = call->option,
-		.request = (uint32_t)call->option, .length = call->length, .key = call->key, .keep_ms = call->keep_ms,
-		.unread = call->unread, .peer = call->peer, .receive_bytes = call->receive_bytes,
+		.xts_socket = s->id,
+		.token = call->token,
+		.domain = s->family,
+		.local = call->local,
+		.post_credits = call->post_credits,
+		.backlog = call->backlog,
+		.level = call->level,
+		.option = call->option,
+		.request = (uint32_t)call->option,
+		.length = call->length,
+		.key = call->key,
+		.keep_ms = call->keep_ms,
+		.unread = call->unread,
+		.peer = call->peer,
+		.receive_bytes = call->receive_bytes,
 	};
 	uint32_t bytes;
 

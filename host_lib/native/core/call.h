@@ -13,24 +13,24 @@ struct xts_sock;
 
 /* BIND, LISTEN, SETSOCKOPT, GETSOCKOPT, IOCTL, SHARE, PARK, CLAIM, OPEN_DATAGRAM or CONNECT_DATAGRAM. */
 struct call {
-	uint8_t type;              /* of the request */
+	uint8_t type; /* of the request */
 	uint32_t token;
-	int32_t level, option;     /* IOCTL: option is the request */
-	uint16_t ulp_id;           /* of a push */
+	int32_t level, option; /* IOCTL: option is the request */
+	uint16_t ulp_id;       /* of a push */
 	uint32_t post_credits, backlog;
 	uint64_t key;
 	uint32_t keep_ms, unread;
-	uint64_t deadline_ns;      /* 0: none */
+	uint64_t deadline_ns; /* 0: none */
 	struct xts_endpoint local, peer;
-	uint32_t receive_bytes;    /* OPEN_DATAGRAM */
+	uint32_t receive_bytes; /* OPEN_DATAGRAM */
 	uint8_t value[OPTION_BYTES_MAX];
 	uint32_t length;
 	bool done;
-	int error;                 /* positive */
+	int error; /* positive */
 };
 
 int call_proxy(struct xts_sock *s, struct call *call);
 int call_proxy_unanswered(struct xts_sock *s, struct call *call);
-int first_request_wait(struct xts_sock *s);   /* until nobody else's first request is out */
+int first_request_wait(struct xts_sock *s); /* until nobody else's first request is out */
 
 #endif

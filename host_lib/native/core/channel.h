@@ -13,13 +13,13 @@ struct held;
 struct stack;
 struct xts_sock;
 
-#define KICK_FRAMES 4u         /* frames after which a long send rings the peer, so that both sides work */
+#define KICK_FRAMES 4u /* frames after which a long send rings the peer, so that both sides work */
 #define PING_MS 250u
 /* A silent device may be busy, stopped or dead, which look alike from here. It is given up after this time, whatever
  * the queue. Where its end shows at once (over shm the attach connection hangs up) there is no wait. */
-#define OPENING_MS 2000u          /* for the answer to HELLO */
+#define OPENING_MS 2000u /* for the answer to HELLO */
 #define ATTACH_ERROR_BYTES 256u
-#define HEAD_COPY_BYTES 128u   /* of a frame, copied before anything in it is believed */
+#define HEAD_COPY_BYTES 128u /* of a frame, copied before anything in it is believed */
 
 /* A connection the proxy has announced (its identifier) and that we do not take: EAGAIN gives it back. */
 struct refused {
@@ -31,19 +31,19 @@ struct channel {
 	struct stack *stack;
 	struct channel *next_dead;
 	struct xts_attachment attachment;
-	struct xts_queue *queue;   /* attachment.queue, perhaps decorated */
-	struct xts_queue *bundle;  /* one of the decorators (xts_bundle_wrap()), or NULL */
+	struct xts_queue *queue;  /* attachment.queue, perhaps decorated */
+	struct xts_queue *bundle; /* one of the decorators (xts_bundle_wrap()), or NULL */
 	struct xts_link link;
 	bool dead;
-	bool retry;                /* no slot, or a doorbell that must be repeated: look again in a millisecond */
-	bool armed;                /* by stack_leave(), for who sleeps on the queue outside of our waits */
-	unsigned sleepers;         /* threads in poll on its descriptors */
-	unsigned unkicked;         /* frames since the last doorbell */
+	bool retry;        /* no slot, or a doorbell that must be repeated: look again in a millisecond */
+	bool armed;        /* by stack_leave(), for who sleeps on the queue outside of our waits */
+	unsigned sleepers; /* threads in poll on its descriptors */
+	unsigned unkicked; /* frames since the last doorbell */
 	struct xts_sock *outbox_first, *outbox_last;
-	struct xts_sock *blocked;  /* sockets to wake when frames may be sent again */
+	struct xts_sock *blocked; /* sockets to wake when frames may be sent again */
 	struct held *pool, *held_oldest, *held_newest;
 	uint64_t pending_bytes;
-	struct refused *refused;   /* connections to be refused or given back */
+	struct refused *refused; /* connections to be refused or given back */
 	unsigned refused_count, refused_room;
 	struct held *held;
 };
@@ -54,22 +54,22 @@ static inline bool channel_busy(const struct channel *c)
 	return c->outbox_first || c->refused_count || c->retry;
 }
 
-int channel_attach(struct stack *st);         /* makes st->channel, if there is none; blocks; 0 or -errno */
+int channel_attach(struct stack *st); /* makes st->channel, if there is none; blocks; 0 or -errno */
 void channel_control(struct channel *c, uint64_t now);
-void channel_pump(struct stack *st);          /* takes and handles what has come */
+void channel_pump(struct stack *st); /* takes and handles what has come */
 void channel_tick(struct stack *st, uint64_t now);
-void channel_die(struct stack *st, int error); /* ends the channel and its sockets */
+void channel_die(struct stack *st, int error);  /* ends the channel and its sockets */
 void channel_fail(struct stack *st, int error); /* the same for a violation by the peer: says GOODBYE */
 void channel_reap(struct stack *st);
-void channel_check_idle(struct stack *st);    /* before something new is begun on it */
+void channel_check_idle(struct stack *st);        /* before something new is begun on it */
 void channel_connection_event(struct channel *c); /* the attach connection is readable */
 uint64_t channel_deadline_ns(const struct channel *c);
 bool channel_can_send(const struct stack *st);
 int channel_slot(struct stack *st, struct xts_tx_slot *slot); /* 0, or -EAGAIN: no frame can leave now; -ENETDOWN */
 void channel_submit(struct stack *st, const struct xts_tx_slot *slot, uint32_t bytes);
-void channel_flush(struct stack *st, bool kick); /* outbox, control frames, doorbell */
+void channel_flush(struct stack *st, bool kick);                   /* outbox, control frames, doorbell */
 int channel_wait_slot(struct stack *st, struct xts_tx_slot *slot); /* waits for one; 0 or -ENETDOWN */
-void channel_forget(struct stack *st);        /* in a forked child */
+void channel_forget(struct stack *st);                             /* in a forked child */
 /* Notes that a connection the proxy has announced is not taken, for the outbox. */
 void channel_refuse(struct stack *st, uint32_t proxy_id, uint16_t error);
 

@@ -16,7 +16,7 @@
 #include "xts.h"
 #include "xts_private.h"
 
-static uint32_t ordinals;     /* given out; under the process's lock */
+static uint32_t ordinals; /* given out; under the process's lock */
 
 /* As configured; what the environment says wrong is refused when the first stack attaches. */
 static uint32_t stacks_setting(void)
@@ -110,7 +110,7 @@ static void abandon(struct stack *st)
 	st->abandoned = true;
 	if (st->channel && st->sockets)
 		progress_need(st); /* the replies to the last closes come when no thread of the program is in libxts */
-	stack_leave(st); /* which ends it, if it is empty */
+	stack_leave(st);           /* which ends it, if it is empty */
 }
 
 void choice_thread_ends(struct thread *t)

@@ -156,8 +156,8 @@ int settings_complete(struct settings *s)
 
 int xts_configure(const struct xts_options *options)
 {
-	struct xts_options o = {0};
-	struct settings s = {0};
+	struct xts_options o = { 0 };
+	struct settings s = { 0 };
 	int r;
 
 	if (!options || options->size < sizeof options->size || options->size > sizeof o)
@@ -178,7 +178,7 @@ int xts_configure(const struct xts_options *options)
 	return finish(r);
 }
 
-/* --- XTS_FAULTS ----------------------------------------------------------------------------------------------------------- */
+/* --- XTS_FAULTS --------------------------------------------------------------------------------------------------- */
 
 static uint32_t *fault_field(struct xts_faults *f, const char *name)
 {

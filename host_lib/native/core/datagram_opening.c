@@ -17,7 +17,7 @@
 
 int datagram_open(struct xts_sock *s, const struct xts_endpoint *local, const struct xts_endpoint *peer)
 {
-	struct call call = {.type = XTS_CMD_OPEN_DATAGRAM};
+	struct call call = { .type = XTS_CMD_OPEN_DATAGRAM };
 	struct datagrams *q = s->datagrams;
 	uint32_t id = s->id;
 	int r;

@@ -19,8 +19,9 @@ bool datagram_flush(struct xts_sock *s)
 	struct xts_tx_slot slot;
 
 	while (q->flushed < s->pending_bytes) {
-		uint32_t largest = c->link.largest_message - XTS_SEND_DATAGRAMS_BYTES, left = s->pending_bytes - q->flushed;
-		struct xts_send_datagrams m = {.length = left < largest ? left : largest};
+		uint32_t largest = c->link.largest_message - XTS_SEND_DATAGRAMS_BYTES,
+			 left = s->pending_bytes - q->flushed;
+		struct xts_send_datagrams m = { .length = left < largest ? left : largest };
 
 		if (channel_slot(st, &slot))
 			return false;

@@ -173,7 +173,7 @@ static bool begin(struct xts_sock *s, struct xts_datagram *d)
 	r->control_bytes = d->record.control_bytes;
 	r->control_credits = control_credits;
 	q->missing = r->data_bytes;
-	controls = (struct iovec){.iov_base = head + XTS_DATAGRAM_RECORD_BYTES, .iov_len = r->control_bytes};
+	controls = (struct iovec){ .iov_base = head + XTS_DATAGRAM_RECORD_BYTES, .iov_len = r->control_bytes };
 	if (!r->control_bytes || buffer_append_copy(s, &controls, 1))
 		return true;
 	channel_fail(s->stack, ENOMEM);
@@ -309,9 +309,11 @@ void datagram_read_controls(struct xts_sock *s, struct xts_datagram *out)
 {
 	const struct received_datagram *d = s->datagrams->first;
 	uint8_t head[XTS_DATAGRAM_HEAD_BYTES_MAX];
-	struct iovec controls = {.iov_base = head + XTS_DATAGRAM_RECORD_BYTES, .iov_len = d->control_bytes};
+	struct iovec controls = { .iov_base = head + XTS_DATAGRAM_RECORD_BYTES, .iov_len = d->control_bytes };
 	const struct xts_datagram_record record = {
-		.data_bytes = d->data_bytes, .segment_bytes = d->segment_bytes, .control_bytes = d->control_bytes,
+		.data_bytes = d->data_bytes,
+		.segment_bytes = d->segment_bytes,
+		.control_bytes = d->control_bytes,
 		.endpoint = d->from,
 	};
 

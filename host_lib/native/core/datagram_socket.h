@@ -32,45 +32,45 @@ struct xts_sock;
 struct received_datagram {
 	struct received_datagram *next;
 	struct xts_endpoint from;
-	uint32_t dropped;          /* datagrams that the socket had lost before it (SO_RXQ_OVFL) */
+	uint32_t dropped; /* datagrams that the socket had lost before it (SO_RXQ_OVFL) */
 	uint16_t data_bytes, segment_bytes;
-	uint16_t control_bytes;    /* in the pieces: of items that this version knows */
-	uint16_t control_credits;  /* that it has taken for control items */
+	uint16_t control_bytes;   /* in the pieces: of items that this version knows */
+	uint16_t control_credits; /* that it has taken for control items */
 };
 /* With what malloc() takes for itself: what waits must not cost more than the credits it has taken. */
 _Static_assert(sizeof(struct received_datagram) + 16 <= XTS_DATAGRAM_CREDITS, "struct received_datagram");
 
 struct datagrams {
-	bool connected;            /* s->peer is set */
-	bool opens;                /* a thread is at OPEN_DATAGRAM */
-	bool broadcast;            /* SO_BROADCAST */
-	bool tells_drops;          /* SO_RXQ_OVFL */
-	uint16_t segment_bytes;    /* UDP_SEGMENT; 0: none */
-	uint32_t receive_bytes;    /* SO_RCVBUF that was set before the proxy had a socket; 0: none */
-	uint32_t window;           /* of receive credits */
-	uint32_t wanted;           /* credits that a sender was refused for; 0: none */
-	uint32_t missing;          /* bytes of the last datagram that have not come yet */
-	uint32_t dropped;          /* as the proxy has told last */
-	uint32_t flushed;          /* bytes of s->pending that have been sent */
+	bool connected;         /* s->peer is set */
+	bool opens;             /* a thread is at OPEN_DATAGRAM */
+	bool broadcast;         /* SO_BROADCAST */
+	bool tells_drops;       /* SO_RXQ_OVFL */
+	uint16_t segment_bytes; /* UDP_SEGMENT; 0: none */
+	uint32_t receive_bytes; /* SO_RCVBUF that was set before the proxy had a socket; 0: none */
+	uint32_t window;        /* of receive credits */
+	uint32_t wanted;        /* credits that a sender was refused for; 0: none */
+	uint32_t missing;       /* bytes of the last datagram that have not come yet */
+	uint32_t dropped;       /* as the proxy has told last */
+	uint32_t flushed;       /* bytes of s->pending that have been sent */
 	struct received_datagram *first, *last;
 };
 
 /* The most post credits that a datagram takes. */
 #define DATAGRAM_CREDITS_MAX (UINT16_MAX + XTS_DATAGRAM_CONTROL_BYTES_MAX + XTS_DATAGRAM_CREDITS)
 
-int datagram_make(struct xts_sock *s);         /* s is of type SOCK_DGRAM from now on; 0 or -ENOMEM */
+int datagram_make(struct xts_sock *s); /* s is of type SOCK_DGRAM from now on; 0 or -ENOMEM */
 void datagram_free(struct xts_sock *s);
-void datagram_drop(struct xts_sock *s);        /* all that has been received; the pieces are buffer_drop()'s */
-void datagram_lose(struct xts_sock *s);        /* its channel has died */
-void datagram_grant(struct xts_sock *s);       /* its account begins, with the whole window */
+void datagram_drop(struct xts_sock *s);  /* all that has been received; the pieces are buffer_drop()'s */
+void datagram_lose(struct xts_sock *s);  /* its channel has died */
+void datagram_grant(struct xts_sock *s); /* its account begins, with the whole window */
 void datagram_set_window(struct xts_sock *s, uint32_t bytes);
 
 bool datagram_told(struct xts_sock *s, const struct xts_head *head, const struct xts_recv *m); /* as message_recv() */
-uint32_t datagram_events(struct xts_sock *s);  /* readiness, as datagram_poll() in the kernel */
+uint32_t datagram_events(struct xts_sock *s); /* readiness, as datagram_poll() in the kernel */
 /* The first one that has come whole, or NULL. */
 const struct received_datagram *datagram_first(const struct xts_sock *s);
 void datagram_read_controls(struct xts_sock *s, struct xts_datagram *out); /* of the first one */
-void datagram_consume(struct xts_sock *s);     /* the first one has been read */
+void datagram_consume(struct xts_sock *s);                                 /* the first one has been read */
 
 /*
  * datagram_opening.c: the proxy makes its socket, bound and connected where addresses are given. Waits. 0, -errno, or
@@ -78,7 +78,7 @@ void datagram_consume(struct xts_sock *s);     /* the first one has been read */
  */
 #define DATAGRAM_IS_OPEN 1
 int datagram_open(struct xts_sock *s, const struct xts_endpoint *local, const struct xts_endpoint *peer);
-int datagram_need_proxy(struct xts_sock *s);   /* the same without addresses; 0 or -errno */
+int datagram_need_proxy(struct xts_sock *s); /* the same without addresses; 0 or -errno */
 
 /* datagram_outbox.c: sends what is pending; false: some of it is left. */
 bool datagram_flush(struct xts_sock *s);

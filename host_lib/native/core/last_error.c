@@ -21,11 +21,11 @@
 #define TEXT_BYTES ATTACH_ERROR_BYTES
 
 static __thread struct {
-	int error;             /* of the last call that failed; 0: none has */
-	int number;            /* its socket; -1: of no socket */
-	int noted;             /* the errno that text is about; 0: none */
+	int error;  /* of the last call that failed; 0: none has */
+	int number; /* its socket; -1: of no socket */
+	int noted;  /* the errno that text is about; 0: none */
 	char text[TEXT_BYTES];
-} last = {.number = -1};
+} last = { .number = -1 };
 
 void last_error_note(int error, const char *format, ...)
 {
@@ -99,7 +99,8 @@ static const char *state_of(int number, int error, bool *pushed)
 		text = "the offload proxy, or the way to it, has gone, and this socket with it: a new one attaches again";
 	else if (s && xts_refusal_errno(s->refusal) == error)
 		text = xts_refusal_text(s->refusal);
-	*pushed = s && !text && (s->ulps.depth[ULPS_RECEIVE] || s->ulps.depth[ULPS_SEND] || s->ulps.with_connect || s->seqpacket);
+	*pushed = s && !text &&
+		  (s->ulps.depth[ULPS_RECEIVE] || s->ulps.depth[ULPS_SEND] || s->ulps.with_connect || s->seqpacket);
 	stack_leave(st);
 	return text;
 }

@@ -159,7 +159,8 @@ bool message_claim_ack(struct stack *st, const struct xts_head *head, const stru
 }
 
 /* This library asks for no connection of another process yet, and lets nobody ask for one. */
-bool message_take_ack(struct stack *st, const struct xts_head *head, const struct xts_take_ack *m, struct xts_rx_frame *frame)
+bool message_take_ack(struct stack *st, const struct xts_head *head, const struct xts_take_ack *m,
+		      struct xts_rx_frame *frame)
 {
 	message_reply(st, head, XTS_CMD_TAKE, m->proxy_id, m->token, NULL, frame, 0, 0);
 	return false;
@@ -190,7 +191,7 @@ void channel_refuse(struct stack *st, uint32_t proxy_id, uint16_t error)
 		c->refused = refused;
 		c->refused_room = room;
 	}
-	c->refused[c->refused_count++] = (struct refused){.proxy_id = proxy_id, .error = error};
+	c->refused[c->refused_count++] = (struct refused){ .proxy_id = proxy_id, .error = error };
 }
 
 static void refuse(struct stack *st, struct xts_sock *listener, uint32_t proxy_id)
@@ -307,8 +308,7 @@ static void receive_closed(struct xts_sock *s)
 }
 
 /* True when the frame has been taken over. */
-bool message_recv(struct stack *st, const struct xts_head *head, const struct xts_recv *m,
-		  struct xts_rx_frame *frame)
+bool message_recv(struct stack *st, const struct xts_head *head, const struct xts_recv *m, struct xts_rx_frame *frame)
 {
 	struct xts_sock *s = message_target(st, head->id);
 	struct channel *c = st->channel;
@@ -354,7 +354,8 @@ bool message_recv(struct stack *st, const struct xts_head *head, const struct xt
 	}
 	if (head->flags & XTS_FLAG_RESET) {
 		socket_fail(s, s->done && (!head->error || head->error == ECONNRESET) ? EPIPE :
-			       head->error ? head->error : ECONNRESET);
+			       head->error                                            ? head->error :
+											ECONNRESET);
 		return taken;
 	}
 	status_data(s);

@@ -19,8 +19,8 @@ struct name_query {
 	uint32_t token;
 	uint8_t *answer;
 	size_t room;
-	uint32_t bytes;            /* of the answer, also where there is no room for it */
-	int error;                 /* positive */
+	uint32_t bytes; /* of the answer, also where there is no room for it */
+	int error;      /* positive */
 	uint8_t refusal;
 	bool done;
 	uint16_t waiters;

@@ -96,8 +96,8 @@ static int link_open(struct channel *c)
 	int r = link_start(c);
 
 	while (!r && c->link.state == XTS_LINK_OPENING) {
-		struct pollfd fds[2] = {{.fd = c->queue->wait_fd, .events = POLLIN},
-					{.fd = c->attachment.connection, .events = POLLIN}};
+		struct pollfd fds[2] = { { .fd = c->queue->wait_fd, .events = POLLIN },
+					 { .fd = c->attachment.connection, .events = POLLIN } };
 		uint64_t now = now_ns(), deadline;
 		struct xts_rx_frame frame;
 		struct xts_head head;
@@ -156,10 +156,12 @@ static void explain(char text[ATTACH_ERROR_BYTES], const struct channel *c, cons
 	else if (c->attachment.reply.error > 0 && reason[0])
 		snprintf(text, ATTACH_ERROR_BYTES, "%s", reason);
 	else if (r == -ENOENT || r == -ECONNREFUSED)
-		snprintf(text, ATTACH_ERROR_BYTES, "no offload proxy to be reached by %.128s; is it, or xts-agent, running? See `xts doctor`",
+		snprintf(text, ATTACH_ERROR_BYTES,
+			 "no offload proxy to be reached by %.128s; is it, or xts-agent, running? See `xts doctor`",
 			 endpoint);
 	else
-		snprintf(text, ATTACH_ERROR_BYTES, "%.128s: %s", endpoint, r == -EPROTO ? "speaks another version" : strerror(-r));
+		snprintf(text, ATTACH_ERROR_BYTES, "%.128s: %s", endpoint,
+			 r == -EPROTO ? "speaks another version" : strerror(-r));
 	for (char *at = text; *at; at++)
 		if ((unsigned char)*at < ' ' || *at == 0x7f)
 			*at = '?';
@@ -179,7 +181,7 @@ static int attach_result(const struct channel *c, int r)
 static int channel_open(struct stack *st, struct channel **out, char error[ATTACH_ERROR_BYTES], int *result)
 {
 	struct channel *c = calloc(1, sizeof *c);
-	struct xts_attach_request request = {.frame_window_max = st->settings.frame_window};
+	struct xts_attach_request request = { .frame_window_max = st->settings.frame_window };
 	const char *endpoint = st->settings.endpoint;
 	bool attached;
 	int r;

@@ -63,7 +63,7 @@ void outbox_add(struct xts_sock *s, uint8_t todo)
 static int send_accepted(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
-	struct xts_newconn_ack m = {.xts_socket = s->id, .post_credits = s->grant.window};
+	struct xts_newconn_ack m = { .xts_socket = s->id, .post_credits = s->grant.window };
 	struct xts_tx_slot slot;
 	int r = channel_slot(st, &slot);
 
@@ -80,7 +80,9 @@ static int send_accepted(struct xts_sock *s)
 static int send_share(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
-	struct xts_share m = {.xts_socket = s->id, .key = s->own.key, .keep_ms = s->own.leaves_last ? 0 : LISTENER_KEEP_MS};
+	struct xts_share m = { .xts_socket = s->id,
+			       .key = s->own.key,
+			       .keep_ms = s->own.leaves_last ? 0 : LISTENER_KEEP_MS };
 	struct xts_tx_slot slot;
 	int r = channel_slot(st, &slot);
 
@@ -110,7 +112,7 @@ static int send_todo(struct xts_sock *s)
 	struct stack *st = s->stack;
 	bool had_data = s->todo & TODO_DATA;
 	struct channel *c = st->channel;
-	struct xts_send m = {0};
+	struct xts_send m = { 0 };
 	struct xts_tx_slot slot;
 	uint8_t flags = 0;
 	int r = channel_slot(st, &slot);
@@ -167,7 +169,7 @@ bool outbox_flush_socket(struct xts_sock *s)
 static void flush_refused(struct channel *c)
 {
 	struct stack *st = c->stack;
-	struct xts_newconn_ack m = {0};
+	struct xts_newconn_ack m = { 0 };
 	struct xts_tx_slot slot;
 
 	if (!c->refused_count)

@@ -8,14 +8,14 @@
 struct stack;
 struct xts_sock;
 
-enum { /* what still has to leave */
-	TODO_ACCEPTED = 1, /* NEWCONN_ACK */
-	TODO_DATA = 2,     /* the pending buffer */
-	TODO_ADVERT = 4,
-	TODO_FIN = 8,
-	TODO_CLOSE = 16,
-	TODO_SHARE = 32,   /* a listener's key, and how long it shall be kept */
-	TODO_GIVE_BACK = 64, /* received bytes, for a protocol that has been pushed */
+enum {                    /* what still has to leave */
+       TODO_ACCEPTED = 1, /* NEWCONN_ACK */
+       TODO_DATA = 2,     /* the pending buffer */
+       TODO_ADVERT = 4,
+       TODO_FIN = 8,
+       TODO_CLOSE = 16,
+       TODO_SHARE = 32,     /* a listener's key, and how long it shall be kept */
+       TODO_GIVE_BACK = 64, /* received bytes, for a protocol that has been pushed */
 };
 
 void outbox_add(struct xts_sock *s, uint8_t todo);

@@ -28,11 +28,11 @@ static struct {
 	pthread_mutex_t lock;
 	pthread_once_t once;
 	pthread_key_t thread_key;
-	struct stack first;        /* the list of all stacks begins here */
+	struct stack first; /* the list of all stacks begins here */
 	struct settings configured;
 	struct thread *threads;
 	atomic_bool inherits;
-} process = {.lock = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT};
+} process = { .lock = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT };
 
 void process_lock(void)
 {
@@ -86,7 +86,7 @@ void xts_on_descriptors(int (*own)(int fd), void (*disown)(int fd))
 	xts_own_hooks.disown = disown;
 }
 
-/* --- settings ----------------------------------------------------------------------------------------------------------- */
+/* --- settings ----------------------------------------------------------------------------------------------------- */
 
 void process_settings(struct settings *out)
 {
@@ -95,7 +95,7 @@ void process_settings(struct settings *out)
 	process_unlock();
 }
 
-/* --- threads ---------------------------------------------------------------------------------------------------------- */
+/* --- threads ------------------------------------------------------------------------------------------------------ */
 
 static void thread_end(void *arg)
 {
@@ -145,11 +145,12 @@ struct thread *thread_self(struct stack *st)
 	return t && bell_get(st, t) ? t : NULL;
 }
 
-/* --- fork ------------------------------------------------------------------------------------------------------------- */
+/* --- fork --------------------------------------------------------------------------------------------------------- */
 
 /*
- * The thread itself may be in the library: fork() by a handler that xts_sigaction() does not know, in the midst of a call. A lock
- * is its own then, or it waits for one; what it guards may be half changed, and the child is good for exec and _exit only.
+ * The thread itself may be in the library: fork() by a handler that xts_sigaction() does not know, in the midst of a
+ * call. A lock is its own then, or it waits for one; what it guards may be half changed, and the child is good for exec
+ * and _exit only.
  */
 static __thread bool forks_inside;
 
@@ -273,7 +274,7 @@ static void after_fork_child(void)
 	signals_after_fork_child();
 }
 
-/* --- the end ------------------------------------------------------------------------------------------------------------ */
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
 static void say_goodbye(struct stack *st)
 {
@@ -303,7 +304,7 @@ void xts_leave(void)
 	for (struct stack *st = process_stacks(); st; st = process_next(st))
 		leave(st);
 	process_lock();
-	process.configured = (struct settings){0};
+	process.configured = (struct settings){ 0 };
 	process_unlock();
 }
 

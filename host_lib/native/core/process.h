@@ -19,24 +19,24 @@ struct settings;
 struct stack;
 struct thread;
 
-void process_start(void);                     /* once, before the first stack is entered */
+void process_start(void); /* once, before the first stack is entered */
 void process_lock(void);
 void process_unlock(void);
-struct stack *process_stacks(void);           /* the first; the others follow */
+struct stack *process_stacks(void); /* the first; the others follow */
 struct stack *process_next(const struct stack *st);
-struct stack *process_add_stack(void);        /* to the list, under the lock; NULL: no memory, or too many */
-struct stack *process_own_stack(void);        /* where the calling thread's new sockets come: choose_stack.c */
-struct stack *process_stack_at(const char *endpoint); /* the same, for an endpoint; NULL: no memory, or too many */
+struct stack *process_add_stack(void);                 /* to the list, under the lock; NULL: no memory, or too many */
+struct stack *process_own_stack(void);                 /* where the calling thread's new sockets come: choose_stack.c */
+struct stack *process_stack_at(const char *endpoint);  /* the same, for an endpoint; NULL: no memory, or too many */
 struct stack *process_new_stack(const char *endpoint); /* one that no setting gives to a thread; or NULL */
 void choice_thread_ends(struct thread *t);
-void choice_after_fork(void);                 /* in a child: the other threads are gone */
-void process_settings(struct settings *out);  /* as xts_configure() has left them */
+void choice_after_fork(void);                           /* in a child: the other threads are gone */
+void process_settings(struct settings *out);            /* as xts_configure() has left them */
 int process_configure(const struct settings *settings); /* 0; -EBUSY: they are in use */
 
 /* The record of the calling thread; NULL: it has none. */
 extern __thread struct thread *this_thread;
-struct thread *thread_record(void);           /* made, if there is none; NULL: no memory */
+struct thread *thread_record(void); /* made, if there is none; NULL: no memory */
 
-bool process_inherits(void);                  /* sockets are kept over fork */
+bool process_inherits(void); /* sockets are kept over fork */
 
 #endif

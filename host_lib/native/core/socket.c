@@ -65,7 +65,7 @@ void socket_asked(struct xts_sock *s, bool asked)
 		st->asked--;
 }
 
-/* --- readiness --------------------------------------------------------------------------------------------------------- */
+/* --- readiness ---------------------------------------------------------------------------------------------------- */
 
 /* With fewer credits than this a sender with more to send waits: the proxy advertises a quarter window at a time. */
 uint32_t socket_credits_worth_waiting_for(const struct xts_sock *s)
@@ -146,7 +146,7 @@ void socket_changed(struct xts_sock *s, uint32_t events)
 		mirror_dirty(s);
 }
 
-/* --- failing ----------------------------------------------------------------------------------------------------------- */
+/* --- failing ------------------------------------------------------------------------------------------------------ */
 
 /* The connection, or the attempt, has ended in an error: tcp_reset() and tcp_done(). What was received stays readable. */
 void socket_fail(struct xts_sock *s, int error)
@@ -193,7 +193,7 @@ void socket_learn(struct xts_sock *s, uint32_t proxy_id)
 	}
 }
 
-/* --- closing ----------------------------------------------------------------------------------------------------------- */
+/* --- closing ------------------------------------------------------------------------------------------------------ */
 
 void socket_free(struct xts_sock *s)
 {
@@ -374,7 +374,7 @@ int socket_disconnect(struct xts_sock *s)
 	return socket_is_open(s, id) ? 0 : -EBADF;
 }
 
-/* --- public ------------------------------------------------------------------------------------------------------------ */
+/* --- public ------------------------------------------------------------------------------------------------------- */
 
 /* Its number, or -errno. */
 static int make_for_program(struct stack *st, uint8_t family, int type, int flags)

@@ -33,11 +33,11 @@
 #define SOCKETS_MAX (1u << 20)
 #define SOCKET_INDEX(id) ((id) & (SOCKETS_MAX - 1))
 
-enum { /* sk_state, as far as the host can tell */
-	TCP_STATE_CLOSE,           /* also that of a datagram socket, connected or not */
-	TCP_STATE_SYN_SENT,
-	TCP_STATE_ESTABLISHED,
-	TCP_STATE_LISTEN,
+enum {                  /* sk_state, as far as the host can tell */
+       TCP_STATE_CLOSE, /* also that of a datagram socket, connected or not */
+       TCP_STATE_SYN_SENT,
+       TCP_STATE_ESTABLISHED,
+       TCP_STATE_LISTEN,
 };
 enum { PHASE_UNCONNECTED, PHASE_CONNECTING, PHASE_CONNECTED, PHASE_DISCONNECTING }; /* the kernel's SS_* */
 enum { RCV_SHUTDOWN = 1, SEND_SHUTDOWN = 2, SHUTDOWN_MASK = 3 };
@@ -52,34 +52,34 @@ struct stack;
 struct watch;
 
 struct xts_sock {
-	struct stack *stack;       /* whose it is as long as the process lives; the rest is under its lock */
-	uint32_t id;               /* the number; its generation moves on when the entry is released */
-	uint32_t proxy_id;         /* 0: the proxy knows nothing of this socket (yet) */
+	struct stack *stack; /* whose it is as long as the process lives; the rest is under its lock */
+	uint32_t id;         /* the number; its generation moves on when the entry is released */
+	uint32_t proxy_id;   /* 0: the proxy knows nothing of this socket (yet) */
 	bool in_use;
-	bool open;                 /* the application has not closed it */
-	bool opening;              /* the first request is out: proxy_id will come with its reply */
-	bool closing;              /* CLOSE has been sent, or will be */
-	bool disconnecting;        /* the CLOSE is for the proxy's socket only: this one stays */
+	bool open;          /* the application has not closed it */
+	bool opening;       /* the first request is out: proxy_id will come with its reply */
+	bool closing;       /* CLOSE has been sent, or will be */
+	bool disconnecting; /* the CLOSE is for the proxy's socket only: this one stays */
 	/* disconnecting: what goes is a connection, or an attempt at one, that had not ended */
 	bool cut;
-	bool lost;                 /* its channel has died */
-	bool done;                 /* the TCP peer's FIN has come (SOCK_DONE) */
+	bool lost; /* its channel has died */
+	bool done; /* the TCP peer's FIN has come (SOCK_DONE) */
 	bool nonblocking, close_on_exec;
-	bool linger, abort;        /* SO_LINGER; abort: CLOSE carries ABORT */
-	bool bound, optioned;      /* state that only the proxy's socket has */
-	bool bound_address;        /* bound to an address, not to a port only */
-	bool v6only;               /* the program has set IPV6_V6ONLY */
-	bool renewed;              /* disconnected since: such state is gone */
-	bool no_space;             /* a sender was refused: report when there is room (SOCK_NOSPACE) */
-	bool asked;                /* has sent since it last received: counts in stack->asked */
+	bool linger, abort;   /* SO_LINGER; abort: CLOSE carries ABORT */
+	bool bound, optioned; /* state that only the proxy's socket has */
+	bool bound_address;   /* bound to an address, not to a port only */
+	bool v6only;          /* the program has set IPV6_V6ONLY */
+	bool renewed;         /* disconnected since: such state is gone */
+	bool no_space;        /* a sender was refused: report when there is room (SOCK_NOSPACE) */
+	bool asked;           /* has sent since it last received: counts in stack->asked */
 	bool in_outbox, in_blocked, mirror_dirty;
-	bool seqpacket;            /* SOCK_SEQPACKET */
-	bool pushing;              /* a push or the end of peek mode is under way: nobody reads or sends meanwhile */
-	uint8_t family;            /* 4 or 6 */
+	bool seqpacket; /* SOCK_SEQPACKET */
+	bool pushing;   /* a push or the end of peek mode is under way: nobody reads or sends meanwhile */
+	uint8_t family; /* 4 or 6 */
 	uint8_t state, phase, shutdown;
 	uint8_t todo;
-	int32_t error;             /* sk_err, positive */
-	uint8_t refusal;           /* enum xts_refusal: why the proxy has refused the last request, 0 if it has not */
+	int32_t error;   /* sk_err, positive */
+	uint8_t refusal; /* enum xts_refusal: why the proxy has refused the last request, 0 if it has not */
 	int32_t linger_s;
 	uint16_t readers, writers, callers, polled; /* waiting threads, by what they wait for */
 	uint32_t receive_lowat;
@@ -88,20 +88,20 @@ struct xts_sock {
 	/* receiving; for a listener the account counts connections */
 	struct xts_credit_grant grant;
 	uint32_t window_max;
-	uint32_t consumed;         /* bytes read since the window last grew, while the peer used most of it */
-	bool squeezed;             /* since then, the peer had less than half of the window left */
-	uint32_t unread;           /* bytes */
+	uint32_t consumed; /* bytes read since the window last grew, while the peer used most of it */
+	bool squeezed;     /* since then, the peer had less than half of the window left */
+	uint32_t unread;   /* bytes */
 	struct piece *first, *last;
-	struct datagrams *datagrams; /* of a datagram socket; NULL: it is none */
+	struct datagrams *datagrams;      /* of a datagram socket; NULL: it is none */
 	struct pdu *pdu_first, *pdu_last; /* none: all that is unread is of the byte stream */
 
 	/* sending */
 	uint32_t credits;
-	uint32_t peer_window;      /* most credits ever held */
-	uint8_t *pending;          /* data accepted while no frame could leave */
+	uint32_t peer_window; /* most credits ever held */
+	uint8_t *pending;     /* data accepted while no frame could leave */
 	uint32_t pending_bytes, pending_capacity;
 
-	struct call *call;         /* the request being answered */
+	struct call *call; /* the request being answered */
 	struct xts_sock *accept_first, *accept_last, *accept_next;
 	struct xts_sock *listener;
 	uint32_t accept_count, backlog;
@@ -111,8 +111,8 @@ struct xts_sock {
 	uint64_t sent_bytes, received_bytes, read_bytes;
 	struct xts_endpoint local, peer;
 	struct ulps ulps;
-	struct ownership own;      /* what matters only for fork, exec and shared listeners */
-	struct fault *fault;       /* the last error of a pushed protocol, as far as known: ulp_info.c */
+	struct ownership own; /* what matters only for fork, exec and shared listeners */
+	struct fault *fault;  /* the last error of a pushed protocol, as far as known: ulp_info.c */
 };
 
 /* After a wait, with the number from before it: see above. */
@@ -134,7 +134,7 @@ static inline uint16_t socket_ulp(const struct xts_sock *s, unsigned direction)
 
 /* --- the table: socket_table.c ------------------------------------------------------------------------------------ */
 
-struct xts_sock *table_allocate(struct stack *st);     /* NULL: full */
+struct xts_sock *table_allocate(struct stack *st); /* NULL: full */
 /* by a message's identifier: also closing ones; NULL: none on this stack */
 struct xts_sock *table_find(struct stack *st, uint32_t id);
 struct xts_sock *table_open(struct stack *st, int number); /* by the application's number; NULL: EBADF */
@@ -142,7 +142,7 @@ struct xts_sock *table_open(struct stack *st, int number); /* by the application
 struct xts_sock *table_use(struct stack *st, int number);
 void table_release(struct xts_sock *s);
 struct xts_sock *table_next(struct stack *st, struct xts_sock *after); /* all in use; NULL to begin */
-uint32_t table_place(const struct xts_sock *s);         /* among the sockets of its stack, from 0 on */
+uint32_t table_place(const struct xts_sock *s);                        /* among the sockets of its stack, from 0 on */
 /* the stack that such a number is of; NULL: none. Without a lock */
 struct stack *table_stack(int number);
 
@@ -152,10 +152,10 @@ struct xts_sock *socket_make(struct stack *st, uint8_t family);
 void socket_changed(struct xts_sock *s, uint32_t events); /* EPOLL* that may have become true: wakes all waiters */
 /* The counterpart of sk_state_change(): all waiters look again, since all wait for EPOLLHUP. */
 #define STATE_CHANGE (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP)
-uint32_t socket_events(struct xts_sock *s);   /* readiness, as tcp_poll() in the kernel */
-void socket_fail(struct xts_sock *s, int error); /* the connection is gone (tcp_reset()) */
+uint32_t socket_events(struct xts_sock *s);               /* readiness, as tcp_poll() in the kernel */
+void socket_fail(struct xts_sock *s, int error);          /* the connection is gone (tcp_reset()) */
 void socket_learn(struct xts_sock *s, uint32_t proxy_id); /* the reply to the first request has come */
-void socket_free(struct xts_sock *s);         /* after CLOSED, or where the proxy knows nothing of it */
+void socket_free(struct xts_sock *s);                     /* after CLOSED, or where the proxy knows nothing of it */
 void socket_asked(struct xts_sock *s, bool asked);
 void socket_wait_for_link(struct xts_sock *s); /* it is to be told when frames may leave again */
 uint32_t socket_credits_worth_waiting_for(const struct xts_sock *s);
@@ -164,7 +164,7 @@ void socket_disconnected(struct xts_sock *s); /* it is */
 void socket_unconnected(struct xts_sock *s);  /* the same, where the proxy needs no message */
 void socket_close(struct xts_sock *s);
 void socket_end(struct xts_sock *s);
-int take_error(struct xts_sock *s);           /* sock_error(): -errno or 0, and clears it */
+int take_error(struct xts_sock *s); /* sock_error(): -errno or 0, and clears it */
 
 int connect_socket(struct xts_sock *s, const struct sockaddr *address, socklen_t length,
 		   const struct connect_pushes *encoded); /* connect.c; encoded NULL: none */

@@ -29,13 +29,14 @@ enum socket_state {
 	X(NAMED, "proxy_id", s->proxy_id, "The proxy has a socket for it, and its identifier is known.") \
 	X(OPENING, "opening", s->opening, "The first request is out: its reply will have that identifier.") \
 	X(CLOSING, "closing", s->closing, "CLOSE has been sent, or will be.") \
-	X(DISCONNECTING, "disconnecting", s->disconnecting, "The CLOSE is for the proxy's socket only: this one goes on.") \
+	X(DISCONNECTING, "disconnecting", s->disconnecting, \
+	  "The CLOSE is for the proxy's socket only: this one goes on.") \
 	X(CUT, "cut", s->cut, "Disconnecting: a connection, or an attempt at one, that had not ended.") \
 	X(LOST, "lost", s->lost, "Its channel has died, or the proxy's socket is not this one's any more.") \
 	X(ABORT, "abort", s->abort, "CLOSE says ABORT.") \
 	X(DONE, "done", s->done, "The peer's FIN has come.") \
-	X(RECEIVE_ENDED, "RCV_SHUTDOWN", s->shutdown & RCV_SHUTDOWN, "Nothing more will be received.") \
-	X(SEND_ENDED, "SEND_SHUTDOWN", s->shutdown & SEND_SHUTDOWN, "Nothing more may be sent.") \
+	X(RECEIVE_ENDED, "RCV_SHUTDOWN", s->shutdown &RCV_SHUTDOWN, "Nothing more will be received.") \
+	X(SEND_ENDED, "SEND_SHUTDOWN", s->shutdown &SEND_SHUTDOWN, "Nothing more may be sent.") \
 	X(BOUND, "bound", s->bound, "The proxy's socket is bound.") \
 	X(RENEWED, "renewed", s->renewed, "Disconnected: what was bound, or set by options, is gone.") \
 	X(ERROR, "error", s->error, "An error that has not been reported yet.") \
@@ -57,7 +58,7 @@ enum socket_flag {
 #define FLAG_NUMBER(bit, name, is, meaning) FLAG_##bit,
 	SOCKET_FLAGS(FLAG_NUMBER)
 #undef FLAG_NUMBER
-	SOCKET_FLAG_COUNT,
+		SOCKET_FLAG_COUNT,
 };
 
 /* A flag's mask. */
@@ -74,23 +75,22 @@ enum socket_flag {
 
 static const struct xts_state_rule states[SOCKET_STATES] = {
 	[SOCKET_UNCONNECTED] = { "unconnected",
-		"Neither connected nor listening, or it was a listener, whose channel has died; or another process's.",
-		.may = ANY | F(LOST) | F(DONE) | F(ERROR) | F(PUSHING) | F(QUEUED) | F(INHERITED) | F(MOVED) |
-		       F(SHARED) },
+				 "Neither connected nor listening, or it was a listener, whose channel has died; or another process's.",
+				 .may = ANY | F(LOST) | F(DONE) | F(ERROR) | F(PUSHING) | F(QUEUED) | F(INHERITED) |
+					F(MOVED) | F(SHARED) },
 	[SOCKET_CONNECTING] = { "connecting", "CONNECT has been sent.", .may = ANY },
 	[SOCKET_CONNECTED] = { "connected", "TCP is connected, and the program has not asked yet.", .may = ANY | CARRIES },
 	[SOCKET_ESTABLISHED] = { "established", "Bytes go both ways.", .may = ANY | CARRIES | F(UNACCEPTED) | F(OFFERED) },
 	[SOCKET_LISTENING] = { "listening", "It accepts connections.",
-		.may = ANY | F(PUSHING) | F(QUEUED) | F(INHERITED) | F(SHARED) },
-	[SOCKET_REFUSED] = { "refused",
-		"Connecting has failed, or the connection, and the program has not asked yet.",
-		.may = ANY | CARRIED | F(LOST) | F(ERROR) | F(PUSHING) },
+			       .may = ANY | F(PUSHING) | F(QUEUED) | F(INHERITED) | F(SHARED) },
+	[SOCKET_REFUSED] = { "refused", "Connecting has failed, or the connection, and the program has not asked yet.",
+			     .may = ANY | CARRIED | F(LOST) | F(ERROR) | F(PUSHING) },
 	[SOCKET_ENDED] = { "ended", "The connection has been reset, or is lost. What was received can be read.",
-		.may = ANY | CARRIED | F(LOST) | F(ERROR) | F(PUSHING) | F(UNACCEPTED) | F(OFFERED) },
+			   .may = ANY | CARRIED | F(LOST) | F(ERROR) | F(PUSHING) | F(UNACCEPTED) | F(OFFERED) },
 	[SOCKET_DISCONNECTING] = { "disconnecting", "shutdown() after connecting has failed: no other connect().",
-		.may = ANY | CARRIED | F(LOST) | F(ERROR) },
+				   .may = ANY | CARRIED | F(LOST) | F(ERROR) },
 	[SOCKET_DATAGRAM] = { "datagram", "A datagram socket, connected or not.",
-		.may = ANY | F(LOST) | F(ERROR) | F(UNREAD) | F(PENDING) },
+			      .may = ANY | F(LOST) | F(ERROR) | F(UNREAD) | F(PENDING) },
 	[SOCKET_FREE] = { "free", "The entry of the table waits for another socket.", .may = UINT32_MAX },
 };
 
@@ -126,7 +126,8 @@ static const struct xts_state_change changes[] = {
 	{ SOCKET_CONNECTED, SOCKET_UNCONNECTED, "connect(AF_UNSPEC)" },
 	{ SOCKET_ESTABLISHED, SOCKET_ENDED, "reset, or its channel has died" },
 	{ SOCKET_ESTABLISHED, SOCKET_UNCONNECTED, "connect(AF_UNSPEC), or another process has it" },
-	{ SOCKET_LISTENING, SOCKET_UNCONNECTED, "shutdown(), connect(AF_UNSPEC), LISTEN has failed, or its channel has died" },
+	{ SOCKET_LISTENING, SOCKET_UNCONNECTED,
+	  "shutdown(), connect(AF_UNSPEC), LISTEN has failed, or its channel has died" },
 	{ SOCKET_REFUSED, SOCKET_UNCONNECTED, "connect() has said why" },
 	{ SOCKET_REFUSED, SOCKET_DISCONNECTING, "shutdown()" },
 	{ SOCKET_ENDED, SOCKET_UNCONNECTED, "connect(AF_UNSPEC), or another process has it" },
@@ -175,10 +176,13 @@ __attribute__((constructor)) static void visited_open(void)
 
 static enum socket_state state_of(const struct xts_sock *s)
 {
-	static const uint8_t legal[4][4] = { /* by state and phase; 0: there is none */
-		[TCP_STATE_CLOSE] = { SOCKET_UNCONNECTED + 1, SOCKET_REFUSED + 1, SOCKET_ENDED + 1, SOCKET_DISCONNECTING + 1 },
+	static const uint8_t legal[4][4] = {
+		/* by state and phase; 0: there is none */
+		[TCP_STATE_CLOSE] = { SOCKET_UNCONNECTED + 1, SOCKET_REFUSED + 1, SOCKET_ENDED + 1,
+				      SOCKET_DISCONNECTING + 1 },
 		[TCP_STATE_SYN_SENT] = { [PHASE_CONNECTING] = SOCKET_CONNECTING + 1 },
-		[TCP_STATE_ESTABLISHED] = { [PHASE_CONNECTING] = SOCKET_CONNECTED + 1, [PHASE_CONNECTED] = SOCKET_ESTABLISHED + 1 },
+		[TCP_STATE_ESTABLISHED] = { [PHASE_CONNECTING] = SOCKET_CONNECTED + 1,
+					    [PHASE_CONNECTED] = SOCKET_ESTABLISHED + 1 },
 		[TCP_STATE_LISTEN] = { [PHASE_UNCONNECTED] = SOCKET_LISTENING + 1 },
 	};
 

@@ -23,13 +23,13 @@
 
 struct block {
 	struct stack *stack;
-	struct block *next;        /* of the same stack */
-	uint32_t number;           /* of the block among its stack's, from 0 on */
+	struct block *next; /* of the same stack */
+	uint32_t number;    /* of the block among its stack's, from 0 on */
 	struct xts_sock sockets[BLOCK_SOCKETS];
 };
 
 static struct block *_Atomic blocks[BLOCKS];
-static uint32_t block_count;  /* under the process's lock */
+static uint32_t block_count; /* under the process's lock */
 
 static struct block *block_at(uint32_t index)
 {

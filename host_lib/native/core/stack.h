@@ -53,30 +53,30 @@ struct stack {
 	pthread_mutex_t lock;
 	struct stack *_Atomic next; /* in order of creation; stacks are never freed */
 	/* Whose it is; changed under the process's lock: choose_stack.c. */
-	_Atomic uint8_t use;       /* STACK_FREE, or it is somebody's */
-	uint32_t place;            /* in the list: its number for the program */
-	uint32_t slot;             /* the thread, or the group of threads, that it is for; or STACK_EXPLICIT */
+	_Atomic uint8_t use;           /* STACK_FREE, or it is somebody's */
+	uint32_t place;                /* in the list: its number for the program */
+	uint32_t slot;                 /* the thread, or the group of threads, that it is for; or STACK_EXPLICIT */
 	char endpoint[ENDPOINT_BYTES]; /* empty: the process's */
-	bool abandoned;            /* its owner makes no new sockets: it ends when it has none any more */
-	_Atomic uint32_t uses;     /* ended so far: distinguishes one use of this object from the next */
-	_Atomic uint64_t lock_waits; /* a thread found the lock taken */
-	bool started;              /* settings are complete */
+	bool abandoned;                /* its owner makes no new sockets: it ends when it has none any more */
+	_Atomic uint32_t uses;         /* ended so far: distinguishes one use of this object from the next */
+	_Atomic uint64_t lock_waits;   /* a thread found the lock taken */
+	bool started;                  /* settings are complete */
 	struct settings settings;
-	struct channel *channel;   /* the live one or NULL */
-	struct channel *dead;      /* to be released when nobody sleeps on them any more */
+	struct channel *channel; /* the live one or NULL */
+	struct channel *dead;    /* to be released when nobody sleeps on them any more */
 	bool attaching;
-	uint32_t token;            /* of the last request */
-	int last_error;            /* why the last channel ended or could not be opened */
+	uint32_t token;                        /* of the last request */
+	int last_error;                        /* why the last channel ended or could not be opened */
 	char attach_error[ATTACH_ERROR_BYTES]; /* the same of one that could not be opened, as a sentence; else empty */
 
 	/* sockets */
 	struct block *blocks, *last_block; /* of the table, this stack's (socket_table.c) */
 	struct xts_sock *free_sockets;
-	uint32_t sockets;          /* in use */
-	unsigned asked;            /* sockets that have sent since they last received */
+	uint32_t sockets;                /* in use */
+	unsigned asked;                  /* sockets that have sent since they last received */
 	struct name_query *name_queries; /* that wait for an answer */
-	uint8_t device_families;   /* XTS_FAMILY_*, by the last answer; 0: not known */
-	struct piece *spare_pieces; /* kept for the next message, so that none allocates (buffer.c) */
+	uint8_t device_families;         /* XTS_FAMILY_*, by the last answer; 0: not known */
+	struct piece *spare_pieces;      /* kept for the next message, so that none allocates (buffer.c) */
 	unsigned spare_piece_count;
 	struct received_datagram *spare_datagrams; /* likewise (datagram_queue.c) */
 	unsigned spare_datagram_count;
@@ -90,26 +90,26 @@ struct stack {
 	struct bells bells;
 	struct progress progress;
 	struct epoll_ctx *contexts;
-	unsigned idle_contexts;    /* polling contexts whose descriptor the application may be sleeping on */
+	unsigned idle_contexts; /* polling contexts whose descriptor the application may be sleeping on */
 	unsigned mirrors;
-	struct xts_sock *dirty;    /* sockets whose mirror is out of date */
+	struct xts_sock *dirty; /* sockets whose mirror is out of date */
 
 	/* other processes: inherit.h */
-	struct xts_sock *shared;   /* this process's shared listeners */
-	struct xts_sock *to_join;  /* inherited listeners that it has not joined */
-	bool joint;                /* some of them are, or were, other processes' too */
-	unsigned untaken;          /* inherited sockets not taken over yet */
-	unsigned moving;           /* connections that are being parked */
+	struct xts_sock *shared;  /* this process's shared listeners */
+	struct xts_sock *to_join; /* inherited listeners that it has not joined */
+	bool joint;               /* some of them are, or were, other processes' too */
+	unsigned untaken;         /* inherited sockets not taken over yet */
+	unsigned moving;          /* connections that are being parked */
 	struct parent_link parent;
 	struct children children;
 
 	/* counted */
-	uint64_t not_inherited;    /* sockets that could not be kept over fork or exec */
+	uint64_t not_inherited; /* sockets that could not be kept over fork or exec */
 	uint64_t spins, sleeps, bad_ids, bad_messages;
 	uint64_t sent_bytes, received_bytes; /* of all sockets ever, since the process began or was forked */
-	uint64_t cpu_written_ns;   /* figures (status_figures.c): when the CPU time was written */
-	uint32_t counts_written;   /* likewise: the counts that were */
-	uint32_t lose_ppm, lose_next; /* loss.c */
+	uint64_t cpu_written_ns;             /* figures (status_figures.c): when the CPU time was written */
+	uint32_t counts_written;             /* likewise: the counts that were */
+	uint32_t lose_ppm, lose_next;        /* loss.c */
 	uint64_t lose_random;
 };
 
@@ -118,11 +118,11 @@ void stack_init(struct stack *st);
 /* No new sockets are made in it. Under its lock: ends it, if it has no sockets and contexts. */
 void stack_end_if_empty(struct stack *st);
 
-void stack_lock(struct stack *st);             /* the lock alone, within a call; waits are counted */
-struct stack *stack_enter(struct stack *st);  /* locks it; returns it */
+void stack_lock(struct stack *st);           /* the lock alone, within a call; waits are counted */
+struct stack *stack_enter(struct stack *st); /* locks it; returns it */
 /* the one this socket is in, or for a number nobody has the caller's own */
 struct stack *stack_enter_of(int number);
-struct stack *stack_enter_own(void);          /* the caller's own: where its new sockets come */
+struct stack *stack_enter_own(void); /* the caller's own: where its new sockets come */
 void stack_leave(struct stack *st);
 /* Leaves, as stack_leave(), with the result of a call that may be interrupted. True: it is -ERESTART, and the call
  * is to be made again from the beginning. One that is not becomes -EINTR, unless the caller is inside still
@@ -138,6 +138,6 @@ static inline bool stack_restarts(struct stack *st, ssize_t *result)
 /* Before the lock is given up for anything but a wait of wait.c: sends what was queued, and arms the doorbell for a
  * thread that sleeps on the queue outside of our waits. */
 void stack_rest(struct stack *st);
-void stack_settle(struct stack *st);          /* waits, a second at most, until all messages have left */
+void stack_settle(struct stack *st); /* waits, a second at most, until all messages have left */
 
 #endif

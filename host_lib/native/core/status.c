@@ -143,7 +143,7 @@ int xts_state(int number)
 int xts_get_info(struct xts_info *info)
 {
 	struct stack *st;
-	struct xts_info out = {.size = sizeof out};
+	struct xts_info out = { .size = sizeof out };
 	struct channel *c;
 	size_t size;
 
@@ -167,8 +167,11 @@ int xts_get_info(struct xts_info *info)
 	out.stack = st->place;
 	if (c) {
 		snprintf(out.queue_kind, sizeof out.queue_kind, "%s",
-			 c->attachment.reply.kind == XTS_QUEUE_AFXDP ? "afxdp" : c->attachment.reply.relayed ? "relay" : "shm");
-		memcpy(out.interface, c->attachment.reply.interface, sizeof out.interface); /* terminated by xts_attach() */
+			 c->attachment.reply.kind == XTS_QUEUE_AFXDP ? "afxdp" :
+			 c->attachment.reply.relayed                 ? "relay" :
+								       "shm");
+		/* terminated by xts_attach() */
+		memcpy(out.interface, c->attachment.reply.interface, sizeof out.interface);
 		out.queue_id = c->attachment.reply.queue_id;
 		out.link_state = c->link.state;
 		out.frame_window = c->link.frame_window;

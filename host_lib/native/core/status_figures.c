@@ -22,7 +22,7 @@
 
 static struct {
 	_Atomic uint64_t sockets[XTS_FIGURES_REASONS];
-	_Atomic uint32_t changes;  /* of sockets; 0: nobody counts them */
+	_Atomic uint32_t changes; /* of sockets; 0: nobody counts them */
 	_Atomic uint64_t program;
 } counts;
 

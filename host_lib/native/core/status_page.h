@@ -9,13 +9,13 @@ struct xts_sock;
 
 void status_state(const struct xts_sock *s);
 void status_data(const struct xts_sock *s);
-void status_ulps(const struct xts_sock *s);   /* what is pushed has changed */
+void status_ulps(const struct xts_sock *s); /* what is pushed has changed */
 void status_link(struct stack *st);
 /* The figures behind the page: status_figures.c. */
-void figures_data(struct stack *st);           /* its bytes have changed */
-void figures_update(struct stack *st);         /* all of them; CPU time not too often */
-void figures_close(struct stack *st);          /* the process exits in order */
-void figures_after_fork(void);                 /* in a child: no socket has been counted yet */
-bool figures_behind(const struct stack *st);   /* counts have changed while another call had the lock */
+void figures_data(struct stack *st);         /* its bytes have changed */
+void figures_update(struct stack *st);       /* all of them; CPU time not too often */
+void figures_close(struct stack *st);        /* the process exits in order */
+void figures_after_fork(void);               /* in a child: no socket has been counted yet */
+bool figures_behind(const struct stack *st); /* counts have changed while another call had the lock */
 
 #endif

@@ -13,11 +13,11 @@ struct xts_sock;
 
 /* What recvmsg() returns with the data. */
 struct about {
-	void *name;                /* NULL: not asked for */
-	socklen_t name_length;     /* the room, and then its length: 0: there is none */
+	void *name;            /* NULL: not asked for */
+	socklen_t name_length; /* the room, and then its length: 0: there is none */
 	void *control;
-	size_t room, used;         /* of control */
-	int flags;                 /* msg_flags */
+	size_t room, used; /* of control */
+	int flags;         /* msg_flags */
 };
 
 /* These bytes of the buffer have been read; credits: taken in addition. */
@@ -25,8 +25,8 @@ void recv_consume(struct xts_sock *s, uint32_t bytes, uint32_t credits);
 
 struct source {
 	const struct iovec *iov;
-	size_t offset;             /* in *iov */
-	size_t left;               /* bytes in all */
+	size_t offset; /* in *iov */
+	size_t left;   /* bytes in all */
 };
 void source_take(struct source *src, uint8_t *out, size_t bytes);
 void send_account(struct xts_sock *s, uint32_t credits, uint32_t bytes);

@@ -56,7 +56,7 @@ static bool is_channel_lost(int error)
 /* No XTS socket could be made, at the stack that the calling thread uses now. */
 static enum xts_reason reason_of_no_socket(int error, struct xts_decision *out)
 {
-	struct xts_info info = {.size = sizeof info};
+	struct xts_info info = { .size = sizeof info };
 	bool attached = xts_get_info(&info) == 0;
 
 	if (!attached)
@@ -141,13 +141,13 @@ static enum xts_reason make(const struct xts_undecided *socket, struct xts_decis
 int xts_decide(const struct xts_undecided *socket, enum xts_role role, const struct sockaddr *local,
 	       const struct sockaddr *peer, struct xts_decision *out)
 {
-	const union address wildcard = {.any.sa_family = (sa_family_t)socket->family};
+	const union address wildcard = { .any.sa_family = (sa_family_t)socket->family };
 	struct xts_verdict verdict;
 
 	if (!local && role == XTS_ROLE_TCP_SERVER)
 		local = &wildcard.any;
 	verdict = xts_rules_ask(socket->rules, role, local, peer);
-	*out = (struct xts_decision){.role = role, .line = verdict.line, .endpoint = verdict.endpoint, .s = -1};
+	*out = (struct xts_decision){ .role = role, .line = verdict.line, .endpoint = verdict.endpoint, .s = -1 };
 	if (!verdict.offload || is_at_loopback(socket->fd))
 		out->reason = XTS_REASON_RULE;
 	else if ((role == XTS_ROLE_TCP_CLIENT || role == XTS_ROLE_TCP_SERVER) && is_fast_open(socket->fd))

@@ -31,8 +31,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "not attached: %s\n", xts_last_error());
 		return 1;
 	}
-	printf("%s queue %u, messages of up to %u bytes\n", info.queue_kind, info.queue_id,
-	       info.largest_message);
+	printf("%s queue %u, messages of up to %u bytes\n", info.queue_kind, info.queue_id, info.largest_message);
 	for (int i = 0; i < count && i < 32; i++)
 		printf("protocol %u version %u\n", offers[i].ulp_id, offers[i].version);
 	return 0;

@@ -1,6 +1,6 @@
 /*
- * The parent's side of keeping connections over fork(): for each child that may want some (a child) a link, and one thread
- * that answers on all links and ends when there are none. inherit.h has the theory of operation.
+ * The parent's side of keeping connections over fork(): for each child that may want some (a child) a link, and one
+ * thread that answers on all links and ends when there are none. inherit.h has the theory of operation.
  *
  * A child's word counts for little: it can only ask for, or let go, what it was born with, each once.
  */
@@ -31,17 +31,19 @@
 struct child {
 	struct stack *stack;
 	struct child *next;
-	int fd;                    /* our end of the link */
+	int fd; /* our end of the link */
 	uint32_t count;
-	uint32_t ids[];            /* what it may still want */
+	uint32_t ids[]; /* what it may still want */
 };
 
-/* --- giving ------------------------------------------------------------------------------------------------------------- */
+/* --- giving ------------------------------------------------------------------------------------------------------- */
 
 int connection_park(struct xts_sock *s, uint64_t deadline_ns)
 {
 	struct stack *st = s->stack;
-	struct call call = {.type = XTS_CMD_PARK, .key = key_make(), .keep_ms = CONNECTION_KEEP_MS, .deadline_ns = deadline_ns};
+	struct call call = {
+		.type = XTS_CMD_PARK, .key = key_make(), .keep_ms = CONNECTION_KEEP_MS, .deadline_ns = deadline_ns
+	};
 	uint32_t id = s->id;
 	int r;
 
@@ -89,9 +91,9 @@ static int send_message(const struct child *h, struct link_message m, int fd)
 	union {
 		char bytes[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr alignment;
-	} control = {.bytes = {0}};
-	struct iovec piece = {.iov_base = &m, .iov_len = sizeof m};
-	struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
+	} control = { .bytes = { 0 } };
+	struct iovec piece = { .iov_base = &m, .iov_len = sizeof m };
+	struct msghdr message = { .msg_iov = &piece, .msg_iovlen = 1 };
 	struct cmsghdr *c;
 
 	if (fd >= 0) {
@@ -108,7 +110,7 @@ static int send_message(const struct child *h, struct link_message m, int fd)
 
 static int send_answer(const struct child *h, uint32_t number, int error, int memfd)
 {
-	return send_message(h, (struct link_message){.number = number, .error = -error}, memfd);
+	return send_message(h, (struct link_message){ .number = number, .error = -error }, memfd);
 }
 
 /* Makes its state ready to go: under a key, or, where it has ended, without one. 0 or -errno. */
@@ -153,7 +155,7 @@ static void give(const struct child *h, struct xts_sock *s, uint64_t deadline_ns
 		inherit_take_back(s);
 }
 
-/* --- children -------------------------------------------------------------------------------------------------------------- */
+/* --- children ----------------------------------------------------------------------------------------------------- */
 
 static bool forget_id(struct child *h, uint32_t id)
 {
@@ -210,10 +212,11 @@ static void child_gone(struct child *h)
 
 bool children_keep(struct xts_sock *s)
 {
-	return s->own.moved == MOVING || (s->own.children_may_want && !s->lost && s->own.moved == NOT_MOVED && s->phase != PHASE_UNCONNECTED);
+	return s->own.moved == MOVING ||
+	       (s->own.children_may_want && !s->lost && s->own.moved == NOT_MOVED && s->phase != PHASE_UNCONNECTED);
 }
 
-/* --- the thread --------------------------------------------------------------------------------------------------------- */
+/* --- the thread --------------------------------------------------------------------------------------------------- */
 
 static void serve_link(struct stack *st, int fd)
 {
@@ -278,7 +281,7 @@ static bool start(struct stack *st)
 	return started;
 }
 
-/* --- fork, exit ----------------------------------------------------------------------------------------------------------- */
+/* --- fork, exit --------------------------------------------------------------------------------------------------- */
 
 void children_before_fork(struct stack *st)
 {
@@ -310,7 +313,7 @@ void children_before_fork(struct stack *st)
 /* When the fork has failed, the child's end closes here, and the thread finds the child gone. */
 void children_after_fork_parent(struct stack *st)
 {
-	struct epoll_event event = {.events = EPOLLIN};
+	struct epoll_event event = { .events = EPOLLIN };
 	struct child *h = st->children.coming;
 
 	if (process_inherits()) {
@@ -373,7 +376,7 @@ static bool not_taken(struct stack *st, uint32_t id)
 
 static void leave_elsewhere(struct child *h, uint32_t id, bool reachable)
 {
-	struct link_message m = {.number = id, .error = reachable ? 0 : EBUSY};
+	struct link_message m = { .number = id, .error = reachable ? 0 : EBUSY };
 
 	forget_id(h, id);
 	if (reachable)
@@ -382,8 +385,8 @@ static void leave_elsewhere(struct child *h, uint32_t id, bool reachable)
 }
 
 /*
- * Everything that a living child may want is left in its link, the newest child's first. What is still of our own parent's
- * stays there: the first child that wants some of it may have our link to that parent (pass_uplink).
+ * Everything that a living child may want is left in its link, the newest child's first. What is still of our own
+ * parent's stays there: the first child that wants some of it may have our link to that parent (pass_uplink).
  */
 void children_at_exit(struct stack *st, bool pass_uplink)
 {
@@ -407,7 +410,7 @@ void children_at_exit(struct stack *st, bool pass_uplink)
 		}
 	}
 	if (follower)
-		send_message(follower, (struct link_message){0}, inherit_pass_uplink(st, false));
+		send_message(follower, (struct link_message){ 0 }, inherit_pass_uplink(st, false));
 	while (st->children.answering && now_ns() < deadline)
 		wait_for(st, &nobody, now_ns() + NS_PER_MS, false);
 	st->children.leaving = false;

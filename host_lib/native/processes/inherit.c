@@ -34,14 +34,16 @@
 
 static void (*tell_gone)(int number, unsigned reason);
 
-/* --- after the fork ------------------------------------------------------------------------------------------------------- */
+/* --- after the fork ----------------------------------------------------------------------------------------------- */
 
 bool inherit_possible(const struct xts_sock *s)
 {
 	if (!s->open || s->own.moved != NOT_MOVED || s->closing)
 		return false;
-	return s->own.inherited != NOT_INHERITED ? !share_by_key(s) :
-	       s->state == TCP_STATE_ESTABLISHED || (s->state == TCP_STATE_CLOSE && s->phase == PHASE_CONNECTED && !s->lost);
+	return s->own.inherited != NOT_INHERITED ?
+		       !share_by_key(s) :
+		       s->state == TCP_STATE_ESTABLISHED ||
+			       (s->state == TCP_STATE_CLOSE && s->phase == PHASE_CONNECTED && !s->lost);
 }
 
 void inherit_uplink(struct stack *st, int fd)
@@ -63,7 +65,8 @@ void inherit_adopt_uplink(struct stack *st, int fd)
 int inherit_pass_uplink(struct stack *st, bool pass)
 {
 	if (st->parent.fd >= 0)
-		ioctl(st->parent.fd, pass ? FIONCLEX : FIOCLEX); /* the interposer keeps fcntl() off its own descriptors */
+		/* the interposer keeps fcntl() off its own descriptors */
+		ioctl(st->parent.fd, pass ? FIONCLEX : FIOCLEX);
 	return st->parent.fd;
 }
 
@@ -124,7 +127,8 @@ static void cannot_be_had(struct xts_sock *s)
 /* In the child: buffers, pending data and mirrors have gone already. */
 void inherit_after_fork(struct xts_sock *s)
 {
-	bool fresh = s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED && !s->proxy_id && !s->opening && !s->lost;
+	bool fresh = s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED && !s->proxy_id && !s->opening &&
+		     !s->lost;
 	bool possible = inherit_possible(s), by_key = share_by_key(s) && (s->own.shared || s->own.inherited);
 
 	forget_channel(s);
@@ -148,7 +152,7 @@ void inherit_after_fork(struct xts_sock *s)
 	}
 }
 
-/* --- the link to the parent ----------------------------------------------------------------------------------------------- */
+/* --- the link to the parent --------------------------------------------------------------------------------------- */
 
 /* Receives one message and its descriptor: 1, -EAGAIN, or -EPIPE where the parent has gone. */
 static int receive(const struct stack *st, struct link_message *m, int *memfd)
@@ -157,9 +161,10 @@ static int receive(const struct stack *st, struct link_message *m, int *memfd)
 		char bytes[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr alignment;
 	} control;
-	struct iovec piece = {.iov_base = m, .iov_len = sizeof *m};
-	struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control.bytes,
-				 .msg_controllen = sizeof control.bytes};
+	struct iovec piece = { .iov_base = m, .iov_len = sizeof *m };
+	struct msghdr message = {
+		.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes
+	};
 	struct cmsghdr *c;
 	ssize_t got = recvmsg(st->parent.fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
@@ -213,7 +218,9 @@ static void file_answer(struct stack *st, const struct link_message *m, int memf
 		s->own.number_at_parent = m->elsewhere;
 	} else if (s) {
 		if (!r)
-			r = memfd >= 0 && lseek(memfd, 0, SEEK_SET) == 0 ? record_read(st, memfd, &s, true, &descriptor) : -EPROTO;
+			r = memfd >= 0 && lseek(memfd, 0, SEEK_SET) == 0 ?
+				    record_read(st, memfd, &s, true, &descriptor) :
+				    -EPROTO;
 		if (r == 1)
 			set_inherited(s, INHERITED_KEYED);
 		else
@@ -238,7 +245,7 @@ static int read_uplink(struct stack *st)
 
 static void ask(const struct xts_sock *s, int32_t what)
 {
-	struct link_message m = {.number = s->own.number_at_parent, .error = what};
+	struct link_message m = { .number = s->own.number_at_parent, .error = what };
 	int fd = s->stack->parent.fd;
 
 	/* A parent that does not read, or has gone, shows in the reading. */
@@ -248,7 +255,7 @@ static void ask(const struct xts_sock *s, int32_t what)
 
 static void sleep_on_uplink(struct stack *st)
 {
-	struct pollfd fd = {.fd = st->parent.fd, .events = POLLIN};
+	struct pollfd fd = { .fd = st->parent.fd, .events = POLLIN };
 
 	st->parent.reading = true;
 	stack_rest(st);
@@ -312,11 +319,11 @@ void inherit_release(struct xts_sock *s)
 	set_inherited(s, NOT_INHERITED);
 }
 
-/* --- taking over ------------------------------------------------------------------------------------------------------------ */
+/* --- taking over -------------------------------------------------------------------------------------------------- */
 
 static int claim(struct xts_sock *s)
 {
-	struct call call = {.type = XTS_CMD_CLAIM, .key = s->own.key, .unread = s->unread};
+	struct call call = { .type = XTS_CMD_CLAIM, .key = s->own.key, .unread = s->unread };
 	uint32_t window = s->grant.window < WINDOW_BYTES_MIN ? WINDOW_BYTES_MIN : s->grant.window;
 
 	xts_credit_grant_init(&s->grant, window);

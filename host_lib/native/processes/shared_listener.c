@@ -32,7 +32,7 @@
 #include "waiting/wait.h"
 #include "xts_private.h"
 
-#define OFFERS_MAX 4097u       /* open at a time: one more than the largest backlog */
+#define OFFERS_MAX 4097u /* open at a time: one more than the largest backlog */
 #define RETRY_NS (10 * NS_PER_MS)
 #define JOIN_ATTEMPTS 100
 #define JOIN_PAUSE_NS (5 * NS_PER_MS)
@@ -106,8 +106,9 @@ void share_bound_sockets(struct stack *st)
 	struct xts_sock *s = NULL;
 
 	while (sharing_bound_possible(st) && (s = table_next(st, s))) {
-		if (!s->open || !s->bound || s->own.shared || s->lost || s->own.inherited != NOT_INHERITED || !s->proxy_id || s->opening ||
-		    s->closing || s->call || s->state != TCP_STATE_CLOSE || s->phase != PHASE_UNCONNECTED)
+		if (!s->open || !s->bound || s->own.shared || s->lost || s->own.inherited != NOT_INHERITED ||
+		    !s->proxy_id || s->opening || s->closing || s->call || s->state != TCP_STATE_CLOSE ||
+		    s->phase != PHASE_UNCONNECTED)
 			continue;
 		s->own.key = key_make();
 		add(s);
@@ -117,7 +118,7 @@ void share_bound_sockets(struct stack *st)
 
 int share_name(struct xts_sock *s)
 {
-	struct call call = {.type = XTS_CMD_SHARE, .keep_ms = s->own.shared ? LISTENER_KEEP_MS : 0};
+	struct call call = { .type = XTS_CMD_SHARE, .keep_ms = s->own.shared ? LISTENER_KEEP_MS : 0 };
 	uint32_t id = s->id;
 	int r;
 
@@ -140,8 +141,8 @@ int share_name(struct xts_sock *s)
 /* Makes the socket again where there is none of its key any more. 0, or -errno; -EADDRINUSE: another process has. */
 static int renew(struct xts_sock *s)
 {
-	struct call bind = {.type = XTS_CMD_BIND, .local = s->local};
-	struct call listen = {.type = XTS_CMD_LISTEN, .backlog = s->backlog};
+	struct call bind = { .type = XTS_CMD_BIND, .local = s->local };
+	struct call listen = { .type = XTS_CMD_LISTEN, .backlog = s->backlog };
 	int r = call_proxy(s, &bind);
 
 	if (!r && s->state != TCP_STATE_LISTEN)
@@ -183,7 +184,7 @@ int share_join(struct xts_sock *s)
 
 	s->own.others_may_have = st->joint = true;
 	for (int i = 0; i < JOIN_ATTEMPTS; i++) {
-		struct call call = {.type = XTS_CMD_SHARE, .key = s->own.key, .keep_ms = LISTENER_KEEP_MS};
+		struct call call = { .type = XTS_CMD_SHARE, .key = s->own.key, .keep_ms = LISTENER_KEEP_MS };
 
 		r = call_proxy(s, &call);
 		if (s->id != id || !s->open)
@@ -332,7 +333,8 @@ void share_tick(struct stack *st, uint64_t now)
 
 	for (s = st->shared; s; s = next) {
 		next = s->own.shared_next;
-		if (!s->own.others_may_have || s->state != TCP_STATE_LISTEN || is_awaited(s) || now - s->own.accepting_ns < GIVE_BACK_NS)
+		if (!s->own.others_may_have || s->state != TCP_STATE_LISTEN || is_awaited(s) ||
+		    now - s->own.accepting_ns < GIVE_BACK_NS)
 			continue;
 		if (has_offers(s)) {
 			s->grant.outstanding = s->grant.unadvertised = 0;

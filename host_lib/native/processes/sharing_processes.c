@@ -21,7 +21,7 @@
 #include "processes/inherit.h"
 
 struct sharers {
-	int held, seen;            /* the writing and the reading end */
+	int held, seen; /* the writing and the reading end */
 };
 
 static void make(struct xts_sock *s)
@@ -52,7 +52,7 @@ void sharers_before_fork(struct stack *st)
 /* Closes this process's ends. True: nobody else has any. */
 static bool leave(struct xts_sock *s)
 {
-	struct pollfd seen = {.fd = s->own.sharers->seen};
+	struct pollfd seen = { .fd = s->own.sharers->seen };
 
 	xts_own_close(s->own.sharers->held);
 	(void)poll(&seen, 1, 0);

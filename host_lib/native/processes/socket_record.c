@@ -1,6 +1,7 @@
 /*
  * Sockets as they pass from one process to another: a record each and, behind it, what had been received and not read
- * (its bytes, then the list of PDUs they are of), one after the other in a memfd. Over fork() a memfd holds one, over exec() all that the program keeps.
+ * (its bytes, then the list of PDUs they are of), one after the other in a memfd. Over fork() a memfd holds one, over
+ * exec() all that the program keeps.
  *
  * The reader was made by the same program, or started by it under the same user, and both have the same build of this
  * library (version, sizes and ranges are checked all the same: a wrong memfd is refused, not believed).
@@ -27,21 +28,21 @@
 
 struct socket_record {
 	uint32_t magic, version;
-	uint32_t number;           /* in the process that wrote it, or where to ask, there */
-	int32_t descriptor;        /* of the program; -1: none */
-	int32_t refused;           /* not 0: it could not be given up, for this errno; nothing else is set but the descriptor */
-	int32_t uplink;            /* not -1: it is still the parent's, who is to be asked on this descriptor */
-	uint64_t key;              /* 0: the connection has ended, only what is unread is left of it */
+	uint32_t number;    /* in the process that wrote it, or where to ask, there */
+	int32_t descriptor; /* of the program; -1: none */
+	int32_t refused; /* not 0: it could not be given up, for this errno; nothing else is set but the descriptor */
+	int32_t uplink;  /* not -1: it is still the parent's, who is to be asked on this descriptor */
+	uint64_t key;    /* 0: the connection has ended, only what is unread is left of it */
 	uint64_t receive_timeout_ns, send_timeout_ns;
 	uint64_t sent_bytes, received_bytes;
 	int32_t error, linger_s;
 	uint32_t backlog, window, window_max, receive_lowat;
-	uint32_t unread;           /* bytes that follow */
-	uint32_t pdus;             /* structures that follow */
+	uint32_t unread; /* bytes that follow */
+	uint32_t pdus;   /* structures that follow */
 	uint8_t family, state, phase, shutdown;
 	bool done, nonblocking, close_on_exec, linger, seqpacket;
 	bool bound, bound_address, v6only;
-	bool again;                /* another descriptor of a socket whose record came before: nothing else is set */
+	bool again; /* another descriptor of a socket whose record came before: nothing else is set */
 	struct xts_endpoint local, peer;
 	struct ulps ulps;
 	char endpoint[ENDPOINT_BYTES]; /* empty: the process's */
@@ -94,7 +95,7 @@ static int read_all(int fd, void *data, size_t bytes)
 
 static int write_unread(int memfd, struct xts_sock *s)
 {
-	struct iovec unread = {.iov_base = malloc(s->unread), .iov_len = s->unread};
+	struct iovec unread = { .iov_base = malloc(s->unread), .iov_len = s->unread };
 	int r;
 
 	if (!unread.iov_base)
@@ -109,16 +110,38 @@ int record_write(int memfd, struct xts_sock *s, int descriptor)
 {
 	bool asks = s->own.inherited == INHERITED_ASK;
 	struct socket_record b = {
-		.magic = RECORD_MAGIC, .version = RECORD_VERSION, .number = asks ? s->own.number_at_parent : s->id,
-		.descriptor = descriptor, .uplink = asks ? inherit_pass_uplink(s->stack, true) : -1, .key = s->own.key,
-		.receive_timeout_ns = s->receive_timeout_ns, .send_timeout_ns = s->send_timeout_ns,
-		.sent_bytes = s->sent_bytes, .received_bytes = s->received_bytes, .error = s->error, .linger_s = s->linger_s,
-		.backlog = s->backlog, .window = s->grant.window, .window_max = s->window_max,
-		.receive_lowat = s->receive_lowat, .unread = s->unread, .family = s->family, .state = s->state,
-		.phase = s->phase, .shutdown = s->shutdown, .done = s->done, .nonblocking = s->nonblocking,
-		.close_on_exec = s->close_on_exec, .linger = s->linger, .seqpacket = s->seqpacket,
-		.bound = s->bound, .bound_address = s->bound_address, .v6only = s->v6only,
-		.local = s->local, .peer = s->peer, .ulps = s->ulps,
+		.magic = RECORD_MAGIC,
+		.version = RECORD_VERSION,
+		.number = asks ? s->own.number_at_parent : s->id,
+		.descriptor = descriptor,
+		.uplink = asks ? inherit_pass_uplink(s->stack, true) : -1,
+		.key = s->own.key,
+		.receive_timeout_ns = s->receive_timeout_ns,
+		.send_timeout_ns = s->send_timeout_ns,
+		.sent_bytes = s->sent_bytes,
+		.received_bytes = s->received_bytes,
+		.error = s->error,
+		.linger_s = s->linger_s,
+		.backlog = s->backlog,
+		.window = s->grant.window,
+		.window_max = s->window_max,
+		.receive_lowat = s->receive_lowat,
+		.unread = s->unread,
+		.family = s->family,
+		.state = s->state,
+		.phase = s->phase,
+		.shutdown = s->shutdown,
+		.done = s->done,
+		.nonblocking = s->nonblocking,
+		.close_on_exec = s->close_on_exec,
+		.linger = s->linger,
+		.seqpacket = s->seqpacket,
+		.bound = s->bound,
+		.bound_address = s->bound_address,
+		.v6only = s->v6only,
+		.local = s->local,
+		.peer = s->peer,
+		.ulps = s->ulps,
 	};
 	int r;
 
@@ -141,8 +164,12 @@ static int record_write_again(int memfd, struct xts_sock *s, int descriptor)
 {
 	bool asks = s->own.inherited == INHERITED_ASK;
 	struct socket_record b = {
-		.magic = RECORD_MAGIC, .version = RECORD_VERSION, .descriptor = descriptor, .again = true,
-		.number = asks ? s->own.number_at_parent : s->id, .uplink = asks ? s->stack->parent.fd : -1,
+		.magic = RECORD_MAGIC,
+		.version = RECORD_VERSION,
+		.descriptor = descriptor,
+		.again = true,
+		.number = asks ? s->own.number_at_parent : s->id,
+		.uplink = asks ? s->stack->parent.fd : -1,
 	};
 
 	memcpy(b.endpoint, s->stack->endpoint, sizeof b.endpoint);
@@ -152,7 +179,11 @@ static int record_write_again(int memfd, struct xts_sock *s, int descriptor)
 /* That the new program has it not, and why. */
 static void record_write_refused(int memfd, int error, int descriptor)
 {
-	struct socket_record b = {.magic = RECORD_MAGIC, .version = RECORD_VERSION, .descriptor = descriptor, .refused = error == EPROTO ? EIO : error}; /* EPROTO: of the memfd */
+	/* EPROTO: of the memfd */
+	struct socket_record b = { .magic = RECORD_MAGIC,
+				   .version = RECORD_VERSION,
+				   .descriptor = descriptor,
+				   .refused = error == EPROTO ? EIO : error };
 
 	(void)write_all(memfd, &b, sizeof b);
 }
@@ -173,7 +204,8 @@ static bool is_sound(const struct socket_record *b)
 		return b->key && !b->unread && b->uplink == -1;
 	if (b->state != TCP_STATE_ESTABLISHED && b->state != TCP_STATE_CLOSE)
 		return false;
-	return b->window <= XTS_CREDITS_MAX && b->unread <= XTS_CREDITS_MAX && (b->state == TCP_STATE_CLOSE || b->unread <= b->window);
+	return b->window <= XTS_CREDITS_MAX && b->unread <= XTS_CREDITS_MAX &&
+	       (b->state == TCP_STATE_CLOSE || b->unread <= b->window);
 }
 
 static int read_unread(int memfd, struct xts_sock *s, uint32_t bytes)
@@ -290,12 +322,12 @@ int record_read(struct stack *st, int memfd, struct xts_sock **out, bool is_chil
 	return 1;
 }
 
-/* --- exec --------------------------------------------------------------------------------------------------------------- */
+/* --- exec --------------------------------------------------------------------------------------------------------- */
 
 /* A listener that was not to be shared, or a bound socket, gets its key now. */
 static int name_for_exec(struct xts_sock *s)
 {
-	struct call call = {.type = XTS_CMD_SHARE, .keep_ms = LISTENER_KEEP_MS};
+	struct call call = { .type = XTS_CMD_SHARE, .keep_ms = LISTENER_KEEP_MS };
 	int r;
 
 	if (s->own.inherited != NOT_INHERITED)

@@ -15,11 +15,11 @@ enum transport {
 
 /* Where a socket's address has to lie. */
 struct rule_endpoint {
-	uint8_t family;  /* 4, 6, or 0: any address */
-	uint8_t prefix;  /* bits */
+	uint8_t family; /* 4, 6, or 0: any address */
+	uint8_t prefix; /* bits */
 	uint8_t address[16];
 	uint16_t port_first, port_last;
-	bool any_port;   /* `*`: a port that is not known yet, too */
+	bool any_port; /* `*`: a port that is not known yet, too */
 };
 
 struct rule {

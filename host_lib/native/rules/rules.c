@@ -102,8 +102,8 @@ bool rule_endpoint_is_loopback(const struct rule_endpoint *e)
 
 bool rule_endpoint_within(const struct rule_endpoint *inner, const struct rule_endpoint *outer)
 {
-	if (!outer->any_port && (inner->any_port || inner->port_first < outer->port_first ||
-				 inner->port_last > outer->port_last))
+	if (!outer->any_port &&
+	    (inner->any_port || inner->port_first < outer->port_first || inner->port_last > outer->port_last))
 		return false;
 	return !outer->family || (inner->family == outer->family && inner->prefix >= outer->prefix &&
 				  prefix_equal(inner->address, outer->address, outer->prefix));
@@ -196,8 +196,8 @@ static struct xts_verdict default_verdict(const struct xts_rule_group *group, co
 	else
 		verdict.offload = true;
 	if (verdict.offload)
-		verdict.why = said->line ? "no rule matches, and `default xts` offloads it"
-					 : "no rule matches, and by default TCP is offloaded";
+		verdict.why = said->line ? "no rule matches, and `default xts` offloads it" :
+					   "no rule matches, and by default TCP is offloaded";
 	return verdict;
 }
 
@@ -206,7 +206,7 @@ struct xts_verdict xts_rules_ask(const struct xts_rule_group *group, enum xts_ro
 {
 	struct question q = question_from(role, local, peer);
 	const struct rule *rule = group->first;
-	struct xts_verdict verdict = {0};
+	struct xts_verdict verdict = { 0 };
 
 	while (rule && rule_mismatch(rule, &q))
 		rule = rule->next;

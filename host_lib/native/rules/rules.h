@@ -30,7 +30,13 @@
 
 struct xts_rules; /* immutable once read: any thread may ask */
 
-enum xts_role { XTS_ROLE_TCP_SERVER, XTS_ROLE_TCP_CLIENT, XTS_ROLE_UDP_SENDER, XTS_ROLE_UDP_RECEIVER, XTS_ROLE_UDP_CONNECT };
+enum xts_role {
+	XTS_ROLE_TCP_SERVER,
+	XTS_ROLE_TCP_CLIENT,
+	XTS_ROLE_UDP_SENDER,
+	XTS_ROLE_UDP_RECEIVER,
+	XTS_ROLE_UDP_CONNECT
+};
 
 /* Where an error is, counted from 1, and what was expected instead. */
 struct xts_rules_error {

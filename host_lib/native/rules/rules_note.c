@@ -48,8 +48,8 @@ static bool rule_takes_loopback(const struct xts_rule_group *group, const struct
 	if (rule->transport != TRANSPORT_XTS || rule_endpoint_is_loopback(&rule->first) ||
 	    !rule_endpoint_within(&loopback, &rule->first))
 		return false;
-	while (earlier != rule && (earlier->role != rule->role || earlier->has_second ||
-				   !rule_endpoint_within(&loopback, &earlier->first)))
+	while (earlier != rule &&
+	       (earlier->role != rule->role || earlier->has_second || !rule_endpoint_within(&loopback, &earlier->first)))
 		earlier = earlier->next;
 	return earlier == rule;
 }
@@ -65,7 +65,8 @@ static int note_rule(struct xts_rules *rules, const struct xts_rule_group *group
 	if (rule->has_second && !role_has_second(rule->role))
 		return rules_add_note(rules, rule->line, "the second endpoint is not looked at in this role");
 	if (rule_takes_loopback(group, rule))
-		return rules_add_note(rules, rule->line, "offloads loopback as well; to keep that with the kernel, "
+		return rules_add_note(rules, rule->line,
+				      "offloads loopback as well; to keep that with the kernel, "
 				      "write an `os` rule for 127.0.0.0/8 above, or xlio in place of xts");
 	return 0;
 }

@@ -76,7 +76,7 @@ static int read_transport(struct parser *p, struct rule *rule)
 {
 	static const char *const words[] = { "os", "xts", "xlio", "vma", "sdp", "sa", "*" };
 	static const char expected[] = "a transport (xts, xts@NAME, xlio, vma, os, *)";
-	struct word word = scan_peek(&p->scan), name = {0};
+	struct word word = scan_peek(&p->scan), name = { 0 };
 	const char *at = memchr(word.text, '@', word.bytes);
 	struct scan whole = p->scan;
 	unsigned index = 0;
@@ -118,8 +118,8 @@ static int read_use(struct parser *p)
 		r = rule_endpoint_read(&p->scan, &rule.second);
 	}
 	if (!r && !scan_at_line_end(&p->scan))
-		r = scan_fail(&p->scan, rule.has_second ? "the end of the line"
-						       : "the end of the line, or ':' and a second endpoint");
+		r = scan_fail(&p->scan, rule.has_second ? "the end of the line" :
+							  "the end of the line, or ':' and a second endpoint");
 	if (r)
 		return r;
 	if (!p->group) { /* rules before any application-id are for every program */
@@ -225,7 +225,8 @@ static int read_statement(struct parser *p)
 	unsigned index = 0;
 	int r;
 
-	r = scan_keyword(&p->scan, words, COUNT(words), "a statement (application-id, use, default, endpoint, log)", &index);
+	r = scan_keyword(&p->scan, words, COUNT(words), "a statement (application-id, use, default, endpoint, log)",
+			 &index);
 	if (!r)
 		r = readers[index](p);
 	if (!r && !scan_at_line_end(&p->scan))

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WORD_BYTES_MAX 32u     /* of a keyword that may still be a misspelling */
-#define SHOWN_BYTES_MAX 40u    /* of a word in a message */
+#define WORD_BYTES_MAX 32u  /* of a keyword that may still be a misspelling */
+#define SHOWN_BYTES_MAX 40u /* of a word in a message */
 #define NUMBER_DIGITS_MAX 9u
 
 static bool is_blank(char c)
@@ -139,7 +139,8 @@ static unsigned distance(struct word a, const char *b)
 				best = above[j] + 1;
 			if (row[j - 1] + 1 < best)
 				best = row[j - 1] + 1;
-			if (i > 1 && j > 1 && c == b[j - 2] && lower(a.text[i - 2]) == b[j - 1] && before[j - 2] + 1 < best)
+			if (i > 1 && j > 1 && c == b[j - 2] && lower(a.text[i - 2]) == b[j - 1] &&
+			    before[j - 2] + 1 < best)
 				best = before[j - 2] + 1;
 			row[j] = best;
 		}
@@ -150,7 +151,8 @@ static unsigned distance(struct word a, const char *b)
 	return above[columns];
 }
 
-int scan_fail_keyword(struct scan *scan, struct word found, const char *const *words, unsigned count, const char *expected)
+int scan_fail_keyword(struct scan *scan, struct word found, const char *const *words, unsigned count,
+		      const char *expected)
 {
 	const char *meant = NULL;
 	unsigned nearest = found.bytes > 3 ? 3 : 2; /* three mistakes are another word */

@@ -5,7 +5,7 @@
 #include "rules/rules.h"
 
 struct scan {
-	const char *at, *end;     /* what has not been read */
+	const char *at, *end; /* what has not been read */
 	const char *line_start;
 	unsigned line;
 	struct xts_rules_error *error;
@@ -16,11 +16,11 @@ struct word {
 	size_t bytes;
 };
 
-bool scan_at_line_end(struct scan *scan);   /* after blanks: nothing, or a comment, follows */
-bool scan_next_line(struct scan *scan);     /* false: there is none */
-struct word scan_peek(struct scan *scan);   /* up to a blank, the line's end or a comment; may be empty */
+bool scan_at_line_end(struct scan *scan);     /* after blanks: nothing, or a comment, follows */
+bool scan_next_line(struct scan *scan);       /* false: there is none */
+struct word scan_peek(struct scan *scan);     /* up to a blank, the line's end or a comment; may be empty */
 struct word scan_peek_raw(struct scan *scan); /* up to a blank or the line's end: may have a # in it */
-bool scan_take(struct scan *scan, char c);  /* after blanks: this character */
+bool scan_take(struct scan *scan, char c);    /* after blanks: this character */
 
 /*
  * Each returns 0 or -EINVAL, with *scan->error filled: what was expected, and the word that was found.
@@ -29,7 +29,8 @@ int scan_fail(struct scan *scan, const char *expected);
 int scan_fail_at(struct scan *scan, const char *at, size_t bytes, const char *expected, const char *meant);
 int scan_keyword(struct scan *scan, const char *const *words, unsigned count, const char *expected, unsigned *index);
 /* Fails with the nearest of the words suggested. */
-int scan_fail_keyword(struct scan *scan, struct word found, const char *const *words, unsigned count, const char *expected);
+int scan_fail_keyword(struct scan *scan, struct word found, const char *const *words, unsigned count,
+		      const char *expected);
 int scan_number(struct scan *scan, unsigned first, unsigned last, const char *what, unsigned *value);
 
 static inline bool word_is(struct word word, const char *text)

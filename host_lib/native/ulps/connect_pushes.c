@@ -11,8 +11,8 @@
 #include "ulps/pushed.h"
 #include "xts.h"
 
-#define PUSH_BYTES 16u         /* of each, before its attributes: request, bytes, read_bytes, flags, ulp_id */
-#define PUSH_SEQPACKET 1u      /* flags */
+#define PUSH_BYTES 16u    /* of each, before its attributes: request, bytes, read_bytes, flags, ulp_id */
+#define PUSH_SEQPACKET 1u /* flags */
 
 static int add(struct connect_pushes *encoded, const struct xts_sock *s, const struct xts_ulp_push *push)
 {
@@ -37,7 +37,8 @@ static int add(struct connect_pushes *encoded, const struct xts_sock *s, const s
 	return 0;
 }
 
-static int add_all(struct connect_pushes *encoded, const struct xts_sock *s, const struct xts_ulp_push *pushes, unsigned count)
+static int add_all(struct connect_pushes *encoded, const struct xts_sock *s, const struct xts_ulp_push *pushes,
+		   unsigned count)
 {
 	struct stack *st = s->stack;
 	int r = 0;
@@ -59,7 +60,8 @@ void connect_pushes_sent(struct xts_sock *s, const struct connect_pushes *encode
 		push_note(s, xts_get32(encoded->payload + at), xts_get16(encoded->payload + at + 14));
 }
 
-int xts_ulp_connect(int number, const struct sockaddr *address, socklen_t length, const struct xts_ulp_push *pushes, unsigned count)
+int xts_ulp_connect(int number, const struct sockaddr *address, socklen_t length, const struct xts_ulp_push *pushes,
+		    unsigned count)
 {
 	struct stack *st;
 	struct connect_pushes encoded;

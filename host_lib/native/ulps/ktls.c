@@ -17,10 +17,10 @@
 #include "ulps/ktls.h"
 #include "ulps/pushed.h"
 
-#define ULP_NAME_MAX 16        /* TCP_ULP_NAME_MAX */
+#define ULP_NAME_MAX 16 /* TCP_ULP_NAME_MAX */
 #define ATTRIBUTE_HEAD 4u
-#define HANDSHAKE 22           /* RFC 8446 5.1 */
-#define KEY_UPDATE 24          /* 4 */
+#define HANDSHAKE 22  /* RFC 8446 5.1 */
+#define KEY_UPDATE 24 /* 4 */
 
 static const char name[ULP_NAME_MAX] = "tls";
 
@@ -113,7 +113,8 @@ static int set_keys(struct xts_sock *s, unsigned direction, const void *value, s
 	r = check_keys(s, direction, &info, length);
 	if (r)
 		return r;
-	_Static_assert(sizeof(struct tls12_crypto_info_chacha20_poly1305) <= sizeof(struct tls12_crypto_info_aes_gcm_256), "the longest");
+	_Static_assert(sizeof(struct tls12_crypto_info_chacha20_poly1305) <= sizeof(struct tls12_crypto_info_aes_gcm_256),
+		       "the longest");
 	xts_put16(attribute, XTS_TLS_KEYS_CRYPTO_INFO);
 	xts_put16(attribute + 2, (uint16_t)length);
 	memcpy(attribute + ATTRIBUTE_HEAD, value, length);

@@ -7,9 +7,9 @@
 
 struct xts_sock;
 
-#define TLS_DATA_RECORD 23     /* RFC 8446: application_data */
+#define TLS_DATA_RECORD 23 /* RFC 8446: application_data */
 #ifndef SOL_TLS
-#define SOL_TLS 282            /* linux/socket.h, which programs do not see */
+#define SOL_TLS 282 /* linux/socket.h, which programs do not see */
 #endif
 
 int ktls_set_ulp(struct xts_sock *s, const void *value, socklen_t length);

@@ -137,7 +137,7 @@ static void make_room(struct xts_sock *s)
 /* The PDU this message belongs to; NULL: without memory, or it cannot belong to the one that is open. */
 static struct pdu *find_or_add(struct xts_sock *s, const struct xts_recv_pdu *m)
 {
-	uint64_t control[2] = {htobe64(m->control_high), htobe64(m->control_low)};
+	uint64_t control[2] = { htobe64(m->control_high), htobe64(m->control_low) };
 	struct pdu *p = s->pdu_last;
 
 	if (pdu_is_open(s))

@@ -16,17 +16,17 @@ struct xts_head;
 struct xts_rx_frame;
 struct xts_sock;
 
-#define CONTROL_BYTES 16u      /* of a PDU's control data */
+#define CONTROL_BYTES 16u /* of a PDU's control data */
 
 /* A PDU whose data is among the pieces, or a run of stream data between PDUs: pdu.c. */
 struct pdu {
 	struct pdu *next;
-	uint32_t bytes;            /* received and unread */
-	uint32_t read;             /* of it, modulo 2^32 */
-	uint32_t record_bytes;     /* length of all of it; 0: not known */
-	uint32_t messages;         /* that it came in and whose XTS_PDU_CREDITS are still taken */
-	bool stream;               /* no PDU: data of the byte stream */
-	bool whole;                /* its last byte has come */
+	uint32_t bytes;        /* received and unread */
+	uint32_t read;         /* of it, modulo 2^32 */
+	uint32_t record_bytes; /* length of all of it; 0: not known */
+	uint32_t messages;     /* that it came in and whose XTS_PDU_CREDITS are still taken */
+	bool stream;           /* no PDU: data of the byte stream */
+	bool whole;            /* its last byte has come */
 	uint8_t control_bytes;
 	uint16_t control_type;
 	uint8_t control[CONTROL_BYTES];
@@ -35,11 +35,11 @@ struct pdu {
 _Static_assert(sizeof(struct pdu) + 16 <= XTS_PDU_CREDITS, "struct pdu");
 
 bool pdu_stream_data(struct xts_sock *s, uint32_t bytes); /* stream data between PDUs; false: not allowed here */
-bool pdu_is_open(const struct xts_sock *s);   /* the end of a PDU has not come yet */
+bool pdu_is_open(const struct xts_sock *s);               /* the end of a PDU has not come yet */
 bool pdu_is_readable(const struct xts_sock *s); /* of a socket with PDUs: a receive call would return something */
 uint32_t pdu_credits(const struct xts_sock *s); /* taken in addition to the bytes */
 void pdu_drop(struct xts_sock *s);
-void pdu_consume(struct xts_sock *s, uint32_t bytes); /* bytes of the first one, or the rest of it */
+void pdu_consume(struct xts_sock *s, uint32_t bytes);       /* bytes of the first one, or the rest of it */
 int pdu_restore(struct xts_sock *s, const struct pdu *pdu); /* appends; 0 or -ENOMEM */
 /* Receives of the first one: 1, or 0: nothing now, or -errno. *done: bytes copied. */
 int pdu_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes, size_t *done, int flags, struct about *about);
@@ -48,7 +48,7 @@ bool about_put(struct about *about, int level, int type, const void *data, size_
 
 /* What a PDU is sent with in addition to its data. */
 struct control {
-	uint16_t type;             /* enum xts_ulp_id, 0: nothing */
+	uint16_t type; /* enum xts_ulp_id, 0: nothing */
 	uint16_t bytes;
 	uint8_t data[CONTROL_BYTES];
 };

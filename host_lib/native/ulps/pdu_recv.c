@@ -12,7 +12,7 @@
 /* put_cmsg() */
 bool about_put(struct about *about, int level, int type, const void *data, size_t bytes)
 {
-	struct cmsghdr head = {.cmsg_level = level, .cmsg_type = type};
+	struct cmsghdr head = { .cmsg_level = level, .cmsg_type = type };
 	size_t room;
 	uint8_t *at;
 
@@ -73,7 +73,7 @@ static int recv_stream(struct xts_sock *s, const struct iovec *iov, size_t bytes
 static uint8_t first_byte(struct xts_sock *s)
 {
 	uint8_t byte = 0;
-	struct iovec out = {.iov_base = &byte, .iov_len = 1};
+	struct iovec out = { .iov_base = &byte, .iov_len = 1 };
 
 	buffer_copy(s, 0, &out, 0, 1);
 	return byte;

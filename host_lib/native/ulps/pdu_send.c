@@ -24,7 +24,7 @@
 #include "waiting/wait.h"
 #include "xts.h"
 
-#define TLS_RECORD_BYTES 16384u        /* of a control record; more becomes several, as in the kernel */
+#define TLS_RECORD_BYTES 16384u /* of a control record; more becomes several, as in the kernel */
 
 int control_read(struct control *out, const struct msghdr *message)
 {
@@ -36,7 +36,8 @@ int control_read(struct control *out, const struct msghdr *message)
 
 		if (c->cmsg_len < CMSG_LEN(0) || out->type)
 			return -EINVAL;
-		if (!keys && (c->cmsg_level != SOL_XTS || c->cmsg_type <= 0 || c->cmsg_type >= (int)XTS_CONTROL_EVENTS || bytes > CONTROL_BYTES))
+		if (!keys && (c->cmsg_level != SOL_XTS || c->cmsg_type <= 0 ||
+			      c->cmsg_type >= (int)XTS_CONTROL_EVENTS || bytes > CONTROL_BYTES))
 			return -EINVAL;
 		out->type = keys ? XTS_ULP_TLS_KEYS : (uint16_t)c->cmsg_type;
 		out->bytes = (uint16_t)bytes;
@@ -50,10 +51,10 @@ int control_read(struct control *out, const struct msghdr *message)
 struct sending {
 	struct source *src;
 	const struct control *control; /* of the first message */
-	size_t goal;               /* bytes left to this call */
+	size_t goal;                   /* bytes left to this call */
 	size_t sent;
 	bool blocking;
-	bool continues;            /* MSG_MORE: the PDU goes on with the next call */
+	bool continues; /* MSG_MORE: the PDU goes on with the next call */
 };
 
 static uint32_t largest(struct stack *st)
@@ -85,8 +86,10 @@ static uint32_t credits_needed(const struct xts_sock *s, const struct sending *o
 
 static void encode(struct xts_sock *s, const struct sending *o, uint8_t *frame, uint32_t bytes, bool more)
 {
-	struct xts_send_pdu m = {.post_credits = xts_credit_advertise(&s->grant), .length = bytes, .record_bytes = s->ulps.record_bytes};
-	uint64_t words[2] = {0};
+	struct xts_send_pdu m = { .post_credits = xts_credit_advertise(&s->grant),
+				  .length = bytes,
+				  .record_bytes = s->ulps.record_bytes };
+	uint64_t words[2] = { 0 };
 
 	if (o->control && !s->ulps.begun) {
 		m.control_type = o->control->type;
@@ -219,9 +222,10 @@ static bool is_pushed(const struct xts_sock *s, uint16_t ulp_id)
 	return false;
 }
 
-static ssize_t send_pdu(struct xts_sock *s, struct source *src, int flags, const struct control *control, bool blocking, uint64_t deadline)
+static ssize_t send_pdu(struct xts_sock *s, struct source *src, int flags, const struct control *control, bool blocking,
+			uint64_t deadline)
 {
-	struct sending o = {.src = src, .control = control, .blocking = blocking};
+	struct sending o = { .src = src, .control = control, .blocking = blocking };
 	uint32_t id = s->id;
 	int r = begin(s, &o, flags);
 

@@ -25,7 +25,7 @@
 #include "xts.h"
 
 #define PUSH_HEAD_BYTES 8u
-#define PUSH_SEQPACKET 1u      /* flags */
+#define PUSH_SEQPACKET 1u /* flags */
 #define AGAIN_NS (10 * NS_PER_MS)
 
 static bool is_receive(uint32_t request)
@@ -145,9 +145,9 @@ int push_give_back(struct xts_sock *s)
 
 	while (s->unread) {
 		uint32_t largest = st->channel->link.largest_message - XTS_GIVE_BACK_BYTES;
-		struct xts_give_back m = {.length = s->unread < largest ? s->unread : largest};
+		struct xts_give_back m = { .length = s->unread < largest ? s->unread : largest };
 		struct xts_tx_slot slot;
-		struct iovec out = {.iov_len = m.length};
+		struct iovec out = { .iov_len = m.length };
 		int r = channel_slot(st, &slot);
 
 		if (r)
@@ -181,7 +181,8 @@ static int check(const struct xts_sock *s)
 	if (st->channel && !(st->channel->link.features & XTS_FEATURE_ULP))
 		return -ENOPROTOOPT;
 	if (s->state == TCP_STATE_SYN_SENT)
-		return -EALREADY; /* allowed before or after connecting; now it would be undefined which bytes it is for */
+		/* allowed before or after connecting; now it would be undefined which bytes it is for */
+		return -EALREADY;
 	if (s->state == TCP_STATE_CLOSE && (s->phase == PHASE_CONNECTED || s->shutdown || s->ulps.with_connect))
 		return -ENOTCONN;
 	return s->ulps.begun ? -EBUSY : 0;
@@ -272,8 +273,10 @@ int socket_push(struct xts_sock *s, uint32_t request, uint16_t ulp_id, const uin
 		return -EINVAL;
 	fault_forget(s);
 	do {
-		struct call call = {.type = XTS_CMD_IOCTL, .option = (int32_t)request, .ulp_id = ulp_id,
-				    .length = PUSH_HEAD_BYTES + bytes};
+		struct call call = { .type = XTS_CMD_IOCTL,
+				     .option = (int32_t)request,
+				     .ulp_id = ulp_id,
+				     .length = PUSH_HEAD_BYTES + bytes };
 
 		if (bytes)
 			memcpy(call.value + PUSH_HEAD_BYTES, attributes, bytes);
@@ -292,7 +295,7 @@ int socket_push(struct xts_sock *s, uint32_t request, uint16_t ulp_id, const uin
 
 static int peek_mode(struct xts_sock *s, int on)
 {
-	struct call call = {.type = XTS_CMD_IOCTL, .option = SIOC_PEEK_MODE, .length = 1, .value = {1}};
+	struct call call = { .type = XTS_CMD_IOCTL, .option = SIOC_PEEK_MODE, .length = 1, .value = { 1 } };
 
 	if (on != 1)
 		return -EINVAL; /* it ends with SIOC_END_PEEK_MODE */
@@ -301,7 +304,7 @@ static int peek_mode(struct xts_sock *s, int on)
 
 static int end_peek_mode(struct xts_sock *s, uint32_t drop_bytes)
 {
-	struct call call = {.type = XTS_CMD_IOCTL, .option = SIOC_END_PEEK_MODE, .length = sizeof drop_bytes};
+	struct call call = { .type = XTS_CMD_IOCTL, .option = SIOC_END_PEEK_MODE, .length = sizeof drop_bytes };
 
 	if (!s->ulps.peeking)
 		return -EINVAL;
@@ -323,7 +326,8 @@ int push_ioctl(struct xts_sock *s, unsigned long request, const void *argument)
 	memcpy(&info, argument, sizeof info);
 	if (info.ulp_bytes > XTS_ULP_INFO_BYTES_MAX)
 		return -EINVAL;
-	return socket_push(s, (uint32_t)request, info.ulp_id, ((const struct ulp_info *)argument)->ulp_parameters, info.ulp_bytes);
+	return socket_push(s, (uint32_t)request, info.ulp_id, ((const struct ulp_info *)argument)->ulp_parameters,
+			   info.ulp_bytes);
 }
 
 /* --- the handshake ------------------------------------------------------------------------------------------------ */

@@ -14,12 +14,12 @@
 #include "xts.h"
 
 #define TEXT_BYTES 256u
-#define OFFER_BYTES 5u         /* on the wire */
-#define INFO_HEAD_BYTES 4u     /* of an answer of ULP_INFO */
+#define OFFER_BYTES 5u     /* on the wire */
+#define INFO_HEAD_BYTES 4u /* of an answer of ULP_INFO */
 
 struct fault {
 	int error;
-	unsigned number;           /* enum xts_fault */
+	unsigned number; /* enum xts_fault */
 	char text[TEXT_BYTES];
 };
 
@@ -80,7 +80,7 @@ static void copy_text(char *out, const uint8_t *text, size_t bytes)
 static int ask_fault(struct xts_sock *s, struct fault *out)
 {
 	struct stack *st = s->stack;
-	struct call call = {.type = XTS_CMD_IOCTL, .option = SIOC_ULP_ERROR};
+	struct call call = { .type = XTS_CMD_IOCTL, .option = SIOC_ULP_ERROR };
 	int r;
 
 	if (s->lost || !st->channel)
@@ -123,7 +123,7 @@ static int find_fault(struct xts_sock *s, struct fault *out)
 int xts_ulp_error(int number, unsigned *fault, char *text, size_t bytes)
 {
 	struct stack *st;
-	struct fault found = {0};
+	struct fault found = { 0 };
 	struct xts_sock *s;
 	int r;
 
@@ -152,7 +152,7 @@ struct item {
 /* A part of it, from offset on: how many bytes came, or -errno. */
 static long ask_part(struct xts_sock *s, const struct item *item, uint32_t offset, uint32_t *total)
 {
-	struct call call = {.type = XTS_CMD_IOCTL, .option = SIOC_ULP_INFO, .length = 8};
+	struct call call = { .type = XTS_CMD_IOCTL, .option = SIOC_ULP_INFO, .length = 8 };
 	uint32_t n;
 	int r;
 
@@ -170,7 +170,8 @@ static long ask_part(struct xts_sock *s, const struct item *item, uint32_t offse
 	if (*total > INT32_MAX || n > *total - (offset < *total ? offset : *total))
 		return -EPROTO;
 	if (offset < item->room)
-		memcpy(item->out + offset, call.value + INFO_HEAD_BYTES, n < item->room - offset ? n : item->room - offset);
+		memcpy(item->out + offset, call.value + INFO_HEAD_BYTES,
+		       n < item->room - offset ? n : item->room - offset);
 	return n;
 }
 
@@ -211,7 +212,11 @@ static ssize_t read_item(struct xts_sock *s, const struct item *item)
 ssize_t xts_ulp_tell(int number, int send, unsigned layer, unsigned item, void *value, size_t bytes)
 {
 	struct stack *st;
-	struct item asked = {.send = send != 0, .layer = (uint8_t)layer, .number = (uint16_t)item, .out = value, .room = value ? bytes : 0};
+	struct item asked = { .send = send != 0,
+			      .layer = (uint8_t)layer,
+			      .number = (uint16_t)item,
+			      .out = value,
+			      .room = value ? bytes : 0 };
 	struct xts_sock *s;
 	ssize_t r;
 
@@ -230,7 +235,7 @@ ssize_t xts_ulp_tell(int number, int send, unsigned layer, unsigned item, void *
 
 static int list(struct stack *st, struct xts_ulp_offer *offers, unsigned max)
 {
-	struct call call = {.type = XTS_CMD_IOCTL, .option = SIOC_ULP_LIST};
+	struct call call = { .type = XTS_CMD_IOCTL, .option = SIOC_ULP_LIST };
 	struct xts_sock *s;
 	unsigned count = 0;
 	int r = st->channel ? 0 : channel_attach(st);
@@ -251,8 +256,10 @@ static int list(struct stack *st, struct xts_ulp_offer *offers, unsigned max)
 	for (uint32_t at = 0; call.length - at >= OFFER_BYTES; at += OFFER_BYTES, count++) {
 		if (count >= max)
 			continue;
-		offers[count] = (struct xts_ulp_offer){.ulp_id = xts_get16(call.value + at), .version = xts_get16(call.value + at + 2),
-						       .receive = call.value[at + 4] & 1, .send = call.value[at + 4] >> 1 & 1};
+		offers[count] = (struct xts_ulp_offer){ .ulp_id = xts_get16(call.value + at),
+							.version = xts_get16(call.value + at + 2),
+							.receive = call.value[at + 4] & 1,
+							.send = call.value[at + 4] >> 1 & 1 };
 	}
 	return (int)count;
 }

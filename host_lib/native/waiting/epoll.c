@@ -1,9 +1,9 @@
 /*
  * Polling contexts: ready lists, as in the kernel's epoll. A watch joins the ready list of its context when its
  * socket changes in a way it has asked for; collecting asks each socket on the list how it is now, reports, and puts
- * level-triggered ones back at the end. A socket nobody touches costs nothing. A watch may also be on another context, which
- * is readable while it has an event itself: sets in sets. Registering is in epoll_ctl.c, the descriptor that a program can
- * sleep on in epoll_fd.c, waiting in mixed.c.
+ * level-triggered ones back at the end. A socket nobody touches costs nothing. A watch may also be on another context,
+ * which is readable while it has an event itself: sets in sets. Registering is in epoll_ctl.c, the descriptor that a
+ * program can sleep on in epoll_fd.c, waiting in mixed.c.
  */
 #include "attach.h"
 #include "core/channel.h"

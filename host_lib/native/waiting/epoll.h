@@ -8,40 +8,40 @@
 
 #include "core/stack.h"
 
-#define HOLD_EVENTS_MIN 4u     /* in fewer events a turn there is less to save than the clock costs */
+#define HOLD_EVENTS_MIN 4u /* in fewer events a turn there is less to save than the clock costs */
 #define EPOLL_ALWAYS (EPOLLERR | EPOLLHUP)
 #define EPOLL_WAYS (EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE) /* these are not events but modes */
 
 struct epoll_ctx {
-	struct stack *stack;       /* of the thread that made it: the rest is under its lock */
+	struct stack *stack; /* of the thread that made it: the rest is under its lock */
 	struct epoll_ctx *next;
 	struct watch *ready_first, *ready_last;
-	struct watch *listeners;   /* watches of listening sockets, whose connections a wait asks for */
-	struct watch *outer;       /* watches of other contexts on this one */
+	struct watch *listeners; /* watches of listening sockets, whose connections a wait asks for */
+	struct watch *outer;     /* watches of other contexts on this one */
 	uint16_t waiters, polled;
 	unsigned flags;
-	int set, bell;             /* -1 until xts_epoll_fd() */
-	int queue_fd;              /* the queue's descriptor in the set, or -1 */
+	int set, bell; /* -1 until xts_epoll_fd() */
+	int queue_fd;  /* the queue's descriptor in the set, or -1 */
 	bool idle, ringing;
-	bool turn;                 /* XTS_EPOLL_TURN: between a collection that found something and xts_flush() */
+	bool turn;                       /* XTS_EPOLL_TURN: between a collection that found something and xts_flush() */
 	struct foreign *_Atomic foreign; /* sockets and contexts of other stacks: foreign.h; NULL: none yet */
-	bool foreign_last;         /* they filled the whole array at the last wait */
-	_Atomic bool kernel_first; /* there was no room for the kernel's events at the last wait */
+	bool foreign_last;               /* they filled the whole array at the last wait */
+	_Atomic bool kernel_first;       /* there was no room for the kernel's events at the last wait */
 };
 
 /* Watches of one socket in one context differ by a key, the interposer's descriptor: the kernel registers a file
  * once for each descriptor. */
 struct watch {
-	struct watch *next;        /* of the socket or the inner context */
+	struct watch *next; /* of the socket or the inner context */
 	struct watch *ready_next, *ready_previous;
 	struct watch *listeners_next;
 	struct epoll_ctx *ctx;
-	struct xts_sock *socket;   /* watched, or */
+	struct xts_sock *socket; /* watched, or */
 	struct epoll_ctx *inner;
 	uint32_t key;
 	uint32_t events;
-	bool ready, disabled;      /* disabled: reported once (EPOLLONESHOT) */
-	bool listening;            /* in ctx->listeners */
+	bool ready, disabled; /* disabled: reported once (EPOLLONESHOT) */
+	bool listening;       /* in ctx->listeners */
 	epoll_data_t data;
 };
 
@@ -68,7 +68,7 @@ void epoll_channel_opened(struct stack *st);
 void epoll_forget_socket(struct xts_sock *s);
 void epoll_forget(struct stack *st);
 bool epoll_watches(const struct epoll_ctx *ctx, const struct xts_sock *s);
-bool epoll_awaits(const struct xts_sock *s);  /* a thread waits for it in a context */
+bool epoll_awaits(const struct xts_sock *s);           /* a thread waits for it in a context */
 bool epoll_awaits_elsewhere(const struct xts_sock *s); /* a thread may sleep on a context's descriptor */
 
 #endif

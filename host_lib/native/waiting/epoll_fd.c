@@ -56,7 +56,7 @@ static void silence(struct epoll_ctx *ctx)
 static void follow_channel(struct epoll_ctx *ctx)
 {
 	struct stack *st = ctx->stack;
-	struct epoll_event event = {.events = EPOLLIN};
+	struct epoll_event event = { .events = EPOLLIN };
 	int fd = st->channel ? st->channel->queue->wait_fd : -1;
 
 	if (ctx->set < 0 || ctx->queue_fd == fd)
@@ -103,7 +103,7 @@ void epoll_channel_opened(struct stack *st)
 
 static int open_descriptor(struct epoll_ctx *ctx)
 {
-	struct epoll_event event = {.events = EPOLLIN};
+	struct epoll_event event = { .events = EPOLLIN };
 
 	if (ctx->set >= 0)
 		return ctx->set;

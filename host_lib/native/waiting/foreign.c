@@ -17,22 +17,23 @@
 #include "xts_private.h"
 
 #define EVENTS 64
-#define MIRRORED (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET | EPOLLONESHOT) /* of what is asked for: what a mirror can show */
+/* of what is asked for: what a mirror can show */
+#define MIRRORED (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET | EPOLLONESHOT)
 
 /* A registration. */
 struct member {
 	struct member *next;
-	void *inner;               /* a context, and its stack; else NULL, and a socket: */
+	void *inner; /* a context, and its stack; else NULL, and a socket: */
 	struct stack *stack;
 	int number;
 	uint32_t key;
-	struct epoll_event event;  /* as asked for */
-	int fd;                    /* a duplicate of its descriptor: it is in the set until the registration ends */
+	struct epoll_event event; /* as asked for */
+	int fd;                   /* a duplicate of its descriptor: it is in the set until the registration ends */
 };
 
 /* Under the lock of the context's stack. */
 struct foreign {
-	int set;                   /* the kernel's epoll set of all members' descriptors */
+	int set; /* the kernel's epoll set of all members' descriptors */
 	struct member *members;
 };
 
@@ -53,7 +54,7 @@ int foreign_set(const struct epoll_ctx *ctx)
 static struct foreign *make(struct epoll_ctx *ctx)
 {
 	struct foreign *f = calloc(1, sizeof *f);
-	struct epoll_event event = {.events = EPOLLIN};
+	struct epoll_event event = { .events = EPOLLIN };
 
 	if (!f)
 		return NULL;
@@ -97,7 +98,7 @@ static void drop(struct foreign *f, struct member *m)
 static int add(struct epoll_ctx *ctx, int fd, const struct member *as)
 {
 	struct foreign *f = atomic_load_explicit(&ctx->foreign, memory_order_relaxed);
-	struct epoll_event event = {.events = as->event.events & (uint32_t)MIRRORED};
+	struct epoll_event event = { .events = as->event.events & (uint32_t)MIRRORED };
 	struct member *m;
 
 	if (find(ctx, as->number, as->inner, as->key))
@@ -125,7 +126,7 @@ static int add(struct epoll_ctx *ctx, int fd, const struct member *as)
 
 static int modify(struct epoll_ctx *ctx, struct member *m, const struct epoll_event *asked)
 {
-	struct epoll_event event = {.events = asked->events & (uint32_t)MIRRORED, .data.ptr = m};
+	struct epoll_event event = { .events = asked->events & (uint32_t)MIRRORED, .data.ptr = m };
 
 	m->event = *asked;
 	return epoll_ctl(foreign_set(ctx), EPOLL_CTL_MOD, m->fd, &event) < 0 ? -errno : 0;
@@ -133,7 +134,11 @@ static int modify(struct epoll_ctx *ctx, struct member *m, const struct epoll_ev
 
 int foreign_ctl(struct epoll_ctx *ctx, int op, int number, void *inner, uint32_t key, const struct epoll_event *event)
 {
-	struct member as = {.number = number, .inner = inner, .stack = inner ? ((struct epoll_ctx *)inner)->stack : NULL, .key = key}, *m;
+	struct member as = { .number = number,
+			     .inner = inner,
+			     .stack = inner ? ((struct epoll_ctx *)inner)->stack : NULL,
+			     .key = key },
+		      *m;
 	struct stack *st;
 	int fd = -1, r;
 
@@ -255,15 +260,15 @@ int foreign_collect(struct epoll_ctx *ctx, struct epoll_event *events, int max)
 
 		looked(ctx, &copies[i], was[i], now, gone);
 		if (now)
-			events[count++] = (struct epoll_event){.events = now, .data = copies[i].event.data};
+			events[count++] = (struct epoll_event){ .events = now, .data = copies[i].event.data };
 	}
 	return count;
 }
 
 bool foreign_may_be_ready(const struct epoll_ctx *ctx)
 {
-	struct pollfd fd = {.fd = foreign_set(ctx), .events = POLLIN};
-	struct timespec none = {0};
+	struct pollfd fd = { .fd = foreign_set(ctx), .events = POLLIN };
+	struct timespec none = { 0 };
 
 	return fd.fd >= 0 && kernel_calls.ppoll(&fd, 1, &none, NULL) > 0;
 }

@@ -94,7 +94,8 @@ static void update(struct xts_sock *s)
 		shutdown(m->ours, SHUT_WR);
 	}
 	if (!m->half_closed)
-		set_readable(m, events & EPOLLIN || (s->datagrams && events & EPOLLERR)); /* an error is to be fetched */
+		/* an error is to be fetched */
+		set_readable(m, events & EPOLLIN || (s->datagrams && events & EPOLLERR));
 	set_writable(m, events & EPOLLOUT);
 	if (s->phase == PHASE_UNCONNECTED)
 		return;

@@ -52,7 +52,8 @@ static int scan(const struct polling *p)
 		if (!s)
 			fd->revents = POLLNVAL;
 		else /* the EPOLL* bits are the POLL* bits */
-			fd->revents = (short)(socket_events(s) & ((uint32_t)(unsigned short)fd->events | POLLERR | POLLHUP));
+			fd->revents = (short)(socket_events(s) &
+					      ((uint32_t)(unsigned short)fd->events | POLLERR | POLLHUP));
 		ready += fd->revents != 0;
 	}
 	for (nfds_t i = 0; i < p->context_count; i++) {
@@ -124,7 +125,7 @@ static int poll_ours(const struct polling *p, struct watched_fds *watched, uint6
 /* The state of the kernel's descriptors: as the wait saw it, else now. How many are ready, or -errno. */
 static int poll_kernels(struct watched_fds *watched, bool satisfied)
 {
-	struct timespec none = {0};
+	struct timespec none = { 0 };
 	const sigset_t *mask = satisfied ? NULL : watched->mask;
 	int ready = 0;
 
@@ -137,11 +138,14 @@ static int poll_kernels(struct watched_fds *watched, bool satisfied)
 }
 
 /* All of one stack. How many are ready, or -errno. */
-static int poll_own(struct stack *st, struct pollfd *sockets, nfds_t count, struct xts_polled_context *contexts, nfds_t context_count,
-		    struct pollfd *kernel, nfds_t kernel_count, uint64_t deadline_ns, const sigset_t *mask)
+static int poll_own(struct stack *st, struct pollfd *sockets, nfds_t count, struct xts_polled_context *contexts,
+		    nfds_t context_count, struct pollfd *kernel, nfds_t kernel_count, uint64_t deadline_ns,
+		    const sigset_t *mask)
 {
-	struct polling p = {.stack = st, .sockets = sockets, .count = count, .contexts = contexts, .context_count = context_count};
-	struct watched_fds watched = {.count = kernel_count, .mask = mask};
+	struct polling p = {
+		.stack = st, .sockets = sockets, .count = count, .contexts = contexts, .context_count = context_count
+	};
+	struct watched_fds watched = { .count = kernel_count, .mask = mask };
 	struct pollfd few[SLEEP_FDS + FDS_ON_STACK];
 	int ours, kernels = 0;
 
@@ -212,14 +216,14 @@ static int open_descriptors(const struct stack *st, const struct several *p, str
 	for (nfds_t i = 0; i < p->count; i++) {
 		if (!is_foreign(st, p->sockets[i].fd))
 			continue;
-		out[n] = (struct pollfd){.fd = xts_fileno(p->sockets[i].fd), .events = p->sockets[i].events};
+		out[n] = (struct pollfd){ .fd = xts_fileno(p->sockets[i].fd), .events = p->sockets[i].events };
 		if (out[n].fd >= 0)
 			n++;
 		else if (errno != EBADF)
 			return -errno;
 	}
 	for (nfds_t i = 0; i < p->context_count; i++) {
-		out[n] = (struct pollfd){.fd = xts_epoll_fd(p->contexts[i].ectx), .events = POLLIN};
+		out[n] = (struct pollfd){ .fd = xts_epoll_fd(p->contexts[i].ectx), .events = POLLIN };
 		if (out[n++].fd < 0)
 			return -errno;
 	}
@@ -237,8 +241,8 @@ static int count_ready(const struct pollfd *fds, int count)
 }
 
 /* One turn: how many are ready; 0 also when only descriptors of other stacks are, which may be by now what they say. */
-static int poll_turn(struct stack *st, const struct several *p, struct pollfd *own, struct pollfd *kernel, uint64_t deadline_ns,
-		     const sigset_t *mask, bool *again)
+static int poll_turn(struct stack *st, const struct several *p, struct pollfd *own, struct pollfd *kernel,
+		     uint64_t deadline_ns, const sigset_t *mask, bool *again)
 {
 	int foreign = look_at_foreign(st, p), extra = 0, r, others;
 
@@ -253,7 +257,8 @@ static int poll_turn(struct stack *st, const struct several *p, struct pollfd *o
 	}
 	if (p->kernel_count)
 		memcpy(kernel, p->kernel, p->kernel_count * sizeof *kernel);
-	r = poll_own(st, own, p->count, NULL, 0, kernel, p->kernel_count + (nfds_t)extra, foreign ? 0 : deadline_ns, mask);
+	r = poll_own(st, own, p->count, NULL, 0, kernel, p->kernel_count + (nfds_t)extra, foreign ? 0 : deadline_ns,
+		     mask);
 	if (r < 0)
 		return foreign ? foreign : r;
 	others = count_ready(kernel + p->kernel_count, extra);
@@ -307,7 +312,8 @@ static nfds_t count_foreign(const struct stack *st, const struct pollfd *sockets
 		foreign += its && its != st;
 	}
 	for (nfds_t i = 0; i < context_count; i++)
-		foreign += ((const struct epoll_ctx *)contexts[i].ectx)->stack != st || foreign_set(contexts[i].ectx) >= 0;
+		foreign += ((const struct epoll_ctx *)contexts[i].ectx)->stack != st ||
+			   foreign_set(contexts[i].ectx) >= 0;
 	return foreign;
 }
 
@@ -321,14 +327,19 @@ int xts_poll_contexts(struct pollfd *sockets, nfds_t count, struct xts_polled_co
 	if (__builtin_expect(!foreign, 1))
 		r = poll_own(st, sockets, count, contexts, context_count, kernel, kernel_count, deadline_ns, mask);
 	else
-		r = poll_several(st, &(struct several){.sockets = sockets, .count = count, .contexts = contexts,
-			.context_count = context_count, .kernel = kernel, .kernel_count = kernel_count},
-			deadline_ns, mask);
+		r = poll_several(st,
+				 &(struct several){ .sockets = sockets,
+						    .count = count,
+						    .contexts = contexts,
+						    .context_count = context_count,
+						    .kernel = kernel,
+						    .kernel_count = kernel_count },
+				 deadline_ns, mask);
 	return finish(r);
 }
 
-int xts_poll_mixed(struct pollfd *sockets, nfds_t count, struct pollfd *kernel, nfds_t kernel_count, uint64_t deadline_ns,
-		   const sigset_t *mask)
+int xts_poll_mixed(struct pollfd *sockets, nfds_t count, struct pollfd *kernel, nfds_t kernel_count,
+		   uint64_t deadline_ns, const sigset_t *mask)
 {
 	return xts_poll_contexts(sockets, count, NULL, 0, kernel, kernel_count, deadline_ns, mask);
 }
@@ -348,8 +359,8 @@ int xts_poll(struct pollfd *fds, unsigned long count, int timeout_ms)
 
 struct collecting {
 	struct epoll_ctx *ctx;
-	int kernel_set;                   /* or -1 */
-	const _Atomic uint32_t *members;  /* of it; NULL: unknown */
+	int kernel_set;                  /* or -1 */
+	const _Atomic uint32_t *members; /* of it; NULL: unknown */
 	struct epoll_event *events;
 	int max, count;
 };
@@ -362,7 +373,8 @@ static bool set_has_members(const struct collecting *c)
 /* Adds the kernel set's events of now. 0 or -errno. */
 static int collect_kernels(struct collecting *c)
 {
-	int r = c->kernel_set < 0 ? 0 : kernel_calls.epoll_wait(c->kernel_set, c->events + c->count, c->max - c->count, 0);
+	int r = c->kernel_set < 0 ? 0 :
+				    kernel_calls.epoll_wait(c->kernel_set, c->events + c->count, c->max - c->count, 0);
 
 	if (r < 0)
 		return c->count ? 0 : -errno;
@@ -394,10 +406,12 @@ static int collect_ours(struct collecting *c, struct watched_fds *watched, uint6
  * when it is readable; or -1. */
 static int wait_own(struct collecting *c, int foreign, uint64_t deadline_ns, const sigset_t *mask)
 {
-	struct pollfd fds[SLEEP_FDS + 2] = {[SLEEP_FDS] = {.fd = c->kernel_set, .events = POLLIN},
-					    [SLEEP_FDS + 1] = {.fd = foreign, .events = POLLIN}};
-	struct watched_fds watched = {.fds = fds, .count = foreign >= 0 ? 2 : c->kernel_set >= 0, .mask = mask,
-				.patient = c->ctx->flags & XTS_EPOLL_PATIENT};
+	struct pollfd fds[SLEEP_FDS + 2] = { [SLEEP_FDS] = { .fd = c->kernel_set, .events = POLLIN },
+					     [SLEEP_FDS + 1] = { .fd = foreign, .events = POLLIN } };
+	struct watched_fds watched = { .fds = fds,
+				       .count = foreign >= 0 ? 2 : c->kernel_set >= 0,
+				       .mask = mask,
+				       .patient = c->ctx->flags & XTS_EPOLL_PATIENT };
 	bool kernels_taken = false;
 	int r = 0;
 
@@ -420,14 +434,15 @@ static int wait_own(struct collecting *c, int foreign, uint64_t deadline_ns, con
 		/* A wait that slept has seen that the kernel's set has no events. */
 		if (c->count < c->max && !kernels_taken && (watched.ready || (!watched.looked && set_has_members(c))))
 			r = collect_kernels(c);
-	} while (!c->count && !r && deadline_ns && !fds[SLEEP_FDS + 1].revents); /* another thread has taken what was there */
+		/* another thread has taken what was there */
+	} while (!c->count && !r && deadline_ns && !fds[SLEEP_FDS + 1].revents);
 	return r;
 }
 
-int xts_epoll_wait_mixed(void *ectx, int kernel_set, const _Atomic uint32_t *members, struct epoll_event *events, int max,
-			 uint64_t deadline_ns, const sigset_t *mask)
+int xts_epoll_wait_mixed(void *ectx, int kernel_set, const _Atomic uint32_t *members, struct epoll_event *events,
+			 int max, uint64_t deadline_ns, const sigset_t *mask)
 {
-	struct collecting c = {.ctx = ectx, .kernel_set = kernel_set, .members = members, .events = events, .max = max};
+	struct collecting c = { .ctx = ectx, .kernel_set = kernel_set, .members = members, .events = events, .max = max };
 	int r = 0, foreign;
 
 	if (!ectx)

@@ -37,7 +37,7 @@ void progress_forget(struct stack *st)
 {
 	if (st->progress.clock_fd >= 0)
 		xts_own_close(st->progress.clock_fd);
-	st->progress = (struct progress){.clock_fd = -1};
+	st->progress = (struct progress){ .clock_fd = -1 };
 }
 
 static bool needed(struct stack *st)
@@ -116,8 +116,8 @@ static void *progress(void *arg)
 {
 	struct stack *st = arg;
 	struct progress *p = &st->progress;
-	struct pollfd fds[SLEEP_FDS + 1] = {[SLEEP_FDS] = {.fd = p->clock_fd, .events = POLLIN}};
-	struct watched_fds watched = {.fds = fds, .count = 1};
+	struct pollfd fds[SLEEP_FDS + 1] = { [SLEEP_FDS] = { .fd = p->clock_fd, .events = POLLIN } };
+	struct watched_fds watched = { .fds = fds, .count = 1 };
 	uint64_t deadline_ns;
 	bool away;
 
@@ -172,8 +172,9 @@ void progress_need(struct stack *st)
 
 	if (!p->started)
 		start(st);
-	else if (p->standing_by && (needed(st) || (st->shared && st->channel &&
-					      (share_is_away(st, now_ns(), &deadline_ns) || deadline_ns < p->looks_again_ns)))) {
+	else if (p->standing_by &&
+		 (needed(st) || (st->shared && st->channel &&
+				 (share_is_away(st, now_ns(), &deadline_ns) || deadline_ns < p->looks_again_ns)))) {
 		p->standing_by = false;
 		thread_ring(st, p->self);
 	}
@@ -181,7 +182,7 @@ void progress_need(struct stack *st)
 
 bool progress_will_flush(struct stack *st)
 {
-	static const struct itimerspec soon = {.it_value.tv_nsec = HOLD_US * 1000};
+	static const struct itimerspec soon = { .it_value.tv_nsec = HOLD_US * 1000 };
 	struct progress *p = &st->progress;
 
 	if (p->clock_set)

@@ -15,11 +15,10 @@
 #include "waiting/wait.h"
 
 #define KERNEL_SIGNALS 64
-#define MASK_BYTES sizeof(uint64_t)          /* of the kernel's signal sets; the C library's are larger */
+#define MASK_BYTES sizeof(uint64_t) /* of the kernel's signal sets; the C library's are larger */
 #define BIT(number) (UINT64_C(1) << ((number) - 1))
-#define LIBRARY_OWN (BIT(32) | BIT(33))      /* the C library's: cancellation, setuid() */
-#define FAULTS \
-	(BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGFPE) | BIT(SIGILL) | BIT(SIGTRAP) | BIT(SIGSYS) | BIT(SIGABRT))
+#define LIBRARY_OWN (BIT(32) | BIT(33)) /* the C library's: cancellation, setuid() */
+#define FAULTS (BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGFPE) | BIT(SIGILL) | BIT(SIGTRAP) | BIT(SIGSYS) | BIT(SIGABRT))
 /* Sending them again would undo each other. */
 #define JOB_CONTROL (BIT(SIGTSTP) | BIT(SIGTTIN) | BIT(SIGTTOU) | BIT(SIGCONT))
 #define BLOCKED_MEANWHILE (~(FAULTS | LIBRARY_OWN))
@@ -34,7 +33,7 @@ typedef void handler(int number, siginfo_t *info, void *context);
 /* The program's, by signal. The rest of it (mask, SA_RESTART, SA_ONSTACK …) the kernel has. */
 struct action {
 	handler *_Atomic handler;
-	_Atomic int flags;         /* SA_SIGINFO and SA_RESETHAND */
+	_Atomic int flags; /* SA_SIGINFO and SA_RESETHAND */
 };
 
 /* A signal that has been put off. */
@@ -42,7 +41,7 @@ struct put_off {
 	siginfo_t info;
 	int number;
 	pid_t process;
-	uint64_t in_force, back;   /* masks: for its delivery, and after it */
+	uint64_t in_force, back; /* masks: for its delivery, and after it */
 	bool restarts;
 };
 
@@ -74,7 +73,7 @@ static uint64_t change_mask(int how, uint64_t mask)
 static void run(int number, siginfo_t *info, void *context)
 {
 	struct action *a = &actions[number];
-	struct sigaction once = {.sa_handler = SIG_DFL};
+	struct sigaction once = { .sa_handler = SIG_DFL };
 	handler *program = atomic_load(&a->handler);
 
 	if (atomic_load(&a->flags) & ONCE)
@@ -85,7 +84,8 @@ static void run(int number, siginfo_t *info, void *context)
 /* To this thread, with all that was known of it. */
 static bool send_again(int number, siginfo_t *info)
 {
-	return kernel_calls.syscall(SYS_rt_tgsigqueueinfo, getpid(), kernel_calls.syscall(SYS_gettid), number, info) == 0;
+	return kernel_calls.syscall(SYS_rt_tgsigqueueinfo, getpid(), kernel_calls.syscall(SYS_gettid), number, info) ==
+	       0;
 }
 
 /*
@@ -115,7 +115,7 @@ static void put_it_off(int number, const siginfo_t *info, uint64_t own)
 	xts_inside.put_off = PUT_OFF;
 	xts_inside.cut = 1;
 	if (xts_inside.limit)
-		*xts_inside.limit = (struct __kernel_timespec){0};
+		*xts_inside.limit = (struct __kernel_timespec){ 0 };
 }
 
 /*
@@ -145,7 +145,8 @@ static void arrive(int number, siginfo_t *info, void *context)
 		return;
 	}
 	own = read_mask(&interrupted->uc_sigmask);
-	if (__atomic_compare_exchange_n(&xts_inside.put_off, &none, PUTTING_OFF, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+	if (__atomic_compare_exchange_n(&xts_inside.put_off, &none, PUTTING_OFF, false, __ATOMIC_RELAXED,
+					__ATOMIC_RELAXED))
 		put_it_off(number, info, own);
 	else
 		put_second_off(number, info, own);
@@ -203,7 +204,8 @@ bool signal_restarts(void)
 	struct sigaction action;
 
 	for (int number = 1; number < NSIG; number++) {
-		if ((number <= KERNEL_SIGNALS && BIT(number) & FAULTS) || kernel_calls.sigaction(number, NULL, &action) < 0)
+		if ((number <= KERNEL_SIGNALS && BIT(number) & FAULTS) ||
+		    kernel_calls.sigaction(number, NULL, &action) < 0)
 			continue; /* 32 and 33 are the C library's own */
 		if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN)
 			continue;
@@ -217,9 +219,9 @@ bool signal_restarts(void)
 
 static void sleep_begins(struct __kernel_timespec *limit, const struct timespec *timeout, const sigset_t *mask)
 {
-	*limit = (struct __kernel_timespec){.tv_sec = FOREVER_S};
+	*limit = (struct __kernel_timespec){ .tv_sec = FOREVER_S };
 	if (timeout)
-		*limit = (struct __kernel_timespec){.tv_sec = timeout->tv_sec, .tv_nsec = timeout->tv_nsec};
+		*limit = (struct __kernel_timespec){ .tv_sec = timeout->tv_sec, .tv_nsec = timeout->tv_nsec };
 	xts_inside.mask = mask;
 	xts_inside.limit = limit;
 	__asm__ volatile("" ::: "memory");
@@ -259,7 +261,7 @@ int xts_sleep_poll(struct pollfd *fds, nfds_t count, const struct timespec *time
 /* Of kernels before 5.11. */
 static int sleep_old(int set, struct epoll_event *events, int max, const struct timespec *timeout, const sigset_t *mask)
 {
-	struct pollfd fd = {.fd = set, .events = POLLIN};
+	struct pollfd fd = { .fd = set, .events = POLLIN };
 	int r = xts_sleep_poll(&fd, 1, timeout, mask);
 
 	return r > 0 ? kernel_calls.epoll_wait(set, events, max, 0) : r;
@@ -323,7 +325,7 @@ static int change(int number, const struct sigaction *action, struct sigaction *
 
 int xts_sigaction(int number, const struct sigaction *action, struct sigaction *old)
 {
-	struct sigaction read = {0};
+	struct sigaction read = { 0 };
 	int r;
 
 	if (number < 1 || number > KERNEL_SIGNALS)

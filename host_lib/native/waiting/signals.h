@@ -38,12 +38,12 @@
 
 /* Of this thread. */
 struct xts_inside {
-	volatile sig_atomic_t depth;   /* calls within calls; above 0 handlers are put off */
-	volatile sig_atomic_t locked;  /* in libxts, which may hold its lock */
-	volatile sig_atomic_t put_off; /* a signal is, and all are blocked */
-	volatile sig_atomic_t cut;     /* one has been since the last sleep */
+	volatile sig_atomic_t depth;              /* calls within calls; above 0 handlers are put off */
+	volatile sig_atomic_t locked;             /* in libxts, which may hold its lock */
+	volatile sig_atomic_t put_off;            /* a signal is, and all are blocked */
+	volatile sig_atomic_t cut;                /* one has been since the last sleep */
 	struct __kernel_timespec *volatile limit; /* of the sleep the thread is in, or about to begin */
-	const sigset_t *volatile mask; /* in force during it; NULL: the thread's own */
+	const sigset_t *volatile mask;            /* in force during it; NULL: the thread's own */
 };
 extern __thread struct xts_inside xts_inside __attribute__((tls_model("initial-exec")));
 

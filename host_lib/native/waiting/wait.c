@@ -14,13 +14,13 @@
  *
  *     subject             who waits                                      what ends it
  *     s->readers          recv, accept                                   data, a connection, FIN, a signal
- *     s->writers          send, connect, the handshake of a push         credits or frames, the outcome, READY; a signal
+ *     s->writers          send, connect, the handshake of a push         credits, frames, the outcome, READY, a signal
  *     s->callers          first_request_wait(): another's first request  the reply to it
  *                         call_begin(), start(): another's call          its end (call_proxy)
  *                         call_proxy()                                   the reply
  *                         socket_disconnect()                            CLOSED (socket_disconnected)
  *                         end() of a push: what goes back to the proxy   its last frame has left (push_give_back)
- *                         inherit_take(): another takes it over          that has ended, in 10 s (ANSWER_NS) and a call at most
+ *                         inherit_take(): another takes it over          its end, in 10 s (ANSWER_NS) and a call
  *     st->frame_waiters   channel_wait_slot(), call_begin()              FRAME_ACK
  *     st->attach_waiters  channel_attach(): another attaches             that has ended, in 5 s at most
  *     st->poll_waiters    poll, select                                   an event, a signal
@@ -158,7 +158,8 @@ static int poll_until(struct pollfd own[SLEEP_FDS], struct watched_fds *watched,
 }
 
 /* Sleeps without the lock. */
-static int sleep_on(struct stack *st, struct thread *thread, struct pollfd own[SLEEP_FDS], struct watched_fds *watched, uint64_t deadline_ns)
+static int sleep_on(struct stack *st, struct thread *thread, struct pollfd own[SLEEP_FDS], struct watched_fds *watched,
+		    uint64_t deadline_ns)
 {
 	int r;
 
@@ -180,9 +181,9 @@ int sleep_on_channel(struct channel *c, struct thread *thread, struct watched_fd
 {
 	struct stack *st = c->stack;
 	struct pollfd own[SLEEP_FDS] = {
-		{.fd = thread->bell, .events = POLLIN},
-		{.fd = c->queue->wait_fd, .events = POLLIN},
-		{.fd = c->attachment.connection, .events = POLLIN},
+		{ .fd = thread->bell, .events = POLLIN },
+		{ .fd = c->queue->wait_fd, .events = POLLIN },
+		{ .fd = c->attachment.connection, .events = POLLIN },
 	};
 	uint64_t limit = channel_deadline_ns(c);
 	int r;
@@ -231,7 +232,7 @@ static int lead(struct waiter *w, struct watched_fds *watched, uint64_t deadline
 /* Sleeps until rung, while another thread leads or where there is no channel to lead. */
 int sleep_on_bell(struct stack *st, struct thread *thread, struct watched_fds *watched, uint64_t deadline_ns)
 {
-	struct pollfd own[SLEEP_FDS] = {{.fd = thread->bell, .events = POLLIN}, {.fd = -1}, {.fd = -1}};
+	struct pollfd own[SLEEP_FDS] = { { .fd = thread->bell, .events = POLLIN }, { .fd = -1 }, { .fd = -1 } };
 
 	return sleep_on(st, thread, own, watched, deadline_ns);
 }
@@ -255,7 +256,7 @@ static void hand_over(struct stack *st)
 /* Is a kernel descriptor ready now? Without the lock. */
 static bool look_at_watched(struct watched_fds *watched)
 {
-	struct timespec none = {0};
+	struct timespec none = { 0 };
 
 	if (!watched || !watched->count)
 		return false;
@@ -327,9 +328,10 @@ static int one_sleep(struct waiter *w, struct watched_fds *watched, uint64_t dea
 	return sleep_on_bell(st, w->thread, watched, deadline_ns);
 }
 
-static int wait_until(struct stack *st, uint16_t *subject, uint64_t deadline_ns, bool may_spin, struct watched_fds *watched, bool interruptible)
+static int wait_until(struct stack *st, uint16_t *subject, uint64_t deadline_ns, bool may_spin,
+		      struct watched_fds *watched, bool interruptible)
 {
-	struct waiter w = {.stack = st, .subject = subject, .thread = thread_self(st)};
+	struct waiter w = { .stack = st, .subject = subject, .thread = thread_self(st) };
 	int r = 0;
 
 	if (!w.thread)

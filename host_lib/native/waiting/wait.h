@@ -27,16 +27,16 @@ struct xts_sock;
 /* A thread that has waited: its bell rings (becomes readable) when it is woken. */
 struct thread {
 	struct thread *next, *previous;
-	struct stack *own;         /* of the setting's choice; NULL: not chosen yet */
-	struct stack *chosen;      /* by the program; else NULL */
-	uint32_t chosen_use;       /* and in which use of it */
-	uint32_t ordinal;          /* from 1 on, by when it first made a socket; 0: has not */
-	struct stack *promised;    /* where batching or holding is */
-	struct stack *turn;        /* where xts_flush() ends a turn */
-	int bell;                  /* an eventfd, its own or the spare one: bell.c */
-	bool shares_bell, rung;    /* it has the spare; which was rung for it */
-	bool sleeping;             /* in poll: ring to wake it */
-	bool batching;             /* the thread has promised to come back: no doorbell until then */
+	struct stack *own;      /* of the setting's choice; NULL: not chosen yet */
+	struct stack *chosen;   /* by the program; else NULL */
+	uint32_t chosen_use;    /* and in which use of it */
+	uint32_t ordinal;       /* from 1 on, by when it first made a socket; 0: has not */
+	struct stack *promised; /* where batching or holding is */
+	struct stack *turn;     /* where xts_flush() ends a turn */
+	int bell;               /* an eventfd, its own or the spare one: bell.c */
+	bool shares_bell, rung; /* it has the spare; which was rung for it */
+	bool sleeping;          /* in poll: ring to wake it */
+	bool batching;          /* the thread has promised to come back: no doorbell until then */
 	/* will probably come back: none until then, or until the progress thread's clock strikes */
 	bool holding;
 };
@@ -53,12 +53,12 @@ struct waiter {
 
 /* What a wait watches besides its subject: kernel descriptors and, while it sleeps, another signal mask. */
 struct watched_fds {
-	struct pollfd *fds;        /* the first SLEEP_FDS are wait.c's own */
-	nfds_t count;              /* of the others */
-	const sigset_t *mask;      /* NULL: leave it */
-	bool patient;              /* spins PATIENCE times as long */
-	bool looked;               /* the revents are those of this wait */
-	bool ready;                /* one of them is */
+	struct pollfd *fds;   /* the first SLEEP_FDS are wait.c's own */
+	nfds_t count;         /* of the others */
+	const sigset_t *mask; /* NULL: leave it */
+	bool patient;         /* spins PATIENCE times as long */
+	bool looked;          /* the revents are those of this wait */
+	bool ready;           /* one of them is */
 };
 
 /* Sleeps until the subject is woken: 0, -ETIMEDOUT at deadline_ns, -ENOBUFS. Gives up the lock meanwhile. */
@@ -70,7 +70,7 @@ int wait_watching(struct stack *st, uint16_t *subject, uint64_t deadline_ns, boo
 extern struct xts_kernel_calls kernel_calls;
 void wake(struct stack *st, uint16_t *subject);
 void wake_all(struct stack *st);
-void wake_sleepers_on_queue(struct stack *st);            /* to look again at how long they may sleep */
+void wake_sleepers_on_queue(struct stack *st); /* to look again at how long they may sleep */
 void thread_ring(struct stack *st, struct thread *thread);
 int sleep_on_bell(struct stack *st, struct thread *thread, struct watched_fds *watched, uint64_t deadline_ns);
 int sleep_on_channel(struct channel *c, struct thread *thread, struct watched_fds *watched, uint64_t deadline_ns);
@@ -90,15 +90,15 @@ struct thread *thread_self(struct stack *st); /* NULL: no memory, or no bell ava
 
 /* Threads that have no bell of their own share this one of their stack. */
 struct bells {
-	int spare;                 /* -1: none yet */
-	unsigned meant;            /* threads that it was rung for, and that have not noticed yet */
+	int spare;      /* -1: none yet */
+	unsigned meant; /* threads that it was rung for, and that have not noticed yet */
 };
 
-void bell_reserve(struct stack *st);          /* the spare; once attached there is one */
+void bell_reserve(struct stack *st);               /* the spare; once attached there is one */
 bool bell_get(struct stack *st, struct thread *t); /* false: there is none */
 /* t is awake again, and its bell was ringing or not */
 void bell_heard(struct stack *st, struct thread *t, bool ringing);
-void bell_give_up(struct thread *t);          /* of a thread that ends */
-void bells_forget(struct stack *st);          /* in a forked child: they are its parent's */
+void bell_give_up(struct thread *t); /* of a thread that ends */
+void bells_forget(struct stack *st); /* in a forked child: they are its parent's */
 
 #endif

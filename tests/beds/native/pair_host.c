@@ -35,8 +35,9 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
 /* In the place of ppoll(): goes on until a descriptor is ready, a frame has come, or it is time. */
 static int pair_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask)
 {
-	const struct timespec now = {0};
-	uint64_t until_ns = timeout ? clock_now_ns + (uint64_t)timeout->tv_sec * NS_PER_S + (uint64_t)timeout->tv_nsec : FOREVER;
+	const struct timespec now = { 0 };
+	uint64_t until_ns = timeout ? clock_now_ns + (uint64_t)timeout->tv_sec * NS_PER_S + (uint64_t)timeout->tv_nsec :
+				      FOREVER;
 	int ready;
 
 	for (;;) {
@@ -53,14 +54,14 @@ static int pair_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *t
 int __wrap_poll(struct pollfd *fds, nfds_t count, int timeout_ms);
 int __wrap_poll(struct pollfd *fds, nfds_t count, int timeout_ms)
 {
-	const struct timespec limit = {.tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1000000L};
+	const struct timespec limit = { .tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1000000L };
 
 	return pair_ppoll(fds, count, timeout_ms < 0 ? NULL : &limit, NULL);
 }
 
 void pair_host_start(const struct pair_calls *given, uint64_t now_ns)
 {
-	const struct xts_kernel_calls kernel = {.ppoll = pair_ppoll};
+	const struct xts_kernel_calls kernel = { .ppoll = pair_ppoll };
 
 	calls = *given;
 	clock_now_ns = now_ns;

@@ -21,16 +21,29 @@ static uint64_t pair_clock_ns(void)
 
 void pair_worker_start(uint64_t now_ns)
 {
-	struct xts_tenant_config costs = {.name = "pair", .weight = 1, .window_bytes = 1u << 16, .window_bytes_max = 1u << 16,
-					  .orphan_timeout_ms = 205000};
+	struct xts_tenant_config costs = { .name = "pair",
+					   .weight = 1,
+					   .window_bytes = 1u << 16,
+					   .window_bytes_max = 1u << 16,
+					   .orphan_timeout_ms = 205000 };
 	static const struct xts_policy_rule loopback[2] = {
-		{.allow = true, .action = XTS_POLICY_CONNECT, .ip_version = 4, .prefix_bits = 8, .address = {127},
-		 .port_last = UINT16_MAX, .queue_last = UINT32_MAX},
-		{.allow = true, .action = XTS_POLICY_LISTEN, .ip_version = 4, .prefix_bits = 8, .address = {127},
-		 .port_last = UINT16_MAX, .queue_last = UINT32_MAX},
+		{ .allow = true,
+		  .action = XTS_POLICY_CONNECT,
+		  .ip_version = 4,
+		  .prefix_bits = 8,
+		  .address = { 127 },
+		  .port_last = UINT16_MAX,
+		  .queue_last = UINT32_MAX },
+		{ .allow = true,
+		  .action = XTS_POLICY_LISTEN,
+		  .ip_version = 4,
+		  .prefix_bits = 8,
+		  .address = { 127 },
+		  .port_last = UINT16_MAX,
+		  .queue_last = UINT32_MAX },
 	};
 	struct worker_state *w = &worker.state;
-	struct epoll_event event = {.events = EPOLLIN, .data.ptr = &worker.command_watch};
+	struct epoll_event event = { .events = EPOLLIN, .data.ptr = &worker.command_watch };
 
 	clock_now_ns = now_ns;
 	memset(&worker, 0, sizeof worker);
@@ -38,7 +51,7 @@ void pair_worker_start(uint64_t now_ns)
 	w->now_ns = now_ns;
 	w->command_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	w->config = (struct xts_worker_config){.cpu = -1, .clock_ns = pair_clock_ns, .rules = loopback, .rule_count = 2};
+	w->config = (struct xts_worker_config){ .cpu = -1, .clock_ns = pair_clock_ns, .rules = loopback, .rule_count = 2 };
 	w->config.ulp = xts_ulp_config_new(NULL);
 	for (unsigned i = 0; i < XTS_RESOURCES; i++)
 		costs.limit[i] = 1u << 30;

@@ -17,16 +17,24 @@ static const struct {
 	const char *name;
 	void (*run)(const struct options *o);
 } workloads[] = {
-	{ "send", bulk_send }, { "receive", bulk_receive }, { "check", bulk_check }, { "request", requests_one },
-	{ "requests", requests_many }, { "connect", connects }, { "idle", idle },
-	{ "nvme-digest", nvme_with_digests }, { "nvme-plain", nvme_without },
-	{ "threads-request", threads_request }, { "threads-send", threads_send },
+	{ "send", bulk_send },
+	{ "receive", bulk_receive },
+	{ "check", bulk_check },
+	{ "request", requests_one },
+	{ "requests", requests_many },
+	{ "connect", connects },
+	{ "idle", idle },
+	{ "nvme-digest", nvme_with_digests },
+	{ "nvme-plain", nvme_without },
+	{ "threads-request", threads_request },
+	{ "threads-send", threads_send },
 };
 
 static void usage(void)
 {
-	fprintf(stderr, "usage: client WORKLOAD --address A --port P [--seconds S] [--warmup S] [--connections N] "
-			"[--spin US] [--request-bytes N] [--check-bytes N] [--core N]\nexample: client send --address 198.18.0.2 --port 9001\n");
+	fprintf(stderr,
+		"usage: client WORKLOAD --address A --port P [--seconds S] [--warmup S] [--connections N] "
+		"[--spin US] [--request-bytes N] [--check-bytes N] [--core N]\nexample: client send --address 198.18.0.2 --port 9001\n");
 	exit(2);
 }
 
@@ -43,31 +51,53 @@ static void pin(size_t core)
 int main(int argc, char **argv)
 {
 	static const struct option long_options[] = {
-		{ "address", 1, NULL, 'a' }, { "port", 1, NULL, 'p' }, { "seconds", 1, NULL, 's' },
-		{ "warmup", 1, NULL, 'w' }, { "connections", 1, NULL, 'n' }, { "spin", 1, NULL, 'u' },
-		{ "check-bytes", 1, NULL, 'b' }, { "request-bytes", 1, NULL, 'r' }, { "core", 1, NULL, 'c' }, { NULL, 0, NULL, 0 },
+		{ "address", 1, NULL, 'a' },     { "port", 1, NULL, 'p' },
+		{ "seconds", 1, NULL, 's' },     { "warmup", 1, NULL, 'w' },
+		{ "connections", 1, NULL, 'n' }, { "spin", 1, NULL, 'u' },
+		{ "check-bytes", 1, NULL, 'b' }, { "request-bytes", 1, NULL, 'r' },
+		{ "core", 1, NULL, 'c' },        { NULL, 0, NULL, 0 },
 	};
-	struct options o = { .seconds = 1, .warmup_s = 0.3, .connections = 32, .check_bytes = 32u << 20,
-		.request_bytes = REQUEST_BYTES };
+	struct options o = {
+		.seconds = 1, .warmup_s = 0.3, .connections = 32, .check_bytes = 32u << 20, .request_bytes = REQUEST_BYTES
+	};
 	struct rlimit files;
 	int option;
 
 	while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
 		switch (option) {
-		case 'a': o.address = optarg; break;
-		case 'p': o.port = (uint16_t)atoi(optarg); break;
-		case 's': o.seconds = atof(optarg); break;
-		case 'w': o.warmup_s = atof(optarg); break;
-		case 'n': o.connections = (uint32_t)atoi(optarg); break;
-		case 'u': o.spin_us = (uint32_t)atoi(optarg); break;
-		case 'r': o.request_bytes = (uint32_t)atoi(optarg); break;
-		case 'b': o.check_bytes = strtoull(optarg, NULL, 10); break;
-		case 'c': pin((size_t)atoi(optarg)); break;
-		default: usage();
+		case 'a':
+			o.address = optarg;
+			break;
+		case 'p':
+			o.port = (uint16_t)atoi(optarg);
+			break;
+		case 's':
+			o.seconds = atof(optarg);
+			break;
+		case 'w':
+			o.warmup_s = atof(optarg);
+			break;
+		case 'n':
+			o.connections = (uint32_t)atoi(optarg);
+			break;
+		case 'u':
+			o.spin_us = (uint32_t)atoi(optarg);
+			break;
+		case 'r':
+			o.request_bytes = (uint32_t)atoi(optarg);
+			break;
+		case 'b':
+			o.check_bytes = strtoull(optarg, NULL, 10);
+			break;
+		case 'c':
+			pin((size_t)atoi(optarg));
+			break;
+		default:
+			usage();
 		}
 	}
-	if (optind + 1 != argc || !o.address || !o.port || !o.connections ||
-	    o.request_bytes < sizeof(uint64_t) || o.request_bytes > REQUEST_BYTES_MAX)
+	if (optind + 1 != argc || !o.address || !o.port || !o.connections || o.request_bytes < sizeof(uint64_t) ||
+	    o.request_bytes > REQUEST_BYTES_MAX)
 		usage();
 	o.workload = argv[optind];
 	if (!getrlimit(RLIMIT_NOFILE, &files)) {

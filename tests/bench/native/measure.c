@@ -29,8 +29,8 @@ static void read_cores(struct sample *out)
 		double tick_s = 1.0 / (double)sysconf(_SC_CLK_TCK);
 		unsigned core;
 
-		if (sscanf(line, "cpu%u %*u %*u %*u %" SCNu64 " %" SCNu64 " %*u %*u %" SCNu64, &core, &idle_ticks, &iowait_ticks,
-			   &stolen_ticks) != 4 ||
+		if (sscanf(line, "cpu%u %*u %*u %*u %" SCNu64 " %" SCNu64 " %*u %*u %" SCNu64, &core, &idle_ticks,
+			   &iowait_ticks, &stolen_ticks) != 4 ||
 		    core >= CORES)
 			continue;
 		out->idle_s[core] = (double)(idle_ticks + iowait_ticks) * tick_s;
@@ -101,7 +101,10 @@ static int compare(const void *a, const void *b)
 
 void intervals_print(struct intervals *v)
 {
-	static const struct { const char *name; double share; } percentiles[] = {
+	static const struct {
+		const char *name;
+		double share;
+	} percentiles[] = {
 		{ "p50_us", 0.5 }, { "p90_us", 0.9 }, { "p99_us", 0.99 }, { "p999_us", 0.999 }, { "max_us", 1.0 },
 	};
 

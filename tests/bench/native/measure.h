@@ -13,9 +13,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CORES 2u               /* core 0: the application; core 1: everything else */
-#define PATTERN_BYTES 262144u  /* period of the stream pattern, and the size of one bulk call */
-#define REQUEST_BYTES 64u      /* of a request and of its response, unless the options say otherwise */
+#define CORES 2u              /* core 0: the application; core 1: everything else */
+#define PATTERN_BYTES 262144u /* period of the stream pattern, and the size of one bulk call */
+#define REQUEST_BYTES 64u     /* of a request and of its response, unless the options say otherwise */
 #define REQUEST_BYTES_MAX 4096u
 #define TLS_NAME "peer.bench.test" /* the name the peer's certificates are for */
 

@@ -91,7 +91,8 @@ static bool take(int s, void *data, size_t bytes)
 
 static bool digest_fits(const uint8_t *digest, const void *data, size_t bytes)
 {
-	uint32_t expected = (uint32_t)digest[0] | (uint32_t)digest[1] << 8 | (uint32_t)digest[2] << 16 | (uint32_t)digest[3] << 24;
+	uint32_t expected = (uint32_t)digest[0] | (uint32_t)digest[1] << 8 | (uint32_t)digest[2] << 16 |
+			    (uint32_t)digest[3] << 24;
 
 	return bench_crc32c(data, bytes) == expected;
 }

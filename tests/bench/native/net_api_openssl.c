@@ -21,7 +21,7 @@
 
 struct tls_socket {
 	SSL *ssl;
-	uint32_t events;           /* what the workload waits for, while the handshake is under way */
+	uint32_t events; /* what the workload waits for, while the handshake is under way */
 	bool watched, ready;
 };
 

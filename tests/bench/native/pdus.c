@@ -69,7 +69,9 @@ size_t nvme_stream(uint8_t *out, bool digests)
 
 static uint8_t *frame(uint8_t *at, uint32_t bytes, uint8_t type, uint8_t flags, uint8_t stream)
 {
-	const uint8_t header[9] = { (uint8_t)(bytes >> 16), (uint8_t)(bytes >> 8), (uint8_t)bytes, type, flags, 0, 0, 0, stream };
+	const uint8_t header[9] = {
+		(uint8_t)(bytes >> 16), (uint8_t)(bytes >> 8), (uint8_t)bytes, type, flags, 0, 0, 0, stream
+	};
 
 	memcpy(at, header, sizeof(header));
 	return at + sizeof(header);
@@ -79,9 +81,9 @@ size_t http2_stream(uint8_t *out, size_t *once)
 {
 	uint8_t *at = frame(out, 0, 4, 0, 0); /* SETTINGS */
 
-	at = frame(at, 0, 4, 1, 0);           /* and the acknowledgement of the client's */
-	at = frame(at, 1, 1, 4, 1);           /* HEADERS: END_HEADERS */
-	*at++ = 0x88;                         /* :status 200, of the static table (RFC 7541) */
+	at = frame(at, 0, 4, 1, 0); /* and the acknowledgement of the client's */
+	at = frame(at, 1, 1, 4, 1); /* HEADERS: END_HEADERS */
+	*at++ = 0x88;               /* :status 200, of the static table (RFC 7541) */
 	*once = (size_t)(at - out);
 	for (uint32_t i = 0; i < HTTP2_FRAMES; i++) {
 		at = frame(at, HTTP2_FRAME_BYTES, 0, 0, 1);

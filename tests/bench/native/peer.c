@@ -33,12 +33,12 @@ enum service { SINK, SOURCE, ECHO, CLOSER, CHECKER, SOURCE_TOO, NVME_DIGEST, NVM
 struct conn {
 	int s;
 	bool listener, handshake, ending;
-	SSL_CTX *context;     /* of a listener: NULL for plain TCP */
+	SSL_CTX *context; /* of a listener: NULL for plain TCP */
 	SSL *ssl;
 	enum service service;
-	uint64_t position;    /* in the stream */
+	uint64_t position; /* in the stream */
 	uint64_t first_wrong;
-	bool asked;           /* HTTP/2: a request has come */
+	bool asked; /* HTTP/2: a request has come */
 };
 
 /* What a source sends: the first bytes once, then the others for ever. */
@@ -54,7 +54,8 @@ static int set;
 
 static void watch(struct conn *c, int op)
 {
-	bool writes = !c->listener && !c->handshake && !c->ending && streams[c->service].bytes && (c->service != HTTP2 || c->asked);
+	bool writes = !c->listener && !c->handshake && !c->ending && streams[c->service].bytes &&
+		      (c->service != HTTP2 || c->asked);
 	struct epoll_event event = { .events = writes ? EPOLLOUT | EPOLLRDHUP : EPOLLIN, .data.ptr = c };
 
 	if (epoll_ctl(set, op, c->s, &event))
@@ -287,7 +288,8 @@ int main(int argc, char **argv)
 		SSL_CTX *context = tls_server(argv[which]);
 
 		for (int i = 0; i < SERVICES; i++)
-			listen_on(argv[1], (uint16_t)(atoi(argv[2]) + (which - 2) * TLS_SHIFT + i), (enum service)i, context);
+			listen_on(argv[1], (uint16_t)(atoi(argv[2]) + (which - 2) * TLS_SHIFT + i), (enum service)i,
+				  context);
 	}
 	printf("ready\n");
 	fflush(stdout);

@@ -186,7 +186,8 @@ void bulk_check(const struct options *o)
 		received += (uint64_t)n;
 	}
 	net_api.close(s);
-	printf("{\"sent_bytes\": %" PRIu64 ", \"received_bytes\": %" PRIu64 ", \"checked\": \"every byte\"}\n", sent, received);
+	printf("{\"sent_bytes\": %" PRIu64 ", \"received_bytes\": %" PRIu64 ", \"checked\": \"every byte\"}\n", sent,
+	       received);
 }
 
 /* NVMe/TCP PDUs for the window, as fast as they come; their data is what pdus.c makes, of which

@@ -15,7 +15,7 @@
 
 struct conn {
 	int s;
-	uint32_t got;              /* bytes of the response received */
+	uint32_t got; /* bytes of the response received */
 	uint64_t count, begin_ns;
 	uint8_t *request, *response;
 };

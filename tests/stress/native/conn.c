@@ -17,15 +17,22 @@
 #define MAGIC 0x53545253u
 #define ROUNDS 4 /* calls each way before other connections have their turn */
 
-static const struct side_script *mine(const struct conn *c) { return &c->script.side[c->side]; }
-static const struct side_script *theirs(const struct conn *c) { return &c->script.side[!c->side]; }
+static const struct side_script *mine(const struct conn *c)
+{
+	return &c->script.side[c->side];
+}
+static const struct side_script *theirs(const struct conn *c)
+{
+	return &c->script.side[!c->side];
+}
 
 void conn_print(const struct conn *c, FILE *out)
 {
 	static const char *const states[] = { "connecting", "header", "running", "finished" };
 	uint64_t now = now_ns();
 
-	fprintf(out, "  opened by %s, slot %u, generation %u, %s: %s, sent %" PRIu64 " of %" PRIu64 "%s, received %" PRIu64
+	fprintf(out,
+		"  opened by %s, slot %u, generation %u, %s: %s, sent %" PRIu64 " of %" PRIu64 "%s, received %" PRIu64
 		" of %" PRIu64 "%s, interest%s%s%s, quiet for %" PRIu64 " ms\n",
 		c->opener == HOST ? "host" : "peer", c->slot, c->generation, c->side == OPENER ? "opener" : "acceptor",
 		states[c->state], c->sent, mine(c)->bytes, c->shut ? " (shut)" : "", c->received, theirs(c)->bytes,
@@ -268,8 +275,10 @@ static void check(struct conn *c, const uint8_t *data, size_t bytes, const char 
 		uint64_t found = stream_find(theirs(c)->key, wrong, data + offset, bytes - offset);
 
 		if (found != NEVER)
-			fail(c, 1, "%s: wrong data at stream position %" PRIu64 ": it is that of position %" PRIu64, call, wrong, found);
-		fail(c, 1, "%s: wrong data at stream position %" PRIu64 " (%zu of %zu bytes of this call), not found near it",
+			fail(c, 1, "%s: wrong data at stream position %" PRIu64 ": it is that of position %" PRIu64,
+			     call, wrong, found);
+		fail(c, 1,
+		     "%s: wrong data at stream position %" PRIu64 " (%zu of %zu bytes of this call), not found near it",
 		     call, wrong, offset, bytes);
 	}
 }

@@ -20,17 +20,32 @@
 
 static struct options options = {
 	.config = { .seed = 1, .stream_max = 1u << 20, .message_min = 1, .message_max = 65536, .slow_pause_us = 5000 },
-	.connections = 32, .threads = 1, .stall_ms = 15000, .reconnect = true,
+	.connections = 32,
+	.threads = 1,
+	.stall_ms = 15000,
+	.reconnect = true,
 };
 static struct totals totals;
 static struct worker *workers;
 
 static const struct option long_options[] = {
-	{ "end", 1, NULL, 'e' }, { "seed", 1, NULL, 's' }, { "connections", 1, NULL, 'n' }, { "threads", 1, NULL, 't' },
-	{ "stream-max", 1, NULL, 'b' }, { "message-min", 1, NULL, 'm' }, { "message-max", 1, NULL, 'M' },
-	{ "slow-host", 1, NULL, 'h' }, { "slow-peer", 1, NULL, 'p' }, { "slow-pause-us", 1, NULL, 'u' },
-	{ "abort", 1, NULL, 'a' }, { "buffer-min", 1, NULL, 'f' }, { "buffer-max", 1, NULL, 'F' },
-	{ "listen", 1, NULL, 'l' }, { "connect", 1, NULL, 'c' }, { "stall-ms", 1, NULL, 'w' }, { "once", 0, NULL, 'o' },
+	{ "end", 1, NULL, 'e' },
+	{ "seed", 1, NULL, 's' },
+	{ "connections", 1, NULL, 'n' },
+	{ "threads", 1, NULL, 't' },
+	{ "stream-max", 1, NULL, 'b' },
+	{ "message-min", 1, NULL, 'm' },
+	{ "message-max", 1, NULL, 'M' },
+	{ "slow-host", 1, NULL, 'h' },
+	{ "slow-peer", 1, NULL, 'p' },
+	{ "slow-pause-us", 1, NULL, 'u' },
+	{ "abort", 1, NULL, 'a' },
+	{ "buffer-min", 1, NULL, 'f' },
+	{ "buffer-max", 1, NULL, 'F' },
+	{ "listen", 1, NULL, 'l' },
+	{ "connect", 1, NULL, 'c' },
+	{ "stall-ms", 1, NULL, 'w' },
+	{ "once", 0, NULL, 'o' },
 	{ "host-window", 1, NULL, 'W' },
 	{ NULL, 0, NULL, 0 },
 };
@@ -55,29 +70,66 @@ static void parse(int argc, char **argv)
 		uint64_t number = optarg ? strtoull(optarg, NULL, 10) : 0;
 
 		switch (option) {
-		case 'e': options.end = strcmp(optarg, "host") ? PEER : HOST; break;
-		case 's': c->seed = number; break;
-		case 'n': options.connections = (uint32_t)number; break;
-		case 't': options.threads = (uint32_t)number; break;
-		case 'b': c->stream_max = number; break;
-		case 'm': c->message_min = (uint32_t)number; break;
-		case 'M': c->message_max = (uint32_t)number; break;
-		case 'h': c->slow_share[HOST] = (uint32_t)number; break;
-		case 'p': c->slow_share[PEER] = (uint32_t)number; break;
-		case 'u': c->slow_pause_us = (uint32_t)number; break;
-		case 'a': c->abort_share = (uint32_t)number; break;
-		case 'f': c->buffer_min = (uint32_t)number; break;
-		case 'F': c->buffer_max = (uint32_t)number; break;
-		case 'W': c->host_window = (uint32_t)number; break;
-		case 'l': options.listen_address = split(optarg, &options.listen_port); break;
-		case 'c': options.connect_address = split(optarg, &options.connect_port); break;
-		case 'w': options.stall_ms = (uint32_t)number; break;
-		case 'o': options.reconnect = false; break;
-		default: fail(NULL, 2, "see ./tests/stress/run --help");
+		case 'e':
+			options.end = strcmp(optarg, "host") ? PEER : HOST;
+			break;
+		case 's':
+			c->seed = number;
+			break;
+		case 'n':
+			options.connections = (uint32_t)number;
+			break;
+		case 't':
+			options.threads = (uint32_t)number;
+			break;
+		case 'b':
+			c->stream_max = number;
+			break;
+		case 'm':
+			c->message_min = (uint32_t)number;
+			break;
+		case 'M':
+			c->message_max = (uint32_t)number;
+			break;
+		case 'h':
+			c->slow_share[HOST] = (uint32_t)number;
+			break;
+		case 'p':
+			c->slow_share[PEER] = (uint32_t)number;
+			break;
+		case 'u':
+			c->slow_pause_us = (uint32_t)number;
+			break;
+		case 'a':
+			c->abort_share = (uint32_t)number;
+			break;
+		case 'f':
+			c->buffer_min = (uint32_t)number;
+			break;
+		case 'F':
+			c->buffer_max = (uint32_t)number;
+			break;
+		case 'W':
+			c->host_window = (uint32_t)number;
+			break;
+		case 'l':
+			options.listen_address = split(optarg, &options.listen_port);
+			break;
+		case 'c':
+			options.connect_address = split(optarg, &options.connect_port);
+			break;
+		case 'w':
+			options.stall_ms = (uint32_t)number;
+			break;
+		case 'o':
+			options.reconnect = false;
+			break;
+		default:
+			fail(NULL, 2, "see ./tests/stress/run --help");
 		}
 	}
-	if (!options.threads || !c->message_min || c->message_min > c->message_max || !c->stream_max || !options.listen_address ||
-	    (options.connections && !options.connect_address))
+	if (!options.threads || !c->message_min || c->message_min > c->message_max || !c->stream_max ||
+	    !options.listen_address || (options.connections && !options.connect_address))
 		fail(NULL, 2, "arguments out of range or missing: see ./tests/stress/run --help");
 }
 
@@ -110,7 +162,9 @@ static void *accept_run(void *listener)
 		int accepted;
 
 		pthread_mutex_lock(&w->inbox_lock);
-		accepted = w->inbox_used == sizeof(w->inbox) / sizeof(w->inbox[0]) ? -2 : net_api.accept4(s, NULL, NULL, SOCK_NONBLOCK);
+		accepted = w->inbox_used == sizeof(w->inbox) / sizeof(w->inbox[0]) ?
+				   -2 :
+				   net_api.accept4(s, NULL, NULL, SOCK_NONBLOCK);
 		if (accepted >= 0)
 			w->inbox[w->inbox_used++] = accepted;
 		pthread_mutex_unlock(&w->inbox_lock);
@@ -163,10 +217,11 @@ static uint32_t open_now(void)
 
 static void report(const char *state)
 {
-	printf("{\"state\": \"%s\", \"open\": %u, \"opened\": %" PRIu64 ", \"accepted\": %" PRIu64 ", \"sent_bytes\": %" PRIu64
-	       ", \"received_bytes\": %" PRIu64 ", \"checked_peeks\": %" PRIu64 ", \"complete\": %" PRIu64 ", \"aborted\": %" PRIu64
-	       ", \"saw_abort\": %" PRIu64 "}\n", state, open_now(), totals.opened, totals.accepted, totals.sent_bytes,
-	       totals.received_bytes, totals.checked_peeks, totals.outcomes[OUTCOME_COMPLETE], totals.outcomes[OUTCOME_ABORTED],
+	printf("{\"state\": \"%s\", \"open\": %u, \"opened\": %" PRIu64 ", \"accepted\": %" PRIu64
+	       ", \"sent_bytes\": %" PRIu64 ", \"received_bytes\": %" PRIu64 ", \"checked_peeks\": %" PRIu64
+	       ", \"complete\": %" PRIu64 ", \"aborted\": %" PRIu64 ", \"saw_abort\": %" PRIu64 "}\n",
+	       state, open_now(), totals.opened, totals.accepted, totals.sent_bytes, totals.received_bytes,
+	       totals.checked_peeks, totals.outcomes[OUTCOME_COMPLETE], totals.outcomes[OUTCOME_ABORTED],
 	       totals.outcomes[OUTCOME_SAW_ABORT]);
 	fflush(stdout);
 }

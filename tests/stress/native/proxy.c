@@ -55,10 +55,16 @@ static int status_page(void)
 
 static void send_reply(int connection, const struct xts_attach_reply *reply, const int *fds)
 {
-	union { struct cmsghdr align; char bytes[CMSG_SPACE(DESCRIPTORS * sizeof(int))]; } control = { 0 };
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(DESCRIPTORS * sizeof(int))];
+	} control = { 0 };
 	struct iovec iov = { .iov_base = (void *)(uintptr_t)reply, .iov_len = sizeof(*reply) };
 	struct msghdr m = {
-		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control),
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof(control),
 	};
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 
@@ -70,14 +76,16 @@ static void send_reply(int connection, const struct xts_attach_reply *reply, con
 		die("sending an attach reply", errno);
 }
 
-static void attach(struct xts_worker *worker, struct xts_tenant *tenant, int connection, uint16_t frame_window, uint32_t queue_id)
+static void attach(struct xts_worker *worker, struct xts_tenant *tenant, int connection, uint16_t frame_window,
+		   uint32_t queue_id)
 {
 	struct xts_attach_request request;
 	struct xts_shm_area area;
 	struct xts_queue *queue;
 	int r;
 
-	if (recv(connection, &request, sizeof(request), 0) != (ssize_t)sizeof(request) || request.magic != XTS_ATTACH_MAGIC) {
+	if (recv(connection, &request, sizeof(request), 0) != (ssize_t)sizeof(request) ||
+	    request.magic != XTS_ATTACH_MAGIC) {
 		close(connection);
 		return;
 	}
@@ -113,12 +121,22 @@ static void print_log(struct xts_worker *worker)
 
 int main(int argc, char **argv)
 {
-	const struct xts_policy_rule own = { .allow = true, .action = XTS_POLICY_BOTH, .own = true, .port_last = 65535,
-					     .queue_last = UINT32_MAX, .tenant = XTS_TENANT_ANY };
-	struct xts_worker_config config = { .cpu = -1, .spin_us = 30, .ethertype = XTS_ETHERTYPE, .policy_default_allow = true, .policy_listen_allow = true,
-					     .rules = &own, .rule_count = 1 };
-	struct xts_tenant_config bounds = { .name = "default", .window_bytes = 65536, .window_bytes_max = 4u << 20,
-					    .orphan_timeout_ms = 205000 };
+	const struct xts_policy_rule own = { .allow = true,
+					     .action = XTS_POLICY_BOTH,
+					     .own = true,
+					     .port_last = 65535,
+					     .queue_last = UINT32_MAX,
+					     .tenant = XTS_TENANT_ANY };
+	struct xts_worker_config config = { .cpu = -1,
+					    .spin_us = 30,
+					    .ethertype = XTS_ETHERTYPE,
+					    .policy_default_allow = true,
+					    .policy_listen_allow = true,
+					    .rules = &own,
+					    .rule_count = 1 };
+	struct xts_tenant_config bounds = {
+		.name = "default", .window_bytes = 65536, .window_bytes_max = 4u << 20, .orphan_timeout_ms = 205000
+	};
 	struct xts_tenant *tenant;
 	struct xts_worker_stats figures;
 	struct xts_worker *worker;
@@ -145,7 +163,8 @@ int main(int argc, char **argv)
 	printf("ready\n");
 	fflush(stdout);
 	for (;;) {
-		struct pollfd fds[3] = { { .fd = listener, .events = POLLIN }, { .fd = STDIN_FILENO, .events = POLLIN },
+		struct pollfd fds[3] = { { .fd = listener, .events = POLLIN },
+					 { .fd = STDIN_FILENO, .events = POLLIN },
 					 { .fd = xts_worker_log_fd(worker), .events = POLLIN } };
 
 		if (poll(fds, 3, ASK_MS) < 0 && errno != EINTR)
@@ -157,7 +176,8 @@ int main(int argc, char **argv)
 		if (fds[1].revents)
 			break;
 		if (fds[0].revents)
-			attach(worker, tenant, accept4(listener, NULL, NULL, SOCK_CLOEXEC), (uint16_t)atoi(argv[2]), queue_id++);
+			attach(worker, tenant, accept4(listener, NULL, NULL, SOCK_CLOEXEC), (uint16_t)atoi(argv[2]),
+			       queue_id++);
 	}
 	xts_worker_stop(worker, 0);
 	return 0;

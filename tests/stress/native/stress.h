@@ -25,35 +25,37 @@
 
 #define NEVER UINT64_MAX
 
-enum end { HOST, PEER };              /* which program: host application or TCP peer */
-enum side { OPENER, ACCEPTOR };       /* of one connection; also the direction *from* that side */
+enum end { HOST, PEER };        /* which program: host application or TCP peer */
+enum side { OPENER, ACCEPTOR }; /* of one connection; also the direction *from* that side */
 
 /* The same on both ends: scripts depend on it. Sizes in bytes, shares in parts per thousand. */
 struct config {
 	uint64_t seed;
-	uint64_t stream_max;          /* longest stream in one direction */
+	uint64_t stream_max; /* longest stream in one direction */
 	uint32_t message_min, message_max;
-	uint32_t slow_share[2];       /* connections whose HOST or PEER end reads slowly */
-	uint32_t slow_pause_us;       /* longest pause between two slow reads */
-	uint32_t abort_share;         /* connections that one end aborts */
-	uint32_t host_window;         /* the library's receive window, 0: large; only to see how slow a stream may be */
+	uint32_t slow_share[2]; /* connections whose HOST or PEER end reads slowly */
+	uint32_t slow_pause_us; /* longest pause between two slow reads */
+	uint32_t abort_share;   /* connections that one end aborts */
+	uint32_t host_window;   /* the library's receive window, 0: large; only to see how slow a stream may be */
 	uint32_t buffer_min, buffer_max; /* SO_SNDBUF, SO_RCVBUF of half of the connections; 0: leave alone */
 };
 
 struct side_script {
-	uint64_t bytes;               /* this side sends */
+	uint64_t bytes; /* this side sends */
 	uint64_t key;
-	uint64_t abort_at;            /* abort when so many bytes have been sent and received in all; NEVER */
-	uint64_t sizes;               /* random state for message sizes */
-	uint32_t read_max;            /* bytes asked for in one receive */
-	uint32_t pause_us;            /* between two receives; 0: none */
+	uint64_t abort_at;               /* abort when so many bytes have been sent and received in all; NEVER */
+	uint64_t sizes;                  /* random state for message sizes */
+	uint32_t read_max;               /* bytes asked for in one receive */
+	uint32_t pause_us;               /* between two receives; 0: none */
 	int send_buffer, receive_buffer; /* 0: leave alone */
-	bool abort_plainly;           /* close with whatever is unread, instead of SO_LINGER 0 */
-	bool close_without_shutdown;  /* where it is the last to finish */
+	bool abort_plainly;              /* close with whatever is unread, instead of SO_LINGER 0 */
+	bool close_without_shutdown;     /* where it is the last to finish */
 	bool peeks, corks, no_delay;
 };
 
-struct script { struct side_script side[2]; };
+struct script {
+	struct side_script side[2];
+};
 
 uint64_t random_next(uint64_t *state);
 /* Uniform in the logarithm, from low to high inclusive. */
@@ -70,12 +72,14 @@ uint64_t stream_find(uint64_t key, uint64_t position, const uint8_t *data, size_
 
 enum conn_state { CONN_CONNECTING, CONN_HEADER, CONN_RUNNING, CONN_FINISHED };
 
-struct header { uint32_t magic, opener, slot, generation; };
+struct header {
+	uint32_t magic, opener, slot, generation;
+};
 
 struct worker;
 
 struct conn {
-	struct conn *next, **link;    /* in the worker's list */
+	struct conn *next, **link; /* in the worker's list */
 	struct worker *worker;
 	int s;
 	enum conn_state state;
@@ -83,14 +87,14 @@ struct conn {
 	enum side side;
 	uint32_t slot, generation;
 	struct header header;
-	uint32_t header_done;         /* bytes sent or received */
+	uint32_t header_done; /* bytes sent or received */
 	struct script script;
 	uint64_t sent, received;
 	uint64_t sizes;
 	uint32_t message_left;
-	uint32_t interest;            /* epoll events asked for */
-	bool shut, ended;             /* our stream ended, theirs has */
-	uint64_t paused_until_ns;     /* slow reader; 0: not paused */
+	uint32_t interest;        /* epoll events asked for */
+	bool shut, ended;         /* our stream ended, theirs has */
+	uint64_t paused_until_ns; /* slow reader; 0: not paused */
 	uint64_t progress_ns;
 };
 
@@ -117,13 +121,13 @@ struct worker {
 	unsigned number;
 	void *set;
 	struct conn *conns;
-	uint32_t open;                /* connections of either kind in being */
+	uint32_t open; /* connections of either kind in being */
 	uint32_t slot_first, slot_end;
-	uint32_t *generation;         /* of each of our slots */
-	uint8_t *buffer;              /* of message_max bytes and more */
+	uint32_t *generation; /* of each of our slots */
+	uint8_t *buffer;      /* of message_max bytes and more */
 	size_t buffer_bytes;
 	pthread_mutex_t inbox_lock;
-	int inbox[1024];              /* accepted sockets handed over by worker 0 */
+	int inbox[1024]; /* accepted sockets handed over by worker 0 */
 	uint32_t inbox_used;
 	_Atomic bool paused;
 	_Atomic uint32_t now_open;

@@ -42,7 +42,8 @@ static int look_after(struct worker *w)
 	for (struct conn *c = w->conns, *following; c; c = following) {
 		following = c->next;
 		if (now > c->progress_ns + stall_ns)
-			fail(c, 3, "no progress for %u ms; %u connections open in this thread", w->options->stall_ms, w->open);
+			fail(c, 3, "no progress for %u ms; %u connections open in this thread", w->options->stall_ms,
+			     w->open);
 		if (!c->paused_until_ns)
 			continue;
 		if (c->paused_until_ns > now) {

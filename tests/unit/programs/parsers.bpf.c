@@ -11,7 +11,7 @@ int byte(struct __sk_buff *skb)
 	if (bpf_skb_load_bytes(skb, 0, &length, 1) < 0)
 		return 0;
 	if (length == 255)
-		return -86; /* ESTRPIPE */
+		return -86;           /* ESTRPIPE */
 	return length ? length : -71; /* EPROTO */
 }
 

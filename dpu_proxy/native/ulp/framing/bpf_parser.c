@@ -23,7 +23,7 @@
 
 struct bpf_parser {
 	struct ulp_framing framing; /* first */
-	int program_fd;          /* the configuration's */
+	int program_fd;             /* the configuration's */
 	char name[NAME_ROOM];
 };
 

@@ -29,8 +29,8 @@ int ulp_wait_go_on(struct ulp_layer *l, struct ulp_wait *w, uint32_t timeout_ms)
 	w->waiting = true;
 	spent = w->spent_ns + (now - w->since_ns);
 	if (spent >= all) {
-		return ulp_fail(l, XTS_FAULT_STALLED, "%s: a PDU that had begun has waited for the peer for %u ms", l->protocol->name,
-				timeout_ms);
+		return ulp_fail(l, XTS_FAULT_STALLED, "%s: a PDU that had begun has waited for the peer for %u ms",
+				l->protocol->name, timeout_ms);
 	}
 	ulp_wake_after(l, (uint32_t)((all - spent + NS_PER_MS - 1) / NS_PER_MS));
 	return 0;
@@ -43,8 +43,8 @@ static ssize_t nothing(struct ulp_framing *f, struct ulp_layer *l, ssize_t why)
 	int r;
 
 	if (why == -ENODATA && f->known) {
-		return ulp_fail(l, XTS_FAULT_TRUNCATED, "%s: the stream ended after %u of the %u bytes of a PDU", l->protocol->name,
-				(uint32_t)f->head.length - f->left, (uint32_t)f->head.length);
+		return ulp_fail(l, XTS_FAULT_TRUNCATED, "%s: the stream ended after %u of the %u bytes of a PDU",
+				l->protocol->name, (uint32_t)f->head.length - f->left, (uint32_t)f->head.length);
 	}
 	if (why == -ENODATA && f->in.bytes) {
 		return ulp_fail(l, XTS_FAULT_TRUNCATED, "%s: the stream ended within the first %u bytes of a PDU",
@@ -68,8 +68,8 @@ static int parse(struct ulp_framing *f, struct ulp_layer *l)
 	if (r <= 0)
 		return r;
 	if (f->head.length > f->max_bytes) {
-		return ulp_fail(l, XTS_FAULT_TOO_LONG, "%s: a PDU of %llu bytes, and MAX_BYTES is %u", l->protocol->name,
-				(unsigned long long)f->head.length, f->max_bytes);
+		return ulp_fail(l, XTS_FAULT_TOO_LONG, "%s: a PDU of %llu bytes, and MAX_BYTES is %u",
+				l->protocol->name, (unsigned long long)f->head.length, f->max_bytes);
 	}
 	f->in.first += f->head.strip;
 	f->in.bytes -= f->head.strip;
@@ -130,8 +130,11 @@ ssize_t ulp_framing_read(struct ulp_framing *f, struct ulp_layer *l, void *out, 
 		n = take(f, l, out, room);
 	if (n < 0)
 		return n;
-	*mark = (struct ulp_mark){ .pdu = true, .more = f->left, .record_bytes = (uint32_t)f->head.length,
-				   .control_type = f->head.control_type, .control_bytes = f->head.control_bytes };
+	*mark = (struct ulp_mark){ .pdu = true,
+				   .more = f->left,
+				   .record_bytes = (uint32_t)f->head.length,
+				   .control_type = f->head.control_type,
+				   .control_bytes = f->head.control_bytes };
 	memcpy(mark->control, f->head.control, sizeof mark->control);
 	if (!f->left) {
 		f->known = false;

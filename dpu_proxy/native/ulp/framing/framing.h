@@ -19,15 +19,15 @@
 #define ULP_FRAMING_HEAD_MAX 256u /* the length has to be known by then */
 
 struct ulp_framing_head {
-	uint32_t strip;          /* bytes of the head that are not handed on */
-	uint64_t length;         /* of the PDU, without them; at most max_bytes, or it is a fault */
-	uint16_t control_type;   /* its control data, as struct ulp_mark has them */
+	uint32_t strip;        /* bytes of the head that are not handed on */
+	uint64_t length;       /* of the PDU, without them; at most max_bytes, or it is a fault */
+	uint16_t control_type; /* its control data, as struct ulp_mark has them */
 	uint8_t control_bytes, control[ULP_CONTROL_BYTES];
 };
 
 /* How long a PDU that has begun has waited for its peer. */
 struct ulp_wait {
-	bool waiting;            /* a read has found nothing since since_ns */
+	bool waiting; /* a read has found nothing since since_ns */
 	uint64_t since_ns, spent_ns;
 };
 
@@ -36,13 +36,13 @@ struct ulp_framing {
 	 * must not be said of HEAD_MAX bytes or more; else ulp_fail(). */
 	int (*parse)(struct ulp_layer *l, const uint8_t *data, uint32_t bytes, struct ulp_framing_head *head);
 	uint32_t max_bytes;
-	uint32_t timeout_ms;     /* for a PDU that has begun; 0: none */
+	uint32_t timeout_ms; /* for a PDU that has begun; 0: none */
 	/* Its own. */
 	struct ulp_wait wait;
 	struct ulp_framing_head head; /* of the PDU under way */
-	uint32_t left;           /* of it, not handed on yet */
-	bool known;              /* a PDU is under way and its length is known */
-	bool starved;            /* more bytes are needed than are here */
+	uint32_t left;                /* of it, not handed on yet */
+	bool known;                   /* a PDU is under way and its length is known */
+	bool starved;                 /* more bytes are needed than are here */
 	struct ulp_in in;
 };
 

@@ -33,7 +33,8 @@ static int parse_head(struct ulp_layer *l, const uint8_t *data, uint32_t bytes, 
 	if (r)
 		return r;
 	if (!length_of(f, data, &head->length))
-		return ulp_fail(l, XTS_FAULT_LENGTH, "%s: the length field gives no length of 64 bits", l->protocol->name);
+		return ulp_fail(l, XTS_FAULT_LENGTH, "%s: the length field gives no length of 64 bits",
+				l->protocol->name);
 	if (head->length < f->pdu_bytes_min) {
 		return ulp_fail(l, XTS_FAULT_LENGTH, "%s: a PDU of %llu bytes; it has %u at least", l->protocol->name,
 				(unsigned long long)head->length, f->pdu_bytes_min);
@@ -47,8 +48,9 @@ static int parse_head(struct ulp_layer *l, const uint8_t *data, uint32_t bytes, 
 	return 1;
 }
 
-int length_field_open(struct ulp_layer *l, size_t state_bytes, const struct length_field *preset, const uint8_t *attributes,
-		      uint32_t bytes, int (*set)(struct ulp_layer *l, const struct ulp_attribute *a))
+int length_field_open(struct ulp_layer *l, size_t state_bytes, const struct length_field *preset,
+		      const uint8_t *attributes, uint32_t bytes,
+		      int (*set)(struct ulp_layer *l, const struct ulp_attribute *a))
 {
 	struct length_field *f = calloc(1, state_bytes);
 

@@ -19,26 +19,26 @@
 
 enum length_sender_state {
 	BETWEEN_PDUS,
-	GATHERING,               /* the parts of a PDU, whose length is not known yet or whose end is to be padded */
-	PASSING,                 /* the length is known, and in held until it is written: parts are passed on */
+	GATHERING, /* the parts of a PDU, whose length is not known yet or whose end is to be padded */
+	PASSING,   /* the length is known, and in held until it is written: parts are passed on */
 };
 
 struct length_sender {
 	enum length_sender_state state;
-	uint64_t left;           /* of a PDU that passes, not taken from the host yet */
-	struct ulp_out held;     /* the length, and what has been gathered behind it */
+	uint64_t left;       /* of a PDU that passes, not taken from the host yet */
+	struct ulp_out held; /* the length, and what has been gathered behind it */
 };
 
 struct length_field {
 	struct ulp_framing framing; /* first */
-	uint32_t offset, unit;   /* unit and mask are set to 1 and all ones at first */
-	uint64_t mask, adjustment; /* the adjustment is signed */
+	uint32_t offset, unit;      /* unit and mask are set to 1 and all ones at first */
+	uint64_t mask, adjustment;  /* the adjustment is signed */
 	uint8_t width, shift;
 	bool little_endian;
-	uint32_t head_bytes;     /* all that has to be here before the length is judged */
-	uint32_t strip;          /* bytes of the head that are not handed on */
-	uint32_t pdu_bytes_min;  /* a PDU that is shorter is a fault */
-	uint16_t control_type;   /* control data: control_bytes from control_offset on, as they are; 0: none */
+	uint32_t head_bytes;    /* all that has to be here before the length is judged */
+	uint32_t strip;         /* bytes of the head that are not handed on */
+	uint32_t pdu_bytes_min; /* a PDU that is shorter is a fault */
+	uint16_t control_type;  /* control data: control_bytes from control_offset on, as they are; 0: none */
 	uint8_t control_offset, control_bytes;
 	/* Are these, of head_bytes bytes at least, the beginning of a PDU? 0, or ulp_fail(). NULL: they always are. */
 	int (*check)(struct ulp_layer *l, const uint8_t *data);
@@ -51,8 +51,9 @@ struct length_field {
 
 /* Makes the layer's state of state_bytes, which begins with a copy of the preset and is zero behind it,
  * and reads the attributes. */
-int length_field_open(struct ulp_layer *l, size_t state_bytes, const struct length_field *preset, const uint8_t *attributes,
-		      uint32_t bytes, int (*set)(struct ulp_layer *l, const struct ulp_attribute *a));
+int length_field_open(struct ulp_layer *l, size_t state_bytes, const struct length_field *preset,
+		      const uint8_t *attributes, uint32_t bytes,
+		      int (*set)(struct ulp_layer *l, const struct ulp_attribute *a));
 void length_field_close(struct ulp_layer *l);
 
 /* For protocols that send: length_prefix.c */

@@ -5,7 +5,7 @@
 #include "length_field.h"
 #include "ulp/config.h"
 
-#define PIECES 64 /* offered below at once; the rest follows */
+#define PIECES 64            /* offered below at once; the rest follows */
 #define PADDING_BYTES_MIN 4u /* what pads has a head of its own */
 
 static uint64_t gathered_bytes(const struct length_field *f)
@@ -24,8 +24,10 @@ static int check_length(struct ulp_layer *l, const struct length_field *f, uint6
 {
 	if (length >= f->pdu_bytes_min && length <= length_max(f))
 		return 0;
-	return ulp_fail(l, XTS_FAULT_USE, "%s: a PDU of %llu bytes was sent; %u to %llu it may have, with a length of %u bytes",
-			l->protocol->name, (unsigned long long)length, f->pdu_bytes_min, (unsigned long long)length_max(f), f->width);
+	return ulp_fail(l, XTS_FAULT_USE,
+			"%s: a PDU of %llu bytes was sent; %u to %llu it may have, with a length of %u bytes",
+			l->protocol->name, (unsigned long long)length, f->pdu_bytes_min,
+			(unsigned long long)length_max(f), f->width);
 }
 
 /* Makes room behind the length, whose bytes come first, for so much of a PDU. */
@@ -60,7 +62,8 @@ static int gather(struct ulp_layer *l, struct length_field *f, const struct iove
 	if (length_max(f) < limit)
 		limit = (uint32_t)length_max(f);
 	if (bytes > limit - gathered_bytes(f)) {
-		return ulp_fail(l, XTS_FAULT_USE, "%s: a PDU of more than %u bytes was sent without telling its length first",
+		return ulp_fail(l, XTS_FAULT_USE,
+				"%s: a PDU of more than %u bytes was sent without telling its length first",
 				l->protocol->name, limit);
 	}
 	r = hold(l, &f->sender, f->width, (uint32_t)bytes);
@@ -129,7 +132,8 @@ static ssize_t write_through(struct ulp_layer *l, struct length_sender *s, const
 	return (ssize_t)done;
 }
 
-static ssize_t pass(struct ulp_layer *l, struct length_sender *s, const struct iovec *iov, int pieces, const struct ulp_mark *mark)
+static ssize_t pass(struct ulp_layer *l, struct length_sender *s, const struct iovec *iov, int pieces,
+		    const struct ulp_mark *mark)
 {
 	size_t bytes = ulp_iov_bytes(iov, pieces);
 	ssize_t n = write_through(l, s, iov, pieces);
@@ -168,8 +172,8 @@ ssize_t length_prefix_write(struct ulp_layer *l, const struct iovec *iov, int pi
 	if (!mark->pdu)
 		return ulp_fail(l, XTS_FAULT_USE, "%s: bytes were sent that are no PDU", l->protocol->name);
 	if (known && (offered > length || (!mark->more && offered < length))) {
-		return ulp_fail(l, XTS_FAULT_USE, "%s: a PDU was sent that is %s than the length told first", l->protocol->name,
-				offered > length ? "longer" : "shorter");
+		return ulp_fail(l, XTS_FAULT_USE, "%s: a PDU was sent that is %s than the length told first",
+				l->protocol->name, offered > length ? "longer" : "shorter");
 	}
 	if (s->state == PASSING)
 		return pass(l, s, iov, pieces, mark);

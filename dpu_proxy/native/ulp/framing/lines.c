@@ -28,11 +28,11 @@ struct lines {
 	uint64_t delimiter_value, delimiter_mask;
 	uint8_t delimiter[DELIMITER_MAX], delimiter_bytes;
 	bool keep;
-	uint64_t handed;         /* bytes of the line under way, handed on */
+	uint64_t handed; /* bytes of the line under way, handed on */
 	/* its bytes still to hand on, once its end has been found: a delimiter cut by the
 	 * reader's room is not found again */
 	uint32_t ending;
-	bool starved;            /* what is here has been looked through and goes nowhere yet */
+	bool starved; /* what is here has been looked through and goes nowhere yet */
 	struct ulp_in in;
 };
 
@@ -57,7 +57,8 @@ static int set_attribute(struct ulp_layer *l, const struct ulp_attribute *a)
 		return ulp_max_bytes(l, a, &p->max_bytes);
 	case XTS_LINES_DELIMITER:
 		if (!a->bytes || a->bytes > DELIMITER_MAX)
-			return ulp_refuse(l, EINVAL, "lines: DELIMITER has 1 to %u bytes, not %u", DELIMITER_MAX, a->bytes);
+			return ulp_refuse(l, EINVAL, "lines: DELIMITER has 1 to %u bytes, not %u", DELIMITER_MAX,
+					  a->bytes);
 		set_delimiter(p, a->value, a->bytes);
 		return 0;
 	case XTS_LINES_KEEP:
@@ -135,7 +136,8 @@ static ssize_t lines_read(struct ulp_layer *l, void *out, size_t room, struct ul
 		p->starved = true;
 		n = ulp_in_more(&p->in, l);
 		if (n == -ENODATA && (p->handed || p->in.bytes))
-			return ulp_fail(l, XTS_FAULT_TRUNCATED, "lines: the stream ended after %ju bytes of a line", p->handed + p->in.bytes);
+			return ulp_fail(l, XTS_FAULT_TRUNCATED, "lines: the stream ended after %ju bytes of a line",
+					p->handed + p->in.bytes);
 		if (n < 0)
 			return n;
 		p->starved = false;
@@ -206,7 +208,8 @@ static int check(struct ulp_layer *l, struct lines *p, const struct iovec *iov, 
 		return 0;
 	if (p->keep) {
 		matched = s->checked >= p->delimiter_bytes && (s->window & p->delimiter_mask) == p->delimiter_value;
-		return matched ? 0 : ulp_fail(l, XTS_FAULT_USE, "lines: a PDU was sent without the delimiter at its end");
+		return matched ? 0 :
+				 ulp_fail(l, XTS_FAULT_USE, "lines: a PDU was sent without the delimiter at its end");
 	}
 	/* with the delimiter behind it, none may end before that ends */
 	for (unsigned i = 0; i + 1 < p->delimiter_bytes; i++) {
@@ -240,7 +243,8 @@ static int lines_flush(struct ulp_layer *l)
 }
 
 /* The PDU's bytes, and behind them the delimiter if it is to be put there; returns how many of the PDU's were taken. */
-static ssize_t write_through(struct ulp_layer *l, struct lines *p, const struct iovec *iov, int pieces, size_t bytes, unsigned behind)
+static ssize_t write_through(struct ulp_layer *l, struct lines *p, const struct iovec *iov, int pieces, size_t bytes,
+			     unsigned behind)
 {
 	struct sending *s = &p->sending;
 	size_t done = 0, offered;

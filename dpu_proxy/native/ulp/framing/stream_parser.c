@@ -24,9 +24,10 @@ static int check_magic(struct ulp_layer *l, const uint8_t *data)
 
 	for (unsigned i = 0; i < p->magic_bytes; i++) {
 		if ((data[p->magic_offset + i] ^ p->magic[i]) & p->magic_mask[i]) {
-			return ulp_fail(l, XTS_FAULT_RECORD,
-					"stream_parser: a PDU without the magic bytes at %u (the first of them is 0x%02x)",
-					p->magic_offset, data[p->magic_offset]);
+			return ulp_fail(
+				l, XTS_FAULT_RECORD,
+				"stream_parser: a PDU without the magic bytes at %u (the first of them is 0x%02x)",
+				p->magic_offset, data[p->magic_offset]);
 		}
 	}
 	return 0;
@@ -36,7 +37,8 @@ static const struct length_field preset = { .check = check_magic };
 
 /* --- parameters --------------------------------------------------------------------------------------------------- */
 
-static int magic_attribute(struct ulp_layer *l, const struct ulp_attribute *a, const char *name, uint8_t *out, uint8_t *bytes)
+static int magic_attribute(struct ulp_layer *l, const struct ulp_attribute *a, const char *name, uint8_t *out,
+			   uint8_t *bytes)
 {
 	if (!a->bytes || a->bytes > MAGIC_MAX)
 		return ulp_refuse(l, EINVAL, "stream_parser: %s has 1 to %u bytes, not %u", name, MAGIC_MAX, a->bytes);
@@ -85,8 +87,8 @@ static int set_attribute(struct ulp_layer *l, const struct ulp_attribute *a)
 static int check_place(struct ulp_layer *l, const char *what, uint32_t offset, uint32_t bytes)
 {
 	if (offset > ULP_FRAMING_HEAD_MAX - bytes) {
-		return ulp_refuse(l, EINVAL, "stream_parser: %s from byte %u on is not within the first %u bytes", what, offset,
-				  ULP_FRAMING_HEAD_MAX);
+		return ulp_refuse(l, EINVAL, "stream_parser: %s from byte %u on is not within the first %u bytes", what,
+				  offset, ULP_FRAMING_HEAD_MAX);
 	}
 	return 0;
 }
@@ -105,8 +107,8 @@ static int check(struct ulp_layer *l, struct stream_parser *p)
 	if (!f->unit)
 		return ulp_refuse(l, EINVAL, "stream_parser: UNIT is 0, so all lengths would be the same");
 	if (p->magic_mask_bytes && p->magic_mask_bytes != p->magic_bytes) {
-		return ulp_refuse(l, EINVAL, "stream_parser: MAGIC_MASK has %u bytes, and MAGIC %u", p->magic_mask_bytes,
-				  p->magic_bytes);
+		return ulp_refuse(l, EINVAL, "stream_parser: MAGIC_MASK has %u bytes, and MAGIC %u",
+				  p->magic_mask_bytes, p->magic_bytes);
 	}
 	if (p->has_magic_offset && !p->magic_bytes)
 		return ulp_refuse(l, EINVAL, "stream_parser: MAGIC_OFFSET without MAGIC");
@@ -122,8 +124,8 @@ static int check(struct ulp_layer *l, struct stream_parser *p)
 		f->head_bytes = p->magic_offset + p->magic_bytes;
 	f->pdu_bytes_min = f->head_bytes;
 	if (f->head_bytes > f->framing.max_bytes) {
-		return ulp_refuse(l, EINVAL, "stream_parser: the head of %u bytes is longer than MAX_BYTES, %u", f->head_bytes,
-				  f->framing.max_bytes);
+		return ulp_refuse(l, EINVAL, "stream_parser: the head of %u bytes is longer than MAX_BYTES, %u",
+				  f->head_bytes, f->framing.max_bytes);
 	}
 	return 0;
 }

@@ -10,7 +10,8 @@ static int check_header(struct ulp_layer *l, const uint8_t *data)
 	uint32_t body = (uint32_t)data[3] << 8 | data[4];
 
 	if (data[0] < 20 || data[0] > 24 || data[1] != 3 || data[2] > 4)
-		return ulp_fail(l, XTS_FAULT_RECORD, "no TLS record begins with bytes %02x %02x %02x", data[0], data[1], data[2]);
+		return ulp_fail(l, XTS_FAULT_RECORD, "no TLS record begins with bytes %02x %02x %02x", data[0], data[1],
+				data[2]);
 	if (body > BODY_MAX)
 		return ulp_fail(l, XTS_FAULT_TOO_LONG, "a TLS record of %u bytes; the longest has %u", body, BODY_MAX);
 	return 0;
@@ -30,7 +31,8 @@ static int set_attribute(struct ulp_layer *l, const struct ulp_attribute *a)
 {
 	struct length_field *f = l->state;
 
-	return a->type == XTS_TLS_RECORDS_MAX_BYTES ? ulp_max_bytes(l, a, &f->framing.max_bytes) : ulp_attribute_unknown(l, a);
+	return a->type == XTS_TLS_RECORDS_MAX_BYTES ? ulp_max_bytes(l, a, &f->framing.max_bytes) :
+						      ulp_attribute_unknown(l, a);
 }
 
 static int tls_records_open(struct ulp_layer *l, const uint8_t *attributes, uint32_t bytes)

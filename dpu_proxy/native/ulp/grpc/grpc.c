@@ -12,7 +12,8 @@
 
 #define STREAMS_DEFAULT 1024u
 #define STREAMS_LIMIT 65536u
-#define WINDOW_CHANGES_MAX 1024u  /* of a connection: each goes over all streams; who adapts windows changes them some ten times */
+/* of a connection: each goes over all streams; who adapts windows changes them some ten times */
+#define WINDOW_CHANGES_MAX 1024u
 #define BUFFERED_LIMIT (1u << 30) /* so that 32 bits are enough to reckon with it */
 
 /* --- the layer ---------------------------------------------------------------------------------------------------- */
@@ -75,7 +76,8 @@ static bool grpc_pending(const struct ulp_layer *l)
 	return g->receive.phase == GRPC_GATHERED || ulp_in_pending(&g->receive.in, l);
 }
 
-static ssize_t grpc_info(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total)
+static ssize_t grpc_info(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out,
+			 size_t room, uint32_t *total)
 {
 	const struct grpc *g = l->state;
 	uint8_t stream[4];
@@ -130,8 +132,8 @@ int grpc_headers(struct ulp_layer *l, const struct http2_frame *f, bool from_pee
 		if (g->streams.open >= g->streams_max && !from_peer)
 			return ulp_fail(l, XTS_FAULT_USE, "more than %u streams at once", g->streams_max);
 		if (g->streams.open >= g->streams_max)
-			return grpc_fail(l, HTTP2_ENHANCE_YOUR_CALM, XTS_FAULT_MEMORY, "the peer has opened more than %u streams at once",
-					 g->streams_max);
+			return grpc_fail(l, HTTP2_ENHANCE_YOUR_CALM, XTS_FAULT_MEMORY,
+					 "the peer has opened more than %u streams at once", g->streams_max);
 		error = grpc_stream_open(g, f->stream, &s);
 		if (error)
 			return ulp_memory_fail(l, error, "another stream");
@@ -168,24 +170,27 @@ int grpc_peer_setting(struct ulp_layer *l, uint16_t setting, uint32_t value)
 
 	if (setting == HTTP2_MAX_FRAME_SIZE) {
 		if (value < HTTP2_FRAME_BYTES_DEFAULT || value > HTTP2_FRAME_BYTES_MAX)
-			return grpc_fail(l, HTTP2_PROTOCOL_ERROR, XTS_FAULT_HANDSHAKE, "the peer allows frames of %u bytes", value);
+			return grpc_fail(l, HTTP2_PROTOCOL_ERROR, XTS_FAULT_HANDSHAKE,
+					 "the peer allows frames of %u bytes", value);
 		g->peer_frame_bytes_max = value;
 	}
 	if (setting != HTTP2_INITIAL_WINDOW_SIZE)
 		return 0;
 	if (value > HTTP2_WINDOW_MAX)
-		return grpc_fail(l, HTTP2_FLOW_CONTROL_ERROR, XTS_FAULT_HANDSHAKE, "the peer has set its initial window to %u", value);
+		return grpc_fail(l, HTTP2_FLOW_CONTROL_ERROR, XTS_FAULT_HANDSHAKE,
+				 "the peer has set its initial window to %u", value);
 	if ((int32_t)value == g->peer_initial_window)
 		return 0;
 	if (++g->window_changes > WINDOW_CHANGES_MAX)
-		return grpc_fail(l, HTTP2_ENHANCE_YOUR_CALM, XTS_FAULT_HANDSHAKE, "the peer has changed its initial window %u times",
-				 g->window_changes);
+		return grpc_fail(l, HTTP2_ENHANCE_YOUR_CALM, XTS_FAULT_HANDSHAKE,
+				 "the peer has changed its initial window %u times", g->window_changes);
 	for (uint32_t i = 0; i < g->streams.used; i++) {
 		struct grpc_stream *s = &g->streams.stream[i];
 		int64_t window = (int64_t)s->send_window + (int32_t)value - g->peer_initial_window;
 
 		if (s->id && (window > HTTP2_WINDOW_MAX || window < -HTTP2_WINDOW_MAX))
-			return grpc_fail(l, HTTP2_FLOW_CONTROL_ERROR, XTS_FAULT_HANDSHAKE, "the window of stream %u overflows", s->id);
+			return grpc_fail(l, HTTP2_FLOW_CONTROL_ERROR, XTS_FAULT_HANDSHAKE,
+					 "the window of stream %u overflows", s->id);
 		s->send_window = (int32_t)window;
 	}
 	g->peer_initial_window = (int32_t)value;
@@ -203,7 +208,8 @@ int grpc_window_update(struct ulp_layer *l, uint32_t stream, uint32_t bytes)
 	if (stream && !s && grpc_stream_was(g, stream))
 		return 0;
 	if (stream && !s)
-		return grpc_fail(l, HTTP2_PROTOCOL_ERROR, XTS_FAULT_HANDSHAKE, "WINDOW_UPDATE for stream %u, which is not open", stream);
+		return grpc_fail(l, HTTP2_PROTOCOL_ERROR, XTS_FAULT_HANDSHAKE,
+				 "WINDOW_UPDATE for stream %u, which is not open", stream);
 	if (!bytes || window + bytes > HTTP2_WINDOW_MAX)
 		return grpc_fail(l, bytes ? HTTP2_FLOW_CONTROL_ERROR : HTTP2_PROTOCOL_ERROR, XTS_FAULT_HANDSHAKE,
 				 "WINDOW_UPDATE by %u bytes for stream %u", bytes, stream);

@@ -37,14 +37,14 @@ enum grpc_kind { GRPC_MESSAGE, GRPC_FRAME };
 enum grpc_flag { GRPC_COMPRESSED = 0x01, GRPC_END_STREAM = 0x80 };
 
 struct grpc_stream {
-	uint32_t id;             /* 0: free */
-	uint32_t next;           /* in its chain, or of the free ones; an index + 1 */
+	uint32_t id;   /* 0: free */
+	uint32_t next; /* in its chain, or of the free ones; an index + 1 */
 	bool local_ended, remote_ended;
-	int32_t send_window;     /* negative when the peer has shrunk it */
-	uint32_t to_return;      /* received, not yet given back to the peer's window */
+	int32_t send_window; /* negative when the peer has shrunk it */
+	uint32_t to_return;  /* received, not yet given back to the peer's window */
 	uint8_t prefix[GRPC_PREFIX_BYTES];
 	uint8_t prefix_got;
-	uint32_t length, got;    /* of the message that is being gathered */
+	uint32_t length, got; /* of the message that is being gathered */
 	uint8_t *buffer;
 	uint32_t buffer_room;
 };
@@ -52,19 +52,19 @@ struct grpc_stream {
 /* The streams that are open: an array, and chains in it by a hash of the number. */
 struct grpc_streams {
 	struct grpc_stream *stream;
-	uint32_t *chain;         /* as many as room */
+	uint32_t *chain; /* as many as room */
 	uint32_t room, used, free, open;
 };
 
 enum grpc_phase {
-	GRPC_HEAD,               /* of a frame */
+	GRPC_HEAD, /* of a frame */
 	GRPC_PASS_FRAME,
-	GRPC_WINDOW,             /* the payload of a WINDOW_UPDATE */
+	GRPC_WINDOW, /* the payload of a WINDOW_UPDATE */
 	GRPC_PAD_LENGTH,
-	GRPC_DATA,               /* prefixes, and messages that are gathered */
-	GRPC_PASS_MESSAGE,       /* one that lies in this frame */
-	GRPC_GATHERED,           /* a gathered one goes to the host */
-	GRPC_SKIP,               /* padding, and data of streams that are gone */
+	GRPC_DATA,         /* prefixes, and messages that are gathered */
+	GRPC_PASS_MESSAGE, /* one that lies in this frame */
+	GRPC_GATHERED,     /* a gathered one goes to the host */
+	GRPC_SKIP,         /* padding, and data of streams that are gone */
 };
 
 struct grpc_receive {
@@ -85,16 +85,16 @@ struct grpc_send {
 	bool in_pdu;
 	uint8_t kind, flags;
 	uint32_t stream;
-	uint64_t left;                /* of the PDU; UINT64_MAX: not known */
+	uint64_t left; /* of the PDU; UINT64_MAX: not known */
 	uint8_t head[HTTP2_HEAD_BYTES + GRPC_PREFIX_BYTES];
 	uint8_t head_bytes, head_given;
 	uint32_t frame_left, frame_bytes; /* payload from the host of the frame that has begun; all of the frame */
 	uint8_t prefix[GRPC_PREFIX_BYTES];
 	uint8_t prefix_given;
-	struct http2_walk walk;       /* over the application's frames */
-	bool headers_open;            /* CONTINUATION has to follow */
-	bool blocked;                 /* by a window */
-	struct ulp_out control;       /* WINDOW_UPDATEs that wait for the end of a frame, or for TCP */
+	struct http2_walk walk; /* over the application's frames */
+	bool headers_open;      /* CONTINUATION has to follow */
+	bool blocked;           /* by a window */
+	struct ulp_out control; /* WINDOW_UPDATEs that wait for the end of a frame, or for TCP */
 };
 
 struct grpc {
@@ -106,9 +106,9 @@ struct grpc {
 	uint32_t buffered;                /* for messages that are being gathered */
 	int64_t send_window;              /* of the connection */
 	int32_t peer_initial_window, local_initial_window;
-	uint32_t window_changes;          /* of the peer's initial window */
+	uint32_t window_changes; /* of the peer's initial window */
 	uint32_t peer_frame_bytes_max;
-	uint32_t to_return;               /* of the connection */
+	uint32_t to_return; /* of the connection */
 	struct grpc_receive receive;
 	struct grpc_send send;
 };
@@ -129,7 +129,8 @@ void grpc_stream_ended(struct grpc *g, struct grpc_stream *s, bool by_peer);
 int grpc_peer_setting(struct ulp_layer *l, uint16_t setting, uint32_t value);
 int grpc_window_update(struct ulp_layer *l, uint32_t stream, uint32_t bytes);
 /* GOAWAY, if frames can be sent now, and then ulp_fail(). */
-int grpc_fail(struct ulp_layer *l, enum http2_error error, enum xts_fault fault, const char *format, ...) __attribute__((format(printf, 4, 5)));
+int grpc_fail(struct ulp_layer *l, enum http2_error error, enum xts_fault fault, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
 
 /* --- grpc_receive.c --- */
 ssize_t grpc_read(struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);

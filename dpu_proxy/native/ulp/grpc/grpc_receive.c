@@ -56,7 +56,8 @@ static int data_end(struct ulp_layer *l, struct grpc *g)
 	error = window_return(l, 0, &g->to_return);
 	if (!error && s && f->flags & HTTP2_END_STREAM) {
 		if (s->prefix_got)
-			return grpc_fail(l, HTTP2_PROTOCOL_ERROR, XTS_FAULT_RECORD, "stream %u ends inside a message", f->stream);
+			return grpc_fail(l, HTTP2_PROTOCOL_ERROR, XTS_FAULT_RECORD, "stream %u ends inside a message",
+					 f->stream);
 		grpc_stream_ended(g, s, true);
 	} else if (!error && s) {
 		s->to_return += g->receive.frame_bytes;
@@ -93,7 +94,8 @@ static int data_begin(struct ulp_layer *l, struct grpc *g)
 	const struct grpc_stream *s = grpc_stream_find(g, f->stream);
 
 	if (s ? s->remote_ended : !grpc_stream_was(g, f->stream))
-		return grpc_fail(l, HTTP2_PROTOCOL_ERROR, XTS_FAULT_HANDSHAKE, "DATA for stream %u, which is not open", f->stream);
+		return grpc_fail(l, HTTP2_PROTOCOL_ERROR, XTS_FAULT_HANDSHAKE, "DATA for stream %u, which is not open",
+				 f->stream);
 	if (f->flags & HTTP2_PADDED && !f->length)
 		return grpc_fail(l, HTTP2_FRAME_SIZE_ERROR, XTS_FAULT_LENGTH, "a padded frame of no length");
 	r->frame_bytes = r->left = f->length;
@@ -125,7 +127,8 @@ static int frame_begin(struct ulp_layer *l, struct grpc *g)
 		return 0;
 	case HTTP2_WINDOW_UPDATE:
 		if (f->length != 4)
-			return grpc_fail(l, HTTP2_FRAME_SIZE_ERROR, XTS_FAULT_LENGTH, "WINDOW_UPDATE of %u bytes", f->length);
+			return grpc_fail(l, HTTP2_FRAME_SIZE_ERROR, XTS_FAULT_LENGTH, "WINDOW_UPDATE of %u bytes",
+					 f->length);
 		r->small_got = 0;
 		r->phase = GRPC_WINDOW;
 		return 0;
@@ -168,8 +171,8 @@ static int pad_length_step(struct ulp_layer *l, struct grpc *g)
 		return ended_inside(l, error);
 	r->padding = r->small[0];
 	if (r->padding >= r->left)
-		return grpc_fail(l, HTTP2_PROTOCOL_ERROR, XTS_FAULT_LENGTH, "padding of %u bytes in a frame of %u", r->padding,
-				 r->frame_bytes);
+		return grpc_fail(l, HTTP2_PROTOCOL_ERROR, XTS_FAULT_LENGTH, "padding of %u bytes in a frame of %u",
+				 r->padding, r->frame_bytes);
 	r->left -= 1 + r->padding;
 	data_payload(g);
 	return 0;
@@ -219,12 +222,13 @@ static int buffer_reserve(struct ulp_layer *l, struct grpc *g, struct grpc_strea
 		return 0;
 	room = bytes > 2 * room ? bytes : 2 * room < s->length ? 2 * room : s->length;
 	if (g->buffered - s->buffer_room + room > g->buffered_max)
-		return grpc_fail(l, HTTP2_ENHANCE_YOUR_CALM, XTS_FAULT_MEMORY, "messages that have begun take more than %u bytes",
-				 g->buffered_max);
+		return grpc_fail(l, HTTP2_ENHANCE_YOUR_CALM, XTS_FAULT_MEMORY,
+				 "messages that have begun take more than %u bytes", g->buffered_max);
 	more = room - s->buffer_room;
 	error = ulp_memory_take(l, more);
 	if (error)
-		return grpc_fail(l, HTTP2_ENHANCE_YOUR_CALM, XTS_FAULT_MEMORY, "grpc: no room to gather a message: %s", ULP_MEMORY_LIMIT);
+		return grpc_fail(l, HTTP2_ENHANCE_YOUR_CALM, XTS_FAULT_MEMORY, "grpc: no room to gather a message: %s",
+				 ULP_MEMORY_LIMIT);
 	buffer = realloc(s->buffer, room);
 	if (!buffer) {
 		ulp_memory_return(l, more);
@@ -243,11 +247,12 @@ static int message_begin(struct ulp_layer *l, struct grpc *g, struct grpc_stream
 	s->length = xts_get32(s->prefix + 1);
 	s->got = 0;
 	if (s->prefix[0] > 1)
-		return grpc_fail(l, HTTP2_PROTOCOL_ERROR, XTS_FAULT_RECORD, "a message of stream %u begins with 0x%02x", s->id,
-				 s->prefix[0]);
+		return grpc_fail(l, HTTP2_PROTOCOL_ERROR, XTS_FAULT_RECORD, "a message of stream %u begins with 0x%02x",
+				 s->id, s->prefix[0]);
 	if (s->length > g->message_bytes_max)
-		return grpc_fail(l, HTTP2_ENHANCE_YOUR_CALM, XTS_FAULT_TOO_LONG, "a message of %u bytes on stream %u, where at most %u are taken",
-				 s->length, s->id, g->message_bytes_max);
+		return grpc_fail(l, HTTP2_ENHANCE_YOUR_CALM, XTS_FAULT_TOO_LONG,
+				 "a message of %u bytes on stream %u, where at most %u are taken", s->length, s->id,
+				 g->message_bytes_max);
 	if (s->length > r->left)
 		return 0; /* to be gathered */
 	r->message_bytes = s->length;
@@ -361,7 +366,9 @@ static ssize_t frame_give(struct ulp_layer *l, struct grpc *g, void *out, size_t
 	if (error)
 		return error;
 	control_put(mark, GRPC_FRAME,
-		    (f->type == HTTP2_DATA || f->type == HTTP2_HEADERS) && f->flags & HTTP2_END_STREAM ? GRPC_END_STREAM : 0, f->stream);
+		    (f->type == HTTP2_DATA || f->type == HTTP2_HEADERS) && f->flags & HTTP2_END_STREAM ? GRPC_END_STREAM :
+													 0,
+		    f->stream);
 	if (!mark->more)
 		r->phase = f->type == HTTP2_DATA ? GRPC_SKIP : GRPC_HEAD;
 	return n;

@@ -108,9 +108,11 @@ static bool frame_begin(struct grpc *g, struct grpc_stream *s, size_t offered, u
 }
 
 /* Goes on with the frame that has begun; returns how many of the host's bytes it took. */
-static ssize_t frame_write(struct ulp_layer *l, struct grpc_send *t, const struct iovec *iov, int pieces, size_t skip, size_t bytes)
+static ssize_t frame_write(struct ulp_layer *l, struct grpc_send *t, const struct iovec *iov, int pieces, size_t skip,
+			   size_t bytes)
 {
-	struct iovec piece[1 + PIECES] = { { .iov_base = t->head + t->head_given, .iov_len = (size_t)(t->head_bytes - t->head_given) } };
+	struct iovec piece[1 + PIECES] = { { .iov_base = t->head + t->head_given,
+					     .iov_len = (size_t)(t->head_bytes - t->head_given) } };
 	struct ulp_mark mark = { .pdu = true, .record_bytes = t->frame_bytes };
 	size_t head = piece[0].iov_len, payload = bytes - skip < t->frame_left ? bytes - skip : t->frame_left;
 	int count = 1 + ulp_iov_slice(piece + 1, PIECES, iov, pieces, skip, payload), first = !head;
@@ -179,9 +181,11 @@ static int message_begin(struct ulp_layer *l, struct grpc *g, size_t bytes, cons
 	if (t->flags & ~(GRPC_COMPRESSED | GRPC_END_STREAM))
 		return ulp_fail(l, XTS_FAULT_USE, "flags 0x%02x of a message: 0x01 and 0x80 there are", t->flags);
 	if (s ? s->local_ended : !grpc_stream_was(g, t->stream))
-		return ulp_fail(l, XTS_FAULT_USE, "a message for stream %u, which is not open: HEADERS come first", t->stream);
+		return ulp_fail(l, XTS_FAULT_USE, "a message for stream %u, which is not open: HEADERS come first",
+				t->stream);
 	if (mark->more && !mark->record_bytes)
-		return ulp_fail(l, XTS_FAULT_USE, "the length of a message has to be known when it begins: send it whole");
+		return ulp_fail(l, XTS_FAULT_USE,
+				"the length of a message has to be known when it begins: send it whole");
 	t->left = mark->more || mark->record_bytes ? mark->record_bytes : bytes;
 	t->prefix[0] = t->flags & GRPC_COMPRESSED;
 	xts_put32(t->prefix + 1, (uint32_t)t->left);
@@ -197,8 +201,8 @@ static int pdu_begin(struct ulp_layer *l, struct grpc *g, size_t bytes, const st
 	if (!mark->pdu)
 		return ulp_fail(l, XTS_FAULT_USE, "grpc sends PDUs, not a byte stream");
 	if (mark->control_type && (mark->control_type != XTS_ULP_GRPC || mark->control_bytes < 8 || t->kind > GRPC_FRAME))
-		return ulp_fail(l, XTS_FAULT_USE, "control data that is not grpc's: type %u, %u bytes, kind %u", mark->control_type,
-				mark->control_bytes, t->kind);
+		return ulp_fail(l, XTS_FAULT_USE, "control data that is not grpc's: type %u, %u bytes, kind %u",
+				mark->control_type, mark->control_bytes, t->kind);
 	if (t->kind == GRPC_MESSAGE)
 		return message_begin(l, g, bytes, mark);
 	t->left = mark->record_bytes ? mark->record_bytes : mark->more ? UINT64_MAX : bytes;
@@ -221,7 +225,8 @@ ssize_t grpc_write(struct ulp_layer *l, const struct iovec *iov, int pieces, con
 	}
 	if (t->left != UINT64_MAX && (bytes > t->left || (!mark->more && bytes < t->left)))
 		return ulp_fail(l, XTS_FAULT_USE, "a PDU of another length than announced");
-	n = t->kind == GRPC_MESSAGE ? message_write(l, g, iov, pieces, bytes) : frames_write(l, g, iov, pieces, bytes, mark);
+	n = t->kind == GRPC_MESSAGE ? message_write(l, g, iov, pieces, bytes) :
+				      frames_write(l, g, iov, pieces, bytes, mark);
 	if (n < 0)
 		return n;
 	if (t->left != UINT64_MAX)

@@ -25,19 +25,19 @@ enum role { BY_WHO_CONNECTED, CLIENT, SERVER };
 struct http2 {
 	uint8_t role;
 	uint32_t frame_bytes_max;
-	bool preface_due;        /* to be sent */
+	bool preface_due; /* to be sent */
 	/* received */
 	struct ulp_in in;
 	uint8_t preface[PREFACE_BYTES];
 	uint32_t preface_got;
 	struct http2_passing passing;
-	bool checked;            /* the head of the frame that is passing */
-	uint32_t last_stream;    /* of the peer's, for GOAWAY */
+	bool checked;         /* the head of the frame that is passing */
+	uint32_t last_stream; /* of the peer's, for GOAWAY */
 	/* sent */
 	struct ulp_out out;
 	struct http2_walk walk;
 	bool in_pdu;
-	uint32_t pdu_left;       /* UINT32_MAX: not known */
+	uint32_t pdu_left; /* UINT32_MAX: not known */
 };
 
 static int http2_set(struct ulp_layer *l, const struct ulp_attribute *a)
@@ -101,7 +101,8 @@ static void send_goaway(struct ulp_layer *l, struct http2 *h, enum http2_error e
 {
 	uint8_t frame[HTTP2_HEAD_BYTES + 8];
 
-	if (!l->send || h->preface_due || h->in_pdu || !http2_walk_between(&h->walk) || ulp_out_reserve(&h->out, l, sizeof frame))
+	if (!l->send || h->preface_due || h->in_pdu || !http2_walk_between(&h->walk) ||
+	    ulp_out_reserve(&h->out, l, sizeof frame))
 		return;
 	http2_goaway_put(frame, h->last_stream, error);
 	ulp_out_put(&h->out, frame, sizeof frame);
@@ -181,7 +182,8 @@ static int frames_check(struct ulp_layer *l, const struct http2 *h, const struct
 		return ulp_fail(l, XTS_FAULT_USE, "a PDU of another length than announced");
 	while (http2_walk(&walk, iov, pieces, bytes, &at) != HTTP2_WALK_END)
 		if (mark->pdu && h->pdu_left != UINT32_MAX && walk.left > h->pdu_left - at)
-			return ulp_fail(l, XTS_FAULT_USE, "a frame of %u bytes is longer than its PDU", walk.frame.length);
+			return ulp_fail(l, XTS_FAULT_USE, "a frame of %u bytes is longer than its PDU",
+					walk.frame.length);
 	if (mark->pdu && !mark->more && !http2_walk_between(&walk))
 		return ulp_fail(l, XTS_FAULT_USE, "a PDU that ends inside a frame");
 	return 0;

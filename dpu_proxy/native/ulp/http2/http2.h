@@ -11,18 +11,31 @@
 #define HTTP2_WINDOW_MAX INT32_MAX
 
 enum http2_type {
-	HTTP2_DATA, HTTP2_HEADERS, HTTP2_PRIORITY, HTTP2_RST_STREAM, HTTP2_SETTINGS, HTTP2_PUSH_PROMISE, HTTP2_PING, HTTP2_GOAWAY,
-	HTTP2_WINDOW_UPDATE, HTTP2_CONTINUATION,
+	HTTP2_DATA,
+	HTTP2_HEADERS,
+	HTTP2_PRIORITY,
+	HTTP2_RST_STREAM,
+	HTTP2_SETTINGS,
+	HTTP2_PUSH_PROMISE,
+	HTTP2_PING,
+	HTTP2_GOAWAY,
+	HTTP2_WINDOW_UPDATE,
+	HTTP2_CONTINUATION,
 };
 
 enum http2_flag { HTTP2_END_STREAM = 0x01, HTTP2_ACK = 0x01, HTTP2_END_HEADERS = 0x04, HTTP2_PADDED = 0x08 };
 
 enum http2_setting { HTTP2_INITIAL_WINDOW_SIZE = 4, HTTP2_MAX_FRAME_SIZE = 5 };
 
-enum http2_error { HTTP2_PROTOCOL_ERROR = 1, HTTP2_FLOW_CONTROL_ERROR = 3, HTTP2_FRAME_SIZE_ERROR = 6, HTTP2_ENHANCE_YOUR_CALM = 11 };
+enum http2_error {
+	HTTP2_PROTOCOL_ERROR = 1,
+	HTTP2_FLOW_CONTROL_ERROR = 3,
+	HTTP2_FRAME_SIZE_ERROR = 6,
+	HTTP2_ENHANCE_YOUR_CALM = 11
+};
 
 struct http2_frame {
-	uint32_t length;         /* of the payload */
+	uint32_t length; /* of the payload */
 	uint8_t type, flags;
 	uint32_t stream;
 };
@@ -35,8 +48,8 @@ void http2_goaway_put(uint8_t frame[HTTP2_HEAD_BYTES + 8], uint32_t last_stream,
 
 struct http2_passing {
 	uint8_t head[HTTP2_HEAD_BYTES];
-	uint32_t got;            /* of the head */
-	uint32_t given;          /* of head and payload, to the host */
+	uint32_t got;   /* of the head */
+	uint32_t given; /* of head and payload, to the host */
 	struct http2_frame frame;
 };
 
@@ -45,16 +58,17 @@ struct http2_passing {
 int http2_head_read(struct http2_passing *p, struct ulp_in *in, struct ulp_layer *l);
 /* Bytes of the frame from its head on, and the mark without control data; as protocol->read. After the last byte p is
  * in its initial state. */
-ssize_t http2_pass(struct http2_passing *p, struct ulp_in *in, struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark);
+ssize_t http2_pass(struct http2_passing *p, struct ulp_in *in, struct ulp_layer *l, void *out, size_t room,
+		   struct ulp_mark *mark);
 
 /* --- walking over frames that pass in pieces ---------------------------------------------------------------------- */
 
 struct http2_walk {
 	uint8_t head[HTTP2_HEAD_BYTES], entry[6];
 	uint8_t got, entry_got;
-	uint32_t left;           /* of the payload */
+	uint32_t left; /* of the payload */
 	struct http2_frame frame;
-	uint16_t setting;        /* the last found */
+	uint16_t setting; /* the last found */
 	uint32_t value;
 };
 

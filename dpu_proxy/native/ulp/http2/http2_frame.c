@@ -45,7 +45,8 @@ int http2_head_read(struct http2_passing *p, struct ulp_in *in, struct ulp_layer
 }
 
 /* The head alone is not worth a message: it waits for the first bytes of the payload, if there are any to come. */
-ssize_t http2_pass(struct http2_passing *p, struct ulp_in *in, struct ulp_layer *l, void *out, size_t room, struct ulp_mark *mark)
+ssize_t http2_pass(struct http2_passing *p, struct ulp_in *in, struct ulp_layer *l, void *out, size_t room,
+		   struct ulp_mark *mark)
 {
 	uint32_t total = HTTP2_HEAD_BYTES + p->frame.length, n = 0;
 	ssize_t read;
@@ -59,7 +60,8 @@ ssize_t http2_pass(struct http2_passing *p, struct ulp_in *in, struct ulp_layer 
 
 		read = ulp_in_read(in, l, (uint8_t *)out + n, left < room - n ? left : room - n, room - n);
 		if (read == -ENODATA)
-			return ulp_fail(l, XTS_FAULT_TRUNCATED, "the stream ended inside a frame: %zu bytes are missing", left);
+			return ulp_fail(l, XTS_FAULT_TRUNCATED,
+					"the stream ended inside a frame: %zu bytes are missing", left);
 		if (read < 0)
 			return read;
 		n += (uint32_t)read;
@@ -93,7 +95,8 @@ enum http2_step http2_walk(struct http2_walk *w, const struct iovec *iov, int pi
 		if (w->frame.type == HTTP2_SETTINGS && want > sizeof w->entry - w->entry_got)
 			want = sizeof w->entry - w->entry_got;
 		if (w->frame.type == HTTP2_SETTINGS)
-			w->entry_got = (uint8_t)(w->entry_got + ulp_iov_copy(w->entry + w->entry_got, iov, pieces, *at, want));
+			w->entry_got = (uint8_t)(w->entry_got +
+						 ulp_iov_copy(w->entry + w->entry_got, iov, pieces, *at, want));
 		*at += want;
 		w->left -= (uint32_t)want;
 		if (!w->left)

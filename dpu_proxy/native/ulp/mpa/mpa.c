@@ -31,9 +31,9 @@
 /* One direction of the stream. */
 struct mpa_stream {
 	bool markers;
-	uint64_t position;       /* of the next byte, in the stream of FPDUs */
-	uint64_t begin;          /* of this FPDU's ULPDU_Length field; UINT64_MAX: it has not come yet */
-	uint32_t crc;            /* of this FPDU so far */
+	uint64_t position; /* of the next byte, in the stream of FPDUs */
+	uint64_t begin;    /* of this FPDU's ULPDU_Length field; UINT64_MAX: it has not come yet */
+	uint32_t crc;      /* of this FPDU so far */
 };
 
 struct mpa {
@@ -43,10 +43,10 @@ struct mpa {
 	struct ulp_in in;
 	uint8_t marker[MARKER_BYTES], length[LENGTH_BYTES];
 	uint32_t marker_got, length_got;
-	uint32_t bytes, given;   /* of the ULPDU */
+	uint32_t bytes, given; /* of the ULPDU */
 	uint8_t trailer[3 + CRC_BYTES];
 	uint32_t trailer_got;
-	bool held;               /* the last byte waits for the CRC */
+	bool held; /* the last byte waits for the CRC */
 	uint8_t last;
 	/* sent */
 	struct mpa_stream to;
@@ -130,8 +130,8 @@ static int marker_read(struct ulp_layer *l, struct mpa *m)
 	m->marker_got = 0;
 	pointer = xts_get16(m->marker + 2) & 0xfffcu;
 	if (pointer != pointer_of(&m->from))
-		return ulp_fail(l, XTS_FAULT_RECORD, "a marker points back %u bytes, where the FPDU began %u before it", pointer,
-				pointer_of(&m->from));
+		return ulp_fail(l, XTS_FAULT_RECORD, "a marker points back %u bytes, where the FPDU began %u before it",
+				pointer, pointer_of(&m->from));
 	m->from.crc = crc32c(m->from.crc, m->marker, MARKER_BYTES);
 	m->from.position += MARKER_BYTES;
 	return 0;
@@ -324,7 +324,8 @@ static int pdu_begin(struct ulp_layer *l, struct mpa *m, size_t bytes, const str
 	if (!mark->pdu || (mark->more && !mark->record_bytes))
 		return ulp_fail(l, XTS_FAULT_USE, "mpa sends ULPDUs whose length is known when they begin");
 	if (length > ulpdu_max(&m->to))
-		return ulp_fail(l, XTS_FAULT_USE, "a ULPDU of %zu bytes: at most %u go into an FPDU", length, ulpdu_max(&m->to));
+		return ulp_fail(l, XTS_FAULT_USE, "a ULPDU of %zu bytes: at most %u go into an FPDU", length,
+				ulpdu_max(&m->to));
 	m->pdu_bytes = m->left = (uint32_t)length;
 	return 0;
 }

@@ -21,7 +21,14 @@
 #define NVME_DIGEST_BYTES 4u
 
 enum nvme_type {
-	NVME_ICREQ, NVME_ICRESP, NVME_H2C_TERM_REQ, NVME_C2H_TERM_REQ, NVME_CAPSULE_CMD, NVME_CAPSULE_RESP, NVME_H2C_DATA, NVME_C2H_DATA,
+	NVME_ICREQ,
+	NVME_ICRESP,
+	NVME_H2C_TERM_REQ,
+	NVME_C2H_TERM_REQ,
+	NVME_CAPSULE_CMD,
+	NVME_CAPSULE_RESP,
+	NVME_H2C_DATA,
+	NVME_C2H_DATA,
 	NVME_R2T = 9,
 };
 
@@ -31,9 +38,9 @@ enum nvme_digest { NVME_HEADER_DIGEST = 0x01, NVME_DATA_DIGEST = 0x02 }; /* as i
 /* What a type of PDU can have. header_bytes 0: there is no such type. */
 struct nvme_kind {
 	uint8_t header_bytes;
-	uint8_t digests;         /* enum nvme_digest */
+	uint8_t digests; /* enum nvme_digest */
 	bool data;
-	uint32_t bytes_max;      /* all of it; 0: no limit */
+	uint32_t bytes_max; /* all of it; 0: no limit */
 };
 
 struct nvme_pdu {
@@ -45,36 +52,36 @@ struct nvme_pdu {
 struct nvme_receive {
 	struct ulp_in in;
 	struct nvme_pdu pdu;
-	uint8_t head[256];       /* all before the data */
+	uint8_t head[256];             /* all before the data */
 	uint32_t head_got, head_bytes; /* head_bytes 0: the common header is not complete */
-	uint32_t data_bytes, given; /* of the plain form, to the host */
-	bool ready;              /* the head is checked, and in plain form */
-	uint8_t digests;         /* of this PDU */
+	uint32_t data_bytes, given;    /* of the plain form, to the host */
+	bool ready;                    /* the head is checked, and in plain form */
+	uint8_t digests;               /* of this PDU */
 	uint32_t crc;
 	uint8_t digest[NVME_DIGEST_BYTES];
 	uint32_t digest_got;
-	bool held;               /* the last byte of the data waits for the digest */
+	bool held; /* the last byte of the data waits for the digest */
 	uint8_t last;
 };
 
 struct nvme_send {
-	struct ulp_out out;      /* head or digest */
+	struct ulp_out out; /* head or digest */
 	bool in_pdu;
-	uint32_t pdu_bytes;      /* as announced; 0: not known before its header is here */
-	uint32_t taken;          /* of them */
+	uint32_t pdu_bytes; /* as announced; 0: not known before its header is here */
+	uint32_t taken;     /* of them */
 	uint8_t head[NVME_HEADER_BYTES_MAX];
 	uint32_t head_got, head_bytes;
 	uint32_t data_left;
-	bool digest;             /* of the data, still to be sent */
+	bool digest; /* of the data, still to be sent */
 	uint32_t crc;
 };
 
 struct nvme_tcp {
 	uint32_t pdu_bytes_max;
-	uint32_t alignment;      /* of data that we send */
+	uint32_t alignment; /* of data that we send */
 	bool negotiate, client;
-	uint8_t requested;       /* in ICReq; all until it is seen */
-	uint8_t digests;         /* in force */
+	uint8_t requested; /* in ICReq; all until it is seen */
+	uint8_t digests;   /* in force */
 	struct nvme_receive receive;
 	struct nvme_send send;
 };

@@ -9,7 +9,8 @@
 #define STATUS_HEADER_FIELD 1u /* fatal error status of a TermReq: invalid field in the header */
 #define STATUS_HEADER_DIGEST 3u
 
-static int header_error(struct ulp_layer *l, struct nvme_receive *r, enum xts_fault fault, uint32_t field, const char *what, uint32_t value)
+static int header_error(struct ulp_layer *l, struct nvme_receive *r, enum xts_fault fault, uint32_t field,
+			const char *what, uint32_t value)
 {
 	nvme_tcp_terminate(l, STATUS_HEADER_FIELD, field, r->head, r->head_got);
 	return ulp_fail(l, fault, "PDU of type 0x%02x: %s %u", r->pdu.type, what, value);
@@ -32,12 +33,14 @@ static int common_check(struct ulp_layer *l, struct nvme_tcp *n)
 	r->digests = kind->digests & n->digests;
 	digest = r->digests & NVME_HEADER_DIGEST ? NVME_DIGEST_BYTES : 0;
 	if (!(p->flags & NVME_HDGSTF) != !digest)
-		return header_error(l, r, XTS_FAULT_RECORD, 1, "its header digest is not what was agreed: flags", p->flags);
+		return header_error(l, r, XTS_FAULT_RECORD, 1, "its header digest is not what was agreed: flags",
+				    p->flags);
 	if (r->head[2] != kind->header_bytes)
 		return header_error(l, r, XTS_FAULT_LENGTH, 2, "a header of bytes", r->head[2]);
 	r->head_bytes = kind->header_bytes + digest;
 	r->data_bytes = 0;
-	if (p->plen < r->head_bytes || (p->plen > r->head_bytes && !kind->data) || (kind->bytes_max && p->plen > kind->bytes_max))
+	if (p->plen < r->head_bytes || (p->plen > r->head_bytes && !kind->data) ||
+	    (kind->bytes_max && p->plen > kind->bytes_max))
 		return header_error(l, r, XTS_FAULT_LENGTH, 4, "PLEN", p->plen);
 	if (p->plen == r->head_bytes) {
 		r->digests &= NVME_HEADER_DIGEST;
@@ -47,7 +50,8 @@ static int common_check(struct ulp_layer *l, struct nvme_tcp *n)
 		if (p->pdo < r->head_bytes || p->pdo % 4)
 			return header_error(l, r, XTS_FAULT_LENGTH, 3, "PDO", p->pdo);
 		if (!(p->flags & NVME_DDGSTF) != !(r->digests & NVME_DATA_DIGEST))
-			return header_error(l, r, XTS_FAULT_RECORD, 1, "its data digest is not what was agreed: flags", p->flags);
+			return header_error(l, r, XTS_FAULT_RECORD, 1, "its data digest is not what was agreed: flags",
+					    p->flags);
 		trailer = r->digests & NVME_DATA_DIGEST ? NVME_DIGEST_BYTES : 0;
 		r->head_bytes = p->pdo;
 		if (p->plen <= r->head_bytes + trailer)
@@ -69,7 +73,8 @@ static int head_check(struct ulp_layer *l, struct nvme_tcp *n)
 		memcpy(&digest, r->head + header_bytes, sizeof digest);
 		if (le32toh(digest) != crc32c(0, r->head, header_bytes)) {
 			nvme_tcp_terminate(l, STATUS_HEADER_DIGEST, le32toh(digest), r->head, header_bytes);
-			return ulp_fail(l, XTS_FAULT_DIGEST, "the header digest of a PDU of type 0x%02x is wrong", r->pdu.type);
+			return ulp_fail(l, XTS_FAULT_DIGEST, "the header digest of a PDU of type 0x%02x is wrong",
+					r->pdu.type);
 		}
 	}
 	r->pdu.flags &= (uint8_t)~(NVME_HDGSTF | NVME_DDGSTF);
@@ -178,13 +183,17 @@ ssize_t nvme_tcp_read(struct ulp_layer *l, void *out, size_t room, struct ulp_ma
 		ssize_t read = data_fill(l, r, (uint8_t *)out + n, room - n, total - r->given - n);
 
 		if (read == -ENODATA)
-			return ulp_fail(l, XTS_FAULT_TRUNCATED, "the stream ended inside a PDU of type 0x%02x", r->pdu.type);
+			return ulp_fail(l, XTS_FAULT_TRUNCATED, "the stream ended inside a PDU of type 0x%02x",
+					r->pdu.type);
 		if (read < 0 && (read != -EAGAIN || !n || !r->held))
 			return read; /* the header waits with it */
 		n += read < 0 ? 0 : (uint32_t)read;
 	}
 	r->given += n;
-	*mark = (struct ulp_mark){ .pdu = true, .more = r->given < total, .record_bytes = total, .control_type = XTS_ULP_NVME_TCP,
+	*mark = (struct ulp_mark){ .pdu = true,
+				   .more = r->given < total,
+				   .record_bytes = total,
+				   .control_type = XTS_ULP_NVME_TCP,
 				   .control_bytes = 5 };
 	mark->control[0] = r->pdu.type;
 	mark->control[1] = r->pdu.flags;

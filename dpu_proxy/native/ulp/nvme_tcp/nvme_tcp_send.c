@@ -18,14 +18,17 @@ static int common_check(struct ulp_layer *l, struct nvme_send *s)
 
 	nvme_pdu_get(&p, s->head);
 	if (!kind || s->head[2] != kind->header_bytes)
-		return ulp_fail(l, XTS_FAULT_USE, "a PDU of type 0x%02x with a header of %u bytes: there is none", p.type, s->head[2]);
+		return ulp_fail(l, XTS_FAULT_USE, "a PDU of type 0x%02x with a header of %u bytes: there is none",
+				p.type, s->head[2]);
 	if (!s->pdu_bytes) /* sent in parts, and the host did not say: the header does */
 		s->pdu_bytes = p.plen;
 	if (p.plen != s->pdu_bytes || p.plen < kind->header_bytes || (p.plen > kind->header_bytes && !kind->data) ||
 	    (kind->bytes_max && p.plen > kind->bytes_max))
-		return ulp_fail(l, XTS_FAULT_USE, "a PDU of type 0x%02x and %u bytes says PLEN %u", p.type, s->pdu_bytes, p.plen);
+		return ulp_fail(l, XTS_FAULT_USE, "a PDU of type 0x%02x and %u bytes says PLEN %u", p.type,
+				s->pdu_bytes, p.plen);
 	if (kind->digests && p.plen > kind->header_bytes && p.pdo && p.pdo != kind->header_bytes)
-		return ulp_fail(l, XTS_FAULT_USE, "PDO %u: padding is put in here, data come right after the header", p.pdo);
+		return ulp_fail(l, XTS_FAULT_USE, "PDO %u: padding is put in here, data come right after the header",
+				p.pdo);
 	s->head_bytes = kind->header_bytes;
 	return 0;
 }
@@ -37,7 +40,8 @@ static int head_put(struct ulp_layer *l, struct nvme_tcp *n)
 	struct nvme_send *s = &n->send;
 	const struct nvme_kind *kind = nvme_kind(s->head[0]);
 	uint8_t digests = kind->digests & n->digests;
-	uint32_t data = s->pdu_bytes - s->head_bytes, before = s->head_bytes + (digests & NVME_HEADER_DIGEST ? NVME_DIGEST_BYTES : 0);
+	uint32_t data = s->pdu_bytes - s->head_bytes,
+		 before = s->head_bytes + (digests & NVME_HEADER_DIGEST ? NVME_DIGEST_BYTES : 0);
 	uint32_t offset = before, crc, plen;
 
 	if (data && kind->digests)
@@ -78,7 +82,8 @@ static uint32_t pieces_crc(uint32_t crc, const struct iovec *iov, int pieces, si
 }
 
 /* Head, data and digest in one write, as far as they are here. Returns how many of the data it took. */
-static ssize_t rest_write(struct ulp_layer *l, struct nvme_send *s, const struct iovec *iov, int pieces, size_t skip, size_t bytes)
+static ssize_t rest_write(struct ulp_layer *l, struct nvme_send *s, const struct iovec *iov, int pieces, size_t skip,
+			  size_t bytes)
 {
 	struct iovec piece[PIECES + 2] = { { .iov_base = s->out.data + s->out.first, .iov_len = s->out.bytes } };
 	size_t before = s->out.bytes, data = bytes - skip < s->data_left ? bytes - skip : s->data_left;
@@ -118,7 +123,8 @@ static ssize_t rest_write(struct ulp_layer *l, struct nvme_send *s, const struct
 }
 
 /* Takes what it can of the header; nothing is written before it is complete. */
-static int head_gather(struct ulp_layer *l, struct nvme_tcp *n, const struct iovec *iov, int pieces, size_t bytes, size_t *taken)
+static int head_gather(struct ulp_layer *l, struct nvme_tcp *n, const struct iovec *iov, int pieces, size_t bytes,
+		       size_t *taken)
 {
 	struct nvme_send *s = &n->send;
 	int error = 0;
@@ -198,7 +204,8 @@ ssize_t nvme_tcp_write(struct ulp_layer *l, const struct iovec *iov, int pieces,
 void nvme_tcp_terminate(struct ulp_layer *l, uint16_t status, uint32_t information, const uint8_t *head, uint32_t bytes)
 {
 	struct nvme_tcp *t = l->state;
-	uint8_t pdu[TERM_REQ_HEADER_BYTES] = { t->client ? NVME_H2C_TERM_REQ : NVME_C2H_TERM_REQ, 0, TERM_REQ_HEADER_BYTES };
+	uint8_t pdu[TERM_REQ_HEADER_BYTES] = { t->client ? NVME_H2C_TERM_REQ : NVME_C2H_TERM_REQ, 0,
+					       TERM_REQ_HEADER_BYTES };
 	uint32_t plen = htole32(TERM_REQ_HEADER_BYTES + bytes);
 
 	if (!l->send || t->send.in_pdu || ulp_out_reserve(&t->send.out, l, TERM_REQ_HEADER_BYTES + bytes))

@@ -25,7 +25,7 @@
 #define APPLICATION_DATA 23u /* RFC 8446 5.1, ContentType */
 #define WRITE_MAX (4 * TLS_RECORD_BYTES)
 #define HANDSHAKE_BYTES 24576u /* in addition during a handshake: messages, keys, certificates; measured: 19 KB */
-#define SSL_BYTES 8192u /* that OpenSSL takes for a connection, measured: 6 KB and what a handshake adds */
+#define SSL_BYTES 8192u        /* that OpenSSL takes for a connection, measured: 6 KB and what a handshake adds */
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
@@ -404,8 +404,8 @@ static ssize_t write_part(struct tls *t, const struct iovec *iov, int pieces, bo
 static int check_pdu(struct tls *t, size_t bytes, const struct ulp_mark *mark)
 {
 	if (mark->control_bytes && mark->control_type == XTS_ULP_TLS && mark->control[0] != APPLICATION_DATA)
-		t->failed = ulp_fail(t->layer, XTS_FAULT_USE, "a TLS record of type %u cannot be sent; 23 is application data",
-				     mark->control[0]);
+		t->failed = ulp_fail(t->layer, XTS_FAULT_USE,
+				     "a TLS record of type %u cannot be sent; 23 is application data", mark->control[0]);
 	else if (!bytes && !mark->more && !t->in_pdu)
 		t->failed = ulp_fail(t->layer, XTS_FAULT_USE, "an empty PDU cannot be a TLS record");
 	return t->failed;

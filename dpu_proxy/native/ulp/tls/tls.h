@@ -28,13 +28,13 @@
 #include "tls_config.h"
 #include "ulp/ulp.h"
 
-#define TLS_NAME_BYTES 64        /* of a name in the configuration */
-#define TLS_HOST_BYTES 254       /* RFC 1035: 253 */
+#define TLS_NAME_BYTES 64  /* of a name in the configuration */
+#define TLS_HOST_BYTES 254 /* RFC 1035: 253 */
 #define TLS_ALPN_BYTES 256
-#define TLS_LIST_BYTES 512       /* of ciphers */
+#define TLS_LIST_BYTES 512 /* of ciphers */
 #define TLS_IDENTITIES_MAX 8
-#define TLS_RECORD_BYTES 16384u  /* RFC 8446 5.1 */
-#define TLS_KEY_BYTES 32         /* SHA-256 of what must be the same */
+#define TLS_RECORD_BYTES 16384u /* RFC 8446 5.1 */
+#define TLS_KEY_BYTES 32        /* SHA-256 of what must be the same */
 #define TLS_CONTEXTS_MAX 128u
 
 /* --- configuration: tls_config.c ---------------------------------------------------------------------------------- */
@@ -49,9 +49,9 @@ struct tls_identity {
 	char name[TLS_NAME_BYTES];
 	struct tls_access access;
 	X509 *certificate;
-	STACK_OF(X509) *chain;
+	STACK_OF(X509) * chain;
 	EVP_PKEY *key;
-	uint32_t key_number;      /* of a key in the process that has them; 0: it is here */
+	uint32_t key_number; /* of a key in the process that has them; 0: it is here */
 	uint8_t *ocsp;
 	uint32_t ocsp_bytes;
 };
@@ -61,7 +61,7 @@ struct tls_trust {
 	char name[TLS_NAME_BYTES];
 	struct tls_access access;
 	X509_STORE *store;
-	STACK_OF(X509_NAME) *names; /* sent to clients that are asked for a certificate; NULL when there are too many */
+	STACK_OF(X509_NAME) * names; /* sent to clients that are asked for a certificate; NULL when there are too many */
 };
 
 struct tls_ticket_key {
@@ -81,13 +81,13 @@ struct xts_tls_config {
 	struct xts_tls_settings settings; /* with strings of its own */
 	struct tls_identity *identities;
 	struct tls_trust *trusts;
-	int kernel_error;                 /* -errno of the kernel's TLS; 0: it is there */
-	struct tls_device device;         /* of this machine, when it was probed */
-	bool kernel_changes_keys;         /* of TLS 1.3: Linux since 6.14 */
-	pthread_mutex_t lock;             /* of what follows */
-	struct tls_context *contexts;     /* the last used first */
+	int kernel_error;             /* -errno of the kernel's TLS; 0: it is there */
+	struct tls_device device;     /* of this machine, when it was probed */
+	bool kernel_changes_keys;     /* of TLS 1.3: Linux since 6.14 */
+	pthread_mutex_t lock;         /* of what follows */
+	struct tls_context *contexts; /* the last used first */
 	uint32_t context_count;
-	struct tls_session *sessions;     /* the newest first */
+	struct tls_session *sessions; /* the newest first */
 	uint32_t session_count;
 	struct tls_ticket_key ticket_keys[2]; /* the newer one first */
 };
@@ -95,8 +95,10 @@ struct xts_tls_config {
 struct xts_tls_config *tls_config_new(void);
 void tls_config_free(struct xts_tls_config *config);
 /* NULL: there is none of this name for this queue. */
-struct tls_identity *tls_config_identity(const struct xts_tls_config *config, const char *name, uint32_t tenant, uint32_t queue_id);
-struct tls_trust *tls_config_trust(const struct xts_tls_config *config, const char *name, uint32_t tenant, uint32_t queue_id);
+struct tls_identity *tls_config_identity(const struct xts_tls_config *config, const char *name, uint32_t tenant,
+					 uint32_t queue_id);
+struct tls_trust *tls_config_trust(const struct xts_tls_config *config, const char *name, uint32_t tenant,
+				   uint32_t queue_id);
 
 /* --- parameters: tls_parameters.c --------------------------------------------------------------------------------- */
 
@@ -123,8 +125,8 @@ int tls_parameters_settle(struct ulp_layer *l, struct tls_parameters *p, bool cl
 /* --- contexts: tls_context.c -------------------------------------------------------------------------------------- */
 
 struct tls_context {
-	struct tls_context *next;            /* on config->contexts */
-	uint32_t references;                 /* under the lock; the list has one */
+	struct tls_context *next; /* on config->contexts */
+	uint32_t references;      /* under the lock; the list has one */
 	uint8_t key[TLS_KEY_BYTES];
 	SSL_CTX *ssl;
 	struct xts_tls_config *config;
@@ -149,7 +151,7 @@ void tls_choice_install(struct tls_context *context);
 struct tls_slice {
 	struct ulp_out ahead;
 	uint8_t header[5];
-	uint8_t header_bytes;     /* of it, shown */
+	uint8_t header_bytes; /* of it, shown */
 	bool in_body;
 	uint16_t body_left;
 };
@@ -159,38 +161,38 @@ struct tls {
 	struct tls_parameters *parameters; /* until started */
 	struct tls_context *context;
 	SSL *ssl;
-	uint8_t *alpn;            /* a server's; NULL: none */
+	uint8_t *alpn; /* a server's; NULL: none */
 	uint16_t alpn_bytes;
-	uint32_t counted;         /* bytes of memory */
-	BIO *socket;              /* for the kernel's TLS; NULL: not wanted or not possible */
-	struct ulp_out out;       /* records that the layer below has not taken */
-	uint8_t *part;            /* of a PDU that comes in parts, plain text: what is not a record yet */
+	uint32_t counted;   /* bytes of memory */
+	BIO *socket;        /* for the kernel's TLS; NULL: not wanted or not possible */
+	struct ulp_out out; /* records that the layer below has not taken */
+	uint8_t *part;      /* of a PDU that comes in parts, plain text: what is not a record yet */
 	uint32_t part_bytes;
-	uint32_t record_bytes;    /* of the record that is being read; 0: none */
-	int failed;               /* -errno of a fault, or 0 */
-	int below_error;          /* -errno of the layer below */
-	uint32_t records;         /* sent with these keys */
-	uint8_t crypto;           /* wanted */
+	uint32_t record_bytes;       /* of the record that is being read; 0: none */
+	int failed;                  /* -errno of a fault, or 0 */
+	int below_error;             /* -errno of the layer below */
+	uint32_t records;            /* sent with these keys */
+	uint8_t crypto;              /* wanted */
 	uint8_t send_by, receive_by; /* enum xts_tls_crypto */
 	const char *crypto_reason;
 	bool client, done, verified;
-	bool in_pdu;              /* more of a PDU is to be written */
-	bool starved;             /* OpenSSL needs more from below for the next byte */
-	bool dry;                 /* there was nothing below when it was last asked */
-	bool away;                /* with a thread of the pool, by this: */
+	bool in_pdu;  /* more of a PDU is to be written */
+	bool starved; /* OpenSSL needs more from below for the next byte */
+	bool dry;     /* there was nothing below when it was last asked */
+	bool away;    /* with a thread of the pool, by this: */
 	struct tls_handshake_job *handshake_job;
-	bool refused;             /* the BIO has made OpenSSL wait since OpenSSL was last called */
-	bool flooded;             /* there were too many of these: */
+	bool refused;                           /* the BIO has made OpenSSL wait since OpenSSL was last called */
+	bool flooded;                           /* there were too many of these: */
 	uint16_t quiet_records, quiet_messages; /* read since the last data, or since the handshake began or was done */
 	struct tls_slice slice;
-	bool ended;               /* close_notify was read behind data: the next read reports it */
-	bool notified;            /* ours was sent */
-	bool keys_lost;           /* others are due, and the kernel has the old ones */
-	bool update_due;          /* KeyUpdate is to be written, and the kernel sends */
-	bool update_written;      /* by OpenSSL; SSL_in_init() says whether it has left */
-	uint8_t secret_bytes;     /* of send_secret: while the kernel sends and takes other keys, else 0 */
-	uint8_t send_secret[48];  /* at most SHA-384 */
-	bool watches_keys;        /* they are in the kernel, and may change */
+	bool ended;              /* close_notify was read behind data: the next read reports it */
+	bool notified;           /* ours was sent */
+	bool keys_lost;          /* others are due, and the kernel has the old ones */
+	bool update_due;         /* KeyUpdate is to be written, and the kernel sends */
+	bool update_written;     /* by OpenSSL; SSL_in_init() says whether it has left */
+	uint8_t secret_bytes;    /* of send_secret: while the kernel sends and takes other keys, else 0 */
+	uint8_t send_secret[48]; /* at most SHA-384 */
+	bool watches_keys;       /* they are in the kernel, and may change */
 	bool keeps_session;
 	uint8_t session_key[TLS_KEY_BYTES];
 };
@@ -198,7 +200,7 @@ struct tls {
 /* --- tls_bio.c: what OpenSSL writes is gathered, per thread, and leaves with one write ---------------------------- */
 
 #define TLS_GATHER_BYTES (4 * (TLS_RECORD_BYTES + 256u)) /* four records */
-#define TLS_OUT_MAX (512u << 10) /* a handshake, or answers to a peer that does not read them */
+#define TLS_OUT_MAX (512u << 10)                         /* a handshake, or answers to a peer that does not read them */
 
 /* Reads and writes of t->ssl go through it from now on. 0 or -ENOMEM. */
 int tls_bio_attach(struct tls *t);
@@ -235,7 +237,15 @@ void tls_session_install(SSL_CTX *ssl, bool client);
 void tls_session_offer(struct tls *t, const struct tls_parameters *p);
 void tls_sessions_free(struct xts_tls_config *config);
 
-enum tls_fallback { TLS_NO_KERNEL, TLS_CONFIGURED, TLS_STACK, TLS_REFUSED, TLS_NO_DEVICE, TLS_KEYS_CHANGE, TLS_FALLBACKS };
+enum tls_fallback {
+	TLS_NO_KERNEL,
+	TLS_CONFIGURED,
+	TLS_STACK,
+	TLS_REFUSED,
+	TLS_NO_DEVICE,
+	TLS_KEYS_CHANGE,
+	TLS_FALLBACKS
+};
 
 /* --- tls_kernel.c ------------------------------------------------------------------------------------------------- */
 
@@ -248,7 +258,8 @@ long tls_kernel_control(struct tls *t, int command, long number, void *argument)
 /* For TLS_KEYS, too: who is to do it, of what was asked for and is configured; the keys to the kernel's TLS of this
  * socket, and in *by who has them (0 or -errno); and the reason, counted, for another one than the best. */
 uint8_t tls_crypto_wanted(uint8_t asked, uint8_t configured);
-int tls_kernel_give(const struct xts_tls_config *config, int fd, bool send, const void *info, uint32_t bytes, uint8_t *by);
+int tls_kernel_give(const struct xts_tls_config *config, int fd, bool send, const void *info, uint32_t bytes,
+		    uint8_t *by);
 const char *tls_fall_back(enum tls_fallback why);
 
 /* --- tls_device.c ------------------------------------------------------------------------------------------------- */
@@ -274,7 +285,7 @@ void tls_rekey_forget(struct tls *t);
 
 /* How an SSL function ended: to be asked in the same thread. */
 struct tls_outcome {
-	int result, kind;        /* as it returned, and SSL_get_error() */
+	int result, kind; /* as it returned, and SSL_get_error() */
 	unsigned long error;
 };
 struct tls_outcome tls_outcome(struct tls *t, int result);
@@ -299,7 +310,8 @@ void tls_free(struct tls *t);
 
 /* --- tls_info.c --------------------------------------------------------------------------------------------------- */
 
-ssize_t tls_info(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total);
+ssize_t tls_info(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room,
+		 uint32_t *total);
 
 /* --- counters: tls_kernel.c --------------------------------------------------------------------------------------- */
 

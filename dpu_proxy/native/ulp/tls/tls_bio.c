@@ -52,7 +52,8 @@ static int from_socket(struct tls *t, BIO *bio, char *out, int room)
 		wait_to_read(t, bio);
 	} else if (n == 0) {
 		BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
-	} else if (n < 0 && errno != EBADMSG && errno != EMSGSIZE && errno != EINVAL) { /* those: bad records; OpenSSL sees errno */
+	} else if (n < 0 && errno != EBADMSG && errno != EMSGSIZE && errno != EINVAL) {
+		/* those: bad records; OpenSSL sees errno */
 		t->below_error = -errno;
 	}
 	return n;

@@ -53,7 +53,8 @@ static int choose_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_b
 	(void)argument;
 	if (!t->alpn)
 		return SSL_TLSEXT_ERR_NOACK;
-	if (SSL_select_next_proto(&chosen, out_bytes, t->alpn, t->alpn_bytes, offered, offered_bytes) != OPENSSL_NPN_NEGOTIATED)
+	if (SSL_select_next_proto(&chosen, out_bytes, t->alpn, t->alpn_bytes, offered, offered_bytes) !=
+	    OPENSSL_NPN_NEGOTIATED)
 		return SSL_TLSEXT_ERR_ALERT_FATAL; /* RFC 7301: no_application_protocol */
 	*out = chosen;
 	return SSL_TLSEXT_ERR_OK;

@@ -13,7 +13,8 @@
 #include "tls.h"
 #include "ulp/config_inside.h"
 
-#define NAMES_MAX 64 /* of a trust's roots: with more they are not sent to clients, as that would be kilobytes each time */
+/* of a trust's roots: with more they are not sent to clients, as that would be kilobytes each time */
+#define NAMES_MAX 64
 
 static int explain(char *why, uint32_t room, int error, const char *format, ...) __attribute__((format(printf, 4, 5)));
 
@@ -72,12 +73,14 @@ static int settings_copy(struct xts_tls_settings *to, const struct xts_tls_setti
 	return 0;
 }
 
-int xts_tls_configure(struct xts_ulp_config *config, const struct xts_tls_settings *settings, char *why, uint32_t why_room)
+int xts_tls_configure(struct xts_ulp_config *config, const struct xts_tls_settings *settings, char *why,
+		      uint32_t why_room)
 {
 	int r;
 
 	if (settings->min_version != TLS1_2_VERSION && settings->min_version != TLS1_3_VERSION)
-		return explain(why, why_room, EINVAL, "0x%04x is no version; 0x0303 and 0x0304 are", settings->min_version);
+		return explain(why, why_room, EINVAL, "0x%04x is no version; 0x0303 and 0x0304 are",
+			       settings->min_version);
 	if (settings->crypto > XTS_TLS_CRYPTO_DEVICE || settings->session_timeout_s == 0 || settings->rekey_records == 0)
 		return explain(why, why_room, EINVAL, "a value out of range");
 	r = tls_check_ciphers(settings, why, why_room);
@@ -153,7 +156,8 @@ static bool trust_is(const struct xts_tls_config *config, const char *name)
 	return trust;
 }
 
-struct tls_identity *tls_config_identity(const struct xts_tls_config *config, const char *name, uint32_t tenant, uint32_t queue_id)
+struct tls_identity *tls_config_identity(const struct xts_tls_config *config, const char *name, uint32_t tenant,
+					 uint32_t queue_id)
 {
 	struct tls_identity *identity = config->identities;
 
@@ -162,7 +166,8 @@ struct tls_identity *tls_config_identity(const struct xts_tls_config *config, co
 	return identity;
 }
 
-struct tls_trust *tls_config_trust(const struct xts_tls_config *config, const char *name, uint32_t tenant, uint32_t queue_id)
+struct tls_trust *tls_config_trust(const struct xts_tls_config *config, const char *name, uint32_t tenant,
+				   uint32_t queue_id)
 {
 	struct tls_trust *trust = config->trusts;
 
@@ -229,7 +234,7 @@ static int read_chain(struct tls_identity *identity, BIO *pem)
 }
 
 struct private_key {
-	uint32_t number;   /* in the process that has the keys; 0: PEM */
+	uint32_t number; /* in the process that has the keys; 0: PEM */
 	uint32_t byte_count;
 	const void *bytes; /* PEM; with a number the public key, DER */
 };
@@ -266,7 +271,8 @@ static int number_key(struct tls_identity *identity, const struct private_key *k
 	return 0;
 }
 
-static int identity_read(struct tls_identity *identity, BIO *certificate, const struct private_key *key, char *why, uint32_t room)
+static int identity_read(struct tls_identity *identity, BIO *certificate, const struct private_key *key, char *why,
+			 uint32_t room)
 {
 	if (!certificate)
 		return explain(why, room, ENOMEM, "no memory");
@@ -275,9 +281,9 @@ static int identity_read(struct tls_identity *identity, BIO *certificate, const 
 	return key->number ? number_key(identity, key, why, room) : read_key(identity, key, why, room);
 }
 
-static int add_identity(struct xts_ulp_config *config, const char *name, const void *certificate, uint32_t certificate_bytes,
-			const struct private_key *key, const void *ocsp, uint32_t ocsp_bytes, const struct xts_tls_queues *queues,
-			uint32_t queue_count, char *why, uint32_t why_room)
+static int add_identity(struct xts_ulp_config *config, const char *name, const void *certificate,
+			uint32_t certificate_bytes, const struct private_key *key, const void *ocsp, uint32_t ocsp_bytes,
+			const struct xts_tls_queues *queues, uint32_t queue_count, char *why, uint32_t why_room)
 {
 	struct tls_identity *identity;
 	BIO *certificate_pem;
@@ -312,23 +318,27 @@ static int add_identity(struct xts_ulp_config *config, const char *name, const v
 	return 0;
 }
 
-int xts_tls_add_identity(struct xts_ulp_config *config, const char *name, const void *certificate, uint32_t certificate_bytes,
-			 const void *key, uint32_t key_bytes, const void *ocsp, uint32_t ocsp_bytes,
-			 const struct xts_tls_queues *queues, uint32_t queue_count, char *why, uint32_t why_room)
+int xts_tls_add_identity(struct xts_ulp_config *config, const char *name, const void *certificate,
+			 uint32_t certificate_bytes, const void *key, uint32_t key_bytes, const void *ocsp,
+			 uint32_t ocsp_bytes, const struct xts_tls_queues *queues, uint32_t queue_count, char *why,
+			 uint32_t why_room)
 {
 	const struct private_key pem = { .bytes = key, .byte_count = key_bytes };
 
-	return add_identity(config, name, certificate, certificate_bytes, &pem, ocsp, ocsp_bytes, queues, queue_count, why, why_room);
+	return add_identity(config, name, certificate, certificate_bytes, &pem, ocsp, ocsp_bytes, queues, queue_count,
+			    why, why_room);
 }
 
 int xts_tls_add_identity_by_number(struct xts_ulp_config *config, const char *name, const void *certificate,
-				   uint32_t certificate_bytes, uint32_t number, const void *public_key, uint32_t public_bytes,
-				   const void *ocsp, uint32_t ocsp_bytes, const struct xts_tls_queues *queues, uint32_t queue_count,
-				   char *why, uint32_t why_room)
+				   uint32_t certificate_bytes, uint32_t number, const void *public_key,
+				   uint32_t public_bytes, const void *ocsp, uint32_t ocsp_bytes,
+				   const struct xts_tls_queues *queues, uint32_t queue_count, char *why,
+				   uint32_t why_room)
 {
 	const struct private_key key = { .number = number, .bytes = public_key, .byte_count = public_bytes };
 
-	return add_identity(config, name, certificate, certificate_bytes, &key, ocsp, ocsp_bytes, queues, queue_count, why, why_room);
+	return add_identity(config, name, certificate, certificate_bytes, &key, ocsp, ocsp_bytes, queues, queue_count,
+			    why, why_room);
 }
 
 /* --- trust -------------------------------------------------------------------------------------------------------- */
@@ -401,7 +411,8 @@ static int read_crls(struct tls_trust *trust, BIO *pem, char *why, uint32_t room
 	ERR_clear_error();
 	if (!count)
 		return explain(why, room, EINVAL, "no revocation list in it");
-	return X509_STORE_set_flags(trust->store, X509_V_FLAG_CRL_CHECK) ? 0 : explain_openssl(why, room, "revocation list");
+	return X509_STORE_set_flags(trust->store, X509_V_FLAG_CRL_CHECK) ? 0 :
+									   explain_openssl(why, room, "revocation list");
 }
 
 static int trust_read(struct tls_trust *trust, BIO *roots, BIO *crls, bool with_crls, char *why, uint32_t room)
@@ -416,8 +427,9 @@ static int trust_read(struct tls_trust *trust, BIO *roots, BIO *crls, bool with_
 	return r || !with_crls ? r : read_crls(trust, crls, why, room);
 }
 
-int xts_tls_add_trust(struct xts_ulp_config *config, const char *name, const void *roots, uint32_t roots_bytes, const void *crls,
-		      uint32_t crls_bytes, const struct xts_tls_queues *queues, uint32_t queue_count, char *why, uint32_t why_room)
+int xts_tls_add_trust(struct xts_ulp_config *config, const char *name, const void *roots, uint32_t roots_bytes,
+		      const void *crls, uint32_t crls_bytes, const struct xts_tls_queues *queues, uint32_t queue_count,
+		      char *why, uint32_t why_room)
 {
 	struct tls_trust *trust;
 	BIO *roots_pem, *crls_pem;

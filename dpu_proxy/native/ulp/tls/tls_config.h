@@ -14,7 +14,12 @@
 
 struct xts_ulp_config;
 
-enum xts_tls_crypto { XTS_TLS_CRYPTO_BEST = 0, XTS_TLS_CRYPTO_USER = 1, XTS_TLS_CRYPTO_KERNEL = 2, XTS_TLS_CRYPTO_DEVICE = 3 };
+enum xts_tls_crypto {
+	XTS_TLS_CRYPTO_BEST = 0,
+	XTS_TLS_CRYPTO_USER = 1,
+	XTS_TLS_CRYPTO_KERNEL = 2,
+	XTS_TLS_CRYPTO_DEVICE = 3
+};
 
 struct xts_tls_settings {
 	uint16_t min_version;       /* 0x0303 or 0x0304 */
@@ -34,23 +39,27 @@ struct xts_tls_queues {
 };
 
 /* NULL in settings: the defaults stay. */
-int xts_tls_configure(struct xts_ulp_config *config, const struct xts_tls_settings *settings, char *why, uint32_t why_room);
+int xts_tls_configure(struct xts_ulp_config *config, const struct xts_tls_settings *settings, char *why,
+		      uint32_t why_room);
 /* The defaults. */
 void xts_tls_defaults(struct xts_tls_settings *settings);
 /* certificate: PEM, the identity's own first, then the chain. key: PEM, not encrypted. ocsp: a
  * response in DER, or NULL. */
-int xts_tls_add_identity(struct xts_ulp_config *config, const char *name, const void *certificate, uint32_t certificate_bytes,
-			 const void *key, uint32_t key_bytes, const void *ocsp, uint32_t ocsp_bytes,
-			 const struct xts_tls_queues *queues, uint32_t queue_count, char *why, uint32_t why_room);
+int xts_tls_add_identity(struct xts_ulp_config *config, const char *name, const void *certificate,
+			 uint32_t certificate_bytes, const void *key, uint32_t key_bytes, const void *ocsp,
+			 uint32_t ocsp_bytes, const struct xts_tls_queues *queues, uint32_t queue_count, char *why,
+			 uint32_t why_room);
 /* The same with a key that is in another process (keys/keys.h), by its number there and its public part
  * (SubjectPublicKeyInfo, DER). It is forgotten there when the identity is freed, also when this fails. */
 int xts_tls_add_identity_by_number(struct xts_ulp_config *config, const char *name, const void *certificate,
-				   uint32_t certificate_bytes, uint32_t number, const void *public_key, uint32_t public_bytes,
-				   const void *ocsp, uint32_t ocsp_bytes, const struct xts_tls_queues *queues, uint32_t queue_count,
-				   char *why, uint32_t why_room);
+				   uint32_t certificate_bytes, uint32_t number, const void *public_key,
+				   uint32_t public_bytes, const void *ocsp, uint32_t ocsp_bytes,
+				   const struct xts_tls_queues *queues, uint32_t queue_count, char *why,
+				   uint32_t why_room);
 /* roots, crls: PEM, one after the other; with crls a certificate is checked against them. */
-int xts_tls_add_trust(struct xts_ulp_config *config, const char *name, const void *roots, uint32_t roots_bytes, const void *crls,
-		      uint32_t crls_bytes, const struct xts_tls_queues *queues, uint32_t queue_count, char *why, uint32_t why_room);
+int xts_tls_add_trust(struct xts_ulp_config *config, const char *name, const void *roots, uint32_t roots_bytes,
+		      const void *crls, uint32_t crls_bytes, const struct xts_tls_queues *queues, uint32_t queue_count,
+		      char *why, uint32_t why_room);
 /* Asks the kernel, on connections over loopback, whether it does TLS; loads its modules, those of the ciphers too, so
  * this comes before privileges are dropped and may take seconds where it does. -errno: it does not. */
 int xts_tls_probe_kernel(struct xts_ulp_config *config, char *why, uint32_t why_room);
@@ -67,7 +76,7 @@ bool xts_tls_wipe_memory(void);
 /* Of all connections of this process. */
 struct xts_tls_counts {
 	uint64_t client_handshakes, server_handshakes, resumed;
-	uint64_t sent_by_user, sent_by_kernel, sent_by_device;             /* connections, by who encrypts */
+	uint64_t sent_by_user, sent_by_kernel, sent_by_device; /* connections, by who encrypts */
 	uint64_t received_by_user, received_by_kernel, received_by_device;
 	/* Why it was not the best kind, or that asked for: */
 	uint64_t fallback_no_kernel;   /* the kernel has no TLS */

@@ -117,8 +117,8 @@ static void set_options(SSL_CTX *ssl, const struct xts_tls_settings *settings, c
 		SSL_CTX_set_options(ssl, SSL_OP_NO_TICKET);
 		SSL_CTX_set_num_tickets(ssl, 0); /* of TLS 1.3, where that option leaves stateful ones */
 	}
-	SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
-				      SSL_MODE_NO_AUTO_CHAIN);
+	SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
+				      SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_NO_AUTO_CHAIN);
 	SSL_CTX_clear_mode(ssl, SSL_MODE_AUTO_RETRY); /* SSL_read_ex() returns after each message that is no data */
 	SSL_CTX_set_default_read_buffer_len(ssl, READ_AHEAD_BYTES);
 	SSL_CTX_set_max_early_data(ssl, 0);
@@ -155,7 +155,8 @@ static int set_client(struct ulp_layer *l, const struct tls_context *context)
 {
 	const struct tls_identity *identity = context->identity[0];
 
-	if (identity && SSL_CTX_use_cert_and_key(context->ssl, identity->certificate, identity->key, identity->chain, 1) != 1)
+	if (identity &&
+	    SSL_CTX_use_cert_and_key(context->ssl, identity->certificate, identity->key, identity->chain, 1) != 1)
 		return ulp_refuse(l, EINVAL, "IDENTITY: %s cannot be used: %s", identity->name,
 				  ERR_reason_error_string(ERR_peek_last_error()));
 	return 0;
@@ -174,7 +175,8 @@ static int build(struct ulp_layer *l, struct tls_context *context, const struct 
 	for (; context->identity_count < p->identity_count; context->identity_count++) {
 		const char *name = p->identity[context->identity_count];
 
-		context->identity[context->identity_count] = tls_config_identity(config, name, ulp_tenant(l), ulp_queue_id(l));
+		context->identity[context->identity_count] = tls_config_identity(config, name, ulp_tenant(l),
+										 ulp_queue_id(l));
 	}
 	set_options(context->ssl, &config->settings, p);
 	r = choose_ciphers(l, context->ssl, p);

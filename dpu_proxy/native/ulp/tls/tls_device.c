@@ -44,7 +44,8 @@ static bool is_active(int fd, const char *interface, uint32_t feature)
 {
 	union {
 		struct ethtool_gfeatures head;
-		uint8_t room[sizeof(struct ethtool_gfeatures) + FEATURES_MAX / 32 * sizeof(struct ethtool_get_features_block)];
+		uint8_t room[sizeof(struct ethtool_gfeatures) +
+			     FEATURES_MAX / 32 * sizeof(struct ethtool_get_features_block)];
 	} features = { .head = { .cmd = ETHTOOL_GFEATURES, .size = FEATURES_MAX / 32 } };
 
 	return ask(fd, interface, &features) && features.head.features[feature / 32].active >> feature % 32 & 1;

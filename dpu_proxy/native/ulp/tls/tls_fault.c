@@ -69,7 +69,8 @@ static int fail_verification(struct tls *t)
 {
 	long result = SSL_get_verify_result(t->ssl);
 
-	return fail(t, XTS_FAULT_CERTIFICATE, "the peer's certificate was not accepted: ", X509_verify_cert_error_string(result));
+	return fail(t, XTS_FAULT_CERTIFICATE,
+		    "the peer's certificate was not accepted: ", X509_verify_cert_error_string(result));
 }
 
 static int fail_ssl(struct tls *t, unsigned long error)
@@ -101,7 +102,8 @@ static int fail_ssl(struct tls *t, unsigned long error)
 	case SSL_R_PACKET_LENGTH_TOO_LONG:
 	case SSL_R_WRONG_VERSION_NUMBER:
 	case SSL_R_UNEXPECTED_RECORD:
-		return fail(t, t->done ? XTS_FAULT_RECORD : XTS_FAULT_HANDSHAKE, t->done ? "" : "the handshake failed: ", words);
+		return fail(t, t->done ? XTS_FAULT_RECORD : XTS_FAULT_HANDSHAKE,
+			    t->done ? "" : "the handshake failed: ", words);
 	default:
 		return fail(t, XTS_FAULT_HANDSHAKE, t->done ? "" : "the handshake failed: ", words);
 	}

@@ -15,7 +15,7 @@
 #define QUIET_MAX 32u      /* records or messages without data between them */
 #define SHAKING_MAX 256u   /* records, messages: of a handshake; its certificates may come in many pieces */
 #define MESSAGE_STEPS 128u /* other keys: 25 us */
-#define ALERT_READS 12u /* of three records that OpenSSL may have already: each can end a message and begin one */
+#define ALERT_READS 12u    /* of three records that OpenSSL may have already: each can end a message and begin one */
 
 /* OpenSSL drops the record it is in, and reads no more. */
 static void stop(SSL *ssl)

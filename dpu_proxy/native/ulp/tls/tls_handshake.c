@@ -29,12 +29,12 @@
 #define READ_BYTES 16384u
 
 struct tls_handshake_job {
-	struct ulp_job job;      /* first */
+	struct ulp_job job; /* first */
 	struct tls *t;
 	struct tls_outcome outcome;
 	bool begun;
-	int fd;                  /* the socket, while it is away; -1: not used */
-	uint8_t *out;            /* written, not sent */
+	int fd;       /* the socket, while it is away; -1: not used */
+	uint8_t *out; /* written, not sent */
 	uint32_t out_first, out_bytes, out_room;
 	struct xts_ulp_config *config; /* of a job that nobody waits for */
 };

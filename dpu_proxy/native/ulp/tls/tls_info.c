@@ -130,7 +130,8 @@ static int add_item(struct answer *a, const struct tls *t, uint16_t item)
 	}
 }
 
-ssize_t tls_info(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total)
+ssize_t tls_info(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room,
+		 uint32_t *total)
 {
 	const struct tls *t = l->state;
 	struct answer a = { .offset = offset, .out = out, .room = room };

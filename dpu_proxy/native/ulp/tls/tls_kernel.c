@@ -184,7 +184,8 @@ bool xts_tls_kernel_may(uint8_t wanted, uint16_t version, bool changes_keys)
 /* Keys to send with are changed (tls_rekey.c), those to receive with are not. */
 static bool kernel_may(const struct tls *t, bool send)
 {
-	return xts_tls_kernel_may(t->crypto, (uint16_t)SSL_version(t->ssl), send && t->context->config->kernel_changes_keys);
+	return xts_tls_kernel_may(t->crypto, (uint16_t)SSL_version(t->ssl),
+				  send && t->context->config->kernel_changes_keys);
 }
 
 int tls_kernel_prepare(struct tls *t)

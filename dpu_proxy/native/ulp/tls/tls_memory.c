@@ -10,7 +10,8 @@
 
 #include "tls_config.h"
 
-#define WIPED_MAX 16384u /* larger blocks are buffers of records, which have no secrets, and come and go with each burst of data */
+/* larger blocks are buffers of records, which have no secrets, and come and go with each burst of data */
+#define WIPED_MAX 16384u
 
 static void *allocate(size_t bytes, const char *file, int line)
 {

@@ -35,7 +35,8 @@ static int at_most(const struct ulp_layer *l, const char *name, unsigned value, 
 	return value <= highest ? 0 : ulp_refuse(l, EINVAL, "%s: %u is none of 0 to %u", name, value, highest);
 }
 
-static int read_number(struct ulp_layer *l, const struct ulp_attribute *a, const char *name, unsigned highest, uint8_t *out)
+static int read_number(struct ulp_layer *l, const struct ulp_attribute *a, const char *name, unsigned highest,
+		       uint8_t *out)
 {
 	int r = ulp_attribute_u8(l, a, name, out);
 
@@ -98,7 +99,8 @@ static int check(struct ulp_layer *l, const struct tls_parameters *p)
 		return ulp_refuse(l, EACCES, "CIPHERS: commands (@) are not allowed");
 	for (uint32_t i = 0; i < p->identity_count; i++) {
 		if (!tls_config_identity(ulp_config(l)->tls, p->identity[i], ulp_tenant(l), ulp_queue_id(l)))
-			return ulp_refuse(l, ENOENT, "IDENTITY: the proxy has none named %s for this queue", p->identity[i]);
+			return ulp_refuse(l, ENOENT, "IDENTITY: the proxy has none named %s for this queue",
+					  p->identity[i]);
 	}
 	if (p->trust[0] && !tls_config_trust(ulp_config(l)->tls, p->trust, ulp_tenant(l), ulp_queue_id(l)))
 		return ulp_refuse(l, ENOENT, "TRUST: the proxy has no roots named %s for this queue", p->trust);
@@ -130,7 +132,8 @@ static int settle_client(struct ulp_layer *l, struct tls_parameters *p)
 	if (p->verify == TLS_VERIFY_REQUIRED)
 		p->verify_host = true;
 	if (p->verify_host && !p->server_name[0])
-		return ulp_refuse(l, EINVAL, "SERVER_NAME is needed to verify the server's certificate (VERIFY is required)");
+		return ulp_refuse(l, EINVAL,
+				  "SERVER_NAME is needed to verify the server's certificate (VERIFY is required)");
 	if (p->verify == TLS_VERIFY_NOT && p->verify_host)
 		return ulp_refuse(l, EINVAL, "VERIFY_HOST means nothing without VERIFY");
 	if (!p->verify_host && ulp_config(l)->tls->settings.verify_required)
@@ -162,7 +165,8 @@ int tls_parameters_settle(struct ulp_layer *l, struct tls_parameters *p, bool cl
 	p->role = client ? TLS_CLIENT : TLS_SERVER;
 	if (p->verify != TLS_VERIFY_NOT && !p->trust[0])
 		memcpy(p->trust, "default", sizeof "default");
-	if (p->verify != TLS_VERIFY_NOT && !tls_config_trust(ulp_config(l)->tls, p->trust, ulp_tenant(l), ulp_queue_id(l)))
+	if (p->verify != TLS_VERIFY_NOT &&
+	    !tls_config_trust(ulp_config(l)->tls, p->trust, ulp_tenant(l), ulp_queue_id(l)))
 		return ulp_refuse(l, ENOENT, "TRUST: the proxy has no roots named %s for this queue", p->trust);
 	return 0;
 }

@@ -49,7 +49,8 @@ void tls_rekey_forget(struct tls *t)
 }
 
 /* HKDF-Expand-Label of RFC 8446 7.1, without a context. */
-static bool expand_label(const EVP_MD *digest, const uint8_t *secret, size_t secret_bytes, const char *label, uint8_t *out, size_t bytes)
+static bool expand_label(const EVP_MD *digest, const uint8_t *secret, size_t secret_bytes, const char *label,
+			 uint8_t *out, size_t bytes)
 {
 	char info[32] = { (char)(bytes >> 8), (char)bytes, 0 };
 	int label_bytes = snprintf(info + 3, sizeof info - 3, "tls13 %s", label); /* its 0: no context */
@@ -95,7 +96,8 @@ static bool next_keys(struct tls *t, const struct tls_cipher *cipher, union tls_
 {
 	const EVP_MD *digest = SSL_CIPHER_get_handshake_digest(SSL_get_current_cipher(t->ssl));
 	uint8_t next[sizeof t->send_secret], iv[TLS_NONCE_BYTES];
-	uint8_t *iv_at = info->bytes + sizeof info->info, *key_at = iv_at + cipher->iv_bytes, *salt_at = key_at + cipher->key_bytes;
+	uint8_t *iv_at = info->bytes + sizeof info->info, *key_at = iv_at + cipher->iv_bytes,
+		*salt_at = key_at + cipher->key_bytes;
 	bool ok = digest && t->secret_bytes && (size_t)EVP_MD_get_size(digest) == t->secret_bytes &&
 		  expand_label(digest, t->send_secret, t->secret_bytes, "traffic upd", next, t->secret_bytes) &&
 		  expand_label(digest, next, t->secret_bytes, "key", key_at, cipher->key_bytes) &&
@@ -193,6 +195,7 @@ int tls_rekey_settle(struct tls *t)
 		}
 	}
 	if (t->keys_lost && !t->failed)
-		t->failed = ulp_fail(t->layer, XTS_FAULT_HANDSHAKE, "other keys are due, and the kernel's cannot be changed");
+		t->failed = ulp_fail(t->layer, XTS_FAULT_HANDSHAKE,
+				     "other keys are due, and the kernel's cannot be changed");
 	return t->failed ? t->failed : r;
 }

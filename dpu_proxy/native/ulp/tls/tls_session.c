@@ -172,8 +172,8 @@ static const struct tls_ticket_key *newest_key(struct xts_tls_config *config)
 	if (!keys[0].made_s || now - keys[0].made_s >= lifetime) {
 		struct tls_ticket_key fresh = { .made_s = now };
 
-		if (RAND_bytes(fresh.name, sizeof fresh.name) != 1 || RAND_bytes(fresh.cipher, sizeof fresh.cipher) != 1 ||
-		    RAND_bytes(fresh.mac, sizeof fresh.mac) != 1)
+		if (RAND_bytes(fresh.name, sizeof fresh.name) != 1 ||
+		    RAND_bytes(fresh.cipher, sizeof fresh.cipher) != 1 || RAND_bytes(fresh.mac, sizeof fresh.mac) != 1)
 			return NULL;
 		keys[1] = keys[0];
 		keys[0] = fresh;
@@ -184,7 +184,8 @@ static const struct tls_ticket_key *newest_key(struct xts_tls_config *config)
 	return &keys[0];
 }
 
-static bool use_key(const struct tls_ticket_key *key, const unsigned char *iv, EVP_CIPHER_CTX *cipher, EVP_MAC_CTX *mac, int encrypt)
+static bool use_key(const struct tls_ticket_key *key, const unsigned char *iv, EVP_CIPHER_CTX *cipher, EVP_MAC_CTX *mac,
+		    int encrypt)
 {
 	OSSL_PARAM parameters[] = {
 		OSSL_PARAM_construct_octet_string(OSSL_MAC_PARAM_KEY, (void *)(uintptr_t)key->mac, sizeof key->mac),
@@ -197,7 +198,8 @@ static bool use_key(const struct tls_ticket_key *key, const unsigned char *iv, E
 }
 
 /* SSL_CTX_set_tlsext_ticket_key_evp_cb(3): -1 error, 0 no such key, 1 use it, 2 use it and give out a new ticket. */
-static int on_ticket(SSL *ssl, unsigned char *name, unsigned char *iv, EVP_CIPHER_CTX *cipher, EVP_MAC_CTX *mac, int encrypt)
+static int on_ticket(SSL *ssl, unsigned char *name, unsigned char *iv, EVP_CIPHER_CTX *cipher, EVP_MAC_CTX *mac,
+		     int encrypt)
 {
 	const struct tls *t = SSL_get_app_data(ssl);
 	struct xts_tls_config *config = t->context->config;
@@ -208,7 +210,8 @@ static int on_ticket(SSL *ssl, unsigned char *name, unsigned char *iv, EVP_CIPHE
 	newest = newest_key(config);
 	if (newest && encrypt) {
 		memcpy(name, newest->name, sizeof newest->name);
-		if (RAND_bytes(iv, EVP_CIPHER_get_iv_length(EVP_aes_256_cbc())) == 1 && use_key(newest, iv, cipher, mac, 1))
+		if (RAND_bytes(iv, EVP_CIPHER_get_iv_length(EVP_aes_256_cbc())) == 1 &&
+		    use_key(newest, iv, cipher, mac, 1))
 			r = 1;
 	} else if (newest) {
 		for (int i = 0; i < 2 && !key; i++) {

@@ -34,15 +34,17 @@ static int check_info(struct ulp_layer *l, const struct parameters *p)
 	const struct tls_cipher *c;
 
 	if (p->info_bytes < sizeof p->info.info)
-		return ulp_refuse(l, EINVAL, "tls_keys: CRYPTO_INFO of %u bytes, which has no version and cipher", p->info_bytes);
+		return ulp_refuse(l, EINVAL, "tls_keys: CRYPTO_INFO of %u bytes, which has no version and cipher",
+				  p->info_bytes);
 	if (p->info.info.version != TLS_1_2_VERSION && p->info.info.version != TLS_1_3_VERSION)
-		return ulp_refuse(l, EINVAL, "tls_keys: version 0x%04x, which is neither TLS 1.2 nor 1.3", p->info.info.version);
+		return ulp_refuse(l, EINVAL, "tls_keys: version 0x%04x, which is neither TLS 1.2 nor 1.3",
+				  p->info.info.version);
 	c = tls_cipher_find(p->info.info.cipher_type);
 	if (!c)
 		return ulp_refuse(l, EINVAL, "tls_keys: cipher type %u is not known here", p->info.info.cipher_type);
 	if (p->info_bytes != tls_cipher_info_bytes(c))
-		return ulp_refuse(l, EINVAL, "tls_keys: CRYPTO_INFO of %u bytes, not the %u of cipher type %u", p->info_bytes,
-				  tls_cipher_info_bytes(c), c->type);
+		return ulp_refuse(l, EINVAL, "tls_keys: CRYPTO_INFO of %u bytes, not the %u of cipher type %u",
+				  p->info_bytes, tls_cipher_info_bytes(c), c->type);
 	return 0;
 }
 
@@ -166,7 +168,8 @@ static ssize_t keys_read(struct ulp_layer *l, void *out, size_t room, struct ulp
 		return -EAGAIN; /* change() goes on */
 	if (k->try_kernel)
 		try_kernel(l, k);
-	return k->crypto != XTS_TLS_CRYPTO_USER ? keys_kernel_read(l, out, room, mark) : keys_user_read(l, out, room, mark);
+	return k->crypto != XTS_TLS_CRYPTO_USER ? keys_kernel_read(l, out, room, mark) :
+						  keys_user_read(l, out, room, mark);
 }
 
 static bool keys_pending(const struct ulp_layer *l)
@@ -187,12 +190,15 @@ static ssize_t keys_write(struct ulp_layer *l, const struct iovec *iov, int piec
 
 	if (mark->pdu && mark->control_type == XTS_ULP_TLS_KEYS) {
 		if (mark->control_bytes != 1)
-			return ulp_fail(l, XTS_FAULT_USE, "control data of TLS_KEYS is the record's type, one byte, not %u", mark->control_bytes);
+			return ulp_fail(l, XTS_FAULT_USE,
+					"control data of TLS_KEYS is the record's type, one byte, not %u",
+					mark->control_bytes);
 		type = mark->control[0];
 	}
 	if (!ulp_iov_bytes(iov, pieces))
 		return mark->pdu; /* there are no empty records, as in the kernel */
-	return k->crypto != XTS_TLS_CRYPTO_USER ? keys_kernel_write(l, iov, pieces, type) : keys_user_write(l, iov, pieces, type);
+	return k->crypto != XTS_TLS_CRYPTO_USER ? keys_kernel_write(l, iov, pieces, type) :
+						  keys_user_write(l, iov, pieces, type);
 }
 
 static int keys_flush(struct ulp_layer *l)
@@ -217,7 +223,8 @@ static int change_to(struct ulp_layer *l, struct tls_keys *k, const struct param
 	if (k->crypto != XTS_TLS_CRYPTO_USER) {
 		r = keys_kernel_change(l, &p->info, p->info_bytes, receive);
 		if (r)
-			return ulp_refuse(l, -r, "tls_keys: the kernel, which has the keys, does not change them: %s", strerror(-r));
+			return ulp_refuse(l, -r, "tls_keys: the kernel, which has the keys, does not change them: %s",
+					  strerror(-r));
 	} else if (tls_aead_set(&k->aead, &p->info, !receive)) {
 		return ulp_refuse(l, ENOMEM, "tls_keys: no memory");
 	} else if (k->try_kernel) {
@@ -240,7 +247,8 @@ static int keys_change(struct ulp_layer *l, bool receive, const uint8_t *attribu
 
 /* --- information ------------------------------------------------------------------------------------------------ */
 
-static ssize_t keys_info(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out, size_t room, uint32_t *total)
+static ssize_t keys_info(const struct ulp_layer *l, bool receive, uint16_t item, uint32_t offset, void *out,
+			 size_t room, uint32_t *total)
 {
 	const struct tls_keys *k = l->state;
 	const char *reason = k->reason ? k->reason : "";

@@ -9,8 +9,8 @@
 #include "ulp/ulp.h"
 
 #define TLS_HEADER_BYTES 5u
-#define TLS_TAG_BYTES 16u         /* of every cipher here */
-#define TLS_NONCE_BYTES 12u       /* likewise */
+#define TLS_TAG_BYTES 16u   /* of every cipher here */
+#define TLS_NONCE_BYTES 12u /* likewise */
 #define TLS_PAYLOAD_MAX 16384u
 #define TLS_RECORD_MAX (TLS_HEADER_BYTES + TLS_PAYLOAD_MAX + 256u)
 
@@ -21,7 +21,7 @@ struct tls_cipher {
 	const EVP_CIPHER *(*evp)(void);
 	uint16_t type;
 	uint8_t iv_bytes, key_bytes, salt_bytes;
-	uint8_t explicit_bytes;   /* of the nonce in a record of TLS 1.2 */
+	uint8_t explicit_bytes; /* of the nonce in a record of TLS 1.2 */
 	bool ccm;
 };
 
@@ -36,8 +36,8 @@ struct tls_aead {
 	const struct tls_cipher *cipher;
 	EVP_CIPHER_CTX *ctx;
 	bool tls13, sealing;
-	uint8_t iv[TLS_NONCE_BYTES];       /* salt and iv: XORed with the sequence number */
-	uint8_t explicit_nonce[8];         /* TLS 1.2: in the next record sent, behind the salt */
+	uint8_t iv[TLS_NONCE_BYTES]; /* salt and iv: XORed with the sequence number */
+	uint8_t explicit_nonce[8];   /* TLS 1.2: in the next record sent, behind the salt */
 	uint64_t sequence;
 };
 
@@ -54,7 +54,8 @@ void tls_aead_clear(struct tls_aead *a);
 uint32_t tls_aead_overhead(const struct tls_aead *a);
 /* A whole record of bytes (at most TLS_PAYLOAD_MAX) of the pieces from byte skip on, into out (TLS_RECORD_MAX). Its
  * length, or -EOVERFLOW: no sequence number is left; -EIO. */
-ssize_t tls_aead_seal(struct tls_aead *a, uint8_t type, const struct iovec *iov, int pieces, size_t skip, uint32_t bytes, uint8_t *out);
+ssize_t tls_aead_seal(struct tls_aead *a, uint8_t type, const struct iovec *iov, int pieces, size_t skip,
+		      uint32_t bytes, uint8_t *out);
 /* Opens a whole record of body bytes after its header, at least the overhead. out: the payload (room for body -
  * overhead + inner type), which may be the record's own place (tls_aead_payload()). Payload's length and *type;
  * -EBADMSG. The sequence number stays: tls_aead_next() goes on. */
@@ -69,19 +70,19 @@ void tls_aead_next(struct tls_aead *a);
 struct tls_keys {
 	struct tls_aead aead;
 	uint16_t version;
-	uint8_t wanted, crypto;            /* enum xts_tls_crypto; what is in force is never BEST */
-	bool try_kernel;                   /* it may have it, as soon as it can */
-	bool expired;                      /* the peer has sent KeyUpdate: nothing is read before other keys come */
-	const char *reason;                /* why it is not the best kind; NULL: it is */
-	union tls_crypto_info_any info;    /* as pushed, while the kernel may get it; else wiped */
+	uint8_t wanted, crypto;         /* enum xts_tls_crypto; what is in force is never BEST */
+	bool try_kernel;                /* it may have it, as soon as it can */
+	bool expired;                   /* the peer has sent KeyUpdate: nothing is read before other keys come */
+	const char *reason;             /* why it is not the best kind; NULL: it is */
+	union tls_crypto_info_any info; /* as pushed, while the kernel may get it; else wiped */
 	/* receive */
-	uint32_t quiet;                    /* records without payload, one after the other */
-	uint8_t *in;                       /* TLS_RECORD_MAX, from the first read on */
+	uint32_t quiet; /* records without payload, one after the other */
+	uint8_t *in;    /* TLS_RECORD_MAX, from the first read on */
 	uint32_t in_first, in_bytes;
-	bool opened;                       /* the record at in_first is opened, in its place: */
+	bool opened; /* the record at in_first is opened, in its place: */
 	uint8_t opened_type;
 	uint32_t payload_bytes, payload_taken;
-	bool within;                       /* kernel: a control record has been read in part */
+	bool within; /* kernel: a control record has been read in part */
 	/* send */
 	struct ulp_out out;
 };

@@ -49,9 +49,11 @@ int tls_aead_set(struct tls_aead *a, const union tls_crypto_info_any *info, bool
 	}
 	tls_aead_clear(a);
 	memcpy(&sequence, salt + c->salt_bytes, sizeof sequence);
-	*a = (struct tls_aead){
-		.cipher = c, .ctx = ctx, .tls13 = info->info.version == TLS_1_3_VERSION, .sealing = sealing, .sequence = be64toh(sequence)
-	};
+	*a = (struct tls_aead){ .cipher = c,
+				.ctx = ctx,
+				.tls13 = info->info.version == TLS_1_3_VERSION,
+				.sealing = sealing,
+				.sequence = be64toh(sequence) };
 	memcpy(a->iv, salt, c->salt_bytes);
 	memcpy(a->iv + c->salt_bytes, iv, c->iv_bytes);
 	memcpy(a->explicit_nonce, iv, sizeof a->explicit_nonce);
@@ -105,8 +107,8 @@ static int make_associated(const struct tls_aead *a, const uint8_t *record, uint
 }
 
 /* bytes from in to out, and the tag made or (opening) checked. 1, or 0 as OpenSSL has it. */
-static int crypt(struct tls_aead *a, const uint8_t *nonce, const uint8_t *associated, int associated_bytes, const uint8_t *in,
-		 uint32_t bytes, uint8_t *out, uint8_t *tag)
+static int crypt(struct tls_aead *a, const uint8_t *nonce, const uint8_t *associated, int associated_bytes,
+		 const uint8_t *in, uint32_t bytes, uint8_t *out, uint8_t *tag)
 {
 	int n = 0;
 
@@ -126,7 +128,8 @@ static int crypt(struct tls_aead *a, const uint8_t *nonce, const uint8_t *associ
 	return !a->sealing || EVP_CIPHER_CTX_ctrl(a->ctx, EVP_CTRL_AEAD_GET_TAG, TLS_TAG_BYTES, tag) > 0;
 }
 
-ssize_t tls_aead_seal(struct tls_aead *a, uint8_t type, const struct iovec *iov, int pieces, size_t skip, uint32_t bytes, uint8_t *out)
+ssize_t tls_aead_seal(struct tls_aead *a, uint8_t type, const struct iovec *iov, int pieces, size_t skip,
+		      uint32_t bytes, uint8_t *out)
 {
 	uint8_t *payload = tls_aead_payload(a, out), nonce[TLS_NONCE_BYTES], associated[13];
 	uint32_t body = bytes + tls_aead_overhead(a), inner = bytes + a->tls13;

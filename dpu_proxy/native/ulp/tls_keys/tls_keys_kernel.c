@@ -100,7 +100,9 @@ ssize_t keys_kernel_read(struct ulp_layer *l, void *out, size_t room, struct ulp
 {
 	struct iovec piece = { .iov_base = out, .iov_len = room };
 	union control control = { 0 };
-	struct msghdr message = { .msg_iov = &piece, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+	struct msghdr message = {
+		.msg_iov = &piece, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control
+	};
 	struct tls_keys *k = l->state;
 	struct cmsghdr *head;
 	uint8_t type = TLS_APPLICATION_DATA;
@@ -144,7 +146,9 @@ ssize_t keys_kernel_write(struct ulp_layer *l, const struct iovec *iov, int piec
 	if (type != TLS_APPLICATION_DATA) {
 		message.msg_control = &control;
 		message.msg_controllen = sizeof control;
-		control.head = (struct cmsghdr){ .cmsg_level = SOL_TLS, .cmsg_type = TLS_SET_RECORD_TYPE, .cmsg_len = CMSG_LEN(1) };
+		control.head = (struct cmsghdr){ .cmsg_level = SOL_TLS,
+						 .cmsg_type = TLS_SET_RECORD_TYPE,
+						 .cmsg_len = CMSG_LEN(1) };
 		*CMSG_DATA(&control.head) = type;
 	}
 	do {

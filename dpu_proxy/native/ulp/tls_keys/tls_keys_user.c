@@ -23,9 +23,11 @@ static int check_header(struct ulp_layer *l, struct tls_keys *k, uint32_t *body)
 	if (h[1] != TLS_1_2_VERSION_MAJOR || h[2] != TLS_1_2_VERSION_MINOR)
 		return ulp_fail(l, XTS_FAULT_RECORD, "a TLS record of version %u.%u, not 3.3", h[1], h[2]);
 	if (h[0] < TLS_CHANGE_CIPHER_SPEC || h[0] > TLS_HEARTBEAT || (k->aead.tls13 && h[0] != TLS_APPLICATION_DATA))
-		return ulp_fail(l, XTS_FAULT_RECORD, "a TLS record of type %u, which is none that can come encrypted", h[0]);
+		return ulp_fail(l, XTS_FAULT_RECORD, "a TLS record of type %u, which is none that can come encrypted",
+				h[0]);
 	if (*body > TLS_PAYLOAD_MAX + overhead)
-		return ulp_fail(l, XTS_FAULT_TOO_LONG, "a TLS record of %u bytes; the longest has %u", *body, TLS_PAYLOAD_MAX + overhead);
+		return ulp_fail(l, XTS_FAULT_TOO_LONG, "a TLS record of %u bytes; the longest has %u", *body,
+				TLS_PAYLOAD_MAX + overhead);
 	if (*body < overhead)
 		return ulp_fail(l, XTS_FAULT_LENGTH, "a TLS record of %u bytes, which has no room for its tag", *body);
 	return 0;
@@ -60,7 +62,8 @@ static int fill(struct ulp_layer *l, struct tls_keys *k, uint32_t *body)
 		room = k->try_kernel ? need - k->in_bytes : TLS_RECORD_MAX - k->in_bytes;
 		n = ulp_read_stream_below(l, k->in + k->in_bytes, room);
 		if (n == -ENODATA && k->in_bytes)
-			return ulp_fail(l, XTS_FAULT_TRUNCATED, "the stream ended within a TLS record, after %u bytes of it", k->in_bytes);
+			return ulp_fail(l, XTS_FAULT_TRUNCATED,
+					"the stream ended within a TLS record, after %u bytes of it", k->in_bytes);
 		if (n < 0)
 			return (int)n;
 		k->in_bytes += (uint32_t)n;
@@ -86,9 +89,12 @@ static void record_done(struct tls_keys *k, uint32_t body)
 
 void keys_control_mark(struct tls_keys *k, struct ulp_mark *mark, uint8_t type, uint8_t first, uint32_t bytes, bool more)
 {
-	*mark = (struct ulp_mark){
-		.pdu = true, .more = more, .control_type = XTS_ULP_TLS_KEYS, .control_bytes = 1, .control = { type }, .record_bytes = bytes
-	};
+	*mark = (struct ulp_mark){ .pdu = true,
+				   .more = more,
+				   .control_type = XTS_ULP_TLS_KEYS,
+				   .control_bytes = 1,
+				   .control = { type },
+				   .record_bytes = bytes };
 	if (k->version == TLS_1_3_VERSION && type == TLS_HANDSHAKE && bytes && first == HANDSHAKE_KEY_UPDATE)
 		k->expired = true;
 }
@@ -114,7 +120,8 @@ static int open_in_place(struct ulp_layer *l, struct tls_keys *k, uint32_t body)
 	ssize_t n = tls_aead_open(&k->aead, record, body, payload, &k->opened_type);
 
 	if (n < 0)
-		return ulp_fail(l, XTS_FAULT_RECORD, "TLS record %llu cannot be authenticated", (unsigned long long)k->aead.sequence);
+		return ulp_fail(l, XTS_FAULT_RECORD, "TLS record %llu cannot be authenticated",
+				(unsigned long long)k->aead.sequence);
 	k->opened = true;
 	k->payload_bytes = (uint32_t)n;
 	k->payload_taken = 0;
@@ -151,7 +158,8 @@ ssize_t keys_user_read(struct ulp_layer *l, void *out, size_t room, struct ulp_m
 		}
 		n = tls_aead_open(&k->aead, k->in + k->in_first, body, (uint8_t *)out + done, &type);
 		if (n < 0)
-			return done ? (ssize_t)done : /* the record is there still, and fails again when the data has been taken */
+			/* the record is there still, and fails again when the data has been taken */
+			return done ? (ssize_t)done :
 				      ulp_fail(l, XTS_FAULT_RECORD, "TLS record %llu cannot be authenticated",
 					       (unsigned long long)k->aead.sequence);
 		if (type != TLS_APPLICATION_DATA && done)

@@ -64,7 +64,7 @@ static void say(const char *what)
 
 static void connect_both(void)
 {
-	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	socklen_t length = sizeof address;
 	int listener = socket(AF_INET, SOCK_STREAM, 0);
 
@@ -94,8 +94,8 @@ static void checked_reads(void)
 
 static void checked_waits(void)
 {
-	struct pollfd fds[4] = {{.fd = client, .events = POLLIN}};
-	struct timeval none = {0};
+	struct pollfd fds[4] = { { .fd = client, .events = POLLIN } };
+	struct timeval none = { 0 };
 	nfds_t count = unknown / 16;
 	fd_set readable;
 
@@ -120,7 +120,7 @@ static void format(int fd, const char *how, ...)
 
 static void writes(void)
 {
-	struct iovec piece = {.iov_base = "pwritev64v2", .iov_len = 11};
+	struct iovec piece = { .iov_base = "pwritev64v2", .iov_len = 11 };
 	char buffer[32];
 
 	CHECK(dprintf(server, "%s-%d", "dprintf", 1) == 9);
@@ -168,7 +168,7 @@ static void numbers_given_out(void)
 
 static void sets(void)
 {
-	struct epoll_event event = {.events = EPOLLIN, .data.u64 = 7}, got[1];
+	struct epoll_event event = { .events = EPOLLIN, .data.u64 = 7 }, got[1];
 	int set = epoll_create(1);
 
 	CHECK(set >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, client, &event) == 0);

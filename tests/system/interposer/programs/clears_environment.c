@@ -20,7 +20,7 @@
 
 static void do_away(const char *how)
 {
-	static char *others[] = {"PATH=/usr/bin", NULL};
+	static char *others[] = { "PATH=/usr/bin", NULL };
 
 	if (!strcmp(how, "clearenv"))
 		clearenv();
@@ -35,7 +35,7 @@ static void do_away(const char *how)
 
 int main(int argc, char **argv)
 {
-	struct sockaddr_in server = {.sin_family = AF_INET};
+	struct sockaddr_in server = { .sin_family = AF_INET };
 	char answer[64];
 	ssize_t n;
 	int s;

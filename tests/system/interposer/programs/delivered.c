@@ -38,8 +38,8 @@ static void handle(int number, siginfo_t *info, void *context)
 
 static void install(void)
 {
-	struct sigaction action = {.sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-	stack_t stack = {.ss_sp = alternate, .ss_size = sizeof alternate};
+	struct sigaction action = { .sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_ONSTACK };
+	stack_t stack = { .ss_sp = alternate, .ss_size = sizeof alternate };
 
 	sigaltstack(&stack, NULL);
 	sigaddset(&action.sa_mask, SIGHUP);
@@ -54,7 +54,7 @@ static void install(void)
 
 static void send_all(void)
 {
-	union sigval value = {.sival_int = 7};
+	union sigval value = { .sival_int = 7 };
 
 	kill(getpid(), SIGUSR1);
 	kill(getpid(), SIGUSR1); /* one with the first */
@@ -66,7 +66,7 @@ static void send_all(void)
 
 static void wait_with(int fd, const sigset_t *mask)
 {
-	struct timespec limit = {.tv_nsec = 50000000};
+	struct timespec limit = { .tv_nsec = 50000000 };
 	struct sigaction now;
 	fd_set set;
 	int r;
@@ -97,7 +97,7 @@ static void until_asleep(pid_t process)
 
 int main(void)
 {
-	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	socklen_t length = sizeof address;
 	int listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0), server;
 	sigset_t blocked, waiting;

@@ -44,8 +44,8 @@ static void end(int number)
 
 int main(int argc, char **argv)
 {
-	struct itimerval timer = {.it_interval.tv_usec = 2000, .it_value.tv_usec = 2000}, none = {0};
-	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct itimerval timer = { .it_interval.tv_usec = 2000, .it_value.tv_usec = 2000 }, none = { 0 };
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	socklen_t length = sizeof address;
 	int seconds = argc > 1 ? atoi(argv[1]) : 3, listener = socket(AF_INET, SOCK_STREAM, 0);
 	int client = socket(AF_INET, SOCK_STREAM, 0), server;
@@ -62,7 +62,7 @@ int main(int argc, char **argv)
 	signal(SIGCHLD, end);
 	setitimer(ITIMER_REAL, &timer, NULL);
 	for (over = time(NULL) + seconds; time(NULL) < over; turns++) {
-		struct timeval moment = {.tv_usec = 100};
+		struct timeval moment = { .tv_usec = 100 };
 		char data[64];
 		fd_set set;
 

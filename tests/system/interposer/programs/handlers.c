@@ -32,7 +32,7 @@ static volatile unsigned long children, written;
 
 static void set_timer(void)
 {
-	struct itimerval timer = {.it_value.tv_usec = 50 + (suseconds_t)(children * 7919 % 600)};
+	struct itimerval timer = { .it_value.tv_usec = 50 + (suseconds_t)(children * 7919 % 600) };
 
 	setitimer(ITIMER_REAL, &timer, NULL);
 }
@@ -68,7 +68,7 @@ static int connected(int listener, const struct sockaddr_in *address, int *accep
 /* A few bytes from one end to the other. */
 static void exchange(int from, int to, unsigned turn)
 {
-	struct pollfd p = {.fd = to, .events = POLLIN};
+	struct pollfd p = { .fd = to, .events = POLLIN };
 	char out[200], in[200];
 	size_t bytes = 1 + turn % sizeof out, got = 0, sent = 0;
 	ssize_t r;
@@ -88,15 +88,16 @@ static void exchange(int from, int to, unsigned turn)
 
 int main(int argc, char **argv)
 {
-	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	struct sigaction action = {.sa_handler = on_alarm}, old;
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sigaction action = { .sa_handler = on_alarm }, old;
 	unsigned long wanted = argc > 2 ? strtoul(argv[2], NULL, 10) : 100, counted = 0;
 	socklen_t length = sizeof address;
 	int listener = xts_socket(AF_INET, SOCK_STREAM, 0), client, server, heard;
 	char data[256];
 	ssize_t r;
 
-	CHECK(listener >= 0 && xts_bind(listener, (struct sockaddr *)&address, length) == 0 && xts_listen(listener, 8) == 0);
+	CHECK(listener >= 0 && xts_bind(listener, (struct sockaddr *)&address, length) == 0 &&
+	      xts_listen(listener, 8) == 0);
 	CHECK(xts_getsockname(listener, (struct sockaddr *)&address, &length) == 0);
 	client = connected(listener, &address, &server);
 	side = connected(listener, &address, &heard);

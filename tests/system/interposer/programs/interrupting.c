@@ -44,7 +44,7 @@
 
 enum kind { ECHO, COUNT, KEEP, DROP }; /* what the other end does with a connection: its first byte */
 
-static struct sockaddr_in address = {.sin_family = AF_INET};
+static struct sockaddr_in address = { .sin_family = AF_INET };
 static struct in_addr device;
 static atomic_ulong counted;
 static int echoed, idle, side, file, pipe_end[2];
@@ -107,7 +107,7 @@ static int connection(char kind)
 	CHECK(fd >= 0);
 	r = connect(fd, (struct sockaddr *)&address, sizeof address);
 	if (r < 0 && errno == EINTR) { /* it goes on: POSIX */
-		struct pollfd p = {.fd = fd, .events = POLLOUT};
+		struct pollfd p = { .fd = fd, .events = POLLOUT };
 
 		while (poll(&p, 1, 1000) < 0)
 			CHECK(errno == EINTR);
@@ -126,7 +126,7 @@ static int connection(char kind)
 
 static void set_timer(void)
 {
-	struct itimerval timer = {.it_value.tv_usec = 20 + chance() % (2 * INTERVAL_US)};
+	struct itimerval timer = { .it_value.tv_usec = 20 + chance() % (2 * INTERVAL_US) };
 
 	setitimer(ITIMER_REAL, &timer, NULL);
 }
@@ -173,7 +173,7 @@ static void on_alarm(int number)
 			closes++;
 		break;
 	case 6: {
-		struct pollfd p = {.fd = echoed, .events = POLLIN};
+		struct pollfd p = { .fd = echoed, .events = POLLIN };
 		int value = 0;
 		socklen_t length = sizeof value;
 
@@ -218,8 +218,8 @@ static void on_child(int number)
 
 static int selecting(int fd, long us, bool with_mask)
 {
-	struct timespec nanoseconds = {.tv_nsec = us * 1000};
-	struct timeval microseconds = {.tv_usec = us};
+	struct timespec nanoseconds = { .tv_nsec = us * 1000 };
+	struct timeval microseconds = { .tv_usec = us };
 	sigset_t none;
 	fd_set set;
 
@@ -232,8 +232,8 @@ static int selecting(int fd, long us, bool with_mask)
 
 static int polling(int fd, int ms, bool with_mask)
 {
-	struct pollfd p = {.fd = fd, .events = POLLIN};
-	struct timespec limit = {.tv_nsec = ms * 1000000L};
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	struct timespec limit = { .tv_nsec = ms * 1000000L };
 	sigset_t none;
 
 	sigemptyset(&none);
@@ -279,9 +279,9 @@ static void wait_for_echo(unsigned how)
 
 static ssize_t receive(char *data, size_t bytes, unsigned how)
 {
-	struct iovec part = {.iov_base = data, .iov_len = bytes};
-	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-	struct mmsghdr one = {.msg_hdr = message};
+	struct iovec part = { .iov_base = data, .iov_len = bytes };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+	struct mmsghdr one = { .msg_hdr = message };
 
 	doing = "receive";
 	switch (how % 6) {
@@ -302,9 +302,9 @@ static ssize_t receive(char *data, size_t bytes, unsigned how)
 
 static ssize_t transmit(const char *data, size_t bytes, unsigned how)
 {
-	struct iovec part = {.iov_base = (void *)data, .iov_len = bytes};
-	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-	struct mmsghdr one = {.msg_hdr = message};
+	struct iovec part = { .iov_base = (void *)data, .iov_len = bytes };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+	struct mmsghdr one = { .msg_hdr = message };
 	off_t at = 0;
 
 	doing = "transmit";
@@ -431,7 +431,7 @@ static int listening(struct sockaddr_in *at)
 	socklen_t length = sizeof *at;
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 
-	*at = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr = device};
+	*at = (struct sockaddr_in){ .sin_family = AF_INET, .sin_addr = device };
 	CHECK(fd >= 0 && bind(fd, (struct sockaddr *)at, length) == 0 && listen(fd, 64) == 0);
 	CHECK(getsockname(fd, (struct sockaddr *)at, &length) == 0);
 	return fd;
@@ -439,7 +439,7 @@ static int listening(struct sockaddr_in *at)
 
 static void install(bool restart)
 {
-	struct sigaction action = {.sa_handler = on_alarm, .sa_flags = restart ? SA_RESTART : 0};
+	struct sigaction action = { .sa_handler = on_alarm, .sa_flags = restart ? SA_RESTART : 0 };
 
 	CHECK(sigaction(SIGALRM, &action, NULL) == 0);
 }
@@ -447,8 +447,8 @@ static void install(bool restart)
 static void set_up(int *own, struct sockaddr_in *own_address)
 {
 	static int listener;
-	struct epoll_event event = {.events = EPOLLIN};
-	struct sigaction action = {.sa_handler = on_child, .sa_flags = SA_RESTART};
+	struct epoll_event event = { .events = EPOLLIN };
+	struct sigaction action = { .sa_handler = on_child, .sa_flags = SA_RESTART };
 	sigset_t all, before;
 	pthread_t thread;
 
@@ -485,7 +485,7 @@ int main(int argc, char **argv)
 	unsigned long wanted = argc > 1 ? strtoul(argv[1], NULL, 10) : 1000;
 	int own;
 	struct sockaddr_in own_address;
-	struct timespec moment = {.tv_nsec = 1000000};
+	struct timespec moment = { .tv_nsec = 1000000 };
 	sigset_t all, before;
 	pthread_t thread;
 	char data[256];
@@ -514,8 +514,8 @@ int main(int argc, char **argv)
 	for (int i = 0; i < 5000 && counted < written; i++)
 		nanosleep(&moment, NULL);
 	CHECK(counted == written);
-	printf("%lu interrupts %lu forks %lu jumps %lu closes %lu written %lu bytes\n", interrupts, forks, jumps, closes, written,
-	       exchanged);
+	printf("%lu interrupts %lu forks %lu jumps %lu closes %lu written %lu bytes\n", interrupts, forks, jumps,
+	       closes, written, exchanged);
 	fflush(stdout);
 	_exit(0);
 }

@@ -18,7 +18,7 @@
 #define MEDDLERS 4
 #define GRACE_S 10
 
-static struct sockaddr_in address = {.sin_family = AF_INET};
+static struct sockaddr_in address = { .sin_family = AF_INET };
 static int number; /* that they race for */
 static atomic_bool over;
 static atomic_uint returned; /* threads */
@@ -62,7 +62,7 @@ static void *live(void *unused)
 static void *meddle(void *argument)
 {
 	const char *_Atomic *mine = argument;
-	struct timeval soon = {.tv_usec = 1000};
+	struct timeval soon = { .tv_usec = 1000 };
 	char byte = 0;
 	int value = 1;
 	unsigned turn = 0;
@@ -99,7 +99,7 @@ static void *meddle(void *argument)
 
 int main(int argc, char **argv)
 {
-	struct timespec run = {.tv_sec = argc > 1 ? atoi(argv[1]) : 5}, moment = {.tv_nsec = 10000000};
+	struct timespec run = { .tv_sec = argc > 1 ? atoi(argv[1]) : 5 }, moment = { .tv_nsec = 10000000 };
 	socklen_t length = sizeof address;
 	int listener = socket(AF_INET, SOCK_STREAM, 0);
 	pthread_t thread;
