@@ -326,6 +326,8 @@ void buffers_uncharge(struct connection *c);
 struct connection *connection_new(struct channel *ch, int fd, uint8_t ip_version, int *error);
 /* It has something to send: onto the ready list. */
 void connection_wake(struct connection *c);
+/* Post credits of the host's (send.c). False: a violation. */
+bool connection_take_credits(struct connection *c, uint32_t post_credits);
 int connection_watch(struct connection *c);
 /* CONNECT is answered: it is established, or has failed. */
 void connection_connected(struct connection *c);

@@ -1,23 +1,12 @@
 /* Control data of datagrams: items of the wire as cmsg(3) has them, and back. */
 #include <errno.h>
 #include <linux/in6.h>
-#include <linux/udp.h>
 #include <netinet/in.h>
+#include <netinet/udp.h>
 #include <string.h>
 #include <time.h>
 
 #include "datagram_socket.h"
-
-/* Not in the headers of every distribution we build on. */
-#ifndef UDP_SEGMENT
-#define UDP_SEGMENT 103
-#endif
-#ifndef UDP_GRO
-#define UDP_GRO 104
-#endif
-#ifndef SOL_UDP
-#define SOL_UDP 17
-#endif
 
 struct pktinfo4 { /* struct in_pktinfo is not in all headers under all feature macros */
 	int32_t interface;

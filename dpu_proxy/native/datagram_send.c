@@ -443,19 +443,6 @@ static const char *take_message(struct reading *r, bool more)
 	return !c->datagrams->coming && more ? "MORE, and no datagram that goes on" : NULL;
 }
 
-/* Post credits of the host's. False: a violation. */
-static bool take_credits(struct connection *c, uint32_t post_credits)
-{
-	if (!post_credits)
-		return true;
-	if (xts_credit_add(&c->held, post_credits)) {
-		channel_violation(c->channel, "credit overflow", c->proxy_id);
-		return false;
-	}
-	connection_wake(c);
-	return true;
-}
-
 enum command_result command_send_datagrams(struct channel *ch, const struct xts_head *head,
 					   const struct xts_send_datagrams *m, struct batch_entry *e)
 {
@@ -471,7 +458,7 @@ enum command_result command_send_datagrams(struct channel *ch, const struct xts_
 		channel_violation(ch, "datagrams on a socket that is none of them, or is closed", head->id);
 		return COMMAND_DONE;
 	}
-	if (!take_credits(c, m->post_credits) || (!m->length && !(head->flags & XTS_FLAG_MORE)))
+	if (!connection_take_credits(c, m->post_credits) || (!m->length && !(head->flags & XTS_FLAG_MORE)))
 		return COMMAND_DONE;
 	r.c = c;
 	r.over = false;

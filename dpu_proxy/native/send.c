@@ -32,13 +32,12 @@ static bool take_data(struct channel *ch, struct connection *c, struct batch_ent
 	return true;
 }
 
-/* Post credits of the host's. False: a violation. */
-static bool take_credits(struct channel *ch, struct connection *c, uint32_t post_credits)
+bool connection_take_credits(struct connection *c, uint32_t post_credits)
 {
 	if (!post_credits)
 		return true;
 	if (xts_credit_add(&c->held, post_credits)) {
-		channel_violation(ch, "credit overflow", c->proxy_id);
+		channel_violation(c->channel, "credit overflow", c->proxy_id);
 		return false;
 	}
 	if (!c->receive_tuned && c->state == CONNECTION_ESTABLISHED)
@@ -84,7 +83,7 @@ enum command_result command_send(struct channel *ch, const struct xts_head *head
 		ch->worker->stats.bad_identifiers++;
 		return COMMAND_DONE;
 	}
-	if (!(head->flags & XTS_FLAG_CLOSE) && !take_credits(ch, c, m->post_credits))
+	if (!(head->flags & XTS_FLAG_CLOSE) && !connection_take_credits(c, m->post_credits))
 		return COMMAND_DONE;
 	if (c->state == CONNECTION_DATAGRAM && (m->length || head->flags & XTS_FLAG_FIN)) {
 		channel_violation(ch, "a byte stream on a datagram socket", head->id);
@@ -148,7 +147,7 @@ enum command_result command_send_pdu(struct channel *ch, const struct xts_head *
 		ch->worker->stats.bad_identifiers++;
 		return COMMAND_DONE;
 	}
-	if (!take_credits(ch, c, m->post_credits))
+	if (!connection_take_credits(c, m->post_credits))
 		return COMMAND_DONE;
 	if (c->state != CONNECTION_ESTABLISHED && c->state != CONNECTION_FAILED) {
 		channel_violation(ch, "a PDU on a socket that is not connected", head->id);

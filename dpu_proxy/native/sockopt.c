@@ -5,8 +5,8 @@
 #include <linux/in6.h>
 #include <linux/sockios.h>
 #include <linux/tcp.h>
-#include <linux/udp.h>
 #include <netinet/in.h>
+#include <netinet/udp.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
@@ -16,15 +16,6 @@
 /* Not in the headers of every distribution we build on. */
 #ifndef IPV6_MINHOPCOUNT
 #define IPV6_MINHOPCOUNT 73
-#endif
-#ifndef SOL_UDP
-#define SOL_UDP 17
-#endif
-#ifndef UDP_SEGMENT
-#define UDP_SEGMENT 103
-#endif
-#ifndef UDP_GRO
-#define UDP_GRO 104
 #endif
 
 #define TCP_CA_NAME_BYTES 16u /* TCP_CA_NAME_MAX, with the terminator */

@@ -28,6 +28,8 @@ TENANTS_MAX = 1024
 DESCRIPTORS_MAX = 1 << 20
 #: The tenant of processes that no table names. A table by this name sets its weight and limits.
 DEFAULT = "default"
+#: Where a rule of the workers is about every tenant: XTS_TENANT_ANY of native/worker.h.
+ANY_TENANT = 0xFFFFFFFF
 
 _A_NAME = 'a name of at most 63 letters, digits, ".", "_" and "-"'
 _A_USER = "the name of a user, or a user number"

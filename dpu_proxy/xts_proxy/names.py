@@ -22,6 +22,7 @@ from xts_messages.table import FAMILY_IPV4, FAMILY_IPV6
 
 from xts_proxy.config import Config
 from xts_proxy.config_names import RESOLVERS_MAX, NameRule, Resolver
+from xts_proxy.config_tenant import ANY_TENANT
 
 _RESOLV_CONF = Path("/etc/resolv.conf")
 _IF_INET6 = Path("/proc/net/if_inet6")
@@ -29,8 +30,6 @@ _IF_INET6 = Path("/proc/net/if_inet6")
 _SIOCGIFCONF = 0x8912
 _IFREQ_BYTES = 40
 _IFREQS = 1024
-#: XTS_TENANT_ANY of native/worker.h.
-_ANY_TENANT = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ def _flat(rules: list[NameRule], numbers: Mapping[str, int]) -> list[tuple[bool,
     """Of each: whether it allows, its tenant, its domain."""
     flat = []
     for rule in rules:
-        tenants = [numbers[name] for name in rule.tenants] or [_ANY_TENANT]
+        tenants = [numbers[name] for name in rule.tenants] or [ANY_TENANT]
         for tenant, domain in itertools.product(tenants, [domain.wire for domain in rule.domains] or [b""]):
             flat.append((rule.action == "allow", tenant, domain))
     return flat

@@ -16,13 +16,9 @@ from enum import IntEnum
 from typing import Any
 
 from xts_proxy.config import Policy, Rule
-from xts_proxy.config_tenant import DEFAULT
+from xts_proxy.config_tenant import ANY_TENANT, DEFAULT
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
-
-
-#: XTS_TENANT_ANY of worker.h.
-_ANY_TENANT = 0xFFFFFFFF
 
 
 class Action(IntEnum):
@@ -54,7 +50,7 @@ def flatten(policy: Policy, numbers: Mapping[str, int]) -> list[FlatRule]:
     flat = []
     for source, rule in enumerate(policy.rule):
         network = rule.network.network
-        tenants = [numbers[name] for name in rule.tenants] or [_ANY_TENANT]
+        tenants = [numbers[name] for name in rule.tenants] or [ANY_TENANT]
         for tenant, queues in itertools.product(tenants, rule.queues.pairs):
             for ports in rule.ports.pairs:
                 flat.append(

@@ -10,6 +10,7 @@ from typing import Any
 
 from xts_proxy import tls_files
 from xts_proxy._native import ffi, lib
+from xts_proxy.config_tenant import ANY_TENANT
 from xts_proxy.config_tls import Identity, Tls, Trust, together
 from xts_proxy.config_values import Queues
 from xts_proxy.keys import Key
@@ -20,7 +21,6 @@ _VERSIONS = {"1.2": 0x0303, "1.3": 0x0304}
 _CRYPTO = {"auto": 0, "user": 1, "kernel": 2, "device": 3}
 _WHY_BYTES = 256
 #: UINT32_MAX of tls_config.h.
-_ANY_TENANT = 0xFFFFFFFF
 
 
 def add(native: Any, tls: Tls, files: TlsFiles) -> Iterator[tuple[KeyPath, str]]:
@@ -151,7 +151,7 @@ def _content(files: TlsFiles, name: str, path: KeyPath, problems: list[tuple[Key
 
 def _pairs(queues: Queues, tenants: Sequence[str], numbers: Mapping[str, int]) -> list[list[int]]:
     """struct xts_tls_queues[]: each range for each tenant; of a tenant without a number for nobody (an empty range)."""
-    ids = [numbers.get(name, -1) for name in tenants] or [_ANY_TENANT]
+    ids = [numbers.get(name, -1) for name in tenants] or [ANY_TENANT]
     return [[first, last, number] if number >= 0 else [1, 0, 0] for first, last in queues.pairs for number in ids]
 
 

@@ -36,6 +36,8 @@ int decide_stay_by(int fd, const struct xts_decision *decision);
 bool decide_publish(int fd, struct descriptor was, int s, uint8_t flags);
 /* Binds the decision's XTS socket, or it has failed. A refusal of the proxy is reported by a notice. */
 void decide_bind_made(int fd, struct xts_decision *decision, const struct sockaddr *address, socklen_t length);
+/* What bind() returns where the decision has a reason, or an error: it stays with the kernel, and is bound there. */
+int decide_bind_not_made(int fd, const struct xts_decision *decision, const struct sockaddr *address, socklen_t length);
 
 /* What was offloaded at bind() and is not connected goes back to the kernel, at the same address. false: it is too
  * late for that. */

@@ -42,16 +42,8 @@ int decide_datagram_bind(int fd, struct descriptor d, const struct sockaddr *add
 		decide_bind_made(fd, &decision, address, length);
 	if (decision.reason == XTS_REASON_RULE && !*port_of(&wanted))
 		return real()->bind(fd, address, length);
-	if (decision.reason == XTS_REASON_ADDRESS && (preload.strict || real()->bind(fd, address, length) < 0))
-		decision.error = EADDRNOTAVAIL; /* not this host's either */
-	if (decision.error) {
-		errno = decision.error;
-		return -1;
-	}
-	if (decision.reason == XTS_REASON_ADDRESS)
-		return decide_stay_by(fd, &decision);
-	if (decision.reason)
-		return decide_stay_by(fd, &decision) < 0 ? -1 : real()->bind(fd, address, length);
+	if (decision.reason || decision.error)
+		return decide_bind_not_made(fd, &decision, address, length);
 	if (!decide_publish(fd, d, decision.s, DESCRIPTOR_DATAGRAM)) {
 		errno = EINVAL; /* another thread has bound it */
 		return -1;

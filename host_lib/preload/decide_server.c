@@ -14,6 +14,21 @@ void decide_bind_made(int fd, struct xts_decision *decision, const struct sockad
 	decide_failed(decision, XTS_STEP_BIND);
 }
 
+int decide_bind_not_made(int fd, const struct xts_decision *decision, const struct sockaddr *address, socklen_t length)
+{
+	int error = decision->error;
+
+	if (decision->reason == XTS_REASON_ADDRESS && (preload.strict || real()->bind(fd, address, length) < 0))
+		error = EADDRNOTAVAIL; /* not this host's either */
+	if (error) {
+		errno = error;
+		return -1;
+	}
+	if (decision->reason == XTS_REASON_ADDRESS)
+		return decide_stay_by(fd, decision);
+	return decide_stay_by(fd, decision) < 0 ? -1 : real()->bind(fd, address, length);
+}
+
 /* Binds the kernel's socket too, to the port that the XTS socket has got: DESCRIPTOR_ALSO_LOCAL, or 0. */
 static uint8_t bind_kernel_too(int fd, int s, unsigned rule_line)
 {
@@ -43,16 +58,8 @@ int decide_bind(int fd, struct descriptor d, const struct sockaddr *address, soc
 		decide_bind_made(fd, &decision, address, length);
 	if (decision.reason == XTS_REASON_RULE)
 		return real()->bind(fd, address, length); /* decided at listen() or, as a client, at connect() */
-	if (decision.reason == XTS_REASON_ADDRESS && (preload.strict || real()->bind(fd, address, length) < 0))
-		decision.error = EADDRNOTAVAIL; /* not this host's either */
-	if (decision.error) {
-		errno = decision.error;
-		return -1;
-	}
-	if (decision.reason == XTS_REASON_ADDRESS)
-		return decide_stay_by(fd, &decision);
-	if (decision.reason)
-		return decide_stay_by(fd, &decision) < 0 ? -1 : real()->bind(fd, address, length);
+	if (decision.reason || decision.error)
+		return decide_bind_not_made(fd, &decision, address, length);
 	if (!decide_publish(fd, d, decision.s, DESCRIPTOR_BOUND | bind_kernel_too(fd, decision.s, decision.line))) {
 		errno = EINVAL; /* another thread has bound it */
 		return -1;

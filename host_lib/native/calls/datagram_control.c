@@ -12,13 +12,6 @@
 #include "core/transfer.h"
 #include "ulps/pdu.h"
 
-#ifndef UDP_SEGMENT
-#define UDP_SEGMENT 103
-#endif
-#ifndef UDP_GRO
-#define UDP_GRO 104
-#endif
-
 /* --- sending ------------------------------------------------------------------------------------------------------ */
 
 static int read_number(const struct cmsghdr *c, int least, int most, uint32_t *out)
@@ -40,22 +33,24 @@ static int read_number(const struct cmsghdr *c, int least, int most, uint32_t *o
 	return 0;
 }
 
-static void put_number(struct xts_datagram *out, enum xts_datagram_control type, uint32_t value)
+static int read_field(const struct cmsghdr *c, int least, enum xts_datagram_control type, struct xts_datagram *out)
 {
-	if (value > 255)
-		return; /* -1: as the socket has it */
+	uint32_t value;
+	int r = read_number(c, least, 255, &value);
+
+	if (r || value > 255)
+		return r; /* -1: as the socket has it */
 	out->controls |= 1u << type;
 	if (type == XTS_DATAGRAM_HOP_LIMIT)
 		out->hop_limit = value;
 	else
 		out->traffic_class = value;
+	return 0;
 }
 
 static int read_v4(const struct cmsghdr *c, struct xts_datagram *out)
 {
 	struct in_pktinfo info;
-	uint32_t value;
-	int r = 0;
 
 	switch (c->cmsg_type) {
 	case IP_PKTINFO:
@@ -67,15 +62,9 @@ static int read_v4(const struct cmsghdr *c, struct xts_datagram *out)
 		memcpy(out->pktinfo.address, &info.ipi_spec_dst, sizeof info.ipi_spec_dst);
 		return 0;
 	case IP_TTL:
-		r = read_number(c, 1, 255, &value);
-		if (!r)
-			put_number(out, XTS_DATAGRAM_HOP_LIMIT, value);
-		return r;
+		return read_field(c, 1, XTS_DATAGRAM_HOP_LIMIT, out);
 	case IP_TOS:
-		r = read_number(c, 0, 255, &value);
-		if (!r)
-			put_number(out, XTS_DATAGRAM_TRAFFIC_CLASS, value);
-		return r;
+		return read_field(c, 0, XTS_DATAGRAM_TRAFFIC_CLASS, out);
 	default:
 		return -EINVAL;
 	}
@@ -84,8 +73,6 @@ static int read_v4(const struct cmsghdr *c, struct xts_datagram *out)
 static int read_v6(const struct cmsghdr *c, struct xts_datagram *out)
 {
 	struct in6_pktinfo info;
-	uint32_t value;
-	int r = 0;
 
 	switch (c->cmsg_type) {
 	case IPV6_PKTINFO:
@@ -97,13 +84,9 @@ static int read_v6(const struct cmsghdr *c, struct xts_datagram *out)
 		memcpy(out->pktinfo.address, &info.ipi6_addr, sizeof info.ipi6_addr);
 		return 0;
 	case IPV6_HOPLIMIT:
+		return read_field(c, -1, XTS_DATAGRAM_HOP_LIMIT, out);
 	case IPV6_TCLASS:
-		r = read_number(c, -1, 255, &value);
-		if (!r)
-			put_number(out,
-				   c->cmsg_type == IPV6_TCLASS ? XTS_DATAGRAM_TRAFFIC_CLASS : XTS_DATAGRAM_HOP_LIMIT,
-				   value);
-		return r;
+		return read_field(c, -1, XTS_DATAGRAM_TRAFFIC_CLASS, out);
 	default:
 		return -EINVAL;
 	}

@@ -7,10 +7,6 @@
 #include "core/datagram_socket.h"
 #include "core/socket.h"
 
-#ifndef UDP_SEGMENT
-#define UDP_SEGMENT 103
-#endif
-
 static int number_of(const void *value, socklen_t length)
 {
 	int number = 0;

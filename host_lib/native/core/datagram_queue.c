@@ -238,6 +238,18 @@ static int receive(struct xts_sock *s, const struct xts_recv_datagrams *m, bool 
 	return taken;
 }
 
+/* A message has brought these events, and so many post credits. */
+static void has_changed(struct xts_sock *s, uint32_t events, uint32_t post_credits)
+{
+	if (post_credits && s->no_space)
+		events |= EPOLLOUT;
+	status_data(s);
+	if (events)
+		socket_changed(s, events);
+	else if (post_credits)
+		wake(s->stack, &s->writers);
+}
+
 bool message_recv_datagrams(struct stack *st, const struct xts_head *head, const struct xts_recv_datagrams *m,
 			    struct xts_rx_frame *frame)
 {
@@ -267,13 +279,7 @@ bool message_recv_datagrams(struct stack *st, const struct xts_head *head, const
 		status_state(s);
 		events |= EPOLLERR;
 	}
-	if (m->post_credits && s->no_space)
-		events |= EPOLLOUT;
-	status_data(s);
-	if (events)
-		socket_changed(s, events);
-	else if (m->post_credits)
-		wake(st, &s->writers);
+	has_changed(s, events, m->post_credits);
 	return taken > 0;
 }
 
@@ -293,13 +299,7 @@ bool datagram_told(struct xts_sock *s, const struct xts_head *head, const struct
 		status_state(s);
 		events |= EPOLLERR;
 	}
-	if (m->post_credits && s->no_space)
-		events |= EPOLLOUT;
-	status_data(s);
-	if (events)
-		socket_changed(s, events);
-	else if (m->post_credits)
-		wake(s->stack, &s->writers);
+	has_changed(s, events, m->post_credits);
 	return false;
 }
 
