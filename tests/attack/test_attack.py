@@ -9,8 +9,8 @@ import pytest
 from .attacks import ATTACKS, Attack
 from .measure import Settings, run
 
-#: A proxy for each takes minutes in all: two are tried each time, and all of them, over AF_XDP too, with `long`.
-EACH_TIME = {"full-backlogs", "lingering-closes"}
+#: A proxy for each takes minutes in all: one is tried each time, and all of them, over AF_XDP too, with `long`.
+EACH_TIME = {"full-backlogs"}
 QUEUES = [
     pytest.param("shm-loopback"),
     pytest.param("afxdp", marks=[pytest.mark.root, pytest.mark.afxdp, pytest.mark.long]),

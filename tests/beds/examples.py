@@ -19,7 +19,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=not SEARCH,
     print_blob=True,
-    max_examples=100 * max(1, SEARCH),
+    max_examples=50 * max(1, SEARCH),
 )
 settings.load_profile("xts")
 

@@ -11,9 +11,15 @@ import pytest
 from beds.authority import self_signed
 from beds.lab import raise_or_skip
 from beds.unmodified import DPU4, DPU6, KERN4, KERN6, NET4, NET6, Bed, Site
+from xts_lab.access import afxdp_unavailable
 from xts_lab.lab import Lab
 
-QUEUES = [pytest.param("shm"), pytest.param("afxdp", marks=pytest.mark.afxdp)]
+#: A program hardly notices the kind of queue, and each takes its time: on every change over AF_XDP where there is one,
+#: and over shared memory as a long test.
+QUEUES = [
+    pytest.param("shm", marks=[] if afxdp_unavailable() else pytest.mark.long),
+    pytest.param("afxdp", marks=pytest.mark.afxdp),
+]
 if os.environ.get("XTS_PROGRAMS_KERNEL"):  # does a test hold without us? The same programs on the lab's `kern`
     QUEUES = [pytest.param("kernel")]
 LARGE_BYTES = 16 << 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -46,8 +47,13 @@ def _passes(settings: Settings) -> None:
     assert result.laws_checked > 0
 
 
+def _each_time(often: set[str], names: Iterable[str] = RUNS) -> list[Any]:
+    """The runs by name; those that are not of `often` are long ones, for each takes 4 to 10 s of a core."""
+    return [pytest.param(name, id=name, marks=[] if name in often else [pytest.mark.long]) for name in names]
+
+
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", _each_time(RUNS.keys() - {"small buffers", "smallest frame window"}))
 def test_shared_memory_without_privilege(name: str) -> None:
     _passes(replace(RUNS[name], queue="shm-loopback"))
 
@@ -91,7 +97,7 @@ def test_streams_are_scaled_to_small_windows() -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", ["everything", "smallest window", "small windows everywhere", "aborts"])
+@pytest.mark.parametrize("name", _each_time({"everything", "small windows everywhere"}))
 def test_every_step_checked(name: str) -> None:
     """Both ends built with the conservation law as an assertion at every step, ASan and UBSan."""
     result = run(replace(RUNS[name], queue="shm-checked", connections=16, accepted=8))
@@ -111,7 +117,7 @@ def test_no_data_race() -> None:
 @pytest.mark.root
 @pytest.mark.afxdp
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", ["everything", "smallest window", "smallest frame window", "aborts"])
+@pytest.mark.parametrize("name", _each_time({"everything", "smallest frame window"}))
 def test_afxdp(name: str) -> None:
     _passes(replace(RUNS[name], queue="afxdp"))
 
