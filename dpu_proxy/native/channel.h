@@ -127,6 +127,11 @@ struct connection {
 int returned_add(struct returned *r, struct xts_tenant *t, const struct ulp_mark *mark, const struct iovec *iov,
 		 int pieces, uint32_t bytes);
 void returned_free(struct returned *r, struct xts_tenant *t);
+/* Nobody will read it, and there may be millions of pieces: it is freed in turns of its tenant, and charged until then. */
+void returned_drop(struct returned *r, struct worker_state *w, struct xts_tenant *t);
+struct unowned;
+/* Frees some of that for the rest of the turn, some at least. */
+void returned_drop_some(struct unowned *u, struct worker_state *w);
 /* Moves all of behind to the end of r. */
 void returned_join(struct returned *r, struct returned *behind);
 /* Takes some of what there is, at most room: how many bytes. */
@@ -199,6 +204,7 @@ struct channel {
 	struct names names;
 	/* connections that it has parked, and is to return the rest of; under the registry's lock */
 	struct list returning;
+	bool returning_left; /* the channel is ending, and some of them may be left */
 	struct account account;
 	uint32_t connection_count, listener_count;
 	uint64_t window_bytes; /* sum of the windows granted */
@@ -398,11 +404,12 @@ struct unowned {
 	struct list member;        /* on worker->unowned */
 	struct xts_tenant *tenant; /* a reference */
 	struct account account;
-	struct list orphans; /* the oldest first */
-	struct list noted;   /* of them: something has happened to them */
-	struct list drains;  /* parked connections (share.h) of which TCP takes more */
-	struct list expired; /* what was kept for too long (keyed.kept): to be ended; under the registry's lock */
-	bool expiring;       /* there may be some: a reference */
+	struct list orphans;     /* the oldest first */
+	struct list noted;       /* of them: something has happened to them */
+	struct list drains;      /* parked connections (share.h) of which TCP takes more */
+	struct list expired;     /* what was kept for too long (keyed.kept): to be ended; under the registry's lock */
+	bool expiring;           /* there may be some: a reference */
+	struct returned dropped; /* to be freed; if there is something, a reference */
 	uint32_t references;
 };
 
@@ -502,6 +509,7 @@ struct worker_state { /* what channels and connections see of their worker */
 	struct list kept;
 	struct list wanted;        /* connections that processes of other channels ask for; likewise */
 	uint32_t kept_count[3];    /* by enum keyed_kind; likewise */
+	struct timers kept_timers; /* when that is over; likewise */
 	uint64_t keep_deadline_ns; /* nothing kept has to be ended before */
 	/* claimed or ended meanwhile: to be freed at the end of a round; under the registry's lock */
 	struct parked *stale;

@@ -151,7 +151,7 @@ void connection_free(struct connection *c, bool reset)
 			c->channel->binding = NULL;
 	}
 	outgoing_free(&c->out);
-	returned_free(&c->returned, c->tenant);
+	returned_drop(&c->returned, c->worker, c->tenant);
 	pushed_free(c->pushed);
 	c->pushed = NULL;
 	buffers_uncharge(c);

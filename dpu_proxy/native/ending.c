@@ -40,7 +40,8 @@ static struct connection *next_to_end(struct channel *ch)
 	return accepted ? accepted : c;
 }
 
-/* Ends one of the lookups, or closes one of the connections, or some of a listener's backlog. A connection that a
+/* Ends one of the lookups, or of the connections that it has parked and does not return, or closes one of the
+ * connections, or some of a listener's backlog. A connection that a
  * shared listener has offered to this host, and that the host has not taken, goes to another member. What a listener
  * has accepted and not announced ends with it. */
 static void end_one(struct channel *ch)
@@ -49,6 +50,10 @@ static void end_one(struct channel *ch)
 
 	if (names_end_one(ch))
 		return;
+	if (ch->returning_left) {
+		ch->returning_left = parked_end_one_of(ch);
+		return;
+	}
 	c = next_to_end(ch);
 	if (c->shared && !share_end_some(c, false))
 		return;
@@ -64,7 +69,7 @@ static void end_one(struct channel *ch)
 
 static bool has_ended(struct channel *ch)
 {
-	if (!list_empty(&ch->connections) || !list_empty(&ch->names.lookups))
+	if (!list_empty(&ch->connections) || !list_empty(&ch->names.lookups) || ch->returning_left)
 		return false;
 	identifiers_forget(ch);
 	ch->ending = ch->ending_reset = false;
@@ -101,12 +106,11 @@ void channel_end_epoch(struct channel *ch, bool reset)
 		c->gathered_first = c->gathered_last = BATCH_NONE;
 	}
 	batch_drop(ch);
-	parked_channel_ends(ch);
 	ch->reply_count = 0;
 	ch->binding = NULL;
 	ch->epoch_live = false;
 	ch->worker->stats.channels_up--;
-	ch->ending = true;
+	ch->ending = ch->returning_left = true;
 	ch->ending_reset |= reset;
 }
 

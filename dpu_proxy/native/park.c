@@ -48,7 +48,8 @@ static uint64_t parked_bytes(const struct parked *p)
 	return p->out.spill.bytes + pushed_memory(p->pushed);
 }
 
-/* Only its memory is left, for an event of this round may point at it. */
+/* Only its memory is left, for an event of this round may point at it. In the keeper's thread, unless what was returned
+ * has passed to somebody else. */
 static void become_stale(struct parked *p)
 {
 	struct worker_state *keeper = p->keyed.keeper;
@@ -56,7 +57,7 @@ static void become_stale(struct parked *p)
 	list_remove(&p->returning);
 	p->returner = NULL;
 	returned_join(&p->returned, &p->behind);
-	returned_free(&p->returned, p->keyed.tenant);
+	returned_drop(&p->returned, keeper, p->keyed.tenant);
 	registry_give_unowned(p->keyed.tenant, parked_bytes(p));
 	tenant_give(p->keyed.tenant, XTS_USE_SOCKET_BYTES, p->kernel_send + p->kernel_receive);
 	registry_remove(&p->keyed);
@@ -392,10 +393,14 @@ bool parked_return(struct channel *ch, const struct xts_return *m, bool more, co
 	return possible;
 }
 
-void parked_channel_ends(struct channel *ch)
+bool parked_end_one_of(struct channel *ch)
 {
+	bool any;
+
 	registry_lock();
-	while (!list_empty(&ch->returning))
+	any = !list_empty(&ch->returning);
+	if (any)
 		parked_end(&list_entry(ch->returning.next, struct parked, returning)->keyed);
 	registry_unlock();
+	return any;
 }

@@ -1,16 +1,20 @@
 /* The registry of keys: what each stands for, who keeps what nobody holds, and how much there may be. See share.h. */
 #include <errno.h>
 #include <pthread.h>
+#include <sys/random.h>
 
 #include "share.h"
 
-#define BUCKETS 1024u
-#define COLLECT_EVERY_NS 10000000u /* at most: all that is kept is looked at */
+#define BUCKET_BITS 10u
+#define BUCKETS (1u << BUCKET_BITS)
+#define EXPIRE_AT_ONCE 64u        /* while others wait for the lock */
+#define EXPIRE_AGAIN_NS 10000000u /* there was no memory */
 
 static struct {
 	pthread_mutex_t mutex;
 	bool ready;
-	struct list by_key[BUCKETS]; /* keys are random numbers */
+	uint64_t factor;
+	struct list by_key[BUCKETS];
 } registry = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
 void registry_lock(void)
@@ -20,7 +24,16 @@ void registry_lock(void)
 		return;
 	for (uint32_t i = 0; i < BUCKETS; i++)
 		list_init(&registry.by_key[i]);
+	(void)getrandom(&registry.factor, sizeof registry.factor, 0);
+	registry.factor |= 1u;
 	registry.ready = true;
+}
+
+/* Hosts choose the keys. Without the factor they cannot choose keys of one bucket, in which a search would take all
+ * others' time, too: it is done with the lock. */
+static struct list *bucket(uint64_t key)
+{
+	return &registry.by_key[(key * registry.factor) >> (64u - BUCKET_BITS)];
 }
 
 void registry_unlock(void)
@@ -30,9 +43,9 @@ void registry_unlock(void)
 
 static struct keyed *find(uint64_t key)
 {
-	struct list *head = &registry.by_key[key % BUCKETS], *node;
+	const struct list *head = bucket(key);
 
-	for (node = head->next; node != head; node = node->next) {
+	for (struct list *node = head->next; node != head; node = node->next) {
 		struct keyed *k = list_entry(node, struct keyed, by_key);
 
 		if (k->key == key)
@@ -71,7 +84,7 @@ int registry_add(struct keyed *k, struct xts_tenant *t, uint64_t key, enum keyed
 	k->key = key;
 	k->kind = kind;
 	list_init(&k->kept);
-	list_append(&registry.by_key[key % BUCKETS], &k->by_key);
+	list_append(bucket(key), &k->by_key);
 	return 0;
 }
 
@@ -96,28 +109,10 @@ void registry_remove(struct keyed *k)
 
 /* --- keeping ------------------------------------------------------------------------------------------------------ */
 
-void registry_keep(struct keyed *k, struct worker_state *w, uint32_t keep_ms)
-{
-	k->keeper = w;
-	k->expires_ns = w->now_ns + (uint64_t)keep_ms * 1000000u;
-	if (k->expires_ns < w->keep_deadline_ns)
-		w->keep_deadline_ns = k->expires_ns;
-	list_append(&w->kept, &k->kept);
-	w->kept_count[k->kind]++;
-}
-
-void registry_unkeep(struct keyed *k)
-{
-	if (list_empty(&k->kept))
-		return;
-	list_remove(&k->kept);
-	k->keeper->kept_count[k->kind]--;
-}
-
 /* For the turns of its tenant. False: no memory. */
-static bool expire(struct keyed *k, struct worker_state *w)
+static bool expire(struct keyed *k)
 {
-	struct unowned *u = unowned_hold(w, k->tenant);
+	struct unowned *u = unowned_hold(k->keeper, k->tenant);
 
 	if (!u)
 		return false;
@@ -129,23 +124,38 @@ static bool expire(struct keyed *k, struct worker_state *w)
 	return true;
 }
 
+static void expired(struct timer *timer)
+{
+	struct keyed *k = list_entry(timer, struct keyed, expiry);
+
+	if (!expire(k))
+		timer_set(&k->keeper->kept_timers, timer, k->keeper->now_ns + EXPIRE_AGAIN_NS);
+}
+
+void registry_keep(struct keyed *k, struct worker_state *w, uint32_t keep_ms)
+{
+	k->keeper = w;
+	k->expiry.expired = expired;
+	timer_set(&w->kept_timers, &k->expiry, w->now_ns + (uint64_t)keep_ms * 1000000u);
+	w->keep_deadline_ns = timers_next_ns(&w->kept_timers);
+	list_append(&w->kept, &k->kept);
+	w->kept_count[k->kind]++;
+}
+
+void registry_unkeep(struct keyed *k)
+{
+	if (list_empty(&k->kept))
+		return;
+	timer_cancel(&k->expiry);
+	list_remove(&k->kept);
+	k->keeper->kept_count[k->kind]--;
+}
+
 void registry_expire(struct worker_state *w)
 {
-	uint64_t next_ns = UINT64_MAX;
-	struct list *node;
-
 	registry_lock();
-	node = w->kept.next;
-	while (node != &w->kept) {
-		struct keyed *k = list_entry(node, struct keyed, kept);
-
-		node = node->next;
-		if ((k->expires_ns > w->now_ns || !expire(k, w)) && k->expires_ns < next_ns)
-			next_ns = k->expires_ns;
-	}
-	if (next_ns < w->now_ns + COLLECT_EVERY_NS)
-		next_ns = w->now_ns + COLLECT_EVERY_NS; /* one that is kept for less is late by so much */
-	w->keep_deadline_ns = next_ns;
+	(void)timers_run(&w->kept_timers, w->now_ns, EXPIRE_AT_ONCE);
+	w->keep_deadline_ns = timers_next_ns(&w->kept_timers);
 	registry_unlock();
 }
 

@@ -9,6 +9,8 @@
 
 #include "share.h"
 
+#define DROPPED_AT_ONCE 64u /* pieces, between two looks at the clock */
+
 struct returned_piece {
 	struct returned_piece *next;
 	struct ulp_mark mark;
@@ -64,6 +66,29 @@ void returned_free(struct returned *r, struct xts_tenant *t)
 {
 	while (r->first)
 		drop_first(r, t);
+}
+
+void returned_drop(struct returned *r, struct worker_state *w, struct xts_tenant *t)
+{
+	struct unowned *u = r->first ? unowned_hold(w, t) : NULL;
+
+	if (!u) {
+		returned_free(r, t);
+		return;
+	}
+	if (u->dropped.first)
+		unowned_release(u);
+	returned_join(&u->dropped, r);
+}
+
+void returned_drop_some(struct unowned *u, struct worker_state *w)
+{
+	do {
+		for (uint32_t i = 0; i < DROPPED_AT_ONCE && u->dropped.first; i++)
+			drop_first(&u->dropped, u->tenant);
+	} while (u->dropped.first && !worker_turn_is_over(w));
+	if (!u->dropped.first)
+		unowned_release(u);
 }
 
 void returned_join(struct returned *r, struct returned *behind)

@@ -47,7 +47,8 @@ struct keyed {
 	struct list kept;   /* on keeper->kept, while nobody holds it, or its tenant's unowned->expired there */
 	struct worker_state *keeper;
 	struct xts_tenant *tenant; /* a reference, while it is in the registry */
-	uint64_t key, expires_ns;
+	struct timer expiry;       /* on keeper->kept_timers, while it is on keeper->kept */
+	uint64_t key;
 	enum keyed_kind kind;
 };
 
@@ -170,8 +171,9 @@ struct connection *parked_take(struct channel *ch, struct keyed *k, struct taken
 void parked_taken(struct connection *c);
 /* A message RETURN of the host that has parked it. False: there is no such connection, or it may not return that. Takes the lock. */
 bool parked_return(struct channel *ch, const struct xts_return *m, bool more, const struct batch_entry *e);
-/* The channel ends: what it has parked and not returned all of is incomplete. Takes the lock. */
-void parked_channel_ends(struct channel *ch);
+/* The channel is ending: what it has parked and not returned all of is incomplete, and one of these is reset. False:
+ * there is none. Takes the lock. */
+bool parked_end_one_of(struct channel *ch);
 /* Delivers some of what is on unowned->drains; true: TCP takes more. Takes the lock. */
 bool park_drain(struct list *noted, struct worker_state *w);
 /* Frees stale entries; no event that was fetched before is still to come. Takes the lock. */

@@ -69,8 +69,8 @@ static bool carry_out(struct worker_state *w, struct list *noted)
 	return over;
 }
 
-/* Parked connections among them, one of them first, so that none waits for ever; and what was kept for too
- * long, a part of it at least. */
+/* Parked connections among them, one of them first, so that none waits for ever; and of what was kept for too long, or
+ * given back and dropped, a part at least. */
 static void carry_out_unowned(struct worker_state *w, struct unowned *u)
 {
 	uint64_t begun_ns = turn_begins(w, &u->account);
@@ -80,6 +80,8 @@ static void carry_out_unowned(struct worker_state *w, struct unowned *u)
 	unowned_drain_some(u, w);
 	if (u->expiring)
 		registry_end_some(u, w);
+	if (u->dropped.first)
+		returned_drop_some(u, w);
 	over = carry_out(w, &u->noted);
 	while (!list_empty(&u->drains) && !over) {
 		over = worker_turn_is_over(w);

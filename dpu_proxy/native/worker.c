@@ -217,10 +217,12 @@ static void close_everything(struct worker_state *w, int error)
 	registry_end_all(w);
 	w->poked = true;
 	for (struct list *node = w->unowned.next; node != &w->unowned; node = node->next) {
-		struct list *orphans = &list_entry(node, struct unowned, member)->orphans;
+		struct unowned *u = list_entry(node, struct unowned, member);
 
-		while (!list_empty(orphans))
-			connection_free(list_entry(orphans->next, struct connection, member), false);
+		while (!list_empty(&u->orphans))
+			connection_free(list_entry(u->orphans.next, struct connection, member), false);
+		if (u->dropped.first)
+			returned_drop_some(u, w); /* all of it: no turn is over any more */
 	}
 	free_dead(w);
 	timer_cancel(&w->trim.timer);

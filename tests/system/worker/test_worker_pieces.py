@@ -14,12 +14,15 @@ from beds.scripted_host import ScriptedHost, Worker
 from beds.share import KEEP_MS, bind, goodbye, joined, new_key, port_of, refused, share
 from beds.worker import FEATURES
 from beds.worker_clock import LOOPBACK, MS, US, Clock, Connect, clock, connect, has_ended, worker
+from xts_messages import table
 from xts_messages.codec import Endpoint
 from xts_proxy._native import ffi, lib
 
 __all__ = ["clock", "connect", "worker"]  # fixtures
 
 MANY = 60
+RETURNED = 3000
+TAKING = FEATURES | table.FEATURES["SHARE"][0] | table.FEATURES["TAKE"][0]
 
 
 class Bystander:
@@ -191,3 +194,61 @@ def test_a_listing_is_made_a_piece_at_a_time(
         else:
             assert {item.peer.port for item in out[0 : MANY + 1]} >= ports
             assert len({item.proxy_id for item in out[0 : MANY + 1] if item.queue_id}) == MANY
+
+
+# --- connections that several processes have -------------------------------------------------------------------
+
+
+def parked_and_not_returned(host: ScriptedHost, connect: Connect, sent: bytes = b"") -> tuple[int, socket.socket]:
+    """A connection with a key that its holder has parked, and of which it still returns what it had not read."""
+    (number, id, peer), key = connect(host), new_key()
+    assert share(host, key, id, number, KEEP_MS).error == 0
+    peer.sendall(sent)
+    received = 0
+    while received < len(sent):
+        received += len(host.expect("XTS_REPLY_RECV").payload)
+    host.send("XTS_CMD_PARK", id=id, xts_socket=number, token=1, key=key, keep_ms=KEEP_MS)
+    while (answer := host.receive()).name != "XTS_REPLY_PARK_ACK":
+        pass
+    assert answer.error == 0
+    return key, peer
+
+
+@pytest.fixture
+def taker(worker: Worker) -> Iterator[ScriptedHost]:
+    """Before the bystander, so that its channel is served first in each round."""
+    with worker.attach(3, features=TAKING) as host:
+        yield host.open()
+
+
+@pytest.mark.parametrize("how", ["goodbye", "another epoch"])
+def test_connections_that_a_host_has_not_returned_are_reset_in_turns(
+    worker: Worker, taker: ScriptedHost, bystander: Bystander, connect: Connect, how: str
+) -> None:
+    peers = [parked_and_not_returned(taker, connect)[1] for _ in range(MANY)]
+    second = ScriptedHost(taker.queue, taker.epoch + 1)
+    with bystander.waits(lambda: sum(map(has_ended, peers))) as ended:
+        if how == "goodbye":
+            goodbye(taker)
+        else:
+            second.pump(0)
+    assert ended[0] < MANY // 2
+    worker.wait(lambda stats: not stats.parked_connections, "they are kept yet")
+    assert all(map(has_ended, peers))
+    if how != "goodbye":
+        second.open()
+
+
+def test_what_was_returned_and_nobody_reads_is_freed_in_turns(
+    worker: Worker, taker: ScriptedHost, bystander: Bystander, connect: Connect
+) -> None:
+    """Byte by byte, a host makes as many pieces as it has received bytes."""
+    key, peer = parked_and_not_returned(taker, connect, bytes(RETURNED))
+    for _ in range(RETURNED):
+        taker.send("XTS_CMD_RETURN", b"x", key=key, kind=1, record_bytes=0)
+    worker.wait(lambda _: worker.used("kept_bytes") > RETURNED, "nothing has been returned")
+    with bystander.waits(lambda: worker.used("kept_bytes")) as left:
+        goodbye(taker)
+    assert left[0] > RETURNED
+    worker.wait(lambda _: not worker.used("kept_bytes"), "it is kept yet")
+    assert has_ended(peer)
