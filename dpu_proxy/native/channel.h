@@ -30,6 +30,7 @@
 #include "bound_addresses.h"
 #include "queue.h"
 #include "relay.h"
+#include "round_time.h"
 #include "schedule.h"
 #include "names.h"
 #include "outgoing.h"
@@ -503,6 +504,7 @@ struct worker_state { /* what channels and connections see of their worker */
 	struct timers timers;      /* of connections, and of pushed protocols that want to be called */
 	_Atomic uint64_t round_ns; /* when the present round began; 0: asleep */
 	_Atomic uint64_t doing;    /* enum xts_worker_phase << 32 | queue */
+	struct round_time round_time;
 	struct schedule schedule;
 	uint64_t turn_end_ns; /* of the present turn */
 	/* what this worker keeps while nobody holds it (share.h); under the registry's lock */

@@ -112,6 +112,7 @@ static bool work(struct xts_worker *worker)
 
 	w->now_ns = w->config.clock_ns();
 	atomic_store_explicit(&w->round_ns, w->now_ns, memory_order_relaxed);
+	round_time_begin(&w->round_time, w->now_ns, &w->stats);
 	w->stats.rounds++;
 	schedule_round(&w->schedule, w->now_ns);
 	any = ulp_bell_rung(&w->bell);
@@ -249,10 +250,12 @@ static void *worker_thread(void *argument)
 	(void)pthread_setname_np(pthread_self(), "xts-worker"); /* of another thread, it would open a file */
 	wait_for_turn(w);
 	while (!worker->stopping) {
-		if (work(worker))
+		if (work(worker)) {
 			worker->idle_since_ns = 0;
-		else
+			round_time_worked(&w->round_time);
+		} else {
 			idle(worker);
+		}
 		if (w->now_ns >= w->keep_deadline_ns)
 			registry_expire(w);
 	}

@@ -180,9 +180,17 @@ struct xts_worker_pulse {
 };
 void xts_worker_pulse(struct xts_worker *worker, struct xts_worker_pulse *out);
 
+/* Rounds are counted by their CPU time: each within the least bound that it does not exceed, the last count has those
+ * beyond all bounds (round_time.h). */
+#define XTS_ROUND_COUNTS 11
+/* A bound, in microseconds; 0 for the last count, which has none. */
+uint64_t xts_round_bound_us(uint32_t count);
+
 /* Counters of a worker since its start, and gauges. Read without stopping it. */
 struct xts_worker_stats {
 	uint64_t rounds, sleeps, spins, yields;
+	uint64_t round_cpu[XTS_ROUND_COUNTS];
+	uint64_t round_cpu_ns; /* of all that are counted */
 	/* by timers, for what comes without an event (connection_look_later()) */
 	uint64_t looks;
 	uint32_t channels, channels_up, connections, listeners;

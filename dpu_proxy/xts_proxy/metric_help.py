@@ -15,6 +15,8 @@ _WORKER = {
     "xts_worker_no_progress_seconds": "For how long a worker has not ended a round.",
     "xts_worker_no_progress": "How often a worker has not ended a round for a second.",
     "xts_rounds": "Rounds of a worker: receive from its queues, serve its connections, send.",
+    "xts_round_cpu_seconds": "CPU time of a worker's rounds with work: at most what a queue waits for its turn. "
+    "Rounds are counted together until 100 microseconds have passed. A histogram.",
     "xts_sleeps": "How often a worker went to sleep.",
     "xts_spins": "Rounds without work in which a worker stayed awake to look again (proxy.spin_us).",
     "xts_yields": "Of these, rounds in which others could have the core first: while no handshake computes.",

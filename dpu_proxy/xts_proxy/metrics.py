@@ -3,7 +3,7 @@
 Names come from the fields of the native structs: a counter `accepts` of a worker is `xts_accepts_total{worker="0"}`,
 `sent_frames` of a channel's link `xts_link_sent_frames_total{queue="3"}`. There are no labels per connection, so
 the number of series is bounded by workers, queues and tenants. What is counted by protocol or kind of fault has a
-label: `xts_ulp_faults_total{worker="0",fault="digest"}`.
+label: `xts_ulp_faults_total{worker="0",fault="digest"}`. The CPU time of rounds is a histogram.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ _REQUEST_TIMEOUT_S = 5.0
 
 @dataclass(slots=True)
 class Family:
-    """One metric: its samples are (labels, value)."""
+    """One metric: its samples are (labels, value, what stands behind the name)."""
 
     name: str
     kind: str
     help: str
-    samples: list[tuple[dict[str, str], float]] = field(default_factory=list)
+    samples: list[tuple[dict[str, str], float, str]] = field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
         yield f"# HELP {self.name} {self.help}"
         yield f"# TYPE {self.name} {self.kind}"
-        for labels, value in self.samples:
+        for labels, value, behind in self.samples:
             text = ",".join(f'{key}="{_escape(label)}"' for key, label in labels.items())
-            yield f"{self.name}{{{text}}} {value}" if text else f"{self.name} {value}"
+            yield f"{self.name}{behind}{{{text}}} {value}" if text else f"{self.name}{behind} {value}"
 
 
 class Families:
@@ -66,19 +66,35 @@ class Families:
         name = name if gauge else f"{name}_total"
         kind = "gauge" if gauge else "counter"
         family = self.by_name.setdefault(name, Family(name, kind, help_text))
-        family.samples.append((labels, value))
+        family.samples.append((labels, value, ""))
+
+    def add_histogram(self, name: str, counts: dict[str, int], total: float, labels: dict[str, str]) -> None:
+        """`counts`: how many there were within each bound and not within the one before, the last one "+Inf"."""
+        family = self.by_name.setdefault(name, Family(name, "histogram", HELP[name]))
+        within = 0
+        for bound, count in counts.items():
+            within += count
+            family.samples.append((labels | {"le": bound}, within, "_bucket"))
+        family.samples.append((labels, total, "_sum"))
+        family.samples.append((labels, within, "_count"))
 
     def text(self) -> str:
         return "".join(f"{line}\n" for family in self.by_name.values() for line in family.lines())
 
 
+#: Of these the histogram xts_round_cpu_seconds is made.
+ROUND_CPU = frozenset({"round_cpu", "round_cpu_ns"})
 #: Figures that are several: the label that distinguishes them.
 WORKER_LABELS = {"ulp_pushed": "ulp", "ulp_faults": "fault"}
 
 
 def add_worker(families: Families, index: int, stats: dict[str, Any]) -> None:
     """The figures of a worker (Worker.stats())."""
+    counts, total_s = stats["round_cpu"], stats["round_cpu_ns"] / 1e9
+    families.add_histogram("xts_round_cpu_seconds", counts, total_s, {"worker": str(index)})
     for name, value in stats.items():
+        if name in ROUND_CPU:
+            continue
         each = value.items() if isinstance(value, dict) else [(None, value)]
         for which, number in each:
             labels = {"worker": str(index)} | ({WORKER_LABELS[name]: which} if which else {})

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from xts_bpf.program import SteerCounters
 from xts_proxy._native import ffi
 from xts_proxy.metric_help import HELP
-from xts_proxy.metrics import WORKER_GAUGES, Families, add_channel, add_worker, handler, respond
+from xts_proxy.metrics import ROUND_CPU, WORKER_GAUGES, Families, add_channel, add_worker, handler, respond
+
+ROUNDS = {"0.0001": 5, "0.0002": 2, "+Inf": 1}
 
 
-def fields(struct: str) -> dict[str, int]:
-    return {name: 0 for name, _ in ffi.typeof(f"struct {struct}").fields}
+def fields(struct: str) -> dict[str, Any]:
+    return {name: ROUNDS if name == "round_cpu" else 0 for name, _ in ffi.typeof(f"struct {struct}").fields}
 
 
 def channel(queue_id: int) -> dict[str, Any]:
@@ -24,6 +26,7 @@ def channel(queue_id: int) -> dict[str, Any]:
     return fields("xts_channel_stats") | nested | {"queue_id": queue_id, "link_state": 1}
 
 
+PARTS = {"_bucket", "_sum", "_count"}
 SAMPLE = re.compile(r'[a-z_]+(\{[a-z_]+="(?:[^"\\\n]|\\.)*"(,[a-z_]+="(?:[^"\\\n]|\\.)*")*\})? -?[0-9.e+]+')
 
 
@@ -43,7 +46,9 @@ def test_the_text_is_prometheus_format() -> None:
             kinds[current] = kind
         elif not line.startswith("# HELP "):
             assert SAMPLE.fullmatch(line), line
-            assert re.split(r"[{ ]", line)[0] == current
+            name = re.split(r"[{ ]", line)[0]
+            of_histogram = kinds[current] == "histogram" and name.removeprefix(current) in PARTS
+            assert name == current or of_histogram, line
     assert all(name.endswith("_total") == (kind == "counter") for name, kind in kinds.items())
     assert 'xts_accepts_total{worker="1"} 0' in text
     assert 'xts_channel_up{queue="5",worker="1"} 1' in text
@@ -59,6 +64,19 @@ def test_what_is_counted_by_name_has_a_label() -> None:
     assert 'xts_ulp_faults_total{worker="0",fault="digest"} 1' in text
     assert text.count("# TYPE xts_ulp_pushed_total") == 1
     assert "# TYPE xts_ulp_handshakes gauge" in text
+
+
+def test_the_cpu_time_of_rounds_is_a_histogram() -> None:
+    families = Families()
+    add_worker(families, 1, fields("xts_worker_stats") | {"round_cpu_ns": 2_500_000})
+    lines = [line for line in families.text().splitlines() if line.startswith("xts_round_cpu")]
+    assert lines == [
+        'xts_round_cpu_seconds_bucket{worker="1",le="0.0001"} 5',
+        'xts_round_cpu_seconds_bucket{worker="1",le="0.0002"} 7',
+        'xts_round_cpu_seconds_bucket{worker="1",le="+Inf"} 8',
+        'xts_round_cpu_seconds_sum{worker="1"} 0.0025',
+        'xts_round_cpu_seconds_count{worker="1"} 8',
+    ]
 
 
 def test_gauges_are_fields_of_the_worker() -> None:
@@ -87,6 +105,7 @@ def test_every_metric_says_what_it_means() -> None:
     of_steer = {f"xts_steer_{name}" for name in SteerCounters.__slots__}
     of_python = {"xts_worker_no_progress", "xts_worker_no_progress_seconds"}
     others = {name for name in HELP if re.match(r"xts_(proxy|channel|tenant|attaches)", name)}
+    of_structs = (of_structs - {f"xts_{name}" for name in ROUND_CPU}) | {"xts_round_cpu_seconds"}
     assert of_structs | of_steer | of_python | others == set(HELP)
     assert all(text.endswith(".") and "struct " not in text for text in HELP.values())
     with pytest.raises(KeyError):
