@@ -1,7 +1,7 @@
 """A bystander: requests at a steady pace over an offloaded socket. `python -m attack.bystander ADDRESS PORT [USER]`
 
-For each line on its standard input, a duration in seconds, it works that long and prints its latencies as JSON. A
-connection that ends is counted and made again.
+For each line on its standard input, a duration in seconds, it works that long and prints as JSON how often its
+connection ended, and the latency of each request in microseconds. A connection that ends is made again.
 """
 
 from __future__ import annotations
@@ -23,13 +23,10 @@ LIMIT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Of one phase. `resets`: how often the connection ended or said nothing for LIMIT_S."""
+    """Of one slot. `resets`: how often the connection ended or said nothing for LIMIT_S."""
 
-    requests: int
     resets: int
-    p50_us: float
-    p99_us: float
-    max_us: float
+    us: list[float]
 
 
 class Bystander:
@@ -54,7 +51,7 @@ class Bystander:
 
     def work(self, duration_s: float) -> Latencies:
         """A request each PACE_NS; one that begins late because others took long counts from when it was due."""
-        samples: list[int] = []
+        samples: list[float] = []
         resets = 0
         due = time.monotonic_ns()
         end = due + int(duration_s * 1e9)
@@ -71,11 +68,9 @@ class Bystander:
                 resets += 1
                 self.socket.close()
                 self.socket = self._connect()
-            samples.append(time.monotonic_ns() - begin)
+            samples.append((time.monotonic_ns() - begin) / 1000)
             due += PACE_NS
-        samples.sort()
-        at = [samples[min(len(samples) - 1, int(len(samples) * share))] / 1000 for share in (0.5, 0.99, 1.0)]
-        return Latencies(len(samples), resets, *at)
+        return Latencies(resets, samples)
 
 
 def _become(user: int) -> None:

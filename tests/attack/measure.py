@@ -1,182 +1,185 @@
-"""Rounds without and with an attack, and what they come to."""
+"""Slots without an attack, with it, and with it on another proxy of the core, in turns."""
 
 from __future__ import annotations
 
-import json
 import os
-import select
 import statistics
-import subprocess
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from xts_lab.demo import everything_on
+
+from . import machine
 from .attacks import Attack
 from .bystander import PACE_NS, Latencies
-from .scene import ECHO_PORT, OTHER_USER, Scene, module, raised
+from .machine import Machine
+from .programs import Attackers, Program, carried_out
+from .samples import Slots
+from .scene import ECHO_PORT, OTHER_USER, Scene, cores, module, raised
 
-_READY_S = 60.0
 _END_S = 60.0
+_SETTLE_S = 1.0
+KINDS = ("quiet", "attacked", "control")
 
 Say = Callable[[str], None]
-#: By whose tenant a bystander is of: the attacker's own, or another one.
-Phase = dict[str, Latencies]
-Bystanders = dict[str, "subprocess.Popen[str]"]
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`seconds`: of each phase; `scale`: how much of an attack to make, 1 for all of it; `control`: the same attack on
-    another proxy of the same core, too."""
+    """`slots`: of each kind; `seconds`: of a slot; `scale`: how much of an attack to make, 1 for all of it; `control`:
+    the same attack on another proxy of the same core, too."""
 
-    rounds: int = 5
-    seconds: float = 2.0
+    slots: int = 12
+    seconds: float = 0.25
     scale: float = 1.0
     control: bool = True
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return KINDS if self.control else KINDS[:2]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """What was seen in one: by the bystanders, of the machine, and of the worker. `waited`: the part of the slot in
+    which the worker could have run and something else had its core; `rounds`: its rounds, by their CPU time."""
+
+    latencies: dict[str, Latencies]
+    machine: Machine
+    waited: float
+    rounds: dict[str, int]
 
 
 @dataclass(slots=True)
 class Result:
-    """What an attack did to the bystanders: medians over the rounds. `control`: while another proxy was attacked;
-    `waited`: the parts of these phases in which the worker could have run and something else had its core;
-    `done`: what the attack's parts counted; `account`: the tenants of the proxy, while the attack was on."""
+    """What an attack did to the bystanders. `done`: what the attack's parts counted; `account`: the tenants of the
+    proxy, while the attack was on."""
 
     attack: str
     queue: str
-    quiet: list[Phase] = field(default_factory=list)
-    attacked: list[Phase] = field(default_factory=list)
-    control: list[Phase] = field(default_factory=list)
-    waited: dict[str, list[float]] = field(default_factory=lambda: {"quiet": [], "attacked": [], "control": []})
-    done: Counter[str] = field(default_factory=Counter)
+    slots: dict[str, list[Slot]] = field(default_factory=dict)
+    done: dict[str, int] = field(default_factory=dict)
     account: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def bystanders(self) -> list[str]:
-        return list(self.quiet[0])
+        return list(self.slots["quiet"][0].latencies)
 
     def resets(self, who: str) -> int:
-        return sum(phase[who].resets for phase in self.attacked)
+        return sum(slot.latencies[who].resets for slot in self.slots["attacked"])
 
-    def median(self, who: str, figure: str, *, attacked: bool) -> float:
-        rounds = self.attacked if attacked else self.quiet
-        return statistics.median(getattr(phase[who], figure) for phase in rounds)
+    def us(self, kind: str, who: str, *, undisturbed: bool = False) -> Slots:
+        """The latencies of each slot; or only of those in which, in no kind of slot, the machine was disturbed."""
+        return [
+            slot.latencies[who].us
+            for number, slot in enumerate(self.slots[kind])
+            if not undisturbed or not self.disturbed(number)
+        ]
 
-    def ratio(self, who: str, figure: str) -> float:
-        """With the attack ÷ without, the median of the rounds' own ratios."""
-        return self._ratio(self.attacked, who, figure)
+    def disturbed(self, number: int) -> bool:
+        return any(slots[number].machine.disturbed for slots in self.slots.values())
 
-    def control_ratio(self, who: str, figure: str) -> float | None:
-        """The same with the attack on another proxy of the same core. None: that was not measured."""
-        return self._ratio(self.control, who, figure) if self.control else None
+    def rounds(self, kind: str) -> dict[str, int]:
+        """Of all slots of this kind together."""
+        first = self.slots[kind][0].rounds
+        return {bound: sum(slot.rounds[bound] for slot in self.slots[kind]) for bound in first}
 
-    def _ratio(self, rounds: list[Phase], who: str, figure: str) -> float:
-        pairs = zip(rounds, self.quiet, strict=True)
-        return statistics.median(getattr(now[who], figure) / getattr(without[who], figure) for now, without in pairs)
+    def waited(self, kind: str) -> float:
+        return statistics.median(slot.waited for slot in self.slots[kind])
 
 
-def run(attack: Attack, queue: str, how: Settings, say: Say = lambda text: None) -> Result:
-    """Raises a proxy, measures, and takes it down. OSError, RuntimeError: it could not be measured at all."""
-    result = Result(attack.name, queue)
-    with tempfile.TemporaryDirectory(prefix="xts-attack-") as directory:
-        folder = Path(directory)
+class Stage:
+    """A proxy to attack, another one on the same core for the control, the bystanders, and who watches the machine.
+    Attacks are measured on it one after the other."""
+
+    def __init__(self, queue: str, how: Settings, stack: ExitStack, attacks: Iterable[Attack]) -> None:
+        self.queue, self.how = queue, how
+        self.host_core, self.device_core = cores()
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xts-attack-")))
         folder.chmod(0o755)
+        tables = list(dict.fromkeys(attack.tables for attack in attacks))
+
+        def scene(name: str) -> Scene:
+            own = folder / name
+            own.mkdir(mode=0o755)
+            return stack.enter_context(raised(queue, own, tables, how.scale))
+
+        self.scene = scene("first")
+        self.other = scene("second") if how.control else None
+        stack.enter_context(everything_on(self.host_core))
+        self.attackers = stack.enter_context(Attackers(self.scene))
+        self.other_attackers = stack.enter_context(Attackers(self.other)) if self.other else None
+        self.bystanders = self._start_bystanders(stack)
+        watch = [module("machine", str(core)) for core in (self.host_core, self.device_core)]
+        self.watching = [stack.enter_context(Program(self.scene, "host", command)) for command in watch]
+
+    def _start_bystanders(self, stack: ExitStack) -> dict[str, Program]:
+        """Without privilege there is none of another tenant."""
+        where = (self.scene.place.peer_address, str(ECHO_PORT))
+        commands = {"own": module("bystander", *where)}
+        if os.geteuid() == 0:
+            commands["other"] = module("bystander", *where, str(OTHER_USER))
+        stack.enter_context(Program(self.scene, "net", module("echo", *where)))
+        return {who: stack.enter_context(Program(self.scene, "host", command)) for who, command in commands.items()}
+
+    # --- an attack ----------------------------------------------------------------------------------------------
+
+    def measure(self, attack: Attack, say: Say = lambda text: None) -> Result:
+        """OSError, RuntimeError: it could not be measured, and the stage is of no use any more."""
+        result = Result(attack.name, self.queue, {kind: [] for kind in self.how.kinds})
+        own = machine.family(
+            {os.getpid(), *self.scene.processes, *(self.other.processes if self.other else ())},
+        )
+        for number in range(self.how.slots):
+            say(f"{attack.name} over {self.queue}: slot {number + 1} of {self.how.slots}")
+            result.slots["quiet"].append(self._slot(own))
+            with self._attacking(self.scene, self.attackers, attack, result.done):
+                result.slots["attacked"].append(self._slot(own))
+                result.account = self.scene.status()["tenants"]
+            if self.other and self.other_attackers:
+                with self._attacking(self.other, self.other_attackers, attack, {}):
+                    result.slots["control"].append(self._slot(own))
+        return result
+
+    @contextmanager
+    def _attacking(self, scene: Scene, attackers: Attackers, attack: Attack, done: dict[str, int]) -> Iterator[None]:
+        """All parts, each begun when the one before is under way; until the proxy has got over it."""
+        kept = scene.kept()
+        used = {"host": 0, "net": 0}
         with ExitStack() as stack:
-            scene = stack.enter_context(_raised(queue, folder / "first", attack, how))
-            other = stack.enter_context(_raised(queue, folder / "second", attack, how)) if how.control else None
-            bystanders = stack.enter_context(_serving(scene))
-            for number in range(how.rounds):
-                say(f"{attack.name} over {queue}: round {number + 1} of {how.rounds}, quiet")
-                with _waiting(scene, result.waited["quiet"]):
-                    result.quiet.append(_phase(bystanders, how.seconds))
-                say(f"{attack.name} over {queue}: round {number + 1} of {how.rounds}, attacked")
-                with _attacking(scene, attack, result.done):
-                    with _waiting(scene, result.waited["attacked"]):
-                        result.attacked.append(_phase(bystanders, how.seconds))
-                    result.account = scene.status().get("tenants", [])
-                if other:
-                    say(f"{attack.name} over {queue}: round {number + 1} of {how.rounds}, another proxy attacked")
-                    with _attacking(other, attack, Counter()), _waiting(scene, result.waited["control"]):
-                        result.control.append(_phase(bystanders, how.seconds))
-    return result
+            for number, part in enumerate(attack.parts):
+                program = attackers.at(part.role, used[part.role])
+                used[part.role] += 1
+                stack.enter_context(carried_out(program, attack.name, number, done))
+            yield
+        deadline = time.monotonic() + _SETTLE_S
+        while scene.kept() > kept and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    # --- a slot -------------------------------------------------------------------------------------------------
+
+    def _slot(self, own: set[int]) -> Slot:
+        rounds, others = self.scene.rounds(), machine.runs_of_others(own)
+        begun_ns, waited_ns = time.monotonic_ns(), self.scene.worker_waited_ns()
+        for program in (*self.watching, *self.bystanders.values()):
+            program.tell(self.how.seconds)
+            time.sleep(PACE_NS / len(self.bystanders) / 1e9)  # their requests do not meet
+        latencies = {who: Latencies(**one.answer(_END_S)) for who, one in self.bystanders.items()}
+        late_us = max(one.answer(_END_S) for one in self.watching)
+        waited = (self.scene.worker_waited_ns() - waited_ns) / (time.monotonic_ns() - begun_ns)
+        foreign_ms = machine.foreign_ms(self.device_core, others, machine.runs_of_others(own))
+        after = self.scene.rounds()
+        taken = {bound: after[bound] - count for bound, count in rounds.items()}
+        return Slot(latencies, Machine(late_us, foreign_ms), waited, taken)
 
 
 @contextmanager
-def _raised(queue: str, folder: Path, attack: Attack, how: Settings) -> Iterator[Scene]:
-    folder.mkdir(mode=0o755)
-    with raised(queue, folder, attack.tables(folder), how.scale) as scene:
-        yield scene
-
-
-@contextmanager
-def _waiting(scene: Scene, parts: list[float]) -> Iterator[None]:
-    begun_ns, waited_ns = time.monotonic_ns(), scene.worker_waited_ns()
-    yield
-    parts.append((scene.worker_waited_ns() - waited_ns) / (time.monotonic_ns() - begun_ns))
-
-
-def _phase(bystanders: Bystanders, seconds: float) -> Phase:
-    for bystander in bystanders.values():
-        assert bystander.stdin is not None
-        bystander.stdin.write(f"{seconds}\n")
-        bystander.stdin.flush()
-        time.sleep(PACE_NS / 2e9)  # their requests do not meet
-    return {who: Latencies(**json.loads(_line(one, seconds + _END_S))) for who, one in bystanders.items()}
-
-
-def _line(process: subprocess.Popen[str], limit_s: float) -> str:
-    """Its next line. RuntimeError when it ends first, or says nothing."""
-    assert process.stdout is not None
-    if not select.select([process.stdout], [], [], limit_s)[0]:
-        raise RuntimeError(f"{process.args} says nothing for {limit_s} s")
-    if not (line := process.stdout.readline()):
-        raise RuntimeError(f"{process.args} has ended with status {process.wait()}")
-    return line
-
-
-@contextmanager
-def _running(scene: Scene, role: str, command: list[str], done: Counter[str] | None = None) -> Iterator[Any]:
-    """A program from its "ready" on; its standard input's end stops it, and its last line is what it has counted."""
-    process = scene.start(role, command)
-    try:
-        if (line := _line(process, _READY_S)) != "ready\n":
-            raise RuntimeError(f"{command} said {line!r} instead of being ready")
-        yield process
-        assert process.stdin is not None
-        process.stdin.close()
-        if done is not None:
-            done.update(json.loads(_line(process, _END_S)))
-        process.wait(_END_S)
-    finally:
-        process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout):
-            assert stream is not None
-            stream.close()
-
-
-@contextmanager
-def _serving(scene: Scene) -> Iterator[Bystanders]:
-    """The bystanders; without privilege there is none of another tenant."""
-    where = (scene.place.peer_address, str(ECHO_PORT))
-    commands = {"own": module("bystander", *where)}
-    if os.geteuid() == 0:
-        commands["other"] = module("bystander", *where, str(OTHER_USER))
+def stage(queue: str, how: Settings, attacks: Iterable[Attack]) -> Iterator[Stage]:
+    """Raised for these attacks, taken down at the end."""
     with ExitStack() as stack:
-        stack.enter_context(_running(scene, "net", module("echo", *where)))
-        yield {who: stack.enter_context(_running(scene, "host", command)) for who, command in commands.items()}
-
-
-@contextmanager
-def _attacking(scene: Scene, attack: Attack, done: Counter[str], first: int = 0) -> Iterator[None]:
-    """All parts of an attack, each begun when the one before is under way."""
-    if first == len(attack.parts):
-        yield
-        return
-    command = module("part", attack.name, str(first), scene.place.as_argument())
-    with _running(scene, attack.parts[first].role, command, done), _attacking(scene, attack, done, first + 1):
-        yield
+        yield Stage(queue, how, stack, attacks)

@@ -1,6 +1,7 @@
-"""One part of an attack as a process: `python -m attack.part ATTACK PART PLACE`.
+"""A process that carries out parts of attacks: `python -m attack.part PLACE`.
 
-It says "ready" when the attack is under way, goes on until its standard input ends, and prints what it did as JSON.
+Each line on its standard input is an attack's name and the number of a part, as JSON. It says "under way" when the
+attack is, goes on until the next line comes, and prints what it did as JSON.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Script:
         """From now on the bystander is measured. Harmless when repeated."""
         if not self._told:
             self._told = True
-            print("ready", flush=True)
+            print("under way", flush=True)
 
     def wait(self) -> None:
         """Returns when the attack is over."""
@@ -50,12 +51,16 @@ def _raise_file_limit() -> None:
 
 
 def main() -> int:
-    attack = find(sys.argv[1])
+    place = Place.from_argument(sys.argv[1])
     _raise_file_limit()
-    script = Script(Place.from_argument(sys.argv[3]))
-    attack.parts[int(sys.argv[2])].run(script)
-    script.under_way()
-    print(json.dumps(script.done), flush=True)
+    print("ready", flush=True)
+    for line in iter(sys.stdin.readline, ""):
+        attack, part = json.loads(line)
+        script = Script(place)
+        find(attack).parts[part].run(script)
+        script.wait()
+        sys.stdin.readline()
+        print(json.dumps(script.done), flush=True)
     return 0
 
 

@@ -1,103 +1,119 @@
-"""Results as tables for people and as JSON."""
+"""Summaries as tables, for people and for the documentation."""
 
 from __future__ import annotations
-
-import statistics
-from dataclasses import asdict
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from .measure import Result
+from .samples import Ratio
+from .summary import SHARES, Figure, Summary, rounds_within
 
-MEDIAN_GOAL, P99_GOAL = 1.5, 2.0
-
-
-_TITLES = (
+_TEXT = ("attack", "queue", "tenant", "verdict", "the attack did", "others on the core")
+_HEADINGS = (
     "attack",
     "queue",
     "tenant",
-    "median µs",
-    "ratio",
-    "control",
-    "p99 µs",
-    "ratio",
-    "control",
-    "max µs",
+    "verdict",
+    *(f"{name}{what}" for name in SHARES for what in (" µs", " ratio", " control", " ÷ control")),
+    "p99 undisturbed",
+    "round's CPU",
     "core waited for",
+    "disturbed",
+    "resets",
+    "others on the core",
+    "the attack did",
 )
-_TEXT = ("attack", "queue", "tenant", "the attack did")
 
 
-def table(results: list[Result]) -> Table:
+def table(summaries: list[Summary]) -> Table:
     """One row an attack and bystander: its latency without and with it."""
     title = "A bystander's requests, without → with the attack (control: with the attack on another proxy of the core)"
     made = Table(title=title, title_justify="left")
-    for title in (*_TITLES, "resets", "the attack did"):
-        made.add_column(title, justify="left" if title in _TEXT else "right", no_wrap=title != "the attack did")
-    for result in results:
-        for who in result.bystanders:
-            made.add_row(result.attack, result.queue, who, *cells(result, who))
+    for heading in _HEADINGS:
+        made.add_column(heading, justify="left" if heading in _TEXT else "right", no_wrap=heading not in _TEXT[4:])
+    for summary in summaries:
+        for who in summary.figures:
+            made.add_row(summary.attack, summary.queue, who, *_cells(summary, who))
     return made
 
 
-def cells(result: Result, who: str) -> list[str]:
-    def pair(figure: str) -> str:
-        without, with_it = (result.median(who, figure, attacked=attacked) for attacked in (False, True))
-        return f"{without:,.0f} → {with_it:,.0f}"
-
-    def ratios(figure: str) -> list[str]:
-        control = result.control_ratio(who, figure)
-        return [f"{result.ratio(who, figure):.2f}", "" if control is None else f"{control:.2f}"]
-
-    did = ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in result.done.items())
-    resets = str(result.resets(who))
-    waited = " → ".join(f"{statistics.median(parts):.0%}" for parts in result.waited.values() if parts)
-    return [pair("p50_us"), *ratios("p50_us"), pair("p99_us"), *ratios("p99_us"), pair("max_us"), waited, resets, did]
+def _ratio(ratio: Ratio | None) -> str:
+    return str(ratio) if ratio else ""
 
 
-def noticed_by(result: Result) -> list[str]:
-    """Whom the attack harmed more than the goal allows: a reset, a median above 1.5 times, a p99 above twice."""
+def _latency(figure: Figure) -> list[str]:
+    pair = f"{figure.quiet_us:,.0f} → {figure.attacked_us:,.0f}"
+    return [pair, *map(_ratio, (figure.attack, figure.control, figure.own))]
+
+
+def _rounds(summary: Summary, kind: str) -> str:
+    """The bounds of 99 % of the rounds, and of all of them, in microseconds."""
+    bounds = (rounds_within(summary.rounds[kind], share) for share in (0.99, 1.0))
+    return " / ".join(f"{float(bound) * 1e6:g}" if bound != "-" else bound for bound in bounds)
+
+
+def _cells(summary: Summary, who: str) -> list[str]:
+    figures = summary.figures[who]
     return [
-        who
-        for who in result.bystanders
-        if result.resets(who) or result.ratio(who, "p50_us") > MEDIAN_GOAL or result.ratio(who, "p99_us") > P99_GOAL
+        summary.verdict(who),
+        *(cell for name in SHARES for cell in _latency(figures[name])),
+        _ratio(figures["p99"].undisturbed),
+        " → ".join(_rounds(summary, kind) for kind in ("quiet", "attacked")),
+        " → ".join(f"{part:.0%}" for part in summary.waited.values()),
+        f"{summary.disturbed} of {summary.slots}",
+        str(summary.resets[who]),
+        ", ".join(f"{name} {ms:.0f} ms" for name, ms in summary.others.items()),
+        ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in summary.done.items()),
     ]
 
 
-def show_account(console: Console, result: Result) -> None:
+def markdown(summaries: list[Summary], who: str) -> str:
+    """The table of SECURITY.md: a line an attack, of one bystander."""
+    lines = [
+        "| attack | queue | median | control | p99 | control | p99 ÷ control | rounds | disturbed | state |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for summary in summaries:
+        p50, p99 = (summary.figures[who][name] for name in SHARES)
+        cells = (
+            f"`{summary.attack}`",
+            summary.queue,
+            f"{p50.attack.value:.2f}",
+            f"{p50.control.value:.2f}" if p50.control else "-",
+            _range(p99.attack),
+            _range(p99.control),
+            _range(p99.own),
+            _rounds(summary, "attacked"),
+            f"{summary.disturbed}/{summary.slots}",
+            summary.verdict(who),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _range(ratio: Ratio | None) -> str:
+    return f"{ratio.value:.1f} ({ratio.low:.1f}-{ratio.high:.1f})" if ratio else "-"
+
+
+def show_account(console: Console, summary: Summary) -> None:
     """What the attacker was charged, as the proxy's status shows it."""
-    if not result.account:
+    if not summary.account:
         return
-    made = Table(title=f"{result.attack} over {result.queue}: accounts in the proxy", title_justify="left")
-    used = [name for name in result.account[0]["used"] if any(row["used"][name] for row in result.account)]
+    title = f"{summary.attack} over {summary.queue}: accounts in the proxy"
+    made = Table(title=title, title_justify="left")
+    used = [name for name in summary.account[0]["used"] if any(row["used"][name] for row in summary.account)]
     for name in ("tenant", *used, "refused"):
         made.add_column(name.replace("_", " "), justify="left" if name in ("tenant", "refused") else "right")
-    for row in result.account:
+    for row in summary.account:
         refused = ", ".join(f"{count:,} {name}" for name, count in row["refused"].items() if count)
         made.add_row(row["tenant"], *(f"{row['used'][name]:,}" for name in used), refused)
     console.print(made)
 
 
-def as_json(result: Result) -> dict[str, Any]:
-    figures = ("p50_us", "p99_us", "max_us")
-    ratios = {
-        who: {
-            name: {"attacked": result.ratio(who, name), "control": result.control_ratio(who, name)} for name in figures
-        }
-        for who in result.bystanders
-    }
-    # asdict() counts the items of a Counter instead of copying it.
-    return asdict(result) | {"done": dict(result.done), "ratios": ratios, "noticed_by": noticed_by(result)}
-
-
-def line(result: Result) -> str:
+def line(summary: Summary) -> str:
     """One attack in a line, while the others are still to come."""
-    verdict = "NOTICED" if noticed_by(result) else "held"
     each = [
-        f"{who} tenant's median {result.ratio(who, 'p50_us'):.2f} times, p99 {result.ratio(who, 'p99_us'):.2f} times, "
-        f"{result.resets(who)} resets"
-        for who in result.bystanders
+        f"{who} tenant's {summary.verdict(who)}: median {figures['p50'].attack}, p99 {figures['p99'].attack}"
+        for who, figures in summary.figures.items()
     ]
-    return f"{result.attack} over {result.queue}: {verdict}; {'; '.join(each)}"
+    return f"{summary.attack} over {summary.queue}: {'; '.join(each)}; rounds {_rounds(summary, 'attacked')} µs"

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,6 +33,8 @@ what = "listen"
 _LAB_DEVICE, _LAB_PEER = "198.18.0.1", "198.18.0.2"
 
 Start = Callable[..., "subprocess.Popen[str]"]
+#: Given a folder for files and the address at the network's end: tables of the proxy's configuration.
+Tables = Callable[[Path, str], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +60,29 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class Scene:
     """A running proxy. `start(role, command)` starts a program at the "host" or the "net" end, with pipes for its
-    standard input and output."""
+    standard input and output; `processes`: of the proxy, and the agent's."""
 
     place: Place
     control: str
-    proxy_pid: int
+    processes: tuple[int, ...]
     start: Start
 
     def status(self) -> dict[str, Any]:
         """What `xts-proxy status --json` prints."""
         return control.ask(self.control, control.Question("status", connections=False))
+
+    def rounds(self) -> dict[str, int]:
+        """How many rounds of the worker took how much CPU time: by the bound in seconds that they did not exceed."""
+        counts: dict[str, int] = self.status()["workers"][0]["round_cpu"]
+        return counts
+
+    def kept(self) -> int:
+        """How many connections, listeners and orphans there are."""
+        return sum(
+            row["used"][what]
+            for row in self.status()["tenants"]
+            for what in ("connections", "listeners", "orphans", "kept", "lookups")
+        )
 
     def worker_waited_ns(self) -> int:
         """For how long the worker could have run, and something else had its core, since it began."""
@@ -97,11 +112,12 @@ def _environment(endpoint: str) -> dict[str, str]:
 
 
 @contextmanager
-def raised(queue: str, folder: Path, tables: str, scale: float = 1.0) -> Iterator[Scene]:
+def raised(queue: str, folder: Path, makers: Iterable[Tables], scale: float = 1.0) -> Iterator[Scene]:
     """A proxy over "afxdp" or "shm" in a lab, or over "shm-loopback" without privilege; taken down at the end. There
-    may be several at the same time, on the same cores."""
+    may be several at the same time, on the same cores. `makers`: what else its configuration has."""
     host_core, device_core = cores()
-    tables += _TENANTS
+    peer_address = LOOPBACK if queue == "shm-loopback" else _LAB_PEER
+    tables = "".join(make(folder, peer_address) for make in makers) + _TENANTS
     with ExitStack() as stack:
         pipes: Mapping[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         if queue == "shm-loopback":
@@ -115,21 +131,20 @@ def raised(queue: str, folder: Path, tables: str, scale: float = 1.0) -> Iterato
                 with everything_on(host_core):
                     return subprocess.Popen(command, env=environment, **pipes)
 
-            yield Scene(place, proxy.control, proxy.process.pid, start)
+            yield Scene(place, proxy.control, (proxy.process.pid,), start)
             return
         lab = Lab(f"attack{os.getpid()}{folder.name}", queue=queue, queues=8, tables=tables, loopback=False)
         with everything_on(device_core):
             stack.enter_context(lab)
         _move_agent(lab, host_core)
-        record = lab.record("proxy")
-        assert record is not None
         place = Place(str(lab.endpoint), _LAB_DEVICE, _LAB_PEER, str(folder), scale)
 
         def start_in_lab(role: str, command: list[str]) -> subprocess.Popen[str]:
             with everything_on(host_core):
                 return lab.popen(role, command, environment=_environment(place.endpoint), **pipes)
 
-        yield Scene(place, str(lab.directory / "proxy.sock"), record.pid, start_in_lab)
+        processes = tuple(one.pid for program in ("proxy", "agent") if (one := lab.record(program)))
+        yield Scene(place, str(lab.directory / "proxy.sock"), processes, start_in_lab)
 
 
 def _move_agent(lab: Lab, core: int) -> None:
@@ -142,10 +157,10 @@ def _move_agent(lab: Lab, core: int) -> None:
             os.sched_setaffinity(int(task.name), {core})
 
 
-def go_first() -> bool:
+def go_first(priority: int = PRIORITY) -> bool:
     """This process goes before all ordinary ones on its core. False where that is not allowed."""
     try:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(PRIORITY))
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
     except PermissionError:
         return False
     return True

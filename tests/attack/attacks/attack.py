@@ -5,11 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from beds.scripted_host import ScriptedHost
+from xts_messages import table
 from xts_messages.attach import attach
 
 if TYPE_CHECKING:
@@ -27,15 +28,21 @@ class Part:
     run: Callable[[Script], None]
 
 
+def nothing_more(folder: Path, peer_address: str) -> str:
+    """Tables of the configuration for an attack that needs none."""
+    del folder, peer_address
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """`tries`: what it is, in a line. `tables`: the proxy's configuration for it, given a folder for its files.
-    `parts` start one after the other, each when the one before is under way."""
+    """`tries`: what it is, in a line. `tables`: what the proxy's configuration has for it. `parts` start one after the
+    other, each when the one before is under way."""
 
     name: str
     tries: str
     parts: tuple[Part, ...]
-    tables: Callable[[Path], str] = field(default=lambda folder: "")
+    tables: Callable[[Path, str], str] = nothing_more
     queues: frozenset[str] = frozenset({"afxdp", "shm", "shm-loopback"})
 
 
@@ -61,7 +68,8 @@ def deaf_peer(port: int) -> Part:
 
 
 @contextmanager
-def hostile_host(script: Script) -> Iterator[ScriptedHost]:
-    """A queue of the attacker's own, its link up."""
+def hostile_host(script: Script, *features: str) -> Iterator[ScriptedHost]:
+    """A queue of the attacker's own, its link up, with these features."""
     with attach(script.place.endpoint, program="attacker") as attachment:
-        yield ScriptedHost(attachment.queue, attachment.epoch, token=attachment.token).open()
+        wanted = {"features": sum(table.FEATURES[name][0] for name in features)}
+        yield ScriptedHost(attachment.queue, attachment.epoch, wanted, token=attachment.token).open()

@@ -16,8 +16,7 @@ from beds.scripted_host import ScriptedHost
 from beds.ulp_tls import server_context
 from xts_messages.codec import flags
 
-from .attack import Attack, Part
-from .tls import pushing_host
+from .attack import Attack, Part, hostile_host
 
 if TYPE_CHECKING:
     from ..part import Script
@@ -38,7 +37,7 @@ def _caller(port: int, pushes: Pushes, message: bool) -> Part:
     """Connects with these protocols, reads everything, and connects again when the connection has ended."""
 
     def run(script: Script) -> None:
-        with pushing_host(script) as host:
+        with hostile_host(script, "ULP") as host:
             while not script.stopped:
                 number, id = host.new_socket(), 0
                 for ulp, parameters in pushes:

@@ -6,20 +6,17 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from beds.authority import Authority
-from beds.scripted_host import ScriptedHost
 from beds.ulp_tls import client_context
 from oracles.tls_records import BY_NAME, HANDSHAKE, KEY_UPDATE, Sealer, Secret
-from xts_messages import table
-from xts_messages.attach import attach
 from xts_messages.codec import Endpoint, flags
 
-from .attack import Attack, Part
+from .attack import Attack, Part, hostile_host
 
 if TYPE_CHECKING:
     from ..part import Script
@@ -31,34 +28,23 @@ _WINDOW = 1 << 16
 _SUITE = BY_NAME["aes-256-gcm"]
 
 
-def _tables(kind: str, folder: Path) -> str:
-    """A proxy with an identity that this attack's own authority has issued."""
-    issued = Authority().issue("localhost", kind=kind)
-    (folder / "own.pem").write_bytes(issued.certificate)
-    (folder / "own.key").write_bytes(issued.key)
-    (folder / "own.key").chmod(0o600)
-    return f'[[tls.identity]]\nname = "own"\ncertificate = "{folder}/own.pem"\nkey = "{folder}/own.key"\n'
+def _identities(folder: Path, peer_address: str) -> str:
+    """A proxy with identities that this attack's own authority has issued, one for each kind of key."""
+    del peer_address
+    tables = []
+    for kind in ("ec", "rsa"):
+        issued = Authority().issue("localhost", kind=kind)
+        certificate, key = folder / f"{kind}.pem", folder / f"{kind}.key"
+        certificate.write_bytes(issued.certificate)
+        key.write_bytes(issued.key)
+        key.chmod(0o600)
+        tables.append(f'[[tls.identity]]\nname = "{kind}"\ncertificate = "{certificate}"\nkey = "{key}"\n')
+    return "".join(tables)
 
 
-def _ec(folder: Path) -> str:
-    return _tables("ec", folder)
-
-
-def _rsa(folder: Path) -> str:
-    return _tables("rsa", folder)
-
-
-@contextmanager
-def pushing_host(script: Script) -> Iterator[ScriptedHost]:
-    """A queue of its own, by which protocols can be pushed."""
-    with attach(script.place.endpoint, program="pusher") as attachment:
-        features = {"features": table.FEATURES["ULP"][0]}
-        yield ScriptedHost(attachment.queue, attachment.epoch, features, token=attachment.token).open()
-
-
-def _listen(script: Script) -> None:
+def _listen(script: Script, kind: str) -> None:
     """The listener of an innocent host, which takes every connection and reads nothing."""
-    with pushing_host(script) as host:
+    with hostile_host(script, "ULP") as host:
         number = host.new_socket()
         # The last round's connections, which the proxy ended first, keep the port.
         option = {"level": socket.SOL_SOCKET, "option": socket.SO_REUSEADDR, "length": 4}
@@ -69,7 +55,7 @@ def _listen(script: Script) -> None:
         host.send("XTS_CMD_BIND", id=id, xts_socket=number, domain=4, local=local)
         bound = host.expect("XTS_REPLY_BIND_ACK")
         assert not bound.error, f"bind: {bound}"
-        host.push("TLS", id, number, message=False, identity="own")
+        host.push("TLS", id, number, message=False, identity=kind)
         host.send("XTS_CMD_LISTEN", id=id, xts_socket=number, post_credits=64, backlog=1000)
         host.expect("XTS_REPLY_LISTEN_ACK")
         script.under_way()
@@ -156,7 +142,7 @@ def _key_updates(script: Script) -> None:
 
 def _pushes(script: Script) -> None:
     """TLS with an ALPN that was not there before, onto a socket that is then closed."""
-    with pushing_host(script) as host:
+    with hostile_host(script, "ULP") as host:
         while not script.stopped:
             for _ in range(script.size(ALPN_PUSHES)):
                 number = host.new_socket()
@@ -167,18 +153,27 @@ def _pushes(script: Script) -> None:
             script.under_way()
 
 
-_LISTENER = Part("host", _listen)
+_LISTENER = Part("host", partial(_listen, kind="ec"))
+_RSA_LISTENER = Part("host", partial(_listen, kind="rsa"))
 ATTACKS = [
     Attack(
         "tls-half-handshakes",
         "ClientHellos, reset when the answer comes",
         (_LISTENER, Part("net", _half_handshakes)),
-        _ec,
+        _identities,
     ),
-    Attack("tls-half-rsa", "the same with an RSA key", (_LISTENER, Part("net", _half_handshakes)), _rsa),
+    Attack("tls-half-rsa", "the same with an RSA key", (_RSA_LISTENER, Part("net", _half_handshakes)), _identities),
     Attack(
-        "tls-silence", "300 connections that say nothing, and ever new ones", (_LISTENER, Part("net", _silent)), _ec
+        "tls-silence",
+        "300 connections that say nothing, and ever new ones",
+        (_LISTENER, Part("net", _silent)),
+        _identities,
     ),
-    Attack("tls-key-updates", "handshakes followed by 1,000 key updates", (_LISTENER, Part("net", _key_updates)), _ec),
-    Attack("tls-new-pushes", "pushes of TLS with ever new ALPN", (Part("host", _pushes),), _ec),
+    Attack(
+        "tls-key-updates",
+        "handshakes followed by 1,000 key updates",
+        (_LISTENER, Part("net", _key_updates)),
+        _identities,
+    ),
+    Attack("tls-new-pushes", "pushes of TLS with ever new ALPN", (Part("host", _pushes),), _identities),
 ]
