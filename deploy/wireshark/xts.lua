@@ -169,6 +169,8 @@ local refusal_names = {
 	[13] = "RELAYED",
 	[14] = "NAME_POLICY",
 	[15] = "LOOKUPS",
+	[16] = "GROUPS",
+	[17] = "DEVICE_GROUPS",
 }
 
 local type_names = {

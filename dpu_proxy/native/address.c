@@ -29,8 +29,7 @@ unsigned endpoint_to_sockaddr(const struct xts_endpoint *endpoint, struct sockad
 	}
 }
 
-/* An IPv4-mapped address as IPv4. */
-static struct xts_endpoint plain(const struct xts_endpoint *endpoint)
+struct xts_endpoint endpoint_plain(const struct xts_endpoint *endpoint)
 {
 	static const uint8_t mapped[12] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff };
 	struct xts_endpoint out = *endpoint;
@@ -46,14 +45,21 @@ static struct xts_endpoint plain(const struct xts_endpoint *endpoint)
 bool endpoint_is_unspecified(const struct xts_endpoint *endpoint)
 {
 	static const uint8_t zero[16];
-	struct xts_endpoint one = plain(endpoint);
+	struct xts_endpoint one = endpoint_plain(endpoint);
 
 	return memcmp(one.address, zero, one.ip_version == 4 ? 4 : 16) == 0;
 }
 
+bool endpoint_is_multicast(const struct xts_endpoint *endpoint)
+{
+	struct xts_endpoint one = endpoint_plain(endpoint);
+
+	return one.ip_version == 4 ? (one.address[0] & 0xf0) == 0xe0 : one.ip_version == 6 && one.address[0] == 0xff;
+}
+
 bool endpoint_overlaps(const struct xts_endpoint *a, const struct xts_endpoint *b)
 {
-	struct xts_endpoint one = plain(a), other = plain(b);
+	struct xts_endpoint one = endpoint_plain(a), other = endpoint_plain(b);
 
 	if (endpoint_is_unspecified(a) || endpoint_is_unspecified(b))
 		return true; /* also :: and an IPv4 address, unless IPV6_V6ONLY says otherwise */

@@ -39,11 +39,13 @@ static bool is_anothers(const struct xts_tenant *t, enum name_protocol protocol,
 {
 	const struct list *head = bucket(local->port), *node;
 
+	if (endpoint_is_multicast(local))
+		return false; /* each socket that has joined the group gets a copy: there is nothing to take away */
 	for (node = head->next; node != head; node = node->next) {
 		const struct name *n = list_entry(node, struct name, by_port);
 
 		if (n->tenant != t && n->protocol == protocol && n->local.port == local->port &&
-		    endpoint_overlaps(&n->local, local))
+		    !endpoint_is_multicast(&n->local) && endpoint_overlaps(&n->local, local))
 			return true;
 	}
 	return false;

@@ -470,6 +470,9 @@ void listener_offer_ends(struct connection *c);
 unsigned endpoint_to_sockaddr(const struct xts_endpoint *endpoint, struct sockaddr_storage *address);
 /* Is it 0.0.0.0, :: or ::ffff:0.0.0.0? */
 bool endpoint_is_unspecified(const struct xts_endpoint *endpoint);
+bool endpoint_is_multicast(const struct xts_endpoint *endpoint);
+/* An IPv4-mapped address as IPv4. */
+struct xts_endpoint endpoint_plain(const struct xts_endpoint *endpoint);
 /* Would sockets bound to these addresses, with the same port, conflict? */
 bool endpoint_overlaps(const struct xts_endpoint *a, const struct xts_endpoint *b);
 /* The socket's own address, and its peer's; none when it has none. */

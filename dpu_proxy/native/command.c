@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "multicast.h"
 #include "policy.h"
 #include "pushed.h"
 #include "share.h"
@@ -268,7 +269,9 @@ enum command_result command_setsockopt(struct channel *ch, const struct xts_head
 	int error;
 	struct connection *c = command_target(ch, head->id, m->xts_socket, m->domain, &error);
 
-	if (c)
+	if (c && c->datagrams && multicast_is_option(m->level, m->option))
+		error = -multicast_set(c, m->level, m->option, value, length);
+	else if (c)
 		error = -xts_sockopt_set(c->fd, m->level, m->option, value, length,
 					 ch->worker->config.congestion_controls);
 	if (c && error == EPERM)
@@ -287,7 +290,9 @@ enum command_result command_getsockopt(struct channel *ch, const struct xts_head
 	int error;
 	struct connection *c = command_target(ch, head->id, m->xts_socket, m->domain, &error);
 
-	if (c)
+	if (c && c->datagrams && multicast_is_option(m->level, m->option))
+		error = -multicast_get(c, m->level, m->option, value, &length);
+	else if (c)
 		error = -xts_sockopt_get(c->fd, m->level, m->option, value, &length);
 	if (c && error == EPERM)
 		(void)command_refuse(ch, XTS_REFUSED_OPTION);

@@ -39,26 +39,27 @@ static void put_int(struct msghdr *h, int level, int type, uint32_t number)
 	put(h, level, type, &value, sizeof value);
 }
 
-/* The source that the host wants. The interface is the device's to choose, except for link-local addresses, which mean
- * nothing without it. What does not fit the destination is the kernel's to judge, as with any program. */
-static void put_source(struct msghdr *h, const struct xts_endpoint *source)
+/* The source that the host wants. The interface is the device's to choose, except for groups and for link-local
+ * addresses, which mean nothing without it. What does not fit the destination is the kernel's to judge, as with any program. */
+static void put_source(struct msghdr *h, const struct xts_endpoint *source, bool to_group)
 {
 	bool is_mapped = source->ip_version == 6 && !memcmp(source->address, mapped, sizeof mapped);
 	struct pktinfo4 info4 = { 0 };
 	struct pktinfo6 info6 = { .interface = 0 };
 
 	if (source->ip_version == 4 || is_mapped) {
+		info4.interface = to_group ? (int32_t)source->scope_id : 0;
 		memcpy(info4.source, source->address + (is_mapped ? sizeof mapped : 0), 4);
 		put(h, IPPROTO_IP, IP_PKTINFO, &info4, sizeof info4);
 		return;
 	}
 	memcpy(info6.address, source->address, 16);
-	if (source->address[0] == 0xfe && (source->address[1] & 0xc0) == 0x80)
+	if (to_group || (source->address[0] == 0xfe && (source->address[1] & 0xc0) == 0x80))
 		info6.interface = source->scope_id;
 	put(h, IPPROTO_IPV6, IPV6_PKTINFO, &info6, sizeof info6);
 }
 
-void datagram_put_control(struct msghdr *h, void *room, const struct xts_datagram *d, bool ipv4)
+void datagram_put_control(struct msghdr *h, void *room, const struct xts_datagram *d, bool ipv4, bool to_group)
 {
 	uint16_t segment_bytes = d->record.segment_bytes;
 
@@ -71,7 +72,7 @@ void datagram_put_control(struct msghdr *h, void *room, const struct xts_datagra
 	h->msg_control = room;
 	h->msg_controllen = 0;
 	if (d->controls & 1u << XTS_DATAGRAM_PKTINFO)
-		put_source(h, &d->pktinfo);
+		put_source(h, &d->pktinfo, to_group);
 	if (d->controls & 1u << XTS_DATAGRAM_HOP_LIMIT)
 		put_int(h, ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_TTL : IPV6_HOPLIMIT, d->hop_limit);
 	if (d->controls & 1u << XTS_DATAGRAM_TRAFFIC_CLASS)
@@ -104,6 +105,10 @@ static void take_ip(struct xts_datagram *d, const struct cmsghdr *item)
 		d->pktinfo = (struct xts_endpoint){ .ip_version = 4, .scope_id = (uint32_t)info.interface };
 		memcpy(d->pktinfo.address, info.destination, 4);
 		d->controls |= 1u << XTS_DATAGRAM_PKTINFO;
+		if (memcmp(info.source, info.destination, sizeof info.source)) {
+			d->spec_dst = xts_get32(info.source);
+			d->controls |= 1u << XTS_DATAGRAM_SPEC_DST;
+		}
 	} else if (item->cmsg_type == IP_TTL) {
 		d->hop_limit = int_of(item);
 		d->controls |= 1u << XTS_DATAGRAM_HOP_LIMIT;

@@ -173,6 +173,8 @@ static void take_one(struct making *m, struct mmsghdr *message, const uint8_t *d
 	d.record.data_bytes = (uint16_t)message->msg_len;
 	d.record.endpoint = xts_endpoint_of(message->msg_hdr.msg_namelen ? message->msg_hdr.msg_name : NULL);
 	datagram_get_control(&message->msg_hdr, &d, &dropped);
+	if (!multicast_passes(c, &d))
+		return;
 	if (d.record.segment_bytes >= d.record.data_bytes)
 		d.record.segment_bytes = 0; /* a train of one */
 	xts_datagram_size_controls(&d);

@@ -141,13 +141,27 @@ static bool may_send_from(struct connection *c, const struct xts_endpoint *from)
 	return true;
 }
 
+/* A datagram to a group may name the interface that it leaves by. */
+static bool may_leave_by(struct connection *c, const struct xts_datagram *d)
+{
+	uint32_t interface = d->controls & 1u << XTS_DATAGRAM_PKTINFO ? d->pktinfo.scope_id : 0;
+	struct xts_endpoint peer;
+
+	if (d->record.endpoint.ip_version)
+		return multicast_may_send(c, &d->record.endpoint, interface);
+	if (!interface || !c->datagrams->peer_is_multicast)
+		return true;
+	socket_peer(c->fd, &peer);
+	return multicast_may_send(c, &peer, interface);
+}
+
 /* Why it will not be sent; 0: nothing is known against it. */
 static uint32_t why_not(struct connection *c, const struct xts_datagram *d)
 {
 	forget_old_rules(c);
-	if (d->unknown || d->controls & 1u << XTS_DATAGRAM_TIMESTAMP_NS)
+	if (d->unknown || d->controls & (1u << XTS_DATAGRAM_TIMESTAMP_NS | 1u << XTS_DATAGRAM_SPEC_DST))
 		return EINVAL;
-	if (!may_send_to(c, &d->record.endpoint))
+	if (!may_send_to(c, &d->record.endpoint) || !may_leave_by(c, d))
 		return EACCES;
 	if (d->controls & 1u << XTS_DATAGRAM_PKTINFO && !may_send_from(c, &d->pktinfo))
 		return EACCES;
@@ -167,6 +181,11 @@ static bool goes_by_ipv4(const struct connection *c, const struct xts_endpoint *
 	return to->ip_version == 4 || !memcmp(to->address, mapped, sizeof mapped);
 }
 
+static bool goes_to_group(const struct connection *c, const struct xts_endpoint *to)
+{
+	return to->ip_version ? endpoint_is_multicast(to) : c->datagrams->peer_is_multicast;
+}
+
 /* The next datagram of the batch, its data in the pieces behind the last. */
 static void batch_add(struct connection *c, struct batch *b, const struct xts_datagram *d, uint32_t credits,
 		      uint32_t pieces)
@@ -179,7 +198,8 @@ static void batch_add(struct connection *c, struct batch *b, const struct xts_da
 		h->msg_name = &b->address[i];
 		h->msg_namelen = endpoint_to_sockaddr(&d->record.endpoint, &b->address[i]);
 	}
-	datagram_put_control(h, b->control[i], d, goes_by_ipv4(c, &d->record.endpoint));
+	datagram_put_control(h, b->control[i], d, goes_by_ipv4(c, &d->record.endpoint),
+			     goes_to_group(c, &d->record.endpoint));
 	b->datagram[i] = *d;
 	b->credits[i] = credits;
 	b->pieces += pieces;

@@ -57,6 +57,8 @@ int datagram_bind(struct connection *c, const struct xts_endpoint *local)
 		return EAFNOSUPPORT;
 	if ((local->port || !endpoint_is_unspecified(local)) && !command_allowed(c->channel, XTS_POLICY_LISTEN, local))
 		return EACCES;
+	if (!multicast_may_bind(c, local->port))
+		return EACCES;
 	name = name_take(c->tenant, NAME_UDP, local, &error);
 	if (!name)
 		return error;
@@ -93,10 +95,11 @@ static int connect_to(struct connection *c, const struct xts_endpoint *peer)
 	}
 	if (!length)
 		return EAFNOSUPPORT;
-	if (!command_allowed(c->channel, XTS_POLICY_CONNECT, peer))
+	if (!command_allowed(c->channel, XTS_POLICY_CONNECT, peer) || !multicast_may_send(c, peer, 0))
 		return EACCES;
 	if (connect(c->fd, (const struct sockaddr *)&address, length))
 		return errno;
+	c->datagrams->peer_is_multicast = endpoint_is_multicast(peer);
 	c->datagrams->peer_is_ipv4 = peer->ip_version == 4 || !memcmp(peer->address, mapped, sizeof mapped);
 	return c->name ? 0 : connection_name_what_is_bound(c);
 }
@@ -179,6 +182,9 @@ static int set_up(struct connection *c, const struct xts_open_datagram *m)
 		return command_refuse(c->channel, XTS_REFUSED_WINDOWS);
 	if (setsockopt(c->fd, SOL_SOCKET, SO_RXQ_OVFL, &on, sizeof on))
 		return errno;
+	error = multicast_begin(c);
+	if (error)
+		return error;
 	if (bytes && setsockopt(c->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes))
 		return errno;
 	buffers_option_set(c, SOL_SOCKET, SO_RCVBUF); /* what any peer may make the kernel keep is charged */
@@ -239,6 +245,7 @@ void datagram_free(struct connection *c)
 {
 	if (!c->datagrams)
 		return;
+	multicast_end(c);
 	datagram_drop_waiting(c);
 	datagram_free_unsent(c);
 	trim_count(&c->worker->trim, &c->worker->timers, c->worker->now_ns, sizeof *c->datagrams);

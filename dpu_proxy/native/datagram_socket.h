@@ -28,6 +28,7 @@
 
 #include "channel.h"
 #include "datagram.h"
+#include "multicast.h"
 
 /* A datagram and what the kernel says about it take no more of the credits than this. */
 #define DATAGRAM_CONTROL_MOST 64u
@@ -51,6 +52,7 @@ struct datagrams {
 	bool closing;             /* the host has closed it: what waits is still sent */
 	bool bound;               /* by the host: it has chosen an address or a port */
 	bool peer_is_ipv4;        /* of the peer it is connected to */
+	bool peer_is_multicast;   /* likewise */
 	uint64_t policy_number;   /* of the rules under which these were permitted */
 	struct xts_endpoint permitted[DATAGRAM_PERMITTED];
 	uint32_t permitted_next;
@@ -58,6 +60,7 @@ struct datagrams {
 	/* network to host */
 	uint32_t dropped; /* by the kernel, as SO_RXQ_OVFL says */
 	struct datagrams_unsent unsent;
+	struct multicast multicast;
 };
 
 /* Where recvmmsg(2) of a worker puts what comes. */
@@ -101,7 +104,7 @@ void datagram_free_unsent(struct connection *c);
 /* An item of a message to be sent: enough for PKTINFO, TTL, TOS and UDP_SEGMENT. */
 #define DATAGRAM_SEND_CMSG_BYTES 128u
 /* Control data of a datagram of the host's, as sendmsg(2) wants it. */
-void datagram_put_control(struct msghdr *h, void *room, const struct xts_datagram *d, bool ipv4);
+void datagram_put_control(struct msghdr *h, void *room, const struct xts_datagram *d, bool ipv4, bool to_group);
 /* What recvmsg(2) has said about a datagram; *dropped is SO_RXQ_OVFL. */
 void datagram_get_control(struct msghdr *h, struct xts_datagram *d, uint32_t *dropped);
 

@@ -13,17 +13,19 @@ int worker_copy_config(struct xts_worker_config *to, const struct xts_worker_con
 {
 	struct xts_policy_rule *rules = calloc(from->rule_count + 1u, sizeof *rules);
 	struct xts_name_rule *name_rules = calloc(from->names.rule_count + 1u, sizeof *name_rules);
+	uint32_t *interfaces = calloc(from->interface_count + 1u, sizeof *interfaces);
 	char *congestion_controls = strdup(from->congestion_controls ? from->congestion_controls : "");
 
 	*to = *from;
 	to->rules = rules;
 	to->names.rules = name_rules;
 	to->congestion_controls = congestion_controls;
+	to->interfaces = interfaces;
 	if (to->ulp)
 		xts_ulp_config_hold(to->ulp);
 	else
 		to->ulp = xts_ulp_config_new(NULL);
-	if (!rules || !name_rules || !congestion_controls || !to->ulp) {
+	if (!rules || !name_rules || !congestion_controls || !interfaces || !to->ulp) {
 		worker_free_config(to);
 		*to = (struct xts_worker_config){ 0 };
 		return -ENOMEM;
@@ -32,6 +34,8 @@ int worker_copy_config(struct xts_worker_config *to, const struct xts_worker_con
 		memcpy(rules, from->rules, from->rule_count * sizeof *rules);
 	if (from->names.rule_count)
 		memcpy(name_rules, from->names.rules, from->names.rule_count * sizeof *name_rules);
+	if (from->interface_count)
+		memcpy(interfaces, from->interfaces, from->interface_count * sizeof *interfaces);
 	return 0;
 }
 
@@ -40,6 +44,7 @@ void worker_free_config(struct xts_worker_config *config)
 	free((void *)(uintptr_t)config->rules);
 	free((void *)(uintptr_t)config->names.rules);
 	free((void *)(uintptr_t)config->congestion_controls);
+	free((void *)(uintptr_t)config->interfaces);
 	xts_ulp_config_release(config->ulp);
 }
 

@@ -136,15 +136,21 @@ static bool address_matches(const struct xts_policy_rule *rule, const struct sub
 	return covers(rule, s);
 }
 
+/* Is it about this, ports aside? */
+static bool is_about(const struct xts_policy_rule *rule, uint8_t action, uint32_t tenant, uint32_t queue_id,
+		     const struct subject *s)
+{
+	return (rule->action & action) != 0 && (rule->tenant == XTS_TENANT_ANY || rule->tenant == tenant) &&
+	       queue_id >= rule->queue_first && queue_id <= rule->queue_last && address_matches(rule, s);
+}
+
 static uint32_t match(const struct xts_policy_rule *rules, uint32_t count, uint8_t action, uint32_t tenant,
 		      uint32_t queue_id, uint16_t port, const struct subject *s)
 {
 	for (uint32_t i = 0; i < count; i++) {
 		const struct xts_policy_rule *rule = &rules[i];
 
-		if ((rule->action & action) != 0 && (rule->tenant == XTS_TENANT_ANY || rule->tenant == tenant) &&
-		    queue_id >= rule->queue_first && queue_id <= rule->queue_last && port >= rule->port_first &&
-		    port <= rule->port_last && address_matches(rule, s))
+		if (port >= rule->port_first && port <= rule->port_last && is_about(rule, action, tenant, queue_id, s))
 			return i;
 	}
 	return XTS_POLICY_NO_RULE;
@@ -165,4 +171,22 @@ bool xts_policy_allows(const struct xts_policy_rule *rules, uint32_t count, bool
 	uint32_t rule = match(rules, count, action, tenant, queue_id, endpoint->port, &s);
 
 	return rule == XTS_POLICY_NO_RULE ? default_allow && !s.own : rules[rule].allow;
+}
+
+bool xts_policy_allows_some_port(const struct xts_policy_rule *rules, uint32_t count, bool default_allow,
+				 uint8_t action, uint32_t tenant, uint32_t queue_id, const struct xts_endpoint *endpoint)
+{
+	struct subject s = subject_of(endpoint, action);
+
+	for (uint32_t i = 0; i < count; i++) {
+		const struct xts_policy_rule *rule = &rules[i];
+
+		if (!is_about(rule, action, tenant, queue_id, &s))
+			continue;
+		if (rule->allow)
+			return true;
+		if (!rule->port_first && rule->port_last == UINT16_MAX)
+			return false;
+	}
+	return default_allow && !s.own;
 }

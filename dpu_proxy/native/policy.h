@@ -36,4 +36,9 @@ uint32_t xts_policy_match(const struct xts_policy_rule *rules, uint32_t count, u
 bool xts_policy_allows(const struct xts_policy_rule *rules, uint32_t count, bool default_allow, uint8_t action,
 		       uint32_t tenant, uint32_t queue_id, const struct xts_endpoint *endpoint);
 
+/* May it do so at some port, for all that whole rules say? A rule that denies some ports only is passed over: who asks
+ * for a port later asks again. */
+bool xts_policy_allows_some_port(const struct xts_policy_rule *rules, uint32_t count, bool default_allow, uint8_t action,
+				 uint32_t tenant, uint32_t queue_id, const struct xts_endpoint *endpoint);
+
 #endif

@@ -53,8 +53,9 @@ enum xts_resource {
 	XTS_USE_HANDSHAKES,   /* of pushed protocols, under way */
 	XTS_USE_CPU_NS,       /* of workers, ever; has no limit */
 	XTS_USE_LOOKUPS,      /* of names, under way (names.h) */
+	XTS_USE_GROUPS,       /* memberships of datagram sockets, and sources of their filters (multicast.h) */
 };
-#define XTS_RESOURCES 14
+#define XTS_RESOURCES 15
 
 /* What the machine has, of which each tenant has a guaranteed share (resource_pool.h). All that is counted in bytes is
  * of one pool. */
@@ -127,6 +128,8 @@ struct xts_worker_config {
 	/* for pushed protocols (ulp/config.h); the worker takes a reference of its own. NULL: defaults */
 	struct xts_ulp_config *ulp;
 	struct xts_names_config names;
+	const uint32_t *interfaces; /* indexes of the device's interfaces, where groups may be joined; copied */
+	uint32_t interface_count;
 };
 
 struct xts_worker;

@@ -6,12 +6,9 @@ open no files.
 
 from __future__ import annotations
 
-import array
-import fcntl
 import ipaddress
 import itertools
 import socket
-import struct
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,13 +20,9 @@ from xts_messages.table import FAMILY_IPV4, FAMILY_IPV6
 from xts_proxy.config import Config
 from xts_proxy.config_names import RESOLVERS_MAX, NameRule, Resolver
 from xts_proxy.config_tenant import ANY_TENANT
+from xts_proxy.interfaces import Address, Interface, read_interfaces
 
 _RESOLV_CONF = Path("/etc/resolv.conf")
-_IF_INET6 = Path("/proc/net/if_inet6")
-#: linux/sockios.h; an entry of its answer is a struct ifreq.
-_SIOCGIFCONF = 0x8912
-_IFREQ_BYTES = 40
-_IFREQS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +36,18 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What the workers need to know of the device: its name servers, the families of its addresses."""
+    """What the workers need to know of the device: its name servers, the families of its addresses, its interfaces."""
 
     servers: tuple[Server, ...] = ()
     families: int = 0
+    interfaces: tuple[Interface, ...] = ()
 
 
 def of_device(config: Config) -> Device:
     """Reads it, for this configuration."""
-    return Device(tuple(_servers(config.names.resolvers))[:RESOLVERS_MAX], _families())
+    interfaces = read_interfaces()
+    addresses = [address for interface in interfaces for address in interface.addresses]
+    return Device(tuple(_servers(config.names.resolvers))[:RESOLVERS_MAX], _families(addresses), interfaces)
 
 
 def _servers(resolvers: list[Resolver]) -> Iterator[Server]:
@@ -91,24 +87,10 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _families() -> int:
+def _families(addresses: list[Address]) -> int:
     """Of which families the device has addresses that lead further than loopback and its links."""
-    ipv6 = (ipaddress.IPv6Address(bytes.fromhex(line.split()[0])) for line in _read(_IF_INET6).splitlines())
-    return (FAMILY_IPV4 if any(map(_leads_out, _ipv4())) else 0) | (FAMILY_IPV6 if any(map(_leads_out, ipv6)) else 0)
-
-
-def _leads_out(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    return not address.is_loopback and not address.is_link_local
-
-
-def _ipv4() -> list[ipaddress.IPv4Address]:
-    memory = array.array("B", bytes(_IFREQS * _IFREQ_BYTES))
-    address, _ = memory.buffer_info()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        answer = fcntl.ioctl(sock, _SIOCGIFCONF, struct.pack("iP", len(memory), address))
-    used = struct.unpack("iP", answer)[0]
-    data = memory.tobytes()
-    return [ipaddress.IPv4Address(data[at + 20 : at + 24]) for at in range(0, used, _IFREQ_BYTES)]
+    versions = {address.version for address in addresses if not address.is_loopback and not address.is_link_local}
+    return (FAMILY_IPV4 if 4 in versions else 0) | (FAMILY_IPV6 if 6 in versions else 0)
 
 
 def _allows(config: Config) -> bool:

@@ -58,6 +58,7 @@ def native_limits(limits: Limits) -> dict[str, int]:
         "handshakes": limits.handshakes,
         "cpu_ns": UNLIMITED,
         "lookups": limits.lookups,
+        "groups": limits.groups,
     }
 
 

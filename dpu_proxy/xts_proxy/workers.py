@@ -116,6 +116,7 @@ class Worker:
         flat = policy.flatten(config.policy, numbers)
         rules = policy.to_native(ffi, flat)
         lookups, name_rules = names.to_native(ffi, config, device, numbers)
+        interfaces = ffi.new("uint32_t[]", [interface.index for interface in device.interfaces])
         congestion_controls = ffi.new("char[]", allowed_congestion_controls() if controls is None else controls)
         native = ffi.new(
             "struct xts_worker_config *",
@@ -131,9 +132,11 @@ class Worker:
                 "congestion_controls": congestion_controls,
                 "ulp": ffi.NULL if protocols is None else protocols,
                 "names": lookups,
+                "interfaces": interfaces,
+                "interface_count": len(device.interfaces),
             },
         )
-        return native, (rules, name_rules, congestion_controls)
+        return native, (rules, name_rules, interfaces, congestion_controls)
 
     def configure(
         self,

@@ -27,6 +27,8 @@ void xts_datagram_size_controls(struct xts_datagram *d)
 		bytes += ITEM_BYTES + 4;
 	if (HAS(d, XTS_DATAGRAM_TIMESTAMP_NS))
 		bytes += ITEM_BYTES + 8;
+	if (HAS(d, XTS_DATAGRAM_SPEC_DST))
+		bytes += ITEM_BYTES + 4;
 	d->record.control_bytes = (uint16_t)bytes;
 }
 
@@ -66,6 +68,11 @@ uint32_t xts_datagram_write(void *to, uint32_t room, struct xts_datagram *d)
 	if (HAS(d, XTS_DATAGRAM_TIMESTAMP_NS)) {
 		p = put_item(p, XTS_DATAGRAM_TIMESTAMP_NS, 8);
 		xts_put64(p, d->timestamp_ns);
+		p += 8;
+	}
+	if (HAS(d, XTS_DATAGRAM_SPEC_DST)) {
+		p = put_item(p, XTS_DATAGRAM_SPEC_DST, 4);
+		xts_put32(p, d->spec_dst);
 	}
 	return bytes;
 }
@@ -88,6 +95,8 @@ static bool get_item(struct xts_datagram *d, uint16_t type, const uint8_t *p, ui
 		d->traffic_class = xts_get32(p);
 	} else if (type == XTS_DATAGRAM_TIMESTAMP_NS && bytes == 8) {
 		d->timestamp_ns = xts_get64(p);
+	} else if (type == XTS_DATAGRAM_SPEC_DST && bytes == 4) {
+		d->spec_dst = xts_get32(p);
 	} else {
 		return false;
 	}

@@ -29,6 +29,7 @@ struct xts_datagram {
 	uint32_t hop_limit;
 	uint32_t traffic_class;
 	uint64_t timestamp_ns;
+	uint32_t spec_dst;
 };
 
 /* Post credits that a record takes. */

@@ -168,6 +168,10 @@ enum xts_refusal {
 	                                      * configuration */
 	XTS_REFUSED_LOOKUPS            = 15, /* as many names of this host are being looked up as limits.lookups of
 	                                      * the proxy allows */
+	XTS_REFUSED_GROUPS             = 16, /* sockets of this host are members of as many multicast groups as
+	                                      * limits.groups of the proxy allows */
+	XTS_REFUSED_DEVICE_GROUPS      = 17, /* the device's kernel lets a socket join no more groups or sources:
+	                                      * net.ipv4.igmp_max_memberships, igmp_max_msf */
 };
 
 /* Control items of a datagram. */
@@ -178,6 +182,8 @@ enum xts_datagram_control {
 	XTS_DATAGRAM_TRAFFIC_CLASS = 3, /* 4 bytes, u32: type of service, or traffic class */
 	XTS_DATAGRAM_TIMESTAMP_NS  = 4, /* 8 bytes, u64: when it arrived, by the device's clock, in nanoseconds since
 	                                 * 1970 */
+	XTS_DATAGRAM_SPEC_DST      = 5, /* 4 bytes, u32, with PKTINFO of IPv4, to a group or broadcast: the device's
+	                                 * address there (ipi_spec_dst) */
 };
 
 /* The fixed part of each message in bytes, Ethernet header included. */
@@ -2805,6 +2811,8 @@ static inline int xts_refusal_errno(unsigned refusal)
 	case XTS_REFUSED_RELAYED: return EUSERS;
 	case XTS_REFUSED_NAME_POLICY: return EACCES;
 	case XTS_REFUSED_LOOKUPS: return ENOBUFS;
+	case XTS_REFUSED_GROUPS: return ENOBUFS;
+	case XTS_REFUSED_DEVICE_GROUPS: return ENOBUFS;
 	default: return 0;
 	}
 }
@@ -2828,6 +2836,8 @@ static inline const char *xts_refusal_text(unsigned refusal)
 	case XTS_REFUSED_RELAYED: return "the proxy serves as many processes behind this host's relay as its relayed_max allows";
 	case XTS_REFUSED_NAME_POLICY: return "the proxy lets this host not look up that name: see [names] of its configuration";
 	case XTS_REFUSED_LOOKUPS: return "as many names of this host are being looked up as limits.lookups of the proxy allows";
+	case XTS_REFUSED_GROUPS: return "sockets of this host are members of as many multicast groups as limits.groups of the proxy allows";
+	case XTS_REFUSED_DEVICE_GROUPS: return "the device's kernel lets a socket join no more groups or sources: net.ipv4.igmp_max_memberships, igmp_max_msf";
 	default: return NULL;
 	}
 }

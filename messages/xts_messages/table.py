@@ -142,6 +142,7 @@ DATAGRAM_CONTROLS: dict[str, tuple[int, int, str]] = {
     "HOP_LIMIT": (2, 4, "u32: time to live, or hop limit"),
     "TRAFFIC_CLASS": (3, 4, "u32: type of service, or traffic class"),
     "TIMESTAMP_NS": (4, 8, "u64: when it arrived, by the device's clock, in nanoseconds since 1970"),
+    "SPEC_DST": (5, 4, "u32, with PKTINFO of IPv4, to a group or broadcast: the device's address there (ipi_spec_dst)"),
 }
 #: What a datagram takes of the post credits in addition to its data and control items.
 DATAGRAM_CREDITS = 64
@@ -225,6 +226,16 @@ REFUSALS: dict[str, tuple[int, int, str]] = {
         15,
         errno.ENOBUFS,
         "as many names of this host are being looked up as limits.lookups of the proxy allows",
+    ),
+    "GROUPS": (
+        16,
+        errno.ENOBUFS,
+        "sockets of this host are members of as many multicast groups as limits.groups of the proxy allows",
+    ),
+    "DEVICE_GROUPS": (
+        17,
+        errno.ENOBUFS,
+        "the device's kernel lets a socket join no more groups or sources: net.ipv4.igmp_max_memberships, igmp_max_msf",
     ),
 }
 

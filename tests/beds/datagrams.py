@@ -160,15 +160,12 @@ class Udp:
     def bind(self, local: Endpoint) -> codec.Frame:
         return self._call("XTS_CMD_BIND", "XTS_REPLY_BIND_ACK", local=local, domain=local.ip_version)
 
-    def set(self, level: int, option: int, value: int) -> int:
-        answer = self._call(
-            "XTS_CMD_SETSOCKOPT",
-            "XTS_REPLY_SOCKOPT_ACK",
-            level=level,
-            option=option,
-            payload=value.to_bytes(4, "little"),
-        )
-        return answer.error
+    def set(self, level: int, option: int, value: int | bytes) -> int:
+        return self.set_answer(level, option, value).error
+
+    def set_answer(self, level: int, option: int, value: int | bytes) -> codec.Frame:
+        payload = value if isinstance(value, bytes) else value.to_bytes(4, "little")
+        return self._call("XTS_CMD_SETSOCKOPT", "XTS_REPLY_SOCKOPT_ACK", level=level, option=option, payload=payload)
 
     def option(self, level: int, option: int) -> tuple[int, int]:
         answer = self._call("XTS_CMD_GETSOCKOPT", "XTS_REPLY_SOCKOPT_ACK", level=level, option=option, payload=bytes(4))

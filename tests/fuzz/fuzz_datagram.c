@@ -21,6 +21,7 @@ static void goes_round(const struct xts_datagram *d)
 	ENSURE(!again.unknown && again.controls == d->controls);
 	ENSURE(again.record.data_bytes == d->record.data_bytes && again.record.segment_bytes == d->record.segment_bytes);
 	ENSURE(again.hop_limit == d->hop_limit || !(d->controls & 1u << XTS_DATAGRAM_HOP_LIMIT));
+	ENSURE(again.spec_dst == d->spec_dst || !(d->controls & 1u << XTS_DATAGRAM_SPEC_DST));
 	ENSURE(again.timestamp_ns == d->timestamp_ns || !(d->controls & 1u << XTS_DATAGRAM_TIMESTAMP_NS));
 	ENSURE(!xts_datagram_write(head, written - 1, &out));
 }

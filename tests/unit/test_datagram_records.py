@@ -31,6 +31,7 @@ known_items = st.tuples(
     st.one_of(st.none(), st.builds(lambda v: item("HOP_LIMIT", v), st.integers(0, 2**32 - 1))),
     st.one_of(st.none(), st.builds(lambda v: item("TRAFFIC_CLASS", v), st.integers(0, 255))),
     st.one_of(st.none(), st.builds(lambda v: item("TIMESTAMP_NS", v), st.integers(0, 2**64 - 1))),
+    st.one_of(st.none(), st.builds(lambda v: item("SPEC_DST", v), st.integers(0, 2**32 - 1))),
 ).map(lambda items: tuple(i for i in items if i is not None))
 strange_items = st.lists(st.tuples(st.integers(0, 65535), st.binary(max_size=40)), max_size=4).map(tuple)
 datagrams = st.builds(Datagram, st.binary(max_size=300), endpoints, st.integers(0, 65535), known_items)
@@ -56,6 +57,7 @@ def controls_of(d: object) -> dict[str, int | Endpoint]:
         "HOP_LIMIT": lambda: int(d.hop_limit),  # type: ignore[attr-defined]
         "TRAFFIC_CLASS": lambda: int(d.traffic_class),  # type: ignore[attr-defined]
         "TIMESTAMP_NS": lambda: int(d.timestamp_ns),  # type: ignore[attr-defined]
+        "SPEC_DST": lambda: int(d.spec_dst),  # type: ignore[attr-defined]
     }
     present = int(d.controls)  # type: ignore[attr-defined]
     return {n: value() for n, value in values.items() if present & 1 << table.DATAGRAM_CONTROLS[n][0]}

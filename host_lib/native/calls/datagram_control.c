@@ -133,6 +133,8 @@ static void put_v4(struct about *about, const struct xts_datagram *d)
 
 	memcpy(&info.ipi_addr, d->pktinfo.address, sizeof info.ipi_addr);
 	info.ipi_spec_dst = info.ipi_addr;
+	if (d->controls & 1u << XTS_DATAGRAM_SPEC_DST)
+		info.ipi_spec_dst.s_addr = htonl(d->spec_dst);
 	if (d->controls & 1u << XTS_DATAGRAM_PKTINFO)
 		about_put(about, IPPROTO_IP, IP_PKTINFO, &info, sizeof info);
 	if (d->controls & 1u << XTS_DATAGRAM_HOP_LIMIT)

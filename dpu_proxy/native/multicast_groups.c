@@ -1,0 +1,231 @@
+/* Which groups the sockets of each tenant have joined, and which of its sockets want all of them (multicast.h). */
+#include <errno.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "channel.h"
+#include "multicast.h"
+
+#define BUCKETS 1024u
+
+struct group {
+	struct list by_address;
+	struct xts_tenant *tenant; /* a reference */
+	struct xts_endpoint address;
+	uint32_t members;
+};
+
+/* A tenant that has sockets. */
+struct sockets {
+	struct list by_tenant;
+	struct xts_tenant *tenant;
+	struct list list;
+	bool filters; /* one of them has joined a group, ever */
+};
+
+static struct {
+	pthread_mutex_t mutex;
+	bool ready;
+	struct list by_address[BUCKETS]; /* struct group */
+	struct list by_tenant[BUCKETS];  /* struct sockets */
+} table = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+/* --- options of sockets, with the mutex held ---------------------------------------------------------------------- */
+
+static int set(const struct multicast *m, int level, int option, int value)
+{
+	return setsockopt(m->fd, level, option, &value, sizeof value) ? errno : 0;
+}
+
+/* PKTINFO comes first: what the kernel then passes on for ALL has its interface. */
+static int apply(struct multicast *m)
+{
+	bool filters = atomic_load(&m->filters), all = filters && m->all, all6 = filters && m->all6;
+	int error = 0;
+
+	if (m->ipv6)
+		error = set(m, IPPROTO_IPV6, IPV6_RECVPKTINFO, m->pktinfo6 || all || all6);
+	if (!error)
+		error = set(m, IPPROTO_IP, IP_PKTINFO, m->pktinfo || (!m->ipv6 && all));
+	if (!error)
+		error = set(m, IPPROTO_IP, IP_MULTICAST_ALL, all);
+	if (!error && m->ipv6)
+		error = set(m, IPPROTO_IPV6, IPV6_MULTICAST_ALL, all6);
+	return error;
+}
+
+int groups_set_option(struct multicast *m, bool *option, bool value)
+{
+	int error;
+
+	pthread_mutex_lock(&table.mutex);
+	*option = value;
+	error = apply(m);
+	pthread_mutex_unlock(&table.mutex);
+	return -error;
+}
+
+/* --- sockets of tenants ------------------------------------------------------------------------------------------- */
+
+static void make_ready(void)
+{
+	if (table.ready)
+		return;
+	for (uint32_t i = 0; i < BUCKETS; i++) {
+		list_init(&table.by_address[i]);
+		list_init(&table.by_tenant[i]);
+	}
+	table.ready = true;
+}
+
+static struct sockets *sockets_of(const struct xts_tenant *t)
+{
+	const struct list *head = &table.by_tenant[t->id % BUCKETS], *node;
+
+	for (node = head->next; node != head; node = node->next) {
+		struct sockets *s = list_entry(node, struct sockets, by_tenant);
+
+		if (s->tenant == t)
+			return s;
+	}
+	return NULL;
+}
+
+static struct sockets *make_sockets(struct xts_tenant *t)
+{
+	struct sockets *s = calloc(1, sizeof *s);
+
+	if (!s)
+		return NULL;
+	s->tenant = t; /* its sockets have references */
+	list_init(&s->list);
+	list_append(&table.by_tenant[t->id % BUCKETS], &s->by_tenant);
+	return s;
+}
+
+int groups_enter(struct multicast *m)
+{
+	struct sockets *s;
+	int error = ENOMEM;
+
+	pthread_mutex_lock(&table.mutex);
+	make_ready();
+	s = sockets_of(m->tenant);
+	if (!s)
+		s = make_sockets(m->tenant);
+	if (s) {
+		atomic_store(&m->filters, s->filters);
+		list_append(&s->list, &m->of_tenant);
+		error = apply(m);
+	}
+	pthread_mutex_unlock(&table.mutex);
+	return error;
+}
+
+void groups_leave(struct multicast *m)
+{
+	struct sockets *s;
+
+	pthread_mutex_lock(&table.mutex);
+	list_remove(&m->of_tenant);
+	s = table.ready ? sockets_of(m->tenant) : NULL;
+	if (s && list_empty(&s->list)) {
+		list_remove(&s->by_tenant);
+		free(s);
+	}
+	pthread_mutex_unlock(&table.mutex);
+}
+
+/* The first join of a tenant: once while it has sockets, so nobody can have this done again and again. */
+static void begin_to_filter(struct xts_tenant *t)
+{
+	struct sockets *s = sockets_of(t);
+	struct list *node;
+
+	if (!s || s->filters)
+		return;
+	s->filters = true;
+	for (node = s->list.next; node != &s->list; node = node->next) {
+		struct multicast *m = list_entry(node, struct multicast, of_tenant);
+
+		atomic_store(&m->filters, true);
+		(void)apply(m); /* these options do not fail for want of something */
+	}
+}
+
+/* --- groups of tenants -------------------------------------------------------------------------------------------- */
+
+static struct list *bucket(const struct xts_endpoint *address)
+{
+	uint32_t hash = address->scope_id;
+
+	for (uint32_t i = 0; i < sizeof address->address; i++)
+		hash = hash * 31u + address->address[i];
+	return &table.by_address[hash % BUCKETS];
+}
+
+static struct group *find(const struct xts_tenant *t, const struct xts_endpoint *address)
+{
+	const struct list *head, *node;
+
+	if (!table.ready)
+		return NULL;
+	head = bucket(address);
+	for (node = head->next; node != head; node = node->next) {
+		struct group *g = list_entry(node, struct group, by_address);
+
+		if (g->tenant == t && g->address.ip_version == address->ip_version &&
+		    g->address.scope_id == address->scope_id &&
+		    !memcmp(g->address.address, address->address, sizeof address->address))
+			return g;
+	}
+	return NULL;
+}
+
+struct group *group_take(struct xts_tenant *t, const struct xts_endpoint *address)
+{
+	struct group *g;
+
+	pthread_mutex_lock(&table.mutex);
+	g = find(t, address);
+	if (g) {
+		g->members++;
+	} else if ((g = calloc(1, sizeof *g))) {
+		g->tenant = tenant_hold(t);
+		g->address = *address;
+		g->members = 1;
+		list_append(bucket(address), &g->by_address);
+		begin_to_filter(t);
+	}
+	pthread_mutex_unlock(&table.mutex);
+	return g;
+}
+
+void group_release(struct group *g)
+{
+	bool last;
+
+	if (!g)
+		return;
+	pthread_mutex_lock(&table.mutex);
+	last = --g->members == 0;
+	if (last)
+		list_remove(&g->by_address);
+	pthread_mutex_unlock(&table.mutex);
+	if (!last)
+		return;
+	xts_tenant_release(g->tenant);
+	free(g);
+}
+
+bool group_is_taken(const struct xts_tenant *t, const struct xts_endpoint *address)
+{
+	bool taken;
+
+	pthread_mutex_lock(&table.mutex);
+	taken = find(t, address);
+	pthread_mutex_unlock(&table.mutex);
+	return taken;
+}
