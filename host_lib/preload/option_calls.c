@@ -54,18 +54,31 @@ int option_note(int fd, struct descriptor d, uint32_t *number)
 	return 1;
 }
 
+/* A group to be joined on an interface that this host has not, or to be left again. */
+static bool may_be_of_device(struct descriptor d, int level, int option, int error)
+{
+	if (!note_is_membership(level, option))
+		return false;
+	if (note_join_error(d.number))
+		return error == ENODEV || error == EADDRNOTAVAIL;
+	return error == ENODEV && note_is_join(option);
+}
+
 static int set_undecided(int fd, struct descriptor d, int level, int option, const void *value, socklen_t length)
 {
 	INSIDE;
-	int r = real()->setsockopt(fd, level, option, value, length), noted;
+	int r = real()->setsockopt(fd, level, option, value, length), error = r < 0 ? errno : 0, noted;
 	uint32_t number = 0;
 
-	if (r < 0)
+	if (r < 0 && !(d.flags & DESCRIPTOR_DATAGRAM && may_be_of_device(d, level, option, error)))
 		return r;
 	noted = option_note(fd, d, &number);
-	if (noted == 1)
+	if (noted == 1) {
 		note_option(number, level, option, value, length);
-	else if (noted == 0)
+		if (error)
+			note_refused_join(number, error);
+		r = 0;
+	} else if (noted == 0)
 		return setsockopt(fd, level, option, value, length); /* as what it is now */
 	return noted < 0 ? -1 : r;
 }

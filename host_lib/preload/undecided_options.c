@@ -2,19 +2,22 @@
 #include "undecided_options.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <string.h>
 
 #include "preload.h"
 
 #define NOTES_MAX (1u << 14)
-#define NOTE_BYTES 504u
+#define NOTE_BYTES 500u
 
 struct note {
 	bool used, full;
 	bool pushes;    /* protocols have been pushed */
 	int push_error; /* errno of one that was refused when it was repeated */
+	int join_error; /* with which this host's kernel has refused to join a group; 0: none */
 	uint16_t bytes;
+	uint16_t next;            /* number of the note that goes on; 0: none */
 	uint8_t data[NOTE_BYTES]; /* struct option_head, then its value, and again */
 };
 #define LEVEL_IOCTL (-1) /* of option_head: option is the request */
@@ -47,52 +50,75 @@ __attribute__((constructor(102))) static void keep_over_fork(void)
 	pthread_atfork(lock_notes, unlock_notes, unlock_notes);
 }
 
-uint32_t note_make(void)
+/* With the lock held. 0: none left. */
+static uint32_t make(void)
 {
 	uint32_t number = 0;
 
-	lock_notes();
 	for (uint32_t i = 0; i < NOTES_MAX && !number; i++) {
 		uint32_t at = (next + i) % NOTES_MAX;
+		struct note *n = &notes[at];
 
-		if (notes[at].used)
+		if (n->used)
 			continue;
-		notes[at].used = true;
-		notes[at].full = notes[at].pushes = false;
-		notes[at].push_error = 0;
-		notes[at].bytes = 0;
+		n->used = true;
+		n->full = n->pushes = false;
+		n->push_error = n->join_error = 0;
+		n->bytes = n->next = 0;
 		number = at + 1;
 		next = i ? at + 1 : at; /* the lowest memory is used first */
 	}
+	return number;
+}
+
+uint32_t note_make(void)
+{
+	uint32_t number;
+
+	lock_notes();
+	number = make();
 	unlock_notes();
 	return number;
 }
 
 void note_drop(uint32_t number)
 {
+	bool pushes = notes[number - 1].pushes;
+
 	lock_notes();
-	if (notes[number - 1].pushes) /* among them may be keys */
-		explicit_bzero(notes[number - 1].data, sizeof notes[number - 1].data);
-	notes[number - 1].used = false;
-	next = number - 1;
+	while (number) {
+		struct note *n = &notes[number - 1];
+
+		if (pushes) /* among them may be keys */
+			explicit_bzero(n->data, sizeof n->data);
+		n->used = false;
+		next = number - 1;
+		number = n->next;
+	}
 	unlock_notes();
 }
 
-/* An option's earlier value does not matter once it is set again. */
-static void forget(struct note *n, int level, int option)
+static struct note *behind(const struct note *n)
 {
-	struct option_head head;
-	uint16_t at = 0, bytes;
+	return n->next ? &notes[n->next - 1] : NULL;
+}
 
-	while (at < n->bytes) {
-		memcpy(&head, n->data + at, sizeof head);
-		bytes = (uint16_t)(sizeof head + head.length);
-		if (head.level == level && head.option == option) {
+/* An option's earlier value does not matter once it is set again. */
+static void forget(struct note *first, int level, int option)
+{
+	for (struct note *n = first; n; n = behind(n)) {
+		struct option_head head;
+		uint16_t at = 0, bytes;
+
+		for (; at < n->bytes; at = (uint16_t)(at + bytes)) {
+			memcpy(&head, n->data + at, sizeof head);
+			bytes = (uint16_t)(sizeof head + head.length);
+			if (head.level != level || head.option != option)
+				continue;
 			memmove(n->data + at, n->data + at + bytes, (size_t)(n->bytes - at - bytes));
 			n->bytes = (uint16_t)(n->bytes - bytes);
 			return;
 		}
-		at = (uint16_t)(at + bytes);
 	}
 }
 
@@ -101,8 +127,16 @@ static bool append(struct note *n, int level, int option, const void *value, uin
 {
 	struct option_head head = { .level = level, .option = option, .length = length };
 
-	if (length > NOTE_BYTES || n->bytes + sizeof head + length > NOTE_BYTES)
+	if (length > NOTE_BYTES - sizeof head)
 		return false;
+	while (n->next)
+		n = behind(n);
+	if (n->bytes + sizeof head + length > NOTE_BYTES) {
+		n->next = (uint16_t)make();
+		if (!n->next)
+			return false;
+		n = behind(n);
+	}
 	memcpy(n->data + n->bytes, &head, sizeof head);
 	if (length)
 		memcpy(n->data + n->bytes + sizeof head, value, length);
@@ -115,10 +149,47 @@ void note_option(uint32_t number, int level, int option, const void *value, sock
 	struct note *n = &notes[number - 1];
 
 	lock_notes();
-	forget(n, level, option);
+	if (!note_is_membership(level, option))
+		forget(n, level, option);
 	if (!append(n, level, option, value, length))
 		n->full = true;
 	unlock_notes();
+}
+
+/* Options of which each call counts. */
+bool note_is_membership(int level, int option)
+{
+	if (level == IPPROTO_IP)
+		return (option >= IP_ADD_MEMBERSHIP && option <= IP_MSFILTER) ||
+		       (option >= MCAST_JOIN_GROUP && option <= MCAST_MSFILTER);
+	return level == IPPROTO_IPV6 && (option == IPV6_JOIN_GROUP || option == IPV6_LEAVE_GROUP ||
+					 (option >= MCAST_JOIN_GROUP && option <= MCAST_MSFILTER));
+}
+
+bool note_is_join(int option)
+{
+	return option == IP_ADD_MEMBERSHIP || option == IP_ADD_SOURCE_MEMBERSHIP || option == IPV6_JOIN_GROUP ||
+	       option == MCAST_JOIN_GROUP || option == MCAST_JOIN_SOURCE_GROUP;
+}
+
+void note_refused_join(uint32_t number, int error)
+{
+	lock_notes();
+	if (!notes[number - 1].join_error)
+		notes[number - 1].join_error = error;
+	unlock_notes();
+}
+
+int note_join_error(uint32_t number)
+{
+	int error;
+
+	if (!number)
+		return 0;
+	lock_notes();
+	error = notes[number - 1].join_error;
+	unlock_notes();
+	return error;
 }
 
 bool note_push(uint32_t number, unsigned long request, const void *argument, uint32_t bytes)
@@ -163,26 +234,39 @@ static int repeat(const struct option_head *head, const uint8_t *value, int s)
 	return r < 0 ? -errno : 0;
 }
 
-int note_replay(uint32_t number, int s)
+/* What one note has, of those that begin with number `first`. */
+static int replay_one(const struct note *n, uint32_t first, int s)
 {
 	struct option_head head;
-	struct note n;
-	int r;
+	int r = 0;
 
-	if (!number)
-		return 0;
-	lock_notes();
-	n = notes[number - 1];
-	unlock_notes();
-	r = n.full ? -ENOBUFS : 0;
-	for (uint16_t at = 0; !r && at < n.bytes; at = (uint16_t)(at + sizeof head + head.length)) {
-		memcpy(&head, n.data + at, sizeof head);
-		r = repeat(&head, n.data + at + sizeof head, s);
+	for (uint16_t at = 0; !r && at < n->bytes; at = (uint16_t)(at + sizeof head + head.length)) {
+		memcpy(&head, n->data + at, sizeof head);
+		r = repeat(&head, n->data + at + sizeof head, s);
 		if (r && head.level == LEVEL_IOCTL)
-			push_failed(number, -r);
+			push_failed(first, -r);
 	}
-	if (n.pushes)
-		explicit_bzero(n.data, sizeof n.data);
+	return r;
+}
+
+int note_replay(uint32_t number, int s)
+{
+	uint32_t first = number;
+	bool pushes = false;
+	int r = 0;
+
+	while (number && !r) {
+		struct note n;
+
+		lock_notes();
+		n = notes[number - 1];
+		unlock_notes();
+		pushes = pushes || n.pushes;
+		r = n.full ? -ENOBUFS : replay_one(&n, first, s);
+		number = n.next;
+		if (pushes)
+			explicit_bzero(n.data, sizeof n.data);
+	}
 	errno = -r;
 	return r;
 }

@@ -15,6 +15,13 @@ void note_drop(uint32_t number);
 /* Records an option that the kernel's socket has taken. A record that is full remembers that, and note_replay() says
  * so. */
 void note_option(uint32_t number, int level, int option, const void *value, socklen_t length);
+/* Joins, leaves and filters of multicast: each is repeated. */
+bool note_is_membership(int level, int option);
+bool note_is_join(int option); /* of these */
+/* This host's kernel has refused to join a group that is noted all the same: the device may know the interface. If the
+ * socket then stays with the kernel, the call that has decided it fails. */
+void note_refused_join(uint32_t number, int error);
+int note_join_error(uint32_t number); /* 0: it has not */
 /* Records that a protocol is pushed, or peek mode begun (ioctl). false: there is no room. */
 bool note_push(uint32_t number, unsigned long request, const void *argument, uint32_t bytes);
 /* 0: nothing has been pushed. Else the socket cannot stay with the kernel: the errno of its bind, connect or listen,

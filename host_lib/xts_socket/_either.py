@@ -46,6 +46,7 @@ from typing import Any, Self
 from . import _report
 from ._deciding import DecidingSocket
 from ._descriptor import drop, duplicate, number_of
+from ._membership import may_be_of_device
 from ._reason import Reason, count
 from ._scope import current
 from ._socket import socket as offloaded_socket
@@ -294,7 +295,14 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
         if self._ours is not None:
             self._ours.setsockopt(*arguments)
         else:
-            super().setsockopt(*arguments)
+            try:
+                super().setsockopt(*arguments)
+            except OSError as failure:
+                if self._scope is None or not self._datagrams:
+                    raise
+                if not may_be_of_device(arguments, failure, self._join_failure):
+                    raise
+                self._join_failure = self._join_failure or failure
             if self._scope is not None:
                 self._notes.append(arguments)
 

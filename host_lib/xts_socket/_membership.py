@@ -1,0 +1,28 @@
+"""Options that join and leave groups, on a socket that is not decided yet: each call counts, and the interface that
+they name may be the device's."""
+
+from __future__ import annotations
+
+import errno
+from socket import IPPROTO_IP, IPPROTO_IPV6
+from typing import Any
+
+#: linux/in.h, linux/in6.h: IP_ADD_MEMBERSHIP to IP_MSFILTER, MCAST_JOIN_GROUP to MCAST_MSFILTER.
+_PROTOCOL_INDEPENDENT = range(42, 49)
+_OPTIONS = {IPPROTO_IP: {*range(35, 42), *_PROTOCOL_INDEPENDENT}, IPPROTO_IPV6: {20, 21, *_PROTOCOL_INDEPENDENT}}
+
+_JOINS = {35, 39, 20, 42, 46}
+
+
+def is_membership(arguments: tuple[Any, ...]) -> bool:
+    """Of setsockopt()."""
+    return len(arguments) > 1 and arguments[1] in _OPTIONS.get(arguments[0], ())
+
+
+def may_be_of_device(arguments: tuple[Any, ...], failure: OSError, before: OSError | None) -> bool:
+    """This host's kernel has refused it, and `before` the join of a group: could the device's do it?"""
+    if not is_membership(arguments):
+        return False
+    if before is not None:
+        return failure.errno in (errno.ENODEV, errno.EADDRNOTAVAIL)
+    return failure.errno == errno.ENODEV and arguments[1] in _JOINS
