@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "interfaces.h"
 #include "multicast.h"
 #include "policy.h"
 #include "pushed.h"
@@ -290,7 +291,9 @@ enum command_result command_getsockopt(struct channel *ch, const struct xts_head
 	int error;
 	struct connection *c = command_target(ch, head->id, m->xts_socket, m->domain, &error);
 
-	if (c && c->datagrams && multicast_is_option(m->level, m->option))
+	if (c && m->level == XTS_SOL_XTS)
+		interfaces_tell(&ch->worker->config, (uint32_t)m->option, value, &length);
+	else if (c && c->datagrams && multicast_is_option(m->level, m->option))
 		error = -multicast_get(c, m->level, m->option, value, &length);
 	else if (c)
 		error = -xts_sockopt_get(c->fd, m->level, m->option, value, &length);

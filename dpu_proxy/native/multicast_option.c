@@ -116,7 +116,7 @@ static int read_back(struct connection *c, const struct request *r)
 		return no_memory ? -ENOMEM : 0;
 	}
 	for (uint32_t i = 0; i < config->interface_count; i++)
-		found = look_at(c, &r->group, config->interfaces[i], &no_memory) || found;
+		found = look_at(c, &r->group, config->interfaces[i].index, &no_memory) || found;
 	if (r->joins && !found && !find(c, &r->group, 0))
 		no_memory = !remember(c, &r->group, 0, 0);
 	if (!r->joins && !found) {

@@ -13,7 +13,7 @@ int worker_copy_config(struct xts_worker_config *to, const struct xts_worker_con
 {
 	struct xts_policy_rule *rules = calloc(from->rule_count + 1u, sizeof *rules);
 	struct xts_name_rule *name_rules = calloc(from->names.rule_count + 1u, sizeof *name_rules);
-	uint32_t *interfaces = calloc(from->interface_count + 1u, sizeof *interfaces);
+	struct xts_interface *interfaces = calloc(from->interface_count + 1u, sizeof *interfaces);
 	char *congestion_controls = strdup(from->congestion_controls ? from->congestion_controls : "");
 
 	*to = *from;

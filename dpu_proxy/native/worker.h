@@ -113,6 +113,13 @@ struct xts_names_config {
 	uint32_t rule_count;
 };
 
+#define XTS_INTERFACE_TEXT_BYTES 220
+/* An interface of the device, where groups may be joined. */
+struct xts_interface {
+	uint32_t index;
+	char text[XTS_INTERFACE_TEXT_BYTES]; /* that hosts are told (PROTOCOL.md), with a line feed; empty: not told */
+};
+
 struct xts_worker_config {
 	int cpu;          /* to run on, or -1 */
 	uint32_t spin_us; /* before sleeping */
@@ -128,7 +135,7 @@ struct xts_worker_config {
 	/* for pushed protocols (ulp/config.h); the worker takes a reference of its own. NULL: defaults */
 	struct xts_ulp_config *ulp;
 	struct xts_names_config names;
-	const uint32_t *interfaces; /* indexes of the device's interfaces, where groups may be joined; copied */
+	const struct xts_interface *interfaces; /* of the device, by index; copied */
 	uint32_t interface_count;
 };
 

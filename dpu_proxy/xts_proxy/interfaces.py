@@ -11,15 +11,19 @@ import ipaddress
 import socket
 import struct
 from collections import defaultdict
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _IF_INET6 = Path("/proc/net/if_inet6")
 #: linux/sockios.h; an entry of the answer of SIOCGIFCONF is a struct ifreq.
 _SIOCGIFCONF, _SIOCGIFFLAGS = 0x8912, 0x8913
 _IFREQ_BYTES = 40
 _IFREQS = 1024
+#: XTS_INTERFACE_TEXT_BYTES of native/worker.h; the index of lo in each network namespace.
+_TEXT_BYTES, _LOOPBACK_INDEX = 220, 1
 #: linux/if.h
 _IFF_UP, _IFF_LOOPBACK, _IFF_MULTICAST = 0x1, 0x8, 0x1000
 
@@ -51,6 +55,23 @@ def read_interfaces() -> tuple[Interface, ...]:
             multicast = bool(flags & _IFF_UP and flags & (_IFF_MULTICAST | _IFF_LOOPBACK))
             found.append(Interface(index, name, multicast, tuple(addresses[name])))
     return tuple(found)
+
+
+def to_native(ffi: Any, interfaces: Iterable[Interface]) -> Any:
+    """`struct xts_interface[]`; the caller keeps it alive while C reads it."""
+    return ffi.new("struct xts_interface[]", [{"index": one.index, "text": _text(one)} for one in interfaces])
+
+
+def _text(interface: Interface) -> bytes:
+    """What hosts are told of it; of the loopback interface nothing. Addresses beyond the room there is are left out."""
+    if interface.index == _LOOPBACK_INDEX:
+        return b""
+    line = f"{interface.index} {interface.name} {'multicast' if interface.multicast else '-'}"
+    for address in interface.addresses:
+        if len(f"{line} {address}\n") >= _TEXT_BYTES:
+            break
+        line += f" {address}"
+    return f"{line}\n".encode()
 
 
 def _ipv4() -> list[tuple[str, Address]]:

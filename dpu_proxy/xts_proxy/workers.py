@@ -13,7 +13,7 @@ from xts_messages import ulps
 from xts_messages._native import ffi as messages_ffi
 from xts_messages.queue import PROXY, Queue, ShmArea
 
-from xts_proxy import names, policy
+from xts_proxy import interfaces, names, policy
 from xts_proxy._native import ffi, lib
 from xts_proxy.config import Config
 from xts_proxy.config_tenant import Identity
@@ -116,7 +116,7 @@ class Worker:
         flat = policy.flatten(config.policy, numbers)
         rules = policy.to_native(ffi, flat)
         lookups, name_rules = names.to_native(ffi, config, device, numbers)
-        interfaces = ffi.new("uint32_t[]", [interface.index for interface in device.interfaces])
+        native_interfaces = interfaces.to_native(ffi, device.interfaces)
         congestion_controls = ffi.new("char[]", allowed_congestion_controls() if controls is None else controls)
         native = ffi.new(
             "struct xts_worker_config *",
@@ -132,11 +132,11 @@ class Worker:
                 "congestion_controls": congestion_controls,
                 "ulp": ffi.NULL if protocols is None else protocols,
                 "names": lookups,
-                "interfaces": interfaces,
+                "interfaces": native_interfaces,
                 "interface_count": len(device.interfaces),
             },
         )
-        return native, (rules, name_rules, interfaces, congestion_controls)
+        return native, (rules, name_rules, native_interfaces, congestion_controls)
 
     def configure(
         self,

@@ -125,6 +125,7 @@ if TYPE_CHECKING:
     from ._explained import WithReason
     from ._info import SPIN_NEVER, Info, configure, info
     from ._install import install, offload, uninstall
+    from ._interfaces import Interface, interfaces
     from ._reason import Reason, reasons
     from ._ssl import wrap_ssl
     from ._stack import Stack, stack_of
@@ -219,6 +220,7 @@ __all__ = [
     "Http2",
     "Http2Frame",
     "Info",
+    "Interface",
     "KernelTlsRecordType",
     "Layer",
     "LayerInfo",
@@ -276,6 +278,7 @@ __all__ = [
     "inet_pton",
     "info",
     "install",
+    "interfaces",
     "ntohl",
     "ntohs",
     "offload",
@@ -335,6 +338,7 @@ _LATER = {
     "Multiplexer": "multiplexer",
     **dict.fromkeys(("CertificateError", "TlsError"), "_tls_errors"),
     **dict.fromkeys(("LayerInfo", "Offer", "ulps"), "_ulp"),
+    **dict.fromkeys(("Interface", "interfaces"), "_interfaces"),
     **dict.fromkeys(
         ("DnsHeader", "GrpcMessage", "Http2Frame", "KernelTlsRecordType", "NvmePdu", "Pdu", "TlsRecordHeader"),
         "control",

@@ -25,6 +25,7 @@
 #define XTS_RELAY_SHIFT        8u
 #define XTS_RELAYED_MAX        1024u
 #define XTS_RELAYED_WINDOW     16u
+#define XTS_SOL_XTS            22612u
 #define XTS_DATAGRAM_RECORD_BYTES 32u
 #define XTS_DATAGRAM_CONTROL_BYTES_MAX 256u
 #define XTS_DATAGRAM_CREDITS   64u

@@ -150,6 +150,7 @@ def _constants() -> Iterator[str]:
             "RELAY_SHIFT",
             "RELAYED_MAX",
             "RELAYED_WINDOW",
+            "SOL_XTS",
             "DATAGRAM_RECORD_BYTES",
             "DATAGRAM_CONTROL_BYTES_MAX",
             "DATAGRAM_CREDITS",

@@ -144,6 +144,8 @@ DATAGRAM_CONTROLS: dict[str, tuple[int, int, str]] = {
     "TIMESTAMP_NS": (4, 8, "u64: when it arrived, by the device's clock, in nanoseconds since 1970"),
     "SPEC_DST": (5, 4, "u32, with PKTINFO of IPv4, to a group or broadcast: the device's address there (ipi_spec_dst)"),
 }
+#: The level of GETSOCKOPT for options of our own: the device's interfaces.
+SOL_XTS = 0x5854
 #: What a datagram takes of the post credits in addition to its data and control items.
 DATAGRAM_CREDITS = 64
 #: The least window of a datagram socket, each way: the largest datagram with all control items fits.

@@ -101,7 +101,7 @@ class Worker:
         config.ulp, config.clock_ns = protocols, clock_ns
         config.cpu, config.spin_us = -1, 0
         config.policy_default_allow = config.policy_listen_allow = policy_default_allow
-        interfaces = worker_ffi.new("uint32_t[]", [1])  # loopback
+        interfaces = worker_ffi.new("struct xts_interface[]", [{"index": 1, "text": b"1 lo multicast 127.0.0.1\n"}])
         config.interfaces, config.interface_count = interfaces, 1
         rules = worker_ffi.new("struct xts_policy_rule *", LOOPBACK | (rule or {}))
         if policy_default_allow or rule:

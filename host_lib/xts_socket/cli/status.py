@@ -22,6 +22,7 @@ from xts_messages.printable import printable
 from xts_messages.status_page import read_status_page
 from xts_messages.ulps import BY_NAME, BY_NUMBER
 
+from .. import interfaces
 from . import ended, processes
 from .options import add_verb, endpoint_path, endpoint_text
 from .text_table import print_table
@@ -104,6 +105,11 @@ def add(verbs: Any) -> None:
     add_watch(parser)
     parser.add_argument("-l", "--listening", action="store_true", help="only listeners")
     parser.add_argument(
+        "--interfaces",
+        action="store_true",
+        help="list the device's network interfaces, as the proxy tells them: where groups can be joined",
+    )
+    parser.add_argument(
         "--processes",
         action="store_true",
         help="list the programs under `xts run`: what they offloaded, and why the rest stayed with the kernel",
@@ -114,7 +120,22 @@ def run(arguments: argparse.Namespace) -> int:
     return watch(arguments.watch, lambda: _show(arguments))
 
 
+def _show_interfaces(as_json: bool) -> int:
+    found = [asdict(one) | {"addresses": [str(address) for address in one.addresses]} for one in interfaces()]
+    if as_json:
+        print(json.dumps({"endpoint": endpoint_path(), "interfaces": found}, indent=2))
+        return 0
+    rows = [
+        (str(one["index"]), one["name"], "yes" if one["multicast"] else "no", " ".join(one["addresses"]))
+        for one in found
+    ]
+    print_table(("Index", "Name", "Multicast", "Addresses"), rows, ("Index",), empty="the device has only loopback")
+    return 0
+
+
 def _show(arguments: argparse.Namespace) -> int:
+    if arguments.interfaces:
+        return _show_interfaces(arguments.json)
     if arguments.processes:
         return processes.show(arguments.pid, arguments.json, None if arguments.all else endpoint_path())
     path = endpoint_path()

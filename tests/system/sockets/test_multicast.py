@@ -55,3 +55,13 @@ def test_a_host_without_the_interface_joins_on_the_device(how: str, tmp_path: Pa
     """The program is in a network namespace where nothing is: a join before bind() is the device's."""
     said = in_own_network("multicast_proxy.py", str(tmp_path), "apart", how)
     assert said == {"received": None if how == "kernel" else "hello", "bind": "ENODEV" if how == "kernel" else None}
+
+
+def test_a_host_is_told_the_devices_interfaces(tmp_path: Path) -> None:
+    told = in_own_network("multicast_proxy.py", str(tmp_path), "interfaces")
+    assert isinstance(told["interfaces"], list)
+    by_name = {one["name"]: one for one in told["interfaces"]}
+    assert set(by_name) == {"mc0", "mc0p", "mc1", "mc1p"}
+    assert [one["index"] for one in told["interfaces"]] == sorted(one["index"] for one in told["interfaces"])
+    assert all(one["multicast"] for one in told["interfaces"])
+    assert by_name["mc0"]["addresses"][:3] == ["10.77.0.1", "10.77.0.2", "fd77::1"]

@@ -226,6 +226,15 @@ def test_nonsense_is_answered_with_an_errno(worker: Worker, host: ScriptedHost) 
     wait_for(lambda: worker.used("groups") == 0, "a closed socket is a member")
 
 
+def test_interfaces_are_told_within_the_length_asked_for(host: ScriptedHost) -> None:
+    udp = Udp.open(host)
+    for room, after, expected in ((512, 0, b"1 lo multicast 127.0.0.1\n"), (24, 0, b""), (0, 0, b""), (512, 1, b"")):
+        answer = udp._call(
+            "XTS_CMD_GETSOCKOPT", "XTS_REPLY_SOCKOPT_ACK", level=table.SOL_XTS, option=after, payload=bytes(room)
+        )
+        assert (answer.error, bytes(answer.payload)) == (0, expected)
+
+
 # --- sending ------------------------------------------------------------------------------------------------------
 
 

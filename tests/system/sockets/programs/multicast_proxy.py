@@ -52,6 +52,10 @@ def apart(proxy: ShmProxy, directory: Path, how: str) -> str:
 def main() -> None:
     directory = Path(sys.argv[1])
     with ShmProxy(directory) as proxy:
+        if sys.argv[2] == "interfaces":
+            command = [sys.executable, "-m", "xts_socket.cli", "status", "--interfaces", "--json"]
+            subprocess.run(["unshare", "--net", *command], env=proxy.environment(), check=True)
+            return
         if sys.argv[2] == "apart":
             print(apart(proxy, directory, sys.argv[3]))
             return
