@@ -1,9 +1,13 @@
 /*
  * Datagrams of the network to the host (datagram_socket.h).
  *
- * Several are taken from the kernel at a time, as many as the host's credits allow if all were of the largest size.
- * With fewer credits than for one of those the kernel is asked for the size of the next. They are written as records,
- * behind one another, into the message that is being made; the last may go on in the next (MORE).
+ * Several are taken from the kernel at a time: as many as the host's credits, and the message that is being made, have
+ * room for if they are no larger than those that came of late. With fewer credits than for one of those the kernel is
+ * asked for the size of the next. They are written as records, behind one another, into the message; the last may go on
+ * in the next (MORE).
+ *
+ * Datagrams that are larger than was expected may be more than there is room for. Those wait here, and nothing more is
+ * taken until they have left. They are at most one batch, and what SO_RCVBUF let the kernel keep for the socket.
  */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -55,6 +59,17 @@ static bool unsent_add(struct connection *c, const void *bytes, uint32_t count)
 	return true;
 }
 
+/* Takes the credits for a record, as its header goes into a message. False: there are too few. */
+static bool pay(struct connection *c, const struct xts_datagram *d)
+{
+	uint32_t credits = xts_datagram_credits(&d->record);
+
+	if (credits > c->held)
+		return false;
+	c->held -= credits;
+	return true;
+}
+
 static void copy_unsent(struct making *m, uint32_t bytes)
 {
 	struct datagrams_unsent *u = &m->c->datagrams->unsent;
@@ -78,7 +93,7 @@ static bool make_of_unsent(struct making *m)
 
 			if (head < 0)
 				abort(); /* we have written it */
-			if ((uint32_t)head > m->end - m->at)
+			if ((uint32_t)head > m->end - m->at || !pay(m->c, &d))
 				return false;
 			copy_unsent(m, (uint32_t)head);
 			u->data_left = d.record.data_bytes;
@@ -97,17 +112,38 @@ static bool make_of_unsent(struct making *m)
 
 /* --- from the kernel ---------------------------------------------------------------------------------------------- */
 
-/* How many may be taken: each may be the largest. */
-static uint32_t may_take(struct connection *c)
+/* How many may be taken, if they are not larger than expected. */
+static uint32_t may_take(const struct making *m)
 {
-	uint32_t most = c->held / DATAGRAM_COST_MOST;
+	const struct connection *c = m->c;
+	const struct datagrams *d = c->datagrams;
+	uint32_t cost = d->expected_bytes + DATAGRAM_CONTROL_MOST + XTS_DATAGRAM_CREDITS, most = c->held / cost;
+	uint32_t room = (m->end - m->at) / (d->expected_bytes + DATAGRAM_CONTROL_MOST + XTS_DATAGRAM_RECORD_BYTES);
 	int next = 0;
 
-	if (most)
-		return most < DATAGRAM_RECEIVES ? most : DATAGRAM_RECEIVES;
+	if (most) {
+		if (most > room)
+			most = room ? room : 1;
+		return most < d->takes ? most : d->takes;
+	}
 	if (c->held < XTS_DATAGRAM_CREDITS + DATAGRAM_CONTROL_MOST || ioctl(c->fd, SIOCINQ, &next))
 		return 0;
 	return (uint32_t)next + XTS_DATAGRAM_CREDITS + DATAGRAM_CONTROL_MOST <= c->held;
+}
+
+/* So many have come. The next ones are expected to be no larger; a large one is forgotten little by little. */
+static void learn(struct datagrams *d, const struct mmsghdr *messages, uint32_t count, uint32_t most)
+{
+	uint32_t largest = d->expected_bytes / 2;
+
+	for (uint32_t i = 0; i < count; i++)
+		if (messages[i].msg_len > largest)
+			largest = messages[i].msg_len;
+	d->expected_bytes = largest;
+	if (count == d->takes)
+		d->takes = 2 * count < DATAGRAM_RECEIVES ? 2 * count : DATAGRAM_RECEIVES;
+	else if (count < most && d->takes > DATAGRAM_RECEIVES_MIN)
+		d->takes /= 2;
 }
 
 /* recvmmsg(2) into the worker's scratch: how many have come, or -errno. */
@@ -133,27 +169,27 @@ static int take_some(struct connection *c, struct datagram_scratch *s, struct mm
 	}
 }
 
-/* Writes a datagram behind what the message has; what does not fit is kept. False: there is no memory for that, and the
- * datagram is lost. */
+/* Writes a datagram behind what the message has; what does not fit, or has no credits, is kept. False: there is no
+ * memory for that, and the datagram is lost. */
 static bool put_datagram(struct making *m, struct xts_datagram *d, const uint8_t *data)
 {
 	struct connection *c = m->c;
 	uint8_t head[XTS_DATAGRAM_HEAD_BYTES_MAX];
 	uint32_t bytes = d->record.data_bytes, head_bytes, part;
 
-	if (c->datagrams->unsent.end || m->more) { /* others are kept already */
+	/* Others are kept already, or it has to be. */
+	if (c->datagrams->unsent.end || m->more ||
+	    m->end - m->at < XTS_DATAGRAM_RECORD_BYTES + d->record.control_bytes || !pay(c, d)) {
 		head_bytes = xts_datagram_write(head, sizeof head, d);
 		return unsent_add(c, head, head_bytes) && unsent_add(c, data, bytes);
 	}
 	head_bytes = xts_datagram_write(m->slot->data + m->at, m->end - m->at, d);
-	if (!head_bytes) {
-		head_bytes = xts_datagram_write(head, sizeof head, d);
-		return unsent_add(c, head, head_bytes) && unsent_add(c, data, bytes);
-	}
 	part = bytes < m->end - m->at - head_bytes ? bytes : m->end - m->at - head_bytes;
 	if (part < bytes) {
-		if (!unsent_add(c, data + part, bytes - part))
+		if (!unsent_add(c, data + part, bytes - part)) {
+			c->held += xts_datagram_credits(&d->record);
 			return false;
+		}
 		c->datagrams->unsent.data_left = bytes - part;
 		m->more = true;
 	}
@@ -180,12 +216,10 @@ static void take_one(struct making *m, struct mmsghdr *message, const uint8_t *d
 	xts_datagram_size_controls(&d);
 	c->worker->stats.datagrams_dropped += dropped - c->datagrams->dropped;
 	c->datagrams->dropped = dropped;
-	c->held -= xts_datagram_credits(&d.record);
 	c->received_bytes += d.record.data_bytes;
 	c->worker->stats.received_bytes += d.record.data_bytes;
 	c->worker->stats.datagrams_received++;
 	if (!put_datagram(m, &d, data)) {
-		c->held += xts_datagram_credits(&d.record);
 		c->datagrams->dropped++;
 		c->worker->stats.datagrams_dropped++;
 	}
@@ -201,7 +235,7 @@ static void make_of_kernel(struct making *m)
 
 	while (c->readable && !m->more && !c->datagrams->unsent.end && m->datagrams < MESSAGE_DATAGRAMS &&
 	       m->end - m->at > XTS_DATAGRAM_RECORD_BYTES + DATAGRAM_CONTROL_MOST) {
-		uint32_t most = may_take(c);
+		uint32_t most = may_take(m);
 		int n = most ? take_some(c, s, messages, iov, most) : 0;
 
 		if (!most)
@@ -212,6 +246,7 @@ static void make_of_kernel(struct making *m)
 			c->readable = n != -EAGAIN;
 			return;
 		}
+		learn(c->datagrams, messages, (uint32_t)n, most);
 		for (int i = 0; i < n; i++)
 			take_one(m, &messages[i], s->data[i]);
 		if ((uint32_t)n < most)

@@ -163,6 +163,8 @@ static struct connection *make(struct channel *ch, uint32_t domain, int *error)
 		connection_free(c, false);
 		return NULL;
 	}
+	c->datagrams->expected_bytes = UINT16_MAX;
+	c->datagrams->takes = DATAGRAM_RECEIVES_MIN;
 	connection_enter(c, CONNECTION_DATAGRAM);
 	ch->worker->stats.connections--;
 	ch->worker->stats.datagram_sockets++;

@@ -13,9 +13,9 @@
  * kernel or policy has refused it.
  *
  * Network to host (datagram_receive.c): datagrams are taken from the kernel only when the host's credits are enough for
- * the largest that may come. So the only place where a flood piles up is SO_RCVBUF, which the kernel bounds and whose
- * drops it counts. What was taken and does not fit into the messages that may be sent now is kept until the next turn;
- * it is within the host's credits, too.
+ * them, as far as their size can be known. So the place where a flood piles up is SO_RCVBUF, which the kernel bounds and
+ * whose drops it counts. What was taken and does not fit into the messages that may be sent now is kept until then: one
+ * batch at most.
  *
  * Errors (of a send, or that ICMP has brought) are the socket's pending error, in c->error: the host is sent the latest.
  */
@@ -32,10 +32,12 @@
 
 /* A datagram and what the kernel says about it take no more of the credits than this. */
 #define DATAGRAM_CONTROL_MOST 64u
-#define DATAGRAM_COST_MOST (65535u + DATAGRAM_CONTROL_MOST + XTS_DATAGRAM_CREDITS)
 #define DATAGRAM_CMSG_BYTES 256u
-#define DATAGRAM_RECEIVES 8u  /* taken by one recvmmsg(2) */
-#define DATAGRAM_PERMITTED 4u /* destinations that are remembered */
+#define DATAGRAM_RECEIVES 32u    /* taken by one recvmmsg(2) at most */
+#define DATAGRAM_RECEIVES_MIN 2u /* at least, as far as there is room for them */
+#define DATAGRAM_PERMITTED 4u    /* destinations that are remembered */
+/* Not a multiple of a page: the beginnings of all datagrams would compete for the same few lines of the cache. */
+#define DATAGRAM_SCRATCH_BYTES (65536u + 320u)
 
 /* Taken from the kernel and not sent to the host yet: records as on the wire. */
 struct datagrams_unsent {
@@ -58,14 +60,16 @@ struct datagrams {
 	uint32_t permitted_next;
 	struct xts_endpoint source; /* from which it may send (PKTINFO), under the same rules */
 	/* network to host */
-	uint32_t dropped; /* by the kernel, as SO_RXQ_OVFL says */
+	uint32_t dropped;        /* by the kernel, as SO_RXQ_OVFL says */
+	uint32_t expected_bytes; /* the next datagrams are not larger, as far as can be known */
+	uint32_t takes;          /* the most that the next recvmmsg(2) is asked for */
 	struct datagrams_unsent unsent;
 	struct multicast multicast;
 };
 
 /* Where recvmmsg(2) of a worker puts what comes. */
 struct datagram_scratch {
-	uint8_t data[DATAGRAM_RECEIVES][65536];
+	uint8_t data[DATAGRAM_RECEIVES][DATAGRAM_SCRATCH_BYTES];
 	uint8_t control[DATAGRAM_RECEIVES][DATAGRAM_CMSG_BYTES];
 	struct sockaddr_storage address[DATAGRAM_RECEIVES];
 };

@@ -56,8 +56,10 @@
 extern "C" {
 #endif
 
+struct mmsghdr;
 struct pollfd;
 struct sigaction;
+struct timespec;
 
 #pragma GCC visibility push(default)
 
@@ -236,6 +238,18 @@ ssize_t xts_sendto(int s, const void *data, size_t bytes, int flags, const struc
 ssize_t xts_sendmsg(int s, const struct msghdr *message, int flags);
 
 /*
+ * Send several messages.
+ *
+ * As xts_sendmsg() for one after the other; msg_len of each that has been taken is set. The
+ * datagrams of one call share the messages to the device, and so cost less than by themselves.
+ *
+ * Returns: how many have been taken, which are at most 1024.
+ * Errors: as xts_sendmsg(), of the first message.
+ * See: sendmmsg(2), xts_sendmsg().
+ */
+int xts_sendmmsg(int s, struct mmsghdr *messages, unsigned count, int flags);
+
+/*
  * Receive data.
  *
  * Flags: MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, MSG_TRUNC. Blocks until there is some, unless the
@@ -269,6 +283,19 @@ ssize_t xts_recvfrom(int s, void *data, size_t bytes, int flags, struct sockaddr
  * See: recvmsg(2), xts_recv().
  */
 ssize_t xts_recvmsg(int s, struct msghdr *message, int flags);
+
+/*
+ * Receive several messages.
+ *
+ * As xts_recvmsg() for one after the other; msg_len of each is set. MSG_WAITFORONE: waits for the
+ * first only. The timeout is looked at after each message, as the kernel does.
+ *
+ * Returns: how many have been received, which are at most 1024.
+ * Errors: as xts_recvmsg(), of the first message. EINVAL: a timeout that is none. A pending error
+ * comes before anything that waits.
+ * See: recvmmsg(2), xts_recvmsg().
+ */
+int xts_recvmmsg(int s, struct mmsghdr *messages, unsigned count, int flags, struct timespec *timeout);
 
 /*
  * Tell the address that a socket has on the device.

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <time.h>
 
-#define MESSAGES_MAX 1024 /* UIO_MAXIOV, at which the kernel cuts recvmmsg() and sendmmsg() */
 #define PAGE_BYTES 4096u
 
 /* What can never be memory of the program's: EFAULT instead of a fault. */
@@ -179,63 +178,12 @@ EXPORT ssize_t preadv2(int fd, const struct iovec *vector, int count, off_t offs
 ssize_t preadv64v2(int fd, const struct iovec *vector, int count, off64_t offset, int flags)
 	__attribute__((alias("preadv2"))) EXPORT;
 
-static int64_t monotonic_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
-
-/* A pending error comes before data here, unlike in recvmsg(): do_recvmmsg(). */
-static int pending_error(int s)
-{
-	int error = 0;
-	socklen_t length = sizeof error;
-
-	return XTS(xts_getsockopt(s, SOL_SOCKET, SO_ERROR, &error, &length)) < 0 ? errno : error;
-}
-
-/* The timeout is looked at after each message only, as in the kernel. */
-static int receive_messages(int s, struct mmsghdr *messages, unsigned count, int flags, const struct timespec *timeout)
-{
-	int64_t end = 0;
-	unsigned i;
-	int error;
-
-	if (timeout && (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec > 999999999)) {
-		errno = EINVAL;
-		return -1;
-	}
-	error = flags & MSG_ERRQUEUE ? 0 : pending_error(s);
-	if (error) {
-		errno = error;
-		return -1;
-	}
-	if (timeout)
-		end = monotonic_ns() + timeout->tv_sec * INT64_C(1000000000) + timeout->tv_nsec;
-	for (i = 0; i < count && i < MESSAGES_MAX; i++) {
-		ssize_t bytes = XTS(xts_recvmsg(s, &messages[i].msg_hdr, flags & ~MSG_WAITFORONE));
-
-		if (bytes < 0)
-			return i ? (int)i : -1;
-		messages[i].msg_len = (unsigned)bytes;
-		if (flags & MSG_WAITFORONE)
-			flags |= MSG_DONTWAIT;
-		if (timeout && monotonic_ns() >= end) {
-			i++;
-			break;
-		}
-	}
-	return (int)i;
-}
-
 EXPORT int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags, struct timespec *timeout)
 {
 	int s = descriptor_offloaded(fd);
 
 	return s < 0 ? (int)kernel_has_received(fd, real()->recvmmsg(fd, messages, count, flags, timeout)) :
-		       CALL_AGAIN(receive_messages(s, messages, count, flags, timeout));
+		       XTS(xts_recvmmsg(s, messages, count, flags, timeout));
 }
 
 /* --- sending ------------------------------------------------------------------------------------------------------ */
@@ -343,20 +291,6 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 	return XTS(xts_sendmsg((int)d.number, message, flags));
 }
 
-static int send_messages(int fd, struct mmsghdr *messages, unsigned count, int flags)
-{
-	unsigned i;
-
-	for (i = 0; i < count && i < MESSAGES_MAX; i++) {
-		ssize_t bytes = sendmsg(fd, &messages[i].msg_hdr, flags);
-
-		if (bytes < 0)
-			return i ? (int)i : -1;
-		messages[i].msg_len = (unsigned)bytes;
-	}
-	return (int)i;
-}
-
 EXPORT int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags)
 {
 	struct descriptor d = descriptor_get(fd);
@@ -365,7 +299,7 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags)
 	    !decide_by_datagram(fd, &d, messages->msg_hdr.msg_name, messages->msg_hdr.msg_namelen))
 		return -1;
 	return d.kind != DESCRIPTOR_OFFLOADED ? real()->sendmmsg(fd, messages, count, flags) :
-						CALL_AGAIN(send_messages(fd, messages, count, flags));
+						XTS(xts_sendmmsg((int)d.number, messages, count, flags));
 }
 
 EXPORT ssize_t write(int fd, const void *data, size_t bytes)

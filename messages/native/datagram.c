@@ -177,25 +177,34 @@ uint32_t xts_datagram_data(struct xts_datagram_cursor *cursor, uint32_t bytes, s
 	return lent;
 }
 
+/* Copies what is there of the next bytes, and goes on behind it. */
+static uint32_t take_copy(struct xts_datagram_cursor *cursor, uint8_t *to, uint32_t bytes)
+{
+	struct iovec iov[XTS_SEGMENTS_MAX];
+	uint32_t count = XTS_SEGMENTS_MAX, taken = xts_datagram_data(cursor, bytes, iov, &count);
+
+	for (uint32_t i = 0; i < count; i++) {
+		memcpy(to, iov[i].iov_base, iov[i].iov_len);
+		to += iov[i].iov_len;
+	}
+	return taken;
+}
+
 int xts_datagram_next(struct xts_datagram_cursor *cursor, struct xts_datagram *d)
 {
 	uint8_t head[XTS_DATAGRAM_HEAD_BYTES_MAX];
-	struct iovec iov[XTS_SEGMENTS_MAX];
 	struct xts_datagram_cursor ahead = *cursor;
-	uint32_t count = XTS_SEGMENTS_MAX, copied = 0;
+	struct xts_datagram_record record;
+	uint32_t copied;
 	int bytes;
 
 	if (!cursor->left)
 		return 0;
-	(void)xts_datagram_data(&ahead, sizeof head, iov, &count);
-	for (uint32_t i = 0; i < count; i++) {
-		memcpy(head + copied, iov[i].iov_base, iov[i].iov_len);
-		copied += (uint32_t)iov[i].iov_len;
-	}
+	copied = take_copy(&ahead, head, XTS_DATAGRAM_RECORD_BYTES);
+	if (!xts_datagram_record_decode(&record, head, copied))
+		copied += take_copy(&ahead, head + copied, record.control_bytes);
 	bytes = xts_datagram_read(d, head, copied);
-	if (bytes < 0)
-		return bytes;
-	skip(cursor, (uint32_t)bytes);
-	cursor->left -= (uint32_t)bytes;
-	return 1;
+	if (bytes >= 0)
+		*cursor = ahead;
+	return bytes < 0 ? bytes : 1;
 }

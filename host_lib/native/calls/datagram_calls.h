@@ -11,6 +11,7 @@
 #include "datagram.h"
 
 struct about;
+struct mmsghdr;
 struct source;
 struct xts_sock;
 
@@ -26,6 +27,10 @@ int datagram_peer(const struct xts_sock *s, struct sockaddr *address, socklen_t 
 /* message has name and control data; NULL: neither. */
 ssize_t datagram_send(struct xts_sock *s, struct source *src, int flags, const struct msghdr *message);
 ssize_t datagram_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes, int flags, struct about *about);
+/* sendmmsg(2) and recvmmsg(2): messages, or -errno when the first has failed. */
+int datagram_send_messages(struct xts_sock *s, struct mmsghdr *messages, unsigned count, int flags);
+/* deadline_ns: after the message with which it has passed no more are received; FOREVER: there is none. */
+int datagram_recv_messages(struct xts_sock *s, struct mmsghdr *messages, unsigned count, int flags, uint64_t deadline_ns);
 
 /* --- datagram_control.c: control data both ways ------------------------------------------------------------------- */
 

@@ -1,4 +1,6 @@
 /* Receiving datagrams: udp_recvmsg() of the kernel. A pending error comes before data. */
+#include <limits.h>
+
 #include "calls/datagram_calls.h"
 #include "core/address.h"
 #include "core/buffer.h"
@@ -70,4 +72,51 @@ ssize_t datagram_recv(struct xts_sock *s, const struct iovec *iov, size_t bytes,
 	if (!(flags & MSG_PEEK))
 		datagram_consume(s);
 	return (ssize_t)(flags & MSG_TRUNC ? length : n);
+}
+
+static ssize_t recv_message(struct xts_sock *s, struct msghdr *m, int flags)
+{
+	struct about about = {
+		.name = m->msg_name,
+		.name_length = m->msg_name ? m->msg_namelen : 0,
+		.control = m->msg_control,
+		.room = m->msg_control ? m->msg_controllen : 0,
+	};
+	size_t bytes = 0;
+	ssize_t r;
+
+	if (m->msg_iovlen > IOV_MAX)
+		return -EMSGSIZE;
+	for (size_t i = 0; i < m->msg_iovlen; i++) {
+		if (m->msg_iov[i].iov_len > SSIZE_MAX - bytes)
+			return -EINVAL;
+		bytes += m->msg_iov[i].iov_len;
+	}
+	r = datagram_recv(s, m->msg_iov, bytes, flags, &about);
+	if (r >= 0)
+		about_return(&about, m);
+	return r;
+}
+
+int datagram_recv_messages(struct xts_sock *s, struct mmsghdr *messages, unsigned count, int flags, uint64_t deadline_ns)
+{
+	uint32_t id = s->id;
+	unsigned got = 0;
+	ssize_t r = take_error(s);
+
+	while (!r && got < count && socket_is_open(s, id)) {
+		struct mmsghdr *m = &messages[got];
+
+		r = recv_message(s, &m->msg_hdr, flags & ~MSG_WAITFORONE);
+		if (r < 0)
+			break;
+		m->msg_len = (unsigned)r;
+		r = 0;
+		got++;
+		if (flags & MSG_WAITFORONE)
+			flags |= MSG_DONTWAIT;
+		if (deadline_ns != FOREVER && now_ns() >= deadline_ns)
+			break;
+	}
+	return got ? (int)got : (int)r;
 }

@@ -2,10 +2,12 @@
  * Sending datagrams: udp_sendmsg() of the kernel. What this host can know is said at once: addresses, lengths, the
  * socket's state. What the device finds out is the pending error of a later call.
  *
- * A datagram is sent whole or not at all. It needs post credits for all of it, and a frame for its beginning. The other
- * messages of a long one follow at once; what no frame is left for is copied, and leaves before anything else of the
- * socket. So no thread ever waits in the middle of a datagram.
+ * A datagram is sent whole or not at all. It needs post credits for all of it, and a frame for its beginning or room in
+ * the message that is being made (core/datagram_outbox.c). The other messages of a long one follow at once; what no
+ * frame is left for is copied, and leaves before anything else of the socket. So no thread ever waits in the middle of
+ * a datagram.
  */
+#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <stdlib.h>
@@ -131,37 +133,56 @@ static void send_rest(struct xts_sock *s, struct source *src)
 	}
 }
 
+/* A datagram that takes more than one message: the first, in the slot, and the others. */
+static void send_long(struct xts_sock *s, struct xts_datagram *d, struct source *src, const struct xts_tx_slot *slot)
+{
+	struct stack *st = s->stack;
+	uint32_t room = st->channel->link.largest_message - XTS_SEND_DATAGRAMS_BYTES, bytes;
+	struct xts_send_datagrams m = { .post_credits = xts_credit_advertise(&s->grant), .length = room };
+
+	bytes = xts_datagram_write(slot->data + XTS_SEND_DATAGRAMS_BYTES, room, d);
+	source_take(src, slot->data + XTS_SEND_DATAGRAMS_BYTES + bytes, room - bytes);
+	xts_head_encode(slot->data, XTS_CMD_SEND_DATAGRAMS, XTS_FLAG_MORE, 0, s->proxy_id);
+	xts_send_datagrams_encode(slot->data, &m);
+	channel_submit(st, slot, XTS_SEND_DATAGRAMS_BYTES + m.length);
+	send_rest(s, src);
+}
+
 /* 0, or -EAGAIN: wait for credits or for the link. */
 static int send_one(struct xts_sock *s, struct xts_datagram *d, struct source *src)
 {
 	struct stack *st = s->stack;
 	struct channel *c = st->channel;
-	uint32_t credits = xts_datagram_credits(&d->record), bytes = d->record.data_bytes, room, n;
-	struct xts_send_datagrams m;
+	uint32_t credits = xts_datagram_credits(&d->record), bytes = d->record.data_bytes;
+	uint32_t head_bytes = XTS_DATAGRAM_RECORD_BYTES + d->record.control_bytes, record_bytes = head_bytes + bytes;
 	struct xts_tx_slot slot;
+	uint8_t *room;
 
 	if (s->credits < credits) {
 		s->datagrams->wanted = credits;
 		s->no_space = true;
 		return -EAGAIN;
 	}
-	if (!outbox_flush_socket(s) || channel_slot(st, &slot)) {
-		socket_wait_for_link(s);
-		return -EAGAIN;
+	room = datagram_message_join(s, record_bytes);
+	if (!room && (!outbox_flush_socket(s) || channel_slot(st, &slot))) {
+		room = datagram_gather(s, record_bytes);
+		if (!room) {
+			socket_wait_for_link(s);
+			return -EAGAIN;
+		}
+	} else if (!room && record_bytes <= c->link.largest_message - XTS_SEND_DATAGRAMS_BYTES) {
+		room = datagram_message_begin(s, &slot, record_bytes);
 	}
 	s->datagrams->wanted = 0;
-	room = c->link.largest_message - XTS_SEND_DATAGRAMS_BYTES;
-	m.length = xts_datagram_write(slot.data + XTS_SEND_DATAGRAMS_BYTES, room, d);
-	n = room - m.length < bytes ? room - m.length : bytes;
-	source_take(src, slot.data + XTS_SEND_DATAGRAMS_BYTES + m.length, n);
-	m.length += n;
-	m.post_credits = xts_credit_advertise(&s->grant);
-	xts_head_encode(slot.data, XTS_CMD_SEND_DATAGRAMS, n < bytes ? XTS_FLAG_MORE : 0, 0, s->proxy_id);
-	xts_send_datagrams_encode(slot.data, &m);
-	channel_submit(st, &slot, XTS_SEND_DATAGRAMS_BYTES + m.length);
 	send_account(s, credits, bytes);
-	if (src->left)
-		send_rest(s, src);
+	if (!room) {
+		send_long(s, d, src, &slot);
+		return 0;
+	}
+	xts_datagram_write(room, head_bytes, d);
+	source_take(src, room + head_bytes, bytes);
+	if (datagram_message_is_full(c))
+		channel_flush(st, true);
 	return 0;
 }
 
@@ -224,23 +245,73 @@ static int need_port(struct xts_sock *s)
 	return r == -EINVAL && s->local.port ? 0 : r; /* another thread was faster */
 }
 
-ssize_t datagram_send(struct xts_sock *s, struct source *src, int flags, const struct msghdr *message)
+/* Bytes or -errno. The socket may be closed when it returns. */
+static ssize_t send_message(struct xts_sock *s, struct source *src, int flags, const struct msghdr *message)
 {
 	size_t bytes = src->left;
 	struct xts_datagram d;
-	uint32_t id = s->id;
 	int r;
 
-	channel_pump(s->stack); /* who only ever sends has to hear of errors, too */
 	r = prepare(s, &d, bytes, flags, message);
 	if (!r)
 		r = need_port(s);
 	if (!r)
 		r = send_or_wait(s, &d, src, flags);
-	if (!socket_is_open(s, id))
-		return r ? r : (ssize_t)bytes;
+	return r ? r : (ssize_t)bytes;
+}
+
+static void has_sent(struct xts_sock *s)
+{
 	status_data(s);
 	if (s->mirror)
 		mirror_dirty(s); /* it may be full now */
-	return r ? r : (ssize_t)bytes;
+}
+
+ssize_t datagram_send(struct xts_sock *s, struct source *src, int flags, const struct msghdr *message)
+{
+	uint32_t id = s->id;
+	ssize_t r;
+
+	channel_pump(s->stack); /* who only ever sends has to hear of errors, too */
+	r = send_message(s, src, flags, message);
+	if (socket_is_open(s, id))
+		has_sent(s);
+	return r;
+}
+
+/* The data of a message; false: more than any length has room for. */
+static bool source_of(struct source *src, const struct msghdr *message)
+{
+	*src = (struct source){ .iov = message->msg_iov };
+	for (size_t i = 0; i < message->msg_iovlen; i++) {
+		if (message->msg_iov[i].iov_len > SSIZE_MAX - src->left)
+			return false;
+		src->left += message->msg_iov[i].iov_len;
+	}
+	return true;
+}
+
+int datagram_send_messages(struct xts_sock *s, struct mmsghdr *messages, unsigned count, int flags)
+{
+	uint32_t id = s->id;
+	struct source src;
+	unsigned sent = 0;
+	ssize_t r = 0;
+
+	channel_pump(s->stack);
+	while (sent < count && socket_is_open(s, id)) {
+		struct mmsghdr *m = &messages[sent];
+
+		if (m->msg_hdr.msg_iovlen > IOV_MAX)
+			r = -EMSGSIZE;
+		else
+			r = source_of(&src, &m->msg_hdr) ? send_message(s, &src, flags, &m->msg_hdr) : -EINVAL;
+		if (r < 0)
+			break;
+		m->msg_len = (unsigned)r;
+		sent++;
+	}
+	if (socket_is_open(s, id))
+		has_sent(s);
+	return sent ? (int)sent : (int)r;
 }

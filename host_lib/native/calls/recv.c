@@ -237,6 +237,14 @@ ssize_t xts_recvfrom(int number, void *data, size_t bytes, int flags, struct soc
 	return r;
 }
 
+void about_return(const struct about *about, struct msghdr *message)
+{
+	if (message->msg_name)
+		message->msg_namelen = about->name_length;
+	message->msg_controllen = about->used;
+	message->msg_flags = about->flags;
+}
+
 ssize_t xts_recvmsg(int number, struct msghdr *message, int flags)
 {
 	struct about about = { 0 };
@@ -253,9 +261,6 @@ ssize_t xts_recvmsg(int number, struct msghdr *message, int flags)
 	r = recv_call(number, message->msg_iov, message->msg_iovlen, flags, &about);
 	if (r < 0)
 		return r;
-	if (message->msg_name)
-		message->msg_namelen = about.name_length;
-	message->msg_controllen = about.used;
-	message->msg_flags = about.flags;
+	about_return(&about, message);
 	return r;
 }

@@ -27,10 +27,7 @@
 #include "waiting/wait.h"
 #include "xts.h"
 
-#define PENDING_SMALL 4096u            /* data worth gathering; more waits for the link */
-#define PENDING_MAX 16384u             /* bytes gathered per socket */
-#define PENDING_CHANNEL_MAX (4u << 20) /* of all sockets of a channel */
-#define SEND_BYTES_MAX 0x7ffff000u     /* MAX_RW_COUNT */
+#define SEND_BYTES_MAX 0x7ffff000u /* MAX_RW_COUNT */
 
 void source_take(struct source *src, uint8_t *out, size_t bytes)
 {

@@ -161,6 +161,8 @@ int channel_slot(struct stack *st, struct xts_tx_slot *slot)
 
 	if (!c)
 		return -ENETDOWN;
+	if (c->making.of)
+		datagram_message_submit(c); /* it has the frame credit that was there when it was begun */
 	if (!xts_link_credits(&c->link))
 		return -EAGAIN;
 	if (xts_queue_acquire(c->queue, slot)) {
@@ -212,6 +214,8 @@ void channel_flush(struct stack *st, bool kick)
 
 	if (!c)
 		return;
+	if (c->making.of && kick)
+		datagram_message_submit(c);
 	if ((c->outbox_first || c->refused_count) && channel_can_send(st))
 		outbox_flush(st);
 	if (xts_link_control_due(&c->link))
@@ -295,6 +299,7 @@ void channel_die(struct stack *st, int error)
 	c->next_dead = st->dead;
 	st->dead = c;
 	c->blocked = NULL;
+	c->making.of = NULL;
 	while (st->shared)
 		share_forget(st->shared);
 	for (s = table_next(st, NULL); s; s = next) {

@@ -27,6 +27,13 @@ struct refused {
 	uint16_t error;
 };
 
+/* A message of datagrams to which more of the same socket may be added. */
+struct datagram_message {
+	struct xts_sock *of; /* NULL: there is none */
+	struct xts_tx_slot slot;
+	uint32_t length; /* of its payload, so far */
+};
+
 struct channel {
 	struct stack *stack;
 	struct channel *next_dead;
@@ -43,7 +50,8 @@ struct channel {
 	struct xts_sock *blocked; /* sockets to wake when frames may be sent again */
 	struct held *pool, *held_oldest, *held_newest;
 	uint64_t pending_bytes;
-	struct refused *refused; /* connections to be refused or given back */
+	struct datagram_message making; /* not submitted yet (datagram_outbox.c) */
+	struct refused *refused;        /* connections to be refused or given back */
 	unsigned refused_count, refused_room;
 	struct held *held;
 };

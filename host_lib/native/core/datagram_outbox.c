@@ -1,4 +1,11 @@
-/* The rest of a datagram for which there was no frame: in s->pending, from byte `flushed` on (core/datagram_socket.h). */
+/*
+ * Datagrams that have not been submitted yet (core/datagram_socket.h): the message that is being made, to which more
+ * datagrams of its socket may be added; and s->pending, from byte `flushed` on, which has the rest of one datagram or a
+ * message of whole ones that found no frame.
+ *
+ * The link numbers a message when it is submitted. So whoever takes a slot for another message submits this one first
+ * (channel_slot()), and messages leave in the order in which they were begun.
+ */
 #include <stdlib.h>
 #include <sys/epoll.h>
 
@@ -10,6 +17,91 @@
 #include "core/status_page.h"
 #include "credit.h"
 #include "queue.h"
+
+/* So that the proxy works on the first ones while the host writes the next. */
+#define MESSAGE_BYTES 8192u
+
+/* --- the message that is being made ------------------------------------------------------------------------------- */
+
+static uint32_t payload_room(const struct channel *c)
+{
+	return c->link.largest_message - XTS_SEND_DATAGRAMS_BYTES;
+}
+
+static uint8_t *take_room(struct datagram_message *m, uint32_t bytes)
+{
+	uint8_t *room = m->slot.data + XTS_SEND_DATAGRAMS_BYTES + m->length;
+
+	m->length += bytes;
+	return room;
+}
+
+uint8_t *datagram_message_join(struct xts_sock *s, uint32_t bytes)
+{
+	struct channel *c = s->stack->channel;
+
+	if (!c || c->making.of != s || bytes > payload_room(c) - c->making.length)
+		return NULL;
+	return take_room(&c->making, bytes);
+}
+
+uint8_t *datagram_message_begin(struct xts_sock *s, const struct xts_tx_slot *slot, uint32_t bytes)
+{
+	struct channel *c = s->stack->channel;
+
+	c->making = (struct datagram_message){ .of = s, .slot = *slot };
+	return take_room(&c->making, bytes);
+}
+
+bool datagram_message_is_full(const struct channel *c)
+{
+	return c->making.of && c->making.length >= MESSAGE_BYTES;
+}
+
+void datagram_message_submit(struct channel *c)
+{
+	struct datagram_message *making = &c->making;
+	struct xts_sock *s = making->of;
+	struct xts_send_datagrams m = { .length = making->length };
+
+	making->of = NULL;
+	m.post_credits = xts_credit_advertise(&s->grant);
+	if (s->todo == TODO_ADVERT)
+		outbox_remove(s); /* which this was */
+	xts_head_encode(making->slot.data, XTS_CMD_SEND_DATAGRAMS, 0, 0, s->proxy_id);
+	xts_send_datagrams_encode(making->slot.data, &m);
+	channel_submit(s->stack, &making->slot, XTS_SEND_DATAGRAMS_BYTES + m.length);
+}
+
+/* --- what found no frame ------------------------------------------------------------------------------------------ */
+
+uint8_t *datagram_gather(struct xts_sock *s, uint32_t bytes)
+{
+	struct channel *c = s->stack->channel;
+	uint8_t *room;
+
+	if (!c || bytes > PENDING_SMALL || bytes > payload_room(c))
+		return NULL;
+	if (!s->pending) {
+		uint32_t capacity = PENDING_MAX < payload_room(c) ? PENDING_MAX : payload_room(c);
+
+		if (c->pending_bytes + capacity > PENDING_CHANNEL_MAX)
+			return NULL;
+		s->pending = malloc(capacity);
+		if (!s->pending)
+			return NULL;
+		s->pending_capacity = capacity;
+		s->pending_bytes = s->datagrams->flushed = 0;
+		c->pending_bytes += capacity;
+	}
+	/* The rest of a long datagram has no room behind it. */
+	if (bytes > s->pending_capacity - s->pending_bytes)
+		return NULL;
+	room = s->pending + s->pending_bytes;
+	s->pending_bytes += bytes;
+	outbox_add(s, TODO_DATA);
+	return room;
+}
 
 bool datagram_flush(struct xts_sock *s)
 {

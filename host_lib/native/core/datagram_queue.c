@@ -83,8 +83,12 @@ void datagram_drop(struct xts_sock *s)
 
 void datagram_free(struct xts_sock *s)
 {
+	struct channel *c = s->stack->channel;
+
 	if (!s->datagrams)
 		return;
+	if (c && c->making.of == s)
+		datagram_message_submit(c);
 	datagram_drop(s);
 	free(s->datagrams);
 	s->datagrams = NULL;
@@ -165,7 +169,8 @@ static bool begin(struct xts_sock *s, struct xts_datagram *d)
 		channel_fail(s->stack, ENOMEM);
 		return false;
 	}
-	xts_datagram_write(head, sizeof head, d); /* the items that we know, and only those */
+	if (control_credits)
+		xts_datagram_write(head, sizeof head, d); /* the items that we know, and only those */
 	r->from = d->record.endpoint;
 	r->dropped = q->dropped;
 	r->data_bytes = d->record.data_bytes;

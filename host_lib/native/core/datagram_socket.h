@@ -15,6 +15,11 @@
  * A datagram is sent (calls/datagram_send.c) when there are credits for all of it and a frame for its beginning. What
  * the first message does not hold follows at once, and what finds no frame then is kept in s->pending, and leaves
  * before anything else of the socket (datagram_flush()).
+ *
+ * Small datagrams go several in one message where that delays none of them (datagram_outbox.c). The message is kept open
+ * until the call ends, so the datagrams of one sendmmsg(2) share it. A caller that has promised to come back
+ * (XTS_EPOLL_BATCH) keeps it open until it does. When the link is out of frame credits small datagrams are gathered in
+ * s->pending, as a byte stream's data is. So the faster the program sends, the more of them share a message.
  */
 #ifndef XTS_HOST_DATAGRAM_H
 #define XTS_HOST_DATAGRAM_H
@@ -25,8 +30,10 @@
 #include "datagram.h"
 #include "wire.h"
 
+struct channel;
 struct stack;
 struct xts_sock;
+struct xts_tx_slot;
 
 /* A datagram in the receive queue; its control items and its data are in the socket's pieces. */
 struct received_datagram {
@@ -80,7 +87,16 @@ void datagram_consume(struct xts_sock *s);                                 /* th
 int datagram_open(struct xts_sock *s, const struct xts_endpoint *local, const struct xts_endpoint *peer);
 int datagram_need_proxy(struct xts_sock *s); /* the same without addresses; 0 or -errno */
 
-/* datagram_outbox.c: sends what is pending; false: some of it is left. */
-bool datagram_flush(struct xts_sock *s);
+/* --- datagram_outbox.c -------------------------------------------------------------------------------------------- */
+
+/* Room for a record of so many bytes in the message that is being made of this socket's datagrams, or NULL. */
+uint8_t *datagram_message_join(struct xts_sock *s, uint32_t bytes);
+/* The same in a new message, in this slot. There is none being made, and the record fits. */
+uint8_t *datagram_message_begin(struct xts_sock *s, const struct xts_tx_slot *slot, uint32_t bytes);
+bool datagram_message_is_full(const struct channel *c); /* not worth keeping for more */
+void datagram_message_submit(struct channel *c);
+/* No frame can leave: room for a small record in s->pending, or NULL. */
+uint8_t *datagram_gather(struct xts_sock *s, uint32_t bytes);
+bool datagram_flush(struct xts_sock *s); /* sends what is pending; false: some of it is left */
 
 #endif

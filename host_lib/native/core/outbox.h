@@ -18,6 +18,10 @@ enum {                    /* what still has to leave */
        TODO_GIVE_BACK = 64, /* received bytes, for a protocol that has been pushed */
 };
 
+#define PENDING_SMALL 4096u            /* data worth gathering; more waits for the link */
+#define PENDING_MAX 16384u             /* bytes gathered per socket */
+#define PENDING_CHANNEL_MAX (4u << 20) /* of all sockets of a channel */
+
 void outbox_add(struct xts_sock *s, uint8_t todo);
 void outbox_remove(struct xts_sock *s);
 void outbox_flush(struct stack *st);

@@ -102,7 +102,9 @@ static bool keeps_quiet(const struct channel *c)
 		return false;
 	if (this_thread->promised != c->stack)
 		return false;
-	return this_thread->batching || (this_thread->holding && (!c->unkicked || progress_will_flush(c->stack)));
+	if (this_thread->batching)
+		return true;
+	return this_thread->holding && ((!c->unkicked && !c->making.of) || progress_will_flush(c->stack));
 }
 
 void stack_rest(struct stack *st)

@@ -20,6 +20,8 @@ struct about {
 	int flags;         /* msg_flags */
 };
 
+void about_return(const struct about *about, struct msghdr *message); /* what recvmsg() has asked for */
+
 /* These bytes of the buffer have been read; credits: taken in addition. */
 void recv_consume(struct xts_sock *s, uint32_t bytes, uint32_t credits);
 

@@ -170,6 +170,64 @@ def test_a_long_one_goes_on_in_the_next_message(tmp_path: Path) -> None:
         c.close()
 
 
+def test_the_datagrams_of_one_call_share_a_message(proxy: ScriptedProxy, caller: Caller) -> None:
+    c = Open(proxy, caller)
+    sizes = [*range(50, 80), 0, 1]
+    assert c.call("sendmmsg", sizes) == len(sizes)
+    assert c.sent() == [Datagram(pattern(size), THERE) for size in sizes]
+    assert c.call("sendto", 60) == 60  # a lone one leaves at once
+    assert [len(each.data) for each in c.sent()] == [60]
+    assert c.call("sendmmsg", [10, 5000, 20_000, 30]) == 4
+    lengths: list[int] = []
+    while len(lengths) < 4:
+        lengths += [len(each.data) for each in c.sent()]
+    assert lengths == [10, 5000, 20_000, 30]
+    assert c.call("sendmmsg", []) == 0
+    c.close()
+
+
+def test_as_many_of_one_call_as_there_are_credits_for(proxy: ScriptedProxy, caller: Caller) -> None:
+    c = Open(proxy, caller, credits=10 * (64 + EACH))
+    assert c.call("sendmmsg", [64] * 30) == 10
+    assert len(c.sent()) == 10
+    assert c.call("sendmmsg", [64] * 30) == "EAGAIN"
+    c.raw(b"", credits=3 * (64 + EACH))
+    proxy.until(lambda: c.call("sendmmsg", [64] * 3) == 3, "the credits do not come")
+    assert len(c.sent()) == 3
+    c.close()
+
+
+def test_what_finds_no_frame_leaves_in_one_message(tmp_path: Path) -> None:
+    with ScriptedProxy(tmp_path, frame_window=4, features=DATAGRAM) as proxy, Caller(proxy, library()) as caller:
+        c = Open(proxy, caller)
+        proxy.mute = True  # returns no frame credits
+        for size in range(60, 100):
+            assert c.call("sendto", size) == size
+        assert c.call("writable") == 0
+        proxy.mute = False
+        got: list[Datagram] = []
+        messages = 0
+        while len(got) < 40:
+            got += c.sent()
+            messages += 1
+        assert got == [Datagram(pattern(size), THERE) for size in range(60, 100)]
+        assert messages <= 5
+        proxy.until(lambda: c.call("writable") == 1, "it is not writable again")
+        c.close()
+
+
+def test_credits_go_with_the_message_that_is_being_made(proxy: ScriptedProxy, caller: Caller) -> None:
+    c = Open(proxy, caller)
+    window = c.granted
+    c.give(*[Datagram(bytes(1000), THERE) for _ in range(8)])
+    proxy.until(lambda: c.call("readable") == 1, "nothing came")
+    assert c.call("recvmmsg", 20) == [1000] * 8
+    assert c.call("recvmmsg", 20) == "EAGAIN"
+    assert c.call("sendmmsg", [1, 2]) == 2
+    assert len(c.sent()) == 2 and c.granted == window
+    c.close()
+
+
 def test_many_in_one_message_and_one_in_many(proxy: ScriptedProxy, caller: Caller) -> None:
     c = Open(proxy, caller)
     window = c.granted

@@ -275,6 +275,26 @@ def test_a_receive_buffer_that_is_not_paid_for_is_small() -> None:
         assert worker.used("socket_bytes") >= 100_000
 
 
+def test_larger_ones_than_expected_wait_for_credits(worker: Worker, host: ScriptedHost, peer: socket.socket) -> None:
+    """The worker takes as many at once as have room if they are like those before. Udp.take() keeps the account."""
+    before = worker.used("socket_bytes")
+    udp = Udp.open(host, table.DATAGRAM_WINDOW_MIN, peer=endpoint_of(peer), receive_bytes=200_000)
+    udp.send(Datagram(b"here I am"))
+    target = peer.recvfrom(100)[1]
+    for _ in range(40):
+        peer.sendto(b"small", target)
+        assert udp.receive().data == b"small"
+    for size in (30_000, 1, 60_000, 20_000, 5):
+        for number in range(3):
+            peer.sendto(bytes([number]) * size, target)
+        for number in range(3):
+            assert udp.receive().data == bytes([number]) * size
+            udp.give()
+    assert udp.dropped == 0
+    udp.close()
+    assert worker.used("socket_bytes") == before
+
+
 # --- floods ----------------------------------------------------------------------------------------------
 
 

@@ -13,10 +13,17 @@ from typing import Any
 
 from beds.calls import Calls
 from beds.scripts import scripts
-from system.sockets.programs import call_connecting, call_data, call_datagrams, call_ending, call_options
+from system.sockets.programs import (
+    call_connecting,
+    call_data,
+    call_datagram_messages,
+    call_datagrams,
+    call_ending,
+    call_options,
+)
 
 #: Each has added its scripts when it was imported.
-TOPICS = (call_connecting, call_data, call_datagrams, call_ending, call_options)
+TOPICS = (call_connecting, call_data, call_datagram_messages, call_datagrams, call_ending, call_options)
 SCRIPTS = scripts("calls")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from beds.calls import Calls, address
-from beds.libc_structs import PollFd
+from beds.libc_structs import Header, Message, PollFd, Vector
 from beds.ulp_calls import ULP_CALLS
 from system.sockets.programs.library_scripts import Info
 
@@ -39,6 +39,31 @@ def recvfrom(c: Calls, s: int, size: int = 70_000) -> list[Any] | int:
     return r if r < 0 else [buffer.raw[:r].hex(), int.from_bytes(where.raw[2:4], "big")]
 
 
+def messages_of(sizes: list[int], port: int) -> tuple[Any, list[Any]]:
+    """struct mmsghdr for datagrams of these sizes, and what they point to."""
+    kept: list[Any] = []
+    made = (Message * max(len(sizes), 1))()
+    for one, size in zip(made, sizes, strict=False):
+        data = ctypes.create_string_buffer(bytes(i % 251 for i in range(size)), max(size, 1))
+        name = ctypes.create_string_buffer(address(port), 28)
+        vector = Vector(ctypes.addressof(data), size)
+        kept += [data, name, vector]
+        one.header = Header(ctypes.addressof(name), 16, ctypes.pointer(vector), 1, None, 0, 0)
+    return made, kept
+
+
+def sendmmsg(c: Calls, s: int, sizes: list[int], port: int = 80) -> int:
+    made, _kept = messages_of(sizes, port)
+    return c.call("sendmmsg", s, made, len(sizes), socket.MSG_DONTWAIT)
+
+
+def recvmmsg(c: Calls, s: int, count: int) -> list[int] | int:
+    """The lengths, without waiting; or minus errno."""
+    made, _kept = messages_of([2000] * count, 0)
+    r = c.call("recvmmsg", s, made, count, socket.MSG_DONTWAIT, None)
+    return r if r < 0 else [made[i].bytes for i in range(r)]
+
+
 def last_error(c: Calls) -> str:
     function = c.native.xts_last_error
     function.restype = ctypes.c_char_p
@@ -52,6 +77,8 @@ CALLS: dict[str, Callable[..., Any]] = {
         "sendto", s, bytes(i % 251 for i in range(size)), size, socket.MSG_DONTWAIT, address(port), 16
     ),
     "recvfrom": recvfrom,
+    "sendmmsg": sendmmsg,
+    "recvmmsg": recvmmsg,
     "receive_buffer": lambda c, s, size: c.call(
         "setsockopt", s, socket.SOL_SOCKET, socket.SO_RCVBUF, struct.pack("=i", size), 4
     ),

@@ -244,6 +244,9 @@ row("served", "sendmsg EINVAL")(
 row("served", "recv EAGAIN")(lambda c: c.call("recv", connected(c, AGAIN), ctypes.create_string_buffer(1), 1, 0))
 row("served", "recv EINVAL")(lambda c: c.call("recv", connected(c), ctypes.create_string_buffer(1), 1, socket.MSG_OOB))
 row("served", "recv ENOTCONN")(lambda c: c.call("recv", unbound(c), ctypes.create_string_buffer(1), 1, 0))
+row("served", "recvmmsg EINVAL")(
+    lambda c: c.call("recvmmsg", connected(c), None, 0, 0, ctypes.create_string_buffer(struct.pack("ll", 0, -1)))
+)
 row("served", "recvmsg EMSGSIZE")(lambda c: c.call("recvmsg", connected(c), message(1025), 0))
 row("served", "getpeername ENOTCONN")(
     lambda c: c.call("getpeername", unbound(c), ctypes.create_string_buffer(28), ctypes.byref(ctypes.c_uint(28)))

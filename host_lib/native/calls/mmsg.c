@@ -1,0 +1,107 @@
+/*
+ * sendmmsg(2) and recvmmsg(2). The datagrams of one call share the messages to the proxy, and the call takes the
+ * stack's lock once. Other sockets send and receive message by message.
+ */
+#include <time.h>
+
+#include "calls/datagram_calls.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "xts.h"
+
+#define MESSAGES_MAX 1024u /* UIO_MAXIOV, at which the kernel cuts these calls */
+
+/* Of a socket that has datagrams: messages, or -errno. */
+typedef int call_on_datagrams(struct xts_sock *s, struct mmsghdr *messages, unsigned count, int flags,
+			      uint64_t deadline_ns);
+
+static int send_on(struct xts_sock *s, struct mmsghdr *messages, unsigned count, int flags, uint64_t deadline_ns)
+{
+	(void)deadline_ns;
+	return datagram_send_messages(s, messages, count, flags);
+}
+
+/* False: it has no datagrams. */
+static bool on_datagrams(int number, call_on_datagrams *call, struct mmsghdr *messages, unsigned count, int flags,
+			 uint64_t deadline_ns, ssize_t *result)
+{
+	bool has_datagrams = true;
+	struct xts_sock *s;
+	struct stack *st;
+
+	do {
+		st = stack_enter_of(number);
+		s = table_use(st, number);
+		has_datagrams = !s || s->datagrams;
+		*result = !s ? -EBADF : has_datagrams ? call(s, messages, count, flags, deadline_ns) : 0;
+	} while (stack_restarts(st, result)); /* of which nothing has been sent or received */
+	return has_datagrams;
+}
+
+int xts_sendmmsg(int number, struct mmsghdr *messages, unsigned count, int flags)
+{
+	unsigned i;
+	ssize_t r;
+
+	if (count > MESSAGES_MAX)
+		count = MESSAGES_MAX;
+	if (!messages && count)
+		return finish(-EFAULT);
+	if (on_datagrams(number, send_on, messages, count, flags, FOREVER, &r))
+		return r < 0 ? (int)finish_of(number, (int)r) : (int)r;
+	for (i = 0; i < count; i++) {
+		ssize_t bytes = xts_sendmsg(number, &messages[i].msg_hdr, flags);
+
+		if (bytes < 0)
+			return i ? (int)i : -1;
+		messages[i].msg_len = (unsigned)bytes;
+	}
+	return (int)i;
+}
+
+/* A pending error comes before data here, unlike in recvmsg(): do_recvmmsg(). */
+static int recv_on_stream(int number, struct mmsghdr *messages, unsigned count, int flags, uint64_t deadline_ns)
+{
+	int error = 0;
+	socklen_t length = sizeof error;
+	unsigned i = 0;
+
+	if (!(flags & MSG_ERRQUEUE) && xts_getsockopt(number, SOL_SOCKET, SO_ERROR, &error, &length) < 0)
+		return -1;
+	if (error)
+		return finish(-error);
+	while (i < count) {
+		ssize_t bytes = xts_recvmsg(number, &messages[i].msg_hdr, flags & ~MSG_WAITFORONE);
+
+		if (bytes < 0)
+			return i ? (int)i : -1;
+		messages[i++].msg_len = (unsigned)bytes;
+		if (flags & MSG_WAITFORONE)
+			flags |= MSG_DONTWAIT;
+		if (deadline_ns != FOREVER && now_ns() >= deadline_ns)
+			break;
+	}
+	return (int)i;
+}
+
+/* The timeout is looked at after each message only, as in the kernel. */
+int xts_recvmmsg(int number, struct mmsghdr *messages, unsigned count, int flags, struct timespec *timeout)
+{
+	uint64_t deadline_ns = FOREVER;
+	ssize_t r;
+
+	if (timeout && (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= (long)NS_PER_S))
+		return finish(-EINVAL);
+	if (timeout)
+		deadline_ns = now_ns() + (uint64_t)timeout->tv_sec * NS_PER_S + (uint64_t)timeout->tv_nsec;
+	if (count > MESSAGES_MAX)
+		count = MESSAGES_MAX;
+	if (!messages && count)
+		return finish(-EFAULT);
+	if (!(flags & MSG_ERRQUEUE) &&
+	    on_datagrams(number, datagram_recv_messages, messages, count, flags, deadline_ns, &r))
+		return r < 0 ? (int)finish_of(number, (int)r) : (int)r;
+	return recv_on_stream(number, messages, count, flags, deadline_ns);
+}

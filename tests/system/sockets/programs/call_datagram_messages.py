@@ -1,0 +1,239 @@
+"""Scripts of calls: what comes and goes with datagrams (control data, trains, counts), and many of them in one call.
+The peers are the kernel's, on this host."""
+
+from __future__ import annotations
+
+import ctypes
+import select
+import socket
+import struct
+from typing import Any
+
+from beds.calls import Calls, address
+from beds.datagram_calls import bound, datagram, sendto, udp_peer
+from beds.libc_structs import Header, Message, Vector
+from beds.scripts import script
+
+UDP_SEGMENT, UDP_GRO, IP_PKTINFO, IP_RECVTTL, IP_RECVTOS, SO_RXQ_OVFL = 103, 104, 8, 12, 13, 40
+
+
+def _controls(c: Calls, s: int) -> list[tuple[int, int, bytes]]:
+    """recvmsg(2): the control data alone, which is not recorded."""
+    data, control = ctypes.create_string_buffer(100), ctypes.create_string_buffer(256)
+    vector = Vector(ctypes.addressof(data), len(data))
+    header = Header(None, 0, ctypes.pointer(vector), 1, ctypes.addressof(control), len(control), 0)
+    assert c.call("recvmsg", s, ctypes.byref(header), 0) >= 0
+    at, items = 0, []
+    while at + 16 <= header.control_bytes:
+        length, level, kind = struct.unpack_from("=Qii", control, at)
+        items.append((level, kind, control.raw[at + 16 : at + length]))
+        at += length + -length % 8
+    return items
+
+
+def _message(c: Calls, s: int, size: int, flags: int = 0) -> None:
+    """recvmsg(2): data, flags, control data."""
+    data, control, where = (ctypes.create_string_buffer(n) for n in (max(size, 1), 256, 28))
+    vector = Vector(ctypes.addressof(data), size)
+    header = Header(
+        ctypes.addressof(where), 28, ctypes.pointer(vector), 1, ctypes.addressof(control), len(control), 0
+    )  # fmt: skip
+    n = c.do("recvmsg", s, ctypes.byref(header), flags)
+    c.note("message", [data.raw[: min(max(n, 0), size)].hex(), header.name_bytes, header.flags])
+    at, items = 0, []
+    while n >= 0 and at + 16 <= header.control_bytes:
+        length, level, kind = struct.unpack_from("=Qii", control, at)
+        items.append([level, kind, control.raw[at + 16 : at + length].hex()])
+        at += length + -length % 8
+    c.note("control", sorted(items))
+
+
+@script("calls")
+def datagram_control_received(c: Calls) -> None:
+    s, port = bound(c)
+    for option in (IP_PKTINFO, IP_RECVTTL, IP_RECVTOS):
+        c.set(s, socket.IPPROTO_IP, option, 1)
+    with udp_peer() as peer:
+        peer.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 7)
+        peer.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 0x28)
+        peer.sendto(b"with control", ("127.0.0.1", port))
+        c.wait(s, select.POLLIN)
+        _message(c, s, 100, socket.MSG_PEEK)
+        _message(c, s, 4)
+
+
+@script("calls")
+def datagram_control_received_v6(c: Calls) -> None:
+    s, port = bound(c, "::1")
+    for option in (socket.IPV6_RECVPKTINFO, socket.IPV6_RECVHOPLIMIT, socket.IPV6_RECVTCLASS):
+        c.set(s, socket.IPPROTO_IPV6, option, 1)
+    with udp_peer("::1") as peer:
+        peer.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, 7)
+        peer.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, 0x28)
+        peer.sendto(b"with control", ("::1", port))
+        _message(c, s, 100)
+
+
+def _control(*items: tuple[int, int, bytes]) -> bytes:
+    out = b""
+    for level, kind, value in items:
+        out += struct.pack("=Qii", 16 + len(value), level, kind) + value + bytes(-len(value) % 8)
+    return out
+
+
+def _sendmsg(c: Calls, s: int, data: bytes, where: bytes, control: bytes) -> int:
+    text, name = ctypes.create_string_buffer(data, max(len(data), 1)), ctypes.create_string_buffer(where, len(where))
+    extra = ctypes.create_string_buffer(control, max(len(control), 1))
+    vector = Vector(ctypes.addressof(text), len(data))
+    header = Header(
+        ctypes.addressof(name), len(where), ctypes.pointer(vector), 1, ctypes.addressof(extra), len(control), 0
+    )  # fmt: skip
+    return c.do("sendmsg", s, ctypes.byref(header), 0)
+
+
+def _received(peer: socket.socket) -> list[Any]:
+    data, control, _, _ = peer.recvmsg(100, 256)
+    return [data.decode(), sorted([level, kind, value.hex()] for level, kind, value in control)]
+
+
+@script("calls")
+def datagram_control_sent(c: Calls) -> None:
+    s = datagram(c)
+    number = struct.Struct("=i").pack
+    with udp_peer() as peer:
+        where = address(peer.getsockname()[1])
+        for option in (IP_RECVTTL, IP_RECVTOS):
+            peer.setsockopt(socket.IPPROTO_IP, option, 1)
+        ip = socket.IPPROTO_IP
+        _sendmsg(c, s, b"ttl", where, _control((ip, socket.IP_TTL, number(9)), (ip, socket.IP_TOS, b"\x10")))
+        c.note("peer", _received(peer))
+        source = struct.pack("=i", 0) + socket.inet_aton("127.0.0.9") + bytes(4)
+        _sendmsg(c, s, b"from", where, _control((ip, IP_PKTINFO, source)))
+        c.note("source", peer.recvfrom(100)[1][0])
+        for wrong in (
+            (ip, socket.IP_TTL, number(0)), (ip, socket.IP_TTL, number(256)), (ip, socket.IP_TTL, b"\1"),
+            (ip, socket.IP_TOS, number(256)), (ip, 99, number(1)), (socket.SOL_SOCKET, 9999, number(1)),
+            (socket.IPPROTO_UDP, UDP_SEGMENT, number(1)), (socket.IPPROTO_UDP, 99, b"\1\0"),
+        ):  # fmt: skip
+            _sendmsg(c, s, b"wrong", where, _control(wrong))
+        _sendmsg(c, s, b"other level", where, _control((socket.IPPROTO_TCP, 1, number(1))))
+        c.note("peer", peer.recv(100).decode())
+
+
+@script("calls")
+def datagram_train(c: Calls) -> None:
+    s = datagram(c)
+    with udp_peer() as peer:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        where = address(peer.getsockname()[1])
+        c.set(s, socket.IPPROTO_UDP, UDP_SEGMENT, 1000)
+        sendto(c, s, bytes(3500), peer.getsockname()[1])
+        c.note("received", [len(peer.recv(5000)) for _ in range(4)])
+        sendto(c, s, bytes(1000), peer.getsockname()[1])
+        c.note("received", len(peer.recv(5000)))
+        train = _control((socket.IPPROTO_UDP, UDP_SEGMENT, struct.pack("=H", 300)))
+        _sendmsg(c, s, bytes(700), where, train)
+        c.note("received", [len(peer.recv(5000)) for _ in range(3)])
+
+
+@script("calls")
+def datagram_train_received(c: Calls) -> None:
+    """UDP_GRO: a train in one piece, with the length of its segments."""
+    s, port = bound(c)
+    with udp_peer() as peer:
+        peer.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 1000)
+        c.set(s, socket.IPPROTO_UDP, UDP_GRO, 1)
+        for size, room in ((3500, 5000), (2000, 5000), (1000, 5000), (300, 5000), (3500, 1200)):
+            peer.sendto(bytes(size), ("127.0.0.1", port))
+            _message(c, s, room)
+        c.set(s, socket.IPPROTO_UDP, UDP_GRO, 0)
+        peer.sendto(bytes(3500), ("127.0.0.1", port))
+        for _ in range(4):
+            _message(c, s, 5000)
+        _message(c, s, 5000, socket.MSG_DONTWAIT)
+
+
+@script("calls")
+def datagram_drops_counted(c: Calls) -> None:
+    """SO_RXQ_OVFL: what has been received and what has been dropped is all that was sent."""
+    s, port = bound(c)
+    c.set(s, socket.SOL_SOCKET, SO_RXQ_OVFL, 1)
+    c.get(s, socket.SOL_SOCKET, SO_RXQ_OVFL)
+    with udp_peer() as peer:
+        peer.sendto(b"before", ("127.0.0.1", port))
+        _message(c, s, 100)
+        c.set(s, socket.SOL_SOCKET, socket.SO_RCVBUF, 5000)
+        c.set(s, socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 200_000))
+        for _ in range(2000):
+            peer.sendto(bytes(1000), ("127.0.0.1", port))
+        received = 0
+        buffer = ctypes.create_string_buffer(1000)
+        while c.call("recv", s, buffer, 1000, 0) == 1000:
+            received += 1
+        peer.sendto(b"after", ("127.0.0.1", port))
+        control = _controls(c, s)
+        c.note("told", len(control))
+        level, kind, value = control[0]
+        dropped = int.from_bytes(value, "little")
+        c.note("dropped", [level, kind, len(value), dropped > 0, received + dropped])
+
+
+def _messages(datas: list[bytes], where: bytes) -> tuple[Any, list[Any]]:
+    """struct mmsghdr to or from an address, and what they point to."""
+    kept: list[Any] = []
+    made = (Message * len(datas))()
+    for one, data in zip(made, datas, strict=True):
+        text, name = ctypes.create_string_buffer(data, max(len(data), 1)), ctypes.create_string_buffer(where, 28)
+        vector = Vector(ctypes.addressof(text), len(data))
+        kept += [text, name, vector]
+        one.header = Header(ctypes.addressof(name), len(where), ctypes.pointer(vector), 1, None, 0, 0)
+    return made, kept
+
+
+def _recvmmsg(c: Calls, s: int, count: int, flags: int = 0, *, timeout: Any = None, size: int = 100) -> None:
+    made, kept = _messages([bytes(size)] * count, bytes(28))
+    n = c.do("recvmmsg", s, made, count, flags, timeout)
+    for i in range(max(n, 0)):
+        text = kept[3 * i].raw[: min(made[i].bytes, size)]
+        c.note("message", [made[i].bytes, text.hex(), made[i].header.name_bytes, made[i].header.flags])
+
+
+@script("calls")
+def datagram_messages_sent(c: Calls) -> None:
+    s = datagram(c)
+    with udp_peer() as peer:
+        where = address(peer.getsockname()[1])
+        for datas in (
+            [b"one", b"", b"three" * 100], [b"%d" % i for i in range(100)], [b"before", bytes(65_508), b"after"],
+            [bytes(65_508)], [b"a" * 20_000, b"b" * 100, b"c" * 20_000],
+        ):  # fmt: skip
+            made, _kept = _messages(datas, where)
+            n = c.do("sendmmsg", s, made, len(datas), 0)
+            c.note("lengths", [one.bytes for one in made][: max(n, 0)])
+            c.note("peer", [peer.recv(70_000) == data for data in datas[: max(n, 0)]])
+        made, _kept = _messages([b"x"], where[:8])
+        c.do("sendmmsg", s, made, 1, 0)
+        c.do("sendmmsg", s, made, 0, 0)
+        c.do("sendmmsg", s, None, 1, 0)
+
+
+@script("calls")
+def datagram_messages_received(c: Calls) -> None:
+    s, port = bound(c)
+    wrong, soon = (ctypes.create_string_buffer(struct.pack("ll", *t)) for t in ((0, -1), (0, 1)))
+    with udp_peer() as peer:
+        _recvmmsg(c, s, 3, socket.MSG_DONTWAIT)
+        _recvmmsg(c, s, 3, timeout=wrong)
+        for word in (b"one", b"two", b"", b"a longer one", b"five", b"six"):
+            peer.sendto(word, ("127.0.0.1", port))
+        _recvmmsg(c, s, 2)
+        _recvmmsg(c, s, 2, size=4)
+        _recvmmsg(c, s, 1, timeout=soon)
+        _recvmmsg(c, s, 9, 0x10000)  # MSG_WAITFORONE
+        _recvmmsg(c, s, 0)
+        _recvmmsg(c, s, 3, socket.MSG_DONTWAIT)
+        c.connect(s, peer.getsockname()[1])
+        peer.close()
+        c.do("send", s, b"refused", 7, 0)
+        c.wait(s, 0)
+        _recvmmsg(c, s, 3, socket.MSG_DONTWAIT)
