@@ -1,9 +1,10 @@
 """asyncio over offloaded sockets, on asyncio's own event loop and on uvloop's.
 
-`open_connection`, `start_server`, `create_connection`, `create_server`, `start_tls`, `connect_accepted_socket` and the
-`sock_*` functions are those of asyncio and of its loops, with their arguments and results, and run on the running
-loop; a socket passed to them is an `xts_socket.socket`. `EventLoop`, `UvloopEventLoop` and `offloading(loop)` are for
-programs that call the loop's own methods. `EventLoop` is also the fastest to run on, most of all with few connections:
+`open_connection`, `start_server`, `create_connection`, `create_server`, `create_datagram_endpoint`, `start_tls`,
+`connect_accepted_socket` and the `sock_*` functions are those of asyncio and of its loops, with their arguments and
+results, and run on the running loop; a socket passed to them is an `xts_socket.socket`. `EventLoop`, `UvloopEventLoop`
+and `offloading(loop)` are for programs that call the loop's own methods. `EventLoop` is also the fastest to run on,
+most of all with few connections:
 
     with asyncio.Runner(loop_factory=xts_socket.aio.EventLoop) as runner:
         runner.run(main())
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _loop
 from ._connect import create_connection
+from ._datagrams import DatagramTransport, create_datagram_endpoint
 from ._loop import EventLoop, offloading
 from ._server import Server, connect_accepted_socket, create_server
 from ._sock import (
@@ -37,9 +39,12 @@ from ._sock import (
     sock_recv,
     sock_recv_into,
     sock_recv_pdu,
+    sock_recvfrom,
+    sock_recvfrom_into,
     sock_send_pdu,
     sock_sendall,
     sock_sendfile,
+    sock_sendto,
 )
 from ._streams import open_connection, start_server
 from ._tls import start_tls
@@ -49,6 +54,7 @@ if TYPE_CHECKING:
     from ._loop import EventLoopPolicy, UvloopEventLoop
 
 __all__ = [
+    "DatagramTransport",
     "EventLoop",
     "EventLoopPolicy",
     "Server",
@@ -56,6 +62,7 @@ __all__ = [
     "UvloopEventLoop",
     "connect_accepted_socket",
     "create_connection",
+    "create_datagram_endpoint",
     "create_server",
     "offloading",
     "open_connection",
@@ -65,9 +72,12 @@ __all__ = [
     "sock_recv",
     "sock_recv_into",
     "sock_recv_pdu",
+    "sock_recvfrom",
+    "sock_recvfrom_into",
     "sock_send_pdu",
     "sock_sendall",
     "sock_sendfile",
+    "sock_sendto",
     "start_server",
     "start_tls",
 ]

@@ -1,8 +1,9 @@
-"""Event loops whose TCP is offloaded: for programs and frameworks that call asyncio and know nothing of XTS.
+"""Event loops whose TCP and UDP are offloaded: for programs and frameworks that call asyncio and know nothing of XTS.
 
 `EventLoop` is asyncio's loop, `UvloopEventLoop` uvloop's: `asyncio.run(main(), loop_factory=EventLoop)`.
 `offloading(loop)` is a view of a loop of any kind, for whoever takes a loop as an argument. In all of them TCP
-connections and servers are ours, unless a kernel socket is passed in; everything else is the loop's.
+connections and servers, and datagram endpoints of UDP, are ours, unless a kernel socket is passed in; everything else
+is the loop's.
 """
 
 from __future__ import annotations
@@ -10,18 +11,21 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Callable
+from socket import AF_INET, AF_INET6, AF_UNSPEC
 from typing import TYPE_CHECKING, Any
 
 from .._native import lib
 from .._socket import socket
-from . import _connect, _server, _sock, _tls
+from . import _connect, _datagrams, _server, _sock, _tls
 from ._poller import forget
 from ._selector import Selector
 from ._wakeup import Wakeup
 
+_OF_UDP = (AF_UNSPEC, AF_INET, AF_INET6)
+
 
 class Offloading:
-    """The methods of a loop that concern TCP."""
+    """The methods of a loop that concern TCP and UDP."""
 
     def _kernels(self, name: str) -> Any:
         """The method for kernel sockets."""
@@ -42,6 +46,18 @@ class Offloading:
             return await self._kernels("create_server")(protocol_factory, host, port, sock=sock, **options)
         return await _server.create_server(protocol_factory, host, port, sock=sock, loop=_loop(self), **options)
 
+    async def create_datagram_endpoint(
+        self, protocol_factory: Any, local_addr: Any = None, remote_addr: Any = None, **options: Any
+    ) -> Any:
+        sock = options.get("sock")
+        ours = isinstance(sock, socket) if sock is not None else options.get("family", 0) in _OF_UDP
+        if not ours:
+            call = self._kernels("create_datagram_endpoint")
+            return await call(protocol_factory, local_addr, remote_addr, **options)
+        return await _datagrams.create_datagram_endpoint(
+            protocol_factory, local_addr, remote_addr, loop=_loop(self), **options
+        )
+
     async def connect_accepted_socket(self, protocol_factory: Any, sock: Any, **options: Any) -> Any:
         if not isinstance(sock, socket):
             return await self._kernels("connect_accepted_socket")(protocol_factory, sock, **options)
@@ -61,6 +77,15 @@ class Offloading:
     async def sock_sendall(self, sock: Any, data: Any) -> None:
         await self._sock("sock_sendall", sock, data)
 
+    async def sock_recvfrom(self, sock: Any, bufsize: int) -> Any:
+        return await self._sock("sock_recvfrom", sock, bufsize)
+
+    async def sock_recvfrom_into(self, sock: Any, buf: Any, nbytes: int = 0) -> Any:
+        return await self._sock("sock_recvfrom_into", sock, buf, nbytes)
+
+    async def sock_sendto(self, sock: Any, data: Any, address: Any) -> int:
+        return await self._sock("sock_sendto", sock, data, address)  # type: ignore[no-any-return]
+
     async def sock_connect(self, sock: Any, address: Any) -> None:
         await self._sock("sock_connect", sock, address)
 
@@ -77,8 +102,8 @@ class Offloading:
 
 
 class EventLoop(Offloading, asyncio.SelectorEventLoop):
-    """asyncio's event loop with offloaded TCP; without a selector of the caller's it waits in the library itself, which
-    is faster than any other loop can."""
+    """asyncio's event loop with offloaded TCP and UDP. Without a selector of the caller's it waits in the library
+    itself, which is faster than any other loop can."""
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
         if selector is None:

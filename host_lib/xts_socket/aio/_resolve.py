@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from socket import AF_INET, AF_INET6, AF_UNSPEC, IPPROTO_TCP, SOCK_STREAM, inet_pton
+from socket import AF_INET, AF_INET6, AF_UNSPEC, IPPROTO_TCP, IPPROTO_UDP, SOCK_DGRAM, SOCK_STREAM, inet_pton
 from typing import Any
 
 #: As getaddrinfo() returns them: family, type, protocol, canonical name, address.
@@ -27,7 +27,8 @@ async def resolve(
 
 def _literal(address: Any, family: int, kind: int, proto: int) -> Info | None:
     host, port, flowinfo, scope_id = (*address, 0, 0)[:4]
-    if proto not in (0, IPPROTO_TCP) or host is None:
+    protocol = IPPROTO_UDP if kind == SOCK_DGRAM else IPPROTO_TCP
+    if proto not in (0, protocol) or host is None:
         return None
     if port is None or port in (b"", ""):
         number = 0
@@ -46,7 +47,7 @@ def _literal(address: Any, family: int, kind: int, proto: int) -> Info | None:
         except OSError:
             continue
         sockaddr: Any = (host, number) if af == AF_INET else (host, number, flowinfo, scope_id)
-        return int(af), int(kind), IPPROTO_TCP, "", sockaddr
+        return int(af), int(kind), protocol, "", sockaddr
     return None
 
 

@@ -53,6 +53,27 @@ async def sock_recv_into(sock: socket, buf: Any, *, loop: asyncio.AbstractEventL
     return await _done(_ready(sock, loop), sock, EPOLLIN, partial(sock.recv_into, buf))
 
 
+async def sock_recvfrom(
+    sock: socket, bufsize: int, *, loop: asyncio.AbstractEventLoop | None = None
+) -> tuple[bytes, Any]:
+    """(a datagram, the address it is from)."""
+    return await _done(_ready(sock, loop), sock, EPOLLIN, partial(sock.recvfrom, bufsize))
+
+
+async def sock_recvfrom_into(
+    sock: socket, buf: Any, nbytes: int = 0, *, loop: asyncio.AbstractEventLoop | None = None
+) -> tuple[int, Any]:
+    """Into a writable buffer: (how many bytes, the address the datagram is from)."""
+    return await _done(_ready(sock, loop), sock, EPOLLIN, partial(sock.recvfrom_into, buf, nbytes))
+
+
+async def sock_sendto(sock: socket, data: Any, address: Any, *, loop: asyncio.AbstractEventLoop | None = None) -> int:
+    """A datagram, to an address that needs no resolving."""
+    loop = _ready(sock, loop)
+    poller_of(loop).sent = True
+    return await _done(loop, sock, EPOLLOUT, partial(sock.sendto, data, address))
+
+
 async def sock_sendall(sock: socket, data: Any, *, loop: asyncio.AbstractEventLoop | None = None) -> None:
     """Sends everything. After an error nobody knows how much was sent."""
     loop = _ready(sock, loop)

@@ -24,7 +24,7 @@ _ONE_CONNECTION_LOST = (errno.ECONNABORTED, errno.ECONNRESET, errno.EPROTO, errn
 
 
 @contextmanager
-def _resource_errors() -> Iterator[None]:
+def resource_errors() -> Iterator[None]:
     try:
         yield
     except OSError as failure:
@@ -33,8 +33,8 @@ def _resource_errors() -> Iterator[None]:
         raise anyio.BrokenResourceError from failure
 
 
-class _Attributes:
-    """Where the typed attributes of anyio's two classes come from."""
+class Attributes:
+    """Where the typed attributes of anyio's classes come from."""
 
     def __init__(self, sock: XtsSocket) -> None:
         sock.setblocking(False)
@@ -50,7 +50,7 @@ class _Attributes:
         await checkpoint()
 
 
-class SocketStream(_Attributes, anyio.abc.SocketStream):
+class SocketStream(Attributes, anyio.abc.SocketStream):
     """A connection. Takes the `xts_socket.socket` over. Sets TCP_NODELAY, as anyio does."""
 
     def __init__(self, sock: XtsSocket) -> None:
@@ -63,14 +63,14 @@ class SocketStream(_Attributes, anyio.abc.SocketStream):
     async def receive(self, max_bytes: int = 65536) -> bytes:
         if max_bytes < 1:
             raise ValueError("max_bytes must be a positive integer")
-        with self._receiving, _resource_errors():
+        with self._receiving, resource_errors():
             data = await until(self._sock, READABLE, self._sock.recv, max_bytes)
         if not data:
             raise anyio.EndOfStream
         return data
 
     async def send(self, item: bytes) -> None:
-        with self._sending, _resource_errors(), memoryview(item) as view, view.cast("B") as rest:
+        with self._sending, resource_errors(), memoryview(item) as view, view.cast("B") as rest:
             if not rest:
                 await checkpoint()
             sent = 0
@@ -79,7 +79,7 @@ class SocketStream(_Attributes, anyio.abc.SocketStream):
                     sent += await until(self._sock, WRITABLE, self._sock.send, part)
 
     async def send_eof(self) -> None:
-        with self._sending, _resource_errors():
+        with self._sending, resource_errors():
             self._sock.shutdown(SHUT_WR)
         await checkpoint()
 
@@ -101,7 +101,7 @@ class SocketStream(_Attributes, anyio.abc.SocketStream):
         return {**found, **attributes}
 
 
-class SocketListener(_Attributes, anyio.abc.SocketListener):
+class SocketListener(Attributes, anyio.abc.SocketListener):
     """A listening socket. Takes the `xts_socket.socket` over."""
 
     def __init__(self, sock: XtsSocket) -> None:

@@ -1,4 +1,4 @@
-"""`SocketType`: a trio socket whose TCP the offload proxy does; and the factory that gives them to trio."""
+"""`SocketType`: a trio socket whose TCP or UDP the offload proxy does; and the factory that gives them to trio."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from socket import (
     SHUT_RDWR,
     SHUT_WR,
     SO_ERROR,
+    SOCK_DGRAM,
     SOCK_STREAM,
     SOL_SOCKET,
     SOMAXCONN,
@@ -205,12 +206,15 @@ class SocketType(trio.socket.SocketType):
         return self._until(WRITABLE, self._sock.send, data, flags)
 
     async def sendto(self, data: Any, *arguments: Any) -> int:
-        """sendto(data, [flags,] address): on TCP, send()."""
+        """sendto(data, [flags,] address): one datagram; on TCP, send()."""
+        if arguments:
+            arguments = (*arguments[:-1], await self._destination(arguments[-1]))
         return await self._until(WRITABLE, self._sock.sendto, data, *arguments)
 
     async def sendmsg(
         self, buffers: Iterable[Any], ancdata: Iterable[Any] = (), flags: int = 0, address: Any = None, /
     ) -> int:
+        address = await self._destination(address)
         return await self._until(WRITABLE, self._sock.sendmsg, list(buffers), ancdata, flags, address)
 
     async def push(self, *layers: Layer) -> None:
@@ -250,6 +254,10 @@ class SocketType(trio.socket.SocketType):
     def _until(self, event: int, call: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
         return _TASKS.until(self._sock, event, call, *arguments)
 
+    async def _destination(self, address: Any) -> Any:
+        """Of a datagram; a stream socket ignores it."""
+        return await self._resolved(address, 0) if self._sock.type == SOCK_DGRAM else address
+
     async def _resolved(self, address: Any, flags: int) -> Any:
         """The address with its host's name, if it has one, resolved without blocking the run."""
         if not isinstance(address, tuple) or len(address) < 2 or not isinstance(address[0], str) or not address[0]:
@@ -258,7 +266,7 @@ class SocketType(trio.socket.SocketType):
         family = self._sock.family
         if family == AF_INET6 and not self._sock.getsockopt(IPPROTO_IPV6, IPV6_V6ONLY):
             flags |= _standard.AI_V4MAPPED
-        found = await trio.socket.getaddrinfo(host, port, family, SOCK_STREAM, flags=flags)
+        found = await trio.socket.getaddrinfo(host, port, family, self._sock.type, flags=flags)
         resolved: tuple[Any, ...] = found[0][4]
         # A flow label, and a scope the host's name does not carry, come with the address only.
         return (*resolved[:2], *rest, *resolved[2 + len(rest) :]) if rest else resolved
@@ -275,12 +283,12 @@ def from_xts_socket(sock: XtsSocket) -> SocketType:
 
 
 class SocketFactory(trio.abc.SocketFactory):
-    """For `trio.socket.set_custom_socket_factory`: the TCP sockets that trio's functions make are offloaded.
+    """For `trio.socket.set_custom_socket_factory`: the TCP and UDP sockets that trio's functions make are offloaded.
 
     Sockets of other families and types are the kernel's, as before.
     """
 
     def socket(self, family: int = AF_INET, type: int = SOCK_STREAM, proto: int = 0) -> trio.socket.SocketType:
-        if family in (AF_INET, AF_INET6) and type & 0xF == SOCK_STREAM:
+        if family in (AF_INET, AF_INET6) and type & 0xF in (SOCK_STREAM, SOCK_DGRAM):
             return socket(family, type, proto)
         return trio.socket.from_stdlib_socket(_standard.socket(family, type, proto))
