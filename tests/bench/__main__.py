@@ -1,4 +1,5 @@
-"""Measures XTS against direct kernel TCP and HAProxy: throughput, rate, latency and the CPU of host and device."""
+"""Measures XTS against direct kernel sockets and proxies (HAProxy, nginx for UDP): throughput, rate, latency and the
+CPU of host and device."""
 
 from __future__ import annotations
 

@@ -53,10 +53,12 @@ def metrics(result: Mapping[str, float | str]) -> dict[str, float]:
             "host_us_per_op": 1e6 * host / operations,
             "device_us_per_op": 1e6 * device / operations,
         }
+    if "delivered" in number:
+        out["delivered_rate"] = number["delivered"] / seconds
     if "lock_waits" in number:  # of the whole run, as is what it did
         thousands = number["all"] / (1e6 if "bytes" in number else 1) / 1000
         out["lock_waits"] = number["lock_waits"] / thousands
-    out |= {key: number[key] for key in ("p50_us", "p90_us", "p99_us", "p999_us") if key in number}
+    out |= {key: number[key] for key in ("p50_us", "p90_us", "p99_us", "p999_us", "lossless_rate") if key in number}
     return out
 
 

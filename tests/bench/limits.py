@@ -25,6 +25,8 @@ _COPIES = {
     "relay": "5 copies",
     "shm": "2 copies",
 }
+#: Of datagrams, which nobody answers.
+_STREAMS = ("udp-send", "udp-receive", "udp-lossless")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def _copies(path: str) -> str:
 
 def _reason(workload: Workload, path: str, host: float, device: float, peer: float | None) -> str:
     spinning = workload.spin_us and not path.startswith("haproxy")
-    if workload.connections == 1 and not workload.bulk:
+    if workload.connections == 1 and not workload.bulk and workload.name not in _STREAMS:
         return "the round trip" + (": the host spins, so its core is full" if spinning and host > FULL else "")
     if host > FULL and device > FULL:
         reason = "both cores are full"

@@ -26,7 +26,8 @@ _FLAGS = [
 #: Headers that xts.h includes.
 _MESSAGES = (TOP / "messages" / "native",)
 _OPENSSL = ("-lssl", "-lcrypto")
-_CLIENT = ["client.c", "pdus.c", "workloads.c", "workloads_many.c", "workloads_threads.c", "measure.c"]
+_CLIENT = ["client.c", "pdus.c", "workloads.c", "workloads_many.c", "workloads_threads.c", "workloads_datagrams.c"]
+_CLIENT += ["measure.c"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Programs:
     client_openssl: Path
     client_xts_tls: Path
     peer: Path
+    datagram_peer: Path
 
 
 def libxts_directory() -> Path:
@@ -99,4 +101,6 @@ def build(directory: Path) -> Programs:
         openssl = begin("client-openssl", [*client, NATIVE / "net_api_openssl.c"], None, (), _OPENSSL)
         xts_tls = begin("client-xts-tls", [*client, NATIVE / "net_api_xts_tls.c"], libxts, _MESSAGES)
         server = begin("peer", peer, None, (), _OPENSSL)
-    return Programs(kernel.result(), xts.result(), openssl.result(), xts_tls.result(), server.result())
+        datagrams = begin("datagram-peer", [NATIVE / "datagram_peer.c", NATIVE / "measure.c"])
+    clients = (kernel.result(), xts.result(), openssl.result(), xts_tls.result())
+    return Programs(*clients, server.result(), datagrams.result())

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from . import limits
 from .analysis import Figures, Spread, ratio, spread
-from .subjects import LABELS, WORKLOADS, Workload
+from .subjects import HAPROXY, LABELS, UDP_PROXY, WORKLOADS, Workload
 from .targets import Verdict
 
 _BULK = (("gbit_s", "Gbit/s", 1), ("host_s_per_gb", "host s/GB", 3), ("device_s_per_gb", "device s/GB", 3))
@@ -21,10 +21,23 @@ _OPERATIONS = (
     ("host_us_per_op", "host µs each", 2),
     ("device_us_per_op", "device µs each", 2),
 )
+_DATAGRAMS = (
+    ("rate", "per second", 0),
+    ("delivered_rate", "arrived", 0),
+    ("lossless_rate", "without loss", 0),
+    *_OPERATIONS[1:],
+)
+#: What a workload is compared by, where it is not its first column.
+_LEADS = {
+    "request": "p50_us",
+    "udp-request": "p50_us",
+    "udp-send": "delivered_rate",
+    "udp-lossless": "lossless_rate",
+}
 
 
 def _columns(workload: Workload) -> tuple[tuple[str, str, int], ...]:
-    return _BULK if workload.bulk else _OPERATIONS
+    return _BULK if workload.bulk else _DATAGRAMS if workload.name.startswith("udp-") else _OPERATIONS
 
 
 def print_workloads(console: Console, figures: Figures) -> None:
@@ -37,8 +50,9 @@ def print_workloads(console: Console, figures: Figures) -> None:
         table.add_column("path")
         for _, title, _ in _columns(workload):
             table.add_column(title, justify="right")
-        lead = "p50_us" if workload.name == "request" else _columns(workload)[0][0]
-        table.add_column("÷ HAProxy r0", justify="right")
+        lead = _LEADS.get(workload.name, _columns(workload)[0][0])
+        proxy = UDP_PROXY if UDP_PROXY.key in subjects else HAPROXY
+        table.add_column(f"÷ {proxy.label}", justify="right")
         direct = "direct-r0" if "direct-r0" in subjects else "direct-r1"
         table.add_column(f"÷ {direct.replace('-', ' ')}", justify="right")
         for key, metrics in subjects.items():
@@ -47,7 +61,7 @@ def print_workloads(console: Console, figures: Figures) -> None:
                 for name, _, digits in _columns(workload)
             ]
             cells += [
-                _ratio_text(ratio(figures, workload.key, lead, key, baseline)) for baseline in ("haproxy", direct)
+                _ratio_text(ratio(figures, workload.key, lead, key, baseline)) for baseline in (proxy.key, direct)
             ]
             table.add_row(LABELS[key], *cells)
         console.print(table)

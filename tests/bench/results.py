@@ -24,7 +24,6 @@ SUFFIX = ".jsonl"
 #: Where the figures are in a page.
 BEGIN = "<!-- figures: begin (tests/bench/run --results --into) -->"
 END = "<!-- figures: end -->"
-_HEADS = ("", "path", "measured", "÷ HAProxy", "÷ direct")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +109,12 @@ def _cells(line: Line) -> tuple[str, str, str, str]:
     return LABELS[line.path], _value(line.values), _ratio(line.haproxy, None), _ratio(line.direct, placement)
 
 
+def _heads(of_section: Sequence[Line]) -> tuple[str, ...]:
+    """Of its table: what it is compared with."""
+    proxies = {line.row.haproxy for line in of_section}
+    return "", "path", "measured", "÷ nginx" if "udp-proxy" in proxies else "÷ HAProxy", "÷ direct"
+
+
 def _sections(measured: Sequence[Measured]) -> dict[str, list[Line]]:
     found: dict[str, list[Line]] = {}
     for line in lines(measured):
@@ -121,8 +126,8 @@ def print_rows(console: Console, measured: Sequence[Measured]) -> None:
     """One table a section."""
     for section, of_section in _sections(measured).items():
         table = Table(title=section, title_justify="left")
-        for head in _HEADS:
-            table.add_column(head, justify="left" if head in _HEADS[:2] else "right")
+        for number, head in enumerate(_heads(of_section)):
+            table.add_column(head, justify="left" if number < 2 else "right")
         last = None
         for line in of_section:
             table.add_row("" if line.row is last else line.row.label, *_cells(line))
@@ -161,7 +166,7 @@ def markdown(measured: Sequence[Measured]) -> str:
     out = []
     for section, of_section in _sections(measured).items():
         cells = [(line.row.label, *_cells(line)) for line in of_section]
-        out += [f"## {section}", "", *_table(_HEADS, 2, cells)]
+        out += [f"## {section}", "", *_table(_heads(of_section), 2, cells)]
     busy = ("host core", "device core")
     limiting = [(workload, path, reason, *shares) for workload, path, *shares, reason in _limits(measured)]
     out += ["## What limits it", "", *_table(("workload", "path", "limit", *busy, "of that the peer"), 3, limiting)]

@@ -1,7 +1,8 @@
 """The rows that README and the page of figures show: what is measured, and against what.
 
-Each is a ratio within one repetition: to HAProxy, which one would run instead for the same topology, and to kernel TCP
-without anything between ("direct"), with OpenSSL in the application where the workload is TLS.
+Each is a ratio within one repetition: to HAProxy (for UDP nginx's proxy), which one would run instead for the same
+topology, and to kernel sockets without anything between ("direct"), with OpenSSL in the application where the workload
+is TLS.
 
 The *device's own* CPU is what remains of the device core's busy time when that of direct TCP is taken off: there the
 core does the peer's work alone. For that, all of the device's work is on its core (thr, r1).
@@ -170,7 +171,38 @@ def _relay() -> Iterator[Row]:
         yield Row(section, label, workload, metric, None, None, paths)
 
 
-ROWS: tuple[Row, ...] = (*_plain(), *_tls(), *_own(), *_programs(), *_stacks(), *_relay())
+_STREAMS = (
+    ("1 socket", "1"),
+    ("1 socket, 32 a call", "1-mmsg"),
+    ("32 sockets", "32"),
+    ("32 sockets, 32 a call", "32-mmsg"),
+)
+
+
+def _udp() -> Iterator[Row]:
+    rate, host = "UDP, 64-byte datagrams", "UDP, host CPU"
+    for label, workload, paths in (
+        ("spinning", "udp-request-spin", ("afxdp-soft", "shm")),
+        ("asleep", "udp-request-sleep", ("afxdp-soft", "shm")),
+    ):
+        yield Row(
+            rate, f"ping-pong, median latency in µs, {label}", workload, "p50_us", "udp-proxy", "direct-r0", paths
+        )
+    for label, key in (*_STREAMS, ("trains of 64 (GSO)", "gso")):
+        yield Row(
+            rate, f"sent and arrived a second, {label}", f"udp-send-{key}", "delivered_rate", "udp-proxy", "direct-r1"
+        )
+    for label, key in (*_STREAMS, ("trains of 64 (GRO)", "gro")):
+        yield Row(rate, f"received a second, {label}", f"udp-receive-{key}", "rate", "udp-proxy", "direct-r1")
+    yield Row(rate, "received a second without loss", "udp-lossless", "lossless_rate", "udp-proxy", "direct-r1")
+    for label, key in (*_STREAMS, ("trains of 64 (GSO)", "gso")):
+        yield Row(host, f"µs per datagram sent, {label}", f"udp-send-{key}", "host_us_per_op", "udp-proxy", "direct-r1")
+    for label, key in (("1 socket", "udp-paced"), ("1 socket, 32 a call", "udp-paced-mmsg")):
+        of = f"µs per datagram received, 100,000 a second, {label}"
+        yield Row(host, of, key, "host_us_per_op", "udp-proxy", "direct-r1")
+
+
+ROWS: tuple[Row, ...] = (*_plain(), *_tls(), *_own(), *_programs(), *_stacks(), *_relay(), *_udp())
 
 
 def needed() -> set[tuple[str, str]]:

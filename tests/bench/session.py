@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from . import haproxy, served
+from . import haproxy, served, udp_proxy
 from .analysis import Run
 from .beds import Bed, LoopbackBed
 from .certificates import TLS_NAME, TRUST_NAME, Certificates
 from .foreign import Foreign
 from .programs import Programs
-from .subjects import PEER_PORT, Subject, Workload
+from .subjects import PEER_PORT, UDP_PORT, Subject, Workload
 from .subjects import Path as Way
 
 RUN_TIMEOUT_S = 60
@@ -43,6 +43,7 @@ class Session:
     patience_s: float
     certificates: Certificates
     warmup_s: float = 0.3
+    udp_proxy_pid: int = 0
 
     def bed(self, subject: Subject) -> Bed:
         return self.beds[subject.queue] if subject.queue else self.baseline
@@ -50,6 +51,8 @@ class Session:
     def has(self, subject: Subject) -> bool:
         """Can this session measure it? Without privilege the kernel places the work of its TCP as it likes (r0)."""
         if subject.path is Way.HAPROXY and not self.haproxy_pid:
+            return False
+        if subject.path is Way.UDP_PROXY and not self.udp_proxy_pid:
             return False
         if isinstance(self.baseline, LoopbackBed) and subject.placement not in ("", "r0"):
             return False
@@ -79,10 +82,13 @@ class Session:
         else:
             program = [str(self._client_program(subject, workload)), workload.name]
             program += ["--connections", str(workload.connections), "--request-bytes", str(workload.request_bytes)]
+            if workload.name.startswith("udp-"):
+                program += ["--batch", str(workload.batch), "--segments", str(workload.segments)]
+                program += ["--rate", str(workload.rate_per_s)]
             if workload.spin_us is not None:
                 program += ["--spin", str(workload.spin_us)]
         bed = self.bed(subject)
-        address = bed.device if subject.path is Way.HAPROXY else bed.peer
+        address = bed.device if subject.path in (Way.HAPROXY, Way.UDP_PROXY) else bed.peer
         return [*program, "--address", address, "--port", str(subject.port(workload.name, workload.tls)), "--core", "0"]
 
     def _client_program(self, subject: Subject, workload: Workload) -> Path:
@@ -174,27 +180,33 @@ def session(
         pids: list[int] = []
         different = [baseline, *(bed for bed in beds.values() if bed is not baseline)]
         for bed in different:
-            pids += [stack.enter_context(_peer(bed, programs, certificates)).pid, *bed.pids]
+            peer = [str(programs.peer), bed.peer, str(PEER_PORT), str(certificates.rsa), str(certificates.ecdsa)]
+            pids += [stack.enter_context(_peer(bed, peer)).pid, *bed.pids]
+            pids.append(stack.enter_context(_peer(bed, [str(programs.datagram_peer), bed.peer, str(UDP_PORT)])).pid)
             wrong = {role: name for role, name in bed.congestion_controls().items() if name != "cubic"}
             if wrong and not isinstance(bed, LoopbackBed):
                 raise RuntimeError(f"lab {bed.name}: congestion control is not cubic: {wrong}")
-        haproxy_pid = 0
+        haproxy_pid = udp_proxy_pid = 0
+
+        def spawn(command: list[str], log: IO[str]) -> subprocess.Popen[str]:
+            # It goes back to where it was started, which an ordinary user may not be allowed to enter.
+            return baseline.spawn("dpu", command, stdout=log, stderr=log, cwd=certificates.directory)
+
         if haproxy.installed():
             servers = [] if isinstance(baseline, LoopbackBed) else served.behind_haproxy()
-
-            def spawn(command: list[str], log: IO[str]) -> subprocess.Popen[str]:
-                # It goes back to where it was started, which an ordinary user may not be allowed to enter.
-                return baseline.spawn("dpu", command, stdout=log, stderr=log, cwd=certificates.directory)
-
             program = haproxy.running(spawn, baseline.device, baseline.peer, servers, certificates)
             haproxy_pid = stack.enter_context(program).pid
             pids.append(haproxy_pid)
-        yield Session(beds, baseline, programs, haproxy_pid, tuple(pids), patience_s, certificates, warmup_s)
+        if udp_proxy.installed() and not isinstance(baseline, LoopbackBed):
+            nginx = udp_proxy.running(spawn, baseline.device, baseline.peer, certificates.directory)
+            udp_proxy_pid = stack.enter_context(nginx).pid
+            pids.append(udp_proxy_pid)
+        fixed = (programs, haproxy_pid, tuple(pids), patience_s, certificates, warmup_s, udp_proxy_pid)
+        yield Session(beds, baseline, *fixed)
 
 
 @contextmanager
-def _peer(bed: Bed, programs: Programs, certificates: Certificates) -> Iterator[subprocess.Popen[str]]:
-    command = [str(programs.peer), bed.peer, str(PEER_PORT), str(certificates.rsa), str(certificates.ecdsa)]
+def _peer(bed: Bed, command: list[str]) -> Iterator[subprocess.Popen[str]]:
     process = bed.spawn("net", command, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None

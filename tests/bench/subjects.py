@@ -19,6 +19,10 @@ PEER_PORT = 9001
 SERVICES = {"send": 0, "receive": 1, "request": 2, "requests": 2, "idle": 2, "connect": 3, "check": 4}
 SERVICES |= {"threads-send": SERVICES["send"], "threads-request": SERVICES["request"]}
 SERVICES |= {"nvme-digest": 6, "nvme-plain": 7, "http2": 8}
+#: UDP services of the peer (native/datagram_peer.c), and where nginx's UDP proxy has them.
+UDP_PORT = 9021
+UDP_SERVICES = 3
+UDP_PROXY_SHIFT = 100
 #: HAProxy serves the same ports, shifted; with splice in the second range.
 HAPROXY_SHIFT = 100
 HAPROXY_SPLICE_SHIFT = 200
@@ -34,6 +38,7 @@ class Path(Enum):
     XTS = "xts"
     DIRECT = "direct"
     HAPROXY = "haproxy"
+    UDP_PROXY = "udp-proxy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,8 @@ class Subject:
 
     def port(self, workload: str, tls: str = "") -> int:
         """Where the application connects for this workload."""
+        if workload.startswith("udp-"):
+            return UDP_PORT + (UDP_PROXY_SHIFT if self.path is Path.UDP_PROXY else 0)
         if self.path is Path.HAPROXY:
             shift = HAPROXY_SPLICE_SHIFT if self.splice else HAPROXY_TLS_SHIFT[tls] if tls else HAPROXY_SHIFT
         else:
@@ -67,8 +74,8 @@ class Subject:
 AFXDP_THR = Subject("afxdp-thr", "XTS afxdp thr", Path.XTS, "thr", "afxdp")
 AFXDP_SOFT = Subject("afxdp-soft", "XTS afxdp soft", Path.XTS, "soft", "afxdp")
 SHM = Subject("shm", "XTS shm", Path.XTS, "", "shm")
-DIRECT_R0 = Subject("direct-r0", "direct TCP r0", Path.DIRECT, "r0")
-DIRECT_R1 = Subject("direct-r1", "direct TCP r1", Path.DIRECT, "r1")
+DIRECT_R0 = Subject("direct-r0", "direct r0", Path.DIRECT, "r0")
+DIRECT_R1 = Subject("direct-r1", "direct r1", Path.DIRECT, "r1")
 HAPROXY = Subject("haproxy", "HAProxy r0", Path.HAPROXY, "r0")
 #: All of the device's work on the device's core, as XTS thr has it: for the device's own CPU.
 HAPROXY_R1 = Subject("haproxy-r1", "HAProxy r1", Path.HAPROXY, "r1")
@@ -76,6 +83,8 @@ PYTHON_R0 = Subject("python-r0", "Python ssl r0", Path.DIRECT, "r0", python=True
 HAPROXY_SPLICE = Subject("haproxy-splice", "HAProxy splice r0", Path.HAPROXY, "r0", splice=True)
 
 
+UDP_PROXY = Subject("udp-proxy", "nginx UDP proxy r0", Path.UDP_PROXY, "r0")
+UDP_PROXY_R1 = Subject("udp-proxy-r1", "nginx UDP proxy r1", Path.UDP_PROXY, "r1")
 PASSED_R1 = Subject("passed-r1", "direct TCP r1, interposer loaded", Path.DIRECT, "r1", preloaded=True)
 
 #: A queue for each thread takes several; a relay takes one, and the process's own queue must be in use.
@@ -101,10 +110,11 @@ _UVLOOP = tuple(
     for subject in (DIRECT_R0, HAPROXY, AFXDP_THR, AFXDP_SOFT, SHM)
 )
 _ASYNCIO = (DIRECT_R0, HAPROXY, AFXDP_THR, AFXDP_SOFT, SHM, *_UVLOOP)
+_UDP = (DIRECT_R0, DIRECT_R1, UDP_PROXY, UDP_PROXY_R1, AFXDP_THR, AFXDP_SOFT, SHM)
 #: All that tables and pictures may name.
 LABELS = {
     subject.key: subject.label
-    for subject in (*SUBJECTS, PASSED_R1, PYTHON_R0, *_UVLOOP, *_STACKS, RELAY_THR, RELAY_SOFT)
+    for subject in (*SUBJECTS, UDP_PROXY, UDP_PROXY_R1, PASSED_R1, PYTHON_R0, *_UVLOOP, *_STACKS, RELAY_THR, RELAY_SOFT)
 }
 _RELAYED = (AFXDP_THR, AFXDP_SOFT, RELAY_THR, RELAY_SOFT)
 
@@ -130,6 +140,11 @@ class Workload:
     tls: str = ""
     #: Length of a request and of its response.
     request_bytes: int = 64
+    #: Of datagrams: how many a call sends or takes, how many are segments of a train (GSO, GRO), and how many the peer
+    #: sends a second (0: as many as it can).
+    batch: int = 1
+    segments: int = 1
+    rate_per_s: int = 0
     #: The application is an unmodified server, loaded from the network: a key of `served.PROGRAMS`.
     served: str = ""
     #: What its load generator is asked for.
@@ -288,6 +303,44 @@ WORKLOADS = (
             ("receive", "bulk receive, 1 connection", "receive", 1),
         )
     ),
+    Workload("udp-request-spin", "UDP: 64-byte ping-pong, spinning 50 µs", "udp-request", _UDP, spin_us=50),
+    Workload("udp-request-sleep", "UDP: 64-byte ping-pong, sleeping", "udp-request", _UDP, spin_us=0),
+    *(
+        Workload(
+            f"udp-{way}-{sockets}" + ("-mmsg" if batch > 1 else ""),
+            f"UDP: 64-byte datagrams {title}, {sockets} socket{'s'[: sockets > 1]}"
+            + (f", {batch} a call" if batch > 1 else ""),
+            f"udp-{way}",
+            _UDP,
+            sockets,
+            batch=batch,
+        )
+        for way, title in (("send", "sent"), ("receive", "received"))
+        for sockets in (1, 32)
+        for batch in (1, 32)
+    ),
+    *(
+        Workload(
+            f"udp-{way}-{kind}",
+            f"UDP: 64-byte datagrams {title} in trains of 64 ({kind.upper()})",
+            f"udp-{way}",
+            _UDP,
+            segments=64,
+        )
+        for way, title, kind in (("send", "sent", "gso"), ("receive", "received", "gro"))
+    ),
+    *(
+        Workload(
+            "udp-paced" + ("-mmsg" if batch > 1 else ""),
+            "UDP: 100,000 64-byte datagrams a second received" + (f", {batch} a call" if batch > 1 else ""),
+            "udp-receive",
+            _UDP,
+            batch=batch,
+            rate_per_s=100_000,
+        )
+        for batch in (1, 32)
+    ),
+    Workload("udp-lossless", "UDP: 64-byte datagrams received without loss", "udp-lossless", _UDP),
     Workload("asyncio-1", "asyncio: 64-byte echo, 1 connection", "requests", _ASYNCIO, 1, aio=True),
     Workload("asyncio-32", "asyncio: 64-byte echo, 32 connections", "requests", _ASYNCIO, 32, aio=True),
 )

@@ -243,6 +243,59 @@ TARGETS: tuple[Target, ...] = (
     ),
     *(
         target
+        for workload, what in (
+            ("udp-send-1", "sent, 1 socket"),
+            ("udp-send-1-mmsg", "sent, 1 socket, 32 a call"),
+            ("udp-send-32-mmsg", "sent, 32 sockets, 32 a call"),
+            ("udp-paced", "received"),
+            ("udp-paced-mmsg", "received, 32 a call"),
+        )
+        for target in _both(
+            f"UDP: host CPU per datagram {what} ÷ direct r1",
+            workload,
+            "host_us_per_op",
+            "direct-r1",
+            False,
+            ("afxdp-thr", 0.4, None),
+            ("shm", 0.2, None),
+        )
+    ),
+    *_both(
+        "UDP: 64-byte p50, spin ÷ nginx's UDP proxy",
+        "udp-request-spin",
+        "p50_us",
+        "udp-proxy",
+        False,
+        ("afxdp-soft", 0.5, None),
+        ("shm", 0.5, None),
+    ),
+    *_both(
+        "UDP: received a second without loss ÷ direct r1",
+        "udp-lossless",
+        "lossless_rate",
+        "direct-r1",
+        True,
+        ("afxdp-thr", 0.8, None),
+        ("shm", 0.8, None),
+    ),
+    *(
+        target
+        for workload, metric, what in (
+            ("udp-send-1-mmsg", "delivered_rate", "sent and arrived"),
+            ("udp-receive-1-mmsg", "rate", "received"),
+        )
+        for target in _both(
+            f"UDP: datagrams/s {what} ÷ nginx's UDP proxy",
+            workload,
+            metric,
+            "udp-proxy",
+            True,
+            ("afxdp-thr", 1.5, None),
+            ("shm", 1.5, None),
+        )
+    ),
+    *(
+        target
         for workload, what in (("pass-redis", "redis GET"), ("pass-wrk", "wrk"))
         for at_least, aim in ((True, 0.98), (False, 1.02))
         for target in _both(

@@ -28,13 +28,17 @@ static const struct {
 	{ "nvme-plain", nvme_without },
 	{ "threads-request", threads_request },
 	{ "threads-send", threads_send },
+	{ "udp-request", datagrams_request },
+	{ "udp-send", datagrams_send },
+	{ "udp-receive", datagrams_receive },
+	{ "udp-lossless", datagrams_lossless },
 };
 
 static void usage(void)
 {
 	fprintf(stderr,
 		"usage: client WORKLOAD --address A --port P [--seconds S] [--warmup S] [--connections N] "
-		"[--spin US] [--request-bytes N] [--check-bytes N] [--core N]\nexample: client send --address 198.18.0.2 --port 9001\n");
+		"[--spin US] [--request-bytes N] [--check-bytes N] [--batch N] [--segments N] [--rate N] [--core N]\nexample: client send --address 198.18.0.2 --port 9001\n");
 	exit(2);
 }
 
@@ -51,15 +55,27 @@ static void pin(size_t core)
 int main(int argc, char **argv)
 {
 	static const struct option long_options[] = {
-		{ "address", 1, NULL, 'a' },     { "port", 1, NULL, 'p' },
-		{ "seconds", 1, NULL, 's' },     { "warmup", 1, NULL, 'w' },
-		{ "connections", 1, NULL, 'n' }, { "spin", 1, NULL, 'u' },
-		{ "check-bytes", 1, NULL, 'b' }, { "request-bytes", 1, NULL, 'r' },
-		{ "core", 1, NULL, 'c' },        { NULL, 0, NULL, 0 },
+		{ "address", 1, NULL, 'a' },
+		{ "port", 1, NULL, 'p' },
+		{ "seconds", 1, NULL, 's' },
+		{ "warmup", 1, NULL, 'w' },
+		{ "connections", 1, NULL, 'n' },
+		{ "spin", 1, NULL, 'u' },
+		{ "check-bytes", 1, NULL, 'b' },
+		{ "request-bytes", 1, NULL, 'r' },
+		{ "core", 1, NULL, 'c' },
+		{ "batch", 1, NULL, 'm' },
+		{ "segments", 1, NULL, 'g' },
+		{ "rate", 1, NULL, 'f' },
+		{ NULL, 0, NULL, 0 },
 	};
-	struct options o = {
-		.seconds = 1, .warmup_s = 0.3, .connections = 32, .check_bytes = 32u << 20, .request_bytes = REQUEST_BYTES
-	};
+	struct options o = { .seconds = 1,
+			     .warmup_s = 0.3,
+			     .connections = 32,
+			     .check_bytes = 32u << 20,
+			     .request_bytes = REQUEST_BYTES,
+			     .batch = 1,
+			     .segments = 1 };
 	struct rlimit files;
 	int option;
 
@@ -89,6 +105,15 @@ int main(int argc, char **argv)
 		case 'b':
 			o.check_bytes = strtoull(optarg, NULL, 10);
 			break;
+		case 'm':
+			o.batch = (uint32_t)atoi(optarg);
+			break;
+		case 'g':
+			o.segments = (uint32_t)atoi(optarg);
+			break;
+		case 'f':
+			o.rate = (uint32_t)atoi(optarg);
+			break;
 		case 'c':
 			pin((size_t)atoi(optarg));
 			break;
@@ -97,7 +122,7 @@ int main(int argc, char **argv)
 		}
 	}
 	if (optind + 1 != argc || !o.address || !o.port || !o.connections || o.request_bytes < sizeof(uint64_t) ||
-	    o.request_bytes > REQUEST_BYTES_MAX)
+	    o.request_bytes > REQUEST_BYTES_MAX || !o.batch || !o.segments)
 		usage();
 	o.workload = argv[optind];
 	if (!getrlimit(RLIMIT_NOFILE, &files)) {

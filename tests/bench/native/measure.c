@@ -81,6 +81,28 @@ void sample_print(const struct sample *from, const struct sample *to)
 	       to->net_rx[0] - from->net_rx[0], to->net_rx[1] - from->net_rx[1]);
 }
 
+void window_open(struct window *w, const struct options *o)
+{
+	w->measuring = false;
+	w->begin_ns = now_ns() + (uint64_t)(o->warmup_s * 1e9);
+	w->end_ns = w->begin_ns + (uint64_t)(o->seconds * 1e9);
+}
+
+int window_step(struct window *w, uint64_t now)
+{
+	if (!w->measuring && now >= w->begin_ns) {
+		sample_take(&w->from);
+		w->end_ns += w->from.ns - w->begin_ns;
+		w->measuring = true;
+		return 1;
+	}
+	if (w->measuring && now >= w->end_ns) {
+		sample_take(&w->to);
+		return 2;
+	}
+	return 0;
+}
+
 void intervals_add(struct intervals *v, uint64_t ns)
 {
 	if (v->count == v->room) {

@@ -35,12 +35,26 @@ struct options {
 	uint32_t spin_us;
 	uint32_t request_bytes;
 	uint64_t check_bytes;
+	/* of datagrams */
+	uint32_t batch;    /* in one call */
+	uint32_t segments; /* of a train */
+	uint32_t rate;     /* a second that the peer sends; 0: as many as it can */
 };
 
 uint64_t now_ns(void);
 void sample_take(struct sample *out);
 /* Prints the members of a JSON object about the window between two samples, without the braces. */
 void sample_print(const struct sample *from, const struct sample *to);
+
+/* Phases of a run: warm-up, then the measured window, and its end. */
+struct window {
+	struct sample from, to;
+	uint64_t begin_ns, end_ns;
+	bool measuring;
+};
+void window_open(struct window *w, const struct options *o);
+/* 0: go on; 1: the window begins now, reset the counters; 2: it has ended. */
+int window_step(struct window *w, uint64_t now);
 
 /* Round trips or other intervals; percentiles are printed as JSON members in microseconds. */
 struct intervals {
@@ -77,5 +91,9 @@ void idle(const struct options *o);
 /* As many threads as connections. */
 void threads_request(const struct options *o);
 void threads_send(const struct options *o);
+void datagrams_request(const struct options *o);
+void datagrams_send(const struct options *o);
+void datagrams_receive(const struct options *o);
+void datagrams_lossless(const struct options *o);
 
 #endif

@@ -23,6 +23,9 @@ struct net_api {
 	int (*accept4)(int s, struct sockaddr *address, socklen_t *length, int flags);
 	ssize_t (*send)(int s, const void *data, size_t bytes, int flags);
 	ssize_t (*recv)(int s, void *data, size_t bytes, int flags);
+	/* Of datagrams. NULL: not this one. */
+	int (*sendmmsg)(int s, struct mmsghdr *messages, unsigned count, int flags);
+	int (*recvmmsg)(int s, struct mmsghdr *messages, unsigned count, int flags);
 	int (*shutdown)(int s, int how);
 	int (*close)(int s);
 	int (*setsockopt)(int s, int level, int option, const void *value, socklen_t length);

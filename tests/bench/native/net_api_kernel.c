@@ -42,6 +42,11 @@ static ssize_t kernel_recv(int s, void *data, size_t bytes, int flags)
 	return recv(s, data, bytes, flags);
 }
 
+static int kernel_recvmmsg(int s, struct mmsghdr *messages, unsigned count, int flags)
+{
+	return recvmmsg(s, messages, count, flags, NULL);
+}
+
 /* The set is a descriptor, boxed so that it can never be a null pointer. */
 static void *kernel_set_create(void)
 {
@@ -125,6 +130,8 @@ const struct net_api net_api = {
 	.accept4 = accept4,
 	.send = send,
 	.recv = kernel_recv,
+	.sendmmsg = sendmmsg,
+	.recvmmsg = kernel_recvmmsg,
 	.shutdown = shutdown,
 	.close = close,
 	.setsockopt = setsockopt,

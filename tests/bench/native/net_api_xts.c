@@ -36,6 +36,11 @@ static ssize_t nvme_recv(int s, void *data, size_t bytes)
 	return xts_recv(s, data, bytes, 0);
 }
 
+static int recv_messages(int s, struct mmsghdr *messages, unsigned count, int flags)
+{
+	return xts_recvmmsg(s, messages, count, flags, NULL);
+}
+
 static uint64_t lock_waits(uint32_t *stack)
 {
 	struct xts_info info = { .size = sizeof(info) };
@@ -55,6 +60,8 @@ const struct net_api net_api = {
 	.accept4 = xts_accept4,
 	.send = xts_send,
 	.recv = xts_recv,
+	.sendmmsg = xts_sendmmsg,
+	.recvmmsg = recv_messages,
 	.shutdown = xts_shutdown,
 	.close = xts_close,
 	.setsockopt = xts_setsockopt,

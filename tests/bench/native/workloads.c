@@ -34,36 +34,6 @@ int connect_to(const struct options *o, int type_flags)
 	return s;
 }
 
-/* Phases of a run: warm-up, then the measured window, and its end. */
-struct window {
-	struct sample from, to;
-	uint64_t begin_ns, end_ns;
-	bool measuring;
-};
-
-static void window_open(struct window *w, const struct options *o)
-{
-	w->measuring = false;
-	w->begin_ns = now_ns() + (uint64_t)(o->warmup_s * 1e9);
-	w->end_ns = w->begin_ns + (uint64_t)(o->seconds * 1e9);
-}
-
-/* 0: go on; 1: the window begins now, reset the counters; 2: it has ended. */
-static int window_step(struct window *w, uint64_t now)
-{
-	if (!w->measuring && now >= w->begin_ns) {
-		sample_take(&w->from);
-		w->end_ns += w->from.ns - w->begin_ns;
-		w->measuring = true;
-		return 1;
-	}
-	if (w->measuring && now >= w->end_ns) {
-		sample_take(&w->to);
-		return 2;
-	}
-	return 0;
-}
-
 void receive_all(int s, void *data, size_t bytes)
 {
 	uint8_t *at = data;
