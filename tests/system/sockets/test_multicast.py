@@ -64,4 +64,4 @@ def test_a_host_is_told_the_devices_interfaces(tmp_path: Path) -> None:
     assert set(by_name) == {"mc0", "mc0p", "mc1", "mc1p"}
     assert [one["index"] for one in told["interfaces"]] == sorted(one["index"] for one in told["interfaces"])
     assert all(one["multicast"] for one in told["interfaces"])
-    assert by_name["mc0"]["addresses"][:3] == ["10.77.0.1", "10.77.0.2", "fd77::1"]
+    assert {"10.77.0.1", "10.77.0.2", "fd77::1"} <= set(by_name["mc0"]["addresses"])
