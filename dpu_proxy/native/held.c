@@ -98,6 +98,20 @@ static int ask(struct held *h, uint32_t purpose)
 	return error;
 }
 
+/* With the lock: c has been parked, and is this channel's now. It keeps its key. */
+static void hold(struct connection *c, uint64_t key, const struct taken_over *of)
+{
+	int error;
+	struct held *h = of->keep_ms ? add(c, key, of->keep_ms, &error) : NULL;
+
+	if (!h) {
+		take_queue_free(of->queue, c->tenant); /* it is this process's, and nobody can ask for it */
+		return;
+	}
+	h->keyed.queue = of->queue;
+	take_queue_served(&h->keyed, c->channel);
+}
+
 struct connection *held_take(struct channel *ch, uint64_t key, uint32_t purpose, struct taken_over *out, int *error)
 {
 	struct connection *c = NULL;
@@ -106,14 +120,17 @@ struct connection *held_take(struct channel *ch, uint64_t key, uint32_t purpose,
 	registry_lock();
 	k = registry_find(ch->tenant, key, KEYED_PARKED);
 	if (k) {
-		c = parked_take(ch, k, out, error);
-		if (c && out->keep_ms && !add(c, key, out->keep_ms, error))
-			*error = 0; /* it is this process's, and nobody can ask for it */
+		c = parked_take(ch, k, purpose, out, error);
+		if (c)
+			hold(c, key, out);
 	} else {
 		struct held *h = held_of(registry_find(ch->tenant, key, KEYED_HELD));
 
 		*error = !h ? ENOENT : h->channel == ch ? EISCONN : ask(h, purpose);
+		k = h ? &h->keyed : NULL;
 	}
+	if (purpose && (*error == EBUSY || *error == EAGAIN))
+		take_queue_wait(k, ch, purpose);
 	registry_unlock();
 	if (c)
 		parked_taken(c);

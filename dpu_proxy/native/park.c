@@ -151,8 +151,12 @@ static int move_to_registry(struct parked *p, struct connection *c, uint64_t key
 		return error;
 	}
 	if (has_it) {
+		struct take_queue *queue = c->name_held->keyed.queue;
+
+		c->name_held->keyed.queue = NULL;
 		held_remove(c);
 		(void)registry_add(&p->keyed, c->tenant, key, KEYED_PARKED); /* nobody else can have taken it */
+		p->keyed.queue = queue;
 		p->last.keep_ms = keep_ms;
 	}
 	p->last.died = died;
@@ -327,16 +331,24 @@ void parked_taken(struct connection *c)
 
 /* --- connections that have a key while they are held -------------------------------------------------------------- */
 
-struct connection *parked_take(struct channel *ch, struct keyed *k, struct taken_over *out, int *error)
+struct connection *parked_take(struct channel *ch, struct keyed *k, uint32_t purpose, struct taken_over *out, int *error)
 {
 	struct parked *p = parked_of(k);
+	struct take_queue *queue = k->queue;
+	struct connection *c;
 
-	if (p->returner) {
+	if (p->returner || !take_queue_is_first(k, ch, purpose)) {
 		*error = EBUSY;
 		return NULL;
 	}
 	*out = p->last;
-	return claim(ch, p, error);
+	k->queue = NULL; /* goes with it */
+	c = claim(ch, p, error);
+	if (c)
+		out->queue = queue;
+	else
+		k->queue = queue;
+	return c;
 }
 
 static struct ulp_mark mark_of(const struct xts_return *m, bool more)

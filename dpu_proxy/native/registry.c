@@ -99,6 +99,8 @@ void registry_remove(struct keyed *k)
 	registry_forget(k);
 	if (!k->tenant)
 		return;
+	take_queue_free(k->queue, k->tenant);
+	k->queue = NULL;
 	if (k->kind == KEYED_LISTENER) {
 		tenant_give(k->tenant, XTS_USE_NAMES, 1);
 		tenant_give_socket(k->tenant);

@@ -32,7 +32,8 @@
  * connection (RETURN, returned.c). Until the last of that has come, nobody can take it; if the holder's channel ends
  * before, it is reset. If the channel of a holder ends that has not parked it, the proxy parks it by itself, and who
  * takes it is told how much had gone each way. So a process that is killed takes nothing of others with it, unless
- * something is missing.
+ * something is missing. Of several who ask for a connection the one that needs it most, and then the first, gets it
+ * (take_queue.c).
  */
 #ifndef XTS_SHARE_H
 #define XTS_SHARE_H
@@ -50,6 +51,7 @@ struct keyed {
 	struct timer expiry;       /* on keeper->kept_timers, while it is on keeper->kept */
 	uint64_t key;
 	enum keyed_kind kind;
+	struct take_queue *queue; /* of those who ask for the connection; NULL: nobody has, lately */
 };
 
 struct shared {
@@ -86,6 +88,7 @@ struct taken_over {
 	bool died;
 	uint64_t delivered_bytes, accepted_bytes;
 	uint32_t keep_ms;
+	struct take_queue *queue; /* not for the process: the others who ask for it */
 };
 
 /* --- registry.c --------------------------------------------------------------------------------------------------- */
@@ -165,8 +168,9 @@ struct connection *park_claim(struct channel *ch, uint64_t key, int *error);
 void park_event(struct watch *watch);
 /* The same of a connection whose host has died, and that others have too. False: it cannot be kept. Takes the lock. */
 bool park_of_the_dead(struct connection *c);
-/* With the lock: the parked connection is ch's; NULL with *error (EBUSY: its last process still returns what it had not read). */
-struct connection *parked_take(struct channel *ch, struct keyed *k, struct taken_over *out, int *error);
+/* With the lock: the parked connection is ch's; NULL with *error (EBUSY: its last process still returns what it had not
+ * read, or another one goes first). */
+struct connection *parked_take(struct channel *ch, struct keyed *k, uint32_t purpose, struct taken_over *out, int *error);
 /* Without the lock, after it: events come. */
 void parked_taken(struct connection *c);
 /* A message RETURN of the host that has parked it. False: there is no such connection, or it may not return that. Takes the lock. */
@@ -196,5 +200,15 @@ void held_poked(struct worker_state *w);
 /* Is there a YIELD to send? */
 bool held_has_news(const struct connection *c);
 void held_send_yield(struct connection *c, const struct xts_tx_slot *slot);
+
+/* --- take_queue.c ------------------------------------------------------------------------------------------------- */
+
+/* All need the lock. ch asks for a connection that it cannot have now. */
+void take_queue_wait(struct keyed *k, const struct channel *ch, uint32_t purpose);
+/* Nobody who waits for it goes before ch? */
+bool take_queue_is_first(struct keyed *k, const struct channel *ch, uint32_t purpose);
+/* ch has it now */
+void take_queue_served(struct keyed *k, const struct channel *ch);
+void take_queue_free(struct take_queue *q, struct xts_tenant *t); /* NULL: nothing */
 
 #endif
