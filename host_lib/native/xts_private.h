@@ -118,9 +118,8 @@ int xts_is_unconnected(int s);
 /* --- over fork and exec: inherit.c -------------------------------------------------------------------------------- */
 
 /*
- * From now on sockets are kept over fork(): a child has its parent's numbers. Listeners are shared (both accept); a
- * connection stays with the parent until the child uses it, which moves it to the child; the parent's use of it then
- * fails with ENOTCONN, its close() is quiet. See inherit.c.
+ * From now on sockets are kept over fork(): a child has its parent's numbers. Listeners are shared (both accept), and
+ * connections are used by turns. See inherit.h.
  */
 void xts_inherit_over_fork(void);
 /*

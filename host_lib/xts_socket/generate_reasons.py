@@ -83,14 +83,16 @@ ADVICE = {
         "Turn TCP Fast Open off in the program.",
     ),
     "ELSEWHERE": (
-        "Two processes share a connection by `fork`. This process used it after the other one had. Or only the other "
-        "process knows its state: peek mode, a push or a handshake under way, a PDU half sent. Calls fail with "
-        "ENOTCONN here, and the other process goes on.",
-        "Let one process use each connection, as servers that fork do. Fork after the handshake or after peek mode.",
+        "Several processes have a connection by `fork`. This process asked for it, and the one that has it did not "
+        "give it up in 2 s. That one is stopped or hangs, or it alone knows the state: peek mode, a push or a "
+        "handshake under way. The call fails with ETIMEDOUT here, and later calls ask again. Where the state was such "
+        "at the fork, all calls fail with ENOTCONN.",
+        "Fork after the handshake or after peek mode. Look at what the other process does.",
     ),
     "LOST": (
         "A socket came over `fork` or `exec` that is neither connected nor a listener. Or it is a connection whose "
-        "state only the last process knew (see ELSEWHERE). Or the proxy could not be reached. Or `posix_spawn`, "
+        "state only the last process knew (see ELSEWHERE). Or that process was killed, and had not read all that was "
+        "delivered to it. Or the proxy could not be reached. Or `posix_spawn`, "
         "`system` or `popen` started the program, which work inside the C library. A descriptor that came over `exec` "
         "is then an unconnected socket (ENOTCONN). Calls in a forked child fail with ENETDOWN, ECONNRESET or "
         "ENOTCONN.",

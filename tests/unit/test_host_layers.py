@@ -32,8 +32,10 @@ UPWARD = {
     """,
     # A fork and an exit are of the process; a socket that is used for the first time may be the parent's still.
     ("core", "processes"): """
-        children_after_fork_child children_after_fork_parent children_at_exit children_before_fork children_keep
-        inherit_after_fork inherit_at_exit inherit_release inherit_take inherit_uplink
+        common_at_exit common_before_fork common_closes common_drop common_look_soon relatives_after_fork
+        inherit_after_fork inherit_after_fork_parent inherit_is_here inherit_take
+        message_yield turn_channel_died turn_is_elsewhere turn_is_taken turn_parked turn_send_park turn_send_returns
+        turn_take turn_yield_some
         share_bound_sockets share_by_key share_forget share_offered share_wait_begins
         sharers_at_exit sharers_before_fork sharers_leave socket_report_gone
     """,
@@ -42,12 +44,16 @@ UPWARD = {
         message_recv_pdu pdu_drop pdu_is_open pdu_is_readable pdu_stream_data
         push_answered push_forget push_give_back push_window fault_forget xts_ulp_error
     """,
-    # A thread that waits for a listener shows interest in it, and the progress thread gives connections back.
+    # A thread that waits for a listener shows interest in it, and the progress thread gives connections back. A
+    # connection that others have too is waited for by asking for it.
     ("waiting", "processes"): """
+        common_tick turn_yield_read
         inherit_take_watched listener_interest share_is_away share_tick share_wait_begins share_wait_ends
     """,
     # What is unread of PDUs goes with a connection to another process.
-    ("processes", "ulps"): "pdu_credits pdu_restore",
+    ("processes", "ulps"): "pdu_consume pdu_credits pdu_restore",
+    # A request of a protocol is made of a connection that other processes may have.
+    ("ulps", "processes"): "turn_is_elsewhere turn_take",
     # PDUs are sent and received by the parts of the calls for a byte stream.
     ("ulps", "calls"): """
         connect_socket recv_consume send_account send_all send_wait_connected source_take

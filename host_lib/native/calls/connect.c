@@ -15,6 +15,7 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "credit.h"
+#include "processes/take_turns.h"
 #include "queue.h"
 #include "ulps/pushed.h"
 #include "waiting/mirror.h"
@@ -211,8 +212,8 @@ static int shutdown_socket(struct xts_sock *s, int how)
 		socket_changed(s, STATE_CHANGE);
 		return -ENOTCONN;
 	}
-	if (s->own.moved != NOT_MOVED)
-		return -ENOTCONN;
+	if (turn_is_elsewhere(s))
+		return -ENOTCONN; /* table_use() could not have it */
 	if (is_over(s)) {
 		socket_changed(s, STATE_CHANGE);
 		return -ENOTCONN;

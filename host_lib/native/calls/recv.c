@@ -18,6 +18,8 @@
 #include "core/status_page.h"
 #include "core/transfer.h"
 #include "credit.h"
+#include "processes/relatives.h"
+#include "processes/take_turns.h"
 #include "ulps/ktls.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
@@ -70,6 +72,8 @@ void recv_consume(struct xts_sock *s, uint32_t bytes, uint32_t credits)
 {
 	buffer_consume(s, bytes);
 	s->read_bytes += bytes;
+	if (s->own.common && s->own.inherited == NOT_INHERITED)
+		atomic_store_explicit(&s->own.common->read_bytes, s->read_bytes, memory_order_relaxed);
 	if (!s->unread && s->mirror)
 		mirror_dirty(s);
 	if (s->lost || s->state != TCP_STATE_ESTABLISHED || s->closing)
@@ -117,12 +121,19 @@ static int at_end(struct xts_sock *s, size_t done, bool blocking)
 	return blocking ? 0 : -EAGAIN;
 }
 
+/* Another process has used the connection in the midst of the call: MSG_WAITALL waits for the rest of a stream. */
+static bool goes_on(const struct xts_sock *s, int flags)
+{
+	return flags & MSG_WAITALL && !(flags & MSG_PEEK) && !s->ulps.depth[ULPS_RECEIVE];
+}
+
 static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t bytes, int flags, struct about *about)
 {
 	struct stack *st = s->stack;
 	uint64_t deadline = deadline_after(s->receive_timeout_ns);
 	bool blocking = !s->nonblocking && !(flags & MSG_DONTWAIT), pumped = false;
 	size_t done = 0, target = flags & MSG_WAITALL ? bytes : s->receive_lowat;
+	uint32_t id = s->id;
 	int r;
 
 	if (s->state == TCP_STATE_LISTEN)
@@ -132,8 +143,14 @@ static ssize_t recv_all(struct xts_sock *s, const struct iovec *iov, size_t byte
 	if (flags & MSG_PEEK && s->unread < bytes)
 		channel_pump(st); /* a peek that is repeated wants to see more */
 	for (;;) {
-		if (s->own.moved != NOT_MOVED)
-			return done ? (ssize_t)done : -ENOTCONN;
+		if (turn_is_elsewhere(s)) {
+			r = done && !goes_on(s, flags) ? -EAGAIN :
+							 turn_take(s, PURPOSE_RECEIVE, blocking ? deadline : 0);
+			if (r)
+				return done ? (ssize_t)done : r == -ERESTART ? interrupted(s->receive_timeout_ns) : r;
+			if (!socket_is_open(s, id))
+				return -EBADF;
+		}
 		if (s->pdu_first || s->pushing) {
 			r = pdu_recv(s, iov, bytes, &done, flags, about);
 			if (r < 0)
@@ -190,7 +207,7 @@ static ssize_t recv_call(int number, const struct iovec *iov, size_t count, int 
 		bytes = RECV_BYTES_MAX;
 	do {
 		st = stack_enter_of(number);
-		s = table_use(st, number);
+		s = table_use_for(st, number, PURPOSE_NOBODY);
 		if (!s)
 			r = -EBADF;
 		else if (flags & MSG_ERRQUEUE)

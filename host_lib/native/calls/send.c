@@ -15,11 +15,14 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/outbox.h"
+#include "core/reason.h"
 #include "core/socket.h"
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "core/transfer.h"
 #include "credit.h"
+#include "processes/relatives.h"
+#include "processes/take_turns.h"
 #include "queue.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
@@ -54,6 +57,9 @@ void send_account(struct xts_sock *s, uint32_t credits, uint32_t bytes)
 	s->credits -= credits;
 	s->sent_bytes += bytes;
 	s->stack->sent_bytes += bytes;
+	if (s->own.common)
+		atomic_store_explicit(&s->own.common->sent_bytes, s->sent_bytes - s->own.sent_before,
+				      memory_order_relaxed);
 	socket_asked(s, true);
 }
 
@@ -135,7 +141,7 @@ int send_wait_connected(struct xts_sock *s, bool blocking, uint64_t deadline)
 		if (s->state == TCP_STATE_ESTABLISHED)
 			return 0;
 		if (s->state != TCP_STATE_SYN_SENT)
-			return -EPIPE;
+			return s->own.why_gone == XTS_REASON_ELSEWHERE ? -ENOTCONN : -EPIPE;
 		if (!blocking)
 			return -EAGAIN;
 		r = wait_to_send(s, deadline, true);
@@ -155,12 +161,18 @@ ssize_t send_all(struct xts_sock *s, struct source *src, int flags)
 	long r = 0;
 
 	channel_pump(st); /* who only ever sends has to hear of the end, too */
-	if (s->state != TCP_STATE_ESTABLISHED && s->own.moved == NOT_MOVED)
+	if (s->state != TCP_STATE_ESTABLISHED && !turn_is_elsewhere(s))
 		r = send_wait_connected(s, blocking, deadline);
 	while (!r) {
-		if (s->own.moved != NOT_MOVED) {
-			r = -ENOTCONN;
-			break;
+		if (turn_is_elsewhere(s)) {
+			r = turn_take(s, PURPOSE_USE, FOREVER);
+			if (!socket_is_open(s, id))
+				return sent ? (ssize_t)sent : -EBADF;
+			if (r) {
+				r = r == -ERESTART ? interrupted(s->send_timeout_ns) : r;
+				break;
+			}
+			pumped = false;
 		}
 		if (s->error || (s->shutdown & SEND_SHUTDOWN)) {
 			r = -EPIPE;
@@ -232,7 +244,7 @@ static ssize_t send_call(int number, const struct iovec *iov, size_t count, int 
 		src.left = SEND_BYTES_MAX;
 	do {
 		st = stack_enter_of(number);
-		s = table_use(st, number);
+		s = table_use_for(st, number, PURPOSE_NOBODY);
 		is_stream = s && !s->datagrams;
 		r = s ? send_on(s, &src, flags, message) : -EBADF;
 	} while (stack_restarts(st, &r)); /* of which nothing has been sent */

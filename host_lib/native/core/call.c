@@ -9,6 +9,7 @@
 #include "core/request_encode.h"
 #include "core/socket.h"
 #include "core/stack.h"
+#include "processes/take_turns.h"
 #include "queue.h"
 #include "waiting/wait.h"
 #include "xts.h"
@@ -19,17 +20,21 @@ int first_request_wait(struct xts_sock *s)
 	struct stack *st = s->stack;
 	uint32_t id = s->id;
 
-	while (socket_is(s, id) && (s->open || s->own.kept_for_children) && s->opening && !s->lost) {
+	while (socket_is(s, id) && (s->open || s->own.ending) && s->opening && !s->lost) {
 		int r = wait_for(st, &s->callers, FOREVER, false);
 
 		if (r == -ENOBUFS)
 			return r;
 	}
-	if (!socket_is(s, id) || !(s->open || s->own.kept_for_children))
+	if (!socket_is(s, id) || !(s->open || s->own.ending))
 		return -EBADF;
-	if (s->own.moved == MOVED)
-		return -ENOTCONN;
 	return s->lost || !st->channel ? -ENETDOWN : 0;
+}
+
+/* The requests that move a connection between processes. */
+static bool is_about_turns(uint8_t type)
+{
+	return type == XTS_CMD_PARK || type == XTS_CMD_CLAIM || type == XTS_CMD_TAKE;
 }
 
 /* Waits for the socket's turn and for a slot: nothing of what was true before is true after. */
@@ -45,8 +50,12 @@ static int call_begin(struct xts_sock *s, uint8_t type, struct xts_tx_slot *slot
 		r = s->opening && s->state == TCP_STATE_SYN_SENT ? 0 : first_request_wait(s);
 		if (r)
 			return r;
-		if (s->own.moved != NOT_MOVED && type != XTS_CMD_PARK)
-			return -ENOTCONN;
+		if (turn_is_elsewhere(s) && !is_about_turns(type)) {
+			r = turn_take(s, PURPOSE_USE, FOREVER);
+			if (r || !socket_is(s, id))
+				return r ? r : -EBADF;
+			continue;
+		}
 		if (s->call) {
 			r = wait_for(st, &s->callers, FOREVER, false);
 			if (r == -ENOBUFS)
@@ -85,6 +94,7 @@ static uint32_t encode(const struct xts_sock *s, const struct call *call, uint8_
 		.unread = call->unread,
 		.peer = call->peer,
 		.receive_bytes = call->receive_bytes,
+		.purpose = call->purpose,
 	};
 	uint32_t bytes;
 
@@ -101,7 +111,7 @@ int call_proxy_unanswered(struct xts_sock *s, struct call *call)
 	struct xts_tx_slot slot;
 	int r;
 
-	if (!s->proxy_id || s->opening || s->call || s->own.moved != NOT_MOVED || !outbox_flush_socket(s))
+	if (!s->proxy_id || s->opening || s->call || turn_is_elsewhere(s) || !outbox_flush_socket(s))
 		return -EAGAIN;
 	r = channel_slot(st, &slot);
 	if (r)

@@ -11,7 +11,7 @@ struct xts_sock;
 
 #define OPTION_BYTES_MAX 1024u /* of a value that is forwarded */
 
-/* BIND, LISTEN, SETSOCKOPT, GETSOCKOPT, IOCTL, SHARE, PARK, CLAIM, OPEN_DATAGRAM or CONNECT_DATAGRAM. */
+/* BIND, LISTEN, SETSOCKOPT, GETSOCKOPT, IOCTL, SHARE, PARK, CLAIM, TAKE, OPEN_DATAGRAM or CONNECT_DATAGRAM. */
 struct call {
 	uint8_t type; /* of the request */
 	uint32_t token;
@@ -19,7 +19,9 @@ struct call {
 	uint16_t ulp_id;       /* of a push */
 	uint32_t post_credits, backlog;
 	uint64_t key;
-	uint32_t keep_ms, unread;
+	uint32_t keep_ms, unread, purpose;
+	bool died; /* of the answer to TAKE: these three */
+	uint64_t delivered_bytes, accepted_bytes;
 	uint64_t deadline_ns; /* 0: none */
 	struct xts_endpoint local, peer;
 	uint32_t receive_bytes; /* OPEN_DATAGRAM */

@@ -23,6 +23,7 @@
 #include "link.h"
 #include "own_descriptors.h"
 #include "processes/inherit.h"
+#include "processes/take_turns.h"
 #include "queue.h"
 #include "waiting/wait.h"
 
@@ -239,7 +240,9 @@ static void socket_lose(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
 
-	if (s->own.inherited != NOT_INHERITED && !s->own.taking)
+	if (s->own.moved != NOT_MOVED)
+		turn_channel_died(s);
+	if (!s->in_use || (s->own.inherited != NOT_INHERITED && !s->own.taking))
 		return; /* of no channel of this process yet */
 	outbox_remove(s);
 	s->in_blocked = false;

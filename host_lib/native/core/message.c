@@ -19,6 +19,7 @@
 #include "core/status_page.h"
 #include "credit.h"
 #include "processes/inherit.h"
+#include "processes/take_turns.h"
 #include "queue.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
@@ -158,17 +159,28 @@ bool message_claim_ack(struct stack *st, const struct xts_head *head, const stru
 	return false;
 }
 
-/* This library asks for no connection of another process yet, and lets nobody ask for one. */
 bool message_take_ack(struct stack *st, const struct xts_head *head, const struct xts_take_ack *m,
 		      struct xts_rx_frame *frame)
 {
-	message_reply(st, head, XTS_CMD_TAKE, m->proxy_id, m->token, NULL, frame, 0, 0);
-	return false;
-}
+	struct xts_sock *s = message_target(st, head->id);
+	struct call *call = s ? s->call : NULL;
 
-bool message_yield(struct stack *st, const struct xts_head *head, const struct xts_yield *m, struct xts_rx_frame *frame)
-{
-	(void)st, (void)head, (void)m, (void)frame;
+	if (call && call->type == XTS_CMD_TAKE && call->token == m->token && !head->error) {
+		if (!m->proxy_id) {
+			channel_fail(st, EPROTO);
+			return false;
+		}
+		if (!message_credits(s, m->post_credits))
+			return false;
+		s->local = m->local;
+		s->peer = m->peer;
+		call->died = m->died;
+		call->delivered_bytes = m->delivered_bytes;
+		call->accepted_bytes = m->accepted_bytes;
+		turn_is_taken(s, m->died);
+	}
+	if (s)
+		message_reply(st, head, XTS_CMD_TAKE, m->proxy_id, m->token, NULL, frame, 0, 0);
 	return false;
 }
 
@@ -406,7 +418,12 @@ bool message_share_ack(struct stack *st, const struct xts_head *head, const stru
 bool message_park_ack(struct stack *st, const struct xts_head *head, const struct xts_park_ack *m,
 		      struct xts_rx_frame *frame)
 {
-	message_reply(st, head, XTS_CMD_PARK, 0, m->token, NULL, frame, 0, 0);
+	struct xts_sock *s = message_target(st, head->id);
+
+	if (s && s->own.moved == PARKING && m->token && s->own.park_token == m->token)
+		turn_parked(s, head->error);
+	else if (s)
+		message_reply(st, head, XTS_CMD_PARK, 0, m->token, NULL, frame, 0, 0);
 	return false;
 }
 

@@ -14,6 +14,7 @@
 #include "core/status_page.h"
 #include "credit.h"
 #include "processes/inherit.h"
+#include "processes/take_turns.h"
 #include "queue.h"
 #include "ulps/pushed.h"
 #include "xts.h"
@@ -76,13 +77,16 @@ static int send_accepted(struct xts_sock *s)
 	return 0;
 }
 
-/* Without a token: nobody waits for the answer. The listener is kept for other processes, if there are any. */
+static uint32_t keep_ms(const struct xts_sock *s)
+{
+	return s->own.leaves_last ? 0 : share_by_key(s) ? LISTENER_KEEP_MS : CONNECTION_KEEP_MS;
+}
+
+/* Without a token: nobody waits for the answer. It is kept for other processes, if there are any. */
 static int send_share(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
-	struct xts_share m = { .xts_socket = s->id,
-			       .key = s->own.key,
-			       .keep_ms = s->own.leaves_last ? 0 : LISTENER_KEEP_MS };
+	struct xts_share m = { .xts_socket = s->id, .key = s->own.key, .keep_ms = keep_ms(s) };
 	struct xts_tx_slot slot;
 	int r = channel_slot(st, &slot);
 
@@ -138,7 +142,7 @@ static int send_todo(struct xts_sock *s)
 	xts_head_encode(slot.data, XTS_CMD_SEND, flags, 0, s->proxy_id);
 	xts_send_encode(slot.data, &m);
 	channel_submit(st, &slot, XTS_SEND_BYTES + m.length);
-	s->todo = 0;
+	s->todo &= TODO_PARK;
 	status_data(s);
 	/* It was not writable until now, whatever tell_blocked() has reported, and no later event may report it. */
 	if (had_data && s->no_space)
@@ -150,6 +154,8 @@ bool outbox_flush_socket(struct xts_sock *s)
 {
 	if (!s->todo)
 		return true;
+	if (s->own.moved == RETURNING)
+		return !turn_send_returns(s);
 	if (!s->proxy_id)
 		return false;
 	if ((s->todo & TODO_ACCEPTED) && send_accepted(s))
@@ -160,7 +166,9 @@ bool outbox_flush_socket(struct xts_sock *s)
 		return false;
 	if ((s->todo & TODO_DATA) && s->datagrams && !datagram_flush(s))
 		return false;
-	if (s->todo && send_todo(s))
+	if ((s->todo & ~TODO_PARK) && send_todo(s))
+		return false;
+	if ((s->todo & TODO_PARK) && turn_send_park(s))
 		return false;
 	outbox_remove(s);
 	return true;

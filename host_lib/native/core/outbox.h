@@ -14,7 +14,8 @@ enum {                    /* what still has to leave */
        TODO_ADVERT = 4,
        TODO_FIN = 8,
        TODO_CLOSE = 16,
-       TODO_SHARE = 32,     /* a listener's key, and how long it shall be kept */
+       TODO_SHARE = 32,     /* the key of a listener or a connection, and how long it shall be kept */
+       TODO_PARK = 128,     /* PARK, and then what is unread: give_up.c */
        TODO_GIVE_BACK = 64, /* received bytes, for a protocol that has been pushed */
 };
 

@@ -15,6 +15,8 @@
 #include "link.h"
 #include "own_descriptors.h"
 #include "processes/inherit.h"
+#include "processes/relatives.h"
+#include "processes/take_turns.h"
 #include "waiting/epoll.h"
 #include "waiting/mirror.h"
 #include "waiting/progress_thread.h"
@@ -164,7 +166,7 @@ static void lock_all(void)
 			pthread_mutex_lock(&st->lock);
 			if (process_inherits())
 				share_bound_sockets(st);
-			children_before_fork(st);
+			common_before_fork(st);
 			sharers_before_fork(st);
 			last = st;
 		}
@@ -188,9 +190,10 @@ static void before_fork(void)
 static void after_fork_parent(void)
 {
 	if (!forks_inside) {
+		relatives_after_fork(false);
 		process_unlock();
 		for (struct stack *st = process_stacks(); st; st = process_next(st)) {
-			children_after_fork_parent(st);
+			inherit_after_fork_parent(st);
 			stack_rest(st); /* the keys of bound sockets leave */
 			pthread_mutex_unlock(&st->lock);
 		}
@@ -232,9 +235,9 @@ static void forget_parent(struct stack *st)
 	st->attach_waiters = st->frame_waiters = st->poll_waiters = st->close_waiters = 0;
 	progress_forget(st);
 	channel_forget(st);
-	inherit_uplink(st, children_after_fork_child(st));
 	st->shared = st->to_join = NULL;
-	st->moving = st->untaken = 0;
+	st->moving = st->untaken = st->commons = 0;
+	st->asked_to_yield = false;
 	while ((s = table_next(st, s))) {
 		mirror_close(s);
 		buffer_drop(s);
@@ -260,6 +263,7 @@ static void after_fork_child(void)
 {
 	if (!forks_inside) {
 		pthread_mutex_init(&process.lock, NULL);
+		relatives_after_fork(true);
 		forget_threads();
 		for (struct stack *st = process_stacks(); st; st = process_next(st)) {
 			pthread_mutex_init(&st->lock, NULL);
@@ -322,8 +326,7 @@ static void before_exit(struct stack *st)
 	if (pthread_mutex_timedlock(&st->lock, &limit) != 0)
 		return;
 	xts_inside.locked = 1;
-	children_at_exit(st, true);
-	inherit_at_exit(st);
+	common_at_exit(st);
 	sharers_at_exit(st);
 	stack_settle(st);
 	say_goodbye(st);

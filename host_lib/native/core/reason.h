@@ -25,7 +25,7 @@
 	X(12, REFUSED, "the attach was refused: version, permission") \
 	X(13, FASTOPEN, "data before the connection is established (TCP Fast Open) is left to the kernel") \
 	X(14, ELSEWHERE, \
-	  "over fork or exec: the connection is another process's, who has used it or cannot give it away (ENOTCONN)") \
+	  "over fork or exec: another process has the connection and does not give it up (ETIMEDOUT, ENOTCONN)") \
 	X(15, LOST, \
 	  "over fork, exec or posix_spawn: the socket could not be kept (not connected yet, peek mode, no proxy)") \
 	X(16, NO_QUEUE, \

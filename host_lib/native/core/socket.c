@@ -19,6 +19,7 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "processes/inherit.h"
+#include "processes/take_turns.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
 #include "waiting/epoll.h"
@@ -113,8 +114,8 @@ uint32_t socket_events(struct xts_sock *s)
 		return s->accept_first ? EPOLLIN | EPOLLRDNORM : 0u;
 	if (s->shutdown == SHUTDOWN_MASK || s->state == TCP_STATE_CLOSE)
 		events |= EPOLLHUP;
-	if (s->own.moved != NOT_MOVED)
-		events |= EPOLLIN | EPOLLRDNORM; /* that it is another process's now is something to be read */
+	if (turn_is_elsewhere(s))
+		return events; /* who has it learns of the others */
 	if (s->shutdown & RCV_SHUTDOWN)
 		events |= EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;
 	if (s->state != TCP_STATE_SYN_SENT) {
@@ -162,7 +163,7 @@ void socket_fail(struct xts_sock *s, int error)
 	s->shutdown = SHUTDOWN_MASK;
 	s->credits = 0;
 	if (s->todo & ~TODO_CLOSE) {
-		uint8_t keep = s->todo & TODO_CLOSE;
+		uint8_t keep = s->todo & (TODO_CLOSE | TODO_PARK);
 
 		/* Nothing but our CLOSE interests the proxy any more; an answer to NEWCONN it still waits for. */
 		keep |= s->todo & TODO_ACCEPTED;
@@ -201,6 +202,7 @@ void socket_free(struct xts_sock *s)
 	struct channel *c = st->channel;
 
 	socket_asked(s, false);
+	common_drop(s);
 	outbox_remove(s);
 	if (s->in_blocked && c) {
 		struct xts_sock **at = &c->blocked;
@@ -265,14 +267,13 @@ static void linger(struct xts_sock *s)
 	}
 }
 
-/* Closed for the application: now the connection too, unless a child may still want it (then children.c calls this again). */
+/* Closed for the application: now the connection too, unless other processes have it (then common_copies.c calls this again). */
 void socket_end(struct xts_sock *s)
 {
 	bool wait = s->open && s->linger && s->linger_s && s->state == TCP_STATE_ESTABLISHED && !s->unread && !s->lost;
 
 	s->open = false;
-	s->own.kept_for_children = children_keep(s);
-	if (s->own.kept_for_children)
+	if (common_closes(s))
 		return;
 	if (s->disconnecting)
 		return; /* another thread's doing: it is freed when that is done */
@@ -281,7 +282,7 @@ void socket_end(struct xts_sock *s)
 		s->linger = false;
 	buffer_drop(s);
 	if (s->own.inherited != NOT_INHERITED && !s->opening) {
-		inherit_release(s);
+		inherit_is_here(s);
 		s->lost = true;
 	}
 	if (s->lost) {
@@ -299,7 +300,7 @@ void socket_close(struct xts_sock *s)
 
 	sharers_leave(s);
 	share_forget(s);
-	if (s->call && s->own.moved == NOT_MOVED) {
+	if (s->call && s->own.moved == NOT_MOVED && !s->own.taking) {
 		s->call->error = EBADF;
 		s->call->done = true;
 		s->call = NULL;
@@ -334,7 +335,7 @@ void socket_disconnected(struct xts_sock *s)
 {
 	s->closing = s->disconnecting = s->abort = false;
 	wake(s->stack, &s->callers);
-	if (!s->open && !s->own.kept_for_children) {
+	if (!s->open && !s->own.ending) {
 		socket_free(s); /* closed meanwhile */
 		return;
 	}

@@ -140,6 +140,8 @@ struct xts_sock *table_find(struct stack *st, uint32_t id);
 struct xts_sock *table_open(struct stack *st, int number); /* by the application's number; NULL: EBADF */
 /* the same, to use it: an inherited one is taken over first (waits) */
 struct xts_sock *table_use(struct stack *st, int number);
+/* The same for another purpose of take_turns.h: to wait for events, or PURPOSE_NOBODY, and the call takes it itself. */
+struct xts_sock *table_use_for(struct stack *st, int number, uint32_t purpose);
 void table_release(struct xts_sock *s);
 struct xts_sock *table_next(struct stack *st, struct xts_sock *after); /* all in use; NULL to begin */
 uint32_t table_place(const struct xts_sock *s);                        /* among the sockets of its stack, from 0 on */

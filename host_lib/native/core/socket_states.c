@@ -50,7 +50,7 @@ enum socket_state {
 	X(QUEUED, "accept_first", s->accept_first, "Connections wait to be accepted.") \
 	X(UNACCEPTED, "listener", s->listener, "It waits to be accepted.") \
 	X(INHERITED, "inherited", s->own.inherited != NOT_INHERITED, "Another process has it, or the proxy keeps it.") \
-	X(MOVED, "moved", s->own.moved != NOT_MOVED, "It is being given to another process, or has been.") \
+	X(MOVED, "moved", s->own.moved != NOT_MOVED, "It is being given up, for another process that has it.") \
 	X(SHARED, "shared", s->own.shared, "It has a key with the proxy, by which other processes join it.") \
 	X(OFFERED, "offered", s->own.offered, "NEWCONN is not answered yet: it may go back.")
 

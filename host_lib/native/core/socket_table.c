@@ -9,12 +9,14 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "core/clock.h"
 #include "core/process.h"
 #include "core/socket.h"
 #include "core/socket_states.h"
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "processes/inherit.h"
+#include "processes/take_turns.h"
 #include "waiting/wait.h"
 
 #define BLOCK_SOCKETS 256u
@@ -136,13 +138,24 @@ struct xts_sock *table_open(struct stack *st, int number)
 
 struct xts_sock *table_use(struct stack *st, int number)
 {
+	return table_use_for(st, number, PURPOSE_USE);
+}
+
+struct xts_sock *table_use_for(struct stack *st, int number, uint32_t purpose)
+{
 	struct xts_sock *s = table_open(st, number);
 
-	if (!s || (s->own.inherited == NOT_INHERITED && !s->own.gone_unreported))
+	if (!s || (s->own.inherited == NOT_INHERITED && !s->own.gone_unreported && !s->own.common))
 		return s;
-	if (s->own.inherited != NOT_INHERITED)
+	if (s->own.common)
+		s->own.used_ns = now_ns();
+	if (s->own.common && purpose != PURPOSE_NOBODY)
+		(void)turn_take(s, purpose, purpose == PURPOSE_USE ? FOREVER : 0);
+	if (!s->own.common && s->own.inherited != NOT_INHERITED)
 		inherit_take(s);
 	s = table_open(st, number);
+	if (s && purpose == PURPOSE_POLL && s->own.common && turn_is_elsewhere(s))
+		common_look_soon(st);
 	if (s && s->own.gone_unreported)
 		socket_report_gone(s);
 	return s;

@@ -9,6 +9,7 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "processes/inherit.h"
+#include "processes/take_turns.h"
 #include "queue.h"
 #include "waiting/epoll.h"
 #include "waiting/mirror.h"
@@ -33,7 +34,6 @@ void stack_init(struct stack *st)
 {
 	pthread_mutex_init(&st->lock, NULL);
 	st->bells.spare = st->progress.clock_fd = -1;
-	st->parent.fd = st->children.child_end = st->children.set = -1;
 	st->lose_random = 0x9e3779b97f4a7c15u; /* any state but 0 */
 }
 
@@ -131,6 +131,8 @@ void stack_rest(struct stack *st)
 		progress_need(st);
 	if (st->dead)
 		channel_reap(st);
+	if (__builtin_expect(st->asked_to_yield, 0))
+		turn_yield_some(st);
 	if (__builtin_expect(figures_behind(st), 0))
 		figures_update(st);
 }

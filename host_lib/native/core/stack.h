@@ -95,13 +95,15 @@ struct stack {
 	struct xts_sock *dirty; /* sockets whose mirror is out of date */
 
 	/* other processes: inherit.h */
-	struct xts_sock *shared;  /* this process's shared listeners */
-	struct xts_sock *to_join; /* inherited listeners that it has not joined */
-	bool joint;               /* some of them are, or were, other processes' too */
-	unsigned untaken;         /* inherited sockets not taken over yet */
-	unsigned moving;          /* connections that are being parked */
-	struct parent_link parent;
-	struct children children;
+	struct xts_sock *shared;      /* this process's shared listeners */
+	struct xts_sock *to_join;     /* inherited listeners that it has not joined */
+	bool joint;                   /* some of them are, or were, other processes' too */
+	unsigned untaken;             /* inherited sockets not taken over yet */
+	unsigned moving;              /* connections that are being given up */
+	unsigned commons;             /* connections of which other processes may have a copy */
+	bool asked_to_yield;          /* others ask for some of them */
+	uint64_t looks_at_copies_ns;  /* when to look again who has one */
+	uint64_t looks_at_commons_ns; /* when to look after them at all */
 
 	/* counted */
 	uint64_t not_inherited; /* sockets that could not be kept over fork or exec */

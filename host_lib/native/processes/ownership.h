@@ -8,14 +8,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { NOT_INHERITED, INHERITED_ASK, INHERITED_KEYED }; /* the parent has it; or its key and state are here */
-enum { NOT_MOVED, MOVING, MOVED }; /* a connection that is being, or has been, given to another process */
+/* INHERITED: another process has it, or the proxy keeps it for whoever asks first; the key is here. */
+enum { NOT_INHERITED, INHERITED };
+/* a connection that is being given up: PARK is out; then what is unread goes back */
+enum { NOT_MOVED, PARKING, RETURNING };
 
+struct common;
 struct sharers;
 struct xts_sock;
 
 struct ownership {
-	uint64_t key; /* of a shared listener, or a connection on its way between processes; else 0 */
+	uint64_t key; /* of a shared listener, or a connection that several processes may have; else 0 */
+	uint8_t inherited, moved;
+	bool taking;            /* a thread is taking it over */
+	uint8_t taking_for;     /* the greatest purpose of the threads that wait for that */
+	bool gone_unreported;   /* nobody has used it since it has gone */
+	uint8_t why_gone;       /* enum xts_reason: why this process does not have it after fork or exec */
+	uint32_t number_before; /* over exec: its number in the old program */
 
 	/* listeners, and sockets that are bound */
 	bool share_at_listen; /* it shall have a key at listen */
@@ -29,14 +38,17 @@ struct ownership {
 	struct sharers *sharers; /* of one that was there at a fork */
 	struct xts_sock *shared_next;
 
-	/* connections */
-	bool taking;            /* a thread is taking it over */
-	bool kept_for_children; /* closed here, but not yet closed, since a child may want it */
-	bool gone_unreported;   /* nobody has used it since it has gone */
-	uint8_t inherited, moved;
-	uint8_t why_gone;           /* enum xts_reason: why this process does not have it after fork or exec */
-	uint32_t children_may_want; /* living children that may come to want it */
-	uint32_t number_at_parent;  /* INHERITED_ASK: its number in the parent */
+	/* connections: take_turns.c */
+	struct common *common; /* other processes may have it; NULL: this one alone */
+	bool counted;          /* in stack->commons: it has that, or is being closed after it */
+	bool ending;           /* closed by the application; kept for others that have it, or taken to be ended */
+	bool close_waits;      /* closed while it was being given up: its thread goes on when that is done */
+	uint8_t asked_for;     /* another process asks for it: the purpose, as in TAKE; 0: nobody does */
+	uint32_t park_token;
+	uint64_t used_ns;     /* when this process used it last */
+	uint64_t sought_ns;   /* a poll waits for it: when it was asked for last */
+	uint32_t pdu_read;    /* of the next PDU that comes, so much had been read by another process */
+	uint64_t sent_before; /* sent_bytes when this process took it over */
 };
 
 #endif

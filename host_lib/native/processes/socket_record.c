@@ -1,9 +1,8 @@
 /*
  * Sockets as they pass from one process to another: a record each and, behind it, what had been received and not read
- * (its bytes, then the list of PDUs they are of), one after the other in a memfd. Over fork() a memfd holds one, over
- * exec() all that the program keeps.
+ * (its bytes, then the list of PDUs they are of), one after the other in a memfd that the new program keeps over exec().
  *
- * The reader was made by the same program, or started by it under the same user, and both have the same build of this
+ * The reader was started by the writer under the same user, and both have the same build of this
  * library (version, sizes and ranges are checked all the same: a wrong memfd is refused, not believed).
  */
 #include <stdlib.h>
@@ -19,20 +18,25 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "processes/inherit.h"
+#include "processes/relatives.h"
+#include "processes/take_turns.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
+#include "waiting/wait.h"
 #include "xts_private.h"
 
 #define RECORD_MAGIC 0x58545342u /* "XTSB" */
-#define RECORD_VERSION 4u
+#define RECORD_VERSION 5u
 
 struct socket_record {
 	uint32_t magic, version;
-	uint32_t number;    /* in the process that wrote it, or where to ask, there */
+	uint32_t number;    /* in the program that wrote it */
 	int32_t descriptor; /* of the program; -1: none */
 	int32_t refused; /* not 0: it could not be given up, for this errno; nothing else is set but the descriptor */
-	int32_t uplink;  /* not -1: it is still the parent's, who is to be asked on this descriptor */
-	uint64_t key;    /* 0: the connection has ended, only what is unread is left of it */
+	/* not -1: other processes have it too: the descriptor of their file, this process's slot, the entry */
+	int32_t relatives;
+	uint32_t relatives_slot, relatives_entry;
+	uint64_t key; /* 0: the connection has ended, only what is unread is left of it */
 	uint64_t receive_timeout_ns, send_timeout_ns;
 	uint64_t sent_bytes, received_bytes;
 	int32_t error, linger_s;
@@ -108,13 +112,15 @@ static int write_unread(int memfd, struct xts_sock *s)
 
 int record_write(int memfd, struct xts_sock *s, int descriptor)
 {
-	bool asks = s->own.inherited == INHERITED_ASK;
+	struct common *c = s->own.common;
 	struct socket_record b = {
 		.magic = RECORD_MAGIC,
 		.version = RECORD_VERSION,
-		.number = asks ? s->own.number_at_parent : s->id,
+		.number = s->id,
 		.descriptor = descriptor,
-		.uplink = asks ? inherit_pass_uplink(s->stack, true) : -1,
+		.relatives = c ? relatives_pass(true) : -1,
+		.relatives_slot = c ? relatives_slot() : 0,
+		.relatives_entry = c ? relatives_index(c) : 0,
 		.key = s->own.key,
 		.receive_timeout_ns = s->receive_timeout_ns,
 		.send_timeout_ns = s->send_timeout_ns,
@@ -162,14 +168,12 @@ int record_write(int memfd, struct xts_sock *s, int descriptor)
 
 static int record_write_again(int memfd, struct xts_sock *s, int descriptor)
 {
-	bool asks = s->own.inherited == INHERITED_ASK;
 	struct socket_record b = {
 		.magic = RECORD_MAGIC,
 		.version = RECORD_VERSION,
 		.descriptor = descriptor,
 		.again = true,
-		.number = asks ? s->own.number_at_parent : s->id,
-		.uplink = asks ? s->stack->parent.fd : -1,
+		.number = s->id,
 	};
 
 	memcpy(b.endpoint, s->stack->endpoint, sizeof b.endpoint);
@@ -201,7 +205,7 @@ static bool is_sound(const struct socket_record *b)
 	if (b->ulps.depth[ULPS_RECEIVE] > ULP_DEPTH || b->ulps.depth[ULPS_SEND] > ULP_DEPTH || b->ulps.sending)
 		return false;
 	if (b->state == TCP_STATE_LISTEN)
-		return b->key && !b->unread && b->uplink == -1;
+		return b->key && !b->unread && b->relatives == -1;
 	if (b->state != TCP_STATE_ESTABLISHED && b->state != TCP_STATE_CLOSE)
 		return false;
 	return b->window <= XTS_CREDITS_MAX && b->unread <= XTS_CREDITS_MAX &&
@@ -256,12 +260,12 @@ static struct xts_sock *find_adopted(struct stack *st, uint32_t number)
 	struct xts_sock *s = NULL;
 
 	while ((s = table_next(st, s)))
-		if (s->open && s->own.number_at_parent == number)
+		if (s->open && s->own.number_before == number)
 			return s;
 	return NULL;
 }
 
-int record_read(struct stack *st, int memfd, struct xts_sock **out, bool is_child, int *descriptor)
+int record_read(struct stack *st, int memfd, struct xts_sock **out, int *descriptor)
 {
 	struct xts_sock *s = *out;
 	struct socket_record b;
@@ -269,13 +273,13 @@ int record_read(struct stack *st, int memfd, struct xts_sock **out, bool is_chil
 
 	if (r != 1)
 		return r;
-	if (!is_sound(&b) || (is_child && b.number != s->own.number_at_parent))
+	if (!is_sound(&b))
 		return -EPROTO;
 	*descriptor = b.descriptor;
 	if (b.refused)
-		return is_child ? -EPROTO : -b.refused;
+		return -b.refused;
 	if (b.again) {
-		*out = is_child ? NULL : find_adopted(st, b.number);
+		*out = find_adopted(st, b.number);
 		return *out ? RECORD_AGAIN : -EBADF;
 	}
 	if (!s)
@@ -305,13 +309,14 @@ int record_read(struct stack *st, int memfd, struct xts_sock **out, bool is_chil
 	s->received_bytes = b.received_bytes;
 	s->local = b.local;
 	s->peer = b.peer;
-	if (is_child)
-		return 1; /* what the child has set since the fork stays */
 	s->open = true;
-	s->own.number_at_parent = b.number;
-	if (b.uplink >= 0)
-		inherit_adopt_uplink(st, b.uplink);
-	inherit_adopt(s, b.uplink >= 0 ? INHERITED_ASK : INHERITED_KEYED);
+	s->own.number_before = b.number;
+	s->own.common = b.relatives >= 0 ? relatives_adopt(b.relatives, b.relatives_slot, b.relatives_entry) : NULL;
+	if (s->own.common)
+		common_count(s);
+	else if (b.relatives >= 0)
+		return -EPROTO;
+	inherit_adopt(s);
 	s->nonblocking = b.nonblocking;
 	s->close_on_exec = b.close_on_exec;
 	s->linger = b.linger;
@@ -346,8 +351,26 @@ static bool is_bound_only(const struct xts_sock *s)
 	return s->bound && s->proxy_id && !s->lost && s->state == TCP_STATE_CLOSE && s->phase == PHASE_UNCONNECTED;
 }
 
+/* Other processes have it too: the new program asks for it as they do. */
+static int give_up_common(struct xts_sock *s)
+{
+	uint64_t deadline = now_ns() + NS_PER_S;
+	uint32_t id = s->id;
+
+	if (s->own.inherited == NOT_INHERITED && s->own.moved == NOT_MOVED && !turn_give_up(s))
+		return -EBUSY;
+	while (socket_is_open(s, id) && s->own.moved != NOT_MOVED && s->stack->channel && now_ns() < deadline) {
+		channel_flush(s->stack, true);
+		if (wait_for(s->stack, &s->callers, now_ns() + NS_PER_MS, false) == -ENOBUFS)
+			break;
+	}
+	return !socket_is_open(s, id) ? -EBADF : s->own.inherited == NOT_INHERITED ? -EBUSY : 0;
+}
+
 static int give_up_for_exec(struct xts_sock *s)
 {
+	if (s->own.common)
+		return give_up_common(s);
 	if (s->own.moved != NOT_MOVED)
 		return -ENOTCONN;
 	if (share_by_key(s) || is_bound_only(s))
@@ -379,6 +402,24 @@ static bool is_again(const struct xts_exec_socket *sockets, unsigned i)
 	return false;
 }
 
+/* The new program does not have them; other processes may. */
+static void leave_others(struct stack *st, const struct xts_exec_socket *sockets, unsigned count)
+{
+	struct xts_sock *s = NULL;
+
+	while ((s = table_next(st, s))) {
+		unsigned i = 0;
+
+		while (i < count && sockets[i].number != (int)s->id)
+			i++;
+		if (i < count || !s->own.common || !relatives_others_have(s->own.common, NULL))
+			continue;
+		(void)give_up_common(s);
+		if (s->own.common)
+			relatives_leave(s->own.common);
+	}
+}
+
 int xts_exec_prepare(const struct xts_exec_socket *sockets, unsigned count)
 {
 	int memfd = record_make("xts-sockets", 0), r = 0;
@@ -398,7 +439,7 @@ int xts_exec_prepare(const struct xts_exec_socket *sockets, unsigned count)
 	}
 	for (struct stack *st = process_stacks(); st; st = process_next(st)) {
 		stack_enter(st);
-		children_at_exit(st, false);
+		leave_others(st, sockets, count);
 		stack_settle(st);
 		stack_leave(st);
 	}
@@ -413,23 +454,15 @@ void xts_resume(int memfd)
 		struct xts_sock *s = NULL;
 
 		stack_enter(st);
-		inherit_pass_uplink(st, false);
-		while ((s = table_next(st, s)))
-			if (s->own.moved == MOVING && s->own.key && !s->proxy_id)
-				inherit_take_back(s);
+		relatives_pass(false);
+		while ((s = table_next(st, s))) {
+			if (s->own.common && s->open)
+				relatives_rejoin(s->own.common);
+			if (s->own.moved == PARKING && s->own.key && !s->proxy_id)
+				connection_take_back(s);
+		}
 		stack_leave(st);
 	}
-}
-
-/* Can the socket of a record come into this stack? What is still the parent's needs its link to that parent, or a place for it. */
-static bool takes(struct stack *st, const struct socket_record *b)
-{
-	int link;
-
-	stack_enter(st);
-	link = st->parent.fd;
-	stack_leave(st);
-	return link == b->uplink || (link < 0 && !strcmp(st->endpoint, b->endpoint));
 }
 
 /* The stack that the next record's socket comes into: the calling thread's for the endpoint it was at, if that takes it. */
@@ -443,11 +476,8 @@ static struct stack *stack_of_next(int memfd)
 	if (pread(memfd, &b, sizeof b, lseek(memfd, 0, SEEK_CUR)) != (ssize_t)sizeof b || !is_sound(&b) || b.refused)
 		return own;
 	st = b.endpoint[0] ? process_stack_at(b.endpoint) : own;
-	if (st && (b.uplink < 0 || takes(st, &b)))
+	if (st)
 		return st;
-	for (st = process_stacks(); st; st = process_next(st))
-		if (b.uplink >= 0 && takes(st, &b))
-			return st;
 	st = process_new_stack(b.endpoint);
 	return st ? st : own;
 }
@@ -461,7 +491,7 @@ int xts_inherit_next(int memfd, struct xts_exec_socket *out)
 	out->descriptor = -1;
 	out->number = -1;
 	out->again = out->listens = false;
-	r = record_read(st, memfd, &s, false, &out->descriptor);
+	r = record_read(st, memfd, &s, &out->descriptor);
 	if (r == -EPROTO)
 		lseek(memfd, 0, SEEK_END); /* where the next one begins cannot be known */
 	if (s && r == RECORD_AGAIN) {
@@ -475,12 +505,14 @@ int xts_inherit_next(int memfd, struct xts_exec_socket *out)
 		out->number = (int)id;
 		out->listens = s->state == TCP_STATE_LISTEN;
 		/* A connection waits for nobody long. The rest is taken over when it is used. */
-		if (s->own.inherited == INHERITED_KEYED && !share_by_key(s))
+		if (s->own.common)
+			(void)turn_take(s, PURPOSE_NOBODY, 0);
+		else if (!share_by_key(s))
 			inherit_take(s);
 		if (s->id != id)
 			r = -EBADF;
 		else if (s->lost)
-			r = s->own.moved == MOVED ? -ENOTCONN : s->error ? -s->error : -ECONNRESET;
+			r = s->error ? -s->error : -ECONNRESET;
 	}
 	if (s && r < 0 && s->in_use)
 		socket_free(s);

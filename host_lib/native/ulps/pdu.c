@@ -152,6 +152,8 @@ static struct pdu *find_or_add(struct xts_sock *s, const struct xts_recv_pdu *m)
 	p = add(s);
 	if (!p)
 		return NULL;
+	p->read = s->own.pdu_read;
+	s->own.pdu_read = 0;
 	p->control_type = m->control_type;
 	p->control_bytes = (uint8_t)m->control_bytes;
 	memcpy(p->control, control, sizeof control);

@@ -16,6 +16,7 @@
 #include "core/status_page.h"
 #include "core/transfer.h"
 #include "credit.h"
+#include "processes/take_turns.h"
 #include "queue.h"
 #include "ulps/ktls.h"
 #include "ulps/pdu.h"
@@ -160,10 +161,13 @@ static int begin(struct xts_sock *s, struct sending *o, int flags)
 	return 0;
 }
 
-static int why_not(const struct xts_sock *s)
+static int why_not(struct xts_sock *s)
 {
-	if (s->own.moved != NOT_MOVED)
-		return -ENOTCONN;
+	uint32_t id = s->id;
+	int r = turn_is_elsewhere(s) ? turn_take(s, PURPOSE_USE, FOREVER) : 0;
+
+	if (r || !socket_is_open(s, id))
+		return r ? r : -EBADF;
 	return s->error || (s->shutdown & SEND_SHUTDOWN) ? -EPIPE : 0;
 }
 
@@ -252,7 +256,7 @@ ssize_t pdu_send(struct xts_sock *s, struct source *src, int flags, const struct
 	int r = 0;
 
 	channel_pump(s->stack); /* who only ever sends has to hear of the end, too */
-	if (s->state != TCP_STATE_ESTABLISHED && s->own.moved == NOT_MOVED)
+	if (s->state != TCP_STATE_ESTABLISHED && !turn_is_elsewhere(s))
 		r = send_wait_connected(s, blocking, deadline);
 	if (!r)
 		r = wait_for_turn(s, blocking, deadline);

@@ -18,6 +18,7 @@
 #include "core/stack.h"
 #include "core/status_page.h"
 #include "credit.h"
+#include "processes/take_turns.h"
 #include "queue.h"
 #include "ulps/pdu.h"
 #include "ulps/pushed.h"
@@ -170,12 +171,14 @@ int push_give_back(struct xts_sock *s)
 /* --- the request -------------------------------------------------------------------------------------------------- */
 
 /* Can it be asked for now? 0 or -errno. */
-static int check(const struct xts_sock *s)
+static int check(struct xts_sock *s)
 {
 	struct stack *st = s->stack;
+	uint32_t id = s->id;
+	int r = turn_is_elsewhere(s) ? turn_take(s, PURPOSE_USE, FOREVER) : 0;
 
-	if (s->own.moved != NOT_MOVED)
-		return -ENOTCONN;
+	if (r || !socket_is_open(s, id))
+		return r ? r : -EBADF;
 	if (s->lost)
 		return -ENETDOWN;
 	if (st->channel && !(st->channel->link.features & XTS_FEATURE_ULP))
@@ -347,7 +350,7 @@ static int handshake(struct xts_sock *s)
 	}
 	if (s->error)
 		return take_error(s);
-	return s->state == TCP_STATE_ESTABLISHED && s->own.moved == NOT_MOVED ? 0 : -ENOTCONN;
+	return s->state == TCP_STATE_ESTABLISHED && !turn_is_elsewhere(s) ? 0 : -ENOTCONN;
 }
 
 int xts_ulp_handshake(int number)

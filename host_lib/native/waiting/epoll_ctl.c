@@ -5,6 +5,7 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "processes/inherit.h"
+#include "processes/take_turns.h"
 #include "waiting/epoll.h"
 #include "waiting/foreign.h"
 #include "waiting/wait.h"
@@ -191,7 +192,7 @@ int xts_epoll_ctl_keyed(void *ectx, int op, int number, uint32_t key, struct epo
 	if (foreign_is(ectx, number))
 		return finish(foreign_ctl(ectx, op, number, NULL, key, event));
 	st = stack_enter_of(number);
-	s = op == EPOLL_CTL_DEL ? table_open(st, number) : table_use(st, number);
+	s = op == EPOLL_CTL_DEL ? table_open(st, number) : table_use_for(st, number, PURPOSE_POLL);
 	r = s ? change(ectx, op, s, NULL, key, event) : -EBADF;
 	stack_leave(st);
 	return finish(r);

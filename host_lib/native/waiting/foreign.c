@@ -10,6 +10,7 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "own_descriptors.h"
+#include "processes/take_turns.h"
 #include "waiting/epoll.h"
 #include "waiting/foreign.h"
 #include "waiting/wait.h"
@@ -178,7 +179,7 @@ int foreign_registered(struct epoll_ctx *ctx, int number, uint32_t key, struct e
 short foreign_poll(int number, short events)
 {
 	struct stack *st = stack_enter_of(number);
-	struct xts_sock *s = table_use(st, number);
+	struct xts_sock *s = table_use_for(st, number, PURPOSE_POLL);
 	uint32_t now = 0;
 
 	channel_pump(st);

@@ -19,6 +19,7 @@
 #include "core/stack.h"
 #include "own_descriptors.h"
 #include "processes/inherit.h"
+#include "processes/take_turns.h"
 #include "waiting/mirror.h"
 #include "waiting/progress_thread.h"
 #include "xts.h"
@@ -154,7 +155,7 @@ int xts_fileno(int number)
 	int r = -EBADF;
 
 	st = stack_enter_of(number);
-	s = table_use(st, number);
+	s = table_use_for(st, number, PURPOSE_POLL);
 	if (s) {
 		listener_interest(s);
 		r = s->mirror ? 0 : mirror_make(s);

@@ -19,6 +19,7 @@
 #include "core/socket.h"
 #include "core/stack.h"
 #include "processes/inherit.h"
+#include "processes/take_turns.h"
 #include "waiting/epoll.h"
 #include "waiting/foreign.h"
 #include "waiting/wait.h"
@@ -87,7 +88,7 @@ static void use(const struct polling *p)
 	struct stack *st = p->stack;
 
 	for (nfds_t i = 0; i < p->count && (st->untaken || st->shared); i++) {
-		struct xts_sock *s = p->sockets[i].fd < 0 ? NULL : table_use(st, p->sockets[i].fd);
+		struct xts_sock *s = p->sockets[i].fd < 0 ? NULL : table_use_for(st, p->sockets[i].fd, PURPOSE_POLL);
 
 		if (s && s->state == TCP_STATE_LISTEN && p->sockets[i].events & (POLLIN | POLLRDNORM))
 			listener_interest(s);

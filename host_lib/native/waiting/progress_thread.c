@@ -18,6 +18,7 @@
 #include "link.h"
 #include "own_descriptors.h"
 #include "processes/inherit.h"
+#include "processes/take_turns.h"
 #include "queue.h"
 #include "waiting/mirror.h"
 #include "waiting/progress_thread.h"
@@ -44,7 +45,7 @@ static bool needed(struct stack *st)
 {
 	struct channel *c = st->channel;
 
-	return c && !st->leader && (st->mirrors || channel_busy(c) || st->moving || st->abandoned);
+	return c && !st->leader && (st->mirrors || channel_busy(c) || st->moving || st->commons || st->abandoned);
 }
 
 /* Looks after the connections offered to this process. *deadline_ns: when to do so again. */
@@ -126,6 +127,7 @@ static void *progress(void *arg)
 	while (p->self) {
 		clock_look(p);
 		away = share(st, &deadline_ns);
+		common_tick(st, &deadline_ns);
 		if (away || needed(st)) {
 			one_turn(st, &watched, deadline_ns);
 			continue;

@@ -20,7 +20,7 @@
  *                         call_proxy()                                   the reply
  *                         socket_disconnect()                            CLOSED (socket_disconnected)
  *                         end() of a push: what goes back to the proxy   its last frame has left (push_give_back)
- *                         inherit_take(): another takes it over          its end, in 10 s (ANSWER_NS) and a call
+ *                         turn_take(): another thread takes it           its end, in 2 s (ANSWER_NS)
  *     st->frame_waiters   channel_wait_slot(), call_begin()              FRAME_ACK
  *     st->attach_waiters  channel_attach(): another attaches             that has ended, in 5 s at most
  *     st->poll_waiters    poll, select                                   an event, a signal
@@ -41,6 +41,7 @@
 #include "core/status_page.h"
 #include "link.h"
 #include "processes/inherit.h"
+#include "processes/take_turns.h"
 #include "queue.h"
 #include "waiting/mirror.h"
 #include "waiting/progress_thread.h"
@@ -345,6 +346,8 @@ static int wait_until(struct stack *st, uint16_t *subject, uint64_t deadline_ns,
 	w.thread->batching = w.thread->holding = false;
 	if (st->shared)
 		share_wait_begins(st);
+	if (st->asked_to_yield)
+		turn_yield_read(st, subject);
 	if (may_spin && worth_spinning(st, watched))
 		spin(&w, watched, deadline_ns);
 	while (!w.woken && !r && !(watched && watched->ready)) {

@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from beds.authority import Authority, tls_tables
+from beds.lab import raise_or_skip
 from beds.script_outcomes import Outcomes
-from beds.shm_proxy import ShmProxy, library
+from beds.scripts import RUN_S
+from beds.shm_proxy import SYSTEM, ShmProxy, library
 from system.processes.programs.inherit_scripts import SCRIPTS
+from xts_lab import topology
 
 PROGRAM = "processes/programs/inherit_scripts.py"
+PEERS = "198.18.0.2"
+
+#: Those about connections by turns: each process has a queue of its own there.
+ON_AFXDP = [
+    "a_thread_of_the_parent_is_reading",
+    "a_thread_sends_while_another_waits_for_the_connection",
+    "all_is_waited_for_between_turns",
+    "exits_between_parent_and_grandchild",
+    "killed_child",
+    "killed_parent",
+    "killed_with_unread_data",
+    "one_reads_and_the_other_sends",
+    "parent_and_child_alternate",
+    "several_send_at_the_same_time",
+    "stopped_holder",
+    "two_children_use_it",
+    "two_wait_for_data",
+    "window_full_at_the_move",
+]
 
 
 @pytest.fixture(scope="module")
@@ -34,3 +58,27 @@ def outcomes(request: pytest.FixtureRequest, proxy: ShmProxy, folder: Path) -> O
 @pytest.mark.parametrize("name", sorted(SCRIPTS))
 def test_program(name: str, outcomes: Outcomes) -> None:
     outcomes.check("test_program", name)
+
+
+@pytest.fixture(scope="module")
+def on_afxdp(request: pytest.FixtureRequest) -> Iterator[Outcomes]:
+    lab = raise_or_skip("afxdp", "inherit")
+
+    def run(names: str, _: str) -> str:
+        peers = f"{topology.namespace_of(lab.name, 'net')} {PEERS}"
+        command = [sys.executable, str(SYSTEM / PROGRAM), library(), names]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with lab.popen("host", command, environment={"INHERIT_PEERS": peers}, **pipes) as process:
+            output, said = process.communicate(timeout=RUN_S)
+        assert process.returncode == 0, said
+        return str(output)
+
+    yield Outcomes(request, run)
+    lab.down()
+
+
+@pytest.mark.root
+@pytest.mark.afxdp
+@pytest.mark.parametrize("name", ON_AFXDP)
+def test_on_afxdp(name: str, on_afxdp: Outcomes) -> None:
+    on_afxdp.check("test_on_afxdp", name)

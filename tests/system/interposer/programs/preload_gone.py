@@ -11,6 +11,7 @@ import struct
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 
 from beds.scripts import script
 from system.interposer.programs.interposed import (
@@ -62,12 +63,14 @@ def is_elsewhere(s: socket.socket) -> None:
 
 
 @script("interposer")
-def a_second_child_finds_it_elsewhere() -> None:
+def children_and_parent_use_it_by_turns() -> None:
     client, server = pair()
-    in_child(lambda: client.sendall(b"the first"))
-    assert server.recv(100) == b"the first"
-    in_child(lambda: is_elsewhere(client))
-    is_elsewhere(client)  # in the parent, too
+    for who in (b"the first", b"the second"):
+        in_child(partial(client.sendall, who))
+        assert server.recv(100) == who
+    client.sendall(b"the parent")
+    assert server.recv(100) == b"the parent"
+    assert kind_of(client) == OFFLOADED and not Report.read().stayed
     client.close()
 
 

@@ -140,6 +140,7 @@ def exec_with_several_descriptors_of_a_socket(c: Calls) -> None:
     other, _ = listen(c)
     peer.sendall(b"to the other")
     child = Child(c, lambda: execute(has_duplicates, exec_prepare(c, s, other, s, s)))
+    assert c.call("close", s) == 0
     assert kernel_receive_all(peer) == b"by the third"
     child.wait()
     peer.close()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import os
 import select
+import signal
 import socket
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from beds.calls import Calls, address, until
@@ -20,6 +24,7 @@ from system.processes.programs.inheriting import (
     kernel_receive_all,
     listen,
     open_descriptors,
+    poll,
     receive_all,
 )
 from system.sockets.programs.library_scripts import info, recv, send
@@ -74,7 +79,7 @@ def daemon_forks_twice(c: Calls) -> None:
 
 @script("inherit")
 def exits_between_parent_and_grandchild(c: Calls) -> None:
-    """What a child has not used stays its parent's when it exits; the grandchild asks there."""
+    """A child exits that has used nothing; its child and its parent go on with what they have."""
     s, peer = c.connected()
     second, second_peer = c.connected()
     go, used = Signal(), Signal()
@@ -92,6 +97,7 @@ def exits_between_parent_and_grandchild(c: Calls) -> None:
     assert send(c, s, b"parent") == 6
     go.tell()
     used.wait()
+    assert c.call("close", second) == 0
     assert kernel_receive_all(second_peer) == b"grandchild"
     assert send(c, s, b", still") == 7
     assert c.call("close", s) == 0
@@ -135,18 +141,111 @@ def closes_when_nobody_wants_it(c: Calls) -> None:
 
 @script("inherit")
 def killed_child(c: Calls) -> None:
-    """A child killed after it has taken the connection: the peer learns it, the parent's copy stays gone."""
+    """Killed while it holds the connection, with nothing unread: the parent goes on, as on the kernel."""
     s, peer = c.connected()
 
     def child() -> None:
+        assert recv(c, s, 100) == b"to the child"
         send(c, s, b"x")
         time.sleep(60)
 
     taken = Child(c, child)
+    peer.sendall(b"to the child")
     assert peer.recv(1) == b"x"
     taken.kill()
-    assert peer.recv(1) == b""
-    assert c.call("send", s, b"x", 1, 0) == -errno.ENOTCONN
+    assert send(c, s, b"y") == 1 and peer.recv(1) == b"y"
+    peer.sendall(b"to the parent")
+    assert recv(c, s, 100) == b"to the parent"
+
+
+@script("inherit")
+def killed_with_unread_data(c: Calls) -> None:
+    """What had been delivered to a process that is killed is lost, and the connection with it."""
+    s, peer = c.connected()
+    waits = Signal()
+
+    def child() -> None:
+        assert send(c, s, b"x") == 1
+        assert poll(c, s) & select.POLLIN
+        waits.tell()
+        time.sleep(60)
+
+    holder = Child(c, child)
+    assert peer.recv(1) == b"x"
+    peer.sendall(b"nobody reads this")
+    waits.wait()
+    holder.kill()
+    assert c.call("recv", s, ctypes.create_string_buffer(100), 100, 0) == -errno.ECONNRESET
+    assert c.call("close", s) == 0
+
+
+def outlives_its_parent(c: Calls, s: int, peer: socket.socket, unread: bytes, use: Callable[[], None]) -> None:
+    """A process that holds the connection forks and is killed; its child then uses the connection."""
+    forked, go = Signal(), Signal()
+
+    def child() -> None:
+        go.wait()
+        use()
+        forked.tell()
+
+    def parent() -> None:
+        assert send(c, s, b"mine") == 4
+        Child(c, child)
+        if unread:
+            assert poll(c, s) & select.POLLIN
+        forked.tell()
+        time.sleep(60)
+
+    middle = Child(c, parent)
+    assert c.call("close", s) == 0
+    assert peer.recv(4) == b"mine"
+    peer.sendall(unread)
+    forked.wait()
+    middle.kill()
+    go.tell()
+    forked.wait()
+
+
+@script("inherit")
+def killed_parent(c: Calls) -> None:
+    """Before its child's first use."""
+    s, peer = c.connected()
+
+    def use() -> None:
+        assert send(c, s, b"child") == 5
+        assert c.call("close", s) == 0
+
+    outlives_its_parent(c, s, peer, b"", use)
+    assert kernel_receive_all(peer) == b"child"
+
+
+@script("inherit")
+def killed_parent_with_unread_data(c: Calls) -> None:
+    s, peer = c.connected()
+
+    def use() -> None:
+        assert c.call("recv", s, ctypes.create_string_buffer(9), 9, 0) == -errno.ECONNRESET
+
+    outlives_its_parent(c, s, peer, b"unread", use)
+
+
+@script("inherit")
+def stopped_holder(c: Calls) -> None:
+    """It keeps nobody for ever: a call fails in some seconds, and works when the holder goes on."""
+    s, peer = c.connected()
+
+    def child() -> None:
+        assert send(c, s, b"x") == 1
+        time.sleep(60)
+
+    holder = Child(c, child)
+    assert peer.recv(1) == b"x"
+    os.kill(holder.pid, signal.SIGSTOP)
+    assert c.call("send", s, b"y", 1, 0) == -errno.ETIMEDOUT
+    os.kill(holder.pid, signal.SIGCONT)
+    assert send(c, s, b"z") == 1
+    assert peer.recv(1) == b"z"
+    holder.kill()
 
 
 @script("inherit")
@@ -172,25 +271,28 @@ def what_cannot_be_kept(c: Calls) -> None:
 
 
 @script("inherit")
-def another_child_was_faster(c: Calls) -> None:
+def two_children_use_it(c: Calls) -> None:
     s, peer = c.connected()
     first, second = Signal(), Signal()
 
-    def takes() -> None:
+    def one() -> None:
         assert send(c, s, b"x") == 1
         first.tell()
         second.wait()
+        assert send(c, s, b"z") == 1
 
-    def too_late() -> None:
+    def other() -> None:
         first.wait()
-        assert c.call("send", s, b"y", 1, 0) == -errno.ENOTCONN
+        assert send(c, s, b"y") == 1
         assert c.call("close", s) == 0
         second.tell()
 
-    children = [Child(c, takes), Child(c, too_late)]
+    children = [Child(c, one), Child(c, other)]
     for child in children:
         child.wait()
-    assert kernel_receive_all(peer) == b"x"
+    assert send(c, s, b".") == 1
+    assert c.call("close", s) == 0
+    assert kernel_receive_all(peer) == b"xyz."
 
 
 @script("inherit")

@@ -116,6 +116,13 @@ def receive_all(c: Calls, s: int, size: int) -> bytes:
     return data
 
 
+def receive_exactly(peer: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size and (part := peer.recv(size - len(data))):
+        data += part
+    return data
+
+
 def kernel_receive_all(peer: socket.socket) -> bytes:
     data = b""
     while part := peer.recv(65536):

@@ -1,0 +1,321 @@
+/*
+ * Connections of which several processes have a copy: fork, close, exit, and what is looked after now and then.
+ * inherit.h has the theory of operation.
+ *
+ * A connection that the application has closed, and that others have, stays here (own.ending) until one of them asks
+ * for it, all are gone, or this process exits: so nobody has to wait for a time to be over when a process is killed
+ * that never used it.
+ */
+#include <stdlib.h>
+
+#include "core/buffer.h"
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/outbox.h"
+#include "core/process.h"
+#include "core/reason.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "processes/inherit.h"
+#include "processes/relatives.h"
+#include "processes/take_turns.h"
+#include "waiting/progress_thread.h"
+#include "waiting/wait.h"
+
+#define LOOK_NS (100 * NS_PER_MS)
+#define SEEK_NS (20 * NS_PER_MS)
+#define EXIT_NS NS_PER_S
+
+/* --- fork --------------------------------------------------------------------------------------------------------- */
+
+/* Could a child have it? */
+static bool is_possible(const struct xts_sock *s)
+{
+	const struct channel *c = s->stack->channel;
+
+	if (!s->open || s->closing || s->lost || s->datagrams)
+		return false;
+	if (s->own.common)
+		return true;
+	if (s->own.inherited != NOT_INHERITED || !c || !(c->link.features & XTS_FEATURE_TAKE) || !s->proxy_id ||
+	    s->opening || s->pushing || s->ulps.peeking || s->ulps.handshaking)
+		return false;
+	return s->state == TCP_STATE_ESTABLISHED || (s->state == TCP_STATE_CLOSE && s->phase == PHASE_CONNECTED);
+}
+
+/* From now on this process counts for the others what it reads and sends. */
+static bool become_common(struct xts_sock *s)
+{
+	if (s->own.common)
+		return true;
+	s->own.common = relatives_add();
+	if (!s->own.common)
+		return false;
+	atomic_store(&s->own.common->read_bytes, s->read_bytes);
+	atomic_store(&s->own.common->sent_bytes, s->sent_bytes - s->own.sent_before);
+	if (!s->own.key)
+		s->own.key = key_make();
+	s->own.leaves_last = false;
+	common_count(s);
+	outbox_add(s, TODO_SHARE);
+	return true;
+}
+
+void common_before_fork(struct stack *st)
+{
+	struct xts_sock *s = NULL;
+
+	while (process_inherits() && (s = table_next(st, s)))
+		if (is_possible(s) && relatives_expect_child() && become_common(s))
+			relatives_give_child(s->own.common);
+	if (st->channel && st->commons)
+		channel_flush(st, true); /* the keys are known when the child asks */
+}
+
+void common_after_fork_parent(struct stack *st)
+{
+	if (st->commons)
+		progress_need(st); /* somebody may ask for them */
+}
+
+bool common_inherited(struct xts_sock *s)
+{
+	if (!s->own.common || !relatives_have(s->own.common)) {
+		s->own.common = NULL;
+		return false;
+	}
+	common_count(s);
+	return true;
+}
+
+void common_count(struct xts_sock *s)
+{
+	s->own.counted = true;
+	s->stack->commons++;
+}
+
+void common_drop(struct xts_sock *s)
+{
+	s->own.common = NULL;
+	if (s->own.counted)
+		s->stack->commons--;
+	s->own.counted = false;
+}
+
+void common_forget(struct xts_sock *s)
+{
+	if (!s->own.common)
+		return;
+	relatives_leave(s->own.common);
+	common_drop(s);
+	if (s->own.inherited != NOT_INHERITED || s->own.moved != NOT_MOVED)
+		return;
+	s->own.leaves_last = true;
+	s->own.asked_for = 0;
+	outbox_add(s, TODO_SHARE);
+}
+
+/* --- close -------------------------------------------------------------------------------------------------------- */
+
+/* The last copy of a connection that another process had: it is taken to be closed. */
+static void take_to_close(struct xts_sock *s)
+{
+	uint32_t id = s->id;
+	int r;
+
+	s->own.ending = true;
+	r = turn_take(s, PURPOSE_USE, FOREVER);
+	if (!socket_is(s, id))
+		return;
+	s->own.ending = false;
+	if (r)
+		s->lost = true; /* socket_end() forgets it */
+}
+
+bool common_closes(struct xts_sock *s)
+{
+	uint32_t id = s->id;
+	bool others;
+
+	if (s->own.taking)
+		return true; /* when that is done */
+	s->own.close_waits = true;
+	while (socket_is(s, id) && s->own.moved != NOT_MOVED)
+		if (wait_for(s->stack, &s->callers, now_ns() + NS_PER_S, false))
+			break;
+	if (!socket_is(s, id))
+		return true;
+	s->own.close_waits = false;
+	if (!s->own.common)
+		return false;
+	if (s->own.inherited == NOT_INHERITED && !s->lost && relatives_others_have(s->own.common, NULL)) {
+		relatives_keep(s->own.common);
+		s->own.ending = true;
+		common_look_soon(s->stack);
+		return true;
+	}
+	others = relatives_leave(s->own.common);
+	common_drop(s);
+	if (!others && s->own.inherited != NOT_INHERITED && !s->lost)
+		take_to_close(s);
+	return !socket_is(s, id);
+}
+
+/* What was given up after close(), and nobody is left to take: it is taken back, and closed. */
+static void take_back(struct xts_sock *s)
+{
+	uint32_t id = s->id;
+
+	take_to_close(s);
+	if (socket_is(s, id))
+		socket_end(s);
+}
+
+/* This process ends. What it holds is given up if others have it, and what is left to it alone ends with it. */
+static void leave(struct xts_sock *s)
+{
+	bool holds = s->own.inherited == NOT_INHERITED, is_left_to_others;
+
+	/* First the entry, then the connection: who leaves after this does not count on us any more. */
+	is_left_to_others = s->own.ending ? relatives_kept(s->own.common) : relatives_leave(s->own.common);
+	if (is_left_to_others) {
+		if (holds)
+			(void)turn_give_up(s);
+		return;
+	}
+	common_drop(s);
+	if (!holds) {
+		uint32_t id = s->id;
+
+		take_to_close(s);
+		if (!socket_is(s, id) || s->lost)
+			return;
+	}
+	s->own.ending = false;
+	s->own.leaves_last = true;
+	outbox_add(s, TODO_SHARE); /* the proxy need not keep it */
+}
+
+/* Until what is on its way to others has arrived there. */
+static void settle(struct stack *st, uint64_t deadline_ns)
+{
+	while (st->moving && st->channel && now_ns() < deadline_ns) {
+		channel_flush(st, true);
+		if (wait_for(st, &st->close_waiters, now_ns() + NS_PER_MS, false) == -ENOBUFS)
+			break;
+	}
+}
+
+void common_at_exit(struct stack *st)
+{
+	uint64_t deadline = now_ns() + EXIT_NS;
+	struct xts_sock *s = NULL;
+
+	if (!st->commons)
+		return;
+	settle(st, deadline);
+	while ((s = table_next(st, s)) && now_ns() < deadline) {
+		if (s->own.taking || s->own.moved != NOT_MOVED)
+			continue;
+		if (s->own.common)
+			leave(s);
+		else if (s->own.ending)
+			take_back(s);
+	}
+	settle(st, deadline);
+	s = NULL;
+	while ((s = table_next(st, s)) && now_ns() < deadline)
+		if (!s->own.common && s->own.ending && !s->own.taking && s->own.moved == NOT_MOVED)
+			take_back(s); /* while it was given up the others have left, too */
+}
+
+/* --- now and then ------------------------------------------------------------------------------------------------- */
+
+/* One look at all connections. */
+struct looking {
+	bool at_copies;
+	uint64_t next_ns; /* when to look again */
+	struct living living;
+};
+
+static void look_after_closed(struct xts_sock *s, struct looking *l)
+{
+	if (relatives_others_have(s->own.common, &l->living))
+		return;
+	relatives_kept(s->own.common);
+	s->own.common = NULL; /* it counts until it is closed: the answers of many find no room on the link unless taken */
+	s->own.ending = false;
+	socket_end(s);
+}
+
+/* A poll waits for it: it is taken from a process that does not use it. */
+static void seek(struct xts_sock *s, uint64_t now)
+{
+	if (now - s->own.sought_ns < SEEK_NS)
+		return;
+	s->own.sought_ns = now;
+	(void)turn_take(s, PURPOSE_POLL, 0);
+}
+
+static bool is_sought(const struct xts_sock *s)
+{
+	return s->own.inherited != NOT_INHERITED && (s->polled || s->watches || s->mirror);
+}
+
+/* Has anybody else still a copy of those that this process holds? */
+static void look(struct xts_sock *s, struct looking *l)
+{
+	if (s->own.ending)
+		look_after_closed(s, l);
+	else if (s->own.inherited == NOT_INHERITED && !relatives_others_have(s->own.common, &l->living))
+		common_forget(s);
+}
+
+/* When to do it again. Some of it gives up the lock; a place in the table stays one. */
+static uint64_t look_at_all(struct stack *st, uint64_t now)
+{
+	struct looking l = { .at_copies = now >= st->looks_at_copies_ns };
+	struct xts_sock *s = NULL;
+
+	if (l.at_copies)
+		st->looks_at_copies_ns = now + LOOK_NS;
+	l.next_ns = st->looks_at_copies_ns;
+	while ((s = table_next(st, s))) {
+		if (s->own.moved != NOT_MOVED || s->own.taking)
+			continue;
+		if (!s->own.common) {
+			if (s->own.ending)
+				take_back(s);
+		} else if (is_sought(s)) {
+			seek(s, now);
+			if (l.next_ns > now + SEEK_NS)
+				l.next_ns = now + SEEK_NS;
+		} else if (l.at_copies) {
+			look(s, &l);
+		}
+	}
+	return l.next_ns;
+}
+
+void common_look_soon(struct stack *st)
+{
+	st->looks_at_commons_ns = 0;
+	progress_need(st);
+	progress_wake(st);
+}
+
+void common_tick(struct stack *st, uint64_t *deadline_ns)
+{
+	uint64_t now = now_ns(), next;
+
+	if (!st->commons)
+		return;
+	if (now >= st->looks_at_commons_ns) {
+		st->looks_at_commons_ns = FOREVER; /* what is asked for meanwhile counts */
+		next = look_at_all(st, now);
+		if (next < st->looks_at_commons_ns)
+			st->looks_at_commons_ns = next;
+	}
+	if (st->looks_at_commons_ns < *deadline_ns)
+		*deadline_ns = st->looks_at_commons_ns;
+}

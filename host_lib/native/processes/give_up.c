@@ -1,0 +1,257 @@
+/*
+ * Giving up a connection that other processes have too: PARK, and when that is answered what is unread goes back in
+ * messages RETURN. Both leave by the outbox, whoever flushes it. What else the next process has to know (half-closed?
+ * which protocols?) is in the entry of the relatives' file. inherit.h has the theory of operation.
+ */
+#include <sys/epoll.h>
+
+#include "core/buffer.h"
+#include "core/channel.h"
+#include "core/clock.h"
+#include "core/message.h"
+#include "core/message_dispatch.h"
+#include "core/outbox.h"
+#include "core/socket.h"
+#include "core/stack.h"
+#include "core/status_page.h"
+#include "processes/inherit.h"
+#include "processes/relatives.h"
+#include "processes/take_turns.h"
+#include "queue.h"
+#include "ulps/pdu.h"
+#include "ulps/pushed.h"
+#include "waiting/progress_thread.h"
+#include "waiting/wait.h"
+
+#define IDLE_NS (20 * NS_PER_MS) /* who has not used it for so long gives it to who waits for events */
+
+/* Can it go to another process, as far as the protocol is concerned? */
+static bool is_between_calls(const struct xts_sock *s)
+{
+	return s->proxy_id && !s->opening && !s->call && !s->pushing && !s->closing && !s->lost && !s->disconnecting &&
+	       !s->ulps.handshaking && !s->ulps.sending && !s->ulps.peeking &&
+	       !(s->todo & (TODO_ACCEPTED | TODO_GIVE_BACK | TODO_CLOSE));
+}
+
+/* Does its holder need it less than who asks for it? */
+static bool is_spare(const struct xts_sock *s, uint32_t purpose)
+{
+	if (!s->open)
+		return true;
+	if (purpose == PURPOSE_POLL)
+		return !s->readers && !s->writers && !s->polled && now_ns() - s->own.used_ns > IDLE_NS;
+	return purpose == PURPOSE_USE || !s->readers;
+}
+
+bool turn_give_up(struct xts_sock *s)
+{
+	struct stack *st = s->stack;
+
+	if (!is_between_calls(s))
+		return false;
+	if (s->own.common) {
+		s->own.common->shutdown = s->shutdown & SEND_SHUTDOWN;
+		s->own.common->ulps = s->ulps;
+		s->own.common->pdu_read = s->pdu_first && !s->pdu_first->stream ? s->pdu_first->read : 0;
+	}
+	s->own.asked_for = 0;
+	s->own.park_token = ++st->token;
+	outbox_add(s, TODO_PARK);
+	s->own.moved = PARKING;
+	st->moving++;
+	socket_changed(s, EPOLLIN | EPOLLOUT | EPOLLHUP); /* who waits for it finds it gone, and asks for it */
+	progress_need(st);
+	return true;
+}
+
+void turn_yield_some(struct stack *st)
+{
+	struct xts_sock *s = NULL;
+
+	st->asked_to_yield = false;
+	while ((s = table_next(st, s))) {
+		if (!s->own.asked_for || s->own.inherited != NOT_INHERITED || s->own.moved != NOT_MOVED)
+			continue;
+		if (!is_spare(s, s->own.asked_for) || !turn_give_up(s))
+			st->asked_to_yield = s->own.asked_for != PURPOSE_POLL;
+	}
+}
+
+void turn_yield_read(struct stack *st, const uint16_t *subject)
+{
+	struct xts_sock *s = NULL;
+
+	while ((s = table_next(st, s)))
+		if (subject == &s->readers && s->own.asked_for == PURPOSE_USE && s->own.inherited == NOT_INHERITED &&
+		    s->own.moved == NOT_MOVED)
+			(void)turn_give_up(s);
+}
+
+bool message_yield(struct stack *st, const struct xts_head *head, const struct xts_yield *m, struct xts_rx_frame *frame)
+{
+	struct xts_sock *s = message_target(st, head->id);
+
+	(void)frame;
+	if (!s || s->closing || s->own.moved != NOT_MOVED || !s->own.key || !m->purpose)
+		return false;
+	if (s->own.inherited != NOT_INHERITED) {
+		/* TAKE has been answered, and the thread that asked has not run since: it answers this, too. */
+		if (s->own.taking)
+			s->own.asked_for = (uint8_t)m->purpose;
+		return false;
+	}
+	if (is_spare(s, m->purpose) && turn_give_up(s))
+		return false;
+	s->own.asked_for = (uint8_t)m->purpose;
+	turn_is_asked_for(s);
+	return false;
+}
+
+void turn_is_asked_for(struct xts_sock *s)
+{
+	if (s->own.asked_for == PURPOSE_POLL)
+		s->own.asked_for = 0; /* it is asked again */
+	else
+		s->stack->asked_to_yield = true; /* when the call that needs it has ended */
+	outbox_add(s, TODO_SHARE);               /* an answer */
+}
+
+int turn_send_park(struct xts_sock *s)
+{
+	struct stack *st = s->stack;
+	struct xts_park m = {
+		.xts_socket = s->id, .token = s->own.park_token, .key = s->own.key, .keep_ms = CONNECTION_KEEP_MS
+	};
+	struct xts_tx_slot slot;
+	int r = channel_slot(st, &slot);
+
+	if (r)
+		return r;
+	xts_head_encode(slot.data, XTS_CMD_PARK, 0, 0, s->proxy_id);
+	xts_park_encode(slot.data, &m);
+	channel_submit(st, &slot, XTS_PARK_BYTES);
+	s->todo &= (uint8_t)~TODO_PARK;
+	return 0;
+}
+
+static void over(struct xts_sock *s)
+{
+	struct stack *st = s->stack;
+
+	s->own.moved = NOT_MOVED;
+	st->moving--;
+	wake(st, &s->callers);
+	wake(st, &st->close_waiters);
+}
+
+static void given_up(struct xts_sock *s)
+{
+	buffer_drop(s);
+	outbox_remove(s);
+	over(s);
+	status_state(s);
+	if (!s->open && !s->own.taking && !s->own.close_waits) {
+		if (s->own.common && !relatives_kept(s->own.common)) {
+			/* The others have gone meanwhile, and counted on us: it is taken back, and closed. */
+			s->own.common = NULL;
+			s->own.ending = true;
+			common_look_soon(s->stack);
+			return;
+		}
+		inherit_is_here(s);
+		socket_free(s);
+		return;
+	}
+	if (s->polled || s->watches || s->mirror)
+		common_look_soon(s->stack);
+}
+
+void turn_parked(struct xts_sock *s, int error)
+{
+	if (error) {
+		over(s);
+		outbox_add(s, TODO_SHARE); /* the answer to YIELD: it is not asked again before */
+		socket_changed(s, socket_events(s));
+		if (!s->open && !s->own.ending && !s->own.close_waits)
+			socket_end(s);
+		return;
+	}
+	s->proxy_id = 0;
+	s->credits = 0;
+	socket_asked(s, false);
+	s->own.moved = NOT_MOVED; /* so that the outbox takes it */
+	outbox_add(s, TODO_PARK);
+	s->own.moved = RETURNING;
+	inherit_is_elsewhere(s);
+}
+
+/* The first PDU, or what a frame holds of it. How many bytes. */
+static uint32_t next_return(const struct xts_sock *s, uint32_t largest, struct xts_return *m, uint8_t *flags)
+{
+	const struct pdu *p = s->pdu_first;
+
+	*m = (struct xts_return){ .key = s->own.key, .kind = 1 };
+	if (!p) {
+		m->length = s->unread < largest ? s->unread : largest;
+		return m->length;
+	}
+	m->length = p->bytes < largest ? p->bytes : largest;
+	if (p->stream)
+		return m->length;
+	m->kind = 2;
+	m->record_bytes = p->record_bytes;
+	m->control_type = p->control_type;
+	m->control_bytes = p->control_bytes;
+	m->control_high = xts_get64(p->control);
+	m->control_low = xts_get64(p->control + 8);
+	if (!p->whole || m->length < p->bytes)
+		*flags = XTS_FLAG_MORE;
+	return m->length;
+}
+
+static bool has_more(const struct xts_sock *s)
+{
+	return s->unread || (s->pdu_first && s->pdu_first->whole);
+}
+
+int turn_send_returns(struct xts_sock *s)
+{
+	struct stack *st = s->stack;
+	bool more = true;
+
+	while (more) {
+		uint32_t largest = st->channel->link.largest_message - XTS_RETURN_BYTES;
+		struct xts_return m = { .key = s->own.key };
+		struct xts_tx_slot slot;
+		struct iovec out = { 0 };
+		uint8_t flags = 0;
+		int r = channel_slot(st, &slot);
+
+		if (r)
+			return r;
+		more = has_more(s);
+		if (more)
+			out.iov_len = next_return(s, largest, &m, &flags);
+		out.iov_base = slot.data + XTS_RETURN_BYTES;
+		xts_head_encode(slot.data, XTS_CMD_RETURN, flags, 0, 0);
+		xts_return_encode(slot.data, &m);
+		if (m.length)
+			buffer_copy(s, 0, &out, 0, m.length);
+		if (s->pdu_first)
+			pdu_consume(s, m.length);
+		else
+			buffer_consume(s, m.length);
+		channel_submit(st, &slot, XTS_RETURN_BYTES + m.length);
+	}
+	given_up(s);
+	return 0;
+}
+
+/* What was not returned yet is lost, and the proxy knows. */
+void turn_channel_died(struct xts_sock *s)
+{
+	if (s->own.moved == RETURNING)
+		given_up(s);
+	else
+		over(s);
+}

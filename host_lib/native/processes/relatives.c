@@ -1,0 +1,295 @@
+/* Which processes have a copy of a connection. relatives.h has the theory of operation. */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "own_descriptors.h"
+#include "processes/relatives.h"
+
+#define BIRTH_NS (5 * NS_PER_S) /* a child that has not run by then does not live */
+#define WORDS (RELATIVES_MAX / 64)
+
+enum { SLOT_FREE, SLOT_LIVES }; /* or the time at which it was taken for a child that is to be born */
+
+struct family {
+	_Atomic uint64_t slot[RELATIVES_MAX];
+	_Atomic uint32_t free_hint;
+	struct common common[COMMON_MAX];
+};
+
+static struct {
+	struct family *family;
+	int fd;
+	uint32_t slot, child; /* of this process; of the child that is coming, or RELATIVES_MAX */
+} own = { .fd = -1, .child = RELATIVES_MAX };
+
+static bool lock_slot(uint32_t slot)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1 };
+
+	return fcntl(own.fd, F_SETLK, &lock) == 0;
+}
+
+static bool is_locked(uint32_t slot)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1 };
+
+	return fcntl(own.fd, F_GETLK, &lock) < 0 || lock.l_type != F_UNLCK;
+}
+
+static bool lives(uint32_t slot)
+{
+	uint64_t since = atomic_load(&own.family->slot[slot]);
+
+	if (slot == own.slot)
+		return true;
+	if (since == SLOT_FREE)
+		return false;
+	return is_locked(slot) || (since != SLOT_LIVES && now_ns() - since < BIRTH_NS);
+}
+
+static bool map(int fd)
+{
+	own.family = mmap(NULL, sizeof *own.family, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (own.family == MAP_FAILED)
+		own.family = NULL;
+	return own.family;
+}
+
+/* The first process of a family. */
+static bool found(void)
+{
+	int fd;
+
+	if (own.family)
+		return true;
+	fd = memfd_create("xts-relatives", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return false;
+	if (ftruncate(fd, sizeof *own.family) < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0 ||
+	    !map(fd)) {
+		close(fd);
+		return false;
+	}
+	own.fd = xts_own(fd);
+	own.slot = 0;
+	own.child = RELATIVES_MAX;
+	atomic_store(&own.family->slot[0], SLOT_LIVES);
+	return lock_slot(0);
+}
+
+/* --- bits --------------------------------------------------------------------------------------------------------- */
+
+static uint64_t bit(uint32_t slot)
+{
+	return UINT64_C(1) << slot % 64;
+}
+
+bool relatives_have(const struct common *c)
+{
+	return atomic_load(&c->has[own.slot / 64]) & bit(own.slot);
+}
+
+/* Forgets a process that has died. */
+static void bury(struct common *c, uint32_t slot)
+{
+	atomic_fetch_and(&c->has[slot / 64], ~bit(slot));
+}
+
+bool relatives_seem_to_have(const struct common *c)
+{
+	uint64_t others = 0;
+
+	for (uint32_t i = 0; i < WORDS; i++)
+		others |= atomic_load_explicit(&c->has[i], memory_order_relaxed) &
+			  ~(i == own.slot / 64 ? bit(own.slot) : 0);
+	return others;
+}
+
+/* A process whose slot it was has died. True: the slot is another's by now, which may have it. */
+static bool is_reused(struct common *c, uint32_t slot, uint64_t since)
+{
+	bury(c, slot);
+	if (atomic_load(&own.family->slot[slot]) == since)
+		return false;
+	atomic_fetch_or(&c->has[slot / 64], bit(slot)); /* at worst until that one ends */
+	return true;
+}
+
+static bool is_known(const struct living *living, uint32_t slot)
+{
+	return living && living->known[slot / 64] & bit(slot);
+}
+
+bool relatives_others_have(struct common *c, struct living *living)
+{
+	for (uint32_t i = 0; i < RELATIVES_MAX; i++) {
+		uint64_t word = atomic_load(&c->has[i / 64]), since;
+
+		if (!word) {
+			i |= 63;
+			continue;
+		}
+		if (i == own.slot || !(word & bit(i)))
+			continue;
+		since = atomic_load(&own.family->slot[i]);
+		if (is_known(living, i) || lives(i)) {
+			if (living)
+				living->known[i / 64] |= bit(i);
+			return true;
+		}
+		if (is_reused(c, i, since))
+			return true;
+	}
+	return false;
+}
+
+static bool is_kept(const struct common *c)
+{
+	uint32_t keeper = atomic_load(&c->keeper);
+
+	return keeper && keeper <= RELATIVES_MAX && lives(keeper - 1);
+}
+
+/* Of several that leave at the same time each may see nobody else: one of them frees the entry. */
+static bool free_entry(struct common *c)
+{
+	uint32_t used = 1;
+
+	return atomic_compare_exchange_strong(&c->used, &used, 0);
+}
+
+bool relatives_leave(struct common *c)
+{
+	bury(c, own.slot);
+	return relatives_others_have(c, NULL) || is_kept(c) || !free_entry(c);
+}
+
+void relatives_rejoin(struct common *c)
+{
+	atomic_fetch_or(&c->has[own.slot / 64], bit(own.slot));
+}
+
+void relatives_keep(struct common *c)
+{
+	atomic_store(&c->keeper, own.slot + 1);
+	bury(c, own.slot);
+}
+
+bool relatives_kept(struct common *c)
+{
+	uint32_t keeper = own.slot + 1; /* or already who has it now */
+
+	(void)atomic_compare_exchange_strong(&c->keeper, &keeper, 0);
+	return relatives_others_have(c, NULL) || is_kept(c) || !free_entry(c);
+}
+
+struct common *relatives_add(void)
+{
+	uint32_t hint;
+
+	if (!found())
+		return NULL;
+	hint = atomic_load(&own.family->free_hint);
+	for (uint32_t i = 0; i < COMMON_MAX; i++) {
+		uint32_t at = (hint + i) % COMMON_MAX, is_free = 0;
+		struct common *c = &own.family->common[at];
+
+		if (!atomic_compare_exchange_strong(&c->used, &is_free, 1))
+			continue;
+		atomic_store(&own.family->free_hint, at + 1);
+		for (uint32_t word = 0; word < WORDS; word++)
+			atomic_store(&c->has[word], 0);
+		atomic_store(&c->has[own.slot / 64], bit(own.slot));
+		atomic_store(&c->keeper, 0);
+		return c;
+	}
+	return NULL;
+}
+
+/* --- fork --------------------------------------------------------------------------------------------------------- */
+
+static bool take_slot(uint32_t slot, uint64_t was)
+{
+	if (!atomic_compare_exchange_strong(&own.family->slot[slot], &was, now_ns()))
+		return false;
+	own.child = slot;
+	return true;
+}
+
+bool relatives_expect_child(void)
+{
+	if (!found())
+		return false;
+	for (uint32_t i = 0; i < RELATIVES_MAX && own.child == RELATIVES_MAX; i++)
+		if (atomic_load(&own.family->slot[i]) == SLOT_FREE)
+			(void)take_slot(i, SLOT_FREE);
+	for (uint32_t i = 0; i < RELATIVES_MAX && own.child == RELATIVES_MAX; i++) {
+		uint64_t was = atomic_load(&own.family->slot[i]);
+
+		if (lives(i) || !take_slot(i, was))
+			continue;
+		for (uint32_t at = 0; at < COMMON_MAX; at++)
+			if (atomic_load_explicit(&own.family->common[at].used, memory_order_relaxed))
+				bury(&own.family->common[at], i);
+	}
+	return own.child != RELATIVES_MAX;
+}
+
+void relatives_give_child(struct common *c)
+{
+	atomic_fetch_or(&c->has[own.child / 64], bit(own.child));
+}
+
+void relatives_after_fork(bool is_child)
+{
+	if (is_child && own.child != RELATIVES_MAX) {
+		own.slot = own.child;
+		if (lock_slot(own.slot))
+			atomic_store(&own.family->slot[own.slot], SLOT_LIVES);
+	}
+	own.child = RELATIVES_MAX;
+}
+
+/* --- exec --------------------------------------------------------------------------------------------------------- */
+
+int relatives_pass(bool pass)
+{
+	if (own.fd >= 0)
+		ioctl(own.fd, pass ? FIONCLEX : FIOCLEX);
+	return own.fd;
+}
+
+uint32_t relatives_slot(void)
+{
+	return own.slot;
+}
+
+uint32_t relatives_index(const struct common *c)
+{
+	return (uint32_t)(c - own.family->common);
+}
+
+struct common *relatives_adopt(int fd, uint32_t slot, uint32_t index)
+{
+	struct stat file;
+	struct common *c;
+
+	if (slot >= RELATIVES_MAX || index >= COMMON_MAX)
+		return NULL;
+	if (!own.family) {
+		if (fstat(fd, &file) < 0 || file.st_size != sizeof *own.family || !map(fd))
+			return NULL;
+		own.fd = xts_own(fd);
+		own.slot = slot;
+		if (!lock_slot(slot)) /* again: a lock ends when any descriptor of its file is closed */
+			return NULL;
+		relatives_pass(false);
+	}
+	c = &own.family->common[index];
+	return own.slot == slot && relatives_have(c) ? c : NULL;
+}
