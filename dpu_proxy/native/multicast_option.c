@@ -197,6 +197,23 @@ static int set_member(struct connection *c, const struct member_option *member, 
 
 /* --- the other options -------------------------------------------------------------------------------------------- */
 
+/* Is it an address of the device's loopback interface? 127.0.0.0/8 are, and others may be. */
+static bool is_of_loopback(const struct xts_worker_config *config, const void *ipv4)
+{
+	static const uint8_t none[4];
+
+	if (*(const uint8_t *)ipv4 == 127)
+		return true;
+	for (uint32_t i = 0; i < config->interface_count; i++) {
+		const struct xts_interface *one = &config->interfaces[i];
+
+		for (uint32_t n = 0; one->index == LOOPBACK_INTERFACE && n < XTS_INTERFACE_IPV4; n++)
+			if (!memcmp(one->ipv4[n], ipv4, sizeof none) && memcmp(ipv4, none, sizeof none))
+				return true;
+	}
+	return false;
+}
+
 /* IP_MULTICAST_IF, IPV6_MULTICAST_IF: not the device's loopback, unless the rules say so. */
 static int set_interface(struct connection *c, int level, int option, const void *value, uint32_t bytes)
 {
@@ -213,7 +230,7 @@ static int set_interface(struct connection *c, int level, int option, const void
 	} else if (level == IPPROTO_IP && bytes >= sizeof m.imr_address) {
 		memcpy(&m.imr_address, value, sizeof m.imr_address);
 	}
-	if (level == IPPROTO_IP && !interface && *(const uint8_t *)&m.imr_address == 127)
+	if (level == IPPROTO_IP && !interface && is_of_loopback(&c->worker->config, &m.imr_address))
 		interface = LOOPBACK_INTERFACE;
 	if (!multicast_may_use(c, XTS_POLICY_CONNECT, interface, level == IPPROTO_IP ? 4 : 6, 0))
 		return -EACCES;

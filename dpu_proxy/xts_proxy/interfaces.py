@@ -22,7 +22,8 @@ _IF_INET6 = Path("/proc/net/if_inet6")
 _SIOCGIFCONF, _SIOCGIFFLAGS = 0x8912, 0x8913
 _IFREQ_BYTES = 40
 _IFREQS = 1024
-#: XTS_INTERFACE_TEXT_BYTES of native/worker.h; the index of lo in each network namespace.
+_IPV4 = 32  # XTS_INTERFACE_IPV4 of native/worker.h
+#: XTS_INTERFACE_TEXT_BYTES; the index of lo in each network namespace.
 _TEXT_BYTES, _LOOPBACK_INDEX = 220, 1
 #: linux/if.h
 _IFF_UP, _IFF_LOOPBACK, _IFF_MULTICAST = 0x1, 0x8, 0x1000
@@ -59,7 +60,17 @@ def read_interfaces() -> tuple[Interface, ...]:
 
 def to_native(ffi: Any, interfaces: Iterable[Interface]) -> Any:
     """`struct xts_interface[]`; the caller keeps it alive while C reads it."""
-    return ffi.new("struct xts_interface[]", [{"index": one.index, "text": _text(one)} for one in interfaces])
+    return ffi.new(
+        "struct xts_interface[]",
+        [
+            {
+                "index": one.index,
+                "text": _text(one),
+                "ipv4": [address.packed for address in one.addresses if address.version == 4][:_IPV4],
+            }
+            for one in interfaces
+        ],
+    )
 
 
 def _text(interface: Interface) -> bytes:

@@ -21,8 +21,8 @@ static int stay(int fd, enum xts_reason reason, const char *attach_error)
 {
 	struct descriptor was = descriptor_get(fd);
 	int pushed = was.kind == DESCRIPTOR_UNDECIDED ? note_push_error(was.number) : 0;
-	int joined = was.kind == DESCRIPTOR_UNDECIDED ? note_join_error(was.number) : 0;
-	int error = pushed ? pushed : preload.strict ? xts_reason_error(reason) : joined;
+	int elsewhere = was.kind == DESCRIPTOR_UNDECIDED ? note_interface_error(was.number) : 0;
+	int error = pushed ? pushed : preload.strict ? xts_reason_error(reason) : elsewhere;
 
 	if (pushed)
 		preload_refused(); /* the program's data would go without the protocol */

@@ -54,12 +54,14 @@ int option_note(int fd, struct descriptor d, uint32_t *number)
 	return 1;
 }
 
-/* A group to be joined on an interface that this host has not, or to be left again. */
+/* A group to be joined on an interface that this host has not, or to be left again; or where to send to groups. */
 static bool may_be_of_device(struct descriptor d, int level, int option, int error)
 {
+	if (note_names_interface(level, option))
+		return error == ENODEV || error == EADDRNOTAVAIL;
 	if (!note_is_membership(level, option))
 		return false;
-	if (note_join_error(d.number))
+	if (note_interface_error(d.number))
 		return error == ENODEV || error == EADDRNOTAVAIL;
 	return error == ENODEV && note_is_join(option);
 }
@@ -76,7 +78,7 @@ static int set_undecided(int fd, struct descriptor d, int level, int option, con
 	if (noted == 1) {
 		note_option(number, level, option, value, length);
 		if (error)
-			note_refused_join(number, error);
+			note_refused_interface(number, error);
 		r = 0;
 	} else if (noted == 0)
 		return setsockopt(fd, level, option, value, length); /* as what it is now */

@@ -13,9 +13,9 @@
 
 struct note {
 	bool used, full;
-	bool pushes;    /* protocols have been pushed */
-	int push_error; /* errno of one that was refused when it was repeated */
-	int join_error; /* with which this host's kernel has refused to join a group; 0: none */
+	bool pushes;         /* protocols have been pushed */
+	int push_error;      /* errno of one that was refused when it was repeated */
+	int interface_error; /* with which this host's kernel has refused to join a group, or to send to groups; 0: none */
 	uint16_t bytes;
 	uint16_t next;            /* number of the note that goes on; 0: none */
 	uint8_t data[NOTE_BYTES]; /* struct option_head, then its value, and again */
@@ -63,7 +63,7 @@ static uint32_t make(void)
 			continue;
 		n->used = true;
 		n->full = n->pushes = false;
-		n->push_error = n->join_error = 0;
+		n->push_error = n->interface_error = 0;
 		n->bytes = n->next = 0;
 		number = at + 1;
 		next = i ? at + 1 : at; /* the lowest memory is used first */
@@ -166,28 +166,34 @@ bool note_is_membership(int level, int option)
 					 (option >= MCAST_JOIN_GROUP && option <= MCAST_MSFILTER));
 }
 
+bool note_names_interface(int level, int option)
+{
+	return (level == IPPROTO_IP && option == IP_MULTICAST_IF) ||
+	       (level == IPPROTO_IPV6 && option == IPV6_MULTICAST_IF);
+}
+
 bool note_is_join(int option)
 {
 	return option == IP_ADD_MEMBERSHIP || option == IP_ADD_SOURCE_MEMBERSHIP || option == IPV6_JOIN_GROUP ||
 	       option == MCAST_JOIN_GROUP || option == MCAST_JOIN_SOURCE_GROUP;
 }
 
-void note_refused_join(uint32_t number, int error)
+void note_refused_interface(uint32_t number, int error)
 {
 	lock_notes();
-	if (!notes[number - 1].join_error)
-		notes[number - 1].join_error = error;
+	if (!notes[number - 1].interface_error)
+		notes[number - 1].interface_error = error;
 	unlock_notes();
 }
 
-int note_join_error(uint32_t number)
+int note_interface_error(uint32_t number)
 {
 	int error;
 
 	if (!number)
 		return 0;
 	lock_notes();
-	error = notes[number - 1].join_error;
+	error = notes[number - 1].interface_error;
 	unlock_notes();
 	return error;
 }

@@ -18,10 +18,12 @@ void note_option(uint32_t number, int level, int option, const void *value, sock
 /* Joins, leaves and filters of multicast: each is repeated. */
 bool note_is_membership(int level, int option);
 bool note_is_join(int option); /* of these */
-/* This host's kernel has refused to join a group that is noted all the same: the device may know the interface. If the
- * socket then stays with the kernel, the call that has decided it fails. */
-void note_refused_join(uint32_t number, int error);
-int note_join_error(uint32_t number); /* 0: it has not */
+/* IP_MULTICAST_IF, IPV6_MULTICAST_IF. */
+bool note_names_interface(int level, int option);
+/* This host's kernel has refused an option that is noted all the same: the device may know the interface. If the socket
+ * then stays with the kernel, the call that has decided it fails. */
+void note_refused_interface(uint32_t number, int error);
+int note_interface_error(uint32_t number); /* 0: it has not */
 /* Records that a protocol is pushed, or peek mode begun (ioctl). false: there is no room. */
 bool note_push(uint32_t number, unsigned long request, const void *argument, uint32_t bytes);
 /* 0: nothing has been pushed. Else the socket cannot stay with the kernel: the errno of its bind, connect or listen,

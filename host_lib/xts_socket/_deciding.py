@@ -34,7 +34,7 @@ class DecidingSocket(InstalledPushing, _Base):
     """A socket of the kernel's that may turn out to be offloaded."""
 
     __slots__ = (
-        *("_datagrams", "_join_failure", "_kernel_listener", "_notes", "_number_known"),
+        *("_datagrams", "_interface_failure", "_kernel_listener", "_notes", "_number_known"),
         *("_ours", "_packets", "_pushes", "_reason", "_scope"),
     )
 
@@ -45,14 +45,14 @@ class DecidingSocket(InstalledPushing, _Base):
     _notes: list[tuple[Any, ...]]  # options set so far
     _pushes: list[Callable[[offloaded_socket], None]]  # protocols pushed before it was connected or listened
     _datagrams: bool  # SOCK_DGRAM, of UDP
-    _join_failure: OSError | None  # this host's kernel could not join a group; the device's perhaps can
+    _interface_failure: OSError | None  # this host has no such interface; the device perhaps
     _packets: bool  # SOCK_SEQPACKET, which the kernel's TCP does not have
     _number_known: bool  # the descriptor's number has been asked for
 
     def _start(self) -> None:
         self._ours = self._kernel_listener = self._scope = self._reason = None
         self._notes = []
-        self._join_failure = None
+        self._interface_failure = None
         self._pushes = []
         self._datagrams = self._packets = self._number_known = False
 
@@ -77,8 +77,8 @@ class DecidingSocket(InstalledPushing, _Base):
         if self._ours is not None:
             return
         self._check_may_stay(reason)
-        if self._join_failure is not None:
-            raise self._join_failure
+        if self._interface_failure is not None:
+            raise self._interface_failure
         scope, self._scope = self._scope, None
         if scope is not None:
             try:

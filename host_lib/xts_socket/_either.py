@@ -300,9 +300,9 @@ class socket(DecidingSocket, metaclass=_IsASocket):  # noqa: N801 - named as the
             except OSError as failure:
                 if self._scope is None or not self._datagrams:
                     raise
-                if not may_be_of_device(arguments, failure, self._join_failure):
+                if not may_be_of_device(arguments, failure, self._interface_failure):
                     raise
-                self._join_failure = self._join_failure or failure
+                self._interface_failure = self._interface_failure or failure
             if self._scope is not None:
                 self._notes.append(arguments)
 

@@ -4,7 +4,7 @@ they name may be the device's."""
 from __future__ import annotations
 
 import errno
-from socket import IPPROTO_IP, IPPROTO_IPV6
+from socket import IP_MULTICAST_IF, IPPROTO_IP, IPPROTO_IPV6, IPV6_MULTICAST_IF
 from typing import Any
 
 #: linux/in.h, linux/in6.h: IP_ADD_MEMBERSHIP to IP_MSFILTER, MCAST_JOIN_GROUP to MCAST_MSFILTER.
@@ -12,6 +12,7 @@ _PROTOCOL_INDEPENDENT = range(42, 49)
 _OPTIONS = {IPPROTO_IP: {*range(35, 42), *_PROTOCOL_INDEPENDENT}, IPPROTO_IPV6: {20, 21, *_PROTOCOL_INDEPENDENT}}
 
 _JOINS = {35, 39, 20, 42, 46}
+_INTERFACES = ((IPPROTO_IP, IP_MULTICAST_IF), (IPPROTO_IPV6, IPV6_MULTICAST_IF))
 
 
 def is_membership(arguments: tuple[Any, ...]) -> bool:
@@ -20,7 +21,9 @@ def is_membership(arguments: tuple[Any, ...]) -> bool:
 
 
 def may_be_of_device(arguments: tuple[Any, ...], failure: OSError, before: OSError | None) -> bool:
-    """This host's kernel has refused it, and `before` the join of a group: could the device's do it?"""
+    """This host's kernel has refused it, and `before` an earlier one: could the device's do it?"""
+    if arguments[:2] in _INTERFACES:
+        return failure.errno in (errno.ENODEV, errno.EADDRNOTAVAIL)
     if not is_membership(arguments):
         return False
     if before is not None:

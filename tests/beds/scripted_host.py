@@ -36,6 +36,9 @@ LOOPBACK = {
     "tenant": 0xFFFFFFFF,
 }
 
+#: An interface that groups can be joined on; the second address is made up.
+LO = {"index": 1, "text": b"1 lo multicast 127.0.0.1\n", "ipv4": [b"\x7f\0\0\1", b"\x0a\x4d\x63\1"]}
+
 #: What a tenant may use by default here, in addition to windows.
 LIMITS = {
     "connections": 1000,
@@ -101,7 +104,7 @@ class Worker:
         config.ulp, config.clock_ns = protocols, clock_ns
         config.cpu, config.spin_us = -1, 0
         config.policy_default_allow = config.policy_listen_allow = policy_default_allow
-        interfaces = worker_ffi.new("struct xts_interface[]", [{"index": 1, "text": b"1 lo multicast 127.0.0.1\n"}])
+        interfaces = worker_ffi.new("struct xts_interface[]", [LO])
         config.interfaces, config.interface_count = interfaces, 1
         rules = worker_ffi.new("struct xts_policy_rule *", LOOPBACK | (rule or {}))
         if policy_default_allow or rule:

@@ -1,12 +1,15 @@
-"""Real programs with UDP: iperf3, and dig with dnsmasq, each way. The host has no network but the proxy's."""
+"""Real programs with UDP: iperf3, sockperf with multicast, and dig with dnsmasq, each way.
+
+The host has no network but the proxy's."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
-from beds.unmodified import NET4, Bed, need, wait_until
+from beds.unmodified import DPU4, NET4, Bed, need, wait_until
 
 pytestmark = [pytest.mark.root]
 
@@ -59,3 +62,24 @@ def test_dig_asks_dnsmasq(bed: Bed) -> None:
         assert bed.run("host", *dig, "+short", "long.test", "TXT").count("x") == 2000
         asked = bed.run("host", *dig, "device.test")
         assert "(UDP)" in asked and "status: NOERROR" in asked
+
+
+@pytest.mark.usefixtures("environment")
+@pytest.mark.parametrize("role", ["host", "net"])
+def test_sockperf_multicast(bed: Bed, role: str) -> None:
+    """Ping-pong by a group: both ends have joined it, and both send to it. The client is on `role`."""
+    need("sockperf")
+    interface = {"host": DPU4 if bed.queue != "kernel" else bed.here4, "net": NET4}
+    server_role = "net" if role == "host" else "host"
+
+    def options(where: str) -> list[str]:
+        return ["-i", "239.255.7.7", "-p", "11111", "--mc-rx-if", interface[where], "--mc-tx-if", interface[where]]
+
+    with bed.program(server_role, "stdbuf", "-oL", "sockperf", "server", *options(server_role), name="sockperf-server"):
+        log = bed.folder / "sockperf-server.log"
+        wait_until(lambda: "Warmup stage" in log.read_text(errors="replace"), "sockperf to listen")
+        said = bed.run(role, "sockperf", "ping-pong", "-t", "1", "--mps", "500", *options(role))
+    found = re.search(r"SentMessages=(\d+); ReceivedMessages=(\d+)", said)
+    assert found, said
+    sent, received = map(int, found.groups())
+    assert sent > 100 and received > sent * 0.9, said

@@ -45,6 +45,8 @@ MAKES = {
 }
 #: Of the kernel, per message: inet_bind_bucket and inet_bind2_bucket.
 IN_KERNEL = {"XTS_CMD_BIND": 256, "XTS_CMD_CONNECT_DATAGRAM": 256}
+#: ip_mc_socklist, ip_mc_list with its timer, netdev_hw_addr.
+MEMBERSHIP_IN_KERNEL = 64 + 256 + 128
 
 
 class _Mallinfo2(ctypes.Structure):
@@ -306,6 +308,25 @@ def test_a_message_keeps_at_most_eight_bytes_for_each_of_its_own(bed: Bed, name:
     kept = max(0, given_out() - before) + IN_KERNEL.get(name, 0) * sent // wire_bytes(name)
     print(f"| {name} | {kept / sent:.1f} |")
     assert kept / sent <= MOST
+    goodbye(bed.host)
+
+
+def test_joining_a_group_keeps_no_more_than_it_is_charged(bed: Bed) -> None:
+    """SETSOCKOPT makes a membership, which is counted by itself (limits.groups) and charged as memory."""
+    sockets, each = datagram_sockets(bed, 32), 16
+    loopback = bytes(4) + struct.pack("=i", 1)
+    options = {"token": 1, "domain": 4, "level": socket.IPPROTO_IP, "option": socket.IP_ADD_MEMBERSHIP}
+    charged, before = bed.worker.used("socket_bytes"), given_out()
+    for at, (number, proxy_id) in enumerate(sockets):
+        for group in range(each):
+            value = bytes((239, 9, at, group)) + loopback
+            bed.host.send("XTS_CMD_SETSOCKOPT", value, id=proxy_id, xts_socket=number, **options)
+            assert bed.host.expect("XTS_REPLY_SOCKOPT_ACK").error == 0
+    bed.worker.stats()
+    kept = (given_out() - before) / (len(sockets) * each) + MEMBERSHIP_IN_KERNEL
+    assert bed.worker.used("groups") == len(sockets) * each
+    print(f"| XTS_CMD_SETSOCKOPT, of a join | {kept / wire_bytes('XTS_CMD_SETSOCKOPT', 12):.1f} |")
+    assert kept <= (bed.worker.used("socket_bytes") - charged) / (len(sockets) * each)
     goodbye(bed.host)
 
 
