@@ -96,6 +96,30 @@ def test_workers_decide_as_the_file_says(
     assert decide_in_c(policy, action, who, address, port) == (decision.allow, decision.rule)
 
 
+def some_port_in_c(policy: Policy, action: Action, who: Who, address: IPAddress) -> bool:
+    flat = flatten(policy, TENANTS)
+    endpoint = ffi.new("struct xts_endpoint *", {"ip_version": address.version})
+    ffi.memmove(endpoint.address, address.packed, len(address.packed))
+    asks = (action, TENANTS[who.tenant], who.queue_id, endpoint)
+    return bool(lib.xts_policy_allows_some_port(to_native(ffi, flat), len(flat), policy.default == "allow", *asks))
+
+
+@given(
+    policies,
+    st.sampled_from([Action.CONNECT, Action.LISTEN]),
+    st.builds(Who, st.sampled_from(list(TENANTS)), st.integers(0, 6) | st.just(2**32 - 1)),
+    addresses,
+)
+def test_some_port_is_allowed_where_one_is(policy: Policy, action: Action, who: Who, address: IPAddress) -> None:
+    """What joins a group before it is bound: never refused where it may be bound, and refused where no rule of whole
+    ranges could allow it."""
+    one = any(decide(policy, action, who, address, port).allow for port in (*range(7), 65535))
+    some = some_port_in_c(policy, action, who, address)
+    assert some or not one
+    if not any(r.action == "allow" for r in policy.rule) and policy.default == "deny":
+        assert not some
+
+
 def rule(action: str, network: str, **others: Any) -> Rule:
     return Rule(action=action, network=Network.parse(network), **others)  # type: ignore[arg-type]
 
